@@ -1,0 +1,39 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/hashicorp/hcl/v2"
+)
+
+// Kind is one sort of stage: its settings, its ports and how the engine treats it. Kinds are values in a literal
+// list (stages.Kinds); nothing registers itself.
+type Kind struct {
+	Name    string // as written after `stage`, for example "rc-grpo"
+	Summary string // one sentence for `rcgrpo kinds`
+	Version int    // part of every key; raise it when the same settings would now give different bytes
+
+	// New returns a pointer to a struct with hcl tags that already holds the defaults. See the package
+	// comment for the tags a settings struct may carry.
+	New func() Stage
+	// Outputs maps each port to its artifact type ("tasks", "checkpoint", ...), given the decoded settings.
+	Outputs func(Stage) map[string]string
+	// Draws says whether chance enters, given the decoded settings. A nil Draws means it never does.
+	Draws func(Stage) bool
+
+	Gathers bool // takes the instances of all seeds at once and is one node itself
+	Always  bool // runs even when stages above it failed, and is then not cached
+	Light   bool // runs inside the engine's process
+}
+
+// Stage holds the settings of one instance of a kind, decoded from HCL.
+type Stage interface {
+	// Check reports conflicts between values; called once, after decoding.
+	Check() hcl.Diagnostics
+}
+
+// Runner is a stage this binary can run. Tensor kinds implement it only under the build tag libtorch; a Stage that
+// is no Runner is started in the torch binary.
+type Runner interface {
+	Run(ctx context.Context, job *Job) error
+}

@@ -1,0 +1,88 @@
+package rl
+
+// Reward tokens, as they stand in trajectories, settings and metrics.
+const (
+	TokenNone = ""
+	TokenHigh = "high"
+	TokenLow  = "low"
+)
+
+// Origins of a trajectory.
+const (
+	OriginPolicy = "policy" // sampled by a policy
+	OriginExpert = "expert" // ground truth, executed
+	OriginSpoilt = "spoilt" // ground truth with planned mistakes
+)
+
+// Trajectory is the record of one episode, from the first user message to its verdict. The conversation stands in
+// Messages; when a policy that knows tokens produced it, IDs, Mask and Logp hold exactly what it saw and sampled, and
+// nothing is ever tokenised again.
+type Trajectory struct {
+	Task     string `json:"task"`     // id of the task
+	Family   string `json:"family"`   // unit of the split, and of clustered statistics
+	Category string `json:"category"` // "base", "miss_param", ...
+	Member   int    `json:"member"`   // 0-based place in its group
+	Update   int    `json:"update,omitempty"`
+	Token    string `json:"token,omitempty"` // reward token it was conditioned on
+	Origin   string `json:"origin"`
+
+	Messages []Message `json:"messages"`
+
+	IDs  []int32   `json:"ids,omitempty"`  // [T] the whole episode
+	Mask []bool    `json:"mask,omitempty"` // [T] true where the policy itself sampled the token
+	Logp []float32 `json:"logp,omitempty"` // [T] natural log, at sampling; 0 where Mask is false
+
+	Reward   float64 `json:"reward"`   // R_state * R_action, 0 or 1
+	RState   float64 `json:"r_state"`  // final states equal
+	RAction  float64 `json:"r_action"` // every ground-truth call made
+	Official bool    `json:"official"` // the official checker's verdict
+	Failure  string  `json:"failure,omitempty"`
+	Stop     string  `json:"stop"` // why the episode ended, one of the Stop constants
+	Calls    int     `json:"calls"`
+	Errors   int     `json:"errors"` // calls whose result was an execution error
+	Spoilt   string  `json:"spoilt,omitempty"`
+}
+
+// Why an episode ended.
+const (
+	StopDone      = "done"       // the policy yielded after the last turn
+	StopTurnLimit = "turn_limit" // too many steps or calls in one turn
+	StopLength    = "length"     // the context is full
+	StopStep      = "step"       // one reply ran over its token limit
+	StopError     = "error"      // the environment failed
+)
+
+// Message is one entry of the conversation. From and To bound its tokens in Trajectory.IDs, headers included
+// (both 0 when there are no tokens).
+type Message struct {
+	Role  string   `json:"role"` // "user", "assistant", "tool"
+	Turn  int      `json:"turn"`
+	Text  string   `json:"text"`
+	Calls []string `json:"calls,omitempty"` // assistant: call strings decoded from Text
+	From  int      `json:"from,omitempty"`
+	To    int      `json:"to,omitempty"`
+}
+
+// Score is one evaluated episode: a row of a scores artifact (file scores.jsonl).
+type Score struct {
+	Task     string  `json:"task"`
+	Family   string  `json:"family"`
+	Category string  `json:"category"`
+	Set      string  `json:"set,omitempty"`   // which task port it came from: "test", "test_new"
+	Token    string  `json:"token,omitempty"` // condition at evaluation
+	Sample   int     `json:"sample"`          // 0 for greedy; 0..k-1 when sampled
+	Greedy   bool    `json:"greedy"`
+	Reward   float64 `json:"reward"`
+	Official bool    `json:"official"`
+	Failure  string  `json:"failure,omitempty"`
+	Stop     string  `json:"stop"`
+	Calls    int     `json:"calls"`
+	Tokens   int     `json:"tokens"` // sampled tokens
+}
+
+// Metric is one row of a metrics artifact (file metrics.jsonl): the values logged at one update, by the names of the
+// metrics table of the stage. Times and rates stand in a file of their own (times.jsonl), outside the digest.
+type Metric struct {
+	Update int                `json:"update"` // 1-based
+	Values map[string]float64 `json:"values"`
+}
