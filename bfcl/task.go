@@ -1,0 +1,29 @@
+package bfcl
+
+import (
+	"encoding/json"
+)
+
+// Categories of the benchmark's multi-turn part, in the official (and alphabetical) order.
+var Categories = []string{"base", "long_context", "miss_func", "miss_param"}
+
+// Task is one multi-turn task: an official one, or a drill of the same form. Its JSON form is the row of a tasks
+// artifact (tasks.jsonl), so a task read back is equal to the one written.
+type Task struct {
+	ID       string   `json:"id"`       // "multi_turn_base_17", "drill_3_00042"
+	Category string   `json:"category"` // one of Categories
+	Number   int      `json:"number"`   // what follows the last underscore of the id
+	Family   string   `json:"family"`   // unit of the split: no family has tasks on both sides
+	Classes  []string `json:"classes"`  // involved classes, in tool-list order
+
+	// InitialConfig is the scenario as JSON, key order kept: class name -> scenario.
+	InitialConfig json.RawMessage `json:"initial_config"`
+	Turns         []Turn          `json:"turns"`
+}
+
+// Turn is one user request with its ground truth.
+type Turn struct {
+	User        string   `json:"user"`               // "" at the reveal turn of miss_func
+	GroundTruth []string `json:"ground_truth"`       // call strings; may be empty
+	Revealed    []string `json:"revealed,omitempty"` // tools withheld until this turn
+}
