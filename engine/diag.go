@@ -1,0 +1,46 @@
+package engine
+
+import "fmt"
+
+// nearest returns the candidate that a misspelt name most likely meant, or "" when none is near: at most one edit
+// for every three letters, with a swap of neighbours counted as one.
+func nearest(name string, candidates []string) string {
+	best, bestDistance := "", 1+max(1, len(name)/3)
+	for _, c := range candidates {
+		if d := editDistance(name, c); d < bestDistance && d < len(c) {
+			best, bestDistance = c, d
+		}
+	}
+	return best
+}
+
+// didYouMean is the sentence that ends a message about an unknown name; empty when nothing is near.
+func didYouMean(name string, candidates []string) string {
+	if n := nearest(name, candidates); n != "" {
+		return fmt.Sprintf("; did you mean %s?", n)
+	}
+	return ""
+}
+
+// editDistance counts insertions, deletions, replacements and swaps of neighbours between a and b.
+func editDistance(a, b string) int {
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			replace := last[j-1]
+			if a[i-1] != b[j-1] {
+				replace++
+			}
+			row[j] = min(replace, last[j]+1, row[j-1]+1)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, last, row = last, row, before
+	}
+	return last[len(b)]
+}
