@@ -1,8 +1,8 @@
 package artifact
 
-// File is a file or folder of the user's that an experiment names with file() or dir().
+// File is a file or folder of the user's that a setting names with file() or dir(). Keys contain the digest only, so
+// moving the data or the experiment changes nothing.
 type File struct {
-	Path   string // absolute; never part of a key
-	Digest string // of the content: "sha256:…"
-	Dir    bool
+	Path   string // where it lies, absolute
+	Digest string // Digest of Path
 }

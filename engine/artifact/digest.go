@@ -1,0 +1,102 @@
+package artifact
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Digest is the content digest of a file, or of a folder with everything below it: the value that file() and dir()
+// put into keys. A folder's digest covers the relative names and contents of its files; empty folders, permissions and
+// times count for nothing. Symbolic links are followed.
+func Digest(path string) (string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", err
+	}
+	if !info.IsDir() {
+		return hashFile(path)
+	}
+	files, err := list(path, followLinks)
+	if err != nil {
+		return "", err
+	}
+	return treeDigest(files), nil
+}
+
+// treeDigest hashes names and contents: one line per file, sorted by name, of the file's sha256 and its name.
+func treeDigest(files []FileInfo) string {
+	h := sha256.New()
+	for _, f := range files {
+		fmt.Fprintf(h, "%s  %s\n", f.SHA256, f.Name)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+type linkRule int
+
+const (
+	refuseLinks linkRule = iota // artifacts hold plain files only
+	followLinks                 // data of the user's may be linked
+)
+
+// list hashes the plain files below dir and returns them sorted by name.
+func list(dir string, links linkRule) ([]FileInfo, error) {
+	var files []FileInfo
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		rel, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		name := filepath.ToSlash(rel)
+		if strings.ContainsAny(name, "\n\r") {
+			return fmt.Errorf("%q: a file name may not contain a line break", path)
+		}
+		if d.Type()&fs.ModeSymlink != 0 && links == followLinks {
+			target, err := os.Stat(path)
+			if err != nil {
+				return err
+			}
+			if target.IsDir() {
+				return fmt.Errorf("%s links to a folder; name that folder itself", path)
+			}
+		} else if !d.Type().IsRegular() {
+			return fmt.Errorf("%s is no plain file but %s", path, d.Type())
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		sum, err := hashFile(path)
+		if err != nil {
+			return err
+		}
+		files = append(files, FileInfo{Name: name, Bytes: info.Size(), SHA256: sum})
+		return nil
+	})
+	slices.SortFunc(files, func(a, b FileInfo) int { return cmp.Compare(a.Name, b.Name) })
+	return files, err
+}
+
+func hashFile(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}

@@ -1,0 +1,22 @@
+// Package artifact keeps what stages make: immutable folders named by their content, and manifests that say which
+// node made which of them, from what, and at what cost.
+//
+// Start with Open. A node's result is looked up by key (Store.Lookup); a new one is written into a Staging and
+// appears under its key by one rename (Staging.Commit), so a kill at any moment leaves either the whole result or
+// none. An Artifact is one port of a result, opened for reading; its rows are read with Rows and written with
+// CreateRows.
+//
+// The store's folder, private to its user, made on the first write:
+//
+//	objects/DIGEST/…     files of one port, read-only, all with the modification time Sealed
+//	nodes/KEY.json       manifests, written aside and renamed once: the commit
+//	last/HASH.json       the key last committed for an experiment's address
+//	staging/KEY/…        results being written, by the holder of the key's lock
+//	locks/KEY            locked (flock) while a node runs; the kernel frees it with its holder
+//	work/KEY/            scratch of a node that has not finished, so that it can resume
+//	runs/EXPERIMENT/…    run folders; they belong to package engine
+//	edited/…             objects found edited by hand, moved aside when their node ran again
+//
+// The digest of an object covers names and contents, nothing else. Files whose name begins with "times." hold clock
+// times, rates and memory; they make an object of their own (Output.Aside), so that they never reach a key.
+package artifact

@@ -1,0 +1,138 @@
+package artifact
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Rows reads a file of JSON Lines, one T per line, decompressing when its name ends in ".gz". It stops at the first
+// mistake and yields it, with file and line, beside a zero T.
+func Rows[T any](a *Artifact, file string) iter.Seq2[T, error] { return ReadRows[T](a.Path(file)) }
+
+// ReadRows is Rows for a file that is no artifact.
+func ReadRows[T any](path string) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var zero T
+		f, err := os.Open(path)
+		if err != nil {
+			yield(zero, err)
+			return
+		}
+		defer f.Close()
+		var in io.Reader = bufio.NewReaderSize(f, 1<<16)
+		if strings.HasSuffix(path, ".gz") {
+			z, err := gzip.NewReader(in)
+			if err != nil {
+				yield(zero, fmt.Errorf("%s: %w", path, err))
+				return
+			}
+			in = z
+		}
+		lines := bufio.NewReaderSize(in, 1<<16)
+		for n := 1; ; n++ {
+			line, readErr := lines.ReadBytes('\n')
+			if readErr != nil && readErr != io.EOF {
+				yield(zero, fmt.Errorf("%s:%d: %w", path, n, readErr))
+				return
+			}
+			if len(bytes.TrimSpace(line)) > 0 {
+				var row T
+				if err := json.Unmarshal(line, &row); err != nil {
+					yield(zero, fmt.Errorf("%s:%d: %w", path, n, err))
+					return
+				}
+				if !yield(row, nil) {
+					return
+				}
+			}
+			if readErr == io.EOF {
+				return
+			}
+		}
+	}
+}
+
+// RowWriter writes JSON Lines. Equal rows give equal bytes: keys of maps are sorted, the gzip header holds no time.
+// The first error sticks and comes back from every later call.
+type RowWriter[T any] struct {
+	file *os.File
+	buf  *bufio.Writer
+	zip  *gzip.Writer // nil without compression
+	enc  *json.Encoder
+	n    int
+	err  error
+}
+
+// CreateRows creates a file of rows in dir, compressed when its name ends in ".gz". Close finishes it.
+func CreateRows[T any](dir, file string) (*RowWriter[T], error) {
+	f, err := os.Create(filepath.Join(dir, filepath.FromSlash(file)))
+	if err != nil {
+		return nil, err
+	}
+	w := &RowWriter[T]{file: f, buf: bufio.NewWriterSize(f, 1<<16)}
+	var out io.Writer = w.buf
+	if strings.HasSuffix(file, ".gz") {
+		w.zip = gzip.NewWriter(w.buf)
+		out = w.zip
+	}
+	w.enc = json.NewEncoder(out)
+	w.enc.SetEscapeHTML(false)
+	return w, nil
+}
+
+// Write appends a row.
+func (w *RowWriter[T]) Write(row T) error {
+	if w.err != nil {
+		return w.err
+	}
+	if err := w.enc.Encode(row); err != nil {
+		w.err = fmt.Errorf("%s, row %d: %w", w.file.Name(), w.n+1, err)
+		return w.err
+	}
+	w.n++
+	return nil
+}
+
+// Flush hands what was written to the file, so that a reader sees it; compressed files flush on Close only.
+func (w *RowWriter[T]) Flush() error {
+	if w.err == nil && w.zip == nil {
+		w.err = w.buf.Flush()
+	}
+	return w.err
+}
+
+// Close finishes the file. Calling it again changes nothing.
+func (w *RowWriter[T]) Close() error {
+	if w.file == nil {
+		return w.err
+	}
+	if w.zip != nil {
+		w.err = errors.Join(w.err, w.zip.Close())
+	}
+	w.err = errors.Join(w.err, w.buf.Flush(), w.file.Close())
+	w.file = nil
+	return w.err
+}
+
+// WriteRows writes all rows into a new file.
+func WriteRows[T any](dir, file string, rows []T) error {
+	w, err := CreateRows[T](dir, file)
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		if err := w.Write(row); err != nil {
+			break
+		}
+	}
+	return w.Close()
+}

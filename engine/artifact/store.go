@@ -1,0 +1,229 @@
+package artifact
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// What Lookup and Last answer when there is no usable result. ErrCollected comes with the manifest.
+var (
+	ErrNotFound  = errors.New("not in the store")
+	ErrCollected = errors.New("its bytes were removed by gc")
+)
+
+// DamageError says that a result is recorded, but a file of it is missing or not what was recorded.
+type DamageError struct {
+	Address string
+	File    string // path of the file
+	What    string // "missing", "edited"
+}
+
+func (e *DamageError) Error() string { return fmt.Sprintf("%s of %s is %s", e.File, e.Address, e.What) }
+
+// Sealed is the modification time of every file in objects/. An edit by hand moves it, so one stat per file tells
+// whether a result is as it was recorded.
+var Sealed = time.Unix(946684800, 0) // 2000-01-01
+
+// Store is a folder of results. Its methods may be called from any number of goroutines and processes at once;
+// reading takes no lock.
+type Store struct{ dir string }
+
+// Open names the store in dir. Nothing is created before the first write; a missing folder is an empty store.
+func Open(dir string) (*Store, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open store %q: %w", dir, err)
+	}
+	if info, err := os.Stat(abs); err == nil && !info.IsDir() {
+		return nil, fmt.Errorf("open store: %s is a file, not a folder", abs)
+	}
+	return &Store{dir: abs}, nil
+}
+
+// Dir is the store's folder, absolute. It may not exist yet.
+func (s *Store) Dir() string { return s.dir }
+
+// Work is the scratch folder of a node that has not finished, for its next attempt to resume from. It may not exist.
+func (s *Store) Work(key string) string { return s.path("work", key) }
+
+// Runs is the folder of an experiment's run folders. It may not exist.
+func (s *Store) Runs(experiment string) string { return s.path("runs", experiment) }
+
+func (s *Store) path(parts ...string) string {
+	return filepath.Join(append([]string{s.dir}, parts...)...)
+}
+
+func (s *Store) objectDir(digest string) string { return s.path("objects", digest) }
+
+// Lookup returns the result recorded under key, after one stat per file. Without a manifest the error is ErrNotFound;
+// when gc removed the bytes it is ErrCollected; when a file is missing or edited it is a *DamageError. In these two
+// cases the manifest comes too.
+func (s *Store) Lookup(key string) (*Manifest, error) {
+	m, err := s.Manifest(key)
+	if err != nil {
+		return nil, err
+	}
+	if !m.Collected.IsZero() {
+		return m, ErrCollected
+	}
+	for _, o := range m.objects() {
+		if err := s.intact(m.Address, o); err != nil {
+			return m, err
+		}
+	}
+	return m, nil
+}
+
+// Manifest returns what is recorded under key without looking at the files, or ErrNotFound.
+func (s *Store) Manifest(key string) (*Manifest, error) {
+	if err := validKey(key); err != nil {
+		return nil, err
+	}
+	m := new(Manifest)
+	if err := readJSON(s.path("nodes", key+".json"), m); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, ErrNotFound
+		}
+		return nil, err
+	}
+	if m.Key != key {
+		return nil, fmt.Errorf("manifest %s.json says that its key is %q", key, m.Key)
+	}
+	return m, nil
+}
+
+// intact compares an object with its record: one stat per file, and the hash only where the time stamp moved. A file
+// that was touched but holds the same bytes is sealed again, so it is hashed once.
+func (s *Store) intact(address string, o Output) error {
+	dir := s.objectDir(o.Digest)
+	for _, f := range o.Files {
+		path := filepath.Join(dir, filepath.FromSlash(f.Name))
+		info, err := os.Lstat(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return &DamageError{address, path, "missing"}
+		case err != nil:
+			return err
+		case info.Size() == f.Bytes && info.ModTime().Equal(Sealed) && info.Mode().IsRegular():
+			continue
+		case info.Size() != f.Bytes || !info.Mode().IsRegular():
+			return &DamageError{address, path, "edited"}
+		}
+		sum, err := hashFile(path)
+		if err != nil {
+			return err
+		}
+		if sum != f.SHA256 {
+			return &DamageError{address, path, "edited"}
+		}
+		seal(path) // only saves the next reader the hash; a read-only store stays as it is
+	}
+	return nil
+}
+
+// seal makes a file read-only and gives it the time stamp Sealed.
+func seal(path string) error {
+	if err := os.Chmod(path, 0o444); err != nil {
+		return err
+	}
+	return os.Chtimes(path, Sealed, Sealed)
+}
+
+// pointer is the content of last/HASH.json.
+type pointer struct {
+	Experiment string `json:"experiment"`
+	Address    string `json:"address"`
+	Key        string `json:"key"`
+}
+
+func (s *Store) pointerPath(experiment, address string) string {
+	sum := sha256.Sum256([]byte(experiment + "\x00" + address))
+	return s.path("last", hex.EncodeToString(sum[:])+".json")
+}
+
+// Last returns what was last committed or reused for an address of an experiment, or ErrNotFound. The files are not
+// looked at: its Parts explain why a node has another key now.
+func (s *Store) Last(experiment, address string) (*Manifest, error) {
+	var p pointer
+	if err := readJSON(s.pointerPath(experiment, address), &p); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, ErrNotFound
+		}
+		return nil, err
+	}
+	return s.Manifest(p.Key)
+}
+
+// Remember makes key what Last answers for an address. It writes nothing when that is so already.
+func (s *Store) Remember(experiment, address, key string) error {
+	path := s.pointerPath(experiment, address)
+	want := pointer{experiment, address, key}
+	var have pointer
+	if err := readJSON(path, &have); err == nil && have == want {
+		return nil
+	}
+	return s.writeJSON(path, want)
+}
+
+// Artifact is one port of a result, opened for reading.
+type Artifact struct {
+	Dir      string // the port's files, read-only; times.* files lie elsewhere: see Path
+	Type     string
+	Digest   string
+	Manifest *Manifest // of the node that made it
+	Ref      Ref       // how the reader named it; zero when it did not
+	aside    string    // folder of the times.* files, "" without any
+}
+
+// Open opens one port of a result.
+func (s *Store) Open(m *Manifest, port string) (*Artifact, error) {
+	o, ok := m.Outputs[port]
+	if !ok {
+		return nil, fmt.Errorf("%s has no port %q; it has %v", m.Address, port, m.Ports())
+	}
+	a := &Artifact{Dir: s.objectDir(o.Digest), Type: o.Type, Digest: o.Digest, Manifest: m}
+	if o.Aside != nil {
+		a.aside = s.objectDir(o.Aside.Digest)
+	}
+	return a, nil
+}
+
+// Path is where a file of the artifact lies, by its name as it was written, times.* files included. Whether the file
+// exists is for the caller to find out.
+func (a *Artifact) Path(name string) string {
+	if aside(name) && a.aside != "" {
+		return filepath.Join(a.aside, filepath.FromSlash(name))
+	}
+	return filepath.Join(a.Dir, filepath.FromSlash(name))
+}
+
+// validKey keeps anything that is not a hash out of paths.
+func validKey(key string) error {
+	if len(key) < 8 || len(key) > 128 {
+		return fmt.Errorf("%q is no key: want hexadecimal digits", key)
+	}
+	for _, c := range key {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return fmt.Errorf("%q is no key: want hexadecimal digits", key)
+		}
+	}
+	return nil
+}
+
+func readJSON(path string, v any) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("%s is damaged: %w", path, err)
+	}
+	return nil
+}
