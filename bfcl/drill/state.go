@@ -1,0 +1,281 @@
+package drill
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+)
+
+// The generator keeps a small model of each class's state, enough to ask only for what is possible. The classes
+// themselves decide what happens: a test replays every drill's ground truth on them.
+
+// object is a JSON object that keeps the order of its keys, which the classes show.
+type object []member
+
+type member struct {
+	key   string
+	value any
+}
+
+// MarshalJSON writes the members in order.
+func (o object) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	b.WriteByte('{')
+	for i, m := range o {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		key, err := json.Marshal(m.key)
+		if err != nil {
+			return nil, err
+		}
+		value, err := json.Marshal(m.value)
+		if err != nil {
+			return nil, err
+		}
+		b.Write(key)
+		b.WriteByte(':')
+		b.Write(value)
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}
+
+// noun draws one word.
+func noun(rng *rand.Rand) string { return nouns[rng.IntN(len(nouns))] }
+
+// stem draws the name of a file or folder: one word, or in 15 % of cases two.
+func stem(rng *rand.Rand) string {
+	if rng.Float64() < 0.15 {
+		return noun(rng) + "_" + noun(rng)
+	}
+	return noun(rng)
+}
+
+// text draws one or two words.
+func text(rng *rand.Rand) string {
+	if rng.IntN(2) == 0 {
+		return noun(rng)
+	}
+	return noun(rng) + " " + noun(rng)
+}
+
+// folder is a directory of the draft's file system.
+type folder struct {
+	name    string
+	parent  *folder
+	folders []*folder
+	files   []*file
+}
+
+type file struct {
+	name  string
+	lines []string
+}
+
+func (f *folder) has(name string) bool {
+	return slices.ContainsFunc(f.files, func(x *file) bool { return x.name == name }) ||
+		slices.ContainsFunc(f.folders, func(x *folder) bool { return x.name == name })
+}
+
+func (f *folder) file(name string) *file {
+	for _, x := range f.files {
+		if x.name == name {
+			return x
+		}
+	}
+	return nil
+}
+
+func (f *folder) remove(name string) {
+	f.files = slices.DeleteFunc(f.files, func(x *file) bool { return x.name == name })
+}
+
+// fileSystem models GorillaFileSystem.
+type fileSystem struct {
+	root, here *folder
+	it         string // the file of the previous turn, while it is still here; "" when there is none
+	original   any
+}
+
+func newFileSystem(rng *rand.Rand) *fileSystem {
+	root := &folder{name: noun(rng)}
+	root.populate(rng)
+	for range 1 + rng.IntN(2) {
+		name := stem(rng)
+		if root.has(name) {
+			continue
+		}
+		sub := &folder{name: name, parent: root}
+		sub.populate(rng)
+		root.folders = append(root.folders, sub)
+	}
+	fs := &fileSystem{root: root, here: root}
+	fs.original = object{{"root", object{{root.name, root.encode()}}}}
+	return fs
+}
+
+// populate puts two or three files of different extensions into a folder.
+func (f *folder) populate(rng *rand.Rand) {
+	order := rng.Perm(len(extensions))
+	for _, e := range order[:2+rng.IntN(2)] {
+		name := stem(rng) + extensions[e]
+		if f.has(name) {
+			continue
+		}
+		lines := []string{text(rng)}
+		if rng.IntN(2) == 0 {
+			lines = append(lines, text(rng))
+		}
+		f.files = append(f.files, &file{name, lines})
+	}
+}
+
+func (f *folder) encode() any {
+	contents := object{}
+	for _, x := range f.files {
+		contents = append(contents, member{x.name, object{{"type", "file"}, {"content", strings.Join(x.lines, "\n")}}})
+	}
+	for _, x := range f.folders {
+		contents = append(contents, member{x.name, x.encode()})
+	}
+	return object{{"type", "directory"}, {"contents", contents}}
+}
+
+func (fs *fileSystem) scenario() any { return fs.original }
+
+// fresh draws a name that stands nowhere in the current folder, with the extension given ("" for a folder).
+func (fs *fileSystem) fresh(rng *rand.Rand, extension string) string {
+	for {
+		if name := stem(rng) + extension; !fs.here.has(name) {
+			return name
+		}
+	}
+}
+
+// anyFile draws a file of the current folder.
+func (fs *fileSystem) anyFile(rng *rand.Rand) (*file, bool) {
+	if len(fs.here.files) == 0 {
+		return nil, false
+	}
+	return fs.here.files[rng.IntN(len(fs.here.files))], true
+}
+
+// anyFolder draws a folder of the current one that does not hold name.
+func (fs *fileSystem) anyFolder(rng *rand.Rand, name string) (*folder, bool) {
+	var fit []*folder
+	for _, x := range fs.here.folders {
+		if name == "" || !x.has(name) {
+			fit = append(fit, x)
+		}
+	}
+	if len(fit) == 0 {
+		return nil, false
+	}
+	return fit[rng.IntN(len(fit))], true
+}
+
+// onlyOf draws an extension of which the current folder has exactly one file.
+func (fs *fileSystem) onlyOf(rng *rand.Rand) (*file, string, bool) {
+	for _, e := range rng.Perm(len(extensions)) {
+		var found []*file
+		for _, x := range fs.here.files {
+			if strings.HasSuffix(x.name, extensions[e]) {
+				found = append(found, x)
+			}
+		}
+		if len(found) == 1 {
+			return found[0], extensions[e][1:], true
+		}
+	}
+	return nil, "", false
+}
+
+// ticketDesk models TicketAPI.
+type ticketDesk struct {
+	user    string
+	next    int
+	tickets []*ticket
+	last    *ticket // the ticket that "it" means; nil when no turn has had one
+}
+
+type ticket struct {
+	id       int
+	title    string
+	closed   bool
+	resolved bool
+	priority int
+}
+
+func newTicketDesk(rng *rand.Rand) *ticketDesk {
+	first := 10 + rng.IntN(891)
+	d := &ticketDesk{user: people[rng.IntN(len(people))], next: first + 1 + 3 + rng.IntN(88)}
+	for i := range 2 {
+		d.tickets = append(d.tickets, &ticket{id: first + i, title: text(rng), priority: 1 + rng.IntN(5)})
+	}
+	return d
+}
+
+func (d *ticketDesk) scenario() any {
+	queue := []any{}
+	for _, t := range d.tickets {
+		queue = append(queue, object{{"id", t.id}, {"title", t.title}, {"description", ""}, {"status", "Open"},
+			{"priority", t.priority}, {"created_by", d.user}})
+	}
+	return object{{"ticket_queue", queue}, {"ticket_counter", d.next}, {"current_user", d.user}}
+}
+
+// mailbox models MessageAPI.
+type mailbox struct {
+	names    []string          // known users, in order
+	ids      map[string]string // name -> id
+	me       string
+	count    int
+	receiver string // id of the latest message's receiver; "" when no turn has sent one
+	deleted  bool   // that message was deleted again
+}
+
+func newMailbox(rng *rand.Rand) *mailbox {
+	m := &mailbox{ids: map[string]string{}}
+	n := 3 + rng.IntN(3)
+	order := rng.Perm(len(people))
+	// A new contact is numbered behind the number of users, so ids stand above what a drill can reach.
+	for i, number := range rng.Perm(998 - 20)[:n] {
+		name := people[order[i]]
+		m.names = append(m.names, name)
+		m.ids[name] = fmt.Sprintf("USR%03d", 20+number+1)
+	}
+	m.me, m.count = m.ids[m.names[0]], n
+	return m
+}
+
+func (m *mailbox) scenario() any {
+	users := object{}
+	for _, name := range m.names {
+		users = append(users, member{name, m.ids[name]})
+	}
+	return object{{"user_count", m.count}, {"user_map", users}, {"inbox", []any{}}, {"message_count", 0}, {"current_user", m.me}}
+}
+
+// stranger draws somebody who is not yet a contact.
+func (m *mailbox) stranger(rng *rand.Rand) string {
+	for {
+		if name := people[rng.IntN(len(people))]; m.ids[name] == "" {
+			return name
+		}
+	}
+}
+
+// other draws a contact other than oneself.
+func (m *mailbox) other(rng *rand.Rand) string { return m.names[1+rng.IntN(len(m.names)-1)] }
+
+// add makes a new contact and returns its id.
+func (m *mailbox) add(name string) string {
+	m.count++
+	id := fmt.Sprintf("USR%03d", m.count)
+	m.names, m.ids[name] = append(m.names, name), id
+	return id
+}
