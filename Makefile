@@ -1,0 +1,68 @@
+# Everything a clean clone needs: Go, a C++17 compiler, python3 with pip, Linux on x86-64.
+#
+#   make demo    builds, runs the four-arm experiment on two cores and says where its page lies
+#   make test    everything that is checked before a change goes in
+#   make build   bin/rcgrpo (no cgo) and bin/rcgrpo-torch (the same main over libtorch)
+#   make bench   the benchmarks of the tensor packages
+#   make env     prints the exports with which plain `go build -tags libtorch` works: eval "$(make env)"
+#   make clean   removes what make built; .deps (downloads) stays, `rm -rf .deps` removes that too
+#
+# LIBTORCH=DIR uses a libtorch 2.11.0 that is already there (a folder with lib/ and include/; the folder of an installed
+# Python package torch is one) instead of fetching it.
+
+ROOT     := $(CURDIR)
+DEPS     := $(ROOT)/.deps
+LIBTORCH ?= $(DEPS)/libtorch
+PYTHON   ?= python3
+GO       ?= go
+STATICCHECK := $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.7.0
+
+# gotch asks the linker for these; none is needed on a CPU, and an empty archive satisfies it. libtorch.so itself only
+# pulls in CUDA.
+EMPTY    := $(DEPS)/empty
+ARCHIVES := torch cuda cudart cublas cudnn caffe2_nvrtc nvrtc-builtins nvrtc nvToolsExt c10_cuda torch_cuda
+
+export CGO_CXXFLAGS := -include $(ROOT)/build/compat.h -I$(LIBTORCH)/include -I$(LIBTORCH)/include/torch/csrc/api/include
+export CGO_LDFLAGS  := -L$(EMPTY) -L$(LIBTORCH)/lib -Wl,-rpath,$(LIBTORCH)/lib -Wl,--allow-shlib-undefined
+export BFCL_DATA    ?= $(DEPS)/bfcl
+
+.PHONY: demo test build bench clean env deps lint
+.DEFAULT_GOAL := build
+
+demo: build
+	bin/rcgrpo run experiments/drills.hcl
+
+build: deps
+	CGO_ENABLED=0 $(GO) build -o bin/rcgrpo .
+	$(GO) build -tags libtorch -o bin/rcgrpo-torch .
+
+# The race detector runs over everything that is plain Go. The tensor packages run without it: it cannot see into
+# libtorch, slows every call across the border, and their Go side is one locked thread.
+test: deps lint
+	$(GO) test -race ./...
+	$(GO) test -tags libtorch ./stages/... .
+
+lint: deps
+	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); test -z "$$unformatted" || { echo "gofmt changes: $$unformatted"; exit 1; }
+	$(GO) vet ./...
+	$(GO) vet -tags libtorch ./...
+	$(STATICCHECK) ./...
+	$(STATICCHECK) -tags libtorch ./...
+
+bench: deps
+	$(GO) test -tags libtorch -run '^$$' -bench . -benchmem ./stages/internal/...
+
+env: deps
+	@echo "export CGO_CXXFLAGS='$(CGO_CXXFLAGS)'"
+	@echo "export CGO_LDFLAGS='$(CGO_LDFLAGS)'"
+	@echo "export BFCL_DATA='$(BFCL_DATA)'"
+
+clean:
+	rm -rf bin out
+
+deps: $(EMPTY)
+	@$(if $(filter $(DEPS)/libtorch,$(LIBTORCH)),$(PYTHON) build/fetch.py libtorch $(DEPS) 1>&2,test -e $(LIBTORCH)/lib/libtorch_cpu.so || { echo "LIBTORCH=$(LIBTORCH) holds no lib/libtorch_cpu.so" 1>&2; exit 1; })
+	@$(PYTHON) build/fetch.py bfcl $(DEPS) 1>&2
+
+$(EMPTY):
+	@mkdir -p $(EMPTY).part && for a in $(ARCHIVES); do ar rcs $(EMPTY).part/lib$$a.a; done && mv $(EMPTY).part $(EMPTY)
