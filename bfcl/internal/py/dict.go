@@ -1,0 +1,396 @@
+package py
+
+import (
+	"math"
+	"math/big"
+	"sort"
+	"strings"
+)
+
+// Dict is a Python dict: insertion order, keys compared by Python's ==. The zero Dict is empty and ready.
+type Dict struct {
+	entries []entry
+	strs    map[string]int32 // position by string key; nil until a dict is long enough to want it
+	others  map[any]int32    // position by normalised other key; built together with strs
+}
+
+type entry struct {
+	key, val Value
+}
+
+// indexFrom is the length from which a dict keeps an index; below it a scan is faster.
+const indexFrom = 12
+
+// NewDict takes keys and values in turn. A key that cannot be one is left out; use SetErr where it may occur.
+func NewDict(kv ...Value) *Dict {
+	d := &Dict{entries: make([]entry, 0, len(kv)/2)}
+	for i := 0; i+1 < len(kv); i += 2 {
+		if k, ok := kv[i].(string); ok {
+			d.SetStr(k, kv[i+1])
+		} else {
+			d.Set(kv[i], kv[i+1])
+		}
+	}
+	return d
+}
+
+// MakeDict gives an empty dict with room for n entries.
+func MakeDict(n int) *Dict { return &Dict{entries: make([]entry, 0, n)} }
+
+// Len is the number of entries.
+func (d *Dict) Len() int { return len(d.entries) }
+
+// At gives the i-th entry in insertion order.
+func (d *Dict) At(i int) (key, val Value) { return d.entries[i].key, d.entries[i].val }
+
+// SetAt replaces the value of the i-th entry.
+func (d *Dict) SetAt(i int, v Value) { d.entries[i].val = v }
+
+// Keys lists the keys in insertion order.
+func (d *Dict) Keys() []Value {
+	keys := make([]Value, len(d.entries))
+	for i := range d.entries {
+		keys[i] = d.entries[i].key
+	}
+	return keys
+}
+
+// Values lists the values in insertion order.
+func (d *Dict) Values() []Value {
+	vals := make([]Value, len(d.entries))
+	for i := range d.entries {
+		vals[i] = d.entries[i].val
+	}
+	return vals
+}
+
+// Each calls f for every entry in order until f returns false.
+func (d *Dict) Each(f func(k, v Value) bool) {
+	for i := range d.entries {
+		if !f(d.entries[i].key, d.entries[i].val) {
+			return
+		}
+	}
+}
+
+// GetStr looks a string key up.
+func (d *Dict) GetStr(k string) (Value, bool) {
+	if i := d.findStr(k); i >= 0 {
+		return d.entries[i].val, true
+	}
+	return nil, false
+}
+
+// HasStr is true when the string key is present.
+func (d *Dict) HasStr(k string) bool { return d.findStr(k) >= 0 }
+
+// SetStr sets the value of a string key; an old entry keeps its place.
+func (d *Dict) SetStr(k string, v Value) {
+	if i := d.findStr(k); i >= 0 {
+		d.entries[i].val = v
+		return
+	}
+	d.add(k, v)
+}
+
+// Get looks a key up; a key that cannot be hashed is absent.
+func (d *Dict) Get(k Value) (Value, bool) {
+	v, ok, _ := d.GetErr(k)
+	return v, ok
+}
+
+// Has is true when the key is present; a key that cannot be hashed is absent.
+func (d *Dict) Has(k Value) bool {
+	_, ok := d.Get(k)
+	return ok
+}
+
+// GetErr is Get with the TypeError of a key that cannot be hashed.
+func (d *Dict) GetErr(k Value) (Value, bool, error) {
+	i, err := d.find(k)
+	if err != nil || i < 0 {
+		return nil, false, err
+	}
+	return d.entries[i].val, true, nil
+}
+
+// Index is d[k]: KeyError when the key is absent, TypeError when it cannot be hashed.
+func (d *Dict) Index(k Value) (Value, error) {
+	i, err := d.find(k)
+	if err != nil {
+		return nil, err
+	}
+	if i < 0 {
+		return nil, KeyError(k)
+	}
+	return d.entries[i].val, nil
+}
+
+// KeyError is the exception of a missing key; its text is the key's repr.
+func KeyError(k Value) error { return &Exception{Class: "KeyError", Message: Repr(k)} }
+
+// Set sets the value of a key; a key that cannot be hashed is ignored.
+func (d *Dict) Set(k, v Value) { _ = d.SetErr(k, v) }
+
+// SetErr is Set with the TypeError of a key that cannot be hashed.
+func (d *Dict) SetErr(k, v Value) error {
+	i, err := d.find(k)
+	if err != nil {
+		return err
+	}
+	if i >= 0 {
+		d.entries[i].val = v
+		return nil
+	}
+	d.add(k, v)
+	return nil
+}
+
+// Delete removes a key and tells whether it was there.
+func (d *Dict) Delete(k Value) bool {
+	i, err := d.find(k)
+	if err != nil || i < 0 {
+		return false
+	}
+	d.entries = append(d.entries[:i], d.entries[i+1:]...)
+	d.strs, d.others = nil, nil
+	return true
+}
+
+func (d *Dict) add(k, v Value) {
+	if d.strs != nil {
+		if s, ok := k.(string); ok {
+			d.strs[s] = int32(len(d.entries))
+		} else if h, err := hashKey(k); err == nil {
+			if d.others == nil {
+				d.others = make(map[any]int32)
+			}
+			d.others[h] = int32(len(d.entries))
+		}
+	}
+	d.entries = append(d.entries, entry{k, v})
+}
+
+func (d *Dict) findStr(k string) int {
+	if len(d.entries) < indexFrom {
+		for i := range d.entries {
+			if s, ok := d.entries[i].key.(string); ok && s == k {
+				return i
+			}
+		}
+		return -1
+	}
+	if d.strs == nil {
+		d.index()
+	}
+	if i, ok := d.strs[k]; ok {
+		return int(i)
+	}
+	return -1
+}
+
+func (d *Dict) find(k Value) (int, error) {
+	if s, ok := k.(string); ok {
+		return d.findStr(s), nil
+	}
+	h, err := hashKey(k)
+	if err != nil {
+		return -1, err
+	}
+	if len(d.entries) < indexFrom {
+		for i := range d.entries {
+			if _, isStr := d.entries[i].key.(string); !isStr {
+				if g, err := hashKey(d.entries[i].key); err == nil && g == h {
+					return i, nil
+				}
+			}
+		}
+		return -1, nil
+	}
+	if d.strs == nil {
+		d.index()
+	}
+	if i, ok := d.others[h]; ok {
+		return int(i), nil
+	}
+	return -1, nil
+}
+
+func (d *Dict) index() {
+	d.strs = make(map[string]int32, len(d.entries))
+	d.others = nil
+	for i := range d.entries {
+		if s, ok := d.entries[i].key.(string); ok {
+			d.strs[s] = int32(i)
+		} else if h, err := hashKey(d.entries[i].key); err == nil {
+			if d.others == nil {
+				d.others = make(map[any]int32)
+			}
+			d.others[h] = int32(i)
+		}
+	}
+}
+
+// Clone copies the dict and everything below it; see the function Clone.
+func (d *Dict) Clone(memo *Memo) *Dict {
+	if memo != nil {
+		if c, ok := memo.Get(d); ok {
+			return c.(*Dict)
+		}
+	}
+	c := &Dict{}
+	memo.Put(d, c)
+	if len(d.entries) > 0 {
+		c.entries = make([]entry, len(d.entries))
+		for i := range d.entries {
+			c.entries[i] = entry{d.entries[i].key, Clone(d.entries[i].val, memo)}
+		}
+	}
+	return c
+}
+
+// ShallowCopy is dict(d): a new table with the same value objects.
+func (d *Dict) ShallowCopy() *Dict {
+	return &Dict{entries: append([]entry(nil), d.entries...)}
+}
+
+func (d *Dict) equal(o *Dict, depth int) (bool, error) {
+	if d == o {
+		return true, nil
+	}
+	if len(d.entries) != len(o.entries) {
+		return false, nil
+	}
+	for i := range d.entries {
+		e := &d.entries[i]
+		j := i
+		if s, ok := e.key.(string); ok {
+			if t, ok := o.entries[i].key.(string); !ok || s != t {
+				j = o.findStr(s)
+			}
+		} else {
+			j, _ = o.find(e.key)
+		}
+		if j < 0 {
+			return false, nil
+		}
+		if eq, err := equal(e.val, o.entries[j].val, depth+1); !eq || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// Hashable is nil for a value that may be a dict key or set member, else Python's TypeError.
+func Hashable(v Value) error {
+	if _, ok := v.(string); ok {
+		return nil
+	}
+	_, err := hashKey(v)
+	return err
+}
+
+type (
+	bigKey   string
+	tupleKey string
+	noneKey  struct{}
+	strKey   string
+	nanKey   struct{ p *byte }
+)
+
+// hashKey maps equal Python keys to one comparable Go value.
+func hashKey(v Value) (any, error) {
+	switch v := v.(type) {
+	case nil:
+		return noneKey{}, nil
+	case string:
+		return strKey(v), nil
+	case int64:
+		return v, nil
+	case bool:
+		i, _ := small(v)
+		return i, nil
+	case float64:
+		if math.IsNaN(v) {
+			return nanKey{new(byte)}, nil // no NaN finds another
+		}
+		if v == math.Trunc(v) && !math.IsInf(v, 0) {
+			if math.Abs(v) < 1<<62 {
+				return int64(v), nil
+			}
+			i, _ := new(big.Float).SetFloat64(v).Int(nil)
+			return bigKey(i.String()), nil
+		}
+		return v, nil
+	case *big.Int:
+		return bigKey(v.String()), nil
+	case Tuple:
+		var b strings.Builder
+		for _, item := range v {
+			h, err := hashKey(item)
+			if err != nil {
+				return nil, err
+			}
+			b.WriteString(TypeName(item))
+			if s, ok := h.(strKey); ok {
+				b.WriteString(Repr(string(s)))
+			} else if t, ok := h.(tupleKey); ok {
+				b.WriteString(string(t))
+			} else {
+				b.Reset()
+				return tupleKey(Repr(v)), nil
+			}
+			b.WriteByte(',')
+		}
+		return tupleKey(b.String()), nil
+	case Opaque:
+		return v, nil
+	case *List, *Dict, *Set:
+		return nil, Raise("TypeError", "unhashable type: '%s'", TypeName(v))
+	case *Frozen:
+		return hashKey(v.value)
+	}
+	return nil, Raise("TypeError", "unhashable type: '%s'", TypeName(v))
+}
+
+// Set is a Python set. It remembers the order of insertion, which Python does not promise; only its members count.
+type Set struct{ d Dict }
+
+// NewSet gives a set of items; items that cannot be hashed are left out.
+func NewSet(items ...Value) *Set {
+	s := &Set{}
+	for _, item := range items {
+		_ = s.Add(item)
+	}
+	return s
+}
+
+// Add puts v into the set; TypeError when it cannot be hashed.
+func (s *Set) Add(v Value) error {
+	if i, err := s.d.find(v); err != nil || i >= 0 {
+		return err
+	}
+	s.d.add(v, nil)
+	return nil
+}
+
+// Has tells whether v is a member.
+func (s *Set) Has(v Value) bool { return s.d.Has(v) }
+
+// Len is the number of members.
+func (s *Set) Len() int { return s.d.Len() }
+
+// Items lists the members in order of insertion.
+func (s *Set) Items() []Value { return s.d.Keys() }
+
+// Sorted lists the members in Python's order; members that cannot be ordered keep their order of insertion.
+func (s *Set) Sorted() []Value {
+	items := s.Items()
+	sort.SliceStable(items, func(i, j int) bool {
+		less, err := Compare("<", items[i], items[j])
+		return err == nil && less
+	})
+	return items
+}
+
+func (s *Set) clone() *Set { return &Set{d: *s.d.ShallowCopy()} }

@@ -1,0 +1,154 @@
+package py
+
+import (
+	"math/bits"
+	"sync"
+)
+
+// Random is CPython's random.Random: MT19937 with its ways to draw integers and floats. Blocks of 624 outputs never
+// change once made, so a copy shares the current one and costs nothing.
+type Random struct {
+	state *[624]uint32
+	next  int
+}
+
+var seeded struct {
+	sync.Mutex
+	blocks map[int64]*[624]uint32
+}
+
+// seededKeep bounds how many seeded states are kept; the benchmark uses four.
+const seededKeep = 64
+
+// NewRandom seeds as random.Random(seed) does; a negative seed counts as its absolute value.
+func NewRandom(seed int64) *Random {
+	seeded.Lock()
+	defer seeded.Unlock()
+	state, ok := seeded.blocks[seed]
+	if !ok {
+		key := uint64(seed)
+		if seed < 0 {
+			key = -key
+		}
+		words := []uint32{uint32(key)}
+		if key>>32 != 0 {
+			words = append(words, uint32(key>>32))
+		}
+		state = twist(initByArray(words))
+		if seeded.blocks == nil || len(seeded.blocks) >= seededKeep {
+			seeded.blocks = make(map[int64]*[624]uint32)
+		}
+		seeded.blocks[seed] = state
+	}
+	return &Random{state: state}
+}
+
+func initByArray(key []uint32) *[624]uint32 {
+	var mt [624]uint32
+	mt[0] = 19650218
+	for i := uint32(1); i < 624; i++ {
+		mt[i] = 1812433253*(mt[i-1]^mt[i-1]>>30) + i
+	}
+	i, j := 1, 0
+	for range 624 {
+		mt[i] = (mt[i] ^ (mt[i-1]^mt[i-1]>>30)*1664525) + key[j] + uint32(j)
+		i++
+		j++
+		if i >= 624 {
+			mt[0] = mt[623]
+			i = 1
+		}
+		if j >= len(key) {
+			j = 0
+		}
+	}
+	for range 623 {
+		mt[i] = (mt[i] ^ (mt[i-1]^mt[i-1]>>30)*1566083941) - uint32(i)
+		i++
+		if i >= 624 {
+			mt[0] = mt[623]
+			i = 1
+		}
+	}
+	mt[0] = 0x80000000
+	return &mt
+}
+
+// twist gives the block of words after mt.
+func twist(old *[624]uint32) *[624]uint32 {
+	mt := *old
+	for i := range 624 {
+		y := mt[i]&0x80000000 | mt[(i+1)%624]&0x7fffffff
+		v := mt[(i+397)%624] ^ y>>1
+		if y&1 != 0 {
+			v ^= 0x9908b0df
+		}
+		mt[i] = v
+	}
+	return &mt
+}
+
+// Clone gives a generator that continues with the same numbers.
+func (r *Random) Clone() *Random {
+	c := *r
+	return &c
+}
+
+func (r *Random) uint32() uint32 {
+	if r.next == 624 {
+		r.state = twist(r.state)
+		r.next = 0
+	}
+	y := r.state[r.next]
+	r.next++
+	y ^= y >> 11
+	y ^= y << 7 & 0x9d2c5680
+	y ^= y << 15 & 0xefc60000
+	return y ^ y>>18
+}
+
+// GetRandBits gives k random bits, 0 <= k <= 64; longer draws take whole words, least significant first.
+func (r *Random) GetRandBits(k int) uint64 {
+	switch {
+	case k <= 0:
+		return 0
+	case k <= 32:
+		return uint64(r.uint32() >> (32 - k))
+	}
+	low := uint64(r.uint32())
+	return low | uint64(r.uint32()>>(64-k))<<32
+}
+
+// below gives an integer in [0, n) by rejection; n must be positive.
+func (r *Random) below(n uint64) uint64 {
+	k := bits.Len64(n)
+	for {
+		if v := r.GetRandBits(k); v < n {
+			return v
+		}
+	}
+}
+
+// RandInt gives an integer in [a, b], as random.randint; a when the range is empty.
+func (r *Random) RandInt(a, b int64) int64 {
+	if b < a {
+		return a
+	}
+	return a + int64(r.below(uint64(b-a)+1))
+}
+
+// Random gives a float in [0, 1) with 53 bits.
+func (r *Random) Random() float64 {
+	a, b := r.uint32()>>5, r.uint32()>>6
+	return (float64(a)*67108864 + float64(b)) / 9007199254740992
+}
+
+// Uniform gives a + (b-a)*Random().
+func (r *Random) Uniform(a, b float64) float64 { return a + float64((b-a)*r.Random()) }
+
+// Shuffle permutes n things as random.shuffle does.
+func (r *Random) Shuffle(n int, swap func(i, j int)) {
+	for i := n - 1; i > 0; i-- {
+		swap(i, int(r.below(uint64(i)+1)))
+	}
+}

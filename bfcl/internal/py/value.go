@@ -1,0 +1,421 @@
+package py
+
+import (
+	"math"
+	"math/big"
+)
+
+// Value is any of the Go types listed in the package comment.
+type Value = any
+
+// List is a Python list. Its items may be changed in place; everyone who holds the pointer sees the change.
+type List struct{ Items []Value }
+
+// NewList gives a new list that owns items.
+func NewList(items ...Value) *List { return &List{Items: items} }
+
+// Tuple is a Python tuple. Its items never change.
+type Tuple []Value
+
+// Opaque is a value that the benchmark only ever prints: Ellipsis, Decimal, mpf, mpc, complex, functions.
+type Opaque struct {
+	Class string // Python type name: "Decimal", "mpf", "ellipsis"
+	Text  string // repr
+	Plain string // str when it differs from repr, else ""
+}
+
+// Ellipsis is Python's "...", which one long-context constant contains.
+var Ellipsis Value = Opaque{Class: "ellipsis", Text: "Ellipsis"}
+
+// Frozen is a constant with its texts prepared, so that printing it is one copy. A class may put one into a result it
+// returns. It must not be stored in an instance: the executor thaws results before another call can see them.
+type Frozen struct {
+	value      Value
+	repr, json string
+	jsonErr    error
+}
+
+// NewFrozen prepares v, which nobody may change afterwards.
+func NewFrozen(v Value) *Frozen {
+	f := &Frozen{value: v, repr: Repr(v)}
+	f.json, f.jsonErr = JSON(v)
+	return f
+}
+
+// Value is the constant itself, not to be changed.
+func (f *Frozen) Value() Value { return f.value }
+
+// Thaw gives v with every Frozen in it replaced by a private copy. It changes containers of v in place.
+func Thaw(v Value) Value { return thaw(v, 0) }
+
+func thaw(v Value, depth int) Value {
+	if depth > maxDepth {
+		return v
+	}
+	switch v := v.(type) {
+	case *Frozen:
+		return Clone(v.value, nil)
+	case *List:
+		for i, item := range v.Items {
+			if holdsFrozen(item) {
+				v.Items[i] = thaw(item, depth+1)
+			}
+		}
+	case *Dict:
+		for i := range v.entries {
+			if holdsFrozen(v.entries[i].val) {
+				v.entries[i].val = thaw(v.entries[i].val, depth+1)
+			}
+		}
+	}
+	return v
+}
+
+// holdsFrozen is true for values that may be or contain a Frozen.
+func holdsFrozen(v Value) bool {
+	switch v.(type) {
+	case *Frozen, *List, *Dict:
+		return true
+	}
+	return false
+}
+
+// maxDepth bounds recursion into nested values. CPython gives up near 1,000 frames; deeper data only arises from
+// values that contain themselves.
+const maxDepth = 950
+
+// TypeName is the name Python's type(v).__name__ gives.
+func TypeName(v Value) string {
+	switch v := v.(type) {
+	case nil:
+		return "NoneType"
+	case bool:
+		return "bool"
+	case int64, *big.Int:
+		return "int"
+	case float64:
+		return "float"
+	case string:
+		return "str"
+	case *List:
+		return "list"
+	case *Dict:
+		return "dict"
+	case *Set:
+		return "set"
+	case Tuple:
+		return "tuple"
+	case Opaque:
+		return v.Class
+	case *Frozen:
+		return TypeName(v.value)
+	case Named:
+		return v.PyType()
+	}
+	return "object"
+}
+
+// Named is implemented by Go types that a class keeps in its state, such as directories; they print as
+// "<Type object>" and compare with PyEqual.
+type Named interface {
+	PyType() string
+	PyEqual(other Value) bool
+	PyClone(m *Memo) Value
+}
+
+// Truthy is Python's bool(v).
+func Truthy(v Value) bool {
+	switch v := v.(type) {
+	case nil:
+		return false
+	case bool:
+		return v
+	case int64:
+		return v != 0
+	case *big.Int:
+		return v.Sign() != 0
+	case float64:
+		return v != 0
+	case string:
+		return v != ""
+	case *List:
+		return len(v.Items) > 0
+	case *Dict:
+		return v.Len() > 0
+	case *Set:
+		return v.Len() > 0
+	case Tuple:
+		return len(v) > 0
+	case *Frozen:
+		return Truthy(v.value)
+	}
+	return true
+}
+
+// Equal is Python's a == b. Values nested beyond any depth Python would compare count as different.
+func Equal(a, b Value) bool {
+	eq, _ := equal(a, b, 0)
+	return eq
+}
+
+// EqualErr is Equal with the RecursionError Python raises for values that contain themselves.
+func EqualErr(a, b Value) (bool, error) { return equal(a, b, 0) }
+
+func errRecursion() error {
+	return Raise("RecursionError", "maximum recursion depth exceeded in comparison")
+}
+
+func equal(a, b Value, depth int) (bool, error) {
+	if depth > maxDepth {
+		return false, errRecursion()
+	}
+	switch x := a.(type) {
+	case string:
+		y, ok := b.(string)
+		if f, frozen := b.(*Frozen); frozen {
+			return equal(a, f.value, depth)
+		}
+		return ok && x == y, nil
+	case nil:
+		return b == nil, nil
+	case *List:
+		y, ok := b.(*List)
+		if !ok {
+			if f, frozen := b.(*Frozen); frozen {
+				return equal(a, f.value, depth)
+			}
+			return false, nil
+		}
+		if x == y {
+			return true, nil
+		}
+		return equalItems(x.Items, y.Items, depth)
+	case Tuple:
+		y, ok := b.(Tuple)
+		if !ok {
+			return false, nil
+		}
+		return equalItems(x, y, depth)
+	case *Dict:
+		y, ok := b.(*Dict)
+		if !ok {
+			if f, frozen := b.(*Frozen); frozen {
+				return equal(a, f.value, depth)
+			}
+			return false, nil
+		}
+		return x.equal(y, depth)
+	case *Set:
+		y, ok := b.(*Set)
+		if !ok || x.Len() != y.Len() {
+			return false, nil
+		}
+		for _, item := range x.Items() {
+			if !y.Has(item) {
+				return false, nil
+			}
+		}
+		return true, nil
+	case Opaque:
+		y, ok := b.(Opaque)
+		return ok && x.Class == y.Class && x.Text == y.Text, nil
+	case *Frozen:
+		return equal(x.value, b, depth)
+	case Named:
+		return x.PyEqual(b), nil
+	}
+	if isNumber(a) && isNumber(b) {
+		c, ordered := compareNumbers(a, b)
+		return ordered && c == 0, nil
+	}
+	return false, nil
+}
+
+func equalItems(x, y []Value, depth int) (bool, error) {
+	if len(x) != len(y) {
+		return false, nil
+	}
+	for i := range x {
+		if eq, err := equal(x[i], y[i], depth+1); !eq || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func isNumber(v Value) bool {
+	switch v.(type) {
+	case int64, float64, bool, *big.Int:
+		return true
+	}
+	return false
+}
+
+// IsNumber is true for what Python's isinstance(v, (int, float)) accepts; bool is an int.
+func IsNumber(v Value) bool { return isNumber(v) }
+
+// compareNumbers orders two numbers exactly, as Python does for mixed kinds; ordered is false when one is NaN.
+func compareNumbers(a, b Value) (c int, ordered bool) {
+	if x, ok := small(a); ok {
+		if y, ok := small(b); ok {
+			switch {
+			case x < y:
+				return -1, true
+			case x > y:
+				return 1, true
+			}
+			return 0, true
+		}
+	}
+	x, xf := a.(float64)
+	y, yf := b.(float64)
+	switch {
+	case xf && yf:
+		switch {
+		case x < y:
+			return -1, true
+		case x > y:
+			return 1, true
+		}
+		return 0, x == y
+	case xf:
+		c, ordered = compareIntFloat(toBig(b), x)
+		return -c, ordered
+	case yf:
+		return compareIntFloat(toBig(a), y)
+	}
+	return toBig(a).Cmp(toBig(b)), true
+}
+
+func compareIntFloat(a *big.Int, f float64) (int, bool) {
+	switch {
+	case math.IsNaN(f):
+		return 0, false
+	case math.IsInf(f, 1):
+		return -1, true
+	case math.IsInf(f, -1):
+		return 1, true
+	}
+	whole := math.Floor(f)
+	i, _ := new(big.Float).SetFloat64(whole).Int(nil)
+	if c := a.Cmp(i); c != 0 {
+		return c, true
+	}
+	if f > whole {
+		return -1, true
+	}
+	return 0, true
+}
+
+// small gives ints and bools that fit into 64 bits.
+func small(v Value) (int64, bool) {
+	switch v := v.(type) {
+	case int64:
+		return v, true
+	case bool:
+		if v {
+			return 1, true
+		}
+		return 0, true
+	}
+	return 0, false
+}
+
+func toBig(v Value) *big.Int {
+	if b, ok := v.(*big.Int); ok {
+		return b
+	}
+	i, _ := small(v)
+	return big.NewInt(i)
+}
+
+// shrink gives the canonical form of an int: int64 when it fits.
+func shrink(b *big.Int) Value {
+	if b.IsInt64() {
+		return b.Int64()
+	}
+	return b
+}
+
+// Memo remembers what was copied in one deep copy, so that two references to one object stay two references to one
+// object. The zero Memo is ready to use.
+type Memo struct{ seen map[any]any }
+
+// Get gives the copy made of the pointer original, if there is one.
+func (m *Memo) Get(original any) (any, bool) {
+	if m == nil || m.seen == nil {
+		return nil, false
+	}
+	c, ok := m.seen[original]
+	return c, ok
+}
+
+// Put remembers the copy of the pointer original. A nil Memo remembers nothing.
+func (m *Memo) Put(original, copied any) {
+	if m == nil {
+		return
+	}
+	if m.seen == nil {
+		m.seen = make(map[any]any)
+	}
+	m.seen[original] = copied
+}
+
+// Clone is a deep copy of v. With a nil memo sharing inside v is not kept and v must not contain itself; that is the
+// fast road for values read from JSON.
+func Clone(v Value, memo *Memo) Value {
+	switch v := v.(type) {
+	case *List:
+		if memo != nil {
+			if c, ok := memo.Get(v); ok {
+				return c
+			}
+		}
+		c := &List{}
+		memo.Put(v, c)
+		if len(v.Items) > 0 {
+			c.Items = make([]Value, len(v.Items))
+			for i, item := range v.Items {
+				c.Items[i] = Clone(item, memo)
+			}
+		}
+		return c
+	case *Dict:
+		return v.Clone(memo)
+	case *Set:
+		if memo != nil {
+			if c, ok := memo.Get(v); ok {
+				return c
+			}
+		}
+		c := v.clone()
+		memo.Put(v, c)
+		return c
+	case Tuple:
+		c := make(Tuple, len(v))
+		for i, item := range v {
+			c[i] = Clone(item, memo)
+		}
+		return c
+	case Named:
+		return v.PyClone(memo)
+	}
+	return v
+}
+
+// Clone copies the list and everything below it.
+func (l *List) Clone(memo *Memo) *List { return Clone(l, memo).(*List) }
+
+// Remove takes out the first item equal to v, as list.remove does; false when there is none.
+func (l *List) Remove(v Value) bool {
+	for i, item := range l.Items {
+		if Equal(item, v) {
+			l.Items = append(l.Items[:i], l.Items[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// Append adds an item at the end.
+func (l *List) Append(v Value) { l.Items = append(l.Items, v) }
