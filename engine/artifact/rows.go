@@ -94,6 +94,9 @@ func (w *RowWriter[T]) Write(row T) error {
 	if w.err != nil {
 		return w.err
 	}
+	if w.file == nil {
+		return errors.New("write a row: the file is closed")
+	}
 	if err := w.enc.Encode(row); err != nil {
 		w.err = fmt.Errorf("%s, row %d: %w", w.file.Name(), w.n+1, err)
 		return w.err

@@ -1,0 +1,121 @@
+package artifact
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Problem is one thing that Check found to be wrong.
+type Problem struct {
+	Address string // of the node, "" when no manifest names the thing
+	Key     string
+	Path    string
+	What    string // "missing", "edited", "not recorded", or why it cannot be read
+}
+
+func (p Problem) String() string {
+	s := p.Path + ": " + p.What
+	if p.Address != "" {
+		s += " (" + p.Address + ")"
+	}
+	return s
+}
+
+// Manifests returns every result that is recorded, by address, experiment and key. Manifests that cannot be read are
+// problems, not errors.
+func (s *Store) Manifests() ([]*Manifest, []Problem, error) {
+	entries, err := os.ReadDir(s.path("nodes"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, err
+	}
+	var all []*Manifest
+	var problems []Problem
+	for _, e := range entries {
+		key, ok := strings.CutSuffix(e.Name(), ".json")
+		if !ok || strings.HasPrefix(e.Name(), ".") { // being written
+			continue
+		}
+		m, err := s.Manifest(key)
+		if errors.Is(err, ErrNotFound) { // removed since
+			continue
+		}
+		if err != nil {
+			problems = append(problems, Problem{Key: key, Path: s.path("nodes", e.Name()), What: err.Error()})
+			continue
+		}
+		all = append(all, m)
+	}
+	slices.SortFunc(all, func(a, b *Manifest) int {
+		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.Experiment, b.Experiment), cmp.Compare(a.Key, b.Key))
+	})
+	return all, problems, nil
+}
+
+// Check reads everything: each manifest, each object's names, sizes and hashes. It returns what differs from the
+// records, in the order of Manifests; an empty result means that the store is sound. Nothing is changed.
+func (s *Store) Check() ([]Problem, error) {
+	manifests, problems, err := s.Manifests()
+	if err != nil {
+		return nil, err
+	}
+	checked := map[string][]Problem{} // by digest
+	for _, m := range manifests {
+		if !m.Collected.IsZero() {
+			continue
+		}
+		for _, o := range m.objects() {
+			found, ok := checked[o.Digest]
+			if !ok {
+				found = s.checkObject(o)
+				checked[o.Digest] = found
+			}
+			for _, p := range found {
+				p.Address, p.Key = m.Address, m.Key
+				problems = append(problems, p)
+			}
+		}
+	}
+	return problems, nil
+}
+
+func (s *Store) checkObject(o Output) []Problem {
+	dir := s.objectDir(o.Digest)
+	var problems []Problem
+	if got := treeDigest(o.Files); got != o.Digest {
+		problems = append(problems, Problem{Path: dir, What: "the record does not add up: its files give digest " + got})
+	}
+	recorded := map[string]bool{}
+	for _, f := range o.Files {
+		recorded[f.Name] = true
+		path := filepath.Join(dir, filepath.FromSlash(f.Name))
+		sum, err := hashFile(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			problems = append(problems, Problem{Path: path, What: "missing"})
+		case err != nil:
+			problems = append(problems, Problem{Path: path, What: err.Error()})
+		case sum != f.SHA256:
+			problems = append(problems, Problem{Path: path, What: fmt.Sprintf("edited: sha256 %s, want %s", sum, f.SHA256)})
+		}
+	}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		rel, err := filepath.Rel(dir, path)
+		if err == nil && !recorded[filepath.ToSlash(rel)] {
+			problems = append(problems, Problem{Path: path, What: "not recorded"})
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		problems = append(problems, Problem{Path: dir, What: err.Error()})
+	}
+	return problems
+}

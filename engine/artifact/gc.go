@@ -1,0 +1,162 @@
+package artifact
+
+import (
+	"cmp"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrBusy says that a run is using the store, so nothing may be removed from it now.
+var ErrBusy = errors.New("a run is using the store")
+
+// Garbage is one thing that gc would remove.
+type Garbage struct {
+	What     string // "result", "unreferenced object", "edited object", "unfinished output"
+	Name     string // address of a result, otherwise its folder's name
+	Manifest *Manifest
+	Bytes    int64   // freed by removing it, given what is removed before it
+	Seconds  float64 // to make it again; 0 for what nothing can use
+	paths    []string
+}
+
+// Garbage plans a collection: first what nothing can use (objects without a manifest, objects moved aside, output of
+// killed stages), then, while the objects take more than limit bytes, results in the order of seconds to recreate per
+// byte. A limit of 0 keeps every result. Manifests stay, so nodes below keep their keys.
+func (s *Store) Garbage(limit int64) ([]Garbage, error) {
+	manifests, _, err := s.Manifests()
+	if err != nil {
+		return nil, err
+	}
+	users := map[string]int{} // of each object
+	for _, m := range manifests {
+		if m.Collected.IsZero() {
+			for _, o := range m.objects() {
+				users[o.Digest]++
+			}
+		}
+	}
+	var plan []Garbage
+	var total int64
+	err = s.each("objects", func(name, path string) error {
+		n, err := size(path)
+		if users[name] == 0 {
+			plan = append(plan, Garbage{What: "unreferenced object", Name: name, Bytes: n, paths: []string{path}})
+		} else {
+			total += n
+		}
+		return err
+	})
+	for _, rest := range []struct{ folder, what string }{{"edited", "edited object"}, {"staging", "unfinished output"}} {
+		err = errors.Join(err, s.each(rest.folder, func(name, path string) error {
+			n, err := size(path)
+			plan = append(plan, Garbage{What: rest.what, Name: name, Bytes: n, paths: []string{path}})
+			return err
+		}))
+	}
+	if err != nil || limit <= 0 {
+		return plan, err
+	}
+	slices.SortStableFunc(manifests, func(a, b *Manifest) int {
+		return cmp.Compare(a.Seconds*float64(b.Bytes()), b.Seconds*float64(a.Bytes())) // seconds per byte, without dividing
+	})
+	for _, m := range manifests {
+		if total <= limit {
+			break
+		}
+		if !m.Collected.IsZero() {
+			continue
+		}
+		g := Garbage{What: "result", Name: m.Address, Manifest: m, Seconds: m.Seconds}
+		for _, o := range m.objects() {
+			if users[o.Digest]--; users[o.Digest] == 0 {
+				g.Bytes += o.Bytes
+				g.paths = append(g.paths, s.objectDir(o.Digest))
+			}
+		}
+		total -= g.Bytes
+		plan = append(plan, g)
+	}
+	return plan, nil
+}
+
+// Collect removes what Garbage(limit) names and returns it, or ErrBusy while a run uses the store. A kill in the
+// middle leaves unreferenced objects for the next time.
+func (s *Store) Collect(limit int64) ([]Garbage, error) {
+	if _, err := os.Stat(s.dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	lock, err := s.lock(s.path("locks", "store"), unix.LOCK_EX|unix.LOCK_NB)
+	if err != nil {
+		return nil, err
+	}
+	if lock == nil {
+		return nil, ErrBusy
+	}
+	defer lock.file.Close() // the name stays: others may hold the same file
+	plan, err := s.Garbage(limit)
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range plan {
+		if g.Manifest != nil {
+			m := *g.Manifest
+			m.Collected = time.Now().UTC()
+			if err := s.writeJSON(s.path("nodes", m.Key+".json"), &m); err != nil {
+				return nil, err
+			}
+		}
+		for _, path := range g.paths {
+			if err := os.RemoveAll(path); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return plan, nil
+}
+
+// Use keeps gc away until the returned function is called or the process ends. Any number of runs use a store at once.
+func (s *Store) Use() (done func() error, err error) {
+	lock, err := s.lock(s.path("locks", "store"), unix.LOCK_SH)
+	if err != nil {
+		return nil, err
+	}
+	return lock.file.Close, nil
+}
+
+// each calls f for every entry of a folder of the store.
+func (s *Store) each(folder string, f func(name, path string) error) error {
+	entries, err := os.ReadDir(s.path(folder))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		if err := f(e.Name(), s.path(folder, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func size(path string) (n int64, err error) {
+	err = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			n += info.Size()
+		}
+		return err
+	})
+	return n, err
+}

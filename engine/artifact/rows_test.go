@@ -1,0 +1,85 @@
+package artifact
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+type row struct {
+	Update int                `json:"update"`
+	Text   string             `json:"text,omitempty"`
+	Values map[string]float64 `json:"values,omitempty"`
+}
+
+func read(t *testing.T, path string) ([]row, error) {
+	t.Helper()
+	var rows []row
+	for r, err := range ReadRows[row](path) {
+		if err != nil {
+			return rows, err
+		}
+		rows = append(rows, r)
+	}
+	return rows, nil
+}
+
+func TestRowsComeBackAsWrittenAndGiveTheSameBytes(t *testing.T) {
+	want := []row{{Update: 1, Text: "a <b> & c\n"}, {Update: 2, Values: map[string]float64{"z": 1, "a": 0.1}}, {}}
+	for _, name := range []string{"rows.jsonl", "rows.jsonl.gz"} {
+		var first []byte
+		for range 2 {
+			dir := t.TempDir()
+			if err := WriteRows(dir, name, want); err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(dir, name)
+			got, err := read(t, path)
+			if err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: got %+v, %v, want %+v", name, got, err, want)
+			}
+			b, _ := os.ReadFile(path)
+			if first != nil && !bytes.Equal(first, b) {
+				t.Errorf("%s: the same rows gave other bytes", name)
+			}
+			first = b
+		}
+	}
+}
+
+func TestRowMistakesNameFileAndLine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rows.jsonl")
+	os.WriteFile(path, []byte("{\"update\":1}\n\n{\"update\":2\n"), 0o600)
+	rows, err := read(t, path)
+	if len(rows) != 1 || err == nil || !strings.Contains(err.Error(), path+":3:") {
+		t.Errorf("got %v, %v, want one row and an error at line 3", rows, err)
+	}
+	os.WriteFile(path, []byte("{\"update\":1}\n{\"update\":2}"), 0o600)
+	if rows, err := read(t, path); len(rows) != 2 || err != nil {
+		t.Errorf("without a last line break: got %v, %v, want two rows", rows, err)
+	}
+	if _, err := read(t, path+".none"); !os.IsNotExist(err) {
+		t.Errorf("missing file: got %v, want not exist", err)
+	}
+	os.WriteFile(path+".gz", []byte("no gzip"), 0o600)
+	if _, err := read(t, path+".gz"); err == nil {
+		t.Error("a broken gzip file: got no error, want one")
+	}
+}
+
+func TestRowThatIsNoJSONIsAnErrorThatSticks(t *testing.T) {
+	w, err := CreateRows[row](t.TempDir(), "rows.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Write(row{Values: map[string]float64{"loss": math.NaN()}}); err == nil || !strings.Contains(err.Error(), "row 1") {
+		t.Errorf("NaN: got %v, want an error that names row 1", err)
+	}
+	if w.Write(row{}) == nil || w.Close() == nil {
+		t.Error("the first error does not stick")
+	}
+}

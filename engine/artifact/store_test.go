@@ -1,0 +1,398 @@
+package artifact
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// openStore opens a store in a fresh folder and checks at the end of the test that it is sound, unless the test
+// damaged it and says so by an empty Dir.
+func openStore(t *testing.T) *Store {
+	t.Helper()
+	s, err := Open(filepath.Join(t.TempDir(), "store"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		problems, err := s.Check()
+		if err != nil || len(problems) > 0 {
+			t.Errorf("check at the end: got %v, %v, want a sound store", problems, err)
+		}
+		if left, _ := os.ReadDir(s.path("staging")); len(left) > 0 {
+			t.Errorf("staging at the end: got %v, want nothing", left)
+		}
+	})
+	return s
+}
+
+func key(name string) string { return fmt.Sprintf("%064x", name) }
+
+type files map[string]string // path below the port -> content
+
+// commit makes a result with one port named out.
+func commit(t *testing.T, s *Store, name string, content files) *Manifest {
+	t.Helper()
+	m, err := tryCommit(s, name, content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func tryCommit(s *Store, name string, content files) (*Manifest, error) {
+	g, err := s.Begin(key(name))
+	if err != nil {
+		return nil, err
+	}
+	dir, err := g.Dir("out")
+	if err != nil {
+		return nil, err
+	}
+	for file, text := range content {
+		path := filepath.Join(dir, file)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+			return nil, err
+		}
+	}
+	m, err := g.Commit(Manifest{Experiment: "x", Address: "stage.toy." + name, Seconds: 1, Parts: Parts{"kind": `"toy"`}},
+		map[string]string{"out": "files"})
+	if err != nil {
+		return nil, errors.Join(err, g.Abort())
+	}
+	return m, nil
+}
+
+func TestCommittedResultIsFoundWithEverythingRecorded(t *testing.T) {
+	s := openStore(t)
+	if _, err := s.Lookup(key("a")); !errors.Is(err, ErrNotFound) {
+		t.Fatalf("lookup in an empty store: got %v, want ErrNotFound", err)
+	}
+	if _, err := os.Stat(s.Dir()); err == nil {
+		t.Fatal("the store's folder exists before the first write")
+	}
+	made := commit(t, s, "a", files{"x.txt": "1", "sub/y.txt": "22"})
+	got, err := s.Lookup(key("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, made) {
+		t.Errorf("lookup: got %+v, want %+v", got, made)
+	}
+	if last, err := s.Last("x", "stage.toy.a"); err != nil || last.Key != key("a") {
+		t.Errorf("last: got %v, %v, want the same key", last, err)
+	}
+	a, err := s.Open(got, "out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(a.Path("sub/y.txt")); err != nil || string(b) != "22" {
+		t.Errorf("file of the artifact: got %q, %v, want 22", b, err)
+	}
+	if info, err := os.Stat(s.Dir()); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("store folder: got %v, %v, want mode 0700", info.Mode(), err)
+	}
+}
+
+// The digest of a folder is sha256 over "SHA256  NAME\n" lines, so that `sha256sum` over sorted names repeats it.
+func TestTreeDigestIsWhatSha256sumSays(t *testing.T) {
+	s := openStore(t)
+	m := commit(t, s, "a", files{"b": "", "a": "abc"})
+	// printf 'abc' > a; : > b; sha256sum a b | sha256sum
+	const want = "09c7e0b8a02d027d95ec0375a600ed4ad4d6b26a1c93f16d9150cab5fec761a6"
+	if got := m.Outputs["out"].Digest; got != want {
+		t.Errorf("digest: got %s, want %s", got, want)
+	}
+}
+
+func TestTimesFilesAreCheckedButNotPartOfTheDigest(t *testing.T) {
+	s := openStore(t)
+	a := commit(t, s, "a", files{"rows.jsonl": "1\n", "times.jsonl": "0.5\n"})
+	b := commit(t, s, "b", files{"rows.jsonl": "1\n", "times.jsonl": "0.7\n"})
+	if a.Outputs["out"].Digest != b.Outputs["out"].Digest {
+		t.Error("digests differ, want equal ones: only the times differ")
+	}
+	for m, want := range map[*Manifest]string{a: "0.5\n", b: "0.7\n"} {
+		art, err := s.Open(m, "out")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(art.Path("times.jsonl")); err != nil || string(got) != want {
+			t.Errorf("times of %s: got %q, %v, want %q", m.Address, got, err, want)
+		}
+	}
+	art, _ := s.Open(b, "out")
+	overwrite(t, art.Path("times.jsonl"), "0.9\n")
+	var damage *DamageError
+	if _, err := s.Lookup(key("b")); !errors.As(err, &damage) {
+		t.Errorf("lookup after an edit of times.jsonl: got %v, want damage", err)
+	}
+	if _, err := s.Lookup(key("a")); err != nil {
+		t.Errorf("lookup of the other result: got %v, want it intact", err)
+	}
+	commit(t, s, "b", files{"rows.jsonl": "1\n", "times.jsonl": "0.9\n"})
+}
+
+func overwrite(t *testing.T, path, text string) {
+	t.Helper()
+	os.Chmod(path, 0o644)
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDamageIsNoticedNamedAndHealed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		damage func(t *testing.T, path string)
+		what   string
+	}{
+		"a byte flipped":   {func(t *testing.T, path string) { overwrite(t, path, "helLo") }, "edited"},
+		"a file shortened": {func(t *testing.T, path string) { overwrite(t, path, "hel") }, "edited"},
+		"a file removed":   {func(t *testing.T, path string) { os.Remove(path) }, "missing"},
+		"the folder removed": {func(t *testing.T, path string) {
+			if err := os.RemoveAll(filepath.Dir(path)); err != nil {
+				t.Fatal(err)
+			}
+		}, "missing"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openStore(t)
+			m := commit(t, s, "a", files{"x.txt": "hello"})
+			art, _ := s.Open(m, "out")
+			path := art.Path("x.txt")
+			tc.damage(t, path)
+			var damage *DamageError
+			if _, err := s.Lookup(key("a")); !errors.As(err, &damage) || damage.What != tc.what || damage.File != path {
+				t.Errorf("lookup: got %v, want %s %s", err, path, tc.what)
+			}
+			problems, err := s.Check()
+			if err != nil || len(problems) != 1 || problems[0].Path != path || !strings.HasPrefix(problems[0].What, tc.what) {
+				t.Errorf("check: got %v, %v, want one problem with %s", problems, err, path)
+			}
+			commit(t, s, "a", files{"x.txt": "hello"})
+			if _, err := s.Lookup(key("a")); err != nil {
+				t.Errorf("lookup after making it again: got %v, want it intact", err)
+			}
+			if kept, _ := os.ReadDir(s.path("edited")); tc.what == "edited" && len(kept) != 1 {
+				t.Errorf("edited objects kept aside: got %d, want 1", len(kept))
+			}
+		})
+	}
+}
+
+// An edit that restores size and time stamp escapes the one stat per file; Check reads the bytes.
+func TestCheckFindsWhatTheTimeStampHides(t *testing.T) {
+	s := openStore(t)
+	m := commit(t, s, "a", files{"x.txt": "hello"})
+	art, _ := s.Open(m, "out")
+	overwrite(t, art.Path("x.txt"), "jello")
+	seal(art.Path("x.txt"))
+	if _, err := s.Lookup(key("a")); err != nil {
+		t.Fatalf("lookup: got %v, want the edit to escape it", err)
+	}
+	if problems, _ := s.Check(); len(problems) != 1 {
+		t.Errorf("check: got %v, want one problem", problems)
+	}
+	overwrite(t, art.Path("x.txt"), "hello")
+}
+
+func TestTouchedFileIsIntactAndSealedAgain(t *testing.T) {
+	s := openStore(t)
+	m := commit(t, s, "a", files{"x.txt": "hello"})
+	art, _ := s.Open(m, "out")
+	if err := os.Chtimes(art.Path("x.txt"), time.Now(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Lookup(key("a")); err != nil {
+		t.Errorf("lookup of a touched file: got %v, want it intact", err)
+	}
+	if info, _ := os.Stat(art.Path("x.txt")); !info.ModTime().Equal(Sealed) {
+		t.Errorf("time stamp: got %v, want Sealed", info.ModTime())
+	}
+}
+
+func TestCommitRefusesWhatIsNotAsDeclared(t *testing.T) {
+	for name, tc := range map[string]struct {
+		fill  func(g *Staging) error
+		types map[string]string
+		want  string
+	}{
+		"a port never created": {func(g *Staging) error { return nil }, map[string]string{"out": "files"}, "never created"},
+		"an undeclared port": {func(g *Staging) error { _, err := g.Dir("other"); return err },
+			map[string]string{}, "not declared"},
+		"an empty port": {func(g *Staging) error { _, err := g.Dir("out"); return err },
+			map[string]string{"out": "files"}, "nothing was written"},
+		"a symbolic link": {func(g *Staging) error {
+			dir, err := g.Dir("out")
+			return errors.Join(err, os.Symlink("/etc/hostname", filepath.Join(dir, "x")))
+		}, map[string]string{"out": "files"}, "no plain file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openStore(t)
+			g, err := s.Begin(key("a"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := tc.fill(g); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := g.Commit(Manifest{Address: "stage.toy.a"}, tc.types); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("commit: got %v, want an error with %q", err, tc.want)
+			}
+			if err := g.Abort(); err != nil {
+				t.Error(err)
+			}
+			if _, err := s.Lookup(key("a")); !errors.Is(err, ErrNotFound) {
+				t.Errorf("lookup: got %v, want ErrNotFound", err)
+			}
+		})
+	}
+	s := openStore(t)
+	for _, bad := range []string{"", "../../etc/passwd", "short", strings.Repeat("G", 64)} {
+		if _, err := s.Begin(bad); err == nil {
+			t.Errorf("begin %q: got no error, want one", bad)
+		}
+	}
+	g, _ := s.Begin(key("a"))
+	if _, err := g.Dir("../x"); err == nil {
+		t.Error(`port "../x": got no error, want one`)
+	}
+	g.Abort()
+}
+
+func TestManyCommitsOfEqualBytesAtOnceAllSucceed(t *testing.T) {
+	s := openStore(t)
+	var all sync.WaitGroup
+	for i := range 16 {
+		all.Go(func() {
+			if _, err := tryCommit(s, fmt.Sprint("n", i), files{"x": "same", "times.json": fmt.Sprint(i % 3)}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	for i := range 16 {
+		if _, err := s.Lookup(key(fmt.Sprint("n", i))); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestLockIsExclusiveAndFreedForWhoWaits(t *testing.T) {
+	s := openStore(t)
+	first, err := s.TryLock(key("a"))
+	if err != nil || first == nil {
+		t.Fatalf("first lock: got %v, %v", first, err)
+	}
+	if second, err := s.TryLock(key("a")); second != nil || err != nil {
+		t.Fatalf("second lock: got %v, %v, want neither", second, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.Lock(ctx, key("a")); !errors.Is(err, context.Canceled) {
+		t.Errorf("waiting under a cancelled context: got %v, want it to end", err)
+	}
+	var inside sync.Mutex
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			l, err := s.Lock(t.Context(), key("a"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if !inside.TryLock() {
+				t.Error("two holders at once")
+			}
+			inside.Unlock()
+			if err := l.Unlock(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if err := first.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	all.Wait()
+	if left, _ := os.ReadDir(s.path("locks")); len(left) > 0 {
+		t.Errorf("lock files left: %v", left)
+	}
+}
+
+func TestGarbageIsPlannedByCostAndManifestsStay(t *testing.T) {
+	s := openStore(t)
+	big := commit(t, s, "cheap", files{"x": strings.Repeat("a", 1000)})
+	commit(t, s, "dear", files{"x": strings.Repeat("b", 10)})
+	os.MkdirAll(s.path("staging", key("killed")), 0o700)
+	os.WriteFile(s.path("staging", key("killed"), "half"), []byte("ha"), 0o600)
+	plan, err := s.Garbage(0)
+	if err != nil || len(plan) != 1 || plan[0].What != "unfinished output" || plan[0].Bytes != 2 {
+		t.Fatalf("plan without a limit: got %+v, %v, want the unfinished output", plan, err)
+	}
+	done, err := s.Use()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Collect(100); !errors.Is(err, ErrBusy) {
+		t.Errorf("collect during a run: got %v, want ErrBusy", err)
+	}
+	done()
+	plan, err = s.Collect(100)
+	if err != nil || len(plan) != 2 || plan[1].Name != "stage.toy.cheap" || plan[1].Bytes != 1000 {
+		t.Fatalf("collect: got %+v, %v, want the output and stage.toy.cheap", plan, err)
+	}
+	m, err := s.Lookup(key("cheap"))
+	if !errors.Is(err, ErrCollected) || m.Outputs["out"].Digest != big.Outputs["out"].Digest {
+		t.Errorf("lookup: got %v, %v, want ErrCollected with the digests", m, err)
+	}
+	if _, err := s.Lookup(key("dear")); err != nil {
+		t.Errorf("lookup of the other: got %v, want it intact", err)
+	}
+	if again, _ := s.Collect(100); len(again) != 0 {
+		t.Errorf("collect again: got %+v, want nothing", again)
+	}
+	commit(t, s, "cheap", files{"x": strings.Repeat("a", 1000)})
+	if _, err := s.Lookup(key("cheap")); err != nil {
+		t.Errorf("lookup after making it again: got %v", err)
+	}
+}
+
+func TestDigestOfUserDataCountsNamesAndContents(t *testing.T) {
+	digest := func(content files) string {
+		dir := t.TempDir()
+		for name, text := range content {
+			path := filepath.Join(dir, name)
+			os.MkdirAll(filepath.Dir(path), 0o755)
+			if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d, err := Digest(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	base := digest(files{"a": "1", "b/c": "2"})
+	for name, tc := range map[string]struct {
+		content files
+		equal   bool
+	}{
+		"the same":        {files{"b/c": "2", "a": "1"}, true},
+		"another content": {files{"a": "1", "b/c": "3"}, false},
+		"another name":    {files{"a": "1", "b/d": "2"}, false},
+		"swapped":         {files{"a": "2", "b/c": "1"}, false},
+		"one more":        {files{"a": "1", "b/c": "2", "d": ""}, false},
+	} {
+		if got := digest(tc.content) == base; got != tc.equal {
+			t.Errorf("%s: got equal %v, want %v", name, got, tc.equal)
+		}
+	}
+}
