@@ -210,14 +210,14 @@ func TestHolmMultipliesTheSmallestByTheNumberOfComparisons(t *testing.T) {
 }
 
 // By hand: at n = 400 and discordant share 0.2, Connor's formula needs (1.95996·0.44721 + 0.84162·sqrt(0.2-d²))²/d²
-// = 400 tasks, which d = 0.0623 solves.
+// = 400 tasks, which d = 0.06246 solves.
 func TestDetectablePairedSolvesConnorsFormula(t *testing.T) {
-	if got := DetectablePaired(400, 0.2); math.Abs(got-0.0623) > 1e-4 {
-		t.Errorf("got %.5f, want 0.0623", got)
+	if got := DetectablePaired(400, 0.2); math.Abs(got-0.06246) > 1e-5 {
+		t.Errorf("got %.5f, want 0.06246", got)
 	}
 	for name, got := range map[string]float64{
-		"no tasks":               DetectablePaired(0, 0.2),
-		"no discordant task":     DetectablePaired(80, 0),
+		"no tasks":                DetectablePaired(0, 0.2),
+		"no discordant task":      DetectablePaired(80, 0),
 		"too few can ever differ": DetectablePaired(80, 0.02),
 	} {
 		if !math.IsInf(got, 1) {
