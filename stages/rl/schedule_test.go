@@ -1,0 +1,65 @@
+package rl
+
+import (
+	"math"
+	"testing"
+
+	"rcgrpo/bfcl/fixtures"
+)
+
+func TestSchedulesEqualTransformers(t *testing.T) {
+	type record struct {
+		ID     string
+		Kind   string
+		Config struct {
+			Name          string
+			LR            float64
+			Warmup, Total int
+			MinLRRate     float64 `json:"min_lr_rate"`
+		}
+		Out struct{ LR []float64 }
+	}
+	shapes := map[string]string{"constant": "constant", "constant_with_warmup": "constant", "linear": "linear",
+		"cosine": "cosine", "cosine_with_min_lr": "cosine"}
+	n := 0
+	// Other kinds hold grads with non-finite strings, so only what a schedule needs is decoded.
+	fixtures.Records(t, "rl/optimizer.jsonl.gz", func(raw map[string]any) {
+		if raw["kind"] != "schedule" {
+			return
+		}
+		r := fixtures.Decode[record](t, raw)
+		s := Schedule{Shape: shapes[r.Config.Name], Warmup: float64(r.Config.Warmup), Final: r.Config.MinLRRate}
+		if r.Config.Name == "constant" {
+			s.Warmup = 0 // transformers' constant ignores its warm-up
+		}
+		for i, want := range r.Out.LR {
+			if got := s.Rate(i, r.Config.Total, r.Config.LR); math.Abs(got-want) > 1e-12*r.Config.LR {
+				t.Errorf("%s %s: update %d: got %v, want %v", r.ID, r.Config.Name, i, got, want)
+			}
+		}
+		n++
+	})
+	t.Logf("%d schedules", n)
+}
+
+func TestScheduleByHand(t *testing.T) {
+	for name, tc := range map[string]struct {
+		s    Schedule
+		want []float64 // rates of a run of four updates with peak rate 8
+	}{
+		"constant":              {Schedule{Shape: "constant"}, []float64{8, 8, 8, 8}},
+		"warm-up of two":        {Schedule{Shape: "constant", Warmup: 2}, []float64{0, 4, 8, 8}},
+		"warm-up of half":       {Schedule{Shape: "constant", Warmup: 0.5}, []float64{0, 4, 8, 8}},
+		"linear to nothing":     {Schedule{Shape: "linear"}, []float64{8, 6, 4, 2}},
+		"linear to a half":      {Schedule{Shape: "linear", Final: 0.5}, []float64{8, 7, 6, 5}},
+		"cosine, half way down": {Schedule{Shape: "cosine"}, []float64{8, 4 + 4*math.Sqrt2/2, 4, 4 - 4*math.Sqrt2/2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for i, want := range tc.want {
+				if got := tc.s.Rate(i, 4, 8); math.Abs(got-want) > 1e-12 {
+					t.Errorf("update %d: got %v, want %v", i, got, want)
+				}
+			}
+		})
+	}
+}
