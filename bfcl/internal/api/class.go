@@ -88,7 +88,10 @@ func Required(name string) Param { return Param{Name: name, Required: true} }
 func Optional(name string, def py.Value) Param { return Param{Name: name, Default: def} }
 
 // classes is the class table, one line per class.
-var classes = []Class{}
+var classes = []Class{
+	{"MessageAPI", "message_api", messageMethods, newMessageAPI},
+	{"TicketAPI", "ticket_api", ticketMethods, newTicketAPI},
+}
 
 // Classes gives the class table. Do not change it.
 func Classes() []Class { return classes }
