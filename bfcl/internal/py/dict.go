@@ -19,7 +19,7 @@ type entry struct {
 }
 
 // indexFrom is the length from which a dict keeps an index; below it a scan is faster.
-const indexFrom = 12
+const indexFrom = 48
 
 // NewDict takes keys and values in turn. A key that cannot be one is left out; use SetErr where it may occur.
 func NewDict(kv ...Value) *Dict {

@@ -1,0 +1,1007 @@
+package api
+
+import (
+	"sort"
+	"strings"
+
+	"rcgrpo/bfcl/internal/py"
+)
+
+// gorillaFileSystemMethods is in the order of gorilla_file_system.json.
+var gorillaFileSystemMethods = []Method{
+	{Name: "cat", Params: []Param{Required("file_name")}},
+	{Name: "cd", Params: []Param{Required("folder")}},
+	{Name: "cp", Params: []Param{Required("source"), Required("destination")}},
+	{Name: "diff", Params: []Param{Required("file_name1"), Required("file_name2")}},
+	{Name: "du", Params: []Param{Optional("human_readable", false)}},
+	{Name: "echo", Params: []Param{Required("content"), Optional("file_name", nil)}},
+	{Name: "find", Params: []Param{Optional("path", "."), Optional("name", nil)}},
+	{Name: "grep", Params: []Param{Required("file_name"), Required("pattern")}},
+	{Name: "ls", Params: []Param{Optional("a", false)}},
+	{Name: "mkdir", Params: []Param{Required("dir_name")}},
+	{Name: "mv", Params: []Param{Required("source"), Required("destination")}},
+	{Name: "pwd"},
+	{Name: "rm", Params: []Param{Required("file_name")}},
+	{Name: "rmdir", Params: []Param{Required("dir_name")}},
+	{Name: "sort", Params: []Param{Required("file_name")}},
+	{Name: "tail", Params: []Param{Required("file_name"), Optional("lines", int64(10))}},
+	{Name: "touch", Params: []Param{Required("file_name")}},
+	{Name: "wc", Params: []Param{Required("file_name"), Optional("mode", "l")}},
+}
+
+// File is a file of the simulated file system. Both fields are free: a call may write any value.
+type File struct {
+	Name    py.Value
+	Content py.Value
+}
+
+// PyType is the class name Python shows.
+func (f *File) PyType() string { return "File" }
+
+// PyEqual compares name and content.
+func (f *File) PyEqual(other py.Value) bool {
+	o, ok := other.(*File)
+	return ok && (f == o || py.Equal(f.Name, o.Name) && py.Equal(f.Content, o.Content))
+}
+
+// PyClone copies the file once per memo.
+func (f *File) PyClone(m *py.Memo) py.Value {
+	if c, ok := m.Get(f); ok {
+		return c
+	}
+	c := &File{Name: py.Clone(f.Name, m), Content: py.Clone(f.Content, m)}
+	m.Put(f, c)
+	return c
+}
+
+// Directory is a directory. Its table of contents is an object of its own, because a moved directory shares the
+// table of the one it was moved from. Values of the table are *File and *Directory.
+type Directory struct {
+	Name     py.Value
+	Parent   *Directory // nil at the root
+	Contents *py.Dict
+}
+
+func newDirectory(name py.Value, parent *Directory) *Directory {
+	return &Directory{Name: name, Parent: parent, Contents: &py.Dict{}}
+}
+
+// PyType is the class name Python shows.
+func (d *Directory) PyType() string { return "Directory" }
+
+// PyEqual compares name and contents, not the parent. Directories that contain themselves are equal only when they
+// are one object; Python recurses without end there and the call fails.
+func (d *Directory) PyEqual(other py.Value) bool {
+	o, ok := other.(*Directory)
+	if !ok {
+		return false
+	}
+	eq, err := d.equal(o, 0)
+	return eq && err == nil
+}
+
+// maxTreeDepth is where Python's recursion limit ends a walk through a directory that contains itself.
+const maxTreeDepth = 900
+
+func errTreeDepth() error {
+	return py.Raise("RecursionError", "maximum recursion depth exceeded in comparison")
+}
+
+func (d *Directory) equal(o *Directory, depth int) (bool, error) {
+	if depth > maxTreeDepth {
+		return false, errTreeDepth()
+	}
+	if depth > 0 && d == o {
+		return true, nil
+	}
+	if !py.Equal(d.Name, o.Name) || d.Contents.Len() != o.Contents.Len() {
+		return false, nil
+	}
+	for i := range d.Contents.Len() {
+		name, item := d.Contents.At(i)
+		other, ok := o.Contents.Get(name)
+		if !ok {
+			return false, nil
+		}
+		sub, isDir := item.(*Directory)
+		osub, oIsDir := other.(*Directory)
+		if isDir && oIsDir {
+			if eq, err := sub.equal(osub, depth+1); !eq || err != nil {
+				return false, err
+			}
+		} else if !py.Equal(item, other) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// PyClone copies the tree below and, through the memo, the parents it hangs on. A nil memo is for a tree without
+// sharing, as it is after loading.
+func (d *Directory) PyClone(m *py.Memo) py.Value {
+	if m == nil {
+		return d.cloneTree(d.Parent)
+	}
+	return d.cloneShared(m)
+}
+
+func (d *Directory) cloneTree(parent *Directory) *Directory {
+	c := &Directory{Name: d.Name, Parent: parent}
+	c.Contents = d.Contents.ShallowCopy()
+	files := 0
+	for i := range c.Contents.Len() {
+		if _, item := c.Contents.At(i); isFile(item) {
+			files++
+		}
+	}
+	slab := make([]File, files)
+	for i := range c.Contents.Len() {
+		switch _, item := c.Contents.At(i); item := item.(type) {
+		case *File:
+			f := &slab[0]
+			slab = slab[1:]
+			*f = *item
+			c.Contents.SetAt(i, f)
+		case *Directory:
+			c.Contents.SetAt(i, item.cloneTree(c))
+		}
+	}
+	return c
+}
+
+func isFile(v py.Value) bool {
+	_, ok := v.(*File)
+	return ok
+}
+
+func (d *Directory) cloneShared(m *py.Memo) *Directory {
+	if c, ok := m.Get(d); ok {
+		return c.(*Directory)
+	}
+	c := &Directory{Name: py.Clone(d.Name, m)}
+	m.Put(d, c)
+	c.Contents = d.Contents.Clone(m)
+	if d.Parent != nil {
+		c.Parent = d.Parent.cloneShared(m)
+	}
+	return c
+}
+
+// get is what a name stands for here: "." is the directory itself, nil is nothing.
+func (d *Directory) get(name py.Value) (py.Value, error) {
+	if s, ok := name.(string); ok {
+		if s == "." {
+			return d, nil
+		}
+		item, _ := d.Contents.GetStr(s)
+		return item, nil
+	}
+	item, _, err := d.Contents.GetErr(name)
+	return item, err
+}
+
+func (d *Directory) addFile(name, content py.Value) error {
+	if d.Contents.Has(name) {
+		return py.Raise("ValueError", "File '%s' already exists in directory '%s'.", py.Str(name), py.Str(d.Name))
+	}
+	return d.Contents.SetErr(name, &File{Name: name, Content: content})
+}
+
+// addDirectory makes an empty directory whose table is contents; nil contents means a fresh table.
+func (d *Directory) addDirectory(name py.Value) (*Directory, error) {
+	if d.Contents.Has(name) {
+		return nil, py.Raise("ValueError", "Directory '%s' already exists in directory '%s'.", py.Str(name), py.Str(d.Name))
+	}
+	sub := newDirectory(name, d)
+	return sub, d.Contents.SetErr(name, sub)
+}
+
+// gorillaFileSystem is the live file system (spec 13.1).
+type gorillaFileSystem struct {
+	longContext bool
+	root        *Directory
+	here        *Directory
+}
+
+func newGorillaFileSystem() Instance { return &gorillaFileSystem{} }
+
+// Load builds the tree of scenario["root"], or an empty root named "/".
+func (g *gorillaFileSystem) Load(scenario *py.Dict, s *Shared, longContext bool) error {
+	g.longContext = longContext
+	g.root = newDirectory("/", nil)
+	if scenario != nil {
+		if v, ok := scenario.GetStr("root"); ok {
+			top, ok := v.(*py.Dict)
+			if !ok {
+				return py.AttributeError(v, "keys")
+			}
+			if top.Len() == 0 {
+				return py.Raise("IndexError", "list index out of range")
+			}
+			name, node := top.At(0)
+			contents, err := nodeContents(node)
+			if err != nil {
+				return err
+			}
+			l := &treeLoader{longContext: longContext}
+			if longContext {
+				if err := l.readConstants(s); err != nil {
+					return err
+				}
+			}
+			g.root = newDirectory(name, nil)
+			if err := l.fill(g.root, contents, 0); err != nil {
+				return err
+			}
+		}
+	}
+	g.here = g.root
+	return nil
+}
+
+// treeLoader turns scenario nodes into directories and files.
+type treeLoader struct {
+	longContext bool
+	extension   string          // appended to every file not in tail
+	tail        map[string]bool // names of files that keep their content
+	populate    []py.Value      // names of the files added to leaf directories
+}
+
+func (l *treeLoader) readConstants(s *Shared) error {
+	var ok bool
+	if l.extension, ok = s.Long["FILE_CONTENT_EXTENSION"].(string); !ok {
+		return py.Raise("ValueError", "the long-context constant FILE_CONTENT_EXTENSION is missing or not a text")
+	}
+	tail, ok := s.Long["FILES_TAIL_USED"].(*py.List)
+	if !ok {
+		return py.Raise("ValueError", "the long-context constant FILES_TAIL_USED is missing or not a list")
+	}
+	populate, ok := s.Long["POPULATE_FILE_EXTENSION"].(*py.List)
+	if !ok {
+		return py.Raise("ValueError", "the long-context constant POPULATE_FILE_EXTENSION is missing or not a list")
+	}
+	l.tail = make(map[string]bool, len(tail.Items))
+	for _, v := range tail.Items {
+		l.tail[py.Str(v)] = true
+	}
+	l.populate = populate.Items
+	return nil
+}
+
+func nodeContents(node py.Value) (*py.Dict, error) {
+	d, ok := node.(*py.Dict)
+	if !ok {
+		return nil, py.Raise("TypeError", "a directory of the scenario is a %s, not a dict", py.TypeName(node))
+	}
+	v, err := d.Index("contents")
+	if err != nil {
+		return nil, err
+	}
+	contents, ok := v.(*py.Dict)
+	if !ok {
+		return nil, py.AttributeError(v, "items")
+	}
+	return contents, nil
+}
+
+func (l *treeLoader) fill(dir *Directory, contents *py.Dict, depth int) error {
+	if depth > maxTreeDepth {
+		return errTreeDepth()
+	}
+	leaf := true
+	for i := range contents.Len() {
+		name, v := contents.At(i)
+		node, ok := v.(*py.Dict)
+		if !ok {
+			return py.Raise("TypeError", "the entry '%s' of the scenario is a %s, not a dict", py.Str(name), py.TypeName(v))
+		}
+		kind, err := node.Index("type")
+		if err != nil {
+			return err
+		}
+		switch kind {
+		case "directory":
+			leaf = false
+			sub := newDirectory(name, dir)
+			below, err := nodeContents(node)
+			if err != nil {
+				return err
+			}
+			if err := l.fill(sub, below, depth+1); err != nil {
+				return err
+			}
+			dir.Contents.Set(name, sub)
+		case "file":
+			content, err := node.Index("content")
+			if err != nil {
+				return err
+			}
+			if l.longContext && !l.tail[py.Str(name)] {
+				if content, err = py.Add(content, l.extension); err != nil {
+					return err
+				}
+			}
+			dir.Contents.Set(name, &File{Name: name, Content: content})
+		}
+	}
+	if leaf && l.longContext {
+		for _, name := range l.populate {
+			if err := dir.addFile(name, ""); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// State lists long_context and root.
+func (g *gorillaFileSystem) State() []Attr {
+	return []Attr{{"long_context", g.longContext}, {"root", g.root}}
+}
+
+// Private lists the current directory as pwd shows it.
+func (g *gorillaFileSystem) Private() []Attr {
+	path, err := g.path()
+	if err != nil {
+		return []Attr{{"cwd", nil}}
+	}
+	return []Attr{{"cwd", path}}
+}
+
+// Clone copies the tree, the directories it was moved out of, and the current directory among them.
+func (g *gorillaFileSystem) Clone(m *py.Memo) Instance {
+	c := &gorillaFileSystem{longContext: g.longContext}
+	if m == nil && g.here == g.root {
+		c.root = g.root.cloneTree(nil)
+		c.here = c.root
+		return c
+	}
+	if m == nil {
+		m = &py.Memo{}
+	}
+	c.root = g.root.cloneShared(m)
+	c.here = g.here.cloneShared(m)
+	return c
+}
+
+// Call runs a method by its position in gorillaFileSystemMethods.
+func (g *gorillaFileSystem) Call(method int, args []py.Value) (py.Value, error) {
+	switch method {
+	case 0:
+		return g.cat(args[0])
+	case 1:
+		return g.cd(args[0])
+	case 2:
+		return g.cp(args[0], args[1])
+	case 3:
+		return g.diff(args[0], args[1])
+	case 4:
+		return g.du(py.Truthy(args[0]))
+	case 5:
+		return g.echo(args[0], args[1])
+	case 6:
+		return g.find(args[0], args[1])
+	case 7:
+		return g.grep(args[0], args[1])
+	case 8:
+		return g.ls(py.Truthy(args[0]))
+	case 9:
+		return g.mkdir(args[0])
+	case 10:
+		return g.mv(args[0], args[1])
+	case 11:
+		path, err := g.path()
+		return py.NewDict("current_working_directory", path), err
+	case 12:
+		return g.rm(args[0])
+	case 13:
+		return g.rmdir(args[0])
+	case 14:
+		return g.sort(args[0])
+	case 15:
+		return g.tail(args[0], args[1])
+	case 16:
+		return g.touch(args[0])
+	}
+	return g.wc(args[0], args[1])
+}
+
+// failure is the reply {"error": ...} of the file tools.
+func failure(parts ...string) *py.Dict { return py.NewDict("error", strings.Join(parts, "")) }
+
+// path joins the names from the root to here.
+func (g *gorillaFileSystem) path() (string, error) {
+	var names []string
+	for d := g.here; d != nil; d = d.Parent {
+		name, ok := d.Name.(string)
+		if !ok {
+			return "", py.Raise("TypeError", "sequence item %d: expected str instance, %s found", len(names), py.TypeName(d.Name))
+		}
+		names = append(names, name)
+	}
+	var b strings.Builder
+	for i := len(names) - 1; i >= 0; i-- {
+		b.WriteByte('/')
+		b.WriteString(names[i])
+	}
+	return b.String(), nil
+}
+
+func (g *gorillaFileSystem) ls(all bool) (py.Value, error) {
+	names := make([]py.Value, 0, g.here.Contents.Len())
+	for i := range g.here.Contents.Len() {
+		name, _ := g.here.Contents.At(i)
+		if !all {
+			s, ok := name.(string)
+			if !ok {
+				return nil, py.AttributeError(name, "startswith")
+			}
+			if strings.HasPrefix(s, ".") {
+				continue
+			}
+		}
+		names = append(names, name)
+	}
+	return py.NewDict("current_directory_content", py.NewList(names...)), nil
+}
+
+func (g *gorillaFileSystem) cd(v py.Value) (py.Value, error) {
+	folder, ok := v.(string)
+	if !ok {
+		return nil, py.AttributeError(v, "rstrip")
+	}
+	folder = strings.TrimRight(folder, "/")
+	if folder == "" {
+		folder = "/"
+	}
+	if folder != "/" && strings.Contains(folder, "/") {
+		return failure("cd: ", folder, ": Unsupported path. Only one folder level at a time is supported."), nil
+	}
+	if folder == ".." {
+		if g.here.Parent != nil {
+			g.here = g.here.Parent
+			return py.NewDict(), nil
+		}
+		atRoot, err := g.root.equal(g.here, 0)
+		if err != nil {
+			return nil, err
+		}
+		if atRoot {
+			return failure("Current directory is already the root. Cannot go back."), nil
+		}
+		return failure("cd: ..: No such directory"), nil
+	}
+	target := g.navigate(folder)
+	if target == nil {
+		return navigationError("cd", folder), nil
+	}
+	g.here = target
+	return py.NewDict("current_working_directory", target.Name), nil
+}
+
+// navigate follows a path from here, or from the root when it begins with a slash; nil when it leads nowhere.
+func (g *gorillaFileSystem) navigate(path string) *Directory {
+	switch path {
+	case ".":
+		return g.here
+	case "/":
+		return g.root
+	}
+	dir := g.here
+	if strings.HasPrefix(path, "/") {
+		dir = g.root
+	}
+	for name := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
+		item, _ := dir.get(name) // a text can always be looked up
+		sub, ok := item.(*Directory)
+		if !ok {
+			return nil
+		}
+		dir = sub
+	}
+	return dir
+}
+
+func navigationError(tool, path string) *py.Dict {
+	return failure(tool, ": '", path, "': No such file or directory")
+}
+
+const badNameRunes = `|/\?%*:"><`
+
+// badName is true for a name with a character that names may not have. Python asks "c in name" for each of them, so
+// a list is searched for items and a number cannot be asked.
+func badName(name py.Value) (bool, error) {
+	if s, ok := name.(string); ok {
+		return strings.ContainsAny(s, badNameRunes), nil
+	}
+	for _, c := range badNameRunes {
+		if in, err := py.Contains(name, string(c)); in || err != nil {
+			return in, err
+		}
+	}
+	return false, nil
+}
+
+// has is "name in here": an error when the name cannot be a key.
+func (g *gorillaFileSystem) has(name py.Value) (bool, error) {
+	_, ok, err := g.here.Contents.GetErr(name)
+	return ok, err
+}
+
+func (g *gorillaFileSystem) mkdir(name py.Value) (py.Value, error) {
+	bad, err := badName(name)
+	if err != nil {
+		return nil, err
+	}
+	if bad {
+		return failure("mkdir: cannot create directory '", py.Str(name), "': Invalid character"), nil
+	}
+	exists, err := g.has(name)
+	if err != nil {
+		return nil, err
+	}
+	if exists {
+		return failure("mkdir: cannot create directory '", py.Str(name), "': File exists"), nil
+	}
+	_, err = g.here.addDirectory(name)
+	return nil, err
+}
+
+func (g *gorillaFileSystem) touch(name py.Value) (py.Value, error) {
+	bad, err := badName(name)
+	if err != nil {
+		return nil, err
+	}
+	if bad {
+		return failure("touch: cannot touch '", py.Str(name), "': Invalid character"), nil
+	}
+	exists, err := g.has(name)
+	if err != nil {
+		return nil, err
+	}
+	if exists {
+		return failure("touch: cannot touch '", py.Str(name), "': File exists"), nil
+	}
+	return nil, g.here.addFile(name, "")
+}
+
+func (g *gorillaFileSystem) echo(content, name py.Value) (py.Value, error) {
+	if name == nil {
+		return py.NewDict("terminal_output", content), nil
+	}
+	bad, err := badName(name)
+	if err != nil {
+		return nil, err
+	}
+	if bad {
+		return failure("echo: cannot write to '", py.Str(name), "': Invalid character"), nil
+	}
+	if !py.Truthy(name) {
+		return py.NewDict("terminal_output", content), nil
+	}
+	exists, err := g.has(name)
+	if err != nil {
+		return nil, err
+	}
+	if !exists {
+		return failure("echo: cannot write to '", py.Str(name), "': No such file"), nil
+	}
+	item, err := g.here.get(name)
+	if err != nil {
+		return nil, err
+	}
+	f, ok := item.(*File)
+	if !ok {
+		return nil, py.AttributeError(item, "_write")
+	}
+	f.Content = content
+	return nil, nil
+}
+
+func (g *gorillaFileSystem) cat(name py.Value) (py.Value, error) {
+	bad, err := badName(name)
+	if err != nil {
+		return nil, err
+	}
+	if bad {
+		return failure("cat: '", py.Str(name), "': Invalid character"), nil
+	}
+	exists, err := g.has(name)
+	if err != nil {
+		return nil, err
+	}
+	if !exists {
+		return failure("cat: '", py.Str(name), "': No such file or directory"), nil
+	}
+	item, err := g.here.get(name)
+	if err != nil {
+		return nil, err
+	}
+	if f, ok := item.(*File); ok {
+		return py.NewDict("file_content", f.Content), nil
+	}
+	return failure("cat: '", py.Str(name), "': Is a directory"), nil
+}
+
+// file is the file of that name here; nil for nothing or a directory.
+func (g *gorillaFileSystem) file(name py.Value) (*File, error) {
+	exists, err := g.has(name)
+	if err != nil || !exists {
+		return nil, err
+	}
+	item, err := g.here.get(name)
+	f, _ := item.(*File)
+	return f, err
+}
+
+// text is the content as a text, or Python's complaint that it lacks the method the tool would call.
+func (f *File) text(method string) (string, error) {
+	s, ok := f.Content.(string)
+	if !ok {
+		return "", py.AttributeError(f.Content, method)
+	}
+	return s, nil
+}
+
+func (g *gorillaFileSystem) find(path, name py.Value) (py.Value, error) {
+	start := g.here
+	p, isText := path.(string)
+	switch {
+	case path == nil:
+		return nil, py.AttributeError(path, "rstrip")
+	case !isText:
+		return nil, py.AttributeError(path, "strip")
+	}
+	if start = g.navigate(p); start == nil {
+		return navigationError("find", p), nil
+	}
+	matches := py.NewList()
+	if err := findBelow(start, strings.TrimRight(p, "/"), name, matches, 0); err != nil {
+		return nil, err
+	}
+	return py.NewDict("matches", matches), nil
+}
+
+func findBelow(dir *Directory, prefix string, name py.Value, matches *py.List, depth int) error {
+	if depth > maxTreeDepth {
+		return errTreeDepth()
+	}
+	for i := range dir.Contents.Len() {
+		key, item := dir.Contents.At(i)
+		path := prefix + "/" + py.Str(key)
+		hit := name == nil
+		if !hit {
+			var err error
+			if hit, err = py.Contains(key, name); err != nil {
+				return err
+			}
+		}
+		if hit {
+			matches.Append(path)
+		}
+		if sub, ok := item.(*Directory); ok {
+			if err := findBelow(sub, path, name, matches, depth+1); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (g *gorillaFileSystem) wc(name, mode py.Value) (py.Value, error) {
+	m, _ := mode.(string)
+	if m != "l" && m != "w" && m != "c" {
+		return failure("wc: invalid mode '", py.Str(mode), "'"), nil
+	}
+	f, err := g.file(name)
+	if err != nil {
+		return nil, err
+	}
+	if f == nil {
+		return failure("wc: ", py.Str(name), ": No such file or directory"), nil
+	}
+	count, kind := 0, "characters"
+	switch m {
+	case "l":
+		kind = "lines"
+		text, err := f.text("splitlines")
+		if err != nil {
+			return nil, err
+		}
+		py.EachLine(text, func(string) bool { count++; return true })
+	case "w":
+		kind = "words"
+		text, err := f.text("split")
+		if err != nil {
+			return nil, err
+		}
+		count = py.CountWords(text)
+	default:
+		if count, err = py.Len(f.Content); err != nil {
+			return nil, err
+		}
+	}
+	return py.NewDict("count", int64(count), "type", kind), nil
+}
+
+func (g *gorillaFileSystem) sort(name py.Value) (py.Value, error) {
+	f, err := g.file(name)
+	if err != nil {
+		return nil, err
+	}
+	if f == nil {
+		return failure("sort: ", py.Str(name), ": No such file or directory"), nil
+	}
+	text, err := f.text("splitlines")
+	if err != nil {
+		return nil, err
+	}
+	lines := py.SplitLines(text)
+	sort.Strings(lines) // order of UTF-8 bytes is order of code points
+	return py.NewDict("sorted_content", strings.Join(lines, "\n")), nil
+}
+
+func (g *gorillaFileSystem) grep(name, pattern py.Value) (py.Value, error) {
+	f, err := g.file(name)
+	if err != nil {
+		return nil, err
+	}
+	if f == nil {
+		return failure("grep: ", py.Str(name), ": No such file or directory"), nil
+	}
+	text, err := f.text("splitlines")
+	if err != nil {
+		return nil, err
+	}
+	found := py.NewList()
+	py.EachLine(text, func(line string) bool {
+		var hit bool
+		if hit, err = py.Contains(line, pattern); err != nil {
+			return false
+		}
+		if hit {
+			found.Append(line)
+		}
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
+	return py.NewDict("matching_lines", found), nil
+}
+
+func (g *gorillaFileSystem) tail(name, count py.Value) (py.Value, error) {
+	f, err := g.file(name)
+	if err != nil {
+		return nil, err
+	}
+	if f == nil {
+		return failure("tail: ", py.Str(name), ": No such file or directory"), nil
+	}
+	text, err := f.text("splitlines")
+	if err != nil {
+		return nil, err
+	}
+	lines := py.SplitLines(text)
+	more, err := py.Compare(">", count, int64(len(lines)))
+	if err != nil {
+		return nil, err
+	}
+	if more {
+		count = int64(len(lines))
+	}
+	if _, ok := count.(float64); ok {
+		return nil, py.Raise("TypeError", "slice indices must be integers or None or have an __index__ method")
+	}
+	from := len(lines) // a count below minus the number of lines leaves nothing
+	whole, err := py.Int(count)
+	if err != nil {
+		return nil, err
+	}
+	if n, ok := whole.(int64); ok && -n < int64(len(lines)) {
+		from = int(-n)
+		if from < 0 {
+			from += len(lines)
+		}
+	}
+	return py.NewDict("last_lines", strings.Join(lines[from:], "\n")), nil
+}
+
+func (g *gorillaFileSystem) diff(name1, name2 py.Value) (py.Value, error) {
+	f1, err := g.file(name1)
+	if err != nil {
+		return nil, err
+	}
+	missing := failure("diff: ", py.Str(name1), " or ", py.Str(name2), ": No such file or directory")
+	if exists, _ := g.has(name1); !exists {
+		return missing, nil
+	}
+	f2, err := g.file(name2)
+	if err != nil {
+		return nil, err
+	}
+	if f1 == nil || f2 == nil {
+		return missing, nil
+	}
+	text1, err := f1.text("splitlines")
+	if err != nil {
+		return nil, err
+	}
+	text2, err := f2.text("splitlines")
+	if err != nil {
+		return nil, err
+	}
+	lines1, lines2 := py.SplitLines(text1), py.SplitLines(text2)
+	var b strings.Builder
+	for i := range min(len(lines1), len(lines2)) {
+		if lines1[i] == lines2[i] {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte('\n')
+		}
+		b.WriteString("- ")
+		b.WriteString(lines1[i])
+		b.WriteString("\n+ ")
+		b.WriteString(lines2[i])
+	}
+	return py.NewDict("diff_lines", b.String()), nil
+}
+
+func (g *gorillaFileSystem) du(human bool) (py.Value, error) {
+	total, err := size(g.here, 0)
+	if err != nil {
+		return nil, err
+	}
+	if !human {
+		return py.NewDict("disk_usage", py.Str(total)+" bytes"), nil
+	}
+	amount := float64(total)
+	for _, unit := range []string{"B", "KB", "MB", "GB", "TB"} {
+		if amount < 1024 {
+			return py.NewDict("disk_usage", py.Fixed(amount, 2)+" "+unit), nil
+		}
+		amount /= 1024
+	}
+	return py.NewDict("disk_usage", py.Fixed(amount, 2)+" PB"), nil
+}
+
+// size is the number of UTF-8 bytes of all file contents below an item.
+func size(item py.Value, depth int) (int64, error) {
+	if depth > maxTreeDepth {
+		return 0, errTreeDepth()
+	}
+	switch item := item.(type) {
+	case *File:
+		text, err := item.text("encode")
+		return int64(len(text)), err
+	case *Directory:
+		var total int64
+		for i := range item.Contents.Len() {
+			_, child := item.Contents.At(i)
+			n, err := size(child, depth+1)
+			if err != nil {
+				return 0, err
+			}
+			total += n
+		}
+		return total, nil
+	}
+	return 0, nil
+}
+
+func (g *gorillaFileSystem) rm(name py.Value) (py.Value, error) {
+	exists, err := g.has(name)
+	if err != nil {
+		return nil, err
+	}
+	if !exists {
+		return failure("rm: cannot remove '", py.Str(name), "': No such file or directory"), nil
+	}
+	g.here.Contents.Delete(name)
+	return py.NewDict("result", "'"+py.Str(name)+"' removed"), nil
+}
+
+func (g *gorillaFileSystem) rmdir(name py.Value) (py.Value, error) {
+	exists, err := g.has(name)
+	if err != nil {
+		return nil, err
+	}
+	if !exists {
+		return failure("rmdir: cannot remove '", py.Str(name), "': No such file or directory"), nil
+	}
+	item, err := g.here.get(name)
+	if err != nil {
+		return nil, err
+	}
+	dir, ok := item.(*Directory)
+	switch {
+	case !ok:
+		return failure("rmdir: cannot remove '", py.Str(name), "': Not a directory"), nil
+	case dir.Contents.Len() > 0:
+		return failure("rmdir: cannot remove '", py.Str(name), "': Directory not empty"), nil
+	}
+	g.here.Contents.Delete(name)
+	return py.NewDict("result", "'"+py.Str(name)+"' removed"), nil
+}
+
+func (g *gorillaFileSystem) mv(source, destination py.Value) (py.Value, error) {
+	return g.transfer("mv", "move", "moved", source, destination)
+}
+
+func (g *gorillaFileSystem) cp(source, destination py.Value) (py.Value, error) {
+	return g.transfer("cp", "copy", "copied", source, destination)
+}
+
+// transfer is mv and cp: the same checks in the same order, and into a directory, or beside under another name.
+func (g *gorillaFileSystem) transfer(tool, verb, done string, source, destination py.Value) (py.Value, error) {
+	exists, err := g.has(source)
+	if err != nil {
+		return nil, err
+	}
+	from := py.Str(source)
+	if !exists {
+		return failure(tool, ": cannot ", verb, " '", from, "': No such file or directory"), nil
+	}
+	item, err := g.here.get(source)
+	if err != nil {
+		return nil, err
+	}
+	slash, err := py.Contains(destination, "/")
+	if err != nil {
+		return nil, err
+	}
+	if slash {
+		return failure(tool, ": path not allowed in destination. Provide only a file or directory name."), nil
+	}
+	taken, err := g.has(destination)
+	if err != nil {
+		return nil, err
+	}
+	to := py.Str(destination)
+	target, name := g.here, destination
+	if taken {
+		at, err := g.here.get(destination)
+		if err != nil {
+			return nil, err
+		}
+		dir, ok := at.(*Directory)
+		if !ok {
+			return failure(tool, ": cannot ", verb, " '", from, "' to '", to, "': Not a directory"), nil
+		}
+		key := to + "/" + from // cp asks for this key, which no directory has
+		if tool == "mv" {
+			key = from
+		}
+		if dir.Contents.HasStr(key) {
+			return failure(tool, ": cannot ", verb, " '", from, "' to '", to, "/", from, "': File exists"), nil
+		}
+		target, name, to = dir, source, to+"/"+from
+	}
+	if tool == "mv" {
+		g.here.Contents.Delete(source)
+	}
+	if err := place(target, name, item, tool == "cp"); err != nil {
+		return nil, err
+	}
+	return py.NewDict("result", "'"+from+"' "+done+" to '"+to+"'"), nil
+}
+
+// place puts an item under a name: a file as a new file, a directory as a new directory with the old one's table or,
+// for a copy, with a table of its own that holds the same objects.
+func place(target *Directory, name, item py.Value, copied bool) error {
+	switch item := item.(type) {
+	case *File:
+		return target.addFile(name, item.Content)
+	case *Directory:
+		dir, err := target.addDirectory(name)
+		if err != nil {
+			return err
+		}
+		dir.Contents = item.Contents
+		if copied {
+			dir.Contents = item.Contents.ShallowCopy()
+		}
+	}
+	return nil
+}
