@@ -1,0 +1,328 @@
+package token
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Load reads a tokenizer.json.
+func Load(path string) (*Tokenizer, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	t, err := Parse(raw)
+	if err != nil {
+		return nil, fmt.Errorf("load %s: %w", path, err)
+	}
+	return t, nil
+}
+
+// form is the part of tokenizer.json that decides what this package does.
+type form struct {
+	Version       json.RawMessage            `json:"version"`
+	Truncation    json.RawMessage            `json:"truncation"`
+	Padding       json.RawMessage            `json:"padding"`
+	Added         []Added                    `json:"added_tokens"`
+	Normalizer    json.RawMessage            `json:"normalizer"`
+	PreTokenizer  json.RawMessage            `json:"pre_tokenizer"`
+	PostProcessor json.RawMessage            `json:"post_processor"`
+	Decoder       json.RawMessage            `json:"decoder"`
+	Model         map[string]json.RawMessage `json:"model"`
+}
+
+// Parse reads the text of a tokenizer.json: byte-level BPE with Qwen's or Llama 3's pre-tokenizer, merges as "a b" or as
+// ["a", "b"]. What the file asks for and this package does not do is an error that names it. Truncation, padding and
+// post-processing (the tokens that a library puts before a text) concern the caller: they are kept, not applied.
+func Parse(raw []byte) (*Tokenizer, error) {
+	if !utf8.Valid(raw) {
+		return nil, fmt.Errorf("tokenizer.json is not valid UTF-8")
+	}
+	var f form
+	if err := json.Unmarshal(raw, &f); err != nil {
+		return nil, fmt.Errorf("tokenizer.json: %w", err)
+	}
+	t := &Tokenizer{
+		ids: map[string]int32{}, byName: map[string]int32{},
+		file: sections{f.Version, f.Truncation, f.Padding, f.Normalizer, f.PreTokenizer, f.PostProcessor, f.Decoder, f.Model, false},
+	}
+	for _, step := range []func(*form) error{t.parseNormalizer, t.parsePreTokenizer, t.parseModel, t.parseVocabulary, t.parseMerges, t.parseAdded} {
+		if err := step(&f); err != nil {
+			return nil, fmt.Errorf("tokenizer.json: %w", err)
+		}
+	}
+	t.index()
+	return t, nil
+}
+
+func absent(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
+
+func (t *Tokenizer) parseNormalizer(f *form) error {
+	if absent(f.Normalizer) {
+		return nil
+	}
+	var n struct{ Type string }
+	if err := json.Unmarshal(f.Normalizer, &n); err != nil {
+		return fmt.Errorf("normalizer: %w", err)
+	}
+	if n.Type != "NFC" {
+		return fmt.Errorf("normalizer: type %q is not supported, only NFC or none", n.Type)
+	}
+	t.nfc = true
+	return nil
+}
+
+func (t *Tokenizer) parsePreTokenizer(f *form) error {
+	var p struct {
+		Type          string
+		PreTokenizers []struct {
+			Type           string
+			Pattern        struct{ Regex string }
+			Behavior       string
+			Invert         bool
+			AddPrefixSpace bool `json:"add_prefix_space"`
+			UseRegex       bool `json:"use_regex"`
+		}
+	}
+	if err := json.Unmarshal(f.PreTokenizer, &p); err != nil {
+		return fmt.Errorf("pre_tokenizer: %w", err)
+	}
+	if p.Type != "Sequence" || len(p.PreTokenizers) != 2 || p.PreTokenizers[0].Type != "Split" || p.PreTokenizers[1].Type != "ByteLevel" {
+		return fmt.Errorf("pre_tokenizer: got %.80s, want a sequence of Split and ByteLevel", f.PreTokenizer)
+	}
+	splitting, level := p.PreTokenizers[0], p.PreTokenizers[1]
+	switch splitting.Pattern.Regex {
+	case patternQwen:
+		t.maxDigits = 1
+	case patternLlama:
+		t.maxDigits = 3
+	default:
+		return fmt.Errorf("pre_tokenizer: the pattern %q is neither Qwen's nor Llama 3's", splitting.Pattern.Regex)
+	}
+	if splitting.Behavior != "Isolated" || splitting.Invert || level.AddPrefixSpace || level.UseRegex {
+		return fmt.Errorf("pre_tokenizer: want behavior Isolated, invert, add_prefix_space and use_regex false")
+	}
+	return nil
+}
+
+// parseModel checks the model's switches: those that change what comes out must be off.
+func (t *Tokenizer) parseModel(f *form) error {
+	for name, raw := range f.Model {
+		switch name {
+		case "type":
+			if string(raw) != `"BPE"` {
+				return fmt.Errorf("model: type %s is not supported, only BPE", raw)
+			}
+		case "ignore_merges":
+			if err := json.Unmarshal(raw, &t.ignoreMerges); err != nil {
+				return fmt.Errorf("model: ignore_merges: %w", err)
+			}
+		case "vocab", "merges":
+		case "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", "byte_fallback":
+			if !absent(raw) && string(raw) != `""` && string(raw) != "false" && string(raw) != "0.0" {
+				return fmt.Errorf("model: %s is %s; only tokenizers without it are supported", name, raw)
+			}
+		default:
+			return fmt.Errorf("model: the key %q is not known", name)
+		}
+	}
+	return nil
+}
+
+func (t *Tokenizer) parseVocabulary(f *form) error {
+	var vocab map[string]int32
+	if err := json.Unmarshal(f.Model["vocab"], &vocab); err != nil {
+		return fmt.Errorf("model: vocab: %w", err)
+	}
+	size := int32(0)
+	for _, id := range vocab {
+		size = max(size, id+1)
+	}
+	if int(size) > 2*len(vocab)+1024 {
+		return fmt.Errorf("model: vocab: the highest id is %d, but there are only %d tokens", size-1, len(vocab))
+	}
+	t.bytes = make([][]byte, size)
+	for spelt, id := range vocab {
+		token, ok := unspell(spelt)
+		if !ok || token == "" {
+			return fmt.Errorf("model: vocab: %q is not written in the byte alphabet", spelt)
+		}
+		if id < 0 || t.bytes[id] != nil {
+			return fmt.Errorf("model: vocab: id %d of %q is negative or taken twice", id, spelt)
+		}
+		t.bytes[id] = []byte(token)
+		t.ids[token] = id
+	}
+	for b := range 256 {
+		id, ok := t.ids[string([]byte{byte(b)})]
+		if !ok {
+			return fmt.Errorf("model: vocab: byte 0x%02X (%q) has no token of its own", b, string(byteRune[b]))
+		}
+		t.single[b] = id
+	}
+	return nil
+}
+
+func (t *Tokenizer) parseMerges(f *form) error {
+	var pairs [][2]string
+	if err := json.Unmarshal(f.Model["merges"], &pairs); err != nil {
+		var lines []string
+		if err := json.Unmarshal(f.Model["merges"], &lines); err != nil {
+			return fmt.Errorf("model: merges are neither a list of \"a b\" nor of [\"a\", \"b\"]: %w", err)
+		}
+		t.file.mergesAsText = true
+		pairs = make([][2]string, len(lines))
+		for i, line := range lines {
+			left, right, ok := strings.Cut(line, " ")
+			if !ok || strings.Contains(right, " ") {
+				return fmt.Errorf("model: merge %d: %q is not two tokens with one space between", i, line)
+			}
+			pairs[i] = [2]string{left, right}
+		}
+	}
+	t.merges = make(map[pair]merge, len(pairs))
+	t.order = make([]pair, 0, len(pairs))
+	for i, spelt := range pairs {
+		left, _ := unspell(spelt[0])
+		right, _ := unspell(spelt[1])
+		a, okA := t.ids[left]
+		b, okB := t.ids[right]
+		id, ok := t.ids[left+right]
+		if !ok || !okA || !okB {
+			return fmt.Errorf("model: merge %d: %q and %q and what they make must be in vocab", i, spelt[0], spelt[1])
+		}
+		p := pair{a, b}
+		t.merges[p] = merge{int32(i), id}
+		t.order = append(t.order, p)
+	}
+	return nil
+}
+
+func (t *Tokenizer) parseAdded(f *form) error {
+	slices.SortStableFunc(f.Added, func(a, b Added) int { return int(a.ID) - int(b.ID) })
+	for _, a := range f.Added {
+		if a.Content == "" || a.ID < 0 || int(a.ID) > len(t.bytes)+1<<16 {
+			return fmt.Errorf("added token %q with id %d: it needs a text, and an id that follows the vocabulary", a.Content, a.ID)
+		}
+		if a.LStrip || a.RStrip || a.SingleWord {
+			return fmt.Errorf("added token %q: lstrip, rstrip and single_word are not supported", a.Content)
+		}
+		if _, twice := t.byName[a.Content]; twice {
+			return fmt.Errorf("added token %q occurs twice", a.Content)
+		}
+		for int(a.ID) >= len(t.bytes) {
+			t.bytes = append(t.bytes, nil)
+		}
+		if old := t.bytes[a.ID]; old != nil && string(old) != a.Content {
+			return fmt.Errorf("added token %q has id %d, which is %q already", a.Content, a.ID, old)
+		}
+		t.bytes[a.ID] = []byte(a.Content)
+		t.byName[a.Content] = a.ID
+		t.added = append(t.added, a)
+	}
+	return nil
+}
+
+// JSON is the tokenizer.json of t: equal tokenizers give equal bytes, and a file that the Rust library wrote comes back
+// byte for byte.
+func (t *Tokenizer) JSON() []byte {
+	var b bytes.Buffer
+	section := func(name string, raw json.RawMessage) {
+		b.WriteString(`,"` + name + `":`)
+		b.Write(or(raw, "null"))
+	}
+	b.WriteString(`{"version":`)
+	b.Write(or(t.file.Version, `"1.0"`))
+	section("truncation", t.file.Truncation)
+	section("padding", t.file.Padding)
+	b.WriteString(`,"added_tokens":[`)
+	for i, a := range t.added {
+		comma(&b, i)
+		fmt.Fprintf(&b, `{"id":%d,"content":%s,"single_word":%t,"lstrip":%t,"rstrip":%t,"normalized":%t,"special":%t}`,
+			a.ID, quote(a.Content), a.SingleWord, a.LStrip, a.RStrip, a.Normalized, a.Special)
+	}
+	b.WriteString("]")
+	section("normalizer", t.file.Normalizer)
+	section("pre_tokenizer", t.file.PreTokenizer)
+	section("post_processor", t.file.PostProcessor)
+	section("decoder", t.file.Decoder)
+	b.WriteString(`,"model":{"type":"BPE"`)
+	for _, name := range []string{"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"} {
+		section(name, t.file.model[name])
+	}
+	fmt.Fprintf(&b, `,"fuse_unk":false,"byte_fallback":false,"ignore_merges":%t,"vocab":{`, t.ignoreMerges)
+	n := 0
+	for id, token := range t.bytes {
+		if base, ok := t.ids[string(token)]; ok && int(base) == id {
+			comma(&b, n)
+			fmt.Fprintf(&b, "%s:%d", quote(spell(string(token))), id)
+			n++
+		}
+	}
+	b.WriteString(`},"merges":[`)
+	for i, p := range t.order {
+		comma(&b, i)
+		left, right := spell(string(t.bytes[p.left])), spell(string(t.bytes[p.right]))
+		if t.file.mergesAsText {
+			b.WriteString(quote(left + " " + right))
+		} else {
+			b.WriteString("[" + quote(left) + "," + quote(right) + "]")
+		}
+	}
+	b.WriteString("]}}")
+
+	var out bytes.Buffer
+	if err := json.Indent(&out, b.Bytes(), "", "  "); err != nil {
+		return b.Bytes() // not reached: every part above is JSON
+	}
+	return out.Bytes()
+}
+
+func or(raw json.RawMessage, otherwise string) []byte {
+	if len(raw) == 0 {
+		return []byte(otherwise)
+	}
+	return raw
+}
+
+func comma(b *bytes.Buffer, i int) {
+	if i > 0 {
+		b.WriteByte(',')
+	}
+}
+
+// quote is a JSON string with as few escapes as the format allows, as the Rust library writes it.
+func quote(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range s {
+		switch r {
+		case '"', '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case '\b':
+			b.WriteString(`\b`)
+		case '\f':
+			b.WriteString(`\f`)
+		case '\n':
+			b.WriteString(`\n`)
+		case '\r':
+			b.WriteString(`\r`)
+		case '\t':
+			b.WriteString(`\t`)
+		default:
+			if r < 0x20 {
+				fmt.Fprintf(&b, `\u%04x`, r)
+			} else {
+				b.WriteRune(r)
+			}
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}

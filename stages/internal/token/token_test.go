@@ -1,0 +1,333 @@
+package token
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"rcgrpo/bfcl/fixtures"
+)
+
+var families = map[string]string{"qwen2": "qwen2_5", "llama3": "llama3_1"}
+
+func loadGzip(t testing.TB, name string) *Tokenizer {
+	t.Helper()
+	file, err := os.Open(fixtures.Path(t, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	z, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tok, err := Parse(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tok
+}
+
+func TestEncodingAndDecodingEqualThePublishedTokenizers(t *testing.T) {
+	for family, file := range families {
+		t.Run(family, func(t *testing.T) {
+			tok := loadGzip(t, "hf/tokenizers/"+file+".tokenizer.json.gz")
+			bad := 0
+			type vector struct {
+				Kind    string  `json:"kind"`
+				Text    string  `json:"text"`
+				IDs     []int32 `json:"ids"`
+				Parsed  []int32 `json:"ids_with_specials_parsed"`
+				Split   []int32 `json:"ids_split_special_tokens"`
+				Decoded string  `json:"decoded"`
+				Skipped *string `json:"decoded_skip_special_tokens"`
+			}
+			n := fixtures.Records(t, "hf/tokenizers/vectors_"+family+".jsonl.gz", func(v vector) {
+				check := func(what string, got, want any) {
+					if fmt.Sprint(got) != fmt.Sprint(want) {
+						if bad++; bad <= 10 {
+							t.Errorf("%s: %s of %.80q: got %.200v, want %.200v", v.Kind, what, v.Text, got, want)
+						}
+					}
+				}
+				check("ids", tok.Encode(v.Text), v.IDs)
+				check("ids with added tokens", tok.EncodeAs(v.Text, Everything), v.Parsed)
+				if v.Split != nil {
+					check("ids with tokens that are not special", tok.EncodeAs(v.Text, NotSpecial), v.Split)
+				}
+				check("text", tok.Decode(v.Parsed, false), v.Decoded)
+				if v.Skipped != nil {
+					check("text without specials", tok.Decode(v.Parsed, true), *v.Skipped)
+				}
+			})
+			t.Logf("%d vectors, %d differences", n, bad)
+		})
+	}
+}
+
+func TestStreamGivesOutTextAsSoonAsItIsDecided(t *testing.T) {
+	for family, file := range families {
+		t.Run(family, func(t *testing.T) {
+			tok := loadGzip(t, "hf/tokenizers/"+file+".tokenizer.json.gz")
+			type vector struct {
+				IDs     []int32  `json:"ids"`
+				Emitted []string `json:"emitted"`
+				Flush   string   `json:"flush"`
+				Decoded string   `json:"decoded"`
+			}
+			fixtures.Records(t, "hf/tokenizers/stream_decode_"+family+".jsonl.gz", func(v vector) {
+				s := tok.Stream()
+				for i, id := range v.IDs {
+					if got := s.Push(id); got != v.Emitted[i] {
+						t.Errorf("ids %v: after %d got %q, want %q", v.IDs, i, got, v.Emitted[i])
+					}
+				}
+				if got := s.Flush(); got != v.Flush {
+					t.Errorf("ids %v: flush: got %q, want %q", v.IDs, got, v.Flush)
+				}
+				if got := tok.Decode(v.IDs, false); got != v.Decoded {
+					t.Errorf("ids %v: got %q, want %q", v.IDs, got, v.Decoded)
+				}
+			})
+		})
+	}
+}
+
+func TestTokenizerFileComesBackByteForByte(t *testing.T) {
+	for _, name := range []string{"models/qwen2-tiny/tokenizer.json", "models/llama31-tiny/tokenizer.json",
+		"special_rows/tokenizer_before.json", "special_rows/tokenizer_after.json", "special_rows/tokenizer_padded_after.json"} {
+		path := fixtures.Path(t, "hf/"+name)
+		tok, err := Load(path)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := tok.JSON(); !bytes.Equal(got, want) {
+			t.Errorf("%s differs: got %d bytes, want %d; first difference at %q", name, len(got), len(want), firstDifference(got, want))
+		}
+	}
+}
+
+func firstDifference(a, b []byte) string {
+	i := 0
+	for i < min(len(a), len(b)) && a[i] == b[i] {
+		i++
+	}
+	return string(a[max(0, i-40):min(len(a), i+40)])
+}
+
+func TestAddedRewardTokensEncodeAsInTheReference(t *testing.T) {
+	var expect struct {
+		New     []string `json:"new_tokens"`
+		Strings []struct {
+			Text    string  `json:"text"`
+			Before  []int32 `json:"ids_before"`
+			After   []int32 `json:"ids_after"`
+			Decoded string  `json:"decoded_after"`
+			Skipped string  `json:"decoded_skip_special_tokens"`
+		} `json:"strings"`
+	}
+	raw, err := os.ReadFile(fixtures.Path(t, "hf/special_rows/expect.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(raw, &expect); err != nil {
+		t.Fatal(err)
+	}
+	tok, err := Load(fixtures.Path(t, "hf/special_rows/tokenizer_before.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range expect.Strings {
+		if got := tok.EncodeAs(v.Text, Everything); !slices.Equal(got, v.Before) {
+			t.Errorf("before: %q: got %v, want %v", v.Text, got, v.Before)
+		}
+	}
+	if _, err := tok.Add(expect.New...); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range expect.Strings {
+		got := tok.EncodeAs(v.Text, Everything)
+		if !slices.Equal(got, v.After) || tok.Decode(got, false) != v.Decoded || tok.Decode(got, true) != v.Skipped {
+			t.Errorf("after: %q: got %v (%q), want %v (%q)", v.Text, got, tok.Decode(got, false), v.After, v.Decoded)
+		}
+	}
+	want, err := os.ReadFile(fixtures.Path(t, "hf/special_rows/tokenizer_after.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := tok.JSON(); !bytes.Equal(got, want) {
+		t.Errorf("written file differs at %q", firstDifference(got, want))
+	}
+}
+
+// corpus is n short texts of the drills' kind.
+func corpus(n int) []string {
+	r := rand.New(rand.NewPCG(1, 2))
+	nouns := make([]string, 172)
+	for i := range nouns {
+		b := make([]byte, 4+r.IntN(6))
+		for j := range b {
+			b[j] = "etaoinshrdlucmfwyp"[r.IntN(18)]
+		}
+		nouns[i] = string(b)
+	}
+	texts := make([]string, n)
+	for i := range texts {
+		var b strings.Builder
+		for range 2 + r.IntN(3) {
+			a, c := nouns[r.IntN(len(nouns))], nouns[r.IntN(len(nouns))]
+			fmt.Fprintf(&b, "<|user|>Please move '%s.txt' into the folder '%s'.<|assistant|>mv(source='%s.txt', destination='%s')<|call|>{\"result\": \"'%s.txt' moved to '%s/%s.txt'\", \"id\": %d}<|assistant|><|end|>",
+				a, c, a, c, a, c, a, r.IntN(1000))
+		}
+		texts[i] = b.String()
+	}
+	return texts
+}
+
+var specials = []string{"<|user|>", "<|assistant|>", "<|call|>", "<|end|>"}
+
+func TestTrainedTokenizerIsDeterministicAndRoundTrips(t *testing.T) {
+	texts := corpus(400)
+	tok, err := Train(texts, 700, specials)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Reverse(texts)
+	again, err := Train(texts, 700, specials)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(tok.JSON(), again.JSON()) {
+		t.Error("the order of the texts changed the tokenizer")
+	}
+	if tok.Size() != 700 {
+		t.Errorf("size: got %d, want 700", tok.Size())
+	}
+	back, err := Parse(tok.JSON())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(back.JSON(), tok.JSON()) {
+		t.Error("a tokenizer read back is written differently")
+	}
+	for _, text := range append(texts[:50], "", "naïve 🙂 12345\n\n  x", "<|user|> in a user's mouth") {
+		ids := tok.Encode(text)
+		if got := tok.Decode(ids, false); got != text {
+			t.Errorf("round trip of %q gave %q", text, got)
+		}
+		if got := back.Encode(text); !slices.Equal(got, ids) {
+			t.Errorf("read back, %q has ids %v, want %v", text, got, ids)
+		}
+		for _, id := range ids {
+			if id >= 696 {
+				t.Errorf("ordinary text %q became special token %d", text, id)
+			}
+		}
+	}
+	if got := tok.EncodeAs("<|end|>1234", Everything); len(got) != 5 || got[0] != 699 {
+		t.Errorf("special token and single digits: got %v", got)
+	}
+}
+
+func TestFirstMergesAreTheMostFrequentPairs(t *testing.T) {
+	// Words: "aab" 3 times, " ab" 2 times. Pairs: ab 5, aa 3, " a" 2. After ab: a+ab 3, " "+ab 2.
+	tok, err := Train([]string{"aab", "aab ab", "aab ab"}, 256+3, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := []string{string(tok.Bytes(256)), string(tok.Bytes(257)), string(tok.Bytes(258))}
+	if want := []string{"ab", "aab", " ab"}; !slices.Equal(got, want) {
+		t.Errorf("merges: got %q, want %q", got, want)
+	}
+}
+
+func TestTrainingTheDrillsVocabularyTakesUnderThreeSeconds(t *testing.T) {
+	start := time.Now()
+	tok, err := Train(corpus(6000), 1408, specials)
+	if err != nil {
+		t.Fatal(err)
+	}
+	took := time.Since(start)
+	t.Logf("6000 texts, %d ids: %v", tok.Size(), took)
+	if took > 3*time.Second {
+		t.Errorf("training took %v", took)
+	}
+}
+
+func TestUnsupportedTokenizerFilesAreRefusedByName(t *testing.T) {
+	tok, err := Train([]string{"ab ab"}, 257, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := string(tok.JSON())
+	for name, c := range map[string]struct{ old, new, want string }{
+		"other normalizer":   {`"NFC"`, `"NFKC"`, "NFKC"},
+		"other pattern":      {`\\p{N}|`, `\\p{N}+|`, "neither Qwen's nor"},
+		"other model":        {`"BPE"`, `"Unigram"`, "Unigram"},
+		"byte fallback":      {`"byte_fallback": false`, `"byte_fallback": true`, "byte_fallback"},
+		"unknown key":        {`"byte_fallback"`, `"surprise"`, "surprise"},
+		"merge of nothing":   {`"a",`, `"q",`, "merge 0"},
+		"id taken twice":     {`"b": 65`, `"b": 64`, "taken twice"},
+		"byte without token": {`"b": 65,`, ``, "no token of its own"},
+		"not JSON":           {`{`, `[`, "tokenizer.json"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bad := strings.Replace(good, c.old, c.new, 1)
+			if bad == good {
+				t.Fatalf("%q does not occur", c.old)
+			}
+			if _, err := Parse([]byte(bad)); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got error %v, want one that says %q", err, c.want)
+			}
+		})
+	}
+}
+
+func FuzzEncode(f *testing.F) {
+	tok, err := Train(corpus(100), 500, specials)
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, s := range []string{"", "it's 'S 'ſ", "a\r\n \t b", "\xff\xfe", "e\u0301", "<|user|>x"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		ids := tok.Encode(text)
+		for _, id := range ids {
+			if int(id) >= tok.Size()-len(specials) {
+				t.Fatalf("ordinary text became special token %d", id)
+			}
+		}
+		if want := tok.normal(text); utf8.ValidString(want) && tok.Decode(ids, false) != want {
+			t.Fatalf("round trip of %q gave %q", want, tok.Decode(ids, false))
+		}
+		tok.EncodeAs(text, Everything)
+	})
+}
+
+func BenchmarkEncode(b *testing.B) {
+	tok := loadGzip(b, "hf/tokenizers/qwen2_5.tokenizer.json.gz")
+	text := strings.Join(corpus(100), "\n")
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		tok.Encode(text)
+	}
+}

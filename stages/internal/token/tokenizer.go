@@ -1,0 +1,176 @@
+package token
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// Tokenizer maps text to ids and back. It is not changed by encoding or decoding, so goroutines may share one once it
+// is made; Add is for the time before that.
+type Tokenizer struct {
+	ids    map[string]int32 // bytes of a base token -> id
+	bytes  [][]byte         // id -> what it decodes to; nil for an id without a token
+	added  []Added
+	byName map[string]int32 // content of an added token -> id
+	merges map[pair]merge
+	order  []pair // merges by rank, as written to tokenizer.json
+	single [256]int32
+
+	maxDigits    int  // digits a pre-token may hold: 1 (Qwen), 3 (Llama 3)
+	nfc          bool // normalise to NFC before anything else
+	ignoreMerges bool // a pre-token that is itself in the vocabulary is taken whole
+
+	raw, late finder // added tokens looked for in the text as given, and after normalisation
+
+	file sections
+}
+
+// Added is a token that stands beside the vocabulary: it is cut out of the text before any other rule applies.
+type Added struct {
+	ID         int32  `json:"id"`
+	Content    string `json:"content"`
+	SingleWord bool   `json:"single_word"`
+	LStrip     bool   `json:"lstrip"`
+	RStrip     bool   `json:"rstrip"`
+	Normalized bool   `json:"normalized"`
+	Special    bool   `json:"special"` // dropped when decoding for people
+}
+
+type pair struct{ left, right int32 }
+
+type merge struct{ rank, id int32 }
+
+// sections are the parts of tokenizer.json that are carried through unchanged.
+type sections struct {
+	Version       json.RawMessage
+	Truncation    json.RawMessage
+	Padding       json.RawMessage
+	Normalizer    json.RawMessage
+	PreTokenizer  json.RawMessage
+	PostProcessor json.RawMessage
+	Decoder       json.RawMessage
+	model         map[string]json.RawMessage // the model's switches: dropout, unk_token, ...
+	mergesAsText  bool                       // merges as "a b" instead of ["a", "b"]
+}
+
+// Size is one more than the highest id: the rows an embedding needs.
+func (t *Tokenizer) Size() int { return len(t.bytes) }
+
+// Added returns the added tokens in the order of their ids.
+func (t *Tokenizer) Added() []Added { return append([]Added(nil), t.added...) }
+
+// ID returns the id of an added token by its content, or of a base token by its bytes.
+func (t *Tokenizer) ID(token string) (int32, bool) {
+	if id, ok := t.byName[token]; ok {
+		return id, true
+	}
+	id, ok := t.ids[token]
+	return id, ok
+}
+
+// Bytes returns what an id decodes to, and nil for an id without a token. The caller must not change them.
+func (t *Tokenizer) Bytes(id int32) []byte {
+	if id < 0 || int(id) >= len(t.bytes) {
+		return nil
+	}
+	return t.bytes[id]
+}
+
+// Add appends special tokens and returns their ids in order. A content that is an added token already keeps its id.
+func (t *Tokenizer) Add(contents ...string) ([]int32, error) {
+	ids := make([]int32, len(contents))
+	for i, content := range contents {
+		if content == "" {
+			return nil, fmt.Errorf("add token %d: an added token needs at least one character", i)
+		}
+		id, ok := t.byName[content]
+		if !ok {
+			id = int32(len(t.bytes))
+			t.bytes = append(t.bytes, []byte(content))
+			t.added = append(t.added, Added{ID: id, Content: content, Special: true})
+			t.byName[content] = id
+		}
+		ids[i] = id
+	}
+	t.index()
+	return ids, nil
+}
+
+// index rebuilds what finds added tokens in a text.
+func (t *Tokenizer) index() {
+	t.raw, t.late = finder{}, finder{}
+	for _, a := range t.added {
+		if a.Normalized {
+			t.late.add(a)
+		} else {
+			t.raw.add(a)
+		}
+	}
+}
+
+// finder finds the leftmost, and of those the longest, of a set of added tokens.
+type finder struct {
+	byFirst [256][]Added // by first byte, longest first
+}
+
+func (f *finder) add(a Added) {
+	c := a.Content[0]
+	list := f.byFirst[c]
+	i := 0
+	for i < len(list) && len(list[i].Content) >= len(a.Content) {
+		i++
+	}
+	f.byFirst[c] = append(list[:i:i], append([]Added{a}, list[i:]...)...)
+}
+
+// find returns where the first match begins; from is -1 when there is none.
+func (f *finder) find(text string, special bool) (from int, found Added) {
+	for i := 0; i < len(text); i++ {
+		for _, a := range f.byFirst[text[i]] {
+			if (special || !a.Special) && strings.HasPrefix(text[i:], a.Content) {
+				return i, a
+			}
+		}
+	}
+	return -1, Added{}
+}
+
+// The byte alphabet of GPT-2: tokenizer.json writes each byte as one printable character.
+var (
+	byteRune [256]rune
+	runeByte = func() map[rune]byte {
+		back := make(map[rune]byte, 256)
+		next := rune(256)
+		for b := range 256 {
+			r := rune(b)
+			if !(b >= '!' && b <= '~' || b >= 0xA1 && b <= 0xAC || b >= 0xAE) {
+				r = next
+				next++
+			}
+			byteRune[b] = r
+			back[r] = byte(b)
+		}
+		return back
+	}()
+)
+
+func spell(token string) string {
+	var b strings.Builder
+	for i := 0; i < len(token); i++ {
+		b.WriteRune(byteRune[token[i]])
+	}
+	return b.String()
+}
+
+func unspell(spelt string) (string, bool) {
+	b := make([]byte, 0, len(spelt))
+	for _, r := range spelt {
+		c, ok := runeByte[r]
+		if !ok {
+			return "", false
+		}
+		b = append(b, c)
+	}
+	return string(b), true
+}

@@ -1,0 +1,194 @@
+package token
+
+import (
+	"container/heap"
+	"encoding/json"
+	"fmt"
+	"slices"
+)
+
+// The pre-tokenizer patterns: Qwen's takes single digits, Llama 3's up to three.
+const (
+	patternQwen  = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	patternLlama = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+)
+
+// Train learns a byte-level BPE vocabulary with Qwen's pre-tokenizer. vocabulary is the number of ids wanted, the 256
+// bytes and the special tokens included; texts that hold too few different pairs give a smaller one (see Size). The
+// special tokens come last, in their order; where they stand in the texts they are cut out first. Equal texts, in any
+// order, give equal tokenizers: ties between pairs of equal count go to the pair with the smaller ids.
+func Train(texts []string, vocabulary int, special []string) (*Tokenizer, error) {
+	if vocabulary < 256+len(special) {
+		return nil, fmt.Errorf("train tokenizer: vocabulary %d is too small, the bytes and %d special tokens take %d", vocabulary, len(special), 256+len(special))
+	}
+	t := newTrained()
+	if _, err := t.Add(special...); err != nil {
+		return nil, fmt.Errorf("train tokenizer: %w", err)
+	}
+	if len(t.added) != len(special) {
+		return nil, fmt.Errorf("train tokenizer: the special tokens %q name one twice", special)
+	}
+	words := t.count(texts)
+	t.bytes, t.added, t.byName = t.bytes[:256], nil, map[string]int32{}
+	t.learn(words, vocabulary-256-len(special))
+	_, err := t.Add(special...)
+	return t, err
+}
+
+// newTrained is the tokenizer that knows bytes only, numbered in the order of their spelling.
+func newTrained() *Tokenizer {
+	t := &Tokenizer{
+		ids: map[string]int32{}, byName: map[string]int32{}, merges: map[pair]merge{}, maxDigits: 1, nfc: true,
+	}
+	alphabet := make([]byte, 256)
+	for b := range alphabet {
+		alphabet[b] = byte(b)
+	}
+	slices.SortFunc(alphabet, func(a, b byte) int { return int(byteRune[a] - byteRune[b]) })
+	for id, b := range alphabet {
+		t.bytes = append(t.bytes, []byte{b})
+		t.ids[string([]byte{b})] = int32(id)
+		t.single[b] = int32(id)
+	}
+	level := json.RawMessage(`{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":false,"use_regex":false}`)
+	pattern, _ := json.Marshal(patternQwen) // a constant string always encodes
+	t.file = sections{
+		Version:       json.RawMessage(`"1.0"`),
+		Normalizer:    json.RawMessage(`{"type":"NFC"}`),
+		PreTokenizer:  json.RawMessage(`{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":` + string(pattern) + `},"behavior":"Isolated","invert":false},` + string(level) + `]}`),
+		PostProcessor: level,
+		Decoder:       level,
+	}
+	return t
+}
+
+// piece is a distinct pre-token of the corpus, as ids, and how often it occurs.
+type piece struct {
+	ids []int32
+	n   int
+}
+
+// count returns the distinct pre-tokens of the texts in the order of their bytes.
+func (t *Tokenizer) count(texts []string) []piece {
+	counts := map[string]int{}
+	for _, text := range texts {
+		split(text, &t.raw, Everything, func(Added) {}, func(part string) {
+			t.words(t.normal(part), func(word string) { counts[word]++ })
+		})
+	}
+	words := make([]string, 0, len(counts))
+	for w := range counts {
+		words = append(words, w)
+	}
+	slices.Sort(words)
+	pieces := make([]piece, len(words))
+	for i, w := range words {
+		pieces[i].n = counts[w]
+		for j := 0; j < len(w); j++ {
+			pieces[i].ids = append(pieces[i].ids, t.single[w[j]])
+		}
+	}
+	return pieces
+}
+
+// learn adds up to n merges, always of the most frequent pair.
+func (t *Tokenizer) learn(words []piece, n int) {
+	counts := map[pair]int{}
+	where := map[pair]map[int]bool{} // words that hold a pair, or held it
+	note := func(p pair, word, n int) {
+		counts[p] += n
+		if n > 0 {
+			if where[p] == nil {
+				where[p] = map[int]bool{}
+			}
+			where[p][word] = true
+		}
+	}
+	for i, w := range words {
+		for j := 0; j+1 < len(w.ids); j++ {
+			note(pair{w.ids[j], w.ids[j+1]}, i, w.n)
+		}
+	}
+	queue := make(frequent, 0, len(counts))
+	for p, n := range counts {
+		queue = append(queue, counted{p, n})
+	}
+	heap.Init(&queue)
+	for n > 0 && len(queue) > 0 {
+		top := heap.Pop(&queue).(counted)
+		if now := counts[top.pair]; now != top.n || now <= 0 { // counted before other merges took some
+			if now > 0 {
+				heap.Push(&queue, counted{top.pair, now})
+			}
+			continue
+		}
+		token := string(t.bytes[top.left]) + string(t.bytes[top.right])
+		id, known := t.ids[token]
+		if !known { // two pairs may spell one token
+			id = int32(len(t.bytes))
+			t.bytes = append(t.bytes, []byte(token))
+			t.ids[token] = id
+			n--
+		}
+		if _, again := t.merges[top.pair]; !again {
+			t.merges[top.pair] = merge{int32(len(t.order)), id}
+			t.order = append(t.order, top.pair)
+		}
+
+		grown := map[pair]bool{}
+		for i := range where[top.pair] {
+			w := &words[i]
+			for j := 0; j+1 < len(w.ids); j++ {
+				if w.ids[j] != top.left || w.ids[j+1] != top.right {
+					continue
+				}
+				if j > 0 {
+					note(pair{w.ids[j-1], w.ids[j]}, i, -w.n)
+					note(pair{w.ids[j-1], id}, i, w.n)
+					grown[pair{w.ids[j-1], id}] = true
+				}
+				if j+2 < len(w.ids) {
+					note(pair{w.ids[j+1], w.ids[j+2]}, i, -w.n)
+					note(pair{id, w.ids[j+2]}, i, w.n)
+					grown[pair{id, w.ids[j+2]}] = true
+				}
+				w.ids[j] = id
+				w.ids = slices.Delete(w.ids, j+1, j+2)
+			}
+		}
+		delete(counts, top.pair)
+		delete(where, top.pair)
+		for p := range grown {
+			heap.Push(&queue, counted{p, counts[p]})
+		}
+	}
+}
+
+type counted struct {
+	pair
+	n int
+}
+
+// frequent is a heap: highest count first, then smaller ids. The order is total, so what is popped does not depend on
+// the order of pushes.
+type frequent []counted
+
+func (f frequent) Len() int { return len(f) }
+func (f frequent) Less(i, j int) bool {
+	a, b := f[i], f[j]
+	if a.n != b.n {
+		return a.n > b.n
+	}
+	if a.left != b.left {
+		return a.left < b.left
+	}
+	return a.right < b.right
+}
+func (f frequent) Swap(i, j int) { f[i], f[j] = f[j], f[i] }
+func (f *frequent) Push(x any)   { *f = append(*f, x.(counted)) }
+func (f *frequent) Pop() any {
+	old := *f
+	x := old[len(old)-1]
+	*f = old[:len(old)-1]
+	return x
+}
