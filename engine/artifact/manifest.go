@@ -28,6 +28,8 @@ type Manifest struct {
 	Seconds   float64   `json:"seconds"` // wall time of the stage
 	PeakBytes int64     `json:"peak_bytes,omitempty"`
 
+	Published []Published `json:"published,omitempty"`
+
 	// Collected is when gc removed the bytes; zero while they are there.
 	Collected time.Time `json:"collected,omitzero"`
 }
@@ -41,6 +43,13 @@ type Output struct {
 
 	// Aside holds the files called times.*: clock times, rates, memory. Checked like the others, part of no key.
 	Aside *Output `json:"aside,omitempty"`
+}
+
+// Published is a file of an output that is copied beside the experiment.
+type Published struct {
+	Port string `json:"port"`
+	File string `json:"file"` // below the port's folder
+	Name string `json:"name"` // below the experiment's folder
 }
 
 // FileInfo is one file of an output.

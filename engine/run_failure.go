@@ -1,0 +1,135 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Causes of failures that a retry may name (`retry { on = ["oom"] }`). A failure without a cause is deterministic, as
+// far as anyone knows, and never retried unless a pattern of the user's matches its text.
+const (
+	CauseOOM       = "oom"       // out of memory, on host or device
+	CauseNaN       = "nan"       // a number that is none where one is needed
+	CausePreempted = "preempted" // told to stop by someone else
+	CauseTimeout   = "timeout"   // ran longer than its timeout
+)
+
+// WithCause marks an error of a stage with one of the causes, for the engine's retry rules.
+func WithCause(cause string, err error) error { return &causeError{cause, err} }
+
+type causeError struct {
+	cause string
+	err   error
+}
+
+func (e *causeError) Error() string { return e.err.Error() }
+func (e *causeError) Unwrap() error { return e.err }
+
+// Failure says why a stage failed and where to look.
+type Failure struct {
+	Text     string   `json:"text"`            // the error, once
+	Cause    string   `json:"cause,omitempty"` // one of the Cause constants; "" is deterministic
+	Log      string   `json:"log"`             // path of its log
+	Lines    []string `json:"lines,omitempty"` // the last of it
+	Work     string   `json:"work"`            // scratch folder it left
+	Attempts int      `json:"attempts"`
+}
+
+// RunError says that stages failed. Each failure was told by an event already.
+type RunError struct {
+	Failed  []string // addresses
+	Skipped []string // because of them
+}
+
+func (e *RunError) Error() string {
+	text := fmt.Sprintf("%s failed", plural(len(e.Failed), "stage"))
+	if len(e.Failed) == 1 {
+		text = e.Failed[0] + " failed"
+	}
+	if len(e.Skipped) > 0 {
+		text += fmt.Sprintf("; %s skipped because of it", plural(len(e.Skipped), "stage"))
+	}
+	return text
+}
+
+// ErrInterrupted says that a run stopped because its context ended; what was committed stays.
+var ErrInterrupted = errors.New("interrupted")
+
+var errTimeout = errors.New("ran longer than its timeout")
+
+// oomText is how allocators and the kernel say that memory ran out.
+var oomText = regexp.MustCompile(`(?i)out of memory|cannot allocate memory|bad_alloc|CUDA_ERROR_OUT_OF_MEMORY`)
+
+// causeOf sorts an error of a stage under one of the causes, or "".
+func causeOf(err error) string {
+	var marked *causeError
+	switch {
+	case errors.As(err, &marked):
+		return marked.cause
+	case errors.Is(err, errTimeout) || errors.Is(err, context.DeadlineExceeded):
+		return CauseTimeout
+	case oomText.MatchString(err.Error()):
+		return CauseOOM
+	}
+	return ""
+}
+
+// retries says whether a failure is one of those that the retry block names.
+func (r Retry) retries(cause, text string) bool {
+	return slices.ContainsFunc(r.On, func(on string) bool {
+		switch on {
+		case CauseOOM, CauseNaN, CausePreempted, CauseTimeout:
+			return on == cause
+		}
+		pattern, err := regexp.Compile(on)
+		return err == nil && pattern.MatchString(text)
+	})
+}
+
+// failureLines is how much of a log is shown with a failure.
+const failureLines = 12
+
+// lastLines returns the last n lines of a file, reading at most 64 KiB of it.
+func lastLines(path string, n int) []string {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	const most = 64 << 10
+	info, err := f.Stat()
+	if err != nil {
+		return nil
+	}
+	from := max(0, info.Size()-most)
+	b, err := io.ReadAll(io.NewSectionReader(f, from, most))
+	if err != nil {
+		return nil
+	}
+	if from > 0 { // the first line may be torn
+		if _, rest, ok := bytes.Cut(b, []byte("\n")); ok {
+			b = rest
+		}
+	}
+	text := strings.TrimRight(string(b), "\n")
+	if text == "" {
+		return nil
+	}
+	lines := strings.Split(text, "\n")
+	return lines[max(0, len(lines)-n):]
+}
+
+// plural writes "1 stage", "2 stages".
+func plural(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
