@@ -1,0 +1,38 @@
+package rl
+
+import (
+	"fmt"
+
+	"github.com/hashicorp/hcl/v2"
+)
+
+// Limits bound an episode. Running into one ends the episode as data: the trajectory keeps what happened so far and
+// says in Stop which limit it was.
+type Limits struct {
+	Steps   int `hcl:"steps,optional" unit:"steps per turn" doc:"replies with calls in one turn before the episode is abandoned (the benchmark allows 20)"`
+	Reply   int `hcl:"reply,optional" unit:"tokens" doc:"longest reply"`
+	Context int `hcl:"context,optional" unit:"tokens" doc:"longest episode"`
+
+	StepsRange   hcl.Range `hcl:"steps,attr_range"`
+	ReplyRange   hcl.Range `hcl:"reply,attr_range"`
+	ContextRange hcl.Range `hcl:"context,attr_range"`
+}
+
+// DefaultLimits are the benchmark's steps and the lengths of the training page (section 1.3).
+func DefaultLimits() *Limits { return &Limits{Steps: 20, Reply: 1024, Context: 16384} }
+
+// Check reports limits below 1.
+func (l *Limits) Check() hcl.Diagnostics {
+	var diags hcl.Diagnostics
+	for _, v := range []struct {
+		name  string
+		value int
+		at    hcl.Range
+	}{{"steps", l.Steps, l.StepsRange}, {"reply", l.Reply, l.ReplyRange}, {"context", l.Context, l.ContextRange}} {
+		if v.value < 1 {
+			diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Limit out of range",
+				Detail: fmt.Sprintf("An episode needs %s of at least 1; got %d.", v.name, v.value), Subject: v.at.Ptr()})
+		}
+	}
+	return diags
+}
