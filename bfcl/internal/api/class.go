@@ -89,8 +89,11 @@ func Optional(name string, def py.Value) Param { return Param{Name: name, Defaul
 
 // classes is the class table, one line per class.
 var classes = []Class{
+	{"GorillaFileSystem", "gorilla_file_system", gorillaFileSystemMethods, newGorillaFileSystem},
+	{"MathAPI", "math_api", mathMethods, newMathAPI},
 	{"MessageAPI", "message_api", messageMethods, newMessageAPI},
 	{"TicketAPI", "ticket_api", ticketMethods, newTicketAPI},
+	{"TwitterAPI", "posting_api", twitterMethods, newTwitterAPI},
 }
 
 // Classes gives the class table. Do not change it.

@@ -31,30 +31,12 @@ func lower(v py.Value) (string, error) {
 
 // field is v[name].
 func field(v py.Value, name string) (py.Value, error) {
-	switch v := v.(type) {
-	case *py.Dict:
-		if val, ok := v.GetStr(name); ok {
+	if d, ok := v.(*py.Dict); ok {
+		if val, ok := d.GetStr(name); ok {
 			return val, nil
 		}
-		return nil, py.KeyError(name)
-	case string:
-		return nil, py.Raise("TypeError", "string indices must be integers, not 'str'")
-	case *py.List, py.Tuple:
-		return nil, py.Raise("TypeError", "%s indices must be integers or slices, not str", py.TypeName(v))
 	}
-	return nil, py.Raise("TypeError", "'%s' object is not subscriptable", py.TypeName(v))
-}
-
-// setField is v[name] = val.
-func setField(v py.Value, name string, val py.Value) error {
-	switch v := v.(type) {
-	case *py.Dict:
-		v.SetStr(name, val)
-		return nil
-	case *py.List:
-		return py.Raise("TypeError", "list indices must be integers or slices, not str")
-	}
-	return py.Raise("TypeError", "'%s' object does not support item assignment", py.TypeName(v))
+	return py.GetItem(v, name)
 }
 
 // setting is the scenario's value for key, or def when the scenario is nil or does not hold the key.

@@ -297,11 +297,7 @@ func (a *messageAPI) addContact(name py.Value) (py.Value, error) {
 	if known {
 		return fault("User ID '" + id + "' already exists."), nil
 	}
-	users, ok := a.users.(*py.Dict)
-	if !ok {
-		return nil, py.Raise("TypeError", "'%s' object does not support item assignment", py.TypeName(a.users))
-	}
-	if err := users.SetErr(name, id); err != nil {
+	if err := py.SetItem(a.users, name, id); err != nil {
 		return nil, err
 	}
 	return py.NewDict("added_status", true, "user_id", id, "message", "Contact '"+py.Str(name)+"' added successfully."), nil

@@ -184,11 +184,11 @@ func (t *ticketAPI) finish(id py.Value, status, word string, resolution []py.Val
 	if py.Equal(have, status) {
 		return fault("Ticket with ID " + py.Str(id) + " is already " + word + "."), nil
 	}
-	if err := setField(ticket, "status", status); err != nil {
+	if err := py.SetItem(ticket, "status", status); err != nil {
 		return nil, err
 	}
 	for _, r := range resolution {
-		if err := setField(ticket, "resolution", r); err != nil {
+		if err := py.SetItem(ticket, "resolution", r); err != nil {
 			return nil, err
 		}
 	}
@@ -232,7 +232,7 @@ func (t *ticketAPI) edit(id, updates py.Value) (py.Value, error) {
 		if val == nil {
 			continue
 		}
-		if err := setField(ticket, key.(string), val); err != nil {
+		if err := py.SetItem(ticket, key.(string), val); err != nil {
 			return nil, err
 		}
 	}

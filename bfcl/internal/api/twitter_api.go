@@ -1,0 +1,415 @@
+package api
+
+import (
+	"fmt"
+	"strings"
+
+	"rcgrpo/bfcl/internal/py"
+)
+
+// Positions of TwitterAPI's methods.
+const (
+	twitterLogin = iota
+	twitterLoginStatus
+	twitterPost
+	twitterRetweet
+	twitterComment
+	twitterMention
+	twitterFollow
+	twitterFollowing
+	twitterUnfollow
+	twitterGet
+	twitterOfUser
+	twitterSearch
+	twitterComments
+	twitterStats
+)
+
+var twitterMethods = []Method{
+	twitterLogin:       {"authenticate_twitter", []Param{Required("username"), Required("password")}},
+	twitterLoginStatus: {"posting_get_login_status", nil},
+	twitterPost:        {"post_tweet", []Param{Required("content"), Optional("tags", sharedDefault), Optional("mentions", sharedDefault)}},
+	twitterRetweet:     {"retweet", []Param{Required("tweet_id")}},
+	twitterComment:     {"comment", []Param{Required("tweet_id"), Required("comment_content")}},
+	twitterMention:     {"mention", []Param{Required("tweet_id"), Required("mentioned_usernames")}},
+	twitterFollow:      {"follow_user", []Param{Required("username_to_follow")}},
+	twitterFollowing:   {"list_all_following", nil},
+	twitterUnfollow:    {"unfollow_user", []Param{Required("username_to_unfollow")}},
+	twitterGet:         {"get_tweet", []Param{Required("tweet_id")}},
+	twitterOfUser:      {"get_user_tweets", []Param{Required("username")}},
+	twitterSearch:      {"search_tweets", []Param{Required("keyword")}},
+	twitterComments:    {"get_tweet_comments", []Param{Required("tweet_id")}},
+	twitterStats:       {"get_user_stats", []Param{Required("username")}},
+}
+
+// sharedDefault stands for the lists that post_tweet takes from Shared when tags or mentions are left out. No call
+// string can spell it.
+var sharedDefault py.Value = py.Opaque{Class: "list", Text: "[]"}
+
+// twitterAPI is one account among tweets, comments and retweets of many (spec 13.4).
+type twitterAPI struct {
+	shared        *Shared
+	username      py.Value
+	password      py.Value
+	authenticated py.Value
+	tweets        *py.Dict // by integer id
+	comments      py.Value // dict of lists; keys of the scenario stay strings, so they are never found
+	retweets      py.Value // dict from user to list of ids
+	following     py.Value // list of names
+	counter       py.Value // id of the next tweet
+}
+
+func newTwitterAPI() Instance { return &twitterAPI{} }
+
+func (t *twitterAPI) Load(scenario *py.Dict, s *Shared, _ bool) error {
+	t.shared = s
+	t.username = setting(scenario, "username", "john")
+	t.password = setting(scenario, "password", "john123")
+	t.authenticated = setting(scenario, "authenticated", false)
+	t.comments = setting(scenario, "comments", py.NewDict())
+	t.retweets = setting(scenario, "retweets", py.NewDict())
+	t.following = setting(scenario, "following_list", py.NewList("alice", "bob"))
+	t.counter = setting(scenario, "tweet_counter", int64(0))
+	tweets, err := asDict(setting(scenario, "tweets", py.NewDict()), "items")
+	if err != nil {
+		return err
+	}
+	t.tweets = py.MakeDict(tweets.Len())
+	for i := range tweets.Len() {
+		key, tweet := tweets.At(i)
+		id, err := py.Int(key)
+		if err != nil {
+			return fmt.Errorf("key of tweet number %d: %w", i+1, err)
+		}
+		t.tweets.Set(id, tweet)
+	}
+	return nil
+}
+
+func (t *twitterAPI) State() []Attr {
+	return []Attr{{"username", t.username}, {"password", t.password}, {"authenticated", t.authenticated},
+		{"tweets", t.tweets}, {"comments", t.comments}, {"retweets", t.retweets}, {"following_list", t.following},
+		{"tweet_counter", t.counter}}
+}
+
+func (t *twitterAPI) Private() []Attr { return nil }
+
+func (t *twitterAPI) Clone(m *py.Memo) Instance {
+	return &twitterAPI{
+		shared:        t.shared.Clone(m),
+		username:      py.Clone(t.username, m),
+		password:      py.Clone(t.password, m),
+		authenticated: py.Clone(t.authenticated, m),
+		tweets:        t.tweets.Clone(m),
+		comments:      py.Clone(t.comments, m),
+		retweets:      py.Clone(t.retweets, m),
+		following:     py.Clone(t.following, m),
+		counter:       py.Clone(t.counter, m),
+	}
+}
+
+var (
+	twitterIn        = fixed("authentication_status", true)
+	twitterNotIn     = fixed("authentication_status", false)
+	twitterStatusIn  = fixed("login_status", true)
+	twitterStatusOut = fixed("login_status", false)
+	twitterDone      = fixed("retweet_status", "Successfully retweeted")
+	twitterAgain     = fixed("retweet_status", "Already retweeted")
+	twitterCommented = fixed("comment_status", "Comment added successfully")
+	twitterMentioned = fixed("mention_status", "Users mentioned successfully")
+)
+
+// twitterNeedsLogin holds what the methods reply that work only after a login.
+var twitterNeedsLogin = map[int]*py.Frozen{
+	twitterPost:      fixed("error", "User not authenticated. Please authenticate before posting."),
+	twitterRetweet:   fixed("error", "User not authenticated. Please authenticate before retweeting."),
+	twitterComment:   fixed("error", "User not authenticated. Please authenticate before commenting."),
+	twitterFollow:    fixed("error", "User not authenticated. Please authenticate before following."),
+	twitterFollowing: fixed("error", "User not authenticated. Please authenticate before listing following."),
+	twitterUnfollow:  fixed("error", "User not authenticated. Please authenticate before unfollowing."),
+}
+
+func (t *twitterAPI) Call(method int, args []py.Value) (py.Value, error) {
+	if !py.Truthy(t.authenticated) {
+		if reply, ok := twitterNeedsLogin[method]; ok {
+			return reply, nil
+		}
+	}
+	switch method {
+	case twitterLogin:
+		if py.Equal(args[0], t.username) && py.Equal(args[1], t.password) {
+			t.authenticated = true
+			return twitterIn, nil
+		}
+		return twitterNotIn, nil
+	case twitterLoginStatus:
+		if py.Truthy(t.authenticated) {
+			return twitterStatusIn, nil
+		}
+		return twitterStatusOut, nil
+	case twitterPost:
+		return t.post(args[0], args[1], args[2])
+	case twitterFollow:
+		return t.follow(args[0])
+	case twitterFollowing:
+		return py.NewDict("following_list", t.following), nil
+	case twitterUnfollow:
+		return t.unfollow(args[0])
+	case twitterOfUser:
+		tweets, err := t.ofUser(args[0])
+		if err != nil {
+			return nil, err
+		}
+		return tweets, nil
+	case twitterSearch:
+		return t.search(args[0])
+	case twitterStats:
+		return t.stats(args[0])
+	case twitterRetweet, twitterComment, twitterMention, twitterGet, twitterComments:
+		tweet, known, err := t.tweets.GetErr(args[0])
+		if err != nil {
+			return nil, err
+		}
+		if !known {
+			return fault("Tweet with ID " + py.Str(args[0]) + " not found."), nil
+		}
+		return t.onTweet(method, tweet, args)
+	}
+	return nil, noMethod(method)
+}
+
+// onTweet does what is done to a tweet that exists; args[0] is its id as the caller wrote it.
+func (t *twitterAPI) onTweet(method int, tweet py.Value, args []py.Value) (py.Value, error) {
+	switch method {
+	case twitterRetweet:
+		return t.retweet(args[0])
+	case twitterComment:
+		return t.comment(args[0], args[1])
+	case twitterMention:
+		return t.mention(tweet, args[1])
+	case twitterComments:
+		comments, err := asDict(t.comments, "get")
+		if err != nil {
+			return nil, err
+		}
+		if own, ok := comments.Get(args[0]); ok {
+			return own, nil
+		}
+		return py.NewList(), nil
+	}
+	return tweet, nil
+}
+
+func (t *twitterAPI) post(content, tags, mentions py.Value) (py.Value, error) {
+	if tags == sharedDefault {
+		tags = t.shared.TweetTags
+	}
+	if mentions == sharedDefault {
+		mentions = t.shared.TweetMentions
+	}
+	tweet := py.NewDict("id", t.counter, "username", t.username, "content", content, "tags", tags, "mentions", mentions)
+	if err := t.tweets.SetErr(t.counter, tweet); err != nil {
+		return nil, err
+	}
+	var err error
+	if t.counter, err = increment(t.counter); err != nil {
+		return nil, err
+	}
+	return tweet, nil
+}
+
+// listOf gives table[key] for an append, with a new list put there when the key is absent.
+func listOf(table, key py.Value) (py.Value, error) {
+	known, err := py.Contains(table, key)
+	if err != nil {
+		return nil, err
+	}
+	if !known {
+		if err := py.SetItem(table, key, py.NewList()); err != nil {
+			return nil, err
+		}
+	}
+	return py.GetItem(table, key)
+}
+
+func (t *twitterAPI) retweet(id py.Value) (py.Value, error) {
+	own, err := listOf(t.retweets, t.username)
+	if err != nil {
+		return nil, err
+	}
+	again, err := py.Contains(own, id)
+	if err != nil {
+		return nil, err
+	}
+	if again {
+		return twitterAgain, nil
+	}
+	ids, err := asList(own, "append")
+	if err != nil {
+		return nil, err
+	}
+	ids.Append(id)
+	return twitterDone, nil
+}
+
+func (t *twitterAPI) comment(id, text py.Value) (py.Value, error) {
+	under, err := listOf(t.comments, id)
+	if err != nil {
+		return nil, err
+	}
+	comments, err := asList(under, "append")
+	if err != nil {
+		return nil, err
+	}
+	comments.Append(py.NewDict("username", t.username, "content", text))
+	return twitterCommented, nil
+}
+
+// mention extends the tweet's own list, which is that of other tweets too when it is a shared default. A text counts as
+// its characters.
+func (t *twitterAPI) mention(tweet, names py.Value) (py.Value, error) {
+	have, err := field(tweet, "mentions")
+	if err != nil {
+		return nil, err
+	}
+	mentions, err := asList(have, "extend")
+	if err != nil {
+		return nil, err
+	}
+	more, err := py.Iterate(names)
+	if err != nil {
+		return nil, err
+	}
+	mentions.Items = append(mentions.Items, more...)
+	return twitterMentioned, nil
+}
+
+func (t *twitterAPI) follow(name py.Value) (py.Value, error) {
+	already, err := py.Contains(t.following, name)
+	if err != nil {
+		return nil, err
+	}
+	if !already {
+		following, err := asList(t.following, "append")
+		if err != nil {
+			return nil, err
+		}
+		following.Append(name)
+	}
+	return py.NewDict("follow_status", !already), nil
+}
+
+func (t *twitterAPI) unfollow(name py.Value) (py.Value, error) {
+	followed, err := py.Contains(t.following, name)
+	if err != nil {
+		return nil, err
+	}
+	if followed {
+		following, err := asList(t.following, "remove")
+		if err != nil {
+			return nil, err
+		}
+		following.Remove(name)
+	}
+	return py.NewDict("unfollow_status", followed), nil
+}
+
+func (t *twitterAPI) ofUser(name py.Value) (*py.List, error) {
+	own := py.NewList()
+	for i := range t.tweets.Len() {
+		_, tweet := t.tweets.At(i)
+		author, err := field(tweet, "username")
+		if err != nil {
+			return nil, err
+		}
+		if py.Equal(author, name) {
+			own.Append(tweet)
+		}
+	}
+	return own, nil
+}
+
+// search lists tweets whose text contains the keyword, in any case, or that carry exactly the keyword as a tag.
+func (t *twitterAPI) search(keyword py.Value) (py.Value, error) {
+	found := py.NewList()
+	if t.tweets.Len() == 0 {
+		return found, nil
+	}
+	wanted, err := lower(keyword)
+	if err != nil {
+		return nil, err
+	}
+	for i := range t.tweets.Len() {
+		_, tweet := t.tweets.At(i)
+		content, err := field(tweet, "content")
+		if err != nil {
+			return nil, err
+		}
+		text, err := lower(content)
+		if err != nil {
+			return nil, err
+		}
+		hit := strings.Contains(text, wanted)
+		if !hit {
+			if hit, err = tagged(tweet, wanted); err != nil {
+				return nil, err
+			}
+		}
+		if hit {
+			found.Append(tweet)
+		}
+	}
+	return found, nil
+}
+
+// tagged is true when one of the tweet's tags, in lower case, is wanted. It looks at all of them, because one that is
+// not text is an error.
+func tagged(tweet py.Value, wanted string) (bool, error) {
+	tags, err := field(tweet, "tags")
+	if err != nil {
+		return false, err
+	}
+	items, err := py.Iterate(tags)
+	if err != nil {
+		return false, err
+	}
+	hit := false
+	for _, item := range items {
+		tag, err := lower(item)
+		if err != nil {
+			return false, err
+		}
+		hit = hit || tag == wanted
+	}
+	return hit, nil
+}
+
+// stats counts a user's tweets, retweets and, only for the account itself, the followed users.
+func (t *twitterAPI) stats(name py.Value) (py.Value, error) {
+	tweets, err := t.ofUser(name)
+	if err != nil {
+		return nil, err
+	}
+	following := 0
+	if py.Equal(name, t.username) {
+		if following, err = py.Len(t.following); err != nil {
+			return nil, err
+		}
+	}
+	retweets, err := asDict(t.retweets, "get")
+	if err != nil {
+		return nil, err
+	}
+	own, known, err := retweets.GetErr(name)
+	if err != nil {
+		return nil, err
+	}
+	retweeted := 0
+	if known {
+		if retweeted, err = py.Len(own); err != nil {
+			return nil, err
+		}
+	}
+	return py.NewDict("tweet_count", int64(len(tweets.Items)), "following_count", int64(following),
+		"retweet_count", int64(retweeted)), nil
+}
