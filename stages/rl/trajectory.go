@@ -1,5 +1,16 @@
 package rl
 
+import "strings"
+
+// Files of the artifacts that hold trajectories, scores and metrics, one row per line.
+const (
+	DatasetFile      = "dataset.jsonl.gz"      // dataset: Trajectory, Token set
+	TrajectoriesFile = "trajectories.jsonl.gz" // trajectories: Trajectory
+	ScoresFile       = "scores.jsonl"          // scores: Score
+	MetricsFile      = "metrics.jsonl"         // metrics: Metric
+	TimesFile        = "times.jsonl"           // metrics: Metric, seconds and rates, outside the digest
+)
+
 // Reward tokens, as they stand in trajectories, settings and metrics.
 const (
 	TokenNone = ""
@@ -26,6 +37,7 @@ type Trajectory struct {
 	Token    string `json:"token,omitempty"` // reward token it was conditioned on
 	Origin   string `json:"origin"`
 
+	Tools    []string  `json:"tools,omitempty"` // names offered at the start, in order
 	Messages []Message `json:"messages"`
 
 	IDs  []int32   `json:"ids,omitempty"`  // [T] the whole episode
@@ -52,15 +64,40 @@ const (
 	StopError     = "error"      // the environment failed
 )
 
+// Roles of messages.
+const (
+	RoleUser      = "user"
+	RoleAssistant = "assistant"
+	RoleTool      = "tool"
+)
+
 // Message is one entry of the conversation. From and To bound its tokens in Trajectory.IDs, headers included
 // (both 0 when there are no tokens).
 type Message struct {
-	Role  string   `json:"role"` // "user", "assistant", "tool"
-	Turn  int      `json:"turn"`
-	Text  string   `json:"text"`
-	Calls []string `json:"calls,omitempty"` // assistant: call strings decoded from Text
-	From  int      `json:"from,omitempty"`
-	To    int      `json:"to,omitempty"`
+	Role    string   `json:"role"` // one of the Role constants
+	Turn    int      `json:"turn"`
+	Text    string   `json:"text"`
+	Calls   []string `json:"calls,omitempty"`   // assistant: call strings decoded from Text
+	Several []string `json:"several,omitempty"` // tool: the results one by one where there are two or more; see Results
+	From    int      `json:"from,omitempty"`
+	To      int      `json:"to,omitempty"`
+}
+
+// Results are the results in a tool message, one per call.
+func (m Message) Results() []string {
+	if len(m.Several) > 0 {
+		return m.Several
+	}
+	return []string{m.Text}
+}
+
+// toolMessage records the results of one step, at least one.
+func toolMessage(turn int, results []string) Message {
+	m := Message{Role: RoleTool, Turn: turn, Text: strings.Join(results, "\n")}
+	if len(results) > 1 {
+		m.Several = results
+	}
+	return m
 }
 
 // Score is one evaluated episode: a row of a scores artifact (file scores.jsonl).

@@ -1,0 +1,225 @@
+package chat
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"rcgrpo/stages/internal/token"
+	"rcgrpo/stages/rl"
+)
+
+// expert is a two-turn episode of the drills' kind; r varies its names.
+func expert(r *rand.Rand) *rl.Trajectory {
+	a := []string{"school", "guitar", "lamp", "ferry_office"}[r.IntN(4)]
+	b := fmt.Sprintf("%s%d", []string{"river", "naïve", "x y"}[r.IntN(3)], r.IntN(100))
+	return &rl.Trajectory{Tools: []string{"ls", "mv"}, Origin: rl.OriginExpert, Messages: []rl.Message{
+		{Role: rl.RoleUser, Text: "Please move '" + a + ".csv' into '" + b + "'."},
+		{Role: rl.RoleAssistant, Calls: []string{"ls(a=True)"}},
+		{Role: rl.RoleTool, Text: `{"current_directory_content": ["` + a + `.csv"]}`},
+		{Role: rl.RoleAssistant, Calls: []string{"mv(source='" + a + ".csv', destination='" + b + "')"}},
+		{Role: rl.RoleTool, Text: "None"},
+		{Role: rl.RoleAssistant},
+		{Role: rl.RoleUser, Turn: 1, Text: "Now <|end|> it."},
+		{Role: rl.RoleAssistant, Turn: 1},
+	}}
+}
+
+func vocabulary(t testing.TB) *token.Tokenizer {
+	t.Helper()
+	r := rand.New(rand.NewPCG(3, 4))
+	var texts []string
+	for range 50 {
+		texts = append(texts, DrillText(expert(r)))
+	}
+	tok, err := token.Train(texts, 400, append(slices.Clone(DrillTokens), RewardTokens...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tok
+}
+
+func codec(t testing.TB, where string) *Drill {
+	t.Helper()
+	d, err := NewDrill(vocabulary(t), where)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestLayoutOfADrill(t *testing.T) {
+	e := &rl.Trajectory{Messages: []rl.Message{
+		{Role: rl.RoleUser, Text: "Look."},
+		{Role: rl.RoleAssistant, Calls: []string{"ls()"}},
+		{Role: rl.RoleTool, Text: "None"},
+		{Role: rl.RoleAssistant},
+		{Role: rl.RoleUser, Text: "Bye."},
+		{Role: rl.RoleAssistant},
+	}}
+	for _, c := range []struct{ where, token, want string }{
+		{"", rl.TokenHigh, "<|user|>Look.<|assistant|>[ls()<|call|>]None<|assistant|>[<|end|>]<|user|>Bye.<|assistant|>[<|end|>]"},
+		{BeforeEachAction, rl.TokenNone, "<|user|>Look.<|assistant|>[ls()<|call|>]None<|assistant|>[<|end|>]<|user|>Bye.<|assistant|>[<|end|>]"},
+		{BeforeEachAction, rl.TokenHigh, "<|user|>Look.<|assistant|><|high_reward|>[ls()<|call|>]None<|assistant|><|high_reward|>[<|end|>]<|user|>Bye.<|assistant|><|high_reward|>[<|end|>]"},
+		{FirstUser, rl.TokenLow, "<|user|>Look.\n[Reward Goal: <|low_reward|>]<|assistant|>[ls()<|call|>]None<|assistant|>[<|end|>]<|user|>Bye.<|assistant|>[<|end|>]"},
+	} {
+		d := codec(t, c.where)
+		ids, mask := Encode(d, e, c.token)
+		if got := marked(d, ids, mask); got != c.want {
+			t.Errorf("position %q, token %q:\n got %s\nwant %s", c.where, c.token, got, c.want)
+		}
+	}
+}
+
+// marked is the text of ids with the masked ones in brackets.
+func marked(c rl.Codec, ids []int32, mask []bool) string {
+	var b strings.Builder
+	for from := 0; from < len(ids); {
+		to := from
+		for to < len(ids) && mask[to] == mask[from] {
+			to++
+		}
+		text := c.Text(ids[from:to])
+		if mask[from] {
+			// Two replies never touch: a header stands between them.
+			text = "[" + text + "]"
+		}
+		b.WriteString(text)
+		from = to
+	}
+	return b.String()
+}
+
+func TestARewardTokenIsOneEntryAndChangesNothingElse(t *testing.T) {
+	for _, where := range []string{FirstUser, BeforeEachAction} {
+		d := codec(t, where)
+		e := expert(rand.New(rand.NewPCG(1, 1)))
+		high, maskHigh := Encode(d, e, rl.TokenHigh)
+		low, maskLow := Encode(d, e, rl.TokenLow)
+		if !slices.Equal(maskHigh, maskLow) || len(high) != len(low) {
+			t.Fatalf("%s: the masks differ", where)
+		}
+		places := 0
+		for i := range high {
+			if high[i] != low[i] {
+				places++
+				if maskHigh[i] || high[i] != d.reward[rl.TokenHigh] || low[i] != d.reward[rl.TokenLow] {
+					t.Errorf("%s: place %d differs: %d and %d, mask %t", where, i, high[i], low[i], maskHigh[i])
+				}
+			}
+		}
+		if want := map[string]int{FirstUser: 1, BeforeEachAction: 4}[where]; places != want {
+			t.Errorf("%s: got %d reward tokens, want %d", where, places, want)
+		}
+	}
+}
+
+func TestWhatAPolicySeesIsAPrefixOfTheWholeEpisode(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for _, where := range []string{"", FirstUser, BeforeEachAction} {
+		d := codec(t, where)
+		for _, reward := range []string{rl.TokenNone, rl.TokenHigh, rl.TokenLow} {
+			e := expert(r)
+			whole, _ := Encode(d, e, reward)
+			for n := range len(e.Messages) {
+				if e.Messages[n].Role != rl.RoleAssistant {
+					continue
+				}
+				head := *e
+				head.Messages = e.Messages[:n]
+				prompt, mask := Encode(d, &head, reward)
+				prompt = append(prompt, d.Header(reward)...)
+				if !slices.Equal(prompt, whole[:len(prompt)]) {
+					t.Fatalf("%s %s: the prompt of message %d is no prefix of the episode", where, reward, n)
+				}
+				if len(mask) > len(prompt) {
+					t.Fatalf("mask of %d for %d ids", len(mask), len(prompt))
+				}
+			}
+		}
+	}
+}
+
+func TestTokenInTokenOut(t *testing.T) {
+	// A sampled trajectory spells its replies in a way the tokenizer would not: byte by byte.
+	d := codec(t, BeforeEachAction)
+	e := expert(rand.New(rand.NewPCG(7, 8)))
+	s := &rl.Trajectory{Origin: rl.OriginPolicy, Token: rl.TokenHigh}
+	users := 0
+	for _, m := range e.Messages {
+		m.From = len(s.IDs)
+		switch m.Role {
+		case rl.RoleUser:
+			s.IDs = append(s.IDs, d.User(m.Text, users == 0, s.Token)...)
+			users++
+		case rl.RoleTool:
+			s.IDs = append(s.IDs, d.Tool(m.Results())...)
+		case rl.RoleAssistant:
+			s.IDs = append(s.IDs, d.Header(s.Token)...)
+			s.Mask = pad(s.Mask, len(s.IDs), false)
+			for _, c := range m.Calls {
+				for i := range len(c) {
+					s.IDs = append(s.IDs, d.tokens.Encode(c[i:i+1])...)
+				}
+			}
+			s.IDs = append(s.IDs, d.Reply(nil)...)
+			s.Mask = pad(s.Mask, len(s.IDs), true)
+		}
+		m.To = len(s.IDs)
+		s.Messages = append(s.Messages, m)
+	}
+	ids, mask := Encode(d, s, rl.TokenHigh)
+	if !slices.Equal(ids, s.IDs) || !slices.Equal(mask, s.Mask) {
+		t.Error("encoding a sampled trajectory under its own token changed its ids or mask")
+	}
+	low, lowMask := Encode(d, s, rl.TokenLow)
+	for i := range low {
+		if low[i] != ids[i] && low[i] != d.reward[rl.TokenLow] {
+			t.Errorf("place %d: got %d, want %d", i, low[i], ids[i])
+		}
+	}
+	if !slices.Equal(lowMask, mask) {
+		t.Error("another token changed the mask")
+	}
+	none, _ := Encode(d, s, rl.TokenNone)
+	if len(none) != len(ids)-4 {
+		t.Errorf("without tokens: got %d ids, want %d", len(none), len(ids)-4)
+	}
+}
+
+func TestParsingAReplyGivesBackItsCalls(t *testing.T) {
+	d := codec(t, "")
+	for _, calls := range [][]string{nil, {"ls()"}, {"echo(content='it is <|end|> 🙂', file_name='a')"}, {"ls()", "pwd()"}} {
+		text, got := d.Parse(d.Reply(calls))
+		if !slices.Equal(got, calls) || text != strings.Join(calls, "\n") {
+			t.Errorf("calls %q: got %q from %q", calls, got, text)
+		}
+	}
+	for name, ids := range map[string][]int32{
+		"unfinished":         d.tokens.Encode("ls()"),
+		"yields with a text": append(d.tokens.Encode("ls()"), d.end),
+		"calls nothing":      {d.call},
+		"empty":              nil,
+	} {
+		if _, calls := d.Parse(ids); calls != nil {
+			t.Errorf("%s: got calls %q, want none", name, calls)
+		}
+	}
+}
+
+func TestCodecNeedsItsTokens(t *testing.T) {
+	bare, err := token.Train(nil, 261, DrillTokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewDrill(bare, ""); err != nil {
+		t.Errorf("without a position: %v", err)
+	}
+	for where, want := range map[string]string{BeforeEachAction: "_reward|>", "everywhere": "not known"} {
+		if _, err := NewDrill(bare, where); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("position %q: got error %v, want one that says %q", where, err, want)
+		}
+	}
+}

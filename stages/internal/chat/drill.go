@@ -1,0 +1,146 @@
+package chat
+
+import (
+	"fmt"
+	"strings"
+
+	"rcgrpo/stages/internal/token"
+	"rcgrpo/stages/rl"
+)
+
+// The special tokens of the drills' layout, which has no system message and no tool documentation.
+const (
+	user      = "<|user|>"
+	assistant = "<|assistant|>"
+	call      = "<|call|>" // ends a reply that calls
+	end       = "<|end|>"  // ends a reply that yields the turn
+	padding   = "<|pad|>"
+)
+
+// DrillTokens are the special tokens that a vocabulary needs for the layout. The reward tokens come beside them.
+var DrillTokens = []string{padding, user, assistant, call, end}
+
+// AssistantToken opens a reply; the rows of new reward tokens start as copies of its row.
+const AssistantToken = assistant
+
+// Drill is the codec of the generated tasks:
+//
+//	<|user|>TEXT<|assistant|>CALL<|call|>RESULT<|assistant|><|end|><|user|>...
+//
+// A reply is one call as Python text, or nothing; results stand right behind the call. Several calls in one reply, or
+// several results, stand on lines of their own. With a position, the reward token stands after every <|assistant|>, or
+// in the first user message as "\n[Reward Goal: TOKEN]".
+type Drill struct {
+	tokens   *token.Tokenizer
+	position string
+
+	user, assistant, call, end int32
+	reward                     map[string]int32
+}
+
+// NewDrill makes the codec for a vocabulary. position is where reward tokens stand, or "" for a policy without them;
+// with a position, the vocabulary must have them. An episode under rl.TokenNone has no reward token at any position.
+func NewDrill(tokens *token.Tokenizer, where string) (*Drill, error) {
+	if err := position(where); err != nil {
+		return nil, err
+	}
+	d := &Drill{tokens: tokens, position: where, reward: map[string]int32{}}
+	for name, id := range map[string]*int32{user: &d.user, assistant: &d.assistant, call: &d.call, end: &d.end} {
+		var ok bool
+		if *id, ok = tokens.ID(name); !ok {
+			return nil, fmt.Errorf("drill layout: the vocabulary has no token %s; train it with the special tokens %v", name, DrillTokens)
+		}
+	}
+	if where != "" {
+		for name, content := range map[string]string{rl.TokenHigh: HighReward, rl.TokenLow: LowReward} {
+			id, ok := tokens.ID(content)
+			if !ok {
+				return nil, fmt.Errorf("drill layout: token position %q needs %s in the vocabulary; add the reward tokens first", where, content)
+			}
+			d.reward[name] = id
+		}
+	}
+	return d, nil
+}
+
+// Begin is empty: the layout has nothing before the first message.
+func (d *Drill) Begin([]string) []int32 { return nil }
+
+// User implements rl.Codec.
+func (d *Drill) User(text string, first bool, token string) []int32 {
+	ids := []int32{d.user}
+	if id, ok := d.reward[token]; ok && first && d.position == FirstUser {
+		ids = append(ids, d.tokens.Encode(text+goalBefore)...)
+		ids = append(ids, id)
+		return append(ids, d.tokens.Encode(goalAfter)...)
+	}
+	return append(ids, d.tokens.Encode(text)...)
+}
+
+// Tool implements rl.Codec.
+func (d *Drill) Tool(results []string) []int32 { return d.tokens.Encode(strings.Join(results, "\n")) }
+
+// Header implements rl.Codec.
+func (d *Drill) Header(token string) []int32 {
+	if id, ok := d.reward[token]; ok && d.position == BeforeEachAction {
+		return []int32{d.assistant, id}
+	}
+	return []int32{d.assistant}
+}
+
+// Reply implements rl.Codec.
+func (d *Drill) Reply(calls []string) []int32 {
+	if len(calls) == 0 {
+		return []int32{d.end}
+	}
+	return append(d.tokens.Encode(strings.Join(calls, "\n")), d.call)
+}
+
+// Between is empty: results and requests follow a reply directly.
+func (d *Drill) Between() []int32 { return nil }
+
+// Stop implements rl.Codec.
+func (d *Drill) Stop(id int32) bool { return id == d.call || id == d.end }
+
+// Parse implements rl.Codec. A reply that does not end in <|call|> calls nothing, whatever it says; neither does one
+// that says nothing before it.
+func (d *Drill) Parse(ids []int32) (text string, calls []string) {
+	n := len(ids)
+	if n > 0 && d.Stop(ids[n-1]) {
+		n--
+	}
+	text = d.tokens.Decode(ids[:n], false)
+	if n == len(ids) || ids[n] != d.call {
+		return text, nil
+	}
+	for line := range strings.SplitSeq(text, "\n") {
+		if strings.TrimSpace(line) != "" {
+			calls = append(calls, line)
+		}
+	}
+	return text, calls
+}
+
+// Text implements rl.Codec.
+func (d *Drill) Text(ids []int32) string { return d.tokens.Decode(ids, false) }
+
+// DrillText is a trajectory in the drills' layout as text, without reward tokens: what their tokenizer is trained on.
+func DrillText(t *rl.Trajectory) string {
+	var b strings.Builder
+	for _, m := range t.Messages {
+		switch m.Role {
+		case rl.RoleUser:
+			b.WriteString(user + m.Text)
+		case rl.RoleTool:
+			b.WriteString(strings.Join(m.Results(), "\n"))
+		case rl.RoleAssistant:
+			b.WriteString(assistant + strings.Join(m.Calls, "\n"))
+			if len(m.Calls) > 0 {
+				b.WriteString(call)
+			} else {
+				b.WriteString(end)
+			}
+		}
+	}
+	return b.String()
+}
