@@ -7,6 +7,9 @@ import (
 // Categories of the benchmark's multi-turn part, in the official (and alphabetical) order.
 var Categories = []string{"base", "long_context", "miss_func", "miss_param"}
 
+// TasksFile is the file of a tasks artifact: one Task per line.
+const TasksFile = "tasks.jsonl"
+
 // Task is one multi-turn task: an official one, or a drill of the same form. Its JSON form is the row of a tasks
 // artifact (tasks.jsonl), so a task read back is equal to the one written.
 type Task struct {
