@@ -153,7 +153,7 @@ func mpLog(v Value, prec uint) (z mpc, real bool, err error) {
 	case x.sign() > 0:
 		return mpc{re: mpf{f: logFloat(x.f, prec)}, im: mpfZero()}, true, nil
 	}
-	z.im = mpf{f: new(big.Float).SetPrec(prec).SetMantExp(new(big.Float).SetInt(piFixed(prec+64)), -int(prec+64))}
+	z.im = mpf{f: fromFixed(piFixed(prec+64), prec+64, prec)}
 	z.re = x.neg()
 	if !x.isInf() {
 		z.re = mpf{f: logFloat(z.re.f, prec)}
@@ -323,7 +323,8 @@ func decimalDigits(f *big.Float, n int) (digits string, exponent int) {
 }
 
 // logFloat is ln x for finite x > 0, rounded to prec bits, half to even. It works 64 bits further, so it is correctly
-// rounded but for one argument in about 2^60.
+// rounded but for one argument in about 2^60. mpmath carries 20 bits more than asked, which differs now and then for
+// an argument a few millionths or less from 1, whose logarithm lies next to the middle between two results.
 func logFloat(x *big.Float, prec uint) *big.Float {
 	m := new(big.Float)
 	e := x.MantExp(m) // m in [0.5, 1)
@@ -350,7 +351,13 @@ func logFloat(x *big.Float, prec uint) *big.Float {
 		l := new(big.Int).Mul(ln2Fixed(wide), big.NewInt(int64(e)))
 		sum.Add(sum, l.Rsh(l, wide-wp))
 	}
-	return new(big.Float).SetPrec(prec).SetMantExp(new(big.Float).SetInt(sum), -int(wp))
+	return fromFixed(sum, wp, prec)
+}
+
+// fromFixed is i / 2^wp rounded to prec bits.
+func fromFixed(i *big.Int, wp, prec uint) *big.Float {
+	f := new(big.Float).SetPrec(prec).SetInt(i)
+	return f.SetMantExp(f, -int(wp))
 }
 
 // logFixed is ln m times 2^wp for 0.75 <= m < 1.5. Square roots bring m near 1, then the series of artanh sums up.
