@@ -1,0 +1,56 @@
+//go:build libtorch
+
+package torch
+
+import (
+	"fmt"
+
+	"github.com/sugarme/gotch/libtch"
+)
+
+// Leaf is a view of t whose gradient Backward can give. It shares t's memory.
+func (s *Scope) Leaf(t *Tensor) *Tensor {
+	leaf := s.Detach(t)
+	s.do("set_requires_grad", operands{leaf}, func(out *libtch.Ctensor) { libtch.AtgSetRequiresGrad(out, leaf.c, 1) })
+	return leaf
+}
+
+// Grad runs f with gradient mode on: operations on leaves, and on what comes from them, are recorded for Backward.
+// Outside, nothing is recorded.
+func (s *Scope) Grad(f func()) {
+	before := libtch.AtGradSetEnabled(1)
+	defer libtch.AtGradSetEnabled(before & 1)
+	f()
+}
+
+// Backward returns the gradient of the scalar loss for each leaf, and releases the recorded operations. Every leaf must
+// take part in the loss.
+func (s *Scope) Backward(loss *Tensor, leaves ...*Tensor) []*Tensor {
+	grads := make([]*Tensor, len(leaves))
+	for i := range grads {
+		grads[i] = &Tensor{}
+	}
+	inputs, outputs := make([]libtch.Ctensor, len(leaves)), make([]libtch.Ctensor, len(leaves))
+	for i, t := range leaves {
+		if !s.ready("backward", operands{loss, t}) {
+			return grads
+		}
+		inputs[i] = t.c
+	}
+	if len(leaves) == 0 || s.Err() != nil {
+		return grads
+	}
+	roots := []libtch.Ctensor{loss.c}
+	libtch.AtRunBackward(&roots[0], 1, &inputs[0], len(inputs), &outputs[0], 0, 0)
+	for i, c := range outputs {
+		if c == nil {
+			s.fail("backward", operands{loss})
+			return grads
+		}
+		grads[i] = s.adopt(c)
+		if !libtch.AtDefined(c) {
+			s.Fail(fmt.Errorf("torch backward: leaf %d %v takes no part in the loss", i, leaves[i].Shape()))
+		}
+	}
+	return grads
+}

@@ -1,0 +1,188 @@
+//go:build libtorch
+
+package torch
+
+import (
+	"fmt"
+	"math"
+	"unsafe"
+
+	"github.com/sugarme/gotch/libtch"
+)
+
+// DType is the type of a tensor's elements, with libtorch's numbers.
+type DType int32
+
+const (
+	Int32    DType = 3
+	Int64    DType = 4
+	Float32  DType = 6
+	Float64  DType = 7
+	Bool     DType = 11
+	BFloat16 DType = 15
+
+	// sameType leaves the type to libtorch.
+	sameType = -1
+)
+
+func (d DType) String() string {
+	switch d {
+	case Int32:
+		return "int32"
+	case Int64:
+		return "int64"
+	case Float32:
+		return "float32"
+	case Float64:
+		return "float64"
+	case Bool:
+		return "bool"
+	case BFloat16:
+		return "bfloat16"
+	}
+	return fmt.Sprintf("dtype %d", int32(d))
+}
+
+// DType returns the type of the tensor's elements.
+func (t *Tensor) DType() DType { return DType(libtch.AtScalarType(t.c)) }
+
+// Empty makes a tensor whose elements have no defined value.
+func (s *Scope) Empty(kind DType, shape ...int64) *Tensor {
+	return s.make("empty", shape, func(out *libtch.Ctensor) {
+		libtch.AtgEmpty(out, shape, len(shape), int32(kind), s.worker.device.index())
+	})
+}
+
+// Zeros makes a tensor of zeros.
+func (s *Scope) Zeros(kind DType, shape ...int64) *Tensor {
+	return s.make("zeros", shape, func(out *libtch.Ctensor) {
+		libtch.AtgZeros(out, shape, len(shape), int32(kind), s.worker.device.index())
+	})
+}
+
+// Full makes a tensor with every element equal to v.
+func (s *Scope) Full(kind DType, v float64, shape ...int64) *Tensor {
+	return s.make("full", shape, func(out *libtch.Ctensor) {
+		c := libtch.AtsFloat(v)
+		libtch.AtgFull(out, shape, len(shape), c, int32(kind), s.worker.device.index())
+		libtch.AtsFree(c)
+	})
+}
+
+func (s *Scope) make(name string, shape []int64, call func(out *libtch.Ctensor)) *Tensor {
+	if len(shape) == 0 {
+		s.Fail(fmt.Errorf("torch %s: a new tensor needs at least one axis", name))
+	}
+	return s.op(name, operands{}, call)
+}
+
+// FromFloat32 makes a tensor with a copy of data, row by row.
+func (s *Scope) FromFloat32(data []float32, shape ...int64) *Tensor {
+	return from(s, Float32, data, shape)
+}
+
+// FromInt64 makes a tensor with a copy of data, row by row.
+func (s *Scope) FromInt64(data []int64, shape ...int64) *Tensor { return from(s, Int64, data, shape) }
+
+// FromInt32 makes a tensor with a copy of data, row by row.
+func (s *Scope) FromInt32(data []int32, shape ...int64) *Tensor { return from(s, Int32, data, shape) }
+
+// FromBool makes a tensor with a copy of data, row by row.
+func (s *Scope) FromBool(data []bool, shape ...int64) *Tensor { return from(s, Bool, data, shape) }
+
+func from[E float32 | int64 | int32 | bool](s *Scope, kind DType, data []E, shape []int64) *Tensor {
+	n := int64(1)
+	for _, d := range shape {
+		n *= d
+	}
+	if n != int64(len(data)) {
+		s.Fail(fmt.Errorf("torch from %s: %d values do not fill the shape %v", kind, len(data), shape))
+		return &Tensor{}
+	}
+	host := &Scope{worker: s.worker, parent: s, sticky: s.sticky}
+	if s.worker.device != CPU {
+		host.worker = &worker{device: CPU, out: s.worker.out}
+	}
+	defer host.close()
+	t := host.Empty(kind, shape...)
+	if s.Err() != nil {
+		return &Tensor{}
+	}
+	copy(view[E](t), data)
+	if s.worker.device != CPU {
+		return s.To(t, s.worker.device)
+	}
+	host.Keep(t)
+	return t
+}
+
+// view is the memory of a contiguous CPU tensor as a slice.
+func view[E any](t *Tensor) []E {
+	n := t.Len()
+	if n == 0 {
+		return nil
+	}
+	return unsafe.Slice((*E)(libtch.AtDataPtr(t.c)), n)
+}
+
+// Float32s returns the elements of a float32 tensor, row by row. On the CPU and contiguous they are the tensor's own
+// memory: valid until it is freed, and writing to them changes it. Otherwise they are a copy that lives as long as s.
+func (s *Scope) Float32s(t *Tensor) []float32 { return read[float32](s, Float32, t) }
+
+// Float64s is Float32s for float64.
+func (s *Scope) Float64s(t *Tensor) []float64 { return read[float64](s, Float64, t) }
+
+// Int64s is Float32s for int64.
+func (s *Scope) Int64s(t *Tensor) []int64 { return read[int64](s, Int64, t) }
+
+func read[E any](s *Scope, kind DType, t *Tensor) []E {
+	if !s.ready("read", operands{t}) {
+		return nil
+	}
+	if got := t.DType(); got != kind {
+		s.Fail(fmt.Errorf("torch read: the tensor %v holds %s, want %s", t.Shape(), got, kind))
+		return nil
+	}
+	if libtch.AtDevice(t.c) != int(CPU.index()) {
+		t = s.To(t, CPU)
+	}
+	if s.Err() != nil {
+		return nil
+	}
+	if !libtch.AtIsContiguous(t.c) {
+		t = s.Contiguous(t)
+	}
+	if s.Err() != nil {
+		return nil
+	}
+	return view[E](t)
+}
+
+// Item returns the only element of a tensor as a float64, NaN after an error.
+func (s *Scope) Item(t *Tensor) float64 {
+	if !s.ready("item", operands{t}) {
+		return math.NaN()
+	}
+	if n := t.Len(); n != 1 {
+		s.Fail(fmt.Errorf("torch item: the tensor %v has %d elements, want 1", t.Shape(), n))
+		return math.NaN()
+	}
+	flat := s.View(t, 1)
+	if s.Err() != nil {
+		return math.NaN()
+	}
+	index := [1]int64{0}
+	v := libtch.AtDoubleValueAtIndexes(flat.c, unsafe.Pointer(&index[0]), 1)
+	s.Free(flat)
+	return v
+}
+
+// To copies a tensor to a device.
+func (s *Scope) To(t *Tensor, d Device) *Tensor {
+	return s.op("to", operands{t}, func(out *libtch.Ctensor) { libtch.AtgTo(out, t.c, d.index()) })
+}
+
+// As converts the elements to another type; it gives the same memory when they have it already.
+func (s *Scope) As(t *Tensor, kind DType) *Tensor {
+	return s.op("as "+kind.String(), operands{t}, func(out *libtch.Ctensor) { libtch.AtgToDtype(out, t.c, int32(kind), 0, 0) })
+}

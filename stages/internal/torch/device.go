@@ -1,0 +1,160 @@
+//go:build libtorch
+
+package torch
+
+// #include <stdint.h>
+// #include <malloc.h>
+// // Both live in gotch's torch_api.cpp, which package libtch links in; libtch has no Go names for them.
+// extern void at_set_num_threads(int) __attribute__((weak));
+// extern int at_get_num_threads(void) __attribute__((weak));
+// // keep_freed_memory stops glibc from handing large freed blocks back to the system, where every new tensor of that
+// // size would fault its pages in again.
+// static void keep_freed_memory(void) {
+//   mallopt(M_MMAP_THRESHOLD, 1 << 30);
+//   mallopt(M_TRIM_THRESHOLD, 1 << 30);
+//   mallopt(M_TOP_PAD, 64 << 20);
+// }
+import "C"
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sugarme/gotch/libtch"
+)
+
+// Device names where tensors live. The zero value is the CPU.
+type Device struct {
+	cuda int // 0 is the CPU, n+1 the GPU with index n
+}
+
+// CPU is the processor that runs the program.
+var CPU = Device{}
+
+// ParseDevice reads "cpu", "cuda" (the first GPU) or "cuda:N".
+func ParseDevice(name string) (Device, error) {
+	switch {
+	case name == "cpu":
+		return CPU, nil
+	case name == "cuda":
+		return Device{cuda: 1}, nil
+	case strings.HasPrefix(name, "cuda:"):
+		n, err := strconv.Atoi(name[len("cuda:"):])
+		if err == nil && n >= 0 && n < 1024 {
+			return Device{cuda: n + 1}, nil
+		}
+	}
+	return Device{}, fmt.Errorf(`device %q is not known; write "cpu", "cuda" or "cuda:N"`, name)
+}
+
+func (d Device) String() string {
+	if d.cuda == 0 {
+		return "cpu"
+	}
+	return fmt.Sprintf("cuda:%d", d.cuda-1)
+}
+
+// index is the number by which gotch knows the device.
+func (d Device) index() int32 { return int32(d.cuda - 1) }
+
+// worker is the goroutine locked to the thread of one device.
+type worker struct {
+	device Device
+	jobs   chan func()
+	// out receives handles from libtch. It is an allocation of its own that never holds a Go pointer, which cgo demands.
+	out *[1]libtch.Ctensor
+}
+
+var (
+	workersLock sync.Mutex
+	workers     = map[Device]*worker{}
+	memoryOnce  sync.Once
+)
+
+// live counts the handles that have been made and not freed, over all devices.
+var live atomic.Int64
+
+// Live returns the number of live tensor handles of the process.
+func Live() int64 { return live.Load() }
+
+// workerOf starts the device's thread on first use. It lives as long as the process.
+func workerOf(d Device) (*worker, error) {
+	workersLock.Lock()
+	defer workersLock.Unlock()
+	if w := workers[d]; w != nil {
+		return w, nil
+	}
+	if d.cuda > 0 {
+		if err := loadCUDA(d); err != nil {
+			return nil, err
+		}
+	}
+	memoryOnce.Do(func() { C.keep_freed_memory() })
+	w := &worker{device: d, jobs: make(chan func()), out: new([1]libtch.Ctensor)}
+	go func() {
+		runtime.LockOSThread()
+		libtch.AtGradSetEnabled(0)
+		for job := range w.jobs {
+			job()
+		}
+	}()
+	workers[d] = w
+	return w, nil
+}
+
+// Do runs f on the thread of the device and waits for it. Every tensor that f makes through its scope is freed before Do
+// returns, unless kept. The error is f's own or else the first one of an operation. Work on one device is serial; f must
+// not call Do for the same device, which would wait for itself. A context that is done keeps f from starting; inside, f
+// decides where to look at it.
+func Do(ctx context.Context, d Device, f func(*Scope) error) error {
+	w, err := workerOf(d)
+	if err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	job := func() {
+		s := &Scope{worker: w, sticky: new(error)}
+		defer s.close()
+		if err := ctx.Err(); err != nil {
+			done <- err
+			return
+		}
+		if err := f(s); err != nil {
+			done <- err
+			return
+		}
+		done <- *s.sticky
+	}
+	select {
+	case w.jobs <- job:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return <-done
+}
+
+// SetThreads sets how many threads libtorch may use inside one CPU operation. Results repeat bit for bit only at an
+// equal number.
+func SetThreads(n int) error {
+	if n < 1 {
+		return fmt.Errorf("torch threads must be at least 1, got %d", n)
+	}
+	return Do(context.Background(), CPU, func(*Scope) error {
+		C.at_set_num_threads(C.int(n))
+		return nil
+	})
+}
+
+// Threads returns the number of threads that libtorch uses inside one CPU operation.
+func Threads() (n int, err error) {
+	err = Do(context.Background(), CPU, func(*Scope) error {
+		n = int(C.at_get_num_threads())
+		return nil
+	})
+	return n, err
+}

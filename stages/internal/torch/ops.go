@@ -1,0 +1,321 @@
+//go:build libtorch
+
+package torch
+
+import "github.com/sugarme/gotch/libtch"
+
+// The operations follow libtorch's own of the same name; where one departs, its comment says so. Names that end in an
+// underscore write into their first operand and return nothing; names that end in Into write into out.
+
+func handle(t *Tensor) libtch.Ctensor {
+	if t == nil {
+		return nil
+	}
+	return t.c
+}
+
+func flag(b bool) int32 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// withScalar hands v to call as a scalar of libtorch and frees it.
+func withScalar(v float64, call func(c libtch.Cscalar)) {
+	c := libtch.AtsFloat(v)
+	call(c)
+	libtch.AtsFree(c)
+}
+
+// Shapes: all but Contiguous and Cat give views of the same memory.
+
+func (s *Scope) View(a *Tensor, shape ...int64) *Tensor {
+	return s.op("view", operands{a}, func(out *libtch.Ctensor) { libtch.AtgView(out, a.c, shape, len(shape)) })
+}
+
+// Reshape is View where the memory allows it and a copy where not.
+func (s *Scope) Reshape(a *Tensor, shape ...int64) *Tensor {
+	return s.op("reshape", operands{a}, func(out *libtch.Ctensor) { libtch.AtgReshape(out, a.c, shape, len(shape)) })
+}
+
+func (s *Scope) Narrow(a *Tensor, axis, start, length int64) *Tensor {
+	return s.op("narrow", operands{a}, func(out *libtch.Ctensor) { libtch.AtgNarrow(out, a.c, axis, start, length) })
+}
+
+func (s *Scope) Transpose(a *Tensor, axis1, axis2 int64) *Tensor {
+	return s.op("transpose", operands{a}, func(out *libtch.Ctensor) { libtch.AtgTranspose(out, a.c, axis1, axis2) })
+}
+
+// T is the transpose of a matrix.
+func (s *Scope) T(a *Tensor) *Tensor { return s.Transpose(a, 0, 1) }
+
+func (s *Scope) Unsqueeze(a *Tensor, axis int64) *Tensor {
+	return s.op("unsqueeze", operands{a}, func(out *libtch.Ctensor) { libtch.AtgUnsqueeze(out, a.c, axis) })
+}
+
+func (s *Scope) Expand(a *Tensor, shape ...int64) *Tensor {
+	return s.op("expand", operands{a}, func(out *libtch.Ctensor) { libtch.AtgExpand(out, a.c, shape, len(shape), 0) })
+}
+
+func (s *Scope) Contiguous(a *Tensor) *Tensor {
+	return s.op("contiguous", operands{a}, func(out *libtch.Ctensor) { libtch.AtgContiguous(out, a.c) })
+}
+
+// Detach is a view through which no gradient flows.
+func (s *Scope) Detach(a *Tensor) *Tensor {
+	return s.op("detach", operands{a}, func(out *libtch.Ctensor) { libtch.AtgDetach(out, a.c) })
+}
+
+func (s *Scope) Cat(axis int64, tensors ...*Tensor) *Tensor {
+	handles := make([]libtch.Ctensor, len(tensors))
+	for i, t := range tensors {
+		if !s.ready("cat", operands{t}) {
+			return &Tensor{}
+		}
+		handles[i] = t.c
+	}
+	if len(handles) == 0 {
+		handles = make([]libtch.Ctensor, 1)
+	}
+	return s.op("cat", operands{}, func(out *libtch.Ctensor) { libtch.AtgCat(out, handles, len(tensors), axis) })
+}
+
+// Elementwise, with broadcasting.
+
+func (s *Scope) Add(a, b *Tensor) *Tensor {
+	return s.op("add", operands{a, b}, func(out *libtch.Ctensor) { libtch.AtgAdd(out, a.c, b.c) })
+}
+
+func (s *Scope) Sub(a, b *Tensor) *Tensor {
+	return s.op("sub", operands{a, b}, func(out *libtch.Ctensor) { libtch.AtgSub(out, a.c, b.c) })
+}
+
+func (s *Scope) Mul(a, b *Tensor) *Tensor {
+	return s.op("mul", operands{a, b}, func(out *libtch.Ctensor) { libtch.AtgMul(out, a.c, b.c) })
+}
+
+func (s *Scope) Div(a, b *Tensor) *Tensor {
+	return s.op("div", operands{a, b}, func(out *libtch.Ctensor) { libtch.AtgDiv(out, a.c, b.c) })
+}
+
+func (s *Scope) AddScalar(a *Tensor, v float64) *Tensor {
+	return s.op("add scalar", operands{a}, func(out *libtch.Ctensor) {
+		withScalar(v, func(c libtch.Cscalar) { libtch.AtgAddScalar(out, a.c, c) })
+	})
+}
+
+func (s *Scope) MulScalar(a *Tensor, v float64) *Tensor {
+	return s.op("mul scalar", operands{a}, func(out *libtch.Ctensor) {
+		withScalar(v, func(c libtch.Cscalar) { libtch.AtgMulScalar(out, a.c, c) })
+	})
+}
+
+func (s *Scope) Neg(a *Tensor) *Tensor {
+	return s.op("neg", operands{a}, func(out *libtch.Ctensor) { libtch.AtgNeg(out, a.c) })
+}
+
+func (s *Scope) Exp(a *Tensor) *Tensor {
+	return s.op("exp", operands{a}, func(out *libtch.Ctensor) { libtch.AtgExp(out, a.c) })
+}
+
+func (s *Scope) Log(a *Tensor) *Tensor {
+	return s.op("log", operands{a}, func(out *libtch.Ctensor) { libtch.AtgLog(out, a.c) })
+}
+
+func (s *Scope) Square(a *Tensor) *Tensor {
+	return s.op("square", operands{a}, func(out *libtch.Ctensor) { libtch.AtgSquare(out, a.c) })
+}
+
+func (s *Scope) Sqrt(a *Tensor) *Tensor {
+	return s.op("sqrt", operands{a}, func(out *libtch.Ctensor) { libtch.AtgSqrt(out, a.c) })
+}
+
+func (s *Scope) Rsqrt(a *Tensor) *Tensor {
+	return s.op("rsqrt", operands{a}, func(out *libtch.Ctensor) { libtch.AtgRsqrt(out, a.c) })
+}
+
+func (s *Scope) Silu(a *Tensor) *Tensor {
+	return s.op("silu", operands{a}, func(out *libtch.Ctensor) { libtch.AtgSilu(out, a.c) })
+}
+
+// Where takes a where the bool tensor mask is true and b elsewhere.
+func (s *Scope) Where(mask, a, b *Tensor) *Tensor {
+	return s.op("where", operands{mask, a, b}, func(out *libtch.Ctensor) { libtch.AtgWhereSelf(out, mask.c, a.c, b.c) })
+}
+
+func (s *Scope) IsFinite(a *Tensor) *Tensor {
+	return s.op("isfinite", operands{a}, func(out *libtch.Ctensor) { libtch.AtgIsfinite(out, a.c) })
+}
+
+// Reductions.
+
+// Sum adds all elements.
+func (s *Scope) Sum(a *Tensor) *Tensor {
+	return s.op("sum", operands{a}, func(out *libtch.Ctensor) { libtch.AtgSum(out, a.c, sameType) })
+}
+
+func (s *Scope) SumAxis(a *Tensor, axis int64, keep bool) *Tensor {
+	return s.op("sum axis", operands{a}, func(out *libtch.Ctensor) {
+		libtch.AtgSumDimIntlist(out, a.c, []int64{axis}, 1, flag(keep), sameType)
+	})
+}
+
+func (s *Scope) MeanAxis(a *Tensor, axis int64, keep bool) *Tensor {
+	return s.op("mean axis", operands{a}, func(out *libtch.Ctensor) {
+		libtch.AtgMeanDim(out, a.c, []int64{axis}, 1, flag(keep), sameType)
+	})
+}
+
+// LogSumExp is log Σ exp along an axis, without overflow.
+func (s *Scope) LogSumExp(a *Tensor, axis int64, keep bool) *Tensor {
+	return s.op("logsumexp", operands{a}, func(out *libtch.Ctensor) {
+		libtch.AtgLogsumexp(out, a.c, []int64{axis}, 1, flag(keep))
+	})
+}
+
+// Argmax is the index of the largest element along an axis, the first of equals.
+func (s *Scope) Argmax(a *Tensor, axis int64, keep bool) *Tensor {
+	return s.op("argmax", operands{a}, func(out *libtch.Ctensor) { libtch.AtgArgmax(out, a.c, axis, 0, flag(keep)) })
+}
+
+// All is true when every element of a bool tensor is.
+func (s *Scope) All(a *Tensor) *Tensor {
+	return s.op("all", operands{a}, func(out *libtch.Ctensor) { libtch.AtgAll(out, a.c) })
+}
+
+func (s *Scope) Cumsum(a *Tensor, axis int64) *Tensor {
+	return s.op("cumsum", operands{a}, func(out *libtch.Ctensor) { libtch.AtgCumsum(out, a.c, axis, sameType) })
+}
+
+func (s *Scope) Softmax(a *Tensor, axis int64) *Tensor {
+	return s.op("softmax", operands{a}, func(out *libtch.Ctensor) { libtch.AtgSoftmax(out, a.c, axis, sameType) })
+}
+
+func (s *Scope) LogSoftmax(a *Tensor, axis int64) *Tensor {
+	return s.op("log_softmax", operands{a}, func(out *libtch.Ctensor) { libtch.AtgLogSoftmax(out, a.c, axis, sameType) })
+}
+
+// Products.
+
+func (s *Scope) Mm(a, b *Tensor) *Tensor {
+	return s.op("mm", operands{a, b}, func(out *libtch.Ctensor) { libtch.AtgMm(out, a.c, b.c) })
+}
+
+// MmInto writes a·b into out.
+func (s *Scope) MmInto(out, a, b *Tensor) {
+	s.do("mm into", operands{out, a, b}, func(o *libtch.Ctensor) { libtch.AtgMmOut(o, out.c, a.c, b.c) })
+}
+
+func (s *Scope) Matmul(a, b *Tensor) *Tensor {
+	return s.op("matmul", operands{a, b}, func(out *libtch.Ctensor) { libtch.AtgMatmul(out, a.c, b.c) })
+}
+
+// Addmm is bias + a·b.
+func (s *Scope) Addmm(bias, a, b *Tensor) *Tensor {
+	return s.op("addmm", operands{bias, a, b}, func(out *libtch.Ctensor) { libtch.AtgAddmm(out, bias.c, a.c, b.c) })
+}
+
+// AddmmInto writes bias + a·b into out.
+func (s *Scope) AddmmInto(out, bias, a, b *Tensor) {
+	s.do("addmm into", operands{out, bias, a, b}, func(o *libtch.Ctensor) { libtch.AtgAddmmOut(o, out.c, bias.c, a.c, b.c) })
+}
+
+// Addmm_ adds a·b to sum.
+func (s *Scope) Addmm_(sum, a, b *Tensor) {
+	s.do("addmm_", operands{sum, a, b}, func(o *libtch.Ctensor) { libtch.AtgAddmm_(o, sum.c, a.c, b.c) })
+}
+
+// Linear is x·wᵀ + bias; bias may be nil.
+func (s *Scope) Linear(x, w, bias *Tensor) *Tensor {
+	return s.op("linear", operands{x, w, bias}, func(out *libtch.Ctensor) { libtch.AtgLinear(out, x.c, w.c, handle(bias)) })
+}
+
+// Attention is softmax(q·kᵀ/√D + mask)·v over [B, H, T, D]. causal lets position t see keys 0..t and is right only when
+// queries and keys have the same length; mask, added to the scores, may be nil.
+func (s *Scope) Attention(q, k, v, mask *Tensor, causal bool) *Tensor {
+	return s.op("attention", operands{q, k, v, mask}, func(out *libtch.Ctensor) {
+		libtch.AtgScaledDotProductAttention(out, q.c, k.c, v.c, handle(mask), 0, flag(causal), 0, 1)
+	})
+}
+
+// Indexing.
+
+func (s *Scope) IndexSelect(a *Tensor, axis int64, index *Tensor) *Tensor {
+	return s.op("index_select", operands{a, index}, func(out *libtch.Ctensor) { libtch.AtgIndexSelect(out, a.c, axis, index.c) })
+}
+
+func (s *Scope) Gather(a *Tensor, axis int64, index *Tensor) *Tensor {
+	return s.op("gather", operands{a, index}, func(out *libtch.Ctensor) { libtch.AtgGather(out, a.c, axis, index.c, 0) })
+}
+
+// IndexAdd_ adds row i of source to row index[i] of a, along the axis.
+func (s *Scope) IndexAdd_(a *Tensor, axis int64, index, source *Tensor) {
+	s.do("index_add_", operands{a, index, source}, func(out *libtch.Ctensor) {
+		libtch.AtgIndexAdd_(out, a.c, axis, index.c, source.c)
+	})
+}
+
+// IndexCopy_ writes row i of source over row index[i] of a, along the axis.
+func (s *Scope) IndexCopy_(a *Tensor, axis int64, index, source *Tensor) {
+	s.do("index_copy_", operands{a, index, source}, func(out *libtch.Ctensor) {
+		libtch.AtgIndexCopy_(out, a.c, axis, index.c, source.c)
+	})
+}
+
+// In place.
+
+func (s *Scope) Add_(a, b *Tensor) {
+	s.do("add_", operands{a, b}, func(out *libtch.Ctensor) { libtch.AtgAdd_(out, a.c, b.c) })
+}
+
+func (s *Scope) Mul_(a, b *Tensor) {
+	s.do("mul_", operands{a, b}, func(out *libtch.Ctensor) { libtch.AtgMul_(out, a.c, b.c) })
+}
+
+func (s *Scope) MulScalar_(a *Tensor, v float64) {
+	s.do("mul_ scalar", operands{a}, func(out *libtch.Ctensor) {
+		withScalar(v, func(c libtch.Cscalar) { libtch.AtgMulScalar_(out, a.c, c) })
+	})
+}
+
+func (s *Scope) AddScalar_(a *Tensor, v float64) {
+	s.do("add_ scalar", operands{a}, func(out *libtch.Ctensor) {
+		withScalar(v, func(c libtch.Cscalar) { libtch.AtgAddScalar_(out, a.c, c) })
+	})
+}
+
+// Addcmul_ adds b·c to a.
+func (s *Scope) Addcmul_(a, b, c *Tensor) {
+	s.do("addcmul_", operands{a, b, c}, func(out *libtch.Ctensor) { libtch.AtgAddcmul_(out, a.c, b.c, c.c) })
+}
+
+// Addcdiv_ adds b/c to a.
+func (s *Scope) Addcdiv_(a, b, c *Tensor) {
+	s.do("addcdiv_", operands{a, b, c}, func(out *libtch.Ctensor) { libtch.AtgAddcdiv_(out, a.c, b.c, c.c) })
+}
+
+// SqrtInto writes the root of a into out.
+func (s *Scope) SqrtInto(out, a *Tensor) {
+	s.do("sqrt into", operands{out, a}, func(o *libtch.Ctensor) { libtch.AtgSqrtOut(o, out.c, a.c) })
+}
+
+// MulScalarInto writes a·v into out.
+func (s *Scope) MulScalarInto(out, a *Tensor, v float64) {
+	s.do("mul scalar into", operands{out, a}, func(o *libtch.Ctensor) {
+		withScalar(v, func(c libtch.Cscalar) { libtch.AtgMulScalarOut(o, out.c, a.c, c) })
+	})
+}
+
+// Copy_ writes b over a, converting type and device.
+func (s *Scope) Copy_(a, b *Tensor) {
+	if !s.ready("copy_", operands{a, b}) {
+		return
+	}
+	libtch.AtCopy_(a.c, b.c)
+	s.check("copy_", operands{a, b})
+}
+
+func (s *Scope) Zero_(a *Tensor) {
+	s.do("zero_", operands{a}, func(out *libtch.Ctensor) { libtch.AtgZero_(out, a.c) })
+}

@@ -1,0 +1,228 @@
+//go:build libtorch
+
+package torch
+
+// #include <stdlib.h>
+import "C"
+
+import (
+	"fmt"
+	"strings"
+	"unsafe"
+
+	"github.com/sugarme/gotch/libtch"
+)
+
+// Tensor is a handle of libtorch. It is owned by the scope that made it, or by nobody after Keep from the outermost.
+type Tensor struct {
+	c     libtch.Ctensor
+	owner *Scope
+	place int // index in owner.owned
+}
+
+// Scope makes tensors and frees them when it ends. See the package comment for its sticky error.
+type Scope struct {
+	worker *worker
+	parent *Scope
+	owned  []*Tensor
+	sticky *error // one for the whole tree of scopes of a Do
+}
+
+// Err returns the first error of this Do so far. Loops that would go on for long look at it.
+func (s *Scope) Err() error { return *s.sticky }
+
+// Device returns where the scope's tensors live.
+func (s *Scope) Device() Device { return s.worker.device }
+
+// Nest runs f with a scope inside s: what it makes is freed when f returns, unless kept.
+func (s *Scope) Nest(f func(*Scope)) {
+	inner := &Scope{worker: s.worker, parent: s, sticky: s.sticky}
+	defer inner.close()
+	f(inner)
+}
+
+// Keep moves tensors that s owns to its parent. From the outermost scope they leave all scopes: the caller stores them
+// and frees them in a later Do.
+func (s *Scope) Keep(tensors ...*Tensor) {
+	for _, t := range tensors {
+		if t == nil || t.owner != s {
+			continue
+		}
+		s.disown(t)
+		if s.parent != nil {
+			s.parent.own(t)
+		}
+	}
+}
+
+// Free ends tensors now rather than at the end of their scope. Nil and freed ones are left alone, so it may be called
+// twice.
+func (s *Scope) Free(tensors ...*Tensor) {
+	for _, t := range tensors {
+		if t == nil || t.c == nil {
+			continue
+		}
+		if t.owner != nil {
+			t.owner.disown(t)
+		}
+		t.free()
+	}
+}
+
+func (s *Scope) close() {
+	for i := len(s.owned) - 1; i >= 0; i-- {
+		s.owned[i].owner = nil
+		s.owned[i].free()
+	}
+	s.owned = nil
+}
+
+func (s *Scope) own(t *Tensor) {
+	t.owner, t.place = s, len(s.owned)
+	s.owned = append(s.owned, t)
+}
+
+func (s *Scope) disown(t *Tensor) {
+	last := len(s.owned) - 1
+	moved := s.owned[last]
+	s.owned[t.place], moved.place = moved, t.place
+	s.owned[last] = nil
+	s.owned = s.owned[:last]
+	t.owner = nil
+}
+
+func (t *Tensor) free() {
+	libtch.AtFree(t.c)
+	t.c = nil
+	live.Add(-1)
+}
+
+// op calls one operation of libtch that writes one handle, and adopts it. On an error, now or earlier, it returns a
+// tensor without handle, which later operations refuse to touch because the error is sticky.
+func (s *Scope) op(name string, operands operands, call func(out *libtch.Ctensor)) *Tensor {
+	if !s.ready(name, operands) {
+		return &Tensor{}
+	}
+	out := &s.worker.out[0]
+	*out = nil
+	call(out)
+	if *out == nil {
+		s.fail(name, operands)
+		return &Tensor{}
+	}
+	return s.adopt(*out)
+}
+
+// do is op for operations whose result is one of their operands: the second handle that libtch gives is freed.
+func (s *Scope) do(name string, operands operands, call func(out *libtch.Ctensor)) {
+	if !s.ready(name, operands) {
+		return
+	}
+	out := &s.worker.out[0]
+	*out = nil
+	call(out)
+	if *out == nil {
+		s.fail(name, operands)
+		return
+	}
+	libtch.AtFree(*out)
+}
+
+func (s *Scope) adopt(c libtch.Ctensor) *Tensor {
+	live.Add(1)
+	t := &Tensor{c: c}
+	s.own(t)
+	return t
+}
+
+// operands are the tensors of an operation; nil stands for one that is left out.
+type operands [4]*Tensor
+
+// ready says whether an operation may run: no error so far, and every operand alive.
+func (s *Scope) ready(name string, operands operands) bool {
+	if *s.sticky != nil {
+		return false
+	}
+	for i, t := range operands {
+		if t != nil && t.c == nil {
+			*s.sticky = fmt.Errorf("torch %s: operand %d was freed", name, i+1)
+			return false
+		}
+	}
+	return true
+}
+
+// fail records what libtorch threw, with the operation and the shapes.
+func (s *Scope) fail(name string, operands operands) {
+	var shapes []string
+	for _, t := range operands {
+		if t != nil {
+			shapes = append(shapes, fmt.Sprint(t.Shape()))
+		}
+	}
+	*s.sticky = fmt.Errorf("torch %s of %s: %s", name, strings.Join(shapes, ", "), thrown())
+}
+
+// thrown takes libtorch's message out of the thread's error slot; the first line says what, the rest is a C++ stack.
+func thrown() string {
+	c := libtch.GetAndResetLastErr()
+	if c == nil {
+		return "libtorch returned nothing and left no message"
+	}
+	defer C.free(unsafe.Pointer(c))
+	text := C.GoString((*C.char)(unsafe.Pointer(c)))
+	text, _, _ = strings.Cut(text, "\n")
+	return text
+}
+
+// check records an error that libtorch left without it being visible in a result.
+func (s *Scope) check(name string, operands operands) {
+	if c := libtch.GetAndResetLastErr(); c != nil {
+		text, _, _ := strings.Cut(C.GoString((*C.char)(unsafe.Pointer(c))), "\n")
+		C.free(unsafe.Pointer(c))
+		if *s.sticky == nil {
+			*s.sticky = fmt.Errorf("torch %s: %s", name, text)
+		}
+	}
+}
+
+// Fail makes err the scope's error unless there is one already.
+func (s *Scope) Fail(err error) {
+	if *s.sticky == nil {
+		*s.sticky = err
+	}
+}
+
+// Shape returns the sizes of all axes; a scalar has none. It is nil for a freed tensor.
+func (t *Tensor) Shape() []int64 {
+	if t == nil || t.c == nil {
+		return nil
+	}
+	n := libtch.AtDim(t.c)
+	shape := make([]int64, n)
+	if n > 0 {
+		libtch.AtShape(t.c, unsafe.Pointer(&shape[0]))
+	}
+	return shape
+}
+
+// Size returns the length of one axis, 0 when there is no such axis.
+func (t *Tensor) Size(axis int) int64 {
+	shape := t.Shape()
+	if axis < 0 {
+		axis += len(shape)
+	}
+	if axis < 0 || axis >= len(shape) {
+		return 0
+	}
+	return shape[axis]
+}
+
+// Len returns the number of elements.
+func (t *Tensor) Len() int {
+	n := 1
+	for _, d := range t.Shape() {
+		n *= int(d)
+	}
+	return n
+}
