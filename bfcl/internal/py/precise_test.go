@@ -73,8 +73,8 @@ func TestLogarithm(t *testing.T) {
 		value, base, precision Value
 		want                   string
 	}{
-		"not quite three, as upstream":          {int64(8), int64(2), int64(10), "mpf('3.000000000029')"},
-		"zero":        {int64(0), int64(2), int64(10), "mpf('-inf')"},
+		"not quite three, as upstream":         {int64(8), int64(2), int64(10), "mpf('3.000000000029')"},
+		"zero":                                 {int64(0), int64(2), int64(10), "mpf('-inf')"},
 		"a negative value":                     {int64(-1), int64(2), int64(10), "mpc(real='0.0', imag='4.532360141806')"},
 		"a negative base":                      {519.8789615295993, int64(-2), int64(2), "mpc(real='0.41895', imag='-1.8984')"},
 		"a text that is a number":              {"100", "1e1", "5", "mpf('2.0')"},
