@@ -11,12 +11,6 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// Positions of the reward token (design: the paper's appendix says the first, its section 3.1 the second).
-const (
-	FirstUser        = "first_user"         // appended to the first user message
-	BeforeEachAction = "before_each_action" // right after the header of every reply
-)
-
 // Reward tokens as they stand in a vocabulary: single entries.
 const (
 	HighReward = "<|high_reward|>"
@@ -81,8 +75,8 @@ func pad(mask []bool, n int, value bool) []bool {
 // position checks the setting of that name.
 func position(name string) error {
 	switch name {
-	case "", FirstUser, BeforeEachAction:
+	case "", rl.FirstUser, rl.BeforeEachAction:
 		return nil
 	}
-	return fmt.Errorf("token position %q is not known; known are %s and %s", name, FirstUser, BeforeEachAction)
+	return fmt.Errorf("token position %q is not known; known are %s and %s", name, rl.FirstUser, rl.BeforeEachAction)
 }

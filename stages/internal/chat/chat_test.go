@@ -61,9 +61,9 @@ func TestLayoutOfADrill(t *testing.T) {
 	}}
 	for _, c := range []struct{ where, token, want string }{
 		{"", rl.TokenHigh, "<|user|>Look.<|assistant|>[ls()<|call|>]None<|assistant|>[<|end|>]<|user|>Bye.<|assistant|>[<|end|>]"},
-		{BeforeEachAction, rl.TokenNone, "<|user|>Look.<|assistant|>[ls()<|call|>]None<|assistant|>[<|end|>]<|user|>Bye.<|assistant|>[<|end|>]"},
-		{BeforeEachAction, rl.TokenHigh, "<|user|>Look.<|assistant|><|high_reward|>[ls()<|call|>]None<|assistant|><|high_reward|>[<|end|>]<|user|>Bye.<|assistant|><|high_reward|>[<|end|>]"},
-		{FirstUser, rl.TokenLow, "<|user|>Look.\n[Reward Goal: <|low_reward|>]<|assistant|>[ls()<|call|>]None<|assistant|>[<|end|>]<|user|>Bye.<|assistant|>[<|end|>]"},
+		{rl.BeforeEachAction, rl.TokenNone, "<|user|>Look.<|assistant|>[ls()<|call|>]None<|assistant|>[<|end|>]<|user|>Bye.<|assistant|>[<|end|>]"},
+		{rl.BeforeEachAction, rl.TokenHigh, "<|user|>Look.<|assistant|><|high_reward|>[ls()<|call|>]None<|assistant|><|high_reward|>[<|end|>]<|user|>Bye.<|assistant|><|high_reward|>[<|end|>]"},
+		{rl.FirstUser, rl.TokenLow, "<|user|>Look.\n[Reward Goal: <|low_reward|>]<|assistant|>[ls()<|call|>]None<|assistant|>[<|end|>]<|user|>Bye.<|assistant|>[<|end|>]"},
 	} {
 		d := codec(t, c.where)
 		ids, mask := Encode(d, e, c.token)
@@ -93,7 +93,7 @@ func marked(c rl.Codec, ids []int32, mask []bool) string {
 }
 
 func TestARewardTokenIsOneEntryAndChangesNothingElse(t *testing.T) {
-	for _, where := range []string{FirstUser, BeforeEachAction} {
+	for _, where := range []string{rl.FirstUser, rl.BeforeEachAction} {
 		d := codec(t, where)
 		e := expert(rand.New(rand.NewPCG(1, 1)))
 		high, maskHigh := Encode(d, e, rl.TokenHigh)
@@ -110,7 +110,7 @@ func TestARewardTokenIsOneEntryAndChangesNothingElse(t *testing.T) {
 				}
 			}
 		}
-		if want := map[string]int{FirstUser: 1, BeforeEachAction: 4}[where]; places != want {
+		if want := map[string]int{rl.FirstUser: 1, rl.BeforeEachAction: 4}[where]; places != want {
 			t.Errorf("%s: got %d reward tokens, want %d", where, places, want)
 		}
 	}
@@ -118,7 +118,7 @@ func TestARewardTokenIsOneEntryAndChangesNothingElse(t *testing.T) {
 
 func TestWhatAPolicySeesIsAPrefixOfTheWholeEpisode(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
-	for _, where := range []string{"", FirstUser, BeforeEachAction} {
+	for _, where := range []string{"", rl.FirstUser, rl.BeforeEachAction} {
 		d := codec(t, where)
 		for _, reward := range []string{rl.TokenNone, rl.TokenHigh, rl.TokenLow} {
 			e := expert(r)
@@ -144,7 +144,7 @@ func TestWhatAPolicySeesIsAPrefixOfTheWholeEpisode(t *testing.T) {
 
 func TestTokenInTokenOut(t *testing.T) {
 	// A sampled trajectory spells its replies in a way the tokenizer would not: byte by byte.
-	d := codec(t, BeforeEachAction)
+	d := codec(t, rl.BeforeEachAction)
 	e := expert(rand.New(rand.NewPCG(7, 8)))
 	s := &rl.Trajectory{Origin: rl.OriginPolicy, Token: rl.TokenHigh}
 	users := 0
@@ -217,7 +217,7 @@ func TestCodecNeedsItsTokens(t *testing.T) {
 	if _, err := NewDrill(bare, ""); err != nil {
 		t.Errorf("without a position: %v", err)
 	}
-	for where, want := range map[string]string{BeforeEachAction: "_reward|>", "everywhere": "not known"} {
+	for where, want := range map[string]string{rl.BeforeEachAction: "_reward|>", "everywhere": "not known"} {
 		if _, err := NewDrill(bare, where); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("position %q: got error %v, want one that says %q", where, err, want)
 		}

@@ -69,7 +69,7 @@ func (d *Drill) Begin([]string) []int32 { return nil }
 // User implements rl.Codec.
 func (d *Drill) User(text string, first bool, token string) []int32 {
 	ids := []int32{d.user}
-	if id, ok := d.reward[token]; ok && first && d.position == FirstUser {
+	if id, ok := d.reward[token]; ok && first && d.position == rl.FirstUser {
 		ids = append(ids, d.tokens.Encode(text+goalBefore)...)
 		ids = append(ids, id)
 		return append(ids, d.tokens.Encode(goalAfter)...)
@@ -82,7 +82,7 @@ func (d *Drill) Tool(results []string) []int32 { return d.tokens.Encode(strings.
 
 // Header implements rl.Codec.
 func (d *Drill) Header(token string) []int32 {
-	if id, ok := d.reward[token]; ok && d.position == BeforeEachAction {
+	if id, ok := d.reward[token]; ok && d.position == rl.BeforeEachAction {
 		return []int32{d.assistant, id}
 	}
 	return []int32{d.assistant}

@@ -1,0 +1,167 @@
+package rl
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/hashicorp/hcl/v2"
+)
+
+// Advantage says how a reward becomes an advantage. The paper (eq. for A_i): reward less the group's mean, over the
+// group's population standard deviation plus eps. Other conventions are settings of the same struct; see Profiles.
+type Advantage struct {
+	Baseline string  `hcl:"baseline,optional" choices:"group_mean|leave_one_out" doc:"what a reward is compared with: the mean of its group (paper), or of the other members (RLOO, NeMo-RL)"`
+	Scale    string  `hcl:"scale,optional" choices:"group_std|batch_std|others_std|token_whiten|none" doc:"divisor: standard deviation of the group (paper), of the batch's rewards (TRL batch), of the group's other members unless it is 0 (NeMo-RL); token_whiten also centres over the batch's action tokens (OpenRLHF reinforce_baseline); none is Dr. GRPO"`
+	DDOF     int     `hcl:"ddof,optional" doc:"0: population standard deviation (paper), 1: sample (verl, TRL, OpenRLHF)"`
+	Eps      float64 `hcl:"eps,optional" doc:"added to the standard deviation, after the root (verl 1e-6, TRL 1e-4, OpenRLHF 1e-9)"`
+	Floor    float64 `hcl:"floor,optional" doc:"least variance before the root (verl's vectorised variant 1e-6, OpenRLHF's whitening 1e-8)"`
+	Missing  string  `hcl:"missing,optional" choices:"spread|leave_out" doc:"a member without a reward (NaN): spread makes its whole group NaN (paper, verl), leave_out computes mean and deviation without it and gives it 0 (TRL)"`
+	Lone     string  `hcl:"lone,optional" choices:"formula|reward|zero" doc:"a group of one: what the formula gives (NaN for a sample deviation), its reward as if mean 0 and deviation 1 (verl), or 0 (NeMo-RL)"`
+
+	DDOFRange hcl.Range `hcl:"ddof,attr_range"`
+	EpsRange  hcl.Range `hcl:"eps,attr_range"`
+}
+
+// Check reports values out of range.
+func (a *Advantage) Check() hcl.Diagnostics {
+	var diags hcl.Diagnostics
+	if a.DDOF != 0 && a.DDOF != 1 {
+		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "No such standard deviation",
+			Detail: fmt.Sprintf("ddof is 0 (population) or 1 (sample); got %d.", a.DDOF), Subject: a.DDOFRange.Ptr()})
+	}
+	if a.Eps < 0 {
+		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Negative eps",
+			Detail: fmt.Sprintf("eps keeps the divisor above 0, so it cannot be negative; got %v.", a.Eps), Subject: a.EpsRange.Ptr()})
+	}
+	return diags
+}
+
+// Of returns one advantage per trajectory [n]: group [n] names each one's group (members need not be adjacent), length
+// [n] counts its action tokens and is needed by token_whiten alone. A group whose rewards are all equal gets 0 up to
+// rounding, exactly 0 for 0/1 rewards.
+func (a *Advantage) Of(group []int, rewards []float64, length []int) []float64 {
+	out := make([]float64, len(rewards))
+	for _, members := range groupsOf(group) {
+		a.centre(members, rewards, out)
+	}
+	switch a.Scale {
+	case "batch_std":
+		everyone := make([]int, len(rewards))
+		for i := range everyone {
+			everyone[i] = i
+		}
+		divide(out, everyone, a.deviation(everyone, rewards)+a.Eps)
+	case "token_whiten":
+		a.whiten(out, length)
+	}
+	if a.Missing == "leave_out" {
+		for i, r := range rewards {
+			if math.IsNaN(r) {
+				out[i] = 0
+			}
+		}
+	}
+	return out
+}
+
+// centre subtracts the baseline of one group, and divides by its own deviation where the scale is one of a group.
+func (a *Advantage) centre(members []int, rewards, out []float64) {
+	if i := members[0]; len(members) == 1 && a.Lone == "zero" {
+		out[i] = 0
+		return
+	} else if len(members) == 1 && a.Lone == "reward" {
+		out[i] = rewards[i]
+		if a.Scale == "group_std" {
+			out[i] /= 1 + a.Eps
+		}
+		return
+	}
+	mean := a.mean(members, rewards)
+	for _, i := range members {
+		out[i] = rewards[i] - mean
+	}
+	if a.Baseline == "leave_one_out" {
+		for j, i := range members {
+			others := append(append([]int(nil), members[:j]...), members[j+1:]...)
+			out[i] = rewards[i] - a.mean(others, rewards)
+			if a.Scale == "others_std" {
+				if s := a.deviation(others, rewards); s > 0 {
+					out[i] /= s + a.Eps
+				}
+			}
+		}
+	}
+	if a.Scale == "group_std" {
+		divide(out, members, a.deviation(members, rewards)+a.Eps)
+	}
+}
+
+// mean over members, without those that have no reward if the convention leaves them out.
+func (a *Advantage) mean(members []int, rewards []float64) float64 {
+	sum, n := 0.0, 0
+	for _, i := range members {
+		if a.Missing == "leave_out" && math.IsNaN(rewards[i]) {
+			continue
+		}
+		sum += rewards[i]
+		n++
+	}
+	return sum / float64(n)
+}
+
+// deviation is the standard deviation with the convention's ddof and floor.
+func (a *Advantage) deviation(members []int, rewards []float64) float64 {
+	mean := a.mean(members, rewards)
+	sum, n := 0.0, 0
+	for _, i := range members {
+		if a.Missing == "leave_out" && math.IsNaN(rewards[i]) {
+			continue
+		}
+		sum += (rewards[i] - mean) * (rewards[i] - mean)
+		n++
+	}
+	variance := sum / float64(n-a.DDOF)
+	if n == 1 && a.DDOF == 1 && a.Missing == "leave_out" {
+		variance = 0
+	}
+	return math.Sqrt(max(variance, a.Floor))
+}
+
+// whiten centres and scales over all action tokens of the batch: weights are lengths, the deviation is the population's.
+func (a *Advantage) whiten(out []float64, length []int) {
+	n, sum := 0.0, 0.0
+	for i, v := range out {
+		n += float64(length[i])
+		sum += v * float64(length[i])
+	}
+	mean, square := sum/n, 0.0
+	for i, v := range out {
+		square += (v - mean) * (v - mean) * float64(length[i])
+	}
+	scale := 1 / math.Sqrt(max(square/n, a.Floor))
+	for i := range out {
+		out[i] = (out[i] - mean) * scale
+	}
+}
+
+func divide(out []float64, members []int, by float64) {
+	for _, i := range members {
+		out[i] /= by
+	}
+}
+
+// groupsOf lists the members of each group, groups in the order of their first member.
+func groupsOf(group []int) [][]int {
+	place := map[int]int{}
+	var groups [][]int
+	for i, g := range group {
+		at, ok := place[g]
+		if !ok {
+			at = len(groups)
+			place[g] = at
+			groups = append(groups, nil)
+		}
+		groups[at] = append(groups[at], i)
+	}
+	return groups
+}

@@ -1,0 +1,221 @@
+package rl
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"testing"
+
+	"rcgrpo/bfcl/fixtures"
+)
+
+// number is a float64 of the vectors, where non-finite values are strings.
+type number float64
+
+func (n *number) UnmarshalJSON(raw []byte) error {
+	s := string(raw)
+	if len(s) > 1 && s[0] == '"' {
+		s = s[1 : len(s)-1]
+	}
+	f, err := strconv.ParseFloat(s, 64)
+	*n = number(f)
+	return err
+}
+
+var _ json.Unmarshaler = (*number)(nil)
+
+func floats(ns []number) []float64 {
+	out := make([]float64, len(ns))
+	for i, n := range ns {
+		out[i] = float64(n)
+	}
+	return out
+}
+
+// near follows the rule of the vectors: |got - want| <= tol max(1, |want|), non-finite values equal in kind.
+func near(got, want, tol float64) bool {
+	if math.IsNaN(want) || math.IsInf(want, 0) {
+		return math.IsNaN(want) && math.IsNaN(got) || got == want
+	}
+	return math.Abs(got-want) <= tol*max(1, math.Abs(want))
+}
+
+// conventions are the settings under which the published code of each framework computes.
+func conventions(convention, variant string, floor float64) (a Advantage, ok bool) {
+	trl := Advantage{Baseline: "group_mean", Scale: "none", DDOF: 1, Eps: 1e-4, Missing: "leave_out"}
+	verl := Advantage{Baseline: "group_mean", Scale: "none", DDOF: 1, Eps: 1e-6, Lone: "reward"}
+	nemo := Advantage{Baseline: "group_mean", Scale: "none", DDOF: 1, Eps: 1e-6, Lone: "zero"}
+	rlhf := Advantage{Baseline: "group_mean", Scale: "none", DDOF: 1, Eps: 1e-9}
+	with := func(a Advantage, baseline, scale string) (Advantage, bool) {
+		a.Baseline, a.Scale = baseline, scale
+		return a, true
+	}
+	switch convention + " " + variant {
+	case "paper group_std":
+		return Advantage{Baseline: "group_mean", Scale: "group_std", Eps: 1e-6}, true
+	case "paper mean_only":
+		return Advantage{Baseline: "group_mean", Scale: "none"}, true
+	case "verl grpo":
+		return with(verl, "group_mean", "group_std")
+	case "verl grpo_vectorized":
+		verl.Floor = floor
+		return with(verl, "group_mean", "group_std")
+	case "dr_grpo verl grpo, norm_adv_by_std_in_grpo=false":
+		return with(verl, "group_mean", "none")
+	case "rloo verl rloo":
+		return with(verl, "leave_one_out", "none")
+	case "trl scale_rewards=group":
+		return with(trl, "group_mean", "group_std")
+	case "trl scale_rewards=batch":
+		return with(trl, "group_mean", "batch_std")
+	case "trl scale_rewards=none":
+		return with(trl, "group_mean", "none")
+	case "openrlhf group_norm":
+		return with(rlhf, "group_mean", "group_std")
+	case "openrlhf dr_grpo":
+		return with(rlhf, "group_mean", "none")
+	case "openrlhf rloo":
+		return with(rlhf, "leave_one_out", "none")
+	case "openrlhf reinforce_baseline":
+		rlhf.Floor = floor
+		return with(rlhf, "group_mean", "token_whiten")
+	case "open_instruct standard":
+		return Advantage{Baseline: "group_mean", Scale: "group_std", Eps: 1e-8}, true
+	case "open_instruct centered":
+		return with(rlhf, "group_mean", "none")
+	case "nemo leave_one_out":
+		return with(nemo, "leave_one_out", "others_std")
+	case "nemo leave_one_out, normalize_rewards=false":
+		return with(nemo, "leave_one_out", "none")
+	case "nemo leave_one_out=false":
+		return with(nemo, "group_mean", "group_std")
+	}
+	return Advantage{}, false
+}
+
+func TestAdvantagesOfEveryConvention(t *testing.T) {
+	type record struct {
+		ID      string
+		Kind    string
+		Group   []int
+		Rewards []number
+		Length  []int
+		Results []struct {
+			Convention, Variant, Source string
+			Advantages                  []number
+			Atol                        float64
+			Compare                     *bool
+			Floor                       float64 `json:"variance_floor"`
+		}
+	}
+	compared, bad := 0, map[string]int{}
+	fixtures.Records(t, "rl/advantages.jsonl.gz", func(r record) {
+		for _, x := range r.Results {
+			if x.Compare != nil && !*x.Compare {
+				continue
+			}
+			a, ok := conventions(x.Convention, x.Variant, x.Floor)
+			if !ok {
+				t.Fatalf("%s: unknown convention %s %q", r.ID, x.Convention, x.Variant)
+			}
+			compared++
+			got := a.Of(r.Group, floats(r.Rewards), r.Length)
+			for i, want := range floats(x.Advantages) {
+				if !near(got[i], want, 1e-12) && !(math.Abs(got[i]-want) <= x.Atol) {
+					name := fmt.Sprintf("%s %s %s", x.Convention, x.Variant, r.Kind)
+					if bad[name]++; bad[name] == 1 {
+						t.Errorf("%s %s (%s) %s: rewards %v: got %v, want %v", r.ID, name, x.Source, r.Kind, floats(r.Rewards), got, floats(x.Advantages))
+					}
+					break
+				}
+			}
+		}
+	})
+	t.Logf("%d lists compared; differences: %v", compared, bad)
+}
+
+func TestAdvantagesByHand(t *testing.T) {
+	for name, tc := range map[string]struct {
+		a             Advantage
+		rewards, want []float64
+	}{
+		"one of four succeeds, centred":  {Advantage{Baseline: "group_mean", Scale: "none"}, []float64{1, 0, 0, 0}, []float64{0.75, -0.25, -0.25, -0.25}},
+		"one of five, population":        {Advantage{Baseline: "group_mean", Scale: "group_std"}, []float64{1, 0, 0, 0, 0}, []float64{2, -0.5, -0.5, -0.5, -0.5}},
+		"all equal":                      {Advantage{Baseline: "group_mean", Scale: "group_std", Eps: 1e-6}, []float64{1, 1, 1}, []float64{0, 0, 0}},
+		"compared with the other member": {Advantage{Baseline: "leave_one_out", Scale: "none"}, []float64{1, 0}, []float64{1, -1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := tc.a.Of(make([]int, len(tc.rewards)), tc.rewards, nil)
+			for i := range got {
+				if math.Abs(got[i]-tc.want[i]) > 1e-12 {
+					t.Errorf("advantages of %v: got %v, want %v", tc.rewards, got, tc.want)
+					break
+				}
+			}
+		})
+	}
+}
+
+func TestTokensOfAGroup(t *testing.T) {
+	for _, c := range []struct {
+		p    float64
+		g, n int
+	}{{0.5, 5, 3}, {0.5, 4, 2}, {1, 5, 5}, {0, 5, 0}, {0.1, 5, 1}} {
+		high := 0
+		for _, tok := range AllocateTokens(AllocationStratified, c.p, c.g, 1, 2, "t") {
+			if tok == TokenHigh {
+				high++
+			}
+		}
+		if high != c.n {
+			t.Errorf("stratified, p %v, G %d: got %d high, want %d", c.p, c.g, high, c.n)
+		}
+	}
+	first, total := map[int]int{}, 0
+	const n = 20000
+	for u := range n {
+		tokens := AllocateTokens(AllocationIID, 0.25, 4, 7, u, "t")
+		for i, tok := range tokens {
+			if tok == TokenHigh {
+				first[i]++
+				total++
+			}
+		}
+	}
+	// Each place is high with probability 0.25; three standard errors of n draws are 0.0092.
+	for i := range 4 {
+		if share := float64(first[i]) / n; math.Abs(share-0.25) > 0.0092 {
+			t.Errorf("place %d is high in %v of groups, want 0.25", i, share)
+		}
+	}
+}
+
+func TestUniformNumbersDependOnEveryName(t *testing.T) {
+	base := Key(1, 2, "a", 3, 4)
+	others := []float64{Key(2, 2, "a", 3, 4), Key(1, 3, "a", 3, 4), Key(1, 2, "b", 3, 4), Key(1, 2, "a", 4, 4), Key(1, 2, "a", 3, 5), Key(1, 2, "a", 4, 3)}
+	if slices.Contains(others, base) {
+		t.Errorf("two names share the number %v", base)
+	}
+	if again := Sampling(1, 2, "a", 3).At(4); again != base {
+		t.Errorf("got %v and %v for one name", base, again)
+	}
+	// Ten bins over one stream: chi-square with 9 degrees of freedom stays below 27.9 with probability 0.999.
+	var bins [10]float64
+	s := Sampling(9, 1, "task", 0)
+	for i := range 10000 {
+		u := s.At(i)
+		if u < 0 || u >= 1 {
+			t.Fatalf("number %v is outside [0,1)", u)
+		}
+		bins[int(u*10)]++
+	}
+	chi := 0.0
+	for _, n := range bins {
+		chi += (n - 1000) * (n - 1000) / 1000
+	}
+	if chi > 27.9 {
+		t.Errorf("bins %v are not even: chi-square %v", bins, chi)
+	}
+}

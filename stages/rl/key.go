@@ -1,0 +1,104 @@
+package rl
+
+import (
+	"math"
+	"slices"
+)
+
+// A Stream gives the random numbers of one episode by what they decide, not by when they are drawn: the number at a
+// position is a function of the names the stream was made of. So the order in which episodes advance, how they are
+// batched, and whether a run was interrupted change nothing.
+type Stream uint64
+
+// Purposes keep streams of the same names apart.
+const (
+	forSampling uint64 = 0x73616d706c65 // "sample"
+	forTokens   uint64 = 0x746f6b656e   // "token"
+	forSpoiling uint64 = 0x73706f696c   // "spoil"
+)
+
+// Sampling is the stream of one member of a group: its number at position i decides the i-th token of the episode.
+func Sampling(seed uint64, update int, task string, member int) Stream {
+	return newStream(forSampling, seed, uint64(update), hash(task), uint64(member))
+}
+
+// Key is the uniform number in [0,1) that decides one sampled token. It names the token by seed, update, task, member of
+// the group and position in the episode's ids.
+func Key(seed uint64, update int, task string, member, position int) float64 {
+	return Sampling(seed, update, task, member).At(position)
+}
+
+// At is the uniform number in [0,1) at a position: a multiple of 2^-53.
+func (s Stream) At(position int) float64 {
+	return float64(mix(uint64(s)+golden*(uint64(position)+1))>>11) / (1 << 53)
+}
+
+const golden = 0x9E3779B97F4A7C15
+
+func newStream(parts ...uint64) Stream {
+	h := uint64(golden)
+	for _, p := range parts {
+		h = mix(h ^ mix(p+golden))
+	}
+	return Stream(h)
+}
+
+// mix is the finaliser of SplitMix64 (Steele, Lea and Flood 2014).
+func mix(z uint64) uint64 {
+	z = (z ^ z>>30) * 0xBF58476D1CE4E5B9
+	z = (z ^ z>>27) * 0x94D049BB133111EB
+	return z ^ z>>31
+}
+
+// hash is FNV-1a over the bytes of a name.
+func hash(name string) uint64 {
+	h := uint64(14695981039346656037)
+	for i := range len(name) {
+		h = (h ^ uint64(name[i])) * 1099511628211
+	}
+	return h
+}
+
+// Allocations of reward tokens to the members of a group.
+const (
+	AllocationIID        = "iid"        // each member draws for itself (paper, section 3.2)
+	AllocationStratified = "stratified" // every group has round(pG) high tokens; who gets them is drawn
+)
+
+// AllocateTokens draws the reward tokens of a group [G]; p is the probability of high. The stream is one of its own, so
+// arms with and without tokens see the same tasks and, apart from the token, the same random numbers. With p = 1 all are
+// high, with p = 0 all low.
+func AllocateTokens(allocation string, p float64, group int, seed uint64, update int, task string) []string {
+	s := newStream(forTokens, seed, uint64(update), hash(task))
+	tokens := make([]string, group)
+	high := func(i int) bool { return s.At(i) < p }
+	if allocation == AllocationStratified {
+		order := make([]int, group)
+		for i := range order {
+			order[i] = i
+		}
+		slices.SortFunc(order, func(a, b int) int { return compare(s.At(a), s.At(b)) })
+		chosen := map[int]bool{}
+		for _, i := range order[:int(math.Floor(p*float64(group)+0.5))] {
+			chosen[i] = true
+		}
+		high = func(i int) bool { return chosen[i] }
+	}
+	for i := range tokens {
+		tokens[i] = TokenLow
+		if high(i) {
+			tokens[i] = TokenHigh
+		}
+	}
+	return tokens
+}
+
+func compare(a, b float64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
