@@ -94,6 +94,9 @@ var classes = []Class{
 	{"MessageAPI", "message_api", messageMethods, newMessageAPI},
 	{"TicketAPI", "ticket_api", ticketMethods, newTicketAPI},
 	{"TwitterAPI", "posting_api", twitterMethods, newTwitterAPI},
+	{"TradingBot", "trading_bot", tradingMethods, newTradingBot},
+	{"TravelAPI", "travel_booking", travelMethods, newTravelAPI},
+	{"VehicleControlAPI", "vehicle_control", vehicleMethods, newVehicleControlAPI},
 }
 
 // Classes gives the class table. Do not change it.

@@ -1,0 +1,114 @@
+package api
+
+import (
+	"strings"
+
+	"rcgrpo/bfcl/internal/py"
+)
+
+// PrepareLong takes the constants of long_context.json by name and replaces, in place, those that classes put into
+// replies by constants with their texts prepared. Do it once after loading. Without it every call is as right, and slower.
+func PrepareLong(constants map[string]py.Value) {
+	for _, name := range []string{"MA_5_EXTENSION", "MA_20_EXTENSION", "CAR_STATUS_METADATA_EXTENSION",
+		"PARKING_BRAKE_INSTRUCTION", "INTERMEDIARY_CITIES"} {
+		if v, ok := constants[name]; ok {
+			constants[name] = frozen(v)
+		}
+	}
+	// Replies put these lists behind items of their own, so each item stands alone.
+	for _, name := range []string{"WATCH_LIST_EXTENSION", "TRANSACTION_HISTORY_EXTENSION", "TECHNOLOGY_EXTENSION",
+		"AUTOMOBILE_EXTENSION"} {
+		list, ok := constants[name].(*py.List)
+		if !ok {
+			continue
+		}
+		items := make([]py.Value, len(list.Items))
+		for i, item := range list.Items {
+			items[i] = frozen(item)
+		}
+		constants[name] = py.NewList(items...)
+	}
+}
+
+func frozen(v py.Value) *py.Frozen {
+	if f, ok := v.(*py.Frozen); ok {
+		return f
+	}
+	return py.NewFrozen(v)
+}
+
+// require is an error where one of the named long-context constants is missing.
+func (s *Shared) require(names ...string) error {
+	for _, name := range names {
+		if s == nil || s.Long[name] == nil {
+			return py.Raise("ValueError", "the long-context constant %s is missing", name)
+		}
+	}
+	return nil
+}
+
+// constant is a long-context constant for a reply: its prepared form, or a copy of the caller's own.
+func (s *Shared) constant(name string) py.Value {
+	v := s.Long[name]
+	if f, ok := v.(*py.Frozen); ok {
+		return f
+	}
+	return py.Clone(v, nil)
+}
+
+// items are the items of a long-context list for a reply, fit to be appended to a list of the caller's own.
+func (s *Shared) items(name string) []py.Value {
+	list, ok := s.Long[name].(*py.List)
+	if !ok || len(list.Items) == 0 {
+		return nil
+	}
+	if _, prepared := list.Items[0].(*py.Frozen); prepared {
+		return list.Items
+	}
+	return list.Clone(nil).Items
+}
+
+// seeded is the generator a class starts with, by the scenario's seed or its own.
+func seeded(scenario *py.Dict, own int64) (*py.Random, error) {
+	seed, ok := setting(scenario, "random_seed", own).(int64)
+	if !ok {
+		return nil, py.Raise("TypeError", "random_seed must be an integer of at most 64 bits")
+	}
+	return py.NewRandom(seed), nil
+}
+
+// join is ", ".join(items).
+func join(items []py.Value) (string, error) {
+	texts := make([]string, len(items))
+	for i, item := range items {
+		text, ok := item.(string)
+		if !ok {
+			return "", py.Raise("TypeError", "sequence item %d: expected str instance, %s found", i, py.TypeName(item))
+		}
+		texts[i] = text
+	}
+	return strings.Join(texts, ", "), nil
+}
+
+// settingElse is setting with a default that is made only when it is needed.
+func settingElse(scenario *py.Dict, key string, def func() py.Value) py.Value {
+	if scenario != nil {
+		if v, ok := scenario.GetStr(key); ok {
+			return v
+		}
+	}
+	return def()
+}
+
+// replyFor is table.get(key, missing) for a table of prepared replies: TypeError where the key cannot be one.
+func replyFor(table map[string]*py.Frozen, key py.Value, missing *py.Frozen) (py.Value, error) {
+	if text, ok := key.(string); ok {
+		if reply, ok := table[text]; ok {
+			return reply, nil
+		}
+	}
+	if err := py.Hashable(key); err != nil {
+		return nil, err
+	}
+	return missing, nil
+}

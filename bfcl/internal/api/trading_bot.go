@@ -1,0 +1,672 @@
+package api
+
+import (
+	"strings"
+	"time"
+
+	"rcgrpo/bfcl/internal/py"
+)
+
+// Positions of TradingBot's methods.
+const (
+	tradingWatch = iota
+	tradingCancel
+	tradingFilter
+	tradingFund
+	tradingAccount
+	tradingSector
+	tradingTime
+	tradingOrder
+	tradingOrders
+	tradingStock
+	tradingSymbol
+	tradingTransactions
+	tradingWatchlist
+	tradingNotify
+	tradingPlace
+	tradingUnwatch
+	tradingLoginStatus
+	tradingLogin
+	tradingLogout
+	tradingWithdraw
+)
+
+var tradingMethods = []Method{
+	tradingWatch:        {"add_to_watchlist", []Param{Required("stock")}},
+	tradingCancel:       {"cancel_order", []Param{Required("order_id")}},
+	tradingFilter:       {"filter_stocks_by_price", []Param{Required("stocks"), Required("min_price"), Required("max_price")}},
+	tradingFund:         {"fund_account", []Param{Required("amount")}},
+	tradingAccount:      {"get_account_info", nil},
+	tradingSector:       {"get_available_stocks", []Param{Required("sector")}},
+	tradingTime:         {"get_current_time", nil},
+	tradingOrder:        {"get_order_details", []Param{Required("order_id")}},
+	tradingOrders:       {"get_order_history", nil},
+	tradingStock:        {"get_stock_info", []Param{Required("symbol")}},
+	tradingSymbol:       {"get_symbol_by_name", []Param{Required("name")}},
+	tradingTransactions: {"get_transaction_history", []Param{Optional("start_date", nil), Optional("end_date", nil)}},
+	tradingWatchlist:    {"get_watchlist", nil},
+	tradingNotify:       {"notify_price_change", []Param{Required("stocks"), Required("threshold")}},
+	tradingPlace:        {"place_order", []Param{Required("order_type"), Required("symbol"), Required("price"), Required("amount")}},
+	tradingUnwatch:      {"remove_stock_from_watchlist", []Param{Required("symbol")}},
+	tradingLoginStatus:  {"trading_get_login_status", nil},
+	tradingLogin:        {"trading_login", []Param{Required("username"), Required("password")}},
+	tradingLogout:       {"trading_logout", nil},
+	tradingWithdraw:     {"withdraw_funds", []Param{Required("amount")}},
+}
+
+const tradingSeed = 1053520
+
+// tradingBot is an account at a broker with its orders, watch list and transactions, and the stocks on the market
+// (spec 13.6). Placing an order charges nothing.
+type tradingBot struct {
+	shared *Shared
+	long   bool
+	random *py.Random
+
+	orders        *py.Dict // order id -> order; scenarios also hold texts among the orders
+	account       py.Value
+	authenticated py.Value
+	market        py.Value // "Open" or "Closed"
+	counter       py.Value // id of the next order
+	stocks        py.Value
+	watchList     py.Value
+	transactions  py.Value
+}
+
+func newTradingBot() Instance { return &tradingBot{} }
+
+// Load turns order keys made of digits into integers.
+func (b *tradingBot) Load(scenario *py.Dict, s *Shared, longContext bool) error {
+	b.shared, b.long = s, longContext
+	if longContext {
+		if err := s.require("AUTOMOBILE_EXTENSION", "MA_20_EXTENSION", "MA_5_EXTENSION", "ORDER_DETAIL_EXTENSION",
+			"TECHNOLOGY_EXTENSION", "TRANSACTION_HISTORY_EXTENSION", "WATCH_LIST_EXTENSION"); err != nil {
+			return err
+		}
+	}
+	var err error
+	if b.random, err = seeded(scenario, tradingSeed); err != nil {
+		return err
+	}
+	if b.orders, err = numberKeys(settingElse(scenario, "orders", defaultOrders)); err != nil {
+		return err
+	}
+	b.stocks = settingElse(scenario, "stocks", defaultStocks)
+	b.account = settingElse(scenario, "account_info", defaultAccount)
+	b.authenticated = setting(scenario, "authenticated", false)
+	b.market = setting(scenario, "market_status", "Closed")
+	b.counter = setting(scenario, "order_counter", int64(12446))
+	b.watchList = setting(scenario, "watch_list", py.NewList("NVDA"))
+	b.transactions = setting(scenario, "transaction_history", py.NewList())
+	return nil
+}
+
+// numberKeys is a new dict with the entries of orders, keys made of digits turned into integers.
+func numberKeys(orders py.Value) (*py.Dict, error) {
+	from, err := asDict(orders, "items")
+	if err != nil {
+		return nil, err
+	}
+	to := py.MakeDict(from.Len())
+	for i := range from.Len() {
+		key, order := from.At(i)
+		if text, ok := key.(string); ok && py.IsDigit(text) {
+			if key, err = py.Int(text); err != nil {
+				return nil, err
+			}
+		}
+		to.Set(key, order)
+	}
+	return to, nil
+}
+
+func (b *tradingBot) State() []Attr {
+	return []Attr{{"orders", b.orders}, {"account_info", b.account}, {"authenticated", b.authenticated},
+		{"market_status", b.market}, {"order_counter", b.counter}, {"stocks", b.stocks}, {"watch_list", b.watchList},
+		{"transaction_history", b.transactions}, {"long_context", b.long}}
+}
+
+func (b *tradingBot) Private() []Attr { return nil }
+
+func (b *tradingBot) Clone(m *py.Memo) Instance {
+	return &tradingBot{shared: b.shared.Clone(m), long: b.long, random: b.random.Clone(), orders: b.orders.Clone(m),
+		account: py.Clone(b.account, m), authenticated: py.Clone(b.authenticated, m), market: py.Clone(b.market, m),
+		counter: py.Clone(b.counter, m), stocks: py.Clone(b.stocks, m), watchList: py.Clone(b.watchList, m),
+		transactions: py.Clone(b.transactions, m)}
+}
+
+func (b *tradingBot) Call(method int, args []py.Value) (py.Value, error) {
+	switch method {
+	case tradingWatch:
+		return b.watch(args[0])
+	case tradingCancel:
+		return b.cancel(args[0])
+	case tradingFilter:
+		return b.filter(args[0], args[1], args[2])
+	case tradingFund:
+		return b.fund(args[0])
+	case tradingAccount:
+		if !py.Truthy(b.authenticated) {
+			return tradingNoAccount, nil
+		}
+		return b.account, nil
+	case tradingSector:
+		return b.sector(args[0])
+	case tradingTime:
+		return tradingNow, nil
+	case tradingOrder:
+		return b.order(args[0])
+	case tradingOrders:
+		if !py.Truthy(b.authenticated) {
+			return tradingNoOrders, nil
+		}
+		return py.NewDict("history", py.NewList(b.orders.Keys()...)), nil
+	case tradingStock:
+		return b.stock(args[0])
+	case tradingSymbol:
+		return replyFor(stockSymbols, args[0], noSymbol)
+	case tradingTransactions:
+		return b.history(args[0], args[1])
+	case tradingWatchlist:
+		return b.watched()
+	case tradingNotify:
+		return b.notify(args[0], args[1])
+	case tradingPlace:
+		return b.place(args[0], args[1], args[2], args[3])
+	case tradingUnwatch:
+		return b.unwatch(args[0])
+	case tradingLoginStatus:
+		return py.NewDict("status", py.Truthy(b.authenticated)), nil
+	case tradingLogin:
+		if py.Truthy(b.authenticated) {
+			return tradingAlready, nil
+		}
+		b.authenticated = true
+		return tradingLoggedIn, nil
+	case tradingLogout:
+		if !py.Truthy(b.authenticated) {
+			return tradingNobody, nil
+		}
+		b.authenticated = false
+		return tradingLoggedOut, nil
+	case tradingWithdraw:
+		return b.withdraw(args[0])
+	}
+	return nil, noMethod(method)
+}
+
+var (
+	tradingNow       = fixed("current_time", "10:30 AM")
+	tradingAlready   = fixed("status", "Already logged in")
+	tradingLoggedIn  = fixed("status", "Logged in successfully")
+	tradingNobody    = fixed("status", "No user is currently logged in")
+	tradingLoggedOut = fixed("status", "Logged out successfully")
+	tradingNoAccount = fixed("error", "User not authenticated. Please log in to view account information.")
+	tradingNoOrder   = fixed("error", "User not authenticated. Please log in to place an order.")
+	tradingNoFunding = fixed("error", "User not authenticated. Please log in to fund the account.")
+	tradingNoMoney   = fixed("error", "User not authenticated. Please log in to make a transaction.")
+	tradingNoUnwatch = fixed("error", "User not authenticated. Please log in to modify the watchlist.")
+	tradingClosed    = fixed("error", "Market is closed. Transactions are not allowed.")
+	tradingBadAmount = fixed("error", "Transaction amount must be positive.")
+	tradingBadFund   = fixed("error", "Funding amount must be positive.")
+	tradingBadOrder  = fixed("error", "Price and amount must be positive values.")
+	tradingTooLittle = fixed("error", "Insufficient funds for withdrawal.")
+	tradingQuiet     = fixed("notification", "No significant price changes in the selected stocks.")
+
+	// These three report the missing login as a list.
+	tradingNoWatchlist    = py.NewFrozen(py.NewList("Error: User not authenticated. Please log in to view the watchlist."))
+	tradingNoOrders       = py.NewFrozen(py.NewList(fault("User not authenticated. Please log in to view order history.")))
+	tradingNoTransactions = py.NewFrozen(py.NewList(fault("User not authenticated. Please log in to view transaction history.")))
+)
+
+// stock shows the record of a symbol; in long context a copy of it with long lists as moving averages.
+func (b *tradingBot) stock(symbol py.Value) (py.Value, error) {
+	known, err := py.Contains(b.stocks, symbol)
+	if err != nil {
+		return nil, err
+	}
+	if !known {
+		return fault("Stock with symbol '" + py.Str(symbol) + "' not found."), nil
+	}
+	stock, err := py.GetItem(b.stocks, symbol)
+	if err != nil || !b.long {
+		return stock, err
+	}
+	record, err := asDict(stock, "copy")
+	if err != nil {
+		return nil, err
+	}
+	record = record.ShallowCopy()
+	record.SetStr("MA(5)", b.shared.constant("MA_5_EXTENSION"))
+	record.SetStr("MA(20)", b.shared.constant("MA_20_EXTENSION"))
+	return record, nil
+}
+
+// order shows an order; in long context a copy of it with texts about its symbol.
+func (b *tradingBot) order(id py.Value) (py.Value, error) {
+	order, known, err := b.orders.GetErr(id)
+	if err != nil {
+		return nil, err
+	}
+	if !known {
+		return fault("Order with ID " + py.Str(id) + " not found.Here is the list of orders_id: " +
+			py.Repr(py.NewList(b.orders.Keys()...))), nil
+	}
+	if !b.long {
+		return order, nil
+	}
+	record, err := asDict(order, "copy")
+	if err != nil {
+		return nil, err
+	}
+	symbol, err := field(record, "symbol")
+	if err != nil {
+		return nil, err
+	}
+	name := py.Str(symbol)
+	texts, ok := b.shared.Long["ORDER_DETAIL_EXTENSION"].(*py.Dict)
+	if !ok {
+		return nil, py.Raise("TypeError", "the long-context constant ORDER_DETAIL_EXTENSION is not an object")
+	}
+	metadata := py.MakeDict(texts.Len())
+	for i := range texts.Len() {
+		key, text := texts.At(i)
+		metadata.Set(key, strings.ReplaceAll(py.Str(text), "{symbol}", name))
+	}
+	record = record.ShallowCopy()
+	record.SetStr("metadata", metadata)
+	return record, nil
+}
+
+// cancel needs no login and may be repeated; only a completed order stays.
+func (b *tradingBot) cancel(id py.Value) (py.Value, error) {
+	order, known, err := b.orders.GetErr(id)
+	if err != nil {
+		return nil, err
+	}
+	if !known {
+		return fault("Order with ID " + py.Str(id) + " not found."), nil
+	}
+	status, err := field(order, "status")
+	if err != nil {
+		return nil, err
+	}
+	if status == "Completed" {
+		return fault("Can't cancel order " + py.Str(id) + ". Order is already completed."), nil
+	}
+	if err := py.SetItem(order, "status", "Cancelled"); err != nil {
+		return nil, err
+	}
+	return py.NewDict("order_id", id, "status", "Cancelled"), nil
+}
+
+// place stores an order under the counter, over an older one with this id. Only a purchase is held against the
+// balance, and nothing is charged.
+func (b *tradingBot) place(kind, symbol, price, amount py.Value) (py.Value, error) {
+	if !py.Truthy(b.authenticated) {
+		return tradingNoOrder, nil
+	}
+	known, err := py.Contains(b.stocks, symbol)
+	if err != nil {
+		return nil, err
+	}
+	if !known {
+		return fault("Invalid stock symbol: " + py.Str(symbol)), nil
+	}
+	for _, number := range []py.Value{price, amount} {
+		bad, err := py.Compare("<=", number, int64(0))
+		if err != nil {
+			return nil, err
+		}
+		if bad {
+			return tradingBadOrder, nil
+		}
+	}
+	word, err := lower(kind)
+	if err != nil {
+		return nil, err
+	}
+	if word == "buy" {
+		if refused, err := b.unaffordable(price, amount); refused != nil || err != nil {
+			return refused, err
+		}
+	}
+	if price, err = py.Float(price); err != nil {
+		return nil, err
+	}
+	id := b.counter
+	if err := b.orders.SetErr(id, py.NewDict("id", id, "order_type", kind, "symbol", symbol, "price", price,
+		"amount", amount, "status", "Open")); err != nil {
+		return nil, err
+	}
+	if b.counter, err = increment(b.counter); err != nil {
+		return nil, err
+	}
+	return py.NewDict("order_id", id, "order_type", kind, "status", "Pending", "price", price, "amount", amount), nil
+}
+
+// unaffordable is the refusal of a purchase that costs more than the balance, or None. Fractions of a share do not
+// count.
+func (b *tradingBot) unaffordable(price, amount py.Value) (py.Value, error) {
+	each, err := py.Float(price)
+	if err != nil {
+		return nil, err
+	}
+	shares, err := py.Int(amount)
+	if err != nil {
+		return nil, err
+	}
+	cost, err := py.Mul(each, shares)
+	if err != nil {
+		return nil, err
+	}
+	account, err := asDict(b.account, "get")
+	if err != nil {
+		return nil, err
+	}
+	balance, ok := account.GetStr("balance")
+	if !ok {
+		balance = int64(0)
+	}
+	over, err := py.Compare(">", cost, balance)
+	if !over || err != nil {
+		return nil, err
+	}
+	required, err := money(cost)
+	if err != nil {
+		return nil, err
+	}
+	available, err := money(balance)
+	if err != nil {
+		return nil, err
+	}
+	return fault("Insufficient funds: required $" + required + " but only $" + available + " available."), nil
+}
+
+// money is f"{v:.2f}" for a number v.
+func money(v py.Value) (string, error) {
+	f, err := py.Float(v)
+	if err != nil {
+		return "", err
+	}
+	return py.Fixed(f.(float64), 2), nil
+}
+
+func (b *tradingBot) withdraw(amount py.Value) (py.Value, error) {
+	switch {
+	case !py.Truthy(b.authenticated):
+		return tradingNoMoney, nil
+	case b.market != "Open":
+		return tradingClosed, nil
+	}
+	bad, err := py.Compare("<=", amount, int64(0))
+	if err != nil {
+		return nil, err
+	}
+	if bad {
+		return tradingBadAmount, nil
+	}
+	balance, err := field(b.account, "balance")
+	if err != nil {
+		return nil, err
+	}
+	over, err := py.Compare(">", amount, balance)
+	if err != nil {
+		return nil, err
+	}
+	if over {
+		return tradingTooLittle, nil
+	}
+	return b.transact("withdrawal", amount, py.Sub, "Withdrawal successful")
+}
+
+// fund looks at neither the market nor an upper bound.
+func (b *tradingBot) fund(amount py.Value) (py.Value, error) {
+	if !py.Truthy(b.authenticated) {
+		return tradingNoFunding, nil
+	}
+	bad, err := py.Compare("<=", amount, int64(0))
+	if err != nil {
+		return nil, err
+	}
+	if bad {
+		return tradingBadFund, nil
+	}
+	return b.transact("deposit", amount, py.Add, "Account funded successfully")
+}
+
+// transact changes the balance and records the transaction at a random moment of the day after the current time.
+func (b *tradingBot) transact(kind string, amount py.Value, change func(a, b py.Value) (py.Value, error), status string) (py.Value, error) {
+	balance, err := field(b.account, "balance")
+	if err != nil {
+		return nil, err
+	}
+	if balance, err = change(balance, amount); err != nil {
+		return nil, err
+	}
+	if err := py.SetItem(b.account, "balance", balance); err != nil {
+		return nil, err
+	}
+	transactions, err := asList(b.transactions, "append")
+	if err != nil {
+		return nil, err
+	}
+	moment := tradingClock.Add(time.Duration(b.random.RandInt(0, 86400)) * time.Second)
+	transactions.Append(py.NewDict("type", kind, "amount", amount, "timestamp", moment.Format(time.DateTime)))
+	return py.NewDict("status", status, "new_balance", balance), nil
+}
+
+// tradingClock is the time at which get_current_time stands still.
+var tradingClock = time.Date(2024, 9, 1, 10, 30, 0, 0, time.UTC)
+
+// history lists the transactions from midnight of start to midnight of end, both included, so that those of the last
+// day itself stay out. A falsy bound is open.
+func (b *tradingBot) history(start, end py.Value) (py.Value, error) {
+	if !py.Truthy(b.authenticated) {
+		return tradingNoTransactions, nil
+	}
+	from, to := time.Time{}, time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) // beyond every date there is
+	var err error
+	if py.Truthy(start) {
+		if from, err = py.ParseDate(start); err != nil {
+			return nil, err
+		}
+	}
+	if py.Truthy(end) {
+		if to, err = py.ParseDate(end); err != nil {
+			return nil, err
+		}
+	}
+	transactions, err := py.Iterate(b.transactions)
+	if err != nil {
+		return nil, err
+	}
+	found := py.NewList()
+	for _, transaction := range transactions {
+		text, err := field(transaction, "timestamp")
+		if err != nil {
+			return nil, err
+		}
+		at, err := py.ParseDateTime(text)
+		if err != nil {
+			return nil, err
+		}
+		if !at.Before(from) && !at.After(to) {
+			found.Append(transaction)
+		}
+	}
+	if b.long {
+		found.Items = append(found.Items, b.shared.items("TRANSACTION_HISTORY_EXTENSION")...)
+	}
+	return py.NewDict("transaction_history", found), nil
+}
+
+// watched is the watch list; in long context a bare list with many symbols behind the user's own.
+func (b *tradingBot) watched() (py.Value, error) {
+	if !py.Truthy(b.authenticated) {
+		return tradingNoWatchlist, nil
+	}
+	if !b.long {
+		return py.NewDict("watchlist", b.watchList), nil
+	}
+	own, err := asList(b.watchList, "copy")
+	if err != nil {
+		return nil, err
+	}
+	return concat(own.Items, b.shared.items("WATCH_LIST_EXTENSION")), nil
+}
+
+func concat(a, b []py.Value) *py.List {
+	items := make([]py.Value, 0, len(a)+len(b))
+	return py.NewList(append(append(items, a...), b...)...)
+}
+
+// watch ignores a symbol that is watched already or not on the market.
+func (b *tradingBot) watch(symbol py.Value) (py.Value, error) {
+	watched, err := py.Contains(b.watchList, symbol)
+	if err != nil {
+		return nil, err
+	}
+	if !watched {
+		known, err := py.Contains(b.stocks, symbol)
+		if err != nil {
+			return nil, err
+		}
+		if known {
+			list, err := asList(b.watchList, "append")
+			if err != nil {
+				return nil, err
+			}
+			list.Append(symbol)
+		}
+	}
+	return py.NewDict("watchlist", b.watchList), nil
+}
+
+func (b *tradingBot) unwatch(symbol py.Value) (py.Value, error) {
+	if !py.Truthy(b.authenticated) {
+		return tradingNoUnwatch, nil
+	}
+	watched, err := py.Contains(b.watchList, symbol)
+	if err != nil {
+		return nil, err
+	}
+	if !watched {
+		return fault("Stock " + py.Str(symbol) + " not found in watchlist."), nil
+	}
+	list, err := asList(b.watchList, "remove")
+	if err != nil {
+		return nil, err
+	}
+	list.Remove(symbol)
+	return py.NewDict("status", "Stock "+py.Str(symbol)+" removed from watchlist successfully."), nil
+}
+
+// sector lists the stocks of a sector, none for one it does not know.
+func (b *tradingBot) sector(name py.Value) (py.Value, error) {
+	var own []py.Value
+	var extension string
+	switch name {
+	case "Technology":
+		own, extension = technologyStocks, "TECHNOLOGY_EXTENSION"
+	case "Automobile":
+		own, extension = automobileStocks, "AUTOMOBILE_EXTENSION"
+	default:
+		if err := py.Hashable(name); err != nil {
+			return nil, err
+		}
+		return py.NewDict("stock_list", py.NewList()), nil
+	}
+	var more []py.Value
+	if b.long {
+		more = b.shared.items(extension)
+	}
+	return py.NewDict("stock_list", concat(own, more)), nil
+}
+
+// filter keeps the symbols with a price from low to high; an unknown symbol costs nothing.
+func (b *tradingBot) filter(symbols, low, high py.Value) (py.Value, error) {
+	items, err := py.Iterate(symbols)
+	if err != nil {
+		return nil, err
+	}
+	found := py.NewList()
+	for _, symbol := range items {
+		price, err := b.price(symbol)
+		if err != nil {
+			return nil, err
+		}
+		fits, err := py.Compare(">=", price, low)
+		if err == nil && fits {
+			fits, err = py.Compare("<=", price, high)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if fits {
+			found.Append(symbol)
+		}
+	}
+	return py.NewDict("filtered_stocks", found), nil
+}
+
+func (b *tradingBot) price(symbol py.Value) (py.Value, error) {
+	stocks, err := asDict(b.stocks, "get")
+	if err != nil {
+		return nil, err
+	}
+	stock, known, err := stocks.GetErr(symbol)
+	if err != nil || !known {
+		return int64(0), err
+	}
+	record, err := asDict(stock, "get")
+	if err != nil {
+		return nil, err
+	}
+	return setting(record, "price", int64(0)), nil
+}
+
+// notify names the symbols whose price changed by threshold or more, in either direction.
+func (b *tradingBot) notify(symbols, threshold py.Value) (py.Value, error) {
+	items, err := py.Iterate(symbols)
+	if err != nil {
+		return nil, err
+	}
+	var changed []py.Value
+	for _, symbol := range items {
+		moved, err := b.moved(symbol, threshold)
+		if err != nil {
+			return nil, err
+		}
+		if moved {
+			changed = append(changed, symbol)
+		}
+	}
+	if len(changed) == 0 {
+		return tradingQuiet, nil
+	}
+	names, err := join(changed)
+	if err != nil {
+		return nil, err
+	}
+	return py.NewDict("notification", "Stocks "+names+" have significant price changes."), nil
+}
+
+func (b *tradingBot) moved(symbol, threshold py.Value) (bool, error) {
+	known, err := py.Contains(b.stocks, symbol)
+	if !known || err != nil {
+		return false, err
+	}
+	stock, err := py.GetItem(b.stocks, symbol)
+	if err != nil {
+		return false, err
+	}
+	change, err := field(stock, "percent_change")
+	if err != nil {
+		return false, err
+	}
+	if change, err = py.Abs(change); err != nil {
+		return false, err
+	}
+	return py.Compare(">=", change, threshold)
+}

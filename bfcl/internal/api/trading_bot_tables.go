@@ -1,0 +1,66 @@
+package api
+
+import "rcgrpo/bfcl/internal/py"
+
+func defaultAccount() py.Value {
+	return py.NewDict("account_id", int64(12345), "balance", 10000.0, "binding_card", int64(1974202140965533))
+}
+
+func defaultOrders() py.Value {
+	return py.NewDict(
+		int64(12345), py.NewDict("id", int64(12345), "order_type", "Buy", "symbol", "AAPL", "price", 210.65, "amount", int64(10), "status", "Completed"),
+		int64(12446), py.NewDict("id", int64(12446), "order_type", "Sell", "symbol", "GOOG", "price", 2840.56, "amount", int64(5), "status", "Pending"),
+	)
+}
+
+// defaultMarket holds the stocks a scenario without stocks starts with.
+var defaultMarket = []struct {
+	symbol                           string
+	price, change, volume, ma5, ma20 float64
+}{
+	{"AAPL", 227.16, 0.17, 2.552, 227.11, 227.09},
+	{"GOOG", 2840.34, 0.24, 1.123, 2835.67, 2842.15},
+	{"TSLA", 667.92, -0.12, 1.654, 671.15, 668.2},
+	{"MSFT", 310.23, 0.09, 3.234, 309.88, 310.11},
+	{"NVDA", 220.34, 0.34, 1.234, 220.45, 220.67},
+	{"ALPH", 1320.45, -0.08, 1.567, 1321.12, 1325.78},
+	{"OMEG", 457.23, 0.12, 2.345, 456.78, 458.12},
+	{"QUAS", 725.89, -0.03, 1.789, 726.45, 728.0},
+	{"NEPT", 88.34, 0.19, 0.654, 88.21, 88.67},
+	{"SYNX", 345.67, 0.11, 2.112, 345.34, 346.12},
+	{"ZETA", 22.09, -0.05, 0.789, 22.12, 22.34},
+}
+
+func defaultStocks() py.Value {
+	stocks := py.MakeDict(len(defaultMarket))
+	for _, s := range defaultMarket {
+		stocks.SetStr(s.symbol, py.NewDict("price", s.price, "percent_change", s.change, "volume", s.volume,
+			"MA(5)", s.ma5, "MA(20)", s.ma20))
+	}
+	return stocks
+}
+
+// technologyStocks and automobileStocks are the sectors get_available_stocks knows.
+var (
+	technologyStocks = []py.Value{"AAPL", "GOOG", "MSFT", "NVDA"}
+	automobileStocks = []py.Value{"TSLA", "F", "GM"}
+)
+
+// stockSymbols are the companies get_symbol_by_name knows.
+var stockSymbols = map[string]*py.Frozen{
+	"Apple":            fixed("symbol", "AAPL"),
+	"Google":           fixed("symbol", "GOOG"),
+	"Tesla":            fixed("symbol", "TSLA"),
+	"Microsoft":        fixed("symbol", "MSFT"),
+	"Nvidia":           fixed("symbol", "NVDA"),
+	"Zeta Corp":        fixed("symbol", "ZETA"),
+	"Alpha Tech":       fixed("symbol", "ALPH"),
+	"Omega Industries": fixed("symbol", "OMEG"),
+	"Quasar Ltd.":      fixed("symbol", "QUAS"),
+	"Neptune Systems":  fixed("symbol", "NEPT"),
+	"Synex Solutions":  fixed("symbol", "SYNX"),
+	"Amazon":           fixed("symbol", "AMZN"),
+	"Gorilla":          fixed("symbol", "GORI"),
+}
+
+var noSymbol = fixed("symbol", "Stock not found")
