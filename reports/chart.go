@@ -1,0 +1,144 @@
+package reports
+
+import (
+	"encoding/json"
+	"math"
+	"strconv"
+
+	"github.com/go-echarts/go-echarts/v2/charts"
+	"github.com/go-echarts/go-echarts/v2/opts"
+)
+
+// Colours of the arms on light and on dark ground: hues of Okabe and Ito's set, which readers with any of the common
+// colour deficiencies tell apart, with the lightness moved until each has a contrast of 3 on its ground. An arm keeps
+// its colour through the page; beyond the last they begin again with another dash.
+var (
+	lightColours = []string{"#0072b2", "#d55e00", "#00875f", "#a8487f", "#8a6d00", "#3c7fa6", "#5f5f5f"}
+	darkColours  = []string{"#5aa9e6", "#f28e4e", "#2fc39b", "#e08fbb", "#e3b94c", "#8fcdf0", "#b3b3b3"}
+)
+
+// chart draws the figure with go-echarts and returns its options as JSON that may stand inside a script element
+// (json.Marshal writes <, > and & as \u escapes). Colours are those of light ground; the page's script exchanges them
+// on dark ground.
+func (f *Figure) chart() ([]byte, error) {
+	if f.Categories != nil {
+		return f.pointChart()
+	}
+	line := charts.NewLine()
+	line.SetGlobalOptions(f.global("value", nil)...)
+	for _, s := range f.Series {
+		colour, dash := s.colour(), s.dash()
+		mean := s.mean()
+		if low, high := s.band(f.Smooth); low != nil {
+			// A band is the area between two lines stacked on each other: one unseen at its bottom, one of its height.
+			height := make([]float64, len(low))
+			for i := range low {
+				height[i] = high[i] - low[i]
+			}
+			stack := "band " + s.Name + " " + strconv.Itoa(s.Dash)
+			for i, y := range [][]float64{low, height} {
+				opacity := []float64{0, 0.14}[i]
+				line.AddSeries(s.Name, lineData(s.X, y), plainLine(colour, 0, 0, "solid"), charts.WithSeriesOpts(func(o *charts.SingleSeries) {
+					o.Stack = stack
+					o.AreaStyle = &opts.AreaStyle{Color: colour, Opacity: opts.Float(float32(opacity))}
+				}))
+			}
+		}
+		if f.Smooth > 1 {
+			line.AddSeries(s.Name, lineData(s.X, mean), plainLine(colour, 1, 0.28, dash))
+		}
+		line.AddSeries(s.Name, lineData(s.X, movingAverage(mean, f.Smooth)), plainLine(colour, 2, 1, dash))
+	}
+	line.Validate()
+	return f.finish(line.JSON())
+}
+
+// pointChart places the arms side by side above each category, as a dot on its interval. The renderer of that shape
+// is part of the page's script, under the name given here.
+func (f *Figure) pointChart() ([]byte, error) {
+	chart := charts.NewCustom()
+	chart.SetGlobalOptions(f.global("category", f.Categories)...)
+	for i, s := range f.Series {
+		var data []opts.CustomData
+		for c, p := range s.Points {
+			if math.IsNaN(p.Value) {
+				continue
+			}
+			// category, value, low, high, place among the series, number of series
+			data = append(data, opts.CustomData{Name: p.Label, Value: []any{c, short(p.Value), short(p.Low), short(p.High), i, len(f.Series)}})
+		}
+		chart.AddSeries(s.Name, data, charts.WithSeriesOpts(func(o *charts.SingleSeries) {
+			o.RenderItem = "interval"
+			o.ItemStyle = &opts.ItemStyle{Color: s.colour()}
+			o.Encode = &opts.Encode{X: 0, Y: []int{1, 2, 3}}
+		}))
+	}
+	chart.Validate()
+	return f.finish(chart.JSON())
+}
+
+// global are the options both forms share; what depends on the ground (text, lines) is left to the page's script.
+func (f *Figure) global(axis string, categories []string) []charts.GlobalOpts {
+	y := opts.YAxis{Name: f.Y, Type: "value", Scale: opts.Bool(true), NameLocation: "end"}
+	if f.Share {
+		y.Min, y.Scale = 0, nil
+	}
+	x := opts.XAxis{Name: f.X, Type: axis, NameLocation: "middle", NameGap: 26}
+	if categories != nil {
+		x.Data, x.Name = categories, ""
+	} else {
+		x.Min, x.Max = "dataMin", "dataMax"
+	}
+	return []charts.GlobalOpts{
+		charts.WithAnimation(false),
+		charts.WithXAxisOpts(x), charts.WithYAxisOpts(y),
+		charts.WithLegendOpts(opts.Legend{Show: opts.Bool(true), Type: "scroll", Top: "0", Left: "0"}),
+		charts.WithTooltipOpts(opts.Tooltip{Show: opts.Bool(true), Trigger: map[bool]string{true: "item", false: "axis"}[categories != nil]}),
+		charts.WithGridOpts(opts.Grid{Left: "8", Right: "16", Top: "58", Bottom: "28", ContainLabel: opts.Bool(true)}),
+	}
+}
+
+// finish drops what go-echarts always writes (an empty title, its own colour list) and encodes the rest.
+func (f *Figure) finish(options map[string]any) ([]byte, error) {
+	delete(options, "title")
+	delete(options, "color")
+	delete(options, "toolbox")
+	return json.Marshal(options)
+}
+
+func (s *Series) colour() string {
+	if s.Arm < 0 {
+		return lightColours[len(lightColours)-1]
+	}
+	return lightColours[s.Arm%len(lightColours)]
+}
+
+func (s *Series) dash() string {
+	return []string{"solid", "dashed", "dotted"}[(s.Dash+max(0, s.Arm)/len(lightColours))%3]
+}
+
+func plainLine(colour string, width, opacity float32, dash string) charts.SeriesOpts {
+	return charts.WithSeriesOpts(func(o *charts.SingleSeries) {
+		o.ShowSymbol = opts.Bool(false)
+		o.ItemStyle = &opts.ItemStyle{Color: colour}
+		o.LineStyle = &opts.LineStyle{Color: colour, Width: width, Opacity: opts.Float(opacity), Type: dash}
+	})
+}
+
+func lineData(x, y []float64) []opts.LineData {
+	data := make([]opts.LineData, 0, len(x))
+	for i := range x {
+		if i < len(y) {
+			data = append(data, opts.LineData{Value: [2]any{x[i], short(y[i])}})
+		}
+	}
+	return data
+}
+
+// short is a number for drawing: four significant digits, "-" (which draws nothing) where there is none.
+func short(v float64) any {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return "-"
+	}
+	return json.Number(strconv.FormatFloat(v, 'g', 4, 64))
+}

@@ -1,0 +1,149 @@
+package reports
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Page computes everything a reader sees, in the order of importance: the answer, the scores, the differences, the
+// training, and what it all rests on. Sections that nothing was recorded for are left out.
+func (s *Study) Page() *Page {
+	p := &Page{Title: s.Name, Question: s.Question, Expect: s.Expect, Failures: s.Failures}
+	for _, a := range s.Arms {
+		p.Arms = append(p.Arms, a.Label)
+	}
+	p.Answers, p.Facts = s.answers(), s.facts()
+
+	var main, compare, gaps, dynamics []Part
+	for _, set := range s.sets() {
+		if t := s.mainTable(set); len(t.Rows) > 0 {
+			main = add(main, t, s.seedTable(set))
+		}
+		for _, c := range s.comparisons() {
+			compare = add(compare, s.comparisonTable(c, set))
+		}
+		gaps = add(gaps, s.gapTable(set))
+	}
+	for _, set := range s.sets() {
+		if f := s.categoryFigure(set); f != nil {
+			main = append(main, Part{Figure: f})
+		}
+	}
+	dynamics = add(dynamics, s.entropyTable(), s.lateTable())
+	for _, f := range s.figures() {
+		dynamics = append(dynamics, Part{Figure: f})
+	}
+	gaps = add(gaps, s.trainingGapTable())
+
+	for _, section := range []Section{
+		{ID: "results", Title: "Results", Parts: main},
+		{ID: "differences", Title: "Differences", Parts: compare},
+		{ID: "token", Title: "The reward token", Parts: gaps},
+		{ID: "training", Title: "Training dynamics", Parts: dynamics},
+		{ID: "tasks", Title: "Tasks and split", Parts: add(nil, s.dataTable(), s.certificateTable())},
+		{ID: "setup", Title: "Settings", Parts: add(nil, s.settingsTable())},
+		{ID: "cost", Title: "Runs", Parts: add(nil, s.runsTable())},
+		{ID: "sources", Title: "Evidence", Parts: add(nil, s.evidenceTable())},
+	} {
+		if len(section.Parts) > 0 {
+			p.Sections = append(p.Sections, section)
+		}
+	}
+	return p
+}
+
+// add appends the tables that there are.
+func add(parts []Part, tables ...*Table) []Part {
+	for _, t := range tables {
+		if t != nil {
+			parts = append(parts, Part{Table: t})
+		}
+	}
+	return parts
+}
+
+// answers are the sentences of the first comparison on the first set.
+func (s *Study) answers() []string {
+	comparisons, sets := s.comparisons(), s.sets()
+	if len(comparisons) == 0 || len(sets) == 0 {
+		return nil
+	}
+	pairs := s.paired(comparisons[0], sets[0])
+	verdicts, _ := decideAll(pairs)
+	var answers []string
+	for i := range pairs {
+		answers = append(answers, pairs[i].sentence(verdicts[i]))
+	}
+	return answers
+}
+
+// facts say what the numbers are made of.
+func (s *Study) facts() []string {
+	var facts []string
+	seeds := map[int64]bool{}
+	for _, a := range s.Arms {
+		for _, r := range a.Runs {
+			if r.Seed != nil {
+				seeds[*r.Seed] = true
+			}
+		}
+	}
+	if len(s.Arms) > 0 {
+		text := plural(len(s.Arms), "arm")
+		if len(seeds) > 0 {
+			var names []string
+			for _, n := range sortedSeeds(seeds) {
+				names = append(names, fmt.Sprint(n))
+			}
+			text += fmt.Sprintf(", %s (%s)", plural(len(seeds), "seed"), strings.Join(names, ", "))
+		}
+		for _, set := range s.sets() {
+			n := 0
+			for i := range s.Arms {
+				for j := range s.Arms[i].Runs {
+					n = max(n, len(s.Arms[i].Runs[j].greedy(set, s.Arms[i].condition())))
+				}
+			}
+			if n > 0 {
+				text += fmt.Sprintf(", %d %s", n, setName(set))
+				if len(seeds) > 1 {
+					text += " per seed"
+				}
+			}
+		}
+		facts = append(facts, text+".")
+	}
+	longest := 0
+	for _, a := range s.Arms {
+		for _, r := range a.Runs {
+			longest = max(longest, len(r.Curve))
+		}
+	}
+	if longest > 0 {
+		facts = append(facts, fmt.Sprintf("Up to %d updates of training per arm.", longest))
+	}
+	var missing []string
+	for _, c := range s.Compare {
+		for _, pair := range c.Pairs {
+			for _, label := range pair {
+				if s.arm(label) == nil && !slices.Contains(missing, label) {
+					missing = append(missing, label)
+				}
+			}
+		}
+	}
+	if len(missing) > 0 {
+		facts = append(facts, "Not scored, so missing from the comparisons: "+strings.Join(missing, ", ")+".")
+	}
+	return facts
+}
+
+func sortedSeeds(seeds map[int64]bool) []int64 {
+	var all []int64
+	for n := range seeds {
+		all = append(all, n)
+	}
+	slices.Sort(all)
+	return all
+}

@@ -1,0 +1,168 @@
+package reports
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+)
+
+// Figure is a drawing as a plain value: curves over a numeric axis, or, when Categories are named, points with
+// intervals above each category.
+type Figure struct {
+	ID         string // ours, unique on the page: "fig-reward"
+	Title      string
+	Note       string // how to read it
+	X, Y       string // axes, with units
+	Categories []string
+	Series     []Series
+	Smooth     int     // curves: updates in the moving average of the thick line; below 2 draws the mean itself
+	Reference  float64 // a horizontal line, 0: none
+	Share      bool    // values are shares of one
+}
+
+// Series is what one arm contributes to a figure.
+type Series struct {
+	Name string
+	Arm  int // colour
+	Dash int // 0 solid, 1 dashed, 2 dotted
+
+	X    []float64 // curves: the common axis of all Runs
+	Runs []Curve   // curves: one per seed
+
+	Points []Point // one per category
+}
+
+// Curve is one run's values over the X of its Series; NaN where there is none.
+type Curve struct {
+	Name   string // "seed 3"; "" for a single run
+	Y      []float64
+	Source string
+}
+
+// Point is a value with its interval; NaN where there is none.
+type Point struct {
+	Value float64
+	Interval
+	Label  string // "68/80"
+	Source string
+}
+
+// mean of the runs at each X; where a run has no value the others decide.
+func (s *Series) mean() []float64 {
+	if len(s.Runs) == 1 {
+		return s.Runs[0].Y
+	}
+	return s.across(func(values []float64) float64 { return Mean(values) })
+}
+
+// band is the lowest and the highest of the smoothed runs at each X; nil for a single run.
+func (s *Series) band(window int) (low, high []float64) {
+	if len(s.Runs) < 2 {
+		return nil, nil
+	}
+	smooth := Series{X: s.X}
+	for _, r := range s.Runs {
+		smooth.Runs = append(smooth.Runs, Curve{Y: movingAverage(r.Y, window)})
+	}
+	return smooth.across(slices.Min[[]float64]), smooth.across(slices.Max[[]float64])
+}
+
+// across folds the values of all runs at each X; NaN where no run has one.
+func (s *Series) across(fold func([]float64) float64) []float64 {
+	result, values := make([]float64, len(s.X)), make([]float64, 0, len(s.Runs))
+	for i := range result {
+		values = values[:0]
+		for _, r := range s.Runs {
+			if i < len(r.Y) && !math.IsNaN(r.Y[i]) {
+				values = append(values, r.Y[i])
+			}
+		}
+		if result[i] = math.NaN(); len(values) > 0 {
+			result[i] = fold(values)
+		}
+	}
+	return result
+}
+
+// movingAverage is the centred mean over window values, shorter at the ends; a gap stays a gap and is left out of
+// its neighbours' means.
+func movingAverage(y []float64, window int) []float64 {
+	if window < 2 {
+		return y
+	}
+	result := make([]float64, len(y))
+	for i := range y {
+		from, to := max(0, i-(window-1)/2), min(len(y), i+window/2+1)
+		sum, n := 0.0, 0
+		for _, v := range y[from:to] {
+			if !math.IsNaN(v) {
+				sum += v
+				n++
+			}
+		}
+		if result[i] = math.NaN(); n > 0 && !math.IsNaN(y[i]) {
+			result[i] = sum / float64(n)
+		}
+	}
+	return result
+}
+
+// data is the figure as rows of text, the first being the head: what stands behind the fold and in the CSV file.
+func (f *Figure) data() [][]string {
+	if f.Categories != nil {
+		rows := [][]string{{f.X, "series", "value", "low", "high", "count"}}
+		for i, category := range f.Categories {
+			for _, s := range f.Series {
+				if i < len(s.Points) && !math.IsNaN(s.Points[i].Value) {
+					p := s.Points[i]
+					rows = append(rows, []string{category, s.Name, plain(p.Value), plain(p.Low), plain(p.High), p.Label})
+				}
+			}
+		}
+		return rows
+	}
+	head := []string{f.X}
+	at := map[float64]int{}
+	var axis []float64
+	for _, s := range f.Series {
+		for _, r := range s.Runs {
+			name := s.Name
+			if r.Name != "" {
+				name = fmt.Sprintf("%s, %s", s.Name, r.Name)
+			}
+			head = append(head, name)
+		}
+		axis = append(axis, s.X...)
+	}
+	slices.Sort(axis)
+	axis = slices.Compact(axis)
+	rows := make([][]string, 1, len(axis)+1)
+	rows[0] = head
+	for i, x := range axis {
+		at[x] = i + 1
+		row := make([]string, len(head))
+		row[0] = plain(x)
+		rows = append(rows, row)
+	}
+	column := 1
+	for _, s := range f.Series {
+		for _, r := range s.Runs {
+			for i, x := range s.X {
+				if i < len(r.Y) {
+					rows[at[x]][column] = plain(r.Y[i])
+				}
+			}
+			column++
+		}
+	}
+	return rows
+}
+
+// plain writes a number for data files, with six significant digits; empty where there is none.
+func plain(v float64) string {
+	if math.IsNaN(v) {
+		return ""
+	}
+	return strconv.FormatFloat(v, 'g', 6, 64)
+}

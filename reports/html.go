@@ -1,0 +1,213 @@
+package reports
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"html"
+	"html/template"
+	"io"
+	"net/url"
+	"strings"
+	"sync"
+)
+
+//go:embed assets/page.html
+var pageTemplate string
+
+//go:embed assets/page.css
+var pageStyle string
+
+//go:embed assets/page.js
+var pageScript string
+
+//go:embed assets/echarts-5.6.0.min.js.gz
+var packedLibrary []byte
+
+// library unpacks the chart library once.
+var library = sync.OnceValues(func() (string, error) {
+	z, err := gzip.NewReader(bytes.NewReader(packedLibrary))
+	if err != nil {
+		return "", fmt.Errorf("unpack the chart library: %w", err)
+	}
+	text, err := io.ReadAll(z)
+	return string(text), err
+})
+
+var parsedTemplate = sync.OnceValues(func() (*template.Template, error) {
+	return template.New("page").Parse(pageTemplate)
+})
+
+// HTML writes the page as one file that loads nothing: style, script, options and data stand inside, and its policy
+// forbids every connection. The same page gives the same bytes.
+func (p *Page) HTML(w io.Writer) error {
+	t, err := parsedTemplate()
+	if err != nil {
+		return err
+	}
+	view, err := p.view()
+	if err != nil {
+		return err
+	}
+	return t.Execute(w, view)
+}
+
+// The view is the page in the shape of its template. Values of the types template.HTML, JS, CSS and URL are written
+// as they are, so they are only ever made of our own text or of text escaped right here.
+type (
+	pageView struct {
+		Page     *Page
+		Policy   string
+		Style    template.CSS
+		Sections []sectionView
+		Footer   string
+		Palettes template.JS
+		Library  template.JS // "" when there is no figure to draw
+		Script   template.JS
+	}
+	sectionView struct {
+		ID, Title, Lead string
+		Runs            []runView
+	}
+	// runView is a table, a paragraph, or figures in a row.
+	runView struct {
+		Figures []figureView
+		Table   *tableView
+		Text    string
+	}
+	figureView struct {
+		*Figure
+		Wide    bool
+		Options template.JS
+		CSV     template.URL
+		Data    template.HTML
+	}
+	tableView struct {
+		*Table
+		Lines []lineView
+	}
+	lineView struct {
+		Head  *cellView
+		Cells []cellView
+	}
+	cellView struct {
+		Cell
+		Class, Swatch string
+	}
+)
+
+func (p *Page) view() (*pageView, error) {
+	palettes, err := json.Marshal(map[string][]string{"light": lightColours, "dark": darkColours})
+	if err != nil {
+		return nil, err
+	}
+	view := &pageView{
+		Page: p, Style: template.CSS(pageStyle), Palettes: template.JS(palettes),
+		Footer: "Made by rcgrpo. Charts: Apache ECharts 5.6.0 (Apache License 2.0), inside this file. It opens no connection.",
+	}
+	scripts := "'none'"
+	if len(p.figures()) > 0 {
+		text, err := library()
+		if err != nil {
+			return nil, err
+		}
+		view.Library, view.Script = template.JS(text), template.JS(pageScript)
+		scripts = sourceHash(text) + " " + sourceHash(pageScript)
+	}
+	view.Policy = "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src " + scripts +
+		"; base-uri 'none'; form-action 'none'"
+	for _, s := range p.Sections {
+		section := sectionView{ID: s.ID, Title: s.Title, Lead: s.Lead}
+		for _, part := range s.Parts {
+			last := len(section.Runs) - 1
+			switch {
+			case part.Figure != nil:
+				figure, err := part.Figure.view()
+				if err != nil {
+					return nil, fmt.Errorf("figure %s: %w", part.Figure.ID, err)
+				}
+				if last >= 0 && section.Runs[last].Figures != nil {
+					section.Runs[last].Figures = append(section.Runs[last].Figures, figure)
+				} else {
+					section.Runs = append(section.Runs, runView{Figures: []figureView{figure}})
+				}
+			case part.Table != nil:
+				section.Runs = append(section.Runs, runView{Table: part.Table.view()})
+			default:
+				section.Runs = append(section.Runs, runView{Text: part.Text})
+			}
+		}
+		view.Sections = append(view.Sections, section)
+	}
+	return view, nil
+}
+
+// sourceHash is how a policy names the one script text that may run.
+func sourceHash(script string) string {
+	sum := sha256.Sum256([]byte(script))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
+
+func (f *Figure) view() (figureView, error) {
+	options, err := f.chart()
+	if err != nil {
+		return figureView{}, err
+	}
+	rows := f.data()
+	var text strings.Builder
+	c := csv.NewWriter(&text)
+	if err := c.WriteAll(rows); err != nil {
+		return figureView{}, err
+	}
+	var table strings.Builder
+	table.WriteString(`<table class="data">`)
+	for i, row := range rows {
+		tag := "<td>"
+		if i == 0 {
+			table.WriteString("<thead>")
+			tag = `<th scope="col">`
+		}
+		table.WriteString("<tr>") // end tags of rows and cells may be left out in HTML; thousands of them add up
+		for _, cell := range row {
+			table.WriteString(tag)
+			table.WriteString(html.EscapeString(cell))
+		}
+		if i == 0 {
+			table.WriteString("<tbody>")
+		}
+	}
+	table.WriteString("</table>")
+	return figureView{
+		Figure: f, Wide: f.Categories != nil, Options: template.JS(options),
+		CSV:  template.URL("data:text/csv;charset=utf-8," + url.PathEscape(text.String())),
+		Data: template.HTML(table.String()),
+	}, nil
+}
+
+func (t *Table) view() *tableView {
+	view := &tableView{Table: t}
+	for _, row := range t.Rows {
+		var line lineView
+		for i, c := range row.Cells {
+			cell := cellView{Cell: c, Class: string(c.Mark)}
+			if i < len(t.Columns) && t.Columns[i].Left {
+				cell.Class = strings.TrimSpace("left " + cell.Class)
+			}
+			if i > 0 {
+				line.Cells = append(line.Cells, cell)
+				continue
+			}
+			if row.Arm != NoArm {
+				cell.Swatch = fmt.Sprintf("arm%d", row.Arm%len(lightColours))
+			}
+			line.Head = &cell
+		}
+		view.Lines = append(view.Lines, line)
+	}
+	return view
+}

@@ -1,0 +1,47 @@
+package reports
+
+// Page is everything a reader sees, in order, as plain values.
+type Page struct {
+	Title    string
+	Question string
+	Expect   string
+	Answers  []string // one sentence per tested pair of the first comparison
+	Facts    []string // what was run: arms, seeds, tasks, and what the numbers cannot say
+	Failures []Failure
+	Sections []Section
+	Arms     []string // labels in the order of their colours
+}
+
+// Section is a chapter of the page.
+type Section struct {
+	ID, Title string
+	Lead      string
+	Parts     []Part
+}
+
+// Part is one thing of a section; exactly one field is set.
+type Part struct {
+	Table  *Table
+	Figure *Figure
+	Text   string // a paragraph
+}
+
+// Failure is a stage that did not finish.
+type Failure struct {
+	Address string
+	Cause   string
+	Log     []string // its last lines, as they were
+}
+
+// figures of the page, in order.
+func (p *Page) figures() []*Figure {
+	var all []*Figure
+	for _, s := range p.Sections {
+		for _, part := range s.Parts {
+			if part.Figure != nil {
+				all = append(all, part.Figure)
+			}
+		}
+	}
+	return all
+}

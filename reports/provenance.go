@@ -1,0 +1,248 @@
+package reports
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// dataTable lists the task sets by category.
+func (s *Study) dataTable() *Table {
+	if len(s.Data) == 0 {
+		return nil
+	}
+	counts := map[string]bool{}
+	for _, d := range s.Data {
+		for _, task := range d.Tasks {
+			counts[task.Category] = true
+		}
+	}
+	categories := sortedKeys(counts)
+	t := &Table{ID: "data", Title: "Tasks", Columns: []Column{{Name: "Set", Left: true}, {Name: "Tasks"}, {Name: "Families"}}}
+	for _, c := range categories {
+		t.Columns = append(t.Columns, Column{Name: c})
+	}
+	for _, d := range s.Data {
+		families, per := map[string]bool{}, map[string]int{}
+		for _, task := range d.Tasks {
+			families[task.Family] = true
+			per[task.Category]++
+		}
+		row := Row{Arm: NoArm, Cells: []Cell{Words("%s", d.Label).From(d.Source), whole(len(d.Tasks)), whole(len(families))}}
+		for _, c := range categories {
+			row.Cells = append(row.Cells, whole(per[c]))
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+func whole(n int) Cell {
+	v := float64(n)
+	return Cell{Text: fmt.Sprint(n), Value: &v}
+}
+
+// certificateTable counts what each pair of task sets shares. A sound split shares neither tasks nor families between
+// training and test.
+func (s *Study) certificateTable() *Table {
+	if len(s.Data) < 2 {
+		return nil
+	}
+	t := &Table{
+		ID: "certificate", Title: "Certificate of the split: what the sets share",
+		Columns: []Column{{Name: "Sets", Left: true}, {Name: "Same task"}, {Name: "Same family"}},
+		Notes:   []string{"Counted from the tasks themselves. 0 families between training and test means that no scenario was trained on; two test sets may share theirs by design."},
+	}
+	for i, a := range s.Data {
+		for _, b := range s.Data[i+1:] {
+			tasks, families := map[string]bool{}, map[string]bool{}
+			for _, task := range a.Tasks {
+				tasks[task.ID], families[task.Family] = true, true
+			}
+			sameTasks, sameFamilies := map[string]bool{}, map[string]bool{}
+			for _, task := range b.Tasks {
+				if tasks[task.ID] {
+					sameTasks[task.ID] = true
+				}
+				if families[task.Family] {
+					sameFamilies[task.Family] = true
+				}
+			}
+			t.Rows = append(t.Rows, Row{Arm: NoArm, Cells: []Cell{Words("%s, %s", a.Label, b.Label), whole(len(sameTasks)), whole(len(sameFamilies))}})
+		}
+	}
+	return t
+}
+
+// paperSettings are the values the paper's three settings tables and its text give, by kind and setting.
+var paperSettings = map[string]map[string]string{
+	"sft":     {"lr": "1e-05", "batch": "16", "epochs": "2"},
+	"rctp-ft": {"lr": "1e-05", "batch": "16", "epochs": "5", "tokens.position": `"first_user"`},
+	"grpo":    {"lr": "1e-06", "batch": "64", "group": "5", "kl.beta": "0.1", "clip.low": "0.2", "clip.high": "0.2"},
+	"rc-grpo": {"lr": "1e-06", "batch": "256", "group": "5", "kl.beta": "0.1", "clip.low": "0.2", "clip.high": "0.2", "tokens.high": "0.5"},
+}
+
+// settingsTable lists what the training stages were set to; departures from the paper are marked and the paper's
+// value stands below.
+func (s *Study) settingsTable() *Table {
+	type column struct {
+		head, kind string
+		settings   map[string]string
+	}
+	var columns []column
+	names := map[string]bool{}
+	for _, r := range s.Records {
+		if paperSettings[r.Kind] == nil {
+			continue
+		}
+		head := stageName(r.Address)
+		known := slices.ContainsFunc(columns, func(c column) bool {
+			return c.head == head && equalMaps(c.settings, r.Settings)
+		})
+		if known {
+			continue
+		}
+		if slices.ContainsFunc(columns, func(c column) bool { return c.head == head }) {
+			head = strings.TrimPrefix(r.Address, "stage.")
+		}
+		columns = append(columns, column{head, r.Kind, r.Settings})
+		for name := range r.Settings {
+			names[name] = true
+		}
+	}
+	if len(columns) == 0 {
+		return nil
+	}
+	t := &Table{ID: "settings", Title: "Settings of the training stages", Columns: []Column{{Name: "Setting", Left: true}}}
+	for _, c := range columns {
+		t.Columns = append(t.Columns, Column{Name: c.head})
+	}
+	departures := 0
+	for _, name := range sortedKeys(names) {
+		row := Row{Arm: NoArm, Cells: []Cell{Words("%s", name)}}
+		for _, c := range columns {
+			value, ok := c.settings[name]
+			if !ok {
+				row.Cells = append(row.Cells, Words(""))
+				continue
+			}
+			cell := Words("%s", strings.Trim(value, `"`))
+			if paper, ok := paperSettings[c.kind][name]; ok && !sameValue(paper, value) {
+				cell.Mark = MarkDiffers
+				cell = cell.With("paper: %s", strings.Trim(paper, `"`))
+				departures++
+			}
+			row.Cells = append(row.Cells, cell)
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	t.Notes = []string{fmt.Sprintf("Defaults included. Marked: %s from the values that the paper's tables and text give.", plural(departures, "departure"))}
+	return t
+}
+
+// sameValue compares canonical JSON, numbers by value.
+func sameValue(a, b string) bool {
+	var x, y any
+	if json.Unmarshal([]byte(a), &x) != nil || json.Unmarshal([]byte(b), &y) != nil {
+		return a == b
+	}
+	return x == y
+}
+
+func equalMaps(a, b map[string]string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for k, v := range a {
+		if w, ok := b[k]; !ok || v != w {
+			return false
+		}
+	}
+	return true
+}
+
+// stageName is an address without "stage.", for_each key and seed: "rc-grpo.arm".
+func stageName(address string) string {
+	name := strings.TrimPrefix(address, "stage.")
+	if i := strings.IndexAny(name, "[@"); i >= 0 {
+		name = name[:i]
+	}
+	return name
+}
+
+// runsTable says what the artifacts shown here cost to make, from their manifests.
+func (s *Study) runsTable() *Table {
+	if len(s.Records) == 0 {
+		return nil
+	}
+	phases := map[string]bool{}
+	for _, r := range s.Records {
+		for name := range r.Phases {
+			phases[name] = true
+		}
+	}
+	t := &Table{ID: "runs", Title: "What it cost", Columns: []Column{{Name: "Stage", Left: true}, {Name: "Took"}}}
+	for _, name := range sortedKeys(phases) {
+		t.Columns = append(t.Columns, Column{Name: name})
+	}
+	t.Columns = append(t.Columns, Column{Name: "Peak memory"}, Column{Name: "Device", Left: true})
+	sum := 0.0
+	for _, r := range s.Records {
+		sum += r.Seconds
+		seconds := r.Seconds
+		row := Row{Arm: NoArm, Cells: []Cell{Words("%s", strings.TrimPrefix(r.Address, "stage.")), {Text: duration(seconds), Value: &seconds}}}
+		for _, name := range sortedKeys(phases) {
+			if v, ok := r.Phases[name]; ok {
+				row.Cells = append(row.Cells, Cell{Text: duration(v), Value: &v})
+			} else {
+				row.Cells = append(row.Cells, Words(""))
+			}
+		}
+		row.Cells = append(row.Cells, Words("%s", bytesText(r.Peak)), Words("%s", r.Device))
+		t.Rows = append(t.Rows, row)
+	}
+	t.Notes = []string{fmt.Sprintf("From the manifests of the artifacts shown, whenever they were made: %s of stage time in all.", duration(sum))}
+	return t
+}
+
+func duration(seconds float64) string {
+	if seconds < 60 {
+		return significant(seconds) + " s"
+	}
+	return (time.Duration(seconds) * time.Second).String()
+}
+
+func bytesText(n int64) string {
+	if n <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d MB", (n+500_000)/1_000_000)
+}
+
+// evidenceTable names the artifacts that the numbers were computed from.
+func (s *Study) evidenceTable() *Table {
+	t := &Table{
+		ID: "evidence", Title: "Artifacts behind this page", Folded: true,
+		Columns: []Column{{Name: "Stage", Left: true}, {Name: "Port", Left: true}, {Name: "Digest", Left: true}, {Name: "Key", Left: true}, {Name: "Code", Left: true}},
+		Notes:   []string{"A digest is over names and contents of an artifact's files, a key over everything that went into it; equal keys give equal digests."},
+	}
+	for _, r := range s.Records {
+		for _, port := range sortedKeys(r.Digests) {
+			t.Rows = append(t.Rows, Row{Arm: NoArm, Cells: []Cell{Words("%s", strings.TrimPrefix(r.Address, "stage.")), Words("%s", port),
+				Words("%s", prefix(r.Digests[port], 16)), Words("%s", prefix(r.Key, 16)), Words("%s", prefix(r.Revision, 12))}})
+		}
+	}
+	if len(t.Rows) == 0 {
+		return nil
+	}
+	return t
+}
+
+func prefix(text string, n int) string {
+	if len(text) > n {
+		return text[:n]
+	}
+	return text
+}

@@ -1,0 +1,228 @@
+package reports
+
+import (
+	"fmt"
+	"slices"
+
+	"rcgrpo/stages/rl"
+)
+
+// Study is what an experiment left behind, as plain values: everything a page is computed from.
+type Study struct {
+	Name, Question, Expect string
+
+	Arms    []Arm // in the order of the file; the order of the colours
+	Compare []Comparison
+	Windows Windows
+	Data    []DataSet
+	Records []Record // one per stage whose artifacts are shown, in the order they were needed
+	// Failures are stages that did not finish; what they would have made is missing below.
+	Failures []Failure
+}
+
+// Arm is everything known about one label.
+type Arm struct {
+	Label string
+	Runs  []Run // by seed
+}
+
+// Run is one seed of an arm.
+type Run struct {
+	Seed *int64 // nil where seeds do not multiply
+
+	Scores     []rl.Score
+	ScoresFrom string // address
+
+	Curve     []rl.Metric // the training that made the scored policy; nil when none is shown
+	CurveFrom string
+	Times     []rl.Metric // clock times and rates of that training
+}
+
+// Name is "seed 3", or "" for a run that no seed made.
+func (r *Run) Name() string {
+	if r.Seed == nil {
+		return ""
+	}
+	return fmt.Sprintf("seed %d", *r.Seed)
+}
+
+// Comparison names pairs of labels: without and with whatever its label says.
+type Comparison struct {
+	Label string
+	Pairs [][2]string
+}
+
+// Windows are the updates summarised at both ends of a training; the paper's are 70 each.
+type Windows struct{ Early, Late int }
+
+// PaperWindows are those of the paper's tables.
+var PaperWindows = Windows{Early: 70, Late: 70}
+
+// fit shortens the windows of a run of n updates that could not hold both; then each is a fifth of it, the share the
+// paper's have.
+func (w Windows) fit(n int) Windows {
+	if w.Early+w.Late <= n {
+		return w
+	}
+	fifth := max(1, n/5)
+	return Windows{min(w.Early, fifth), min(w.Late, fifth)}
+}
+
+// DataSet is a list of tasks that the experiment used.
+type DataSet struct {
+	Label  string // "tasks.drills train"
+	Tasks  []TaskID
+	Source string
+}
+
+// TaskID is what the split is made of: the part of a task row that the page needs.
+type TaskID struct {
+	ID       string `json:"id"`
+	Category string `json:"category"`
+	Family   string `json:"family"`
+}
+
+// Record is what a manifest says about one stage.
+type Record struct {
+	Address  string
+	Kind     string
+	Label    string            // the arm it belongs to; "" when several share it
+	Settings map[string]string // canonical JSON by name, from the key
+	Seconds  float64
+	Phases   map[string]float64 // seconds by phase ("rollout", "update"), from times.jsonl
+	Device   string
+	Peak     int64 // bytes
+	Revision string
+	Key      string
+	Digests  map[string]string // by port
+}
+
+// arm returns the arm of that label, or nil.
+func (s *Study) arm(label string) *Arm {
+	for i := range s.Arms {
+		if s.Arms[i].Label == label {
+			return &s.Arms[i]
+		}
+	}
+	return nil
+}
+
+// sets are the names of the task sets that were scored, in order of appearance.
+func (s *Study) sets() []string {
+	var sets []string
+	for _, a := range s.Arms {
+		for _, r := range a.Runs {
+			for _, row := range r.Scores {
+				if !slices.Contains(sets, row.Set) {
+					sets = append(sets, row.Set)
+				}
+			}
+		}
+	}
+	return sets
+}
+
+// categories that occur in a set, sorted.
+func (s *Study) categories(set string) []string {
+	found := map[string]bool{}
+	for _, a := range s.Arms {
+		for _, r := range a.Runs {
+			for _, row := range r.Scores {
+				if row.Set == set {
+					found[row.Category] = true
+				}
+			}
+		}
+	}
+	return sortedKeys(found)
+}
+
+// comparisons are the named ones; without any, every arm is compared with the first.
+func (s *Study) comparisons() []Comparison {
+	if len(s.Compare) > 0 || len(s.Arms) < 2 {
+		return s.Compare
+	}
+	c := Comparison{Label: "against " + s.Arms[0].Label}
+	for _, a := range s.Arms[1:] {
+		c.Pairs = append(c.Pairs, [2]string{s.Arms[0].Label, a.Label})
+	}
+	return []Comparison{c}
+}
+
+// condition is the reward token an arm is judged under: high where it was evaluated with tokens, none otherwise.
+func (a *Arm) condition() string {
+	condition, found := rl.TokenNone, false
+	for _, r := range a.Runs {
+		for _, row := range r.Scores {
+			switch {
+			case row.Token == rl.TokenHigh:
+				return rl.TokenHigh
+			case !found || row.Token == rl.TokenNone:
+				condition, found = row.Token, true
+			}
+		}
+	}
+	return condition
+}
+
+// outcomes of one run, by task.
+type outcomes map[string]outcome
+
+type outcome struct {
+	passed, official bool
+	family, category string
+}
+
+// greedy are the outcomes of greedy decoding on a set under a token.
+func (r *Run) greedy(set, token string) outcomes {
+	found := outcomes{}
+	for _, row := range r.Scores {
+		if row.Greedy && row.Set == set && row.Token == token {
+			found[row.Task] = outcome{row.Reward == 1, row.Official, row.Family, row.Category}
+		}
+	}
+	return found
+}
+
+// sampled counts the successes among sampled episodes on a set under a token.
+func (r *Run) sampled(set, token string) (count, of int) {
+	for _, row := range r.Scores {
+		if !row.Greedy && row.Set == set && row.Token == token {
+			of++
+			if row.Reward == 1 {
+				count++
+			}
+		}
+	}
+	return count, of
+}
+
+// count says how many outcomes there are for which counts holds, and how many of those pass.
+func (o outcomes) count(counts func(outcome) bool, passes func(outcome) bool) (passed, of int) {
+	for _, one := range o {
+		if counts(one) {
+			of++
+			if passes(one) {
+				passed++
+			}
+		}
+	}
+	return passed, of
+}
+
+func anyOutcome(outcome) bool   { return true }
+func rewarded(o outcome) bool   { return o.passed }
+func officially(o outcome) bool { return o.official }
+func (o outcomes) rate() float64 {
+	k, n := o.count(anyOutcome, rewarded)
+	return float64(k) / float64(n)
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

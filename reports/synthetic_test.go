@@ -1,0 +1,112 @@
+package reports
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"rcgrpo/stages/rl"
+)
+
+// synthetic is a study of invented numbers: a base and an SFT policy without training curve, four arms with one, some
+// seeds, two sets of tasks in families. It depends on its arguments only.
+func synthetic(seeds, tasks, updates int) *Study {
+	s := &Study{
+		Name: "drills", Question: "Do reward tokens keep groups informative once the policy is peaked?",
+		Expect: "RCTP-FT + RC-GRPO above the other arms; zero-variance share lowest in both RC arms",
+		Compare: []Comparison{
+			{"reward conditioning", [][2]string{{"RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"}, {"SFT + GRPO", "SFT + RC-GRPO"}}},
+			{"initialisation", [][2]string{{"SFT + RC-GRPO", "RCTP-FT + RC-GRPO"}, {"SFT + GRPO", "RCTP-FT + GRPO"}}},
+		},
+		Windows: PaperWindows,
+	}
+	arms := []struct {
+		label          string
+		skill, gap     float64
+		trained, token bool
+	}{
+		{"SFT + GRPO", .70, 0, true, false},
+		{"SFT + RC-GRPO", .64, .01, true, true},
+		{"RCTP-FT + GRPO", .67, .02, true, true},
+		{"RCTP-FT + RC-GRPO", .74, .04, true, true},
+		{"RCTP-FT", .61, .18, false, true},
+		{"Base", .45, 0, false, false},
+	}
+	for i, a := range arms {
+		arm := Arm{Label: a.label}
+		for n := range seeds {
+			seed := int64(n + 1)
+			run := Run{Seed: &seed, ScoresFrom: fmt.Sprintf("stage.eval.arm[%q]@%d", a.label, seed)}
+			for _, set := range []string{"test", "test_new"} {
+				drop := map[string]float64{"test": 0, "test_new": .25}[set]
+				luck := rand.New(rand.NewPCG(uint64(seed), 1)) // the same tasks for every arm
+				own := rand.New(rand.NewPCG(uint64(seed), uint64(10+i)))
+				for k := range tasks {
+					difficulty := luck.Float64()
+					row := rl.Score{Task: fmt.Sprintf("drill_%d_%05d", seed, k), Family: fmt.Sprintf("family %02d", k%40),
+						Category: []string{"base", "long_context", "miss_func", "miss_param"}[k%4], Set: set, Greedy: true, Stop: rl.StopDone}
+					score := func(p float64) {
+						row.Reward = 0
+						if p+.15*own.NormFloat64() > difficulty {
+							row.Reward = 1
+						}
+						row.Official = row.Reward == 1 || own.Float64() < .03
+						run.Scores = append(run.Scores, row)
+					}
+					if a.token {
+						row.Token = rl.TokenLow
+						score(a.skill - a.gap - drop)
+						row.Token = rl.TokenHigh
+					}
+					score(a.skill - drop)
+				}
+			}
+			if a.trained {
+				run.CurveFrom = fmt.Sprintf("stage.rc-grpo.arm[%d]@%d", i, seed)
+				run.Curve = syntheticCurve(rand.New(rand.NewPCG(uint64(seed), uint64(100+i))), a.skill, i, a.token, updates)
+			}
+			arm.Runs = append(arm.Runs, run)
+			s.Records = append(s.Records, Record{Address: fmt.Sprintf("stage.rc-grpo.arm[%q]@%d", a.label, seed), Kind: "rc-grpo", Label: a.label,
+				Settings: map[string]string{"lr": "0.0003", "group": "5", "kl.beta": "0.1", "clip.low": "0.2", "clip.high": "0.2", "tokens.high": "0.5"},
+				Seconds:  61.5 + float64(n), Phases: map[string]float64{"rollout": 40, "update": 20}, Device: "cpu", Peak: 412_000_000,
+				Revision: "b0976090000000", Key: fmt.Sprintf("%064d", i*10+n), Digests: map[string]string{"checkpoint": fmt.Sprintf("%064d", 7*i+n), "metrics": fmt.Sprintf("%064d", 11*i+n)}})
+		}
+		s.Arms = append(s.Arms, arm)
+	}
+	for _, name := range []string{"train", "test", "test_new"} {
+		d := DataSet{Label: "tasks.drills " + name}
+		for k := range tasks {
+			family := k % 40
+			if name == "train" {
+				family += 40
+			}
+			d.Tasks = append(d.Tasks, TaskID{fmt.Sprintf("%s_%d", name, k), []string{"base", "long_context", "miss_func", "miss_param"}[k%4], fmt.Sprint(family)})
+		}
+		s.Data = append(s.Data, d)
+	}
+	return s
+}
+
+func syntheticCurve(r *rand.Rand, skill float64, arm int, token bool, updates int) []rl.Metric {
+	var curve []rl.Metric
+	for u := 1; u <= updates; u++ {
+		t := float64(u) / float64(updates)
+		noise := func(size float64) float64 { return size * r.NormFloat64() }
+		right := math.Max(0, .15+.1*float64(arm%2)+.1*t+noise(.05))
+		wrong := math.Max(0, .35-.05*float64(arm)-.1*t+noise(.05))
+		v := map[string]float64{
+			"reward": math.Min(1, skill-.2+.2*t+noise(.06)), "all_right": right, "all_wrong": wrong, "zero_variance": right + wrong,
+			"spread_within": 1.2 - .3*t*float64(arm%2) + noise(.1), "spread_batch": 3.6 + noise(.2), "spread_batch_ddof1": 3.2 + noise(.2),
+			"sigma2": .09 + noise(.01), "mean_abs_advantage": .5 + noise(.04), "effective_sample_size": 31 + noise(3),
+			"entropy": .16 - .1*t*float64(arm)/3 + noise(.01), "kl": .03 * t * (1 + noise(.2)), "kl_k1": .03 * t * (1 + noise(.5)),
+			"kl_k3": .03 * t * (1 + noise(.2)), "kl_exact": .03 * t, "grad_norm": math.Exp(-1 + noise(.3)), "clip_fraction": math.Abs(noise(.02)),
+			"calls": 5 + noise(.5), "tool_errors": math.Abs(noise(.5)), "tokens": 140 + noise(8),
+		}
+		if token {
+			v["reward_high"], v["reward_low"] = v["reward"]+.05*(1-t), v["reward"]-.05*(1-t)
+			v["token_gap"] = v["reward_high"] - v["reward_low"] + noise(.03)
+		}
+		curve = append(curve, rl.Metric{Update: u, Values: v})
+	}
+	return curve
+}

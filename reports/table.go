@@ -1,0 +1,165 @@
+package reports
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Table is a table as a plain value; the renderers only lay it out.
+type Table struct {
+	ID      string // ours, unique on the page: "main-test"
+	Title   string
+	Lead    string // one sentence above: what a row is
+	Columns []Column
+	Rows    []Row
+	Notes   []string // below: how to read it
+	Folded  bool     // shown behind a fold in HTML
+}
+
+// Column is the head of a column.
+type Column struct {
+	Name string
+	Left bool // words; numbers stand to the right
+}
+
+// Row is one line. Arm picks the colour of its swatch, NoArm shows none.
+type Row struct {
+	Arm   int
+	Cells []Cell
+}
+
+// NoArm is the Arm of a row or series that belongs to no arm.
+const NoArm = -1
+
+// Mark is what is said about a cell besides its value.
+type Mark string
+
+const (
+	MarkNone    Mark = ""
+	MarkBest    Mark = "best"    // better than every other row by the tests of the page
+	MarkDiffers Mark = "differs" // departs from the paper
+)
+
+// Cell is one value with what it rests on.
+type Cell struct {
+	Text     string   // as printed: "85.0 %", "−0.151"
+	Detail   string   // printed smaller: "68/80 · 75.6 … 91.2"
+	Value    *float64 // the number behind Text, unrounded; nil for words
+	Count    int      // of Of; Of 0 means that the value is no share
+	Of       int
+	Interval *Interval // in the unit of Value
+	Mark     Mark
+	Source   string // address of what it was computed from
+}
+
+// Words is a cell of text.
+func Words(format string, args ...any) Cell {
+	if len(args) > 0 {
+		format = fmt.Sprintf(format, args...)
+	}
+	return Cell{Text: format}
+}
+
+// Number is a cell with a value, shown with three significant digits.
+func Number(v float64) Cell {
+	if math.IsNaN(v) {
+		return Cell{Text: "–"}
+	}
+	return Cell{Text: significant(v), Value: &v}
+}
+
+// Share is a cell with a proportion: per cent, count and Wilson interval.
+func Share(count, of int) Cell {
+	if of == 0 {
+		return Cell{Text: "–"}
+	}
+	v, i := float64(count)/float64(of), Wilson(count, of, Level)
+	return Cell{
+		Text: percent(v), Detail: fmt.Sprintf("%d/%d · %s", count, of, i.percent()),
+		Value: &v, Count: count, Of: of, Interval: &i,
+	}
+}
+
+// With returns the cell with a detail under its text.
+func (c Cell) With(format string, args ...any) Cell {
+	c.Detail = fmt.Sprintf(format, args...)
+	return c
+}
+
+// From returns the cell with the address of its source.
+func (c Cell) From(source string) Cell {
+	c.Source = source
+	return c
+}
+
+// line is the whole cell in one line, for Markdown and terminals.
+func (c Cell) line() string {
+	if c.Detail == "" {
+		return c.Text
+	}
+	return c.Text + " (" + c.Detail + ")"
+}
+
+// percent writes a share as a percentage with one decimal.
+func percent(share float64) string {
+	if math.IsNaN(share) {
+		return "–"
+	}
+	return signed(strconv.FormatFloat(100*share, 'f', 1, 64)) + "\u00a0%"
+}
+
+// points writes a difference of shares in percentage points, with its sign.
+func points(difference float64) string {
+	text := strconv.FormatFloat(100*difference, 'f', 1, 64)
+	if text == "-0.0" {
+		text = "0.0"
+	}
+	if !strings.HasPrefix(text, "-") && text != "0.0" {
+		text = "+" + text
+	}
+	return signed(text)
+}
+
+// percent writes the interval of a share in per cent, without the sign.
+func (i Interval) percent() string {
+	return signed(fmt.Sprintf("%.1f … %.1f", 100*i.Low, 100*i.High))
+}
+
+// points writes the interval of a difference of shares in percentage points.
+func (i Interval) points() string { return points(i.Low) + " … " + points(i.High) }
+
+// significant writes a number with three significant digits, without an exponent where that stays short.
+func significant(v float64) string {
+	switch size := math.Abs(v); {
+	case math.IsNaN(v):
+		return "–"
+	case math.IsInf(v, 0):
+		return signed(strings.TrimPrefix(strconv.FormatFloat(v, 'g', -1, 64), "+"))
+	case v == 0:
+		return "0"
+	case size < 1e-4 || size >= 1e6:
+		return signed(strconv.FormatFloat(v, 'e', 2, 64))
+	case size >= 100:
+		return signed(strconv.FormatFloat(v, 'f', 0, 64))
+	default:
+		return signed(strconv.FormatFloat(v, 'f', 2-int(math.Floor(math.Log10(size))), 64))
+	}
+}
+
+// signed gives negative numbers a real minus sign.
+func signed(text string) string { return strings.ReplaceAll(text, "-", "−") }
+
+// probability writes a p-value.
+func probability(p float64) string {
+	switch {
+	case math.IsNaN(p):
+		return "–"
+	case p < 0.001:
+		return "< 0.001"
+	case p > 0.999:
+		return "1"
+	}
+	return strconv.FormatFloat(p, 'f', 3, 64)
+}

@@ -1,0 +1,266 @@
+package reports
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+
+	"github.com/olekukonko/tablewriter"
+	"github.com/olekukonko/tablewriter/renderer"
+	"github.com/olekukonko/tablewriter/tw"
+)
+
+// Text writes the page for a terminal of the given width: tables in full, curves as one line of blocks each.
+func (p *Page) Text(w io.Writer, width int) error {
+	out := &sticky{w: w}
+	out.line(clean(p.Title))
+	for _, text := range []string{p.Question, prefixed("expected: ", p.Expect)} {
+		if text != "" {
+			out.wrapped(clean(text), width)
+		}
+	}
+	out.line("")
+	for _, answer := range p.Answers {
+		out.wrapped("→ "+clean(answer), width)
+	}
+	for _, fact := range p.Facts {
+		out.wrapped("· "+clean(fact), width)
+	}
+	for _, f := range p.Failures {
+		out.line("")
+		out.wrapped("FAILED "+clean(f.Address)+": "+clean(f.Cause), width)
+		for _, l := range f.Log {
+			out.line("  | " + clean(l))
+		}
+	}
+	for _, s := range p.Sections {
+		out.line("")
+		out.line("── " + s.Title + " " + strings.Repeat("─", max(0, width-len([]rune(s.Title))-4)))
+		if s.Lead != "" {
+			out.wrapped(clean(s.Lead), width)
+		}
+		for _, part := range s.Parts {
+			out.line("")
+			switch {
+			case part.Table != nil:
+				if err := part.Table.text(out, width); err != nil {
+					return err
+				}
+			case part.Figure != nil:
+				part.Figure.text(out, width)
+			default:
+				out.wrapped(clean(part.Text), width)
+			}
+		}
+	}
+	return out.err
+}
+
+// text lays a table out with tablewriter. Details stand beside their value where the terminal is wide enough, below
+// it otherwise.
+func (t *Table) text(out *sticky, width int) error {
+	out.wrapped(clean(t.Title), width)
+	if t.Lead != "" {
+		out.wrapped(clean(t.Lead), width)
+	}
+	beside := t.rows(func(c Cell) string { return marked(c, clean(c.line())) })
+	below := t.rows(func(c Cell) string {
+		if c.Detail == "" {
+			return marked(c, clean(c.Text))
+		}
+		return marked(c, clean(c.Text)) + "\n" + clean(c.Detail)
+	})
+	rows := beside
+	if tableWidth(t.Columns, beside) > width {
+		rows = below
+	}
+	head := make([]string, len(t.Columns))
+	align := make([]tw.Align, len(t.Columns))
+	for i, c := range t.Columns {
+		head[i], align[i] = clean(c.Name), tw.AlignRight
+		if c.Left || i == 0 {
+			align[i] = tw.AlignLeft
+		}
+	}
+	table := tablewriter.NewTable(out,
+		tablewriter.WithRenderer(renderer.NewBlueprint(tw.Rendition{
+			Borders: tw.Border{Left: tw.Off, Right: tw.Off, Top: tw.Off, Bottom: tw.Off},
+			Symbols: tw.NewSymbols(tw.StyleLight),
+			Settings: tw.Settings{
+				Separators: tw.Separators{BetweenColumns: tw.Off, BetweenRows: tw.Off},
+				Lines:      tw.Lines{ShowHeaderLine: tw.On, ShowTop: tw.Off, ShowBottom: tw.Off, ShowFooterLine: tw.Off},
+			},
+		})),
+		tablewriter.WithHeaderAutoFormat(tw.Off),
+		tablewriter.WithHeaderAutoWrap(tw.WrapNone),
+		tablewriter.WithRowAutoWrap(tw.WrapNone),
+		tablewriter.WithAlignment(align),
+		tablewriter.WithHeaderAlignmentConfig(tw.CellAlignment{PerColumn: align}),
+	)
+	table.Header(head)
+	if err := table.Bulk(rows); err != nil {
+		return fmt.Errorf("table %s: %w", t.ID, err)
+	}
+	if err := table.Render(); err != nil {
+		return fmt.Errorf("table %s: %w", t.ID, err)
+	}
+	for _, note := range t.Notes {
+		out.wrapped("  "+clean(note), width)
+	}
+	return out.err
+}
+
+func (t *Table) rows(write func(Cell) string) [][]string {
+	rows := make([][]string, len(t.Rows))
+	for i, r := range t.Rows {
+		rows[i] = make([]string, len(t.Columns))
+		for j, c := range r.Cells {
+			rows[i][j] = write(c)
+		}
+	}
+	return rows
+}
+
+func tableWidth(columns []Column, rows [][]string) int {
+	sum := 0
+	for i, c := range columns {
+		widest := len([]rune(c.Name))
+		for _, r := range rows {
+			widest = max(widest, len([]rune(r[i])))
+		}
+		sum += widest + 2
+	}
+	return sum
+}
+
+func marked(c Cell, text string) string {
+	switch c.Mark {
+	case MarkBest:
+		return text + " ★"
+	case MarkDiffers:
+		return text + " ≠"
+	}
+	return text
+}
+
+// text draws each series as a line of blocks between its first and last mean value.
+func (f *Figure) text(out *sticky, width int) {
+	out.wrapped(clean(f.Title)+prefixed(" – ", clean(f.Note)), width)
+	if f.Categories != nil {
+		for _, row := range f.data()[1:] {
+			out.line("  " + clean(strings.Join(row, "  ")))
+		}
+		return
+	}
+	names := 0
+	low, high := math.Inf(1), math.Inf(-1)
+	for _, s := range f.Series {
+		names = max(names, len([]rune(s.Name)))
+		for _, v := range movingAverage(s.mean(), f.Smooth) {
+			if !math.IsNaN(v) {
+				low, high = math.Min(low, v), math.Max(high, v)
+			}
+		}
+	}
+	for _, s := range f.Series {
+		y := movingAverage(s.mean(), f.Smooth)
+		out.line(fmt.Sprintf("  %-*s %8s %s %s", names, clean(s.Name), significant(firstOf(y)),
+			sparkline(y, low, high, max(10, min(60, width-names-24))), significant(lastOf(y))))
+	}
+}
+
+// sparkline draws values between low and high with eight heights, averaging where there are more values than
+// places.
+func sparkline(y []float64, low, high float64, places int) string {
+	const blocks = "▁▂▃▄▅▆▇█"
+	places = min(places, len(y))
+	var b strings.Builder
+	for i := range places {
+		sum, n := 0.0, 0
+		for _, v := range y[i*len(y)/places : (i+1)*len(y)/places] {
+			if !math.IsNaN(v) {
+				sum += v
+				n++
+			}
+		}
+		switch {
+		case n == 0:
+			b.WriteByte(' ')
+		case high > low:
+			b.WriteRune([]rune(blocks)[int(math.Round(7*(sum/float64(n)-low)/(high-low)))])
+		default:
+			b.WriteRune('▄')
+		}
+	}
+	return b.String()
+}
+
+func firstOf(y []float64) float64 {
+	for _, v := range y {
+		if !math.IsNaN(v) {
+			return v
+		}
+	}
+	return math.NaN()
+}
+
+func lastOf(y []float64) float64 {
+	for i := len(y) - 1; i >= 0; i-- {
+		if !math.IsNaN(y[i]) {
+			return y[i]
+		}
+	}
+	return math.NaN()
+}
+
+// clean takes control characters out of foreign text, so that a log cannot steer the terminal.
+func clean(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r >= 0x7f && r < 0xa0 {
+			return ' '
+		}
+		return r
+	}, text)
+}
+
+func prefixed(prefix, text string) string {
+	if text == "" {
+		return ""
+	}
+	return prefix + text
+}
+
+// sticky is a writer that keeps its first error.
+type sticky struct {
+	w   io.Writer
+	err error
+}
+
+func (s *sticky) Write(p []byte) (int, error) {
+	if s.err != nil {
+		return 0, s.err
+	}
+	n, err := s.w.Write(p)
+	s.err = err
+	return n, err
+}
+
+func (s *sticky) line(text string) { fmt.Fprintln(s, strings.TrimRight(text, " ")) }
+
+// wrapped writes a paragraph in lines of at most width, broken at spaces.
+func (s *sticky) wrapped(text string, width int) {
+	line := ""
+	for _, word := range strings.Split(text, " ") {
+		if line != "" && len([]rune(line))+1+len([]rune(word)) > width {
+			s.line(line)
+			line = "  " + word
+			continue
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	s.line(line)
+}

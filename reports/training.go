@@ -1,0 +1,328 @@
+package reports
+
+import (
+	"fmt"
+	"math"
+	"strings"
+)
+
+// values of one metric of a training, with the updates they belong to; NaN where an update did not log it. found is
+// false when no update did.
+func (r *Run) values(metric string) (updates, values []float64, found bool) {
+	for _, row := range r.Curve {
+		v, ok := row.Values[metric]
+		if !ok {
+			v = math.NaN()
+		}
+		found = found || ok
+		updates, values = append(updates, float64(row.Update)), append(values, v)
+	}
+	return updates, values, found
+}
+
+// window is the mean of the first or the last n logged values.
+func window(values []float64, n int, late bool) float64 {
+	var logged []float64
+	for _, v := range values {
+		if !math.IsNaN(v) {
+			logged = append(logged, v)
+		}
+	}
+	n = min(n, len(logged))
+	if late {
+		return Mean(logged[len(logged)-n:])
+	}
+	return Mean(logged[:n])
+}
+
+// summary is one metric in both windows of every run that logged it.
+type summary struct{ early, late []float64 }
+
+func (a *Arm) summary(metric string, w Windows) summary {
+	var s summary
+	for i := range a.Runs {
+		if _, values, ok := a.Runs[i].values(metric); ok {
+			fit := w.fit(len(values))
+			s.early = append(s.early, window(values, fit.Early, false))
+			s.late = append(s.late, window(values, fit.Late, true))
+		}
+	}
+	return s
+}
+
+// meanNumber is the mean over seeds, with their range when there are several.
+func meanNumber(values []float64) Cell {
+	if len(values) == 0 {
+		return Words("–")
+	}
+	c := Number(Mean(values))
+	if len(values) > 1 {
+		low, high := math.Inf(1), math.Inf(-1)
+		for _, v := range values {
+			low, high = math.Min(low, v), math.Max(high, v)
+		}
+		c = c.With("%s … %s", significant(low), significant(high))
+	}
+	return c
+}
+
+func (a *Arm) curveFrom() string {
+	for i := range a.Runs {
+		if a.Runs[i].Curve != nil {
+			return a.Runs[i].CurveFrom
+		}
+	}
+	return ""
+}
+
+// windowNote says which updates were summarised.
+func (s *Study) windowNote() string {
+	var said []string
+	for i := range s.Arms {
+		for _, r := range s.Arms[i].Runs {
+			if n := len(r.Curve); n > 0 {
+				w := s.Windows.fit(n)
+				text := fmt.Sprintf("early: the first %d of %d updates, late: the last %d", w.Early, n, w.Late)
+				if len(said) == 0 || said[len(said)-1] != text {
+					said = append(said, text)
+				}
+			}
+		}
+	}
+	note := "Windows: " + strings.Join(said, "; ") + "."
+	if len(said) > 0 && s.Windows == PaperWindows && !strings.Contains(said[0], "first 70") {
+		note += " The paper's 70 updates would not fit twice; a fifth of the run is the share they have there."
+	}
+	return note
+}
+
+// entropyTable is the paper's table of entropy and its correlation with the reward.
+func (s *Study) entropyTable() *Table {
+	t := &Table{
+		ID: "entropy", Title: "Entropy, and its correlation with the reward",
+		Columns: []Column{{Name: "Arm", Left: true}, {Name: "Early"}, {Name: "Late"}, {Name: "Δ"}, {Name: "ρ(entropy, reward)"},
+			{Name: "p, n updates"}, {Name: "p, effective n"}},
+	}
+	for i := range s.Arms {
+		a := &s.Arms[i]
+		both := a.summary("entropy", s.Windows)
+		if len(both.early) == 0 {
+			continue
+		}
+		row := Row{Arm: i, Cells: []Cell{Words("%s", a.Label), meanNumber(both.early).From(a.curveFrom()), meanNumber(both.late).From(a.curveFrom()),
+			changeCell(Mean(both.early), Mean(both.late))}}
+		var rho []float64
+		var plainP, effectiveP, effectiveN []string
+		for j := range a.Runs {
+			entropy, reward, ok := a.Runs[j].both("entropy", "reward")
+			if !ok {
+				continue
+			}
+			c := Correlate(entropy, reward)
+			rho = append(rho, c.Pearson)
+			plainP = append(plainP, probability(c.P))
+			effectiveP = append(effectiveP, probability(c.PEff))
+			effectiveN = append(effectiveN, significant(c.NEff))
+		}
+		correlation := meanNumber(rho).From(a.curveFrom())
+		if len(rho) > 1 {
+			interval := TInterval(rho, Level)
+			correlation = correlation.With("t %s … %s", significant(interval.Low), significant(interval.High))
+			correlation.Interval = &interval
+		}
+		row.Cells = append(row.Cells, correlation, Words("%s", strings.Join(plainP, "; ")),
+			Words("%s", strings.Join(effectiveP, "; ")).With("n = %s", strings.Join(effectiveN, "; ")))
+		t.Rows = append(t.Rows, row)
+	}
+	if len(t.Rows) == 0 {
+		return nil
+	}
+	t.Notes = []string{s.windowNote(),
+		"ρ: Pearson's correlation over the updates of a run, as in the paper; several seeds: mean, t-interval over seeds, one p-value per seed. The first p-value takes all updates as independent (the paper's way), the second counts only as many as two series with these lag-one autocorrelations are worth."}
+	return t
+}
+
+// both are two metrics at the updates that logged both.
+func (r *Run) both(first, second string) (x, y []float64, ok bool) {
+	for _, row := range r.Curve {
+		a, okA := row.Values[first]
+		b, okB := row.Values[second]
+		if okA && okB {
+			x, y = append(x, a), append(y, b)
+		}
+	}
+	return x, y, len(x) > 0
+}
+
+// changeCell is the change from early to late in per cent of early.
+func changeCell(early, late float64) Cell {
+	if early == 0 || math.IsNaN(early) || math.IsNaN(late) {
+		return Words("–")
+	}
+	change := late/early - 1
+	arrow := "↑"
+	if change < 0 {
+		arrow = "↓"
+	}
+	return Cell{Text: fmt.Sprintf("%s %.0f\u00a0%%", arrow, 100*math.Abs(change)), Value: &change}
+}
+
+// lateMetrics are the columns of the late-phase table: the paper's four first, with the readings of the spread apart.
+var lateMetrics = []struct{ metric, head string }{
+	{"reward", "Reward"},
+	{"spread_within", "Spread in group"},
+	{"spread_batch", "Spread in batch, ddof 0"},
+	{"spread_batch_ddof1", "Spread in batch, ddof 1"},
+	{"kl", "KL"},
+	{"grad_norm", "‖g‖"},
+	{"entropy", "Entropy"},
+	{"zero_variance", "Zero-variance groups"},
+	{"all_right", "of all: all right"},
+	{"all_wrong", "of all: all wrong"},
+	{"sigma2", "Mean σ²"},
+	{"mean_abs_advantage", "Mean |A|"},
+	{"effective_sample_size", "Effective sample"},
+}
+
+// lateTable is the paper's table of the late phase, with what does not depend on the batch size beside it.
+func (s *Study) lateTable() *Table {
+	t := &Table{ID: "late", Title: "Late phase of training", Columns: []Column{{Name: "Arm", Left: true}}}
+	used := []string{}
+	for _, m := range lateMetrics {
+		for i := range s.Arms {
+			if len(s.Arms[i].summary(m.metric, s.Windows).late) > 0 {
+				t.Columns, used = append(t.Columns, Column{Name: m.head}), append(used, m.metric)
+				break
+			}
+		}
+	}
+	for i := range s.Arms {
+		a := &s.Arms[i]
+		if a.curveFrom() == "" {
+			continue
+		}
+		row := Row{Arm: i, Cells: []Cell{Words("%s", a.Label)}}
+		for _, metric := range used {
+			row.Cells = append(row.Cells, meanNumber(a.summary(metric, s.Windows).late).From(a.curveFrom()))
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	if len(t.Rows) == 0 || len(used) == 0 {
+		return nil
+	}
+	t.Notes = []string{s.windowNote(),
+		"Several seeds: mean, and below it the lowest and highest seed. Spread in group is the paper's caption read literally (largest minus smallest advantage of a group, mean over all groups, 0 where a group has no variance); in batch is over all groups of an update, with the standard deviation divided by n (ddof 0) or n−1. The batch-wide ones grow with the batch; zero-variance share, σ² and |A| do not."}
+	return t
+}
+
+// trainingGapTable follows the reward under each token through training.
+func (s *Study) trainingGapTable() *Table {
+	t := &Table{
+		ID: "gap-training", Title: "The token's effect on sampled episodes during training",
+		Columns: []Column{{Name: "Arm", Left: true}, {Name: "High, early"}, {Name: "Low, early"}, {Name: "Gap, early"}, {Name: "High, late"}, {Name: "Low, late"}, {Name: "Gap, late"}},
+		Notes:   []string{s.windowNote()},
+	}
+	for i := range s.Arms {
+		a := &s.Arms[i]
+		high, low, gap := a.summary("reward_high", s.Windows), a.summary("reward_low", s.Windows), a.summary("token_gap", s.Windows)
+		if len(high.early) == 0 || len(low.early) == 0 {
+			continue
+		}
+		t.Rows = append(t.Rows, Row{Arm: i, Cells: []Cell{Words("%s", a.Label), meanNumber(high.early), meanNumber(low.early), gapCell(gap.early),
+			meanNumber(high.late), meanNumber(low.late), gapCell(gap.late)}})
+	}
+	if len(t.Rows) == 0 {
+		return nil
+	}
+	return t
+}
+
+// gapCell is the mean gap with its t-interval over seeds.
+func gapCell(gaps []float64) Cell {
+	c := meanNumber(gaps)
+	if len(gaps) > 1 {
+		i := TInterval(gaps, Level)
+		c.Interval = &i
+		c = c.With("t %s … %s", significant(i.Low), significant(i.High))
+	}
+	return c
+}
+
+// curveFigures are the figures over updates; each is a row of this list. A figure that no arm logged is left out.
+var curveFigures = []struct {
+	id, title, note, y string
+	metrics            []string // several: drawn solid, dashed, dotted
+	names              []string // what tells them apart
+	share              bool
+}{
+	{id: "reward", title: "Training reward", y: "mean reward", metrics: []string{"reward"}, share: true,
+		note: "Mean reward of the sampled episodes of an update."},
+	{id: "spread", title: "Advantage spread within groups", y: "spread", metrics: []string{"spread_within"},
+		note: "Largest minus smallest advantage of a group, mean over the groups of an update (0 for groups without variance)."},
+	{id: "spread-batch", title: "Advantage spread over the batch", y: "spread", metrics: []string{"spread_batch", "spread_batch_ddof1"}, names: []string{"ddof 0", "ddof 1"},
+		note: "Largest minus smallest advantage among all episodes of an update."},
+	{id: "zero-variance", title: "Groups without variance", y: "share of groups", metrics: []string{"zero_variance"}, share: true,
+		note: "Groups whose episodes all have the same reward teach nothing."},
+	{id: "zero-variance-split", title: "All right, and all wrong", y: "share of groups", metrics: []string{"all_right", "all_wrong"}, names: []string{"all right", "all wrong"}, share: true,
+		note: "The two sorts of groups without variance."},
+	{id: "sigma2", title: "Reward variance within groups", y: "mean σ²", metrics: []string{"sigma2"},
+		note: "Population variance of the rewards of a group, mean over groups."},
+	{id: "entropy", title: "Entropy", y: "nats per token", metrics: []string{"entropy"},
+		note: "Mean over the tokens the policy sampled."},
+	{id: "kl", title: "KL to the reference policy", y: "nats per token", metrics: []string{"kl"},
+		note: "The estimator that stands in the loss."},
+	{id: "kl-estimators", title: "KL by estimator", y: "nats per token", metrics: []string{"kl_k1", "kl_k3", "kl_exact"}, names: []string{"k1", "k3", "exact"},
+		note: "Policy to reference; k1 and k3 from the sampled tokens, exact over the vocabulary."},
+	{id: "grad-norm", title: "Gradient norm", y: "norm before clipping", metrics: []string{"grad_norm"}},
+	{id: "clip", title: "Clip fraction", y: "share of ratios", metrics: []string{"clip_fraction"}, share: true,
+		note: "Where the clipped term is strictly smaller."},
+	{id: "tokens-reward", title: "Reward by token", y: "mean reward", metrics: []string{"reward_high", "reward_low"}, names: []string{"high", "low"}, share: true,
+		note: "Sampled episodes, by the token they were conditioned on."},
+	{id: "tokens-gap", title: "Gap between the tokens", y: "high minus low", metrics: []string{"token_gap"}},
+	{id: "calls", title: "Tool calls per episode", y: "calls", metrics: []string{"calls"}},
+	{id: "tool-errors", title: "Calls answered by an error", y: "errors", metrics: []string{"tool_errors"}},
+	{id: "length", title: "Sampled tokens per episode", y: "tokens", metrics: []string{"tokens"}},
+}
+
+// figures over the updates of all arms that have a curve.
+func (s *Study) figures() []*Figure {
+	var figures []*Figure
+	for _, kind := range curveFigures {
+		f := &Figure{ID: "fig-" + kind.id, Title: kind.title, Note: kind.note, X: "update", Y: kind.y, Share: kind.share}
+		longest := 0
+		for m, metric := range kind.metrics {
+			for i := range s.Arms {
+				series := Series{Name: s.Arms[i].Label, Arm: i, Dash: m}
+				if len(kind.names) > 1 {
+					series.Name += ", " + kind.names[m]
+				}
+				for j := range s.Arms[i].Runs {
+					run := &s.Arms[i].Runs[j]
+					updates, values, ok := run.values(metric)
+					if !ok {
+						continue
+					}
+					if len(updates) > len(series.X) {
+						series.X = updates
+					}
+					series.Runs = append(series.Runs, Curve{Name: run.Name(), Y: values, Source: run.CurveFrom})
+				}
+				if len(series.Runs) > 0 {
+					f.Series = append(f.Series, series)
+					longest = max(longest, len(series.X))
+				}
+			}
+		}
+		if len(f.Series) == 0 {
+			continue
+		}
+		if f.Smooth = longest / 20; f.Smooth > 1 {
+			f.Note = strings.TrimSpace(f.Note + fmt.Sprintf(" Thick: moving average over %d updates; thin: as measured.", f.Smooth))
+		}
+		if len(f.Series[0].Runs) > 1 {
+			f.Note = strings.TrimSpace(f.Note + " Lines: mean over seeds; bands: lowest to highest seed.")
+		}
+		figures = append(figures, f)
+	}
+	return figures
+}
