@@ -1,0 +1,354 @@
+package engine
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+)
+
+// DisplayOptions say what a Display writes to.
+type DisplayOptions struct {
+	Terminal bool                       // lines may be redrawn in place
+	Colour   bool                       // escape sequences for colour are welcome
+	Size     func() (width, height int) // of the terminal; nil: 80 by 24
+}
+
+// Display shows a run to a person: on a terminal a live line per running stage and a status line, redrawn in place,
+// below the lines that stay; otherwise plain lines only.
+type Display struct {
+	o DisplayOptions
+
+	mu      sync.Mutex
+	out     io.Writer
+	running []*liveStage
+	drawn   int // live lines on the screen
+	drawnAt time.Time
+	started time.Time
+	left    int // stages that may still run
+	done    map[string]int
+	failed  []string
+	skipped []string
+	stop    chan struct{}
+	ended   sync.WaitGroup
+}
+
+// liveStage is a running stage as the display knows it.
+type liveStage struct {
+	address string
+	started time.Time
+	expect  time.Duration
+	first   Event // progress the rate counts from
+	last    Event
+	told    time.Time // of the last plain line
+}
+
+const (
+	redrawEvery = 100 * time.Millisecond
+	tellEvery   = 10 * time.Second // plain progress of one stage
+)
+
+// NewDisplay returns a display that writes to w. Close ends it.
+func NewDisplay(w io.Writer, o DisplayOptions) *Display {
+	d := &Display{o: o, out: w, done: map[string]int{}, stop: make(chan struct{})}
+	if d.o.Size == nil {
+		d.o.Size = func() (int, int) { return 80, 24 }
+	}
+	if o.Terminal {
+		d.ended.Go(d.tick)
+	}
+	return d
+}
+
+// tick redraws while nothing happens, so that clocks go on.
+func (d *Display) tick() {
+	every := time.NewTicker(time.Second)
+	defer every.Stop()
+	for {
+		select {
+		case <-every.C:
+			d.mu.Lock()
+			d.redraw(time.Now())
+			d.mu.Unlock()
+		case <-d.stop:
+			return
+		}
+	}
+}
+
+// Close removes the live lines.
+func (d *Display) Close() {
+	close(d.stop)
+	d.ended.Wait()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.erase()
+}
+
+// Observe shows an event.
+func (d *Display) Observe(e Event) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	name := shellAddress(e.Address)
+	switch e.Kind {
+	case EventPlanned:
+		d.started = e.Time
+		d.left = e.Counts[string(Run)] + e.Counts[string(RunUnlessUnchanged)]
+	case EventStarted:
+		d.drop(e.Address)
+		s := &liveStage{address: e.Address, started: e.Time, expect: time.Duration(e.Expect * float64(time.Second)), told: e.Time}
+		d.running = append(d.running, s)
+		if !d.o.Terminal {
+			d.say("", "start", name, "")
+		}
+	case EventProgress:
+		d.progress(e)
+		if d.o.Terminal && e.Time.Sub(d.drawnAt) < redrawEvery {
+			return
+		}
+	case EventNote:
+		d.say("yellow", "note", name, e.Text)
+	case EventDone:
+		d.settle(e)
+		d.say("green", "done", name, duration(e.Seconds))
+	case EventKept:
+		d.settle(e)
+		d.say("dim", "kept", name, "as it was")
+	case EventShown:
+		d.settle(e)
+		d.say("yellow", "shown", name, e.Text)
+	case EventFile:
+		d.say("", e.Text, e.Path, "")
+	case EventFailed:
+		d.settle(e)
+		d.failed = append(d.failed, name)
+		d.say("red", "FAILED", name, e.Text)
+		d.failure(e.Failure)
+	case EventSkipped:
+		d.settle(e)
+		d.skipped = append(d.skipped, name)
+	case EventEnded:
+		d.summary(e)
+	}
+	d.redraw(e.Time)
+}
+
+// drop takes a stage off the live lines.
+func (d *Display) drop(address string) {
+	d.running = slices.DeleteFunc(d.running, func(s *liveStage) bool { return s.address == address })
+}
+
+func (d *Display) settle(e Event) {
+	d.drop(e.Address)
+	d.done[string(e.Kind)]++
+	d.left = max(0, d.left-1)
+}
+
+func (d *Display) progress(e Event) {
+	i := slices.IndexFunc(d.running, func(s *liveStage) bool { return s.address == e.Address })
+	if i < 0 { // a node run by hand has no start
+		d.running = append(d.running, &liveStage{address: e.Address, started: e.Time})
+		i = len(d.running) - 1
+	}
+	s := d.running[i]
+	if s.first.Time.IsZero() || s.first.Unit != e.Unit || e.Done < s.last.Done {
+		s.first = e
+	}
+	s.last = e
+	if !d.o.Terminal && e.Time.Sub(s.told) >= tellEvery {
+		s.told = e.Time
+		d.say("", "...", shellAddress(s.address), s.text(e.Time))
+	}
+}
+
+// text says how far the stage is: done of total, rate, time left, values.
+func (s *liveStage) text(now time.Time) string {
+	e := s.last
+	if e.Time.IsZero() {
+		text := duration(now.Sub(s.started).Seconds())
+		if s.expect > 0 {
+			text += " of about " + duration(s.expect.Seconds())
+		}
+		return text
+	}
+	var parts []string
+	if e.Total > 0 {
+		parts = append(parts, fmt.Sprintf("%d/%d %s", e.Done, e.Total, e.Unit), fmt.Sprintf("%d%%", 100*e.Done/e.Total))
+	} else {
+		parts = append(parts, fmt.Sprintf("%d %s", e.Done, e.Unit))
+	}
+	if rate := s.rate(); rate > 0 {
+		parts = append(parts, rateText(rate))
+		if e.Total > e.Done {
+			left := float64(e.Total-e.Done)/rate - now.Sub(e.Time).Seconds()
+			parts = append(parts, "ETA "+duration(max(0, left)))
+		}
+	}
+	for _, v := range e.Values {
+		parts = append(parts, fmt.Sprintf("%s %.4g", v.Name, v.Value))
+	}
+	return strings.Join(parts, "  ")
+}
+
+// rate is units per second since the first progress of this start; 0 when it cannot be known yet.
+func (s *liveStage) rate() float64 {
+	seconds := s.last.Time.Sub(s.first.Time).Seconds()
+	if seconds <= 0 {
+		return 0
+	}
+	return float64(s.last.Done-s.first.Done) / seconds
+}
+
+func rateText(rate float64) string {
+	if rate >= 1 {
+		return fmt.Sprintf("%.3g/s", rate)
+	}
+	return fmt.Sprintf("%.3g s each", 1/rate)
+}
+
+func (d *Display) failure(f *Failure) {
+	if f == nil {
+		return
+	}
+	for _, line := range f.Lines {
+		d.line("  | " + line)
+	}
+	if f.Log != "" {
+		d.line("  log:     " + f.Log)
+	}
+	if f.Work != "" {
+		d.line("  scratch: " + f.Work)
+	}
+}
+
+// summary is the last line of a run, preceded by what failed and what was skipped.
+func (d *Display) summary(e Event) {
+	if ran := len(d.done) > 0; !ran && len(d.skipped) == 0 {
+		d.line(fmt.Sprintf("nothing to do: %s up to date", plural(e.Counts[string(UpToDate)]+e.Counts[string(Collected)], "stage")))
+		return
+	}
+	if len(d.failed) > 0 {
+		d.line(d.paint("red", "failed: "+strings.Join(d.failed, ", ")))
+	}
+	if len(d.skipped) > 0 {
+		d.line("skipped: " + strings.Join(d.skipped, ", "))
+	}
+	var parts []string
+	for _, kind := range []EventKind{EventDone, EventKept, EventShown, EventFailed, EventSkipped} {
+		if n := e.Counts[string(kind)]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, kind))
+		}
+	}
+	if n := e.Counts[string(UpToDate)] + e.Counts[string(Collected)]; n > 0 {
+		parts = append(parts, fmt.Sprintf("%d up to date", n))
+	}
+	d.line(fmt.Sprintf("%s in %s", strings.Join(parts, ", "), duration(e.Time.Sub(d.started).Seconds())))
+}
+
+// say prints a line that stays: a word, a name, a text.
+func (d *Display) say(colour, word, name, text string) {
+	line := d.paint(colour, fmt.Sprintf("%-7s", word)) + " " + name
+	if text != "" {
+		line += "  " + text
+	}
+	d.line(strings.TrimRight(line, " "))
+}
+
+func (d *Display) line(text string) {
+	d.erase()
+	fmt.Fprintln(d.out, text)
+}
+
+var colours = map[string]string{"red": "\x1b[31m", "green": "\x1b[32m", "yellow": "\x1b[33m", "dim": "\x1b[2m"}
+
+func (d *Display) paint(colour, text string) string {
+	if !d.o.Colour || colours[colour] == "" {
+		return text
+	}
+	return colours[colour] + text + "\x1b[0m"
+}
+
+// erase takes the live lines off the screen.
+func (d *Display) erase() {
+	if d.drawn > 0 {
+		fmt.Fprintf(d.out, "\x1b[%dF\x1b[J", d.drawn)
+		d.drawn = 0
+	}
+}
+
+// redraw writes the live lines anew, in one write so that the screen does not flicker.
+func (d *Display) redraw(now time.Time) {
+	if !d.o.Terminal || len(d.running) == 0 && d.drawn == 0 {
+		return
+	}
+	width, height := d.o.Size()
+	var lines []string
+	name := 0
+	for _, s := range d.running {
+		name = max(name, utf8.RuneCountInString(shellAddress(s.address)))
+	}
+	room := max(1, height-3)
+	for i, s := range d.running {
+		if i == room-1 && len(d.running) > room {
+			lines = append(lines, fmt.Sprintf("  … and %d more", len(d.running)-i))
+			break
+		}
+		lines = append(lines, fmt.Sprintf("  %-*s  %s", name, shellAddress(s.address), s.text(now)))
+	}
+	if len(d.running) > 0 {
+		lines = append(lines, d.status(now))
+	}
+	var b strings.Builder
+	if d.drawn > 0 {
+		fmt.Fprintf(&b, "\x1b[%dF\x1b[J", d.drawn)
+	}
+	for _, line := range lines {
+		b.WriteString(cut(line, width-1) + "\n")
+	}
+	io.WriteString(d.out, b.String())
+	d.drawn, d.drawnAt = len(lines), now
+}
+
+// status is the line for everything that has no line of its own.
+func (d *Display) status(now time.Time) string {
+	parts := []string{fmt.Sprintf("%d running", len(d.running))}
+	if n := d.left - len(d.running); n > 0 {
+		parts = append(parts, fmt.Sprintf("%d to go", n))
+	}
+	for _, kind := range []EventKind{EventDone, EventKept, EventFailed, EventSkipped} {
+		if n := d.done[string(kind)]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, kind))
+		}
+	}
+	return strings.Join(append(parts, duration(now.Sub(d.started).Seconds())), " · ")
+}
+
+func cut(text string, width int) string {
+	if utf8.RuneCountInString(text) <= width {
+		return text
+	}
+	return string([]rune(text)[:max(0, width-1)]) + "…"
+}
+
+// duration writes seconds for people: "0.4s", "12s", "3m05s", "2h10m".
+func duration(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
+	switch {
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%.0fs", d.Seconds())
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	}
+	return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+}
+
+// RunName is how people call a run folder: EXPERIMENT/ID.
+func RunName(folder string) string {
+	return filepath.Join(filepath.Base(filepath.Dir(folder)), filepath.Base(folder))
+}
