@@ -103,8 +103,8 @@ func bigExp(x *big.Float) *big.Float {
 func complexPow(x, y float64) Value {
 	length := pow(-x, y)
 	angle := math.Atan2(0, x) * y
-	re, im := length*math.Cos(angle), length*math.Sin(angle)
-	return Complex(re, im)
+	sin, cos := sinCos(angle)
+	return Complex(length*cos, length*sin)
 }
 
 // Complex is a complex number as Python prints it.
