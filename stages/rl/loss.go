@@ -1,0 +1,442 @@
+package rl
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Batch is what an objective sees of B trajectories: N action tokens, those of one trajectory after those of another,
+// without anything between.
+type Batch struct {
+	Length    []int     // [B] action tokens per trajectory; their sum is N
+	Advantage []float64 // [B]
+	Skip      []bool    // [B] left out of every sum and count (masked groups); nil skips none
+	Turn      []int     // [N] turn of each token; needed by level "turn" alone
+
+	Logp    []float64 // [N] policy
+	LogpOld []float64 // [N] old policy, a constant
+	LogpRef []float64 // [N] reference policy, a constant; needed as NeedsReference says
+	KL      []float64 // [N] exact divergence at each token; needed by estimator "exact"
+	Entropy []float64 // [N] entropy at each token; needed with an entropy coefficient
+}
+
+// Totals are the counts that a whole batch is divided by. A part of a batch is evaluated under the totals of the whole,
+// so the parts' losses and gradients add up to it.
+type Totals struct {
+	Rows     int // trajectories not skipped
+	NonEmpty int // of these with action tokens
+	Tokens   int // action tokens
+	Units    int // terms of the loss: tokens, turns or trajectories
+}
+
+// Outcome is the value and gradient of an objective over a batch or a part of one. Slices have the batch's N entries.
+type Outcome struct {
+	Loss    float64 // Policy + beta KL - coefficient Entropy
+	Policy  float64
+	KL      float64 // as aggregated, without beta
+	Entropy float64 // mean over action tokens
+
+	DLogp    []float64 // d Loss / d logp
+	DKL      []float64 // d Loss / d exact divergence; nil without that term
+	DEntropy []float64 // d Loss / d entropy; nil without that term
+
+	LogRatio []float64 // of each unit before clamping, in order
+	Counts
+}
+
+// Counts are additive over parts of a batch. A sequence_mean ratio counts once for each of its tokens.
+type Counts struct {
+	Ratios      int // ratios formed
+	Clipped     int // the clipped term is strictly smaller
+	ClippedLow  int // of these below 1 - low
+	ClippedHigh int // of these above 1 + high
+	DualClipped int
+	K1          float64 // sum over tokens of logp_old - logp: with Ratios of tokens, the usual approximate KL to the old policy
+}
+
+// ClipFraction is the share of ratios at which the clip binds; 0 without ratios.
+func (c Counts) ClipFraction() float64 {
+	if c.Ratios == 0 {
+		return 0
+	}
+	return float64(c.Clipped) / float64(c.Ratios)
+}
+
+// Add appends the outcome of the next part of the same batch.
+func (o *Outcome) Add(p *Outcome) {
+	o.Loss += p.Loss
+	o.Policy += p.Policy
+	o.KL += p.KL
+	o.Entropy += p.Entropy
+	o.DLogp = append(o.DLogp, p.DLogp...)
+	o.DKL = append(o.DKL, p.DKL...)
+	o.DEntropy = append(o.DEntropy, p.DEntropy...)
+	o.LogRatio = append(o.LogRatio, p.LogRatio...)
+	o.Ratios += p.Ratios
+	o.Clipped += p.Clipped
+	o.ClippedLow += p.ClippedLow
+	o.ClippedHigh += p.ClippedHigh
+	o.DualClipped += p.DualClipped
+	o.K1 += p.K1
+}
+
+// Totals counts a batch. Length is enough, but for level "turn", which needs Turn.
+func (o *Objective) Totals(b *Batch) Totals {
+	var t Totals
+	from := 0
+	for i, n := range b.Length {
+		if !b.skips(i) {
+			t.Rows++
+			t.Tokens += n
+			if n > 0 {
+				t.NonEmpty++
+			}
+			t.Units += o.countUnits(b, from, from+n)
+		}
+		from += n
+	}
+	return t
+}
+
+func (b *Batch) skips(i int) bool { return b.Skip != nil && b.Skip[i] }
+
+// Evaluate computes the loss and its gradient over a batch, under the totals of the batch it is a part of. Smaller is
+// better. A batch without action tokens has gradient 0 and no NaN. An error names a slice of the wrong length.
+//
+// The surrogate of one ratio r with advantage A is -min(r A, clip(r, 1-low, 1+high) A) (paper, objective of section
+// 3.2); its gradient reaches every token of the ratio.
+func (o *Objective) Evaluate(b *Batch, t Totals) (*Outcome, error) {
+	if err := o.checkBatch(b); err != nil {
+		return nil, err
+	}
+	n := len(b.Logp)
+	out := &Outcome{DLogp: make([]float64, n)}
+	from := 0
+	for i, length := range b.Length {
+		to := from + length
+		if !b.skips(i) {
+			o.addPolicy(b, t, i, from, to, out)
+		}
+		from = to
+	}
+	if o.KL.Beta != 0 && o.KL.Place == "loss" {
+		o.addKL(b, t, out)
+	}
+	if o.Entropy != 0 {
+		o.addEntropy(b, t, out)
+	}
+	out.Loss = out.Policy - o.Entropy*out.Entropy
+	if o.KL.Place == "loss" {
+		out.Loss += o.KL.Beta * out.KL
+	}
+	return out, nil
+}
+
+func (o *Objective) checkBatch(b *Batch) error {
+	n := 0
+	for _, l := range b.Length {
+		n += l
+	}
+	type part struct {
+		name   string
+		got    int
+		needed bool
+	}
+	for _, p := range []part{
+		{"logp", len(b.Logp), true},
+		{"logp_old", len(b.LogpOld), o.Ratio.Denominator != "reference"},
+		{"logp_ref", len(b.LogpRef), o.Ratio.Denominator == "reference" || o.KL.Beta != 0 && o.KL.Estimator != "exact" && o.KL.Place == "loss"},
+		{"kl", len(b.KL), o.KL.Beta != 0 && o.KL.Estimator == "exact"},
+		{"entropy", len(b.Entropy), o.Entropy != 0},
+		{"turn", len(b.Turn), o.Ratio.Level == "turn"},
+	} {
+		if p.needed && p.got != n {
+			return fmt.Errorf("objective: %s has %d values, want one for each of %d action tokens", p.name, p.got, n)
+		}
+	}
+	if len(b.Advantage) != len(b.Length) {
+		return fmt.Errorf("objective: %d advantages for %d trajectories", len(b.Advantage), len(b.Length))
+	}
+	return nil
+}
+
+// addPolicy adds the surrogate of one trajectory.
+func (o *Objective) addPolicy(b *Batch, t Totals, row, from, to int, out *Outcome) {
+	old := b.LogpOld
+	if o.Ratio.Denominator == "reference" {
+		old = b.LogpRef
+	}
+	weight := o.Loss.weight(t, o.countUnits(b, from, to))
+	add := func(logRatio float64, terms int, each float64, reaches func(k int) bool) {
+		loss, slope, c := o.surrogate(b.Advantage[row], logRatio)
+		out.Policy += weight * float64(terms) * loss
+		for k := from; k < to; k++ {
+			if reaches(k) {
+				out.DLogp[k] += weight * float64(terms) * slope * each
+			}
+		}
+		out.LogRatio = append(out.LogRatio, logRatio)
+		out.Ratios += terms
+		out.Clipped += terms * c.Clipped
+		out.ClippedLow += terms * c.ClippedLow
+		out.ClippedHigh += terms * c.ClippedHigh
+		out.DualClipped += terms * c.DualClipped
+	}
+	sum := 0.0
+	for k := from; k < to; k++ {
+		sum += b.Logp[k] - old[k]
+	}
+	out.K1 -= sum
+	everything := func(int) bool { return true }
+	switch o.Ratio.Level {
+	case "token":
+		for k := from; k < to; k++ {
+			loss, slope, c := o.surrogate(b.Advantage[row], b.Logp[k]-old[k])
+			out.Policy += weight * loss
+			out.DLogp[k] += weight * slope
+			out.LogRatio = append(out.LogRatio, b.Logp[k]-old[k])
+			out.Ratios++
+			out.Clipped += c.Clipped
+			out.ClippedLow += c.ClippedLow
+			out.ClippedHigh += c.ClippedHigh
+			out.DualClipped += c.DualClipped
+		}
+	case "turn":
+		for _, turn := range turnsOf(b.Turn[from:to]) {
+			sum := 0.0
+			for k := from; k < to; k++ {
+				if b.Turn[k] == turn {
+					sum += b.Logp[k] - old[k]
+				}
+			}
+			add(sum, 1, 1, func(k int) bool { return b.Turn[k] == turn })
+		}
+	case "sequence_mean":
+		if n := to - from; n > 0 {
+			add(sum/float64(n), n, 1/float64(n), everything)
+		}
+	default: // trajectory: without action tokens its ratio is 1
+		add(sum, 1, 1, everything)
+	}
+}
+
+// turnsOf lists the turns that have tokens, ascending.
+func turnsOf(turn []int) []int {
+	distinct := slices.Clone(turn)
+	slices.Sort(distinct)
+	return slices.Compact(distinct)
+}
+
+// countUnits is the number of loss terms of one trajectory.
+func (o *Objective) countUnits(b *Batch, from, to int) int {
+	switch o.Ratio.Level {
+	case "trajectory":
+		return 1
+	case "turn":
+		return len(turnsOf(b.Turn[from:to]))
+	}
+	return to - from
+}
+
+// weight is what one term of a trajectory with n terms counts in the loss.
+func (l *Loss) weight(t Totals, n int) float64 {
+	rows := float64(t.Rows)
+	switch l.Rows {
+	case "non_empty":
+		rows = float64(t.NonEmpty)
+	case "one":
+		rows = 1
+	}
+	w := 0.0
+	switch l.Aggregate {
+	case "token_mean":
+		w = 1 / float64(t.Units)
+	case "trajectory_mean":
+		w = 1 / (float64(n) + l.CountEps) / rows
+	case "constant":
+		w = 1 / l.Scale / rows
+	default: // trajectory_sum
+		w = 1 / rows
+	}
+	if math.IsInf(w, 0) {
+		return 0 // nothing to divide by is nothing to sum
+	}
+	return w
+}
+
+// surrogate is the loss of one ratio, its slope d loss / d log ratio, and which bounds bind.
+func (o *Objective) surrogate(advantage, logRatio float64) (loss, slope float64, c Counts) {
+	inside := true
+	if limit := o.Ratio.LogClamp; limit > 0 {
+		if logRatio > limit {
+			logRatio, inside = limit, false
+		} else if logRatio < -limit && !o.Ratio.OnlyAbove {
+			logRatio, inside = -limit, false
+		}
+	}
+	ratio := math.Exp(logRatio)
+	moves := ratio // d ratio / d log ratio
+	if !inside {
+		moves = 0
+	}
+	free, freeMoves := ratio, moves
+	if o.Clip.Cap > 0 && ratio > o.Clip.Cap {
+		free, freeMoves = o.Clip.Cap, 0
+	}
+	low, high := 1-o.Clip.Low, 1+o.Clip.High
+	bound, boundMoves := ratio, moves
+	if ratio < low {
+		bound, boundMoves = low, 0
+	} else if ratio > high {
+		bound, boundMoves = high, 0
+	}
+	loss, slope = -advantage*free, -advantage*freeMoves
+	if clipped := -advantage * bound; clipped > loss {
+		loss, slope = clipped, -advantage*boundMoves
+		c.Clipped = 1
+		if ratio < low {
+			c.ClippedLow = 1
+		} else {
+			c.ClippedHigh = 1
+		}
+	}
+	if d := o.Clip.Dual; d > 0 && advantage < 0 && loss > -advantage*d {
+		loss, slope = -advantage*d, 0
+		c.DualClipped = 1
+	}
+	return loss, slope, c
+}
+
+// addKL adds the divergence term of the loss.
+func (o *Objective) addKL(b *Batch, t Totals, out *Outcome) {
+	exact := o.KL.Estimator == "exact"
+	if exact {
+		out.DKL = make([]float64, len(b.KL))
+	}
+	from := 0
+	for i, n := range b.Length {
+		to := from + n
+		if !b.skips(i) {
+			w := o.klWeight(t, n)
+			for k := from; k < to; k++ {
+				if exact {
+					out.KL += w * b.KL[k]
+					out.DKL[k] = o.KL.Beta * w
+					continue
+				}
+				toOld := 0.0
+				if len(b.LogpOld) > 0 {
+					toOld = b.Logp[k] - b.LogpOld[k]
+				}
+				value, slope := o.KL.token(b.Logp[k]-b.LogpRef[k], toOld)
+				out.KL += w * value
+				out.DLogp[k] += o.KL.Beta * w * slope
+			}
+		}
+		from = to
+	}
+}
+
+// klWeight is what one token of a trajectory with n action tokens counts in the divergence.
+func (o *Objective) klWeight(t Totals, n int) float64 {
+	w := 0.0
+	switch o.KL.Aggregate {
+	case "trajectory_sum":
+		w = 1 / float64(t.Rows)
+	case "trajectory_mean":
+		w = 1 / float64(n) / float64(t.Rows)
+	case "loss":
+		l, tokens := *o.Loss, t
+		tokens.Units = t.Tokens
+		w = l.weight(tokens, n)
+	default: // token_mean
+		w = 1 / float64(t.Tokens)
+	}
+	if math.IsInf(w, 0) {
+		return 0
+	}
+	return w
+}
+
+// addEntropy adds the entropy bonus: the mean over action tokens.
+func (o *Objective) addEntropy(b *Batch, t Totals, out *Outcome) {
+	out.DEntropy = make([]float64, len(b.Entropy))
+	from := 0
+	for i, n := range b.Length {
+		for k := from; k < from+n && !b.skips(i); k++ {
+			out.Entropy += b.Entropy[k] / float64(t.Tokens)
+			out.DEntropy[k] = -o.Entropy / float64(t.Tokens)
+		}
+		from += n
+	}
+}
+
+// token is the estimate at one sampled token and its slope d estimate / d logp, given d = logp - logp_ref and the log
+// ratio to the old policy.
+func (k *KL) token(d, toOld float64) (value, slope float64) {
+	clamped, inside := d, true
+	if k.LogClamp > 0 && k.Estimator == "k3" {
+		clamped = min(max(d, -k.LogClamp), k.LogClamp)
+		inside = clamped == d
+	}
+	switch k.Estimator {
+	case "k1":
+		value, slope = d, 1
+	case "abs":
+		value, slope = math.Abs(d), sign(d)
+	case "k2":
+		value, slope = d*d/2, d
+	default: // k3 (Schulman 2020): unbiased, never negative
+		value = math.Exp(-clamped) - 1 + clamped
+		if inside {
+			slope = 1 - math.Exp(-clamped)
+		}
+	}
+	if k.ValueClamp > 0 {
+		if value > k.ValueClamp {
+			value, slope = k.ValueClamp, 0
+		} else if value < -k.ValueClamp {
+			value, slope = -k.ValueClamp, 0
+		}
+	}
+	switch k.Gradient {
+	case "k2":
+		slope = d
+	case "importance":
+		slope = min(math.Exp(toOld), 10) * d
+	}
+	if k.Weighted {
+		ratio := math.Exp(toOld)
+		value, slope = value*ratio, (slope+value)*ratio
+	}
+	return value, slope
+}
+
+func sign(x float64) float64 {
+	switch {
+	case x > 0:
+		return 1
+	case x < 0:
+		return -1
+	}
+	return 0
+}
+
+// Penalty is what KL.Place "reward" subtracts from the reward of each trajectory [B] before advantages: beta times the
+// sum of the estimates at its action tokens, under the policy that sampled them. It is nil with the term in the loss.
+func (o *Objective) Penalty(length []int, logpOld, logpRef []float64) []float64 {
+	if o.KL.Place != "reward" || o.KL.Beta == 0 {
+		return nil
+	}
+	out := make([]float64, len(length))
+	from := 0
+	for i, n := range length {
+		for k := from; k < from+n; k++ {
+			value, _ := o.KL.token(logpOld[k]-logpRef[k], 0)
+			out[i] += o.KL.Beta * value
+		}
+		from += n
+	}
+	return out
+}
