@@ -1,6 +1,10 @@
 package api
 
-import "rcgrpo/bfcl/internal/py"
+import (
+	"strings"
+
+	"rcgrpo/bfcl/internal/py"
+)
 
 // A scenario is free-form JSON, so nothing in a class's state has a sure type. The functions here do to a value what a
 // method call or a subscript does in Python, with Python's exception when the value is of another kind.
@@ -57,3 +61,62 @@ func fixed(kv ...py.Value) *py.Frozen { return py.NewFrozen(py.NewDict(kv...)) }
 
 // noMethod is what Call answers for a position outside the class's methods.
 func noMethod(method int) error { return py.Raise("RuntimeError", "there is no method %d", method) }
+
+// seeded is the generator a class starts with, by the scenario's seed or its own.
+func seeded(scenario *py.Dict, own int64) (*py.Random, error) {
+	seed, ok := setting(scenario, "random_seed", own).(int64)
+	if !ok {
+		return nil, py.Raise("TypeError", "random_seed must be an integer of at most 64 bits")
+	}
+	return py.NewRandom(seed), nil
+}
+
+// join is ", ".join(items).
+func join(items []py.Value) (string, error) {
+	texts := make([]string, len(items))
+	for i, item := range items {
+		text, ok := item.(string)
+		if !ok {
+			return "", py.Raise("TypeError", "sequence item %d: expected str instance, %s found", i, py.TypeName(item))
+		}
+		texts[i] = text
+	}
+	return strings.Join(texts, ", "), nil
+}
+
+// settingElse is setting with a default that is made only when it is needed.
+func settingElse(scenario *py.Dict, key string, def func() py.Value) py.Value {
+	if scenario != nil {
+		if v, ok := scenario.GetStr(key); ok {
+			return v
+		}
+	}
+	return def()
+}
+
+// replyFor is table.get(key, missing) for a table of prepared replies: TypeError where the key cannot be one.
+func replyFor(table map[string]*py.Frozen, key py.Value, missing *py.Frozen) (py.Value, error) {
+	if text, ok := key.(string); ok {
+		if reply, ok := table[text]; ok {
+			return reply, nil
+		}
+	}
+	if err := py.Hashable(key); err != nil {
+		return nil, err
+	}
+	return missing, nil
+}
+
+// inPlace is a += b or a -= b, whose error texts show the operator with its equals sign.
+func inPlace(operator string, a, b py.Value) (py.Value, error) {
+	do := py.Add
+	if operator == "-" {
+		do = py.Sub
+	}
+	v, err := do(a, b)
+	if err != nil {
+		e := py.AsException(err)
+		return nil, py.Raise(e.Class, "%s", strings.Replace(e.Message, "for "+operator+":", "for "+operator+"=:", 1))
+	}
+	return v, nil
+}

@@ -1,10 +1,6 @@
 package api
 
-import (
-	"strings"
-
-	"rcgrpo/bfcl/internal/py"
-)
+import "rcgrpo/bfcl/internal/py"
 
 // PrepareLong takes the constants of long_context.json by name and replaces, in place, those that classes put into
 // replies by constants with their texts prepared. Do it once after loading. Without it every call is as right, and slower.
@@ -66,49 +62,4 @@ func (s *Shared) items(name string) []py.Value {
 		return list.Items
 	}
 	return list.Clone(nil).Items
-}
-
-// seeded is the generator a class starts with, by the scenario's seed or its own.
-func seeded(scenario *py.Dict, own int64) (*py.Random, error) {
-	seed, ok := setting(scenario, "random_seed", own).(int64)
-	if !ok {
-		return nil, py.Raise("TypeError", "random_seed must be an integer of at most 64 bits")
-	}
-	return py.NewRandom(seed), nil
-}
-
-// join is ", ".join(items).
-func join(items []py.Value) (string, error) {
-	texts := make([]string, len(items))
-	for i, item := range items {
-		text, ok := item.(string)
-		if !ok {
-			return "", py.Raise("TypeError", "sequence item %d: expected str instance, %s found", i, py.TypeName(item))
-		}
-		texts[i] = text
-	}
-	return strings.Join(texts, ", "), nil
-}
-
-// settingElse is setting with a default that is made only when it is needed.
-func settingElse(scenario *py.Dict, key string, def func() py.Value) py.Value {
-	if scenario != nil {
-		if v, ok := scenario.GetStr(key); ok {
-			return v
-		}
-	}
-	return def()
-}
-
-// replyFor is table.get(key, missing) for a table of prepared replies: TypeError where the key cannot be one.
-func replyFor(table map[string]*py.Frozen, key py.Value, missing *py.Frozen) (py.Value, error) {
-	if text, ok := key.(string); ok {
-		if reply, ok := table[text]; ok {
-			return reply, nil
-		}
-	}
-	if err := py.Hashable(key); err != nil {
-		return nil, err
-	}
-	return missing, nil
 }

@@ -134,7 +134,7 @@ func (t *ticketAPI) create(title, description, priority py.Value) (py.Value, err
 
 // increment is v + 1. With an error v comes back as it was.
 func increment(v py.Value) (py.Value, error) {
-	next, err := py.Add(v, int64(1))
+	next, err := inPlace("+", v, int64(1))
 	if err != nil {
 		return v, err
 	}

@@ -417,7 +417,7 @@ func (b *tradingBot) withdraw(amount py.Value) (py.Value, error) {
 	if over {
 		return tradingTooLittle, nil
 	}
-	return b.transact("withdrawal", amount, py.Sub, "Withdrawal successful")
+	return b.transact("withdrawal", "-", amount, "Withdrawal successful")
 }
 
 // fund looks at neither the market nor an upper bound.
@@ -432,16 +432,16 @@ func (b *tradingBot) fund(amount py.Value) (py.Value, error) {
 	if bad {
 		return tradingBadFund, nil
 	}
-	return b.transact("deposit", amount, py.Add, "Account funded successfully")
+	return b.transact("deposit", "+", amount, "Account funded successfully")
 }
 
 // transact changes the balance and records the transaction at a random moment of the day after the current time.
-func (b *tradingBot) transact(kind string, amount py.Value, change func(a, b py.Value) (py.Value, error), status string) (py.Value, error) {
+func (b *tradingBot) transact(kind, operator string, amount py.Value, status string) (py.Value, error) {
 	balance, err := field(b.account, "balance")
 	if err != nil {
 		return nil, err
 	}
-	if balance, err = change(balance, amount); err != nil {
+	if balance, err = inPlace(operator, balance, amount); err != nil {
 		return nil, err
 	}
 	if err := py.SetItem(b.account, "balance", balance); err != nil {
@@ -509,7 +509,12 @@ func (b *tradingBot) watched() (py.Value, error) {
 	if !b.long {
 		return py.NewDict("watchlist", b.watchList), nil
 	}
-	own, err := asList(b.watchList, "copy")
+	missing := "copy"
+	switch b.watchList.(type) {
+	case *py.Dict, *py.Set:
+		missing = "extend" // these can be copied, and no more
+	}
+	own, err := asList(b.watchList, missing)
 	if err != nil {
 		return nil, err
 	}

@@ -278,8 +278,8 @@ func (a *travelAPI) cardBalance(card py.Value) (py.Value, error) {
 	return field(record, "balance")
 }
 
-// charge changes the balance of a card by amount: py.Sub pays, py.Add refunds.
-func (a *travelAPI) charge(card, amount py.Value, change func(a, b py.Value) (py.Value, error)) error {
+// charge changes the balance of a card by amount: "-" pays, "+" refunds.
+func (a *travelAPI) charge(card py.Value, operator string, amount py.Value) error {
 	record, err := py.GetItem(a.cards, card)
 	if err != nil {
 		return err
@@ -288,7 +288,7 @@ func (a *travelAPI) charge(card, amount py.Value, change func(a, b py.Value) (py
 	if err != nil {
 		return err
 	}
-	if balance, err = change(balance, amount); err != nil {
+	if balance, err = inPlace(operator, balance, amount); err != nil {
 		return err
 	}
 	return py.SetItem(record, "balance", balance)
@@ -429,7 +429,7 @@ func (a *travelAPI) book(token, card, date, from, to, class py.Value) (py.Value,
 	if refusal != "" {
 		return denied(bookingStatus, refusal), nil
 	}
-	if err := a.charge(card, cost, py.Sub); err != nil {
+	if err := a.charge(card, "-", cost); err != nil {
 		return nil, err
 	}
 	booking, transaction := a.number(1000000, 9999999), a.number(10000000, 99999999)
@@ -515,7 +515,7 @@ func (a *travelAPI) cancel(token, booking py.Value) (py.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := a.charge(card, cost, py.Add); err != nil {
+	if err := a.charge(card, "+", cost); err != nil {
 		return nil, err
 	}
 	bookings, ok := a.bookings.(*py.Dict)
@@ -600,7 +600,7 @@ func (a *travelAPI) insure(token, booking, cost, card py.Value) (py.Value, error
 	if !known {
 		return denied(status, "Credit card not registered"), nil
 	}
-	if err := a.charge(card, cost, py.Sub); err != nil {
+	if err := a.charge(card, "-", cost); err != nil {
 		return nil, err
 	}
 	return py.NewDict("insurance_id", a.number(100000000, 999999999), status, true), nil
