@@ -2,8 +2,10 @@ package reports
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/go-echarts/go-echarts/v2/charts"
 	"github.com/go-echarts/go-echarts/v2/opts"
@@ -13,8 +15,8 @@ import (
 // colour deficiencies tell apart, with the lightness moved until each has a contrast of 3 on its ground. An arm keeps
 // its colour through the page; beyond the last they begin again with another dash.
 var (
-	lightColours = []string{"#0072b2", "#d55e00", "#00875f", "#a8487f", "#8a6d00", "#3c7fa6", "#5f5f5f"}
-	darkColours  = []string{"#5aa9e6", "#f28e4e", "#2fc39b", "#e08fbb", "#e3b94c", "#8fcdf0", "#b3b3b3"}
+	lightColours = []string{"#0072b2", "#d55e00", "#00875f", "#a8487f", "#8a6d00", "#5f5f5f", "#3c9fd0"}
+	darkColours  = []string{"#5aa9e6", "#f28e4e", "#2fc39b", "#e08fbb", "#e3b94c", "#b3b3b3", "#8fcdf0"}
 )
 
 // chart draws the figure with go-echarts and returns its options as JSON that may stand inside a script element
@@ -24,31 +26,27 @@ func (f *Figure) chart() ([]byte, error) {
 	if f.Categories != nil {
 		return f.pointChart()
 	}
-	line := charts.NewLine()
+	line, bands := charts.NewLine(), charts.NewCustom()
 	line.SetGlobalOptions(f.global("value", nil)...)
-	for _, s := range f.Series {
+	for i, s := range f.Series {
+		id := strings.TrimSpace(fmt.Sprintf("=%d %s", i, s.Variant))
 		colour, dash := s.colour(), s.dash()
 		mean := s.mean()
 		if low, high := s.band(f.Smooth); low != nil {
-			// A band is the area between two lines stacked on each other: one unseen at its bottom, one of its height.
-			height := make([]float64, len(low))
-			for i := range low {
-				height[i] = high[i] - low[i]
-			}
-			stack := "band " + s.Name + " " + strconv.Itoa(s.Dash)
-			for i, y := range [][]float64{low, height} {
-				opacity := []float64{0, 0.14}[i]
-				line.AddSeries(s.Name, lineData(s.X, y), plainLine(colour, 0, 0, "solid"), charts.WithSeriesOpts(func(o *charts.SingleSeries) {
-					o.Stack = stack
-					o.AreaStyle = &opts.AreaStyle{Color: colour, Opacity: opts.Float(float32(opacity))}
-				}))
-			}
+			bands.AddSeries(s.Name, nil, charts.WithSeriesOpts(func(o *charts.SingleSeries) {
+				o.Data, o.RenderItem = thinned(s.X, low, high), "band"
+				o.ItemStyle = &opts.ItemStyle{Color: colour}
+			}))
 		}
 		if f.Smooth > 1 {
-			line.AddSeries(s.Name, lineData(s.X, mean), plainLine(colour, 1, 0.28, dash))
+			line.AddSeries(s.Name, nil, drawn("", pairs(s.X, mean), colour, 1, 0.28, "solid"))
+			mean = movingAverage(mean, f.Smooth)
+			line.AddSeries(s.Name, nil, drawn(id, thinned(s.X, mean), colour, 2, 1, dash))
+			continue
 		}
-		line.AddSeries(s.Name, lineData(s.X, movingAverage(mean, f.Smooth)), plainLine(colour, 2, 1, dash))
+		line.AddSeries(s.Name, nil, drawn(id, pairs(s.X, mean), colour, 2, 1, dash))
 	}
+	line.Overlap(bands)
 	line.Validate()
 	return f.finish(line.JSON())
 }
@@ -57,6 +55,7 @@ func (f *Figure) chart() ([]byte, error) {
 // is part of the page's script, under the name given here.
 func (f *Figure) pointChart() ([]byte, error) {
 	chart := charts.NewCustom()
+	chart.SetXAxis(f.Categories)
 	chart.SetGlobalOptions(f.global("category", f.Categories)...)
 	for i, s := range f.Series {
 		var data []opts.CustomData
@@ -85,14 +84,14 @@ func (f *Figure) global(axis string, categories []string) []charts.GlobalOpts {
 	}
 	x := opts.XAxis{Name: f.X, Type: axis, NameLocation: "middle", NameGap: 26}
 	if categories != nil {
-		x.Data, x.Name = categories, ""
+		x.Name = ""
 	} else {
 		x.Min, x.Max = "dataMin", "dataMax"
 	}
 	return []charts.GlobalOpts{
 		charts.WithAnimation(false),
 		charts.WithXAxisOpts(x), charts.WithYAxisOpts(y),
-		charts.WithLegendOpts(opts.Legend{Show: opts.Bool(true), Type: "scroll", Top: "0", Left: "0"}),
+		charts.WithLegendOpts(opts.Legend{Show: opts.Bool(true), Type: "scroll", Icon: "roundRect", Top: "0", Left: "0"}),
 		charts.WithTooltipOpts(opts.Tooltip{Show: opts.Bool(true), Trigger: map[bool]string{true: "item", false: "axis"}[categories != nil]}),
 		charts.WithGridOpts(opts.Grid{Left: "8", Right: "16", Top: "58", Bottom: "28", ContainLabel: opts.Bool(true)}),
 	}
@@ -117,22 +116,43 @@ func (s *Series) dash() string {
 	return []string{"solid", "dashed", "dotted"}[(s.Dash+max(0, s.Arm)/len(lightColours))%3]
 }
 
-func plainLine(colour string, width, opacity float32, dash string) charts.SeriesOpts {
+// drawn is a line; thick ones carry an id, by which the page's script finds what to name under the pointer.
+func drawn(id string, data [][]any, colour string, width, opacity float32, dash string) charts.SeriesOpts {
 	return charts.WithSeriesOpts(func(o *charts.SingleSeries) {
+		o.Id, o.Data = id, data
 		o.ShowSymbol = opts.Bool(false)
 		o.ItemStyle = &opts.ItemStyle{Color: colour}
 		o.LineStyle = &opts.LineStyle{Color: colour, Width: width, Opacity: opts.Float(opacity), Type: dash}
 	})
 }
 
-func lineData(x, y []float64) []opts.LineData {
-	data := make([]opts.LineData, 0, len(x))
+// pairs are the points of a curve as the chart library reads them: [x, y, …].
+func pairs(x []float64, ys ...[]float64) [][]any {
+	data := make([][]any, 0, len(x))
 	for i := range x {
-		if i < len(y) {
-			data = append(data, opts.LineData{Value: [2]any{x[i], short(y[i])}})
+		point := []any{short(x[i])}
+		for _, y := range ys {
+			if i < len(y) {
+				point = append(point, short(y[i]))
+			}
 		}
+		data = append(data, point)
 	}
 	return data
+}
+
+// thinned keeps at most 200 points of smoothed curves, the last among them: more cannot be told apart.
+func thinned(x []float64, ys ...[]float64) [][]any {
+	all := pairs(x, ys...)
+	step := (len(all) + 199) / 200
+	if step < 2 {
+		return all
+	}
+	var kept [][]any
+	for i := (len(all) - 1) % step; i < len(all); i += step {
+		kept = append(kept, all[i])
+	}
+	return kept
 }
 
 // short is a number for drawing: four significant digits, "-" (which draws nothing) where there is none.

@@ -30,9 +30,11 @@ func (s *Study) Page() *Page {
 			main = append(main, Part{Figure: f})
 		}
 	}
-	dynamics = add(dynamics, s.entropyTable(), s.lateTable())
+	dynamics = add(dynamics, s.entropyTable(), s.lateTable(), s.signalTable())
+	legend := ""
 	for _, f := range s.figures() {
 		dynamics = append(dynamics, Part{Figure: f})
+		legend = f.legend()
 	}
 	gaps = add(gaps, s.trainingGapTable())
 
@@ -40,7 +42,7 @@ func (s *Study) Page() *Page {
 		{ID: "results", Title: "Results", Parts: main},
 		{ID: "differences", Title: "Differences", Parts: compare},
 		{ID: "token", Title: "The reward token", Parts: gaps},
-		{ID: "training", Title: "Training dynamics", Parts: dynamics},
+		{ID: "training", Title: "Training dynamics", Lead: legend, Parts: dynamics},
 		{ID: "tasks", Title: "Tasks and split", Parts: add(nil, s.dataTable(), s.certificateTable())},
 		{ID: "setup", Title: "Settings", Parts: add(nil, s.settingsTable())},
 		{ID: "cost", Title: "Runs", Parts: add(nil, s.runsTable())},

@@ -16,16 +16,16 @@ type Figure struct {
 	X, Y       string // axes, with units
 	Categories []string
 	Series     []Series
-	Smooth     int     // curves: updates in the moving average of the thick line; below 2 draws the mean itself
-	Reference  float64 // a horizontal line, 0: none
-	Share      bool    // values are shares of one
+	Smooth     int  // curves: updates in the moving average of the thick line; below 2 draws the mean itself
+	Share      bool // values are shares of one
 }
 
 // Series is what one arm contributes to a figure.
 type Series struct {
-	Name string
-	Arm  int // colour
-	Dash int // 0 solid, 1 dashed, 2 dotted
+	Name    string // label of the arm
+	Variant string // what tells several series of one arm apart: "high"; "" when there is one
+	Arm     int    // colour
+	Dash    int    // 0 solid, 1 dashed, 2 dotted
 
 	X    []float64 // curves: the common axis of all Runs
 	Runs []Curve   // curves: one per seed
@@ -46,6 +46,14 @@ type Point struct {
 	Interval
 	Label  string // "68/80"
 	Source string
+}
+
+// full is the name of the series where no colour and dash tell it.
+func (s *Series) full() string {
+	if s.Variant == "" {
+		return s.Name
+	}
+	return s.Name + ", " + s.Variant
 }
 
 // mean of the runs at each X; where a run has no value the others decide.
@@ -108,6 +116,22 @@ func movingAverage(y []float64, window int) []float64 {
 	return result
 }
 
+// legend says how curves are drawn.
+func (f *Figure) legend() string {
+	what := "the run"
+	if len(f.Series) > 0 && len(f.Series[0].Runs) > 1 {
+		what = "the mean over seeds"
+	}
+	text := "Curves: " + what + " at each update."
+	if f.Smooth > 1 {
+		text = fmt.Sprintf("Thick curves: moving average of %s over %d updates; thin: as measured.", what, f.Smooth)
+	}
+	if what != "the run" {
+		text += " Bands: lowest to highest seed."
+	}
+	return text
+}
+
 // data is the figure as rows of text, the first being the head: what stands behind the fold and in the CSV file.
 func (f *Figure) data() [][]string {
 	if f.Categories != nil {
@@ -127,9 +151,9 @@ func (f *Figure) data() [][]string {
 	var axis []float64
 	for _, s := range f.Series {
 		for _, r := range s.Runs {
-			name := s.Name
+			name := s.full()
 			if r.Name != "" {
-				name = fmt.Sprintf("%s, %s", s.Name, r.Name)
+				name += ", " + r.Name
 			}
 			head = append(head, name)
 		}

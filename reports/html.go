@@ -9,10 +9,8 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
-	"html"
 	"html/template"
 	"io"
-	"net/url"
 	"strings"
 	"sync"
 )
@@ -85,7 +83,6 @@ type (
 		Wide    bool
 		Options template.JS
 		CSV     template.URL
-		Data    template.HTML
 	}
 	tableView struct {
 		*Table
@@ -98,6 +95,7 @@ type (
 	cellView struct {
 		Cell
 		Class, Swatch string
+		Details       []string // lines below the text
 	}
 )
 
@@ -164,30 +162,15 @@ func (f *Figure) view() (figureView, error) {
 	if err := c.WriteAll(rows); err != nil {
 		return figureView{}, err
 	}
-	var table strings.Builder
-	table.WriteString(`<table class="data">`)
-	for i, row := range rows {
-		tag := "<td>"
-		if i == 0 {
-			table.WriteString("<thead>")
-			tag = `<th scope="col">`
-		}
-		table.WriteString("<tr>") // end tags of rows and cells may be left out in HTML; thousands of them add up
-		for _, cell := range row {
-			table.WriteString(tag)
-			table.WriteString(html.EscapeString(cell))
-		}
-		if i == 0 {
-			table.WriteString("<tbody>")
-		}
-	}
-	table.WriteString("</table>")
 	return figureView{
 		Figure: f, Wide: f.Categories != nil, Options: template.JS(options),
-		CSV:  template.URL("data:text/csv;charset=utf-8," + url.PathEscape(text.String())),
-		Data: template.HTML(table.String()),
+		CSV: template.URL("data:text/csv;charset=utf-8," + dataEscapes.Replace(text.String())),
 	}, nil
 }
+
+// dataEscapes are the characters that may not stand in a data address as they are. What is left of foreign text is
+// harmless there: html/template escapes it once more for the attribute.
+var dataEscapes = strings.NewReplacer("%", "%25", "\n", "%0A", "\r", "%0D", "#", "%23", `"`, "%22", "'", "%27", "<", "%3C", ">", "%3E", "&", "%26", " ", "%20")
 
 func (t *Table) view() *tableView {
 	view := &tableView{Table: t}
@@ -195,6 +178,9 @@ func (t *Table) view() *tableView {
 		var line lineView
 		for i, c := range row.Cells {
 			cell := cellView{Cell: c, Class: string(c.Mark)}
+			if c.Detail != "" {
+				cell.Details = strings.Split(c.Detail, " · ")
+			}
 			if i < len(t.Columns) && t.Columns[i].Left {
 				cell.Class = strings.TrimSpace("left " + cell.Class)
 			}

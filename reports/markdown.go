@@ -97,7 +97,7 @@ func (f *Figure) markdown(out *sticky) {
 	}
 	for _, s := range f.Series {
 		y := movingAverage(s.mean(), f.Smooth)
-		out.line(fmt.Sprintf("- %s: %s → %s", escaped(s.Name), significant(firstOf(y)), significant(lastOf(y))))
+		out.line(fmt.Sprintf("- %s: %s → %s", escaped(s.full()), significant(firstOf(y)), significant(lastOf(y))))
 	}
 }
 

@@ -209,7 +209,11 @@ func (p *Paired) sentence(verdict int) string {
 	n := p.Seeds[0].N
 	switch scope := fmt.Sprintf("n = %d, %s", n, plural(len(p.Seeds), "seed")); {
 	case verdict == 0:
-		fmt.Fprintf(&text, "; not decided at %s%s.", scope, p.detectable())
+		reason := ""
+		if interval.Excludes(0) && p.Families.Excludes(0) {
+			reason = " once several comparisons are allowed for"
+		}
+		fmt.Fprintf(&text, "; not decided at %s%s%s.", scope, reason, p.detectable())
 	default:
 		better, what := p.B, "these two checkpoints differ"
 		if verdict < 0 {

@@ -16,7 +16,7 @@ func setName(set string) string {
 	case "", "test":
 		return "test tasks"
 	case "test_new":
-		return "test tasks, wording held out"
+		return "test tasks with new wording"
 	}
 	return "set " + set
 }

@@ -124,11 +124,11 @@ func points(difference float64) string {
 
 // percent writes the interval of a share in per cent, without the sign.
 func (i Interval) percent() string {
-	return signed(fmt.Sprintf("%.1f … %.1f", 100*i.Low, 100*i.High))
+	return signed(fmt.Sprintf("%.1f\u00a0…\u00a0%.1f", 100*i.Low, 100*i.High))
 }
 
 // points writes the interval of a difference of shares in percentage points.
-func (i Interval) points() string { return points(i.Low) + " … " + points(i.High) }
+func (i Interval) points() string { return points(i.Low) + "\u00a0…\u00a0" + points(i.High) }
 
 // significant writes a number with three significant digits, without an exponent where that stays short.
 func significant(v float64) string {
@@ -157,7 +157,7 @@ func probability(p float64) string {
 	case math.IsNaN(p):
 		return "–"
 	case p < 0.001:
-		return "< 0.001"
+		return "<\u00a00.001"
 	case p > 0.999:
 		return "1"
 	}

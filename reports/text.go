@@ -75,6 +75,13 @@ func (t *Table) text(out *sticky, width int) error {
 	if tableWidth(t.Columns, beside) > width {
 		rows = below
 	}
+	if tableWidth(t.Columns, below) > width {
+		for _, row := range rows {
+			for i := range row {
+				row[i] = strings.ReplaceAll(row[i], " · ", "\n")
+			}
+		}
+	}
 	head := make([]string, len(t.Columns))
 	align := make([]tw.Align, len(t.Columns))
 	for i, c := range t.Columns {
@@ -127,7 +134,9 @@ func tableWidth(columns []Column, rows [][]string) int {
 	for i, c := range columns {
 		widest := len([]rune(c.Name))
 		for _, r := range rows {
-			widest = max(widest, len([]rune(r[i])))
+			for line := range strings.SplitSeq(r[i], "\n") {
+				widest = max(widest, len([]rune(line)))
+			}
 		}
 		sum += widest + 2
 	}
@@ -156,7 +165,7 @@ func (f *Figure) text(out *sticky, width int) {
 	names := 0
 	low, high := math.Inf(1), math.Inf(-1)
 	for _, s := range f.Series {
-		names = max(names, len([]rune(s.Name)))
+		names = max(names, len([]rune(s.full())))
 		for _, v := range movingAverage(s.mean(), f.Smooth) {
 			if !math.IsNaN(v) {
 				low, high = math.Min(low, v), math.Max(high, v)
@@ -165,7 +174,7 @@ func (f *Figure) text(out *sticky, width int) {
 	}
 	for _, s := range f.Series {
 		y := movingAverage(s.mean(), f.Smooth)
-		out.line(fmt.Sprintf("  %-*s %8s %s %s", names, clean(s.Name), significant(firstOf(y)),
+		out.line(fmt.Sprintf("  %-*s %8s %s %s", names, clean(s.full()), significant(firstOf(y)),
 			sparkline(y, low, high, max(10, min(60, width-names-24))), significant(lastOf(y))))
 	}
 }

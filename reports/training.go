@@ -61,7 +61,7 @@ func meanNumber(values []float64) Cell {
 		for _, v := range values {
 			low, high = math.Min(low, v), math.Max(high, v)
 		}
-		c = c.With("%s … %s", significant(low), significant(high))
+		c = c.With("%s\u00a0…\u00a0%s", significant(low), significant(high))
 	}
 	return c
 }
@@ -127,7 +127,7 @@ func (s *Study) entropyTable() *Table {
 		correlation := meanNumber(rho).From(a.curveFrom())
 		if len(rho) > 1 {
 			interval := TInterval(rho, Level)
-			correlation = correlation.With("t %s … %s", significant(interval.Low), significant(interval.High))
+			correlation = correlation.With("t\u00a0%s\u00a0…\u00a0%s", significant(interval.Low), significant(interval.High))
 			correlation.Interval = &interval
 		}
 		row.Cells = append(row.Cells, correlation, Words("%s", strings.Join(plainP, "; ")),
@@ -164,11 +164,14 @@ func changeCell(early, late float64) Cell {
 	if change < 0 {
 		arrow = "↓"
 	}
-	return Cell{Text: fmt.Sprintf("%s %.0f\u00a0%%", arrow, 100*math.Abs(change)), Value: &change}
+	return Cell{Text: fmt.Sprintf("%s\u00a0%.0f\u00a0%%", arrow, 100*math.Abs(change)), Value: &change}
 }
 
-// lateMetrics are the columns of the late-phase table: the paper's four first, with the readings of the spread apart.
-var lateMetrics = []struct{ metric, head string }{
+// column of a table over the late window: a metric and its head.
+type lateColumn struct{ metric, head string }
+
+// lateMetrics are the paper's four, the spread in each of its readings.
+var lateMetrics = []lateColumn{
 	{"reward", "Reward"},
 	{"spread_within", "Spread in group"},
 	{"spread_batch", "Spread in batch, ddof 0"},
@@ -176,22 +179,39 @@ var lateMetrics = []struct{ metric, head string }{
 	{"kl", "KL"},
 	{"grad_norm", "‖g‖"},
 	{"entropy", "Entropy"},
-	{"zero_variance", "Zero-variance groups"},
-	{"all_right", "of all: all right"},
-	{"all_wrong", "of all: all wrong"},
+}
+
+// signalMetrics say how much an update can learn from, whatever the batch size.
+var signalMetrics = []lateColumn{
+	{"zero_variance", "Groups without variance"},
+	{"all_right", "all right"},
+	{"all_wrong", "all wrong"},
 	{"sigma2", "Mean σ²"},
 	{"mean_abs_advantage", "Mean |A|"},
 	{"effective_sample_size", "Effective sample"},
 }
 
-// lateTable is the paper's table of the late phase, with what does not depend on the batch size beside it.
+// lateTable is the paper's table of the late phase.
 func (s *Study) lateTable() *Table {
-	t := &Table{ID: "late", Title: "Late phase of training", Columns: []Column{{Name: "Arm", Left: true}}}
-	used := []string{}
-	for _, m := range lateMetrics {
+	return s.windowTable("late", "Late phase of training", lateMetrics,
+		"Spread in group is the paper's caption read literally: largest minus smallest advantage of a group, mean over all groups, 0 where a group has no variance. In batch: over all groups of an update, with the standard deviation divided by n (ddof 0) or n−1 (ddof 1); these two grow with the batch.")
+}
+
+// signalTable stands beside it, with what does not depend on the batch size.
+func (s *Study) signalTable() *Table {
+	return s.windowTable("signal", "Learning signal in the late phase", signalMetrics,
+		"Groups whose episodes all have the same reward have no variance: all right or all wrong. σ² is the variance of the rewards of a group, A the advantage; means over all groups and episodes. Effective sample: (Σ|A|)² / ΣA².")
+}
+
+// windowTable holds the means of metrics over the late window, a row per arm with a curve; nil when nothing was
+// logged.
+func (s *Study) windowTable(id, title string, columns []lateColumn, note string) *Table {
+	t := &Table{ID: id, Title: title, Columns: []Column{{Name: "Arm", Left: true}}}
+	var used []string
+	for _, c := range columns {
 		for i := range s.Arms {
-			if len(s.Arms[i].summary(m.metric, s.Windows).late) > 0 {
-				t.Columns, used = append(t.Columns, Column{Name: m.head}), append(used, m.metric)
+			if len(s.Arms[i].summary(c.metric, s.Windows).late) > 0 {
+				t.Columns, used = append(t.Columns, Column{Name: c.head}), append(used, c.metric)
 				break
 			}
 		}
@@ -210,8 +230,7 @@ func (s *Study) lateTable() *Table {
 	if len(t.Rows) == 0 || len(used) == 0 {
 		return nil
 	}
-	t.Notes = []string{s.windowNote(),
-		"Several seeds: mean, and below it the lowest and highest seed. Spread in group is the paper's caption read literally (largest minus smallest advantage of a group, mean over all groups, 0 where a group has no variance); in batch is over all groups of an update, with the standard deviation divided by n (ddof 0) or n−1. The batch-wide ones grow with the batch; zero-variance share, σ² and |A| do not."}
+	t.Notes = []string{s.windowNote() + " Several seeds: mean, and below it the lowest and highest seed.", note}
 	return t
 }
 
@@ -243,7 +262,7 @@ func gapCell(gaps []float64) Cell {
 	if len(gaps) > 1 {
 		i := TInterval(gaps, Level)
 		c.Interval = &i
-		c = c.With("t %s … %s", significant(i.Low), significant(i.High))
+		c = c.With("t\u00a0%s\u00a0…\u00a0%s", significant(i.Low), significant(i.High))
 	}
 	return c
 }
@@ -289,12 +308,18 @@ func (s *Study) figures() []*Figure {
 	var figures []*Figure
 	for _, kind := range curveFigures {
 		f := &Figure{ID: "fig-" + kind.id, Title: kind.title, Note: kind.note, X: "update", Y: kind.y, Share: kind.share}
+		for i, name := range kind.names {
+			f.Note += []string{" Solid: ", ", dashed: ", ", dotted: "}[i] + name
+		}
+		if len(kind.names) > 0 {
+			f.Note += "."
+		}
 		longest := 0
 		for m, metric := range kind.metrics {
 			for i := range s.Arms {
 				series := Series{Name: s.Arms[i].Label, Arm: i, Dash: m}
 				if len(kind.names) > 1 {
-					series.Name += ", " + kind.names[m]
+					series.Variant = kind.names[m]
 				}
 				for j := range s.Arms[i].Runs {
 					run := &s.Arms[i].Runs[j]
@@ -316,12 +341,7 @@ func (s *Study) figures() []*Figure {
 		if len(f.Series) == 0 {
 			continue
 		}
-		if f.Smooth = longest / 20; f.Smooth > 1 {
-			f.Note = strings.TrimSpace(f.Note + fmt.Sprintf(" Thick: moving average over %d updates; thin: as measured.", f.Smooth))
-		}
-		if len(f.Series[0].Runs) > 1 {
-			f.Note = strings.TrimSpace(f.Note + " Lines: mean over seeds; bands: lowest to highest seed.")
-		}
+		f.Smooth = longest / 20
 		figures = append(figures, f)
 	}
 	return figures

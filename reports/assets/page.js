@@ -38,6 +38,14 @@
     return { type: "group", children };
   };
 
+  // The area between the lowest and the highest run: one polygon, drawn with the first item.
+  const band = data => (params, api) => {
+    if (params.dataIndex) return null;
+    const known = data.filter(d => typeof d[1] === "number");
+    const edge = (k) => known.map(d => api.coord([d[0], d[k]]));
+    return { type: "polygon", silent: true, shape: { points: edge(2).concat(edge(1).reverse()) }, style: { fill: api.visual("color"), opacity: 0.15 } };
+  };
+
   const paint = (id, isDark) => {
     const figure = document.getElementById(id), share = figure.dataset.share === "true";
     let text = document.getElementById(id + "-options").textContent;
@@ -54,17 +62,20 @@
     }
     if (share) options.yAxis[0].axisLabel.formatter = v => Math.round(100 * v) + " %";
     Object.assign(options.tooltip, { confine: true, backgroundColor: isDark ? "#1a2029" : "#ffffff", borderColor: rule, textStyle: { color: ink, fontSize: 13 } });
-    if (options.series.some(s => s.type === "custom")) {
+    for (const s of options.series) {
+      if (s.renderItem === "band") Object.assign(s, { renderItem: band(s.data), encode: { x: 0, y: [1, 2] }, clip: true, z: 1, tooltip: { show: false } });
+    }
+    if (options.series.some(s => s.renderItem === "interval")) {
       for (const s of options.series) s.renderItem = interval;
       options.tooltip.formatter = p => element("div", {}, line(p.color, p.seriesName, digits(p.value[1], share)),
         element("div", { color: soft }, p.name + (typeof p.value[2] === "number" ? "   95 %: " + digits(p.value[2], share) + " … " + digits(p.value[3], share) : "")));
     } else {
       options.tooltip.axisPointer = { lineStyle: { color: soft } };
       options.tooltip.formatter = all => {
-        const last = new Map(); // of the series that share a name the last is the thick line
-        for (const p of all) last.set(p.seriesName, p);
+        // Thick lines are those with an id of ours: "=", a number, and what tells the lines of one arm apart.
+        const thick = all.filter(p => p.seriesId.startsWith("="));
         return element("div", {}, element("div", { color: soft }, options.xAxis[0].name + " " + all[0].value[0]),
-          ...[...last.values()].map(p => line(p.color, p.seriesName, digits(p.value[1], share))));
+          ...thick.map(p => line(p.color, [p.seriesName, ...p.seriesId.split(" ").slice(1)].join(" "), digits(p.value[1], share))));
       };
     }
     const place = document.getElementById(id + "-chart");
@@ -86,6 +97,33 @@
     cancelAnimationFrame(waiting);
     waiting = requestAnimationFrame(() => charts.forEach(c => c.resize()));
   });
+  // The table behind the fold is made from the CSV file when it is opened first.
+  const rows = text => {
+    const all = [[""]];
+    let quoted = false;
+    for (let i = 0; i < text.length; i++) {
+      const c = text[i], row = all[all.length - 1];
+      if (c === '"' && quoted && text[i + 1] === '"') { row[row.length - 1] += c; i++; }
+      else if (c === '"') quoted = !quoted;
+      else if (c === "," && !quoted) row.push("");
+      else if (c === "\n" && !quoted) all.push([""]);
+      else row[row.length - 1] += c;
+    }
+    return all.slice(0, -1);
+  };
+  for (const fold of document.querySelectorAll("details[data-csv]")) {
+    fold.addEventListener("toggle", () => {
+      const table = fold.querySelector("table"), [head, ...body] = rows(decodeURIComponent(document.getElementById(fold.dataset.csv).href.split(",").slice(1).join(",")));
+      if (table.rows.length) return;
+      const top = table.createTHead().insertRow();
+      for (const name of head) top.append(Object.assign(document.createElement("th"), { scope: "col", textContent: name }));
+      const main = table.createTBody();
+      for (const row of body) {
+        const line = main.insertRow();
+        for (const cell of row) line.insertCell().textContent = cell;
+      }
+    });
+  }
   for (const button of document.querySelectorAll("button[data-png]")) {
     button.hidden = false;
     button.addEventListener("click", () => {
