@@ -1,0 +1,116 @@
+package bfcl
+
+import (
+	"strconv"
+	"strings"
+
+	"rcgrpo/bfcl/internal/api"
+	"rcgrpo/bfcl/internal/py"
+)
+
+// tool is a method with its class and its place there.
+type tool struct {
+	class  *api.Class
+	method *api.Method
+	index  int
+}
+
+// tools maps every tool name of every class; no name occurs in two classes.
+var tools = func() map[string]tool {
+	m := make(map[string]tool)
+	classes := api.Classes()
+	for i := range classes {
+		for j := range classes[i].Methods {
+			m[classes[i].Methods[j].Name] = tool{&classes[i], &classes[i].Methods[j], j}
+		}
+	}
+	return m
+}()
+
+// unset marks a parameter that no argument has reached yet.
+type unset struct{}
+
+// bind puts arguments in order of the signature and fills the defaults in, appending to room. The errors are Python's
+// TypeErrors, found in Python's order: unknown and repeated keywords, too many positionals, missing arguments.
+func bind(t tool, room, args []py.Value, keywords []py.Argument) ([]py.Value, error) {
+	params := t.method.Params
+	bound := room[:0]
+	for i := range params {
+		if i < len(args) {
+			bound = append(bound, args[i])
+		} else {
+			bound = append(bound, unset{})
+		}
+	}
+	for _, k := range keywords {
+		at := -1
+		for i := range params {
+			if params[i].Name == k.Name {
+				at = i
+				break
+			}
+		}
+		switch {
+		case at < 0 && k.Name != "self":
+			return nil, py.Raise("TypeError", "%s got an unexpected keyword argument '%s'", t.signature(), k.Name)
+		case at < 0 || bound[at] != (unset{}):
+			return nil, py.Raise("TypeError", "%s got multiple values for argument '%s'", t.signature(), k.Name)
+		}
+		bound[at] = k.Value
+	}
+	if len(args) > len(params) {
+		return nil, tooMany(t, len(args))
+	}
+	missing := 0
+	for i := range params {
+		if bound[i] == (unset{}) {
+			if params[i].Required {
+				missing++
+			} else {
+				bound[i] = params[i].Default
+			}
+		}
+	}
+	if missing > 0 {
+		return nil, missingArguments(t, bound, missing)
+	}
+	return bound, nil
+}
+
+func (t tool) signature() string { return t.class.Name + "." + t.method.Name + "()" }
+
+// tooMany counts self, as Python does.
+func tooMany(t tool, given int) error {
+	required := 1
+	for _, p := range t.method.Params {
+		if p.Required {
+			required++
+		}
+	}
+	total := len(t.method.Params) + 1
+	takes := strconv.Itoa(total)
+	plural := "s"
+	if required < total {
+		takes = "from " + strconv.Itoa(required) + " to " + takes
+	} else if total == 1 {
+		plural = ""
+	}
+	return py.Raise("TypeError", "%s takes %s positional argument%s but %d were given", t.signature(), takes, plural, given+1)
+}
+
+func missingArguments(t tool, bound []py.Value, n int) error {
+	names := make([]string, 0, n)
+	for i, p := range t.method.Params {
+		if bound[i] == (unset{}) {
+			names = append(names, "'"+p.Name+"'")
+		}
+	}
+	list, plural := names[0], ""
+	switch {
+	case n == 2:
+		list, plural = names[0]+" and "+names[1], "s"
+	case n > 2:
+		list, plural = strings.Join(names[:n-1], ", ")+", and "+names[n-1], "s"
+	}
+	return py.Raise("TypeError", "%s missing %d required positional argument%s: %s", t.signature(), n, plural, list)
+}

@@ -1,0 +1,605 @@
+package bfcl
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"rcgrpo/bfcl/internal/api"
+	"rcgrpo/bfcl/internal/py"
+)
+
+// Version is the release of the official package whose data and behaviour this package has.
+const Version = "2026.3.23"
+
+// dataDigest is the SHA-256 over the official files of Version, in the order in which LoadData reads them.
+const dataDigest = "PENDING"
+
+// Data is the official benchmark: its tasks, the documents of its tools, and the texts of the long-context category.
+// It may be used by many episodes at once.
+type Data struct {
+	tasks  []*Task
+	byID   map[string]*Task
+	docs   map[string][]ToolDoc // by class, in official order
+	long   map[string]py.Value
+	digest string
+
+	scenes sync.Map // *Task -> *scene
+}
+
+// ToolDoc is the official description of one tool.
+type ToolDoc struct {
+	Name string
+	JSON json.RawMessage // the whole document, as it stands in its file
+}
+
+// Tasks lists the tasks without faults in official order.
+func (d *Data) Tasks() []*Task { return d.tasks }
+
+// Task finds a task by id; nil when there is none.
+func (d *Data) Task(id string) *Task { return d.byID[id] }
+
+// Docs lists the documents of the tools of one class in official order.
+func (d *Data) Docs(class string) []ToolDoc { return d.docs[class] }
+
+// IsVersion is an error unless the data is, byte for byte, that of the release v.
+func (d *Data) IsVersion(v string) error {
+	if v != Version {
+		return fmt.Errorf("the benchmark's version %q is not one this program knows; it behaves as %q does", v, Version)
+	}
+	if d.digest != dataDigest {
+		return fmt.Errorf("the benchmark's data is not that of version %s: its SHA-256 is %s, want %s; unpack it again with `make build`", v, d.digest, dataDigest)
+	}
+	return nil
+}
+
+// Fault is one thing that is wrong in the data.
+type Fault struct {
+	File  string // path
+	Line  int    // 1-based; 0 when the whole file is meant
+	Field string // "question[2][0].content"; "" when the whole line is meant
+	Text  string // what is wrong, and what would be right
+}
+
+func (f Fault) Error() string {
+	var b strings.Builder
+	b.WriteString(f.File)
+	if f.Line > 0 {
+		fmt.Fprintf(&b, ":%d", f.Line)
+	}
+	if f.Field != "" {
+		b.WriteString(": " + f.Field)
+	}
+	return b.String() + ": " + f.Text
+}
+
+// Faults is the error of LoadData: every fault, in order of files and lines.
+type Faults []Fault
+
+func (f Faults) Error() string {
+	lines := make([]string, len(f))
+	for i := range f {
+		lines[i] = f[i].Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// LoadData reads the official files from a folder: BFCL_v4_multi_turn_<category>.json, the answers of the same names in
+// possible_answer, multi_turn_func_doc and long_context.json. A damaged record is left out and named in the error,
+// which is of type Faults; the data holds all the others, so both results may be used.
+func LoadData(dir string) (*Data, error) {
+	if _, err := os.Stat(dir); err != nil {
+		return nil, fmt.Errorf("the benchmark's data: %w; `make build` unpacks it into .deps/bfcl", err)
+	}
+	l := &loader{dir: dir, data: &Data{byID: map[string]*Task{}, docs: map[string][]ToolDoc{}}}
+	l.readLong()
+	l.readDocs()
+	for _, category := range Categories {
+		l.readCategory(category)
+	}
+	l.data.digest = hex.EncodeToString(l.hash(nil))
+	assignFamilies(l.data.tasks)
+	if len(l.faults) > 0 {
+		return l.data, l.faults
+	}
+	return l.data, nil
+}
+
+// loader reads the files and collects what is wrong in them.
+type loader struct {
+	dir    string
+	data   *Data
+	faults Faults
+	sum    []byte // digests of the files read so far
+}
+
+func (l *loader) fault(file string, line int, field, format string, args ...any) {
+	l.faults = append(l.faults, Fault{filepath.Join(l.dir, file), line, field, fmt.Sprintf(format, args...)})
+}
+
+func (l *loader) read(file string) ([]byte, bool) {
+	raw, err := os.ReadFile(filepath.Join(l.dir, file))
+	if err != nil {
+		l.fault(file, 0, "", "%v", errors.Unwrap(err))
+		return nil, false
+	}
+	digest := sha256.Sum256(raw)
+	l.sum = append(l.sum, digest[:]...)
+	return raw, true
+}
+
+func (l *loader) hash([]byte) []byte {
+	digest := sha256.Sum256(l.sum)
+	return digest[:]
+}
+
+// longConstants are the constants of long_context.json that the classes read.
+var longConstants = []string{
+	"WATCH_LIST_EXTENSION", "TRANSACTION_HISTORY_EXTENSION", "MA_5_EXTENSION", "MA_20_EXTENSION", "TECHNOLOGY_EXTENSION",
+	"AUTOMOBILE_EXTENSION", "ORDER_DETAIL_EXTENSION", "FILE_CONTENT_EXTENSION", "POPULATE_FILE_EXTENSION",
+	"CAR_STATUS_METADATA_EXTENSION", "LONG_WEATHER_EXTENSION", "PARKING_BRAKE_INSTRUCTION", "INTERMEDIARY_CITIES",
+	"CREDIT_CARD_EXTENSION", "BOOKING_RECORD_EXTENSION", "FILES_TAIL_USED",
+}
+
+func (l *loader) readLong() {
+	const file = "long_context.json"
+	raw, ok := l.read(file)
+	if !ok {
+		return
+	}
+	v, err := py.FromJSON(raw)
+	if err != nil {
+		l.fault(file, 0, "", "%v", err)
+		return
+	}
+	d, ok := v.(*py.Dict)
+	if !ok {
+		l.fault(file, 0, "", "it is a %s, want an object of constants", py.TypeName(v))
+		return
+	}
+	l.data.long = make(map[string]py.Value, d.Len())
+	d.Each(func(k, v py.Value) bool {
+		l.data.long[py.Str(k)] = decodeState(v)
+		return true
+	})
+	for _, name := range longConstants {
+		if _, ok := l.data.long[name]; !ok {
+			l.fault(file, 0, name, "the constant is missing")
+		}
+	}
+	api.PrepareLong(l.data.long)
+}
+
+// lines calls f with every line of a JSON Lines file that is not blank.
+func lines(raw []byte, f func(line int, text []byte)) {
+	for n := 1; len(raw) > 0; n++ {
+		text, rest, _ := bytes.Cut(raw, []byte("\n"))
+		if len(bytes.TrimSpace(text)) > 0 {
+			f(n, text)
+		}
+		raw = rest
+	}
+}
+
+func (l *loader) readDocs() {
+	classes := api.Classes()
+	for i := range classes {
+		class := &classes[i]
+		file := "multi_turn_func_doc/" + class.DocFile + ".json"
+		raw, ok := l.read(file)
+		if !ok {
+			continue
+		}
+		known := map[string]bool{}
+		lines(raw, func(line int, text []byte) {
+			var doc struct{ Name *string }
+			if err := json.Unmarshal(text, &doc); err != nil {
+				l.fault(file, line, "", "%v", err)
+				return
+			}
+			switch {
+			case doc.Name == nil:
+				l.fault(file, line, "name", "it is missing")
+			case tools[*doc.Name].class != class:
+				l.fault(file, line, "name", "class %s has no function %q", class.Name, *doc.Name)
+			case known[*doc.Name]:
+				l.fault(file, line, "name", "function %q is documented twice", *doc.Name)
+			default:
+				known[*doc.Name] = true
+				l.data.docs[class.Name] = append(l.data.docs[class.Name], ToolDoc{*doc.Name, slices.Clone(text)})
+			}
+		})
+		for _, m := range class.Methods {
+			if !known[m.Name] {
+				l.fault(file, 0, "", "function %q of class %s has no document", m.Name, class.Name)
+			}
+		}
+	}
+}
+
+// scene gives the loaded initial state of a task; of the tasks of d it is kept for later episodes.
+func (d *Data) scene(t *Task, today time.Time) (*scene, error) {
+	if d == nil {
+		return newScene(t, nil, today)
+	}
+	if d.byID[t.ID] != t {
+		return newScene(t, d.long, today)
+	}
+	if s, ok := d.scenes.Load(t); ok && s.(*scene).today.Equal(today) {
+		return s.(*scene), nil
+	}
+	s, err := newScene(t, d.long, today)
+	if err == nil {
+		d.scenes.Store(t, s)
+	}
+	return s, err
+}
+
+// toolOrder lists all tools of a task's classes in official order. Without data it is the order of the class table,
+// which is the same.
+func (d *Data) toolOrder(t *Task) []string {
+	var names []string
+	for _, name := range t.Classes {
+		class, ok := api.Lookup(name)
+		switch {
+		case !ok:
+		case d != nil && len(d.docs[name]) > 0:
+			for _, doc := range d.docs[name] {
+				names = append(names, doc.Name)
+			}
+		default:
+			for _, m := range class.Methods {
+				names = append(names, m.Name)
+			}
+		}
+	}
+	return names
+}
+
+// readCategory reads the questions and answers of one category.
+func (l *loader) readCategory(category string) {
+	name := "BFCL_v4_multi_turn_" + category + ".json"
+	questions, ok := l.read(name)
+	if !ok {
+		return
+	}
+	answerFile := "possible_answer/" + name
+	answers := l.readAnswers(answerFile)
+	if answers == nil {
+		return
+	}
+	seen := map[string]int{}
+	lines(questions, func(line int, text []byte) {
+		q, ok := l.readQuestion(name, line, text, category)
+		if q.id == "" {
+			return
+		}
+		if first, twice := seen[q.id]; twice {
+			l.fault(name, line, "id", "%s stands in line %d already", q.id, first)
+			return
+		}
+		seen[q.id] = line
+		a, found := answers[q.id]
+		if !found {
+			l.fault(name, line, "id", "%s has no usable answer in %s", q.id, answerFile)
+			return
+		}
+		if ok {
+			l.join(name, line, q, answerFile, a)
+		}
+	})
+	for id, a := range answers {
+		if _, asked := seen[id]; !asked {
+			l.fault(answerFile, a.line, "id", "%s is not the id of a readable question", id)
+		}
+	}
+	slices.SortStableFunc(l.faults, func(a, b Fault) int {
+		if a.File != b.File {
+			return 0
+		}
+		return a.Line - b.Line
+	})
+}
+
+// question is one line of a question file; answer one of an answer file.
+type question struct {
+	id       string
+	turns    []string
+	config   json.RawMessage
+	classes  []string
+	revealed map[int][]string
+}
+
+type answer struct {
+	line  int
+	turns [][]string
+}
+
+// fields reads one line as an object and reports what cannot be.
+func (l *loader) fields(file string, line int, text []byte) (*py.Dict, map[string]json.RawMessage, bool) {
+	v, err := py.FromJSON(text)
+	if err != nil {
+		l.fault(file, line, "", "the line is not JSON: %v", err)
+		return nil, nil, false
+	}
+	d, ok := v.(*py.Dict)
+	if !ok {
+		l.fault(file, line, "", "the line is a %s, want an object", py.TypeName(v))
+		return nil, nil, false
+	}
+	var raw map[string]json.RawMessage
+	if err := json.Unmarshal(text, &raw); err != nil {
+		l.fault(file, line, "", "the line is not JSON: %v", err)
+		return nil, nil, false
+	}
+	return d, raw, true
+}
+
+// field gets a field of type T, or reports that it is missing or of another type.
+func field[T any](l *loader, file string, line int, d *py.Dict, name, want string) (T, bool) {
+	v, ok := d.GetStr(name)
+	if !ok {
+		l.fault(file, line, name, "it is missing, want %s", want)
+		var none T
+		return none, false
+	}
+	return typed[T](l, file, line, v, name, want)
+}
+
+func typed[T any](l *loader, file string, line int, v py.Value, name, want string) (T, bool) {
+	t, ok := v.(T)
+	if !ok {
+		l.fault(file, line, name, "it is %s %s, want %s", article(py.TypeName(v)), py.TypeName(v), want)
+	}
+	return t, ok
+}
+
+func article(noun string) string {
+	if strings.ContainsAny(noun[:1], "aeiou") {
+		return "an"
+	}
+	return "a"
+}
+
+// texts reads a list of strings.
+func texts(l *loader, file string, line int, v py.Value, name string) ([]string, bool) {
+	list, ok := typed[*py.List](l, file, line, v, name, "a list of strings")
+	if !ok {
+		return nil, false
+	}
+	out := make([]string, 0, len(list.Items))
+	for i, item := range list.Items {
+		s, isText := typed[string](l, file, line, item, fmt.Sprintf("%s[%d]", name, i), "a string")
+		ok = ok && isText
+		out = append(out, s)
+	}
+	return out, ok
+}
+
+// readQuestion checks one question by itself. The id is there even when something else is wrong.
+func (l *loader) readQuestion(file string, line int, text []byte, category string) (q question, ok bool) {
+	before := len(l.faults)
+	d, raw, ok := l.fields(file, line, text)
+	if !ok {
+		return q, false
+	}
+	id, ok := field[string](l, file, line, d, "id", "a string")
+	if !ok {
+		return q, false
+	}
+	if prefix := "multi_turn_" + category + "_"; !strings.HasPrefix(id, prefix) || !isNumber(id[len(prefix):]) {
+		l.fault(file, line, "id", "%q is not an id of this file, want %s and a number", id, prefix)
+		return q, false
+	}
+	q.id = id
+	l.readTurns(file, line, d, &q)
+	if list, ok := d.GetStr("involved_classes"); !ok {
+		l.fault(file, line, "involved_classes", "it is missing, want a list of class names")
+	} else if q.classes, ok = texts(l, file, line, list, "involved_classes"); ok {
+		l.checkClasses(file, line, q.classes)
+	}
+	if config, ok := field[*py.Dict](l, file, line, d, "initial_config", "an object of class names"); ok {
+		q.config = raw["initial_config"]
+		config.Each(func(k, v py.Value) bool {
+			typed[*py.Dict](l, file, line, v, "initial_config."+py.Str(k), "an object")
+			if _, known := api.Lookup(py.Str(k)); !known {
+				l.fault(file, line, "initial_config."+py.Str(k), "there is no such class")
+			}
+			return true
+		})
+	}
+	l.readMissed(file, line, d, &q)
+	return q, len(l.faults) == before
+}
+
+func isNumber(s string) bool {
+	n, err := strconv.Atoi(s)
+	return err == nil && n >= 0 && strconv.Itoa(n) == s
+}
+
+func (l *loader) checkClasses(file string, line int, classes []string) {
+	if len(classes) == 0 {
+		l.fault(file, line, "involved_classes", "it is empty, want at least one class name")
+	}
+	for i, name := range classes {
+		at := fmt.Sprintf("involved_classes[%d]", i)
+		if _, known := api.Lookup(name); !known {
+			l.fault(file, line, at, "there is no class %q", name)
+		} else if slices.Contains(classes[:i], name) {
+			l.fault(file, line, at, "class %q is named twice", name)
+		}
+	}
+}
+
+func (l *loader) readTurns(file string, line int, d *py.Dict, q *question) {
+	turns, ok := field[*py.List](l, file, line, d, "question", "a list of turns")
+	if !ok {
+		return
+	}
+	if len(turns.Items) == 0 {
+		l.fault(file, line, "question", "it is empty, want at least one turn")
+	}
+	for i, v := range turns.Items {
+		at := fmt.Sprintf("question[%d]", i)
+		turn, ok := typed[*py.List](l, file, line, v, at, "a list of messages")
+		user := ""
+		switch {
+		case !ok:
+		case len(turn.Items) > 1:
+			l.fault(file, line, at, "the turn has %d messages, want one or none", len(turn.Items))
+		case len(turn.Items) == 1:
+			message, ok := typed[*py.Dict](l, file, line, turn.Items[0], at+"[0]", "a message with role and content")
+			if !ok {
+				break
+			}
+			role, ok := field[string](l, file, line, message, "role", "a string")
+			if ok && role != "user" {
+				l.fault(file, line, at+"[0].role", "it is %q, want \"user\"", role)
+			}
+			content, found := message.GetStr("content")
+			if !found {
+				l.fault(file, line, at+"[0].content", "it is missing, want a string")
+			} else {
+				user, _ = typed[string](l, file, line, content, at+"[0].content", "a string")
+			}
+		}
+		q.turns = append(q.turns, user)
+	}
+}
+
+func (l *loader) readMissed(file string, line int, d *py.Dict, q *question) {
+	v, ok := d.GetStr("missed_function")
+	if !ok {
+		return
+	}
+	missed, ok := typed[*py.Dict](l, file, line, v, "missed_function", "an object of turn numbers")
+	if !ok {
+		return
+	}
+	q.revealed = map[int][]string{}
+	missed.Each(func(k, v py.Value) bool {
+		at := "missed_function." + py.Str(k)
+		turn, err := strconv.Atoi(py.Str(k))
+		if err != nil || turn < 0 || turn >= len(q.turns) {
+			l.fault(file, line, at, "the key is not a turn of the question, want 0 to %d", len(q.turns)-1)
+			return true
+		}
+		names, _ := texts(l, file, line, v, at)
+		for i, name := range names {
+			if t, known := tools[name]; !known || !slices.Contains(q.classes, t.class.Name) {
+				l.fault(file, line, fmt.Sprintf("%s[%d]", at, i), "function %q belongs to no involved class", name)
+			}
+		}
+		q.revealed[turn] = names
+		return true
+	})
+}
+
+// readAnswers reads an answer file; nil when it cannot be read at all.
+func (l *loader) readAnswers(file string) map[string]answer {
+	raw, ok := l.read(file)
+	if !ok {
+		return nil
+	}
+	answers := map[string]answer{}
+	lines(raw, func(line int, text []byte) {
+		d, _, ok := l.fields(file, line, text)
+		if !ok {
+			return
+		}
+		id, ok := field[string](l, file, line, d, "id", "a string")
+		if !ok {
+			return
+		}
+		if first, twice := answers[id]; twice {
+			l.fault(file, line, "id", "%s stands in line %d already", id, first.line)
+			return
+		}
+		list, ok := field[*py.List](l, file, line, d, "ground_truth", "a list of turns")
+		if !ok {
+			return
+		}
+		a := answer{line: line}
+		for i, v := range list.Items {
+			calls, fine := texts(l, file, line, v, fmt.Sprintf("ground_truth[%d]", i))
+			ok = ok && fine
+			a.turns = append(a.turns, calls)
+		}
+		if ok {
+			answers[id] = a
+		}
+	})
+	return answers
+}
+
+// join makes the task of a question and its answer, and checks what needs both.
+func (l *loader) join(file string, line int, q question, answerFile string, a answer) {
+	before := len(l.faults)
+	if len(a.turns) != len(q.turns) {
+		l.fault(answerFile, a.line, "ground_truth", "it has %d turns, the question has %d", len(a.turns), len(q.turns))
+		return
+	}
+	cut := strings.LastIndexByte(q.id, '_')
+	number, _ := strconv.Atoi(q.id[cut+1:])
+	t := &Task{ID: q.id, Category: strings.TrimPrefix(q.id[:cut], "multi_turn_"), Number: number, Classes: q.classes, InitialConfig: q.config}
+	for i := range q.turns {
+		truth := a.turns[i]
+		if truth == nil {
+			truth = []string{}
+		}
+		t.Turns = append(t.Turns, Turn{User: q.turns[i], GroundTruth: truth, Revealed: q.revealed[i]})
+		for j, call := range a.turns[i] {
+			if text := callFault(t, call); text != "" {
+				l.fault(answerFile, a.line, fmt.Sprintf("ground_truth[%d][%d]", i, j), "%s", text)
+			}
+		}
+	}
+	if _, err := newScene(t, l.data.long, time.Time{}); err != nil {
+		l.fault(file, line, "initial_config", "%v", err)
+	}
+	if len(l.faults) == before {
+		l.data.tasks = append(l.data.tasks, t)
+		l.data.byID[t.ID] = t
+	}
+}
+
+// callFault says what is wrong with a ground-truth call; "" when nothing is.
+func callFault(t *Task, call string) string {
+	a, ok := readAction(call)
+	if !ok {
+		return fmt.Sprintf("%q is not a call of a function by its name", call)
+	}
+	known, ok := tools[a.name]
+	if !ok {
+		return fmt.Sprintf("there is no function %q", a.name)
+	}
+	if !slices.Contains(t.Classes, known.class.Name) {
+		return fmt.Sprintf("function %q belongs to %s, which is not among the involved classes", a.name, known.class.Name)
+	}
+	args := map[string]bool{}
+	for _, arg := range a.args {
+		if arg.name == "" {
+			return fmt.Sprintf("%q has more arguments than function %s takes", call, a.name)
+		}
+		if !slices.ContainsFunc(known.method.Params, func(p api.Param) bool { return p.Name == arg.name }) {
+			return fmt.Sprintf("function %s has no parameter %q", a.name, arg.name)
+		}
+		args[arg.name] = true
+	}
+	for _, p := range known.method.Params {
+		if p.Required && !args[p.Name] {
+			return fmt.Sprintf("%q lacks the argument %q", call, p.Name)
+		}
+	}
+	return ""
+}

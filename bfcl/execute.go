@@ -1,0 +1,267 @@
+package bfcl
+
+import (
+	"strings"
+	"time"
+	"unicode"
+
+	"rcgrpo/bfcl/internal/api"
+	"rcgrpo/bfcl/internal/py"
+)
+
+// scene is what all sides of all episodes of one task begin with. It is never changed once made.
+type scene struct {
+	task      *Task
+	today     time.Time
+	instances []api.Instance // loaded, one per class of the task
+}
+
+// newScene loads the initial state of a task. long may be nil unless the task is of the category long_context.
+func newScene(t *Task, long map[string]py.Value, today time.Time) (*scene, error) {
+	config := py.NewDict()
+	if len(t.InitialConfig) > 0 {
+		v, err := py.FromJSON(t.InitialConfig)
+		if err != nil {
+			return nil, taskError(t, "initial_config: "+err.Error())
+		}
+		var ok bool
+		if config, ok = v.(*py.Dict); !ok {
+			return nil, taskError(t, "initial_config is a "+py.TypeName(v)+", want an object of class names")
+		}
+	}
+	s := &scene{task: t, today: today}
+	shared := api.NewShared(long, today)
+	for _, name := range t.Classes {
+		class, ok := api.Lookup(name)
+		if !ok {
+			return nil, taskError(t, "unknown class "+name)
+		}
+		instance := class.New()
+		var scenario *py.Dict
+		if v, ok := config.GetStr(name); ok {
+			if scenario, ok = v.(*py.Dict); !ok {
+				return nil, taskError(t, "initial_config."+name+" is a "+py.TypeName(v)+", want an object")
+			}
+		}
+		if err := instance.Load(scenario, shared, t.longContext()); err != nil {
+			return nil, taskError(t, "initial_config."+name+": "+err.Error())
+		}
+		s.instances = append(s.instances, instance)
+	}
+	return s, nil
+}
+
+func (t *Task) longContext() bool { return strings.Contains(t.Category, "long_context") }
+
+// side is one of the two sets of instances of an episode: the policy's or the reference's.
+type side struct {
+	scene     *scene
+	name      string // what instance names begin with, without the class
+	instances []api.Instance
+	plain     py.PlainCall
+	bound     []py.Value
+}
+
+// side gives fresh instances. The model name only shows in instance names.
+func (s *scene) side(model string) *side {
+	instances := make([]api.Instance, len(s.instances))
+	for i, in := range s.instances {
+		instances[i] = in.Clone(nil)
+	}
+	return &side{scene: s, name: model, instances: instances}
+}
+
+func (s *side) clone(m *py.Memo) *side {
+	c := &side{scene: s.scene, name: s.name, instances: make([]api.Instance, len(s.instances))}
+	for i, in := range s.instances {
+		c.instances[i] = in.Clone(m)
+	}
+	return c
+}
+
+// instanceName is the variable that holds the instance of a class in the official executor.
+func (s *side) instanceName(class string) string {
+	name := s.name + "_eval_" + s.scene.task.ID + "_" + class + "_instance"
+	return strings.Map(func(r rune) rune {
+		if r == '_' || unicode.IsLetter(r) || unicode.IsNumber(r) {
+			return r
+		}
+		return '_'
+	}, name)
+}
+
+// find gives the tool of that name and the instance it belongs to, when its class is involved.
+func (s *side) find(name string) (tool, api.Instance, bool) {
+	t, ok := tools[name]
+	if !ok {
+		return t, nil, false
+	}
+	for i, class := range s.scene.task.Classes {
+		if class == t.class.Name {
+			return t, s.instances[i], true
+		}
+	}
+	return t, nil, false
+}
+
+// outcome is what one call gave.
+type outcome struct {
+	text      string // result string
+	exception string // Python exception class; "" when the call returned
+	kind      string // Python type of the returned value; "" after an exception
+}
+
+// run executes one call string (spec 5). Side effects made before an exception stay.
+func (s *side) run(call string) outcome {
+	v, err := s.value(call)
+	if err != nil {
+		e := py.AsException(err)
+		return outcome{text: "Error during execution: " + e.Message, exception: e.Class}
+	}
+	return outcome{text: py.Result(v), kind: py.TypeName(v)}
+}
+
+func (s *side) value(call string) (py.Value, error) {
+	if !rewritesText(call) && s.plain.Read(call) {
+		if t, instance, ok := s.find(s.plain.Name); ok {
+			bound, err := bind(t, s.bound, s.plain.Args, s.plain.Keywords)
+			if err != nil {
+				return nil, err
+			}
+			s.bound = bound
+			return instance.Call(t.index, bound)
+		}
+	}
+	text := rewrite(call, func(name string) string {
+		if t, _, ok := s.find(name); ok {
+			return s.instanceName(t.class.Name)
+		}
+		return ""
+	})
+	if name := refused(text); name != "" {
+		return nil, py.Raise("Exception", "Function call %s is not allowed.", name)
+	}
+	e, err := py.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	if err := py.Compiles(e); err != nil {
+		return nil, err
+	}
+	return py.Eval(e, scope{s})
+}
+
+// scope is the executor's own: the instances by their names, and a few of Python's functions and of the executor's
+// variables that a model may hit by chance.
+type scope struct{ side *side }
+
+// instanceValue is an instance as a value of an expression.
+type instanceValue struct {
+	class string
+	index int
+}
+
+func (v *instanceValue) PyType() string              { return v.class }
+func (v *instanceValue) PyEqual(o py.Value) bool     { return o == py.Value(v) }
+func (v *instanceValue) PyClone(m *py.Memo) py.Value { return v }
+func (v *methodValue) PyType() string                { return "method" }
+func (v *methodValue) PyEqual(o py.Value) bool       { return o == py.Value(v) }
+func (v *methodValue) PyClone(m *py.Memo) py.Value   { return v }
+func (f *functionValue) PyType() string              { return "builtin_function_or_method" }
+func (f *functionValue) PyEqual(o py.Value) bool     { return o == py.Value(f) }
+func (f *functionValue) PyClone(m *py.Memo) py.Value { return f }
+
+// methodValue is a tool bound to its instance.
+type methodValue struct {
+	tool     tool
+	instance api.Instance
+}
+
+// functionValue is one of Python's own functions.
+type functionValue struct {
+	name string
+	call func(v py.Value) (py.Value, error)
+}
+
+var functions = map[string]*functionValue{
+	"len":   {"len", func(v py.Value) (py.Value, error) { n, err := py.Len(v); return int64(n), err }},
+	"str":   {"str", func(v py.Value) (py.Value, error) { return py.Str(v), nil }},
+	"repr":  {"repr", func(v py.Value) (py.Value, error) { return py.Repr(v), nil }},
+	"bool":  {"bool", func(v py.Value) (py.Value, error) { return py.Truthy(v), nil }},
+	"int":   {"int", py.Int},
+	"float": {"float", py.Float},
+	"abs":   {"abs", py.Abs},
+	"print": {"print", func(py.Value) (py.Value, error) { return nil, nil }},
+}
+
+// Lookup finds instances, functions and the executor's variables.
+func (s scope) Lookup(name string) (py.Value, error) {
+	for i, class := range s.side.scene.task.Classes {
+		if name == s.side.instanceName(class) {
+			return &instanceValue{class, i}, nil
+		}
+	}
+	if f, ok := functions[name]; ok {
+		return f, nil
+	}
+	switch name {
+	case "long_context":
+		return s.side.scene.task.longContext(), nil
+	case "is_evaL_run":
+		return true, nil
+	case "model_name":
+		return s.side.name + "_eval", nil
+	case "test_entry_id":
+		return s.side.scene.task.ID, nil
+	case "involved_classes":
+		l := py.NewList()
+		for _, class := range s.side.scene.task.Classes {
+			l.Append(class)
+		}
+		return l, nil
+	}
+	return nil, py.Raise("NameError", "name '%s' is not defined", name)
+}
+
+// Attribute finds tools and public attributes of instances; other values have no attributes here.
+func (s scope) Attribute(x py.Value, name string) (py.Value, error) {
+	in, ok := x.(*instanceValue)
+	if !ok {
+		return nil, py.AttributeError(x, name)
+	}
+	instance := s.side.instances[in.index]
+	if t, ok := tools[name]; ok && t.class.Name == in.class {
+		return &methodValue{t, instance}, nil
+	}
+	for _, a := range instance.State() {
+		if a.Name == name {
+			return a.Value, nil
+		}
+	}
+	return nil, py.AttributeError(x, name)
+}
+
+// Call runs a tool, or one of Python's functions on one value.
+func (s scope) Call(f py.Value, args []py.Value, keywords []py.Argument) (py.Value, error) {
+	switch f := f.(type) {
+	case *methodValue:
+		bound, err := bind(f.tool, nil, args, keywords)
+		if err != nil {
+			return nil, err
+		}
+		v, err := f.instance.Call(f.tool.index, bound)
+		if err != nil {
+			return nil, err
+		}
+		return py.Thaw(v), nil
+	case *functionValue:
+		if f.name == "print" {
+			return nil, nil
+		}
+		if len(args) != 1 || len(keywords) > 0 {
+			return nil, py.Raise("TypeError", "%s() takes exactly one argument (%d given)", f.name, len(args)+len(keywords))
+		}
+		return f.call(args[0])
+	}
+	return nil, py.Raise("TypeError", "'%s' object is not callable", py.TypeName(f))
+}

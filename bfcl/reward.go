@@ -1,0 +1,203 @@
+package bfcl
+
+import (
+	"rcgrpo/bfcl/internal/py"
+)
+
+// action is a call taken apart for the paper's R_action: bare tool name and arguments by parameter name.
+type action struct {
+	name string
+	args []actionArg
+}
+
+// actionArg is one argument: its value, or the expression as text when it is not a literal.
+type actionArg struct {
+	name  string
+	value py.Value
+	expr  string
+}
+
+// readAction takes a call string apart; false when Python cannot compile it or it is not a call by a bare name.
+// Positional arguments are bound by the tool's signature; those beyond it get names no ground truth has.
+func readAction(call string) (action, bool) {
+	var plain py.PlainCall
+	var a action
+	if plain.Read(call) {
+		a.name = plain.Name
+		for i, v := range plain.Args {
+			a.args = append(a.args, actionArg{name: positionalName(a.name, i), value: v})
+		}
+		for _, k := range plain.Keywords {
+			a.args = append(a.args, actionArg{name: k.Name, value: k.Value})
+		}
+		return a, true
+	}
+	e, err := py.Parse(call)
+	if err != nil || py.Compiles(e) != nil {
+		return a, false
+	}
+	c, ok := e.(*py.Call)
+	if !ok {
+		return a, false
+	}
+	f, ok := c.Func.(*py.Name)
+	if !ok {
+		return a, false
+	}
+	a.name = f.ID
+	for i, x := range c.Args {
+		a.args = append(a.args, newActionArg(positionalName(a.name, i), x))
+	}
+	for _, k := range c.Keywords {
+		a.args = append(a.args, newActionArg(k.Name, k.Value))
+	}
+	return a, true
+}
+
+func newActionArg(name string, e py.Expr) actionArg {
+	if v, ok := py.Literal(e); ok {
+		return actionArg{name: name, value: v}
+	}
+	return actionArg{name: name, expr: py.Dump(e)}
+}
+
+func positionalName(tool string, i int) string {
+	if t, ok := tools[tool]; ok && i < len(t.method.Params) {
+		return t.method.Params[i].Name
+	}
+	return ""
+}
+
+// serves is true when the call made has every argument of the ground-truth call with an equal value.
+func (a action) serves(golden action) bool {
+	if a.name != golden.name {
+		return false
+	}
+	for _, want := range golden.args {
+		found := false
+		for _, got := range a.args {
+			if got.name == want.name && want.name != "" && got.expr == want.expr && (want.expr != "" || py.Equal(got.value, want.value)) {
+				found = true
+				break
+			}
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}
+
+// actionReward is R_action and its injective form (spec 11). Order and turns do not matter; failing calls count.
+func actionReward(t *Task, made []string) (plain, injective float64) {
+	var golden []string
+	for _, turn := range t.Turns {
+		golden = append(golden, turn.GroundTruth...)
+	}
+	m := matcher{golden: golden, made: made}
+	if !m.all() {
+		return 0, 0
+	}
+	if m.distinct() {
+		return 1, 1
+	}
+	return 1, 0
+}
+
+// matcher pairs golden calls with calls made. Calls are only taken apart when their texts differ.
+type matcher struct {
+	golden, made []string
+	parsed       map[string]parsedAction
+	free         []bool // calls made not yet used by an equal text
+	open         []int  // golden calls without an equal text of their own
+}
+
+type parsedAction struct {
+	action action
+	ok     bool
+}
+
+func (m *matcher) action(call string) (action, bool) {
+	if p, ok := m.parsed[call]; ok {
+		return p.action, p.ok
+	}
+	if m.parsed == nil {
+		m.parsed = make(map[string]parsedAction)
+	}
+	a, ok := readAction(call)
+	m.parsed[call] = parsedAction{a, ok}
+	return a, ok
+}
+
+func (m *matcher) serves(made, golden string) bool {
+	if made == golden {
+		return true
+	}
+	g, ok := m.action(golden)
+	if !ok {
+		return false
+	}
+	a, ok := m.action(made)
+	return ok && a.serves(g)
+}
+
+// all is true when every golden call is served by some call made.
+func (m *matcher) all() bool {
+	m.free = make([]bool, len(m.made))
+	for i := range m.free {
+		m.free[i] = true
+	}
+golden:
+	for i, g := range m.golden {
+		for j, call := range m.made {
+			if m.free[j] && call == g {
+				m.free[j] = false
+				continue golden
+			}
+		}
+		m.open = append(m.open, i)
+	}
+	for _, i := range m.open {
+		served := false
+		for _, call := range m.made {
+			if m.serves(call, m.golden[i]) {
+				served = true
+				break
+			}
+		}
+		if !served {
+			return false
+		}
+	}
+	return true
+}
+
+// distinct is true when the golden calls can all be served by different calls: bipartite matching by augmenting paths.
+func (m *matcher) distinct() bool {
+	if len(m.open) == 0 {
+		return true
+	}
+	owner := make([]int, len(m.made)) // golden call + 1 that holds it
+	var seen []bool
+	var place func(i int) bool
+	place = func(i int) bool {
+		for j, call := range m.made {
+			if seen[j] || !m.serves(call, m.golden[i]) {
+				continue
+			}
+			seen[j] = true
+			if owner[j] == 0 || place(owner[j]-1) {
+				owner[j] = i + 1
+				return true
+			}
+		}
+		return false
+	}
+	for i := range m.golden {
+		seen = make([]bool, len(m.made))
+		if !place(i) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,99 @@
+package bfcl
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"rcgrpo/bfcl/internal/py"
+)
+
+// rewrite replaces every identifier that stands before a parenthesis (spec 5.1), inside text arguments too: a tool name
+// by what instance gives for it, another word by itself; blanks before the parenthesis go. instance gives "" for a word
+// that is not a tool name.
+func rewrite(call string, instance func(name string) string) string {
+	var b strings.Builder
+	done := 0
+	for at := 0; at < len(call); at++ {
+		if call[at] != '(' {
+			continue
+		}
+		start, end := wordBefore(call, at)
+		if start == end || start < done {
+			continue
+		}
+		word := call[start:end]
+		b.WriteString(call[done:start])
+		if name := instance(word); name != "" {
+			b.WriteString(name)
+			b.WriteByte('.')
+		}
+		b.WriteString(word)
+		done = at
+	}
+	if done == 0 {
+		return call
+	}
+	b.WriteString(call[done:])
+	return b.String()
+}
+
+// wordBefore finds the identifier that ends, apart from blanks, at call[at]; an empty range when there is none.
+func wordBefore(call string, at int) (start, end int) {
+	end = at
+	for end > 0 {
+		r, n := utf8.DecodeLastRuneInString(call[:end])
+		if !py.Space(r) {
+			break
+		}
+		end -= n
+	}
+	start = end
+	for start > 0 {
+		r, n := utf8.DecodeLastRuneInString(call[:start])
+		if r != '_' && !unicode.IsLetter(r) && !unicode.IsNumber(r) {
+			break
+		}
+		start -= n
+	}
+	if start < end {
+		if c := call[start]; c != '_' && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') {
+			return end, end
+		}
+	}
+	return start, end
+}
+
+// rewritesText is true when a parenthesis after the first has a word before it, so that rewriting changes more than
+// the name of the call.
+func rewritesText(call string) bool {
+	at := strings.IndexByte(call, '(')
+	for at >= 0 {
+		next := strings.IndexByte(call[at+1:], '(')
+		if next < 0 {
+			return false
+		}
+		at += 1 + next
+		if start, end := wordBefore(call, at); start < end {
+			return true
+		}
+	}
+	return false
+}
+
+// banned are the names the official executor refuses to call.
+var banned = map[string]bool{
+	"kill": true, "exit": true, "quit": true, "remove": true, "unlink": true, "popen": true, "Popen": true, "run": true,
+}
+
+// refused gives the banned name a rewritten call begins with, "" when there is none (spec 5.2).
+func refused(rewritten string) string {
+	name, _, _ := strings.Cut(rewritten, "(")
+	if pieces := strings.SplitN(name, ".", 3); len(pieces) > 1 {
+		name = pieces[1]
+	}
+	if banned[name] {
+		return name
+	}
+	return ""
+}

@@ -1,0 +1,254 @@
+package bfcl
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"rcgrpo/bfcl/internal/py"
+)
+
+// Split is a division of tasks into two sets.
+type Split struct{ Train, Test []*Task }
+
+// assignFamilies names the family of every task: the connected components of "same number", "same initial state of the
+// involved classes" and "same ground truth that is not empty". The name holds the smallest number of the family.
+func assignFamilies(tasks []*Task) {
+	parent := make([]int, len(tasks))
+	for i := range parent {
+		parent[i] = i
+	}
+	var root func(i int) int
+	root = func(i int) int {
+		if parent[i] != i {
+			parent[i] = root(parent[i])
+		}
+		return parent[i]
+	}
+	first := map[string]int{}
+	for i, t := range tasks {
+		for _, key := range familyKeys(t) {
+			if j, ok := first[key]; ok {
+				parent[root(i)] = root(j)
+			} else {
+				first[key] = i
+			}
+		}
+	}
+	lowest := map[int]int{}
+	for i, t := range tasks {
+		r := root(i)
+		if n, ok := lowest[r]; !ok || t.Number < n {
+			lowest[r] = t.Number
+		}
+	}
+	for i, t := range tasks {
+		t.Family = fmt.Sprintf("family_%d", lowest[root(i)])
+	}
+}
+
+// familyKeys are the things two tasks of one family may have in common.
+func familyKeys(t *Task) []string {
+	keys := []string{fmt.Sprintf("number %d", t.Number), "state " + stateKey(t)}
+	if truth := truthKey(t); truth != "" {
+		keys = append(keys, "truth "+truth)
+	}
+	return keys
+}
+
+// stateKey is the initial state of the involved classes as text; the order of keys does not matter.
+func stateKey(t *Task) string {
+	v, err := py.FromJSON(t.InitialConfig)
+	config, ok := v.(*py.Dict)
+	if err != nil || !ok {
+		return "unreadable " + t.ID
+	}
+	classes := slices.Clone(t.Classes)
+	slices.Sort(classes)
+	var b strings.Builder
+	for _, name := range classes {
+		scenario, _ := config.GetStr(name)
+		text, err := py.JSON(sortKeys(scenario))
+		if err != nil {
+			return "unreadable " + t.ID
+		}
+		b.WriteString(name + " " + text + "\n")
+	}
+	return b.String()
+}
+
+func sortKeys(v py.Value) py.Value {
+	switch v := v.(type) {
+	case *py.List:
+		out := py.NewList()
+		for _, item := range v.Items {
+			out.Append(sortKeys(item))
+		}
+		return out
+	case *py.Dict:
+		var keys []string
+		for _, k := range v.Keys() {
+			keys = append(keys, py.Str(k))
+		}
+		slices.Sort(keys)
+		out := py.NewDict()
+		for _, k := range keys {
+			item, _ := v.GetStr(k)
+			out.SetStr(k, sortKeys(item))
+		}
+		return out
+	}
+	return v
+}
+
+// truthKey is the ground truth without its empty turns as text; "" when all turns are empty.
+func truthKey(t *Task) string {
+	var b strings.Builder
+	for _, turn := range t.Turns {
+		if len(turn.GroundTruth) > 0 {
+			b.WriteString(strings.Join(turn.GroundTruth, "\n") + "\n\n")
+		}
+	}
+	return b.String()
+}
+
+// FamilySplit draws whole families with the seed, until at least the share of the task numbers is in the test set. No
+// family has tasks on both sides; both sets keep the order of tasks.
+func FamilySplit(tasks []*Task, share float64, seed int64) (Split, error) {
+	if share <= 0 || share >= 1 {
+		return Split{}, fmt.Errorf("split by family: the test share must lie between 0 and 1, got %v", share)
+	}
+	numbers := map[string]map[int]bool{} // family -> numbers
+	all := map[int]bool{}
+	var families []string
+	for _, t := range tasks {
+		if t.Family == "" {
+			return Split{}, fmt.Errorf("split by family: task %s has no family", t.ID)
+		}
+		if numbers[t.Family] == nil {
+			numbers[t.Family] = map[int]bool{}
+			families = append(families, t.Family)
+		}
+		numbers[t.Family][t.Number] = true
+		all[t.Number] = true
+	}
+	r := py.NewRandom(seed)
+	r.Shuffle(len(families), func(i, j int) { families[i], families[j] = families[j], families[i] })
+	test := map[string]bool{}
+	held := map[int]bool{}
+	for _, f := range families {
+		if float64(len(held)) >= share*float64(len(all)) {
+			break
+		}
+		test[f] = true
+		for n := range numbers[f] {
+			held[n] = true
+		}
+	}
+	var s Split
+	for _, t := range tasks {
+		if test[t.Family] {
+			s.Test = append(s.Test, t)
+		} else {
+			s.Train = append(s.Train, t)
+		}
+	}
+	return s, nil
+}
+
+// Numbers of the paper's split (its table of test counts gives 80 of 800) and the seed that reproduces its counts.
+const (
+	paperTest = 80
+	paperSeed = 42
+)
+
+// PaperSplit is the split the paper's test counts imply (spec 17): all ids in category order, shuffled with seed 42, the
+// first 80 for the test. order is that of the ids within a category: "file" or "lexicographic". Its test tasks have
+// siblings in the training set; Certify says how many.
+func PaperSplit(tasks []*Task, order string) (Split, error) {
+	ids := slices.Clone(tasks)
+	rank := func(t *Task) int { return slices.Index(Categories, t.Category) }
+	switch order {
+	case "file":
+		slices.SortStableFunc(ids, func(a, b *Task) int {
+			if c := rank(a) - rank(b); c != 0 {
+				return c
+			}
+			return a.Number - b.Number
+		})
+	case "lexicographic":
+		slices.SortStableFunc(ids, func(a, b *Task) int {
+			if c := rank(a) - rank(b); c != 0 {
+				return c
+			}
+			return strings.Compare(a.ID, b.ID)
+		})
+	default:
+		return Split{}, fmt.Errorf("the paper's split: the order of ids must be \"file\" or \"lexicographic\", got %q", order)
+	}
+	if len(ids) <= paperTest {
+		return Split{}, fmt.Errorf("the paper's split takes %d tasks for the test, but there are only %d", paperTest, len(ids))
+	}
+	r := py.NewRandom(paperSeed)
+	r.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+	return Split{Train: ids[paperTest:], Test: ids[:paperTest]}, nil
+}
+
+// Certificate says what the two sides of a split have in common.
+type Certificate struct {
+	Train    int            `json:"train"`           // tasks
+	Test     int            `json:"test"`            // tasks
+	Category map[string]int `json:"test_categories"` // test tasks by category
+
+	Families      Overlap `json:"families"`
+	Numbers       Overlap `json:"numbers"`
+	InitialStates Overlap `json:"initial_states"`
+	GroundTruths  Overlap `json:"ground_truths"`
+}
+
+// Overlap counts one property that tasks of both sides may share.
+type Overlap struct {
+	Shared    int `json:"shared"`     // different values that occur on both sides
+	InTest    int `json:"in_test"`    // different values in the test set
+	TestTasks int `json:"test_tasks"` // test tasks whose value occurs in the training set
+}
+
+// Certify compares two sets of tasks. Empty ground truths count for nothing. Numbers and families are those of the
+// benchmark; drills, which have neither in common with each other, are compared by state and ground truth as well.
+func Certify(train, test []*Task) Certificate {
+	c := Certificate{Train: len(train), Test: len(test), Category: map[string]int{}}
+	for _, t := range test {
+		c.Category[t.Category]++
+	}
+	c.Families = overlap(train, test, func(t *Task) string { return t.Family })
+	c.Numbers = overlap(train, test, func(t *Task) string { return fmt.Sprint(t.Number) })
+	c.InitialStates = overlap(train, test, stateKey)
+	c.GroundTruths = overlap(train, test, truthKey)
+	return c
+}
+
+func overlap(train, test []*Task, key func(*Task) string) Overlap {
+	known := map[string]bool{}
+	for _, t := range train {
+		known[key(t)] = true
+	}
+	var o Overlap
+	seen := map[string]bool{}
+	for _, t := range test {
+		k := key(t)
+		if k == "" {
+			continue
+		}
+		if known[k] {
+			o.TestTasks++
+		}
+		if !seen[k] {
+			seen[k] = true
+			o.InTest++
+			if known[k] {
+				o.Shared++
+			}
+		}
+	}
+	return o
+}

@@ -1,0 +1,161 @@
+package bfcl
+
+import (
+	"fmt"
+
+	"rcgrpo/bfcl/internal/py"
+)
+
+// Error types of the official checker.
+const (
+	ErrForceTerminated  = "multi_turn:force_terminated"
+	ErrEmptyTurn        = "multi_turn:empty_turn_model_response"
+	ErrStateMismatch    = "multi_turn:instance_state_mismatch"
+	ErrResponseMismatch = "multi_turn:execution_response_mismatch"
+)
+
+// Verdict is what one episode is worth: the official checker's decision and the paper's reward.
+type Verdict struct {
+	Official  bool     `json:"official"`             // the official checker accepts the episode
+	ErrorType string   `json:"error_type,omitempty"` // its first failure, one of the Err constants
+	Message   string   `json:"message,omitempty"`    // its words for it
+	Turn      int      `json:"turn"`                 // where it failed; -1 when it did not, or not in a turn
+	Class     string   `json:"class,omitempty"`      // state mismatch: the first class that differs
+	Attrs     []string `json:"attrs,omitempty"`      // state mismatch: the attributes that differ, in order
+	Missing   []string `json:"missing,omitempty"`    // response mismatch: reference results the policy never got
+
+	RState           float64 `json:"r_state"`            // 1 when the final states agree (spec 11)
+	RAction          float64 `json:"r_action"`           // 1 when every ground-truth call was made
+	RActionInjective float64 `json:"r_action_injective"` // the same, each call serving one ground-truth call only
+	Reward           float64 `json:"reward"`             // RState * RAction
+
+	Turns []TurnCheck `json:"turns"` // every turn of the task, without stopping at the first failure
+}
+
+// TurnCheck is the comparison after one turn.
+type TurnCheck struct {
+	GroundTruthEmpty bool        `json:"gt_empty"`
+	ModelEmpty       bool        `json:"model_empty"` // the policy executed nothing in this turn
+	State            bool        `json:"state"`       // every class is in the reference's state
+	Diff             []ClassDiff `json:"diff,omitempty"`
+	Response         bool        `json:"response"` // the reference's results of this turn are among the policy's so far
+	Missing          []string    `json:"missing,omitempty"`
+}
+
+// ClassDiff names the attributes of one class that differ, in order of the class's attributes.
+type ClassDiff struct {
+	Class string   `json:"class"`
+	Attrs []string `json:"attrs"`
+}
+
+// check plays turn k of the ground truth on the reference and compares both sides.
+func (e *Episode) check(reference *side, k int, modelEmpty bool) TurnCheck {
+	truth := e.task.Turns[k].GroundTruth
+	c := TurnCheck{GroundTruthEmpty: len(truth) == 0, ModelEmpty: modelEmpty, State: true, Response: true}
+	var room [8]string
+	expected := room[:0]
+	for _, call := range truth {
+		expected = append(expected, reference.run(call).text)
+	}
+	for i, class := range e.task.Classes {
+		if attrs := equalInstances(reference.instances[i], e.model.instances[i]); attrs != nil {
+			c.State = false
+			c.Diff = append(c.Diff, ClassDiff{class, attrs})
+		}
+	}
+	c.Missing = missingResults(expected, e.results)
+	c.Response = c.Missing == nil
+	return c
+}
+
+// missingResults takes expected out of a copy of got, one for one, and gives what is not there.
+func missingResults(expected, got []string) (missing []string) {
+	var room [64]bool
+	used := room[:0]
+	if len(got) > len(room) {
+		used = make([]bool, 0, len(got))
+	}
+	used = used[:len(got)]
+	for _, want := range expected {
+		found := false
+		for i := len(got) - 1; i >= 0; i-- {
+			if !used[i] && got[i] == want {
+				used[i], found = true, true
+				break
+			}
+		}
+		if !found {
+			missing = append(missing, want)
+		}
+	}
+	return missing
+}
+
+// Verdict judges the episode as it stands. Turns not played count as missing, which the official checker calls
+// force-terminated; an episode abandoned in its last turn is judged like any other. The episode may go on afterwards.
+func (e *Episode) Verdict() Verdict {
+	v := Verdict{Turn: -1, Turns: e.checks}
+	reference := e.reference
+	turns := e.turns
+	if e.turn < len(e.task.Turns) {
+		// The rest of the ground truth is played on a copy, because the episode may go on.
+		reference = e.reference.clone(&py.Memo{})
+		v.Turns = append([]TurnCheck(nil), e.checks...)
+		for k := e.turn; k < len(e.task.Turns); k++ {
+			v.Turns = append(v.Turns, e.check(reference, k, k > e.turn || e.steps == 0))
+		}
+		if e.steps > 0 {
+			turns++
+		}
+	}
+	v.official(e.task, turns)
+	if equal := e.equalSides(reference); equal {
+		v.RState = 1
+	}
+	v.RAction, v.RActionInjective = actionReward(e.task, e.calls)
+	v.Reward = v.RState * v.RAction
+	return v
+}
+
+func (e *Episode) equalSides(reference *side) bool {
+	if n := len(e.checks); n == len(e.task.Turns) {
+		return e.checks[n-1].State
+	}
+	for i := range reference.instances {
+		if equalInstances(reference.instances[i], e.model.instances[i]) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// official finds the first failure in the official order (spec 8).
+func (v *Verdict) official(t *Task, turns int) {
+	if turns != len(t.Turns) {
+		v.ErrorType = ErrForceTerminated
+		v.Message = fmt.Sprintf("Model was force-terminated during inference phase. The length of the model result turns (%d) does not match the length of the ground truth turns (%d).", turns, len(t.Turns))
+		return
+	}
+	for k, c := range v.Turns {
+		switch {
+		case c.GroundTruthEmpty:
+			continue
+		case c.ModelEmpty:
+			v.ErrorType = ErrEmptyTurn
+			v.Message = fmt.Sprintf("Model response list is empty for turn %d", k)
+		case !c.State:
+			v.ErrorType = ErrStateMismatch
+			v.Class, v.Attrs = c.Diff[0].Class, c.Diff[0].Attrs
+			v.Message = fmt.Sprintf("Model instance for %s does not match the state with ground truth instance.", v.Class)
+		case !c.Response:
+			v.ErrorType = ErrResponseMismatch
+			v.Missing = c.Missing
+			v.Message = fmt.Sprintf("Model response execution results so far does not contain all the ground truth response execution results for turn %d.", k)
+		default:
+			continue
+		}
+		v.Turn = k
+		return
+	}
+	v.Official = true
+}
