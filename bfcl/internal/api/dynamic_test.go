@@ -191,3 +191,42 @@ func answers(it Instance, c *Class) (texts []string) {
 	})
 	return texts
 }
+
+func BenchmarkCalls(b *testing.B) {
+	for _, bm := range []struct {
+		class, scenario string
+		method          int
+		args            []py.Value
+	}{
+		{"TicketAPI", `{"current_user": "a", "ticket_queue": [{"id": 1, "status": "Open"}, {"id": 2, "status": "Open"}]}`, ticketGet, []py.Value{int64(2)}},
+		{"TicketAPI", `{"ticket_queue": [{"id": 1, "status": "Open"}]}`, ticketEdit, []py.Value{int64(1), py.NewDict("priority", int64(3))}},
+		{"MessageAPI", `{"current_user": "USR001"}`, messageView, nil},
+		{"TwitterAPI", `{"tweets": {"1": {"username": "a", "content": "Text", "tags": ["#t"]}}}`, twitterSearch, []py.Value{"text"}},
+		{"MathAPI", "", 1, []py.Value{py.NewList(1.5, int64(2), 3.25)}},
+		{"MathAPI", "", 2, []py.Value{py.NewList(1.5, int64(2), 3.25, int64(9))}},
+	} {
+		c, _ := Lookup(bm.class)
+		b.Run(bm.class+"/"+c.Methods[bm.method].Name, func(b *testing.B) {
+			it := c.New()
+			var s *py.Dict
+			if bm.scenario != "" {
+				v, err := py.FromJSON([]byte(bm.scenario))
+				if err != nil {
+					b.Fatal(err)
+				}
+				s = v.(*py.Dict)
+			}
+			if err := it.Load(s, NewShared(nil, time.Time{}), false); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				v, err := it.Call(bm.method, bm.args)
+				if err != nil {
+					b.Fatal(err)
+				}
+				_ = py.Result(v)
+			}
+		})
+	}
+}
