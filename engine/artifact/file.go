@@ -4,5 +4,6 @@ package artifact
 // moving the data or the experiment changes nothing.
 type File struct {
 	Path   string // where it lies, absolute
-	Digest string // Digest of Path
+	Digest string // of its content
+	Dir    bool   // named with dir()
 }
