@@ -43,8 +43,9 @@ type Job struct {
 
 // MissingError says why an input of a stage that runs after failures (Kind.Always) is not there.
 type MissingError struct {
-	Address string // of the stage that should have made it
-	Why     string // "failed: …", "skipped: stage.model.base failed"
+	Address string   // of the stage that should have made it
+	Why     string   // "failed: …", "was skipped: stage.model.base failed"
+	Lines   []string // the last lines of its log, when it failed
 }
 
 func (e *MissingError) Error() string { return fmt.Sprintf("%s is missing: it %s", e.Address, e.Why) }

@@ -34,12 +34,11 @@ func (e *causeError) Unwrap() error { return e.err }
 
 // Failure says why a stage failed and where to look.
 type Failure struct {
-	Text     string   `json:"text"`            // the error, once
-	Cause    string   `json:"cause,omitempty"` // one of the Cause constants; "" is deterministic
-	Log      string   `json:"log"`             // path of its log
-	Lines    []string `json:"lines,omitempty"` // the last of it
-	Work     string   `json:"work"`            // scratch folder it left
-	Attempts int      `json:"attempts"`
+	Text  string   `json:"text"`            // the error, once
+	Cause string   `json:"cause,omitempty"` // one of the Cause constants; "" is deterministic
+	Log   string   `json:"log,omitempty"`   // path of its log
+	Lines []string `json:"lines,omitempty"` // the last of it
+	Work  string   `json:"work,omitempty"`  // scratch folder it left
 }
 
 // RunError says that stages failed. Each failure was told by an event already.
