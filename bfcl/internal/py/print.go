@@ -9,7 +9,7 @@ import (
 
 // Repr is Python's repr(v).
 func Repr(v Value) string {
-	p := printer{}
+	p := printer{buf: make([]byte, 0, textSize(v, 0))}
 	p.repr(v)
 	return string(p.buf)
 }
@@ -47,6 +47,9 @@ func Result(v Value) string {
 	case *Dict:
 		var room [512]byte
 		p := printer{buf: room[:0]}
+		if n := textSize(v, 0); n > len(room) {
+			p.buf = make([]byte, 0, n)
+		}
 		if p.json(v) == nil {
 			return string(p.buf)
 		}
@@ -58,6 +61,27 @@ func Result(v Value) string {
 		return v.repr
 	}
 	return Str(v)
+}
+
+// textSize is about how many bytes the text of v takes, so that a long text need not move while it grows. Containers
+// below the third level count as small: a value may contain itself.
+func textSize(v Value, depth int) int {
+	n := 8
+	switch v := v.(type) {
+	case string:
+		n += len(v) + len(v)>>3 // some escapes
+	case *Frozen:
+		n += max(len(v.json), len(v.repr))
+	case *List:
+		for i := 0; i < len(v.Items) && depth < 3; i++ {
+			n += textSize(v.Items[i], depth+1)
+		}
+	case *Dict:
+		for i := 0; i < len(v.entries) && depth < 3; i++ {
+			n += textSize(v.entries[i].key, depth+1) + textSize(v.entries[i].val, depth+1)
+		}
+	}
+	return n
 }
 
 // printer appends texts to buf and knows the containers it is inside of.

@@ -267,10 +267,9 @@ func compareNumbers(a, b Value) (c int, ordered bool) {
 			return 0, true
 		}
 	}
-	x, xf := a.(float64)
-	y, yf := b.(float64)
-	switch {
-	case xf && yf:
+	x, xf := exactFloat(a)
+	y, yf := exactFloat(b)
+	if xf && yf {
 		switch {
 		case x < y:
 			return -1, true
@@ -278,6 +277,10 @@ func compareNumbers(a, b Value) (c int, ordered bool) {
 			return 1, true
 		}
 		return 0, x == y
+	}
+	x, xf = a.(float64)
+	y, yf = b.(float64)
+	switch {
 	case xf:
 		c, ordered = compareIntFloat(toBig(b), x)
 		return -c, ordered
@@ -285,6 +288,15 @@ func compareNumbers(a, b Value) (c int, ordered bool) {
 		return compareIntFloat(toBig(a), y)
 	}
 	return toBig(a).Cmp(toBig(b)), true
+}
+
+// exactFloat gives numbers that a float64 holds without rounding.
+func exactFloat(v Value) (float64, bool) {
+	if f, ok := v.(float64); ok {
+		return f, true
+	}
+	i, ok := small(v)
+	return float64(i), ok && -1<<53 <= i && i <= 1<<53
 }
 
 func compareIntFloat(a *big.Int, f float64) (int, bool) {
