@@ -1,0 +1,335 @@
+package rl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"rcgrpo/bfcl"
+)
+
+// runes is a codec whose ids are characters: U opens a user message, A a reply, which ends in '!' (calls) or '.'
+// (yields); a reward token is H or L.
+type runes struct{}
+
+func ids(s string) []int32 {
+	var out []int32
+	for _, r := range s {
+		out = append(out, r)
+	}
+	return out
+}
+
+func letter(token string) string { return map[string]string{TokenHigh: "H", TokenLow: "L"}[token] }
+
+func (runes) Begin([]string) []int32 { return ids("^") }
+func (runes) User(text string, _ bool, _ string) []int32 {
+	return ids("U" + text)
+}
+func (runes) Tool(results []string) []int32 { return ids("T" + strings.Join(results, ",")) }
+func (runes) Header(token string) []int32   { return ids("A" + letter(token)) }
+func (runes) Between() []int32              { return ids("-") }
+func (runes) Stop(id int32) bool            { return id == '!' || id == '.' }
+func (runes) Text(is []int32) string        { return string(is) }
+func (runes) Reply(calls []string) []int32 {
+	if len(calls) == 0 {
+		return ids(".")
+	}
+	return ids(strings.Join(calls, ";") + "!")
+}
+func (runes) Parse(is []int32) (string, []string) {
+	s := string(is)
+	if body, ok := strings.CutSuffix(s, "!"); ok {
+		return body, strings.Split(body, ";")
+	}
+	return strings.TrimSuffix(s, "."), nil
+}
+
+// script is a policy that replies to each prompt (all text up to the open reply) as told, one character at a time.
+type script struct {
+	reply     func(prompt string) string
+	slots     int
+	seq       []string
+	start     []int // of the open reply
+	batches   []string
+	fail      error
+	failAfter int
+}
+
+func newScript(slots int, reply func(string) string) *script {
+	return &script{reply: reply, slots: slots, seq: make([]string, slots), start: make([]int, slots)}
+}
+
+func (p *script) Slots() int  { return p.slots }
+func (p *script) MaxLen() int { return 500 }
+func (p *script) Reset(i int) { p.seq[i], p.start[i] = "", 0 }
+func (p *script) Next(_ context.Context, rs []Request) ([]Draw, error) {
+	if p.fail != nil && len(p.batches) >= p.failAfter {
+		return nil, p.fail
+	}
+	var note []string
+	draws := make([]Draw, len(rs))
+	used := map[int]bool{}
+	for i, r := range rs {
+		if used[r.Slot] || len(r.Feed) == 0 {
+			return nil, fmt.Errorf("slot %d: twice in a batch, or nothing to feed", r.Slot)
+		}
+		used[r.Slot] = true
+		p.seq[r.Slot] += string(r.Feed)
+		if len(r.Feed) > 1 || p.start[r.Slot] == 0 {
+			p.start[r.Slot] = len(p.seq[r.Slot])
+		}
+		prompt, sofar := p.seq[r.Slot][:p.start[r.Slot]], p.seq[r.Slot][p.start[r.Slot]:]
+		want := p.reply(prompt)
+		draws[i] = Draw{Token: int32(want[len(sofar)%len(want)]), Logp: float32(-r.U)}
+		note = append(note, fmt.Sprintf("%d:%d", r.Slot, len(r.Feed)))
+	}
+	p.batches = append(p.batches, strings.Join(note, " "))
+	return draws, nil
+}
+
+// world is an environment of a number of turns; its behaviour is in the task's id.
+type world struct {
+	id    string
+	turn  int
+	steps int
+	calls []string
+	delay func()
+}
+
+func (w *world) Turn() int       { return w.turn }
+func (w *world) User() string    { return fmt.Sprintf("%s%d", w.id, w.turn) }
+func (w *world) Tools() []string { return []string{"f", "g"} }
+func (w *world) Step(calls []string) ([]string, int, error) {
+	w.delay()
+	if len(calls) == 0 {
+		w.turn++
+		w.steps = 0
+		return nil, 0, nil
+	}
+	if calls[0] == "crash" {
+		return nil, 0, errors.New("the disk is gone")
+	}
+	w.steps++
+	w.calls = append(w.calls, calls...)
+	results, errs := []string{}, 0
+	for _, c := range calls {
+		if c == "bad" {
+			errs++
+		}
+		results = append(results, "ok:"+c)
+	}
+	return results, errs, nil
+}
+func (w *world) Done() bool { return w.turn == 2 || w.steps > 3 }
+func (w *world) Stop() string {
+	if w.steps > 3 {
+		return StopTurnLimit
+	}
+	return StopDone
+}
+func (w *world) Verdict() bfcl.Verdict {
+	return bfcl.Verdict{RState: 1, RAction: 1, Reward: 1, Official: true}
+}
+
+func collector(p Policy) *Collector {
+	return &Collector{
+		Policy: p, Codec: runes{}, Limits: Limits{Steps: 3, Reply: 20, Context: 120}, Seed: 5, Temperature: 1,
+		Start: func(t *bfcl.Task) (Env, error) {
+			if t.ID == "broken" {
+				return nil, errors.New("no initial state")
+			}
+			return &world{id: t.ID, delay: func() {}}, nil
+		},
+	}
+}
+
+func asks(names ...string) []Rollout {
+	var out []Rollout
+	for i, n := range names {
+		out = append(out, Rollout{Task: &bfcl.Task{ID: n, Family: "fam", Category: "base"}, Update: 3, Member: i, Token: TokenHigh})
+	}
+	return out
+}
+
+// obedient calls f once in every turn, then yields. Names choose otherwise.
+func obedient(prompt string) string {
+	switch last := prompt[strings.LastIndexByte(prompt, 'U')+1:]; {
+	case strings.HasPrefix(last, "loop"):
+		return "f!"
+	case strings.HasPrefix(last, "never"):
+		return "abcdefg"
+	case strings.HasPrefix(last, "crash"):
+		return "crash!"
+	case strings.HasPrefix(last, "long"):
+		return "0123456789012345!"
+	case strings.Contains(last, "T"):
+		return "."
+	}
+	return "f;bad!"
+}
+
+func TestAnEpisodeIsRecordedAsItHappened(t *testing.T) {
+	got, stats, err := collector(newScript(1, obedient)).Collect(context.Background(), asks("a"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := got[0]
+	if want := "^Ua0AHf;bad!-Tok:f,ok:badAH.-Ua1AHf;bad!-Tok:f,ok:badAH."; string(e.IDs) != want {
+		t.Errorf("ids:\n got %s\nwant %s", string(e.IDs), want)
+	}
+	var mine []int32
+	for i, m := range e.Mask {
+		if m {
+			mine = append(mine, e.IDs[i])
+			if u := Key(5, 3, "a", 0, i); e.Logp[i] != float32(-u) {
+				t.Errorf("place %d was drawn with %v, want %v", i, -e.Logp[i], u)
+			}
+		} else if e.Logp[i] != 0 {
+			t.Errorf("place %d was given, but has logp %v", i, e.Logp[i])
+		}
+	}
+	if want := "f;bad!.f;bad!."; string(mine) != want {
+		t.Errorf("sampled: got %s, want %s", string(mine), want)
+	}
+	if e.Stop != StopDone || e.Reward != 1 || !e.Official || e.Calls != 4 || e.Errors != 2 || !slices.Equal(e.Tools, []string{"f", "g"}) {
+		t.Errorf("got %+v", e)
+	}
+	var roles []string
+	for _, m := range e.Messages {
+		roles = append(roles, fmt.Sprintf("%s%d %s", m.Role, m.Turn, string(e.IDs[m.From:m.To])))
+	}
+	if want := []string{"user0 Ua0", "assistant0 AHf;bad!", "tool0 Tok:f,ok:bad", "assistant0 AH.", "user1 Ua1",
+		"assistant1 AHf;bad!", "tool1 Tok:f,ok:bad", "assistant1 AH."}; !slices.Equal(roles[1:], want[1:]) || roles[0] != "user0 ^Ua0" {
+		t.Errorf("messages: got %q", roles)
+	}
+	if stats.Sampled != len(mine) || stats.Given+stats.Sampled != len(e.IDs) {
+		t.Errorf("stats %+v for %d ids, %d of them sampled", stats, len(e.IDs), len(mine))
+	}
+}
+
+func TestWhateverEndsAnEpisodeIsData(t *testing.T) {
+	got, _, err := collector(newScript(2, obedient)).Collect(context.Background(), asks("loop", "never", "crash", "broken", "long", "a"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []struct {
+		stop, failure string
+		reward        float64
+	}{{StopTurnLimit, "", 0}, {StopStep, StopStep, 0}, {StopError, "the disk is gone", 0}, {StopError, "no initial state", 0}, {StopLength, StopLength, 0}, {StopDone, "", 1}} {
+		e := got[i]
+		if e.Stop != want.stop || e.Reward != want.reward || e.Failure != want.failure {
+			t.Errorf("%s: got stop %q, reward %v, failure %q; want %+v", e.Task, e.Stop, e.Reward, e.Failure, want)
+		}
+		if len(e.IDs) != len(e.Mask) || len(e.IDs) != len(e.Logp) || len(e.IDs) > 120 {
+			t.Errorf("%s: %d ids, %d masks, %d logps", e.Task, len(e.IDs), len(e.Mask), len(e.Logp))
+		}
+		if n := len(e.Messages); n > 0 && want.stop != StopLength && e.Messages[n-1].To != len(e.IDs) {
+			t.Errorf("%s: the messages end at %d of %d ids", e.Task, e.Messages[n-1].To, len(e.IDs))
+		}
+	}
+}
+
+// jitter sleeps for up to a millisecond, differently each time.
+func jitter() { time.Sleep(time.Duration(rand.IntN(1000)) * time.Microsecond) }
+
+func TestBatchesDoNotDependOnHowFastEnvironmentsAre(t *testing.T) {
+	names := []string{"a", "b", "loop", "c", "never", "d", "e", "crash", "f", "g"}
+	var first []string
+	var trajectories []*Trajectory
+	for round := range 4 {
+		p := newScript(3, obedient)
+		c := collector(p)
+		start := c.Start
+		c.Start = func(task *bfcl.Task) (Env, error) {
+			e, err := start(task)
+			if w, ok := e.(*world); ok && round > 0 {
+				w.delay = jitter
+			}
+			return e, err
+		}
+		got, _, err := c.Collect(context.Background(), asks(names...), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if round == 0 {
+			first, trajectories = p.batches, got
+			continue
+		}
+		if !slices.Equal(p.batches, first) {
+			t.Fatalf("round %d: other batches:\n got %q\nwant %q", round, p.batches, first)
+		}
+		if !reflect.DeepEqual(got, trajectories) {
+			t.Fatalf("round %d: other trajectories", round)
+		}
+	}
+	// Slots, order and freedom change nothing in a policy whose arithmetic does not depend on the batch.
+	for _, slots := range []int{1, 10} {
+		c := collector(newScript(slots, obedient))
+		c.Free = slots == 10
+		got, _, err := c.Collect(context.Background(), asks(names...), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, trajectories) {
+			t.Errorf("%d slots: other trajectories", slots)
+		}
+	}
+}
+
+func TestASlowEnvironmentHoldsUpNobodyWhenFree(t *testing.T) {
+	release := make(chan bool)
+	var once sync.Once
+	c := collector(newScript(3, obedient))
+	c.Free = true
+	start := c.Start
+	c.Start = func(task *bfcl.Task) (Env, error) {
+		e, err := start(task)
+		if task.ID == "slow" {
+			e.(*world).delay = func() { <-release }
+		}
+		return e, err
+	}
+	var order []string
+	got, _, err := c.Collect(context.Background(), asks("slow", "a", "b", "c"), func(i int, t *Trajectory) error {
+		order = append(order, t.Task)
+		if len(order) == 3 { // all others have ended
+			once.Do(func() { close(release) })
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(order) != 4 || order[3] != "slow" || got[0].Stop != StopDone {
+		t.Errorf("order of ends: %v", order)
+	}
+}
+
+func TestErrorsOfThePolicyAndCancellationStopACollection(t *testing.T) {
+	p := newScript(2, obedient)
+	p.fail, p.failAfter = errors.New("out of memory"), 3
+	if _, _, err := collector(p).Collect(context.Background(), asks("a", "b"), nil); !errors.Is(err, p.fail) {
+		t.Errorf("got %v, want the policy's error", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	n := 0
+	_, _, err := collector(newScript(2, func(s string) string { n++; cancel(); return obedient(s) })).Collect(ctx, asks("loop", "loop"), nil)
+	if !errors.Is(err, context.Canceled) || n > 4 {
+		t.Errorf("got %v after %d tokens, want a quick stop", err, n)
+	}
+	full := errors.New("disk full")
+	if _, _, err := collector(newScript(2, obedient)).Collect(context.Background(), asks("a", "b"), func(int, *Trajectory) error { return full }); !errors.Is(err, full) {
+		t.Errorf("got %v, want the callback's error", err)
+	}
+	if _, _, err := collector(newScript(0, obedient)).Collect(context.Background(), asks("a"), nil); err == nil {
+		t.Error("a policy without slots was accepted")
+	}
+}
