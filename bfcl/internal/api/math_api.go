@@ -150,20 +150,25 @@ func standardDeviation(numbers py.Value) (py.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	sum := 0.0
+	var sum py.Value = int64(0)
 	for _, x := range items {
-		v, err := py.Sub(x, mean)
+		d, err := py.Sub(x, mean)
+		if err == nil {
+			d, err = py.Pow(d, int64(2))
+		}
+		if err == nil {
+			sum, err = py.Add(sum, d)
+		}
 		if err != nil {
 			return nil, err
 		}
-		d, _ := v.(float64) // the mean is a float, so the difference is one
-		square := d * d
-		if math.IsInf(square, 0) && !math.IsInf(d, 0) {
-			return nil, py.Raise("OverflowError", "(34, 'Numerical result out of range')")
-		}
-		sum += square
 	}
-	return math.Sqrt(sum / float64(len(items))), nil
+	variance, err := py.TrueDiv(sum, int64(len(items)))
+	if err != nil {
+		return nil, err
+	}
+	root, _ := variance.(float64) // a quotient always is one
+	return math.Sqrt(root), nil
 }
 
 // metres is what one unit of length has in metres: an int where Python's table has one.
