@@ -1,0 +1,302 @@
+package rl
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"rcgrpo/bfcl"
+)
+
+// Expert is the trajectory of a task's ground truth, executed: in each turn one call per step, then the step that yields
+// the turn, also where the ground truth is empty. It has no ids. A task without classes (a copy drill) has nothing to
+// execute: its trajectory is requests and replies alone, with reward 1.
+//
+// The step limit of s does not bind an expert. The caller decides what to do with an expert whose reward is not 1.
+func Expert(task *bfcl.Task, s bfcl.Settings) (*Trajectory, error) {
+	if len(task.Classes) == 0 {
+		return copied(task), nil
+	}
+	turns := make([][]string, len(task.Turns))
+	for i, t := range task.Turns {
+		turns[i] = t.GroundTruth
+	}
+	t, err := play(task, s, turns, nil)
+	if err != nil {
+		return nil, err
+	}
+	t.Origin = OriginExpert
+	return t, nil
+}
+
+// copied is the trajectory of a task without an environment.
+func copied(task *bfcl.Task) *Trajectory {
+	t := &Trajectory{Task: task.ID, Family: task.Family, Category: task.Category, Origin: OriginExpert,
+		Reward: 1, RState: 1, RAction: 1, Official: true, Stop: StopDone}
+	for i, turn := range task.Turns {
+		t.Messages = append(t.Messages, Message{Role: RoleUser, Turn: i, Text: turn.User},
+			Message{Role: RoleAssistant, Turn: i, Text: strings.Join(turn.GroundTruth, "\n"), Calls: turn.GroundTruth})
+		t.Calls += len(turn.GroundTruth)
+	}
+	return t
+}
+
+// play executes given calls, one per step. watch, if not nil, sees the episode before each call; it may copy
+// but not change it.
+func play(task *bfcl.Task, s bfcl.Settings, turns [][]string, watch func(turn, call int, e *bfcl.Episode)) (*Trajectory, error) {
+	s.MaxSteps, s.MaxCalls = 1+longestTurn(turns), 0
+	e, err := task.Start(s)
+	if err != nil {
+		return nil, err
+	}
+	t := &Trajectory{Task: task.ID, Family: task.Family, Category: task.Category, Tools: e.Tools()}
+	for turn, calls := range turns {
+		t.Messages = append(t.Messages, Message{Role: RoleUser, Turn: turn, Text: e.User()})
+		for i, call := range calls {
+			if watch != nil {
+				watch(turn, i, e)
+			}
+			results, errs, err := e.Step([]string{call})
+			if err != nil {
+				return nil, fmt.Errorf("task %s: turn %d: %s: %w", task.ID, turn, call, err)
+			}
+			t.Messages = append(t.Messages, Message{Role: RoleAssistant, Turn: turn, Text: call, Calls: []string{call}})
+			if len(results) > 0 {
+				t.Messages = append(t.Messages, toolMessage(turn, results))
+			}
+			t.Calls += len(results)
+			t.Errors += errs
+		}
+		if _, _, err := e.Step(nil); err != nil {
+			return nil, fmt.Errorf("task %s: end of turn %d: %w", task.ID, turn, err)
+		}
+		t.Messages = append(t.Messages, Message{Role: RoleAssistant, Turn: turn})
+	}
+	t.Stop = StopDone
+	t.judge(e.Verdict())
+	return t, nil
+}
+
+func longestTurn(turns [][]string) int {
+	n := 0
+	for _, calls := range turns {
+		n = max(n, len(calls))
+	}
+	return n
+}
+
+// Mistakes of a spoilt episode, with the shares of the drills' recipe (drills.md 4): in a fifth of the episodes a whole
+// turn is skipped; otherwise one or two calls are left out (30 %), made with another tool (35 %) or with another value
+// (35 %).
+const (
+	shareSkipped = 0.20
+	shareLeftOut = 0.30
+	shareTool    = 0.35
+)
+
+// spoilAttempts is how many plans of mistakes are tried before a task counts as one that cannot be spoilt.
+const spoilAttempts = 24
+
+// Spoil makes a failure out of a task's ground truth: planned mistakes, executed for real, with every later call as the
+// ground truth has it. The result has reward 0 and says in Spoilt what was done. variant numbers the failures of one
+// task; equal arguments give equal trajectories. It returns nil without an error when no plan tried leads to reward 0,
+// as for a task without classes or without calls.
+func Spoil(task *bfcl.Task, s bfcl.Settings, seed uint64, variant int) (*Trajectory, error) {
+	if len(task.Classes) == 0 {
+		return nil, nil
+	}
+	truth := make([][]string, len(task.Turns))
+	places := 0
+	for i, t := range task.Turns {
+		truth[i] = t.GroundTruth
+		places += len(t.GroundTruth)
+	}
+	if places == 0 {
+		return nil, nil
+	}
+	before := make([][]*bfcl.Episode, len(truth)) // the episode as it stood before each call of the ground truth
+	_, err := play(task, s, truth, func(turn, _ int, e *bfcl.Episode) { before[turn] = append(before[turn], e.Clone()) })
+	if err != nil {
+		return nil, err
+	}
+	for attempt := range spoilAttempts {
+		d := &dice{stream: newStream(forSpoiling, seed, hash(task.ID), uint64(variant), uint64(attempt))}
+		turns, what := d.plan(task, truth, before)
+		if what == "" {
+			continue
+		}
+		t, err := play(task, s, turns, nil)
+		if err != nil {
+			return nil, err
+		}
+		if t.Reward == 0 {
+			t.Origin, t.Spoilt = OriginSpoilt, what
+			return t, nil
+		}
+	}
+	return nil, nil
+}
+
+// dice are random numbers in a row.
+type dice struct {
+	stream Stream
+	n      int
+}
+
+func (d *dice) float() float64 {
+	d.n++
+	return d.stream.At(d.n - 1)
+}
+
+func (d *dice) below(n int) int { return int(d.float() * float64(n)) }
+
+// plan changes a copy of the ground truth and says how; "" when the dice found nothing to change.
+func (d *dice) plan(task *bfcl.Task, truth [][]string, before [][]*bfcl.Episode) (turns [][]string, what string) {
+	turns = make([][]string, len(truth))
+	type place struct{ turn, call int }
+	var places []place
+	var full []int // turns with calls
+	for i, calls := range truth {
+		turns[i] = slices.Clone(calls)
+		for j := range calls {
+			places = append(places, place{i, j})
+		}
+		if len(calls) > 0 {
+			full = append(full, i)
+		}
+	}
+	if d.float() < shareSkipped {
+		i := full[d.below(len(full))]
+		turns[i] = nil
+		return turns, fmt.Sprintf("turn %d skipped", i+1)
+	}
+	mistakes := min(1+d.below(2), len(places))
+	var done []string
+	for range mistakes {
+		k := d.below(len(places))
+		p := places[k]
+		places = slices.Delete(places, k, k+1)
+		call := truth[p.turn][p.call]
+		note := func(text string) { done = append(done, fmt.Sprintf("turn %d: %s", p.turn+1, text)) }
+		switch kind := d.float(); {
+		case kind < shareLeftOut:
+			turns[p.turn][p.call] = ""
+			note("left out " + call)
+		case kind < shareLeftOut+shareTool:
+			if other := d.otherTool(call, before[p.turn][p.call]); other != "" {
+				turns[p.turn][p.call] = other
+				note(other + " instead of " + call)
+			}
+		default:
+			if other := d.otherValue(call, task); other != "" {
+				turns[p.turn][p.call] = other
+				note(other + " instead of " + call)
+			}
+		}
+	}
+	for i := range turns {
+		turns[i] = slices.DeleteFunc(turns[i], func(call string) bool { return call == "" })
+	}
+	return turns, strings.Join(done, "; ")
+}
+
+// otherTool is the call under the name of another tool offered, preferably one that takes its arguments; "" if the call
+// has no plain name or no other tool is offered.
+func (d *dice) otherTool(call string, e *bfcl.Episode) string {
+	open := strings.IndexByte(call, '(')
+	if open <= 0 {
+		return ""
+	}
+	name := call[:open]
+	tools := slices.DeleteFunc(e.Tools(), func(tool string) bool { return tool == name })
+	other := ""
+	for range 6 {
+		if len(tools) == 0 {
+			break
+		}
+		k := d.below(len(tools))
+		other = tools[k] + call[open:]
+		tools = slices.Delete(tools, k, k+1)
+		if _, errs, err := e.Clone().Step([]string{other}); err == nil && errs == 0 {
+			return other
+		}
+	}
+	return other
+}
+
+// otherValue is the call with one literal replaced: a text by another text of the task's ground truth or by itself with
+// a letter less or more, a number by a near one. "" if the call has no literal.
+func (d *dice) otherValue(call string, task *bfcl.Task) string {
+	own := literals(call)
+	if len(own) == 0 {
+		return ""
+	}
+	l := own[d.below(len(own))]
+	text := call[l.from:l.to]
+	if l.number {
+		replaced := text + "0"
+		if n, err := strconv.Atoi(text); err == nil {
+			replaced = strconv.Itoa(n + 1 + d.below(9))
+		}
+		return call[:l.from] + replaced + call[l.to:]
+	}
+	var others []string
+	for _, turn := range task.Turns {
+		for _, c := range turn.GroundTruth {
+			for _, o := range literals(c) {
+				if v := c[o.from:o.to]; !o.number && v != text && !slices.Contains(others, v) {
+					others = append(others, v)
+				}
+			}
+		}
+	}
+	replaced := text[:len(text)-1] + "s" + text[len(text)-1:]
+	if len(others) > 0 && d.float() < 0.8 {
+		replaced = others[d.below(len(others))]
+	}
+	return call[:l.from] + replaced + call[l.to:]
+}
+
+// literal is a quoted text (with its quotes) or a number in a call.
+type literal struct {
+	from, to int
+	number   bool
+}
+
+// literals finds the literals of a call's text, from left to right.
+func literals(call string) []literal {
+	var out []literal
+	for i := 0; i < len(call); {
+		c := call[i]
+		switch {
+		case c == '\'' || c == '"':
+			j := i + 1
+			for j < len(call) && call[j] != c {
+				if call[j] == '\\' {
+					j++
+				}
+				j++
+			}
+			if j >= len(call) {
+				return out
+			}
+			out = append(out, literal{i, j + 1, false})
+			i = j + 1
+		case c >= '0' && c <= '9':
+			j := i
+			for j < len(call) && (call[j] >= '0' && call[j] <= '9' || call[j] == '.') {
+				j++
+			}
+			out = append(out, literal{i, j, true})
+			i = j
+		case c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z':
+			for i < len(call) && (call[i] == '_' || call[i] >= '0' && call[i] <= '9' || call[i] >= 'a' && call[i] <= 'z' || call[i] >= 'A' && call[i] <= 'Z') {
+				i++
+			}
+		default:
+			i++
+		}
+	}
+	return out
+}

@@ -1,0 +1,99 @@
+package rl
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/bfcl/drill"
+)
+
+func drills(t testing.TB, form drill.Form, n int) []*bfcl.Task {
+	t.Helper()
+	tasks, err := drill.Generate(rand.New(rand.NewPCG(1, 2)), form, drill.Train, "t", n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tasks
+}
+
+func TestEveryGroundTruthOfDrillsEarnsItsReward(t *testing.T) {
+	for _, form := range []drill.Form{drill.Copy, drill.Single, drill.Multi} {
+		for _, task := range drills(t, form, 60) {
+			e, err := Expert(task, bfcl.Settings{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Reward != 1 || !e.Official || e.Errors != 0 || e.Stop != StopDone || e.Origin != OriginExpert {
+				t.Errorf("%s: reward %v, official %t, %d errors, failure %q", task.ID, e.Reward, e.Official, e.Errors, e.Failure)
+			}
+			calls, users := 0, 0
+			for _, m := range e.Messages {
+				calls += len(m.Calls)
+				if m.Role == RoleUser {
+					users++
+				}
+			}
+			want := 0
+			for _, turn := range task.Turns {
+				want += len(turn.GroundTruth)
+			}
+			if calls != want || users != len(task.Turns) {
+				t.Errorf("%s: %d calls in %d turns, want %d in %d", task.ID, calls, users, want, len(task.Turns))
+			}
+		}
+	}
+}
+
+func TestSpoiltEpisodesFailAndSayWhy(t *testing.T) {
+	kinds := map[string]int{}
+	n := 0
+	for _, task := range drills(t, drill.Multi, 150) {
+		e, err := Spoil(task, bfcl.Settings{}, 7, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e == nil {
+			continue
+		}
+		n++
+		if e.Reward != 0 || e.Origin != OriginSpoilt || e.Spoilt == "" || e.Stop != StopDone {
+			t.Errorf("%s: reward %v, origin %s, spoilt %q, stop %s", task.ID, e.Reward, e.Origin, e.Spoilt, e.Stop)
+		}
+		again, err := Spoil(task, bfcl.Settings{}, 7, 0)
+		if err != nil || !reflect.DeepEqual(e, again) {
+			t.Errorf("%s: the same seed gave another trajectory", task.ID)
+		}
+		for _, kind := range []string{"skipped", "left out", "instead of"} {
+			if strings.Contains(e.Spoilt, kind) {
+				kinds[kind]++
+			}
+		}
+	}
+	t.Logf("%d of 150 spoilt: %v", n, kinds)
+	if n < 145 || len(kinds) != 3 {
+		t.Errorf("%d of 150 could be spoilt, by %v", n, kinds)
+	}
+}
+
+func TestCopyDrillsCannotBeSpoilt(t *testing.T) {
+	if e, err := Spoil(drills(t, drill.Copy, 1)[0], bfcl.Settings{}, 1, 0); e != nil || err != nil {
+		t.Errorf("got %v, %v", e, err)
+	}
+}
+
+func TestLiteralsOfACall(t *testing.T) {
+	call := `f2(a='x\'y', b=[12, -3.5], c="q", d=True)`
+	var got []string
+	for _, l := range literals(call) {
+		got = append(got, call[l.from:l.to])
+	}
+	if want := []string{`'x\'y'`, "12", "3.5", `"q"`}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := literals(`f(a='open`); got != nil {
+		t.Errorf("an open quote gave %v", got)
+	}
+}
