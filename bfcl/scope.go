@@ -71,12 +71,16 @@ var functions = map[string]*functionValue{
 		items, err := py.Iterate(v)
 		items = slices.Clone(items)
 		slices.SortStableFunc(items, func(a, b py.Value) int {
-			for c, op := range map[int]string{-1: "<", 1: ">"} {
-				if holds, wrong := py.Compare(op, a, b); wrong != nil {
-					err = wrong
-				} else if holds {
-					return c
-				}
+			less, wrong := py.Compare("<", a, b)
+			if wrong != nil {
+				err = wrong
+				return 0
+			}
+			if less {
+				return -1
+			}
+			if more, _ := py.Compare("<", b, a); more {
+				return 1
 			}
 			return 0
 		})
@@ -201,6 +205,7 @@ func (s scope) Lookup(name string) (py.Value, error) {
 
 // Attribute finds tools and public attributes of instances; other values have no attributes here.
 func (s scope) Attribute(x py.Value, name string) (py.Value, error) {
+	x = py.Thaw(x)
 	in, ok := x.(*instanceValue)
 	if !ok {
 		if m, ok := methods[py.TypeName(x)+"."+name]; ok {

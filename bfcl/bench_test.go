@@ -1,0 +1,28 @@
+package bfcl
+
+import "testing"
+
+// BenchmarkGroundTruth replays all official tasks as policy and as reference with all checks.
+func BenchmarkGroundTruth(b *testing.B) {
+	data := official(b)
+	settings := Settings{Data: data, Today: FixtureDate}
+	calls := 0
+	for _, t := range data.Tasks() {
+		for _, turn := range t.Turns {
+			calls += 2 * len(turn.GroundTruth)
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, t := range data.Tasks() {
+			e, err := t.Play(settings, groundTruthSteps(t))
+			if err != nil {
+				b.Fatal(err)
+			}
+			if v := e.Verdict(); !v.Official {
+				b.Fatalf("%s: %s", t.ID, v.Message)
+			}
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*calls), "us/call")
+}
