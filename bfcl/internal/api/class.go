@@ -53,17 +53,15 @@ type Attr struct {
 
 // Shared is what the instances of one side of one episode have in common.
 type Shared struct {
-	Long             map[string]py.Value // the constants of long_context.json by name, not to be changed; nil without them
-	Today            time.Time           // "today" of verify_traveler_information
-	TweetTags        *py.List            // the one list object that is the default of post_tweet's tags
-	TweetMentions    *py.List            // the same for mentions
-	MPBits           int                 // binary precision last set by logarithm
-	DecimalPrecision int                 // digits last set by square_root
+	Long          map[string]py.Value // the constants of long_context.json by name, not to be changed; nil without them
+	Today         time.Time           // "today" of verify_traveler_information
+	TweetTags     *py.List            // the one list object that is the default of post_tweet's tags
+	TweetMentions *py.List            // the same for mentions
 }
 
 // NewShared gives fresh shared objects with Python's start values.
 func NewShared(long map[string]py.Value, today time.Time) *Shared {
-	return &Shared{Long: long, Today: today, TweetTags: py.NewList(), TweetMentions: py.NewList(), MPBits: 53, DecimalPrecision: 28}
+	return &Shared{Long: long, Today: today, TweetTags: py.NewList(), TweetMentions: py.NewList()}
 }
 
 // Clone copies the shared objects once per memo.
