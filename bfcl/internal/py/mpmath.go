@@ -89,7 +89,8 @@ func (x mpc) div(y mpc, xReal, yReal bool, prec uint) (q mpc, err error) {
 
 // Logarithm is ln(value)/ln(base) as mpmath computes and prints it with the decimal precision set to precision: each
 // logarithm rounded to the binary precision, the quotient rounded once more. A negative argument makes the result
-// complex. The result is an Opaque mpf or mpc. Errors are *Exception with mpmath's texts.
+// complex. The result is an Opaque mpf or mpc that keeps the digits of its own precision, where mpmath would print it
+// with the precision set last. Errors are *Exception with mpmath's texts.
 func Logarithm(value, base, precision Value) (Value, error) {
 	digits, bits, err := mpPrecision(precision)
 	if err != nil {
