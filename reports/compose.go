@@ -43,7 +43,7 @@ func (s *Study) Page() *Page {
 		{ID: "differences", Title: "Differences", Parts: compare},
 		{ID: "token", Title: "The reward token", Parts: gaps},
 		{ID: "training", Title: "Training dynamics", Lead: legend, Parts: dynamics},
-		{ID: "tasks", Title: "Tasks and split", Parts: add(nil, s.dataTable(), s.certificateTable())},
+		{ID: "tasks", Title: "Data", Parts: add(nil, s.dataTable(), s.certificateTable(), s.mixtureTable())},
 		{ID: "setup", Title: "Settings", Parts: add(nil, s.settingsTable())},
 		{ID: "cost", Title: "Runs", Parts: add(nil, s.runsTable())},
 		{ID: "sources", Title: "Evidence", Parts: add(nil, s.evidenceTable())},

@@ -24,7 +24,7 @@ func (p *Page) Markdown(w io.Writer) error {
 		out.line("- " + escaped(fact))
 	}
 	for _, f := range p.Failures {
-		out.line("\n**" + escaped(f.Address) + " failed.** " + escaped(f.Cause) + "\n")
+		out.line("\n**" + escaped(f.Address) + "** " + escaped(f.Cause) + "\n")
 		for _, l := range f.Log {
 			out.line("    " + clean(l))
 		}

@@ -26,10 +26,10 @@ type Part struct {
 	Text   string // a paragraph
 }
 
-// Failure is a stage that did not finish.
+// Failure is a stage whose result is missing.
 type Failure struct {
 	Address string
-	Cause   string
+	Cause   string   // "failed: …", "was skipped: …"
 	Log     []string // its last lines, as they were
 }
 

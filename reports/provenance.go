@@ -6,24 +6,27 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"rcgrpo/bfcl"
 )
 
-// dataTable lists the task sets by category.
+// dataTable lists the task sets by category. Sets of several seeds that have the same sizes share a row.
 func (s *Study) dataTable() *Table {
 	if len(s.Data) == 0 {
 		return nil
 	}
-	counts := map[string]bool{}
+	found := map[string]bool{}
 	for _, d := range s.Data {
 		for _, task := range d.Tasks {
-			counts[task.Category] = true
+			found[task.Category] = true
 		}
 	}
-	categories := sortedKeys(counts)
+	categories := sortedKeys(found)
 	t := &Table{ID: "data", Title: "Tasks", Columns: []Column{{Name: "Set", Left: true}, {Name: "Tasks"}, {Name: "Families"}}}
 	for _, c := range categories {
 		t.Columns = append(t.Columns, Column{Name: c})
 	}
+	seeds := map[string][]string{} // rows without their first cell, as text -> seeds
 	for _, d := range s.Data {
 		families, per := map[string]bool{}, map[string]int{}
 		for _, task := range d.Tasks {
@@ -31,12 +34,31 @@ func (s *Study) dataTable() *Table {
 			per[task.Category]++
 		}
 		row := Row{Arm: NoArm, Cells: []Cell{Words("%s", d.Label).From(d.Source), whole(len(d.Tasks)), whole(len(families))}}
+		id := fmt.Sprint(d.Label, len(d.Tasks), len(families))
 		for _, c := range categories {
 			row.Cells = append(row.Cells, whole(per[c]))
+			id += fmt.Sprint(" ", per[c])
 		}
-		t.Rows = append(t.Rows, row)
+		if seeds[id] == nil {
+			t.Rows = append(t.Rows, row)
+		}
+		if d.Seed != nil {
+			seeds[id] = append(seeds[id], fmt.Sprint(*d.Seed))
+			last := &t.Rows[len(t.Rows)-1]
+			if i := slices.IndexFunc(t.Rows, func(r Row) bool { return equalWhole(r, row) }); i >= 0 {
+				last = &t.Rows[i]
+			}
+			last.Cells[0].Detail = "seed " + strings.Join(seeds[id], ", ")
+		} else {
+			seeds[id] = []string{}
+		}
 	}
 	return t
+}
+
+// equalWhole compares two rows of dataTable without their details.
+func equalWhole(a, b Row) bool {
+	return slices.EqualFunc(a.Cells, b.Cells, func(x, y Cell) bool { return x.Text == y.Text })
 }
 
 func whole(n int) Cell {
@@ -44,34 +66,78 @@ func whole(n int) Cell {
 	return Cell{Text: fmt.Sprint(n), Value: &v}
 }
 
-// certificateTable counts what each pair of task sets shares. A sound split shares neither tasks nor families between
-// training and test.
+// certificateTable says what the test sets share with the training set of their stage and seed. A sound split shares
+// no family; what else is shared is counted from the tasks themselves.
 func (s *Study) certificateTable() *Table {
-	if len(s.Data) < 2 {
+	t := &Table{
+		ID: "certificate", Title: "Certificate of the split: what test sets share with training",
+		Columns: []Column{{Name: "Sets", Left: true}, {Name: "Families"}, {Name: "Initial states"}, {Name: "Ground truths"}, {Name: "Test tasks touched"}},
+		Notes:   []string{"Different values that occur on both sides, out of those in the test set. Touched: test tasks whose ground truth or family occurs in training."},
+	}
+	for _, test := range s.Data {
+		for _, train := range s.Data {
+			if !strings.HasSuffix(train.Label, " train") || strings.HasSuffix(test.Label, " train") || train.Stage != test.Stage || compareSeeds(train.Seed, test.Seed) != 0 {
+				continue
+			}
+			c := bfcl.Certify(train.Tasks, test.Tasks)
+			shared := func(o bfcl.Overlap) Cell {
+				v := float64(o.Shared)
+				return Cell{Text: fmt.Sprintf("%d of %d", o.Shared, o.InTest), Value: &v}
+			}
+			name := Words("%s against %s", test.Label, train.Label).From(test.Source)
+			if test.Seed != nil {
+				name = name.With("seed %d", *test.Seed)
+			}
+			t.Rows = append(t.Rows, Row{Arm: NoArm, Cells: []Cell{name, shared(c.Families), shared(c.InitialStates), shared(c.GroundTruths),
+				whole(max(c.Families.TestTasks, c.GroundTruths.TestTasks))}})
+		}
+	}
+	if len(t.Rows) == 0 {
 		return nil
 	}
+	return t
+}
+
+// summaryWords say what the counts of a mixture's maker mean.
+var summaryWords = map[string]string{
+	"experts": "expert episodes", "real": "failures from rollouts", "spoilt": "failures spoilt from experts",
+	"rollouts": "rollouts offered", "failed": "rollouts with reward 0", "duplicates": "repeated failures left out",
+	"no_failure": "tasks without a failure, quota passed on", "short_real": "real failures asked for and not to be had, replaced by spoilt ones",
+	"unspoilable": "tasks that could not be spoilt, quota passed on",
+}
+
+// mixtureTable says what the fine-tuning data sets are made of.
+func (s *Study) mixtureTable() *Table {
 	t := &Table{
-		ID: "certificate", Title: "Certificate of the split: what the sets share",
-		Columns: []Column{{Name: "Sets", Left: true}, {Name: "Same task"}, {Name: "Same family"}},
-		Notes:   []string{"Counted from the tasks themselves. 0 families between training and test means that no scenario was trained on; two test sets may share theirs by design."},
+		ID: "mixtures", Title: "Fine-tuning data", Columns: []Column{{Name: "Set", Left: true}, {Name: "What", Left: true}, {Name: "Trajectories"}},
 	}
-	for i, a := range s.Data {
-		for _, b := range s.Data[i+1:] {
-			tasks, families := map[string]bool{}, map[string]bool{}
-			for _, task := range a.Tasks {
-				tasks[task.ID], families[task.Family] = true, true
-			}
-			sameTasks, sameFamilies := map[string]bool{}, map[string]bool{}
-			for _, task := range b.Tasks {
-				if tasks[task.ID] {
-					sameTasks[task.ID] = true
-				}
-				if families[task.Family] {
-					sameFamilies[task.Family] = true
-				}
-			}
-			t.Rows = append(t.Rows, Row{Arm: NoArm, Cells: []Cell{Words("%s, %s", a.Label, b.Label), whole(len(sameTasks)), whole(len(sameFamilies))}})
+	for _, m := range s.Mixtures {
+		name := Words("%s", m.Label).From(m.Source)
+		if m.Seed != nil {
+			name = name.With("seed %d", *m.Seed)
 		}
+		var kinds [][2]string
+		for kind := range m.Counts {
+			kinds = append(kinds, kind)
+		}
+		slices.SortFunc(kinds, func(a, b [2]string) int { return strings.Compare(a[0]+a[1], b[0]+b[1]) })
+		for _, kind := range kinds {
+			text := "origin " + kind[0]
+			if kind[1] != "" {
+				text += ", token " + kind[1]
+			}
+			t.Rows = append(t.Rows, Row{Arm: NoArm, Cells: []Cell{name, Words("%s", text), whole(m.Counts[kind])}})
+		}
+		for _, count := range sortedKeys(m.Summary) {
+			words := summaryWords[count]
+			if words == "" {
+				words = count
+			}
+			t.Rows = append(t.Rows, Row{Arm: NoArm, Cells: []Cell{name, Words("%s", words), whole(m.Summary[count])}})
+		}
+	}
+	if len(t.Rows) == 0 {
+		return nil
 	}
 	return t
 }
@@ -190,6 +256,9 @@ func (s *Study) runsTable() *Table {
 	t.Columns = append(t.Columns, Column{Name: "Peak memory"}, Column{Name: "Device", Left: true})
 	sum := 0.0
 	for _, r := range s.Records {
+		if !r.Made {
+			continue
+		}
 		sum += r.Seconds
 		seconds := r.Seconds
 		row := Row{Arm: NoArm, Cells: []Cell{Words("%s", strings.TrimPrefix(r.Address, "stage.")), {Text: duration(seconds), Value: &seconds}}}
@@ -202,6 +271,9 @@ func (s *Study) runsTable() *Table {
 		}
 		row.Cells = append(row.Cells, Words("%s", bytesText(r.Peak)), Words("%s", r.Device))
 		t.Rows = append(t.Rows, row)
+	}
+	if len(t.Rows) == 0 {
+		return nil
 	}
 	t.Notes = []string{fmt.Sprintf("From the manifests of the artifacts shown, whenever they were made: %s of stage time in all.", duration(sum))}
 	return t

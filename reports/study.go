@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"rcgrpo/bfcl"
 	"rcgrpo/stages/rl"
 )
 
@@ -11,11 +12,12 @@ import (
 type Study struct {
 	Name, Question, Expect string
 
-	Arms    []Arm // in the order of the file; the order of the colours
-	Compare []Comparison
-	Windows Windows
-	Data    []DataSet
-	Records []Record // one per stage whose artifacts are shown, in the order they were needed
+	Arms     []Arm // in the order of the file; the order of the colours
+	Compare  []Comparison
+	Windows  Windows
+	Data     []DataSet
+	Mixtures []Mixture
+	Records  []Record // one per stage whose artifacts are shown, in the order they were needed
 	// Failures are stages that did not finish; what they would have made is missing below.
 	Failures []Failure
 }
@@ -35,7 +37,7 @@ type Run struct {
 
 	Curve     []rl.Metric // the training that made the scored policy; nil when none is shown
 	CurveFrom string
-	Times     []rl.Metric // clock times and rates of that training
+	Tuning    []rl.Metric // the fine-tuning that made it, where that was no RL
 }
 
 // Name is "seed 3", or "" for a run that no seed made.
@@ -71,23 +73,27 @@ func (w Windows) fit(n int) Windows {
 // DataSet is a list of tasks that the experiment used.
 type DataSet struct {
 	Label  string // "tasks.drills train"
-	Tasks  []TaskID
+	Stage  string // "tasks.drills": sets of one stage and seed are sides of one split
+	Seed   *int64
+	Tasks  []*bfcl.Task
 	Source string
 }
 
-// TaskID is what the split is made of: the part of a task row that the page needs.
-type TaskID struct {
-	ID       string `json:"id"`
-	Category string `json:"category"`
-	Family   string `json:"family"`
+// Mixture counts what a fine-tuning data set is made of.
+type Mixture struct {
+	Label   string // "curate.data mixed"
+	Seed    *int64
+	Counts  map[[2]string]int // by origin and reward token
+	Summary map[string]int    // what its maker counted, such as quotas that passed on; nil when it says nothing
+	Source  string
 }
 
 // Record is what a manifest says about one stage.
 type Record struct {
 	Address  string
 	Kind     string
-	Label    string            // the arm it belongs to; "" when several share it
-	Settings map[string]string // canonical JSON by name, from the key
+	Settings map[string]string // canonical JSON by name
+	Made     bool              // its manifest was found; the rest says nothing otherwise
 	Seconds  float64
 	Phases   map[string]float64 // seconds by phase ("rollout", "update"), from times.jsonl
 	Device   string

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 
+	"rcgrpo/bfcl"
 	"rcgrpo/stages/rl"
 )
 
@@ -66,7 +67,7 @@ func synthetic(seeds, tasks, updates int) *Study {
 				run.Curve = syntheticCurve(rand.New(rand.NewPCG(uint64(seed), uint64(100+i))), a.skill, i, a.token, updates)
 			}
 			arm.Runs = append(arm.Runs, run)
-			s.Records = append(s.Records, Record{Address: fmt.Sprintf("stage.rc-grpo.arm[%q]@%d", a.label, seed), Kind: "rc-grpo", Label: a.label,
+			s.Records = append(s.Records, Record{Address: fmt.Sprintf("stage.rc-grpo.arm[%q]@%d", a.label, seed), Kind: "rc-grpo", Made: true,
 				Settings: map[string]string{"lr": "0.0003", "group": "5", "kl.beta": "0.1", "clip.low": "0.2", "clip.high": "0.2", "tokens.high": "0.5"},
 				Seconds:  61.5 + float64(n), Phases: map[string]float64{"rollout": 40, "update": 20}, Device: "cpu", Peak: 412_000_000,
 				Revision: "b0976090000000", Key: fmt.Sprintf("%064d", i*10+n), Digests: map[string]string{"checkpoint": fmt.Sprintf("%064d", 7*i+n), "metrics": fmt.Sprintf("%064d", 11*i+n)}})
@@ -74,13 +75,13 @@ func synthetic(seeds, tasks, updates int) *Study {
 		s.Arms = append(s.Arms, arm)
 	}
 	for _, name := range []string{"train", "test", "test_new"} {
-		d := DataSet{Label: "tasks.drills " + name}
+		d := DataSet{Label: "tasks.drills " + name, Stage: "tasks.drills"}
 		for k := range tasks {
 			family := k % 40
 			if name == "train" {
 				family += 40
 			}
-			d.Tasks = append(d.Tasks, TaskID{fmt.Sprintf("%s_%d", name, k), []string{"base", "long_context", "miss_func", "miss_param"}[k%4], fmt.Sprint(family)})
+			d.Tasks = append(d.Tasks, &bfcl.Task{ID: fmt.Sprintf("%s_%d", name, k), Category: bfcl.Categories[k%4], Family: fmt.Sprint(family)})
 		}
 		s.Data = append(s.Data, d)
 	}

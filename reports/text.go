@@ -29,7 +29,7 @@ func (p *Page) Text(w io.Writer, width int) error {
 	}
 	for _, f := range p.Failures {
 		out.line("")
-		out.wrapped("FAILED "+clean(f.Address)+": "+clean(f.Cause), width)
+		out.wrapped("MISSING "+clean(f.Address)+": "+clean(f.Cause), width)
 		for _, l := range f.Log {
 			out.line("  | " + clean(l))
 		}

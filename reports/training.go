@@ -4,12 +4,18 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"rcgrpo/stages/rl"
 )
 
 // values of one metric of a training, with the updates they belong to; NaN where an update did not log it. found is
 // false when no update did.
 func (r *Run) values(metric string) (updates, values []float64, found bool) {
-	for _, row := range r.Curve {
+	return columnOf(r.Curve, metric)
+}
+
+func columnOf(rows []rl.Metric, metric string) (updates, values []float64, found bool) {
+	for _, row := range rows {
 		v, ok := row.Values[metric]
 		if !ok {
 			v = math.NaN()
@@ -273,6 +279,7 @@ var curveFigures = []struct {
 	metrics            []string // several: drawn solid, dashed, dotted
 	names              []string // what tells them apart
 	share              bool
+	tuning             bool // of the fine-tuning before RL, not of RL
 }{
 	{id: "reward", title: "Training reward", y: "mean reward", metrics: []string{"reward"}, share: true,
 		note: "Mean reward of the sampled episodes of an update."},
@@ -300,7 +307,11 @@ var curveFigures = []struct {
 	{id: "tokens-gap", title: "Gap between the tokens", y: "high minus low", metrics: []string{"token_gap"}},
 	{id: "calls", title: "Tool calls per episode", y: "calls", metrics: []string{"calls"}},
 	{id: "tool-errors", title: "Calls answered by an error", y: "errors", metrics: []string{"tool_errors"}},
-	{id: "length", title: "Sampled tokens per episode", y: "tokens", metrics: []string{"tokens"}},
+	{id: "stops", title: "Episodes cut short", y: "share of episodes", metrics: []string{"stop_turn_limit", "stop_length", "stop_step"}, names: []string{"turn limit", "context full", "reply too long"},
+		note: "By the reason why the episode ended."},
+	{id: "length", title: "Sampled tokens per update", y: "tokens", metrics: []string{"tokens"}},
+	{id: "tuning", title: "Fine-tuning loss", y: "nats per token", metrics: []string{"loss"}, tuning: true,
+		note: "Of the stages before RL that are shown; their updates are their own."},
 }
 
 // figures over the updates of all arms that have a curve.
@@ -323,7 +334,11 @@ func (s *Study) figures() []*Figure {
 				}
 				for j := range s.Arms[i].Runs {
 					run := &s.Arms[i].Runs[j]
-					updates, values, ok := run.values(metric)
+					rows := run.Curve
+					if kind.tuning {
+						rows = run.Tuning
+					}
+					updates, values, ok := columnOf(rows, metric)
 					if !ok {
 						continue
 					}

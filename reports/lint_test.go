@@ -1,0 +1,187 @@
+package reports
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// lintKey is what two lists of findings are compared by.
+func lintKey(code, group, row string, columns, printed, expected []string) string {
+	if !strings.HasPrefix(code, "wrong_") {
+		printed = nil // the fixtures do not always repeat them
+	}
+	if code == ImpossibleFraction {
+		expected = nil // what should have stood there is a guess
+	}
+	return fmt.Sprint(code, "|", group, "|", row, "|", strings.Join(columns, ","), "|", strings.Join(printed, ","), "|", strings.Join(expected, ","))
+}
+
+func keysOf(findings []Finding) []string {
+	var keys []string
+	for _, f := range findings {
+		keys = append(keys, lintKey(f.Code, f.Group, f.Row, f.Columns, f.Printed, f.Expected))
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// list reads a string or a list of strings.
+type list []string
+
+func (l *list) UnmarshalJSON(text []byte) error {
+	var one string
+	if json.Unmarshal(text, &one) == nil {
+		*l = list{one}
+		return nil
+	}
+	return json.Unmarshal(text, (*[]string)(l))
+}
+
+func TestLintFindsThePlantedFaultsAndNothingElse(t *testing.T) {
+	type record struct {
+		ID, Kind     string
+		Columns      []string
+		Denominators []int
+		Rows         []struct {
+			Method string
+			Cells  []PercentCell
+		}
+		Expected []struct {
+			Code, Row         string
+			Columns           []string
+			Printed, Expected list
+		}
+	}
+	for _, r := range fixtureLines[record](t, "rl/linter.jsonl.gz") {
+		table := PercentTable{Columns: r.Columns, Denominators: r.Denominators}
+		for _, row := range r.Rows {
+			table.Rows = append(table.Rows, PercentRow{Name: row.Method, Cells: row.Cells})
+		}
+		findings, err := Lint(table)
+		if err != nil {
+			t.Fatalf("%s: %v", r.ID, err)
+		}
+		var want []string
+		for _, f := range r.Expected {
+			want = append(want, lintKey(f.Code, "", f.Row, f.Columns, f.Printed, f.Expected))
+		}
+		slices.Sort(want)
+		if got := keysOf(findings); !slices.Equal(got, want) {
+			t.Errorf("%s (%s): got\n  %s\nwant\n  %s", r.ID, r.Kind, strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+		}
+	}
+}
+
+// TestLintOfThePapersMainTable expects the findings of the six codes, those about marks also after correction.
+func TestLintOfThePapersMainTable(t *testing.T) {
+	var paper struct {
+		Tables []struct {
+			Label string
+			Rows  [][]PercentCell
+		}
+		ExpectedFindings []struct {
+			Code, Table string
+			Where       struct {
+				Model, Method, Column, Values string
+				Columns                       list
+			}
+			Printed, Expected json.RawMessage
+		} `json:"expected_findings"`
+		Counts []struct {
+			Model, Method string
+			Counts        map[string]int
+		} `json:"corrected_counts"`
+	}
+	if err := json.NewDecoder(fixture(t, "rl/paper_tables.json")).Decode(&paper); err != nil {
+		t.Fatal(err)
+	}
+	table := PercentTable{Denominators: []int{80, 18, 17, 22, 23}}
+	for _, found := range paper.Tables {
+		if found.Label != "tab:main_results" {
+			continue
+		}
+		for _, c := range found.Rows[0][2:] {
+			table.Columns = append(table.Columns, c.Text)
+		}
+		group := ""
+		for _, row := range found.Rows[1:] {
+			if row[0].Text != "" {
+				group = row[0].Text
+			}
+			table.Rows = append(table.Rows, PercentRow{Group: group, Name: row[1].Text, Cells: row[2:]})
+		}
+	}
+	read := func(raw json.RawMessage) []string {
+		var l list
+		if err := json.Unmarshal(raw, &l); err != nil {
+			return nil
+		}
+		return l
+	}
+	var want, wantAfter []string
+	for _, f := range paper.ExpectedFindings {
+		if f.Table != "tab:main_results" || !slices.Contains([]string{ImpossibleFraction, TruncatedNotRounded, ColumnsPermuted, CountsDoNotAddUp, WrongBold, WrongUnderline}, f.Code) {
+			continue
+		}
+		columns := f.Where.Columns
+		if f.Where.Column != "" {
+			columns = list{f.Where.Column}
+		}
+		key := lintKey(f.Code, f.Where.Model, f.Where.Method, columns, read(f.Printed), read(f.Expected))
+		if f.Where.Values == "after correction" {
+			wantAfter = append(wantAfter, key)
+		} else {
+			want = append(want, key)
+		}
+	}
+	slices.Sort(want)
+	slices.Sort(wantAfter)
+
+	findings, err := Lint(table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := keysOf(findings); !slices.Equal(got, want) {
+		t.Errorf("as printed: got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+	corrected, err := table.Corrected()
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := Lint(corrected)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := keysOf(after); !slices.Equal(got, wantAfter) {
+		t.Errorf("after correction: got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(wantAfter, "\n  "))
+	}
+
+	// The corrected counts are those that were derived independently, and their percentages print as such.
+	for i, row := range corrected.Rows {
+		r, err := corrected.read(row)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for c, name := range []string{"overall", "base", "miss_func", "miss_param", "long_context"} {
+			if want := paper.Counts[i].Counts[name]; r.counts[c] != want {
+				t.Errorf("%s %s, %s: got %d, want %d", row.Group, row.Name, name, r.counts[c], want)
+			}
+		}
+	}
+}
+
+func TestLintNamesCellsThatAreNoPercentages(t *testing.T) {
+	for name, table := range map[string]PercentTable{
+		"a word":            {Columns: []string{"a"}, Denominators: []int{3}, Rows: []PercentRow{{Name: "r", Cells: []PercentCell{{Text: "n/a"}}}}},
+		"a missing cell":    {Columns: []string{"a"}, Denominators: []int{3}, Rows: []PercentRow{{Name: "r"}}},
+		"a missing n":       {Columns: []string{"a"}, Rows: []PercentRow{{Name: "r", Cells: []PercentCell{{Text: "1%"}}}}},
+		"a negative number": {Columns: []string{"a"}, Denominators: []int{3}, Rows: []PercentRow{{Name: "r", Cells: []PercentCell{{Text: "-1%"}}}}},
+	} {
+		if _, err := Lint(table); err == nil {
+			t.Errorf("%s: got no error", name)
+		}
+	}
+}
