@@ -38,7 +38,9 @@ func Kind() *engine.Kind {
 		Name:    "report",
 		Summary: "A page of scores and curves: tables, tests, figures, evidence; as HTML, Markdown and text.",
 		Version: 1,
-		New:     func() engine.Stage { return &settings{Windows: &windows{Early: PaperWindows.Early, Late: PaperWindows.Late}} },
+		New: func() engine.Stage {
+			return &settings{Windows: &windows{Early: PaperWindows.Early, Late: PaperWindows.Late}}
+		},
 		Outputs: func(engine.Stage) map[string]string { return map[string]string{"page": "page"} },
 		Gathers: true, Always: true, Light: true,
 	}

@@ -2,26 +2,236 @@ package reports
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"os"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
+
+	"rcgrpo/stages/rl"
 )
 
-// TestSyntheticPage writes the page of invented numbers where $REPORTS_PAGE names a file, for looking at it.
-func TestSyntheticPage(t *testing.T) {
+func html(t *testing.T, p *Page) string {
+	t.Helper()
 	var b bytes.Buffer
-	if err := synthetic(3, 200, 200).Page().HTML(&b); err != nil {
+	if err := p.HTML(&b); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d bytes", b.Len())
-	if path := os.Getenv("REPORTS_PAGE"); path != "" {
-		if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
+	return b.String()
+}
+
+func TestEqualStudiesGiveEqualBytes(t *testing.T) {
+	for name, write := range map[string]func(*Page, *bytes.Buffer) error{
+		"HTML":     func(p *Page, b *bytes.Buffer) error { return p.HTML(b) },
+		"text":     func(p *Page, b *bytes.Buffer) error { return p.Text(b, 100) },
+		"Markdown": func(p *Page, b *bytes.Buffer) error { return p.Markdown(b) },
+	} {
+		var first, second bytes.Buffer
+		if err := write(synthetic(2, 40, 30).Page(), &first); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if err := write(synthetic(2, 40, 30).Page(), &second); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if !bytes.Equal(first.Bytes(), second.Bytes()) {
+			t.Errorf("%s: two pages of one study differ", name)
+		}
+	}
+}
+
+// hostile replaces every piece of foreign text of a study.
+func hostile(text string) *Study {
+	s := synthetic(2, 40, 30)
+	s.Name, s.Question, s.Expect = text, text, text
+	for i := range s.Arms {
+		s.Arms[i].Label = text + string(rune('a'+i))
+		for j := range s.Arms[i].Runs {
+			r := &s.Arms[i].Runs[j]
+			r.ScoresFrom, r.CurveFrom = text, text
+			for k := range r.Scores {
+				r.Scores[k].Category, r.Scores[k].Family = text+r.Scores[k].Category, text+r.Scores[k].Family
+				r.Scores[k].Set = text + r.Scores[k].Set
+			}
+		}
+	}
+	s.Compare = []Comparison{{text, [][2]string{{text + "a", text + "b"}, {text, text + "c"}}}}
+	s.Failures = []Failure{{text, text, []string{text}}}
+	for i := range s.Data {
+		s.Data[i].Label, s.Data[i].Source = text+s.Data[i].Label, text
+		s.Data[i].Tasks[0].Category = text
+	}
+	s.Mixtures = []Mixture{{Label: text, Counts: map[[2]string]int{{text, text}: 1}, Summary: map[string]int{text: 2}}}
+	for i := range s.Records {
+		r := &s.Records[i]
+		r.Address, r.Device, r.Revision, r.Key = text, text, text, text
+		r.Settings[text] = `"` + text + `"`
+		r.Phases[text], r.Digests[text] = 1, text
+	}
+	return s
+}
+
+func TestForeignTextStaysText(t *testing.T) {
+	for _, attack := range []string{`</script><img src=x onerror=alert(1)>`, `"><svg onload=alert(1)>`, `' onmouseover='alert(1)`, "`${alert(1)}`", `<!--<script>`, `|x|<b>\*[a](javascript:alert(1))`} {
+		study := hostile(attack)
+		page := html(t, study.Page())
+		// Our own elements are the only ones: as many as on the same page of harmless text.
+		harmless := html(t, hostile("x").Page())
+		for _, tag := range []string{"<script", "</script", "<img", "<svg", "<b>", "<!--"} {
+			if got, want := strings.Count(page, tag), strings.Count(harmless, tag); got > want {
+				t.Errorf("%s: %d times %q in the page, want %d", attack, got, tag, want)
+			}
+		}
+		for _, options := range regexp.MustCompile(`(?s)<script type="application/json"[^>]*>(.*?)</script>`).FindAllStringSubmatch(page, -1) {
+			if !json.Valid([]byte(options[1])) {
+				t.Errorf("%s: a figure's options are no JSON: %.80s", attack, options[1])
+			}
+		}
+		outside := regexp.MustCompile(`(?s)<script[^>]*>.*?</script>`).ReplaceAllString(page, "")
+		if strings.Contains(outside, `' onmouseover`) || strings.Contains(outside, `"><svg`) {
+			t.Errorf("%s: quotes reach an attribute", attack)
+		}
+		var text, md bytes.Buffer
+		p := hostile(attack + "\x1b[31m\a\u009b").Page()
+		if err := p.Text(&text, 100); err != nil {
 			t.Fatal(err)
 		}
-		b.Reset()
-		synthetic(3, 200, 200).Page().Text(&b, 120)
-		os.WriteFile(path+".txt", b.Bytes(), 0o644)
-		b.Reset()
-		synthetic(3, 200, 200).Page().Markdown(&b)
-		os.WriteFile(path+".md", b.Bytes(), 0o644)
+		if strings.ContainsAny(text.String(), "\x1b\a\u009b") {
+			t.Errorf("%s: control characters reach the terminal", attack)
+		}
+		if err := p.Markdown(&md); err != nil {
+			t.Fatal(err)
+		}
+		logs := regexp.MustCompile(`(?m)^    .*$`) // what is indented is code, where markup is text
+		if text := logs.ReplaceAllString(md.String(), ""); strings.Contains(text, "<img") || strings.Contains(text, "<script") {
+			t.Errorf("%s: markup reaches the Markdown page", attack)
+		}
+	}
+}
+
+func TestPageLoadsNothing(t *testing.T) {
+	page := html(t, synthetic(1, 40, 30).Page())
+	lib, err := library()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest := strings.Replace(page, lib, "", 1)
+	if len(rest) != len(page)-len(lib) || strings.Contains(rest, lib) {
+		t.Error("the chart library does not stand in the page exactly once")
+	}
+	if found := regexp.MustCompile(`(?i)(src|href)="(https?:|//)[^"]*"|@import|[ :]url\(`).FindString(rest); found != "" {
+		t.Errorf("the page refers to something outside: %s", found)
+	}
+	if !strings.Contains(rest, `content="default-src &#39;none&#39;`) {
+		t.Error("the page has no policy against connections")
+	}
+	for _, script := range []string{lib, pageScript} {
+		if !strings.Contains(page, "<script>"+script+"</script>") {
+			t.Error("a script was changed on its way into the page, so its hash in the policy is wrong")
+		}
+	}
+	ids := regexp.MustCompile(` id="([^"]*)"`).FindAllStringSubmatch(rest, -1)
+	seen := map[string]bool{}
+	for _, id := range ids {
+		if seen[id[1]] {
+			t.Errorf("id %q stands twice", id[1])
+		}
+		seen[id[1]] = true
+	}
+}
+
+// The packed library is the published file, unchanged (assets/README.md names it).
+func TestChartLibraryIsThePublishedFile(t *testing.T) {
+	text, err := library()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256([]byte(text))
+	const want = "bf4a223524e40b77c304bec67e1222cf551f14880cf42c69dc046558e11c07b1"
+	if got := hex.EncodeToString(sum[:]); got != want {
+		t.Errorf("sha256 of echarts.min.js: got %s, want %s", got, want)
+	}
+	readme, err := os.ReadFile("assets/README.md")
+	if err != nil || !bytes.Contains(readme, []byte(want)) {
+		t.Errorf("assets/README.md does not name %s (%v)", want, err)
+	}
+}
+
+// Four arms, five seeds and 400 updates, and two more policies beside the arms.
+func TestLargePageStaysBelowFourMegabytes(t *testing.T) {
+	if n := len(html(t, synthetic(5, 200, 400).Page())); n > 4_000_000 {
+		t.Errorf("page has %d bytes, want at most 4,000,000", n)
+	} else {
+		t.Logf("%d bytes", n)
+	}
+}
+
+func TestEmptyStudyStillGivesAPage(t *testing.T) {
+	s := &Study{Name: "nothing", Question: "?", Failures: []Failure{{Address: "stage.sft.warm", Cause: "failed: out of memory", Log: []string{"last line"}}}}
+	page := html(t, s.Page())
+	for _, want := range []string{"stage.sft.warm", "failed: out of memory", "last line"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not say %q", want)
+		}
+	}
+	if strings.Contains(page, "echarts") && strings.Contains(page, "<script>") {
+		t.Error("a page without figures carries the chart library")
+	}
+}
+
+func TestTerminalTablesKeepWithinTheirWidth(t *testing.T) {
+	var b bytes.Buffer
+	if err := synthetic(3, 60, 40).Page().Text(&b, 120); err != nil {
+		t.Fatal(err)
+	}
+	long := 0
+	for line := range strings.SplitSeq(b.String(), "\n") {
+		if len([]rune(line)) > 120 {
+			long++
+			t.Logf("%3d: %s", len([]rune(line)), line)
+		}
+	}
+	if long > 0 {
+		t.Errorf("%d lines are longer than 120 columns", long)
+	}
+}
+
+func TestFigureDataHoldsEveryRunAndEveryUpdate(t *testing.T) {
+	one, two := int64(1), int64(2)
+	curve := func(values ...float64) []rl.Metric {
+		var rows []rl.Metric
+		for i, v := range values {
+			rows = append(rows, rl.Metric{Update: i + 1, Values: map[string]float64{"reward": v}})
+		}
+		return rows
+	}
+	s := &Study{Arms: []Arm{{Label: "a", Runs: []Run{{Seed: &one, Curve: curve(0.5, 0.25)}, {Seed: &two, Curve: curve(1, 0, 0.125)}}}}}
+	want := [][]string{{"update", "a, seed 1", "a, seed 2"}, {"1", "0.5", "1"}, {"2", "0.25", "0"}, {"3", "", "0.125"}}
+	got := s.figures()[0].data()
+	if !slices.EqualFunc(got, want, slices.Equal[[]string]) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// TestWritePage writes the page of invented numbers to the file that $REPORTS_PAGE names, for looking at it.
+func TestWritePage(t *testing.T) {
+	path := os.Getenv("REPORTS_PAGE")
+	if path == "" {
+		t.Skip("set REPORTS_PAGE=FILE to see a page")
+	}
+	p := synthetic(3, 200, 200).Page()
+	var text, md bytes.Buffer
+	if err := p.Text(&text, 120); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Markdown(&md); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{path: html(t, p), path + ".txt": text.String(), path + ".md": md.String()} {
+		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -26,7 +26,7 @@ func (s *Study) dataTable() *Table {
 	for _, c := range categories {
 		t.Columns = append(t.Columns, Column{Name: c})
 	}
-	seeds := map[string][]string{} // rows without their first cell, as text -> seeds
+	rowOf := map[string]int{} // label and sizes -> row
 	for _, d := range s.Data {
 		families, per := map[string]bool{}, map[string]int{}
 		for _, task := range d.Tasks {
@@ -34,31 +34,23 @@ func (s *Study) dataTable() *Table {
 			per[task.Category]++
 		}
 		row := Row{Arm: NoArm, Cells: []Cell{Words("%s", d.Label).From(d.Source), whole(len(d.Tasks)), whole(len(families))}}
-		id := fmt.Sprint(d.Label, len(d.Tasks), len(families))
 		for _, c := range categories {
 			row.Cells = append(row.Cells, whole(per[c]))
-			id += fmt.Sprint(" ", per[c])
 		}
-		if seeds[id] == nil {
+		same := fmt.Sprint(d.Label, len(d.Tasks), len(families), per) // maps print in the order of their keys
+		at, known := rowOf[same]
+		if !known {
+			at = len(t.Rows)
+			rowOf[same] = at
 			t.Rows = append(t.Rows, row)
 		}
-		if d.Seed != nil {
-			seeds[id] = append(seeds[id], fmt.Sprint(*d.Seed))
-			last := &t.Rows[len(t.Rows)-1]
-			if i := slices.IndexFunc(t.Rows, func(r Row) bool { return equalWhole(r, row) }); i >= 0 {
-				last = &t.Rows[i]
-			}
-			last.Cells[0].Detail = "seed " + strings.Join(seeds[id], ", ")
-		} else {
-			seeds[id] = []string{}
+		if first := &t.Rows[at].Cells[0]; d.Seed != nil && first.Detail == "" {
+			first.Detail = fmt.Sprintf("seed %d", *d.Seed)
+		} else if d.Seed != nil {
+			first.Detail += fmt.Sprintf(", %d", *d.Seed)
 		}
 	}
 	return t
-}
-
-// equalWhole compares two rows of dataTable without their details.
-func equalWhole(a, b Row) bool {
-	return slices.EqualFunc(a.Cells, b.Cells, func(x, y Cell) bool { return x.Text == y.Text })
 }
 
 func whole(n int) Cell {

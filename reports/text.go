@@ -57,37 +57,55 @@ func (p *Page) Text(w io.Writer, width int) error {
 	return out.err
 }
 
-// text lays a table out with tablewriter. Details stand beside their value where the terminal is wide enough, below
-// it otherwise.
+// text lays a table out with tablewriter. Details stand beside their value where the terminal is wide enough, below it
+// otherwise; a table that is still too wide is continued below with its first column again.
 func (t *Table) text(out *sticky, width int) error {
 	out.wrapped(clean(t.Title), width)
 	if t.Lead != "" {
 		out.wrapped(clean(t.Lead), width)
 	}
-	beside := t.rows(func(c Cell) string { return marked(c, clean(c.line())) })
-	below := t.rows(func(c Cell) string {
-		if c.Detail == "" {
-			return marked(c, clean(c.Text))
-		}
-		return marked(c, clean(c.Text)) + "\n" + clean(c.Detail)
-	})
-	rows := beside
-	if tableWidth(t.Columns, beside) > width {
-		rows = below
-	}
-	if tableWidth(t.Columns, below) > width {
-		for _, row := range rows {
-			for i := range row {
-				row[i] = strings.ReplaceAll(row[i], " · ", "\n")
-			}
+	var rows [][]string
+	for _, write := range []func(Cell) string{
+		func(c Cell) string { return marked(c, clean(c.line())) },
+		func(c Cell) string { return strings.TrimSuffix(marked(c, clean(c.Text))+"\n"+clean(c.Detail), "\n") },
+		func(c Cell) string {
+			return strings.TrimSuffix(marked(c, clean(c.Text))+"\n"+strings.ReplaceAll(clean(c.Detail), " · ", "\n"), "\n")
+		},
+	} {
+		if rows = t.rows(write); sum(t.widths(rows)) <= width {
+			break
 		}
 	}
+	widths := t.widths(rows)
+	for from := 1; from < len(t.Columns) || from == 1; {
+		to, used := from, widths[0]
+		for to < len(t.Columns) && (to == from || used+widths[to] <= width) {
+			used += widths[to]
+			to++
+		}
+		if err := t.textPart(out, rows, from, to); err != nil {
+			return fmt.Errorf("table %s: %w", t.ID, err)
+		}
+		from = max(to, from+1)
+	}
+	for _, note := range t.Notes {
+		out.wrapped("  "+clean(note), width)
+	}
+	return out.err
+}
+
+// textPart writes the first column and those from, up to and without to.
+func (t *Table) textPart(out *sticky, rows [][]string, from, to int) error {
+	pick := func(cells []string) []string { return append([]string{cells[0]}, cells[from:to]...) }
 	head := make([]string, len(t.Columns))
-	align := make([]tw.Align, len(t.Columns))
+	align := make([]tw.Align, 0, to-from+1)
 	for i, c := range t.Columns {
-		head[i], align[i] = clean(c.Name), tw.AlignRight
-		if c.Left || i == 0 {
-			align[i] = tw.AlignLeft
+		head[i] = clean(c.Name)
+		switch {
+		case i == 0 || i >= from && i < to && c.Left:
+			align = append(align, tw.AlignLeft)
+		case i >= from && i < to:
+			align = append(align, tw.AlignRight)
 		}
 	}
 	table := tablewriter.NewTable(out,
@@ -105,17 +123,13 @@ func (t *Table) text(out *sticky, width int) error {
 		tablewriter.WithAlignment(align),
 		tablewriter.WithHeaderAlignmentConfig(tw.CellAlignment{PerColumn: align}),
 	)
-	table.Header(head)
-	if err := table.Bulk(rows); err != nil {
-		return fmt.Errorf("table %s: %w", t.ID, err)
+	table.Header(pick(head))
+	for _, row := range rows {
+		if err := table.Append(pick(row)); err != nil {
+			return err
+		}
 	}
-	if err := table.Render(); err != nil {
-		return fmt.Errorf("table %s: %w", t.ID, err)
-	}
-	for _, note := range t.Notes {
-		out.wrapped("  "+clean(note), width)
-	}
-	return out.err
+	return table.Render()
 }
 
 func (t *Table) rows(write func(Cell) string) [][]string {
@@ -129,16 +143,24 @@ func (t *Table) rows(write func(Cell) string) [][]string {
 	return rows
 }
 
-func tableWidth(columns []Column, rows [][]string) int {
-	sum := 0
-	for i, c := range columns {
-		widest := len([]rune(c.Name))
+// widths are the columns' widths with their padding.
+func (t *Table) widths(rows [][]string) []int {
+	widths := make([]int, len(t.Columns))
+	for i, c := range t.Columns {
+		widths[i] = len([]rune(c.Name)) + 2
 		for _, r := range rows {
 			for line := range strings.SplitSeq(r[i], "\n") {
-				widest = max(widest, len([]rune(line)))
+				widths[i] = max(widths[i], len([]rune(line))+2)
 			}
 		}
-		sum += widest + 2
+	}
+	return widths
+}
+
+func sum(values []int) int {
+	sum := 0
+	for _, v := range values {
+		sum += v
 	}
 	return sum
 }
