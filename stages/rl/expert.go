@@ -235,10 +235,12 @@ func (d *dice) otherValue(call string, task *bfcl.Task) string {
 	l := own[d.below(len(own))]
 	text := call[l.from:l.to]
 	if l.number {
-		replaced := text + "0"
-		if n, err := strconv.Atoi(text); err == nil {
-			replaced = strconv.Itoa(n + 1 + d.below(9))
+		whole, _, _ := strings.Cut(text, ".")
+		n, err := strconv.Atoi(whole)
+		if err != nil {
+			return "" // a number of more than 18 digits
 		}
+		replaced := strconv.Itoa(n+1+d.below(9)) + text[len(whole):]
 		return call[:l.from] + replaced + call[l.to:]
 	}
 	var others []string

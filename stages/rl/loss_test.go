@@ -1,0 +1,445 @@
+package rl
+
+import (
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"rcgrpo/bfcl/fixtures"
+)
+
+func matrix(rows [][]number) [][]float64 {
+	out := make([][]float64, len(rows))
+	for i, r := range rows {
+		out[i] = floats(r)
+	}
+	return out
+}
+
+// flatten keeps the entries of a [B][T] matrix whose mask is set.
+func flatten[T any](rows [][]T, mask [][]int) (out []T) {
+	for i, r := range rows {
+		for j, v := range r {
+			if mask[i][j] == 1 {
+				out = append(out, v)
+			}
+		}
+	}
+	return out
+}
+
+func lengths(mask [][]int) []int {
+	out := make([]int, len(mask))
+	for i, r := range mask {
+		for _, m := range r {
+			out[i] += m
+		}
+	}
+	return out
+}
+
+type lossConfig struct {
+	Ratio         string
+	LogClamp      float64 `json:"log_clamp"`
+	LogClampUpper float64 `json:"log_clamp_upper"`
+	ClipLow       float64 `json:"clip_low"`
+	ClipHigh      float64 `json:"clip_high"`
+	DualClip      float64 `json:"dual_clip"`
+	RatioCap      float64 `json:"ratio_cap"`
+	Aggregate     string
+	Scale         float64
+	Rule          string
+	Beta          float64
+	KL            string
+}
+
+// settings turns the description of a published loss into ours.
+func (c lossConfig) settings(t *testing.T, source string) Objective {
+	o := PaperObjective()
+	o.Ratio = &Ratio{Level: strings.ReplaceAll(c.Ratio, "-", "_"), Denominator: "old", LogClamp: c.LogClamp}
+	if c.LogClampUpper > 0 {
+		o.Ratio.LogClamp, o.Ratio.OnlyAbove = c.LogClampUpper, true
+	}
+	o.Clip = &Clip{Low: c.ClipLow, High: c.ClipHigh, Dual: c.DualClip, Cap: c.RatioCap}
+	o.Loss = &Loss{Rows: "non_empty", CountEps: 1e-8}
+	switch a := c.Aggregate; {
+	case a == "token-mean":
+		o.Loss.Aggregate = "token_mean"
+	case a == "seq-mean-token-sum":
+		o.Loss.Aggregate = "trajectory_sum"
+	case a == "seq-mean-token-mean":
+		o.Loss.Aggregate = "trajectory_mean"
+	case a == "seq-mean-token-sum-norm":
+		o.Loss.Aggregate, o.Loss.Scale = "constant", c.Scale
+		if c.Rule == "sum over tokens / scale" {
+			o.Loss.Rows = "one"
+		}
+	case strings.HasPrefix(a, "mean of row token-means over all rows"):
+		o.Loss = &Loss{Aggregate: "trajectory_mean", Rows: "all"}
+	case a == "sum over tokens / (B * 16)":
+		o.Loss = &Loss{Aggregate: "constant", Rows: "all", Scale: 16}
+	case a == "mean over rows", a == "mean over rows of turn-sum":
+		o.Loss = &Loss{Aggregate: "trajectory_sum", Rows: "all"}
+	case a == "mean over rows of turn-mean":
+		o.Loss = &Loss{Aggregate: "trajectory_mean", Rows: "all"}
+	default:
+		t.Fatalf("%s: unknown aggregate %q", source, a)
+	}
+	o.KL = &KL{Beta: c.Beta, Estimator: "k3", Gradient: "own", Place: "loss", Aggregate: "loss", Weighted: strings.HasSuffix(c.KL, "times ratio")}
+	return o
+}
+
+func TestPolicyLossesOfEveryFramework(t *testing.T) {
+	type record struct {
+		ID, Kind string
+		B, T     int
+		Inputs   struct {
+			Logp       [][]number
+			LogpOld    [][]number `json:"logp_old"`
+			LogpRef    [][]number `json:"logp_ref"`
+			Mask       [][]int
+			Advantages []number
+			Turn       [][]int
+		}
+		Variants []struct {
+			Profile, Variant, Source string
+			Config                   lossConfig
+			Out                      struct {
+				Loss         number
+				Grad         [][]number
+				ClipFraction number  `json:"clip_fraction"`
+				Dual         *number `json:"clip_fraction_dual"`
+				ApproxKL     *number `json:"approx_kl"`
+				KL           *number
+				Low          *number `json:"clip_fraction_low"`
+				High         *number `json:"clip_fraction_high"`
+				Ratio        [][]number
+			}
+		}
+	}
+	compared, bad := 0, map[string]int{}
+	fixtures.Records(t, "rl/policy_loss.jsonl.gz", func(r record) {
+		in := r.Inputs
+		b := &Batch{
+			Length: lengths(in.Mask), Advantage: floats(in.Advantages), Turn: flatten(in.Turn, in.Mask),
+			Logp: flatten(matrix(in.Logp), in.Mask), LogpOld: flatten(matrix(in.LogpOld), in.Mask), LogpRef: flatten(matrix(in.LogpRef), in.Mask),
+		}
+		for _, v := range r.Variants {
+			compared++
+			check := func(what string, got, want float64) {
+				if !near(got, want, 1e-12) {
+					name := v.Profile + " " + v.Variant + " " + v.Source + " " + what
+					if bad[name]++; bad[name] == 1 {
+						t.Errorf("%s (%s) %s: got %v, want %v", r.ID, r.Kind, name, got, want)
+					}
+				}
+			}
+			o := v.Config.settings(t, v.Source)
+			out, err := o.Evaluate(b, o.Totals(b))
+			if err != nil {
+				t.Fatal(err)
+			}
+			tokens := len(b.Logp)
+			if tokens == 0 { // the frameworks give NaN or 0; ours is 0, but for the paper's ratio of an empty product
+				if v.Profile != "paper" && out.Loss != 0 {
+					t.Errorf("%s %s: an empty batch has loss %v, want 0", r.ID, v.Variant, out.Loss)
+				}
+				continue
+			}
+			check("loss", out.Loss, float64(v.Out.Loss))
+			grad := flatten(matrix(v.Out.Grad), in.Mask)
+			for i := range grad {
+				check("gradient", out.DLogp[i], grad[i])
+			}
+			if strings.HasPrefix(v.Source, "trl") {
+				if r.T > 1 && v.Config.Ratio == "token" {
+					check("clip fraction low", share(out.regions(b, false, v.Config), tokens), float64(*v.Out.Low))
+					check("clip fraction high", share(out.regions(b, true, v.Config), tokens), float64(*v.Out.High))
+				}
+			} else if strings.HasPrefix(v.Source, "verl") { // its masked mean divides by the count and 1e-8
+				check("clip fraction", float64(out.Clipped)/(float64(out.Ratios)+1e-8), float64(v.Out.ClipFraction))
+				check("dual clip fraction", float64(out.DualClipped)/(float64(out.Ratios)+1e-8), float64(*v.Out.Dual))
+			} else {
+				check("clip fraction", out.ClipFraction(), float64(v.Out.ClipFraction))
+			}
+			if v.Out.ApproxKL != nil && r.Kind != "extreme_log_ratio" { // verl averages clamped log ratios, we the log ratios
+				got := out.K1 / float64(tokens)
+				if strings.HasPrefix(v.Source, "verl") {
+					got = out.K1 / (float64(tokens) + 1e-8)
+				}
+				check("approximate KL", got, float64(*v.Out.ApproxKL))
+			}
+			if v.Out.KL != nil && r.T > 1 { // TRL's mean ignores the mask where a row has one place
+				check("KL", out.KL, float64(*v.Out.KL))
+			}
+			if v.Out.Ratio != nil {
+				i := 0
+				for _, row := range v.Out.Ratio {
+					for _, want := range row {
+						got := out.LogRatio[i]
+						if c := v.Config.LogClamp; c > 0 {
+							got = min(max(got, -c), c)
+						}
+						check("ratio", math.Exp(got), float64(want))
+						i++
+					}
+				}
+			}
+		}
+	})
+	t.Logf("%d losses compared; differences: %v", compared, bad)
+}
+
+// regions counts as TRL does: by where the ratio lies and the sign of the advantage, whether or not a cap changed it.
+func (o *Outcome) regions(b *Batch, high bool, c lossConfig) (n int) {
+	k := 0
+	for i, length := range b.Length {
+		for range length {
+			r := math.Exp(o.LogRatio[k])
+			if high && r > 1+c.ClipHigh && b.Advantage[i] > 0 || !high && r < 1-c.ClipLow && b.Advantage[i] < 0 {
+				n++
+			}
+			k++
+		}
+	}
+	return n
+}
+
+func share(n, of int) float64 {
+	if of == 0 {
+		return 0
+	}
+	return float64(n) / float64(of)
+}
+
+func TestKLEstimatorsOfEveryFramework(t *testing.T) {
+	type record struct {
+		ID, Kind string
+		Inputs   struct {
+			Logp    []number
+			LogpRef []number `json:"logp_ref"`
+			LogpOld []number `json:"logp_old"`
+		}
+		Estimators []struct {
+			Estimator, Source, Clamp, Error string
+			Value, Grad                     []number
+		}
+	}
+	compared := 0
+	fixtures.Records(t, "rl/kl.jsonl.gz", func(raw map[string]any) {
+		if raw["kind"] != "token" {
+			return
+		}
+		r := fixtures.Decode[record](t, raw)
+		for _, e := range r.Estimators {
+			if e.Error != "" {
+				continue
+			}
+			name, unbiased := strings.CutSuffix(e.Estimator, " unbiased_gradient")
+			name, straight := strings.CutSuffix(name, "+")
+			k := KL{Estimator: name, Gradient: "own"}
+			if straight {
+				k.Gradient = "k2"
+			}
+			if unbiased {
+				k.Gradient = "importance"
+			}
+			switch {
+			case strings.HasPrefix(e.Source, "verl") && name == "k3":
+				k.LogClamp, k.ValueClamp = 20, 10
+			case strings.HasPrefix(e.Source, "openrlhf"):
+				k.ValueClamp = 10
+			}
+			compared++
+			for i, logp := range floats(r.Inputs.Logp) {
+				d := logp - float64(r.Inputs.LogpRef[i])
+				if e.Source == "openrlhf@0.11.2" && name == "k3" && d < -10 {
+					continue // that release also bounds d from below; its value is the clamp's then
+				}
+				value, slope := k.token(d, logp-float64(r.Inputs.LogpOld[i]))
+				if want := float64(e.Value[i]); !near(value, want, 1e-12) {
+					t.Errorf("%s %s %s: d %v: got value %v, want %v", r.ID, e.Source, e.Estimator, d, value, want)
+				}
+				if want := float64(e.Grad[i]); !near(slope, want, 1e-12) {
+					t.Errorf("%s %s %s: d %v: got gradient %v, want %v", r.ID, e.Source, e.Estimator, d, slope, want)
+				}
+			}
+		}
+	})
+	t.Logf("%d lists of estimates compared", compared)
+}
+
+// randomBatch has trajectories of 0 to 5 tokens, ratios on both sides of the clip, and every statistic.
+func randomBatch(r *rand.Rand, rows int) *Batch {
+	b := &Batch{}
+	for range rows {
+		n := r.IntN(6)
+		b.Length = append(b.Length, n)
+		b.Advantage = append(b.Advantage, r.NormFloat64())
+		for j := range n {
+			b.Turn = append(b.Turn, j/2)
+			b.Logp = append(b.Logp, -r.Float64())
+			b.LogpOld = append(b.LogpOld, b.Logp[len(b.Logp)-1]+0.3*r.NormFloat64())
+			b.LogpRef = append(b.LogpRef, -r.Float64())
+			b.KL = append(b.KL, r.Float64())
+			b.Entropy = append(b.Entropy, r.Float64())
+		}
+	}
+	return b
+}
+
+// everySetting lists objectives that cover the choices of each setting.
+func everySetting() map[string]Objective {
+	all := map[string]Objective{}
+	for _, p := range Profiles() {
+		all[p.Name] = p.Objective
+	}
+	change := func(name string, f func(o *Objective)) {
+		o := PaperObjective()
+		o.Entropy = 0.01
+		f(&o)
+		all[name] = o
+	}
+	for _, level := range []string{"trajectory", "turn", "token", "sequence_mean"} {
+		for _, aggregate := range []string{"trajectory_sum", "trajectory_mean", "token_mean", "constant"} {
+			for _, denominator := range []string{"old", "reference"} {
+				change(level+" "+aggregate+" "+denominator, func(o *Objective) {
+					o.Ratio.Level, o.Ratio.Denominator, o.Loss.Aggregate, o.Loss.Scale = level, denominator, aggregate, 7
+				})
+			}
+		}
+	}
+	for _, estimator := range []string{"k1", "abs", "k2", "k3", "exact"} {
+		for _, aggregate := range []string{"token_mean", "trajectory_sum", "trajectory_mean", "loss"} {
+			change("kl "+estimator+" "+aggregate, func(o *Objective) { o.KL.Estimator, o.KL.Aggregate = estimator, aggregate })
+		}
+	}
+	change("kl weighted", func(o *Objective) { o.KL.Weighted = true })
+	return all
+}
+
+func TestGradientOfEverySettingEqualsFiniteDifferences(t *testing.T) {
+	r := rand.New(rand.NewPCG(11, 12))
+	for name, o := range everySetting() {
+		b := randomBatch(r, 6)
+		total := o.Totals(b)
+		out, err := o.Evaluate(b, total)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Central differences with step 1e-6 are exact to about 1e-9 where no bound lies within the step.
+		slope := func(at []float64, k int) float64 {
+			const h = 1e-6
+			was := at[k]
+			at[k] = was + h
+			up, _ := o.Evaluate(b, total)
+			at[k] = was - h
+			down, _ := o.Evaluate(b, total)
+			at[k] = was
+			return (up.Loss - down.Loss) / (2 * h)
+		}
+		for _, part := range []struct {
+			name string
+			at   []float64
+			grad []float64
+		}{{"logp", b.Logp, out.DLogp}, {"kl", b.KL, out.DKL}, {"entropy", b.Entropy, out.DEntropy}} {
+			for k := range part.grad {
+				if want := slope(part.at, k); math.Abs(part.grad[k]-want) > 1e-7 {
+					t.Errorf("%s: d loss / d %s at %d: got %v, want %v", name, part.name, k, part.grad[k], want)
+				}
+			}
+		}
+	}
+}
+
+func TestPartsOfABatchAddUpToTheWhole(t *testing.T) {
+	r := rand.New(rand.NewPCG(13, 14))
+	for name, o := range everySetting() {
+		b := randomBatch(r, 8)
+		b.Skip = make([]bool, 8)
+		b.Skip[2], b.Skip[5] = true, true
+		total := o.Totals(b)
+		whole, err := o.Evaluate(b, total)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := &Outcome{}
+		from := 0
+		for i, n := range b.Length {
+			to := from + n
+			part, err := o.Evaluate(&Batch{Length: b.Length[i : i+1], Advantage: b.Advantage[i : i+1], Skip: b.Skip[i : i+1], Turn: b.Turn[from:to],
+				Logp: b.Logp[from:to], LogpOld: b.LogpOld[from:to], LogpRef: b.LogpRef[from:to], KL: b.KL[from:to], Entropy: b.Entropy[from:to]}, total)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b.Skip[i] {
+				for _, g := range part.DLogp {
+					if g != 0 {
+						t.Errorf("%s: a skipped trajectory has a gradient", name)
+					}
+				}
+			}
+			sum.Add(part)
+			from = to
+		}
+		if math.Abs(sum.Loss-whole.Loss) > 1e-12 || sum.Counts.Ratios != whole.Ratios || len(sum.DLogp) != len(whole.DLogp) {
+			t.Errorf("%s: parts give %v, the whole %v", name, sum.Loss, whole.Loss)
+		}
+		for k := range whole.DLogp {
+			if sum.DLogp[k] != whole.DLogp[k] {
+				t.Errorf("%s: gradient %d differs", name, k)
+			}
+		}
+	}
+}
+
+func TestFirstUpdateHasRatioOneAndClipsNothing(t *testing.T) {
+	b := randomBatch(rand.New(rand.NewPCG(1, 1)), 6)
+	b.LogpOld = b.Logp
+	for name, o := range everySetting() {
+		if o.Ratio.Denominator == "reference" {
+			continue
+		}
+		out, err := o.Evaluate(b, o.Totals(b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range out.LogRatio {
+			if l != 0 {
+				t.Errorf("%s: log ratio %v, want exactly 0", name, l)
+			}
+		}
+		if out.Clipped != 0 {
+			t.Errorf("%s: %d clipped", name, out.Clipped)
+		}
+	}
+}
+
+func TestPaperLossByHand(t *testing.T) {
+	// Two trajectories of two tokens. Ratios: exp(0.1+0.2) = 1.34986, clipped to 1.2; exp(-0.5) = 0.60653, clipped to
+	// 0.8. Advantages 1 and -1: -min(1.34986, 1.2) = -1.2 and -min(-0.60653, -0.8) = 0.8; the mean is -0.2, and neither
+	// passes a gradient. k3 of d = 0 is 0.
+	o := PaperObjective()
+	b := &Batch{Length: []int{2, 2}, Advantage: []float64{1, -1}, Logp: []float64{-1, -1, -1, -1}, LogpOld: []float64{-1.1, -1.2, -1, -0.5}, LogpRef: []float64{-1, -1, -1, -1}}
+	out, err := o.Evaluate(b, o.Totals(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if math.Abs(out.Loss+0.2) > 1e-12 || out.ClipFraction() != 1 || out.ClippedLow != 1 || out.ClippedHigh != 1 {
+		t.Errorf("got %+v", out)
+	}
+	for _, g := range out.DLogp {
+		if g != 0 {
+			t.Errorf("a clipped ratio has gradient %v", g)
+		}
+	}
+}
+
+func TestBatchesOfTheWrongShapeAreRefused(t *testing.T) {
+	o := PaperObjective()
+	b := &Batch{Length: []int{2}, Advantage: []float64{1}, Logp: []float64{0, 0}, LogpOld: []float64{0, 0}}
+	if _, err := o.Evaluate(b, o.Totals(b)); err == nil || !strings.Contains(err.Error(), "logp_ref has 0 values") {
+		t.Errorf("got %v, want an error about logp_ref", err)
+	}
+}
