@@ -56,7 +56,8 @@ func familyKeys(t *Task) []string {
 	return keys
 }
 
-// stateKey is the initial state of the involved classes as text; the order of keys does not matter.
+// stateKey is the initial state of the involved classes as text: the scenarios there are, by class; the order of keys
+// does not matter.
 func stateKey(t *Task) string {
 	v, err := py.FromJSON(t.InitialConfig)
 	config, ok := v.(*py.Dict)
@@ -67,7 +68,10 @@ func stateKey(t *Task) string {
 	slices.Sort(classes)
 	var b strings.Builder
 	for _, name := range classes {
-		scenario, _ := config.GetStr(name)
+		scenario, ok := config.GetStr(name)
+		if !ok {
+			continue
+		}
 		text, err := py.JSON(sortKeys(scenario))
 		if err != nil {
 			return "unreadable " + t.ID

@@ -1,0 +1,124 @@
+package bfcl
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"rcgrpo/bfcl/fixtures"
+)
+
+var update = flag.Bool("update", false, "rewrite the committed lists in testdata")
+
+func ids(tasks []*Task) []string {
+	out := make([]string, len(tasks))
+	for i, t := range tasks {
+		out[i] = t.ID
+	}
+	return out
+}
+
+func TestPaperSplitIsTheRecordedOne(t *testing.T) {
+	data := official(t)
+	raw, err := os.ReadFile(fixtures.Path(t, "bfcl/split_seed42.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var recorded struct{ Test map[string][]string }
+	if err := json.Unmarshal(raw, &recorded); err != nil {
+		t.Fatal(err)
+	}
+	for order, key := range map[string]string{"file": "file_order", "lexicographic": "lexicographic_order"} {
+		want := recorded.Test[key]
+		if want == nil {
+			for k, list := range recorded.Test {
+				if strings.HasPrefix(k, key[:4]) {
+					want = list
+				}
+			}
+		}
+		s, err := PaperSplit(data.Tasks(), order)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ids(s.Test)
+		slices.Sort(got)
+		want = slices.Clone(want)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("order %s: got %v, want %v", order, got, want)
+		}
+		c := Certify(s.Train, s.Test)
+		if c.Numbers.TestTasks != 80 || c.Numbers.Shared != c.Numbers.InTest {
+			t.Errorf("order %s: every test task has a sibling in train; got %+v", order, c.Numbers)
+		}
+		want4 := map[string]int{"base": 18, "long_context": 23, "miss_func": 17, "miss_param": 22}
+		if fmt.Sprint(c.Category) != fmt.Sprint(want4) {
+			t.Errorf("order %s: got %v test tasks by category, want the paper's %v", order, c.Category, want4)
+		}
+	}
+	if _, err := PaperSplit(data.Tasks(), "alphabetical"); err == nil {
+		t.Error("an unknown order was accepted")
+	}
+}
+
+func TestFamilySplitSharesNothing(t *testing.T) {
+	data := official(t)
+	families := map[string]bool{}
+	for _, task := range data.Tasks() {
+		families[task.Family] = true
+	}
+	if len(families) != 194 {
+		t.Errorf("got %d families, want 194", len(families))
+	}
+	s, err := FamilySplit(data.Tasks(), 0.1, 42)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := Certify(s.Train, s.Test)
+	if c.Families.Shared+c.Numbers.Shared+c.InitialStates.Shared+c.GroundTruths.Shared != 0 {
+		t.Errorf("train and test share something: %+v", c)
+	}
+	if c.Numbers.InTest < 20 {
+		t.Errorf("got %d numbers in the test set, want at least 20", c.Numbers.InTest)
+	}
+	list := strings.Join(ids(s.Test), "\n") + "\n"
+	file := filepath.Join("testdata", "family_split_seed42.txt")
+	if *update {
+		if err := os.WriteFile(file, []byte(list), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list != string(want) {
+		t.Errorf("the test set of seed 42 is not the one in %s", file)
+	}
+}
+
+// Four made-up tasks: 0 and 1 share a ground truth, 2 has the state of 1, 3 stands alone; empty ground truths join nothing.
+func TestFamiliesAreConnectedComponents(t *testing.T) {
+	task := func(number int, state string, truth ...string) *Task {
+		return &Task{ID: fmt.Sprintf("t_%d", number), Number: number, Classes: []string{"MessageAPI"},
+			InitialConfig: json.RawMessage(`{"MessageAPI": ` + state + `, "TravelAPI": {"a": ` + fmt.Sprint(number) + `}}`),
+			Turns:         []Turn{{GroundTruth: truth}}}
+	}
+	tasks := []*Task{
+		task(0, `{"a": 1, "b": 2}`, "f()"), task(1, `{"c": 3}`, "f()"), task(2, `{"c":3}`), task(3, `{}`), task(0, `{"d": 4}`),
+	}
+	assignFamilies(tasks)
+	var got []string
+	for _, task := range tasks {
+		got = append(got, task.Family)
+	}
+	if want := []string{"family_0", "family_0", "family_0", "family_3", "family_0"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}

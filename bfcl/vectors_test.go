@@ -1,0 +1,244 @@
+package bfcl
+
+import (
+	"encoding/json"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"rcgrpo/bfcl/fixtures"
+	"rcgrpo/bfcl/internal/py"
+)
+
+// vector is one line of py_vectors: what CPython or an official method makes of an input.
+type vector struct {
+	Kind string
+	In   json.RawMessage
+	Out  json.RawMessage
+	Str  string
+	JSON *string
+}
+
+// withInf is a scope that knows inf and nan, which reprs of floats write.
+type withInf struct{ noNames }
+
+func (w withInf) Lookup(name string) (py.Value, error) {
+	switch name {
+	case "inf":
+		return math.Inf(1), nil
+	case "nan":
+		return math.NaN(), nil
+	}
+	return w.noNames.Lookup(name)
+}
+
+func evaluate(t *testing.T, source string) py.Value {
+	t.Helper()
+	e, err := py.Parse(source)
+	if err != nil {
+		t.Fatalf("%s: %v", source, err)
+	}
+	v, err := py.Eval(e, withInf{})
+	if err != nil {
+		t.Fatalf("%s: %v", source, err)
+	}
+	return v
+}
+
+func read[T any](t *testing.T, raw json.RawMessage) T {
+	t.Helper()
+	var v T
+	if err := json.Unmarshal(raw, &v); err != nil {
+		t.Fatalf("%s: %v", raw, err)
+	}
+	return v
+}
+
+// TestPythonVectors compares texts, numbers and random streams with those CPython gave.
+func TestPythonVectors(t *testing.T) {
+	seen := map[string]int{}
+	fixtures.Records(t, "bfcl/py_vectors.jsonl.gz", func(v vector) {
+		seen[v.Kind]++
+		got, want := "", ""
+		switch {
+		case strings.HasPrefix(v.Kind, "rng."):
+			checkStream(t, v)
+			return
+		case v.Kind == "container":
+			value := evaluate(t, read[string](t, v.In))
+			got, want = py.Str(value), v.Str
+			text, err := py.JSON(value)
+			switch {
+			case (err != nil) != (v.JSON == nil):
+				t.Errorf("json of %s: got error %v", v.In, err)
+			case err == nil && text != *v.JSON:
+				t.Errorf("json of %s: got %s, want %s", v.In, text, *v.JSON)
+			}
+		case v.Kind == "logarithm" || v.Kind == "square_root" || v.Kind == "mean" || v.Kind == "standard_deviation" || v.Kind == "power":
+			got, want = throughMethod(t, v), read[string](t, v.Out)
+			want = strings.Replace(want, "EXC ", "Error during execution: ", 1)
+		default:
+			got, want = throughFunction(t, v), text(t, v.Out)
+		}
+		if got != want {
+			t.Errorf("%s of %s: got %s, want %s", v.Kind, v.In, got, want)
+		}
+	})
+	t.Logf("vectors by kind: %v", seen)
+}
+
+// text is the wanted value in one form for all kinds: a JSON string as it is, lists and numbers as compact JSON.
+func text(t *testing.T, raw json.RawMessage) string {
+	if raw[0] == '"' {
+		return read[string](t, raw)
+	}
+	v := read[any](t, raw)
+	b, _ := json.Marshal(v)
+	return string(b)
+}
+
+func hexFloat(t *testing.T, s string) float64 {
+	t.Helper()
+	f, err := strconv.ParseFloat(s, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func throughFunction(t *testing.T, v vector) string {
+	t.Helper()
+	switch v.Kind {
+	case "float.repr":
+		return py.FormatFloat(hexFloat(t, read[string](t, v.In)))
+	case "fmt.2f":
+		return py.Fixed(hexFloat(t, read[string](t, v.In)), 2)
+	case "round", "round.int":
+		in := read[[]json.RawMessage](t, v.In)
+		var number, digits py.Value
+		var err error
+		if v.Kind == "round" {
+			number = hexFloat(t, read[string](t, in[0]))
+		} else if number, err = py.FromJSON(in[0]); err != nil {
+			t.Fatal(err)
+		}
+		if digits, err = py.FromJSON(in[1]); err != nil {
+			t.Fatal(err)
+		}
+		rounded, err := py.Round(number, digits)
+		if err != nil {
+			return "EXC " + py.AsException(err).Message
+		}
+		return py.Repr(rounded)
+	}
+	s := read[string](t, v.In)
+	list := func(items []string) string {
+		b, _ := json.Marshal(items)
+		return string(b)
+	}
+	switch v.Kind {
+	case "str.repr":
+		return py.Repr(s)
+	case "json.dumps":
+		out, err := py.JSON(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	case "str.splitlines":
+		return list(py.SplitLines(s))
+	case "str.split":
+		return list(py.SplitWhitespace(s))
+	case "str.lower":
+		return py.Lower(s)
+	case "len":
+		return strconv.Itoa(py.RuneLen(s))
+	case "utf8len":
+		return strconv.Itoa(len(s))
+	case "sorted.lines":
+		lines := py.SplitLines(s)
+		slices.Sort(lines)
+		return strings.Join(lines, "\n")
+	}
+	t.Fatalf("unknown kind of vector %q", v.Kind)
+	return ""
+}
+
+// throughMethod calls the official method of that name with the arguments as source.
+func throughMethod(t *testing.T, v vector) string {
+	t.Helper()
+	var args string
+	if v.In[0] == '"' {
+		args = read[string](t, v.In)
+	} else {
+		var list []string
+		for _, raw := range read[[]json.RawMessage](t, v.In) {
+			if raw[0] == '"' {
+				list = append(list, read[string](t, raw))
+			} else {
+				list = append(list, string(raw))
+			}
+		}
+		args = strings.Join(list, ", ")
+	}
+	e, err := mathTask().Start(Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e.model.run(v.Kind + "(" + args + ")").text
+}
+
+func mathTask() *Task {
+	return &Task{ID: "math_0", Category: "base", Classes: []string{"MathAPI"}, Turns: []Turn{{}}}
+}
+
+func checkStream(t *testing.T, v vector) {
+	t.Helper()
+	in := read[struct {
+		Seed      int64
+		N, Rounds int
+		A, B      float64
+		PerRound  []string `json:"per_round"`
+	}](t, v.In)
+	r := py.NewRandom(in.Seed)
+	if v.Kind == "rng.mixed" {
+		want := read[[]float64](t, v.Out)
+		for range in.Rounds {
+			for _, draw := range in.PerRound {
+				f := strings.Fields(draw)
+				a, b := hexFloat(t, f[1]), hexFloat(t, f[2])
+				got := 0.0
+				if f[0] == "randint" {
+					got = float64(r.RandInt(int64(a), int64(b)))
+				} else {
+					got = r.Uniform(a, b)
+				}
+				if got != want[0] {
+					t.Fatalf("%s: %s: got %v, want %v", v.In, draw, got, want[0])
+				}
+				want = want[1:]
+			}
+		}
+		return
+	}
+	for i, want := range read[[]float64](t, v.Out) {
+		var got float64
+		switch v.Kind {
+		case "rng.random":
+			got = r.Random()
+		case "rng.getrandbits32":
+			got = float64(r.GetRandBits(32))
+		case "rng.randint":
+			got = float64(r.RandInt(int64(in.A), int64(in.B)))
+		case "rng.uniform":
+			got = r.Uniform(in.A, in.B)
+		default:
+			t.Fatalf("unknown kind of stream %q", v.Kind)
+		}
+		if got != want {
+			t.Fatalf("%s %s, value %d: got %v, want %v", v.Kind, v.In, i, got, want)
+		}
+	}
+}
