@@ -53,6 +53,16 @@ func setting(scenario *py.Dict, key string, def py.Value) py.Value {
 	return def
 }
 
+// settingElse is setting with a default that is made only when it is needed.
+func settingElse(scenario *py.Dict, key string, def func() py.Value) py.Value {
+	if scenario != nil {
+		if v, ok := scenario.GetStr(key); ok {
+			return v
+		}
+	}
+	return def()
+}
+
 // fault is the reply {"error": text}.
 func fault(text string) py.Value { return py.NewDict("error", text) }
 
@@ -82,16 +92,6 @@ func join(items []py.Value) (string, error) {
 		texts[i] = text
 	}
 	return strings.Join(texts, ", "), nil
-}
-
-// settingElse is setting with a default that is made only when it is needed.
-func settingElse(scenario *py.Dict, key string, def func() py.Value) py.Value {
-	if scenario != nil {
-		if v, ok := scenario.GetStr(key); ok {
-			return v
-		}
-	}
-	return def()
 }
 
 // replyFor is table.get(key, missing) for a table of prepared replies: TypeError where the key cannot be one.
