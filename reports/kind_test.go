@@ -1,0 +1,315 @@
+package reports
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/rl"
+)
+
+// Scripted stages stand for the kinds that need tensors: a policy is a file with its skill, training raises it by a
+// setting and writes a curve, evaluation passes as many of 40 tasks as the skill says.
+
+type scripted struct {
+	run func(*scripted, *engine.Job) error
+
+	Policy artifact.Ref   `hcl:"policy,optional" port:"checkpoint"`
+	Tasks  []artifact.Ref `hcl:"tasks,optional" port:"tasks"`
+	Gain   float64        `hcl:"gain,optional"`
+	LR     float64        `hcl:"lr,optional"`
+	Token  string         `hcl:"token,optional"`
+	Fail   bool           `hcl:"fail,optional"`
+}
+
+func (s *scripted) Check() hcl.Diagnostics                       { return nil }
+func (s *scripted) Run(_ context.Context, job *engine.Job) error { return s.run(s, job) }
+func outputs(ports map[string]string) func(engine.Stage) map[string]string {
+	return func(engine.Stage) map[string]string { return ports }
+}
+
+func scriptedKind(name string, ports map[string]string, run func(*scripted, *engine.Job) error) *engine.Kind {
+	return &engine.Kind{Name: name, Summary: "scripted", Version: 1, Light: true, Outputs: outputs(ports),
+		New:   func() engine.Stage { return &scripted{run: run, LR: 1e-6} },
+		Draws: func(engine.Stage) bool { return name == "grpo" }}
+}
+
+func (s *scripted) skill(job *engine.Job) (float64, error) {
+	if s.Policy.Kind == "" {
+		return 0, nil
+	}
+	a, err := job.Open(s.Policy)
+	if err != nil {
+		return 0, err
+	}
+	text, err := os.ReadFile(a.Path("skill"))
+	if err != nil {
+		return 0, err
+	}
+	var skill float64
+	_, err = fmt.Sscan(string(text), &skill)
+	return skill, err
+}
+
+func train(s *scripted, job *engine.Job) error {
+	if s.Fail {
+		job.Logf("loss is NaN")
+		return errors.New("update 3: the gradient is not a number")
+	}
+	skill, err := s.skill(job)
+	if err != nil {
+		return err
+	}
+	dir, err := job.Create("checkpoint")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "skill"), fmt.Append(nil, skill+s.Gain+float64(job.Seed)/1000), 0o644); err != nil {
+		return err
+	}
+	if dir, err = job.Create("metrics"); err != nil {
+		return err
+	}
+	var rows, times []rl.Metric
+	for u := 1; u <= 10; u++ {
+		rows = append(rows, rl.Metric{Update: u, Values: map[string]float64{"reward": skill + s.Gain*float64(u)/10, "entropy": 1 / float64(u)}})
+		times = append(times, rl.Metric{Update: u, Values: map[string]float64{"rollout_s": 0.5, "update_s": 0.25, "tokens_per_s": 1000}})
+	}
+	if err := artifact.WriteRows(dir, rl.MetricsFile, rows); err != nil {
+		return err
+	}
+	return artifact.WriteRows(dir, rl.TimesFile, times)
+}
+
+func evaluate(s *scripted, job *engine.Job) error {
+	skill, err := s.skill(job)
+	if err != nil {
+		return err
+	}
+	if s.Token == rl.TokenLow {
+		skill -= 0.25
+	}
+	dir, err := job.Create("scores")
+	if err != nil {
+		return err
+	}
+	var rows []rl.Score
+	for _, ref := range s.Tasks {
+		a, err := job.Open(ref)
+		if err != nil {
+			return err
+		}
+		for task, err := range artifact.Rows[*bfcl.Task](a, bfcl.TasksFile) {
+			if err != nil {
+				return err
+			}
+			row := rl.Score{Task: task.ID, Family: task.Family, Category: task.Category, Set: ref.Port, Token: s.Token, Greedy: true, Stop: rl.StopDone}
+			if float64(task.Number) < math.Round(40*skill) {
+				row.Reward, row.Official = 1, true
+			}
+			rows = append(rows, row)
+		}
+	}
+	return artifact.WriteRows(dir, rl.ScoresFile, rows)
+}
+
+func makeTasks(_ *scripted, job *engine.Job) error {
+	for port, from := range map[string]int{"train": 100, "test": 0} {
+		dir, err := job.Create(port)
+		if err != nil {
+			return err
+		}
+		var rows []bfcl.Task
+		for i := range 40 {
+			rows = append(rows, bfcl.Task{ID: fmt.Sprintf("%s_%d", port, i), Number: i, Family: fmt.Sprint(from + i/2), Category: bfcl.Categories[i%4]})
+		}
+		if err := artifact.WriteRows(dir, bfcl.TasksFile, rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func scriptedKinds() engine.Registry {
+	trained := map[string]string{"checkpoint": "checkpoint", "metrics": "metrics"}
+	return engine.Registry{
+		scriptedKind("tasks", map[string]string{"train": "tasks", "test": "tasks"}, makeTasks),
+		scriptedKind("sft", trained, train), scriptedKind("grpo", trained, train),
+		scriptedKind("eval", map[string]string{"scores": "scores"}, evaluate),
+		Kind(),
+	}
+}
+
+const scriptedExperiment = `
+experiment {
+  question = "Does training help?"
+  seeds    = [1, 2, 3]
+}
+stage "tasks" "t" {}
+stage "sft" "warm" {
+  gain = 0.5
+  lr   = 1e-5
+}
+stage "grpo" "arm" {
+  for_each = { little = 0.05, much = 0.25 }
+  policy   = stage.sft.warm.checkpoint
+  gain     = each.value
+  lr       = 3e-4
+  tasks    = [stage.tasks.t.train]
+  fail     = each.key == FAIL
+}
+stage "eval" "arm" {
+  for_each = {
+    "Much training"   = stage.grpo.arm["much"].checkpoint
+    "Little training" = stage.grpo.arm["little"].checkpoint
+    "None"            = stage.sft.warm.checkpoint
+  }
+  policy = each.value
+  tasks  = [stage.tasks.t.test]
+  token  = "high"
+}
+stage "eval" "low" {
+  for_each = { "Much training" = stage.grpo.arm["much"].checkpoint }
+  policy   = each.value
+  tasks    = [stage.tasks.t.test]
+  token    = "low"
+}
+stage "report" "page" {
+  scores = [stage.eval.arm, stage.eval.low]
+  curves = [stage.grpo.arm, stage.sft.warm]
+  data   = [stage.tasks.t.train, stage.tasks.t.test]
+  notes  = ["Scripted stages, no model."]
+  compare "more training" {
+    pairs = [["Little training", "Much training"]]
+  }
+}
+`
+
+// runScripted runs the experiment and returns the published page, its text and the error of the run.
+func runScripted(t *testing.T, failing string) (html, text string, runError error) {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "scripted.hcl")
+	write := func(path, content string) {
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(file, strings.ReplaceAll(scriptedExperiment, "FAIL", fmt.Sprintf("%q", failing)))
+	write(filepath.Join(dir, "site.hcl"), fmt.Sprintf("store {\n  path = %q\n}\n", filepath.Join(dir, "store")))
+	x, diags := engine.Load(engine.Source{Path: file, Site: filepath.Join(dir, "site.hcl")}, scriptedKinds())
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	store, err := artifact.Open(filepath.Join(dir, "store"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := x.Plan(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runError = plan.Run(t.Context(), engine.RunOptions{KeepGoing: true}, func(e engine.Event) {
+		if e.Kind == engine.EventFailed && !strings.Contains(e.Address, "grpo") {
+			t.Errorf("%s failed: %s", e.Address, e.Text)
+		}
+	})
+	published, err := os.ReadFile(filepath.Join(dir, "scripted.html"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.Name() != TextFile {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		text = string(content)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(published), text, runError
+}
+
+func wantAll(t *testing.T, text string, wanted ...string) {
+	t.Helper()
+	flat := strings.Join(strings.Fields(text), " ")
+	for _, w := range wanted {
+		if !strings.Contains(flat, w) {
+			t.Errorf("the page does not say %q", w)
+		}
+	}
+}
+
+func TestReportOfAWholeExperiment(t *testing.T) {
+	page, text, err := runScripted(t, "none")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if t.Failed() {
+		t.Log(text)
+	}
+	// Skills 0.5, 0.55 and 0.75 of 40 tasks are 20, 22 and 30 passes for each of three seeds (thousandths round away);
+	// low takes a quarter of them.
+	wantAll(t, text, "Does training help?", "Scripted stages, no model.",
+		"Much training 75.0 % (90/120) against 55.0 % (66/120) for Little training: paired difference +20.0 points",
+		"Much training is better at n = 40, 3 seeds (the methods differ)")
+	wantAll(t, page, "90/120", "66/120", "60/120", // main table
+		"&#43;25.0", // gap of the token
+		"stage.eval.arm[&#34;Much training&#34;]", // sources
+		"paper: 1e-06", // the departure of grpo; sft has the paper's rate
+	)
+	for _, wanted := range []string{"0 of 20", "grpo.arm[&#34;much&#34;]@2", "sft.warm", `"name":"Much training"`, `"name":"None"`} {
+		if !strings.Contains(page, wanted) {
+			t.Errorf("the page lacks %q", wanted)
+		}
+	}
+	// Curves take the label of the arm whose policy they trained.
+	if strings.Contains(page, `"name":"grpo.arm[much]"`) {
+		t.Error("a curve stands under its own name although its policy was scored")
+	}
+}
+
+func TestReportNamesWhatFailed(t *testing.T) {
+	page, text, err := runScripted(t, "much")
+	var failed *engine.RunError
+	if !errors.As(err, &failed) {
+		t.Fatalf("got %v, want a *engine.RunError", err)
+	}
+	wantAll(t, page, "update 3: the gradient is not a number", "loss is NaN", "Not scored, so missing from the comparisons: Much training")
+	wantAll(t, text, "MISSING", "Little training")
+}
+
+func TestReportSettingsAreChecked(t *testing.T) {
+	ref := func(key string) artifact.Ref { return artifact.Ref{Kind: "eval", Name: "arm", Key: key} }
+	for summary, change := range map[string]func(*settings){
+		"":                            func(*settings) {},
+		"Pair expected":               func(s *settings) { s.Compare = []compare{{Label: "x", Pairs: [][]string{{"a"}}}} },
+		"Unknown arm":                 func(s *settings) { s.Compare = []compare{{Label: "x", Pairs: [][]string{{"a", "c"}}}} },
+		"Empty window":                func(s *settings) { s.Windows.Late = 0 },
+		"Path outside the experiment": func(s *settings) { s.Path = "../page.html" },
+	} {
+		s := Kind().New().(*settings)
+		s.Scores = []artifact.Ref{ref("a"), ref("b")}
+		change(s)
+		got := ""
+		if diags := s.Check(); len(diags) > 0 {
+			got = diags[0].Summary
+		}
+		if got != summary {
+			t.Errorf("got diagnostic %q, want %q", got, summary)
+		}
+	}
+}
