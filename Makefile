@@ -15,14 +15,14 @@ DEPS     := $(ROOT)/.deps
 LIBTORCH ?= $(DEPS)/libtorch
 PYTHON   ?= python3
 GO       ?= go
-STATICCHECK := $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.7.0
+STATICCHECK := $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # gotch asks the linker for these; none is needed on a CPU, and an empty archive satisfies it. libtorch.so itself only
 # pulls in CUDA.
 EMPTY    := $(DEPS)/empty
 ARCHIVES := torch cuda cudart cublas cudnn caffe2_nvrtc nvrtc-builtins nvrtc nvToolsExt c10_cuda torch_cuda
 
-export CGO_CXXFLAGS := -include $(ROOT)/build/compat.h -I$(LIBTORCH)/include -I$(LIBTORCH)/include/torch/csrc/api/include
+export CGO_CXXFLAGS := -Wno-deprecated-declarations -include $(ROOT)/build/compat.h -I$(LIBTORCH)/include -I$(LIBTORCH)/include/torch/csrc/api/include
 export CGO_LDFLAGS  := -L$(EMPTY) -L$(LIBTORCH)/lib -Wl,-rpath,$(LIBTORCH)/lib -Wl,--allow-shlib-undefined
 export BFCL_DATA    ?= $(DEPS)/bfcl
 

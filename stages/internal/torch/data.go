@@ -46,6 +46,10 @@ func (d DType) String() string {
 // DType returns the type of the tensor's elements.
 func (t *Tensor) DType() DType { return DType(libtch.AtScalarType(t.c)) }
 
+// device returns gotch's number of the tensor's device. Package libtch reads it as a Go int from a C int, whose upper
+// half is not its own.
+func (t *Tensor) device() int32 { return int32(libtch.AtDevice(t.c)) }
+
 // Empty makes a tensor whose elements have no defined value.
 func (s *Scope) Empty(kind DType, shape ...int64) *Tensor {
 	return s.make("empty", shape, func(out *libtch.Ctensor) {
@@ -143,7 +147,7 @@ func read[E any](s *Scope, kind DType, t *Tensor) []E {
 		s.Fail(fmt.Errorf("torch read: the tensor %v holds %s, want %s", t.Shape(), got, kind))
 		return nil
 	}
-	if libtch.AtDevice(t.c) != int(CPU.index()) {
+	if t.device() != CPU.index() {
 		t = s.To(t, CPU)
 	}
 	if s.Err() != nil {

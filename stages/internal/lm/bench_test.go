@@ -1,0 +1,107 @@
+//go:build libtorch
+
+package lm
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"rcgrpo/stages/rl"
+)
+
+// episodes resemble the drills': about 130 tokens, three in ten learned, in runs of a call's length.
+func episodes(n, vocab int) (all []Sequence, tokens int) {
+	r := rand.New(rand.NewPCG(8, 8))
+	for range n {
+		length := 60 + r.IntN(160)
+		q := Sequence{IDs: make([]int32, length), Learn: make([]bool, length)}
+		for t := range q.IDs {
+			q.IDs[t] = int32(r.IntN(vocab))
+			q.Learn[t] = t%40 >= 28
+		}
+		all, tokens = append(all, q), tokens+length
+	}
+	return all, tokens
+}
+
+func BenchmarkTrain(b *testing.B) {
+	for _, micro := range []int{512, 1024, 2048, 4096} {
+		b.Run(fmt.Sprintf("micro=%d", micro), func(b *testing.B) {
+			m := newModel(b, drillSize(), 1)
+			tr := newTrainer(b, m, OptimizerConfig{MicroTokens: micro})
+			all, tokens := episodes(60, m.cfg.Vocab)
+			for b.Loop() {
+				if _, err := tr.Accumulate(context.Background(), all, nil, 1, descend); err != nil {
+					b.Fatal(err)
+				}
+				if _, _, err := tr.Update(1e-3); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(tokens*b.N)/b.Elapsed().Seconds(), "tokens/s")
+		})
+	}
+}
+
+func BenchmarkTrainAgainstReference(b *testing.B) {
+	m := newModel(b, drillSize(), 1)
+	ref := newModel(b, drillSize(), 2)
+	tr := newTrainer(b, m, OptimizerConfig{})
+	all, tokens := episodes(60, m.cfg.Vocab)
+	for b.Loop() {
+		if _, err := tr.Accumulate(context.Background(), all, ref, 1, func(_, _ int, s TokenStats) (Weights, error) {
+			return Weights{Logp: s.Logp, KL: s.KL}, nil
+		}); err != nil {
+			b.Fatal(err)
+		}
+		if _, _, err := tr.Update(1e-3); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(tokens*b.N)/b.Elapsed().Seconds(), "tokens/s")
+}
+
+func BenchmarkStats(b *testing.B) {
+	m := newModel(b, drillSize(), 1)
+	all, tokens := episodes(60, m.cfg.Vocab)
+	for b.Loop() {
+		if _, err := m.Stats(context.Background(), all, nil, 1); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(tokens*b.N)/b.Elapsed().Seconds(), "tokens/s")
+}
+
+// One step of 60 slots that hold 70 to 130 tokens.
+func BenchmarkDecodeStep(b *testing.B) {
+	for _, slots := range []int{5, 60, 80} {
+		b.Run(fmt.Sprintf("slots=%d", slots), func(b *testing.B) {
+			m := newModel(b, drillSize(), 1)
+			d := newDecoder(b, m, slots, 384)
+			r := rand.New(rand.NewPCG(8, 8))
+			requests := make([]rl.Request, slots)
+			for i := range requests {
+				feed := make([]int32, 70+r.IntN(60))
+				for t := range feed {
+					feed[t] = int32(r.IntN(m.cfg.Vocab))
+				}
+				requests[i] = rl.Request{Slot: i, Feed: feed, Temperature: 1}
+			}
+			if _, err := d.Next(context.Background(), requests); err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				for i := range requests {
+					requests[i].Feed, requests[i].U = requests[i].Feed[:1], r.Float64()
+					d.lens[i]--
+				}
+				if _, err := d.Next(context.Background(), requests); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(slots*b.N)/b.Elapsed().Seconds(), "tokens/s")
+		})
+	}
+}

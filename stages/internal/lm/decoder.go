@@ -1,0 +1,218 @@
+//go:build libtorch
+
+package lm
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"rcgrpo/stages/internal/torch"
+	"rcgrpo/stages/rl"
+)
+
+// Decoder samples from a model with a key-value cache per slot. It reads the model's weights at each call, so it always
+// samples from the policy as it is; after an update the slots must be reset, because their caches come from older weights.
+type Decoder struct {
+	m            *Model
+	slots        int
+	maxLen       int
+	lens         []int           // tokens in each slot
+	keys, values []*torch.Tensor // per layer
+	scratch      []float32       // [vocabulary]
+}
+
+var _ rl.Policy = (*Decoder)(nil)
+
+// NewDecoder makes a decoder of so many slots, each for sequences of at most maxLen tokens. The model must outlive it.
+func NewDecoder(m *Model, slots, maxLen int) (*Decoder, error) {
+	if slots < 1 || maxLen < 1 || maxLen > m.cfg.MaxPosition {
+		return nil, fmt.Errorf("decoder: %d slots of %d tokens; want at least one slot and 1 to %d tokens", slots, maxLen, m.cfg.MaxPosition)
+	}
+	d := &Decoder{m: m, slots: slots, maxLen: maxLen, lens: make([]int, slots), scratch: make([]float32, m.cfg.Vocab)}
+	n, heads, width, length := int64(slots), int64(m.cfg.KVHeads), int64(m.cfg.HeadDim), int64(maxLen+15)/16*16
+	err := torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
+		for range m.cfg.Layers {
+			d.keys = append(d.keys, s.Zeros(torch.Float32, n, heads, width, length))
+			d.values = append(d.values, s.Zeros(torch.Float32, n, heads, length, width))
+		}
+		if s.Err() == nil {
+			s.Keep(d.keys...)
+			s.Keep(d.values...)
+		}
+		return s.Err()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("decoder: %w", err)
+	}
+	return d, nil
+}
+
+// Slots returns the number of sequences held at once.
+func (d *Decoder) Slots() int { return d.slots }
+
+// MaxLen returns the length of the longest sequence that a slot holds.
+func (d *Decoder) MaxLen() int { return d.maxLen }
+
+// Reset empties a slot.
+func (d *Decoder) Reset(slot int) {
+	if slot >= 0 && slot < d.slots {
+		d.lens[slot] = 0
+	}
+}
+
+// Close frees the caches. It may be called twice.
+func (d *Decoder) Close() error {
+	return torch.Do(context.Background(), d.m.device, func(s *torch.Scope) error {
+		s.Free(d.keys...)
+		s.Free(d.values...)
+		return nil
+	})
+}
+
+// Next appends each request's tokens to its slot and draws the token after them. All tokens of all requests are rows of
+// one pass, without padding: single steps and longer feeds mix freely. On an error no slot has changed its length.
+func (d *Decoder) Next(ctx context.Context, requests []rl.Request) ([]rl.Draw, error) {
+	if len(requests) == 0 {
+		return nil, nil
+	}
+	rows, err := d.rows(requests)
+	if err != nil {
+		return nil, err
+	}
+	draws := make([]rl.Draw, len(requests))
+	err = torch.Do(ctx, d.m.device, func(s *torch.Scope) error {
+		logits := s.Float32s(d.forward(s, rows))
+		if s.Err() != nil {
+			return s.Err()
+		}
+		v := d.m.cfg.Vocab
+		for i, r := range requests {
+			draws[i] = d.draw(logits[i*v:(i+1)*v], r)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("decode %d rows: %w", len(rows.ids), err)
+	}
+	for _, r := range requests {
+		d.lens[r.Slot] += len(r.Feed)
+	}
+	return draws, nil
+}
+
+// stepRows are the tokens of one call, request after request.
+type stepRows struct {
+	ids              []int64
+	slots, positions []int32
+	ends             []int64 // row of each request's last token
+}
+
+func (d *Decoder) rows(requests []rl.Request) (*stepRows, error) {
+	rows := &stepRows{}
+	seen := make([]bool, d.slots)
+	for i, r := range requests {
+		switch {
+		case r.Slot < 0 || r.Slot >= d.slots:
+			return nil, fmt.Errorf("decode request %d: slot %d lies outside 0..%d", i, r.Slot, d.slots-1)
+		case seen[r.Slot]:
+			return nil, fmt.Errorf("decode request %d: slot %d is asked twice in one call", i, r.Slot)
+		case len(r.Feed) == 0:
+			return nil, fmt.Errorf("decode request %d: slot %d is fed no token", i, r.Slot)
+		case d.lens[r.Slot]+len(r.Feed) > d.maxLen:
+			return nil, fmt.Errorf("decode request %d: slot %d holds %d tokens and is fed %d more; it has room for %d", i, r.Slot, d.lens[r.Slot], len(r.Feed), d.maxLen)
+		case r.Temperature < 0 || r.TopP < 0 || r.TopP > 1 || r.U < 0 || r.U >= 1:
+			return nil, fmt.Errorf("decode request %d: temperature %v, top-p %v and the uniform number %v must lie in [0, ∞), [0, 1] and [0, 1)", i, r.Temperature, r.TopP, r.U)
+		}
+		seen[r.Slot] = true
+		for j, id := range r.Feed {
+			if id < 0 || int(id) >= d.m.cfg.Vocab {
+				return nil, fmt.Errorf("decode request %d: token %d lies outside the vocabulary of %d", i, id, d.m.cfg.Vocab)
+			}
+			rows.ids = append(rows.ids, int64(id))
+			rows.slots = append(rows.slots, int32(r.Slot))
+			rows.positions = append(rows.positions, int32(d.lens[r.Slot]+j))
+		}
+		rows.ends = append(rows.ends, int64(len(rows.ids)-1))
+	}
+	return rows, nil
+}
+
+// forward returns the logits after each request's last token, [requests, vocabulary].
+func (d *Decoder) forward(s *torch.Scope, rows *stepRows) *torch.Tensor {
+	m, c := d.m, d.m.cfg
+	heads, kvHeads, width := int64(c.Heads), int64(c.KVHeads), int64(c.HeadDim)
+	x := s.IndexSelect(m.w.embed, 0, s.FromInt64(rows.ids, int64(len(rows.ids)))) // [rows, hidden]
+	for l, w := range m.w.layers {
+		h, _ := s.RMSNorm(x, w.norm1, c.NormEps)
+		qkv := s.Addmm(w.qkvBias, h, s.T(w.qkv))
+		s.Rope_(qkv, heads+kvHeads, width, rows.positions, m.cos, m.sin, false)
+		a := s.CachedAttention(qkv, rows.slots, rows.positions, d.keys[l], d.values[l], heads, kvHeads)
+		if l == c.Layers-1 && len(rows.ends) < len(rows.ids) { // what follows concerns the last tokens only
+			ends := s.FromInt64(rows.ends, int64(len(rows.ends)))
+			a, x = s.IndexSelect(a, 0, ends), s.IndexSelect(x, 0, ends)
+		}
+		x = s.Addmm(x, a, s.T(w.o))
+		h2, _ := s.RMSNorm(x, w.norm2, c.NormEps)
+		x = s.Addmm(x, s.SwiGLU(s.Mm(h2, s.T(w.gateUp))), s.T(w.down))
+	}
+	h, _ := s.RMSNorm(x, m.w.norm, c.NormEps)
+	return s.Mm(h, s.T(m.w.head))
+}
+
+// draw picks the token of one request from its logits.
+func (d *Decoder) draw(logits []float32, r rl.Request) rl.Draw {
+	if r.Temperature == 0 {
+		best := 0
+		for i, z := range logits {
+			if z > logits[best] {
+				best = i
+			}
+		}
+		// The draw at u = 0 sums the distribution; only its normaliser is used.
+		first, logp := torch.Sample(logits, 1, 0, d.scratch)
+		return rl.Draw{Token: int32(best), Logp: logp + logits[best] - logits[first]}
+	}
+	if r.TopP > 0 && r.TopP < 1 {
+		logits = nucleus(logits, r.Temperature, r.TopP)
+	}
+	token, logp := torch.Sample(logits, r.Temperature, r.U, d.scratch)
+	return rl.Draw{Token: token, Logp: logp}
+}
+
+// excluded is a logit whose probability is 0 in float32.
+const excluded = -1e30
+
+// nucleus returns the logits with all tokens outside the nucleus excluded: the fewest most probable ones whose
+// probabilities reach topP, lower ids first among equals (Holtzman et al. 2020).
+func nucleus(logits []float32, temperature, topP float64) []float32 {
+	order := make([]int, len(logits))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		switch {
+		case logits[a] > logits[b]:
+			return -1
+		case logits[a] < logits[b]:
+			return 1
+		}
+		return 0
+	})
+	total := 0.0
+	p := make([]float64, len(order))
+	for i, id := range order {
+		p[i] = math.Exp(float64(logits[id]-logits[order[0]]) / temperature)
+		total += p[i]
+	}
+	kept := slices.Clone(logits)
+	reached := 0.0
+	for i, id := range order {
+		if reached >= topP*total {
+			kept[id] = excluded
+		}
+		reached += p[i]
+	}
+	return kept
+}

@@ -1,0 +1,18 @@
+// Package lm is the language model: a decoder of the Qwen2 type over package torch, with its files, its gradient, its
+// optimizer and its sampler.
+//
+// Start with New (random weights) or Load (a folder in Hugging Face form). A Model computes Stats of given sequences; a
+// Trainer accumulates gradients of any loss that is a function of those statistics and moves the weights; a Decoder
+// samples from the same weights and is an rl.Policy.
+//
+// The package knows tokens and nothing of tasks, rewards or losses: a loss reaches it as the derivative by each token's
+// log-probability, entropy and KL (see Weights). Its gradient is written out by hand rather than recorded: the
+// architecture is fixed, every operation is one pass over memory, and weight gradients add up where they stay.
+//
+// Sequences are packed: linear layers see one [tokens, width] matrix without padding, attention stays inside each
+// sequence. Of the last layer, everything but keys and values runs only on positions that carry loss.
+//
+// Same inputs, same bytes: on one machine with one thread (torch.SetThreads).
+//
+// Config, Sequence and the other plain values carry no build tag; what computes needs the tag libtorch.
+package lm

@@ -1,0 +1,628 @@
+//go:build libtorch
+
+package lm
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"rcgrpo/stages/internal/torch"
+	"rcgrpo/stages/rl"
+)
+
+func TestMain(m *testing.M) {
+	if err := torch.SetThreads(1); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	if n := torch.Live(); code == 0 && n != 0 {
+		fmt.Printf("%d tensor handles are alive after all tests\n", n)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// tiny has shapes that are no multiples of the kernels' vectors, and three query heads to a key head.
+func tiny(tied bool) Config {
+	return Config{Family: "qwen2", Vocab: 23, Hidden: 12, Layers: 2, Heads: 6, KVHeads: 2, HeadDim: 6, MLP: 20, RopeBase: 1000, NormEps: 1e-6,
+		TiedEmbeddings: tied, MaxPosition: 64}
+}
+
+// drillSize is the decoder of the drills (design/drills.md section 3).
+func drillSize() Config {
+	return Config{Family: "qwen2", Vocab: 1408, Hidden: 128, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 32, MLP: 384, RopeBase: 1000, NormEps: 1e-6,
+		TiedEmbeddings: true, MaxPosition: 384}
+}
+
+func newModel(t testing.TB, cfg Config, seed uint64) *Model {
+	t.Helper()
+	m, err := New(cfg, rand.New(rand.NewPCG(seed, 0)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+func newTrainer(t testing.TB, m *Model, o OptimizerConfig) *Trainer {
+	t.Helper()
+	tr, err := NewTrainer(m, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tr.Close() })
+	return tr
+}
+
+// shake moves every weight, biases and norms included, by a random amount.
+func shake(t *testing.T, m *Model, seed uint64, by float32) *Model {
+	t.Helper()
+	flat, err := m.Weights()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(seed, 1))
+	for i := range flat {
+		flat[i] += by * float32(r.NormFloat64())
+	}
+	shaken, err := fromFlat(m.cfg, flat, torch.CPU)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { shaken.Close() })
+	return shaken
+}
+
+// someSequences have lengths from 2 and random learned tokens.
+func someSequences(r *rand.Rand, n, longest, vocab int, share float64) (all []Sequence) {
+	for range n {
+		length := 2 + r.IntN(longest-1)
+		q := Sequence{IDs: make([]int32, length), Learn: make([]bool, length)}
+		for t := range q.IDs {
+			q.IDs[t] = int32(r.IntN(vocab))
+			q.Learn[t] = t > 0 && r.Float64() < share
+		}
+		all = append(all, q)
+	}
+	return all
+}
+
+func allStats(t *testing.T, m *Model, all []Sequence, ref *Model, temperature float64) TokenStats {
+	t.Helper()
+	s, err := m.Stats(context.Background(), all, ref, temperature)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestParametersOfTheDrillModel(t *testing.T) {
+	if got := drillSize().Parameters(); got != 574592 {
+		t.Errorf("got %d parameters, want 574592", got)
+	}
+}
+
+// The gradient of a random combination of each statistic against central differences of fourth order in a random direction of
+// length 1. Rounding leaves about 5e-6 in the loss, hence 5e-4 in the quotient; the rest is the error of the step itself.
+func TestGradientOfEachStatisticEqualsFiniteDifferences(t *testing.T) {
+	for name, pick := range map[string]func(s TokenStats) []float64{
+		"log-probability": func(s TokenStats) []float64 { return s.Logp },
+		"entropy":         func(s TokenStats) []float64 { return s.Entropy },
+		"KL":              func(s TokenStats) []float64 { return s.KL },
+	} {
+		for _, tied := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s tied=%v", name, tied), func(t *testing.T) {
+				r := rand.New(rand.NewPCG(5, 5))
+				m := shake(t, newModel(t, tiny(tied), 1), 2, 0.1)
+				ref := shake(t, m, 3, 0.2)
+				all := someSequences(r, 7, 20, m.cfg.Vocab, 0.6)
+				const temperature = 0.8
+				weights := make([]float64, len(allStats(t, m, all, nil, temperature).Logp))
+				for i := range weights {
+					weights[i] = r.NormFloat64()
+				}
+				loss := func(m *Model) (sum float64) {
+					for i, v := range pick(allStats(t, m, all, ref, temperature)) {
+						sum += weights[i] * v
+					}
+					return sum
+				}
+				tr := newTrainer(t, m, OptimizerConfig{MicroTokens: 40})
+				at := 0
+				_, err := tr.Accumulate(context.Background(), all, ref, temperature, func(_, _ int, s TokenStats) (Weights, error) {
+					w := weights[at : at+len(s.Logp)]
+					at += len(s.Logp)
+					switch name {
+					case "entropy":
+						return Weights{Entropy: w}, nil
+					case "KL":
+						return Weights{KL: w}, nil
+					}
+					return Weights{Logp: w}, nil
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				grad, err := tr.Gradient()
+				if err != nil {
+					t.Fatal(err)
+				}
+				base, err := m.Weights()
+				if err != nil {
+					t.Fatal(err)
+				}
+				moved := func(direction []float32, by float32) float64 {
+					flat := slices.Clone(base)
+					for i := range flat {
+						flat[i] += by * direction[i]
+					}
+					x, err := fromFlat(m.cfg, flat, torch.CPU)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer x.Close()
+					return loss(x)
+				}
+				weightsOf, _ := layout(m.cfg)
+				for _, w := range weightsOf { // one direction per tensor, so that none hides behind another
+					direction := make([]float32, len(base))
+					want, length := 0.0, sqrt(w.len())
+					for i := w.offset; i < w.offset+w.len(); i++ {
+						direction[i] = float32(r.NormFloat64() / length)
+						want += float64(grad[i]) * float64(direction[i])
+					}
+					const step = 2e-2
+					got := (8*(moved(direction, step)-moved(direction, -step)) - (moved(direction, 2*step) - moved(direction, -2*step))) / (12 * step)
+					near(t, w.name, want, got, 5e-4+3e-3*math.Abs(got))
+				}
+			})
+		}
+	}
+}
+
+func TestPackedEqualsOneByOne(t *testing.T) {
+	m := shake(t, newModel(t, tiny(true), 1), 2, 0.1)
+	ref := shake(t, m, 3, 0.2)
+	all := someSequences(rand.New(rand.NewPCG(1, 1)), 12, 30, m.cfg.Vocab, 0.5)
+	packed := allStats(t, m, all, ref, 1)
+	var single TokenStats
+	for _, q := range all {
+		single.append(allStats(t, m, []Sequence{q}, ref, 1))
+	}
+	for i := range packed.Logp { // the matrix kernels round differently at other sizes
+		near(t, "logp", packed.Logp[i], single.Logp[i], 1e-5)
+		near(t, "entropy", packed.Entropy[i], single.Entropy[i], 1e-5)
+		near(t, "reference logp", packed.LogpRef[i], single.LogpRef[i], 1e-5)
+		near(t, "KL", packed.KL[i], single.KL[i], 1e-5)
+	}
+	if len(packed.Logp) == 0 {
+		t.Error("no token was learned")
+	}
+}
+
+func TestPolicyAgainstItselfHasNoKL(t *testing.T) {
+	m := newModel(t, tiny(true), 1)
+	s := allStats(t, m, someSequences(rand.New(rand.NewPCG(1, 1)), 5, 20, m.cfg.Vocab, 0.5), m, 1)
+	for i := range s.KL {
+		if s.KL[i] != 0 || s.Logp[i] != s.LogpRef[i] {
+			t.Fatalf("token %d: got KL %v, logp %v against %v", i, s.KL[i], s.Logp[i], s.LogpRef[i])
+		}
+	}
+}
+
+func TestTokensThatAreNotLearnedGetNoLoss(t *testing.T) {
+	m := newModel(t, tiny(true), 1)
+	q := Sequence{IDs: []int32{1, 2, 3, 4, 5, 6}, Learn: []bool{false, false, true, true, false, false}}
+	gradient := func(q Sequence) []float32 {
+		tr := newTrainer(t, m, OptimizerConfig{})
+		s, err := tr.Accumulate(context.Background(), []Sequence{q}, nil, 1, func(_, _ int, s TokenStats) (Weights, error) {
+			return Weights{Logp: []float64{-1, -1}}, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(s.Logp) != 2 {
+			t.Fatalf("got %d statistics, want 2", len(s.Logp))
+		}
+		g, err := tr.Gradient()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	other := Sequence{IDs: []int32{1, 2, 3, 4, 7, 8}, Learn: q.Learn}
+	if !slices.Equal(gradient(q), gradient(other)) {
+		t.Error("tokens after the last learned one changed the gradient")
+	}
+	h := m.cfg.Hidden
+	if g := gradient(q)[5*h : 6*h]; slices.Max(g)-slices.Min(g) == 0 {
+		t.Error("a token of the vocabulary got no gradient through the head's normaliser")
+	}
+}
+
+func TestSequencesWithoutLearnedTokensAddNothing(t *testing.T) {
+	m := newModel(t, tiny(true), 1)
+	tr := newTrainer(t, m, OptimizerConfig{MicroTokens: 4})
+	calls := 0
+	_, err := tr.Accumulate(context.Background(), []Sequence{{IDs: []int32{1, 2, 3}, Learn: make([]bool, 3)}, {}, {IDs: []int32{4}, Learn: []bool{false}}}, nil, 1,
+		func(_, n int, s TokenStats) (Weights, error) { calls += n; return Weights{}, nil })
+	if err != nil || calls != 3 {
+		t.Errorf("got %v after %d sequences, want none after 3", err, calls)
+	}
+}
+
+func TestMicroBatchesAddUp(t *testing.T) {
+	m := newModel(t, tiny(true), 1)
+	all := someSequences(rand.New(rand.NewPCG(2, 2)), 20, 20, m.cfg.Vocab, 0.5)
+	gradient := func(micro int) []float32 {
+		tr := newTrainer(t, m, OptimizerConfig{MicroTokens: micro})
+		if _, err := tr.Accumulate(context.Background(), all, nil, 1, descend); err != nil {
+			t.Fatal(err)
+		}
+		g, err := tr.Gradient()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	one, many := gradient(1<<20), gradient(16)
+	scale := 0.0
+	for _, v := range one {
+		scale = max(scale, math.Abs(float64(v)))
+	}
+	for i := range one {
+		near(t, "gradient", float64(many[i]), float64(one[i]), 1e-5*scale)
+	}
+}
+
+// descend is the loss of fine-tuning: the sum of negative log-probabilities.
+func descend(_, _ int, s TokenStats) (Weights, error) {
+	w := make([]float64, len(s.Logp))
+	for i := range w {
+		w[i] = -1
+	}
+	return Weights{Logp: w}, nil
+}
+
+func TestMistakesInABatchAreErrors(t *testing.T) {
+	m := newModel(t, tiny(true), 1)
+	tr := newTrainer(t, m, OptimizerConfig{})
+	good := Sequence{IDs: []int32{1, 2}, Learn: []bool{false, true}}
+	for name, tc := range map[string]struct {
+		q           Sequence
+		temperature float64
+		w           Weights
+	}{
+		"unknown token":          {Sequence{IDs: []int32{1, 99}, Learn: []bool{false, true}}, 1, Weights{}},
+		"flags missing":          {Sequence{IDs: []int32{1, 2}, Learn: []bool{true}}, 1, Weights{}},
+		"first token learned":    {Sequence{IDs: []int32{1, 2}, Learn: []bool{true, true}}, 1, Weights{}},
+		"too long":               {Sequence{IDs: make([]int32, 65), Learn: make([]bool, 65)}, 1, Weights{}},
+		"temperature 0":          {good, 0, Weights{}},
+		"too many weights":       {good, 1, Weights{Logp: []float64{1, 2}}},
+		"KL without a reference": {good, 1, Weights{KL: []float64{1}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := tr.Accumulate(context.Background(), []Sequence{tc.q}, nil, tc.temperature, func(int, int, TokenStats) (Weights, error) { return tc.w, nil })
+			if err == nil {
+				t.Error("got no error")
+			}
+		})
+	}
+}
+
+func TestAddedRowsAreCopies(t *testing.T) {
+	for _, tied := range []bool{true, false} {
+		m := newModel(t, tiny(tied), 1)
+		all := someSequences(rand.New(rand.NewPCG(2, 2)), 3, 12, m.cfg.Vocab, 0.5)
+		all = append(all, Sequence{IDs: []int32{3, 4, 9}, Learn: []bool{false, true, true}})
+		before := allStats(t, m, all, nil, 1)
+		if err := m.AddRows(2, 4); err != nil {
+			t.Fatal(err)
+		}
+		if got := m.Config().Vocab; got != 25 {
+			t.Fatalf("got %d rows, want 25", got)
+		}
+		// The new rows take part in the normaliser: p(4) is shared with two equals.
+		after := allStats(t, m, append(all, Sequence{IDs: []int32{3, 23, 9}, Learn: []bool{false, true, true}}), nil, 1)
+		n := len(before.Logp)
+		near(t, "logp of the copy", after.Logp[n], after.Logp[n-2], 1e-6)
+		near(t, "logp after the copy", after.Logp[n+1], after.Logp[n-1], 1e-6)
+		for i := range before.Logp {
+			if after.Logp[i] >= before.Logp[i] {
+				t.Errorf("token %d: log-probability rose from %v to %v beside new rows", i, before.Logp[i], after.Logp[i])
+			}
+		}
+		if err := m.AddRows(1, 99); err == nil {
+			t.Error("a copy of a row that does not exist: got no error")
+		}
+	}
+}
+
+func TestSavedModelsAreEqualByteForByte(t *testing.T) {
+	m := newModel(t, tiny(false), 1)
+	a, b := t.TempDir(), t.TempDir()
+	if err := m.Save(a); err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := Load(a, torch.CPU)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer loaded.Close()
+	if err := loaded.Save(b); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"config.json", weightsFile} {
+		x, err := os.ReadFile(filepath.Join(a, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		y, err := os.ReadFile(filepath.Join(b, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(x, y) {
+			t.Errorf("%s differs after a round trip", name)
+		}
+	}
+	if got := loaded.Config(); got != m.Config() {
+		t.Errorf("got %+v, want %+v", got, m.Config())
+	}
+}
+
+func TestTrainingResumesWithTheSameBytes(t *testing.T) {
+	all := someSequences(rand.New(rand.NewPCG(2, 2)), 10, 20, 23, 0.5)
+	train := func(tr *Trainer, updates int) {
+		t.Helper()
+		for range updates {
+			if _, err := tr.Accumulate(context.Background(), all, nil, 1, descend); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := tr.Update(1e-2); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	straight := newModel(t, tiny(true), 1)
+	train(newTrainer(t, straight, OptimizerConfig{Decay: 0.1}), 6)
+
+	m, dir := newModel(t, tiny(true), 1), t.TempDir()
+	tr := newTrainer(t, m, OptimizerConfig{Decay: 0.1})
+	train(tr, 3)
+	if err := tr.SaveState(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	resumed, err := Load(dir, torch.CPU)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resumed.Close()
+	tr2 := newTrainer(t, resumed, OptimizerConfig{Decay: 0.1})
+	if err := tr2.LoadState(dir); err != nil {
+		t.Fatal(err)
+	}
+	train(tr2, 3)
+	want, _ := straight.Weights()
+	if got, err := resumed.Weights(); err != nil || !slices.Equal(got, want) {
+		t.Errorf("the resumed run has other weights (%v)", err)
+	}
+}
+
+func TestGradientsThatAreNoNumbersAreSkipped(t *testing.T) {
+	m := newModel(t, tiny(true), 1)
+	before, _ := m.Weights()
+	tr := newTrainer(t, m, OptimizerConfig{})
+	all := []Sequence{{IDs: []int32{1, 2}, Learn: []bool{false, true}}}
+	for i := 1; i <= maxSkipped; i++ {
+		if _, err := tr.Accumulate(context.Background(), all, nil, 1, func(int, int, TokenStats) (Weights, error) {
+			return Weights{Logp: []float64{math.NaN()}}, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		_, skipped, err := tr.Update(1)
+		if !skipped || (err != nil) != (i == maxSkipped) {
+			t.Errorf("update %d: got skipped %v and error %v", i, skipped, err)
+		}
+	}
+	if after, _ := m.Weights(); !slices.Equal(before, after) {
+		t.Error("a skipped update moved the weights")
+	}
+}
+
+func equalIDs(a, b []int32) bool { return slices.Equal(a, b) }
+
+func newDecoder(t testing.TB, m *Model, slots, maxLen int) *Decoder {
+	t.Helper()
+	d, err := NewDecoder(m, slots, maxLen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+// continuation decodes n tokens greedily.
+func continuation(t *testing.T, m *Model, prompt []int32, n int) (ids []int32) {
+	t.Helper()
+	d := newDecoder(t, m, 2, len(prompt)+n)
+	feed := prompt
+	for range n {
+		draws, err := d.Next(context.Background(), []rl.Request{{Slot: 1, Feed: feed}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, draws[0].Token)
+		feed = []int32{draws[0].Token}
+	}
+	return ids
+}
+
+// Slots with blocks, single steps and pauses of different lengths give the log-probabilities of the training pass.
+func TestDecodedLogProbsEqualTheTrainingPass(t *testing.T) {
+	for _, cfg := range []Config{tiny(true), drillSize()} {
+		m := shake(t, newModel(t, cfg, 1), 2, 0.02)
+		r := rand.New(rand.NewPCG(7, 7))
+		const slots, temperature = 5, 0.7
+		d := newDecoder(t, m, slots, 60)
+		all := make([]Sequence, slots)
+		var logps [slots][]float64
+		feeds := make([][]int32, slots)
+		for i := range feeds {
+			feeds[i] = []int32{int32(i)}
+		}
+		for range 25 {
+			var requests []rl.Request
+			for i, f := range feeds {
+				if r.IntN(4) > 0 && len(all[i].IDs)+len(f) < 55 {
+					requests = append(requests, rl.Request{Slot: i, Feed: f, Temperature: temperature, U: r.Float64()})
+				}
+			}
+			draws, err := d.Next(context.Background(), requests)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for j, q := range requests {
+				i := q.Slot
+				for len(all[i].IDs)+len(q.Feed) > len(all[i].Learn) { // fed tokens not drawn before
+					all[i].Learn = append(all[i].Learn, false)
+				}
+				all[i].IDs = append(all[i].IDs, q.Feed...)
+				all[i].Learn = append(all[i].Learn, true)
+				logps[i] = append(logps[i], float64(draws[j].Logp))
+				feeds[i] = []int32{draws[j].Token}
+				for range r.IntN(3) { // an observation
+					feeds[i] = append(feeds[i], int32(r.IntN(cfg.Vocab)))
+				}
+			}
+		}
+		var want []float64
+		for i := range all {
+			if len(all[i].Learn) > len(all[i].IDs) { // the last draw was never fed
+				all[i].IDs = append(all[i].IDs, feeds[i][0])
+			}
+			want = append(want, logps[i]...)
+		}
+		got := allStats(t, m, all, nil, temperature)
+		if len(got.Logp) != len(want) || len(want) < 50 {
+			t.Fatalf("got %d log-probabilities, want %d", len(got.Logp), len(want))
+		}
+		for i := range want {
+			near(t, "logp", got.Logp[i], want[i], 1e-5)
+		}
+	}
+}
+
+func TestDrawsFollowTheInverseCDF(t *testing.T) {
+	m := newModel(t, tiny(true), 1)
+	d := newDecoder(t, m, 1, 8)
+	at := func(r rl.Request) rl.Draw {
+		t.Helper()
+		d.Reset(0)
+		r.Feed = []int32{3, 1}
+		draws, err := d.Next(context.Background(), []rl.Request{r})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return draws[0]
+	}
+	// The distribution from the training pass.
+	var p []float64
+	for id := range m.cfg.Vocab {
+		s := allStats(t, m, []Sequence{{IDs: []int32{3, 1, int32(id)}, Learn: []bool{false, false, true}}}, nil, 0.5)
+		p = append(p, math.Exp(s.Logp[0]))
+	}
+	cumulated, best := 0.0, 0
+	for id, v := range p {
+		if got := at(rl.Request{Temperature: 0.5, U: cumulated + v/2}); int(got.Token) != id {
+			t.Errorf("u in the middle of token %d drew %d", id, got.Token)
+		} else {
+			near(t, "logp", float64(got.Logp), math.Log(v), 1e-5)
+		}
+		if v > p[best] {
+			best = id
+		}
+		cumulated += v
+	}
+	if got := at(rl.Request{}); int(got.Token) != best {
+		t.Errorf("greedy drew %d, want %d", got.Token, best)
+	}
+	if got := at(rl.Request{Temperature: 0.5, TopP: p[best] / 2, U: 0.999999}); int(got.Token) != best || got.Logp != 0 {
+		t.Errorf("a nucleus of one token drew %d with log-probability %v, want %d with 0", got.Token, got.Logp, best)
+	}
+	drawn := map[int32]bool{}
+	for i := range 200 {
+		drawn[at(rl.Request{Temperature: 0.5, TopP: 0.6, U: float64(i) / 200}).Token] = true
+	}
+	order := make([]int, len(p))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		if p[a] > p[b] {
+			return -1
+		}
+		return 1
+	})
+	reached, want := 0.0, 0
+	for ; reached < 0.6; want++ {
+		reached += p[order[want]]
+	}
+	if len(drawn) > want {
+		t.Errorf("top-p 0.6 drew %d different tokens, want at most %d", len(drawn), want)
+	}
+}
+
+func TestMistakesInARequestAreErrors(t *testing.T) {
+	m := newModel(t, tiny(true), 1)
+	d := newDecoder(t, m, 2, 4)
+	for name, requests := range map[string][]rl.Request{
+		"slot outside":    {{Slot: 2, Feed: []int32{1}}},
+		"slot twice":      {{Slot: 0, Feed: []int32{1}}, {Slot: 0, Feed: []int32{1}}},
+		"nothing fed":     {{Slot: 0}},
+		"too long":        {{Slot: 0, Feed: []int32{1, 2, 3, 4, 5}}},
+		"unknown token":   {{Slot: 0, Feed: []int32{23}}},
+		"uniform above 1": {{Slot: 0, Feed: []int32{1}, U: 1}},
+	} {
+		if _, err := d.Next(context.Background(), requests); err == nil {
+			t.Errorf("%s: got no error", name)
+		}
+	}
+	if d.lens[0] != 0 {
+		t.Error("a refused request changed its slot")
+	}
+}
+
+func TestSameInputsSameBytes(t *testing.T) {
+	run := func() []float32 {
+		m := newModel(t, drillSize(), 9)
+		tr := newTrainer(t, m, OptimizerConfig{})
+		all := someSequences(rand.New(rand.NewPCG(4, 4)), 20, 100, m.cfg.Vocab, 0.3)
+		for range 2 {
+			if _, err := tr.Accumulate(context.Background(), all, nil, 1, descend); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := tr.Update(1e-3); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w, err := m.Weights()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	if !slices.Equal(run(), run()) {
+		t.Error("two runs gave different weights")
+	}
+}

@@ -1,0 +1,196 @@
+//go:build libtorch
+
+package lm
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"rcgrpo/stages/internal/torch"
+)
+
+// Model is a decoder with its weights on one device.
+type Model struct {
+	cfg    Config
+	device torch.Device
+	flat   *torch.Tensor // [parameters], in the order of layout
+	w      views
+	// cos and sin of the rotary angles, [MaxPosition, HeadDim/2].
+	cos, sin *torch.Tensor
+}
+
+// views are the parts of a flat buffer as the matrices of the decoder. The buffer is the weights or their gradient.
+type views struct {
+	embed, head, norm *torch.Tensor // head is embed where they are tied
+	layers            []layerViews
+	all               []*torch.Tensor // for freeing
+}
+
+type layerViews struct {
+	qkv, o, gateUp, down *torch.Tensor // [out, in]
+	q, kv                *torch.Tensor // the two parts of qkv
+	qkvBias              *torch.Tensor
+	qBias, kvBias        *torch.Tensor
+	norm1, norm2         *torch.Tensor
+}
+
+// New makes a model with random weights, as layout describes their start. Equal generators give equal weights.
+func New(cfg Config, rng *rand.Rand) (*Model, error) {
+	if err := cfg.Check(); err != nil {
+		return nil, err
+	}
+	weights, total := layout(cfg)
+	flat := make([]float32, total)
+	for _, w := range weights {
+		for i := range w.len() {
+			flat[w.offset+i] = w.start
+			if w.std > 0 {
+				flat[w.offset+i] = float32(w.std * rng.NormFloat64())
+			}
+		}
+	}
+	return fromFlat(cfg, flat, torch.CPU)
+}
+
+// fromFlat puts weights in layout's order on a device.
+func fromFlat(cfg Config, flat []float32, device torch.Device) (*Model, error) {
+	m := &Model{cfg: cfg, device: device}
+	err := torch.Do(context.Background(), device, func(s *torch.Scope) error {
+		m.flat = s.FromFloat32(flat, int64(len(flat)))
+		m.w = viewsOf(s, cfg, m.flat)
+		half := cfg.HeadDim / 2
+		cos, sin := make([]float32, cfg.MaxPosition*half), make([]float32, cfg.MaxPosition*half)
+		for p := range cfg.MaxPosition {
+			for i := range half {
+				angle := float64(p) * math.Pow(cfg.RopeBase, -float64(2*i)/float64(cfg.HeadDim))
+				cos[p*half+i], sin[p*half+i] = float32(math.Cos(angle)), float32(math.Sin(angle))
+			}
+		}
+		m.cos = s.FromFloat32(cos, int64(cfg.MaxPosition), int64(half))
+		m.sin = s.FromFloat32(sin, int64(cfg.MaxPosition), int64(half))
+		if s.Err() == nil {
+			s.Keep(m.flat, m.cos, m.sin)
+			s.Keep(m.w.all...)
+		}
+		return s.Err()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("place a model on %s: %w", device, err)
+	}
+	return m, nil
+}
+
+// viewsOf cuts a flat buffer into the decoder's matrices.
+func viewsOf(s *torch.Scope, cfg Config, flat *torch.Tensor) views {
+	weights, _ := layout(cfg)
+	offset := map[string]int{}
+	for _, w := range weights {
+		offset[w.name] = w.offset
+	}
+	var v views
+	cut := func(name string, shape ...int) *torch.Tensor {
+		n, sizes := 1, make([]int64, len(shape))
+		for i, d := range shape {
+			n, sizes[i] = n*d, int64(d)
+		}
+		part := s.Narrow(flat, 0, int64(offset[name]), int64(n))
+		t := s.View(part, sizes...)
+		s.Free(part)
+		v.all = append(v.all, t)
+		return t
+	}
+	q, kv := cfg.Heads*cfg.HeadDim, cfg.KVHeads*cfg.HeadDim
+	v.embed = cut(embedName, cfg.Vocab, cfg.Hidden)
+	v.head = v.embed
+	if !cfg.TiedEmbeddings {
+		v.head = cut(headName, cfg.Vocab, cfg.Hidden)
+	}
+	for l := range cfg.Layers {
+		at := func(part string) string { return layerName(l, part) }
+		v.layers = append(v.layers, layerViews{
+			qkv:     cut(at("self_attn.q_proj.weight"), q+2*kv, cfg.Hidden),
+			q:       cut(at("self_attn.q_proj.weight"), q, cfg.Hidden),
+			kv:      cut(at("self_attn.k_proj.weight"), 2*kv, cfg.Hidden),
+			o:       cut(at("self_attn.o_proj.weight"), cfg.Hidden, q),
+			gateUp:  cut(at("mlp.gate_proj.weight"), 2*cfg.MLP, cfg.Hidden),
+			down:    cut(at("mlp.down_proj.weight"), cfg.Hidden, cfg.MLP),
+			qkvBias: cut(at("self_attn.q_proj.bias"), q+2*kv),
+			qBias:   cut(at("self_attn.q_proj.bias"), q),
+			kvBias:  cut(at("self_attn.k_proj.bias"), 2*kv),
+			norm1:   cut(at("input_layernorm.weight"), cfg.Hidden),
+			norm2:   cut(at("post_attention_layernorm.weight"), cfg.Hidden),
+		})
+	}
+	v.norm = cut(normName, cfg.Hidden)
+	return v
+}
+
+// Config returns the model's shape.
+func (m *Model) Config() Config { return m.cfg }
+
+// Device returns where the weights live.
+func (m *Model) Device() torch.Device { return m.device }
+
+// Weights returns a copy of all weights in the order of their flat buffer.
+func (m *Model) Weights() ([]float32, error) {
+	var flat []float32
+	err := torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
+		flat = append(flat, s.Float32s(m.flat)...)
+		return s.Err()
+	})
+	return flat, err
+}
+
+// AddRows appends n rows to the embedding, and to the head where it is not tied, each a copy of row copyOf. Trainers and
+// decoders of the model made before must not be used any more.
+func (m *Model) AddRows(n int, copyOf int) error {
+	if n < 0 || copyOf < 0 || copyOf >= m.cfg.Vocab {
+		return fmt.Errorf("add %d vocabulary rows as copies of row %d: the model has rows 0..%d", n, copyOf, m.cfg.Vocab-1)
+	}
+	old, err := m.Weights()
+	if err != nil {
+		return err
+	}
+	cfg := m.cfg
+	cfg.Vocab += n
+	before, _ := layout(m.cfg)
+	after, total := layout(cfg)
+	flat := make([]float32, total)
+	for i, w := range before {
+		to := flat[after[i].offset : after[i].offset+after[i].len()]
+		from := old[w.offset : w.offset+w.len()]
+		copy(to, from)
+		for at := len(from); at < len(to); at += cfg.Hidden { // only matrices with a row per token have grown
+			copy(to[at:], from[copyOf*cfg.Hidden:(copyOf+1)*cfg.Hidden])
+		}
+	}
+	grown, err := fromFlat(cfg, flat, m.device)
+	if err != nil {
+		return err
+	}
+	if err := m.Close(); err != nil {
+		return err
+	}
+	*m = *grown
+	return nil
+}
+
+// Clone returns an independent copy, for instance as the frozen reference of a policy that is about to be trained.
+func (m *Model) Clone() (*Model, error) {
+	flat, err := m.Weights()
+	if err != nil {
+		return nil, err
+	}
+	return fromFlat(m.cfg, flat, m.device)
+}
+
+// Close frees the weights. It may be called twice.
+func (m *Model) Close() error {
+	return torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
+		s.Free(m.w.all...)
+		s.Free(m.flat, m.cos, m.sin)
+		return nil
+	})
+}

@@ -1,0 +1,285 @@
+//go:build libtorch
+
+package lm
+
+import (
+	"fmt"
+
+	"rcgrpo/stages/internal/torch"
+)
+
+// batch is a packed part of the sequences: N rows, of which P are positions that carry loss.
+type batch struct {
+	ids       []int64       // [N]
+	positions []int32       // [N] place inside the sequence
+	full      torch.Packing // every row asks
+	last      torch.Packing // only positions that carry loss ask: the last layer
+	learn     []int64       // [P] rows that predict a learned token
+	learnAt   []int32       // [P] their positions
+	targets   []int64       // [P] the tokens they predict
+}
+
+// pack lays sequences one after another. The last token of a sequence predicts nothing and is left out when it can be.
+func (m *Model) pack(sequences []Sequence, first int) (*batch, error) {
+	b := &batch{}
+	b.full.Bounds, b.last.QueryBounds = []int32{0}, []int32{0}
+	for i, q := range sequences {
+		if len(q.Learn) != len(q.IDs) {
+			return nil, fmt.Errorf("sequence %d has %d tokens and %d learn flags", first+i, len(q.IDs), len(q.Learn))
+		}
+		if len(q.IDs) > m.cfg.MaxPosition {
+			return nil, fmt.Errorf("sequence %d has %d tokens; the model has %d positions", first+i, len(q.IDs), m.cfg.MaxPosition)
+		}
+		end := len(q.IDs) - 1 // rows after the last learned token influence nothing
+		for end > 0 && !q.Learn[end] {
+			end--
+		}
+		if len(q.Learn) > 0 && q.Learn[0] {
+			return nil, fmt.Errorf("sequence %d learns its first token, which nothing predicts", first+i)
+		}
+		for t, id := range q.IDs {
+			if id < 0 || int(id) >= m.cfg.Vocab {
+				return nil, fmt.Errorf("sequence %d has the token %d at position %d; the vocabulary has %d", first+i, id, t, m.cfg.Vocab)
+			}
+		}
+		for t := range max(end, 0) {
+			row := int32(len(b.ids))
+			b.ids = append(b.ids, int64(q.IDs[t]))
+			b.positions = append(b.positions, int32(t))
+			b.full.Rows = append(b.full.Rows, row)
+			if q.Learn[t+1] {
+				b.learn = append(b.learn, int64(row))
+				b.learnAt = append(b.learnAt, int32(t))
+				b.last.Rows = append(b.last.Rows, row)
+				b.targets = append(b.targets, int64(q.IDs[t+1]))
+			}
+		}
+		b.full.Bounds = append(b.full.Bounds, int32(len(b.ids)))
+		b.last.QueryBounds = append(b.last.QueryBounds, int32(len(b.learn)))
+	}
+	b.full.QueryBounds, b.last.Bounds = b.full.Bounds, b.full.Bounds
+	return b, nil
+}
+
+// tape is what the gradient needs of a forward pass, layer by layer.
+type tape struct {
+	layers      []layerTape
+	x           *torch.Tensor // before the final norm [P, hidden]
+	rstd        *torch.Tensor
+	hidden      *torch.Tensor // what the head sees [P, hidden]
+	learnedRows *torch.Tensor // learn as a tensor
+}
+
+type layerTape struct {
+	x, h, rstd1    *torch.Tensor // input, its norm
+	hq             *torch.Tensor // rows of h that ask, in the last layer
+	q, k, v        *torch.Tensor // views of projections, turned
+	out, lse       *torch.Tensor // attention
+	mid, h2, rstd2 *torch.Tensor // after attention, its norm
+	gateUp, act    *torch.Tensor
+}
+
+// forward runs the decoder over a batch up to the input of the head. Everything it makes belongs to s; with keep false
+// each layer's intermediates are freed as soon as the next does not need them.
+func (m *Model) forward(s *torch.Scope, b *batch, keep bool) *tape {
+	t := &tape{layers: make([]layerTape, m.cfg.Layers)}
+	ids := s.FromInt64(b.ids, int64(len(b.ids)))
+	t.learnedRows = s.FromInt64(b.learn, int64(len(b.learn)))
+	x := s.IndexSelect(m.w.embed, 0, ids) // [N, hidden]
+	for l := range t.layers {
+		var next *torch.Tensor
+		layer := func(s *torch.Scope) {
+			next = m.layer(s, l, x, b, t)
+		}
+		if keep {
+			layer(s)
+		} else {
+			s.Nest(func(inner *torch.Scope) {
+				layer(inner)
+				inner.Keep(next)
+			})
+			s.Free(x)
+		}
+		x = next
+	}
+	t.x = x
+	t.hidden, t.rstd = s.RMSNorm(x, m.w.norm, m.cfg.NormEps)
+	return t
+}
+
+// layer is one decoder layer. The last one asks only for the positions that carry loss and returns [P, hidden].
+func (m *Model) layer(s *torch.Scope, l int, x *torch.Tensor, b *batch, t *tape) *torch.Tensor {
+	w, c, last := m.w.layers[l], m.cfg, l == m.cfg.Layers-1
+	heads, kvHeads, d := int64(c.Heads), int64(c.KVHeads), int64(c.HeadDim)
+	r := layerTape{x: x}
+	r.h, r.rstd1 = s.RMSNorm(x, w.norm1, c.NormEps)
+	packing := &b.full
+	if last {
+		packing = &b.last
+		r.hq = s.IndexSelect(r.h, 0, t.learnedRows)
+		r.q = s.Addmm(w.qBias, r.hq, s.T(w.q)) // [P, heads*d]
+		kv := s.Addmm(w.kvBias, r.h, s.T(w.kv))
+		s.Rope_(r.q, heads, d, b.learnAt, m.cos, m.sin, false)
+		s.Rope_(kv, kvHeads, d, b.positions, m.cos, m.sin, false)
+		r.k, r.v = s.Narrow(kv, 1, 0, kvHeads*d), s.Narrow(kv, 1, kvHeads*d, kvHeads*d)
+		x = s.IndexSelect(x, 0, t.learnedRows)
+	} else {
+		qkv := s.Addmm(w.qkvBias, r.h, s.T(w.qkv)) // [N, (heads+2 kvHeads)*d]
+		s.Rope_(qkv, heads+kvHeads, d, b.positions, m.cos, m.sin, false)
+		r.q = s.Narrow(qkv, 1, 0, heads*d)
+		r.k, r.v = s.Narrow(qkv, 1, heads*d, kvHeads*d), s.Narrow(qkv, 1, (heads+kvHeads)*d, kvHeads*d)
+	}
+	r.out, r.lse = s.PackedAttention(r.q, r.k, r.v, packing, heads, kvHeads)
+	r.mid = s.Addmm(x, r.out, s.T(w.o))
+	r.h2, r.rstd2 = s.RMSNorm(r.mid, w.norm2, c.NormEps)
+	r.gateUp = s.Mm(r.h2, s.T(w.gateUp)) // [.., 2*MLP]
+	r.act = s.SwiGLU(r.gateUp)
+	t.layers[l] = r
+	return s.Addmm(r.mid, r.act, s.T(w.down))
+}
+
+// backward adds the gradients of all weights to g, given that of the head's input. It frees what it used of the tape.
+func (m *Model) backward(s *torch.Scope, b *batch, t *tape, dhidden *torch.Tensor, g *views) {
+	dx := s.Zeros(torch.Float32, int64(len(b.learn)), int64(m.cfg.Hidden)) // [P, hidden]
+	s.RMSNormBackward(t.x, m.w.norm, t.rstd, dhidden, dx, g.norm)
+	s.Free(t.x, t.rstd, t.hidden)
+	for l := m.cfg.Layers - 1; l >= 0; l-- {
+		before := dx
+		s.Nest(func(inner *torch.Scope) {
+			dx = m.layerBackward(inner, l, b, t, dx, g)
+			inner.Keep(dx)
+		})
+		if before != dx {
+			s.Free(before)
+		}
+		r := t.layers[l]
+		s.Free(r.x, r.h, r.rstd1, r.hq, r.q, r.k, r.v, r.out, r.lse, r.mid, r.h2, r.rstd2, r.gateUp, r.act)
+	}
+	s.RowsAdd_(g.embed, b.ids, dx)
+}
+
+// layerBackward returns the gradient of the layer's input, given that of its output, dx, which it may overwrite.
+func (m *Model) layerBackward(s *torch.Scope, l int, b *batch, t *tape, dx *torch.Tensor, grads *views) *torch.Tensor {
+	w, g, r, c := m.w.layers[l], grads.layers[l], t.layers[l], m.cfg
+	heads, kvHeads, d := int64(c.Heads), int64(c.KVHeads), int64(c.HeadDim)
+	n := int64(len(b.ids))
+
+	// Feed-forward. The residual path is dx itself.
+	dact := s.Mm(dx, w.down)
+	s.Addmm_(g.down, s.T(dx), r.act)
+	dgateUp := s.SwiGLUBackward(r.gateUp, dact)
+	s.Free(dact)
+	s.Addmm_(g.gateUp, s.T(dgateUp), r.h2)
+	dh2 := s.Mm(dgateUp, w.gateUp)
+	s.Free(dgateUp)
+	s.RMSNormBackward(r.mid, w.norm2, r.rstd2, dh2, dx, g.norm2)
+
+	// Attention.
+	dout := s.Mm(dx, w.o)
+	s.Addmm_(g.o, s.T(dx), r.out)
+	if l == c.Layers-1 {
+		dq := s.Empty(torch.Float32, int64(len(b.learn)), heads*d)
+		dkv := s.Empty(torch.Float32, n, 2*kvHeads*d)
+		dk, dv := s.Narrow(dkv, 1, 0, kvHeads*d), s.Narrow(dkv, 1, kvHeads*d, kvHeads*d)
+		s.PackedAttentionBackward(r.q, r.k, r.v, r.out, r.lse, dout, &b.last, heads, kvHeads, dq, dk, dv)
+		s.Rope_(dq, heads, d, b.learnAt, m.cos, m.sin, true)
+		s.Rope_(dkv, kvHeads, d, b.positions, m.cos, m.sin, true)
+		s.ColumnSum_(g.qBias, dq)
+		s.ColumnSum_(g.kvBias, dkv)
+		s.Addmm_(g.q, s.T(dq), r.hq)
+		s.Addmm_(g.kv, s.T(dkv), r.h)
+		dh := s.Mm(dkv, w.kv) // [N, hidden]
+		s.RowsAdd_(dh, b.learn, s.Mm(dq, w.q))
+		all := s.Zeros(torch.Float32, n, int64(c.Hidden))
+		s.RowsAdd_(all, b.learn, dx)
+		s.RMSNormBackward(r.x, w.norm1, r.rstd1, dh, all, g.norm1)
+		return all
+	}
+	dqkv := s.Empty(torch.Float32, n, (heads+2*kvHeads)*d)
+	dq := s.Narrow(dqkv, 1, 0, heads*d)
+	dk, dv := s.Narrow(dqkv, 1, heads*d, kvHeads*d), s.Narrow(dqkv, 1, (heads+kvHeads)*d, kvHeads*d)
+	s.PackedAttentionBackward(r.q, r.k, r.v, r.out, r.lse, dout, &b.full, heads, kvHeads, dq, dk, dv)
+	s.Rope_(dqkv, heads+kvHeads, d, b.positions, m.cos, m.sin, true)
+	s.ColumnSum_(g.qkvBias, dqkv)
+	s.Addmm_(g.qkv, s.T(dqkv), r.h)
+	s.RMSNormBackward(r.x, w.norm1, r.rstd1, s.Mm(dqkv, w.qkv), dx, g.norm1)
+	return dx
+}
+
+// headRows is how many positions the head handles at once, so that their logits stay in a core's cache and those over the
+// whole vocabulary never exist for a whole batch when the vocabulary is large.
+const headRows = 128
+
+// keptLogits is the largest number of logits of a micro-batch that wait for their gradient; beyond it they are computed
+// a second time.
+const keptLogits = 16 << 20
+
+// head is the state of the loss head between statistics and gradient.
+type head struct {
+	m, ref            *Model
+	b                 *batch
+	temperature       float64
+	hidden, refHidden *torch.Tensor
+	stats             []torch.HeadStat
+	kept              []headChunk // nil when logits are computed twice
+}
+
+type headChunk struct{ logits, ref *torch.Tensor }
+
+// newHead computes the statistics of all learned tokens of a batch. With keep, logits wait for the gradient if they are few.
+func newHead(s *torch.Scope, m, ref *Model, b *batch, temperature float64, hidden *torch.Tensor, keep bool) *head {
+	h := &head{m: m, ref: ref, b: b, temperature: temperature, hidden: hidden}
+	if ref != nil {
+		s.Nest(func(inner *torch.Scope) {
+			h.refHidden = ref.forward(inner, b, false).hidden
+			inner.Keep(h.refHidden)
+		})
+	}
+	keep = keep && len(b.learn)*m.cfg.Vocab <= keptLogits
+	for lo := 0; lo < len(b.learn); lo += headRows {
+		n := min(headRows, len(b.learn)-lo)
+		c := h.chunk(s, lo, n)
+		h.stats = append(h.stats, s.HeadStats(c.logits, c.ref, temperature, b.targets[lo:lo+n])...)
+		if keep {
+			h.kept = append(h.kept, c)
+		} else {
+			s.Free(c.logits, c.ref)
+		}
+	}
+	return h
+}
+
+func (h *head) chunk(s *torch.Scope, lo, n int) (c headChunk) {
+	logits := func(m *Model, hidden *torch.Tensor) *torch.Tensor {
+		part, w := s.Narrow(hidden, 0, int64(lo), int64(n)), s.T(m.w.head)
+		z := s.Mm(part, w)
+		s.Free(part, w)
+		return z
+	}
+	c.logits = logits(h.m, h.hidden)
+	if h.ref != nil {
+		c.ref = logits(h.ref, h.refHidden)
+	}
+	return c
+}
+
+// backward adds the head's weight gradient to g and returns the gradient of its input.
+func (h *head) backward(s *torch.Scope, weights []torch.HeadWeight, g *views) *torch.Tensor {
+	dhidden := s.Empty(torch.Float32, int64(len(h.b.learn)), int64(h.m.cfg.Hidden))
+	for i, lo := 0, 0; lo < len(h.b.learn); i, lo = i+1, lo+headRows {
+		n := min(headRows, len(h.b.learn)-lo)
+		s.Nest(func(s *torch.Scope) {
+			var c headChunk
+			if h.kept != nil {
+				c = h.kept[i]
+			} else {
+				c = h.chunk(s, lo, n)
+			}
+			s.HeadBackward(c.logits, c.ref, h.temperature, h.b.targets[lo:lo+n], h.stats[lo:lo+n], weights[lo:lo+n])
+			s.MmInto(s.Narrow(dhidden, 0, int64(lo), int64(n)), c.logits, h.m.w.head)
+			s.Addmm_(g.head, s.T(c.logits), s.Narrow(h.hidden, 0, int64(lo), int64(n)))
+			s.Free(c.logits, c.ref)
+		})
+	}
+	return dhidden
+}

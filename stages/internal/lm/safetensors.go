@@ -1,0 +1,183 @@
+//go:build libtorch
+
+package lm
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"unsafe"
+)
+
+// A safetensors file is the length of a JSON header (8 bytes, little-endian), the header, and the tensors' bytes. The
+// header gives each tensor's type, shape and range; ranges follow each other without gaps.
+
+// fileTensor is one entry of the header.
+type fileTensor struct {
+	DType   string `json:"dtype"`
+	Shape   []int  `json:"shape"`
+	Offsets [2]int `json:"data_offsets"`
+}
+
+// hostTensor is a float32 tensor in Go's memory.
+type hostTensor struct {
+	shape []int
+	data  []float32
+}
+
+// maxHeader is far above any real header; it keeps a broken length from allocating.
+const maxHeader = 100 << 20
+
+// writeSafetensors writes tensors in float32, in order of their names. Equal tensors give equal bytes.
+func writeSafetensors(path string, tensors map[string]hostTensor, metadata map[string]string) error {
+	names := make([]string, 0, len(tensors))
+	for name := range tensors {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	header := []byte("{")
+	field := func(key string, value any) error {
+		k, err := json.Marshal(key)
+		if err != nil {
+			return err
+		}
+		v, err := json.Marshal(value) // sorts the keys of maps
+		if err != nil {
+			return err
+		}
+		if len(header) > 1 {
+			header = append(header, ',')
+		}
+		header = append(append(append(header, k...), ':'), v...)
+		return nil
+	}
+	if err := field("__metadata__", metadata); err != nil {
+		return err
+	}
+	at := 0
+	for _, name := range names {
+		t := tensors[name]
+		end := at + 4*len(t.data)
+		if err := field(name, fileTensor{"F32", t.shape, [2]int{at, end}}); err != nil {
+			return err
+		}
+		at = end
+	}
+	header = append(header, '}')
+	for len(header)%8 != 0 {
+		header = append(header, ' ')
+	}
+	parts := [][]byte{binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header}
+	for _, name := range names {
+		parts = append(parts, littleEndian(tensors[name].data))
+	}
+	return writeWhole(path, parts...)
+}
+
+// littleEndian gives the bytes of v, in v's own memory on the machines this runs on.
+func littleEndian(v []float32) []byte {
+	if binary.NativeEndian.Uint16([]byte{1, 0}) == 1 {
+		return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v))
+	}
+	b := make([]byte, 0, 4*len(v))
+	for _, x := range v {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
+	}
+	return b
+}
+
+// readSafetensors reads all tensors of a file as float32 (F32 as it is, BF16 and F16 widened) and its metadata.
+func readSafetensors(path string) (map[string]hostTensor, map[string]string, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	refuse := func(format string, args ...any) (map[string]hostTensor, map[string]string, error) {
+		return nil, nil, fmt.Errorf("%s is no valid safetensors file: %s", path, fmt.Sprintf(format, args...))
+	}
+	if len(data) < 8 {
+		return refuse("it has %d bytes, fewer than the length of a header", len(data))
+	}
+	size := binary.LittleEndian.Uint64(data)
+	if size > maxHeader || size > uint64(len(data)-8) {
+		return refuse("its header of %d bytes does not fit into the file of %d", size, len(data))
+	}
+	var header map[string]json.RawMessage
+	if err := json.Unmarshal(data[8:8+size], &header); err != nil {
+		return refuse("its header cannot be read (%v)", err)
+	}
+	body := data[8+size:]
+	var metadata map[string]string
+	tensors := make(map[string]hostTensor, len(header))
+	covered := 0
+	for name, raw := range header {
+		if name == "__metadata__" {
+			if err := json.Unmarshal(raw, &metadata); err != nil {
+				return refuse("its metadata is no table of texts (%v)", err)
+			}
+			continue
+		}
+		var f fileTensor
+		if err := json.Unmarshal(raw, &f); err != nil {
+			return refuse("the entry of tensor %q cannot be read (%v)", name, err)
+		}
+		t, err := f.decode(body)
+		if err != nil {
+			return refuse("tensor %q %v", name, err)
+		}
+		covered += f.Offsets[1] - f.Offsets[0]
+		tensors[name] = t
+	}
+	if covered != len(body) {
+		return refuse("its tensors cover %d bytes of %d", covered, len(body))
+	}
+	return tensors, metadata, nil
+}
+
+func (f fileTensor) decode(body []byte) (hostTensor, error) {
+	widths := map[string]int{"F32": 4, "BF16": 2, "F16": 2}
+	width, ok := widths[f.DType]
+	if !ok {
+		return hostTensor{}, fmt.Errorf("has the type %q; F32, BF16 and F16 are supported", f.DType)
+	}
+	n := 1
+	for _, d := range f.Shape {
+		if d < 0 || d > 0 && n > math.MaxInt32*64/d {
+			return hostTensor{}, fmt.Errorf("has the impossible shape %v", f.Shape)
+		}
+		n *= d
+	}
+	lo, hi := f.Offsets[0], f.Offsets[1]
+	if lo < 0 || hi < lo || hi > len(body) || hi-lo != n*width {
+		return hostTensor{}, fmt.Errorf("of shape %v and type %s has the byte range %d..%d of %d", f.Shape, f.DType, lo, hi, len(body))
+	}
+	t := hostTensor{shape: f.Shape, data: make([]float32, n)}
+	b := body[lo:hi]
+	for i := range t.data {
+		switch f.DType {
+		case "F32":
+			t.data[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+		case "BF16":
+			t.data[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(b[2*i:])) << 16)
+		case "F16":
+			t.data[i] = halfToFloat(binary.LittleEndian.Uint16(b[2*i:]))
+		}
+	}
+	return t, nil
+}
+
+// halfToFloat widens an IEEE half.
+func halfToFloat(h uint16) float32 {
+	sign, exponent, fraction := uint32(h>>15)<<31, uint32(h>>10)&31, uint32(h)&1023
+	switch exponent {
+	case 0: // zero and subnormals: fraction·2⁻²⁴
+		v := math.Float32bits(float32(fraction) / (1 << 24))
+		return math.Float32frombits(v | sign)
+	case 31:
+		return math.Float32frombits(sign | 0xff<<23 | fraction<<13)
+	}
+	return math.Float32frombits(sign | (exponent+112)<<23 | fraction<<13)
+}

@@ -1,0 +1,307 @@
+//go:build libtorch
+
+package lm
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"rcgrpo/stages/internal/torch"
+)
+
+func (o OptimizerConfig) withDefaults() OptimizerConfig {
+	set := func(v *float64, d float64) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	set(&o.Beta1, 0.9)
+	set(&o.Beta2, 0.98)
+	set(&o.Eps, 1e-8)
+	set(&o.Clip, 1)
+	if o.MicroTokens == 0 {
+		o.MicroTokens = defaultMicroTokens
+	}
+	return o
+}
+
+// defaultMicroTokens keeps the activations of a small model inside the cache of a core.
+const defaultMicroTokens = 1024
+
+// Trainer moves a model's weights: gradients add up over Accumulate, Update applies them with AdamW.
+type Trainer struct {
+	m          *Model
+	o          OptimizerConfig
+	grad, m1   *torch.Tensor // [parameters]: gradient, first moment
+	m2         *torch.Tensor // second moment
+	g          views         // of grad
+	step       int           // updates made
+	skippedRow int           // updates skipped in a row
+}
+
+// maxSkipped is how many updates in a row may be skipped for a gradient that is no number.
+const maxSkipped = 3
+
+// NewTrainer makes a trainer with zero moments. The model must outlive it.
+func NewTrainer(m *Model, o OptimizerConfig) (*Trainer, error) {
+	t := &Trainer{m: m, o: o.withDefaults()}
+	if t.o.Beta1 < 0 || t.o.Beta1 >= 1 || t.o.Beta2 < 0 || t.o.Beta2 >= 1 || t.o.Eps <= 0 || t.o.Decay < 0 || t.o.MicroTokens < 1 {
+		return nil, fmt.Errorf("optimizer: beta1 and beta2 must lie in [0, 1), eps above 0, decay at 0 or above, micro tokens at 1 or above; got %+v", o)
+	}
+	n := int64(m.cfg.Parameters())
+	err := torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
+		t.grad, t.m1, t.m2 = s.Zeros(torch.Float32, n), s.Zeros(torch.Float32, n), s.Zeros(torch.Float32, n)
+		t.g = viewsOf(s, m.cfg, t.grad)
+		if s.Err() == nil {
+			s.Keep(t.grad, t.m1, t.m2)
+			s.Keep(t.g.all...)
+		}
+		return s.Err()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("optimizer: %w", err)
+	}
+	return t, nil
+}
+
+// Close frees gradient and moments. It may be called twice.
+func (t *Trainer) Close() error {
+	return torch.Do(context.Background(), t.m.device, func(s *torch.Scope) error {
+		s.Free(t.g.all...)
+		s.Free(t.grad, t.m1, t.m2)
+		return nil
+	})
+}
+
+// Accumulate adds to the gradient that of Σ weight·statistic over the learned tokens of a batch. The batch is run in
+// micro-batches of whole sequences, at most MicroTokens tokens each where a sequence is not longer. After the forward pass
+// of one, weigh gets the index of its first sequence, their number, and the statistics of their learned tokens, and
+// answers with the derivatives of the loss by them; nil answers of all three kinds skip the backward pass. weigh runs on the device's thread and must
+// not touch a model itself. ref, for LogpRef and KL, may be nil. The statistics of the whole batch are returned.
+func (t *Trainer) Accumulate(ctx context.Context, sequences []Sequence, ref *Model, temperature float64,
+	weigh func(first, n int, s TokenStats) (Weights, error)) (TokenStats, error) {
+	return t.m.run(ctx, sequences, ref, temperature, t.o.MicroTokens, func(s *torch.Scope, first, n int, b *batch, tp *tape, h *head, stats TokenStats) error {
+		w, err := weigh(first, n, stats)
+		if err != nil {
+			return err
+		}
+		weights, any, err := headWeights(w, len(b.targets), ref != nil)
+		if err != nil || !any || len(b.targets) == 0 {
+			return err
+		}
+		dhidden := h.backward(s, weights, &t.g)
+		t.m.backward(s, b, tp, dhidden, &t.g)
+		return s.Err()
+	})
+}
+
+// headWeights turns slices into one row per token.
+func headWeights(w Weights, n int, hasRef bool) (rows []torch.HeadWeight, any bool, err error) {
+	rows = make([]torch.HeadWeight, n)
+	for _, part := range []struct {
+		name   string
+		values []float64
+		set    func(r *torch.HeadWeight, v float64)
+	}{
+		{"logp", w.Logp, func(r *torch.HeadWeight, v float64) { r.Logp = v }},
+		{"entropy", w.Entropy, func(r *torch.HeadWeight, v float64) { r.Entropy = v }},
+		{"KL", w.KL, func(r *torch.HeadWeight, v float64) { r.KL = v }},
+	} {
+		if part.values == nil {
+			continue
+		}
+		if len(part.values) != n {
+			return nil, false, fmt.Errorf("weights: %d for %s, want one for each of %d learned tokens", len(part.values), part.name, n)
+		}
+		for i, v := range part.values {
+			part.set(&rows[i], v)
+		}
+		any = true
+	}
+	if w.KL != nil && !hasRef {
+		return nil, false, fmt.Errorf("weights: the KL has a weight but there is no reference model")
+	}
+	return rows, any, nil
+}
+
+// Stats computes the statistics of a batch without a gradient. ref may be nil.
+func (m *Model) Stats(ctx context.Context, sequences []Sequence, ref *Model, temperature float64) (TokenStats, error) {
+	return m.run(ctx, sequences, ref, temperature, defaultMicroTokens, nil)
+}
+
+// run takes a batch through forward passes in micro-batches, and hands each to then, if there is one, before its
+// activations are freed.
+func (m *Model) run(ctx context.Context, sequences []Sequence, ref *Model, temperature float64, microTokens int,
+	then func(s *torch.Scope, first, n int, b *batch, t *tape, h *head, stats TokenStats) error) (TokenStats, error) {
+	var all TokenStats
+	if !(temperature > 0) {
+		return all, fmt.Errorf("log-probabilities at temperature %v: it must be above 0", temperature)
+	}
+	if ref != nil && (ref.cfg.Vocab != m.cfg.Vocab || ref.device != m.device) {
+		return all, fmt.Errorf("reference model: %d tokens on %s, want %d on %s like the policy", ref.cfg.Vocab, ref.device, m.cfg.Vocab, m.device)
+	}
+	for first := 0; first < len(sequences); {
+		n, tokens := 1, len(sequences[first].IDs)
+		for first+n < len(sequences) && tokens+len(sequences[first+n].IDs) <= microTokens {
+			tokens += len(sequences[first+n].IDs)
+			n++
+		}
+		b, err := m.pack(sequences[first:first+n], first)
+		if err != nil {
+			return all, err
+		}
+		err = torch.Do(ctx, m.device, func(s *torch.Scope) error {
+			var t *tape
+			var h *head
+			var stats TokenStats
+			if len(b.targets) > 0 {
+				t = m.forward(s, b, then != nil)
+				h = newHead(s, m, ref, b, temperature, t.hidden, then != nil)
+				stats = tokenStats(h.stats, ref != nil)
+			}
+			if s.Err() != nil {
+				return s.Err()
+			}
+			all.append(stats)
+			if then == nil {
+				return nil
+			}
+			return then(s, first, n, b, t, h, stats)
+		})
+		if err != nil {
+			return all, fmt.Errorf("sequences %d..%d: %w", first, first+n-1, err)
+		}
+		first += n
+	}
+	return all, nil
+}
+
+func tokenStats(rows []torch.HeadStat, hasRef bool) (s TokenStats) {
+	for _, r := range rows {
+		s.Logp = append(s.Logp, r.Logp)
+		s.Entropy = append(s.Entropy, r.Entropy)
+		if hasRef {
+			s.LogpRef = append(s.LogpRef, r.LogpRef)
+			s.KL = append(s.KL, r.KL)
+		}
+	}
+	return s
+}
+
+func (s *TokenStats) append(t TokenStats) {
+	s.Logp = append(s.Logp, t.Logp...)
+	s.Entropy = append(s.Entropy, t.Entropy...)
+	s.LogpRef = append(s.LogpRef, t.LogpRef...)
+	s.KL = append(s.KL, t.KL...)
+}
+
+// Update clips the gradient by its global norm, makes one step of AdamW at learning rate lr, and zeroes the gradient. It
+// returns the norm before clipping, accumulated in float64. A gradient that is no finite number changes nothing but is
+// zeroed, and skipped is true; the third in a row is an error.
+func (t *Trainer) Update(lr float64) (gradNorm float64, skipped bool, err error) {
+	err = torch.Do(context.Background(), t.m.device, func(s *torch.Scope) error {
+		gradNorm = math.Sqrt(s.SquareSum(t.grad))
+		if s.Err() != nil {
+			return s.Err()
+		}
+		if math.IsNaN(gradNorm) || math.IsInf(gradNorm, 0) {
+			skipped = true
+			s.Zero_(t.grad)
+			return s.Err()
+		}
+		t.step++
+		step := torch.AdamW{LR: lr, Beta1: t.o.Beta1, Beta2: t.o.Beta2, Eps: t.o.Eps, Decay: t.o.Decay, Scale: 1,
+			Bias1: 1 - math.Pow(t.o.Beta1, float64(t.step)), Bias2: 1 - math.Pow(t.o.Beta2, float64(t.step))}
+		if t.o.Clip > 0 && gradNorm > t.o.Clip {
+			step.Scale = t.o.Clip / (gradNorm + 1e-6) // as torch.nn.utils.clip_grad_norm_ does
+		}
+		s.AdamW_(t.m.flat, t.grad, t.m1, t.m2, step)
+		return s.Err()
+	})
+	if err != nil {
+		return gradNorm, false, fmt.Errorf("update: %w", err)
+	}
+	if !skipped {
+		t.skippedRow = 0
+		return gradNorm, false, nil
+	}
+	if t.skippedRow++; t.skippedRow >= maxSkipped {
+		return gradNorm, true, fmt.Errorf("update: the gradient norm was %v, the %dth time in a row that it is no finite number; lower the learning rate", gradNorm, t.skippedRow)
+	}
+	return gradNorm, true, nil
+}
+
+// Gradient returns a copy of the accumulated gradient in the order of Model.Weights.
+func (t *Trainer) Gradient() ([]float32, error) {
+	var g []float32
+	err := torch.Do(context.Background(), t.m.device, func(s *torch.Scope) error {
+		g = append(g, s.Float32s(t.grad)...)
+		return s.Err()
+	})
+	return g, err
+}
+
+// optimizerFile holds the state from which training goes on.
+const optimizerFile = "optimizer.safetensors"
+
+// SaveState writes moments and step count into dir, so that training resumes with the same bytes. It holds no gradient:
+// save after Update.
+func (t *Trainer) SaveState(dir string) error {
+	state := map[string]hostTensor{}
+	err := torch.Do(context.Background(), t.m.device, func(s *torch.Scope) error {
+		for name, x := range map[string]*torch.Tensor{"exp_avg": t.m1, "exp_avg_sq": t.m2} {
+			v := append([]float32(nil), s.Float32s(x)...)
+			state[name] = hostTensor{[]int{len(v)}, v}
+		}
+		return s.Err()
+	})
+	if err != nil {
+		return fmt.Errorf("save optimizer: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("save optimizer: %w", err)
+	}
+	metadata := map[string]string{"step": strconv.Itoa(t.step), "skipped_in_a_row": strconv.Itoa(t.skippedRow)}
+	if err := writeSafetensors(filepath.Join(dir, optimizerFile), state, metadata); err != nil {
+		return fmt.Errorf("save optimizer: %w", err)
+	}
+	return nil
+}
+
+// LoadState restores what SaveState wrote for a model of the same size.
+func (t *Trainer) LoadState(dir string) error {
+	path := filepath.Join(dir, optimizerFile)
+	state, metadata, err := readSafetensors(path)
+	if err != nil {
+		return fmt.Errorf("load optimizer: %w", err)
+	}
+	step, err := strconv.Atoi(metadata["step"])
+	if err != nil {
+		return fmt.Errorf("load optimizer: %s gives no number of steps: %w", path, err)
+	}
+	skipped, err := strconv.Atoi(metadata["skipped_in_a_row"])
+	if err != nil {
+		return fmt.Errorf("load optimizer: %s gives no number of skipped updates: %w", path, err)
+	}
+	n := t.m.cfg.Parameters()
+	for _, name := range []string{"exp_avg", "exp_avg_sq"} {
+		if got := len(state[name].data); got != n {
+			return fmt.Errorf("load optimizer: %s holds %d values of %s, the model has %d weights", path, got, name, n)
+		}
+	}
+	err = torch.Do(context.Background(), t.m.device, func(s *torch.Scope) error {
+		s.Copy_(t.m1, s.FromFloat32(state["exp_avg"].data, int64(n)))
+		s.Copy_(t.m2, s.FromFloat32(state["exp_avg_sq"].data, int64(n)))
+		s.Zero_(t.grad)
+		return s.Err()
+	})
+	if err != nil {
+		return fmt.Errorf("load optimizer: %w", err)
+	}
+	t.step, t.skippedRow = step, skipped
+	return nil
+}

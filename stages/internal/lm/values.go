@@ -1,0 +1,32 @@
+package lm
+
+import "math"
+
+func sqrt(n int) float64 { return math.Sqrt(float64(n)) }
+
+// Sequence is one sequence of token ids. Learn[t] says that token t, given those before it, carries loss: it is the
+// policy's own. The first token cannot.
+type Sequence struct {
+	IDs   []int32
+	Learn []bool
+}
+
+// TokenStats holds statistics of the learned tokens of a batch, in order of sequences and positions. LogpRef and KL are nil
+// without a reference.
+type TokenStats struct {
+	Logp    []float64 // log-probability of the token, in nats, at the temperature
+	Entropy []float64 // of the distribution that it was drawn from
+	LogpRef []float64 // log-probability under the reference
+	KL      []float64 // exact KL(policy || reference) over the vocabulary
+}
+
+// Weights are the derivatives of a loss by the statistics of the same tokens. A nil slice means zeros.
+type Weights struct{ Logp, Entropy, KL []float64 }
+
+// OptimizerConfig are the settings of a Trainer. Zero values mean the defaults in brackets.
+type OptimizerConfig struct {
+	Beta1, Beta2, Eps float64 // AdamW's [0.9, 0.98, 1e-8]
+	Decay             float64 // decoupled weight decay of all weights [0]
+	Clip              float64 // largest global norm of a gradient [1]; negative never clips
+	MicroTokens       int     // tokens per forward and backward pass [1024]; a longer sequence goes alone
+}

@@ -1,0 +1,415 @@
+//go:build libtorch
+
+package torch
+
+// #cgo CFLAGS: -O3 -Wno-psabi
+// #cgo LDFLAGS: -lm
+// #include "kernels.h"
+import "C"
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/sugarme/gotch/libtch"
+)
+
+// The operations of this file are the parts of a decoder that libtorch would compose of many passes over memory, as one
+// pass each, with their gradients written out. They take float32 tensors of the CPU whose rows are contiguous.
+
+// rows is a matrix as the kernels see it: n rows of d floats, ld apart.
+type rows struct {
+	p        *C.float
+	n, d, ld int64
+}
+
+// matrix gives the memory of a 1- or 2-axis tensor, checking what the kernels take for granted. n or d below 0 accept
+// any size.
+func (s *Scope) matrix(name string, t *Tensor, n, d int64) rows {
+	if !s.ready(name, operands{t}) {
+		return rows{}
+	}
+	shape := t.Shape()
+	stride := make([]int64, len(shape)+1)
+	if len(shape) > 0 {
+		libtch.AtStride(t.c, unsafe.Pointer(&stride[0]))
+	}
+	var r rows
+	switch len(shape) {
+	case 1:
+		r = rows{n: 1, d: shape[0], ld: shape[0]}
+		stride[1] = stride[0]
+	case 2:
+		r = rows{n: shape[0], d: shape[1], ld: stride[0]}
+	}
+	switch {
+	case len(shape) != 1 && len(shape) != 2, n >= 0 && r.n != n, d >= 0 && r.d != d:
+		s.Fail(fmt.Errorf("torch %s: operand has shape %v, want [%s, %s]", name, shape, sizeOrAny(n), sizeOrAny(d)))
+		return rows{}
+	case t.device() != CPU.index(), t.DType() != Float32:
+		s.Fail(fmt.Errorf("torch %s: operand holds %s on device %d; the fused kernels take float32 on the CPU", name, t.DType(), t.device()))
+		return rows{}
+	case r.d > 1 && stride[1] != 1:
+		s.Fail(fmt.Errorf("torch %s: the rows of the operand %v are not contiguous", name, shape))
+		return rows{}
+	}
+	r.p = (*C.float)(libtch.AtDataPtr(t.c))
+	return r
+}
+
+// whole is matrix for an operand whose rows must follow each other without a gap.
+func (s *Scope) whole(name string, t *Tensor, n, d int64) rows {
+	r := s.matrix(name, t, n, d)
+	if s.Err() == nil && r.n > 1 && r.ld != r.d {
+		s.Fail(fmt.Errorf("torch %s: the operand %v has gaps between its rows", name, t.Shape()))
+	}
+	return r
+}
+
+func sizeOrAny(n int64) string {
+	if n < 0 {
+		return "any"
+	}
+	return fmt.Sprint(n)
+}
+
+// RMSNorm is y = x·rstd·w per row, with rstd = 1/√(mean x² + eps) (Zhang and Sennrich 2019).
+//
+//	x, y [N, D]; w [D]; rstd [N]
+func (s *Scope) RMSNorm(x, w *Tensor, eps float64) (y, rstd *Tensor) {
+	const name = "rms norm"
+	xs := s.whole(name, x, -1, -1)
+	ws := s.whole(name, w, 1, xs.d)
+	if s.Err() != nil {
+		return &Tensor{}, &Tensor{}
+	}
+	y, rstd = s.Empty(Float32, xs.n, xs.d), s.Empty(Float32, xs.n)
+	ys, rs := s.whole(name, y, xs.n, xs.d), s.whole(name, rstd, 1, xs.n)
+	if s.Err() == nil {
+		C.k_rms_norm(C.int64_t(xs.n), C.int64_t(xs.d), xs.p, ws.p, C.float(eps), ys.p, rs.p)
+	}
+	return y, rstd
+}
+
+// RMSNormBackward adds the gradients through RMSNorm to dx [N, D] and dw [D].
+func (s *Scope) RMSNormBackward(x, w, rstd, dy, dx, dw *Tensor) {
+	const name = "rms norm backward"
+	xs := s.whole(name, x, -1, -1)
+	ws, rs := s.whole(name, w, 1, xs.d), s.whole(name, rstd, 1, xs.n)
+	dys, dxs, dws := s.whole(name, dy, xs.n, xs.d), s.whole(name, dx, xs.n, xs.d), s.whole(name, dw, 1, xs.d)
+	if s.Err() == nil {
+		C.k_rms_norm_backward(C.int64_t(xs.n), C.int64_t(xs.d), xs.p, ws.p, rs.p, dys.p, dxs.p, dws.p)
+	}
+}
+
+// Rope_ turns the heads in the first heads·d columns of each row of x by the angles of its position (Su et al. 2021, in
+// the layout of Hugging Face: the halves of a head are the real and imaginary parts). back turns the other way, which is
+// the gradient.
+//
+//	x [N, ≥ heads·d]; positions [N]; cos, sin [positions, d/2]
+func (s *Scope) Rope_(x *Tensor, heads, d int64, positions []int32, cos, sin *Tensor, back bool) {
+	const name = "rope"
+	xs := s.matrix(name, x, int64(len(positions)), -1)
+	cs := s.whole(name, cos, -1, d/2)
+	ss := s.whole(name, sin, cs.n, d/2)
+	if s.Err() != nil || xs.n == 0 {
+		return
+	}
+	if heads*d > xs.d {
+		s.Fail(fmt.Errorf("torch rope: %d heads of %d do not fit into rows of %d", heads, d, xs.d))
+		return
+	}
+	for _, p := range positions {
+		if p < 0 || int64(p) >= cs.n {
+			s.Fail(fmt.Errorf("torch rope: position %d lies outside the table of %d", p, cs.n))
+			return
+		}
+	}
+	sign := C.float(1)
+	if back {
+		sign = -1
+	}
+	C.k_rope(C.int64_t(xs.n), C.int64_t(heads), C.int64_t(d), C.int64_t(xs.ld), xs.p, ints(positions), cs.p, ss.p, sign)
+}
+
+func ints(v []int32) *C.int32_t { return (*C.int32_t)(unsafe.Pointer(unsafe.SliceData(v))) }
+
+// SwiGLU is silu(g)·u of rows that hold g and u side by side (Shazeer 2020).
+//
+//	gu [N, 2M]; result [N, M]
+func (s *Scope) SwiGLU(gu *Tensor) *Tensor {
+	const name = "swiglu"
+	in := s.whole(name, gu, -1, -1)
+	y := s.Empty(Float32, in.n, in.d/2)
+	out := s.whole(name, y, in.n, in.d/2)
+	if s.Err() == nil {
+		C.k_swiglu(C.int64_t(in.n), C.int64_t(in.d/2), in.p, out.p)
+	}
+	return y
+}
+
+// SwiGLUBackward is the gradient of gu, given that of SwiGLU's result.
+func (s *Scope) SwiGLUBackward(gu, dy *Tensor) *Tensor {
+	const name = "swiglu backward"
+	in := s.whole(name, gu, -1, -1)
+	grad := s.whole(name, dy, in.n, in.d/2)
+	dgu := s.Empty(Float32, in.n, in.d)
+	out := s.whole(name, dgu, in.n, in.d)
+	if s.Err() == nil {
+		C.k_swiglu_backward(C.int64_t(in.n), C.int64_t(in.d/2), in.p, grad.p, out.p)
+	}
+	return dgu
+}
+
+// ColumnSum_ adds the column sums of y [N, D] to sum [D].
+func (s *Scope) ColumnSum_(sum, y *Tensor) {
+	const name = "column sum"
+	ys := s.whole(name, y, -1, -1)
+	out := s.whole(name, sum, 1, ys.d)
+	if s.Err() == nil {
+		C.k_column_sum(C.int64_t(ys.n), C.int64_t(ys.d), ys.p, out.p)
+	}
+}
+
+// RowsAdd_ adds row i of x [N, D] to row ids[i] of table [V, D], in order of i.
+func (s *Scope) RowsAdd_(table *Tensor, ids []int64, x *Tensor) {
+	const name = "rows add"
+	to := s.whole(name, table, -1, -1)
+	from := s.whole(name, x, int64(len(ids)), to.d)
+	if s.Err() == nil && s.within(name, ids, to.n) {
+		C.k_rows_add(C.int64_t(from.n), C.int64_t(from.d), longs(ids), from.p, to.p)
+	}
+}
+
+func longs(v []int64) *C.int64_t { return (*C.int64_t)(unsafe.Pointer(unsafe.SliceData(v))) }
+
+func (s *Scope) within(name string, ids []int64, n int64) bool {
+	for _, id := range ids {
+		if id < 0 || id >= n {
+			s.Fail(fmt.Errorf("torch %s: index %d lies outside 0..%d", name, id, n-1))
+			return false
+		}
+	}
+	return true
+}
+
+// Packing says which rows of a packed matrix attend to which. Segment i has the rows Bounds[i]..Bounds[i+1]-1 and the
+// queries QueryBounds[i]..QueryBounds[i+1]-1; query j is row Rows[j], ascending inside a segment, and sees the rows of its segment
+// up to itself.
+type Packing struct {
+	Bounds, QueryBounds, Rows []int32
+	longest                   int64
+}
+
+// check makes sure that the kernels stay inside their operands.
+func (p *Packing) check(queries, n int64) error {
+	segments := len(p.Bounds) - 1
+	if segments < 0 || len(p.QueryBounds) != segments+1 || int64(len(p.Rows)) != queries ||
+		p.Bounds[0] != 0 || int64(p.Bounds[segments]) != n || p.QueryBounds[0] != 0 || int64(p.QueryBounds[segments]) != queries {
+		return fmt.Errorf("torch attention: the packing does not cover %d queries over %d rows", queries, n)
+	}
+	p.longest = 0
+	for i := range segments {
+		lo, hi := p.Bounds[i], p.Bounds[i+1]
+		if hi < lo || p.QueryBounds[i+1] < p.QueryBounds[i] {
+			return fmt.Errorf("torch attention: segment %d of the packing runs backwards", i)
+		}
+		p.longest = max(p.longest, int64(hi-lo))
+		for j, before := p.QueryBounds[i], lo; j < p.QueryBounds[i+1]; j++ {
+			if row := p.Rows[j]; row < before || row >= hi {
+				return fmt.Errorf("torch attention: query %d of segment %d is row %d, which is out of order or outside %d..%d", j, i, row, lo, hi-1)
+			}
+			before = p.Rows[j]
+		}
+	}
+	return nil
+}
+
+func padded(n int64) int64 { return (n + 15) / 16 * 16 }
+
+// heads are the shapes of an attention: heads of width d, those of keys and values shared by several query heads.
+func (s *Scope) heads(name string, q, k rows, heads, kvHeads int64) (d int64) {
+	if s.Err() != nil {
+		return 0
+	}
+	if heads <= 0 || kvHeads <= 0 || heads%kvHeads != 0 || q.d%heads != 0 || k.d != q.d/heads*kvHeads {
+		s.Fail(fmt.Errorf("torch %s: %d query heads over rows of %d do not match %d key heads over rows of %d", name, heads, q.d, kvHeads, k.d))
+		return 0
+	}
+	return q.d / heads
+}
+
+// PackedAttention is causal softmax(q·kᵀ/√D)·v with grouped queries over packed segments.
+//
+//	q [Q, heads·D], k and v [N, kvHeads·D], each possibly columns of a wider matrix; out [Q, heads·D];
+//	lse [Q, heads], the logsumexp of the scores, for the gradient
+func (s *Scope) PackedAttention(q, k, v *Tensor, p *Packing, heads, kvHeads int64) (out, lse *Tensor) {
+	const name = "attention"
+	qs, ks := s.matrix(name, q, -1, -1), s.matrix(name, k, -1, -1)
+	vs := s.matrix(name, v, ks.n, ks.d)
+	d := s.heads(name, qs, ks, heads, kvHeads)
+	if s.Err() == nil && vs.ld != ks.ld {
+		s.Fail(fmt.Errorf("torch %s: keys and values have different strides", name))
+	}
+	if s.Err() == nil {
+		if err := p.check(qs.n, ks.n); err != nil {
+			s.Fail(err)
+		}
+	}
+	if s.Err() != nil {
+		return &Tensor{}, &Tensor{}
+	}
+	out, lse = s.Empty(Float32, qs.n, heads*d), s.Empty(Float32, qs.n, heads)
+	scratch := s.Empty(Float32, padded(p.longest)*(d+4)+16)
+	os, ls, buffer := s.whole(name, out, qs.n, qs.d), s.whole(name, lse, qs.n, heads), s.whole(name, scratch, 1, -1)
+	if s.Err() == nil {
+		C.k_attention(C.int64_t(len(p.Bounds)-1), ints(p.Bounds), ints(p.QueryBounds), ints(p.Rows), C.int64_t(heads), C.int64_t(kvHeads), C.int64_t(d),
+			qs.p, C.int64_t(qs.ld), ks.p, vs.p, C.int64_t(ks.ld), os.p, ls.p, buffer.p)
+	}
+	s.Free(scratch)
+	return out, lse
+}
+
+// PackedAttentionBackward writes the gradients of PackedAttention's operands into dq, dk and dv, which may be columns of
+// a wider matrix.
+func (s *Scope) PackedAttentionBackward(q, k, v, out, lse, dout *Tensor, p *Packing, heads, kvHeads int64, dq, dk, dv *Tensor) {
+	const name = "attention backward"
+	qs, ks := s.matrix(name, q, -1, -1), s.matrix(name, k, -1, -1)
+	vs := s.matrix(name, v, ks.n, ks.d)
+	d := s.heads(name, qs, ks, heads, kvHeads)
+	os, ls, dos := s.whole(name, out, qs.n, qs.d), s.whole(name, lse, qs.n, heads), s.whole(name, dout, qs.n, qs.d)
+	dqs, dks := s.matrix(name, dq, qs.n, qs.d), s.matrix(name, dk, ks.n, ks.d)
+	dvs := s.matrix(name, dv, ks.n, ks.d)
+	if s.Err() == nil && (vs.ld != ks.ld || dvs.ld != dks.ld) {
+		s.Fail(fmt.Errorf("torch %s: keys and values have different strides", name))
+	}
+	if s.Err() == nil {
+		if err := p.check(qs.n, ks.n); err != nil {
+			s.Fail(err)
+		}
+	}
+	scratch := s.Empty(Float32, padded(p.longest)*(4*d+8)+16)
+	buffer := s.whole(name, scratch, 1, -1)
+	if s.Err() == nil {
+		C.k_attention_backward(C.int64_t(len(p.Bounds)-1), ints(p.Bounds), ints(p.QueryBounds), ints(p.Rows), C.int64_t(heads), C.int64_t(kvHeads), C.int64_t(d),
+			qs.p, C.int64_t(qs.ld), ks.p, vs.p, C.int64_t(ks.ld), os.p, ls.p, dos.p, dqs.p, C.int64_t(dqs.ld), dks.p, dvs.p, C.int64_t(dks.ld), buffer.p)
+	}
+	s.Free(scratch)
+}
+
+// CachedAttention is one layer's attention of new tokens over a cache. Row i of qkv holds the query, key and value of
+// position positions[i] of slot slots[i]; keys and values enter the cache, then each row attends to its slot up to its
+// own position.
+//
+//	qkv [N, (heads+2·kvHeads)·D]; keys [slots, kvHeads, D, T]; values [slots, kvHeads, T, D], T a multiple of 16;
+//	result [N, heads·D]
+func (s *Scope) CachedAttention(qkv *Tensor, slots, positions []int32, keys, values *Tensor, heads, kvHeads int64) *Tensor {
+	const name = "cached attention"
+	if !s.ready(name, operands{qkv, keys, values}) {
+		return &Tensor{}
+	}
+	cache, other := keys.Shape(), values.Shape()
+	if len(cache) != 4 || len(other) != 4 || cache[1] != kvHeads || other[1] != kvHeads || cache[0] != other[0] || cache[2] != other[3] ||
+		cache[3] != other[2] || cache[3]%16 != 0 || heads%kvHeads != 0 || len(slots) != len(positions) {
+		s.Fail(fmt.Errorf("torch %s: caches of shapes %v and %v do not hold %d key heads for %d slots and %d positions",
+			name, cache, other, kvHeads, len(slots), len(positions)))
+		return &Tensor{}
+	}
+	d, length := cache[2], cache[3]
+	for i := range slots {
+		if slots[i] < 0 || int64(slots[i]) >= cache[0] || positions[i] < 0 || int64(positions[i]) >= length {
+			s.Fail(fmt.Errorf("torch %s: slot %d, position %d lie outside %d slots of %d", name, slots[i], positions[i], cache[0], length))
+			return &Tensor{}
+		}
+	}
+	in := s.whole(name, qkv, int64(len(slots)), (heads+2*kvHeads)*d)
+	ks, vs := s.whole(name, s.View(keys, -1), 1, -1), s.whole(name, s.View(values, -1), 1, -1)
+	out, scratch := s.Empty(Float32, in.n, heads*d), s.Empty(Float32, 4*length+16)
+	os, buffer := s.whole(name, out, in.n, heads*d), s.whole(name, scratch, 1, -1)
+	if s.Err() == nil {
+		C.k_cached_attention(C.int64_t(in.n), ints(slots), ints(positions), C.int64_t(heads), C.int64_t(kvHeads), C.int64_t(d),
+			in.p, ks.p, vs.p, C.int64_t(length), os.p, buffer.p)
+	}
+	s.Free(scratch)
+	return out
+}
+
+// HeadStat is what a row of logits says about its target, in float64 from float32 sums.
+type HeadStat struct {
+	Logp, Entropy float64 // log-probability of the target; entropy of the distribution, in nats
+	LogpRef, KL   float64 // of the target under the reference; KL(policy || reference) over the vocabulary
+	lse, lseRef   float64
+}
+
+// HeadWeight is the derivative of a loss by a row's Logp, Entropy and KL.
+type HeadWeight struct{ Logp, Entropy, KL float64 }
+
+// HeadStats computes the statistics of softmax(logits/temperature), row by row. ref, the logits of a reference policy at
+// the same temperature, may be nil.
+//
+//	logits, ref [N, V]; targets [N]
+func (s *Scope) HeadStats(logits, ref *Tensor, temperature float64, targets []int64) []HeadStat {
+	const name = "head statistics"
+	z := s.whole(name, logits, int64(len(targets)), -1)
+	var r rows
+	if ref != nil {
+		r = s.whole(name, ref, z.n, z.d)
+	}
+	stats := make([]HeadStat, len(targets))
+	if s.Err() == nil && len(stats) > 0 && s.within(name, targets, z.d) {
+		C.k_head_stats(C.int64_t(z.n), C.int64_t(z.d), z.p, r.p, C.float(1/temperature), longs(targets), (*C.double)(unsafe.Pointer(&stats[0])))
+	}
+	return stats
+}
+
+// HeadBackward overwrites logits with the gradient of Σ weights·statistics, given what HeadStats returned for them.
+func (s *Scope) HeadBackward(logits, ref *Tensor, temperature float64, targets []int64, stats []HeadStat, weights []HeadWeight) {
+	const name = "head backward"
+	z := s.whole(name, logits, int64(len(targets)), -1)
+	var r rows
+	if ref != nil {
+		r = s.whole(name, ref, z.n, z.d)
+	}
+	if s.Err() == nil && (len(stats) != len(targets) || len(weights) != len(targets)) {
+		s.Fail(fmt.Errorf("torch %s: %d statistics and %d weights for %d rows", name, len(stats), len(weights), len(targets)))
+	}
+	if s.Err() == nil && len(stats) > 0 && s.within(name, targets, z.d) {
+		C.k_head_backward(C.int64_t(z.n), C.int64_t(z.d), z.p, r.p, C.float(1/temperature), longs(targets),
+			(*C.double)(unsafe.Pointer(&stats[0])), (*C.double)(unsafe.Pointer(&weights[0])))
+	}
+}
+
+// Sample draws from softmax(row/temperature) by inverse CDF in order of ids: the first whose cumulated probability
+// exceeds u. row is a row of logits as Float32s gives it; scratch has the same length.
+func Sample(row []float32, temperature, u float64, scratch []float32) (token int32, logp float32) {
+	C.k_sample(C.int64_t(len(row)), (*C.float)(unsafe.Pointer(&row[0])), C.float(1/temperature), C.double(u),
+		(*C.int32_t)(unsafe.Pointer(&token)), (*C.float)(unsafe.Pointer(&logp)), (*C.float)(unsafe.Pointer(&scratch[0])))
+	return token, logp
+}
+
+// SquareSum is Σ t², in float64 and a fixed order.
+func (s *Scope) SquareSum(t *Tensor) float64 {
+	x := s.whole("square sum", t, 1, -1)
+	if s.Err() != nil {
+		return 0
+	}
+	return float64(C.k_square_sum(C.int64_t(x.d), x.p))
+}
+
+// AdamW are the settings of one AdamW step (Loshchilov and Hutter 2019).
+type AdamW struct {
+	LR, Beta1, Beta2, Eps, Decay float64
+	Scale                        float64 // multiplies the gradient first: clipping
+	Bias1, Bias2                 float64 // 1-β₁ᵗ and 1-β₂ᵗ
+}
+
+// AdamW_ moves parameters p by gradient g with the moments m and v, all [N], and zeroes g.
+func (s *Scope) AdamW_(p, g, m, v *Tensor, o AdamW) {
+	const name = "adamw"
+	ps := s.whole(name, p, 1, -1)
+	gs, ms, vs := s.whole(name, g, 1, ps.d), s.whole(name, m, 1, ps.d), s.whole(name, v, 1, ps.d)
+	if s.Err() == nil {
+		C.k_adamw(C.int64_t(ps.d), ps.p, gs.p, ms.p, vs.p, C.float(o.Scale), C.float(o.LR), C.float(o.Beta1), C.float(o.Beta2), C.float(o.Eps),
+			C.float(o.Decay), C.float(o.Bias1), C.float(o.Bias2))
+	}
+}

@@ -1,0 +1,49 @@
+// The fused CPU kernels of package torch: float32, row-major, one thread. Each is compiled for AVX-512, AVX2 and the
+// base instruction set; the widest that the machine has is taken. Pointers are to libtorch's memory; nothing is kept.
+#ifndef RCGRPO_KERNELS_H
+#define RCGRPO_KERNELS_H
+#include <stdint.h>
+
+// y = x * rstd * w with rstd = 1/sqrt(mean(x^2) + eps) of the row. x, y [n,d]; w [d]; rstd [n].
+void k_rms_norm(int64_t n, int64_t d, const float *x, const float *w, float eps, float *y, float *rstd);
+// dx += the gradient through rms_norm, dw += that of the weight.
+void k_rms_norm_backward(int64_t n, int64_t d, const float *x, const float *w, const float *rstd, const float *dy, float *dx, float *dw);
+// Rotates the first heads*d columns of x [n, ld] in place by the angles of table (cos, then sin, [positions, d/2] each)
+// at position pos[i]; sign -1 turns back.
+void k_rope(int64_t n, int64_t heads, int64_t d, int64_t ld, float *x, const int32_t *pos, const float *cos, const float *sin, float sign);
+// y = silu(g) * u; gu [n, 2m] holds g and u side by side, y [n, m].
+void k_swiglu(int64_t n, int64_t m, const float *gu, float *y);
+void k_swiglu_backward(int64_t n, int64_t m, const float *gu, const float *dy, float *dgu);
+// db += the column sums of y [n,d].
+void k_column_sum(int64_t n, int64_t d, const float *y, float *db);
+// out[i] += in[i] over rows ids: de[ids[i]] += dx[i].
+void k_rows_add(int64_t n, int64_t d, const int64_t *ids, const float *dx, float *de);
+
+// Causal attention over packed segments with grouped queries. kv [.., ldkv] holds k at column k_at and v at v_at, each
+// kv_heads*d wide. Query i [heads*d] stands in q at row i (stride ldq) and is row rows[i] of the packing: it sees the
+// keys of its segment up to itself. bounds [segments+1] are the segments' first rows, query_bounds [segments+1] their
+// first queries. out [queries, heads*d]; lse [queries, heads].
+void k_attention(int64_t segments, const int32_t *bounds, const int32_t *query_bounds, const int32_t *rows, int64_t heads, int64_t kv_heads, int64_t d,
+	const float *q, int64_t ldq, const float *k, const float *v, int64_t ldkv, float *out, float *lse, float *scratch);
+// Writes dq over the queries' rows (stride lddq) and dk, dv over all rows of the segments (stride lddkv).
+void k_attention_backward(int64_t segments, const int32_t *bounds, const int32_t *query_bounds, const int32_t *rows, int64_t heads, int64_t kv_heads, int64_t d,
+	const float *q, int64_t ldq, const float *k, const float *v, int64_t ldkv, const float *out, const float *lse, const float *dout,
+	float *dq, int64_t lddq, float *dk, float *dv, int64_t lddkv, float *scratch);
+// One layer of cached attention: row i of qkv (q, k, v side by side) is position pos[i] of slot[i]. Keys and values of
+// all rows enter the caches, then each row sees positions 0..pos[i] of its slot. keys [slots, kv_heads, d, ld],
+// values [slots, kv_heads, ld, d], ld a multiple of 16; out [n, heads*d].
+void k_cached_attention(int64_t n, const int32_t *slot, const int32_t *pos, int64_t heads, int64_t kv_heads, int64_t d, const float *qkv,
+	float *keys, float *values, int64_t ld, float *out, float *scratch);
+
+// Statistics of softmax(logits*inverse_temperature) per row: stats [n, 6] doubles = logp of target, entropy, logp of
+// target under the reference, KL(policy || reference), and the two logsumexps. ref may be null (its columns are 0).
+void k_head_stats(int64_t n, int64_t v, const float *logits, const float *ref, float inverse_temperature, const int64_t *target, double *stats);
+// Overwrites logits with the gradient of sum(w0*logp + w1*entropy + w2*KL); weights [n, 3].
+void k_head_backward(int64_t n, int64_t v, float *logits, const float *ref, float inverse_temperature, const int64_t *target, const double *stats, const double *weights);
+// Draws from softmax(logits*inverse_temperature) by inverse CDF: the first id whose cumulated probability exceeds u.
+void k_sample(int64_t v, const float *logits, float inverse_temperature, double u, int32_t *token, float *logp, float *scratch);
+
+double k_square_sum(int64_t n, const float *x);
+// AdamW (Loshchilov and Hutter 2019, algorithm 2) with gradient g*scale; zeroes g.
+void k_adamw(int64_t n, float *p, float *g, float *m, float *v, float scale, float lr, float b1, float b2, float eps, float decay, float bias1, float bias2);
+#endif
