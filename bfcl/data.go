@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"rcgrpo/bfcl/internal/api"
@@ -34,7 +35,8 @@ type Data struct {
 	long   map[string]py.Value
 	digest string
 
-	scenes sync.Map // *Task -> *scene
+	scenes     sync.Map // *Task -> *scene
+	sceneCount atomic.Int64
 }
 
 // ToolDoc is the official description of one tool.
@@ -227,20 +229,22 @@ func (l *loader) readDocs() {
 	}
 }
 
-// scene gives the loaded initial state of a task; of the tasks of d it is kept for later episodes.
+// maxScenes bounds how many loaded initial states a Data keeps.
+const maxScenes = 4096
+
+// scene gives the loaded initial state of a task and keeps it for later episodes of the same Task.
 func (d *Data) scene(t *Task, today time.Time) (*scene, error) {
 	if d == nil {
 		return newScene(t, nil, today)
-	}
-	if d.byID[t.ID] != t {
-		return newScene(t, d.long, today)
 	}
 	if s, ok := d.scenes.Load(t); ok && s.(*scene).today.Equal(today) {
 		return s.(*scene), nil
 	}
 	s, err := newScene(t, d.long, today)
-	if err == nil {
-		d.scenes.Store(t, s)
+	if err == nil && d.sceneCount.Load() < maxScenes {
+		if _, known := d.scenes.Swap(t, s); !known {
+			d.sceneCount.Add(1)
+		}
 	}
 	return s, err
 }

@@ -1,6 +1,7 @@
 package bfcl
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -169,6 +170,20 @@ func (e *Episode) endTurn() {
 	if e.turn == len(e.task.Turns) {
 		e.stop = "done"
 	}
+}
+
+// State gives the public state of the policy's side as JSON, one object per class of the task, in the form of the
+// fixtures.
+func (e *Episode) State() ([]json.RawMessage, error) {
+	states := make([]json.RawMessage, len(e.model.instances))
+	for i, in := range e.model.instances {
+		text, err := stateJSON(in.State())
+		if err != nil {
+			return nil, fmt.Errorf("task %s: state of %s: %w", e.task.ID, e.task.Classes[i], err)
+		}
+		states[i] = json.RawMessage(text)
+	}
+	return states, nil
 }
 
 // Done is true once no step may follow.

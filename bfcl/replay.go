@@ -13,15 +13,11 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"rcgrpo/bfcl/internal/api"
 	"rcgrpo/bfcl/internal/py"
 )
-
-// FixtureDate is the "today" of the recorded trajectories that Replay reads.
-var FixtureDate = time.Date(2026, 3, 23, 0, 0, 0, 0, time.UTC)
 
 // Play runs a whole trajectory: turns of steps of calls, as decoded model output. Empty steps are dropped. A trajectory
 // with another number of turns than the task is force-terminated; turns beyond the task's are not executed. The step
@@ -78,7 +74,7 @@ type Report struct {
 // truth, perturbed, fuzz, directed, decode), told apart by their fields. It writes one line per trajectory to out with
 // the same fields as computed here, when out is not nil, and compares with the recorded values.
 func Replay(d *Data, in io.Reader, out io.Writer) (Report, error) {
-	r := &replayer{data: d, settings: Settings{Data: d, Today: FixtureDate}}
+	r := &replayer{data: d, settings: Settings{Data: d, Today: ReleaseDate}}
 	buffered := bufio.NewReaderSize(in, 1<<20)
 	var src io.Reader = buffered
 	if magic, _ := buffered.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {

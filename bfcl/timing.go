@@ -1,87 +1,121 @@
 package bfcl
 
 import (
+	"errors"
 	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // Timing has the fields that the script timing the official Python code prints, and what allocation costs here.
 type Timing struct {
-	Tasks          int       `json:"tasks"`
-	Passed         int       `json:"passed"`
-	Calls          int       `json:"ground_truth_calls"`
-	Full           []float64 `json:"replay_and_check_s"`
-	FullMedian     float64   `json:"replay_and_check_median_s"`
-	Replay         []float64 `json:"replay_only_s"`
-	ReplayMedian   float64   `json:"replay_only_median_s"`
-	AllocsPerTask  float64   `json:"allocs_per_episode"`
-	BytesPerTask   float64   `json:"bytes_per_episode"`
-	Go             string    `json:"go"`
-	Machine        string    `json:"machine"`
-	MicrosPerCall  float64   `json:"microseconds_per_call"` // of the full replay, which makes every call twice
-	PassedByReward int       `json:"passed_by_reward"`
+	Tasks        int       `json:"tasks"`
+	Passed       int       `json:"passed"`
+	Calls        int       `json:"ground_truth_calls"`
+	Full         []float64 `json:"replay_and_check_s"`
+	FullMedian   float64   `json:"replay_and_check_median_s"`
+	Replay       []float64 `json:"replay_only_s"`
+	ReplayMedian float64   `json:"replay_only_median_s"`
+	Go           string    `json:"go"`
+	Machine      string    `json:"machine"`
+
+	Workers          int     `json:"workers"`
+	Rewarded         int     `json:"rewarded"`              // tasks with reward 1
+	MicrosPerCall    float64 `json:"microseconds_per_call"` // of the full replay, which makes every call twice
+	AllocsPerEpisode float64 `json:"allocs_per_episode"`    // of the full replay
+	BytesPerEpisode  float64 `json:"bytes_per_episode"`
 }
 
 // Time replays every ground truth twice, as policy and as reference, with the official check of every turn and the
 // paper's reward, as an evaluation of a perfect policy would; and once without checks. Reading and parsing of the data
-// is outside the timing, as in the official script; loading instances is inside.
-func (d *Data) Time(repeats int) (Timing, error) {
-	timing := Timing{Tasks: len(d.tasks), Go: runtime.Version(), Machine: runtime.GOARCH}
-	settings := Settings{Data: d, Today: FixtureDate}
-	trajectories := make([][][][]string, len(d.tasks))
-	for i, t := range d.tasks {
-		trajectories[i] = groundTruthSteps(t)
+// is outside the timing, as in the official script; making instances is inside. The tasks are shared between workers;
+// the official script has one.
+func (d *Data) Time(repeats, workers int) (Timing, error) {
+	timing := Timing{Tasks: len(d.tasks), Go: runtime.Version(), Machine: runtime.GOARCH, Workers: max(workers, 1)}
+	settings := Settings{Data: d, Today: ReleaseDate}
+	for _, t := range d.tasks {
 		if _, err := t.Start(settings); err != nil { // parses the scenario
 			return timing, err
+		}
+		for _, turn := range t.Turns {
+			timing.Calls += len(turn.GroundTruth)
 		}
 	}
 	var before, after runtime.MemStats
 	for range max(repeats, 1) {
-		runtime.GC()
+		var passed, rewarded atomic.Int64
 		runtime.ReadMemStats(&before)
-		start := time.Now()
-		timing.Passed, timing.PassedByReward = 0, 0
-		for i, t := range d.tasks {
-			p, err := t.Play(settings, trajectories[i])
+		wall, err := d.round(timing.Workers, func(t *Task) error {
+			e, err := t.Play(settings, groundTruthSteps(t))
 			if err != nil {
-				return timing, err
+				return err
 			}
-			v := p.Verdict()
+			v := e.Verdict()
 			if v.Official {
-				timing.Passed++
+				passed.Add(1)
 			}
 			if v.Reward == 1 {
-				timing.PassedByReward++
+				rewarded.Add(1)
 			}
+			return nil
+		})
+		if err != nil {
+			return timing, err
 		}
-		timing.Full = append(timing.Full, time.Since(start).Seconds())
 		runtime.ReadMemStats(&after)
+		timing.Full = append(timing.Full, wall)
+		timing.Passed, timing.Rewarded = int(passed.Load()), int(rewarded.Load())
 	}
 	n := float64(max(len(d.tasks), 1))
-	timing.AllocsPerTask = float64(after.Mallocs-before.Mallocs) / n
-	timing.BytesPerTask = float64(after.TotalAlloc-before.TotalAlloc) / n
+	timing.AllocsPerEpisode = float64(after.Mallocs-before.Mallocs) / n
+	timing.BytesPerEpisode = float64(after.TotalAlloc-before.TotalAlloc) / n
 	for range max(repeats, 1) {
-		runtime.GC()
-		start := time.Now()
-		timing.Calls = 0
-		for _, t := range d.tasks {
+		wall, err := d.round(timing.Workers, func(t *Task) error {
 			e, err := t.Start(settings)
 			if err != nil {
-				return timing, err
+				return err
 			}
 			for _, turn := range t.Turns {
 				for _, call := range turn.GroundTruth {
 					e.model.run(call)
-					timing.Calls++
 				}
 			}
+			return nil
+		})
+		if err != nil {
+			return timing, err
 		}
-		timing.Replay = append(timing.Replay, time.Since(start).Seconds())
+		timing.Replay = append(timing.Replay, wall)
 	}
 	timing.FullMedian, timing.ReplayMedian = median(timing.Full), median(timing.Replay)
 	timing.MicrosPerCall = timing.FullMedian * 1e6 / float64(max(2*timing.Calls, 1))
 	return timing, nil
+}
+
+// round does the work for all tasks and gives the seconds it took. It begins on a collected heap.
+func (d *Data) round(workers int, work func(*Task) error) (float64, error) {
+	runtime.GC()
+	start := time.Now()
+	var next atomic.Int64
+	errs := make([]error, workers)
+	var group sync.WaitGroup
+	for w := range workers {
+		group.Add(1)
+		go func() {
+			defer group.Done()
+			for errs[w] == nil {
+				i := int(next.Add(1)) - 1
+				if i >= len(d.tasks) {
+					return
+				}
+				errs[w] = work(d.tasks[i])
+			}
+		}()
+	}
+	group.Wait()
+	return time.Since(start).Seconds(), errors.Join(errs...)
 }
 
 // groundTruthSteps is the ground truth as a trajectory: one step per turn, none in an empty turn.

@@ -1,0 +1,237 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+
+	"rcgrpo/bfcl"
+)
+
+const bfclUsage = `usage:
+  rcgrpo bfcl check [-time] [-repeats N] [-workers N] [DIR]   check the benchmark's data, or time the replay of its ground truth
+  rcgrpo bfcl replay -in FILE [-out FILE] [-verify]           replay recorded trajectories, and compare with their record
+  rcgrpo bfcl show TASK                                       a task with its requests, ground truth and results
+  rcgrpo bfcl chat TASK                                       play the policy in the terminal
+
+Each takes -data DIR, the folder of the official data; the default is .deps/bfcl, where make build unpacks it.
+`
+
+// bfclCommand runs "rcgrpo bfcl ARGS" and gives the exit code: 0 fine, 1 faults or differences found or a failure, 2 wrong
+// usage.
+func bfclCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	commands := map[string]func(c *bfclCall) error{
+		"check": (*bfclCall).check, "replay": (*bfclCall).replay, "show": (*bfclCall).show, "chat": (*bfclCall).chat,
+	}
+	if len(args) == 0 || commands[args[0]] == nil {
+		fmt.Fprint(stderr, bfclUsage)
+		return 2
+	}
+	c := &bfclCall{stdin: stdin, stdout: stdout, stderr: stderr}
+	c.flags = flag.NewFlagSet("rcgrpo bfcl "+args[0], flag.ContinueOnError)
+	c.flags.SetOutput(stderr)
+	c.flags.Usage = func() {
+		fmt.Fprint(stderr, bfclUsage)
+		c.flags.PrintDefaults()
+	}
+	c.flags.StringVar(&c.dataDir, "data", ".deps/bfcl", "folder of the official data")
+	c.args = args[1:]
+	err := commands[args[0]](c)
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, errBFCLUsage):
+		return 2
+	case !errors.Is(err, errBFCLFound):
+		fmt.Fprintf(stderr, "rcgrpo bfcl %s: %v\n", args[0], err)
+	}
+	return 1
+}
+
+var (
+	errBFCLUsage = errors.New("wrong usage")
+	errBFCLFound = errors.New("something was found and printed")
+)
+
+// bfclCall is one call of the command.
+type bfclCall struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	flags          *flag.FlagSet
+	dataDir        string
+	args           []string
+}
+
+// parse reads the flags and checks how many arguments are left.
+func (c *bfclCall) parse(least, most int) error {
+	if err := c.flags.Parse(c.args); err != nil {
+		return errBFCLUsage
+	}
+	if n := c.flags.NArg(); n < least || n > most {
+		fmt.Fprint(c.stderr, bfclUsage)
+		return errBFCLUsage
+	}
+	return nil
+}
+
+func (c *bfclCall) check() error {
+	timing := c.flags.Bool("time", false, "time the replay of all ground truths; prints one JSON object")
+	repeats := c.flags.Int("repeats", 3, "timed rounds (-time)")
+	workers := c.flags.Int("workers", 1, "goroutines that share the tasks (-time)")
+	if err := c.parse(0, 1); err != nil {
+		return err
+	}
+	if c.flags.NArg() == 1 {
+		c.dataDir = c.flags.Arg(0)
+	}
+	data, err := bfcl.LoadData(c.dataDir)
+	if data == nil {
+		return err
+	}
+	var faults bfcl.Faults
+	errors.As(err, &faults)
+	if *timing && len(faults) == 0 {
+		timed, err := data.Time(*repeats, *workers)
+		if err != nil {
+			return err
+		}
+		text, err := json.MarshalIndent(timed, "", " ")
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(c.stdout, "%s\n", text)
+		return nil
+	}
+	for _, f := range faults {
+		fmt.Fprintln(c.stdout, f)
+	}
+	calls := 0
+	for _, t := range data.Tasks() {
+		for _, turn := range t.Turns {
+			calls += len(turn.GroundTruth)
+		}
+	}
+	fmt.Fprintf(c.stdout, "%d tasks, %d ground-truth calls, faults: %d\n", len(data.Tasks()), calls, len(faults))
+	if len(faults) > 0 {
+		return errBFCLFound
+	}
+	return nil
+}
+
+// data loads the official data, which must be without faults.
+func (c *bfclCall) data() (*bfcl.Data, error) {
+	data, err := bfcl.LoadData(c.dataDir)
+	var faults bfcl.Faults
+	if errors.As(err, &faults) {
+		return nil, fmt.Errorf("the data has %d faults, the first: %w; `rcgrpo bfcl check %s` lists them all", len(faults), faults[0], c.dataDir)
+	}
+	return data, err
+}
+
+func (c *bfclCall) replay() error {
+	in := c.flags.String("in", "", "recorded trajectories, JSON Lines, gzipped or not")
+	out := c.flags.String("out", "", "where the computed trajectories go; gzipped when the name ends in .gz")
+	verify := c.flags.Bool("verify", false, "compare with the recorded values")
+	if err := c.parse(0, 0); err != nil {
+		return err
+	}
+	if *in == "" {
+		fmt.Fprintln(c.stderr, "rcgrpo bfcl replay: name the recorded trajectories with -in FILE")
+		return errBFCLUsage
+	}
+	data, err := c.data()
+	if err != nil {
+		return err
+	}
+	report, err := bfcl.ReplayFile(data, *in, *out)
+	if err != nil {
+		return err
+	}
+	if !*verify {
+		fmt.Fprintf(c.stdout, "%d trajectories, %d calls\n", report.Trajectories, report.Calls)
+		return nil
+	}
+	for _, d := range report.Differing {
+		fmt.Fprintln(c.stdout, d)
+	}
+	fmt.Fprintf(c.stdout, "%d trajectories, %d calls, differing: %d\n", report.Trajectories, report.Calls, len(report.Differing))
+	if report.Allowed > 0 {
+		fmt.Fprintf(c.stdout, "%d texts of syntax errors, other TypeErrors and sets in hash order differ, which does not count\n", report.Allowed)
+	}
+	if len(report.Differing) > 0 {
+		return errBFCLFound
+	}
+	return nil
+}
+
+// task loads the data and finds the task that the only argument names.
+func (c *bfclCall) task() (*bfcl.Data, *bfcl.Task, error) {
+	if err := c.parse(1, 1); err != nil {
+		return nil, nil, err
+	}
+	data, err := c.data()
+	if err != nil {
+		return nil, nil, err
+	}
+	id := c.flags.Arg(0)
+	t := data.Task(id)
+	if t == nil {
+		t = data.Task("multi_turn_" + id)
+	}
+	if t == nil {
+		return nil, nil, fmt.Errorf("there is no task %q; ids go from multi_turn_base_0 to multi_turn_miss_param_199", id)
+	}
+	return data, t, nil
+}
+
+func (c *bfclCall) show() error {
+	full := c.flags.Bool("full", false, "print long results whole")
+	data, t, err := c.task()
+	if err != nil {
+		return err
+	}
+	e, err := t.Start(bfcl.Settings{Data: data, Today: bfcl.ReleaseDate})
+	if err != nil {
+		return err
+	}
+	w := c.stdout
+	fmt.Fprintf(w, "%s  %s\nclasses: %s\ntools: %s\n", t.ID, t.Family, strings.Join(t.Classes, ", "), strings.Join(e.Tools(), " "))
+	state, err := e.State()
+	if err != nil {
+		return err
+	}
+	for i, class := range t.Classes {
+		fmt.Fprintf(w, "%s begins with %s\n", class, clipped(string(state[i]), *full))
+	}
+	for k, turn := range t.Turns {
+		fmt.Fprintf(w, "\nturn %d  user: %s\n", k, e.User())
+		if len(turn.Revealed) > 0 {
+			fmt.Fprintf(w, "  revealed: %s\n", strings.Join(turn.Revealed, " "))
+		}
+		if len(turn.GroundTruth) == 0 {
+			fmt.Fprintln(w, "  no call is expected")
+		}
+		for _, call := range turn.GroundTruth {
+			results, _, err := e.Step([]string{call})
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(w, "  %s\n    %s\n", call, clipped(results[0], *full))
+		}
+		if _, _, err := e.Step(nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func clipped(s string, full bool) string {
+	const most = 300
+	if r := []rune(s); !full && len(r) > most {
+		return fmt.Sprintf("%s... (%d characters)", string(r[:most]), len(r))
+	}
+	return s
+}
