@@ -1,6 +1,11 @@
 package engine
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/hashicorp/hcl/v2"
+)
 
 // nearest returns the candidate that a misspelt name most likely meant, or "" when none is near: at most one edit
 // for every three letters, with a swap of neighbours counted as one.
@@ -14,8 +19,13 @@ func nearest(name string, candidates []string) string {
 	return best
 }
 
-// didYouMean is the sentence that ends a message about an unknown name; empty when nothing is near.
+// didYouMean ends a sentence about an unknown name: with the nearest one, or with a full stop.
 func didYouMean(name string, candidates []string) string {
+	return cmp.Or(nearHint(name, candidates), ".")
+}
+
+// nearHint is "; did you mean NAME?", or "" when nothing is near.
+func nearHint(name string, candidates []string) string {
 	if n := nearest(name, candidates); n != "" {
 		return fmt.Sprintf("; did you mean %s?", n)
 	}
@@ -43,4 +53,10 @@ func editDistance(a, b string) int {
 		before, last, row = last, row, before
 	}
 	return last[len(b)]
+}
+
+// Related is a second place that a diagnostic speaks of, in its Extra.
+type Related struct {
+	Text  string
+	Range hcl.Range
 }

@@ -65,7 +65,7 @@ type Node struct {
 	Address string // `stage.grpo.arm["sft"]@3`
 	Kind    *Kind
 	Name    string // second label of the stage block
-	Key     string // for_each key, "" without for_each
+	EachKey string // for_each key, "" without for_each
 	Stage   Stage  // decoded settings; shared by the seeds of an instance, so never written to
 	// Seed of the random streams: nil where seeds do not multiply, then one node stands for all.
 	// A pinned stage (`seed = 7`) has a seed but no @ in its address.
@@ -102,6 +102,7 @@ type Setting struct {
 	Value string    // canonical JSON; for a File its digest
 	Range hcl.Range // zero when the file does not name it
 	InKey bool      // false for settings tagged `key:"-"`
+	Path  string    // of the file or folder it names; "" for a plain value
 }
 
 // Resources are what a node occupies while it runs.
@@ -149,7 +150,7 @@ func (x *Experiment) Find(address string) ([]*Node, error) {
 			return nil, fmt.Errorf("%s is disabled in experiment %s", a, x.Name)
 		}
 	}
-	return nil, fmt.Errorf("experiment %s has no stage %s%s", x.Name, address, didYouMean(want, names))
+	return nil, fmt.Errorf("experiment %s has no stage %s%s", x.Name, address, nearHint(want, names))
 }
 
 // Input returns the edge that a Ref of this node's settings stands for. A Ref without seed means the node that the

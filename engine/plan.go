@@ -1,6 +1,14 @@
 package engine
 
 import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
@@ -58,3 +66,262 @@ const (
 	ReasonCollected Reason = "collected" // gc removed the bytes and something that runs reads them
 	ReasonRequested Reason = "requested" // -replace
 )
+
+// PlanOptions narrow or force a plan.
+type PlanOptions struct {
+	Target  []string // addresses (Experiment.Find); only these and what they read
+	Replace []string // addresses that run although they are up to date
+}
+
+// Plan compares every node with the store. It reads, and writes nothing; its time is linear in nodes and edges.
+func (x *Experiment) Plan(store *artifact.Store) (*Plan, error) {
+	return x.PlanWith(store, PlanOptions{})
+}
+
+// PlanWith is Plan for some addresses, or with some of them forced to run.
+func (x *Experiment) PlanWith(store *artifact.Store, o PlanOptions) (*Plan, error) {
+	wanted, err := x.targets(o.Target)
+	if err != nil {
+		return nil, err
+	}
+	forced := map[*Node]bool{}
+	for _, address := range o.Replace {
+		nodes, err := x.Find(address)
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range nodes {
+			forced[n] = true
+		}
+	}
+	p := &Plan{Experiment: x, Store: store}
+	planned := make(map[*Node]*Planned, len(x.Nodes))
+	for _, n := range x.Nodes {
+		if wanted != nil && !wanted[n] {
+			continue
+		}
+		d, err := p.decide(n, planned, forced[n])
+		if err != nil {
+			return nil, fmt.Errorf("plan %s: %w", n.Address, err)
+		}
+		planned[n] = d
+		p.Nodes = append(p.Nodes, d)
+	}
+	p.demand(planned)
+	return p, nil
+}
+
+// targets returns the nodes of the addresses with all they need; nil, for all, without addresses.
+func (x *Experiment) targets(addresses []string) (map[*Node]bool, error) {
+	if len(addresses) == 0 {
+		return nil, nil
+	}
+	wanted := map[*Node]bool{}
+	var want func(n *Node)
+	want = func(n *Node) {
+		if wanted[n] {
+			return
+		}
+		wanted[n] = true
+		for _, in := range n.Inputs {
+			want(in.From)
+		}
+		for _, from := range n.After {
+			want(from)
+		}
+	}
+	for _, address := range addresses {
+		nodes, err := x.Find(address)
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range nodes {
+			want(n)
+		}
+	}
+	return wanted, nil
+}
+
+// decide gives a node its verb, after those it reads have theirs.
+func (p *Plan) decide(n *Node, planned map[*Node]*Planned, force bool) (*Planned, error) {
+	d := &Planned{Node: n, Force: force}
+	key, parts, ok := n.Key(func(from *Node, port string) (string, bool) {
+		up := planned[from]
+		if up.Verb != UpToDate && up.Verb != Collected {
+			return "", false
+		}
+		output, ok := up.Manifest.Outputs[port]
+		return output.Digest, ok
+	})
+	var damage *artifact.DamageError
+	if ok {
+		d.Key = key
+		m, err := p.Store.Lookup(key)
+		switch {
+		case err == nil && !force:
+			d.Verb, d.Manifest, d.Last, d.Expect = UpToDate, m, m, seconds(m)
+			return d, nil
+		case errors.Is(err, artifact.ErrCollected) && !force:
+			d.Verb, d.Manifest, d.Last, d.Expect = Collected, m, m, seconds(m)
+			return d, nil
+		case errors.As(err, &damage):
+			d.Verb, d.Last, d.Expect = Run, m, seconds(m)
+			d.Cause = Cause{Reason: ReasonMissing, Text: fmt.Sprintf("its file %s is %s", filepath.Base(damage.File), damage.What)}
+			return d, nil
+		case err != nil && m == nil && !errors.Is(err, artifact.ErrNotFound):
+			return nil, err
+		}
+	}
+	last, err := p.Store.Last(p.Experiment.Name, n.Address)
+	if err != nil && !errors.Is(err, artifact.ErrNotFound) {
+		return nil, err
+	}
+	d.Last, d.Expect = last, seconds(last)
+	d.Verb, d.Cause = Run, n.cause(last, parts, ok)
+	switch {
+	case force:
+		d.Cause = Cause{Reason: ReasonRequested, Text: "asked for with -replace"}
+	case !ok && d.Cause.Reason == ReasonNone:
+		d.Verb = RunUnlessUnchanged
+		d.Cause = n.waits(planned)
+	}
+	return d, nil
+}
+
+func seconds(m *artifact.Manifest) time.Duration {
+	if m == nil {
+		return 0
+	}
+	return time.Duration(m.Seconds * float64(time.Second))
+}
+
+// demand turns collected results into work where something that runs reads them.
+func (p *Plan) demand(planned map[*Node]*Planned) {
+	for _, d := range slices.Backward(p.Nodes) {
+		if d.Verb != Run && d.Verb != RunUnlessUnchanged {
+			continue
+		}
+		for _, in := range d.Inputs {
+			if up := planned[in.From]; up.Verb == Collected {
+				up.Verb = Run
+				up.Cause = Cause{Reason: ReasonCollected, Text: fmt.Sprintf("%s reads it, and gc removed its bytes", d.Address)}
+			}
+		}
+	}
+}
+
+// waits is the cause of a node whose inputs may change: the first that is going to be rebuilt.
+func (n *Node) waits(planned map[*Node]*Planned) Cause {
+	for _, in := range n.Inputs {
+		if v := planned[in.From].Verb; v != UpToDate && v != Collected {
+			return Cause{Reason: ReasonInput, Text: fmt.Sprintf("input %s may change (%s)", in.Setting, in.From.Address), Range: in.Range}
+		}
+	}
+	return Cause{}
+}
+
+// cause names the first difference between the parts recorded for an address and those of now: version, settings in
+// their order, seed, inputs. Inputs that are not known yet are left out. Without a difference the reason is
+// ReasonNone, unless all is known and the record itself is gone.
+func (n *Node) cause(last *artifact.Manifest, parts artifact.Parts, complete bool) Cause {
+	if last == nil {
+		return Cause{Reason: ReasonNew, Text: "new", Range: n.Range}
+	}
+	var found []Cause
+	add := func(c Cause) { found = append(found, c) }
+	if had, have := last.Parts["version"], parts["version"]; had != have {
+		add(Cause{Reason: ReasonVersion, Text: fmt.Sprintf("version %s → %s", had, have)})
+	}
+	seen := map[string]bool{"kind": true, "version": true, "seed": true}
+	for _, s := range n.Settings {
+		name := "settings." + s.Name
+		seen[name] = true
+		had, known := last.Parts[name]
+		switch {
+		case !s.InKey || known && had == s.Value:
+		case s.Path != "" && known:
+			add(Cause{ReasonSetting, fmt.Sprintf("%s: content of %s changed", name, filepath.Base(s.Path)), s.Range})
+		default:
+			add(Cause{ReasonSetting, fmt.Sprintf("%s %s → %s", name, shown(had, known), shown(s.Value, true)), s.Range})
+		}
+	}
+	if had, have := last.Parts["seed"], parts["seed"]; had != have {
+		add(Cause{ReasonSeed, fmt.Sprintf("seed %s → %s", cmp.Or(had, "none"), cmp.Or(have, "none")), n.Range})
+	}
+	for _, in := range n.Inputs {
+		name := inputPart(in.Setting)
+		seen[name] = true
+		have, settled := parts[name]
+		had, known := last.Parts[name]
+		switch {
+		case !known:
+			add(Cause{ReasonInput, fmt.Sprintf("input %s is new (%s)", in.Setting, in.From.Address), in.Range})
+		case settled && had != have:
+			add(Cause{ReasonInput, fmt.Sprintf("input %s changed (%s)", in.Setting, in.From.Address), in.Range})
+		}
+	}
+	var gone []string
+	for name := range last.Parts {
+		if !seen[name] {
+			gone = append(gone, name)
+		}
+	}
+	slices.Sort(gone)
+	for _, name := range gone {
+		if setting, ok := strings.CutPrefix(name, "input."); ok {
+			add(Cause{ReasonInput, fmt.Sprintf("input %s is gone", setting), n.Range})
+			continue
+		}
+		add(Cause{ReasonSetting, fmt.Sprintf("%s %s → (none)", name, shown(last.Parts[name], true)), n.Range})
+	}
+	switch {
+	case len(found) == 0 && complete:
+		return Cause{Reason: ReasonMissing, Text: "its record is gone from the store"}
+	case len(found) == 0:
+		return Cause{}
+	}
+	first := found[0]
+	if len(found) > 1 {
+		first.Text += fmt.Sprintf(" and %d more", len(found)-1)
+	}
+	return first
+}
+
+// shown writes the canonical value of a part as a person would: 1e-5 rather than 0.00001, long texts cut.
+func shown(value string, known bool) string {
+	if !known {
+		return "(none)"
+	}
+	if x, err := strconv.ParseFloat(value, 64); err == nil && x != 0 && (x < 1e-3 && x > -1e-3) {
+		mantissa, exponent, _ := strings.Cut(strconv.FormatFloat(x, 'e', -1, 64), "e-")
+		return mantissa + "e-" + strings.TrimLeft(exponent, "0")
+	}
+	if text := []rune(value); len(text) > 48 {
+		return string(text[:47]) + "…"
+	}
+	return value
+}
+
+// String is the cause with its place: `settings.lr 1e-5 → 2e-5 (ablation.hcl:14)`.
+func (c Cause) String() string {
+	if c.Range.Filename == "" || c.Reason == ReasonNew || c.Reason == ReasonInput {
+		return c.Text
+	}
+	return fmt.Sprintf("%s (%s)", c.Text, place(c.Range))
+}
+
+// MarshalJSON gives reason, text and place.
+func (c Cause) MarshalJSON() ([]byte, error) {
+	out := struct {
+		Reason Reason `json:"reason,omitempty"`
+		Text   string `json:"text,omitempty"`
+		File   string `json:"file,omitempty"`
+		Line   int    `json:"line,omitempty"`
+	}{c.Reason, c.Text, c.Range.Filename, c.Range.Start.Line}
+	return json.Marshal(out)
+}
+
+// Changes says whether a run would do anything.
+func (p *Plan) Changes() bool {
+	return slices.ContainsFunc(p.Nodes, func(d *Planned) bool { return d.Verb == Run || d.Verb == RunUnlessUnchanged })
+}

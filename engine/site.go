@@ -1,9 +1,21 @@
 package engine
 
+import (
+	"cmp"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+)
+
 // Site is what the site file says about this machine. Nothing of it is in any key.
 type Site struct {
 	Path      string            // the site file; "" when there is none
-	StorePath string            // absolute
+	StorePath string            // absolute; "" when nothing names a store and there is no home folder
 	Limit     int64             // bytes; applied by `store gc` only; 0: none
 	Data      map[string]string // named data folders (absolute), for example "bfcl"
 	BFCL      string            // Data["bfcl"]
@@ -12,4 +24,158 @@ type Site struct {
 	GPUs      []string          // device ids; nil with AutoGPUs
 	AutoGPUs  bool              // the runner finds out which devices there are
 	Executor  string            // name of the default executor
+}
+
+// executors are the names an executor may have.
+var executors = []string{"local"}
+
+// defaultStore is where results are kept when no site file says otherwise.
+const defaultStore = "~/.cache/rcgrpo"
+
+// siteSettings is the form of the site file.
+type siteSettings struct {
+	Store     *storeBlock     `hcl:"store,block" doc:"where results are kept"`
+	Executors []executorBlock `hcl:"executor,block" doc:"what runs stages"`
+	Default   string          `hcl:"default_executor,optional" doc:"the executor of stages that name none"`
+	DefaultAt hcl.Range       `hcl:"default_executor,attr_range"`
+}
+
+type storeBlock struct {
+	Path  string   `hcl:"path,optional" doc:"folder"`
+	Limit byteSize `hcl:"limit,optional" doc:"size that store gc keeps to"`
+}
+
+type executorBlock struct {
+	Name   string    `hcl:"name,label"`
+	GPUs   any       `hcl:"gpus,optional" doc:"\"auto\" or a list of device ids"`
+	CPUs   any       `hcl:"cpus,optional" doc:"\"auto\" or a number of slots"`
+	Memory any       `hcl:"memory,optional" doc:"\"auto\" or a size such as \"64GB\""`
+	At     hcl.Range `hcl:"executor,def_range"`
+	GPUsAt hcl.Range `hcl:"gpus,attr_range"`
+	CPUsAt hcl.Range `hcl:"cpus,attr_range"`
+	MemAt  hcl.Range `hcl:"memory,attr_range"`
+}
+
+// LoadSite reads the site file that src names; a machine without one gets the defaults. files holds what was read,
+// for diagnostics.
+func LoadSite(src Source) (site *Site, files map[string]*hcl.File, diags hcl.Diagnostics) {
+	l := &loader{src: src, x: &Experiment{Files: map[string]*hcl.File{}, Site: &Site{}}}
+	l.site()
+	return l.x.Site, l.x.Files, sortDiagnostics(l.diags)
+}
+
+// site fills l.x.Site.
+func (l *loader) site() {
+	site := &Site{Data: map[string]string{}, CPUs: runtime.NumCPU(), AutoGPUs: true, Executor: "local"}
+	l.x.Site = site
+	settings := siteSettings{Store: &storeBlock{Path: defaultStore}}
+	site.Path = cmp.Or(l.src.Site, envValue(l.src.Env, "RCGRPO_SITE"))
+	base := "."
+	if site.Path == "" {
+		if _, err := os.Stat(siteFile); err == nil {
+			site.Path = siteFile
+		}
+	}
+	if site.Path != "" {
+		b := l.parseFile(site.Path)
+		if b == nil {
+			return
+		}
+		base = filepath.Dir(site.Path)
+		l.global = &hcl.EvalContext{Functions: pureFunctions}
+		l.decode(newBody(b, "the site file", b.MissingItemRange(), func(name string) bool { return name != "data" }), l.global, &settings)
+		for _, bl := range b.Blocks {
+			if bl.Type == "data" {
+				l.siteData(bl, base)
+			}
+		}
+	}
+	l.siteExecutors(settings)
+	site.Limit = int64(settings.Store.Limit)
+	if path := cmp.Or(settings.Store.Path, defaultStore); path != defaultStore || envValue(l.src.Env, "HOME") != "" {
+		resolved, err := l.resolve(base, path)
+		if err != nil {
+			l.errorf(nil, "No store", "store.path: %s.", err)
+		}
+		site.StorePath = resolved
+	}
+}
+
+// siteData reads `data { bfcl = "folder" }`.
+func (l *loader) siteData(bl *hclsyntax.Block, base string) {
+	for _, a := range newBody(bl.Body, "", hcl.Range{}, nil).attrs {
+		val, diags := a.Expr.Value(l.global)
+		l.diags = append(l.diags, diags...)
+		if diags.HasErrors() {
+			continue
+		}
+		if val.Type() != cty.String || val.IsNull() {
+			l.errorf(a.Expr.Range().Ptr(), "Wrong type", "%s must be the path of a folder; got %s.", a.Name, describe(val))
+			continue
+		}
+		path, err := l.resolve(base, val.AsString())
+		if err != nil {
+			l.errorf(a.Expr.Range().Ptr(), "Bad path", "%s.", err)
+			continue
+		}
+		l.x.Site.Data[a.Name] = path
+	}
+	l.x.Site.BFCL = l.x.Site.Data["bfcl"]
+}
+
+func (l *loader) siteExecutors(settings siteSettings) {
+	site := l.x.Site
+	for _, e := range settings.Executors {
+		if !slices.Contains(executors, e.Name) {
+			l.errorf(&e.At, "Unknown executor", "There is no executor %q%s This build has local.", e.Name, didYouMean(e.Name, executors))
+			continue
+		}
+		switch v := e.GPUs.(type) {
+		case nil:
+		case []any:
+			site.AutoGPUs, site.GPUs = false, []string{}
+			for _, id := range v {
+				site.GPUs = append(site.GPUs, unquote(jsonText(id)))
+			}
+		default:
+			if v != "auto" {
+				l.errorf(&e.GPUsAt, "Wrong type", "gpus must be \"auto\" or a list of device ids.")
+			}
+		}
+		switch v := e.CPUs.(type) {
+		case nil:
+		case int64:
+			if v < 1 {
+				l.errorf(&e.CPUsAt, "Bad number", "cpus must be at least 1; got %d.", v)
+				continue
+			}
+			site.CPUs = int(v)
+		default:
+			if v != "auto" {
+				l.errorf(&e.CPUsAt, "Wrong type", "cpus must be \"auto\" or a number.")
+			}
+		}
+		if text, ok := e.Memory.(string); ok && text != "auto" {
+			size, ok := parseBytes(text)
+			if !ok {
+				l.errorf(&e.MemAt, "Wrong type", "memory must be \"auto\" or a size such as \"64GB\"; got %q.", text)
+			}
+			site.Memory = size
+		} else if !ok && e.Memory != nil {
+			l.errorf(&e.MemAt, "Wrong type", "memory must be \"auto\" or a size such as \"64GB\".")
+		}
+	}
+	if d := settings.Default; d != "" {
+		if !slices.Contains(executors, d) {
+			l.errorf(&settings.DefaultAt, "Unknown executor", "There is no executor %q%s", d, didYouMean(d, executors))
+		}
+		site.Executor = d
+	}
+}
+
+func unquote(json string) string {
+	if len(json) > 1 && json[0] == '"' {
+		return json[1 : len(json)-1]
+	}
+	return json
 }

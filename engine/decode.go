@@ -1,0 +1,522 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"math/big"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+)
+
+// decoder fills settings structs from the bodies of blocks. It goes on after a mistake and collects them all; a
+// field whose value is in doubt keeps its default. Values that depend on an earlier mistake are unknown and passed
+// over in silence.
+type decoder struct {
+	eval   func(hclsyntax.Expression) (cty.Value, hcl.Diagnostics)
+	ranges map[string]hcl.Range // place of each setting that the file names, by its path ("clip.low")
+	seeds  []int64              // seeds a reference brings when it gathers; nil: references carry none
+	also   []string             // names that are read elsewhere, for suggestions
+	refs   []*refValue          // what was referred to
+	diags  hcl.Diagnostics
+}
+
+// body is what a block holds, without the parts somebody else reads.
+type body struct {
+	attrs  []*hclsyntax.Attribute // by position
+	blocks []*hclsyntax.Block
+	owner  string    // `stage "sft" "warm"`, for messages
+	def    hcl.Range // header of the block
+}
+
+// newBody takes the attributes and blocks of b whose names keep accepts; a nil keep takes all.
+func newBody(b *hclsyntax.Body, owner string, def hcl.Range, keep func(name string) bool) body {
+	out := body{owner: owner, def: def}
+	for name, a := range b.Attributes {
+		if keep == nil || keep(name) {
+			out.attrs = append(out.attrs, a)
+		}
+	}
+	slices.SortFunc(out.attrs, func(x, y *hclsyntax.Attribute) int { return cmp.Compare(x.SrcRange.Start.Byte, y.SrcRange.Start.Byte) })
+	for _, bl := range b.Blocks {
+		if keep == nil || keep(bl.Type) {
+			out.blocks = append(out.blocks, bl)
+		}
+	}
+	return out
+}
+
+func (d *decoder) errorf(rng hcl.Range, summary, format string, args ...any) {
+	d.diags = append(d.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(format, args...), Subject: &rng})
+}
+
+// structure decodes b into the struct v, which holds the defaults. Settings are recorded under prefix.
+func (d *decoder) structure(b body, v reflect.Value, prefix string) {
+	fields := fieldsOf(v.Type())
+	given := map[string]bool{}
+	for _, a := range b.attrs {
+		f := findField(fields, a.Name, roleSetting)
+		if f == nil {
+			d.unknownSetting(a, b, fields)
+			continue
+		}
+		given[f.name] = true
+		d.ranges[prefix+f.name] = a.SrcRange
+		val, diags := d.eval(a.Expr)
+		d.diags = append(d.diags, diags...)
+		if diags.HasErrors() || !val.IsKnown() {
+			continue
+		}
+		if val.IsNull() { // as if it were not there, so that a conditional can leave a default alone
+			given[f.name] = f.optional
+			continue
+		}
+		d.assign(v.FieldByIndex(f.index), val, f, a.Expr, prefix+f.name)
+	}
+	d.blocks(b, v, fields, prefix)
+	for i := range fields {
+		f := &fields[i]
+		switch f.role {
+		case roleSetting:
+			if !f.optional && !given[f.name] {
+				d.errorf(b.def, "Missing setting", "%s needs the setting %s%s.", upperFirst(b.owner), f.name, meaning(f))
+			}
+		case roleAttrRange:
+			rng, ok := d.ranges[prefix+f.name]
+			if !ok {
+				rng = b.def
+			}
+			v.FieldByIndex(f.index).Set(reflect.ValueOf(rng))
+		case roleDefRange:
+			v.FieldByIndex(f.index).Set(reflect.ValueOf(b.def))
+		}
+	}
+}
+
+// blocks decodes the nested blocks of b.
+func (d *decoder) blocks(b body, v reflect.Value, fields []field, prefix string) {
+	seen := map[string]int{}
+	for _, bl := range b.blocks {
+		f := findField(fields, bl.Type, roleBlock)
+		if f == nil {
+			d.unknownBlock(bl, b, fields)
+			continue
+		}
+		dst := v.FieldByIndex(f.index)
+		repeated := dst.Kind() == reflect.Slice
+		n := seen[f.name]
+		seen[f.name]++
+		path := prefix + f.name
+		var target reflect.Value
+		switch {
+		case !repeated && n > 0:
+			d.errorf(bl.DefRange(), "Duplicate block", "%s may have one block %s; this is another.", upperFirst(b.owner), f.name)
+			continue
+		case repeated:
+			if n == 0 {
+				dst.SetZero()
+			}
+			path += "[" + strconv.Itoa(n) + "]"
+			dst.Set(reflect.Append(dst, reflect.Zero(dst.Type().Elem())))
+			target = dst.Index(n)
+		default:
+			target = dst
+		}
+		if target.Kind() == reflect.Pointer {
+			if target.IsNil() {
+				target.Set(reflect.New(target.Type().Elem()))
+			}
+			target = target.Elem()
+		}
+		d.ranges[path] = bl.DefRange()
+		d.labels(bl, target, path)
+		d.structure(newBody(bl.Body, "block "+bl.Type, bl.DefRange(), nil), target, path+".")
+	}
+}
+
+// labels puts the labels of a block into the fields that want them.
+func (d *decoder) labels(bl *hclsyntax.Block, v reflect.Value, path string) {
+	var names []string
+	for _, f := range fieldsOf(v.Type()) {
+		if f.role != roleLabel {
+			continue
+		}
+		if len(names) < len(bl.Labels) {
+			v.FieldByIndex(f.index).SetString(bl.Labels[len(names)])
+			d.ranges[path+"."+f.name] = bl.LabelRanges[len(names)]
+		}
+		names = append(names, f.name)
+	}
+	switch {
+	case len(bl.Labels) < len(names):
+		d.errorf(bl.DefRange(), "Missing label", "Write %s %q { … }: the block needs a label, its %s.", bl.Type, names[len(bl.Labels)], names[len(bl.Labels)])
+	case len(bl.Labels) > len(names):
+		d.errorf(bl.LabelRanges[len(names)], "Unexpected label", "Block %s takes %s.", bl.Type, plural(len(names), "label"))
+	}
+}
+
+func (d *decoder) unknownSetting(a *hclsyntax.Attribute, b body, fields []field) {
+	if findField(fields, a.Name, roleBlock) != nil {
+		d.errorf(a.NameRange, "Block expected", "In %s, %s is a block: write %s { … } without an equals sign.", b.owner, a.Name, a.Name)
+		return
+	}
+	d.errorf(a.NameRange, "Unknown setting", "%s has no setting %s%s%s", upperFirst(b.owner), a.Name, didYouMean(a.Name, append(fieldNames(fields), d.also...)), known(fields))
+}
+
+func (d *decoder) unknownBlock(bl *hclsyntax.Block, b body, fields []field) {
+	if findField(fields, bl.Type, roleSetting) != nil {
+		d.errorf(bl.TypeRange, "Setting expected", "In %s, %s is a setting: write %s = ….", b.owner, bl.Type, bl.Type)
+		return
+	}
+	d.errorf(bl.TypeRange, "Unknown block", "%s has no block %s%s%s", upperFirst(b.owner), bl.Type, didYouMean(bl.Type, append(fieldNames(fields), d.also...)), known(fields))
+}
+
+func findField(fields []field, name string, role fieldRole) *field {
+	for i := range fields {
+		if fields[i].name == name && fields[i].role == role {
+			return &fields[i]
+		}
+	}
+	return nil
+}
+
+func fieldNames(fields []field) []string {
+	var names []string
+	for _, f := range fields {
+		if f.role == roleSetting || f.role == roleBlock {
+			names = append(names, f.name)
+		}
+	}
+	return names
+}
+
+// known is the sentence that lists what may be written, when that is short enough to help.
+func known(fields []field) string {
+	names := fieldNames(fields)
+	if len(names) == 0 {
+		return " It takes none."
+	}
+	if len(names) > 12 {
+		return ""
+	}
+	return " It takes " + strings.Join(names, ", ") + "."
+}
+
+func meaning(f *field) string {
+	switch {
+	case f.doc != "":
+		return " (" + f.doc + ")"
+	case len(f.ports) > 0:
+		return " (a reference to " + article(strings.Join(f.ports, " or ")) + ")"
+	}
+	return ""
+}
+
+// assign puts a known value that is not null into dst. The place of a mistake is the element of expr where possible.
+func (d *decoder) assign(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
+	switch dst.Type() {
+	case refGoType:
+		if refs := d.references(val, f, expr, path, false); len(refs) == 1 {
+			dst.Set(reflect.ValueOf(refs[0]))
+		}
+		return
+	case fileGoType:
+		if val.Type() == fileType {
+			dst.Set(reflect.ValueOf(val.EncapsulatedValue().(*dataValue).File))
+		} else {
+			d.wrongType(val, expr, path, `a file or folder: write file("name") or dir("name")`)
+		}
+		return
+	case durationGoType:
+		d.duration(dst, val, expr, path)
+		return
+	case bytesGoType:
+		d.byteSize(dst, val, expr, path)
+		return
+	case anyGoType:
+		dst.Set(reflect.ValueOf(d.dynamic(val, expr, path)))
+		return
+	}
+	switch dst.Kind() {
+	case reflect.Pointer:
+		target := reflect.New(dst.Type().Elem())
+		d.assign(target.Elem(), val, f, expr, path)
+		dst.Set(target)
+	case reflect.Bool:
+		if val.Type() != cty.Bool {
+			d.wrongType(val, expr, path, "true or false")
+			return
+		}
+		dst.SetBool(val.True())
+	case reflect.String:
+		d.text(dst, val, f, expr, path)
+	case reflect.Slice:
+		d.slice(dst, val, f, expr, path)
+	case reflect.Map:
+		d.mapping(dst, val, f, expr, path)
+	default:
+		d.number(dst, val, expr, path)
+	}
+}
+
+func (d *decoder) wrongType(val cty.Value, expr hclsyntax.Expression, path, want string) {
+	d.errorf(expr.Range(), "Wrong type", "%s must be %s; got %s.", path, want, describe(val))
+}
+
+func (d *decoder) text(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
+	if val.Type() != cty.String {
+		d.wrongType(val, expr, path, "a string")
+		return
+	}
+	s := val.AsString()
+	if len(f.choices) > 0 && !slices.Contains(f.choices, s) {
+		d.errorf(expr.Range(), "Unknown choice", "%s must be one of %s; got %q%s", path, quoteAll(f.choices), s, didYouMean(s, f.choices))
+		return
+	}
+	dst.SetString(s)
+}
+
+func (d *decoder) number(dst reflect.Value, val cty.Value, expr hclsyntax.Expression, path string) {
+	if val.Type() != cty.Number {
+		want := "a number"
+		if val.Type() == cty.String {
+			if _, err := strconv.ParseFloat(val.AsString(), 64); err == nil {
+				want += " without quotes"
+			}
+		}
+		d.wrongType(val, expr, path, want)
+		return
+	}
+	n := val.AsBigFloat()
+	switch dst.Kind() {
+	case reflect.Float32, reflect.Float64:
+		x, _ := n.Float64()
+		if math.IsInf(x, 0) {
+			d.errorf(expr.Range(), "Bad number", "%s is too large: %s.", path, n.Text('g', 6))
+			return
+		}
+		dst.SetFloat(x)
+	case reflect.Uint, reflect.Uint32, reflect.Uint64:
+		x, exact := n.Uint64()
+		if exact != big.Exact || dst.OverflowUint(x) {
+			d.errorf(expr.Range(), "Bad number", "%s must be a whole number that is not negative; got %s.", path, n.Text('g', 17))
+			return
+		}
+		dst.SetUint(x)
+	default:
+		x, exact := n.Int64()
+		if exact != big.Exact || dst.OverflowInt(x) {
+			d.errorf(expr.Range(), "Bad number", "%s must be a whole number; got %s.", path, n.Text('g', 17))
+			return
+		}
+		dst.SetInt(x)
+	}
+}
+
+func (d *decoder) duration(dst reflect.Value, val cty.Value, expr hclsyntax.Expression, path string) {
+	if val.Type() == cty.String {
+		if x, err := time.ParseDuration(val.AsString()); err == nil && x >= 0 {
+			dst.SetInt(int64(x))
+			return
+		}
+	}
+	d.wrongType(val, expr, path, `a time such as "90m" or "1h30m"`)
+}
+
+func (d *decoder) byteSize(dst reflect.Value, val cty.Value, expr hclsyntax.Expression, path string) {
+	if val.Type() == cty.String {
+		if x, ok := parseBytes(val.AsString()); ok {
+			dst.SetInt(x)
+			return
+		}
+	}
+	d.wrongType(val, expr, path, `a size such as "16GB" or "512MiB"`)
+}
+
+// parseBytes reads a size with a unit; kB, MB, GB, TB are powers of 1000, KiB … TiB of 1024.
+func parseBytes(s string) (int64, bool) {
+	units := []struct {
+		name string
+		size float64
+	}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"kB", 1e3}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1}}
+	for _, u := range units {
+		if number, ok := strings.CutSuffix(s, u.name); ok {
+			x, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+			return int64(x * u.size), err == nil && x >= 0 && x*u.size < 1<<62
+		}
+	}
+	return 0, false
+}
+
+func (d *decoder) slice(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
+	if dst.Type().Elem() == refGoType {
+		dst.Set(reflect.ValueOf(d.references(val, f, expr, path, true)))
+		return
+	}
+	if t := val.Type(); !t.IsTupleType() && !t.IsListType() && !t.IsSetType() {
+		d.wrongType(val, expr, path, "a list")
+		return
+	}
+	out := reflect.MakeSlice(dst.Type(), val.LengthInt(), val.LengthInt())
+	i := 0
+	for it := val.ElementIterator(); it.Next(); i++ {
+		_, element := it.Element()
+		d.element(out.Index(i), element, f, elementExpr(expr, i), fmt.Sprintf("%s[%d]", path, i))
+	}
+	dst.Set(out)
+}
+
+func (d *decoder) mapping(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
+	if t := val.Type(); !t.IsObjectType() && !t.IsMapType() {
+		d.wrongType(val, expr, path, "a map")
+		return
+	}
+	out := reflect.MakeMap(dst.Type())
+	for it := val.ElementIterator(); it.Next(); {
+		key, element := it.Element()
+		item := reflect.New(dst.Type().Elem()).Elem()
+		d.element(item, element, f, itemExpr(expr, key.AsString()), path+"."+key.AsString())
+		out.SetMapIndex(reflect.ValueOf(key.AsString()).Convert(dst.Type().Key()), item)
+	}
+	dst.Set(out)
+}
+
+func (d *decoder) element(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
+	switch {
+	case !val.IsKnown():
+	case val.IsNull():
+		d.errorf(expr.Range(), "Missing value", "%s is null.", path)
+	default:
+		d.assign(dst, val, f, expr, path)
+	}
+}
+
+// dynamic turns a value of any type into plain Go: bool, string, float64 or int64, []any, map[string]any,
+// artifact.Ref and artifact.File.
+func (d *decoder) dynamic(val cty.Value, expr hclsyntax.Expression, path string) any {
+	t := val.Type()
+	switch {
+	case !val.IsKnown() || val.IsNull():
+		return nil
+	case t == cty.Bool:
+		return val.True()
+	case t == cty.String:
+		return val.AsString()
+	case t == cty.Number:
+		if n, exact := val.AsBigFloat().Int64(); exact == big.Exact {
+			return n
+		}
+		x, _ := val.AsBigFloat().Float64()
+		return x
+	case t == fileType:
+		return val.EncapsulatedValue().(*dataValue).File
+	case t == refType || instanceOf(val) != nil:
+		if refs := d.references(val, &field{}, expr, path, false); len(refs) == 1 {
+			return refs[0]
+		}
+		return nil
+	case t.IsTupleType() || t.IsListType() || t.IsSetType():
+		out := make([]any, 0, val.LengthInt())
+		for it := val.ElementIterator(); it.Next(); {
+			_, element := it.Element()
+			out = append(out, d.dynamic(element, elementExpr(expr, len(out)), fmt.Sprintf("%s[%d]", path, len(out))))
+		}
+		return out
+	case t.IsObjectType() || t.IsMapType():
+		out := make(map[string]any, val.LengthInt())
+		for it := val.ElementIterator(); it.Next(); {
+			key, element := it.Element()
+			out[key.AsString()] = d.dynamic(element, itemExpr(expr, key.AsString()), path+"."+key.AsString())
+		}
+		return out
+	}
+	d.wrongType(val, expr, path, "a plain value, a file or a reference")
+	return nil
+}
+
+// elementExpr returns the expression of element i when expr is a literal list, else expr.
+func elementExpr(expr hclsyntax.Expression, i int) hclsyntax.Expression {
+	if list, ok := expr.(*hclsyntax.TupleConsExpr); ok && i < len(list.Exprs) {
+		return list.Exprs[i]
+	}
+	return expr
+}
+
+// itemExpr returns the expression bound to key when expr is a literal map, else expr.
+func itemExpr(expr hclsyntax.Expression, key string) hclsyntax.Expression {
+	if object, ok := expr.(*hclsyntax.ObjectConsExpr); ok {
+		for _, item := range object.Items {
+			if k, diags := item.KeyExpr.Value(nil); !diags.HasErrors() && k.Type() == cty.String && k.IsKnown() && !k.IsNull() && k.AsString() == key {
+				return item.ValueExpr
+			}
+		}
+	}
+	return expr
+}
+
+// describe says in a few words what a value is.
+func describe(val cty.Value) string {
+	t := val.Type()
+	switch {
+	case !val.IsKnown():
+		return "a value not yet known"
+	case val.IsNull():
+		return "null"
+	case t == cty.String:
+		s := val.AsString()
+		if len(s) > 40 {
+			s = s[:40] + "…"
+		}
+		return "the string " + strconv.Quote(s)
+	case t == cty.Number:
+		return "the number " + val.AsBigFloat().Text('g', 17)
+	case t == cty.Bool:
+		return strconv.FormatBool(val.True())
+	case t == refType:
+		return "a reference to " + val.EncapsulatedValue().(*refValue).String()
+	case t == fileType:
+		return "a file"
+	case instanceOf(val) != nil:
+		return instanceOf(val).address()
+	case t.IsTupleType() || t.IsListType() || t.IsSetType():
+		return "a list of " + strconv.Itoa(val.LengthInt())
+	case t.IsObjectType() || t.IsMapType():
+		var keys []string
+		for it := val.ElementIterator(); it.Next() && len(keys) < 6; {
+			k, _ := it.Element()
+			keys = append(keys, k.AsString())
+		}
+		return "a map with " + cmp.Or(strings.Join(keys, ", "), "no keys")
+	}
+	return "a " + t.FriendlyName()
+}
+
+func quoteAll(names []string) string {
+	quoted := make([]string, len(names))
+	for i, n := range names {
+		quoted[i] = strconv.Quote(n)
+	}
+	return strings.Join(quoted, ", ")
+}
+
+// upperFirst begins a sentence; a setting alone keeps its own spelling (`lr must be …`).
+func upperFirst(s string) string {
+	if !strings.Contains(s, " ") {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+func article(noun string) string {
+	if strings.ContainsRune("aeiou", rune(noun[0])) {
+		return "an " + noun
+	}
+	return "a " + noun
+}

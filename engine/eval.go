@@ -1,0 +1,189 @@
+package engine
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+)
+
+// eval evaluates an expression after a look at the names in it, so that a wrong name is told with the nearest right
+// one. With a mistake the value is unknown.
+func (l *loader) eval(expr hclsyntax.Expression, ctx *hcl.EvalContext, each bool) (cty.Value, hcl.Diagnostics) {
+	var diags hcl.Diagnostics
+	for _, t := range expr.Variables() {
+		if d := l.checkName(t, each); d != nil {
+			d.Severity = hcl.DiagError
+			rng := t.SourceRange()
+			d.Subject = &rng
+			diags = append(diags, d)
+		}
+	}
+	if diags.HasErrors() {
+		return cty.DynamicVal, diags
+	}
+	val, diags := expr.Value(ctx)
+	if diags.HasErrors() {
+		return cty.DynamicVal, diags
+	}
+	return val, diags
+}
+
+// decode fills the struct that settings points to from b.
+func (l *loader) decode(b body, ctx *hcl.EvalContext, settings any) {
+	d := decoder{ranges: map[string]hcl.Range{}, eval: func(e hclsyntax.Expression) (cty.Value, hcl.Diagnostics) { return l.eval(e, ctx, false) }}
+	d.structure(b, reflect.ValueOf(settings).Elem(), "")
+	l.diags = append(l.diags, d.diags...)
+}
+
+// checkName says what is wrong with the names of a traversal: nil when it leads to something.
+func (l *loader) checkName(t hcl.Traversal, each bool) *hcl.Diagnostic {
+	name, hasName := stepName(t, 1)
+	switch root := t.RootName(); root {
+	case "var":
+		return l.checkVariable(name, hasName)
+	case "local":
+		if _, ok := l.localNamed[name]; hasName && !ok {
+			return unknownName("local", name, slices.Sorted(maps.Keys(l.localNamed)), "No locals block gives")
+		}
+	case "each":
+		switch {
+		case !each:
+			return &hcl.Diagnostic{Summary: "No for_each here", Detail: "each.key and each.value exist only in a stage that has for_each."}
+		case name != "key" && name != "value":
+			return unknownName("each", name, []string{"key", "value"}, "for_each gives each.key and each.value, not")
+		}
+	case "stage":
+		return l.checkStage(t)
+	default:
+		roots := []string{"var", "local", "stage", "each"}
+		detail := fmt.Sprintf("Nothing is called %s%s An expression begins with var, local, stage or each; text stands in quotes.", root, didYouMean(root, roots))
+		if _, ok := l.localNamed[root]; ok {
+			detail = fmt.Sprintf("Write local.%s.", root)
+		} else if slices.ContainsFunc(l.variables, func(v *variable) bool { return v.name == root }) {
+			detail = fmt.Sprintf("Write var.%s.", root)
+		} else if l.named[root] != nil {
+			detail = fmt.Sprintf("A reference to another stage begins with stage: write stage.%s.", traversalText(t))
+		}
+		return &hcl.Diagnostic{Summary: "Unknown name", Detail: detail}
+	}
+	return nil
+}
+
+func (l *loader) checkVariable(name string, hasName bool) *hcl.Diagnostic {
+	var names []string
+	for _, v := range l.variables {
+		if v.name == name || !hasName {
+			l.used[v.name] = true
+		}
+		names = append(names, v.name)
+	}
+	if !hasName || l.used[name] {
+		return nil
+	}
+	return unknownName("var", name, names, "No variable block declares")
+}
+
+// unknownName tells of a wrong name under a root; a name like updates-1 gets the hint about the minus sign.
+func unknownName(root, name string, names []string, sentence string) *hcl.Diagnostic {
+	d := &hcl.Diagnostic{Summary: "Unknown " + map[string]string{"var": "variable", "local": "local", "each": "name"}[root]}
+	for at := range len(name) {
+		if name[at] == '-' && slices.Contains(names, name[:at]) {
+			d.Detail = fmt.Sprintf("In HCL a name may hold hyphens, so %s.%s is one name, and nothing has it. To subtract, put spaces around the minus: %s.%s - %s.", root, name, root, name[:at], name[at+1:])
+			return d
+		}
+	}
+	end := "."
+	if near := nearest(name, names); near != "" {
+		end = "; did you mean " + root + "." + near + "?"
+	}
+	d.Detail = fmt.Sprintf("%s %s.%s%s", sentence, root, name, end)
+	return d
+}
+
+// checkStage looks whether `stage.KIND.NAME[key].PORT` exists, as far as it is written out. What belongs to an
+// instance is known only when that stage has been decoded; a stage with mistakes of its own is not complained about.
+func (l *loader) checkStage(t hcl.Traversal) *hcl.Diagnostic {
+	kind, hasKind := stepName(t, 1)
+	name, hasName := stepName(t, 2)
+	if !hasKind {
+		return nil
+	}
+	byName := l.named[kind]
+	if byName == nil {
+		return &hcl.Diagnostic{Summary: "Reference to nothing", Detail: fmt.Sprintf("No stage here is of kind %s%s", kind, didYouMean(kind, slices.Sorted(maps.Keys(l.named))))}
+	}
+	if !hasName {
+		return nil
+	}
+	s := byName[name]
+	if s == nil {
+		names := slices.Sorted(maps.Keys(byName))
+		detail := fmt.Sprintf("There is no stage %q %q", kind, name)
+		if near := nearest(name, names); near != "" {
+			detail += fmt.Sprintf("; did you mean stage.%s.%s?", kind, near)
+		} else {
+			detail += fmt.Sprintf(". Of that kind there are %s.", strings.Join(names, ", "))
+		}
+		return &hcl.Diagnostic{Summary: "Reference to nothing", Detail: detail}
+	}
+	if s.value == cty.DynamicVal || len(s.instances) == 0 && !s.keyed {
+		return nil
+	}
+	in, step := (*instance)(nil), 3
+	if s.keyed {
+		key, ok := stepName(t, 3)
+		if !ok {
+			return nil
+		}
+		if in = s.instance(key); in == nil {
+			var keys []string
+			for _, i := range s.instances {
+				keys = append(keys, i.key)
+			}
+			return &hcl.Diagnostic{Summary: "Unknown key", Detail: fmt.Sprintf("The for_each of stage.%s.%s has no key %q%s Its keys are %s.", kind, name, key, didYouMean(key, keys), quoteAll(keys)), Extra: Related{Text: "its for_each", Range: s.block.Body.Attributes["for_each"].SrcRange}}
+		}
+		step = 4
+	} else {
+		in = s.instances[0]
+		if step < len(t) {
+			if _, isAttr := t[step].(hcl.TraverseAttr); !isAttr {
+				return &hcl.Diagnostic{Summary: "No for_each there", Detail: fmt.Sprintf("stage.%s.%s has no for_each, so it has no keys; write stage.%s.%s.PORT.", kind, name, kind, name)}
+			}
+		}
+	}
+	port, ok := stepName(t, step)
+	if !ok {
+		return nil
+	}
+	if _, ok := in.outputs[port]; !ok {
+		return &hcl.Diagnostic{Summary: "Unknown port", Detail: fmt.Sprintf("%s has no port %s%s Its ports are %s.", in.address(), port, didYouMean(port, slices.Sorted(maps.Keys(in.outputs))), listPorts(in.outputs)), Extra: declaredHere(in)}
+	}
+	return nil
+}
+
+func (s *stageBlock) instance(key string) *instance {
+	i, ok := slices.BinarySearchFunc(s.instances, key, func(in *instance, key string) int { return strings.Compare(in.key, key) })
+	if !ok {
+		return nil
+	}
+	return s.instances[i]
+}
+
+// traversalText writes a traversal of names as it stands in the file.
+func traversalText(t hcl.Traversal) string {
+	text := t.RootName()
+	for i := range t[1:] {
+		name, ok := stepName(t, i+1)
+		if !ok {
+			break
+		}
+		text += "." + name
+	}
+	return text
+}

@@ -1,0 +1,134 @@
+package engine
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2/ext/tryfunc"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
+	"github.com/zclconf/go-cty/cty/function"
+	"github.com/zclconf/go-cty/cty/function/stdlib"
+
+	"rcgrpo/engine/artifact"
+)
+
+// pureFunctions are the functions of every expression. None reads the clock, the environment, the network or a disk.
+var pureFunctions = map[string]function.Function{
+	"abs": stdlib.AbsoluteFunc, "ceil": stdlib.CeilFunc, "floor": stdlib.FloorFunc, "int": stdlib.IntFunc, "log": stdlib.LogFunc,
+	"max": stdlib.MaxFunc, "min": stdlib.MinFunc, "parseint": stdlib.ParseIntFunc, "pow": stdlib.PowFunc, "signum": stdlib.SignumFunc,
+
+	"chomp": stdlib.ChompFunc, "format": stdlib.FormatFunc, "formatlist": stdlib.FormatListFunc, "indent": stdlib.IndentFunc,
+	"join": stdlib.JoinFunc, "lower": stdlib.LowerFunc, "regex": stdlib.RegexFunc, "regexall": stdlib.RegexAllFunc,
+	"replace": stdlib.ReplaceFunc, "split": stdlib.SplitFunc, "strlen": stdlib.StrlenFunc, "strrev": stdlib.ReverseFunc,
+	"substr": stdlib.SubstrFunc, "title": stdlib.TitleFunc, "trim": stdlib.TrimFunc, "trimprefix": stdlib.TrimPrefixFunc,
+	"trimspace": stdlib.TrimSpaceFunc, "trimsuffix": stdlib.TrimSuffixFunc, "upper": stdlib.UpperFunc,
+
+	"chunklist": stdlib.ChunklistFunc, "coalesce": stdlib.CoalesceFunc, "coalescelist": stdlib.CoalesceListFunc,
+	"compact": stdlib.CompactFunc, "concat": stdlib.ConcatFunc, "contains": stdlib.ContainsFunc, "distinct": stdlib.DistinctFunc,
+	"element": stdlib.ElementFunc, "flatten": stdlib.FlattenFunc, "index": stdlib.IndexFunc, "keys": stdlib.KeysFunc,
+	"length": stdlib.LengthFunc, "lookup": stdlib.LookupFunc, "merge": stdlib.MergeFunc, "range": stdlib.RangeFunc,
+	"reverse": stdlib.ReverseListFunc, "setintersection": stdlib.SetIntersectionFunc, "setproduct": stdlib.SetProductFunc,
+	"setsubtract": stdlib.SetSubtractFunc, "setunion": stdlib.SetUnionFunc, "slice": stdlib.SliceFunc, "sort": stdlib.SortFunc,
+	"values": stdlib.ValuesFunc, "zipmap": stdlib.ZipmapFunc,
+
+	"csvdecode": stdlib.CSVDecodeFunc, "jsondecode": stdlib.JSONDecodeFunc, "jsonencode": stdlib.JSONEncodeFunc,
+
+	"tobool": conversion(cty.Bool), "tolist": conversion(cty.List(cty.DynamicPseudoType)), "tomap": conversion(cty.Map(cty.DynamicPseudoType)),
+	"tonumber": conversion(cty.Number), "toset": conversion(cty.Set(cty.DynamicPseudoType)), "tostring": conversion(cty.String),
+
+	"can": tryfunc.CanFunc, "try": tryfunc.TryFunc,
+}
+
+func conversion(to cty.Type) function.Function {
+	return function.New(&function.Spec{
+		Params: []function.Parameter{{Name: "value", Type: cty.DynamicPseudoType, AllowNull: true, AllowDynamicType: true}},
+		Type: func(args []cty.Value) (cty.Type, error) {
+			v, err := convert.Convert(args[0], to)
+			if err != nil {
+				return cty.NilType, function.NewArgError(0, err)
+			}
+			return v.Type(), nil
+		},
+		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
+			v, err := convert.Convert(args[0], to)
+			if err != nil {
+				return cty.NilVal, function.NewArgError(0, err)
+			}
+			return v, nil
+		},
+	})
+}
+
+// functions returns the pure functions and the two that name data: file() and dir(), relative to folder base.
+func (l *loader) functions(base string) map[string]function.Function {
+	all := make(map[string]function.Function, len(pureFunctions)+2)
+	for name, f := range pureFunctions {
+		all[name] = f
+	}
+	all["file"] = l.dataFunction(base, false)
+	all["dir"] = l.dataFunction(base, true)
+	return all
+}
+
+func (l *loader) dataFunction(base string, dir bool) function.Function {
+	return function.New(&function.Spec{
+		Params: []function.Parameter{{Name: "path", Type: cty.String}},
+		Type:   function.StaticReturnType(fileType),
+		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
+			path, err := l.resolve(base, args[0].AsString())
+			if err != nil {
+				return cty.NilVal, function.NewArgError(0, err)
+			}
+			digest, err := l.digests.of(path, args[0].AsString(), dir)
+			if err != nil {
+				return cty.NilVal, function.NewArgError(0, err)
+			}
+			l.x.Digests[path] = digest
+			return cty.CapsuleVal(fileType, &dataValue{artifact.File{Path: path, Digest: digest}, dir}), nil
+		},
+	})
+}
+
+// resolve makes a path of the user's absolute: relative to base, ~ for the home folder.
+func (l *loader) resolve(base, path string) (string, error) {
+	if path == "" {
+		return "", fmt.Errorf("the path is empty")
+	}
+	if rest, ok := strings.CutPrefix(path, "~"); ok && (rest == "" || rest[0] == '/') {
+		home := envValue(l.src.Env, "HOME")
+		if home == "" {
+			return "", fmt.Errorf("%s: HOME is not set", path)
+		}
+		path = home + rest
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(base, path)
+	}
+	return filepath.Abs(path)
+}
+
+// envValue looks up NAME in a list of NAME=VALUE.
+func envValue(env []string, name string) string {
+	value, _ := lookupEnv(env, name)
+	return value
+}
+
+func lookupEnv(env []string, name string) (string, bool) {
+	for i := len(env) - 1; i >= 0; i-- {
+		if v, ok := strings.CutPrefix(env[i], name+"="); ok {
+			return v, true
+		}
+	}
+	return "", false
+}
+
+// fileText is how a file() or dir() value is shown.
+func fileText(v cty.Value) string {
+	f := v.EncapsulatedValue().(*dataValue)
+	if f.dir {
+		return fmt.Sprintf("dir(%q)", f.Path)
+	}
+	return fmt.Sprintf("file(%q)", f.Path)
+}

@@ -1,0 +1,325 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+)
+
+// meta is what every stage understands besides the settings of its kind, for_each and depends_on.
+type meta struct {
+	Seed          *int64         `hcl:"seed,optional" doc:"pins the stage to one seed"`
+	Enabled       bool           `hcl:"enabled,optional" doc:"false leaves the stage out, and all that read it"`
+	Executor      string         `hcl:"executor,optional" doc:"name of an executor of the site file"`
+	ExecutorRange hcl.Range      `hcl:"executor,attr_range"`
+	Timeout       time.Duration  `hcl:"timeout,optional" doc:"longest time one attempt may take"`
+	Description   string         `hcl:"description,optional" doc:"for readers"`
+	Resources     resourcesBlock `hcl:"resources,block" doc:"what the stage occupies while it runs"`
+	Retry         retryBlock     `hcl:"retry,block" doc:"when a failed stage is started again"`
+}
+
+type resourcesBlock struct {
+	GPUs      uint      `hcl:"gpus,optional" doc:"devices, for this stage alone"`
+	CPUs      uint      `hcl:"cpus,optional" doc:"processor slots; 0 counts as 1"`
+	Memory    byteSize  `hcl:"memory,optional" doc:"main memory"`
+	GPUMemory byteSize  `hcl:"gpu_memory,optional" doc:"memory of each device"`
+	GPUsRange hcl.Range `hcl:"gpus,attr_range"`
+	Range     hcl.Range `hcl:"resources,def_range"`
+}
+
+type retryBlock struct {
+	Attempts uint          `hcl:"attempts,optional" doc:"starts in all"`
+	On       []string      `hcl:"on,optional" doc:"oom, nan, preempted, timeout, or a pattern that the error matches"`
+	Backoff  time.Duration `hcl:"backoff,optional" doc:"wait before the next attempt"`
+	OnRange  hcl.Range     `hcl:"on,attr_range"`
+}
+
+// element is one key and value of a for_each; the only one, without key, where there is none.
+type element struct {
+	key   string
+	value cty.Value
+}
+
+// decodeStage makes the instances of a stage block.
+func (l *loader) decodeStage(s *stageBlock, ctx *hcl.EvalContext) {
+	elements, ok := []element{{}}, true
+	if s.keyed {
+		elements, ok = l.forEach(s, ctx)
+	}
+	byKey := map[string]cty.Value{}
+	for _, e := range elements {
+		scope := ctx
+		if s.keyed {
+			scope = ctx.NewChild()
+			key := cty.StringVal(e.key)
+			if !ok {
+				key = cty.UnknownVal(cty.String)
+			}
+			scope.Variables = map[string]cty.Value{"each": cty.ObjectVal(map[string]cty.Value{"key": key, "value": e.value})}
+		}
+		in := l.decodeInstance(s, e.key, scope)
+		if in == nil {
+			ok = false
+			continue
+		}
+		s.instances = append(s.instances, in)
+		byKey[e.key] = in.value()
+	}
+	switch {
+	case !ok: // stays unknown
+	case s.keyed:
+		s.value = cty.ObjectVal(byKey)
+	default:
+		s.value = byKey[""]
+	}
+}
+
+// forEach evaluates for_each. After a mistake there is one element whose value is unknown, so that the rest of the
+// block is looked at all the same.
+func (l *loader) forEach(s *stageBlock, ctx *hcl.EvalContext) ([]element, bool) {
+	unknown := []element{{value: cty.DynamicVal}}
+	expr := s.block.Body.Attributes["for_each"].Expr
+	val, diags := l.eval(expr, ctx, false)
+	l.diags = append(l.diags, diags...)
+	if diags.HasErrors() || !val.IsKnown() {
+		return unknown, false
+	}
+	t := val.Type()
+	isSet := t.IsSetType() && (t.ElementType() == cty.String || val.LengthInt() == 0)
+	if val.IsNull() || !isSet && !t.IsObjectType() && !t.IsMapType() || instanceOf(val) != nil {
+		hint := ""
+		if t.IsTupleType() || t.IsListType() {
+			hint = " Write toset([…]) around a list of strings."
+		}
+		l.errorf(expr.Range().Ptr(), "Wrong type", "for_each must be a map or a set of strings; got %s.%s", describe(val), hint)
+		return unknown, false
+	}
+	var elements []element
+	for it := val.ElementIterator(); it.Next(); {
+		key, value := it.Element()
+		if !key.IsKnown() || key.IsNull() {
+			return unknown, false
+		}
+		elements = append(elements, element{key.AsString(), value})
+	}
+	slices.SortFunc(elements, func(a, b element) int { return strings.Compare(a.key, b.key) })
+	return elements, true
+}
+
+// decodeInstance decodes a block for one element. It returns nil when its ports cannot be known.
+func (l *loader) decodeInstance(s *stageBlock, key string, ctx *hcl.EvalContext) *instance {
+	in := &instance{block: s, key: key, meta: meta{Enabled: true}, nodes: map[int64]*Node{}}
+	eval := func(e hclsyntax.Expression) (cty.Value, hcl.Diagnostics) { return l.eval(e, ctx, s.keyed) }
+	isMeta := func(name string) bool { return slices.Contains(reserved, name) }
+	owner := fmt.Sprintf("stage %q", s.kindName)
+
+	m := decoder{ranges: map[string]hcl.Range{}, eval: eval}
+	m.structure(newBody(s.block.Body, owner, s.def, func(name string) bool {
+		return isMeta(name) && name != "for_each" && name != "depends_on"
+	}), reflect.ValueOf(&in.meta).Elem(), "")
+	l.diags = append(l.diags, m.diags...)
+	l.checkMeta(in)
+	in.after = l.dependsOn(s, eval)
+	if s.kind == nil {
+		for _, a := range newBody(s.block.Body, "", hcl.Range{}, nil).attrs { // names in it may be wrong as well
+			if !isMeta(a.Name) {
+				_, diags := eval(a.Expr)
+				l.diags = append(l.diags, diags...)
+			}
+		}
+		return nil
+	}
+
+	in.stage = s.kind.New()
+	d := decoder{ranges: map[string]hcl.Range{}, eval: eval, also: reserved}
+	if s.kind.Gathers {
+		d.seeds = l.x.Seeds
+		if in.meta.Seed != nil {
+			d.seeds = []int64{*in.meta.Seed}
+		}
+	}
+	settings := reflect.ValueOf(in.stage).Elem()
+	d.structure(newBody(s.block.Body, owner, s.def, func(name string) bool { return !isMeta(name) }), settings, "")
+	failed := d.diags.HasErrors()
+	if !failed {
+		d.diags = append(d.diags, in.stage.Check()...)
+	}
+	l.diags = append(l.diags, d.diags...)
+	if s.kind.Outputs != nil {
+		in.outputs = s.kind.Outputs(in.stage)
+	}
+	if failed && len(in.outputs) == 0 {
+		return nil
+	}
+	l.bind(in, settings, d.ranges)
+	return in
+}
+
+// bind finds the edges and settings in a decoded value, and with them whether seeds multiply the instance.
+func (l *loader) bind(in *instance, settings reflect.Value, ranges map[string]hcl.Range) {
+	kind := in.block.kind
+	in.draws = kind.Draws != nil && kind.Draws(in.stage)
+	in.multiplies = in.draws
+	in.disabled = !in.meta.Enabled
+	w := walker{ranges: ranges}
+	w.structure(settings, "", true)
+	in.settings, in.files = w.settings, w.files
+	for _, r := range w.refs {
+		from := l.named[r.ref.Kind][r.ref.Name].instance(r.ref.Key)
+		if from.disabled && kind.Gathers {
+			continue
+		}
+		in.disabled = in.disabled || from.disabled
+		in.multiplies = in.multiplies || from.multiplies
+		r.from = from
+		in.inputs = append(in.inputs, r)
+	}
+	in.multiplies = in.multiplies && in.meta.Seed == nil && !kind.Gathers
+}
+
+// checkMeta looks for conflicts between the settings every stage understands.
+func (l *loader) checkMeta(in *instance) {
+	if e := in.meta.Executor; e != "" && !slices.Contains(executors, e) {
+		l.errorf(&in.meta.ExecutorRange, "Unknown executor", "There is no executor %q%s", e, didYouMean(e, executors))
+	}
+	for _, on := range in.meta.Retry.On {
+		if _, err := regexp.Compile(on); err != nil {
+			l.errorf(&in.meta.Retry.OnRange, "Bad pattern", "retry.on: %s. It takes oom, nan, preempted, timeout or a regular expression.", err)
+		}
+	}
+	r := &in.meta.Resources
+	if r.GPUMemory > 0 && r.GPUs == 0 {
+		l.errorf(&r.Range, "Memory without device", "resources.gpu_memory is the memory of each device, but gpus is 0; set gpus.")
+	}
+	if !l.x.Site.AutoGPUs && l.x.Site.Path != "" && int(min(r.GPUs, math.MaxInt32)) > len(l.x.Site.GPUs) {
+		l.diags = append(l.diags, &hcl.Diagnostic{
+			Severity: hcl.DiagWarning, Summary: "More devices than there are", Subject: &r.GPUsRange,
+			Detail: fmt.Sprintf("The stage wants %s; %s has %d. It can be planned here but not run.", plural(int(r.GPUs), "GPU"), l.x.Site.Path, len(l.x.Site.GPUs)),
+		})
+	}
+}
+
+// dependsOn evaluates depends_on: instances, or ports of them, in lists and objects of any depth.
+func (l *loader) dependsOn(s *stageBlock, eval func(hclsyntax.Expression) (cty.Value, hcl.Diagnostics)) []*instance {
+	a := s.block.Body.Attributes["depends_on"]
+	if a == nil {
+		return nil
+	}
+	val, diags := eval(a.Expr)
+	l.diags = append(l.diags, diags...)
+	var found []*instance
+	var gather func(v cty.Value)
+	gather = func(v cty.Value) {
+		t := v.Type()
+		switch {
+		case !v.IsKnown():
+		case t == refType:
+			found = append(found, v.EncapsulatedValue().(*refValue).from)
+		case instanceOf(v) != nil:
+			found = append(found, instanceOf(v))
+		case !v.IsNull() && (t.IsObjectType() || t.IsMapType() || t.IsTupleType() || t.IsListType() || t.IsSetType()):
+			for it := v.ElementIterator(); it.Next(); {
+				_, e := it.Element()
+				gather(e)
+			}
+		default:
+			l.errorf(a.Expr.Range().Ptr(), "Wrong type", "depends_on must be a list of stages, such as [stage.sft.warm]; it holds %s.", describe(v))
+		}
+	}
+	gather(val)
+	return found
+}
+
+// noSeed stands for the one node of an instance that seeds do not multiply.
+const noSeed = math.MinInt64
+
+// expand makes the nodes: for every seed where seeds multiply, otherwise one, and those of other seeds that pinned
+// stages read. They come out in topological order.
+func (l *loader) expand() {
+	for _, s := range l.stages {
+		for _, in := range s.instances {
+			switch {
+			case in.disabled:
+				l.x.Disabled = append(l.x.Disabled, in.address())
+			case in.multiplies:
+				for _, seed := range l.x.Seeds {
+					l.node(in, seed)
+				}
+			default:
+				l.node(in, noSeed)
+			}
+		}
+	}
+}
+
+// node returns the node of an instance for a seed, after those it reads.
+func (l *loader) node(in *instance, seed int64) *Node {
+	if !in.multiplies {
+		seed = noSeed
+	}
+	if n := in.nodes[seed]; n != nil {
+		return n
+	}
+	n := &Node{
+		Kind: in.block.kind, Name: in.block.name, EachKey: in.key, Stage: in.stage, Draws: in.draws, Files: in.files,
+		Outputs: in.outputs, Settings: in.settings, Executor: in.meta.Executor, Timeout: in.meta.Timeout,
+		Doc: in.meta.Description, Range: in.block.def,
+		Resources: Resources{
+			GPUs: int(in.meta.Resources.GPUs), CPUs: int(in.meta.Resources.CPUs),
+			Memory: int64(in.meta.Resources.Memory), GPUMemory: int64(in.meta.Resources.GPUMemory),
+		},
+		Retry: Retry{Attempts: int(in.meta.Retry.Attempts), On: in.meta.Retry.On, Backoff: in.meta.Retry.Backoff},
+	}
+	var at *int64 // the seed in the address
+	if in.multiplies {
+		at, n.Seed = &seed, &seed
+	} else {
+		n.Seed = in.meta.Seed
+	}
+	n.Address = address(in.block.kindName, in.block.name, in.key, in.block.keyed, at)
+	in.nodes[seed] = n
+	for _, r := range in.inputs {
+		input := Input{Setting: r.setting, Ref: r.ref, Range: r.rng}
+		switch {
+		case !r.from.multiplies:
+			input.From = l.node(r.from, noSeed)
+		case r.ref.Seed != nil: // gathered
+			input.From = l.node(r.from, *r.ref.Seed)
+		default:
+			input.From = l.node(r.from, *n.Seed)
+			input.Ref.Seed = n.Seed
+		}
+		n.Inputs = append(n.Inputs, input)
+	}
+	for _, from := range in.after {
+		n.After = append(n.After, l.afterNodes(from, n.Seed)...)
+	}
+	l.x.Nodes = append(l.x.Nodes, n)
+	l.x.byAddress[n.Address] = n
+	return n
+}
+
+// afterNodes are the nodes that a depends_on means: of the same seed, or of all seeds where the reader has none.
+func (l *loader) afterNodes(from *instance, seed *int64) []*Node {
+	switch {
+	case from.disabled:
+		return nil
+	case !from.multiplies:
+		return []*Node{l.node(from, noSeed)}
+	case seed != nil:
+		return []*Node{l.node(from, *seed)}
+	}
+	var nodes []*Node
+	for _, s := range l.x.Seeds {
+		nodes = append(nodes, l.node(from, s))
+	}
+	return nodes
+}

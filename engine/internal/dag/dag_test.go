@@ -1,0 +1,87 @@
+package dag
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+func TestOrder(t *testing.T) {
+	for name, tc := range map[string]struct {
+		needs  [][]int
+		order  []int
+		cycles [][]int
+	}{
+		"nothing":                     {nil, []int{}, nil},
+		"no edges keep their numbers": {[][]int{{}, {}, {}}, []int{0, 1, 2}, nil},
+		"a chain against the numbers": {[][]int{{1}, {2}, {}}, []int{2, 1, 0}, nil},
+		"a diamond":                   {[][]int{{}, {0}, {0}, {2, 1}}, []int{0, 1, 2, 3}, nil},
+		"a vertex that needs itself":  {[][]int{{0}}, []int{0}, [][]int{{0}}},
+		"a ring of three":             {[][]int{{1}, {2}, {0}}, []int{2, 1, 0}, [][]int{{0, 1, 2}}},
+		"a ring behind a chain":       {[][]int{{1}, {2}, {1}}, []int{2, 1, 0}, [][]int{{1, 2}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			order, cycles := Order(len(tc.needs), func(v int) []int { return tc.needs[v] })
+			if !slices.Equal(order, tc.order) {
+				t.Errorf("order: got %v, want %v", order, tc.order)
+			}
+			if !slices.EqualFunc(cycles, tc.cycles, slices.Equal[[]int]) {
+				t.Errorf("cycles: got %v, want %v", cycles, tc.cycles)
+			}
+		})
+	}
+}
+
+// In a random graph whose edges point to smaller numbers, every vertex stands after those it needs, exactly once.
+func TestOrderOfRandomGraphs(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 50 {
+		n := 1 + rng.IntN(200)
+		label := rng.Perm(n) // so that numbers say nothing about the order
+		needs := make([][]int, n)
+		for v := range n {
+			for range rng.IntN(4) {
+				if w := rng.IntN(n); w < v {
+					needs[label[v]] = append(needs[label[v]], label[w])
+				}
+			}
+		}
+		order, cycles := Order(n, func(v int) []int { return needs[v] })
+		if cycles != nil {
+			t.Fatalf("cycles in an acyclic graph: %v", cycles)
+		}
+		place := make([]int, n)
+		seen := 0
+		for i, v := range order {
+			place[v] = i
+			seen++
+		}
+		if seen != n {
+			t.Fatalf("got %d vertices, want %d", seen, n)
+		}
+		for v := range n {
+			for _, w := range needs[v] {
+				if place[w] >= place[v] {
+					t.Fatalf("vertex %d needs %d but stands before it", v, w)
+				}
+			}
+		}
+	}
+}
+
+func BenchmarkOrderChain(b *testing.B) {
+	const n = 100_000
+	need := make([]int, n)
+	for v := range need {
+		need[v] = v - 1
+	}
+	for b.Loop() {
+		Order(n, func(v int) []int {
+			if v == 0 {
+				return nil
+			}
+			return need[v : v+1]
+		})
+	}
+	b.ReportMetric(n, "vertices/op")
+}

@@ -1,0 +1,522 @@
+package engine
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+
+	"rcgrpo/engine/internal/dag"
+)
+
+// loader is the state of one Load.
+type loader struct {
+	src     Source
+	reg     Registry
+	x       *Experiment
+	diags   hcl.Diagnostics
+	digests digests
+
+	experiments []*hclsyntax.Block
+	variables   []*variable
+	locals      []*localValue
+	localNamed  map[string]*localValue
+	stages      []*stageBlock
+	named       map[string]map[string]*stageBlock // by kind, then name
+
+	global *hcl.EvalContext // functions and var
+	used   map[string]bool  // variables that some expression names
+}
+
+// stageBlock is one `stage KIND NAME` of the files.
+type stageBlock struct {
+	kindName, name string
+	kind           *Kind // nil when there is no such kind
+	block          *hclsyntax.Block
+	def            hcl.Range // its header
+	keyed          bool      // has for_each
+	instances      []*instance
+	value          cty.Value // what `stage.KIND.NAME` is; unknown after a mistake
+}
+
+// localValue is one attribute of a locals block.
+type localValue struct {
+	attr  *hclsyntax.Attribute
+	value cty.Value
+}
+
+// Load reads the experiment that src names, decodes every stage with its kind and links the references. It does not
+// stop at the first mistake: the diagnostics name all that could be found, in the order of the files, except that
+// files with errors of syntax are not looked into further. The experiment is never nil, so that its Files can show
+// the places of the diagnostics; it may be planned only when they hold no error.
+//
+// Nothing of the user's is started or written, but for the memory of large files' digests in the store.
+func Load(src Source, reg Registry) (*Experiment, hcl.Diagnostics) {
+	l := &loader{
+		src: src, reg: reg,
+		x: &Experiment{
+			Source: src, Files: map[string]*hcl.File{}, Digests: map[string]string{}, Vars: map[string]string{},
+			Seeds: []int64{1}, Site: &Site{}, byAddress: map[string]*Node{},
+		},
+		named: map[string]map[string]*stageBlock{}, used: map[string]bool{}, localNamed: map[string]*localValue{},
+	}
+	l.load()
+	l.digests.save()
+	return l.x, sortDiagnostics(l.diags)
+}
+
+func (l *loader) load() {
+	bodies, ok := l.parse()
+	if !ok {
+		return
+	}
+	l.site()
+	l.digests.pinned = l.src.Digests
+	if l.x.Site.StorePath != "" {
+		l.digests.cache = filepath.Join(l.x.Site.StorePath, "digests.json")
+	}
+	l.global = &hcl.EvalContext{Functions: l.functions(l.x.Dir)}
+	for _, b := range bodies {
+		l.shell(b)
+	}
+	l.checkShell()
+	l.evaluateVariables()
+	l.evaluateItems()
+	l.warnUnused()
+	if !l.diags.HasErrors() {
+		l.expand()
+	}
+}
+
+func (l *loader) errorf(rng *hcl.Range, summary, format string, args ...any) {
+	l.diags = append(l.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(format, args...), Subject: rng})
+}
+
+// parse reads the files of the experiment and sets its name, folder and paths.
+func (l *loader) parse() (bodies []*hclsyntax.Body, ok bool) {
+	paths, name, dir, err := experimentFiles(l.src.Path)
+	if err != nil {
+		l.errorf(nil, "No experiment", "%s.", upperFirst(err.Error()))
+		return nil, false
+	}
+	l.x.Paths, l.x.Name, l.x.Dir = paths, cmp.Or(l.src.Name, name), cmp.Or(l.src.Base, dir)
+	for _, path := range paths {
+		if b := l.parseFile(path); b != nil {
+			bodies = append(bodies, b)
+		}
+	}
+	if len(paths) > 1 { // in a folder, only the files around the experiment belong to it
+		owners := 0
+		for _, b := range bodies {
+			if hasExperiment(b) {
+				owners++
+			}
+		}
+		if owners == 0 && !l.diags.HasErrors() {
+			l.errorf(nil, "No experiment", "No file in %s has an experiment block.", l.src.Path)
+		}
+	}
+	return bodies, !l.diags.HasErrors()
+}
+
+// parseFile reads one file; it returns nil after a mistake.
+func (l *loader) parseFile(path string) *hclsyntax.Body {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		l.errorf(nil, "Unreadable file", "%s.", err)
+		return nil
+	}
+	file, diags := hclsyntax.ParseConfig(text, path, hcl.InitialPos)
+	l.diags = append(l.diags, diags...)
+	if file == nil {
+		return nil
+	}
+	l.x.Files[path] = file
+	body, ok := file.Body.(*hclsyntax.Body)
+	if !ok || diags.HasErrors() {
+		return nil
+	}
+	return body
+}
+
+// siteFile is the name that never belongs to an experiment.
+const siteFile = "site.hcl"
+
+// experimentFiles lists the files that belong to the experiment at path, with its name and folder.
+func experimentFiles(path string) (paths []string, name, dir string, err error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, "", "", fmt.Errorf("there is no file or folder %q", path)
+	case err != nil:
+		return nil, "", "", err
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return nil, "", "", err
+	}
+	if !info.IsDir() {
+		return []string{path}, strings.TrimSuffix(filepath.Base(abs), ".hcl"), filepath.Dir(abs), nil
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, "", "", err
+	}
+	for _, e := range entries {
+		if filepath.Ext(e.Name()) == ".hcl" && e.Name() != siteFile && !e.IsDir() {
+			paths = append(paths, filepath.Join(path, e.Name()))
+		}
+	}
+	if len(paths) == 0 {
+		return nil, "", "", fmt.Errorf("folder %q has no .hcl file", path)
+	}
+	return paths, filepath.Base(abs), abs, nil
+}
+
+// FindExperiment returns the path of the only experiment in a folder: the file with an experiment block, or the
+// folder itself when other files belong to it. Without one, or with several, the error says what to do.
+func FindExperiment(dir string) (string, error) {
+	paths, _, _, err := experimentFiles(dir)
+	if err != nil {
+		return "", fmt.Errorf("no experiment named, and %w", err)
+	}
+	var with []string
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return "", err
+		}
+		file, _ := hclsyntax.ParseConfig(text, path, hcl.InitialPos)
+		if b, ok := file.Body.(*hclsyntax.Body); ok && hasExperiment(b) {
+			with = append(with, path)
+		}
+	}
+	switch {
+	case len(with) == 1 && len(paths) == 1:
+		return with[0], nil
+	case len(with) == 1:
+		return dir, nil
+	case len(with) == 0:
+		return "", fmt.Errorf("no experiment named, and no file in %s has an experiment block", dir)
+	}
+	return "", fmt.Errorf("several experiments here: name one of %s", strings.Join(with, ", "))
+}
+
+func hasExperiment(b *hclsyntax.Body) bool {
+	return slices.ContainsFunc(b.Blocks, func(bl *hclsyntax.Block) bool { return bl.Type == "experiment" })
+}
+
+// topLevel are the blocks of a file with their labels.
+var topLevel = map[string][]string{"experiment": {}, "variable": {"NAME"}, "locals": {}, "stage": {"KIND", "NAME"}}
+
+// shell sorts the blocks of one file.
+func (l *loader) shell(b *hclsyntax.Body) {
+	for _, a := range newBody(b, "", hcl.Range{}, nil).attrs {
+		l.errorf(&a.NameRange, "Setting outside a block", "Nothing can be set here; a value of your own goes into a locals block: locals { %s = … }.", a.Name)
+	}
+	for _, bl := range b.Blocks {
+		labels, known := topLevel[bl.Type]
+		if !known {
+			hint := didYouMean(bl.Type, slices.Sorted(maps.Keys(topLevel)))
+			if l.reg.Lookup(bl.Type) != nil {
+				hint = fmt.Sprintf("; did you mean stage %q %q?", bl.Type, strings.Join(append(bl.Labels, "NAME")[:1], ""))
+			} else if slices.Contains([]string{"store", "data", "executor"}, bl.Type) {
+				hint = "; it belongs in the site file."
+			}
+			l.errorf(&bl.TypeRange, "Unknown block", "A file has the blocks experiment, variable, locals and stage, but no %s%s", bl.Type, hint)
+			continue
+		}
+		if len(bl.Labels) != len(labels) {
+			rng := bl.DefRange()
+			want := bl.Type
+			for _, label := range labels {
+				want += ` "` + label + `"`
+			}
+			l.errorf(&rng, "Wrong labels", "Write %s { … }: block %s takes %s, not %d.", want, bl.Type, plural(len(labels), "label"), len(bl.Labels))
+			continue
+		}
+		switch bl.Type {
+		case "experiment":
+			l.experiments = append(l.experiments, bl)
+		case "variable":
+			l.variables = append(l.variables, &variable{block: bl, name: bl.Labels[0]})
+		case "locals":
+			l.addLocals(bl)
+		case "stage":
+			l.addStage(bl)
+		}
+	}
+}
+
+func (l *loader) addLocals(bl *hclsyntax.Block) {
+	for _, nested := range bl.Body.Blocks {
+		l.errorf(&nested.TypeRange, "Unknown block", "A locals block holds values only: write %s = { … }.", nested.Type)
+	}
+	for _, a := range newBody(bl.Body, "", hcl.Range{}, nil).attrs {
+		if before := l.localNamed[a.Name]; before != nil {
+			l.errorf(&a.NameRange, "Duplicate local", "local.%s was given at %s already.", a.Name, place(before.attr.NameRange))
+			continue
+		}
+		v := &localValue{attr: a, value: cty.DynamicVal}
+		l.locals = append(l.locals, v)
+		l.localNamed[a.Name] = v
+	}
+}
+
+func (l *loader) addStage(bl *hclsyntax.Block) {
+	s := &stageBlock{kindName: bl.Labels[0], name: bl.Labels[1], block: bl, def: bl.DefRange(), value: cty.DynamicVal}
+	s.kind = l.reg.Lookup(s.kindName)
+	_, s.keyed = bl.Body.Attributes["for_each"]
+	if s.kind == nil {
+		var kinds []string
+		for _, k := range l.reg {
+			kinds = append(kinds, k.Name)
+		}
+		l.errorf(&bl.LabelRanges[0], "Unknown kind", "There is no kind of stage called %q%s `rcgrpo kinds` lists them.", s.kindName, didYouMean(s.kindName, kinds))
+	}
+	if !hclsyntax.ValidIdentifier(s.name) {
+		l.errorf(&bl.LabelRanges[1], "Bad name", "A stage's name is read in references, so it must begin with a letter and hold only letters, digits, - and _; got %q.", s.name)
+	}
+	if before := l.named[s.kindName][s.name]; before != nil {
+		l.errorf(&s.def, "Duplicate stage", "stage.%s.%s stands at %s already; give this one another name.", s.kindName, s.name, place(before.def))
+		return
+	}
+	if l.named[s.kindName] == nil {
+		l.named[s.kindName] = map[string]*stageBlock{}
+	}
+	l.named[s.kindName][s.name] = s
+	l.stages = append(l.stages, s)
+}
+
+// checkShell looks at what the blocks are together.
+func (l *loader) checkShell() {
+	switch {
+	case len(l.experiments) == 0 && len(l.x.Paths) == 1:
+		at := hcl.Range{Filename: l.x.Paths[0], Start: hcl.InitialPos, End: hcl.InitialPos}
+		l.errorf(&at, "No experiment", "%s has no experiment block; begin with experiment { question = \"…\" }.", l.x.Paths[0])
+	case len(l.experiments) > 1:
+		for _, bl := range l.experiments[1:] {
+			rng := bl.DefRange()
+			l.errorf(&rng, "Duplicate experiment", "The experiment block stands at %s already; files of a folder belong to one experiment.", place(l.experiments[0].DefRange()))
+		}
+	}
+}
+
+// item is what is evaluated in the order of references: the experiment block, a local or a stage block.
+type item struct {
+	name      string
+	at        hcl.Range
+	mentions  []hcl.Traversal
+	evaluate  func(ctx *hcl.EvalContext)
+	localName string      // of a local
+	stage     *stageBlock // of a stage
+}
+
+// evaluateItems evaluates locals and stages after what they refer to. Cycles are told once each, with their path.
+func (l *loader) evaluateItems() {
+	items, byLocal, byStage := l.items()
+	needs := make([][]int, len(items))
+	for i, it := range items {
+		if it.stage != nil && len(l.experiments) > 0 {
+			needs[i] = append(needs[i], 0) // seeds
+		}
+		for _, t := range it.mentions {
+			needs[i] = append(needs[i], l.resolveMention(t, byLocal, byStage)...)
+		}
+	}
+	order, cycles := dag.Order(len(items), func(i int) []int { return needs[i] })
+	for _, cycle := range cycles {
+		var path []string
+		for _, i := range append(cycle, cycle[0]) {
+			path = append(path, items[i].name)
+		}
+		at := items[cycle[0]].at
+		l.errorf(&at, "Dependency cycle", "Each of these needs the next: %s.", strings.Join(path, " → "))
+	}
+	for _, i := range order {
+		items[i].evaluate(l.contextFor(items, needs[i]))
+	}
+}
+
+func (l *loader) items() (items []item, byLocal map[string]int, byStage map[*stageBlock]int) {
+	byLocal, byStage = map[string]int{}, map[*stageBlock]int{}
+	if len(l.experiments) > 0 {
+		bl := l.experiments[0]
+		items = append(items, item{
+			name: "experiment", at: bl.DefRange(), mentions: mentions(bl.Body),
+			evaluate: func(ctx *hcl.EvalContext) { l.decodeExperiment(bl, ctx) },
+		})
+	}
+	for _, v := range l.locals {
+		byLocal[v.attr.Name] = len(items)
+		items = append(items, item{
+			name: "local." + v.attr.Name, at: v.attr.SrcRange, mentions: v.attr.Expr.Variables(), localName: v.attr.Name,
+			evaluate: func(ctx *hcl.EvalContext) {
+				var diags hcl.Diagnostics
+				v.value, diags = l.eval(v.attr.Expr, ctx, false)
+				l.diags = append(l.diags, diags...)
+			},
+		})
+	}
+	for _, s := range l.stages {
+		byStage[s] = len(items)
+		items = append(items, item{
+			name: "stage." + s.kindName + "." + s.name, at: s.def, mentions: mentions(s.block.Body), stage: s,
+			evaluate: func(ctx *hcl.EvalContext) { l.decodeStage(s, ctx) },
+		})
+	}
+	return items, byLocal, byStage
+}
+
+// mentions lists the variables of all expressions in a body, by position.
+func mentions(b *hclsyntax.Body) []hcl.Traversal {
+	var found []hcl.Traversal
+	for _, a := range newBody(b, "", hcl.Range{}, nil).attrs {
+		found = append(found, a.Expr.Variables()...)
+	}
+	for _, bl := range b.Blocks {
+		found = append(found, mentions(bl.Body)...)
+	}
+	return found
+}
+
+// resolveMention returns the items a traversal needs. Names that mean nothing are told when they are evaluated.
+func (l *loader) resolveMention(t hcl.Traversal, byLocal map[string]int, byStage map[*stageBlock]int) []int {
+	switch t.RootName() {
+	case "local":
+		if name, ok := stepName(t, 1); ok {
+			if i, ok := byLocal[name]; ok {
+				return []int{i}
+			}
+			return nil
+		}
+		return slices.Sorted(maps.Values(byLocal))
+	case "stage":
+		kind, hasKind := stepName(t, 1)
+		name, hasName := stepName(t, 2)
+		var found []int
+		switch {
+		case hasKind && hasName:
+			if s := l.named[kind][name]; s != nil {
+				found = []int{byStage[s]}
+			}
+		default: // computed names: all stages, or all of that kind
+			for _, s := range l.stages {
+				if !hasKind || s.kindName == kind {
+					found = append(found, byStage[s])
+				}
+			}
+		}
+		return found
+	}
+	return nil
+}
+
+// stepName returns the name that step i of a traversal takes, written as .name or ["name"].
+func stepName(t hcl.Traversal, i int) (string, bool) {
+	if i >= len(t) {
+		return "", false
+	}
+	switch step := t[i].(type) {
+	case hcl.TraverseAttr:
+		return step.Name, true
+	case hcl.TraverseIndex:
+		if step.Key.Type() == cty.String && step.Key.IsKnown() && !step.Key.IsNull() {
+			return step.Key.AsString(), true
+		}
+	}
+	return "", false
+}
+
+// contextFor holds the values of the given items only, so that the work stays linear in the references.
+func (l *loader) contextFor(items []item, needs []int) *hcl.EvalContext {
+	locals := map[string]cty.Value{}
+	kinds := map[string]map[string]cty.Value{}
+	for _, i := range needs {
+		if s := items[i].stage; s != nil {
+			if kinds[s.kindName] == nil {
+				kinds[s.kindName] = map[string]cty.Value{}
+			}
+			kinds[s.kindName][s.name] = s.value
+		} else if items[i].localName != "" {
+			locals[items[i].localName] = l.localNamed[items[i].localName].value
+		}
+	}
+	stages := map[string]cty.Value{}
+	for kind, byName := range kinds {
+		stages[kind] = cty.ObjectVal(byName)
+	}
+	ctx := l.global.NewChild()
+	ctx.Variables = map[string]cty.Value{"local": cty.ObjectVal(locals), "stage": cty.ObjectVal(stages)}
+	return ctx
+}
+
+// decodeExperiment reads the experiment block.
+func (l *loader) decodeExperiment(bl *hclsyntax.Block, ctx *hcl.EvalContext) {
+	var settings struct {
+		Question   string    `hcl:"question,optional" doc:"what the experiment is to find out"`
+		Expect     string    `hcl:"expect,optional" doc:"what is expected, written down before"`
+		Seeds      []int64   `hcl:"seeds,optional" doc:"one run of every stage that depends on chance for each"`
+		SeedsRange hcl.Range `hcl:"seeds,attr_range"`
+	}
+	settings.Seeds = l.x.Seeds
+	l.decode(newBody(bl.Body, "an experiment", bl.DefRange(), nil), ctx, &settings)
+	l.x.Question, l.x.Expect, l.x.Seeds = settings.Question, settings.Expect, settings.Seeds
+	seen := map[int64]bool{}
+	for _, s := range settings.Seeds {
+		if seen[s] {
+			l.errorf(&settings.SeedsRange, "Duplicate seed", "Seed %d stands twice in the list; it would be the same run.", s)
+		}
+		seen[s] = true
+	}
+	if len(settings.Seeds) == 0 {
+		l.errorf(&settings.SeedsRange, "No seeds", "The list of seeds is empty; name at least one, or leave the setting out for seed 1.")
+	}
+}
+
+// warnUnused names the variables nothing reads.
+func (l *loader) warnUnused() {
+	for _, v := range l.variables {
+		if !l.used[v.name] && !l.diags.HasErrors() {
+			rng := v.block.DefRange()
+			l.diags = append(l.diags, &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: "Unused variable", Detail: fmt.Sprintf("Nothing reads var.%s.", v.name), Subject: &rng})
+		}
+	}
+}
+
+// sortDiagnostics orders by place and drops what was said twice, as the instances of one stage do.
+func sortDiagnostics(diags hcl.Diagnostics) hcl.Diagnostics {
+	type identity struct {
+		summary, detail string
+		at              hcl.Range
+	}
+	seen := map[identity]bool{}
+	var out hcl.Diagnostics
+	for _, d := range diags {
+		id := identity{summary: d.Summary, detail: d.Detail}
+		if d.Subject != nil {
+			id.at = *d.Subject
+		}
+		if !seen[id] {
+			seen[id] = true
+			out = append(out, d)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *hcl.Diagnostic) int {
+		ra, rb := cmp.Or(a.Subject, &hcl.Range{}), cmp.Or(b.Subject, &hcl.Range{})
+		return cmp.Or(cmp.Compare(ra.Filename, rb.Filename), cmp.Compare(ra.Start.Byte, rb.Start.Byte))
+	})
+	return out
+}
+
+// place is "file.hcl:14".
+func place(r hcl.Range) string { return fmt.Sprintf("%s:%d", r.Filename, r.Start.Line) }

@@ -1,0 +1,251 @@
+package engine
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+
+	"rcgrpo/engine/artifact"
+)
+
+// refValue is a reference while expressions are evaluated: `stage.sft.warm.checkpoint`.
+type refValue struct {
+	artifact.Ref
+	from *instance
+}
+
+func (r *refValue) String() string { return r.from.address() + "." + r.Port }
+
+var (
+	refType  = cty.Capsule("reference", reflect.TypeFor[refValue]())
+	fileType = cty.Capsule("file", reflect.TypeFor[dataValue]())
+)
+
+// dataValue is a file() or dir() while expressions are evaluated.
+type dataValue struct {
+	artifact.File
+	dir bool
+}
+
+// instance is one for_each element of a stage block, or the block itself: the unit that is decoded.
+type instance struct {
+	block    *stageBlock
+	key      string // "" without for_each
+	stage    Stage
+	outputs  map[string]string
+	meta     meta
+	after    []*instance // depends_on
+	inputs   []boundRef  // the references of the decoded value
+	settings []Setting
+	files    []artifact.File
+	draws    bool
+	// multiplies says that there is a node for every seed; never for pinned and gathering instances.
+	multiplies bool
+	disabled   bool
+	nodes      map[int64]*Node // by seed; noSeed where seeds do not multiply
+}
+
+// boundRef is a reference found in a decoded value.
+type boundRef struct {
+	setting string
+	ref     artifact.Ref
+	from    *instance
+	rng     hcl.Range
+}
+
+func (in *instance) address() string {
+	return address(in.block.kindName, in.block.name, in.key, in.block.keyed, nil)
+}
+
+// value is what an expression sees: an object of the instance's ports.
+func (in *instance) value() cty.Value {
+	ports := make(map[string]cty.Value, len(in.outputs))
+	for port, typ := range in.outputs {
+		ports[port] = cty.CapsuleVal(refType, &refValue{
+			Ref:  artifact.Ref{Kind: in.block.kindName, Name: in.block.name, Key: in.key, Port: port, Type: typ},
+			from: in,
+		})
+	}
+	return cty.ObjectVal(ports)
+}
+
+// instanceOf returns the instance that a value stands for as a whole, or nil: an object that has exactly its ports.
+func instanceOf(val cty.Value) *instance {
+	t := val.Type()
+	if !t.IsObjectType() || !val.IsKnown() || val.IsNull() || val.LengthInt() == 0 {
+		return nil
+	}
+	var from *instance
+	for name, at := range t.AttributeTypes() {
+		if at != refType {
+			return nil
+		}
+		attr := val.GetAttr(name)
+		if !attr.IsKnown() || attr.IsNull() {
+			return nil
+		}
+		r := attr.EncapsulatedValue().(*refValue)
+		if r.Port != name || from != nil && r.from != from {
+			return nil
+		}
+		from = r.from
+	}
+	if from == nil || len(from.outputs) != val.LengthInt() {
+		return nil
+	}
+	return from
+}
+
+// references returns the refs that val gives to a setting. With many, lists and objects are gone through in their
+// order (objects by key). Refs of disabled instances are left out where the kind gathers.
+func (d *decoder) references(val cty.Value, f *field, expr hclsyntax.Expression, path string, many bool) []artifact.Ref {
+	if !val.IsKnown() || val.IsNull() {
+		return nil
+	}
+	t := val.Type()
+	if t == refType {
+		return d.reference(val.EncapsulatedValue().(*refValue), f, expr, path, many)
+	}
+	if in := instanceOf(val); in != nil {
+		r := d.pickPort(in, f, expr, path)
+		if r == nil {
+			return nil
+		}
+		return d.reference(r, f, expr, path, many)
+	}
+	collection := t.IsObjectType() || t.IsMapType() || t.IsTupleType() || t.IsListType() || t.IsSetType()
+	if !collection {
+		d.wrongType(val, expr, path, wantRef(f))
+		return nil
+	}
+	if !many {
+		d.severalInstances(val, f, expr, path)
+		return nil
+	}
+	refs := []artifact.Ref{}
+	i := 0
+	for it := val.ElementIterator(); it.Next(); i++ {
+		key, element := it.Element()
+		at := expr
+		if t.IsObjectType() || t.IsMapType() {
+			at = itemExpr(expr, key.AsString())
+		} else {
+			at = elementExpr(expr, i)
+		}
+		refs = append(refs, d.references(element, f, at, path, true)...)
+	}
+	return refs
+}
+
+// reference checks the type of one reference and, where the kind gathers, multiplies it by the seeds.
+func (d *decoder) reference(r *refValue, f *field, expr hclsyntax.Expression, path string, many bool) []artifact.Ref {
+	if len(f.ports) > 0 && !slices.Contains(f.ports, r.Type) {
+		d.wrongArtifact(r, f, expr, path)
+		return nil
+	}
+	d.refs = append(d.refs, r)
+	switch {
+	case d.seeds == nil || !r.from.multiplies:
+		return []artifact.Ref{r.Ref}
+	case !many:
+		d.errorf(expr.Range(), "Several seeds", "%s takes one artifact, but %s exists once for every seed. Pin that stage with seed = …, or write the setting as a list if its kind has one.", path, r)
+		return nil
+	}
+	var refs []artifact.Ref
+	if !r.from.disabled {
+		for _, s := range d.seeds {
+			ref := r.Ref
+			ref.Seed = &s
+			refs = append(refs, ref)
+		}
+	}
+	return refs
+}
+
+// pickPort finds the port of an instance that a setting means when the file names none.
+func (d *decoder) pickPort(in *instance, f *field, expr hclsyntax.Expression, path string) *refValue {
+	var fitting []string
+	for port, typ := range in.outputs {
+		if len(f.ports) == 0 || slices.Contains(f.ports, typ) {
+			fitting = append(fitting, port)
+		}
+	}
+	slices.Sort(fitting)
+	switch len(fitting) {
+	case 1:
+		return in.value().GetAttr(fitting[0]).EncapsulatedValue().(*refValue)
+	case 0:
+		d.diags = append(d.diags, &hcl.Diagnostic{
+			Severity: hcl.DiagError, Summary: "Wrong artifact type", Subject: expr.Range().Ptr(),
+			Detail: fmt.Sprintf("%s must be %s, and %s has none: its ports are %s.", path, wantRef(f), in.address(), listPorts(in.outputs)),
+			Extra:  declaredHere(in),
+		})
+	default:
+		d.errorf(expr.Range(), "Ambiguous port", "%s could mean any of the ports %s of %s; write %s.%s.", path, strings.Join(fitting, ", "), in.address(), in.address(), fitting[0])
+	}
+	return nil
+}
+
+func (d *decoder) wrongArtifact(r *refValue, f *field, expr hclsyntax.Expression, path string) {
+	var instead []string
+	for port, typ := range r.from.outputs {
+		if slices.Contains(f.ports, typ) {
+			instead = append(instead, r.from.address()+"."+port)
+		}
+	}
+	slices.Sort(instead)
+	hint := fmt.Sprintf(" The ports of %s are %s.", r.from.address(), listPorts(r.from.outputs))
+	if len(instead) > 0 {
+		hint = " Did you mean " + strings.Join(instead, " or ") + "?"
+	}
+	d.diags = append(d.diags, &hcl.Diagnostic{
+		Severity: hcl.DiagError, Summary: "Wrong artifact type", Subject: expr.Range().Ptr(),
+		Detail: fmt.Sprintf("%s must be %s; %s is of type %s.%s", path, wantRef(f), r, r.Type, hint),
+		Extra:  declaredHere(r.from),
+	})
+}
+
+// severalInstances tells of a collection where one artifact is wanted.
+func (d *decoder) severalInstances(val cty.Value, f *field, expr hclsyntax.Expression, path string) {
+	for it := val.ElementIterator(); it.Next(); {
+		_, element := it.Element()
+		if in := instanceOf(element); in != nil && in.block.keyed {
+			d.errorf(expr.Range(), "Several instances", "%s takes one artifact, but stage.%s.%s has for_each; name one of its instances, for example %s.", path, in.block.kindName, in.block.name, in.address())
+			return
+		}
+		break
+	}
+	d.wrongType(val, expr, path, wantRef(f))
+}
+
+func wantRef(f *field) string {
+	if len(f.ports) == 0 {
+		return "a reference such as stage.KIND.NAME.PORT"
+	}
+	return article(strings.Join(f.ports, " or ")) + ", written as a reference such as stage.KIND.NAME.PORT"
+}
+
+// listPorts writes "checkpoint, metrics"; a port whose type has another name stands with it: "train (tasks)".
+func listPorts(outputs map[string]string) string {
+	if len(outputs) == 0 {
+		return "none"
+	}
+	var ports []string
+	for port, typ := range outputs {
+		if port != typ {
+			port += " (" + typ + ")"
+		}
+		ports = append(ports, port)
+	}
+	slices.Sort(ports)
+	return strings.Join(ports, ", ")
+}
+
+func declaredHere(in *instance) Related {
+	return Related{Text: fmt.Sprintf("%s has the ports %s", in.address(), listPorts(in.outputs)), Range: in.block.def}
+}
