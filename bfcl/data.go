@@ -24,7 +24,7 @@ import (
 const Version = "2026.3.23"
 
 // dataDigest is the SHA-256 over the official files of Version, in the order in which LoadData reads them.
-const dataDigest = "PENDING"
+const dataDigest = "f5a66194af07cca4970da9c6c7da2bd0c3668270cf463ef98bd97825be372ee5"
 
 // Data is the official benchmark: its tasks, the documents of its tools, and the texts of the long-context category.
 // It may be used by many episodes at once.

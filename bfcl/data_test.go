@@ -1,0 +1,175 @@
+package bfcl
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"rcgrpo/bfcl/fixtures"
+)
+
+func TestOfficialDataIsTheKnownRelease(t *testing.T) {
+	data := official(t)
+	if err := data.IsVersion(Version); err != nil {
+		t.Error(err)
+	}
+	if err := data.IsVersion("2025.1.1"); err == nil {
+		t.Error("another version was accepted")
+	}
+	if n := len(data.Tasks()); n == 0 || data.Task("multi_turn_base_0") == nil || data.Task("nothing") != nil {
+		t.Errorf("got %d tasks, or a task by id is wrong", n)
+	}
+	for _, class := range []string{"GorillaFileSystem", "TwitterAPI"} {
+		if len(data.Docs(class)) == 0 {
+			t.Errorf("%s has no documents", class)
+		}
+	}
+}
+
+// damaged copies the official data and changes one file of it.
+func damaged(t *testing.T, file string, change func(text string) string) string {
+	t.Helper()
+	from, to := fixtures.Path(t, "bfcl/data"), t.TempDir()
+	for _, pattern := range []string{"*.json", "possible_answer/*.json", "multi_turn_func_doc/*.json"} {
+		paths, err := filepath.Glob(filepath.Join(from, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range paths {
+			name, _ := filepath.Rel(from, path)
+			raw, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if filepath.ToSlash(name) == file {
+				text := change(string(raw))
+				if text == string(raw) {
+					t.Fatalf("the change of %s changed nothing", file)
+				}
+				raw = []byte(text)
+			}
+			if err := os.MkdirAll(filepath.Join(to, filepath.Dir(name)), 0o750); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(to, name), raw, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return to
+}
+
+// changeLine replaces text in one line, counted from 1.
+func changeLine(n int, from, to string) func(string) string {
+	return func(text string) string {
+		lines := strings.Split(text, "\n")
+		lines[n-1] = strings.Replace(lines[n-1], from, to, 1)
+		return strings.Join(lines, "\n")
+	}
+}
+
+// Each damage is found with file, line and field, and costs no more than its own task.
+func TestDamagedDataIsNamedAndTheRestStillLoads(t *testing.T) {
+	const base, answers = "BFCL_v4_multi_turn_base.json", "possible_answer/BFCL_v4_multi_turn_base.json"
+	whole := len(official(t).Tasks())
+	for name, tc := range map[string]struct {
+		file   string
+		change func(string) string
+		fault  string // file:line: field, and a part of the text
+		says   string
+		lost   int
+	}{
+		"truncated line": {base, func(s string) string {
+			lines := strings.Split(s, "\n")
+			lines[4] = lines[4][:200]
+			return strings.Join(lines, "\n")
+		}, base + ":5: ", "not JSON", 1},
+		"unknown class": {base, changeLine(3, `"involved_classes": ["`, `"involved_classes": ["No`),
+			base + ":3: involved_classes[0]: ", "there is no class", 1},
+		"missing answer": {answers, func(s string) string {
+			lines := strings.Split(s, "\n")
+			return strings.Join(append(lines[:9], lines[10:]...), "\n")
+		}, base + ":10: id: ", "no usable answer", 1},
+		"missing question": {base, func(s string) string {
+			lines := strings.Split(s, "\n")
+			return strings.Join(append(lines[:9], lines[10:]...), "\n")
+		}, answers + ":10: id: ", "not the id of a readable question", 1},
+		"wrong turn count": {answers, changeLine(7, `"ground_truth": [`, `"ground_truth": [[], `),
+			answers + ":7: ground_truth: ", "turns, the question has", 1},
+		"unknown function": {answers, changeLine(1, `cd(folder`, `chdir(folder`),
+			answers + ":1: ground_truth[0][0]: ", `there is no function "chdir"`, 1},
+		"function of another class": {answers, changeLine(1, `cd(folder='document')`, `get_watchlist()`),
+			answers + ":1: ground_truth[0][0]: ", "not among the involved classes", 1},
+		"unknown parameter": {answers, changeLine(1, `cd(folder=`, `cd(directory=`),
+			answers + ":1: ground_truth[0][0]: ", `no parameter "directory"`, 1},
+		"call that is no call": {answers, changeLine(1, `cd(folder='document')`, `cd(folder='document'`),
+			answers + ":1: ground_truth[0][0]: ", "not a call", 1},
+		"ground truth of wrong type": {answers, changeLine(1, `"cd(folder='document')"`, `17`),
+			answers + ":1: ground_truth[0][0]: ", "want a string", 1},
+		"content of wrong type": {base, func(s string) string {
+			lines := strings.Split(s, "\n")
+			at := strings.Index(lines[0], `"content": "`)
+			end := strings.Index(lines[0][at+12:], `"}`)
+			lines[0] = lines[0][:at] + `"content": 5` + lines[0][at+12+end+1:]
+			return strings.Join(lines, "\n")
+		}, base + ":1: question[0][0].content: ", "want a string", 1},
+		"question of wrong type": {base, changeLine(2, `"question": [[`, `"question": [{}, [`),
+			base + ":2: question[0]: ", "want a list of messages", 1},
+		"initial_config missing": {base, changeLine(2, `"initial_config"`, `"initial_konfig"`),
+			base + ":2: initial_config: ", "missing", 1},
+		"scenario that cannot be loaded": {base, changeLine(1, `"contents"`, `"kontents"`),
+			base + ":1: initial_config: ", "GorillaFileSystem", 1},
+		"duplicate id": {base, func(s string) string {
+			lines := strings.Split(s, "\n")
+			return strings.Join(append([]string{lines[0]}, lines...), "\n")
+		}, base + ":2: id: ", "stands in line 1 already", 0},
+		"id of another file": {base, changeLine(6, `"multi_turn_base_5"`, `"multi_turn_miss_param_5"`),
+			base + ":6: id: ", "not an id of this file", 1},
+		"withheld function of another class": {"BFCL_v4_multi_turn_miss_func.json", changeLine(1, `"missed_function": {"3": ["`, `"missed_function": {"3": ["un`),
+			"BFCL_v4_multi_turn_miss_func.json:1: missed_function.3[0]: ", "no involved class", 1},
+		"reveal in no turn": {"BFCL_v4_multi_turn_miss_func.json", changeLine(1, `"missed_function": {"3"`, `"missed_function": {"93"`),
+			"BFCL_v4_multi_turn_miss_func.json:1: missed_function.93: ", "not a turn", 1},
+		"document of a function that does not exist": {"multi_turn_func_doc/math_api.json", changeLine(1, `"name": "`, `"name": "not_`),
+			"multi_turn_func_doc/math_api.json:1: name: ", "has no function", 0},
+		"long-context constant missing": {"long_context.json", func(s string) string {
+			return strings.Replace(s, `"MA_5_EXTENSION"`, `"MA_6_EXTENSION"`, 1)
+		}, "long_context.json: MA_5_EXTENSION: ", "missing", -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := damaged(t, tc.file, tc.change)
+			data, err := LoadData(dir)
+			var faults Faults
+			if !errors.As(err, &faults) {
+				t.Fatalf("got error %v, want faults", err)
+			}
+			found := slices.ContainsFunc(faults, func(f Fault) bool {
+				line := strings.TrimPrefix(f.Error(), dir+string(filepath.Separator))
+				return strings.HasPrefix(line, tc.fault) && strings.Contains(line, tc.says)
+			})
+			if !found {
+				t.Errorf("got faults\n%v\nwant one that begins with %q and says %q", err, tc.fault, tc.says)
+			}
+			if tc.lost >= 0 && len(data.Tasks()) != whole-tc.lost {
+				t.Errorf("got %d tasks, want %d", len(data.Tasks()), whole-tc.lost)
+			}
+			if data.IsVersion(Version) == nil {
+				t.Error("damaged data counts as the known release")
+			}
+		})
+	}
+}
+
+func TestMissingFolderSaysWhatToDo(t *testing.T) {
+	if _, err := LoadData(filepath.Join(t.TempDir(), "none")); err == nil || !strings.Contains(err.Error(), "make build") {
+		t.Errorf("got %v, want an error that names make build", err)
+	}
+	data, err := LoadData(t.TempDir())
+	var faults Faults
+	if !errors.As(err, &faults) || data == nil || len(faults) < 5 {
+		t.Errorf("an empty folder: got %v, want a fault per missing file", err)
+	}
+}
