@@ -3,7 +3,6 @@ package engine
 import (
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -346,9 +345,4 @@ func duration(seconds float64) string {
 		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
 	}
 	return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
-}
-
-// RunName is how people call a run folder: EXPERIMENT/ID.
-func RunName(folder string) string {
-	return filepath.Join(filepath.Base(filepath.Dir(folder)), filepath.Base(folder))
 }

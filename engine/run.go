@@ -1,0 +1,659 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"rcgrpo/engine/artifact"
+)
+
+// RunOptions are what a caller of Plan.Run may choose.
+type RunOptions struct {
+	KeepGoing bool     // after a failure, go on with everything that does not depend on it
+	Executor  Executor // nil: this machine
+}
+
+// Run does what the plan says and tells it to observe, one event at a time. Stages run at once as far as the site's
+// CPUs, GPUs and memory allow, those on the longest expected path first. A stage whose inputs come out unchanged is
+// kept; one that another run is making is waited for and reused.
+//
+// When nothing is to be done, nothing is written and only an EventEnded comes. When ctx ends, running stages are asked to stop, and the error is
+// ErrInterrupted. When stages fail, the error is a *RunError; each failure came as an event before. What was committed stays in
+// every case, and running the same plan again goes on from there.
+func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error {
+	if p.idle() {
+		observe(Event{Time: time.Now(), Kind: EventEnded, Counts: p.counts()})
+		return nil
+	}
+	r := &run{Plan: p, executor: o.Executor, keepGoing: o.KeepGoing, observe: observe, results: make(chan result)}
+	if r.executor == nil {
+		r.executor = thisMachine{}
+	}
+	r.link()
+	if err := r.measure(ctx); err != nil {
+		return err
+	}
+	done, err := p.Store.Use()
+	if err != nil {
+		return err
+	}
+	folder, lock, err := createRunFolder(p)
+	if err != nil {
+		return errors.Join(err, done())
+	}
+	r.folder = folder
+	if r.events, err = openEventLog(folder.path("events.jsonl")); err != nil {
+		return errors.Join(err, lock.Close(), done())
+	}
+	r.emit(Event{Kind: EventPlanned, Counts: p.counts(), Path: string(folder)})
+	err = r.loop(ctx)
+	r.emit(Event{Kind: EventEnded, Counts: r.outcome(), Path: string(folder)})
+	return errors.Join(err, r.recordErr, r.events.close(), lock.Close(), done())
+}
+
+// idle says that a run would change nothing: no node runs, and every published file is as it was.
+func (p *Plan) idle() bool {
+	for _, n := range p.Nodes {
+		if n.Verb != UpToDate && n.Verb != Collected {
+			return false
+		}
+		if n.Manifest != nil && n.Verb == UpToDate && !p.publishedIntact(n.Manifest) {
+			return false
+		}
+	}
+	return true
+}
+
+// counts of the plan's nodes by verb.
+func (p *Plan) counts() map[string]int {
+	counts := map[string]int{}
+	for _, n := range p.Nodes {
+		counts[string(n.Verb)]++
+	}
+	return counts
+}
+
+// run is one walk over a plan. All fields but those of the record belong to the goroutine of loop.
+type run struct {
+	*Plan
+	executor  Executor
+	keepGoing bool
+	folder    runFolder
+	tasks     []*task
+	byAddress map[string]*task
+	results   chan result
+	pending   int // results that will still come
+	failed    []*task
+	stopping  bool // the context has ended
+
+	slots   int      // CPUs in all
+	cpus    int      // free ones
+	gpus    []string // free ids
+	memory  int64    // free bytes
+	limited bool     // the site limits memory
+
+	record    sync.Mutex // guards what follows
+	events    *eventLog
+	observe   func(Event)
+	recordErr error
+}
+
+type taskState int
+
+const (
+	waiting  taskState = iota // for the nodes it reads
+	ready                     // to run as soon as there is room
+	locked                    // someone else is making it; waiting for the key's lock
+	running                   //
+	finished                  // has a result, or was shown
+	failed                    //
+	skipped                   //
+)
+
+// task is a node of the plan during a run.
+type task struct {
+	*Planned
+	state     taskState
+	how       EventKind // of a finished one: EventDone, EventKept, EventShown; "" when it was up to date
+	why       string    // of a failed or skipped one
+	manifest  *artifact.Manifest
+	reads     []*task
+	readers   []*task
+	waits     int           // of reads that are not settled
+	rank      time.Duration // expected time from its start to the end of the longest path through it
+	lock      *artifact.Lock
+	use       use
+	collected bool // its bytes are gone
+}
+
+// use is the share of the machine that a task holds while it runs.
+type use struct {
+	cpus   int
+	gpus   []string
+	memory int64
+}
+
+// result is what a goroutine of the run reports to loop.
+type result struct {
+	task *task
+	lock *artifact.Lock // of a task that waited for it
+	err  error
+	ran  bool
+	took time.Duration
+}
+
+func (t *task) settled() bool { return t.state >= finished }
+
+// link makes the tasks and their edges, ranks them and marks what needs no work.
+func (r *run) link() {
+	r.byAddress = map[string]*task{}
+	for _, n := range r.Nodes {
+		t := &task{Planned: n}
+		if n.Verb == UpToDate || n.Verb == Collected {
+			t.state, t.manifest, t.collected = finished, n.Manifest, n.Verb == Collected
+		}
+		r.tasks = append(r.tasks, t)
+		r.byAddress[n.Address] = t
+	}
+	for _, t := range r.tasks {
+		seen := map[*task]bool{}
+		for _, from := range t.above() {
+			if up := r.byAddress[from.Address]; up != nil && !seen[up] {
+				seen[up] = true
+				t.reads = append(t.reads, up)
+				up.readers = append(up.readers, t)
+			}
+		}
+		t.countWaits()
+	}
+	for _, t := range slices.Backward(r.tasks) {
+		for _, reader := range t.readers {
+			t.rank = max(t.rank, reader.rank)
+		}
+		t.rank += max(t.Expect, time.Second) // without a record every stage counts the same
+	}
+}
+
+// above lists the nodes that come before this one.
+func (t *task) above() []*Node {
+	nodes := slices.Clone(t.After)
+	for _, in := range t.Inputs {
+		nodes = append(nodes, in.From)
+	}
+	return nodes
+}
+
+func (t *task) countWaits() {
+	t.waits = 0
+	for _, up := range t.reads {
+		if !up.settled() {
+			t.waits++
+		}
+	}
+}
+
+// measure finds out what the machine offers and refuses what can never fit.
+func (r *run) measure(ctx context.Context) error {
+	site := r.Experiment.Site
+	if site == nil {
+		site = &Site{AutoGPUs: true}
+	}
+	r.slots, r.gpus, r.memory = cmp.Or(site.CPUs, runtime.NumCPU()), slices.Clone(site.GPUs), site.Memory
+	r.cpus, r.limited = r.slots, site.Memory > 0
+	asksGPU := slices.ContainsFunc(r.tasks, func(t *task) bool { return !t.settled() && t.Resources.GPUs > 0 })
+	if asksGPU && site.AutoGPUs {
+		r.gpus = gpuIDs(ctx)
+	}
+	var errs []error
+	for _, t := range r.tasks {
+		if t.settled() {
+			continue
+		}
+		if t.Resources.GPUs > len(r.gpus) {
+			errs = append(errs, fmt.Errorf("%s asks for %s and this machine offers %d (executor \"local\" of the site file, `gpus`)",
+				t.Address, plural(t.Resources.GPUs, "GPU"), len(r.gpus)))
+		}
+		if r.limited && t.Resources.Memory > r.memory {
+			errs = append(errs, fmt.Errorf("%s asks for %d bytes of memory and the site file grants %d", t.Address, t.Resources.Memory, r.memory))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// loop starts what can start and takes in what has ended, until nothing is left.
+func (r *run) loop(ctx context.Context) error {
+	for _, t := range r.tasks {
+		if t.manifest != nil && t.Verb == UpToDate {
+			r.publish(t.manifest, r.Store)
+		}
+	}
+	for _, t := range slices.Clone(r.tasks) {
+		if t.state == waiting && t.waits == 0 {
+			r.settle(t)
+		}
+	}
+	interrupted := ctx.Done()
+	for {
+		r.startReady(ctx)
+		if r.pending == 0 {
+			break
+		}
+		select {
+		case res := <-r.results:
+			r.pending--
+			r.take(ctx, res)
+		case <-interrupted:
+			interrupted = nil
+			r.stopping = true
+			r.emit(Event{Kind: EventNote, Text: "stopping: running stages finish their checkpoints; ^C again ends them at once"})
+		}
+	}
+	if r.stopping || ctx.Err() != nil {
+		for _, t := range r.tasks {
+			if !t.settled() {
+				r.drop(t)
+			}
+		}
+		return ErrInterrupted
+	}
+	if len(r.failed) == 0 {
+		return nil
+	}
+	e := new(RunError)
+	for _, t := range r.tasks {
+		switch t.state {
+		case failed:
+			e.Failed = append(e.Failed, t.Address)
+		case skipped:
+			e.Skipped = append(e.Skipped, t.Address)
+		}
+	}
+	return e
+}
+
+// settle decides about a task that waits for nothing any more: kept, when the store has its key now; otherwise ready.
+func (r *run) settle(t *task) {
+	if r.inputsMissing(t) {
+		t.Key, t.state = "", ready
+		return
+	}
+	key, _, ok := t.Node.Key(r.digest)
+	if !ok {
+		r.fail(t, errors.New("an input has no digest"), 0)
+		return
+	}
+	t.Key = key
+	if !t.Force {
+		m, err := r.Store.Lookup(key)
+		if err == nil {
+			r.keep(t, m)
+			return
+		}
+		if m == nil && !errors.Is(err, artifact.ErrNotFound) {
+			r.fail(t, err, 0)
+			return
+		}
+		t.Manifest = m // damaged or collected: its digests tell whether the new bytes are the old ones
+	}
+	if r.demand(t) {
+		return
+	}
+	t.state = ready
+}
+
+// digest answers Node.Key from the results at hand.
+func (r *run) digest(from *Node, port string) (string, bool) {
+	up := r.byAddress[from.Address]
+	if up == nil || up.manifest == nil {
+		return "", false
+	}
+	o, ok := up.manifest.Outputs[port]
+	return o.Digest, ok
+}
+
+// inputsMissing says whether something that t reads has no result; only a task that runs after failures gets so far.
+func (r *run) inputsMissing(t *task) bool {
+	return slices.ContainsFunc(t.reads, func(up *task) bool { return up.state == failed || up.state == skipped || up.how == EventShown })
+}
+
+// demand makes the results that t reads and gc has collected run again, and says whether there are any.
+func (r *run) demand(t *task) bool {
+	for _, up := range t.reads {
+		if up.state != finished || !up.collected {
+			continue
+		}
+		up.collected, up.state = false, waiting
+		for _, reader := range up.readers {
+			if reader.state == waiting && reader != t {
+				reader.waits++
+			}
+		}
+		up.countWaits()
+		if up.waits == 0 {
+			r.settle(up)
+		}
+	}
+	t.countWaits()
+	if t.waits > 0 {
+		t.state = waiting
+		return true
+	}
+	return false
+}
+
+// startReady starts ready tasks as long as they fit, the longest path first.
+func (r *run) startReady(ctx context.Context) {
+	if r.stopping || ctx.Err() != nil {
+		return
+	}
+	var queue []*task
+	for _, t := range r.tasks {
+		if t.state == ready {
+			queue = append(queue, t)
+		}
+	}
+	slices.SortStableFunc(queue, func(a, b *task) int { return cmp.Compare(b.rank, a.rank) })
+	for _, t := range queue {
+		if t.state == ready && r.fits(t) {
+			r.start(ctx, t)
+		}
+	}
+}
+
+// fits takes t's share of the machine when it is free.
+func (r *run) fits(t *task) bool {
+	cpus := min(max(1, t.Resources.CPUs), r.slots)
+	if cpus > r.cpus || t.Resources.GPUs > len(r.gpus) || r.limited && t.Resources.Memory > r.memory {
+		return false
+	}
+	n := t.Resources.GPUs
+	t.use = use{cpus: cpus, gpus: slices.Clone(r.gpus[:n]), memory: t.Resources.Memory}
+	r.cpus -= cpus
+	r.gpus = r.gpus[n:]
+	r.memory -= t.use.memory
+	return true
+}
+
+func (r *run) release(t *task) {
+	r.cpus += t.use.cpus
+	r.gpus = append(r.gpus, t.use.gpus...)
+	slices.Sort(r.gpus)
+	r.memory += t.use.memory
+	t.use = use{}
+}
+
+// start takes the key's lock and runs t; when someone else has the lock, it waits for it without holding a share of
+// the machine.
+func (r *run) start(ctx context.Context, t *task) {
+	if t.Key != "" && t.lock == nil {
+		lock, err := r.Store.TryLock(t.Key)
+		if err != nil {
+			r.release(t)
+			r.fail(t, err, 0)
+			return
+		}
+		if lock == nil {
+			r.release(t)
+			r.awaitLock(ctx, t)
+			return
+		}
+		t.lock = lock
+		if r.madeMeanwhile(t) {
+			r.release(t)
+			return
+		}
+	}
+	t.state = running
+	w := Work{Node: t.Node, Experiment: r.Experiment, Store: r.Store, CPUs: t.use.cpus, GPUs: t.use.gpus,
+		Log: r.folder.log(t.Address), folder: r.folder, assignment: r.assignment(t), lock: t.lock}
+	r.pending++
+	go func() {
+		started := time.Now()
+		err := r.attempts(ctx, w)
+		r.results <- result{task: t, err: err, ran: true, took: time.Since(started)}
+	}()
+}
+
+func (r *run) awaitLock(ctx context.Context, t *task) {
+	t.state = locked
+	r.emit(Event{Address: t.Address, Kind: EventNote, Text: "waiting: another run is making it"})
+	r.pending++
+	go func() {
+		lock, err := r.Store.Lock(ctx, t.Key)
+		r.results <- result{task: t, lock: lock, err: err}
+	}()
+}
+
+// madeMeanwhile keeps t when its result appeared before its lock could be taken.
+func (r *run) madeMeanwhile(t *task) bool {
+	if t.Force {
+		return false
+	}
+	m, err := r.Store.Lookup(t.Key)
+	if err != nil {
+		return false
+	}
+	r.unlock(t)
+	r.keep(t, m)
+	return true
+}
+
+func (r *run) unlock(t *task) {
+	if t.lock != nil {
+		r.note(t.lock.Unlock())
+		t.lock = nil
+	}
+}
+
+func (r *run) assignment(t *task) assignment {
+	a := assignment{Address: t.Address, Key: t.Key, Inputs: map[string]string{}, Missing: map[string]*MissingError{},
+		Store: r.Store.Dir(), CPUs: t.use.cpus, GPUs: t.use.gpus, Revision: Revision()}
+	for _, up := range t.reads {
+		missing := &MissingError{Address: up.Address}
+		switch {
+		case up.manifest != nil:
+			a.Inputs[up.Address] = up.manifest.Key
+			continue
+		case up.state == failed:
+			missing.Why = "failed: " + up.why
+			missing.Lines = lastLines(r.folder.log(up.Address), failureLines)
+		case up.state == skipped:
+			missing.Why = "was skipped: " + up.why
+		default:
+			missing.Why = "was made without some of its inputs and is not kept"
+		}
+		a.Missing[up.Address] = missing
+	}
+	return a
+}
+
+// take handles what a goroutine reports.
+func (r *run) take(ctx context.Context, res result) {
+	t := res.task
+	if !res.ran {
+		t.lock = res.lock
+		switch {
+		case res.err != nil && ctx.Err() != nil:
+			r.drop(t)
+		case res.err != nil:
+			r.fail(t, res.err, 0)
+		case r.madeMeanwhile(t):
+		case len(r.failed) > 0 && !r.keepGoing && !t.Kind.Always:
+			r.skip(t, r.halted())
+		default:
+			t.state = ready
+		}
+		return
+	}
+	r.release(t)
+	switch {
+	case res.err != nil && ctx.Err() != nil: // whatever it says, it was told to stop
+		r.drop(t)
+	case res.err != nil:
+		r.fail(t, res.err, res.took)
+	case t.Key == "":
+		r.show(t, res.took)
+	default:
+		m, err := r.Store.Lookup(t.Key)
+		if err != nil {
+			r.fail(t, fmt.Errorf("it ended well, but its result is %w", err), res.took)
+			break
+		}
+		r.finish(t, m, res.took)
+	}
+	r.unlock(t)
+}
+
+// finish takes in a committed result.
+func (r *run) finish(t *task, m *artifact.Manifest, took time.Duration) {
+	t.state, t.how, t.manifest = finished, EventDone, m
+	r.emit(Event{Address: t.Address, Kind: EventDone, Key: t.Key, Seconds: took.Seconds()})
+	if old := t.Manifest; old != nil && old.Key == m.Key {
+		for _, port := range m.Ports() {
+			if old.Outputs[port].Digest != m.Outputs[port].Digest {
+				r.emit(Event{Address: t.Address, Kind: EventNote, Text: fmt.Sprintf("port %s came out with other bytes than the last time, although nothing it depends on changed", port)})
+			}
+		}
+	}
+	r.publish(m, r.Store)
+	r.after(t)
+}
+
+// keep takes in a result that the store had.
+func (r *run) keep(t *task, m *artifact.Manifest) {
+	t.state, t.how, t.manifest = finished, EventKept, m
+	r.note(r.Store.Remember(r.Experiment.Name, t.Address, t.Key))
+	r.emit(Event{Address: t.Address, Kind: EventKept, Key: t.Key})
+	r.publish(m, r.Store)
+	r.after(t)
+}
+
+// show takes in output that is not kept.
+func (r *run) show(t *task, took time.Duration) {
+	t.state, t.how = finished, EventShown
+	r.emit(Event{Address: t.Address, Kind: EventShown, Seconds: took.Seconds(), Path: r.folder.shown(t.Address), Text: "not kept: inputs are missing"})
+	var m artifact.Manifest
+	if err := readJSON(r.folder.path("shown", fileName(t.Address), "manifest.json"), &m); err != nil {
+		r.note(err)
+	} else {
+		r.publish(&m, nil)
+	}
+	r.after(t)
+}
+
+// after settles the readers of a task that has ended well.
+func (r *run) after(t *task) {
+	for _, reader := range t.readers {
+		if reader.state == waiting {
+			if reader.waits--; reader.waits == 0 {
+				r.settle(reader)
+			}
+		}
+	}
+}
+
+// fail records a failure, tells it at once, and skips what cannot run any more.
+func (r *run) fail(t *task, err error, took time.Duration) {
+	t.state, t.why = failed, err.Error()
+	r.failed = append(r.failed, t)
+	log := r.folder.log(t.Address)
+	f := &Failure{Text: err.Error(), Cause: causeOf(err), Log: log, Lines: lastLines(log, failureLines)}
+	if t.Key != "" {
+		f.Work = r.Store.Work(t.Key)
+	}
+	r.emit(Event{Address: t.Address, Kind: EventFailed, Text: err.Error(), Seconds: took.Seconds(), Path: log, Failure: f})
+	r.unlock(t)
+	r.block(t, t.Address+" failed")
+	if !r.keepGoing {
+		for _, other := range r.tasks {
+			if !other.Kind.Always && (other.state == waiting || other.state == ready) {
+				r.skip(other, r.halted())
+			}
+		}
+	}
+}
+
+// halted is why nothing new starts after a failure.
+func (r *run) halted() string {
+	return r.failed[0].Address + " failed (-keep-going goes on with what does not need it)"
+}
+
+// block skips the readers of a task that has no result, except those that run after failures.
+func (r *run) block(t *task, why string) {
+	for _, reader := range t.readers {
+		if reader.state != waiting {
+			continue
+		}
+		if !reader.Kind.Always {
+			r.skip(reader, why)
+		} else if reader.waits--; reader.waits == 0 {
+			r.settle(reader)
+		}
+	}
+}
+
+func (r *run) skip(t *task, why string) {
+	t.state, t.why = skipped, why
+	r.unlock(t)
+	r.emit(Event{Address: t.Address, Kind: EventSkipped, Text: why})
+	r.block(t, why)
+}
+
+// drop gives up a task because the run was interrupted.
+func (r *run) drop(t *task) {
+	if t.state == running {
+		r.emit(Event{Address: t.Address, Kind: EventSkipped, Text: "interrupted; its scratch folder is kept for the next run"})
+	}
+	t.state, t.why = skipped, "interrupted"
+	r.unlock(t)
+}
+
+// outcome counts the tasks by how they ended.
+func (r *run) outcome() map[string]int {
+	counts := map[string]int{}
+	for _, t := range r.tasks {
+		switch {
+		case t.state == failed:
+			counts[string(EventFailed)]++
+		case t.state == skipped:
+			counts[string(EventSkipped)]++
+		case t.how != "":
+			counts[string(t.how)]++
+		default:
+			counts[string(t.Verb)]++
+		}
+	}
+	return counts
+}
+
+// emit records an event and passes it on.
+func (r *run) emit(e Event) {
+	if e.Time.IsZero() {
+		e.Time = time.Now()
+	}
+	r.record.Lock()
+	defer r.record.Unlock()
+	if err := r.events.write(e); err != nil && r.recordErr == nil {
+		r.recordErr = fmt.Errorf("write events: %w", err)
+	}
+	r.observe(e)
+}
+
+// note keeps the first error of the run's own book-keeping, which does not stop it.
+func (r *run) note(err error) {
+	if err == nil || errors.Is(err, os.ErrNotExist) {
+		return
+	}
+	r.record.Lock()
+	defer r.record.Unlock()
+	if r.recordErr == nil {
+		r.recordErr = err
+	}
+}

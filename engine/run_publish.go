@@ -1,0 +1,170 @@
+package engine
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"rcgrpo/engine/artifact"
+)
+
+// copyRecord is what the store remembers about a file it published: enough to tell an edit with one stat.
+type copyRecord struct {
+	Path   string
+	SHA256 string
+	Bytes  int64
+	Time   time.Time
+}
+
+func copyRecordPath(store *artifact.Store, path string) string {
+	sum := sha256.Sum256([]byte(path))
+	return filepath.Join(store.Dir(), "published", hex.EncodeToString(sum[:])+".json")
+}
+
+// publishedIntact says whether every published file of a result is the copy that was made of it.
+func (p *Plan) publishedIntact(m *artifact.Manifest) bool {
+	for _, pub := range m.Published {
+		path := filepath.Join(p.Experiment.Dir, filepath.FromSlash(pub.Name))
+		var record copyRecord
+		if readJSON(copyRecordPath(p.Store, path), &record) != nil {
+			return false
+		}
+		info, err := os.Lstat(path)
+		if err != nil || record.SHA256 != fileDigest(m, pub) || info.Size() != record.Bytes || !info.ModTime().Equal(record.Time) {
+			return false
+		}
+	}
+	return true
+}
+
+func fileDigest(m *artifact.Manifest, pub artifact.Published) string {
+	o := m.Outputs[pub.Port]
+	for _, f := range o.Files {
+		if f.Name == pub.File {
+			return f.SHA256
+		}
+	}
+	return ""
+}
+
+// publish copies the files that a result publishes to beside the experiment, where they are not so already. With a nil
+// store the output is one that is not kept and lies in the run folder. A file that cannot be written is told and does
+// not fail the stage, whose result is safe.
+func (r *run) publish(m *artifact.Manifest, store *artifact.Store) {
+	for _, pub := range m.Published {
+		from := filepath.Join(r.folder.shown(m.Address), pub.Port, filepath.FromSlash(pub.File))
+		if store != nil {
+			a, err := store.Open(m, pub.Port)
+			if err != nil {
+				r.note(fmt.Errorf("publish %s of %s: %w", pub.Name, m.Address, err))
+				continue
+			}
+			from = a.Path(pub.File)
+		}
+		to := filepath.Join(r.Experiment.Dir, filepath.FromSlash(pub.Name))
+		how, err := publishFile(r.Store, from, to)
+		if err != nil {
+			r.note(fmt.Errorf("publish %s of %s: %w", pub.Name, m.Address, err))
+		} else if how != "" {
+			r.emit(Event{Address: m.Address, Kind: EventFile, Path: to, Text: how})
+		}
+	}
+}
+
+// publishFile makes to a copy of from and says how: "" when it was one already. A file at to that is not what was
+// published there last is the user's: it is moved to NAME.edited.
+func publishFile(store *artifact.Store, from, to string) (how string, err error) {
+	want, err := artifact.Digest(from)
+	if err != nil {
+		return "", err
+	}
+	recordPath := copyRecordPath(store, to)
+	var record copyRecord
+	recorded := readJSON(recordPath, &record) == nil
+	how = "published"
+	info, err := os.Lstat(to)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if recorded && record.SHA256 == want {
+			how = "restored"
+		}
+	case err != nil:
+		return "", err
+	case recorded && info.Size() == record.Bytes && info.ModTime().Equal(record.Time):
+		if record.SHA256 == want {
+			return "", nil
+		}
+	default:
+		have, err := artifact.Digest(to)
+		if err != nil {
+			return "", err
+		}
+		if have == want {
+			return "", recordCopy(recordPath, to, want)
+		}
+		if !recorded || have != record.SHA256 {
+			aside, err := moveAside(to)
+			if err != nil {
+				return "", err
+			}
+			how = "restored; the edited one is now " + filepath.Base(aside)
+		}
+	}
+	if err := copyFile(from, to); err != nil {
+		return "", err
+	}
+	return how, recordCopy(recordPath, to, want)
+}
+
+func recordCopy(recordPath, path, digest string) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(recordPath), 0o700); err != nil {
+		return err
+	}
+	return writeJSON(recordPath, copyRecord{path, digest, info.Size(), info.ModTime()})
+}
+
+// moveAside renames path to the first free of path.edited, path.edited.2, …
+func moveAside(path string) (string, error) {
+	to := path + ".edited"
+	for n := 2; ; n++ {
+		if _, err := os.Lstat(to); errors.Is(err, fs.ErrNotExist) {
+			return to, os.Rename(path, to)
+		}
+		to = fmt.Sprintf("%s.edited.%d", path, n)
+	}
+}
+
+// copyFile writes a copy aside and renames it.
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	out, err := os.CreateTemp(filepath.Dir(to), ".publishing-*")
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	err = errors.Join(err, out.Chmod(0o644), out.Close())
+	if err == nil {
+		err = os.Rename(out.Name(), to)
+	}
+	if err != nil {
+		os.Remove(out.Name())
+	}
+	return err
+}

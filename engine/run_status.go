@@ -1,0 +1,190 @@
+package engine
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"rcgrpo/engine/artifact"
+)
+
+// RunStatus is what a run folder tells about its run.
+type RunStatus struct {
+	RunRecord
+	Folder string
+	Live   bool // its engine is there
+	Ended  bool // it came to its end, whatever that was; neither Live nor Ended: it was killed
+	Counts map[string]int
+	Last   time.Time // of the last event
+	Nodes  []NodeStatus
+}
+
+// NodeStatus is the state of one node in a run.
+type NodeStatus struct {
+	Address  string
+	State    EventKind // EventPlanned: waiting; EventStarted: running; otherwise how it ended; "" when it was up to date
+	Started  time.Time
+	Seconds  float64 // of what ended
+	Progress *Event  // the last one of a running stage
+	Note     string
+	Failure  *Failure
+}
+
+// Experiments returns the names of the experiments that have runs in a store.
+func Experiments(store *artifact.Store) ([]string, error) {
+	entries, err := os.ReadDir(store.Runs(""))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// Runs returns the folders of an experiment's runs, the newest first.
+func Runs(store *artifact.Store, experiment string) ([]string, error) {
+	folders, err := runFolders(store, experiment)
+	var paths []string
+	for _, f := range folders {
+		paths = append(paths, string(f))
+	}
+	return paths, err
+}
+
+// Status reads how far a run is, or how it ended. It waits for nobody.
+func Status(folder string) (*RunStatus, error) {
+	f := runFolder(folder)
+	record, err := f.record()
+	if err != nil {
+		return nil, err
+	}
+	s := &RunStatus{RunRecord: record, Folder: folder, Live: f.live(), Last: record.Started}
+	index := map[string]int{}
+	for i, n := range record.Nodes {
+		state := EventPlanned
+		if n.Verb == UpToDate || n.Verb == Collected {
+			state = ""
+		}
+		s.Nodes = append(s.Nodes, NodeStatus{Address: n.Address, State: state})
+		index[n.Address] = i
+	}
+	events, err := os.Open(f.path("events.jsonl"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer events.Close()
+	err = readEvents(events, func(e Event) {
+		s.Last = e.Time
+		if e.Kind == EventEnded {
+			s.Ended, s.Counts = true, e.Counts
+		}
+		if i, ok := index[e.Address]; ok {
+			s.Nodes[i].take(e)
+		}
+	})
+	return s, err
+}
+
+// take moves the state of a node on.
+func (n *NodeStatus) take(e Event) {
+	switch e.Kind {
+	case EventStarted:
+		n.State, n.Started, n.Progress = e.Kind, e.Time, nil
+	case EventProgress:
+		n.Progress = &e
+	case EventNote, EventSkipped:
+		n.Note = e.Text
+	}
+	switch e.Kind {
+	case EventDone, EventKept, EventShown, EventFailed, EventSkipped:
+		n.State, n.Seconds, n.Failure = e.Kind, e.Seconds, e.Failure
+	}
+}
+
+// Text says in a few words how the run stands.
+func (s *RunStatus) Text() string {
+	switch {
+	case s.Live:
+		return "running for " + duration(time.Since(s.Started).Seconds())
+	case s.Ended:
+		return "ended after " + duration(s.Last.Sub(s.Started).Seconds())
+	}
+	return "killed after " + duration(s.Last.Sub(s.Started).Seconds()) + "; a plain run goes on from there"
+}
+
+// Text says in a few words how the node stands.
+func (n NodeStatus) Text(now time.Time) string {
+	switch n.State {
+	case EventPlanned:
+		return cmp.Or(n.Note, "waiting")
+	case EventStarted:
+		live := liveStage{started: n.Started}
+		if n.Progress != nil { // the rate counts from the start
+			live.first, live.last = Event{Time: n.Started}, *n.Progress
+		}
+		return live.text(now)
+	case EventFailed:
+		return n.Failure.Text
+	case EventSkipped:
+		return n.Note
+	case EventDone, EventShown:
+		return duration(n.Seconds)
+	}
+	return ""
+}
+
+// LogOf returns the log of the newest run of an experiment that started the node, and whether that run still goes on.
+// Without one the error is artifact.ErrNotFound.
+func LogOf(store *artifact.Store, experiment, address string) (path string, live bool, err error) {
+	folders, err := runFolders(store, experiment)
+	if err != nil {
+		return "", false, err
+	}
+	for _, f := range folders {
+		if _, err := os.Stat(f.log(address)); err == nil {
+			return f.log(address), f.live(), nil
+		}
+	}
+	return "", false, fmt.Errorf("%s has no log in %s: %w", address, store.Runs(experiment), artifact.ErrNotFound)
+}
+
+// LoggedNodes returns the addresses of an experiment that some run planned, the newest run first.
+func LoggedNodes(store *artifact.Store, experiment string) []string {
+	folders, err := runFolders(store, experiment)
+	if err != nil {
+		return nil
+	}
+	var all []string
+	for _, f := range folders {
+		record, err := f.record()
+		if err != nil {
+			continue
+		}
+		for _, n := range record.Nodes {
+			if !slices.Contains(all, n.Address) {
+				all = append(all, n.Address)
+			}
+		}
+	}
+	return all
+}
+
+// RunName is how people call a run folder: EXPERIMENT/ID.
+func RunName(folder string) string {
+	return filepath.Join(filepath.Base(filepath.Dir(folder)), filepath.Base(folder))
+}
+
+// SameAddress says whether two spellings mean one address: `stage.` and quotes may be left out.
+func SameAddress(a, b string) bool { return shellAddress(a) == shellAddress(b) }
