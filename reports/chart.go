@@ -91,7 +91,7 @@ func (f *Figure) global(axis string, categories []string) []charts.GlobalOpts {
 	return []charts.GlobalOpts{
 		charts.WithAnimation(false),
 		charts.WithXAxisOpts(x), charts.WithYAxisOpts(y),
-		charts.WithLegendOpts(opts.Legend{Show: opts.Bool(true), Type: "scroll", Icon: "roundRect", Top: "0", Left: "0"}),
+		charts.WithLegendOpts(opts.Legend{Show: opts.Bool(true), Type: "scroll", Icon: "roundRect", Top: "4", Left: "0"}),
 		charts.WithTooltipOpts(opts.Tooltip{Show: opts.Bool(true), Trigger: map[bool]string{true: "item", false: "axis"}[categories != nil]}),
 		charts.WithGridOpts(opts.Grid{Left: "8", Right: "16", Top: "58", Bottom: "28", ContainLabel: opts.Bool(true)}),
 	}

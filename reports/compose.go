@@ -38,6 +38,7 @@ func (s *Study) Page() *Page {
 	}
 	gaps = add(gaps, s.trainingGapTable())
 
+	ids := map[string]bool{}
 	for _, section := range []Section{
 		{ID: "results", Title: "Results", Parts: main},
 		{ID: "differences", Title: "Differences", Parts: compare},
@@ -49,10 +50,41 @@ func (s *Study) Page() *Page {
 		{ID: "sources", Title: "Evidence", Parts: add(nil, s.evidenceTable())},
 	} {
 		if len(section.Parts) > 0 {
+			tidy(section.Parts, ids)
 			p.Sections = append(p.Sections, section)
 		}
 	}
 	return p
+}
+
+// tidy says a note that several tables of a section share only below the last of them, and keeps ids apart where
+// labels that differ give the same one.
+func tidy(parts []Part, ids map[string]bool) {
+	unique := func(id string) string {
+		name := id
+		for n := 2; ids[name]; n++ {
+			name = fmt.Sprintf("%s-%d", id, n)
+		}
+		ids[name] = true
+		return name
+	}
+	said := map[string]bool{}
+	for _, part := range slices.Backward(parts) {
+		if t := part.Table; t != nil {
+			t.Notes = slices.DeleteFunc(t.Notes, func(note string) bool { return said[note] })
+			for _, note := range t.Notes {
+				said[note] = true
+			}
+		}
+	}
+	for _, part := range parts {
+		switch {
+		case part.Table != nil:
+			part.Table.ID = unique(part.Table.ID)
+		case part.Figure != nil:
+			part.Figure.ID = unique(part.Figure.ID)
+		}
+	}
 }
 
 // add appends the tables that there are.

@@ -34,7 +34,7 @@
       for (const [x1, y1, x2, y2] of [[low[0], low[1], high[0], high[1]], [low[0] - 3, low[1], low[0] + 3, low[1]], [high[0] - 3, high[1], high[0] + 3, high[1]]])
         children.push({ type: "line", shape: { x1, y1, x2, y2 }, style: { stroke: colour, lineWidth: 2 } });
     }
-    children.push({ type: "circle", shape: { cx: dot[0], cy: dot[1], r: 4.5 }, style: { fill: colour } });
+    children.push({ type: "circle", shape: { cx: dot[0], cy: dot[1], r: Math.min(4.5, Math.max(2.5, width / 2)) }, style: { fill: colour } });
     return { type: "group", children };
   };
 
@@ -47,7 +47,7 @@
   };
 
   const paint = (id, isDark) => {
-    const figure = document.getElementById(id), share = figure.dataset.share === "true";
+    const figure = document.getElementById(id), place = document.getElementById(id + "-chart"), share = figure.dataset.share === "true";
     let text = document.getElementById(id + "-options").textContent;
     if (isDark) palettes.light.forEach((c, i) => { text = text.replaceAll('"' + c + '"', '"' + palettes.dark[i] + '"'); });
     const options = JSON.parse(text);
@@ -57,9 +57,10 @@
     for (const axis of [].concat(options.xAxis, options.yAxis)) {
       axis.nameTextStyle = { color: soft, align: axis === options.xAxis[0] ? "center" : "left" };
       axis.axisLabel = { color: soft, hideOverlap: true };
-      axis.axisLine = { lineStyle: { color: soft } };
+      axis.axisLine = { onZero: false, lineStyle: { color: soft } };
       axis.splitLine = { show: axis.type === "value" && axis !== options.xAxis[0], lineStyle: { color: rule } };
     }
+    if (options.xAxis[0].type === "category") Object.assign(options.xAxis[0].axisLabel, { interval: 0, hideOverlap: false, rotate: place.clientWidth < 560 ? 30 : 0 });
     if (share) options.yAxis[0].axisLabel.formatter = v => Math.round(100 * v) + " %";
     Object.assign(options.tooltip, { confine: true, backgroundColor: isDark ? "#1a2029" : "#ffffff", borderColor: rule, textStyle: { color: ink, fontSize: 13 } });
     for (const s of options.series) {
@@ -78,7 +79,6 @@
           ...thick.map(p => line(p.color, [p.seriesName, ...p.seriesId.split(" ").slice(1)].join(" "), digits(p.value[1], share))));
       };
     }
-    const place = document.getElementById(id + "-chart");
     const old = echarts.getInstanceByDom(place);
     if (old) old.dispose();
     const chart = echarts.init(place, null, { renderer: "canvas", devicePixelRatio: Math.max(2, devicePixelRatio) });
