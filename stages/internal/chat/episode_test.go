@@ -1,0 +1,87 @@
+package chat
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/bfcl/drill"
+	"rcgrpo/stages/internal/token"
+	"rcgrpo/stages/rl"
+)
+
+// parrot is a policy that continues one of the episodes it has heard, as long as a slot's ids are a beginning of it.
+type parrot struct {
+	seq map[int][]int32
+	all [][]int32
+}
+
+func (p *parrot) Slots() int  { return 4 }
+func (p *parrot) MaxLen() int { return 2000 }
+func (p *parrot) Reset(i int) { delete(p.seq, i) }
+func (p *parrot) Next(_ context.Context, requests []rl.Request) ([]rl.Draw, error) {
+	draws := make([]rl.Draw, len(requests))
+	for i, r := range requests {
+		p.seq[r.Slot] = append(p.seq[r.Slot], r.Feed...)
+		n := len(p.seq[r.Slot])
+		for _, e := range p.all {
+			if len(e) > n && slices.Equal(e[:n], p.seq[r.Slot]) {
+				draws[i] = rl.Draw{Token: e[n], Logp: -1}
+				break
+			}
+		}
+	}
+	return draws, nil
+}
+
+func TestReplayedExpertsEarnTheirRewardTokenByToken(t *testing.T) {
+	tasks, err := drill.Generate(rand.New(rand.NewPCG(1, 2)), drill.Multi, drill.Train, "t", 40)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var texts []string
+	experts := make([]*rl.Trajectory, len(tasks))
+	for i, task := range tasks {
+		if experts[i], err = rl.Expert(task, bfcl.Settings{}); err != nil {
+			t.Fatal(err)
+		}
+		texts = append(texts, DrillText(experts[i]))
+	}
+	vocabulary, err := token.Train(texts, 600, append(slices.Clone(DrillTokens), RewardTokens...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, where := range []string{rl.FirstUser, rl.BeforeEachAction} {
+		codec, err := NewDrill(vocabulary, where)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &parrot{seq: map[int][]int32{}}
+		var rollouts []rl.Rollout
+		for i, task := range tasks {
+			ids, _ := Encode(codec, experts[i], rl.TokenHigh)
+			p.all = append(p.all, ids)
+			rollouts = append(rollouts, rl.Rollout{Task: task, Token: rl.TokenHigh})
+		}
+		limits := rl.Limits{Steps: 4, Reply: 60, Context: 2000}
+		c := &rl.Collector{Policy: p, Codec: codec, Limits: limits, Start: rl.EpisodeStart(bfcl.Settings{}, limits)}
+		got, _, err := c.Collect(context.Background(), rollouts, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, e := range got {
+			if e.Reward != 1 || !e.Official || e.Stop != rl.StopDone {
+				t.Errorf("%s %s: reward %v, stop %s, failure %s:\n%s", where, e.Task, e.Reward, e.Stop, e.Failure, codec.Text(e.IDs))
+			}
+			if !slices.Equal(e.IDs, p.all[i]) {
+				t.Errorf("%s %s: other ids than the expert's", where, e.Task)
+			}
+			ids, mask := Encode(codec, e, rl.TokenHigh)
+			if !slices.Equal(ids, e.IDs) || !slices.Equal(mask, e.Mask) {
+				t.Errorf("%s %s: what was sampled is laid out differently", where, e.Task)
+			}
+		}
+	}
+}

@@ -1,0 +1,345 @@
+package rl
+
+import (
+	"math"
+	"slices"
+	"strconv"
+)
+
+// MetricInfo describes one value of a metrics row. A direction says what is better, where that can be said.
+type MetricInfo struct {
+	Name      string
+	Formula   string // in words or symbols; R rewards, A advantages, g groups of size G
+	Unit      string
+	Direction string // "higher", "lower", or "" where neither is better by itself
+}
+
+// Metrics is the metrics table: every value that training logs per update, in the order of a page. A value whose name
+// ends in "_" stands for a family of names, one for each value of what the formula says.
+var Metrics = []MetricInfo{
+	{"reward", "mean R", "reward", "higher"},
+	{"reward_high", "mean R of episodes under the high token", "reward", "higher"},
+	{"reward_low", "mean R of episodes under the low token", "reward", ""},
+	{"token_gap", "reward_high - reward_low", "reward", "higher"},
+	{"token_gap_se", "root of s²_high/n_high + s²_low/n_low (sample variances)", "reward", ""},
+	{"official", "share of episodes that the official checker accepts", "share", "higher"},
+	{"zero_variance", "share of groups whose rewards are all equal", "share", "lower"},
+	{"all_right", "share of groups with R = 1 throughout", "share", ""},
+	{"all_wrong", "share of groups with R = 0 throughout", "share", "lower"},
+	{"single_token_groups", "share of groups whose members share one reward token", "share", "lower"},
+	{"share_high", "share of episodes under the high token", "share", ""},
+	{"sigma2", "mean over groups of the population variance of R", "reward²", "higher"},
+	{"group_std", "mean over groups of the population deviation of R", "reward", "higher"},
+	{"reward_range", "mean over groups of max R - min R", "reward", "higher"},
+	{"prop2_bound", "(G-1)/G p(1-p) token_gap², with p the share of high tokens (Proposition 2)", "reward²", "higher"},
+	{"prop2_slack", "sigma2 - prop2_bound", "reward²", ""},
+	{"spread_within", "mean over all groups of max A - min A, ddof 0, 0 without variance", "advantage", "higher"},
+	{"spread_within_mixed", "the same over groups with variance", "advantage", ""},
+	{"spread_within_ddof1", "spread_within with ddof 1", "advantage", "higher"},
+	{"spread_within_mixed_ddof1", "spread_within_mixed with ddof 1", "advantage", ""},
+	{"spread_batch", "max A - min A over the batch, ddof 0; grows with the batch", "advantage", ""},
+	{"spread_batch_ddof1", "the same, ddof 1; at most 3.578 with G = 5 and 0/1 rewards", "advantage", ""},
+	{"mean_abs_advantage", "mean |A|", "advantage", "higher"},
+	{"effective_sample_size", "(sum |A|)² / sum A²", "episodes", "higher"},
+	{"successes_", "share of groups with that many members at R = 1 (0 to G)", "share", ""},
+	{"entropy", "mean entropy of the policy over action tokens, at the sampling temperature", "nats per token", ""},
+	{"kl", "divergence to the reference policy as the loss has it", "nats", "lower"},
+	{"kl_k1", "mean of log pi - log pi_ref over action tokens", "nats per token", "lower"},
+	{"kl_k3", "mean of exp(-d) - 1 + d, d = log pi - log pi_ref", "nats per token", "lower"},
+	{"kl_exact", "mean of D(pi || pi_ref) over the vocabulary", "nats per token", "lower"},
+	{"loss", "what the update minimised", "", "lower"},
+	{"grad_norm", "global L2 norm of the gradient before clipping", "", ""},
+	{"lr", "learning rate", "", ""},
+	{"clip_fraction", "share of ratios at which the clipped term is strictly smaller", "share", "lower"},
+	{"log_ratio_", "quantile of the log ratio (p05, p50, p95, max of its absolute value)", "nats", ""},
+	{"calls", "tool calls per episode", "calls", ""},
+	{"tool_errors", "share of calls answered by an execution error", "share", "lower"},
+	{"turns", "user turns reached per episode", "turns", ""},
+	{"sampled_tokens", "action tokens per episode", "tokens", ""},
+	{"tokens", "tokens of all episodes of the update, given ones included", "tokens", ""},
+	{"stop_", "share of episodes that ended for that reason (done, turn_limit, length, step, error)", "share", ""},
+}
+
+// Groups are the rewards of an update [groups][G], and which episodes ran under the high token; High is nil where the
+// arm has no tokens.
+type Groups struct {
+	Rewards [][]float64
+	High    [][]bool
+}
+
+// GroupsOf cuts trajectories into groups of a size. Token conditions count when both tokens occur.
+func GroupsOf(trajectories []*Trajectory, size int) Groups {
+	var g Groups
+	tokens := map[string]bool{}
+	for members := range slices.Chunk(trajectories, size) {
+		rewards, high := make([]float64, len(members)), make([]bool, len(members))
+		for i, t := range members {
+			rewards[i], high[i] = t.Reward, t.Token == TokenHigh
+			tokens[t.Token] = true
+		}
+		g.Rewards = append(g.Rewards, rewards)
+		g.High = append(g.High, high)
+	}
+	if !tokens[TokenHigh] || !tokens[TokenLow] {
+		g.High = nil
+	}
+	return g
+}
+
+// Diagnose computes what an update can learn from its groups, under the names of Metrics. Values by token are there only
+// with tokens of both sorts.
+func (g Groups) Diagnose() map[string]float64 {
+	if len(g.Rewards) == 0 {
+		return map[string]float64{}
+	}
+	v := map[string]float64{"zero_variance": 0} // there also when no group is
+	n := float64(len(g.Rewards))
+	var all []float64
+	size := 0
+	for _, rewards := range g.Rewards {
+		all = append(all, rewards...)
+		size = max(size, len(rewards))
+		low, high := slices.Min(rewards), slices.Max(rewards)
+		variance := populationVariance(rewards)
+		v["sigma2"] += variance / n
+		v["group_std"] += math.Sqrt(variance) / n
+		v["reward_range"] += (high - low) / n
+		if low == high {
+			v["zero_variance"] += 1 / n
+		}
+		v["all_right"] += indicator(low == 1 && high == 1) / n
+		v["all_wrong"] += indicator(low == 0 && high == 0) / n
+	}
+	v["reward"] = mean(all)
+	if counts := g.Successes(); counts != nil {
+		for k, c := range counts {
+			v["successes_"+strconv.Itoa(k)] = float64(c) / n
+		}
+	}
+	g.spreads(v)
+	if g.High != nil {
+		g.byToken(v, size)
+	}
+	return v
+}
+
+// Successes counts the groups by their number of members with reward 1 [G+1]; nil when some reward is neither 0 nor 1,
+// or groups differ in size.
+func (g Groups) Successes() []int {
+	if len(g.Rewards) == 0 {
+		return nil
+	}
+	counts := make([]int, len(g.Rewards[0])+1)
+	for _, rewards := range g.Rewards {
+		k := 0
+		for _, r := range rewards {
+			if r != 0 && r != 1 || len(rewards) != len(g.Rewards[0]) {
+				return nil
+			}
+			k += int(r)
+		}
+		counts[k]++
+	}
+	return counts
+}
+
+// spreads adds the advantage spread in its three readings (training.md 1.2), under both standard deviations.
+func (g Groups) spreads(v map[string]float64) {
+	for ddof, suffix := range []string{"", "_ddof1"} {
+		s := g.Spread(ddof)
+		v["spread_within"+suffix] = s.Within
+		v["spread_within_mixed"+suffix] = s.WithinMixed
+		v["spread_batch"+suffix] = s.Batch
+	}
+}
+
+// Spread is the distance of the largest from the smallest advantage.
+type Spread struct {
+	Within      float64 // in each group, mean over all groups (0 for groups without variance): the caption read literally
+	WithinMixed float64 // mean over groups with variance; 0 if there is none
+	WithinMax   float64 // the largest of any group
+	Batch       float64 // over the batch: what verl logs as max and min
+	Max, Min    float64 // of the batch's advantages
+
+	Advantages []float64 // of all episodes, group by group
+}
+
+// Spread computes the advantages with a standard deviation of ddof 0 (paper) or 1 (verl), eps 1e-6, and their spread.
+func (g Groups) Spread(ddof int) Spread {
+	a := Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: ddof, Eps: 1e-6}
+	var s Spread
+	mixed := 0
+	for _, rewards := range g.Rewards {
+		adv := a.Of(make([]int, len(rewards)), rewards, nil)
+		d := slices.Max(adv) - slices.Min(adv)
+		s.Within += d / float64(len(g.Rewards))
+		s.WithinMax = max(s.WithinMax, d)
+		if slices.Min(rewards) != slices.Max(rewards) {
+			s.WithinMixed += d
+			mixed++
+		}
+		s.Advantages = append(s.Advantages, adv...)
+	}
+	if mixed > 0 {
+		s.WithinMixed /= float64(mixed)
+	}
+	if len(s.Advantages) > 0 {
+		s.Max, s.Min = slices.Max(s.Advantages), slices.Min(s.Advantages)
+		s.Batch = s.Max - s.Min
+	}
+	return s
+}
+
+// AdvantageSizes is the mean of |A| and the effective sample size (sum |A|)² / sum A², 0 where all advantages are 0.
+func AdvantageSizes(advantages []float64) (meanAbs, effective float64) {
+	sum, square := 0.0, 0.0
+	for _, a := range advantages {
+		sum += math.Abs(a)
+		square += a * a
+	}
+	if len(advantages) > 0 {
+		meanAbs = sum / float64(len(advantages))
+	}
+	if square > 0 {
+		effective = sum * sum / square
+	}
+	return meanAbs, effective
+}
+
+// byToken adds what depends on the reward token.
+func (g Groups) byToken(v map[string]float64, size int) {
+	var high, low []float64
+	single := 0
+	for i, rewards := range g.Rewards {
+		of := 0
+		for j, r := range rewards {
+			if g.High[i][j] {
+				high = append(high, r)
+				of++
+			} else {
+				low = append(low, r)
+			}
+		}
+		if of == 0 || of == len(rewards) {
+			single++
+		}
+	}
+	v["single_token_groups"] = float64(single) / float64(len(g.Rewards))
+	p := float64(len(high)) / float64(len(high)+len(low))
+	v["share_high"] = p
+	if len(high) == 0 || len(low) == 0 {
+		return
+	}
+	gap := mean(high) - mean(low)
+	v["reward_high"], v["reward_low"], v["token_gap"] = mean(high), mean(low), gap
+	v["token_gap_se"] = math.Sqrt(sampleVariance(high)/float64(len(high)) + sampleVariance(low)/float64(len(low)))
+	v["prop2_bound"] = Kappa(size, p) * gap * gap
+	v["prop2_slack"] = v["sigma2"] - v["prop2_bound"]
+}
+
+// DescribeEpisodes adds what an update's episodes say about themselves: verdicts, lengths, calls, stop reasons.
+func DescribeEpisodes(trajectories []*Trajectory, v map[string]float64) {
+	n := float64(len(trajectories))
+	if n == 0 {
+		return
+	}
+	for _, reason := range []string{StopDone, StopTurnLimit, StopLength, StopStep, StopError} {
+		v["stop_"+reason] = 0
+	}
+	calls, errs := 0, 0
+	for _, name := range []string{"official", "turns", "sampled_tokens", "tokens"} {
+		v[name] = 0
+	}
+	for _, t := range trajectories {
+		v["official"] += indicator(t.Official) / n
+		v["stop_"+t.Stop] += 1 / n
+		calls += t.Calls
+		errs += t.Errors
+		v["tokens"] += float64(len(t.IDs))
+		for _, own := range t.Mask {
+			v["sampled_tokens"] += indicator(own) / n
+		}
+		if k := len(t.Messages); k > 0 {
+			v["turns"] += float64(t.Messages[k-1].Turn+1) / n
+		}
+	}
+	v["calls"] = float64(calls) / n
+	v["tool_errors"] = float64(errs) / float64(max(1, calls))
+}
+
+// Quantile of values in ascending order, with linear interpolation between order statistics (h = (n-1) q); 0 without
+// values.
+func Quantile(sorted []float64, q float64) float64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	h := q * float64(len(sorted)-1)
+	i := min(int(h), len(sorted)-1)
+	if i+1 >= len(sorted) {
+		return sorted[i]
+	}
+	return sorted[i] + (h-float64(i))*(sorted[i+1]-sorted[i])
+}
+
+// DescribeRatios adds the quantiles of an update's log ratios.
+func DescribeRatios(logRatio []float64, v map[string]float64) {
+	sorted := slices.Clone(logRatio)
+	slices.Sort(sorted)
+	v["log_ratio_p05"], v["log_ratio_p50"], v["log_ratio_p95"] = Quantile(sorted, 0.05), Quantile(sorted, 0.5), Quantile(sorted, 0.95)
+	v["log_ratio_max"] = 0
+	if n := len(sorted); n > 0 {
+		v["log_ratio_max"] = max(math.Abs(sorted[0]), math.Abs(sorted[n-1]))
+	}
+}
+
+// DescribeKL adds the divergence to the reference policy by estimator, means over action tokens; exact may be nil.
+func DescribeKL(logp, logpRef, exact []float64, v map[string]float64) {
+	k1, k3 := 0.0, 0.0
+	for i := range logp {
+		d := logp[i] - logpRef[i]
+		k1 += d
+		k3 += math.Exp(-d) - 1 + d
+	}
+	n := float64(max(1, len(logp)))
+	v["kl_k1"], v["kl_k3"] = k1/n, k3/n
+	if exact != nil {
+		v["kl_exact"] = mean(exact)
+	}
+}
+
+func indicator(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// mean is 0 without values.
+func mean(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	sum := 0.0
+	for _, x := range values {
+		sum += x
+	}
+	return sum / float64(len(values))
+}
+
+func squares(values []float64) float64 {
+	m, sum := mean(values), 0.0
+	for _, x := range values {
+		sum += (x - m) * (x - m)
+	}
+	return sum
+}
+
+func populationVariance(values []float64) float64 { return squares(values) / float64(len(values)) }
+
+// sampleVariance is 0 with fewer than two values.
+func sampleVariance(values []float64) float64 {
+	if len(values) < 2 {
+		return 0
+	}
+	return squares(values) / float64(len(values)-1)
+}

@@ -1,0 +1,269 @@
+package rl
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"rcgrpo/bfcl/fixtures"
+)
+
+func TestDiagnosticsOfAnUpdate(t *testing.T) {
+	type spread struct {
+		Within    number `json:"spread_within_mean"`
+		Mixed     number `json:"spread_within_mean_mixed_groups"`
+		WithinMax number `json:"spread_within_max"`
+		Max       number `json:"advantage_max"`
+		Min       number `json:"advantage_min"`
+		Batch     number `json:"spread_batch"`
+		MeanAbs   number `json:"mean_abs_advantage"`
+		ESS       number `json:"effective_sample_size"`
+	}
+	type prop2 struct{ Kappa, Bound, Slack number }
+	type record struct {
+		ID     string
+		Inputs struct {
+			Rewards   [][]number
+			TokenHigh [][]int `json:"token_high"`
+		}
+		Out struct {
+			G         int
+			Reward    number `json:"reward_mean"`
+			Var       number `json:"group_var_mean"`
+			Std       number `json:"group_std_mean"`
+			Zero      number `json:"zero_variance_fraction"`
+			AllZero   number `json:"all_zero_fraction"`
+			AllOne    number `json:"all_one_fraction"`
+			Histogram []int  `json:"success_histogram"`
+			Single    number `json:"single_token_group_fraction"`
+			Range     number `json:"range_of_rewards_mean"`
+			DDOF0     spread `json:"ddof0"`
+			DDOF1     spread `json:"ddof1"`
+			Share     number `json:"share_high"`
+			High      number `json:"reward_mean_high"`
+			Low       number `json:"reward_mean_low"`
+			Gap       number `json:"token_gap"`
+			Prop2     prop2  `json:"prop2_observed_p"`
+			Half      prop2  `json:"prop2_configured_p_0.5"`
+		}
+	}
+	n := 0
+	fixtures.Records(t, "rl/diagnostics.jsonl.gz", func(raw map[string]any) {
+		if raw["kind"] != "step" {
+			return
+		}
+		n++
+		r := fixtures.Decode[record](t, raw)
+		g := Groups{Rewards: matrix(r.Inputs.Rewards)}
+		for _, row := range r.Inputs.TokenHigh {
+			high := make([]bool, len(row))
+			for i, h := range row {
+				high[i] = h == 1
+			}
+			g.High = append(g.High, high)
+		}
+		check := func(what string, got float64, want number) {
+			if !near(got, float64(want), 1e-12) {
+				t.Errorf("%s: %s: got %v, want %v", r.ID, what, got, want)
+			}
+		}
+		v := g.Diagnose()
+		for name, want := range map[string]number{
+			"reward": r.Out.Reward, "sigma2": r.Out.Var, "group_std": r.Out.Std, "zero_variance": r.Out.Zero, "all_wrong": r.Out.AllZero,
+			"all_right": r.Out.AllOne, "single_token_groups": r.Out.Single, "reward_range": r.Out.Range, "share_high": r.Out.Share,
+			"reward_high": r.Out.High, "reward_low": r.Out.Low, "token_gap": r.Out.Gap, "prop2_bound": r.Out.Prop2.Bound, "prop2_slack": r.Out.Prop2.Slack,
+			"spread_within": r.Out.DDOF0.Within, "spread_within_mixed": r.Out.DDOF0.Mixed, "spread_batch": r.Out.DDOF0.Batch, "spread_batch_ddof1": r.Out.DDOF1.Batch,
+		} {
+			got, ok := v[name]
+			if !ok {
+				t.Errorf("%s: no value %s", r.ID, name)
+			}
+			check(name, got, want)
+		}
+		check("kappa at p 0.5", Kappa(r.Out.G, 0.5), r.Out.Half.Kappa)
+		check("bound at p 0.5", Kappa(r.Out.G, 0.5)*v["token_gap"]*v["token_gap"], r.Out.Half.Bound)
+		if got := g.Successes(); fmt.Sprint(got) != fmt.Sprint(r.Out.Histogram) {
+			t.Errorf("%s: successes: got %v, want %v", r.ID, got, r.Out.Histogram)
+		}
+		for ddof, want := range []spread{r.Out.DDOF0, r.Out.DDOF1} {
+			s := g.Spread(ddof)
+			check("spread within", s.Within, want.Within)
+			check("spread of mixed groups", s.WithinMixed, want.Mixed)
+			check("largest spread within", s.WithinMax, want.WithinMax)
+			check("largest advantage", s.Max, want.Max)
+			check("smallest advantage", s.Min, want.Min)
+			check("spread of the batch", s.Batch, want.Batch)
+			meanAbs, ess := AdvantageSizes(s.Advantages)
+			check("mean |A|", meanAbs, want.MeanAbs)
+			check("effective sample size", ess, want.ESS)
+		}
+	})
+	t.Logf("%d updates", n)
+}
+
+func TestPropositionsInClosedForm(t *testing.T) {
+	type record struct {
+		ID     string
+		Inputs struct {
+			Allocation string
+			G          int
+			P          float64
+			High       float64 `json:"p_high"`
+			Low        float64 `json:"p_low"`
+		}
+		Successes []number `json:"success_distribution"`
+		Single    number   `json:"single_token_group_probability"`
+		AllEqual  number   `json:"p_all_equal"`
+		Var       number   `json:"expected_group_var"`
+		Kappa     number
+		Bound     number
+		Holds     bool              `json:"bound_holds"`
+		Spread    map[string]number `json:"expected_spread_batch"`
+	}
+	n := 0
+	fixtures.Records(t, "rl/diagnostics.jsonl.gz", func(raw map[string]any) {
+		if raw["kind"] != "proposition" {
+			return
+		}
+		n++
+		r := fixtures.Decode[record](t, raw)
+		m := Mixture{Allocation: r.Inputs.Allocation, Group: r.Inputs.G, P: r.Inputs.P, High: r.Inputs.High, Low: r.Inputs.Low}
+		check := func(what string, got float64, want number) {
+			if !near(got, float64(want), 1e-12) {
+				t.Errorf("%s: %s: got %v, want %v", r.ID, what, got, want)
+			}
+		}
+		d := m.Successes()
+		for k, want := range r.Successes {
+			check("successes", d[k], want)
+		}
+		check("single token", m.SingleToken(), r.Single)
+		check("all equal", d[0]+d[m.Group], r.AllEqual)
+		check("group variance", m.GroupVariance(), r.Var)
+		check("kappa", Kappa(m.Group, m.P), r.Kappa)
+		check("bound", m.Bound(), r.Bound)
+		if holds := m.GroupVariance() >= m.Bound()-1e-12; holds != r.Holds {
+			t.Errorf("%s: bound holds: got %t, want %t", r.ID, holds, r.Holds)
+		}
+		for name, want := range r.Spread {
+			var groups, ddof int
+			if _, err := fmt.Sscanf(strings.ReplaceAll(name, "_", " "), "groups%d ddof%d", &groups, &ddof); err != nil {
+				t.Fatal(err)
+			}
+			check(name, m.SpreadBatch(groups, ddof), want)
+		}
+	})
+	t.Logf("%d mixtures", n)
+}
+
+func TestPropositionOneBounds(t *testing.T) {
+	type record struct {
+		ID     string
+		Inputs struct {
+			G, T  int
+			Eps   float64   `json:"eps_sft"`
+			Steps []float64 `json:"step_probability"`
+		}
+		Out struct {
+			Exact  float64
+			Exp    float64 `json:"bound_exp"`
+			Linear float64 `json:"bound_linear"`
+		}
+	}
+	fixtures.Records(t, "rl/diagnostics.jsonl.gz", func(raw map[string]any) {
+		if raw["kind"] != "prop1_bound" {
+			return
+		}
+		r := fixtures.Decode[record](t, raw)
+		exponential, linear := StayBounds(r.Inputs.G, r.Inputs.T, r.Inputs.Eps)
+		for what, pair := range map[string][2]float64{"exact": {StayProbability(r.Inputs.Steps, r.Inputs.G), r.Out.Exact},
+			"exponential": {exponential, r.Out.Exp}, "linear": {linear, r.Out.Linear}} {
+			if !near(pair[0], pair[1], 1e-12) {
+				t.Errorf("%s: %s: got %v, want %v", r.ID, what, pair[0], pair[1])
+			}
+		}
+	})
+}
+
+func TestForecastIsUnbiasedByHand(t *testing.T) {
+	// 4 of 6 succeed; of the 15 pairs, C(4,2) = 6 are all right and C(2,2) = 1 is all wrong.
+	f := ForecastZeroVariance([]TaskSample{{High: 6, HighRight: 4}, {High: 1, HighRight: 1}}, AllocationIID, 2, 1)
+	if math.Abs(f.AllRight-6.0/15) > 1e-12 || math.Abs(f.AllWrong-1.0/15) > 1e-12 || f.Left != 1 {
+		t.Errorf("got %+v, want 6/15, 1/15, one task left out", f)
+	}
+	// Stratified, p 0.5, G 2: one of each token. 1 of 2 high ones right, 1 of 4 low ones right.
+	f = ForecastZeroVariance([]TaskSample{{High: 2, HighRight: 1, Low: 4, LowRight: 1}}, AllocationStratified, 2, 0.5)
+	if math.Abs(f.AllRight-0.125) > 1e-12 || math.Abs(f.AllWrong-0.375) > 1e-12 {
+		t.Errorf("got %+v, want 1/8 and 3/8", f)
+	}
+}
+
+func TestBandHoldsTheMeasuredShareInNineteenOfTwentyPolicies(t *testing.T) {
+	r := rand.New(rand.NewPCG(21, 22))
+	const policies, tasks, each, group, groups, p = 2000, 150, 8, 5, 64, 0.5
+	inside := 0
+	for range policies {
+		a := 0.3 + 2*r.Float64() // how peaked this policy's success probabilities are
+		task := func() (high, low float64) {
+			low = 1 / (1 + math.Exp(-a*2*r.NormFloat64()))
+			return low + (1-low)*0.4, low
+		}
+		samples := make([]TaskSample, tasks)
+		for i := range samples {
+			high, low := task()
+			s := TaskSample{High: each, Low: each}
+			for range each {
+				s.HighRight += int(indicator(r.Float64() < high))
+				s.LowRight += int(indicator(r.Float64() < low))
+			}
+			samples[i] = s
+		}
+		low, high := ForecastZeroVariance(samples, AllocationIID, group, p).Band(groups)
+		equal := 0
+		for range groups {
+			ph, pl := task()
+			right := 0
+			for range group {
+				q := pl
+				if r.Float64() < p {
+					q = ph
+				}
+				right += int(indicator(r.Float64() < q))
+			}
+			equal += int(indicator(right == 0 || right == group))
+		}
+		if share := float64(equal) / groups; share >= low && share <= high {
+			inside++
+		}
+	}
+	share := float64(inside) / policies
+	t.Logf("%.1f %% of %d policies inside", 100*share, policies)
+	if share < 0.93 || share > 0.97 {
+		t.Errorf("got %.3f, want 0.93 to 0.97", share)
+	}
+}
+
+func TestEveryLoggedValueHasARowInTheMetricsTable(t *testing.T) {
+	known := map[string]bool{}
+	for _, m := range Metrics {
+		if known[m.Name] || m.Formula == "" {
+			t.Errorf("%s stands twice or has no formula", m.Name)
+		}
+		known[m.Name] = true
+	}
+	v := Groups{Rewards: [][]float64{{1, 0}, {1, 1}}, High: [][]bool{{true, false}, {true, true}}}.Diagnose()
+	DescribeEpisodes([]*Trajectory{{Stop: StopDone, IDs: []int32{1}, Mask: []bool{true}}}, v)
+	DescribeRatios([]float64{0.1}, v)
+	DescribeKL([]float64{-1}, []float64{-2}, []float64{0.1}, v)
+	for name := range v {
+		found := known[name]
+		for k := range known {
+			found = found || strings.HasSuffix(k, "_") && strings.HasPrefix(name, k)
+		}
+		if !found {
+			t.Errorf("%s is logged but not in the table", name)
+		}
+	}
+}
