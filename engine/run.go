@@ -493,6 +493,9 @@ func (r *run) take(ctx context.Context, res result) {
 		return
 	}
 	r.release(t)
+	if res.err != nil && t.Key != "" { // a stage that was killed could not do it itself
+		r.note(r.Store.Discard(t.Key))
+	}
 	switch {
 	case res.err != nil && ctx.Err() != nil: // whatever it says, it was told to stop
 		r.drop(t)

@@ -20,14 +20,19 @@ type Staging struct {
 // Begin starts a result for key and removes what a killed run may have left of an earlier one. The caller holds the
 // key's lock.
 func (s *Store) Begin(key string) (*Staging, error) {
-	if err := validKey(key); err != nil {
-		return nil, err
-	}
-	g := &Staging{store: s, key: key, dir: s.path("staging", key)}
-	if err := os.RemoveAll(g.dir); err != nil {
+	if err := s.Discard(key); err != nil {
 		return nil, fmt.Errorf("begin %s: %w", key, err)
 	}
+	g := &Staging{store: s, key: key, dir: s.path("staging", key)}
 	return g, s.makeDir(g.dir)
+}
+
+// Discard removes what a killed stage left of an unfinished result. The caller holds the key's lock.
+func (s *Store) Discard(key string) error {
+	if err := validKey(key); err != nil {
+		return err
+	}
+	return os.RemoveAll(s.path("staging", key))
 }
 
 // Dir returns the folder to fill for a port and creates it when it is not there yet.
