@@ -40,6 +40,10 @@ func (s *Scope) Backward(loss *Tensor, leaves ...*Tensor) []*Tensor {
 	if len(leaves) == 0 || s.Err() != nil {
 		return grads
 	}
+	if !libtch.AtRequiresGrad(loss.c) { // libtorch would crash
+		s.Fail(fmt.Errorf("torch backward of %v: nothing was recorded for it; compute it inside Grad, from leaves", loss.Shape()))
+		return grads
+	}
 	roots := []libtch.Ctensor{loss.c}
 	libtch.AtRunBackward(&roots[0], 1, &inputs[0], len(inputs), &outputs[0], 0, 0)
 	for i, c := range outputs {
