@@ -1,0 +1,320 @@
+package bfcl
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// filesTask is a small task of our own: two turns with calls, one reveal, one turn without calls.
+func filesTask() *Task {
+	return &Task{
+		ID: "own_base_1", Category: "base", Number: 1, Family: "own_1", Classes: []string{"GorillaFileSystem", "MathAPI"},
+		InitialConfig: json.RawMessage(`{"GorillaFileSystem": {"root": {"home": {"type": "directory", "contents": {
+			"docs": {"type": "directory", "contents": {}}, "a.txt": {"type": "file", "content": "one\ntwo"}}}}}}`),
+		Turns: []Turn{
+			{User: "Move a.txt into docs.", GroundTruth: []string{"mv(source='a.txt', destination='docs')"}},
+			{User: "How many lines has it?", GroundTruth: []string{}},
+			{GroundTruth: []string{"cd(folder='docs')", "wc(file_name='a.txt')"}, Revealed: []string{"wc"}},
+			{User: "Add 1 and 2.", GroundTruth: []string{"add(a=1, b=2)"}},
+		},
+	}
+}
+
+func start(t testing.TB, task *Task, s Settings) *Episode {
+	t.Helper()
+	e, err := task.Start(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func steps(t testing.TB, e *Episode, all ...[]string) {
+	t.Helper()
+	for _, calls := range all {
+		if _, _, err := e.Step(calls); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestEpisodeFollowsTheDriver(t *testing.T) {
+	e := start(t, filesTask(), Settings{})
+	if slices.Contains(e.Tools(), "wc") {
+		t.Error("wc is offered before its reveal")
+	}
+	results, errs, err := e.Step([]string{"mv(source='a.txt', destination='docs')", "nope()"})
+	if err != nil || errs != 1 || len(results) != 2 || results[1] != "Error during execution: name 'nope' is not defined" {
+		t.Errorf("got results %q, %d errors, %v", results, errs, err)
+	}
+	steps(t, e, nil)
+	if e.Turn() != 1 || e.User() != "How many lines has it?" {
+		t.Errorf("after the first turn: turn %d, user %q", e.Turn(), e.User())
+	}
+	steps(t, e, []string{""}) // one empty call yields as well
+	if tools := e.Tools(); e.User() != RevealRequest || tools[len(tools)-1] != "wc" {
+		t.Errorf("reveal turn: user %q, tools %v", e.User(), tools)
+	}
+	steps(t, e, []string{"cd(folder='docs')"}, []string{"wc('a.txt')"}, nil, []string{"add(1, b=2.0)"}, nil)
+	if !e.Done() || e.Stop() != "done" {
+		t.Errorf("at the end: done %v, stop %q", e.Done(), e.Stop())
+	}
+	if _, _, err := e.Step(nil); !errors.Is(err, ErrDone) {
+		t.Errorf("a step after the end: got %v, want ErrDone", err)
+	}
+	v := e.Verdict()
+	// add(1, b=2.0) prints 3.0, so the reference's 3 is missing; as an action it equals add(a=1, b=2).
+	if v.ErrorType != ErrResponseMismatch || v.Turn != 3 || v.RState != 1 || v.RAction != 1 || v.Reward != 1 {
+		t.Errorf("got verdict %+v", v)
+	}
+}
+
+// What the verdict must say for a few trajectories of the small task, each one turn's steps per line.
+func TestVerdictsOfSmallTrajectories(t *testing.T) {
+	const mv, cd, wc, add = "mv(source='a.txt', destination='docs')", "cd(folder='docs')", "wc(file_name='a.txt')", "add(a=1, b=2)"
+	for name, tc := range map[string]struct {
+		turns     [][][]string
+		errorType string
+		turn      int
+		reward    float64
+	}{
+		"ground truth":                      {[][][]string{{{mv}}, {}, {{cd, wc}}, {{add}}}, "", -1, 1},
+		"call in the empty turn":            {[][][]string{{{mv}}, {{"pwd()"}}, {{cd}, {wc}}, {{add}}}, "", -1, 1},
+		"everything early":                  {[][][]string{{{mv, cd, wc, add}}, {}, {}, {}}, ErrEmptyTurn, 2, 1},
+		"read early, turn not empty":        {[][][]string{{{mv, cd, wc, add}}, {}, {{"pwd()"}}, {{"pwd()"}}}, "", -1, 1},
+		"nothing":                           {[][][]string{{}, {}, {}, {}}, ErrEmptyTurn, 0, 0},
+		"state differs":                     {[][][]string{{{mv, "touch(file_name='x')"}}, {}, {{cd, wc}}, {{add}}}, ErrStateMismatch, 0, 0},
+		"state differs and is mended":       {[][][]string{{{mv, "touch(file_name='x')"}}, {}, {{"rm(file_name='x')", cd, wc}}, {{add}}}, ErrStateMismatch, 0, 1},
+		"last result missing":               {[][][]string{{{mv}}, {}, {{cd, wc}}, {{"add(a=1, b=1)"}}}, ErrResponseMismatch, 3, 0},
+		"too few turns":                     {[][][]string{{{mv}}}, ErrForceTerminated, -1, 0},
+		"too many turns":                    {[][][]string{{{mv}}, {}, {{cd, wc}}, {{add}}, {}}, ErrForceTerminated, -1, 1},
+		"qualified name is no action":       {[][][]string{{{mv}}, {}, {{cd, wc}}, {{"add(a=1, b=2)", "MathAPI.add(a=1, b=2)"}}}, "", -1, 1},
+		"argument beyond the signature":     {[][][]string{{{mv}}, {}, {{cd, wc}}, {{"add(1, 2, 3)"}}}, ErrResponseMismatch, 3, 1},
+		"equal value of another kind":       {[][][]string{{{mv}}, {}, {{cd, wc}}, {{"add(a=True, b=2.0)"}}}, ErrResponseMismatch, 3, 1},
+		"expression where a literal should": {[][][]string{{{mv}}, {}, {{cd, wc}}, {{"add(a=1, b=1+1)"}}}, "", -1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, err := filesTask().Play(Settings{}, tc.turns)
+			if err != nil {
+				t.Fatal(err)
+			}
+			v := e.Verdict()
+			if v.ErrorType != tc.errorType || v.Official != (tc.errorType == "") || v.Turn != tc.turn || v.Reward != tc.reward {
+				t.Errorf("got official %v, %q, turn %d, reward %v (state %v, action %v); want %q, turn %d, reward %v",
+					v.Official, v.ErrorType, v.Turn, v.Reward, v.RState, v.RAction, tc.errorType, tc.turn, tc.reward)
+			}
+		})
+	}
+}
+
+func TestStepLimitAbandonsExceptInTheLastTurn(t *testing.T) {
+	e := start(t, filesTask(), Settings{})
+	for range OfficialMaxSteps {
+		steps(t, e, []string{"pwd()"})
+	}
+	if e.Done() {
+		t.Fatalf("abandoned after %d steps, want one more", OfficialMaxSteps)
+	}
+	steps(t, e, []string{"pwd()"})
+	if e.Stop() != "turn_limit" || e.Verdict().ErrorType != ErrForceTerminated {
+		t.Errorf("after %d steps: stop %q, verdict %+v", OfficialMaxSteps+1, e.Stop(), e.Verdict())
+	}
+
+	e = start(t, filesTask(), Settings{MaxSteps: 2})
+	steps(t, e, []string{"mv(source='a.txt', destination='docs')"}, nil, nil, []string{"cd(folder='docs')", "wc(file_name='a.txt')"}, nil,
+		[]string{"add(a=1, b=2)"}, []string{"pwd()"}, []string{"pwd()"})
+	if v := e.Verdict(); e.Stop() != "turn_limit" || !v.Official {
+		t.Errorf("abandoned in the last turn: stop %q, verdict %+v, want it judged normally", e.Stop(), v)
+	}
+
+	e = start(t, filesTask(), Settings{MaxCalls: 2})
+	results, _, err := e.Step([]string{"pwd()", "pwd()", "pwd()"})
+	if err != nil || len(results) != 2 || e.Stop() != "turn_limit" {
+		t.Errorf("three calls where two are allowed: got %d results, stop %q, %v", len(results), e.Stop(), err)
+	}
+}
+
+func TestVerdictOfARunningEpisodeChangesNothing(t *testing.T) {
+	e := start(t, filesTask(), Settings{})
+	steps(t, e, []string{"mv(source='a.txt', destination='docs')"})
+	if v := e.Verdict(); v.ErrorType != ErrForceTerminated {
+		t.Errorf("in the first turn: got %+v", v)
+	}
+	steps(t, e, nil, nil, []string{"cd(folder='docs')", "wc(file_name='a.txt')"}, nil, []string{"add(a=1, b=2)"}, nil)
+	if v := e.Verdict(); !v.Official || v.Reward != 1 {
+		t.Errorf("at the end: got %+v", v)
+	}
+}
+
+func TestTaskRoundTripsThroughJSON(t *testing.T) {
+	task := filesTask()
+	raw, err := json.Marshal(task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back Task
+	if err := json.Unmarshal(raw, &back); err != nil {
+		t.Fatal(err)
+	}
+	again, err := json.Marshal(back)
+	if err != nil || string(again) != string(raw) {
+		t.Errorf("got %s, want %s (%v)", again, raw, err)
+	}
+}
+
+func TestTasksThatCannotStartSayWhy(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*Task)
+		says   string
+	}{
+		"unknown class":     {func(t *Task) { t.Classes = []string{"Nope"} }, "unknown class Nope"},
+		"broken config":     {func(t *Task) { t.InitialConfig = json.RawMessage(`{`) }, "initial_config"},
+		"config not a dict": {func(t *Task) { t.InitialConfig = json.RawMessage(`[]`) }, "want an object"},
+		"scenario a text":   {func(t *Task) { t.InitialConfig = json.RawMessage(`{"GorillaFileSystem": "x"}`) }, "want an object"},
+		"root without name": {func(t *Task) { t.InitialConfig = json.RawMessage(`{"GorillaFileSystem": {"root": {}}}`) }, "IndexError"},
+		"no turns":          {func(t *Task) { t.Turns = nil }, "no turns"},
+		"long, no data":     {func(t *Task) { t.Category = "long_context" }, "long-context constant"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			task := filesTask()
+			tc.change(task)
+			if _, err := task.Start(Settings{}); err == nil || !strings.Contains(err.Error(), tc.says) || !strings.Contains(err.Error(), task.ID) {
+				t.Errorf("got %v, want an error that names the task and says %q", err, tc.says)
+			}
+		})
+	}
+}
+
+// playTruth plays what is left of the ground truth.
+func playTruth(t testing.TB, e *Episode) Verdict {
+	t.Helper()
+	for !e.Done() {
+		if truth := e.Task().Turns[e.Turn()].GroundTruth; len(truth) > 0 {
+			steps(t, e, truth)
+		}
+		steps(t, e, nil)
+	}
+	return e.Verdict()
+}
+
+func stateText(t testing.TB, e *Episode) string {
+	t.Helper()
+	state, err := e.State()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%s", state)
+}
+
+// A clone made at any turn goes its own way: junk done to it leaves the original as it was, and both can be played to
+// the end with the results of the ground truth.
+func TestClonesAreIndependentAndComplete(t *testing.T) {
+	data := official(t)
+	settings := Settings{Data: data, Today: ReleaseDate}
+	for i, task := range data.Tasks() {
+		if i%7 != 0 {
+			continue
+		}
+		e := start(t, task, settings)
+		for !e.Done() {
+			before := stateText(t, e)
+			c := e.Clone()
+			for _, other := range data.Tasks()[(i+41)%len(data.Tasks())].Turns {
+				if len(other.GroundTruth) > 0 && !c.Done() {
+					steps(t, c, other.GroundTruth)
+				}
+			}
+			if got := stateText(t, e); got != before {
+				t.Fatalf("%s turn %d: calls on a clone changed the original", task.ID, e.Turn())
+			}
+			if v := playTruth(t, e.Clone()); !v.Official || v.Reward != 1 {
+				t.Fatalf("%s: a clone made in turn %d fails on the ground truth: %s", task.ID, e.Turn(), v.Message)
+			}
+			if truth := task.Turns[e.Turn()].GroundTruth; len(truth) > 0 {
+				steps(t, e, truth)
+			}
+			steps(t, e, nil)
+		}
+		if v := e.Verdict(); !v.Official {
+			t.Fatalf("%s: %s", task.ID, v.Message)
+		}
+	}
+}
+
+// A thousand episodes at once, several of each task, give what they give alone. Worth running under the race detector.
+func TestConcurrentEpisodesDoNotMeet(t *testing.T) {
+	tasks, settings := []*Task{filesTask()}, Settings{}
+	if !testing.Short() {
+		data := official(t)
+		settings = Settings{Data: data, Today: ReleaseDate}
+		tasks = data.Tasks()
+	}
+	var group sync.WaitGroup
+	begin := make(chan struct{})
+	for i := range 1000 {
+		task := tasks[i*13%len(tasks)]
+		if i%4 > 0 { // three of four play the same few tasks
+			task = tasks[i%4*29%len(tasks)]
+		}
+		group.Add(1)
+		go func() {
+			defer group.Done()
+			<-begin
+			e, err := task.Start(settings)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if i%5 == 0 {
+				_, _, _ = e.Step([]string{"post_tweet(content='x')", "touch(file_name='y')", "get_current_speed()"})
+				e = e.Clone()
+			}
+			for !e.Done() {
+				for _, call := range task.Turns[e.Turn()].GroundTruth {
+					if _, _, err := e.Step([]string{call}); err != nil && !e.Done() {
+						t.Error(err)
+						return
+					}
+				}
+				if !e.Done() {
+					_, _, _ = e.Step(nil)
+				}
+			}
+			if v := e.Verdict(); i%5 != 0 && !v.Official && e.Stop() == "done" {
+				t.Errorf("%s: %s", task.ID, v.Message)
+			}
+		}()
+	}
+	close(begin)
+	group.Wait()
+}
+
+func TestTwoEpisodesOfOneTaskShareNothing(t *testing.T) {
+	task := &Task{ID: "tweets", Category: "base", Classes: []string{"TwitterAPI"}, InitialConfig: json.RawMessage(`{}`),
+		Turns: []Turn{{User: "x", GroundTruth: []string{}}}}
+	const login = "authenticate_twitter(username='john', password='john123')"
+	a, b := start(t, task, Settings{}), start(t, task, Settings{})
+	first, _, err := a.Step([]string{login, "post_tweet(content='x')", "mention(tweet_id=0, mentioned_usernames=['@a'])", "post_tweet(content='y')"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, _, err := b.Step([]string{login, "post_tweet(content='x')", "post_tweet(content='y')"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(first[3], `"mentions": ["@a"]`) {
+		t.Errorf("within an episode tweets without mentions share one list; got %s", first[3])
+	}
+	if !strings.Contains(second[2], `"mentions": []`) {
+		t.Errorf("mentions of another episode show: %s", second[2])
+	}
+	if reflect.DeepEqual(first, second) {
+		t.Error("both episodes gave the same")
+	}
+}

@@ -1,0 +1,130 @@
+package py
+
+import (
+	"strings"
+	"testing"
+)
+
+var sources = []string{
+	"f(a=1, b='x')", "f([1, 2.5, -3], {'a': None, 1: True})", "f(\"it's\", 'say \"hi\"')", "'a' 'b' r'\\d' u'x'", "b'x\\x00'", "f'{x}'", "'''a\nb'''", "1_000 + 0x1F - 0b1 ** -2",
+	"a.b.c(*x, **y)[1:2, ::3]", "not a or b and c if d else e", "a < b <= c != d in e not in f is not g", "lambda x, *y, z=1: x", "[x for x in y if z]", "{1, 2}", "{**a, 'b': 2}",
+	"(1,)", "()", "(x := 5)", "f(x for x in y)", "-+~1", "1e400 - 1e400", "0777", "1__0", "'\\ud800'", "'\\N{DASH}'", "\"\\\n\"", "f(a=1,)", "f(\n1,\n2)\n# end", "f(a==1)", "...", "1j",
+	"f(a=1, a=2)", "f(1, a=2, 3)", "((((((", "]", "f(", "f)", "", " ", "f();", "é(a=1)", "f(a='é😀')", "f(a=-0.0, b=1e5, c=.5, d=5.)",
+}
+
+// FuzzParse reads any text: no panic, and what is written back from the tree reads as the same tree.
+func FuzzParse(f *testing.F) {
+	for _, s := range sources {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, src string) {
+		e, err := Parse(src)
+		if err != nil {
+			if !IsException(err, "SyntaxError", "ValueError", "RecursionError") {
+				t.Errorf("%q: %v", src, err)
+			}
+			return
+		}
+		_ = Compiles(e)
+		if !writable(e) {
+			return
+		}
+		text := Unparse(e)
+		again, err := Parse(text)
+		if err != nil {
+			t.Fatalf("%q was written as %q: %v", src, text, err)
+		}
+		if got, want := Dump(again), Dump(e); got != want {
+			t.Errorf("%q was written as %q, which reads as %s, want %s", src, text, got, want)
+		}
+	})
+}
+
+// writable is false for trees that have no text: what is not supported, and numbers that print as no literal.
+func writable(e Expr) bool {
+	ok := true
+	walk(e, func(e Expr) bool {
+		switch e := e.(type) {
+		case *Unsupported, *Starred:
+			ok = false
+		case *Const:
+			if o, isOpaque := e.Value.(Opaque); isOpaque && o.Class == "complex" {
+				ok = false
+			}
+			if text := Repr(e.Value); strings.Contains(text, "inf") {
+				ok = false
+			}
+		}
+		return ok
+	})
+	return ok
+}
+
+// FuzzPlainCall holds the quick reader of calls against the whole parser: what the first takes, the second takes too,
+// with the same values.
+func FuzzPlainCall(f *testing.F) {
+	for _, s := range sources {
+		f.Add(s)
+		f.Add("f(" + s + ")")
+		f.Add("f(a=" + s + ", b = [" + s + "])")
+	}
+	f.Fuzz(func(t *testing.T, src string) {
+		var plain PlainCall
+		if !plain.Read(src) {
+			return
+		}
+		e, err := Parse(src)
+		if err != nil {
+			t.Fatalf("%q is read as a call, but %v", src, err)
+		}
+		if err := Compiles(e); err != nil {
+			t.Fatalf("%q is read as a call, but %v", src, err)
+		}
+		c, ok := e.(*Call)
+		if !ok {
+			t.Fatalf("%q is read as a call, but is a %T", src, e)
+		}
+		if name, ok := c.Func.(*Name); !ok || name.ID != plain.Name || len(c.Args) != len(plain.Args) || len(c.Keywords) != len(plain.Keywords) {
+			t.Fatalf("%q is read as %+v, but is %s", src, plain, Dump(e))
+		}
+		same := func(e Expr, got Value) {
+			want, ok := Literal(e)
+			if !ok || Repr(got) != Repr(want) {
+				t.Errorf("%q: got %s, want %s", src, Repr(got), Repr(want))
+			}
+		}
+		for i, a := range c.Args {
+			same(a, plain.Args[i])
+		}
+		for i, k := range c.Keywords {
+			if k.Name != plain.Keywords[i].Name {
+				t.Errorf("%q: keyword %q, want %q", src, plain.Keywords[i].Name, k.Name)
+			}
+			same(k.Value, plain.Keywords[i].Value)
+		}
+	})
+}
+
+// FuzzJSON reads any text as JSON; a value that was read and is written again reads as an equal one.
+func FuzzJSON(f *testing.F) {
+	for _, s := range []string{`{"a": [1, 2.0, null, true, "x\u00e9\ud83d\ude00"], "a": -0.0}`, `NaN`, `[1e400, -Infinity]`, `"\ud800"`, `01`, `{"a" 1}`, `[1,]`, "\"\x01\"", `12345678901234567890`} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, src string) {
+		v, err := FromJSON([]byte(src))
+		if err != nil {
+			return
+		}
+		text, err := JSON(v)
+		if err != nil {
+			t.Fatalf("%q was read, but cannot be written: %v", src, err)
+		}
+		again, err := FromJSON([]byte(text))
+		if err != nil {
+			t.Fatalf("%q was written as %q: %v", src, text, err)
+		}
+		if Repr(again) != Repr(v) {
+			t.Errorf("%q: got %s, want %s", src, Repr(again), Repr(v))
+		}
+	})
+}
