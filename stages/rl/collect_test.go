@@ -161,7 +161,8 @@ func asks(names ...string) []Rollout {
 
 // obedient calls f once in every turn, then yields. Names choose otherwise.
 func obedient(prompt string) string {
-	switch last := prompt[strings.LastIndexByte(prompt, 'U')+1:]; {
+	last := prompt[strings.LastIndexByte(prompt, 'U')+1:]
+	switch {
 	case strings.HasPrefix(last, "loop"):
 		return "f!"
 	case strings.HasPrefix(last, "never"):
@@ -171,9 +172,9 @@ func obedient(prompt string) string {
 	case strings.HasPrefix(last, "long"):
 		return "0123456789012345!"
 	case strings.Contains(last, "T"):
-		return "."
+		return strings.Repeat("y", strings.Count(last, "x")) + "."
 	}
-	return "f;bad!"
+	return "f;bad" + strings.Repeat("x", strings.Count(last, "x")) + "!"
 }
 
 func TestAnEpisodeIsRecordedAsItHappened(t *testing.T) {
@@ -237,15 +238,33 @@ func TestWhateverEndsAnEpisodeIsData(t *testing.T) {
 	}
 }
 
+func TestAReplyThatFillsTheContextEndsTheEpisode(t *testing.T) {
+	c := collector(newScript(1, obedient))
+	c.Limits.Context = 20
+	got, _, err := c.Collect(context.Background(), asks("never", strings.Repeat("z", 30)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := got[0]; e.Stop != StopLength || len(e.IDs) != 20 || !e.Mask[19] || e.Messages[len(e.Messages)-1].To != 20 || e.Calls != 0 {
+		t.Errorf("got %+v", e)
+	}
+	if e := got[1]; e.Stop != StopLength || len(e.IDs) != 0 || e.Reward != 0 { // the request alone is too long
+		t.Errorf("got %+v", e)
+	}
+}
+
 // jitter sleeps for up to a millisecond, differently each time.
 func jitter() { time.Sleep(time.Duration(rand.IntN(1000)) * time.Microsecond) }
 
 func TestBatchesDoNotDependOnHowFastEnvironmentsAre(t *testing.T) {
-	names := []string{"a", "b", "loop", "c", "never", "d", "e", "crash", "f", "g"}
+	var names []string
+	for i := range 30 { // replies of different lengths, so that episodes fall out of step
+		names = append(names, []string{"a", "bb", "loop", "ccc", "never", "talk", "e", "crash", "f", "g"}[i%10]+strings.Repeat("x", i%7))
+	}
 	var first []string
 	var trajectories []*Trajectory
 	for round := range 4 {
-		p := newScript(3, obedient)
+		p := newScript(6, obedient)
 		c := collector(p)
 		start := c.Start
 		c.Start = func(task *bfcl.Task) (Env, error) {

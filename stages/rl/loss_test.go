@@ -436,6 +436,27 @@ func TestPaperLossByHand(t *testing.T) {
 	}
 }
 
+func TestKLSummedUpAsTheLossCountsTokensWhateverTheRatioCovers(t *testing.T) {
+	// Divergences 1, 2 and 6 in trajectories of two tokens and one: mean 3, sum per trajectory (3 + 6)/2, mean per
+	// trajectory (1.5 + 6)/2.
+	for aggregate, want := range map[string]float64{"token_mean": 3, "trajectory_sum": 4.5, "trajectory_mean": 3.75} {
+		o := PaperObjective()
+		o.KL = &KL{Beta: 1, Estimator: "exact", Gradient: "own", Place: "loss", Aggregate: "loss"}
+		o.Loss.Aggregate = aggregate
+		b := &Batch{Length: []int{2, 1}, Advantage: []float64{0, 0}, Logp: make([]float64, 3), LogpOld: make([]float64, 3), KL: []float64{1, 2, 6}}
+		for _, how := range []string{"loss", aggregate} {
+			o.KL.Aggregate = how
+			out, err := o.Evaluate(b, o.Totals(b))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if math.Abs(out.KL-want) > 1e-12 || math.Abs(out.Loss-want) > 1e-12 {
+				t.Errorf("%s as %s: got %v, want %v", aggregate, how, out.KL, want)
+			}
+		}
+	}
+}
+
 func TestBatchesOfTheWrongShapeAreRefused(t *testing.T) {
 	o := PaperObjective()
 	b := &Batch{Length: []int{2}, Advantage: []float64{1}, Logp: []float64{0, 0}, LogpOld: []float64{0, 0}}
