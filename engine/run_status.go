@@ -113,6 +113,14 @@ func (n *NodeStatus) take(e Event) {
 	}
 }
 
+// Now is the time that what runs is measured by: the clock's while the run goes on, that of the last event after it.
+func (s *RunStatus) Now() time.Time {
+	if s.Live {
+		return time.Now()
+	}
+	return s.Last
+}
+
 // Text says in a few words how the run stands.
 func (s *RunStatus) Text() string {
 	switch {
@@ -188,3 +196,12 @@ func RunName(folder string) string {
 
 // SameAddress says whether two spellings mean one address: `stage.` and quotes may be left out.
 func SameAddress(a, b string) bool { return shellAddress(a) == shellAddress(b) }
+
+// ParseBytes reads a size such as "200GB" or "1.5 GiB".
+func ParseBytes(text string) (int64, error) {
+	n, ok := parseBytes(text)
+	if !ok {
+		return 0, fmt.Errorf("%q is no size; write a number and a unit, such as 200GB", text)
+	}
+	return n, nil
+}

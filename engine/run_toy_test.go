@@ -161,6 +161,8 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && os.Args[1] == "engine" {
 		os.Exit(engineMain(os.Args[2], os.Args[3]))
 	}
+	// Children inherit this: under the race detector a process otherwise lingers for a second after its end.
+	os.Setenv("GORACE", "atexit_sleep_ms=0")
 	os.Exit(m.Run())
 }
 
