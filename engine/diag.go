@@ -21,11 +21,11 @@ func nearest(name string, candidates []string) string {
 
 // didYouMean ends a sentence about an unknown name: with the nearest one, or with a full stop.
 func didYouMean(name string, candidates []string) string {
-	return cmp.Or(nearHint(name, candidates), ".")
+	return cmp.Or(NearHint(name, candidates), ".")
 }
 
-// nearHint is "; did you mean NAME?", or "" when nothing is near.
-func nearHint(name string, candidates []string) string {
+// NearHint is "; did you mean NAME?", or "" when nothing is near.
+func NearHint(name string, candidates []string) string {
 	if n := nearest(name, candidates); n != "" {
 		return fmt.Sprintf("; did you mean %s?", n)
 	}

@@ -46,7 +46,7 @@ type Source struct {
 type Experiment struct {
 	Name             string // of its file or folder, without .hcl
 	Question, Expect string
-	Seeds            []int64              // as in the file; [1] when it names none
+	Seeds            []int64              // as in the file; [1] when it names none, and then no address carries a seed
 	Dir              string               // folder that file() and dir() are relative to
 	Paths            []string             // the files that belong to it, in the order of their names
 	Files            map[string]*hcl.File // by path, with site and variable files; for diagnostics
@@ -58,6 +58,7 @@ type Experiment struct {
 	Source           Source
 
 	byAddress map[string]*Node
+	loader    *loader // for Eval
 }
 
 // Node is one unit of work: an instance of a stage, for one seed where seeds multiply.
@@ -150,7 +151,7 @@ func (x *Experiment) Find(address string) ([]*Node, error) {
 			return nil, fmt.Errorf("%s is disabled in experiment %s", a, x.Name)
 		}
 	}
-	return nil, fmt.Errorf("experiment %s has no stage %s%s", x.Name, address, nearHint(want, names))
+	return nil, fmt.Errorf("experiment %s has no stage %s%s", x.Name, address, NearHint(want, names))
 }
 
 // Input returns the edge that a Ref of this node's settings stands for. A Ref without seed means the node that the

@@ -280,7 +280,10 @@ func (l *loader) node(in *instance, seed int64) *Node {
 	}
 	var at *int64 // the seed in the address
 	if in.multiplies {
-		at, n.Seed = &seed, &seed
+		n.Seed = &seed
+		if l.seeded {
+			at = &seed
+		}
 	} else {
 		n.Seed = in.meta.Seed
 	}

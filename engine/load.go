@@ -35,6 +35,7 @@ type loader struct {
 
 	global *hcl.EvalContext // functions and var
 	used   map[string]bool  // variables that some expression names
+	seeded bool             // the experiment names its seeds, so addresses carry them
 }
 
 // stageBlock is one `stage KIND NAME` of the files.
@@ -69,6 +70,7 @@ func Load(src Source, reg Registry) (*Experiment, hcl.Diagnostics) {
 		},
 		named: map[string]map[string]*stageBlock{}, used: map[string]bool{}, localNamed: map[string]*localValue{},
 	}
+	l.x.loader = l
 	l.load()
 	l.digests.save()
 	return l.x, sortDiagnostics(l.diags)
@@ -470,6 +472,7 @@ func (l *loader) decodeExperiment(bl *hclsyntax.Block, ctx *hcl.EvalContext) {
 	}
 	settings.Seeds = l.x.Seeds
 	l.decode(newBody(bl.Body, "an experiment", bl.DefRange(), nil), ctx, &settings)
+	_, l.seeded = bl.Body.Attributes["seeds"]
 	l.x.Question, l.x.Expect, l.x.Seeds = settings.Question, settings.Expect, settings.Seeds
 	seen := map[int64]bool{}
 	for _, s := range settings.Seeds {

@@ -69,7 +69,7 @@ const (
 
 // PlanOptions narrow or force a plan.
 type PlanOptions struct {
-	Target  []string // addresses (Experiment.Find); only these and what they read
+	Targets []string // addresses (Experiment.Find); only these and what they read
 	Replace []string // addresses that run although they are up to date
 }
 
@@ -80,7 +80,7 @@ func (x *Experiment) Plan(store *artifact.Store) (*Plan, error) {
 
 // PlanWith is Plan for some addresses, or with some of them forced to run.
 func (x *Experiment) PlanWith(store *artifact.Store, o PlanOptions) (*Plan, error) {
-	wanted, err := x.targets(o.Target)
+	wanted, err := x.targets(o.Targets)
 	if err != nil {
 		return nil, err
 	}

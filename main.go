@@ -1,0 +1,221 @@
+// Command rcgrpo plans, runs and reports experiments written in HCL. README.md has the tour, docs/language.md the
+// language, docs/architecture.md the house.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"golang.org/x/term"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+	"rcgrpo/reports"
+	"rcgrpo/stages"
+)
+
+// Exit codes of every command.
+const (
+	exitDone        = 0
+	exitFailed      = 1
+	exitChanges     = 2 // plan -detailed-exitcode, when something would run
+	exitMisuse      = 64
+	exitInterrupted = 130
+)
+
+// kinds is the list of stage kinds this binary knows.
+func kinds() engine.Registry {
+	return append(engine.Registry(stages.Kinds()), reports.Kind())
+}
+
+// command is one word after `rcgrpo`.
+type command struct {
+	name, args, summary string
+	run                 func(args []string, stdin io.Reader, stdout, stderr io.Writer) int
+}
+
+func commands() []command {
+	return []command{
+		{"plan", "[EXP]", "what would run, why, and how long it takes", planCommand},
+		{"run", "[EXP]", "do what the plan says", runCommand},
+		{"status", "[EXP]", "how the newest run stands", statusCommand},
+		{"logs", "ADDRESS [EXP]", "what a stage wrote (-f, -n N)", logsCommand},
+		{"check", "[EXP...]", "find mistakes without running anything", checkCommand},
+		{"fmt", "[PATH...]", "format files (-check, -diff; - is standard input)", fmtCommand},
+		{"graph", "[EXP]", "draw the stages as dot or mermaid", graphCommand},
+		{"console", "[EXP]", "evaluate expressions with the values of an experiment", consoleCommand},
+		{"kinds", "[KIND]", "the kinds of stages and their settings", kindsCommand},
+		{"store", "ls|check|gc", "the results that are kept", storeCommand},
+		{"bfcl", "check|replay|show|chat", "the benchmark by itself", bfclCommand},
+		{"node", "", "", nodeCommand}, // started by the engine
+	}
+}
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	if len(args) == 0 {
+		usage(stderr)
+		return exitMisuse
+	}
+	var names []string
+	for _, c := range commands() {
+		if c.name == args[0] {
+			return c.run(args[1:], stdin, stdout, stderr)
+		}
+		names = append(names, c.name)
+	}
+	switch strings.TrimLeft(args[0], "-") {
+	case "help", "h":
+		usage(stdout)
+		return exitDone
+	}
+	fmt.Fprintf(stderr, "rcgrpo: there is no command %s%s\n", args[0], engine.NearHint(args[0], names))
+	return exitMisuse
+}
+
+func usage(w io.Writer) {
+	fmt.Fprint(w, "rcgrpo plans, runs and reports experiments.\n\n")
+	for _, c := range commands() {
+		if c.summary == "" {
+			continue
+		}
+		fmt.Fprintf(w, "  rcgrpo %-30s %s\n", c.name+" "+c.args, c.summary)
+	}
+	fmt.Fprint(w, "\nEXP is a file or folder; without it the only experiment of this folder. rcgrpo COMMAND -h lists the flags.\n")
+}
+
+// call is one call of a command that works on an experiment: its flags and what the command line said.
+type call struct {
+	*flag.FlagSet
+	stdout, stderr io.Writer
+	source         engine.Source
+	args           []string // what is no flag
+}
+
+// newCall prepares the flags that every command on an experiment has.
+func newCall(name, args string, stdout, stderr io.Writer) *call {
+	c := &call{FlagSet: flag.NewFlagSet("rcgrpo "+name, flag.ContinueOnError), stdout: stdout, stderr: stderr}
+	c.SetOutput(io.Discard)
+	c.Usage = func() {}
+	c.source = engine.Source{Vars: map[string]string{}, Env: os.Environ()}
+	c.Func("var", "`NAME=VALUE` of a variable", func(s string) error {
+		name, value, ok := strings.Cut(s, "=")
+		if !ok {
+			return fmt.Errorf("want NAME=VALUE")
+		}
+		c.source.Vars[name] = value
+		return nil
+	})
+	c.Func("var-file", "`FILE` with values of variables; later ones win", func(s string) error {
+		c.source.VarFiles = append(c.source.VarFiles, s)
+		return nil
+	})
+	c.StringVar(&c.source.Site, "site", "", "site `FILE` (default $RCGRPO_SITE, ./site.hcl)")
+	return c
+}
+
+// parse reads flags anywhere on the line; what is left goes to args. When done is true the command ends with code:
+// help was asked for, or the line is wrong.
+func (c *call) parse(args []string) (code int, done bool) {
+	for {
+		err := c.FlagSet.Parse(args)
+		if errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintf(c.stdout, "usage: %s [flags] [arguments]\n\n", c.Name())
+			c.SetOutput(c.stdout)
+			c.PrintDefaults()
+			return exitDone, true
+		}
+		if err != nil {
+			return c.misuse("%v; %s -h lists the flags", err, c.Name()), true
+		}
+		rest := c.FlagSet.Args()
+		if len(rest) == 0 {
+			return 0, false
+		}
+		if read := len(args) - len(rest); read > 0 && args[read-1] == "--" { // only arguments from here on
+			c.args = append(c.args, rest...)
+			return 0, false
+		}
+		c.args = append(c.args, rest[0])
+		args = rest[1:]
+	}
+}
+
+// misuse complains about the command line.
+func (c *call) misuse(format string, args ...any) int {
+	fmt.Fprintf(c.stderr, "%s: %s\n", c.Name(), fmt.Sprintf(format, args...))
+	return exitMisuse
+}
+
+// fail tells of an error.
+func (c *call) fail(err error) int {
+	fmt.Fprintf(c.stderr, "%s: %v\n", c.Name(), err)
+	return exitFailed
+}
+
+// load reads the experiment at path, or the only one here when path is "". With mistakes, which it prints, x is nil
+// and code says how to end.
+func (c *call) load(path string) (x *engine.Experiment, code int) {
+	if path == "" {
+		found, err := engine.FindExperiment(".")
+		if err != nil {
+			return nil, c.misuse("%v", err)
+		}
+		path = found
+	}
+	c.source.Path = path
+	x, diags := engine.Load(c.source, kinds())
+	c.tell(diags, x.Files)
+	if diags.HasErrors() {
+		return nil, exitFailed
+	}
+	return x, exitDone
+}
+
+// experiment loads the experiment that the only argument names, if any.
+func (c *call) experiment() (x *engine.Experiment, code int) {
+	if len(c.args) > 1 {
+		return nil, c.misuse("one experiment at a time; got %s", strings.Join(c.args, " "))
+	}
+	return c.load(strings.Join(c.args, ""))
+}
+
+// tell prints diagnostics.
+func (c *call) tell(diags hcl.Diagnostics, files map[string]*hcl.File) {
+	engine.WriteDiagnostics(c.stderr, diags, files, colored(c.stderr))
+}
+
+// store opens the store of the experiment's site.
+func (c *call) store(x *engine.Experiment) (*artifact.Store, error) {
+	if x.Site.StorePath == "" {
+		return nil, errors.New(`no store: HOME is not set, so name a folder in the site file: store { path = "…" }`)
+	}
+	return artifact.Open(x.Site.StorePath)
+}
+
+// printJSON prints a value for programs.
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// colored says whether a writer is a terminal that wants colours.
+func colored(w io.Writer) bool {
+	return os.Getenv("NO_COLOR") == "" && isTerminal(w)
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
