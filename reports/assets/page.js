@@ -88,14 +88,20 @@
 
   const ids = [...document.querySelectorAll("figure[id]")].map(f => f.id);
   const paintAll = isDark => ids.forEach((id, i) => { charts[i] = paint(id, isDark); });
-  paintAll(dark.matches);
+  // One figure after the other, so that the page answers while they are drawn.
+  const paintFrom = i => {
+    if (i >= ids.length) return;
+    charts[i] ||= paint(ids[i], dark.matches);
+    setTimeout(paintFrom, 0, i + 1);
+  };
+  setTimeout(paintFrom, 0, 0);
   dark.addEventListener("change", () => paintAll(dark.matches));
   addEventListener("beforeprint", () => paintAll(false));
   addEventListener("afterprint", () => paintAll(dark.matches));
   let waiting = 0;
   addEventListener("resize", () => {
     cancelAnimationFrame(waiting);
-    waiting = requestAnimationFrame(() => charts.forEach(c => c.resize()));
+    waiting = requestAnimationFrame(() => charts.forEach(c => c && c.resize()));
   });
   // The table behind the fold is made from the CSV file when it is opened first.
   const rows = text => {
