@@ -99,6 +99,7 @@ func workerOf(d Device) (*worker, error) {
 	go func() {
 		runtime.LockOSThread()
 		libtch.AtGradSetEnabled(0)
+		C.at_set_num_threads(1)
 		for job := range w.jobs {
 			job()
 		}
@@ -138,8 +139,8 @@ func Do(ctx context.Context, d Device, f func(*Scope) error) error {
 	return <-done
 }
 
-// SetThreads sets how many threads libtorch may use inside one CPU operation. Results repeat bit for bit only at an
-// equal number.
+// SetThreads sets how many threads libtorch may use inside one CPU operation; at first it is 1, because the engine runs
+// stages side by side. Results repeat bit for bit only at an equal number.
 func SetThreads(n int) error {
 	if n < 1 {
 		return fmt.Errorf("torch threads must be at least 1, got %d", n)

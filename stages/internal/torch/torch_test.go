@@ -183,7 +183,7 @@ func TestBackwardGivesEachLeafItsGradient(t *testing.T) {
 func TestOperationsLeakNothing(t *testing.T) {
 	round := func(n int) {
 		work(t, func(s *Scope) {
-			a, b := s.Full(Float32, 1, 8, 8), s.Full(Float32, 2, 8, 8)
+			a, b := s.Full(Float32, 1, 32, 32), s.Full(Float32, 2, 32, 32)
 			for range n / 10 {
 				s.Nest(func(s *Scope) {
 					leaf := s.Leaf(a)
@@ -191,21 +191,25 @@ func TestOperationsLeakNothing(t *testing.T) {
 					s.Grad(func() { loss = s.Sum(s.Mul(s.Mm(leaf, b), b)) })
 					s.Backward(loss, leaf)
 					s.MulScalar_(b, 1)
-					s.MmInto(s.Empty(Float32, 8, 8), a, b)
+					s.MmInto(s.Empty(Float32, 32, 32), a, b)
 				})
 			}
 		})
 	}
-	round(300000) // until the allocators, Go's and libtorch's, have what they need
-	runtime.GC()
-	handles, before := Live(), residentBytes(t)
-	round(100000)
-	runtime.GC()
+	round(200000) // until the allocators, Go's and libtorch's, have what they need
+	handles, least := Live(), math.MaxInt
+	for range 4 { // other goroutines come and go; a leak grows every time
+		runtime.GC()
+		before := residentBytes(t)
+		round(100000)
+		runtime.GC()
+		least = min(least, residentBytes(t)-before)
+	}
 	if Live() != handles {
 		t.Errorf("got %d live handles, want %d", Live(), handles)
 	}
-	if grown := residentBytes(t) - before; grown > 2<<20 {
-		t.Errorf("resident memory grew by %d bytes", grown)
+	if least > 1<<20 {
+		t.Errorf("resident memory grew by at least %d bytes each time", least)
 	}
 }
 
