@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/term"
+
+	"rcgrpo/engine"
+)
+
+// runCommand runs "rcgrpo run ARGS": it plans the experiment and does what the plan says.
+func runCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
+	c := newCall("run", "[EXP]", stdout, stderr)
+	var o engine.RunOptions
+	var po engine.PlanOptions
+	c.BoolVar(&o.KeepGoing, "keep-going", false, "after a failure, go on with everything that does not depend on it")
+	c.planFlags(&po)
+	if code, done := c.parse(args); done {
+		return code
+	}
+	x, code := c.experiment()
+	if x == nil {
+		return code
+	}
+	store, err := c.store(x)
+	if err != nil {
+		return c.fail(err)
+	}
+	plan, err := x.PlanWith(store, po)
+	if err != nil {
+		return c.fail(err)
+	}
+	ctx, stop := interruptible(stderr)
+	defer stop()
+	display := newDisplay(stdout)
+	err = plan.Run(ctx, o, display.Observe)
+	display.Close()
+	var failed *engine.RunError
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.Is(err, engine.ErrInterrupted):
+		return exitInterrupted
+	case errors.As(err, &failed): // told already
+		return exitFailed
+	}
+	return c.fail(err)
+}
+
+// interruptible gives a context that ends with the first ^C; the second ends the process.
+func interruptible(stderr io.Writer) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		if _, ok := <-signals; !ok {
+			return
+		}
+		cancel()
+		if _, ok := <-signals; ok {
+			fmt.Fprintln(stderr, "stopped; the next run goes on from what is committed")
+			os.Exit(exitInterrupted) // stages notice that their engine is gone and end too
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		close(signals)
+		cancel()
+	}
+}
+
+// newDisplay shows a run on stdout, in place when that is a terminal.
+func newDisplay(stdout io.Writer) *engine.Display {
+	o := engine.DisplayOptions{Terminal: isTerminal(stdout) && os.Getenv("TERM") != "dumb"}
+	o.Colour = o.Terminal && colored(stdout)
+	if f, ok := stdout.(*os.File); ok && o.Terminal {
+		o.Size = func() (int, int) {
+			width, height, err := term.GetSize(int(f.Fd()))
+			if err != nil {
+				return 80, 24
+			}
+			return width, height
+		}
+	}
+	return engine.NewDisplay(stdout, o)
+}
+
+// nodeCommand runs "rcgrpo node -run DIR -node ADDRESS", the process of one stage.
+func nodeCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
+	c := newCall("node", "", stdout, stderr)
+	dir := c.String("run", "", "run `FOLDER`")
+	address := c.String("node", "", "`ADDRESS` of the stage")
+	if code, done := c.parse(args); done {
+		return code
+	}
+	if *dir == "" || *address == "" || len(c.args) > 0 {
+		return c.misuse("want -run FOLDER -node ADDRESS")
+	}
+	return engine.NodeMain(*dir, *address, kinds(), stderr)
+}
