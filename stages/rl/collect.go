@@ -33,7 +33,8 @@ type Rollout struct {
 
 // Collector samples episodes: many at once, each in a slot of the policy and at its own pace. All live ones share the
 // policy's batches; the environments work on goroutines of their own meanwhile. Whatever ends an episode (a limit, an
-// environment that fails) is data in its trajectory, and its siblings go on.
+// environment that fails) is data in its trajectory, and its siblings go on. Start and the codec are called from several
+// goroutines at once, the policy from one at a time.
 type Collector struct {
 	Policy      Policy
 	Codec       Codec

@@ -168,39 +168,28 @@ func (o *Objective) addPolicy(b *Batch, t Totals, row, from, to int, out *Outcom
 		old = b.LogpRef
 	}
 	weight := o.Loss.weight(t, o.countUnits(b, from, to))
-	add := func(logRatio float64, terms int, each float64, reaches func(k int) bool) {
+	// count adds one ratio that stands for a number of terms, and returns the slope of the loss in its log.
+	count := func(logRatio float64, terms int) float64 {
 		loss, slope, c := o.surrogate(b.Advantage[row], logRatio)
 		out.Policy += weight * float64(terms) * loss
-		for k := from; k < to; k++ {
-			if reaches(k) {
-				out.DLogp[k] += weight * float64(terms) * slope * each
-			}
-		}
 		out.LogRatio = append(out.LogRatio, logRatio)
 		out.Ratios += terms
 		out.Clipped += terms * c.Clipped
 		out.ClippedLow += terms * c.ClippedLow
 		out.ClippedHigh += terms * c.ClippedHigh
 		out.DualClipped += terms * c.DualClipped
+		return weight * float64(terms) * slope
 	}
 	sum := 0.0
 	for k := from; k < to; k++ {
 		sum += b.Logp[k] - old[k]
 	}
 	out.K1 -= sum
-	everything := func(int) bool { return true }
-	switch o.Ratio.Level {
+	everywhere := 0.0 // slope that reaches every token of the trajectory
+	switch n := to - from; o.Ratio.Level {
 	case "token":
 		for k := from; k < to; k++ {
-			loss, slope, c := o.surrogate(b.Advantage[row], b.Logp[k]-old[k])
-			out.Policy += weight * loss
-			out.DLogp[k] += weight * slope
-			out.LogRatio = append(out.LogRatio, b.Logp[k]-old[k])
-			out.Ratios++
-			out.Clipped += c.Clipped
-			out.ClippedLow += c.ClippedLow
-			out.ClippedHigh += c.ClippedHigh
-			out.DualClipped += c.DualClipped
+			out.DLogp[k] += count(b.Logp[k]-old[k], 1)
 		}
 	case "turn":
 		for _, turn := range turnsOf(b.Turn[from:to]) {
@@ -210,14 +199,22 @@ func (o *Objective) addPolicy(b *Batch, t Totals, row, from, to int, out *Outcom
 					sum += b.Logp[k] - old[k]
 				}
 			}
-			add(sum, 1, 1, func(k int) bool { return b.Turn[k] == turn })
+			slope := count(sum, 1)
+			for k := from; k < to; k++ {
+				if b.Turn[k] == turn {
+					out.DLogp[k] += slope
+				}
+			}
 		}
 	case "sequence_mean":
-		if n := to - from; n > 0 {
-			add(sum/float64(n), n, 1/float64(n), everything)
+		if n > 0 {
+			everywhere = count(sum/float64(n), n) / float64(n)
 		}
 	default: // trajectory: without action tokens its ratio is 1
-		add(sum, 1, 1, everything)
+		everywhere = count(sum, 1)
+	}
+	for k := from; k < to; k++ {
+		out.DLogp[k] += everywhere
 	}
 }
 

@@ -134,15 +134,20 @@ func firstDifference(a, b []byte) string {
 }
 
 func TestAddedRewardTokensEncodeAsInTheReference(t *testing.T) {
+	type vector struct {
+		Text    string  `json:"text"`
+		Before  []int32 `json:"ids_before"`
+		After   []int32 `json:"ids_after"`
+		Decoded string  `json:"decoded_after"`
+		Skipped string  `json:"decoded_skip_special_tokens"`
+	}
 	var expect struct {
 		New     []string `json:"new_tokens"`
-		Strings []struct {
-			Text    string  `json:"text"`
-			Before  []int32 `json:"ids_before"`
-			After   []int32 `json:"ids_after"`
-			Decoded string  `json:"decoded_after"`
-			Skipped string  `json:"decoded_skip_special_tokens"`
-		} `json:"strings"`
+		Strings []vector `json:"strings"`
+		Padded  []vector `json:"strings_padded"`
+		Real    map[string]struct {
+			Strings []vector `json:"strings"`
+		} `json:"real_tokenizers"`
 	}
 	raw, err := os.ReadFile(fixtures.Path(t, "hf/special_rows/expect.json"))
 	if err != nil {
@@ -151,30 +156,38 @@ func TestAddedRewardTokensEncodeAsInTheReference(t *testing.T) {
 	if err := json.Unmarshal(raw, &expect); err != nil {
 		t.Fatal(err)
 	}
-	tok, err := Load(fixtures.Path(t, "hf/special_rows/tokenizer_before.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, v := range expect.Strings {
-		if got := tok.EncodeAs(v.Text, Everything); !slices.Equal(got, v.Before) {
-			t.Errorf("before: %q: got %v, want %v", v.Text, got, v.Before)
+	check := func(name string, tok *Tokenizer, vectors []vector) {
+		for _, v := range vectors {
+			if got := tok.EncodeAs(v.Text, Everything); !slices.Equal(got, v.Before) {
+				t.Errorf("%s before: %q: got %v, want %v", name, v.Text, got, v.Before)
+			}
+		}
+		if _, err := tok.Add(expect.New...); err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range vectors {
+			got := tok.EncodeAs(v.Text, Everything)
+			if !slices.Equal(got, v.After) || tok.Decode(got, false) != v.Decoded || tok.Decode(got, true) != v.Skipped {
+				t.Errorf("%s after: %q: got %v (%q), want %v (%q)", name, v.Text, got, tok.Decode(got, false), v.After, v.Decoded)
+			}
 		}
 	}
-	if _, err := tok.Add(expect.New...); err != nil {
-		t.Fatal(err)
-	}
-	for _, v := range expect.Strings {
-		got := tok.EncodeAs(v.Text, Everything)
-		if !slices.Equal(got, v.After) || tok.Decode(got, false) != v.Decoded || tok.Decode(got, true) != v.Skipped {
-			t.Errorf("after: %q: got %v (%q), want %v (%q)", v.Text, got, tok.Decode(got, false), v.After, v.Decoded)
+	for suffix, vectors := range map[string][]vector{"": expect.Strings, "padded_": expect.Padded} {
+		tok, err := Load(fixtures.Path(t, "hf/special_rows/tokenizer_"+suffix+"before.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		check("tiny "+suffix, tok, vectors)
+		want, err := os.ReadFile(fixtures.Path(t, "hf/special_rows/tokenizer_"+suffix+"after.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := tok.JSON(); !bytes.Equal(got, want) {
+			t.Errorf("%s: the written file differs at %q", suffix, firstDifference(got, want))
 		}
 	}
-	want, err := os.ReadFile(fixtures.Path(t, "hf/special_rows/tokenizer_after.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := tok.JSON(); !bytes.Equal(got, want) {
-		t.Errorf("written file differs at %q", firstDifference(got, want))
+	for name, real := range expect.Real {
+		check(name, loadGzip(t, "hf/tokenizers/"+name+".tokenizer.json.gz"), real.Strings)
 	}
 }
 
