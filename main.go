@@ -46,6 +46,7 @@ func commands() []command {
 		{"run", "[EXP]", "do what the plan says", runCommand},
 		{"status", "[EXP]", "how the newest run stands", statusCommand},
 		{"logs", "ADDRESS [EXP]", "what a stage wrote (-f, -n N)", logsCommand},
+		{"show", "ADDRESS.PORT [EXP]", "an artifact as text", showCommand},
 		{"check", "[EXP...]", "find mistakes without running anything", checkCommand},
 		{"fmt", "[PATH...]", "format files (-check, -diff; - is standard input)", fmtCommand},
 		{"graph", "[EXP]", "draw the stages as dot or mermaid", graphCommand},
