@@ -29,10 +29,8 @@ type Settings struct {
 // Episode is one task being played: the policy's side as it goes, and the reference's side one turn behind. It is not
 // safe for concurrent use; different episodes are independent of each other.
 type Episode struct {
-	task     *Task
-	settings Settings
-	order    []string // all tool names of the task in official order
-
+	task             *Task
+	settings         Settings
 	model, reference *side
 
 	turn   int
@@ -66,9 +64,13 @@ func (t *Task) Start(s Settings) (*Episode, error) {
 	if len(t.Turns) == 0 {
 		return nil, taskError(t, "it has no turns")
 	}
+	calls := 0
+	for i := range t.Turns {
+		calls += len(t.Turns[i].GroundTruth)
+	}
 	return &Episode{
-		task: t, settings: s, order: s.Data.toolOrder(t),
-		model: sc.side(s.ModelName), reference: sc.side(s.ModelName + "_ground_truth"),
+		task: t, settings: s, model: sc.side(s.ModelName), reference: sc.side(s.ModelName + "_ground_truth"),
+		results: make([]string, 0, calls), calls: make([]string, 0, calls), checks: make([]TurnCheck, 0, len(t.Turns)),
 	}, nil
 }
 
@@ -102,7 +104,7 @@ func (e *Episode) Tools() []string {
 			}
 		}
 	}
-	for _, name := range e.order {
+	for _, name := range e.settings.Data.toolOrder(e.task) {
 		if !withheld[name] {
 			shown = append(shown, name)
 		}

@@ -58,21 +58,33 @@ type side struct {
 	scene     *scene
 	name      string // what instance names begin with, without the class
 	instances []api.Instance
-	plain     py.PlainCall
-	bound     []py.Value
+
+	// Memory that calls use one after the other.
+	printer  py.Printer
+	plain    py.PlainCall
+	bound    []py.Value
+	args     [2]py.Value
+	keywords [8]py.Argument
+	room     [8]py.Value
+}
+
+func newSide(sc *scene, name string) *side {
+	s := &side{scene: sc, name: name, instances: make([]api.Instance, len(sc.instances))}
+	s.plain.Args, s.plain.Keywords, s.bound = s.args[:0], s.keywords[:0], s.room[:0]
+	return s
 }
 
 // side gives fresh instances. The model name only shows in instance names.
 func (s *scene) side(model string) *side {
-	instances := make([]api.Instance, len(s.instances))
+	fresh := newSide(s, model)
 	for i, in := range s.instances {
-		instances[i] = in.Clone(nil)
+		fresh.instances[i] = in.Clone(nil)
 	}
-	return &side{scene: s, name: model, instances: instances}
+	return fresh
 }
 
 func (s *side) clone(m *py.Memo) *side {
-	c := &side{scene: s.scene, name: s.name, instances: make([]api.Instance, len(s.instances))}
+	c := newSide(s.scene, s.name)
 	for i, in := range s.instances {
 		c.instances[i] = in.Clone(m)
 	}
@@ -118,7 +130,7 @@ func (s *side) run(call string) outcome {
 		e := py.AsException(err)
 		return outcome{text: "Error during execution: " + e.Message, exception: e.Class}
 	}
-	return outcome{text: py.Result(v), kind: py.TypeName(v)}
+	return outcome{text: s.printer.Result(v), kind: py.TypeName(v)}
 }
 
 func (s *side) value(call string) (py.Value, error) {

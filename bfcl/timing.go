@@ -43,12 +43,16 @@ func (d *Data) Time(repeats, workers int) (Timing, error) {
 			timing.Calls += len(turn.GroundTruth)
 		}
 	}
+	trajectories := make(map[*Task][][][]string, len(d.tasks))
+	for _, t := range d.tasks {
+		trajectories[t] = groundTruthSteps(t)
+	}
 	var before, after runtime.MemStats
 	for range max(repeats, 1) {
 		var passed, rewarded atomic.Int64
 		runtime.ReadMemStats(&before)
 		wall, err := d.round(timing.Workers, func(t *Task) error {
-			e, err := t.Play(settings, groundTruthSteps(t))
+			e, err := t.Play(settings, trajectories[t])
 			if err != nil {
 				return err
 			}

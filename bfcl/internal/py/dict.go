@@ -23,19 +23,47 @@ const indexFrom = 48
 
 // NewDict takes keys and values in turn. A key that cannot be one is left out; use SetErr where it may occur.
 func NewDict(kv ...Value) *Dict {
-	d := &Dict{entries: make([]entry, 0, len(kv)/2)}
+	d := MakeDict(len(kv) / 2)
 	for i := 0; i+1 < len(kv); i += 2 {
-		if k, ok := kv[i].(string); ok {
-			d.SetStr(k, kv[i+1])
-		} else {
-			d.Set(kv[i], kv[i+1])
-		}
+		d.Set(kv[i], kv[i+1])
 	}
 	return d
 }
 
-// MakeDict gives an empty dict with room for n entries.
-func MakeDict(n int) *Dict { return &Dict{entries: make([]entry, 0, n)} }
+// MakeDict gives an empty dict with room for n entries; for few entries it is one allocation.
+func MakeDict(n int) *Dict {
+	switch {
+	case n <= 1:
+		d := &struct {
+			Dict
+			room [1]entry
+		}{}
+		d.entries = d.room[:0]
+		return &d.Dict
+	case n == 2:
+		d := &struct {
+			Dict
+			room [2]entry
+		}{}
+		d.entries = d.room[:0]
+		return &d.Dict
+	case n <= 4:
+		d := &struct {
+			Dict
+			room [4]entry
+		}{}
+		d.entries = d.room[:0]
+		return &d.Dict
+	case n <= 8:
+		d := &struct {
+			Dict
+			room [8]entry
+		}{}
+		d.entries = d.room[:0]
+		return &d.Dict
+	}
+	return &Dict{entries: make([]entry, 0, n)}
+}
 
 // Len is the number of entries.
 func (d *Dict) Len() int { return len(d.entries) }
@@ -238,13 +266,11 @@ func (d *Dict) Clone(memo *Memo) *Dict {
 			return c.(*Dict)
 		}
 	}
-	c := &Dict{}
+	c := MakeDict(len(d.entries))
 	memo.Put(d, c)
-	if len(d.entries) > 0 {
-		c.entries = make([]entry, len(d.entries))
-		for i := range d.entries {
-			c.entries[i] = entry{d.entries[i].key, Clone(d.entries[i].val, memo)}
-		}
+	c.entries = c.entries[:len(d.entries)]
+	for i := range d.entries {
+		c.entries[i] = entry{d.entries[i].key, Clone(d.entries[i].val, memo)}
 	}
 	return c
 }

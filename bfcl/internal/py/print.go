@@ -4,12 +4,13 @@ import (
 	"math"
 	"math/big"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
 // Repr is Python's repr(v).
 func Repr(v Value) string {
-	p := printer{buf: make([]byte, 0, textSize(v, 0))}
+	p := printer{}
 	p.repr(v)
 	return string(p.buf)
 }
@@ -38,50 +39,44 @@ func JSON(v Value) (string, error) {
 
 // Result is the string the benchmark's executor makes of a value that a call returned (spec 6): text as it is, a dict
 // as JSON or, when JSON cannot hold it, as Python text; anything else as Python text.
-func Result(v Value) string {
+func Result(v Value) string { return new(Printer).Result(v) }
+
+// Printer makes result strings one after the other in memory it uses again. The zero Printer is ready to use.
+type Printer struct {
+	printer printer
+	nested  [8]any
+}
+
+// maxKept bounds the memory a Printer keeps for its next result.
+const maxKept = 1 << 18
+
+// Result is the function Result.
+func (w *Printer) Result(v Value) string {
 	switch v := v.(type) {
 	case string:
 		return v
 	case nil:
 		return "None"
-	case *Dict:
-		var room [512]byte
-		p := printer{buf: room[:0]}
-		if n := textSize(v, 0); n > len(room) {
-			p.buf = make([]byte, 0, n)
-		}
-		if p.json(v) == nil {
-			return string(p.buf)
-		}
-		return Repr(v)
+	case Opaque:
+		return Str(v)
 	case *Frozen:
 		if _, ok := v.value.(*Dict); ok && v.jsonErr == nil {
 			return v.json
 		}
 		return v.repr
 	}
-	return Str(v)
-}
-
-// textSize is about how many bytes the text of v takes, so that a long text need not move while it grows. Containers
-// below the third level count as small: a value may contain itself.
-func textSize(v Value, depth int) int {
-	n := 8
-	switch v := v.(type) {
-	case string:
-		n += len(v) + len(v)>>3 // some escapes
-	case *Frozen:
-		n += max(len(v.json), len(v.repr))
-	case *List:
-		for i := 0; i < len(v.Items) && depth < 3; i++ {
-			n += textSize(v.Items[i], depth+1)
-		}
-	case *Dict:
-		for i := 0; i < len(v.entries) && depth < 3; i++ {
-			n += textSize(v.entries[i].key, depth+1) + textSize(v.entries[i].val, depth+1)
-		}
+	p := &w.printer
+	p.buf, p.path = p.buf[:0], w.nested[:0]
+	_, isDict := v.(*Dict)
+	if !isDict || p.json(v) != nil {
+		p.buf, p.path = p.buf[:0], p.path[:0]
+		p.repr(v)
 	}
-	return n
+	text := string(p.buf)
+	if cap(p.buf) > maxKept {
+		p.buf = nil
+	}
+	return text
 }
 
 // printer appends texts to buf and knows the containers it is inside of.
@@ -305,11 +300,10 @@ func AppendJSON(b []byte, s string) []byte {
 	b = append(b, '"')
 	start := 0
 	for i := 0; i < len(s); {
-		c := s[i]
-		if c >= 0x20 && c < 0x7f && c != '"' && c != '\\' {
-			i++
-			continue
+		if i += plainRun(s[i:], '"'); i == len(s) {
+			break
 		}
+		c := s[i]
 		b = append(b, s[start:i]...)
 		switch c {
 		case '"', '\\':
@@ -346,6 +340,31 @@ func AppendJSON(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
+// plainRun is the length of the run of bytes at the start of s that both json.dumps and repr copy as they are: printable
+// ASCII without the quote and the backslash. It looks at eight bytes at a time.
+func plainRun(s string, quote byte) int {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	quotes := ones * uint64(quote)
+	i := 0
+	for ; i+8 <= len(s); i += 8 {
+		x := uint64(s[i]) | uint64(s[i+1])<<8 | uint64(s[i+2])<<16 | uint64(s[i+3])<<24 |
+			uint64(s[i+4])<<32 | uint64(s[i+5])<<40 | uint64(s[i+6])<<48 | uint64(s[i+7])<<56
+		q, slash, del := x^quotes, x^(ones*'\\'), x^(ones*0x7f)
+		// A byte's top bit is set below when the byte may be special; a special byte may raise a false alarm above itself only.
+		special := x | x - ones*0x20 | (q-ones)&^q | (slash-ones)&^slash | (del-ones)&^del
+		if special&tops != 0 {
+			break
+		}
+	}
+	for i < len(s) {
+		if c := s[i]; c < 0x20 || c >= 0x7f || c == quote || c == '\\' {
+			break
+		}
+		i++
+	}
+	return i
+}
+
 func appendU(b []byte, r rune) []byte {
 	return append(b, '\\', 'u', hexDigits[r>>12&15], hexDigits[r>>8&15], hexDigits[r>>4&15], hexDigits[r&15])
 }
@@ -353,26 +372,16 @@ func appendU(b []byte, r rune) []byte {
 // AppendRepr appends the repr of a string: single quotes unless it holds ' and no ", non-printable runes escaped.
 func AppendRepr(b []byte, s string) []byte {
 	quote := byte('\'')
-	single, double := false, false
-	for i := 0; i < len(s); i++ {
-		switch s[i] {
-		case '\'':
-			single = true
-		case '"':
-			double = true
-		}
-	}
-	if single && !double {
+	if strings.IndexByte(s, '\'') >= 0 && strings.IndexByte(s, '"') < 0 {
 		quote = '"'
 	}
 	b = append(b, quote)
 	start := 0
 	for i := 0; i < len(s); {
-		c := s[i]
-		if c >= 0x20 && c < 0x7f && c != quote && c != '\\' {
-			i++
-			continue
+		if i += plainRun(s[i:], quote); i == len(s) {
+			break
 		}
+		c := s[i]
 		b = append(b, s[start:i]...)
 		switch {
 		case c == quote || c == '\\':

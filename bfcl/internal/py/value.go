@@ -14,6 +14,29 @@ type List struct{ Items []Value }
 // NewList gives a new list that owns items.
 func NewList(items ...Value) *List { return &List{Items: items} }
 
+// makeList gives an empty list with room for n items; for few items it is one allocation.
+func makeList(n int) *List {
+	switch {
+	case n == 0:
+		return &List{}
+	case n <= 2:
+		l := &struct {
+			List
+			room [2]Value
+		}{}
+		l.Items = l.room[:0]
+		return &l.List
+	case n <= 4:
+		l := &struct {
+			List
+			room [4]Value
+		}{}
+		l.Items = l.room[:0]
+		return &l.List
+	}
+	return &List{Items: make([]Value, 0, n)}
+}
+
 // Tuple is a Python tuple. Its items never change.
 type Tuple []Value
 
@@ -383,13 +406,10 @@ func Clone(v Value, memo *Memo) Value {
 				return c
 			}
 		}
-		c := &List{}
+		c := makeList(len(v.Items))
 		memo.Put(v, c)
-		if len(v.Items) > 0 {
-			c.Items = make([]Value, len(v.Items))
-			for i, item := range v.Items {
-				c.Items[i] = Clone(item, memo)
-			}
+		for _, item := range v.Items {
+			c.Items = append(c.Items, Clone(item, memo))
 		}
 		return c
 	case *Dict:
