@@ -118,25 +118,26 @@ func Do(ctx context.Context, d Device, f func(*Scope) error) error {
 		return err
 	}
 	done := make(chan error, 1)
-	job := func() {
-		s := &Scope{worker: w, sticky: new(error)}
-		defer s.close()
-		if err := ctx.Err(); err != nil {
-			done <- err
-			return
-		}
-		if err := f(s); err != nil {
-			done <- err
-			return
-		}
-		done <- *s.sticky
-	}
+	job := func() { done <- w.run(ctx, f) }
 	select {
 	case w.jobs <- job:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	return <-done
+}
+
+// run does the work of one Do and frees its tensors.
+func (w *worker) run(ctx context.Context, f func(*Scope) error) error {
+	s := &Scope{worker: w, sticky: new(error)}
+	defer s.close()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := f(s); err != nil {
+		return err
+	}
+	return *s.sticky
 }
 
 // SetThreads sets how many threads libtorch may use inside one CPU operation; at first it is 1, because the engine runs
