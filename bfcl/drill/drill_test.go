@@ -105,6 +105,58 @@ func TestWordingOfTestNewIsHeldOut(t *testing.T) {
 	}
 }
 
+func TestWordsOfHeldOutWordingOccurInTraining(t *testing.T) {
+	words := func(phrase string) []string {
+		for _, value := range []string{"f", "g", "d", "t", "u", "n", "e", "i", "p"} {
+			phrase = strings.ReplaceAll(phrase, "{"+value+"}", "")
+		}
+		return strings.FieldsFunc(strings.ToLower(phrase), func(r rune) bool { return r < 'a' || r > 'z' })
+	}
+	trained := map[string]bool{}
+	for _, in := range intents {
+		for _, phrase := range in.phrases[:4] {
+			for _, w := range words(phrase) {
+				trained[w] = true
+			}
+		}
+	}
+	for _, in := range intents {
+		for _, w := range words(in.phrases[4]) {
+			if !trained[w] {
+				t.Errorf("%s: the held-out phrasing %q has the word %q, which no training phrasing has", in.name, in.phrases[4], w)
+			}
+		}
+	}
+}
+
+func TestGroundTruthOfEveryDrillPasses(t *testing.T) {
+	for _, set := range []Set{Train, Test, TestNew} {
+		for _, task := range generateT(t, 11, Multi, set, 300) {
+			settings, err := bfcl.SettingsFor([]*bfcl.Task{task}, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			e, err := task.Start(settings)
+			if err != nil {
+				t.Fatalf("%s: %v", task.ID, err)
+			}
+			for _, turn := range task.Turns {
+				for _, call := range turn.GroundTruth {
+					if results, errs, err := e.Step([]string{call}); err != nil || errs > 0 || strings.Contains(results[0], `"error"`) {
+						t.Fatalf("%s (%s): %s gives %v %v", task.ID, task.Family, call, results, err)
+					}
+				}
+				if _, _, err := e.Step(nil); err != nil {
+					t.Fatalf("%s: %v", task.ID, err)
+				}
+			}
+			if v := e.Verdict(); !e.Done() || v.Reward != 1 || !v.Official {
+				t.Fatalf("%s (%s): reward %v, official %v, want both to pass", task.ID, task.Family, v.Reward, v.Official)
+			}
+		}
+	}
+}
+
 func TestShapeOfTrainingDrills(t *testing.T) {
 	const n = 2000
 	classes, missing, calls := map[string]int{}, 0, 0

@@ -118,7 +118,7 @@ var fileIntents = []intent{
 		"Copy {f} into the folder {d}.", "Place a copy of {f} in {d}.", "Duplicate {f} into {d}.", "Back up {f} to the directory {d}.", "Put a copy of {f} under {d}."},
 		make: func(d *draft) (made, bool) { return d.intoFolder("cp", true) }},
 	{name: "rename", class: files, phrases: [5]string{
-		"Rename {f} to {g}.", "Change the name of {f} to {g}.", "Call {f} {g} from here on.", "Give {f} the name {g}.", "Let {f} be named {g}."},
+		"Rename {f} to {g}.", "Change the name of {f} to {g}.", "Call {f} {g} from here on.", "Give {f} the name {g}.", "Let {f} have the name {g}."},
 		make: func(d *draft) (made, bool) {
 			f, ok := d.files.anyFile(d.rng)
 			if !ok {
@@ -132,7 +132,7 @@ var fileIntents = []intent{
 				[]string{call("mv", "source", quote(old), "destination", quote(name))}}, true
 		}},
 	{name: "remove", class: files, vague: "Delete one of the files.", phrases: [5]string{
-		"Delete {f}.", "Remove the file {f}.", "Get rid of {f}.", "Erase {f}.", "Have the file {f} removed."},
+		"Delete {f}.", "Remove the file {f}.", "Get rid of {f}.", "Erase {f}.", "Take the file {f} out."},
 		make: func(d *draft) (made, bool) {
 			f, ok := d.files.anyFile(d.rng)
 			if !ok {
@@ -143,7 +143,7 @@ var fileIntents = []intent{
 			return made{fill("f", quote(f.name)), []string{call("rm", "file_name", quote(f.name))}}, true
 		}},
 	{name: "show", class: files, vague: "Show one of the files.", phrases: [5]string{
-		"Show {f}.", "Print the contents of {f}.", "Open {f} for reading.", "What does {f} say?", "Show me what the file {f} contains."},
+		"Show {f}.", "Print the contents of {f}.", "Open {f} for reading.", "What does {f} say?", "Show me what the file {f} says."},
 		make: onFile("cat", "file_name")},
 	{name: "grep", class: files, phrases: [5]string{
 		"Find the lines with {t} in {f}.", "Search {f} for {t}.", "Which lines of {f} mention {t}?", "Look for {t} in {f}.", "Search for the text {t} in the file {f}."},
@@ -162,7 +162,7 @@ var fileIntents = []intent{
 		"Sort {f}.", "Put the lines of {f} in order.", "Show {f} sorted.", "Order the lines of {f}.", "Give me the lines of {f} sorted."},
 		make: onFile("sort", "file_name")},
 	{name: "count", class: files, phrases: [5]string{
-		"Count the {u} of {f}.", "How many {u} does {f} have?", "Tell me the number of {u} in {f}.", "Give the count of {u} in {f}.", "How many {u} are in the file {f}?"},
+		"Count the {u} of {f}.", "How many {u} does {f} have?", "Tell me the number of {u} in {f}.", "Give the count of {u} in {f}.", "How many {u} does the file {f} contain?"},
 		make: func(d *draft) (made, bool) {
 			f, ok := d.files.anyFile(d.rng)
 			if !ok {
@@ -185,7 +185,7 @@ var fileIntents = []intent{
 			return made{fill("f", quote(f.name), "n", n), []string{call("tail", "file_name", quote(f.name), "lines", n)}}, true
 		}},
 	{name: "diff", class: files, phrases: [5]string{
-		"Compare {f} with {g}.", "Show how {f} differs from {g}.", "What differs between {f} and {g}?", "Check {f} against {g}.", "Show the difference between {f} and {g}."},
+		"Compare {f} with {g}.", "Show how {f} differs from {g}.", "What differs between {f} and {g}?", "Check {f} against {g}.", "Show what differs in {f} and {g}."},
 		make: func(d *draft) (made, bool) {
 			n := len(d.files.here.files)
 			if n < 2 {
@@ -429,7 +429,7 @@ var messageIntents = []intent{
 			return made{fill("t", quote(words)), []string{d.send(d.mail.receiver, words)}}, true
 		}},
 	{name: "mdelete", class: messages, later: true, phrases: [5]string{
-		"Delete that message.", "Take the message back.", "Remove the message again.", "Erase that message.", "Get that message removed again."},
+		"Delete that message.", "Take the message back.", "Remove the message again.", "Erase that message.", "Get rid of that message."},
 		make: func(d *draft) (made, bool) {
 			if d.mail.receiver == "" || d.mail.deleted {
 				return made{}, false
