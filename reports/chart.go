@@ -38,13 +38,14 @@ func (f *Figure) chart() ([]byte, error) {
 				o.ItemStyle = &opts.ItemStyle{Color: colour}
 			}))
 		}
-		if f.Smooth > 1 {
+		if f.Smooth > 1 && s.Variant == "" { // where an arm has several lines, faint ones would hide them
 			line.AddSeries(s.Name, nil, drawn("", pairs(s.X, mean), colour, 1, 0.28, "solid"))
-			mean = movingAverage(mean, f.Smooth)
-			line.AddSeries(s.Name, nil, drawn(id, thinned(s.X, mean), colour, 2, 1, dash))
-			continue
 		}
-		line.AddSeries(s.Name, nil, drawn(id, pairs(s.X, mean), colour, 2, 1, dash))
+		points := pairs(s.X, mean)
+		if f.Smooth > 1 {
+			points = thinned(s.X, movingAverage(mean, f.Smooth))
+		}
+		line.AddSeries(s.Name, nil, drawn(id, points, colour, 2, 1, dash))
 	}
 	line.Overlap(bands)
 	line.Validate()
@@ -141,10 +142,10 @@ func pairs(x []float64, ys ...[]float64) [][]any {
 	return data
 }
 
-// thinned keeps at most 200 points of smoothed curves, the last among them: more cannot be told apart.
+// thinned keeps at most 120 points of smoothed curves, the last among them: a window of a twentieth has no finer detail.
 func thinned(x []float64, ys ...[]float64) [][]any {
 	all := pairs(x, ys...)
-	step := (len(all) + 199) / 200
+	step := (len(all) + 119) / 120
 	if step < 2 {
 		return all
 	}

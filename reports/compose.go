@@ -36,6 +36,7 @@ func (s *Study) Page() *Page {
 		dynamics = append(dynamics, Part{Figure: f})
 		legend = f.legend()
 	}
+	dynamics = add(dynamics, s.valuesTable())
 	gaps = add(gaps, s.trainingGapTable())
 
 	ids := map[string]bool{}

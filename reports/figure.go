@@ -124,7 +124,7 @@ func (f *Figure) legend() string {
 	}
 	text := "Curves: " + what + " at each update."
 	if f.Smooth > 1 {
-		text = fmt.Sprintf("Thick curves: moving average of %s over %d updates; thin: as measured.", what, f.Smooth)
+		text = fmt.Sprintf("Thick curves: moving average of %s over %d updates; thin, where an arm has one: as measured.", what, f.Smooth)
 	}
 	if what != "the run" {
 		text += " Bands: lowest to highest seed."
@@ -183,10 +183,10 @@ func (f *Figure) data() [][]string {
 	return rows
 }
 
-// plain writes a number for data files, with six significant digits; empty where there is none.
+// plain writes a number for data files, with five significant digits; empty where there is none.
 func plain(v float64) string {
 	if math.IsNaN(v) {
 		return ""
 	}
-	return strconv.FormatFloat(v, 'g', 6, 64)
+	return strconv.FormatFloat(v, 'g', 5, 64)
 }

@@ -3,6 +3,7 @@ package reports
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -134,12 +135,24 @@ func (s *Study) mixtureTable() *Table {
 	return t
 }
 
-// paperSettings are the values the paper's three settings tables and its text give, by kind and setting.
+// paperSettings are the values of the paper's profile by kind and setting: those its settings tables, equations and
+// text give, and for what it leaves open the reading that rl.PaperObjective takes.
 var paperSettings = map[string]map[string]string{
 	"sft":     {"lr": "1e-05", "batch": "16", "epochs": "2"},
 	"rctp-ft": {"lr": "1e-05", "batch": "16", "epochs": "5", "tokens.position": `"first_user"`},
-	"grpo":    {"lr": "1e-06", "batch": "64", "group": "5", "kl.beta": "0.1", "clip.low": "0.2", "clip.high": "0.2"},
-	"rc-grpo": {"lr": "1e-06", "batch": "256", "group": "5", "kl.beta": "0.1", "clip.low": "0.2", "clip.high": "0.2", "tokens.high": "0.5"},
+	"grpo":    paperRL("64", nil),
+	"rc-grpo": paperRL("256", map[string]string{"tokens.high": "0.5", "tokens.allocation": `"iid"`}),
+}
+
+func paperRL(batch string, more map[string]string) map[string]string {
+	all := map[string]string{
+		"lr": "1e-06", "batch": batch, "group": "5", "updates": "350", "kl.beta": "0.1", "kl.estimator": `"k3"`, "kl.aggregate": `"token_mean"`,
+		"clip.low": "0.2", "clip.high": "0.2", "ratio.level": `"trajectory"`, "ratio.denominator": `"old"`, "loss.aggregate": `"trajectory_sum"`,
+		"advantage.baseline": `"group_mean"`, "advantage.scale": `"group_std"`, "advantage.ddof": "0", "advantage.eps": "1e-06",
+		"entropy": "0", "zero_variance": `"keep"`,
+	}
+	maps.Copy(all, more)
+	return all
 }
 
 // settingsTable lists what the training stages were set to; departures from the paper are marked and the paper's
@@ -157,7 +170,7 @@ func (s *Study) settingsTable() *Table {
 		}
 		head := stageName(r.Address)
 		known := slices.ContainsFunc(columns, func(c column) bool {
-			return c.head == head && equalMaps(c.settings, r.Settings)
+			return c.head == head && maps.Equal(c.settings, r.Settings)
 		})
 		if known {
 			continue
@@ -196,7 +209,7 @@ func (s *Study) settingsTable() *Table {
 		}
 		t.Rows = append(t.Rows, row)
 	}
-	t.Notes = []string{fmt.Sprintf("Defaults included. Marked: %s from the values that the paper's tables and text give.", plural(departures, "departure"))}
+	t.Notes = []string{fmt.Sprintf("Defaults included. Marked: %s from the paper's profile (its tables, equations and text; for what these leave open, the reading this program takes by default).", plural(departures, "departure"))}
 	return t
 }
 
@@ -207,18 +220,6 @@ func sameValue(a, b string) bool {
 		return a == b
 	}
 	return x == y
-}
-
-func equalMaps(a, b map[string]string) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for k, v := range a {
-		if w, ok := b[k]; !ok || v != w {
-			return false
-		}
-	}
-	return true
 }
 
 // stageName is an address without "stage.", for_each key and seed: "rc-grpo.arm".

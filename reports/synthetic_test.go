@@ -101,11 +101,14 @@ func syntheticCurve(r *rand.Rand, skill float64, arm int, token bool, updates in
 			"sigma2": .09 + noise(.01), "mean_abs_advantage": .5 + noise(.04), "effective_sample_size": 31 + noise(3),
 			"entropy": .16 - .1*t*float64(arm)/3 + noise(.01), "kl": .03 * t * (1 + noise(.2)), "kl_k1": .03 * t * (1 + noise(.5)),
 			"kl_k3": .03 * t * (1 + noise(.2)), "kl_exact": .03 * t, "grad_norm": math.Exp(-1 + noise(.3)), "clip_fraction": math.Abs(noise(.02)),
-			"calls": 5 + noise(.5), "tool_errors": math.Abs(noise(.5)), "tokens": 140 + noise(8),
+			"calls": 5 + noise(.5), "tool_errors": math.Abs(noise(.1)), "sampled_tokens": 140 + noise(8), "turns": 2,
+			"log_ratio_p05": -.1 + noise(.01), "log_ratio_p50": noise(.01), "log_ratio_p95": .1 + noise(.01),
+			"stop_turn_limit": math.Abs(noise(.01)), "stop_length": math.Abs(noise(.01)), "stop_step": math.Abs(noise(.01)),
 		}
 		if token {
 			v["reward_high"], v["reward_low"] = v["reward"]+.05*(1-t), v["reward"]-.05*(1-t)
 			v["token_gap"] = v["reward_high"] - v["reward_low"] + noise(.03)
+			v["prop2_bound"] = .2 * v["token_gap"] * v["token_gap"]
 		}
 		curve = append(curve, rl.Metric{Update: u, Values: v})
 	}

@@ -291,11 +291,9 @@ var curveFigures = []struct {
 		note: "Groups whose episodes all have the same reward teach nothing."},
 	{id: "zero-variance-split", title: "All right, and all wrong", y: "share of groups", metrics: []string{"all_right", "all_wrong"}, names: []string{"all right", "all wrong"}, share: true,
 		note: "The two sorts of groups without variance."},
-	{id: "sigma2", title: "Reward variance within groups", y: "mean σ²", metrics: []string{"sigma2"},
-		note: "Population variance of the rewards of a group, mean over groups."},
 	{id: "entropy", title: "Entropy", y: "nats per token", metrics: []string{"entropy"},
 		note: "Mean over the tokens the policy sampled."},
-	{id: "kl", title: "KL to the reference policy", y: "nats per token", metrics: []string{"kl"},
+	{id: "kl", title: "KL to the reference policy", y: "nats", metrics: []string{"kl"},
 		note: "The estimator that stands in the loss."},
 	{id: "kl-estimators", title: "KL by estimator", y: "nats per token", metrics: []string{"kl_k1", "kl_k3", "kl_exact"}, names: []string{"k1", "k3", "exact"},
 		note: "Policy to reference; k1 and k3 from the sampled tokens, exact over the vocabulary."},
@@ -305,11 +303,16 @@ var curveFigures = []struct {
 	{id: "tokens-reward", title: "Reward by token", y: "mean reward", metrics: []string{"reward_high", "reward_low"}, names: []string{"high", "low"}, share: true,
 		note: "Sampled episodes, by the token they were conditioned on."},
 	{id: "tokens-gap", title: "Gap between the tokens", y: "high minus low", metrics: []string{"token_gap"}},
+	{id: "variance", title: "Reward variance within groups, and Proposition 2", y: "reward²", metrics: []string{"sigma2", "prop2_bound"}, names: []string{"measured mean σ²", "bound (G−1)/G·p(1−p)·gap²"},
+		note: "Population variance of the rewards of a group, mean over groups, and how much of it the token guarantees."},
+	{id: "log-ratio", title: "Log-ratio quantiles", y: "nats", metrics: []string{"log_ratio_p50", "log_ratio_p05", "log_ratio_p95"}, names: []string{"median", "5 %", "95 %"},
+		note: "Of the ratios that are clipped."},
+	{id: "turns", title: "User turns reached", y: "turns per episode", metrics: []string{"turns"}},
 	{id: "calls", title: "Tool calls per episode", y: "calls", metrics: []string{"calls"}},
-	{id: "tool-errors", title: "Calls answered by an error", y: "errors", metrics: []string{"tool_errors"}},
-	{id: "stops", title: "Episodes cut short", y: "share of episodes", metrics: []string{"stop_turn_limit", "stop_length", "stop_step"}, names: []string{"turn limit", "context full", "reply too long"},
+	{id: "tool-errors", title: "Calls answered by an error", y: "share of calls", metrics: []string{"tool_errors"}, share: true},
+	{id: "stops", title: "Episodes cut short", y: "share of episodes", metrics: []string{"stop_turn_limit", "stop_length", "stop_step"}, names: []string{"turn limit", "context full", "reply too long"}, share: true,
 		note: "By the reason why the episode ended."},
-	{id: "length", title: "Sampled tokens per update", y: "tokens", metrics: []string{"tokens"}},
+	{id: "length", title: "Length of an episode", y: "sampled tokens", metrics: []string{"sampled_tokens"}},
 	{id: "tuning", title: "Fine-tuning loss", y: "nats per token", metrics: []string{"loss"}, tuning: true,
 		note: "Of the stages before RL that are shown; their updates are their own."},
 }
@@ -320,7 +323,7 @@ func (s *Study) figures() []*Figure {
 	for _, kind := range curveFigures {
 		f := &Figure{ID: "fig-" + kind.id, Title: kind.title, Note: kind.note, X: "update", Y: kind.y, Share: kind.share}
 		for i, name := range kind.names {
-			f.Note += []string{" Solid: ", ", dashed: ", ", dotted: "}[i] + name
+			f.Note += []string{" Solid: ", "; dashed: ", "; dotted: "}[i] + name
 		}
 		if len(kind.names) > 0 {
 			f.Note += "."
@@ -360,4 +363,44 @@ func (s *Study) figures() []*Figure {
 		figures = append(figures, f)
 	}
 	return figures
+}
+
+// valuesTable lists everything the trainings logged, by the metrics table of package rl, with its mean over the late
+// window: a value that no figure shows still reaches the page.
+func (s *Study) valuesTable() *Table {
+	t := &Table{
+		ID: "values", Title: "All logged values, means over the late window", Folded: true,
+		Columns: []Column{{Name: "Value", Left: true}, {Name: "Definition", Left: true}, {Name: "Unit", Left: true}},
+	}
+	var arms []int
+	logged := map[string]bool{}
+	for i := range s.Arms {
+		for _, r := range s.Arms[i].Runs {
+			for _, row := range r.Curve {
+				for name := range row.Values {
+					logged[name] = true
+				}
+			}
+		}
+		if s.Arms[i].curveFrom() != "" {
+			arms = append(arms, i)
+			t.Columns = append(t.Columns, Column{Name: s.Arms[i].Label})
+		}
+	}
+	for _, info := range rl.Metrics {
+		for _, name := range sortedKeys(logged) {
+			if name != info.Name && !(strings.HasSuffix(info.Name, "_") && strings.HasPrefix(name, info.Name)) {
+				continue
+			}
+			row := Row{Arm: NoArm, Cells: []Cell{Words("%s", name), Words("%s", info.Formula), Words("%s", info.Unit)}}
+			for _, i := range arms {
+				row.Cells = append(row.Cells, meanNumber(s.Arms[i].summary(name, s.Windows).late).From(s.Arms[i].curveFrom()))
+			}
+			t.Rows = append(t.Rows, row)
+		}
+	}
+	if len(t.Rows) == 0 {
+		return nil
+	}
+	return t
 }
