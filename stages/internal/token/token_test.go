@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -19,8 +20,14 @@ import (
 
 var families = map[string]string{"qwen2": "qwen2_5", "llama3": "llama3_1"}
 
+// loaded keeps the large tokenizers, which take long to read under the race detector.
+var loaded = map[string]*Tokenizer{}
+
 func loadGzip(t testing.TB, name string) *Tokenizer {
 	t.Helper()
+	if tok := loaded[name]; tok != nil {
+		return tok
+	}
 	file, err := os.Open(fixtures.Path(t, name))
 	if err != nil {
 		t.Fatal(err)
@@ -38,6 +45,7 @@ func loadGzip(t testing.TB, name string) *Tokenizer {
 	if err != nil {
 		t.Fatal(err)
 	}
+	loaded[name] = tok
 	return tok
 }
 
@@ -187,7 +195,9 @@ func TestAddedRewardTokensEncodeAsInTheReference(t *testing.T) {
 		}
 	}
 	for name, real := range expect.Real {
-		check(name, loadGzip(t, "hf/tokenizers/"+name+".tokenizer.json.gz"), real.Strings)
+		tok := *loadGzip(t, "hf/tokenizers/"+name+".tokenizer.json.gz") // others use it without the new tokens
+		tok.bytes, tok.added, tok.byName = slices.Clone(tok.bytes), slices.Clone(tok.added), maps.Clone(tok.byName)
+		check(name, &tok, real.Strings)
 	}
 }
 
