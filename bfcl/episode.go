@@ -33,6 +33,8 @@ type Episode struct {
 	settings         Settings
 	model, reference *side
 
+	differing [][]string // per class, the attributes that differed at the last comparison
+
 	turn   int
 	steps  int // executed in this turn
 	called int // calls executed in this turn
@@ -71,6 +73,7 @@ func (t *Task) Start(s Settings) (*Episode, error) {
 	return &Episode{
 		task: t, settings: s, model: sc.side(s.ModelName), reference: sc.side(s.ModelName + "_ground_truth"),
 		results: make([]string, 0, calls), calls: make([]string, 0, calls), checks: make([]TurnCheck, 0, len(t.Turns)),
+		differing: make([][]string, len(t.Classes)),
 	}, nil
 }
 
@@ -202,8 +205,12 @@ func (e *Episode) Clone() *Episode {
 	c.results = slices.Clone(e.results)
 	c.calls = slices.Clone(e.calls)
 	c.checks = slices.Clone(e.checks)
+	c.differing = slices.Clone(e.differing)
 	return &c
 }
+
+// untouched is true when instance i is as it was at the last comparison.
+func (s *side) untouched(i int) bool { return !s.touched[i] && !s.entangled }
 
 // equalInstances compares the public attributes of two instances of one class and names those that differ, in order.
 func equalInstances(a, b api.Instance) (differing []string) {

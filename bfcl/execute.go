@@ -1,6 +1,7 @@
 package bfcl
 
 import (
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -59,8 +60,12 @@ type side struct {
 	name      string // what instance names begin with, without the class
 	instances []api.Instance
 
+	// touched tells which instances had a call since the last comparison. Once an expression was evaluated, instances may
+	// share values, and all count as touched from then on.
+	touched   []bool
+	entangled bool
+
 	// Memory that calls use one after the other.
-	printer  py.Printer
 	plain    py.PlainCall
 	bound    []py.Value
 	args     [2]py.Value
@@ -69,7 +74,7 @@ type side struct {
 }
 
 func newSide(sc *scene, name string) *side {
-	s := &side{scene: sc, name: name, instances: make([]api.Instance, len(sc.instances))}
+	s := &side{scene: sc, name: name, instances: make([]api.Instance, len(sc.instances)), touched: make([]bool, len(sc.instances))}
 	s.plain.Args, s.plain.Keywords, s.bound = s.args[:0], s.keywords[:0], s.room[:0]
 	return s
 }
@@ -88,6 +93,8 @@ func (s *side) clone(m *py.Memo) *side {
 	for i, in := range s.instances {
 		c.instances[i] = in.Clone(m)
 	}
+	copy(c.touched, s.touched)
+	c.entangled = s.entangled
 	return c
 }
 
@@ -102,18 +109,14 @@ func (s *side) instanceName(class string) string {
 	}, name)
 }
 
-// find gives the tool of that name and the instance it belongs to, when its class is involved.
-func (s *side) find(name string) (tool, api.Instance, bool) {
+// find gives the tool of that name and which instance it belongs to; -1 when there is no such tool or its class is not
+// involved.
+func (s *side) find(name string) (tool, int) {
 	t, ok := tools[name]
 	if !ok {
-		return t, nil, false
+		return t, -1
 	}
-	for i, class := range s.scene.task.Classes {
-		if class == t.class.Name {
-			return t, s.instances[i], true
-		}
-	}
-	return t, nil, false
+	return t, slices.Index(s.scene.task.Classes, t.class.Name)
 }
 
 // outcome is what one call gave.
@@ -130,22 +133,23 @@ func (s *side) run(call string) outcome {
 		e := py.AsException(err)
 		return outcome{text: "Error during execution: " + e.Message, exception: e.Class}
 	}
-	return outcome{text: s.printer.Result(v), kind: py.TypeName(v)}
+	return outcome{text: py.Result(v), kind: py.TypeName(v)}
 }
 
 func (s *side) value(call string) (py.Value, error) {
 	if !rewritesText(call) && s.plain.Read(call) {
-		if t, instance, ok := s.find(s.plain.Name); ok {
+		if t, i := s.find(s.plain.Name); i >= 0 {
 			bound, err := bind(t, s.bound, s.plain.Args, s.plain.Keywords)
 			if err != nil {
 				return nil, err
 			}
 			s.bound = bound
-			return instance.Call(t.index, bound)
+			s.touched[i] = true
+			return s.instances[i].Call(t.index, bound)
 		}
 	}
 	text := rewrite(call, func(name string) string {
-		if t, _, ok := s.find(name); ok {
+		if t, i := s.find(name); i >= 0 {
 			return s.instanceName(t.class.Name)
 		}
 		return ""
@@ -160,5 +164,6 @@ func (s *side) value(call string) (py.Value, error) {
 	if err := py.Compiles(e); err != nil {
 		return nil, err
 	}
+	s.entangled = true
 	return py.Eval(e, scope{s})
 }

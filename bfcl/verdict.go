@@ -58,7 +58,14 @@ func (e *Episode) check(reference *side, k int, modelEmpty bool) TurnCheck {
 		expected = append(expected, reference.run(call).text)
 	}
 	for i, class := range e.task.Classes {
-		if attrs := equalInstances(reference.instances[i], e.model.instances[i]); attrs != nil {
+		attrs := e.differing[i]
+		if e.model.untouched(i) && reference.untouched(i) {
+			// as at the last comparison
+		} else if attrs = equalInstances(reference.instances[i], e.model.instances[i]); reference == e.reference {
+			e.differing[i] = attrs
+			e.model.touched[i], reference.touched[i] = false, false
+		}
+		if attrs != nil {
 			c.State = false
 			c.Diff = append(c.Diff, ClassDiff{class, attrs})
 		}

@@ -5,6 +5,7 @@ import (
 	"math/big"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -39,19 +40,7 @@ func JSON(v Value) (string, error) {
 
 // Result is the string the benchmark's executor makes of a value that a call returned (spec 6): text as it is, a dict
 // as JSON or, when JSON cannot hold it, as Python text; anything else as Python text.
-func Result(v Value) string { return new(Printer).Result(v) }
-
-// Printer makes result strings one after the other in memory it uses again. The zero Printer is ready to use.
-type Printer struct {
-	printer printer
-	nested  [8]any
-}
-
-// maxKept bounds the memory a Printer keeps for its next result.
-const maxKept = 1 << 18
-
-// Result is the function Result.
-func (w *Printer) Result(v Value) string {
+func Result(v Value) string {
 	switch v := v.(type) {
 	case string:
 		return v
@@ -65,19 +54,19 @@ func (w *Printer) Result(v Value) string {
 		}
 		return v.repr
 	}
-	p := &w.printer
-	p.buf, p.path = p.buf[:0], w.nested[:0]
+	p := printers.Get().(*printer)
+	defer printers.Put(p)
+	p.buf, p.path = p.buf[:0], p.path[:0]
 	_, isDict := v.(*Dict)
 	if !isDict || p.json(v) != nil {
 		p.buf, p.path = p.buf[:0], p.path[:0]
 		p.repr(v)
 	}
-	text := string(p.buf)
-	if cap(p.buf) > maxKept {
-		p.buf = nil
-	}
-	return text
+	return string(p.buf)
 }
+
+// printers keeps the memory of results for later ones.
+var printers = sync.Pool{New: func() any { return &printer{buf: make([]byte, 0, 1024), path: make([]any, 0, 16)} }}
 
 // printer appends texts to buf and knows the containers it is inside of.
 type printer struct {
