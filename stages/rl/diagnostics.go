@@ -52,6 +52,8 @@ var Metrics = []MetricInfo{
 	{"lr", "learning rate", "", ""},
 	{"clip_fraction", "share of ratios at which the clipped term is strictly smaller", "share", "lower"},
 	{"log_ratio_", "quantile of the log ratio (p05, p50, p95, max of its absolute value)", "nats", ""},
+	{"sampler_gap", "largest |log pi as sampled - log pi as recomputed| of an action token", "nats", "lower"},
+	{"groups_sampled", "groups it took to fill the update (more than its batch with zero_variance = resample)", "groups", ""},
 	{"calls", "tool calls per episode", "calls", ""},
 	{"tool_errors", "share of calls answered by an execution error", "share", "lower"},
 	{"turns", "user turns reached per episode", "turns", ""},

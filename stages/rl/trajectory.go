@@ -117,6 +117,18 @@ type Score struct {
 	Tokens   int     `json:"tokens"` // sampled tokens
 }
 
+// Score is the row of an evaluated episode of a set of tasks.
+func (t *Trajectory) Score(set string, greedy bool) Score {
+	sampled := 0
+	for _, own := range t.Mask {
+		if own {
+			sampled++
+		}
+	}
+	return Score{Task: t.Task, Family: t.Family, Category: t.Category, Set: set, Token: t.Token, Sample: t.Member, Greedy: greedy,
+		Reward: t.Reward, Official: t.Official, Failure: t.Failure, Stop: t.Stop, Calls: t.Calls, Tokens: sampled}
+}
+
 // Metric is one row of a metrics artifact (file metrics.jsonl): the values logged at one update, by the names of the
 // metrics table of the stage. Times and rates stand in a file of their own (times.jsonl), outside the digest.
 type Metric struct {

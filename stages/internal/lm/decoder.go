@@ -14,6 +14,9 @@ import (
 
 // Decoder samples from a model with a key-value cache per slot. It reads the model's weights at each call, so it always
 // samples from the policy as it is; after an update the slots must be reset, because their caches come from older weights.
+//
+// What a slot draws depends, bit for bit, on its own tokens and requests only, not on what is decoded beside it: see
+// rowBlock.
 type Decoder struct {
 	m            *Model
 	slots        int
@@ -23,6 +26,11 @@ type Decoder struct {
 	scratch      []float32       // [vocabulary]
 }
 
+// rowBlock is what the number of rows of every matrix product is padded to. libtorch's products take other kernels, with
+// other rounding, for very few rows; from one block on, a row's bits do not depend on the number of rows. The padding rows live
+// in a slot of their own behind the real ones.
+const rowBlock = 16
+
 var _ rl.Policy = (*Decoder)(nil)
 
 // NewDecoder makes a decoder of so many slots, each for sequences of at most maxLen tokens. The model must outlive it.
@@ -31,7 +39,7 @@ func NewDecoder(m *Model, slots, maxLen int) (*Decoder, error) {
 		return nil, fmt.Errorf("decoder: %d slots of %d tokens; want at least one slot and 1 to %d tokens", slots, maxLen, m.cfg.MaxPosition)
 	}
 	d := &Decoder{m: m, slots: slots, maxLen: maxLen, lens: make([]int, slots), scratch: make([]float32, m.cfg.Vocab)}
-	n, heads, width, length := int64(slots), int64(m.cfg.KVHeads), int64(m.cfg.HeadDim), int64(maxLen+15)/16*16
+	n, heads, width, length := int64(slots+1), int64(m.cfg.KVHeads), int64(m.cfg.HeadDim), int64(maxLen+15)/16*16
 	err := torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
 		for range m.cfg.Layers {
 			d.keys = append(d.keys, s.Zeros(torch.Float32, n, heads, width, length))
@@ -107,6 +115,7 @@ type stepRows struct {
 	ids              []int64
 	slots, positions []int32
 	ends             []int64 // row of each request's last token
+	single           bool    // every request feeds one token, so that row i is the end of request i
 }
 
 func (d *Decoder) rows(requests []rl.Request) (*stepRows, error) {
@@ -136,10 +145,17 @@ func (d *Decoder) rows(requests []rl.Request) (*stepRows, error) {
 		}
 		rows.ends = append(rows.ends, int64(len(rows.ids)-1))
 	}
+	rows.single = len(rows.ids) == len(requests)
+	for len(rows.ids)%rowBlock != 0 {
+		rows.ids, rows.slots, rows.positions = append(rows.ids, 0), append(rows.slots, int32(d.slots)), append(rows.positions, 0)
+	}
+	for len(rows.ends)%rowBlock != 0 {
+		rows.ends = append(rows.ends, 0)
+	}
 	return rows, nil
 }
 
-// forward returns the logits after each request's last token, [requests, vocabulary].
+// forward returns the logits after each request's last token, [requests and padding, vocabulary].
 func (d *Decoder) forward(s *torch.Scope, rows *stepRows) *torch.Tensor {
 	m, c := d.m, d.m.cfg
 	heads, kvHeads, width := int64(c.Heads), int64(c.KVHeads), int64(c.HeadDim)
@@ -149,7 +165,7 @@ func (d *Decoder) forward(s *torch.Scope, rows *stepRows) *torch.Tensor {
 		qkv := s.Addmm(w.qkvBias, h, s.T(w.qkv))
 		s.Rope_(qkv, heads+kvHeads, width, rows.positions, m.cos, m.sin, false)
 		a := s.CachedAttention(qkv, rows.slots, rows.positions, d.keys[l], d.values[l], heads, kvHeads)
-		if l == c.Layers-1 && len(rows.ends) < len(rows.ids) { // what follows concerns the last tokens only
+		if l == c.Layers-1 && !rows.single { // what follows concerns the last tokens only
 			ends := s.FromInt64(rows.ends, int64(len(rows.ends)))
 			a, x = s.IndexSelect(a, 0, ends), s.IndexSelect(x, 0, ends)
 		}

@@ -523,6 +523,67 @@ func TestDecodedLogProbsEqualTheTrainingPass(t *testing.T) {
 	}
 }
 
+// Sixty, three and one live rows, fed at once or token by token, give a slot the same bits.
+func TestSlotsDoNotDisturbEachOther(t *testing.T) {
+	m := shake(t, newModel(t, drillSize(), 1), 2, 0.02)
+	r := rand.New(rand.NewPCG(7, 7))
+	const slots, length = 60, 40
+	feeds := make([][]int32, slots)
+	for i := range feeds {
+		for range length + r.IntN(9) {
+			feeds[i] = append(feeds[i], int32(r.IntN(m.cfg.Vocab)))
+		}
+	}
+	d := newDecoder(t, m, slots, 64)
+	draw := func(chunk int, live ...int) (draws []rl.Draw) {
+		t.Helper()
+		for i := range slots {
+			d.Reset(i)
+		}
+		draws = make([]rl.Draw, len(live))
+		for at := 0; at < length+9; at += chunk {
+			var requests []rl.Request
+			var who []int
+			for place, i := range live {
+				if at < len(feeds[i]) {
+					end := min(at+chunk, len(feeds[i]))
+					requests = append(requests, rl.Request{Slot: (place + 7) % slots, Feed: feeds[i][at:end], Temperature: 1, U: 0.37})
+					who = append(who, place)
+				}
+			}
+			got, err := d.Next(context.Background(), requests)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for j, place := range who {
+				draws[place] = got[j]
+			}
+		}
+		return draws
+	}
+	everyone := make([]int, slots)
+	for i := range everyone {
+		everyone[i] = i
+	}
+	want := draw(64, everyone...)
+	for name, got := range map[string][]rl.Draw{
+		"token by token": draw(1, everyone...),
+		"in pieces":      draw(7, everyone...),
+	} {
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", name, got, want)
+		}
+	}
+	if got := draw(1, 59, 0, 20); !slices.Equal(got, []rl.Draw{want[59], want[0], want[20]}) {
+		t.Errorf("three in another order: got %v", got)
+	}
+	for i := range 5 {
+		if got := draw(1+i, i*7); got[0] != want[i*7] {
+			t.Errorf("slot %d alone: got %v, want %v", i*7, got[0], want[i*7])
+		}
+	}
+}
+
 func TestDrawsFollowTheInverseCDF(t *testing.T) {
 	m := newModel(t, tiny(true), 1)
 	d := newDecoder(t, m, 1, 8)

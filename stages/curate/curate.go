@@ -1,0 +1,75 @@
+// Package curate is the stage kind `curate`: data sets of whole trajectories for fine-tuning.
+//
+// The port expert holds one trajectory per task, made by executing the task's ground truth. The port mixed (paper,
+// appendix on the dataset) holds the same trajectories marked high and failures marked low, at an exact ratio. A failure
+// is either a real one, a rollout that earned reward 0, or an expert episode spoilt on purpose, labelled as such; both
+// kinds are executed and checked to have reward 0. A task whose rollouts all succeeded passes its quota on to others;
+// summary.json (a Summary) counts how often that happened, and pages show it.
+package curate
+
+import (
+	"fmt"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+)
+
+// SummaryFile is the file of the port mixed that counts what went into it.
+const SummaryFile = "summary.json"
+
+// Summary counts what went into a mixed data set.
+type Summary struct {
+	Experts    int `json:"experts"`
+	Real       int `json:"real"`        // failures from rollouts
+	Spoilt     int `json:"spoilt"`      // failures made from experts
+	Rollouts   int `json:"rollouts"`    // rollouts offered
+	Failed     int `json:"failed"`      // of these with reward 0
+	Duplicates int `json:"duplicates"`  // failed ones that repeat another of their task
+	NoFailure  int `json:"no_failure"`  // tasks without a failed rollout, whose quota passed on
+	ShortReal  int `json:"short_real"`  // real failures asked for and not to be had, replaced by spoilt ones
+	Unspoiled  int `json:"unspoilable"` // tasks whose expert episode could not be spoilt, whose quota passed on
+}
+
+// Kind returns the stage kind.
+func Kind() *engine.Kind {
+	return &engine.Kind{
+		Name:    "curate",
+		Summary: "Data sets for fine-tuning: expert trajectories, and experts with failures at an exact ratio, marked by reward token.",
+		Version: 1,
+		New:     func() engine.Stage { return &settings{Ratio: 1} },
+		Outputs: func(s engine.Stage) map[string]string {
+			ports := map[string]string{"expert": "dataset"}
+			if set := s.(*settings); len(set.Failures) > 0 || set.Spoilt > 0 {
+				ports["mixed"] = "dataset"
+			}
+			return ports
+		},
+		Draws: func(s engine.Stage) bool { set := s.(*settings); return len(set.Failures) > 0 || set.Spoilt > 0 },
+		Light: true,
+	}
+}
+
+type settings struct {
+	Tasks    artifact.Ref   `hcl:"tasks" port:"tasks" doc:"tasks whose ground truth makes the experts"`
+	Failures []artifact.Ref `hcl:"failures,optional" port:"trajectories" doc:"rollouts on these tasks; those with reward 0 are real failures"`
+	Ratio    float64        `hcl:"ratio,optional" doc:"failures per expert trajectory (paper: 1)"`
+	Spoilt   float64        `hcl:"spoilt,optional" doc:"share of the failures that are spoilt expert episodes; 0 takes real ones only"`
+
+	RatioRange  hcl.Range `hcl:"ratio,attr_range"`
+	SpoiltRange hcl.Range `hcl:"spoilt,attr_range"`
+}
+
+func (s *settings) Check() hcl.Diagnostics {
+	var diags hcl.Diagnostics
+	if s.Ratio < 0 {
+		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Negative ratio",
+			Detail: fmt.Sprintf("The ratio is a number of failures per expert trajectory, at least 0; got %v.", s.Ratio), Subject: s.RatioRange.Ptr()})
+	}
+	if s.Spoilt < 0 || s.Spoilt > 1 {
+		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Share out of range",
+			Detail: fmt.Sprintf("spoilt is a share of the failures, between 0 and 1; got %v.", s.Spoilt), Subject: s.SpoiltRange.Ptr()})
+	}
+	return diags
+}

@@ -1,0 +1,235 @@
+package curate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/rl"
+)
+
+// Run makes the experts, and the failures where they are asked for.
+func (s *settings) Run(ctx context.Context, job *engine.Job) error {
+	c := &curation{settings: s, job: job, byTask: map[string][]*rl.Trajectory{}}
+	if err := c.experts(ctx); err != nil {
+		return err
+	}
+	if err := c.write("expert", c.expert, nil); err != nil {
+		return err
+	}
+	if len(s.Failures) == 0 && s.Spoilt == 0 {
+		return nil
+	}
+	if err := c.rollouts(); err != nil {
+		return err
+	}
+	failures, err := c.failures(ctx)
+	if err != nil {
+		return err
+	}
+	c.sum.Experts = len(c.expert)
+	mixed := slices.Concat(c.expert, failures)
+	job.Rand("order of the mixed data").Shuffle(len(mixed), func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })
+	return c.write("mixed", mixed, &c.sum)
+}
+
+// curation is the state of one Run.
+type curation struct {
+	*settings
+	job    *engine.Job
+	bench  bfcl.Settings
+	tasks  []*bfcl.Task
+	expert []*rl.Trajectory
+	byTask map[string][]*rl.Trajectory // distinct failed rollouts
+	sum    Summary
+}
+
+// experts reads the tasks and executes their ground truth. One that does not earn its reward is an error: it would teach
+// a failure as a success.
+func (c *curation) experts(ctx context.Context) error {
+	set, err := c.job.Open(c.Tasks)
+	if err != nil {
+		return err
+	}
+	for task, err := range artifact.Rows[*bfcl.Task](set, bfcl.TasksFile) {
+		if err != nil {
+			return err
+		}
+		c.tasks = append(c.tasks, task)
+	}
+	if c.bench, err = bfcl.SettingsFor(c.tasks, c.job.Site.BFCL); err != nil {
+		return err
+	}
+	for i, task := range c.tasks {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		t, err := rl.Expert(task, c.bench)
+		if err != nil {
+			return err
+		}
+		if t.Reward != 1 {
+			return fmt.Errorf("task %s: its ground truth earns reward %v (%s), so it is no expert", task.ID, t.Reward, t.Failure)
+		}
+		t.Token = rl.TokenHigh
+		c.expert = append(c.expert, t)
+		c.job.Progress(i+1, len(c.tasks), "experts")
+	}
+	return nil
+}
+
+// rollouts gathers the failed rollouts of each task, each text once.
+func (c *curation) rollouts() error {
+	for _, ref := range c.Failures {
+		a, err := c.job.Open(ref)
+		if err != nil {
+			return err
+		}
+		seen := map[string]bool{}
+		for t, err := range artifact.Rows[*rl.Trajectory](a, rl.TrajectoriesFile) {
+			if err != nil {
+				return err
+			}
+			c.sum.Rollouts++
+			if t.Reward != 0 {
+				continue
+			}
+			c.sum.Failed++
+			if text := conversation(t); seen[text] {
+				c.sum.Duplicates++
+				continue
+			} else {
+				seen[text] = true
+			}
+			c.byTask[t.Task] = append(c.byTask[t.Task], t)
+		}
+	}
+	return nil
+}
+
+// conversation identifies what the policy did on a task.
+func conversation(t *rl.Trajectory) string {
+	text := t.Task
+	for _, m := range t.Messages {
+		if m.Role == rl.RoleAssistant {
+			text += "\x00" + m.Text
+		}
+	}
+	return text
+}
+
+// failures takes ratio failures per expert: of these the share spoilt is made from experts, the others are rollouts. Each
+// task has the same quota; what one cannot fill passes on to the others, and what rollouts cannot fill is spoilt.
+func (c *curation) failures(ctx context.Context) ([]*rl.Trajectory, error) {
+	total := int(math.Round(c.Ratio * float64(len(c.expert))))
+	wantSpoilt := int(math.Round(c.Spoilt * float64(total)))
+	order := c.job.Rand("order of failures").Perm(len(c.tasks))
+	real := c.real(total-wantSpoilt, order)
+	c.sum.Real = len(real)
+	c.sum.ShortReal = total - wantSpoilt - len(real)
+	if c.sum.ShortReal > 0 && c.Spoilt == 0 {
+		return nil, fmt.Errorf("%d real failures are wanted and the rollouts have %d different ones; sample more (rollout: samples), lower ratio, or allow spoilt experts (spoilt above 0)", total, len(real))
+	}
+	spoilt, err := c.spoilt(ctx, total-len(real), order, real)
+	if err != nil {
+		return nil, err
+	}
+	c.sum.Spoilt = len(spoilt)
+	failures := append(real, spoilt...)
+	for _, t := range failures {
+		if t.Reward != 0 {
+			return nil, fmt.Errorf("task %s: a failure has reward %v", t.Task, t.Reward)
+		}
+		t.Token = rl.TokenLow
+	}
+	return failures, nil
+}
+
+// real takes n failed rollouts, one of each task in turn.
+func (c *curation) real(n int, order []int) []*rl.Trajectory {
+	var out []*rl.Trajectory
+	for round := 0; len(out) < n; round++ {
+		before := len(out)
+		for _, i := range order {
+			failed := c.byTask[c.tasks[i].ID]
+			if round == 0 && len(failed) == 0 {
+				c.sum.NoFailure++
+			}
+			if round < len(failed) && len(out) < n {
+				out = append(out, failed[round])
+			}
+		}
+		if len(out) == before {
+			break
+		}
+	}
+	return out
+}
+
+// spoilt makes n failures from experts, first of the tasks that gave no real one, one of each task in turn.
+func (c *curation) spoilt(ctx context.Context, n int, order []int, real []*rl.Trajectory) ([]*rl.Trajectory, error) {
+	has := map[string]bool{}
+	for _, t := range real {
+		has[t.Task] = true
+	}
+	order = slices.Clone(order)
+	slices.SortStableFunc(order, func(a, b int) int { return boolToInt(has[c.tasks[a].ID]) - boolToInt(has[c.tasks[b].ID]) })
+	seed := rand.New(rand.NewPCG(uint64(c.job.Seed), 0)).Uint64()
+	var out []*rl.Trajectory
+	for variant := 0; len(out) < n; variant++ {
+		before := len(out)
+		for _, i := range order {
+			if len(out) == n {
+				break
+			}
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			t, err := rl.Spoil(c.tasks[i], c.bench, seed, variant)
+			if err != nil {
+				return nil, err
+			}
+			if t == nil {
+				c.sum.Unspoiled++
+				continue
+			}
+			out = append(out, t)
+			c.job.Progress(len(out), n, "spoilt experts")
+		}
+		if len(out) == before {
+			return nil, fmt.Errorf("%d failures are wanted and no task's ground truth can be spoilt any further; lower ratio", n)
+		}
+	}
+	return out, nil
+}
+
+func boolToInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// write fills a port with trajectories, and with the summary where there is one.
+func (c *curation) write(port string, rows []*rl.Trajectory, sum *Summary) error {
+	dir, err := c.job.Create(port)
+	if err != nil {
+		return err
+	}
+	if err := artifact.WriteRows(dir, rl.DatasetFile, rows); err != nil || sum == nil {
+		return err
+	}
+	text, err := json.MarshalIndent(sum, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, SummaryFile), append(text, '\n'), 0o600)
+}

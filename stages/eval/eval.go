@@ -1,0 +1,54 @@
+// Package eval is the stage kind `eval`: a policy's episodes on held-out tasks, judged by the paper's reward and by the
+// official checker, one rl.Score per episode.
+package eval
+
+import (
+	"fmt"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/rl"
+)
+
+// Kind returns the stage kind.
+func Kind() *engine.Kind {
+	return &engine.Kind{
+		Name:    "eval",
+		Summary: "Episodes on held-out tasks: the paper's reward and the official verdict of each.",
+		Version: 1,
+		New: func() engine.Stage {
+			return &settings{Token: "checkpoint", Samples: 1, Limits: rl.DefaultLimits()}
+		},
+		Outputs: func(engine.Stage) map[string]string {
+			return map[string]string{"scores": "scores", "trajectories": "trajectories"}
+		},
+		Draws: func(s engine.Stage) bool { return s.(*settings).Temperature > 0 },
+	}
+}
+
+type settings struct {
+	Policy      artifact.Ref   `hcl:"policy" port:"checkpoint" doc:"policy to evaluate"`
+	Tasks       []artifact.Ref `hcl:"tasks" port:"tasks" doc:"sets of tasks; a score names the port it came from"`
+	Token       string         `hcl:"token,optional" choices:"checkpoint|none|high|low" doc:"reward token to condition on: what the checkpoint says, or another for measuring the conditioning itself"`
+	Temperature float64        `hcl:"temperature,optional" doc:"sampling temperature; 0 is greedy"`
+	Samples     int            `hcl:"samples,optional" unit:"episodes per task" doc:"episodes per task; more than one needs a temperature above 0"`
+	Limits      *rl.Limits     `hcl:"limits,block" doc:"bounds of an episode"`
+
+	TemperatureRange hcl.Range `hcl:"temperature,attr_range"`
+	SamplesRange     hcl.Range `hcl:"samples,attr_range"`
+}
+
+func (s *settings) Check() hcl.Diagnostics {
+	var diags hcl.Diagnostics
+	if s.Temperature < 0 {
+		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Negative temperature",
+			Detail: fmt.Sprintf("The temperature is 0 for greedy decoding, or above it; got %v.", s.Temperature), Subject: s.TemperatureRange.Ptr()})
+	}
+	if s.Samples < 1 || s.Samples > 1 && s.Temperature == 0 {
+		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Number of samples out of range",
+			Detail: fmt.Sprintf("A task is tried at least once, and greedy decoding gives the same episode every time: %d samples at temperature %v make no sense. Set temperature = 1 for several samples.", s.Samples, s.Temperature), Subject: s.SamplesRange.Ptr()})
+	}
+	return append(diags, s.Limits.Check()...)
+}

@@ -1,0 +1,75 @@
+//go:build libtorch
+
+package eval
+
+import (
+	"context"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/internal/checkpoint"
+	"rcgrpo/stages/rl"
+)
+
+// Run plays every task and writes its scores and trajectories.
+func (s *settings) Run(ctx context.Context, job *engine.Job) error {
+	policy, err := checkpoint.Open(job, s.Policy)
+	if err != nil {
+		return err
+	}
+	defer policy.Close()
+	token, err := policy.Resolve(s.Token)
+	if err != nil {
+		return err
+	}
+	rollouts, sets, err := s.rollouts(job, token)
+	if err != nil {
+		return err
+	}
+	tasks := make([]*bfcl.Task, len(rollouts))
+	for i, r := range rollouts {
+		tasks[i] = r.Task
+	}
+	sampler, err := policy.Sampler(job, tasks, *s.Limits, s.Temperature)
+	if err != nil {
+		return err
+	}
+	defer sampler.Close()
+	trajectories, err := sampler.Sample(ctx, job, rollouts)
+	if err != nil {
+		return err
+	}
+	scores := make([]rl.Score, len(trajectories))
+	for i, t := range trajectories {
+		scores[i] = t.Score(sets[i], s.Temperature == 0)
+	}
+	dir, err := job.Create("scores")
+	if err != nil {
+		return err
+	}
+	if err := artifact.WriteRows(dir, rl.ScoresFile, scores); err != nil {
+		return err
+	}
+	if dir, err = job.Create("trajectories"); err != nil {
+		return err
+	}
+	return artifact.WriteRows(dir, rl.TrajectoriesFile, trajectories)
+}
+
+// rollouts lists the episodes to play, and beside each the name of the set it belongs to: the port its task came from.
+func (s *settings) rollouts(job *engine.Job, token string) (list []rl.Rollout, sets []string, err error) {
+	for _, ref := range s.Tasks {
+		tasks, err := checkpoint.ReadTasks(job, ref)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, task := range tasks {
+			for i := range s.Samples {
+				list = append(list, rl.Rollout{Task: task, Member: i, Token: token})
+				sets = append(sets, ref.Port)
+			}
+		}
+	}
+	return list, sets, nil
+}

@@ -1,0 +1,153 @@
+// Package grpo holds the stage kinds `grpo` and `rc-grpo`: group-relative policy optimisation, unconditioned (Shao et al.
+// 2024) and with a reward token drawn per rollout (paper, section 3.2).
+//
+// An update takes `batch` tasks, samples a group of G episodes of each, and makes one optimizer step. π_old is the
+// training forward's own log-probability, so the first ratio is exactly 1. The reference policy is the checkpoint given
+// as `policy`, frozen, under the same reward token. What the objective computes stands in package rl.
+package grpo
+
+import (
+	"fmt"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/rl"
+)
+
+// Kinds returns grpo and rc-grpo. Defaults are the paper's where it gives them.
+func Kinds() []*engine.Kind {
+	outputs := func(engine.Stage) map[string]string {
+		return map[string]string{"checkpoint": "checkpoint", "metrics": "metrics", "trajectories": "trajectories"}
+	}
+	draws := func(engine.Stage) bool { return true }
+	return []*engine.Kind{
+		{
+			Name: "grpo", Version: 1, Outputs: outputs, Draws: draws,
+			Summary: "Group relative policy optimisation over multi-turn episodes, under the condition of its checkpoint.",
+			New: func() engine.Stage {
+				return &grpo{settings: defaults(64), Tokens: &fixed{High: -1}}
+			},
+		},
+		{
+			Name: "rc-grpo", Version: 1, Outputs: outputs, Draws: draws,
+			Summary: "Reward-conditioned GRPO: every rollout of a group draws its reward token.",
+			New: func() engine.Stage {
+				return &conditioned{settings: defaults(256), Tokens: &drawn{High: 0.5, Allocation: "iid", Position: "checkpoint", Init: "mean"}}
+			},
+		},
+	}
+}
+
+func defaults(batch int) settings {
+	return settings{
+		Updates: 350, Group: 5, Batch: batch, LR: 1e-6, Temperature: 1, Keep: 1,
+		Objective: rl.PaperObjective(),
+		Schedule:  &rl.Schedule{Shape: "constant"},
+		Optimizer: &rl.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, ClipNorm: 1},
+		Limits:    rl.DefaultLimits(),
+	}
+}
+
+// settings are what both kinds share.
+type settings struct {
+	Policy      artifact.Ref `hcl:"policy" port:"checkpoint" doc:"checkpoint to start from; frozen, it is the reference policy too"`
+	Tasks       artifact.Ref `hcl:"tasks" port:"tasks" doc:"training tasks; their order is a function of seed and update alone"`
+	Updates     int          `hcl:"updates,optional" unit:"updates" doc:"optimizer updates (the paper logs 350)"`
+	Group       int          `hcl:"group,optional" unit:"episodes" doc:"episodes per task, G (paper: 5)"`
+	Batch       int          `hcl:"batch,optional" unit:"tasks" doc:"tasks per update (paper: 64 for GRPO, 256 for RC-GRPO)"`
+	LR          float64      `hcl:"lr,optional" doc:"learning rate (paper: 1e-6)"`
+	Temperature float64      `hcl:"temperature,optional" doc:"sampling temperature of rollouts; the objective's log-probabilities use it too"`
+	Keep        int          `hcl:"keep,optional" unit:"updates" doc:"trajectories of every n-th update are kept in the port trajectories; 0 keeps none"`
+
+	rl.Objective
+
+	Schedule  *rl.Schedule  `hcl:"schedule,block" doc:"course of the learning rate"`
+	Optimizer *rl.Optimizer `hcl:"optimizer,block" doc:"AdamW and gradient clipping"`
+	Limits    *rl.Limits    `hcl:"limits,block" doc:"bounds of an episode"`
+
+	UpdatesRange     hcl.Range `hcl:"updates,attr_range"`
+	GroupRange       hcl.Range `hcl:"group,attr_range"`
+	BatchRange       hcl.Range `hcl:"batch,attr_range"`
+	LRRange          hcl.Range `hcl:"lr,attr_range"`
+	TemperatureRange hcl.Range `hcl:"temperature,attr_range"`
+	KeepRange        hcl.Range `hcl:"keep,attr_range"`
+}
+
+type grpo struct {
+	settings
+	Tokens *fixed `hcl:"tokens,block" doc:"reward token of the rollouts"`
+}
+
+// fixed is the condition of plain GRPO.
+type fixed struct {
+	High float64 `hcl:"high,optional" doc:"1 conditions every rollout on high, 0 on none; left out, the checkpoint's condition holds (none after sft, high after rctp-ft)"`
+
+	HighRange hcl.Range `hcl:"high,attr_range"`
+}
+
+type conditioned struct {
+	settings
+	Tokens *drawn `hcl:"tokens,block" doc:"how rollouts draw their reward token"`
+}
+
+// drawn is how RC-GRPO conditions.
+type drawn struct {
+	High       float64 `hcl:"high,optional" doc:"p, the probability of the high token (paper: 0.5)"`
+	Allocation string  `hcl:"allocation,optional" choices:"iid|stratified" doc:"iid draws each rollout's token by itself (paper); stratified gives every group round(pG) high ones, so no group has a single token"`
+	Position   string  `hcl:"position,optional" choices:"checkpoint|first_user|before_each_action" doc:"where the token stands; checkpoint takes what the policy was trained with"`
+	Init       string  `hcl:"init,optional" doc:"rows of tokens that were never trained: mean (of all rows), or copy:TOKEN (that token's row)"`
+
+	HighRange hcl.Range `hcl:"high,attr_range"`
+	InitRange hcl.Range `hcl:"init,attr_range"`
+}
+
+func (s *settings) Check() hcl.Diagnostics {
+	var diags hcl.Diagnostics
+	bad := func(summary, detail string, at hcl.Range) {
+		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: detail, Subject: at.Ptr()})
+	}
+	if s.Updates < 1 {
+		bad("Too few updates", fmt.Sprintf("Training makes at least one update; got %d.", s.Updates), s.UpdatesRange)
+	}
+	if s.Group < 2 {
+		bad("Group too small", fmt.Sprintf("An advantage compares the trajectories of one group, so group must be at least 2; got %d.", s.Group), s.GroupRange)
+	}
+	if s.Batch < 1 {
+		bad("Batch too small", fmt.Sprintf("An update takes at least one task; got %d.", s.Batch), s.BatchRange)
+	}
+	if s.LR <= 0 {
+		bad("Learning rate out of range", fmt.Sprintf("The learning rate must be above 0; got %v.", s.LR), s.LRRange)
+	}
+	if s.Temperature <= 0 {
+		bad("Temperature out of range", fmt.Sprintf("Rollouts are sampled, so the temperature must be above 0; got %v.", s.Temperature), s.TemperatureRange)
+	}
+	if s.Keep < 0 {
+		bad("Negative interval", fmt.Sprintf("keep is a number of updates, or 0; got %d.", s.Keep), s.KeepRange)
+	}
+	diags = append(diags, s.Objective.Check()...)
+	diags = append(diags, s.Schedule.Check()...)
+	diags = append(diags, s.Optimizer.Check()...)
+	return append(diags, s.Limits.Check()...)
+}
+
+func (s *grpo) Check() hcl.Diagnostics {
+	diags := s.settings.Check()
+	if h := s.Tokens.High; h != -1 && h != 0 && h != 1 {
+		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Plain GRPO draws no token",
+			Detail:  fmt.Sprintf("In grpo every rollout has the same condition: high = 1 (always high) or high = 0 (none); got %v. Use rc-grpo to draw tokens.", h),
+			Subject: s.Tokens.HighRange.Ptr()})
+	}
+	return diags
+}
+
+func (s *conditioned) Check() hcl.Diagnostics {
+	diags := s.settings.Check()
+	if h := s.Tokens.High; h < 0 || h > 1 {
+		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Probability out of range",
+			Detail:  fmt.Sprintf("high is the probability of the high token, between 0 and 1; got %v.", h),
+			Subject: s.Tokens.HighRange.Ptr()})
+	}
+	return append(diags, rl.CheckInit(s.Tokens.Init, s.Tokens.InitRange)...)
+}

@@ -1,0 +1,57 @@
+// Package checkpoint is the folder that a checkpoint artifact holds: the model's config.json and model.safetensors, its
+// tokenizer.json, and rcgrpo.json, which says how the policy is to be used (Meta). Open gives all of it together as a
+// Policy; it needs libtorch and stands behind its build tag, Meta does not.
+package checkpoint
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"rcgrpo/stages/rl"
+)
+
+// MetaFile is the file of a checkpoint that holds its Meta.
+const MetaFile = "rcgrpo.json"
+
+// TokenizerFile is the file of a checkpoint that holds its tokenizer.
+const TokenizerFile = "tokenizer.json"
+
+// Drill is the family of policies that speak the drills' chat layout.
+const Drill = "drill"
+
+// Meta is what a checkpoint says about its use beyond weights and tokenizer.
+type Meta struct {
+	Family    string `json:"family"`              // chat layout, see stages/internal/chat
+	Position  string `json:"position,omitempty"`  // where reward tokens stand; "" while none was ever used
+	Condition string `json:"condition,omitempty"` // reward token to condition on at inference; "" for none
+	Trained   bool   `json:"trained"`             // the rows of the reward tokens have been trained
+	Rows      string `json:"rows,omitempty"`      // how those rows were made before: "copy:<|assistant|>"
+}
+
+// ReadMeta reads the Meta of the checkpoint in dir.
+func ReadMeta(dir string) (Meta, error) {
+	var m Meta
+	raw, err := os.ReadFile(filepath.Join(dir, MetaFile))
+	if err != nil {
+		return m, fmt.Errorf("no checkpoint of rcgrpo: %w", err)
+	}
+	if err := json.Unmarshal(raw, &m); err != nil {
+		return m, fmt.Errorf("%s: %w", filepath.Join(dir, MetaFile), err)
+	}
+	switch m.Condition {
+	case rl.TokenNone, rl.TokenHigh, rl.TokenLow:
+		return m, nil
+	}
+	return m, fmt.Errorf("%s: condition is %q, want high, low or nothing", filepath.Join(dir, MetaFile), m.Condition)
+}
+
+// Write writes the Meta into dir.
+func (m Meta) Write(dir string) error {
+	text, err := json.MarshalIndent(m, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, MetaFile), append(text, '\n'), 0o600)
+}

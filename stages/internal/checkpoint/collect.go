@@ -1,0 +1,80 @@
+//go:build libtorch
+
+package checkpoint
+
+import (
+	"context"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/internal/lm"
+	"rcgrpo/stages/rl"
+)
+
+// slots is how many episodes are sampled at once. The number of rows changes the last bits of a matrix product, so it is
+// the same for every stage.
+const slots = 64
+
+// Sampler samples episodes with an opened policy. Its random numbers are those of the job's seed. Close frees its cache.
+type Sampler struct {
+	*rl.Collector
+	decoder *lm.Decoder
+}
+
+// Close frees the key-value cache.
+func (s *Sampler) Close() error { return s.decoder.Close() }
+
+// Sampler makes a sampler for the policy. tasks says which tasks it will play: the benchmark's own need its data.
+func (p *Policy) Sampler(job *engine.Job, tasks []*bfcl.Task, limits rl.Limits, temperature float64) (*Sampler, error) {
+	codec, err := p.Codec()
+	if err != nil {
+		return nil, err
+	}
+	settings, err := bfcl.SettingsFor(tasks, job.Site.BFCL)
+	if err != nil {
+		return nil, err
+	}
+	decoder, err := lm.NewDecoder(p.Model, slots, min(limits.Context, p.Model.Config().MaxPosition))
+	if err != nil {
+		return nil, err
+	}
+	return &Sampler{
+		Collector: &rl.Collector{Policy: decoder, Codec: codec, Limits: limits, Seed: uint64(job.Seed), Temperature: temperature,
+			Start: rl.EpisodeStart(settings, limits)},
+		decoder: decoder,
+	}, nil
+}
+
+// Sample plays the rollouts, reports progress, and returns the trajectories in order.
+func (s *Sampler) Sample(ctx context.Context, job *engine.Job, rollouts []rl.Rollout) ([]*rl.Trajectory, error) {
+	done, earned := 0, 0.0
+	trajectories, stats, err := s.Collect(ctx, rollouts, func(_ int, t *rl.Trajectory) error {
+		done++
+		earned += t.Reward
+		job.Progress(done, len(rollouts), "episodes", engine.Value{Name: "reward", Value: earned / float64(done)})
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	job.Logf("%d episodes in %.1f s: %d tokens sampled, %d given, %d batches; %.1f s in the model, %.1f s waiting for environments",
+		len(rollouts), stats.Wall.Seconds(), stats.Sampled, stats.Given, stats.Batches, stats.InPolicy.Seconds(), stats.InWaiting.Seconds())
+	return trajectories, nil
+}
+
+// ReadTasks reads the tasks that a Ref names.
+func ReadTasks(job *engine.Job, ref artifact.Ref) ([]*bfcl.Task, error) {
+	set, err := job.Open(ref)
+	if err != nil {
+		return nil, err
+	}
+	var tasks []*bfcl.Task
+	for task, err := range artifact.Rows[*bfcl.Task](set, bfcl.TasksFile) {
+		if err != nil {
+			return nil, err
+		}
+		tasks = append(tasks, task)
+	}
+	return tasks, nil
+}

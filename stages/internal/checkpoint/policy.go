@@ -1,0 +1,128 @@
+//go:build libtorch
+
+package checkpoint
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/internal/chat"
+	"rcgrpo/stages/internal/lm"
+	"rcgrpo/stages/internal/token"
+	"rcgrpo/stages/internal/torch"
+	"rcgrpo/stages/rl"
+)
+
+// Policy is a checkpoint opened: model, tokenizer and their use. Close frees the model.
+type Policy struct {
+	Meta
+	Model     *lm.Model
+	Tokenizer *token.Tokenizer
+}
+
+// Open opens the checkpoint that ref names, on the job's device.
+func Open(job *engine.Job, ref artifact.Ref) (*Policy, error) {
+	a, err := job.Open(ref)
+	if err != nil {
+		return nil, err
+	}
+	return load(a.Dir, job)
+}
+
+func load(dir string, job *engine.Job) (*Policy, error) {
+	meta, err := ReadMeta(dir)
+	if err != nil {
+		return nil, err
+	}
+	tokenizer, err := token.Load(filepath.Join(dir, TokenizerFile))
+	if err != nil {
+		return nil, err
+	}
+	device, err := torch.ParseDevice(job.Device)
+	if err != nil {
+		return nil, err
+	}
+	model, err := lm.Load(dir, device)
+	if err != nil {
+		return nil, err
+	}
+	return &Policy{Meta: meta, Model: model, Tokenizer: tokenizer}, nil
+}
+
+// Close frees the model.
+func (p *Policy) Close() error { return p.Model.Close() }
+
+// Codec is the policy's chat layout with the reward token at its position.
+func (p *Policy) Codec() (rl.Codec, error) {
+	if p.Family != Drill {
+		return nil, fmt.Errorf("the checkpoint's chat layout is %q; known is %q", p.Family, Drill)
+	}
+	return chat.NewDrill(p.Tokenizer, p.Position)
+}
+
+// Trainer makes an optimizer for the policy's weights.
+func (p *Policy) Trainer(o rl.Optimizer) (*lm.Trainer, error) {
+	clip := o.ClipNorm
+	if clip == 0 {
+		clip = -1 // never
+	}
+	return lm.NewTrainer(p.Model, lm.OptimizerConfig{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Decay: o.WeightDecay, Clip: clip})
+}
+
+// Save writes the checkpoint into dir. Equal weights give equal bytes.
+func (p *Policy) Save(dir string) error {
+	if err := p.Model.Save(dir); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, TokenizerFile), p.Tokenizer.JSON(), 0o600); err != nil {
+		return err
+	}
+	return p.Meta.Write(dir)
+}
+
+// UseTokens prepares the policy for reward tokens at a position. Where their rows were never trained nor made before,
+// they are made now as init says ("mean", "copy:TOKEN"). A policy that was trained with another position is refused.
+func (p *Policy) UseTokens(position, init string) error {
+	if p.Trained && p.Position != position {
+		return fmt.Errorf("the policy's reward tokens were trained at %s; they cannot be used at %s", p.Position, position)
+	}
+	p.Position = position
+	if p.Trained || p.Rows != "" {
+		return nil
+	}
+	var rows []int32
+	for _, name := range chat.RewardTokens {
+		id, known := p.Tokenizer.ID(name)
+		if !known {
+			return fmt.Errorf("the vocabulary has no token %s", name)
+		}
+		rows = append(rows, id)
+	}
+	p.Rows = init
+	if name, ok := rl.InitCopy(init); ok {
+		from, known := p.Tokenizer.ID(name)
+		if !known {
+			return fmt.Errorf("init = %q: the tokenizer has no token %q", init, name)
+		}
+		return p.Model.CopyRow(from, rows...)
+	}
+	return p.Model.MeanRow(rows...)
+}
+
+// Resolve turns a setting ("checkpoint", "none", "high", "low") into the token to condition on. A token that the
+// policy has no position for is refused.
+func (m Meta) Resolve(setting string) (string, error) {
+	switch setting {
+	case "checkpoint":
+		return m.Condition, nil
+	case "none":
+		return rl.TokenNone, nil
+	}
+	if m.Position == "" {
+		return "", fmt.Errorf("token = %q, but this policy has never used reward tokens; take token = \"none\", or a policy after rctp-ft or rc-grpo", setting)
+	}
+	return setting, nil
+}

@@ -1,0 +1,90 @@
+// Package model is the stage kind `model`: the weights that an experiment starts from. Today that is an architecture
+// with random weights, whose tokenizer is trained on a corpus of trajectories.
+package model
+
+import (
+	"fmt"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+)
+
+// Kind returns the stage kind.
+func Kind() *engine.Kind {
+	return &engine.Kind{
+		Name:    "model",
+		Summary: "Weights to start from: an architecture with random weights and a tokenizer trained on a corpus.",
+		Version: 1,
+		New:     func() engine.Stage { return &settings{Vocab: 1408, CorpusSize: 6000} },
+		Outputs: func(engine.Stage) map[string]string { return map[string]string{"checkpoint": "checkpoint"} },
+		Draws:   func(s engine.Stage) bool { return s.(*settings).Architecture != nil },
+	}
+}
+
+type settings struct {
+	Path         *artifact.File `hcl:"path,optional" doc:"a Hugging Face folder (not supported yet: give an architecture)"`
+	Architecture *architecture  `hcl:"architecture,block" doc:"shape of a model with random weights"`
+	Corpus       []artifact.Ref `hcl:"corpus,optional" port:"dataset" doc:"data sets whose trajectories, as text, train the tokenizer"`
+	CorpusSize   int            `hcl:"corpus_size,optional" unit:"trajectories" doc:"trajectories taken from the corpus, evenly over its data sets"`
+	Vocab        int            `hcl:"vocab,optional" unit:"tokens" doc:"size of the vocabulary, special tokens included"`
+
+	PathRange  hcl.Range `hcl:"path,attr_range"`
+	VocabRange hcl.Range `hcl:"vocab,attr_range"`
+}
+
+type architecture struct {
+	Family   string  `hcl:"family" choices:"qwen2" doc:"decoder family"`
+	Hidden   int     `hcl:"hidden" doc:"width"`
+	Layers   int     `hcl:"layers" doc:"number of layers"`
+	Heads    int     `hcl:"heads" doc:"query heads; width / heads is the size of a head"`
+	KVHeads  int     `hcl:"kv_heads" doc:"key and value heads, each shared by heads / kv_heads query heads"`
+	MLP      int     `hcl:"mlp" doc:"inner width of the feed-forward blocks"`
+	RopeBase float64 `hcl:"rope_base" doc:"base of the rotary position embedding"`
+	Context  int     `hcl:"context" unit:"tokens" doc:"longest sequence"`
+
+	HiddenRange hcl.Range `hcl:"hidden,attr_range"`
+	HeadsRange  hcl.Range `hcl:"heads,attr_range"`
+	KVRange     hcl.Range `hcl:"kv_heads,attr_range"`
+}
+
+func (s *settings) Check() hcl.Diagnostics {
+	var diags hcl.Diagnostics
+	bad := func(summary, detail string, at hcl.Range) {
+		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: detail, Subject: at.Ptr()})
+	}
+	if s.Path != nil {
+		bad("Folders are not loaded yet", "Loading a Hugging Face folder is not built yet; describe the model in an architecture block instead.", s.PathRange)
+		return diags
+	}
+	a := s.Architecture
+	if a == nil {
+		bad("No architecture", "A model is described by a block architecture { family, hidden, layers, heads, kv_heads, mlp, rope_base, context }.", s.PathRange)
+		return diags
+	}
+	for _, n := range []struct {
+		name  string
+		value int
+	}{{"hidden", a.Hidden}, {"layers", a.Layers}, {"heads", a.Heads}, {"kv_heads", a.KVHeads}, {"mlp", a.MLP}, {"context", a.Context}} {
+		if n.value < 1 {
+			bad("Size out of range", fmt.Sprintf("%s must be at least 1; got %d.", n.name, n.value), a.HiddenRange)
+		}
+	}
+	if diags.HasErrors() {
+		return diags
+	}
+	if a.Hidden%a.Heads != 0 || a.Hidden/a.Heads%2 != 0 {
+		bad("Heads do not divide the width", fmt.Sprintf("Each head takes an even share of the width, for rotary positions; %d / %d is none.", a.Hidden, a.Heads), a.HeadsRange)
+	}
+	if a.Heads%a.KVHeads != 0 {
+		bad("Key heads do not divide the query heads", fmt.Sprintf("Each key head serves the same number of query heads; %d / %d is not whole.", a.Heads, a.KVHeads), a.KVRange)
+	}
+	if len(s.Corpus) == 0 {
+		bad("No corpus", "Random weights need a tokenizer: name data sets to train it on, corpus = [stage.curate.NAME.expert].", a.HiddenRange)
+	}
+	if s.Vocab < 300 {
+		bad("Vocabulary too small", fmt.Sprintf("A byte-level vocabulary needs 256 bytes, the special tokens and some merges, so at least 300; got %d.", s.Vocab), s.VocabRange)
+	}
+	return diags
+}

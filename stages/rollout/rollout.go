@@ -1,0 +1,52 @@
+// Package rollout is the stage kind `rollout`: episodes sampled from a policy on tasks, kept as trajectories. Curation
+// takes its failures from here.
+package rollout
+
+import (
+	"fmt"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/rl"
+)
+
+// Kind returns the stage kind.
+func Kind() *engine.Kind {
+	return &engine.Kind{
+		Name:    "rollout",
+		Summary: "Episodes sampled from a policy, kept as trajectories.",
+		Version: 1,
+		New: func() engine.Stage {
+			return &settings{Samples: 1, Temperature: 1, Token: "checkpoint", Limits: rl.DefaultLimits()}
+		},
+		Outputs: func(engine.Stage) map[string]string { return map[string]string{"trajectories": "trajectories"} },
+		Draws:   func(engine.Stage) bool { return true },
+	}
+}
+
+type settings struct {
+	Policy      artifact.Ref `hcl:"policy" port:"checkpoint" doc:"policy to sample from"`
+	Tasks       artifact.Ref `hcl:"tasks" port:"tasks" doc:"tasks to try"`
+	Samples     int          `hcl:"samples,optional" unit:"episodes per task" doc:"episodes per task"`
+	Temperature float64      `hcl:"temperature,optional" doc:"sampling temperature"`
+	Token       string       `hcl:"token,optional" choices:"checkpoint|none|high|low" doc:"reward token to condition on"`
+	Limits      *rl.Limits   `hcl:"limits,block" doc:"bounds of an episode"`
+
+	SamplesRange     hcl.Range `hcl:"samples,attr_range"`
+	TemperatureRange hcl.Range `hcl:"temperature,attr_range"`
+}
+
+func (s *settings) Check() hcl.Diagnostics {
+	var diags hcl.Diagnostics
+	if s.Samples < 1 {
+		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Number of samples out of range",
+			Detail: fmt.Sprintf("A task is tried at least once; got %d.", s.Samples), Subject: s.SamplesRange.Ptr()})
+	}
+	if s.Temperature <= 0 {
+		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Temperature out of range",
+			Detail: fmt.Sprintf("A rollout samples, so its temperature must be above 0; got %v. Greedy episodes are what eval makes.", s.Temperature), Subject: s.TemperatureRange.Ptr()})
+	}
+	return append(diags, s.Limits.Check()...)
+}

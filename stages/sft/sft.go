@@ -1,0 +1,98 @@
+// Package sft holds the stage kinds `sft` and `rctp-ft`: fine-tuning on the tokens that the policy itself is to produce.
+//
+// sft learns trajectories as they are, without reward token. rctp-ft (paper, section 3.1) learns the same way, but every
+// trajectory carries the token of its quality, so that one policy learns good and bad behaviour, each on demand.
+//
+// The loss of an update is the mean negative log-probability over the learned tokens of its batch. Data sets are shuffled
+// anew in every epoch; within windows of eight batches sequences of similar length come together.
+package sft
+
+import (
+	"fmt"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/rl"
+)
+
+// Kinds returns sft and rctp-ft. Defaults are the paper's (tables of settings) where it gives them.
+func Kinds() []*engine.Kind {
+	defaults := func(epochs int) settings {
+		return settings{Epochs: epochs, Batch: 16, LR: 1e-5,
+			Schedule:  &rl.Schedule{Shape: "cosine", Warmup: 0.03},
+			Optimizer: &rl.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, ClipNorm: 1}}
+	}
+	outputs := func(engine.Stage) map[string]string {
+		return map[string]string{"checkpoint": "checkpoint", "metrics": "metrics"}
+	}
+	draws := func(engine.Stage) bool { return true }
+	return []*engine.Kind{
+		{
+			Name: "sft", Version: 1, Outputs: outputs, Draws: draws,
+			Summary: "Supervised fine-tuning on the policy's own tokens of expert trajectories, without reward token.",
+			New:     func() engine.Stage { return &sft{settings: defaults(2)} },
+		},
+		{
+			Name: "rctp-ft", Version: 1, Outputs: outputs, Draws: draws,
+			Summary: "Reward-conditioned trajectory fine-tuning: expert and failed trajectories, each marked with its reward token.",
+			New: func() engine.Stage {
+				return &rctp{settings: defaults(5), Tokens: &tokens{Position: "first_user", Init: "mean"}}
+			},
+		},
+	}
+}
+
+// settings are what both kinds share.
+type settings struct {
+	Policy    artifact.Ref   `hcl:"policy" port:"checkpoint" doc:"checkpoint to start from"`
+	Data      []artifact.Ref `hcl:"data" port:"dataset" doc:"data sets, shuffled together"`
+	Epochs    int            `hcl:"epochs,optional" unit:"epochs" doc:"passes over the data (paper: 2 for SFT, 5 for RCTP-FT)"`
+	Batch     int            `hcl:"batch,optional" unit:"trajectories" doc:"trajectories per update (paper: 16)"`
+	LR        float64        `hcl:"lr,optional" doc:"peak learning rate (paper: 1e-5)"`
+	Schedule  *rl.Schedule   `hcl:"schedule,block" doc:"course of the learning rate"`
+	Optimizer *rl.Optimizer  `hcl:"optimizer,block" doc:"AdamW and gradient clipping"`
+
+	EpochsRange hcl.Range `hcl:"epochs,attr_range"`
+	BatchRange  hcl.Range `hcl:"batch,attr_range"`
+	LRRange     hcl.Range `hcl:"lr,attr_range"`
+}
+
+type sft struct {
+	settings
+}
+
+type rctp struct {
+	settings
+	Tokens *tokens `hcl:"tokens,block" doc:"reward tokens; kept with the checkpoint"`
+}
+
+type tokens struct {
+	Position string `hcl:"position,optional" choices:"first_user|before_each_action" doc:"where the token stands: at the end of the first user message (paper, appendix), or right after the header of every reply (paper, section 3.1)"`
+	Init     string `hcl:"init,optional" doc:"rows of tokens that were never trained: mean (of all rows), or copy:TOKEN (that token's row)"`
+
+	InitRange hcl.Range `hcl:"init,attr_range"`
+}
+
+func (s *settings) Check() hcl.Diagnostics {
+	var diags hcl.Diagnostics
+	if s.Epochs < 1 {
+		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Too few epochs",
+			Detail: fmt.Sprintf("Fine-tuning passes over its data at least once; got %d.", s.Epochs), Subject: s.EpochsRange.Ptr()})
+	}
+	if s.Batch < 1 {
+		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Batch too small",
+			Detail: fmt.Sprintf("A batch holds at least one trajectory; got %d.", s.Batch), Subject: s.BatchRange.Ptr()})
+	}
+	if s.LR <= 0 {
+		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Learning rate out of range",
+			Detail: fmt.Sprintf("The learning rate must be above 0; got %v.", s.LR), Subject: s.LRRange.Ptr()})
+	}
+	diags = append(diags, s.Schedule.Check()...)
+	return append(diags, s.Optimizer.Check()...)
+}
+
+func (s *rctp) Check() hcl.Diagnostics {
+	return append(s.settings.Check(), rl.CheckInit(s.Tokens.Init, s.Tokens.InitRange)...)
+}

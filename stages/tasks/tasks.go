@@ -1,0 +1,170 @@
+// Package tasks is the stage kind `tasks`: the benchmark's tasks with their split, or generated drills.
+//
+// Each set is a port with one file, tasks.jsonl (rows: bfcl.Task); the port certificate says what the sides of the
+// split share (certificate.json, a bfcl.Certificate).
+package tasks
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/bfcl/drill"
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+)
+
+// Kind returns the stage kind.
+func Kind() *engine.Kind {
+	return &engine.Kind{
+		Name:    "tasks",
+		Summary: "Tasks with their split: the benchmark's (source bfcl), or generated drills.",
+		Version: 1,
+		New: func() engine.Stage {
+			return &settings{Version: bfcl.Version, Form: string(drill.Multi), Train: 1000, Test: 200, Pool: 1000, PoolSeed: 42,
+				Split: &split{By: "family", Test: 0.1, Seed: 42, Order: "file"}}
+		},
+		Outputs: func(s engine.Stage) map[string]string {
+			ports := map[string]string{"train": "tasks", "test": "tasks", "certificate": "certificate"}
+			if set := s.(*settings); set.Source == "drills" {
+				ports["test_new"] = "tasks"
+			}
+			return ports
+		},
+		Draws: func(s engine.Stage) bool { return s.(*settings).Source == "drills" },
+		Light: true,
+	}
+}
+
+type settings struct {
+	Source  string `hcl:"source" choices:"bfcl|drills" doc:"the benchmark's official tasks, or drills generated over its classes"`
+	Version string `hcl:"version,optional" doc:"release of the benchmark's data (source bfcl); the site file says where it lies"`
+	Split   *split `hcl:"split,block" doc:"how the benchmark's tasks are divided (source bfcl)"`
+
+	Form     string `hcl:"form,optional" choices:"copy|single|multi" doc:"sort of drill; copy and single drills have a training set only (source drills)"`
+	Train    int    `hcl:"train,optional" unit:"drills" doc:"size of the training set (source drills)"`
+	Test     int    `hcl:"test,optional" unit:"drills" doc:"size of each test set: held-out pairs of intents in training wording (test) and in held-out wording (test_new); drawn by the seed from the pool (source drills)"`
+	Pool     int    `hcl:"pool,optional" unit:"drills" doc:"size of the pool that the test sets of all seeds are drawn from (source drills)"`
+	PoolSeed int    `hcl:"pool_seed,optional" doc:"seed of the pool, the same for every seed of the experiment (source drills)"`
+
+	FormRange  hcl.Range `hcl:"form,attr_range"`
+	TrainRange hcl.Range `hcl:"train,attr_range"`
+	TestRange  hcl.Range `hcl:"test,attr_range"`
+}
+
+type split struct {
+	By    string  `hcl:"by,optional" choices:"family|paper" doc:"family: whole components of tasks that share number, initial state or ground truth; paper: single tasks, as the paper's counts imply (its test tasks have siblings in train)"`
+	Test  float64 `hcl:"test,optional" doc:"share of the task numbers in the test set (by family; the paper's split has 80 of 800 tasks)"`
+	Seed  int     `hcl:"seed,optional" doc:"seed of the draw of families"`
+	Order string  `hcl:"order,optional" choices:"file|lexicographic" doc:"order of the ids before the paper's shuffle"`
+
+	TestRange hcl.Range `hcl:"test,attr_range"`
+}
+
+func (s *settings) Check() hcl.Diagnostics {
+	var diags hcl.Diagnostics
+	bad := func(summary, detail string, at hcl.Range) {
+		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: detail, Subject: at.Ptr()})
+	}
+	if s.Split.Test <= 0 || s.Split.Test >= 1 {
+		bad("Test share out of range", fmt.Sprintf("The test set takes a share of the task numbers between 0 and 1, both excluded; got %v.", s.Split.Test), s.Split.TestRange)
+	}
+	if s.Train < 0 {
+		bad("Negative number of drills", fmt.Sprintf("A training set has at least 0 drills; got %d.", s.Train), s.TrainRange)
+	}
+	if s.Test < 0 || s.Test > s.Pool {
+		bad("Test set larger than its pool", fmt.Sprintf("Each seed draws its test drills from a pool of %d, so test must lie between 0 and %d; got %d. Raise pool, or lower test.", s.Pool, s.Pool, s.Test), s.TestRange)
+	}
+	return diags
+}
+
+// Run writes the sets.
+func (s *settings) Run(_ context.Context, job *engine.Job) error {
+	sets, err := s.sets(job)
+	if err != nil {
+		return err
+	}
+	for _, port := range []string{"train", "test", "test_new"} {
+		tasks, ok := sets[port]
+		if !ok {
+			continue
+		}
+		dir, err := job.Create(port)
+		if err != nil {
+			return err
+		}
+		if err := artifact.WriteRows(dir, bfcl.TasksFile, tasks); err != nil {
+			return err
+		}
+	}
+	return s.certify(job, sets)
+}
+
+// sets makes the tasks of every port.
+func (s *settings) sets(job *engine.Job) (map[string][]*bfcl.Task, error) {
+	if s.Source == "bfcl" {
+		return s.official(job)
+	}
+	form := drill.Form(s.Form)
+	train, err := drill.Generate(job.Rand("drills train"), form, drill.Train, fmt.Sprintf("drill_%s_%d", form, job.Seed), s.Train)
+	if err != nil {
+		return nil, err
+	}
+	sets := map[string][]*bfcl.Task{"train": train, "test": {}, "test_new": {}}
+	if form != drill.Multi {
+		return sets, nil
+	}
+	for _, set := range []drill.Set{drill.Test, drill.TestNew} {
+		pool, err := drill.Generate(engine.Rand(int64(s.PoolSeed), "drills pool "+string(set)), form, set, "drill_"+string(set), s.Pool)
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range job.Rand("drills choice " + string(set)).Perm(s.Pool)[:s.Test] {
+			sets[string(set)] = append(sets[string(set)], pool[i])
+		}
+	}
+	return sets, nil
+}
+
+// official loads the benchmark and divides it.
+func (s *settings) official(job *engine.Job) (map[string][]*bfcl.Task, error) {
+	if job.Site.BFCL == "" {
+		return nil, fmt.Errorf("the benchmark's data is not there: name its folder in the site file, data { bfcl = \"...\" }, or run `make build`, which unpacks it into .deps/bfcl")
+	}
+	data, err := bfcl.LoadData(job.Site.BFCL)
+	if err != nil {
+		return nil, err
+	}
+	if err := data.IsVersion(s.Version); err != nil {
+		return nil, err
+	}
+	var parts bfcl.Split
+	if s.Split.By == "paper" {
+		parts, err = bfcl.PaperSplit(data.Tasks(), s.Split.Order)
+	} else {
+		parts, err = bfcl.FamilySplit(data.Tasks(), s.Split.Test, int64(s.Split.Seed))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return map[string][]*bfcl.Task{"train": parts.Train, "test": parts.Test}, nil
+}
+
+// certify writes what the training set shares with the test sets.
+func (s *settings) certify(job *engine.Job, sets map[string][]*bfcl.Task) error {
+	dir, err := job.Create("certificate")
+	if err != nil {
+		return err
+	}
+	held := append(append([]*bfcl.Task{}, sets["test"]...), sets["test_new"]...)
+	text, err := json.MarshalIndent(bfcl.Certify(sets["train"], held), "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "certificate.json"), append(text, '\n'), 0o600)
+}
