@@ -82,7 +82,7 @@ func newDisplay(stdout io.Writer) *engine.Display {
 	if f, ok := stdout.(*os.File); ok && o.Terminal {
 		o.Size = func() (int, int) {
 			width, height, err := term.GetSize(int(f.Fd()))
-			if err != nil {
+			if err != nil || width < 20 || height < 5 { // a terminal that does not know its size
 				return 80, 24
 			}
 			return width, height

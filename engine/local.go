@@ -174,6 +174,9 @@ func stageBinary(n *Node) (string, error) {
 		return self, nil
 	}
 	if path := os.Getenv("RCGRPO_TORCH"); path != "" {
+		if _, err := os.Stat(path); err != nil {
+			return "", fmt.Errorf("stages of kind %s need tensors, and $RCGRPO_TORCH names %s: %w", n.Kind.Name, path, errors.Unwrap(err))
+		}
 		return path, nil
 	}
 	path := filepath.Join(filepath.Dir(self), torchBinary)

@@ -568,8 +568,8 @@ func (r *run) fail(t *task, err error, took time.Duration) {
 	r.failed = append(r.failed, t)
 	log := r.folder.log(t.Address)
 	f := &Failure{Text: err.Error(), Cause: causeOf(err), Log: log, Lines: lastLines(log, failureLines)}
-	if t.Key != "" {
-		f.Work = r.Store.Work(t.Key)
+	if work := r.Store.Work(t.Key); t.Key != "" && exists(work) {
+		f.Work = work
 	}
 	r.emit(Event{Address: t.Address, Kind: EventFailed, Text: err.Error(), Seconds: took.Seconds(), Path: log, Failure: f})
 	r.unlock(t)
@@ -581,6 +581,11 @@ func (r *run) fail(t *task, err error, took time.Duration) {
 			}
 		}
 	}
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // halted is why nothing new starts after a failure.
