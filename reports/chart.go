@@ -142,15 +142,15 @@ func pairs(x []float64, ys ...[]float64) [][]any {
 	return data
 }
 
-// thinned keeps at most 120 points of smoothed curves, the last among them: a window of a twentieth has no finer detail.
+// thinned keeps about 120 points of smoothed curves, both ends among them: a window of a twentieth has no finer detail.
 func thinned(x []float64, ys ...[]float64) [][]any {
 	all := pairs(x, ys...)
 	step := (len(all) + 119) / 120
 	if step < 2 {
 		return all
 	}
-	var kept [][]any
-	for i := (len(all) - 1) % step; i < len(all); i += step {
+	kept := all[:1:1]
+	for i := (len(all)-2)%step + 1; i < len(all); i += step {
 		kept = append(kept, all[i])
 	}
 	return kept

@@ -61,7 +61,7 @@
       axis.splitLine = { show: axis.type === "value" && axis !== options.xAxis[0], lineStyle: { color: rule } };
     }
     if (options.xAxis[0].type === "category") Object.assign(options.xAxis[0].axisLabel, { interval: 0, hideOverlap: false, rotate: place.clientWidth < 560 ? 30 : 0 });
-    if (share) options.yAxis[0].axisLabel.formatter = v => Math.round(100 * v) + " %";
+    if (share) options.yAxis[0].axisLabel.formatter = v => Number((100 * v).toFixed(1)) + " %";
     Object.assign(options.tooltip, { confine: true, backgroundColor: isDark ? "#1a2029" : "#ffffff", borderColor: rule, textStyle: { color: ink, fontSize: 13 } });
     for (const s of options.series) {
       if (s.renderItem === "band") Object.assign(s, { renderItem: band(s.data), encode: { x: 0, y: [1, 2] }, clip: true, z: 1, tooltip: { show: false } });
