@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
 )
 
 // decoder fills settings structs from the bodies of blocks. It goes on after a mistake and collects them all; a
@@ -271,6 +272,11 @@ func (d *decoder) wrongType(val cty.Value, expr hclsyntax.Expression, path, want
 }
 
 func (d *decoder) text(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
+	if _, quoted := expr.(*hclsyntax.TemplateWrapExpr); quoted { // HCL gives "${n}" the type of n
+		if s, err := convert.Convert(val, cty.String); err == nil {
+			val = s
+		}
+	}
 	if val.Type() != cty.String {
 		d.wrongType(val, expr, path, "a string")
 		return

@@ -29,9 +29,20 @@ func (l *loader) eval(expr hclsyntax.Expression, ctx *hcl.EvalContext, each bool
 	}
 	val, diags := expr.Value(ctx)
 	if diags.HasErrors() {
+		l.suggestFunctions(diags)
 		return cty.DynamicVal, diags
 	}
 	return val, diags
+}
+
+// suggestFunctions adds the nearest name to complaints about unknown functions.
+func (l *loader) suggestFunctions(diags hcl.Diagnostics) {
+	for _, d := range diags {
+		if call, ok := hcl.DiagnosticExtra[hclsyntax.FunctionCallUnknownDiagExtra](d); ok {
+			names := append(slices.Sorted(maps.Keys(pureFunctions)), "file", "dir")
+			d.Detail = fmt.Sprintf("There is no function %s%s", call.CalledFunctionName(), didYouMean(call.CalledFunctionName(), names))
+		}
+	}
 }
 
 // decode fills the struct that settings points to from b.

@@ -1,0 +1,3 @@
+stage "tasks" "t" { # ERROR: No experiment
+  source = "bfcl"
+}

@@ -1,0 +1,3 @@
+experiment {
+  qestion = "?" # ERROR: Unknown setting ; question
+}

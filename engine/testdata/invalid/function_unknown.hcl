@@ -1,0 +1,7 @@
+experiment {
+  question = "What is wrong here?"
+}
+
+locals {
+  base = lenght([1]) # ERROR: Call to unknown function ; length
+}

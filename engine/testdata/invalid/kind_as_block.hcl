@@ -1,0 +1,6 @@
+experiment {
+  question = "What is wrong here?"
+}
+
+model "base" { # ERROR: Unknown block ; stage
+}

@@ -1,0 +1,7 @@
+experiment {
+  question = "What is wrong here?"
+}
+
+locals {
+  base = 1 + "two" # ERROR: Invalid operand
+}

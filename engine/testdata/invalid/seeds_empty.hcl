@@ -1,0 +1,3 @@
+experiment {
+  seeds = [] # ERROR: No seeds
+}

@@ -1,0 +1,6 @@
+experiment {
+  question = "What is wrong here?"
+}
+
+store { # ERROR: Unknown block ; site file
+}

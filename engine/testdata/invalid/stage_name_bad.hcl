@@ -1,0 +1,7 @@
+experiment {
+  question = "What is wrong here?"
+}
+
+stage "tasks" "a b" { # ERROR: Bad name
+  source = "bfcl"
+}

@@ -1,0 +1,6 @@
+experiment {
+  question = "What is wrong here?"
+}
+
+stage "grpo" { # ERROR: Wrong labels
+}

@@ -1,0 +1,6 @@
+experiment {
+  question = "What is wrong here?"
+}
+
+variabel "x" { # ERROR: Unknown block ; variable
+}

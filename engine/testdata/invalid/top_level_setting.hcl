@@ -1,0 +1,5 @@
+experiment {
+  question = "What is wrong here?"
+}
+
+lr = 3 # ERROR: Setting outside a block

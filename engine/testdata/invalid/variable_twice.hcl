@@ -1,0 +1,10 @@
+experiment {
+  question = "What is wrong here?"
+}
+
+variable "epochs" {
+  default = 3
+}
+variable "epochs" { # ERROR: Duplicate variable
+  default = 4
+}
