@@ -4,6 +4,11 @@
 #pragma once
 #include <stdexcept>
 #include <torch/torch.h>
+#include <torch/version.h>
+
+#if TORCH_VERSION_MAJOR != 2 || TORCH_VERSION_MINOR != 11
+#error "gotch is built here over libtorch 2.11; LIBTORCH names another version"
+#endif
 
 namespace torch {
 template <class... Args> at::Tensor _cslt_sparse_mm(Args &&...) { throw std::runtime_error("_cslt_sparse_mm: not in this build"); }

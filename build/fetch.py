@@ -9,6 +9,7 @@ below, unpacked aside and renamed once. A wheel that has arrived stays in DEPS/w
 run after a broken one fetches only what is missing.
 """
 import ast
+import fcntl
 import hashlib
 import json
 import pathlib
@@ -162,6 +163,11 @@ def main():
         sys.exit(__doc__)
     part, deps = sys.argv[1], pathlib.Path(sys.argv[2])
     final = deps / part
+    if final.exists():
+        return
+    deps.mkdir(parents=True, exist_ok=True)
+    lock = open(deps / "lock", "w")
+    fcntl.flock(lock, fcntl.LOCK_EX)  # a second make waits for the first
     if final.exists():
         return
     if part == "libtorch" and (platform.system(), platform.machine()) != ("Linux", "x86_64"):
