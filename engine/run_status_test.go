@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"rcgrpo/engine/artifact"
+)
+
+func TestStatusFollowsARun(t *testing.T) {
+	l := newLab(t)
+	g := l.gate()
+	l.write(`
+stage "toy" "a" {
+  gate = "$dir/gate"
+}
+stage "toy" "bad" {
+  from = [stage.toy.a.out]
+  fail = "no luck"
+}
+stage "toy" "below" {
+  from = [stage.toy.bad.out]
+}
+`)
+	if _, _, err := LogOf(l.store(), "x", "stage.toy.a"); !errors.Is(err, artifact.ErrNotFound) {
+		t.Errorf("log before any run: got %v, want ErrNotFound", err)
+	}
+	done := make(chan record)
+	go func() { done <- l.run(RunOptions{}) }()
+	inside := g.next()
+	status := func() (*RunStatus, map[string]EventKind) {
+		folders, err := Runs(l.store(), "x")
+		if err != nil || len(folders) == 0 {
+			t.Fatalf("runs: got %v, %v", folders, err)
+		}
+		s, err := Status(folders[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		states := map[string]EventKind{}
+		for _, n := range s.Nodes {
+			states[shellAddress(n.Address)] = n.State
+		}
+		return s, states
+	}
+	s, states := status()
+	if !s.Live || s.Ended || states["toy.a"] != EventStarted || states["toy.below"] != EventPlanned || !strings.HasPrefix(s.Text(), "running") {
+		t.Errorf("during the run: got live %v, ended %v, %v, %q", s.Live, s.Ended, states, s.Text())
+	}
+	path, live, err := LogOf(l.store(), "x", "stage.toy.a")
+	if err != nil || !live {
+		t.Errorf("log during the run: got %q, %v, %v, want a live one", path, live, err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Error(err)
+	}
+	inside.pass()
+	<-done
+	s, states = status()
+	if s.Live || !s.Ended || states["toy.a"] != EventDone || states["toy.bad"] != EventFailed || states["toy.below"] != EventSkipped {
+		t.Errorf("after the run: got live %v, ended %v, %v", s.Live, s.Ended, states)
+	}
+	for _, n := range s.Nodes {
+		if n.State == EventFailed && n.Text(time.Now()) != "no luck" {
+			t.Errorf("failed node: got %q", n.Text(time.Now()))
+		}
+	}
+	names, err := Experiments(l.store())
+	if err != nil || len(names) != 1 || names[0] != "x" {
+		t.Errorf("experiments: got %v, %v, want x", names, err)
+	}
+	if got := LoggedNodes(l.store(), "x"); len(got) != 3 {
+		t.Errorf("nodes: got %v, want three", got)
+	}
+}
+
+func TestFileNamesOfAddressesAreDistinctAndPlain(t *testing.T) {
+	seen := map[string]string{}
+	for _, address := range []string{`stage.eval.arm["SFT + GRPO"]@1`, `stage.eval.arm["SFT_+_GRPO"]@1`, `stage.eval.arm["a/b"]`,
+		`stage.eval.arm["../../x"]`, "stage.sft.warm", `stage.eval.arm["` + strings.Repeat("long", 100) + `"]`} {
+		name := fileName(address)
+		if strings.ContainsAny(name, "/ \"") || len(name) > 200 || seen[name] != "" {
+			t.Errorf("%s: got %q, want a plain name of its own (%q)", address, name, seen[name])
+		}
+		seen[name] = address
+	}
+}
+
+func TestCausesOfFailures(t *testing.T) {
+	for text, want := range map[string]string{
+		"CUDA error: out of memory": CauseOOM, "terminate called after throwing std::bad_alloc": CauseOOM,
+		"fork/exec: cannot allocate memory": CauseOOM, "shape [2, 3], want [3, 2]": "", "the room is full": "",
+	} {
+		if got := causeOf(errors.New(text)); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+	if got := causeOf(WithCause(CauseNaN, errors.New("loss"))); got != CauseNaN {
+		t.Errorf("marked: got %q, want nan", got)
+	}
+}
