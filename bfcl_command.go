@@ -150,6 +150,9 @@ func (c *bfclCall) replay() error {
 	if err != nil {
 		return err
 	}
+	for _, score := range report.Scores {
+		fmt.Fprintf(c.stdout, "%-12s n %d, accepted %d (%.1f%%), mean reward %.3f\n", score.Category, score.N, score.Passed, 100*score.Accuracy, score.Reward)
+	}
 	if !*verify {
 		fmt.Fprintf(c.stdout, "%d trajectories, %d calls\n", report.Trajectories, report.Calls)
 		return nil
@@ -157,10 +160,10 @@ func (c *bfclCall) replay() error {
 	for _, d := range report.Differing {
 		fmt.Fprintln(c.stdout, d)
 	}
-	fmt.Fprintf(c.stdout, "%d trajectories, %d calls, differing: %d\n", report.Trajectories, report.Calls, len(report.Differing))
 	if report.Allowed > 0 {
 		fmt.Fprintf(c.stdout, "%d texts of syntax errors, other TypeErrors and sets in hash order differ, which does not count\n", report.Allowed)
 	}
+	fmt.Fprintf(c.stdout, "%d trajectories, %d calls, differing: %d\n", report.Trajectories, report.Calls, len(report.Differing))
 	if len(report.Differing) > 0 {
 		return errBFCLFound
 	}

@@ -68,6 +68,7 @@ type Report struct {
 	Calls        int
 	Allowed      int      // texts of SyntaxErrors, exotic TypeErrors and hash orders that differ, which is allowed
 	Differing    []string // one line for each other difference from the recorded values
+	Scores       []Score  // by category, of the forms that have verdicts
 }
 
 // Replay runs recorded trajectories: JSON Lines, gzipped or not, in any of the five forms of the golden fixtures (ground
@@ -98,6 +99,7 @@ func Replay(d *Data, in io.Reader, out io.Writer) (Report, error) {
 			}
 		}
 		if err == io.EOF {
+			r.report.Scores = r.tally.Scores()
 			return r.report, nil
 		}
 		if err != nil {
@@ -147,6 +149,7 @@ type replayer struct {
 	data     *Data
 	settings Settings
 	report   Report
+	tally    Tally
 	out      io.Writer
 	final    map[string]map[string]string // task id -> class -> final state of the ground truth
 }
@@ -473,6 +476,7 @@ func (r *replayer) groundTruth(rec *recorded, line []byte) error {
 	if !v.Official || v.Reward != 1 {
 		r.differ(rec.ID, "the ground truth fails: %s, reward %v", v.Message, v.Reward)
 	}
+	r.tally.Add(t.Category, v)
 	out.Valid, out.Reward = v.Official, v.Reward
 	return r.write(out)
 }
@@ -511,6 +515,7 @@ func (r *replayer) perturbed(rec *recorded) error {
 		return err
 	}
 	v := p.episode.Verdict()
+	r.tally.Add(t.Category, v)
 	checks, official := recordedChecks(v), recordedOfficial(v)
 	r.verdict(rec, v, checks, official)
 	return r.write(map[string]any{

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"rcgrpo/bfcl/fixtures"
+)
+
+// runBFCL runs the command on the official data and gives exit code and output.
+func runBFCL(t *testing.T, stdin string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = bfclCommand(args, strings.NewReader(stdin), &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+func TestBFCLCheckFindsTheOfficialDataFaultless(t *testing.T) {
+	dir := fixtures.Path(t, "bfcl/data")
+	code, out, errs := runBFCL(t, "", "check", dir)
+	if code != 0 || !strings.Contains(out, "faults: 0") {
+		t.Errorf("got code %d, %s%s", code, out, errs)
+	}
+	code, out, errs = runBFCL(t, "", "check", "-time", "-repeats", "1", dir)
+	var timing map[string]any
+	if err := json.Unmarshal([]byte(out), &timing); code != 0 || err != nil {
+		t.Fatalf("got code %d, %v, %s%s", code, err, out, errs)
+	}
+	for _, field := range []string{"tasks", "passed", "ground_truth_calls", "replay_and_check_s", "replay_and_check_median_s", "replay_only_s", "replay_only_median_s", "machine"} {
+		if timing[field] == nil {
+			t.Errorf("the field %s of the official script is missing", field)
+		}
+	}
+	if timing["passed"] != timing["tasks"] {
+		t.Errorf("passed %v of %v", timing["passed"], timing["tasks"])
+	}
+}
+
+func TestBFCLReplayVerifiesAndWrites(t *testing.T) {
+	dir := fixtures.Path(t, "bfcl/data")
+	out := filepath.Join(t.TempDir(), "out.jsonl")
+	code, text, errs := runBFCL(t, "", "replay", "-data", dir, "-in", fixtures.Path(t, "bfcl/golden_directed.jsonl.gz"), "-verify", "-out", out)
+	if code != 0 || !strings.Contains(text, "differing: 0\n") {
+		t.Errorf("got code %d, %s%s", code, text, errs)
+	}
+	if raw, err := os.ReadFile(out); err != nil || bytes.Count(raw, []byte("\n")) == 0 {
+		t.Errorf("the output has no line: %v", err)
+	}
+
+	// A record with a wrong result is named, and the exit code says so.
+	wrong := filepath.Join(t.TempDir(), "wrong.jsonl")
+	record := `{"sid": "mine", "class": "MathAPI", "task": "multi_turn_base_0", "calls": [{"call": "add(a=1, b=2)", "r": "4", "exc": null, "rt": "dict"}]}`
+	if err := os.WriteFile(wrong, []byte(record), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, text, _ = runBFCL(t, "", "replay", "-data", dir, "-in", wrong, "-verify")
+	if code != 1 || !strings.Contains(text, "mine add(a=1, b=2)") || !strings.Contains(text, "1 trajectories, 1 calls, differing: 1\n") {
+		t.Errorf("got code %d, %s", code, text)
+	}
+	if code, _, errs = runBFCL(t, "", "replay", "-data", dir); code != 2 || !strings.Contains(errs, "-in FILE") {
+		t.Errorf("without -in: got code %d, %s", code, errs)
+	}
+}
+
+func TestBFCLShowAndChat(t *testing.T) {
+	dir := fixtures.Path(t, "bfcl/data")
+	code, out, errs := runBFCL(t, "", "show", "-data", dir, "multi_turn_base_0")
+	if code != 0 || !strings.Contains(out, "cd(folder='document')") || !strings.Contains(out, `{"current_working_directory": "document"}`) {
+		t.Errorf("show: got code %d, %s%s", code, out, errs)
+	}
+	if code, _, errs = runBFCL(t, "", "show", "-data", dir, "base_900"); code != 1 || !strings.Contains(errs, `no task "base_900"`) {
+		t.Errorf("show of an unknown task: got code %d, %s", code, errs)
+	}
+	code, out, _ = runBFCL(t, "?\n?cd\ncd(folder='document'); mkdir(dir_name='a;b')\n\n:quit\n", "chat", "-data", dir, "base_0")
+	for _, want := range []string{"authenticate_twitter", `"name": "cd"`, `{"current_working_directory": "document"}`, "  None", "turn 2 of 4", "verdict: multi_turn:force_terminated"} {
+		if code != 0 || !strings.Contains(out, want) {
+			t.Errorf("chat: got code %d and no %q in %s", code, want, out)
+		}
+	}
+}
+
+func TestBFCLUsage(t *testing.T) {
+	for _, args := range [][]string{nil, {"nope"}, {"show"}, {"check", "-nope"}, {"check", "a", "b"}} {
+		if code, _, errs := runBFCL(t, "", args...); code != 2 || !strings.Contains(errs, "usage:") {
+			t.Errorf("%q: got code %d, %s, want 2 and the usage", args, code, errs)
+		}
+	}
+	if code, _, errs := runBFCL(t, "", "check", filepath.Join(t.TempDir(), "none")); code != 1 || !strings.Contains(errs, "make build") {
+		t.Errorf("missing data: got code %d, %s", code, errs)
+	}
+}
+
+func TestCompletionOfToolNames(t *testing.T) {
+	tools := []string{"cat", "cd", "touch", "mkdir"}
+	for name, tc := range map[string]struct {
+		line string
+		want string
+		ok   bool
+	}{
+		"one":             {"to", "touch(", true},
+		"common part":     {"c", "c", true},
+		"none":            {"x", "", false},
+		"second call":     {"cd(); mk", "cd(); mkdir(", true},
+		"inside a call":   {"cat(to", "cat(touch(", true},
+		"name after mark": {"?mk", "?mkdir", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, pos, ok := complete(tc.line, len(tc.line), tools)
+			if got != tc.want || ok != tc.ok || ok && pos != len(got) {
+				t.Errorf("got %q at %d, %v; want %q, %v", got, pos, ok, tc.want, tc.ok)
+			}
+		})
+	}
+}
