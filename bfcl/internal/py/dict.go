@@ -1,6 +1,7 @@
 package py
 
 import (
+	"fmt"
 	"math"
 	"math/big"
 	"sort"
@@ -357,16 +358,7 @@ func hashKey(v Value) (any, error) {
 			if err != nil {
 				return nil, err
 			}
-			b.WriteString(TypeName(item))
-			if s, ok := h.(strKey); ok {
-				b.WriteString(Repr(string(s)))
-			} else if t, ok := h.(tupleKey); ok {
-				b.WriteString(string(t))
-			} else {
-				b.Reset()
-				return tupleKey(Repr(v)), nil
-			}
-			b.WriteByte(',')
+			fmt.Fprintf(&b, "%T %#v,", h, h)
 		}
 		return tupleKey(b.String()), nil
 	case Opaque:

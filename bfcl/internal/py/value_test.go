@@ -1,0 +1,183 @@
+package py
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"slices"
+	"testing"
+)
+
+func TestKeysThatPythonTakesForOne(t *testing.T) {
+	huge := new(big.Int).Lsh(big.NewInt(1), 70)
+	d := NewDict(int64(1), "one", "1", "text", huge, "huge", nil, "none", Tuple{int64(1), "a"}, "tuple", 0.5, "half")
+	for i := range 100 {
+		d.SetStr(fmt.Sprintf("filler %d", i), nil) // makes it keep an index
+	}
+	for name, tc := range map[string]struct {
+		key  Value
+		want Value
+	}{
+		"float":        {1.0, "one"},
+		"bool":         {true, "one"},
+		"text":         {"1", "text"},
+		"huge float":   {math.Ldexp(1, 70), "huge"},
+		"None":         {nil, "none"},
+		"tuple":        {Tuple{1.0, "a"}, "tuple"},
+		"half":         {0.5, "half"},
+		"absent":       {int64(2), nil},
+		"empty tuple":  {Tuple{}, nil},
+		"not a number": {math.NaN(), nil},
+	} {
+		if got, _ := d.Get(tc.key); got != tc.want {
+			t.Errorf("%s: got %v, want %v", name, got, tc.want)
+		}
+	}
+	d.Set(true, "changed")
+	if k, v := d.At(0); k != int64(1) || v != "changed" {
+		t.Errorf("got %v: %v, want the old key in its old place with the new value", k, v)
+	}
+	if !d.Delete(1.0) || d.Has(int64(1)) {
+		t.Error("1.0 does not delete the key 1")
+	}
+	if err := d.SetErr(NewList(), 1); !IsException(err, "TypeError") || err.(*Exception).Message != "unhashable type: 'list'" {
+		t.Errorf("a list as a key: got %v", err)
+	}
+}
+
+func TestEqualityAsInPython(t *testing.T) {
+	loop := NewList()
+	loop.Append(loop)
+	other := NewList()
+	other.Append(other)
+	for name, tc := range map[string]struct {
+		a, b Value
+		want bool
+	}{
+		"int and float":               {int64(1), 1.0, true},
+		"int and bool":                {int64(1), true, true},
+		"text and int":                {"1", int64(1), false},
+		"2**53+1 is not its float":    {int64(1<<53 + 1), float64(1 << 53), false},
+		"None and False":              {nil, false, false},
+		"dicts in another order":      {NewDict("a", int64(1), "b", 2.0), NewDict("b", int64(2), "a", true), true},
+		"dicts with another key":      {NewDict("a", nil), NewDict("b", nil), false},
+		"lists in another order":      {NewList("a", "b"), NewList("b", "a"), false},
+		"list and tuple":              {NewList("a"), Tuple{"a"}, false},
+		"sets in another order":       {NewSet("a", "b"), NewSet("b", "a"), true},
+		"NaN":                         {math.NaN(), math.NaN(), false},
+		"a list inside itself":        {loop, loop, true},
+		"two lists inside themselves": {loop, other, false},
+		"frozen":                      {NewFrozen(NewList("a")), NewList("a"), true},
+	} {
+		if got := Equal(tc.a, tc.b); got != tc.want {
+			t.Errorf("%s: got %v, want %v", name, got, tc.want)
+		}
+	}
+	if _, err := EqualErr(loop, other); !IsException(err, "RecursionError") {
+		t.Errorf("two lists inside themselves: got %v, want RecursionError", err)
+	}
+}
+
+func TestTextsOfValues(t *testing.T) {
+	loop := NewDict("a", int64(1))
+	loop.SetStr("self", loop)
+	for name, tc := range map[string]struct {
+		v    Value
+		repr string
+		json string // "" where json.dumps raises
+	}{
+		"text with both quotes": {"it's \"x\"", `'it\'s "x"'`, `"it's \"x\""`},
+		"text with one quote":   {"it's", `"it's"`, `"it's"`},
+		"controls":              {"\x00\x7f\n\u0085\u2028", `'\x00\x7f\n\x85\u2028'`, `"\u0000\u007f\n\u0085\u2028"`},
+		"beyond the BMP":        {"é😀\U000e0001", "'é😀\\U000e0001'", `"\u00e9\ud83d\ude00\udb40\udc01"`},
+		"long run, then escape": {"0123456789abcdef0123456789\"'", `'0123456789abcdef0123456789"\''`, `"0123456789abcdef0123456789\"'"`},
+		"numbers":               {NewList(1e16, 1e-5, 100.0, math.Copysign(0, -1), int64(-7), math.Inf(1)), "[1e+16, 1e-05, 100.0, -0.0, -7, inf]", "[1e+16, 1e-05, 100.0, -0.0, -7, Infinity]"},
+		"tuples":                {Tuple{int64(1)}, "(1,)", "[1]"},
+		"keys":                  {NewDict(int64(1), nil, true, nil, 1.5, false, nil, true), "{1: None, 1.5: False, None: True}", `{"1": null, "1.5": false, "null": true}`},
+		"tuple as a key":        {NewDict(Tuple{int64(1), int64(2)}, nil), "{(1, 2): None}", ""},
+		"set":                   {NewDict("s", NewSet("a")), "{'s': {'a'}}", ""},
+		"dict inside itself":    {loop, "{'a': 1, 'self': {...}}", ""},
+		"Ellipsis":              {NewList(Ellipsis), "[Ellipsis]", ""},
+	} {
+		if got := Repr(tc.v); got != tc.repr {
+			t.Errorf("%s: repr is %s, want %s", name, got, tc.repr)
+		}
+		got, err := JSON(tc.v)
+		if (err != nil) != (tc.json == "") || err == nil && got != tc.json {
+			t.Errorf("%s: JSON is %s (%v), want %s", name, got, err, tc.json)
+		}
+	}
+	if got := Result(loop); got != "{'a': 1, 'self': {...}}" {
+		t.Errorf("a dict that JSON cannot take: got %s, want its repr", got)
+	}
+}
+
+func TestEvaluationOfExpressions(t *testing.T) {
+	for src, want := range map[string]string{
+		"3 + 4": "7", "7 // -2": "-4", "-7 % 3": "2", "2 ** -1": "0.5", "2 ** 100": "1267650600228229401496703205376", "1 / 2": "0.5",
+		"True + True": "2", "not 0": "True", "1 < 2 < 3": "True", "1 if [] else 2": "2", "'a' * 3": "'aaa'", "[1, 2][-1]": "2",
+		"'abc'[::-1]": "'cba'", "[1, 2, 3][1:]": "[2, 3]", "(1, 2)[:1]": "(1,)", "{'a': 1}['a']": "1", "2 in [1, 2.0]": "True",
+		"1 is not None": "True", "~5": "-6", "5 & 3 | 8": "9", "1 << 3": "8", "0 or 'x' and 'y'": "'y'", "[*[1], *(2,)]": "[1, 2]",
+		"{**{'a': 1}, 'a': 2}": "{'a': 2}", "'x' 'y'": "'xy'", "r'\\n'": `'\\n'`, "0x1f": "31", "1_000": "1000", "...": "Ellipsis", "(1)": "1",
+		"1 if 1 else (1/0)": "1", "max": "NameError: name 'max' is not defined", "1/0": "ZeroDivisionError: division by zero",
+		"{}['k']": "KeyError: 'k'", "[][0]": "IndexError: list index out of range", "1 + 'a'": "TypeError: unsupported operand type(s) for +: 'int' and 'str'",
+		"'a' + 1": `TypeError: can only concatenate str (not "int") to str`, "1 < 'a'": "TypeError: '<' not supported between instances of 'int' and 'str'",
+		"{[]: 1}": "TypeError: unhashable type: 'list'", "10 ** 10 ** 10": "MemoryError: ", "f(1": "SyntaxError: '(' was never closed (<string>, line 1)",
+		"": "SyntaxError: invalid syntax (<string>, line 0)", "1;": "SyntaxError: invalid syntax (<string>, line 1)", "'a": "SyntaxError: unterminated string literal (detected at line 1) (<string>, line 1)",
+		"[1)": "SyntaxError: closing parenthesis ')' does not match opening parenthesis '[' (<string>, line 1)",
+	} {
+		got := ""
+		e, err := Parse(src)
+		if err == nil {
+			var v Value
+			if v, err = Eval(e, nothing{}); err == nil {
+				got = Repr(v)
+			}
+		}
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%q: got %s, want %s", src, got, want)
+		}
+	}
+}
+
+// nothing is a scope without names.
+type nothing struct{}
+
+func (nothing) Lookup(name string) (Value, error) {
+	return nil, Raise("NameError", "name '%s' is not defined", name)
+}
+func (nothing) Attribute(x Value, name string) (Value, error) { return nil, AttributeError(x, name) }
+func (nothing) Call(f Value, _ []Value, _ []Argument) (Value, error) {
+	return nil, Raise("TypeError", "'%s' object is not callable", TypeName(f))
+}
+
+func TestDeepTextIsRefusedNotFollowed(t *testing.T) {
+	for name, src := range map[string]string{
+		"brackets": repeated("[", 5000), "signs": repeated("-", 100000) + "1", "not": repeated("not ", 100000) + "1", "powers": "1" + repeated("**1", 100000),
+		"sums": "1" + repeated("+1", 100000), "attributes": "a" + repeated(".a", 100000), "conditionals": repeated("1 if 1 else ", 100000) + "1",
+	} {
+		if _, err := Parse(src); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+func repeated(s string, n int) string { return string(slices.Repeat([]byte(s), n)) }
+
+func TestCloneKeepsSharing(t *testing.T) {
+	inner := NewList("x")
+	outer := NewDict("a", inner, "b", inner)
+	c := Clone(outer, &Memo{}).(*Dict)
+	a, _ := c.GetStr("a")
+	b, _ := c.GetStr("b")
+	if a != b || a == Value(inner) {
+		t.Error("two references to one list became two lists, or the list was not copied")
+	}
+	a.(*List).Append("y")
+	if len(inner.Items) != 1 {
+		t.Error("a change of the copy reached the original")
+	}
+}
