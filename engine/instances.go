@@ -281,7 +281,7 @@ func (l *loader) node(in *instance, seed int64) *Node {
 	var at *int64 // the seed in the address
 	if in.multiplies {
 		n.Seed = &seed
-		if l.seeded {
+		if l.seeded || seed != l.x.Seeds[0] { // without a list, only the nodes that pinned stages ask for say theirs
 			at = &seed
 		}
 	} else {

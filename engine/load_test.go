@@ -179,6 +179,10 @@ func TestWithoutSeedsNoAddressCarriesOne(t *testing.T) {
 	if s := x.Node("stage.tasks.drawn").Seed; s == nil || *s != 1 {
 		t.Errorf("seed: got %v, want 1", s)
 	}
+	x = mustLoad(t, "experiment {}\nstage \"tasks\" \"t\" {\n  source = \"drills\"\n}\nstage \"curate\" \"c\" {\n  tasks = stage.tasks.t.train\n  seed  = 5\n}\n")
+	if got, want := addresses(x.Nodes), []string{"stage.curate.c", "stage.tasks.t", "stage.tasks.t@5"}; !slices.Equal(got, want) {
+		t.Errorf("with a pinned stage: got %v, want %v", got, want)
+	}
 }
 
 func TestEdgesAreTheReferencesOfTheDecodedValue(t *testing.T) {
