@@ -129,11 +129,15 @@ type outcome struct {
 // run executes one call string (spec 5). Side effects made before an exception stay.
 func (s *side) run(call string) outcome {
 	v, err := s.value(call)
+	text := ""
+	if err == nil {
+		text, err = py.ResultErr(v)
+	}
 	if err != nil {
 		e := py.AsException(err)
 		return outcome{text: "Error during execution: " + e.Message, exception: e.Class}
 	}
-	return outcome{text: py.Result(v), kind: py.TypeName(v)}
+	return outcome{text: text, kind: py.TypeName(v)}
 }
 
 func (s *side) value(call string) (py.Value, error) {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// maxIntBits bounds integers made by ** and *, so that one call cannot eat the memory. CPython has no such bound; it
-// refuses to print integers beyond 4,300 digits (about 14,300 bits).
+// maxIntBits bounds integers made by ** and *, so that one call cannot eat the memory. CPython has no such bound, but
+// refuses to print an int beyond 4,300 digits (about 14,300 bits); going beyond the bound raises that error.
 const maxIntBits = 1 << 20
 
 func operandError(op string, a, b Value) error {
@@ -133,7 +133,7 @@ func Mul(a, b Value) (Value, error) {
 			}
 		}
 		if toBig(a).BitLen()+toBig(b).BitLen() > maxIntBits {
-			return nil, Raise("MemoryError", "")
+			return nil, errIntText()
 		}
 		return shrink(new(big.Int).Mul(toBig(a), toBig(b))), nil
 	}
@@ -316,7 +316,7 @@ func powInt(a, e *big.Int) (Value, error) {
 		return a.Int64(), nil
 	}
 	if !e.IsInt64() || int64(a.BitLen())*e.Int64() > maxIntBits || e.Int64() > maxIntBits {
-		return nil, Raise("MemoryError", "")
+		return nil, errIntText()
 	}
 	return shrink(new(big.Int).Exp(a, e, nil)), nil
 }

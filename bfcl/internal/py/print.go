@@ -29,7 +29,8 @@ func Str(v Value) string {
 	return Repr(v)
 }
 
-// JSON is json.dumps(v) with Python's defaults; an *Exception where Python raises one.
+// JSON is json.dumps(v) with Python's defaults; an *Exception where Python raises one, except that an int may have any
+// number of digits.
 func JSON(v Value) (string, error) {
 	p := printer{}
 	if err := p.json(v); err != nil {
@@ -41,28 +42,55 @@ func JSON(v Value) (string, error) {
 // Result is the string the benchmark's executor makes of a value that a call returned (spec 6): text as it is, a dict
 // as JSON or, when JSON cannot hold it, as Python text; anything else as Python text.
 func Result(v Value) string {
+	text, _ := ResultErr(v)
+	return text
+}
+
+// ResultErr is Result with the exception Python raises for an int of more than 4,300 digits.
+func ResultErr(v Value) (string, error) {
 	switch v := v.(type) {
 	case string:
-		return v
+		return v, nil
 	case nil:
-		return "None"
+		return "None", nil
 	case Opaque:
-		return Str(v)
+		return Str(v), nil
 	case *Frozen:
 		if _, ok := v.value.(*Dict); ok && v.jsonErr == nil {
-			return v.json
+			return v.json, nil
 		}
-		return v.repr
+		return v.repr, nil
 	}
 	p := printers.Get().(*printer)
 	defer printers.Put(p)
-	p.buf, p.path = p.buf[:0], p.path[:0]
+	p.buf, p.path, p.tooLong = p.buf[:0], p.path[:0], false
 	_, isDict := v.(*Dict)
 	if !isDict || p.json(v) != nil {
-		p.buf, p.path = p.buf[:0], p.path[:0]
+		p.buf, p.path, p.tooLong = p.buf[:0], p.path[:0], false
 		p.repr(v)
 	}
-	return string(p.buf)
+	if p.tooLong {
+		return string(p.buf), errIntText()
+	}
+	return string(p.buf), nil
+}
+
+// maxIntDigits is CPython's limit for the text of an int.
+const maxIntDigits = 4300
+
+func errIntText() error {
+	return Raise("ValueError", "Exceeds the limit (%d digits) for integer string conversion; use sys.set_int_max_str_digits() to increase the limit", maxIntDigits)
+}
+
+// bigInt appends an int and notes when Python would refuse to.
+func (p *printer) bigInt(v *big.Int) {
+	n := len(p.buf)
+	p.buf = v.Append(p.buf, 10)
+	digits := len(p.buf) - n
+	if v.Sign() < 0 {
+		digits--
+	}
+	p.tooLong = p.tooLong || digits > maxIntDigits
 }
 
 // printers keeps the memory of results for later ones.
@@ -70,8 +98,9 @@ var printers = sync.Pool{New: func() any { return &printer{buf: make([]byte, 0, 
 
 // printer appends texts to buf and knows the containers it is inside of.
 type printer struct {
-	buf  []byte
-	path []any
+	buf     []byte
+	path    []any
+	tooLong bool // an int in it has more digits than Python prints
 }
 
 // enter is false when v is one of the containers being printed.
@@ -100,7 +129,7 @@ func (p *printer) repr(v Value) {
 	case int64:
 		p.buf = strconv.AppendInt(p.buf, v, 10)
 	case *big.Int:
-		p.buf = v.Append(p.buf, 10)
+		p.bigInt(v)
 	case float64:
 		p.buf = appendFloat(p.buf, v)
 	case string:
@@ -176,7 +205,7 @@ func (p *printer) json(v Value) error {
 	case int64:
 		p.buf = strconv.AppendInt(p.buf, v, 10)
 	case *big.Int:
-		p.buf = v.Append(p.buf, 10)
+		p.bigInt(v)
 	case float64:
 		p.buf = appendJSONFloat(p.buf, v)
 	case *List:

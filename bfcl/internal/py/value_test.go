@@ -107,6 +107,15 @@ func TestTextsOfValues(t *testing.T) {
 			t.Errorf("%s: JSON is %s (%v), want %s", name, got, err, tc.json)
 		}
 	}
+	for digits, refused := range map[int64]bool{4300: false, 4301: true} {
+		v, err := Pow(int64(10), digits-1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ResultErr(NewDict("result", v)); (err != nil) != refused {
+			t.Errorf("an int of %d digits: got %v, refused should be %v", digits, err, refused)
+		}
+	}
 	if got := Result(loop); got != "{'a': 1, 'self': {...}}" {
 		t.Errorf("a dict that JSON cannot take: got %s, want its repr", got)
 	}
@@ -122,7 +131,7 @@ func TestEvaluationOfExpressions(t *testing.T) {
 		"1 if 1 else (1/0)": "1", "max": "NameError: name 'max' is not defined", "1/0": "ZeroDivisionError: division by zero",
 		"{}['k']": "KeyError: 'k'", "[][0]": "IndexError: list index out of range", "1 + 'a'": "TypeError: unsupported operand type(s) for +: 'int' and 'str'",
 		"'a' + 1": `TypeError: can only concatenate str (not "int") to str`, "1 < 'a'": "TypeError: '<' not supported between instances of 'int' and 'str'",
-		"{[]: 1}": "TypeError: unhashable type: 'list'", "10 ** 10 ** 10": "MemoryError: ", "f(1": "SyntaxError: '(' was never closed (<string>, line 1)",
+		"{[]: 1}": "TypeError: unhashable type: 'list'", "10 ** 10 ** 10": "ValueError: Exceeds the limit (4300 digits) for integer string conversion; use sys.set_int_max_str_digits() to increase the limit", "f(1": "SyntaxError: '(' was never closed (<string>, line 1)",
 		"": "SyntaxError: invalid syntax (<string>, line 0)", "1;": "SyntaxError: invalid syntax (<string>, line 1)", "'a": "SyntaxError: unterminated string literal (detected at line 1) (<string>, line 1)",
 		"[1)": "SyntaxError: closing parenthesis ')' does not match opening parenthesis '[' (<string>, line 1)",
 	} {
