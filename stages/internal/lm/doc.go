@@ -10,7 +10,7 @@
 // architecture is fixed, every operation is one pass over memory, and weight gradients add up where they stay.
 //
 // Sequences are packed: linear layers see one [tokens, width] matrix without padding, attention stays inside each
-// sequence. Of the last layer, everything but keys and values runs only on positions that carry loss.
+// sequence, and what sequences of a pass have in common at their beginning is computed once. Of the last layer, everything but keys and values runs only on positions that carry loss.
 //
 // Same inputs, same bytes: on one machine with one thread (torch.SetThreads).
 //

@@ -208,6 +208,63 @@ func TestPackedEqualsOneByOne(t *testing.T) {
 	}
 }
 
+// Members of a group that begin alike, learned tokens included, against the same members one by one.
+func TestSharedBeginningsChangeNothing(t *testing.T) {
+	m := shake(t, newModel(t, tiny(true), 1), 2, 0.1)
+	ref := shake(t, m, 3, 0.2)
+	r := rand.New(rand.NewPCG(1, 1))
+	var all []Sequence
+	for _, q := range someSequences(r, 4, 40, m.cfg.Vocab, 0.5) {
+		for range 3 {
+			branch := Sequence{IDs: slices.Clone(q.IDs), Learn: slices.Clone(q.Learn)}
+			for at := r.IntN(len(q.IDs)); at < len(q.IDs); at++ {
+				branch.IDs[at] = int32(r.IntN(m.cfg.Vocab))
+			}
+			all = append(all, q, branch) // q itself comes back as well
+		}
+	}
+	b, err := m.pack(all, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(b.ids) >= len(b.full.Path) || len(b.targets) >= len(b.owner) {
+		t.Fatalf("%d rows for %d tokens, %d predictions for %d: nothing is shared", len(b.ids), len(b.full.Path), len(b.targets), len(b.owner))
+	}
+	weights := make([]float64, 3*len(b.owner))
+	for i := range weights {
+		weights[i] = r.NormFloat64()
+	}
+	gradient := func(micro int) (TokenStats, []float32) {
+		tr, at := newTrainer(t, m, OptimizerConfig{MicroTokens: micro}), 0
+		stats, err := tr.Accumulate(context.Background(), all, ref, 1, func(_, _ int, s TokenStats) (Weights, error) {
+			n, total := len(s.Logp), len(b.owner)
+			at += n
+			return Weights{Logp: weights[at-n : at], Entropy: weights[total+at-n : total+at], KL: weights[2*total+at-n : 2*total+at]}, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := tr.Gradient()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stats, g
+	}
+	s1, g1 := gradient(1) // every sequence alone
+	s2, g2 := gradient(1 << 20)
+	scale := 0.0
+	for _, v := range g1 {
+		scale = max(scale, math.Abs(float64(v)))
+	}
+	for i := range g1 {
+		near(t, "gradient", float64(g2[i]), float64(g1[i]), 2e-6*scale)
+	}
+	for i := range s1.Logp { // float32 logits of size 3
+		near(t, "logp", s2.Logp[i], s1.Logp[i], 2e-6)
+		near(t, "KL", s2.KL[i], s1.KL[i], 2e-6)
+	}
+}
+
 func TestPolicyAgainstItselfHasNoKL(t *testing.T) {
 	m := newModel(t, tiny(true), 1)
 	s := allStats(t, m, someSequences(rand.New(rand.NewPCG(1, 1)), 5, 20, m.cfg.Vocab, 0.5), m, 1)

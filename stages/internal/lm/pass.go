@@ -3,62 +3,115 @@
 package lm
 
 import (
+	"errors"
 	"fmt"
 
 	"rcgrpo/stages/internal/torch"
 )
 
-// batch is a packed part of the sequences: N rows, of which P are positions that carry loss.
+// batch is a packed part of the sequences: N rows, of which P predictions carry loss. Sequences that begin alike share
+// the rows of their common beginning (a prompt, or what several members of a group did alike), which is computed once,
+// forward and backward.
 type batch struct {
 	ids       []int64       // [N]
 	positions []int32       // [N] place inside the sequence
-	full      torch.Packing // every row asks
-	last      torch.Packing // only positions that carry loss ask: the last layer
-	learn     []int64       // [P] rows that predict a learned token
+	full      torch.Packing // every row asks once
+	last      torch.Packing // only predictions with loss ask: the last layer
+	learn     []int64       // [P] the rows that predict
 	learnAt   []int32       // [P] their positions
-	targets   []int64       // [P] the tokens they predict
+	targets   []int64       // [P] what they predict
+	owner     []int32       // for each learned token of the sequences, in order, its prediction: equal ones are one
 }
 
-// pack lays sequences one after another. The last token of a sequence predicts nothing and is left out when it can be.
+// prediction is a token at the end of a path of rows.
+type prediction struct {
+	row    int32
+	target int32
+}
+
+// pack lays sequences one after another. Tokens after the last learned one influence nothing and are left out, and so is
+// that one itself, which predicts nothing.
 func (m *Model) pack(sequences []Sequence, first int) (*batch, error) {
 	b := &batch{}
-	b.full.Bounds, b.last.QueryBounds = []int32{0}, []int32{0}
+	b.full.Bounds, b.full.QueryBounds, b.last.QueryBounds = []int32{0}, []int32{0}, []int32{0}
+	known := map[prediction]int32{}
+	used := make([][]int32, len(sequences)) // tokens that have a row
 	for i, q := range sequences {
-		if len(q.Learn) != len(q.IDs) {
-			return nil, fmt.Errorf("sequence %d has %d tokens and %d learn flags", first+i, len(q.IDs), len(q.Learn))
+		end, err := m.lastLearned(q)
+		if err != nil {
+			return nil, fmt.Errorf("sequence %d %w", first+i, err)
 		}
-		if len(q.IDs) > m.cfg.MaxPosition {
-			return nil, fmt.Errorf("sequence %d has %d tokens; the model has %d positions", first+i, len(q.IDs), m.cfg.MaxPosition)
+		used[i] = q.IDs[:end]
+		like, shared := longestBeginning(used[:i], used[i])
+		if shared > 0 {
+			b.full.Path = append(b.full.Path, b.full.Path[b.full.Bounds[like]:][:shared]...)
 		}
-		end := len(q.IDs) - 1 // rows after the last learned token influence nothing
-		for end > 0 && !q.Learn[end] {
-			end--
-		}
-		if len(q.Learn) > 0 && q.Learn[0] {
-			return nil, fmt.Errorf("sequence %d learns its first token, which nothing predicts", first+i)
-		}
-		for t, id := range q.IDs {
-			if id < 0 || int(id) >= m.cfg.Vocab {
-				return nil, fmt.Errorf("sequence %d has the token %d at position %d; the vocabulary has %d", first+i, id, t, m.cfg.Vocab)
-			}
-		}
-		for t := range max(end, 0) {
-			row := int32(len(b.ids))
+		for t := shared; t < end; t++ {
+			b.full.Path = append(b.full.Path, int32(len(b.ids)))
+			b.full.Places = append(b.full.Places, int32(t))
 			b.ids = append(b.ids, int64(q.IDs[t]))
 			b.positions = append(b.positions, int32(t))
-			b.full.Rows = append(b.full.Rows, row)
-			if q.Learn[t+1] {
-				b.learn = append(b.learn, int64(row))
-				b.learnAt = append(b.learnAt, int32(t))
-				b.last.Rows = append(b.last.Rows, row)
-				b.targets = append(b.targets, int64(q.IDs[t+1]))
-			}
 		}
-		b.full.Bounds = append(b.full.Bounds, int32(len(b.ids)))
+		path := b.full.Path[b.full.Bounds[i]:]
+		for t := range end {
+			if !q.Learn[t+1] {
+				continue
+			}
+			p := prediction{path[t], q.IDs[t+1]}
+			at, ok := known[p]
+			if !ok {
+				at = int32(len(b.learn))
+				known[p] = at
+				b.learn = append(b.learn, int64(p.row))
+				b.learnAt = append(b.learnAt, int32(t))
+				b.last.Places = append(b.last.Places, int32(t))
+				b.targets = append(b.targets, int64(p.target))
+			}
+			b.owner = append(b.owner, at)
+		}
+		b.full.Bounds = append(b.full.Bounds, int32(len(b.full.Path)))
+		b.full.QueryBounds = append(b.full.QueryBounds, int32(len(b.ids)))
 		b.last.QueryBounds = append(b.last.QueryBounds, int32(len(b.learn)))
 	}
-	b.full.QueryBounds, b.last.Bounds = b.full.Bounds, b.full.Bounds
+	b.last.Bounds, b.last.Path = b.full.Bounds, b.full.Path
 	return b, nil
+}
+
+// lastLearned checks a sequence and returns the place of its last learned token, 0 when it has none.
+func (m *Model) lastLearned(q Sequence) (end int, err error) {
+	if len(q.Learn) != len(q.IDs) {
+		return 0, fmt.Errorf("has %d tokens and %d learn flags", len(q.IDs), len(q.Learn))
+	}
+	if len(q.IDs) > m.cfg.MaxPosition {
+		return 0, fmt.Errorf("has %d tokens; the model has %d positions", len(q.IDs), m.cfg.MaxPosition)
+	}
+	for t, id := range q.IDs {
+		if id < 0 || int(id) >= m.cfg.Vocab {
+			return 0, fmt.Errorf("has the token %d at position %d; the vocabulary has %d", id, t, m.cfg.Vocab)
+		}
+		if q.Learn[t] {
+			end = t
+			if t == 0 {
+				return 0, errors.New("learns its first token, which nothing predicts")
+			}
+		}
+	}
+	return end, nil
+}
+
+// longestBeginning finds the sequence among others that begins most like ids, the first of equals, and how many tokens
+// they share.
+func longestBeginning(others [][]int32, ids []int32) (like, shared int) {
+	for i, other := range others {
+		n := 0
+		for n < len(ids) && n < len(other) && ids[n] == other[n] {
+			n++
+		}
+		if n > shared {
+			like, shared = i, n
+		}
+	}
+	return like, shared
 }
 
 // tape is what the gradient needs of a forward pass, layer by layer.
@@ -179,7 +232,7 @@ func (m *Model) layerBackward(s *torch.Scope, l int, b *batch, t *tape, dx *torc
 	s.Addmm_(g.o, s.T(dx), r.out)
 	if l == c.Layers-1 {
 		dq := s.Empty(torch.Float32, int64(len(b.learn)), heads*d)
-		dkv := s.Empty(torch.Float32, n, 2*kvHeads*d)
+		dkv := s.Zeros(torch.Float32, n, 2*kvHeads*d)
 		dk, dv := s.Narrow(dkv, 1, 0, kvHeads*d), s.Narrow(dkv, 1, kvHeads*d, kvHeads*d)
 		s.PackedAttentionBackward(r.q, r.k, r.v, r.out, r.lse, dout, &b.last, heads, kvHeads, dq, dk, dv)
 		s.Rope_(dq, heads, d, b.learnAt, m.cos, m.sin, true)
@@ -195,7 +248,7 @@ func (m *Model) layerBackward(s *torch.Scope, l int, b *batch, t *tape, dx *torc
 		s.RMSNormBackward(r.x, w.norm1, r.rstd1, dh, all, g.norm1)
 		return all
 	}
-	dqkv := s.Empty(torch.Float32, n, (heads+2*kvHeads)*d)
+	dqkv := s.Zeros(torch.Float32, n, (heads+2*kvHeads)*d)
 	dq := s.Narrow(dqkv, 1, 0, heads*d)
 	dk, dv := s.Narrow(dqkv, 1, heads*d, kvHeads*d), s.Narrow(dqkv, 1, (heads+kvHeads)*d, kvHeads*d)
 	s.PackedAttentionBackward(r.q, r.k, r.v, r.out, r.lse, dout, &b.full, heads, kvHeads, dq, dk, dv)

@@ -29,8 +29,8 @@ func (o OptimizerConfig) withDefaults() OptimizerConfig {
 	return o
 }
 
-// defaultMicroTokens keeps the activations of a small model inside the cache of a core.
-const defaultMicroTokens = 1024
+// defaultMicroTokens is enough for several groups at once, whose members share what they have in common.
+const defaultMicroTokens = 4096
 
 // Trainer moves a model's weights: gradients add up over Accumulate, Update applies them with AdamW.
 type Trainer struct {
@@ -89,8 +89,8 @@ func (t *Trainer) Accumulate(ctx context.Context, sequences []Sequence, ref *Mod
 		if err != nil {
 			return err
 		}
-		weights, any, err := headWeights(w, len(b.targets), ref != nil)
-		if err != nil || !any || len(b.targets) == 0 {
+		weights, any, err := headWeights(w, b, ref != nil)
+		if err != nil || !any || len(b.owner) == 0 {
 			return err
 		}
 		dhidden := h.backward(s, weights, &t.g)
@@ -99,17 +99,18 @@ func (t *Trainer) Accumulate(ctx context.Context, sequences []Sequence, ref *Mod
 	})
 }
 
-// headWeights turns slices into one row per token.
-func headWeights(w Weights, n int, hasRef bool) (rows []torch.HeadWeight, any bool, err error) {
-	rows = make([]torch.HeadWeight, n)
+// headWeights adds up the weights of learned tokens that are one prediction.
+func headWeights(w Weights, b *batch, hasRef bool) (rows []torch.HeadWeight, any bool, err error) {
+	n := len(b.owner)
+	rows = make([]torch.HeadWeight, len(b.targets))
 	for _, part := range []struct {
 		name   string
 		values []float64
-		set    func(r *torch.HeadWeight, v float64)
+		add    func(r *torch.HeadWeight, v float64)
 	}{
-		{"logp", w.Logp, func(r *torch.HeadWeight, v float64) { r.Logp = v }},
-		{"entropy", w.Entropy, func(r *torch.HeadWeight, v float64) { r.Entropy = v }},
-		{"KL", w.KL, func(r *torch.HeadWeight, v float64) { r.KL = v }},
+		{"logp", w.Logp, func(r *torch.HeadWeight, v float64) { r.Logp += v }},
+		{"entropy", w.Entropy, func(r *torch.HeadWeight, v float64) { r.Entropy += v }},
+		{"KL", w.KL, func(r *torch.HeadWeight, v float64) { r.KL += v }},
 	} {
 		if part.values == nil {
 			continue
@@ -118,7 +119,7 @@ func headWeights(w Weights, n int, hasRef bool) (rows []torch.HeadWeight, any bo
 			return nil, false, fmt.Errorf("weights: %d for %s, want one for each of %d learned tokens", len(part.values), part.name, n)
 		}
 		for i, v := range part.values {
-			part.set(&rows[i], v)
+			part.add(&rows[b.owner[i]], v)
 		}
 		any = true
 	}
@@ -161,7 +162,7 @@ func (m *Model) run(ctx context.Context, sequences []Sequence, ref *Model, tempe
 			if len(b.targets) > 0 {
 				t = m.forward(s, b, then != nil)
 				h = newHead(s, m, ref, b, temperature, t.hidden, then != nil)
-				stats = tokenStats(h.stats, ref != nil)
+				stats = tokenStats(h.stats, b.owner, ref != nil)
 			}
 			if s.Err() != nil {
 				return s.Err()
@@ -180,8 +181,10 @@ func (m *Model) run(ctx context.Context, sequences []Sequence, ref *Model, tempe
 	return all, nil
 }
 
-func tokenStats(rows []torch.HeadStat, hasRef bool) (s TokenStats) {
-	for _, r := range rows {
+// tokenStats gives each learned token the statistics of its prediction.
+func tokenStats(rows []torch.HeadStat, owner []int32, hasRef bool) (s TokenStats) {
+	for _, at := range owner {
+		r := rows[at]
 		s.Logp = append(s.Logp, r.Logp)
 		s.Entropy = append(s.Entropy, r.Entropy)
 		if hasRef {

@@ -28,5 +28,5 @@ type OptimizerConfig struct {
 	Beta1, Beta2, Eps float64 // AdamW's [0.9, 0.98, 1e-8]
 	Decay             float64 // decoupled weight decay of all weights [0]
 	Clip              float64 // largest global norm of a gradient [1]; negative never clips
-	MicroTokens       int     // tokens per forward and backward pass [1024]; a longer sequence goes alone
+	MicroTokens       int     // tokens per forward and backward pass [4096]; a longer sequence goes alone
 }

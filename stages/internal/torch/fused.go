@@ -193,36 +193,41 @@ func (s *Scope) within(name string, ids []int64, n int64) bool {
 	return true
 }
 
-// Packing says which rows of a packed matrix attend to which. Segment i has the rows Bounds[i]..Bounds[i+1]-1 and the
-// queries QueryBounds[i]..QueryBounds[i+1]-1; query j is row Rows[j], ascending inside a segment, and sees the rows of its segment
-// up to itself.
+// Packing says which rows attend to which. Segment i is the path of rows Path[Bounds[i]:Bounds[i+1]], of one sequence
+// from its first token; segments that begin alike share rows. Its queries are QueryBounds[i]..QueryBounds[i+1]-1; query j stands at Places[j] of
+// the path, ascending inside a segment, and sees the path up to there.
 type Packing struct {
-	Bounds, QueryBounds, Rows []int32
-	longest                   int64
+	Bounds, Path        []int32
+	QueryBounds, Places []int32
 }
 
-// check makes sure that the kernels stay inside their operands.
-func (p *Packing) check(queries, n int64) error {
+// check makes sure that the kernels stay inside their operands, and returns the length of the longest path.
+func (p *Packing) check(queries, n int64) (longest int64, err error) {
 	segments := len(p.Bounds) - 1
-	if segments < 0 || len(p.QueryBounds) != segments+1 || int64(len(p.Rows)) != queries ||
-		p.Bounds[0] != 0 || int64(p.Bounds[segments]) != n || p.QueryBounds[0] != 0 || int64(p.QueryBounds[segments]) != queries {
-		return fmt.Errorf("torch attention: the packing does not cover %d queries over %d rows", queries, n)
+	if segments < 0 || len(p.QueryBounds) != segments+1 || int64(len(p.Places)) != queries || p.Bounds[0] != 0 ||
+		int(p.Bounds[segments]) != len(p.Path) || p.QueryBounds[0] != 0 || int64(p.QueryBounds[segments]) != queries {
+		return 0, fmt.Errorf("torch attention: the packing does not cover %d queries", queries)
 	}
-	p.longest = 0
 	for i := range segments {
-		lo, hi := p.Bounds[i], p.Bounds[i+1]
-		if hi < lo || p.QueryBounds[i+1] < p.QueryBounds[i] {
-			return fmt.Errorf("torch attention: segment %d of the packing runs backwards", i)
+		length := p.Bounds[i+1] - p.Bounds[i]
+		if length < 0 || p.QueryBounds[i+1] < p.QueryBounds[i] {
+			return 0, fmt.Errorf("torch attention: segment %d of the packing runs backwards", i)
 		}
-		p.longest = max(p.longest, int64(hi-lo))
-		for j, before := p.QueryBounds[i], lo; j < p.QueryBounds[i+1]; j++ {
-			if row := p.Rows[j]; row < before || row >= hi {
-				return fmt.Errorf("torch attention: query %d of segment %d is row %d, which is out of order or outside %d..%d", j, i, row, lo, hi-1)
+		longest = max(longest, int64(length))
+		before := int32(0)
+		for j := p.QueryBounds[i]; j < p.QueryBounds[i+1]; j++ {
+			if p.Places[j] < before || p.Places[j] >= length {
+				return 0, fmt.Errorf("torch attention: query %d of segment %d stands at %d, which is out of order or outside 0..%d", j, i, p.Places[j], length-1)
 			}
-			before = p.Rows[j]
+			before = p.Places[j]
 		}
 	}
-	return nil
+	for i, row := range p.Path {
+		if row < 0 || int64(row) >= n {
+			return 0, fmt.Errorf("torch attention: entry %d of the paths is row %d of %d", i, row, n)
+		}
+	}
+	return longest, nil
 }
 
 func padded(n int64) int64 { return (n + 15) / 16 * 16 }
@@ -239,6 +244,17 @@ func (s *Scope) heads(name string, q, k rows, heads, kvHeads int64) (d int64) {
 	return q.d / heads
 }
 
+func (s *Scope) longest(p *Packing, q, k rows) int64 {
+	if s.Err() != nil {
+		return 0
+	}
+	n, err := p.check(q.n, k.n)
+	if err != nil {
+		s.Fail(err)
+	}
+	return n
+}
+
 // PackedAttention is causal softmax(q·kᵀ/√D)·v with grouped queries over packed segments.
 //
 //	q [Q, heads·D], k and v [N, kvHeads·D], each possibly columns of a wider matrix; out [Q, heads·D];
@@ -251,27 +267,23 @@ func (s *Scope) PackedAttention(q, k, v *Tensor, p *Packing, heads, kvHeads int6
 	if s.Err() == nil && vs.ld != ks.ld {
 		s.Fail(fmt.Errorf("torch %s: keys and values have different strides", name))
 	}
-	if s.Err() == nil {
-		if err := p.check(qs.n, ks.n); err != nil {
-			s.Fail(err)
-		}
-	}
+	longest := s.longest(p, qs, ks)
 	if s.Err() != nil {
 		return &Tensor{}, &Tensor{}
 	}
 	out, lse = s.Empty(Float32, qs.n, heads*d), s.Empty(Float32, qs.n, heads)
-	scratch := s.Empty(Float32, padded(p.longest)*(d+4)+16)
+	scratch := s.Empty(Float32, padded(longest)*(2*d+4)+16)
 	os, ls, buffer := s.whole(name, out, qs.n, qs.d), s.whole(name, lse, qs.n, heads), s.whole(name, scratch, 1, -1)
 	if s.Err() == nil {
-		C.k_attention(C.int64_t(len(p.Bounds)-1), ints(p.Bounds), ints(p.QueryBounds), ints(p.Rows), C.int64_t(heads), C.int64_t(kvHeads), C.int64_t(d),
+		C.k_attention(C.int64_t(len(p.Bounds)-1), ints(p.Bounds), ints(p.Path), ints(p.QueryBounds), ints(p.Places), C.int64_t(heads), C.int64_t(kvHeads), C.int64_t(d),
 			qs.p, C.int64_t(qs.ld), ks.p, vs.p, C.int64_t(ks.ld), os.p, ls.p, buffer.p)
 	}
 	s.Free(scratch)
 	return out, lse
 }
 
-// PackedAttentionBackward writes the gradients of PackedAttention's operands into dq, dk and dv, which may be columns of
-// a wider matrix.
+// PackedAttentionBackward writes the gradient of PackedAttention's q into dq and adds those of k and v to dk and dv; all
+// may be columns of a wider matrix.
 func (s *Scope) PackedAttentionBackward(q, k, v, out, lse, dout *Tensor, p *Packing, heads, kvHeads int64, dq, dk, dv *Tensor) {
 	const name = "attention backward"
 	qs, ks := s.matrix(name, q, -1, -1), s.matrix(name, k, -1, -1)
@@ -283,15 +295,10 @@ func (s *Scope) PackedAttentionBackward(q, k, v, out, lse, dout *Tensor, p *Pack
 	if s.Err() == nil && (vs.ld != ks.ld || dvs.ld != dks.ld) {
 		s.Fail(fmt.Errorf("torch %s: keys and values have different strides", name))
 	}
-	if s.Err() == nil {
-		if err := p.check(qs.n, ks.n); err != nil {
-			s.Fail(err)
-		}
-	}
-	scratch := s.Empty(Float32, padded(p.longest)*(4*d+8)+16)
+	scratch := s.Empty(Float32, padded(s.longest(p, qs, ks))*(5*d+8)+16)
 	buffer := s.whole(name, scratch, 1, -1)
 	if s.Err() == nil {
-		C.k_attention_backward(C.int64_t(len(p.Bounds)-1), ints(p.Bounds), ints(p.QueryBounds), ints(p.Rows), C.int64_t(heads), C.int64_t(kvHeads), C.int64_t(d),
+		C.k_attention_backward(C.int64_t(len(p.Bounds)-1), ints(p.Bounds), ints(p.Path), ints(p.QueryBounds), ints(p.Places), C.int64_t(heads), C.int64_t(kvHeads), C.int64_t(d),
 			qs.p, C.int64_t(qs.ld), ks.p, vs.p, C.int64_t(ks.ld), os.p, ls.p, dos.p, dqs.p, C.int64_t(dqs.ld), dks.p, dvs.p, C.int64_t(dks.ld), buffer.p)
 	}
 	s.Free(scratch)

@@ -263,14 +263,20 @@ INLINE float NAME(softmax_row)(float *s, int64_t n, int64_t padded, float *max) 
 
 #define PADDED(n) (((n) + 15) / 16 * 16)
 
-// Packs x [t rows of d, ld apart] transposed into xt [d, tp], zeros behind column t.
-INLINE void NAME(transpose)(const float *x, int64_t ld, int64_t t, int64_t tp, int64_t d, float *xt) {
+// Packs the rows path[0..t) of x, ld apart, as columns of xt [d, tp], zeros behind column t.
+INLINE void NAME(columns)(const float *x, int64_t ld, const int32_t *path, int64_t t, int64_t tp, int64_t d, float *xt) {
 	for (int64_t c = 0; c < d; c++)
 		for (int64_t j = t; j < tp; j++)
 			xt[c * tp + j] = 0;
 	for (int64_t j = 0; j < t; j++)
 		for (int64_t c = 0; c < d; c++)
-			xt[c * tp + j] = x[j * ld + c];
+			xt[c * tp + j] = x[path[j] * ld + c];
+}
+
+// Packs them as rows.
+INLINE void NAME(gather)(const float *x, int64_t ld, const int32_t *path, int64_t t, int64_t d, float *y) {
+	for (int64_t j = 0; j < t; j++)
+		memcpy(y + j * d, x + path[j] * ld, sizeof(float) * d);
 }
 
 INLINE void NAME(attend)(const int nq, const float *const *q, const int64_t *n, int64_t d, const float *kt, int64_t ldk, const float *v, int64_t ldv, float scale,
@@ -290,17 +296,19 @@ INLINE void NAME(attend)(const int nq, const float *const *q, const int64_t *n, 
 // Query vectors of one segment and one key head, in order of their rows: vector i is head i%r of query i/r.
 #define VECTOR(base, ld, i) ((base) + (first + (i) / r) * (ld) + (g * r + (i) % r) * d)
 
-static void NAME(attention)(int64_t segments, const int32_t *bounds, const int32_t *query_bounds, const int32_t *rows, int64_t heads, int64_t kv_heads, int64_t d,
+static void NAME(attention)(int64_t segments, const int32_t *bounds, const int32_t *path, const int32_t *query_bounds, const int32_t *places, int64_t heads, int64_t kv_heads, int64_t d,
 	const float *q, int64_t ldq, const float *k, const float *v, int64_t ldkv, float *out, float *lse, float *scratch) {
 	int64_t r = heads / kv_heads;
 	float scale = 1.0f / sqrtf((float)d);
 	for (int64_t sgm = 0; sgm < segments; sgm++) {
-		int64_t start = bounds[sgm], t = bounds[sgm + 1] - start, tp = PADDED(t), first = query_bounds[sgm], vectors = (query_bounds[sgm + 1] - first) * r;
-		float *kt = scratch, *s = scratch + d * tp;
+		int64_t t = bounds[sgm + 1] - bounds[sgm], tp = PADDED(t), first = query_bounds[sgm], vectors = (query_bounds[sgm + 1] - first) * r;
+		const int32_t *rows = path + bounds[sgm];
+		float *kt = scratch, *vp = kt + d * tp, *s = vp + d * tp;
 		if (vectors == 0)
 			continue;
 		for (int64_t g = 0; g < kv_heads; g++) {
-			NAME(transpose)(k + start * ldkv + g * d, ldkv, t, tp, d, kt);
+			NAME(columns)(k + g * d, ldkv, rows, t, tp, d, kt);
+			NAME(gather)(v + g * d, ldkv, rows, t, d, vp);
 			for (int64_t i = 0; i < vectors;) {
 				const float *qs[4];
 				float *os[4], *ls[4];
@@ -309,15 +317,14 @@ static void NAME(attention)(int64_t segments, const int32_t *bounds, const int32
 					qs[b] = VECTOR(q, ldq, i + b);
 					os[b] = VECTOR(out, heads * d, i + b);
 					ls[b] = lse + (first + (i + b) / r) * heads + g * r + (i + b) % r;
-					n[b] = rows[first + (i + b) / r] - start + 1;
+					n[b] = places[first + (i + b) / r] + 1;
 				}
-				const float *vs = v + start * ldkv + g * d;
 				if (count == 4)
-					NAME(attend)(4, qs, n, d, kt, tp, vs, ldkv, scale, s, tp, os, ls);
+					NAME(attend)(4, qs, n, d, kt, tp, vp, d, scale, s, tp, os, ls);
 				else if (count == 2)
-					NAME(attend)(2, qs, n, d, kt, tp, vs, ldkv, scale, s, tp, os, ls);
+					NAME(attend)(2, qs, n, d, kt, tp, vp, d, scale, s, tp, os, ls);
 				else
-					NAME(attend)(1, qs, n, d, kt, tp, vs, ldkv, scale, s, tp, os, ls);
+					NAME(attend)(1, qs, n, d, kt, tp, vp, d, scale, s, tp, os, ls);
 				i += count;
 			}
 		}
@@ -351,18 +358,21 @@ INLINE void NAME(attend_backward)(const int nq, const float *const *q, const int
 	NAME(outer)(nq, dout, d, p, tp, longest, dvt, tp);
 }
 
-static void NAME(attention_backward)(int64_t segments, const int32_t *bounds, const int32_t *query_bounds, const int32_t *rows, int64_t heads, int64_t kv_heads, int64_t d,
+static void NAME(attention_backward)(int64_t segments, const int32_t *bounds, const int32_t *path, const int32_t *query_bounds, const int32_t *places, int64_t heads, int64_t kv_heads, int64_t d,
 	const float *q, int64_t ldq, const float *k, const float *v, int64_t ldkv, const float *out, const float *lse, const float *dout,
 	float *dq, int64_t lddq, float *dk, float *dv, int64_t lddkv, float *scratch) {
 	int64_t r = heads / kv_heads;
 	float scale = 1.0f / sqrtf((float)d);
 	for (int64_t sgm = 0; sgm < segments; sgm++) {
-		int64_t start = bounds[sgm], t = bounds[sgm + 1] - start, tp = PADDED(t), first = query_bounds[sgm], vectors = (query_bounds[sgm + 1] - first) * r;
-		float *kt = scratch, *vt = kt + d * tp, *dkt = vt + d * tp, *dvt = dkt + d * tp, *p = dvt + d * tp, *ds = p + 4 * tp;
+		int64_t t = bounds[sgm + 1] - bounds[sgm], tp = PADDED(t), first = query_bounds[sgm], vectors = (query_bounds[sgm + 1] - first) * r;
+		const int32_t *rows = path + bounds[sgm];
+		float *kt = scratch, *vt = kt + d * tp, *dkt = vt + d * tp, *dvt = dkt + d * tp, *kp = dvt + d * tp, *p = kp + d * tp, *ds = p + 4 * tp;
+		if (vectors == 0)
+			continue;
 		for (int64_t g = 0; g < kv_heads; g++) {
-			const float *ks = k + start * ldkv + g * d;
-			NAME(transpose)(ks, ldkv, t, tp, d, kt);
-			NAME(transpose)(v + start * ldkv + g * d, ldkv, t, tp, d, vt);
+			NAME(columns)(k + g * d, ldkv, rows, t, tp, d, kt);
+			NAME(columns)(v + g * d, ldkv, rows, t, tp, d, vt);
+			NAME(gather)(k + g * d, ldkv, rows, t, d, kp);
 			memset(dkt, 0, sizeof(float) * 2 * d * tp);
 			for (int64_t i = 0; i < vectors;) {
 				const float *qs[4], *os[4], *ls[4], *dos[4];
@@ -374,20 +384,20 @@ static void NAME(attention_backward)(int64_t segments, const int32_t *bounds, co
 					dos[b] = VECTOR(dout, heads * d, i + b);
 					dqs[b] = VECTOR(dq, lddq, i + b);
 					ls[b] = lse + (first + (i + b) / r) * heads + g * r + (i + b) % r;
-					n[b] = rows[first + (i + b) / r] - start + 1;
+					n[b] = places[first + (i + b) / r] + 1;
 				}
 				if (count == 4)
-					NAME(attend_backward)(4, qs, n, d, kt, vt, tp, ks, ldkv, scale, os, ls, dos, p, ds, dqs, dkt, dvt);
+					NAME(attend_backward)(4, qs, n, d, kt, vt, tp, kp, d, scale, os, ls, dos, p, ds, dqs, dkt, dvt);
 				else if (count == 2)
-					NAME(attend_backward)(2, qs, n, d, kt, vt, tp, ks, ldkv, scale, os, ls, dos, p, ds, dqs, dkt, dvt);
+					NAME(attend_backward)(2, qs, n, d, kt, vt, tp, kp, d, scale, os, ls, dos, p, ds, dqs, dkt, dvt);
 				else
-					NAME(attend_backward)(1, qs, n, d, kt, vt, tp, ks, ldkv, scale, os, ls, dos, p, ds, dqs, dkt, dvt);
+					NAME(attend_backward)(1, qs, n, d, kt, vt, tp, kp, d, scale, os, ls, dos, p, ds, dqs, dkt, dvt);
 				i += count;
 			}
 			for (int64_t j = 0; j < t; j++)
 				for (int64_t c = 0; c < d; c++) {
-					dk[(start + j) * lddkv + g * d + c] = dkt[c * tp + j];
-					dv[(start + j) * lddkv + g * d + c] = dvt[c * tp + j];
+					dk[rows[j] * lddkv + g * d + c] += dkt[c * tp + j];
+					dv[rows[j] * lddkv + g * d + c] += dvt[c * tp + j];
 				}
 		}
 	}

@@ -19,14 +19,15 @@ void k_column_sum(int64_t n, int64_t d, const float *y, float *db);
 // out[i] += in[i] over rows ids: de[ids[i]] += dx[i].
 void k_rows_add(int64_t n, int64_t d, const int64_t *ids, const float *dx, float *de);
 
-// Causal attention over packed segments with grouped queries. kv [.., ldkv] holds k at column k_at and v at v_at, each
-// kv_heads*d wide. Query i [heads*d] stands in q at row i (stride ldq) and is row rows[i] of the packing: it sees the
-// keys of its segment up to itself. bounds [segments+1] are the segments' first rows, query_bounds [segments+1] their
-// first queries. out [queries, heads*d]; lse [queries, heads].
-void k_attention(int64_t segments, const int32_t *bounds, const int32_t *query_bounds, const int32_t *rows, int64_t heads, int64_t kv_heads, int64_t d,
+// Causal attention over packed segments with grouped queries. A segment is a path of rows of k and v (stride ldkv, each
+// kv_heads*d wide): path[bounds[i] .. bounds[i+1]). Its queries are rows query_bounds[i] .. query_bounds[i+1]-1 of q (stride ldq);
+// query j stands at place places[j] of the path, ascending, and sees the path up to there. out [queries, heads*d];
+// lse [queries, heads]; scratch for the longest path of t rows: (2d + 4) * t rounded up to 16.
+void k_attention(int64_t segments, const int32_t *bounds, const int32_t *path, const int32_t *query_bounds, const int32_t *places, int64_t heads, int64_t kv_heads, int64_t d,
 	const float *q, int64_t ldq, const float *k, const float *v, int64_t ldkv, float *out, float *lse, float *scratch);
-// Writes dq over the queries' rows (stride lddq) and dk, dv over all rows of the segments (stride lddkv).
-void k_attention_backward(int64_t segments, const int32_t *bounds, const int32_t *query_bounds, const int32_t *rows, int64_t heads, int64_t kv_heads, int64_t d,
+// Writes dq (stride lddq), and adds to dk and dv (stride lddkv), because segments may share rows. scratch as above with
+// (5d + 8).
+void k_attention_backward(int64_t segments, const int32_t *bounds, const int32_t *path, const int32_t *query_bounds, const int32_t *places, int64_t heads, int64_t kv_heads, int64_t d,
 	const float *q, int64_t ldq, const float *k, const float *v, int64_t ldkv, const float *out, const float *lse, const float *dout,
 	float *dq, int64_t lddq, float *dk, float *dv, int64_t lddkv, float *scratch);
 // One layer of cached attention: row i of qkv (q, k, v side by side) is position pos[i] of slot[i]. Keys and values of

@@ -329,7 +329,7 @@ func TestRopeTurnsAndTurnsBack(t *testing.T) {
 	}
 }
 
-func TestPackedAttentionEqualsLibtorchPerSegment(t *testing.T) {
+func TestPackedAttentionEqualsLibtorchPerPath(t *testing.T) {
 	for name, tc := range map[string]struct {
 		heads, kvHeads, d int64
 		lengths           []int64
@@ -349,49 +349,69 @@ func TestPackedAttentionEqualsLibtorchPerSegment(t *testing.T) {
 func checkAttention(t *testing.T, s *Scope, heads, kvHeads, d int64, lengths []int64, every int32) {
 	r := rand.New(rand.NewPCG(4, 4))
 	p := Packing{Bounds: []int32{0}, QueryBounds: []int32{0}}
-	for _, n := range lengths {
-		start := p.Bounds[len(p.Bounds)-1]
-		for row := start + every - 1; row < start+int32(n); row += every {
-			p.Rows = append(p.Rows, row)
+	n := int32(0)
+	for i, length := range lengths {
+		shared := 0
+		if i > 0 { // a third of the path before
+			before := p.Path[p.Bounds[i-1]:]
+			shared = min(len(before)/3, int(length))
+			p.Path = append(p.Path, before[:shared]...)
 		}
-		p.Bounds, p.QueryBounds = append(p.Bounds, start+int32(n)), append(p.QueryBounds, int32(len(p.Rows)))
+		for place := int32(0); place < int32(length); place++ {
+			if int(place) >= shared {
+				p.Path = append(p.Path, n)
+				n++
+			}
+			if place%every == every-1 {
+				p.Places = append(p.Places, place)
+			}
+		}
+		p.Bounds, p.QueryBounds = append(p.Bounds, int32(len(p.Path))), append(p.QueryBounds, int32(len(p.Places)))
 	}
-	n, queries := int64(p.Bounds[len(p.Bounds)-1]), int64(len(p.Rows))
-	q, kv, dout := s.Leaf(random(s, r, queries, heads*d)), s.Leaf(random(s, r, n, 2*kvHeads*d)), random(s, r, queries, heads*d)
-	k, v := s.Narrow(kv, 1, 0, kvHeads*d), s.Narrow(kv, 1, kvHeads*d, kvHeads*d)
+	queries := int64(len(p.Places))
+	q, kv, dout := s.Leaf(random(s, r, queries, heads*d)), s.Leaf(random(s, r, int64(n), 2*kvHeads*d)), random(s, r, queries, heads*d)
 	composed := func() *Tensor {
-		k, v := s.Narrow(kv, 1, 0, kvHeads*d), s.Narrow(kv, 1, kvHeads*d, kvHeads*d)
 		var parts []*Tensor
 		for i := range lengths {
-			lo, hi, qlo, qhi := int64(p.Bounds[i]), int64(p.Bounds[i+1]), int64(p.QueryBounds[i]), int64(p.QueryBounds[i+1])
-			if qlo == qhi {
+			path, places := p.Path[p.Bounds[i]:p.Bounds[i+1]], p.Places[p.QueryBounds[i]:p.QueryBounds[i+1]]
+			if len(places) == 0 {
 				continue
 			}
-			mask := make([]float32, (qhi-qlo)*(hi-lo))
-			for j := range mask {
-				if int64(p.Rows[qlo+int64(j)/(hi-lo)]) < lo+int64(j)%(hi-lo) {
-					mask[j] = float32(math.Inf(-1))
+			rows, mask := make([]int64, len(path)), make([]float32, 0, len(places)*len(path))
+			for j, row := range path {
+				rows[j] = int64(row)
+			}
+			for _, place := range places {
+				for j := range path {
+					if j <= int(place) {
+						mask = append(mask, 0)
+					} else {
+						mask = append(mask, float32(math.Inf(-1)))
+					}
 				}
 			}
-			shaped := func(x *Tensor, rows, lo, heads int64) *Tensor { // [1, heads, rows, d]
-				return s.Unsqueeze(s.Transpose(s.Reshape(s.Narrow(x, 0, lo, rows), rows, heads, d), 0, 1), 0)
+			own := s.IndexSelect(kv, 0, s.FromInt64(rows, int64(len(rows))))
+			shaped := func(x *Tensor, heads int64) *Tensor { // [1, heads, rows, d]
+				return s.Unsqueeze(s.Transpose(s.Reshape(x, x.Size(0), heads, d), 0, 1), 0)
 			}
-			expand := func(x *Tensor) *Tensor { // one key head for each query head
-				x = s.Expand(s.Unsqueeze(shaped(x, hi-lo, lo, kvHeads), 2), 1, kvHeads, heads/kvHeads, hi-lo, d)
-				return s.Reshape(x, 1, heads, hi-lo, d)
+			expand := func(at int64) *Tensor { // one key head for each query head
+				x := s.Unsqueeze(shaped(s.Narrow(own, 1, at, kvHeads*d), kvHeads), 2)
+				return s.Reshape(s.Expand(x, 1, kvHeads, heads/kvHeads, int64(len(path)), d), 1, heads, int64(len(path)), d)
 			}
-			a := s.Attention(shaped(q, qhi-qlo, qlo, heads), expand(k), expand(v), s.FromFloat32(mask, qhi-qlo, hi-lo), false)
-			parts = append(parts, s.Reshape(s.Transpose(a, 1, 2), qhi-qlo, heads*d))
+			part := shaped(s.Narrow(q, 0, int64(p.QueryBounds[i]), int64(len(places))), heads)
+			a := s.Attention(part, expand(0), expand(kvHeads*d), s.FromFloat32(mask, int64(len(places)), int64(len(path))), false)
+			parts = append(parts, s.Reshape(s.Transpose(a, 1, 2), int64(len(places)), heads*d))
 		}
 		return s.Cat(0, parts...)
 	}
+	k, v := s.Narrow(kv, 1, 0, kvHeads*d), s.Narrow(kv, 1, kvHeads*d, kvHeads*d)
 	out, lse := s.PackedAttention(q, k, v, &p, heads, kvHeads)
 	compare(t, s, "out", out, composed(), 2e-6)
-	dq, dkv := s.Full(Float32, 7, queries, heads*d), s.Full(Float32, 7, n, 2*kvHeads*d) // overwritten
+	dq, dkv := s.Full(Float32, 7, queries, heads*d), s.Full(Float32, 1, int64(n), 2*kvHeads*d) // one is overwritten, one added to
 	s.PackedAttentionBackward(q, k, v, out, lse, dout, &p, heads, kvHeads, dq, s.Narrow(dkv, 1, 0, kvHeads*d), s.Narrow(dkv, 1, kvHeads*d, kvHeads*d))
 	want := vjp(s, composed, dout, q, kv)
 	compare(t, s, "dq", dq, want[0], 1e-5)
-	compare(t, s, "dkv", dkv, want[1], 1e-5)
+	compare(t, s, "dkv", dkv, s.AddScalar(want[1], 1), 1e-5)
 }
 
 func TestHeadStatisticsEqualTheirComposition(t *testing.T) {
@@ -505,7 +525,10 @@ func TestFusedOperationsRefuseWhatTheyCannotDo(t *testing.T) {
 			s.PackedAttention(s.Zeros(Float32, 2, 6), s.Zeros(Float32, 2, 4), s.Zeros(Float32, 2, 4), &Packing{}, 3, 2)
 		},
 		"packing too short": func(s *Scope) {
-			s.PackedAttention(s.Zeros(Float32, 2, 4), s.Zeros(Float32, 2, 4), s.Zeros(Float32, 2, 4), &Packing{Bounds: []int32{0, 1}, QueryBounds: []int32{0, 1}, Rows: []int32{0}}, 2, 2)
+			s.PackedAttention(s.Zeros(Float32, 2, 4), s.Zeros(Float32, 2, 4), s.Zeros(Float32, 2, 4), &Packing{Bounds: []int32{0, 1}, Path: []int32{0}, QueryBounds: []int32{0, 1}, Places: []int32{0}}, 2, 2)
+		},
+		"path outside": func(s *Scope) {
+			s.PackedAttention(s.Zeros(Float32, 1, 4), s.Zeros(Float32, 2, 4), s.Zeros(Float32, 2, 4), &Packing{Bounds: []int32{0, 1}, Path: []int32{2}, QueryBounds: []int32{0, 1}, Places: []int32{0}}, 2, 2)
 		},
 		"slot outside": func(s *Scope) {
 			s.CachedAttention(s.Zeros(Float32, 1, 12), []int32{2}, []int32{0}, s.Zeros(Float32, 2, 1, 4, 16), s.Zeros(Float32, 2, 1, 16, 4), 1, 1)
