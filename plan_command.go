@@ -120,7 +120,7 @@ func writePlan(w io.Writer, p *engine.Plan, all, color bool) {
 			verb = "\x1b[" + verbColor[l.verb] + "m" + verb + "\x1b[0m"
 		}
 		note := l.cause
-		if l.known && l.verb != engine.UpToDate && l.verb != engine.Collected {
+		if l.known && l.expect >= worthTelling && l.verb != engine.UpToDate && l.verb != engine.Collected {
 			note = strings.TrimPrefix(note+"  ~"+roundTime(l.expect), "  ")
 		}
 		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("%s  %-*s  %s", verb, width, l.address(), note), " "))
@@ -162,7 +162,7 @@ func planSummary(p *engine.Plan) string {
 		text += "no stages"
 	}
 	text += "."
-	if total > 0 {
+	if total >= worthTelling {
 		text += " About " + roundTime(total) + " of stage time"
 		if gpu > 0 {
 			text += fmt.Sprintf(", %.1f GPU hours", gpu)
@@ -177,6 +177,9 @@ func planSummary(p *engine.Plan) string {
 	}
 	return text
 }
+
+// worthTelling is the expected time below which a plan does not speak of it.
+const worthTelling = 100 * time.Millisecond
 
 func roundTime(d time.Duration) string {
 	unit := time.Second

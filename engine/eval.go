@@ -110,6 +110,9 @@ func unknownName(root, name string, names []string, sentence string) *hcl.Diagno
 		}
 	}
 	end := "."
+	if len(names) > 0 && len(names) <= 8 {
+		end = ". There is " + root + "." + strings.Join(names, ", "+root+".") + "."
+	}
 	if near := nearest(name, names); near != "" {
 		end = "; did you mean " + root + "." + near + "?"
 	}

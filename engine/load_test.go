@@ -426,10 +426,10 @@ default_executor = "local"
 func TestEval(t *testing.T) {
 	x := loadFile(t, "testdata/valid/paper.hcl")
 	for expression, want := range map[string]string{
-		"var.updates - 1":                       "349",
-		"stage.sft.warm":                        "stage.sft.warm",
-		`stage.grpo.arm["sft"].checkpoint`:      `stage.grpo.arm["sft"].checkpoint`,
-		"[for k, v in local.inits : upper(k)]":  `["RCTP", "SFT"]`,
+		"var.updates - 1":                        "349",
+		"stage.sft.warm":                         "stage.sft.warm",
+		`stage.grpo.arm["sft"].checkpoint`:       `stage.grpo.arm["sft"].checkpoint`,
+		"[for k, v in local.inits : upper(k)]":   `["RCTP", "SFT"]`,
 		`{ a = true, "b c" = null, d = "${1}x"}`: `{ a = true, "b c" = null, d = "1x" }`,
 	} {
 		got, diags := x.Eval(expression)

@@ -182,7 +182,7 @@ func (d *decoder) pickPort(in *instance, f *field, expr hclsyntax.Expression, pa
 	case 0:
 		d.diags = append(d.diags, &hcl.Diagnostic{
 			Severity: hcl.DiagError, Summary: "Wrong artifact type", Subject: expr.Range().Ptr(),
-			Detail: fmt.Sprintf("%s must be %s, and %s has none: its ports are %s.", path, wantRef(f), in.address(), listPorts(in.outputs)),
+			Detail: fmt.Sprintf("%s must be %s, and %s has none: its ports are %s.", path, article(strings.Join(f.ports, " or ")), in.address(), listPorts(in.outputs)),
 			Extra:  declaredHere(in),
 		})
 	default:
@@ -205,7 +205,7 @@ func (d *decoder) wrongArtifact(r *refValue, f *field, expr hclsyntax.Expression
 	}
 	d.diags = append(d.diags, &hcl.Diagnostic{
 		Severity: hcl.DiagError, Summary: "Wrong artifact type", Subject: expr.Range().Ptr(),
-		Detail: fmt.Sprintf("%s must be %s; %s is of type %s.%s", path, wantRef(f), r, r.Type, hint),
+		Detail: fmt.Sprintf("%s must be %s; %s is of type %s.%s", path, article(strings.Join(f.ports, " or ")), r, r.Type, hint),
 		Extra:  declaredHere(r.from),
 	})
 }
