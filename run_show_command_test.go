@@ -45,10 +45,11 @@ func shown(t *testing.T, typ string, set func(*view), fill func(dir string) erro
 		set(v)
 	}
 	err = v.print()
+	text := strings.NewReplacer("\u00a0", " ", "\u202f", " ").Replace(b.String())
 	if problems, checkErr := store.Check(); checkErr != nil || len(problems) > 0 {
 		t.Errorf("check: %v, %v", problems, checkErr)
 	}
-	return b.String(), err
+	return text, err
 }
 
 func contains(t *testing.T, got string, want ...string) {

@@ -38,7 +38,7 @@ func (c *call) siteStore() (*artifact.Store, *engine.Site, error) {
 	if diags.HasErrors() {
 		return nil, nil, errors.New("the site file has mistakes")
 	}
-	store, err := artifact.Open(site.StorePath)
+	store, err := c.store(&engine.Experiment{Site: site})
 	return store, site, err
 }
 

@@ -15,9 +15,9 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
-// Executor runs one node to its end. It returns nil when the node's result is committed (or shown, see
-// Assignment), the stage's error when it failed, and the context's cause when that ended first. Executors: this
-// machine; a scripted one in tests.
+// Executor runs one node to its end. It returns nil when the node's result is committed (or, with inputs missing,
+// collected to be shown), the stage's error when it failed, and the context's cause when that ended first. Executors:
+// this machine; a scripted one in tests.
 type Executor interface {
 	Execute(ctx context.Context, w Work, observe func(Event)) error
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -214,7 +215,7 @@ func (d *Display) failure(f *Failure) {
 		return
 	}
 	for _, line := range f.Lines {
-		d.line("  | " + line)
+		d.line("  | " + plain(line))
 	}
 	if f.Log != "" {
 		d.line("  log:     " + f.Log)
@@ -260,6 +261,16 @@ func (d *Display) say(colour, word, name, text string) {
 func (d *Display) line(text string) {
 	d.erase()
 	fmt.Fprintln(d.out, text)
+}
+
+// plain drops what would steer the terminal: a log holds whatever the stage wrote.
+func plain(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\t' {
+			return -1
+		}
+		return r
+	}, text)
 }
 
 var colours = map[string]string{"red": "\x1b[31m", "green": "\x1b[32m", "yellow": "\x1b[33m", "dim": "\x1b[2m"}

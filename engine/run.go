@@ -44,6 +44,9 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 	if err != nil {
 		return err
 	}
+	if _, err := p.Store.Tidy(); err != nil {
+		return errors.Join(err, done())
+	}
 	folder, lock, err := createRunFolder(p)
 	if err != nil {
 		return errors.Join(err, done())

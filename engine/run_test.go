@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -357,6 +358,55 @@ stage "toy" "c" {
 	}
 	if got, want := l.counted(), []string{"stage.toy.a", "stage.toy.b", "stage.toy.b", "stage.toy.c"}; !slices.Equal(got, want) {
 		t.Errorf("starts: got %v, want %v", got, want)
+	}
+}
+
+// The engine is killed after its first event, after its second, and so on: wherever it was, a plain run afterwards comes
+// to the same bytes and repeats nothing that was committed.
+func TestKillAfterAnyEventConverges(t *testing.T) {
+	undisturbed := newLab(t)
+	undisturbed.write(diamond)
+	undisturbed.mustRun()
+	want := undisturbed.digests()
+	for k := 1; ; k++ {
+		l := newLab(t)
+		l.write(diamond)
+		engine := l.engine()
+		out, err := engine.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := engine.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var done []string
+		lines, last := bufio.NewScanner(out), ""
+		for range k {
+			if !lines.Scan() {
+				break
+			}
+			last = lines.Text()
+			if address, ok := strings.CutPrefix(last, "done "); ok {
+				done = append(done, strings.TrimSpace(address))
+			}
+		}
+		engine.Process.Kill()
+		engine.Wait()
+		r := l.mustRun()
+		if got := l.digests(); !maps.Equal(got, want) {
+			t.Errorf("killed after event %d (%s): got digests %v, want %v", k, last, got, want)
+		}
+		for _, address := range done {
+			if slices.Contains(r.of(EventStarted), shellAddress(address)) {
+				t.Errorf("killed after event %d (%s): %s was committed and ran again", k, last, address)
+			}
+		}
+		if _, err := l.store().Tidy(); err != nil { // an idle run writes nothing, so it leaves this to the next
+			t.Error(err)
+		}
+		if strings.HasPrefix(last, string(EventEnded)) {
+			break
+		}
 	}
 }
 

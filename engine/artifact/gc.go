@@ -99,10 +99,24 @@ func (s *Store) Collect(limit int64) ([]Garbage, error) {
 	if lock == nil {
 		return nil, ErrBusy
 	}
-	defer lock.file.Close() // the name stays: others may hold the same file
+	defer lock.file.Close()                        // the name stays: others may hold the same file
+	if busy, err := s.Tidy(); busy || err != nil { // a stage may outlive its engine for a moment
+		return nil, errors.Join(err, ErrBusy)
+	}
 	plan, err := s.Garbage(limit)
 	if err != nil {
 		return nil, err
+	}
+	for _, folder := range []string{"nodes", "last"} { // written aside by a killed process and never renamed
+		left, err := filepath.Glob(s.path(folder, ".new-*"))
+		if err != nil {
+			return nil, err
+		}
+		for _, path := range left {
+			if err := os.Remove(path); err != nil {
+				return nil, err
+			}
+		}
 	}
 	for _, g := range plan {
 		if g.Manifest != nil {

@@ -106,3 +106,28 @@ func sameFile(f *os.File, path string) bool {
 	named, err := os.Lstat(path)
 	return err == nil && os.SameFile(opened, named)
 }
+
+// Tidy removes what killed runs left: lock files that nobody holds, and unfinished output whose lock nobody holds.
+// busy says whether some key is still locked.
+func (s *Store) Tidy() (busy bool, err error) {
+	for _, folder := range []string{"locks", "staging"} {
+		err := s.each(folder, func(key, _ string) error {
+			if validKey(key) != nil { // the store's own lock
+				return nil
+			}
+			lock, err := s.TryLock(key)
+			if err != nil {
+				return err
+			}
+			if lock == nil {
+				busy = true
+				return nil
+			}
+			return errors.Join(s.Discard(key), lock.Unlock())
+		})
+		if err != nil {
+			return busy, err
+		}
+	}
+	return busy, nil
+}
