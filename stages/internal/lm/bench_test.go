@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"rcgrpo/stages/rl"
@@ -50,6 +51,37 @@ func BenchmarkTrainAgainstReference(b *testing.B) {
 	ref := newModel(b, drillSize(), 2)
 	tr := newTrainer(b, m, OptimizerConfig{})
 	all, tokens := episodes(60, m.cfg.Vocab)
+	for b.Loop() {
+		if _, err := tr.Accumulate(context.Background(), all, ref, 1, func(_, _ int, s TokenStats) (Weights, error) {
+			return Weights{Logp: s.Logp, KL: s.KL}, nil
+		}); err != nil {
+			b.Fatal(err)
+		}
+		if _, _, err := tr.Update(1e-3); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(tokens*b.N)/b.Elapsed().Seconds(), "tokens/s")
+}
+
+// Twelve groups of five members that leave the first one's path at a random place after the prompt, as a policy of low
+// entropy does.
+func BenchmarkTrainGroups(b *testing.B) {
+	m, ref := newModel(b, drillSize(), 1), newModel(b, drillSize(), 2)
+	tr := newTrainer(b, m, OptimizerConfig{})
+	first, _ := episodes(12, m.cfg.Vocab)
+	r := rand.New(rand.NewPCG(8, 8))
+	var all []Sequence
+	tokens := 0
+	for _, q := range first {
+		for range 5 {
+			member := Sequence{IDs: slices.Clone(q.IDs), Learn: q.Learn}
+			for at := 25 + r.IntN(len(q.IDs)-25); at < len(q.IDs); at++ {
+				member.IDs[at] = int32(r.IntN(m.cfg.Vocab))
+			}
+			all, tokens = append(all, member), tokens+len(q.IDs)
+		}
+	}
 	for b.Loop() {
 		if _, err := tr.Accumulate(context.Background(), all, ref, 1, func(_, _ int, s TokenStats) (Weights, error) {
 			return Weights{Logp: s.Logp, KL: s.KL}, nil
