@@ -489,7 +489,7 @@ func (v *view) checkpoint() error {
 // page prints a page's Markdown, or where its files lie.
 func (v *view) page() error {
 	for _, f := range v.Manifest.Outputs[v.port()].Files {
-		if filepath.Ext(f.Name) == ".md" {
+		if filepath.Ext(f.Name) == ".txt" {
 			b, err := os.ReadFile(v.Path(f.Name))
 			if err != nil {
 				return err
