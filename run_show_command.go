@@ -486,7 +486,7 @@ func (v *view) checkpoint() error {
 	return v.files()
 }
 
-// page prints a page's Markdown, or where its files lie.
+// page prints a page's terminal tables, or where its files lie.
 func (v *view) page() error {
 	for _, f := range v.Manifest.Outputs[v.port()].Files {
 		if filepath.Ext(f.Name) == ".txt" {
