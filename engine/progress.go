@@ -251,11 +251,10 @@ func (d *Display) summary(e Event) {
 
 // say prints a line that stays: a word, a name, a text.
 func (d *Display) say(colour, word, name, text string) {
-	line := d.paint(colour, fmt.Sprintf("%-7s", word)) + " " + name
-	if text != "" {
-		line += "  " + text
+	if name != "" && text != "" {
+		name += "  "
 	}
-	d.line(strings.TrimRight(line, " "))
+	d.line(strings.TrimRight(d.paint(colour, fmt.Sprintf("%-7s", word))+" "+name+text, " "))
 }
 
 func (d *Display) line(text string) {
