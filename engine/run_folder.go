@@ -113,7 +113,7 @@ func (f runFolder) write(p *Plan, started time.Time) error {
 		}
 	}
 	source := Source{Path: f.path("files"), Vars: x.Vars, Base: x.Dir, Name: x.Name, Digests: x.Digests,
-		Env: slices.DeleteFunc(slices.Clone(x.Source.Env), func(v string) bool { return strings.HasPrefix(v, "RCGRPO_VAR_") })}
+		Env: slices.DeleteFunc(slices.Clone(x.Source.Env), notForTheFolder)}
 	if len(x.Paths) == 1 {
 		source.Path = f.path("files", filepath.Base(x.Paths[0]))
 	}
@@ -131,6 +131,13 @@ func (f runFolder) write(p *Plan, started time.Time) error {
 		record.Nodes = append(record.Nodes, RunNodeRecord{n.Address, n.Verb, n.Cause.Text, n.Key, n.Expect.Seconds()})
 	}
 	return errors.Join(writeJSON(f.path("source.json"), source), writeJSON(f.path("plan.json"), record))
+}
+
+// notForTheFolder picks the environment variables that a run folder does not keep: those that Load does not read, which
+// may be secrets, and those of the experiment's variables, whose values stand in Vars.
+func notForTheFolder(v string) bool {
+	name, _, _ := strings.Cut(v, "=")
+	return name != "HOME" && !strings.HasPrefix(name, "RCGRPO_") || strings.HasPrefix(name, "RCGRPO_VAR_")
 }
 
 func (f runFolder) source() (Source, error) {

@@ -89,6 +89,15 @@ func TestFileNamesOfAddressesAreDistinctAndPlain(t *testing.T) {
 	}
 }
 
+func TestRunFoldersKeepNoSecretsOfTheEnvironment(t *testing.T) {
+	for v, want := range map[string]bool{"HOME=/home/a": false, "RCGRPO_SITE=site.hcl": false, "HF_TOKEN=hf_x": true,
+		"RCGRPO_VAR_base=/models": true, "PATH=/bin": true} {
+		if got := notForTheFolder(v); got != want {
+			t.Errorf("%s: got left out %v, want %v", v, got, want)
+		}
+	}
+}
+
 func TestCausesOfFailures(t *testing.T) {
 	for text, want := range map[string]string{
 		"CUDA error: out of memory": CauseOOM, "terminate called after throwing std::bad_alloc": CauseOOM,
