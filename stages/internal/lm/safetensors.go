@@ -3,12 +3,16 @@
 package lm
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"os"
 	"slices"
+	"unicode/utf8"
 	"unsafe"
 )
 
@@ -19,7 +23,7 @@ import (
 type fileTensor struct {
 	DType   string `json:"dtype"`
 	Shape   []int  `json:"shape"`
-	Offsets [2]int `json:"data_offsets"`
+	Offsets []int  `json:"data_offsets"` // first byte, and the one behind the last
 }
 
 // hostTensor is a float32 tensor in Go's memory.
@@ -28,8 +32,8 @@ type hostTensor struct {
 	data  []float32
 }
 
-// maxHeader is far above any real header; it keeps a broken length from allocating.
-const maxHeader = 100 << 20
+// maxHeader is the format's own limit of a header's length.
+const maxHeader = 100_000_000
 
 // writeSafetensors writes tensors in float32, in order of their names. Equal tensors give equal bytes.
 func writeSafetensors(path string, tensors map[string]hostTensor, metadata map[string]string) error {
@@ -61,7 +65,7 @@ func writeSafetensors(path string, tensors map[string]hostTensor, metadata map[s
 	for _, name := range names {
 		t := tensors[name]
 		end := at + 4*len(t.data)
-		if err := field(name, fileTensor{"F32", t.shape, [2]int{at, end}}); err != nil {
+		if err := field(name, fileTensor{"F32", t.shape, []int{at, end}}); err != nil {
 			return err
 		}
 		at = end
@@ -105,36 +109,84 @@ func readSafetensors(path string) (map[string]hostTensor, map[string]string, err
 	if size > maxHeader || size > uint64(len(data)-8) {
 		return refuse("its header of %d bytes does not fit into the file of %d", size, len(data))
 	}
-	var header map[string]json.RawMessage
-	if err := json.Unmarshal(data[8:8+size], &header); err != nil {
-		return refuse("its header cannot be read (%v)", err)
+	header, err := headerOf(data[8 : 8+size])
+	if err != nil {
+		return refuse("its header %v", err)
 	}
 	body := data[8+size:]
-	var metadata map[string]string
-	tensors := make(map[string]hostTensor, len(header))
-	covered := 0
-	for name, raw := range header {
+	tensors := make(map[string]hostTensor, len(header.tensors))
+	at := 0
+	for _, e := range header.tensors { // in order of their bytes
+		if e.Offsets[0] != at {
+			return refuse("tensor %q begins at byte %d, but the one before ends at %d", e.name, e.Offsets[0], at)
+		}
+		t, err := e.decode(body)
+		if err != nil {
+			return refuse("tensor %q %v", e.name, err)
+		}
+		tensors[e.name], at = t, e.Offsets[1]
+	}
+	if at != len(body) {
+		return refuse("its tensors cover %d bytes of %d", at, len(body))
+	}
+	return tensors, header.metadata, nil
+}
+
+// fileHeader is a header with its tensors in order of their bytes.
+type fileHeader struct {
+	metadata map[string]string
+	tensors  []fileEntry
+}
+
+type fileEntry struct {
+	name string
+	fileTensor
+}
+
+func headerOf(text []byte) (h fileHeader, err error) {
+	if !utf8.Valid(text) {
+		return h, errors.New("is no valid UTF-8")
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	if open, err := d.Token(); err != nil || open != json.Delim('{') {
+		return h, errors.New("is no JSON object")
+	}
+	seen := map[string]bool{}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return h, fmt.Errorf("is broken JSON (%v)", err)
+		}
+		name, ok := key.(string)
+		if !ok || seen[name] {
+			return h, fmt.Errorf("names %v twice", key)
+		}
+		seen[name] = true
 		if name == "__metadata__" {
-			if err := json.Unmarshal(raw, &metadata); err != nil {
-				return refuse("its metadata is no table of texts (%v)", err)
+			if err := d.Decode(&h.metadata); err != nil {
+				return h, fmt.Errorf("has metadata that are no table of texts (%v)", err)
 			}
 			continue
 		}
-		var f fileTensor
-		if err := json.Unmarshal(raw, &f); err != nil {
-			return refuse("the entry of tensor %q cannot be read (%v)", name, err)
+		e := fileEntry{name: name}
+		if err := d.Decode(&e.fileTensor); err != nil {
+			return h, fmt.Errorf("describes tensor %q wrongly (%v)", name, err)
 		}
-		t, err := f.decode(body)
-		if err != nil {
-			return refuse("tensor %q %v", name, err)
+		if e.DType == "" || e.Shape == nil || len(e.Offsets) != 2 {
+			return h, fmt.Errorf("gives tensor %q no dtype, no shape or no two data_offsets", name)
 		}
-		covered += f.Offsets[1] - f.Offsets[0]
-		tensors[name] = t
+		h.tensors = append(h.tensors, e)
 	}
-	if covered != len(body) {
-		return refuse("its tensors cover %d bytes of %d", covered, len(body))
+	if _, err := d.Token(); err != nil {
+		return h, fmt.Errorf("is broken JSON (%v)", err)
 	}
-	return tensors, metadata, nil
+	if rest := bytes.TrimSpace(text[d.InputOffset():]); len(rest) > 0 {
+		return h, fmt.Errorf("is followed by %d more bytes", len(rest))
+	}
+	slices.SortFunc(h.tensors, func(a, b fileEntry) int {
+		return cmp.Or(cmp.Compare(a.Offsets[0], b.Offsets[0]), cmp.Compare(a.Offsets[1], b.Offsets[1]), cmp.Compare(a.name, b.name))
+	})
+	return h, nil
 }
 
 func (f fileTensor) decode(body []byte) (hostTensor, error) {
