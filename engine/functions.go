@@ -2,7 +2,9 @@ package engine
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2/ext/tryfunc"
@@ -131,4 +133,9 @@ func fileText(v cty.Value) string {
 		return fmt.Sprintf("dir(%q)", f.Path)
 	}
 	return fmt.Sprintf("file(%q)", f.Path)
+}
+
+// Functions lists the names of the functions an expression may call, sorted.
+func Functions() []string {
+	return slices.Sorted(slices.Values(append(slices.Collect(maps.Keys(pureFunctions)), "file", "dir")))
 }

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"rcgrpo/engine"
+)
+
+func TestKindsAreSound(t *testing.T) {
+	for _, mistake := range kinds().Check() {
+		t.Error(mistake)
+	}
+}
+
+// What comes after the marker in docs/language.md is printed from the kinds; -update renews it.
+func TestLanguagePageIsCurrent(t *testing.T) {
+	const path, marker = "docs/language.md", "renews it. -->\n"
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, had, ok := strings.Cut(string(page), marker)
+	if !ok {
+		t.Fatalf("%s lacks the marker %q", path, marker)
+	}
+	var printed bytes.Buffer
+	printed.WriteString("\n")
+	kinds().WriteMarkdown(&printed)
+	functions := "Functions: `" + strings.Join(engine.Functions(), "`, `") + "`.\n"
+	head = regexp.MustCompile(`(?m)^Functions: .*\n`).ReplaceAllLiteralString(head, functions)
+	want := head + marker + printed.String()
+	if *update {
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if string(page) != want {
+		t.Errorf("%s is not what the kinds say (%d and %d bytes after the marker); run go test -run TestLanguagePage . -update", path, len(had), printed.Len())
+	}
+}
+
+// Every hcl block of the documentation is what it says: an experiment plans, a site file is read, and a fragment is
+// part of an experiment.
+func TestHCLOfTheDocumentation(t *testing.T) {
+	paths, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths = append(paths, "README.md")
+	block := regexp.MustCompile("(?s)```hcl\n(.*?)```")
+	for _, path := range paths {
+		page, err := os.ReadFile(path)
+		if os.IsNotExist(err) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, m := range block.FindAllStringSubmatch(string(page), -1) {
+			t.Run(fmt.Sprintf("%s/%d", filepath.Base(path), i+1), func(t *testing.T) { checkBlock(t, m[1]) })
+		}
+	}
+}
+
+func checkBlock(t *testing.T, text string) {
+	file := filepath.Join(t.TempDir(), "x.hcl")
+	if regexp.MustCompile(`(?m)^(store|executor|data) `).MatchString(text) {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, diags := engine.LoadSite(engine.Source{Site: file, Env: os.Environ()}); len(diags) > 0 {
+			t.Errorf("%s\n%s", diags, text)
+		}
+		return
+	}
+	fragment := !strings.Contains(text, "experiment {")
+	if fragment {
+		text = "experiment {}\n" + text
+	}
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, diags := engine.Load(engine.Source{Path: file, Env: os.Environ()}, kinds())
+	for _, d := range diags {
+		if fragment && slices.Contains([]string{"Reference to nothing", "Unknown local", "Unknown variable", "Unused variable"}, d.Summary) {
+			continue // what it refers to stands elsewhere
+		}
+		t.Errorf("%s: %s\n%s", d.Summary, d.Detail, text)
+	}
+}
