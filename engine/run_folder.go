@@ -103,12 +103,8 @@ func createRunFolder(p *Plan) (runFolder, *os.File, error) {
 
 func (f runFolder) write(p *Plan, started time.Time) error {
 	x := p.Experiment
-	for _, path := range x.Paths {
-		b, err := os.ReadFile(path)
-		if err == nil {
-			err = os.WriteFile(f.path("files", filepath.Base(path)), b, 0o600)
-		}
-		if err != nil {
+	for _, path := range x.Paths { // as they were read, whatever happened to them since
+		if err := os.WriteFile(f.path("files", filepath.Base(path)), x.Files[path].Bytes, 0o600); err != nil {
 			return fmt.Errorf("copy the experiment into its run folder: %w", err)
 		}
 	}
