@@ -1,0 +1,71 @@
+package engine
+
+import (
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// FuzzLoad checks that no text makes Load panic, and that what loads without mistakes has a key for every node.
+func FuzzLoad(f *testing.F) {
+	for _, pattern := range []string{"testdata/valid/*.hcl", "testdata/invalid/*.hcl"} {
+		paths, err := filepath.Glob(pattern)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, path := range paths {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(string(text))
+		}
+	}
+	f.Fuzz(func(t *testing.T, text string) { loadAny(t, text) })
+}
+
+func loadAny(t *testing.T, text string) {
+	x, diags := loadText(t, text)
+	var told strings.Builder
+	WriteDiagnostics(&told, diags, x.Files, true)
+	if diags.HasErrors() {
+		if len(x.Nodes) > 0 {
+			t.Errorf("nodes in spite of mistakes")
+		}
+		return
+	}
+	for address, key := range keysOf(x) {
+		if len(key) != 64 {
+			t.Errorf("%s: key %q", address, key)
+		}
+	}
+}
+
+// Texts with lines missing, doubled or swapped, and with words exchanged, are told or loaded, never a panic.
+func TestTornFilesNeverPanic(t *testing.T) {
+	text := paperText(t)
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 300 {
+		lines := strings.Split(text, "\n")
+		for range 1 + rng.IntN(3) {
+			i, j := rng.IntN(len(lines)), rng.IntN(len(lines))
+			switch rng.IntN(4) {
+			case 0:
+				lines = append(lines[:i], lines[i+1:]...)
+			case 1:
+				lines[i] = lines[j]
+			case 2:
+				lines[i], lines[j] = lines[j], lines[i]
+			default:
+				words := strings.Fields(text)
+				mine := strings.Fields(lines[i])
+				if len(mine) > 0 {
+					lines[i] = strings.Replace(lines[i], mine[rng.IntN(len(mine))], words[rng.IntN(len(words))], 1)
+				}
+			}
+		}
+		loadAny(t, strings.Join(lines, "\n"))
+	}
+}
