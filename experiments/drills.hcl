@@ -66,6 +66,7 @@ stage "tasks" "drills" { # what fine-tuning sees, and the 200 + 200 held-out dri
 stage "tasks" "fresh" { # what RL sees
   source = "drills"
   train  = local.groups * var.updates
+  skip   = 1000 # those that fine-tuning sees
   test   = 0
 }
 

@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
@@ -18,7 +18,7 @@ import (
 
 // Run makes the experts, and the failures where they are asked for.
 func (s *settings) Run(ctx context.Context, job *engine.Job) error {
-	c := &curation{settings: s, job: job, byTask: map[string][]*rl.Trajectory{}}
+	c := &curation{settings: s, job: job, byTask: map[string][]*rl.Trajectory{}, seen: map[string]bool{}}
 	if err := c.experts(ctx); err != nil {
 		return err
 	}
@@ -49,6 +49,7 @@ type curation struct {
 	tasks  []*bfcl.Task
 	expert []*rl.Trajectory
 	byTask map[string][]*rl.Trajectory // distinct failed rollouts
+	seen   map[string]bool             // conversations of the failures there are
 	sum    Summary
 }
 
@@ -86,28 +87,33 @@ func (c *curation) experts(ctx context.Context) error {
 	return nil
 }
 
-// rollouts gathers the failed rollouts of each task, each text once.
+// rollouts gathers the failed rollouts of each task, each conversation once. A rollout on another task has no expert to
+// stand beside and is an error.
 func (c *curation) rollouts() error {
+	known := map[string]bool{}
+	for _, task := range c.tasks {
+		known[task.ID] = true
+	}
 	for _, ref := range c.Failures {
 		a, err := c.job.Open(ref)
 		if err != nil {
 			return err
 		}
-		seen := map[string]bool{}
 		for t, err := range artifact.Rows[*rl.Trajectory](a, rl.TrajectoriesFile) {
 			if err != nil {
 				return err
+			}
+			if !known[t.Task] {
+				return fmt.Errorf("the rollouts of stage.%s.%s are on task %s, which is not one of the tasks curated here; give both stages the same tasks", ref.Kind, ref.Name, t.Task)
 			}
 			c.sum.Rollouts++
 			if t.Reward != 0 {
 				continue
 			}
 			c.sum.Failed++
-			if text := conversation(t); seen[text] {
+			if !c.isNew(t) {
 				c.sum.Duplicates++
 				continue
-			} else {
-				seen[text] = true
 			}
 			c.byTask[t.Task] = append(c.byTask[t.Task], t)
 		}
@@ -115,15 +121,20 @@ func (c *curation) rollouts() error {
 	return nil
 }
 
-// conversation identifies what the policy did on a task.
-func conversation(t *rl.Trajectory) string {
-	text := t.Task
+// isNew says whether no failure so far did the same on the same task.
+func (c *curation) isNew(t *rl.Trajectory) bool {
+	var did strings.Builder
+	did.WriteString(t.Task)
 	for _, m := range t.Messages {
 		if m.Role == rl.RoleAssistant {
-			text += "\x00" + m.Text
+			did.WriteString("\x00" + m.Text)
 		}
 	}
-	return text
+	if c.seen[did.String()] {
+		return false
+	}
+	c.seen[did.String()] = true
+	return true
 }
 
 // failures takes ratio failures per expert: of these the share spoilt is made from experts, the others are rollouts. Each
@@ -174,48 +185,51 @@ func (c *curation) real(n int, order []int) []*rl.Trajectory {
 	return out
 }
 
+// variants bounds how many spoilt episodes of one task are tried.
+const variants = 64
+
 // spoilt makes n failures from experts, first of the tasks that gave no real one, one of each task in turn.
 func (c *curation) spoilt(ctx context.Context, n int, order []int, real []*rl.Trajectory) ([]*rl.Trajectory, error) {
 	has := map[string]bool{}
 	for _, t := range real {
 		has[t.Task] = true
 	}
-	order = slices.Clone(order)
-	slices.SortStableFunc(order, func(a, b int) int { return boolToInt(has[c.tasks[a].ID]) - boolToInt(has[c.tasks[b].ID]) })
-	seed := rand.New(rand.NewPCG(uint64(c.job.Seed), 0)).Uint64()
+	var without, with []int
+	for _, i := range order {
+		if has[c.tasks[i].ID] {
+			with = append(with, i)
+		} else {
+			without = append(without, i)
+		}
+	}
+	order = append(without, with...)
 	var out []*rl.Trajectory
-	for variant := 0; len(out) < n; variant++ {
-		before := len(out)
+	for variant := 0; variant < variants; variant++ {
 		for _, i := range order {
 			if len(out) == n {
-				break
+				return out, nil
 			}
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
-			t, err := rl.Spoil(c.tasks[i], c.bench, seed, variant)
+			t, err := rl.Spoil(c.tasks[i], c.bench, uint64(c.job.Seed), variant)
 			if err != nil {
 				return nil, err
 			}
-			if t == nil {
+			if t == nil && variant == 0 {
 				c.sum.Unspoiled++
+			}
+			if t == nil || !c.isNew(t) {
 				continue
 			}
 			out = append(out, t)
 			c.job.Progress(len(out), n, "spoilt experts")
 		}
-		if len(out) == before {
-			return nil, fmt.Errorf("%d failures are wanted and no task's ground truth can be spoilt any further; lower ratio", n)
-		}
 	}
-	return out, nil
-}
-
-func boolToInt(b bool) int {
-	if b {
-		return 1
+	if len(out) == n {
+		return out, nil
 	}
-	return 0
+	return nil, fmt.Errorf("%d spoilt experts are wanted and the ground truths of %d tasks give %d different ones; lower ratio, or offer more rollouts", n, len(c.tasks), len(out))
 }
 
 // write fills a port with trajectories, and with the summary where there is one.

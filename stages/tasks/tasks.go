@@ -1,7 +1,8 @@
 // Package tasks is the stage kind `tasks`: the benchmark's tasks with their split, or generated drills.
 //
 // Each set is a port with one file, tasks.jsonl (rows: bfcl.Task); the port certificate says what the sides of the
-// split share (certificate.json, a bfcl.Certificate).
+// split share (certificate.json, a bfcl.Certificate). Training drills of one form and seed are one endless list, of which
+// every stage takes a part: stages that must not share drills pass over those of the others with skip.
 package tasks
 
 import (
@@ -30,9 +31,9 @@ func Kind() *engine.Kind {
 				Split: &split{By: "family", Test: 0.1, Seed: 42, Order: "file"}}
 		},
 		Outputs: func(s engine.Stage) map[string]string {
-			ports := map[string]string{"train": "tasks", "test": "tasks", "certificate": "certificate"}
-			if set := s.(*settings); set.Source == "drills" {
-				ports["test_new"] = "tasks"
+			ports := map[string]string{"certificate": "certificate"}
+			for _, port := range s.(*settings).setPorts() {
+				ports[port] = "tasks"
 			}
 			return ports
 		},
@@ -48,22 +49,42 @@ type settings struct {
 
 	Form     string `hcl:"form,optional" choices:"copy|single|multi" doc:"sort of drill; copy and single drills have a training set only (source drills)"`
 	Train    int    `hcl:"train,optional" unit:"drills" doc:"size of the training set (source drills)"`
-	Test     int    `hcl:"test,optional" unit:"drills" doc:"size of each test set: held-out pairs of intents in training wording (test) and in held-out wording (test_new); drawn by the seed from the pool (source drills)"`
-	Pool     int    `hcl:"pool,optional" unit:"drills" doc:"size of the pool that the test sets of all seeds are drawn from (source drills)"`
-	PoolSeed int    `hcl:"pool_seed,optional" doc:"seed of the pool, the same for every seed of the experiment (source drills)"`
+	Skip     int    `hcl:"skip,optional" unit:"drills" doc:"training drills of this form and seed to pass over, because another stage has them: stages with the same seed draw from the same list (source drills)"`
+	Test     int    `hcl:"test,optional" unit:"drills" doc:"size of each test set: held-out pairs of intents in training wording (test) and in held-out wording (test_new); drawn by the seed from the pool (source drills, form multi)"`
+	Pool     int    `hcl:"pool,optional" unit:"drills" doc:"size of the pool that the test sets of all seeds are drawn from (source drills, form multi)"`
+	PoolSeed int    `hcl:"pool_seed,optional" doc:"seed of the pool, the same for every seed of the experiment (source drills, form multi)"`
 
-	FormRange  hcl.Range `hcl:"form,attr_range"`
-	TrainRange hcl.Range `hcl:"train,attr_range"`
-	TestRange  hcl.Range `hcl:"test,attr_range"`
+	Def           hcl.Range `hcl:"tasks,def_range"`
+	VersionRange  hcl.Range `hcl:"version,attr_range"`
+	FormRange     hcl.Range `hcl:"form,attr_range"`
+	TrainRange    hcl.Range `hcl:"train,attr_range"`
+	SkipRange     hcl.Range `hcl:"skip,attr_range"`
+	TestRange     hcl.Range `hcl:"test,attr_range"`
+	PoolRange     hcl.Range `hcl:"pool,attr_range"`
+	PoolSeedRange hcl.Range `hcl:"pool_seed,attr_range"`
+}
+
+// setPorts are the ports that hold tasks.
+func (s *settings) setPorts() []string {
+	switch {
+	case s.Source == "bfcl":
+		return []string{"train", "test"}
+	case drill.Form(s.Form) == drill.Multi:
+		return []string{"train", "test", "test_new"}
+	}
+	return []string{"train"}
 }
 
 type split struct {
 	By    string  `hcl:"by,optional" choices:"family|paper" doc:"family: whole components of tasks that share number, initial state or ground truth; paper: single tasks, as the paper's counts imply (its test tasks have siblings in train)"`
 	Test  float64 `hcl:"test,optional" doc:"share of the task numbers in the test set (by family; the paper's split has 80 of 800 tasks)"`
-	Seed  int     `hcl:"seed,optional" doc:"seed of the draw of families"`
-	Order string  `hcl:"order,optional" choices:"file|lexicographic" doc:"order of the ids before the paper's shuffle"`
+	Seed  int     `hcl:"seed,optional" doc:"seed of the draw of families (by family)"`
+	Order string  `hcl:"order,optional" choices:"file|lexicographic" doc:"order of the ids before the paper's shuffle (by paper)"`
 
-	TestRange hcl.Range `hcl:"test,attr_range"`
+	Def        hcl.Range `hcl:"split,def_range"`
+	TestRange  hcl.Range `hcl:"test,attr_range"`
+	SeedRange  hcl.Range `hcl:"seed,attr_range"`
+	OrderRange hcl.Range `hcl:"order,attr_range"`
 }
 
 func (s *settings) Check() hcl.Diagnostics {
@@ -71,16 +92,64 @@ func (s *settings) Check() hcl.Diagnostics {
 	bad := func(summary, detail string, at hcl.Range) {
 		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: detail, Subject: at.Ptr()})
 	}
+	for _, v := range s.idle() {
+		bad("Setting without effect", fmt.Sprintf("%s says something about %s; here it would be ignored. Leave it out.", v.name, v.about), v.at)
+	}
 	if s.Split.Test <= 0 || s.Split.Test >= 1 {
 		bad("Test share out of range", fmt.Sprintf("The test set takes a share of the task numbers between 0 and 1, both excluded; got %v.", s.Split.Test), s.Split.TestRange)
 	}
 	if s.Train < 0 {
 		bad("Negative number of drills", fmt.Sprintf("A training set has at least 0 drills; got %d.", s.Train), s.TrainRange)
 	}
+	if s.Skip < 0 {
+		bad("Negative number of drills", fmt.Sprintf("skip passes over at least 0 drills; got %d.", s.Skip), s.SkipRange)
+	}
 	if s.Test < 0 || s.Test > s.Pool {
-		bad("Test set larger than its pool", fmt.Sprintf("Each seed draws its test drills from a pool of %d, so test must lie between 0 and %d; got %d. Raise pool, or lower test.", s.Pool, s.Pool, s.Test), s.TestRange)
+		bad("Test set larger than its pool", fmt.Sprintf("Each seed draws its test drills from a pool of %d, so test must lie between 0 and %d; got %d. Raise pool, or lower test.", s.Pool, max(0, s.Pool), s.Test), s.TestRange)
 	}
 	return diags
+}
+
+// idleSetting is one that the file gives although nothing would read it.
+type idleSetting struct {
+	name, about string
+	at          hcl.Range
+}
+
+// idle lists the settings in the file that belong to another source or form. A test size of 0 is true of all forms.
+func (s *settings) idle() []idleSetting {
+	const (
+		drills = "generated drills"
+		multi  = "drills of form multi, which alone have test sets"
+		bench  = "the benchmark's own tasks"
+		family = "the split by family"
+		paper  = "the paper's split"
+	)
+	var found []idleSetting
+	add := func(when bool, name, about string, at hcl.Range) {
+		if when && at != s.Def && at != s.Split.Def {
+			found = append(found, idleSetting{name, about, at})
+		}
+	}
+	official := s.Source == "bfcl"
+	trainOnly := !official && drill.Form(s.Form) != drill.Multi
+	add(official, "form", drills, s.FormRange)
+	add(official, "train", drills, s.TrainRange)
+	add(official, "skip", drills, s.SkipRange)
+	add(official, "test", drills, s.TestRange)
+	add(official, "pool", drills, s.PoolRange)
+	add(official, "pool_seed", drills, s.PoolSeedRange)
+	add(trainOnly && s.Test != 0, "test", multi, s.TestRange)
+	add(trainOnly, "pool", multi, s.PoolRange)
+	add(trainOnly, "pool_seed", multi, s.PoolSeedRange)
+	add(!official, "version", bench, s.VersionRange)
+	if !official && s.Split.Def != (hcl.Range{}) {
+		found = append(found, idleSetting{"split", bench, s.Split.Def})
+	}
+	add(official && s.Split.By == "paper", "split.test", family, s.Split.TestRange)
+	add(official && s.Split.By == "paper", "split.seed", family, s.Split.SeedRange)
+	add(official && s.Split.By == "family", "split.order", paper, s.Split.OrderRange)
+	return found
 }
 
 // Run writes the sets.
@@ -89,16 +158,12 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 	if err != nil {
 		return err
 	}
-	for _, port := range []string{"train", "test", "test_new"} {
-		tasks, ok := sets[port]
-		if !ok {
-			continue
-		}
+	for _, port := range s.setPorts() {
 		dir, err := job.Create(port)
 		if err != nil {
 			return err
 		}
-		if err := artifact.WriteRows(dir, bfcl.TasksFile, tasks); err != nil {
+		if err := artifact.WriteRows(dir, bfcl.TasksFile, sets[port]); err != nil {
 			return err
 		}
 	}
@@ -111,11 +176,11 @@ func (s *settings) sets(job *engine.Job) (map[string][]*bfcl.Task, error) {
 		return s.official(job)
 	}
 	form := drill.Form(s.Form)
-	train, err := drill.Generate(job.Rand("drills train"), form, drill.Train, fmt.Sprintf("drill_%s_%d", form, job.Seed), s.Train)
+	train, err := drill.Generate(job.Rand("drills train"), form, drill.Train, fmt.Sprintf("drill_%s_%d", form, job.Seed), s.Skip+s.Train)
 	if err != nil {
 		return nil, err
 	}
-	sets := map[string][]*bfcl.Task{"train": train, "test": {}, "test_new": {}}
+	sets := map[string][]*bfcl.Task{"train": train[s.Skip:]}
 	if form != drill.Multi {
 		return sets, nil
 	}

@@ -1,0 +1,325 @@
+package curate
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/bfcl/drill"
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/rl"
+)
+
+// bench is a curation's input: drills, and for each a list of rollouts.
+type bench struct {
+	tasks    []*bfcl.Task
+	rollouts [][]*rl.Trajectory // one list per artifact
+}
+
+func drills(t *testing.T, form drill.Form, n int) []*bfcl.Task {
+	t.Helper()
+	tasks, err := drill.Generate(rand.New(rand.NewPCG(1, 2)), form, drill.Train, "t", n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tasks
+}
+
+// rollout is an episode in which the policy said one thing.
+func rollout(task *bfcl.Task, said string, reward float64) *rl.Trajectory {
+	return &rl.Trajectory{Task: task.ID, Family: task.Family, Category: task.Category, Origin: rl.OriginPolicy, Reward: reward, Stop: rl.StopDone,
+		Messages: []rl.Message{{Role: rl.RoleUser, Text: task.Turns[0].User}, {Role: rl.RoleAssistant, Text: said}}}
+}
+
+// curate runs the stage with the settings' ratio and spoilt.
+func curate(t *testing.T, b bench, ratio, spoilt float64, seed int64) (expert, mixed []*rl.Trajectory, sum Summary, err error) {
+	t.Helper()
+	dir := t.TempDir()
+	s := &settings{Tasks: artifact.Ref{Kind: "tasks", Port: "train", Type: "tasks"}, Ratio: ratio, Spoilt: spoilt}
+	inputs := map[artifact.Ref]string{s.Tasks: filepath.Join(dir, "in tasks")}
+	write(t, inputs[s.Tasks], bfcl.TasksFile, b.tasks)
+	for i, list := range b.rollouts {
+		ref := artifact.Ref{Kind: "rollout", Name: fmt.Sprintf("r%d", i), Port: "trajectories", Type: "trajectories"}
+		s.Failures = append(s.Failures, ref)
+		inputs[ref] = filepath.Join(dir, "in "+ref.Name)
+		write(t, inputs[ref], rl.TrajectoriesFile, list)
+	}
+	job, err := engine.NewJob(engine.JobSetup{Dir: dir, Seed: seed, Inputs: inputs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Run(t.Context(), job); err != nil {
+		return nil, nil, sum, err
+	}
+	expert = read(t, filepath.Join(dir, "expert", rl.DatasetFile))
+	if ports := Kind().Outputs(s); ports["mixed"] == "" {
+		return expert, nil, sum, nil
+	}
+	mixed = read(t, filepath.Join(dir, "mixed", rl.DatasetFile))
+	text, err := os.ReadFile(filepath.Join(dir, "mixed", SummaryFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &sum); err != nil {
+		t.Fatal(err)
+	}
+	return expert, mixed, sum, nil
+}
+
+func write[T any](t *testing.T, dir, file string, rows []T) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := artifact.WriteRows(dir, file, rows); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, path string) []*rl.Trajectory {
+	t.Helper()
+	var rows []*rl.Trajectory
+	for row, err := range artifact.ReadRows[*rl.Trajectory](path) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// explored gives each of n drills failed rollouts that differ, and one success.
+func explored(t *testing.T, n, failures int) bench {
+	b := bench{tasks: drills(t, drill.Multi, n), rollouts: [][]*rl.Trajectory{nil}}
+	for _, task := range b.tasks {
+		for k := range failures {
+			b.rollouts[0] = append(b.rollouts[0], rollout(task, fmt.Sprintf("failure %d", k), 0))
+		}
+		b.rollouts[0] = append(b.rollouts[0], rollout(task, "success", 1))
+	}
+	return b
+}
+
+func count(rows []*rl.Trajectory) (origins, tokens map[string]int) {
+	origins, tokens = map[string]int{}, map[string]int{}
+	for _, r := range rows {
+		origins[r.Origin]++
+		tokens[r.Token]++
+	}
+	return origins, tokens
+}
+
+func TestFailuresAreHalfRealAndHalfSpoiltAtExactlyOneToOne(t *testing.T) {
+	expert, mixed, sum, err := curate(t, explored(t, 21, 2), 1, 0.5, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	origins, tokens := count(mixed)
+	// round(0.5 * 21) = 11 spoilt ones
+	if want := map[string]int{rl.OriginExpert: 21, rl.OriginPolicy: 10, rl.OriginSpoilt: 11}; !reflect.DeepEqual(origins, want) {
+		t.Errorf("origins: got %v, want %v", origins, want)
+	}
+	if want := map[string]int{rl.TokenHigh: 21, rl.TokenLow: 21}; !reflect.DeepEqual(tokens, want) {
+		t.Errorf("tokens: got %v, want %v", tokens, want)
+	}
+	if len(expert) != 21 {
+		t.Errorf("experts: got %d, want 21", len(expert))
+	}
+	perTask := map[string]int{}
+	for _, r := range mixed {
+		failure := r.Token == rl.TokenLow
+		if failure {
+			perTask[r.Task]++
+		}
+		if failure != (r.Reward == 0) || !failure && r.Reward != 1 {
+			t.Errorf("%s %s: reward %v under token %s", r.Origin, r.Task, r.Reward, r.Token)
+		}
+		if (r.Spoilt != "") != (r.Origin == rl.OriginSpoilt) {
+			t.Errorf("%s %s: spoilt says %q", r.Origin, r.Task, r.Spoilt)
+		}
+	}
+	for task, n := range perTask {
+		if n != 1 {
+			t.Errorf("task %s gave %d failures although others gave none, want 1", task, n)
+		}
+	}
+	if want := (Summary{Experts: 21, Real: 10, Spoilt: 11, Rollouts: 63, Failed: 42}); sum != want {
+		t.Errorf("summary: got %+v, want %+v", sum, want)
+	}
+}
+
+func TestRatioIsExact(t *testing.T) {
+	for name, tc := range map[string]struct {
+		ratio, spoilt float64
+		want          int // failures for 10 experts
+	}{
+		"none":                 {0, 0.5, 0},
+		"a quarter, rounded":   {0.25, 0, 3}, // 2.5 rounds away from zero
+		"two each":             {2, 0, 20},
+		"more than rollouts":   {3, 0.5, 30},
+		"all of them spoilt":   {1, 1, 10},
+		"spoilt several times": {2, 1, 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, mixed, sum, err := curate(t, explored(t, 10, 2), tc.ratio, tc.spoilt, 3)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, tokens := count(mixed); tokens[rl.TokenLow] != tc.want || tokens[rl.TokenHigh] != 10 || sum.Real+sum.Spoilt != tc.want {
+				t.Errorf("got %v, %d real and %d spoilt, want 10 high and %d low", tokens, sum.Real, sum.Spoilt, tc.want)
+			}
+			did := map[string]bool{}
+			for _, r := range mixed {
+				text := r.Task
+				for _, m := range r.Messages {
+					text += "|" + m.Text
+				}
+				if r.Token == rl.TokenLow && did[text] {
+					t.Errorf("the same failure twice: %s", text)
+				}
+				did[text] = true
+			}
+		})
+	}
+}
+
+func TestTasksWithoutFailurePassTheirQuotaOn(t *testing.T) {
+	b := bench{tasks: drills(t, drill.Multi, 8), rollouts: [][]*rl.Trajectory{nil}}
+	for i, task := range b.tasks {
+		if i < 3 { // these were solved every time
+			b.rollouts[0] = append(b.rollouts[0], rollout(task, "success", 1))
+			continue
+		}
+		for k := range 2 {
+			b.rollouts[0] = append(b.rollouts[0], rollout(task, fmt.Sprintf("failure %d", k), 0))
+		}
+	}
+	_, mixed, sum, err := curate(t, b, 1, 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum.Real != 8 || sum.NoFailure != 3 || sum.ShortReal != 0 {
+		t.Errorf("got %+v, want 8 real failures, 3 tasks without", sum)
+	}
+	perTask := map[string]int{}
+	for _, r := range mixed {
+		if r.Token == rl.TokenLow {
+			perTask[r.Task]++
+		}
+	}
+	for i, task := range b.tasks {
+		if n := perTask[task.ID]; i < 3 && n != 0 || i >= 3 && n != 1 && n != 2 {
+			t.Errorf("task %d gave %d failures", i, n)
+		}
+	}
+	// Half spoilt: the spoilt ones come first from tasks that gave no real one.
+	if _, mixed, _, err = curate(t, b, 1, 0.5, 1); err != nil {
+		t.Fatal(err)
+	}
+	spoilt := map[string]bool{}
+	for _, r := range mixed {
+		if r.Origin == rl.OriginSpoilt {
+			spoilt[r.Task] = true
+		}
+	}
+	for _, task := range b.tasks[:3] {
+		if !spoilt[task.ID] {
+			t.Errorf("task %s has neither a real failure nor a spoilt expert", task.ID)
+		}
+	}
+}
+
+func TestTooFewRealFailures(t *testing.T) {
+	b := explored(t, 6, 0)
+	b.rollouts[0] = append(b.rollouts[0], rollout(b.tasks[0], "failure", 0))
+	_, _, _, err := curate(t, b, 1, 0, 1)
+	if err == nil || !strings.Contains(err.Error(), "6 real failures are wanted and the rollouts have 1 different ones; sample more") {
+		t.Errorf("real ones only: got %v, want a sentence with the counts and a way out", err)
+	}
+	_, _, sum, err := curate(t, b, 1, 0.5, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum.Real != 1 || sum.ShortReal != 2 || sum.Spoilt != 5 {
+		t.Errorf("with spoilt ones: got %+v, want 1 real, 2 short, 5 spoilt", sum)
+	}
+}
+
+func TestDuplicatesAreDroppedAlsoAcrossRollouts(t *testing.T) {
+	b := explored(t, 4, 2)
+	b.rollouts = append(b.rollouts, []*rl.Trajectory{
+		rollout(b.tasks[0], "failure 1", 0), // as in the first artifact
+		rollout(b.tasks[1], "failure 9", 0),
+		rollout(b.tasks[2], "failure 9", 0), // the same words on another task are another failure
+		rollout(b.tasks[2], "failure 9", 0),
+	})
+	_, mixed, sum, err := curate(t, b, 2.5, 0, 1) // 10 failures: all there are
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum.Failed != 12 || sum.Duplicates != 2 || sum.Real != 10 || len(mixed) != 14 {
+		t.Errorf("got %+v and %d rows, want 12 failed, 2 duplicates, 10 real and 14 rows", sum, len(mixed))
+	}
+}
+
+func TestRolloutsOnOtherTasksAreRefused(t *testing.T) {
+	b := explored(t, 3, 1)
+	b.rollouts[0][0].Task = "elsewhere_1"
+	if _, _, _, err := curate(t, b, 1, 0.5, 1); err == nil || !strings.Contains(err.Error(), "elsewhere_1, which is not one of the tasks") {
+		t.Errorf("got %v, want an error that names the task", err)
+	}
+}
+
+func TestTasksThatCannotBeSpoiltAreCountedOnce(t *testing.T) {
+	b := bench{tasks: append(drills(t, drill.Copy, 2), drills(t, drill.Multi, 4)[2:]...)} // two of each
+	_, _, sum, err := curate(t, b, 3, 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum.Unspoiled != 2 || sum.Spoilt != 12 {
+		t.Errorf("got %+v, want 2 that cannot be spoilt and 12 spoilt", sum)
+	}
+	b.tasks = b.tasks[:2]
+	if _, _, _, err := curate(t, b, 1, 1, 1); err == nil || !strings.Contains(err.Error(), "2 spoilt experts are wanted") {
+		t.Errorf("copy drills alone: got %v, want a sentence", err)
+	}
+}
+
+func TestSameSeedSameDataAnotherSeedOther(t *testing.T) {
+	b := explored(t, 12, 3)
+	_, one, _, err := curate(t, b, 1, 0.5, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, again, _, err := curate(t, b, 1, 0.5, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, two, _, err := curate(t, b, 1, 0.5, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(one, again) {
+		t.Error("the same seed gave other data")
+	}
+	if reflect.DeepEqual(one, two) {
+		t.Error("two seeds gave the same data")
+	}
+}
+
+func TestWithoutFailuresThereAreExpertsOnly(t *testing.T) {
+	expert, mixed, _, err := curate(t, bench{tasks: drills(t, drill.Copy, 5)}, 1, 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(expert) != 5 || mixed != nil {
+		t.Errorf("got %d experts and %d mixed ones, want 5 and none", len(expert), len(mixed))
+	}
+}

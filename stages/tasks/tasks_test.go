@@ -1,0 +1,250 @@
+package tasks
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/bfcl/drill"
+	"rcgrpo/bfcl/fixtures"
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+)
+
+// made is what a run wrote.
+type made struct {
+	sets map[string][]*bfcl.Task
+	cert bfcl.Certificate
+}
+
+// load decodes one stage of the kind from its settings, as a file would give them.
+func load(t *testing.T, body string) (*engine.Experiment, string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "x.hcl")
+	text := "experiment {}\nstage \"tasks\" \"t\" {\n" + body + "\n}\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	x, diags := engine.Load(engine.Source{Path: path}, engine.Registry{Kind()})
+	var said []string
+	for _, d := range diags {
+		said = append(said, d.Summary+": "+d.Detail)
+	}
+	return x, strings.Join(said, "\n")
+}
+
+func run(t *testing.T, body string, seed int64, site *engine.Site) made {
+	t.Helper()
+	x, mistakes := load(t, body)
+	if mistakes != "" {
+		t.Fatal(mistakes)
+	}
+	dir := t.TempDir()
+	job, err := engine.NewJob(engine.JobSetup{Dir: dir, Seed: seed, Site: site})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := x.Nodes[0].Stage.(engine.Runner).Run(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	m := made{sets: map[string][]*bfcl.Task{}}
+	for port, typ := range x.Nodes[0].Outputs {
+		if typ != "tasks" {
+			continue
+		}
+		m.sets[port] = []*bfcl.Task{}
+		for task, err := range artifact.ReadRows[*bfcl.Task](filepath.Join(dir, port, bfcl.TasksFile)) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.sets[port] = append(m.sets[port], task)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "certificate", "certificate.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &m.cert); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func idsOf(tasks []*bfcl.Task) []string {
+	var ids []string
+	for _, t := range tasks {
+		ids = append(ids, t.ID)
+	}
+	return ids
+}
+
+func TestPortsFollowSourceAndForm(t *testing.T) {
+	for name, tc := range map[string]struct {
+		body string
+		want []string
+	}{
+		"the benchmark":             {`source = "bfcl"`, []string{"certificate", "test", "train"}},
+		"drills of several turns":   {`source = "drills"`, []string{"certificate", "test", "test_new", "train"}},
+		"drills of one turn":        {"source = \"drills\"\nform = \"single\"", []string{"certificate", "train"}},
+		"copy drills":               {"source = \"drills\"\nform = \"copy\"", []string{"certificate", "train"}},
+		"copy drills, test said 0":  {"source = \"drills\"\nform = \"copy\"\ntest = 0", []string{"certificate", "train"}},
+		"the benchmark, paper":      {"source = \"bfcl\"\nsplit {\n by = \"paper\"\n order = \"lexicographic\"\n}", []string{"certificate", "test", "train"}},
+		"the benchmark, own family": {"source = \"bfcl\"\nsplit {\n seed = 3\n test = 0.2\n}", []string{"certificate", "test", "train"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x, mistakes := load(t, tc.body)
+			if mistakes != "" {
+				t.Fatal(mistakes)
+			}
+			if got := slices.Sorted(maps.Keys(x.Nodes[0].Outputs)); !slices.Equal(got, tc.want) {
+				t.Errorf("ports: got %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestSettingsOfAnotherSourceAreRefused(t *testing.T) {
+	for body, want := range map[string]string{
+		"source = \"bfcl\"\ntrain = 10":                              "train says something about generated drills",
+		"source = \"bfcl\"\nskip = 10":                               "skip says",
+		"source = \"drills\"\nsplit {}":                              "split says something about the benchmark's own tasks",
+		"source = \"drills\"\nversion = \"x\"":                       "version says",
+		"source = \"drills\"\nform = \"copy\"\ntest = 5":             "test says something about drills of form multi",
+		"source = \"drills\"\nform = \"single\"\npool = 5\ntest = 0": "pool says",
+		"source = \"bfcl\"\nsplit {\n by = \"paper\"\n seed = 1\n}":  "split.seed says something about the split by family",
+		"source = \"bfcl\"\nsplit {\n order = \"file\"\n}":           "split.order says something about the paper's split",
+		"source = \"bfcl\"\nsplit {\n test = 1.5\n}":                 "got 1.5",
+		"source = \"drills\"\ntrain = -1":                            "got -1",
+		"source = \"drills\"\nskip = -1":                             "got -1",
+		"source = \"drills\"\ntest = 2000":                           "pool of 1000",
+		"source = \"drills\"\npool = 10":                             "pool of 10",
+	} {
+		if _, got := load(t, body); !strings.Contains(got, want) {
+			t.Errorf("%q: got %q, want it to say %q", body, got, want)
+		}
+	}
+}
+
+func TestSeedsShareThePoolAndDrawTheirOwnTests(t *testing.T) {
+	const body = "source = \"drills\"\ntrain = 30\ntest = 15\npool = 40"
+	one, again, two := run(t, body, 1, nil), run(t, body, 1, nil), run(t, body, 2, nil)
+	if !reflect.DeepEqual(one, again) {
+		t.Error("the same seed gave other tasks")
+	}
+	if got := []int{len(one.sets["train"]), len(one.sets["test"]), len(one.sets["test_new"])}; !slices.Equal(got, []int{30, 15, 15}) {
+		t.Errorf("sizes: got %v, want [30 15 15]", got)
+	}
+	whole := run(t, strings.Replace(body, "test = 15", "test = 40", 1), 9, nil)
+	for _, port := range []string{"test", "test_new"} {
+		pool := map[string]*bfcl.Task{}
+		for _, task := range whole.sets[port] {
+			pool[task.ID] = task
+		}
+		if len(pool) != 40 {
+			t.Fatalf("the pool of %s has %d drills, want 40", port, len(pool))
+		}
+		for _, m := range []made{one, two} {
+			for _, task := range m.sets[port] {
+				if !reflect.DeepEqual(pool[task.ID], task) {
+					t.Errorf("%s: drill %s is not the pool's", port, task.ID)
+				}
+			}
+			if got := idsOf(m.sets[port]); len(slices.Compact(slices.Sorted(slices.Values(got)))) != len(got) {
+				t.Errorf("%s: a drill was drawn twice: %v", port, got)
+			}
+		}
+		if slices.Equal(idsOf(one.sets[port]), idsOf(two.sets[port])) {
+			t.Errorf("%s: two seeds drew the same drills", port)
+		}
+	}
+	if reflect.DeepEqual(one.sets["train"][0].Turns, two.sets["train"][0].Turns) {
+		t.Error("two seeds have the same training drills")
+	}
+}
+
+func TestSkipGoesOnWhereAnotherStageEnds(t *testing.T) {
+	all := run(t, "source = \"drills\"\ntrain = 12\ntest = 0", 4, nil).sets["train"]
+	first := run(t, "source = \"drills\"\ntrain = 5\ntest = 0", 4, nil).sets["train"]
+	rest := run(t, "source = \"drills\"\ntrain = 7\nskip = 5\ntest = 0", 4, nil).sets["train"]
+	if !reflect.DeepEqual(slices.Concat(first, rest), all) {
+		t.Errorf("got %v and %v, want the parts of %v", idsOf(first), idsOf(rest), idsOf(all))
+	}
+}
+
+func TestCertificateOfDrillsSaysThatNoFamilyIsShared(t *testing.T) {
+	m := run(t, "source = \"drills\"\ntrain = 200\ntest = 30\npool = 60", 1, nil)
+	c := m.cert
+	if c.Train != 200 || c.Test != 60 {
+		t.Errorf("counts: got %d and %d, want 200 and 60", c.Train, c.Test)
+	}
+	if c.Families.Shared != 0 || c.Families.InTest == 0 || c.InitialStates.Shared != 0 {
+		t.Errorf("families %+v, initial states %+v: want none shared", c.Families, c.InitialStates)
+	}
+	for _, task := range m.sets["train"] {
+		intents := strings.Split(task.Family, " > ")
+		for i := 1; i < len(intents); i++ {
+			if drill.HeldOut(intents[i-1], intents[i]) {
+				t.Errorf("%s holds the held-out pair %s, %s", task.ID, intents[i-1], intents[i])
+			}
+		}
+	}
+}
+
+func TestOfficialTasksAreSplitByFamilyAndAsThePaperDid(t *testing.T) {
+	dir := os.Getenv("BFCL_DATA")
+	if dir == "" {
+		dir = filepath.Join(fixtures.Root(t), ".deps", "bfcl")
+	}
+	data, err := bfcl.LoadData(dir)
+	if err != nil {
+		t.Skipf("no benchmark data in %s (run `make deps`, or set BFCL_DATA)", dir)
+	}
+	site := &engine.Site{BFCL: dir}
+
+	family := run(t, "source = \"bfcl\"\nsplit {\n test = 0.2\n seed = 7\n}", 1, site)
+	for name, o := range map[string]bfcl.Overlap{"families": family.cert.Families, "numbers": family.cert.Numbers,
+		"initial states": family.cert.InitialStates, "ground truths": family.cert.GroundTruths} {
+		if o.Shared != 0 || o.TestTasks != 0 {
+			t.Errorf("split by family: %d %s on both sides, %d test tasks touched", o.Shared, name, o.TestTasks)
+		}
+	}
+	everything := slices.Sorted(slices.Values(slices.Concat(idsOf(family.sets["train"]), idsOf(family.sets["test"]))))
+	if want := slices.Sorted(slices.Values(idsOf(data.Tasks()))); !slices.Equal(everything, want) {
+		t.Errorf("split by family: %d tasks on both sides together, the benchmark has %d", len(everything), len(want))
+	}
+	if share := float64(len(family.sets["test"])) / float64(len(everything)); share < 0.2 || share > 0.3 {
+		t.Errorf("split by family: a share of %.3f is in the test set, want at least 0.2 and hardly more", share)
+	}
+
+	paper := run(t, "source = \"bfcl\"\nsplit {\n by = \"paper\"\n}", 1, site)
+	if n := len(paper.sets["test"]); n != 80 {
+		t.Errorf("the paper's split: %d test tasks, want 80", n)
+	}
+	if want := map[string]int{"base": 18, "miss_func": 17, "miss_param": 22, "long_context": 23}; !maps.Equal(paper.cert.Category, want) {
+		t.Errorf("the paper's split: test categories %v, want the paper's %v", paper.cert.Category, want)
+	}
+	if paper.cert.Numbers.TestTasks == 0 {
+		t.Error("the paper's split: the certificate does not show that test tasks have siblings in training")
+	}
+}
+
+func TestOfficialTasksWithoutDataSayWhatToDo(t *testing.T) {
+	x, mistakes := load(t, `source = "bfcl"`)
+	if mistakes != "" {
+		t.Fatal(mistakes)
+	}
+	job, err := engine.NewJob(engine.JobSetup{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = x.Nodes[0].Stage.(engine.Runner).Run(t.Context(), job)
+	if err == nil || !strings.Contains(err.Error(), "make build") {
+		t.Errorf("got %v, want the way out", err)
+	}
+}
