@@ -27,7 +27,7 @@ func Kinds() []*engine.Kind {
 			Name: "grpo", Version: 1, Outputs: outputs, Draws: draws,
 			Summary: "Group relative policy optimisation over multi-turn episodes, under the condition of its checkpoint.",
 			New: func() engine.Stage {
-				return &grpo{settings: defaults(64), Tokens: &fixed{High: -1}}
+				return &grpo{settings: defaults(64), Tokens: &fixed{}}
 			},
 		},
 		{
@@ -82,7 +82,7 @@ type grpo struct {
 
 // fixed is the condition of plain GRPO.
 type fixed struct {
-	High float64 `hcl:"high,optional" doc:"1 conditions every rollout on high, 0 on none; left out, the checkpoint's condition holds (none after sft, high after rctp-ft)"`
+	High *float64 `hcl:"high,optional" doc:"1 conditions every rollout on high, 0 on none; left out, the checkpoint's condition holds (none after sft, high after rctp-ft)"`
 
 	HighRange hcl.Range `hcl:"high,attr_range"`
 }
@@ -134,9 +134,9 @@ func (s *settings) Check() hcl.Diagnostics {
 
 func (s *grpo) Check() hcl.Diagnostics {
 	diags := s.settings.Check()
-	if h := s.Tokens.High; h != -1 && h != 0 && h != 1 {
+	if h := s.Tokens.High; h != nil && *h != 0 && *h != 1 {
 		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Plain GRPO draws no token",
-			Detail:  fmt.Sprintf("In grpo every rollout has the same condition: high = 1 (always high) or high = 0 (none); got %v. Use rc-grpo to draw tokens.", h),
+			Detail:  fmt.Sprintf("In grpo every rollout has the same condition: high = 1 (always high) or high = 0 (none); got %v. Use rc-grpo to draw tokens.", *h),
 			Subject: s.Tokens.HighRange.Ptr()})
 	}
 	return diags

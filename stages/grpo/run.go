@@ -5,9 +5,9 @@ package grpo
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
-	"rcgrpo/bfcl"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/stages/internal/checkpoint"
@@ -19,14 +19,14 @@ import (
 // Run trains under the condition of the checkpoint, or the one that tokens { high } asks for.
 func (s *grpo) Run(ctx context.Context, job *engine.Job) error {
 	return s.run(ctx, job, func(p *checkpoint.Policy) (allocate, error) {
-		switch s.Tokens.High {
-		case 0:
+		if high := s.Tokens.High; high != nil {
 			p.Condition = rl.TokenNone
-		case 1:
-			if p.Position == "" {
-				return nil, fmt.Errorf("tokens { high = 1 }: this policy has never used reward tokens; start from rctp-ft, or leave high out")
+			if *high == 1 {
+				if p.Position == "" {
+					return nil, fmt.Errorf("tokens { high = 1 }: this policy has never used reward tokens; start from rctp-ft, or leave high out")
+				}
+				p.Condition = rl.TokenHigh
 			}
-			p.Condition = rl.TokenHigh
 		}
 		return func(int, string) []string {
 			tokens := make([]string, s.Group)
@@ -51,14 +51,11 @@ func (s *conditioned) Run(ctx context.Context, job *engine.Job) error {
 			return nil, err
 		}
 		p.Trained, p.Condition = true, rl.TokenHigh
-		return func(update int, task string) []string {
-			return rl.AllocateTokens(s.Tokens.Allocation, s.Tokens.High, s.Group, uint64(job.Seed), update, task)
+		return func(update int, key string) []string {
+			return rl.AllocateTokens(s.Tokens.Allocation, s.Tokens.High, s.Group, uint64(job.Seed), update, key)
 		}, nil
 	})
 }
-
-// allocate gives the reward tokens of a group [G].
-type allocate func(update int, task string) []string
 
 // run trains the policy that prepare sets up.
 func (s *settings) run(ctx context.Context, job *engine.Job, prepare func(*checkpoint.Policy) (allocate, error)) error {
@@ -71,18 +68,11 @@ func (s *settings) run(ctx context.Context, job *engine.Job, prepare func(*check
 	if err != nil {
 		return err
 	}
-	tasks, err := checkpoint.ReadTasks(job, s.Tasks)
-	if err != nil {
-		return err
-	}
-	if len(tasks) == 0 {
-		return fmt.Errorf("the set of tasks is empty")
-	}
-	t := &training{settings: s, job: job, policy: policy, tasks: tasks, tokens: tokens}
-	if err := t.open(); err != nil {
-		return err
-	}
+	t := &training{settings: s, job: job, policy: policy}
 	defer t.close()
+	if err := t.open(tokens); err != nil {
+		return err
+	}
 	for u := 1; u <= s.Updates; u++ {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -106,22 +96,23 @@ type training struct {
 	*settings
 	job       *engine.Job
 	policy    *checkpoint.Policy
-	tasks     []*bfcl.Task
-	tokens    allocate
 	reference *lm.Model // nil when the objective needs none
 	trainer   *lm.Trainer
-	sampler   *checkpoint.Sampler
+	episodes  *checkpoint.Sampler
+	groups    *sampler
 	log       *metrics.Log
 	kept      *artifact.RowWriter[*rl.Trajectory]
-
-	order []int // of the tasks in the current pass
-	pass  int
-	taken int // tasks taken in all passes
 }
 
-// open loads what training needs beside the policy.
-func (t *training) open() error {
-	var err error
+// open loads what training needs beside the policy. What it opened before an error, close frees.
+func (t *training) open(tokens allocate) error {
+	tasks, err := checkpoint.ReadTasks(t.job, t.Tasks)
+	if err != nil {
+		return err
+	}
+	if len(tasks) == 0 {
+		return fmt.Errorf("the set of tasks is empty")
+	}
 	if t.NeedsReference() {
 		if t.reference, err = t.policy.Model.Clone(); err != nil {
 			return err
@@ -130,9 +121,15 @@ func (t *training) open() error {
 	if t.trainer, err = t.policy.Trainer(*t.Optimizer); err != nil {
 		return err
 	}
-	if t.sampler, err = t.policy.Sampler(t.job, t.tasks, *t.Limits, t.Temperature); err != nil {
+	if t.episodes, err = t.policy.Sampler(t.job, tasks, *t.Limits, t.Temperature); err != nil {
 		return err
 	}
+	t.groups = &sampler{batch: t.Batch, group: t.Group, resample: t.ZeroVariance == "resample", tasks: tasks, tokens: tokens,
+		rand: t.job.Rand,
+		collect: func(ctx context.Context, list []rl.Rollout) ([]*rl.Trajectory, error) {
+			got, _, err := t.episodes.Collect(ctx, list, nil)
+			return got, err
+		}}
 	if t.log, err = metrics.Create(t.job); err != nil {
 		return err
 	}
@@ -144,6 +141,7 @@ func (t *training) open() error {
 	return err
 }
 
+// finish completes the files.
 func (t *training) finish() error {
 	if err := t.kept.Close(); err != nil {
 		return err
@@ -159,8 +157,8 @@ func (t *training) close() {
 	if t.log != nil {
 		t.log.Close()
 	}
-	if t.sampler != nil {
-		t.sampler.Close()
+	if t.episodes != nil {
+		t.episodes.Close()
 	}
 	if t.trainer != nil {
 		t.trainer.Close()
@@ -170,41 +168,25 @@ func (t *training) close() {
 	}
 }
 
-// next takes n tasks. Passes over the tasks are shuffled anew; the order is a function of seed and number of tasks taken.
-func (t *training) next(n int) []*bfcl.Task {
-	out := make([]*bfcl.Task, 0, n)
-	for range n {
-		at := t.taken % len(t.tasks)
-		if at == 0 {
-			t.order = t.job.Rand(fmt.Sprintf("order of tasks, pass %d", t.pass)).Perm(len(t.tasks))
-			t.pass++
-		}
-		out = append(out, t.tasks[t.order[at]])
-		t.taken++
-	}
-	return out
-}
-
 // update samples groups, learns from them once, and logs.
 func (t *training) update(ctx context.Context, u int) error {
 	start := time.Now()
-	trajectories, sampled, err := t.sample(ctx, u)
+	trajectories, sampled, err := t.groups.update(ctx, u)
 	if err != nil {
 		return err
 	}
 	rollout := time.Since(start)
 	start = time.Now()
-	b := newBatch(&t.Objective, trajectories, t.Group)
+	b := newBatch(trajectories, t.Group)
 	rate := t.Schedule.Rate(u-1, t.Updates, t.LR)
-	outcome, stats, norm, err := t.learn(ctx, t.trainer, t.reference, b, rate)
+	values, err := t.learn(ctx, b, rate)
 	if err != nil {
 		return err
 	}
 	learned := time.Since(start)
-	row := rl.Metric{Update: u, Values: t.values(b, outcome, stats, norm, rate)}
-	row.Values["groups_sampled"] = float64(sampled)
-	if err := t.log.Write(row, map[string]float64{"rollout_s": rollout.Seconds(), "update_s": learned.Seconds(),
-		"tokens_per_s": row.Values["tokens"] / (rollout + learned).Seconds()}); err != nil {
+	values["groups_sampled"] = float64(sampled)
+	if err := t.log.Write(rl.Metric{Update: u, Values: values}, map[string]float64{"rollout_s": rollout.Seconds(), "update_s": learned.Seconds(),
+		"tokens_per_s": values["tokens"] / (rollout + learned).Seconds()}); err != nil {
 		return err
 	}
 	if t.Keep > 0 && u%t.Keep == 0 {
@@ -214,51 +196,68 @@ func (t *training) update(ctx context.Context, u int) error {
 			}
 		}
 	}
-	t.job.Progress(u, t.Updates, "updates", engine.Value{Name: "reward", Value: row.Values["reward"]},
-		engine.Value{Name: "zero-variance", Value: row.Values["zero_variance"]})
+	t.job.Progress(u, t.Updates, "updates", engine.Value{Name: "reward", Value: values["reward"]},
+		engine.Value{Name: "zero-variance", Value: values["zero_variance"]})
 	return nil
 }
 
-// rounds bounds how often zero_variance = "resample" draws tasks anew for one update; after that what there is counts.
-const rounds = 4
-
-// sample collects the groups of an update and says how many it took. With zero_variance = "resample", groups of equal
-// rewards make room for groups of further tasks.
-func (t *training) sample(ctx context.Context, u int) ([]*rl.Trajectory, int, error) {
-	var kept, equal []*rl.Trajectory
-	sampled := 0
-	for range rounds {
-		tasks := t.next(t.Batch - len(kept)/t.Group)
-		trajectories, _, err := t.sampler.Collect(ctx, t.rollouts(u, tasks), nil)
-		if err != nil {
-			return nil, 0, err
-		}
-		sampled += len(tasks)
-		if t.ZeroVariance != "resample" {
-			return trajectories, sampled, nil
-		}
-		for g := 0; g < len(trajectories); g += t.Group {
-			members := trajectories[g : g+t.Group]
-			if equalRewards(members) {
-				equal = append(equal, members...)
-			} else {
-				kept = append(kept, members...)
-			}
-		}
-		if len(kept) == t.Batch*t.Group {
-			break
-		}
+// learn makes the optimizer step of one update at a learning rate and returns its metrics.
+func (t *training) learn(ctx context.Context, b *batch, rate float64) (map[string]float64, error) {
+	outcome, stats, err := t.accumulate(ctx, t.policy.Model, t.trainer, t.reference, b)
+	if err != nil {
+		return nil, err
 	}
-	return append(kept, equal[:t.Batch*t.Group-len(kept)]...), sampled, nil
+	norm, skipped, err := t.trainer.Update(rate)
+	if err != nil {
+		return nil, err
+	}
+	if skipped {
+		t.job.Logf("the gradient is no finite number; the update was skipped")
+	}
+	v := b.describe(outcome, stats)
+	v["grad_norm"], v["lr"] = norm, rate
+	return v, nil
 }
 
-// rollouts asks for a group of episodes of each task.
-func (t *training) rollouts(u int, tasks []*bfcl.Task) []rl.Rollout {
-	var list []rl.Rollout
-	for _, task := range tasks {
-		for i, token := range t.tokens(u, task.ID) {
-			list = append(list, rl.Rollout{Task: task, Update: u, Member: i, Token: token})
+// accumulate adds the gradient of the objective over a batch to the trainer's, and returns the objective's outcome and
+// what the model says of each action token. With the KL term in the reward, a pass of both models comes before, because
+// advantages need it; policy and reference are then read by the same code, so while they are equal the penalty is 0.
+func (s *settings) accumulate(ctx context.Context, policy *lm.Model, trainer *lm.Trainer, reference *lm.Model, b *batch) (*rl.Outcome, lm.TokenStats, error) {
+	var penalty []float64
+	if s.KL.Place == "reward" && s.KL.Beta != 0 {
+		before, err := policy.Stats(ctx, b.sequences, reference, s.Temperature)
+		if err != nil {
+			return nil, before, fmt.Errorf("divergence for the reward: %w", err)
 		}
+		penalty = s.Penalty(b.length, before.Logp, before.LogpRef)
 	}
-	return list
+	b.advantage(&s.Objective, penalty)
+	outcome := &rl.Outcome{}
+	stats, err := trainer.Accumulate(ctx, b.sequences, reference, s.Temperature, func(first, n int, stats lm.TokenStats) (lm.Weights, error) {
+		part, err := b.evaluate(&s.Objective, first, n, stats)
+		if err != nil {
+			return lm.Weights{}, err
+		}
+		outcome.Add(part)
+		return lm.Weights{Logp: part.DLogp, KL: part.DKL, Entropy: part.DEntropy}, nil
+	})
+	return outcome, stats, err
+}
+
+// describe is the metrics row of an update, under the names of rl.Metrics.
+func (b *batch) describe(o *rl.Outcome, stats lm.TokenStats) map[string]float64 {
+	v := rl.GroupsOf(b.trajectories, b.size).Diagnose()
+	rl.DescribeEpisodes(b.trajectories, v)
+	rl.DescribeRatios(o.LogRatio, v)
+	if stats.LogpRef != nil {
+		rl.DescribeKL(stats.Logp, stats.LogpRef, stats.KL, v)
+	}
+	v["mean_abs_advantage"], v["effective_sample_size"] = rl.AdvantageSizes(b.advantages)
+	v["loss"], v["kl"], v["clip_fraction"] = o.Loss, o.KL, o.ClipFraction()
+	v["entropy"], v["sampler_gap"] = 0, 0
+	for i, logp := range stats.Logp {
+		v["entropy"] += stats.Entropy[i] / float64(len(stats.Logp))
+		v["sampler_gap"] = max(v["sampler_gap"], math.Abs(logp-b.logpSampled[i]))
+	}
+	return v
 }

@@ -4,6 +4,7 @@ package checkpoint
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 
@@ -65,11 +66,17 @@ func (p *Policy) Codec() (rl.Codec, error) {
 
 // Trainer makes an optimizer for the policy's weights.
 func (p *Policy) Trainer(o rl.Optimizer) (*lm.Trainer, error) {
-	clip := o.ClipNorm
-	if clip == 0 {
-		clip = -1 // never
+	c := lm.OptimizerConfig{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Decay: o.WeightDecay, Clip: o.ClipNorm}
+	// A zero means a default to lm; here it means what it says.
+	for _, v := range []*float64{&c.Beta1, &c.Beta2, &c.Eps} {
+		if *v == 0 {
+			*v = math.SmallestNonzeroFloat64
+		}
 	}
-	return lm.NewTrainer(p.Model, lm.OptimizerConfig{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Decay: o.WeightDecay, Clip: clip})
+	if c.Clip == 0 {
+		c.Clip = -1 // never
+	}
+	return lm.NewTrainer(p.Model, c)
 }
 
 // Save writes the checkpoint into dir. Equal weights give equal bytes.

@@ -4,6 +4,8 @@ package metrics
 
 import (
 	"errors"
+	"maps"
+	"math"
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
@@ -32,10 +34,16 @@ func Create(job *engine.Job) (*Log, error) {
 	return &Log{values, times}, nil
 }
 
-// Write appends the row of an update, and what it took.
+// Write appends the row of an update, and what it took. A value that is no finite number, such as the gradient norm of a
+// skipped update, has no form in JSON and is left out.
 func (l *Log) Write(row rl.Metric, times map[string]float64) error {
-	return errors.Join(l.values.Write(row), l.values.Flush(),
-		l.times.Write(rl.Metric{Update: row.Update, Values: times}), l.times.Flush())
+	return errors.Join(write(l.values, row.Update, row.Values), write(l.times, row.Update, times))
+}
+
+func write(w *artifact.RowWriter[rl.Metric], update int, values map[string]float64) error {
+	values = maps.Clone(values)
+	maps.DeleteFunc(values, func(_ string, v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) })
+	return errors.Join(w.Write(rl.Metric{Update: update, Values: values}), w.Flush())
 }
 
 // Close finishes the files. Calling it again changes nothing.

@@ -1,0 +1,96 @@
+package grpo
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/stages/rl"
+)
+
+// sampler collects the groups of one update after another. What it asks for is a function of seed, update and number of
+// tasks taken, so the arms of one seed see the same tasks in the same order, whatever their tokens are.
+type sampler struct {
+	batch, group int
+	resample     bool // groups of equal rewards make room for groups of further tasks
+	tasks        []*bfcl.Task
+	tokens       allocate
+	rand         func(stream string) *rand.Rand
+	collect      func(ctx context.Context, list []rl.Rollout) ([]*rl.Trajectory, error)
+
+	order []int // of the tasks in the current pass
+	taken int   // tasks taken in all passes
+}
+
+// allocate gives the reward tokens of a group [G]. key is the task's id, made different where a task comes again in
+// the same update.
+type allocate func(update int, key string) []string
+
+// next takes n tasks. Passes over the tasks are shuffled anew.
+func (s *sampler) next(n int) []*bfcl.Task {
+	out := make([]*bfcl.Task, 0, n)
+	for range n {
+		pass, at := s.taken/len(s.tasks), s.taken%len(s.tasks)
+		if at == 0 {
+			s.order = s.rand(fmt.Sprintf("order of tasks, pass %d", pass)).Perm(len(s.tasks))
+		}
+		out = append(out, s.tasks[s.order[at]])
+		s.taken++
+	}
+	return out
+}
+
+// rounds bounds how often zero_variance = "resample" draws tasks anew for one update; after that what there is counts.
+const rounds = 4
+
+// update collects the groups of an update, the members of each side by side, and says how many it sampled.
+func (s *sampler) update(ctx context.Context, u int) (trajectories []*rl.Trajectory, sampled int, err error) {
+	var kept, equal []*rl.Trajectory
+	before := map[string]int{} // groups of each task in this update
+	full := s.batch * s.group
+	for round := 0; round < rounds && len(kept) < full; round++ {
+		tasks := s.next(s.batch - len(kept)/s.group)
+		got, err := s.collect(ctx, s.rollouts(u, tasks, before))
+		if err != nil {
+			return nil, 0, err
+		}
+		sampled += len(tasks)
+		for members := range slices.Chunk(got, s.group) {
+			if s.resample && equalRewards(members) {
+				equal = append(equal, members...)
+			} else {
+				kept = append(kept, members...)
+			}
+		}
+	}
+	return append(kept, equal[:full-len(kept)]...), sampled, nil
+}
+
+// rollouts asks for a group of episodes of each task. The random numbers of an episode are named by task, update and
+// member; so where a task comes again in one update, at the border of two passes or by resampling, its members count on,
+// and the second group is no copy of the first.
+func (s *sampler) rollouts(u int, tasks []*bfcl.Task, before map[string]int) []rl.Rollout {
+	var list []rl.Rollout
+	for _, task := range tasks {
+		again, key := before[task.ID], task.ID
+		if again > 0 {
+			key = fmt.Sprintf("%s, group %d", task.ID, again+1)
+		}
+		before[task.ID]++
+		for i, token := range s.tokens(u, key) {
+			list = append(list, rl.Rollout{Task: task, Update: u, Member: again*s.group + i, Token: token})
+		}
+	}
+	return list
+}
+
+func equalRewards(members []*rl.Trajectory) bool {
+	for _, m := range members {
+		if m.Reward != members[0].Reward {
+			return false
+		}
+	}
+	return true
+}
