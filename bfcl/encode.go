@@ -1,0 +1,47 @@
+package bfcl
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"rcgrpo/bfcl/internal/py"
+)
+
+// CallJSON takes a call of the form name(k=v, ...) apart: the tool's name and its arguments as a JSON object in the
+// order of the call, as function-calling formats write them. It undoes what DecodeQwen and DecodeLlama31 do. Positional
+// arguments get their names from the tool's signature. An error says why a text has no such form: it is not one call by
+// name, an argument has no name, or its value is no literal that JSON can hold.
+func CallJSON(call string) (name string, arguments json.RawMessage, err error) {
+	a, ok := readAction(call)
+	if !ok {
+		return "", nil, fmt.Errorf("call %q: it is not a call of a tool by its name", call)
+	}
+	var b strings.Builder
+	b.WriteByte('{')
+	for i, arg := range a.args {
+		switch {
+		case arg.name == "":
+			return "", nil, fmt.Errorf("call %q: argument %d has no name, and the tool has no parameter there", call, i+1)
+		case arg.expr != "":
+			return "", nil, fmt.Errorf("call %q: argument %s is an expression, not a value", call, arg.name)
+		}
+		key, err := py.JSON(arg.name)
+		if err != nil {
+			return "", nil, fmt.Errorf("call %q: %w", call, err)
+		}
+		value, err := py.JSON(arg.value)
+		if err != nil {
+			return "", nil, fmt.Errorf("call %q: argument %s: %w", call, arg.name, err)
+		}
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(key + ": " + value)
+	}
+	b.WriteByte('}')
+	if !json.Valid([]byte(b.String())) {
+		return "", nil, fmt.Errorf("call %q: JSON has no infinity and no NaN", call)
+	}
+	return a.name, json.RawMessage(b.String()), nil
+}
