@@ -212,13 +212,12 @@ func (d *decoder) wrongArtifact(r *refValue, f *field, expr hclsyntax.Expression
 
 // severalInstances tells of a collection where one artifact is wanted.
 func (d *decoder) severalInstances(val cty.Value, f *field, expr hclsyntax.Expression, path string) {
-	for it := val.ElementIterator(); it.Next(); {
-		_, element := it.Element()
-		if in := instanceOf(element); in != nil && in.block.keyed {
+	if it := val.ElementIterator(); it.Next() {
+		_, first := it.Element()
+		if in := instanceOf(first); in != nil && in.block.keyed {
 			d.errorf(expr.Range(), "Several instances", "%s takes one artifact, but stage.%s.%s has for_each; name one of its instances, for example %s.", path, in.block.kindName, in.block.name, in.address())
 			return
 		}
-		break
 	}
 	d.wrongType(val, expr, path, wantRef(f))
 }
