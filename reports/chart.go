@@ -64,8 +64,12 @@ func (f *Figure) pointChart() ([]byte, error) {
 			if math.IsNaN(p.Value) {
 				continue
 			}
-			// category, value, low, high, place among the series, number of series
-			data = append(data, opts.CustomData{Name: p.Label, Value: []any{c, short(p.Value), short(p.Low), short(p.High), i, len(f.Series)}})
+			// category, value, low, high, place among the series, number of series, shape, then each seed's value
+			value := []any{c, short(p.Value), short(p.Low), short(p.High), i, len(f.Series), max(0, s.Arm) / len(lightColours)}
+			for _, v := range p.Each {
+				value = append(value, short(v))
+			}
+			data = append(data, opts.CustomData{Name: p.Label, Value: value})
 		}
 		chart.AddSeries(s.Name, data, charts.WithSeriesOpts(func(o *charts.SingleSeries) {
 			o.RenderItem = "interval"
@@ -82,20 +86,38 @@ func (f *Figure) global(axis string, categories []string) []charts.GlobalOpts {
 	y := opts.YAxis{Name: f.Y, Type: "value", Scale: opts.Bool(true), NameLocation: "end"}
 	if f.Share {
 		y.Min, y.Scale = 0, nil
+		if f.Categories != nil {
+			y.Max = f.top()
+		}
 	}
 	x := opts.XAxis{Name: f.X, Type: axis, NameLocation: "middle", NameGap: 26}
 	if categories != nil {
 		x.Name = ""
 	} else {
-		x.Min, x.Max = "dataMin", "dataMax"
+		x.Min, x.Max, x.MinInterval = "dataMin", "dataMax", 1
 	}
 	return []charts.GlobalOpts{
 		charts.WithAnimation(false),
 		charts.WithXAxisOpts(x), charts.WithYAxisOpts(y),
-		charts.WithLegendOpts(opts.Legend{Show: opts.Bool(true), Type: "scroll", Icon: "roundRect", Top: "4", Left: "0"}),
+		charts.WithLegendOpts(opts.Legend{Show: opts.Bool(false), Left: "0"}), // the page's script writes its own, which wraps,
 		charts.WithTooltipOpts(opts.Tooltip{Show: opts.Bool(true), Trigger: map[bool]string{true: "item", false: "axis"}[categories != nil]}),
-		charts.WithGridOpts(opts.Grid{Left: "8", Right: "16", Top: "58", Bottom: "28", ContainLabel: opts.Bool(true)}),
+		charts.WithGridOpts(opts.Grid{Left: "8", Right: "16", Top: "30", Bottom: "28", ContainLabel: opts.Bool(true)}),
 	}
+}
+
+// top is the end of the axis of shares by category: a multiple of a fifth above all intervals and seeds.
+func (f *Figure) top() float64 {
+	top := 0.2
+	for _, s := range f.Series {
+		for _, p := range s.Points {
+			for _, v := range append([]float64{p.Value, p.High}, p.Each...) {
+				if !math.IsNaN(v) {
+					top = math.Max(top, math.Ceil(5*v)/5)
+				}
+			}
+		}
+	}
+	return math.Min(1, top)
 }
 
 // finish drops what go-echarts always writes (an empty title, its own colour list) and encodes the rest.

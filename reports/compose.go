@@ -17,27 +17,29 @@ func (s *Study) Page() *Page {
 
 	var main, compare, gaps, dynamics []Part
 	for _, set := range s.sets() {
-		if t := s.mainTable(set); len(t.Rows) > 0 {
-			main = add(main, t, s.seedTable(set))
+		if f := s.categoryFigure(set); f != nil {
+			main = add(main, s.mainTable(set), s.seedTable(set))
+			main = append(main, Part{Figure: f})
 		}
 		for _, c := range s.comparisons() {
 			compare = add(compare, s.comparisonTable(c, set))
 		}
 		gaps = add(gaps, s.gapTable(set))
 	}
-	for _, set := range s.sets() {
-		if f := s.categoryFigure(set); f != nil {
-			main = append(main, Part{Figure: f})
+	legend := ""
+	var more []Part
+	for _, f := range s.figures() {
+		legend = f.legend()
+		if f.Folded {
+			more = append(more, Part{Figure: f})
+		} else {
+			dynamics = append(dynamics, Part{Figure: f})
 		}
 	}
 	dynamics = add(dynamics, s.entropyTable(), s.lateTable(), s.signalTable())
-	legend := ""
-	for _, f := range s.figures() {
-		dynamics = append(dynamics, Part{Figure: f})
-		legend = f.legend()
-	}
-	dynamics = add(dynamics, s.valuesTable())
+	dynamics = add(append(dynamics, more...), s.valuesTable())
 	gaps = add(gaps, s.trainingGapTable())
+	departing, settings := s.settingsTables()
 
 	ids := map[string]bool{}
 	for _, section := range []Section{
@@ -46,7 +48,7 @@ func (s *Study) Page() *Page {
 		{ID: "token", Title: "The reward token", Parts: gaps},
 		{ID: "training", Title: "Training dynamics", Lead: legend, Parts: dynamics},
 		{ID: "tasks", Title: "Data", Parts: add(nil, s.dataTable(), s.certificateTable(), s.mixtureTable())},
-		{ID: "setup", Title: "Settings", Parts: add(nil, s.settingsTable())},
+		{ID: "setup", Title: "Settings", Parts: add(nil, departing, settings)},
 		{ID: "cost", Title: "Runs", Parts: add(nil, s.runsTable())},
 		{ID: "sources", Title: "Evidence", Parts: add(nil, s.evidenceTable())},
 	} {

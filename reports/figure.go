@@ -18,6 +18,7 @@ type Figure struct {
 	Series     []Series
 	Smooth     int  // curves: updates in the moving average of the thick line; below 2 draws the mean itself
 	Share      bool // values are shares of one
+	Folded     bool // secondary: shown behind a fold in HTML, together with the folded figures beside it
 }
 
 // Series is what one arm contributes to a figure.
@@ -44,7 +45,8 @@ type Curve struct {
 type Point struct {
 	Value float64
 	Interval
-	Label  string // "68/80"
+	Each   []float64 // what it was pooled from, one value per seed; nil for a single one
+	Label  string    // "68/80"
 	Source string
 }
 

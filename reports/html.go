@@ -75,6 +75,7 @@ type (
 	// runView is a table, a paragraph, or figures in a row.
 	runView struct {
 		Figures []figureView
+		More    string // the titles of figures behind a fold; "" for those in sight
 		Table   *tableView
 		Text    string
 	}
@@ -100,7 +101,7 @@ type (
 )
 
 func (p *Page) view() (*pageView, error) {
-	palettes, err := json.Marshal(map[string][]string{"light": lightColours, "dark": darkColours})
+	palettes, err := json.Marshal(map[string]any{"light": lightColours, "dark": darkColours, "arms": len(lightColours)})
 	if err != nil {
 		return nil, err
 	}
@@ -129,10 +130,14 @@ func (p *Page) view() (*pageView, error) {
 				if err != nil {
 					return nil, fmt.Errorf("figure %s: %w", part.Figure.ID, err)
 				}
-				if last >= 0 && section.Runs[last].Figures != nil {
-					section.Runs[last].Figures = append(section.Runs[last].Figures, figure)
-				} else {
-					section.Runs = append(section.Runs, runView{Figures: []figureView{figure}})
+				if last < 0 || section.Runs[last].Figures == nil || (section.Runs[last].More != "") != figure.Folded {
+					section.Runs = append(section.Runs, runView{})
+					last++
+				}
+				run := &section.Runs[last]
+				run.Figures = append(run.Figures, figure)
+				if figure.Folded {
+					run.More = strings.TrimPrefix(run.More+" · "+figure.Title, " · ")
 				}
 			case part.Table != nil:
 				section.Runs = append(section.Runs, runView{Table: part.Table.view()})
@@ -190,6 +195,9 @@ func (t *Table) view() *tableView {
 			}
 			if row.Arm != NoArm {
 				cell.Swatch = fmt.Sprintf("arm%d", row.Arm%len(lightColours))
+				if row.Arm/len(lightColours)%2 == 1 {
+					cell.Swatch += " again"
+				}
 			}
 			line.Head = &cell
 		}

@@ -37,7 +37,7 @@ func Kind() *engine.Kind {
 	return &engine.Kind{
 		Name:    "report",
 		Summary: "A page of scores and curves: tables, tests, figures, evidence; as HTML, Markdown and text.",
-		Version: 1,
+		Version: 2,
 		New: func() engine.Stage {
 			return &settings{Windows: &windows{Early: PaperWindows.Early, Late: PaperWindows.Late}}
 		},
@@ -52,9 +52,11 @@ type settings struct {
 	Data    []artifact.Ref `hcl:"data,optional" port:"tasks|dataset" doc:"task sets for the table of the split and its certificate, and data sets for what went into them"`
 	Compare []compare      `hcl:"compare,block" doc:"pairs to compare; the first block is the question. Without any, every arm is compared with the first"`
 	Windows *windows       `hcl:"windows,block" doc:"updates summarised at the beginning and the end of a training"`
+	Arms    []string       `hcl:"arms,optional" doc:"labels in the order of the page; arms not named here follow. Without it, arms that compare blocks name come first"`
 	Notes   []string       `hcl:"notes,optional" doc:"sentences for the head of the page, such as what the experiment is and is not"`
 	Path    string         `hcl:"path,optional" key:"-" doc:"where the HTML page is put, relative to the experiment; EXPERIMENT.html unless set"`
 
+	ArmsRange hcl.Range `hcl:"arms,attr_range"`
 	PathRange hcl.Range `hcl:"path,attr_range"`
 }
 
@@ -93,6 +95,11 @@ func (s *settings) Check() hcl.Diagnostics {
 					bad(c.PairsRange, "Unknown arm", "No evaluation in scores is called %q; there are %s.", name, strings.Join(sortedKeys(known), ", "))
 				}
 			}
+		}
+	}
+	for _, name := range s.Arms {
+		if len(s.Scores) > 0 && !known[name] {
+			bad(s.ArmsRange, "Unknown arm", "No evaluation in scores is called %q; there are %s.", name, strings.Join(sortedKeys(known), ", "))
 		}
 	}
 	if s.Windows.Early < 1 {
@@ -194,6 +201,7 @@ func (s *settings) study(job *engine.Job) (*Study, error) {
 	for i := range g.study.Arms {
 		slices.SortStableFunc(g.study.Arms[i].Runs, func(a, b Run) int { return compareSeeds(a.Seed, b.Seed) })
 	}
+	g.study.sortArms(s.Arms)
 	return g.study, g.records(s)
 }
 

@@ -183,7 +183,7 @@ func (p *Paired) interval() (Interval, string) {
 	return p.Families.Interval, "over task families"
 }
 
-// side is the mean success of A or B with its counts.
+// side is the success of A or B, pooled over the seeds.
 func (p *Paired) side(b bool) Cell {
 	var counts, sizes []int
 	for _, s := range p.Seeds {
@@ -193,7 +193,7 @@ func (p *Paired) side(b bool) Cell {
 		}
 		counts, sizes = append(counts, passed), append(sizes, s.N)
 	}
-	return meanShare(counts, sizes)
+	return pooledShare(counts, sizes)
 }
 
 // sentence answers the question for one pair.
@@ -246,27 +246,23 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// meanShare is the mean over seeds of a success share, with the pooled count and the t-interval over seeds; for a
-// single seed it is a Share with its Wilson interval.
-func meanShare(counts, sizes []int) Cell {
-	if len(counts) == 1 {
-		return Share(counts[0], sizes[0])
-	}
+// pooledShare is the share of successes among the episodes of all seeds together, with the Wilson interval of that
+// many independent episodes.
+func pooledShare(counts, sizes []int) Cell { return Share(sum(counts), sum(sizes)) }
+
+// seedMean is the mean over seeds of their shares with its t-interval, cut to what a share can be; a dash below two
+// seeds.
+func seedMean(counts, sizes []int) Cell {
 	var shares []float64
-	c := Cell{}
 	for i := range counts {
 		if sizes[i] > 0 {
 			shares = append(shares, float64(counts[i])/float64(sizes[i]))
-			c.Count += counts[i]
-			c.Of += sizes[i]
 		}
 	}
 	if len(shares) < 2 {
-		return Share(c.Count, c.Of)
+		return Words("–")
 	}
 	mean, i := Mean(shares), TInterval(shares, Level)
 	i.Low, i.High = math.Max(0, i.Low), math.Min(1, i.High)
-	c.Value, c.Interval, c.Text = &mean, &i, percent(mean)
-	c.Detail = fmt.Sprintf("%d/%d · %s", c.Count, c.Of, i.percent())
-	return c
+	return Cell{Text: percent(mean), Detail: "t\u00a0" + i.percent(), Value: &mean, Interval: &i}
 }

@@ -155,9 +155,9 @@ func paperRL(batch string, more map[string]string) map[string]string {
 	return all
 }
 
-// settingsTable lists what the training stages were set to; departures from the paper are marked and the paper's
-// value stands below.
-func (s *Study) settingsTable() *Table {
+// settingsTables list what the training stages were set to: first the settings in which a stage departs from the paper,
+// marked and with the paper's value below, then all of them. Either is nil when it would be empty.
+func (s *Study) settingsTables() (departing, all *Table) {
 	type column struct {
 		head, kind string
 		settings   map[string]string
@@ -184,12 +184,13 @@ func (s *Study) settingsTable() *Table {
 		}
 	}
 	if len(columns) == 0 {
-		return nil
+		return nil, nil
 	}
-	t := &Table{ID: "settings", Title: "Settings of the training stages", Columns: []Column{{Name: "Setting", Left: true}}}
+	all = &Table{ID: "settings", Title: "All settings of the training stages", Folded: true, Columns: []Column{{Name: "Setting", Left: true}}}
 	for _, c := range columns {
-		t.Columns = append(t.Columns, Column{Name: c.head})
+		all.Columns = append(all.Columns, Column{Name: c.head})
 	}
+	departing = &Table{ID: "departures", Title: "Departures from the paper", Columns: all.Columns}
 	departures := 0
 	for _, name := range sortedKeys(names) {
 		row := Row{Arm: NoArm, Cells: []Cell{Words("%s", name)}}
@@ -207,10 +208,17 @@ func (s *Study) settingsTable() *Table {
 			}
 			row.Cells = append(row.Cells, cell)
 		}
-		t.Rows = append(t.Rows, row)
+		all.Rows = append(all.Rows, row)
+		if slices.ContainsFunc(row.Cells, func(c Cell) bool { return c.Mark == MarkDiffers }) {
+			departing.Rows = append(departing.Rows, row)
+		}
 	}
-	t.Notes = []string{fmt.Sprintf("Defaults included. Marked: %s from the paper's profile (its tables, equations and text; for what these leave open, the reading this program takes by default).", plural(departures, "departure"))}
-	return t
+	all.Notes = []string{"Defaults included."}
+	departing.Notes = []string{fmt.Sprintf("Marked: %s from the paper's profile (its tables, equations and text; for what these leave open, the reading this program takes by default).", plural(departures, "departure"))}
+	if departures == 0 {
+		return nil, all
+	}
+	return departing, all
 }
 
 // sameValue compares canonical JSON, numbers by value.

@@ -44,15 +44,48 @@ func slug(text string) string {
 	return string(id)
 }
 
+// counted are the successes and episodes of each run of the arm on a set, greedy, among the outcomes for which counts
+// holds; runs without any are left out.
+func (a *Arm) counted(set string, counts, passes func(outcome) bool) (passed, of []int) {
+	return countedIn(a.Runs, a.condition(), set, counts, passes)
+}
+
+func countedIn(runs []Run, token, set string, counts, passes func(outcome) bool) (passed, of []int) {
+	for i := range runs {
+		if k, n := runs[i].greedy(set, token).count(counts, passes); n > 0 {
+			passed, of = append(passed, k), append(of, n)
+		}
+	}
+	return passed, of
+}
+
+func ofCategory(c string) func(outcome) bool {
+	return func(o outcome) bool { return o.category == c }
+}
+
+// shownCategories are those of a set that get a column; a single one is the overall column already.
+func (s *Study) shownCategories(set string) []string {
+	categories := s.categories(set)
+	if len(categories) < 2 {
+		return nil
+	}
+	return categories
+}
+
 // mainTable is the paper's main table for one set: success by the paper's reward, greedy, overall and by category,
 // with the official verdict beside it.
 func (s *Study) mainTable(set string) *Table {
-	categories := s.categories(set)
-	if len(categories) < 2 {
-		categories = nil // the only category is the overall column
+	categories := s.shownCategories(set)
+	seeds := 0
+	for i := range s.Arms {
+		_, of := s.Arms[i].counted(set, anyOutcome, rewarded)
+		seeds = max(seeds, len(of))
 	}
 	t := &Table{ID: "main-" + setID(set), Title: "Success on " + setName(set) + ", greedy decoding"}
 	t.Columns = []Column{{Name: "Arm", Left: true}, {Name: "Overall"}}
+	if seeds > 1 {
+		t.Columns = append(t.Columns, Column{Name: "Mean over seeds"})
+	}
 	for _, c := range categories {
 		t.Columns = append(t.Columns, Column{Name: c})
 	}
@@ -63,38 +96,25 @@ func (s *Study) mainTable(set string) *Table {
 	}
 
 	var shown []*Arm
-	seeds := 0
 	for i := range s.Arms {
 		a := &s.Arms[i]
-		token := a.condition()
-		cell := func(counts, passes func(outcome) bool) Cell {
-			var k, n []int
-			for j := range a.Runs {
-				if o := a.Runs[j].greedy(set, token); len(o) > 0 {
-					passed, of := o.count(counts, passes)
-					k, n = append(k, passed), append(n, of)
-				}
-			}
-			if len(k) == 0 {
-				return Words("–")
-			}
-			seeds = max(seeds, len(k))
-			return meanShare(k, n).From(a.scoresFrom())
-		}
-		overall := cell(anyOutcome, rewarded)
-		if overall.Of == 0 {
+		k, n := a.counted(set, anyOutcome, rewarded)
+		if len(k) == 0 {
 			continue
 		}
-		row := Row{Arm: i, Cells: []Cell{Words("%s", a.Label), overall}}
-		if token != rl.TokenNone {
+		row := Row{Arm: i, Cells: []Cell{Words("%s", a.Label), pooledShare(k, n).From(a.scoresFrom())}}
+		if token := a.condition(); token != rl.TokenNone {
 			row.Cells[0] = row.Cells[0].With("conditioned on %s", token)
 		}
-		for _, c := range categories {
-			row.Cells = append(row.Cells, cell(func(o outcome) bool { return o.category == c }, rewarded))
+		if seeds > 1 {
+			row.Cells = append(row.Cells, seedMean(k, n).From(a.scoresFrom()))
 		}
-		row.Cells = append(row.Cells, cell(anyOutcome, officially))
+		for _, c := range categories {
+			row.Cells = append(row.Cells, pooledShare(a.counted(set, ofCategory(c), rewarded)).From(a.scoresFrom()))
+		}
+		row.Cells = append(row.Cells, pooledShare(a.counted(set, anyOutcome, officially)).From(a.scoresFrom()))
 		if sampled {
-			row.Cells = append(row.Cells, a.sampledCell(set, token))
+			row.Cells = append(row.Cells, a.sampledCell(set))
 		}
 		t.Rows = append(t.Rows, row)
 		shown = append(shown, a)
@@ -102,7 +122,8 @@ func (s *Study) mainTable(set string) *Table {
 	s.markBest(t, shown, set)
 	t.Notes = []string{"Success is the paper's reward (final state equal and every ground-truth call made); the official verdict is the benchmark's own checker on the same episodes."}
 	if seeds > 1 {
-		t.Notes = append(t.Notes, fmt.Sprintf("Per cent: mean over %s. Below: successes pooled over seeds, and the 95 %% t-interval of the mean over seeds. Each seed's own counts stand in the next table.", plural(seeds, "seed")))
+		t.Lead = fmt.Sprintf("Per cent, successes of episodes and 95 %% Wilson interval of %s pooled; beside the overall figure the mean over seeds with its 95 %% t-interval.", plural(seeds, "seed"))
+		t.Notes = append(t.Notes, "A Wilson interval takes the pooled episodes as independent; those of one seed share a training, so it is somewhat too narrow. Each seed's own counts stand in the next table.")
 	} else {
 		t.Notes = append(t.Notes, "Below each percentage: successes of tasks, and the 95 % Wilson interval.")
 	}
@@ -121,17 +142,15 @@ func (s *Study) hasSampled(set string) bool {
 	return false
 }
 
-func (a *Arm) sampledCell(set, token string) Cell {
+func (a *Arm) sampledCell(set string) Cell {
+	token := a.condition()
 	var k, n []int
 	for j := range a.Runs {
 		if passed, of := a.Runs[j].sampled(set, token); of > 0 {
 			k, n = append(k, passed), append(n, of)
 		}
 	}
-	if len(k) == 0 {
-		return Words("–")
-	}
-	return meanShare(k, n).From(a.scoresFrom())
+	return pooledShare(k, n).From(a.scoresFrom())
 }
 
 // scoresFrom is the address of the arm's scores, without the seed when there are several.
@@ -173,32 +192,50 @@ func (s *Study) markBest(t *Table, arms []*Arm, set string) {
 	t.Rows[best].Cells[1].Mark = MarkBest
 }
 
-// seedTable shows what the means of the main table are made of; nil for a single seed.
+// seedTable shows each seed by itself and the mean over seeds of every column; nil for a single seed.
 func (s *Study) seedTable(set string) *Table {
+	categories := s.shownCategories(set)
 	t := &Table{
 		ID: "seeds-" + setID(set), Title: "The same, each seed by itself (" + setName(set) + ")", Folded: true,
-		Columns: []Column{{Name: "Arm", Left: true}, {Name: "Seed", Left: true}, {Name: "Success"}, {Name: "Official verdict"}},
-		Notes:   []string{"Counts with 95 % Wilson intervals."},
+		Columns: []Column{{Name: "Arm", Left: true}, {Name: "Seed", Left: true}, {Name: "Overall"}},
+		Notes:   []string{"Counts with 95 % Wilson intervals; means over seeds with their 95 % t-intervals."},
 	}
+	for _, c := range categories {
+		t.Columns = append(t.Columns, Column{Name: c})
+	}
+	t.Columns = append(t.Columns, Column{Name: "Official verdict"})
 	several := false
 	for i := range s.Arms {
 		a := &s.Arms[i]
 		several = several || len(a.Runs) > 1
+		shown := 0
 		for j := range a.Runs {
-			o := a.Runs[j].greedy(set, a.condition())
-			if len(o) == 0 {
+			if len(a.Runs[j].greedy(set, a.condition())) == 0 {
 				continue
 			}
-			k, n := o.count(anyOutcome, rewarded)
-			official, _ := o.count(anyOutcome, officially)
-			t.Rows = append(t.Rows, Row{Arm: i, Cells: []Cell{Words("%s", a.Label), Words("%s", a.Runs[j].Name()),
-				Share(k, n).From(a.Runs[j].ScoresFrom), Share(official, n).From(a.Runs[j].ScoresFrom)}})
+			shown++
+			t.Rows = append(t.Rows, Row{Arm: i, Cells: a.seedCells(a.Runs[j:j+1], a.Runs[j].Name(), set, categories, pooledShare)})
+		}
+		if shown > 1 {
+			t.Rows = append(t.Rows, Row{Arm: i, Cells: a.seedCells(a.Runs, "mean", set, categories, seedMean)})
 		}
 	}
 	if !several {
 		return nil
 	}
 	return t
+}
+
+// seedCells is a row of the table by seeds: a cell for each column, made from the counts of some of the arm's runs.
+func (a *Arm) seedCells(runs []Run, name, set string, categories []string, cell func(counts, sizes []int) Cell) []Cell {
+	of := func(counts, passes func(outcome) bool) Cell {
+		return cell(countedIn(runs, a.condition(), set, counts, passes)).From(runs[0].ScoresFrom)
+	}
+	cells := []Cell{Words("%s", a.Label), Words("%s", name), of(anyOutcome, rewarded)}
+	for _, c := range categories {
+		cells = append(cells, of(ofCategory(c), rewarded))
+	}
+	return append(cells, of(anyOutcome, officially))
 }
 
 // paired computes the pairs of a comparison on one set; pairs whose labels have no common tasks are left out.
@@ -313,36 +350,45 @@ func (s *Study) gapTable(set string) *Table {
 	return t
 }
 
-// categoryFigure shows success by category with intervals.
+// categoryFigure shows success by category with intervals; nil where nothing was scored.
 func (s *Study) categoryFigure(set string) *Figure {
-	t := s.mainTable(set)
-	if len(t.Rows) == 0 {
-		return nil
-	}
+	categories := s.shownCategories(set)
 	f := &Figure{
 		ID: "fig-categories-" + setID(set), Title: "Success on " + setName(set), X: "category", Y: "success", Share: true,
-		Note: "Points with 95 % intervals: Wilson for one seed, t over seeds otherwise.",
+		Note: "Points: all seeds pooled, with the 95 % Wilson interval. Small rings: each seed by itself.", Categories: append([]string{"Overall"}, categories...),
 	}
-	last := len(t.Columns) - 1
-	if t.Columns[last].Name == "Sampled" {
-		last--
-	}
-	for _, c := range t.Columns[1:last] {
-		f.Categories = append(f.Categories, c.Name)
-	}
-	for _, row := range t.Rows {
-		series := Series{Name: row.Cells[0].Text, Arm: row.Arm}
-		for _, c := range row.Cells[1:last] {
-			p := Point{Value: math.NaN(), Interval: unknown, Label: fmt.Sprintf("%d/%d", c.Count, c.Of), Source: c.Source}
-			if c.Value != nil {
-				p.Value = *c.Value
-			}
-			if c.Interval != nil {
-				p.Interval = *c.Interval
-			}
-			series.Points = append(series.Points, p)
+	several := false
+	for i := range s.Arms {
+		a := &s.Arms[i]
+		if _, n := a.counted(set, anyOutcome, rewarded); len(n) == 0 {
+			continue
 		}
+		series := Series{Name: a.Label, Arm: i, Points: []Point{a.point(set, anyOutcome)}}
+		for _, c := range categories {
+			series.Points = append(series.Points, a.point(set, ofCategory(c)))
+		}
+		several = several || len(series.Points[0].Each) > 1
 		f.Series = append(f.Series, series)
 	}
+	if len(f.Series) == 0 {
+		return nil
+	}
+	if !several {
+		f.Note = "Points with the 95 % Wilson interval."
+	}
 	return f
+}
+
+func (a *Arm) point(set string, counts func(outcome) bool) Point {
+	k, n := a.counted(set, counts, rewarded)
+	p := Point{Value: math.NaN(), Interval: unknown, Source: a.scoresFrom()}
+	if c := pooledShare(k, n); c.Of > 0 {
+		p.Value, p.Interval, p.Label = *c.Value, *c.Interval, fraction(c)
+	}
+	if len(k) > 1 {
+		for i := range k {
+			p.Each = append(p.Each, float64(k[i])/float64(n[i]))
+		}
+	}
+	return p
 }

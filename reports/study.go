@@ -113,6 +113,24 @@ func (s *Study) arm(label string) *Arm {
 	return nil
 }
 
+// sortArms puts the arms in the order of a page: those named first, then those of the comparisons, then the others as
+// they came (the elements of a for_each come sorted).
+func (s *Study) sortArms(named []string) {
+	order := slices.Clone(named)
+	for _, c := range s.Compare {
+		for _, pair := range c.Pairs {
+			order = append(order, pair[:]...)
+		}
+	}
+	place := func(a Arm) int {
+		if i := slices.Index(order, a.Label); i >= 0 {
+			return i
+		}
+		return len(order)
+	}
+	slices.SortStableFunc(s.Arms, func(a, b Arm) int { return place(a) - place(b) })
+}
+
 // sets are the names of the task sets that were scored, in order of appearance.
 func (s *Study) sets() []string {
 	var sets []string

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -169,6 +170,64 @@ func TestWindowsAndCorrelationsOfLoggedSeries(t *testing.T) {
 		close(r.ID, "effective n", c.NEff, r.Out.Correlation.NEff)
 		close(r.ID, "p of effective n", c.PEff, r.Out.Correlation.PEff)
 		close(r.ID, "late KL", s.Arms[0].summary("kl", s.Windows).late[0], r.Out.Windows["last_70"]["kl"])
+	}
+}
+
+// Two seeds of different sizes: 3 of 4 and 1 of 2 tasks pass, so 4 of 6 pooled, and 62.5 % in the mean.
+func TestMainTablePoolsWithWilsonAndShowsTheMeanOverSeedsBesideIt(t *testing.T) {
+	s := &Study{Arms: []Arm{{"a", []Run{scored(1, "1110"), scored(2, "10")}}, {"b", []Run{scored(1, "0000")}}}}
+	table := s.mainTable("")
+	var heads []string
+	for _, c := range table.Columns {
+		heads = append(heads, c.Name)
+	}
+	if want := []string{"Arm", "Overall", "Mean over seeds", "Official verdict"}; !slices.Equal(heads, want) {
+		t.Fatalf("got columns %q, want %q", heads, want)
+	}
+	overall, mean := table.Rows[0].Cells[1], table.Rows[0].Cells[2]
+	if wilson := Wilson(4, 6, Level); overall.Count != 4 || overall.Of != 6 || *overall.Value != 4.0/6 || *overall.Interval != wilson {
+		t.Errorf("overall: got %d/%d, %v, interval %v, want 4/6 and %v", overall.Count, overall.Of, *overall.Value, *overall.Interval, wilson)
+	}
+	if *mean.Value != 0.625 || mean.Of != 0 || *mean.Interval != (Interval{0, 1}) { // t with one degree of freedom, cut to a share
+		t.Errorf("mean: got %v in %v, want 0.625 in 0 to 1", *mean.Value, *mean.Interval)
+	}
+	if got := table.Rows[1].Cells[2].Text; got != "–" {
+		t.Errorf("mean over one seed: got %q, want a dash", got)
+	}
+	if each := s.categoryFigure("").Series[0].Points[0].Each; !slices.Equal(each, []float64{0.75, 0.5}) {
+		t.Errorf("each seed in the figure: got %v, want 0.75 and 0.5", each)
+	}
+}
+
+func TestArmsStandAsNamedThenAsComparedThenAsTheyCame(t *testing.T) {
+	for name, tc := range map[string]struct {
+		named []string
+		want  string
+	}{
+		"compared first":     {nil, "dbca"},
+		"named before those": {[]string{"a"}, "adbc"},
+	} {
+		s := &Study{Arms: []Arm{{Label: "c"}, {Label: "a"}, {Label: "b"}, {Label: "d"}}, Compare: []Comparison{{"x", [][2]string{{"d", "b"}}}}}
+		s.sortArms(tc.named)
+		got := ""
+		for _, a := range s.Arms {
+			got += a.Label
+		}
+		if want := tc.want; got != want {
+			t.Errorf("%s: got %s, want %s", name, got, want)
+		}
+	}
+}
+
+func TestDeparturesStandApartFromAllSettings(t *testing.T) {
+	s := &Study{Records: []Record{{Address: "stage.sft.warm", Kind: "sft", Settings: map[string]string{"lr": "1e-3", "batch": "16", "keep": "1"}}}}
+	departing, all := s.settingsTables()
+	if len(departing.Rows) != 1 || departing.Rows[0].Cells[0].Text != "lr" || len(all.Rows) != 3 {
+		t.Errorf("got %d departing rows of %d, want lr of 3", len(departing.Rows), len(all.Rows))
+	}
+	s.Records[0].Settings["lr"] = "0.00001"
+	if departing, _ = s.settingsTables(); departing != nil {
+		t.Errorf("a stage set as in the paper: got %d departing rows, want none", len(departing.Rows))
 	}
 }
 

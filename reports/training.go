@@ -279,41 +279,42 @@ var curveFigures = []struct {
 	metrics            []string // several: drawn solid, dashed, dotted
 	names              []string // what tells them apart
 	share              bool
+	folded             bool // secondary
 	tuning             bool // of the fine-tuning before RL, not of RL
 }{
 	{id: "reward", title: "Training reward", y: "mean reward", metrics: []string{"reward"}, share: true,
 		note: "Mean reward of the sampled episodes of an update."},
 	{id: "spread", title: "Advantage spread within groups", y: "spread", metrics: []string{"spread_within"},
 		note: "Largest minus smallest advantage of a group, mean over the groups of an update (0 for groups without variance)."},
-	{id: "spread-batch", title: "Advantage spread over the batch", y: "spread", metrics: []string{"spread_batch", "spread_batch_ddof1"}, names: []string{"ddof 0", "ddof 1"},
+	{id: "spread-batch", folded: true, title: "Advantage spread over the batch", y: "spread", metrics: []string{"spread_batch", "spread_batch_ddof1"}, names: []string{"ddof 0", "ddof 1"},
 		note: "Largest minus smallest advantage among all episodes of an update."},
 	{id: "zero-variance", title: "Groups without variance", y: "share of groups", metrics: []string{"zero_variance"}, share: true,
 		note: "Groups whose episodes all have the same reward teach nothing."},
-	{id: "zero-variance-split", title: "All right, and all wrong", y: "share of groups", metrics: []string{"all_right", "all_wrong"}, names: []string{"all right", "all wrong"}, share: true,
+	{id: "zero-variance-split", folded: true, title: "All right, and all wrong", y: "share of groups", metrics: []string{"all_right", "all_wrong"}, names: []string{"all right", "all wrong"}, share: true,
 		note: "The two sorts of groups without variance."},
 	{id: "entropy", title: "Entropy", y: "nats per token", metrics: []string{"entropy"},
 		note: "Mean over the tokens the policy sampled."},
 	{id: "kl", title: "KL to the reference policy", y: "nats", metrics: []string{"kl"},
 		note: "The estimator that stands in the loss."},
-	{id: "kl-estimators", title: "KL by estimator", y: "nats per token", metrics: []string{"kl_k1", "kl_k3", "kl_exact"}, names: []string{"k1", "k3", "exact"},
+	{id: "kl-estimators", folded: true, title: "KL by estimator", y: "nats per token", metrics: []string{"kl_k1", "kl_k3", "kl_exact"}, names: []string{"k1", "k3", "exact"},
 		note: "Policy to reference; k1 and k3 from the sampled tokens, exact over the vocabulary."},
 	{id: "grad-norm", title: "Gradient norm", y: "norm before clipping", metrics: []string{"grad_norm"}},
-	{id: "clip", title: "Clip fraction", y: "share of ratios", metrics: []string{"clip_fraction"}, share: true,
+	{id: "clip", folded: true, title: "Clip fraction", y: "share of ratios", metrics: []string{"clip_fraction"}, share: true,
 		note: "Where the clipped term is strictly smaller."},
 	{id: "tokens-reward", title: "Reward by token", y: "mean reward", metrics: []string{"reward_high", "reward_low"}, names: []string{"high", "low"}, share: true,
 		note: "Sampled episodes, by the token they were conditioned on."},
 	{id: "tokens-gap", title: "Gap between the tokens", y: "high minus low", metrics: []string{"token_gap"}},
 	{id: "variance", title: "Reward variance within groups, and Proposition 2", y: "reward²", metrics: []string{"sigma2", "prop2_bound"}, names: []string{"measured mean σ²", "bound (G−1)/G·p(1−p)·gap²"},
 		note: "Population variance of the rewards of a group, mean over groups, and how much of it the token guarantees."},
-	{id: "log-ratio", title: "Log-ratio quantiles", y: "nats", metrics: []string{"log_ratio_p50", "log_ratio_p05", "log_ratio_p95"}, names: []string{"median", "5 %", "95 %"},
+	{id: "log-ratio", folded: true, title: "Log-ratio quantiles", y: "nats", metrics: []string{"log_ratio_p50", "log_ratio_p05", "log_ratio_p95"}, names: []string{"median", "5 %", "95 %"},
 		note: "Of the ratios that are clipped."},
-	{id: "turns", title: "User turns reached", y: "turns per episode", metrics: []string{"turns"}},
-	{id: "calls", title: "Tool calls per episode", y: "calls", metrics: []string{"calls"}},
-	{id: "tool-errors", title: "Calls answered by an error", y: "share of calls", metrics: []string{"tool_errors"}, share: true},
-	{id: "stops", title: "Episodes cut short", y: "share of episodes", metrics: []string{"stop_turn_limit", "stop_length", "stop_step"}, names: []string{"turn limit", "context full", "reply too long"}, share: true,
+	{id: "turns", folded: true, title: "User turns reached", y: "turns per episode", metrics: []string{"turns"}},
+	{id: "calls", folded: true, title: "Tool calls per episode", y: "calls", metrics: []string{"calls"}},
+	{id: "tool-errors", folded: true, title: "Calls answered by an error", y: "share of calls", metrics: []string{"tool_errors"}, share: true},
+	{id: "stops", folded: true, title: "Episodes cut short", y: "share of episodes", metrics: []string{"stop_turn_limit", "stop_length", "stop_step"}, names: []string{"turn limit", "context full", "reply too long"}, share: true,
 		note: "By the reason why the episode ended."},
-	{id: "length", title: "Length of an episode", y: "sampled tokens", metrics: []string{"sampled_tokens"}},
-	{id: "tuning", title: "Fine-tuning loss", y: "nats per token", metrics: []string{"loss"}, tuning: true,
+	{id: "length", folded: true, title: "Length of an episode", y: "sampled tokens", metrics: []string{"sampled_tokens"}},
+	{id: "tuning", folded: true, title: "Fine-tuning loss", y: "nats per token", metrics: []string{"loss"}, tuning: true,
 		note: "Of the stages before RL that are shown; their updates are their own."},
 }
 
@@ -321,7 +322,7 @@ var curveFigures = []struct {
 func (s *Study) figures() []*Figure {
 	var figures []*Figure
 	for _, kind := range curveFigures {
-		f := &Figure{ID: "fig-" + kind.id, Title: kind.title, Note: kind.note, X: "update", Y: kind.y, Share: kind.share}
+		f := &Figure{ID: "fig-" + kind.id, Title: kind.title, Note: kind.note, X: "update", Y: kind.y, Share: kind.share, Folded: kind.folded}
 		for i, name := range kind.names {
 			f.Note += []string{" Solid: ", "; dashed: ", "; dotted: "}[i] + name
 		}

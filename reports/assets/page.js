@@ -3,9 +3,10 @@
 // paper) and all functions are added here.
 (() => {
   const read = id => JSON.parse(document.getElementById(id).textContent);
-  const palettes = read("palettes"); // {light: [...], dark: [...]}
+  const palettes = read("palettes"); // {light: [...], dark: [...], arms: 7}
   const dark = matchMedia("(prefers-color-scheme: dark)");
-  const charts = [];
+  const armColours = palettes.arms; // the first of each palette; steps of a scale follow
+  const drawn = {}; // figure -> its chart and options, once it was seen
 
   // What the functions below print comes from labels, so it is made of text nodes, never of markup.
   const element = (tag, style, ...children) => {
@@ -20,8 +21,8 @@
     element("span", {}, element("span", { display: "inline-block", width: ".7em", height: ".7em", background: colour, marginRight: ".5em" }), name),
     element("b", { fontVariantNumeric: "tabular-nums" }, text));
 
-  // A dot on its interval, beside those of the other series of the same category.
-  const interval = (params, api) => {
+  // A dot on its interval, beside those of the other series of the same category; rings for what it was pooled from.
+  const interval = data => (params, api) => {
     const category = api.value(0), place = api.value(4), places = api.value(5);
     const width = Math.min(api.size([1, 0])[0] * 0.7, places * 26) / places;
     const at = v => {
@@ -34,7 +35,13 @@
       for (const [x1, y1, x2, y2] of [[low[0], low[1], high[0], high[1]], [low[0] - 3, low[1], low[0] + 3, low[1]], [high[0] - 3, high[1], high[0] + 3, high[1]]])
         children.push({ type: "line", shape: { x1, y1, x2, y2 }, style: { stroke: colour, lineWidth: 2 } });
     }
-    children.push({ type: "circle", shape: { cx: dot[0], cy: dot[1], r: Math.min(4.5, Math.max(2.5, width / 2)) }, style: { fill: colour } });
+    for (const v of data[params.dataIndex].value.slice(7)) {
+      const [cx, cy] = at(v);
+      if (!isNaN(cy)) children.push({ type: "circle", shape: { cx: cx + Math.min(6, width / 3), cy, r: 2.5 }, style: { fill: "none", stroke: colour, lineWidth: 1.2 } });
+    }
+    const r = Math.min(4.5, Math.max(2.5, width / 2)), [cx, cy] = dot;
+    children.push(api.value(6) % 2 ? { type: "polygon", shape: { points: [[cx, cy - r - 1.5], [cx + r + 1.5, cy], [cx, cy + r + 1.5], [cx - r - 1.5, cy]] }, style: { fill: colour } }
+      : { type: "circle", shape: { cx, cy, r }, style: { fill: colour } });
     return { type: "group", children };
   };
 
@@ -53,7 +60,7 @@
     const options = JSON.parse(text);
     const ink = isDark ? "#e4e8ee" : "#1b1f24", soft = isDark ? "#9aa5b1" : "#57606a", rule = isDark ? "#313a46" : "#e3e7ec";
     options.textStyle = { fontFamily: getComputedStyle(document.body).fontFamily };
-    Object.assign(options.legend, { textStyle: { color: ink }, pageTextStyle: { color: soft }, pageIconColor: ink, itemWidth: 18, itemHeight: 9 });
+    Object.assign(options.legend, { textStyle: { color: ink }, itemWidth: 18, itemHeight: 9, selected: Object.fromEntries((hidden[id] || []).map(name => [name, false])) });
     for (const axis of [].concat(options.xAxis, options.yAxis)) {
       axis.nameTextStyle = { color: soft, align: axis === options.xAxis[0] ? "center" : "left" };
       axis.axisLabel = { color: soft, hideOverlap: true };
@@ -67,7 +74,7 @@
       if (s.renderItem === "band") Object.assign(s, { renderItem: band(s.data), encode: { x: 0, y: [1, 2] }, clip: true, z: 1, tooltip: { show: false } });
     }
     if (options.series.some(s => s.renderItem === "interval")) {
-      for (const s of options.series) s.renderItem = interval;
+      for (const s of options.series) s.renderItem = interval(s.data);
       options.tooltip.formatter = p => element("div", {}, line(p.color, p.seriesName, digits(p.value[1], share)),
         element("div", { color: soft }, p.name + (typeof p.value[2] === "number" ? "   95 %: " + digits(p.value[2], share) + " … " + digits(p.value[3], share) : "")));
     } else {
@@ -83,25 +90,53 @@
     if (old) old.dispose();
     const chart = echarts.init(place, null, { renderer: "canvas", devicePixelRatio: Math.max(2, devicePixelRatio) });
     chart.setOption(options);
-    return chart;
+    if (!hidden[id]) writeLegend(id, options.series, chart);
+    return { chart, options };
+  };
+
+  // The legend stands above the drawing as buttons, which wrap and can be reached by keyboard; each hides its series.
+  const hidden = {}; // figure -> names
+  const writeLegend = (id, series) => {
+    hidden[id] = [];
+    const legend = document.createElement("div"), names = [...new Set(series.map(s => s.name))];
+    legend.className = "legend";
+    for (const name of names) {
+      const own = series.filter(s => s.name === name), last = own[own.length - 1], key = document.createElement("span"), button = element("button", {}, key, name);
+      const colour = last.itemStyle.color, arm = Math.max(palettes.light.indexOf(colour), palettes.dark.indexOf(colour));
+      key.className = last.type === "line" ? "key line" : last.data.some(d => d.value && d.value[6] % 2) ? "key diamond" : "key";
+      key.style.color = arm < 0 ? colour : "var(--" + (arm < armColours ? "arm" + arm : "step" + (arm - armColours)) + ")";
+      if (last.type === "line") key.style.borderTopStyle = own.find(s => s.lineStyle.width > 1).lineStyle.type;
+      button.type = "button";
+      button.setAttribute("aria-pressed", "true");
+      button.addEventListener("click", () => {
+        const at = hidden[id].indexOf(name);
+        if (at < 0) hidden[id].push(name); else hidden[id].splice(at, 1);
+        button.setAttribute("aria-pressed", String(at >= 0));
+        drawn[id].chart.dispatchAction({ type: "legendToggleSelect", name });
+      });
+      legend.append(button);
+    }
+    if (names.length > 1) document.getElementById(id + "-chart").before(legend);
   };
 
   const ids = [...document.querySelectorAll("figure[id]")].map(f => f.id);
-  const paintAll = isDark => ids.forEach((id, i) => { charts[i] = paint(id, isDark); });
-  // One figure after the other, so that the page answers while they are drawn.
+  const folded = id => document.getElementById(id).closest("details.more:not([open])");
+  const paintAll = isDark => Object.keys(drawn).forEach(id => { drawn[id] = paint(id, isDark); });
+  // One figure after the other, so that the page answers while they are drawn; those behind a fold when it is opened.
   const paintFrom = i => {
     if (i >= ids.length) return;
-    charts[i] ||= paint(ids[i], dark.matches);
+    if (!folded(ids[i])) drawn[ids[i]] ||= paint(ids[i], dark.matches);
     setTimeout(paintFrom, 0, i + 1);
   };
   setTimeout(paintFrom, 0, 0);
+  for (const fold of document.querySelectorAll("details.more")) fold.addEventListener("toggle", () => fold.open && paintFrom(0));
   dark.addEventListener("change", () => paintAll(dark.matches));
   addEventListener("beforeprint", () => paintAll(false));
   addEventListener("afterprint", () => paintAll(dark.matches));
   let waiting = 0;
   addEventListener("resize", () => {
     cancelAnimationFrame(waiting);
-    waiting = requestAnimationFrame(() => charts.forEach(c => c && c.resize()));
+    waiting = requestAnimationFrame(() => Object.values(drawn).forEach(d => d.chart.resize()));
   });
   // The table behind the fold is made from the CSV file when it is opened first.
   const rows = text => {
@@ -133,9 +168,18 @@
   for (const button of document.querySelectorAll("button[data-png]")) {
     button.hidden = false;
     button.addEventListener("click", () => {
+      // Drawn again at a fixed size with its legend inside.
+      const { options, chart } = drawn[button.dataset.png], place = element("div", { position: "absolute", left: "-9999px", width: "1000px", height: "600px" });
+      const legend = document.getElementById(button.dataset.png).querySelector(".legend"), height = legend ? legend.offsetHeight : 0;
+      document.body.append(place);
+      const copy = echarts.init(place, null, { renderer: "canvas" });
+      copy.setOption(options);
+      copy.setOption({ legend: { show: height > 0, type: "plain", top: 4, left: 8, right: 8, selected: chart.getOption().legend[0].selected }, grid: { top: 30 + height } });
       const link = document.createElement("a");
       link.download = button.dataset.png + ".png";
-      link.href = charts[ids.indexOf(button.dataset.png)].getDataURL({ pixelRatio: 3, backgroundColor: getComputedStyle(document.body).backgroundColor });
+      link.href = copy.getDataURL({ pixelRatio: 3, backgroundColor: getComputedStyle(document.body).backgroundColor });
+      copy.dispose();
+      place.remove();
       link.click();
     });
   }
