@@ -181,7 +181,7 @@ func (s *settings) sets(job *engine.Job) (map[string][]*bfcl.Task, error) {
 		return nil, err
 	}
 	sets := map[string][]*bfcl.Task{"train": train[s.Skip:]}
-	if form != drill.Multi {
+	if form != drill.Multi || s.Test == 0 {
 		return sets, nil
 	}
 	for _, set := range []drill.Set{drill.Test, drill.TestNew} {

@@ -1,0 +1,259 @@
+package grpo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/engine"
+	"rcgrpo/stages/internal/lm"
+	"rcgrpo/stages/rl"
+)
+
+func streams(seed int64) func(string) *rand.Rand {
+	return func(stream string) *rand.Rand { return engine.Rand(seed, stream) }
+}
+
+// scripted is a sampler over n tasks whose episodes earn what reward says.
+func scripted(n int, reward func(r rl.Rollout) float64) *sampler {
+	s := &sampler{batch: 4, group: 2, rand: streams(1), tokens: func(int, string) []string { return []string{"", ""} }}
+	for i := range n {
+		s.tasks = append(s.tasks, &bfcl.Task{ID: fmt.Sprintf("t%d", i)})
+	}
+	s.collect = func(_ context.Context, list []rl.Rollout) ([]*rl.Trajectory, error) {
+		var out []*rl.Trajectory
+		for _, r := range list {
+			out = append(out, &rl.Trajectory{Task: r.Task.ID, Update: r.Update, Member: r.Member, Token: r.Token, Reward: reward(r)})
+		}
+		return out, nil
+	}
+	return s
+}
+
+func solvedBy(members ...int) func(r rl.Rollout) float64 {
+	return func(r rl.Rollout) float64 {
+		if slices.Contains(members, r.Member) {
+			return 1
+		}
+		return 0
+	}
+}
+
+func tasksOf(trajectories []*rl.Trajectory, group int) []string {
+	var ids []string
+	for i := 0; i < len(trajectories); i += group {
+		ids = append(ids, trajectories[i].Task)
+	}
+	return ids
+}
+
+func TestEveryPassTakesEveryTaskOnce(t *testing.T) {
+	s := scripted(10, solvedBy(0))
+	var seen []string
+	for u := 1; u <= 5; u++ { // 20 tasks: two passes
+		got, sampled, err := s.update(t.Context(), u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got) != 8 || sampled != 4 {
+			t.Fatalf("update %d: %d trajectories of %d groups, want 8 of 4", u, len(got), sampled)
+		}
+		seen = append(seen, tasksOf(got, 2)...)
+	}
+	for pass := range 2 {
+		if ids := slices.Sorted(slices.Values(seen[10*pass : 10*pass+10])); len(slices.Compact(ids)) != 10 {
+			t.Errorf("pass %d took %v, want every task once", pass, ids)
+		}
+	}
+	if slices.Equal(seen[:10], seen[10:]) {
+		t.Error("both passes have the same order")
+	}
+}
+
+func TestOrderOfTasksDependsOnTheSeedNotOnTokens(t *testing.T) {
+	order := func(seed int64, tokens allocate) []string {
+		s := scripted(10, solvedBy(0))
+		s.rand, s.tokens = streams(seed), tokens
+		got, _, err := s.update(t.Context(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tasksOf(got, 2)
+	}
+	none := func(int, string) []string { return []string{"", ""} }
+	drawn := func(u int, key string) []string { return rl.AllocateTokens("iid", 0.5, 2, 1, u, key) }
+	if a, b := order(1, none), order(1, drawn); !slices.Equal(a, b) {
+		t.Errorf("without tokens %v, with tokens %v: want the same", a, b)
+	}
+	if a, b := order(1, none), order(2, none); slices.Equal(a, b) {
+		t.Errorf("two seeds have the same order %v", a)
+	}
+}
+
+func TestTaskThatComesAgainInAnUpdateDrawsItsOwnNumbers(t *testing.T) {
+	s := scripted(2, solvedBy(0)) // 4 groups of 2 tasks: each comes twice
+	var keys []string
+	s.tokens = func(_ int, key string) []string {
+		keys = append(keys, key)
+		return []string{"", ""}
+	}
+	for u := 1; u <= 2; u++ {
+		got, _, err := s.update(t.Context(), u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		drawn := map[string]bool{}
+		for _, tr := range got {
+			drawn[fmt.Sprint(tr.Task, tr.Member)] = true
+		}
+		if len(drawn) != 8 {
+			t.Errorf("update %d: %d different streams of 8 episodes", u, len(drawn))
+		}
+	}
+	first := slices.Sorted(slices.Values(keys[:4]))
+	if want := []string{"t0", "t0, group 2", "t1", "t1, group 2"}; !slices.Equal(first, want) {
+		t.Errorf("keys of the tokens: got %v, want %v", first, want)
+	}
+}
+
+func TestResampleReplacesGroupsOfEqualRewards(t *testing.T) {
+	s := scripted(20, func(r rl.Rollout) float64 { // t0 to t9 are never mixed
+		if len(r.Task.ID) == 2 && r.Task.ID < "t5" {
+			return 1
+		}
+		if len(r.Task.ID) == 2 {
+			return 0
+		}
+		return float64(r.Member)
+	})
+	s.resample = true
+	mixed := 0
+	for u := 1; u <= 4; u++ {
+		got, sampled, err := s.update(t.Context(), u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got) != 8 {
+			t.Fatalf("update %d: %d trajectories, want 8", u, len(got))
+		}
+		equal := 0
+		for members := range slices.Chunk(got, 2) {
+			if members[0].Task != members[1].Task {
+				t.Fatalf("update %d: a group holds two tasks", u)
+			}
+			if members[0].Reward == members[1].Reward {
+				equal++
+			}
+		}
+		if sampled < 4 || equal > 0 && sampled < 4+equal*(rounds-1) {
+			t.Errorf("update %d: %d groups sampled and %d still equal; it gave up early", u, sampled, equal)
+		}
+		mixed += 4 - equal
+	}
+	if mixed < 14 {
+		t.Errorf("%d of 16 groups are mixed; half of all tasks are, and %d rounds look for them", mixed, rounds)
+	}
+}
+
+func TestResampleGivesUpAfterItsRounds(t *testing.T) {
+	s := scripted(20, solvedBy())
+	s.resample = true
+	got, sampled, err := s.update(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 8 || sampled != 4*rounds {
+		t.Errorf("%d trajectories of %d groups, want 8 of %d", len(got), sampled, 4*rounds)
+	}
+}
+
+func TestErrorOfTheCollectorStopsTheUpdate(t *testing.T) {
+	s := scripted(4, solvedBy())
+	s.collect = func(context.Context, []rl.Rollout) ([]*rl.Trajectory, error) { return nil, errors.New("no memory") }
+	if _, _, err := s.update(t.Context(), 1); err == nil || err.Error() != "no memory" {
+		t.Errorf("got %v", err)
+	}
+}
+
+// episode is a trajectory of n action tokens in one reply, after two given ones.
+func episode(reward float64, n int) *rl.Trajectory {
+	t := &rl.Trajectory{Reward: reward, IDs: []int32{1, 2}, Mask: []bool{false, false}, Logp: []float32{0, 0},
+		Messages: []rl.Message{{Role: rl.RoleUser, To: 1}, {Role: rl.RoleAssistant, From: 1, To: 2 + n}}}
+	for k := range n {
+		t.IDs, t.Mask, t.Logp = append(t.IDs, int32(3+k)), append(t.Mask, true), append(t.Logp, -1)
+	}
+	return t
+}
+
+func TestMaskLeavesEqualGroupsOut(t *testing.T) {
+	b := newBatch([]*rl.Trajectory{episode(1, 2), episode(1, 3), episode(0, 1), episode(1, 4)}, 2)
+	o := rl.PaperObjective()
+	o.ZeroVariance = "mask"
+	b.advantage(&o, nil)
+	if want := []bool{true, true, false, false}; !slices.Equal(b.skip, want) {
+		t.Errorf("skip: got %v, want %v", b.skip, want)
+	}
+	if b.totals.Rows != 2 || b.totals.Tokens != 5 {
+		t.Errorf("totals: got %+v, want 2 rows and 5 tokens", b.totals)
+	}
+	stats := lm.TokenStats{}
+	for range 10 {
+		stats.Logp, stats.LogpRef = append(stats.Logp, -1), append(stats.LogpRef, -1.5)
+	}
+	// In two parts, as micro-batches come.
+	var dLogp []float64
+	for _, part := range []struct{ first, n, from, to int }{{0, 1, 0, 2}, {1, 3, 2, 10}} {
+		out, err := b.evaluate(&o, part.first, part.n, lm.TokenStats{Logp: stats.Logp[part.from:part.to], LogpRef: stats.LogpRef[part.from:part.to]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		dLogp = append(dLogp, out.DLogp...)
+	}
+	for k, d := range dLogp {
+		if masked := k < 5; masked != (d == 0) {
+			t.Errorf("token %d: slope %v", k, d)
+		}
+	}
+	o.ZeroVariance = "keep"
+	b.skip = nil
+	b.advantage(&o, nil)
+	out, err := b.evaluate(&o, 0, 4, stats)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out.DLogp[0] == 0 {
+		t.Error("keep: the divergence of an equal group has no gradient")
+	}
+}
+
+func TestPenaltyComesOffTheRewardBeforeAdvantages(t *testing.T) {
+	b := newBatch([]*rl.Trajectory{episode(1, 1), episode(0, 1), episode(1, 1), episode(1, 1)}, 2)
+	o := rl.PaperObjective()
+	o.Advantage = &rl.Advantage{Baseline: "group_mean", Scale: "none"}
+	b.advantage(&o, []float64{0.2, 0, 0.1, 0.3})
+	// group 1: 0.8 and 0, mean 0.4; group 2: 0.9 and 0.7, mean 0.8
+	for i, want := range []float64{0.4, -0.4, 0.1, -0.1} {
+		if math.Abs(b.advantages[i]-want) > 1e-12 {
+			t.Errorf("advantage %d: got %v, want %v", i, b.advantages[i], want)
+		}
+	}
+	if got, want := b.equalGroups(), []bool{false, false, true, true}; !slices.Equal(got, want) {
+		t.Errorf("groups equal by their rewards: got %v, want %v", got, want)
+	}
+}
+
+func TestModelAndMessagesMustAgreeOnActionTokens(t *testing.T) {
+	b := newBatch([]*rl.Trajectory{episode(1, 2), episode(0, 2)}, 2)
+	o := rl.PaperObjective()
+	b.advantage(&o, nil)
+	_, err := b.evaluate(&o, 0, 1, lm.TokenStats{Logp: []float64{-1}})
+	if err == nil || !strings.Contains(err.Error(), "the model knows 1 action tokens, their messages 2") {
+		t.Errorf("got %v", err)
+	}
+}
