@@ -295,6 +295,20 @@ func TestConcurrentEpisodesDoNotMeet(t *testing.T) {
 	group.Wait()
 }
 
+// str of an mpmath number shows fewer digits than its repr.
+func TestIndexedLogarithmPrintsWithItsOwnDigits(t *testing.T) {
+	e := start(t, mathTask(), Settings{})
+	for call, want := range map[string]string{
+		"logarithm(100, 5, 2)":             "{'result': mpf('2.8594')}",
+		"logarithm(100, 5, 2)['result']":   "2.9",
+		"[logarithm(100, 5, 2)['result']]": "[mpf('2.8594')]",
+	} {
+		if got := e.model.run(call).text; got != want {
+			t.Errorf("%s: got %s, want %s", call, got, want)
+		}
+	}
+}
+
 func TestTwoEpisodesOfOneTaskShareNothing(t *testing.T) {
 	task := &Task{ID: "tweets", Category: "base", Classes: []string{"TwitterAPI"}, InitialConfig: json.RawMessage(`{}`),
 		Turns: []Turn{{User: "x", GroundTruth: []string{}}}}

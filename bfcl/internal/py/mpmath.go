@@ -110,7 +110,7 @@ func Logarithm(value, base, precision Value) (Value, error) {
 			return nil, err
 		}
 		text := q.text(digits)
-		return Opaque{Class: "mpf", Text: "mpf('" + text + "')", Plain: text}, nil
+		return Opaque{Class: "mpf", Text: "mpf('" + text + "')", Plain: q.text(plainDigits(digits))}, nil
 	}
 	q, err := num.div(den, numReal, denReal, bits)
 	if err != nil {
@@ -241,6 +241,14 @@ func mpRatio(num, den *big.Int, prec uint) (mpf, bool, error) {
 	exact := func(i *big.Int) mpf { return mpf{f: new(big.Float).SetPrec(uint(max(64, i.BitLen()))).SetInt(i)} }
 	x, err := exact(num).div(exact(den), prec)
 	return x, true, err
+}
+
+// plainDigits is how many digits str shows where repr shows the given number.
+func plainDigits(digits int) int {
+	if digits == 17 {
+		return 15
+	}
+	return max(digits-3, 1)
 }
 
 // text prints x with at most digits significant digits, as mpmath's repr does: cut off a little further out, rounded

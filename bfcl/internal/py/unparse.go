@@ -75,6 +75,9 @@ func unparse(b *strings.Builder, e Expr, at int) {
 		b.WriteString(e.ID)
 	case *Attribute:
 		unparse(b, e.X, levelAtom)
+		if c, ok := e.X.(*Const); ok && TypeName(c.Value) == "int" {
+			b.WriteByte(' ') // 1.x would read as a number
+		}
 		b.WriteString("." + e.Name)
 	case *Call:
 		unparse(b, e.Func, levelAtom)
