@@ -52,6 +52,7 @@ func commands() []command {
 		{"graph", "[EXP]", "draw the stages as dot or mermaid", graphCommand},
 		{"console", "[EXP]", "evaluate expressions with the values of an experiment", consoleCommand},
 		{"kinds", "[KIND]", "the kinds of stages and their settings", kindsCommand},
+		{"lint", "TABLE.csv -n N,N,...", "find what cannot be in a table of percentages", lintCommand},
 		{"store", "ls|check|gc", "the results that are kept", storeCommand},
 		{"bfcl", "check|replay|show|chat", "the benchmark by itself", bfclCommand},
 		{"node", "", "", nodeCommand}, // started by the engine

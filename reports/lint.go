@@ -39,12 +39,12 @@ const (
 
 // Finding is one thing that cannot be right in a table.
 type Finding struct {
-	Code     string
-	Group    string
-	Row      string   // "" for marks, which are about a column of a group
-	Columns  []string // as printed
-	Printed  []string // texts; for marks the marked rows
-	Expected []string // what should stand there, where that can be told
+	Code     string   `json:"code"`
+	Group    string   `json:"group,omitempty"`
+	Row      string   `json:"row,omitempty"`      // "" for marks, which are about a column of a group
+	Columns  []string `json:"columns"`            // as printed
+	Printed  []string `json:"printed"`            // texts; for marks the marked rows
+	Expected []string `json:"expected,omitempty"` // what should stand there, where that can be told
 }
 
 func (f Finding) String() string {
@@ -52,7 +52,11 @@ func (f Finding) String() string {
 	if row := strings.TrimSpace(f.Group + " " + f.Row); row != "" {
 		place = row + ", " + place
 	}
-	text := fmt.Sprintf("%s: %s: %s", f.Code, place, strings.Join(f.Printed, ", "))
+	printed := strings.Join(f.Printed, ", ")
+	if printed == "" {
+		printed = "nothing is marked"
+	}
+	text := fmt.Sprintf("%s: %s: %s", f.Code, place, printed)
 	if len(f.Expected) > 0 {
 		text += "; expected " + strings.Join(f.Expected, ", ")
 	}

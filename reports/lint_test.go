@@ -1,8 +1,10 @@
 package reports
 
 import (
+	"encoding/csv"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -114,6 +116,35 @@ func TestLintOfThePapersMainTable(t *testing.T) {
 			table.Rows = append(table.Rows, PercentRow{Group: group, Name: row[1].Text, Cells: row[2:]})
 		}
 	}
+	// The same table by way of a CSV file.
+	var text strings.Builder
+	w := csv.NewWriter(&text)
+	lines := [][]string{append([]string{"Model", "Method"}, table.Columns...)}
+	for _, row := range table.Rows {
+		line := []string{row.Group, row.Name}
+		for _, c := range row.Cells {
+			cell := c.Text
+			if c.Bold {
+				cell = "**" + cell + "**"
+			}
+			if c.Underline {
+				cell = "__" + cell + "__"
+			}
+			line = append(line, cell)
+		}
+		lines = append(lines, line)
+	}
+	if err := w.WriteAll(lines); err != nil {
+		t.Fatal(err)
+	}
+	fromCSV, err := ReadPercentTable(strings.NewReader(text.String()), table.Denominators, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(fromCSV, table) {
+		t.Errorf("read back from CSV: got %+v, want %+v", fromCSV, table)
+	}
+
 	read := func(raw json.RawMessage) []string {
 		var l list
 		if err := json.Unmarshal(raw, &l); err != nil {
@@ -182,6 +213,24 @@ func TestLintNamesCellsThatAreNoPercentages(t *testing.T) {
 	} {
 		if _, err := Lint(table); err == nil {
 			t.Errorf("%s: got no error", name)
+		}
+	}
+}
+
+func TestOverallColumnIsTheOneThatSumsTheOthers(t *testing.T) {
+	for name, tc := range map[string]struct {
+		n    []int
+		want int
+	}{
+		"first":              {[]int{80, 18, 17, 22, 23}, 0},
+		"last":               {[]int{8, 12, 20}, 2},
+		"none":               {[]int{8, 12, 21}, -1},
+		"two of equal sizes": {[]int{8, 8}, -1},
+		"one":                {[]int{8}, -1},
+	} {
+		columns := []string{"a", "b", "c", "d", "e"}[:len(tc.n)]
+		if got, err := overallColumn(columns, tc.n, ""); err != nil || got != tc.want {
+			t.Errorf("%s: got %d (%v), want %d", name, got, err, tc.want)
 		}
 	}
 }

@@ -1,0 +1,94 @@
+package reports
+
+import (
+	"encoding/csv"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// ReadPercentTable reads a table of percentages from CSV: a header, then rows. The last cells of a row, one for each
+// denominator, are percentages ("4.54%", "4.54 %" or "4.54"), in Markdown's **bold** or __underlined__ where the table
+// was. The cells before them name the row; with two of them the first is its group, and an empty one repeats the group
+// above. overall names the column over all tasks; with "" it is the first whose denominator is the sum of the others',
+// if there is one.
+func ReadPercentTable(r io.Reader, denominators []int, overall string) (PercentTable, error) {
+	t := PercentTable{Denominators: denominators, Overall: -1}
+	if len(denominators) == 0 {
+		return t, fmt.Errorf("no denominators; name one for each column of percentages")
+	}
+	for _, n := range denominators {
+		if n < 1 {
+			return t, fmt.Errorf("a denominator is the number of tasks behind a column, at least 1; got %d", n)
+		}
+	}
+	rows, err := csv.NewReader(r).ReadAll() // every row as long as the header
+	if err != nil {
+		return t, fmt.Errorf("read the table: %w", err)
+	}
+	if len(rows) < 2 {
+		return t, fmt.Errorf("the table has %d rows; want a header and at least one row below it", len(rows))
+	}
+	names := len(rows[0]) - len(denominators)
+	if names < 1 || names > 2 {
+		return t, fmt.Errorf("the table has %d columns and there are %d denominators; want one or two columns of names before the percentages", len(rows[0]), len(denominators))
+	}
+	for _, name := range rows[0][names:] {
+		t.Columns = append(t.Columns, strings.TrimSpace(name))
+	}
+	if t.Overall, err = overallColumn(t.Columns, denominators, overall); err != nil {
+		return t, err
+	}
+	group := ""
+	for _, cells := range rows[1:] {
+		row := PercentRow{Name: strings.TrimSpace(cells[names-1])}
+		if names == 2 {
+			if own := strings.TrimSpace(cells[0]); own != "" {
+				group = own
+			}
+			row.Group = group
+		}
+		for _, text := range cells[names:] {
+			row.Cells = append(row.Cells, percentCell(text))
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t, nil
+}
+
+// overallColumn finds the column over all tasks, -1 for none.
+func overallColumn(columns []string, denominators []int, name string) (int, error) {
+	if name != "" {
+		i := slices.Index(columns, name)
+		if i < 0 {
+			return -1, fmt.Errorf("no column is called %q; there are %s", name, strings.Join(columns, ", "))
+		}
+		return i, nil
+	}
+	all := sum(denominators)
+	if len(denominators) < 3 { // a column that is the only part is no sum
+		return -1, nil
+	}
+	return slices.IndexFunc(denominators, func(n int) bool { return n == all-n }), nil
+}
+
+// percentCell takes the marks of Markdown off a cell, in whatever order they stand.
+func percentCell(text string) PercentCell {
+	c := PercentCell{Text: strings.TrimSpace(text)}
+	for {
+		switch {
+		case surrounded(c.Text, "**"):
+			c.Bold = true
+		case surrounded(c.Text, "__"):
+			c.Underline = true
+		default:
+			return c
+		}
+		c.Text = strings.TrimSpace(c.Text[2 : len(c.Text)-2])
+	}
+}
+
+func surrounded(text, mark string) bool {
+	return len(text) > 2*len(mark) && strings.HasPrefix(text, mark) && strings.HasSuffix(text, mark)
+}
