@@ -1,0 +1,241 @@
+//go:build libtorch
+
+package grpo
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"rcgrpo/stages/internal/lm"
+	"rcgrpo/stages/internal/torch"
+	"rcgrpo/stages/rl"
+)
+
+func tiny(t *testing.T, seed uint64) *lm.Model {
+	t.Helper()
+	m, err := lm.New(lm.Config{Family: "qwen2", Vocab: 24, Hidden: 16, Layers: 2, Heads: 2, KVHeads: 1, HeadDim: 8, MLP: 24, RopeBase: 1000,
+		NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: 64}, rand.New(rand.NewPCG(seed, 5)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+// conversations are two groups of three episodes over random tokens, of one to three turns each, mixed rewards.
+func conversations() []*rl.Trajectory {
+	r := rand.New(rand.NewPCG(8, 9))
+	var out []*rl.Trajectory
+	for i, reward := range []float64{1, 0, 0, 1, 1, 0} {
+		t := &rl.Trajectory{Task: "t", Reward: reward}
+		piece := func(role string, turn, n int, own bool) {
+			from := len(t.IDs)
+			for range n {
+				t.IDs, t.Mask, t.Logp = append(t.IDs, int32(r.IntN(24))), append(t.Mask, own), append(t.Logp, 0)
+			}
+			t.Messages = append(t.Messages, rl.Message{Role: role, Turn: turn, From: from, To: len(t.IDs)})
+		}
+		for turn := range 1 + i%3 {
+			piece(rl.RoleUser, turn, 2+r.IntN(3), false)
+			piece(rl.RoleAssistant, turn, 1+r.IntN(4), true)
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+// perturbed is the model in dir with one number of its weights file moved by delta.
+func perturbed(t *testing.T, dir string, at int64, delta float32) *lm.Model {
+	t.Helper()
+	path := filepath.Join(dir, "model.safetensors")
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := math.Float32frombits(binary.LittleEndian.Uint32(raw[at:]))
+	changed := slices.Clone(raw)
+	binary.LittleEndian.PutUint32(changed[at:], math.Float32bits(old+delta))
+	if err := os.WriteFile(path, changed, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m, err := lm.Load(dir, torch.CPU)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// places returns where some numbers of each tensor stand in the weights file.
+func places(t *testing.T, dir string, perTensor int) []int64 {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(dir, "model.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := int64(binary.LittleEndian.Uint64(raw))
+	var header map[string]struct {
+		Offsets [2]int64 `json:"data_offsets"`
+	}
+	var loose map[string]json.RawMessage
+	if err := json.Unmarshal(raw[8:8+n], &loose); err != nil {
+		t.Fatal(err)
+	}
+	delete(loose, "__metadata__")
+	text, err := json.Marshal(loose)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &header); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for name := range header {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	r := rand.New(rand.NewPCG(3, 3))
+	var out []int64
+	for _, name := range names {
+		o := header[name].Offsets
+		for range perTensor {
+			out = append(out, 8+n+o[0]+4*r.Int64N((o[1]-o[0])/4))
+		}
+	}
+	return out
+}
+
+// TestGradientOfTheObjectiveThroughTheModel compares the gradient that an update uses with central differences of the
+// objective, whose ratio has the unmoved policy in its denominator. The reference is another model, so the divergence
+// and its gradient are not 0.
+func TestGradientOfTheObjectiveThroughTheModel(t *testing.T) {
+	drills := rl.PaperObjective()
+	drills.Loss.Aggregate, drills.Ratio.Level, drills.KL.Estimator = "trajectory_mean", "token", "exact"
+	turns := rl.PaperObjective()
+	turns.Ratio.Level, turns.Entropy, turns.KL.Estimator = "turn", 0.05, "k1"
+	reward := rl.PaperObjective()
+	reward.KL.Place, reward.KL.Estimator = "reward", "k1"
+	for name, tc := range map[string]struct {
+		o           rl.Objective
+		temperature float64
+	}{
+		"the paper's":                {rl.PaperObjective(), 1},
+		"the drills'":                {drills, 1},
+		"per turn, with entropy":     {turns, 0.8},
+		"divergence from the reward": {reward, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, dir := t.Context(), t.TempDir()
+			policy, reference := tiny(t, 1), tiny(t, 2)
+			if err := policy.Save(dir); err != nil {
+				t.Fatal(err)
+			}
+			trainer, err := lm.NewTrainer(policy, lm.OptimizerConfig{MicroTokens: 30}) // several micro-batches
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer trainer.Close()
+			s := &settings{Objective: tc.o, Temperature: tc.temperature}
+			b := newBatch(conversations(), 3)
+			outcome, old, err := s.accumulate(ctx, policy, trainer, reference, b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tc.o.KL.Place == "loss" && math.Abs(outcome.KL) < 0.01 {
+				t.Fatalf("divergence %v: the reference should differ", outcome.KL)
+			}
+			gradient, err := trainer.Gradient()
+			if err != nil {
+				t.Fatal(err)
+			}
+			loss := func(m *lm.Model) float64 {
+				stats, err := m.Stats(ctx, b.sequences, reference, tc.temperature)
+				if err != nil {
+					t.Fatal(err)
+				}
+				out, err := tc.o.Evaluate(&rl.Batch{Length: b.length, Advantage: b.advantages, Turn: b.turn, Logp: stats.Logp,
+					LogpOld: old.Logp, LogpRef: stats.LogpRef, KL: stats.KL, Entropy: stats.Entropy}, b.totals)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return out.Loss
+			}
+			if at := loss(policy); math.Abs(at-outcome.Loss) > 1e-6 {
+				t.Errorf("loss: %v in parts, %v at once", outcome.Loss, at)
+			}
+			weights, err := policy.Weights()
+			if err != nil {
+				t.Fatal(err)
+			}
+			largest := 0.0
+			for _, g := range gradient {
+				largest = max(largest, math.Abs(float64(g)))
+			}
+			checked := 0
+			for _, at := range places(t, dir, 2) {
+				const h = 1.0 / 256 // float32 forward passes have an error of about 1e-6; h² of the third derivative is below 1e-3
+				up, down := perturbed(t, dir, at, h), perturbed(t, dir, at, -h)
+				moved, err := up.Weights()
+				if err != nil {
+					t.Fatal(err)
+				}
+				index := 0 // in the order of the gradient
+				for moved[index] == weights[index] {
+					index++
+				}
+				want := (loss(up) - loss(down)) / (2 * h)
+				up.Close()
+				down.Close()
+				if got := float64(gradient[index]); math.Abs(got-want) > 0.01*math.Abs(want)+0.002*largest {
+					t.Errorf("weight %d: gradient %v, central difference %v", index, got, want)
+				}
+				checked++
+			}
+			if checked < 20 || largest < 1e-3 {
+				t.Errorf("%d weights checked, largest gradient %v", checked, largest)
+			}
+		})
+	}
+}
+
+// TestPenaltyOfAPolicyThatIsItsReferenceIsZero: a penalty of rounding size would give groups of equal rewards
+// advantages of full size, because the deviation is divided out.
+func TestPenaltyOfAPolicyThatIsItsReferenceIsZero(t *testing.T) {
+	policy := tiny(t, 1)
+	reference, err := policy.Clone()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reference.Close()
+	trainer, err := lm.NewTrainer(policy, lm.OptimizerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer trainer.Close()
+	s := &settings{Objective: rl.PaperObjective(), Temperature: 1}
+	s.KL.Place, s.KL.Estimator = "reward", "k1"
+	for name, tc := range map[string]struct {
+		reference *lm.Model
+		zero      bool
+	}{"itself": {reference, true}, "another": {tiny(t, 2), false}} {
+		trajectories := conversations()
+		for _, tr := range trajectories {
+			tr.Reward = 1
+		}
+		b := newBatch(trajectories, 3)
+		if _, _, err := s.accumulate(t.Context(), policy, trainer, tc.reference, b); err != nil {
+			t.Fatal(err)
+		}
+		if zero := !slices.ContainsFunc(b.advantages, func(a float64) bool { return a != 0 }); zero != tc.zero {
+			t.Errorf("reference: %s, rewards equal: advantages %v", name, b.advantages)
+		}
+	}
+}
