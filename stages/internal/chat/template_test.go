@@ -1,0 +1,159 @@
+package chat
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"rcgrpo/bfcl/fixtures"
+	"rcgrpo/stages/internal/token"
+)
+
+// families of the fixtures, with the variables their tokenizer_config.json gives.
+var families = []struct {
+	name    string
+	special map[string]string
+}{
+	{"qwen2_5", map[string]string{"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}},
+	{"llama3_1", map[string]string{"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"}},
+}
+
+type vector struct {
+	Note     string                     `json:"note"`
+	Messages json.RawMessage            `json:"messages"`
+	Tools    json.RawMessage            `json:"tools"`
+	Generate bool                       `json:"add_generation_prompt"`
+	Kwargs   map[string]json.RawMessage `json:"kwargs"`
+	Rendered *string                    `json:"rendered"`
+	Error    string                     `json:"error"`
+	Tokens   int                        `json:"n_tokens"`
+	Sum      string                     `json:"ids_sha256"`
+	Optional bool                       `json:"optional"`
+}
+
+func (v vector) prompt() Prompt {
+	return Prompt{Messages: v.Messages, Tools: v.Tools, Generate: v.Generate, Variables: v.Kwargs}
+}
+
+func vectors(t testing.TB, family string) []vector {
+	t.Helper()
+	raw, err := os.ReadFile(fixtures.Path(t, "hf/chat/vectors_"+family+".jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []vector
+	lines := bufio.NewScanner(bytes.NewReader(raw))
+	lines.Buffer(nil, 1<<26)
+	for lines.Scan() {
+		var v vector
+		if err := json.Unmarshal(lines.Bytes(), &v); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+func fixtureTemplate(t testing.TB, family int) *Template {
+	t.Helper()
+	source, err := os.ReadFile(fixtures.Path(t, "hf/chat/"+families[family].name+".jinja"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	template, err := NewTemplate(string(source), families[family].special)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return template
+}
+
+var read [2]struct {
+	once sync.Once
+	tok  *token.Tokenizer
+}
+
+// fixtureTokenizer reads each of the two large tokenizers once.
+func fixtureTokenizer(t testing.TB, family int) *token.Tokenizer {
+	t.Helper()
+	path := fixtures.Path(t, "hf/tokenizers/"+families[family].name+".tokenizer.json.gz")
+	read[family].once.Do(func() {
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		z, err := gzip.NewReader(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := io.ReadAll(z)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if read[family].tok, err = token.Parse(raw); err != nil {
+			t.Fatal(err)
+		}
+	})
+	return read[family].tok
+}
+
+func sum(ids []int32) string {
+	texts := make([]string, len(ids))
+	for i, id := range ids {
+		texts[i] = strconv.Itoa(int(id))
+	}
+	h := sha256.Sum256([]byte(strings.Join(texts, ",")))
+	return hex.EncodeToString(h[:])
+}
+
+func TestTemplatesRenderAsTheReference(t *testing.T) {
+	for f, family := range families {
+		t.Run(family.name, func(t *testing.T) {
+			all := vectors(t, family.name)
+			template, tok := fixtureTemplate(t, f), fixtureTokenizer(t, f)
+			passed, raised := 0, 0
+			for _, v := range all {
+				got, err := template.Render(v.prompt())
+				switch {
+				case v.Rendered == nil && err == nil:
+					t.Errorf("%s: rendered, want the error %q", v.Note, v.Error)
+				case v.Rendered == nil:
+					if _, message, ok := strings.Cut(v.Error, "TemplateError: "); ok && !strings.Contains(err.Error(), message) {
+						t.Errorf("%s: got error %v, want one that says %q", v.Note, err, message)
+					}
+					raised++
+				case err != nil:
+					t.Errorf("%s: %v", v.Note, err)
+				case got != *v.Rendered:
+					t.Errorf("%s: %s", v.Note, difference(got, *v.Rendered))
+				default:
+					if ids := tok.EncodeAs(got, token.Everything); len(ids) != v.Tokens || sum(ids) != v.Sum {
+						t.Errorf("%s: got %d ids, want %d, or others", v.Note, len(ids), v.Tokens)
+						continue
+					}
+					passed++
+				}
+			}
+			t.Logf("%d conversations: %d equal with their ids, %d raise", len(all), passed, raised)
+		})
+	}
+}
+
+// difference shows two texts from shortly before they part.
+func difference(got, want string) string {
+	i := 0
+	for i < min(len(got), len(want)) && got[i] == want[i] {
+		i++
+	}
+	cut := func(s string) string { return strconv.Quote(s[max(0, i-20):min(len(s), i+40)]) }
+	return "got ..." + cut(got) + ", want ..." + cut(want)
+}

@@ -1,0 +1,73 @@
+package chat
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"rcgrpo/bfcl"
+)
+
+// Functions are tool documents in the form that chat APIs and templates take, by the tools' names.
+type Functions map[string]json.RawMessage
+
+// FunctionsOf turns the documents of all classes of the benchmark's data into functions.
+func FunctionsOf(data *bfcl.Data, classes []string) (Functions, error) {
+	all := Functions{}
+	for _, class := range classes {
+		for _, doc := range data.Docs(class) {
+			f, err := Function(doc.JSON)
+			if err != nil {
+				return nil, fmt.Errorf("tool %s: %w", doc.Name, err)
+			}
+			all[doc.Name] = f
+		}
+	}
+	return all, nil
+}
+
+// jsonTypes are the names that JSON schema has for the types in the benchmark's documents; other names stay.
+var jsonTypes = map[string]string{"dict": "object", "float": "number", "tuple": "array", "any": "string"}
+
+// Function turns a tool document of the benchmark into OpenAI's form: its types get the names of JSON schema, and what
+// it says about the response is dropped. Order and all else stay.
+func Function(doc json.RawMessage) (json.RawMessage, error) {
+	v, err := parseJSON(doc)
+	if err != nil {
+		return nil, err
+	}
+	o, ok := v.(object)
+	if !ok {
+		return nil, fmt.Errorf("a tool document is an object, not %s", typeName(v))
+	}
+	function := object{}
+	for _, k := range o.keys() {
+		if k != "response" {
+			function.set(k, renameTypes(k, o[k].value))
+		}
+	}
+	text, err := compactJSON.text(newObject("type", "function", "function", function))
+	return json.RawMessage(text), err
+}
+
+// renameTypes works on the value of a key and on all inside it.
+func renameTypes(key string, v any) any {
+	switch v := v.(type) {
+	case string:
+		if name, ok := jsonTypes[v]; ok && key == "type" {
+			return name
+		}
+	case list:
+		items := make(list, len(v))
+		for i, x := range v {
+			items[i] = renameTypes("", x)
+		}
+		return items
+	case object:
+		o := object{}
+		for _, k := range v.keys() {
+			o.set(k, renameTypes(k, v[k].value))
+		}
+		return o
+	}
+	return v
+}
