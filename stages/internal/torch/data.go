@@ -88,13 +88,7 @@ func (s *Scope) FromFloat32(data []float32, shape ...int64) *Tensor {
 // FromInt64 makes a tensor with a copy of data, row by row.
 func (s *Scope) FromInt64(data []int64, shape ...int64) *Tensor { return from(s, Int64, data, shape) }
 
-// FromInt32 makes a tensor with a copy of data, row by row.
-func (s *Scope) FromInt32(data []int32, shape ...int64) *Tensor { return from(s, Int32, data, shape) }
-
-// FromBool makes a tensor with a copy of data, row by row.
-func (s *Scope) FromBool(data []bool, shape ...int64) *Tensor { return from(s, Bool, data, shape) }
-
-func from[E float32 | int64 | int32 | bool](s *Scope, kind DType, data []E, shape []int64) *Tensor {
+func from[E float32 | int64](s *Scope, kind DType, data []E, shape []int64) *Tensor {
 	n := int64(1)
 	for _, d := range shape {
 		n *= d
@@ -132,9 +126,6 @@ func view[E any](t *Tensor) []E {
 // Float32s returns the elements of a float32 tensor, row by row. On the CPU and contiguous they are the tensor's own
 // memory: valid until it is freed, and writing to them changes it. Otherwise they are a copy that lives as long as s.
 func (s *Scope) Float32s(t *Tensor) []float32 { return read[float32](s, Float32, t) }
-
-// Float64s is Float32s for float64.
-func (s *Scope) Float64s(t *Tensor) []float64 { return read[float64](s, Float64, t) }
 
 // Int64s is Float32s for int64.
 func (s *Scope) Int64s(t *Tensor) []int64 { return read[int64](s, Int64, t) }
@@ -184,9 +175,4 @@ func (s *Scope) Item(t *Tensor) float64 {
 // To copies a tensor to a device.
 func (s *Scope) To(t *Tensor, d Device) *Tensor {
 	return s.op("to", operands{t}, func(out *libtch.Ctensor) { libtch.AtgTo(out, t.c, d.index()) })
-}
-
-// As converts the elements to another type; it gives the same memory when they have it already.
-func (s *Scope) As(t *Tensor, kind DType) *Tensor {
-	return s.op("as "+kind.String(), operands{t}, func(out *libtch.Ctensor) { libtch.AtgToDtype(out, t.c, int32(kind), 0, 0) })
 }

@@ -17,5 +17,8 @@
 //
 // A Tensor belongs to its device's thread: it may be stored anywhere but used only inside Do.
 //
+// fused.go holds the parts of a decoder that libtorch would compose of many passes over memory, as C kernels with their
+// gradients. They take float32 on the CPU; on a GPU, which this has not run on yet, they refuse with a sentence.
+//
 // The package needs the build tag libtorch; without it only this comment remains.
 package torch

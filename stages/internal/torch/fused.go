@@ -73,6 +73,9 @@ func sizeOrAny(n int64) string {
 	return fmt.Sprint(n)
 }
 
+// limitKernels lets at most one instruction set be taken: 0 is the base, 1 AVX2, 2 AVX-512.
+func limitKernels(level int) { C.k_limit(C.int(level)) }
+
 // RMSNorm is y = x·rstd·w per row, with rstd = 1/√(mean x² + eps) (Zhang and Sennrich 2019).
 //
 //	x, y [N, D]; w [D]; rstd [N]

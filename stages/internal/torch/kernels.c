@@ -49,19 +49,26 @@ typedef struct {
 #include "kernel_bodies.h"
 #undef NAME
 
+static int widest = 2; // 0 base, 1 AVX2, 2 AVX-512
+static const kernels *known;
+
+void k_limit(int level) {
+	widest = level;
+	known = 0;
+}
+
 static const kernels *chosen(void) {
-	static const kernels *k;
-	if (k)
-		return k;
+	if (known)
+		return known;
 #ifdef WIDE
 	__builtin_cpu_init();
-	if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+	if (widest >= 2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
 		__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("fma"))
-		return k = &all_avx512;
-	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-		return k = &all_avx2;
+		return known = &all_avx512;
+	if (widest >= 1 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+		return known = &all_avx2;
 #endif
-	return k = &all_base;
+	return known = &all_base;
 }
 
 void k_rms_norm(int64_t n, int64_t d, const float *x, const float *w, float eps, float *y, float *rstd) { chosen()->rms_norm(n, d, x, w, eps, y, rstd); }

@@ -4,6 +4,9 @@
 #define RCGRPO_KERNELS_H
 #include <stdint.h>
 
+// Lets at most the instruction set 0 (base), 1 (AVX2) or 2 (AVX-512, the start) be taken, for tests.
+void k_limit(int level);
+
 // y = x * rstd * w with rstd = 1/sqrt(mean(x^2) + eps) of the row. x, y [n,d]; w [d]; rstd [n].
 void k_rms_norm(int64_t n, int64_t d, const float *x, const float *w, float eps, float *y, float *rstd);
 // dx += the gradient through rms_norm, dw += that of the weight.

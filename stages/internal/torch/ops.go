@@ -95,10 +95,6 @@ func (s *Scope) Mul(a, b *Tensor) *Tensor {
 	return s.op("mul", operands{a, b}, func(out *libtch.Ctensor) { libtch.AtgMul(out, a.c, b.c) })
 }
 
-func (s *Scope) Div(a, b *Tensor) *Tensor {
-	return s.op("div", operands{a, b}, func(out *libtch.Ctensor) { libtch.AtgDiv(out, a.c, b.c) })
-}
-
 func (s *Scope) AddScalar(a *Tensor, v float64) *Tensor {
 	return s.op("add scalar", operands{a}, func(out *libtch.Ctensor) {
 		withScalar(v, func(c libtch.Cscalar) { libtch.AtgAddScalar(out, a.c, c) })
@@ -139,15 +135,6 @@ func (s *Scope) Silu(a *Tensor) *Tensor {
 	return s.op("silu", operands{a}, func(out *libtch.Ctensor) { libtch.AtgSilu(out, a.c) })
 }
 
-// Where takes a where the bool tensor mask is true and b elsewhere.
-func (s *Scope) Where(mask, a, b *Tensor) *Tensor {
-	return s.op("where", operands{mask, a, b}, func(out *libtch.Ctensor) { libtch.AtgWhereSelf(out, mask.c, a.c, b.c) })
-}
-
-func (s *Scope) IsFinite(a *Tensor) *Tensor {
-	return s.op("isfinite", operands{a}, func(out *libtch.Ctensor) { libtch.AtgIsfinite(out, a.c) })
-}
-
 // Reductions.
 
 // Sum adds all elements.
@@ -167,31 +154,6 @@ func (s *Scope) MeanAxis(a *Tensor, axis int64, keep bool) *Tensor {
 	})
 }
 
-// LogSumExp is log Σ exp along an axis, without overflow.
-func (s *Scope) LogSumExp(a *Tensor, axis int64, keep bool) *Tensor {
-	return s.op("logsumexp", operands{a}, func(out *libtch.Ctensor) {
-		libtch.AtgLogsumexp(out, a.c, []int64{axis}, 1, flag(keep))
-	})
-}
-
-// Argmax is the index of the largest element along an axis, the first of equals.
-func (s *Scope) Argmax(a *Tensor, axis int64, keep bool) *Tensor {
-	return s.op("argmax", operands{a}, func(out *libtch.Ctensor) { libtch.AtgArgmax(out, a.c, axis, 0, flag(keep)) })
-}
-
-// All is true when every element of a bool tensor is.
-func (s *Scope) All(a *Tensor) *Tensor {
-	return s.op("all", operands{a}, func(out *libtch.Ctensor) { libtch.AtgAll(out, a.c) })
-}
-
-func (s *Scope) Cumsum(a *Tensor, axis int64) *Tensor {
-	return s.op("cumsum", operands{a}, func(out *libtch.Ctensor) { libtch.AtgCumsum(out, a.c, axis, sameType) })
-}
-
-func (s *Scope) Softmax(a *Tensor, axis int64) *Tensor {
-	return s.op("softmax", operands{a}, func(out *libtch.Ctensor) { libtch.AtgSoftmax(out, a.c, axis, sameType) })
-}
-
 func (s *Scope) LogSoftmax(a *Tensor, axis int64) *Tensor {
 	return s.op("log_softmax", operands{a}, func(out *libtch.Ctensor) { libtch.AtgLogSoftmax(out, a.c, axis, sameType) })
 }
@@ -207,28 +169,14 @@ func (s *Scope) MmInto(out, a, b *Tensor) {
 	s.do("mm into", operands{out, a, b}, func(o *libtch.Ctensor) { libtch.AtgMmOut(o, out.c, a.c, b.c) })
 }
 
-func (s *Scope) Matmul(a, b *Tensor) *Tensor {
-	return s.op("matmul", operands{a, b}, func(out *libtch.Ctensor) { libtch.AtgMatmul(out, a.c, b.c) })
-}
-
 // Addmm is bias + a·b.
 func (s *Scope) Addmm(bias, a, b *Tensor) *Tensor {
 	return s.op("addmm", operands{bias, a, b}, func(out *libtch.Ctensor) { libtch.AtgAddmm(out, bias.c, a.c, b.c) })
 }
 
-// AddmmInto writes bias + a·b into out.
-func (s *Scope) AddmmInto(out, bias, a, b *Tensor) {
-	s.do("addmm into", operands{out, bias, a, b}, func(o *libtch.Ctensor) { libtch.AtgAddmmOut(o, out.c, bias.c, a.c, b.c) })
-}
-
 // Addmm_ adds a·b to sum.
 func (s *Scope) Addmm_(sum, a, b *Tensor) {
 	s.do("addmm_", operands{sum, a, b}, func(o *libtch.Ctensor) { libtch.AtgAddmm_(o, sum.c, a.c, b.c) })
-}
-
-// Linear is x·wᵀ + bias; bias may be nil.
-func (s *Scope) Linear(x, w, bias *Tensor) *Tensor {
-	return s.op("linear", operands{x, w, bias}, func(out *libtch.Ctensor) { libtch.AtgLinear(out, x.c, w.c, handle(bias)) })
 }
 
 // Attention is softmax(q·kᵀ/√D + mask)·v over [B, H, T, D]. causal lets position t see keys 0..t and is right only when
@@ -249,61 +197,11 @@ func (s *Scope) Gather(a *Tensor, axis int64, index *Tensor) *Tensor {
 	return s.op("gather", operands{a, index}, func(out *libtch.Ctensor) { libtch.AtgGather(out, a.c, axis, index.c, 0) })
 }
 
-// IndexAdd_ adds row i of source to row index[i] of a, along the axis.
-func (s *Scope) IndexAdd_(a *Tensor, axis int64, index, source *Tensor) {
-	s.do("index_add_", operands{a, index, source}, func(out *libtch.Ctensor) {
-		libtch.AtgIndexAdd_(out, a.c, axis, index.c, source.c)
-	})
-}
-
-// IndexCopy_ writes row i of source over row index[i] of a, along the axis.
-func (s *Scope) IndexCopy_(a *Tensor, axis int64, index, source *Tensor) {
-	s.do("index_copy_", operands{a, index, source}, func(out *libtch.Ctensor) {
-		libtch.AtgIndexCopy_(out, a.c, axis, index.c, source.c)
-	})
-}
-
 // In place.
-
-func (s *Scope) Add_(a, b *Tensor) {
-	s.do("add_", operands{a, b}, func(out *libtch.Ctensor) { libtch.AtgAdd_(out, a.c, b.c) })
-}
-
-func (s *Scope) Mul_(a, b *Tensor) {
-	s.do("mul_", operands{a, b}, func(out *libtch.Ctensor) { libtch.AtgMul_(out, a.c, b.c) })
-}
 
 func (s *Scope) MulScalar_(a *Tensor, v float64) {
 	s.do("mul_ scalar", operands{a}, func(out *libtch.Ctensor) {
 		withScalar(v, func(c libtch.Cscalar) { libtch.AtgMulScalar_(out, a.c, c) })
-	})
-}
-
-func (s *Scope) AddScalar_(a *Tensor, v float64) {
-	s.do("add_ scalar", operands{a}, func(out *libtch.Ctensor) {
-		withScalar(v, func(c libtch.Cscalar) { libtch.AtgAddScalar_(out, a.c, c) })
-	})
-}
-
-// Addcmul_ adds b·c to a.
-func (s *Scope) Addcmul_(a, b, c *Tensor) {
-	s.do("addcmul_", operands{a, b, c}, func(out *libtch.Ctensor) { libtch.AtgAddcmul_(out, a.c, b.c, c.c) })
-}
-
-// Addcdiv_ adds b/c to a.
-func (s *Scope) Addcdiv_(a, b, c *Tensor) {
-	s.do("addcdiv_", operands{a, b, c}, func(out *libtch.Ctensor) { libtch.AtgAddcdiv_(out, a.c, b.c, c.c) })
-}
-
-// SqrtInto writes the root of a into out.
-func (s *Scope) SqrtInto(out, a *Tensor) {
-	s.do("sqrt into", operands{out, a}, func(o *libtch.Ctensor) { libtch.AtgSqrtOut(o, out.c, a.c) })
-}
-
-// MulScalarInto writes a·v into out.
-func (s *Scope) MulScalarInto(out, a *Tensor, v float64) {
-	s.do("mul scalar into", operands{out, a}, func(o *libtch.Ctensor) {
-		withScalar(v, func(c libtch.Cscalar) { libtch.AtgMulScalarOut(o, out.c, a.c, c) })
 	})
 }
 

@@ -31,9 +31,6 @@ type Scope struct {
 // Err returns the first error of this Do so far. Loops that would go on for long look at it.
 func (s *Scope) Err() error { return *s.sticky }
 
-// Device returns where the scope's tensors live.
-func (s *Scope) Device() Device { return s.worker.device }
-
 // Nest runs f with a scope inside s: what it makes is freed when f returns, unless kept.
 func (s *Scope) Nest(f func(*Scope)) {
 	inner := &Scope{worker: s.worker, parent: s, sticky: s.sticky}

@@ -460,6 +460,23 @@ func TestHeadStatisticsEqualTheirComposition(t *testing.T) {
 	}
 }
 
+func TestFusedOperationsOnOlderProcessors(t *testing.T) {
+	defer limitKernels(2)
+	for level, name := range []string{"base", "AVX2"} {
+		t.Run(name, func(t *testing.T) {
+			limitKernels(level)
+			t.Run("norm", TestRMSNormEqualsItsComposition)
+			t.Run("swiglu", TestSwiGLUEqualsItsComposition)
+			t.Run("rope", TestRopeTurnsAndTurnsBack)
+			t.Run("attention", TestPackedAttentionEqualsLibtorchPerPath)
+			t.Run("head", TestHeadStatisticsEqualTheirComposition)
+			t.Run("rows and columns", TestRowsAndColumnsAdd)
+			t.Run("adamw", TestAdamWFollowsThePaper)
+			t.Run("square sum", TestSquareSumIsFloat64)
+		})
+	}
+}
+
 func TestRowsAndColumnsAdd(t *testing.T) {
 	work(t, func(s *Scope) {
 		table := s.Full(Float32, 1, 3, 2)
