@@ -12,7 +12,7 @@ import (
 )
 
 const bfclUsage = `usage:
-  rcgrpo bfcl check [-time] [-repeats N] [-workers N] [DIR]   check the benchmark's data, or time the replay of its ground truth
+  rcgrpo bfcl check [-time] [-repeats N] [-workers N] [DIR]   check the benchmark's data and replay its ground truth
   rcgrpo bfcl replay -in FILE [-out FILE] [-verify]           replay recorded trajectories, and compare with their record
   rcgrpo bfcl show TASK                                       a task with its requests, ground truth and results
   rcgrpo bfcl chat TASK                                       play the policy in the terminal
@@ -20,7 +20,7 @@ const bfclUsage = `usage:
 Each takes -data DIR, the folder of the official data; the default is .deps/bfcl, where make build unpacks it.
 `
 
-// bfclCommand runs "rcgrpo bfcl ARGS" and gives the exit code: 0 fine, 1 faults or differences found or a failure, 2 wrong
+// bfclCommand runs "rcgrpo bfcl ARGS" and gives the exit code: 0 fine, 1 faults or differences found or a failure, 64 wrong
 // usage.
 func bfclCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	commands := map[string]func(c *bfclCall) error{
@@ -28,7 +28,7 @@ func bfclCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 	if len(args) == 0 || commands[args[0]] == nil {
 		fmt.Fprint(stderr, bfclUsage)
-		return 2
+		return exitMisuse
 	}
 	c := &bfclCall{stdin: stdin, stdout: stdout, stderr: stderr}
 	c.flags = flag.NewFlagSet("rcgrpo bfcl "+args[0], flag.ContinueOnError)
@@ -44,7 +44,7 @@ func bfclCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	case err == nil:
 		return 0
 	case errors.Is(err, errBFCLUsage):
-		return 2
+		return exitMisuse
 	case !errors.Is(err, errBFCLFound):
 		fmt.Fprintf(stderr, "rcgrpo bfcl %s: %v\n", args[0], err)
 	}
@@ -108,17 +108,43 @@ func (c *bfclCall) check() error {
 	for _, f := range faults {
 		fmt.Fprintln(c.stdout, f)
 	}
-	calls := 0
-	for _, t := range data.Tasks() {
-		for _, turn := range t.Turns {
-			calls += len(turn.GroundTruth)
-		}
+	failed, err := c.checkTruth(data)
+	if err != nil {
+		return err
 	}
-	fmt.Fprintf(c.stdout, "%d tasks, %d ground-truth calls, faults: %d\n", len(data.Tasks()), calls, len(faults))
-	if len(faults) > 0 {
+	fmt.Fprintf(c.stdout, "faults in the data: %d\n", len(faults))
+	if len(faults) > 0 || failed > 0 {
 		return errBFCLFound
 	}
 	return nil
+}
+
+// checkTruth plays the ground truth of every task, names those that do not pass, and prints a line per category.
+func (c *bfclCall) checkTruth(data *bfcl.Data) (failed int, err error) {
+	var tally bfcl.Tally
+	calls := map[string]int{}
+	for _, t := range data.Tasks() {
+		var turns [][][]string
+		for _, turn := range t.Turns {
+			turns = append(turns, [][]string{turn.GroundTruth})
+			calls[t.Category] += len(turn.GroundTruth)
+			calls["all"] += len(turn.GroundTruth)
+		}
+		e, err := t.Play(bfcl.Settings{Data: data, Today: bfcl.ReleaseDate}, turns)
+		if err != nil {
+			return failed, err
+		}
+		v := e.Verdict()
+		tally.Add(t.Category, v)
+		if !v.Official || v.Reward != 1 {
+			failed++
+			fmt.Fprintf(c.stdout, "%s: its ground truth does not pass: official %v %s, reward %v\n", t.ID, v.Official, v.ErrorType, v.Reward)
+		}
+	}
+	for _, s := range tally.Scores() {
+		fmt.Fprintf(c.stdout, "%-13s %4d/%d passed  %5d calls\n", s.Category, s.Passed, s.N, calls[s.Category])
+	}
+	return failed, nil
 }
 
 // data loads the official data, which must be without faults.

@@ -22,8 +22,16 @@ func runBFCL(t *testing.T, stdin string, args ...string) (code int, stdout, stde
 func TestBFCLCheckFindsTheOfficialDataFaultless(t *testing.T) {
 	dir := fixtures.Path(t, "bfcl/data")
 	code, out, errs := runBFCL(t, "", "check", dir)
-	if code != 0 || !strings.Contains(out, "faults: 0") {
+	if code != 0 || !strings.Contains(out, "faults in the data: 0") {
 		t.Errorf("got code %d, %s%s", code, out, errs)
+	}
+	for line := range strings.Lines(out) { // every category's ground truth passes whole
+		if counts, ok := strings.CutSuffix(strings.Join(strings.Fields(line), " "), " calls"); ok {
+			fields := strings.Fields(counts)
+			if passed, n, _ := strings.Cut(fields[1], "/"); passed != n || n == "0" {
+				t.Errorf("got %s", line)
+			}
+		}
 	}
 	code, out, errs = runBFCL(t, "", "check", "-time", "-repeats", "1", dir)
 	var timing map[string]any
@@ -61,7 +69,7 @@ func TestBFCLReplayVerifiesAndWrites(t *testing.T) {
 	if code != 1 || !strings.Contains(text, "mine add(a=1, b=2)") || !strings.Contains(text, "1 trajectories, 1 calls, differing: 1\n") {
 		t.Errorf("got code %d, %s", code, text)
 	}
-	if code, _, errs = runBFCL(t, "", "replay", "-data", dir); code != 2 || !strings.Contains(errs, "-in FILE") {
+	if code, _, errs = runBFCL(t, "", "replay", "-data", dir); code != exitMisuse || !strings.Contains(errs, "-in FILE") {
 		t.Errorf("without -in: got code %d, %s", code, errs)
 	}
 }
@@ -85,8 +93,8 @@ func TestBFCLShowAndChat(t *testing.T) {
 
 func TestBFCLUsage(t *testing.T) {
 	for _, args := range [][]string{nil, {"nope"}, {"show"}, {"check", "-nope"}, {"check", "a", "b"}} {
-		if code, _, errs := runBFCL(t, "", args...); code != 2 || !strings.Contains(errs, "usage:") {
-			t.Errorf("%q: got code %d, %s, want 2 and the usage", args, code, errs)
+		if code, _, errs := runBFCL(t, "", args...); code != exitMisuse || !strings.Contains(errs, "usage:") {
+			t.Errorf("%q: got code %d, %s, want misuse and the usage", args, code, errs)
 		}
 	}
 	if code, _, errs := runBFCL(t, "", "check", filepath.Join(t.TempDir(), "none")); code != 1 || !strings.Contains(errs, "make build") {
