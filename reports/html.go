@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
-	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"html/template"
@@ -88,6 +87,7 @@ type (
 	tableView struct {
 		*Table
 		Lines []lineView
+		CSV   template.URL
 	}
 	lineView struct {
 		Head  *cellView
@@ -140,7 +140,11 @@ func (p *Page) view() (*pageView, error) {
 					run.More = strings.TrimPrefix(run.More+" · "+figure.Title, " · ")
 				}
 			case part.Table != nil:
-				section.Runs = append(section.Runs, runView{Table: part.Table.view()})
+				table, err := part.Table.view()
+				if err != nil {
+					return nil, fmt.Errorf("table %s: %w", part.Table.ID, err)
+				}
+				section.Runs = append(section.Runs, runView{Table: table})
 			default:
 				section.Runs = append(section.Runs, runView{Text: part.Text})
 			}
@@ -161,24 +165,23 @@ func (f *Figure) view() (figureView, error) {
 	if err != nil {
 		return figureView{}, err
 	}
-	rows := f.data()
-	var text strings.Builder
-	c := csv.NewWriter(&text)
-	if err := c.WriteAll(rows); err != nil {
-		return figureView{}, err
-	}
-	return figureView{
-		Figure: f, Wide: f.Categories != nil, Options: template.JS(options),
-		CSV: template.URL("data:text/csv;charset=utf-8," + dataEscapes.Replace(text.String())),
-	}, nil
+	address, err := csvAddress(f.data())
+	return figureView{Figure: f, Wide: f.Categories != nil, Options: template.JS(options), CSV: address}, err
+}
+
+// csvAddress is a data address with rows as comma-separated values.
+func csvAddress(rows [][]string) (template.URL, error) {
+	text, err := csvText(rows)
+	return template.URL("data:text/csv;charset=utf-8," + dataEscapes.Replace(text)), err
 }
 
 // dataEscapes are the characters that may not stand in a data address as they are. What is left of foreign text is
 // harmless there: html/template escapes it once more for the attribute.
 var dataEscapes = strings.NewReplacer("%", "%25", "\n", "%0A", "\r", "%0D", "#", "%23", `"`, "%22", "'", "%27", "<", "%3C", ">", "%3E", "&", "%26", " ", "%20")
 
-func (t *Table) view() *tableView {
-	view := &tableView{Table: t}
+func (t *Table) view() (*tableView, error) {
+	address, err := csvAddress(t.data())
+	view := &tableView{Table: t, CSV: address}
 	for _, row := range t.Rows {
 		var line lineView
 		for i, c := range row.Cells {
@@ -203,5 +206,5 @@ func (t *Table) view() *tableView {
 		}
 		view.Lines = append(view.Lines, line)
 	}
-	return view
+	return view, err
 }

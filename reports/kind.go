@@ -25,7 +25,10 @@ import (
 const (
 	HTMLFile     = "page.html"
 	MarkdownFile = "page.md"
-	TextFile     = "page.txt" // for a terminal of TextWidth columns
+	TextFile     = "page.txt"  // for a terminal of TextWidth columns
+	LaTeXFile    = "page.tex"  // the tables
+	JSONFile     = "page.json" // tables and figures
+	CSVFolder    = "csv"       // a file for each table and figure, called by its id
 )
 
 // TextWidth is the width of TextFile.
@@ -36,7 +39,7 @@ const TextWidth = 120
 func Kind() *engine.Kind {
 	return &engine.Kind{
 		Name:    "report",
-		Summary: "A page of scores and curves: tables, tests, figures, evidence; as HTML, Markdown and text.",
+		Summary: "A page of scores and curves: tables, tests, figures, evidence; as HTML, Markdown, text, LaTeX, CSV and JSON.",
 		Version: 2,
 		New: func() engine.Stage {
 			return &settings{Windows: &windows{Early: PaperWindows.Early, Late: PaperWindows.Late}}
@@ -138,6 +141,8 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 		HTMLFile:     page.HTML,
 		MarkdownFile: page.Markdown,
 		TextFile:     func(w io.Writer) error { return page.Text(w, TextWidth) },
+		LaTeXFile:    page.LaTeX,
+		JSONFile:     page.JSON,
 	} {
 		var b bytes.Buffer
 		if err := write(&b); err != nil {
@@ -147,6 +152,9 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 			return err
 		}
 	}
+	if err := page.writeCSV(filepath.Join(dir, CSVFolder)); err != nil {
+		return err
+	}
 	path := s.Path
 	if path == "" && job.Experiment.Name != "" {
 		path = job.Experiment.Name + ".html"
@@ -155,6 +163,31 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 		return nil
 	}
 	return job.Publish("page", HTMLFile, path)
+}
+
+// writeCSV writes a file for each table and figure into a new folder.
+func (p *Page) writeCSV(folder string) error {
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		return err
+	}
+	write := func(id string, rows [][]string) error {
+		text, err := csvText(rows)
+		if err != nil {
+			return fmt.Errorf("write %s as CSV: %w", id, err)
+		}
+		return os.WriteFile(filepath.Join(folder, id+".csv"), []byte(text), 0o644)
+	}
+	for _, t := range p.tables() {
+		if err := write(t.ID, t.data()); err != nil {
+			return err
+		}
+	}
+	for _, f := range p.figures() {
+		if err := write(f.ID, f.data()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // gathering is the state of collecting a study.

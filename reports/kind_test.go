@@ -196,8 +196,9 @@ stage "report" "page" {
 }
 `
 
-// runScripted runs the experiment and returns the published page, its text and the error of the run.
-func runScripted(t *testing.T, failing string) (html, text string, runError error) {
+// runScripted runs the experiment and returns the published page, its text with the place of that, and the error of the
+// run.
+func runScripted(t *testing.T, failing string) (html, text, textFile string, runError error) {
 	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "scripted.hcl")
@@ -234,13 +235,13 @@ func runScripted(t *testing.T, failing string) (html, text string, runError erro
 			return err
 		}
 		content, err := os.ReadFile(path)
-		text = string(content)
+		text, textFile = string(content), path
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(published), text, runError
+	return string(published), text, textFile, runError
 }
 
 func wantAll(t *testing.T, text string, wanted ...string) {
@@ -254,7 +255,7 @@ func wantAll(t *testing.T, text string, wanted ...string) {
 }
 
 func TestReportOfAWholeExperiment(t *testing.T) {
-	page, text, err := runScripted(t, "none")
+	page, text, textFile, err := runScripted(t, "none")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,6 +277,17 @@ func TestReportOfAWholeExperiment(t *testing.T) {
 			t.Errorf("the page lacks %q", wanted)
 		}
 	}
+	// The same numbers for programs and for papers.
+	folder := filepath.Dir(textFile)
+	for name, wanted := range map[string]string{JSONFile: `"count": 90`, LaTeXFile: `\caption{Success on test tasks, greedy decoding}`,
+		CSVFolder + "/main-test.csv": "Much training,", CSVFolder + "/fig-reward.csv": "update,"} {
+		content, err := os.ReadFile(filepath.Join(folder, name))
+		if err != nil {
+			t.Error(err)
+		} else if !strings.Contains(string(content), wanted) {
+			t.Errorf("%s lacks %q", name, wanted)
+		}
+	}
 	// Curves take the label of the arm whose policy they trained.
 	if strings.Contains(page, `"name":"grpo.arm[much]"`) {
 		t.Error("a curve stands under its own name although its policy was scored")
@@ -283,7 +295,7 @@ func TestReportOfAWholeExperiment(t *testing.T) {
 }
 
 func TestReportNamesWhatFailed(t *testing.T) {
-	page, text, err := runScripted(t, "much")
+	page, text, _, err := runScripted(t, "much")
 	var failed *engine.RunError
 	if !errors.As(err, &failed) {
 		t.Fatalf("got %v, want a *engine.RunError", err)

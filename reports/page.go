@@ -33,6 +33,19 @@ type Failure struct {
 	Log     []string // its last lines, as they were
 }
 
+// tables of the page, in order.
+func (p *Page) tables() []*Table {
+	var all []*Table
+	for _, s := range p.Sections {
+		for _, part := range s.Parts {
+			if part.Table != nil {
+				all = append(all, part.Table)
+			}
+		}
+	}
+	return all
+}
+
 // figures of the page, in order.
 func (p *Page) figures() []*Figure {
 	var all []*Figure

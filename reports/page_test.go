@@ -28,6 +28,8 @@ func TestEqualStudiesGiveEqualBytes(t *testing.T) {
 		"HTML":     func(p *Page, b *bytes.Buffer) error { return p.HTML(b) },
 		"text":     func(p *Page, b *bytes.Buffer) error { return p.Text(b, 100) },
 		"Markdown": func(p *Page, b *bytes.Buffer) error { return p.Markdown(b) },
+		"LaTeX":    func(p *Page, b *bytes.Buffer) error { return p.LaTeX(b) },
+		"JSON":     func(p *Page, b *bytes.Buffer) error { return p.JSON(b) },
 	} {
 		var first, second bytes.Buffer
 		if err := write(synthetic(2, 40, 30).Page(), &first); err != nil {

@@ -29,9 +29,9 @@ func setID(set string) string {
 	return slug(set)
 }
 
-// slug makes an element id of foreign text: letters, digits and hyphens only.
+// slug makes an element id, and part of a file's name, of foreign text: at most 80 letters, digits and hyphens.
 func slug(text string) string {
-	id := []byte(text)
+	id := []byte(prefix(text, 80))
 	for i, c := range id {
 		switch {
 		case c >= 'a' && c <= 'z', c >= '0' && c <= '9':
