@@ -34,6 +34,39 @@ func (t *Tokenizer) EncodeAs(text string, see Recognise) []int32 {
 	return ids
 }
 
+// Part is a piece of a text with its own answer to which added tokens are seen in it.
+type Part struct {
+	Text string
+	See  Recognise
+}
+
+// EncodeParts returns the ids of a text made of parts. Added tokens are seen inside one part only and as it says; all
+// else is tokenised as one text, also across the borders of parts.
+func (t *Tokenizer) EncodeParts(parts ...Part) []int32 {
+	var ids []int32
+	var pending strings.Builder
+	see := Everything // what all of the pending text allows
+	flush := func() {
+		split(t.normal(pending.String()), &t.late, see, func(a Added) { ids = append(ids, a.ID) }, func(part string) {
+			t.words(part, func(word string) { ids = t.word(ids, word) })
+		})
+		pending.Reset()
+		see = Everything
+	}
+	for _, p := range parts {
+		token := func(a Added) {
+			flush()
+			ids = append(ids, a.ID)
+		}
+		split(p.Text, &t.raw, p.See, token, func(text string) {
+			pending.WriteString(text)
+			see = min(see, p.See)
+		})
+	}
+	flush()
+	return ids
+}
+
 // split walks over a text and hands out added tokens and the text between them, in order.
 func split(text string, f *finder, see Recognise, token func(Added), between func(string)) {
 	for see != Nothing {

@@ -3,6 +3,8 @@ package token
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -95,6 +97,13 @@ func (t *Tokenizer) Add(contents ...string) ([]int32, error) {
 	}
 	t.index()
 	return ids, nil
+}
+
+// Clone returns a tokenizer that may be added to without changing this one.
+func (t *Tokenizer) Clone() *Tokenizer {
+	c := *t
+	c.bytes, c.added, c.byName = slices.Clone(t.bytes), slices.Clone(t.added), maps.Clone(t.byName)
+	return &c
 }
 
 // index rebuilds what finds added tokens in a text.
