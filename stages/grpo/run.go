@@ -179,7 +179,7 @@ func (t *training) update(ctx context.Context, u int) error {
 	start = time.Now()
 	b := newBatch(trajectories, t.Group)
 	rate := t.Schedule.Rate(u-1, t.Updates, t.LR)
-	values, err := t.learn(ctx, b, rate)
+	values, err := t.learn(ctx, u, b, rate)
 	if err != nil {
 		return err
 	}
@@ -201,8 +201,8 @@ func (t *training) update(ctx context.Context, u int) error {
 	return nil
 }
 
-// learn makes the optimizer step of one update at a learning rate and returns its metrics.
-func (t *training) learn(ctx context.Context, b *batch, rate float64) (map[string]float64, error) {
+// learn makes the optimizer step of update u at a learning rate and returns its metrics.
+func (t *training) learn(ctx context.Context, u int, b *batch, rate float64) (map[string]float64, error) {
 	outcome, stats, err := t.accumulate(ctx, t.policy.Model, t.trainer, t.reference, b)
 	if err != nil {
 		return nil, err
@@ -212,7 +212,7 @@ func (t *training) learn(ctx context.Context, b *batch, rate float64) (map[strin
 		return nil, err
 	}
 	if skipped {
-		t.job.Logf("the gradient is no finite number; the update was skipped")
+		t.job.Logf("update %d was skipped: its gradient is no finite number", u)
 	}
 	v := b.describe(outcome, stats)
 	v["grad_norm"], v["lr"] = norm, rate

@@ -117,11 +117,14 @@ func (s *settings) train(ctx context.Context, job *engine.Job, policy *checkpoin
 				return err
 			}
 			start := time.Now()
-			row, err := s.update(ctx, trainer, batch, s.Schedule.Rate(update, total, s.LR))
+			row, skipped, err := s.update(ctx, trainer, batch, s.Schedule.Rate(update, total, s.LR))
 			if err != nil {
 				return fmt.Errorf("update %d: %w", update+1, err)
 			}
 			update++
+			if skipped {
+				job.Logf("update %d was skipped: its gradient is no finite number", update)
+			}
 			seconds := time.Since(start).Seconds()
 			row.Update = update
 			if err := log.Write(row, map[string]float64{"update_s": seconds, "tokens_per_s": row.Values["tokens"] / seconds}); err != nil {
@@ -133,8 +136,9 @@ func (s *settings) train(ctx context.Context, job *engine.Job, policy *checkpoin
 	return log.Close()
 }
 
-// update makes one optimizer step on the mean negative log-probability of the batch's learned tokens.
-func (s *settings) update(ctx context.Context, trainer *lm.Trainer, batch []lm.Sequence, rate float64) (rl.Metric, error) {
+// update makes one optimizer step on the mean negative log-probability of the batch's learned tokens; skipped says that
+// the gradient was no finite number and changed nothing.
+func (s *settings) update(ctx context.Context, trainer *lm.Trainer, batch []lm.Sequence, rate float64) (row rl.Metric, skipped bool, err error) {
 	var learned, tokens int
 	for _, e := range batch {
 		tokens += len(e.IDs)
@@ -145,18 +149,18 @@ func (s *settings) update(ctx context.Context, trainer *lm.Trainer, batch []lm.S
 		}
 	}
 	if learned == 0 {
-		return rl.Metric{}, fmt.Errorf("no token of the batch is to be learned")
+		return row, false, fmt.Errorf("no token of the batch is to be learned")
 	}
 	weight := -1 / float64(learned)
 	stats, err := trainer.Accumulate(ctx, batch, nil, 1, func(_, _ int, s lm.TokenStats) (lm.Weights, error) {
 		return lm.Weights{Logp: slices.Repeat([]float64{weight}, len(s.Logp))}, nil
 	})
 	if err != nil {
-		return rl.Metric{}, err
+		return row, false, err
 	}
-	norm, _, err := trainer.Update(rate)
+	norm, skipped, err := trainer.Update(rate)
 	if err != nil {
-		return rl.Metric{}, err
+		return row, false, err
 	}
 	var loss, entropy float64
 	for i, logp := range stats.Logp {
@@ -164,7 +168,7 @@ func (s *settings) update(ctx context.Context, trainer *lm.Trainer, batch []lm.S
 		entropy -= weight * stats.Entropy[i]
 	}
 	return rl.Metric{Values: map[string]float64{"loss": loss, "entropy": entropy, "lr": rate, "grad_norm": norm,
-		"tokens": float64(tokens), "learned_tokens": float64(learned)}}, nil
+		"tokens": float64(tokens), "learned_tokens": float64(learned)}}, skipped, nil
 }
 
 // window is the number of batches within which examples are sorted by length.

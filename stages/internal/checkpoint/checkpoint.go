@@ -42,9 +42,18 @@ func ReadMeta(dir string) (Meta, error) {
 	}
 	switch m.Condition {
 	case rl.TokenNone, rl.TokenHigh, rl.TokenLow:
-		return m, nil
+	default:
+		return m, fmt.Errorf("%s: condition is %q, want high, low or nothing", filepath.Join(dir, MetaFile), m.Condition)
 	}
-	return m, fmt.Errorf("%s: condition is %q, want high, low or nothing", filepath.Join(dir, MetaFile), m.Condition)
+	switch m.Position {
+	case "", rl.FirstUser, rl.BeforeEachAction:
+	default:
+		return m, fmt.Errorf("%s: position is %q, want %s, %s or nothing", filepath.Join(dir, MetaFile), m.Position, rl.FirstUser, rl.BeforeEachAction)
+	}
+	if m.Condition != rl.TokenNone && m.Position == "" {
+		return m, fmt.Errorf("%s: condition is %s, but no position says where the token stands", filepath.Join(dir, MetaFile), m.Condition)
+	}
+	return m, nil
 }
 
 // Write writes the Meta into dir.
@@ -54,4 +63,19 @@ func (m Meta) Write(dir string) error {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, MetaFile), append(text, '\n'), 0o600)
+}
+
+// Resolve turns a setting ("checkpoint", "none", "high", "low") into the token to condition on. A token that the
+// policy has no position for is refused.
+func (m Meta) Resolve(setting string) (string, error) {
+	switch setting {
+	case "checkpoint":
+		return m.Condition, nil
+	case "none":
+		return rl.TokenNone, nil
+	}
+	if m.Position == "" {
+		return "", fmt.Errorf("token = %q, but this policy has never used reward tokens; take token = \"none\", or a policy after rctp-ft or rc-grpo", setting)
+	}
+	return setting, nil
 }

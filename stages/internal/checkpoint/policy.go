@@ -118,18 +118,3 @@ func (p *Policy) UseTokens(position, init string) error {
 	}
 	return p.Model.MeanRow(rows...)
 }
-
-// Resolve turns a setting ("checkpoint", "none", "high", "low") into the token to condition on. A token that the
-// policy has no position for is refused.
-func (m Meta) Resolve(setting string) (string, error) {
-	switch setting {
-	case "checkpoint":
-		return m.Condition, nil
-	case "none":
-		return rl.TokenNone, nil
-	}
-	if m.Position == "" {
-		return "", fmt.Errorf("token = %q, but this policy has never used reward tokens; take token = \"none\", or a policy after rctp-ft or rc-grpo", setting)
-	}
-	return setting, nil
-}

@@ -1,0 +1,70 @@
+package checkpoint
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"rcgrpo/stages/rl"
+)
+
+func TestConditionOfAnEpisode(t *testing.T) {
+	plain := Meta{Family: Drill}
+	trained := Meta{Family: Drill, Position: rl.FirstUser, Condition: rl.TokenHigh, Trained: true}
+	for name, tc := range map[string]struct {
+		meta          Meta
+		setting, want string
+		mistake       string
+	}{
+		"as the checkpoint says, none": {plain, "checkpoint", rl.TokenNone, ""},
+		"as the checkpoint says, high": {trained, "checkpoint", rl.TokenHigh, ""},
+		"none though it has tokens":    {trained, "none", rl.TokenNone, ""},
+		"low":                          {trained, "low", rl.TokenLow, ""},
+		"high without tokens":          {plain, "high", "", `token = "high", but this policy has never used reward tokens`},
+		"low without tokens":           {plain, "low", "", "take token = \"none\""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := tc.meta.Resolve(tc.setting)
+			if tc.mistake == "" && (err != nil || got != tc.want) {
+				t.Errorf("got %q, %v, want %q", got, err, tc.want)
+			}
+			if tc.mistake != "" && (err == nil || !strings.Contains(err.Error(), tc.mistake)) {
+				t.Errorf("got %v, want it to say %q", err, tc.mistake)
+			}
+		})
+	}
+}
+
+func TestMetaReadBackIsTheOneWritten(t *testing.T) {
+	dir := t.TempDir()
+	want := Meta{Family: Drill, Position: rl.BeforeEachAction, Condition: rl.TokenHigh, Trained: true, Rows: "mean"}
+	if err := want.Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ReadMeta(dir); err != nil || got != want {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+}
+
+func TestBrokenMetaIsRefused(t *testing.T) {
+	for name, tc := range map[string]struct{ text, want string }{
+		"no JSON":           {"{", MetaFile},
+		"unknown condition": {`{"family": "drill", "condition": "medium"}`, `condition is "medium"`},
+		"no position":       {`{"family": "drill", "condition": "high"}`, "no position says where the token stands"},
+		"unknown position":  {`{"family": "drill", "position": "last"}`, `position is "last"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, MetaFile), []byte(tc.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := ReadMeta(dir); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want it to say %q", err, tc.want)
+			}
+		})
+	}
+	if _, err := ReadMeta(t.TempDir()); err == nil || !strings.Contains(err.Error(), "no checkpoint of rcgrpo") {
+		t.Errorf("an empty folder: got %v", err)
+	}
+}

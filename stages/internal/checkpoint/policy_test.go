@@ -1,0 +1,238 @@
+//go:build libtorch
+
+package checkpoint
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/internal/chat"
+	"rcgrpo/stages/internal/lm"
+	"rcgrpo/stages/internal/token"
+	"rcgrpo/stages/rl"
+)
+
+const width = 8
+
+func fresh(t *testing.T) *Policy {
+	t.Helper()
+	tokens, err := token.Train([]string{"<|user|>look<|assistant|>ls()<|call|>None<|assistant|><|end|>"}, 275, slices.Concat(chat.DrillTokens, chat.RewardTokens))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := lm.New(lm.Config{Family: "qwen2", Vocab: tokens.Size(), Hidden: width, Layers: 1, Heads: 1, KVHeads: 1, HeadDim: width, MLP: 8, RopeBase: 1000,
+		NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: 32}, rand.New(rand.NewPCG(1, 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Policy{Meta: Meta{Family: Drill}, Model: m, Tokenizer: tokens}
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+// table reads the embedding [vocabulary][width] from a saved checkpoint.
+func table(t *testing.T, p *Policy) [][]float32 {
+	t.Helper()
+	dir := t.TempDir()
+	if err := p.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(filepath.Join(dir, "model.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := binary.LittleEndian.Uint64(raw)
+	var header map[string]struct {
+		Offsets []uint64 `json:"data_offsets"`
+	}
+	if err := json.Unmarshal(raw[8:8+n], &header); err != nil {
+		t.Fatal(err)
+	}
+	at := 8 + n + header["model.embed_tokens.weight"].Offsets[0]
+	var rows [][]float32
+	for range p.Tokenizer.Size() {
+		var row []float32
+		for range width {
+			row = append(row, math.Float32frombits(binary.LittleEndian.Uint32(raw[at:])))
+			at += 4
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func id(t *testing.T, p *Policy, name string) int {
+	t.Helper()
+	i, ok := p.Tokenizer.ID(name)
+	if !ok {
+		t.Fatalf("no token %s", name)
+	}
+	return int(i)
+}
+
+func TestRowsOfRewardTokensStartAsCopies(t *testing.T) {
+	p := fresh(t)
+	before := table(t, p)
+	if err := p.UseTokens(rl.BeforeEachAction, "copy:<|assistant|>"); err != nil {
+		t.Fatal(err)
+	}
+	high, low, from := id(t, p, chat.HighReward), id(t, p, chat.LowReward), id(t, p, chat.AssistantToken)
+	for i, row := range table(t, p) {
+		want := before[i]
+		if i == high || i == low {
+			want = before[from]
+		}
+		if !slices.Equal(row, want) {
+			t.Errorf("row %d: got %v, want %v", i, row, want)
+		}
+	}
+	if p.Rows != "copy:<|assistant|>" || p.Position != rl.BeforeEachAction || p.Trained {
+		t.Errorf("meta: %+v", p.Meta)
+	}
+}
+
+func TestRowsOfRewardTokensStartAsTheMeanOfAllOthers(t *testing.T) {
+	p := fresh(t)
+	high, low := id(t, p, chat.HighReward), id(t, p, chat.LowReward)
+	before := table(t, p)
+	want := make([]float64, width)
+	for i, row := range before {
+		for d, x := range row {
+			if i != high && i != low {
+				want[d] += float64(x) / float64(len(before)-2)
+			}
+		}
+	}
+	if err := p.UseTokens(rl.FirstUser, "mean"); err != nil {
+		t.Fatal(err)
+	}
+	after := table(t, p)
+	for d := range width {
+		for _, row := range []int{high, low} {
+			if math.Abs(float64(after[row][d])-want[d]) > 1e-6 {
+				t.Errorf("row %d, column %d: got %v, want %v", row, d, after[row][d], want[d])
+			}
+		}
+	}
+	for i := range before {
+		if i != high && i != low && !slices.Equal(before[i], after[i]) {
+			t.Errorf("row %d changed", i)
+		}
+	}
+}
+
+func TestRowsAreMadeOnce(t *testing.T) {
+	p := fresh(t)
+	if err := p.UseTokens(rl.FirstUser, "mean"); err != nil {
+		t.Fatal(err)
+	}
+	before := table(t, p)
+	// Not trained yet: the position may still change, the rows stay.
+	if err := p.UseTokens(rl.BeforeEachAction, "copy:<|assistant|>"); err != nil {
+		t.Fatal(err)
+	}
+	p.Trained = true
+	if err := p.UseTokens(rl.BeforeEachAction, "copy:<|user|>"); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(table(t, p), before) {
+		t.Error("rows that were there were made again")
+	}
+	if err := p.UseTokens(rl.FirstUser, "mean"); err == nil || !strings.Contains(err.Error(), "trained at before_each_action; they cannot be used at first_user") {
+		t.Errorf("another position after training: got %v", err)
+	}
+}
+
+func TestRowsOfAnUnknownTokenAreRefused(t *testing.T) {
+	p := fresh(t)
+	if err := p.UseTokens(rl.FirstUser, "copy:<|nobody|>"); err == nil || !strings.Contains(err.Error(), `no token "<|nobody|>"`) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestCheckpointReadBackIsTheOneWritten(t *testing.T) {
+	p := fresh(t)
+	if err := p.UseTokens(rl.FirstUser, "mean"); err != nil {
+		t.Fatal(err)
+	}
+	p.Trained, p.Condition = true, rl.TokenHigh
+	dir := t.TempDir()
+	if err := p.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	ref := artifact.Ref{Kind: "sft", Name: "x", Port: "checkpoint"}
+	job, err := engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Inputs: map[artifact.Ref]string{ref: dir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Open(job, ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer got.Close()
+	if got.Meta != p.Meta || !reflect.DeepEqual(table(t, got), table(t, p)) {
+		t.Errorf("got %+v, want %+v with the same rows", got.Meta, p.Meta)
+	}
+	again := t.TempDir()
+	if err := got.Save(again); err != nil {
+		t.Fatal(err)
+	}
+	a, err := artifact.Digest(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := artifact.Digest(again); err != nil || a != b {
+		t.Errorf("written again it has other bytes (%v)", err)
+	}
+}
+
+// A zero in the file means zero, although the optimizer below takes it for "the default".
+func TestZeroMomentDecayIsZero(t *testing.T) {
+	one := func(o rl.Optimizer) [][]float32 {
+		p := fresh(t)
+		trainer, err := p.Trainer(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer trainer.Close()
+		for _, target := range []int32{3, 9} { // the second step shows what the moments remember
+			_, err := trainer.Accumulate(t.Context(), []lm.Sequence{{IDs: []int32{1, target}, Learn: []bool{false, true}}}, nil, 1,
+				func(_, _ int, s lm.TokenStats) (lm.Weights, error) { return lm.Weights{Logp: []float64{-1}}, nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := trainer.Update(0.01); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return table(t, p)
+	}
+	o := rl.Optimizer{Beta1: 0, Beta2: 0.9, Eps: 1e-8, ClipNorm: 1}
+	zero, tiny, usual := one(o), one(rl.Optimizer{Beta1: 1e-9, Beta2: 0.9, Eps: 1e-8, ClipNorm: 1}), one(rl.Optimizer{Beta1: 0.9, Beta2: 0.9, Eps: 1e-8, ClipNorm: 1})
+	if far := distance(zero, tiny); far > 1e-6 {
+		t.Errorf("beta1 = 0 and 1e-9 differ by %v", far)
+	}
+	if far := distance(zero, usual); far < 1e-4 {
+		t.Errorf("beta1 = 0 and 0.9 differ by %v only", far)
+	}
+}
+
+func distance(a, b [][]float32) float64 {
+	far := 0.0
+	for i := range a {
+		for d := range a[i] {
+			far = max(far, math.Abs(float64(a[i][d]-b[i][d])))
+		}
+	}
+	return far
+}

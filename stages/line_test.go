@@ -1,0 +1,515 @@
+//go:build libtorch
+
+package stages
+
+import (
+	"encoding/json"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/internal/checkpoint"
+	"rcgrpo/stages/rl"
+)
+
+// line is the whole way from tasks to scores, as small as it can be. The stages named refused must fail.
+const line = `
+experiment {
+  seeds = [1, 2]
+}
+
+locals {
+  small = { steps = 3, reply = 24, context = 640 }
+  inits = { sft = stage.sft.warm.checkpoint, rctp = stage.rctp-ft.warm.checkpoint }
+}
+
+stage "tasks" "drills" {
+  source = "drills"
+  train  = 10
+  test   = 2
+  pool   = 5
+}
+
+stage "tasks" "corpus" {
+  source = "drills"
+  form   = "single"
+  train  = 30
+  seed   = 0
+}
+
+stage "curate" "corpus" {
+  tasks = stage.tasks.corpus.train
+}
+
+stage "model" "random" {
+  seed   = 0
+  corpus = [stage.curate.corpus.expert]
+  vocab  = 340
+  architecture {
+    family    = "qwen2"
+    hidden    = 32
+    layers    = 2
+    heads     = 2
+    kv_heads  = 1
+    mlp       = 48
+    rope_base = 1000
+    context   = 1024
+  }
+}
+
+stage "sft" "base" {
+  seed   = 0
+  policy = stage.model.random.checkpoint
+  data   = [stage.curate.corpus.expert]
+  epochs = 4
+  batch  = 4
+  lr     = 2e-2
+  schedule { shape = "constant" }
+}
+
+stage "rollout" "explore" {
+  policy = stage.sft.base.checkpoint
+  tasks  = stage.tasks.drills.train
+  limits {
+    steps   = local.small.steps
+    reply   = local.small.reply
+    context = local.small.context
+  }
+}
+
+stage "curate" "data" {
+  tasks    = stage.tasks.drills.train
+  failures = [stage.rollout.explore.trajectories]
+  spoilt   = 0.5
+}
+
+stage "sft" "warm" {
+  policy = stage.sft.base.checkpoint
+  data   = [stage.curate.data.expert]
+  batch  = 5
+  lr     = 1e-3
+}
+
+stage "rctp-ft" "warm" {
+  policy = stage.sft.base.checkpoint
+  data   = [stage.curate.data.mixed]
+  epochs = 1
+  batch  = 5
+  lr     = 1e-3
+  tokens {
+    position = "before_each_action"
+    init     = "copy:<|assistant|>"
+  }
+}
+
+stage "sft" "again" { # forgets to condition
+  policy = stage.rctp-ft.warm.checkpoint
+  data   = [stage.curate.data.expert]
+  epochs = 1
+  batch  = 10
+  lr     = 1e-4
+}
+
+stage "grpo" "arm" {
+  for_each = local.inits
+  policy   = each.value
+  tasks    = stage.tasks.drills.train
+  updates  = 2
+  batch    = 2
+  group    = 3
+  lr       = 1e-3
+  loss { aggregate = "trajectory_mean" }
+  ratio { level = "token" }
+  kl { estimator = "exact" }
+  limits {
+    steps   = local.small.steps
+    reply   = local.small.reply
+    context = local.small.context
+  }
+}
+
+stage "rc-grpo" "arm" {
+  for_each = local.inits
+  policy   = each.value
+  tasks    = stage.tasks.drills.train
+  updates  = 2
+  batch    = 2
+  group    = 3
+  lr       = 1e-3
+  tokens {
+    position = "before_each_action"
+    init     = "copy:<|assistant|>"
+  }
+  limits {
+    steps   = local.small.steps
+    reply   = local.small.reply
+    context = local.small.context
+  }
+}
+
+stage "grpo" "penalty" {
+  policy  = stage.sft.warm.checkpoint
+  tasks   = stage.tasks.drills.train
+  updates = 2
+  batch   = 2
+  group   = 2
+  lr      = 1e-3
+  keep    = 2
+  zero_variance = "resample"
+  kl {
+    place     = "reward"
+    estimator = "k1"
+  }
+  limits {
+    steps   = local.small.steps
+    reply   = local.small.reply
+    context = local.small.context
+  }
+}
+
+stage "eval" "arm" {
+  for_each = { grpo = stage.grpo.arm["rctp"].checkpoint, rc = stage.rc-grpo.arm["sft"].checkpoint, sft = stage.sft.warm.checkpoint }
+  policy   = each.value
+  tasks    = [stage.tasks.drills.test, stage.tasks.drills.test_new]
+  limits {
+    steps   = local.small.steps
+    reply   = local.small.reply
+    context = local.small.context
+  }
+}
+
+stage "eval" "sampled" {
+  policy      = stage.rc-grpo.arm["rctp"].checkpoint
+  tasks       = [stage.tasks.drills.test]
+  token       = "low"
+  temperature = 1
+  samples     = 2
+  limits {
+    steps   = local.small.steps
+    reply   = local.small.reply
+    context = local.small.context
+  }
+}
+
+stage "grpo" "refused" {
+  policy  = stage.sft.warm.checkpoint
+  tasks   = stage.tasks.drills.train
+  updates = 1
+  tokens { high = 1 }
+}
+
+stage "eval" "refused" {
+  policy = stage.sft.warm.checkpoint
+  tasks  = [stage.tasks.drills.test]
+  token  = "high"
+}
+
+stage "rc-grpo" "refused" {
+  policy  = stage.rctp-ft.warm.checkpoint
+  tasks   = stage.tasks.drills.train
+  updates = 1
+  tokens { position = "first_user" }
+}
+`
+
+// played is an experiment that was run: the folder of each port by its address, and the error of each refused stage.
+type played struct {
+	ports   map[string]string
+	refused map[string]string
+}
+
+// play runs the line's stages one after the other, those of one seed or, with seed 0, all.
+func play(t *testing.T, seed int64) played {
+	t.Helper()
+	root := t.TempDir()
+	path := filepath.Join(root, "line.hcl")
+	if err := os.WriteFile(path, []byte(line), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	x, diags := engine.Load(engine.Source{Path: path}, engine.Registry(Kinds()))
+	if len(diags) > 0 {
+		t.Fatal(diags)
+	}
+	p := played{map[string]string{}, map[string]string{}}
+	for i, n := range x.Nodes {
+		stem, at, seeded := strings.Cut(n.Address, "@")
+		if seed != 0 && seeded && at != string(rune('0'+seed)) {
+			continue
+		}
+		setup := engine.JobSetup{Dir: filepath.Join(root, string(rune('a'+i/26))+string(rune('a'+i%26))), Inputs: map[artifact.Ref]string{}}
+		if n.Seed != nil {
+			setup.Seed = *n.Seed
+		}
+		for _, in := range n.Inputs {
+			ref := in.Ref
+			ref.Seed = nil // as the settings name it
+			setup.Inputs[ref] = p.ports[in.From.Address+"."+ref.Port]
+		}
+		job, err := engine.NewJob(setup)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = n.Stage.(engine.Runner).Run(t.Context(), job)
+		if n.Name == "refused" {
+			if err == nil {
+				t.Errorf("%s ran", n.Address)
+			} else {
+				p.refused[stem] = err.Error()
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", n.Address, err)
+		}
+		for port := range n.Outputs {
+			p.ports[n.Address+"."+port] = filepath.Join(setup.Dir, port)
+		}
+	}
+	return p
+}
+
+// digests are those of the ports, without what a stage took in seconds.
+func (p played) digests(t *testing.T) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for address, dir := range p.ports {
+		if err := os.Remove(filepath.Join(dir, rl.TimesFile)); err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		digest, err := artifact.Digest(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[address] = digest
+	}
+	return out
+}
+
+func rows[T any](t *testing.T, dir, file string) []T {
+	t.Helper()
+	var out []T
+	for row, err := range artifact.ReadRows[T](filepath.Join(dir, file)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, row)
+	}
+	return out
+}
+
+func TestTheWholeLine(t *testing.T) {
+	p := play(t, 0)
+	t.Run("what is refused says why", p.checkRefusals)
+	t.Run("a checkpoint knows its condition", p.checkConditions)
+	t.Run("updates are on-policy", p.checkMetrics)
+	t.Run("arms of a seed see the same tasks", p.checkOrder)
+	t.Run("tool results are the environment's", p.checkResults)
+	t.Run("scores are complete", p.checkScores)
+	t.Run("equal seeds, equal bytes", func(t *testing.T) {
+		first, again := p.digests(t), play(t, 1).digests(t)
+		for address, digest := range first {
+			if strings.Contains(address, "@2.") {
+				continue
+			}
+			if again[address] != digest {
+				t.Errorf("%s has other bytes in a second run", address)
+			}
+			// The certificate counts what is shared, and two seeds may share equally little.
+			if stem, port, seeded := strings.Cut(address, "@1."); seeded && port != "certificate" && first[stem+"@2."+port] == digest {
+				t.Errorf("%s has the same bytes under seed 2", address)
+			}
+		}
+	})
+}
+
+func (p played) checkRefusals(t *testing.T) {
+	for address, want := range map[string]string{
+		"stage.grpo.refused":    "this policy has never used reward tokens; start from rctp-ft",
+		"stage.eval.refused":    `token = "high", but this policy has never used reward tokens; take token = "none"`,
+		"stage.rc-grpo.refused": "the policy's reward tokens were trained at before_each_action; they cannot be used at first_user",
+	} {
+		if got := p.refused[address]; !strings.Contains(got, want) {
+			t.Errorf("%s: got %q, want it to say %q", address, got, want)
+		}
+	}
+}
+
+func (p played) checkConditions(t *testing.T) {
+	each, copied := rl.BeforeEachAction, "copy:<|assistant|>"
+	for address, want := range map[string]checkpoint.Meta{
+		`stage.model.random`:          {Family: checkpoint.Drill},
+		`stage.sft.base`:              {Family: checkpoint.Drill},
+		`stage.sft.warm@1`:            {Family: checkpoint.Drill},
+		`stage.rctp-ft.warm@1`:        {Family: checkpoint.Drill, Position: each, Condition: rl.TokenHigh, Trained: true, Rows: copied},
+		`stage.sft.again@1`:           {Family: checkpoint.Drill, Position: each, Trained: true, Rows: copied},
+		`stage.grpo.arm["sft"]@1`:     {Family: checkpoint.Drill},
+		`stage.grpo.arm["rctp"]@1`:    {Family: checkpoint.Drill, Position: each, Condition: rl.TokenHigh, Trained: true, Rows: copied},
+		`stage.rc-grpo.arm["sft"]@1`:  {Family: checkpoint.Drill, Position: each, Condition: rl.TokenHigh, Trained: true, Rows: copied},
+		`stage.rc-grpo.arm["rctp"]@1`: {Family: checkpoint.Drill, Position: each, Condition: rl.TokenHigh, Trained: true, Rows: copied},
+	} {
+		got, err := checkpoint.ReadMeta(p.ports[address+".checkpoint"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != want {
+			t.Errorf("%s: got %+v, want %+v", address, got, want)
+		}
+	}
+}
+
+func (p played) checkMetrics(t *testing.T) {
+	for _, address := range slices.Sorted(maps.Keys(p.ports)) {
+		if !strings.Contains(address, "grpo.") || !strings.HasSuffix(address, ".metrics") {
+			continue
+		}
+		metrics := rows[rl.Metric](t, p.ports[address], rl.MetricsFile)
+		if len(metrics) != 2 {
+			t.Fatalf("%s: %d rows, want 2", address, len(metrics))
+		}
+		for i, m := range metrics {
+			v := m.Values
+			if m.Update != i+1 {
+				t.Errorf("%s: row %d is of update %d", address, i, m.Update)
+			}
+			if ratio, ok := v["log_ratio_max"]; !ok || ratio != 0 {
+				t.Errorf("%s, update %d: the largest log ratio is %v, want exactly 0", address, m.Update, ratio)
+			}
+			if gap, ok := v["sampler_gap"]; !ok || gap >= 1e-3 {
+				t.Errorf("%s, update %d: sampled and recomputed log-probabilities differ by %v", address, m.Update, gap)
+			}
+			if kl := v["kl_exact"]; i == 0 && math.Abs(kl) > 1e-12 || i > 0 && !(kl > 0) && v["grad_norm"] > 0 && metrics[0].Values["grad_norm"] > 1e-6 {
+				t.Errorf("%s, update %d: divergence %v to the reference policy", address, m.Update, kl)
+			}
+			if v["clip_fraction"] != 0 || v["entropy"] <= 0 || v["tokens"] <= v["sampled_tokens"] {
+				t.Errorf("%s, update %d: %v", address, m.Update, v)
+			}
+		}
+	}
+	losses := rows[rl.Metric](t, p.ports["stage.sft.base.metrics"], rl.MetricsFile)
+	if n := len(losses); n != 32 || !(losses[n-1].Values["loss"] < 0.7*losses[0].Values["loss"]) {
+		t.Errorf("sft: %d updates, loss from %v to %v", len(losses), losses[0].Values["loss"], losses[len(losses)-1].Values["loss"])
+	}
+}
+
+func (p played) trajectories(t *testing.T, address string) []*rl.Trajectory {
+	t.Helper()
+	return rows[*rl.Trajectory](t, p.ports[address+".trajectories"], rl.TrajectoriesFile)
+}
+
+func (p played) checkOrder(t *testing.T) {
+	type place struct {
+		update int
+		task   string
+		member int
+	}
+	order := func(address string) (places []place, tokens map[string]int) {
+		tokens = map[string]int{}
+		for _, tr := range p.trajectories(t, address) {
+			places = append(places, place{tr.Update, tr.Task, tr.Member})
+			tokens[tr.Token]++
+		}
+		return places, tokens
+	}
+	want, tokens := order(`stage.grpo.arm["sft"]@1`)
+	if len(want) != 12 || tokens[rl.TokenNone] != 12 {
+		t.Errorf("grpo after sft: %d episodes, tokens %v; want 12 without", len(want), tokens)
+	}
+	for address, both := range map[string]bool{`stage.grpo.arm["rctp"]@1`: false, `stage.rc-grpo.arm["sft"]@1`: true, `stage.rc-grpo.arm["rctp"]@1`: true} {
+		got, tokens := order(address)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: tasks %v, want %v", address, got, want)
+		}
+		if tokens[rl.TokenNone] != 0 || (tokens[rl.TokenLow] > 0) != both || tokens[rl.TokenHigh] == 0 {
+			t.Errorf("%s: tokens %v", address, tokens)
+		}
+	}
+	other, _ := order(`stage.grpo.arm["sft"]@2`)
+	if slices.Equal(other, want) {
+		t.Error("two seeds see the same tasks in the same order")
+	}
+	if kept := p.trajectories(t, "stage.grpo.penalty@1"); len(kept) != 4 || kept[0].Update != 2 {
+		t.Errorf("keep = 2: %d trajectories, want the 4 of update 2", len(kept))
+	}
+}
+
+// checkResults executes the calls of every rollout again.
+func (p played) checkResults(t *testing.T) {
+	tasks := map[string]*bfcl.Task{}
+	for _, task := range rows[*bfcl.Task](t, p.ports["stage.tasks.drills@1.train"], bfcl.TasksFile) {
+		tasks[task.ID] = task
+	}
+	results := 0
+	for _, address := range []string{"stage.rollout.explore@1", `stage.grpo.arm["sft"]@1`, `stage.rc-grpo.arm["rctp"]@1`} {
+		for _, tr := range p.trajectories(t, address) {
+			e, err := tasks[tr.Task].Start(bfcl.Settings{Today: bfcl.ReleaseDate, MaxSteps: 3})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, m := range tr.Messages {
+				switch {
+				case m.Role == rl.RoleUser && m.Text != e.User():
+					t.Errorf("%s, %s: the user says %q, want %q", address, tr.Task, m.Text, e.User())
+				case m.Role == rl.RoleAssistant && i+1 < len(tr.Messages):
+					want, _, err := e.Step(m.Calls)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if next := tr.Messages[i+1]; next.Role == rl.RoleTool && !slices.Equal(next.Results(), want) {
+						t.Errorf("%s, %s: the calls %q got %q, want %q", address, tr.Task, m.Calls, next.Results(), want)
+					} else if next.Role == rl.RoleTool {
+						results += len(want)
+					} else if len(want) > 0 {
+						t.Errorf("%s, %s: the results of %q are missing", address, tr.Task, m.Calls)
+					}
+				}
+			}
+		}
+	}
+	if results < 10 {
+		t.Errorf("%d tool results in all rollouts; the policy hardly calls anything, so this shows nothing", results)
+	}
+}
+
+func (p played) checkScores(t *testing.T) {
+	for address, want := range map[string]struct {
+		token  string
+		sets   []string
+		greedy bool
+	}{
+		`stage.eval.arm["sft"]@1`:  {rl.TokenNone, []string{"test", "test", "test_new", "test_new"}, true},
+		`stage.eval.arm["grpo"]@1`: {rl.TokenHigh, []string{"test", "test", "test_new", "test_new"}, true},
+		`stage.eval.arm["rc"]@1`:   {rl.TokenHigh, []string{"test", "test", "test_new", "test_new"}, true},
+		`stage.eval.sampled@1`:     {rl.TokenLow, []string{"test", "test", "test", "test"}, false},
+	} {
+		var sets []string
+		samples := map[int]int{}
+		for _, s := range rows[rl.Score](t, p.ports[address+".scores"], rl.ScoresFile) {
+			sets = append(sets, s.Set)
+			samples[s.Sample]++
+			if s.Token != want.token || s.Greedy != want.greedy || s.Tokens == 0 {
+				t.Errorf("%s: %+v, want token %q, greedy %t", address, s, want.token, want.greedy)
+			}
+		}
+		if !slices.Equal(sets, want.sets) || samples[1] != map[bool]int{true: 0, false: 2}[want.greedy] {
+			t.Errorf("%s: sets %v, samples %v; want %v", address, sets, samples, want.sets)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(p.ports["stage.curate.data@1.mixed"], "summary.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum map[string]int
+	if err := json.Unmarshal(text, &sum); err != nil {
+		t.Fatal(err)
+	}
+	if sum["experts"] != 10 || sum["real"] != 5 || sum["spoilt"] != 5 {
+		t.Errorf("mixed data: %v, want 10 experts, 5 real failures and 5 spoilt", sum)
+	}
+}

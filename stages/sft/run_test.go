@@ -1,0 +1,173 @@
+//go:build libtorch
+
+package sft
+
+import (
+	"math/rand/v2"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/bfcl/drill"
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/internal/chat"
+	"rcgrpo/stages/internal/checkpoint"
+	"rcgrpo/stages/internal/lm"
+	"rcgrpo/stages/internal/token"
+	"rcgrpo/stages/rl"
+)
+
+// corpus is a data set of expert episodes, alternately marked high and low.
+func corpus(t *testing.T) []*rl.Trajectory {
+	t.Helper()
+	tasks, err := drill.Generate(rand.New(rand.NewPCG(1, 2)), drill.Multi, drill.Train, "t", 6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []*rl.Trajectory
+	for i, task := range tasks {
+		e, err := rl.Expert(task, bfcl.Settings{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Token = []string{rl.TokenHigh, rl.TokenLow}[i%2]
+		out = append(out, e)
+	}
+	return out
+}
+
+func policyFor(t *testing.T, data []*rl.Trajectory, context int) *checkpoint.Policy {
+	t.Helper()
+	var texts []string
+	for _, e := range data {
+		texts = append(texts, chat.DrillText(e))
+	}
+	tokens, err := token.Train(texts, 320, slices.Concat(chat.DrillTokens, chat.RewardTokens))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := lm.New(lm.Config{Family: "qwen2", Vocab: tokens.Size(), Hidden: 8, Layers: 1, Heads: 1, KVHeads: 1, HeadDim: 8, MLP: 8, RopeBase: 1000,
+		NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: context}, rand.New(rand.NewPCG(1, 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &checkpoint.Policy{Meta: checkpoint.Meta{Family: checkpoint.Drill}, Model: m, Tokenizer: tokens}
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+func encode(t *testing.T, p *checkpoint.Policy, data []*rl.Trajectory, conditioned bool) ([]lm.Sequence, error) {
+	t.Helper()
+	dir, ref := t.TempDir(), artifact.Ref{Kind: "curate", Name: "d", Port: "mixed"}
+	if err := artifact.WriteRows(dir, rl.DatasetFile, data); err != nil {
+		t.Fatal(err)
+	}
+	job, err := engine.NewJob(engine.JobSetup{Dir: filepath.Join(dir, "job"), Inputs: map[artifact.Ref]string{ref: dir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &settings{Data: []artifact.Ref{ref}}
+	return s.examples(job, p, conditioned)
+}
+
+// learned is the text of the tokens with loss, reply by reply.
+func learned(p *checkpoint.Policy, e lm.Sequence) (replies []string) {
+	for i := 0; i < len(e.IDs); i++ {
+		from := i
+		for i < len(e.IDs) && e.Learn[i] {
+			i++
+		}
+		if i > from {
+			replies = append(replies, p.Tokenizer.Decode(e.IDs[from:i], false))
+		}
+	}
+	return replies
+}
+
+func TestOnlyTheExpertsOwnTokensAreLearned(t *testing.T) {
+	data := corpus(t)
+	for name, tc := range map[string]struct {
+		position    string
+		conditioned bool
+	}{"sft": {"", false}, "sft after rctp-ft": {rl.FirstUser, false}, "rctp-ft, first user": {rl.FirstUser, true}, "rctp-ft, each action": {rl.BeforeEachAction, true}} {
+		t.Run(name, func(t *testing.T) {
+			p := policyFor(t, data, 2048)
+			p.Position = tc.position
+			got, err := encode(t, p, data, tc.conditioned)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, e := range got {
+				var want []string
+				for _, m := range data[i].Messages {
+					if m.Role == rl.RoleAssistant && len(m.Calls) > 0 {
+						want = append(want, m.Calls[0]+"<|call|>")
+					} else if m.Role == rl.RoleAssistant {
+						want = append(want, "<|end|>")
+					}
+				}
+				if replies := learned(p, e); !reflect.DeepEqual(replies, want) {
+					t.Fatalf("learned %q, want %q", replies, want)
+				}
+				text, own := p.Tokenizer.Decode(e.IDs, false), chat.HighReward
+				if data[i].Token == rl.TokenLow {
+					own = chat.LowReward
+				}
+				tokens := strings.Count(text, chat.HighReward) + strings.Count(text, chat.LowReward)
+				expect := map[string]int{"": 0, rl.FirstUser: 1, rl.BeforeEachAction: len(want)}[tc.position]
+				if !tc.conditioned {
+					expect = 0
+				}
+				if tokens != expect || strings.Count(text, own) != expect {
+					t.Errorf("%d reward tokens, want %d of %s: %s", tokens, expect, own, text)
+				}
+			}
+		})
+	}
+}
+
+func TestEpisodesTooLongForTheModelAreNamed(t *testing.T) {
+	data := corpus(t)
+	_, err := encode(t, policyFor(t, data, 32), data, false)
+	if err == nil || !strings.Contains(err.Error(), "task t_0 has") || !strings.Contains(err.Error(), "the model takes 32") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := encode(t, policyFor(t, data, 2048), nil, false); err == nil || err.Error() != "the data sets hold no trajectory" {
+		t.Errorf("empty data: got %v", err)
+	}
+}
+
+func TestBatchesHoldEveryExampleOnce(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var examples []lm.Sequence
+	for i := range 100 {
+		examples = append(examples, lm.Sequence{IDs: make([]int32, 1+r.IntN(50)), Learn: []bool{i%2 == 0}})
+		examples[i].IDs[0] = int32(i)
+	}
+	got := batches(rand.New(rand.NewPCG(5, 5)), examples, 8)
+	seen := map[int32]int{}
+	spread := 0
+	for _, b := range got {
+		shortest, longest := len(b[0].IDs), len(b[0].IDs)
+		for _, e := range b {
+			seen[e.IDs[0]]++
+			shortest, longest = min(shortest, len(e.IDs)), max(longest, len(e.IDs))
+		}
+		spread += longest - shortest
+	}
+	if len(got) != 13 || len(seen) != 100 {
+		t.Errorf("%d batches with %d examples, want 13 with 100", len(got), len(seen))
+	}
+	if mean := spread / len(got); mean > 12 { // eight lengths drawn from 1..50 would lie about 39 apart
+		t.Errorf("lengths within a batch lie %d apart", mean)
+	}
+	for i, e := range examples {
+		if e.IDs[0] != int32(i) {
+			t.Fatal("the caller's examples were reordered")
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package sft
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"rcgrpo/engine"
+)
+
+// given stands for the stages that others would make checkpoints and data with.
+type given struct{}
+
+func (given) Check() hcl.Diagnostics { return nil }
+
+// load decodes one stage as a file would give it and returns what is wrong with it, beside the stage.
+func load(t *testing.T, kind, body string) (engine.Stage, string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "x.hcl")
+	text := "experiment {}\nstage \"given\" \"g\" {}\nstage \"" + kind + "\" \"s\" {\npolicy = stage.given.g.checkpoint\ndata = [stage.given.g.dataset]\n" + body + "\n}\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	x, diags := engine.Load(engine.Source{Path: path}, append(Kinds(), &engine.Kind{
+		Name: "given", Summary: "Given.", New: func() engine.Stage { return &given{} },
+		Outputs: func(engine.Stage) map[string]string {
+			return map[string]string{"checkpoint": "checkpoint", "dataset": "dataset"}
+		},
+	}))
+	var said []string
+	for _, d := range diags {
+		said = append(said, d.Summary+": "+d.Detail)
+	}
+	for _, n := range x.Nodes {
+		if n.Kind.Name == kind {
+			return n.Stage, strings.Join(said, "\n")
+		}
+	}
+	return nil, strings.Join(said, "\n")
+}
+
+func TestDefaultsAreThePapers(t *testing.T) {
+	stage, mistakes := load(t, "sft", "")
+	if mistakes != "" {
+		t.Fatal(mistakes)
+	}
+	if s := stage.(*sft); s.Epochs != 2 || s.Batch != 16 || s.LR != 1e-5 || s.Schedule.Shape != "cosine" {
+		t.Errorf("sft: got %+v", s.settings)
+	}
+	stage, mistakes = load(t, "rctp-ft", "")
+	if mistakes != "" {
+		t.Fatal(mistakes)
+	}
+	if s := stage.(*rctp); s.Epochs != 5 || s.Batch != 16 || s.Tokens.Position != "first_user" || s.Tokens.Init != "mean" {
+		t.Errorf("rctp-ft: got %+v, %+v", s.settings, s.Tokens)
+	}
+}
+
+func TestValuesOutOfRangeAreRefused(t *testing.T) {
+	for _, tc := range []struct{ kind, body, want string }{
+		{"sft", "epochs = 0", "at least once; got 0"},
+		{"sft", "batch = 0", "at least one trajectory; got 0"},
+		{"sft", "lr = -1", "above 0; got -1"},
+		{"sft", "schedule {\nfinal = 2\n}", "got 2"},
+		{"sft", "optimizer {\nbeta2 = 1\n}", "got 1"},
+		{"sft", "tokens {}", "tokens"},
+		{"rctp-ft", "tokens {\ninit = \"noise\"\n}", "got \"noise\""},
+		{"rctp-ft", "tokens {\nposition = \"last\"\n}", "last"},
+	} {
+		if _, got := load(t, tc.kind, tc.body); !strings.Contains(got, tc.want) {
+			t.Errorf("%s, %q: got %q, want it to say %q", tc.kind, tc.body, got, tc.want)
+		}
+	}
+}
