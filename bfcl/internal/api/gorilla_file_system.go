@@ -644,7 +644,6 @@ func (f *File) text(method string) (string, error) {
 }
 
 func (g *gorillaFileSystem) find(path, name py.Value) (py.Value, error) {
-	start := g.here
 	p, isText := path.(string)
 	switch {
 	case path == nil:
@@ -652,7 +651,8 @@ func (g *gorillaFileSystem) find(path, name py.Value) (py.Value, error) {
 	case !isText:
 		return nil, py.AttributeError(path, "strip")
 	}
-	if start = g.navigate(p); start == nil {
+	start := g.navigate(p)
+	if start == nil {
 		return navigationError("find", p), nil
 	}
 	matches := py.NewList()

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"math"
 	"testing"
 
 	"rcgrpo/bfcl/internal/py"
@@ -53,7 +54,7 @@ func TestTradingTransactions(t *testing.T) {
 	p = start(t, "TradingBot", `{"authenticated": true, "market_status": "Open", "account_info": {"balance": 100.5},
 		"transaction_history": [{"timestamp": "2024-09-02 00:00:01"}]}`)
 	p.want(`{"error": "Insufficient funds for withdrawal."}`, "withdraw_funds", int64(101))
-	p.want(`{"error": "Transaction amount must be positive."}`, "withdraw_funds", -0.0)
+	p.want(`{"error": "Transaction amount must be positive."}`, "withdraw_funds", math.Copysign(0, -1))
 	p.want(`{"status": "Withdrawal successful", "new_balance": 0.5}`, "withdraw_funds", int64(100))
 	p.want(`{"status": "Account funded successfully", "new_balance": 1.5}`, "fund_account", true)
 	p.want(`{"error": "Funding amount must be positive."}`, "fund_account", int64(0))

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -41,7 +42,7 @@ func TestVehicleBrakes(t *testing.T) {
 	p.want(`{"brakePedalStatus": "pressed", "brakePedalForce": 1000}`, "displayCarStatus", "brakePedal") // kept as it was given
 	p.want(`{"error": "Pedal position must be between 0 and 1."}`, "pressBrakePedal", 1.5)
 	p.want(`TypeError: '<=' not supported between instances of 'int' and 'NoneType'`, "pressBrakePedal", nil)
-	p.want(`{"brakePedalStatus": "released", "brakePedalForce": 0.0}`, "pressBrakePedal", -0.0)
+	p.want(`{"brakePedalStatus": "released", "brakePedalForce": 0.0}`, "pressBrakePedal", math.Copysign(0, -1))
 	p.want(`{"brakePedalStatus": "released", "brakePedalForce": 0.0}`, "releaseBrakePedal")
 	p.want(`{"parkingBrakeStatus": "released", "_parkingBrakeForce": 0.0, "_slopeAngle": 10.0}`, "activateParkingBrake", "release")
 	p.want(`{"parkingBrakeStatus": "engaged", "_parkingBrakeForce": 500.0, "_slopeAngle": 10.0}`, "activateParkingBrake", "engage")

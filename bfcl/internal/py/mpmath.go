@@ -27,7 +27,6 @@ func mpfInf(negative bool) mpf { return mpf{f: new(big.Float).SetInf(negative)} 
 func (x mpf) sign() int    { return x.f.Sign() }
 func (x mpf) isZero() bool { return !x.nan && x.f.Sign() == 0 }
 func (x mpf) isInf() bool  { return !x.nan && x.f.IsInf() }
-func (x mpf) finite() bool { return !x.nan && !x.f.IsInf() }
 
 func (x mpf) neg() mpf {
 	if x.nan {

@@ -369,7 +369,7 @@ func plainRun(s string, quote byte) int {
 			uint64(s[i+4])<<32 | uint64(s[i+5])<<40 | uint64(s[i+6])<<48 | uint64(s[i+7])<<56
 		q, slash, del := x^quotes, x^(ones*'\\'), x^(ones*0x7f)
 		// A byte's top bit is set below when the byte may be special; a special byte may raise a false alarm above itself only.
-		special := x | x - ones*0x20 | (q-ones)&^q | (slash-ones)&^slash | (del-ones)&^del
+		special := x | (x - ones*0x20) | (q-ones)&^q | (slash-ones)&^slash | (del-ones)&^del
 		if special&tops != 0 {
 			break
 		}
