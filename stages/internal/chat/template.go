@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -114,46 +115,52 @@ func NewTemplate(source string, special map[string]string) (t *Template, err err
 
 // Render gives the text of a conversation. It fails where the template raises an exception, and where Python would.
 func (t *Template) Render(p Prompt) (text string, err error) {
+	given := map[string]any{}
+	for name, raw := range p.Variables {
+		if given[name], err = parseJSON(raw); err != nil {
+			return "", fmt.Errorf("chat template: %s: %w", name, err)
+		}
+	}
+	for name, raw := range map[string]json.RawMessage{"messages": p.Messages, "tools": p.Tools} {
+		if raw == nil {
+			continue
+		}
+		if given[name], err = parseJSON(raw); err != nil {
+			return "", fmt.Errorf("chat template: %s: %w", name, err)
+		}
+	}
+	given["add_generation_prompt"] = p.Generate
+	return t.execute(given, p.Date)
+}
+
+// execute renders with variables beside those that every template has.
+func (t *Template) execute(given map[string]any, date time.Time) (text string, err error) {
+	defer wreck(&err)
 	var cause firstError
 	variables := map[string]any{
-		causeName: &cause, "documents": nil, "tools": nil, "messages": list{}, "add_generation_prompt": p.Generate,
+		causeName: &cause, "documents": nil, "tools": nil, "messages": list{}, "add_generation_prompt": false,
 		"raise_exception": func(message string) (string, error) {
 			cause.set(errors.New(message))
 			return "", cause.err
 		},
 		"strftime_now": func(format string) (string, error) {
-			if p.Date.IsZero() {
-				return "", errors.New("the template writes today's date, which would make every day's prompts others; give a fixed date")
+			if date.IsZero() {
+				cause.set(errors.New("the template writes today's date, so that every day has other prompts; give a fixed date"))
+				return "", cause.err
 			}
-			return strftime(p.Date, format)
+			return strftime(date, format)
 		},
 	}
 	for name, text := range t.special {
 		variables[name] = text
 	}
-	given := map[string]json.RawMessage{"messages": p.Messages, "tools": p.Tools}
-	for name, raw := range p.Variables {
-		given[name] = raw
-	}
-	for name, raw := range given {
-		if raw == nil {
-			continue
-		}
-		if variables[name], err = parseJSON(raw); err != nil {
-			return "", fmt.Errorf("chat template: %s: %w", name, err)
-		}
-	}
-	text, err = t.execute(variables)
-	if err != nil && cause.err != nil {
-		return "", fmt.Errorf("chat template: %w", cause.err)
-	}
-	return text, err
-}
-
-func (t *Template) execute(variables map[string]any) (text string, err error) {
-	defer wreck(&err)
+	maps.Copy(variables, given)
 	var b bytes.Buffer
-	if err := t.template.Execute(&b, exec.NewContext(variables)); err != nil {
+	err = t.template.Execute(&b, exec.NewContext(variables))
+	switch {
+	case err != nil && cause.err != nil:
+		return "", fmt.Errorf("chat template: %w", cause.err)
+	case err != nil:
 		return "", fmt.Errorf("chat template: %w", err)
 	}
 	return b.String(), nil

@@ -1,8 +1,6 @@
 package chat
 
 import (
-	"bufio"
-	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
@@ -46,30 +44,23 @@ func (v vector) prompt() Prompt {
 
 func vectors(t testing.TB, family string) []vector {
 	t.Helper()
-	raw, err := os.ReadFile(fixtures.Path(t, "hf/chat/vectors_"+family+".jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var all []vector
-	lines := bufio.NewScanner(bytes.NewReader(raw))
-	lines.Buffer(nil, 1<<26)
-	for lines.Scan() {
-		var v vector
-		if err := json.Unmarshal(lines.Bytes(), &v); err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, v)
-	}
+	fixtures.Records(t, "hf/chat/vectors_"+family+".jsonl", func(v vector) { all = append(all, v) })
 	return all
 }
 
-func fixtureTemplate(t testing.TB, family int) *Template {
+func fixtureSource(t testing.TB, family int) string {
 	t.Helper()
 	source, err := os.ReadFile(fixtures.Path(t, "hf/chat/"+families[family].name+".jinja"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	template, err := NewTemplate(string(source), families[family].special)
+	return string(source)
+}
+
+func fixtureTemplate(t testing.TB, family int) *Template {
+	t.Helper()
+	template, err := NewTemplate(fixtureSource(t, family), families[family].special)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +125,7 @@ func TestTemplatesRenderAsTheReference(t *testing.T) {
 				case err != nil:
 					t.Errorf("%s: %v", v.Note, err)
 				case got != *v.Rendered:
-					t.Errorf("%s: %s", v.Note, difference(got, *v.Rendered))
+					t.Errorf("%s: %s", v.Note, firstDifference(got, *v.Rendered))
 				default:
 					if ids := tok.EncodeAs(got, token.Everything); len(ids) != v.Tokens || sum(ids) != v.Sum {
 						t.Errorf("%s: got %d ids, want %d, or others", v.Note, len(ids), v.Tokens)
@@ -146,14 +137,4 @@ func TestTemplatesRenderAsTheReference(t *testing.T) {
 			t.Logf("%d conversations: %d equal with their ids, %d raise", len(all), passed, raised)
 		})
 	}
-}
-
-// difference shows two texts from shortly before they part.
-func difference(got, want string) string {
-	i := 0
-	for i < min(len(got), len(want)) && got[i] == want[i] {
-		i++
-	}
-	cut := func(s string) string { return strconv.Quote(s[max(0, i-20):min(len(s), i+40)]) }
-	return "got ..." + cut(got) + ", want ..." + cut(want)
 }

@@ -10,16 +10,22 @@ import (
 // Functions are tool documents in the form that chat APIs and templates take, by the tools' names.
 type Functions map[string]json.RawMessage
 
-// FunctionsOf turns the documents of all classes of the benchmark's data into functions.
-func FunctionsOf(data *bfcl.Data, classes []string) (Functions, error) {
-	all := Functions{}
-	for _, class := range classes {
-		for _, doc := range data.Docs(class) {
-			f, err := Function(doc.JSON)
-			if err != nil {
-				return nil, fmt.Errorf("tool %s: %w", doc.Name, err)
+// FunctionsOf turns the documents of all classes that the data's tasks involve into functions.
+func FunctionsOf(data *bfcl.Data) (Functions, error) {
+	all, seen := Functions{}, map[string]bool{}
+	for _, task := range data.Tasks() {
+		for _, class := range task.Classes {
+			if seen[class] {
+				continue
 			}
-			all[doc.Name] = f
+			seen[class] = true
+			for _, doc := range data.Docs(class) {
+				f, err := Function(doc.JSON)
+				if err != nil {
+					return nil, fmt.Errorf("tool %s: %w", doc.Name, err)
+				}
+				all[doc.Name] = f
+			}
 		}
 	}
 	return all, nil

@@ -147,11 +147,19 @@ func TestAddedRewardTokensEncodeAsInTheReference(t *testing.T) {
 		Decoded string  `json:"decoded_after"`
 		Skipped string  `json:"decoded_skip_special_tokens"`
 	}
+	// The rows of new tokens are the mean over the rows of the entries before, whose number the tokenizer knows.
+	type sizes struct {
+		Before int              `json:"tokenizer_size_before"`
+		After  int              `json:"tokenizer_size_after"`
+		IDs    map[string]int32 `json:"new_ids"`
+	}
 	var expect struct {
 		New     []string `json:"new_tokens"`
 		Strings []vector `json:"strings"`
 		Padded  []vector `json:"strings_padded"`
+		Cases   []sizes  `json:"cases"`
 		Real    map[string]struct {
+			sizes
 			Strings []vector `json:"strings"`
 		} `json:"real_tokenizers"`
 	}
@@ -162,15 +170,19 @@ func TestAddedRewardTokensEncodeAsInTheReference(t *testing.T) {
 	if err := json.Unmarshal(raw, &expect); err != nil {
 		t.Fatal(err)
 	}
+	grown := map[sizeChange]bool{}
 	check := func(name string, tok *Tokenizer, vectors []vector) {
+		before := tok.Size()
 		for _, v := range vectors {
 			if got := tok.EncodeAs(v.Text, Everything); !slices.Equal(got, v.Before) {
 				t.Errorf("%s before: %q: got %v, want %v", name, v.Text, got, v.Before)
 			}
 		}
-		if _, err := tok.Add(expect.New...); err != nil {
+		ids, err := tok.Add(expect.New...)
+		if err != nil {
 			t.Fatal(err)
 		}
+		grown[sizeChange{before, tok.Size(), ids[0], ids[1]}] = true
 		for _, v := range vectors {
 			got := tok.EncodeAs(v.Text, Everything)
 			if !slices.Equal(got, v.After) || tok.Decode(got, false) != v.Decoded || tok.Decode(got, true) != v.Skipped {
@@ -183,18 +195,37 @@ func TestAddedRewardTokensEncodeAsInTheReference(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		check("tiny "+suffix, tok, vectors)
-		want, err := os.ReadFile(fixtures.Path(t, "hf/special_rows/tokenizer_"+suffix+"after.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := tok.JSON(); !bytes.Equal(got, want) {
-			t.Errorf("%s: the written file differs at %q", suffix, firstDifference(got, want))
+		for _, file := range []string{"before", "after"} {
+			if file == "after" {
+				check("tiny "+suffix, tok, vectors)
+			}
+			want, err := os.ReadFile(fixtures.Path(t, "hf/special_rows/tokenizer_"+suffix+file+".json"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := tok.JSON(); !bytes.Equal(got, want) {
+				t.Errorf("%s: the written file %s differs at %q", suffix, file, firstDifference(got, want))
+			}
 		}
 	}
 	for name, real := range expect.Real {
 		check(name, loadGzip(t, "hf/tokenizers/"+name+".tokenizer.json.gz").Clone(), real.Strings)
+		expect.Cases = append(expect.Cases, real.sizes)
 	}
+	for _, c := range expect.Cases {
+		after := c.After
+		if after == 0 {
+			after = c.Before + len(expect.New)
+		}
+		if want := (sizeChange{c.Before, after, c.IDs[expect.New[0]], c.IDs[expect.New[1]]}); !grown[want] {
+			t.Errorf("no tokenizer grew as expected: %+v; got %v", want, grown)
+		}
+	}
+}
+
+type sizeChange struct {
+	before, after int
+	first, second int32
 }
 
 // corpus is n short texts of the drills' kind.
@@ -355,10 +386,16 @@ func FuzzEncode(f *testing.F) {
 }
 
 func BenchmarkEncode(b *testing.B) {
-	tok := loadGzip(b, "hf/tokenizers/qwen2_5.tokenizer.json.gz")
 	text := strings.Join(corpus(100), "\n")
-	b.SetBytes(int64(len(text)))
-	for b.Loop() {
-		tok.Encode(text)
+	for name, file := range families {
+		b.Run(name, func(b *testing.B) {
+			tok := loadGzip(b, "hf/tokenizers/"+file+".tokenizer.json.gz")
+			b.SetBytes(int64(len(text)))
+			n := 0
+			for b.Loop() {
+				n += len(tok.Encode(text))
+			}
+			b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "tokens/s")
+		})
 	}
 }
