@@ -30,8 +30,10 @@ type settings struct {
 	CorpusSize   int            `hcl:"corpus_size,optional" unit:"trajectories" doc:"trajectories taken from the corpus, evenly over its data sets"`
 	Vocab        int            `hcl:"vocab,optional" unit:"tokens" doc:"size of the vocabulary, special tokens included"`
 
-	PathRange  hcl.Range `hcl:"path,attr_range"`
-	VocabRange hcl.Range `hcl:"vocab,attr_range"`
+	Def             hcl.Range `hcl:"model,def_range"`
+	PathRange       hcl.Range `hcl:"path,attr_range"`
+	CorpusSizeRange hcl.Range `hcl:"corpus_size,attr_range"`
+	VocabRange      hcl.Range `hcl:"vocab,attr_range"`
 }
 
 type architecture struct {
@@ -44,9 +46,13 @@ type architecture struct {
 	RopeBase float64 `hcl:"rope_base" doc:"base of the rotary position embedding"`
 	Context  int     `hcl:"context" unit:"tokens" doc:"longest sequence"`
 
-	HiddenRange hcl.Range `hcl:"hidden,attr_range"`
-	HeadsRange  hcl.Range `hcl:"heads,attr_range"`
-	KVRange     hcl.Range `hcl:"kv_heads,attr_range"`
+	HiddenRange   hcl.Range `hcl:"hidden,attr_range"`
+	LayersRange   hcl.Range `hcl:"layers,attr_range"`
+	HeadsRange    hcl.Range `hcl:"heads,attr_range"`
+	KVRange       hcl.Range `hcl:"kv_heads,attr_range"`
+	MLPRange      hcl.Range `hcl:"mlp,attr_range"`
+	RopeBaseRange hcl.Range `hcl:"rope_base,attr_range"`
+	ContextRange  hcl.Range `hcl:"context,attr_range"`
 }
 
 func (s *settings) Check() hcl.Diagnostics {
@@ -60,16 +66,24 @@ func (s *settings) Check() hcl.Diagnostics {
 	}
 	a := s.Architecture
 	if a == nil {
-		bad("No architecture", "A model is described by a block architecture { family, hidden, layers, heads, kv_heads, mlp, rope_base, context }.", s.PathRange)
+		bad("No architecture", "A model is described by a block architecture { family, hidden, layers, heads, kv_heads, mlp, rope_base, context }.", s.Def)
 		return diags
 	}
 	for _, n := range []struct {
 		name  string
 		value int
-	}{{"hidden", a.Hidden}, {"layers", a.Layers}, {"heads", a.Heads}, {"kv_heads", a.KVHeads}, {"mlp", a.MLP}, {"context", a.Context}} {
+		at    hcl.Range
+	}{
+		{"hidden", a.Hidden, a.HiddenRange}, {"layers", a.Layers, a.LayersRange}, {"heads", a.Heads, a.HeadsRange},
+		{"kv_heads", a.KVHeads, a.KVRange}, {"mlp", a.MLP, a.MLPRange}, {"context", a.Context, a.ContextRange},
+		{"corpus_size", s.CorpusSize, s.CorpusSizeRange},
+	} {
 		if n.value < 1 {
-			bad("Size out of range", fmt.Sprintf("%s must be at least 1; got %d.", n.name, n.value), a.HiddenRange)
+			bad("Size out of range", fmt.Sprintf("%s must be at least 1; got %d.", n.name, n.value), n.at)
 		}
+	}
+	if a.RopeBase <= 0 {
+		bad("Rotary base out of range", fmt.Sprintf("Rotary angles are powers of rope_base, which must be above 0; got %v.", a.RopeBase), a.RopeBaseRange)
 	}
 	if diags.HasErrors() {
 		return diags
@@ -81,7 +95,7 @@ func (s *settings) Check() hcl.Diagnostics {
 		bad("Key heads do not divide the query heads", fmt.Sprintf("Each key head serves the same number of query heads; %d / %d is not whole.", a.Heads, a.KVHeads), a.KVRange)
 	}
 	if len(s.Corpus) == 0 {
-		bad("No corpus", "Random weights need a tokenizer: name data sets to train it on, corpus = [stage.curate.NAME.expert].", a.HiddenRange)
+		bad("No corpus", "Random weights need a tokenizer: name data sets to train it on, corpus = [stage.curate.NAME.expert].", s.Def)
 	}
 	if s.Vocab < 300 {
 		bad("Vocabulary too small", fmt.Sprintf("A byte-level vocabulary needs 256 bytes, the special tokens and some merges, so at least 300; got %d.", s.Vocab), s.VocabRange)

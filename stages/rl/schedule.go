@@ -67,8 +67,11 @@ type Optimizer struct {
 	WeightDecay float64 `hcl:"weight_decay,optional" doc:"decoupled decay: weights are multiplied by 1 - lr * weight_decay before each update"`
 	ClipNorm    float64 `hcl:"clip_norm,optional" doc:"limit of the global gradient norm; 0 switches clipping off"`
 
-	Beta1Range hcl.Range `hcl:"beta1,attr_range"`
-	Beta2Range hcl.Range `hcl:"beta2,attr_range"`
+	Beta1Range       hcl.Range `hcl:"beta1,attr_range"`
+	Beta2Range       hcl.Range `hcl:"beta2,attr_range"`
+	EpsRange         hcl.Range `hcl:"eps,attr_range"`
+	WeightDecayRange hcl.Range `hcl:"weight_decay,attr_range"`
+	ClipNormRange    hcl.Range `hcl:"clip_norm,attr_range"`
 }
 
 // Check reports values out of range.
@@ -82,6 +85,16 @@ func (o *Optimizer) Check() hcl.Diagnostics {
 		if b.value < 0 || b.value >= 1 {
 			diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Moment decay out of range",
 				Detail: fmt.Sprintf("%s must be at least 0 and below 1; got %v.", b.name, b.value), Subject: b.at.Ptr()})
+		}
+	}
+	for _, v := range []struct {
+		name  string
+		value float64
+		at    hcl.Range
+	}{{"eps", o.Eps, o.EpsRange}, {"weight_decay", o.WeightDecay, o.WeightDecayRange}, {"clip_norm", o.ClipNorm, o.ClipNormRange}} {
+		if v.value < 0 {
+			diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Optimizer setting out of range",
+				Detail: fmt.Sprintf("%s must be at least 0; got %v.", v.name, v.value), Subject: v.at.Ptr()})
 		}
 	}
 	return diags

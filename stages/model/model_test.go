@@ -1,0 +1,72 @@
+package model
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"rcgrpo/engine"
+)
+
+// given stands for a stage that makes a corpus.
+type given struct{}
+
+func (given) Check() hcl.Diagnostics { return nil }
+
+// load decodes a model as a file would give it and returns each mistake with the line it stands on.
+func load(t *testing.T, body string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "x.hcl")
+	text := "experiment {}\nstage \"given\" \"g\" {}\nstage \"model\" \"m\" {\n" + body + "\n}\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, diags := engine.Load(engine.Source{Path: path}, engine.Registry{Kind(), {
+		Name: "given", Summary: "Given.", New: func() engine.Stage { return &given{} },
+		Outputs: func(engine.Stage) map[string]string { return map[string]string{"expert": "dataset"} },
+	}})
+	var said []string
+	for _, d := range diags {
+		said = append(said, fmt.Sprintf("line %d: %s: %s", d.Subject.Start.Line, d.Summary, d.Detail))
+	}
+	return strings.Join(said, "\n")
+}
+
+const sound = `corpus = [stage.given.g.expert]
+architecture {
+  family = "qwen2"
+  hidden = 32
+  layers = 1
+  heads = 2
+  kv_heads = 1
+  mlp = 48
+  rope_base = 1000
+  context = 64
+}
+`
+
+func TestMistakesOfAModelStandOnTheirLine(t *testing.T) {
+	if got := load(t, sound); got != "" {
+		t.Fatal(got)
+	}
+	for _, tc := range []struct{ old, replaced, want string }{ // the first setting is on line 4
+		{"hidden = 32", "hidden = 0", "line 7: Size out of range: hidden must be at least 1; got 0."},
+		{"mlp = 48", "mlp = -1", "line 11: Size out of range: mlp"},
+		{"context = 64", "context = 0", "line 13: Size out of range: context"},
+		{"rope_base = 1000", "rope_base = 0", "line 12: Rotary base out of range"},
+		{"heads = 2", "heads = 3", "line 9: Heads do not divide the width"},
+		{"kv_heads = 1", "kv_heads = 3", "line 10: Key heads do not divide the query heads"},
+		{"corpus = [stage.given.g.expert]", "vocab = 20\ncorpus = [stage.given.g.expert]", "line 4: Vocabulary too small"},
+		{"corpus = [stage.given.g.expert]", "corpus_size = 0\ncorpus = [stage.given.g.expert]", "line 4: Size out of range: corpus_size"},
+		{"corpus = [stage.given.g.expert]", "corpus = []", "line 3: No corpus"},
+		{sound, "corpus = [stage.given.g.expert]", "line 3: No architecture"},
+	} {
+		if got := load(t, strings.Replace(sound, tc.old, tc.replaced, 1)); !strings.Contains(got, tc.want) {
+			t.Errorf("%q instead of %q: got %q, want %q", tc.replaced, tc.old, got, tc.want)
+		}
+	}
+}
