@@ -3,7 +3,7 @@
 #   make demo    builds, runs the four-arm experiment on two cores and says where its page lies
 #   make test    everything that is checked before a change goes in
 #   make build   bin/rcgrpo (no cgo) and bin/rcgrpo-torch (the same main over libtorch)
-#   make bench   the benchmarks of the tensor packages
+#   make bench   the benchmarks, and the official Python of BFCL beside ours
 #   make env     prints the exports with which plain `go build -tags libtorch` works: eval "$(make env)"
 #   make clean   removes what make built; .deps (downloads) stays, `rm -rf .deps` removes that too
 #
@@ -32,13 +32,15 @@ export BFCL_DATA    ?= $(DEPS)/bfcl
 demo: build
 	bin/rcgrpo run experiments/drills.hcl
 
+# Both binaries carry the digest of what they were built from: the engine starts no other torch binary than its own.
 build: deps
-	CGO_ENABLED=0 $(GO) build -o bin/rcgrpo .
-	$(GO) build -tags libtorch -o bin/rcgrpo-torch .
+	@source=$$(find . -name .deps -prune -o -name .git -prune -o -type f \( -name '*.go' -o -name '*.[ch]' -o -name go.mod -o -path './reports/assets/*' \) -print | LC_ALL=C sort | xargs sha256sum | sha256sum | cut -c1-16) && \
+	CGO_ENABLED=0 $(GO) build -ldflags "-X rcgrpo/engine.SourceDigest=$$source" -o bin/rcgrpo . && \
+	$(GO) build -tags libtorch -ldflags "-X rcgrpo/engine.SourceDigest=$$source" -o bin/rcgrpo-torch .
 
 # The race detector runs over everything that is plain Go. The tensor packages run without it: it cannot see into
 # libtorch, slows every call across the border, and their Go side is one locked thread.
-test: deps lint
+test: build lint
 	$(GO) test -race ./...
 	$(GO) test -tags libtorch ./stages/... .
 
@@ -49,7 +51,9 @@ lint: deps
 	$(STATICCHECK) ./...
 	$(STATICCHECK) -tags libtorch ./...
 
-bench: deps
+bench: build
+	bench/bfcl.sh
+	$(GO) test -run '^$$' -bench . -benchmem ./bfcl/... ./stages/rl ./stages/internal/token
 	$(GO) test -tags libtorch -run '^$$' -bench . -benchmem ./stages/internal/...
 
 env: deps

@@ -36,10 +36,10 @@ locals {
 
 # --- Tasks -----------------------------------------------------------------------------------------------------------
 
-stage "tasks" "copy" {
+stage "tasks" "copy" { # with 8,000 of them this model has not yet learnt to copy (see LOG.md)
   source = "drills"
   form   = "copy"
-  train  = 12000
+  train  = 16000
   seed   = 0
 }
 
@@ -186,6 +186,33 @@ stage "rctp-ft" "warm" {
   }
 }
 
+# --- One more arm with the paper's profile: token in the first user message, product ratio, sampled KL (one seed) -----------
+
+stage "rctp-ft" "paper" {
+  seed   = 1
+  policy = stage.sft.base.checkpoint
+  data   = [stage.curate.data.mixed]
+  epochs = 4
+  lr     = 1e-3
+  tokens {
+    init = "copy:<|assistant|>"
+  }
+}
+
+stage "rc-grpo" "paper" {
+  seed    = 1
+  policy  = stage.rctp-ft.paper.checkpoint
+  tasks   = stage.tasks.fresh.train
+  updates = var.updates
+  batch   = local.groups
+  lr      = var.rl_lr
+  limits {
+    steps   = 4
+    reply   = 60
+    context = 384
+  }
+}
+
 # --- The four arms --------------------------------------------------------------------------------------------------------
 
 stage "grpo" "arm" {
@@ -246,33 +273,6 @@ stage "rc-grpo" "arm" {
   optimizer {
     beta2 = 0.98
   }
-  limits {
-    steps   = 4
-    reply   = 60
-    context = 384
-  }
-}
-
-# --- One more arm with the paper's profile: token in the first user message, product ratio, sampled KL (one seed) -----------
-
-stage "rctp-ft" "paper" {
-  seed   = 1
-  policy = stage.sft.base.checkpoint
-  data   = [stage.curate.data.mixed]
-  epochs = 4
-  lr     = 1e-3
-  tokens {
-    init = "copy:<|assistant|>"
-  }
-}
-
-stage "rc-grpo" "paper" {
-  seed    = 1
-  policy  = stage.rctp-ft.paper.checkpoint
-  tasks   = stage.tasks.fresh.train
-  updates = var.updates
-  batch   = local.groups
-  lr      = var.rl_lr
   limits {
     steps   = 4
     reply   = 60
