@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -95,8 +96,8 @@ func templateOf(value json.RawMessage) (string, error) {
 func NewTemplate(source string, special map[string]string) (t *Template, err error) {
 	defer wreck(&err)
 	c := config.New()
-	c.TrimBlocks, c.LeftStripBlocks = true, true // as Hugging Face compiles them
-	compiled, err := exec.NewTemplate(TemplateFile, c, onlySource(source), &exec.Environment{
+	c.TrimBlocks = true // as Hugging Face compiles them, with lstrip_blocks below
+	compiled, err := exec.NewTemplate(TemplateFile, c, onlySource(stripBlocks(source)), &exec.Environment{
 		Context: exec.NewContext(globals), Filters: exec.NewFilterSet(filters), Tests: exec.NewTestSet(tests),
 		ControlStructures: exec.NewControlStructureSet(statements), Methods: methods,
 	})
@@ -112,6 +113,12 @@ func NewTemplate(source string, special map[string]string) (t *Template, err err
 	}
 	return &Template{compiled, special}, nil
 }
+
+// indented is a tag or comment that is the first on its line, unless it asks with a plus to keep what is before it.
+var indented = regexp.MustCompile(`(?m)^[ \t]+(\{[%#](?:[^+]|$))`)
+
+// stripBlocks is lstrip_blocks. The library's own also takes the spaces between a value and a tag of the same line.
+func stripBlocks(source string) string { return indented.ReplaceAllString(source, "$1") }
 
 // Render gives the text of a conversation. It fails where the template raises an exception, and where Python would.
 func (t *Template) Render(p Prompt) (text string, err error) {
