@@ -1,15 +1,12 @@
-// Package experiments holds the experiments that come with the project; its tests load and plan all of them, and those
-// that the documentation shows.
+// Package experiments holds the experiments that come with the project; its test loads and plans all of them. The blocks
+// that the documentation shows are checked beside the command (docs_test.go).
 package experiments
 
 import (
-	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"rcgrpo/bfcl/fixtures"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/reports"
@@ -62,66 +59,5 @@ func TestEveryExperimentPlans(t *testing.T) {
 	}
 	if found == 0 {
 		t.Error("no experiment in this folder")
-	}
-}
-
-func TestExperimentsInTheDocumentationPlan(t *testing.T) {
-	root := fixtures.Root(t)
-	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, page := range append(pages, filepath.Join(root, "README.md")) {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line, block := range blocks(string(text)) {
-			if !hasExperiment(block) {
-				continue
-			}
-			t.Run(fmt.Sprintf("%s:%d", filepath.Base(page), line), func(t *testing.T) {
-				path := filepath.Join(t.TempDir(), "shown.hcl")
-				if err := os.WriteFile(path, []byte(block), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				plan(t, path)
-			})
-		}
-	}
-}
-
-// blocks returns the fenced hcl blocks of a page by the line they begin on.
-func blocks(text string) map[int]string {
-	found := map[int]string{}
-	begin, inside := 0, false
-	for i, line := range strings.SplitAfter(text, "\n") {
-		fence := strings.TrimSpace(line)
-		switch {
-		case !inside && fence == "```hcl":
-			begin, inside = i+2, true
-		case inside && fence == "```":
-			inside = false
-		case inside:
-			found[begin] += line
-		}
-	}
-	return found
-}
-
-func hasExperiment(block string) bool {
-	for line := range strings.Lines(block) {
-		if word, _, _ := strings.Cut(strings.TrimSpace(line), " "); word == "experiment" {
-			return true
-		}
-	}
-	return false
-}
-
-func TestBlocksOfAPage(t *testing.T) {
-	page := "# A page\n```hcl\nexperiment {\n}\n```\ntext\n```sh\nmake demo\n```\n```hcl\nstage \"tasks\" \"t\" {}\n```\n"
-	got := blocks(page)
-	if len(got) != 2 || !hasExperiment(got[3]) || hasExperiment(got[11]) || got[11] != "stage \"tasks\" \"t\" {}\n" {
-		t.Errorf("got %v", got)
 	}
 }
