@@ -19,12 +19,23 @@ var (
 	darkColours  = []string{"#5aa9e6", "#f28e4e", "#2fc39b", "#e08fbb", "#e3b94c", "#b3b3b3", "#8fcdf0"}
 )
 
+// Steps from few to many, of one hue: the farther from the ground, the more.
+var (
+	lightSteps = []string{"#dbe4f0", "#bcd0e8", "#9abade", "#77a3d2", "#568bc2", "#3b72ad", "#275a93", "#174376", "#0b2d57"}
+	darkSteps  = []string{"#24303f", "#2b4360", "#335880", "#3e6f9f", "#5287bb", "#6ea0d0", "#8fb9e2", "#b3d1f0", "#d8e8fb"}
+)
+
 // chart draws the figure with go-echarts and returns its options as JSON that may stand inside a script element
 // (json.Marshal writes <, > and & as \u escapes). Colours are those of light ground; the page's script exchanges them
 // on dark ground.
 func (f *Figure) chart() ([]byte, error) {
-	if f.Categories != nil {
+	switch {
+	case f.Categories != nil:
 		return f.pointChart()
+	case f.Lanes != nil:
+		return f.laneChart()
+	case f.Stacked:
+		return f.stackedChart()
 	}
 	line, bands := charts.NewLine(), charts.NewCustom()
 	line.SetGlobalOptions(f.global("value", nil)...)
@@ -81,6 +92,41 @@ func (f *Figure) pointChart() ([]byte, error) {
 	return f.finish(chart.JSON())
 }
 
+// laneChart draws the spans as bars in lanes, by a renderer of the page's script.
+func (f *Figure) laneChart() ([]byte, error) {
+	chart := charts.NewCustom()
+	chart.SetGlobalOptions(f.global("value", nil)...)
+	for _, s := range f.Series {
+		data := make([]opts.CustomData, len(s.Spans))
+		for i, span := range s.Spans {
+			data[i] = opts.CustomData{Name: span.Label, Value: []any{short(span.From), short(span.To), span.Lane}}
+		}
+		chart.AddSeries(s.Name, data, charts.WithSeriesOpts(func(o *charts.SingleSeries) {
+			o.RenderItem = "span"
+			o.ItemStyle = &opts.ItemStyle{Color: s.colour()}
+			o.Encode = &opts.Encode{X: []int{0, 1}, Y: 2}
+		}))
+	}
+	chart.Validate()
+	return f.finish(chart.JSON())
+}
+
+// stackedChart draws the means of the curves as areas, one upon the other.
+func (f *Figure) stackedChart() ([]byte, error) {
+	line := charts.NewLine()
+	line.SetGlobalOptions(f.global("value", nil)...)
+	for i, s := range f.Series {
+		points := thinned(s.X, movingAverage(s.mean(), f.Smooth))
+		line.AddSeries(s.Name, nil, drawn(fmt.Sprintf("=%d", i), points, s.colour(), 2, 1, "solid"), charts.WithSeriesOpts(func(o *charts.SingleSeries) {
+			o.Stack = "all"
+			o.AreaStyle = &opts.AreaStyle{Color: s.colour(), Opacity: opts.Float(1)}
+			o.LineStyle.Width = 1
+		}))
+	}
+	line.Validate()
+	return f.finish(line.JSON())
+}
+
 // global are the options both forms share; what depends on the ground (text, lines) is left to the page's script.
 func (f *Figure) global(axis string, categories []string) []charts.GlobalOpts {
 	y := opts.YAxis{Name: f.Y, Type: "value", Scale: opts.Bool(true), NameLocation: "end"}
@@ -89,18 +135,25 @@ func (f *Figure) global(axis string, categories []string) []charts.GlobalOpts {
 		if f.Categories != nil {
 			y.Max = f.top()
 		}
+		if f.Stacked {
+			y.Max = 1
+		}
 	}
 	x := opts.XAxis{Name: f.X, Type: axis, NameLocation: "middle", NameGap: 26}
-	if categories != nil {
+	switch {
+	case categories != nil:
 		x.Name = ""
-	} else {
+	case f.Lanes != nil:
+		x.Min, x.Max = 0, "dataMax"
+		y = opts.YAxis{Type: "category", Data: f.Lanes, Inverse: opts.Bool(true)}
+	default:
 		x.Min, x.Max, x.MinInterval = "dataMin", "dataMax", 1
 	}
 	return []charts.GlobalOpts{
 		charts.WithAnimation(false),
 		charts.WithXAxisOpts(x), charts.WithYAxisOpts(y),
 		charts.WithLegendOpts(opts.Legend{Show: opts.Bool(false), Left: "0"}), // the page's script writes its own, which wraps,
-		charts.WithTooltipOpts(opts.Tooltip{Show: opts.Bool(true), Trigger: map[bool]string{true: "item", false: "axis"}[categories != nil]}),
+		charts.WithTooltipOpts(opts.Tooltip{Show: opts.Bool(true), Trigger: map[bool]string{true: "item", false: "axis"}[categories != nil || f.Lanes != nil]}),
 		charts.WithGridOpts(opts.Grid{Left: "8", Right: "16", Top: "30", Bottom: "28", ContainLabel: opts.Bool(true)}),
 	}
 }
@@ -129,6 +182,9 @@ func (f *Figure) finish(options map[string]any) ([]byte, error) {
 }
 
 func (s *Series) colour() string {
+	if s.Step > 0 {
+		return lightSteps[min(s.Step, len(lightSteps))-1]
+	}
 	if s.Arm < 0 {
 		return lightColours[len(lightColours)-1]
 	}

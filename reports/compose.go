@@ -20,6 +20,7 @@ func (s *Study) Page() *Page {
 		if f := s.categoryFigure(set); f != nil {
 			main = add(main, s.mainTable(set), s.seedTable(set))
 			main = append(main, Part{Figure: f})
+			main = addFigures(main, s.outcomeFigure(set))
 		}
 		for _, c := range s.comparisons() {
 			compare = add(compare, s.comparisonTable(c, set))
@@ -37,7 +38,8 @@ func (s *Study) Page() *Page {
 		}
 	}
 	dynamics = add(dynamics, s.entropyTable(), s.lateTable(), s.signalTable())
-	dynamics = add(append(dynamics, more...), s.valuesTable())
+	dynamics = addFigures(append(dynamics, more...), s.successFigures()...)
+	dynamics = add(dynamics, s.valuesTable())
 	gaps = add(gaps, s.trainingGapTable())
 	departing, settings := s.settingsTables()
 
@@ -47,9 +49,10 @@ func (s *Study) Page() *Page {
 		{ID: "differences", Title: "Differences", Parts: compare},
 		{ID: "token", Title: "The reward token", Parts: gaps},
 		{ID: "training", Title: "Training dynamics", Lead: legend, Parts: dynamics},
+		{ID: "transcripts", Title: "Transcripts", Lead: "Episodes in full. Which ones is decided by a hash of their names, half of them failures where there are enough.", Parts: s.transcriptParts()},
 		{ID: "tasks", Title: "Data", Parts: add(nil, s.dataTable(), s.certificateTable(), s.mixtureTable())},
 		{ID: "setup", Title: "Settings", Parts: add(nil, departing, settings)},
-		{ID: "cost", Title: "Runs", Parts: add(nil, s.runsTable())},
+		{ID: "cost", Title: "Runs", Parts: addFigures(add(nil, s.runsTable()), s.timelineFigure())},
 		{ID: "sources", Title: "Evidence", Parts: add(nil, s.evidenceTable())},
 	} {
 		if len(section.Parts) > 0 {
@@ -95,6 +98,16 @@ func add(parts []Part, tables ...*Table) []Part {
 	for _, t := range tables {
 		if t != nil {
 			parts = append(parts, Part{Table: t})
+		}
+	}
+	return parts
+}
+
+// addFigures appends the figures that there are.
+func addFigures(parts []Part, figures ...*Figure) []Part {
+	for _, f := range figures {
+		if f != nil {
+			parts = append(parts, Part{Figure: f})
 		}
 	}
 	return parts

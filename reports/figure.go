@@ -7,18 +7,22 @@ import (
 	"strconv"
 )
 
-// Figure is a drawing as a plain value: curves over a numeric axis, or, when Categories are named, points with
-// intervals above each category.
+// Figure is a drawing as a plain value: curves over a numeric axis; or, when Categories are named, points with
+// intervals above each category; or, when Lanes are named, stretches of a numeric axis in each lane.
 type Figure struct {
 	ID         string // ours, unique on the page: "fig-reward"
 	Title      string
 	Note       string // how to read it
 	X, Y       string // axes, with units
 	Categories []string
+	Lanes      []string // from above
 	Series     []Series
 	Smooth     int  // curves: updates in the moving average of the thick line; below 2 draws the mean itself
+	Stacked    bool // curves: areas one upon the other, which add up to the whole
 	Share      bool // values are shares of one
 	Folded     bool // secondary: shown behind a fold in HTML, together with the folded figures beside it
+
+	Data [][]string // the CSV file with its head, where the drawing itself does not tell everything; nil otherwise
 }
 
 // Series is what one arm contributes to a figure.
@@ -27,11 +31,13 @@ type Series struct {
 	Variant string // what tells several series of one arm apart: "high"; "" when there is one
 	Arm     int    // colour
 	Dash    int    // 0 solid, 1 dashed, 2 dotted
+	Step    int    // place on the scale of colours from few to many, from 1; 0 for the colour of the arm
 
 	X    []float64 // curves: the common axis of all Runs
 	Runs []Curve   // curves: one per seed
 
 	Points []Point // one per category
+	Spans  []Span
 }
 
 // Curve is one run's values over the X of its Series; NaN where there is none.
@@ -136,7 +142,12 @@ func (f *Figure) legend() string {
 
 // data is the figure as rows of text, the first being the head: what stands behind the fold and in the CSV file.
 func (f *Figure) data() [][]string {
-	if f.Categories != nil {
+	switch {
+	case f.Data != nil:
+		return f.Data
+	case f.Lanes != nil:
+		return f.laneData()
+	case f.Categories != nil:
 		rows := [][]string{{f.X, "series", "value", "low", "high", "count"}}
 		for i, category := range f.Categories {
 			for _, s := range f.Series {

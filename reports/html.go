@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -76,13 +77,15 @@ type (
 		Figures []figureView
 		More    string // the titles of figures behind a fold; "" for those in sight
 		Table   *tableView
+		Talks   *transcriptsView
 		Text    string
 	}
 	figureView struct {
 		*Figure
 		Wide    bool
+		Height  int // of the drawing, in pixels; 0 for the usual one
 		Options template.JS
-		CSV     template.URL
+		Packed  string // its CSV file
 	}
 	tableView struct {
 		*Table
@@ -101,7 +104,7 @@ type (
 )
 
 func (p *Page) view() (*pageView, error) {
-	palettes, err := json.Marshal(map[string]any{"light": lightColours, "dark": darkColours, "arms": len(lightColours)})
+	palettes, err := json.Marshal(map[string]any{"light": slices.Concat(lightColours, lightSteps), "dark": slices.Concat(darkColours, darkSteps), "arms": len(lightColours)})
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +113,7 @@ func (p *Page) view() (*pageView, error) {
 		Footer: "Made by rcgrpo. Charts: Apache ECharts 5.6.0 (Apache License 2.0), inside this file. It opens no connection.",
 	}
 	scripts := "'none'"
-	if len(p.figures()) > 0 {
+	if len(p.figures()) > 0 || p.hasTranscripts() {
 		text, err := library()
 		if err != nil {
 			return nil, err
@@ -145,6 +148,12 @@ func (p *Page) view() (*pageView, error) {
 					return nil, fmt.Errorf("table %s: %w", part.Table.ID, err)
 				}
 				section.Runs = append(section.Runs, runView{Table: table})
+			case part.Transcripts != nil:
+				talks, err := part.Transcripts.view()
+				if err != nil {
+					return nil, fmt.Errorf("transcripts of %s: %w", part.Transcripts.Label, err)
+				}
+				section.Runs = append(section.Runs, runView{Talks: talks})
 			default:
 				section.Runs = append(section.Runs, runView{Text: part.Text})
 			}
@@ -152,6 +161,15 @@ func (p *Page) view() (*pageView, error) {
 		view.Sections = append(view.Sections, section)
 	}
 	return view, nil
+}
+
+func (p *Page) hasTranscripts() bool {
+	for _, s := range p.Sections {
+		if slices.ContainsFunc(s.Parts, func(part Part) bool { return part.Transcripts != nil }) {
+			return true
+		}
+	}
+	return false
 }
 
 // sourceHash is how a policy names the one script text that may run.
@@ -165,8 +183,16 @@ func (f *Figure) view() (figureView, error) {
 	if err != nil {
 		return figureView{}, err
 	}
-	address, err := csvAddress(f.data())
-	return figureView{Figure: f, Wide: f.Categories != nil, Options: template.JS(options), CSV: address}, err
+	text, err := csvText(f.data())
+	if err != nil {
+		return figureView{}, err
+	}
+	file, err := packed([]byte(text))
+	view := figureView{Figure: f, Wide: f.Categories != nil || f.Lanes != nil, Options: template.JS(options), Packed: file}
+	if f.Lanes != nil {
+		view.Height = 70 + 26*len(f.Lanes)
+	}
+	return view, err
 }
 
 // csvAddress is a data address with rows as comma-separated values.

@@ -53,6 +53,7 @@ type settings struct {
 	Scores  []artifact.Ref `hcl:"scores,optional" port:"scores" doc:"evaluations; an arm is called by its for_each key, and evaluations of equal keys are one arm"`
 	Curves  []artifact.Ref `hcl:"curves,optional" port:"metrics" doc:"trainings; a curve takes the label of the arm whose policy it trained"`
 	Data    []artifact.Ref `hcl:"data,optional" port:"tasks|dataset" doc:"task sets for the table of the split and its certificate, and data sets for what went into them"`
+	Show    []artifact.Ref `hcl:"transcripts,optional" port:"trajectories" doc:"episodes to show in full, at most 40 for each label, chosen by hash among failures and successes"`
 	Compare []compare      `hcl:"compare,block" doc:"pairs to compare; the first block is the question. Without any, every arm is compared with the first"`
 	Windows *windows       `hcl:"windows,block" doc:"updates summarised at the beginning and the end of a training"`
 	Arms    []string       `hcl:"arms,optional" doc:"labels in the order of the page; arms not named here follow. Without it, arms that compare blocks name come first"`
@@ -217,7 +218,7 @@ func (s *settings) study(job *engine.Job) (*Study, error) {
 	for _, list := range []struct {
 		refs []artifact.Ref
 		take func(*artifact.Artifact) error
-	}{{s.Scores, g.scores}, {s.Curves, g.curve}, {s.Data, g.data}} {
+	}{{s.Scores, g.scores}, {s.Curves, g.curve}, {s.Data, g.data}, {s.Show, g.transcripts}} {
 		for _, ref := range list.refs {
 			a, err := job.Open(ref)
 			if missing := (*engine.MissingError)(nil); errors.As(err, &missing) {
@@ -379,7 +380,7 @@ func (g *gathering) records(s *settings) error {
 		}
 	}
 	made := map[string]*artifact.Manifest{}
-	for _, ref := range slices.Concat(s.Scores, s.Curves, s.Data) {
+	for _, ref := range slices.Concat(s.Scores, s.Curves, s.Data, s.Show) {
 		a, err := g.job.Open(ref)
 		if err != nil || a.Manifest == nil {
 			continue // told before
@@ -432,7 +433,7 @@ func (g *gathering) record(n *engine.Node, m *artifact.Manifest, store *artifact
 		}
 	}
 	if m != nil {
-		r.Made, r.Seconds, r.Device, r.Peak, r.Revision, r.Key = true, m.Seconds, m.Device, m.PeakBytes, m.Revision, m.Key
+		r.Made, r.Started, r.Seconds, r.Device, r.Peak, r.Revision, r.Key = true, m.Started, m.Seconds, m.Device, m.PeakBytes, m.Revision, m.Key
 		r.Digests = map[string]string{}
 		for port, o := range m.Outputs {
 			r.Digests[port] = o.Digest

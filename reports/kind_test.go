@@ -121,7 +121,17 @@ func evaluate(s *scripted, job *engine.Job) error {
 			rows = append(rows, row)
 		}
 	}
-	return artifact.WriteRows(dir, rl.ScoresFile, rows)
+	if err := artifact.WriteRows(dir, rl.ScoresFile, rows); err != nil {
+		return err
+	}
+	if dir, err = job.Create("trajectories"); err != nil {
+		return err
+	}
+	var played []rl.Trajectory
+	for _, row := range rows {
+		played = append(played, rl.Trajectory{Task: row.Task, Reward: row.Reward, Stop: row.Stop, Messages: []rl.Message{{Role: rl.RoleUser, Text: "Begin."}}})
+	}
+	return artifact.WriteRows(dir, rl.TrajectoriesFile, played)
 }
 
 func makeTasks(_ *scripted, job *engine.Job) error {
@@ -146,7 +156,7 @@ func scriptedKinds() engine.Registry {
 	return engine.Registry{
 		scriptedKind("tasks", map[string]string{"train": "tasks", "test": "tasks"}, makeTasks),
 		scriptedKind("sft", trained, train), scriptedKind("grpo", trained, train),
-		scriptedKind("eval", map[string]string{"scores": "scores"}, evaluate),
+		scriptedKind("eval", map[string]string{"scores": "scores", "trajectories": "trajectories"}, evaluate),
 		Kind(),
 	}
 }
@@ -188,6 +198,7 @@ stage "eval" "low" {
 stage "report" "page" {
   scores = [stage.eval.arm, stage.eval.low]
   curves = [stage.grpo.arm, stage.sft.warm]
+  transcripts = [stage.eval.arm]
   data   = [stage.tasks.t.train, stage.tasks.t.test]
   notes  = ["Scripted stages, no model."]
   compare "more training" {
@@ -267,6 +278,8 @@ func TestReportOfAWholeExperiment(t *testing.T) {
 	wantAll(t, text, "Does training help?", "Scripted stages, no model.",
 		"Much training 75.0 % (90/120) against 55.0 % (66/120) for Little training: paired difference +20.0 points",
 		"Much training is better at n = 40, 3 seeds (the methods differ)")
+	wantAll(t, page, "Much training: 20 of 30 failed and 20 of 90 passed episodes")
+	wantAll(t, text, "Much training: 20 of 30 failed and 20 of 90 passed episodes, in the HTML page")
 	wantAll(t, page, "90/120", "66/120", "60/120", // main table
 		"&#43;25.0", // gap of the token
 		"stage.eval.arm[&#34;Much training&#34;]", // sources

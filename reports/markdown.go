@@ -41,6 +41,8 @@ func (p *Page) Markdown(w io.Writer) error {
 				part.Table.markdown(out)
 			case part.Figure != nil:
 				part.Figure.markdown(out)
+			case part.Transcripts != nil:
+				out.line("- " + escaped(part.Transcripts.summary()) + ", in the HTML page")
 			default:
 				out.line(escaped(part.Text))
 			}
@@ -92,6 +94,12 @@ func (f *Figure) markdown(out *sticky) {
 	if f.Categories != nil {
 		for _, row := range f.data()[1:] {
 			out.line("- " + escaped(strings.Join(row, " · ")))
+		}
+		return
+	}
+	if f.Lanes != nil {
+		for i, lane := range f.Lanes {
+			out.line("- " + escaped(lane) + ": " + sparkline(f.coverage(i, 40), 0, 1, 40))
 		}
 		return
 	}

@@ -21,9 +21,10 @@ type Section struct {
 
 // Part is one thing of a section; exactly one field is set.
 type Part struct {
-	Table  *Table
-	Figure *Figure
-	Text   string // a paragraph
+	Table       *Table
+	Figure      *Figure
+	Transcripts *Transcripts
+	Text        string // a paragraph
 }
 
 // Failure is a stage whose result is missing.

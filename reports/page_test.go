@@ -65,6 +65,10 @@ func hostile(text string) *Study {
 		s.Data[i].Label, s.Data[i].Source = text+s.Data[i].Label, text
 		s.Data[i].Tasks[0].Category = text
 	}
+	for _, talks := range s.Transcripts {
+		talks.Label = text
+		talks.add(transcript(&rl.Trajectory{Task: text, Category: text, Failure: text, Stop: text, Messages: []rl.Message{{Role: text, Text: text, Calls: []string{text}}}}, text))
+	}
 	s.Mixtures = []Mixture{{Label: text, Counts: map[[2]string]int{{text, text}: 1}, Summary: map[string]int{text: 2}}}
 	for i := range s.Records {
 		r := &s.Records[i]

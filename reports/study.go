@@ -3,6 +3,7 @@ package reports
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"rcgrpo/bfcl"
 	"rcgrpo/stages/rl"
@@ -17,7 +18,9 @@ type Study struct {
 	Windows  Windows
 	Data     []DataSet
 	Mixtures []Mixture
-	Records  []Record // one per stage whose artifacts are shown, in the order they were needed
+	// Transcripts are some episodes of each evaluation that the page shows in full, an element per label.
+	Transcripts []*Transcripts
+	Records     []Record // one per stage whose artifacts are shown, in the order they were needed
 	// Failures are stages that did not finish; what they would have made is missing below.
 	Failures []Failure
 }
@@ -94,6 +97,7 @@ type Record struct {
 	Kind     string
 	Settings map[string]string // canonical JSON by name
 	Made     bool              // its manifest was found; the rest says nothing otherwise
+	Started  time.Time
 	Seconds  float64
 	Phases   map[string]float64 // seconds by phase ("rollout", "update"), from times.jsonl
 	Device   string

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"time"
 
 	"rcgrpo/bfcl"
 	"rcgrpo/stages/rl"
@@ -69,10 +70,15 @@ func synthetic(seeds, tasks, updates int) *Study {
 			arm.Runs = append(arm.Runs, run)
 			s.Records = append(s.Records, Record{Address: fmt.Sprintf("stage.rc-grpo.arm[%q]@%d", a.label, seed), Kind: "rc-grpo", Made: true,
 				Settings: map[string]string{"lr": "0.0003", "group": "5", "kl.beta": "0.1", "clip.low": "0.2", "clip.high": "0.2", "tokens.high": "0.5"},
-				Seconds:  61.5 + float64(n), Phases: map[string]float64{"rollout": 40, "update": 20}, Device: "cpu", Peak: 412_000_000,
+				Started:  time.Date(2026, 1, 1, 0, i*3+20*n, 0, 0, time.UTC), Seconds: 61.5 + float64(n), Phases: map[string]float64{"rollout": 40, "update": 20}, Device: "cpu", Peak: 412_000_000,
 				Revision: "b0976090000000", Key: fmt.Sprintf("%064d", i*10+n), Digests: map[string]string{"checkpoint": fmt.Sprintf("%064d", 7*i+n), "metrics": fmt.Sprintf("%064d", 11*i+n)}})
 		}
 		s.Arms = append(s.Arms, arm)
+		talks := &Transcripts{Label: a.label}
+		for n := range 60 {
+			talks.add(transcript(syntheticEpisode(n, a.token), "seed 1"))
+		}
+		s.Transcripts = append(s.Transcripts, talks)
 	}
 	for _, name := range []string{"train", "test", "test_new"} {
 		d := DataSet{Label: "tasks.drills " + name, Stage: "tasks.drills"}
@@ -86,6 +92,23 @@ func synthetic(seeds, tasks, updates int) *Study {
 		s.Data = append(s.Data, d)
 	}
 	return s
+}
+
+func syntheticEpisode(n int, token bool) *rl.Trajectory {
+	t := &rl.Trajectory{Task: fmt.Sprintf("drill_1_%05d", n), Category: "base", Origin: rl.OriginPolicy, Stop: rl.StopDone, Reward: float64(n % 2), RState: 1, Official: n%2 == 1, Calls: 2,
+		Messages: []rl.Message{
+			{Role: rl.RoleUser, Text: fmt.Sprintf("Open the folder temp_%d, and list what is in it, hidden files included.", n), From: 0, To: 4},
+			{Role: rl.RoleAssistant, Text: fmt.Sprintf("[cd(folder='temp_%d'), ls(a=True)]", n), Calls: []string{fmt.Sprintf("cd(folder='temp_%d')", n), "ls(a=True)"}, From: 4, To: 8},
+			{Role: rl.RoleTool, Text: "x", Several: []string{fmt.Sprintf(`{"current_working_directory": "temp_%d"}`, n), `{"error": "ls: no such folder"}`}, From: 8, To: 10},
+			{Role: rl.RoleUser, Turn: 1, Text: "Thank you. What is the time in Berlin?", From: 10, To: 12},
+			{Role: rl.RoleAssistant, Turn: 1, Text: "I have no clock.", From: 12, To: 14},
+		},
+		Mask: []bool{false, false, false, false, false, true, true, true, false, false, false, false, false, true},
+		Logp: []float32{0, 0, 0, 0, 0, -0.1, -0.02, -float32(n) / 20, 0, 0, 0, 0, 0, -2}}
+	if token {
+		t.Token = rl.TokenHigh
+	}
+	return t
 }
 
 func syntheticCurve(r *rand.Rand, skill float64, arm int, token bool, updates int) []rl.Metric {
@@ -104,6 +127,9 @@ func syntheticCurve(r *rand.Rand, skill float64, arm int, token bool, updates in
 			"calls": 5 + noise(.5), "tool_errors": math.Abs(noise(.1)), "sampled_tokens": 140 + noise(8), "turns": 2,
 			"log_ratio_p05": -.1 + noise(.01), "log_ratio_p50": noise(.01), "log_ratio_p95": .1 + noise(.01),
 			"stop_turn_limit": math.Abs(noise(.01)), "stop_length": math.Abs(noise(.01)), "stop_step": math.Abs(noise(.01)),
+		}
+		for k := range 6 {
+			v[fmt.Sprintf("successes_%d", k)] = [...]float64{wrong, 0.1, 0.15, 0.2, 0.55 - wrong - right, right}[k]
 		}
 		if token {
 			v["reward_high"], v["reward_low"] = v["reward"]+.05*(1-t), v["reward"]-.05*(1-t)

@@ -49,6 +49,8 @@ func (p *Page) Text(w io.Writer, width int) error {
 				}
 			case part.Figure != nil:
 				part.Figure.text(out, width)
+			case part.Transcripts != nil:
+				out.wrapped(clean(part.Transcripts.summary())+", in the HTML page", width)
 			default:
 				out.wrapped(clean(part.Text), width)
 			}
@@ -185,6 +187,16 @@ func (f *Figure) text(out *sticky, width int) {
 		return
 	}
 	names := 0
+	if f.Lanes != nil {
+		for _, lane := range f.Lanes {
+			names = max(names, len([]rune(lane)))
+		}
+		places := max(10, min(80, width-names-3))
+		for i, lane := range f.Lanes {
+			out.line(fmt.Sprintf("  %-*s %s", names, clean(lane), sparkline(f.coverage(i, places), 0, 1, places)))
+		}
+		return
+	}
 	low, high := math.Inf(1), math.Inf(-1)
 	for _, s := range f.Series {
 		names = max(names, len([]rune(s.full())))

@@ -318,6 +318,27 @@ var curveFigures = []struct {
 		note: "Of the stages before RL that are shown; their updates are their own."},
 }
 
+// curveSeries are the curves of a metric, one for each run that logged it.
+func (a *Arm) curveSeries(metric string, tuning bool) Series {
+	series := Series{Name: a.Label}
+	for i := range a.Runs {
+		run := &a.Runs[i]
+		rows := run.Curve
+		if tuning {
+			rows = run.Tuning
+		}
+		updates, values, ok := columnOf(rows, metric)
+		if !ok {
+			continue
+		}
+		if len(updates) > len(series.X) {
+			series.X = updates
+		}
+		series.Runs = append(series.Runs, Curve{Name: run.Name(), Y: values, Source: run.CurveFrom})
+	}
+	return series
+}
+
 // figures over the updates of all arms that have a curve.
 func (s *Study) figures() []*Figure {
 	var figures []*Figure
@@ -332,24 +353,10 @@ func (s *Study) figures() []*Figure {
 		longest := 0
 		for m, metric := range kind.metrics {
 			for i := range s.Arms {
-				series := Series{Name: s.Arms[i].Label, Arm: i, Dash: m}
+				series := s.Arms[i].curveSeries(metric, kind.tuning)
+				series.Arm, series.Dash = i, m
 				if len(kind.names) > 1 {
 					series.Variant = kind.names[m]
-				}
-				for j := range s.Arms[i].Runs {
-					run := &s.Arms[i].Runs[j]
-					rows := run.Curve
-					if kind.tuning {
-						rows = run.Tuning
-					}
-					updates, values, ok := columnOf(rows, metric)
-					if !ok {
-						continue
-					}
-					if len(updates) > len(series.X) {
-						series.X = updates
-					}
-					series.Runs = append(series.Runs, Curve{Name: run.Name(), Y: values, Source: run.CurveFrom})
 				}
 				if len(series.Runs) > 0 {
 					f.Series = append(f.Series, series)

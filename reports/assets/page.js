@@ -45,6 +45,12 @@
     return { type: "group", children };
   };
 
+  // A bar in its lane.
+  const span = (params, api) => {
+    const from = api.coord([api.value(0), api.value(2)]), to = api.coord([api.value(1), api.value(2)]), height = Math.max(4, api.size([0, 1])[1] * 0.62);
+    return { type: "rect", shape: { x: from[0], y: from[1] - height / 2, width: Math.max(1, to[0] - from[0]), height }, style: { fill: api.visual("color"), opacity: 0.85 } };
+  };
+
   // The area between the lowest and the highest run: one polygon, drawn with the first item.
   const band = data => (params, api) => {
     if (params.dataIndex) return null;
@@ -68,12 +74,21 @@
       axis.splitLine = { show: axis.type === "value" && axis !== options.xAxis[0], lineStyle: { color: rule } };
     }
     if (options.xAxis[0].type === "category") Object.assign(options.xAxis[0].axisLabel, { interval: 0, hideOverlap: false, rotate: place.clientWidth < 560 ? 30 : 0 });
+    if (options.yAxis[0].type === "category") {
+      Object.assign(options.yAxis[0].axisLabel, { interval: 0, hideOverlap: false, width: Math.round(place.clientWidth * 0.34), overflow: "truncate" });
+      options.xAxis[0].splitLine = { show: true, lineStyle: { color: rule } };
+      options.grid[0].top = 8;
+    }
     if (share) options.yAxis[0].axisLabel.formatter = v => Number((100 * v).toFixed(1)) + " %";
     Object.assign(options.tooltip, { confine: true, backgroundColor: isDark ? "#1a2029" : "#ffffff", borderColor: rule, textStyle: { color: ink, fontSize: 13 } });
     for (const s of options.series) {
       if (s.renderItem === "band") Object.assign(s, { renderItem: band(s.data), encode: { x: 0, y: [1, 2] }, clip: true, z: 1, tooltip: { show: false } });
     }
-    if (options.series.some(s => s.renderItem === "interval")) {
+    if (options.series.some(s => s.renderItem === "span")) {
+      const lanes = options.yAxis[0].data;
+      for (const s of options.series) s.renderItem = span;
+      options.tooltip.formatter = p => element("div", {}, element("div", {}, lanes[p.value[2]]), element("div", { color: soft }, p.name));
+    } else if (options.series.some(s => s.renderItem === "interval")) {
       for (const s of options.series) s.renderItem = interval(s.data);
       options.tooltip.formatter = p => element("div", {}, line(p.color, p.seriesName, digits(p.value[1], share)),
         element("div", { color: soft }, p.name + (typeof p.value[2] === "number" ? "   95 %: " + digits(p.value[2], share) + " … " + digits(p.value[3], share) : "")));
@@ -103,9 +118,9 @@
     for (const name of names) {
       const own = series.filter(s => s.name === name), last = own[own.length - 1], key = document.createElement("span"), button = element("button", {}, key, name);
       const colour = last.itemStyle.color, arm = Math.max(palettes.light.indexOf(colour), palettes.dark.indexOf(colour));
-      key.className = last.type === "line" ? "key line" : last.data.some(d => d.value && d.value[6] % 2) ? "key diamond" : "key";
+      key.className = last.areaStyle ? "key" : last.type === "line" ? "key line" : last.data.some(d => d.value && d.value[6] % 2) ? "key diamond" : "key";
       key.style.color = arm < 0 ? colour : "var(--" + (arm < armColours ? "arm" + arm : "step" + (arm - armColours)) + ")";
-      if (last.type === "line") key.style.borderTopStyle = own.find(s => s.lineStyle.width > 1).lineStyle.type;
+      if (key.className === "key line") key.style.borderTopStyle = own.find(s => s.lineStyle.width > 1).lineStyle.type;
       button.type = "button";
       button.setAttribute("aria-pressed", "true");
       button.addEventListener("click", () => {
@@ -138,6 +153,20 @@
     cancelAnimationFrame(waiting);
     waiting = requestAnimationFrame(() => Object.values(drawn).forEach(d => d.chart.resize()));
   });
+  // What is large stands in the page as gzip in base64.
+  const unpack = e => {
+    const bytes = Uint8Array.from(atob(e.dataset.packed.replaceAll("-", "+").replaceAll("_", "/")), c => c.charCodeAt(0));
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+  };
+  const save = (name, href) => Object.assign(document.createElement("a"), { download: name, href }).click();
+  for (const button of document.querySelectorAll("button[data-file]")) {
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      const address = URL.createObjectURL(new Blob([await unpack(button)], { type: "text/csv" }));
+      save(button.dataset.file, address);
+      setTimeout(() => URL.revokeObjectURL(address), 60000);
+    });
+  }
   // The table behind the fold is made from the CSV file when it is opened first.
   const rows = text => {
     const all = [[""]];
@@ -153,9 +182,10 @@
     return all.slice(0, -1);
   };
   for (const fold of document.querySelectorAll("details[data-csv]")) {
-    fold.addEventListener("toggle", () => {
-      const table = fold.querySelector("table"), [head, ...body] = rows(decodeURIComponent(document.getElementById(fold.dataset.csv).href.split(",").slice(1).join(",")));
+    fold.addEventListener("toggle", async () => {
+      const table = fold.querySelector("table");
       if (table.rows.length) return;
+      const [head, ...body] = rows(await unpack(document.getElementById(fold.dataset.csv)));
       const top = table.createTHead().insertRow();
       for (const name of head) top.append(Object.assign(document.createElement("th"), { scope: "col", textContent: name }));
       const main = table.createTBody();
@@ -163,6 +193,45 @@
         const line = main.insertRow();
         for (const cell of row) line.insertCell().textContent = cell;
       }
+    });
+  }
+  // Transcripts are written when their arm is opened first, an episode when it is.
+  const block = (tag, className, ...children) => {
+    const e = document.createElement(tag);
+    e.className = className;
+    e.append(...children);
+    return e;
+  };
+  const utterance = m => {
+    const who = m.role === "assistant" ? (m.sampled ? "policy" : "given reply") : m.role;
+    const said = block("div", "said " + m.role + (m.sampled ? " sampled" : ""), block("div", "who", who,
+      m.sampled ? block("span", "detail", m.sampled + " of " + m.tokens + " tokens sampled, mean logprob " + (m.logp || 0).toFixed(3)) : ""));
+    if (m.sampled) said.style.setProperty("--surprise", Math.min(1, -(m.logp || 0) / 2).toFixed(3));
+    if (m.text) said.append(block("pre", "", m.text));
+    if (m.calls && m.calls.length) said.append(block("div", "detail", "calls"), ...m.calls.map(c => block("pre", "call", c)));
+    for (const r of m.results || []) said.append(block("pre", "result", r));
+    return said;
+  };
+  const episode = t => {
+    const right = t.reward === 1, words = [t.task, t.category, t.seed, t.token && "conditioned on " + t.token, t.stop !== "done" && "stopped: " + t.stop].filter(Boolean);
+    const fold = block("details", "talk", block("summary", "", block("strong", right ? "right" : "wrong", right ? "passed" : "failed"), " " + words.join(" · ")));
+    fold.addEventListener("toggle", () => {
+      if (fold.children.length > 1) return;
+      const facts = ["reward " + t.reward, "official verdict: " + (t.official ? "passed" : "failed"), t.calls + " calls, " + t.errors + " answered by an error", t.origin !== "policy" && "origin: " + t.origin, t.failure].filter(Boolean);
+      fold.append(block("p", "lead", facts.join(" · ")));
+      let turn = 0;
+      for (const m of t.messages) {
+        if (m.turn !== turn) fold.append(block("div", "turn", "Turn " + (turn = m.turn)));
+        fold.append(utterance(m));
+      }
+    });
+    return fold;
+  };
+  for (const fold of document.querySelectorAll("details.talks")) {
+    fold.addEventListener("toggle", async () => {
+      if (fold.children.length > 1 || fold.dataset.read) return;
+      fold.dataset.read = "yes";
+      fold.append(...JSON.parse(await unpack(fold)).map(episode));
     });
   }
   for (const button of document.querySelectorAll("button[data-png]")) {
@@ -175,12 +244,9 @@
       const copy = echarts.init(place, null, { renderer: "canvas" });
       copy.setOption(options);
       copy.setOption({ legend: { show: height > 0, type: "plain", top: 4, left: 8, right: 8, selected: chart.getOption().legend[0].selected }, grid: { top: 30 + height } });
-      const link = document.createElement("a");
-      link.download = button.dataset.png + ".png";
-      link.href = copy.getDataURL({ pixelRatio: 3, backgroundColor: getComputedStyle(document.body).backgroundColor });
+      save(button.dataset.png + ".png", copy.getDataURL({ pixelRatio: 3, backgroundColor: getComputedStyle(document.body).backgroundColor }));
       copy.dispose();
       place.remove();
-      link.click();
     });
   }
 })();

@@ -1,0 +1,180 @@
+package reports
+
+import (
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/rl"
+)
+
+// transcriptsPerArm is how many episodes of an arm a page carries at most, half of them failures where there are enough.
+const transcriptsPerArm = 40
+
+// Transcripts are some episodes of one arm, chosen by a hash of their names, which neither who made the page nor what
+// happened in the episode decides.
+type Transcripts struct {
+	Label          string
+	Passed, Failed []Transcript // the candidates in the order of their hashes
+	PassedOf       int          // how many there were
+	FailedOf       int
+}
+
+// Transcript is one episode as a reader sees it.
+type Transcript struct {
+	Task     string  `json:"task"`
+	Category string  `json:"category"`
+	Seed     string  `json:"seed,omitempty"` // "seed 3"
+	Token    string  `json:"token,omitempty"`
+	Origin   string  `json:"origin"`
+	Reward   float64 `json:"reward"`
+	Official bool    `json:"official"`
+	Failure  string  `json:"failure,omitempty"`
+	Stop     string  `json:"stop"`
+	Calls    int     `json:"calls"`
+	Errors   int     `json:"errors"`
+
+	Messages []Utterance `json:"messages"`
+
+	hash string
+}
+
+// Utterance is a message of a transcript.
+type Utterance struct {
+	Role    string   `json:"role"`
+	Turn    int      `json:"turn"` // from 1
+	Text    string   `json:"text,omitempty"`
+	Calls   []string `json:"calls,omitempty"`
+	Results []string `json:"results,omitempty"` // of a tool message
+	Sampled int      `json:"sampled,omitempty"` // tokens that the policy sampled; 0 for text that was given
+	Tokens  int      `json:"tokens,omitempty"`  // of the whole message
+	Logp    float64  `json:"logp,omitempty"`    // mean natural logprob of the sampled tokens
+}
+
+// transcript is what a page keeps of a trajectory.
+func transcript(t *rl.Trajectory, seed string) Transcript {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%d\x00%s", t.Task, seed, t.Member, t.Token))
+	kept := Transcript{Task: t.Task, Category: t.Category, Seed: seed, Token: t.Token, Origin: t.Origin, Reward: t.Reward, Official: t.Official,
+		Failure: t.Failure, Stop: t.Stop, Calls: t.Calls, Errors: t.Errors, hash: hex.EncodeToString(sum[:])}
+	for _, m := range t.Messages {
+		u := Utterance{Role: m.Role, Turn: m.Turn + 1, Text: m.Text, Calls: m.Calls}
+		if m.Role == rl.RoleTool {
+			u.Text, u.Results = "", m.Results()
+		}
+		if 0 <= m.From && m.From < m.To && m.To <= len(t.Mask) && m.To <= len(t.Logp) {
+			u.Tokens = m.To - m.From
+			for i := m.From; i < m.To; i++ {
+				if t.Mask[i] {
+					u.Sampled++
+					u.Logp += float64(t.Logp[i])
+				}
+			}
+			u.Logp /= float64(max(1, u.Sampled))
+		}
+		kept.Messages = append(kept.Messages, u)
+	}
+	return kept
+}
+
+// add files a transcript and forgets candidates that can no longer be chosen.
+func (t *Transcripts) add(one Transcript) {
+	list, of := &t.Failed, &t.FailedOf
+	if one.Reward == 1 {
+		list, of = &t.Passed, &t.PassedOf
+	}
+	*of++
+	at, _ := slices.BinarySearchFunc(*list, one, func(a, b Transcript) int { return cmp.Compare(a.hash, b.hash) })
+	*list = slices.Insert(*list, at, one)
+	*list = (*list)[:min(len(*list), transcriptsPerArm)]
+}
+
+// chosen are the transcripts of the page: failures first, half of each where there are enough.
+func (t *Transcripts) chosen() (failed, passed []Transcript) {
+	half := transcriptsPerArm / 2
+	failures := min(len(t.Failed), max(half, transcriptsPerArm-len(t.Passed)))
+	successes := min(len(t.Passed), transcriptsPerArm-failures)
+	return t.Failed[:failures], t.Passed[:successes]
+}
+
+// summary is the line that stands for the transcripts before they are opened.
+func (t *Transcripts) summary() string {
+	failed, passed := t.chosen()
+	return fmt.Sprintf("%s: %d of %d failed and %d of %d passed episodes", t.Label, len(failed), t.FailedOf, len(passed), t.PassedOf)
+}
+
+// transcripts reads the trajectories of an arm.
+func (g *gathering) transcripts(a *artifact.Artifact) error {
+	name, seed := label(a.Ref), (&Run{Seed: a.Ref.Seed}).Name()
+	at := slices.IndexFunc(g.study.Transcripts, func(t *Transcripts) bool { return t.Label == name })
+	if at < 0 {
+		at = len(g.study.Transcripts)
+		g.study.Transcripts = append(g.study.Transcripts, &Transcripts{Label: name})
+	}
+	for row, err := range artifact.Rows[*rl.Trajectory](a, rl.TrajectoriesFile) {
+		if err != nil {
+			return err
+		}
+		g.study.Transcripts[at].add(transcript(row, seed))
+	}
+	return nil
+}
+
+// transcriptParts are the transcripts of every arm, in the order of the arms.
+func (s *Study) transcriptParts() []Part {
+	place := func(t *Transcripts) int {
+		for i := range s.Arms {
+			if s.Arms[i].Label == t.Label {
+				return i
+			}
+		}
+		return len(s.Arms)
+	}
+	sorted := slices.Clone(s.Transcripts)
+	slices.SortStableFunc(sorted, func(a, b *Transcripts) int { return place(a) - place(b) })
+	var parts []Part
+	for _, t := range sorted {
+		if len(t.Failed)+len(t.Passed) > 0 {
+			parts = append(parts, Part{Transcripts: t})
+		}
+	}
+	return parts
+}
+
+// transcriptsView are transcripts in the shape of the page's template.
+type transcriptsView struct {
+	Summary string
+	Packed  string
+}
+
+func (t *Transcripts) view() (*transcriptsView, error) {
+	failed, passed := t.chosen()
+	text, err := json.Marshal(slices.Concat(failed, passed))
+	if err != nil {
+		return nil, err
+	}
+	packed, err := packed(text)
+	return &transcriptsView{t.summary(), packed}, err
+}
+
+// packed is text as gzip in base64, in the alphabet that no attribute needs to escape; the page's script unpacks it.
+func packed(text []byte) (string, error) {
+	var b bytes.Buffer
+	z, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	if err != nil {
+		return "", err
+	}
+	if _, err := z.Write(text); err != nil {
+		return "", err
+	}
+	if err := z.Close(); err != nil {
+		return "", err
+	}
+	return base64.RawURLEncoding.EncodeToString(b.Bytes()), nil
+}

@@ -1,0 +1,97 @@
+package reports
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"rcgrpo/stages/rl"
+)
+
+func TestTranscriptTellsSampledFromGivenText(t *testing.T) {
+	got := transcript(&rl.Trajectory{Task: "drill_1", Token: rl.TokenLow, Reward: 1, Stop: rl.StopDone,
+		Mask: []bool{false, false, true, true, false}, Logp: []float32{0, 0, -0.5, -1.5, 0},
+		Messages: []rl.Message{
+			{Role: rl.RoleUser, Text: "List.", From: 0, To: 2},
+			{Role: rl.RoleAssistant, Text: "[ls()]", Calls: []string{"ls()"}, From: 2, To: 5},
+			{Role: rl.RoleTool, Turn: 1, Text: "a\nb", Several: []string{"a", "b"}},
+		}}, "seed 3")
+	user, policy, tool := got.Messages[0], got.Messages[1], got.Messages[2]
+	if user.Sampled != 0 || user.Tokens != 2 {
+		t.Errorf("user: got %d of %d tokens sampled, want 0 of 2", user.Sampled, user.Tokens)
+	}
+	if policy.Sampled != 2 || policy.Tokens != 3 || math.Abs(policy.Logp+1) > 1e-6 { // float32 logprobs
+		t.Errorf("policy: got %d of %d tokens, mean logprob %v, want 2 of 3 and -1", policy.Sampled, policy.Tokens, policy.Logp)
+	}
+	if tool.Turn != 2 || !slices.Equal(tool.Results, []string{"a", "b"}) || tool.Text != "" {
+		t.Errorf("tool: got %+v", tool)
+	}
+	// Bounds that fit no tokens are let be.
+	broken := transcript(&rl.Trajectory{Messages: []rl.Message{{From: -1, To: 9}, {From: 3, To: 1}}}, "")
+	if broken.Messages[0].Tokens != 0 || broken.Messages[1].Tokens != 0 {
+		t.Errorf("bounds outside: got %+v", broken.Messages)
+	}
+}
+
+func TestTranscriptsAreChosenByHashAndHalfOfThemFailed(t *testing.T) {
+	for name, tc := range map[string]struct{ failed, passed, wantFailed, wantPassed int }{
+		"plenty of both":     {100, 100, 20, 20},
+		"few failures":       {3, 100, 3, 37},
+		"few successes":      {100, 5, 35, 5},
+		"few of both":        {4, 6, 4, 6},
+		"failures only":      {100, 0, 40, 0},
+		"nothing to show":    {0, 0, 0, 0},
+		"exactly half, half": {20, 20, 20, 20},
+	} {
+		var forward, backward Transcripts
+		var all []Transcript
+		for i := range tc.failed + tc.passed {
+			one := rl.Trajectory{Task: fmt.Sprint(i)}
+			if i >= tc.failed {
+				one.Reward = 1
+			}
+			all = append(all, transcript(&one, "seed 1"))
+		}
+		for i := range all {
+			forward.add(all[i])
+			backward.add(all[len(all)-1-i])
+		}
+		failed, passed := forward.chosen()
+		if forward.FailedOf != tc.failed || forward.PassedOf != tc.passed || len(failed) != tc.wantFailed || len(passed) != tc.wantPassed {
+			t.Errorf("%s: got %d of %d failed and %d of %d passed, want %d and %d", name, len(failed), forward.FailedOf, len(passed), forward.PassedOf, tc.wantFailed, tc.wantPassed)
+		}
+		failedBack, passedBack := backward.chosen()
+		same := func(a, b Transcript) bool { return a.Task == b.Task }
+		if !slices.EqualFunc(failed, failedBack, same) || !slices.EqualFunc(passed, passedBack, same) {
+			t.Errorf("%s: the order in which episodes are read decides which are shown", name)
+		}
+	}
+}
+
+func TestPackedTextUnpacksAndNeedsNoEscape(t *testing.T) {
+	text := strings.Repeat("</script>\"'&+", 99)
+	p, err := packed([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.ContainsAny(p, `+/="'&<>`) {
+		t.Errorf("the attribute holds characters that need an escape: %s", p)
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	z, err := gzip.NewReader(bytes.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(z); err != nil || string(got) != text {
+		t.Errorf("got %q (%v)", got, err)
+	}
+}
