@@ -15,6 +15,8 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
+
+	"rcgrpo/engine/artifact"
 )
 
 // decoder fills settings structs from the bodies of blocks. It goes on after a mistake and collects them all; a
@@ -235,6 +237,9 @@ func (d *decoder) assign(dst reflect.Value, val cty.Value, f *field, expr hclsyn
 			d.wrongType(val, expr, path, `a file or folder: write file("name") or dir("name")`)
 		}
 		return
+	case dataGoType:
+		d.data(dst, val, f, expr, path)
+		return
 	case durationGoType:
 		d.duration(dst, val, expr, path)
 		return
@@ -264,6 +269,20 @@ func (d *decoder) assign(dst reflect.Value, val cty.Value, f *field, expr hclsyn
 		d.mapping(dst, val, f, expr, path)
 	default:
 		d.number(dst, val, expr, path)
+	}
+}
+
+// data fills an artifact.Data from a file() or dir(), or from a reference.
+func (d *decoder) data(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
+	switch {
+	case val.Type() == fileType:
+		dst.Set(reflect.ValueOf(artifact.Data{File: val.EncapsulatedValue().(*dataValue).File}))
+	case val.Type() == refType || instanceOf(val) != nil:
+		if refs := d.references(val, f, expr, path, false); len(refs) == 1 {
+			dst.Set(reflect.ValueOf(artifact.Data{Ref: refs[0]}))
+		}
+	default:
+		d.wrongType(val, expr, path, `file("name"), dir("name") or a reference such as stage.KIND.NAME.PORT`)
 	}
 }
 

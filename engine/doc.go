@@ -18,7 +18,8 @@
 //	key      "-" keeps the setting out of the key: it must not change the bytes of any artifact
 //
 // Fields may be bool, string, integers, floats, time.Duration, pointers to these (nil when absent), slices and maps
-// with string keys of these, any, artifact.Ref, artifact.File, slices and maps of both, and nested structs for blocks.
+// with string keys of these, any, artifact.Ref, artifact.File, artifact.Data (either of them), slices and maps of all three,
+// and nested structs for blocks. A field whose type is Canonical says itself what stands in the key.
 // A block with defaults is a pointer: an absent block keeps the value New put there, a present one keeps the
 // defaults of the attributes it does not name. Repeated blocks are slices of structs. Embedded structs lend their fields.
 //

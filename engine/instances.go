@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"math"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -236,6 +237,42 @@ func (l *loader) dependsOn(s *stageBlock, eval func(hclsyntax.Expression) (cty.V
 	}
 	gather(val)
 	return found
+}
+
+// checkPublished finds files that two instances publish, and such as the experiment itself reads.
+func (l *loader) checkPublished() {
+	taken := map[string]*instance{}
+	for _, s := range l.stages {
+		for _, in := range s.instances {
+			p, ok := in.stage.(Publisher)
+			if !ok || in.disabled {
+				continue
+			}
+			names := p.Publishes()
+			slices.Sort(names)
+			for _, name := range names {
+				if other := taken[name]; other != nil {
+					l.diags = append(l.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Published twice", Subject: &s.def,
+						Detail: fmt.Sprintf("%s and %s both publish %s; give one of them another path.", other.address(), in.address(), name),
+						Extra:  Related{Text: "the other one", Range: other.block.def}})
+				}
+				taken[name] = in
+				path := absolute(filepath.Join(l.x.Dir, filepath.FromSlash(name)))
+				_, read := l.x.Digests[path]
+				if read || slices.ContainsFunc(l.x.Paths, func(p string) bool { return absolute(p) == path }) {
+					l.errorf(&s.def, "Published over a source", "%s would publish %s, which the experiment itself reads; give the output another path.", in.address(), name)
+				}
+			}
+		}
+	}
+}
+
+// absolute is the path from the root, or as it is when the current folder is gone.
+func absolute(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
 }
 
 // noSeed stands for the one node of an instance that seeds do not multiply.

@@ -36,6 +36,9 @@ type Job struct {
 	observe func(Event)
 	log     io.Writer
 
+	inherit   *os.File // the key's lock, for programs that the stage starts; nil without one
+	peakBytes int64    // of the programs it started
+
 	mu        sync.Mutex
 	published []artifact.Published
 	shown     time.Time // last Progress that was passed on

@@ -125,6 +125,10 @@ func (w *walker) leaf(v reflect.Value, path string, at hcl.Range, inKey bool) {
 			w.files = append(w.files, f)
 			w.settings = append(w.settings, Setting{Name: path, Value: jsonText(f.Digest), Range: at, InKey: inKey, Path: f.Path})
 		}
+	case v.Type() == dataGoType:
+		data := v.Interface().(artifact.Data)
+		w.leaf(reflect.ValueOf(data.Ref), path, at, inKey)
+		w.leaf(reflect.ValueOf(data.File), path, at, inKey)
 	case holdsData(v) && v.Kind() == reflect.Slice:
 		for i := range v.Len() {
 			w.leaf(v.Index(i), fmt.Sprintf("%s[%d]", path, i), at, inKey)
@@ -146,7 +150,7 @@ func holdsData(v reflect.Value) bool {
 		return false
 	}
 	switch t := v.Type().Elem(); {
-	case t == refGoType || t == fileGoType:
+	case isData(t):
 		return true
 	case t.Kind() != reflect.Interface && t.Kind() != reflect.Slice && t.Kind() != reflect.Map:
 		return false
@@ -155,7 +159,7 @@ func holdsData(v reflect.Value) bool {
 		if e.Kind() == reflect.Interface && !e.IsNil() {
 			e = e.Elem()
 		}
-		return e.Type() == refGoType || e.Type() == fileGoType || holdsData(e)
+		return isData(e.Type()) || holdsData(e)
 	}
 	if v.Kind() == reflect.Slice {
 		for i := range v.Len() {
@@ -173,9 +177,18 @@ func holdsData(v reflect.Value) bool {
 	return false
 }
 
+func isData(t reflect.Type) bool { return t == refGoType || t == fileGoType || t == dataGoType }
+
+// Canonical is a setting of which several spellings mean the same: the value it returns stands in the key instead. A
+// stage must do the same, to the byte, for all settings with one canonical value.
+type Canonical interface{ Canonical() any }
+
 // canonical writes a value as JSON that is the same whenever the value is: keys sorted, no escapes for HTML, empty
 // and missing lists alike, durations as text.
 func canonical(v reflect.Value) string {
+	if c, ok := v.Interface().(Canonical); ok {
+		return canonical(reflect.ValueOf(c.Canonical()))
+	}
 	switch v.Kind() {
 	case reflect.Slice:
 		items := make([]string, v.Len())

@@ -32,6 +32,12 @@ type Stage interface {
 	Check() hcl.Diagnostics
 }
 
+// Publisher is a stage that knows from its settings which files it will publish, so that Load can find two that want the
+// same name, and one that would replace what an experiment is made from.
+type Publisher interface {
+	Publishes() []string // names below the experiment's folder, as Job.Publish takes them
+}
+
 // Runner is a stage this binary can run. Tensor kinds implement it only under the build tag libtorch; a Stage that
 // is no Runner is started in the torch binary.
 type Runner interface {

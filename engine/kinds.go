@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -108,6 +109,8 @@ func typeName(t reflect.Type, ports []string) string {
 		return strings.Join(ports, " or ")
 	case fileGoType:
 		return "file or folder"
+	case dataGoType:
+		return "file, folder or " + cmp.Or(strings.Join(ports, " or "), "reference")
 	case durationGoType:
 		return "time"
 	case bytesGoType:
@@ -139,6 +142,9 @@ func pluralType(name string) string {
 	if rest, ok := strings.CutPrefix(name, "list of "); ok {
 		return "lists of " + rest
 	}
+	if name == "file, folder or reference" {
+		return "files, folders or references"
+	}
 	if name == "any" || strings.Contains(name, " or ") {
 		return name
 	}
@@ -147,7 +153,7 @@ func pluralType(name string) string {
 
 // defaultText writes the value New put into a field; nothing for one that means "not set".
 func defaultText(v reflect.Value, optional bool) string {
-	if !optional || v.Type() == refGoType || v.Type() == fileGoType {
+	if !optional || v.Type() == refGoType || v.Type() == fileGoType || v.Type() == dataGoType {
 		return ""
 	}
 	switch v.Kind() {

@@ -95,6 +95,7 @@ func (l *loader) load() {
 	l.evaluateItems()
 	l.warnUnused()
 	if !l.diags.HasErrors() {
+		l.checkPublished()
 		l.expand()
 	}
 }

@@ -89,9 +89,9 @@ type toyReport struct {
 }
 
 type toyExec struct {
-	Command []string          `hcl:"command"`
-	Inputs  map[string]any    `hcl:"inputs,optional"`
-	Outputs map[string]string `hcl:"outputs,optional"`
+	Command []string                 `hcl:"command"`
+	Inputs  map[string]artifact.Data `hcl:"inputs,optional"`
+	Outputs map[string]string        `hcl:"outputs,optional"`
 }
 
 func (*toyModel) Check() hcl.Diagnostics   { return nil }

@@ -55,6 +55,9 @@ func (thisMachine) Execute(ctx context.Context, w Work, observe func(Event)) err
 	if _, ok := w.Node.Stage.(Runner); ok && w.Node.Kind.Light {
 		p := performance{Node: w.Node, Experiment: w.Experiment, Store: w.Store, Folder: w.folder, Assignment: w.assignment,
 			Log: log, Observe: observe}
+		if w.lock != nil {
+			p.Lock = w.lock.File()
+		}
 		return p.run(ctx)
 	}
 	return process(ctx, w, log, observe)

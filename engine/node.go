@@ -107,7 +107,8 @@ type performance struct {
 	Assignment assignment
 	Log        io.Writer
 	Observe    func(Event)
-	OwnProcess bool // nothing else runs here: the peak memory is the stage's
+	OwnProcess bool     // nothing else runs here: the peak memory is the stage's
+	Lock       *os.File // of the key, for programs that the stage starts; nil without one
 }
 
 // run binds the inputs, runs the stage and commits what it made. Whatever happens, nothing half-made stands under a
@@ -144,8 +145,9 @@ func (p *performance) run(ctx context.Context) error {
 	m := artifact.Manifest{Kind: n.Kind.Name, Version: n.Kind.Version, Experiment: p.Experiment.Name, Address: n.Address,
 		Seed: n.Seed, Parts: parts, Revision: Revision(), Device: job.Device, Run: p.Folder.id(),
 		Started: started.UTC(), Seconds: time.Since(started).Seconds(), Published: job.published}
+	m.PeakBytes = job.peakBytes
 	if p.OwnProcess {
-		m.PeakBytes = peakBytes()
+		m.PeakBytes = max(m.PeakBytes, peakBytes())
 	}
 	if err := out.commit(m); err != nil {
 		return errors.Join(err, out.abort())
@@ -203,7 +205,7 @@ func digestsOf(results map[string]*artifact.Manifest) func(*Node, string) (strin
 func (p *performance) job(inputs map[string]*artifact.Manifest) (*Job, error) {
 	n, a := p.Node, p.Assignment
 	job := &Job{Address: n.Address, Experiment: p.Experiment, Device: "cpu", Threads: a.CPUs, GPUs: a.GPUs,
-		Attempt: a.Attempt, Site: p.Experiment.Site, observe: p.Observe, log: p.Log}
+		Attempt: a.Attempt, Site: p.Experiment.Site, observe: p.Observe, log: p.Log, inherit: p.Lock}
 	if n.Seed != nil {
 		job.Seed = *n.Seed
 	}

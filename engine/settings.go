@@ -41,6 +41,7 @@ type field struct {
 var (
 	refGoType      = reflect.TypeFor[artifact.Ref]()
 	fileGoType     = reflect.TypeFor[artifact.File]()
+	dataGoType     = reflect.TypeFor[artifact.Data]()
 	rangeGoType    = reflect.TypeFor[hcl.Range]()
 	durationGoType = reflect.TypeFor[time.Duration]()
 	bytesGoType    = reflect.TypeFor[byteSize]()
@@ -158,7 +159,7 @@ func blockStruct(t reflect.Type) reflect.Type {
 
 func settable(t reflect.Type, outermost bool) bool {
 	switch t {
-	case refGoType, fileGoType, durationGoType, bytesGoType, anyGoType:
+	case refGoType, fileGoType, dataGoType, durationGoType, bytesGoType, anyGoType:
 		return true
 	}
 	switch t.Kind() {

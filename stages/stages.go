@@ -8,6 +8,7 @@ import (
 	"rcgrpo/engine"
 	"rcgrpo/stages/curate"
 	"rcgrpo/stages/eval"
+	"rcgrpo/stages/exec"
 	"rcgrpo/stages/grpo"
 	"rcgrpo/stages/model"
 	"rcgrpo/stages/rollout"
@@ -21,6 +22,6 @@ func Kinds() []*engine.Kind {
 		[]*engine.Kind{model.Kind(), tasks.Kind(), rollout.Kind(), curate.Kind()},
 		sft.Kinds(),
 		grpo.Kinds(),
-		[]*engine.Kind{eval.Kind()},
+		[]*engine.Kind{eval.Kind(), exec.Kind()},
 	)
 }

@@ -7,3 +7,9 @@ type File struct {
 	Digest string // of its content
 	Dir    bool   // named with dir()
 }
+
+// Data is what a setting takes that may be either: a file or folder of the user's, or a port of another stage.
+type Data struct {
+	File File // zero when Ref is set
+	Ref  Ref  // zero when File is set
+}

@@ -1,0 +1,179 @@
+package exec
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+)
+
+// Run runs the command in an empty folder and collects what it made.
+func (s *settings) Run(ctx context.Context, job *engine.Job) error {
+	dir := filepath.Join(job.Dir, "run")
+	if err := os.RemoveAll(dir); err != nil { // of an attempt that failed
+		return err
+	}
+	if err := s.prepare(dir); err != nil {
+		return err
+	}
+	env, err := s.environment(job, dir)
+	if err != nil {
+		return err
+	}
+	secrets, err := s.secrets()
+	if err != nil {
+		return err
+	}
+	program := engine.Program{Args: s.Command, Env: env, Dir: dir}
+	for _, name := range s.Secrets {
+		program.Env = append(program.Env, name+"="+secrets[name])
+		program.Secret = append(program.Secret, secrets[name])
+	}
+	if err := job.Execute(ctx, program); err != nil {
+		return err
+	}
+	for _, port := range slices.Sorted(maps.Keys(s.Outputs)) {
+		if err := s.collect(job, dir, port); err != nil {
+			return fmt.Errorf("output %s: %w", port, err)
+		}
+	}
+	return nil
+}
+
+// prepare makes the folder with those that the outputs lie in.
+func (s *settings) prepare(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for _, to := range s.Outputs {
+		made := filepath.Join(dir, filepath.FromSlash(to))
+		if !strings.HasSuffix(to, "/") {
+			made = filepath.Dir(made)
+		}
+		if err := os.MkdirAll(made, 0o700); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// environment is that of the command, without the secrets.
+func (s *settings) environment(job *engine.Job, dir string) ([]string, error) {
+	env := []string{
+		fmt.Sprintf("OMP_NUM_THREADS=%d", job.Threads),
+		"CUDA_VISIBLE_DEVICES=" + strings.Join(job.GPUs, ","),
+	}
+	for _, name := range []string{"PATH", "HOME", "TMPDIR"} {
+		if value, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	if s.Draws {
+		env = append(env, fmt.Sprintf("RCGRPO_SEED=%d", job.Seed))
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Inputs)) {
+		in, err := inputPath(job, s.Inputs[name])
+		if err != nil {
+			return nil, fmt.Errorf("input %s: %w", name, err)
+		}
+		env = append(env, name+"="+in)
+	}
+	for _, port := range slices.Sorted(maps.Keys(s.Outputs)) {
+		env = append(env, port+"="+filepath.Join(dir, filepath.FromSlash(s.Outputs[port])))
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Env)) { // later ones win
+		env = append(env, name+"="+s.Env[name])
+	}
+	return env, nil
+}
+
+// inputPath is where an input lies.
+func inputPath(job *engine.Job, in artifact.Data) (string, error) {
+	if in.Ref.Kind == "" {
+		return in.File.Path, nil
+	}
+	opened, err := job.Open(in.Ref)
+	if err != nil {
+		return "", err
+	}
+	if opened.Type != "files" {
+		return opened.Dir, nil
+	}
+	entries, err := os.ReadDir(opened.Dir)
+	if err != nil {
+		return "", err
+	}
+	if len(entries) != 1 {
+		return opened.Dir, nil
+	}
+	return filepath.Join(opened.Dir, entries[0].Name()), nil
+}
+
+// secrets looks the values up.
+func (s *settings) secrets() (map[string]string, error) {
+	values := map[string]string{}
+	for _, name := range s.Secrets {
+		value, ok := os.LookupEnv(name)
+		if !ok {
+			return nil, fmt.Errorf("the environment has no variable %s, which the stage names as a secret", name)
+		}
+		values[name] = value
+	}
+	return values, nil
+}
+
+// collect moves what the command made into its port and publishes it.
+func (s *settings) collect(job *engine.Job, dir, port string) error {
+	to := s.Outputs[port]
+	made := filepath.Join(dir, filepath.FromSlash(to))
+	info, err := os.Lstat(made)
+	switch {
+	case os.IsNotExist(err):
+		return fmt.Errorf("the command ended well and left no %s", to)
+	case err != nil:
+		return err
+	case strings.HasSuffix(to, "/") && !info.IsDir():
+		return fmt.Errorf("%s is no folder", to)
+	case !info.IsDir() && !info.Mode().IsRegular():
+		return fmt.Errorf("%s is neither a file nor a folder but %v", to, info.Mode().Type())
+	}
+	created, err := job.Create(port)
+	if err != nil {
+		return err
+	}
+	name := path.Base(path.Clean(to))
+	kept := filepath.Join(created, name)
+	if err := os.Rename(made, kept); err != nil {
+		return err
+	}
+	return filepath.WalkDir(kept, func(at string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		file, err := filepath.Rel(created, at)
+		if err != nil {
+			return err
+		}
+		file = filepath.ToSlash(file)
+		published := path.Join(path.Dir(path.Clean(to)), s.told(job, name)+strings.TrimPrefix(file, name))
+		return job.Publish(port, file, published)
+	})
+}
+
+var seedOf = regexp.MustCompile(`@-?\d+$`)
+
+// told is the published name of an output, with the seed where there is one for each.
+func (s *settings) told(job *engine.Job, name string) string {
+	seed := seedOf.FindString(job.Address)
+	ext := path.Ext(name)
+	return strings.TrimSuffix(name, ext) + seed + ext
+}
