@@ -114,9 +114,12 @@ func (f *Figure) laneChart() ([]byte, error) {
 // stackedChart draws the means of the curves as areas, one upon the other.
 func (f *Figure) stackedChart() ([]byte, error) {
 	line := charts.NewLine()
-	line.SetGlobalOptions(f.global("value", nil)...)
+	line.SetGlobalOptions(f.global("category", nil)...) // two axes of numbers would both be stacked
 	for i, s := range f.Series {
 		points := thinned(s.X, movingAverage(s.mean(), f.Smooth))
+		for _, p := range points {
+			p[0] = fmt.Sprint(p[0])
+		}
 		line.AddSeries(s.Name, nil, drawn(fmt.Sprintf("=%d", i), points, s.colour(), 2, 1, "solid"), charts.WithSeriesOpts(func(o *charts.SingleSeries) {
 			o.Stack = "all"
 			o.AreaStyle = &opts.AreaStyle{Color: s.colour(), Opacity: opts.Float(1)}
@@ -146,7 +149,7 @@ func (f *Figure) global(axis string, categories []string) []charts.GlobalOpts {
 	case f.Lanes != nil:
 		x.Min, x.Max = 0, "dataMax"
 		y = opts.YAxis{Type: "category", Data: f.Lanes, Inverse: opts.Bool(true)}
-	default:
+	case !f.Stacked:
 		x.Min, x.Max, x.MinInterval = "dataMin", "dataMax", 1
 	}
 	return []charts.GlobalOpts{

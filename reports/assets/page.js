@@ -73,11 +73,13 @@
       axis.axisLine = { onZero: false, lineStyle: { color: soft } };
       axis.splitLine = { show: axis.type === "value" && axis !== options.xAxis[0], lineStyle: { color: rule } };
     }
-    if (options.xAxis[0].type === "category") Object.assign(options.xAxis[0].axisLabel, { interval: 0, hideOverlap: false, rotate: place.clientWidth < 560 ? 30 : 0 });
+    if (options.series.some(s => s.areaStyle)) options.xAxis[0].boundaryGap = false;
+    else if (options.xAxis[0].type === "category") Object.assign(options.xAxis[0].axisLabel, { interval: 0, hideOverlap: false, rotate: place.clientWidth < 560 ? 30 : 0 });
     if (options.yAxis[0].type === "category") {
       Object.assign(options.yAxis[0].axisLabel, { interval: 0, hideOverlap: false, width: Math.round(place.clientWidth * 0.34), overflow: "truncate" });
       options.xAxis[0].splitLine = { show: true, lineStyle: { color: rule } };
-      options.grid[0].top = 8;
+      options.xAxis[0].axisLabel.showMaxLabel = false;
+      Object.assign(options.grid[0], { top: 8, left: 16 });
     }
     if (share) options.yAxis[0].axisLabel.formatter = v => Number((100 * v).toFixed(1)) + " %";
     Object.assign(options.tooltip, { confine: true, backgroundColor: isDark ? "#1a2029" : "#ffffff", borderColor: rule, textStyle: { color: ink, fontSize: 13 } });

@@ -1,0 +1,98 @@
+package reports
+
+import (
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"rcgrpo/stages/rl"
+)
+
+func TestOutcomesAreSortedByHowManyArmsPass(t *testing.T) {
+	base := scored(0, "0100")
+	base.Seed = nil // stands beside both seeds
+	s := &Study{Arms: []Arm{{"a", []Run{scored(1, "1110"), scored(2, "1000")}}, {"b", []Run{base}}}}
+	f := s.outcomeFigure("")
+	want := [][]string{{"seed", "task", "a", "b"},
+		{"seed 1", "1", "1", "1"},                                                                                  // both
+		{"seed 1", "0", "1", "0"}, {"seed 1", "2", "1", "0"}, {"seed 2", "0", "1", "0"}, {"seed 2", "1", "0", "1"}, // one
+		{"seed 1", "3", "0", "0"}, {"seed 2", "2", "0", "0"}, {"seed 2", "3", "0", "0"}} // none
+	if got := f.data(); !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	// Runs of passes are one stretch: a passes the first four columns, b the first and the fifth.
+	spans := func(i int) (all [][2]float64) {
+		for _, span := range f.Series[i].Spans {
+			all = append(all, [2]float64{span.From, span.To})
+		}
+		return all
+	}
+	if a, b := spans(0), spans(1); !slices.Equal(a, [][2]float64{{0, 4}}) || !slices.Equal(b, [][2]float64{{0, 1}, {4, 5}}) {
+		t.Errorf("got stretches %v and %v", a, b)
+	}
+	s.Arms = s.Arms[:1]
+	if s.outcomeFigure("") != nil {
+		t.Error("one arm alone gets a matrix")
+	}
+}
+
+func TestTimeLineLeavesIdleTimesOut(t *testing.T) {
+	at := func(seconds int) time.Time { return time.Date(2026, 1, 1, 0, 0, seconds, 0, time.UTC) }
+	s := &Study{Records: []Record{
+		{Address: "stage.eval.arm@2", Made: true, Started: at(7200), Seconds: 5}, // an hour and more after all others
+		{Address: "stage.sft.warm", Made: true, Started: at(0), Seconds: 10},
+		{Address: "stage.eval.arm@1", Made: true, Started: at(4), Seconds: 20}, // beside sft
+		{Address: "stage.grpo.arm"}, // not made
+	}}
+	f := s.timelineFigure()
+	want := []Span{{0, 0, 10, "10.0 s"}, {1, 4, 24, "seed 1: 20.0 s"}, {1, 24, 29, "seed 2: 5.00 s"}}
+	if !slices.Equal(f.Lanes, []string{"sft.warm", "eval.arm"}) || !slices.Equal(f.Series[0].Spans, want) {
+		t.Errorf("got lanes %q with %v, want %v", f.Lanes, f.Series[0].Spans, want)
+	}
+	if got := f.coverage(0, 2); math.Abs(got[0]-10/14.5) > 1e-12 || got[1] != 0 {
+		t.Errorf("coverage of the first lane by halves of 29 s: got %v, want 10/14.5 and 0", got)
+	}
+	if (&Study{Records: s.Records[3:]}).timelineFigure() != nil {
+		t.Error("nothing was made, and there is a time line")
+	}
+}
+
+func TestSuccessesPerGroupAreMeansOverSeeds(t *testing.T) {
+	one, two := int64(1), int64(2)
+	curve := func(none, half, all float64) []rl.Metric {
+		return []rl.Metric{{Update: 1, Values: map[string]float64{"successes_0": none, "successes_1": half, "successes_2": all, "successes_of": 9}}}
+	}
+	s := &Study{Arms: []Arm{{"a", []Run{{Seed: &one, Curve: curve(0.5, 0.25, 0.25)}, {Seed: &two, Curve: curve(0, 0.25, 0.75)}}}, {Label: "untrained"}}}
+	figures := s.successFigures()
+	if len(figures) != 1 {
+		t.Fatalf("got %d figures, want one for the trained arm", len(figures))
+	}
+	want := [][]string{{"update", "0 of 2", "1 of 2", "2 of 2"}, {"1", "0.25", "0.25", "0.5"}}
+	if got := figures[0].data(); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if s := figures[0].Series; s[0].colour() != lightSteps[0] || s[2].colour() != lightSteps[len(lightSteps)-1] {
+		t.Errorf("the scale does not go from its first to its last step: %s … %s", s[0].colour(), s[2].colour())
+	}
+}
+
+// The script finds the colour of a legend's key by its place in the palettes; the style names it.
+func TestStyleAndPalettesNameTheSameColours(t *testing.T) {
+	if len(lightColours) != len(darkColours) || len(lightSteps) != len(darkSteps) {
+		t.Fatal("a palette has another length on dark ground")
+	}
+	for _, list := range []struct {
+		name    string
+		colours []string
+		times   int // light stands for paper too
+	}{{"arm", lightColours, 2}, {"arm", darkColours, 1}, {"step", lightSteps, 2}, {"step", darkSteps, 1}} {
+		for i, colour := range list.colours {
+			if got := strings.Count(pageStyle, "--"+list.name+string(rune('0'+i))+": "+colour+";"); got != list.times {
+				t.Errorf("%s %d, %s: stands %d times in the style, want %d", list.name, i, colour, got, list.times)
+			}
+		}
+	}
+}
