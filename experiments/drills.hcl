@@ -332,10 +332,31 @@ stage "eval" "low" { # the same policies conditioned on low: the gap is what the
   }
 }
 
+stage "eval" "sampled" { # at temperature 1, as in training: RL moves this before it moves greedy decoding
+  for_each = {
+    "SFT"               = stage.sft.warm.checkpoint
+    "RCTP-FT"           = stage.rctp-ft.warm.checkpoint
+    "SFT + GRPO"        = stage.grpo.arm["sft"].checkpoint
+    "SFT + RC-GRPO"     = stage.rc-grpo.arm["sft"].checkpoint
+    "RCTP-FT + GRPO"    = stage.grpo.arm["rctp"].checkpoint
+    "RCTP-FT + RC-GRPO" = stage.rc-grpo.arm["rctp"].checkpoint
+  }
+  policy      = each.value
+  tasks       = [stage.tasks.drills.test]
+  temperature = 1
+  limits {
+    steps   = 4
+    reply   = 60
+    context = 384
+  }
+}
+
 stage "report" "page" {
-  scores = [stage.eval.arm, stage.eval.before, stage.eval.low]
-  curves = [stage.grpo.arm, stage.rc-grpo.arm, stage.rc-grpo.paper, stage.sft.warm, stage.rctp-ft.warm]
-  data   = [stage.tasks.drills.train, stage.tasks.drills.test, stage.tasks.drills.test_new, stage.curate.data.mixed]
+  scores      = [stage.eval.arm, stage.eval.before, stage.eval.low, stage.eval.sampled]
+  transcripts = [stage.eval.arm]
+  arms        = ["SFT + GRPO", "SFT + RC-GRPO", "RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"]
+  curves      = [stage.grpo.arm, stage.rc-grpo.arm, stage.rc-grpo.paper, stage.sft.warm, stage.rctp-ft.warm]
+  data        = [stage.tasks.drills.train, stage.tasks.drills.test, stage.tasks.drills.test_new, stage.curate.data.mixed]
   notes = [
     "A tiny model on generated tasks: 574,592 parameters from random weights, on drills over three of the benchmark's simulated classes. What holds here need not hold for models of 7 B parameters on the benchmark.",
     "One base serves all seeds; seeds change fine-tuning data, failures, rollouts and the draw of test drills.",
