@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 )
 
 // Tokenizer maps text to ids and back. It is not changed by encoding or decoding, so goroutines may share one once it
@@ -25,8 +26,18 @@ type Tokenizer struct {
 
 	raw, late finder // added tokens looked for in the text as given, and after normalisation
 
+	// whole remembers by id what merging the bytes of a base token gives: itself, or not. It saves the merging of words
+	// that are one token, which most are.
+	whole []atomic.Uint32
+
 	file sections
 }
+
+// What is known of merging the bytes of a base token; 0 is nothing yet.
+const (
+	isWhole  = 1
+	notWhole = 2
+)
 
 // Added is a token that stands beside the vocabulary: it is cut out of the text before any other rule applies.
 type Added struct {
@@ -109,6 +120,9 @@ func (t *Tokenizer) Clone() *Tokenizer {
 // index rebuilds what finds added tokens in a text.
 func (t *Tokenizer) index() {
 	t.raw, t.late = finder{}, finder{}
+	if len(t.whole) < len(t.bytes) {
+		t.whole = make([]atomic.Uint32, len(t.bytes))
+	}
 	for _, a := range t.added {
 		if a.Normalized {
 			t.late.add(a)
