@@ -76,7 +76,7 @@
     if (options.series.some(s => s.areaStyle)) options.xAxis[0].boundaryGap = false;
     else if (options.xAxis[0].type === "category") Object.assign(options.xAxis[0].axisLabel, { interval: 0, hideOverlap: false, rotate: place.clientWidth < 560 ? 30 : 0 });
     if (options.yAxis[0].type === "category") {
-      Object.assign(options.yAxis[0].axisLabel, { interval: 0, hideOverlap: false, width: Math.round(place.clientWidth * 0.34), overflow: "truncate" });
+      Object.assign(options.yAxis[0].axisLabel, { interval: 0, hideOverlap: false, width: Math.round(place.clientWidth * 0.34), ...(place.clientWidth < 560 ? { overflow: "break", fontSize: 10, lineHeight: 11 } : { overflow: "truncate" }) });
       options.xAxis[0].splitLine = { show: true, lineStyle: { color: rule } };
       options.xAxis[0].axisLabel.showMaxLabel = false;
       Object.assign(options.grid[0], { top: 8, left: 16 });
