@@ -207,10 +207,11 @@
   const utterance = m => {
     const who = m.role === "assistant" ? (m.sampled ? "policy" : "given reply") : m.role;
     const said = block("div", "said " + m.role + (m.sampled ? " sampled" : ""), block("div", "who", who,
-      m.sampled ? block("span", "detail", m.sampled + " of " + m.tokens + " tokens sampled, mean logprob " + (m.logp || 0).toFixed(3)) : ""));
+      m.sampled ? block("span", "detail", m.sampled + " of " + m.tokens + " tokens sampled, mean logprob " + (m.logp || 0).toFixed(3).replace("-", "−")) : ""));
     if (m.sampled) said.style.setProperty("--surprise", Math.min(1, -(m.logp || 0) / 2).toFixed(3));
     if (m.text) said.append(block("pre", "", m.text));
-    if (m.calls && m.calls.length) said.append(block("div", "detail", "calls"), ...m.calls.map(c => block("pre", "call", c)));
+    else if (m.role === "assistant") said.append(block("div", "detail", "says nothing more: the turn ends"));
+    if (m.calls && m.calls.length && m.calls.join("\n") !== (m.text || "").trim()) said.append(block("div", "detail", "calls"), ...m.calls.map(c => block("pre", "call", c)));
     for (const r of m.results || []) said.append(block("pre", "result", r));
     return said;
   };
