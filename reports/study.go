@@ -241,10 +241,6 @@ func (o outcomes) count(counts func(outcome) bool, passes func(outcome) bool) (p
 func anyOutcome(outcome) bool   { return true }
 func rewarded(o outcome) bool   { return o.passed }
 func officially(o outcome) bool { return o.official }
-func (o outcomes) rate() float64 {
-	k, n := o.count(anyOutcome, rewarded)
-	return float64(k) / float64(n)
-}
 
 func sortedKeys[V any](m map[string]V) []string {
 	keys := make([]string, 0, len(m))
