@@ -96,11 +96,11 @@ type run struct {
 	failed    []*task
 	stopping  bool // the context has ended
 
-	slots   int      // CPUs in all
-	cpus    int      // free ones
-	gpus    []string // free ids
-	memory  int64    // free bytes
-	limited bool     // the site limits memory
+	schedule schedule
+	moment   int      // counts what has ended, for the schedule
+	slots    int      // CPUs in all
+	gpus     []string // ids of the free devices
+	limited  bool     // the site limits memory
 
 	record    sync.Mutex // guards what follows
 	events    *eventLog
@@ -132,15 +132,9 @@ type task struct {
 	waits     int           // of reads that are not settled
 	rank      time.Duration // expected time from its start to the end of the longest path through it
 	lock      *artifact.Lock
-	use       use
-	collected bool // its bytes are gone
-}
-
-// use is the share of the machine that a task holds while it runs.
-type use struct {
-	cpus   int
-	gpus   []string
-	memory int64
+	claim     *claim   // from the first time it is ready
+	gpus      []string // ids that it holds while it runs
+	collected bool     // its bytes are gone
 }
 
 // result is what a goroutine of the run reports to loop.
@@ -208,8 +202,7 @@ func (r *run) measure(ctx context.Context) error {
 	if site == nil {
 		site = &Site{AutoGPUs: true}
 	}
-	r.slots, r.gpus, r.memory = cmp.Or(site.CPUs, runtime.NumCPU()), slices.Clone(site.GPUs), site.Memory
-	r.cpus, r.limited = r.slots, site.Memory > 0
+	r.slots, r.gpus, r.limited = cmp.Or(site.CPUs, runtime.NumCPU()), slices.Clone(site.GPUs), site.Memory > 0
 	asksGPU := slices.ContainsFunc(r.tasks, func(t *task) bool { return !t.settled() && t.Resources.GPUs > 0 })
 	if asksGPU && site.AutoGPUs {
 		r.gpus = gpuIDs(ctx)
@@ -223,10 +216,11 @@ func (r *run) measure(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("%s asks for %s and this machine offers %d (executor \"local\" of the site file, `gpus`)",
 				t.Address, plural(t.Resources.GPUs, "GPU"), len(r.gpus)))
 		}
-		if r.limited && t.Resources.Memory > r.memory {
-			errs = append(errs, fmt.Errorf("%s asks for %d bytes of memory and the site file grants %d", t.Address, t.Resources.Memory, r.memory))
+		if r.limited && t.Resources.Memory > site.Memory {
+			errs = append(errs, fmt.Errorf("%s asks for %d bytes of memory and the site file grants %d", t.Address, t.Resources.Memory, site.Memory))
 		}
 	}
+	r.schedule.free = share{r.slots, len(r.gpus), site.Memory}
 	return errors.Join(errs...)
 }
 
@@ -284,7 +278,8 @@ func (r *run) loop(ctx context.Context) error {
 // settle decides about a task that waits for nothing any more: kept, when the store has its key now; otherwise ready.
 func (r *run) settle(t *task) {
 	if r.inputsMissing(t) {
-		t.Key, t.state = "", ready
+		t.Key = ""
+		r.queue(t)
 		return
 	}
 	key, _, ok := t.Node.Key(r.digest)
@@ -308,7 +303,7 @@ func (r *run) settle(t *task) {
 	if r.demand(t) {
 		return
 	}
-	t.state = ready
+	r.queue(t)
 }
 
 // digest answers Node.Key from the results at hand.
@@ -351,45 +346,37 @@ func (r *run) demand(t *task) bool {
 	return false
 }
 
-// startReady starts ready tasks as long as they fit, the longest path first.
-func (r *run) startReady(ctx context.Context) {
-	if r.stopping || ctx.Err() != nil {
-		return
-	}
-	var queue []*task
-	for _, t := range r.tasks {
-		if t.state == ready {
-			queue = append(queue, t)
+// queue makes a task ready to run as soon as the schedule lets it.
+func (r *run) queue(t *task) {
+	t.state = ready
+	if t.claim == nil {
+		need := share{cpus: min(max(1, t.Resources.CPUs), r.slots), gpus: t.Resources.GPUs}
+		if r.limited {
+			need.memory = t.Resources.Memory
 		}
+		t.claim = &claim{task: t, need: need, released: r.moment, rank: t.rank, expect: t.Expect}
 	}
-	slices.SortStableFunc(queue, func(a, b *task) int { return cmp.Compare(b.rank, a.rank) })
-	for _, t := range queue {
-		if t.state == ready && r.fits(t) {
-			r.start(ctx, t)
-		}
-	}
+	r.schedule.add(t.claim)
 }
 
-// fits takes t's share of the machine when it is free.
-func (r *run) fits(t *task) bool {
-	cpus := min(max(1, t.Resources.CPUs), r.slots)
-	if cpus > r.cpus || t.Resources.GPUs > len(r.gpus) || r.limited && t.Resources.Memory > r.memory {
-		return false
+// startReady starts what the schedule lets start.
+func (r *run) startReady(ctx context.Context) {
+	for !r.stopping && ctx.Err() == nil {
+		c := r.schedule.next(time.Now())
+		if c == nil {
+			return
+		}
+		c.task.gpus = slices.Clone(r.gpus[:c.need.gpus])
+		r.gpus = r.gpus[c.need.gpus:]
+		r.start(ctx, c.task)
 	}
-	n := t.Resources.GPUs
-	t.use = use{cpus: cpus, gpus: slices.Clone(r.gpus[:n]), memory: t.Resources.Memory}
-	r.cpus -= cpus
-	r.gpus = r.gpus[n:]
-	r.memory -= t.use.memory
-	return true
 }
 
 func (r *run) release(t *task) {
-	r.cpus += t.use.cpus
-	r.gpus = append(r.gpus, t.use.gpus...)
+	r.schedule.release(t.claim)
+	r.gpus = append(r.gpus, t.gpus...)
 	slices.Sort(r.gpus)
-	r.memory += t.use.memory
-	t.use = use{}
+	t.gpus = nil
 }
 
 // start takes the key's lock and runs t; when someone else has the lock, it waits for it without holding a share of
@@ -414,7 +401,7 @@ func (r *run) start(ctx context.Context, t *task) {
 		}
 	}
 	t.state = running
-	w := Work{Node: t.Node, Experiment: r.Experiment, Store: r.Store, CPUs: t.use.cpus, GPUs: t.use.gpus,
+	w := Work{Node: t.Node, Experiment: r.Experiment, Store: r.Store, CPUs: t.claim.need.cpus, GPUs: t.gpus,
 		Log: r.folder.log(t.Address), folder: r.folder, assignment: r.assignment(t), lock: t.lock}
 	r.pending++
 	go func() {
@@ -457,7 +444,7 @@ func (r *run) unlock(t *task) {
 
 func (r *run) assignment(t *task) assignment {
 	a := assignment{Address: t.Address, Key: t.Key, Inputs: map[string]string{}, Missing: map[string]*MissingError{},
-		Store: r.Store.Dir(), CPUs: t.use.cpus, GPUs: t.use.gpus, Revision: Revision()}
+		Store: r.Store.Dir(), CPUs: t.claim.need.cpus, GPUs: t.gpus, Revision: Revision()}
 	for _, up := range t.reads {
 		missing := &MissingError{Address: up.Address}
 		switch {
@@ -480,6 +467,7 @@ func (r *run) assignment(t *task) assignment {
 // take handles what a goroutine reports.
 func (r *run) take(ctx context.Context, res result) {
 	t := res.task
+	r.moment++
 	if !res.ran {
 		t.lock = res.lock
 		switch {
@@ -491,7 +479,7 @@ func (r *run) take(ctx context.Context, res result) {
 		case len(r.failed) > 0 && !r.keepGoing && !t.Kind.Always:
 			r.skip(t, r.halted())
 		default:
-			t.state = ready
+			r.queue(t)
 		}
 		return
 	}
@@ -611,6 +599,9 @@ func (r *run) block(t *task, why string) {
 }
 
 func (r *run) skip(t *task, why string) {
+	if t.state == ready {
+		r.schedule.remove(t.claim)
+	}
 	t.state, t.why = skipped, why
 	r.unlock(t)
 	r.emit(Event{Address: t.Address, Kind: EventSkipped, Text: why})
