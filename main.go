@@ -46,6 +46,8 @@ func commands() []command {
 		{"run", "[EXP]", "do what the plan says", runCommand},
 		{"status", "[EXP]", "how the newest run stands", statusCommand},
 		{"logs", "ADDRESS [EXP]", "what a stage wrote (-f, -n N)", logsCommand},
+		{"why", "ADDRESS [EXP]", "what a run would do with a stage, and all the causes", whyCommand},
+		{"diff", "RUN RUN", "what differs between two runs", diffCommand},
 		{"show", "ADDRESS.PORT [EXP]", "an artifact as text", showCommand},
 		{"check", "[EXP...]", "find mistakes without running anything", checkCommand},
 		{"fmt", "[PATH...]", "format files (-check, -diff; - is standard input)", fmtCommand},
@@ -55,7 +57,9 @@ func commands() []command {
 		{"lint", "TABLE.csv -n N,N,...", "find what cannot be in a table of percentages", lintCommand},
 		{"store", "ls|check|gc", "the results that are kept", storeCommand},
 		{"bfcl", "check|replay|show|chat", "the benchmark by itself", bfclCommand},
-		{"node", "", "", nodeCommand}, // started by the engine
+		{"completion", "bash|zsh|fish", "what makes the shell complete commands, flags and addresses", completionCommand},
+		{"complete", "", "", completeCommand}, // asked by the shell
+		{"node", "", "", nodeCommand},         // started by the engine
 	}
 }
 

@@ -144,3 +144,29 @@ func TestProgramStopsWithItsContext(t *testing.T) {
 	}
 	gonePids(t, all)
 }
+
+// A program of a light stage runs beside its engine, not below a process of the stage: it must not outlive it.
+func TestProgramDiesWithItsEngine(t *testing.T) {
+	l := newLab(t)
+	l.write(`
+stage "light" "a" {
+  text  = "one"
+  shell = "test -e $dir/pids || { sleep 600 & echo $$ $! >$dir/pids; wait; }"
+}
+`)
+	engine := l.engine()
+	if err := engine.Start(); err != nil {
+		t.Fatal(err)
+	}
+	all := pidsOf(t, filepath.Join(l.dir, "pids"), 2)
+	if err := engine.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	engine.Wait()
+	r := l.mustRun() // waits for the lock, which the program may hold for another instant
+	gonePids(t, all)
+	l.want(r, EventDone, "light.a")
+	if got := l.text("light.a"); got != "one\n" {
+		t.Errorf("got %q, want the whole output", got)
+	}
+}

@@ -28,6 +28,7 @@ type Planned struct {
 	*Node
 	Verb     Verb
 	Cause    Cause
+	Causes   []Cause            // every difference from what was committed last, Cause being the first
 	Key      string             // "" while an input is still to be built
 	Manifest *artifact.Manifest // of UpToDate and Collected
 	Last     *artifact.Manifest // what this address committed last, nil when new
@@ -177,7 +178,8 @@ func (p *Plan) decide(n *Node, planned map[*Node]*Planned, force bool) (*Planned
 		return nil, err
 	}
 	d.Last, d.Expect = last, seconds(last)
-	d.Verb, d.Cause = Run, n.cause(last, parts, ok)
+	d.Causes = n.causes(last, parts, ok)
+	d.Verb, d.Cause = Run, smallest(d.Causes)
 	switch {
 	case force:
 		d.Cause = Cause{Reason: ReasonRequested, Text: "asked for with -replace"}
@@ -220,12 +222,24 @@ func (n *Node) waits(planned map[*Node]*Planned) Cause {
 	return Cause{}
 }
 
-// cause names the first difference between the parts recorded for an address and those of now: version, settings in
-// their order, seed, inputs. Inputs that are not known yet are left out. Without a difference the reason is
-// ReasonNone, unless all is known and the record itself is gone.
-func (n *Node) cause(last *artifact.Manifest, parts artifact.Parts, complete bool) Cause {
+// smallest is the first of the causes, with the number of the others.
+func smallest(causes []Cause) Cause {
+	if len(causes) == 0 {
+		return Cause{}
+	}
+	first := causes[0]
+	if len(causes) > 1 {
+		first.Text += fmt.Sprintf(" and %d more", len(causes)-1)
+	}
+	return first
+}
+
+// causes names the differences between the parts recorded for an address and those of now: version, settings in their
+// order, seed, inputs. Inputs that are not known yet are left out. Without a difference there is none, unless all is
+// known and the record itself is gone.
+func (n *Node) causes(last *artifact.Manifest, parts artifact.Parts, complete bool) []Cause {
 	if last == nil {
-		return Cause{Reason: ReasonNew, Text: "new", Range: n.Range}
+		return []Cause{{Reason: ReasonNew, Text: "new", Range: n.Range}}
 	}
 	var found []Cause
 	add := func(c Cause) { found = append(found, c) }
@@ -274,17 +288,10 @@ func (n *Node) cause(last *artifact.Manifest, parts artifact.Parts, complete boo
 		}
 		add(Cause{ReasonSetting, fmt.Sprintf("%s %s → (none)", name, shown(last.Parts[name], true)), n.Range})
 	}
-	switch {
-	case len(found) == 0 && complete:
-		return Cause{Reason: ReasonMissing, Text: "its record is gone from the store"}
-	case len(found) == 0:
-		return Cause{}
+	if len(found) == 0 && complete {
+		return []Cause{{Reason: ReasonMissing, Text: "its record is gone from the store"}}
 	}
-	first := found[0]
-	if len(found) > 1 {
-		first.Text += fmt.Sprintf(" and %d more", len(found)-1)
-	}
-	return first
+	return found
 }
 
 // shown writes the canonical value of a part as a person would: 1e-5 rather than 0.00001, long texts cut.

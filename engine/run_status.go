@@ -30,6 +30,7 @@ type NodeStatus struct {
 	State    EventKind // EventPlanned: waiting; EventStarted: running; otherwise how it ended; "" when it was up to date
 	Started  time.Time
 	Seconds  float64 // of what ended
+	Key      string  // of the result of what was done or kept
 	Progress *Event  // the last one of a running stage
 	Note     string
 	Failure  *Failure
@@ -110,6 +111,9 @@ func (n *NodeStatus) take(e Event) {
 	switch e.Kind {
 	case EventDone, EventKept, EventShown, EventFailed, EventSkipped:
 		n.State, n.Seconds, n.Failure = e.Kind, e.Seconds, e.Failure
+	}
+	if e.Kind == EventDone || e.Kind == EventKept {
+		n.Key = e.Key
 	}
 }
 

@@ -33,6 +33,7 @@ type toy struct {
 	Cause string         `hcl:"cause,optional" key:"-"` // of that error
 	Until int            `hcl:"until,optional" key:"-"` // it fails below this attempt only
 	Panic bool           `hcl:"panic,optional" key:"-"`
+	Shell string         `hcl:"shell,optional" key:"-"` // text that it runs before all else
 }
 
 func (t *toy) Check() hcl.Diagnostics { return nil }
@@ -40,6 +41,11 @@ func (t *toy) Check() hcl.Diagnostics { return nil }
 func (t *toy) Run(ctx context.Context, job *Job) error {
 	if err := t.count(job); err != nil {
 		return err
+	}
+	if t.Shell != "" {
+		if err := job.Execute(ctx, Program{Args: []string{"sh", "-c", t.Shell}, Env: []string{"PATH=" + os.Getenv("PATH")}}); err != nil {
+			return err
+		}
 	}
 	dir, err := job.Create("out")
 	if err != nil {

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"rcgrpo/engine"
+)
+
+// whyCommand runs "rcgrpo why ADDRESS [EXP]": what a run would do with a stage and everything that makes it so, up to the
+// stages where it begins.
+func whyCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
+	c := newCall("why", "ADDRESS [EXP]", stdout, stderr)
+	var o engine.PlanOptions
+	c.planFlags(&o)
+	if code, done := c.parse(args); done {
+		return code
+	}
+	if len(c.args) < 1 || len(c.args) > 2 {
+		return c.misuse("want the address of a stage, and perhaps an experiment")
+	}
+	x, code := c.load(strings.Join(c.args[1:], ""))
+	if x == nil {
+		return code
+	}
+	nodes, err := x.Find(c.args[0])
+	if err != nil {
+		return c.fail(err)
+	}
+	store, err := c.store(x)
+	if err != nil {
+		return c.fail(err)
+	}
+	if len(o.Targets) == 0 {
+		o.Targets = c.args[:1]
+	}
+	p, err := x.PlanWith(store, o)
+	if err != nil {
+		return c.fail(err)
+	}
+	planned := map[*engine.Node]*engine.Planned{}
+	for _, n := range p.Nodes {
+		planned[n.Node] = n
+	}
+	told := map[*engine.Node]bool{}
+	for _, n := range nodes {
+		if planned[n] == nil {
+			return c.fail(fmt.Errorf("-target leaves %s aside", n.Address))
+		}
+		writeWhy(stdout, n, planned, told)
+	}
+	return exitDone
+}
+
+// writeWhy tells of a node, then of those it reads that are not up to date, each once.
+func writeWhy(w io.Writer, n *engine.Node, planned map[*engine.Node]*engine.Planned, told map[*engine.Node]bool) {
+	if told[n] {
+		return
+	}
+	told[n] = true
+	d := planned[n]
+	fmt.Fprintf(w, "%s: %s\n", d.Address, d.Verb)
+	causes := d.Causes
+	if d.Cause.Reason != engine.ReasonNone && (len(causes) == 0 || causes[0].Reason != d.Cause.Reason) {
+		causes = append([]engine.Cause{d.Cause}, causes...) // asked for, damaged, collected, or waiting for an input
+	}
+	for _, cause := range causes {
+		fmt.Fprintf(w, "  %s\n", cause)
+	}
+	if last := d.Last; last != nil {
+		made := "made"
+		if d.Verb != engine.UpToDate {
+			made = "last made"
+		}
+		fmt.Fprintf(w, "  %s %s in %s by run %s (key %.12s, code %s)\n", made, last.Started.Local().Format("2006-01-02 15:04:05"),
+			secondsText(last.Seconds), last.Run, last.Key, last.Revision)
+	}
+	for _, in := range d.Inputs {
+		if up := planned[in.From]; up != nil && up.Verb != engine.UpToDate {
+			writeWhy(w, in.From, planned, told)
+		}
+	}
+}
+
+// diffCommand runs "rcgrpo diff RUN RUN": what differs between two runs.
+func diffCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
+	c := newCall("diff", "RUN RUN", stdout, stderr)
+	asJSON := c.Bool("json", false, "print everything for programs")
+	if code, done := c.parse(args); done {
+		return code
+	}
+	if len(c.args) != 2 {
+		return c.misuse("want two runs: folders, EXPERIMENT/ID or beginnings of an ID; `rcgrpo status` names the newest")
+	}
+	store, _, err := c.siteStore()
+	if err != nil {
+		return c.fail(err)
+	}
+	var folders [2]string
+	for i, name := range c.args {
+		if folders[i], err = engine.FindRun(store, name); err != nil {
+			return c.fail(err)
+		}
+	}
+	d, err := engine.Diff(store, folders[0], folders[1])
+	if err != nil {
+		return c.fail(err)
+	}
+	if *asJSON {
+		if err := writeRunDiffJSON(stdout, d); err != nil {
+			return c.fail(err)
+		}
+		return exitDone
+	}
+	writeRunDiff(stdout, d)
+	return exitDone
+}
+
+func writeRunDiff(w io.Writer, d *engine.RunDiff) {
+	for i, s := range []*engine.RunStatus{d.From, d.To} {
+		fmt.Fprintf(w, "%s  %s  %s, code %s\n", []string{"first ", "second"}[i], engine.RunName(s.Folder), s.Text(), s.Revision)
+	}
+	for _, n := range d.Nodes {
+		took := ""
+		if n.FromSeconds > 0 && n.ToSeconds > 0 {
+			took = fmt.Sprintf("  (%s → %s)", secondsText(n.FromSeconds), secondsText(n.ToSeconds))
+		}
+		fmt.Fprintf(w, "%s: %s%s\n", n.Address, n.What, took)
+		for _, cause := range n.Causes {
+			fmt.Fprintf(w, "  %s\n", cause)
+		}
+		if len(n.Outputs) > 0 {
+			fmt.Fprintf(w, "  other bytes: %s\n", strings.Join(n.Outputs, ", "))
+		} else if n.What == "changed" && n.FromSeconds > 0 && n.ToSeconds > 0 {
+			fmt.Fprintln(w, "  the same bytes")
+		}
+	}
+	fmt.Fprintf(w, "%d differ, %d are the same\n", len(d.Nodes), d.Same)
+}
+
+func writeRunDiffJSON(w io.Writer, d *engine.RunDiff) error {
+	type node struct {
+		Address     string   `json:"address"`
+		What        string   `json:"what"`
+		Causes      []string `json:"causes,omitempty"`
+		Outputs     []string `json:"outputs,omitempty"`
+		FromSeconds float64  `json:"from_seconds,omitempty"`
+		ToSeconds   float64  `json:"to_seconds,omitempty"`
+	}
+	out := struct {
+		From  string `json:"from"`
+		To    string `json:"to"`
+		Same  int    `json:"same"`
+		Nodes []node `json:"nodes"`
+	}{d.From.Folder, d.To.Folder, d.Same, []node{}}
+	for _, n := range d.Nodes {
+		out.Nodes = append(out.Nodes, node(n))
+	}
+	return printJSON(w, out)
+}
