@@ -203,7 +203,7 @@ stage "rc-grpo" "paper" {
   seed    = 1
   policy  = stage.rctp-ft.paper.checkpoint
   tasks   = stage.tasks.fresh.train
-  updates = var.updates
+  updates = min(var.updates, 50)
   batch   = local.groups
   lr      = var.rl_lr
   limits {
@@ -360,7 +360,7 @@ stage "report" "page" {
   notes = [
     "A tiny model on generated tasks: 574,592 parameters from random weights, on drills over three of the benchmark's simulated classes. What holds here need not hold for models of 7 B parameters on the benchmark.",
     "One base serves all seeds; seeds change fine-tuning data, failures, rollouts and the draw of test drills.",
-    "The paper-profile arm has one seed, and the token where the paper's appendix puts it: in the first user message.",
+    "The paper-profile arm has one seed and 50 updates, and the token where the paper's appendix puts it: in the first user message.",
   ]
   windows {
     early = 20
