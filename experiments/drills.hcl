@@ -12,7 +12,7 @@ experiment {
 
 variable "updates" {
   type        = number
-  default     = 150
+  default     = 135
   description = "optimizer updates of each RL arm"
   validation {
     condition = var.updates >= 1
