@@ -12,7 +12,7 @@ experiment {
 
 variable "updates" {
   type        = number
-  default     = 135
+  default     = 150
   description = "optimizer updates of each RL arm"
   validation {
     condition = var.updates >= 1
