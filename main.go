@@ -208,6 +208,24 @@ func (c *call) store(x *engine.Experiment) (*artifact.Store, error) {
 	return artifact.Open(x.Site.StorePath)
 }
 
+// plan loads the experiment that the only argument names and plans it. Without a plan, of which it has told why, code says
+// how to end.
+func (c *call) plan(o engine.PlanOptions) (p *engine.Plan, code int) {
+	x, code := c.experiment()
+	if x == nil {
+		return nil, code
+	}
+	store, err := c.store(x)
+	if err != nil {
+		return nil, c.fail(err)
+	}
+	p, err = x.PlanWith(store, o)
+	if err != nil {
+		return nil, c.fail(err)
+	}
+	return p, exitDone
+}
+
 // printJSON prints a value for programs.
 func printJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)

@@ -21,17 +21,9 @@ func planCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	if code, done := c.parse(args); done {
 		return code
 	}
-	x, code := c.experiment()
-	if x == nil {
+	p, code := c.plan(o)
+	if p == nil {
 		return code
-	}
-	store, err := c.store(x)
-	if err != nil {
-		return c.fail(err)
-	}
-	p, err := x.PlanWith(store, o)
-	if err != nil {
-		return c.fail(err)
 	}
 	if *asJSON {
 		if err := writePlanJSON(stdout, p); err != nil {

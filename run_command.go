@@ -24,22 +24,14 @@ func runCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	if code, done := c.parse(args); done {
 		return code
 	}
-	x, code := c.experiment()
-	if x == nil {
+	plan, code := c.plan(po)
+	if plan == nil {
 		return code
-	}
-	store, err := c.store(x)
-	if err != nil {
-		return c.fail(err)
-	}
-	plan, err := x.PlanWith(store, po)
-	if err != nil {
-		return c.fail(err)
 	}
 	ctx, stop := interruptible(stderr)
 	defer stop()
 	display := newDisplay(stdout)
-	err = plan.Run(ctx, o, display.Observe)
+	err := plan.Run(ctx, o, display.Observe)
 	display.Close()
 	var failed *engine.RunError
 	switch {
