@@ -3,9 +3,12 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
+	"text/tabwriter"
 
 	"rcgrpo/engine"
+	"rcgrpo/stages/rl"
 )
 
 // checkCommand runs `rcgrpo check [EXP...]`.
@@ -65,6 +68,7 @@ func kindsCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	c := newCall("kinds", "[KIND]", stdout, stderr)
 	asJSON := c.Bool("json", false, "print the reference for programs")
 	markdown := c.Bool("markdown", false, "print the part of docs/language.md that comes from the code")
+	profile := c.String("profile", "", "print a kind's settings under the convention `NAME` beside its defaults; all prints every one")
 	if code, done := c.parse(args); done {
 		return code
 	}
@@ -82,6 +86,8 @@ func kindsCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 		return c.misuse("one kind at a time; got %s", strings.Join(c.args, " "))
 	case len(docs) == 0:
 		return c.misuse("there is no kind %s%s", c.args[0], engine.NearHint(c.args[0], names))
+	case *profile != "":
+		return c.profiles(reg, docs, *profile)
 	case *asJSON:
 		if err := printJSON(stdout, docs); err != nil {
 			return c.fail(err)
@@ -98,5 +104,60 @@ func kindsCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 		engine.WriteSettings(stdout, engine.StageSettings())
 		fmt.Fprint(stdout, "\nrcgrpo kinds KIND prints ports and settings of one.\n")
 	}
+	return exitDone
+}
+
+// profiles prints the settings of a kind that conventions decide, one column for each. What differs from the first, the
+// kind's defaults, carries a star.
+func (c *call) profiles(reg engine.Registry, docs []engine.KindDoc, name string) int {
+	if len(docs) != 1 {
+		return c.misuse("-profile needs a kind, such as rcgrpo kinds grpo -profile %s", name)
+	}
+	kind := reg[slices.IndexFunc(reg, func(k *engine.Kind) bool { return k.Name == docs[0].Name })]
+	known := kind.Presets()
+	if len(known) == 0 {
+		return c.misuse("kind %s has no profiles; grpo and rc-grpo have", kind.Name)
+	}
+	if name != "all" && !slices.Contains(known, name) {
+		return c.misuse("there is no profile %s%s", name, engine.NearHint(name, known))
+	}
+	sources := map[string]string{}
+	for _, p := range rl.Profiles() {
+		sources[p.Name] = p.Source
+	}
+	var columns [][]engine.SettingDoc
+	header := []string{"setting"}
+	for _, p := range known {
+		if p == known[0] || p == name || name == "all" {
+			header = append(header, p)
+			columns = append(columns, kind.DescribePreset(p).Settings)
+			fmt.Fprintf(c.stdout, "%-9s %s\n", p, sources[p])
+		}
+	}
+	rows := [][]string{header}
+	for i, s := range docs[0].Settings {
+		block, _, _ := strings.Cut(s.Name, ".")
+		if !slices.Contains(rl.ProfileSettings, block) || s.Type == "block" {
+			continue
+		}
+		row := []string{s.Name}
+		for _, settings := range columns {
+			value := settings[i].Default
+			if value != columns[0][i].Default {
+				value += " *"
+			}
+			row = append(row, value)
+		}
+		rows = append(rows, row)
+	}
+	fmt.Fprintln(c.stdout)
+	w := tabwriter.NewWriter(c.stdout, 0, 0, 3, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(w, strings.Join(row, "\t"))
+	}
+	if err := w.Flush(); err != nil {
+		return c.fail(err)
+	}
+	fmt.Fprintf(c.stdout, "\n* differs from %s\n", known[0])
 	return exitDone
 }

@@ -64,7 +64,7 @@ func (d *decoder) errorf(rng hcl.Range, summary, format string, args ...any) {
 func (d *decoder) structure(b body, v reflect.Value, prefix string) {
 	fields := fieldsOf(v.Type())
 	given := map[string]bool{}
-	for _, a := range b.attrs {
+	for _, a := range presetFirst(b.attrs, fields) {
 		f := findField(fields, a.Name, roleSetting)
 		if f == nil {
 			d.unknownSetting(a, b, fields)
@@ -82,6 +82,9 @@ func (d *decoder) structure(b body, v reflect.Value, prefix string) {
 			continue
 		}
 		d.assign(v.FieldByIndex(f.index), val, f, a.Expr, prefix+f.name)
+		if name := v.FieldByIndex(f.index); f.preset && name.String() != "" {
+			v.Addr().Interface().(Preset).UsePreset(name.String())
+		}
 	}
 	d.blocks(b, v, fields, prefix)
 	for i := range fields {
@@ -101,6 +104,25 @@ func (d *decoder) structure(b body, v reflect.Value, prefix string) {
 			v.FieldByIndex(f.index).Set(reflect.ValueOf(b.def))
 		}
 	}
+}
+
+// presetFirst puts the attribute that names a preset before the others, which may change what it gives.
+func presetFirst(attrs []*hclsyntax.Attribute, fields []field) []*hclsyntax.Attribute {
+	isPreset := func(a *hclsyntax.Attribute) bool {
+		f := findField(fields, a.Name, roleSetting)
+		return f != nil && f.preset
+	}
+	sorted := slices.Clone(attrs)
+	slices.SortStableFunc(sorted, func(x, y *hclsyntax.Attribute) int {
+		switch {
+		case isPreset(x) == isPreset(y):
+			return 0
+		case isPreset(x):
+			return -1
+		}
+		return 1
+	})
+	return sorted
 }
 
 // blocks decodes the nested blocks of b.

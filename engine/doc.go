@@ -15,6 +15,7 @@
 //	doc      one phrase for `rcgrpo kinds` and docs/language.md
 //	unit     unit of the value, for the same
 //	choices  permitted strings, separated by |
+//	preset   "true": the value names defaults of other settings, which the stage puts in (interface Preset)
 //	key      "-" keeps the setting out of the key: it must not change the bytes of any artifact
 //
 // Fields may be bool, string, integers, floats, time.Duration, pointers to these (nil when absent), slices and maps

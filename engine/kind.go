@@ -32,6 +32,12 @@ type Stage interface {
 	Check() hcl.Diagnostics
 }
 
+// Preset is a stage with a setting (tag preset) whose value names defaults of others. UsePreset puts them in. The decoder
+// calls it before it reads any other setting of the stage, so what the file says itself wins.
+type Preset interface {
+	UsePreset(name string) // one of the setting's choices
+}
+
 // Publisher is a stage that knows from its settings which files it will publish, so that Load can find two that want the
 // same name, and one that would replace what an experiment is made from.
 type Publisher interface {

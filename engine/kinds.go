@@ -34,8 +34,26 @@ type KindDoc struct {
 }
 
 // Describe returns the documentation of a kind, read from its settings struct and defaults.
-func (k *Kind) Describe() KindDoc {
+func (k *Kind) Describe() KindDoc { return k.describe(k.New()) }
+
+// Presets lists the presets of a kind; none where no setting names any.
+func (k *Kind) Presets() []string {
+	for _, f := range fieldsOf(reflect.TypeOf(k.New()).Elem()) {
+		if f.preset {
+			return f.choices
+		}
+	}
+	return nil
+}
+
+// DescribePreset is Describe with the defaults that one of Presets gives.
+func (k *Kind) DescribePreset(name string) KindDoc {
 	stage := k.New()
+	stage.(Preset).UsePreset(name)
+	return k.describe(stage)
+}
+
+func (k *Kind) describe(stage Stage) KindDoc {
 	d := KindDoc{Name: k.Name, Summary: k.Summary, Version: k.Version, Draws: "no", Ports: map[string]string{}}
 	if k.Outputs != nil {
 		d.Ports = k.Outputs(stage)

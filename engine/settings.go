@@ -36,6 +36,7 @@ type field struct {
 	doc      string
 	unit     string
 	inKey    bool
+	preset   bool
 }
 
 var (
@@ -82,7 +83,7 @@ func readFields(t reflect.Type) (fields []field, mistakes []string) {
 		name, role, _ := strings.Cut(tag, ",")
 		out := field{
 			name: name, index: []int{i}, typ: f.Type,
-			doc: f.Tag.Get("doc"), unit: f.Tag.Get("unit"), inKey: f.Tag.Get("key") != "-",
+			doc: f.Tag.Get("doc"), unit: f.Tag.Get("unit"), inKey: f.Tag.Get("key") != "-", preset: f.Tag.Get("preset") != "",
 			ports: splitTag(f.Tag.Get("port")), choices: splitTag(f.Tag.Get("choices")),
 		}
 		switch role {
@@ -136,6 +137,9 @@ func checkFieldType(f field) string {
 			return "is a block and must be a struct, a pointer to one or a slice of either"
 		}
 	default:
+		if f.preset && f.typ.Kind() != reflect.String {
+			return "names a preset and must be a string"
+		}
 		if !settable(f.typ, true) {
 			return fmt.Sprintf("has type %s, which no setting can have", f.typ)
 		}
@@ -208,6 +212,9 @@ func (r Registry) Check() []string {
 			say("%s", w)
 		}
 		for _, f := range fieldsOf(v.Elem().Type()) {
+			if _, ok := stage.(Preset); f.preset && !ok {
+				say("setting %s names a preset, and %T has no method UsePreset", f.name, stage)
+			}
 			if (f.role == roleSetting || f.role == roleBlock) && slices.Contains(reserved, f.name) {
 				say("setting %s means something else in every stage", f.name)
 			}

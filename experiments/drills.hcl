@@ -236,7 +236,8 @@ stage "grpo" "arm" {
     warmup = 5
   }
   optimizer {
-    beta2 = 0.98
+    beta2        = 0.98
+    weight_decay = 0
   }
   limits {
     steps   = 4
@@ -271,7 +272,8 @@ stage "rc-grpo" "arm" {
     warmup = 5
   }
   optimizer {
-    beta2 = 0.98
+    beta2        = 0.98
+    weight_decay = 0
   }
   limits {
     steps   = 4

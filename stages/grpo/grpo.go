@@ -45,7 +45,7 @@ func defaults(batch int) settings {
 		Updates: 350, Group: 5, Batch: batch, LR: 1e-6, Temperature: 1, Keep: 1,
 		Objective: rl.PaperObjective(),
 		Schedule:  &rl.Schedule{Shape: "constant"},
-		Optimizer: &rl.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, ClipNorm: 1},
+		Optimizer: &rl.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01, ClipNorm: 1},
 		Limits:    rl.DefaultLimits(),
 	}
 }
@@ -55,10 +55,10 @@ type settings struct {
 	Policy      artifact.Ref `hcl:"policy" port:"checkpoint" doc:"checkpoint to start from; frozen, it is the reference policy too"`
 	Tasks       artifact.Ref `hcl:"tasks" port:"tasks" doc:"training tasks; their order is a function of seed and update alone"`
 	Updates     int          `hcl:"updates,optional" unit:"updates" doc:"optimizer updates (the paper logs 350)"`
-	Group       int          `hcl:"group,optional" unit:"episodes" doc:"episodes per task, G (paper: 5)"`
+	Group       int          `hcl:"group,optional" unit:"episodes" doc:"episodes per task, G (paper, eq. 6: 5)"`
 	Batch       int          `hcl:"batch,optional" unit:"tasks" doc:"tasks per update (paper: 64 for GRPO, 256 for RC-GRPO)"`
 	LR          float64      `hcl:"lr,optional" doc:"learning rate (paper: 1e-6)"`
-	Temperature float64      `hcl:"temperature,optional" doc:"sampling temperature of rollouts; the objective's log-probabilities use it too"`
+	Temperature float64      `hcl:"temperature,optional" doc:"sampling temperature of rollouts (verl, TRL, OpenRLHF: 1); the objective's log-probabilities use it too"`
 	Keep        int          `hcl:"keep,optional" unit:"updates" doc:"trajectories of every n-th update are kept in the port trajectories; 0 keeps none"`
 
 	rl.Objective
@@ -94,10 +94,10 @@ type conditioned struct {
 
 // drawn is how RC-GRPO conditions.
 type drawn struct {
-	High       float64 `hcl:"high,optional" doc:"p, the probability of the high token (paper: 0.5)"`
-	Allocation string  `hcl:"allocation,optional" choices:"iid|stratified" doc:"iid draws each rollout's token by itself (paper); stratified gives every group round(pG) high ones, so no group has a single token"`
-	Position   string  `hcl:"position,optional" choices:"checkpoint|first_user|before_each_action" doc:"where the token stands; checkpoint takes what the policy was trained with"`
-	Init       string  `hcl:"init,optional" doc:"rows of tokens that were never trained: mean (of all rows), or copy:TOKEN (that token's row)"`
+	High       float64 `hcl:"high,optional" doc:"p, the probability of the high token (paper, eq. 3: 0.5)"`
+	Allocation string  `hcl:"allocation,optional" choices:"iid|stratified" doc:"iid draws each rollout's token by itself (paper, eq. 3); stratified gives every group round(pG) high ones, so no group has a single token"`
+	Position   string  `hcl:"position,optional" choices:"checkpoint|first_user|before_each_action" doc:"where the token stands: at the end of the first user message (paper, appendix) or right after the header of every reply (paper, section 3.1); checkpoint takes what the policy was trained with"`
+	Init       string  `hcl:"init,optional" doc:"rows of tokens that were never trained: mean of all rows (Hewitt 2021), or copy:TOKEN, that token's row (drills)"`
 
 	HighRange hcl.Range `hcl:"high,attr_range"`
 	InitRange hcl.Range `hcl:"init,attr_range"`

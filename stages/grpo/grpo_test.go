@@ -1,6 +1,7 @@
 package grpo
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"rcgrpo/engine"
+	"rcgrpo/stages/rl"
 )
 
 // given stands for the stages that others would make checkpoints and tasks with.
@@ -18,6 +20,15 @@ func (given) Check() hcl.Diagnostics { return nil }
 
 // load decodes one stage as a file would give it and returns what is wrong with it, beside the stage.
 func load(t *testing.T, kind, body string) (engine.Stage, string) {
+	t.Helper()
+	node, mistakes := loadNode(t, kind, body)
+	if node == nil {
+		return nil, mistakes
+	}
+	return node.Stage, mistakes
+}
+
+func loadNode(t *testing.T, kind, body string) (*engine.Node, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "x.hcl")
 	text := "experiment {}\nstage \"given\" \"g\" {}\nstage \"" + kind + "\" \"s\" {\npolicy = stage.given.g.checkpoint\ntasks = stage.given.g.tasks\n" + body + "\n}\n"
@@ -36,7 +47,7 @@ func load(t *testing.T, kind, body string) (engine.Stage, string) {
 	}
 	for _, n := range x.Nodes {
 		if n.Kind.Name == kind {
-			return n.Stage, strings.Join(said, "\n")
+			return n, strings.Join(said, "\n")
 		}
 	}
 	return nil, strings.Join(said, "\n")
@@ -93,4 +104,85 @@ func TestValuesOutOfRangeAreRefused(t *testing.T) {
 			t.Errorf("%s, %q: got %q, want it to say %q", tc.kind, tc.body, got, tc.want)
 		}
 	}
+}
+
+func TestAProfileGivesDefaultsAndTheFileWins(t *testing.T) {
+	for name, tc := range map[string]struct {
+		body string
+		want func(o *rl.Objective)
+	}{
+		"alone":                  {`profile = "dr_grpo"`, func(*rl.Objective) {}},
+		"a block names one more": {"clip {\nhigh = 0.3\n}\nprofile = \"dr_grpo\"", func(o *rl.Objective) { o.Clip.High = 0.3 }},
+		"the paper's value wins over the profile's": {"ratio {\nlevel = \"trajectory\"\n}\nprofile = \"dr_grpo\"",
+			func(o *rl.Objective) { o.Ratio.Level = "trajectory" }},
+	} {
+		stage, mistakes := load(t, "grpo", tc.body)
+		if mistakes != "" {
+			t.Fatal(name, mistakes)
+		}
+		want, err := rl.ProfileNamed("dr_grpo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		tc.want(&want)
+		got := stage.(*grpo).Objective
+		if *got.Advantage != *want.Advantage || got.Ratio.Level != want.Ratio.Level || got.Clip.High != want.Clip.High || got.Clip.Low != want.Clip.Low ||
+			got.Loss.Scale != 1024 || got.KL.Beta != 0 {
+			t.Errorf("%s: got %+v, want %+v", name, got, want)
+		}
+	}
+	if _, mistakes := load(t, "grpo", `profile = "ver1"`); !strings.Contains(mistakes, `did you mean verl`) {
+		t.Errorf("a wrong name: got %q", mistakes)
+	}
+}
+
+func TestOnlyWhatComesOutOfAProfileIsInTheKey(t *testing.T) {
+	paper, written := settingsText(t, `profile = "paper"`), settingsText(t, "")
+	if paper != written {
+		t.Error("profile = \"paper\" and no profile at all differ in the key")
+	}
+	verl, byHand := settingsText(t, `profile = "verl"`), settingsText(t, `
+		advantage {
+			ddof = 1
+			lone = "reward"
+		}
+		ratio {
+			level = "token"
+		}
+		clip {
+			dual = 3
+		}
+		loss {
+			aggregate = "token_mean"
+			rows      = "non_empty"
+			count_eps = 1e-8
+		}
+		kl {
+			beta        = 0
+			aggregate   = "loss"
+			log_clamp   = 20
+			value_clamp = 10
+		}`)
+	if verl != byHand {
+		t.Errorf("profile = \"verl\":\n%s\nwritten out:\n%s", verl, byHand)
+	}
+	if verl == written {
+		t.Error("profile = \"verl\" changes nothing in the key")
+	}
+}
+
+// settingsText is what the key of a grpo stage is made of.
+func settingsText(t *testing.T, body string) string {
+	t.Helper()
+	node, mistakes := loadNode(t, "grpo", body)
+	if mistakes != "" {
+		t.Fatal(mistakes)
+	}
+	var text strings.Builder
+	for _, s := range node.Settings {
+		if s.InKey {
+			fmt.Fprintf(&text, "%s = %s\n", s.Name, s.Value)
+		}
+	}
+	return text.String()
 }

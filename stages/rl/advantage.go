@@ -10,10 +10,10 @@ import (
 // Advantage says how a reward becomes an advantage. The paper (eq. for A_i): reward less the group's mean, over the
 // group's population standard deviation plus eps. Other conventions are settings of the same struct; see Profiles.
 type Advantage struct {
-	Baseline string  `hcl:"baseline,optional" choices:"group_mean|leave_one_out" doc:"what a reward is compared with: the mean of its group (paper), or of the other members (RLOO, NeMo-RL)"`
-	Scale    string  `hcl:"scale,optional" choices:"group_std|batch_std|others_std|token_whiten|none" doc:"divisor: standard deviation of the group (paper), of the batch's rewards (TRL batch), of the group's other members unless it is 0 (NeMo-RL); token_whiten also centres over the batch's action tokens (OpenRLHF reinforce_baseline); none is Dr. GRPO"`
-	DDOF     int     `hcl:"ddof,optional" doc:"0: population standard deviation (paper), 1: sample (verl, TRL, OpenRLHF)"`
-	Eps      float64 `hcl:"eps,optional" doc:"added to the standard deviation, after the root (verl 1e-6, TRL 1e-4, OpenRLHF 1e-9)"`
+	Baseline string  `hcl:"baseline,optional" choices:"group_mean|leave_one_out" doc:"what a reward is compared with: the mean of its group (paper, eq. 6), or of the other members (RLOO, NeMo-RL)"`
+	Scale    string  `hcl:"scale,optional" choices:"group_std|batch_std|others_std|token_whiten|none" doc:"divisor: standard deviation of the group (paper, eq. 6), of the batch's rewards (TRL batch), of the group's other members unless it is 0 (NeMo-RL); token_whiten also centres over the batch's action tokens (OpenRLHF reinforce_baseline); none is Dr. GRPO"`
+	DDOF     int     `hcl:"ddof,optional" doc:"0: population standard deviation (paper, eq. 6), 1: sample (verl, TRL, OpenRLHF)"`
+	Eps      float64 `hcl:"eps,optional" doc:"added to the standard deviation, after the root (paper, eq. 6, without a value; verl 1e-6, TRL 1e-4, OpenRLHF 1e-9)"`
 	Floor    float64 `hcl:"floor,optional" doc:"least variance before the root (verl's vectorised variant 1e-6, OpenRLHF's whitening 1e-8)"`
 	Missing  string  `hcl:"missing,optional" choices:"spread|leave_out" doc:"a member without a reward (NaN): spread makes its whole group NaN (paper, verl), leave_out computes mean and deviation without it and gives it 0 (TRL)"`
 	Lone     string  `hcl:"lone,optional" choices:"formula|reward|zero" doc:"a group of one: what the formula gives (NaN for a sample deviation), its reward as if mean 0 and deviation 1 (verl), or 0 (NeMo-RL)"`

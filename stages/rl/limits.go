@@ -10,8 +10,8 @@ import (
 // says in Stop which limit it was.
 type Limits struct {
 	Steps   int `hcl:"steps,optional" unit:"steps per turn" doc:"replies with calls in one turn before the episode is abandoned (the benchmark allows 20)"`
-	Reply   int `hcl:"reply,optional" unit:"tokens" doc:"longest reply"`
-	Context int `hcl:"context,optional" unit:"tokens" doc:"longest episode"`
+	Reply   int `hcl:"reply,optional" unit:"tokens" doc:"longest reply (the paper gives none)"`
+	Context int `hcl:"context,optional" unit:"tokens" doc:"longest episode (the paper gives none)"`
 
 	StepsRange   hcl.Range `hcl:"steps,attr_range"`
 	ReplyRange   hcl.Range `hcl:"reply,attr_range"`

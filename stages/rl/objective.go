@@ -7,31 +7,32 @@ import (
 )
 
 // Objective holds what a policy-gradient update minimises: a clipped surrogate of the advantage-weighted ratio, a KL
-// term towards the reference policy, and an entropy bonus. PaperObjective gives the paper's values; Profiles the
+// term towards the reference policy, and an entropy bonus (paper, eq. 8). PaperObjective gives the paper's values; Profiles the
 // conventions of other trainers. Evaluate computes it in closed form.
 type Objective struct {
-	Advantage    *Advantage `hcl:"advantage,block" doc:"how rewards become advantages"`
-	Ratio        *Ratio     `hcl:"ratio,block" doc:"importance ratio of policy to old policy"`
-	Clip         *Clip      `hcl:"clip,block" doc:"bounds of the ratio"`
-	Loss         *Loss      `hcl:"loss,block" doc:"how the terms of a batch are summed up"`
-	KL           *KL        `hcl:"kl,block" doc:"divergence from the policy to the reference policy"`
-	Entropy      float64    `hcl:"entropy,optional" doc:"coefficient of the mean entropy of action tokens, which is rewarded; 0 is none (paper)"`
-	ZeroVariance string     `hcl:"zero_variance,optional" choices:"keep|mask|resample" doc:"groups whose rewards are all equal: keep them (paper; their KL term still counts), mask leaves them out of every sum and count, resample draws other tasks (DAPO)"`
+	Profile      string     `hcl:"profile,optional" preset:"true" choices:"paper|verl|trl|openrlhf|dr_grpo|dapo|gspo" key:"-" doc:"convention whose values are the defaults of advantage, ratio, clip, loss, kl, entropy and zero_variance; what the file says itself wins, and only the values that come out are in the key (rcgrpo kinds grpo -profile all)"`
+	Advantage    *Advantage `hcl:"advantage,block" doc:"how rewards become advantages (paper, eq. 6)"`
+	Ratio        *Ratio     `hcl:"ratio,block" doc:"importance ratio of policy to old policy (paper, eq. 7)"`
+	Clip         *Clip      `hcl:"clip,block" doc:"bounds of the ratio (paper, eq. 9; PPO, eq. 7)"`
+	Loss         *Loss      `hcl:"loss,block" doc:"how the terms of a batch are summed up (paper, eq. 8: mean over the trajectories of a group)"`
+	KL           *KL        `hcl:"kl,block" doc:"divergence from the policy to the reference policy (paper, eq. 8)"`
+	Entropy      float64    `hcl:"entropy,optional" doc:"coefficient of the mean entropy of action tokens, which is rewarded; 0 is none (paper, eq. 8; verl entropy_coeff, PPO eq. 9)"`
+	ZeroVariance string     `hcl:"zero_variance,optional" choices:"keep|mask|resample" doc:"groups whose rewards are all equal: keep them (paper, eq. 8: their KL term still counts), mask leaves them out of every sum and count, resample draws other tasks (DAPO)"`
 }
 
 // Ratio is the importance ratio pi / pi_old.
 type Ratio struct {
-	Level       string  `hcl:"level,optional" choices:"trajectory|turn|token|sequence_mean" doc:"what one ratio covers: the product over a trajectory (paper), over a turn, each token (GRPO), or exp of the mean log ratio (GSPO)"`
-	Denominator string  `hcl:"denominator,optional" choices:"old|reference" doc:"old policy (paper, equation), or reference policy (paper, line of the algorithm)"`
-	LogClamp    float64 `hcl:"log_clamp,optional" doc:"the log ratio is kept within plus and minus this before exp (no gradient outside); 0 is no clamp"`
+	Level       string  `hcl:"level,optional" choices:"trajectory|turn|token|sequence_mean" doc:"what one ratio covers: the product over a trajectory (paper), over a turn, each token (GRPO), or exp of the mean log ratio (GSPO, eq. 7)"`
+	Denominator string  `hcl:"denominator,optional" choices:"old|reference" doc:"old policy (paper, eq. 7), or reference policy (paper, algorithm)"`
+	LogClamp    float64 `hcl:"log_clamp,optional" doc:"the log ratio is kept within plus and minus this before exp (no gradient outside; verl and OpenRLHF: 20); 0 is no clamp"`
 	OnlyAbove   bool    `hcl:"only_above,optional" doc:"log_clamp bounds the log ratio from above only (verl's GSPO)"`
 }
 
 // Clip bounds the ratio in the surrogate (Schulman et al. 2017, eq. 7), with separate sides (DAPO).
 type Clip struct {
-	Low  float64 `hcl:"low,optional" doc:"lower bound is 1 - low (paper: 0.2)"`
-	High float64 `hcl:"high,optional" doc:"upper bound is 1 + high (paper: 0.2)"`
-	Dual float64 `hcl:"dual,optional" doc:"for negative advantages the loss is at most -dual times the advantage (verl: 3); 0 switches it off"`
+	Low  float64 `hcl:"low,optional" doc:"lower bound is 1 - low (paper, eq. 9: 0.2)"`
+	High float64 `hcl:"high,optional" doc:"upper bound is 1 + high (paper, eq. 9: 0.2; DAPO: 0.28)"`
+	Dual float64 `hcl:"dual,optional" doc:"for negative advantages the loss is at most -dual times the advantage (Ye et al. 2020; verl: 3); 0 switches it off"`
 	Cap  float64 `hcl:"cap,optional" doc:"upper bound of the unclipped ratio (TRL's delta); 0 is none"`
 
 	LowRange  hcl.Range `hcl:"low,attr_range"`
@@ -42,9 +43,9 @@ type Clip struct {
 // Loss says how the terms of a batch become one number. A term is what Ratio.Level makes one of: a token, a turn, a
 // trajectory; sequence_mean spreads its term over the tokens.
 type Loss struct {
-	Aggregate string  `hcl:"aggregate,optional" choices:"trajectory_sum|trajectory_mean|token_mean|constant" doc:"sum of a trajectory's terms, or their mean, then the mean over trajectories; mean over all terms; or their sum over scale (Dr. GRPO)"`
+	Aggregate string  `hcl:"aggregate,optional" choices:"trajectory_sum|trajectory_mean|token_mean|constant" doc:"sum of a trajectory's terms (paper, eq. 8) or their mean (GRPO), then the mean over trajectories; mean over all terms (DAPO); or their sum over scale (Dr. GRPO)"`
 	Rows      string  `hcl:"rows,optional" choices:"all|non_empty|one" doc:"trajectories counted in the mean: all (paper, TRL), those with action tokens (verl, OpenRLHF), or no division (verl's constant)"`
-	Scale     float64 `hcl:"scale,optional" doc:"divisor of aggregate = constant"`
+	Scale     float64 `hcl:"scale,optional" doc:"divisor of aggregate = constant (Dr. GRPO: the longest reply)"`
 	CountEps  float64 `hcl:"count_eps,optional" doc:"added to a trajectory's number of terms in trajectory_mean (verl, OpenRLHF: 1e-8)"`
 
 	ScaleRange hcl.Range `hcl:"scale,attr_range"`
@@ -52,11 +53,11 @@ type Loss struct {
 
 // KL is the divergence term. d is logp - logp_ref of a sampled token.
 type KL struct {
-	Beta       float64 `hcl:"beta,optional" doc:"coefficient (paper: 0.1); 0 needs no reference policy"`
-	Estimator  string  `hcl:"estimator,optional" choices:"k1|abs|k2|k3|exact" doc:"per token: d, |d|, d^2/2, exp(-d) - 1 + d, or exact over the whole vocabulary"`
-	Gradient   string  `hcl:"gradient,optional" choices:"own|k2|importance" doc:"of the estimator itself; of k2 under the estimator's value (straight-through); or k2's times the ratio to the old policy, at most 10"`
-	Place      string  `hcl:"place,optional" choices:"loss|reward" doc:"in the loss, or subtracted from the reward before advantages (sum over the trajectory at sampling)"`
-	Aggregate  string  `hcl:"aggregate,optional" choices:"token_mean|trajectory_sum|trajectory_mean|loss" doc:"mean over all action tokens; sum or mean per trajectory, then mean over trajectories; or as the policy's loss does"`
+	Beta       float64 `hcl:"beta,optional" doc:"coefficient (paper, eq. 8: 0.1); 0 needs no reference policy"`
+	Estimator  string  `hcl:"estimator,optional" choices:"k1|abs|k2|k3|exact" doc:"per token with d = log pi - log pi_ref: d, |d|, d^2/2, exp(-d) - 1 + d (Schulman 2020), or exact over the whole vocabulary; the paper leaves it open"`
+	Gradient   string  `hcl:"gradient,optional" choices:"own|k2|importance" doc:"of the estimator itself; of k2 under the estimator's value (straight-through; verl's + variants); or k2's times the ratio to the old policy, at most 10 (OpenRLHF 0.11)"`
+	Place      string  `hcl:"place,optional" choices:"loss|reward" doc:"in the loss (paper, eq. 8), or subtracted from the reward before advantages, as a sum over the trajectory at sampling (OpenRLHF)"`
+	Aggregate  string  `hcl:"aggregate,optional" choices:"token_mean|trajectory_sum|trajectory_mean|loss" doc:"mean over all action tokens; sum or mean per trajectory, then mean over trajectories; or as the policy's loss does (verl, TRL); the paper leaves it open"`
 	Weighted   bool    `hcl:"weighted,optional" doc:"each token's value times its ratio (TRL's bias correction)"`
 	LogClamp   float64 `hcl:"log_clamp,optional" doc:"k3 keeps d within plus and minus this (verl: 20); 0 is no clamp"`
 	ValueClamp float64 `hcl:"value_clamp,optional" doc:"the estimate is kept within plus and minus this (verl's k3, OpenRLHF: 10); 0 is no clamp"`
@@ -71,6 +72,7 @@ type KL struct {
 // 0.1 times k3 averaged over action tokens.
 func PaperObjective() Objective {
 	return Objective{
+		Profile:      "paper",
 		Advantage:    &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 0, Eps: 1e-6, Missing: "spread", Lone: "formula"},
 		Ratio:        &Ratio{Level: "trajectory", Denominator: "old", LogClamp: 20},
 		Clip:         &Clip{Low: 0.2, High: 0.2},
@@ -78,79 +80,6 @@ func PaperObjective() Objective {
 		KL:           &KL{Beta: 0.1, Estimator: "k3", Gradient: "own", Place: "loss", Aggregate: "token_mean"},
 		ZeroVariance: "keep",
 	}
-}
-
-// Profile is a named convention.
-type Profile struct {
-	Name, Source string
-	Objective    Objective
-}
-
-// Profiles are the conventions of the field under the names people use for them. Each is a fresh copy.
-func Profiles() []Profile {
-	paper := PaperObjective()
-
-	verl := PaperObjective()
-	verl.Advantage = &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 1, Eps: 1e-6, Missing: "spread", Lone: "reward"}
-	verl.Ratio = &Ratio{Level: "token", Denominator: "old", LogClamp: 20}
-	verl.Clip = &Clip{Low: 0.2, High: 0.2, Dual: 3}
-	verl.Loss = &Loss{Aggregate: "token_mean", Rows: "non_empty", CountEps: 1e-8}
-	verl.KL = &KL{Beta: 0, Estimator: "k3", Gradient: "own", Place: "loss", Aggregate: "loss", LogClamp: 20, ValueClamp: 10}
-
-	trl := PaperObjective()
-	trl.Advantage = &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 1, Eps: 1e-4, Missing: "leave_out", Lone: "formula"}
-	trl.Ratio = &Ratio{Level: "token", Denominator: "old"}
-	trl.Loss = &Loss{Aggregate: "token_mean", Rows: "all"}
-	trl.KL = &KL{Beta: 0, Estimator: "k3", Gradient: "own", Place: "loss", Aggregate: "loss"}
-
-	openrlhf := PaperObjective()
-	openrlhf.Advantage = &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 1, Eps: 1e-9, Missing: "spread", Lone: "formula"}
-	openrlhf.Ratio = &Ratio{Level: "token", Denominator: "old", LogClamp: 20}
-	openrlhf.Loss = &Loss{Aggregate: "token_mean", Rows: "non_empty", CountEps: 1e-8}
-	openrlhf.KL = &KL{Beta: 0.01, Estimator: "k1", Gradient: "own", Place: "reward", Aggregate: "token_mean", ValueClamp: 10}
-
-	drGRPO := PaperObjective()
-	drGRPO.Advantage = &Advantage{Baseline: "group_mean", Scale: "none", Missing: "spread", Lone: "formula"}
-	drGRPO.Ratio = &Ratio{Level: "token", Denominator: "old"}
-	drGRPO.Loss = &Loss{Aggregate: "constant", Rows: "all", Scale: 1024}
-	drGRPO.KL = &KL{Beta: 0, Estimator: "k3", Gradient: "own", Place: "loss", Aggregate: "loss"}
-
-	dapo := PaperObjective()
-	dapo.Advantage = &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 1, Eps: 1e-6, Missing: "spread", Lone: "reward"}
-	dapo.Ratio = &Ratio{Level: "token", Denominator: "old", LogClamp: 20}
-	dapo.Clip = &Clip{Low: 0.2, High: 0.28, Dual: 10}
-	dapo.Loss = &Loss{Aggregate: "token_mean", Rows: "non_empty"}
-	dapo.KL = &KL{Beta: 0, Estimator: "k3", Gradient: "own", Place: "loss", Aggregate: "loss"}
-	dapo.ZeroVariance = "resample"
-
-	gspo := PaperObjective()
-	gspo.Advantage = &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 1, Eps: 1e-6, Missing: "spread", Lone: "reward"}
-	gspo.Ratio = &Ratio{Level: "sequence_mean", Denominator: "old", LogClamp: 10, OnlyAbove: true}
-	gspo.Clip = &Clip{Low: 3e-4, High: 4e-4}
-	gspo.Loss = &Loss{Aggregate: "trajectory_mean", Rows: "non_empty", CountEps: 1e-8}
-	gspo.KL = &KL{Beta: 0, Estimator: "k3", Gradient: "own", Place: "loss", Aggregate: "loss"}
-
-	return []Profile{
-		{"paper", "RC-GRPO, equations of section 3.2", paper},
-		{"verl", "verl, compute_policy_loss_vanilla and its GRPO defaults", verl},
-		{"trl", "TRL 1.16, GRPOTrainer with its default loss type dapo", trl},
-		{"openrlhf", "OpenRLHF, PolicyLoss with group_norm and the penalty in the reward", openrlhf},
-		{"dr_grpo", "Liu et al. 2025: no deviation, constant length", drGRPO},
-		{"dapo", "Yu et al. 2025: higher upper bound, token mean, resampling", dapo},
-		{"gspo", "Zheng et al. 2025: sequence-mean ratio", gspo},
-	}
-}
-
-// ProfileNamed returns a profile, or an error that lists the names there are.
-func ProfileNamed(name string) (Objective, error) {
-	var names []string
-	for _, p := range Profiles() {
-		if p.Name == name {
-			return p.Objective, nil
-		}
-		names = append(names, p.Name)
-	}
-	return Objective{}, fmt.Errorf("no profile %q; there are %v", name, names)
 }
 
 // Check reports values out of range and settings that contradict each other.

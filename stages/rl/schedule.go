@@ -9,9 +9,9 @@ import (
 
 // Schedule is how the learning rate changes over the updates of a stage.
 type Schedule struct {
-	Shape  string  `hcl:"shape,optional" choices:"constant|linear|cosine" doc:"course of the rate after the warm-up: constant, linear towards its final share, or half a cosine towards it"`
+	Shape  string  `hcl:"shape,optional" choices:"constant|linear|cosine" doc:"course of the rate after the warm-up: constant, linear towards its final share, or half a cosine towards it (as in transformers; the paper gives none)"`
 	Warmup float64 `hcl:"warmup,optional" doc:"linear warm-up from 0: a number of updates, or below 1 a share of all updates; the first update has rate 0 then, as in transformers"`
-	Final  float64 `hcl:"final,optional" doc:"share of the rate that is left at the last update (linear, cosine)"`
+	Final  float64 `hcl:"final,optional" doc:"share of the rate that is left at the last update (linear, cosine; cosine_with_min_lr of transformers)"`
 
 	WarmupRange hcl.Range `hcl:"warmup,attr_range"`
 	FinalRange  hcl.Range `hcl:"final,attr_range"`
@@ -61,11 +61,11 @@ func (s *Schedule) DependsOnTotal() bool {
 
 // Optimizer holds the settings of AdamW (Loshchilov and Hutter 2019) and of the clipping before it.
 type Optimizer struct {
-	Beta1       float64 `hcl:"beta1,optional" doc:"decay of the first moment"`
-	Beta2       float64 `hcl:"beta2,optional" doc:"decay of the second moment"`
-	Eps         float64 `hcl:"eps,optional" doc:"added to the root of the second moment"`
-	WeightDecay float64 `hcl:"weight_decay,optional" doc:"decoupled decay: weights are multiplied by 1 - lr * weight_decay before each update"`
-	ClipNorm    float64 `hcl:"clip_norm,optional" doc:"limit of the global gradient norm; 0 switches clipping off"`
+	Beta1       float64 `hcl:"beta1,optional" doc:"decay of the first moment (AdamW, Loshchilov and Hutter 2019)"`
+	Beta2       float64 `hcl:"beta2,optional" doc:"decay of the second moment (AdamW; OpenRLHF: 0.95)"`
+	Eps         float64 `hcl:"eps,optional" doc:"added to the root of the second moment (AdamW)"`
+	WeightDecay float64 `hcl:"weight_decay,optional" doc:"decoupled decay: weights are multiplied by 1 - lr * weight_decay before each update (AdamW; verl: 0.01)"`
+	ClipNorm    float64 `hcl:"clip_norm,optional" doc:"limit of the global gradient norm (verl, TRL, OpenRLHF: 1); 0 switches clipping off"`
 
 	Beta1Range       hcl.Range `hcl:"beta1,attr_range"`
 	Beta2Range       hcl.Range `hcl:"beta2,attr_range"`
