@@ -17,7 +17,7 @@ func Kind() *engine.Kind {
 	return &engine.Kind{
 		Name:    "eval",
 		Summary: "Episodes on held-out tasks: the paper's reward and the official verdict of each.",
-		Version: 1,
+		Version: 2,
 		New: func() engine.Stage {
 			return &settings{Token: "checkpoint", Samples: 1, Limits: rl.DefaultLimits()}
 		},

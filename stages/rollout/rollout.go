@@ -17,7 +17,7 @@ func Kind() *engine.Kind {
 	return &engine.Kind{
 		Name:    "rollout",
 		Summary: "Episodes sampled from a policy, kept as trajectories.",
-		Version: 1,
+		Version: 2,
 		New: func() engine.Stage {
 			return &settings{Samples: 1, Temperature: 1, Token: "checkpoint", Limits: rl.DefaultLimits()}
 		},

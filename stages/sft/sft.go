@@ -30,12 +30,12 @@ func Kinds() []*engine.Kind {
 	draws := func(engine.Stage) bool { return true }
 	return []*engine.Kind{
 		{
-			Name: "sft", Version: 1, Outputs: outputs, Draws: draws,
+			Name: "sft", Version: 2, Outputs: outputs, Draws: draws,
 			Summary: "Supervised fine-tuning on the policy's own tokens of expert trajectories, without reward token.",
 			New:     func() engine.Stage { return &sft{settings: defaults(2)} },
 		},
 		{
-			Name: "rctp-ft", Version: 1, Outputs: outputs, Draws: draws,
+			Name: "rctp-ft", Version: 2, Outputs: outputs, Draws: draws,
 			Summary: "Reward-conditioned trajectory fine-tuning: expert and failed trajectories, each marked with its reward token.",
 			New: func() engine.Stage {
 				return &rctp{settings: defaults(5), Tokens: &tokens{Position: "first_user", Init: "mean"}}

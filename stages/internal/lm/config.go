@@ -1,15 +1,13 @@
 package lm
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
+	"math"
 )
 
 // Config is the shape of a decoder.
 type Config struct {
-	Family         string // "qwen2"
+	Family         string // "qwen2", or "llama", which differs in having no biases
 	Vocab          int    // rows of the embedding
 	Hidden         int    // width of the residual stream
 	Layers         int
@@ -17,10 +15,24 @@ type Config struct {
 	HeadDim        int
 	MLP            int     // width inside the feed-forward block
 	RopeBase       float64 // base of the rotary angles
+	RopeScaling    RopeScaling
 	NormEps        float64 // added to the mean square under RMSNorm's root
 	TiedEmbeddings bool    // the head is the embedding
 	MaxPosition    int     // positions that exist; longer sequences are refused
 }
+
+// RopeScaling stretches slow rotary frequencies, at all positions, so that a model reads further than it was first trained
+// to (Llama 3.1: rope_type "llama3"). The zero value scales nothing.
+type RopeScaling struct {
+	Factor    float64 // by which frequencies are divided whose wavelength exceeds Original/Low
+	Low, High float64 // wavelengths below Original/High stay, those between the two bounds go over smoothly
+	Original  int     // positions of the first training
+}
+
+// families are the decoders that there are, and whether their queries, keys and values have a bias.
+var families = map[string]struct{ bias bool }{"qwen2": {bias: true}, "llama": {}}
+
+func (c Config) bias() bool { return families[c.Family].bias }
 
 // Check reports the first value that no decoder can have.
 func (c Config) Check() error {
@@ -33,9 +45,13 @@ func (c Config) Check() error {
 			return fmt.Errorf("model config: %s must be at least 1, got %d", v.name, v.n)
 		}
 	}
-	switch {
-	case c.Family != "qwen2":
-		return fmt.Errorf(`model config: model_type %q is not supported; "qwen2" is`, c.Family)
+	_, known := families[c.Family]
+	switch r := c.RopeScaling; {
+	case !known:
+		return fmt.Errorf(`model config: model_type %q is not supported; "qwen2" and "llama" are`, c.Family)
+	case r != RopeScaling{} && !(r.Factor >= 1 && r.Low > 0 && r.High > r.Low && r.Original > 0):
+		return fmt.Errorf("model config: rope scaling needs factor >= 1, 0 < low_freq_factor < high_freq_factor and original_max_position_embeddings > 0, got %v, %v, %v and %d",
+			r.Factor, r.Low, r.High, r.Original)
 	case c.Heads%c.KVHeads != 0:
 		return fmt.Errorf("model config: num_key_value_heads %d does not divide num_attention_heads %d", c.KVHeads, c.Heads)
 	case c.HeadDim%2 != 0:
@@ -54,54 +70,27 @@ func (c Config) Parameters() int {
 	return n
 }
 
-// configJSON is config.json as Hugging Face writes it for this family.
-type configJSON struct {
-	Architectures    []string `json:"architectures"`
-	HeadDim          int      `json:"head_dim,omitempty"`
-	HiddenAct        string   `json:"hidden_act"`
-	HiddenSize       int      `json:"hidden_size"`
-	IntermediateSize int      `json:"intermediate_size"`
-	MaxPosition      int      `json:"max_position_embeddings"`
-	ModelType        string   `json:"model_type"`
-	Heads            int      `json:"num_attention_heads"`
-	Layers           int      `json:"num_hidden_layers"`
-	KVHeads          int      `json:"num_key_value_heads"`
-	NormEps          float64  `json:"rms_norm_eps"`
-	RopeTheta        float64  `json:"rope_theta"`
-	SlidingWindow    *int     `json:"sliding_window,omitempty"`
-	UseSlidingWindow bool     `json:"use_sliding_window"`
-	Tied             bool     `json:"tie_word_embeddings"`
-	TorchDtype       string   `json:"torch_dtype"`
-	VocabSize        int      `json:"vocab_size"`
+// frequencies are the rotary angles per position, one for each pair of a head's halves, rounded to float32 as the
+// reference rounds them: at far positions the rounding is seen.
+func (c Config) frequencies() []float32 {
+	f := make([]float32, c.HeadDim/2)
+	for i := range f {
+		f[i] = c.RopeScaling.scale(1 / float32(math.Pow(c.RopeBase, float64(2*i)/float64(c.HeadDim))))
+	}
+	return f
 }
 
-// ReadConfig reads and checks DIR/config.json.
-func ReadConfig(dir string) (Config, error) {
-	path := filepath.Join(dir, "config.json")
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return Config{}, fmt.Errorf("model config: %w", err)
+func (r RopeScaling) scale(f float32) float32 {
+	if r.Factor == 0 {
+		return f
 	}
-	j := configJSON{RopeTheta: 10000, NormEps: 1e-6, HiddenAct: "silu"}
-	if err := json.Unmarshal(text, &j); err != nil {
-		return Config{}, fmt.Errorf("model config %s: %w", path, err)
+	original, wavelength := float32(r.Original), 2*math.Pi/f
+	switch {
+	case wavelength < original/float32(r.High):
+		return f
+	case wavelength > original/float32(r.Low):
+		return f / float32(r.Factor)
 	}
-	if j.UseSlidingWindow {
-		return Config{}, fmt.Errorf("model config %s: use_sliding_window is not supported", path)
-	}
-	if j.HiddenAct != "silu" {
-		return Config{}, fmt.Errorf(`model config %s: hidden_act %q is not supported; "silu" is`, path, j.HiddenAct)
-	}
-	if j.KVHeads == 0 {
-		j.KVHeads = j.Heads
-	}
-	if j.HeadDim == 0 && j.Heads > 0 {
-		j.HeadDim = j.HiddenSize / j.Heads
-	}
-	c := Config{Family: j.ModelType, Vocab: j.VocabSize, Hidden: j.HiddenSize, Layers: j.Layers, Heads: j.Heads, KVHeads: j.KVHeads, HeadDim: j.HeadDim,
-		MLP: j.IntermediateSize, RopeBase: j.RopeTheta, NormEps: j.NormEps, TiedEmbeddings: j.Tied, MaxPosition: j.MaxPosition}
-	if err := c.Check(); err != nil {
-		return Config{}, fmt.Errorf("%s: %w", path, err)
-	}
-	return c, nil
+	smooth := (original/wavelength - float32(r.Low)) / float32(r.High-r.Low)
+	return (1-smooth)*f/float32(r.Factor) + smooth*f
 }

@@ -162,7 +162,7 @@ func (d *Decoder) forward(s *torch.Scope, rows *stepRows) *torch.Tensor {
 	x := s.IndexSelect(m.w.embed, 0, s.FromInt64(rows.ids, int64(len(rows.ids)))) // [rows, hidden]
 	for l, w := range m.w.layers {
 		h, _ := s.RMSNorm(x, w.norm1, c.NormEps)
-		qkv := s.Addmm(w.qkvBias, h, s.T(w.qkv))
+		qkv := linear(s, h, w.qkv, w.qkvBias)
 		s.Rope_(qkv, heads+kvHeads, width, rows.positions, m.cos, m.sin, false)
 		a := s.CachedAttention(qkv, rows.slots, rows.positions, d.keys[l], d.values[l], heads, kvHeads)
 		if l == c.Layers-1 && !rows.single { // what follows concerns the last tokens only

@@ -3,61 +3,132 @@
 package lm
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
 	"rcgrpo/stages/internal/torch"
 )
 
-// weightsFile is the one file that holds all weights of a saved model.
-const weightsFile = "model.safetensors"
+// Files of weights: one, or several with an index that says what lies where.
+const (
+	weightsFile = "model.safetensors"
+	indexFile   = "model.safetensors.index.json"
+)
 
-// Load reads a folder with config.json and model.safetensors.
+// Load reads a folder with config.json and the weights in safetensors, in float32, bfloat16 or float16, in one file or in
+// shards with an index. Weights become float32.
 func Load(dir string, device torch.Device) (*Model, error) {
-	cfg, err := ReadConfig(dir)
+	cfg, file, err := readConfig(dir)
 	if err != nil {
 		return nil, err
 	}
-	path := filepath.Join(dir, weightsFile)
-	tensors, _, err := readSafetensors(path)
+	flat, err := readWeights(dir, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("load weights: %w", err)
 	}
-	weights, total := layout(cfg)
-	flat := make([]float32, total)
-	for _, w := range weights {
-		t, ok := tensors[w.name]
-		if !ok {
-			return nil, fmt.Errorf("load %s: tensor %q is missing", path, w.name)
-		}
-		if !equalShape(t.shape, w.shape) {
-			return nil, fmt.Errorf("load %s: tensor %q has shape %v, want %v", path, w.name, t.shape, w.shape)
-		}
-		copy(flat[w.offset:], t.data)
-		delete(tensors, w.name)
+	m, err := fromFlat(cfg, flat, device)
+	if err != nil {
+		return nil, err
 	}
-	if cfg.TiedEmbeddings {
-		delete(tensors, headName) // some writers store the tied head a second time
-	}
-	for name := range tensors {
-		return nil, fmt.Errorf("load %s: tensor %q belongs to no part of a %s decoder", path, name, cfg.Family)
-	}
-	return fromFlat(cfg, flat, device)
+	m.file = file
+	return m, nil
 }
 
-func equalShape(a, b []int) bool {
-	if len(a) != len(b) {
-		return false
+// readWeights gathers all weights of a folder in the order of layout.
+func readWeights(dir string, cfg Config) ([]float32, error) {
+	where, err := shardsOf(dir)
+	if err != nil {
+		return nil, err
 	}
-	for i := range a {
-		if a[i] != b[i] {
-			return false
+	open := map[string]*weightsReader{}
+	defer func() {
+		for _, r := range open {
+			r.close()
+		}
+	}()
+	at := func(file string) (*weightsReader, error) {
+		if r := open[file]; r != nil {
+			return r, nil
+		}
+		r, err := openWeights(filepath.Join(dir, file))
+		if err == nil {
+			open[file] = r
+		}
+		return r, err
+	}
+	weights, total := layout(cfg)
+	flat := make([]float32, total)
+	known := map[string]bool{}
+	if cfg.TiedEmbeddings {
+		known[headName] = true // some writers store the tied head a second time
+	}
+	for _, w := range weights {
+		known[w.name] = true
+		file := weightsFile
+		if where != nil {
+			if file = where[w.name]; file == "" {
+				return nil, fmt.Errorf("%s: tensor %q is missing", filepath.Join(dir, indexFile), w.name)
+			}
+		}
+		r, err := at(file)
+		if err != nil {
+			return nil, err
+		}
+		if err := r.read(w.name, w.shape, flat[w.offset:w.offset+w.len()]); err != nil {
+			return nil, fmt.Errorf("%s: %w", r.path, err)
 		}
 	}
-	return true
+	for _, r := range open {
+		for name := range r.tensors {
+			if !known[name] {
+				return nil, fmt.Errorf("%s: tensor %q belongs to no part of a %s decoder", r.path, name, cfg.Family)
+			}
+		}
+	}
+	return flat, nil
+}
+
+// shardsOf returns the file of each tensor, or nil when all of them lie in one.
+func shardsOf(dir string) (map[string]string, error) {
+	if _, err := os.Stat(filepath.Join(dir, weightsFile)); err == nil {
+		return nil, nil
+	}
+	path := filepath.Join(dir, indexFile)
+	text, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, noWeights(dir)
+	case err != nil:
+		return nil, err
+	}
+	var index struct {
+		Where map[string]string `json:"weight_map"`
+	}
+	if err := json.Unmarshal(text, &index); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	for name, file := range index.Where {
+		if filepath.Base(file) != file || filepath.Ext(file) != ".safetensors" {
+			return nil, fmt.Errorf("%s: tensor %q is said to lie in %q, which is no safetensors file of the folder", path, name, file)
+		}
+	}
+	return index.Where, nil
+}
+
+// noWeights says what a folder has instead of weights that can be read.
+func noWeights(dir string) error {
+	for _, pattern := range []string{"*.bin", "*.pt", "*.pth", "*.ckpt"} {
+		if found, err := filepath.Glob(filepath.Join(dir, pattern)); err == nil && len(found) > 0 {
+			return fmt.Errorf("%s is a pickle, which can run any program when it is opened; convert it to safetensors "+
+				"(save_pretrained of transformers does so)", found[0])
+		}
+	}
+	return fmt.Errorf("%s holds neither %s nor %s", dir, weightsFile, indexFile)
 }
 
 // Save writes config.json and model.safetensors into dir, which it makes if need be. Equal weights give equal bytes.
@@ -77,20 +148,65 @@ func (m *Model) Save(dir string) error {
 	if err := writeSafetensors(filepath.Join(dir, weightsFile), tensors, map[string]string{"format": "pt"}); err != nil {
 		return fmt.Errorf("save model: %w", err)
 	}
-	if err := m.cfg.write(dir); err != nil {
+	if err := m.file.write(dir, m.cfg); err != nil {
 		return fmt.Errorf("save model: %w", err)
 	}
 	return nil
 }
 
-func (c Config) write(dir string) error {
-	text, err := json.MarshalIndent(configJSON{Architectures: []string{"Qwen2ForCausalLM"}, HeadDim: c.HeadDim, HiddenAct: "silu", HiddenSize: c.Hidden,
-		IntermediateSize: c.MLP, MaxPosition: c.MaxPosition, ModelType: c.Family, Heads: c.Heads, Layers: c.Layers, KVHeads: c.KVHeads,
-		NormEps: c.NormEps, RopeTheta: c.RopeBase, Tied: c.TiedEmbeddings, TorchDtype: "float32", VocabSize: c.Vocab}, "", "  ")
+// with returns the file with the shape of c. A file that came from somewhere keeps its form; weights are written in
+// float32.
+func (f configFile) with(c Config) (configFile, error) {
+	out := configFile{}
+	set := func(key string, v any) (err error) {
+		out[key], err = json.Marshal(v)
+		return err
+	}
+	if f == nil {
+		for key, v := range map[string]any{"architectures": []string{c.class()}, "head_dim": c.HeadDim, "hidden_act": "silu", "hidden_size": c.Hidden,
+			"intermediate_size": c.MLP, "max_position_embeddings": c.MaxPosition, "model_type": c.Family, "num_attention_heads": c.Heads,
+			"num_hidden_layers": c.Layers, "num_key_value_heads": c.KVHeads, "rms_norm_eps": c.NormEps, "rope_theta": c.RopeBase,
+			"tie_word_embeddings": c.TiedEmbeddings} {
+			if err := set(key, v); err != nil {
+				return nil, err
+			}
+		}
+		if s := c.RopeScaling; s.Factor != 0 {
+			if err := set("rope_scaling", map[string]any{"rope_type": "llama3", "factor": s.Factor, "low_freq_factor": s.Low,
+				"high_freq_factor": s.High, "original_max_position_embeddings": s.Original}); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for key, v := range f {
+		out[key] = v
+	}
+	dtype := "torch_dtype"
+	if _, newer := f["dtype"]; newer {
+		dtype = "dtype"
+	}
+	if err := set(dtype, "float32"); err != nil {
+		return nil, err
+	}
+	return out, set("vocab_size", c.Vocab)
+}
+
+// write writes config.json with the shape of c into dir.
+func (f configFile) write(dir string, c Config) error {
+	out, err := f.with(c)
 	if err != nil {
 		return err
 	}
-	return writeWhole(filepath.Join(dir, "config.json"), append(text, '\n'))
+	text, err := json.Marshal(out) // sorts the keys
+	if err != nil {
+		return err
+	}
+	var pretty bytes.Buffer
+	if err := json.Indent(&pretty, text, "", "  "); err != nil {
+		return err
+	}
+	pretty.WriteByte('\n')
+	return writeWhole(filepath.Join(dir, ConfigFile), pretty.Bytes())
 }
 
 // writeWhole writes a file aside and renames it, so that it appears whole or not at all.

@@ -57,9 +57,11 @@ func layout(c Config) (weights []weight, total int) {
 		add(layerName(l, "mlp.down_proj.weight"), std(c.MLP)*out, 0, c.Hidden, c.MLP)
 	}
 	for l := range c.Layers {
-		add(layerName(l, "self_attn.q_proj.bias"), 0, 0, q)
-		add(layerName(l, "self_attn.k_proj.bias"), 0, 0, kv)
-		add(layerName(l, "self_attn.v_proj.bias"), 0, 0, kv)
+		if c.bias() {
+			add(layerName(l, "self_attn.q_proj.bias"), 0, 0, q)
+			add(layerName(l, "self_attn.k_proj.bias"), 0, 0, kv)
+			add(layerName(l, "self_attn.v_proj.bias"), 0, 0, kv)
+		}
 		add(layerName(l, "input_layernorm.weight"), 0, 1, c.Hidden)
 		add(layerName(l, "post_attention_layernorm.weight"), 0, 1, c.Hidden)
 	}

@@ -14,6 +14,7 @@ import (
 // Model is a decoder with its weights on one device.
 type Model struct {
 	cfg    Config
+	file   configFile // where the model came from one
 	device torch.Device
 	flat   *torch.Tensor // [parameters], in the order of layout
 	w      views
@@ -31,7 +32,7 @@ type views struct {
 type layerViews struct {
 	qkv, o, gateUp, down *torch.Tensor // [out, in]
 	q, kv                *torch.Tensor // the two parts of qkv
-	qkvBias              *torch.Tensor
+	qkvBias              *torch.Tensor // nil in families without biases, with its parts
 	qBias, kvBias        *torch.Tensor
 	norm1, norm2         *torch.Tensor
 }
@@ -62,9 +63,10 @@ func fromFlat(cfg Config, flat []float32, device torch.Device) (*Model, error) {
 		m.w = viewsOf(s, cfg, m.flat)
 		half := cfg.HeadDim / 2
 		cos, sin := make([]float32, cfg.MaxPosition*half), make([]float32, cfg.MaxPosition*half)
+		frequencies := cfg.frequencies()
 		for p := range cfg.MaxPosition {
-			for i := range half {
-				angle := float64(p) * math.Pow(cfg.RopeBase, -float64(2*i)/float64(cfg.HeadDim))
+			for i, f := range frequencies {
+				angle := float64(float32(p) * f)
 				cos[p*half+i], sin[p*half+i] = float32(math.Cos(angle)), float32(math.Sin(angle))
 			}
 		}
@@ -109,19 +111,22 @@ func viewsOf(s *torch.Scope, cfg Config, flat *torch.Tensor) views {
 	}
 	for l := range cfg.Layers {
 		at := func(part string) string { return layerName(l, part) }
-		v.layers = append(v.layers, layerViews{
-			qkv:     cut(at("self_attn.q_proj.weight"), q+2*kv, cfg.Hidden),
-			q:       cut(at("self_attn.q_proj.weight"), q, cfg.Hidden),
-			kv:      cut(at("self_attn.k_proj.weight"), 2*kv, cfg.Hidden),
-			o:       cut(at("self_attn.o_proj.weight"), cfg.Hidden, q),
-			gateUp:  cut(at("mlp.gate_proj.weight"), 2*cfg.MLP, cfg.Hidden),
-			down:    cut(at("mlp.down_proj.weight"), cfg.Hidden, cfg.MLP),
-			qkvBias: cut(at("self_attn.q_proj.bias"), q+2*kv),
-			qBias:   cut(at("self_attn.q_proj.bias"), q),
-			kvBias:  cut(at("self_attn.k_proj.bias"), 2*kv),
-			norm1:   cut(at("input_layernorm.weight"), cfg.Hidden),
-			norm2:   cut(at("post_attention_layernorm.weight"), cfg.Hidden),
-		})
+		layer := layerViews{
+			qkv:    cut(at("self_attn.q_proj.weight"), q+2*kv, cfg.Hidden),
+			q:      cut(at("self_attn.q_proj.weight"), q, cfg.Hidden),
+			kv:     cut(at("self_attn.k_proj.weight"), 2*kv, cfg.Hidden),
+			o:      cut(at("self_attn.o_proj.weight"), cfg.Hidden, q),
+			gateUp: cut(at("mlp.gate_proj.weight"), 2*cfg.MLP, cfg.Hidden),
+			down:   cut(at("mlp.down_proj.weight"), cfg.Hidden, cfg.MLP),
+			norm1:  cut(at("input_layernorm.weight"), cfg.Hidden),
+			norm2:  cut(at("post_attention_layernorm.weight"), cfg.Hidden),
+		}
+		if cfg.bias() {
+			layer.qkvBias = cut(at("self_attn.q_proj.bias"), q+2*kv)
+			layer.qBias = cut(at("self_attn.q_proj.bias"), q)
+			layer.kvBias = cut(at("self_attn.k_proj.bias"), 2*kv)
+		}
+		v.layers = append(v.layers, layer)
 	}
 	v.norm = cut(normName, cfg.Hidden)
 	return v
@@ -170,6 +175,7 @@ func (m *Model) AddRows(n int, copyOf int) error {
 	if err != nil {
 		return err
 	}
+	grown.file = m.file
 	if err := m.Close(); err != nil {
 		return err
 	}
@@ -183,7 +189,12 @@ func (m *Model) Clone() (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	return fromFlat(m.cfg, flat, m.device)
+	c, err := fromFlat(m.cfg, flat, m.device)
+	if err != nil {
+		return nil, err
+	}
+	c.file = m.file
+	return c, nil
 }
 
 // Close frees the weights. It may be called twice.

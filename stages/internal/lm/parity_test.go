@@ -6,32 +6,54 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
+	"rcgrpo/bfcl/fixtures"
 	"rcgrpo/stages/internal/torch"
+	"rcgrpo/stages/rl"
 )
 
-// Numbers of transformers on the same weights; $FIXTURES/hf/README.md gives fields and tolerances.
+// Numbers of transformers on the same weights; $FIXTURES/hf/README.md gives fields and tolerances. A checkpoint in bfloat16
+// has those of its weights widened to float32 beside the ones of bfloat16 arithmetic.
 type parity struct {
+	Dtype string
+	Rope  struct {
+		Frequencies []float64   `json:"inv_freq"`
+		Positions   []int       `json:"positions"`
+		Cos         [][]float64 `json:"cos_first_half"`
+		Sin         [][]float64 `json:"sin_first_half"`
+	}
 	Sequences []struct {
-		Name     string
-		InputIDs []int32   `json:"input_ids"`
-		Logps    []float64 `json:"next_token_logprobs"`
-		Entropy  []float64 `json:"entropies"`
+		Name         string
+		InputIDs     []int32    `json:"input_ids"`
+		Logits       []logitsAt `json:"full_logits"`
+		Logps        []float64  `json:"next_token_logprobs"`
+		Entropy      []float64  `json:"entropies"`
+		WidenedLogps []float64  `json:"float32_next_token_logprobs"`
+		Widened      []logitsAt `json:"float32_full_logits"`
+	}
+	Padded []struct {
+		InputIDs [][]int32 `json:"input_ids"`
+		Rows     []struct {
+			First, Length int
+			Logps         []float64 `json:"next_token_logprobs"`
+			Last          []float64 `json:"last_logits"`
+		}
 	}
 	Greedy []struct {
 		Prompt       []int32 `json:"prompt_ids"`
 		Continuation []int32 `json:"continuation_ids"`
+		Widened      []int32 `json:"float32_continuation_ids"`
 	}
 	Gradient struct {
 		maskedBatch
-		Loss  float64
-		Norms map[string]float64   `json:"grad_l2"`
-		Full  map[string][]float64 `json:"grad_full"`
-		Total float64              `json:"total_grad_norm"`
+		gradient
+		Widened *gradient `json:"float32"`
 	}
 	Training struct {
 		Optimizer struct {
@@ -44,8 +66,35 @@ type parity struct {
 		Full    struct {
 			Loss  []float64
 			Norms []float64 `json:"grad_norm_pre_clip"`
+			Final struct {
+				Params map[string]struct {
+					AbsSum float64 `json:"abs_sum"`
+				}
+			}
+			Probe probe `json:"final_probe"`
 		}
 	}
+}
+
+// widened says whether the numbers of bfloat16 arithmetic have others in float32 beside them.
+func (p *parity) widened() bool { return p.Dtype == "bfloat16" }
+
+type logitsAt struct {
+	Position int
+	Logits   []float64
+}
+
+type gradient struct {
+	Loss  float64
+	Norms map[string]float64   `json:"grad_l2"`
+	Full  map[string][]float64 `json:"grad_full"`
+	Total float64              `json:"total_grad_norm"`
+}
+
+type probe struct {
+	IDs      []int32 `json:"input_ids"`
+	Position int
+	Logits   []float64
 }
 
 type maskedBatch struct {
@@ -73,62 +122,46 @@ func (b maskedBatch) sequences() (all []Sequence, learned int) {
 	return all, learned
 }
 
-// fixtures finds the folder of shared fixtures: $FIXTURES, or ../shared beside the project.
-func fixtures(t *testing.T) string {
+// hf is the folder of fixtures made with Hugging Face's libraries.
+func hf(t *testing.T) string {
 	t.Helper()
-	dir := os.Getenv("FIXTURES")
-	if dir == "" {
-		at, err := os.Getwd()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for at != filepath.Dir(at) {
-			if _, err := os.Stat(filepath.Join(at, "go.mod")); err == nil {
-				dir = filepath.Join(at, "..", "shared")
-				break
-			}
-			at = filepath.Dir(at)
-		}
-	}
-	if _, err := os.Stat(filepath.Join(dir, "hf", "models")); err != nil {
-		t.Skip("no fixtures: FIXTURES names no folder with hf/models")
-	}
-	return filepath.Join(dir, "hf", "models")
+	return fixtures.Path(t, "hf")
 }
 
-// eachReference runs f over the Qwen2 checkpoints in one float32 file.
+// eachReference runs f over the checkpoints with float32 numbers of reference.
 func eachReference(t *testing.T, f func(t *testing.T, dir string, m *Model, p *parity)) {
-	dirs, err := filepath.Glob(filepath.Join(fixtures(t), "qwen2-*"))
+	dirs, err := filepath.Glob(filepath.Join(hf(t), "models", "*"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, dir := range dirs {
-		name := filepath.Base(dir)
-		if name == "qwen2-tiny-bf16" || name == "qwen2-sharded" {
-			continue // bfloat16 arithmetic and sharded files come with issue 6
-		}
-		t.Run(name, func(t *testing.T) {
-			file, err := os.Open(filepath.Join(dir, "parity.json.gz"))
+		t.Run(filepath.Base(dir), func(t *testing.T) {
+			p, err := readParity(filepath.Join(dir, "parity.json.gz"))
 			if err != nil {
 				t.Skip(err)
-			}
-			defer file.Close()
-			text, err := gzip.NewReader(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var p parity
-			if err := json.NewDecoder(text).Decode(&p); err != nil {
-				t.Fatal(err)
 			}
 			m, err := Load(dir, torch.CPU)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer m.Close()
-			f(t, dir, m, &p)
+			f(t, dir, m, p)
 		})
 	}
+}
+
+func readParity(path string) (*parity, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	text, err := gzip.NewReader(file)
+	if err != nil {
+		return nil, err
+	}
+	p := new(parity)
+	return p, json.NewDecoder(text).Decode(p)
 }
 
 func near(t *testing.T, what string, got, want, tolerance float64) {
@@ -138,23 +171,126 @@ func near(t *testing.T, what string, got, want, tolerance float64) {
 	}
 }
 
+// learnAll makes every token but the first one that is learned.
+func learnAll(ids []int32) Sequence {
+	s := Sequence{IDs: ids, Learn: make([]bool, len(ids))}
+	for i := range s.Learn {
+		s.Learn[i] = i > 0
+	}
+	return s
+}
+
 func TestLogProbsEqualTheReference(t *testing.T) {
 	eachReference(t, func(t *testing.T, _ string, m *Model, p *parity) {
 		for _, q := range p.Sequences {
-			s := Sequence{IDs: q.InputIDs, Learn: make([]bool, len(q.InputIDs))}
-			for i := range s.Learn {
-				s.Learn[i] = i > 0
-			}
-			stats, err := m.Stats(context.Background(), []Sequence{s}, nil, 1)
+			stats, err := m.Stats(context.Background(), []Sequence{learnAll(q.InputIDs)}, nil, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(stats.Logp) != len(q.Logps) {
-				t.Fatalf("%s: got %d log-probabilities, want %d", q.Name, len(stats.Logp), len(q.Logps))
+			want := q.Logps
+			if p.widened() {
+				want = q.WidenedLogps
 			}
-			for i := range q.Logps {
-				near(t, q.Name+" log-probability", stats.Logp[i], q.Logps[i], 1e-4)
-				near(t, q.Name+" entropy", stats.Entropy[i], q.Entropy[i], 5e-5)
+			if len(stats.Logp) != len(want) {
+				t.Fatalf("%s: got %d log-probabilities, want %d", q.Name, len(stats.Logp), len(want))
+			}
+			for i := range want {
+				near(t, q.Name+" log-probability", stats.Logp[i], want[i], 1e-4)
+				if !p.widened() {
+					near(t, q.Name+" entropy", stats.Entropy[i], q.Entropy[i], 5e-5)
+				}
+			}
+		}
+	})
+}
+
+// logitsAfter returns what the decoder gives after the last of ids.
+func logitsAfter(t *testing.T, m *Model, ids []int32) []float64 {
+	t.Helper()
+	d, err := NewDecoder(m, 1, len(ids))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	rows, err := d.rows([]rl.Request{{Feed: ids}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var logits []float64
+	err = torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
+		for _, z := range s.Float32s(d.forward(s, rows))[:m.cfg.Vocab] {
+			logits = append(logits, float64(z))
+		}
+		return s.Err()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return logits
+}
+
+func nearAll(t *testing.T, what string, got, want []float64, tolerance float64) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%s: got %d values, want %d", what, len(got), len(want))
+	}
+	for i := range want {
+		near(t, fmt.Sprintf("%s, value %d", what, i), got[i], want[i], tolerance)
+	}
+}
+
+func TestLogitsEqualTheReference(t *testing.T) {
+	eachReference(t, func(t *testing.T, _ string, m *Model, p *parity) {
+		for _, q := range p.Sequences {
+			want := q.Logits
+			if p.widened() {
+				want = q.Widened
+			}
+			for _, at := range want {
+				nearAll(t, fmt.Sprintf("%s, position %d", q.Name, at.Position), logitsAfter(t, m, q.InputIDs[:at.Position+1]), at.Logits, 1e-4)
+			}
+		}
+	})
+}
+
+// Rows of one length each have no padding here; their numbers are those that the reference gives padded ones.
+func TestPaddedRowsOfTheReferenceAreOursWithoutPadding(t *testing.T) {
+	eachReference(t, func(t *testing.T, _ string, m *Model, p *parity) {
+		if p.widened() {
+			t.Skip("the reference padded in bfloat16 arithmetic only")
+		}
+		for _, b := range p.Padded {
+			for i, row := range b.Rows {
+				ids := b.InputIDs[i][row.First:][:row.Length]
+				stats, err := m.Stats(context.Background(), []Sequence{learnAll(ids)}, nil, 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				nearAll(t, "log-probability", stats.Logp, row.Logps, 1e-4)
+				nearAll(t, "last logits", logitsAfter(t, m, ids), row.Last, 1e-4)
+			}
+		}
+	})
+}
+
+func TestRotaryAnglesEqualTheReference(t *testing.T) {
+	eachReference(t, func(t *testing.T, _ string, m *Model, p *parity) {
+		for i, f := range m.cfg.frequencies() {
+			near(t, "frequency", float64(f), p.Rope.Frequencies[i], 1e-7*p.Rope.Frequencies[i])
+		}
+		half := m.cfg.HeadDim / 2
+		var cos, sin []float32
+		err := torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
+			cos, sin = slices.Clone(s.Float32s(m.cos)), slices.Clone(s.Float32s(m.sin))
+			return s.Err()
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, at := range p.Rope.Positions {
+			for d := range half { // one unit in the last place of 1
+				near(t, "cos", float64(cos[at*half+d]), p.Rope.Cos[i][d], 1e-7)
+				near(t, "sin", float64(sin[at*half+d]), p.Rope.Sin[i][d], 1e-7)
 			}
 		}
 	})
@@ -163,8 +299,12 @@ func TestLogProbsEqualTheReference(t *testing.T) {
 func TestGreedyContinuationsEqualTheReference(t *testing.T) {
 	eachReference(t, func(t *testing.T, _ string, m *Model, p *parity) {
 		for _, g := range p.Greedy {
-			if got := continuation(t, m, g.Prompt, len(g.Continuation)); !equalIDs(got, g.Continuation) {
-				t.Errorf("after %v: got %v, want %v", g.Prompt, got, g.Continuation)
+			want := g.Continuation
+			if p.widened() {
+				want = g.Widened
+			}
+			if got := continuation(t, m, g.Prompt, len(want)); !equalIDs(got, want) {
+				t.Errorf("after %v: got %v, want %v", g.Prompt, got, want)
 			}
 		}
 	})
@@ -197,7 +337,11 @@ func TestGradientEqualsTheReference(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer tr.Close()
-		near(t, "loss", meanLoss(t, tr, p.Gradient.maskedBatch), p.Gradient.Loss, 1e-5*p.Gradient.Loss)
+		reference := p.Gradient.gradient
+		if p.widened() {
+			reference = *p.Gradient.Widened
+		}
+		near(t, "loss", meanLoss(t, tr, p.Gradient.maskedBatch), reference.Loss, 1e-5*reference.Loss)
 		g, err := tr.Gradient()
 		if err != nil {
 			t.Fatal(err)
@@ -207,11 +351,11 @@ func TestGradientEqualsTheReference(t *testing.T) {
 			part, sum := g[w.offset:w.offset+w.len()], 0.0
 			for i, v := range part {
 				sum += float64(v) * float64(v)
-				if full := p.Gradient.Full[w.name]; full != nil {
+				if full := reference.Full[w.name]; full != nil {
 					near(t, w.name, float64(v), full[i], 3e-5)
 				}
 			}
-			want, ok := p.Gradient.Norms[w.name]
+			want, ok := reference.Norms[w.name]
 			if !ok {
 				t.Errorf("the reference has no gradient of %s", w.name)
 			}
@@ -241,5 +385,20 @@ func TestTrainingFollowsTheReference(t *testing.T) {
 			want = p.Training.Full.Norms[i]
 			near(t, "gradient norm", norm, want, 5e-5*want)
 		}
+		flat, err := m.Weights()
+		if err != nil {
+			t.Fatal(err)
+		}
+		weights, _ := layout(m.Config())
+		for _, w := range weights {
+			sum := 0.0
+			for _, v := range flat[w.offset : w.offset+w.len()] {
+				sum += math.Abs(float64(v))
+			}
+			want := p.Training.Full.Final.Params[w.name].AbsSum
+			near(t, "sum of "+w.name, sum, want, 5e-5*want)
+		}
+		last := p.Training.Full.Probe
+		nearAll(t, "probe", logitsAfter(t, m, last.IDs[:last.Position+1]), last.Logits, 1e-3)
 	})
 }

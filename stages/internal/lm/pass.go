@@ -160,6 +160,14 @@ func (m *Model) forward(s *torch.Scope, b *batch, keep bool) *tape {
 	return t
 }
 
+// linear is x·wᵀ + bias, [rows, in] to [rows, out]; bias may be nil.
+func linear(s *torch.Scope, x, w, bias *torch.Tensor) *torch.Tensor {
+	if bias == nil {
+		return s.Mm(x, s.T(w))
+	}
+	return s.Addmm(bias, x, s.T(w))
+}
+
 // layer is one decoder layer. The last one asks only for the positions that carry loss and returns [P, hidden].
 func (m *Model) layer(s *torch.Scope, l int, x *torch.Tensor, b *batch, t *tape) *torch.Tensor {
 	w, c, last := m.w.layers[l], m.cfg, l == m.cfg.Layers-1
@@ -170,14 +178,14 @@ func (m *Model) layer(s *torch.Scope, l int, x *torch.Tensor, b *batch, t *tape)
 	if last {
 		packing = &b.last
 		r.hq = s.IndexSelect(r.h, 0, t.learnedRows)
-		r.q = s.Addmm(w.qBias, r.hq, s.T(w.q)) // [P, heads*d]
-		kv := s.Addmm(w.kvBias, r.h, s.T(w.kv))
+		r.q = linear(s, r.hq, w.q, w.qBias) // [P, heads*d]
+		kv := linear(s, r.h, w.kv, w.kvBias)
 		s.Rope_(r.q, heads, d, b.learnAt, m.cos, m.sin, false)
 		s.Rope_(kv, kvHeads, d, b.positions, m.cos, m.sin, false)
 		r.k, r.v = s.Narrow(kv, 1, 0, kvHeads*d), s.Narrow(kv, 1, kvHeads*d, kvHeads*d)
 		x = s.IndexSelect(x, 0, t.learnedRows)
 	} else {
-		qkv := s.Addmm(w.qkvBias, r.h, s.T(w.qkv)) // [N, (heads+2 kvHeads)*d]
+		qkv := linear(s, r.h, w.qkv, w.qkvBias) // [N, (heads+2 kvHeads)*d]
 		s.Rope_(qkv, heads+kvHeads, d, b.positions, m.cos, m.sin, false)
 		r.q = s.Narrow(qkv, 1, 0, heads*d)
 		r.k, r.v = s.Narrow(qkv, 1, heads*d, kvHeads*d), s.Narrow(qkv, 1, (heads+kvHeads)*d, kvHeads*d)
@@ -237,8 +245,10 @@ func (m *Model) layerBackward(s *torch.Scope, l int, b *batch, t *tape, dx *torc
 		s.PackedAttentionBackward(r.q, r.k, r.v, r.out, r.lse, dout, &b.last, heads, kvHeads, dq, dk, dv)
 		s.Rope_(dq, heads, d, b.learnAt, m.cos, m.sin, true)
 		s.Rope_(dkv, kvHeads, d, b.positions, m.cos, m.sin, true)
-		s.ColumnSum_(g.qBias, dq)
-		s.ColumnSum_(g.kvBias, dkv)
+		if c.bias() {
+			s.ColumnSum_(g.qBias, dq)
+			s.ColumnSum_(g.kvBias, dkv)
+		}
 		s.Addmm_(g.q, s.T(dq), r.hq)
 		s.Addmm_(g.kv, s.T(dkv), r.h)
 		dh := s.Mm(dkv, w.kv) // [N, hidden]
@@ -253,7 +263,9 @@ func (m *Model) layerBackward(s *torch.Scope, l int, b *batch, t *tape, dx *torc
 	dk, dv := s.Narrow(dqkv, 1, heads*d, kvHeads*d), s.Narrow(dqkv, 1, (heads+kvHeads)*d, kvHeads*d)
 	s.PackedAttentionBackward(r.q, r.k, r.v, r.out, r.lse, dout, &b.full, heads, kvHeads, dq, dk, dv)
 	s.Rope_(dqkv, heads+kvHeads, d, b.positions, m.cos, m.sin, true)
-	s.ColumnSum_(g.qkvBias, dqkv)
+	if c.bias() {
+		s.ColumnSum_(g.qkvBias, dqkv)
+	}
 	s.Addmm_(g.qkv, s.T(dqkv), r.h)
 	s.RMSNormBackward(r.x, w.norm1, r.rstd1, s.Mm(dqkv, w.qkv), dx, g.norm1)
 	return dx

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"unicode/utf8"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // A safetensors file is the length of a JSON header (8 bytes, little-endian), the header, and the tensors' bytes. The
@@ -93,43 +95,107 @@ func littleEndian(v []float32) []byte {
 	return b
 }
 
-// readSafetensors reads all tensors of a file as float32 (F32 as it is, BF16 and F16 widened) and its metadata.
-func readSafetensors(path string) (map[string]hostTensor, map[string]string, error) {
-	data, err := os.ReadFile(path)
+// weightsReader is a safetensors file mapped into memory.
+type weightsReader struct {
+	path     string
+	data     []byte
+	body     []byte
+	tensors  map[string]fileTensor
+	metadata map[string]string
+}
+
+// openWeights maps a file and checks all of its header: every tensor's type, shape and range, and that ranges cover the
+// file without gaps. Close frees the mapping.
+func openWeights(path string) (*weightsReader, error) {
+	data, err := mapFile(path)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	refuse := func(format string, args ...any) (map[string]hostTensor, map[string]string, error) {
-		return nil, nil, fmt.Errorf("%s is no valid safetensors file: %s", path, fmt.Sprintf(format, args...))
+	r := &weightsReader{path: path, data: data, tensors: map[string]fileTensor{}}
+	if err := r.parse(); err != nil {
+		r.close()
+		return nil, fmt.Errorf("%s is no valid safetensors file: %w", path, err)
 	}
-	if len(data) < 8 {
-		return refuse("it has %d bytes, fewer than the length of a header", len(data))
-	}
-	size := binary.LittleEndian.Uint64(data)
-	if size > maxHeader || size > uint64(len(data)-8) {
-		return refuse("its header of %d bytes does not fit into the file of %d", size, len(data))
-	}
-	header, err := headerOf(data[8 : 8+size])
+	return r, nil
+}
+
+// mapFile maps a file for reading; an empty one is nil.
+func mapFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
 	if err != nil {
-		return refuse("its header %v", err)
+		return nil, err
 	}
-	body := data[8+size:]
-	tensors := make(map[string]hostTensor, len(header.tensors))
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || info.Size() == 0 {
+		return nil, err
+	}
+	data, err := unix.Mmap(int(f.Fd()), 0, int(info.Size()), unix.PROT_READ, unix.MAP_PRIVATE)
+	if err != nil {
+		return nil, fmt.Errorf("map %s: %w", path, err)
+	}
+	return data, nil
+}
+
+func (r *weightsReader) close() error {
+	if r.data == nil {
+		return nil
+	}
+	err := unix.Munmap(r.data)
+	r.data, r.body = nil, nil
+	return err
+}
+
+func (r *weightsReader) parse() error {
+	if len(r.data) < 8 {
+		return fmt.Errorf("it has %d bytes, fewer than the length of a header", len(r.data))
+	}
+	size := binary.LittleEndian.Uint64(r.data)
+	if size > maxHeader || size > uint64(len(r.data)-8) {
+		return fmt.Errorf("its header of %d bytes does not fit into the file of %d", size, len(r.data))
+	}
+	header, err := headerOf(r.data[8 : 8+size])
+	if err != nil {
+		return fmt.Errorf("its header %w", err)
+	}
+	r.body, r.metadata = r.data[8+size:], header.metadata
 	at := 0
 	for _, e := range header.tensors { // in order of their bytes
 		if e.Offsets[0] != at {
-			return refuse("tensor %q begins at byte %d, but the one before ends at %d", e.name, e.Offsets[0], at)
+			return fmt.Errorf("tensor %q begins at byte %d, but the one before ends at %d", e.name, e.Offsets[0], at)
 		}
-		t, err := e.decode(body)
-		if err != nil {
-			return refuse("tensor %q %v", e.name, err)
+		if err := e.check(len(r.body)); err != nil {
+			return fmt.Errorf("tensor %q %w", e.name, err)
 		}
-		tensors[e.name], at = t, e.Offsets[1]
+		r.tensors[e.name], at = e.fileTensor, e.Offsets[1]
 	}
-	if at != len(body) {
-		return refuse("its tensors cover %d bytes of %d", at, len(body))
+	if at != len(r.body) {
+		return fmt.Errorf("its tensors cover %d bytes of %d", at, len(r.body))
 	}
-	return tensors, header.metadata, nil
+	return nil
+}
+
+// read widens a tensor of the given shape to float32.
+func (r *weightsReader) read(name string, shape []int, into []float32) error {
+	t, ok := r.tensors[name]
+	if !ok {
+		return fmt.Errorf("tensor %q is missing", name)
+	}
+	if !slices.Equal(t.Shape, shape) {
+		return fmt.Errorf("tensor %q has shape %v, want %v", name, t.Shape, shape)
+	}
+	b := r.body[t.Offsets[0]:t.Offsets[1]]
+	for i := range into {
+		switch t.DType {
+		case "F32":
+			into[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+		case "BF16":
+			into[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(b[2*i:])) << 16)
+		case "F16":
+			into[i] = halfToFloat(binary.LittleEndian.Uint16(b[2*i:]))
+		}
+	}
+	return nil
 }
 
 // fileHeader is a header with its tensors in order of their bytes.
@@ -189,36 +255,25 @@ func headerOf(text []byte) (h fileHeader, err error) {
 	return h, nil
 }
 
-func (f fileTensor) decode(body []byte) (hostTensor, error) {
+// check compares type, shape and range with each other and with the number of bytes that hold tensors.
+func (f fileTensor) check(bytes int) error {
 	widths := map[string]int{"F32": 4, "BF16": 2, "F16": 2}
 	width, ok := widths[f.DType]
 	if !ok {
-		return hostTensor{}, fmt.Errorf("has the type %q; F32, BF16 and F16 are supported", f.DType)
+		return fmt.Errorf("has the type %q; F32, BF16 and F16 are supported", f.DType)
 	}
 	n := 1
 	for _, d := range f.Shape {
 		if d < 0 || d > 0 && n > math.MaxInt32*64/d {
-			return hostTensor{}, fmt.Errorf("has the impossible shape %v", f.Shape)
+			return fmt.Errorf("has the impossible shape %v", f.Shape)
 		}
 		n *= d
 	}
 	lo, hi := f.Offsets[0], f.Offsets[1]
-	if lo < 0 || hi < lo || hi > len(body) || hi-lo != n*width {
-		return hostTensor{}, fmt.Errorf("of shape %v and type %s has the byte range %d..%d of %d", f.Shape, f.DType, lo, hi, len(body))
+	if lo < 0 || hi < lo || hi > bytes || hi-lo != n*width {
+		return fmt.Errorf("of shape %v and type %s has the byte range %d..%d of %d", f.Shape, f.DType, lo, hi, bytes)
 	}
-	t := hostTensor{shape: f.Shape, data: make([]float32, n)}
-	b := body[lo:hi]
-	for i := range t.data {
-		switch f.DType {
-		case "F32":
-			t.data[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
-		case "BF16":
-			t.data[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(b[2*i:])) << 16)
-		case "F16":
-			t.data[i] = halfToFloat(binary.LittleEndian.Uint16(b[2*i:]))
-		}
-	}
-	return t, nil
+	return nil
 }
 
 // halfToFloat widens an IEEE half.

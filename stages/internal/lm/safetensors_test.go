@@ -34,16 +34,16 @@ func TestMalformedSafetensorsAreRefused(t *testing.T) {
 		if err := os.WriteFile(path, append(data, 0, 0, 0, 0), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := readSafetensors(path); err == nil || !strings.Contains(err.Error(), "is no valid safetensors file: ") {
+		if _, err := openWeights(path); err == nil || !strings.Contains(err.Error(), "is no valid safetensors file: ") {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	bad, err := filepath.Glob(filepath.Join(fixtures(t), "..", "safetensors", "bad_*.safetensors"))
+	bad, err := filepath.Glob(filepath.Join(hf(t), "safetensors", "bad_*.safetensors"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range bad {
-		if _, _, err := readSafetensors(path); err == nil {
+		if _, err := openWeights(path); err == nil {
 			t.Errorf("%s: got no error", filepath.Base(path))
 		}
 	}
@@ -55,12 +55,17 @@ func TestSafetensorsRoundTrip(t *testing.T) {
 	if err := writeSafetensors(path, map[string]hostTensor{"b": {[]int{2, 2}, want}, "a": {[]int{0}, nil}}, map[string]string{"k": "v"}); err != nil {
 		t.Fatal(err)
 	}
-	got, metadata, err := readSafetensors(path)
+	r, err := openWeights(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b := got["b"]; !slices.Equal(b.data, want) || !slices.Equal(b.shape, []int{2, 2}) || len(got) != 2 || metadata["k"] != "v" {
-		t.Errorf("got %v with metadata %v", got, metadata)
+	defer r.close()
+	got := make([]float32, 4)
+	if err := r.read("b", []int{2, 2}, got); err != nil || !slices.Equal(got, want) || len(r.tensors) != 2 || r.metadata["k"] != "v" {
+		t.Errorf("got %v of %v with metadata %v (%v)", got, r.tensors, r.metadata, err)
+	}
+	if err := r.read("b", []int{4}, got); err == nil || err.Error() != `tensor "b" has shape [2 2], want [4]` {
+		t.Errorf("another shape: got %v", err)
 	}
 }
 

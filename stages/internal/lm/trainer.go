@@ -278,10 +278,12 @@ func (t *Trainer) SaveState(dir string) error {
 // LoadState restores what SaveState wrote for a model of the same size.
 func (t *Trainer) LoadState(dir string) error {
 	path := filepath.Join(dir, optimizerFile)
-	state, metadata, err := readSafetensors(path)
+	state, err := openWeights(path)
 	if err != nil {
 		return fmt.Errorf("load optimizer: %w", err)
 	}
+	defer state.close()
+	metadata := state.metadata
 	step, err := strconv.Atoi(metadata["step"])
 	if err != nil {
 		return fmt.Errorf("load optimizer: %s gives no number of steps: %w", path, err)
@@ -291,14 +293,16 @@ func (t *Trainer) LoadState(dir string) error {
 		return fmt.Errorf("load optimizer: %s gives no number of skipped updates: %w", path, err)
 	}
 	n := t.m.cfg.Parameters()
+	moments := make(map[string][]float32)
 	for _, name := range []string{"exp_avg", "exp_avg_sq"} {
-		if got := len(state[name].data); got != n {
-			return fmt.Errorf("load optimizer: %s holds %d values of %s, the model has %d weights", path, got, name, n)
+		moments[name] = make([]float32, n)
+		if err := state.read(name, []int{n}, moments[name]); err != nil {
+			return fmt.Errorf("load optimizer: %s is no state of this model: %w", path, err)
 		}
 	}
 	err = torch.Do(context.Background(), t.m.device, func(s *torch.Scope) error {
-		s.Copy_(t.m1, s.FromFloat32(state["exp_avg"].data, int64(n)))
-		s.Copy_(t.m2, s.FromFloat32(state["exp_avg_sq"].data, int64(n)))
+		s.Copy_(t.m1, s.FromFloat32(moments["exp_avg"], int64(n)))
+		s.Copy_(t.m2, s.FromFloat32(moments["exp_avg_sq"], int64(n)))
 		s.Zero_(t.grad)
 		return s.Err()
 	})

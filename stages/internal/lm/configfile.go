@@ -1,0 +1,181 @@
+package lm
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// ConfigFile is the file of a model folder that holds its shape.
+const ConfigFile = "config.json"
+
+// configFile is the text of a config.json, key by key. What it says beyond the shape (token ids, the version that wrote it)
+// is kept and written back.
+type configFile map[string]json.RawMessage
+
+// silent are keys that do not touch what a decoder computes, whatever their value.
+var silent = []string{"_name_or_path", "bos_token_id", "eos_token_id", "pad_token_id", "initializer_range", "max_window_layers", "sliding_window",
+	"torch_dtype", "dtype", "transformers_version", "use_cache"}
+
+// ReadConfig reads and checks DIR/config.json, in the form of transformers 4 or 5. Every key is either used or known to
+// change nothing; any other is refused by name, because a model that needs it would be computed wrongly.
+func ReadConfig(dir string) (Config, error) {
+	c, _, err := readConfig(dir)
+	return c, err
+}
+
+func readConfig(dir string) (Config, configFile, error) {
+	path := filepath.Join(dir, ConfigFile)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return Config{}, nil, fmt.Errorf("model config: %w", err)
+	}
+	var f configFile
+	if err := json.Unmarshal(text, &f); err != nil {
+		return Config{}, nil, fmt.Errorf("model config %s: %w", path, err)
+	}
+	r := configReader{left: make(configFile, len(f))}
+	for key, value := range f {
+		r.left[key] = value
+	}
+	c := r.config()
+	if r.err == nil {
+		r.err = r.nothingLeft("")
+	}
+	if r.err == nil {
+		r.err = c.Check()
+	}
+	if r.err != nil {
+		return Config{}, nil, fmt.Errorf("%s: %w", path, r.err)
+	}
+	return c, f, nil
+}
+
+// configReader takes keys out of a file, so that what is left was not understood. The first error sticks.
+type configReader struct {
+	left configFile
+	err  error
+}
+
+// take decodes a key into v, which keeps its value where the key is absent or null.
+func (r *configReader) take(key string, v any) (present bool) {
+	raw, ok := r.left[key]
+	delete(r.left, key)
+	if !ok || string(raw) == "null" {
+		return false
+	}
+	if err := json.Unmarshal(raw, v); err != nil && r.err == nil {
+		r.err = fmt.Errorf("key %q: %w", key, err)
+	}
+	return true
+}
+
+// only refuses any value of a key but one.
+func only[T comparable](r *configReader, key string, want T) {
+	got := want
+	if r.take(key, &got); got != want && r.err == nil {
+		r.err = fmt.Errorf("%s %v is not supported; %v is", key, got, want)
+	}
+}
+
+func (r *configReader) nothingLeft(inside string) error {
+	if len(r.left) == 0 {
+		return nil
+	}
+	var names []string
+	for key := range r.left {
+		names = append(names, fmt.Sprintf("%q", inside+key))
+	}
+	slices.Sort(names)
+	return fmt.Errorf("unknown key %s: what it asks for would be left out, so the model is refused", strings.Join(names, ", "))
+}
+
+func (r *configReader) config() Config {
+	c := Config{RopeBase: 10000, NormEps: 1e-6}
+	r.take("model_type", &c.Family)
+	r.take("vocab_size", &c.Vocab)
+	r.take("hidden_size", &c.Hidden)
+	r.take("intermediate_size", &c.MLP)
+	r.take("num_hidden_layers", &c.Layers)
+	r.take("num_attention_heads", &c.Heads)
+	r.take("max_position_embeddings", &c.MaxPosition)
+	r.take("rms_norm_eps", &c.NormEps)
+	r.take("tie_word_embeddings", &c.TiedEmbeddings)
+	if !r.take("num_key_value_heads", &c.KVHeads) {
+		c.KVHeads = c.Heads
+	}
+	if !r.take("head_dim", &c.HeadDim) && c.Heads > 0 {
+		c.HeadDim = c.Hidden / c.Heads
+	}
+	r.rope(&c)
+	r.architecture(c)
+	only(r, "hidden_act", "silu")
+	only(r, "attention_dropout", 0.0)
+	only(r, "use_sliding_window", false)
+	only(r, "attention_bias", false)
+	only(r, "mlp_bias", false)
+	only(r, "pretraining_tp", 1)
+	for _, key := range silent {
+		delete(r.left, key)
+	}
+	return c
+}
+
+// rope reads the rotary base and scaling: two keys in the published files, one table since transformers 5.
+func (r *configReader) rope(c *Config) {
+	r.take("rope_theta", &c.RopeBase)
+	table := configFile{}
+	if !r.take("rope_scaling", &table) && !r.take("rope_parameters", &table) {
+		return
+	}
+	t := configReader{left: table, err: r.err}
+	t.take("rope_theta", &c.RopeBase)
+	kind := "default"
+	for _, key := range []string{"type", "rope_type"} {
+		t.take(key, &kind)
+	}
+	switch s := &c.RopeScaling; kind {
+	case "default":
+	case "llama3":
+		t.take("factor", &s.Factor)
+		t.take("low_freq_factor", &s.Low)
+		t.take("high_freq_factor", &s.High)
+		t.take("original_max_position_embeddings", &s.Original)
+		if *s == (RopeScaling{}) && t.err == nil {
+			t.err = fmt.Errorf(`rope scaling of type "llama3" gives no factor`)
+		}
+	default:
+		if t.err == nil {
+			t.err = fmt.Errorf(`rope scaling of type %q is not supported; "default" and "llama3" are`, kind)
+		}
+	}
+	if t.err == nil {
+		t.err = t.nothingLeft("rope_scaling.")
+	}
+	r.err = t.err
+}
+
+// architecture checks what says the same as the family in other words.
+func (r *configReader) architecture(c Config) {
+	var classes, layers []string
+	r.take("architectures", &classes)
+	for _, class := range classes {
+		if class != c.class() && r.err == nil {
+			r.err = fmt.Errorf("architectures names %s; of model_type %q only %s is supported", class, c.Family, c.class())
+		}
+	}
+	r.take("layer_types", &layers)
+	for _, kind := range layers {
+		if kind != "full_attention" && r.err == nil {
+			r.err = fmt.Errorf(`layer_types holds %q; only "full_attention" is supported`, kind)
+		}
+	}
+}
+
+// class is the reference's name of the decoder.
+func (c Config) class() string {
+	return map[string]string{"qwen2": "Qwen2ForCausalLM", "llama": "LlamaForCausalLM"}[c.Family]
+}

@@ -1,0 +1,132 @@
+//go:build libtorch
+
+package lm
+
+import (
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"rcgrpo/stages/internal/torch"
+)
+
+func llama(t *testing.T) *Model {
+	t.Helper()
+	m, err := New(Config{Family: "llama", Vocab: 20, Hidden: 8, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 4, MLP: 12, RopeBase: 5e5,
+		RopeScaling: RopeScaling{Factor: 8, Low: 1, High: 4, Original: 16}, NormEps: 1e-5, MaxPosition: 64}, rand.New(rand.NewPCG(1, 2)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+func TestModelReadBackIsTheOneWritten(t *testing.T) {
+	m, dir := llama(t), t.TempDir()
+	if err := m.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Load(dir, torch.CPU)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer got.Close()
+	a, err := m.Weights()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := got.Weights(); err != nil || !slices.Equal(a, b) || got.Config() != m.Config() {
+		t.Errorf("other weights or shape: %+v, want %+v (%v)", got.Config(), m.Config(), err)
+	}
+	again := t.TempDir()
+	if err := got.Save(again); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{ConfigFile, weightsFile} {
+		a, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := os.ReadFile(filepath.Join(again, name)); err != nil || !slices.Equal(a, b) {
+			t.Errorf("%s written again has other bytes (%v)", name, err)
+		}
+	}
+}
+
+// What a config says beyond the shape, such as token ids, is for the programs that load the folder next.
+func TestConfigOfALoadedModelKeepsItsOtherKeys(t *testing.T) {
+	m, dir := llama(t), published(t, nil)
+	from := t.TempDir()
+	if err := m.Save(from); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(from, weightsFile), filepath.Join(dir, weightsFile)); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Load(dir, torch.CPU)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer got.Close()
+	if err := got.AddRows(2, 0); err != nil {
+		t.Fatal(err)
+	}
+	out := t.TempDir()
+	if err := got.Save(out); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(out, ConfigFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"vocab_size": 22`, `"torch_dtype": "float32"`, `"bos_token_id": 4`, `"rope_type": "llama3"`} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("%s lacks %s:\n%s", ConfigFile, want, text)
+		}
+	}
+}
+
+func TestFoldersWithoutReadableWeightsAreRefused(t *testing.T) {
+	whole := t.TempDir()
+	if err := llama(t).Save(whole); err != nil {
+		t.Fatal(err)
+	}
+	weights, err := os.ReadFile(filepath.Join(whole, weightsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		files map[string]string
+		edits map[string]any
+		want  string
+	}{
+		"none":          {nil, nil, "holds neither model.safetensors nor model.safetensors.index.json"},
+		"a pickle":      {map[string]string{"pytorch_model.bin": "x"}, nil, "pytorch_model.bin is a pickle, which can run any program"},
+		"cut short":     {map[string]string{weightsFile: string(weights[:len(weights)-4])}, nil, "is no valid safetensors file"},
+		"another shape": {map[string]string{weightsFile: string(weights)}, map[string]any{"vocab_size": 21}, "has shape [20 8], want [21 8]"},
+		"one too few":   {map[string]string{weightsFile: string(weights)}, map[string]any{"num_hidden_layers": 2}, `tensor "model.layers.1.self_attn.q_proj.weight" is missing`},
+		"an index that lies": {map[string]string{indexFile: `{"weight_map": {"model.embed_tokens.weight": "../secret.safetensors"}}`}, nil,
+			"is no safetensors file of the folder"},
+		"an index with a gap": {map[string]string{indexFile: `{"weight_map": {}}`}, nil, `tensor "model.embed_tokens.weight" is missing`},
+		"a missing shard": {map[string]string{indexFile: `{"weight_map": {"model.embed_tokens.weight": "a.safetensors"}}`}, nil,
+			"a.safetensors: no such file"},
+		"a tied head stored again": {map[string]string{weightsFile: string(weights)}, map[string]any{"tie_word_embeddings": true, "model_type": "llama"}, ""},
+	} {
+		dir := published(t, tc.edits)
+		for file, text := range tc.files {
+			if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m, err := Load(dir, torch.CPU)
+		if err == nil {
+			m.Close()
+		}
+		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+			t.Errorf("%s: got %v, want %q", name, err, tc.want)
+		}
+	}
+}
