@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclsyntax"
-	"github.com/hashicorp/hcl/v2/hclwrite"
+
+	"rcgrpo/engine"
 )
 
 // fmtCommand runs `rcgrpo fmt [PATH...]`: it rewrites files in the one layout and prints their names.
@@ -76,12 +76,9 @@ func fmtCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 
 // format lays a file out anew; a file with errors of syntax is told and left alone.
 func (c *call) format(path string, text []byte) ([]byte, bool) {
-	file, diags := hclsyntax.ParseConfig(text, path, hcl.InitialPos)
-	if diags.HasErrors() {
-		c.tell(diags, map[string]*hcl.File{path: file})
-		return nil, false
-	}
-	return hclwrite.Format(text), true
+	formatted, diags := engine.Format(text, path)
+	c.tell(diags, map[string]*hcl.File{path: {Bytes: text}})
+	return formatted, !diags.HasErrors()
 }
 
 // hclFiles lists the .hcl files that the arguments name: files as they are, of folders those directly in it.

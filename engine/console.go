@@ -11,6 +11,9 @@ import (
 func (x *Experiment) Eval(expression string) (string, hcl.Diagnostics) {
 	const name = "<console>"
 	x.Files[name] = &hcl.File{Bytes: []byte(expression)}
+	if d := tooDeep([]byte(expression), name); d != nil {
+		return "", hcl.Diagnostics{d}
+	}
 	expr, diags := hclsyntax.ParseExpression([]byte(expression), name, hcl.InitialPos)
 	if diags.HasErrors() {
 		return "", diags

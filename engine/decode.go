@@ -68,6 +68,7 @@ func (d *decoder) structure(b body, v reflect.Value, prefix string) {
 		f := findField(fields, a.Name, roleSetting)
 		if f == nil {
 			d.unknownSetting(a, b, fields)
+			given[nearest(a.Name, fieldNames(fields))] = true // so that it is not missed as well
 			continue
 		}
 		given[f.name] = true
@@ -324,7 +325,7 @@ func (d *decoder) text(dst reflect.Value, val cty.Value, f *field, expr hclsynta
 	}
 	s := val.AsString()
 	if len(f.choices) > 0 && !slices.Contains(f.choices, s) {
-		d.errorf(expr.Range(), "Unknown choice", "%s must be one of %s; got %q%s", path, quoteAll(f.choices), s, didYouMean(s, f.choices))
+		d.errorf(expr.Range(), "Unknown choice", "%s must be one of %s; got %s%s", path, quoteAll(f.choices), quoted(s), didYouMean(s, f.choices))
 		return
 	}
 	dst.SetString(s)
@@ -517,11 +518,7 @@ func describe(val cty.Value) string {
 	case val.IsNull():
 		return "null"
 	case t == cty.String:
-		s := val.AsString()
-		if len(s) > 40 {
-			s = s[:40] + "…"
-		}
-		return "the string " + strconv.Quote(s)
+		return "the string " + quoted(val.AsString())
 	case t == cty.Number:
 		return "the number " + val.AsBigFloat().Text('g', 17)
 	case t == cty.Bool:
@@ -543,6 +540,14 @@ func describe(val cty.Value) string {
 		return "a map with " + cmp.Or(strings.Join(keys, ", "), "no keys")
 	}
 	return "a " + t.FriendlyName()
+}
+
+// quoted is a string of the user's in quotes, cut when it is long.
+func quoted(s string) string {
+	if r := []rune(s); len(r) > 40 {
+		s = string(r[:40]) + "…"
+	}
+	return strconv.Quote(s)
 }
 
 func quoteAll(names []string) string {

@@ -8,7 +8,8 @@ import (
 )
 
 // nearest returns the candidate that a misspelt name most likely meant, or "" when none is near: at most one edit
-// for every three letters, with a swap of neighbours counted as one.
+// for every three letters, with a swap of neighbours counted as one. Where there is none, another form of the word will
+// do (retries for retry, gpu_mem for gpu_memory): the one that begins alike for two thirds of the shorter.
 func nearest(name string, candidates []string) string {
 	best, bestDistance := "", 1+max(1, len(name)/3)
 	for _, c := range candidates {
@@ -16,7 +17,24 @@ func nearest(name string, candidates []string) string {
 			best, bestDistance = c, d
 		}
 	}
+	if best != "" {
+		return best
+	}
+	longest := 2
+	for _, c := range candidates {
+		if n := commonPrefix(name, c); n > longest && 3*n >= 2*min(len(name), len(c)) {
+			best, longest = c, n
+		}
+	}
 	return best
+}
+
+func commonPrefix(a, b string) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return n
 }
 
 // didYouMean ends a sentence about an unknown name: with the nearest one, or with a full stop.

@@ -36,7 +36,7 @@ func WriteDiagnostics(w io.Writer, diags hcl.Diagnostics, files map[string]*hcl.
 			fmt.Fprintf(w, "  %s\n", v)
 		}
 		if d.Detail != "" {
-			fmt.Fprintf(w, "  %s\n", strings.ReplaceAll(d.Detail, "\n", "\n  "))
+			fmt.Fprintf(w, "  %s\n", strings.ReplaceAll(shortened(d.Detail), "\n", "\n  "))
 		}
 	}
 }
@@ -70,11 +70,12 @@ func writeSnippet(w io.Writer, at hcl.Range, files map[string]*hcl.File, p paint
 	}
 	line := strings.TrimRight(string(lines[at.Start.Line-1]), "\r")
 	number := fmt.Sprintf("%5d", at.Start.Line)
-	fmt.Fprintf(w, "%s │ %s\n", p.paint("2", number), line)
 	from, to := at.Start.Column, at.End.Column
 	if at.End.Line != at.Start.Line {
 		to = utf8.RuneCountInString(line) + 1
 	}
+	line, from, to = window(line, from, to)
+	fmt.Fprintf(w, "%s │ %s\n", p.paint("2", number), line)
 	runes := []rune(line)
 	var pad strings.Builder
 	for i := range from - 1 {
@@ -85,6 +86,35 @@ func writeSnippet(w io.Writer, at hcl.Range, files map[string]*hcl.File, p paint
 		}
 	}
 	fmt.Fprintf(w, "      │ %s%s\n", pad.String(), p.paint("31;1", strings.Repeat("^", max(1, to-from))))
+}
+
+// window cuts a line that is too long to read down to what stands around columns from to to, and moves these.
+func window(line string, from, to int) (string, int, int) {
+	const widest, before = 200, 40
+	runes := []rune(line)
+	if len(runes) <= widest {
+		return line, from, to
+	}
+	start := max(0, min(from-1-before, len(runes)-1))
+	end := min(start+widest, len(runes))
+	text := string(runes[start:end])
+	if end < len(runes) {
+		text += "…"
+	}
+	if start > 0 {
+		text, start = "…"+text, start-1
+	}
+	return text, from - start, min(to, end+1) - start
+}
+
+// most is how much of a sentence or value is shown.
+const most = 2000
+
+func shortened(text string) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
 // enclosingBlock names the outermost block around a range, "" when the range is its header or stands outside.
@@ -119,7 +149,7 @@ func usedValues(d *hcl.Diagnostic) []string {
 		if diags.HasErrors() || !val.IsKnown() || val.IsNull() || val.Type() != cty.String && val.Type() != cty.Number && val.Type() != cty.Bool {
 			continue
 		}
-		if text := traversalText(t) + " is " + valueText(val); !slices.Contains(out, text) {
+		if text := traversalText(t) + " is " + shortened(valueText(val)); !slices.Contains(out, text) {
 			out = append(out, text)
 		}
 	}
@@ -155,7 +185,7 @@ type PosJSON struct {
 func DiagnosticsJSON(diags hcl.Diagnostics) []DiagnosticJSON {
 	out := make([]DiagnosticJSON, 0, len(diags))
 	for _, d := range diags {
-		j := DiagnosticJSON{Severity: "error", Summary: d.Summary, Detail: d.Detail, Values: usedValues(d)}
+		j := DiagnosticJSON{Severity: "error", Summary: d.Summary, Detail: shortened(d.Detail), Values: usedValues(d)}
 		if d.Severity == hcl.DiagWarning {
 			j.Severity = "warning"
 		}

@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -29,20 +31,67 @@ func (l *loader) eval(expr hclsyntax.Expression, ctx *hcl.EvalContext, each bool
 	}
 	val, diags := expr.Value(ctx)
 	if diags.HasErrors() {
-		l.suggestFunctions(diags)
+		suggestFunctions(diags)
+		suggestKeys(diags)
 		return cty.DynamicVal, diags
 	}
 	return val, diags
 }
 
+// impure are functions of other languages that read what no expression may.
+var impure = []string{"env", "getenv", "timestamp", "plantimestamp", "now", "time", "uuid", "random", "rand", "http", "hostname", "exec", "shell"}
+
 // suggestFunctions adds the nearest name to complaints about unknown functions.
-func (l *loader) suggestFunctions(diags hcl.Diagnostics) {
+func suggestFunctions(diags hcl.Diagnostics) {
 	for _, d := range diags {
-		if call, ok := hcl.DiagnosticExtra[hclsyntax.FunctionCallUnknownDiagExtra](d); ok {
-			names := append(slices.Sorted(maps.Keys(pureFunctions)), "file", "dir")
-			d.Detail = fmt.Sprintf("There is no function %s%s", call.CalledFunctionName(), didYouMean(call.CalledFunctionName(), names))
+		call, ok := hcl.DiagnosticExtra[hclsyntax.FunctionCallUnknownDiagExtra](d)
+		if !ok {
+			continue
+		}
+		name := call.CalledFunctionName()
+		d.Detail = fmt.Sprintf("There is no function %s%s", name, didYouMean(name, Functions()))
+		if slices.Contains(impure, name) {
+			d.Detail = fmt.Sprintf("There is no function %s: none reads the clock, the environment, the network or chance, so that the same files mean the same everywhere. What differs is a variable: -var or RCGRPO_VAR_NAME.", name)
 		}
 	}
+}
+
+// suggestKeys adds the nearest name to complaints about a key that a value lacks, such as local.sizes.smal.
+func suggestKeys(diags hcl.Diagnostics) {
+	for _, d := range diags {
+		expr, ok := d.Expression.(*hclsyntax.ScopeTraversalExpr)
+		if !ok || d.EvalContext == nil || d.Summary != "Unsupported attribute" && d.Summary != "Invalid index" {
+			continue
+		}
+		for i := 1; i < len(expr.Traversal); i++ {
+			if _, broken := expr.Traversal[:i+1].TraverseAbs(d.EvalContext); !broken.HasErrors() {
+				continue
+			}
+			val, diags := expr.Traversal[:i].TraverseAbs(d.EvalContext)
+			name, named := stepName(expr.Traversal, i)
+			of := traversalText(expr.Traversal[:i])
+			switch t := val.Type(); {
+			case diags.HasErrors() || !named:
+			case t == refType:
+				d.Detail = fmt.Sprintf("%s is a whole artifact and has no parts; write the reference without .%s.", of, name)
+			case t.IsObjectType() || t.IsMapType() && val.IsKnown() && !val.IsNull():
+				keys := keysOfValue(val)
+				d.Detail = fmt.Sprintf("%s has no key %q%s", of, name, didYouMean(name, keys))
+				if near := nearest(name, keys); near == "" && len(keys) <= 12 {
+					d.Detail += fmt.Sprintf(" It has %s.", cmp.Or(strings.Join(keys, ", "), "none"))
+				}
+			}
+			break
+		}
+	}
+}
+
+// keysOfValue lists the keys of an object or a map, sorted.
+func keysOfValue(val cty.Value) []string {
+	if val.Type().IsObjectType() {
+		return slices.Sorted(maps.Keys(val.Type().AttributeTypes()))
+	}
+	return slices.Sorted(maps.Keys(val.AsValueMap()))
 }
 
 // decode fills the struct that settings points to from b.
@@ -51,6 +100,9 @@ func (l *loader) decode(b body, ctx *hcl.EvalContext, settings any) {
 	d.structure(b, reflect.ValueOf(settings).Elem(), "")
 	l.diags = append(l.diags, d.diags...)
 }
+
+// shellName is how variables of the environment are usually called.
+var shellName = regexp.MustCompile(`^[A-Z][A-Z0-9_]+$`)
 
 // checkName says what is wrong with the names of a traversal: nil when it leads to something.
 func (l *loader) checkName(t hcl.Traversal, each bool) *hcl.Diagnostic {
@@ -74,6 +126,14 @@ func (l *loader) checkName(t hcl.Traversal, each bool) *hcl.Diagnostic {
 	default:
 		roots := []string{"var", "local", "stage", "each"}
 		detail := fmt.Sprintf("Nothing is called %s%s An expression begins with var, local, stage or each; text stands in quotes.", root, didYouMean(root, roots))
+		switch {
+		case slices.Contains([]string{"yes", "no", "on", "off", "True", "False", "TRUE", "FALSE"}, root):
+			detail = fmt.Sprintf("Nothing is called %s; a yes or no is written true or false.", root)
+		case slices.Contains([]string{"None", "nil", "NULL"}, root):
+			detail = fmt.Sprintf("Nothing is called %s; a setting without a value is null.", root)
+		case shellName.MatchString(root):
+			detail += fmt.Sprintf(" For a variable of the shell write $%s or $${%s}.", root, root)
+		}
 		if _, ok := l.localNamed[root]; ok {
 			detail = fmt.Sprintf("Write local.%s.", root)
 		} else if slices.ContainsFunc(l.variables, func(v *variable) bool { return v.name == root }) {
@@ -160,7 +220,14 @@ func (l *loader) checkStage(t hcl.Traversal) *hcl.Diagnostic {
 			for _, i := range s.instances {
 				keys = append(keys, i.key)
 			}
-			return &hcl.Diagnostic{Summary: "Unknown key", Detail: fmt.Sprintf("The for_each of stage.%s.%s has no key %q%s Its keys are %s.", kind, name, key, didYouMean(key, keys), quoteAll(keys)), Extra: Related{Text: "its for_each", Range: s.block.Body.Attributes["for_each"].SrcRange}}
+			its := Related{Text: "its for_each", Range: s.block.Body.Attributes["for_each"].SrcRange}
+			if len(keys) == 0 {
+				return &hcl.Diagnostic{Summary: "Unknown key", Detail: fmt.Sprintf("The for_each of stage.%s.%s is empty, so there is no instance %q.", kind, name, key), Extra: its}
+			}
+			if _, port := s.instances[0].outputs[key]; port {
+				return &hcl.Diagnostic{Summary: "Several instances", Detail: fmt.Sprintf("stage.%s.%s has for_each; name the instance before its port, for example %s.%s.", kind, name, s.instances[0].address(), key), Extra: its}
+			}
+			return &hcl.Diagnostic{Summary: "Unknown key", Detail: fmt.Sprintf("The for_each of stage.%s.%s has no key %q%s Its keys are %s.", kind, name, key, didYouMean(key, keys), quoteAll(keys)), Extra: its}
 		}
 		step = 4
 	} else {

@@ -59,6 +59,7 @@ type Experiment struct {
 
 	byAddress map[string]*Node
 	loader    *loader // for Eval
+	broken    bool    // Load found mistakes, so there is nothing to plan
 }
 
 // Node is one unit of work: an instance of a stage, for one seed where seeds multiply.

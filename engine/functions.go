@@ -21,7 +21,7 @@ var pureFunctions = map[string]function.Function{
 	"abs": stdlib.AbsoluteFunc, "ceil": stdlib.CeilFunc, "floor": stdlib.FloorFunc, "int": stdlib.IntFunc, "log": stdlib.LogFunc,
 	"max": stdlib.MaxFunc, "min": stdlib.MinFunc, "parseint": stdlib.ParseIntFunc, "pow": stdlib.PowFunc, "signum": stdlib.SignumFunc,
 
-	"chomp": stdlib.ChompFunc, "format": stdlib.FormatFunc, "formatlist": stdlib.FormatListFunc, "indent": stdlib.IndentFunc,
+	"chomp": stdlib.ChompFunc, "format": withoutData(stdlib.FormatFunc), "formatlist": withoutData(stdlib.FormatListFunc), "indent": stdlib.IndentFunc,
 	"join": stdlib.JoinFunc, "lower": stdlib.LowerFunc, "regex": stdlib.RegexFunc, "regexall": stdlib.RegexAllFunc,
 	"replace": stdlib.ReplaceFunc, "split": stdlib.SplitFunc, "strlen": stdlib.StrlenFunc, "strrev": stdlib.ReverseFunc,
 	"substr": stdlib.SubstrFunc, "title": stdlib.TitleFunc, "trim": stdlib.TrimFunc, "trimprefix": stdlib.TrimPrefixFunc,
@@ -35,12 +35,41 @@ var pureFunctions = map[string]function.Function{
 	"setsubtract": stdlib.SetSubtractFunc, "setunion": stdlib.SetUnionFunc, "slice": stdlib.SliceFunc, "sort": stdlib.SortFunc,
 	"values": stdlib.ValuesFunc, "zipmap": stdlib.ZipmapFunc,
 
-	"csvdecode": stdlib.CSVDecodeFunc, "jsondecode": stdlib.JSONDecodeFunc, "jsonencode": stdlib.JSONEncodeFunc,
+	"csvdecode": stdlib.CSVDecodeFunc, "jsondecode": stdlib.JSONDecodeFunc, "jsonencode": withoutData(stdlib.JSONEncodeFunc),
 
 	"tobool": conversion(cty.Bool), "tolist": conversion(cty.List(cty.DynamicPseudoType)), "tomap": conversion(cty.Map(cty.DynamicPseudoType)),
 	"tonumber": conversion(cty.Number), "toset": conversion(cty.Set(cty.DynamicPseudoType)), "tostring": conversion(cty.String),
 
 	"can": tryfunc.CanFunc, "try": tryfunc.TryFunc,
+}
+
+// withoutData keeps references and files out of a function that would write them as text: neither an edge nor a content would
+// come of it.
+func withoutData(f function.Function) function.Function {
+	check := func(args []cty.Value) error {
+		for i, arg := range args {
+			err := cty.Walk(arg, func(_ cty.Path, v cty.Value) (bool, error) {
+				if t := v.Type(); t == refType || t == fileType {
+					return false, function.NewArgErrorf(i, "%s cannot be made a text; a setting that takes one gets it as it is", describe(v))
+				}
+				return true, nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return function.New(&function.Spec{
+		Params: f.Params(), VarParam: f.VarParam(),
+		Type: func(args []cty.Value) (cty.Type, error) {
+			if err := check(args); err != nil {
+				return cty.NilType, err
+			}
+			return f.ReturnTypeForValues(args)
+		},
+		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) { return f.Call(args) },
+	})
 }
 
 func conversion(to cty.Type) function.Function {

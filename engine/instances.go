@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -41,6 +42,7 @@ type retryBlock struct {
 	On       []string      `hcl:"on,optional" doc:"oom, nan, preempted, timeout, or a pattern that the error matches"`
 	Backoff  time.Duration `hcl:"backoff,optional" doc:"wait before the next attempt"`
 	OnRange  hcl.Range     `hcl:"on,attr_range"`
+	Range    hcl.Range     `hcl:"retry,def_range"`
 }
 
 // element is one key and value of a for_each; the only one, without key, where there is none.
@@ -109,10 +111,27 @@ func (l *loader) forEach(s *stageBlock, ctx *hcl.EvalContext) ([]element, bool) 
 		if !key.IsKnown() || key.IsNull() {
 			return unknown, false
 		}
+		if wrong := badKey(key.AsString()); wrong != "" {
+			l.errorf(expr.Range().Ptr(), "Bad key", "The key %q of for_each stands in addresses such as %s, so it %s.", key.AsString(), address(s.kindName, s.name, "KEY", true, nil), wrong)
+			return unknown, false
+		}
 		elements = append(elements, element{key.AsString(), value})
 	}
 	slices.SortFunc(elements, func(a, b element) int { return strings.Compare(a.key, b.key) })
 	return elements, true
+}
+
+// badKey says what a for_each key may not be; "" when it is one.
+func badKey(key string) string {
+	if key == "" {
+		return "must not be empty"
+	}
+	for _, r := range key {
+		if strings.ContainsRune("@[]\"\\", r) || !unicode.IsPrint(r) {
+			return fmt.Sprintf("must not hold %q", r)
+		}
+	}
+	return ""
 }
 
 // decodeInstance decodes a block for one element. It returns nil when its ports cannot be known.
@@ -127,6 +146,9 @@ func (l *loader) decodeInstance(s *stageBlock, key string, ctx *hcl.EvalContext)
 		return isMeta(name) && name != "for_each" && name != "depends_on"
 	}), reflect.ValueOf(&in.meta).Elem(), "")
 	l.diags = append(l.diags, m.diags...)
+	if !m.diags.HasErrors() {
+		l.checkRetry(&in.meta.Retry)
+	}
 	l.checkMeta(in)
 	in.after = l.dependsOn(s, eval)
 	if s.kind == nil {
@@ -191,11 +213,6 @@ func (l *loader) checkMeta(in *instance) {
 	if e := in.meta.Executor; e != "" && !slices.Contains(executors, e) {
 		l.errorf(&in.meta.ExecutorRange, "Unknown executor", "There is no executor %q%s", e, didYouMean(e, executors))
 	}
-	for _, on := range in.meta.Retry.On {
-		if _, err := regexp.Compile(on); err != nil {
-			l.errorf(&in.meta.Retry.OnRange, "Bad pattern", "retry.on: %s. It takes oom, nan, preempted, timeout or a regular expression.", err)
-		}
-	}
 	r := &in.meta.Resources
 	if r.GPUMemory > 0 && r.GPUs == 0 {
 		l.errorf(&r.Range, "Memory without device", "resources.gpu_memory is the memory of each device, but gpus is 0; set gpus.")
@@ -205,6 +222,28 @@ func (l *loader) checkMeta(in *instance) {
 			Severity: hcl.DiagWarning, Summary: "More devices than there are", Subject: &r.GPUsRange,
 			Detail: fmt.Sprintf("The stage wants %s; %s has %d. It can be planned here but not run.", plural(int(r.GPUs), "GPU"), l.x.Site.Path, len(l.x.Site.GPUs)),
 		})
+	}
+}
+
+// causeLike is a pattern that may be meant as the name of a cause.
+var causeLike = regexp.MustCompile(`^[a-zA-Z]+$`)
+
+// checkRetry looks for a retry that repeats nothing, and for causes that do not exist.
+func (l *loader) checkRetry(retry *retryBlock) {
+	switch {
+	case retry.Attempts > 1 && len(retry.On) == 0:
+		l.errorf(&retry.Range, "Retry of nothing", "retry.attempts is %d, but no failure is named to be tried again; say which, for example on = [\"oom\", \"preempted\"].", retry.Attempts)
+	case retry.Attempts < 2 && (len(retry.On) > 0 || retry.Backoff > 0):
+		l.errorf(&retry.Range, "Retry of nothing", "retry.attempts counts all starts, so with %d nothing is tried again; give the number of starts, for example attempts = 3.", retry.Attempts)
+	}
+	for _, on := range retry.On {
+		if near := nearest(on, failureCauses); near != "" && near != on && causeLike.MatchString(on) {
+			l.errorf(&retry.OnRange, "Unknown cause", "retry.on: no failure has the cause %q; did you mean %s? To match %s as text of the error, write it as a pattern, \"(%s)\".", on, near, on, on)
+			continue
+		}
+		if _, err := regexp.Compile(on); err != nil {
+			l.errorf(&retry.OnRange, "Bad pattern", "retry.on: %s. It takes oom, nan, preempted, timeout or a regular expression.", err)
+		}
 	}
 }
 

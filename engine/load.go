@@ -36,6 +36,7 @@ type loader struct {
 	global *hcl.EvalContext // functions and var
 	used   map[string]bool  // variables that some expression names
 	seeded bool             // the experiment names its seeds, so addresses carry them
+	spoilt bool             // what should have been the experiment block is something else
 }
 
 // stageBlock is one `stage KIND NAME` of the files.
@@ -73,6 +74,7 @@ func Load(src Source, reg Registry) (*Experiment, hcl.Diagnostics) {
 	l.x.loader = l
 	l.load()
 	l.digests.save()
+	l.x.broken = l.diags.HasErrors()
 	return l.x, sortDiagnostics(l.diags)
 }
 
@@ -96,6 +98,8 @@ func (l *loader) load() {
 	l.warnUnused()
 	if !l.diags.HasErrors() {
 		l.checkPublished()
+	}
+	if !l.diags.HasErrors() {
 		l.expand()
 	}
 }
@@ -138,8 +142,13 @@ func (l *loader) parseFile(path string) *hclsyntax.Body {
 		l.errorf(nil, "Unreadable file", "%s.", err)
 		return nil
 	}
+	if d := tooDeep(text, path); d != nil {
+		l.x.Files[path] = &hcl.File{Bytes: text}
+		l.diags = append(l.diags, d)
+		return nil
+	}
 	file, diags := hclsyntax.ParseConfig(text, path, hcl.InitialPos)
-	l.diags = append(l.diags, diags...)
+	l.diags = append(l.diags, withoutEchoes(diags)...)
 	if file == nil {
 		return nil
 	}
@@ -148,6 +157,7 @@ func (l *loader) parseFile(path string) *hclsyntax.Body {
 	if !ok || diags.HasErrors() {
 		return nil
 	}
+	l.diags = append(l.diags, repeatedKeys(body)...)
 	return body
 }
 
@@ -198,6 +208,9 @@ func FindExperiment(dir string) (string, error) {
 		if err != nil {
 			return "", err
 		}
+		if tooDeep(text, path) != nil {
+			continue
+		}
 		file, _ := hclsyntax.ParseConfig(text, path, hcl.InitialPos)
 		if b, ok := file.Body.(*hclsyntax.Body); ok && hasExperiment(b) {
 			with = append(with, path)
@@ -224,6 +237,11 @@ var topLevel = map[string][]string{"experiment": {}, "variable": {"NAME"}, "loca
 // shell sorts the blocks of one file.
 func (l *loader) shell(b *hclsyntax.Body) {
 	for _, a := range newBody(b, "", hcl.Range{}, nil).attrs {
+		if _, block := topLevel[a.Name]; block {
+			l.errorf(&a.NameRange, "Block expected", "%s is a block: write %s without an equals sign.", upperFirst("the "+a.Name), blockForm(a.Name))
+			l.spoilt = l.spoilt || a.Name == "experiment"
+			continue
+		}
 		l.errorf(&a.NameRange, "Setting outside a block", "Nothing can be set here; a value of your own goes into a locals block: locals { %s = … }.", a.Name)
 	}
 	for _, bl := range b.Blocks {
@@ -240,11 +258,8 @@ func (l *loader) shell(b *hclsyntax.Body) {
 		}
 		if len(bl.Labels) != len(labels) {
 			rng := bl.DefRange()
-			want := bl.Type
-			for _, label := range labels {
-				want += ` "` + label + `"`
-			}
-			l.errorf(&rng, "Wrong labels", "Write %s { … }: block %s takes %s, not %d.", want, bl.Type, plural(len(labels), "label"), len(bl.Labels))
+			l.errorf(&rng, "Wrong labels", "Write %s: block %s takes %s, not %d.", blockForm(bl.Type), bl.Type, plural(len(labels), "label"), len(bl.Labels))
+			l.spoilt = l.spoilt || bl.Type == "experiment"
 			continue
 		}
 		switch bl.Type {
@@ -258,6 +273,14 @@ func (l *loader) shell(b *hclsyntax.Body) {
 			l.addStage(bl)
 		}
 	}
+}
+
+// blockForm shows how a block of a file is written: `stage "KIND" "NAME" { … }`.
+func blockForm(name string) string {
+	for _, label := range topLevel[name] {
+		name += ` "` + label + `"`
+	}
+	return name + " { … }"
 }
 
 func (l *loader) addLocals(bl *hclsyntax.Block) {
@@ -303,6 +326,7 @@ func (l *loader) addStage(bl *hclsyntax.Block) {
 // checkShell looks at what the blocks are together.
 func (l *loader) checkShell() {
 	switch {
+	case l.spoilt: // it is there, with a mistake that was told
 	case len(l.experiments) == 0 && len(l.x.Paths) == 1:
 		at := hcl.Range{Filename: l.x.Paths[0], Start: hcl.InitialPos, End: hcl.InitialPos}
 		l.errorf(&at, "No experiment", "%s has no experiment block; begin with experiment { question = \"…\" }.", l.x.Paths[0])

@@ -193,6 +193,36 @@ func TestEdgesAreTheReferencesOfTheDecodedValue(t *testing.T) {
 	}
 }
 
+func TestConditionalChoosesBetweenStagesOfDifferentKinds(t *testing.T) {
+	x := mustLoad(t, `
+experiment {}
+stage "model" "base" {
+  path = file("raw.csv")
+}
+stage "tasks" "t" {
+  source = "bfcl"
+}
+stage "curate" "data" {
+  tasks = stage.tasks.t.train
+}
+stage "sft" "warm" {
+  policy = stage.model.base
+  data   = stage.curate.data.expert
+}
+stage "eval" "e" {
+  policy = 1 > 2 ? stage.model.base : stage.sft.warm
+  tasks  = stage.tasks.t.test
+}
+`)
+	if got := x.Node("stage.eval.e").Inputs[0].From.Address; got != "stage.sft.warm" {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestRetryTakesPatternsBesidesTheCauses(t *testing.T) {
+	mustLoad(t, "experiment {}\nstage \"tasks\" \"t\" {\n  source = \"bfcl\"\n  retry {\n    attempts = 2\n    on       = [\"nan in the loss\", \"(timeuot)\", \"preempted\"]\n  }\n}\n")
+}
+
 func TestInputFindsTheNodeThatASettingMeans(t *testing.T) {
 	x := loadFile(t, "testdata/valid/paper.hcl")
 	n := x.Node(`stage.grpo.arm["sft"]@3`)

@@ -2,8 +2,10 @@ package engine
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -93,6 +95,8 @@ type toyExec struct {
 	Inputs  map[string]artifact.Data `hcl:"inputs,optional"`
 	Outputs map[string]string        `hcl:"outputs,optional"`
 }
+
+func (s *toyExec) Publishes() []string { return slices.Collect(maps.Values(s.Outputs)) }
 
 func (*toyModel) Check() hcl.Diagnostics   { return nil }
 func (*toyTasks) Check() hcl.Diagnostics   { return nil }

@@ -81,6 +81,9 @@ func (x *Experiment) Plan(store *artifact.Store) (*Plan, error) {
 
 // PlanWith is Plan for some addresses, or with some of them forced to run.
 func (x *Experiment) PlanWith(store *artifact.Store, o PlanOptions) (*Plan, error) {
+	if x.broken {
+		return nil, fmt.Errorf("experiment %s has mistakes and cannot be planned", x.Name)
+	}
 	wanted, err := x.targets(o.Targets)
 	if err != nil {
 		return nil, err

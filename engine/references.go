@@ -77,20 +77,25 @@ func (in *instance) value() cty.Value {
 // instanceOf returns the instance that a value stands for as a whole, or nil: an object that has exactly its ports.
 func instanceOf(val cty.Value) *instance {
 	t := val.Type()
-	if !t.IsObjectType() || !val.IsKnown() || val.IsNull() || val.LengthInt() == 0 {
+	// A conditional between instances with other ports makes maps of them.
+	if !t.IsObjectType() && !(t.IsMapType() && t.ElementType() == refType) || !val.IsKnown() || val.IsNull() || val.LengthInt() == 0 {
 		return nil
 	}
-	var from *instance
-	for name, at := range t.AttributeTypes() {
-		if at != refType {
-			return nil
+	if t.IsObjectType() {
+		for _, at := range t.AttributeTypes() {
+			if at != refType {
+				return nil
+			}
 		}
-		attr := val.GetAttr(name)
+	}
+	var from *instance
+	for it := val.ElementIterator(); it.Next(); {
+		name, attr := it.Element()
 		if !attr.IsKnown() || attr.IsNull() {
 			return nil
 		}
 		r := attr.EncapsulatedValue().(*refValue)
-		if r.Port != name || from != nil && r.from != from {
+		if r.Port != name.AsString() || from != nil && r.from != from {
 			return nil
 		}
 		from = r.from

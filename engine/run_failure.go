@@ -21,6 +21,9 @@ const (
 	CauseTimeout   = "timeout"   // ran longer than its timeout
 )
 
+// failureCauses are all of them.
+var failureCauses = []string{CauseOOM, CauseNaN, CausePreempted, CauseTimeout}
+
 // WithCause marks an error of a stage with one of the causes, for the engine's retry rules.
 func WithCause(cause string, err error) error { return &causeError{cause, err} }
 

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -69,6 +70,9 @@ func (l *loader) variableNames() []string {
 	return names
 }
 
+// typeWords are what a type may be or begin with.
+var typeWords = []string{"string", "number", "bool", "any", "list", "set", "map", "object", "tuple"}
+
 // declare reads type, default and rules of a variable block.
 func (l *loader) declare(v *variable) {
 	v.typ, v.value = cty.String, cty.DynamicVal
@@ -77,15 +81,27 @@ func (l *loader) declare(v *variable) {
 		switch a.Name {
 		case "type":
 			t, diags := typeexpr.TypeConstraint(a.Expr)
+			for _, d := range diags {
+				if word := hcl.ExprAsKeyword(a.Expr); word != "" {
+					d.Detail = fmt.Sprintf("There is no type %s%s", word, didYouMean(word, typeWords))
+				}
+				d.Detail += " A type is string, number, bool, any, or such as list(string), map(number), object({ name = string })."
+			}
 			l.diags = append(l.diags, diags...)
 			if diags.HasErrors() {
 				t = cty.DynamicPseudoType
 			}
 			v.typ, typed = t, true
 		case "default":
+			v.hasDefault = true
+			if len(a.Expr.Variables()) > 0 {
+				l.errorf(a.Expr.Range().Ptr(), "Variable in a default", "A default is a plain value; what is computed from variables goes into a locals block.")
+				v.fallback, v.typ = cty.DynamicVal, cty.DynamicPseudoType
+				continue
+			}
 			val, diags := l.eval(a.Expr, l.global, false)
 			l.diags = append(l.diags, diags...)
-			v.fallback, v.hasDefault = val, true
+			v.fallback = val
 		case "description":
 			if val, diags := a.Expr.Value(nil); diags.HasErrors() || val.Type() != cty.String {
 				l.errorf(a.Expr.Range().Ptr(), "Wrong type", "description must be a string in quotes.")
@@ -96,7 +112,7 @@ func (l *loader) declare(v *variable) {
 	}
 	for _, bl := range v.block.Body.Blocks {
 		if bl.Type != "validation" {
-			l.errorf(&bl.TypeRange, "Unknown block", "A variable has validation blocks, but no %s.", bl.Type)
+			l.errorf(&bl.TypeRange, "Unknown block", "A variable has validation blocks, but no %s%s", bl.Type, didYouMean(bl.Type, []string{"validation"}))
 			continue
 		}
 		v.rules = append(v.rules, bl)
@@ -175,6 +191,10 @@ func (l *loader) parseVariable(v *variable, text, from string) cty.Value {
 	if v.typ == cty.String {
 		return cty.StringVal(text)
 	}
+	if d := tooDeep([]byte(text), from); d != nil {
+		l.errorf(nil, d.Summary, "%s: %s", from, d.Detail)
+		return cty.DynamicVal
+	}
 	expr, diags := hclsyntax.ParseExpression([]byte(text), from, hcl.InitialPos)
 	var val cty.Value
 	if !diags.HasErrors() {
@@ -204,6 +224,14 @@ func (l *loader) validate(v *variable) {
 			At        hcl.Range `hcl:"condition,attr_range"`
 		}
 		before := len(l.diags)
+		for _, t := range mentions(bl.Body) {
+			if t.RootName() != "var" {
+				l.errorf(t.SourceRange().Ptr(), "Only variables here", "A validation looks at variables, such as var.%s, before anything else has a value; %s has none yet.", v.name, traversalText(t))
+			}
+		}
+		if len(l.diags) > before {
+			continue
+		}
 		l.decode(newBody(bl.Body, "a validation", bl.DefRange(), nil), l.global, &rule)
 		if len(l.diags) > before || rule.Condition {
 			continue

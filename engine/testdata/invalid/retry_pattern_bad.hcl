@@ -18,6 +18,7 @@ stage "sft" "warm" {
   policy  = stage.model.base.checkpoint
   data    = stage.curate.data.expert
   retry {
-    on = ["(unclosed"] # ERROR: Bad pattern
+    attempts = 2
+    on       = ["(unclosed"] # ERROR: Bad pattern
   }
 }

@@ -1,0 +1,153 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/hashicorp/hcl/v2/hclwrite"
+	"github.com/zclconf/go-cty/cty"
+)
+
+// HCL's parser and evaluator recurse into brackets and along operators, and a stack that overflows ends the process.
+const (
+	deepest = 500  // brackets, braces and templates in each other
+	longest = 5000 // operators of one expression
+)
+
+// Format lays a file out in the one layout. Formatting changes no key. A text with errors of syntax is not formatted;
+// the place of an error is shown with the text as it is.
+func Format(text []byte, path string) ([]byte, hcl.Diagnostics) {
+	if d := tooDeep(text, path); d != nil {
+		return nil, hcl.Diagnostics{d}
+	}
+	if _, diags := hclsyntax.ParseConfig(text, path, hcl.InitialPos); diags.HasErrors() {
+		return nil, withoutEchoes(diags)
+	}
+	return hclwrite.Format(text), nil
+}
+
+// tooDeep finds the first place that is nested beyond deepest or an operator beyond longest. Strings and comments count
+// only when the plain bytes look suspicious already, so an ordinary file is not read twice.
+func tooDeep(text []byte, path string) *hcl.Diagnostic {
+	if !looksDeep(text) {
+		return nil
+	}
+	tooFar := func(at hcl.Range, format string, args ...any) *hcl.Diagnostic {
+		return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Nested too deeply", Detail: fmt.Sprintf(format, args...), Subject: &at}
+	}
+	tokens, _ := hclsyntax.LexConfig(text, path, hcl.InitialPos) // mistakes are told by the parser
+	depth, round, chain := 0, 0, 0
+	for _, t := range tokens {
+		switch t.Type {
+		case hclsyntax.TokenOParen, hclsyntax.TokenOBrack:
+			depth, round, chain = depth+1, round+1, chain+1
+		case hclsyntax.TokenOBrace, hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl, hclsyntax.TokenOQuote:
+			depth++
+		case hclsyntax.TokenCParen, hclsyntax.TokenCBrack:
+			depth, round = max(0, depth-1), max(0, round-1)
+		case hclsyntax.TokenCBrace, hclsyntax.TokenCQuote:
+			depth = max(0, depth-1)
+		case hclsyntax.TokenTemplateSeqEnd:
+			depth, chain = max(0, depth-1), 0
+		case hclsyntax.TokenComma, hclsyntax.TokenEqual:
+			chain = 0
+		case hclsyntax.TokenNewline:
+			if round == 0 {
+				chain = 0
+			}
+		case hclsyntax.TokenIdent, hclsyntax.TokenNumberLit, hclsyntax.TokenQuotedLit, hclsyntax.TokenStringLit, hclsyntax.TokenComment:
+		default:
+			chain++
+		}
+		if depth > deepest {
+			return tooFar(t.Range, "Brackets, braces and templates may stand %d deep in each other; here it is one more.", deepest)
+		}
+		if chain > longest {
+			return tooFar(t.Range, "One expression may have %d operators; this is one more. Give parts of it names in a locals block.", longest)
+		}
+	}
+	return nil
+}
+
+// looksDeep is tooDeep for bytes, whatever they mean: quick, and often wrong about strings.
+func looksDeep(text []byte) bool {
+	depth, round, chain := 0, 0, 0
+	for _, c := range text {
+		switch c {
+		case '{':
+			depth++
+		case '(', '[':
+			depth, round, chain = depth+1, round+1, chain+1
+		case '}':
+			depth = max(0, depth-1)
+		case ')', ']':
+			depth, round = max(0, depth-1), max(0, round-1)
+		case ',', '=':
+			chain = 0
+		case '\n':
+			if round == 0 {
+				chain = 0
+			}
+		case '+', '-', '*', '/', '%', '!', '?', ':', '&', '|', '<', '>', '.':
+			chain++
+		}
+		if depth > deepest || chain > longest {
+			return true
+		}
+	}
+	return false
+}
+
+// withoutEchoes leaves out errors of syntax that only follow from another one: what stands behind it on the same line, and
+// the same complaint about the next line.
+func withoutEchoes(diags hcl.Diagnostics) hcl.Diagnostics {
+	var out hcl.Diagnostics
+	var last *hcl.Diagnostic
+	for _, d := range sortDiagnostics(diags) {
+		if last != nil && d.Subject != nil {
+			lines := d.Subject.Start.Line - last.Subject.Start.Line
+			if lines == 0 {
+				continue
+			}
+			if lines == 1 && d.Summary == last.Summary {
+				last = d
+				continue
+			}
+		}
+		out = append(out, d)
+		if d.Subject != nil {
+			last = d
+		}
+	}
+	return out
+}
+
+// repeatedKeys finds keys that stand twice in one map. HCL would let the last one win, and an arm of a for_each would be
+// gone without a word.
+func repeatedKeys(b *hclsyntax.Body) hcl.Diagnostics {
+	return hclsyntax.VisitAll(b, func(n hclsyntax.Node) hcl.Diagnostics {
+		object, ok := n.(*hclsyntax.ObjectConsExpr)
+		if !ok || len(object.Items) < 2 {
+			return nil
+		}
+		var diags hcl.Diagnostics
+		first := make(map[string]hcl.Range, len(object.Items))
+		for _, item := range object.Items {
+			key, keyDiags := item.KeyExpr.Value(nil)
+			if keyDiags.HasErrors() || !key.IsKnown() || key.IsNull() || key.Type() != cty.String {
+				continue // computed
+			}
+			at, twice := first[key.AsString()]
+			if !twice {
+				first[key.AsString()] = item.KeyExpr.Range()
+				continue
+			}
+			diags = append(diags, &hcl.Diagnostic{
+				Severity: hcl.DiagError, Summary: "Duplicate key", Subject: item.KeyExpr.Range().Ptr(),
+				Detail: fmt.Sprintf("The map has the key %q already, at %s; the second would replace the first.", key.AsString(), place(at)),
+			})
+		}
+		return diags
+	})
+}

@@ -1,0 +1,3 @@
+experiment {
+  seeds = [1, 2
+} # ERROR: Missing item separator

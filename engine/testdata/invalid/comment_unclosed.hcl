@@ -1,0 +1,5 @@
+experiment {
+  question = "What is wrong here?"
+}
+
+/* what follows # ERROR: Argument or block definition required

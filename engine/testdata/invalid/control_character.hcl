@@ -1,0 +1,7 @@
+experiment {
+  question = "What is wrong here?"
+}
+
+locals {
+  a =  # ERROR: Invalid character
+}

@@ -1,0 +1,7 @@
+experiment {
+  question = "What is wrong here?"
+}
+
+stage "model" "m" {
+  path = dir("cycle.hcl") # ERROR: Invalid function argument ; file()
+}

@@ -1,0 +1,5 @@
+experiment {
+  seeds = [1]
+  report { # ERROR: Unknown block
+  }
+}

@@ -1,0 +1,2 @@
+experiment "ablation" { # ERROR: Wrong labels ; experiment { … }
+}

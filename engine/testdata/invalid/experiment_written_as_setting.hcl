@@ -1,0 +1,3 @@
+experiment = { # ERROR: Block expected ; experiment { … }
+  seeds = [1]
+}

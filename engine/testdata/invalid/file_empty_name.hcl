@@ -1,0 +1,7 @@
+experiment {
+  question = "What is wrong here?"
+}
+
+stage "model" "m" {
+  path = file("") # ERROR: Invalid function argument ; empty
+}

@@ -1,0 +1,7 @@
+experiment {
+  question = "What is wrong here?"
+}
+
+locals {
+  x = abs("two") # ERROR: Invalid function argument
+}

@@ -1,0 +1,3 @@
+{ # ERROR: Argument or block definition required
+  "experiment": {}
+}

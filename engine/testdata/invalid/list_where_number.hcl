@@ -1,0 +1,21 @@
+experiment {
+  question = "What is wrong here?"
+}
+
+stage "model" "base" {
+  layers = 2
+}
+
+stage "tasks" "t" {
+  source = "bfcl"
+}
+
+stage "curate" "data" {
+  tasks = stage.tasks.t.train
+}
+
+stage "sft" "warm" {
+  policy = stage.model.base.checkpoint
+  data   = stage.curate.data.expert
+  epochs = [1, 2] # ERROR: Wrong type ; a list of 2
+}

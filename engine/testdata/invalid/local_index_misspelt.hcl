@@ -1,0 +1,8 @@
+experiment {
+  question = "What is wrong here?"
+}
+
+locals {
+  sizes = { small = 2, large = 12 }
+  mine  = local.sizes["lrage"] # ERROR: Invalid index ; large
+}

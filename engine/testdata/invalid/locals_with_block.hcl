@@ -1,0 +1,8 @@
+experiment {
+  question = "What is wrong here?"
+}
+
+locals {
+  inits { # ERROR: Unknown block ; inits = { … }
+  }
+}

@@ -1,0 +1,6 @@
+experiment {
+  question = "What is wrong here?"
+}
+
+locals "mine" { # ERROR: Wrong labels
+}

@@ -1,0 +1,8 @@
+experiment {
+  question = "What is wrong here?"
+}
+
+locals {
+  größe = 3
+  x     = local.größee # ERROR: Unknown local ; größe
+}

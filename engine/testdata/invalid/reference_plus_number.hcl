@@ -1,0 +1,19 @@
+experiment {
+  question = "What is wrong here?"
+}
+
+stage "model" "base" {
+  layers = 2
+}
+
+stage "tasks" "t" {
+  source = "bfcl"
+}
+
+stage "curate" "data" {
+  tasks = stage.tasks.t.train
+}
+
+locals {
+  x = stage.model.base.checkpoint + 1 # ERROR: Invalid operand
+}

@@ -1,0 +1,3 @@
+experiment {
+  seeds = 5 # ERROR: Wrong type ; a list
+}

@@ -1,0 +1,3 @@
+experiment {
+  seeds = [1, 2.5] # ERROR: Bad number ; whole number
+}

@@ -1,0 +1,22 @@
+experiment {
+  question = "What is wrong here?"
+}
+
+stage "model" "base" {
+  layers = 2
+}
+
+stage "tasks" "t" {
+  source = "bfcl"
+}
+
+stage "curate" "data" {
+  tasks = stage.tasks.t.train
+}
+
+stage "sft" "warm" {
+  policy = stage.model.base.checkpoint
+  data   = stage.curate.data.expert
+  epochs = 2
+  epochs = 3 # ERROR: Attribute redefined
+}

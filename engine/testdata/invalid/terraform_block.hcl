@@ -1,0 +1,6 @@
+experiment {
+  question = "What is wrong here?"
+}
+
+resource "gpu" "x" { # ERROR: Unknown block
+}

@@ -1,0 +1,7 @@
+experiment {
+  question = "What is wrong here?"
+}
+
+locals {
+  a = "café" # ERROR: Invalid character encoding
+}

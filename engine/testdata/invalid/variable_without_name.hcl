@@ -1,0 +1,7 @@
+experiment {
+  question = "What is wrong here?"
+}
+
+variable { # ERROR: Wrong labels ; variable "NAME"
+  default = 3
+}

@@ -1,0 +1,2 @@
+experiment: # ERROR: Argument or block definition required
+  seeds: [1, 2]

@@ -1,0 +1,21 @@
+experiment {
+  question = "What is wrong here?"
+}
+
+stage "model" "base" {
+  layers = 2
+}
+
+stage "tasks" "t" {
+  source = "bfcl"
+}
+
+stage "curate" "data" {
+  tasks = stage.tasks.t.train
+}
+
+stage "eval" "e" {
+  policy = stage.model.base.checkpoint
+  tasks  = stage.tasks.t.test
+  sample = yes # ERROR: Unknown name ; true or false
+}
