@@ -34,13 +34,23 @@ func (s *sampler) next(n int) []*bfcl.Task {
 	for range n {
 		pass, at := s.taken/len(s.tasks), s.taken%len(s.tasks)
 		if at == 0 {
-			s.order = s.rand(fmt.Sprintf("order of tasks, pass %d", pass)).Perm(len(s.tasks))
+			s.order = s.rand(passStream(pass)).Perm(len(s.tasks))
 		}
 		out = append(out, s.tasks[s.order[at]])
 		s.taken++
 	}
 	return out
 }
+
+// skip stands where so many tasks have been taken.
+func (s *sampler) skip(taken int) {
+	s.taken = taken
+	if pass, at := taken/len(s.tasks), taken%len(s.tasks); at > 0 {
+		s.order = s.rand(passStream(pass)).Perm(len(s.tasks))
+	}
+}
+
+func passStream(pass int) string { return fmt.Sprintf("order of tasks, pass %d", pass) }
 
 // rounds bounds how often zero_variance = "resample" draws tasks anew for one update; after that what there is counts.
 const rounds = 4

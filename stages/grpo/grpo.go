@@ -13,6 +13,7 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/internal/resume"
 	"rcgrpo/stages/rl"
 )
 
@@ -47,6 +48,8 @@ func defaults(batch int) settings {
 		Schedule:  &rl.Schedule{Shape: "constant"},
 		Optimizer: &rl.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01, ClipNorm: 1},
 		Limits:    rl.DefaultLimits(),
+
+		Checkpoints: resume.DefaultCheckpoints(),
 	}
 }
 
@@ -66,6 +69,8 @@ type settings struct {
 	Schedule  *rl.Schedule  `hcl:"schedule,block" doc:"course of the learning rate"`
 	Optimizer *rl.Optimizer `hcl:"optimizer,block" doc:"AdamW and gradient clipping"`
 	Limits    *rl.Limits    `hcl:"limits,block" doc:"bounds of an episode"`
+
+	Checkpoints *resume.Checkpoints `hcl:"checkpoints,block" key:"-" doc:"how often the stage saves itself"`
 
 	UpdatesRange     hcl.Range `hcl:"updates,attr_range"`
 	GroupRange       hcl.Range `hcl:"group,attr_range"`
@@ -129,6 +134,7 @@ func (s *settings) Check() hcl.Diagnostics {
 	diags = append(diags, s.Objective.Check()...)
 	diags = append(diags, s.Schedule.Check()...)
 	diags = append(diags, s.Optimizer.Check()...)
+	diags = append(diags, s.Checkpoints.Check()...)
 	return append(diags, s.Limits.Check()...)
 }
 

@@ -4,15 +4,16 @@ package grpo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
 
 	"rcgrpo/engine"
-	"rcgrpo/engine/artifact"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/metrics"
+	"rcgrpo/stages/internal/resume"
 	"rcgrpo/stages/rl"
 )
 
@@ -73,22 +74,20 @@ func (s *settings) run(ctx context.Context, job *engine.Job, prepare func(*check
 	if err := t.open(tokens); err != nil {
 		return err
 	}
-	for u := 1; u <= s.Updates; u++ {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
+	for u := t.made + 1; u <= s.Updates; u++ {
 		if err := t.update(ctx, u); err != nil {
+			if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // told to stop: the weights are those after the last update
+				err = errors.Join(err, t.save())
+			}
 			return fmt.Errorf("update %d: %w", u, err)
 		}
+		if t.scratch.Due() {
+			if err := t.save(); err != nil {
+				return err
+			}
+		}
 	}
-	if err := t.finish(); err != nil {
-		return err
-	}
-	dir, err := job.Create("checkpoint")
-	if err != nil {
-		return err
-	}
-	return policy.Save(dir)
+	return t.publish()
 }
 
 // training is the state of a run.
@@ -100,8 +99,17 @@ type training struct {
 	trainer   *lm.Trainer
 	episodes  *checkpoint.Sampler
 	groups    *sampler
-	log       *metrics.Log
-	kept      *artifact.RowWriter[*rl.Trajectory]
+	made      int // updates
+
+	scratch  *resume.Training
+	recorded *recorder
+	log      *metrics.Log
+	kept     *resume.Rows // trajectories
+}
+
+// progress is what a state says beside the weights and moments.
+type progress struct {
+	Taken int `json:"taken"` // tasks
 }
 
 // open loads what training needs beside the policy. What it opened before an error, close frees.
@@ -125,37 +133,68 @@ func (t *training) open(tokens allocate) error {
 		return err
 	}
 	t.groups = &sampler{batch: t.Batch, group: t.Group, resample: t.ZeroVariance == "resample", tasks: tasks, tokens: tokens,
-		rand: t.job.Rand,
-		collect: func(ctx context.Context, list []rl.Rollout) ([]*rl.Trajectory, error) {
-			got, _, err := t.episodes.Collect(ctx, list, nil)
-			return got, err
-		}}
-	if t.log, err = metrics.Create(t.job); err != nil {
+		rand: t.job.Rand, collect: t.collect}
+	return t.resume()
+}
+
+// resume goes back to where an earlier attempt was when it last saved itself; what it sampled since is in the recorder.
+func (t *training) resume() (err error) {
+	if t.scratch, err = resume.Open(t.job.Dir, t.Checkpoints.Settings()); err != nil {
+		return err
+	}
+	var p progress
+	if t.made, err = t.scratch.Restore(&p, t.trainer.Restore); err != nil {
+		return err
+	}
+	t.groups.skip(p.Taken)
+	if t.recorded, err = readRecorder(t.scratch, t.made); err != nil {
+		return err
+	}
+	if t.made > 0 || t.recorded.left() > 0 {
+		t.job.Logf("resuming after update %d, with %d trajectories sampled since", t.made, t.recorded.left())
+	}
+	if t.log, err = metrics.Open(t.scratch); err != nil {
+		return err
+	}
+	t.kept, err = t.scratch.Rows("trajectories.jsonl")
+	return err
+}
+
+// save makes a state of the training as it is between two updates.
+func (t *training) save() error {
+	return t.scratch.Save(t.made, progress{Taken: t.groups.taken}, t.trainer.Save)
+}
+
+// collect samples the rollouts that no earlier attempt has finished.
+func (t *training) collect(ctx context.Context, list []rl.Rollout) ([]*rl.Trajectory, error) {
+	return t.recorded.collect(list, func(rest []rl.Rollout, finished func(int, *rl.Trajectory) error) error {
+		_, _, err := t.episodes.Collect(ctx, rest, finished)
+		return err
+	})
+}
+
+// publish makes the ports.
+func (t *training) publish() error {
+	if err := t.log.Publish(t.job); err != nil {
 		return err
 	}
 	dir, err := t.job.Create("trajectories")
 	if err != nil {
 		return err
 	}
-	t.kept, err = artifact.CreateRows[*rl.Trajectory](dir, rl.TrajectoriesFile)
-	return err
-}
-
-// finish completes the files.
-func (t *training) finish() error {
-	if err := t.kept.Close(); err != nil {
+	if err := t.kept.CopyTo(dir, rl.TrajectoriesFile); err != nil {
 		return err
 	}
-	return t.log.Close()
+	if dir, err = t.job.Create("checkpoint"); err != nil {
+		return err
+	}
+	return t.policy.Save(dir)
 }
 
-// close frees everything; after finish the files are closed already.
+// close frees everything.
 func (t *training) close() {
-	if t.kept != nil {
-		t.kept.Close()
-	}
-	if t.log != nil {
-		t.log.Close()
+	if t.scratch != nil {
+		t.scratch.Close()
 	}
 	if t.episodes != nil {
 		t.episodes.Close()
@@ -170,9 +209,13 @@ func (t *training) close() {
 
 // update samples groups, learns from them once, and logs.
 func (t *training) update(ctx context.Context, u int) error {
-	start := time.Now()
+	start, taken := time.Now(), t.groups.taken
 	trajectories, sampled, err := t.groups.update(ctx, u)
+	if err == nil {
+		err = ctx.Err()
+	}
 	if err != nil {
+		t.groups.skip(taken) // as if it had not begun
 		return err
 	}
 	rollout := time.Since(start)
@@ -181,8 +224,10 @@ func (t *training) update(ctx context.Context, u int) error {
 	rate := t.Schedule.Rate(u-1, t.Updates, t.LR)
 	values, err := t.learn(ctx, u, b, rate)
 	if err != nil {
+		t.groups.skip(taken)
 		return err
 	}
+	t.made = u
 	learned := time.Since(start)
 	values["groups_sampled"] = float64(sampled)
 	if err := t.log.Write(rl.Metric{Update: u, Values: values}, map[string]float64{"rollout_s": rollout.Seconds(), "update_s": learned.Seconds(),
@@ -191,7 +236,7 @@ func (t *training) update(ctx context.Context, u int) error {
 	}
 	if t.Keep > 0 && u%t.Keep == 0 {
 		for _, tr := range trajectories {
-			if err := t.kept.Write(tr); err != nil {
+			if err := t.kept.Append(tr); err != nil {
 				return err
 			}
 		}

@@ -4,6 +4,7 @@ package sft
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/metrics"
+	"rcgrpo/stages/internal/resume"
 	"rcgrpo/stages/rl"
 )
 
@@ -95,45 +97,87 @@ func (s *settings) examples(job *engine.Job, policy *checkpoint.Policy, conditio
 	return examples, nil
 }
 
-// train makes all updates and writes the port metrics.
-func (s *settings) train(ctx context.Context, job *engine.Job, policy *checkpoint.Policy, examples []lm.Sequence) error {
-	trainer, err := policy.Trainer(*s.Optimizer)
-	if err != nil {
-		return err
-	}
-	defer trainer.Close()
-	log, err := metrics.Create(job)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
+// training is the state of a run.
+type training struct {
+	*settings
+	job     *engine.Job
+	trainer *lm.Trainer
+	scratch *resume.Training
+	log     *metrics.Log
+	made    int // updates
+}
 
+// progress is what a state says beside the weights and moments: nothing, for the order of the batches follows from the seed.
+type progress struct{}
+
+// train makes all updates and the port metrics. It begins where an earlier attempt last saved itself.
+func (s *settings) train(ctx context.Context, job *engine.Job, policy *checkpoint.Policy, examples []lm.Sequence) (err error) {
+	t := &training{settings: s, job: job}
+	if t.trainer, err = policy.Trainer(*s.Optimizer); err != nil {
+		return err
+	}
+	defer t.trainer.Close()
+	if t.scratch, err = resume.Open(job.Dir, s.Checkpoints.Settings()); err != nil {
+		return err
+	}
+	defer t.scratch.Close()
+	if t.made, err = t.scratch.Restore(&progress{}, t.trainer.Restore); err != nil {
+		return err
+	}
+	if t.made > 0 {
+		job.Logf("resuming after update %d", t.made)
+	}
+	if t.log, err = metrics.Open(t.scratch); err != nil {
+		return err
+	}
 	order := job.Rand("order of examples")
 	perEpoch := (len(examples) + s.Batch - 1) / s.Batch
-	total, update := perEpoch*s.Epochs, 0
-	for range s.Epochs {
-		for _, batch := range batches(order, examples, s.Batch) {
-			if err := ctx.Err(); err != nil {
-				return err
+	for epoch := range s.Epochs {
+		for i, batch := range batches(order, examples, s.Batch) {
+			u := epoch*perEpoch + i + 1
+			if u <= t.made {
+				continue
 			}
-			start := time.Now()
-			row, skipped, err := s.update(ctx, trainer, batch, s.Schedule.Rate(update, total, s.LR))
-			if err != nil {
-				return fmt.Errorf("update %d: %w", update+1, err)
+			if err := t.step(ctx, u, perEpoch*s.Epochs, batch); err != nil {
+				if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // told to stop: the weights are those after the last update
+					err = errors.Join(err, t.save())
+				}
+				return fmt.Errorf("update %d: %w", u, err)
 			}
-			update++
-			if skipped {
-				job.Logf("update %d was skipped: its gradient is no finite number", update)
+			if t.scratch.Due() {
+				if err := t.save(); err != nil {
+					return err
+				}
 			}
-			seconds := time.Since(start).Seconds()
-			row.Update = update
-			if err := log.Write(row, map[string]float64{"update_s": seconds, "tokens_per_s": row.Values["tokens"] / seconds}); err != nil {
-				return err
-			}
-			job.Progress(update, total, "updates", engine.Value{Name: "loss", Value: row.Values["loss"]})
 		}
 	}
-	return log.Close()
+	return t.log.Publish(job)
+}
+
+// save makes a state of the training as it is between two updates.
+func (t *training) save() error { return t.scratch.Save(t.made, progress{}, t.trainer.Save) }
+
+// step makes update u of total and logs it.
+func (t *training) step(ctx context.Context, u, total int, batch []lm.Sequence) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	start := time.Now()
+	row, skipped, err := t.update(ctx, t.trainer, batch, t.Schedule.Rate(u-1, total, t.LR))
+	if err != nil {
+		return err
+	}
+	t.made = u
+	if skipped {
+		t.job.Logf("update %d was skipped: its gradient is no finite number", u)
+	}
+	seconds := time.Since(start).Seconds()
+	row.Update = u
+	if err := t.log.Write(row, map[string]float64{"update_s": seconds, "tokens_per_s": row.Values["tokens"] / seconds}); err != nil {
+		return err
+	}
+	t.job.Progress(u, total, "updates", engine.Value{Name: "loss", Value: row.Values["loss"]})
+	return nil
 }
 
 // update makes one optimizer step on the mean negative log-probability of the batch's learned tokens; skipped says that

@@ -14,6 +14,7 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/internal/resume"
 	"rcgrpo/stages/rl"
 )
 
@@ -21,8 +22,9 @@ import (
 func Kinds() []*engine.Kind {
 	defaults := func(epochs int) settings {
 		return settings{Epochs: epochs, Batch: 16, LR: 1e-5,
-			Schedule:  &rl.Schedule{Shape: "cosine", Warmup: 0.03},
-			Optimizer: &rl.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, ClipNorm: 1}}
+			Schedule:    &rl.Schedule{Shape: "cosine", Warmup: 0.03},
+			Optimizer:   &rl.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, ClipNorm: 1},
+			Checkpoints: resume.DefaultCheckpoints()}
 	}
 	outputs := func(engine.Stage) map[string]string {
 		return map[string]string{"checkpoint": "checkpoint", "metrics": "metrics"}
@@ -53,6 +55,8 @@ type settings struct {
 	LR        float64        `hcl:"lr,optional" doc:"peak learning rate (paper: 1e-5)"`
 	Schedule  *rl.Schedule   `hcl:"schedule,block" doc:"course of the learning rate"`
 	Optimizer *rl.Optimizer  `hcl:"optimizer,block" doc:"AdamW and gradient clipping"`
+
+	Checkpoints *resume.Checkpoints `hcl:"checkpoints,block" key:"-" doc:"how often the stage saves itself"`
 
 	EpochsRange hcl.Range `hcl:"epochs,attr_range"`
 	BatchRange  hcl.Range `hcl:"batch,attr_range"`
@@ -90,6 +94,7 @@ func (s *settings) Check() hcl.Diagnostics {
 			Detail: fmt.Sprintf("The learning rate must be above 0; got %v.", s.LR), Subject: s.LRRange.Ptr()})
 	}
 	diags = append(diags, s.Schedule.Check()...)
+	diags = append(diags, s.Checkpoints.Check()...)
 	return append(diags, s.Optimizer.Check()...)
 }
 

@@ -9,29 +9,23 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/internal/resume"
 	"rcgrpo/stages/rl"
 )
 
-// Log is an open metrics port.
+// Log is the curve of a training so far. It stands in the scratch folder, from which a killed training goes on.
 type Log struct {
-	values, times *artifact.RowWriter[rl.Metric]
+	values, times *resume.Rows
 }
 
-// Create opens the port metrics of a job.
-func Create(job *engine.Job) (*Log, error) {
-	dir, err := job.Create("metrics")
+// Open opens the log of a training, with the rows of the updates that it does not make again.
+func Open(t *resume.Training) (*Log, error) {
+	values, err := t.Rows(rl.MetricsFile)
 	if err != nil {
 		return nil, err
 	}
-	values, err := artifact.CreateRows[rl.Metric](dir, rl.MetricsFile)
-	if err != nil {
-		return nil, err
-	}
-	times, err := artifact.CreateRows[rl.Metric](dir, rl.TimesFile)
-	if err != nil {
-		return nil, errors.Join(err, values.Close())
-	}
-	return &Log{values, times}, nil
+	times, err := t.Rows(rl.TimesFile)
+	return &Log{values, times}, err
 }
 
 // Write appends the row of an update, and what it took. A value that is no finite number, such as the gradient norm of a
@@ -40,11 +34,22 @@ func (l *Log) Write(row rl.Metric, times map[string]float64) error {
 	return errors.Join(write(l.values, row.Update, row.Values), write(l.times, row.Update, times))
 }
 
-func write(w *artifact.RowWriter[rl.Metric], update int, values map[string]float64) error {
+func write(r *resume.Rows, update int, values map[string]float64) error {
 	values = maps.Clone(values)
 	maps.DeleteFunc(values, func(_ string, v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) })
-	return errors.Join(w.Write(rl.Metric{Update: update, Values: values}), w.Flush())
+	return r.Append(rl.Metric{Update: update, Values: values})
 }
 
-// Close finishes the files. Calling it again changes nothing.
-func (l *Log) Close() error { return errors.Join(l.values.Close(), l.times.Close()) }
+// Begin takes over the rows of a shorter run that this one continues.
+func (l *Log) Begin(shorter *artifact.Artifact) error {
+	return errors.Join(l.values.CopyFrom(shorter.Path(rl.MetricsFile)), l.times.CopyFrom(shorter.Path(rl.TimesFile)))
+}
+
+// Publish makes the port metrics of the job.
+func (l *Log) Publish(job *engine.Job) error {
+	dir, err := job.Create("metrics")
+	if err != nil {
+		return err
+	}
+	return errors.Join(l.values.CopyTo(dir, rl.MetricsFile), l.times.CopyTo(dir, rl.TimesFile))
+}

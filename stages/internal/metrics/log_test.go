@@ -8,6 +8,7 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/internal/resume"
 	"rcgrpo/stages/rl"
 )
 
@@ -17,8 +18,23 @@ func TestRowsAreReadBackAndTimesStandApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, err := Create(job)
+	training, err := resume.Open(job.Dir, resume.Settings{})
 	if err != nil {
+		t.Fatal(err)
+	}
+	defer training.Close()
+	log, err := Open(training)
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]float64{"loss": 0.5, "grad_norm": math.NaN(), "kl": math.Inf(1)}
+	if err := log.Write(rl.Metric{Update: 1, Values: values}, map[string]float64{"update_s": 2}); err != nil {
+		t.Fatal(err)
+	}
+	if len(values) != 3 {
+		t.Error("Write changed the caller's values")
+	}
+	if err := log.Publish(job); err != nil {
 		t.Fatal(err)
 	}
 	read := func(file string) (rows []rl.Metric) {
@@ -30,25 +46,12 @@ func TestRowsAreReadBackAndTimesStandApart(t *testing.T) {
 		}
 		return rows
 	}
-	values := map[string]float64{"loss": 0.5, "grad_norm": math.NaN(), "kl": math.Inf(1)}
-	if err := log.Write(rl.Metric{Update: 1, Values: values}, map[string]float64{"update_s": 2}); err != nil {
-		t.Fatal(err)
-	}
-	if len(values) != 3 {
-		t.Error("Write changed the caller's values")
-	}
 	want := []rl.Metric{{Update: 1, Values: map[string]float64{"loss": 0.5}}} // what is no finite number is left out
-	if got := read(rl.MetricsFile); !reflect.DeepEqual(got, want) {           // before Close, for whoever watches
+	if got := read(rl.MetricsFile); !reflect.DeepEqual(got, want) {
 		t.Errorf("values: got %v, want %v", got, want)
 	}
 	want = []rl.Metric{{Update: 1, Values: map[string]float64{"update_s": 2}}}
 	if got := read(rl.TimesFile); !reflect.DeepEqual(got, want) {
 		t.Errorf("times: got %v, want %v", got, want)
-	}
-	if err := log.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := log.Close(); err != nil {
-		t.Errorf("a second Close: %v", err)
 	}
 }

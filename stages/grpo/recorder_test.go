@@ -1,0 +1,113 @@
+package grpo
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/stages/internal/resume"
+	"rcgrpo/stages/rl"
+)
+
+func openRecorder(t *testing.T, dir string, after int) *recorder {
+	t.Helper()
+	scratch, err := resume.Open(dir, resume.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { scratch.Close() })
+	if _, err := scratch.Restore(&progress{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	r, err := readRecorder(scratch, after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// Two members end before the kill, in another order than asked for; the next attempt samples the third alone, and gives
+// back all of them in their order.
+func TestFinishedTrajectoriesOfTheOpenUpdateAreNotSampledAgain(t *testing.T) {
+	dir, task := t.TempDir(), &bfcl.Task{ID: "t1"}
+	var list []rl.Rollout
+	for member := range 3 {
+		list = append(list, rl.Rollout{Task: task, Update: 7, Member: member, Token: rl.TokenHigh})
+	}
+	played := func(ask rl.Rollout) *rl.Trajectory {
+		return &rl.Trajectory{Task: ask.Task.ID, Update: ask.Update, Member: ask.Member, Token: ask.Token, Reward: float64(10 + ask.Member), Logp: []float32{-1.0 / 3}}
+	}
+	killed := errors.New("killed")
+	first := openRecorder(t, dir, 6)
+	_, err := first.collect(list, func(rest []rl.Rollout, finished func(int, *rl.Trajectory) error) error {
+		if len(rest) != 3 {
+			t.Fatalf("the first attempt samples %d, want 3", len(rest))
+		}
+		return errors.Join(finished(2, played(rest[2])), finished(0, played(rest[0])), killed)
+	})
+	if !errors.Is(err, killed) {
+		t.Fatal(err)
+	}
+
+	again := openRecorder(t, dir, 6)
+	if again.left() != 2 {
+		t.Fatalf("%d trajectories are left, want 2", again.left())
+	}
+	got, err := again.collect(list, func(rest []rl.Rollout, finished func(int, *rl.Trajectory) error) error {
+		if len(rest) != 1 || rest[0].Member != 1 {
+			t.Errorf("asked for %v again, want member 1 alone", rest)
+		}
+		return finished(0, played(rest[0]))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, tr := range got {
+		if want := played(list[i]); tr.Member != i || tr.Reward != want.Reward || !slices.Equal(tr.Logp, want.Logp) {
+			t.Errorf("place %d: got %+v", i, tr)
+		}
+	}
+	if left := openRecorder(t, dir, 7).left(); left != 0 {
+		t.Errorf("after the update was saved %d trajectories are left, want none", left)
+	}
+}
+
+// A trajectory under another reward token is another one: the log of a run whose tokens were drawn otherwise is no use.
+func TestTrajectoriesOfOtherTokensAreSampledAgain(t *testing.T) {
+	dir, task := t.TempDir(), &bfcl.Task{ID: "t1"}
+	r := openRecorder(t, dir, 0)
+	ask := rl.Rollout{Task: task, Update: 1, Token: rl.TokenHigh}
+	sampled := 0
+	sample := func(rest []rl.Rollout, finished func(int, *rl.Trajectory) error) error {
+		sampled++
+		return finished(0, &rl.Trajectory{Task: "t1", Update: 1, Token: rest[0].Token})
+	}
+	if _, err := r.collect([]rl.Rollout{ask}, sample); err != nil {
+		t.Fatal(err)
+	}
+	ask.Token = rl.TokenLow
+	if _, err := openRecorder(t, dir, 0).collect([]rl.Rollout{ask}, sample); err != nil || sampled != 2 {
+		t.Errorf("sampled %d times, %v; want 2", sampled, err)
+	}
+}
+
+// What a sampler asks for after skipping is what it would have asked for after sampling.
+func TestSkippedTasksAreThoseThatWereTaken(t *testing.T) {
+	ids := func(tasks []*bfcl.Task) (all []string) {
+		for _, task := range tasks {
+			all = append(all, task.ID)
+		}
+		return all
+	}
+	for taken := range 25 {
+		whole, resumed := scripted(10, solvedBy(0)), scripted(10, solvedBy(0))
+		if taken > 0 {
+			whole.next(taken)
+		}
+		resumed.skip(taken)
+		if got, want := ids(resumed.next(12)), ids(whole.next(12)); !slices.Equal(got, want) {
+			t.Errorf("after %d tasks: got %v, want %v", taken, got, want)
+		}
+	}
+}

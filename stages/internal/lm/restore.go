@@ -1,0 +1,44 @@
+//go:build libtorch
+
+package lm
+
+import (
+	"context"
+	"fmt"
+
+	"rcgrpo/stages/internal/torch"
+)
+
+// Restore replaces the weights by those that Save wrote into dir for a model of this shape. Trainers of the model go on
+// with them.
+func (m *Model) Restore(dir string) error {
+	saved, err := Load(dir, m.device)
+	if err != nil {
+		return err
+	}
+	defer saved.Close()
+	if got, want := saved.cfg.Parameters(), m.cfg.Parameters(); got != want {
+		return fmt.Errorf("restore a model from %s: it has %d weights, want %d", dir, got, want)
+	}
+	return torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
+		s.Copy_(m.flat, saved.flat)
+		return s.Err()
+	})
+}
+
+// Save writes into dir all that Restore needs to go on with the same bytes: the model's weights, and the trainer's own
+// state. It holds no gradient: save after Update.
+func (t *Trainer) Save(dir string) error {
+	if err := t.m.Save(dir); err != nil {
+		return err
+	}
+	return t.SaveState(dir)
+}
+
+// Restore goes back to what Save wrote.
+func (t *Trainer) Restore(dir string) error {
+	if err := t.m.Restore(dir); err != nil {
+		return err
+	}
+	return t.LoadState(dir)
+}

@@ -1,0 +1,257 @@
+package resume
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+)
+
+// counter is a training in miniature: its weight is the sum of the numbers of its updates, its row each sum, its log
+// each number.
+type counter struct {
+	*Training
+	rows   *Rows
+	weight int
+	logged []int // replayed
+}
+
+type taken struct{ Numbers int }
+
+func open(t *testing.T, dir string, keep int) *counter {
+	t.Helper()
+	c := &counter{}
+	var err error
+	if c.Training, err = Open(dir, Settings{Keep: keep}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	var p taken
+	update, err := c.Restore(&p, func(dir string) error {
+		text, err := os.ReadFile(filepath.Join(dir, "weight"))
+		if err != nil {
+			return err
+		}
+		c.weight, err = strconv.Atoi(string(text))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Numbers != update || update != c.Update() {
+		t.Fatalf("restored the progress %d at update %d, %d", p.Numbers, update, c.Update())
+	}
+	if err := c.Replayed(func(record []byte) error {
+		var n int
+		c.logged = append(c.logged, 0)
+		err := json.Unmarshal(record, &n)
+		c.logged[len(c.logged)-1] = n
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if c.rows, err = c.Rows("sums"); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func (c *counter) update(t *testing.T, n int) {
+	t.Helper()
+	c.weight += n
+	if err := c.Append(n); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.rows.Append(c.weight); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (c *counter) save(t *testing.T, n int) {
+	t.Helper()
+	err := c.Save(n, taken{n}, func(dir string) error {
+		return os.WriteFile(filepath.Join(dir, "weight"), []byte(strconv.Itoa(c.weight)), 0o600)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (c *counter) sums(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := c.rows.CopyTo(dir, "sums.jsonl"); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "sums.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestAttemptGoesOnFromTheLastStateWithWhatWasLoggedSince(t *testing.T) {
+	dir := t.TempDir()
+	c := open(t, dir, 2)
+	for n := 1; n <= 5; n++ {
+		c.update(t, n)
+		if n == 3 {
+			c.save(t, n)
+		}
+	}
+	c.Close() // what a kill does
+	c = open(t, dir, 2)
+	if c.weight != 6 || !slices.Equal(c.logged, []int{4, 5}) || c.sums(t) != "1\n3\n6\n" {
+		t.Errorf("weight %d, logged %v, rows %q; want 6, [4 5] and three rows", c.weight, c.logged, c.sums(t))
+	}
+	c.update(t, 4)
+	if got := c.sums(t); got != "1\n3\n6\n10\n" {
+		t.Errorf("after one more update: rows %q", got)
+	}
+}
+
+// Whatever byte of the log is the last one written, the records before it count, and later ones can follow.
+func TestTornTailOfTheLogIsIgnored(t *testing.T) {
+	whole := t.TempDir()
+	c := open(t, whole, 1)
+	for n := 1; n <= 3; n++ {
+		c.update(t, n)
+	}
+	c.Close()
+	text, err := os.ReadFile(filepath.Join(whole, "log", stateName(0)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cut := range len(text) + 1 {
+		dir := t.TempDir()
+		open(t, dir, 1).Close()
+		if err := os.WriteFile(filepath.Join(dir, "log", stateName(0)), text[:cut], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c := open(t, dir, 1)
+		want := make([]int, 0, 4)
+		for n := range cut / (len(text) / 3) {
+			want = append(want, n+1)
+		}
+		if !slices.Equal(c.logged, want) {
+			t.Fatalf("cut after %d bytes: logged %v, want %v", cut, c.logged, want)
+		}
+		c.update(t, 9)
+		c.Close()
+		if got := open(t, dir, 1).logged; !slices.Equal(got, append(want, 9)) {
+			t.Fatalf("cut after %d bytes, then one more: %v", cut, got)
+		}
+	}
+}
+
+func TestDamagedRecordsEndTheLog(t *testing.T) {
+	dir := t.TempDir()
+	c := open(t, dir, 1)
+	for n := 1; n <= 3; n++ {
+		c.update(t, n)
+	}
+	c.Close()
+	path := filepath.Join(dir, "log", stateName(0))
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text[len(text)/3+9] = '7' // the second number
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := open(t, dir, 1).logged; !slices.Equal(got, []int{1}) {
+		t.Errorf("logged %v, want [1]", got)
+	}
+}
+
+func TestDamagedStateGivesWayToTheOneBefore(t *testing.T) {
+	for name, harm := range map[string]func(dir string) error{
+		"a changed byte": func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, "states", stateName(4), "weight"), []byte("99"), 0o600)
+		},
+		"a missing file": func(dir string) error { return os.Remove(filepath.Join(dir, "states", stateName(4), "weight")) },
+		"no state file": func(dir string) error {
+			return os.Truncate(filepath.Join(dir, "states", stateName(4), stateFile), 0)
+		},
+		"rows that are shorter than it says": func(dir string) error { return os.Truncate(filepath.Join(dir, "rows", "sums"), 5) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			c := open(t, dir, 2)
+			for n := 1; n <= 5; n++ {
+				c.update(t, n)
+				if n%2 == 0 {
+					c.save(t, n)
+				}
+			}
+			c.Close()
+			if err := harm(dir); err != nil {
+				t.Fatal(err)
+			}
+			c = open(t, dir, 2)
+			if c.weight != 3 || !slices.Equal(c.logged, []int{3, 4, 5}) || c.sums(t) != "1\n3\n" {
+				t.Fatalf("weight %d, logged %v, rows %q; want 3, [3 4 5] and two rows", c.weight, c.logged, c.sums(t))
+			}
+			c.update(t, 3)
+			c.update(t, 4)
+			c.save(t, 4)
+			c.Close()
+			if c = open(t, dir, 2); c.weight != 10 || c.sums(t) != "1\n3\n6\n10\n" {
+				t.Errorf("saved again: weight %d, rows %q", c.weight, c.sums(t))
+			}
+		})
+	}
+}
+
+func TestLastStatesAreKept(t *testing.T) {
+	dir := t.TempDir()
+	c := open(t, dir, 2)
+	for n := 1; n <= 6; n++ {
+		c.update(t, n)
+		c.save(t, n)
+	}
+	for _, folder := range []string{"states", "log"} {
+		if got, err := numbered(filepath.Join(dir, folder)); err != nil || !slices.Equal(got, []int{5, 6}) {
+			t.Errorf("%s: %v, %v; want those of 5 and 6", folder, got, err)
+		}
+	}
+}
+
+func TestStateThatCannotBeWrittenLeavesTheOneBefore(t *testing.T) {
+	dir := t.TempDir()
+	c := open(t, dir, 1)
+	c.update(t, 1)
+	c.save(t, 1)
+	c.update(t, 2)
+	full := fmt.Errorf("no space left")
+	if err := c.Save(2, taken{2}, func(string) error { return full }); err == nil {
+		t.Fatal("a state was saved although its writer failed")
+	}
+	c.Close()
+	if c = open(t, dir, 1); c.weight != 1 || !slices.Equal(c.logged, []int{2}) {
+		t.Errorf("weight %d, logged %v; want 1 and [2]", c.weight, c.logged)
+	}
+}
+
+func TestRowsAreCopiedInBothForms(t *testing.T) {
+	c := open(t, t.TempDir(), 1)
+	c.update(t, 1)
+	c.update(t, 2)
+	dir := t.TempDir()
+	for _, name := range []string{"a.jsonl", "a.jsonl.gz"} {
+		if err := c.rows.CopyTo(dir, name); err != nil {
+			t.Fatal(err)
+		}
+		other := open(t, t.TempDir(), 1)
+		if err := other.rows.CopyFrom(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+		if got := other.sums(t); got != "1\n3\n" {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}

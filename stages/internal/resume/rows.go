@@ -1,0 +1,114 @@
+package resume
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// mark is a length of a file of rows and the checksum up to there.
+type mark struct {
+	Bytes int64  `json:"bytes"`
+	CRC   uint32 `json:"crc32c"`
+}
+
+// reached says whether the file begins with what the mark was set after.
+func (m mark) reached(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return m.Bytes == 0
+	}
+	defer f.Close()
+	h := crc32.New(castagnoli)
+	_, err = io.CopyN(h, f, m.Bytes)
+	return err == nil && h.Sum32() == m.CRC
+}
+
+// Rows is a file of JSON Lines that grows with the training. CopyTo makes it a file of a port. Its first error sticks to
+// nothing: a row that could not be written is told to the writer, who stops.
+type Rows struct {
+	name string
+	file *os.File
+	mark mark
+	buf  bytes.Buffer
+}
+
+// Rows opens the file of rows of a name, cut to what it held at the restored state. The same rows are to be written again.
+func (t *Training) Rows(name string) (*Rows, error) {
+	f, err := os.OpenFile(filepath.Join(t.rowFiles(), name), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("resume: %w", err)
+	}
+	r := &Rows{name: name, file: f, mark: t.marks[name]}
+	if err := f.Truncate(r.mark.Bytes); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	if _, err := f.Seek(r.mark.Bytes, io.SeekStart); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	t.rows = append(t.rows, r)
+	return r, nil
+}
+
+// Append adds a row.
+func (r *Rows) Append(row any) error {
+	r.buf.Reset()
+	e := json.NewEncoder(&r.buf)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(row); err != nil {
+		return fmt.Errorf("%s: %w", r.name, err)
+	}
+	_, err := r.Write(r.buf.Bytes())
+	return err
+}
+
+// Write adds rows that are encoded already, each with its line end.
+func (r *Rows) Write(text []byte) (n int, err error) {
+	n, err = r.file.Write(text)
+	r.mark.Bytes += int64(n)
+	r.mark.CRC = crc32.Update(r.mark.CRC, castagnoli, text[:n])
+	return n, err
+}
+
+// CopyFrom adds the rows of a file, which is decompressed when its name ends in ".gz".
+func (r *Rows) CopyFrom(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var in io.Reader = f
+	if strings.HasSuffix(path, ".gz") {
+		if in, err = gzip.NewReader(f); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	if _, err := io.Copy(r, in); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// CopyTo writes all rows into a new file of dir, compressed when its name ends in ".gz". Equal rows give equal bytes.
+func (r *Rows) CopyTo(dir, name string) error {
+	f, err := os.Create(filepath.Join(dir, name))
+	if err != nil {
+		return err
+	}
+	rows := io.NewSectionReader(r.file, 0, r.mark.Bytes)
+	if strings.HasSuffix(name, ".gz") {
+		z := gzip.NewWriter(f)
+		_, err = io.Copy(z, rows)
+		err = errors.Join(err, z.Close())
+	} else {
+		_, err = io.Copy(f, rows)
+	}
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,320 @@
+//go:build libtorch
+
+package stages
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/rl"
+)
+
+// survivors is a small experiment whose trainings, sft.warm and rc-grpo.arm, are killed and started again.
+const survivors = `
+experiment {
+  seeds = [1]
+}
+
+stage "tasks" "drills" {
+  source = "drills"
+  train  = 10
+  test   = 2
+  pool   = 5
+}
+
+stage "curate" "data" {
+  tasks = stage.tasks.drills.train
+}
+
+stage "model" "random" {
+  seed   = 0
+  corpus = [stage.curate.data.expert]
+  vocab  = 340
+  architecture {
+    family    = "qwen2"
+    hidden    = 32
+    layers    = 2
+    heads     = 2
+    kv_heads  = 1
+    mlp       = 48
+    rope_base = 1000
+    context   = 1024
+  }
+}
+
+stage "sft" "warm" {
+  policy = stage.model.random.checkpoint
+  data   = [stage.curate.data.expert]
+  epochs = 12
+  batch  = 4
+  lr     = 1e-2
+  checkpoints { minutes = 0.0003 }
+}
+
+stage "rc-grpo" "arm" {
+  policy  = stage.sft.warm.checkpoint
+  tasks   = stage.tasks.drills.train
+  updates = 8
+  batch   = 3
+  group   = 4
+  lr      = 1e-3
+  keep    = 2
+  zero_variance = "resample"
+  limits {
+    steps   = 3
+    reply   = 12
+    context = 320
+  }
+  checkpoints { minutes = 0.001 }
+}
+`
+
+// A test binary with this variable is the process of the trainings in the folder that it names.
+const victimVariable = "RCGRPO_TEST_VICTIM"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(victimVariable); dir != "" {
+		if err := train(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// node is where a stage works below dir, and done the file that says that it has ended.
+func nodeDir(dir string, n *engine.Node) string { return filepath.Join(dir, n.Kind.Name+"."+n.Name) }
+func doneFile(dir string) string                { return filepath.Join(dir, "done") }
+
+// train runs what is not done of the experiment survivors. As the engine does, it throws the ports of an attempt that
+// was killed away and keeps the scratch folder.
+func train(dir string) error {
+	x, diags := engine.Load(engine.Source{Path: filepath.Join(dir, "survivors.hcl")}, engine.Registry(Kinds()))
+	if diags.HasErrors() {
+		return diags
+	}
+	fmt.Println("started")
+	for _, n := range x.Nodes {
+		work := nodeDir(dir, n)
+		if _, err := os.Stat(doneFile(work)); err == nil {
+			continue
+		}
+		setup := engine.JobSetup{Dir: work, Seed: 1, Inputs: map[artifact.Ref]string{}, Log: os.Stderr}
+		for _, in := range n.Inputs {
+			ref := in.Ref
+			ref.Seed = nil
+			setup.Inputs[ref] = filepath.Join(nodeDir(dir, in.From), ref.Port)
+		}
+		for port := range n.Outputs {
+			if err := os.RemoveAll(filepath.Join(work, port)); err != nil {
+				return err
+			}
+		}
+		job, err := engine.NewJob(setup)
+		if err != nil {
+			return err
+		}
+		if err := n.Stage.(engine.Runner).Run(context.Background(), job); err != nil {
+			return fmt.Errorf("%s: %w", n.Address, err)
+		}
+		if err := os.WriteFile(doneFile(work), nil, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// victim starts the process of the trainings and waits until it has loaded everything.
+func victim(t *testing.T, dir string) (cmd *exec.Cmd, said *bytes.Buffer) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd, said = exec.Command(self), new(bytes.Buffer)
+	cmd.Env = append(os.Environ(), victimVariable+"="+dir)
+	cmd.Stderr = said
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "started\n" {
+		cmd.Wait()
+		t.Fatalf("the process said %q, %v: %s", line, err, said)
+	}
+	return cmd, said
+}
+
+// trained are the digests of what both trainings made, without what they took in seconds.
+func trained(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for _, port := range []string{"sft.warm/checkpoint", "sft.warm/metrics", "rc-grpo.arm/checkpoint", "rc-grpo.arm/metrics", "rc-grpo.arm/trajectories"} {
+		folder := filepath.Join(dir, port)
+		if err := os.Remove(filepath.Join(folder, rl.TimesFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		digest, err := artifact.Digest(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[port] = digest
+	}
+	return out
+}
+
+// where says what a kill has interrupted.
+func where(t *testing.T, dir string) string {
+	t.Helper()
+	if _, err := os.Stat(doneFile(filepath.Join(dir, "sft.warm"))); err != nil {
+		return "sft"
+	}
+	if _, err := os.Stat(doneFile(filepath.Join(dir, "rc-grpo.arm"))); err == nil {
+		return "after the end"
+	}
+	logs, err := filepath.Glob(filepath.Join(dir, "rc-grpo.arm", "work", "log", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(logs) == 0 {
+		return "rc-grpo, before the first rollout"
+	}
+	text, err := os.ReadFile(slices.Max(logs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lines := bytes.Count(text, []byte("\n")); lines%4 != 0 || !bytes.HasSuffix(text, []byte("\n")) && len(text) > 0 {
+		return "rc-grpo, inside a group of rollouts"
+	}
+	return "rc-grpo, elsewhere"
+}
+
+// logged is how much the rollouts' log holds.
+func logged(dir string) (bytes int64) {
+	logs, _ := filepath.Glob(filepath.Join(dir, "rc-grpo.arm", "work", "log", "*"))
+	for _, path := range logs {
+		if info, err := os.Stat(path); err == nil {
+			bytes += info.Size()
+		}
+	}
+	return bytes
+}
+
+// kill ends a process after a time, or a moment after so many further bytes of trajectories were logged, and says whether
+// it was still there to be killed. A failure of its own is the test's.
+func kill(t *testing.T, dir string, after time.Duration, bytes int64) (killed bool) {
+	t.Helper()
+	cmd, said := victim(t, dir)
+	ended := make(chan struct{})
+	struck := make(chan bool, 1)
+	go func() {
+		deadline, tick := time.NewTimer(after), time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for had := logged(dir); ; {
+			select {
+			case <-ended:
+				struck <- false
+				return
+			case <-tick.C:
+				if bytes == 0 || logged(dir)-had < bytes {
+					continue
+				}
+			case <-deadline.C:
+			}
+			cmd.Process.Kill()
+			struck <- true
+			return
+		}
+	}()
+	err := cmd.Wait()
+	close(ended)
+	if !<-struck && err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	return err != nil
+}
+
+// TestKilledTrainingEndsInTheSameBytes kills SFT and RC-GRPO runs at random instants, each several times, and compares
+// weights, metrics and trajectories with those of a run that nobody touched. RCGRPO_CRASH is the number of kills.
+func TestKilledTrainingEndsInTheSameBytes(t *testing.T) {
+	kills, perRun := 10, 5
+	if n, err := strconv.Atoi(os.Getenv("RCGRPO_CRASH")); err == nil {
+		kills, perRun = n, 2
+	}
+	prepared := t.TempDir()
+	if err := os.WriteFile(filepath.Join(prepared, "survivors.hcl"), []byte(survivors), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	if err := train(prepared); err != nil {
+		t.Fatal(err)
+	}
+	whole := time.Since(begin)
+	want := trained(t, prepared)
+
+	r := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
+	hit := map[string]int{}
+	for kills > 0 {
+		dir := t.TempDir()
+		if err := os.CopyFS(dir, os.DirFS(prepared)); err != nil {
+			t.Fatal(err)
+		}
+		for _, stage := range []string{"sft.warm", "rc-grpo.arm"} {
+			if err := os.RemoveAll(filepath.Join(dir, stage)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var history []string
+		for n := 0; n < perRun && kills > 0; n++ {
+			after, bytes := time.Duration(r.Float64()*float64(whole)*2/float64(perRun)), int64(0)
+			if kills%2 == 0 { // in the middle of a batch of rollouts, wherever that is
+				after, bytes = time.Minute, 1+r.Int64N(40_000)
+			}
+			if !kill(t, dir, after, bytes) {
+				break
+			}
+			kills--
+			place := where(t, dir)
+			hit[place]++
+			history = append(history, place)
+		}
+		cmd, said := victim(t, dir)
+		if err := cmd.Wait(); err != nil {
+			t.Fatalf("killed at %q, then it failed: %v: %s", history, err, said)
+		}
+		for port, digest := range trained(t, dir) {
+			if digest != want[port] {
+				t.Errorf("%s has other bytes after kills at %q", port, history)
+			}
+		}
+	}
+	t.Logf("an undisturbed run takes %v; kills hit %v", whole.Round(time.Millisecond), hit)
+	inside := 0
+	for place, n := range hit {
+		if strings.HasPrefix(place, "rc-grpo, inside") {
+			inside += n
+		}
+	}
+	if inside == 0 {
+		t.Error("no kill hit a group of rollouts that was open, so this shows less than it should")
+	}
+}
