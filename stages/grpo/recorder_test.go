@@ -17,7 +17,7 @@ func openRecorder(t *testing.T, dir string, after int) *recorder {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { scratch.Close() })
-	if _, err := scratch.Restore(&progress{}, nil); err != nil {
+	if _, err := scratch.Restore(&struct{}{}, nil); err != nil {
 		t.Fatal(err)
 	}
 	r, err := readRecorder(scratch, after)
