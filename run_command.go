@@ -28,8 +28,9 @@ func runCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	if plan == nil {
 		return code
 	}
-	ctx, stop := interruptible(stderr)
+	ctx, kill, stop := interruptible(stderr)
 	defer stop()
+	o.Kill = kill
 	display := newDisplay(stdout)
 	err := plan.Run(ctx, o, display.Observe)
 	display.Close()
@@ -45,22 +46,24 @@ func runCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	return c.fail(err)
 }
 
-// interruptible gives a context that ends with the first ^C; the second ends the process.
-func interruptible(stderr io.Writer) (context.Context, func()) {
+// interruptible gives a context that ends with the first ^C. The second closes kill, the third ends the process.
+func interruptible(stderr io.Writer) (ctx context.Context, kill <-chan struct{}, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	signals := make(chan os.Signal, 2)
+	atOnce := make(chan struct{})
+	signals := make(chan os.Signal, 3)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
-		if _, ok := <-signals; !ok {
-			return
-		}
-		cancel()
-		if _, ok := <-signals; ok {
+		for _, act := range []func(){cancel, func() { close(atOnce) }, func() {
 			fmt.Fprintln(stderr, "stopped; the next run goes on from what is committed")
-			os.Exit(exitInterrupted) // stages notice that their engine is gone and end too
+			os.Exit(exitInterrupted)
+		}} {
+			if _, ok := <-signals; !ok {
+				return
+			}
+			act()
 		}
 	}()
-	return ctx, func() {
+	return ctx, atOnce, func() {
 		signal.Stop(signals)
 		close(signals)
 		cancel()

@@ -81,6 +81,15 @@ func statusCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 		shown++
 		printStatus(stdout, s, *all)
 	}
+	survivors, err := engine.Survivors(store)
+	if err != nil {
+		return c.fail(err)
+	}
+	for _, stage := range survivors {
+		if slices.Contains(names, stage.Experiment) {
+			fmt.Fprintln(stdout, stage.Text(time.Now()))
+		}
+	}
 	if shown == 0 {
 		fmt.Fprintf(stdout, "no runs in %s\n", store.Dir())
 	}
@@ -99,13 +108,17 @@ func printStatus(w io.Writer, s *engine.RunStatus, all bool) {
 			state = "waiting"
 		case engine.EventStarted:
 			state = "running"
-			if !s.Live {
+			if !s.Live && !n.Survives {
 				state = "stopped"
 			}
 		}
 		counts[state]++
 		if all || state == "running" || state == "stopped" || state == "failed" {
-			fmt.Fprintf(w, "  %-10s %s  %s\n", state, n.Address, n.Text(s.Now()))
+			now := s.Now()
+			if n.Survives {
+				now = time.Now()
+			}
+			fmt.Fprintf(w, "  %-10s %s  %s\n", state, n.Address, n.Text(now))
 		}
 		if n.Failure != nil {
 			fmt.Fprintf(w, "             log: %s\n", n.Failure.Log)
@@ -142,7 +155,7 @@ func logsCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	if err != nil {
 		return c.fail(err)
 	}
-	ctx, stop := interruptible(stderr)
+	ctx, _, stop := interruptible(stderr)
 	defer stop()
 	live := func() bool {
 		newest, live, err := engine.LogOf(store, name, address)

@@ -48,6 +48,7 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 		return err
 	}
 	cmd.Stdout, cmd.Stderr = log, log
+	kills := oomKills()
 	if err := cmd.Start(); err != nil {
 		return errors.Join(fmt.Errorf("start %s: %w", p.Args[0], err), finish())
 	}
@@ -77,7 +78,7 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 	case code >= 0:
 		return fmt.Errorf("%s ended with exit code %d", p.Args[0], code)
 	}
-	return exitError(waitErr)
+	return exitError(waitErr, kills)
 }
 
 // openLog returns a file for the output of a program: the log itself, or, where secrets must be hidden, a pipe to it.

@@ -15,6 +15,7 @@ type EventKind string
 const (
 	EventPlanned  EventKind = "planned"  // the run starts: Counts of the plan
 	EventStarted  EventKind = "started"  // a stage starts, or starts again (Attempt)
+	EventAdopted  EventKind = "adopted"  // a stage that outlived its run goes on under this one, after Seconds of running
 	EventProgress EventKind = "progress" // Done of Total
 	EventNote     EventKind = "note"     // something worth a line, for example waiting for another run
 	EventDone     EventKind = "done"     // committed

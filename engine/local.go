@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,8 +17,9 @@ import (
 )
 
 // Executor runs one node to its end. It returns nil when the node's result is committed (or, with inputs missing,
-// collected to be shown), the stage's error when it failed, and the context's cause when that ended first. Executors:
-// this machine; a scripted one in tests.
+// collected to be shown), the stage's error when it failed, and the context's cause when that ended first. A stage may
+// outlive the executor's own process; the next run adopts it. Executors: this machine; a scripted one in tests. Package
+// enginetest has the suite that each must pass.
 type Executor interface {
 	Execute(ctx context.Context, w Work, observe func(Event)) error
 }
@@ -30,11 +32,46 @@ type Work struct {
 	CPUs       int
 	GPUs       []string
 	Attempt    int
-	Log        string // file that takes the stage's output
+	Log        string          // file that takes the stage's output
+	Kill       <-chan struct{} // closed when the stage is to end at once, without its checkpoint; nil: never
 
 	folder     runFolder
 	assignment assignment
 	lock       *artifact.Lock // nil when the output is not kept
+	lease      *os.File       // its share of the machine; nil without one
+}
+
+// Args are the arguments with which Binary runs the node.
+func (w Work) Args() []string {
+	return []string{"node", "-run", string(w.folder), "-node", w.Node.Address}
+}
+
+// Binary is the program that can run the node: this one, or the one with tensors.
+func (w Work) Binary() (string, error) { return stageBinary(w.Node) }
+
+// Env is an environment for that program: base with the node's share of the machine.
+func (w Work) Env(base []string) []string { return childEnv(base, w.CPUs, w.GPUs) }
+
+// Events is the file to which that program appends what happens, as JSON Lines; Follow reads it.
+func (w Work) Events() string { return w.folder.events(w.Node.Address) }
+
+// Held are the files that the program inherits as descriptors 3, 4, …: the key's lock and the share of the machine stay
+// taken while one of its processes lives.
+func (w Work) Held() []*os.File {
+	var files []*os.File
+	for _, f := range []*os.File{w.lock.File(), w.lease} {
+		if f != nil {
+			files = append(files, f)
+		}
+	}
+	return files
+}
+
+// Perform runs the node in this process and commits its result. What the stage logs goes to log.
+func (w Work) Perform(ctx context.Context, log io.Writer, observe func(Event)) error {
+	p := performance{Node: w.Node, Experiment: w.Experiment, Store: w.Store, Folder: w.folder, Assignment: w.assignment,
+		Log: log, Observe: observe, Lock: w.lock.File()}
+	return p.run(ctx)
 }
 
 // How long a stage may take to stop before it is killed.
@@ -42,6 +79,13 @@ const (
 	graceAfterInterrupt = 2 * time.Minute // to finish its checkpoint
 	graceAfterTimeout   = 10 * time.Second
 )
+
+func graceAfter(cause error) time.Duration {
+	if errors.Is(cause, errTimeout) {
+		return graceAfterTimeout
+	}
+	return graceAfterInterrupt
+}
 
 // thisMachine runs light kinds in place and others as one process each.
 type thisMachine struct{}
@@ -53,77 +97,82 @@ func (thisMachine) Execute(ctx context.Context, w Work, observe func(Event)) err
 	}
 	defer log.Close()
 	if _, ok := w.Node.Stage.(Runner); ok && w.Node.Kind.Light {
-		p := performance{Node: w.Node, Experiment: w.Experiment, Store: w.Store, Folder: w.folder, Assignment: w.assignment,
-			Log: log, Observe: observe}
-		if w.lock != nil {
-			p.Lock = w.lock.File()
-		}
-		return p.run(ctx)
+		return w.Perform(ctx, log, observe)
 	}
 	return process(ctx, w, log, observe)
 }
 
-// process runs `node` of the right binary and waits for it. The child leads a process group of its own, so ^C in the
-// terminal reaches the engine alone, which then asks the child to stop.
+// process runs `node` of the right binary and waits for it. The child leads a session of its own: ^C and the end of the
+// terminal reach the engine alone, and when the engine is killed, the stage goes on and its events lie in a file.
 func process(ctx context.Context, w Work, log *os.File, observe func(Event)) error {
-	binary, err := stageBinary(w.Node)
+	binary, err := w.Binary()
 	if err != nil {
 		return err
 	}
-	events, childEvents, err := os.Pipe()
-	if err != nil {
+	if err := os.WriteFile(w.Events(), nil, 0o600); err != nil { // of an attempt before
 		return err
 	}
-	defer events.Close()
-	cmd := exec.Command(binary, "node", "-run", string(w.folder), "-node", w.Node.Address)
-	cmd.Env = childEnv(os.Environ(), w.CPUs, w.GPUs)
+	cmd := exec.Command(binary, w.Args()...)
+	cmd.Env = w.Env(os.Environ())
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.ExtraFiles = []*os.File{childEvents}
-	if w.lock != nil {
-		cmd.ExtraFiles = append(cmd.ExtraFiles, w.lock.File())
+	cmd.ExtraFiles = w.Held()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if w.lock == nil { // nobody could adopt it, so it ends with its engine: when its standard input does
+		if _, err := cmd.StdinPipe(); err != nil {
+			return err
+		}
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if _, err := cmd.StdinPipe(); err != nil { // open as long as this process lives
-		return errors.Join(err, childEvents.Close())
-	}
-	err = cmd.Start()
-	childEvents.Close()
-	if err != nil {
+	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", binary, err)
 	}
-	ended := make(chan struct{})
-	stopped := make(chan struct{})
+	session := cmd.Process.Pid
+	ended, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
-		stopChild(ctx, cmd.Process.Pid, ended)
+		stopSession(ctx, session, w.Kill, ended)
 	}()
-	var failed *Event
-	readErr := readEvents(events, func(e Event) {
-		if e.Kind == EventFailed {
-			failed = &e
-			return
-		}
-		observe(e)
-	})
+	followed := make(chan tail)
+	go func() { followed <- follow(w.Events(), ended, observe) }()
 	waitErr := cmd.Wait()
 	close(ended)
 	<-stopped
+	t := <-followed
+	killSession(session) // what it left running
 	switch {
-	case waitErr == nil && readErr != nil:
-		return fmt.Errorf("read the events of %s: %w", w.Node.Address, readErr)
+	case waitErr == nil && t.err != nil:
+		return fmt.Errorf("read the events of %s: %w", w.Node.Address, t.err)
 	case waitErr == nil:
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case failed != nil && failed.Failure != nil && failed.Failure.Cause != "":
-		return WithCause(failed.Failure.Cause, errors.New(failed.Text))
-	case failed != nil:
-		return errors.New(failed.Text)
+	case t.failure != nil:
+		return t.failure.err()
 	}
-	return exitError(waitErr)
+	return exitError(waitErr, w.assignment.Kills)
 }
 
-// stopChild waits for the context's end and then stops the child's process group: a request first, SIGKILL later.
+// stopSession waits for the context's end and then stops the session that a process leads: a request to the leader
+// first, SIGKILL to all later, or as soon as kill is closed.
+func stopSession(ctx context.Context, leader int, kill, ended <-chan struct{}) {
+	select {
+	case <-ended:
+		return
+	case <-ctx.Done():
+	}
+	syscall.Kill(leader, syscall.SIGTERM)
+	grace := time.NewTimer(graceAfter(context.Cause(ctx)))
+	defer grace.Stop()
+	select {
+	case <-ended:
+		return
+	case <-grace.C:
+	case <-kill:
+	}
+	syscall.Kill(leader, syscall.SIGKILL)
+	killSession(leader)
+}
+
+// stopChild is stopSession for a process that leads a group.
 func stopChild(ctx context.Context, pid int, ended <-chan struct{}) {
 	select {
 	case <-ended:
@@ -131,11 +180,7 @@ func stopChild(ctx context.Context, pid int, ended <-chan struct{}) {
 	case <-ctx.Done():
 	}
 	syscall.Kill(pid, syscall.SIGTERM)
-	grace := graceAfterInterrupt
-	if errors.Is(context.Cause(ctx), errTimeout) {
-		grace = graceAfterTimeout
-	}
-	kill := time.NewTimer(grace)
+	kill := time.NewTimer(graceAfter(context.Cause(ctx)))
 	defer kill.Stop()
 	select {
 	case <-ended:
@@ -145,8 +190,8 @@ func stopChild(ctx context.Context, pid int, ended <-chan struct{}) {
 	}
 }
 
-// exitError says how a process ended that did not say why.
-func exitError(err error) error {
+// exitError says how a process ended that did not say why. kills is what oomKills said before it started.
+func exitError(err error, kills int64) error {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
 		return err
@@ -157,11 +202,19 @@ func exitError(err error) error {
 	}
 	switch status.Signal() {
 	case syscall.SIGKILL:
-		return WithCause(CauseOOM, errors.New("its process was killed (SIGKILL), as the kernel does when memory runs out"))
+		return killedError(kills, oomKills())
 	case syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT:
 		return WithCause(CausePreempted, fmt.Errorf("its process was told to stop (%v)", status.Signal()))
 	}
 	return fmt.Errorf("its process died: %v", status.Signal())
+}
+
+// killedError tells a kill by the kernel for want of memory from others, by what oomKills said before and after.
+func killedError(before, after int64) error {
+	if before >= 0 && after > before {
+		return WithCause(CauseOOM, errors.New("the kernel killed its process because memory ran out (SIGKILL)"))
+	}
+	return WithCause(CauseKilled, errors.New("its process was killed (SIGKILL)"))
 }
 
 // torchBinary is the name of the binary with tensors, beside this one.

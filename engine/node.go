@@ -54,6 +54,8 @@ type assignment struct {
 	CPUs     int
 	GPUs     []string
 	Attempt  int
+	Since    time.Time // of this start
+	Kills    int64     // what oomKills said then
 	Revision string
 }
 
@@ -296,33 +298,28 @@ func peakBytes() int64 {
 	return usage.Maxrss << 10 // Linux counts KiB
 }
 
-// What an engine hands to the process of a node beside standard input, whose end says that the engine is gone.
+// What an engine hands to the process of a node.
 const (
 	childVariable = "RCGRPO_CHILD" // set to 1
-	eventsFile    = 3              // events, as JSON Lines
-	lockFile      = 4              // the key's lock, held open so that it lives as long as either process
+	lockFile      = 3              // the key's lock, held open as long as the process lives; not there when the output is not kept
+	leaseFile     = 4              // its share of the machine, likewise
 )
 
-// NodeMain is the process of one node: it runs RunNode and returns the exit code. Started by an engine, it sends
-// events to it, stops gracefully on SIGTERM and at once when the engine is gone; started by hand, it prints lines.
+// NodeMain is the process of one node: it runs RunNode and returns the exit code. Started by an engine, it appends its
+// events to a file of the run folder, stops gracefully on SIGTERM, and goes on when the engine is gone; started by hand,
+// it prints lines.
 func NodeMain(runDir, address string, reg Registry, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	observe := plainObserver(stderr)
 	if os.Getenv(childVariable) != "" {
-		syscall.CloseOnExec(eventsFile)
 		syscall.CloseOnExec(lockFile)
-		events := os.NewFile(eventsFile, "events")
-		var mu sync.Mutex
-		observe = func(e Event) {
-			mu.Lock()
-			defer mu.Unlock()
-			writeEvent(events, e) // without a reader the engine is gone, and so are we
+		syscall.CloseOnExec(leaseFile)
+		var err error
+		if observe, err = childObserver(runFolder(runDir), address); err != nil {
+			fmt.Fprintln(stderr, err)
+			return 1
 		}
-		go func() {
-			io.Copy(io.Discard, os.Stdin)
-			syscall.Kill(0, syscall.SIGKILL) // our process group: this process and whatever it started
-		}()
 	}
 	err := RunNode(ctx, runDir, address, reg, observe)
 	if err == nil {
@@ -331,6 +328,35 @@ func NodeMain(runDir, address string, reg Registry, stderr io.Writer) int {
 	fmt.Fprintln(stderr, err)
 	observe(Event{Time: time.Now(), Address: address, Kind: EventFailed, Text: err.Error(), Failure: &Failure{Text: err.Error(), Cause: causeOf(err)}})
 	return 1
+}
+
+// childObserver appends events to the file that engines follow, and says in the key's lock who we are. A process whose
+// output is not kept could not be adopted and ends when its standard input does: its engine is gone.
+func childObserver(folder runFolder, address string) (func(Event), error) {
+	a, err := folder.assignment(address)
+	if err != nil {
+		return nil, err
+	}
+	if a.Key == "" {
+		go func() {
+			io.Copy(io.Discard, os.Stdin)
+			killSession(os.Getpid())
+		}()
+	} else if err := a.holder(folder).sign(lockFile); err != nil {
+		return nil, fmt.Errorf("write into the lock of %s: %w", address, err)
+	}
+	events, err := os.OpenFile(folder.events(address), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	var mu sync.Mutex
+	return func(e Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		if err := writeEvent(events, e); err != nil {
+			fmt.Fprintf(os.Stderr, "write events: %v\n", err)
+		}
+	}, nil
 }
 
 // plainObserver prints a line per event.

@@ -105,6 +105,12 @@ func (d *Display) Observe(e Event) {
 		if !d.o.Terminal {
 			d.say("", "start", name, "")
 		}
+	case EventAdopted:
+		d.drop(e.Address)
+		before := time.Duration(e.Seconds * float64(time.Second))
+		d.running = append(d.running, &liveStage{address: e.Address, started: e.Time.Add(-before), told: e.Time,
+			expect: time.Duration(e.Expect * float64(time.Second)), first: Event{Time: e.Time.Add(-before)}})
+		d.say("yellow", "adopt", name, e.Text)
 	case EventProgress:
 		d.progress(e)
 		if d.o.Terminal && e.Time.Sub(d.drawnAt) < redrawEvery {
@@ -155,7 +161,7 @@ func (d *Display) progress(e Event) {
 		i = len(d.running) - 1
 	}
 	s := d.running[i]
-	if s.first.Time.IsZero() || s.first.Unit != e.Unit || e.Done < s.last.Done {
+	if s.first.Time.IsZero() || s.first.Unit != e.Unit && s.first.Unit != "" || e.Done < s.last.Done {
 		s.first = e
 	}
 	s.last = e

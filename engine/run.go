@@ -16,8 +16,9 @@ import (
 
 // RunOptions are what a caller of Plan.Run may choose.
 type RunOptions struct {
-	KeepGoing bool     // after a failure, go on with everything that does not depend on it
-	Executor  Executor // nil: this machine
+	KeepGoing bool            // after a failure, go on with everything that does not depend on it
+	Executor  Executor        // nil: this machine
+	Kill      <-chan struct{} // closed to end running stages at once, when ctx has ended already; nil: never
 }
 
 // Run does what the plan says and tells it to observe, one event at a time. Stages run at once as far as the site's
@@ -32,7 +33,7 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 		observe(Event{Time: time.Now(), Kind: EventEnded, Counts: p.counts()})
 		return nil
 	}
-	r := &run{Plan: p, executor: o.Executor, keepGoing: o.KeepGoing, observe: observe, results: make(chan result)}
+	r := &run{Plan: p, executor: o.Executor, keepGoing: o.KeepGoing, kill: o.Kill, observe: observe, results: make(chan result)}
 	if r.executor == nil {
 		r.executor = thisMachine{}
 	}
@@ -56,6 +57,7 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 		return errors.Join(err, lock.Close(), done())
 	}
 	r.emit(Event{Kind: EventPlanned, Counts: p.counts(), Path: string(folder)})
+	r.tellForgotten()
 	err = r.loop(ctx)
 	r.emit(Event{Kind: EventEnded, Counts: r.outcome(), Path: string(folder)})
 	return errors.Join(err, r.recordErr, r.events.close(), lock.Close(), done())
@@ -88,6 +90,7 @@ type run struct {
 	*Plan
 	executor  Executor
 	keepGoing bool
+	kill      <-chan struct{}
 	folder    runFolder
 	tasks     []*task
 	byAddress map[string]*task
@@ -135,6 +138,7 @@ type task struct {
 	claim     *claim   // from the first time it is ready
 	gpus      []string // ids that it holds while it runs
 	collected bool     // its bytes are gone
+	attempts  int      // of an adopted start that failed
 }
 
 // result is what a goroutine of the run reports to loop.
@@ -144,6 +148,9 @@ type result struct {
 	err  error
 	ran  bool
 	took time.Duration
+
+	adopted bool // another run had started it, and we looked after it to its end
+	attempt int  // of that start
 }
 
 func (t *task) settled() bool { return t.state >= finished }
@@ -402,7 +409,7 @@ func (r *run) start(ctx context.Context, t *task) {
 	}
 	t.state = running
 	w := Work{Node: t.Node, Experiment: r.Experiment, Store: r.Store, CPUs: t.claim.need.cpus, GPUs: t.gpus,
-		Log: r.folder.log(t.Address), folder: r.folder, assignment: r.assignment(t), lock: t.lock}
+		Attempt: t.attempts + 1, Log: r.folder.log(t.Address), Kill: r.kill, folder: r.folder, assignment: r.assignment(t), lock: t.lock}
 	r.pending++
 	go func() {
 		started := time.Now()
@@ -413,12 +420,14 @@ func (r *run) start(ctx context.Context, t *task) {
 
 func (r *run) awaitLock(ctx context.Context, t *task) {
 	t.state = locked
-	r.emit(Event{Address: t.Address, Kind: EventNote, Text: "waiting: another run is making it"})
+	text := "waiting: another run is making it"
+	var h holder
+	if r.Store.Holder(t.Key, &h) == nil {
+		text = "waiting: it is being made by " + h.text()
+	}
+	r.emit(Event{Address: t.Address, Kind: EventNote, Text: text})
 	r.pending++
-	go func() {
-		lock, err := r.Store.Lock(ctx, t.Key)
-		r.results <- result{task: t, lock: lock, err: err}
-	}()
+	go func() { r.results <- r.attend(ctx, t) }()
 }
 
 // madeMeanwhile keeps t when its result appeared before its lock could be taken.
@@ -471,6 +480,8 @@ func (r *run) take(ctx context.Context, res result) {
 	if !res.ran {
 		t.lock = res.lock
 		switch {
+		case res.adopted:
+			r.takeAdopted(ctx, res)
 		case res.err != nil && ctx.Err() != nil:
 			r.drop(t)
 		case res.err != nil:

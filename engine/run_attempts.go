@@ -10,30 +10,41 @@ import (
 
 // attempts starts a node until it succeeds or its retry block says no more. It runs beside loop.
 func (r *run) attempts(ctx context.Context, w Work) error {
-	retry := w.Node.Retry
-	backoff := retry.Backoff
-	for attempt := 1; ; attempt++ {
-		w.Attempt, w.assignment.Attempt = attempt, attempt
+	for ; ; w.Attempt++ {
+		if w.Attempt > 1 {
+			select {
+			case <-time.After(w.Node.Retry.Backoff << (w.Attempt - 2)):
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
 		err := r.attempt(ctx, w)
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		cause := causeOf(err)
-		if attempt >= retry.Attempts || !retry.retries(cause, err.Error()) {
-			if attempt > 1 {
-				err = keepCause(cause, fmt.Errorf("%w (after %d attempts)", err, attempt))
-			}
-			return err
+		if !r.again(w.Node, w.Attempt, err) {
+			return lastWord(w.Attempt, err)
 		}
-		r.emit(Event{Address: w.Node.Address, Kind: EventNote, Attempt: attempt,
-			Text: fmt.Sprintf("attempt %d of %d failed (%s); it starts again: %v", attempt, retry.Attempts, cause, err)})
-		select {
-		case <-time.After(backoff):
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		backoff *= 2
 	}
+}
+
+// again says whether a node is to be started again after a failure, and tells of it.
+func (r *run) again(n *Node, attempt int, err error) bool {
+	cause := causeOf(err)
+	if attempt >= n.Retry.Attempts || !n.Retry.retries(cause, err.Error()) {
+		return false
+	}
+	r.emit(Event{Address: n.Address, Kind: EventNote, Attempt: attempt,
+		Text: fmt.Sprintf("attempt %d of %d failed (%s); it starts again: %v", attempt, n.Retry.Attempts, cause, err)})
+	return true
+}
+
+// lastWord is the error of the last attempt.
+func lastWord(attempt int, err error) error {
+	if attempt > 1 {
+		return keepCause(causeOf(err), fmt.Errorf("%w (after %d attempts)", err, attempt))
+	}
+	return err
 }
 
 func keepCause(cause string, err error) error {
@@ -45,8 +56,14 @@ func keepCause(cause string, err error) error {
 
 // attempt is one start, under the node's timeout.
 func (r *run) attempt(ctx context.Context, w Work) error {
+	w.assignment.Attempt, w.assignment.Since, w.assignment.Kills = w.Attempt, time.Now(), oomKills()
 	if err := r.folder.assign(w.assignment); err != nil {
 		return err
+	}
+	if w.lock != nil {
+		if err := w.assignment.holder(r.folder).write(w.lock.File()); err != nil {
+			return err
+		}
 	}
 	if err := openLog(w); err != nil {
 		return err
@@ -60,10 +77,12 @@ func (r *run) attempt(ctx context.Context, w Work) error {
 	}
 	err := r.executor.Execute(ctx, w, r.emit)
 	if err != nil && errors.Is(context.Cause(ctx), errTimeout) {
-		return fmt.Errorf("%w of %v", errTimeout, w.Node.Timeout)
+		return timeoutError(w.Node.Timeout)
 	}
 	return err
 }
+
+func timeoutError(limit time.Duration) error { return fmt.Errorf("%w of %v", errTimeout, limit) }
 
 // openLog begins the log, so that there is one from the first byte on, whatever becomes of the stage.
 func openLog(w Work) error {

@@ -19,6 +19,7 @@ const (
 	CauseNaN       = "nan"       // a number that is none where one is needed
 	CausePreempted = "preempted" // told to stop by someone else
 	CauseTimeout   = "timeout"   // ran longer than its timeout
+	CauseKilled    = "killed"    // by SIGKILL of someone unknown; a retry does not name it
 )
 
 // failureCauses are all of them.
@@ -43,6 +44,9 @@ type Failure struct {
 	Lines []string `json:"lines,omitempty"` // the last of it
 	Work  string   `json:"work,omitempty"`  // scratch folder it left
 }
+
+// err is the failure as the error it was.
+func (f *Failure) err() error { return keepCause(f.Cause, errors.New(f.Text)) }
 
 // RunError says that stages failed. Each failure was told by an event already.
 type RunError struct {

@@ -25,6 +25,7 @@ import (
 //	source.json     Source for Load, with the values of all variables and the digests of all data
 //	plan.json       RunRecord
 //	nodes/NAME.json assignment of a stage, rewritten at each start
+//	nodes/NAME.events.jsonl what the process of a stage tells, begun anew at each start
 //	logs/NAME.log   output of a stage from its first byte
 //	shown/NAME/     output that is not kept, because inputs were missing
 //	events.jsonl
@@ -58,6 +59,9 @@ func (f runFolder) path(p ...string) string {
 }
 func (f runFolder) log(address string) string   { return f.path("logs", fileName(address)+".log") }
 func (f runFolder) shown(address string) string { return f.path("shown", fileName(address)) }
+func (f runFolder) events(address string) string {
+	return f.path("nodes", fileName(address)+".events.jsonl")
+}
 
 // fileName makes an address a file's name: readable, and distinct for distinct addresses.
 func fileName(address string) string {

@@ -34,6 +34,7 @@ type NodeStatus struct {
 	Progress *Event  // the last one of a running stage
 	Note     string
 	Failure  *Failure
+	Survives bool // it runs, although its run was killed
 }
 
 // Experiments returns the names of the experiments that have runs in a store.
@@ -95,6 +96,13 @@ func Status(folder string) (*RunStatus, error) {
 			s.Nodes[i].take(e)
 		}
 	})
+	if !s.Live && !s.Ended {
+		for i, n := range s.Nodes {
+			if n.State == EventStarted && f.outlived(n.Address) {
+				s.Nodes[i].Survives, s.Nodes[i].Progress = true, lastProgress(f.events(n.Address))
+			}
+		}
+	}
 	return s, err
 }
 
@@ -103,6 +111,8 @@ func (n *NodeStatus) take(e Event) {
 	switch e.Kind {
 	case EventStarted:
 		n.State, n.Started, n.Progress = e.Kind, e.Time, nil
+	case EventAdopted:
+		n.State, n.Started, n.Progress = EventStarted, e.Time.Add(-time.Duration(e.Seconds*float64(time.Second))), nil
 	case EventProgress:
 		n.Progress = &e
 	case EventNote, EventSkipped:
@@ -157,8 +167,8 @@ func (n NodeStatus) Text(now time.Time) string {
 	return ""
 }
 
-// LogOf returns the log of the newest run of an experiment that started the node, and whether that run still goes on.
-// Without one the error is artifact.ErrNotFound.
+// LogOf returns the log of the newest run of an experiment that started or adopted the node, and whether more may come:
+// the run goes on, or the stage has outlived it. Without one the error is artifact.ErrNotFound.
 func LogOf(store *artifact.Store, experiment, address string) (path string, live bool, err error) {
 	folders, err := runFolders(store, experiment)
 	if err != nil {
@@ -166,10 +176,24 @@ func LogOf(store *artifact.Store, experiment, address string) (path string, live
 	}
 	for _, f := range folders {
 		if _, err := os.Stat(f.log(address)); err == nil {
-			return f.log(address), f.live(), nil
+			return f.log(address), f.live() || f.outlived(address), nil
 		}
 	}
 	return "", false, fmt.Errorf("%s has no log in %s: %w", address, store.Runs(experiment), artifact.ErrNotFound)
+}
+
+// outlived says whether the stage that this run started goes on without it.
+func (f runFolder) outlived(address string) bool {
+	a, err := f.assignment(address)
+	if err != nil || a.Key == "" {
+		return false
+	}
+	store, err := artifact.Open(a.Store)
+	if err != nil {
+		return false
+	}
+	var h holder
+	return store.Holder(a.Key, &h) == nil && h.folder() == f && h.PID != 0 && h.alive()
 }
 
 // LoggedNodes returns the addresses of an experiment that some run planned, the newest run first.

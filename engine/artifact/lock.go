@@ -2,8 +2,10 @@ package artifact
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -17,8 +19,51 @@ type Lock struct {
 	path string
 }
 
-// File is the locked file, to be handed to a child process.
-func (l *Lock) File() *os.File { return l.file }
+// File is the locked file, to be handed to a child process; nil of a nil lock.
+func (l *Lock) File() *os.File {
+	if l == nil {
+		return nil
+	}
+	return l.file
+}
+
+// Describe writes down who holds the lock, for Holder to read. v is one JSON value.
+func (l *Lock) Describe(v []byte) error { return Describe(l.file, v) }
+
+// Describe is Lock.Describe for a process that inherited the lock's file.
+func Describe(lock *os.File, v []byte) error {
+	_, err := lock.WriteAt(append(v, '\n'), 0) // what stands behind the first value counts for nothing
+	return err
+}
+
+// Holder reads into v what the holder of a key's lock wrote down, without waiting. It may be of one who is gone, and lack
+// when the present one has only just come: then the error is ErrNotFound.
+func (s *Store) Holder(key string, v any) error {
+	f, err := os.Open(s.path("locks", key))
+	if errors.Is(err, fs.ErrNotExist) {
+		return ErrNotFound
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := json.NewDecoder(f).Decode(v); err != nil { // empty, or being written
+		return ErrNotFound
+	}
+	return nil
+}
+
+// Locked lists the keys that somebody holds, or held when he was killed.
+func (s *Store) Locked() ([]string, error) {
+	var keys []string
+	err := s.each("locks", func(name, _ string) error {
+		if validKey(name) == nil {
+			keys = append(keys, name)
+		}
+		return nil
+	})
+	return keys, err
+}
 
 // Unlock frees the lock.
 func (l *Lock) Unlock() error {

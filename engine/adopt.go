@@ -1,0 +1,219 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"rcgrpo/engine/artifact"
+)
+
+// watch is what a run does about a node that another process makes. While the engine that started the stage lives, it
+// only shows how far the stage is. Once that engine is gone, one of those who wait adopts the stage: it keeps to the
+// timeout, stops the stage when the user wants that, and takes its failure in.
+type watch struct {
+	*run
+	task   *task
+	holder holder
+	tail   tail
+	last   *Event   // progress
+	guard  *os.File // open while we are the one who has adopted it
+	cause  error    // why it was told to stop
+	kill   time.Time
+}
+
+// attend waits for the lock of a key that somebody else holds. It runs beside loop.
+func (r *run) attend(ctx context.Context, t *task) result {
+	w := &watch{run: r, task: t}
+	defer w.close()
+	waiting, giveUp := context.WithCancel(context.Background())
+	defer giveUp()
+	type answer struct {
+		lock *artifact.Lock
+		err  error
+	}
+	free := make(chan answer, 1)
+	go func() {
+		lock, err := r.Store.Lock(waiting, t.Key)
+		free <- answer{lock, err}
+	}()
+	every := time.NewTicker(followEvery)
+	defer every.Stop()
+	interrupted, killed := ctx.Done(), r.kill
+	w.look()
+	for {
+		select {
+		case a := <-free:
+			return w.result(a.lock, a.err)
+		case <-every.C:
+			w.look()
+		case <-killed:
+			killed, w.kill = nil, time.Now()
+		case <-interrupted:
+			interrupted = nil
+			if w.guard != nil {
+				w.stop(context.Cause(ctx))
+				continue
+			}
+			giveUp()
+			if a := <-free; a.lock != nil {
+				r.note(a.lock.Unlock())
+			}
+			return result{task: t, err: context.Cause(ctx)}
+		}
+	}
+}
+
+// look takes in what has happened since the last look.
+func (w *watch) look() {
+	var h holder
+	if w.Store.Holder(w.task.Key, &h) == nil && w.guard == nil && h != w.holder { // first seen, or started again
+		w.holder = h
+		w.tail.close()
+		w.tail, w.last = tail{}, nil
+	}
+	if w.holder.Run == "" {
+		return
+	}
+	w.tail.read(w.holder.folder().events(w.holder.Address), w.observe)
+	if w.guard == nil && w.holder.PID != 0 && w.holder.alive() {
+		if w.guard = w.holder.adopt(); w.guard != nil {
+			w.tell()
+		}
+	}
+	if w.guard == nil {
+		return
+	}
+	if limit := w.task.Timeout; limit > 0 && w.cause == nil && time.Since(w.holder.Since) > limit {
+		w.stop(errTimeout)
+	}
+	if w.cause != nil && time.Now().After(w.kill) || !w.holder.alive() {
+		killSession(w.holder.PID)
+	}
+}
+
+// observe passes on the progress of the stage under the address that it has here.
+func (w *watch) observe(e Event) {
+	if e.Kind != EventProgress {
+		return
+	}
+	if w.last = &e; w.guard != nil || time.Since(e.Time) < time.Second {
+		e.Address = w.task.Address
+		w.emit(e)
+	}
+}
+
+// tell says that the stage is ours now.
+func (w *watch) tell() {
+	h := w.holder
+	since := time.Since(h.Since)
+	live := liveStage{started: h.Since}
+	if w.last != nil {
+		live.first, live.last = Event{Time: h.Since}, *w.last
+	}
+	log := w.folder.log(w.task.Address)
+	if err := os.Symlink(h.folder().log(h.Address), log); err != nil && !errors.Is(err, os.ErrExist) {
+		w.note(err)
+	}
+	w.emit(Event{Address: w.task.Address, Kind: EventAdopted, Key: w.task.Key, Attempt: h.Attempt, Seconds: since.Seconds(),
+		Expect: w.task.Expect.Seconds(), Path: log, Text: fmt.Sprintf("it goes on from %s: %s", h.text(), live.text(time.Now()))})
+	if w.last != nil {
+		e := *w.last
+		e.Address = w.task.Address
+		w.emit(e)
+	}
+}
+
+// stop asks the stage to end, and sees to it that it does.
+func (w *watch) stop(cause error) {
+	w.cause = cause
+	if w.kill.IsZero() {
+		w.kill = time.Now().Add(graceAfter(cause))
+	}
+	if sameProcess(w.holder.PID, w.holder.Start) {
+		syscall.Kill(w.holder.PID, syscall.SIGTERM)
+	}
+}
+
+// result is what the run learns when the lock is free.
+func (w *watch) result(lock *artifact.Lock, err error) result {
+	res := result{task: w.task, lock: lock, err: err}
+	if w.guard == nil || err != nil {
+		return res
+	}
+	killSession(w.holder.PID) // what it left running
+	w.tail.read(w.holder.folder().events(w.holder.Address), w.observe)
+	res.adopted, res.attempt, res.took = true, w.holder.Attempt, time.Since(w.holder.Since)
+	switch {
+	case errors.Is(w.cause, errTimeout):
+		res.err = timeoutError(w.task.Timeout)
+	case w.cause != nil:
+		res.err = w.cause
+	case w.tail.failure != nil:
+		res.err = w.tail.failure.err()
+	default:
+		res.err = w.silentError()
+	}
+	return res
+}
+
+// silentError is for a process that ended without saying why; whose it was not cannot ask the kernel how.
+func (w *watch) silentError() error {
+	err := killedError(w.holder.Kills, oomKills())
+	if causeOf(err) == CauseKilled {
+		err = WithCause(CauseKilled, fmt.Errorf("its process %d ended without a word, as when somebody kills it", w.holder.PID))
+	}
+	return err
+}
+
+func (w *watch) close() {
+	w.tail.close()
+	if w.guard != nil {
+		w.guard.Close()
+	}
+}
+
+// takeAdopted takes in how an adopted stage ended. Its key's lock is ours.
+func (r *run) takeAdopted(ctx context.Context, res result) {
+	t := res.task
+	if m, err := r.Store.Lookup(t.Key); err == nil && !t.Force {
+		r.finish(t, m, res.took)
+		r.unlock(t)
+		return
+	}
+	r.note(r.Store.Discard(t.Key))
+	switch {
+	case ctx.Err() != nil:
+		t.state = running // so that drop tells of the scratch folder
+		r.drop(t)
+	case r.again(t.Node, res.attempt, res.err):
+		t.attempts = res.attempt
+		r.queue(t)
+	default:
+		r.fail(t, lastWord(res.attempt, res.err), res.took)
+	}
+}
+
+// tellForgotten names the stages of this experiment that outlived their run and that this one has no use for.
+func (r *run) tellForgotten() {
+	all, err := Survivors(r.Store)
+	r.note(err)
+	for _, s := range all {
+		if s.Experiment == r.Experiment.Name && !s.Adopted && !r.wants(s) {
+			r.emit(Event{Kind: EventNote, Text: fmt.Sprintf("nothing here needs it any more: %s", s.Text(time.Now()))})
+		}
+	}
+}
+
+// wants says whether a node has the survivor's key, or may still get it.
+func (r *run) wants(s Survivor) bool {
+	for _, t := range r.tasks {
+		if t.Key == s.Key || t.Address == s.Address && t.Verb == RunUnlessUnchanged && !t.settled() {
+			return true
+		}
+	}
+	return false
+}

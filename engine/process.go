@@ -1,0 +1,115 @@
+package engine
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// procStat are the fields of /proc/PID/stat that tell one process from another.
+type procStat struct {
+	state   byte   // 'Z': it has ended and nobody has asked how
+	session int    // process that leads its session
+	start   uint64 // moment of its start, in ticks since boot
+}
+
+// processStat reads them; ok is false when there is no such process.
+func processStat(pid int) (s procStat, ok bool) {
+	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return s, false
+	}
+	// The second field is the program's name in parentheses, which may hold anything.
+	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	if len(fields) < 20 {
+		return s, false
+	}
+	s.state = fields[0][0]
+	s.session, _ = strconv.Atoi(fields[3])
+	s.start, err = strconv.ParseUint(fields[19], 10, 64)
+	return s, err == nil
+}
+
+// sameProcess says whether pid is still the process that started at that tick, and has not ended.
+func sameProcess(pid int, start uint64) bool {
+	s, ok := processStat(pid)
+	return ok && s.start == start && s.state != 'Z'
+}
+
+// killSession kills every process of a session. As long as one is left, the kernel gives the session's number to no
+// other process.
+func killSession(leader int) {
+	for range 10 { // what is being killed may just have started something
+		killed := false
+		entries, err := os.ReadDir("/proc")
+		if err != nil {
+			return
+		}
+		for _, e := range entries {
+			pid, err := strconv.Atoi(e.Name())
+			if err != nil {
+				continue
+			}
+			if s, ok := processStat(pid); ok && s.session == leader && s.state != 'Z' {
+				killed = syscall.Kill(pid, syscall.SIGKILL) == nil || killed
+			}
+		}
+		if !killed {
+			return
+		}
+	}
+}
+
+// oomFile is where the kernel counts what it killed for want of memory: for this control group when it has one,
+// otherwise for the machine. "" when it counts nowhere.
+var oomFile = sync.OnceValue(func() string {
+	if b, err := os.ReadFile("/proc/self/cgroup"); err == nil {
+		for line := range strings.Lines(string(b)) {
+			id, group, _ := strings.Cut(strings.TrimSpace(line), ":")
+			if group, ok := strings.CutPrefix(group, ":"); ok && id == "0" {
+				for _, path := range []string{filepath.Join("/sys/fs/cgroup", group, "memory.events"), "/sys/fs/cgroup/memory.events"} {
+					if _, err := os.Stat(path); err == nil {
+						return path
+					}
+				}
+			}
+			if controllers, group, ok := strings.Cut(group, ":"); ok && controllers == "memory" {
+				for _, path := range []string{filepath.Join("/sys/fs/cgroup/memory", group, "memory.oom_control"), "/sys/fs/cgroup/memory/memory.oom_control"} {
+					if _, err := os.Stat(path); err == nil {
+						return path
+					}
+				}
+			}
+		}
+	}
+	if _, err := os.Stat("/proc/vmstat"); err == nil {
+		return "/proc/vmstat"
+	}
+	return ""
+})
+
+// oomKills is how many processes the kernel has killed for want of memory so far; -1 when it does not say.
+func oomKills() int64 {
+	path := oomFile()
+	if path == "" {
+		return -1
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return -1
+	}
+	for line := range strings.Lines(string(b)) {
+		if count, ok := strings.CutPrefix(line, "oom_kill "); ok {
+			n, err := strconv.ParseInt(strings.TrimSpace(count), 10, 64)
+			if err != nil {
+				return -1
+			}
+			return n
+		}
+	}
+	return -1
+}
