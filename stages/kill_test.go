@@ -75,6 +75,19 @@ stage "rc-grpo" "arm" {
   lr      = 1e-3
   keep    = 2
   zero_variance = "resample"
+  forecast {
+    tasks   = 2
+    samples = 4
+  }
+  evaluate {
+    tasks = stage.tasks.drills.test
+    every = 2
+  }
+  alarm "entropy" { # goes off at every third update
+    limit   = 100
+    updates = 3
+    action  = "lower_rate"
+  }
   limits {
     steps   = 3
     reply   = 12

@@ -143,6 +143,15 @@ stage "rc-grpo" "arm" {
   batch    = 2
   group    = 3
   lr       = 1e-3
+  forecast {
+    tasks   = 4
+    samples = 3
+  }
+  evaluate {
+    tasks  = stage.tasks.drills.test
+    every  = 2
+    subset = 1
+  }
   tokens {
     position = "before_each_action"
     init     = "copy:<|assistant|>"
@@ -166,6 +175,26 @@ stage "grpo" "penalty" {
   kl {
     place     = "reward"
     estimator = "k1"
+  }
+  limits {
+    steps   = local.small.steps
+    reply   = local.small.reply
+    context = local.small.context
+  }
+}
+
+stage "grpo" "stopped" { # by its first update
+  policy  = stage.sft.warm.checkpoint
+  tasks   = [stage.tasks.drills.train, stage.tasks.corpus.train]
+  weights = [1, 1]
+  updates = 5
+  batch   = 2
+  profile = "verl"
+  lr      = 1e-3
+  alarm "entropy" {
+    limit   = 100
+    updates = 1
+    action  = "stop"
   }
   limits {
     steps   = local.small.steps
@@ -309,6 +338,8 @@ func TestTheWholeLine(t *testing.T) {
 	t.Run("what is refused says why", p.checkRefusals)
 	t.Run("a checkpoint knows its condition", p.checkConditions)
 	t.Run("updates are on-policy", p.checkMetrics)
+	t.Run("forecast and evaluation while training", p.checkMeasures)
+	t.Run("a training stopped by an alarm hands on what it has", p.checkStopped)
 	t.Run("arms of a seed see the same tasks", p.checkOrder)
 	t.Run("tool results are the environment's", p.checkResults)
 	t.Run("scores are complete", p.checkScores)
@@ -370,6 +401,16 @@ func (p played) checkMetrics(t *testing.T) {
 			continue
 		}
 		metrics := rows[rl.Metric](t, p.ports[address], rl.MetricsFile)
+		for _, m := range append(metrics, rows[rl.Metric](t, p.ports[address], rl.TimesFile)...) {
+			for name := range m.Values {
+				if _, ok := rl.MetricNamed(name); !ok {
+					t.Errorf("%s: %s is logged and has no row in the metrics table", address, name)
+				}
+			}
+		}
+		if strings.Contains(address, "stopped") {
+			continue
+		}
 		if len(metrics) != 2 {
 			t.Fatalf("%s: %d rows, want 2", address, len(metrics))
 		}
@@ -395,6 +436,44 @@ func (p played) checkMetrics(t *testing.T) {
 	losses := rows[rl.Metric](t, p.ports["stage.sft.base.metrics"], rl.MetricsFile)
 	if n := len(losses); n != 32 || !(losses[n-1].Values["loss"] < 0.7*losses[0].Values["loss"]) {
 		t.Errorf("sft: %d updates, loss from %v to %v", len(losses), losses[0].Values["loss"], losses[len(losses)-1].Values["loss"])
+	}
+}
+
+func (p played) checkMeasures(t *testing.T) {
+	for _, arm := range []string{"sft", "rctp"} {
+		metrics := rows[rl.Metric](t, p.ports[`stage.rc-grpo.arm["`+arm+`"]@1.metrics`], rl.MetricsFile)
+		first, second := metrics[0].Values, metrics[1].Values
+		share, ok := first["forecast_zero_variance"]
+		if low, high := first["forecast_low"], first["forecast_high"]; !ok || low > share || share > high || share != first["forecast_all_right"]+first["forecast_all_wrong"] {
+			t.Errorf("%s: forecast %v in [%v, %v], all right %v, all wrong %v", arm, share, low, high, first["forecast_all_right"], first["forecast_all_wrong"])
+		}
+		_, again := second["forecast_zero_variance"]
+		_, early := first["eval_reward"]
+		reward, ok := second["eval_reward"]
+		if again || early || !ok || reward != 0 && reward != 1 {
+			t.Errorf("%s: evaluation %v of one task after update 2 (there: %v); after update 1: %v; a second forecast: %v", arm, reward, ok, early, again)
+		}
+	}
+}
+
+func (p played) checkStopped(t *testing.T) {
+	metrics := rows[rl.Metric](t, p.ports["stage.grpo.stopped@1.metrics"], rl.MetricsFile)
+	if len(metrics) != 1 || metrics[0].Values["alarm_entropy"] != 1 || metrics[0].Values["skipped"] != 1 {
+		t.Errorf("metrics: got %v", metrics)
+	}
+	kept := p.trajectories(t, "stage.grpo.stopped@1")
+	if len(kept) != 10 || strings.Contains(kept[0].Task, "single") || !strings.Contains(kept[9].Task, "single") {
+		t.Errorf("%d trajectories are kept, want those of the update that raised the alarm: a group of each set of tasks", len(kept))
+	}
+	weights := func(address string) string {
+		raw, err := os.ReadFile(filepath.Join(p.ports[address+".checkpoint"], "model.safetensors"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(raw)
+	}
+	if weights("stage.grpo.stopped@1") != weights("stage.sft.warm@1") {
+		t.Error("the weights are not those before the update")
 	}
 }
 

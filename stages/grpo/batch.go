@@ -19,7 +19,8 @@ type batch struct {
 	turn         []int     // [N] turn of each action token
 	logpSampled  []float64 // [N] the sampler's log-probability, for comparison only
 	sequences    []lm.Sequence
-	skip         []bool // [B] left out of the objective; nil leaves out none
+	skip         []bool    // [B] left out of the objective; nil leaves out none
+	penalty      []float64 // [B] taken off the rewards; nil for none
 	advantages   []float64
 	totals       rl.Totals
 }
@@ -54,6 +55,7 @@ func (b *batch) advantage(o *rl.Objective, penalty []float64) {
 			rewards[i] -= penalty[i]
 		}
 	}
+	b.penalty = penalty
 	b.advantages = o.Advantage.Of(b.group, rewards, b.length)
 	if o.ZeroVariance == "mask" {
 		b.skip = b.equalGroups()

@@ -3,7 +3,6 @@ package grpo
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 
 	"rcgrpo/bfcl"
@@ -15,42 +14,26 @@ import (
 type sampler struct {
 	batch, group int
 	resample     bool // groups of equal rewards make room for groups of further tasks
-	tasks        []*bfcl.Task
+	course       *course
 	tokens       allocate
-	rand         func(stream string) *rand.Rand
 	collect      func(ctx context.Context, list []rl.Rollout) ([]*rl.Trajectory, error)
 
-	order []int // of the tasks in the current pass
-	taken int   // tasks taken in all passes
+	taken int // tasks of the course
 }
 
 // allocate gives the reward tokens of a group [G]. key is the task's id, made different where a task comes again in
 // the same update.
 type allocate func(update int, key string) []string
 
-// next takes n tasks. Passes over the tasks are shuffled anew.
+// next takes the n tasks that follow.
 func (s *sampler) next(n int) []*bfcl.Task {
-	out := make([]*bfcl.Task, 0, n)
-	for range n {
-		pass, at := s.taken/len(s.tasks), s.taken%len(s.tasks)
-		if at == 0 {
-			s.order = s.rand(passStream(pass)).Perm(len(s.tasks))
-		}
-		out = append(out, s.tasks[s.order[at]])
+	out := make([]*bfcl.Task, n)
+	for i := range out {
+		out[i] = s.course.at(s.taken)
 		s.taken++
 	}
 	return out
 }
-
-// skip stands where so many tasks have been taken.
-func (s *sampler) skip(taken int) {
-	s.taken = taken
-	if pass, at := taken/len(s.tasks), taken%len(s.tasks); at > 0 {
-		s.order = s.rand(passStream(pass)).Perm(len(s.tasks))
-	}
-}
-
-func passStream(pass int) string { return fmt.Sprintf("order of tasks, pass %d", pass) }
 
 // rounds bounds how often zero_variance = "resample" draws tasks anew for one update; after that what there is counts.
 const rounds = 4

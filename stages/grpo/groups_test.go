@@ -22,10 +22,8 @@ func streams(seed int64) func(string) *rand.Rand {
 
 // scripted is a sampler over n tasks whose episodes earn what reward says.
 func scripted(n int, reward func(r rl.Rollout) float64) *sampler {
-	s := &sampler{batch: 4, group: 2, rand: streams(1), tokens: func(int, string) []string { return []string{"", ""} }}
-	for i := range n {
-		s.tasks = append(s.tasks, &bfcl.Task{ID: fmt.Sprintf("t%d", i)})
-	}
+	s := &sampler{batch: 4, group: 2, tokens: func(int, string) []string { return []string{"", ""} },
+		course: &course{sets: [][]*bfcl.Task{named("t", n)}, rand: streams(1)}}
 	s.collect = func(_ context.Context, list []rl.Rollout) ([]*rl.Trajectory, error) {
 		var out []*rl.Trajectory
 		for _, r := range list {
@@ -34,6 +32,13 @@ func scripted(n int, reward func(r rl.Rollout) float64) *sampler {
 		return out, nil
 	}
 	return s
+}
+
+func named(prefix string, n int) (tasks []*bfcl.Task) {
+	for i := range n {
+		tasks = append(tasks, &bfcl.Task{ID: fmt.Sprint(prefix, i)})
+	}
+	return tasks
 }
 
 func solvedBy(members ...int) func(r rl.Rollout) float64 {
@@ -79,7 +84,7 @@ func TestEveryPassTakesEveryTaskOnce(t *testing.T) {
 func TestOrderOfTasksDependsOnTheSeedNotOnTokens(t *testing.T) {
 	order := func(seed int64, tokens allocate) []string {
 		s := scripted(10, solvedBy(0))
-		s.rand, s.tokens = streams(seed), tokens
+		s.course.rand, s.tokens = streams(seed), tokens
 		got, _, err := s.update(t.Context(), 1)
 		if err != nil {
 			t.Fatal(err)
@@ -93,6 +98,43 @@ func TestOrderOfTasksDependsOnTheSeedNotOnTokens(t *testing.T) {
 	}
 	if a, b := order(1, none), order(2, none); slices.Equal(a, b) {
 		t.Errorf("two seeds have the same order %v", a)
+	}
+}
+
+func TestTasksInTheirGivenOrderSetAfterSet(t *testing.T) {
+	c := &course{sets: [][]*bfcl.Task{append(named("easy", 3), named("hard", 2)...)}, given: true, rand: streams(1)}
+	var got []string
+	for k := range 7 {
+		got = append(got, c.at(k).ID)
+	}
+	if want := []string{"easy0", "easy1", "easy2", "hard0", "hard1", "easy0", "easy1"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestWeightsGiveEverySetItsShareOfEveryStretch(t *testing.T) {
+	sets := [][]*bfcl.Task{named("easy", 7), named("hard", 3)}
+	c := &course{sets: sets, weights: []float64{3, 1}, rand: streams(1)}
+	hard := map[string]int{}
+	for k := range 120 {
+		id := c.at(k).ID
+		if strings.HasPrefix(id, "hard") {
+			hard[id]++
+		}
+		n := 0
+		for _, times := range hard {
+			n += times
+		}
+		if want := float64(k+1) / 4; math.Abs(float64(n)-want) > 1 {
+			t.Fatalf("%d hard ones among the first %d, want a quarter", n, k+1)
+		}
+	}
+	if len(hard) != 3 || hard["hard0"] != 10 || hard["hard1"] != 10 {
+		t.Errorf("hard ones: got %v, want each 10 times", hard)
+	}
+	again := &course{sets: sets, weights: []float64{3, 1}, rand: streams(1)}
+	if again.at(77) != c.at(77) {
+		t.Error("a task depends on what was asked for before")
 	}
 }
 

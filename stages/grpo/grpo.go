@@ -8,6 +8,7 @@ package grpo
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -43,7 +44,7 @@ func Kinds() []*engine.Kind {
 
 func defaults(batch int) settings {
 	return settings{
-		Updates: 350, Group: 5, Batch: batch, LR: 1e-6, Temperature: 1, Keep: 1,
+		Order: "shuffled", Updates: 350, Group: 5, Batch: batch, LR: 1e-6, Temperature: 1, Keep: 1,
 		Objective: rl.PaperObjective(),
 		Schedule:  &rl.Schedule{Shape: "constant"},
 		Optimizer: &rl.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01, ClipNorm: 1},
@@ -55,16 +56,22 @@ func defaults(batch int) settings {
 
 // settings are what both kinds share.
 type settings struct {
-	Policy      artifact.Ref `hcl:"policy" port:"checkpoint" doc:"checkpoint to start from; frozen, it is the reference policy too"`
-	Tasks       artifact.Ref `hcl:"tasks" port:"tasks" doc:"training tasks; their order is a function of seed and update alone"`
-	Updates     int          `hcl:"updates,optional" unit:"updates" doc:"optimizer updates (the paper logs 350)"`
-	Group       int          `hcl:"group,optional" unit:"episodes" doc:"episodes per task, G (paper, eq. 6: 5)"`
-	Batch       int          `hcl:"batch,optional" unit:"tasks" doc:"tasks per update (paper: 64 for GRPO, 256 for RC-GRPO)"`
-	LR          float64      `hcl:"lr,optional" doc:"learning rate (paper: 1e-6)"`
-	Temperature float64      `hcl:"temperature,optional" doc:"sampling temperature of rollouts (verl, TRL, OpenRLHF: 1); the objective's log-probabilities use it too"`
-	Keep        int          `hcl:"keep,optional" unit:"updates" doc:"trajectories of every n-th update are kept in the port trajectories; 0 keeps none"`
+	Policy      artifact.Ref   `hcl:"policy" port:"checkpoint" doc:"checkpoint to start from; frozen, it is the reference policy too"`
+	Tasks       []artifact.Ref `hcl:"tasks" port:"tasks" doc:"training tasks, of one set or several; which of them an update takes is a function of the seed and these settings alone"`
+	Order       string         `hcl:"order,optional" choices:"shuffled|given" doc:"shuffled passes over the tasks in a new order each time; given takes them as they stand, set after set: a curriculum made by whoever made the sets"`
+	Weights     []float64      `hcl:"weights,optional" doc:"curriculum by shares: of every stretch of the training each set gets its part, in the order of tasks; without it several sets are one"`
+	Updates     int            `hcl:"updates,optional" unit:"updates" doc:"optimizer updates (the paper logs 350)"`
+	Group       int            `hcl:"group,optional" unit:"episodes" doc:"episodes per task, G (paper, eq. 6: 5)"`
+	Batch       int            `hcl:"batch,optional" unit:"tasks" doc:"tasks per update (paper: 64 for GRPO, 256 for RC-GRPO)"`
+	LR          float64        `hcl:"lr,optional" doc:"learning rate (paper: 1e-6)"`
+	Temperature float64        `hcl:"temperature,optional" doc:"sampling temperature of rollouts (verl, TRL, OpenRLHF: 1); the objective's log-probabilities use it too"`
+	Keep        int            `hcl:"keep,optional" unit:"updates" doc:"trajectories of every n-th update are kept in the port trajectories; 0 keeps none"`
 
 	rl.Objective
+
+	Alarms   []rl.Alarm `hcl:"alarm,block" doc:"what happens when learning goes wrong; none unless set, but an update whose gradient is no finite number is always left out, and the third in a row is an error where no alarm nan says otherwise"`
+	Forecast *forecast  `hcl:"forecast,block" doc:"a small sampling run before the first update, which forecasts its share of groups without variance (Proposition 1)"`
+	Evaluate *evaluate  `hcl:"evaluate,block" doc:"evaluation while the policy trains"`
 
 	Schedule  *rl.Schedule  `hcl:"schedule,block" doc:"course of the learning rate"`
 	Optimizer *rl.Optimizer `hcl:"optimizer,block" doc:"AdamW and gradient clipping"`
@@ -76,8 +83,30 @@ type settings struct {
 	GroupRange       hcl.Range `hcl:"group,attr_range"`
 	BatchRange       hcl.Range `hcl:"batch,attr_range"`
 	LRRange          hcl.Range `hcl:"lr,attr_range"`
+	WeightsRange     hcl.Range `hcl:"weights,attr_range"`
 	TemperatureRange hcl.Range `hcl:"temperature,attr_range"`
 	KeepRange        hcl.Range `hcl:"keep,attr_range"`
+}
+
+// forecast is the sampling run of Proposition 1's forecast.
+type forecast struct {
+	Tasks   int `hcl:"tasks" unit:"tasks" doc:"training tasks that are sampled, drawn by the seed"`
+	Samples int `hcl:"samples" unit:"episodes per task" doc:"episodes per task and reward token; at least as many as a group has members"`
+
+	TasksRange   hcl.Range `hcl:"tasks,attr_range"`
+	SamplesRange hcl.Range `hcl:"samples,attr_range"`
+}
+
+// evaluate is the evaluation during training. The one at the end is a stage of its own, of kind eval.
+type evaluate struct {
+	Tasks       []artifact.Ref `hcl:"tasks" port:"tasks" doc:"held-out tasks"`
+	Every       int            `hcl:"every" unit:"updates" doc:"the policy is evaluated after every n-th update"`
+	Subset      int            `hcl:"subset,optional" unit:"tasks" doc:"how many of them, drawn once by the seed; 0 takes all"`
+	Temperature float64        `hcl:"temperature,optional" doc:"sampling temperature; 0 is greedy"`
+
+	EveryRange       hcl.Range `hcl:"every,attr_range"`
+	SubsetRange      hcl.Range `hcl:"subset,attr_range"`
+	TemperatureRange hcl.Range `hcl:"temperature,attr_range"`
 }
 
 type grpo struct {
@@ -108,7 +137,8 @@ type drawn struct {
 	InitRange hcl.Range `hcl:"init,attr_range"`
 }
 
-func (s *settings) Check() hcl.Diagnostics {
+// check looks at what both kinds share; tokens says whether rollouts draw one.
+func (s *settings) check(tokens bool) hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	bad := func(summary, detail string, at hcl.Range) {
 		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: detail, Subject: at.Ptr()})
@@ -131,6 +161,29 @@ func (s *settings) Check() hcl.Diagnostics {
 	if s.Keep < 0 {
 		bad("Negative interval", fmt.Sprintf("keep is a number of updates, or 0; got %d.", s.Keep), s.KeepRange)
 	}
+	if s.Weights != nil && (len(s.Weights) != len(s.Tasks) || slices.Min(append([]float64{1}, s.Weights...)) <= 0) {
+		bad("Weights out of range", fmt.Sprintf("Each set of tasks has one weight, above 0; got %v for %d sets.", s.Weights, len(s.Tasks)), s.WeightsRange)
+	}
+	if f := s.Forecast; f != nil {
+		if f.Tasks < 2 {
+			bad("Too few tasks", fmt.Sprintf("The band of a forecast needs at least 2 tasks; got %d.", f.Tasks), f.TasksRange)
+		}
+		if f.Samples < s.Group {
+			bad("Too few samples", fmt.Sprintf("A group of %d may have one reward token throughout, so the forecast needs at least as many samples of each; got %d.", s.Group, f.Samples), f.SamplesRange)
+		}
+	}
+	if e := s.Evaluate; e != nil {
+		if e.Every < 1 {
+			bad("Interval out of range", fmt.Sprintf("every is a number of updates, at least 1; got %d.", e.Every), e.EveryRange)
+		}
+		if e.Subset < 0 {
+			bad("Negative number of tasks", fmt.Sprintf("subset is a number of tasks, or 0 for all; got %d.", e.Subset), e.SubsetRange)
+		}
+		if e.Temperature < 0 {
+			bad("Negative temperature", fmt.Sprintf("The temperature is 0 for greedy decoding, or above it; got %v.", e.Temperature), e.TemperatureRange)
+		}
+	}
+	diags = append(diags, rl.CheckAlarms(s.Alarms, tokens)...)
 	diags = append(diags, s.Objective.Check()...)
 	diags = append(diags, s.Schedule.Check()...)
 	diags = append(diags, s.Optimizer.Check()...)
@@ -139,7 +192,7 @@ func (s *settings) Check() hcl.Diagnostics {
 }
 
 func (s *grpo) Check() hcl.Diagnostics {
-	diags := s.settings.Check()
+	diags := s.settings.check(false)
 	if h := s.Tokens.High; h != nil && *h != 0 && *h != 1 {
 		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Plain GRPO draws no token",
 			Detail:  fmt.Sprintf("In grpo every rollout has the same condition: high = 1 (always high) or high = 0 (none); got %v. Use rc-grpo to draw tokens.", *h),
@@ -149,7 +202,7 @@ func (s *grpo) Check() hcl.Diagnostics {
 }
 
 func (s *conditioned) Check() hcl.Diagnostics {
-	diags := s.settings.Check()
+	diags := s.settings.check(true)
 	if h := s.Tokens.High; h < 0 || h > 1 {
 		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Probability out of range",
 			Detail:  fmt.Sprintf("high is the probability of the high token, between 0 and 1; got %v.", h),

@@ -92,7 +92,7 @@ func TestTrajectoriesOfOtherTokensAreSampledAgain(t *testing.T) {
 	}
 }
 
-// What a sampler asks for after skipping is what it would have asked for after sampling.
+// A sampler that is told how many tasks were taken asks for what would have followed.
 func TestSkippedTasksAreThoseThatWereTaken(t *testing.T) {
 	ids := func(tasks []*bfcl.Task) (all []string) {
 		for _, task := range tasks {
@@ -105,7 +105,7 @@ func TestSkippedTasksAreThoseThatWereTaken(t *testing.T) {
 		if taken > 0 {
 			whole.next(taken)
 		}
-		resumed.skip(taken)
+		resumed.taken = taken
 		if got, want := ids(resumed.next(12)), ids(whole.next(12)); !slices.Equal(got, want) {
 			t.Errorf("after %d tasks: got %v, want %v", taken, got, want)
 		}

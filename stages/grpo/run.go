@@ -3,12 +3,16 @@
 package grpo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"time"
 
+	"rcgrpo/bfcl"
 	"rcgrpo/engine"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
@@ -19,7 +23,7 @@ import (
 
 // Run trains under the condition of the checkpoint, or the one that tokens { high } asks for.
 func (s *grpo) Run(ctx context.Context, job *engine.Job) error {
-	return s.run(ctx, job, func(p *checkpoint.Policy) (allocate, error) {
+	return s.run(ctx, job, func(p *checkpoint.Policy) (*conditioning, error) {
 		if high := s.Tokens.High; high != nil {
 			p.Condition = rl.TokenNone
 			if *high == 1 {
@@ -29,19 +33,15 @@ func (s *grpo) Run(ctx context.Context, job *engine.Job) error {
 				p.Condition = rl.TokenHigh
 			}
 		}
-		return func(int, string) []string {
-			tokens := make([]string, s.Group)
-			for i := range tokens {
-				tokens[i] = p.Condition
-			}
-			return tokens
-		}, nil
+		tokens := slices.Repeat([]string{p.Condition}, s.Group)
+		return &conditioning{allocation: rl.AllocationIID, p: 1, high: p.Condition,
+			tokens: func(int, string) []string { return tokens }}, nil
 	})
 }
 
 // Run trains with a reward token drawn per rollout; the checkpoint conditions on high at inference.
 func (s *conditioned) Run(ctx context.Context, job *engine.Job) error {
-	return s.run(ctx, job, func(p *checkpoint.Policy) (allocate, error) {
+	return s.run(ctx, job, func(p *checkpoint.Policy) (*conditioning, error) {
 		position := s.Tokens.Position
 		if position == "checkpoint" {
 			if position = p.Position; position == "" {
@@ -52,14 +52,24 @@ func (s *conditioned) Run(ctx context.Context, job *engine.Job) error {
 			return nil, err
 		}
 		p.Trained, p.Condition = true, rl.TokenHigh
-		return func(update int, key string) []string {
-			return rl.AllocateTokens(s.Tokens.Allocation, s.Tokens.High, s.Group, uint64(job.Seed), update, key)
-		}, nil
+		return &conditioning{allocation: s.Tokens.Allocation, p: s.Tokens.High, high: rl.TokenHigh, low: rl.TokenLow,
+			tokens: func(update int, key string) []string {
+				return rl.AllocateTokens(s.Tokens.Allocation, s.Tokens.High, s.Group, uint64(job.Seed), update, key)
+			}}, nil
 	})
 }
 
+// conditioning is how the rollouts of a training get their tokens. Plain GRPO has one condition for all: p is 1, and high
+// stands for it.
+type conditioning struct {
+	allocation string
+	p          float64
+	high, low  string
+	tokens     allocate
+}
+
 // run trains the policy that prepare sets up.
-func (s *settings) run(ctx context.Context, job *engine.Job, prepare func(*checkpoint.Policy) (allocate, error)) error {
+func (s *settings) run(ctx context.Context, job *engine.Job, prepare func(*checkpoint.Policy) (*conditioning, error)) error {
 	policy, err := checkpoint.Open(job, s.Policy)
 	if err != nil {
 		return err
@@ -69,14 +79,14 @@ func (s *settings) run(ctx context.Context, job *engine.Job, prepare func(*check
 	if err != nil {
 		return err
 	}
-	t := &training{settings: s, job: job, policy: policy}
+	t := &training{settings: s, job: job, policy: policy, conditioning: tokens, watch: rl.NewWatch(s.Alarms)}
 	defer t.close()
-	if err := t.open(tokens); err != nil {
+	if err := t.open(); err != nil {
 		return err
 	}
-	for u := t.made + 1; u <= s.Updates; u++ {
+	for u := t.made + 1; u <= s.Updates && !t.watch.Stopped; u++ {
 		if err := t.update(ctx, u); err != nil {
-			if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // told to stop: the weights are those after the last update
+			if !t.ahead && ctx.Err() != nil && errors.Is(err, ctx.Err()) { // told to stop: the weights are those after the last update
 				err = errors.Join(err, t.save())
 			}
 			return fmt.Errorf("update %d: %w", u, err)
@@ -93,13 +103,18 @@ func (s *settings) run(ctx context.Context, job *engine.Job, prepare func(*check
 // training is the state of a run.
 type training struct {
 	*settings
+	*conditioning
 	job       *engine.Job
 	policy    *checkpoint.Policy
 	reference *lm.Model // nil when the objective needs none
 	trainer   *lm.Trainer
 	episodes  *checkpoint.Sampler
+	sampling  rl.CollectStats // of the update so far
 	groups    *sampler
-	made      int // updates
+	heldOut   []*bfcl.Task // for the evaluation while training
+	watch     *rl.Watch
+	made      int  // updates
+	ahead     bool // the weights are those of an update that is not logged yet
 
 	scratch  *resume.Training
 	recorded *recorder
@@ -109,17 +124,18 @@ type training struct {
 
 // progress is what a state says beside the weights and moments.
 type progress struct {
-	Taken int `json:"taken"` // tasks
+	Taken int           `json:"taken"` // tasks
+	Watch rl.WatchState `json:"watch"`
 }
 
 // open loads what training needs beside the policy. What it opened before an error, close frees.
-func (t *training) open(tokens allocate) error {
-	tasks, err := checkpoint.ReadTasks(t.job, t.Tasks)
+func (t *training) open() error {
+	course, tasks, err := t.course()
 	if err != nil {
 		return err
 	}
-	if len(tasks) == 0 {
-		return fmt.Errorf("the set of tasks is empty")
+	if t.heldOut, err = t.readHeldOut(); err != nil {
+		return err
 	}
 	if t.NeedsReference() {
 		if t.reference, err = t.policy.Model.Clone(); err != nil {
@@ -129,11 +145,10 @@ func (t *training) open(tokens allocate) error {
 	if t.trainer, err = t.policy.Trainer(*t.Optimizer); err != nil {
 		return err
 	}
-	if t.episodes, err = t.policy.Sampler(t.job, tasks, *t.Limits, t.Temperature); err != nil {
+	if t.episodes, err = t.policy.Sampler(t.job, append(tasks, t.heldOut...), *t.Limits, t.Temperature); err != nil {
 		return err
 	}
-	t.groups = &sampler{batch: t.Batch, group: t.Group, resample: t.ZeroVariance == "resample", tasks: tasks, tokens: tokens,
-		rand: t.job.Rand, collect: t.collect}
+	t.groups = &sampler{batch: t.Batch, group: t.Group, resample: t.ZeroVariance == "resample", course: course, tokens: t.tokens, collect: t.collect}
 	return t.resume()
 }
 
@@ -142,11 +157,11 @@ func (t *training) resume() (err error) {
 	if t.scratch, err = resume.Open(t.job.Dir, t.Checkpoints.Settings()); err != nil {
 		return err
 	}
-	var p progress
+	p := progress{Watch: t.watch.WatchState}
 	if t.made, err = t.scratch.Restore(&p, t.trainer.Restore); err != nil {
 		return err
 	}
-	t.groups.skip(p.Taken)
+	t.groups.taken, t.watch.WatchState = p.Taken, p.Watch
 	if t.recorded, err = readRecorder(t.scratch, t.made); err != nil {
 		return err
 	}
@@ -162,13 +177,14 @@ func (t *training) resume() (err error) {
 
 // save makes a state of the training as it is between two updates.
 func (t *training) save() error {
-	return t.scratch.Save(t.made, progress{Taken: t.groups.taken}, t.trainer.Save)
+	return t.scratch.Save(t.made, progress{Taken: t.groups.taken, Watch: t.watch.WatchState}, t.trainer.Save)
 }
 
 // collect samples the rollouts that no earlier attempt has finished.
 func (t *training) collect(ctx context.Context, list []rl.Rollout) ([]*rl.Trajectory, error) {
 	return t.recorded.collect(list, func(rest []rl.Rollout, finished func(int, *rl.Trajectory) error) error {
-		_, _, err := t.episodes.Collect(ctx, rest, finished)
+		_, took, err := t.episodes.Collect(ctx, rest, finished)
+		t.sampling.Add(took)
 		return err
 	})
 }
@@ -209,29 +225,44 @@ func (t *training) close() {
 
 // update samples groups, learns from them once, and logs.
 func (t *training) update(ctx context.Context, u int) error {
-	start, taken := time.Now(), t.groups.taken
-	trajectories, sampled, err := t.groups.update(ctx, u)
+	values, times := map[string]float64{}, map[string]float64{}
+	took := func(name string, work func() error) error {
+		start := time.Now()
+		err := work()
+		times[name] = time.Since(start).Seconds()
+		return err
+	}
+	if t.Forecast != nil && u == 1 {
+		if err := took("forecast_s", func() error { return t.forecast(ctx, values) }); err != nil {
+			return fmt.Errorf("forecast: %w", err)
+		}
+	}
+	var trajectories []*rl.Trajectory
+	before := t.groups.taken
+	t.sampling = rl.CollectStats{}
+	err := took("rollout_s", func() (err error) {
+		var sampled int
+		trajectories, sampled, err = t.groups.update(ctx, u)
+		values["groups_sampled"] = float64(sampled)
+		return cmp.Or(err, ctx.Err())
+	})
 	if err == nil {
-		err = ctx.Err()
+		describeSampling(t.sampling, times)
+		err = took("update_s", func() error { return t.learn(ctx, u, newBatch(trajectories, t.Group), values) })
 	}
 	if err != nil {
-		t.groups.skip(taken) // as if it had not begun
+		t.groups.taken = before // as if it had not begun
 		return err
 	}
-	rollout := time.Since(start)
-	start = time.Now()
-	b := newBatch(trajectories, t.Group)
-	rate := t.Schedule.Rate(u-1, t.Updates, t.LR)
-	values, err := t.learn(ctx, u, b, rate)
-	if err != nil {
-		t.groups.skip(taken)
-		return err
+	t.ahead = true
+	times["tokens_per_s"] = values["tokens"] / (times["rollout_s"] + times["update_s"])
+	if e := t.Evaluate; e != nil && u%e.Every == 0 {
+		if err := took("eval_s", func() error { return t.evaluate(ctx, u, values) }); err != nil {
+			return fmt.Errorf("evaluation: %w", err)
+		}
 	}
-	t.made = u
-	learned := time.Since(start)
-	values["groups_sampled"] = float64(sampled)
-	if err := t.log.Write(rl.Metric{Update: u, Values: values}, map[string]float64{"rollout_s": rollout.Seconds(), "update_s": learned.Seconds(),
-		"tokens_per_s": values["tokens"] / (rollout + learned).Seconds()}); err != nil {
+	times["peak_memory"] = metrics.PeakMemory()
+	if err := t.log.Write(rl.Metric{Update: u, Values: values}, times); err != nil {
 		return err
 	}
 	if t.Keep > 0 && u%t.Keep == 0 {
@@ -241,27 +272,67 @@ func (t *training) update(ctx context.Context, u int) error {
 			}
 		}
 	}
+	t.made, t.ahead = u, false
 	t.job.Progress(u, t.Updates, "updates", engine.Value{Name: "reward", Value: values["reward"]},
 		engine.Value{Name: "zero-variance", Value: values["zero_variance"]})
 	return nil
 }
 
-// learn makes the optimizer step of update u at a learning rate and returns its metrics.
-func (t *training) learn(ctx context.Context, u int, b *batch, rate float64) (map[string]float64, error) {
+// learn makes the optimizer step of update u, unless an alarm has it left out, and adds its metrics to v.
+func (t *training) learn(ctx context.Context, u int, b *batch, v map[string]float64) error {
 	outcome, stats, err := t.accumulate(ctx, t.policy.Model, t.trainer, t.reference, b)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	norm, skipped, err := t.trainer.Update(rate)
+	b.describe(&t.Objective, outcome, stats, v)
+	if v["grad_norm"], err = t.trainer.Norm(); err != nil {
+		return err
+	}
+	apply := t.heed(u, v)
+	v["lr"] = t.Schedule.Rate(u-1, t.Updates, t.LR) * t.watch.Rate
+	skipped := !apply
+	if apply {
+		_, skipped, err = t.trainer.Update(v["lr"])
+	} else {
+		err = t.trainer.Drop()
+	}
 	if err != nil {
-		return nil, err
+		return err
 	}
+	v["skipped"] = 0
 	if skipped {
-		t.job.Logf("update %d was skipped: its gradient is no finite number", u)
+		v["skipped"], v["lr"] = 1, 0
+		if apply {
+			t.job.Logf("update %d was skipped: its gradient is no finite number", u)
+		}
 	}
-	v := b.describe(outcome, stats)
-	v["grad_norm"], v["lr"] = norm, rate
-	return v, nil
+	return nil
+}
+
+// heed asks the alarms about the values of an update, and says whether its gradient is applied. One that stops the
+// training leaves the policy as the update before made it.
+func (t *training) heed(u int, v map[string]float64) (apply bool) {
+	raised := t.watch.Observe(v)
+	apply = true
+	for _, a := range t.Alarms {
+		v["alarm_"+a.Name] = 0
+		action, ok := raised[a.Name]
+		if !ok {
+			continue
+		}
+		v["alarm_"+a.Name] = 1
+		switch action {
+		case rl.ActionStop:
+			apply = false
+			t.job.Logf("update %d: alarm %s stops the training; the policy of update %d is its result", u, a.Name, u-1)
+		case rl.ActionSkip:
+			apply = false
+			t.job.Logf("update %d: alarm %s leaves it out", u, a.Name)
+		case rl.ActionLowerRate:
+			t.job.Logf("update %d: alarm %s lowers the learning rate to %g of its course", u, a.Name, t.watch.Rate)
+		}
+	}
+	return apply
 }
 
 // accumulate adds the gradient of the objective over a batch to the trainer's, and returns the objective's outcome and
@@ -289,9 +360,9 @@ func (s *settings) accumulate(ctx context.Context, policy *lm.Model, trainer *lm
 	return outcome, stats, err
 }
 
-// describe is the metrics row of an update, under the names of rl.Metrics.
-func (b *batch) describe(o *rl.Outcome, stats lm.TokenStats) map[string]float64 {
-	v := rl.GroupsOf(b.trajectories, b.size).Diagnose()
+// describe adds the metrics of an update to v, under the names of rl.Metrics.
+func (b *batch) describe(objective *rl.Objective, o *rl.Outcome, stats lm.TokenStats, v map[string]float64) {
+	maps.Copy(v, rl.GroupsOf(b.trajectories, b.size).Diagnose())
 	rl.DescribeEpisodes(b.trajectories, v)
 	rl.DescribeRatios(o.LogRatio, v)
 	if stats.LogpRef != nil {
@@ -299,10 +370,12 @@ func (b *batch) describe(o *rl.Outcome, stats lm.TokenStats) map[string]float64 
 	}
 	v["mean_abs_advantage"], v["effective_sample_size"] = rl.AdvantageSizes(b.advantages)
 	v["loss"], v["kl"], v["clip_fraction"] = o.Loss, o.KL, o.ClipFraction()
+	for _, p := range b.penalty {
+		v["kl"] += p / objective.KL.Beta / float64(len(b.penalty))
+	}
 	v["entropy"], v["sampler_gap"] = 0, 0
 	for i, logp := range stats.Logp {
 		v["entropy"] += stats.Entropy[i] / float64(len(stats.Logp))
 		v["sampler_gap"] = max(v["sampler_gap"], math.Abs(logp-b.logpSampled[i]))
 	}
-	return v
 }

@@ -63,6 +63,16 @@ type CollectStats struct {
 	Wall      time.Duration
 }
 
+// Add adds what another Collect took.
+func (s *CollectStats) Add(o CollectStats) {
+	s.Batches += o.Batches
+	s.Sampled += o.Sampled
+	s.Given += o.Given
+	s.InPolicy += o.InPolicy
+	s.InWaiting += o.InWaiting
+	s.Wall += o.Wall
+}
+
 // EpisodeStart starts episodes of the benchmark with the steps per turn that the limits allow.
 func EpisodeStart(s bfcl.Settings, l Limits) func(*bfcl.Task) (Env, error) {
 	s.MaxSteps = l.Steps

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // MetricInfo describes one value of a metrics row. A direction says what is better, where that can be said.
@@ -33,6 +34,13 @@ var Metrics = []MetricInfo{
 	{"reward_range", "mean over groups of max R - min R", "reward", "higher"},
 	{"prop2_bound", "(G-1)/G p(1-p) token_gap², with p the share of high tokens (Proposition 2)", "reward²", "higher"},
 	{"prop2_slack", "sigma2 - prop2_bound", "reward²", ""},
+	{"prop2_excess", "sigma2 - (G-1)/G p(1-p) (token_gap² - token_gap_se²): the slack without the gap's sampling variance", "reward²", ""},
+	{"prop2_excess_se", "standard error of prop2_excess; below -1.96 of it Proposition 2 would be contradicted", "reward²", ""},
+	{"forecast_zero_variance", "zero_variance as forecast before the first update, from samples of the policy (Proposition 1)", "share", ""},
+	{"forecast_low", "lower end of the 95 % band of the first update's zero_variance", "share", ""},
+	{"forecast_high", "upper end of it", "share", ""},
+	{"forecast_all_right", "all_right as forecast", "share", ""},
+	{"forecast_all_wrong", "all_wrong as forecast", "share", ""},
 	{"spread_within", "mean over all groups of max A - min A, ddof 0, 0 without variance", "advantage", "higher"},
 	{"spread_within_mixed", "the same over groups with variance", "advantage", ""},
 	{"spread_within_ddof1", "spread_within with ddof 1", "advantage", "higher"},
@@ -43,13 +51,16 @@ var Metrics = []MetricInfo{
 	{"effective_sample_size", "(sum |A|)² / sum A²", "episodes", "higher"},
 	{"successes_", "share of groups with that many members at R = 1 (0 to G)", "share", ""},
 	{"entropy", "mean entropy of the policy over action tokens, at the sampling temperature", "nats per token", ""},
-	{"kl", "divergence to the reference policy as the loss has it", "nats", "lower"},
-	{"kl_k1", "mean of log pi - log pi_ref over action tokens", "nats per token", "lower"},
-	{"kl_k3", "mean of exp(-d) - 1 + d, d = log pi - log pi_ref", "nats per token", "lower"},
+	{"kl", "divergence to the reference policy as the loss has it; with place = reward the mean over trajectories of what was subtracted, without beta", "nats", "lower"},
+	{"kl_k1", "mean of d = log pi - log pi_ref over action tokens", "nats per token", "lower"},
+	{"kl_k2", "mean of d²/2", "nats per token", "lower"},
+	{"kl_k3", "mean of exp(-d) - 1 + d", "nats per token", "lower"},
 	{"kl_exact", "mean of D(pi || pi_ref) over the vocabulary", "nats per token", "lower"},
 	{"loss", "what the update minimised", "", "lower"},
 	{"grad_norm", "global L2 norm of the gradient before clipping", "", ""},
-	{"lr", "learning rate", "", ""},
+	{"lr", "learning rate of the update; 0 where it was skipped", "", ""},
+	{"skipped", "1 where the gradient was not applied, because it is no finite number or an alarm said so", "", "lower"},
+	{"alarm_", "1 where that alarm went off (gap, zero_variance, entropy, spike, nan)", "", "lower"},
 	{"clip_fraction", "share of ratios at which the clipped term is strictly smaller", "share", "lower"},
 	{"log_ratio_", "quantile of the log ratio (p05, p50, p95, max of its absolute value)", "nats", ""},
 	{"sampler_gap", "largest |log pi as sampled - log pi as recomputed| of an action token", "nats", "lower"},
@@ -58,8 +69,38 @@ var Metrics = []MetricInfo{
 	{"tool_errors", "share of calls answered by an execution error", "share", "lower"},
 	{"turns", "user turns reached per episode", "turns", ""},
 	{"sampled_tokens", "action tokens per episode", "tokens", ""},
+	{"sampled_tokens_max", "action tokens of the longest episode", "tokens", ""},
+	{"episode_tokens", "tokens per episode, given ones included", "tokens", ""},
 	{"tokens", "tokens of all episodes of the update, given ones included", "tokens", ""},
+	{"learned_tokens", "tokens with a loss (fine-tuning)", "tokens", ""},
+	{"truncated", "share of episodes cut off by a limit of length, reply or turn", "share", "lower"},
 	{"stop_", "share of episodes that ended for that reason (done, turn_limit, length, step, error)", "share", ""},
+	{"eval_reward", "mean R on the fixed subset of held-out tasks, under the condition of the checkpoint, after the update", "reward", "higher"},
+	{"eval_official", "share of the subset that the official checker accepts", "share", "higher"},
+}
+
+// Times is the table of what updates took: the values of times.jsonl, which no digest covers.
+var Times = []MetricInfo{
+	{"rollout_s", "seconds to sample the groups", "s", "lower"},
+	{"model_s", "of these seconds in the policy", "s", "lower"},
+	{"waiting_s", "of these seconds in which no batch could run because environments were at work", "s", "lower"},
+	{"waiting_share", "waiting_s / rollout_s", "share", "lower"},
+	{"update_s", "seconds to compute the gradient and apply it", "s", "lower"},
+	{"eval_s", "seconds of the evaluation after the update", "s", "lower"},
+	{"forecast_s", "seconds of the sampling run of the forecast", "s", "lower"},
+	{"tokens_per_s", "tokens of the update / (rollout_s + update_s)", "tokens/s", "higher"},
+	{"sampled_tokens_per_s", "action tokens of the update / rollout_s", "tokens/s", "higher"},
+	{"peak_memory", "largest resident memory of the process so far", "bytes", "lower"},
+}
+
+// MetricNamed finds a value in the metrics table or in that of times, by its own name or its family's.
+func MetricNamed(name string) (MetricInfo, bool) {
+	for _, m := range slices.Concat(Metrics, Times) {
+		if m.Name == name || strings.HasSuffix(m.Name, "_") && strings.HasPrefix(name, m.Name) {
+			return m, true
+		}
+	}
+	return MetricInfo{}, false
 }
 
 // Groups are the rewards of an update [groups][G], and which episodes ran under the high token; High is nil where the
@@ -237,6 +278,19 @@ func (g Groups) byToken(v map[string]float64, size int) {
 	v["token_gap_se"] = math.Sqrt(sampleVariance(high)/float64(len(high)) + sampleVariance(low)/float64(len(low)))
 	v["prop2_bound"] = Kappa(size, p) * gap * gap
 	v["prop2_slack"] = v["sigma2"] - v["prop2_bound"]
+	g.proposition2(v, Kappa(size, p))
+}
+
+// proposition2 adds the slack of Proposition 2's bound without the upward bias of a squared estimate, and its standard
+// error: the variance of the mean of σ_g² over groups, and that of gap², which is 4 gap² se² + 2 se⁴ for a normal gap.
+func (g Groups) proposition2(v map[string]float64, kappa float64) {
+	variances := make([]float64, len(g.Rewards))
+	for i, rewards := range g.Rewards {
+		variances[i] = populationVariance(rewards)
+	}
+	gap, se2 := v["token_gap"], v["token_gap_se"]*v["token_gap_se"]
+	v["prop2_excess"] = v["sigma2"] - kappa*(gap*gap-se2)
+	v["prop2_excess_se"] = math.Sqrt(sampleVariance(variances)/float64(len(variances)) + kappa*kappa*(4*gap*gap*se2+2*se2*se2))
 }
 
 // DescribeEpisodes adds what an update's episodes say about themselves: verdicts, lengths, calls, stop reasons.
@@ -249,7 +303,7 @@ func DescribeEpisodes(trajectories []*Trajectory, v map[string]float64) {
 		v["stop_"+reason] = 0
 	}
 	calls, errs := 0, 0
-	for _, name := range []string{"official", "turns", "sampled_tokens", "tokens"} {
+	for _, name := range []string{"official", "turns", "sampled_tokens", "sampled_tokens_max", "tokens", "truncated"} {
 		v[name] = 0
 	}
 	for _, t := range trajectories {
@@ -258,13 +312,18 @@ func DescribeEpisodes(trajectories []*Trajectory, v map[string]float64) {
 		calls += t.Calls
 		errs += t.Errors
 		v["tokens"] += float64(len(t.IDs))
+		sampled := 0.0
 		for _, own := range t.Mask {
-			v["sampled_tokens"] += indicator(own) / n
+			sampled += indicator(own)
 		}
+		v["sampled_tokens"] += sampled / n
+		v["sampled_tokens_max"] = max(v["sampled_tokens_max"], sampled)
+		v["truncated"] += indicator(t.Stop == StopLength || t.Stop == StopStep || t.Stop == StopTurnLimit) / n
 		if k := len(t.Messages); k > 0 {
 			v["turns"] += float64(t.Messages[k-1].Turn+1) / n
 		}
 	}
+	v["episode_tokens"] = v["tokens"] / n
 	v["calls"] = float64(calls) / n
 	v["tool_errors"] = float64(errs) / float64(max(1, calls))
 }
@@ -296,14 +355,15 @@ func DescribeRatios(logRatio []float64, v map[string]float64) {
 
 // DescribeKL adds the divergence to the reference policy by estimator, means over action tokens; exact may be nil.
 func DescribeKL(logp, logpRef, exact []float64, v map[string]float64) {
-	k1, k3 := 0.0, 0.0
+	k1, k2, k3 := 0.0, 0.0, 0.0
 	for i := range logp {
 		d := logp[i] - logpRef[i]
 		k1 += d
+		k2 += d * d / 2
 		k3 += math.Exp(-d) - 1 + d
 	}
 	n := float64(max(1, len(logp)))
-	v["kl_k1"], v["kl_k3"] = k1/n, k3/n
+	v["kl_k1"], v["kl_k2"], v["kl_k3"] = k1/n, k2/n, k3/n
 	if exact != nil {
 		v["kl_exact"] = mean(exact)
 	}

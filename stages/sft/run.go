@@ -168,7 +168,9 @@ func (t *training) step(ctx context.Context, u, total int, batch []lm.Sequence) 
 		return err
 	}
 	t.made = u
+	row.Values["skipped"] = 0
 	if skipped {
+		row.Values["skipped"] = 1
 		t.job.Logf("update %d was skipped: its gradient is no finite number", u)
 	}
 	seconds := time.Since(start).Seconds()

@@ -238,6 +238,23 @@ func (t *Trainer) Update(lr float64) (gradNorm float64, skipped bool, err error)
 	return gradNorm, true, nil
 }
 
+// Norm is the global norm of the accumulated gradient, in float64; NaN or infinite where the gradient is.
+func (t *Trainer) Norm() (norm float64, err error) {
+	err = torch.Do(context.Background(), t.m.device, func(s *torch.Scope) error {
+		norm = math.Sqrt(s.SquareSum(t.grad))
+		return s.Err()
+	})
+	return norm, err
+}
+
+// Drop forgets the accumulated gradient, as if its batch had not been.
+func (t *Trainer) Drop() error {
+	return torch.Do(context.Background(), t.m.device, func(s *torch.Scope) error {
+		s.Zero_(t.grad)
+		return s.Err()
+	})
+}
+
 // Gradient returns a copy of the accumulated gradient in the order of Model.Weights.
 func (t *Trainer) Gradient() ([]float32, error) {
 	var g []float32

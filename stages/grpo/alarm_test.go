@@ -1,0 +1,158 @@
+//go:build libtorch
+
+package grpo
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"rcgrpo/engine"
+	"rcgrpo/stages/internal/checkpoint"
+	"rcgrpo/stages/internal/lm"
+	"rcgrpo/stages/rl"
+)
+
+// alone is a training of a tiny model that is given its trajectories.
+func alone(t *testing.T, alarms ...rl.Alarm) *training {
+	t.Helper()
+	job, err := engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := defaults(2)
+	s.Group, s.LR, s.Alarms = 3, 1e-2, alarms
+	s.Advantage.Scale = "none"
+	r := &training{settings: &s, job: job, policy: &checkpoint.Policy{Model: tiny(t, 1)}, watch: rl.NewWatch(alarms)}
+	if r.reference, err = r.policy.Model.Clone(); err != nil {
+		t.Fatal(err)
+	}
+	if r.trainer, err = lm.NewTrainer(r.policy.Model, lm.OptimizerConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.close)
+	return r
+}
+
+// plant changes an update's trajectories, or how they are looked at.
+type plant func(r *training, trajectories []*rl.Trajectory)
+
+func rewards(list ...float64) plant {
+	return func(_ *training, trajectories []*rl.Trajectory) {
+		for i, tr := range trajectories {
+			tr.Reward = list[i]
+		}
+	}
+}
+
+// update learns from planted trajectories and says what it logged and whether the weights moved.
+func update(t *testing.T, r *training, u int, p plant) (v map[string]float64, moved bool) {
+	t.Helper()
+	trajectories := conversations()
+	for i, tr := range trajectories {
+		tr.Token = []string{rl.TokenHigh, rl.TokenLow}[i%2]
+	}
+	r.Temperature = 1
+	p(r, trajectories)
+	before, err := r.policy.Model.Weights()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v = map[string]float64{}
+	if err := r.learn(t.Context(), u, newBatch(trajectories, r.Group), v); err != nil {
+		t.Fatal(err)
+	}
+	after, err := r.policy.Model.Weights()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v, !slices.Equal(before, after)
+}
+
+// TestAlarmsAct plants the trouble of every alarm in the third update and looks at what becomes of weights and rate, not
+// at what is said.
+func TestAlarmsAct(t *testing.T) {
+	one, two, nat := 1, 2, 1.0           // a fresh model of 24 tokens has an entropy of about 3
+	healthy := rewards(1, 0, 1, 0, 1, 0) // high is right, low is wrong
+	for name, tc := range map[string]struct {
+		alarm rl.Alarm
+		plant plant
+		moves bool // the planted update has a gradient that could be applied
+	}{
+		"the gap is dead": {rl.Alarm{Name: rl.AlarmGap, Updates: &one}, rewards(1, 1, 0, 0, 0, 0), true},
+		"no variance":     {rl.Alarm{Name: rl.AlarmZeroVariance, Updates: &one}, rewards(1, 1, 1, 0, 0, 0), true},
+		"entropy collapses": {rl.Alarm{Name: rl.AlarmEntropy, Updates: &one, Limit: &nat}, func(r *training, list []*rl.Trajectory) {
+			healthy(r, list)
+			r.Temperature, r.KL.Beta = 0.02, 0 // the divergence of so peaked a policy overflows
+		}, true},
+		"a spike":          {rl.Alarm{Name: rl.AlarmSpike, Updates: &two}, rewards(1000, 0, 0, 0, 1000, 0), true},
+		"a NaN":            {rl.Alarm{Name: rl.AlarmNaN}, rewards(math.NaN(), 0, 1, 0, 1, 0), false},
+		"an infinite loss": {rl.Alarm{Name: rl.AlarmNaN}, rewards(math.Inf(1), 0, 1, 0, 1, 0), false},
+	} {
+		for _, action := range []string{rl.ActionSkip, rl.ActionStop, rl.ActionLowerRate} {
+			t.Run(name+", "+action, func(t *testing.T) {
+				alarm := tc.alarm
+				alarm.Action = action
+				r := alone(t, alarm)
+				for u := 1; u <= 2; u++ {
+					if v, moved := update(t, r, u, healthy); !moved || v["alarm_"+alarm.Name] != 0 || v["skipped"] != 0 || v["lr"] != 1e-2 {
+						t.Fatalf("healthy update %d: moved %v, logged alarm %v, skipped %v, rate %v", u, moved, v["alarm_"+alarm.Name], v["skipped"], v["lr"])
+					}
+				}
+				v, moved := update(t, r, 3, tc.plant)
+				if v["alarm_"+alarm.Name] != 1 {
+					t.Fatalf("the alarm is not logged: %v", v)
+				}
+				wantMoved := action == rl.ActionLowerRate && tc.moves
+				if moved != wantMoved || (v["skipped"] == 1) == wantMoved {
+					t.Errorf("planted update: moved %v, skipped %v; want moved %v", moved, v["skipped"], wantMoved)
+				}
+				if r.watch.Stopped != (action == rl.ActionStop) {
+					t.Errorf("stopped: got %v", r.watch.Stopped)
+				}
+				wantRate := 1e-2
+				if action == rl.ActionLowerRate {
+					wantRate = 5e-3
+				}
+				if v["lr"] != wantRate && wantMoved {
+					t.Errorf("rate of the planted update: got %v, want %v", v["lr"], wantRate)
+				}
+				if v, moved := update(t, r, 4, healthy); !moved || v["lr"] != wantRate {
+					t.Errorf("update after it: moved %v at rate %v, want %v", moved, v["lr"], wantRate)
+				}
+			})
+		}
+	}
+}
+
+func TestWithoutAlarmsAGradientThatIsNoNumberIsLeftOut(t *testing.T) {
+	r := alone(t)
+	if _, moved := update(t, r, 1, rewards(1, 0, 1, 0, 1, 0)); !moved {
+		t.Fatal("a healthy update moves nothing")
+	}
+	if v, moved := update(t, r, 2, rewards(math.NaN(), 0, 1, 0, 1, 0)); moved || v["skipped"] != 1 || v["lr"] != 0 {
+		t.Errorf("moved %v, logged %v", moved, v)
+	}
+}
+
+// TestDivergenceTakenOffTheRewardIsLogged: the loss has no term then, and the metric would be 0.
+func TestDivergenceTakenOffTheRewardIsLogged(t *testing.T) {
+	r := alone(t)
+	r.KL.Place, r.KL.Estimator = "reward", "k1"
+	v, _ := update(t, r, 1, rewards(1, 0, 1, 0, 1, 0))
+	if v["kl"] != 0 {
+		t.Errorf("against itself: got %v, want 0", v["kl"])
+	}
+	v, _ = update(t, r, 2, rewards(1, 0, 1, 0, 1, 0))
+	n := 0.0
+	for _, tr := range conversations() {
+		for _, own := range tr.Mask {
+			if own {
+				n++
+			}
+		}
+	}
+	if want := v["kl_k1"] * n / 6; math.Abs(v["kl"]-want) > 1e-9 || v["kl"] == 0 {
+		t.Errorf("after an update: got %v, want the sum of k1 over a trajectory on average, %v", v["kl"], want)
+	}
+}

@@ -1,0 +1,140 @@
+//go:build libtorch
+
+package grpo
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/stages/internal/checkpoint"
+	"rcgrpo/stages/rl"
+)
+
+// course reads the training tasks and lays them out as the settings say; tasks are all of them.
+func (t *training) course() (c *course, tasks []*bfcl.Task, err error) {
+	c = &course{given: t.Order == "given", weights: t.Weights, rand: t.job.Rand}
+	for _, ref := range t.Tasks {
+		set, err := checkpoint.ReadTasks(t.job, ref)
+		if err != nil {
+			return nil, nil, err
+		}
+		if len(set) == 0 {
+			return nil, nil, fmt.Errorf("the set of tasks stage.%s.%s.%s is empty", ref.Kind, ref.Name, ref.Port)
+		}
+		c.sets = append(c.sets, set)
+		tasks = append(tasks, set...)
+	}
+	if t.Weights == nil {
+		c.sets = [][]*bfcl.Task{tasks}
+	}
+	return c, tasks, nil
+}
+
+// readHeldOut reads the tasks of the evaluation while training: the whole sets, or a subset drawn once.
+func (t *training) readHeldOut() ([]*bfcl.Task, error) {
+	if t.Evaluate == nil {
+		return nil, nil
+	}
+	var tasks []*bfcl.Task
+	for _, ref := range t.Evaluate.Tasks {
+		set, err := checkpoint.ReadTasks(t.job, ref)
+		if err != nil {
+			return nil, err
+		}
+		tasks = append(tasks, set...)
+	}
+	return draw(tasks, t.Evaluate.Subset, t.job.Rand("subset of the evaluation").Perm), nil
+}
+
+// draw takes n of the tasks, in their order; all where n is 0 or too many.
+func draw(tasks []*bfcl.Task, n int, perm func(int) []int) []*bfcl.Task {
+	if n == 0 || n >= len(tasks) {
+		return tasks
+	}
+	chosen := slices.Sorted(slices.Values(perm(len(tasks))[:n]))
+	out := make([]*bfcl.Task, n)
+	for i, at := range chosen {
+		out[i] = tasks[at]
+	}
+	return out
+}
+
+// evaluate plays the held-out tasks under the condition of the checkpoint.
+func (t *training) evaluate(ctx context.Context, u int, v map[string]float64) error {
+	collector := *t.episodes.Collector
+	collector.Temperature = t.Evaluate.Temperature
+	rollouts := make([]rl.Rollout, len(t.heldOut))
+	for i, task := range t.heldOut {
+		rollouts[i] = rl.Rollout{Task: task, Update: u, Token: t.policy.Condition}
+	}
+	got, _, err := collector.Collect(ctx, rollouts, nil)
+	if err != nil {
+		return err
+	}
+	v["eval_reward"], v["eval_official"] = 0, 0
+	for _, e := range got {
+		v["eval_reward"] += e.Reward / float64(len(got))
+		if e.Official {
+			v["eval_official"] += 1 / float64(len(got))
+		}
+	}
+	return nil
+}
+
+// forecast samples tasks of the training under each token and forecasts what share of the first update's groups will
+// have no variance. Its episodes are those of an update 0, so no episode of the training is sampled twice.
+func (t *training) forecast(ctx context.Context, v map[string]float64) error {
+	var all []*bfcl.Task
+	for _, set := range t.groups.course.sets {
+		all = append(all, set...)
+	}
+	tasks := draw(all, t.Forecast.Tasks, t.job.Rand("tasks of the forecast").Perm)
+	conditions := []string{t.high}
+	if t.p < 1 {
+		conditions = append(conditions, t.low)
+	}
+	var rollouts []rl.Rollout
+	for _, task := range tasks {
+		for c, token := range conditions {
+			for i := range t.Forecast.Samples {
+				rollouts = append(rollouts, rl.Rollout{Task: task, Member: c*t.Forecast.Samples + i, Token: token})
+			}
+		}
+	}
+	got, _, err := t.episodes.Collect(ctx, rollouts, nil)
+	if err != nil {
+		return err
+	}
+	samples := make([]rl.TaskSample, len(tasks))
+	for i, e := range got {
+		s := &samples[i/(len(conditions)*t.Forecast.Samples)]
+		right := 0
+		if e.Reward == 1 {
+			right = 1
+		}
+		if rollouts[i].Member < t.Forecast.Samples {
+			s.High++
+			s.HighRight += right
+		} else {
+			s.Low++
+			s.LowRight += right
+		}
+	}
+	f := rl.ForecastZeroVariance(samples, t.allocation, t.Group, t.p)
+	v["forecast_zero_variance"], v["forecast_all_right"], v["forecast_all_wrong"] = f.ZeroVariance, f.AllRight, f.AllWrong
+	v["forecast_low"], v["forecast_high"] = f.Band(t.Batch)
+	t.job.Logf("forecast of the first update: %.3f of its groups without variance, 95 %% band %.3f to %.3f, from %d episodes",
+		f.ZeroVariance, v["forecast_low"], v["forecast_high"], len(got))
+	return nil
+}
+
+// describeSampling adds where the time of an update's rollouts went.
+func describeSampling(s rl.CollectStats, times map[string]float64) {
+	times["model_s"], times["waiting_s"] = s.InPolicy.Seconds(), s.InWaiting.Seconds()
+	if wall := s.Wall.Seconds(); wall > 0 {
+		times["waiting_share"] = s.InWaiting.Seconds() / wall
+		times["sampled_tokens_per_s"] = float64(s.Sampled) / wall
+	}
+}
