@@ -33,6 +33,7 @@ type Planned struct {
 	Manifest *artifact.Manifest // of UpToDate and Collected
 	Last     *artifact.Manifest // what this address committed last, nil when new
 	Force    bool               // -replace: runs although the store has its key
+	Twin     *Planned           // the node before it that has the same key and runs, so that this one is kept
 	Expect   time.Duration      // from recorded runs; 0: unknown
 }
 
@@ -66,6 +67,7 @@ const (
 	ReasonMissing   Reason = "missing"   // recorded, but its bytes are damaged or gone
 	ReasonCollected Reason = "collected" // gc removed the bytes and something that runs reads them
 	ReasonRequested Reason = "requested" // -replace
+	ReasonTwin      Reason = "twin"      // another node of the plan has the same key and runs first
 )
 
 // PlanOptions narrow or force a plan.
@@ -111,6 +113,7 @@ func (x *Experiment) PlanWith(store *artifact.Store, o PlanOptions) (*Plan, erro
 		planned[n] = d
 		p.Nodes = append(p.Nodes, d)
 	}
+	p.twins()
 	p.demand(planned)
 	return p, nil
 }
@@ -186,11 +189,32 @@ func (p *Plan) decide(n *Node, planned map[*Node]*Planned, force bool) (*Planned
 	switch {
 	case force:
 		d.Cause = Cause{Reason: ReasonRequested, Text: "asked for with -replace"}
-	case !ok && d.Cause.Reason == ReasonNone:
+	case !ok && (d.Cause.Reason == ReasonNone || p.keptIfUnchanged(n, planned)):
 		d.Verb = RunUnlessUnchanged
 		d.Cause = n.waits(planned)
 	}
 	return d, nil
+}
+
+// keptIfUnchanged says whether the store has a result for n, made earlier, in case its inputs come out as they were.
+func (p *Plan) keptIfUnchanged(n *Node, planned map[*Node]*Planned) bool {
+	key, _, ok := n.Key(func(from *Node, port string) (string, bool) {
+		up := planned[from]
+		m := up.Manifest
+		if m == nil {
+			m = up.Last
+		}
+		if m == nil {
+			return "", false
+		}
+		output, ok := m.Outputs[port]
+		return output.Digest, ok
+	})
+	if !ok {
+		return false
+	}
+	_, err := p.Store.Lookup(key)
+	return err == nil
 }
 
 func seconds(m *artifact.Manifest) time.Duration {
@@ -200,6 +224,11 @@ func seconds(m *artifact.Manifest) time.Duration {
 	return time.Duration(m.Seconds * float64(time.Second))
 }
 
+// collected says that gc removed the bytes and that nothing is certain to need them.
+func (d *Planned) collected() bool {
+	return d.Verb == Collected || d.Verb == RunUnlessUnchanged && d.Cause.Reason == ReasonCollected
+}
+
 // demand turns collected results into work where something that runs reads them.
 func (p *Plan) demand(planned map[*Node]*Planned) {
 	for _, d := range slices.Backward(p.Nodes) {
@@ -207,11 +236,32 @@ func (p *Plan) demand(planned map[*Node]*Planned) {
 			continue
 		}
 		for _, in := range d.Inputs {
-			if up := planned[in.From]; up.Verb == Collected {
+			up := planned[in.From]
+			switch {
+			case up.Verb == Collected && d.Verb == RunUnlessUnchanged:
+				up.Verb = RunUnlessUnchanged
+				up.Cause = Cause{Reason: ReasonCollected, Text: fmt.Sprintf("gc removed its bytes, and %s may read it", d.Address)}
+			case up.collected() && d.Verb == Run:
 				up.Verb = Run
 				up.Cause = Cause{Reason: ReasonCollected, Text: fmt.Sprintf("%s reads it, and gc removed its bytes", d.Address)}
 			}
 		}
+	}
+}
+
+// twins finds nodes that run under one key: the first does, the others find its result.
+func (p *Plan) twins() {
+	first := map[string]*Planned{}
+	for _, d := range p.Nodes {
+		if d.Verb != Run || d.Key == "" || d.Force {
+			continue
+		}
+		if twin := first[d.Key]; twin != nil {
+			d.Twin, d.Verb = twin, RunUnlessUnchanged
+			d.Cause = Cause{Reason: ReasonTwin, Text: fmt.Sprintf("the same as %s, which runs", twin.Address)}
+			continue
+		}
+		first[d.Key] = d
 	}
 }
 
@@ -245,7 +295,12 @@ func (n *Node) causes(last *artifact.Manifest, parts artifact.Parts, complete bo
 		return []Cause{{Reason: ReasonNew, Text: "new", Range: n.Range}}
 	}
 	var found []Cause
-	add := func(c Cause) { found = append(found, c) }
+	add := func(c Cause) {
+		if c.Range.Filename == "" { // a default, which no line names
+			c.Range = n.Range
+		}
+		found = append(found, c)
+	}
 	if had, have := last.Parts["version"], parts["version"]; had != have {
 		add(Cause{Reason: ReasonVersion, Text: fmt.Sprintf("version %s → %s", had, have)})
 	}
@@ -314,7 +369,7 @@ func shown(value string, known bool) string {
 
 // String is the cause with its place: `settings.lr 1e-5 → 2e-5 (ablation.hcl:14)`.
 func (c Cause) String() string {
-	if c.Range.Filename == "" || c.Reason == ReasonNew || c.Reason == ReasonInput {
+	if c.Range.Filename == "" || c.Reason == ReasonNew || c.Reason == ReasonInput || c.Reason == ReasonVersion {
 		return c.Text
 	}
 	return fmt.Sprintf("%s (%s)", c.Text, place(c.Range))

@@ -217,6 +217,23 @@ func TestChangedAndChangedBackIsUpToDate(t *testing.T) {
 	}
 }
 
+// A setting that goes back to an older value runs nothing if the input that is going to be rebuilt comes out as it was.
+func TestOlderResultIsKeptWhenARebuiltInputComesOutTheSame(t *testing.T) {
+	store := newStore(t)
+	lr, ratio := strings.NewReplacer("1e-5", "2e-5"), strings.NewReplacer("tasks = stage.tasks.t.train\n}", "tasks = stage.tasks.t.train\n  ratio = 3\n}")
+	for _, text := range []string{chain, lr.Replace(chain), chain} {
+		perform(t, planOf(t, text, store, PlanOptions{}), constant)
+	}
+	p := planOf(t, ratio.Replace(lr.Replace(chain)), store, PlanOptions{})
+	got := verdicts(p)
+	if got["curate.data"] != "run: settings.ratio 1 → 3" || got["sft.warm"] != "run unless unchanged: input data may change (stage.curate.data)" {
+		t.Errorf("planned: %v", got)
+	}
+	if got, want := perform(t, p, constant), []string{"stage.curate.data"}; !slices.Equal(got, want) {
+		t.Errorf("executed: got %v, want %v", got, want)
+	}
+}
+
 func TestDamagedResultRunsAndItsReadersOnlyWhenItChanges(t *testing.T) {
 	store := newStore(t)
 	p := planOf(t, chain, store, PlanOptions{})

@@ -160,8 +160,8 @@ func (r *run) link() {
 	r.byAddress = map[string]*task{}
 	for _, n := range r.Nodes {
 		t := &task{Planned: n}
-		if n.Verb == UpToDate || n.Verb == Collected {
-			t.state, t.manifest, t.collected = finished, n.Manifest, n.Verb == Collected
+		if n.Verb == UpToDate || n.collected() {
+			t.state, t.manifest, t.collected = finished, n.Manifest, n.collected()
 		}
 		r.tasks = append(r.tasks, t)
 		r.byAddress[n.Address] = t
@@ -188,6 +188,9 @@ func (r *run) link() {
 // above lists the nodes that come before this one.
 func (t *task) above() []*Node {
 	nodes := slices.Clone(t.After)
+	if t.Twin != nil {
+		nodes = append(nodes, t.Twin.Node)
+	}
 	for _, in := range t.Inputs {
 		nodes = append(nodes, in.From)
 	}
