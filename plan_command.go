@@ -56,13 +56,14 @@ type planLine struct {
 	stem   string // address without seed
 	seeds  []string
 	cause  string
+	begins string        // what it goes on from
 	expect time.Duration // of all of them
 	known  bool          // for every one there is a record
 }
 
 // planLines joins the seeds of an instance where they have the same fate.
 func planLines(p *engine.Plan) []*planLine {
-	type identity struct{ verb, stem, cause string }
+	type identity struct{ verb, stem, cause, begins string }
 	lines := map[identity]*planLine{}
 	var order []*planLine
 	for _, n := range p.Nodes {
@@ -71,10 +72,10 @@ func planLines(p *engine.Plan) []*planLine {
 		if seeded {
 			cause = strings.ReplaceAll(cause, "@"+seed+")", ")")
 		}
-		id := identity{string(n.Verb), stem, cause}
+		id := identity{string(n.Verb), stem, cause, n.Begins}
 		l := lines[id]
 		if l == nil {
-			l = &planLine{verb: n.Verb, stem: stem, cause: cause, known: true}
+			l = &planLine{verb: n.Verb, stem: stem, cause: cause, begins: n.Begins, known: true}
 			lines[id] = l
 			order = append(order, l)
 		}
@@ -112,6 +113,9 @@ func writePlan(w io.Writer, p *engine.Plan, all, color bool) {
 			verb = "\x1b[" + verbColor[l.verb] + "m" + verb + "\x1b[0m"
 		}
 		note := l.cause
+		if l.begins != "" {
+			note += "; " + l.begins
+		}
 		if l.known && l.expect >= worthTelling && l.verb != engine.UpToDate && l.verb != engine.Collected {
 			note = strings.TrimPrefix(note+"  ~"+roundTime(l.expect), "  ")
 		}
@@ -194,6 +198,7 @@ type planNodeJSON struct {
 	Outputs   map[string]string `json:"outputs,omitempty"` // port -> artifact type
 	Digests   map[string]string `json:"digests,omitempty"` // port -> content, where recorded
 	Expect    float64           `json:"expect_seconds,omitempty"`
+	Begins    string            `json:"begins,omitempty"`
 	Executor  string            `json:"executor,omitempty"`
 	GPUs      int               `json:"gpus,omitempty"`
 	CPUs      int               `json:"cpus,omitempty"`
@@ -223,7 +228,7 @@ func writePlanJSON(w io.Writer, p *engine.Plan) error {
 		out.Counts[string(n.Verb)]++
 		j := planNodeJSON{
 			Address: n.Address, Kind: n.Kind.Name, Seed: n.Seed, Verb: n.Verb, Key: n.Key, Outputs: n.Outputs,
-			Expect: n.Expect.Seconds(), Executor: n.Executor, GPUs: n.Resources.GPUs, CPUs: n.Resources.CPUs,
+			Expect: n.Expect.Seconds(), Begins: n.Begins, Executor: n.Executor, GPUs: n.Resources.GPUs, CPUs: n.Resources.CPUs,
 			Memory: n.Resources.Memory, GPUMemory: n.Resources.GPUMemory, File: n.Range.Filename, Line: n.Range.Start.Line,
 		}
 		if n.Cause.Reason != engine.ReasonNone {

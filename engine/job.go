@@ -30,6 +30,8 @@ type Job struct {
 	Attempt    int // 1 for the first start within this run
 	Site       *Site
 
+	shorter *Shorter
+	state   func() (string, error)
 	open    func(ref artifact.Ref) (*artifact.Artifact, error)
 	create  func(port string) (string, error)
 	missing []*MissingError
@@ -139,11 +141,13 @@ type JobSetup struct {
 	Seed   int64
 	Inputs map[artifact.Ref]string // folder that each input is read from
 	Site   *Site                   // nil: an empty one
+	Begin  string                  // Dir of another job, made alone, that Job.Shorter answers; "" for none
+	Length int                     // of that one
 	Log    io.Writer               // nil: nowhere
 }
 
 // NewJob makes a job outside a plan, to run a stage alone: in tests, or on files that no store holds. Whatever port is
-// created lies in the folder of that name below s.Dir afterwards; nothing is committed.
+// created lies in the folder of that name below s.Dir afterwards (Job.State in .state); nothing is committed.
 func NewJob(s JobSetup) (*Job, error) {
 	work := filepath.Join(s.Dir, "work")
 	if err := os.MkdirAll(work, 0o700); err != nil {
@@ -167,6 +171,12 @@ func NewJob(s JobSetup) (*Job, error) {
 	j.create = func(port string) (string, error) {
 		dir := filepath.Join(s.Dir, port)
 		return dir, os.MkdirAll(dir, 0o700)
+	}
+	j.state = func() (string, error) { return j.create(".state") }
+	if s.Begin != "" {
+		j.shorter = &Shorter{s.Length, filepath.Join(s.Begin, ".state"), func(port string) (*artifact.Artifact, error) {
+			return &artifact.Artifact{Dir: filepath.Join(s.Begin, port)}, nil
+		}}
 	}
 	return j, nil
 }

@@ -20,6 +20,9 @@ type Kind struct {
 	Outputs func(Stage) map[string]string
 	// Draws says whether chance enters, given the decoded settings. A nil Draws means it never does.
 	Draws func(Stage) bool
+	// Extends names the whole-numbered setting that says how long the stage works, where a greater value goes on, byte for
+	// byte, from where a smaller one ends (Job.Shorter). why, if not "", says why it does not with these settings.
+	Extends func(Stage) (setting, why string)
 
 	Gathers bool // takes the instances of all seeds at once and is one node itself
 	Always  bool // runs even when stages above it failed, and is then not cached

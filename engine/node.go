@@ -139,7 +139,10 @@ func (p *performance) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	job.create = out.create
+	job.create, job.state = out.create, out.state
+	if job.shorter, err = p.shorter(parts); err != nil {
+		return errors.Join(err, out.abort())
+	}
 	started := time.Now()
 	if err := runStage(ctx, runner, job); err != nil {
 		return errors.Join(err, out.abort())
@@ -249,6 +252,7 @@ func (p *performance) job(inputs map[string]*artifact.Manifest) (*Job, error) {
 // output is where a stage's ports go.
 type output struct {
 	create func(port string) (string, error)
+	state  func() (string, error)
 	commit func(artifact.Manifest) error
 	abort  func() error
 }
@@ -275,8 +279,17 @@ func (p *performance) output() (output, error) {
 		}
 		return output{
 			create: declared(staging.Dir),
-			commit: func(m artifact.Manifest) error { _, err := staging.Commit(m, types); return err },
-			abort:  staging.Abort,
+			state:  staging.State,
+			commit: func(m artifact.Manifest) error {
+				if series, _, length, _ := p.Node.series(m.Parts); series != "" {
+					if err := staging.KeepState(series, length); err != nil {
+						return err
+					}
+				}
+				_, err := staging.Commit(m, types)
+				return err
+			},
+			abort: staging.Abort,
 		}, nil
 	}
 	dir := p.Folder.shown(p.Node.Address)
@@ -284,6 +297,9 @@ func (p *performance) output() (output, error) {
 		create: declared(func(port string) (string, error) {
 			return filepath.Join(dir, port), os.MkdirAll(filepath.Join(dir, port), 0o700)
 		}),
+		state: func() (string, error) {
+			return filepath.Join(dir, ".state"), os.MkdirAll(filepath.Join(dir, ".state"), 0o700)
+		},
 		commit: func(m artifact.Manifest) error { return writeJSON(filepath.Join(dir, "manifest.json"), m) },
 		abort:  func() error { return nil },
 	}, nil

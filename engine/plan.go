@@ -35,6 +35,7 @@ type Planned struct {
 	Force    bool               // -replace: runs although the store has its key
 	Twin     *Planned           // the node before it that has the same key and runs, so that this one is kept
 	Expect   time.Duration      // from recorded runs; 0: unknown
+	Begins   string             // what a run would go on from, or why it cannot; "" where there is nothing
 }
 
 // Verb is what a run would do with a node.
@@ -186,6 +187,11 @@ func (p *Plan) decide(n *Node, planned map[*Node]*Planned, force bool) (*Planned
 	d.Last, d.Expect = last, seconds(last)
 	d.Causes = n.causes(last, parts, ok)
 	d.Verb, d.Cause = Run, smallest(d.Causes)
+	if ok {
+		if d.Begins, err = n.begins(p.Store, parts, last); err != nil {
+			return nil, err
+		}
+	}
 	switch {
 	case force:
 		d.Cause = Cause{Reason: ReasonRequested, Text: "asked for with -replace"}

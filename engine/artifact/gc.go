@@ -18,7 +18,7 @@ var ErrBusy = errors.New("a run is using the store")
 
 // Garbage is one thing that gc would remove.
 type Garbage struct {
-	What     string // "result", "unreferenced object", "edited object", "unfinished output"
+	What     string // "result", "state of a series", "unreferenced object", "edited object", "unfinished output"
 	Name     string // address of a result, otherwise its folder's name
 	Manifest *Manifest
 	Bytes    int64   // freed by removing it, given what is removed before it
@@ -27,8 +27,8 @@ type Garbage struct {
 }
 
 // Garbage plans a collection: first what nothing can use (objects without a manifest, objects moved aside, output of
-// killed stages), then, while the objects take more than limit bytes, results in the order of seconds to recreate per
-// byte. A limit of 0 keeps every result. Manifests stay, so nodes below keep their keys.
+// killed stages), then, while objects and states take more than limit bytes, the states of series and after them results
+// in the order of seconds to recreate per byte. A limit of 0 keeps every result. Manifests stay, so nodes below keep their keys.
 func (s *Store) Garbage(limit int64) ([]Garbage, error) {
 	manifests, _, err := s.Manifests()
 	if err != nil {
@@ -42,7 +42,7 @@ func (s *Store) Garbage(limit int64) ([]Garbage, error) {
 			}
 		}
 	}
-	var plan []Garbage
+	var plan, states []Garbage
 	var total int64
 	err = s.each("objects", func(name, path string) error {
 		n, err := size(path)
@@ -60,8 +60,32 @@ func (s *Store) Garbage(limit int64) ([]Garbage, error) {
 			return err
 		}))
 	}
+	alive := map[string]*Manifest{}
+	for _, m := range manifests {
+		if m.Collected.IsZero() {
+			alive[m.Key] = m
+		}
+	}
+	err = errors.Join(err, s.eachState(func(key, dir string) error {
+		n, err := size(dir)
+		g := Garbage{What: "state of a series", Name: filepath.Base(dir), Bytes: n, paths: []string{dir}}
+		if m := alive[key]; m != nil {
+			g.Name = m.Address
+			total += n
+			states = append(states, g)
+		} else {
+			plan = append(plan, g)
+		}
+		return err
+	}))
 	if err != nil || limit <= 0 {
 		return plan, err
+	}
+	for _, g := range states {
+		if total > limit {
+			plan = append(plan, g)
+			total -= g.Bytes
+		}
 	}
 	slices.SortStableFunc(manifests, func(a, b *Manifest) int {
 		return cmp.Compare(a.Seconds*float64(b.Bytes()), b.Seconds*float64(a.Bytes())) // seconds per byte, without dividing

@@ -24,16 +24,19 @@ func Kinds() []*engine.Kind {
 		return map[string]string{"checkpoint": "checkpoint", "metrics": "metrics", "trajectories": "trajectories"}
 	}
 	draws := func(engine.Stage) bool { return true }
+	extends := func(s engine.Stage) (setting, why string) {
+		return s.(interface{ extends() (string, string) }).extends()
+	}
 	return []*engine.Kind{
 		{
-			Name: "grpo", Version: 2, Outputs: outputs, Draws: draws,
+			Name: "grpo", Version: 2, Outputs: outputs, Draws: draws, Extends: extends,
 			Summary: "Group relative policy optimisation over multi-turn episodes, under the condition of its checkpoint.",
 			New: func() engine.Stage {
 				return &grpo{settings: defaults(64), Tokens: &fixed{}}
 			},
 		},
 		{
-			Name: "rc-grpo", Version: 2, Outputs: outputs, Draws: draws,
+			Name: "rc-grpo", Version: 2, Outputs: outputs, Draws: draws, Extends: extends,
 			Summary: "Reward-conditioned GRPO: every rollout of a group draws its reward token.",
 			New: func() engine.Stage {
 				return &conditioned{settings: defaults(256), Tokens: &drawn{High: 0.5, Allocation: "iid", Position: "checkpoint", Init: "mean"}}
@@ -136,6 +139,9 @@ type drawn struct {
 	HighRange hcl.Range `hcl:"high,attr_range"`
 	InitRange hcl.Range `hcl:"init,attr_range"`
 }
+
+// extends says that more updates go on from fewer where the learning rate allows it.
+func (s *settings) extends() (setting, why string) { return "updates", s.Schedule.Extends() }
 
 // check looks at what both kinds share; tokens says whether rollouts draw one.
 func (s *settings) check(tokens bool) hcl.Diagnostics {

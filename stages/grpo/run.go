@@ -161,24 +161,52 @@ func (t *training) resume() (err error) {
 	if t.made, err = t.scratch.Restore(&p, t.trainer.Restore); err != nil {
 		return err
 	}
+	if t.log, err = metrics.Open(t.scratch); err != nil {
+		return err
+	}
+	if t.kept, err = t.scratch.Rows("trajectories.jsonl"); err != nil {
+		return err
+	}
+	if shorter := t.job.Shorter(); t.made == 0 && shorter != nil {
+		if err := t.extend(shorter, &p); err != nil {
+			return fmt.Errorf("continue from updates = %d: %w", shorter.Length, err)
+		}
+	}
 	t.groups.taken, t.watch.WatchState = p.Taken, p.Watch
 	if t.recorded, err = readRecorder(t.scratch, t.made); err != nil {
 		return err
 	}
 	if t.made > 0 || t.recorded.left() > 0 {
-		t.job.Logf("resuming after update %d, with %d trajectories sampled since", t.made, t.recorded.left())
+		t.job.Logf("going on after update %d, with %d trajectories sampled since", t.made, t.recorded.left())
 	}
-	if t.log, err = metrics.Open(t.scratch); err != nil {
+	return nil
+}
+
+// extend begins with what a run with fewer updates has made.
+func (t *training) extend(shorter *engine.Shorter, p *progress) error {
+	weights, err := shorter.Open("checkpoint")
+	if err != nil {
 		return err
 	}
-	t.kept, err = t.scratch.Rows("trajectories.jsonl")
-	return err
+	curve, err := shorter.Open("metrics")
+	if err != nil {
+		return err
+	}
+	rollouts, err := shorter.Open("trajectories")
+	if err != nil {
+		return err
+	}
+	t.made = shorter.Length
+	return errors.Join(t.policy.Model.Restore(weights.Dir), t.trainer.LoadState(shorter.State), resume.ReadProgress(shorter.State, p),
+		t.log.Begin(curve), t.kept.CopyFrom(rollouts.Path(rl.TrajectoriesFile)))
 }
 
 // save makes a state of the training as it is between two updates.
 func (t *training) save() error {
-	return t.scratch.Save(t.made, progress{Taken: t.groups.taken, Watch: t.watch.WatchState}, t.trainer.Save)
+	return t.scratch.Save(t.made, t.progress(), t.trainer.Save)
 }
+
+func (t *training) progress() progress { return progress{Taken: t.groups.taken, Watch: t.watch.WatchState} }
 
 // collect samples the rollouts that no earlier attempt has finished.
 func (t *training) collect(ctx context.Context, list []rl.Rollout) ([]*rl.Trajectory, error) {
@@ -189,8 +217,17 @@ func (t *training) collect(ctx context.Context, list []rl.Rollout) ([]*rl.Trajec
 	})
 }
 
-// publish makes the ports.
+// publish makes the ports, and the state from which a run with more updates can go on.
 func (t *training) publish() error {
+	if t.Schedule.Extends() == "" {
+		state, err := t.job.State()
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(t.trainer.SaveState(state), resume.WriteProgress(state, t.progress())); err != nil {
+			return err
+		}
+	}
 	if err := t.log.Publish(t.job); err != nil {
 		return err
 	}

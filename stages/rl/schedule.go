@@ -59,6 +59,17 @@ func (s *Schedule) DependsOnTotal() bool {
 	return s.Shape != "constant" || s.Warmup > 0 && s.Warmup < 1
 }
 
+// Extends says why a run with more updates does not begin with what a shorter one did, "" where it does.
+func (s *Schedule) Extends() string {
+	if !s.DependsOnTotal() {
+		return ""
+	}
+	if s.Shape != "constant" {
+		return fmt.Sprintf("the learning rate (schedule.shape = %q) depends on the number of updates", s.Shape)
+	}
+	return fmt.Sprintf("the warm-up (schedule.warmup = %v) is a share of all updates", s.Warmup)
+}
+
 // Optimizer holds the settings of AdamW (Loshchilov and Hutter 2019) and of the clipping before it.
 type Optimizer struct {
 	Beta1       float64 `hcl:"beta1,optional" doc:"decay of the first moment (AdamW, Loshchilov and Hutter 2019)"`

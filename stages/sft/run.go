@@ -124,14 +124,19 @@ func (s *settings) train(ctx context.Context, job *engine.Job, policy *checkpoin
 	if t.made, err = t.scratch.Restore(&progress{}, t.trainer.Restore); err != nil {
 		return err
 	}
-	if t.made > 0 {
-		job.Logf("resuming after update %d", t.made)
-	}
 	if t.log, err = metrics.Open(t.scratch); err != nil {
 		return err
 	}
 	order := job.Rand("order of examples")
 	perEpoch := (len(examples) + s.Batch - 1) / s.Batch
+	if shorter := job.Shorter(); t.made == 0 && shorter != nil {
+		if err := t.extend(policy.Model, shorter, perEpoch); err != nil {
+			return fmt.Errorf("continue from epochs = %d: %w", shorter.Length, err)
+		}
+	}
+	if t.made > 0 {
+		job.Logf("going on after update %d", t.made)
+	}
 	for epoch := range s.Epochs {
 		for i, batch := range batches(order, examples, s.Batch) {
 			u := epoch*perEpoch + i + 1
@@ -151,7 +156,35 @@ func (s *settings) train(ctx context.Context, job *engine.Job, policy *checkpoin
 			}
 		}
 	}
-	return t.log.Publish(job)
+	return t.publish()
+}
+
+// extend begins with what a run with fewer epochs has made.
+func (t *training) extend(model *lm.Model, shorter *engine.Shorter, perEpoch int) error {
+	weights, err := shorter.Open("checkpoint")
+	if err != nil {
+		return err
+	}
+	curve, err := shorter.Open("metrics")
+	if err != nil {
+		return err
+	}
+	t.made = shorter.Length * perEpoch
+	return errors.Join(model.Restore(weights.Dir), t.trainer.LoadState(shorter.State), t.log.Begin(curve))
+}
+
+// publish makes the port metrics, and the state from which a run with more epochs can go on.
+func (t *training) publish() error {
+	if t.Schedule.Extends() == "" {
+		state, err := t.job.State()
+		if err != nil {
+			return err
+		}
+		if err := t.trainer.SaveState(state); err != nil {
+			return err
+		}
+	}
+	return t.log.Publish(t.job)
 }
 
 // save makes a state of the training as it is between two updates.

@@ -30,14 +30,17 @@ func Kinds() []*engine.Kind {
 		return map[string]string{"checkpoint": "checkpoint", "metrics": "metrics"}
 	}
 	draws := func(engine.Stage) bool { return true }
+	extends := func(s engine.Stage) (setting, why string) {
+		return s.(interface{ extends() (string, string) }).extends()
+	}
 	return []*engine.Kind{
 		{
-			Name: "sft", Version: 2, Outputs: outputs, Draws: draws,
+			Name: "sft", Version: 2, Outputs: outputs, Draws: draws, Extends: extends,
 			Summary: "Supervised fine-tuning on the policy's own tokens of expert trajectories, without reward token.",
 			New:     func() engine.Stage { return &sft{settings: defaults(2)} },
 		},
 		{
-			Name: "rctp-ft", Version: 2, Outputs: outputs, Draws: draws,
+			Name: "rctp-ft", Version: 2, Outputs: outputs, Draws: draws, Extends: extends,
 			Summary: "Reward-conditioned trajectory fine-tuning: expert and failed trajectories, each marked with its reward token.",
 			New: func() engine.Stage {
 				return &rctp{settings: defaults(5), Tokens: &tokens{Position: "first_user", Init: "mean"}}
@@ -78,6 +81,9 @@ type tokens struct {
 
 	InitRange hcl.Range `hcl:"init,attr_range"`
 }
+
+// extends says that more epochs go on from fewer where the learning rate allows it.
+func (s *settings) extends() (setting, why string) { return "epochs", s.Schedule.Extends() }
 
 func (s *settings) Check() hcl.Diagnostics {
 	var diags hcl.Diagnostics

@@ -198,6 +198,27 @@ func (t *Training) Save(update int, progress any, write func(dir string) error) 
 	return t.makeRoom()
 }
 
+// progressFile holds the progress of a state that stands beside a result.
+const progressFile = "progress.json"
+
+// WriteProgress writes progress into a folder, for a longer run to read.
+func WriteProgress(dir string, progress any) error {
+	text, err := json.Marshal(progress)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, progressFile), text, 0o600)
+}
+
+// ReadProgress reads what WriteProgress wrote.
+func ReadProgress(dir string, progress any) error {
+	text, err := os.ReadFile(filepath.Join(dir, progressFile))
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, progress)
+}
+
 // makeRoom removes all states but the last ones, and the logs that only they need.
 func (t *Training) makeRoom() error {
 	known, err := numbered(t.states())

@@ -1,0 +1,116 @@
+package artifact
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// lengthen commits a result of a series with a state beside it.
+func lengthen(t *testing.T, s *Store, series, name string, length int) {
+	t.Helper()
+	g, err := s.Begin(key(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, folder := range map[string]func() (string, error){
+		"weights": func() (string, error) { return g.Dir("out") },
+		"moments": g.State,
+	} {
+		dir, err := folder()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(name+" "+file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := g.KeepState(key(series), length); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Commit(Manifest{Address: name, Seconds: 1}, map[string]string{"out": "checkpoint"}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// longest is the length that Longest answers, 0 for none.
+func longest(t *testing.T, s *Store, series string, below int) int {
+	t.Helper()
+	got, err := s.Longest(key(series), below)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got == nil {
+		return 0
+	}
+	text, err := os.ReadFile(filepath.Join(got.Dir, "moments"))
+	if err != nil || string(text) != got.Manifest.Address+" moments" {
+		t.Fatalf("the state of %s is %q, %v", got.Manifest.Address, text, err)
+	}
+	return got.Length
+}
+
+func TestLongestOfASeriesIsBelowTheLengthAskedFor(t *testing.T) {
+	s := openStore(t)
+	lengthen(t, s, "a", "a20", 20)
+	lengthen(t, s, "a", "a100", 100)
+	lengthen(t, s, "a", "a9", 9)
+	lengthen(t, s, "b", "b30", 30)
+	for below, want := range map[int]int{9: 0, 10: 9, 20: 9, 40: 20, 100: 20, 101: 100} {
+		if got := longest(t, s, "a", below); got != want {
+			t.Errorf("below %d: got %d, want %d", below, got, want)
+		}
+	}
+	if got := longest(t, s, "c", 40); got != 0 {
+		t.Errorf("of a series without results: got %d", got)
+	}
+}
+
+func TestStatesThatAreNotWholeAreNotFound(t *testing.T) {
+	for name, harm := range map[string]func(s *Store, dir string) error{
+		"a changed byte": func(_ *Store, dir string) error {
+			return os.WriteFile(filepath.Join(dir, "moments"), []byte("x"), 0o600)
+		},
+		"a missing file":   func(_ *Store, dir string) error { return os.Remove(filepath.Join(dir, "moments")) },
+		"no record":        func(_ *Store, dir string) error { return os.Remove(filepath.Join(dir, recordFile)) },
+		"no result beside": func(s *Store, _ string) error { return os.Remove(s.path("nodes", key("a20")+".json")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openStore(t)
+			lengthen(t, s, "a", "a9", 9)
+			lengthen(t, s, "a", "a20", 20)
+			if err := harm(s, s.path("series", key("a"), "20."+key("a20"))); err != nil {
+				t.Fatal(err)
+			}
+			if got := longest(t, s, "a", 40); got != 9 {
+				t.Errorf("got %d, want 9", got)
+			}
+		})
+	}
+}
+
+func TestStatesGoBeforeResults(t *testing.T) {
+	s := openStore(t)
+	lengthen(t, s, "a", "a20", 20)
+	plan, err := s.Garbage(1 << 20)
+	if err != nil || len(plan) != 0 {
+		t.Fatalf("with room for all: %v, %v", plan, err)
+	}
+	plan, err = s.Collect(11) // what the result takes, "a20 weights"
+	if err != nil || len(plan) != 1 || plan[0].What != "state of a series" || plan[0].Bytes < 11 {
+		t.Fatalf("with room for the result: %v, %v", plan, err)
+	}
+	if got := longest(t, s, "a", 40); got != 0 {
+		t.Errorf("the state of %d is still there", got)
+	}
+	if _, err := s.Lookup(key("a20")); err != nil {
+		t.Errorf("the result is gone: %v", err)
+	}
+	lengthen(t, s, "a", "a30", 30)
+	if err := os.Remove(s.path("nodes", key("a30")+".json")); err != nil {
+		t.Fatal(err)
+	}
+	if plan, err = s.Collect(0); err != nil || len(plan) != 2 { // the object without a manifest and its state
+		t.Errorf("a state without a result: %v, %v", plan, err)
+	}
+}

@@ -1,0 +1,175 @@
+//go:build libtorch
+
+package stages
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+)
+
+// growing is an experiment whose trainings last as long as the test says: %d epochs and %d updates.
+const growing = `
+experiment {
+  seeds = [1]
+}
+
+stage "tasks" "drills" {
+  source = "drills"
+  train  = 7
+  test   = 2
+  pool   = 5
+}
+
+stage "curate" "data" {
+  tasks = stage.tasks.drills.train
+}
+
+stage "model" "random" {
+  seed   = 0
+  corpus = [stage.curate.data.expert]
+  vocab  = 340
+  architecture {
+    family    = "qwen2"
+    hidden    = 32
+    layers    = 2
+    heads     = 2
+    kv_heads  = 1
+    mlp       = 48
+    rope_base = 1000
+    context   = 1024
+  }
+}
+
+stage "sft" "warm" {
+  policy = stage.model.random.checkpoint
+  data   = [stage.curate.data.expert]
+  epochs = EPOCHS
+  batch  = 3
+  lr     = 1e-2
+  schedule {
+    shape  = "constant"
+    warmup = 3
+  }
+}
+
+stage "sft" "cooling" {
+  policy = stage.model.random.checkpoint
+  data   = [stage.curate.data.expert]
+  epochs = EPOCHS
+  batch  = 3
+  lr     = 1e-2
+}
+
+stage "rc-grpo" "arm" {
+  policy  = stage.model.random.checkpoint
+  tasks   = stage.tasks.drills.train
+  updates = UPDATES
+  batch   = 2
+  group   = 3
+  lr      = 1e-3
+  keep    = 3
+  limits {
+    steps   = 2
+    reply   = 8
+    context = 256
+  }
+}
+`
+
+// grow runs growing through the engine, in the store of root, and returns the plan beforehand and the digests of what
+// came out by address and port.
+func grow(t *testing.T, root string, epochs, updates int) (begins, digests map[string]string) {
+	t.Helper()
+	path := filepath.Join(root, "growing.hcl")
+	text := strings.NewReplacer("EPOCHS", fmt.Sprint(epochs), "UPDATES", fmt.Sprint(updates)).Replace(growing)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kinds := engine.Registry(Kinds())
+	for _, k := range kinds {
+		k.Light = true // in this process
+	}
+	x, diags := engine.Load(engine.Source{Path: path}, kinds)
+	if len(diags) > 0 {
+		t.Fatal(diags)
+	}
+	store, err := artifact.Open(filepath.Join(root, "store"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := x.Plan(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begins, digests = map[string]string{}, map[string]string{}
+	for _, n := range p.Nodes {
+		if n.Begins != "" {
+			begins[n.Address] = n.Begins
+		}
+	}
+	if err := p.Run(t.Context(), engine.RunOptions{}, func(engine.Event) {}); err != nil {
+		t.Fatal(err)
+	}
+	if p, err = x.Plan(store); err != nil || p.Changes() {
+		t.Fatalf("after the run: %v, or something would run again", err)
+	}
+	for _, n := range p.Nodes {
+		for port, o := range n.Manifest.Outputs {
+			digests[n.Address+"."+port] = o.Digest
+		}
+	}
+	return begins, digests
+}
+
+func TestTwentyUpdatesAndTwentyAreForty(t *testing.T) {
+	long := t.TempDir()
+	if begins, _ := grow(t, long, 4, 40); len(begins) > 0 {
+		t.Errorf("an empty store gives something to go on from: %v", begins)
+	}
+	_, want := grow(t, long, 4, 40)
+
+	steps := t.TempDir()
+	_, half := grow(t, steps, 2, 20)
+	begins, got := grow(t, steps, 4, 40)
+	if want := map[string]string{
+		"stage.sft.warm@1":    "continues from epochs = 2",
+		"stage.sft.cooling@1": `from the start, not from epochs = 2: the learning rate (schedule.shape = "cosine") depends on the number of updates`,
+		"stage.rc-grpo.arm@1": "continues from updates = 20",
+	}; !maps.Equal(begins, want) {
+		t.Errorf("the plan says %v, want %v", begins, want)
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("20 and 20 updates: %v\nwant the bytes of 40: %v", got, want)
+	}
+	for address, digest := range half {
+		if strings.Contains(address, "arm") && got[address] == digest {
+			t.Errorf("%s is the same after 20 and 40 updates, so this shows nothing", address)
+		}
+	}
+	if log := lastLog(t, steps, "rc-grpo.arm"); !strings.Contains(log, "going on after update 20") {
+		t.Errorf("the log of the longer run says %q", log)
+	}
+}
+
+// lastLog is the log of a stage in the newest run below root.
+func lastLog(t *testing.T, root, stage string) string {
+	t.Helper()
+	var text []byte
+	err := filepath.WalkDir(filepath.Join(root, "store", "runs"), func(path string, d os.DirEntry, err error) error {
+		if err == nil && strings.Contains(filepath.Base(path), stage) && strings.HasSuffix(path, ".log") {
+			text, err = os.ReadFile(path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
