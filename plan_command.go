@@ -70,7 +70,7 @@ func planLines(p *engine.Plan) []*planLine {
 		stem, seed, seeded := strings.Cut(n.Address, "@")
 		cause := n.Cause.String()
 		if seeded {
-			cause = strings.ReplaceAll(cause, "@"+seed+")", ")")
+			cause = strings.NewReplacer("@"+seed+")", ")", "@"+seed+",", ",").Replace(cause)
 		}
 		id := identity{string(n.Verb), stem, cause, n.Begins}
 		l := lines[id]
