@@ -278,7 +278,27 @@ func (v *view) scores() error {
 			reports.Words("%s", cmp.Or(g.token, "-")), reports.Words("%s", cmp.Or(g.category, "all")),
 			reports.Share(n.reward, n.n), reports.Share(n.official, n.n)}})
 	}
-	return v.section("scores", reports.Part{Table: t})
+	if err := v.section("scores", reports.Part{Table: t}); err != nil {
+		return err
+	}
+	return v.passes()
+}
+
+// passes prints pass@k where the evaluation computed it.
+func (v *view) passes() error {
+	if _, err := os.Stat(v.Path(rl.PassesFile)); err != nil || v.task != "" {
+		return nil
+	}
+	t := &reports.Table{ID: "passes", Title: "pass@k, unbiased", Columns: []reports.Column{{Name: "set", Left: true}, {Name: "category", Left: true},
+		{Name: "k"}, {Name: "tasks"}, {Name: "samples"}, {Name: "reward 1"}, {Name: "official"}}}
+	for p, err := range artifact.Rows[rl.Pass](v.Artifact, rl.PassesFile) {
+		if err != nil {
+			return err
+		}
+		t.Rows = append(t.Rows, reports.Row{Arm: reports.NoArm, Cells: []reports.Cell{reports.Words("%s", cmp.Or(p.Set, "-")), reports.Words("%s", p.Category),
+			reports.Words("%d", p.K), reports.Words("%d", p.Tasks), reports.Words("%d", p.Samples), reports.Number(p.Reward), reports.Number(p.Official)}})
+	}
+	return v.section("pass@k", reports.Part{Table: t})
 }
 
 // tasks prints what there is by category, and one task with its requests and ground truth.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -109,6 +110,14 @@ func TestShowScoresWithWilsonIntervals(t *testing.T) {
 	}
 	// Wilson interval of 8 of 10 at 95 %: 0.490 to 0.943.
 	contains(t, got, "10 episodes", "80.0 %", "8/10 · 49.0 … 94.3", "10/10", "all", "base", "high")
+
+	got, err = shown(t, "scores", nil, func(dir string) error {
+		return errors.Join(artifact.WriteRows(dir, rl.ScoresFile, rows), artifact.WriteRows(dir, rl.PassesFile, rl.Passes(rows, []int{1, 5})))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	contains(t, got, "pass@k", "0.8", "1") // 8 of 10 succeed, so 5 always hold one that did
 }
 
 func TestShowTrajectoryAsConversation(t *testing.T) {

@@ -220,6 +220,7 @@ stage "eval" "sampled" {
   token       = "low"
   temperature = 1
   samples     = 2
+  k           = [1, 2]
   limits {
     steps   = local.small.steps
     reply   = local.small.reply
@@ -579,6 +580,11 @@ func (p played) checkScores(t *testing.T) {
 		if !slices.Equal(sets, want.sets) || samples[1] != map[bool]int{true: 0, false: 2}[want.greedy] {
 			t.Errorf("%s: sets %v, samples %v; want %v", address, sets, samples, want.sets)
 		}
+	}
+	sampled := p.ports["stage.eval.sampled@1.scores"]
+	want := rl.Passes(rows[rl.Score](t, sampled, rl.ScoresFile), []int{1, 2})
+	if got := rows[rl.Pass](t, sampled, rl.PassesFile); !slices.Equal(got, want) || len(got) < 2 || got[0].K != 1 || got[0].Samples != 2 {
+		t.Errorf("pass@k: got %+v, want %+v", got, want)
 	}
 	text, err := os.ReadFile(filepath.Join(p.ports["stage.curate.data@1.mixed"], "summary.json"))
 	if err != nil {

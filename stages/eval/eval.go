@@ -34,10 +34,12 @@ type settings struct {
 	Token       string         `hcl:"token,optional" choices:"checkpoint|none|high|low" doc:"reward token to condition on: what the checkpoint says, or another for measuring the conditioning itself"`
 	Temperature float64        `hcl:"temperature,optional" doc:"sampling temperature; 0 is greedy"`
 	Samples     int            `hcl:"samples,optional" unit:"episodes per task" doc:"episodes per task; more than one needs a temperature above 0"`
+	K           []int          `hcl:"k,optional" doc:"pass@k for each of these, at most samples: the probability that one of k episodes succeeds, by the unbiased estimator (Chen et al. 2021, eq. 1), in passes.jsonl beside the scores"`
 	Limits      *rl.Limits     `hcl:"limits,block" doc:"bounds of an episode"`
 
 	TemperatureRange hcl.Range `hcl:"temperature,attr_range"`
 	SamplesRange     hcl.Range `hcl:"samples,attr_range"`
+	KRange           hcl.Range `hcl:"k,attr_range"`
 }
 
 func (s *settings) Check() hcl.Diagnostics {
@@ -49,6 +51,12 @@ func (s *settings) Check() hcl.Diagnostics {
 	if s.Samples < 1 || s.Samples > 1 && s.Temperature == 0 {
 		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Number of samples out of range",
 			Detail: fmt.Sprintf("A task is tried at least once, and greedy decoding gives the same episode every time: %d samples at temperature %v make no sense. Set temperature = 1 for several samples.", s.Samples, s.Temperature), Subject: s.SamplesRange.Ptr()})
+	}
+	for _, k := range s.K {
+		if k < 1 || k > s.Samples {
+			diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "k out of range",
+				Detail: fmt.Sprintf("pass@k is estimated from %d episodes of a task, so each k lies between 1 and that; got %d. Raise samples.", s.Samples, k), Subject: s.KRange.Ptr()})
+		}
 	}
 	return append(diags, s.Limits.Check()...)
 }

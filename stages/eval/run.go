@@ -51,6 +51,11 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	if err := artifact.WriteRows(dir, rl.ScoresFile, scores); err != nil {
 		return err
 	}
+	if len(s.K) > 0 {
+		if err := artifact.WriteRows(dir, rl.PassesFile, rl.Passes(scores, s.K)); err != nil {
+			return err
+		}
+	}
 	if dir, err = job.Create("trajectories"); err != nil {
 		return err
 	}

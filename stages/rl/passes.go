@@ -1,0 +1,76 @@
+package rl
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// PassesFile is the file of a scores artifact that holds pass@k, where it was asked for: rows of Pass.
+const PassesFile = "passes.jsonl"
+
+// Pass is pass@k over the tasks of a set: the probability that at least one of k episodes of a task succeeds, by the
+// unbiased estimator, averaged over tasks.
+type Pass struct {
+	Set      string  `json:"set,omitempty"`
+	Category string  `json:"category"` // "all" for every task of the set
+	K        int     `json:"k"`
+	Tasks    int     `json:"tasks"`
+	Samples  int     `json:"samples"`  // episodes per task, the least where they differ
+	Reward   float64 `json:"reward"`   // success is the paper's reward 1
+	Official float64 `json:"official"` // success is the official checker's verdict
+}
+
+// PassAtK estimates without bias the probability that at least one of k episodes succeeds, from n episodes of which c
+// did: 1 - C(n-c, k) / C(n, k) (Chen et al. 2021, eq. 1). n is at least k.
+func PassAtK(n, c, k int) float64 { return 1 - allDrawn(n, n-c, k) }
+
+// Passes computes pass@k for each k, set and category of scores, in this order: sets and categories by name, "all"
+// first, ks as given. Tasks with fewer than k episodes are left out.
+func Passes(scores []Score, ks []int) []Pass {
+	type unit struct{ set, category string }
+	type count struct{ n, right, official int }
+	tasks := map[unit]map[string]*count{}
+	for _, s := range scores {
+		for _, category := range []string{"all", s.Category} {
+			u := unit{s.Set, category}
+			if tasks[u] == nil {
+				tasks[u] = map[string]*count{}
+			}
+			c := tasks[u][s.Task]
+			if c == nil {
+				c = new(count)
+				tasks[u][s.Task] = c
+			}
+			c.n++
+			c.right += int(indicator(s.Reward == 1))
+			c.official += int(indicator(s.Official))
+		}
+	}
+	order := slices.SortedFunc(maps.Keys(tasks), func(a, b unit) int {
+		return cmp.Or(cmp.Compare(a.set, b.set), -cmp.Compare(indicator(a.category == "all"), indicator(b.category == "all")), cmp.Compare(a.category, b.category))
+	})
+	var out []Pass
+	for _, u := range order {
+		for _, k := range ks {
+			p := Pass{Set: u.set, Category: u.category, K: k}
+			for _, id := range slices.Sorted(maps.Keys(tasks[u])) { // a sum of floats depends on its order
+				c := tasks[u][id]
+				if c.n < k {
+					continue
+				}
+				if p.Tasks++; p.Tasks == 1 || c.n < p.Samples {
+					p.Samples = c.n
+				}
+				p.Reward += PassAtK(c.n, c.right, k)
+				p.Official += PassAtK(c.n, c.official, k)
+			}
+			if p.Tasks > 0 {
+				p.Reward /= float64(p.Tasks)
+				p.Official /= float64(p.Tasks)
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}
