@@ -1,0 +1,228 @@
+//go:build libtorch
+
+package grpo
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"rcgrpo/bfcl/fixtures"
+	"rcgrpo/stages/internal/lm"
+	"rcgrpo/stages/internal/torch"
+	"rcgrpo/stages/rl"
+)
+
+// whole is a record of the fixture objective: an RC-GRPO update on a policy that is a table of softmax rows, computed
+// outside of this project (rl/README.md).
+type whole struct {
+	ID           string
+	V, States, G int
+	Beta         float64
+	Inputs       struct {
+		LogitsRef    [][]float64 `json:"logits_ref"`
+		LogitsOld    [][]float64 `json:"logits_old"`
+		RewardToken  []string    `json:"reward_token"`
+		Rewards      []float64
+		State, Token [][]int
+		Mask, Turn   [][]int
+	}
+	Updates []struct {
+		Name   string
+		Logits [][]float64
+		Out    struct {
+			PolicyLoss float64 `json:"policy_loss"`
+			KL         map[string]struct {
+				Value, Loss float64
+				Grad        [][]float64
+			}
+			Entropy float64 `json:"entropy_token_mean"`
+		}
+	}
+}
+
+const tableWidth = 32
+
+// tableModel is a decoder whose prediction after the token of state s is row s of a table of logits: its layers write
+// nothing into the residual stream, the embeddings of the states are unit vectors, and the head holds the table. Ids are
+// the V output tokens, then the states, which it never predicts.
+func tableModel(t *testing.T, logits [][]float64) *lm.Model {
+	t.Helper()
+	states, v := len(logits), len(logits[0])
+	cfg := lm.Config{Family: "qwen2", Vocab: v + states, Hidden: tableWidth, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 16, MLP: 8, RopeBase: 1000,
+		NormEps: 1e-6, MaxPosition: 64}
+	start, err := lm.New(cfg, rand.New(rand.NewPCG(1, 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer start.Close()
+	dir := t.TempDir()
+	if err := start.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	length := normed()
+	rewrite(t, dir, map[string]func(row, column int) float64{
+		"model.embed_tokens.weight": func(row, column int) float64 {
+			if row-v == column {
+				return 1
+			}
+			return 0
+		},
+		"lm_head.weight": func(row, column int) float64 {
+			switch {
+			case column >= states:
+				return 0
+			case row >= v:
+				return -1e4 / length
+			}
+			return logits[column][row] / length
+		},
+		"self_attn.o_proj.weight": func(int, int) float64 { return 0 },
+		"mlp.down_proj.weight":    func(int, int) float64 { return 0 },
+	})
+	m, err := lm.Load(dir, torch.CPU)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+// normed is what the last norm makes of the 1 in a unit vector.
+func normed() float64 { return 1 / math.Sqrt(1.0/tableWidth+1e-6) }
+
+// rewrite gives the matrices of a weights file, named by the end of their names, new values.
+func rewrite(t *testing.T, dir string, values map[string]func(row, column int) float64) {
+	t.Helper()
+	path := filepath.Join(dir, "model.safetensors")
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := int(binary.LittleEndian.Uint64(raw))
+	var header map[string]json.RawMessage
+	if err := json.Unmarshal(raw[8:8+n], &header); err != nil {
+		t.Fatal(err)
+	}
+	written := 0
+	for name, info := range header {
+		for suffix, value := range values {
+			if !strings.HasSuffix(name, suffix) {
+				continue
+			}
+			var at struct {
+				Shape   []int `json:"shape"`
+				Offsets []int `json:"data_offsets"`
+			}
+			if err := json.Unmarshal(info, &at); err != nil {
+				t.Fatal(err)
+			}
+			for i := range at.Shape[0] * at.Shape[1] {
+				x := math.Float32bits(float32(value(i/at.Shape[1], i%at.Shape[1])))
+				binary.LittleEndian.PutUint32(raw[8+n+at.Offsets[0]+4*i:], x)
+			}
+			written++
+		}
+	}
+	if written != len(values) {
+		t.Fatalf("%d of %d matrices found", written, len(values))
+	}
+	if err := os.WriteFile(path, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// trajectories are the record's as episodes of token ids: before each token stands the state that it is drawn in.
+func (r *whole) trajectories() []*rl.Trajectory {
+	var out []*rl.Trajectory
+	for i, reward := range r.Inputs.Rewards {
+		t := &rl.Trajectory{Reward: reward, Token: r.Inputs.RewardToken[i]}
+		for k, masked := range r.Inputs.Mask[i] {
+			turn, from := r.Inputs.Turn[i][k], len(t.IDs)
+			t.IDs = append(t.IDs, int32(r.V+r.Inputs.State[i][k]), int32(r.Inputs.Token[i][k]))
+			t.Mask = append(t.Mask, false, masked == 1)
+			t.Logp = append(t.Logp, 0, 0)
+			t.Messages = append(t.Messages, rl.Message{Role: rl.RoleAssistant, Turn: turn, From: from, To: len(t.IDs)})
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+// TestAWholeUpdateEqualsTheIndependentOne takes the fixture's updates through the code of a training: batches, advantages,
+// forward and backward pass of the model, policy and reference. Weights and passes are float32, so values of size 1 are
+// right to about 1e-6 and gradients, sums over up to 56 tokens, to 2e-5 (rl/README.md).
+func TestAWholeUpdateEqualsTheIndependentOne(t *testing.T) {
+	const tolerance = 2e-5
+	largest := 0.0
+	near := func(what string, got, want float64) {
+		largest = max(largest, math.Abs(got-want)/max(1, math.Abs(want)))
+		if !(math.Abs(got-want) <= tolerance*max(1, math.Abs(want))) {
+			t.Errorf("%s: got %v, want %v", what, got, want)
+		}
+	}
+	records := 0
+	fixtures.Records(t, "rl/objective.jsonl.gz", func(r whole) {
+		records++
+		reference, old := tableModel(t, r.Inputs.LogitsRef), tableModel(t, r.Inputs.LogitsOld)
+		b := newBatch(r.trajectories(), r.G)
+		sampled, err := old.Stats(t.Context(), b.sequences, nil, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for u, update := range r.Updates {
+			for name, want := range update.Out.KL {
+				what := r.ID + ", " + update.Name + ", " + name
+				policy := tableModel(t, update.Logits)
+				trainer, err := lm.NewTrainer(policy, lm.OptimizerConfig{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				s := &settings{Objective: rl.PaperObjective(), Temperature: 1}
+				s.KL.Beta = r.Beta
+				s.KL.Estimator, s.KL.Aggregate, _ = strings.Cut(name, "_")
+				var outcome *rl.Outcome
+				if u == 0 {
+					outcome, _, err = s.accumulate(t.Context(), policy, trainer, reference, b)
+					for _, l := range outcome.LogRatio {
+						if l != 0 {
+							t.Fatalf("%s: a log ratio is %v, want exactly 0", what, l)
+						}
+					}
+				} else { // off policy, as a training with one update per batch never is
+					_, err = trainer.Accumulate(t.Context(), b.sequences, reference, 1, func(_, _ int, now lm.TokenStats) (lm.Weights, error) {
+						outcome, err = s.Objective.Evaluate(&rl.Batch{Length: b.length, Advantage: b.advantages, Turn: b.turn, Logp: now.Logp, LogpOld: sampled.Logp,
+							LogpRef: now.LogpRef, KL: now.KL, Entropy: now.Entropy}, b.totals)
+						if err != nil {
+							return lm.Weights{}, err
+						}
+						return lm.Weights{Logp: outcome.DLogp, KL: outcome.DKL, Entropy: outcome.DEntropy}, nil
+					})
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				near(what+", policy loss", outcome.Policy, update.Out.PolicyLoss)
+				near(what+", divergence", outcome.KL, want.Value)
+				near(what+", loss", outcome.Loss, want.Loss)
+				gradient, err := trainer.Gradient()
+				if err != nil {
+					t.Fatal(err)
+				}
+				head := gradient[(r.V+r.States)*tableWidth:] // after the embeddings
+				for state, row := range want.Grad {
+					for token, g := range row {
+						near(what+", gradient", float64(head[token*tableWidth+state])/normed(), g)
+					}
+				}
+				trainer.Close()
+			}
+		}
+	})
+	t.Logf("%d records, largest deviation %.1e", records, largest)
+}
