@@ -1,5 +1,5 @@
-// Package model is the stage kind `model`: the weights that an experiment starts from. Today that is an architecture
-// with random weights, whose tokenizer is trained on a corpus of trajectories.
+// Package model is the stage kind `model`: the weights that an experiment starts from. That is a folder in Hugging Face's
+// form, or an architecture with random weights, whose tokenizer is trained on a corpus of trajectories.
 package model
 
 import (
@@ -9,13 +9,15 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/internal/checkpoint"
+	"rcgrpo/stages/internal/lm"
 )
 
 // Kind returns the stage kind.
 func Kind() *engine.Kind {
 	return &engine.Kind{
 		Name:    "model",
-		Summary: "Weights to start from: an architecture with random weights and a tokenizer trained on a corpus.",
+		Summary: "Weights to start from: a Hugging Face folder, or an architecture with random weights and a tokenizer trained on a corpus.",
 		Version: 1,
 		New:     func() engine.Stage { return &settings{Vocab: 1408, CorpusSize: 6000} },
 		Outputs: func(engine.Stage) map[string]string { return map[string]string{"checkpoint": "checkpoint"} },
@@ -24,7 +26,7 @@ func Kind() *engine.Kind {
 }
 
 type settings struct {
-	Path         *artifact.File `hcl:"path,optional" doc:"a Hugging Face folder (not supported yet: give an architecture)"`
+	Path         *artifact.File `hcl:"path,optional" doc:"folder of an instruct model of the family Qwen2.5 or Llama 3.1, dir(\"...\"): config.json, weights in safetensors, tokenizer and chat template"`
 	Architecture *architecture  `hcl:"architecture,block" doc:"shape of a model with random weights"`
 	Corpus       []artifact.Ref `hcl:"corpus,optional" port:"dataset" doc:"data sets whose trajectories, as text, train the tokenizer"`
 	CorpusSize   int            `hcl:"corpus_size,optional" unit:"trajectories" doc:"trajectories taken from the corpus, evenly over its data sets"`
@@ -55,18 +57,39 @@ type architecture struct {
 	ContextRange  hcl.Range `hcl:"context,attr_range"`
 }
 
+// check reads what can be judged of a model folder before anything runs.
+func check(dir string) error {
+	cfg, err := lm.ReadConfig(dir)
+	if err != nil {
+		return err
+	}
+	_, err = checkpoint.LayoutOf(cfg.Family)
+	return err
+}
+
 func (s *settings) Check() hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	bad := func(summary, detail string, at hcl.Range) {
 		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: detail, Subject: at.Ptr()})
 	}
+	a := s.Architecture
 	if s.Path != nil {
-		bad("Folders are not loaded yet", "Loading a Hugging Face folder is not built yet; describe the model in an architecture block instead.", s.PathRange)
+		switch {
+		case a != nil:
+			bad("Two sources of weights", "The weights come from the folder path or are drawn for an architecture; name one of them.", s.PathRange)
+		case len(s.Corpus) > 0:
+			bad("Two tokenizers", "A folder brings its tokenizer; a corpus trains that of an architecture with random weights.", s.PathRange)
+		case !s.Path.Dir:
+			bad("Not a folder", "A model is a folder; name it with dir().", s.PathRange)
+		default:
+			if err := check(s.Path.Path); err != nil {
+				bad("Not a model that can be used", err.Error()+".", s.PathRange)
+			}
+		}
 		return diags
 	}
-	a := s.Architecture
 	if a == nil {
-		bad("No architecture", "A model is described by a block architecture { family, hidden, layers, heads, kv_heads, mlp, rope_base, context }.", s.Def)
+		bad("No weights", "A model is a folder, path = dir(\"...\"), or is described by a block architecture { family, hidden, layers, heads, kv_heads, mlp, rope_base, context }.", s.Def)
 		return diags
 	}
 	for _, n := range []struct {

@@ -63,7 +63,7 @@ func TestMistakesOfAModelStandOnTheirLine(t *testing.T) {
 		{"corpus = [stage.given.g.expert]", "vocab = 20\ncorpus = [stage.given.g.expert]", "line 4: Vocabulary too small"},
 		{"corpus = [stage.given.g.expert]", "corpus_size = 0\ncorpus = [stage.given.g.expert]", "line 4: Size out of range: corpus_size"},
 		{"corpus = [stage.given.g.expert]", "corpus = []", "line 3: No corpus"},
-		{sound, "corpus = [stage.given.g.expert]", "line 3: No architecture"},
+		{sound, "corpus = [stage.given.g.expert]", "line 3: No weights"},
 	} {
 		if got := load(t, strings.Replace(sound, tc.old, tc.replaced, 1)); !strings.Contains(got, tc.want) {
 			t.Errorf("%q instead of %q: got %q, want %q", tc.replaced, tc.old, got, tc.want)

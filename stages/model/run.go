@@ -4,6 +4,12 @@ package model
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"rcgrpo/engine"
@@ -15,8 +21,11 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// Run trains the tokenizer and draws the weights.
-func (s *settings) Run(_ context.Context, job *engine.Job) error {
+// Run takes over the folder, or trains the tokenizer and draws the weights.
+func (s *settings) Run(ctx context.Context, job *engine.Job) error {
+	if s.Path != nil {
+		return takeOver(ctx, job, s.Path.Path)
+	}
 	texts, err := s.texts(job)
 	if err != nil {
 		return err
@@ -46,6 +55,68 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 	}
 	job.Progress(2, 2, "steps")
 	return nil
+}
+
+// takeOver copies a model folder into the checkpoint as it is, after a look at all that will be read of it later. Reward
+// tokens get their rows where they are first used.
+func takeOver(ctx context.Context, job *engine.Job, from string) error {
+	cfg, err := lm.CheckFolder(from)
+	if err != nil {
+		return err
+	}
+	meta := checkpoint.Meta{}
+	if meta.Family, err = checkpoint.LayoutOf(cfg.Family); err != nil {
+		return err
+	}
+	if _, err := chat.LoadTemplate(from); err != nil {
+		return fmt.Errorf("%s: %w", from, err)
+	}
+	tokenizer, err := token.Load(filepath.Join(from, checkpoint.TokenizerFile))
+	if err != nil {
+		return err
+	}
+	if tokenizer.Size() > cfg.Vocab {
+		return fmt.Errorf("%s: the tokenizer has %d entries and the model %d rows", from, tokenizer.Size(), cfg.Vocab)
+	}
+	job.Logf("%s: %d layers of width %d, %d parameters, %d tokens", cfg.Family, cfg.Layers, cfg.Hidden, cfg.Parameters(), tokenizer.Size())
+	dir, err := job.Create("checkpoint")
+	if err != nil {
+		return err
+	}
+	names := append([]string{lm.ConfigFile, checkpoint.TokenizerFile}, checkpoint.Kept...)
+	for _, pattern := range []string{"*.safetensors", "*.safetensors.index.json"} {
+		found, err := filepath.Glob(filepath.Join(from, pattern))
+		if err != nil {
+			return err
+		}
+		for _, path := range found {
+			names = append(names, filepath.Base(path))
+		}
+	}
+	for i, name := range names {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		job.Progress(i, len(names), "files")
+		if err := copyFile(filepath.Join(from, name), filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return meta.Write(dir)
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
 }
 
 // texts renders an even share of the trajectories of every corpus.

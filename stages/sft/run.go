@@ -65,7 +65,7 @@ func (s *settings) run(ctx context.Context, job *engine.Job, prepare func(*check
 
 // examples encodes the data sets with the policy's own layout.
 func (s *settings) examples(job *engine.Job, policy *checkpoint.Policy, conditioned bool) ([]lm.Sequence, error) {
-	codec, err := policy.Codec()
+	codec, err := policy.Codec(job.Site.BFCL)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
-// Package checkpoint is the folder that a checkpoint artifact holds: the model's config.json and model.safetensors, its
-// tokenizer.json, and rcgrpo.json, which says how the policy is to be used (Meta). Open gives all of it together as a
-// Policy; it needs libtorch and stands behind its build tag, Meta does not.
+// Package checkpoint is the folder that a checkpoint artifact holds: a folder in Hugging Face's form (config.json, weights,
+// tokenizer.json and, of a model that came from elsewhere, its template and settings), which other programs load as it
+// is, and rcgrpo.json, which says how the policy is to be used (Meta). Open gives all of it together as a Policy; it
+// needs libtorch and stands behind its build tag, Meta does not.
 package checkpoint
 
 import (
@@ -18,8 +19,26 @@ const MetaFile = "rcgrpo.json"
 // TokenizerFile is the file of a checkpoint that holds its tokenizer.
 const TokenizerFile = "tokenizer.json"
 
-// Drill is the family of policies that speak the drills' chat layout.
-const Drill = "drill"
+// Chat layouts: the drills', and those of the two families of instruct models, each as its folder's template writes it.
+const (
+	Drill = "drill"
+	Qwen  = "qwen2.5"
+	Llama = "llama3.1"
+)
+
+// LayoutOf returns the chat layout of the instruct models of a decoder family, as config.json names it.
+func LayoutOf(decoder string) (string, error) {
+	switch decoder {
+	case "qwen2":
+		return Qwen, nil
+	case "llama":
+		return Llama, nil
+	}
+	return "", fmt.Errorf("no chat layout is known for decoders of the family %q", decoder)
+}
+
+// Kept are the files of a model folder that are handed on as they are, where it has them.
+var Kept = []string{"tokenizer_config.json", "special_tokens_map.json", "generation_config.json", "chat_template.jinja"}
 
 // Meta is what a checkpoint says about its use beyond weights and tokenizer.
 type Meta struct {

@@ -27,7 +27,7 @@ func (s *Sampler) Close() error { return s.decoder.Close() }
 
 // Sampler makes a sampler for the policy. tasks says which tasks it will play: the benchmark's own need its data.
 func (p *Policy) Sampler(job *engine.Job, tasks []*bfcl.Task, limits rl.Limits, temperature float64) (*Sampler, error) {
-	codec, err := p.Codec()
+	codec, err := p.Codec(job.Site.BFCL)
 	if err != nil {
 		return nil, err
 	}

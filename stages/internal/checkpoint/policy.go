@@ -3,11 +3,14 @@
 package checkpoint
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
 
+	"rcgrpo/bfcl"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/stages/internal/chat"
@@ -22,6 +25,8 @@ type Policy struct {
 	Meta
 	Model     *lm.Model
 	Tokenizer *token.Tokenizer
+	kept      map[string][]byte // Kept, by name
+	dir       string            // that it was opened from
 }
 
 // Open opens the checkpoint that ref names, on the job's device.
@@ -50,18 +55,50 @@ func load(dir string, job *engine.Job) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Policy{Meta: meta, Model: model, Tokenizer: tokenizer}, nil
+	p := &Policy{Meta: meta, Model: model, Tokenizer: tokenizer, kept: map[string][]byte{}, dir: dir}
+	for _, name := range Kept {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, errors.Join(err, p.Close())
+		}
+		p.kept[name] = text
+	}
+	return p, nil
 }
 
 // Close frees the model.
 func (p *Policy) Close() error { return p.Model.Close() }
 
-// Codec is the policy's chat layout with the reward token at its position.
-func (p *Policy) Codec() (rl.Codec, error) {
-	if p.Family != Drill {
-		return nil, fmt.Errorf("the checkpoint's chat layout is %q; known is %q", p.Family, Drill)
+// Codec is the policy's chat layout with the reward token at its position. The layouts of instruct models write out the
+// documents of tools, which lie in the folder of the benchmark's data.
+func (p *Policy) Codec(benchmark string) (rl.Codec, error) {
+	if p.Family == Drill {
+		return chat.NewDrill(p.Tokenizer, p.Position)
 	}
-	return chat.NewDrill(p.Tokenizer, p.Position)
+	layouts := map[string]func(*token.Tokenizer, *chat.Template, chat.Functions, string) (*chat.Chat, error){Qwen: chat.NewQwen, Llama: chat.NewLlama}
+	layout := layouts[p.Family]
+	if layout == nil {
+		return nil, fmt.Errorf("the checkpoint's chat layout is %q; known are %q, %q and %q", p.Family, Drill, Qwen, Llama)
+	}
+	if benchmark == "" {
+		return nil, fmt.Errorf("the layout %q writes out the documents of tools, which come with the benchmark's data: name its folder in the site file, data { bfcl = \"...\" }", p.Family)
+	}
+	data, err := bfcl.LoadData(benchmark)
+	if err != nil {
+		return nil, err
+	}
+	functions, err := chat.FunctionsOf(data)
+	if err != nil {
+		return nil, err
+	}
+	template, err := chat.LoadTemplate(p.dir)
+	if err != nil {
+		return nil, err
+	}
+	return layout(p.Tokenizer, template, functions, p.Position)
 }
 
 // Trainer makes an optimizer for the policy's weights.
@@ -87,11 +124,17 @@ func (p *Policy) Save(dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, TokenizerFile), p.Tokenizer.JSON(), 0o600); err != nil {
 		return err
 	}
+	for name, text := range p.kept {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			return err
+		}
+	}
 	return p.Meta.Write(dir)
 }
 
-// UseTokens prepares the policy for reward tokens at a position. Where their rows were never trained nor made before,
-// they are made now as init says ("mean", "copy:TOKEN"). A policy that was trained with another position is refused.
+// UseTokens prepares the policy for reward tokens at a position. A vocabulary without them gets them. Where their rows
+// were never trained nor made before, they are made now as init says ("mean" of the rows of all other tokens,
+// "copy:TOKEN"). A policy that was trained with another position is refused.
 func (p *Policy) UseTokens(position, init string) error {
 	if p.Trained && p.Position != position {
 		return fmt.Errorf("the policy's reward tokens were trained at %s; they cannot be used at %s", p.Position, position)
@@ -100,13 +143,15 @@ func (p *Policy) UseTokens(position, init string) error {
 	if p.Trained || p.Rows != "" {
 		return nil
 	}
-	var rows []int32
-	for _, name := range chat.RewardTokens {
-		id, known := p.Tokenizer.ID(name)
-		if !known {
-			return fmt.Errorf("the vocabulary has no token %s", name)
+	before := p.Tokenizer.Size()
+	rows, err := p.Tokenizer.Add(chat.RewardTokens...)
+	if err != nil {
+		return err
+	}
+	if missing := p.Tokenizer.Size() - p.Model.Config().Vocab; missing > 0 { // a matrix may have rows to spare
+		if err := p.Model.AddRows(missing, 0); err != nil {
+			return err
 		}
-		rows = append(rows, id)
 	}
 	p.Rows = init
 	if name, ok := rl.InitCopy(init); ok {
@@ -116,5 +161,5 @@ func (p *Policy) UseTokens(position, init string) error {
 		}
 		return p.Model.CopyRow(from, rows...)
 	}
-	return p.Model.MeanRow(rows...)
+	return p.Model.MeanRow(before, rows...)
 }

@@ -39,11 +39,29 @@ func Load(dir string, device torch.Device) (*Model, error) {
 	return m, nil
 }
 
+// CheckFolder says whether Load could read a folder, from the headers of its files alone.
+func CheckFolder(dir string) (Config, error) {
+	cfg, _, err := readConfig(dir)
+	if err != nil {
+		return Config{}, err
+	}
+	return cfg, eachWeight(dir, cfg, func(r *weightsReader, w weight) error { return r.has(w.name, w.shape) })
+}
+
 // readWeights gathers all weights of a folder in the order of layout.
 func readWeights(dir string, cfg Config) ([]float32, error) {
+	_, total := layout(cfg)
+	flat := make([]float32, total)
+	return flat, eachWeight(dir, cfg, func(r *weightsReader, w weight) error {
+		return r.read(w.name, w.shape, flat[w.offset:w.offset+w.len()])
+	})
+}
+
+// eachWeight calls f with every weight of a decoder and the file that should hold it, and refuses files that hold more.
+func eachWeight(dir string, cfg Config, f func(*weightsReader, weight) error) error {
 	where, err := shardsOf(dir)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	open := map[string]*weightsReader{}
 	defer func() {
@@ -51,46 +69,35 @@ func readWeights(dir string, cfg Config) ([]float32, error) {
 			r.close()
 		}
 	}()
-	at := func(file string) (*weightsReader, error) {
-		if r := open[file]; r != nil {
-			return r, nil
-		}
-		r, err := openWeights(filepath.Join(dir, file))
-		if err == nil {
-			open[file] = r
-		}
-		return r, err
-	}
-	weights, total := layout(cfg)
-	flat := make([]float32, total)
-	known := map[string]bool{}
-	if cfg.TiedEmbeddings {
-		known[headName] = true // some writers store the tied head a second time
-	}
+	weights, _ := layout(cfg)
+	known := map[string]bool{headName: cfg.TiedEmbeddings} // some writers store the tied head a second time
 	for _, w := range weights {
 		known[w.name] = true
 		file := weightsFile
 		if where != nil {
 			if file = where[w.name]; file == "" {
-				return nil, fmt.Errorf("%s: tensor %q is missing", filepath.Join(dir, indexFile), w.name)
+				return fmt.Errorf("%s: tensor %q is missing", filepath.Join(dir, indexFile), w.name)
 			}
 		}
-		r, err := at(file)
-		if err != nil {
-			return nil, err
+		if open[file] == nil {
+			r, err := openWeights(filepath.Join(dir, file))
+			if err != nil {
+				return err
+			}
+			open[file] = r
 		}
-		if err := r.read(w.name, w.shape, flat[w.offset:w.offset+w.len()]); err != nil {
-			return nil, fmt.Errorf("%s: %w", r.path, err)
+		if err := f(open[file], w); err != nil {
+			return fmt.Errorf("%s: %w", open[file].path, err)
 		}
 	}
 	for _, r := range open {
 		for name := range r.tensors {
 			if !known[name] {
-				return nil, fmt.Errorf("%s: tensor %q belongs to no part of a %s decoder", r.path, name, cfg.Family)
+				return fmt.Errorf("%s: tensor %q belongs to no part of a %s decoder", r.path, name, cfg.Family)
 			}
 		}
 	}
-	return flat, nil
+	return nil
 }
 
 // shardsOf returns the file of each tensor, or nil when all of them lie in one.

@@ -402,3 +402,64 @@ func TestTrainingFollowsTheReference(t *testing.T) {
 		nearAll(t, "probe", logitsAfter(t, m, last.IDs[:last.Position+1]), last.Logits, 1e-3)
 	})
 }
+
+// The reward tokens' rows: means over the rows with a token, also where the matrix has rows to spare.
+func TestNewRowsEqualTheReference(t *testing.T) {
+	var expect struct {
+		Cases []struct {
+			Case   string
+			Model  string
+			Rows   int              `json:"model_rows_after"`
+			Tokens int              `json:"tokenizer_size_before"`
+			IDs    map[string]int32 `json:"new_ids"`
+			Embed  []float64        `json:"embed_tokens_new_row"`
+			Head   []float64        `json:"lm_head_new_row"`
+			Probes []struct {
+				IDs    []int32   `json:"input_ids"`
+				Logits []float64 `json:"last_logits"`
+			}
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(hf(t), "special_rows", "expect.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &expect); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range expect.Cases {
+		t.Run(c.Case, func(t *testing.T) {
+			m, err := Load(filepath.Join(hf(t), "models", c.Model), torch.CPU)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			if err := m.AddRows(c.Rows-m.cfg.Vocab, 0); err != nil {
+				t.Fatal(err)
+			}
+			var ids []int32
+			for _, id := range c.IDs {
+				ids = append(ids, id)
+			}
+			if err := m.MeanRow(c.Tokens, ids...); err != nil {
+				t.Fatal(err)
+			}
+			flat, err := m.Weights()
+			if err != nil {
+				t.Fatal(err)
+			}
+			weights, _ := layout(m.cfg)
+			for _, w := range weights {
+				want := map[string][]float64{embedName: c.Embed, headName: c.Head}[w.name]
+				for _, id := range ids {
+					for d, x := range want {
+						near(t, w.name, float64(flat[w.offset+int(id)*m.cfg.Hidden+d]), x, 1e-7)
+					}
+				}
+			}
+			for _, p := range c.Probes {
+				nearAll(t, "logits", logitsAfter(t, m, p.IDs), p.Logits, 1e-4)
+			}
+		})
+	}
+}

@@ -18,21 +18,27 @@ func (m *Model) CopyRow(from int32, to ...int32) error {
 	return m.replaceRows(to, func(table, row []float32) { copy(row, table[int(from)*m.cfg.Hidden:]) })
 }
 
-// MeanRow overwrites vocabulary rows with the mean of all others; sums are made in float64, in the order of the rows.
-func (m *Model) MeanRow(to ...int32) error {
+// MeanRow overwrites vocabulary rows with the mean of the first n rows that are not overwritten themselves: those with a
+// token, of a matrix that has more. Embedding and head have a mean each; sums are made in float64, in the order of the
+// rows.
+func (m *Model) MeanRow(n int, to ...int32) error {
+	if n < 1 || n > m.cfg.Vocab {
+		return fmt.Errorf("mean of %d vocabulary rows: the model has %d", n, m.cfg.Vocab)
+	}
 	replaced := map[int]bool{}
 	for _, id := range to {
 		replaced[int(id)] = true
 	}
 	return m.replaceRows(to, func(table, row []float32) {
 		for d := range row {
-			sum := 0.0
-			for i := range m.cfg.Vocab {
+			sum, rows := 0.0, 0
+			for i := range n {
 				if !replaced[i] {
 					sum += float64(table[i*m.cfg.Hidden+d])
+					rows++
 				}
 			}
-			row[d] = float32(sum / float64(max(1, m.cfg.Vocab-len(replaced))))
+			row[d] = float32(sum / float64(max(1, rows)))
 		}
 	})
 }

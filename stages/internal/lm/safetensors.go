@@ -175,8 +175,8 @@ func (r *weightsReader) parse() error {
 	return nil
 }
 
-// read widens a tensor of the given shape to float32.
-func (r *weightsReader) read(name string, shape []int, into []float32) error {
+// has says what is wrong with the tensor of a name, that should have the given shape.
+func (r *weightsReader) has(name string, shape []int) error {
 	t, ok := r.tensors[name]
 	if !ok {
 		return fmt.Errorf("tensor %q is missing", name)
@@ -184,6 +184,15 @@ func (r *weightsReader) read(name string, shape []int, into []float32) error {
 	if !slices.Equal(t.Shape, shape) {
 		return fmt.Errorf("tensor %q has shape %v, want %v", name, t.Shape, shape)
 	}
+	return nil
+}
+
+// read widens a tensor of the given shape to float32.
+func (r *weightsReader) read(name string, shape []int, into []float32) error {
+	if err := r.has(name, shape); err != nil {
+		return err
+	}
+	t := r.tensors[name]
 	b := r.body[t.Offsets[0]:t.Offsets[1]]
 	for i := range into {
 		switch t.DType {
