@@ -255,7 +255,7 @@ func (d *decoder) assign(dst reflect.Value, val cty.Value, f *field, expr hclsyn
 		return
 	case fileGoType:
 		if val.Type() == fileType {
-			dst.Set(reflect.ValueOf(val.EncapsulatedValue().(*dataValue).File))
+			dst.Set(reflect.ValueOf(*val.EncapsulatedValue().(*artifact.File)))
 		} else {
 			d.wrongType(val, expr, path, `a file or folder: write file("name") or dir("name")`)
 		}
@@ -299,7 +299,7 @@ func (d *decoder) assign(dst reflect.Value, val cty.Value, f *field, expr hclsyn
 func (d *decoder) data(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
 	switch {
 	case val.Type() == fileType:
-		dst.Set(reflect.ValueOf(artifact.Data{File: val.EncapsulatedValue().(*dataValue).File}))
+		dst.Set(reflect.ValueOf(artifact.Data{File: *val.EncapsulatedValue().(*artifact.File)}))
 	case val.Type() == refType || instanceOf(val) != nil:
 		if refs := d.references(val, f, expr, path, false); len(refs) == 1 {
 			dst.Set(reflect.ValueOf(artifact.Data{Ref: refs[0]}))
@@ -464,7 +464,7 @@ func (d *decoder) dynamic(val cty.Value, expr hclsyntax.Expression, path string)
 		x, _ := val.AsBigFloat().Float64()
 		return x
 	case t == fileType:
-		return val.EncapsulatedValue().(*dataValue).File
+		return *val.EncapsulatedValue().(*artifact.File)
 	case t == refType || instanceOf(val) != nil:
 		if refs := d.references(val, &field{}, expr, path, false); len(refs) == 1 {
 			return refs[0]

@@ -117,7 +117,7 @@ func (l *loader) dataFunction(base string, dir bool) function.Function {
 				return cty.NilVal, function.NewArgError(0, err)
 			}
 			l.x.Digests[path] = digest
-			return cty.CapsuleVal(fileType, &dataValue{artifact.File{Path: path, Digest: digest}, dir}), nil
+			return cty.CapsuleVal(fileType, &artifact.File{Path: path, Digest: digest, Dir: dir}), nil
 		},
 	})
 }
@@ -157,8 +157,8 @@ func lookupEnv(env []string, name string) (string, bool) {
 
 // fileText is how a file() or dir() value is shown.
 func fileText(v cty.Value) string {
-	f := v.EncapsulatedValue().(*dataValue)
-	if f.dir {
+	f := v.EncapsulatedValue().(*artifact.File)
+	if f.Dir {
 		return fmt.Sprintf("dir(%q)", f.Path)
 	}
 	return fmt.Sprintf("file(%q)", f.Path)

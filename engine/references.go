@@ -23,14 +23,8 @@ func (r *refValue) String() string { return r.from.address() + "." + r.Port }
 
 var (
 	refType  = cty.Capsule("reference", reflect.TypeFor[refValue]())
-	fileType = cty.Capsule("file", reflect.TypeFor[dataValue]())
+	fileType = cty.Capsule("file", fileGoType) // of file() and dir()
 )
-
-// dataValue is a file() or dir() while expressions are evaluated.
-type dataValue struct {
-	artifact.File
-	dir bool
-}
 
 // instance is one for_each element of a stage block, or the block itself: the unit that is decoded.
 type instance struct {

@@ -70,3 +70,32 @@ func TestMistakesOfAModelStandOnTheirLine(t *testing.T) {
 		}
 	}
 }
+
+func TestModelFoldersAreJudgedBeforeAnythingRuns(t *testing.T) {
+	dir := t.TempDir()
+	config := `{"model_type": "qwen2", "vocab_size": 8, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+		"max_position_embeddings": 64}`
+	write := func(text string) {
+		if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := fmt.Sprintf("path = dir(%q)\n", dir)
+	write(config)
+	if got := load(t, path); got != "" {
+		t.Error(got)
+	}
+	for _, tc := range []struct{ body, want string }{
+		{path + sound, "line 3: Two sources of weights"},
+		{path + "corpus = [stage.given.g.expert]", "line 3: Two tokenizers"},
+		{fmt.Sprintf("path = file(%q)", filepath.Join(dir, "config.json")), "line 3: Not a folder"},
+	} {
+		if got := load(t, tc.body); !strings.Contains(got, tc.want) {
+			t.Errorf("%s: got %q, want %q", tc.body, got, tc.want)
+		}
+	}
+	write(strings.Replace(config, "{", `{"new_trick": 1, `, 1))
+	if got := load(t, path); !strings.Contains(got, `Not a model that can be used: `) || !strings.Contains(got, `unknown key "new_trick"`) {
+		t.Error(got)
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"rcgrpo/bfcl/fixtures"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/stages/internal/chat"
@@ -235,4 +236,73 @@ func distance(a, b [][]float32) float64 {
 		}
 	}
 	return far
+}
+
+// A model folder of the family Qwen2.5 or Llama 3.1 becomes a policy whose layout is its own template's, and which gets
+// reward tokens where they are first used.
+func TestPoliciesFromModelFolders(t *testing.T) {
+	benchmark := fixtures.Path(t, "bfcl/data")
+	for name, family := range map[string]string{"qwen2-tiny": Qwen, "llama31-tiny": Llama} {
+		t.Run(name, func(t *testing.T) {
+			from := fixtures.Path(t, "hf/models/"+name)
+			dir := t.TempDir()
+			for _, file := range append([]string{lm.ConfigFile, TokenizerFile, "model.safetensors"}, Kept...) {
+				text, err := os.ReadFile(filepath.Join(from, file))
+				if err != nil {
+					continue
+				}
+				if err := os.WriteFile(filepath.Join(dir, file), text, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := (Meta{Family: family}).Write(dir); err != nil {
+				t.Fatal(err)
+			}
+			p := reopen(t, dir)
+			if err := p.UseTokens(rl.FirstUser, "mean"); err != nil {
+				t.Fatal(err)
+			}
+			if got := p.Model.Config().Vocab; got != 514 || p.Tokenizer.Size() != 514 {
+				t.Errorf("got %d rows and %d tokens, want 514 of each", got, p.Tokenizer.Size())
+			}
+			saved := t.TempDir()
+			if err := p.Save(saved); err != nil {
+				t.Fatal(err)
+			}
+			again := reopen(t, saved)
+			codec, err := again.Codec(benchmark)
+			if err != nil {
+				t.Fatal(err)
+			}
+			high := id(t, again, chat.HighReward)
+			if ids := codec.User("Tell me.", true, rl.TokenHigh); !slices.Contains(ids, int32(high)) {
+				t.Errorf("the first request does not hold the reward token %d: %v", high, ids)
+			}
+			call := codec.Reply([]string{"ls(a=True)"})
+			if _, calls := codec.Parse(call); !slices.Equal(calls, []string{"ls(a=True)"}) {
+				t.Errorf("%q is read back as %q", codec.Text(call), calls)
+			}
+			if text := codec.Text(codec.Begin([]string{"ls"})); !strings.Contains(text, `"name": "ls"`) {
+				t.Errorf("the beginning lacks the tool's document: %q", text)
+			}
+			if _, err := again.Codec(""); err == nil || !strings.Contains(err.Error(), "data { bfcl = ") {
+				t.Errorf("without the benchmark's data: got %v", err)
+			}
+		})
+	}
+}
+
+func reopen(t *testing.T, dir string) *Policy {
+	t.Helper()
+	ref := artifact.Ref{Kind: "model", Name: "x", Port: "checkpoint"}
+	job, err := engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Inputs: map[artifact.Ref]string{ref: dir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Open(job, ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return p
 }
