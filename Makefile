@@ -53,6 +53,7 @@ lint: deps
 
 bench: build
 	bench/bfcl.sh
+	bench/transformers.sh
 	$(GO) test -run '^$$' -bench . -benchmem ./bfcl/... ./stages/rl ./stages/internal/token
 	$(GO) test -tags libtorch -run '^$$' -bench . -benchmem ./stages/internal/...
 

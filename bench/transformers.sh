@@ -1,0 +1,13 @@
+#!/bin/sh
+# Writes model folders with our code and loads them with transformers: equal logits, no missing and no strange weight.
+#
+# usage: bench/transformers.sh      $PYTHON (default python3) needs the packages torch and transformers; without them it says so
+set -eu
+cd "$(dirname "$0")/.."
+PYTHON=${PYTHON:-python3}
+"$PYTHON" -c 'import torch, transformers' 2>/dev/null || { echo "transformers.sh: $PYTHON has no torch and transformers; PYTHON names another one"; exit 0; }
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+eval "$(make -s env)"
+TRANSFORMERS_OUT="$out" go test -count=1 -tags libtorch -run TestFoldersForTransformers ./stages/internal/lm
+"$PYTHON" bench/transformers_load.py "$out"

@@ -1,0 +1,51 @@
+//go:build libtorch
+
+package lm
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// What bench/transformers.sh has transformers load: model folders that we wrote, and the logits that we give.
+func TestFoldersForTransformers(t *testing.T) {
+	out := os.Getenv("TRANSFORMERS_OUT")
+	if out == "" {
+		t.Skip("bench/transformers.sh runs this; TRANSFORMERS_OUT names no folder")
+	}
+	write := func(t *testing.T, name string, m *Model) {
+		t.Helper()
+		if err := m.Save(filepath.Join(out, name)); err != nil {
+			t.Fatal(err)
+		}
+		ids := make([]int32, 40)
+		for i := range ids {
+			ids[i] = int32((i*i*7 + 3*i + 1) % m.cfg.Vocab)
+		}
+		text, err := json.Marshal(map[string]any{"input_ids": ids, "last_logits": logitsAfter(t, m, ids)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(out, name, "ours.json"), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eachReference(t, func(t *testing.T, dir string, m *Model, _ *parity) { write(t, filepath.Base(dir), m) })
+	for name, cfg := range map[string]Config{
+		"fresh-qwen2": {Family: "qwen2", Vocab: 90, Hidden: 24, Layers: 2, Heads: 3, KVHeads: 1, HeadDim: 8, MLP: 40, RopeBase: 1000, NormEps: 1e-6,
+			TiedEmbeddings: true, MaxPosition: 64},
+		"fresh-llama": {Family: "llama", Vocab: 90, Hidden: 24, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 6, MLP: 40, RopeBase: 5e5, NormEps: 1e-5,
+			RopeScaling: RopeScaling{Factor: 8, Low: 1, High: 4, Original: 16}, MaxPosition: 64},
+	} {
+		m := newModel(t, cfg, 1)
+		if err := m.AddRows(2, 3); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.MeanRow(90, 90, 91); err != nil {
+			t.Fatal(err)
+		}
+		write(t, name, m)
+	}
+}
