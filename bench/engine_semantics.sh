@@ -28,7 +28,7 @@ eval "$(declare -f go | sed '1s/go/go_of_others/')"
 go() { if [ "$1" = rcgrpo ]; then rcgrpo run pipeline.hcl >run.log 2>&1; else go_of_others "$1"; fi; }
 
 # An unfinished output of rcgrpo never appears in the tree: the kill waits for the line of the log instead. It hits the
-# whole session, so nothing of the first run may write any more.
+# engine's group; the stage goes on in its own and is adopted, so that it runs once (twice where it was hit too).
 eval "$(declare -f p_kill | sed '1s/p_kill/p_kill_of_others/')"
 p_kill() {
   [ "$1" = rcgrpo ] || { p_kill_of_others "$1"; return; }
@@ -36,7 +36,7 @@ p_kill() {
   setsid rcgrpo run pipeline.hcl >run.log 2>&1 & local p=$!
   for _ in $(seq 100); do [ -f log.a ] && break; sleep 0.1; done; sleep 0.2; kill -9 -- "-$p" 2>/dev/null; wait $p 2>/dev/null
   go "$1"; local rc=$?
-  if [ "$(cat b.txt 2>/dev/null)" = half ]; then echo "HALF-WRITTEN OUTPUT ACCEPTED"; elif [ $rc -ne 0 ]; then echo "refuses"; elif [ "$(cat b.txt)" = whole ] && [ "$(runs a)" = 2 ]; then echo "recovers"; else echo "WRONG: $(runs a) runs, $(cat b.txt)"; fi
+  if [ "$(cat b.txt 2>/dev/null)" = half ]; then echo "HALF-WRITTEN OUTPUT ACCEPTED"; elif [ $rc -ne 0 ]; then echo "refuses"; elif [ "$(cat b.txt)" = whole ] && [ "$(runs a)" -le 2 ]; then echo "recovers"; else echo "WRONG: $(runs a) runs, $(cat b.txt)"; fi
 }
 eval "$(declare -f p_two | sed '1s/p_two/p_two_of_others/')"
 p_two() {

@@ -134,7 +134,11 @@ func (w *watch) stop(cause error) {
 		w.kill = time.Now().Add(graceAfter(cause))
 	}
 	if sameProcess(w.holder.PID, w.holder.Start) {
-		syscall.Kill(w.holder.PID, syscall.SIGTERM)
+		asked := w.holder.PID
+		if w.holder.Group {
+			asked = -asked
+		}
+		syscall.Kill(asked, syscall.SIGTERM)
 	}
 }
 
@@ -154,10 +158,21 @@ func (w *watch) result(lock *artifact.Lock, err error) result {
 		res.err = w.cause
 	case w.tail.failure != nil:
 		res.err = w.tail.failure.err()
+	case w.holder.Group:
+		res.err = w.exitError(lock)
 	default:
 		res.err = w.silentError()
 	}
 	return res
+}
+
+// exitError says how an adopted program ended, by the exit record that it left in the lock's file.
+func (w *watch) exitError(lock *artifact.Lock) error {
+	code, _, ok := lock.Exit()
+	if !ok {
+		return w.silentError()
+	}
+	return codeError(w.task.Address, code, w.holder.Kills)
 }
 
 // silentError is for a process that ended without saying why; whose it was not cannot ask the kernel how.
@@ -182,6 +197,10 @@ func (r *run) takeAdopted(ctx context.Context, res result) {
 	if m, err := r.Store.Lookup(t.Key); err == nil && !t.Force {
 		r.finish(t, m, res.took)
 		r.unlock(t)
+		return
+	}
+	if res.err == nil { // a program, whose output is still to be taken
+		r.queue(t)
 		return
 	}
 	r.note(r.Store.Discard(t.Key))

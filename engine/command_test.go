@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -145,28 +146,150 @@ func TestProgramStopsWithItsContext(t *testing.T) {
 	gonePids(t, all)
 }
 
-// A program of a light stage runs beside its engine, not below a process of the stage: it must not outlive it.
-func TestProgramDiesWithItsEngine(t *testing.T) {
+// A program whose engine was killed goes on and keeps the key's lock; the next run waits for it and takes what it made.
+func TestProgramOutlivesItsEngineAndIsAdopted(t *testing.T) {
+	for name, shell := range map[string]string{
+		"the shell itself": `echo $$ >$dir/pids; echo ran >>$dir/ran; read -r x <$dir/fifo`,
+		"another program":  `echo $$ >$dir/pids; echo ran >>$dir/ran; exec cat $dir/fifo`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			fifo := filepath.Join(l.dir, "fifo")
+			if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			l.write(`
+stage "light" "a" {
+  text  = "one"
+  shell = "` + shell + `"
+}
+`)
+			engine := l.engine()
+			if err := engine.Start(); err != nil {
+				t.Fatal(err)
+			}
+			pids := pidsOf(t, filepath.Join(l.dir, "pids"), 1)
+			if err := engine.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			engine.Wait()
+			if lock, err := l.store().TryLock(l.plan().Nodes[0].Key); err != nil || lock != nil {
+				t.Fatalf("lock of the living program: got %v, %v, want none to be had", lock, err)
+			}
+			go os.WriteFile(fifo, []byte("go on\n"), 0)
+			r := l.mustRun()
+			gonePids(t, pids)
+			l.want(r, EventDone, "light.a")
+			if note, ok := r.find(EventNote, ""); !ok || !strings.Contains(r.text(), "adopted") {
+				t.Errorf("got the note %q, want one that says it was adopted", note.Text)
+			}
+			if got, _ := os.ReadFile(filepath.Join(l.dir, "ran")); string(got) != "ran\n" {
+				t.Errorf("the program ran %d times, want once", strings.Count(string(got), "ran"))
+			}
+			if got := l.text("light.a"); got != "one\n" {
+				t.Errorf("got %q, want the whole output", got)
+			}
+		})
+	}
+}
+
+func TestProgramThatFailedWithoutAnEngineRunsAgain(t *testing.T) {
 	l := newLab(t)
 	l.write(`
 stage "light" "a" {
   text  = "one"
-  shell = "test -e $dir/pids || { sleep 600 & echo $$ $! >$dir/pids; wait; }"
+  shell = "test -e $dir/pids || { echo $$ >$dir/pids; while test ! -e $dir/on; do sleep 0.01; done; exit 3; }"
 }
 `)
 	engine := l.engine()
 	if err := engine.Start(); err != nil {
 		t.Fatal(err)
 	}
-	all := pidsOf(t, filepath.Join(l.dir, "pids"), 2)
+	pids := pidsOf(t, filepath.Join(l.dir, "pids"), 1)
 	if err := engine.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	engine.Wait()
-	r := l.mustRun() // waits for the lock, which the program may hold for another instant
-	gonePids(t, all)
-	l.want(r, EventDone, "light.a")
-	if got := l.text("light.a"); got != "one\n" {
-		t.Errorf("got %q, want the whole output", got)
+	l.put("on", "")
+	gonePids(t, pids)
+	l.want(l.mustRun(), EventDone, "light.a")
+}
+
+// A program that has run for a while is named in its key's lock: the next run looks after it and takes its failure in.
+func TestLongProgramIsAdoptedAlive(t *testing.T) {
+	l := newLab(t)
+	fifo := filepath.Join(l.dir, "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l.write(`
+stage "light" "a" {
+  text  = "one"
+  shell = "read -r x <$dir/fifo; exit $x"
+}
+`)
+	engine := l.engine()
+	if err := engine.Start(); err != nil {
+		t.Fatal(err)
+	}
+	key := l.plan().Nodes[0].Key
+	var h holder
+	for deadline := time.Now().Add(30 * time.Second); h.PID == 0; time.Sleep(5 * time.Millisecond) {
+		if l.store().Holder(key, &h); time.Now().After(deadline) {
+			t.Fatal("the lock never named the program")
+		}
+	}
+	if err := engine.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	engine.Wait()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := l.adopting(ctx)
+	os.WriteFile(fifo, []byte("3\n"), 0)
+	r := <-done
+	if failed, ok := r.find(EventFailed, "light.a"); !ok || !strings.Contains(failed.Text, "exit code 3") {
+		t.Errorf("got %s, want a failure with exit code 3", r.text())
+	}
+
+	engine = l.engine() // the same, stopped by the adopting run
+	if err := engine.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for h = (holder{}); h.PID == 0 || !h.alive(); time.Sleep(5 * time.Millisecond) {
+		l.store().Holder(key, &h)
+	}
+	engine.Process.Kill()
+	engine.Wait()
+	done = l.adopting(ctx)
+	cancel()
+	if r := <-done; !errors.Is(r.err, ErrInterrupted) {
+		t.Errorf("got %v, want ErrInterrupted", r.err)
+	}
+	gonePids(t, []int{h.PID})
+}
+
+// What ends a shell's text decides the code, whichever way it is attended.
+func TestProgramEndsWithItsOwnCode(t *testing.T) {
+	j, log := programJob(t)
+	for text, want := range map[string]string{
+		"exit 4":                            "exit code 4",
+		"(exit 5)":                          "exit code 5",
+		"set -e; false; echo no":            "exit code 1",
+		"exec sh -c 'exit 6'":               "exit code 6",
+		"trap 'exit 7' EXIT":                "exit code 7",
+		"echo() { :; }":                     "",
+		"kill -9 $$":                        "killed",
+		"sh -c 'kill -9 $$'":                "killed",
+		"if then":                           "exit code 2",
+		"true\nif then":                     "exit code 2",
+		"printf '%s' \"$0 $#\" >&2; exit 8": "exit code 8",
+	} {
+		err := j.Execute(t.Context(), shell(text))
+		if got := fmt.Sprint(err); want == "" && err != nil || !strings.Contains(got, want) {
+			t.Errorf("%q: got %v, want %q", text, err, want)
+		}
+	}
+	if !strings.Contains(log.String(), "sh 0") {
+		t.Errorf("log: got %q, want the name and number of arguments of the shell as ever", log)
 	}
 }

@@ -23,6 +23,7 @@ type holder struct {
 	Host    string    `json:"host"`
 	PID     int       `json:"pid,omitempty"`   // of the stage's process; 0 until it has said so itself
 	Start   uint64    `json:"start,omitempty"` // of that process
+	Group   bool      `json:"group,omitempty"` // to stop it, ask its whole process group
 	Kills   int64     `json:"kills"`           // what oomKills said when it started
 }
 
@@ -60,6 +61,14 @@ func (h holder) sign(descriptor int) error {
 	lock := os.NewFile(uintptr(own), "lock")
 	defer lock.Close()
 	return h.write(lock)
+}
+
+// name makes a program, which leads its session, the holder's process.
+func (h holder) name(pid int) holder {
+	if stat, ok := processStat(pid); ok {
+		h.PID, h.Start, h.Group = pid, stat.start, true
+	}
+	return h
 }
 
 // alive says whether the stage's process is there. One that has not signed yet counts as alive.

@@ -38,8 +38,12 @@ type Job struct {
 	observe func(Event)
 	log     io.Writer
 
-	inherit   *os.File // the key's lock, for programs that the stage starts; nil without one
-	peakBytes int64    // of the programs it started
+	lease     *artifact.Lock  // of the key, for a program that the stage starts; nil without one
+	holder    holder          // who holds it; the program is still to be named
+	kill      <-chan struct{} // closed when the program is to end at once; nil: never
+	adopted   bool            // the program has ended already, well, at this moment:
+	ended     time.Time
+	peakBytes int64 // of the programs it started
 
 	mu        sync.Mutex
 	published []artifact.Published

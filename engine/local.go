@@ -39,6 +39,7 @@ type Work struct {
 	assignment assignment
 	lock       *artifact.Lock // nil when the output is not kept
 	lease      *os.File       // its share of the machine; nil without one
+	adopt      bool           // its program has ended already: only what it made is to be taken
 }
 
 // Args are the arguments with which Binary runs the node.
@@ -70,7 +71,7 @@ func (w Work) Held() []*os.File {
 // Perform runs the node in this process and commits its result. What the stage logs goes to log.
 func (w Work) Perform(ctx context.Context, log io.Writer, observe func(Event)) error {
 	p := performance{Node: w.Node, Experiment: w.Experiment, Store: w.Store, Folder: w.folder, Assignment: w.assignment,
-		Log: log, Observe: observe, Lock: w.lock.File()}
+		Log: log, Observe: observe, Lock: w.lock, Adopt: w.adopt, Kill: w.Kill}
 	return p.run(ctx)
 }
 
@@ -129,7 +130,7 @@ func process(ctx context.Context, w Work, log *os.File, observe func(Event)) err
 	ended, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
-		stopSession(ctx, session, w.Kill, ended)
+		stopSession(ctx, session, session, w.Kill, ended)
 	}()
 	followed := make(chan tail)
 	go func() { followed <- follow(w.Events(), ended, observe) }()
@@ -151,15 +152,15 @@ func process(ctx context.Context, w Work, log *os.File, observe func(Event)) err
 	return exitError(waitErr, w.assignment.Kills)
 }
 
-// stopSession waits for the context's end and then stops the session that a process leads: a request to the leader
-// first, SIGKILL to all later, or as soon as kill is closed.
-func stopSession(ctx context.Context, leader int, kill, ended <-chan struct{}) {
+// stopSession waits for the context's end and then stops the session that a process leads: a request to asked (the
+// leader, or with a minus its process group) first, SIGKILL to all later, or as soon as kill is closed.
+func stopSession(ctx context.Context, leader, asked int, kill, ended <-chan struct{}) {
 	select {
 	case <-ended:
 		return
 	case <-ctx.Done():
 	}
-	syscall.Kill(leader, syscall.SIGTERM)
+	syscall.Kill(asked, syscall.SIGTERM)
 	grace := time.NewTimer(graceAfter(context.Cause(ctx)))
 	defer grace.Stop()
 	select {
@@ -172,24 +173,6 @@ func stopSession(ctx context.Context, leader int, kill, ended <-chan struct{}) {
 	killSession(leader)
 }
 
-// stopChild is stopSession for a process that leads a group.
-func stopChild(ctx context.Context, pid int, ended <-chan struct{}) {
-	select {
-	case <-ended:
-		return
-	case <-ctx.Done():
-	}
-	syscall.Kill(pid, syscall.SIGTERM)
-	kill := time.NewTimer(graceAfter(context.Cause(ctx)))
-	defer kill.Stop()
-	select {
-	case <-ended:
-	case <-kill.C:
-		syscall.Kill(-pid, syscall.SIGKILL)
-		<-ended
-	}
-}
-
 // exitError says how a process ended that did not say why. kills is what oomKills said before it started.
 func exitError(err error, kills int64) error {
 	var exit *exec.ExitError
@@ -200,13 +183,18 @@ func exitError(err error, kills int64) error {
 	if !ok || !status.Signaled() {
 		return fmt.Errorf("its process ended with exit code %d", exit.ExitCode())
 	}
-	switch status.Signal() {
+	return signalError(status.Signal(), kills)
+}
+
+// signalError says which signal ended a process and what that means.
+func signalError(signal syscall.Signal, kills int64) error {
+	switch signal {
 	case syscall.SIGKILL:
 		return killedError(kills, oomKills())
 	case syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT:
-		return WithCause(CausePreempted, fmt.Errorf("its process was told to stop (%v)", status.Signal()))
+		return WithCause(CausePreempted, fmt.Errorf("its process was told to stop (%v)", signal))
 	}
-	return fmt.Errorf("its process died: %v", status.Signal())
+	return fmt.Errorf("its process died: %v", signal)
 }
 
 // killedError tells a kill by the kernel for want of memory from others, by what oomKills said before and after.

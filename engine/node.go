@@ -109,8 +109,10 @@ type performance struct {
 	Assignment assignment
 	Log        io.Writer
 	Observe    func(Event)
-	OwnProcess bool     // nothing else runs here: the peak memory is the stage's
-	Lock       *os.File // of the key, for programs that the stage starts; nil without one
+	OwnProcess bool           // nothing else runs here: the peak memory is the stage's
+	Lock       *artifact.Lock // of the key, for a program that the stage starts; nil without one
+	Adopt      bool           // the program has ended well, after an engine that is gone had started it
+	Kill       <-chan struct{}
 }
 
 // run binds the inputs, runs the stage and commits what it made. Whatever happens, nothing half-made stands under a
@@ -150,6 +152,9 @@ func (p *performance) run(ctx context.Context) error {
 	m := artifact.Manifest{Kind: n.Kind.Name, Version: n.Kind.Version, Experiment: p.Experiment.Name, Address: n.Address,
 		Seed: n.Seed, Parts: parts, Revision: Revision(), Device: job.Device, Run: p.Folder.id(),
 		Started: started.UTC(), Seconds: time.Since(started).Seconds(), Published: job.published}
+	if job.adopted {
+		m.Started, m.Seconds = a.Since.UTC(), job.ended.Sub(a.Since).Seconds()
+	}
 	m.PeakBytes = job.peakBytes
 	if p.OwnProcess {
 		m.PeakBytes = max(m.PeakBytes, peakBytes())
@@ -210,7 +215,8 @@ func digestsOf(results map[string]*artifact.Manifest) func(*Node, string) (strin
 func (p *performance) job(inputs map[string]*artifact.Manifest) (*Job, error) {
 	n, a := p.Node, p.Assignment
 	job := &Job{Address: n.Address, Experiment: p.Experiment, Device: "cpu", Threads: a.CPUs, GPUs: a.GPUs,
-		Attempt: a.Attempt, Site: p.Experiment.Site, observe: p.Observe, log: p.Log, inherit: p.Lock}
+		Attempt: a.Attempt, Site: p.Experiment.Site, observe: p.Observe, log: p.Log, lease: p.Lock,
+		holder: a.holder(p.Folder), kill: p.Kill}
 	if n.Seed != nil {
 		job.Seed = *n.Seed
 	}
@@ -245,6 +251,9 @@ func (p *performance) job(inputs map[string]*artifact.Manifest) (*Job, error) {
 			opened.Ref = in.Ref
 		}
 		return opened, err
+	}
+	if p.Adopt {
+		_, job.ended, job.adopted = p.Lock.Exit()
 	}
 	return job, os.MkdirAll(job.Dir, 0o700)
 }

@@ -60,6 +60,9 @@ func (r *run) attempt(ctx context.Context, w Work) error {
 	if err := r.folder.assign(w.assignment); err != nil {
 		return err
 	}
+	if w.lock.Left() {
+		r.takeUp(&w)
+	}
 	if w.lock != nil {
 		if err := w.assignment.holder(r.folder).write(w.lock.File()); err != nil {
 			return err
@@ -80,6 +83,16 @@ func (r *run) attempt(ctx context.Context, w Work) error {
 		return timeoutError(w.Node.Timeout)
 	}
 	return err
+}
+
+// takeUp makes an attempt one that only takes what a program has left whose engine is gone.
+func (r *run) takeUp(w *Work) {
+	var before holder
+	if r.Store.Holder(w.assignment.Key, &before) != nil || !exists(r.Store.Work(w.assignment.Key)) {
+		return
+	}
+	w.adopt, w.assignment.Since = true, before.Since
+	r.emit(Event{Address: w.Node.Address, Kind: EventNote, Text: fmt.Sprintf("adopted: its program ended well after %s was gone", before.text())})
 }
 
 func timeoutError(limit time.Duration) error { return fmt.Errorf("%w of %v", errTimeout, limit) }

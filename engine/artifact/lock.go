@@ -5,18 +5,87 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // Lock is held by whoever runs a node. The kernel frees it when the last process that has its file open is gone, so
 // none survives a kill; a child that inherits File keeps it until it ends too.
+//
+// The file says who holds it (Describe) and, from exitAt on, how a program ended that the holder had started
+// (AwaitExit). When the holder was killed before it could attend to that, the next one finds it there (Exit).
 type Lock struct {
 	file *os.File
 	path string
+	used bool // something may stand at exitAt
+	left bool // by the holder before, and it says that the program ended well
+}
+
+// exitAt is where the exit record stands in a lock's file, behind any description of the holder.
+const exitAt = 8192
+
+// ExitText is what the shell that attends to a program writes into the lock's file as its last word, by `echo "TEXT"`
+// to the descriptor that it inherited: $? and the boot of the machine, since what was written before a power cut proves nothing
+// after it.
+func ExitText() string { return "exit $? " + boot() }
+
+// boot identifies this start of the machine.
+var boot = sync.OnceValue(func() string {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return fmt.Sprint(os.Getpid(), time.Now().UnixNano()) // nobody else may believe what is written with this
+	}
+	return strings.TrimSpace(string(id))
+})
+
+// AwaitExit makes the file ready for the exit record of a program that is about to inherit it.
+func (l *Lock) AwaitExit() error {
+	var err error
+	if l.used {
+		err = l.file.Truncate(exitAt)
+	}
+	l.used, l.left = true, false
+	_, seekErr := l.file.Seek(exitAt, io.SeekStart) // the program shares the offset
+	return errors.Join(err, seekErr)
+}
+
+// Left says once whether the holder before left a program that ended well, so that what it made waits in the key's
+// scratch folder. Whoever takes that up and fails begins anew.
+func (l *Lock) Left() bool {
+	left := l != nil && l.left
+	if left {
+		l.left = false
+	}
+	return left
+}
+
+// Exit reads the exit record: the code that the program ended with and when. ok is false while there is none.
+func (l *Lock) Exit() (code int, at time.Time, ok bool) {
+	text := make([]byte, 128)
+	n, err := l.file.ReadAt(text, exitAt)
+	if err != nil && err != io.EOF {
+		return 0, at, false
+	}
+	line, _, whole := strings.Cut(string(text[:n]), "\n")
+	words := strings.Fields(line)
+	if !whole || len(words) != 3 || words[0] != "exit" || words[2] != boot() {
+		return 0, at, false
+	}
+	if code, err = strconv.Atoi(words[1]); err != nil {
+		return 0, at, false
+	}
+	if info, err := l.file.Stat(); err == nil {
+		at = info.ModTime()
+	}
+	return code, at, true
 }
 
 // File is the locked file, to be handed to a child process; nil of a nil lock.
@@ -108,11 +177,30 @@ func (s *Store) Lock(ctx context.Context, key string) (*Lock, error) {
 	}
 }
 
-// lock opens and locks path, again when the file was removed between the two steps.
+// LockFile takes the lock of a file outside any store, which nobody else has.
+func LockFile(path string) (*Lock, error) {
+	l, err := lockFile(path, unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil && l == nil {
+		return nil, fmt.Errorf("lock %s: another process has it", path)
+	}
+	return l, err
+}
+
+// lock is lockFile in a folder that is made when it is not there.
 func (s *Store) lock(path string, how int) (*Lock, error) {
+	l, err := lockFile(path, how)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return l, err
+	}
 	if err := s.makeDir(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
+	return lockFile(path, how)
+}
+
+// lockFile opens and locks path, again when the file was removed between the two steps. It answers nil when someone
+// else has it and how says not to wait.
+func lockFile(path string, how int) (*Lock, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 		if err != nil {
@@ -127,8 +215,13 @@ func (s *Store) lock(path string, how int) (*Lock, error) {
 			f.Close()
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
-		if sameFile(f, path) {
-			return &Lock{file: f, path: path}, nil
+		if opened, same := sameFile(f, path); same {
+			l := &Lock{file: f, path: path, used: opened.Size() > exitAt}
+			if l.used {
+				code, _, ok := l.Exit()
+				l.left = ok && code == 0
+			}
+			return l, nil
 		}
 		f.Close()
 	}
@@ -143,16 +236,17 @@ func flock(f *os.File, how int) error {
 	}
 }
 
-func sameFile(f *os.File, path string) bool {
+func sameFile(f *os.File, path string) (opened fs.FileInfo, same bool) {
 	opened, err := f.Stat()
 	if err != nil {
-		return false
+		return nil, false
 	}
 	named, err := os.Lstat(path)
-	return err == nil && os.SameFile(opened, named)
+	return opened, err == nil && os.SameFile(opened, named)
 }
 
-// Tidy removes what killed runs left: lock files that nobody holds, and unfinished output whose lock nobody holds.
+// Tidy removes what killed runs left: lock files that nobody holds, and unfinished output whose lock nobody holds. The
+// lock file of a program that has ended well stays: its output waits in the scratch folder for a run that wants it.
 // busy says whether some key is still locked.
 func (s *Store) Tidy() (busy bool, err error) {
 	for _, folder := range []string{"locks", "staging"} {
@@ -167,6 +261,9 @@ func (s *Store) Tidy() (busy bool, err error) {
 			if lock == nil {
 				busy = true
 				return nil
+			}
+			if lock.left {
+				return errors.Join(s.Discard(key), lock.file.Close())
 			}
 			return errors.Join(s.Discard(key), lock.Unlock())
 		})

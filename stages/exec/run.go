@@ -19,11 +19,13 @@ import (
 // Run runs the command in an empty folder and collects what it made.
 func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	dir := filepath.Join(job.Dir, "run")
-	if err := os.RemoveAll(dir); err != nil { // of an attempt that failed
-		return err
-	}
-	if err := s.prepare(dir); err != nil {
-		return err
+	if !job.Adopted() {
+		if err := os.RemoveAll(dir); err != nil { // of an attempt that failed
+			return err
+		}
+		if err := s.prepare(dir); err != nil {
+			return err
+		}
 	}
 	env, err := s.environment(job, dir)
 	if err != nil {
