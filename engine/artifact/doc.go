@@ -13,7 +13,7 @@
 //	last/HASH.json       the key last committed for an experiment's address
 //	staging/KEY/…        results being written, by the holder of the key's lock
 //	locks/KEY            locked (flock) while a node runs; the kernel frees it with its holder. It says who holds it, and
-//	                     how a program ended whose engine was gone by then (Lock.Left)
+//	                     how a program ended whose engine was gone by then (Lock.Exit)
 //	work/KEY/            scratch of a node that has not finished, so that it can resume
 //	runs/EXPERIMENT/…    run folders; they belong to package engine
 //	edited/…             objects found edited by hand, moved aside when their node ran again
