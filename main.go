@@ -49,6 +49,7 @@ func commands() []command {
 		{"why", "ADDRESS [EXP]", "what a run would do with a stage, and all the causes", whyCommand},
 		{"diff", "RUN RUN", "what differs between two runs", diffCommand},
 		{"show", "ADDRESS.PORT [EXP]", "an artifact as text", showCommand},
+		{"replay", "TRAJECTORIES [EXP]", "stored rollouts under other settings (-profile, -group, -set)", replayCommand},
 		{"check", "[EXP...]", "find mistakes without running anything", checkCommand},
 		{"fmt", "[PATH...]", "format files (-check, -diff; - is standard input)", fmtCommand},
 		{"graph", "[EXP]", "draw the stages as dot or mermaid", graphCommand},

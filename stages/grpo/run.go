@@ -206,7 +206,9 @@ func (t *training) save() error {
 	return t.scratch.Save(t.made, t.progress(), t.trainer.Save)
 }
 
-func (t *training) progress() progress { return progress{Taken: t.groups.taken, Watch: t.watch.WatchState} }
+func (t *training) progress() progress {
+	return progress{Taken: t.groups.taken, Watch: t.watch.WatchState}
+}
 
 // collect samples the rollouts that no earlier attempt has finished.
 func (t *training) collect(ctx context.Context, list []rl.Rollout) ([]*rl.Trajectory, error) {

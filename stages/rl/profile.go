@@ -1,6 +1,12 @@
 package rl
 
-import "fmt"
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+)
 
 // Profile is a named convention.
 type Profile struct {
@@ -88,4 +94,74 @@ func (o *Objective) UsePreset(name string) {
 	if p, err := ProfileNamed(name); err == nil {
 		*o = p
 	}
+}
+
+// Set gives a setting, named as in the language ("clip.high", "zero_variance"), a value from a text; strings may be
+// quoted. Blocks of o are replaced, not changed, so copies of o keep theirs.
+func (o *Objective) Set(name, text string) error {
+	block, setting, nested := strings.Cut(name, ".")
+	at := fieldOf(reflect.ValueOf(o).Elem(), block)
+	if nested && at.field.IsValid() && at.field.Kind() == reflect.Pointer {
+		copied := reflect.New(at.field.Type().Elem())
+		copied.Elem().Set(at.field.Elem())
+		if inner := fieldOf(copied.Elem(), setting); inner.field.IsValid() {
+			if err := inner.set(name, text); err != nil {
+				return err
+			}
+			at.field.Set(copied)
+			return nil
+		}
+	} else if !nested && at.field.IsValid() && at.field.Kind() != reflect.Pointer {
+		return at.set(name, text)
+	}
+	return fmt.Errorf("the objective has no setting %s; rcgrpo kinds grpo -profile paper lists them", name)
+}
+
+// settingField is a field of a settings struct with the strings it may hold.
+type settingField struct {
+	field   reflect.Value
+	choices []string
+}
+
+// fieldOf finds the field with an hcl tag of that name; an invalid one where there is none.
+func fieldOf(v reflect.Value, name string) settingField {
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		tag, role, _ := strings.Cut(f.Tag.Get("hcl"), ",")
+		if tag == name && (role == "optional" || role == "block") {
+			return settingField{v.Field(i), strings.Split(f.Tag.Get("choices"), "|")}
+		}
+	}
+	return settingField{}
+}
+
+func (f settingField) set(name, text string) error {
+	var err error
+	want := "a number"
+	switch f.field.Kind() {
+	case reflect.String:
+		value := strings.Trim(text, `"`)
+		if !slices.Contains(f.choices, value) {
+			return fmt.Errorf("%s is one of %s; got %q", name, strings.Join(f.choices, ", "), value)
+		}
+		f.field.SetString(value)
+	case reflect.Bool:
+		var value bool
+		want = "true or false"
+		value, err = strconv.ParseBool(text)
+		f.field.SetBool(value)
+	case reflect.Int:
+		var value int64
+		want = "a whole number"
+		value, err = strconv.ParseInt(text, 10, 64)
+		f.field.SetInt(value)
+	default:
+		var value float64
+		value, err = strconv.ParseFloat(text, 64)
+		f.field.SetFloat(value)
+	}
+	if err != nil {
+		return fmt.Errorf("%s is %s; got %q", name, want, text)
+	}
+	return nil
 }

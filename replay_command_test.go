@@ -1,0 +1,137 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/rl"
+)
+
+// rolloutsIn writes two updates of two groups of four into a folder.
+func rolloutsIn(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	var rows []*rl.Trajectory
+	for u := range 2 {
+		for g, rewards := range [][]float64{{1, 0, 0, 1}, {1, 1, 1, 0}} {
+			for i, reward := range rewards {
+				rows = append(rows, &rl.Trajectory{Task: string(rune('a' + g)), Update: u + 1, Member: i, Reward: reward,
+					IDs: []int32{0, 1}, Mask: []bool{false, true}, Logp: []float32{0, -1}, Messages: []rl.Message{{To: 2}}})
+			}
+		}
+	}
+	if err := artifact.WriteRows(dir, rl.TrajectoriesFile, rows); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// replayed is what replay prints, and how it ends.
+func replayed(args ...string) (text string, code int) {
+	var out, errs bytes.Buffer
+	code = run(append([]string{"replay"}, args...), strings.NewReader(""), &out, &errs)
+	return strings.Join(strings.Fields(out.String()+errs.String()), " "), code
+}
+
+func TestReplayShowsStoredRolloutsUnderOtherSettings(t *testing.T) {
+	dir := rolloutsIn(t)
+	got, code := replayed(dir, "-profile", "trl", "-group", "2")
+	if code != exitDone {
+		t.Fatal(got)
+	}
+	// Pairs: (1,0), (0,1), (1,1), (1,0). With eps small, ddof 0 gives advantages of 1 and a spread of 2, ddof 1 √2.
+	contains(t, got, "16 trajectories in 2 updates, groups of 4", "paper trl", "groups 2 4 *", "zero_variance 0 0.25 *", "spread_within_mixed 2.155 1.414 *",
+		"1 4 2.155 1.866 0.000 0.2188 2.155", "4 1 2.732 2.366") // the spread over a batch, alone and together
+	got, code = replayed(dir, "-set", "advantage.scale=none")
+	if code != exitDone {
+		t.Fatal(got)
+	}
+	contains(t, got, "paper advantage.scale=none", "spread_within_mixed 2.155 1 *", "zero_variance 0 0")
+	if got, code = replayed(filepath.Join(dir, rl.TrajectoriesFile), "-profile", "all"); code != exitDone {
+		t.Fatal(got)
+	}
+	contains(t, got, "paper verl trl openrlhf dr_grpo dapo gspo")
+}
+
+func TestReplayRefusesWhatItCannotDo(t *testing.T) {
+	dir := rolloutsIn(t)
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+	}{
+		"a larger group":    {[]string{dir, "-group", "5"}, "2 to 4"},
+		"no such profile":   {[]string{dir, "-profile", "ppo"}, `no profile "ppo"`},
+		"no such setting":   {[]string{dir, "-set", "lr=1"}, "no setting lr"},
+		"no value":          {[]string{dir, "-set", "lr"}, "want SETTING=VALUE"},
+		"an empty folder":   {[]string{t.TempDir()}, "trajectories"},
+		"nothing":           {nil, "want a file or folder"},
+		"no such stage":     {[]string{"rc-grpo.arm.trajectories", filepath.Join(dir, "none.hcl")}, "none.hcl"},
+		"a file of no rows": {[]string{emptyFile(t)}, "no trajectories"},
+	} {
+		if got, code := replayed(tc.args...); code == exitDone || !strings.Contains(got, tc.want) {
+			t.Errorf("%s: ended with %d and %q, want it to say %q", name, code, got, tc.want)
+		}
+	}
+}
+
+func emptyFile(t *testing.T) string {
+	dir := t.TempDir()
+	if err := artifact.WriteRows(dir, rl.TrajectoriesFile, []*rl.Trajectory{}); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, rl.TrajectoriesFile)
+}
+
+func TestReplayStartsFromTheSettingsOfTheTraining(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.hcl")
+	text := `
+experiment {}
+stage "tasks" "t" {
+  source = "drills"
+}
+stage "model" "m" {
+  corpus = [stage.curate.c.expert]
+  architecture {
+    family    = "qwen2"
+    hidden    = 32
+    layers    = 1
+    heads     = 2
+    kv_heads  = 1
+    mlp       = 48
+    rope_base = 1000
+    context   = 64
+  }
+}
+stage "curate" "c" {
+  tasks = stage.tasks.t.train
+}
+stage "rc-grpo" "arm" {
+  policy  = stage.model.m.checkpoint
+  tasks   = stage.tasks.t.train
+  profile = "dr_grpo"
+  loss {
+    scale = 64
+  }
+}
+`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	x, diags := engine.Load(engine.Source{Path: path}, kinds())
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	for _, n := range x.Nodes {
+		r := &replaying{view: &view{Artifact: &artifact.Artifact{Manifest: &artifact.Manifest{Address: n.Address}}}, trained: rl.PaperObjective()}
+		r.learnSettings(x)
+		trains := n.Kind.Name == "rc-grpo"
+		if r.known != trains || trains && (r.trained.Loss.Scale != 64 || r.trained.Advantage.Scale != "none" || r.trained.KL.Beta != 0) {
+			t.Errorf("%s: known %v, %+v", n.Address, r.known, r.trained.Loss)
+		}
+	}
+}

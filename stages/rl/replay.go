@@ -1,0 +1,218 @@
+package rl
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Rollouts are stored trajectories, cut into updates and groups of one size, so that what other settings would have
+// computed from them can be looked at. Start with RolloutsOf.
+type Rollouts struct {
+	Size    int             // members of a group
+	Updates [][]*Trajectory // each of whole groups, one after the other
+}
+
+// RolloutsOf finds the updates and groups of trajectories as a training, a rollout or an evaluation stores them: a group
+// is a run of trajectories of one update and task, of the length of the shortest run.
+func RolloutsOf(trajectories []*Trajectory) (*Rollouts, error) {
+	if len(trajectories) == 0 {
+		return nil, fmt.Errorf("there are no trajectories")
+	}
+	r := &Rollouts{Size: len(trajectories)}
+	run := 0
+	for i, t := range trajectories {
+		if i == 0 || t.Update != trajectories[i-1].Update {
+			r.Updates = append(r.Updates, nil)
+		}
+		if i > 0 && (t.Update != trajectories[i-1].Update || t.Task != trajectories[i-1].Task) {
+			r.Size, run = min(r.Size, run), 0
+		}
+		run++
+		last := len(r.Updates) - 1
+		r.Updates[last] = append(r.Updates[last], t)
+	}
+	r.Size = min(r.Size, run)
+	for _, update := range r.Updates {
+		for group := range slices.Chunk(update, r.Size) {
+			if first, last := group[0], group[len(group)-1]; len(group) < r.Size || first.Task != last.Task {
+				return nil, fmt.Errorf("update %d: groups of %d do not come out: one begins with task %s and ends with %s", first.Update, r.Size, first.Task, last.Task)
+			}
+		}
+	}
+	return r, nil
+}
+
+// Regroup takes as many smaller groups from each group as it holds; members left over are left out.
+func (r *Rollouts) Regroup(size int) (*Rollouts, error) {
+	if size < 2 || size > r.Size {
+		return nil, fmt.Errorf("the stored groups have %d members; groups of 2 to %d can be taken from them, not of %d", r.Size, r.Size, size)
+	}
+	out := &Rollouts{Size: size}
+	for _, update := range r.Updates {
+		var kept []*Trajectory
+		for group := range slices.Chunk(update, r.Size) {
+			kept = append(kept, group[:r.Size/size*size]...)
+		}
+		out.Updates = append(out.Updates, kept)
+	}
+	return out, nil
+}
+
+// Replayed is the table of what Replay computes, in the order of a page.
+var Replayed = []MetricInfo{
+	{"groups", "groups per update", "groups", ""},
+	{"reward", "mean R", "reward", "higher"},
+	{"zero_variance", "share of groups whose rewards are all equal", "share", "lower"},
+	{"sigma2", "mean over groups of the population variance of R", "reward²", "higher"},
+	{"spread_within", "mean over groups of max A - min A", "advantage", ""},
+	{"spread_within_mixed", "the same over groups with variance", "advantage", ""},
+	{"spread_batch", "max A - min A over the update", "advantage", ""},
+	{"mean_abs_advantage", "mean |A|", "advantage", ""},
+	{"effective_sample_size", "(sum |A|)² / sum A²", "episodes", "higher"},
+	{"loss", "the policy's loss at ratio 1, without divergence and entropy", "", ""},
+	{"gradient_weight", "sum over action tokens of |d loss / d log pi|", "", ""},
+	{"effective_tokens", "(sum |w|)² / sum w² of these derivatives w", "tokens", "higher"},
+	{"weight_of_long", "their share on episodes with more action tokens than the median", "share", ""},
+}
+
+// Replay computes the advantages of stored rollouts under an objective, and the loss and its derivatives by each action
+// token's log-probability. Means over updates, under the names of Replayed. Rollouts hold the log-probabilities of the
+// policy that sampled them and no other's, so every ratio is 1, as in an update that is on-policy, and the terms of
+// divergence and entropy are left out. Groups that zero_variance = "resample" would have replaced are kept.
+func (r *Rollouts) Replay(o Objective) (map[string]float64, error) {
+	kl, ratio := *o.KL, *o.Ratio
+	kl.Beta, ratio.Denominator = 0, "old"
+	o.KL, o.Ratio, o.Entropy = &kl, &ratio, 0
+	means := map[string]float64{}
+	for _, update := range r.Updates {
+		v, err := r.replay(&o, update)
+		if err != nil {
+			return nil, err
+		}
+		for name, x := range v {
+			means[name] += x / float64(len(r.Updates))
+		}
+	}
+	return means, nil
+}
+
+func (r *Rollouts) replay(o *Objective, update []*Trajectory) (map[string]float64, error) {
+	groups := GroupsOf(update, r.Size)
+	diagnosed := groups.Diagnose()
+	v := map[string]float64{"groups": float64(len(groups.Rewards))}
+	for _, name := range []string{"reward", "zero_variance", "sigma2"} {
+		v[name] = diagnosed[name]
+	}
+	b := &Batch{}
+	var group []int
+	var rewards []float64
+	for i, t := range update {
+		group, rewards = append(group, i/r.Size), append(rewards, t.Reward)
+		n := 0
+		for k, own := range t.Mask {
+			if own {
+				b.Logp = append(b.Logp, float64(t.Logp[k]))
+				b.Turn = append(b.Turn, t.turnAt(k))
+				n++
+			}
+		}
+		b.Length = append(b.Length, n)
+		equal := groups.Rewards[i/r.Size]
+		b.Skip = append(b.Skip, o.ZeroVariance == "mask" && slices.Min(equal) == slices.Max(equal))
+	}
+	b.LogpOld = b.Logp
+	b.Advantage = o.Advantage.Of(group, rewards, b.Length)
+	for i, reward := range groups.Rewards {
+		adv := b.Advantage[i*r.Size : (i+1)*r.Size]
+		d := slices.Max(adv) - slices.Min(adv)
+		v["spread_within"] += d / float64(len(groups.Rewards))
+		if mixed := 1 - diagnosed["zero_variance"]; slices.Min(reward) != slices.Max(reward) {
+			v["spread_within_mixed"] += d / (mixed * float64(len(groups.Rewards)))
+		}
+	}
+	v["spread_batch"] = slices.Max(b.Advantage) - slices.Min(b.Advantage)
+	v["mean_abs_advantage"], v["effective_sample_size"] = AdvantageSizes(b.Advantage)
+	outcome, err := o.Evaluate(b, o.Totals(b))
+	if err != nil {
+		return nil, err
+	}
+	v["loss"] = outcome.Policy
+	v["gradient_weight"], v["effective_tokens"] = AdvantageSizes(outcome.DLogp)
+	v["gradient_weight"] *= float64(len(outcome.DLogp))
+	v["weight_of_long"] = weightOfLong(b.Length, outcome.DLogp)
+	return v, nil
+}
+
+// turnAt is the turn of the token at position k.
+func (t *Trajectory) turnAt(k int) int {
+	for _, m := range t.Messages {
+		if m.From <= k && k < m.To {
+			return m.Turn
+		}
+	}
+	return 0
+}
+
+// weightOfLong is the share of the weights' absolute values on trajectories longer than the median; 0 without weight.
+func weightOfLong(length []int, weights []float64) float64 {
+	lengths := make([]float64, len(length))
+	for i, n := range length {
+		lengths[i] = float64(n)
+	}
+	typical := median(lengths)
+	long, all, from := 0.0, 0.0, 0
+	for _, n := range length {
+		for _, w := range weights[from : from+n] {
+			all += math.Abs(w)
+			if float64(n) > typical {
+				long += math.Abs(w)
+			}
+		}
+		from += n
+	}
+	if all == 0 {
+		return 0
+	}
+	return long / all
+}
+
+// BatchEffect is what statistics would have been, had an update had another number of groups.
+type BatchEffect struct {
+	Groups, Batches int        // per batch; batches that the run's groups make
+	SpreadBatch     [2]float64 // max A - min A over a batch, mean over batches; by ddof
+	ZeroVariance    float64    // what depends on the number of groups only through noise
+	Sigma2          float64
+	SpreadWithin    float64 // ddof 0
+}
+
+// BatchSizes cuts the groups of all updates, in their order, into batches of other sizes: powers of four, the size of the
+// run, and everything at once. The spread over a batch grows with the number of groups, whatever was learned (training
+// page, section 1.2); the statistics beside it do not.
+func (r *Rollouts) BatchSizes() []BatchEffect {
+	var all Groups
+	for _, update := range r.Updates {
+		all.Rewards = append(all.Rewards, GroupsOf(update, r.Size).Rewards...)
+	}
+	n := len(all.Rewards)
+	sizes := []int{len(r.Updates[0]) / r.Size, n}
+	for s := 1; s < n; s *= 4 {
+		sizes = append(sizes, s)
+	}
+	slices.Sort(sizes)
+	var out []BatchEffect
+	for _, size := range slices.Compact(sizes) {
+		e := BatchEffect{Groups: size, Batches: n / size}
+		for rewards := range slices.Chunk(all.Rewards[:n/size*size], size) {
+			v := Groups{Rewards: rewards}.Diagnose()
+			share := 1 / float64(e.Batches)
+			e.SpreadBatch[0] += share * v["spread_batch"]
+			e.SpreadBatch[1] += share * v["spread_batch_ddof1"]
+			e.ZeroVariance += share * v["zero_variance"]
+			e.Sigma2 += share * v["sigma2"]
+			e.SpreadWithin += share * v["spread_within"]
+		}
+		out = append(out, e)
+	}
+	return out
+}
