@@ -227,6 +227,17 @@ func (c *call) plan(o engine.PlanOptions) (p *engine.Plan, code int) {
 	return p, exitDone
 }
 
+// unchanged answers for the experiment that the only argument names, if any, without loading it: nil when it must be loaded
+// to know what a run would do.
+func (c *call) unchanged(o engine.PlanOptions) *engine.Idle {
+	if len(c.args) > 1 || len(o.Targets)+len(o.Replace) > 0 {
+		return nil
+	}
+	source := c.source
+	source.Path = strings.Join(c.args, "")
+	return engine.Unchanged(source)
+}
+
 // printJSON prints a value for programs.
 func printJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)

@@ -21,9 +21,20 @@ func planCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	if code, done := c.parse(args); done {
 		return code
 	}
+	plain := !*asJSON && !*all
+	if plain {
+		if idle := c.unchanged(o); idle != nil {
+			writeDisabled(stdout, idle.Disabled, false)
+			fmt.Fprintln(stdout, planCounts(idle.Experiment, idle.Counts))
+			return exitDone
+		}
+	}
 	p, code := c.plan(o)
 	if p == nil {
 		return code
+	}
+	if plain {
+		p.Compile()
 	}
 	if *asJSON {
 		if err := writePlanJSON(stdout, p); err != nil {
@@ -121,13 +132,32 @@ func writePlan(w io.Writer, p *engine.Plan, all, color bool) {
 		}
 		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("%s  %-*s  %s", verb, width, l.address(), note), " "))
 	}
-	for _, a := range p.Experiment.Disabled {
+	writeDisabled(w, p.Experiment.Disabled, len(shown) > 0)
+	fmt.Fprintln(w, planSummary(p))
+}
+
+// writeDisabled lists what `enabled` left out, and ends the list of nodes, if anything is in it.
+func writeDisabled(w io.Writer, disabled []string, listed bool) {
+	for _, a := range disabled {
 		fmt.Fprintf(w, "%-20s  %s\n", "disabled", a)
 	}
-	if len(shown) > 0 || len(p.Experiment.Disabled) > 0 {
+	if listed || len(disabled) > 0 {
 		fmt.Fprintln(w)
 	}
-	fmt.Fprintln(w, planSummary(p))
+}
+
+// planCounts says how many nodes of each verb an experiment has.
+func planCounts(experiment string, counts map[engine.Verb]int) string {
+	var parts []string
+	for _, v := range []engine.Verb{engine.UpToDate, engine.Collected, engine.Run, engine.RunUnlessUnchanged} {
+		if counts[v] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", counts[v], strings.Replace(string(v), "run", "to run", 1)))
+		}
+	}
+	if len(parts) == 0 {
+		parts = []string{"no stages"}
+	}
+	return experiment + ": " + strings.Join(parts, ", ") + "."
 }
 
 // planSummary is the last line: how many nodes of each verb, and what is known of the cost.
@@ -147,17 +177,7 @@ func planSummary(p *engine.Plan) string {
 		total += n.Expect
 		gpu += n.Expect.Hours() * float64(n.Resources.GPUs)
 	}
-	var parts []string
-	for _, v := range []engine.Verb{engine.UpToDate, engine.Collected, engine.Run, engine.RunUnlessUnchanged} {
-		if counts[v] > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", counts[v], strings.Replace(string(v), "run", "to run", 1)))
-		}
-	}
-	text := p.Experiment.Name + ": " + strings.Join(parts, ", ")
-	if len(p.Nodes) == 0 {
-		text += "no stages"
-	}
-	text += "."
+	text := planCounts(p.Experiment.Name, counts)
 	if total >= worthTelling {
 		text += " About " + roundTime(total) + " of stage time"
 		if gpu > 0 {

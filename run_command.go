@@ -24,6 +24,12 @@ func runCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	if code, done := c.parse(args); done {
 		return code
 	}
+	if idle := c.unchanged(po); idle != nil {
+		display := newDisplay(stdout)
+		display.Observe(idle.Ended())
+		display.Close()
+		return exitDone
+	}
 	plan, code := c.plan(po)
 	if plan == nil {
 		return code

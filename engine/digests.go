@@ -7,17 +7,17 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"rcgrpo/engine/artifact"
 )
 
-// digests finds the content digests of the user's files and folders. Large ones are remembered by size, time stamps
-// and inode, in a file of the store that may vanish at any time.
+// digests finds the content digests of the user's files and folders, each once. Large ones are remembered by their
+// stamps, in a file of the store that may vanish at any time.
 type digests struct {
-	pinned map[string]string // by absolute path; believed without a look
-	cache  string            // path of the cache file; "" for none
+	pinned map[string]string  // by absolute path; believed without a look
+	seen   map[string]witness // by absolute path: what was found
+	cache  string             // path of the cache file; "" for none
 	known  map[string]seenFile
 	loaded bool
 	dirty  bool
@@ -25,10 +25,7 @@ type digests struct {
 
 // seenFile is what a cached digest is believed by.
 type seenFile struct {
-	Size   int64  `json:"size"`
-	Mtime  int64  `json:"mtime"` // nanoseconds
-	Ctime  int64  `json:"ctime"` // nanoseconds
-	Inode  uint64 `json:"inode"`
+	stamp
 	Digest string `json:"digest"`
 }
 
@@ -46,6 +43,11 @@ func (c *digests) of(path, written string, dir bool) (string, error) {
 	if d, ok := c.pinned[path]; ok {
 		return d, nil
 	}
+	if w, ok := c.seen[path]; ok && w.folder == dir {
+		return w.digest, nil
+	}
+	w := witness{path: path, folder: dir}
+	now := clock()
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -56,10 +58,23 @@ func (c *digests) of(path, written string, dir bool) (string, error) {
 		return "", fmt.Errorf("%s is a folder; name it with dir()", written)
 	case !info.IsDir() && dir:
 		return "", fmt.Errorf("%s is a file; name it with file()", written)
-	case dir:
-		return c.folder(path)
 	}
-	return c.file(path, info)
+	w.stamp = stampOf(info)
+	newest := w.stamp
+	if dir {
+		if w.stamp, newest, err = folderStamp(path); err != nil {
+			return "", err
+		}
+	}
+	w.young = newest.young(now)
+	if w.digest, err = c.content(path, w.stamp, newest.Mtime); err != nil {
+		return "", err
+	}
+	if c.seen == nil {
+		c.seen = map[string]witness{}
+	}
+	c.seen[path] = w
+	return w.digest, nil
 }
 
 func fileOrFolder(dir bool) string {
@@ -69,54 +84,11 @@ func fileOrFolder(dir bool) string {
 	return "file"
 }
 
-func (c *digests) file(path string, info fs.FileInfo) (string, error) {
-	if info.Size() < cacheFrom {
+// content reads a file or folder, unless it is large and known. mtime is its newest.
+func (c *digests) content(path string, now stamp, mtime int64) (string, error) {
+	if now.Size < cacheFrom {
 		return artifact.Digest(path)
 	}
-	return c.remember(path, stamp(info.Size(), info.ModTime(), info), info.ModTime(), func() (string, error) { return artifact.Digest(path) })
-}
-
-// folder is remembered as one entry whose stamp sums up those of all files in it.
-func (c *digests) folder(path string) (string, error) {
-	var sum seenFile
-	var newest time.Time
-	err := filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := os.Stat(p)
-		if err != nil {
-			return err
-		}
-		if info.ModTime().After(newest) {
-			newest = info.ModTime()
-		}
-		one := stamp(info.Size(), info.ModTime(), info)
-		const prime = 1099511628211 // mixes the order in, so that two files cannot trade their stamps
-		sum.Size += one.Size
-		sum.Mtime = sum.Mtime*prime + one.Mtime
-		sum.Ctime = sum.Ctime*prime + one.Ctime
-		sum.Inode = sum.Inode*prime + one.Inode
-		return nil
-	})
-	if err != nil {
-		return "", err
-	}
-	if sum.Size < cacheFrom {
-		return artifact.Digest(path)
-	}
-	return c.remember(path, sum, newest, func() (string, error) { return artifact.Digest(path) })
-}
-
-func stamp(size int64, mtime time.Time, info fs.FileInfo) seenFile {
-	s := seenFile{Size: size, Mtime: mtime.UnixNano()}
-	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
-		s.Ctime, s.Inode = sys.Ctim.Nano(), sys.Ino
-	}
-	return s
-}
-
-func (c *digests) remember(path string, now seenFile, mtime time.Time, read func() (string, error)) (string, error) {
 	if !c.loaded {
 		c.loaded = true
 		c.known = map[string]seenFile{}
@@ -124,19 +96,16 @@ func (c *digests) remember(path string, now seenFile, mtime time.Time, read func
 			c.known = map[string]seenFile{} // torn or foreign: as if it were not there
 		}
 	}
-	had := c.known[path]
-	now.Digest = had.Digest
-	if had == now && had.Digest != "" {
+	if had := c.known[path]; had.stamp == now && had.Digest != "" {
 		return had.Digest, nil
 	}
 	begun := time.Now()
-	digest, err := read()
+	digest, err := artifact.Digest(path)
 	if err != nil {
 		return "", err
 	}
-	if begun.Sub(mtime) > settled {
-		now.Digest = digest
-		c.known[path] = now
+	if begun.Sub(time.Unix(0, mtime)) > settled {
+		c.known[path] = seenFile{now, digest}
 		c.dirty = true
 	}
 	return digest, nil

@@ -58,8 +58,9 @@ type Experiment struct {
 	Source           Source
 
 	byAddress map[string]*Node
-	loader    *loader // for Eval
+	loader    *loader // for Eval and Compile
 	broken    bool    // Load found mistakes, so there is nothing to plan
+	warned    bool    // Load had something to tell
 }
 
 // Node is one unit of work: an instance of a stage, for one seed where seeds multiply.

@@ -25,6 +25,7 @@ type loader struct {
 	x       *Experiment
 	diags   hcl.Diagnostics
 	digests digests
+	parsed  []witness // files of HCL
 
 	experiments []*hclsyntax.Block
 	variables   []*variable
@@ -75,6 +76,7 @@ func Load(src Source, reg Registry) (*Experiment, hcl.Diagnostics) {
 	l.load()
 	l.digests.save()
 	l.x.broken = l.diags.HasErrors()
+	l.x.warned = len(l.diags) > 0
 	return l.x, sortDiagnostics(l.diags)
 }
 
@@ -137,11 +139,12 @@ func (l *loader) parse() (bodies []*hclsyntax.Body, ok bool) {
 
 // parseFile reads one file; it returns nil after a mistake.
 func (l *loader) parseFile(path string) *hclsyntax.Body {
-	text, err := os.ReadFile(path)
+	text, w, err := readWitnessed(path)
 	if err != nil {
 		l.errorf(nil, "Unreadable file", "%s.", err)
 		return nil
 	}
+	l.parsed = append(l.parsed, w)
 	if d := tooDeep(text, path); d != nil {
 		l.x.Files[path] = &hcl.File{Bytes: text}
 		l.diags = append(l.diags, d)

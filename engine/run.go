@@ -30,6 +30,7 @@ type RunOptions struct {
 // every case, and running the same plan again goes on from there.
 func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error {
 	if p.idle() {
+		p.Compile()
 		observe(Event{Time: time.Now(), Kind: EventEnded, Counts: p.counts()})
 		return nil
 	}
@@ -58,22 +59,23 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 	}
 	r.emit(Event{Kind: EventPlanned, Counts: p.counts(), Path: string(folder)})
 	r.tellForgotten()
-	err = r.loop(ctx)
+	if err = r.loop(ctx); err == nil {
+		p.Compile()
+	}
 	r.emit(Event{Kind: EventEnded, Counts: r.outcome(), Path: string(folder)})
 	return errors.Join(err, r.recordErr, r.events.close(), lock.Close(), done())
 }
 
 // idle says that a run would change nothing: no node runs, and every published file is as it was.
 func (p *Plan) idle() bool {
-	for _, n := range p.Nodes {
-		if n.Verb != UpToDate && n.Verb != Collected {
-			return false
+	return inPieces(len(p.Nodes), func(i int) bool {
+		n := p.Nodes[i]
+		if n.Verb == UpToDate && n.Manifest != nil {
+			_, intact := p.publishedFiles(n.Manifest)
+			return intact
 		}
-		if n.Manifest != nil && n.Verb == UpToDate && !p.publishedIntact(n.Manifest) {
-			return false
-		}
-	}
-	return true
+		return n.Verb == UpToDate || n.Verb == Collected
+	})
 }
 
 // counts of the plan's nodes by verb.

@@ -27,20 +27,24 @@ func copyRecordPath(store *artifact.Store, path string) string {
 	return filepath.Join(store.Dir(), "published", hex.EncodeToString(sum[:])+".json")
 }
 
-// publishedIntact says whether every published file of a result is the copy that was made of it.
-func (p *Plan) publishedIntact(m *artifact.Manifest) bool {
+// publishedFiles returns the published files of a result, if every one is the copy that was made of it.
+func (p *Plan) publishedFiles(m *artifact.Manifest) (files []witness, intact bool) {
 	for _, pub := range m.Published {
 		path := filepath.Join(p.Experiment.Dir, filepath.FromSlash(pub.Name))
 		var record copyRecord
 		if readJSON(copyRecordPath(p.Store, path), &record) != nil {
-			return false
+			return nil, false
 		}
+		now := clock()
 		info, err := os.Lstat(path)
 		if err != nil || record.SHA256 != fileDigest(m, pub) || info.Size() != record.Bytes || !info.ModTime().Equal(record.Time) {
-			return false
+			return nil, false
 		}
+		w := witness{path: path, stamp: stampOf(info), digest: record.SHA256}
+		w.young = w.stamp.young(now)
+		files = append(files, w)
 	}
-	return true
+	return files, true
 }
 
 func fileDigest(m *artifact.Manifest, pub artifact.Published) string {

@@ -23,17 +23,18 @@ import (
 // toy is a stage for tests: it writes its text and the contents of its inputs, and does on the way what its settings
 // ask for. Its runs are counted by lines of the file Count, and at a Gate (a Unix socket) the test decides how it goes on.
 type toy struct {
-	From  []artifact.Ref `hcl:"from,optional" port:"files"`
-	Text  string         `hcl:"text,optional"`
-	Note  string         `hcl:"note,optional"` // in the key, not in the output
-	Draw  bool           `hcl:"draw,optional"`
-	Count string         `hcl:"count,optional" key:"-"`
-	Gate  string         `hcl:"gate,optional" key:"-"`
-	Fail  string         `hcl:"fail,optional" key:"-"`  // error, after a line in the log
-	Cause string         `hcl:"cause,optional" key:"-"` // of that error
-	Until int            `hcl:"until,optional" key:"-"` // it fails below this attempt only
-	Panic bool           `hcl:"panic,optional" key:"-"`
-	Shell string         `hcl:"shell,optional" key:"-"` // text that it runs before all else
+	From  []artifact.Ref  `hcl:"from,optional" port:"files"`
+	Data  []artifact.File `hcl:"data,optional"`
+	Text  string          `hcl:"text,optional"`
+	Note  string          `hcl:"note,optional"` // in the key, not in the output
+	Draw  bool            `hcl:"draw,optional"`
+	Count string          `hcl:"count,optional" key:"-"`
+	Gate  string          `hcl:"gate,optional" key:"-"`
+	Fail  string          `hcl:"fail,optional" key:"-"`  // error, after a line in the log
+	Cause string          `hcl:"cause,optional" key:"-"` // of that error
+	Until int             `hcl:"until,optional" key:"-"` // it fails below this attempt only
+	Panic bool            `hcl:"panic,optional" key:"-"`
+	Shell string          `hcl:"shell,optional" key:"-"` // text that it runs before all else
 }
 
 func (t *toy) Check() hcl.Diagnostics { return nil }

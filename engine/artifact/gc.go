@@ -142,6 +142,9 @@ func (s *Store) Collect(limit int64) ([]Garbage, error) {
 			}
 		}
 	}
+	if err := os.RemoveAll(s.path("compiled")); err != nil { // concluded from the results, and cheap to conclude again
+		return nil, err
+	}
 	for _, g := range plan {
 		if g.Manifest != nil {
 			m := *g.Manifest

@@ -1,0 +1,396 @@
+package engine
+
+import (
+	"crypto/sha256"
+	"debug/elf"
+	"encoding/hex"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"rcgrpo/engine/artifact"
+)
+
+// Idle is the verdict that a run of an experiment would change nothing.
+type Idle struct {
+	Experiment string
+	Counts     map[Verb]int // of all nodes
+	Disabled   []string     // as in Experiment
+}
+
+// Ended is all that such a run would tell.
+func (i *Idle) Ended() Event {
+	counts := map[string]int{}
+	for verb, n := range i.Counts {
+		counts[string(verb)] = n
+	}
+	return Event{Time: time.Now(), Kind: EventEnded, Counts: counts}
+}
+
+// Unchanged answers from the compiled form that Compile left, where nothing has changed since: one look at each file that
+// the verdict was concluded from, without parsing the experiment. It returns nil when something may have changed or
+// nothing was compiled; then Load and Plan tell. A Source without a path means the only experiment of this folder, as
+// FindExperiment does. RCGRPO_COMPILED=off in the environment turns it off, so that everything is read again.
+func Unchanged(src Source) *Idle {
+	if src.Path == "" {
+		src.Path = "."
+		if paths, _, _, err := experimentFiles("."); err == nil && len(paths) == 1 {
+			src.Path = paths[0]
+		}
+	}
+	site, _, diags := LoadSite(src)
+	if len(diags) > 0 || site.StorePath == "" {
+		return nil
+	}
+	path, identity, ok := compiledPlace(src, site)
+	if !ok {
+		return nil
+	}
+	c, file, err := readCompiled(path, buildID(), identity)
+	if err != nil {
+		return nil
+	}
+	defer file.Close()
+	again, holds := c.holds(src, file)
+	if !holds {
+		return nil
+	}
+	if again >= refreshFrom && c.readResults(file) == nil {
+		c.write(path) // where that is impossible, the next one reads them again too
+	}
+	return &Idle{Experiment: c.experiment, Counts: c.counts, Disabled: c.disabled}
+}
+
+// refreshFrom is how many files that were touched, but hold what they held, are worth a new record: below it a run that
+// has nothing to do writes nothing.
+const refreshFrom = 100
+
+// compiledPlace says where the compiled form of an experiment lies, and what it must say of itself. ok is false where
+// there can be none.
+func compiledPlace(src Source, site *Site) (path, identity string, ok bool) {
+	if envValue(src.Env, "RCGRPO_COMPILED") == "off" || src.Base != "" || src.Name != "" || src.Digests != nil || buildID() == "" {
+		return "", "", false
+	}
+	h := sha256.New()
+	say := func(what ...string) {
+		for _, s := range what {
+			h.Write([]byte(s))
+			h.Write([]byte{0})
+		}
+	}
+	for _, p := range append([]string{src.Path, site.Path}, src.VarFiles...) {
+		if p != "" {
+			p = absolute(p)
+		}
+		say("path", p)
+	}
+	names := make([]string, 0, len(src.Vars))
+	for name := range src.Vars {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		say("var", name, src.Vars[name])
+	}
+	for _, v := range src.Env {
+		if strings.HasPrefix(v, "RCGRPO_VAR_") || strings.HasPrefix(v, "HOME=") {
+			say("env", v)
+		}
+	}
+	identity = hex.EncodeToString(h.Sum(nil))
+	return filepath.Join(site.StorePath, "compiled", identity), identity, true
+}
+
+// buildID is the id that the Go linker gave this binary, from its content; "" when it has none.
+var buildID = sync.OnceValue(func() string {
+	f, err := elf.Open("/proc/self/exe")
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	note := f.Section(".note.go.buildid")
+	if note == nil {
+		return ""
+	}
+	b, err := note.Data()
+	if err != nil {
+		return ""
+	}
+	return string(b)
+})
+
+// holds looks at everything that the verdict was concluded from. again is the number of files whose content had to be
+// read because their stamps prove nothing any more; their witnesses are as good as new then.
+func (c *compiled) holds(src Source, record *os.File) (again int, holds bool) {
+	if !c.sameFiles(src.Path) {
+		return 0, false
+	}
+	base, err := unix.Open(c.base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, false
+	}
+	defer unix.Close(base)
+	var reread atomic.Int64
+	holds = inPieces(len(c.read), func(i int) bool {
+		w := &c.read[i]
+		same, read := w.unchanged(base, c.base, 0)
+		if read {
+			reread.Add(1)
+		}
+		return same
+	}) && inPieces(len(c.published), func(i int) bool {
+		w := &c.published[i]
+		before := w.stamp
+		same, read := w.unchanged(base, c.base, unix.AT_SYMLINK_NOFOLLOW)
+		if read {
+			reread.Add(1)
+		}
+		return same && w.stamp == before // one that was written again is for a run to look at
+	}) && c.storeHolds(base, record)
+	return int(reread.Load()), holds
+}
+
+// sameFiles says whether the experiment has the files it had.
+func (c *compiled) sameFiles(path string) bool {
+	paths, _, _, err := experimentFiles(path)
+	if err != nil || len(paths) != len(c.paths) {
+		return false
+	}
+	for i := range paths {
+		if absolute(paths[i]) != c.paths[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// storeHolds trusts the store as long as nothing has come into its folders or gone from them. Otherwise, each result is
+// looked at.
+func (c *compiled) storeHolds(base int, record *os.File) bool {
+	trusted := true
+	for _, w := range c.store {
+		now, err := stampAt(base, w.path, 0)
+		trusted = trusted && err == nil && now == w.stamp && !w.young
+	}
+	if trusted {
+		return true
+	}
+	if c.readResults(record) != nil {
+		return false
+	}
+	return inPieces(len(c.results), func(i int) bool {
+		w := &c.results[i]
+		now, err := stampAt(base, w.path, unix.AT_SYMLINK_NOFOLLOW)
+		return err == nil && now == w.stamp
+	})
+}
+
+// unchanged compares a file with its witness, by content where the stamps differ or are too young: then the witness is
+// renewed and read is true. The file's name may be relative to the folder base, which is open as dir.
+func (w *witness) unchanged(dir int, base string, flags int) (same, read bool) {
+	path := w.path
+	if !filepath.IsAbs(path) {
+		path = base + "/" + path
+	}
+	if !w.young && !w.folder {
+		now, err := stampAt(dir, w.path, flags)
+		if err != nil {
+			return false, false
+		}
+		if now == w.stamp {
+			return true, false
+		}
+	} else if !w.young {
+		now, _, err := folderStamp(path)
+		if err != nil {
+			return false, false
+		}
+		if now == w.stamp {
+			return true, false
+		}
+	}
+	var d digests
+	digest, err := d.of(path, path, w.folder)
+	if err != nil || digest != w.digest {
+		return false, true
+	}
+	*w = d.seen[path]
+	return true, true
+}
+
+// inPieces says whether ok holds for all of 0 … n-1, on several processors where there is enough to do.
+func inPieces(n int, ok func(i int) bool) bool {
+	const least = 128 // worth a goroutine
+	pieces := max(1, min(runtime.GOMAXPROCS(0), 8, n/least))
+	var failed atomic.Bool
+	var done sync.WaitGroup
+	for p := range pieces {
+		done.Go(func() {
+			for i := p * n / pieces; i < (p+1)*n/pieces && !failed.Load(); i++ {
+				if !ok(i) {
+					failed.Store(true)
+				}
+			}
+		})
+	}
+	done.Wait()
+	return !failed.Load()
+}
+
+// Compile keeps a verdict for Unchanged, if everything is up to date now. It looks at all results and published files
+// once more, and writes nothing else; a store that cannot be written only costs the next reader the time.
+func (p *Plan) Compile() {
+	x := p.Experiment
+	if len(p.Nodes) != len(x.Nodes) || x.warned || x.Site == nil || x.Site.StorePath != p.Store.Dir() {
+		return
+	}
+	path, identity, ok := compiledPlace(x.Source, x.Site)
+	if !ok {
+		return
+	}
+	c := &compiled{build: buildID(), identity: identity, experiment: x.Name, base: x.Dir, disabled: x.Disabled, counts: map[Verb]int{}}
+	for _, path := range x.Paths {
+		c.paths = append(c.paths, absolute(path))
+	}
+	c.read = x.read()
+	if c.store, ok = p.storeFolders(); ok && p.gatherResults(c) {
+		c.write(path)
+	}
+}
+
+// readWitnessed reads a file; the witness is of its state before that.
+func readWitnessed(path string) ([]byte, witness, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, witness{}, err
+	}
+	defer f.Close()
+	now := clock()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, witness{}, err
+	}
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return nil, witness{}, err
+	}
+	sum := sha256.Sum256(text)
+	w := witness{path: absolute(path), stamp: stampOf(info), digest: hex.EncodeToString(sum[:])}
+	w.young = w.stamp.young(now)
+	return text, w, nil
+}
+
+// read lists what Load has read.
+func (x *Experiment) read() []witness {
+	all := slices.Clone(x.loader.parsed)
+	for _, w := range x.loader.digests.seen {
+		all = append(all, w)
+	}
+	slices.SortFunc(all, func(a, b witness) int { return strings.Compare(a.path, b.path) })
+	return all
+}
+
+// storeFolders are the witnesses of the store's folders, older than anything that is looked at after them: what changes in
+// the folders from now on will show.
+func (p *Plan) storeFolders() ([]witness, bool) {
+	var all []witness
+	for _, name := range []string{"nodes", "objects"} {
+		w := witness{path: filepath.Join(p.Store.Dir(), name)}
+		for wait := time.Millisecond; ; wait *= 2 {
+			now, err := clock(), error(nil)
+			if w.stamp, err = stampAt(unix.AT_FDCWD, w.path, 0); err != nil {
+				return nil, false
+			}
+			if w.young = w.stamp.young(now); !w.young || wait > 2*tick {
+				break
+			}
+			time.Sleep(wait)
+		}
+		all = append(all, w)
+	}
+	return all, true
+}
+
+// gatherResults adds all results and published files to c, and says whether they are what the plan is up to date with.
+func (p *Plan) gatherResults(c *compiled) bool {
+	index := make(map[*Node]int, len(p.Nodes))
+	for i, n := range p.Nodes {
+		index[n.Node] = i
+	}
+	manifests := make([]*artifact.Manifest, len(p.Nodes))
+	results := make([][]witness, len(p.Nodes))
+	published := make([][]witness, len(p.Nodes))
+	intact := inPieces(len(p.Nodes), func(i int) (ok bool) {
+		manifests[i], results[i], ok = p.result(p.Nodes[i].Key)
+		if ok && manifests[i].Collected.IsZero() {
+			published[i], ok = p.publishedFiles(manifests[i])
+		}
+		return ok
+	}) && inPieces(len(p.Nodes), func(i int) bool { // with these inputs, is that its key?
+		n := p.Nodes[i]
+		if len(n.Inputs) == 0 {
+			return true
+		}
+		key, _, ok := n.Node.Key(func(from *Node, port string) (string, bool) {
+			o, ok := manifests[index[from]].Outputs[port]
+			return o.Digest, ok
+		})
+		return ok && key == n.Key
+	})
+	if !intact {
+		return false
+	}
+	for i, m := range manifests {
+		if m.Collected.IsZero() {
+			c.counts[UpToDate]++
+		} else {
+			c.counts[Collected]++
+		}
+		c.results = append(c.results, results[i]...)
+		c.published = append(c.published, published[i]...)
+	}
+	return true
+}
+
+// result looks up what is recorded under a key, with the witnesses of its files.
+func (p *Plan) result(key string) (*artifact.Manifest, []witness, bool) {
+	add := func(list []witness, path ...string) ([]witness, bool) {
+		w := witness{path: filepath.Join(append([]string{p.Store.Dir()}, path...)...)}
+		var err error
+		w.stamp, err = stampAt(unix.AT_FDCWD, w.path, unix.AT_SYMLINK_NOFOLLOW)
+		return append(list, w), err == nil
+	}
+	files, ok := add(nil, "nodes", key+".json")
+	if !ok {
+		return nil, nil, false
+	}
+	m, err := p.Store.Lookup(key)
+	if errors.Is(err, artifact.ErrCollected) {
+		return m, files, true
+	}
+	if err != nil {
+		return nil, nil, false
+	}
+	for _, o := range m.Outputs {
+		for ; ; o = *o.Aside {
+			for _, f := range o.Files {
+				if files, ok = add(files, "objects", o.Digest, filepath.FromSlash(f.Name)); !ok {
+					return nil, nil, false
+				}
+			}
+			if o.Aside == nil {
+				break
+			}
+		}
+	}
+	return m, files, true
+}

@@ -1,0 +1,293 @@
+package engine
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// compiled is what is kept of an experiment that was found up to date: all that this was concluded from, so that a
+// later run sees by looking at the same files that it still holds, without parsing or decoding anything.
+type compiled struct {
+	build    string // id of the binary that concluded it
+	identity string // of the experiment and its variables: see identityOf
+
+	// The answer.
+	experiment string
+	counts     map[Verb]int
+	disabled   []string
+
+	base      string    // the experiment's folder; paths of witnesses below it are relative to it, once read
+	paths     []string  // the experiment's own files, absolute
+	read      []witness // files of the experiment and of variables, the site file, data
+	published []witness
+	store     []witness // the folders of manifests and objects
+	results   []witness // manifests and objects below the store; read only when those folders have changed
+}
+
+// witness is a file or folder as it was found.
+type witness struct {
+	path   string
+	folder bool
+	young  bool // the stamp proves nothing: look at the content
+	stamp  stamp
+	digest string // of the content; "" where the stamp has to do
+}
+
+// A record is a header and two parts, each with its checksum, so that a torn or garbled one is no record.
+const (
+	compiledMagic  = "rcgrpo compiled\x01"
+	compiledHeader = len(compiledMagic) + 2*12
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func (c *compiled) encode() []byte {
+	front, results := recordWriter{base: c.base + "/"}, recordWriter{base: c.base + "/"}
+	for _, s := range []string{c.build, c.identity, c.experiment, c.base} {
+		front.text(s)
+	}
+	front.number(uint64(len(c.counts)))
+	for _, verb := range slices.Sorted(maps.Keys(c.counts)) {
+		front.text(string(verb))
+		front.number(uint64(c.counts[verb]))
+	}
+	front.texts(c.disabled)
+	front.texts(c.paths)
+	front.witnesses(c.read)
+	front.witnesses(c.published)
+	front.witnesses(c.store)
+	results.witnesses(c.results)
+	out := make([]byte, 0, compiledHeader+len(front.b)+len(results.b))
+	out = append(out, compiledMagic...)
+	for _, part := range [][]byte{front.b, results.b} {
+		out = binary.LittleEndian.AppendUint64(out, uint64(len(part)))
+		out = binary.LittleEndian.AppendUint32(out, crc32.Checksum(part, castagnoli))
+	}
+	return append(append(out, front.b...), results.b...)
+}
+
+// readCompiled reads the record in path but for its results, which readResults adds while file is open. A record that
+// was not written by this build for this identity is as good as none.
+func readCompiled(path, build, identity string) (c *compiled, file *os.File, err error) {
+	file, err = os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() {
+		if err != nil {
+			file.Close()
+		}
+	}()
+	d, err := readPart(file, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	c = &compiled{build: d.text(), identity: d.text(), counts: map[Verb]int{}}
+	if d.failed || c.build != build || c.identity != identity {
+		return nil, nil, errors.New("another build or experiment")
+	}
+	c.experiment, c.base = d.text(), d.text()
+	for range d.length() {
+		verb := Verb(d.text())
+		c.counts[verb] = int(d.number())
+	}
+	c.disabled, c.paths = d.texts(), d.texts()
+	c.read, c.published, c.store = d.witnesses(), d.witnesses(), d.witnesses()
+	if d.failed || d.rest != "" {
+		return nil, nil, errGarbled
+	}
+	return c, file, nil
+}
+
+func (c *compiled) readResults(file *os.File) error {
+	d, err := readPart(file, 1)
+	if err != nil {
+		return err
+	}
+	if c.results = d.witnesses(); d.failed || d.rest != "" {
+		return errGarbled
+	}
+	return nil
+}
+
+var errGarbled = errors.New("garbled record")
+
+// readPart reads the front (0) or the results (1) of a record.
+func readPart(file *os.File, part int) (recordReader, error) {
+	header := make([]byte, compiledHeader)
+	if _, err := io.ReadFull(io.NewSectionReader(file, 0, int64(compiledHeader)), header); err != nil {
+		return recordReader{}, err
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return recordReader{}, err
+	}
+	lengths := header[len(compiledMagic):]
+	front, results := binary.LittleEndian.Uint64(lengths), binary.LittleEndian.Uint64(lengths[12:])
+	size := uint64(info.Size())
+	if string(header[:len(compiledMagic)]) != compiledMagic || front > size || results > size || uint64(compiledHeader)+front+results != size {
+		return recordReader{}, errGarbled
+	}
+	start, length, sum := uint64(compiledHeader), front, lengths[8:]
+	if part == 1 {
+		start, length, sum = start+front, results, lengths[20:]
+	}
+	b := make([]byte, length)
+	if _, err := file.ReadAt(b, int64(start)); err != nil {
+		return recordReader{}, err
+	}
+	if crc32.Checksum(b, castagnoli) != binary.LittleEndian.Uint32(sum) {
+		return recordReader{}, errGarbled
+	}
+	return recordReader{rest: string(b)}, nil
+}
+
+// write puts the record in path, unless it stands there already.
+func (c *compiled) write(path string) error {
+	b := c.encode()
+	if have, err := os.ReadFile(path); err == nil && string(have) == string(b) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	aside, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return err
+	}
+	_, err = aside.Write(b)
+	if err = cmp.Or(err, aside.Close()); err == nil {
+		err = os.Rename(aside.Name(), path)
+	}
+	if err != nil {
+		os.Remove(aside.Name())
+	}
+	return err
+}
+
+// recordWriter appends values; paths below base lose it.
+type recordWriter struct {
+	b    []byte
+	base string
+}
+
+func (w *recordWriter) number(n uint64) { w.b = binary.AppendUvarint(w.b, n) }
+
+func (w *recordWriter) text(s string) {
+	w.number(uint64(len(s)))
+	w.b = append(w.b, s...)
+}
+
+func (w *recordWriter) texts(list []string) {
+	w.number(uint64(len(list)))
+	for _, s := range list {
+		w.text(s)
+	}
+}
+
+func (w *recordWriter) witnesses(list []witness) {
+	w.number(uint64(len(list)))
+	for _, one := range list {
+		w.text(strings.TrimPrefix(one.path, w.base))
+		var flags byte
+		if one.folder {
+			flags |= flagFolder
+		}
+		if one.young {
+			flags |= flagYoung
+		}
+		w.b = append(w.b, flags)
+		s := one.stamp
+		for _, n := range [...]uint64{uint64(s.Size), uint64(s.Mtime), uint64(s.Ctime), s.Inode} {
+			w.b = binary.LittleEndian.AppendUint64(w.b, n)
+		}
+		w.text(one.digest)
+	}
+}
+
+const (
+	flagFolder = 1 << iota
+	flagYoung
+)
+
+// recordReader takes values from a text. After a mistake it has failed and gives zeros.
+type recordReader struct {
+	rest   string
+	failed bool
+}
+
+func (r *recordReader) number() uint64 {
+	var n uint64
+	for i := range min(len(r.rest), binary.MaxVarintLen64) {
+		b := r.rest[i]
+		n |= uint64(b&0x7f) << (7 * i)
+		if b < 0x80 {
+			r.rest = r.rest[i+1:]
+			return n
+		}
+	}
+	r.fail()
+	return 0
+}
+
+func (r *recordReader) fail() { r.rest, r.failed = "", true }
+
+// length is the number of things that follow, each of which takes at least one byte.
+func (r *recordReader) length() int {
+	n := r.number()
+	if n > uint64(len(r.rest)) {
+		r.fail()
+		return 0
+	}
+	return int(n)
+}
+
+func (r *recordReader) bytes(n int) string {
+	if n > len(r.rest) {
+		r.fail()
+		return ""
+	}
+	s := r.rest[:n]
+	r.rest = r.rest[n:]
+	return s
+}
+
+func (r *recordReader) text() string { return r.bytes(r.length()) }
+
+func (r *recordReader) texts() []string {
+	list := make([]string, r.length())
+	for i := range list {
+		list[i] = r.text()
+	}
+	return list
+}
+
+func (r *recordReader) witnesses() []witness {
+	list := make([]witness, r.length())
+	for i := range list {
+		w := &list[i]
+		w.path = r.text()
+		fixed := r.bytes(1 + 4*8)
+		if r.failed {
+			return nil
+		}
+		w.folder, w.young = fixed[0]&flagFolder != 0, fixed[0]&flagYoung != 0
+		w.stamp = stamp{int64(word(fixed[1:])), int64(word(fixed[9:])), int64(word(fixed[17:])), word(fixed[25:])}
+		w.digest = r.text()
+	}
+	return list
+}
+
+// word is the little-endian number that s begins with.
+func word(s string) uint64 {
+	_ = s[7]
+	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 | uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
+}

@@ -1,0 +1,517 @@
+package engine
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// bench is an experiment whose verdict can be compiled: its store is the one of its site file.
+type bench struct {
+	*lab
+	src Source
+}
+
+// everything holds one of each sort of thing that a verdict is concluded from: files, folders, variables, published files,
+// stages that are left out, that always run, that read others.
+const everything = `
+experiment {
+}
+variable "word" {
+  default = "a"
+}
+variable "other" {
+  default = "o"
+}
+stage "light" "first" {
+  text = "${var.word}${var.other}"
+  data = [file("data/one.txt"), file("data/link.txt"), dir("data/many")]
+}
+stage "light" "second" {
+  from = [stage.light.first.out]
+  text = "second"
+}
+stage "light" "left" {
+  enabled = false
+}
+stage "page" "report" {
+  from = [stage.light.second.out]
+  text = "page"
+}
+`
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{lab: newLab(t)}
+	b.put("site.hcl", "store {\n  path = \"store\"\n}\n"+labSite)
+	b.put("x.hcl", everything)
+	for _, name := range []string{"data/one.txt", "data/target.txt", "data/many/1.txt", "data/many/below/2.txt"} {
+		b.put(name, "content of "+filepath.Base(name))
+	}
+	if err := os.Symlink("target.txt", b.path("data/link.txt")); err != nil {
+		t.Fatal(err)
+	}
+	b.put("vars.hcl.txt", `other = "p"`)
+	b.src = Source{Path: b.file, Site: b.path("site.hcl"), Env: []string{"HOME=" + b.dir}, Vars: map[string]string{}, VarFiles: []string{b.path("vars.hcl.txt")}}
+	return b
+}
+
+// put writes a file, with its folders.
+func (b *bench) put(name, text string) {
+	b.Helper()
+	b.must(os.MkdirAll(filepath.Dir(b.path(name)), 0o755))
+	b.lab.put(name, text)
+}
+
+func (b *bench) path(name string) string { return filepath.Join(b.dir, filepath.FromSlash(name)) }
+
+// planned loads and plans without the compiled form.
+func (b *bench) planned() *Plan {
+	b.Helper()
+	x, diags := Load(b.src, toys())
+	if diags.HasErrors() {
+		b.Fatal(diags)
+	}
+	p, err := x.Plan(b.store())
+	if err != nil {
+		b.Fatal(err)
+	}
+	return p
+}
+
+// settle makes everything and lets a tick of the clock pass, so that a file written next has another stamp.
+func (b *bench) settle() {
+	b.Helper()
+	awaitTick()
+	if r := b.runPlan(b.Context(), b.planned(), RunOptions{}); r.err != nil {
+		b.Fatalf("%v\n%s", r.err, r.text())
+	}
+	awaitTick()
+}
+
+func awaitTick() {
+	for now := time.Now().UnixNano(); clock() <= now; {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// rewrite gives a file other content of the same length with the same modification time.
+func (b *bench) rewrite(name string) {
+	b.Helper()
+	info, err := os.Stat(b.path(name))
+	if err != nil {
+		b.Fatal(err)
+	}
+	text, err := os.ReadFile(b.path(name))
+	if err != nil {
+		b.Fatal(err)
+	}
+	text[0] ^= 1
+	b.must(os.WriteFile(b.path(name), text, 0o644))
+	b.must(os.Chtimes(b.path(name), info.ModTime(), info.ModTime()))
+}
+
+func (b *bench) edit(name, old, new string) {
+	b.Helper()
+	text, err := os.ReadFile(b.path(name))
+	b.must(err)
+	if !strings.Contains(string(text), old) {
+		b.Fatalf("%s has no %q", name, old)
+	}
+	b.must(os.WriteFile(b.path(name), []byte(strings.Replace(string(text), old, new, 1)), 0o644))
+}
+
+func (b *bench) touch(name string) {
+	b.Helper()
+	now := time.Now()
+	b.must(os.Chtimes(b.path(name), now, now))
+}
+
+func (b *bench) must(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// glob returns the only file that a pattern below the lab's folder fits, or the first of several.
+func (b *bench) glob(pattern string) string {
+	b.Helper()
+	found, err := filepath.Glob(b.path(pattern))
+	if err != nil || len(found) == 0 {
+		b.Fatalf("nothing fits %s: %v", pattern, err)
+	}
+	return found[0]
+}
+
+// compare says whether the compiled form answers, after a look that the answer is that of a plan.
+func (b *bench) compare() (answered bool) {
+	b.Helper()
+	idle := Unchanged(b.src)
+	x, diags := Load(b.src, toys())
+	if idle == nil {
+		return false
+	}
+	if len(diags) > 0 {
+		b.Fatalf("answered in spite of %v", diags)
+	}
+	p, err := x.Plan(b.store())
+	b.must(err)
+	r := b.runPlan(b.Context(), p, RunOptions{})
+	ended := idle.Ended()
+	if len(r.events) != 1 || r.events[0].Kind != ended.Kind || !maps.Equal(r.events[0].Counts, ended.Counts) {
+		b.Errorf("answered with %v; a run says\n%s%v", ended, r.text(), r.events[0].Counts)
+	}
+	if idle.Experiment != x.Name || !slices.Equal(idle.Disabled, x.Disabled) {
+		b.Errorf("got %s without %v, want %s without %v", idle.Experiment, idle.Disabled, x.Name, x.Disabled)
+	}
+	return true
+}
+
+// What the compiled form answers is what loading and planning would; where it need not, it says nothing.
+func TestUnchangedAnswersAsAPlanDoes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change   func(b *bench)
+		answered bool
+	}{
+		"nothing":                    {func(b *bench) {}, true},
+		"experiment touched":         {func(b *bench) { b.touch("x.hcl") }, true},
+		"comment added":              {func(b *bench) { b.edit("x.hcl", "experiment", "# no\nexperiment") }, false},
+		"setting changed":            {func(b *bench) { b.edit("x.hcl", `"second"`, `"sec"`) }, false},
+		"setting changed, time kept": {func(b *bench) { b.rewrite("x.hcl") }, false},
+		"input touched":              {func(b *bench) { b.touch("data/one.txt") }, true},
+		"input changed, time kept":   {func(b *bench) { b.rewrite("data/one.txt") }, false},
+		"input longer":               {func(b *bench) { b.put("data/one.txt", "content of one.txt and more") }, false},
+		"input removed":              {func(b *bench) { b.must(os.Remove(b.path("data/one.txt"))) }, false},
+		"input is a folder now": {func(b *bench) {
+			b.must(os.Remove(b.path("data/one.txt")))
+			b.must(os.Mkdir(b.path("data/one.txt"), 0o755))
+		}, false},
+		"input rewritten, content kept": {func(b *bench) { b.put("data/one.txt", "content of one.txt") }, true},
+		"target of a link changed":      {func(b *bench) { b.rewrite("data/target.txt") }, false},
+		"link to another file": {func(b *bench) {
+			b.must(os.Remove(b.path("data/link.txt")))
+			b.must(os.Symlink("one.txt", b.path("data/link.txt")))
+		}, false},
+		"file in an input folder":           {func(b *bench) { b.rewrite("data/many/below/2.txt") }, false},
+		"file new in an input folder":       {func(b *bench) { b.put("data/many/below/3.txt", "3") }, false},
+		"file touched in a folder":          {func(b *bench) { b.touch("data/many/1.txt") }, true},
+		"published file removed":            {func(b *bench) { b.must(os.Remove(b.path("page.txt"))) }, false},
+		"published file edited":             {func(b *bench) { b.put("page.txt", "mine") }, false},
+		"published file changed, time kept": {func(b *bench) { b.rewrite("page.txt") }, false},
+		"published file touched":            {func(b *bench) { b.touch("page.txt") }, false},
+		"published file replaced by a link": {func(b *bench) {
+			b.must(os.Rename(b.path("page.txt"), b.path("page2.txt")))
+			b.must(os.Symlink("page2.txt", b.path("page.txt")))
+		}, false},
+		"variable on the command line":        {func(b *bench) { b.src.Vars["word"] = "b" }, false},
+		"variable in the environment":         {func(b *bench) { b.src.Env = append(b.src.Env, "RCGRPO_VAR_word=b") }, false},
+		"variable in its file":                {func(b *bench) { b.edit("vars.hcl.txt", "p", "q") }, false},
+		"without the variables' file":         {func(b *bench) { b.src.VarFiles = nil }, false},
+		"another home folder":                 {func(b *bench) { b.src.Env = []string{"HOME=/"} }, false},
+		"another variable of the environment": {func(b *bench) { b.src.Env = append(b.src.Env, "LANG=C") }, true},
+		"another site file": {func(b *bench) {
+			b.put("site2.hcl", "store {\n  path = \"store\"\n}\n")
+			b.src.Site = b.path("site2.hcl")
+		}, false},
+		"site file edited":       {func(b *bench) { b.edit("site.hcl", "cpus = 4", "cpus = 3") }, false},
+		"site file broken":       {func(b *bench) { b.edit("site.hcl", "cpus", "cpu") }, false},
+		"another store":          {func(b *bench) { b.edit("site.hcl", `"store"`, `"store2"`) }, false},
+		"turned off":             {func(b *bench) { b.src.Env = append(b.src.Env, "RCGRPO_COMPILED=off") }, false},
+		"experiment removed":     {func(b *bench) { b.must(os.Remove(b.file)); b.src.Path = b.path("y.hcl"); b.put("y.hcl", everything) }, false},
+		"experiment is a folder": {func(b *bench) { b.src.Path = b.dir }, false},
+		"another build": {func(b *bench) {
+			own := buildID
+			b.Cleanup(func() { buildID = own })
+			buildID = func() string { return "another" }
+		}, false},
+		"collected": {func(b *bench) {
+			_, err := b.store().Collect(1)
+			b.must(err)
+		}, false},
+		"garbage collected": {func(b *bench) {
+			_, err := b.store().Collect(0)
+			b.must(err)
+		}, false},
+		"manifest removed": {func(b *bench) { b.must(os.Remove(b.glob("store/nodes/*.json"))) }, false},
+		"object removed":   {func(b *bench) { b.must(os.RemoveAll(b.glob("store/objects/*"))) }, false},
+		"store removed":    {func(b *bench) { b.must(os.RemoveAll(b.storeDir)) }, false},
+		"another result came in": {func(b *bench) {
+			b.put("store/nodes/"+strings.Repeat("a", 64)+".json", "{}")
+			b.must(os.Remove(b.path("store/nodes/" + strings.Repeat("a", 64) + ".json")))
+		}, true},
+		"damage found by check": {func(b *bench) {
+			object := b.glob("store/objects/*/out.txt")
+			b.must(os.Chmod(object, 0o644))
+			b.must(os.WriteFile(object, []byte("by hand"), 0o644))
+			if problems, err := b.store().Check(); err != nil || len(problems) == 0 {
+				b.Errorf("check: got %v, %v, want the damage", problems, err)
+			}
+		}, false},
+		"record removed":  {func(b *bench) { b.must(os.RemoveAll(b.path("store/compiled"))) }, false},
+		"record emptied":  {func(b *bench) { b.must(os.Truncate(b.glob("store/compiled/*"), 0)) }, false},
+		"record torn":     {func(b *bench) { b.must(os.Truncate(b.glob("store/compiled/*"), 400)) }, false},
+		"record a folder": {func(b *bench) { r := b.glob("store/compiled/*"); b.must(os.Remove(r)); b.must(os.Mkdir(r, 0o700)) }, false},
+		"record of another experiment": {func(b *bench) {
+			mine := b.glob("store/compiled/*")
+			b.src.Vars["word"] = "b"
+			b.settle()
+			b.must(os.Remove(mine))
+			b.must(os.Rename(b.glob("store/compiled/*"), mine))
+			delete(b.src.Vars, "word")
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.settle()
+			if !b.compare() {
+				t.Fatal("no answer although nothing changed")
+			}
+			tc.change(b)
+			if got := b.compare(); got != tc.answered {
+				t.Errorf("answered: got %v, want %v", got, tc.answered)
+			}
+			b.mend()
+		})
+	}
+}
+
+// mend leaves the store as newLab wants to find it.
+func (b *bench) mend() {
+	if problems, err := b.store().Check(); err != nil || len(problems) > 0 {
+		b.must(os.RemoveAll(b.storeDir))
+	}
+}
+
+// A file that is written again within one tick of the clock may keep its stamp, so a stamp of the last tick proves nothing.
+func TestStampsOfTheLastTickAreNotTrusted(t *testing.T) {
+	second := int64(time.Second)
+	for name, tc := range map[string]struct {
+		s    stamp
+		now  int64
+		want bool
+	}{
+		"changed before this tick":             {stamp{Mtime: 5, Ctime: 7}, 8, false},
+		"changed in this tick":                 {stamp{Mtime: 5, Ctime: 7}, 7, true},
+		"modified in this tick, says the file": {stamp{Mtime: 7, Ctime: 5}, 7, true},
+		"modified in the future":               {stamp{Mtime: 9, Ctime: 5}, 7, true},
+		"whole seconds, one ago":               {stamp{Mtime: 4 * second, Ctime: 4 * second}, 5 * second, true},
+		"whole seconds, three ago":             {stamp{Mtime: 4 * second, Ctime: 4 * second}, 7 * second, false},
+	} {
+		if got := tc.s.young(tc.now); got != tc.want {
+			t.Errorf("%s: young: got %v, want %v", name, got, tc.want)
+		}
+	}
+
+	b := newBench(t)
+	future := time.Now().Add(time.Hour)
+	for _, name := range []string{"x.hcl", "data/one.txt", "data/many/1.txt"} {
+		b.must(os.Chtimes(b.path(name), future, future))
+	}
+	b.settle()
+	b.must(os.Chtimes(b.path("page.txt"), future, future))
+	b.settle()
+	c, file, err := readCompiled(b.glob("store/compiled/*"), buildID(), filepath.Base(b.glob("store/compiled/*")))
+	b.must(err)
+	file.Close()
+	var young []string
+	for _, w := range append(c.read, c.published...) {
+		if w.young {
+			young = append(young, w.path)
+		}
+	}
+	if want := []string{"data/many", "data/one.txt", "x.hcl", "page.txt"}; !slices.Equal(young, want) {
+		t.Errorf("young: got %v, want %v", young, want)
+	}
+	w := c.read[1]
+	now, err := os.Stat(b.path("data/one.txt"))
+	b.must(err)
+	for _, young := range []bool{false, true} {
+		forged := witness{path: b.path("data/one.txt"), stamp: stampOf(now), digest: w.digest + "x", young: young}
+		if same, _ := forged.unchanged(0, "", 0); same == young {
+			t.Errorf("another content with this stamp, young %v: got same %v", young, same)
+		}
+	}
+	if !b.compare() {
+		t.Error("no answer although the young files hold what they held")
+	}
+}
+
+// Whatever byte of a record is garbled, it is no record.
+func TestGarbledRecordIsNone(t *testing.T) {
+	b := newBench(t)
+	b.settle()
+	path := b.glob("store/compiled/*")
+	sound, err := os.ReadFile(path)
+	b.must(err)
+	for i := 0; i < len(sound); i += 7 {
+		bad := slices.Clone(sound)
+		bad[i] ^= 0x10
+		b.must(os.WriteFile(path, bad, 0o600))
+		c, file, err := readCompiled(path, buildID(), filepath.Base(path))
+		if err == nil {
+			err = c.readResults(file)
+			file.Close()
+		}
+		if err == nil {
+			t.Errorf("byte %d of %d garbled: read all the same", i, len(sound))
+		}
+	}
+}
+
+// The files of a folder are those it has now.
+func TestNewFileInAFolderIsNoticed(t *testing.T) {
+	b := newBench(t)
+	b.put("exp/x.hcl", "experiment {\n}\n")
+	b.put("exp/y.hcl", "stage \"light\" \"a\" {\n}\n")
+	b.src = Source{Path: b.path("exp"), Site: b.path("site.hcl"), Env: b.src.Env}
+	b.settle()
+	if !b.compare() {
+		t.Error("no answer although nothing changed")
+	}
+	b.put("exp/z.hcl", "stage \"light\" \"b\" {\n}\n")
+	if b.compare() {
+		t.Error("answered without the new file")
+	}
+	b.settle()
+	if !b.compare() {
+		t.Error("no answer after a run")
+	}
+	b.must(os.Remove(b.path("exp/z.hcl")))
+	if b.compare() {
+		t.Error("answered with the file that is gone")
+	}
+}
+
+// Part of a plan, a warning or a failure is no verdict about the whole.
+func TestOnlyAWholeQuietPlanIsCompiled(t *testing.T) {
+	b := newBench(t)
+	b.settle()
+	b.must(os.RemoveAll(b.path("store/compiled")))
+	x, _ := Load(b.src, toys())
+	p, err := x.PlanWith(b.store(), PlanOptions{Targets: []string{"light.first"}})
+	b.must(err)
+	p.Compile()
+	if b.compare() {
+		t.Error("part of the plan was compiled")
+	}
+	b.edit("x.hcl", "${var.other}", "")
+	b.settle()
+	if b.compare() {
+		t.Error("an experiment with a warning was compiled")
+	}
+	b.put("x.hcl", everything+"stage \"light\" \"bad\" {\n  fail = \"on purpose\"\n}\n")
+	if r := b.runPlan(b.Context(), b.planned(), RunOptions{KeepGoing: true}); r.err == nil {
+		t.Error("the stage did not fail")
+	}
+	if b.compare() {
+		t.Error("a failed run was compiled")
+	}
+}
+
+// A store where nothing can be written plans as before.
+func TestUnwritableRecordDoesNoHarm(t *testing.T) {
+	b := newBench(t)
+	b.put("store/compiled", "in the way")
+	b.settle()
+	if b.compare() {
+		t.Error("answered from nothing")
+	}
+	if p := b.planned(); p.Changes() {
+		t.Error("the run left something to do")
+	}
+	b.must(os.Remove(b.path("store/compiled")))
+}
+
+// Many files that were touched, as after a checkout, are read once and then trusted again; a few are not worth a write.
+func TestRecordIsRenewedAfterManyTouches(t *testing.T) {
+	b := newBench(t)
+	var files []string
+	for i := range refreshFrom {
+		name := "data/f" + strconv.Itoa(i)
+		b.put(name, name)
+		files = append(files, `file("`+name+`")`)
+	}
+	b.put("x.hcl", "experiment {\n}\nstage \"light\" \"a\" {\n  data = ["+strings.Join(files, ", ")+"]\n}\n")
+	b.src.VarFiles = nil
+	b.settle()
+	record := b.glob("store/compiled/*")
+	read := func() string {
+		text, err := os.ReadFile(record)
+		b.must(err)
+		return string(text)
+	}
+	before := read()
+	for i := range refreshFrom - 1 {
+		b.touch("data/f" + strconv.Itoa(i))
+	}
+	if Unchanged(b.src) == nil || read() != before {
+		t.Error("few touches: want an answer and nothing written")
+	}
+	b.touch("data/f" + strconv.Itoa(refreshFrom-1))
+	awaitTick()
+	if Unchanged(b.src) == nil || read() == before {
+		t.Error("many touches: want an answer and a new record")
+	}
+	before = read()
+	if Unchanged(b.src) == nil || read() != before {
+		t.Error("after that: want an answer and nothing written")
+	}
+	b.rewrite("data/f7")
+	if b.compare() {
+		t.Error("a change after the renewal was not noticed")
+	}
+}
+
+// Reading anything as a record ends with an error at worst.
+func FuzzCompiledRecord(f *testing.F) {
+	c := compiled{build: "b", identity: "i", experiment: "x", counts: map[Verb]int{UpToDate: 3}, disabled: []string{"d"}, base: "/base",
+		read:    []witness{{path: "/base/one", young: true, digest: "d", stamp: stamp{1, 2, 3, 4}}, {path: "/two", folder: true}},
+		results: []witness{{path: "/r"}}}
+	f.Add(string(c.encode()[compiledHeader:]))
+	f.Fuzz(func(t *testing.T, text string) {
+		r := recordReader{rest: text}
+		for !r.failed && r.rest != "" {
+			r.text()
+			r.texts()
+			r.witnesses()
+			r.number()
+		}
+	})
+}
+
+func TestRecordKeepsEverything(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "compiled", "r")
+	want := compiled{build: "b", identity: "i", experiment: "x", counts: map[Verb]int{UpToDate: 300, Collected: 1}, disabled: []string{"d", ""}, base: "/base",
+		paths: []string{"/base/x.hcl"},
+		read:  []witness{{path: "/base/one", young: true, digest: "d", stamp: stamp{1, -2, 3, 1 << 63}}, {path: "/basement", folder: true}},
+		store: []witness{{path: "/s", stamp: stamp{Size: 9}}}, results: []witness{{path: "/base/r"}}}
+	if err := want.write(path); err != nil {
+		t.Fatal(err)
+	}
+	got, file, err := readCompiled(path, "b", "i")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := got.readResults(file); err != nil {
+		t.Fatal(err)
+	}
+	want.read[0].path, want.results[0].path = "one", "r"
+	if !maps.Equal(got.counts, want.counts) || !slices.Equal(got.read, want.read) || !slices.Equal(got.store, want.store) ||
+		!slices.Equal(got.results, want.results) || !slices.Equal(got.disabled, want.disabled) || !slices.Equal(got.paths, want.paths) ||
+		got.base != want.base || got.experiment != want.experiment || len(got.published) != 0 {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if _, _, err := readCompiled(path, "another", "i"); err == nil {
+		t.Error("read a record of another build")
+	}
+	if _, _, err := readCompiled(path, "b", "another"); err == nil {
+		t.Error("read a record of another experiment")
+	}
+}

@@ -1,0 +1,85 @@
+package engine
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// stamp tells without reading a file that it is still the same one with the same content: whatever writes to it moves
+// its ctime, which no program can set back.
+type stamp struct {
+	Size  int64  `json:"size"`
+	Mtime int64  `json:"mtime"` // nanoseconds
+	Ctime int64  `json:"ctime"` // nanoseconds
+	Inode uint64 `json:"inode"`
+}
+
+func stampOf(info fs.FileInfo) stamp {
+	s := stamp{Size: info.Size(), Mtime: info.ModTime().UnixNano()}
+	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
+		s.Ctime, s.Inode = sys.Ctim.Nano(), sys.Ino
+	}
+	return s
+}
+
+// stampAt stamps a file by its name below the folder that is open as dir, or by its absolute path. flags are those of
+// fstatat.
+func stampAt(dir int, name string, flags int) (stamp, error) {
+	var st unix.Stat_t
+	if err := unix.Fstatat(dir, name, &st, flags); err != nil {
+		return stamp{}, err
+	}
+	return stamp{st.Size, st.Mtim.Nano(), st.Ctim.Nano(), st.Ino}, nil
+}
+
+// changed is the time of the last change that a stamp knows of, in nanoseconds. Some file systems count whole seconds.
+func (s stamp) changed() int64 {
+	at := max(s.Mtime, s.Ctime)
+	if at%int64(time.Second) == 0 {
+		at += int64(2 * time.Second)
+	}
+	return at
+}
+
+// young says of a stamp taken when clock said now that it proves nothing: within the same tick of the clock the file
+// could change once more and keep it.
+func (s stamp) young(now int64) bool { return s.changed() >= now }
+
+// clock is the time that the kernel gives to a file that is written now. It advances by ticks of a few milliseconds.
+func clock() int64 {
+	var now unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now) != nil {
+		return 0 // then every stamp is young
+	}
+	return now.Nano()
+}
+
+// tick is the longest time between two values of clock that Linux can be built for.
+const tick = 10 * time.Millisecond
+
+// folderStamp sums up the stamps of everything in a folder; newest has the latest times of them.
+func folderStamp(path string) (sum, newest stamp, err error) {
+	err = filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := os.Stat(p)
+		if err != nil {
+			return err
+		}
+		one := stampOf(info)
+		const prime = 1099511628211 // mixes the order in, so that two files cannot trade their stamps
+		sum.Size += one.Size
+		sum.Mtime = sum.Mtime*prime + one.Mtime
+		sum.Ctime = sum.Ctime*prime + one.Ctime
+		sum.Inode = sum.Inode*prime + one.Inode
+		newest.Mtime, newest.Ctime = max(newest.Mtime, one.Mtime), max(newest.Ctime, one.Ctime)
+		return nil
+	})
+	return sum, newest, err
+}
