@@ -1,11 +1,16 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"math"
+	"os"
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/term"
 
 	"rcgrpo/engine"
 )
@@ -36,12 +41,13 @@ func planCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	if plain {
 		p.Compile()
 	}
+	forecast := p.Forecast(context.Background())
 	if *asJSON {
-		if err := writePlanJSON(stdout, p); err != nil {
+		if err := writePlanJSON(stdout, p, forecast); err != nil {
 			return c.fail(err)
 		}
 	} else {
-		writePlan(stdout, p, *all, colored(stdout))
+		writePlan(stdout, p, forecast, planLayout{all: *all, color: colored(stdout), width: widthOf(stdout)})
 	}
 	if *detailed && p.Changes() {
 		return exitChanges
@@ -70,10 +76,12 @@ type planLine struct {
 	begins string        // what it goes on from
 	expect time.Duration // of all of them
 	known  bool          // for every one there is a record
+	start  time.Duration // of the first
+	gpus   []string      // of all of them
 }
 
 // planLines joins the seeds of an instance where they have the same fate.
-func planLines(p *engine.Plan) []*planLine {
+func planLines(p *engine.Plan, f engine.Forecast) []*planLine {
 	type identity struct{ verb, stem, cause, begins string }
 	lines := map[identity]*planLine{}
 	var order []*planLine
@@ -86,9 +94,15 @@ func planLines(p *engine.Plan) []*planLine {
 		id := identity{string(n.Verb), stem, cause, n.Begins}
 		l := lines[id]
 		if l == nil {
-			l = &planLine{verb: n.Verb, stem: stem, cause: cause, begins: n.Begins, known: true}
+			l = &planLine{verb: n.Verb, stem: stem, cause: cause, begins: n.Begins, known: true, start: math.MaxInt64}
 			lines[id] = l
 			order = append(order, l)
+		}
+		if at, ok := f.Placements[n]; ok && at.Unfit == "" {
+			l.start = min(l.start, at.Start)
+			l.gpus = append(l.gpus, at.GPUs...)
+			slices.Sort(l.gpus)
+			l.gpus = slices.Compact(l.gpus)
 		}
 		if seeded {
 			l.seeds = append(l.seeds, seed)
@@ -108,38 +122,79 @@ func (l *planLine) address() string {
 
 var verbColor = map[engine.Verb]string{engine.Run: "33", engine.RunUnlessUnchanged: "36", engine.Collected: "2", engine.UpToDate: "32"}
 
-// writePlan prints a plan for people. Without all, what is up to date is only counted.
-func writePlan(w io.Writer, p *engine.Plan, all, color bool) {
+// cost is what is known of a line that runs: how long, on which devices, and from when.
+func (l *planLine) cost() string {
+	if !l.known || l.expect < worthTelling || l.verb != engine.Run && l.verb != engine.RunUnlessUnchanged {
+		return ""
+	}
+	text := "~" + roundTime(l.expect)
+	if len(l.gpus) > 0 {
+		text += " on GPU " + strings.Join(l.gpus, ",")
+	}
+	if l.start >= worthTelling && l.start < math.MaxInt64 {
+		text += " from " + roundTime(l.start)
+	}
+	return text
+}
+
+// note is what stands behind the address: the cause, and the cost.
+func (l *planLine) note() string {
+	note := l.cause
+	if l.begins != "" {
+		note += "; " + l.begins
+	}
+	return strings.TrimPrefix(strings.TrimSuffix(note+"  "+l.cost(), "  "), "  ")
+}
+
+// planLayout says how a plan is printed.
+type planLayout struct {
+	all, color bool
+	width      int // of the terminal; 0: lines may have any length
+}
+
+const verbWidth = len(engine.RunUnlessUnchanged) + 2
+
+// writePlan prints a plan for people. Without all, what is up to date is only counted. A line too long for
+// the terminal has its cause below.
+func writePlan(w io.Writer, p *engine.Plan, f engine.Forecast, o planLayout) {
 	var shown []*planLine
 	width := 0
-	for _, l := range planLines(p) {
-		if all || l.verb == engine.Run || l.verb == engine.RunUnlessUnchanged {
+	for _, l := range planLines(p, f) {
+		if o.all || l.verb == engine.Run || l.verb == engine.RunUnlessUnchanged {
 			shown = append(shown, l)
-			width = max(width, len([]rune(l.address())))
+			if n := len([]rune(l.address())); o.width == 0 || verbWidth+n+10 <= o.width { // one long address moves no column
+				width = max(width, n)
+			}
 		}
 	}
+	fits := func(address, note int) bool { return o.width == 0 || verbWidth+address+2+note <= o.width }
 	for _, l := range shown {
-		verb := fmt.Sprintf("%-20s", l.verb)
-		if color {
+		verb := fmt.Sprintf("%-*s", verbWidth, l.verb)
+		if o.color {
 			verb = "\x1b[" + verbColor[l.verb] + "m" + verb + "\x1b[0m"
 		}
-		note := l.cause
-		if l.begins != "" {
-			note += "; " + l.begins
+		address, note := l.address(), l.note()
+		switch long := len([]rune(address)); {
+		case fits(width, len([]rune(note))):
+			fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("%s%-*s  %s", verb, width, address, note), " "))
+		case fits(long, len([]rune(note))):
+			fmt.Fprintln(w, verb+address+"  "+note)
+		default:
+			fmt.Fprintln(w, verb+address)
+			fmt.Fprintln(w, "    "+strings.ReplaceAll(wrapped(note, o.width-4), "\n", "\n    "))
 		}
-		if l.known && l.expect >= worthTelling && l.verb != engine.UpToDate && l.verb != engine.Collected {
-			note = strings.TrimPrefix(note+"  ~"+roundTime(l.expect), "  ")
-		}
-		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("%s  %-*s  %s", verb, width, l.address(), note), " "))
 	}
 	writeDisabled(w, p.Experiment.Disabled, len(shown) > 0)
-	fmt.Fprintln(w, planSummary(p))
+	fmt.Fprintln(w, wrapped(planSummary(p, f), o.width))
+	for _, line := range unfitLines(p, f) {
+		fmt.Fprintln(w, wrapped(line, o.width))
+	}
 }
 
 // writeDisabled lists what `enabled` left out, and ends the list of nodes, if anything is in it.
 func writeDisabled(w io.Writer, disabled []string, listed bool) {
 	for _, a := range disabled {
-		fmt.Fprintf(w, "%-20s  %s\n", "disabled", a)
+		fmt.Fprintf(w, "%-*s%s\n", verbWidth, "disabled", a)
 	}
 	if listed || len(disabled) > 0 {
 		fmt.Fprintln(w)
@@ -160,31 +215,40 @@ func planCounts(experiment string, counts map[engine.Verb]int) string {
 	return experiment + ": " + strings.Join(parts, ", ") + "."
 }
 
+// unfitLines tell what cannot run on this machine, a stage on each.
+func unfitLines(p *engine.Plan, f engine.Forecast) []string {
+	var lines []string
+	for _, n := range p.Nodes {
+		if why := f.Placements[n].Unfit; why != "" {
+			stem, _, _ := strings.Cut(n.Address, "@")
+			if line := fmt.Sprintf("Cannot run here: %s %s.", stem, why); !slices.Contains(lines, line) {
+				lines = append(lines, line)
+			}
+		}
+	}
+	return lines
+}
+
 // planSummary is the last line: how many nodes of each verb, and what is known of the cost.
-func planSummary(p *engine.Plan) string {
+func planSummary(p *engine.Plan, f engine.Forecast) string {
 	counts := map[engine.Verb]int{}
-	var total time.Duration
-	var gpu float64
-	var unknown int
 	for _, n := range p.Nodes {
 		counts[n.Verb]++
-		if n.Verb != engine.Run && n.Verb != engine.RunUnlessUnchanged {
-			continue
-		}
-		if n.Expect == 0 {
-			unknown++
-		}
-		total += n.Expect
-		gpu += n.Expect.Hours() * float64(n.Resources.GPUs)
 	}
 	text := planCounts(p.Experiment.Name, counts)
-	if total >= worthTelling {
-		text += " About " + roundTime(total) + " of stage time"
-		if gpu > 0 {
-			text += fmt.Sprintf(", %.1f GPU hours", gpu)
+	if f.Work >= worthTelling {
+		text += " About " + roundTime(f.Work) + " of stage time"
+		if f.Wall < f.Work-f.Work/20 {
+			text += ", over after " + roundTime(f.Wall)
 		}
-		if unknown > 0 {
-			text += fmt.Sprintf(", without %d never run before", unknown)
+		if f.GPUHours >= 0.005 {
+			text += fmt.Sprintf(", %.3g GPU hours", f.GPUHours)
+		}
+		if f.Bytes > 0 {
+			text += ", " + bytesText(f.Bytes) + " of disk"
+		}
+		if f.Unknown > 0 {
+			text += fmt.Sprintf(", without %d never run before", f.Unknown)
 		}
 		text += "."
 	}
@@ -192,6 +256,43 @@ func planSummary(p *engine.Plan) string {
 		text += fmt.Sprintf(" %d others are left aside by -target.", len(p.Experiment.Nodes)-len(p.Nodes))
 	}
 	return text
+}
+
+// wrapped breaks a text between words so that no line is longer than width; 0 leaves it alone.
+func wrapped(text string, width int) string {
+	if width <= 0 {
+		return text
+	}
+	var b strings.Builder
+	at := 0
+	for i, word := range strings.Split(text, " ") {
+		n := len([]rune(word))
+		switch {
+		case i == 0:
+		case at+1+n > width:
+			b.WriteByte('\n')
+			at = 0
+		default:
+			b.WriteByte(' ')
+			at++
+		}
+		b.WriteString(word)
+		at += n
+	}
+	return b.String()
+}
+
+// widthOf is the width of the terminal that w is; 0 when it is none.
+func widthOf(w io.Writer) int {
+	f, ok := w.(*os.File)
+	if !ok || !isTerminal(w) {
+		return 0
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil || width < 20 { // a terminal that does not know its size
+		return 80
+	}
+	return width
 }
 
 // worthTelling is the expected time below which a plan does not speak of it.
@@ -218,6 +319,8 @@ type planNodeJSON struct {
 	Outputs   map[string]string `json:"outputs,omitempty"` // port -> artifact type
 	Digests   map[string]string `json:"digests,omitempty"` // port -> content, where recorded
 	Expect    float64           `json:"expect_seconds,omitempty"`
+	Bytes     int64             `json:"expect_bytes,omitempty"`
+	Placement *placementJSON    `json:"placement,omitempty"` // of what runs or may run
 	Begins    string            `json:"begins,omitempty"`
 	Executor  string            `json:"executor,omitempty"`
 	GPUs      int               `json:"gpus,omitempty"`
@@ -228,14 +331,33 @@ type planNodeJSON struct {
 	Line      int               `json:"line"`
 }
 
+// placementJSON is where and when a node would run, or why it cannot.
+type placementJSON struct {
+	Executor string   `json:"executor,omitempty"`
+	CPUs     int      `json:"cpus,omitempty"`
+	GPUs     []string `json:"gpus,omitempty"`
+	Start    float64  `json:"start_seconds"`
+	Unfit    string   `json:"unfit,omitempty"`
+}
+
+type forecastJSON struct {
+	Wall     float64 `json:"wall_seconds"`
+	Work     float64 `json:"stage_seconds"`
+	GPUHours float64 `json:"gpu_hours"`
+	Bytes    int64   `json:"disk_bytes"`
+	Unknown  int     `json:"unknown"` // nodes without record, counted as nothing
+}
+
 type planInputJSON struct {
 	Setting string `json:"setting"`
 	Address string `json:"address"`
 	Port    string `json:"port"`
 }
 
-func writePlanJSON(w io.Writer, p *engine.Plan) error {
+// writePlanJSON prints a plan for programs. Fields may be added; what a field means does not change while format is 1.
+func writePlanJSON(w io.Writer, p *engine.Plan, f engine.Forecast) error {
 	out := struct {
+		Format     int            `json:"format"`
 		Experiment string         `json:"experiment"`
 		Store      string         `json:"store"`
 		Seeds      []int64        `json:"seeds"`
@@ -243,16 +365,21 @@ func writePlanJSON(w io.Writer, p *engine.Plan) error {
 		Counts     map[string]int `json:"counts"`
 		Nodes      []planNodeJSON `json:"nodes"`
 		Disabled   []string       `json:"disabled,omitempty"`
-	}{p.Experiment.Name, p.Store.Dir(), p.Experiment.Seeds, p.Changes(), map[string]int{}, []planNodeJSON{}, p.Experiment.Disabled}
+		Forecast   forecastJSON   `json:"forecast"`
+	}{1, p.Experiment.Name, p.Store.Dir(), p.Experiment.Seeds, p.Changes(), map[string]int{}, []planNodeJSON{}, p.Experiment.Disabled,
+		forecastJSON{f.Wall.Seconds(), f.Work.Seconds(), f.GPUHours, f.Bytes, f.Unknown}}
 	for _, n := range p.Nodes {
 		out.Counts[string(n.Verb)]++
 		j := planNodeJSON{
 			Address: n.Address, Kind: n.Kind.Name, Seed: n.Seed, Verb: n.Verb, Key: n.Key, Outputs: n.Outputs,
-			Expect: n.Expect.Seconds(), Begins: n.Begins, Executor: n.Executor, GPUs: n.Resources.GPUs, CPUs: n.Resources.CPUs,
+			Expect: n.Expect.Seconds(), Bytes: n.ExpectBytes, Begins: n.Begins, Executor: n.Executor, GPUs: n.Resources.GPUs, CPUs: n.Resources.CPUs,
 			Memory: n.Resources.Memory, GPUMemory: n.Resources.GPUMemory, File: n.Range.Filename, Line: n.Range.Start.Line,
 		}
 		if n.Cause.Reason != engine.ReasonNone {
 			j.Cause = &n.Cause
+		}
+		if at, ok := f.Placements[n]; ok {
+			j.Placement = &placementJSON{at.Executor, at.CPUs, at.GPUs, at.Start.Seconds(), at.Unfit}
 		}
 		for _, in := range n.Inputs {
 			j.Inputs = append(j.Inputs, planInputJSON{in.Setting, in.From.Address, in.Ref.Port})

@@ -34,8 +34,11 @@ type Planned struct {
 	Last     *artifact.Manifest // what this address committed last, nil when new
 	Force    bool               // -replace: runs although the store has its key
 	Twin     *Planned           // the node before it that has the same key and runs, so that this one is kept
-	Expect   time.Duration      // from recorded runs; 0: unknown
 	Begins   string             // what a run would go on from, or why it cannot; "" where there is nothing
+
+	// Expected of a run, from what this address took last, else from the recorded runs most like it; 0: unknown.
+	Expect      time.Duration
+	ExpectBytes int64 // of its results
 }
 
 // Verb is what a run would do with a node.
@@ -116,6 +119,7 @@ func (x *Experiment) PlanWith(store *artifact.Store, o PlanOptions) (*Plan, erro
 	}
 	p.twins()
 	p.demand(planned)
+	p.expectLike()
 	return p, nil
 }
 
@@ -167,13 +171,16 @@ func (p *Plan) decide(n *Node, planned map[*Node]*Planned, force bool) (*Planned
 		m, err := p.Store.Lookup(key)
 		switch {
 		case err == nil && !force:
-			d.Verb, d.Manifest, d.Last, d.Expect = UpToDate, m, m, seconds(m)
+			d.Verb, d.Manifest = UpToDate, m
+			d.remember(m)
 			return d, nil
 		case errors.Is(err, artifact.ErrCollected) && !force:
-			d.Verb, d.Manifest, d.Last, d.Expect = Collected, m, m, seconds(m)
+			d.Verb, d.Manifest = Collected, m
+			d.remember(m)
 			return d, nil
 		case errors.As(err, &damage):
-			d.Verb, d.Last, d.Expect = Run, m, seconds(m)
+			d.Verb = Run
+			d.remember(m)
 			d.Cause = Cause{Reason: ReasonMissing, Text: fmt.Sprintf("its file %s is %s", filepath.Base(damage.File), damage.What)}
 			return d, nil
 		case err != nil && m == nil && !errors.Is(err, artifact.ErrNotFound):
@@ -184,7 +191,7 @@ func (p *Plan) decide(n *Node, planned map[*Node]*Planned, force bool) (*Planned
 	if err != nil && !errors.Is(err, artifact.ErrNotFound) {
 		return nil, err
 	}
-	d.Last, d.Expect = last, seconds(last)
+	d.remember(last)
 	d.Causes = n.causes(last, parts, ok)
 	d.Verb, d.Cause = Run, smallest(d.Causes)
 	if ok {
@@ -221,6 +228,13 @@ func (p *Plan) keptIfUnchanged(n *Node, planned map[*Node]*Planned) bool {
 	}
 	_, err := p.Store.Lookup(key)
 	return err == nil
+}
+
+// remember takes over what was committed last, and what that took.
+func (d *Planned) remember(m *artifact.Manifest) {
+	if d.Last = m; m != nil {
+		d.Expect, d.ExpectBytes = seconds(m), m.Bytes()
+	}
 }
 
 func seconds(m *artifact.Manifest) time.Duration {
@@ -320,7 +334,7 @@ func (n *Node) causes(last *artifact.Manifest, parts artifact.Parts, complete bo
 		case s.Path != "" && known:
 			add(Cause{ReasonSetting, fmt.Sprintf("%s: content of %s changed", name, filepath.Base(s.Path)), s.Range})
 		default:
-			add(Cause{ReasonSetting, fmt.Sprintf("%s %s → %s", name, shown(had, known), shown(s.Value, true)), s.Range})
+			add(Cause{ReasonSetting, name + " " + change(had, known, s.Value), s.Range})
 		}
 	}
 	if had, have := last.Parts["seed"], parts["seed"]; had != have {
@@ -358,6 +372,22 @@ func (n *Node) causes(last *artifact.Manifest, parts artifact.Parts, complete bo
 	return found
 }
 
+// longestShown is how much of a value is shown, in characters.
+const longestShown = 48
+
+// change writes an old value and a new one. Of long ones the beginning that they share is left out, so that what differs
+// is seen.
+func change(had string, known bool, have string) string {
+	from, to := []rune(had), []rune(have)
+	const context = 12
+	if n := commonPrefix(had, have); known && n < len(had) && max(len(from), len(to)) > longestShown {
+		if skip := len([]rune(strings.ToValidUTF8(had[:n], ""))) - context; skip > context {
+			return "…" + shown(string(from[skip:]), true) + " → …" + shown(string(to[skip:]), true)
+		}
+	}
+	return shown(had, known) + " → " + shown(have, true)
+}
+
 // shown writes the canonical value of a part as a person would: 1e-5 rather than 0.00001, long texts cut.
 func shown(value string, known bool) string {
 	if !known {
@@ -367,8 +397,8 @@ func shown(value string, known bool) string {
 		mantissa, exponent, _ := strings.Cut(strconv.FormatFloat(x, 'e', -1, 64), "e-")
 		return mantissa + "e-" + strings.TrimLeft(exponent, "0")
 	}
-	if text := []rune(value); len(text) > 48 {
-		return string(text[:47]) + "…"
+	if text := []rune(value); len(text) > longestShown {
+		return string(text[:longestShown-1]) + "…"
 	}
 	return value
 }

@@ -1,12 +1,10 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -102,10 +100,9 @@ type run struct {
 	stopping  bool // the context has ended
 
 	schedule schedule
-	moment   int      // counts what has ended, for the schedule
-	slots    int      // CPUs in all
+	moment   int // counts what has ended, for the schedule
+	machine  machine
 	gpus     []string // ids of the free devices
-	limited  bool     // the site limits memory
 
 	record    sync.Mutex // guards what follows
 	events    *eventLog
@@ -210,29 +207,16 @@ func (t *task) countWaits() {
 
 // measure finds out what the machine offers and refuses what can never fit.
 func (r *run) measure(ctx context.Context) error {
-	site := r.Experiment.Site
-	if site == nil {
-		site = &Site{AutoGPUs: true}
-	}
-	r.slots, r.gpus, r.limited = cmp.Or(site.CPUs, runtime.NumCPU()), slices.Clone(site.GPUs), site.Memory > 0
-	asksGPU := slices.ContainsFunc(r.tasks, func(t *task) bool { return !t.settled() && t.Resources.GPUs > 0 })
-	if asksGPU && site.AutoGPUs {
-		r.gpus = gpuIDs(ctx)
-	}
+	open := slices.DeleteFunc(slices.Clone(r.tasks), (*task).settled)
+	r.machine = machineFor(ctx, r.Experiment.Site, slices.ContainsFunc(open, func(t *task) bool { return t.Resources.GPUs > 0 }))
 	var errs []error
-	for _, t := range r.tasks {
-		if t.settled() {
-			continue
-		}
-		if t.Resources.GPUs > len(r.gpus) {
-			errs = append(errs, fmt.Errorf("%s asks for %s and this machine offers %d (executor \"local\" of the site file, `gpus`)",
-				t.Address, plural(t.Resources.GPUs, "GPU"), len(r.gpus)))
-		}
-		if r.limited && t.Resources.Memory > site.Memory {
-			errs = append(errs, fmt.Errorf("%s asks for %d bytes of memory and the site file grants %d", t.Address, t.Resources.Memory, site.Memory))
+	for _, t := range open {
+		if why := r.machine.unfit(t.Node); why != "" {
+			errs = append(errs, fmt.Errorf("%s %s", t.Address, why))
 		}
 	}
-	r.schedule.free = share{r.slots, len(r.gpus), site.Memory}
+	r.gpus = r.machine.gpus
+	r.schedule.free = share{r.machine.cpus, len(r.gpus), r.machine.memory}
 	return errors.Join(errs...)
 }
 
@@ -362,11 +346,7 @@ func (r *run) demand(t *task) bool {
 func (r *run) queue(t *task) {
 	t.state = ready
 	if t.claim == nil {
-		need := share{cpus: min(max(1, t.Resources.CPUs), r.slots), gpus: t.Resources.GPUs}
-		if r.limited {
-			need.memory = t.Resources.Memory
-		}
-		t.claim = &claim{task: t, need: need, released: r.moment, rank: t.rank, expect: t.Expect}
+		t.claim = &claim{task: t, need: r.machine.share(t.Node), released: r.moment, rank: t.rank, expect: t.Expect}
 	}
 	r.schedule.add(t.claim)
 }
