@@ -1,11 +1,13 @@
 #!/bin/sh
-# Writes model folders with our code and loads them with transformers: equal logits, no missing and no strange weight.
+# Writes model folders and adapters with our code and loads them with transformers and peft: equal logits, no missing and
+# no strange weight.
 #
-# usage: bench/transformers.sh      $PYTHON (default python3) needs the packages torch and transformers; without them it says so
+# usage: bench/transformers.sh      $PYTHON (default python3) needs the packages torch, transformers and peft; without
+# them it says so
 set -eu
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}
-"$PYTHON" -c 'import torch, transformers' 2>/dev/null || { echo "transformers.sh: $PYTHON has no torch and transformers; PYTHON names another one"; exit 0; }
+"$PYTHON" -c 'import torch, transformers, peft' 2>/dev/null || { echo "transformers.sh: $PYTHON lacks torch, transformers or peft; PYTHON names another one"; exit 0; }
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 eval "$(make -s env)"

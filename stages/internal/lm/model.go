@@ -27,6 +27,10 @@ type views struct {
 	embed, head, norm *torch.Tensor // head is embed where they are tied
 	layers            []layerViews
 	all               []*torch.Tensor // for freeing
+
+	// done, of gradients, is called when those of a layer are whole; nil does nothing. embed and head are nil where their
+	// gradient is not wanted.
+	done func(s *torch.Scope, layer int)
 }
 
 type layerViews struct {

@@ -73,6 +73,15 @@ type parity struct {
 			}
 			Probe probe `json:"final_probe"`
 		}
+		LoRA struct {
+			Init, Final string
+			Loss        []float64
+			Norms       []float64 `json:"grad_norm_pre_clip"`
+			Merged      struct {
+				IDs    []int32    `json:"input_ids"`
+				Logits []logitsAt `json:"logits"`
+			} `json:"merged_probe"`
+		}
 	}
 }
 
@@ -401,6 +410,71 @@ func TestTrainingFollowsTheReference(t *testing.T) {
 		last := p.Training.Full.Probe
 		nearAll(t, "probe", logitsAfter(t, m, last.IDs[:last.Position+1]), last.Logits, 1e-3)
 	})
+}
+
+func TestLoRAFollowsTheReference(t *testing.T) {
+	eachReference(t, func(t *testing.T, dir string, m *Model, p *parity) {
+		o, want := p.Training.Optimizer, p.Training.LoRA
+		if want.Init == "" {
+			t.Skip("no run with an adapter")
+		}
+		before, err := m.Weights()
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := LoadAdapter(filepath.Join(dir, want.Init), m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close()
+		tr, err := a.Trainer(OptimizerConfig{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Decay: o.Decay, Clip: o.Clip, MicroTokens: 64})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tr.Close()
+		for i, b := range p.Training.Batches {
+			near(t, "loss", meanLoss(t, tr, b), want.Loss[i], 1e-5*want.Loss[i])
+			norm, skipped, err := tr.Update(p.Training.LR[i])
+			if err != nil || skipped {
+				t.Fatal(err, skipped)
+			}
+			near(t, "gradient norm", norm, want.Norms[i], 5e-5*want.Norms[i])
+		}
+		for _, at := range want.Merged.Logits {
+			nearAll(t, "merged logits", logitsAfter(t, a.Model(), want.Merged.IDs[:at.Position+1]), at.Logits, 1e-4)
+		}
+		if after, err := m.Weights(); err != nil || !slices.Equal(before, after) {
+			t.Errorf("the base has moved (%v)", err)
+		}
+
+		saved := t.TempDir()
+		if err := a.Save(saved, filepath.Base(dir)); err != nil {
+			t.Fatal(err)
+		}
+		for what, from := range map[string]string{"the reference": filepath.Join(dir, want.Final), "what was saved": saved} {
+			b, err := LoadAdapter(from, m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, expect := adapterWeights(t, a), adapterWeights(t, b)
+			for i := range expect {
+				near(t, "adapter of "+what, float64(got[i]), float64(expect[i]), 1e-4)
+			}
+			b.Close()
+		}
+	})
+}
+
+func adapterWeights(t *testing.T, a *Adapter) (flat []float32) {
+	t.Helper()
+	err := torch.Do(context.Background(), a.base.device, func(s *torch.Scope) error {
+		flat = slices.Clone(s.Float32s(a.flat))
+		return s.Err()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return flat
 }
 
 // The reward tokens' rows: means over the rows with a token, also where the matrix has rows to spare.

@@ -35,6 +35,8 @@ const defaultMicroTokens = 4096
 // Trainer moves a model's weights: gradients add up over Accumulate, Update applies them with AdamW.
 type Trainer struct {
 	m          *Model
+	p          *torch.Tensor // what is trained: the model's weights, or an adapter's
+	adapter    *Adapter      // nil without one
 	o          OptimizerConfig
 	grad, m1   *torch.Tensor // [parameters]: gradient, first moment
 	m2         *torch.Tensor // second moment
@@ -48,14 +50,20 @@ const maxSkipped = 3
 
 // NewTrainer makes a trainer with zero moments. The model must outlive it.
 func NewTrainer(m *Model, o OptimizerConfig) (*Trainer, error) {
-	t := &Trainer{m: m, o: o.withDefaults()}
+	t := &Trainer{m: m, p: m.flat, o: o.withDefaults()}
+	return t, t.start(func(s *torch.Scope) views { return viewsOf(s, m.cfg, t.grad) })
+}
+
+// start checks the settings and makes gradient and moments; gradients cuts the places where a backward pass leaves what it
+// finds.
+func (t *Trainer) start(gradients func(s *torch.Scope) views) error {
 	if t.o.Beta1 < 0 || t.o.Beta1 >= 1 || t.o.Beta2 < 0 || t.o.Beta2 >= 1 || t.o.Eps <= 0 || t.o.Decay < 0 || t.o.MicroTokens < 1 {
-		return nil, fmt.Errorf("optimizer: beta1 and beta2 must lie in [0, 1), eps above 0, decay at 0 or above, micro tokens at 1 or above; got %+v", o)
+		return fmt.Errorf("optimizer: beta1 and beta2 must lie in [0, 1), eps above 0, decay at 0 or above, micro tokens at 1 or above; got %+v", t.o)
 	}
-	n := int64(m.cfg.Parameters())
-	err := torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
+	n := t.p.Size(0)
+	err := torch.Do(context.Background(), t.m.device, func(s *torch.Scope) error {
 		t.grad, t.m1, t.m2 = s.Zeros(torch.Float32, n), s.Zeros(torch.Float32, n), s.Zeros(torch.Float32, n)
-		t.g = viewsOf(s, m.cfg, t.grad)
+		t.g = gradients(s)
 		if s.Err() == nil {
 			s.Keep(t.grad, t.m1, t.m2)
 			s.Keep(t.g.all...)
@@ -63,9 +71,9 @@ func NewTrainer(m *Model, o OptimizerConfig) (*Trainer, error) {
 		return s.Err()
 	})
 	if err != nil {
-		return nil, fmt.Errorf("optimizer: %w", err)
+		return fmt.Errorf("optimizer: %w", err)
 	}
-	return t, nil
+	return nil
 }
 
 // Close frees gradient and moments. It may be called twice.
@@ -222,7 +230,10 @@ func (t *Trainer) Update(lr float64) (gradNorm float64, skipped bool, err error)
 		if t.o.Clip > 0 && gradNorm > t.o.Clip {
 			step.Scale = t.o.Clip / (gradNorm + 1e-6) // as torch.nn.utils.clip_grad_norm_ does
 		}
-		s.AdamW_(t.m.flat, t.grad, t.m1, t.m2, step)
+		s.AdamW_(t.p, t.grad, t.m1, t.m2, step)
+		if t.adapter != nil {
+			t.adapter.merge(s)
+		}
 		return s.Err()
 	})
 	if err != nil {
@@ -309,7 +320,7 @@ func (t *Trainer) LoadState(dir string) error {
 	if err != nil {
 		return fmt.Errorf("load optimizer: %s gives no number of skipped updates: %w", path, err)
 	}
-	n := t.m.cfg.Parameters()
+	n := int(t.p.Size(0))
 	moments := make(map[string][]float32)
 	for _, name := range []string{"exp_avg", "exp_avg_sq"} {
 		moments[name] = make([]float32, n)

@@ -4,6 +4,7 @@ package lm
 
 import (
 	"encoding/json"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
@@ -17,9 +18,6 @@ func TestFoldersForTransformers(t *testing.T) {
 	}
 	write := func(t *testing.T, name string, m *Model) {
 		t.Helper()
-		if err := m.Save(filepath.Join(out, name)); err != nil {
-			t.Fatal(err)
-		}
 		ids := make([]int32, 40)
 		for i := range ids {
 			ids[i] = int32((i*i*7 + 3*i + 1) % m.cfg.Vocab)
@@ -32,7 +30,21 @@ func TestFoldersForTransformers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eachReference(t, func(t *testing.T, dir string, m *Model, _ *parity) { write(t, filepath.Base(dir), m) })
+	save := func(t *testing.T, name string, m *Model) {
+		t.Helper()
+		if err := m.Save(filepath.Join(out, name)); err != nil {
+			t.Fatal(err)
+		}
+		write(t, name, m)
+	}
+	eachReference(t, func(t *testing.T, dir string, m *Model, p *parity) {
+		save(t, filepath.Base(dir), m)
+		a := trainedAdapter(t, m, p.Gradient.maskedBatch)
+		if err := a.Save(filepath.Join(out, filepath.Base(dir)+"-lora"), filepath.Join(out, filepath.Base(dir))); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Base(dir)+"-lora", a.Model())
+	})
 	for name, cfg := range map[string]Config{
 		"fresh-qwen2": {Family: "qwen2", Vocab: 90, Hidden: 24, Layers: 2, Heads: 3, KVHeads: 1, HeadDim: 8, MLP: 40, RopeBase: 1000, NormEps: 1e-6,
 			TiedEmbeddings: true, MaxPosition: 64},
@@ -46,6 +58,28 @@ func TestFoldersForTransformers(t *testing.T) {
 		if err := m.MeanRow(90, 90, 91); err != nil {
 			t.Fatal(err)
 		}
-		write(t, name, m)
+		save(t, name, m)
 	}
+}
+
+// trainedAdapter has made some updates, so that it changes the model.
+func trainedAdapter(t *testing.T, m *Model, b maskedBatch) *Adapter {
+	t.Helper()
+	a, err := NewAdapter(m, LoRA{Rank: 3, Alpha: 6, Targets: []string{"q_proj", "v_proj", "down_proj"}}, rand.New(rand.NewPCG(1, 2)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.Close() })
+	tr, err := a.Trainer(OptimizerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.Close()
+	for range 3 {
+		meanLoss(t, tr, b)
+		if _, _, err := tr.Update(0.02); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return a
 }
