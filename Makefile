@@ -4,6 +4,7 @@
 #   make test    everything that is checked before a change goes in
 #   make build   bin/rcgrpo (no cgo) and bin/rcgrpo-torch (the same main over libtorch)
 #   make bench   the benchmarks, and the official Python of BFCL beside ours
+#   make crash   the long variants of the tests that kill: 100 kills of trainings
 #   make env     prints the exports with which plain `go build -tags libtorch` works: eval "$(make env)"
 #   make clean   removes what make built; .deps (downloads) stays, `rm -rf .deps` removes that too
 #
@@ -26,7 +27,7 @@ export CGO_CXXFLAGS := -Wno-deprecated-declarations -include $(ROOT)/build/compa
 export CGO_LDFLAGS  := -L$(EMPTY) -L$(LIBTORCH)/lib -Wl,-rpath,$(LIBTORCH)/lib -Wl,--allow-shlib-undefined
 export BFCL_DATA    ?= $(DEPS)/bfcl
 
-.PHONY: demo test build bench clean env deps lint
+.PHONY: demo test build bench crash clean env deps lint
 .DEFAULT_GOAL := build
 
 demo: build
@@ -55,7 +56,10 @@ bench: build
 	bench/bfcl.sh
 	bench/transformers.sh
 	$(GO) test -run '^$$' -bench . -benchmem ./bfcl/... ./stages/rl ./stages/internal/token
-	$(GO) test -tags libtorch -run '^$$' -bench . -benchmem ./stages/internal/...
+	$(GO) test -tags libtorch -run '^$$' -bench . -benchmem ./stages/internal/... ./stages/grpo
+
+crash: build
+	RCGRPO_CRASH=100 $(GO) test -tags libtorch -count=1 -timeout 60m -run TestKilledTrainingEndsInTheSameBytes -v ./stages
 
 env: deps
 	@echo "export CGO_CXXFLAGS='$(CGO_CXXFLAGS)'"

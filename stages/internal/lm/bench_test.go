@@ -127,7 +127,7 @@ func BenchmarkDecodeStep(b *testing.B) {
 			for b.Loop() {
 				for i := range requests {
 					requests[i].Feed, requests[i].U = requests[i].Feed[:1], r.Float64()
-					d.lens[i]--
+					d.held[i] = d.held[i][:len(d.held[i])-1]
 				}
 				if _, err := d.Next(context.Background(), requests); err != nil {
 					b.Fatal(err)

@@ -21,7 +21,7 @@ type Decoder struct {
 	m            *Model
 	slots        int
 	maxLen       int
-	lens         []int           // tokens in each slot
+	held         [][]int32       // tokens in each slot
 	keys, values []*torch.Tensor // per layer
 	scratch      []float32       // [vocabulary]
 }
@@ -38,7 +38,7 @@ func NewDecoder(m *Model, slots, maxLen int) (*Decoder, error) {
 	if slots < 1 || maxLen < 1 || maxLen > m.cfg.MaxPosition {
 		return nil, fmt.Errorf("decoder: %d slots of %d tokens; want at least one slot and 1 to %d tokens", slots, maxLen, m.cfg.MaxPosition)
 	}
-	d := &Decoder{m: m, slots: slots, maxLen: maxLen, lens: make([]int, slots), scratch: make([]float32, m.cfg.Vocab)}
+	d := &Decoder{m: m, slots: slots, maxLen: maxLen, held: make([][]int32, slots), scratch: make([]float32, m.cfg.Vocab)}
 	n, heads, width, length := int64(slots+1), int64(m.cfg.KVHeads), int64(m.cfg.HeadDim), int64(maxLen+15)/16*16
 	err := torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
 		for range m.cfg.Layers {
@@ -66,7 +66,7 @@ func (d *Decoder) MaxLen() int { return d.maxLen }
 // Reset empties a slot.
 func (d *Decoder) Reset(slot int) {
 	if slot >= 0 && slot < d.slots {
-		d.lens[slot] = 0
+		d.held[slot] = d.held[slot][:0]
 	}
 }
 
@@ -80,17 +80,24 @@ func (d *Decoder) Close() error {
 }
 
 // Next appends each request's tokens to its slot and draws the token after them. All tokens of all requests are rows of
-// one pass, without padding: single steps and longer feeds mix freely. On an error no slot has changed its length.
+// one pass, without padding: single steps and longer feeds mix freely. What new sequences have in common with each other
+// or with one that a slot holds goes through the model once. On an error no slot has changed its length.
 func (d *Decoder) Next(ctx context.Context, requests []rl.Request) ([]rl.Draw, error) {
 	if len(requests) == 0 {
 		return nil, nil
 	}
-	rows, err := d.rows(requests)
-	if err != nil {
+	if err := d.check(requests); err != nil {
 		return nil, err
 	}
+	p := d.plan(requests)
+	rows := d.rows(p.rest, true)
 	draws := make([]rl.Draw, len(requests))
-	err = torch.Do(ctx, d.m.device, func(s *torch.Scope) error {
+	err := torch.Do(ctx, d.m.device, func(s *torch.Scope) error {
+		d.lend(s, p.held)
+		if len(p.shared) > 0 {
+			s.Nest(func(s *torch.Scope) { d.forward(s, d.rows(p.shared, false)) })
+		}
+		d.lend(s, p.lent)
 		logits := s.Float32s(d.forward(s, rows))
 		if s.Err() != nil {
 			return s.Err()
@@ -105,7 +112,7 @@ func (d *Decoder) Next(ctx context.Context, requests []rl.Request) ([]rl.Draw, e
 		return nil, fmt.Errorf("decode %d rows: %w", len(rows.ids), err)
 	}
 	for _, r := range requests {
-		d.lens[r.Slot] += len(r.Feed)
+		d.held[r.Slot] = append(d.held[r.Slot], r.Feed...)
 	}
 	return draws, nil
 }
@@ -114,48 +121,61 @@ func (d *Decoder) Next(ctx context.Context, requests []rl.Request) ([]rl.Draw, e
 type stepRows struct {
 	ids              []int64
 	slots, positions []int32
-	ends             []int64 // row of each request's last token
+	ends             []int64 // row of each request's last token; none where nothing is drawn
 	single           bool    // every request feeds one token, so that row i is the end of request i
 }
 
-func (d *Decoder) rows(requests []rl.Request) (*stepRows, error) {
-	rows := &stepRows{}
+// check refuses requests that cannot be met.
+func (d *Decoder) check(requests []rl.Request) error {
 	seen := make([]bool, d.slots)
 	for i, r := range requests {
 		switch {
 		case r.Slot < 0 || r.Slot >= d.slots:
-			return nil, fmt.Errorf("decode request %d: slot %d lies outside 0..%d", i, r.Slot, d.slots-1)
+			return fmt.Errorf("decode request %d: slot %d lies outside 0..%d", i, r.Slot, d.slots-1)
 		case seen[r.Slot]:
-			return nil, fmt.Errorf("decode request %d: slot %d is asked twice in one call", i, r.Slot)
+			return fmt.Errorf("decode request %d: slot %d is asked twice in one call", i, r.Slot)
 		case len(r.Feed) == 0:
-			return nil, fmt.Errorf("decode request %d: slot %d is fed no token", i, r.Slot)
-		case d.lens[r.Slot]+len(r.Feed) > d.maxLen:
-			return nil, fmt.Errorf("decode request %d: slot %d holds %d tokens and is fed %d more; it has room for %d", i, r.Slot, d.lens[r.Slot], len(r.Feed), d.maxLen)
+			return fmt.Errorf("decode request %d: slot %d is fed no token", i, r.Slot)
+		case len(d.held[r.Slot])+len(r.Feed) > d.maxLen:
+			return fmt.Errorf("decode request %d: slot %d holds %d tokens and is fed %d more; it has room for %d", i, r.Slot, len(d.held[r.Slot]), len(r.Feed), d.maxLen)
 		case r.Temperature < 0 || r.TopP < 0 || r.TopP > 1 || r.U < 0 || r.U >= 1:
-			return nil, fmt.Errorf("decode request %d: temperature %v, top-p %v and the uniform number %v must lie in [0, ∞), [0, 1] and [0, 1)", i, r.Temperature, r.TopP, r.U)
+			return fmt.Errorf("decode request %d: temperature %v, top-p %v and the uniform number %v must lie in [0, ∞), [0, 1] and [0, 1)", i, r.Temperature, r.TopP, r.U)
 		}
 		seen[r.Slot] = true
-		for j, id := range r.Feed {
+		for _, id := range r.Feed {
 			if id < 0 || int(id) >= d.m.cfg.Vocab {
-				return nil, fmt.Errorf("decode request %d: token %d lies outside the vocabulary of %d", i, id, d.m.cfg.Vocab)
+				return fmt.Errorf("decode request %d: token %d lies outside the vocabulary of %d", i, id, d.m.cfg.Vocab)
 			}
-			rows.ids = append(rows.ids, int64(id))
-			rows.slots = append(rows.slots, int32(r.Slot))
-			rows.positions = append(rows.positions, int32(d.lens[r.Slot]+j))
 		}
-		rows.ends = append(rows.ends, int64(len(rows.ids)-1))
 	}
-	rows.single = len(rows.ids) == len(requests)
+	return nil
+}
+
+// rows lays parts out for one pass; drawn says whether their last tokens are drawn from.
+func (d *Decoder) rows(parts []part, drawn bool) *stepRows {
+	rows := &stepRows{}
+	for _, p := range parts {
+		for j, id := range p.ids {
+			rows.ids = append(rows.ids, int64(id))
+			rows.slots = append(rows.slots, int32(p.slot))
+			rows.positions = append(rows.positions, int32(p.at+j))
+		}
+		if drawn {
+			rows.ends = append(rows.ends, int64(len(rows.ids)-1))
+		}
+	}
+	rows.single = drawn && len(rows.ids) == len(parts)
 	for len(rows.ids)%rowBlock != 0 {
 		rows.ids, rows.slots, rows.positions = append(rows.ids, 0), append(rows.slots, int32(d.slots)), append(rows.positions, 0)
 	}
 	for len(rows.ends)%rowBlock != 0 {
 		rows.ends = append(rows.ends, 0)
 	}
-	return rows, nil
+	return rows
 }
 
-// forward returns the logits after each request's last token, [requests and padding, vocabulary].
+// forward returns the logits after each request's last token, [requests and padding, vocabulary]. Where none is drawn from
+// it fills the caches only.
 func (d *Decoder) forward(s *torch.Scope, rows *stepRows) *torch.Tensor {
 	m, c := d.m, d.m.cfg
 	heads, kvHeads, width := int64(c.Heads), int64(c.KVHeads), int64(c.HeadDim)
@@ -165,6 +185,9 @@ func (d *Decoder) forward(s *torch.Scope, rows *stepRows) *torch.Tensor {
 		qkv := linear(s, h, w.qkv, w.qkvBias)
 		s.Rope_(qkv, heads+kvHeads, width, rows.positions, m.cos, m.sin, false)
 		a := s.CachedAttention(qkv, rows.slots, rows.positions, d.keys[l], d.values[l], heads, kvHeads)
+		if l == c.Layers-1 && len(rows.ends) == 0 {
+			return nil
+		}
 		if l == c.Layers-1 && !rows.single { // what follows concerns the last tokens only
 			ends := s.FromInt64(rows.ends, int64(len(rows.ends)))
 			a, x = s.IndexSelect(a, 0, ends), s.IndexSelect(x, 0, ends)

@@ -743,7 +743,7 @@ func TestMistakesInARequestAreErrors(t *testing.T) {
 			t.Errorf("%s: got no error", name)
 		}
 	}
-	if d.lens[0] != 0 {
+	if len(d.held[0]) != 0 {
 		t.Error("a refused request changed its slot")
 	}
 }

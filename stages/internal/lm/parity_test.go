@@ -15,7 +15,6 @@ import (
 
 	"rcgrpo/bfcl/fixtures"
 	"rcgrpo/stages/internal/torch"
-	"rcgrpo/stages/rl"
 )
 
 // Numbers of transformers on the same weights; $FIXTURES/hf/README.md gives fields and tolerances. A checkpoint in bfloat16
@@ -221,10 +220,7 @@ func logitsAfter(t *testing.T, m *Model, ids []int32) []float64 {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	rows, err := d.rows([]rl.Request{{Feed: ids}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := d.rows([]part{{ids: ids}}, true)
 	var logits []float64
 	err = torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
 		for _, z := range s.Float32s(d.forward(s, rows))[:m.cfg.Vocab] {

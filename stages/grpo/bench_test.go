@@ -1,0 +1,174 @@
+//go:build libtorch
+
+package grpo
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"syscall"
+	"testing"
+	"time"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/stages/internal/lm"
+	"rcgrpo/stages/rl"
+)
+
+// The shape of ../shared/bench/grpo_trl.py: single turns of random tokens.
+const (
+	benchPrompts, benchGroup = 16, 5
+	benchPrompt, benchNew    = 64, 64
+)
+
+// phases are the processor time that updates spend in each part: with one thread the time they take on a quiet machine,
+// and on a busy one the better measure.
+type phases struct{ prefill, decode, learn, optimizer time.Duration }
+
+// cpu is the processor time that this process has had.
+func cpu() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// stopwatch is a policy whose calls are timed: one that reads anything longer than a token prefills.
+type stopwatch struct {
+	*lm.Decoder
+	p *phases
+}
+
+func (w stopwatch) Next(ctx context.Context, requests []rl.Request) ([]rl.Draw, error) {
+	start, into := cpu(), &w.p.decode
+	for _, r := range requests {
+		if len(r.Feed) > 1 {
+			into = &w.p.prefill
+		}
+	}
+	draws, err := w.Decoder.Next(ctx, requests)
+	*into += cpu() - start
+	return draws, err
+}
+
+// plain is a codec whose messages are ids already: a request is the prompt of its number.
+type plain struct{ prompts map[string][]int32 }
+
+func (c plain) Begin([]string) []int32                     { return nil }
+func (c plain) User(text string, _ bool, _ string) []int32 { return c.prompts[text] }
+func (c plain) Tool([]string) []int32                      { return nil }
+func (c plain) Header(string) []int32                      { return nil }
+func (c plain) Reply([]string) []int32                     { return nil }
+func (c plain) Between() []int32                           { return nil }
+func (c plain) Stop(int32) bool                            { return false }
+func (c plain) Parse([]int32) (string, []string)           { return "", nil }
+func (c plain) Text([]int32) string                        { return "" }
+
+// asking is the environment of one request.
+type asking struct{ text string }
+
+func (a asking) Turn() int                            { return 0 }
+func (a asking) User() string                         { return a.text }
+func (a asking) Tools() []string                      { return nil }
+func (a asking) Step([]string) ([]string, int, error) { return nil, 0, nil }
+func (a asking) Done() bool                           { return true }
+func (a asking) Stop() string                         { return rl.StopDone }
+func (a asking) Verdict() bfcl.Verdict                { return bfcl.Verdict{} }
+
+// BenchmarkUpdate times one update of GRPO as the other side's script does: sample, log-probabilities of policy and
+// reference, loss with KL, gradient, AdamW; on one thread, where that script has two. Metrics say where the time goes.
+func BenchmarkUpdate(b *testing.B) {
+	drills := lm.Config{Family: "qwen2", Vocab: 1408, Hidden: 128, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 32, MLP: 384, RopeBase: 1000,
+		NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: 512}
+	four := lm.Config{Family: "qwen2", Vocab: 2048, Hidden: 256, Layers: 4, Heads: 4, KVHeads: 2, HeadDim: 64, MLP: 704, RopeBase: 10000,
+		NormEps: 1e-6, MaxPosition: 512}
+	for _, size := range []struct {
+		name string
+		cfg  lm.Config
+	}{{"drills", drills}, {"4M", four}} {
+		b.Run(size.name, func(b *testing.B) { benchmarkUpdate(b, size.cfg) })
+	}
+}
+
+func benchmarkUpdate(b *testing.B, cfg lm.Config) {
+	check := func(err error) {
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	policy, err := lm.New(cfg, r)
+	check(err)
+	defer policy.Close()
+	reference, err := policy.Clone()
+	check(err)
+	defer reference.Close()
+	trainer, err := lm.NewTrainer(policy, lm.OptimizerConfig{})
+	check(err)
+	defer trainer.Close()
+	decoder, err := lm.NewDecoder(policy, benchPrompts*benchGroup, benchPrompt+benchNew+1)
+	check(err)
+	defer decoder.Close()
+
+	var p phases
+	codec := plain{map[string][]int32{}}
+	for i := range benchPrompts {
+		ids := make([]int32, benchPrompt)
+		for t := range ids {
+			ids[t] = int32(r.IntN(cfg.Vocab))
+		}
+		codec.prompts[fmt.Sprint(i)] = ids
+	}
+	collector := &rl.Collector{Policy: stopwatch{decoder, &p}, Codec: codec, Limits: rl.Limits{Steps: 1, Reply: benchNew, Context: benchPrompt + benchNew + 1},
+		Seed: 1, Temperature: 1, Start: func(t *bfcl.Task) (rl.Env, error) { return asking{t.ID}, nil }}
+	s := &settings{Objective: rl.PaperObjective(), Temperature: 1}
+	s.KL.Estimator, s.KL.Beta = "exact", 0.1
+
+	var last *batch
+	update := func(u int) {
+		var list []rl.Rollout
+		for i := range benchPrompts {
+			for member := range benchGroup {
+				list = append(list, rl.Rollout{Task: &bfcl.Task{ID: fmt.Sprint(i)}, Update: u, Member: member})
+			}
+		}
+		trajectories, _, err := collector.Collect(context.Background(), list, nil)
+		check(err)
+		for i, t := range trajectories {
+			if len(t.IDs) != benchPrompt+benchNew {
+				b.Fatalf("an episode has %d tokens, want %d", len(t.IDs), benchPrompt+benchNew)
+			}
+			t.Reward = float64(i % 2)
+		}
+		batch := newBatch(trajectories, benchGroup)
+		mark := cpu()
+		_, _, err = s.accumulate(context.Background(), policy, trainer, reference, batch)
+		check(err)
+		p.learn += cpu() - mark
+		mark = cpu()
+		_, _, err = trainer.Update(1e-5)
+		check(err)
+		p.optimizer += cpu() - mark
+		last = batch
+	}
+	update(0)
+	p = phases{}
+	u, begin := 0, cpu()
+	for b.Loop() {
+		u++
+		update(u)
+	}
+	all := cpu() - begin
+	mark := cpu()
+	_, err = policy.Stats(context.Background(), last.sequences, reference, 1)
+	check(err)
+	forward := cpu() - mark
+	per := func(name string, d time.Duration, n int) { b.ReportMetric(d.Seconds()*1000/float64(n), name+"-cpu-ms") }
+	per("prefill", p.prefill, u)
+	per("decode", p.decode, u)
+	per("forward", forward, 1)
+	per("backward", p.learn-forward*time.Duration(u), u)
+	per("optimizer", p.optimizer, u)
+	per("all", all, u)
+}

@@ -1,0 +1,107 @@
+//go:build libtorch
+
+package lm
+
+import (
+	"rcgrpo/stages/internal/torch"
+	"rcgrpo/stages/rl"
+)
+
+// leastShared is the shortest common beginning that is worth copying.
+const leastShared = 8
+
+// part is a piece of a sequence that goes through the model: the tokens from a position of a slot on.
+type part struct {
+	slot, at int
+	ids      []int32
+}
+
+// loan says that the first n tokens of two slots are the same, so that the caches of one serve the other.
+type loan struct{ from, to, n int }
+
+// prefill is how a call computes beginnings that several sequences share, such as the prompt of a group, only once: the
+// loans of slots that hold one already, the beginnings that new sequences will share, their loans, and the rest.
+type prefill struct {
+	held   []loan
+	shared []part
+	lent   []loan
+	rest   []part // one per request
+}
+
+// plan finds the beginnings of new sequences that are held or shared. Each shared one belongs to the first sequence that
+// begins so; the last token of a request is always left to the rest, which draws from it.
+func (d *Decoder) plan(requests []rl.Request) *prefill {
+	p := &prefill{}
+	var leaders []int // places in p.rest of new sequences that borrow from no other new one
+	upto := map[int]int{}
+	for i, r := range requests {
+		q := part{r.Slot, len(d.held[r.Slot]), r.Feed}
+		p.rest = append(p.rest, q)
+		if q.at > 0 || len(r.Feed) <= leastShared {
+			continue
+		}
+		most := r.Feed[:len(r.Feed)-1]
+		held := loan{to: r.Slot}
+		for slot, ids := range d.held {
+			if n := common(ids, most); n > held.n {
+				held.from, held.n = slot, n
+			}
+		}
+		lent, leader := loan{to: r.Slot}, 0
+		for _, j := range leaders {
+			if n := common(requests[j].Feed[:len(requests[j].Feed)-1], most); n > lent.n {
+				lent.from, lent.n, leader = requests[j].Slot, n, j
+			}
+		}
+		if lent.n >= leastShared && lent.n > held.n {
+			p.lent = append(p.lent, lent)
+			upto[leader] = max(upto[leader], lent.n)
+			p.rest[i].at = lent.n
+			continue
+		}
+		leaders = append(leaders, i)
+		if held.n >= leastShared {
+			p.held = append(p.held, held)
+			p.rest[i].at = held.n
+		}
+	}
+	for _, j := range leaders {
+		q := &p.rest[j]
+		if n := min(upto[j], len(q.ids)-1); n > q.at {
+			p.shared = append(p.shared, part{q.slot, q.at, q.ids[q.at:n]})
+			q.at = n
+		}
+	}
+	for i, r := range requests {
+		q := &p.rest[i]
+		q.ids = q.ids[q.at-len(d.held[r.Slot]):]
+	}
+	return p
+}
+
+func common(a, b []int32) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+// lend copies the caches of beginnings from slot to slot.
+func (d *Decoder) lend(s *torch.Scope, loans []loan) {
+	for _, loan := range loans {
+		for l := range d.keys {
+			for _, cache := range []struct {
+				all  *torch.Tensor
+				time int64 // axis of positions
+			}{{d.keys[l], 3}, {d.values[l], 2}} {
+				s.Nest(func(s *torch.Scope) {
+					of := func(slot int) *torch.Tensor {
+						return s.Narrow(s.Narrow(cache.all, 0, int64(slot), 1), cache.time, 0, int64(loan.n))
+					}
+					s.Copy_(of(loan.to), of(loan.from))
+				})
+			}
+		}
+	}
+}

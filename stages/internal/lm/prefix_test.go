@@ -1,0 +1,130 @@
+//go:build libtorch
+
+package lm
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"rcgrpo/stages/rl"
+)
+
+// family is sequences that begin alike for so many tokens and then differ, n tokens each.
+func family(r *rand.Rand, vocab, n int, alike ...int) [][]int32 {
+	trunk := make([]int32, n)
+	for t := range trunk {
+		trunk[t] = int32(r.IntN(vocab))
+	}
+	var out [][]int32
+	for _, same := range alike {
+		ids := slices.Clone(trunk)
+		for t := same; t < n; t++ {
+			ids[t] = (trunk[t] + 1 + int32(r.IntN(vocab-1))) % int32(vocab)
+		}
+		out = append(out, ids)
+	}
+	return out
+}
+
+// TestBeginningsThatAreSharedGiveTheSameBits feeds families of sequences together, and one after another beside slots
+// that hold a beginning, and compares with each fed alone.
+func TestBeginningsThatAreSharedGiveTheSameBits(t *testing.T) {
+	if !productsAreSteady(t) {
+		t.Skip("on this processor libtorch's products round by the number of rows")
+	}
+	m := shake(t, newModel(t, drillSize(), 1), 2, 0.02)
+	r := rand.New(rand.NewPCG(3, 4))
+	first := family(r, m.cfg.Vocab, 50, 50, 50, 49, 30, 12, 3, 0)
+	second := family(r, m.cfg.Vocab, 40, 40, 25, 40)
+	shorter := slices.Clone(first[0][:20]) // the beginning of another one, whole
+	all := slices.Concat(first, second, [][]int32{shorter})
+
+	ask := func(slot int, ids []int32) rl.Request {
+		return rl.Request{Slot: slot, Feed: ids, Temperature: 1, U: 0.61}
+	}
+	next := func(d *Decoder, requests ...rl.Request) []rl.Draw {
+		t.Helper()
+		draws, err := d.Next(context.Background(), requests)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return draws
+	}
+	var want, after []rl.Draw // after: one token further, which reads the whole cache
+	for _, ids := range all {
+		d := newDecoder(t, m, 1, 64)
+		want = append(want, next(d, ask(0, ids))...)
+		after = append(after, next(d, ask(0, []int32{5}))...)
+	}
+	compare := func(name string, d *Decoder, draws []rl.Draw) {
+		t.Helper()
+		if !slices.Equal(draws, want) {
+			t.Errorf("%s: got %v, want %v", name, draws, want)
+		}
+		var further []rl.Request
+		for i := range all {
+			further = append(further, ask(i, []int32{5}))
+		}
+		if got := next(d, further...); !slices.Equal(got, after) {
+			t.Errorf("%s, one token further: got %v, want %v", name, got, after)
+		}
+	}
+	for name, order := range map[string][]int{"together": {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, "backwards": {10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0}} {
+		d := newDecoder(t, m, len(all), 64)
+		var requests []rl.Request
+		for _, i := range order {
+			requests = append(requests, ask(i, all[i]))
+		}
+		draws := make([]rl.Draw, len(all))
+		for at, draw := range next(d, requests...) {
+			draws[order[at]] = draw
+		}
+		compare(name, d, draws)
+	}
+	d := newDecoder(t, m, len(all), 64)
+	for i := range all { // what slots held before is of no use to anyone
+		next(d, ask(i, []int32{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}))
+		d.Reset(i)
+	}
+	var draws []rl.Draw
+	for i, ids := range all {
+		draws = append(draws, next(d, ask(i, ids))...)
+	}
+	compare("one after another", d, draws)
+}
+
+// TestPromptOfAGroupIsComputedOnce counts the rows that go through the model.
+func TestPromptOfAGroupIsComputedOnce(t *testing.T) {
+	m := newModel(t, tiny(true), 1)
+	d := newDecoder(t, m, 6, 32)
+	r := rand.New(rand.NewPCG(3, 4))
+	rows := func(requests []rl.Request) (n int) {
+		p := d.plan(requests)
+		for _, q := range slices.Concat(p.shared, p.rest) {
+			n += len(q.ids)
+		}
+		return n
+	}
+	var requests []rl.Request
+	for i, ids := range family(r, m.cfg.Vocab, 20, 20, 20, 20, 20, 18) {
+		requests = append(requests, rl.Request{Slot: i, Feed: ids, Temperature: 1})
+	}
+	if got, want := rows(requests), 19+4*1+2; got != want { // 19 shared, the last token of four, two of the fifth
+		t.Errorf("a group of five with a prompt of 20: %d rows, want %d", got, want)
+	}
+	if _, err := d.Next(context.Background(), requests); err != nil {
+		t.Fatal(err)
+	}
+	late := []rl.Request{{Slot: 5, Feed: requests[0].Feed, Temperature: 1}}
+	if got := rows(late); got != 1 {
+		t.Errorf("a member that comes later: %d rows, want 1", got)
+	}
+	for i := range 5 {
+		d.Reset(i)
+	}
+	if got := rows(late); got != 20 {
+		t.Errorf("after the slots were emptied: %d rows, want 20", got)
+	}
+}
