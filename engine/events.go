@@ -90,20 +90,24 @@ func writeEvent(w io.Writer, e Event) error {
 	return err
 }
 
-// readEvents calls f for every whole event of r and skips what is torn.
-func readEvents(r io.Reader, f func(Event)) error {
+// ReadEvents calls f for every whole event of r and skips what is torn. read counts the bytes of the lines that are
+// finished: a later call that starts there sees what was appended since, and nothing twice.
+func ReadEvents(r io.Reader, f func(Event)) (read int64, err error) {
 	lines := bufio.NewReader(r)
 	for {
 		line, err := lines.ReadBytes('\n')
 		var e Event
-		if err == nil && json.Unmarshal(line, &e) == nil {
-			f(e)
+		if err == nil {
+			read += int64(len(line))
+			if json.Unmarshal(line, &e) == nil {
+				f(e)
+			}
 		}
 		if err == io.EOF {
-			return nil
+			return read, nil
 		}
 		if err != nil {
-			return err
+			return read, err
 		}
 	}
 }

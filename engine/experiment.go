@@ -186,3 +186,26 @@ func address(kind, name, key string, keyed bool, seed *int64) string {
 func shellAddress(a string) string {
 	return strings.ReplaceAll(strings.TrimPrefix(a, "stage."), `"`, "")
 }
+
+// AddressFits says whether an address fits a pattern, in which `*` stands for any text and `?` for any character;
+// `stage.` and quotes may be left out of both.
+func AddressFits(address, pattern string) bool {
+	var fits func(a, p []rune) bool
+	fits = func(a, p []rune) bool {
+		for i, r := range p {
+			if r == '*' {
+				for from := i; from <= len(a); from++ {
+					if fits(a[from:], p[i+1:]) {
+						return true
+					}
+				}
+				return false
+			}
+			if i >= len(a) || r != '?' && r != a[i] {
+				return false
+			}
+		}
+		return len(a) == len(p)
+	}
+	return fits([]rune(shellAddress(address)), []rune(shellAddress(pattern)))
+}

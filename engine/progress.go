@@ -190,8 +190,7 @@ func (s *liveStage) text(now time.Time) string {
 	if rate := s.rate(); rate > 0 {
 		parts = append(parts, rateText(rate))
 		if e.Total > e.Done {
-			left := float64(e.Total-e.Done)/rate - now.Sub(e.Time).Seconds()
-			parts = append(parts, "ETA "+duration(max(0, left)))
+			parts = append(parts, "ETA "+duration(s.left(now)))
 		}
 	}
 	for _, v := range e.Values {
@@ -207,6 +206,15 @@ func (s *liveStage) rate() float64 {
 		return 0
 	}
 	return float64(s.last.Done-s.first.Done) / seconds
+}
+
+// left is the seconds to go at that rate; 0 when it or the total is not known.
+func (s *liveStage) left(now time.Time) float64 {
+	rate := s.rate()
+	if rate == 0 || s.last.Total <= s.last.Done {
+		return 0
+	}
+	return max(0, float64(s.last.Total-s.last.Done)/rate-now.Sub(s.last.Time).Seconds())
 }
 
 func rateText(rate float64) string {

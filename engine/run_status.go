@@ -30,8 +30,9 @@ type NodeStatus struct {
 	State    EventKind // EventPlanned: waiting; EventStarted: running; otherwise how it ended; "" when it was up to date
 	Started  time.Time
 	Seconds  float64 // of what ended
-	Key      string  // of the result of what was done or kept
-	Progress *Event  // the last one of a running stage
+	Key      string  // of its result: done, kept, or up to date
+	First    *Event  `json:",omitempty"` // progress of this start, from which the rate counts
+	Progress *Event  `json:",omitempty"` // the last one
 	Note     string
 	Failure  *Failure
 	Survives bool // it runs, although its run was killed
@@ -64,22 +65,11 @@ func Runs(store *artifact.Store, experiment string) ([]string, error) {
 
 // Status reads how far a run is, or how it ended. It waits for nobody.
 func Status(folder string) (*RunStatus, error) {
-	f := runFolder(folder)
-	record, err := f.record()
+	s, err := StatusAtStart(folder)
 	if err != nil {
 		return nil, err
 	}
-	s := &RunStatus{RunRecord: record, Folder: folder, Live: f.live(), Last: record.Started}
-	index := map[string]int{}
-	for i, n := range record.Nodes {
-		state := EventPlanned
-		if n.Verb == UpToDate || n.Verb == Collected {
-			state = ""
-		}
-		s.Nodes = append(s.Nodes, NodeStatus{Address: n.Address, State: state})
-		index[n.Address] = i
-	}
-	events, err := os.Open(f.path("events.jsonl"))
+	events, err := os.Open(EventsFile(folder))
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
 	}
@@ -87,33 +77,74 @@ func Status(folder string) (*RunStatus, error) {
 		return nil, err
 	}
 	defer events.Close()
-	err = readEvents(events, func(e Event) {
-		s.Last = e.Time
-		if e.Kind == EventEnded {
-			s.Ended, s.Counts = true, e.Counts
-		}
-		if i, ok := index[e.Address]; ok {
-			s.Nodes[i].take(e)
-		}
-	})
-	if !s.Live && !s.Ended {
-		for i, n := range s.Nodes {
-			if n.State == EventStarted && f.outlived(n.Address) {
-				s.Nodes[i].Survives, s.Nodes[i].Progress = true, lastProgress(f.events(n.Address))
-			}
-		}
+	index := map[string]*NodeStatus{}
+	for i := range s.Nodes {
+		index[s.Nodes[i].Address] = &s.Nodes[i]
 	}
+	_, err = ReadEvents(events, func(e Event) { s.Observe(e, index[e.Address]) })
+	s.FindSurvivors()
 	return s, err
 }
 
-// take moves the state of a node on.
-func (n *NodeStatus) take(e Event) {
+// StatusAtStart is the status of a run before its first event.
+func StatusAtStart(folder string) (*RunStatus, error) {
+	record, err := runFolder(folder).record()
+	if err != nil {
+		return nil, err
+	}
+	s := &RunStatus{RunRecord: record, Folder: folder, Live: Live(folder), Last: record.Started}
+	for _, n := range record.Nodes {
+		status := NodeStatus{Address: n.Address, State: EventPlanned}
+		if n.Verb == UpToDate || n.Verb == Collected {
+			status.State, status.Key = "", n.Key
+		}
+		s.Nodes = append(s.Nodes, status)
+	}
+	return s, nil
+}
+
+// FindSurvivors marks the nodes that go on although their run was killed.
+func (s *RunStatus) FindSurvivors() {
+	if s.Live || s.Ended {
+		return
+	}
+	f := runFolder(s.Folder)
+	for i := range s.Nodes {
+		if n := &s.Nodes[i]; n.State == EventStarted && f.outlived(n.Address) {
+			n.Survives, n.Progress = true, lastProgress(f.events(n.Address))
+		}
+	}
+}
+
+// Live says whether the engine of a run is there. It waits for nobody.
+func Live(folder string) bool { return runFolder(folder).live() }
+
+// EventsFile and PlanFile are the files of a run folder that Status reads.
+func EventsFile(folder string) string { return runFolder(folder).path("events.jsonl") }
+func PlanFile(folder string) string   { return runFolder(folder).path("plan.json") }
+
+// Observe moves the status on by one event, and with it the node of its address; nil: the run has no such node.
+func (s *RunStatus) Observe(e Event, n *NodeStatus) {
+	s.Last = e.Time
+	if e.Kind == EventEnded {
+		s.Ended, s.Live, s.Counts = true, false, e.Counts
+	}
+	if n != nil {
+		n.observe(e)
+	}
+}
+
+// observe moves the state of a node on.
+func (n *NodeStatus) observe(e Event) {
 	switch e.Kind {
 	case EventStarted:
-		n.State, n.Started, n.Progress = e.Kind, e.Time, nil
+		n.State, n.Started, n.First, n.Progress = e.Kind, e.Time, nil, nil
 	case EventAdopted:
-		n.State, n.Started, n.Progress = EventStarted, e.Time.Add(-time.Duration(e.Seconds*float64(time.Second))), nil
+		n.State, n.First, n.Progress, n.Started = EventStarted, nil, nil, e.Time.Add(-time.Duration(e.Seconds*float64(time.Second)))
 	case EventProgress:
+		if n.First == nil {
+			n.First = &e
+		}
 		n.Progress = &e
 	case EventNote, EventSkipped:
 		n.Note = e.Text
@@ -135,15 +166,27 @@ func (s *RunStatus) Now() time.Time {
 	return s.Last
 }
 
-// Text says in a few words how the run stands.
-func (s *RunStatus) Text() string {
+// State is "running", "ended", or "killed": neither.
+func (s *RunStatus) State() string {
 	switch {
 	case s.Live:
-		return "running for " + duration(time.Since(s.Started).Seconds())
+		return "running"
 	case s.Ended:
-		return "ended after " + duration(s.Last.Sub(s.Started).Seconds())
+		return "ended"
 	}
-	return "killed after " + duration(s.Last.Sub(s.Started).Seconds()) + "; a plain run goes on from there"
+	return "killed"
+}
+
+// Text says in a few words how the run stands.
+func (s *RunStatus) Text() string {
+	took := duration(s.Now().Sub(s.Started).Seconds())
+	switch s.State() {
+	case "running":
+		return "running for " + took
+	case "ended":
+		return "ended after " + took
+	}
+	return "killed after " + took + "; a plain run goes on from there"
 }
 
 // Text says in a few words how the node stands.
@@ -152,11 +195,7 @@ func (n NodeStatus) Text(now time.Time) string {
 	case EventPlanned:
 		return cmp.Or(n.Note, "waiting")
 	case EventStarted:
-		live := liveStage{started: n.Started}
-		if n.Progress != nil { // the rate counts from the start
-			live.first, live.last = Event{Time: n.Started}, *n.Progress
-		}
-		return live.text(now)
+		return n.live().text(now)
 	case EventFailed:
 		return n.Failure.Text
 	case EventSkipped:
@@ -165,6 +204,21 @@ func (n NodeStatus) Text(now time.Time) string {
 		return duration(n.Seconds)
 	}
 	return ""
+}
+
+// Pace is how many units a running node finishes per second, and the seconds it still needs at that pace; each 0 when it
+// cannot be known yet.
+func (n NodeStatus) Pace(now time.Time) (rate, left float64) {
+	live := n.live()
+	return live.rate(), live.left(now)
+}
+
+func (n NodeStatus) live() *liveStage {
+	s := &liveStage{started: n.Started}
+	if n.First != nil && n.Progress != nil {
+		s.first, s.last = *n.First, *n.Progress
+	}
+	return s
 }
 
 // LogOf returns the log of the newest run of an experiment that started or adopted the node, and whether more may come:

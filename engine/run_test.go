@@ -532,7 +532,7 @@ func TestEventsFileHoldsWhatWasTold(t *testing.T) {
 		}
 	}
 	var written []Event
-	if err := readEvents(f, func(e Event) {
+	if _, err := ReadEvents(f, func(e Event) {
 		if e.Kind != EventProgress {
 			written = append(written, e)
 		}

@@ -1,0 +1,223 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/index"
+	"rcgrpo/stages/rl"
+)
+
+// diffCommand runs "rcgrpo diff RUN RUN": what differs between two runs.
+func diffCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
+	c := newCall("diff", "RUN RUN", stdout, stderr)
+	asJSON := c.Bool("json", false, "print everything for programs")
+	if code, done := c.parse(args); done {
+		return code
+	}
+	if len(c.args) != 2 {
+		return c.misuse("want two runs: latest, latest~1, EXPERIMENT/latest, beginnings of an ID, or folders; `rcgrpo status -runs 10` names some")
+	}
+	store, _, err := c.siteStore()
+	if err != nil {
+		return c.fail(err)
+	}
+	here, err := experimentName("")
+	if err != nil {
+		here = "" // latest is of all experiments then
+	}
+	x := index.Open(store)
+	defer x.Close()
+	var runs [2]*engine.RunStatus
+	for i, name := range c.args {
+		folder, err := engine.FindRun(store, here, name)
+		if err != nil {
+			return c.fail(err)
+		}
+		if runs[i], err = x.Run(folder); err != nil {
+			return c.fail(err)
+		}
+	}
+	d, err := engine.Diff(store, runs[0], runs[1])
+	if err != nil {
+		return c.fail(err)
+	}
+	if *asJSON {
+		err = writeRunDiffJSON(stdout, store, d)
+	} else {
+		err = writeRunDiff(stdout, store, d)
+	}
+	if err != nil {
+		return c.fail(err)
+	}
+	return exitDone
+}
+
+func writeRunDiff(w io.Writer, store *artifact.Store, d *engine.RunDiff) error {
+	for i, s := range []*engine.RunStatus{d.From, d.To} {
+		fmt.Fprintf(w, "%s  %s  %s, code %s\n", []string{"first ", "second"}[i], engine.RunName(s.Folder), s.Text(), s.Revision)
+	}
+	for _, n := range d.Nodes {
+		took := ""
+		if n.From != nil && n.To != nil {
+			took = fmt.Sprintf("  (%s → %s)", secondsText(n.From.Seconds), secondsText(n.To.Seconds))
+		}
+		fmt.Fprintf(w, "%s: %s%s\n", n.Address, n.What, took)
+		for _, cause := range n.Causes {
+			fmt.Fprintf(w, "  %s\n", cause)
+		}
+		if n.From == nil || n.To == nil {
+			continue
+		}
+		if before, after := n.From.Revision, n.To.Revision; before != after && (before != d.From.Revision || after != d.To.Revision) {
+			fmt.Fprintf(w, "  code %s → %s\n", before, after)
+		}
+		if len(n.Outputs) == 0 {
+			fmt.Fprintln(w, "  the same bytes")
+			continue
+		}
+		fmt.Fprintf(w, "  other bytes: %s\n", strings.Join(n.Outputs, ", "))
+		scores, err := scoreChanges(store, n)
+		if err != nil {
+			return err
+		}
+		for _, s := range scores {
+			fmt.Fprintf(w, "  %s\n", s)
+		}
+	}
+	fmt.Fprintf(w, "%d differ, %d are the same\n", len(d.Nodes), d.Same)
+	return nil
+}
+
+// tally is how many episodes earned reward 1, and how many the official checker passed.
+type tally struct {
+	Episodes int `json:"episodes"`
+	Reward1  int `json:"reward_1"`
+	Official int `json:"official"`
+}
+
+// scoreChange is how the scores of one set of tasks under one token differ between two results.
+type scoreChange struct {
+	Port  string `json:"port"`
+	Set   string `json:"set,omitempty"`
+	Token string `json:"token,omitempty"`
+	From  tally  `json:"from"`
+	To    tally  `json:"to"`
+}
+
+func (s scoreChange) String() string {
+	words := []string{s.Port}
+	for _, w := range []string{s.Set, s.Token} {
+		if w != "" {
+			words = append(words, w)
+		}
+	}
+	share := func(n, of int) string {
+		if of == 0 {
+			return "none"
+		}
+		return fmt.Sprintf("%.1f %% (%d/%d)", 100*float64(n)/float64(of), n, of)
+	}
+	return fmt.Sprintf("%s: reward 1 %s → %s, official %s → %s", strings.Join(words, " "), share(s.From.Reward1, s.From.Episodes),
+		share(s.To.Reward1, s.To.Episodes), share(s.From.Official, s.From.Episodes), share(s.To.Official, s.To.Episodes))
+}
+
+// scoreChanges compares the scores among the outputs that differ; those whose bytes gc removed are left out.
+func scoreChanges(store *artifact.Store, n engine.NodeDiff) ([]scoreChange, error) {
+	type group struct{ port, set, token string }
+	var order []group
+	tallies := map[group]*[2]tally{}
+	for _, port := range n.Outputs {
+		if n.From.Outputs[port].Type != "scores" || n.To.Outputs[port].Type != "scores" {
+			continue
+		}
+		for side, m := range []*artifact.Manifest{n.From, n.To} {
+			a, err := store.Open(m, port)
+			if err != nil {
+				return nil, err
+			}
+			for s, err := range artifact.Rows[rl.Score](a, rl.ScoresFile) {
+				if errors.Is(err, os.ErrNotExist) {
+					return nil, nil
+				}
+				if err != nil {
+					return nil, err
+				}
+				g := group{port, s.Set, s.Token}
+				if tallies[g] == nil {
+					tallies[g] = new([2]tally)
+					order = append(order, g)
+				}
+				t := &tallies[g][side]
+				t.Episodes++
+				if s.Reward >= 1 {
+					t.Reward1++
+				}
+				if s.Official {
+					t.Official++
+				}
+			}
+		}
+	}
+	slices.SortFunc(order, func(a, b group) int { return strings.Compare(a.port+a.set+a.token, b.port+b.set+b.token) })
+	var all []scoreChange
+	for _, g := range order {
+		if t := tallies[g]; t[0] != t[1] {
+			all = append(all, scoreChange{g.port, g.set, g.token, t[0], t[1]})
+		}
+	}
+	return all, nil
+}
+
+func writeRunDiffJSON(w io.Writer, store *artifact.Store, d *engine.RunDiff) error {
+	type result struct {
+		Key      string            `json:"key"`
+		Seconds  float64           `json:"seconds"`
+		Revision string            `json:"revision"`
+		Digests  map[string]string `json:"digests"` // by port
+	}
+	type node struct {
+		Address string        `json:"address"`
+		What    string        `json:"what"`
+		Causes  []string      `json:"causes,omitempty"`
+		Outputs []string      `json:"outputs,omitempty"`
+		Scores  []scoreChange `json:"scores,omitempty"`
+		From    *result       `json:"from,omitempty"`
+		To      *result       `json:"to,omitempty"`
+	}
+	type run struct {
+		Folder   string `json:"folder"`
+		State    string `json:"state"`
+		Revision string `json:"revision"`
+	}
+	out := struct {
+		From  run    `json:"from"`
+		To    run    `json:"to"`
+		Same  int    `json:"same"`
+		Nodes []node `json:"nodes"`
+	}{run{d.From.Folder, d.From.State(), d.From.Revision}, run{d.To.Folder, d.To.State(), d.To.Revision}, d.Same, []node{}}
+	resultOf := func(m *artifact.Manifest) *result {
+		if m == nil {
+			return nil
+		}
+		r := &result{m.Key, m.Seconds, m.Revision, map[string]string{}}
+		for port, o := range m.Outputs {
+			r.Digests[port] = o.Digest
+		}
+		return r
+	}
+	for _, n := range d.Nodes {
+		scores, err := scoreChanges(store, n)
+		if err != nil {
+			return err
+		}
+		out.Nodes = append(out.Nodes, node{n.Address, n.What, n.Causes, n.Outputs, scores, resultOf(n.From), resultOf(n.To)})
+	}
+	return printJSON(w, out)
+}
