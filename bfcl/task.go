@@ -13,11 +13,12 @@ const TasksFile = "tasks.jsonl"
 // Task is one multi-turn task: an official one, or a drill of the same form. Its JSON form is the row of a tasks
 // artifact (tasks.jsonl), so a task read back is equal to the one written.
 type Task struct {
-	ID       string   `json:"id"`       // "multi_turn_base_17", "drill_3_00042"
-	Category string   `json:"category"` // one of Categories
-	Number   int      `json:"number"`   // what follows the last underscore of the id
-	Family   string   `json:"family"`   // unit of the split: no family has tasks on both sides
-	Classes  []string `json:"classes"`  // involved classes, in tool-list order
+	ID       string   `json:"id"`               // "multi_turn_base_17", "drill_3_00042"
+	Category string   `json:"category"`         // one of Categories
+	Number   int      `json:"number"`           // what follows the last underscore of the id
+	Family   string   `json:"family"`           // unit of the split: no family has tasks on both sides
+	Classes  []string `json:"classes"`          // involved classes, in tool-list order
+	Prompt   string   `json:"prompt,omitempty"` // PromptTurns or PromptMerged
 
 	// InitialConfig is the scenario as JSON, key order kept: class name -> scenario.
 	InitialConfig json.RawMessage `json:"initial_config"`

@@ -37,6 +37,46 @@ stage "tasks" "drills" {
   pool   = 5
 }
 
+stage "tasks" "merged" {
+  source = "drills"
+  prompt = "merged"
+  train  = 3
+  test   = 2
+  pool   = 5
+}
+
+stage "curate" "merged" {
+  tasks  = stage.tasks.merged.train
+  spoilt = 1
+}
+
+stage "rollout" "merged" {
+  policy = stage.rctp-ft.merged.checkpoint
+  tasks  = stage.tasks.merged.train
+  limits {
+    steps   = local.small.steps
+    reply   = local.small.reply
+    context = local.small.context
+  }
+}
+
+stage "rctp-ft" "merged" {
+  policy = stage.sft.base.checkpoint
+  data   = [stage.curate.merged.mixed]
+  batch  = 3
+  lr     = 1e-3
+}
+
+stage "eval" "modes" {
+  policy = stage.rctp-ft.merged.checkpoint
+  tasks  = [stage.tasks.drills.test, stage.tasks.merged.test]
+  limits {
+    steps   = local.small.steps
+    reply   = local.small.reply
+    context = local.small.context
+  }
+}
+
 stage "tasks" "corpus" {
   source = "drills"
   form   = "single"
@@ -344,6 +384,7 @@ func TestTheWholeLine(t *testing.T) {
 	t.Run("arms of a seed see the same tasks", p.checkOrder)
 	t.Run("tool results are the environment's", p.checkResults)
 	t.Run("scores are complete", p.checkScores)
+	t.Run("both prompt modes", p.checkModes)
 	t.Run("equal seeds, equal bytes", func(t *testing.T) {
 		first, again := p.digests(t), play(t, 1).digests(t)
 		for address, digest := range first {
@@ -554,6 +595,33 @@ func (p played) checkResults(t *testing.T) {
 	}
 	if results < 10 {
 		t.Errorf("%d tool results in all rollouts; the policy hardly calls anything, so this shows nothing", results)
+	}
+}
+
+func (p played) checkModes(t *testing.T) {
+	var sets []string
+	for _, s := range rows[rl.Score](t, p.ports["stage.eval.modes@1.scores"], rl.ScoresFile) {
+		sets = append(sets, s.Set)
+		if (s.Prompt == bfcl.PromptMerged) != (s.Set == "test merged") || s.Prompt != "" && s.Official {
+			t.Errorf("got %+v", s)
+		}
+	}
+	if want := []string{"test", "test", "test merged", "test merged"}; !slices.Equal(sets, want) {
+		t.Errorf("sets: got %v, want %v", sets, want)
+	}
+	for _, tr := range p.trajectories(t, "stage.rollout.merged@1") {
+		if tr.Prompt != bfcl.PromptMerged || tr.Tools[len(tr.Tools)-1] != bfcl.DoneTool || !strings.HasPrefix(tr.Messages[0].Text, "Step 1: ") {
+			t.Errorf("got %q, tools %v, first message %q", tr.Prompt, tr.Tools, tr.Messages[0].Text)
+		}
+	}
+	mixed := rows[*rl.Trajectory](t, p.ports["stage.curate.merged@1.mixed"], rl.DatasetFile)
+	for _, tr := range mixed {
+		if last := tr.Messages[len(tr.Messages)-1]; last.Text != bfcl.DoneCall || (tr.Token == rl.TokenHigh) != (tr.Reward == 1) {
+			t.Errorf("%s %s: reward %v under %s, ends with %q", tr.Origin, tr.Task, tr.Reward, tr.Token, last.Text)
+		}
+	}
+	if len(mixed) != 6 {
+		t.Errorf("%d rows, want 3 experts and 3 failures", len(mixed))
 	}
 }
 

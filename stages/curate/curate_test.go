@@ -277,6 +277,14 @@ func TestRolloutsOnOtherTasksAreRefused(t *testing.T) {
 	}
 }
 
+func TestRolloutsInAnotherPromptModeAreRefused(t *testing.T) {
+	b := explored(t, 3, 1)
+	b.rollouts[0][0].Prompt = bfcl.PromptMerged
+	if _, _, _, err := curate(t, b, 1, 0.5, 1); err == nil || !strings.Contains(err.Error(), "another prompt mode") {
+		t.Errorf("got %v, want an error that says so", err)
+	}
+}
+
 func TestTasksThatCannotBeSpoiltAreCountedOnce(t *testing.T) {
 	b := bench{tasks: append(drills(t, drill.Copy, 2), drills(t, drill.Multi, 4)[2:]...)} // two of each
 	_, _, sum, err := curate(t, b, 3, 1, 1)

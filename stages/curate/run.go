@@ -90,9 +90,9 @@ func (c *curation) experts(ctx context.Context) error {
 // rollouts gathers the failed rollouts of each task, each conversation once. A rollout on another task has no expert to
 // stand beside and is an error.
 func (c *curation) rollouts() error {
-	known := map[string]bool{}
+	known := map[string]*bfcl.Task{}
 	for _, task := range c.tasks {
-		known[task.ID] = true
+		known[task.ID] = task
 	}
 	for _, ref := range c.Failures {
 		a, err := c.job.Open(ref)
@@ -103,7 +103,11 @@ func (c *curation) rollouts() error {
 			if err != nil {
 				return err
 			}
-			if !known[t.Task] {
+			task := known[t.Task]
+			if task != nil && task.Prompt != t.Prompt {
+				return fmt.Errorf("the rollouts of stage.%s.%s have task %s in another prompt mode than the tasks curated here; give both stages the same tasks", ref.Kind, ref.Name, t.Task)
+			}
+			if task == nil {
 				return fmt.Errorf("the rollouts of stage.%s.%s are on task %s, which is not one of the tasks curated here; give both stages the same tasks", ref.Kind, ref.Name, t.Task)
 			}
 			c.sum.Rollouts++

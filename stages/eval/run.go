@@ -72,9 +72,17 @@ func (s *settings) rollouts(job *engine.Job, token string) (list []rl.Rollout, s
 		for _, task := range tasks {
 			for i := range s.Samples {
 				list = append(list, rl.Rollout{Task: task, Member: i, Token: token})
-				sets = append(sets, ref.Port)
+				sets = append(sets, setName(ref.Port, task))
 			}
 		}
 	}
 	return list, sets, nil
+}
+
+// setName tells the prompt modes of a set apart, so that one evaluation may hold both.
+func setName(port string, task *bfcl.Task) string {
+	if task.Prompt == bfcl.PromptMerged {
+		return port + " " + bfcl.PromptMerged
+	}
+	return port
 }

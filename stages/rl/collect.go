@@ -10,7 +10,7 @@ import (
 	"rcgrpo/bfcl"
 )
 
-// Env is an episode as a policy meets it. *bfcl.Episode is one (prompt mode "turns"); tests script others that loop,
+// Env is an episode as a policy meets it: *bfcl.Episode, or one of a merged task; tests script others that loop,
 // fail or dawdle.
 type Env interface {
 	Turn() int       // index of the current turn
@@ -77,11 +77,7 @@ func (s *CollectStats) Add(o CollectStats) {
 func EpisodeStart(s bfcl.Settings, l Limits) func(*bfcl.Task) (Env, error) {
 	s.MaxSteps = l.Steps
 	return func(t *bfcl.Task) (Env, error) {
-		e, err := t.Start(s)
-		if err != nil {
-			return nil, err
-		}
-		return e, nil
+		return start(t, s)
 	}
 }
 
@@ -173,7 +169,7 @@ func (r *collection) begin(index int, ask Rollout) *live {
 		stream: Sampling(r.Seed, ask.Update, ask.Task.ID, ask.Member),
 		t: &Trajectory{
 			Task: ask.Task.ID, Family: ask.Task.Family, Category: ask.Task.Category,
-			Member: ask.Member, Update: ask.Update, Token: ask.Token, Origin: OriginPolicy,
+			Prompt: ask.Task.Prompt, Member: ask.Member, Update: ask.Update, Token: ask.Token, Origin: OriginPolicy,
 		},
 	}
 	r.free = r.free[1:]

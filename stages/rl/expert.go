@@ -10,7 +10,7 @@ import (
 )
 
 // Expert is the trajectory of a task's ground truth, executed: in each turn one call per step, then the step that yields
-// the turn, also where the ground truth is empty. It has no ids. A task without classes (a copy drill) has nothing to
+// the turn, also where the ground truth is empty; in a merged task that is the call done(). It has no ids. A task without classes (a copy drill) has nothing to
 // execute: its trajectory is requests and replies alone, with reward 1.
 //
 // The step limit of s does not bind an expert. The caller decides what to do with an expert whose reward is not 1.
@@ -50,7 +50,11 @@ func play(task *bfcl.Task, s bfcl.Settings, turns [][]string, watch func(turn, c
 	if err != nil {
 		return nil, err
 	}
-	t := &Trajectory{Task: task.ID, Family: task.Family, Category: task.Category, Tools: e.Tools()}
+	t := &Trajectory{Task: task.ID, Family: task.Family, Category: task.Category, Prompt: task.Prompt, Tools: e.Tools()}
+	merged := task.Prompt == bfcl.PromptMerged
+	if merged {
+		t.Tools = mergedEnv{e}.Tools()
+	}
 	for turn, calls := range turns {
 		t.Messages = append(t.Messages, Message{Role: RoleUser, Turn: turn, Text: e.User()})
 		for i, call := range calls {
@@ -71,10 +75,16 @@ func play(task *bfcl.Task, s bfcl.Settings, turns [][]string, watch func(turn, c
 		if _, _, err := e.Step(nil); err != nil {
 			return nil, fmt.Errorf("task %s: end of turn %d: %w", task.ID, turn, err)
 		}
-		t.Messages = append(t.Messages, Message{Role: RoleAssistant, Turn: turn})
+		last := Message{Role: RoleAssistant, Turn: turn}
+		if merged {
+			last.Text, last.Calls = bfcl.DoneCall, []string{bfcl.DoneCall}
+		}
+		t.Messages = append(t.Messages, last)
 	}
 	t.Stop = StopDone
-	t.judge(e.Verdict())
+	v := e.Verdict()
+	v.Official = v.Official && !merged
+	t.judge(v)
 	return t, nil
 }
 

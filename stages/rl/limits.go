@@ -9,7 +9,7 @@ import (
 // Limits bound an episode. Running into one ends the episode as data: the trajectory keeps what happened so far and
 // says in Stop which limit it was.
 type Limits struct {
-	Steps   int `hcl:"steps,optional" unit:"steps per turn" doc:"replies with calls in one turn before the episode is abandoned (the benchmark allows 20)"`
+	Steps   int `hcl:"steps,optional" unit:"steps per turn" doc:"replies with calls in one turn before the episode is abandoned (the benchmark allows 20); a merged task, which is one turn, may have twice as many"`
 	Reply   int `hcl:"reply,optional" unit:"tokens" doc:"longest reply (the paper gives none)"`
 	Context int `hcl:"context,optional" unit:"tokens" doc:"longest episode (the paper gives none)"`
 

@@ -29,10 +29,11 @@ const (
 // Messages; when a policy that knows tokens produced it, IDs, Mask and Logp hold exactly what it saw and sampled, and
 // nothing is ever tokenised again.
 type Trajectory struct {
-	Task     string `json:"task"`     // id of the task
-	Family   string `json:"family"`   // unit of the split, and of clustered statistics
-	Category string `json:"category"` // "base", "miss_param", ...
-	Member   int    `json:"member"`   // 0-based place in its group
+	Task     string `json:"task"`             // id of the task
+	Family   string `json:"family"`           // unit of the split, and of clustered statistics
+	Category string `json:"category"`         // "base", "miss_param", ...
+	Prompt   string `json:"prompt,omitempty"` // bfcl.PromptMerged; "" in turns
+	Member   int    `json:"member"`           // 0-based place in its group
 	Update   int    `json:"update,omitempty"`
 	Token    string `json:"token,omitempty"` // reward token it was conditioned on
 	Origin   string `json:"origin"`
@@ -105,9 +106,10 @@ type Score struct {
 	Task     string  `json:"task"`
 	Family   string  `json:"family"`
 	Category string  `json:"category"`
-	Set      string  `json:"set,omitempty"`   // which task port it came from: "test", "test_new"
-	Token    string  `json:"token,omitempty"` // condition at evaluation
-	Sample   int     `json:"sample"`          // 0 for greedy; 0..k-1 when sampled
+	Set      string  `json:"set,omitempty"`    // which task port it came from: "test", "test_new"
+	Prompt   string  `json:"prompt,omitempty"` // "merged": Official has no meaning; "" in turns
+	Token    string  `json:"token,omitempty"`  // condition at evaluation
+	Sample   int     `json:"sample"`           // 0 for greedy; 0..k-1 when sampled
 	Greedy   bool    `json:"greedy"`
 	Reward   float64 `json:"reward"`
 	Official bool    `json:"official"`
@@ -125,7 +127,7 @@ func (t *Trajectory) Score(set string, greedy bool) Score {
 			sampled++
 		}
 	}
-	return Score{Task: t.Task, Family: t.Family, Category: t.Category, Set: set, Token: t.Token, Sample: t.Member, Greedy: greedy,
+	return Score{Task: t.Task, Family: t.Family, Category: t.Category, Set: set, Prompt: t.Prompt, Token: t.Token, Sample: t.Member, Greedy: greedy,
 		Reward: t.Reward, Official: t.Official, Failure: t.Failure, Stop: t.Stop, Calls: t.Calls, Tokens: sampled}
 }
 

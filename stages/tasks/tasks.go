@@ -27,7 +27,7 @@ func Kind() *engine.Kind {
 		Summary: "Tasks with their split: the benchmark's (source bfcl), or generated drills.",
 		Version: 1,
 		New: func() engine.Stage {
-			return &settings{Version: bfcl.Version, Form: string(drill.Multi), Train: 1000, Test: 200, Pool: 1000, PoolSeed: 42,
+			return &settings{Version: bfcl.Version, Prompt: "turns", Form: string(drill.Multi), Train: 1000, Test: 200, Pool: 1000, PoolSeed: 42,
 				Split: &split{By: "family", Test: 0.1, Seed: 42, Order: "file"}}
 		},
 		Outputs: func(s engine.Stage) map[string]string {
@@ -45,6 +45,7 @@ func Kind() *engine.Kind {
 type settings struct {
 	Source  string `hcl:"source" choices:"bfcl|drills" doc:"the benchmark's official tasks, or drills generated over its classes"`
 	Version string `hcl:"version,optional" doc:"release of the benchmark's data (source bfcl); the site file says where it lies"`
+	Prompt  string `hcl:"prompt,optional" choices:"turns|merged" doc:"turns gives the requests one after the other, as the benchmark does; merged all of them in the first message, with all tools and one more, done, that ends the episode (the paper has both); whoever reads the tasks keeps to it"`
 	Split   *split `hcl:"split,block" doc:"how the benchmark's tasks are divided (source bfcl)"`
 
 	Form     string `hcl:"form,optional" choices:"copy|single|multi" doc:"sort of drill; copy and single drills have a training set only (source drills)"`
@@ -56,6 +57,7 @@ type settings struct {
 
 	Def           hcl.Range `hcl:"tasks,def_range"`
 	VersionRange  hcl.Range `hcl:"version,attr_range"`
+	PromptRange   hcl.Range `hcl:"prompt,attr_range"`
 	FormRange     hcl.Range `hcl:"form,attr_range"`
 	TrainRange    hcl.Range `hcl:"train,attr_range"`
 	SkipRange     hcl.Range `hcl:"skip,attr_range"`
@@ -97,6 +99,9 @@ func (s *settings) Check() hcl.Diagnostics {
 	}
 	if s.Split.Test <= 0 || s.Split.Test >= 1 {
 		bad("Test share out of range", fmt.Sprintf("The test set takes a share of the task numbers between 0 and 1, both excluded; got %v.", s.Split.Test), s.Split.TestRange)
+	}
+	if s.Prompt == bfcl.PromptMerged && s.Source == "drills" && s.Form == string(drill.Copy) {
+		bad("Nothing to merge", "A copy drill has no tools and no environment, so it has no steps to merge: leave prompt out.", s.PromptRange)
 	}
 	if s.Train < 0 {
 		bad("Negative number of drills", fmt.Sprintf("A training set has at least 0 drills; got %d.", s.Train), s.TrainRange)
@@ -163,11 +168,23 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 		if err != nil {
 			return err
 		}
-		if err := artifact.WriteRows(dir, bfcl.TasksFile, sets[port]); err != nil {
+		if err := artifact.WriteRows(dir, bfcl.TasksFile, s.prompted(sets[port])); err != nil {
 			return err
 		}
 	}
 	return s.certify(job, sets)
+}
+
+// prompted puts tasks into the prompt mode.
+func (s *settings) prompted(tasks []*bfcl.Task) []*bfcl.Task {
+	if s.Prompt != bfcl.PromptMerged {
+		return tasks
+	}
+	merged := make([]*bfcl.Task, len(tasks))
+	for i, t := range tasks {
+		merged[i] = t.Merged()
+	}
+	return merged
 }
 
 // sets makes the tasks of every port.

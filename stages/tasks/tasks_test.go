@@ -120,6 +120,8 @@ func TestSettingsOfAnotherSourceAreRefused(t *testing.T) {
 		"source = \"bfcl\"\nsplit {\n by = \"paper\"\n seed = 1\n}":  "split.seed says something about the split by family",
 		"source = \"bfcl\"\nsplit {\n order = \"file\"\n}":           "split.order says something about the paper's split",
 		"source = \"bfcl\"\nsplit {\n test = 1.5\n}":                 "got 1.5",
+		"source = \"drills\"\nform = \"copy\"\nprompt = \"merged\"":  "no steps to merge",
+		"source = \"drills\"\nprompt = \"steps\"":                    "prompt must be one of",
 		"source = \"drills\"\ntrain = -1":                            "got -1",
 		"source = \"drills\"\nskip = -1":                             "got -1",
 		"source = \"drills\"\ntest = 2000":                           "pool of 1000",
@@ -165,6 +167,21 @@ func TestSeedsShareThePoolAndDrawTheirOwnTests(t *testing.T) {
 	}
 	if reflect.DeepEqual(one.sets["train"][0].Turns, two.sets["train"][0].Turns) {
 		t.Error("two seeds have the same training drills")
+	}
+}
+
+func TestMergedTasksAreTheSameTasks(t *testing.T) {
+	body := "source = \"drills\"\ntrain = 6\ntest = 3\npool = 9\n"
+	turns, merged := run(t, body, 1, nil), run(t, body+"prompt = \"merged\"", 1, nil)
+	for port, tasks := range turns.sets {
+		for i, task := range tasks {
+			if got := merged.sets[port][i]; got.ID != task.ID || len(got.Turns) != 1 || got.Prompt != bfcl.PromptMerged || task.Prompt != "" {
+				t.Errorf("%s, %d: got %+v of %+v", port, i, got, task)
+			}
+		}
+	}
+	if !reflect.DeepEqual(turns.cert, merged.cert) {
+		t.Errorf("certificates: %+v and %+v", turns.cert, merged.cert)
 	}
 }
 

@@ -10,9 +10,13 @@ import (
 // Functions are tool documents in the form that chat APIs and templates take, by the tools' names.
 type Functions map[string]json.RawMessage
 
-// FunctionsOf turns the documents of all classes that the data's tasks involve into functions.
+// doneFunction documents the tool that ends a merged episode.
+const doneFunction = `{"type":"function","function":{"name":"done","description":"Call this once all steps of the request are done. It ends the conversation.","parameters":{"type":"object","properties":{},"required":[]}}}`
+
+// FunctionsOf turns the documents of all classes that the data's tasks involve into functions, beside the one that ends a
+// merged episode.
 func FunctionsOf(data *bfcl.Data) (Functions, error) {
-	all, seen := Functions{}, map[string]bool{}
+	all, seen := Functions{bfcl.DoneTool: json.RawMessage(doneFunction)}, map[string]bool{}
 	for _, task := range data.Tasks() {
 		for _, class := range task.Classes {
 			if seen[class] {

@@ -1,0 +1,155 @@
+package rl
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/bfcl/drill"
+	"rcgrpo/bfcl/fixtures"
+)
+
+func TestAMergedTaskHasAllRequestsInOneTurn(t *testing.T) {
+	task := &bfcl.Task{ID: "x", Turns: []bfcl.Turn{
+		{User: "Copy it.", GroundTruth: []string{"cp()"}},
+		{User: "Send it.", GroundTruth: nil},
+		{Revealed: []string{"send"}, GroundTruth: []string{"send()"}},
+		{User: "Close it.", GroundTruth: []string{"close()", "log()"}},
+	}}
+	m := task.Merged()
+	if len(m.Turns) != 1 || m.Turns[0].User != "Step 1: Copy it.\nStep 2: Send it.\nStep 3: Close it." || m.Turns[0].Revealed != nil ||
+		!slices.Equal(m.Turns[0].GroundTruth, []string{"cp()", "send()", "close()", "log()"}) || m.Prompt != bfcl.PromptMerged || m.ID != "x" {
+		t.Errorf("got %+v", m)
+	}
+	if len(task.Turns) != 4 || task.Prompt != "" {
+		t.Error("the task itself changed")
+	}
+}
+
+// replies are what a policy says at each step of an episode, and what the episode answers.
+func playMerged(t *testing.T, task *bfcl.Task, l Limits, replies ...[]string) (env Env, answers [][]string) {
+	t.Helper()
+	env, err := EpisodeStart(bfcl.Settings{}, l)(task.Merged())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, calls := range replies {
+		if env.Done() {
+			t.Fatalf("the episode ended before %v", calls)
+		}
+		results, _, err := env.Step(calls)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers = append(answers, results)
+	}
+	return env, answers
+}
+
+func TestDoneEndsAMergedEpisodeAndIsNoCallToTheEnvironment(t *testing.T) {
+	task := drills(t, drill.Multi, 1)[0]
+	var truth []string
+	for _, turn := range task.Turns {
+		truth = append(truth, turn.GroundTruth...)
+	}
+	limits := Limits{Steps: 20}
+	for name, tc := range map[string]struct {
+		replies [][]string
+		results []int
+	}{
+		"done alone":                   {[][]string{truth, {"done()"}}, []int{len(truth), 0}},
+		"no call":                      {[][]string{truth, nil}, []int{len(truth), 0}},
+		"done after calls":             {[][]string{append(slices.Clone(truth), " done( )")}, []int{len(truth)}},
+		"what follows done is nothing": {[][]string{append(slices.Clone(truth), "done()", "cd(folder='nowhere')")}, []int{len(truth)}},
+	} {
+		env, answers := playMerged(t, task, limits, tc.replies...)
+		if tools := env.Tools(); tools[len(tools)-1] != "done" || slices.Contains(tools[:len(tools)-1], "done") {
+			t.Errorf("%s: tools %v, want done last", name, tools)
+		}
+		v := env.Verdict()
+		if !env.Done() || env.Stop() != StopDone || v.Reward != 1 || v.Official {
+			t.Errorf("%s: done %v, stop %q, verdict %+v; want reward 1 and no official verdict", name, env.Done(), env.Stop(), v)
+		}
+		for i, want := range tc.results {
+			if len(answers[i]) != want {
+				t.Errorf("%s: step %d has %d results, want %d", name, i+1, len(answers[i]), want)
+			}
+		}
+	}
+}
+
+func TestAMergedEpisodeMayHaveTwiceTheSteps(t *testing.T) {
+	task := drills(t, drill.Multi, 1)[0]
+	env, _ := playMerged(t, task, Limits{Steps: 2}, []string{"ls()"}, []string{"ls()"}, []string{"ls()"}, []string{"ls()"})
+	if env.Done() {
+		t.Error("ended within four steps, want at the fifth")
+	}
+	if _, _, err := env.Step([]string{"ls()"}); err != nil || !env.Done() || env.Stop() != StopTurnLimit {
+		t.Errorf("after five steps: done %v, stop %q, %v", env.Done(), env.Stop(), err)
+	}
+}
+
+// expertOf is a merged task's expert, checked for its form.
+func expertOf(t *testing.T, task *bfcl.Task, s bfcl.Settings) {
+	t.Helper()
+	e, err := Expert(task.Merged(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := e.Messages[len(e.Messages)-1]
+	users := 0
+	for _, m := range e.Messages {
+		if m.Role == RoleUser {
+			users++
+		}
+	}
+	if e.Reward != 1 || e.Official || e.Prompt != bfcl.PromptMerged || e.Tools[len(e.Tools)-1] != "done" || users != 1 ||
+		last.Role != RoleAssistant || !slices.Equal(last.Calls, []string{"done()"}) {
+		t.Errorf("%s: reward %v, official %t, prompt %q, %d user messages, last %+v", task.ID, e.Reward, e.Official, e.Prompt, users, last)
+	}
+	withheld := slices.ContainsFunc(task.Turns, func(turn bfcl.Turn) bool {
+		return slices.ContainsFunc(turn.Revealed, func(tool string) bool { return !slices.Contains(e.Tools, tool) })
+	})
+	if withheld {
+		t.Errorf("%s: a tool is withheld in the merged prompt", task.ID)
+	}
+}
+
+func TestEveryMergedGroundTruthEarnsItsReward(t *testing.T) {
+	for _, task := range drills(t, drill.Multi, 60) {
+		expertOf(t, task, bfcl.Settings{})
+	}
+	dir := os.Getenv("BFCL_DATA")
+	if dir == "" {
+		dir = filepath.Join(fixtures.Root(t), ".deps", "bfcl")
+	}
+	data, err := bfcl.LoadData(dir)
+	if err != nil {
+		t.Skipf("no benchmark data in %s (run `make deps`, or set BFCL_DATA): only drills were merged", dir)
+	}
+	for _, task := range data.Tasks() {
+		expertOf(t, task, bfcl.Settings{Data: data, Today: bfcl.ReleaseDate})
+	}
+}
+
+func TestSpoiltMergedEpisodesFail(t *testing.T) {
+	n := 0
+	for _, task := range drills(t, drill.Multi, 40) {
+		e, err := Spoil(task.Merged(), bfcl.Settings{}, 7, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e == nil {
+			continue
+		}
+		if n++; e.Reward != 0 || !strings.Contains(e.Messages[len(e.Messages)-1].Text, "done()") {
+			t.Errorf("%s: reward %v, ends with %q", task.ID, e.Reward, e.Messages[len(e.Messages)-1].Text)
+		}
+	}
+	if n < 38 {
+		t.Errorf("%d of 40 could be spoilt", n)
+	}
+}
