@@ -230,7 +230,7 @@ func (c *call) plan(o engine.PlanOptions) (p *engine.Plan, code int) {
 // unchanged answers for the experiment that the only argument names, if any, without loading it: nil when it must be loaded
 // to know what a run would do.
 func (c *call) unchanged(o engine.PlanOptions) *engine.Idle {
-	if len(c.args) > 1 || len(o.Targets)+len(o.Replace) > 0 {
+	if len(c.args) > 1 || len(o.Targets)+len(o.Replace) > 0 || o.Paranoid {
 		return nil
 	}
 	source := c.source

@@ -61,6 +61,10 @@ func (c *call) planFlags(o *engine.PlanOptions) {
 		o.Targets = append(o.Targets, s)
 		return nil
 	})
+	c.BoolFunc("paranoid", "read every file that time stamps vouch for: inputs, results, published copies", func(string) error {
+		o.Paranoid, c.source.Paranoid = true, true
+		return nil
+	})
 	c.Func("replace", "run this `ADDRESS` although it is up to date; may be repeated", func(s string) error {
 		o.Replace = append(o.Replace, s)
 		return nil

@@ -32,6 +32,10 @@ type Source struct {
 	Site     string            `json:",omitempty"` // site file; "" looks at $RCGRPO_SITE, then ./site.hcl
 	Env      []string          `json:",omitempty"` // NAME=VALUE; only RCGRPO_* and HOME are read
 
+	// Paranoid reads all that file() and dir() name, where the digests of large ones are otherwise remembered as long as
+	// their time stamps stay.
+	Paranoid bool `json:"-"`
+
 	// Base is the folder that file() and dir() are relative to; "" is the folder of the experiment. A run folder,
 	// whose files are copies, names the original one.
 	Base string `json:",omitempty"`

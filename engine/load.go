@@ -87,7 +87,7 @@ func (l *loader) load() {
 	}
 	l.site()
 	l.digests.pinned = l.src.Digests
-	if l.x.Site.StorePath != "" {
+	if l.x.Site.StorePath != "" && !l.src.Paranoid {
 		l.digests.cache = filepath.Join(l.x.Site.StorePath, "digests.json")
 	}
 	l.global = &hcl.EvalContext{Functions: l.functions(l.x.Dir)}

@@ -499,6 +499,36 @@ func TestDigestsOfLargeFilesAreRemembered(t *testing.T) {
 	}
 }
 
+// What the memory of digests says is believed as long as the stat data stay, and not at all by the paranoid.
+func TestParanoidReadsFilesWhoseDigestsAreRemembered(t *testing.T) {
+	dir := t.TempDir()
+	path, file := filepath.Join(dir, "x.hcl"), filepath.Join(dir, "weights.bin")
+	writeFile(t, path, "experiment {}\nstage \"model\" \"m\" {\n  path = file(\"weights.bin\")\n}\n")
+	writeFile(t, filepath.Join(dir, "site.hcl"), "store {\n  path = \"store\"\n}\n")
+	writeFile(t, file, strings.Repeat("x", cacheFrom))
+	old := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(file, old, old); err != nil {
+		t.Fatal(err)
+	}
+	load := func(paranoid bool) string {
+		return loadFile(t, path, func(s *Source) { s.Site, s.Paranoid = filepath.Join(dir, "site.hcl"), paranoid }).Digests[file]
+	}
+	right := load(false)
+	memory := filepath.Join(dir, "store", "digests.json")
+	b, err := os.ReadFile(memory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong := strings.Repeat("0", len(right))
+	writeFile(t, memory, strings.ReplaceAll(string(b), right, wrong))
+	if got := load(false); got != wrong {
+		t.Errorf("got %s, want the one remembered", got)
+	}
+	if got := load(true); got != right {
+		t.Errorf("paranoid: got %s, want %s", got, right)
+	}
+}
+
 func TestRegistryCheck(t *testing.T) {
 	if got := paperKinds().Check(); len(got) > 0 {
 		t.Errorf("sound kinds: got %v", got)

@@ -21,6 +21,8 @@ type Plan struct {
 	Experiment *Experiment
 	Store      *artifact.Store
 	Nodes      []*Planned // topological; with targets only those and what they read
+
+	paranoid bool
 }
 
 // Planned is a node with its verdict.
@@ -78,6 +80,10 @@ const (
 type PlanOptions struct {
 	Targets []string // addresses (Experiment.Find); only these and what they read
 	Replace []string // addresses that run although they are up to date
+
+	// Paranoid reads every result that is up to date, and every published copy, and compares contents, where otherwise one
+	// look at the time stamps is enough. Inputs from outside are the affair of Source.Paranoid.
+	Paranoid bool
 }
 
 // Plan compares every node with the store. It reads, and writes nothing; its time is linear in nodes and edges.
@@ -104,7 +110,7 @@ func (x *Experiment) PlanWith(store *artifact.Store, o PlanOptions) (*Plan, erro
 			forced[n] = true
 		}
 	}
-	p := &Plan{Experiment: x, Store: store}
+	p := &Plan{Experiment: x, Store: store, paranoid: o.Paranoid}
 	planned := make(map[*Node]*Planned, len(x.Nodes))
 	for _, n := range x.Nodes {
 		if wanted != nil && !wanted[n] {
@@ -169,6 +175,9 @@ func (p *Plan) decide(n *Node, planned map[*Node]*Planned, force bool) (*Planned
 	if ok {
 		d.Key = key
 		m, err := p.Store.Lookup(key)
+		if err == nil && p.paranoid {
+			err = p.Store.Verify(m)
+		}
 		switch {
 		case err == nil && !force:
 			d.Verb, d.Manifest = UpToDate, m

@@ -27,6 +27,11 @@ type RunOptions struct {
 // ErrInterrupted. When stages fail, the error is a *RunError; each failure came as an event before. What was committed stays in
 // every case, and running the same plan again goes on from there.
 func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error {
+	if p.paranoid {
+		if err := p.readCopies(); err != nil {
+			return err
+		}
+	}
 	if p.idle() {
 		p.Compile()
 		observe(Event{Time: time.Now(), Kind: EventEnded, Counts: p.counts()})

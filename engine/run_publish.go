@@ -47,6 +47,26 @@ func (p *Plan) publishedFiles(m *artifact.Manifest) (files []witness, intact boo
 	return files, true
 }
 
+// readCopies reads the published copies of what is up to date. Of one that is not what was published, the record is
+// forgotten, so that it counts as edited whatever its time stamp says.
+func (p *Plan) readCopies() error {
+	for _, n := range p.Nodes {
+		if n.Manifest == nil {
+			continue
+		}
+		for _, pub := range n.Manifest.Published {
+			path := filepath.Join(p.Experiment.Dir, filepath.FromSlash(pub.Name))
+			if digest, err := artifact.Digest(path); err != nil || digest == fileDigest(n.Manifest, pub) {
+				continue // one that is missing is noticed anyway
+			}
+			if err := os.Remove(copyRecordPath(p.Store, path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 func fileDigest(m *artifact.Manifest, pub artifact.Published) string {
 	o := m.Outputs[pub.Port]
 	for _, f := range o.Files {

@@ -96,7 +96,7 @@ func (s *Store) Manifests() ([]*Manifest, []Problem, error) {
 
 // Check reads everything: each manifest, each object's names, sizes and hashes. It returns what differs from the
 // records, in the order of Manifests; an empty result means that the store is sound. Nothing is changed but, after a
-// finding, the time stamp of the folder of objects, for those who trust its content as long as that stays.
+// finding, the time stamps of the damaged file and of the folder of objects, so that the next run rebuilds it.
 func (s *Store) Check() ([]Problem, error) {
 	manifests, problems, err := s.Manifests()
 	if err != nil {
@@ -126,6 +126,35 @@ func (s *Store) Check() ([]Problem, error) {
 	return problems, nil
 }
 
+// Verify is Lookup for those who trust no time stamp: it reads every file of a result and compares its content with the
+// record. Damage is a *DamageError, and the damaged file loses its seal, so that every later look finds it.
+func (s *Store) Verify(m *Manifest) error {
+	for _, o := range m.objects() {
+		for _, f := range o.Files {
+			path := filepath.Join(s.objectDir(o.Digest), filepath.FromSlash(f.Name))
+			sum, err := hashFile(path)
+			switch {
+			case errors.Is(err, fs.ErrNotExist):
+				return &DamageError{m.Address, path, "missing"}
+			case err != nil:
+				return err
+			case sum != f.SHA256:
+				s.unseal(path)
+				return &DamageError{m.Address, path, "edited"}
+			}
+		}
+	}
+	return nil
+}
+
+// unseal moves the time stamps of a damaged file and of the folder of objects, for those who trust a content as long as
+// these stay. A read-only store stays as it is.
+func (s *Store) unseal(path string) {
+	now := time.Now()
+	os.Chtimes(path, now, now)
+	os.Chtimes(s.path("objects"), now, now)
+}
+
 func (s *Store) checkObject(o Output) []Problem {
 	dir := s.objectDir(o.Digest)
 	var problems []Problem
@@ -143,6 +172,7 @@ func (s *Store) checkObject(o Output) []Problem {
 		case err != nil:
 			problems = append(problems, Problem{Path: path, What: err.Error()})
 		case sum != f.SHA256:
+			s.unseal(path)
 			problems = append(problems, Problem{Path: path, What: fmt.Sprintf("edited: sha256 %s, want %s", sum, f.SHA256)})
 		}
 	}
