@@ -181,7 +181,7 @@ func victim(t *testing.T, dir string) (cmd *exec.Cmd, said *bytes.Buffer) {
 func trained(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	for _, port := range []string{"sft.warm/checkpoint", "sft.warm/metrics", "rc-grpo.arm/checkpoint", "rc-grpo.arm/metrics", "rc-grpo.arm/trajectories"} {
+	for _, port := range []string{"sft.warm/checkpoint", "sft.warm/metrics", "rc-grpo.arm/checkpoint", "rc-grpo.arm/metrics", "rc-grpo.arm/trajectories", "rc-grpo.arm/best"} {
 		folder := filepath.Join(dir, port)
 		if err := os.Remove(filepath.Join(folder, rl.TimesFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)

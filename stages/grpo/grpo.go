@@ -20,8 +20,12 @@ import (
 
 // Kinds returns grpo and rc-grpo. Defaults are the paper's where it gives them.
 func Kinds() []*engine.Kind {
-	outputs := func(engine.Stage) map[string]string {
-		return map[string]string{"checkpoint": "checkpoint", "metrics": "metrics", "trajectories": "trajectories"}
+	outputs := func(s engine.Stage) map[string]string {
+		ports := map[string]string{"checkpoint": "checkpoint", "metrics": "metrics", "trajectories": "trajectories"}
+		if s.(interface{ evaluates() bool }).evaluates() {
+			ports["best"] = "checkpoint"
+		}
+		return ports
 	}
 	draws := func(engine.Stage) bool { return true }
 	extends := func(s engine.Stage) (setting, why string) {
@@ -74,7 +78,7 @@ type settings struct {
 
 	Alarms   []rl.Alarm `hcl:"alarm,block" doc:"what happens when learning goes wrong; none unless set, but an update whose gradient is no finite number is always left out, and the third in a row is an error where no alarm nan says otherwise"`
 	Forecast *forecast  `hcl:"forecast,block" doc:"a small sampling run before the first update, which forecasts its share of groups without variance (Proposition 1)"`
-	Evaluate *evaluate  `hcl:"evaluate,block" doc:"evaluation while the policy trains"`
+	Evaluate *evaluate  `hcl:"evaluate,block" doc:"evaluation while the policy trains; the policy with the highest reward in it, the first of equals, is the port best, beside the last one, checkpoint"`
 
 	Schedule  *rl.Schedule  `hcl:"schedule,block" doc:"course of the learning rate"`
 	Optimizer *rl.Optimizer `hcl:"optimizer,block" doc:"AdamW and gradient clipping"`
@@ -139,6 +143,9 @@ type drawn struct {
 	HighRange hcl.Range `hcl:"high,attr_range"`
 	InitRange hcl.Range `hcl:"init,attr_range"`
 }
+
+// evaluates says that the policy with the best evaluation while training is a port too.
+func (s *settings) evaluates() bool { return s.Evaluate != nil }
 
 // extends says that more updates go on from fewer where the learning rate allows it.
 func (s *settings) extends() (setting, why string) { return "updates", s.Schedule.Extends() }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"os"
 	"slices"
 	"time"
 
@@ -113,6 +114,7 @@ type training struct {
 	groups    *sampler
 	heldOut   []*bfcl.Task // for the evaluation while training
 	watch     *rl.Watch
+	best      best
 	made      int  // updates
 	ahead     bool // the weights are those of an update that is not logged yet
 
@@ -126,7 +128,17 @@ type training struct {
 type progress struct {
 	Taken int           `json:"taken"` // tasks
 	Watch rl.WatchState `json:"watch"`
+	Best  best          `json:"best"`
 }
+
+// best is the evaluation with the highest reward so far, the first of equals; Update is 0 before the first.
+type best struct {
+	Update int     `json:"update"`
+	Reward float64 `json:"reward"`
+}
+
+// bestFolder is the folder of the scratch that holds the best policy as a checkpoint.
+const bestFolder = "best"
 
 // open loads what training needs beside the policy. What it opened before an error, close frees.
 func (t *training) open() error {
@@ -172,7 +184,7 @@ func (t *training) resume() (err error) {
 			return fmt.Errorf("continue from updates = %d: %w", shorter.Length, err)
 		}
 	}
-	t.groups.taken, t.watch.WatchState = p.Taken, p.Watch
+	t.groups.taken, t.watch.WatchState, t.best = p.Taken, p.Watch, p.Best
 	if t.recorded, err = readRecorder(t.scratch, t.made); err != nil {
 		return err
 	}
@@ -197,8 +209,16 @@ func (t *training) extend(shorter *engine.Shorter, p *progress) error {
 		return err
 	}
 	t.made = shorter.Length
-	return errors.Join(t.policy.Model.Restore(weights.Dir), t.trainer.LoadState(shorter.State), resume.ReadProgress(shorter.State, p),
+	err = errors.Join(t.policy.Model.Restore(weights.Dir), t.trainer.LoadState(shorter.State), resume.ReadProgress(shorter.State, p),
 		t.log.Begin(curve), t.kept.CopyFrom(rollouts.Path(rl.TrajectoriesFile)))
+	if err != nil || p.Best.Update == 0 {
+		return err
+	}
+	winner, err := shorter.Open("best")
+	if err != nil {
+		return err
+	}
+	return t.scratch.Replace(bestFolder, func(dir string) error { return os.CopyFS(dir, os.DirFS(winner.Dir)) })
 }
 
 // save makes a state of the training as it is between two updates.
@@ -207,7 +227,7 @@ func (t *training) save() error {
 }
 
 func (t *training) progress() progress {
-	return progress{Taken: t.groups.taken, Watch: t.watch.WatchState}
+	return progress{Taken: t.groups.taken, Watch: t.watch.WatchState, Best: t.best}
 }
 
 // collect samples the rollouts that no earlier attempt has finished.
@@ -243,7 +263,16 @@ func (t *training) publish() error {
 	if dir, err = t.job.Create("checkpoint"); err != nil {
 		return err
 	}
-	return t.policy.Save(dir)
+	if err := t.policy.Save(dir); err != nil || t.Evaluate == nil {
+		return err
+	}
+	if dir, err = t.job.Create("best"); err != nil {
+		return err
+	}
+	if t.best.Update == 0 { // the training was shorter than its first evaluation
+		return t.policy.Save(dir)
+	}
+	return os.CopyFS(dir, os.DirFS(t.scratch.Folder(bestFolder)))
 }
 
 // close frees everything.
@@ -298,6 +327,12 @@ func (t *training) update(ctx context.Context, u int) error {
 	if e := t.Evaluate; e != nil && u%e.Every == 0 {
 		if err := took("eval_s", func() error { return t.evaluate(ctx, u, values) }); err != nil {
 			return fmt.Errorf("evaluation: %w", err)
+		}
+		if reward := values["eval_reward"]; t.best.Update == 0 || reward > t.best.Reward {
+			if err := t.scratch.Replace(bestFolder, t.policy.Save); err != nil {
+				return err
+			}
+			t.best = best{u, reward}
 		}
 	}
 	times["peak_memory"] = metrics.PeakMemory()

@@ -198,6 +198,22 @@ func (t *Training) Save(update int, progress any, write func(dir string) error) 
 	return t.makeRoom()
 }
 
+// Folder is a folder of the scratch by name; Replace fills it.
+func (t *Training) Folder(name string) string { return filepath.Join(t.dir, name) }
+
+// Replace fills a folder of the scratch anew. It is not part of a state: an attempt that goes back to before it was filled
+// fills it again with the same.
+func (t *Training) Replace(name string, write func(dir string) error) error {
+	dir, aside := t.Folder(name), t.Folder("."+name)
+	if err := errors.Join(os.RemoveAll(aside), os.Mkdir(aside, 0o700)); err != nil {
+		return err
+	}
+	if err := write(aside); err != nil {
+		return err
+	}
+	return errors.Join(os.RemoveAll(dir), os.Rename(aside, dir))
+}
+
 // progressFile holds the progress of a state that stands beside a result.
 const progressFile = "progress.json"
 
