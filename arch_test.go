@@ -32,7 +32,7 @@ var ladder = map[string][]string{
 	"stages/internal/checkpoint": {"engine", "engine/artifact", "bfcl", "stages/rl", "stages/internal/chat", "stages/internal/lm", "stages/internal/token", "stages/internal/torch"},
 	"stages/*":                   {"engine", "engine/artifact", "bfcl", "bfcl/drill", "stages/rl", "stages/internal/chat", "stages/internal/lm", "stages/internal/token", "stages/internal/torch", "stages/internal/checkpoint", "stages/internal/metrics", "stages/internal/resume"},
 	"reports":                    {"engine", "engine/artifact", "stages/rl", "bfcl", "go-echarts", "tablewriter"},
-	"stages":                     {"engine", "stages/*", "stages/internal/checkpoint", "stages/internal/chat", "stages/internal/lm"},
+	"stages":                     {"engine", "stages/rl", "stages/*", "stages/internal/checkpoint", "stages/internal/chat", "stages/internal/lm"},
 	".":                          {"engine", "engine/artifact", "engine/index", "stages", "stages/rl", "reports", "bfcl"},
 }
 

@@ -20,6 +20,7 @@ import (
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/reports"
+	"rcgrpo/stages"
 	"rcgrpo/stages/rl"
 )
 
@@ -30,6 +31,8 @@ type view struct {
 	width int
 	pick  int    // -n: which row, from 0; below 0: a summary and the first
 	task  string // -task: rows of this task only
+	// -policy: cuts a trajectory into what a checkpoint's policy reads; nil without it
+	layout func(*rl.Trajectory) []stages.Piece
 }
 
 // views is the table of what is known about artifact types; others are listed by file.
@@ -49,6 +52,7 @@ func showCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	v := &view{out: stdout, width: 100}
 	c.IntVar(&v.pick, "n", -1, "row `N` in full, counted from 0 (trajectories, tasks)")
 	c.StringVar(&v.task, "task", "", "only rows of the task `ID`")
+	policy := c.String("policy", "", "print trajectories token by token as the checkpoint at `ADDRESS` or in this folder lays them out")
 	if code, done := c.parse(args); done {
 		return code
 	}
@@ -68,6 +72,11 @@ func showCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	if err != nil {
 		return c.fail(err)
 	}
+	if *policy != "" {
+		if v.layout, err = layoutOf(*policy, x, store); err != nil {
+			return c.fail(err)
+		}
+	}
 	if err := v.open(x, store, c.args[0]); err != nil {
 		return c.fail(err)
 	}
@@ -75,6 +84,21 @@ func showCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 		return c.fail(err)
 	}
 	return exitDone
+}
+
+// layoutOf finds the checkpoint at an address, or in a folder, and opens its layout.
+func layoutOf(policy string, x *engine.Experiment, store *artifact.Store) (func(*rl.Trajectory) []stages.Piece, error) {
+	dir := policy
+	if info, err := os.Stat(policy); err != nil || !info.IsDir() {
+		var v view
+		if err := v.open(x, store, policy); err != nil {
+			if err := v.open(x, store, policy+".checkpoint"); err != nil {
+				return nil, err
+			}
+		}
+		dir = v.Dir
+	}
+	return stages.Layout(dir, x.Site.BFCL)
 }
 
 // open finds the artifact. Without a port, a stage with one port means that one.
@@ -418,11 +442,33 @@ func (v *view) conversation(t *rl.Trajectory) {
 		if text == "" {
 			text = strings.Join(m.Calls, "\n")
 		}
+		if m.Role == rl.RoleAssistant { // what the policy says itself, the end of its reply included, is what it learns
+			text = "[[" + text + "]]"
+		}
 		v.paragraph(m.Role, text)
 		if note := sampledText(t, m); note != "" {
 			v.paragraph("", note)
 		}
 	}
+	if v.layout != nil {
+		v.tokens(t)
+	}
+}
+
+// tokens prints a trajectory as its policy reads it, what it learns in double brackets.
+func (v *view) tokens(t *rl.Trajectory) {
+	learned, all := 0, 0
+	var text strings.Builder
+	for _, p := range v.layout(t) {
+		all += p.Tokens
+		if p.Learned {
+			learned += p.Tokens
+			p.Text = "[[" + p.Text + "]]"
+		}
+		text.WriteString(p.Text)
+	}
+	fmt.Fprintf(v.out, "\n%d tokens, %d of them learned, in [[ ]]\n", all, learned)
+	v.paragraph("", text.String())
 }
 
 // sampledText says how many tokens of a message were sampled, and how likely they were; "" when none was.

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/stages"
 	"rcgrpo/stages/rl"
 )
 
@@ -137,7 +138,7 @@ func TestShowTrajectoryAsConversation(t *testing.T) {
 		t.Fatal(err)
 	}
 	contains(t, got, "drill_1  base, member 0, origin policy, token low", "reward 1", "turn 1",
-		"user       List the files.", "assistant  [ls()]", "(2 of 2 tokens sampled, mean logprob -1.000)", `tool       {"files": []}`)
+		"user       List the files.", "assistant  [[[ls()]", "(2 of 2 tokens sampled, mean logprob -1.000)", `tool       {"files": []}`)
 	if strings.Contains(got, "\x1b") {
 		t.Error("what the policy wrote steers the terminal")
 	}
@@ -145,6 +146,13 @@ func TestShowTrajectoryAsConversation(t *testing.T) {
 		t.Fatal(err)
 	}
 	contains(t, got, "1 trajectories", "List the files.")
+	layout := func(t *rl.Trajectory) []stages.Piece {
+		return []stages.Piece{{Text: "<user>" + t.Messages[0].Text, Tokens: 7}, {Text: "ls()", Tokens: 3, Learned: true}}
+	}
+	if got, err = shown(t, "trajectories", func(v *view) { v.pick, v.layout = 1, layout }, fill); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, got, "10 tokens, 3 of them learned, in [[ ]]", "<user>List the files.[[ls()]]")
 	if _, err := shown(t, "trajectories", func(v *view) { v.task = "drill_9" }, fill); err == nil {
 		t.Error("a task that is not there: got no error, want one")
 	}

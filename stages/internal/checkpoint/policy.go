@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"rcgrpo/bfcl"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/stages/internal/chat"
@@ -72,33 +71,9 @@ func load(dir string, job *engine.Job) (*Policy, error) {
 // Close frees the model.
 func (p *Policy) Close() error { return p.Model.Close() }
 
-// Codec is the policy's chat layout with the reward token at its position. The layouts of instruct models write out the
-// documents of tools, which lie in the folder of the benchmark's data.
+// Codec is the policy's chat layout with the reward token at its position; see OpenCodec.
 func (p *Policy) Codec(benchmark string) (rl.Codec, error) {
-	if p.Family == Drill {
-		return chat.NewDrill(p.Tokenizer, p.Position)
-	}
-	layouts := map[string]func(*token.Tokenizer, *chat.Template, chat.Functions, string) (*chat.Chat, error){Qwen: chat.NewQwen, Llama: chat.NewLlama}
-	layout := layouts[p.Family]
-	if layout == nil {
-		return nil, fmt.Errorf("the checkpoint's chat layout is %q; known are %q, %q and %q", p.Family, Drill, Qwen, Llama)
-	}
-	if benchmark == "" {
-		return nil, fmt.Errorf("the layout %q writes out the documents of tools, which come with the benchmark's data: name its folder in the site file, data { bfcl = \"...\" }", p.Family)
-	}
-	data, err := bfcl.LoadData(benchmark)
-	if err != nil {
-		return nil, err
-	}
-	functions, err := chat.FunctionsOf(data)
-	if err != nil {
-		return nil, err
-	}
-	template, err := chat.LoadTemplate(p.dir)
-	if err != nil {
-		return nil, err
-	}
-	return layout(p.Tokenizer, template, functions, p.Position)
+	return codecOf(p.Meta, p.Tokenizer, p.dir, benchmark)
 }
 
 // Trainer makes an optimizer for the policy's weights.

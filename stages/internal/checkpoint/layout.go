@@ -1,0 +1,52 @@
+package checkpoint
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/stages/internal/chat"
+	"rcgrpo/stages/internal/token"
+	"rcgrpo/stages/rl"
+)
+
+// OpenCodec opens the chat layout of the checkpoint in dir, with the reward token at its position, and leaves its weights
+// alone. The layouts of instruct models write out the documents of tools, which lie in the folder of the benchmark's data.
+func OpenCodec(dir, benchmark string) (rl.Codec, error) {
+	meta, err := ReadMeta(dir)
+	if err != nil {
+		return nil, err
+	}
+	tokenizer, err := token.Load(filepath.Join(dir, TokenizerFile))
+	if err != nil {
+		return nil, err
+	}
+	return codecOf(meta, tokenizer, dir, benchmark)
+}
+
+func codecOf(m Meta, tokenizer *token.Tokenizer, dir, benchmark string) (rl.Codec, error) {
+	if m.Family == Drill {
+		return chat.NewDrill(tokenizer, m.Position)
+	}
+	layouts := map[string]func(*token.Tokenizer, *chat.Template, chat.Functions, string) (*chat.Chat, error){Qwen: chat.NewQwen, Llama: chat.NewLlama}
+	layout := layouts[m.Family]
+	if layout == nil {
+		return nil, fmt.Errorf("the checkpoint's chat layout is %q; known are %q, %q and %q", m.Family, Drill, Qwen, Llama)
+	}
+	if benchmark == "" {
+		return nil, fmt.Errorf("the layout %q writes out the documents of tools, which come with the benchmark's data: name its folder in the site file, data { bfcl = \"...\" }", m.Family)
+	}
+	data, err := bfcl.LoadData(benchmark)
+	if err != nil {
+		return nil, err
+	}
+	functions, err := chat.FunctionsOf(data)
+	if err != nil {
+		return nil, err
+	}
+	template, err := chat.LoadTemplate(dir)
+	if err != nil {
+		return nil, err
+	}
+	return layout(tokenizer, template, functions, m.Position)
+}

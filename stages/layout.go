@@ -1,0 +1,36 @@
+package stages
+
+import (
+	"rcgrpo/stages/internal/chat"
+	"rcgrpo/stages/internal/checkpoint"
+	"rcgrpo/stages/rl"
+)
+
+// Piece is a part of a trajectory as a policy reads it.
+type Piece struct {
+	Text    string // special tokens included
+	Tokens  int
+	Learned bool // the policy's own: it carries loss, ratio, divergence and entropy
+}
+
+// Layout returns what cuts trajectories into pieces the way the policy in the folder of a checkpoint reads them, each under
+// its own reward token. Learned pieces are what training takes for the mask.
+func Layout(dir, benchmark string) (func(*rl.Trajectory) []Piece, error) {
+	codec, err := checkpoint.OpenCodec(dir, benchmark)
+	if err != nil {
+		return nil, err
+	}
+	return func(t *rl.Trajectory) []Piece {
+		ids, mask := chat.Encode(codec, t, t.Token)
+		var pieces []Piece
+		for from := 0; from < len(ids); {
+			to := from
+			for to < len(ids) && mask[to] == mask[from] {
+				to++
+			}
+			pieces = append(pieces, Piece{codec.Text(ids[from:to]), to - from, mask[from]})
+			from = to
+		}
+		return pieces
+	}, nil
+}

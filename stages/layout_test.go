@@ -1,0 +1,55 @@
+package stages
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"rcgrpo/stages/internal/chat"
+	"rcgrpo/stages/internal/checkpoint"
+	"rcgrpo/stages/internal/token"
+	"rcgrpo/stages/rl"
+)
+
+func TestLayoutMarksWhatIsLearned(t *testing.T) {
+	expert := &rl.Trajectory{Token: rl.TokenHigh, Messages: []rl.Message{
+		{Role: rl.RoleUser, Text: "List it."},
+		{Role: rl.RoleAssistant, Calls: []string{"ls()"}},
+		{Role: rl.RoleTool, Text: "lamp"},
+		{Role: rl.RoleAssistant},
+	}}
+	tokenizer, err := token.Train([]string{chat.DrillText(expert)}, 300, append(slices.Clone(chat.DrillTokens), chat.RewardTokens...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, checkpoint.TokenizerFile), tokenizer.JSON(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	meta := checkpoint.Meta{Family: checkpoint.Drill, Position: rl.BeforeEachAction, Condition: rl.TokenHigh, Trained: true}
+	if err := meta.Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	cut, err := Layout(dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var texts []string
+	for _, p := range cut(expert) {
+		if p.Tokens < 1 {
+			t.Errorf("%q has %d tokens", p.Text, p.Tokens)
+		}
+		if p.Learned {
+			p.Text = "[[" + p.Text + "]]"
+		}
+		texts = append(texts, p.Text)
+	}
+	want := []string{"<|user|>List it.<|assistant|><|high_reward|>", "[[ls()<|call|>]]", "lamp<|assistant|><|high_reward|>", "[[<|end|>]]"}
+	if !slices.Equal(texts, want) {
+		t.Errorf("got %q\nwant %q", texts, want)
+	}
+	if _, err := Layout(t.TempDir(), ""); err == nil {
+		t.Error("a folder without a checkpoint was taken")
+	}
+}
