@@ -140,14 +140,14 @@ func (c *compiled) holds(src Source, record *os.File) (again int, holds bool) {
 	}
 	defer unix.Close(base)
 	var reread atomic.Int64
-	holds = inPieces(len(c.read), func(i int) bool {
+	holds = inPieces(len(c.read), manyStats, func(i int) bool {
 		w := &c.read[i]
 		same, read := w.unchanged(base, c.base, 0)
 		if read {
 			reread.Add(1)
 		}
 		return same
-	}) && inPieces(len(c.published), func(i int) bool {
+	}) && inPieces(len(c.published), manyStats, func(i int) bool {
 		w := &c.published[i]
 		before := w.stamp
 		same, read := w.unchanged(base, c.base, unix.AT_SYMLINK_NOFOLLOW)
@@ -187,7 +187,7 @@ func (c *compiled) storeHolds(base int, record *os.File) bool {
 	if c.readResults(record) != nil {
 		return false
 	}
-	return inPieces(len(c.results), func(i int) bool {
+	return inPieces(len(c.results), manyStats, func(i int) bool {
 		w := &c.results[i]
 		now, err := stampAt(base, w.path, unix.AT_SYMLINK_NOFOLLOW)
 		return err == nil && now == w.stamp
@@ -227,9 +227,14 @@ func (w *witness) unchanged(dir int, base string, flags int) (same, read bool) {
 	return true, true
 }
 
-// inPieces says whether ok holds for all of 0 … n-1, on several processors where there is enough to do.
-func inPieces(n int, ok func(i int) bool) bool {
-	const least = 128 // worth a goroutine
+// How many files it takes to be worth a goroutine.
+const (
+	manyStats = 128
+	manyReads = 16
+)
+
+// inPieces says whether ok holds for all of 0 … n-1, on several processors where there are least of them for each.
+func inPieces(n, least int, ok func(i int) bool) bool {
 	pieces := max(1, min(runtime.GOMAXPROCS(0), 8, n/least))
 	var failed atomic.Bool
 	var done sync.WaitGroup
@@ -329,13 +334,13 @@ func (p *Plan) gatherResults(c *compiled) bool {
 	manifests := make([]*artifact.Manifest, len(p.Nodes))
 	results := make([][]witness, len(p.Nodes))
 	published := make([][]witness, len(p.Nodes))
-	intact := inPieces(len(p.Nodes), func(i int) (ok bool) {
+	intact := inPieces(len(p.Nodes), manyReads, func(i int) (ok bool) {
 		manifests[i], results[i], ok = p.result(p.Nodes[i].Key)
 		if ok && manifests[i].Collected.IsZero() {
 			published[i], ok = p.publishedFiles(manifests[i])
 		}
 		return ok
-	}) && inPieces(len(p.Nodes), func(i int) bool { // with these inputs, is that its key?
+	}) && inPieces(len(p.Nodes), manyReads, func(i int) bool { // with these inputs, is that its key?
 		n := p.Nodes[i]
 		if len(n.Inputs) == 0 {
 			return true

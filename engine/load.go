@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -150,7 +151,7 @@ func (l *loader) parseFile(path string) *hclsyntax.Body {
 		l.diags = append(l.diags, d)
 		return nil
 	}
-	file, diags := hclsyntax.ParseConfig(text, path, hcl.InitialPos)
+	file, diags := parseText(text, path)
 	l.diags = append(l.diags, withoutEchoes(diags)...)
 	if file == nil {
 		return nil
@@ -211,17 +212,21 @@ func FindExperiment(dir string) (string, error) {
 		if err != nil {
 			return "", err
 		}
+		if !bytes.Contains(text, []byte("experiment")) {
+			continue
+		}
+		if len(paths) == 1 { // Load looks closer
+			return path, nil
+		}
 		if tooDeep(text, path) != nil {
 			continue
 		}
-		file, _ := hclsyntax.ParseConfig(text, path, hcl.InitialPos)
+		file, _ := parseText(text, path)
 		if b, ok := file.Body.(*hclsyntax.Body); ok && hasExperiment(b) {
 			with = append(with, path)
 		}
 	}
 	switch {
-	case len(with) == 1 && len(paths) == 1:
-		return with[0], nil
 	case len(with) == 1:
 		return dir, nil
 	case len(with) == 0:

@@ -71,7 +71,7 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 
 // idle says that a run would change nothing: no node runs, and every published file is as it was.
 func (p *Plan) idle() bool {
-	return inPieces(len(p.Nodes), func(i int) bool {
+	return inPieces(len(p.Nodes), manyReads, func(i int) bool {
 		n := p.Nodes[i]
 		if n.Verb == UpToDate && n.Manifest != nil {
 			_, intact := p.publishedFiles(n.Manifest)

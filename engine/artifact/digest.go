@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Digest is the content digest of a file, or of a folder with everything below it: the value that file() and dir()
@@ -94,9 +95,14 @@ func hashFile(path string) (string, error) {
 		return "", err
 	}
 	defer f.Close()
+	buffer := buffers.Get().(*[]byte)
+	defer buffers.Put(buffer)
 	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
+	if _, err := io.CopyBuffer(h, struct{ io.Reader }{f}, *buffer); err != nil { // a bare file would bring its own buffer
 		return "", err
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
+
+// buffers are for reading many files, most of them small.
+var buffers = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
