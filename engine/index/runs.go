@@ -272,7 +272,7 @@ func (x *Index) known(view *sql.Tx, folder string, now stamps, all bool) *record
 		!now.follows(had, r.Read) {
 		return nil
 	}
-	query, want := "SELECT n, address, sum, data FROM nodes WHERE run = ? AND listed", r.Listed
+	query, want := "SELECT n, address, sum, data FROM nodes INDEXED BY node_listed WHERE run = ? AND listed", r.Listed
 	if all {
 		query, want = "SELECT n, address, sum, data FROM nodes WHERE run = ?", r.Total
 	}
