@@ -7,19 +7,20 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"rcgrpo/engine"
-	"rcgrpo/engine/artifact"
 )
 
 // logsCommand runs "rcgrpo logs ADDR": what a stage wrote, from its first byte or its last lines, and what it goes on
-// to write.
+// to write: through restarts within its run, adoption by another, and a new run after a kill, until the stage has ended.
 func logsCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	c := newCall("logs", "ADDRESS [EXP]", stdout, stderr)
-	follow := c.Bool("f", false, "go on as long as its run does")
+	follow := c.Bool("f", false, "go on until the stage has ended")
 	last := c.Int("n", 0, "only the last `N` lines; 0: all")
+	run := c.String("run", "", "`RUN` to look into, such as latest~1 or the beginning of an ID; default the newest that started the stage")
 	if code, done := c.parse(args); done {
 		return code
 	}
@@ -31,65 +32,79 @@ func logsCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 		return c.fail(err)
 	}
 	name, err := experimentName(strings.Join(c.args[1:], ""))
+	if err != nil && *run == "" {
+		return c.fail(err)
+	}
+	folder := ""
+	if *run != "" {
+		if folder, err = engine.FindRun(store, name, *run); err != nil {
+			return c.fail(err)
+		}
+		name = filepath.Base(filepath.Dir(folder))
+	}
+	address, err := engine.FindLogged(store, name, c.args[0])
 	if err != nil {
 		return c.fail(err)
 	}
-	address, err := loggedAddress(store, name, c.args[0])
-	if err != nil {
-		return c.fail(err)
-	}
-	path, _, err := engine.LogOf(store, name, address)
+	watch, err := engine.WatchStage(store, name, address, folder)
 	if err != nil {
 		return c.fail(err)
 	}
 	ctx, _, stop := interruptible(stderr)
 	defer stop()
-	live := func() bool {
-		newest, live, err := engine.LogOf(store, name, address)
-		return err == nil && live && newest == path
-	}
-	if err := printLog(ctx, stdout, path, *last, *follow, live); err != nil {
+	p := &logPrinter{Watch: watch, out: stdout, note: stderr, pinned: folder != ""}
+	defer p.close()
+	if err := p.print(ctx, *last, *follow); err != nil {
 		return c.fail(err)
 	}
 	return exitDone
 }
 
-// loggedAddress finds the address that a user means among those that runs have planned.
-func loggedAddress(store *artifact.Store, experiment, wanted string) (string, error) {
-	known := engine.LoggedNodes(store, experiment)
-	for _, address := range known {
-		if engine.SameAddress(address, wanted) {
-			return address, nil
-		}
-	}
-	if len(known) == 0 {
-		return "", fmt.Errorf("experiment %s has no runs in %s", experiment, store.Dir())
-	}
-	return "", fmt.Errorf("no run of %s had a stage %s; the newest had %s", experiment, wanted, strings.Join(known, ", "))
-}
-
 // followEvery is how often a log that is followed is looked at.
 const followEvery = 200 * time.Millisecond
 
-// printLog copies a log to w, then what is appended as long as live says so.
-func printLog(ctx context.Context, w io.Writer, path string, last int, follow bool, live func() bool) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
+// logPrinter copies the logs of a stage.
+type logPrinter struct {
+	*engine.Watch
+	out, note io.Writer
+	pinned    bool // to one run
+	file      *os.File
+	waits     bool // and has said so
+}
+
+func (p *logPrinter) close() {
+	if p.file != nil {
+		p.file.Close()
 	}
-	defer f.Close()
-	if last > 0 {
-		if err := skipToLast(f, last); err != nil {
-			return err
-		}
-	}
+}
+
+func (p *logPrinter) print(ctx context.Context, last int, follow bool) error {
 	for {
-		goesOn := follow && live() // asked before the copy, so that nothing written before the end is lost
-		if _, err := io.Copy(w, f); err != nil {
+		standing, err := p.Look() // before the copy, so that nothing written before the end is lost
+		if err != nil {
 			return err
 		}
-		if !goesOn {
+		if err := p.copy(last); err != nil {
+			return err
+		}
+		moved := false
+		if follow && !p.pinned && standing != engine.StageEnded {
+			if moved, err = p.Next(); err != nil {
+				return err
+			}
+		}
+		switch {
+		case moved:
+			p.waits = false
+			continue
+		case !follow || standing == engine.StageEnded || standing == engine.RunKilled && p.pinned:
+			if p.file == nil {
+				return fmt.Errorf("%s wrote nothing in run %s: it was not started there", p.Log, engine.RunName(p.Folder))
+			}
 			return nil
+		case standing == engine.RunKilled && !p.waits:
+			p.waits = true
+			fmt.Fprintf(p.note, "rcgrpo logs: run %s was killed; waiting for the next one (^C ends)\n", engine.RunName(p.Folder))
 		}
 		select {
 		case <-time.After(followEvery):
@@ -97,6 +112,43 @@ func printLog(ctx context.Context, w io.Writer, path string, last int, follow bo
 			return nil
 		}
 	}
+}
+
+// copy prints what the log has more than the last time. The log of a run that adopted the stage is the one it had.
+func (p *logPrinter) copy(last int) error {
+	f, err := os.Open(p.Log)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	switch {
+	case p.file == nil:
+		if last > 0 {
+			if err := skipToLast(f, last); err != nil {
+				return errors.Join(err, f.Close())
+			}
+		}
+		p.file = f
+	case sameFile(p.file, f):
+		f.Close()
+	default:
+		if _, err := io.Copy(p.out, p.file); err != nil { // the rest of the one before
+			return errors.Join(err, f.Close())
+		}
+		p.file.Close()
+		p.file = f
+		fmt.Fprintf(p.note, "rcgrpo logs: run %s\n", engine.RunName(p.Folder))
+	}
+	_, err = io.Copy(p.out, p.file)
+	return err
+}
+
+func sameFile(a, b *os.File) bool {
+	x, err := a.Stat()
+	y, otherErr := b.Stat()
+	return err == nil && otherErr == nil && os.SameFile(x, y)
 }
 
 // skipToLast moves f to the start of its last n lines.

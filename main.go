@@ -45,7 +45,7 @@ func commands() []command {
 		{"plan", "[EXP]", "what would run, why, and how long it takes", planCommand},
 		{"run", "[EXP]", "do what the plan says", runCommand},
 		{"status", "[EXP]", "how the newest run stands", statusCommand},
-		{"logs", "ADDRESS [EXP]", "what a stage wrote (-f, -n N)", logsCommand},
+		{"logs", "ADDRESS [EXP]", "what a stage wrote (-f, -n N, -run RUN)", logsCommand},
 		{"why", "ADDRESS [EXP]", "what a run would do with a stage, and all the causes", whyCommand},
 		{"diff", "RUN RUN", "what differs between two runs", diffCommand},
 		{"show", "ADDRESS.PORT [EXP]", "an artifact as text", showCommand},

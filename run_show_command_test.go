@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -175,38 +174,5 @@ func TestLongLinesWrapAtSpaces(t *testing.T) {
 	v.paragraph("user", "one two three four five six")
 	if got, want := b.String(), "user       one two three four\n           five six\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-func TestLogIsPrintedFromItsLastLinesAndFollowed(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "log")
-	if err := os.WriteFile(path, []byte("one\ntwo\nthree"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for n, want := range map[int]string{0: "one\ntwo\nthree", 1: "three", 2: "two\nthree", 9: "one\ntwo\nthree"} {
-		var b bytes.Buffer
-		if err := printLog(context.Background(), &b, path, n, false, nil); err != nil || b.String() != want {
-			t.Errorf("last %d lines: got %q, %v, want %q", n, b.String(), err, want)
-		}
-	}
-	// What is written until the run has ended is printed too.
-	var b bytes.Buffer
-	asked := 0
-	live := func() bool {
-		asked++
-		if asked == 2 {
-			f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0o600)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer f.Close()
-			if _, err := f.WriteString("\nfour\n"); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return asked < 2
-	}
-	if err := printLog(context.Background(), &b, path, 1, true, live); err != nil || b.String() != "three\nfour\n" {
-		t.Errorf("followed: got %q, %v, want three and four", b.String(), err)
 	}
 }

@@ -80,7 +80,7 @@ func TestStageOutlivesItsEngineAndTheNextRunAdoptsIt(t *testing.T) {
 	l.write(outliving)
 	inside := l.killedEngine(g)
 
-	path, live, err := LogOf(l.store(), "x", "stage.toy.b")
+	path, live, err := logOf(l.store(), "x", "stage.toy.b")
 	if err != nil || !live {
 		t.Errorf("log of the living stage: got %q, live %v, %v, want that it goes on", path, live, err)
 	}
@@ -121,7 +121,7 @@ func TestStageOutlivesItsEngineAndTheNextRunAdoptsIt(t *testing.T) {
 			t.Errorf("toy.b in the new run: got %+v, want that it runs", n)
 		}
 	}
-	path, live, err = LogOf(l.store(), "x", "stage.toy.b")
+	path, live, err = logOf(l.store(), "x", "stage.toy.b")
 	if err != nil || !live || !strings.HasPrefix(path, folders[0]) {
 		t.Errorf("log of the adopted stage: got %q, live %v, %v, want it through the new run", path, live, err)
 	}

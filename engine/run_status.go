@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"rcgrpo/engine/artifact"
@@ -221,21 +220,6 @@ func (n NodeStatus) live() *liveStage {
 	return s
 }
 
-// LogOf returns the log of the newest run of an experiment that started or adopted the node, and whether more may come:
-// the run goes on, or the stage has outlived it. Without one the error is artifact.ErrNotFound.
-func LogOf(store *artifact.Store, experiment, address string) (path string, live bool, err error) {
-	folders, err := runFolders(store, experiment)
-	if err != nil {
-		return "", false, err
-	}
-	for _, f := range folders {
-		if _, err := os.Stat(f.log(address)); err == nil {
-			return f.log(address), f.live() || f.outlived(address), nil
-		}
-	}
-	return "", false, fmt.Errorf("%s has no log in %s: %w", address, store.Runs(experiment), artifact.ErrNotFound)
-}
-
 // outlived says whether the stage that this run started goes on without it.
 func (f runFolder) outlived(address string) bool {
 	a, err := f.assignment(address)
@@ -248,27 +232,6 @@ func (f runFolder) outlived(address string) bool {
 	}
 	var h holder
 	return store.Holder(a.Key, &h) == nil && h.folder() == f && h.PID != 0 && h.alive()
-}
-
-// LoggedNodes returns the addresses of an experiment that some run planned, the newest run first.
-func LoggedNodes(store *artifact.Store, experiment string) []string {
-	folders, err := runFolders(store, experiment)
-	if err != nil {
-		return nil
-	}
-	var all []string
-	for _, f := range folders {
-		record, err := f.record()
-		if err != nil {
-			continue
-		}
-		for _, n := range record.Nodes {
-			if !slices.Contains(all, n.Address) {
-				all = append(all, n.Address)
-			}
-		}
-	}
-	return all
 }
 
 // RunName is how people call a run folder: EXPERIMENT/ID.

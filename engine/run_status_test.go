@@ -25,7 +25,7 @@ stage "toy" "below" {
   from = [stage.toy.bad.out]
 }
 `)
-	if _, _, err := LogOf(l.store(), "x", "stage.toy.a"); !errors.Is(err, artifact.ErrNotFound) {
+	if _, _, err := logOf(l.store(), "x", "stage.toy.a"); !errors.Is(err, artifact.ErrNotFound) {
 		t.Errorf("log before any run: got %v, want ErrNotFound", err)
 	}
 	done := make(chan record)
@@ -50,7 +50,7 @@ stage "toy" "below" {
 	if !s.Live || s.Ended || states["toy.a"] != EventStarted || states["toy.below"] != EventPlanned || !strings.HasPrefix(s.Text(), "running") {
 		t.Errorf("during the run: got live %v, ended %v, %v, %q", s.Live, s.Ended, states, s.Text())
 	}
-	path, live, err := LogOf(l.store(), "x", "stage.toy.a")
+	path, live, err := logOf(l.store(), "x", "stage.toy.a")
 	if err != nil || !live {
 		t.Errorf("log during the run: got %q, %v, %v, want a live one", path, live, err)
 	}
@@ -72,8 +72,11 @@ stage "toy" "below" {
 	if err != nil || len(names) != 1 || names[0] != "x" {
 		t.Errorf("experiments: got %v, %v, want x", names, err)
 	}
-	if got := LoggedNodes(l.store(), "x"); len(got) != 3 {
-		t.Errorf("nodes: got %v, want three", got)
+	if got, err := FindLogged(l.store(), "x", "toy.bad"); err != nil || got != "stage.toy.bad" {
+		t.Errorf("the address of toy.bad: got %q, %v", got, err)
+	}
+	if _, err := FindLogged(l.store(), "x", "toy.bda"); err == nil || !strings.Contains(err.Error(), "did you mean toy.bad") {
+		t.Errorf("a misspelt address: got %v, want a hint", err)
 	}
 }
 
@@ -110,4 +113,14 @@ func TestCausesOfFailures(t *testing.T) {
 	if got := causeOf(WithCause(CauseNaN, errors.New("loss"))); got != CauseNaN {
 		t.Errorf("marked: got %q, want nan", got)
 	}
+}
+
+// logOf is the log that a watch begins with, and whether more may come.
+func logOf(store *artifact.Store, experiment, address string) (path string, goesOn bool, err error) {
+	w, err := WatchStage(store, experiment, address, "")
+	if err != nil {
+		return "", false, err
+	}
+	standing, err := w.Look()
+	return w.Log, standing == GoesOn, err
 }
