@@ -14,13 +14,12 @@ import (
 	"sync"
 )
 
-// log is an append-only file of records since a state, one per line: the CRC-32C of the JSON text in eight hexadecimal
+// log is an append-only file of records written since a state was saved, one per line: the CRC-32C of the JSON text in eight hexadecimal
 // digits, a space, the text. One file per state, so that a state's removal takes its records with it.
 type log struct {
-	dir   string
-	since int // the state whose log is written
-	mu    sync.Mutex
-	file  *os.File
+	dir  string
+	mu   sync.Mutex
+	file *os.File
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -31,7 +30,7 @@ func openLog(dir string, since int) (*log, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &log{dir: dir, since: since}
+	l := &log{dir: dir}
 	if n := len(known); n > 0 && known[n-1] > since {
 		since = known[n-1] // of a state that was passed over; what it says is still true
 	}
@@ -74,16 +73,13 @@ func (t *Training) Append(record any) error {
 	return err
 }
 
-// Replayed calls each with the records since the restored state, in their order.
+// Replayed calls each with the records that are there, in their order: all since the restored state, and some before it.
 func (t *Training) Replayed(each func(record []byte) error) error {
 	known, err := numbered(t.logs())
 	if err != nil {
 		return err
 	}
 	for _, n := range known {
-		if n < t.log.since {
-			continue
-		}
 		f, err := os.Open(filepath.Join(t.logs(), stateName(n)))
 		if err != nil {
 			return err

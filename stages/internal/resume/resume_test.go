@@ -46,9 +46,10 @@ func open(t *testing.T, dir string, keep int) *counter {
 	}
 	if err := c.Replayed(func(record []byte) error {
 		var n int
-		c.logged = append(c.logged, 0)
 		err := json.Unmarshal(record, &n)
-		c.logged[len(c.logged)-1] = n
+		if n > update {
+			c.logged = append(c.logged, n)
+		}
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -204,6 +205,21 @@ func TestDamagedStateGivesWayToTheOneBefore(t *testing.T) {
 				t.Errorf("saved again: weight %d, rows %q", c.weight, c.sums(t))
 			}
 		})
+	}
+}
+
+// A training that is told to stop saves the update before the open one, whose records are in the log already.
+func TestRecordsOfTheOpenUpdateOutliveASave(t *testing.T) {
+	dir := t.TempDir()
+	c := open(t, dir, 2)
+	c.update(t, 1)
+	if err := c.Append(2); err != nil {
+		t.Fatal(err)
+	}
+	c.save(t, 1)
+	c.Close()
+	if got := open(t, dir, 2).logged; !slices.Equal(got, []int{2}) {
+		t.Errorf("logged %v, want [2]", got)
 	}
 }
 
