@@ -489,12 +489,31 @@ func (p played) checkMeasures(t *testing.T) {
 		if low, high := first["forecast_low"], first["forecast_high"]; !ok || low > share || share > high || share != first["forecast_all_right"]+first["forecast_all_wrong"] {
 			t.Errorf("%s: forecast %v in [%v, %v], all right %v, all wrong %v", arm, share, low, high, first["forecast_all_right"], first["forecast_all_wrong"])
 		}
+		for _, m := range metrics {
+			p.checkGap(t, arm, m)
+		}
 		_, again := second["forecast_zero_variance"]
 		_, early := first["eval_reward"]
 		reward, ok := second["eval_reward"]
 		if again || early || !ok || reward != 0 && reward != 1 {
 			t.Errorf("%s: evaluation %v of one task after update 2 (there: %v); after update 1: %v; a second forecast: %v", arm, reward, ok, early, again)
 		}
+	}
+}
+
+// checkGap computes the gap of an update from its trajectories.
+func (p played) checkGap(t *testing.T, arm string, m rl.Metric) {
+	sum, n := map[string]float64{}, map[string]float64{}
+	for _, tr := range p.trajectories(t, `stage.rc-grpo.arm["`+arm+`"]@1`) {
+		if tr.Update == m.Update {
+			sum[tr.Token] += tr.Reward
+			n[tr.Token]++
+		}
+	}
+	gap, logged := m.Values["token_gap"]
+	both := n[rl.TokenHigh] > 0 && n[rl.TokenLow] > 0
+	if want := sum[rl.TokenHigh]/n[rl.TokenHigh] - sum[rl.TokenLow]/n[rl.TokenLow]; logged != both || both && math.Abs(gap-want) > 1e-12 {
+		t.Errorf("%s, update %d: gap %v (logged: %v), want %v of %v episodes", arm, m.Update, gap, logged, want, n)
 	}
 }
 

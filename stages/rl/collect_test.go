@@ -303,6 +303,69 @@ func TestBatchesDoNotDependOnHowFastEnvironmentsAre(t *testing.T) {
 	}
 }
 
+// TestEnvironmentsWorkWhileOthersSample: the first step of an environment ends only once the policy has begun the batch
+// after the one that ended the reply. A collector that waited for environments between batches would never begin it.
+func TestEnvironmentsWorkWhileOthersSample(t *testing.T) {
+	var batches int
+	var begun [200]chan bool // by batch
+	for i := range begun {
+		begun[i] = make(chan bool)
+	}
+	p := newScript(2, obedient)
+	c := collector(counting{p, func() { close(begun[batches]); batches++ }})
+	ended := make(chan int, 1) // batch in which the reply ended
+	start := c.Start
+	c.Start = func(task *bfcl.Task) (Env, error) {
+		e, err := start(task)
+		var first sync.Once
+		if task.ID == "a" {
+			e.(*world).delay = func() {
+				first.Do(func() {
+					select {
+					case <-begun[<-ended+1]:
+					case <-time.After(20 * time.Second):
+						t.Error("no batch began while the environment worked")
+					}
+				})
+			}
+		}
+		return e, err
+	}
+	c.Codec = ending{runes{}, func(id int32) {
+		if id == '!' && len(ended) == 0 {
+			select {
+			case ended <- batches - 1:
+			default:
+			}
+		}
+	}}
+	if _, _, err := c.Collect(context.Background(), asks("a", "never"), nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// counting tells of every batch as it begins.
+type counting struct {
+	*script
+	begin func()
+}
+
+func (c counting) Next(ctx context.Context, rs []Request) ([]Draw, error) {
+	c.begin()
+	return c.script.Next(ctx, rs)
+}
+
+// ending tells of the ids that might end a reply.
+type ending struct {
+	runes
+	drawn func(int32)
+}
+
+func (e ending) Stop(id int32) bool {
+	e.drawn(id)
+	return e.runes.Stop(id)
+}
+
 func TestASlowEnvironmentHoldsUpNobodyWhenFree(t *testing.T) {
 	release := make(chan bool)
 	var once sync.Once
