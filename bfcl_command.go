@@ -26,6 +26,10 @@ func bfclCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	commands := map[string]func(c *bfclCall) error{
 		"check": (*bfclCall).check, "replay": (*bfclCall).replay, "show": (*bfclCall).show, "chat": (*bfclCall).chat,
 	}
+	if len(args) == 1 && strings.TrimLeft(args[0], "-") == "h" {
+		fmt.Fprint(stdout, bfclUsage)
+		return exitDone
+	}
 	if len(args) == 0 || commands[args[0]] == nil {
 		fmt.Fprint(stderr, bfclUsage)
 		return exitMisuse

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -17,9 +18,17 @@ import (
 var completions = map[string]string{
 	"bash": `# rcgrpo: eval "$(rcgrpo completion bash)" in ~/.bashrc
 _rcgrpo() {
-	local word
+	# bash breaks words at @ and =, which addresses and flags hold: the line is cut at its blanks, and what stands before
+	# the last break is taken off what is offered.
+	local line=${COMP_LINE:0:COMP_POINT} words word broken=
+	read -a words <<<"$line"
+	[[ $line == *[[:space:]] ]] && words+=("")
+	word=${words[${#words[@]}-1]}
+	[[ $word == *[@=]* ]] && broken=${word%"${word##*[@=]}"}
 	COMPREPLY=()
-	while IFS= read -r word; do COMPREPLY+=("$word"); done < <(rcgrpo complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+	while IFS= read -r word; do COMPREPLY+=("$(printf %q "${word#"$broken"}")"); done < <(rcgrpo complete "${words[@]:1}" 2>/dev/null)
+	[[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace 2>/dev/null
+	return 0
 }
 complete -o default -F _rcgrpo rcgrpo
 `,
@@ -85,6 +94,13 @@ func candidates(before []string, word string) []string {
 		return nil
 	}
 	c := commands()[at]
+	if flag, _, given := strings.Cut(word, "="); given && strings.HasPrefix(flag, "-") { // -target=ADDRESS
+		var joined []string
+		for _, value := range candidates(append(slices.Clone(before), flag), "") {
+			joined = append(joined, flag+"="+value)
+		}
+		return joined
+	}
 	if strings.HasPrefix(word, "-") {
 		return flagsOf(c, before[1:], strings.HasPrefix(word, "--"))
 	}
@@ -94,6 +110,10 @@ func candidates(before []string, word string) []string {
 			return addresses(false)
 		case "format":
 			return []string{"dot", "mermaid"}
+		case "var":
+			return variables()
+		case "var-file", "site":
+			return nil
 		}
 	}
 	plain := slices.DeleteFunc(slices.Clone(before[1:]), func(w string) bool { return strings.HasPrefix(w, "-") })
@@ -137,6 +157,20 @@ func flagsOf(c command, before []string, double bool) []string {
 		flags = append(flags, name)
 	}
 	return flags
+}
+
+// variables are those of the only experiment of this folder, each with the = that its value follows.
+func variables() []string {
+	path, err := engine.FindExperiment(".")
+	if err != nil {
+		return nil
+	}
+	x, _ := engine.Load(engine.Source{Path: path, Env: os.Environ()}, kinds())
+	var names []string
+	for _, name := range x.VariableNames() {
+		names = append(names, name+"=")
+	}
+	return names
 }
 
 // addresses are those of the only experiment of this folder, as a shell may write them; with ports for those that read

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -19,6 +20,7 @@ func fmtCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	c := newCall("fmt", "[PATH...]", stdout, stderr)
 	check := c.Bool("check", false, "write nothing; exit with 1 when a file would change")
 	diff := c.Bool("diff", false, "print what would change; write nothing")
+	recursive := c.Bool("recursive", false, "format the folders in a folder, too; hidden ones are left alone")
 	if code, done := c.parse(args); done {
 		return code
 	}
@@ -31,15 +33,27 @@ func fmtCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 			return c.fail(err)
 		}
 		formatted, ok := c.format("<stdin>", text)
-		if !ok {
+		switch {
+		case !ok:
 			return exitFailed
+		case *check || *diff:
+			if bytes.Equal(text, formatted) {
+				return exitDone
+			}
+			if *diff {
+				writeDiff(stdout, "<stdin>", text, formatted)
+			}
+			if *check {
+				return exitFailed
+			}
+			return exitDone
 		}
 		if _, err := stdout.Write(formatted); err != nil {
 			return c.fail(err)
 		}
 		return exitDone
 	}
-	paths, err := hclFiles(c.args)
+	paths, err := hclFiles(c.args, *recursive)
 	if err != nil {
 		return c.fail(err)
 	}
@@ -81,8 +95,9 @@ func (c *call) format(path string, text []byte) ([]byte, bool) {
 	return formatted, !diags.HasErrors()
 }
 
-// hclFiles lists the .hcl files that the arguments name: files as they are, of folders those directly in it.
-func hclFiles(args []string) ([]string, error) {
+// hclFiles lists the .hcl files that the arguments name: files as they are, of folders those directly in it, or, when
+// recursive, at any depth outside hidden folders.
+func hclFiles(args []string, recursive bool) ([]string, error) {
 	var paths []string
 	for _, arg := range args {
 		info, err := os.Stat(arg)
@@ -96,11 +111,20 @@ func hclFiles(args []string) ([]string, error) {
 			paths = append(paths, arg)
 			continue
 		}
-		inside, err := filepath.Glob(filepath.Join(arg, "*.hcl"))
+		err = filepath.WalkDir(arg, func(path string, d fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return err
+			case d.IsDir() && path != arg && (!recursive || strings.HasPrefix(d.Name(), ".")):
+				return filepath.SkipDir
+			case !d.IsDir() && filepath.Ext(path) == ".hcl":
+				paths = append(paths, path)
+			}
+			return nil
+		})
 		if err != nil {
 			return nil, err
 		}
-		paths = append(paths, inside...)
 	}
 	return paths, nil
 }

@@ -2,10 +2,13 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
+
+	"golang.org/x/term"
 
 	"rcgrpo/engine"
 )
@@ -130,21 +133,62 @@ func consoleCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) in
 		}
 		return code
 	}
-	prompt := isTerminal(stdout)
-	lines := bufio.NewScanner(stdin)
+	next, restore, err := lineReader(stdin, stdout)
+	if err != nil {
+		return c.fail(err)
+	}
 	for {
-		if prompt {
-			fmt.Fprint(stdout, "> ")
-		}
-		if !lines.Scan() {
-			break
-		}
-		if line := strings.TrimSpace(lines.Text()); line != "" {
+		line, err := next()
+		switch line = strings.TrimSpace(line); {
+		case errors.Is(err, io.EOF) && line == "" || line == "exit" || line == "quit":
+			if err != nil && isTerminal(stdout) {
+				fmt.Fprint(stdout, "\r\n") // ^D leaves the prompt standing
+			}
+			return max(code, c.ended(restore()))
+		case err != nil && !errors.Is(err, io.EOF):
+			return max(c.fail(err), c.ended(restore()))
+		case line != "":
+			// The terminal is an ordinary one while an answer is written, so that lines end where they should.
+			code = max(code, c.ended(restore()))
 			eval(line)
 		}
 	}
-	if err := lines.Err(); err != nil {
+}
+
+// ended is the exit code of an error that came last; nil is none.
+func (c *call) ended(err error) int {
+	if err != nil {
 		return c.fail(err)
 	}
-	return code
+	return exitDone
+}
+
+// lineReader gives the lines of stdin; on a terminal with a prompt, editing and a history. restore makes the terminal what
+// it was until the next line.
+func lineReader(stdin io.Reader, stdout io.Writer) (next func() (string, error), restore func() error, err error) {
+	in, ok := stdin.(*os.File)
+	if !ok || !isTerminal(stdout) || !term.IsTerminal(int(in.Fd())) {
+		lines := bufio.NewReader(stdin)
+		return func() (string, error) { return lines.ReadString('\n') }, func() error { return nil }, nil
+	}
+	editor := term.NewTerminal(struct {
+		io.Reader
+		io.Writer
+	}{in, stdout}, "> ")
+	var before *term.State
+	next = func() (string, error) {
+		if before, err = term.MakeRaw(int(in.Fd())); err != nil {
+			return "", err
+		}
+		return editor.ReadLine()
+	}
+	restore = func() error {
+		if before == nil {
+			return nil
+		}
+		state := before
+		before = nil
+		return term.Restore(int(in.Fd()), state)
+	}
+	return next, restore, nil
 }

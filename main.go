@@ -142,7 +142,7 @@ func (c *call) parse(args []string) (code int, done bool) {
 			return exitDone, true
 		}
 		if err != nil {
-			return c.misuse("%v; %s -h lists the flags", err, c.Name()), true
+			return c.misuse("%s; %s -h lists the flags", c.flagError(err), c.Name()), true
 		}
 		rest := c.FlagSet.Args()
 		if len(rest) == 0 {
@@ -155,6 +155,21 @@ func (c *call) parse(args []string) (code int, done bool) {
 		c.args = append(c.args, rest[0])
 		args = rest[1:]
 	}
+}
+
+// flagError says what is wrong with a flag; of one that does not exist, which was meant.
+func (c *call) flagError(err error) string {
+	name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
+	if !unknown {
+		return err.Error()
+	}
+	var names []string
+	c.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
+	hint := engine.NearHint(name, names)
+	if hint != "" {
+		hint = strings.Replace(hint, "did you mean ", "did you mean -", 1)
+	}
+	return fmt.Sprintf("there is no flag -%s%s", name, strings.TrimSuffix(hint, "?")) + map[bool]string{true: "?"}[hint != ""]
 }
 
 // misuse complains about the command line.

@@ -27,6 +27,10 @@ const storeUsage = `usage:
 // storeCommand runs "rcgrpo store ls|check|gc".
 func storeCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	commands := map[string]func(c *call, args []string) int{"ls": storeList, "check": storeCheck, "gc": storeGarbage}
+	if len(args) == 1 && strings.TrimLeft(args[0], "-") == "h" {
+		fmt.Fprint(stdout, storeUsage)
+		return exitDone
+	}
 	if len(args) == 0 || commands[args[0]] == nil {
 		fmt.Fprint(stderr, storeUsage)
 		return exitMisuse

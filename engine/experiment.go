@@ -130,6 +130,9 @@ type Retry struct {
 // Node returns the node with that exact address, or nil.
 func (x *Experiment) Node(address string) *Node { return x.byAddress[address] }
 
+// VariableNames lists the variables that the files declare, also of an experiment with mistakes.
+func (x *Experiment) VariableNames() []string { return x.loader.variableNames() }
+
 // Find returns the nodes that a user's address means: with or without "stage.", quotes optional in the brackets, a
 // missing key or seed standing for all of them. The order is topological. An address that means nothing is an error
 // with the nearest one.
