@@ -92,23 +92,26 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 	if j.adopted {
 		return nil
 	}
-	lease := j.lease
-	if lease == nil { // outside a run
+	lock := j.lock
+	if lock == nil { // outside a run
 		var err error
-		if lease, err = artifact.LockFile(filepath.Join(j.Dir, ".lock")); err != nil {
+		if lock, err = artifact.LockFile(filepath.Join(j.Dir, ".lock")); err != nil {
 			return err
 		}
-		defer lease.Unlock()
+		defer lock.Unlock()
 	}
 	cmd := &exec.Cmd{Path: "/bin/sh", Args: shellArgs(p), Env: p.Env, Dir: p.Dir}
-	cmd.ExtraFiles = []*os.File{lease.File()}
+	cmd.ExtraFiles = []*os.File{lock.File()}
+	if j.share != nil {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, j.share)
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	log, finish, err := j.openLog(p.Secret)
 	if err != nil {
 		return err
 	}
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := lease.AwaitExit(); err != nil {
+	if err := lock.AwaitExit(); err != nil {
 		return errors.Join(err, finish())
 	}
 	if err := cmd.Start(); err != nil {
@@ -124,7 +127,7 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 	if err := errors.Join(<-stopped, finish()); err != nil {
 		return fmt.Errorf("attend to the program: %w", err)
 	}
-	code, _, recorded := lease.Exit()
+	code, _, recorded := lock.Exit()
 	if !recorded {
 		code = cmd.ProcessState.ExitCode()
 	}
@@ -174,8 +177,8 @@ func (j *Job) attend(ctx context.Context, session int, gone <-chan struct{}) err
 		return nil
 	case <-ctx.Done():
 	case <-sign.C:
-		if j.lease != nil {
-			err = j.holder.name(session).write(j.lease.File())
+		if j.lock != nil {
+			err = j.holder.name(session).write(j.lock.File())
 		}
 	}
 	stopSession(ctx, session, -session, j.kill, gone)

@@ -69,16 +69,22 @@ type machine struct {
 	cpus   int
 	gpus   []string // ids
 	memory int64    // bytes; 0: not limited
+	view   view     // what the driver says of the devices, when someone wants any
 }
 
-// machineFor reads the site, and asks the driver for the devices when the site leaves that open and someone wants any.
+// machineFor reads the site, and asks the driver for the devices when someone wants any.
 func machineFor(ctx context.Context, site *Site, wantsGPU bool) machine {
 	if site == nil {
 		site = &Site{AutoGPUs: true}
 	}
-	m := machine{cmp.Or(site.CPUs, runtime.NumCPU()), slices.Clone(site.GPUs), site.Memory}
+	m := machine{cpus: cmp.Or(site.CPUs, runtime.NumCPU()), gpus: slices.Clone(site.GPUs), memory: site.Memory}
+	if wantsGPU {
+		m.view = inspectNow(ctx)
+	}
 	if wantsGPU && site.AutoGPUs {
-		m.gpus = gpuIDs(ctx)
+		for _, d := range m.view.devices {
+			m.gpus = append(m.gpus, d.index)
+		}
 	}
 	return m
 }
@@ -88,6 +94,9 @@ func (m machine) unfit(n *Node) string {
 	switch {
 	case n.Resources.GPUs > len(m.gpus):
 		return fmt.Sprintf("asks for %s and this machine offers %d (executor \"local\" of the site file, `gpus`)", plural(n.Resources.GPUs, "GPU"), len(m.gpus))
+	case n.Resources.GPUs > len(m.view.able(n.Resources.GPUMemory, m.gpus)):
+		return fmt.Sprintf("asks for %s with %d MiB each, and %d of this machine have that much", plural(n.Resources.GPUs, "GPU"),
+			n.Resources.GPUMemory>>20, len(m.view.able(n.Resources.GPUMemory, m.gpus)))
 	case m.memory > 0 && n.Resources.Memory > m.memory:
 		return fmt.Sprintf("asks for %d bytes of memory and the site file grants %d", n.Resources.Memory, m.memory)
 	}

@@ -38,7 +38,8 @@ type Job struct {
 	observe func(Event)
 	log     io.Writer
 
-	lease     *artifact.Lock  // of the key, for a program that the stage starts; nil without one
+	lock      *artifact.Lock  // of the key, for a program that the stage starts; nil without one
+	share     *os.File        // of the machine, likewise
 	holder    holder          // who holds it; the program is still to be named
 	kill      <-chan struct{} // closed when the program is to end at once; nil: never
 	adopted   bool            // the program has ended already, well, at this moment:

@@ -71,7 +71,7 @@ func (w Work) Held() []*os.File {
 // Perform runs the node in this process and commits its result. What the stage logs goes to log.
 func (w Work) Perform(ctx context.Context, log io.Writer, observe func(Event)) error {
 	p := performance{Node: w.Node, Experiment: w.Experiment, Store: w.Store, Folder: w.folder, Assignment: w.assignment,
-		Log: log, Observe: observe, Lock: w.lock, Adopt: w.adopt, Kill: w.Kill}
+		Log: log, Observe: observe, Lock: w.lock, Share: w.lease, Adopt: w.adopt, Kill: w.Kill}
 	return p.run(ctx)
 }
 
@@ -244,15 +244,4 @@ func childEnv(env []string, cpus int, gpus []string) []string {
 		})
 	})
 	return append(env, own...)
-}
-
-// gpuIDs asks the driver which devices there are; none without a driver.
-func gpuIDs(ctx context.Context) []string {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, "nvidia-smi", "--query-gpu=index", "--format=csv,noheader").Output()
-	if err != nil {
-		return nil
-	}
-	return strings.Fields(string(out))
 }

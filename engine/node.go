@@ -111,6 +111,7 @@ type performance struct {
 	Observe    func(Event)
 	OwnProcess bool           // nothing else runs here: the peak memory is the stage's
 	Lock       *artifact.Lock // of the key, for a program that the stage starts; nil without one
+	Share      *os.File       // of the machine, likewise
 	Adopt      bool           // the program has ended well, after an engine that is gone had started it
 	Kill       <-chan struct{}
 }
@@ -215,7 +216,7 @@ func digestsOf(results map[string]*artifact.Manifest) func(*Node, string) (strin
 func (p *performance) job(inputs map[string]*artifact.Manifest) (*Job, error) {
 	n, a := p.Node, p.Assignment
 	job := &Job{Address: n.Address, Experiment: p.Experiment, Device: "cpu", Threads: a.CPUs, GPUs: a.GPUs,
-		Attempt: a.Attempt, Site: p.Experiment.Site, observe: p.Observe, log: p.Log, lease: p.Lock,
+		Attempt: a.Attempt, Site: p.Experiment.Site, observe: p.Observe, log: p.Log, lock: p.Lock, share: p.Share,
 		holder: a.holder(p.Folder), kill: p.Kill}
 	if n.Seed != nil {
 		job.Seed = *n.Seed

@@ -57,6 +57,9 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 		return errors.Join(err, done())
 	}
 	r.folder = folder
+	if r.ledger, err = openLedger(string(folder), p.Store.Dir()); err != nil {
+		return errors.Join(err, lock.Close(), done())
+	}
 	if r.events, err = openEventLog(folder.path("events.jsonl")); err != nil {
 		return errors.Join(err, lock.Close(), done())
 	}
@@ -66,7 +69,7 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 		p.Compile()
 	}
 	r.emit(Event{Kind: EventEnded, Counts: r.outcome(), Path: string(folder)})
-	return errors.Join(err, r.recordErr, r.events.close(), lock.Close(), done())
+	return errors.Join(err, r.recordErr, r.ledger.close(), r.events.close(), lock.Close(), done())
 }
 
 // idle says that a run would change nothing: no node runs, and every published file is as it was.
@@ -105,9 +108,10 @@ type run struct {
 	stopping  bool // the context has ended
 
 	schedule schedule
-	moment   int // counts what has ended, for the schedule
-	machine  machine
-	gpus     []string // ids of the free devices
+	sharing
+	moment  int // counts what has ended, for the schedule
+	machine machine
+	gpus    []string // ids of the devices that this run holds none of now
 
 	record    sync.Mutex // guards what follows
 	events    *eventLog
@@ -141,6 +145,7 @@ type task struct {
 	lock      *artifact.Lock
 	claim     *claim   // from the first time it is ready
 	gpus      []string // ids that it holds while it runs
+	lease     *slot    // likewise, its entry in the ledger
 	collected bool     // its bytes are gone
 	attempts  int      // of an adopted start that failed
 }
@@ -220,7 +225,7 @@ func (r *run) measure(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("%s %s", t.Address, why))
 		}
 	}
-	r.gpus = r.machine.gpus
+	r.gpus, r.view = slices.Clone(r.machine.gpus), r.machine.view
 	r.schedule.free = share{r.machine.cpus, len(r.gpus), r.machine.memory}
 	return errors.Join(errs...)
 }
@@ -240,10 +245,15 @@ func (r *run) loop(ctx context.Context) error {
 	interrupted := ctx.Done()
 	for {
 		r.startReady(ctx)
-		if r.pending == 0 {
+		if r.pending == 0 && !r.blocked {
 			break
 		}
+		var again <-chan time.Time
+		if r.blocked {
+			again = time.After(lookAgain)
+		}
 		select {
+		case <-again:
 		case res := <-r.results:
 			r.pending--
 			r.take(ctx, res)
@@ -356,26 +366,6 @@ func (r *run) queue(t *task) {
 	r.schedule.add(t.claim)
 }
 
-// startReady starts what the schedule lets start.
-func (r *run) startReady(ctx context.Context) {
-	for !r.stopping && ctx.Err() == nil {
-		c := r.schedule.next(time.Now())
-		if c == nil {
-			return
-		}
-		c.task.gpus = slices.Clone(r.gpus[:c.need.gpus])
-		r.gpus = r.gpus[c.need.gpus:]
-		r.start(ctx, c.task)
-	}
-}
-
-func (r *run) release(t *task) {
-	r.schedule.release(t.claim)
-	r.gpus = append(r.gpus, t.gpus...)
-	slices.Sort(r.gpus)
-	t.gpus = nil
-}
-
 // start takes the key's lock and runs t; when someone else has the lock, it waits for it without holding a share of
 // the machine.
 func (r *run) start(ctx context.Context, t *task) {
@@ -399,7 +389,7 @@ func (r *run) start(ctx context.Context, t *task) {
 	}
 	t.state = running
 	w := Work{Node: t.Node, Experiment: r.Experiment, Store: r.Store, CPUs: t.claim.need.cpus, GPUs: t.gpus,
-		Attempt: t.attempts + 1, Log: r.folder.log(t.Address), Kill: r.kill, folder: r.folder, assignment: r.assignment(t), lock: t.lock}
+		Attempt: t.attempts + 1, Log: r.folder.log(t.Address), Kill: r.kill, folder: r.folder, assignment: r.assignment(t), lock: t.lock, lease: t.lease.inherited()}
 	r.pending++
 	go func() {
 		started := time.Now()

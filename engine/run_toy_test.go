@@ -168,9 +168,18 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && os.Args[1] == "engine" {
 		os.Exit(engineMain(os.Args[2], os.Args[3]))
 	}
-	// Children inherit this: under the race detector a process otherwise lingers for a second after its end.
+	// Runs of other tests are none of ours. Children inherit this.
+	leases, err := os.MkdirTemp("", "leases")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Setenv(leasesVariable, leases)
+	// And this: under the race detector a process otherwise lingers for a second after its end.
 	os.Setenv("GORACE", "atexit_sleep_ms=0")
-	os.Exit(m.Run())
+	code := m.Run()
+	os.RemoveAll(leases)
+	os.Exit(code)
 }
 
 // engineMain plans and runs an experiment and prints its events' kinds and addresses.

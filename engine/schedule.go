@@ -20,8 +20,10 @@ func (s share) minus(o share) share {
 	return share{s.cpus - o.cpus, s.gpus - o.gpus, s.memory - o.memory}
 }
 
+// fits says whether there is enough of everything that s asks for.
 func (s share) fits(free share) bool {
-	return s.cpus <= free.cpus && s.gpus <= free.gpus && s.memory <= free.memory
+	enough := func(need, free int64) bool { return need == 0 || need <= free }
+	return enough(int64(s.cpus), int64(free.cpus)) && enough(int64(s.gpus), int64(free.gpus)) && enough(s.memory, free.memory)
 }
 
 // claim is what a task asks of the machine, and later what it holds.
@@ -63,6 +65,7 @@ type schedule struct {
 	free  share
 	queue []*claim // in the order of before; equals as they came
 	held  []*claim // of what runs
+	taken share    // of free, by other runs, for nobody knows how long
 
 	batch  int // the newest
 	moment int // at which the newest was opened; only those of the same moment may join when it was opened onto an empty queue
@@ -119,15 +122,16 @@ func (s *schedule) remove(c *claim) {
 // next takes the next claim that may start now off the queue and gives it its share; nil when none may.
 func (s *schedule) next(now time.Time) *claim {
 	var reserved *reservation
-	smallest := s.free.gpus + 1 // devices that one which has been passed over asks for
-	for i := 0; i < len(s.queue) && s.free.cpus > 0; i++ {
+	free := s.free.minus(s.taken)
+	smallest := max(0, free.gpus) + 1 // devices that one which has been passed over asks for
+	for i := 0; i < len(s.queue) && free.cpus > 0; i++ {
 		c := s.queue[i]
 		if c.need.gpus > 0 && smallest <= 1 { // nor may any other on devices
 			i = s.find(&claim{batch: noDevices, rank: math.MaxInt64}) - 1
 			continue
 		}
 		overtakes := c.need.gpus > 0 && c.need.gpus >= smallest
-		if !overtakes && c.need.fits(s.free) && reserved.allows(c, now) {
+		if !overtakes && c.need.fits(free) && reserved.allows(c, now) {
 			s.queue = slices.Delete(s.queue, i, i+1)
 			s.free = s.free.minus(c.need)
 			if c.expect > 0 {
@@ -144,6 +148,12 @@ func (s *schedule) next(now time.Time) *claim {
 		}
 	}
 	return nil
+}
+
+// putBack undoes next.
+func (s *schedule) putBack(c *claim) {
+	s.release(c)
+	s.queue = slices.Insert(s.queue, s.find(c), c)
 }
 
 // release gives back what a claim held.
@@ -163,14 +173,14 @@ type reservation struct {
 // reserve finds the earliest moment at which c fits when everything that runs ends as expected. What is overdue counts
 // as ending now, what has no expectation as ending last.
 func (s *schedule) reserve(c *claim, now time.Time) *reservation {
-	running := slices.Clone(s.held)
+	running := append(slices.Clone(s.held), &claim{need: s.taken})
 	slices.SortFunc(running, func(a, b *claim) int {
 		if a.ends.IsZero() || b.ends.IsZero() {
 			return cmp.Compare(zeroLast(a.ends), zeroLast(b.ends))
 		}
 		return a.ends.Compare(b.ends)
 	})
-	free := s.free
+	free := s.free.minus(s.taken)
 	for _, r := range running {
 		free = free.plus(r.need)
 		if c.need.fits(free) {

@@ -1,0 +1,165 @@
+package engine
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// fakeDriver puts an nvidia-smi on the PATH that answers with the files gpus and apps of the returned folder.
+func fakeDriver(t *testing.T, gpus, apps string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	put := func(name, text string, mode os.FileMode) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("gpus", gpus, 0o644)
+	put("apps", apps, 0o644)
+	put("nvidia-smi", "#!/bin/sh\ncase $1 in --query-gpu*) cat "+dir+"/gpus ;; *) cat "+dir+"/apps ;; esac\n", 0o755)
+	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	return dir
+}
+
+const threeGPUs = "0, GPU-aaa, 81920, 4\n1, GPU-bbb, 81920, 20000\n2, GPU-ccc, 40960, [N/A]\n"
+
+func TestDriversAnswersAreRead(t *testing.T) {
+	for name, tc := range map[string]struct {
+		gpus, apps string
+		want       []string // who uses 0, 1 and 2
+		err        string
+	}{
+		"nobody":               {strings.ReplaceAll(threeGPUs, "20000", "0"), "", []string{"", "", ""}, ""},
+		"a process":            {threeGPUs, "GPU-aaa, 999999999, 1200\n", []string{"process 999999999 uses 1200 MiB", "a process that this machine does not show uses 20000 MiB", ""}, ""},
+		"memory not told":      {threeGPUs, "GPU-ccc, 999999999, [N/A]\nGPU-ccc, 1, 5\n", []string{"", "20000", "process 999999999 uses it, and 1 more"}, ""},
+		"a slice of a device":  {threeGPUs, "MIG-1-2-3, 77, 1200\n", []string{"", "20000", ""}, ""},
+		"words instead":        {threeGPUs, "No running processes found\n", []string{"", "20000", ""}, ""},
+		"rubbish":              {"NVIDIA-SMI has failed because it couldn't communicate\n", "", nil, "want index"},
+		"rubbish with commas":  {"a, b, c, d\n", "", nil, "want the index"},
+		"a quote without end":  {"\"0, GPU-aaa, 1, 2\n", "", nil, "nvidia-smi"},
+		"no devices whatever":  {"", "", []string{"", "", ""}, ""},
+		"a row without memory": {"0, GPU-aaa\n", "", nil, "want index"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fakeDriver(t, tc.gpus, tc.apps)
+			v := inspectNow(t.Context())
+			if tc.err != "" {
+				if v.err == nil || !strings.Contains(v.err.Error(), tc.err) {
+					t.Errorf("got %v, want an error with %q", v.err, tc.err)
+				}
+				return
+			}
+			if v.err != nil {
+				t.Fatal(v.err)
+			}
+			for i, want := range tc.want {
+				id := []string{"0", "GPU-bbb", "2"}[i]
+				if got := v.stranger(id); !strings.Contains(got, want) || want == "" && got != "" {
+					t.Errorf("GPU %s: got %q, want %q", id, got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestDriverThatIsNotThereOrHangs(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	if v := inspectNow(t.Context()); !errors.Is(v.err, errNoDriver) {
+		t.Errorf("without nvidia-smi: got %v, want errNoDriver", v.err)
+	}
+	dir := fakeDriver(t, "", "")
+	if err := os.WriteFile(filepath.Join(dir, "nvidia-smi"), []byte("#!/bin/sh\nexec /bin/sleep 600\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	defer func(d time.Duration) { driverPatience = d }(driverPatience)
+	driverPatience = 50 * time.Millisecond
+	if v := inspectNow(t.Context()); v.err == nil || !strings.Contains(v.err.Error(), "no answer in 50ms") {
+		t.Errorf("one that hangs: got %v, want an error that says so", v.err)
+	}
+}
+
+const onDevice = `
+stage "toy" "a" {
+  count = "$dir/count"
+  resources {
+    gpus = 1
+  }
+}
+`
+
+func TestDeviceOfAStrangerIsLeftAlone(t *testing.T) {
+	ownLedger(t)
+	fakeDriver(t, threeGPUs, "GPU-aaa, 999999999, 1200\n")
+	l := newLab(t)
+	l.write(onDevice)
+	l.mustRun()
+	if b, _ := os.ReadFile(filepath.Join(l.dir, "count")); !strings.Contains(string(b), "gpus=2\n") {
+		t.Errorf("got %q, want the only device that nobody uses, 2", b)
+	}
+}
+
+func TestStageWaitsForAStrangerToLeave(t *testing.T) {
+	ownLedger(t)
+	dir := fakeDriver(t, "0, GPU-aaa, 81920, 4\n", "GPU-aaa, 999999999, 1200\n")
+	l := newLab(t)
+	l.put("site.hcl", "executor \"local\" {\n gpus = \"auto\"\n}\n")
+	l.write(onDevice + "stage \"toy\" \"beside\" {\n text = \"beside\"\n}\n")
+	said, started, done := make(chan string, 8), make(chan string, 8), make(chan error)
+	go func() {
+		done <- l.plan().Run(t.Context(), RunOptions{}, func(e Event) {
+			switch e.Kind {
+			case EventNote:
+				said <- e.Text
+			case EventStarted:
+				started <- shellAddress(e.Address)
+			}
+		})
+	}()
+	if text := <-said; !strings.Contains(text, "GPU 0") || !strings.Contains(text, "process 999999999") {
+		t.Errorf("got %q, want the device and the process", text)
+	}
+	if got := <-started; got != "toy.beside" || len(started) > 0 {
+		t.Errorf("started: got %s and %d more, want toy.beside alone", got, len(started))
+	}
+	if err := os.WriteFile(filepath.Join(dir, "apps"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-started; got != "toy.a" {
+		t.Errorf("then: got %s, want toy.a", got)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSilentDriverIsToldOfAndDevicesCountAsFree(t *testing.T) {
+	ownLedger(t)
+	fakeDriver(t, "nothing of use\n", "")
+	l := newLab(t)
+	l.write(onDevice)
+	r := l.mustRun()
+	if e, ok := r.find(EventNote, ""); !ok || !strings.Contains(e.Text, "not known") {
+		t.Errorf("got %s, want a note that strangers are not known", r.text())
+	}
+	l.want(r, EventDone, "toy.a")
+}
+
+func TestDevicesWithTooLittleMemoryAreNotUsed(t *testing.T) {
+	ownLedger(t)
+	fakeDriver(t, strings.ReplaceAll(threeGPUs, "81920", "20480"), "")
+	l := newLab(t)
+	large := strings.Replace(onDevice, "gpus = 1", "gpus = 1\n gpu_memory = \"30 GiB\"", 1)
+	l.write(large)
+	l.mustRun()
+	if b, _ := os.ReadFile(filepath.Join(l.dir, "count")); !strings.Contains(string(b), "gpus=2\n") {
+		t.Errorf("got %q, want the only device with 30 GiB, 2", b)
+	}
+	l.write(strings.Replace(strings.Replace(large, "30 GiB", "60 GiB", 1), "count", "text = \"new\"\n count", 1))
+	if r := l.run(RunOptions{}); r.err == nil || !strings.Contains(r.err.Error(), "with 61440 MiB each") {
+		t.Errorf("more than any device has: got %v, want an error", r.err)
+	}
+}
