@@ -38,8 +38,15 @@ func runCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	defer stop()
 	o.Kill = kill
 	display := newDisplay(stdout)
-	err := plan.Run(ctx, o, display.Observe)
+	end := runEnd{Experiment: plan.Experiment.Name}
+	err := plan.Run(ctx, o, func(e engine.Event) {
+		end.observe(e)
+		display.Observe(e)
+	})
 	display.Close()
+	if err := end.notify(plan.Experiment.Site, err); err != nil {
+		fmt.Fprintf(stderr, "note: %v; the run is not touched by that\n", err)
+	}
 	var failed *engine.RunError
 	switch {
 	case err == nil:

@@ -24,6 +24,7 @@ type Site struct {
 	GPUs      []string          // device ids; nil with AutoGPUs
 	AutoGPUs  bool              // the runner finds out which devices there are
 	Executor  string            // name of the default executor
+	Notify    []string          // command to start when a run has ended; nil: none
 }
 
 // executors are the names an executor may have.
@@ -36,6 +37,7 @@ const defaultStore = "~/.cache/rcgrpo"
 type siteSettings struct {
 	Store     *storeBlock     `hcl:"store,block" doc:"where results are kept"`
 	Executors []executorBlock `hcl:"executor,block" doc:"what runs stages"`
+	Notify    *notifyBlock    `hcl:"notify,block" doc:"what is told of the end of a run"`
 	Default   string          `hcl:"default_executor,optional" doc:"the executor of stages that name none"`
 	DefaultAt hcl.Range       `hcl:"default_executor,attr_range"`
 }
@@ -43,6 +45,11 @@ type siteSettings struct {
 type storeBlock struct {
 	Path  string   `hcl:"path,optional" doc:"folder"`
 	Limit byteSize `hcl:"limit,optional" doc:"size that store gc keeps to"`
+}
+
+type notifyBlock struct {
+	Command   []string  `hcl:"command" doc:"a program and its arguments, started in the site file's folder"`
+	CommandAt hcl.Range `hcl:"command,attr_range"`
 }
 
 type executorBlock struct {
@@ -91,6 +98,12 @@ func (l *loader) site() {
 		}
 	}
 	l.siteExecutors(settings)
+	if n := settings.Notify; n != nil {
+		if len(n.Command) == 0 || n.Command[0] == "" {
+			l.errorf(&n.CommandAt, "No command", "notify.command names a program and its arguments, for example [\"notify-send\", \"rcgrpo\"].")
+		}
+		site.Notify = n.Command
+	}
 	site.Limit = int64(settings.Store.Limit)
 	if path := cmp.Or(settings.Store.Path, defaultStore); path != defaultStore || envValue(l.src.Env, "HOME") != "" {
 		resolved, err := l.resolve(base, path)
