@@ -9,58 +9,26 @@ import (
 // Page computes everything a reader sees, in the order of importance: the answer, the scores, the differences, the
 // training, and what it all rests on. Sections that nothing was recorded for are left out.
 func (s *Study) Page() *Page {
-	p := &Page{Title: s.Name, Question: s.Question, Expect: s.Expect, Failures: s.Failures}
-	for _, a := range s.Arms {
-		p.Arms = append(p.Arms, a.Label)
-	}
-	p.Answers, p.Facts = s.answers(), s.facts()
-
-	var main, compare, gaps, dynamics []Part
-	for _, set := range s.sets() {
-		if f := s.categoryFigure(set); f != nil {
-			main = add(main, s.mainTable(set), s.seedTable(set))
-			main = append(main, Part{Figure: f})
-			main = addFigures(main, s.outcomeFigure(set))
-		}
-		for _, c := range s.comparisons() {
-			compare = add(compare, s.comparisonTable(c, set))
-		}
-		gaps = add(gaps, s.gapTable(set))
-	}
-	legend := ""
-	var more []Part
-	for _, f := range s.figures() {
-		legend = f.legend()
-		if f.Folded {
-			more = append(more, Part{Figure: f})
-		} else {
-			dynamics = append(dynamics, Part{Figure: f})
-		}
-	}
-	dynamics = add(dynamics, s.entropyTable(), s.lateTable(), s.signalTable())
-	dynamics = addFigures(append(dynamics, more...), s.successFigures()...)
-	dynamics = add(dynamics, s.valuesTable())
-	gaps = add(gaps, s.trainingGapTable())
-	departing, settings := s.settingsTables()
+	p := &Page{Title: s.Name, Question: s.Question, Expect: s.Expect, Failures: s.Failures, Arms: s.labels()}
+	p.Answers, p.Facts = s.answers(), append(slices.Clone(s.Notes), s.facts()...)
 
 	ids := map[string]bool{}
-	for _, section := range []Section{
-		{ID: "results", Title: "Results", Parts: main},
-		{ID: "differences", Title: "Differences", Parts: compare},
-		{ID: "token", Title: "The reward token", Parts: gaps},
-		{ID: "training", Title: "Training dynamics", Lead: legend, Parts: dynamics},
-		{ID: "transcripts", Title: "Transcripts", Lead: "Episodes in full. Which ones is decided by a hash of their names, half of them failures where there are enough.", Parts: s.transcriptParts()},
-		{ID: "tasks", Title: "Data", Parts: add(nil, s.dataTable(), s.certificateTable(), s.mixtureTable())},
-		{ID: "setup", Title: "Settings", Parts: add(nil, departing, settings)},
-		{ID: "cost", Title: "Runs", Parts: addFigures(add(nil, s.runsTable()), s.timelineFigure())},
-		{ID: "sources", Title: "Evidence", Parts: add(nil, s.evidenceTable())},
-	} {
+	for _, section := range s.sections() {
 		if len(section.Parts) > 0 {
 			tidy(section.Parts, ids)
 			p.Sections = append(p.Sections, section)
 		}
 	}
 	return p
+}
+
+// labels of the arms, in the order of their colours.
+func (s *Study) labels() []string {
+	var labels []string
+	for _, a := range s.Arms {
+		labels = append(labels, a.Label)
+	}
+	return labels
 }
 
 // tidy says a note that several tables of a section share only below the last of them, and keeps ids apart where

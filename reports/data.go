@@ -69,7 +69,7 @@ func (t *Table) fields(column int) []field {
 	optional("high", bounds, func(c Cell) string { return exact(c.Interval.High) })
 	optional("detail", func(c Cell) bool { return c.Detail != "" && c.Of == 0 && c.Interval == nil }, func(c Cell) string { return c.Detail })
 	optional("mark", func(c Cell) bool { return c.Mark != MarkNone }, func(c Cell) string { return string(c.Mark) })
-	optional("source", func(c Cell) bool { return c.Source != "" }, func(c Cell) string { return c.Source })
+	optional("source", func(c Cell) bool { return c.Source.By != "" }, func(c Cell) string { return c.Source.String() })
 	return fields
 }
 
@@ -105,14 +105,9 @@ type (
 		Expect   string       `json:"expect,omitempty"`
 		Answers  []string     `json:"answers,omitempty"`
 		Facts    []string     `json:"facts,omitempty"`
-		Failures []failedData `json:"failures,omitempty"`
+		Failures []Failure    `json:"failures,omitempty"`
 		Tables   []tableData  `json:"tables"`
 		Figures  []figureData `json:"figures"`
-	}
-	failedData struct {
-		Address string   `json:"address"`
-		Cause   string   `json:"cause"`
-		Log     []string `json:"log,omitempty"`
 	}
 	tableData struct {
 		ID      string       `json:"id"`
@@ -131,7 +126,7 @@ type (
 		Low    *float64 `json:"low,omitempty"`
 		High   *float64 `json:"high,omitempty"`
 		Mark   Mark     `json:"mark,omitempty"`
-		Source string   `json:"source,omitempty"`
+		Source *Source  `json:"source,omitempty"`
 	}
 	figureData struct {
 		ID    string     `json:"id"`
@@ -146,9 +141,7 @@ type (
 // JSON writes every table and figure of the page with its numbers. A number that is none is left out.
 func (p *Page) JSON(w io.Writer) error {
 	data := pageData{Title: p.Title, Question: p.Question, Expect: p.Expect, Answers: p.Answers, Facts: p.Facts, Tables: []tableData{}, Figures: []figureData{}}
-	for _, f := range p.Failures {
-		data.Failures = append(data.Failures, failedData(f))
-	}
+	data.Failures = p.Failures
 	for _, t := range p.tables() {
 		data.Tables = append(data.Tables, t.json())
 	}
@@ -168,7 +161,10 @@ func (t *Table) json() tableData {
 	for _, row := range t.Rows {
 		var cells []cellData
 		for _, c := range row.Cells {
-			cell := cellData{Text: c.Text, Detail: c.Detail, Value: finite(c.Value), Of: c.Of, Mark: c.Mark, Source: c.Source}
+			cell := cellData{Text: c.Text, Detail: c.Detail, Value: finite(c.Value), Of: c.Of, Mark: c.Mark}
+			if c.Source.By != "" {
+				cell.Source = &c.Source
+			}
 			if c.Of > 0 {
 				cell.Count = &c.Count
 			}

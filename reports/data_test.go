@@ -13,12 +13,12 @@ import (
 func TestTableDataHoldsNumbersUnroundedWithWhatTheyRestOn(t *testing.T) {
 	third := 1.0 / 3
 	table := &Table{Columns: []Column{{Name: "Arm"}, {Name: "Overall"}, {Name: "Note"}}, Rows: []Row{
-		{Cells: []Cell{Words("a"), {Text: "33.3 %", Detail: "1/3 · 0.0 … 90.0", Value: &third, Count: 1, Of: 3, Interval: &Interval{0, 0.9}, Mark: MarkBest, Source: "eval.a"}, Words("x, y").With("p = 1")}},
+		{Cells: []Cell{Words("a"), {Text: "33.3 %", Detail: "1/3 · 0.0 … 90.0", Value: &third, Count: 1, Of: 3, Interval: &Interval{0, 0.9}, Mark: MarkBest, Source: Source{From: []string{"eval.a"}, By: "share"}}, Words("x, y").With("p = 1")}},
 		{Cells: []Cell{Words("b"), Words("–"), Words("")}},
 	}}
 	want := [][]string{
 		{"Arm", "Overall", "Overall, count", "Overall, of", "Overall, low", "Overall, high", "Overall, mark", "Overall, source", "Note", "Note, detail"},
-		{"a", "0.3333333333333333", "1", "3", "0", "0.9", "best", "eval.a", "x, y", "p = 1"},
+		{"a", "0.3333333333333333", "1", "3", "0", "0.9", "best", "share — eval.a", "x, y", "p = 1"},
 		{"b", "", "", "", "", "", "", "", "", ""},
 	}
 	if got := table.data(); !reflect.DeepEqual(got, want) {

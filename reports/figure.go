@@ -22,6 +22,8 @@ type Figure struct {
 	Share      bool // values are shares of one
 	Folded     bool // secondary: shown behind a fold in HTML, together with the folded figures beside it
 
+	Source Source // what the whole figure was computed from, where its curves and points do not say it
+
 	Data [][]string // the CSV file with its head, where the drawing itself does not tell everything; nil otherwise
 }
 
@@ -44,7 +46,7 @@ type Series struct {
 type Curve struct {
 	Name   string // "seed 3"; "" for a single run
 	Y      []float64
-	Source string
+	Source Source
 }
 
 // Point is a value with its interval; NaN where there is none.
@@ -53,7 +55,7 @@ type Point struct {
 	Interval
 	Each   []float64 // what it was pooled from, one value per seed; nil for a single one
 	Label  string    // "68/80"
-	Source string
+	Source Source
 }
 
 // full is the name of the series where no colour and dash tell it.
@@ -62,6 +64,11 @@ func (s *Series) full() string {
 		return s.Name
 	}
 	return s.Name + ", " + s.Variant
+}
+
+// has says whether there is a point above a category.
+func (s *Series) has(category int) bool {
+	return category < len(s.Points) && !math.IsNaN(s.Points[category].Value)
 }
 
 // mean of the runs at each X; where a run has no value the others decide.
@@ -151,7 +158,7 @@ func (f *Figure) data() [][]string {
 		rows := [][]string{{f.X, "series", "value", "low", "high", "count"}}
 		for i, category := range f.Categories {
 			for _, s := range f.Series {
-				if i < len(s.Points) && !math.IsNaN(s.Points[i].Value) {
+				if s.has(i) {
 					p := s.Points[i]
 					rows = append(rows, []string{category, s.Name, plain(p.Value), plain(p.Low), plain(p.High), p.Label})
 				}

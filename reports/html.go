@@ -64,6 +64,7 @@ type (
 		Style    template.CSS
 		Sections []sectionView
 		Footer   string
+		Evidence string // packed; "" without
 		Palettes template.JS
 		Library  template.JS // "" when there is no figure to draw
 		Script   template.JS
@@ -98,8 +99,8 @@ type (
 	}
 	cellView struct {
 		Cell
-		Class, Swatch string
-		Details       []string // lines below the text
+		ID, Class, Swatch string
+		Details           []string // lines below the text
 	}
 )
 
@@ -123,6 +124,11 @@ func (p *Page) view() (*pageView, error) {
 	}
 	view.Policy = "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src " + scripts +
 		"; base-uri 'none'; form-action 'none'"
+	if p.Evidence != nil {
+		if view.Evidence, err = p.packedEvidence(); err != nil {
+			return nil, fmt.Errorf("evidence: %w", err)
+		}
+	}
 	for _, s := range p.Sections {
 		section := sectionView{ID: s.ID, Title: s.Title, Lead: s.Lead}
 		for _, part := range s.Parts {
@@ -205,13 +211,16 @@ func csvAddress(rows [][]string) (template.URL, error) {
 // harmless there: html/template escapes it once more for the attribute.
 var dataEscapes = strings.NewReplacer("%", "%25", "\n", "%0A", "\r", "%0D", "#", "%23", `"`, "%22", "'", "%27", "<", "%3C", ">", "%3E", "&", "%26", " ", "%20")
 
+// HeadID is the id of the head of a column, from 0.
+func (t *tableView) HeadID(column int) string { return cellID(t.ID, 0, column+1) }
+
 func (t *Table) view() (*tableView, error) {
 	address, err := csvAddress(t.data())
 	view := &tableView{Table: t, CSV: address}
-	for _, row := range t.Rows {
+	for r, row := range t.Rows {
 		var line lineView
 		for i, c := range row.Cells {
-			cell := cellView{Cell: c, Class: string(c.Mark)}
+			cell := cellView{Cell: c, ID: cellID(t.ID, r+1, i+1), Class: string(c.Mark)}
 			if c.Detail != "" {
 				cell.Details = strings.Split(c.Detail, " · ")
 			}

@@ -2,12 +2,12 @@ package reports
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,10 +15,8 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
-	"rcgrpo/bfcl"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
-	"rcgrpo/stages/rl"
 )
 
 // Files of the port page.
@@ -40,7 +38,7 @@ func Kind() *engine.Kind {
 	return &engine.Kind{
 		Name:    "report",
 		Summary: "A page of scores and curves: tables, tests, figures, evidence; as HTML, Markdown, text, LaTeX, CSV and JSON.",
-		Version: 2,
+		Version: 3,
 		New: func() engine.Stage {
 			return &settings{Windows: &windows{Early: PaperWindows.Early, Late: PaperWindows.Late}}
 		},
@@ -50,15 +48,16 @@ func Kind() *engine.Kind {
 }
 
 type settings struct {
-	Scores  []artifact.Ref `hcl:"scores,optional" port:"scores" doc:"evaluations; an arm is called by its for_each key, and evaluations of equal keys are one arm"`
-	Curves  []artifact.Ref `hcl:"curves,optional" port:"metrics" doc:"trainings; a curve takes the label of the arm whose policy it trained"`
-	Data    []artifact.Ref `hcl:"data,optional" port:"tasks|dataset" doc:"task sets for the table of the split and its certificate, and data sets for what went into them"`
-	Show    []artifact.Ref `hcl:"transcripts,optional" port:"trajectories" doc:"episodes to show in full, at most 40 for each label, chosen by hash among failures and successes"`
-	Compare []compare      `hcl:"compare,block" doc:"pairs to compare; the first block is the question. Without any, every arm is compared with the first"`
-	Windows *windows       `hcl:"windows,block" doc:"updates summarised at the beginning and the end of a training"`
-	Arms    []string       `hcl:"arms,optional" doc:"labels in the order of the page; arms not named here follow. Without it, arms that compare blocks name come first"`
-	Notes   []string       `hcl:"notes,optional" doc:"sentences for the head of the page, such as what the experiment is and is not"`
-	Path    string         `hcl:"path,optional" key:"-" doc:"where the HTML page is put, relative to the experiment; EXPERIMENT.html unless set"`
+	Scores   []artifact.Ref `hcl:"scores,optional" port:"scores" doc:"evaluations; an arm is called by its for_each key, and evaluations of equal keys are one arm"`
+	Curves   []artifact.Ref `hcl:"curves,optional" port:"metrics" doc:"trainings; a curve takes the label of the arm whose policy it trained"`
+	Data     []artifact.Ref `hcl:"data,optional" port:"tasks|dataset" doc:"task sets for the table of the split and its certificate, and data sets for what went into them"`
+	Show     []artifact.Ref `hcl:"transcripts,optional" port:"trajectories" doc:"episodes to show in full, at most 40 for each label, chosen by hash among failures and successes"`
+	Compare  []compare      `hcl:"compare,block" doc:"pairs to compare; the first block is the question. Without any, every arm is compared with the first"`
+	Sections []section      `hcl:"section,block" doc:"sections of the page instead of the usual ones, in this order"`
+	Windows  *windows       `hcl:"windows,block" doc:"updates summarised at the beginning and the end of a training"`
+	Arms     []string       `hcl:"arms,optional" doc:"labels in the order of the page; arms not named here follow. Without it, arms that compare blocks name come first"`
+	Notes    []string       `hcl:"notes,optional" doc:"sentences for the head of the page, such as what the experiment is and is not"`
+	Path     string         `hcl:"path,optional" key:"-" doc:"where the HTML page is put, relative to the experiment; EXPERIMENT.html unless set"`
 
 	ArmsRange hcl.Range `hcl:"arms,attr_range"`
 	PathRange hcl.Range `hcl:"path,attr_range"`
@@ -69,6 +68,22 @@ type compare struct {
 	Pairs [][]string `hcl:"pairs" doc:"labels of two arms: without, with"`
 
 	PairsRange hcl.Range `hcl:"pairs,attr_range"`
+}
+
+type section struct {
+	Title string   `hcl:"title,label" doc:"its heading"`
+	Show  []string `hcl:"show" doc:"tables and figures in their order: main, seeds, fig-categories, fig-outcomes, compare, gap, gap-training, fig-reward, fig-spread, fig-spread-batch, fig-zero-variance, fig-zero-variance-split, fig-entropy, fig-kl, fig-kl-estimators, fig-grad-norm, fig-clip, fig-tokens-reward, fig-tokens-gap, fig-variance, fig-log-ratio, fig-turns, fig-calls, fig-tool-errors, fig-stops, fig-length, fig-tuning, entropy, late, signal, fig-successes, values, transcripts, data, certificate, mixtures, departures, settings, runs, fig-timeline, evidence"`
+	Text  string   `hcl:"text,optional" doc:"a sentence below the heading"`
+
+	ShowRange hcl.Range `hcl:"show,attr_range"`
+}
+
+func (s *settings) chosen() []Chosen {
+	var chosen []Chosen
+	for _, one := range s.Sections {
+		chosen = append(chosen, Chosen{one.Title, one.Text, one.Show})
+	}
+	return chosen
 }
 
 type windows struct {
@@ -106,6 +121,14 @@ func (s *settings) Check() hcl.Diagnostics {
 			bad(s.ArmsRange, "Unknown arm", "No evaluation in scores is called %q; there are %s.", name, strings.Join(sortedKeys(known), ", "))
 		}
 	}
+	names := pieceNames()
+	for _, one := range s.Sections {
+		for _, name := range one.Show {
+			if !slices.Contains(names, name) {
+				bad(one.ShowRange, "Unknown table or figure", "No table or figure is called %q%s There are %s.", name, cmp.Or(engine.NearHint(name, names), "."), strings.Join(names, ", "))
+			}
+		}
+	}
 	if s.Windows.Early < 1 {
 		bad(s.Windows.EarlyRange, "Empty window", "A window has at least one update; got early = %d.", s.Windows.Early)
 	}
@@ -128,12 +151,19 @@ func label(ref artifact.Ref) string {
 
 // Run collects the study, computes its page and writes it in every form.
 func (s *settings) Run(_ context.Context, job *engine.Job) error {
-	study, err := s.study(job)
+	ev, store, err := s.evidence(job)
 	if err != nil {
 		return err
 	}
+	study, err := gather(ev, func(in *Input) (*artifact.Artifact, error) { return job.Open(in.Ref) }, store)
+	if err != nil {
+		return err
+	}
+	ev.Arms, ev.Compare = study.labels(), study.comparisons() // as they are, also for a part of the page
 	page := study.Page()
-	page.Facts = append(slices.Clone(s.Notes), page.Facts...)
+	if store != nil {
+		page.Evidence = ev
+	}
 	dir, err := job.Create("page")
 	if err != nil {
 		return err
@@ -191,224 +221,79 @@ func (p *Page) writeCSV(folder string) error {
 	return nil
 }
 
-// gathering is the state of collecting a study.
-type gathering struct {
-	job    *engine.Job
-	study  *Study
-	lineal map[string]string // digest of a scored checkpoint -> label
-	seen   map[string]bool   // addresses that have a record
-}
-
-func (s *settings) study(job *engine.Job) (*Study, error) {
-	g := &gathering{job: job, lineal: map[string]string{}, seen: map[string]bool{}}
-	g.study = &Study{
-		Name: job.Experiment.Name, Question: job.Experiment.Question, Expect: job.Experiment.Expect,
-		Windows: Windows{Early: s.Windows.Early, Late: s.Windows.Late},
+// evidence lists what the page will be made from: the inputs that are there, and the stages behind them as far as the
+// store still knows them. The store is nil for a job outside a plan, whose inputs have no keys.
+func (s *settings) evidence(job *engine.Job) (*Evidence, *artifact.Store, error) {
+	ev := &Evidence{
+		Format: EvidenceFormat, Name: job.Experiment.Name, Question: job.Experiment.Question, Expect: job.Experiment.Expect,
+		Notes: s.Notes, Arms: s.Arms, Windows: Windows{Early: s.Windows.Early, Late: s.Windows.Late}, Chosen: s.chosen(),
 	}
 	for _, m := range job.Missing() {
-		g.study.Failures = append(g.study.Failures, Failure{Address: m.Address, Cause: m.Why, Log: m.Lines})
+		ev.Failures = append(ev.Failures, Failure{Address: m.Address, Cause: m.Why, Log: m.Lines})
 	}
 	for _, c := range s.Compare {
 		comparison := Comparison{Label: c.Label}
 		for _, pair := range c.Pairs {
 			comparison.Pairs = append(comparison.Pairs, [2]string{pair[0], pair[1]})
 		}
-		g.study.Compare = append(g.study.Compare, comparison)
+		ev.Compare = append(ev.Compare, comparison)
 	}
+	node := job.Experiment.Node(job.Address)
+	made := map[string]*artifact.Manifest{} // by address
 	for _, list := range []struct {
+		role string
 		refs []artifact.Ref
-		take func(*artifact.Artifact) error
-	}{{s.Scores, g.scores}, {s.Curves, g.curve}, {s.Data, g.data}, {s.Show, g.transcripts}} {
+	}{{roleScores, s.Scores}, {roleCurves, s.Curves}, {roleData, s.Data}, {roleTranscripts, s.Show}} {
 		for _, ref := range list.refs {
 			a, err := job.Open(ref)
 			if missing := (*engine.MissingError)(nil); errors.As(err, &missing) {
 				continue // told with the failures
 			}
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
-			if err := list.take(a); err != nil {
-				return nil, err
+			in := Input{Role: list.role, Ref: ref, Address: fmt.Sprintf("stage.%s.%s", ref.Kind, ref.Name)}
+			if node != nil {
+				if edge, ok := node.Input(ref); ok {
+					in.Ref, in.Address = edge.Ref, edge.From.Address
+				}
+				in.Key, in.Digest = a.Manifest.Key, a.Digest
+				made[in.Address] = a.Manifest
 			}
+			ev.Inputs = append(ev.Inputs, in)
 		}
 	}
-	for i := range g.study.Arms {
-		slices.SortStableFunc(g.study.Arms[i].Runs, func(a, b Run) int { return compareSeeds(a.Seed, b.Seed) })
+	if node == nil || job.Site.StorePath == "" {
+		return ev, nil, nil
 	}
-	g.study.sortArms(s.Arms)
-	return g.study, g.records(s)
-}
-
-func compareSeeds(a, b *int64) int {
-	switch {
-	case a == nil && b == nil:
-		return 0
-	case a == nil:
-		return -1
-	case b == nil:
-		return 1
+	store, err := artifact.Open(job.Site.StorePath)
+	if err != nil {
+		return nil, nil, err
 	}
-	return int(min(1, max(-1, *a-*b)))
-}
-
-// run returns the run of a label and a seed, made when it is new.
-func (g *gathering) run(label string, seed *int64) *Run {
-	arm := g.study.arm(label)
-	if arm == nil {
-		g.study.Arms = append(g.study.Arms, Arm{Label: label})
-		arm = &g.study.Arms[len(g.study.Arms)-1]
-	}
-	for i := range arm.Runs {
-		if compareSeeds(arm.Runs[i].Seed, seed) == 0 {
-			return &arm.Runs[i]
-		}
-	}
-	arm.Runs = append(arm.Runs, Run{Seed: seed})
-	return &arm.Runs[len(arm.Runs)-1]
-}
-
-func (g *gathering) scores(a *artifact.Artifact) error {
-	run := g.run(label(a.Ref), a.Ref.Seed)
-	if run.ScoresFrom == "" {
-		run.ScoresFrom = source(a)
-	}
-	for row, err := range artifact.Rows[rl.Score](a, rl.ScoresFile) {
-		if err != nil {
-			return err
-		}
-		run.Scores = append(run.Scores, row)
-	}
-	if a.Manifest != nil {
-		g.lineal[a.Manifest.Parts["input.policy"]] = label(a.Ref)
-	}
-	return nil
-}
-
-// curve files a training under the label of the arm whose policy it made, or under its own where none was scored.
-func (g *gathering) curve(a *artifact.Artifact) error {
-	name := label(a.Ref)
-	if a.Ref.Key != "" {
-		name = fmt.Sprintf("%s.%s[%s]", a.Ref.Kind, a.Ref.Name, a.Ref.Key)
-	}
-	if a.Manifest != nil {
-		if text, err := json.Marshal(a.Manifest.Outputs["checkpoint"].Digest); err == nil && g.lineal[string(text)] != "" {
-			name = g.lineal[string(text)]
-		}
-	}
-	run := g.run(name, a.Ref.Seed)
-	var rows []rl.Metric
-	reward := false
-	for row, err := range artifact.Rows[rl.Metric](a, rl.MetricsFile) {
-		if err != nil {
-			return err
-		}
-		_, ok := row.Values["reward"]
-		reward = reward || ok
-		rows = append(rows, row)
-	}
-	run.CurveFrom = source(a)
-	if !reward { // fine-tuning: its updates are not those of RL
-		run.Tuning = rows
-		return nil
-	}
-	run.Curve = rows
-	return nil
-}
-
-func (g *gathering) data(a *artifact.Artifact) error {
-	name := fmt.Sprintf("%s.%s %s", a.Ref.Kind, a.Ref.Name, a.Ref.Port)
-	if a.Ref.Key != "" {
-		name = fmt.Sprintf("%s.%s[%s] %s", a.Ref.Kind, a.Ref.Name, a.Ref.Key, a.Ref.Port)
-	}
-	if a.Ref.Type == "dataset" || a.Type == "dataset" {
-		return g.dataset(name, a)
-	}
-	d := DataSet{Label: name, Seed: a.Ref.Seed, Stage: a.Ref.Kind + "." + a.Ref.Name, Source: source(a)}
-	for task, err := range artifact.Rows[*bfcl.Task](a, bfcl.TasksFile) {
-		if err != nil {
-			return err
-		}
-		d.Tasks = append(d.Tasks, task)
-	}
-	g.study.Data = append(g.study.Data, d)
-	return nil
-}
-
-// dataset counts a fine-tuning data set by origin and token.
-func (g *gathering) dataset(name string, a *artifact.Artifact) error {
-	m := Mixture{Label: name, Seed: a.Ref.Seed, Source: source(a), Counts: map[[2]string]int{}}
-	for row, err := range artifact.Rows[rl.Trajectory](a, rl.DatasetFile) {
-		if err != nil {
-			return err
-		}
-		m.Counts[[2]string{row.Origin, row.Token}]++
-	}
-	text, err := os.ReadFile(a.Path("summary.json"))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return err
-	default:
-		if err := json.Unmarshal(text, &m.Summary); err != nil {
-			return fmt.Errorf("%s: %w", a.Path("summary.json"), err)
-		}
-	}
-	g.study.Mixtures = append(g.study.Mixtures, m)
-	return nil
-}
-
-// source is the address a number is traced to.
-func source(a *artifact.Artifact) string {
-	if a.Manifest != nil {
-		return a.Manifest.Address + "." + a.Ref.Port
-	}
-	return fmt.Sprintf("stage.%s.%s.%s", a.Ref.Kind, a.Ref.Name, a.Ref.Port)
-}
-
-// records lists the manifests behind the page: those of the artifacts it read, and of what these were made from, as
-// far as the store still knows them.
-func (g *gathering) records(s *settings) error {
-	node := g.job.Experiment.Node(g.job.Address)
-	if node == nil { // a job outside a plan
-		return nil
-	}
-	var store *artifact.Store
-	if path := g.job.Site.StorePath; path != "" {
-		var err error
-		if store, err = artifact.Open(path); err != nil {
-			return err
-		}
-	}
-	made := map[string]*artifact.Manifest{}
-	for _, ref := range slices.Concat(s.Scores, s.Curves, s.Data, s.Show) {
-		a, err := g.job.Open(ref)
-		if err != nil || a.Manifest == nil {
-			continue // told before
-		}
-		if in, ok := node.Input(ref); ok {
-			made[in.From.Address] = a.Manifest
-		}
-	}
+	seen := map[string]bool{}
 	var walk func(n *engine.Node) error
 	walk = func(n *engine.Node) error {
 		for _, in := range n.Inputs {
-			if g.seen[in.From.Address] {
+			address := in.From.Address
+			if seen[address] {
 				continue
 			}
-			g.seen[in.From.Address] = true
-			if made[in.From.Address] == nil && store != nil && made[n.Address] != nil {
-				made[in.From.Address] = ancestor(store, g.job.Experiment.Name, made[n.Address], in)
+			seen[address] = true
+			if made[address] == nil && made[n.Address] != nil {
+				made[address] = ancestor(store, ev.Name, made[n.Address], in)
 			}
 			if err := walk(in.From); err != nil {
 				return err
 			}
-			if err := g.record(in.From, made[in.From.Address], store); err != nil {
+			stage, err := stageEvidence(in.From, made[address])
+			if err != nil {
 				return err
 			}
+			ev.Records = append(ev.Records, stage)
 		}
 		return nil
 	}
-	return walk(node)
+	return ev, store, walk(node)
 }
 
 // ancestor is the manifest of an input of a node, if what its address made last is what the node really read.
@@ -424,52 +309,20 @@ func ancestor(store *artifact.Store, experiment string, reader *artifact.Manifes
 	return m
 }
 
-// record adds what is known about a node: its settings from the plan, the rest from its manifest.
-func (g *gathering) record(n *engine.Node, m *artifact.Manifest, store *artifact.Store) error {
-	r := Record{Address: n.Address, Kind: n.Kind.Name, Settings: map[string]string{}}
+// stageEvidence names the manifest of a node, or its settings where there is none.
+func stageEvidence(n *engine.Node, m *artifact.Manifest) (StageEvidence, error) {
+	stage := StageEvidence{Address: n.Address, Kind: n.Kind.Name}
+	if m != nil {
+		stage.Key = m.Key
+		var err error
+		stage.Manifest, err = fingerprint(m)
+		return stage, err
+	}
+	stage.Settings = map[string]string{}
 	for _, setting := range n.Settings {
 		if setting.InKey {
-			r.Settings[setting.Name] = setting.Value
+			stage.Settings[setting.Name] = setting.Value
 		}
 	}
-	if m != nil {
-		r.Made, r.Started, r.Seconds, r.Device, r.Peak, r.Revision, r.Key = true, m.Started, m.Seconds, m.Device, m.PeakBytes, m.Revision, m.Key
-		r.Digests = map[string]string{}
-		for port, o := range m.Outputs {
-			r.Digests[port] = o.Digest
-		}
-		phases, err := phases(m, store)
-		if err != nil {
-			return err
-		}
-		r.Phases = phases
-	}
-	g.study.Records = append(g.study.Records, r)
-	return nil
-}
-
-// phases sums the seconds of each phase from the times beside the metrics of a training: rows name them "rollout_s".
-func phases(m *artifact.Manifest, store *artifact.Store) (map[string]float64, error) {
-	if store == nil || m.Outputs["metrics"].Aside == nil {
-		return nil, nil
-	}
-	a, err := store.Open(m, "metrics")
-	if err != nil {
-		return nil, err
-	}
-	sums := map[string]float64{}
-	for row, err := range artifact.Rows[rl.Metric](a, rl.TimesFile) {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, nil // collected; the rest of the record still stands
-		}
-		if err != nil {
-			return nil, err
-		}
-		for name, v := range row.Values {
-			if phase, ok := strings.CutSuffix(name, "_s"); ok && !strings.HasSuffix(name, "_per_s") {
-				sums[phase] += v
-			}
-		}
-	}
-	return sums, nil
+	return stage, nil
 }

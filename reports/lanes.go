@@ -114,8 +114,13 @@ func (s *Study) outcomeFigure(set string) *Figure {
 			strings.Compare(a.seed, b.seed), strings.Compare(a.task, b.task))
 	})
 
+	source := Source{By: "reward of each episode"}
+	for _, l := range lanes {
+		source = together(source.By, "", source, s.Arms[l.arm].scored(set, "", ""))
+	}
 	f := &Figure{
-		ID: "fig-outcomes-" + setID(set), Title: "Who passes which of the " + setName(set), X: "episodes, those that most arms pass first", Y: "arm", Folded: true,
+		Source: source,
+		ID:     "fig-outcomes-" + setID(set), Title: "Who passes which of the " + setName(set), X: "episodes, those that most arms pass first", Y: "arm", Folded: true,
 		Note: "A row for each arm, a column for each task and seed; coloured where the arm passes. Greedy decoding, the paper's reward.",
 		Data: [][]string{{"seed", "task"}},
 	}
@@ -169,7 +174,9 @@ func (s *Study) timelineFigure() *Figure {
 	first := made[0].Started
 	idle, busyUntil := 0.0, 0.0 // seconds since first
 	series := Series{Name: "stages", Arm: 0}
+	f.Source.By = "start and duration as recorded"
 	for _, r := range made {
+		f.Source.From = append(f.Source.From, manifestOf(r.Address))
 		from := r.Started.Sub(first).Seconds()
 		idle += max(0, from-busyUntil)
 		busyUntil = max(busyUntil, from+r.Seconds)
@@ -232,6 +239,8 @@ func (s *Study) successFigures() []*Figure {
 			longest = max(longest, len(series.X))
 			f.Series = append(f.Series, series)
 		}
+		f.Source = a.logged("mean over seeds", "successes_0", fmt.Sprintf("successes_%d", size))
+		f.Source.Rows = fmt.Sprintf("successes_0 to successes_%d", size)
 		f.Smooth = longest / 20
 		f.Data = f.means()
 		figures = append(figures, f)

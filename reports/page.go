@@ -9,7 +9,8 @@ type Page struct {
 	Facts    []string // what was run: arms, seeds, tasks, and what the numbers cannot say
 	Failures []Failure
 	Sections []Section
-	Arms     []string // labels in the order of their colours
+	Arms     []string  // labels in the order of their colours
+	Evidence *Evidence // nil for a page of numbers that no store holds
 }
 
 // Section is a chapter of the page.
@@ -19,19 +20,21 @@ type Section struct {
 	Parts     []Part
 }
 
-// Part is one thing of a section; exactly one field is set.
+// Part is one thing of a section; exactly one of the first four is set.
 type Part struct {
 	Table       *Table
 	Figure      *Figure
 	Transcripts *Transcripts
 	Text        string // a paragraph
+
+	set string // of tasks, where there is one such part for each
 }
 
 // Failure is a stage whose result is missing.
 type Failure struct {
-	Address string
-	Cause   string   // "failed: …", "was skipped: …"
-	Log     []string // its last lines, as they were
+	Address string   `json:"address"`
+	Cause   string   `json:"cause"`         // "failed: …", "was skipped: …"
+	Log     []string `json:"log,omitempty"` // its last lines, as they were
 }
 
 // tables of the page, in order.

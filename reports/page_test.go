@@ -52,7 +52,7 @@ func hostile(text string) *Study {
 		s.Arms[i].Label = text + string(rune('a'+i))
 		for j := range s.Arms[i].Runs {
 			r := &s.Arms[i].Runs[j]
-			r.ScoresFrom, r.CurveFrom = text, text
+			r.ScoresFrom[0].Address, r.CurveFrom = text, text
 			for k := range r.Scores {
 				r.Scores[k].Category, r.Scores[k].Family = text+r.Scores[k].Category, text+r.Scores[k].Family
 				r.Scores[k].Set = text + r.Scores[k].Set
@@ -219,7 +219,7 @@ func TestFigureDataHoldsEveryRunAndEveryUpdate(t *testing.T) {
 	}
 	s := &Study{Arms: []Arm{{Label: "a", Runs: []Run{{Seed: &one, Curve: curve(0.5, 0.25)}, {Seed: &two, Curve: curve(1, 0, 0.125)}}}}}
 	want := [][]string{{"update", "a, seed 1", "a, seed 2"}, {"1", "0.5", "1"}, {"2", "0.25", "0"}, {"3", "", "0.125"}}
-	got := s.figures()[0].data()
+	got := s.curveFigure(0).data()
 	if !slices.EqualFunc(got, want, slices.Equal[[]string]) {
 		t.Errorf("got %v, want %v", got, want)
 	}

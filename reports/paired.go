@@ -18,7 +18,12 @@ type Paired struct {
 	OverSeedsP float64   // its p-value; NaN below two seeds
 	Families   Bootstrap // families resampled with all their tasks and seeds
 	Detectable float64   // smallest difference these data would find
+
+	Source       Source // of the outcomes; By is for the cell to say
+	rowsA, rowsB string
 }
+
+const byMcNemar = "McNemar's exact test, each seed by itself"
 
 // SeedPair is one seed's part of a Paired.
 type SeedPair struct {
@@ -33,6 +38,11 @@ type SeedPair struct {
 // tasks by id. Tasks that only one side has are left out. ok is false when nothing could be paired.
 func compareRuns(nameA string, a []Run, tokenA, nameB string, b []Run, tokenB, set string) (Paired, bool) {
 	p := Paired{A: nameA, B: nameB, OverSeedsP: math.NaN()}
+	left, right := scoresOf(a, "", set, tokenA, "", true), scoresOf(b, "", set, tokenB, "", true)
+	p.Source, p.rowsA, p.rowsB = together("", left.Rows, left, right), left.Rows, right.Rows
+	if p.rowsB != p.rowsA {
+		p.Source.Rows += "; " + p.rowsB
+	}
 	var perSeed, perTask []float64
 	var families []string
 	for i := range a {
@@ -193,7 +203,11 @@ func (p *Paired) side(b bool) Cell {
 		}
 		counts, sizes = append(counts, passed), append(sizes, s.N)
 	}
-	return pooledShare(counts, sizes)
+	rows := p.rowsA
+	if b {
+		rows = p.rowsB
+	}
+	return pooledShare(counts, sizes).From(Source{From: p.Source.From, Rows: rows + ", tasks that both have", By: byReward})
 }
 
 // sentence answers the question for one pair.

@@ -34,9 +34,11 @@ func (s *Study) dataTable() *Table {
 			families[task.Family] = true
 			per[task.Category]++
 		}
-		row := Row{Arm: NoArm, Cells: []Cell{Words("%s", d.Label).From(d.Source), whole(len(d.Tasks)), whole(len(families))}}
+		from := func(rows, by string) Source { return Source{From: []string{d.Source}, Rows: rows, By: by} }
+		row := Row{Arm: NoArm, Cells: []Cell{Words("%s", d.Label).From(from("", "task sets of these sizes")),
+			whole(len(d.Tasks)).From(from("", "number of tasks")), whole(len(families)).From(from("", "number of families"))}}
 		for _, c := range categories {
-			row.Cells = append(row.Cells, whole(per[c]))
+			row.Cells = append(row.Cells, whole(per[c]).From(from("category "+c, "number of tasks")))
 		}
 		same := fmt.Sprint(d.Label, len(d.Tasks), len(families), per) // maps print in the order of their keys
 		at, known := rowOf[same]
@@ -44,6 +46,11 @@ func (s *Study) dataTable() *Table {
 			at = len(t.Rows)
 			rowOf[same] = at
 			t.Rows = append(t.Rows, row)
+		} else {
+			for i := range row.Cells {
+				cell := &t.Rows[at].Cells[i]
+				cell.Source = together(cell.Source.By, cell.Source.Rows, cell.Source, row.Cells[i].Source)
+			}
 		}
 		if first := &t.Rows[at].Cells[0]; d.Seed != nil && first.Detail == "" {
 			first.Detail = fmt.Sprintf("seed %d", *d.Seed)
@@ -73,16 +80,17 @@ func (s *Study) certificateTable() *Table {
 				continue
 			}
 			c := bfcl.Certify(train.Tasks, test.Tasks)
+			source := Source{From: []string{test.Source, train.Source}, By: "certificate of the split, from the tasks"}
 			shared := func(o bfcl.Overlap) Cell {
 				v := float64(o.Shared)
-				return Cell{Text: fmt.Sprintf("%d of %d", o.Shared, o.InTest), Value: &v}
+				return Cell{Text: fmt.Sprintf("%d of %d", o.Shared, o.InTest), Value: &v, Source: source}
 			}
-			name := Words("%s against %s", test.Label, train.Label).From(test.Source)
+			name := Words("%s against %s", test.Label, train.Label)
 			if test.Seed != nil {
 				name = name.With("seed %d", *test.Seed)
 			}
 			t.Rows = append(t.Rows, Row{Arm: NoArm, Cells: []Cell{name, shared(c.Families), shared(c.InitialStates), shared(c.GroundTruths),
-				whole(max(c.Families.TestTasks, c.GroundTruths.TestTasks))}})
+				whole(max(c.Families.TestTasks, c.GroundTruths.TestTasks)).From(source)}})
 		}
 	}
 	if len(t.Rows) == 0 {
@@ -105,7 +113,10 @@ func (s *Study) mixtureTable() *Table {
 		ID: "mixtures", Title: "Fine-tuning data", Columns: []Column{{Name: "Set", Left: true}, {Name: "What", Left: true}, {Name: "Trajectories"}},
 	}
 	for _, m := range s.Mixtures {
-		name := Words("%s", m.Label).From(m.Source)
+		name := Words("%s", m.Label)
+		counted := func(n int, what, by string) Cell {
+			return whole(n).From(Source{From: []string{m.Source}, Rows: what, By: by})
+		}
 		if m.Seed != nil {
 			name = name.With("seed %d", *m.Seed)
 		}
@@ -119,14 +130,14 @@ func (s *Study) mixtureTable() *Table {
 			if kind[1] != "" {
 				text += ", token " + kind[1]
 			}
-			t.Rows = append(t.Rows, Row{Arm: NoArm, Cells: []Cell{name, Words("%s", text), whole(m.Counts[kind])}})
+			t.Rows = append(t.Rows, Row{Arm: NoArm, Cells: []Cell{name, Words("%s", text), counted(m.Counts[kind], text, "number of trajectories")}})
 		}
 		for _, count := range sortedKeys(m.Summary) {
 			words := summaryWords[count]
 			if words == "" {
 				words = count
 			}
-			t.Rows = append(t.Rows, Row{Arm: NoArm, Cells: []Cell{name, Words("%s", words), whole(m.Summary[count])}})
+			t.Rows = append(t.Rows, Row{Arm: NoArm, Cells: []Cell{name, Words("%s", words), counted(m.Summary[count], count, "summary.json")}})
 		}
 	}
 	if len(t.Rows) == 0 {
@@ -159,8 +170,8 @@ func paperRL(batch string, more map[string]string) map[string]string {
 // marked and with the paper's value below, then all of them. Either is nil when it would be empty.
 func (s *Study) settingsTables() (departing, all *Table) {
 	type column struct {
-		head, kind string
-		settings   map[string]string
+		head, kind, address string
+		settings            map[string]string
 	}
 	var columns []column
 	names := map[string]bool{}
@@ -178,7 +189,7 @@ func (s *Study) settingsTables() (departing, all *Table) {
 		if slices.ContainsFunc(columns, func(c column) bool { return c.head == head }) {
 			head = strings.TrimPrefix(r.Address, "stage.")
 		}
-		columns = append(columns, column{head, r.Kind, r.Settings})
+		columns = append(columns, column{head, r.Kind, r.Address, r.Settings})
 		for name := range r.Settings {
 			names[name] = true
 		}
@@ -200,7 +211,7 @@ func (s *Study) settingsTables() (departing, all *Table) {
 				row.Cells = append(row.Cells, Words(""))
 				continue
 			}
-			cell := Words("%s", strings.Trim(value, `"`))
+			cell := Words("%s", strings.Trim(value, `"`)).From(Source{From: []string{manifestOf(c.address)}, Rows: "settings." + name, By: "setting, defaults included"})
 			if paper, ok := paperSettings[c.kind][name]; ok && !sameValue(paper, value) {
 				cell.Mark = MarkDiffers
 				cell = cell.With("paper: %s", strings.Trim(paper, `"`))
@@ -262,15 +273,18 @@ func (s *Study) runsTable() *Table {
 		}
 		sum += r.Seconds
 		seconds := r.Seconds
-		row := Row{Arm: NoArm, Cells: []Cell{Words("%s", strings.TrimPrefix(r.Address, "stage.")), {Text: duration(seconds), Value: &seconds}}}
+		recorded := func(what string) Source {
+			return Source{From: []string{manifestOf(r.Address)}, Rows: what, By: "as recorded"}
+		}
+		row := Row{Arm: NoArm, Cells: []Cell{Words("%s", strings.TrimPrefix(r.Address, "stage.")), {Text: duration(seconds), Value: &seconds, Source: recorded("seconds")}}}
 		for _, name := range sortedKeys(phases) {
 			if v, ok := r.Phases[name]; ok {
-				row.Cells = append(row.Cells, Cell{Text: duration(v), Value: &v})
+				row.Cells = append(row.Cells, Cell{Text: duration(v), Value: &v, Source: Source{From: []string{manifestOf(r.Address)}, Rows: name + "_s of the times beside the metrics", By: "sum over the updates"}})
 			} else {
 				row.Cells = append(row.Cells, Words(""))
 			}
 		}
-		row.Cells = append(row.Cells, Words("%s", bytesText(r.Peak)), Words("%s", r.Device))
+		row.Cells = append(row.Cells, Words("%s", bytesText(r.Peak)).From(recorded("peak_bytes")), Words("%s", r.Device).From(recorded("device")))
 		t.Rows = append(t.Rows, row)
 	}
 	if len(t.Rows) == 0 {
@@ -303,8 +317,9 @@ func (s *Study) evidenceTable() *Table {
 	}
 	for _, r := range s.Records {
 		for _, port := range sortedKeys(r.Digests) {
+			recorded := Source{From: []string{manifestOf(r.Address)}, Rows: "port " + port, By: "as recorded"}
 			t.Rows = append(t.Rows, Row{Arm: NoArm, Cells: []Cell{Words("%s", strings.TrimPrefix(r.Address, "stage.")), Words("%s", port),
-				Words("%s", prefix(r.Digests[port], 16)), Words("%s", prefix(r.Key, 16)), Words("%s", prefix(r.Revision, 12))}})
+				Words("%s", prefix(r.Digests[port], 16)).From(recorded), Words("%s", prefix(r.Key, 16)).From(recorded), Words("%s", prefix(r.Revision, 12)).From(recorded)}})
 		}
 	}
 	if len(t.Rows) == 0 {

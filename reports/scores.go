@@ -1,8 +1,10 @@
 package reports
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
 
 	"rcgrpo/stages/rl"
 )
@@ -102,22 +104,25 @@ func (s *Study) mainTable(set string) *Table {
 		if len(k) == 0 {
 			continue
 		}
-		row := Row{Arm: i, Cells: []Cell{Words("%s", a.Label), pooledShare(k, n).From(a.scoresFrom())}}
+		row := Row{Arm: i, Cells: []Cell{Words("%s", a.Label), pooledShare(k, n).From(a.scored(set, "", byReward))}}
 		if token := a.condition(); token != rl.TokenNone {
 			row.Cells[0] = row.Cells[0].With("conditioned on %s", token)
 		}
 		if seeds > 1 {
-			row.Cells = append(row.Cells, seedMean(k, n).From(a.scoresFrom()))
+			row.Cells = append(row.Cells, seedMean(k, n).From(a.scored(set, "", byMean)))
 		}
 		for _, c := range categories {
-			row.Cells = append(row.Cells, pooledShare(a.counted(set, ofCategory(c), rewarded)).From(a.scoresFrom()))
+			row.Cells = append(row.Cells, pooledShare(a.counted(set, ofCategory(c), rewarded)).From(a.scored(set, c, byReward)))
 		}
-		row.Cells = append(row.Cells, pooledShare(a.counted(set, anyOutcome, officially)).From(a.scoresFrom()))
+		row.Cells = append(row.Cells, pooledShare(a.counted(set, anyOutcome, officially)).From(a.scored(set, "", byVerdict)))
 		if sampled {
 			row.Cells = append(row.Cells, a.sampledCell(set))
 		}
 		t.Rows = append(t.Rows, row)
 		shown = append(shown, a)
+	}
+	if len(t.Rows) == 0 {
+		return nil
 	}
 	s.markBest(t, shown, set)
 	t.Notes = []string{"Success is the paper's reward (final state equal and every ground-truth call made); the official verdict is the benchmark's own checker on the same episodes."}
@@ -150,15 +155,46 @@ func (a *Arm) sampledCell(set string) Cell {
 			k, n = append(k, passed), append(n, of)
 		}
 	}
-	return pooledShare(k, n).From(a.scoresFrom())
+	return pooledShare(k, n).From(scoresOf(a.Runs, byReward, set, token, "", false))
 }
 
-// scoresFrom is the address of the arm's scores, without the seed when there are several.
-func (a *Arm) scoresFrom() string {
-	if len(a.Runs) == 0 {
-		return ""
+// How the cells of scores are computed.
+const (
+	byReward      = "share of reward 1, Wilson interval"
+	byVerdict     = "share of passed official verdicts, Wilson interval"
+	byMean        = "mean over seeds of the share of reward 1, t-interval"
+	byVerdictMean = "mean over seeds of the share of passed official verdicts, t-interval"
+)
+
+// scored is the source of a value made from the arm's greedy episodes on a set, of one category or of all ("").
+func (a *Arm) scored(set, category, by string) Source {
+	return scoresOf(a.Runs, by, set, a.condition(), category, true)
+}
+
+// scoresOf is the source of a value made from the episodes of some runs on a set under a token, of one category or of
+// all (""): the evaluations that have such episodes.
+func scoresOf(runs []Run, by, set, token, category string, greedy bool) Source {
+	s := Source{By: by, Rows: "set " + cmp.Or(set, "test")}
+	for i := range runs {
+		rows := runs[i].Scores
+		for _, stretch := range runs[i].ScoresFrom {
+			own := rows[:stretch.N]
+			rows = rows[stretch.N:]
+			if slices.ContainsFunc(own, func(row rl.Score) bool {
+				return row.Greedy == greedy && row.Set == set && row.Token == token && (category == "" || row.Category == category)
+			}) {
+				s.From = append(s.From, stretch.Address)
+			}
+		}
 	}
-	return a.Runs[0].ScoresFrom
+	if token != rl.TokenNone {
+		s.Rows += ", token " + token
+	}
+	if category != "" {
+		s.Rows += ", category " + category
+	}
+	s.Rows += map[bool]string{true: ", greedy", false: ", sampled"}[greedy]
+	return s
 }
 
 // markBest marks the overall cell of the arm that is better than every other one.
@@ -228,14 +264,18 @@ func (s *Study) seedTable(set string) *Table {
 
 // seedCells is a row of the table by seeds: a cell for each column, made from the counts of some of the arm's runs.
 func (a *Arm) seedCells(runs []Run, name, set string, categories []string, cell func(counts, sizes []int) Cell) []Cell {
-	of := func(counts, passes func(outcome) bool) Cell {
-		return cell(countedIn(runs, a.condition(), set, counts, passes)).From(runs[0].ScoresFrom)
+	reward, verdict := byReward, byVerdict
+	if len(runs) > 1 {
+		reward, verdict = byMean, byVerdictMean
 	}
-	cells := []Cell{Words("%s", a.Label), Words("%s", name), of(anyOutcome, rewarded)}
+	of := func(category, by string, counts, passes func(outcome) bool) Cell {
+		return cell(countedIn(runs, a.condition(), set, counts, passes)).From(scoresOf(runs, by, set, a.condition(), category, true))
+	}
+	cells := []Cell{Words("%s", a.Label), Words("%s", name), of("", reward, anyOutcome, rewarded)}
 	for _, c := range categories {
-		cells = append(cells, of(ofCategory(c), rewarded))
+		cells = append(cells, of(c, reward, ofCategory(c), rewarded))
 	}
-	return append(cells, of(anyOutcome, officially))
+	return append(cells, of("", verdict, anyOutcome, officially))
 }
 
 // paired computes the pairs of a comparison on one set; pairs whose labels have no common tasks are left out.
@@ -271,16 +311,28 @@ func (s *Study) comparisonTable(c Comparison, set string) *Table {
 	}
 	t.Columns = append(t.Columns, Column{Name: "95 % over families"}, Column{Name: "Exact McNemar"}, Column{Name: "Verdict", Left: true})
 	verdicts, adjusted := decideAll(pairs)
+	all := together("", "") // p-values are adjusted over the table, so every pair has a part in them
+	for i := range pairs {
+		all = together("", "", all, pairs[i].Source)
+	}
 	for i := range pairs {
 		p := &pairs[i]
-		mean := p.Mean
+		mean, adjustedBy := p.Mean, together("", p.Source.Rows, p.Source, all)
+		by := func(source Source, how string) Source { source.By = how; return source }
 		row := Row{Arm: NoArm, Cells: []Cell{Words("%s → %s", p.A, p.B), p.side(false), p.side(true),
-			{Text: points(mean), Value: &mean, Interval: &p.Families.Interval}}}
+			Cell{Text: points(mean), Value: &mean, Interval: &p.Families.Interval}.From(by(p.Source, "mean over seeds of the difference paired by task, family bootstrap"))}}
 		if method {
-			row.Cells = append(row.Cells, Words("%s", p.OverSeeds.points()).With("p = %s, adjusted %s", probability(p.OverSeedsP), probability(adjusted[i][0])))
+			row.Cells = append(row.Cells, Words("%s", p.OverSeeds.points()).With("p = %s, adjusted %s", probability(p.OverSeedsP), probability(adjusted[i][0])).
+				From(by(adjustedBy, "paired t-interval over seeds, p Holm-adjusted over the table")))
 		}
-		row.Cells = append(row.Cells, Words("%s", p.Families.points()).With("%d families", p.Families.Units))
-		row.Cells = append(row.Cells, p.mcnemarCell(adjusted[i], method), p.verdictCell(verdicts[i]))
+		row.Cells = append(row.Cells, Words("%s", p.Families.points()).With("%d families", p.Families.Units).From(by(p.Source, "bootstrap over families, 2,000 resamples")))
+		mcnemar := p.mcnemarCell(adjusted[i], method)
+		if method {
+			mcnemar.Source = by(p.Source, byMcNemar)
+		} else {
+			mcnemar.Source = by(adjustedBy, byMcNemar+", p Holm-adjusted over the table")
+		}
+		row.Cells = append(row.Cells, mcnemar, p.verdictCell(verdicts[i]).From(by(adjustedBy, "tests of the table, Holm-adjusted; smallest detectable difference")))
 		t.Rows = append(t.Rows, row)
 	}
 	t.Notes = []string{"Differences are paired by task. McNemar's exact test is made for each seed by itself (tasks passed only without / only with); it speaks about those two checkpoints."}
@@ -341,8 +393,10 @@ func (s *Study) gapTable(set string) *Table {
 		}
 		interval, over := p.interval()
 		gap := p.Mean
+		by := func(how string) Source { return Source{From: p.Source.From, Rows: p.Source.Rows, By: how} }
 		t.Rows = append(t.Rows, Row{Arm: i, Cells: []Cell{Words("%s", a.Label), p.side(true), p.side(false),
-			{Text: points(gap), Value: &gap, Interval: &interval}, Words("%s", interval.points()).With("%s", over), p.mcnemarCell(nil, true)}})
+			Cell{Text: points(gap), Value: &gap, Interval: &interval}.From(by("mean over seeds of high minus low, paired by task")),
+			Words("%s", interval.points()).With("%s", over).From(by("interval " + over)), p.mcnemarCell(nil, true).From(by(byMcNemar))}})
 	}
 	if len(t.Rows) == 0 {
 		return nil
@@ -363,9 +417,9 @@ func (s *Study) categoryFigure(set string) *Figure {
 		if _, n := a.counted(set, anyOutcome, rewarded); len(n) == 0 {
 			continue
 		}
-		series := Series{Name: a.Label, Arm: i, Points: []Point{a.point(set, anyOutcome)}}
+		series := Series{Name: a.Label, Arm: i, Points: []Point{a.point(set, "", anyOutcome)}}
 		for _, c := range categories {
-			series.Points = append(series.Points, a.point(set, ofCategory(c)))
+			series.Points = append(series.Points, a.point(set, c, ofCategory(c)))
 		}
 		several = several || len(series.Points[0].Each) > 1
 		f.Series = append(f.Series, series)
@@ -379,9 +433,9 @@ func (s *Study) categoryFigure(set string) *Figure {
 	return f
 }
 
-func (a *Arm) point(set string, counts func(outcome) bool) Point {
+func (a *Arm) point(set, category string, counts func(outcome) bool) Point {
 	k, n := a.counted(set, counts, rewarded)
-	p := Point{Value: math.NaN(), Interval: unknown, Source: a.scoresFrom()}
+	p := Point{Value: math.NaN(), Interval: unknown, Source: a.scored(set, category, byReward)}
 	if c := pooledShare(k, n); c.Of > 0 {
 		p.Value, p.Interval, p.Label = *c.Value, *c.Interval, fraction(c)
 	}

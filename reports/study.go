@@ -12,10 +12,12 @@ import (
 // Study is what an experiment left behind, as plain values: everything a page is computed from.
 type Study struct {
 	Name, Question, Expect string
+	Notes                  []string // sentences of the report's own for the head of the page
 
 	Arms     []Arm // in the order of the file; the order of the colours
 	Compare  []Comparison
 	Windows  Windows
+	Chosen   []Chosen // the sections that a report asks for; none: the usual ones
 	Data     []DataSet
 	Mixtures []Mixture
 	// Transcripts are some episodes of each evaluation that the page shows in full, an element per label.
@@ -36,11 +38,17 @@ type Run struct {
 	Seed *int64 // nil where seeds do not multiply
 
 	Scores     []rl.Score
-	ScoresFrom string // address
+	ScoresFrom []Stretch // which of them came from where, in their order
 
 	Curve     []rl.Metric // the training that made the scored policy; nil when none is shown
 	CurveFrom string
 	Tuning    []rl.Metric // the fine-tuning that made it, where that was no RL
+}
+
+// Stretch is a part of a run's scores: those of one evaluation.
+type Stretch struct {
+	Address string // of its port
+	N       int
 }
 
 // Name is "seed 3", or "" for a run that no seed made.
@@ -53,12 +61,15 @@ func (r *Run) Name() string {
 
 // Comparison names pairs of labels: without and with whatever its label says.
 type Comparison struct {
-	Label string
-	Pairs [][2]string
+	Label string      `json:"label"`
+	Pairs [][2]string `json:"pairs"`
 }
 
 // Windows are the updates summarised at both ends of a training; the paper's are 70 each.
-type Windows struct{ Early, Late int }
+type Windows struct {
+	Early int `json:"early"`
+	Late  int `json:"late"`
+}
 
 // PaperWindows are those of the paper's tables.
 var PaperWindows = Windows{Early: 70, Late: 70}

@@ -13,7 +13,7 @@ import (
 
 // scored makes a run whose tasks pass where the text has a 1; every two neighbours are a family.
 func scored(seed int64, passes string) Run {
-	r := Run{Seed: &seed, ScoresFrom: fmt.Sprintf("stage.eval.x@%d", seed)}
+	r := Run{Seed: &seed, ScoresFrom: []Stretch{{fmt.Sprintf("stage.eval.x@%d.scores", seed), len(passes)}}}
 	for i, c := range passes {
 		r.Scores = append(r.Scores, rl.Score{Task: fmt.Sprint(i), Family: fmt.Sprint(i / 2), Category: "base", Greedy: true, Reward: float64(c - '0'), Official: c == '1'})
 	}

@@ -51,7 +51,7 @@ type Cell struct {
 	Of       int
 	Interval *Interval // in the unit of Value
 	Mark     Mark
-	Source   string // address of what it was computed from
+	Source   Source // what it was computed from; zero for words of our own
 }
 
 // Words is a cell of text.
@@ -88,8 +88,8 @@ func (c Cell) With(format string, args ...any) Cell {
 	return c
 }
 
-// From returns the cell with the address of its source.
-func (c Cell) From(source string) Cell {
+// From returns the cell with its source.
+func (c Cell) From(source Source) Cell {
 	c.Source = source
 	return c
 }

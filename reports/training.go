@@ -3,6 +3,7 @@ package reports
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"rcgrpo/stages/rl"
@@ -72,14 +73,27 @@ func meanNumber(values []float64) Cell {
 	return c
 }
 
-func (a *Arm) curveFrom() string {
+// hasCurve says whether a run of the arm is a training by RL.
+func (a *Arm) hasCurve() bool {
+	return slices.ContainsFunc(a.Runs, func(r Run) bool { return r.Curve != nil })
+}
+
+// logged is the source of a value made from metrics that the arm's trainings logged.
+func (a *Arm) logged(by string, metrics ...string) Source {
+	s := Source{By: by, Rows: strings.Join(metrics, ", ")}
 	for i := range a.Runs {
-		if a.Runs[i].Curve != nil {
-			return a.Runs[i].CurveFrom
+		if slices.ContainsFunc(metrics, func(metric string) bool { _, _, ok := a.Runs[i].values(metric); return ok }) {
+			s.From = append(s.From, a.Runs[i].CurveFrom)
 		}
 	}
-	return ""
+	return s
 }
+
+// How the cells of trainings are computed.
+const (
+	byEarly = "mean over the early window, then over seeds"
+	byLate  = "mean over the late window, then over seeds"
+)
 
 // windowNote says which updates were summarised.
 func (s *Study) windowNote() string {
@@ -115,8 +129,8 @@ func (s *Study) entropyTable() *Table {
 		if len(both.early) == 0 {
 			continue
 		}
-		row := Row{Arm: i, Cells: []Cell{Words("%s", a.Label), meanNumber(both.early).From(a.curveFrom()), meanNumber(both.late).From(a.curveFrom()),
-			changeCell(Mean(both.early), Mean(both.late))}}
+		row := Row{Arm: i, Cells: []Cell{Words("%s", a.Label), meanNumber(both.early).From(a.logged(byEarly, "entropy")), meanNumber(both.late).From(a.logged(byLate, "entropy")),
+			changeCell(Mean(both.early), Mean(both.late)).From(a.logged("late over early window, minus 1", "entropy"))}}
 		var rho []float64
 		var plainP, effectiveP, effectiveN []string
 		for j := range a.Runs {
@@ -130,14 +144,16 @@ func (s *Study) entropyTable() *Table {
 			effectiveP = append(effectiveP, probability(c.PEff))
 			effectiveN = append(effectiveN, significant(c.NEff))
 		}
-		correlation := meanNumber(rho).From(a.curveFrom())
+		correlation := meanNumber(rho).From(a.logged("Pearson's correlation over the updates of a run, t-interval over seeds", "entropy", "reward"))
 		if len(rho) > 1 {
 			interval := TInterval(rho, Level)
 			correlation = correlation.With("t\u00a0%s\u00a0…\u00a0%s", significant(interval.Low), significant(interval.High))
 			correlation.Interval = &interval
 		}
-		row.Cells = append(row.Cells, correlation, Words("%s", strings.Join(plainP, "; ")),
-			Words("%s", strings.Join(effectiveP, "; ")).With("n = %s", strings.Join(effectiveN, "; ")))
+		row.Cells = append(row.Cells, correlation,
+			Words("%s", strings.Join(plainP, "; ")).From(a.logged("p of Pearson's correlation, every update counts", "entropy", "reward")),
+			Words("%s", strings.Join(effectiveP, "; ")).With("n = %s", strings.Join(effectiveN, "; ")).
+				From(a.logged("p of Pearson's correlation with the effective number of updates", "entropy", "reward")))
 		t.Rows = append(t.Rows, row)
 	}
 	if len(t.Rows) == 0 {
@@ -224,12 +240,12 @@ func (s *Study) windowTable(id, title string, columns []lateColumn, note string)
 	}
 	for i := range s.Arms {
 		a := &s.Arms[i]
-		if a.curveFrom() == "" {
+		if !a.hasCurve() {
 			continue
 		}
 		row := Row{Arm: i, Cells: []Cell{Words("%s", a.Label)}}
 		for _, metric := range used {
-			row.Cells = append(row.Cells, meanNumber(a.summary(metric, s.Windows).late).From(a.curveFrom()))
+			row.Cells = append(row.Cells, meanNumber(a.summary(metric, s.Windows).late).From(a.logged(byLate, metric)))
 		}
 		t.Rows = append(t.Rows, row)
 	}
@@ -253,8 +269,9 @@ func (s *Study) trainingGapTable() *Table {
 		if len(high.early) == 0 || len(low.early) == 0 {
 			continue
 		}
-		t.Rows = append(t.Rows, Row{Arm: i, Cells: []Cell{Words("%s", a.Label), meanNumber(high.early), meanNumber(low.early), gapCell(gap.early),
-			meanNumber(high.late), meanNumber(low.late), gapCell(gap.late)}})
+		t.Rows = append(t.Rows, Row{Arm: i, Cells: []Cell{Words("%s", a.Label),
+			meanNumber(high.early).From(a.logged(byEarly, "reward_high")), meanNumber(low.early).From(a.logged(byEarly, "reward_low")), gapCell(gap.early).From(a.logged(byEarly+", t-interval", "token_gap")),
+			meanNumber(high.late).From(a.logged(byLate, "reward_high")), meanNumber(low.late).From(a.logged(byLate, "reward_low")), gapCell(gap.late).From(a.logged(byLate+", t-interval", "token_gap"))}})
 	}
 	if len(t.Rows) == 0 {
 		return nil
@@ -334,43 +351,40 @@ func (a *Arm) curveSeries(metric string, tuning bool) Series {
 		if len(updates) > len(series.X) {
 			series.X = updates
 		}
-		series.Runs = append(series.Runs, Curve{Name: run.Name(), Y: values, Source: run.CurveFrom})
+		series.Runs = append(series.Runs, Curve{Name: run.Name(), Y: values, Source: Source{From: []string{run.CurveFrom}, Rows: metric, By: "as logged"}})
 	}
 	return series
 }
 
-// figures over the updates of all arms that have a curve.
-func (s *Study) figures() []*Figure {
-	var figures []*Figure
-	for _, kind := range curveFigures {
-		f := &Figure{ID: "fig-" + kind.id, Title: kind.title, Note: kind.note, X: "update", Y: kind.y, Share: kind.share, Folded: kind.folded}
-		for i, name := range kind.names {
-			f.Note += []string{" Solid: ", "; dashed: ", "; dotted: "}[i] + name
-		}
-		if len(kind.names) > 0 {
-			f.Note += "."
-		}
-		longest := 0
-		for m, metric := range kind.metrics {
-			for i := range s.Arms {
-				series := s.Arms[i].curveSeries(metric, kind.tuning)
-				series.Arm, series.Dash = i, m
-				if len(kind.names) > 1 {
-					series.Variant = kind.names[m]
-				}
-				if len(series.Runs) > 0 {
-					f.Series = append(f.Series, series)
-					longest = max(longest, len(series.X))
-				}
+// curveFigure is a row of curveFigures over the updates of all arms that logged it; nil where none did.
+func (s *Study) curveFigure(row int) *Figure {
+	kind := &curveFigures[row]
+	f := &Figure{ID: "fig-" + kind.id, Title: kind.title, Note: kind.note, X: "update", Y: kind.y, Share: kind.share, Folded: kind.folded}
+	for i, name := range kind.names {
+		f.Note += []string{" Solid: ", "; dashed: ", "; dotted: "}[i] + name
+	}
+	if len(kind.names) > 0 {
+		f.Note += "."
+	}
+	longest := 0
+	for m, metric := range kind.metrics {
+		for i := range s.Arms {
+			series := s.Arms[i].curveSeries(metric, kind.tuning)
+			series.Arm, series.Dash = i, m
+			if len(kind.names) > 1 {
+				series.Variant = kind.names[m]
+			}
+			if len(series.Runs) > 0 {
+				f.Series = append(f.Series, series)
+				longest = max(longest, len(series.X))
 			}
 		}
-		if len(f.Series) == 0 {
-			continue
-		}
-		f.Smooth = longest / 20
-		figures = append(figures, f)
 	}
-	return figures
+	if len(f.Series) == 0 {
+		return nil
+	}
+	f.Smooth = longest / 20
+	return f
 }
 
 // valuesTable lists everything the trainings logged, by the metrics table of package rl, with its mean over the late
@@ -390,7 +404,7 @@ func (s *Study) valuesTable() *Table {
 				}
 			}
 		}
-		if s.Arms[i].curveFrom() != "" {
+		if s.Arms[i].hasCurve() {
 			arms = append(arms, i)
 			t.Columns = append(t.Columns, Column{Name: s.Arms[i].Label})
 		}
@@ -402,7 +416,7 @@ func (s *Study) valuesTable() *Table {
 			}
 			row := Row{Arm: NoArm, Cells: []Cell{Words("%s", name), Words("%s", info.Formula), Words("%s", info.Unit)}}
 			for _, i := range arms {
-				row.Cells = append(row.Cells, meanNumber(s.Arms[i].summary(name, s.Windows).late).From(s.Arms[i].curveFrom()))
+				row.Cells = append(row.Cells, meanNumber(s.Arms[i].summary(name, s.Windows).late).From(s.Arms[i].logged(byLate, name)))
 			}
 			t.Rows = append(t.Rows, row)
 		}

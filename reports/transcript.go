@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"slices"
 
-	"rcgrpo/engine/artifact"
 	"rcgrpo/stages/rl"
 )
 
@@ -107,23 +106,6 @@ func (t *Transcripts) chosen() (failed, passed []Transcript) {
 func (t *Transcripts) summary() string {
 	failed, passed := t.chosen()
 	return fmt.Sprintf("%s: %d of %d failed and %d of %d passed episodes", t.Label, len(failed), t.FailedOf, len(passed), t.PassedOf)
-}
-
-// transcripts reads the trajectories of an arm.
-func (g *gathering) transcripts(a *artifact.Artifact) error {
-	name, seed := label(a.Ref), (&Run{Seed: a.Ref.Seed}).Name()
-	at := slices.IndexFunc(g.study.Transcripts, func(t *Transcripts) bool { return t.Label == name })
-	if at < 0 {
-		at = len(g.study.Transcripts)
-		g.study.Transcripts = append(g.study.Transcripts, &Transcripts{Label: name})
-	}
-	for row, err := range artifact.Rows[*rl.Trajectory](a, rl.TrajectoriesFile) {
-		if err != nil {
-			return err
-		}
-		g.study.Transcripts[at].add(transcript(row, seed))
-	}
-	return nil
 }
 
 // transcriptParts are the transcripts of every arm, in the order of the arms.

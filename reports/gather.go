@@ -1,0 +1,253 @@
+package reports
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/rl"
+)
+
+// gathering is the state of collecting a study from artifacts. A page is made by one when its stage runs, and by another
+// when it is verified: both read nothing but evidence, artifacts and manifests.
+type gathering struct {
+	study  *Study
+	lineal map[string]string // digest of a scored checkpoint -> label
+}
+
+// gather reads what the evidence names and completes it: an input's label may follow from the lineage of its policy.
+// store may be nil when no record has a key.
+func gather(ev *Evidence, open func(*Input) (*artifact.Artifact, error), store *artifact.Store) (*Study, error) {
+	g := &gathering{lineal: map[string]string{}}
+	g.study = &Study{Name: ev.Name, Question: ev.Question, Expect: ev.Expect, Notes: ev.Notes, Windows: ev.Windows, Compare: ev.Compare,
+		Chosen: ev.Chosen, Failures: ev.Failures}
+	for i := range ev.Inputs {
+		in := &ev.Inputs[i]
+		a, err := open(in)
+		if err != nil {
+			return nil, err
+		}
+		a.Ref = in.Ref
+		take := map[string]func(*Input, *artifact.Artifact) error{
+			roleScores: g.scores, roleCurves: g.curve, roleData: g.data, roleTranscripts: g.transcripts}[in.Role]
+		if take == nil {
+			return nil, fmt.Errorf("%s stands in the evidence as %q, which is no role", in.Address, in.Role)
+		}
+		if err := take(in, a); err != nil {
+			return nil, err
+		}
+	}
+	for i := range g.study.Arms {
+		slices.SortStableFunc(g.study.Arms[i].Runs, func(a, b Run) int { return compareSeeds(a.Seed, b.Seed) })
+	}
+	g.study.sortArms(ev.Arms)
+	for _, stage := range ev.Records {
+		r, err := record(stage, store)
+		if err != nil {
+			return nil, err
+		}
+		g.study.Records = append(g.study.Records, r)
+	}
+	return g.study, nil
+}
+
+// page computes the page of a study with its evidence.
+func (ev *Evidence) page(study *Study) *Page {
+	page := study.Page()
+	page.Evidence = ev
+	return page
+}
+
+func compareSeeds(a, b *int64) int {
+	switch {
+	case a == nil && b == nil:
+		return 0
+	case a == nil:
+		return -1
+	case b == nil:
+		return 1
+	}
+	return int(min(1, max(-1, *a-*b)))
+}
+
+// run returns the run of a label and a seed, made when it is new.
+func (g *gathering) run(label string, seed *int64) *Run {
+	arm := g.study.arm(label)
+	if arm == nil {
+		g.study.Arms = append(g.study.Arms, Arm{Label: label})
+		arm = &g.study.Arms[len(g.study.Arms)-1]
+	}
+	for i := range arm.Runs {
+		if compareSeeds(arm.Runs[i].Seed, seed) == 0 {
+			return &arm.Runs[i]
+		}
+	}
+	arm.Runs = append(arm.Runs, Run{Seed: seed})
+	return &arm.Runs[len(arm.Runs)-1]
+}
+
+func (g *gathering) scores(in *Input, a *artifact.Artifact) error {
+	in.Label = label(in.Ref)
+	run := g.run(in.Label, in.Ref.Seed)
+	before := len(run.Scores)
+	for row, err := range artifact.Rows[rl.Score](a, rl.ScoresFile) {
+		if err != nil {
+			return err
+		}
+		run.Scores = append(run.Scores, row)
+	}
+	run.ScoresFrom = append(run.ScoresFrom, Stretch{in.port(), len(run.Scores) - before})
+	if a.Manifest != nil {
+		g.lineal[a.Manifest.Parts["input.policy"]] = in.Label
+	}
+	return nil
+}
+
+// curve files a training under the label of the arm whose policy it made, or under its own where none was scored.
+func (g *gathering) curve(in *Input, a *artifact.Artifact) error {
+	if in.Label == "" {
+		in.Label = label(in.Ref)
+		if in.Ref.Key != "" {
+			in.Label = fmt.Sprintf("%s.%s[%s]", in.Ref.Kind, in.Ref.Name, in.Ref.Key)
+		}
+	}
+	if a.Manifest != nil {
+		if text, err := json.Marshal(a.Manifest.Outputs["checkpoint"].Digest); err == nil && g.lineal[string(text)] != "" {
+			in.Label = g.lineal[string(text)]
+		}
+	}
+	run := g.run(in.Label, in.Ref.Seed)
+	var rows []rl.Metric
+	reward := false
+	for row, err := range artifact.Rows[rl.Metric](a, rl.MetricsFile) {
+		if err != nil {
+			return err
+		}
+		_, ok := row.Values["reward"]
+		reward = reward || ok
+		rows = append(rows, row)
+	}
+	run.CurveFrom = in.port()
+	if !reward { // fine-tuning: its updates are not those of RL
+		run.Tuning = rows
+		return nil
+	}
+	run.Curve = rows
+	return nil
+}
+
+func (g *gathering) data(in *Input, a *artifact.Artifact) error {
+	name := fmt.Sprintf("%s.%s %s", in.Ref.Kind, in.Ref.Name, in.Ref.Port)
+	if in.Ref.Key != "" {
+		name = fmt.Sprintf("%s.%s[%s] %s", in.Ref.Kind, in.Ref.Name, in.Ref.Key, in.Ref.Port)
+	}
+	if in.Ref.Type == "dataset" || a.Type == "dataset" {
+		return g.dataset(name, in, a)
+	}
+	d := DataSet{Label: name, Seed: in.Ref.Seed, Stage: in.Ref.Kind + "." + in.Ref.Name, Source: in.port()}
+	for task, err := range artifact.Rows[*bfcl.Task](a, bfcl.TasksFile) {
+		if err != nil {
+			return err
+		}
+		d.Tasks = append(d.Tasks, task)
+	}
+	g.study.Data = append(g.study.Data, d)
+	return nil
+}
+
+// dataset counts a fine-tuning data set by origin and token.
+func (g *gathering) dataset(name string, in *Input, a *artifact.Artifact) error {
+	m := Mixture{Label: name, Seed: in.Ref.Seed, Source: in.port(), Counts: map[[2]string]int{}}
+	for row, err := range artifact.Rows[rl.Trajectory](a, rl.DatasetFile) {
+		if err != nil {
+			return err
+		}
+		m.Counts[[2]string{row.Origin, row.Token}]++
+	}
+	text, err := os.ReadFile(a.Path("summary.json"))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return err
+	default:
+		if err := json.Unmarshal(text, &m.Summary); err != nil {
+			return fmt.Errorf("%s: %w", a.Path("summary.json"), err)
+		}
+	}
+	g.study.Mixtures = append(g.study.Mixtures, m)
+	return nil
+}
+
+// transcripts reads the trajectories of an arm.
+func (g *gathering) transcripts(in *Input, a *artifact.Artifact) error {
+	in.Label = label(in.Ref)
+	seed := (&Run{Seed: in.Ref.Seed}).Name()
+	at := slices.IndexFunc(g.study.Transcripts, func(t *Transcripts) bool { return t.Label == in.Label })
+	if at < 0 {
+		at = len(g.study.Transcripts)
+		g.study.Transcripts = append(g.study.Transcripts, &Transcripts{Label: in.Label})
+	}
+	for row, err := range artifact.Rows[*rl.Trajectory](a, rl.TrajectoriesFile) {
+		if err != nil {
+			return err
+		}
+		g.study.Transcripts[at].add(transcript(row, seed))
+	}
+	return nil
+}
+
+// record is what the manifest of a stage says.
+func record(stage StageEvidence, store *artifact.Store) (Record, error) {
+	r := Record{Address: stage.Address, Kind: stage.Kind, Settings: stage.Settings}
+	if stage.Key == "" {
+		return r, nil
+	}
+	m, err := store.Manifest(stage.Key)
+	if err != nil {
+		return r, fmt.Errorf("%s, key %s: %w", stage.Address, stage.Key, err)
+	}
+	r.Made, r.Started, r.Seconds, r.Device, r.Peak, r.Revision, r.Key = true, m.Started, m.Seconds, m.Device, m.PeakBytes, m.Revision, m.Key
+	r.Settings, r.Digests = map[string]string{}, map[string]string{}
+	for part, value := range m.Parts {
+		if name, ok := strings.CutPrefix(part, "settings."); ok {
+			r.Settings[name] = value
+		}
+	}
+	for port, o := range m.Outputs {
+		r.Digests[port] = o.Digest
+	}
+	r.Phases, err = phases(m, store)
+	return r, err
+}
+
+// phases sums the seconds of each phase from the times beside the metrics of a training: rows name them "rollout_s".
+func phases(m *artifact.Manifest, store *artifact.Store) (map[string]float64, error) {
+	if m.Outputs["metrics"].Aside == nil {
+		return nil, nil
+	}
+	a, err := store.Open(m, "metrics")
+	if err != nil {
+		return nil, err
+	}
+	sums := map[string]float64{}
+	for row, err := range artifact.Rows[rl.Metric](a, rl.TimesFile) {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil // collected; the rest of the record still stands
+		}
+		if err != nil {
+			return nil, err
+		}
+		for name, v := range row.Values {
+			if phase, ok := strings.CutSuffix(name, "_s"); ok && !strings.HasSuffix(name, "_per_s") {
+				sums[phase] += v
+			}
+		}
+	}
+	return sums, nil
+}
