@@ -55,6 +55,8 @@ func commands() []command {
 		{"graph", "[EXP]", "draw the stages as dot or mermaid", graphCommand},
 		{"console", "[EXP]", "evaluate expressions with the values of an experiment", consoleCommand},
 		{"kinds", "[KIND]", "the kinds of stages and their settings", kindsCommand},
+		{"report", "[EXP]", "its pages again; -bundle packs one with its evidence", reportCommand},
+		{"verify", "PAGE", "compute every number of a page again from the artifacts", verifyCommand},
 		{"lint", "TABLE.csv -n N,N,...", "find what cannot be in a table of percentages", lintCommand},
 		{"store", "ls|check|gc", "the results that are kept", storeCommand},
 		{"bfcl", "check|replay|show|chat", "the benchmark by itself", bfclCommand},

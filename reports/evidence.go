@@ -123,8 +123,9 @@ func (p *Page) packedEvidence() (string, error) {
 		}
 	}
 	for _, f := range p.figures() {
-		for suffix, s := range f.sources() {
-			if err := give(f.ID+suffix, s); err != nil {
+		sources := f.sources()
+		for _, suffix := range sortedKeys(sources) {
+			if err := give(f.ID+suffix, sources[suffix]); err != nil {
 				return "", err
 			}
 		}
@@ -208,6 +209,13 @@ func unpacked(text string) ([]byte, error) {
 // SourceOf returns the source of a cell by its id, with or without "#".
 func (ev *Evidence) SourceOf(cell string) (Source, error) {
 	cell = strings.TrimPrefix(cell, "#")
+	if s, ok := ev.source(cell); ok {
+		return s, nil
+	}
+	return Source{}, fmt.Errorf("the page has no number %s%s", cell, engine.NearHint(cell, sortedKeys(ev.Cells)))
+}
+
+func (ev *Evidence) source(cell string) (Source, bool) {
 	stem, place, _ := cutLast(cell, ".")
 	candidates := []string{cell, stem}
 	if m := placePattern.FindStringSubmatch(place); m != nil {
@@ -215,11 +223,10 @@ func (ev *Evidence) SourceOf(cell string) (Source, error) {
 	}
 	for _, id := range candidates {
 		if i, ok := ev.Cells[id]; ok && 0 <= i && i < len(ev.Sources) {
-			return ev.Sources[i], nil
+			return ev.Sources[i], true
 		}
 	}
-	names := sortedKeys(ev.Cells)
-	return Source{}, fmt.Errorf("the page has no number %s%s", cell, engine.NearHint(cell, names))
+	return Source{}, false
 }
 
 var placePattern = regexp.MustCompile(`^r(\d+)c(\d+)$`)

@@ -211,7 +211,12 @@ stage "report" "page" {
 // run.
 func runScripted(t *testing.T, failing string) (html, text, textFile string, runError error) {
 	t.Helper()
-	dir := t.TempDir()
+	return runScriptedIn(t, t.TempDir(), failing)
+}
+
+// runScriptedIn does so in a folder: scripted.hcl, site.hcl, store.
+func runScriptedIn(t *testing.T, dir, failing string) (html, text, textFile string, runError error) {
+	t.Helper()
 	file := filepath.Join(dir, "scripted.hcl")
 	write := func(path, content string) {
 		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
@@ -282,7 +287,6 @@ func TestReportOfAWholeExperiment(t *testing.T) {
 	wantAll(t, text, "Much training: 20 of 30 failed and 20 of 90 passed episodes, in the HTML page")
 	wantAll(t, page, "90/120", "66/120", "60/120", // main table
 		"&#43;25.0", // gap of the token
-		"stage.eval.arm[&#34;Much training&#34;]", // sources
 		"paper: 1e-06", // the departure of grpo; sft has the paper's rate
 	)
 	for _, wanted := range []string{"0 of 20", "grpo.arm[&#34;much&#34;]@2", "sft.warm", `"name":"Much training"`, `"name":"None"`} {

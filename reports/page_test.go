@@ -14,7 +14,7 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-func html(t *testing.T, p *Page) string {
+func htmlOf(t *testing.T, p *Page) string {
 	t.Helper()
 	var b bytes.Buffer
 	if err := p.HTML(&b); err != nil {
@@ -85,10 +85,10 @@ func TestForeignTextStaysText(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Our own elements are the only ones: as many as on the same page of harmless text.
-	harmless := strings.Replace(html(t, hostile("x").Page()), lib, "", 1)
+	harmless := strings.Replace(htmlOf(t, hostile("x").Page()), lib, "", 1)
 	for _, attack := range []string{`</script><img src=x onerror=alert(1)>`, `"><svg onload=alert(1)>`, `' onmouseover='alert(1)`, "`${alert(1)}`", `<!--<script>`, `|x|<b>\*[a](javascript:alert(1))`} {
 		study := hostile(attack)
-		page := strings.Replace(html(t, study.Page()), lib, "", 1)
+		page := strings.Replace(htmlOf(t, study.Page()), lib, "", 1)
 		for _, tag := range []string{"<script", "</script", "<img", "<svg", "<b>", "<!--"} {
 			if got, want := strings.Count(page, tag), strings.Count(harmless, tag); got > want {
 				t.Errorf("%s: %d times %q in the page, want %d", attack, got, tag, want)
@@ -122,7 +122,7 @@ func TestForeignTextStaysText(t *testing.T) {
 }
 
 func TestPageLoadsNothing(t *testing.T) {
-	page := html(t, synthetic(1, 40, 30).Page())
+	page := htmlOf(t, synthetic(1, 40, 30).Page())
 	lib, err := library()
 	if err != nil {
 		t.Fatal(err)
@@ -171,7 +171,7 @@ func TestChartLibraryIsThePublishedFile(t *testing.T) {
 
 // Four arms, five seeds and 400 updates, and two more policies beside the arms.
 func TestLargePageStaysBelowFourMegabytes(t *testing.T) {
-	if n := len(html(t, synthetic(5, 200, 400).Page())); n > 4_000_000 {
+	if n := len(htmlOf(t, synthetic(5, 200, 400).Page())); n > 4_000_000 {
 		t.Errorf("page has %d bytes, want at most 4,000,000", n)
 	} else {
 		t.Logf("%d bytes", n)
@@ -180,7 +180,7 @@ func TestLargePageStaysBelowFourMegabytes(t *testing.T) {
 
 func TestEmptyStudyStillGivesAPage(t *testing.T) {
 	s := &Study{Name: "nothing", Question: "?", Failures: []Failure{{Address: "stage.sft.warm", Cause: "failed: out of memory", Log: []string{"last line"}}}}
-	page := html(t, s.Page())
+	page := htmlOf(t, s.Page())
 	for _, want := range []string{"stage.sft.warm", "failed: out of memory", "last line"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not say %q", want)
@@ -244,7 +244,7 @@ func TestWritePage(t *testing.T) {
 	if err := p.Markdown(&md); err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string]string{path: html(t, p), path + ".txt": text.String(), path + ".md": md.String()} {
+	for name, content := range map[string]string{path: htmlOf(t, p), path + ".txt": text.String(), path + ".md": md.String()} {
 		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -155,6 +155,23 @@ func (s *Store) unseal(path string) {
 	os.Chtimes(s.path("objects"), now, now)
 }
 
+// CheckPort reads the files of one port of a result, with those that stand aside of it, and returns what differs from the
+// record. A port that the record does not have is a problem, not an error.
+func (s *Store) CheckPort(m *Manifest, port string) []Problem {
+	o, ok := m.Outputs[port]
+	if !ok {
+		return []Problem{{Address: m.Address, Key: m.Key, Path: s.path("nodes", m.Key+".json"), What: fmt.Sprintf("has no port %q", port)}}
+	}
+	problems := s.checkObject(o)
+	if o.Aside != nil {
+		problems = append(problems, s.checkObject(*o.Aside)...)
+	}
+	for i := range problems {
+		problems[i].Address, problems[i].Key = m.Address, m.Key
+	}
+	return problems
+}
+
 func (s *Store) checkObject(o Output) []Problem {
 	dir := s.objectDir(o.Digest)
 	var problems []Problem

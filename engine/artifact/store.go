@@ -227,3 +227,32 @@ func readJSON(path string, v any) error {
 	}
 	return nil
 }
+
+// Part returns the files of a store that holds nothing but some ports of one result, with what stands aside of them:
+// name below the store's folder, slash-separated, to path. Whether an object's files are intact is not looked at; one
+// that gc removed is ErrCollected.
+func (s *Store) Part(key string, ports ...string) (map[string]string, error) {
+	m, err := s.Manifest(key)
+	if err != nil {
+		return nil, err
+	}
+	files := map[string]string{"nodes/" + key + ".json": s.path("nodes", key+".json")}
+	for _, port := range ports {
+		o, ok := m.Outputs[port]
+		if !ok {
+			return nil, fmt.Errorf("%s has no port %q; it has %v", m.Address, port, m.Ports())
+		}
+		if !m.Collected.IsZero() {
+			return nil, fmt.Errorf("%s: %w", m.Address, ErrCollected)
+		}
+		for _, part := range []*Output{&o, o.Aside} {
+			if part == nil {
+				continue
+			}
+			for _, f := range part.Files {
+				files["objects/"+part.Digest+"/"+f.Name] = filepath.Join(s.objectDir(part.Digest), filepath.FromSlash(f.Name))
+			}
+		}
+	}
+	return files, nil
+}

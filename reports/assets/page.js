@@ -156,8 +156,8 @@
     waiting = requestAnimationFrame(() => Object.values(drawn).forEach(d => d.chart.resize()));
   });
   // What is large stands in the page as gzip in base64.
-  const unpack = e => {
-    const bytes = Uint8Array.from(atob(e.dataset.packed.replaceAll("-", "+").replaceAll("_", "/")), c => c.charCodeAt(0));
+  const unpack = (e, text = e.dataset.packed) => {
+    const bytes = Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), c => c.charCodeAt(0));
     return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
   };
   const save = (name, href) => Object.assign(document.createElement("a"), { download: name, href }).click();
@@ -190,10 +190,10 @@
       const [head, ...body] = rows(await unpack(document.getElementById(fold.dataset.csv)));
       const top = table.createTHead().insertRow();
       for (const name of head) top.append(Object.assign(document.createElement("th"), { scope: "col", textContent: name }));
-      const main = table.createTBody();
+      const main = table.createTBody(), figure = fold.dataset.csv.replace(/-csv$/, "");
       for (const row of body) {
         const line = main.insertRow();
-        for (const cell of row) line.insertCell().textContent = cell;
+        for (const cell of row) Object.assign(line.insertCell(), { textContent: cell, id: figure + ".r" + (line.rowIndex) + "c" + line.cells.length });
       }
     });
   }
@@ -237,6 +237,60 @@
       fold.append(...JSON.parse(await unpack(fold)).map(episode));
     });
   }
+  // What a cell was computed from: shown when it is clicked, named in the address, or entered on from the keyboard.
+  const packedEvidence = document.getElementById("evidence-of-this-page");
+  const isCell = e => e && e.id && /\.r\d+c\d+$/.test(e.id);
+  let evidence;
+  const sourceOf = id => {
+    const dot = id.lastIndexOf("."), stem = id.slice(0, dot), [, row, column] = id.slice(dot).match(/r(\d+)c(\d+)/);
+    const name = [id, stem + ".c" + column, stem + ".r" + row, stem].find(n => n in evidence.cells);
+    return name === undefined ? null : evidence.sources[evidence.cells[name]];
+  };
+  const shown = block("aside", "source");
+  shown.hidden = true;
+  shown.tabIndex = -1;
+  shown.setAttribute("aria-label", "Source of a value");
+  document.body.append(shown);
+  let cell = null;
+  const hideSource = () => { shown.hidden = true; if (cell) cell.classList.remove("asked"); };
+  const showSource = async asked => {
+    hideSource();
+    if (!packedEvidence || !isCell(asked)) return;
+    evidence ||= JSON.parse(await unpack(packedEvidence, packedEvidence.textContent));
+    const source = sourceOf(asked.id);
+    if (!source) return;
+    cell = asked;
+    cell.classList.add("asked");
+    const digests = Object.fromEntries(evidence.inputs.map(i => [i.address + "." + i.ref.Port, i.digest])), keys = Object.fromEntries(evidence.records.map(r => [r.address + ".manifest", r.key]));
+    const list = block("ul", "", ...source.from.map(from => block("li", "", block("code", "", from), " ", digests[from] ? "digest " + digests[from].slice(0, 16) : keys[from] ? "key " + keys[from].slice(0, 16) : "")));
+    const close = Object.assign(block("button", "", "Close"), { type: "button" });
+    close.addEventListener("click", hideSource);
+    const name = decodeURIComponent(location.pathname.split("/").pop());
+    shown.replaceChildren(block("strong", "", source.by), source.rows ? block("div", "", "Rows: " + source.rows) : "", list,
+      block("div", "", "To compute it anew: ", block("code", "", "rcgrpo reproduce '" + name + "#" + asked.id + "'")), close);
+    shown.hidden = false;
+  };
+  document.addEventListener("click", e => {
+    const asked = e.target.closest("td, tbody th");
+    if (isCell(asked) && !String(getSelection())) showSource(asked);
+  });
+  const showNamed = () => { const e = document.getElementById(decodeURIComponent(location.hash.slice(1))); if (isCell(e)) { e.closest("details")?.setAttribute("open", ""); e.scrollIntoView({ block: "center" }); showSource(e); } };
+  addEventListener("hashchange", showNamed);
+  showNamed();
+  document.addEventListener("keydown", e => {
+    if (e.key === "Escape") return hideSource();
+    const at = e.target, region = at.matches?.(".scroll") ? at : null;
+    let next = region && e.key === "Enter" ? region.querySelector("tbody > tr > *") : null;
+    if (isCell(at)) {
+      if (e.key === "Enter") { e.preventDefault(); return void showSource(at); }
+      const row = at.parentElement, column = [...row.children].indexOf(at);
+      next = { ArrowLeft: at.previousElementSibling, ArrowRight: at.nextElementSibling, ArrowUp: row.previousElementSibling?.children[column], ArrowDown: row.nextElementSibling?.children[column] }[e.key];
+    }
+    if (!isCell(next)) return;
+    e.preventDefault();
+    next.tabIndex = -1;
+    next.focus();
+  });
   for (const button of document.querySelectorAll("button[data-png]")) {
     button.hidden = false;
     button.addEventListener("click", () => {

@@ -1,0 +1,216 @@
+package reports
+
+import (
+	"bytes"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"rcgrpo/engine/artifact"
+)
+
+// scriptedPage runs the scripted experiment and returns its page and its store.
+func scriptedPage(t *testing.T, failing string) ([]byte, *artifact.Store) {
+	t.Helper()
+	dir := t.TempDir()
+	page, _, _, _ := runScriptedIn(t, dir, failing)
+	store, err := artifact.Open(filepath.Join(dir, "store"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []byte(page), store
+}
+
+func verified(t *testing.T, page []byte, store *artifact.Store) *Verification {
+	t.Helper()
+	v, err := Verify(page, store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func TestAnUntouchedPageIsVerifiedWhole(t *testing.T) {
+	for _, failing := range []string{"none", "much"} {
+		page, store := scriptedPage(t, failing)
+		v := verified(t, page, store)
+		if !v.OK() {
+			t.Errorf("failing %s: got %+v", failing, v)
+		}
+		if v.Cells < 100 || v.Values < 20 || v.Artifacts < 14 {
+			t.Errorf("failing %s: only %d cells, %d values and %d artifacts were looked at", failing, v.Cells, v.Values, v.Artifacts)
+		}
+	}
+}
+
+// Every cell that is a number, and every column of a figure, says what it was computed from.
+func TestEveryNumberHasASource(t *testing.T) {
+	page, _ := scriptedPage(t, "none")
+	ev, err := ReadEvidence(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for i := range ev.Inputs {
+		known[ev.Inputs[i].port()] = true
+	}
+	for _, r := range ev.Records {
+		known[manifestOf(r.Address)] = true
+	}
+	check := func(id string) {
+		s, err := ev.SourceOf(id)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if len(s.From) == 0 {
+			t.Errorf("%s was computed from nothing", id)
+		}
+		for _, from := range s.From {
+			if !known[from] {
+				t.Errorf("%s was computed from %s, which the evidence does not know", id, from)
+			}
+		}
+	}
+	text := readPage(page)
+	for id, cell := range text.cells {
+		if !cell.left && !strings.Contains(id, ".r0c") && !strings.HasSuffix(id, "c1") && strings.ContainsAny(cell.text, "0123456789") {
+			check(id)
+		}
+	}
+	for id, f := range text.figures {
+		for r := 1; r < len(f.rows); r++ {
+			check(cellID(id, r, len(f.rows[r])))
+		}
+	}
+}
+
+func TestAChangedByteOfAnArtifactIsFound(t *testing.T) {
+	page, store := scriptedPage(t, "none")
+	ev, err := ReadEvidence(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The files behind the page: those of the ports it read.
+	var files []string
+	for _, in := range ev.Inputs {
+		m, err := store.Manifest(in.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := store.Open(m, in.Ref.Port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		folders := []string{a.Dir}
+		if times := filepath.Dir(a.Path("times.jsonl")); times != a.Dir {
+			folders = append(folders, times)
+		}
+		for _, folder := range folders {
+			err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+				if err == nil && !d.IsDir() && !slices.Contains(files, path) {
+					files = append(files, path)
+				}
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	named := map[string]int{}
+	for n := range 200 {
+		path := files[random.IntN(len(files))]
+		if err := os.Chmod(path, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := bytes.Clone(content)
+		at := random.IntN(len(content))
+		changed[at] ^= byte(1 + random.IntN(255))
+		write := func(b []byte) {
+			if err := os.WriteFile(path, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chtimes(path, artifact.Sealed, artifact.Sealed); err != nil { // the time stamp does not give it away
+				t.Fatal(err)
+			}
+		}
+		write(changed)
+		v := verified(t, page, store)
+		if v.OK() || !slices.ContainsFunc(v.Faults, func(fault string) bool { return strings.Contains(fault, path) }) {
+			t.Errorf("change %d: byte %d of %s went unnoticed: %+v", n, at, path, v)
+		}
+		if len(v.Differences) > 0 {
+			named[filepath.Base(path)]++
+		}
+		write(content)
+	}
+	t.Logf("200 changes in %d files; differing cells named for %v", len(files), slices.Sorted(maps.Keys(named)))
+	if named["scores.jsonl.gz"] == 0 && named["scores.jsonl"] == 0 {
+		t.Error("a change in scores named no cell")
+	}
+	if v := verified(t, page, store); !v.OK() {
+		t.Errorf("after all was put back: %+v", v)
+	}
+}
+
+func TestAChangedByteOfThePageIsFound(t *testing.T) {
+	page, store := scriptedPage(t, "none")
+	for name, change := range map[string]struct{ old, new, where string }{
+		"a cell":         {">90/120<", ">96/120<", "main-test.r"},
+		"the answer":     {"difference &#43;20.0 points", "difference &#43;25.0 points", "rest of the page"},
+		"the expression": {"Does training help?</p>", "Does training hurt?</p>", "rest of the page"},
+		"the style":      {"border-collapse", "border-collapsf", "rest of the page"},
+		"a hidden place": {`class="block" id="main-test"`, `class="black" id="main-test"`, "rest of the page"},
+	} {
+		if !bytes.Contains(page, []byte(change.old)) {
+			t.Fatalf("%s: the page has no %q", name, change.old)
+		}
+		v := verified(t, bytes.Replace(page, []byte(change.old), []byte(change.new), 1), store)
+		if len(v.Differences) != 1 || !strings.Contains(v.Differences[0].Where, change.where) {
+			t.Errorf("%s: got %+v, want one difference at %s", name, v.Differences, change.where)
+		}
+	}
+	random := rand.New(rand.NewPCG(3, 4))
+	unread := 0
+	for range 20 {
+		changed := bytes.Clone(page)
+		at := random.IntN(len(page))
+		changed[at] ^= byte(1 + random.IntN(255))
+		v, err := Verify(changed, store)
+		if err != nil {
+			unread++ // the evidence itself
+		} else if v.OK() {
+			t.Errorf("byte %d of the page went unnoticed", at)
+		}
+	}
+	if unread > 10 {
+		t.Errorf("%d of 20 changes made the evidence unreadable", unread)
+	}
+}
+
+func TestResultsMadeAgainAreToldApart(t *testing.T) {
+	page, _ := scriptedPage(t, "none")
+	_, other := scriptedPage(t, "none") // the same experiment elsewhere: equal artifacts, other times
+	v := verified(t, page, other)
+	if v.OK() || slices.ContainsFunc(v.Faults, func(fault string) bool {
+		return !strings.Contains(fault, "its record is not the one") && !strings.Contains(fault, "edited") && !strings.Contains(fault, "digest")
+	}) {
+		t.Errorf("got %q", v.Faults)
+	}
+	for _, d := range v.Differences {
+		if strings.HasPrefix(d.Where, "main-") || strings.HasPrefix(d.Where, "compare-") {
+			t.Errorf("a result differs: %+v", d)
+		}
+	}
+}
