@@ -57,6 +57,7 @@ func commands() []command {
 		{"kinds", "[KIND]", "the kinds of stages and their settings", kindsCommand},
 		{"report", "[EXP]", "its pages again; -bundle packs one with its evidence", reportCommand},
 		{"verify", "PAGE", "compute every number of a page again from the artifacts", verifyCommand},
+		{"reproduce", "PAGE#CELL [EXP]", "the smallest run behind one number of a page; -run does it and compares", reproduceCommand},
 		{"lint", "TABLE.csv -n N,N,...", "find what cannot be in a table of percentages", lintCommand},
 		{"store", "ls|check|gc", "the results that are kept", storeCommand},
 		{"bfcl", "check|replay|show|chat", "the benchmark by itself", bfclCommand},

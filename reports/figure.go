@@ -24,7 +24,7 @@ type Figure struct {
 
 	Source Source // what the whole figure was computed from, where its curves and points do not say it
 
-	Data [][]string // the CSV file with its head, where the drawing itself does not tell everything; nil otherwise
+	Data [][]string // the CSV file with its head, nil where it follows from curves or points; figures of lanes have it
 }
 
 // Series is what one arm contributes to a figure.
@@ -152,8 +152,6 @@ func (f *Figure) data() [][]string {
 	switch {
 	case f.Data != nil:
 		return f.Data
-	case f.Lanes != nil:
-		return f.laneData()
 	case f.Categories != nil:
 		rows := [][]string{{f.X, "series", "value", "low", "high", "count"}}
 		for i, category := range f.Categories {

@@ -286,7 +286,7 @@ func TestReportOfAWholeExperiment(t *testing.T) {
 	wantAll(t, page, "Much training: 20 of 30 failed and 20 of 90 passed episodes")
 	wantAll(t, text, "Much training: 20 of 30 failed and 20 of 90 passed episodes, in the HTML page")
 	wantAll(t, page, "90/120", "66/120", "60/120", // main table
-		"&#43;25.0", // gap of the token
+		"&#43;25.0",    // gap of the token
 		"paper: 1e-06", // the departure of grpo; sft has the paper's rate
 	)
 	for _, wanted := range []string{"0 of 20", "grpo.arm[&#34;much&#34;]@2", "sft.warm", `"name":"Much training"`, `"name":"None"`} {

@@ -16,17 +16,6 @@ type Span struct {
 	Label    string // shown under the pointer
 }
 
-// laneData are the spans as rows of text; a figure whose spans stand for something finer names its own Data.
-func (f *Figure) laneData() [][]string {
-	rows := [][]string{{f.Y, "series", "from", "to", "what"}}
-	for _, s := range f.Series {
-		for _, span := range s.Spans {
-			rows = append(rows, []string{f.Lanes[span.Lane], s.Name, plain(span.From), plain(span.To), span.Label})
-		}
-	}
-	return rows
-}
-
 // coverage is the share of each of some equal stretches of the axis that the spans of a lane cover, at most 1.
 func (f *Figure) coverage(lane, places int) []float64 {
 	end := 0.0
@@ -170,6 +159,7 @@ func (s *Study) timelineFigure() *Figure {
 	f := &Figure{
 		ID: "fig-timeline", Title: "Time line of the stages", X: "seconds in which a stage ran", Y: "stage", Folded: true,
 		Note: "From the manifests of the artifacts shown. Times in which none of these stages ran are left out.",
+		Data: [][]string{{"stage", "seed", "from, s", "to, s"}},
 	}
 	first := made[0].Started
 	idle, busyUntil := 0.0, 0.0 // seconds since first
@@ -191,6 +181,7 @@ func (s *Study) timelineFigure() *Figure {
 			label = "seed " + seed + ": " + label
 		}
 		series.Spans = append(series.Spans, Span{Lane: lane, From: from - idle, To: from - idle + r.Seconds, Label: label})
+		f.Data = append(f.Data, []string{name, seed, plain(from - idle), plain(from - idle + r.Seconds)})
 	}
 	f.Series = []Series{series}
 	return f

@@ -175,18 +175,18 @@ func (s *Study) settingsTables() (departing, all *Table) {
 	}
 	var columns []column
 	names := map[string]bool{}
+	instances := map[string][]string{} // of a stage, whose settings may differ
 	for _, r := range s.Records {
 		if paperSettings[r.Kind] == nil {
 			continue
 		}
 		head := stageName(r.Address)
-		known := slices.ContainsFunc(columns, func(c column) bool {
-			return c.head == head && maps.Equal(c.settings, r.Settings)
-		})
-		if known {
+		instances[head] = append(instances[head], manifestOf(r.Address))
+		same := func(c column) bool { return stageName(c.address) == head }
+		if slices.ContainsFunc(columns, func(c column) bool { return same(c) && maps.Equal(c.settings, r.Settings) }) {
 			continue
 		}
-		if slices.ContainsFunc(columns, func(c column) bool { return c.head == head }) {
+		if slices.ContainsFunc(columns, same) {
 			head = strings.TrimPrefix(r.Address, "stage.")
 		}
 		columns = append(columns, column{head, r.Kind, r.Address, r.Settings})
@@ -211,7 +211,7 @@ func (s *Study) settingsTables() (departing, all *Table) {
 				row.Cells = append(row.Cells, Words(""))
 				continue
 			}
-			cell := Words("%s", strings.Trim(value, `"`)).From(Source{From: []string{manifestOf(c.address)}, Rows: "settings." + name, By: "setting, defaults included"})
+			cell := Words("%s", strings.Trim(value, `"`)).From(Source{From: instances[stageName(c.address)], Rows: "settings." + name, By: "setting, defaults included"})
 			if paper, ok := paperSettings[c.kind][name]; ok && !sameValue(paper, value) {
 				cell.Mark = MarkDiffers
 				cell = cell.With("paper: %s", strings.Trim(paper, `"`))
@@ -220,13 +220,13 @@ func (s *Study) settingsTables() (departing, all *Table) {
 			row.Cells = append(row.Cells, cell)
 		}
 		all.Rows = append(all.Rows, row)
-		if slices.ContainsFunc(row.Cells, func(c Cell) bool { return c.Mark == MarkDiffers }) {
+		if slices.ContainsFunc(row.Cells, func(c Cell) bool { return c.Mark == MarkDiffers }) || s.Part {
 			departing.Rows = append(departing.Rows, row)
 		}
 	}
 	all.Notes = []string{"Defaults included."}
 	departing.Notes = []string{fmt.Sprintf("Marked: %s from the paper's profile (its tables, equations and text; for what these leave open, the reading this program takes by default).", plural(departures, "departure"))}
-	if departures == 0 {
+	if len(departing.Rows) == 0 {
 		return nil, all
 	}
 	return departing, all

@@ -85,7 +85,7 @@ func (s *Study) mainTable(set string) *Table {
 	}
 	t := &Table{ID: "main-" + setID(set), Title: "Success on " + setName(set) + ", greedy decoding"}
 	t.Columns = []Column{{Name: "Arm", Left: true}, {Name: "Overall"}}
-	if seeds > 1 {
+	if seeds > 1 || s.Part {
 		t.Columns = append(t.Columns, Column{Name: "Mean over seeds"})
 	}
 	for _, c := range categories {
@@ -108,7 +108,7 @@ func (s *Study) mainTable(set string) *Table {
 		if token := a.condition(); token != rl.TokenNone {
 			row.Cells[0] = row.Cells[0].With("conditioned on %s", token)
 		}
-		if seeds > 1 {
+		if seeds > 1 || s.Part {
 			row.Cells = append(row.Cells, seedMean(k, n).From(a.scored(set, "", byMean)))
 		}
 		for _, c := range categories {
@@ -256,7 +256,7 @@ func (s *Study) seedTable(set string) *Table {
 			t.Rows = append(t.Rows, Row{Arm: i, Cells: a.seedCells(a.Runs, "mean", set, categories, seedMean)})
 		}
 	}
-	if !several {
+	if !several && !s.Part || len(t.Rows) == 0 {
 		return nil
 	}
 	return t

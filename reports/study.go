@@ -17,6 +17,7 @@ type Study struct {
 	Arms     []Arm // in the order of the file; the order of the colours
 	Compare  []Comparison
 	Windows  Windows
+	Part     bool     // some artifacts of a whole: nothing is left out because it would say nothing new
 	Chosen   []Chosen // the sections that a report asks for; none: the usual ones
 	Data     []DataSet
 	Mixtures []Mixture

@@ -49,13 +49,7 @@ func Verify(page []byte, store *artifact.Store) (*Verification, error) {
 		v.Values += f.values()
 	}
 	damaged := v.checkArtifacts(ev, store)
-	study, err := gather(ev, func(in *Input) (*artifact.Artifact, error) {
-		m, err := store.Manifest(in.Key)
-		if err != nil {
-			return nil, fmt.Errorf("%s, key %s: %w", in.Address, in.Key, err)
-		}
-		return store.Open(m, in.Ref.Port)
-	}, store)
+	study, err := gather(ev, opener(store), store)
 	if err != nil {
 		if len(v.Faults) == 0 {
 			v.Faults = append(v.Faults, err.Error())
@@ -376,7 +370,7 @@ func (p *pageText) rowName(table string, row int) string {
 // name of a figure's value: the first columns that say what it is of, and its column.
 func (f figureText) name(row, column int) string {
 	words := []string{f.rows[row][0]}
-	for c := 1; c < column && slices.Contains([]string{"series", "task"}, f.rows[0][c]); c++ {
+	for c := 1; c < column && slices.Contains([]string{"series", "task", "seed"}, f.rows[0][c]); c++ {
 		words = append(words, f.rows[row][c])
 	}
 	return strings.Join(append(words, f.rows[0][column]), " | ")

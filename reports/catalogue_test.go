@@ -1,0 +1,66 @@
+package reports
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestSettingsPageNamesEveryPiece(t *testing.T) {
+	field, _ := reflect.TypeFor[section]().FieldByName("Show")
+	_, list, _ := strings.Cut(field.Tag.Get("doc"), ": ")
+	if got, want := strings.Split(list, ", "), pieceNames(); !slices.Equal(got, want) {
+		t.Errorf("the documentation of section.show names %q, want %q", got, want)
+	}
+}
+
+func TestEveryPieceStandsOnTheUsualPageOnce(t *testing.T) {
+	s := synthetic(3, 60, 30)
+	var want, got []string
+	for _, p := range pieces() {
+		for _, part := range p.parts(s) {
+			want = append(want, partID(part))
+		}
+	}
+	for _, section := range s.usualSections() {
+		for _, part := range section.Parts {
+			got = append(got, partID(part))
+		}
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	if len(want) < 35 {
+		t.Errorf("only %d pieces on a page of everything", len(want))
+	}
+}
+
+func partID(p Part) string {
+	switch {
+	case p.Table != nil:
+		return p.Table.ID
+	case p.Figure != nil:
+		return p.Figure.ID
+	}
+	return "transcripts of " + p.Transcripts.Label
+}
+
+func TestSectionsChooseAndOrder(t *testing.T) {
+	s := synthetic(1, 40, 20)
+	s.Chosen = []Chosen{{Title: "Curves", Lead: "First.", Show: []string{"fig-kl", "fig-reward"}}, {Title: "Scores", Show: []string{"main"}}, {Title: "Nothing of this", Show: []string{"mixtures"}}}
+	page := s.Page()
+	var got []string
+	for _, section := range page.Sections {
+		got = append(got, section.Title+": "+section.Lead)
+		for _, part := range section.Parts {
+			got = append(got, partID(part))
+		}
+	}
+	want := []string{"Curves: First.", "fig-kl", "fig-reward", "Scores: ", "main-test", "main-test-new"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

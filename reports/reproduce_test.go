@@ -1,0 +1,88 @@
+package reports
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"rcgrpo/engine/artifact"
+)
+
+// What a cell names as its source is all that it needs: from those artifacts alone it comes out the same.
+func TestEveryCellFollowsFromItsSourceAlone(t *testing.T) {
+	page, store := scriptedPage(t, "none")
+	ev, err := ReadEvidence(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := readPage(page)
+	parts := map[string]*pageText{}
+	checked := 0
+	check := func(id, text string) {
+		source, ok := ev.source(id)
+		if !ok {
+			return
+		}
+		checked++
+		from := fmt.Sprint(source.From)
+		if parts[from] == nil {
+			if parts[from], err = ev.part(source).recompute(store); err != nil {
+				t.Fatalf("%s: %v", id, err)
+			}
+		}
+		table, _, _ := cutLast(id, ".")
+		name, err := shown.name(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first, _ := shown.find(table, name); first != text {
+			t.Errorf("%s: its name %q means another cell too", id, name)
+		}
+		if got, ok := parts[from].find(table, name); got != text {
+			t.Errorf("%s, %s: got %q (%v) from %s alone, want %q", id, name, got, ok, source, text)
+		}
+	}
+	for _, id := range shown.order {
+		check(id, shown.cells[id].text)
+	}
+	for id, f := range shown.figures {
+		for r := 1; r < len(f.rows); r += 7 {
+			if last := len(f.rows[r]); f.rows[r][last-1] != "" {
+				check(cellID(id, r, last), f.rows[r][last-1])
+			}
+		}
+	}
+	t.Logf("%d cells and values from %d sets of artifacts", checked, len(parts))
+	if checked < 300 || len(parts) < 10 {
+		t.Error("too few to mean anything")
+	}
+}
+
+func TestACellIsReproducedFromOtherResults(t *testing.T) {
+	page, _ := scriptedPage(t, "none")
+	_, other := scriptedPage(t, "none")
+	made := func(address string) (*artifact.Manifest, error) { return other.Last("scripted", address) }
+	ev, err := ReadEvidence(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Reproduce(page, "#main-test.r2c2", other, made)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.Equal() || !strings.HasPrefix(r.Got, "75.0 %") && !strings.HasPrefix(r.Got, "75.0\u00a0%") || len(r.Differs) > 0 || r.Artifact != 3 || r.Name != "Much training | Overall" {
+		t.Errorf("got %+v", r)
+	}
+	if len(ev.Inputs) < 10 {
+		t.Errorf("the page reads %d artifacts; a cell that needs three of them shows nothing", len(ev.Inputs))
+	}
+	forged := []byte(strings.Replace(string(page), ">90/120<", ">96/120<", 1))
+	if r, err = Reproduce(forged, "main-test.r2c2", other, made); err != nil || r.Equal() {
+		t.Errorf("a forged cell: got %+v, %v, want a difference", r, err)
+	}
+	for _, cell := range []string{"main-test.r99c1", "man-test.r1c2", "nonsense"} {
+		if _, err := Reproduce(page, cell, other, made); err == nil {
+			t.Errorf("%s: want an error", cell)
+		}
+	}
+}
