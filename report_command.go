@@ -61,9 +61,9 @@ func reportCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	if waiting > 0 {
 		return c.fail(fmt.Errorf("the page needs results that the store does not hold (%d stages would run): see rcgrpo plan, then rcgrpo run", waiting))
 	}
-	ctx, stop := interruptible(stderr)
+	ctx, kill, stop := interruptible(stderr)
 	defer stop()
-	if err := plan.Run(ctx, engine.RunOptions{}, func(engine.Event) {}); err != nil {
+	if err := plan.Run(ctx, engine.RunOptions{Kill: kill}, func(engine.Event) {}); err != nil {
 		return c.fail(err)
 	}
 	for _, address := range o.Targets {

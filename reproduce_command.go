@@ -79,7 +79,7 @@ func reproduceCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int 
 	if !*run && !*replace {
 		fmt.Fprintf(stdout, "Behind it: %d of the %d stages of %s.\n", len(plan.Nodes), len(x.Nodes), x.Name)
 		took := c.recorded(x, ev, plan)
-		for _, l := range planLines(plan) {
+		for _, l := range planLines(plan, engine.Forecast{}) {
 			fmt.Fprintf(stdout, "  %s\n", strings.TrimSuffix(l.stem+"@"+strings.Join(l.seeds, ","), "@"))
 		}
 		if took > 0 {
@@ -88,10 +88,10 @@ func reproduceCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int 
 		fmt.Fprintln(stdout, "-run runs them in a fresh store and compares.")
 		return exitDone
 	}
-	ctx, stop := interruptible(stderr)
+	ctx, kill, stop := interruptible(stderr)
 	defer stop()
 	display := newDisplay(stdout)
-	err = plan.Run(ctx, engine.RunOptions{}, display.Observe)
+	err = plan.Run(ctx, engine.RunOptions{Kill: kill}, display.Observe)
 	display.Close()
 	var failed *engine.RunError
 	switch {

@@ -79,6 +79,12 @@ func (t *Table) text(out *sticky, width int) error {
 		}
 	}
 	widths := t.widths(rows)
+	for _, row := range rows { // words that no terminal has room for beside the first column
+		for i := 1; i < len(row); i++ {
+			row[i] = broken(row[i], width-widths[0]-2)
+		}
+	}
+	widths = t.widths(rows)
 	for from := 1; from < len(t.Columns) || from == 1; {
 		to, used := from, widths[0]
 		for to < len(t.Columns) && (to == from || used+widths[to] <= width) {
@@ -290,6 +296,23 @@ func (s *sticky) Write(p []byte) (int, error) {
 }
 
 func (s *sticky) line(text string) { fmt.Fprintln(s, strings.TrimRight(text, " ")) }
+
+// broken is text in lines of at most width, broken at spaces; a longer word stays whole.
+func broken(text string, width int) string {
+	var lines []string
+	for line := range strings.SplitSeq(text, "\n") {
+		for len([]rune(line)) > width {
+			at := strings.LastIndexByte(string([]rune(line)[:width]), ' ')
+			if at <= 0 {
+				break
+			}
+			lines = append(lines, line[:at])
+			line = line[at+1:]
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "\n")
+}
 
 // wrapped writes a paragraph in lines of at most width, broken at spaces.
 func (s *sticky) wrapped(text string, width int) {
