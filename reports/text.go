@@ -81,7 +81,7 @@ func (t *Table) text(out *sticky, width int) error {
 	widths := t.widths(rows)
 	for _, row := range rows { // words that no terminal has room for beside the first column
 		for i := 1; i < len(row); i++ {
-			row[i] = broken(row[i], width-widths[0]-2)
+			row[i] = broken(row[i], max(20, width-widths[0]-2))
 		}
 	}
 	widths = t.widths(rows)

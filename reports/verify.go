@@ -49,12 +49,13 @@ func Verify(page []byte, store *artifact.Store) (*Verification, error) {
 		v.Values += f.values()
 	}
 	damaged := v.checkArtifacts(ev, store)
+	if len(damaged) > 0 { // nothing follows from them
+		v.notComputed(ev, shown, damaged)
+		return v, nil
+	}
 	study, err := gather(ev, opener(store), store)
 	if err != nil {
-		if len(v.Faults) == 0 {
-			v.Faults = append(v.Faults, err.Error())
-		}
-		v.notComputed(ev, shown, damaged)
+		v.Faults = append(v.Faults, err.Error())
 		return v, nil
 	}
 	var again bytes.Buffer
@@ -67,13 +68,13 @@ func Verify(page []byte, store *artifact.Store) (*Verification, error) {
 	return v, nil
 }
 
-// checkArtifacts hashes everything that the page rests on and returns the ports that are damaged.
+// checkArtifacts hashes everything that the page rests on and returns the ports and records that are missing
+// or damaged. What was made again with another outcome is a fault, but can be computed with.
 func (v *Verification) checkArtifacts(ev *Evidence, store *artifact.Store) map[string]bool {
 	damaged := map[string]bool{}
 	seen := map[string]bool{} // key and port
 	check := func(address, port, key, digest string) {
 		bad := func(format string, args ...any) {
-			damaged[address+"."+port] = true
 			v.Faults = append(v.Faults, address+"."+port+": "+fmt.Sprintf(format, args...))
 		}
 		if seen[key+"."+port] {
@@ -83,6 +84,7 @@ func (v *Verification) checkArtifacts(ev *Evidence, store *artifact.Store) map[s
 		v.Artifacts++
 		m, err := store.Manifest(key)
 		if err != nil {
+			damaged[address+"."+port] = true
 			bad("key %s: %v", prefix(key, 16), err)
 			return
 		}
@@ -90,6 +92,7 @@ func (v *Verification) checkArtifacts(ev *Evidence, store *artifact.Store) map[s
 			bad("the store records digest %s, the page was made from %s", prefix(got, 16), prefix(digest, 16))
 		}
 		for _, p := range store.CheckPort(m, port) {
+			damaged[address+"."+port] = true
 			bad("%s is %s", p.Path, p.What)
 		}
 	}
@@ -108,7 +111,6 @@ func (v *Verification) checkArtifacts(ev *Evidence, store *artifact.Store) map[s
 			continue
 		}
 		if got, err := fingerprint(m); err != nil || got != stage.Manifest {
-			damaged[manifestOf(stage.Address)] = true
 			v.Faults = append(v.Faults, stage.Address+": its record is not the one that the page was made from (it was made again, or edited)")
 		}
 		if m.Outputs["metrics"].Aside != nil { // seconds by phase
