@@ -48,6 +48,8 @@ type settings struct {
 	Prompt  string `hcl:"prompt,optional" choices:"turns|merged" doc:"turns gives the requests one after the other, as the benchmark does; merged all of them in the first message, with all tools and one more, done, that ends the episode (the paper has both); whoever reads the tasks keeps to it"`
 	Split   *split `hcl:"split,block" doc:"how the benchmark's tasks are divided (source bfcl)"`
 
+	Take    int    `hcl:"take,optional" unit:"tasks" doc:"tasks kept of each set, evenly from its categories, for trying an experiment out; 0 keeps all (source bfcl)"`
+
 	Form     string `hcl:"form,optional" choices:"copy|single|multi" doc:"sort of drill; copy and single drills have a training set only (source drills)"`
 	Train    int    `hcl:"train,optional" unit:"drills" doc:"size of the training set (source drills)"`
 	Skip     int    `hcl:"skip,optional" unit:"drills" doc:"training drills of this form and seed to pass over, because another stage has them: stages with the same seed draw from the same list (source drills)"`
@@ -57,6 +59,7 @@ type settings struct {
 
 	Def           hcl.Range `hcl:"tasks,def_range"`
 	VersionRange  hcl.Range `hcl:"version,attr_range"`
+	TakeRange     hcl.Range `hcl:"take,attr_range"`
 	PromptRange   hcl.Range `hcl:"prompt,attr_range"`
 	FormRange     hcl.Range `hcl:"form,attr_range"`
 	TrainRange    hcl.Range `hcl:"train,attr_range"`
@@ -103,6 +106,9 @@ func (s *settings) Check() hcl.Diagnostics {
 	if s.Prompt == bfcl.PromptMerged && s.Source == "drills" && s.Form == string(drill.Copy) {
 		bad("Nothing to merge", "A copy drill has no tools and no environment, so it has no steps to merge: leave prompt out.", s.PromptRange)
 	}
+	if s.Take < 0 {
+		bad("Negative number of tasks", fmt.Sprintf("take keeps so many tasks of each set, or all with 0; got %d.", s.Take), s.TakeRange)
+	}
 	if s.Train < 0 {
 		bad("Negative number of drills", fmt.Sprintf("A training set has at least 0 drills; got %d.", s.Train), s.TrainRange)
 	}
@@ -148,6 +154,7 @@ func (s *settings) idle() []idleSetting {
 	add(trainOnly, "pool", multi, s.PoolRange)
 	add(trainOnly, "pool_seed", multi, s.PoolSeedRange)
 	add(!official, "version", bench, s.VersionRange)
+	add(!official, "take", bench, s.TakeRange)
 	if !official && s.Split.Def != (hcl.Range{}) {
 		found = append(found, idleSetting{"split", bench, s.Split.Def})
 	}
@@ -234,7 +241,19 @@ func (s *settings) official(job *engine.Job) (map[string][]*bfcl.Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	return map[string][]*bfcl.Task{"train": parts.Train, "test": parts.Test}, nil
+	return map[string][]*bfcl.Task{"train": s.part(parts.Train), "test": s.part(parts.Test)}, nil
+}
+
+// part is every k-th task of a set, so that take of them are left.
+func (s *settings) part(tasks []*bfcl.Task) []*bfcl.Task {
+	if s.Take == 0 || s.Take >= len(tasks) {
+		return tasks
+	}
+	var kept []*bfcl.Task
+	for i := range s.Take {
+		kept = append(kept, tasks[i*len(tasks)/s.Take])
+	}
+	return kept
 }
 
 // certify writes what the training set shares with the test sets.

@@ -112,6 +112,8 @@ func TestPortsFollowSourceAndForm(t *testing.T) {
 func TestSettingsOfAnotherSourceAreRefused(t *testing.T) {
 	for body, want := range map[string]string{
 		"source = \"bfcl\"\ntrain = 10":                              "train says something about generated drills",
+		"source = \"drills\"\ntake = 10":                             "take says something about the benchmark's own tasks",
+		"source = \"bfcl\"\ntake = -1":                               "take keeps so many tasks of each set, or all with 0; got -1",
 		"source = \"bfcl\"\nskip = 10":                               "skip says",
 		"source = \"drills\"\nsplit {}":                              "split says something about the benchmark's own tasks",
 		"source = \"drills\"\nversion = \"x\"":                       "version says",
@@ -237,6 +239,17 @@ func TestOfficialTasksAreSplitByFamilyAndAsThePaperDid(t *testing.T) {
 	}
 	if share := float64(len(family.sets["test"])) / float64(len(everything)); share < 0.2 || share > 0.3 {
 		t.Errorf("split by family: a share of %.3f is in the test set, want at least 0.2 and hardly more", share)
+	}
+
+	few := run(t, "source = \"bfcl\"\ntake = 8\nsplit {\n test = 0.2\n seed = 7\n}", 1, site)
+	for _, port := range []string{"train", "test"} {
+		categories := map[string]bool{}
+		for _, task := range few.sets[port] {
+			categories[task.Category] = true
+		}
+		if len(few.sets[port]) != 8 || len(categories) != 4 {
+			t.Errorf("eight tasks of %s: got %d, of the categories %v", port, len(few.sets[port]), categories)
+		}
 	}
 
 	paper := run(t, "source = \"bfcl\"\nsplit {\n by = \"paper\"\n}", 1, site)
