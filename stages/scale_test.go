@@ -126,7 +126,9 @@ func tinyFolder(t *testing.T, data *bfcl.Data, family string) string {
 // runNode runs a node as the engine would, with its inputs from beside it.
 func runNode(t *testing.T, n *engine.Node, dir string, site *engine.Site) {
 	t.Helper()
-	place := func(n *engine.Node) string { return filepath.Join(dir, strings.NewReplacer("/", "_").Replace(n.Address)) }
+	place := func(n *engine.Node) string {
+		return filepath.Join(dir, strings.NewReplacer("/", "_").Replace(n.Address))
+	}
 	seed := int64(0)
 	if n.Seed != nil {
 		seed = *n.Seed

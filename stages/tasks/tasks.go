@@ -48,7 +48,7 @@ type settings struct {
 	Prompt  string `hcl:"prompt,optional" choices:"turns|merged" doc:"turns gives the requests one after the other, as the benchmark does; merged all of them in the first message, with all tools and one more, done, that ends the episode (the paper has both); whoever reads the tasks keeps to it"`
 	Split   *split `hcl:"split,block" doc:"how the benchmark's tasks are divided (source bfcl)"`
 
-	Take    int    `hcl:"take,optional" unit:"tasks" doc:"tasks kept of each set, evenly from its categories, for trying an experiment out; 0 keeps all (source bfcl)"`
+	Take int `hcl:"take,optional" unit:"tasks" doc:"tasks kept of each set, evenly from its categories, for trying an experiment out; 0 keeps all (source bfcl)"`
 
 	Form     string `hcl:"form,optional" choices:"copy|single|multi" doc:"sort of drill; copy and single drills have a training set only (source drills)"`
 	Train    int    `hcl:"train,optional" unit:"drills" doc:"size of the training set (source drills)"`
