@@ -48,7 +48,7 @@ func commands() []command {
 		{"logs", "ADDRESS [EXP]", "what a stage wrote (-f, -n N, -run RUN)", logsCommand},
 		{"why", "ADDRESS [EXP]", "what a run would do with a stage, and all the causes", whyCommand},
 		{"diff", "RUN RUN", "what differs between two runs", diffCommand},
-		{"show", "ADDRESS.PORT [EXP]", "an artifact as text", showCommand},
+		{"show", "ADDRESS.PORT [EXP]", "an artifact as text, or its rows as -csv or -json", showCommand},
 		{"replay", "TRAJECTORIES [EXP]", "stored rollouts under other settings (-profile, -group, -set)", replayCommand},
 		{"check", "[EXP...]", "find mistakes without running anything", checkCommand},
 		{"fmt", "[PATH...]", "format files (-check, -diff; - is standard input)", fmtCommand},

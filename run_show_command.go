@@ -52,9 +52,14 @@ func showCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	v := &view{out: stdout, width: 100}
 	c.IntVar(&v.pick, "n", -1, "row `N` in full, counted from 0 (trajectories, tasks)")
 	c.StringVar(&v.task, "task", "", "only rows of the task `ID`")
+	asCSV := c.Bool("csv", false, "print rows as CSV; without a key or seed in ADDRESS, or with * in it, those of all that fit")
+	asJSON := c.Bool("json", false, "print rows for programs, of all that fit likewise")
 	policy := c.String("policy", "", "print trajectories token by token as the checkpoint at `ADDRESS` or in this folder lays them out")
 	if code, done := c.parse(args); done {
 		return code
+	}
+	if *asCSV && *asJSON {
+		return c.misuse("-csv or -json, not both")
 	}
 	if len(c.args) < 1 || len(c.args) > 2 {
 		return c.misuse("want the address of a stage with its port, such as eval.arm[sft]@1.scores, and perhaps an experiment")
@@ -76,6 +81,12 @@ func showCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 		if v.layout, err = layoutOf(*policy, x, store); err != nil {
 			return c.fail(err)
 		}
+	}
+	if *asCSV || *asJSON {
+		if err := export(stdout, stderr, x, store, c.args[0], v.task, *asJSON); err != nil {
+			return c.fail(err)
+		}
+		return exitDone
 	}
 	if err := v.open(x, store, c.args[0]); err != nil {
 		return c.fail(err)
@@ -103,61 +114,94 @@ func layoutOf(policy string, x *engine.Experiment, store *artifact.Store) (func(
 
 // open finds the artifact. Without a port, a stage with one port means that one.
 func (v *view) open(x *engine.Experiment, store *artifact.Store, address string) error {
-	nodes, err := x.Find(address)
-	port := ""
+	nodes, port, err := portNodes(x, address)
 	if err != nil {
-		at := strings.LastIndexByte(address, '.')
-		if at < 0 || strings.ContainsAny(address[at:], "]") {
-			return err
-		}
-		var inner error
-		if nodes, inner = x.Find(address[:at]); inner != nil {
-			return inner
-		}
-		port = address[at+1:]
-	}
-	n := nodes[0]
-	ports := slices.Sorted(maps.Keys(n.Outputs))
-	if port == "" && len(ports) == 1 {
-		port = ports[0]
-	}
-	if _, ok := n.Outputs[port]; !ok {
-		return fmt.Errorf("%s has the ports %s; name one: %s.%s", n.Address, strings.Join(ports, ", "), address, ports[0])
+		return err
 	}
 	if len(nodes) > 1 {
 		var names []string
 		for _, n := range nodes {
 			names = append(names, n.Address)
 		}
-		return fmt.Errorf("%s means several stages; name one of %s", address, strings.Join(names, ", "))
+		return fmt.Errorf("%s means several stages; name one of %s (-csv and -json print all)", address, strings.Join(names, ", "))
 	}
-	m, err := current(x, store, n)
+	results, err := current(x, store, nodes)
 	if err != nil {
 		return err
 	}
-	v.Artifact, err = store.Open(m, port)
+	if results[0] == nil {
+		return fmt.Errorf("%s has no result yet; `rcgrpo run` makes it", nodes[0].Address)
+	}
+	v.Artifact, err = store.Open(results[0], port)
 	return err
 }
 
-// current is the result of a node as the experiment stands, or the one it had before it was edited.
-func current(x *engine.Experiment, store *artifact.Store, n *engine.Node) (*artifact.Manifest, error) {
+// portNodes finds the stages and the port that ADDRESS.PORT names, all instances and seeds where it names none, or
+// those that fit a pattern with * and ?.
+func portNodes(x *engine.Experiment, address string) (nodes []*engine.Node, port string, err error) {
+	stem, end := address, ""
+	if at := strings.LastIndexByte(address, '.'); at >= 0 && !strings.ContainsAny(address[at:], "]") {
+		stem, end = address[:at], address[at+1:]
+	}
+	if strings.ContainsAny(address, "*?") {
+		for _, n := range x.Nodes {
+			if _, ok := n.Outputs[end]; ok && engine.AddressFits(n.Address, stem) {
+				nodes = append(nodes, n)
+			}
+		}
+		if nodes == nil {
+			return nil, "", fmt.Errorf("no stage of %s fits %s and has a port %s", x.Name, stem, end)
+		}
+		return nodes, end, nil
+	}
+	if nodes, err = x.Find(address); err != nil {
+		if end == "" {
+			return nil, "", err
+		}
+		if nodes, err = x.Find(stem); err != nil {
+			return nil, "", err
+		}
+		port = end
+	}
+	ports := slices.Sorted(maps.Keys(nodes[0].Outputs))
+	if port == "" && len(ports) == 1 {
+		port = ports[0]
+	}
+	if _, ok := nodes[0].Outputs[port]; !ok {
+		return nil, "", fmt.Errorf("%s has the ports %s; name one: %s.%s", nodes[0].Address, strings.Join(ports, ", "), stem, ports[0])
+	}
+	return nodes, port, nil
+}
+
+// current returns the result of each node as the experiment stands, or else the one it had before it was edited; nil:
+// there is none yet.
+func current(x *engine.Experiment, store *artifact.Store, nodes []*engine.Node) ([]*artifact.Manifest, error) {
 	plan, err := x.Plan(store)
 	if err != nil {
 		return nil, err
 	}
+	planned := map[*engine.Node]*engine.Planned{}
 	for _, p := range plan.Nodes {
-		if p.Node == n && p.Verb == engine.UpToDate {
-			return p.Manifest, nil
+		planned[p.Node] = p
+	}
+	results := make([]*artifact.Manifest, len(nodes))
+	for i, n := range nodes {
+		if p := planned[n]; p != nil && p.Verb == engine.UpToDate {
+			results[i] = p.Manifest
+			continue
+		}
+		m, err := store.Last(x.Name, n.Address)
+		if errors.Is(err, artifact.ErrNotFound) {
+			continue
+		}
+		if err == nil {
+			results[i], err = store.Lookup(m.Key)
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
-	m, err := store.Last(x.Name, n.Address)
-	if errors.Is(err, artifact.ErrNotFound) {
-		return nil, fmt.Errorf("%s has no result yet; `rcgrpo run` makes it", n.Address)
-	}
-	if err == nil {
-		m, err = store.Lookup(m.Key)
-	}
-	return m, err
+	return results, nil
 }
 
 func (v *view) print() error {
