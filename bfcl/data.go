@@ -270,6 +270,32 @@ func (d *Data) toolOrder(t *Task) []string {
 	return names
 }
 
+// printed is the list of the documents of some tools of a task as Python prints it, or "" where they are not known.
+func (d *Data) printed(t *Task, tools []string) string {
+	if d == nil {
+		return ""
+	}
+	var texts []string
+	for _, name := range tools {
+		for _, class := range t.Classes {
+			for _, doc := range d.docs[class] {
+				if doc.Name != name {
+					continue
+				}
+				v, err := py.FromJSON(doc.JSON)
+				if err != nil {
+					return ""
+				}
+				texts = append(texts, py.Repr(v))
+			}
+		}
+	}
+	if len(texts) == 0 {
+		return ""
+	}
+	return "[" + strings.Join(texts, ", ") + "]"
+}
+
 // readCategory reads the questions and answers of one category.
 func (l *loader) readCategory(category string) {
 	name := "BFCL_v4_multi_turn_" + category + ".json"

@@ -85,13 +85,20 @@ func (e *Episode) Task() *Task { return e.task }
 // Turn is the index of the current turn; after the end, of the last one played.
 func (e *Episode) Turn() int { return min(e.turn, len(e.task.Turns)-1) }
 
-// User is the request of the current turn; at a reveal turn, which has none, the official driver's sentence.
+// User is the request of the current turn. At a reveal turn, which has none, it is what the official driver sends to models
+// that are prompted with their tools: the documents of the revealed ones as Python prints them, and a fixed sentence
+// (spec 9). A conversation that goes on cannot change the tools at its beginning. Without the benchmark's data it is the
+// sentence alone.
 func (e *Episode) User() string {
 	turn := e.task.Turns[e.Turn()]
-	if turn.User == "" && len(turn.Revealed) > 0 {
+	if turn.User != "" || len(turn.Revealed) == 0 {
+		return turn.User
+	}
+	docs := e.settings.Data.printed(e.task, turn.Revealed)
+	if docs == "" {
 		return RevealRequest
 	}
-	return turn.User
+	return docs + "\n" + RevealRequest
 }
 
 // Tools lists the names of the tools offered now: the involved classes' in official order without those withheld; those

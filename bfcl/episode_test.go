@@ -332,3 +332,16 @@ func TestTwoEpisodesOfOneTaskShareNothing(t *testing.T) {
 		t.Error("both episodes gave the same")
 	}
 }
+
+func TestRevealTurnsShowTheDocumentsOfTheirTools(t *testing.T) {
+	data := &Data{docs: map[string][]ToolDoc{"GorillaFileSystem": {
+		{"ls", json.RawMessage(`{"name": "ls"}`)},
+		{"wc", json.RawMessage(`{"name": "wc", "parameters": {"type": "dict", "required": ["file"], "default": null, "a": "it's"}}`)},
+	}}}
+	e := start(t, filesTask(), Settings{Data: data})
+	steps(t, e, nil, nil)
+	want := `[{'name': 'wc', 'parameters': {'type': 'dict', 'required': ['file'], 'default': None, 'a': "it's"}}]` + "\n" + RevealRequest
+	if got := e.User(); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
