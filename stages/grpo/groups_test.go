@@ -138,6 +138,52 @@ func TestWeightsGiveEverySetItsShareOfEveryStretch(t *testing.T) {
 	}
 }
 
+func TestForecastCountsSuccessesByTaskAndToken(t *testing.T) {
+	tasks := named("t", 2)
+	collect := func(_ context.Context, list []rl.Rollout) (out []*rl.Trajectory, _ error) {
+		for _, r := range list {
+			tr := &rl.Trajectory{}
+			// t0 succeeds twice under high and once under low, t1 once under low.
+			if r.Update == 0 && (r.Task.ID == "t0" && (r.Member == 0 || r.Member == 2) || r.Token == rl.TokenLow && r.Member == 5) {
+				tr.Reward = 1
+			}
+			out = append(out, tr)
+		}
+		return out, nil
+	}
+	drawn := &conditioning{p: 0.5, high: rl.TokenHigh, low: rl.TokenLow}
+	got, err := drawn.sample(t.Context(), tasks, 3, collect)
+	if want := []rl.TaskSample{{High: 3, HighRight: 2, Low: 3, LowRight: 1}, {High: 3, Low: 3, LowRight: 1}}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("with tokens: got %+v, %v, want %+v", got, err, want)
+	}
+	plain := &conditioning{p: 1}
+	got, err = plain.sample(t.Context(), tasks, 3, collect)
+	if want := []rl.TaskSample{{High: 3, HighRight: 2}, {High: 3}}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("without: got %+v, %v, want %+v", got, err, want)
+	}
+	failed := errors.New("no policy")
+	if _, err := plain.sample(t.Context(), tasks, 3, func(context.Context, []rl.Rollout) ([]*rl.Trajectory, error) { return nil, failed }); !errors.Is(err, failed) {
+		t.Errorf("got %v, want the error of the collector", err)
+	}
+}
+
+func TestASubsetIsDrawnOnceAndKeepsItsOrder(t *testing.T) {
+	tasks := named("t", 6)
+	perm := func(n int) []int { return []int{4, 1, 5, 0, 2, 3}[:n] }
+	var ids []string
+	for _, task := range draw(tasks, 3, perm) {
+		ids = append(ids, task.ID)
+	}
+	if !slices.Equal(ids, []string{"t1", "t4", "t5"}) {
+		t.Errorf("got %v", ids)
+	}
+	for _, n := range []int{0, 6, 9} {
+		if got := draw(tasks, n, perm); len(got) != 6 {
+			t.Errorf("subset = %d: got %d tasks, want all", n, len(got))
+		}
+	}
+}
+
 func TestTaskThatComesAgainInAnUpdateDrawsItsOwnNumbers(t *testing.T) {
 	s := scripted(2, solvedBy(0)) // 4 groups of 2 tasks: each comes twice
 	var keys []string

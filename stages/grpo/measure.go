@@ -5,7 +5,6 @@ package grpo
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"rcgrpo/bfcl"
 	"rcgrpo/stages/internal/checkpoint"
@@ -48,19 +47,6 @@ func (t *training) readHeldOut() ([]*bfcl.Task, error) {
 	return draw(tasks, t.Evaluate.Subset, t.job.Rand("subset of the evaluation").Perm), nil
 }
 
-// draw takes n of the tasks, in their order; all where n is 0 or too many.
-func draw(tasks []*bfcl.Task, n int, perm func(int) []int) []*bfcl.Task {
-	if n == 0 || n >= len(tasks) {
-		return tasks
-	}
-	chosen := slices.Sorted(slices.Values(perm(len(tasks))[:n]))
-	out := make([]*bfcl.Task, n)
-	for i, at := range chosen {
-		out[i] = tasks[at]
-	}
-	return out
-}
-
 // evaluate plays the held-out tasks under the condition of the checkpoint.
 func (t *training) evaluate(ctx context.Context, u int, v map[string]float64) error {
 	collector := *t.episodes.Collector
@@ -91,42 +77,18 @@ func (t *training) forecast(ctx context.Context, v map[string]float64) error {
 		all = append(all, set...)
 	}
 	tasks := draw(all, t.Forecast.Tasks, t.job.Rand("tasks of the forecast").Perm)
-	conditions := []string{t.high}
-	if t.p < 1 {
-		conditions = append(conditions, t.low)
-	}
-	var rollouts []rl.Rollout
-	for _, task := range tasks {
-		for c, token := range conditions {
-			for i := range t.Forecast.Samples {
-				rollouts = append(rollouts, rl.Rollout{Task: task, Member: c*t.Forecast.Samples + i, Token: token})
-			}
-		}
-	}
-	got, _, err := t.episodes.Collect(ctx, rollouts, nil)
+	samples, err := t.sample(ctx, tasks, t.Forecast.Samples, func(ctx context.Context, list []rl.Rollout) ([]*rl.Trajectory, error) {
+		got, _, err := t.episodes.Collect(ctx, list, nil)
+		return got, err
+	})
 	if err != nil {
 		return err
-	}
-	samples := make([]rl.TaskSample, len(tasks))
-	for i, e := range got {
-		s := &samples[i/(len(conditions)*t.Forecast.Samples)]
-		right := 0
-		if e.Reward == 1 {
-			right = 1
-		}
-		if rollouts[i].Member < t.Forecast.Samples {
-			s.High++
-			s.HighRight += right
-		} else {
-			s.Low++
-			s.LowRight += right
-		}
 	}
 	f := rl.ForecastZeroVariance(samples, t.allocation, t.Group, t.p)
 	v["forecast_zero_variance"], v["forecast_all_right"], v["forecast_all_wrong"] = f.ZeroVariance, f.AllRight, f.AllWrong
 	v["forecast_low"], v["forecast_high"] = f.Band(t.Batch)
-	t.job.Logf("forecast of the first update: %.3f of its groups without variance, 95 %% band %.3f to %.3f, from %d episodes",
-		f.ZeroVariance, v["forecast_low"], v["forecast_high"], len(got))
+	t.job.Logf("forecast of the first update: %.3f of its groups without variance, 95 %% band %.3f to %.3f, from %d tasks",
+		f.ZeroVariance, v["forecast_low"], v["forecast_high"], len(tasks))
 	return nil
 }
 

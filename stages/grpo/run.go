@@ -60,15 +60,6 @@ func (s *conditioned) Run(ctx context.Context, job *engine.Job) error {
 	})
 }
 
-// conditioning is how the rollouts of a training get their tokens. Plain GRPO has one condition for all: p is 1, and high
-// stands for it.
-type conditioning struct {
-	allocation string
-	p          float64
-	high, low  string
-	tokens     allocate
-}
-
 // run trains the policy that prepare sets up.
 func (s *settings) run(ctx context.Context, job *engine.Job, prepare func(*checkpoint.Policy) (*conditioning, error)) error {
 	policy, err := checkpoint.Open(job, s.Policy)

@@ -1,0 +1,69 @@
+package grpo
+
+import (
+	"context"
+	"slices"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/stages/rl"
+)
+
+// conditioning is how the rollouts of a training get their tokens. Plain GRPO has one condition for all: p is 1, and high
+// stands for it.
+type conditioning struct {
+	allocation string
+	p          float64
+	high, low  string
+	tokens     allocate
+}
+
+// sample plays each task a number of times under each token, and counts the successes for a forecast. The episodes are
+// those of an update 0.
+func (c *conditioning) sample(ctx context.Context, tasks []*bfcl.Task, samples int,
+	collect func(context.Context, []rl.Rollout) ([]*rl.Trajectory, error)) ([]rl.TaskSample, error) {
+	tokens := []string{c.high}
+	if c.p < 1 {
+		tokens = append(tokens, c.low)
+	}
+	var list []rl.Rollout
+	for _, task := range tasks {
+		for i, token := range tokens {
+			for k := range samples {
+				list = append(list, rl.Rollout{Task: task, Member: i*samples + k, Token: token})
+			}
+		}
+	}
+	got, err := collect(ctx, list)
+	if err != nil {
+		return nil, err
+	}
+	counts := make([]rl.TaskSample, len(tasks))
+	for i, t := range got {
+		s := &counts[i/(len(tokens)*samples)]
+		right := 0
+		if t.Reward == 1 {
+			right = 1
+		}
+		if list[i].Member < samples {
+			s.High++
+			s.HighRight += right
+		} else {
+			s.Low++
+			s.LowRight += right
+		}
+	}
+	return counts, nil
+}
+
+// draw takes n of the tasks, in their order; all where n is 0 or too many.
+func draw(tasks []*bfcl.Task, n int, perm func(int) []int) []*bfcl.Task {
+	if n == 0 || n >= len(tasks) {
+		return tasks
+	}
+	chosen := slices.Sorted(slices.Values(perm(len(tasks))[:n]))
+	out := make([]*bfcl.Task, n)
+	for i, at := range chosen {
+		out[i] = tasks[at]
+	}
+	return out
+}
