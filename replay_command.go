@@ -34,6 +34,7 @@ func replayCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	}
 	c.Func("profile", "another trainer's convention `NAME`, or all; may be repeated", list(&profiles))
 	c.Func("set", "`SETTING=VALUE` of the objective, such as advantage.ddof=1; may be repeated", list(&set))
+	asJSON := c.Bool("json", false, "print the numbers for programs")
 	group := c.Int("group", 0, "take groups of `N` members from the stored ones")
 	if code, done := c.parse(args); done {
 		return code
@@ -49,7 +50,15 @@ func replayCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	if err != nil {
 		return c.fail(err)
 	}
-	if err := r.print(columns); err != nil {
+	if *asJSON {
+		err = printJSON(stdout, struct {
+			Columns    []column         `json:"columns"`
+			BatchSizes []rl.BatchEffect `json:"batch_sizes"`
+		}{columns, r.rollouts.BatchSizes()})
+	} else {
+		err = r.print(columns)
+	}
+	if err != nil {
 		return c.fail(err)
 	}
 	return exitDone
@@ -67,6 +76,8 @@ func (r *replaying) read(c *call) (code int) {
 	switch {
 	case err == nil && info.IsDir():
 		path = filepath.Join(path, rl.TrajectoriesFile)
+	case errors.Is(err, os.ErrNotExist) && strings.ContainsRune(path, filepath.Separator) && !strings.ContainsRune(path, '['):
+		return c.fail(fmt.Errorf("there is no file or folder %s", path))
 	case errors.Is(err, os.ErrNotExist):
 		var x *engine.Experiment
 		if x, code = c.load(strings.Join(c.args[1:], "")); x == nil {
@@ -116,8 +127,8 @@ func (r *replaying) learnSettings(x *engine.Experiment) {
 
 // column is what stored rollouts give under one choice of settings.
 type column struct {
-	name   string
-	values map[string]float64
+	Name   string             `json:"name"`
+	Values map[string]float64 `json:"values"`
 }
 
 // columns computes the run's own settings (the paper's, where they are not known), then each profile, then, where
@@ -184,16 +195,16 @@ func (r *replaying) print(columns []column) error {
 	fmt.Fprintf(r.out, "%d trajectories in %d updates, groups of %d\n", trajectories, len(r.rollouts.Updates), r.rollouts.Size)
 	t := &reports.Table{ID: "replay", Title: "means over updates; * differs from the first column", Columns: []reports.Column{{Name: "statistic", Left: true}}}
 	for _, c := range columns {
-		t.Columns = append(t.Columns, reports.Column{Name: c.name})
+		t.Columns = append(t.Columns, reports.Column{Name: c.Name})
 	}
 	for _, m := range rl.Replayed {
 		cells := []reports.Cell{reports.Words("%s", m.Name)}
 		for _, c := range columns {
 			mark := ""
-			if c.values[m.Name] != columns[0].values[m.Name] {
+			if c.Values[m.Name] != columns[0].Values[m.Name] {
 				mark = " *"
 			}
-			cells = append(cells, reports.Words("%.4g%s", c.values[m.Name], mark))
+			cells = append(cells, reports.Words("%.4g%s", c.Values[m.Name], mark))
 		}
 		t.Rows = append(t.Rows, reports.Row{Arm: reports.NoArm, Cells: cells})
 	}
@@ -207,5 +218,9 @@ func (r *replaying) print(columns []column) error {
 			reports.Words("%.3f", e.SpreadBatch[0]), reports.Words("%.3f", e.SpreadBatch[1]), reports.Words("%.3f", e.ZeroVariance),
 			reports.Words("%.4f", e.Sigma2), reports.Words("%.3f", e.SpreadWithin)}})
 	}
-	return r.section("batch size", reports.Part{Table: b})
+	if err := r.section("batch size", reports.Part{Table: b}); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(r.out, "\nStored rollouts know the log-probabilities of the policy that sampled them alone: ratios are 1, so clipping does nothing,\nand divergence and entropy are left out. Groups that zero_variance = \"resample\" would have replaced are kept.")
+	return err
 }

@@ -56,6 +56,10 @@ func TestReplayShowsStoredRolloutsUnderOtherSettings(t *testing.T) {
 		t.Fatal(got)
 	}
 	contains(t, got, "paper verl trl openrlhf dr_grpo dapo gspo")
+	if got, code = replayed(dir, "-json"); code != exitDone {
+		t.Fatal(got)
+	}
+	contains(t, got, `"columns": [ { "name": "paper", "values": {`, `"zero_variance": 0`, `"batch_sizes": [ { "groups": 1, "batches": 4, "spread_batch": [ 2.15`)
 }
 
 func TestReplayRefusesWhatItCannotDo(t *testing.T) {
@@ -70,6 +74,7 @@ func TestReplayRefusesWhatItCannotDo(t *testing.T) {
 		"no value":          {[]string{dir, "-set", "lr"}, "want SETTING=VALUE"},
 		"an empty folder":   {[]string{t.TempDir()}, "trajectories"},
 		"nothing":           {nil, "want a file or folder"},
+		"no such file":      {[]string{filepath.Join(dir, "none")}, "there is no file or folder"},
 		"no such stage":     {[]string{"rc-grpo.arm.trajectories", filepath.Join(dir, "none.hcl")}, "none.hcl"},
 		"a file of no rows": {[]string{emptyFile(t)}, "no trajectories"},
 	} {

@@ -179,11 +179,12 @@ func weightOfLong(length []int, weights []float64) float64 {
 
 // BatchEffect is what statistics would have been, had an update had another number of groups.
 type BatchEffect struct {
-	Groups, Batches int        // per batch; batches that the run's groups make
-	SpreadBatch     [2]float64 // max A - min A over a batch, mean over batches; by ddof
-	ZeroVariance    float64    // what depends on the number of groups only through noise
-	Sigma2          float64
-	SpreadWithin    float64 // ddof 0
+	Groups       int        `json:"groups"`        // per batch
+	Batches      int        `json:"batches"`       // that the run's groups make
+	SpreadBatch  [2]float64 `json:"spread_batch"`  // max A - min A over a batch, mean over batches; by ddof
+	ZeroVariance float64    `json:"zero_variance"` // what depends on the number of groups only through noise
+	Sigma2       float64    `json:"sigma2"`
+	SpreadWithin float64    `json:"spread_within"` // ddof 0
 }
 
 // BatchSizes cuts the groups of all updates, in their order, into batches of other sizes: powers of four, the size of the
