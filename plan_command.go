@@ -219,16 +219,29 @@ func planCounts(experiment string, counts map[engine.Verb]int) string {
 	return experiment + ": " + strings.Join(parts, ", ") + "."
 }
 
-// unfitLines tell what cannot run on this machine, a stage on each.
+// unfitLines tell what cannot run on this machine, one line for each reason.
 func unfitLines(p *engine.Plan, f engine.Forecast) []string {
-	var lines []string
+	var reasons []string
+	unfit := map[string][]string{} // addresses without seeds, by reason
 	for _, n := range p.Nodes {
-		if why := f.Placements[n].Unfit; why != "" {
-			stem, _, _ := strings.Cut(n.Address, "@")
-			if line := fmt.Sprintf("Cannot run here: %s %s.", stem, why); !slices.Contains(lines, line) {
-				lines = append(lines, line)
-			}
+		why := f.Placements[n].Unfit
+		if why == "" {
+			continue
 		}
+		if unfit[why] == nil {
+			reasons = append(reasons, why)
+		}
+		if stem, _, _ := strings.Cut(n.Address, "@"); !slices.Contains(unfit[why], stem) {
+			unfit[why] = append(unfit[why], stem)
+		}
+	}
+	var lines []string
+	for _, why := range reasons {
+		line := "Cannot run here: " + unfit[why][0] + " " + why
+		if others := len(unfit[why]) - 1; others > 0 {
+			line += fmt.Sprintf("; so do %d others", others)
+		}
+		lines = append(lines, line+".")
 	}
 	return lines
 }

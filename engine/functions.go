@@ -32,13 +32,18 @@ var pureFunctions = map[string]function.Function{
 	"element": stdlib.ElementFunc, "flatten": stdlib.FlattenFunc, "index": stdlib.IndexFunc, "keys": stdlib.KeysFunc,
 	"length": stdlib.LengthFunc, "lookup": stdlib.LookupFunc, "merge": stdlib.MergeFunc, "range": stdlib.RangeFunc,
 	"reverse": stdlib.ReverseListFunc, "setintersection": stdlib.SetIntersectionFunc, "setproduct": stdlib.SetProductFunc,
-	"setsubtract": stdlib.SetSubtractFunc, "setunion": stdlib.SetUnionFunc, "slice": stdlib.SliceFunc, "sort": stdlib.SortFunc,
+	"setsubtract":            stdlib.SetSubtractFunc,
+	"setsymmetricdifference": stdlib.SetSymmetricDifferenceFunc, "setunion": stdlib.SetUnionFunc, "slice": stdlib.SliceFunc, "sort": stdlib.SortFunc,
 	"values": stdlib.ValuesFunc, "zipmap": stdlib.ZipmapFunc,
 
 	"csvdecode": stdlib.CSVDecodeFunc, "jsondecode": stdlib.JSONDecodeFunc, "jsonencode": withoutData(stdlib.JSONEncodeFunc),
 
 	"tobool": conversion(cty.Bool), "tolist": conversion(cty.List(cty.DynamicPseudoType)), "tomap": conversion(cty.Map(cty.DynamicPseudoType)),
 	"tonumber": conversion(cty.Number), "toset": conversion(cty.Set(cty.DynamicPseudoType)), "tostring": conversion(cty.String),
+
+	// These are not in the standard library, but everybody who writes HCL expects them.
+	"alltrue": truths("alltrue", true), "anytrue": truths("anytrue", false), "sum": sumFunction, "one": oneFunction,
+	"startswith": textTest(strings.HasPrefix), "endswith": textTest(strings.HasSuffix), "strcontains": textTest(strings.Contains),
 
 	"can": tryfunc.CanFunc, "try": tryfunc.TryFunc,
 }
@@ -90,6 +95,80 @@ func conversion(to cty.Type) function.Function {
 			return v, nil
 		},
 	})
+}
+
+// collection is an argument that may be a list, set or tuple of anything.
+var collection = []function.Parameter{{Name: "list", Type: cty.DynamicPseudoType}}
+
+// elementsOf takes a list, set or tuple apart; each element must be convertible to t.
+func elementsOf(list cty.Value, t cty.Type) ([]cty.Value, error) {
+	if lt := list.Type(); !lt.IsListType() && !lt.IsSetType() && !lt.IsTupleType() {
+		return nil, function.NewArgErrorf(0, "want a list or a set, got %s", describe(list))
+	}
+	var all []cty.Value
+	for it := list.ElementIterator(); it.Next(); {
+		_, e := it.Element()
+		e, err := convert.Convert(e, t)
+		if err != nil || e.IsNull() {
+			return nil, function.NewArgErrorf(0, "want every element to be a %s", t.FriendlyName())
+		}
+		all = append(all, e)
+	}
+	return all, nil
+}
+
+// truths is alltrue (ends at the first false) or anytrue (at the first true).
+func truths(name string, all bool) function.Function {
+	return function.New(&function.Spec{Description: name, Params: collection, Type: function.StaticReturnType(cty.Bool),
+		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
+			elements, err := elementsOf(args[0], cty.Bool)
+			for _, e := range elements {
+				if e.True() != all {
+					return cty.BoolVal(!all), err
+				}
+			}
+			return cty.BoolVal(all), err
+		}})
+}
+
+var sumFunction = function.New(&function.Spec{Params: collection, Type: function.StaticReturnType(cty.Number),
+	Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
+		elements, err := elementsOf(args[0], cty.Number)
+		total := cty.Zero
+		for _, e := range elements {
+			total = total.Add(e)
+		}
+		return total, err
+	}})
+
+// oneFunction gives the only element of a list, or null for an empty one.
+var oneFunction = function.New(&function.Spec{Params: collection,
+	Type: func(args []cty.Value) (cty.Type, error) {
+		elements, err := elementsOf(args[0], cty.DynamicPseudoType)
+		switch {
+		case err != nil:
+			return cty.NilType, err
+		case len(elements) > 1:
+			return cty.NilType, function.NewArgErrorf(0, "want one element or none, got %d", len(elements))
+		case len(elements) == 1:
+			return elements[0].Type(), nil
+		}
+		return cty.DynamicPseudoType, nil
+	},
+	Impl: func(args []cty.Value, t cty.Type) (cty.Value, error) {
+		elements, err := elementsOf(args[0], cty.DynamicPseudoType)
+		if err != nil || len(elements) == 0 {
+			return cty.NullVal(t), err
+		}
+		return elements[0], nil
+	}})
+
+func textTest(test func(text, part string) bool) function.Function {
+	return function.New(&function.Spec{Type: function.StaticReturnType(cty.Bool),
+		Params: []function.Parameter{{Name: "text", Type: cty.String}, {Name: "part", Type: cty.String}},
+		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
+			return cty.BoolVal(test(args[0].AsString(), args[1].AsString())), nil
+		}})
 }
 
 // functions returns the pure functions and the two that name data: file() and dir(), relative to folder base.

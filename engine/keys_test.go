@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -222,6 +223,22 @@ func TestSeedListIsInNoKeyButTheReports(t *testing.T) {
 		gathered := strings.Contains(address, "report") || strings.Contains(address, "exec")
 		if same := old[address] == key; same == gathered {
 			t.Errorf("%s: same key %v", address, same)
+		}
+	}
+}
+
+// Where and when a stage runs is in no key: the site, an executor, a stage to wait for.
+func TestSiteExecutorAndOrderAreInNoKey(t *testing.T) {
+	text := paperText(t)
+	want := keysOf(mustLoad(t, text))
+	site := filepath.Join(t.TempDir(), "site.hcl")
+	writeFile(t, site, "store {\n  path = \"elsewhere\"\n}\ndata {\n  bfcl = \"elsewhere\"\n}\nexecutor \"local\" {\n  cpus   = 64\n  gpus   = [0, 1, 2, 3, 4, 5, 6, 7]\n  memory = \"1TB\"\n}\n")
+	if got := keysOf(mustLoad(t, text, func(s *Source) { s.Site = site })); !maps.Equal(got, want) {
+		t.Error("the site file changes keys")
+	}
+	for _, line := range []string{`executor = "local"`, "depends_on = [stage.curate.data]", "enabled = 1 < 2"} {
+		if got := keysOf(mustLoad(t, strings.Replace(text, "  epochs  = 2", "  epochs  = 2\n  "+line, 1))); !maps.Equal(got, want) {
+			t.Errorf("%s changes keys", line)
 		}
 	}
 }

@@ -441,9 +441,43 @@ default_executor = "local"
 		"executor \"local\" {\n  cpus = 0\n}\n":  "Bad number",
 		"executor \"local\" {\n  gpus = true\n}": "Wrong type",
 		"default_executor = \"k8s\"\n":           "Unknown executor",
+
+		"executor \"local\" {}\nexecutor \"local\" {}\n": "Duplicate executor",
+		"executor \"local\" {\n  gpus = [0, \"0\"]\n}\n": "Duplicate device",
+		"executor \"local\" {\n  gpus = [true]\n}\n":     "Wrong type",
+		"executor \"local\" {\n  memory = \"much\"\n}\n": "Wrong type",
+		"executor {\n  cpus = 2\n}\n":                    "Missing label",
+		"store {\n  path = \"\"\n}\n":                    "No store",
+		"store {\n  limit = 200\n}\n":                    "Wrong type",
+		"store {\n}\nstore {\n}\n":                       "Duplicate block",
+		"data {\n  bfcl = 3\n}\n":                        "Wrong type",
+		"data {\n  bfcl = \"a\"\n}\ndata {\n}\n":         "Duplicate block",
+		"data \"bfcl\" {\n}\n":                           "Unexpected label",
+		"data {\n  folder {\n  }\n}\n":                   "Unknown block",
+		"site = 3\n":                                     "Unknown setting",
+		"store {\n  path = var.x\n}\n":                   "Unknown variable",
+		"store {\n  path = \"x\n}\n":                     "Invalid multi-line string",
 	} {
 		writeFile(t, path, text)
 		if _, _, diags := LoadSite(Source{Site: path}); len(diags) != 1 || diags[0].Summary != want {
+			t.Errorf("%q: got %v, want %s", text, diags, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"stroe {\n}\n":                                  "store",
+		"store {\n  pth = \"x\"\n}\n":                   "path",
+		"store {\n  limt = \"1GB\"\n}\n":                "limit",
+		"dat {\n}\n":                                    "data",
+		"data {\n  bfc1 = \"x\"\n}\n":                   "bfcl",
+		"executer \"local\" {\n}\n":                     "executor",
+		"executor \"locla\" {\n}\n":                     "local",
+		"executor \"local\" {\n  gpu = \"auto\"\n}\n":   "gpus",
+		"executor \"local\" {\n  memroy = \"1GB\"\n}\n": "memory",
+		"defualt_executor = \"local\"\n":                "default_executor",
+		"default_executor = \"lcoal\"\n":                "local",
+	} {
+		writeFile(t, path, text)
+		if _, _, diags := LoadSite(Source{Site: path}); len(diags) != 1 || !strings.Contains(diags[0].Detail, "did you mean "+want+"?") {
 			t.Errorf("%q: got %v, want %s", text, diags, want)
 		}
 	}

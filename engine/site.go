@@ -6,25 +6,24 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclsyntax"
-	"github.com/zclconf/go-cty/cty"
 )
 
 // Site is what the site file says about this machine. Nothing of it is in any key.
 type Site struct {
-	Path      string            // the site file; "" when there is none
-	StorePath string            // absolute; "" when nothing names a store and there is no home folder
-	Limit     int64             // bytes; applied by `store gc` only; 0: none
-	Data      map[string]string // named data folders (absolute), for example "bfcl"
-	BFCL      string            // Data["bfcl"]
-	CPUs      int               // slots of the local executor
-	Memory    int64             // bytes; 0: not limited
-	GPUs      []string          // device ids; nil with AutoGPUs
-	AutoGPUs  bool              // the runner finds out which devices there are
-	Executor  string            // name of the default executor
-	Notify    []string          // command to start when a run has ended; nil: none
+	Path      string   // the site file; "" when there is none
+	StorePath string   // absolute; "" when nothing names a store and there is no home folder
+	Limit     int64    // bytes; applied by `store gc` only; 0: none
+	BFCL      string   // folder of the benchmark's data, absolute; "" when the site names none
+	CPUs      int      // slots of the local executor
+	Memory    int64    // bytes; 0: not limited
+	GPUs      []string // device ids; nil with AutoGPUs
+	AutoGPUs  bool     // the runner finds out which devices there are
+	Executor  string   // name of the default executor
+	Notify    []string // command to start when a run has ended; nil: none
 }
 
 // executors are the names an executor may have.
@@ -36,6 +35,7 @@ const defaultStore = "~/.cache/rcgrpo"
 // siteSettings is the form of the site file.
 type siteSettings struct {
 	Store     *storeBlock     `hcl:"store,block" doc:"where results are kept"`
+	Data      *dataBlock      `hcl:"data,block" doc:"where data lies that stages read"`
 	Executors []executorBlock `hcl:"executor,block" doc:"what runs stages"`
 	Notify    *notifyBlock    `hcl:"notify,block" doc:"what is told of the end of a run"`
 	Default   string          `hcl:"default_executor,optional" doc:"the executor of stages that name none"`
@@ -45,6 +45,21 @@ type siteSettings struct {
 type storeBlock struct {
 	Path  string   `hcl:"path,optional" doc:"folder"`
 	Limit byteSize `hcl:"limit,optional" doc:"size that store gc keeps to"`
+
+	PathAt hcl.Range `hcl:"path,attr_range"`
+}
+
+// at is where the path stands; nil when no file says it.
+func (s *storeBlock) at() *hcl.Range {
+	if s.PathAt.Filename == "" {
+		return nil
+	}
+	return &s.PathAt
+}
+
+type dataBlock struct {
+	BFCL   *string   `hcl:"bfcl,optional" doc:"folder of the benchmark's data"`
+	BFCLAt hcl.Range `hcl:"bfcl,attr_range"`
 }
 
 type notifyBlock struct {
@@ -73,7 +88,7 @@ func LoadSite(src Source) (site *Site, files map[string]*hcl.File, diags hcl.Dia
 
 // site fills l.x.Site.
 func (l *loader) site() {
-	site := &Site{Data: map[string]string{}, CPUs: runtime.NumCPU(), AutoGPUs: true, Executor: "local"}
+	site := &Site{CPUs: runtime.NumCPU(), AutoGPUs: true, Executor: "local"}
 	l.x.Site = site
 	settings := siteSettings{Store: &storeBlock{Path: defaultStore}}
 	site.Path = cmp.Or(l.src.Site, envValue(l.src.Env, "RCGRPO_SITE"))
@@ -90,12 +105,14 @@ func (l *loader) site() {
 		}
 		base = filepath.Dir(site.Path)
 		l.global = &hcl.EvalContext{Functions: pureFunctions}
-		l.decode(newBody(b, "the site file", b.MissingItemRange(), func(name string) bool { return name != "data" }), l.global, &settings)
-		for _, bl := range b.Blocks {
-			if bl.Type == "data" {
-				l.siteData(bl, base)
-			}
+		l.decode(newBody(b, "the site file", b.MissingItemRange(), nil), l.global, &settings)
+	}
+	if d := settings.Data; d != nil && d.BFCL != nil && !l.diags.HasErrors() {
+		path, err := l.resolve(base, *d.BFCL)
+		if err != nil {
+			l.errorf(&d.BFCLAt, "No data", "data.bfcl: %s.", err)
 		}
+		site.BFCL = path
 	}
 	l.siteExecutors(settings)
 	if n := settings.Notify; n != nil {
@@ -105,40 +122,27 @@ func (l *loader) site() {
 		site.Notify = n.Command
 	}
 	site.Limit = int64(settings.Store.Limit)
-	if path := cmp.Or(settings.Store.Path, defaultStore); path != defaultStore || envValue(l.src.Env, "HOME") != "" {
+	if path := settings.Store.Path; path != defaultStore || envValue(l.src.Env, "HOME") != "" {
 		resolved, err := l.resolve(base, path)
 		if err != nil {
-			l.errorf(nil, "No store", "store.path: %s.", err)
+			l.errorf(settings.Store.at(), "No store", "store.path: %s.", err)
 		}
 		site.StorePath = resolved
 	}
 }
 
-// siteData reads `data { bfcl = "folder" }`.
-func (l *loader) siteData(bl *hclsyntax.Block, base string) {
-	for _, a := range newBody(bl.Body, "", hcl.Range{}, nil).attrs {
-		val, diags := a.Expr.Value(l.global)
-		l.diags = append(l.diags, diags...)
-		if diags.HasErrors() {
-			continue
-		}
-		if val.Type() != cty.String || val.IsNull() {
-			l.errorf(a.Expr.Range().Ptr(), "Wrong type", "%s must be the path of a folder; got %s.", a.Name, describe(val))
-			continue
-		}
-		path, err := l.resolve(base, val.AsString())
-		if err != nil {
-			l.errorf(a.Expr.Range().Ptr(), "Bad path", "%s.", err)
-			continue
-		}
-		l.x.Site.Data[a.Name] = path
-	}
-	l.x.Site.BFCL = l.x.Site.Data["bfcl"]
-}
-
 func (l *loader) siteExecutors(settings siteSettings) {
 	site := l.x.Site
+	named := map[string]bool{}
 	for _, e := range settings.Executors {
+		if named[e.Name] {
+			l.errorf(&e.At, "Duplicate executor", "The site file has an executor %q already.", e.Name)
+			continue
+		}
+		named[e.Name] = true
+		if e.Name == "" { // the missing label was told
+			continue
+		}
 		if !slices.Contains(executors, e.Name) {
 			l.errorf(&e.At, "Unknown executor", "There is no executor %q%s This build has local.", e.Name, didYouMean(e.Name, executors))
 			continue
@@ -148,7 +152,18 @@ func (l *loader) siteExecutors(settings siteSettings) {
 		case []any:
 			site.AutoGPUs, site.GPUs = false, []string{}
 			for _, id := range v {
-				site.GPUs = append(site.GPUs, unquote(jsonText(id)))
+				text, ok := id.(string)
+				if n, number := id.(int64); number && n >= 0 {
+					text, ok = strconv.FormatInt(n, 10), true
+				}
+				switch {
+				case !ok || text == "" || strings.ContainsAny(text, ", "):
+					l.errorf(&e.GPUsAt, "Wrong type", "gpus must be \"auto\" or a list of device ids, such as [0, 1] or [\"GPU-…\"].")
+				case slices.Contains(site.GPUs, text):
+					l.errorf(&e.GPUsAt, "Duplicate device", "Device %s stands twice in gpus; it can be given to one stage at a time.", text)
+				default:
+					site.GPUs = append(site.GPUs, text)
+				}
 			}
 		default:
 			if v != "auto" {
@@ -184,11 +199,4 @@ func (l *loader) siteExecutors(settings siteSettings) {
 		}
 		site.Executor = d
 	}
-}
-
-func unquote(json string) string {
-	if len(json) > 1 && json[0] == '"' {
-		return json[1 : len(json)-1]
-	}
-	return json
 }
