@@ -261,7 +261,7 @@
     if (!source) return;
     cell = asked;
     cell.classList.add("asked");
-    const digests = Object.fromEntries(evidence.inputs.map(i => [i.address + "." + i.ref.Port, i.digest])), keys = Object.fromEntries(evidence.records.map(r => [r.address + ".manifest", r.key]));
+    const digests = Object.fromEntries((evidence.inputs || []).map(i => [i.address + "." + i.ref.Port, i.digest])), keys = Object.fromEntries((evidence.records || []).map(r => [r.address + ".manifest", r.key]));
     const list = block("ul", "", ...source.from.map(from => block("li", "", block("code", "", from), " ", digests[from] ? "digest " + digests[from].slice(0, 16) : keys[from] ? "key " + keys[from].slice(0, 16) : "")));
     const close = Object.assign(block("button", "", "Close"), { type: "button" });
     close.addEventListener("click", hideSource);
