@@ -126,3 +126,20 @@ func checkBlock(t *testing.T, text string) {
 		t.Errorf("%s: %s\n%s", d.Summary, d.Detail, text)
 	}
 }
+
+// A page of docs/ that the README does not name is never found.
+func TestReadmeNamesEveryPageOfTheDocumentation(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := filepath.Glob("docs/*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("no pages: %v", err)
+	}
+	for _, page := range append(pages, "CONTRIBUTING.md", "CHANGELOG.md", "CITATION.cff", "LICENSE", "experiments/LOG.md") {
+		if !strings.Contains(string(readme), "]("+page+")") {
+			t.Errorf("README.md does not link %s", page)
+		}
+	}
+}
