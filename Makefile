@@ -4,7 +4,7 @@
 #   make test    everything that is checked before a change goes in
 #   make build   bin/rcgrpo (no cgo) and bin/rcgrpo-torch (the same main over libtorch)
 #   make bench   the benchmarks, and the official Python of BFCL beside ours
-#   make crash   the long variants of the tests that kill: 100 kills of trainings
+#   make crash   the long variants of the tests that kill: 1,000 kills of engines and stages (KILLS=N), 100 of trainings
 #   make env     prints the exports with which plain `go build -tags libtorch` works: eval "$(make env)"
 #   make clean   removes what make built; .deps (downloads) stays, `rm -rf .deps` removes that too
 #
@@ -58,7 +58,10 @@ bench: build
 	$(GO) test -run '^$$' -bench . -benchmem ./bfcl/... ./stages/rl ./stages/internal/token
 	$(GO) test -tags libtorch -run '^$$' -bench . -benchmem ./stages/internal/... ./stages/grpo
 
+KILLS ?= 1000
+
 crash: build
+	RCGRPO_CRASH=$(KILLS) $(GO) test -count=1 -timeout 60m -run TestKilledRunsConverge -v ./engine
 	RCGRPO_CRASH=100 $(GO) test -tags libtorch -count=1 -timeout 60m -run TestKilledTrainingEndsInTheSameBytes -v ./stages
 
 env: deps

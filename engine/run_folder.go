@@ -79,7 +79,8 @@ func fileName(address string) string {
 	return name
 }
 
-// createRunFolder makes the folder of a run of p with everything a child process needs, and locks it.
+// createRunFolder makes the folder of a run of p with everything a child process needs, and locks it. It appears whole,
+// by one rename.
 func createRunFolder(p *Plan) (runFolder, *os.File, error) {
 	var tail [2]byte
 	rand.Read(tail[:])
@@ -87,28 +88,34 @@ func createRunFolder(p *Plan) (runFolder, *os.File, error) {
 	id := started.UTC().Format("20060102-150405.000") + "-" + hex.EncodeToString(tail[:])
 	x := p.Experiment
 	f := runFolder(filepath.Join(p.Store.Runs(x.Name), id))
+	aside := runFolder(filepath.Join(p.Store.Runs(x.Name), "."+id))
 	for _, sub := range []string{"files", "nodes", "logs"} {
-		if err := os.MkdirAll(f.path(sub), 0o700); err != nil {
+		if err := os.MkdirAll(aside.path(sub), 0o700); err != nil {
 			return f, nil, fmt.Errorf("make the run folder: %w", err)
 		}
 	}
-	lock, err := os.OpenFile(f.path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := os.OpenFile(aside.path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return f, nil, err
 	}
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return f, nil, errors.Join(fmt.Errorf("lock %s: %w", lock.Name(), err), lock.Close())
 	}
-	if err := f.write(p, started); err != nil {
+	err = f.write(p, started, aside)
+	if err == nil {
+		err = os.Rename(string(aside), string(f))
+	}
+	if err != nil {
 		return f, nil, errors.Join(err, lock.Close())
 	}
 	return f, lock, nil
 }
 
-func (f runFolder) write(p *Plan, started time.Time) error {
+// write fills the folder while it lies aside.
+func (f runFolder) write(p *Plan, started time.Time, aside runFolder) error {
 	x := p.Experiment
 	for _, path := range x.Paths { // as they were read, whatever happened to them since
-		if err := os.WriteFile(f.path("files", filepath.Base(path)), x.Files[path].Bytes, 0o600); err != nil {
+		if err := os.WriteFile(aside.path("files", filepath.Base(path)), x.Files[path].Bytes, 0o600); err != nil {
 			return fmt.Errorf("copy the experiment into its run folder: %w", err)
 		}
 	}
@@ -130,7 +137,7 @@ func (f runFolder) write(p *Plan, started time.Time) error {
 	for _, n := range p.Nodes {
 		record.Nodes = append(record.Nodes, RunNodeRecord{n.Address, n.Verb, n.Cause.Text, n.Key, n.Expect.Seconds()})
 	}
-	return errors.Join(writeJSON(f.path("source.json"), source), writeJSON(f.path("plan.json"), record))
+	return errors.Join(writeJSON(aside.path("source.json"), source), writeJSON(aside.path("plan.json"), record))
 }
 
 // notForTheFolder picks the environment variables that a run folder does not keep: those that Load does not read, which
@@ -181,7 +188,7 @@ func runFolders(store *artifact.Store, experiment string) ([]runFolder, error) {
 	}
 	var all []runFolder
 	for _, e := range slices.Backward(entries) {
-		if e.IsDir() {
+		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") { // one that is being made, or was when its run was killed
 			all = append(all, runFolder(filepath.Join(store.Runs(experiment), e.Name())))
 		}
 	}

@@ -44,7 +44,7 @@ func (t *toy) Run(ctx context.Context, job *Job) error {
 		return err
 	}
 	if t.Shell != "" {
-		if err := job.Execute(ctx, Program{Args: []string{"sh", "-c", t.Shell}, Env: []string{"PATH=" + os.Getenv("PATH")}}); err != nil {
+		if err := job.Execute(ctx, Program{Args: []string{"sh", "-c", t.Shell}, Env: []string{"PATH=" + os.Getenv("PATH"), "LAB=" + os.Getenv("LAB")}}); err != nil {
 			return err
 		}
 	}
@@ -103,7 +103,7 @@ func (t *toy) Run(ctx context.Context, job *Job) error {
 }
 
 func (t *toy) count(job *Job) error {
-	if t.Count == "" {
+	if t.Count == "" || job.Adopted() { // then it was counted when its program started
 		return nil
 	}
 	f, err := os.OpenFile(t.Count, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)

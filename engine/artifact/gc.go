@@ -188,14 +188,17 @@ func (s *Store) each(folder string, f func(name, path string) error) error {
 	return nil
 }
 
+// size is the sum of the files below path; what is removed meanwhile counts nothing.
 func size(path string) (n int64, err error) {
 	err = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
+		if err == nil && !d.IsDir() {
+			var info fs.FileInfo
+			if info, err = d.Info(); err == nil {
+				n += info.Size()
+			}
 		}
-		info, err := d.Info()
-		if err == nil {
-			n += info.Size()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
 		}
 		return err
 	})

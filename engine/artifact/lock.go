@@ -247,6 +247,7 @@ func sameFile(f *os.File, path string) (opened fs.FileInfo, same bool) {
 
 // Tidy removes what killed runs left: lock files that nobody holds, and unfinished output whose lock nobody holds. The
 // lock file of a program that has ended well stays: its output waits in the scratch folder for a run that wants it.
+// A scratch folder goes when its key has a result: its stage was killed between the two.
 // busy says whether some key is still locked.
 func (s *Store) Tidy() (busy bool, err error) {
 	for _, folder := range []string{"locks", "staging"} {
@@ -271,5 +272,18 @@ func (s *Store) Tidy() (busy bool, err error) {
 			return busy, err
 		}
 	}
-	return busy, nil
+	err = s.each("work", func(key, path string) error {
+		if validKey(key) != nil {
+			return nil
+		}
+		if _, err := os.Lstat(s.path("nodes", key+".json")); err != nil {
+			return nil
+		}
+		lock, err := s.TryLock(key)
+		if err != nil || lock == nil {
+			return err
+		}
+		return errors.Join(os.RemoveAll(path), lock.Unlock())
+	})
+	return busy, err
 }

@@ -1,0 +1,256 @@
+package engine
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// crashing has stages of every sort: processes of their own, stages in the engine's process, and programs.
+const crashing = `
+stage "toy" "a" {
+  text  = "a"
+  draw  = true
+  count = "$dir/count"
+}
+stage "light" "program" {
+  text  = "program"
+  count = "$dir/count"
+  shell = "sleep 0.05; echo done"
+}
+stage "light" "b" {
+  from  = [stage.toy.a.out]
+  text  = "b"
+  count = "$dir/count"
+}
+stage "toy" "c" {
+  from  = [stage.light.b.out, stage.light.program.out]
+  text  = "c"
+  count = "$dir/count"
+}
+stage "light" "command" {
+  from  = [stage.light.b.out]
+  text  = "command"
+  count = "$dir/count"
+  shell = "(sleep 0.04); sleep 0.02"
+}
+stage "toy" "d" {
+  from  = [stage.toy.a.out, stage.light.command.out]
+  text  = "d"
+  count = "$dir/count"
+}
+stage "light" "e" {
+  from  = [stage.toy.c.out, stage.toy.d.out]
+  text  = "e"
+  count = "$dir/count"
+}
+`
+
+// TestKilledRunsConverge kills engines, stages or both at random moments and then runs plainly until that succeeds.
+// Every time the results are those of an undisturbed run, nothing that was committed is made again, and no process and
+// no half-made file is left. $RCGRPO_CRASH says how many kills, $RCGRPO_SEED repeats a run of this test.
+func TestKilledRunsConverge(t *testing.T) {
+	kills := 50
+	if text := os.Getenv("RCGRPO_CRASH"); text != "" {
+		var err error
+		if kills, err = strconv.Atoi(text); err != nil {
+			t.Fatalf("RCGRPO_CRASH: %v", err)
+		}
+	}
+	seed := uint64(time.Now().UnixNano())
+	if text := os.Getenv("RCGRPO_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatalf("RCGRPO_SEED: %v", err)
+		}
+	}
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+
+	undisturbed := newLab(t)
+	undisturbed.write(crashing)
+	began := time.Now()
+	if err := undisturbed.crashEngine().Run(); err != nil {
+		t.Fatal(err)
+	}
+	c := &crash{T: t, rng: rng, want: undisturbed.digests(), length: time.Since(began), kills: map[string]int{}}
+	for c.killed < kills && !t.Failed() {
+		c.trial()
+	}
+	t.Logf("%d kills (%s): %d convergences in %d experiments, %d repeats, %d orphans, %d adoptions", c.killed,
+		c.targets(), c.converged, c.trials, c.repeats, c.orphans, c.adopted)
+}
+
+// crash counts what the kills did.
+type crash struct {
+	*testing.T
+	rng    *rand.Rand
+	want   map[string]string // digests of an undisturbed run
+	length time.Duration     // of one
+
+	kills                                                map[string]int // by target
+	killed, trials, converged, repeats, orphans, adopted int
+}
+
+func (c *crash) targets() string {
+	var parts []string
+	for _, target := range slices.Sorted(maps.Keys(c.kills)) {
+		parts = append(parts, fmt.Sprintf("%d %s", c.kills[target], target))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// trial kills one experiment one to three times and lets it come to its end.
+func (c *crash) trial() {
+	c.trials++
+	l := newLab(c.T)
+	l.write(crashing)
+	before := c.kills["stage"] + c.kills["both"]
+	made := map[string]int{} // starts of what was committed at the last kill, by address
+	for range 1 + c.rng.IntN(3) {
+		engine := l.crashEngine()
+		if err := engine.Start(); err != nil {
+			c.Fatal(err)
+		}
+		time.Sleep(time.Duration(c.rng.Int64N(int64(c.length)*4/5 + 1)))
+		c.kill(engine)
+		c.repeated(l, made)
+	}
+	killedStages := c.kills["stage"] + c.kills["both"] - before
+	for n := 0; ; n++ {
+		out, err := l.crashEngine().Output()
+		c.adopted += bytes.Count(out, []byte("adopted"))
+		if err == nil {
+			break
+		}
+		if n == 5 {
+			c.Fatalf("no convergence after %d runs: %v\n%s", n, err, out)
+		}
+	}
+	for address, n := range c.repeated(l, made) { // a process of its own goes on when the engine is killed
+		if strings.HasPrefix(address, "stage.toy.") && n > 1+killedStages {
+			c.repeats++
+			c.Errorf("%s started %d times, and only %d stages were killed", address, n, killedStages)
+		}
+	}
+	if got := l.digests(); !maps.Equal(got, c.want) {
+		c.Errorf("digests: got %v, want %v", got, c.want)
+	} else {
+		c.converged++
+	}
+	if left := l.processes(); len(left) > 0 {
+		c.orphans += len(left)
+		c.Errorf("processes left: %v", left)
+	}
+	if _, err := l.store().Tidy(); err != nil { // a last run that found nothing to do has written nothing
+		c.Error(err)
+	}
+	for _, folder := range []string{"work", "staging"} {
+		if left, _ := os.ReadDir(filepath.Join(l.storeDir, folder)); len(left) > 0 {
+			c.Errorf("left in %s: %v", folder, left)
+		}
+	}
+	if all, err := Survivors(l.store()); err != nil || len(all) > 0 {
+		c.Errorf("survivors: got %v, %v, want none", all, err)
+	}
+}
+
+// kill ends the engine, one of its stages, or both, and the engine's wait.
+func (c *crash) kill(engine *exec.Cmd) {
+	if s, ok := processStat(engine.Process.Pid); !ok || s.state == 'Z' { // it came to its end before
+		engine.Wait()
+		return
+	}
+	stages := children(engine.Process.Pid)
+	target := []string{"engine", "stage", "both"}[c.rng.IntN(3)]
+	if len(stages) == 0 {
+		target = "engine"
+	}
+	if target != "engine" {
+		syscall.Kill(stages[c.rng.IntN(len(stages))], syscall.SIGKILL)
+	}
+	if target != "stage" {
+		engine.Process.Kill()
+	}
+	engine.Wait() // with a stage killed it ends by itself
+	c.kills[target]++
+	c.killed++
+}
+
+// repeated compares the starts of what was committed the last time with those now, and returns these.
+func (c *crash) repeated(l *lab, made map[string]int) (starts map[string]int) {
+	starts = map[string]int{}
+	for _, address := range l.counted() {
+		starts[address]++
+	}
+	for address, n := range made {
+		if starts[address] > n {
+			c.repeats += starts[address] - n
+			c.Errorf("%s was committed and started again", address)
+		}
+	}
+	manifests, _, err := l.store().Manifests()
+	if err != nil {
+		c.Fatal(err)
+	}
+	for _, m := range manifests {
+		made[m.Address] = starts[m.Address]
+	}
+	return starts
+}
+
+// crashEngine is an engine whose processes all carry the lab's name in their environment.
+func (l *lab) crashEngine() *exec.Cmd {
+	cmd := l.engine()
+	cmd.Env = append(os.Environ(), "LAB="+l.dir)
+	cmd.Stderr = nil
+	return cmd
+}
+
+// processes lists those that belong to the lab, after a moment for what is just ending.
+func (l *lab) processes() (left []string) {
+	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		left = nil
+		entries, _ := os.ReadDir("/proc")
+		for _, e := range entries {
+			env, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
+			if err == nil && bytes.Contains(env, []byte("LAB="+l.dir+"\x00")) {
+				line, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+				left = append(left, e.Name()+" "+strings.ReplaceAll(string(line), "\x00", " "))
+			}
+		}
+		if len(left) == 0 || time.Now().After(deadline) {
+			return left
+		}
+	}
+}
+
+// children lists the processes whose parent is pid.
+func children(pid int) (all []int) {
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		child, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
+		if err != nil {
+			continue
+		}
+		fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+		if parent, err := strconv.Atoi(fields[1]); err == nil && parent == pid && fields[0] != "Z" {
+			all = append(all, child)
+		}
+	}
+	return all
+}

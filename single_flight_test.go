@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestSixteenRunsExecuteEachStageOnce starts 16 runs at once on one store, half of them from a second checkout, while
+// status, plan, logs and store gc look on.
+func TestSixteenRunsExecuteEachStageOnce(t *testing.T) {
+	const stages, runs = 200, 16
+	base := t.TempDir()
+	log := filepath.Join(base, "log")
+	var text strings.Builder
+	text.WriteString("experiment {\n}\n")
+	for i := range stages {
+		input := "{}"
+		if i >= stages/2 { // a second layer
+			input = fmt.Sprintf("{ src = stage.exec.s%d.out }", i-stages/2)
+		}
+		fmt.Fprintf(&text, "stage \"exec\" \"s%d\" {\n  command = [\"sh\", \"-c\", \"echo s%d >> %s; echo %d > \\\"$out\\\"\"]\n  inputs  = %s\n  outputs = { out = \"made/s%d.txt\" }\n}\n",
+			i, i, log, i, input, i)
+	}
+	site := fmt.Sprintf("store {\n  path = %q\n}\nexecutor \"local\" {\n  cpus = 4\n}\n", filepath.Join(base, "store"))
+	checkouts := []string{filepath.Join(base, "one"), filepath.Join(base, "two")}
+	for _, dir := range checkouts {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for name, content := range map[string]string{"x.hcl": text.String(), "site.hcl": site} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	command := func(ctx context.Context, dir string, args ...string) ([]byte, error) {
+		cmd := exec.CommandContext(ctx, "rcgrpo", args...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "HOME="+base, "RCGRPO_LEASES="+filepath.Join(base, "leases"))
+		return cmd.CombinedOutput()
+	}
+
+	ctx, over := context.WithCancel(t.Context())
+	var looking, running sync.WaitGroup
+	var took []time.Duration
+	for i, args := range [][]string{{"status"}, {"plan"}, {"store", "gc"}, {"logs", "exec.s0"}} {
+		looking.Go(func() {
+			for ctx.Err() == nil {
+				began := time.Now()
+				out, err := command(t.Context(), checkouts[i%2], args...)
+				if args[0] == "status" {
+					took = append(took, time.Since(began))
+				}
+				if early := bytes.Contains(out, []byte("has no runs")) || bytes.Contains(out, []byte("has no log")) || bytes.Contains(out, []byte("was not started there")); err != nil && !early {
+					t.Errorf("%s during the runs: %v\n%s", strings.Join(args, " "), err, out)
+					return
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+		})
+	}
+	began := time.Now()
+	for i := range runs {
+		running.Go(func() {
+			if out, err := command(t.Context(), checkouts[i%2], "run"); err != nil {
+				t.Errorf("run %d: %v\n%s", i, err, out)
+			}
+		})
+	}
+	running.Wait()
+	elapsed := time.Since(began)
+	over()
+	looking.Wait()
+
+	b, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Fields(string(b))
+	slices.Sort(lines)
+	if distinct := slices.Compact(slices.Clone(lines)); len(lines) != stages || len(distinct) != stages {
+		t.Errorf("%d executions of %d stages, want each of %d once", len(lines), len(distinct), stages)
+	}
+	for _, dir := range checkouts {
+		if made, err := os.ReadDir(filepath.Join(dir, "made")); err != nil || len(made) != stages {
+			t.Errorf("%s has %d published files, %v, want %d", dir, len(made), err, stages)
+		}
+	}
+	if left, _ := os.ReadDir(filepath.Join(base, "leases")); len(left) != 1 {
+		t.Errorf("leases: %v are left, want the mutex alone", left)
+	}
+	slices.Sort(took)
+	t.Logf("%d runs of %d stages in %v; %d times status, median %v, p99 %v", runs, stages, elapsed.Round(time.Millisecond),
+		len(took), took[len(took)/2].Round(time.Millisecond), took[len(took)*99/100].Round(time.Millisecond))
+}
