@@ -119,6 +119,7 @@ func TestPolicyLossesOfEveryFramework(t *testing.T) {
 		}
 	}
 	compared, bad := 0, map[string]int{}
+	largest := 0.0 // deviation with float32 inputs
 	fixtures.Records(t, "rl/policy_loss.jsonl.gz", func(r record) {
 		in := r.Inputs
 		b := &Batch{
@@ -151,6 +152,9 @@ func TestPolicyLossesOfEveryFramework(t *testing.T) {
 			grad := flatten(matrix(v.Out.Grad), in.Mask)
 			for i := range grad {
 				check("gradient", out.DLogp[i], grad[i])
+			}
+			if !strings.HasPrefix(r.Kind, "extreme") {
+				largest = max(largest, single(t, &o, b, float64(v.Out.Loss), grad))
 			}
 			if strings.HasPrefix(v.Source, "trl") {
 				if r.T > 1 && v.Config.Ratio == "token" {
@@ -188,7 +192,38 @@ func TestPolicyLossesOfEveryFramework(t *testing.T) {
 			}
 		}
 	})
-	t.Logf("%d losses compared; differences: %v", compared, bad)
+	t.Logf("%d losses compared; differences: %v; with float32 log-probabilities at most %.1e", compared, bad, largest)
+	// The log-probabilities are below 8, so each is rounded by at most 2.4e-7, and a ratio sums up to 11 differences of two.
+	if largest > 5e-6 {
+		t.Errorf("with float32 log-probabilities loss or gradient differ by %v, want at most 5e-6", largest)
+	}
+}
+
+// single evaluates a batch whose log-probabilities are rounded to float32, as a model gives them, and returns the largest
+// deviation of loss and gradient.
+func single(t *testing.T, o *Objective, b *Batch, loss float64, grad []float64) (largest float64) {
+	t.Helper()
+	round := func(values []float64) []float64 {
+		out := make([]float64, len(values))
+		for i, v := range values {
+			out[i] = float64(float32(v))
+		}
+		return out
+	}
+	r := *b
+	r.Logp, r.LogpOld, r.LogpRef = round(b.Logp), round(b.LogpOld), round(b.LogpRef)
+	out, err := o.Evaluate(&r, o.Totals(&r))
+	if err != nil {
+		t.Fatal(err)
+	}
+	deviation := func(got, want float64) {
+		largest = max(largest, math.Abs(got-want)/max(1, math.Abs(want)))
+	}
+	deviation(out.Loss, loss)
+	for i, want := range grad {
+		deviation(out.DLogp[i], want)
+	}
+	return largest
 }
 
 // regions counts as TRL does: by where the ratio lies and the sign of the advantage, whether or not a cap changed it.
