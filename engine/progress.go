@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"slices"
@@ -8,7 +9,6 @@ import (
 	"sync"
 	"time"
 	"unicode"
-	"unicode/utf8"
 )
 
 // DisplayOptions say what a Display writes to.
@@ -25,16 +25,24 @@ type Display struct {
 
 	mu      sync.Mutex
 	out     io.Writer
+	lines   bytes.Buffer // that stay and are not written yet
 	running []*liveStage
-	drawn   int // live lines on the screen
+	drawn   []string // live lines on the screen
 	drawnAt time.Time
+	changed bool // since then
 	started time.Time
 	left    int // stages that may still run
 	done    map[string]int
 	failed  []string
-	skipped []string
+	skipped []skippedStages
 	stop    chan struct{}
 	ended   sync.WaitGroup
+}
+
+// skippedStages are those that were skipped for one reason.
+type skippedStages struct {
+	why   string
+	names []string
 }
 
 // liveStage is a running stage as the display knows it.
@@ -64,15 +72,17 @@ func NewDisplay(w io.Writer, o DisplayOptions) *Display {
 	return d
 }
 
-// tick redraws while nothing happens, so that clocks go on.
+// tick redraws what events have changed, and every second while nothing happens, so that clocks go on.
 func (d *Display) tick() {
-	every := time.NewTicker(time.Second)
+	every := time.NewTicker(redrawEvery)
 	defer every.Stop()
 	for {
 		select {
-		case <-every.C:
+		case now := <-every.C:
 			d.mu.Lock()
-			d.redraw(time.Now())
+			if d.changed || now.Sub(d.drawnAt) >= time.Second {
+				d.redraw(now)
+			}
 			d.mu.Unlock()
 		case <-d.stop:
 			return
@@ -86,7 +96,8 @@ func (d *Display) Close() {
 	d.ended.Wait()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.erase()
+	d.running = nil
+	d.redraw(time.Now())
 }
 
 // Observe shows an event.
@@ -113,9 +124,6 @@ func (d *Display) Observe(e Event) {
 		d.say("yellow", "adopt", name, e.Text)
 	case EventProgress:
 		d.progress(e)
-		if d.o.Terminal && e.Time.Sub(d.drawnAt) < redrawEvery {
-			return
-		}
 	case EventNote:
 		d.say("yellow", "note", name, e.Text)
 	case EventDone:
@@ -136,11 +144,23 @@ func (d *Display) Observe(e Event) {
 		d.failure(e.Failure)
 	case EventSkipped:
 		d.settle(e)
-		d.skipped = append(d.skipped, name)
+		d.skip(name, shellAddress(e.Text))
 	case EventEnded:
 		d.summary(e)
 	}
-	d.redraw(e.Time)
+	d.changed = true
+	if since := e.Time.Sub(d.drawnAt); !d.o.Terminal || since < 0 || since >= redrawEvery || e.Kind == EventFailed {
+		d.redraw(e.Time) // otherwise tick does it, so that many short stages cost one frame
+	}
+}
+
+func (d *Display) skip(name, why string) {
+	i := slices.IndexFunc(d.skipped, func(s skippedStages) bool { return s.why == why })
+	if i < 0 {
+		i = len(d.skipped)
+		d.skipped = append(d.skipped, skippedStages{why: why})
+	}
+	d.skipped[i].names = append(d.skipped[i].names, name)
 }
 
 // drop takes a stage off the live lines.
@@ -173,30 +193,36 @@ func (d *Display) progress(e Event) {
 
 // text says how far the stage is: done of total, rate, time left, values.
 func (s *liveStage) text(now time.Time) string {
+	columns, values := s.columns(now)
+	all := slices.DeleteFunc(append(columns[:], values...), func(text string) bool { return text == "" })
+	return strings.Join(all, "  ")
+}
+
+// columns are done of total (without progress the time it runs), percent, rate, and time left; values what the stage
+// shows beside them.
+func (s *liveStage) columns(now time.Time) (columns [4]string, values []string) {
 	e := s.last
 	if e.Time.IsZero() {
-		text := duration(now.Sub(s.started).Seconds())
+		columns[0] = duration(now.Sub(s.started).Seconds())
 		if s.expect > 0 {
-			text += " of about " + duration(s.expect.Seconds())
+			columns[0] += " of about " + duration(s.expect.Seconds())
 		}
-		return text
+		return columns, nil
 	}
-	var parts []string
+	columns[0] = fmt.Sprintf("%d %s", e.Done, e.Unit)
 	if e.Total > 0 {
-		parts = append(parts, fmt.Sprintf("%d/%d %s", e.Done, e.Total, e.Unit), fmt.Sprintf("%d%%", 100*e.Done/e.Total))
-	} else {
-		parts = append(parts, fmt.Sprintf("%d %s", e.Done, e.Unit))
+		columns[0], columns[1] = fmt.Sprintf("%d/%d %s", e.Done, e.Total, e.Unit), fmt.Sprintf("%d%%", 100*e.Done/e.Total)
 	}
 	if rate := s.rate(); rate > 0 {
-		parts = append(parts, rateText(rate))
+		columns[2] = rateText(rate)
 		if e.Total > e.Done {
-			parts = append(parts, "ETA "+duration(s.left(now)))
+			columns[3] = "ETA " + duration(s.left(now))
 		}
 	}
 	for _, v := range e.Values {
-		parts = append(parts, fmt.Sprintf("%s %.4g", v.Name, v.Value))
+		values = append(values, fmt.Sprintf("%s %.4g", v.Name, v.Value))
 	}
-	return strings.Join(parts, "  ")
+	return columns, values
 }
 
 // rate is units per second since the first progress of this start; 0 when it cannot be known yet.
@@ -246,10 +272,10 @@ func (d *Display) summary(e Event) {
 		return
 	}
 	if len(d.failed) > 0 {
-		d.line(d.paint("red", "failed: "+strings.Join(d.failed, ", ")))
+		d.line(d.paint("red", "failed: "+listed(d.failed)))
 	}
-	if len(d.skipped) > 0 {
-		d.line("skipped: " + strings.Join(d.skipped, ", "))
+	for _, s := range d.skipped {
+		d.line(fmt.Sprintf("skipped: %s (%s)", listed(s.names), plain(s.why)))
 	}
 	var parts []string
 	for _, kind := range []EventKind{EventDone, EventKept, EventShown, EventFailed, EventSkipped} {
@@ -263,17 +289,25 @@ func (d *Display) summary(e Event) {
 	d.line(fmt.Sprintf("%s in %s", strings.Join(parts, ", "), duration(e.Time.Sub(d.started).Seconds())))
 }
 
+// listed writes names, the first ones of many.
+func listed(names []string) string {
+	const most = 12
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most-2], ", "), len(names)-most+2)
+}
+
 // say prints a line that stays: a word, a name, a text.
 func (d *Display) say(colour, word, name, text string) {
 	if name != "" && text != "" {
 		name += "  "
 	}
-	d.line(strings.TrimRight(d.paint(colour, fmt.Sprintf("%-7s", word))+" "+name+text, " "))
+	d.line(strings.TrimRight(d.paint(colour, fmt.Sprintf("%-7s", word))+" "+name+plainLines(text), " "))
 }
 
 func (d *Display) line(text string) {
-	d.erase()
-	fmt.Fprintln(d.out, text)
+	d.lines.WriteString(text + "\n")
 }
 
 // plain drops what would steer the terminal: a log holds whatever the stage wrote.
@@ -286,6 +320,15 @@ func plain(text string) string {
 	}, text)
 }
 
+// plainLines is plain for a text of several lines.
+func plainLines(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = plain(line)
+	}
+	return strings.Join(lines, "\n")
+}
+
 var colours = map[string]string{"red": "\x1b[31m", "green": "\x1b[32m", "yellow": "\x1b[33m", "dim": "\x1b[2m"}
 
 func (d *Display) paint(colour, text string) string {
@@ -293,68 +336,6 @@ func (d *Display) paint(colour, text string) string {
 		return text
 	}
 	return colours[colour] + text + "\x1b[0m"
-}
-
-// erase takes the live lines off the screen.
-func (d *Display) erase() {
-	if d.drawn > 0 {
-		fmt.Fprintf(d.out, "\x1b[%dF\x1b[J", d.drawn)
-		d.drawn = 0
-	}
-}
-
-// redraw writes the live lines anew, in one write so that the screen does not flicker.
-func (d *Display) redraw(now time.Time) {
-	if !d.o.Terminal || len(d.running) == 0 && d.drawn == 0 {
-		return
-	}
-	width, height := d.o.Size()
-	var lines []string
-	name := 0
-	for _, s := range d.running {
-		name = max(name, utf8.RuneCountInString(shellAddress(s.address)))
-	}
-	room := max(1, height-3)
-	for i, s := range d.running {
-		if i == room-1 && len(d.running) > room {
-			lines = append(lines, fmt.Sprintf("  … and %d more", len(d.running)-i))
-			break
-		}
-		lines = append(lines, fmt.Sprintf("  %-*s  %s", name, shellAddress(s.address), s.text(now)))
-	}
-	if len(d.running) > 0 {
-		lines = append(lines, d.status(now))
-	}
-	var b strings.Builder
-	if d.drawn > 0 {
-		fmt.Fprintf(&b, "\x1b[%dF\x1b[J", d.drawn)
-	}
-	for _, line := range lines {
-		b.WriteString(cut(line, width-1) + "\n")
-	}
-	io.WriteString(d.out, b.String())
-	d.drawn, d.drawnAt = len(lines), now
-}
-
-// status is the line for everything that has no line of its own.
-func (d *Display) status(now time.Time) string {
-	parts := []string{fmt.Sprintf("%d running", len(d.running))}
-	if n := d.left - len(d.running); n > 0 {
-		parts = append(parts, fmt.Sprintf("%d to go", n))
-	}
-	for _, kind := range []EventKind{EventDone, EventKept, EventFailed, EventSkipped} {
-		if n := d.done[string(kind)]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, kind))
-		}
-	}
-	return strings.Join(append(parts, duration(now.Sub(d.started).Seconds())), " · ")
-}
-
-func cut(text string, width int) string {
-	if utf8.RuneCountInString(text) <= width {
-		return text
-	}
-	return string([]rune(text)[:max(0, width-1)]) + "…"
 }
 
 // duration writes seconds for people: "0.4s", "12s", "3m05s", "2h10m".

@@ -2,11 +2,13 @@ package engine
 
 import (
 	"bytes"
+	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 )
 
 // screen replays what a display wrote on a terminal and returns the lines that a person sees.
@@ -67,7 +69,7 @@ FAILED  grpo.arm[sft]@3  loss is NaN
   log:     /runs/log
   scratch: /work
 failed: grpo.arm[sft]@3
-skipped: report.page
+skipped: report.page (grpo.arm failed)
 1 done, 1 failed, 1 skipped, 2 up to date in 31s
 `
 	if got := b.String(); got != want {
@@ -90,7 +92,7 @@ func TestTerminalDisplayRedrawsALinePerRunningStage(t *testing.T) {
 	}
 	got := see()
 	want := []string{
-		"  grpo.arm[sft]@3  30/100 updates  30%  2/s  ETA 35s  rewa…",
+		"  grpo.arm[sft]@3  30/100 updates  30%  2/s  ETA 35s",
 		"  eval.base        20s",
 		"2 running · 1 to go · 20s",
 	}
@@ -126,5 +128,93 @@ func TestDurationsAreWrittenForPeople(t *testing.T) {
 		if got := duration(seconds); got != want {
 			t.Errorf("%v s: got %q, want %q", seconds, got, want)
 		}
+	}
+}
+
+// stagesAt is n running stages, half a minute into their work.
+func stagesAt(n int) (running []*liveStage) {
+	for i := range n {
+		s := &liveStage{address: fmt.Sprintf(`stage.rc-grpo.arm["RCTP-FT + RC-GRPO, learning rate 1e-5, group 8"]@%d`, i+1), started: noon}
+		switch i {
+		case 1:
+			s.address, s.expect = "stage.eval.base", 90*time.Second
+		default:
+			s.first = Event{Time: noon, Unit: "updates"}
+			s.last = Event{Time: noon.Add(30 * time.Second), Done: 3 * (i + 1), Total: 1000, Unit: "updates", Values: []Value{{"reward", 0.25}, {"kl", 0.0125}}}
+		}
+		running = append(running, s)
+	}
+	return running
+}
+
+func TestFrames(t *testing.T) {
+	now := noon.Add(30 * time.Second)
+	for name, tc := range map[string]struct {
+		stages, width, rows int
+		want                string
+	}{
+		"one stage, 80 columns: the address gives way, then the values": {1, 80, 9, `
+  rc-grpo.arm[RCTP-… 1e-5, group 8]@1  3/1000 updates  0%  10 s each  ETA 2h46m`},
+		"three stages, 80 columns: columns stand below each other": {3, 80, 9, `
+  rc-grpo.arm[RC…5, group 8]@1  3/1000 updates      0%  10 s each    ETA 2h46m
+  eval.base                     30s of about 1m30s
+  rc-grpo.arm[RC…5, group 8]@3  9/1000 updates      0%  3.33 s each  ETA 55m03s`},
+		"three stages, 200 columns: there is room for everything": {3, 200, 9, `
+  rc-grpo.arm[RCTP-FT + RC-GRPO, learning rate 1e-5, group 8]@1  3/1000 updates      0%  10 s each    ETA 2h46m   reward 0.25  kl 0.0125
+  eval.base                                                      30s of about 1m30s
+  rc-grpo.arm[RCTP-FT + RC-GRPO, learning rate 1e-5, group 8]@3  9/1000 updates      0%  3.33 s each  ETA 55m03s  reward 0.25  kl 0.0125`},
+		"twenty stages, three rows": {20, 60, 3, `
+  rc-grpo.arm…group 8]@1  3/1000 updates      0%  ETA 2h46m
+  eval.base               30s of about 1m30s
+  … and 18 more`},
+		"a very narrow terminal": {1, 30, 9, `
+  rc-grpo.ar…roup 8]@1  3/10…`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lines := frame(stagesAt(tc.stages), now, tc.width, tc.rows)
+			if got := "\n" + strings.Join(lines, "\n"); got != tc.want {
+				t.Errorf("got:%s\nwant:%s", got, tc.want)
+			}
+			for _, line := range lines {
+				if n := utf8.RuneCountInString(line); n >= tc.width {
+					t.Errorf("%q has %d columns of %d", line, n, tc.width)
+				}
+			}
+			if len(lines) > tc.rows {
+				t.Errorf("got %d lines, want at most %d", len(lines), tc.rows)
+			}
+		})
+	}
+}
+
+func TestLinesThatWrapInANarrowerTerminalAreErasedWhole(t *testing.T) {
+	lines := []string{strings.Repeat("x", 79), "short", strings.Repeat("ä", 41)}
+	for width, want := range map[int]string{80: "\x1b[3F\x1b[J", 40: "\x1b[5F\x1b[J", 41: "\x1b[4F\x1b[J"} {
+		if got := erase(lines, width); got != want {
+			t.Errorf("%d columns: got %q, want %q", width, got, want)
+		}
+	}
+}
+
+func TestManySkippedStagesAreNamedByReason(t *testing.T) {
+	var b bytes.Buffer
+	d := NewDisplay(&b, DisplayOptions{})
+	d.Observe(Event{Time: noon, Kind: EventPlanned, Counts: map[string]int{"run": 40}})
+	d.Observe(Event{Time: noon, Kind: EventFailed, Address: "stage.toy.a", Text: "two\nlines\x1b[2J"})
+	for i := range 30 {
+		d.Observe(Event{Time: noon, Kind: EventSkipped, Address: fmt.Sprintf("stage.toy.n%d", i), Text: "stage.toy.a failed"})
+	}
+	d.Observe(Event{Time: noon, Kind: EventSkipped, Address: "stage.toy.z", Text: "stage.toy.y failed"})
+	d.Observe(Event{Time: noon, Kind: EventEnded, Counts: map[string]int{"failed": 1, "skipped": 31}})
+	d.Close()
+	want := `FAILED  toy.a  two
+lines[2J
+failed: toy.a
+skipped: toy.n0, toy.n1, toy.n2, toy.n3, toy.n4, toy.n5, toy.n6, toy.n7, toy.n8, toy.n9 and 20 more (toy.a failed)
+skipped: toy.z (toy.y failed)
+1 failed, 31 skipped in 0.0s
+`
+	if got := b.String(); got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
 }
