@@ -2,27 +2,34 @@ package artifact
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 )
 
-// writeJSON puts v under path as a whole: written aside, flushed to the disk, renamed. Readers see the old content or
-// the new one.
-func (s *Store) writeJSON(path string, v any) error {
-	if err := s.makeDir(filepath.Dir(path)); err != nil {
-		return err
-	}
+// writeJSON puts v under path as a whole, so that readers see the old content or the new one: written aside and renamed.
+// When it is to be durable, it is flushed to the disk before and after; otherwise a power cut may tear it.
+func (s *Store) writeJSON(path string, v any, durable bool) error {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := s.makeDir(filepath.Dir(path)); err != nil {
+			return err
+		}
+		f, err = os.CreateTemp(filepath.Dir(path), ".new-*")
+	}
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(append(b, '\n'))
-	if err == nil {
+	if err == nil && durable {
 		err = f.Sync()
 	}
 	if closeErr := f.Close(); err == nil {
@@ -35,7 +42,10 @@ func (s *Store) writeJSON(path string, v any) error {
 		os.Remove(f.Name())
 		return err
 	}
-	return syncDir(filepath.Dir(path))
+	if durable {
+		return syncDir(filepath.Dir(path))
+	}
+	return nil
 }
 
 // makeDir creates a folder of the store, private to the user.
@@ -46,15 +56,38 @@ func (s *Store) makeDir(dir string) error {
 	return nil
 }
 
-// syncDir makes the names in dir durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
+// sync makes everything durable that has been written to the store's file system.
+func (s *Store) sync() error {
+	d, err := os.Open(s.dir)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	return d.Sync()
+	if err := unix.Syncfs(int(d.Fd())); err != nil {
+		return fmt.Errorf("flush %s to the disk: %w", s.dir, err)
+	}
+	return nil
 }
+
+// syncObject makes the files of an object durable, and the folders that name them.
+func (s *Store) syncObject(o Output) error {
+	dir := s.objectDir(o.Digest)
+	for _, f := range o.Files {
+		if err := syncFile(filepath.Join(dir, filepath.FromSlash(f.Name))); err != nil {
+			return err
+		}
+	}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		return syncDir(path)
+	})
+	return errors.Join(err, syncDir(filepath.Dir(dir)))
+}
+
+// syncDir makes the names in dir durable.
+func syncDir(dir string) error { return syncFile(dir) }
 
 func syncFile(path string) error {
 	f, err := os.Open(path)

@@ -149,7 +149,7 @@ func (s *Store) Collect(limit int64) ([]Garbage, error) {
 		if g.Manifest != nil {
 			m := *g.Manifest
 			m.Collected = time.Now().UTC()
-			if err := s.writeJSON(s.path("nodes", m.Key+".json"), &m); err != nil {
+			if err := s.writeJSON(s.path("nodes", m.Key+".json"), &m, true); err != nil {
 				return nil, err
 			}
 		}

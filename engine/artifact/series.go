@@ -43,7 +43,7 @@ func (g *Staging) KeepState(series string, length int) error {
 		err = validKey(series)
 	}
 	if err == nil {
-		err = g.store.writeJSON(filepath.Join(from, recordFile), files)
+		err = g.store.writeJSON(filepath.Join(from, recordFile), files, true)
 	}
 	to := g.store.path("series", series, fmt.Sprintf("%d.%s", length, g.key))
 	if err == nil {

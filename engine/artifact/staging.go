@@ -20,11 +20,21 @@ type Staging struct {
 // Begin starts a result for key and removes what a killed run may have left of an earlier one. The caller holds the
 // key's lock.
 func (s *Store) Begin(key string) (*Staging, error) {
-	if err := s.Discard(key); err != nil {
-		return nil, fmt.Errorf("begin %s: %w", key, err)
+	if err := validKey(key); err != nil {
+		return nil, err
 	}
 	g := &Staging{store: s, key: key, dir: s.path("staging", key)}
-	return g, s.makeDir(g.dir)
+	err := os.Mkdir(g.dir, 0o700)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = s.makeDir(g.dir)
+	case errors.Is(err, fs.ErrExist):
+		err = errors.Join(s.Discard(key), s.makeDir(g.dir))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("begin %s: %w", key, err)
+	}
+	return g, nil
 }
 
 // Discard removes what a killed stage left of an unfinished result. The caller holds the key's lock.
@@ -44,7 +54,11 @@ func (g *Staging) Dir(port string) (string, error) {
 	if !slices.Contains(g.ports, port) {
 		g.ports = append(g.ports, port)
 	}
-	return dir, g.store.makeDir(dir)
+	err := os.Mkdir(dir, 0o700)
+	if errors.Is(err, fs.ErrExist) {
+		err = nil
+	}
+	return dir, err
 }
 
 // Abort throws the result away.
@@ -54,6 +68,19 @@ func (g *Staging) Abort() error { return os.RemoveAll(g.dir) }
 // filled in. types gives the artifact type of each port; a port that is declared and not written, or written and not
 // declared, is an error. After an error nothing stands under the key and the staging can still be aborted.
 func (g *Staging) Commit(m Manifest, types map[string]string) (*Manifest, error) {
+	f, err := g.Finish(m, types)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := g.store.record([]*Finished{f}, true); err != nil {
+		return nil, err
+	}
+	return f.Manifest, nil
+}
+
+// Finish is the first half of Commit: the objects stand in their places, for whoever has the manifest to read, and
+// nothing is durable or recorded yet. A Committer does the rest.
+func (g *Staging) Finish(m Manifest, types map[string]string) (*Finished, error) {
 	m.Key = g.key
 	m.Outputs = make(map[string]Output, len(types))
 	for _, port := range g.ports {
@@ -61,41 +88,33 @@ func (g *Staging) Commit(m Manifest, types map[string]string) (*Manifest, error)
 			return nil, fmt.Errorf("commit %s: port %q was written but is not declared", m.Address, port)
 		}
 	}
+	f := &Finished{Manifest: &m, staging: g}
 	for port, typ := range types {
 		if !slices.Contains(g.ports, port) {
 			return nil, fmt.Errorf("commit %s: port %q was declared but never created", m.Address, port)
 		}
-		o, err := g.adopt(port, typ)
+		o, err := g.adopt(f, port, typ)
 		if err != nil {
 			return nil, fmt.Errorf("commit %s, port %q: %w", m.Address, port, err)
 		}
 		m.Outputs[port] = o
 	}
-	if err := syncDir(g.store.path("objects")); err != nil {
-		return nil, err
-	}
-	if err := g.store.writeJSON(g.store.path("nodes", g.key+".json"), &m); err != nil {
-		return nil, fmt.Errorf("commit %s: %w", m.Address, err)
-	}
-	if err := g.store.Remember(m.Experiment, m.Address, g.key); err != nil {
-		return nil, fmt.Errorf("commit %s: %w", m.Address, err)
-	}
-	return &m, g.Abort()
+	return f, nil
 }
 
 // adopt turns a port's folder into an object, and its times.* files into another one beside it.
-func (g *Staging) adopt(port, typ string) (Output, error) {
+func (g *Staging) adopt(f *Finished, port, typ string) (Output, error) {
 	dir := filepath.Join(g.dir, port)
 	all, err := list(dir, refuseLinks)
 	if err != nil {
 		return Output{}, err
 	}
 	var files, times []FileInfo
-	for _, f := range all {
-		if aside(f.Name) {
-			times = append(times, f)
+	for _, file := range all {
+		if aside(file.Name) {
+			times = append(times, file)
 		} else {
-			files = append(files, f)
+			files = append(files, file)
 		}
 	}
 	if len(files) == 0 {
@@ -104,72 +123,62 @@ func (g *Staging) adopt(port, typ string) (Output, error) {
 	var apart *Output
 	if len(times) > 0 {
 		timesDir := filepath.Join(g.dir, ".times-"+port)
-		for _, f := range times {
-			to := filepath.Join(timesDir, filepath.FromSlash(f.Name))
+		for _, file := range times {
+			to := filepath.Join(timesDir, filepath.FromSlash(file.Name))
 			if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
 				return Output{}, err
 			}
-			if err := os.Rename(filepath.Join(dir, filepath.FromSlash(f.Name)), to); err != nil {
+			if err := os.Rename(filepath.Join(dir, filepath.FromSlash(file.Name)), to); err != nil {
 				return Output{}, err
 			}
 		}
-		o, err := g.store.keep(timesDir, "times", times)
+		o, err := g.store.keep(f, timesDir, "times", times)
 		if err != nil {
 			return Output{}, err
 		}
 		apart = &o
 	}
-	o, err := g.store.keep(dir, typ, files)
+	o, err := g.store.keep(f, dir, typ, files)
 	o.Aside = apart
 	return o, err
 }
 
-// keep seals the files of dir, makes them durable and renames the folder to its object. When the object is there
-// already and intact, dir is dropped; when it was edited, it is moved to edited/ and replaced.
-func (s *Store) keep(dir, typ string, files []FileInfo) (Output, error) {
+// keep renames a folder of files to its object. When the object is there already and intact, dir is dropped; when it was
+// edited, it is moved to edited/ and replaced. What is not known to be durable is noted in f.
+func (s *Store) keep(f *Finished, dir, typ string, files []FileInfo) (Output, error) {
 	o := Output{Type: typ, Digest: treeDigest(files), Files: files}
-	for _, f := range files {
-		o.Bytes += f.Bytes
+	for _, file := range files {
+		o.Bytes += file.Bytes
+		if err := os.Chmod(filepath.Join(dir, filepath.FromSlash(file.Name)), 0o444); err != nil {
+			return o, err
+		}
 	}
 	target := s.objectDir(o.Digest)
-	if _, err := os.Lstat(target); err == nil {
-		if err := s.intact("", o); err == nil {
+	for range 2 {
+		err := os.Rename(dir, target)
+		if errors.Is(err, fs.ErrNotExist) {
+			if err := s.makeDir(filepath.Dir(target)); err != nil {
+				return o, err
+			}
+			err = os.Rename(dir, target)
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			f.objects = append(f.objects, o)
+			return o, err
+		}
+		// The same bytes have been made before, perhaps by another node at this moment.
+		sealed, err := s.verify("", o)
+		if err == nil {
+			if !sealed {
+				f.objects = append(f.objects, o)
+			}
 			return o, os.RemoveAll(dir)
 		}
 		if _, err := s.setAside(o.Digest); err != nil {
 			return o, err
 		}
 	}
-	if err := makeDurable(dir, files); err != nil {
-		return o, err
-	}
-	if err := s.makeDir(filepath.Dir(target)); err != nil {
-		return o, err
-	}
-	err := os.Rename(dir, target)
-	if errors.Is(err, fs.ErrExist) && s.intact("", o) == nil { // another node made the same bytes meanwhile
-		return o, os.RemoveAll(dir)
-	}
-	return o, err
-}
-
-// makeDurable seals files and flushes them and the folders that name them.
-func makeDurable(dir string, files []FileInfo) error {
-	for _, f := range files {
-		path := filepath.Join(dir, filepath.FromSlash(f.Name))
-		if err := seal(path); err != nil {
-			return err
-		}
-		if err := syncFile(path); err != nil {
-			return err
-		}
-	}
-	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.IsDir() {
-			return err
-		}
-		return syncDir(path)
-	})
+	return o, fmt.Errorf("%s comes back as often as it is moved aside", target)
 }
 
 // setAside moves an object that is not what its record says to edited/ and returns where it went.

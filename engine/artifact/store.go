@@ -27,8 +27,8 @@ type DamageError struct {
 
 func (e *DamageError) Error() string { return fmt.Sprintf("%s of %s is %s", e.File, e.Address, e.What) }
 
-// Sealed is the modification time of every file in objects/. An edit by hand moves it, so one stat per file tells
-// whether a result is as it was recorded.
+// Sealed is the modification time of every file in objects/ whose bytes are on the disk. An edit by hand moves it, so one
+// stat per file tells whether a result is as it was recorded; a file without it is hashed.
 var Sealed = time.Unix(946684800, 0) // 2000-01-01
 
 // Store is a folder of results. Its methods may be called from any number of goroutines and processes at once;
@@ -102,38 +102,51 @@ func (s *Store) Manifest(key string) (*Manifest, error) {
 // intact compares an object with its record: one stat per file, and the hash only where the time stamp moved. A file
 // that was touched but holds the same bytes is sealed again, so it is hashed once.
 func (s *Store) intact(address string, o Output) error {
+	sealed, err := s.verify(address, o)
+	if err == nil && !sealed {
+		s.seal(o) // only saves the next reader the hash; a read-only store stays as it is
+	}
+	return err
+}
+
+// verify is intact that changes nothing. It says whether all files are sealed.
+func (s *Store) verify(address string, o Output) (sealed bool, err error) {
 	dir := s.objectDir(o.Digest)
+	sealed = true
 	for _, f := range o.Files {
 		path := filepath.Join(dir, filepath.FromSlash(f.Name))
 		info, err := os.Lstat(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return &DamageError{address, path, "missing"}
+			return false, &DamageError{address, path, "missing"}
 		case err != nil:
-			return err
+			return false, err
 		case info.Size() == f.Bytes && info.ModTime().Equal(Sealed) && info.Mode().IsRegular():
 			continue
 		case info.Size() != f.Bytes || !info.Mode().IsRegular():
-			return &DamageError{address, path, "edited"}
+			return false, &DamageError{address, path, "edited"}
 		}
+		sealed = false
 		sum, err := hashFile(path)
 		if err != nil {
-			return err
+			return false, err
 		}
 		if sum != f.SHA256 {
-			return &DamageError{address, path, "edited"}
+			return false, &DamageError{address, path, "edited"}
 		}
-		seal(path) // only saves the next reader the hash; a read-only store stays as it is
 	}
-	return nil
+	return sealed, nil
 }
 
-// seal makes a file read-only and gives it the time stamp Sealed.
-func seal(path string) error {
-	if err := os.Chmod(path, 0o444); err != nil {
-		return err
+// seal makes the files of an object read-only and gives them the time stamp Sealed.
+func (s *Store) seal(o Output) error {
+	for _, f := range o.Files {
+		path := filepath.Join(s.objectDir(o.Digest), filepath.FromSlash(f.Name))
+		if err := errors.Join(os.Chmod(path, 0o444), os.Chtimes(path, Sealed, Sealed)); err != nil {
+			return err
+		}
 	}
-	return os.Chtimes(path, Sealed, Sealed)
+	return nil
 }
 
 // pointer is the content of last/HASH.json.
@@ -152,11 +165,8 @@ func (s *Store) pointerPath(experiment, address string) string {
 // looked at: its Parts explain why a node has another key now.
 func (s *Store) Last(experiment, address string) (*Manifest, error) {
 	var p pointer
-	if err := readJSON(s.pointerPath(experiment, address), &p); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, ErrNotFound
-		}
-		return nil, err
+	if err := readJSON(s.pointerPath(experiment, address), &p); err != nil || validKey(p.Key) != nil { // a torn one only explained
+		return nil, ErrNotFound
 	}
 	return s.Manifest(p.Key)
 }
@@ -169,7 +179,7 @@ func (s *Store) Remember(experiment, address, key string) error {
 	if err := readJSON(path, &have); err == nil && have == want {
 		return nil
 	}
-	return s.writeJSON(path, want)
+	return s.writeJSON(path, want, false)
 }
 
 // Artifact is one port of a result, opened for reading.

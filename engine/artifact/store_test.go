@@ -193,7 +193,7 @@ func TestCheckFindsWhatTheTimeStampHides(t *testing.T) {
 	m := commit(t, s, "a", files{"x.txt": "hello"})
 	art, _ := s.Open(m, "out")
 	overwrite(t, art.Path("x.txt"), "jello")
-	seal(art.Path("x.txt"))
+	s.seal(m.Outputs["out"])
 	if _, err := s.Lookup(key("a")); err != nil {
 		t.Fatalf("lookup: got %v, want the edit to escape it", err)
 	}
