@@ -140,9 +140,9 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case code > 0:
-		return codeError(p.Args[0], code, j.holder.Kills)
+		return codeError(p.Args[0], code, j.kills)
 	}
-	return exitError(waitErr, j.holder.Kills)
+	return exitError(waitErr, j.kills)
 }
 
 // codeError says what an exit code of a program means, nil for 0. A shell reports a signal as a code above 128.
@@ -178,7 +178,7 @@ func (j *Job) attend(ctx context.Context, session int, gone <-chan struct{}) err
 	case <-ctx.Done():
 	case <-sign.C:
 		if j.lock != nil {
-			err = j.holder.name(session).write(j.lock.File())
+			err = j.sign(session)
 		}
 	}
 	stopSession(ctx, session, -session, j.kill, gone)

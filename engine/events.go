@@ -3,6 +3,7 @@ package engine
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"sync"
@@ -49,12 +50,19 @@ type Event struct {
 	Counts  map[string]int `json:"counts,omitempty"` // by verb at the start, by outcome at the end
 }
 
-// eventLog appends events to a file as JSON Lines, each line in one write, so that a kill tears at most the last.
+// eventLog appends events to a file as JSON Lines, whole lines at a time, so that a kill tears at most the last. What
+// somebody may be waiting for is written at once, the rest within eventsWritten.
 type eventLog struct {
 	mu   sync.Mutex
 	file *os.File
 	last map[string]time.Time // of the progress written, by address
+	held []byte               // lines that are not written
+	due  bool                 // flush will be called
+	err  error                // the first of writing
 }
+
+// eventsWritten is how long a reader of events.jsonl may lag behind.
+const eventsWritten = 50 * time.Millisecond
 
 // progressWritten bounds how often the progress of a stage reaches events.jsonl.
 const progressWritten = time.Second
@@ -76,10 +84,46 @@ func (l *eventLog) write(e Event) error {
 		}
 		l.last[e.Address] = e.Time
 	}
-	return writeEvent(l.file, e)
+	line, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	l.held = append(append(l.held, line...), '\n')
+	switch e.Kind {
+	case EventStarted, EventDone, EventKept, EventFile, EventProgress:
+		if !l.due {
+			l.due = true
+			time.AfterFunc(eventsWritten, l.flush)
+		}
+		return l.err
+	}
+	l.put()
+	return l.err
 }
 
-func (l *eventLog) close() error { return l.file.Close() }
+func (l *eventLog) flush() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.due = false
+	l.put()
+}
+
+// put writes what is held.
+func (l *eventLog) put() {
+	if len(l.held) == 0 {
+		return
+	}
+	_, err := l.file.Write(l.held)
+	l.held = l.held[:0]
+	if l.err == nil {
+		l.err = err
+	}
+}
+
+func (l *eventLog) close() error {
+	l.flush()
+	return errors.Join(l.err, l.file.Close())
+}
 
 func writeEvent(w io.Writer, e Event) error {
 	b, err := json.Marshal(e)

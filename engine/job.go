@@ -38,11 +38,12 @@ type Job struct {
 	observe func(Event)
 	log     io.Writer
 
-	lock      *artifact.Lock  // of the key, for a program that the stage starts; nil without one
-	share     *os.File        // of the machine, likewise
-	holder    holder          // who holds it; the program is still to be named
-	kill      <-chan struct{} // closed when the program is to end at once; nil: never
-	adopted   bool            // the program has ended already, well, at this moment:
+	lock      *artifact.Lock      // of the key, for a program that the stage starts; nil without one
+	share     *os.File            // of the machine, likewise
+	sign      func(pid int) error // names that program in the lock
+	kills     int64               // what oomKills said at the start
+	kill      <-chan struct{}     // closed when the program is to end at once; nil: never
+	adopted   bool                // the program has ended already, well, at this moment:
 	ended     time.Time
 	peakBytes int64 // of the programs it started
 

@@ -37,9 +37,11 @@ type Work struct {
 
 	folder     runFolder
 	assignment assignment
-	lock       *artifact.Lock // nil when the output is not kept
-	lease      *os.File       // its share of the machine; nil without one
-	adopt      bool           // its program has ended already: only what it made is to be taken
+	lock       *artifact.Lock                // nil when the output is not kept
+	lease      *os.File                      // its share of the machine; nil without one
+	inputs     map[string]*artifact.Manifest // by address, also those that are not recorded yet
+	finish     func(*artifact.Finished)      // takes what a stage made in this process, to be recorded
+	adopt      bool                          // its program has ended already: only what it made is to be taken
 }
 
 // Args are the arguments with which Binary runs the node.
@@ -68,10 +70,11 @@ func (w Work) Held() []*os.File {
 	return files
 }
 
-// Perform runs the node in this process and commits its result. What the stage logs goes to log.
+// Perform runs the node in this process; the run records its result. What the stage logs goes to log.
 func (w Work) Perform(ctx context.Context, log io.Writer, observe func(Event)) error {
 	p := performance{Node: w.Node, Experiment: w.Experiment, Store: w.Store, Folder: w.folder, Assignment: w.assignment,
-		Log: log, Observe: observe, Lock: w.lock, Share: w.lease, Adopt: w.adopt, Kill: w.Kill}
+		Log: log, Observe: observe, Lock: w.lock, Share: w.lease, Adopt: w.adopt, Kill: w.Kill,
+		Inputs: w.inputs, Finish: w.finish}
 	return p.run(ctx)
 }
 
@@ -92,15 +95,21 @@ func graceAfter(cause error) time.Duration {
 type thisMachine struct{}
 
 func (thisMachine) Execute(ctx context.Context, w Work, observe func(Event)) error {
-	log, err := os.OpenFile(w.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	log, err := w.openLog()
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	if _, ok := w.Node.Stage.(Runner); ok && w.Node.Kind.Light {
+	if runsInPlace(w.Node) {
 		return w.Perform(ctx, log, observe)
 	}
 	return process(ctx, w, log, observe)
+}
+
+// runsInPlace says whether this machine needs no process of its own for a node.
+func runsInPlace(n *Node) bool {
+	_, ok := n.Stage.(Runner)
+	return ok && n.Kind.Light
 }
 
 // process runs `node` of the right binary and waits for it. The child leads a session of its own: ^C and the end of the

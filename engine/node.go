@@ -114,10 +114,12 @@ type performance struct {
 	Share      *os.File       // of the machine, likewise
 	Adopt      bool           // the program has ended well, after an engine that is gone had started it
 	Kill       <-chan struct{}
+	Inputs     map[string]*artifact.Manifest // by address; nil: they are read from the store
+	Finish     func(*artifact.Finished)      // takes what was made, to be recorded; nil: it is committed here
 }
 
-// run binds the inputs, runs the stage and commits what it made. Whatever happens, nothing half-made stands under a
-// key afterwards; the scratch folder goes with the commit only.
+// run binds the inputs, runs the stage and commits what it made, or hands it to Finish. Whatever happens, nothing
+// half-made stands under a key afterwards; the scratch folder goes with the commit only.
 func (p *performance) run(ctx context.Context) error {
 	n, a := p.Node, p.Assignment
 	runner, ok := n.Stage.(Runner)
@@ -163,6 +165,9 @@ func (p *performance) run(ctx context.Context) error {
 	if err := out.commit(m); err != nil {
 		return errors.Join(err, out.abort())
 	}
+	if p.Finish != nil && a.Key != "" {
+		return nil
+	}
 	return os.RemoveAll(job.Dir)
 }
 
@@ -179,6 +184,9 @@ func runStage(ctx context.Context, r Runner, job *Job) (err error) {
 }
 
 func (p *performance) inputs() (map[string]*artifact.Manifest, error) {
+	if p.Inputs != nil {
+		return p.Inputs, nil
+	}
 	inputs := map[string]*artifact.Manifest{}
 	for address, key := range p.Assignment.Inputs {
 		m, err := p.Store.Manifest(key)
@@ -217,7 +225,10 @@ func (p *performance) job(inputs map[string]*artifact.Manifest) (*Job, error) {
 	n, a := p.Node, p.Assignment
 	job := &Job{Address: n.Address, Experiment: p.Experiment, Device: "cpu", Threads: a.CPUs, GPUs: a.GPUs,
 		Attempt: a.Attempt, Site: p.Experiment.Site, observe: p.Observe, log: p.Log, lock: p.Lock, share: p.Share,
-		holder: a.holder(p.Folder), kill: p.Kill}
+		kills: a.Kills, kill: p.Kill}
+	job.sign = func(pid int) error {
+		return errors.Join(p.Folder.assign(a), a.holder(p.Folder).name(pid).write(p.Lock.File()))
+	}
 	if n.Seed != nil {
 		job.Seed = *n.Seed
 	}
@@ -296,7 +307,14 @@ func (p *performance) output() (output, error) {
 						return err
 					}
 				}
-				_, err := staging.Commit(m, types)
+				if p.Finish == nil {
+					_, err := staging.Commit(m, types)
+					return err
+				}
+				f, err := staging.Finish(m, types)
+				if err == nil {
+					p.Finish(f)
+				}
 				return err
 			},
 			abort: staging.Abort,

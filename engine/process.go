@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // procStat are the fields of /proc/PID/stat that tell one process from another.
@@ -91,6 +92,22 @@ var oomFile = sync.OnceValue(func() string {
 	}
 	return ""
 })
+
+// recentOOMKills is oomKills of at most a second ago.
+func recentOOMKills() int64 {
+	oomSeen.Lock()
+	defer oomSeen.Unlock()
+	if now := time.Now(); now.Sub(oomSeen.at) > time.Second {
+		oomSeen.kills, oomSeen.at = oomKills(), now
+	}
+	return oomSeen.kills
+}
+
+var oomSeen struct {
+	sync.Mutex
+	at    time.Time
+	kills int64
+}
 
 // oomKills is how many processes the kernel has killed for want of memory so far; -1 when it does not say.
 func oomKills() int64 {

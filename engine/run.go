@@ -37,7 +37,7 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 		observe(Event{Time: time.Now(), Kind: EventEnded, Counts: p.counts()})
 		return nil
 	}
-	r := &run{Plan: p, executor: o.Executor, keepGoing: o.KeepGoing, kill: o.Kill, observe: observe, results: make(chan result)}
+	r := &run{Plan: p, executor: o.Executor, keepGoing: o.KeepGoing, kill: o.Kill, observe: observe, results: make(chan result, 64)}
 	if r.executor == nil {
 		r.executor = thisMachine{}
 	}
@@ -63,9 +63,14 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 	if r.events, err = openEventLog(folder.path("events.jsonl")); err != nil {
 		return errors.Join(err, lock.Close(), done())
 	}
+	r.committer = p.Store.Committer()
 	r.emit(Event{Kind: EventPlanned, Counts: p.counts(), Path: string(folder)})
 	r.tellForgotten()
-	if err = r.loop(ctx); err == nil {
+	err = r.loop(ctx)
+	if commitErr := r.committer.Close(); err == nil {
+		err = commitErr
+	}
+	if err == nil {
 		p.Compile()
 	}
 	r.emit(Event{Kind: EventEnded, Counts: r.outcome(), Path: string(folder)})
@@ -104,6 +109,9 @@ type run struct {
 	byAddress map[string]*task
 	results   chan result
 	pending   int // results that will still come
+	recording int // of them those that the committer has
+	committer *artifact.Committer
+	lost      error // why a result could not be recorded
 	failed    []*task
 	stopping  bool // the context has ended
 
@@ -143,11 +151,12 @@ type task struct {
 	waits     int           // of reads that are not settled
 	rank      time.Duration // expected time from its start to the end of the longest path through it
 	lock      *artifact.Lock
-	claim     *claim   // from the first time it is ready
-	gpus      []string // ids that it holds while it runs
-	lease     *slot    // likewise, its entry in the ledger
-	collected bool     // its bytes are gone
-	attempts  int      // of an adopted start that failed
+	claim     *claim         // from the first time it is ready
+	gpus      []string       // ids that it holds while it runs
+	lease     *slot          // likewise, its entry in the ledger
+	collected bool           // its bytes are gone
+	attempts  int            // of an adopted start that failed
+	commit    *pendingCommit // of a result made in this process
 }
 
 // result is what a goroutine of the run reports to loop.
@@ -157,6 +166,9 @@ type result struct {
 	err  error
 	ran  bool
 	took time.Duration
+
+	made     *artifact.Finished // by a stage that ran in this process
+	recorded bool               // it is now, or err says why it cannot be
 
 	adopted bool // another run had started it, and we looked after it to its end
 	attempt int  // of that start
@@ -247,6 +259,9 @@ func (r *run) loop(ctx context.Context) error {
 		r.startReady(ctx)
 		if r.pending == 0 && !r.blocked {
 			break
+		}
+		if r.pending == r.recording {
+			r.committer.Flush()
 		}
 		var again <-chan time.Time
 		if r.blocked {
@@ -390,11 +405,29 @@ func (r *run) start(ctx context.Context, t *task) {
 	t.state = running
 	w := Work{Node: t.Node, Experiment: r.Experiment, Store: r.Store, CPUs: t.claim.need.cpus, GPUs: t.gpus,
 		Attempt: t.attempts + 1, Log: r.folder.log(t.Address), Kill: r.kill, folder: r.folder, assignment: r.assignment(t), lock: t.lock, lease: t.lease.inherited()}
+	res := result{task: t, ran: true}
+	w.inputs = map[string]*artifact.Manifest{}
+	var commits []*pendingCommit
+	for _, up := range t.reads {
+		if up.manifest != nil {
+			w.inputs[up.Address] = up.manifest
+		}
+		if up.commit != nil {
+			commits = append(commits, up.commit)
+		}
+	}
+	w.finish = func(f *artifact.Finished) { res.made = f }
 	r.pending++
 	go func() {
 		started := time.Now()
-		err := r.attempts(ctx, w)
-		r.results <- result{task: t, err: err, ran: true, took: time.Since(started)}
+		if !r.inPlace(t.Node) { // another process finds its inputs in the store
+			res.err = r.awaitCommits(commits)
+		}
+		if res.err == nil {
+			res.err = r.attempts(ctx, w)
+		}
+		res.took = time.Since(started)
+		r.results <- res
 	}()
 }
 
@@ -456,6 +489,10 @@ func (r *run) assignment(t *task) assignment {
 // take handles what a goroutine reports.
 func (r *run) take(ctx context.Context, res result) {
 	t := res.task
+	if res.recorded {
+		r.takeRecorded(res)
+		return
+	}
 	r.moment++
 	if !res.ran {
 		t.lock = res.lock
@@ -485,6 +522,9 @@ func (r *run) take(ctx context.Context, res result) {
 		r.fail(t, res.err, res.took)
 	case t.Key == "":
 		r.show(t, res.took)
+	case res.made != nil:
+		r.made(t, res.made, res.took)
+		return // the lock is kept until the result is recorded
 	default:
 		m, err := r.Store.Lookup(t.Key)
 		if err != nil {
@@ -499,6 +539,12 @@ func (r *run) take(ctx context.Context, res result) {
 // finish takes in a committed result.
 func (r *run) finish(t *task, m *artifact.Manifest, took time.Duration) {
 	t.state, t.how, t.manifest = finished, EventDone, m
+	r.tellDone(t, m, took)
+	r.after(t)
+}
+
+// tellDone tells of a committed result and publishes it.
+func (r *run) tellDone(t *task, m *artifact.Manifest, took time.Duration) {
 	r.emit(Event{Address: t.Address, Kind: EventDone, Key: t.Key, Seconds: took.Seconds()})
 	if old := t.Manifest; old != nil && old.Key == m.Key {
 		for _, port := range m.Ports() {
@@ -508,7 +554,6 @@ func (r *run) finish(t *task, m *artifact.Manifest, took time.Duration) {
 		}
 	}
 	r.publish(m, r.Store)
-	r.after(t)
 }
 
 // keep takes in a result that the store had.

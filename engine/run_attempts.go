@@ -56,9 +56,11 @@ func keepCause(cause string, err error) error {
 
 // attempt is one start, under the node's timeout.
 func (r *run) attempt(ctx context.Context, w Work) error {
-	w.assignment.Attempt, w.assignment.Since, w.assignment.Kills = w.Attempt, time.Now(), oomKills()
-	if err := r.folder.assign(w.assignment); err != nil {
-		return err
+	w.assignment.Attempt, w.assignment.Since, w.assignment.Kills = w.Attempt, time.Now(), recentOOMKills()
+	if !r.inPlace(w.Node) {
+		if err := r.folder.assign(w.assignment); err != nil {
+			return err
+		}
 	}
 	if w.lock.Left() {
 		r.takeUp(&w)
@@ -68,11 +70,16 @@ func (r *run) attempt(ctx context.Context, w Work) error {
 			return err
 		}
 	}
-	if err := openLog(w); err != nil {
-		return err
+	if w.Attempt > 1 {
+		if err := w.logAttempt(); err != nil {
+			return err
+		}
 	}
 	r.emit(Event{Address: w.Node.Address, Kind: EventStarted, Attempt: w.Attempt, Key: w.assignment.Key,
 		Expect: r.byAddress[w.Node.Address].Expect.Seconds(), Path: w.Log})
+	if !r.inPlace(w.Node) {
+		r.events.flush() // that process may outlive this one
+	}
 	if w.Node.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, w.Node.Timeout, errTimeout)
@@ -97,14 +104,17 @@ func (r *run) takeUp(w *Work) {
 
 func timeoutError(limit time.Duration) error { return fmt.Errorf("%w of %v", errTimeout, limit) }
 
-// openLog begins the log, so that there is one from the first byte on, whatever becomes of the stage.
-func openLog(w Work) error {
-	f, err := os.OpenFile(w.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+// openLog opens the log, which is there from the first byte on, whatever becomes of the stage.
+func (w Work) openLog() (*os.File, error) {
+	return os.OpenFile(w.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+}
+
+// logAttempt separates an attempt from the one before.
+func (w Work) logAttempt() error {
+	f, err := w.openLog()
 	if err != nil {
 		return err
 	}
-	if w.Attempt > 1 {
-		fmt.Fprintf(f, "--- attempt %d\n", w.Attempt)
-	}
-	return f.Close()
+	_, err = fmt.Fprintf(f, "--- attempt %d\n", w.Attempt)
+	return errors.Join(err, f.Close())
 }

@@ -92,7 +92,7 @@ func (r *run) publish(m *artifact.Manifest, store *artifact.Store) {
 			from = a.Path(pub.File)
 		}
 		to := filepath.Join(r.Experiment.Dir, filepath.FromSlash(pub.Name))
-		how, err := publishFile(r.Store, from, to)
+		how, err := publishFile(r.Store, from, to, fileDigest(m, pub))
 		if err != nil {
 			r.note(fmt.Errorf("publish %s of %s: %w", pub.Name, m.Address, err))
 		} else if how != "" {
@@ -101,13 +101,9 @@ func (r *run) publish(m *artifact.Manifest, store *artifact.Store) {
 	}
 }
 
-// publishFile makes to a copy of from and says how: "" when it was one already. A file at to that is not what was
-// published there last is the user's: it is moved to NAME.edited.
-func publishFile(store *artifact.Store, from, to string) (how string, err error) {
-	want, err := artifact.Digest(from)
-	if err != nil {
-		return "", err
-	}
+// publishFile makes to a copy of from, whose digest is want, and says how: "" when it was one already. A file at to that
+// is not what was published there last is the user's: it is moved to NAME.edited.
+func publishFile(store *artifact.Store, from, to, want string) (how string, err error) {
 	recordPath := copyRecordPath(store, to)
 	var record copyRecord
 	recorded := readJSON(recordPath, &record) == nil
@@ -130,7 +126,7 @@ func publishFile(store *artifact.Store, from, to string) (how string, err error)
 			return "", err
 		}
 		if have == want {
-			return "", recordCopy(recordPath, to, want)
+			return "", recordCopy(recordPath, to, want, info)
 		}
 		if !recorded || have != record.SHA256 {
 			aside, err := moveAside(to)
@@ -140,21 +136,23 @@ func publishFile(store *artifact.Store, from, to string) (how string, err error)
 			how = "restored; the edited one is now " + filepath.Base(aside)
 		}
 	}
-	if err := copyFile(from, to); err != nil {
+	copied, err := copyFile(from, to)
+	if err != nil {
 		return "", err
 	}
-	return how, recordCopy(recordPath, to, want)
+	return how, recordCopy(recordPath, to, want, copied)
 }
 
-func recordCopy(recordPath, path, digest string) error {
-	info, err := os.Lstat(path)
-	if err != nil {
-		return err
+func recordCopy(recordPath, path, digest string, info fs.FileInfo) error {
+	record := copyRecord{path, digest, info.Size(), info.ModTime()}
+	err := writeJSON(recordPath, record)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := os.MkdirAll(filepath.Dir(recordPath), 0o700); err != nil {
+			return err
+		}
+		return writeJSON(recordPath, record)
 	}
-	if err := os.MkdirAll(filepath.Dir(recordPath), 0o700); err != nil {
-		return err
-	}
-	return writeJSON(recordPath, copyRecord{path, digest, info.Size(), info.ModTime()})
+	return err
 }
 
 // moveAside renames path to the first free of path.edited, path.edited.2, …
@@ -168,27 +166,34 @@ func moveAside(path string) (string, error) {
 	}
 }
 
-// copyFile writes a copy aside and renames it.
-func copyFile(from, to string) error {
+// copyFile writes a copy aside, sharing the blocks where the file system can, and renames it. It returns what a stat of
+// the copy gives.
+func copyFile(from, to string) (fs.FileInfo, error) {
 	in, err := os.Open(from)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer in.Close()
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return err
-	}
 	out, err := os.CreateTemp(filepath.Dir(to), ".publishing-*")
-	if err != nil {
-		return err
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return nil, err
+		}
+		out, err = os.CreateTemp(filepath.Dir(to), ".publishing-*")
 	}
-	_, err = io.Copy(out, in)
-	err = errors.Join(err, out.Chmod(0o644), out.Close())
+	if err != nil {
+		return nil, err
+	}
+	_, err = io.Copy(out, in) // copy_file_range
+	err = errors.Join(err, out.Chmod(0o644))
+	info, statErr := out.Stat()
+	err = errors.Join(err, statErr, out.Close())
 	if err == nil {
 		err = os.Rename(out.Name(), to)
 	}
 	if err != nil {
 		os.Remove(out.Name())
+		return nil, err
 	}
-	return err
+	return info, nil
 }
