@@ -34,6 +34,8 @@ type Job struct {
 	state   func() (string, error)
 	open    func(ref artifact.Ref) (*artifact.Artifact, error)
 	create  func(port string) (string, error)
+	take    func(port, dir string) error
+	resumes bool
 	missing []*MissingError
 	observe func(Event)
 	log     io.Writer
@@ -76,6 +78,12 @@ func (j *Job) Missing() []*MissingError { return slices.Clone(j.missing) }
 func (j *Job) Create(port string) (dir string, err error) {
 	return j.create(port)
 }
+
+// Take is Create for a folder that lies below Dir, or is Dir, and holds all that the port is to hold.
+func (j *Job) Take(port, dir string) error { return j.take(port, dir) }
+
+// Resumes says whether Dir may hold something of an earlier attempt.
+func (j *Job) Resumes() bool { return j.resumes }
 
 // Publish asks the engine to copy a file of a port to NAME beside the experiment once the stage has succeeded. A
 // published file that is missing later is restored by the next run; one edited by hand is moved to NAME.edited first.
@@ -174,6 +182,8 @@ func NewJob(s JobSetup) (*Job, error) {
 		}
 		return &artifact.Artifact{Dir: dir, Type: ref.Type, Ref: ref}, nil
 	}
+	j.resumes = true
+	j.take = func(port, dir string) error { return os.Rename(dir, filepath.Join(s.Dir, port)) }
 	j.create = func(port string) (string, error) {
 		dir := filepath.Join(s.Dir, port)
 		return dir, os.MkdirAll(dir, 0o700)

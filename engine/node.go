@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"os/signal"
@@ -144,7 +145,7 @@ func (p *performance) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	job.create, job.state = out.create, out.state
+	job.create, job.take, job.state = out.create, out.take, out.state
 	if job.shorter, err = p.shorter(parts); err != nil {
 		return errors.Join(err, out.abort())
 	}
@@ -267,12 +268,20 @@ func (p *performance) job(inputs map[string]*artifact.Manifest) (*Job, error) {
 	if p.Adopt {
 		_, job.ended, job.adopted = p.Lock.Exit()
 	}
-	return job, os.MkdirAll(job.Dir, 0o700)
+	err := os.Mkdir(job.Dir, 0o700)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = os.MkdirAll(job.Dir, 0o700)
+	case errors.Is(err, fs.ErrExist):
+		job.resumes, err = true, nil
+	}
+	return job, err
 }
 
 // output is where a stage's ports go.
 type output struct {
 	create func(port string) (string, error)
+	take   func(port, dir string) error
 	state  func() (string, error)
 	commit func(artifact.Manifest) error
 	abort  func() error
@@ -281,8 +290,8 @@ type output struct {
 // output stages the ports for the store, or, when inputs are missing, collects them in the run folder to be shown.
 func (p *performance) output() (output, error) {
 	types := p.Node.Outputs
+	var mu sync.Mutex
 	declared := func(create func(string) (string, error)) func(string) (string, error) {
-		var mu sync.Mutex
 		return func(port string) (string, error) {
 			if _, ok := types[port]; !ok {
 				return "", fmt.Errorf("%s creates port %q; its kind %s declares %v", p.Node.Address, port, p.Node.Kind.Name,
@@ -293,6 +302,12 @@ func (p *performance) output() (output, error) {
 			return create(port)
 		}
 	}
+	taken := func(take func(port, dir string) error) func(port, dir string) error {
+		return func(port, dir string) error {
+			_, err := declared(func(string) (string, error) { return dir, take(port, dir) })(port)
+			return err
+		}
+	}
 	if p.Assignment.Key != "" {
 		staging, err := p.Store.Begin(p.Assignment.Key)
 		if err != nil {
@@ -300,6 +315,7 @@ func (p *performance) output() (output, error) {
 		}
 		return output{
 			create: declared(staging.Dir),
+			take:   taken(staging.Take),
 			state:  staging.State,
 			commit: func(m artifact.Manifest) error {
 				if series, _, length, _ := p.Node.series(m.Parts); series != "" {
@@ -322,6 +338,7 @@ func (p *performance) output() (output, error) {
 	}
 	dir := p.Folder.shown(p.Node.Address)
 	return output{
+		take: taken(func(port, from string) error { return os.Rename(from, filepath.Join(dir, port)) }),
 		create: declared(func(port string) (string, error) {
 			return filepath.Join(dir, port), os.MkdirAll(filepath.Join(dir, port), 0o700)
 		}),

@@ -3,6 +3,8 @@ package artifact
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 )
@@ -168,11 +170,26 @@ func (f *Finished) record(durable bool) error {
 			return err
 		}
 	}
-	if err := s.Remember(m.Experiment, m.Address, m.Key); err != nil {
+	path := s.path("nodes", m.Key+".json")
+	next, err := s.writeAside(path, m, durable)
+	if err != nil {
 		return err
 	}
-	if err := s.writeJSON(s.path("nodes", m.Key+".json"), m, durable); err != nil {
+	last := s.pointerPath(m.Experiment, m.Address)
+	if s.point(last, next) != nil {
+		err = s.writeJSON(last, pointer{m.Experiment, m.Address, m.Key}, false)
+	}
+	if err == nil {
+		err = os.Rename(next, path)
+	}
+	if err != nil {
+		os.Remove(next)
 		return err
+	}
+	if durable {
+		if err := syncDir(filepath.Dir(path)); err != nil {
+			return err
+		}
 	}
 	f.staging.Abort() // empty now; what stays is for Tidy
 	return nil

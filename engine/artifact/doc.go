@@ -10,7 +10,7 @@
 //
 //	objects/DIGEST/…     files of one port, read-only, all with the modification time Sealed
 //	nodes/KEY.json       manifests, written aside and renamed once: the commit
-//	last/HASH.json       the key last committed for an experiment's address
+//	last/HASH.json       the key last committed for an experiment's address: another name of its manifest
 //	staging/KEY/…        results being written, by the holder of the key's lock
 //	locks/KEY            locked (flock) while a node runs; the kernel frees it with its holder. It says who holds it, and
 //	                     how a program ended whose engine was gone by then (Lock.Exit)

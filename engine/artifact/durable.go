@@ -14,19 +14,35 @@ import (
 // writeJSON puts v under path as a whole, so that readers see the old content or the new one: written aside and renamed.
 // When it is to be durable, it is flushed to the disk before and after; otherwise a power cut may tear it.
 func (s *Store) writeJSON(path string, v any, durable bool) error {
+	next, err := s.writeAside(path, v, durable)
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(next, path); err != nil {
+		os.Remove(next)
+		return err
+	}
+	if durable {
+		return syncDir(filepath.Dir(path))
+	}
+	return nil
+}
+
+// writeAside is the first half of writeJSON: it writes v beside path and returns where.
+func (s *Store) writeAside(path string, v any, durable bool) (next string, err error) {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+		return "", fmt.Errorf("write %s: %w", path, err)
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if errors.Is(err, fs.ErrNotExist) {
 		if err := s.makeDir(filepath.Dir(path)); err != nil {
-			return err
+			return "", err
 		}
 		f, err = os.CreateTemp(filepath.Dir(path), ".new-*")
 	}
 	if err != nil {
-		return err
+		return "", err
 	}
 	_, err = f.Write(append(b, '\n'))
 	if err == nil && durable {
@@ -35,17 +51,11 @@ func (s *Store) writeJSON(path string, v any, durable bool) error {
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
 	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
 	if err != nil {
 		os.Remove(f.Name())
-		return err
+		return "", err
 	}
-	if durable {
-		return syncDir(filepath.Dir(path))
-	}
-	return nil
+	return f.Name(), nil
 }
 
 // makeDir creates a folder of the store, private to the user.

@@ -6,15 +6,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 )
 
 // Staging is a result being written. Only the holder of the key's lock may have one.
 type Staging struct {
 	store *Store
 	key   string
-	dir   string
-	ports []string
+	dir   string            // made when something is put there
+	ports map[string]string // folder of each
 }
 
 // Begin starts a result for key and removes what a killed run may have left of an earlier one. The caller holds the
@@ -23,18 +22,10 @@ func (s *Store) Begin(key string) (*Staging, error) {
 	if err := validKey(key); err != nil {
 		return nil, err
 	}
-	g := &Staging{store: s, key: key, dir: s.path("staging", key)}
-	err := os.Mkdir(g.dir, 0o700)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		err = s.makeDir(g.dir)
-	case errors.Is(err, fs.ErrExist):
-		err = errors.Join(s.Discard(key), s.makeDir(g.dir))
-	}
-	if err != nil {
+	if err := s.Discard(key); err != nil {
 		return nil, fmt.Errorf("begin %s: %w", key, err)
 	}
-	return g, nil
+	return &Staging{store: s, key: key, dir: s.path("staging", key), ports: map[string]string{}}, nil
 }
 
 // Discard removes what a killed stage left of an unfinished result. The caller holds the key's lock.
@@ -51,14 +42,21 @@ func (g *Staging) Dir(port string) (string, error) {
 	if filepath.Dir(dir) != g.dir {
 		return "", fmt.Errorf("%q is no port name", port)
 	}
-	if !slices.Contains(g.ports, port) {
-		g.ports = append(g.ports, port)
+	if have := g.ports[port]; have != "" {
+		return have, nil
 	}
-	err := os.Mkdir(dir, 0o700)
-	if errors.Is(err, fs.ErrExist) {
-		err = nil
+	g.ports[port] = dir
+	return dir, g.store.makeDir(dir)
+}
+
+// Take makes a folder of the store's file system that of a port, with what is in it: every folder that a result need not make
+// and remove again counts where results are small. It moves with the commit.
+func (g *Staging) Take(port, dir string) error {
+	if g.ports[port] != "" {
+		return fmt.Errorf("port %q has its folder already", port)
 	}
-	return dir, err
+	g.ports[port] = dir
+	return nil
 }
 
 // Abort throws the result away.
@@ -83,14 +81,14 @@ func (g *Staging) Commit(m Manifest, types map[string]string) (*Manifest, error)
 func (g *Staging) Finish(m Manifest, types map[string]string) (*Finished, error) {
 	m.Key = g.key
 	m.Outputs = make(map[string]Output, len(types))
-	for _, port := range g.ports {
+	for port := range g.ports {
 		if _, ok := types[port]; !ok {
 			return nil, fmt.Errorf("commit %s: port %q was written but is not declared", m.Address, port)
 		}
 	}
 	f := &Finished{Manifest: &m, staging: g}
 	for port, typ := range types {
-		if !slices.Contains(g.ports, port) {
+		if g.ports[port] == "" {
 			return nil, fmt.Errorf("commit %s: port %q was declared but never created", m.Address, port)
 		}
 		o, err := g.adopt(f, port, typ)
@@ -104,7 +102,7 @@ func (g *Staging) Finish(m Manifest, types map[string]string) (*Finished, error)
 
 // adopt turns a port's folder into an object, and its times.* files into another one beside it.
 func (g *Staging) adopt(f *Finished, port, typ string) (Output, error) {
-	dir := filepath.Join(g.dir, port)
+	dir := g.ports[port]
 	all, err := list(dir, refuseLinks)
 	if err != nil {
 		return Output{}, err

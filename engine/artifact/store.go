@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"time"
@@ -149,7 +150,7 @@ func (s *Store) seal(o Output) error {
 	return nil
 }
 
-// pointer is the content of last/HASH.json.
+// pointer is the content of last/HASH.json, or part of it: where the file system has hard links, a manifest is.
 type pointer struct {
 	Experiment string `json:"experiment"`
 	Address    string `json:"address"`
@@ -171,15 +172,40 @@ func (s *Store) Last(experiment, address string) (*Manifest, error) {
 	return s.Manifest(p.Key)
 }
 
-// Remember makes key what Last answers for an address. It writes nothing when that is so already.
+// Remember makes key, which is recorded, what Last answers for an address. It writes nothing when that is so already.
 func (s *Store) Remember(experiment, address, key string) error {
 	path := s.pointerPath(experiment, address)
-	want := pointer{experiment, address, key}
 	var have pointer
-	if err := readJSON(path, &have); err == nil && have == want {
+	if err := readJSON(path, &have); err == nil && have.Key == key {
 		return nil
 	}
-	return s.writeJSON(path, want, false)
+	if s.point(path, s.path("nodes", key+".json")) == nil {
+		return nil
+	}
+	return s.writeJSON(path, pointer{experiment, address, key}, false)
+}
+
+// point makes path another name of a manifest, which says of itself what a pointer says.
+func (s *Store) point(path, manifest string) error {
+	err := os.Link(manifest, path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := s.makeDir(filepath.Dir(path)); err != nil {
+			return err
+		}
+		err = os.Link(manifest, path)
+	}
+	if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	next := filepath.Join(filepath.Dir(path), fmt.Sprintf(".new-%x", rand.Uint64()))
+	if err := os.Link(manifest, next); err != nil {
+		return err
+	}
+	if err := os.Rename(next, path); err != nil {
+		os.Remove(next)
+		return err
+	}
+	return nil
 }
 
 // Artifact is one port of a result, opened for reading.

@@ -2,6 +2,7 @@ package exec
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -18,10 +19,12 @@ import (
 
 // Run runs the command in an empty folder and collects what it made.
 func (s *settings) Run(ctx context.Context, job *engine.Job) error {
-	dir := filepath.Join(job.Dir, "run")
+	dir := job.Dir
 	if !job.Adopted() {
-		if err := os.RemoveAll(dir); err != nil { // of an attempt that failed
-			return err
+		if job.Resumes() { // after an attempt that failed
+			if err := os.RemoveAll(dir); err != nil {
+				return err
+			}
 		}
 		if err := s.prepare(dir); err != nil {
 			return err
@@ -53,7 +56,7 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 
 // prepare makes the folder with those that the outputs lie in.
 func (s *settings) prepare(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := makeFolder(dir); err != nil {
 		return err
 	}
 	for _, to := range s.Outputs {
@@ -61,11 +64,23 @@ func (s *settings) prepare(dir string) error {
 		if !strings.HasSuffix(to, "/") {
 			made = filepath.Dir(made)
 		}
-		if err := os.MkdirAll(made, 0o700); err != nil {
+		if err := makeFolder(made); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// makeFolder is os.MkdirAll that expects the folder above to be there.
+func makeFolder(dir string) error {
+	err := os.Mkdir(dir, 0o700)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		return os.MkdirAll(dir, 0o700)
+	}
+	return err
 }
 
 // environment is that of the command, without the secrets.
@@ -148,20 +163,12 @@ func (s *settings) collect(job *engine.Job, dir, port string) error {
 	case !info.IsDir() && !info.Mode().IsRegular():
 		return fmt.Errorf("%s is neither a file nor a folder but %v", to, info.Mode().Type())
 	}
-	created, err := job.Create(port)
-	if err != nil {
-		return err
-	}
 	name := path.Base(path.Clean(to))
-	kept := filepath.Join(created, name)
-	if err := os.Rename(made, kept); err != nil {
-		return err
-	}
-	return filepath.WalkDir(kept, func(at string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(made, func(at string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		file, err := filepath.Rel(created, at)
+		file, err := filepath.Rel(filepath.Dir(made), at)
 		if err != nil {
 			return err
 		}
@@ -169,6 +176,27 @@ func (s *settings) collect(job *engine.Job, dir, port string) error {
 		published := path.Join(path.Dir(path.Clean(to)), s.told(job, name)+strings.TrimPrefix(file, name))
 		return job.Publish(port, file, published)
 	})
+	if err != nil {
+		return err
+	}
+	return putInto(job, port, made)
+}
+
+// putInto puts an output into its port's folder: the one in which it lies, when nothing else does.
+func putInto(job *engine.Job, port, made string) error {
+	dir := filepath.Dir(made)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	if len(entries) == 1 && dir != job.Dir {
+		return job.Take(port, dir)
+	}
+	created, err := job.Create(port)
+	if err != nil {
+		return err
+	}
+	return os.Rename(made, filepath.Join(created, filepath.Base(made)))
 }
 
 var seedOf = regexp.MustCompile(`@-?\d+$`)
