@@ -3,7 +3,7 @@
 #   make demo    builds, runs the four-arm experiment on two cores and says where its page lies
 #   make test    everything that is checked before a change goes in
 #   make build   bin/rcgrpo (no cgo) and bin/rcgrpo-torch (the same main over libtorch)
-#   make bench   the benchmarks, and the official Python of BFCL beside ours
+#   make bench   the benchmarks: the official Python of BFCL and other engines beside ours, and what the engine must hold
 #   make crash   the long variants of the tests that kill: 1,000 kills of engines and stages (KILLS=N), 100 of trainings
 #   make env     prints the exports with which plain `go build -tags libtorch` works: eval "$(make env)"
 #   make clean   removes what make built; .deps (downloads) stays, `rm -rf .deps` removes that too
@@ -55,7 +55,8 @@ lint: deps
 bench: build
 	bench/bfcl.sh
 	bench/transformers.sh
-	$(GO) test -run '^$$' -bench . -benchmem ./bfcl/... ./stages/rl ./stages/internal/token
+	bench/engine.sh
+	$(GO) test -run '^$$' -bench . -benchmem ./engine ./bfcl/... ./stages/rl ./stages/internal/token
 	$(GO) test -tags libtorch -run '^$$' -bench . -benchmem ./stages/internal/... ./stages/grpo
 
 KILLS ?= 1000

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Times rcgrpo beside make, ninja, go-task and Snakemake, as far as they are installed, and prints the table of the
-# fixtures' bench/engine_baselines.sh ($FIXTURES, default ../shared; RUNS and other knobs as there).
+# Times rcgrpo beside make, ninja, go-task and Snakemake, as far as they are installed: prints the table of the fixtures'
+# bench/engine_baselines.sh ($FIXTURES, default ../shared; RUNS and other knobs as there), then for each bar of the engine
+# what was measured and whether it is met (bench/engine_bars.sh, with knobs of its own).
 #
 # usage: bench/engine.sh [out.tsv]      bin/rcgrpo must be built ($BIN names another folder)
 set -eu
@@ -8,4 +9,9 @@ cd "$(dirname "$0")/.."
 here=$(pwd)
 PATH="${BIN:-$here/bin}:$PATH"
 export PATH EXTRA_GEN="$here/bench/engine_gen" EXTRA_CMD="$(cat bench/engine_cmd)" EXTRA_WIPE="$(cat bench/engine_wipe)"
-exec bash "${FIXTURES:-../shared}/bench/engine_baselines.sh" "$@"
+baselines=${FIXTURES:-../shared}/bench/engine_baselines.sh
+[ -e "$baselines" ] || { echo "bench/engine.sh: no $baselines here (\$FIXTURES names the fixtures' folder); left out"; exit 0; }
+rows=${1:-$(mktemp)}
+bash "$baselines" "$rows"
+bench/engine_bars.sh "$rows"
+[ $# -gt 0 ] || rm -f "$rows"

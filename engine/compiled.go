@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -225,30 +224,6 @@ func (w *witness) unchanged(dir int, base string, flags int) (same, read bool) {
 	}
 	*w = d.seen[path]
 	return true, true
-}
-
-// How many files it takes to be worth a goroutine.
-const (
-	manyStats = 128
-	manyReads = 16
-)
-
-// inPieces says whether ok holds for all of 0 … n-1, on several processors where there are least of them for each.
-func inPieces(n, least int, ok func(i int) bool) bool {
-	pieces := max(1, min(runtime.GOMAXPROCS(0), 8, n/least))
-	var failed atomic.Bool
-	var done sync.WaitGroup
-	for p := range pieces {
-		done.Go(func() {
-			for i := p * n / pieces; i < (p+1)*n/pieces && !failed.Load(); i++ {
-				if !ok(i) {
-					failed.Store(true)
-				}
-			}
-		})
-	}
-	done.Wait()
-	return !failed.Load()
 }
 
 // Compile keeps a verdict for Unchanged, if everything is up to date now. It looks at all results and published files

@@ -23,6 +23,7 @@ type Plan struct {
 	Nodes      []*Planned // topological; with targets only those and what they read
 
 	paranoid bool
+	ahead    map[string]found // while planning: what was looked up already
 }
 
 // Planned is a node with its verdict.
@@ -112,6 +113,7 @@ func (x *Experiment) PlanWith(store *artifact.Store, o PlanOptions) (*Plan, erro
 	}
 	p := &Plan{Experiment: x, Store: store, paranoid: o.Paranoid}
 	planned := make(map[*Node]*Planned, len(x.Nodes))
+	p.lookAhead(wanted)
 	for _, n := range x.Nodes {
 		if wanted != nil && !wanted[n] {
 			continue
@@ -123,6 +125,7 @@ func (x *Experiment) PlanWith(store *artifact.Store, o PlanOptions) (*Plan, erro
 		planned[n] = d
 		p.Nodes = append(p.Nodes, d)
 	}
+	p.ahead = nil
 	p.twins()
 	p.demand(planned)
 	p.expectLike()
@@ -160,6 +163,45 @@ func (x *Experiment) targets(addresses []string) (map[*Node]bool, error) {
 	return wanted, nil
 }
 
+// found is what the store says about a key.
+type found struct {
+	manifest *artifact.Manifest
+	err      error
+}
+
+// lookAhead looks up the nodes that read no other, several at once; those that do need the results of these first.
+func (p *Plan) lookAhead(wanted map[*Node]bool) {
+	var nodes []*Node
+	for _, n := range p.Experiment.Nodes {
+		if len(n.Inputs) == 0 && (wanted == nil || wanted[n]) {
+			nodes = append(nodes, n)
+		}
+	}
+	keys, results := make([]string, len(nodes)), make([]found, len(nodes))
+	inPieces(len(nodes), manyReads, func(i int) bool {
+		keys[i], _, _ = nodes[i].Key(nil)
+		m, err := p.lookup(keys[i])
+		results[i] = found{m, err}
+		return true
+	})
+	p.ahead = make(map[string]found, len(nodes))
+	for i, key := range keys {
+		p.ahead[key] = results[i]
+	}
+}
+
+// lookup asks the store for the result of a key.
+func (p *Plan) lookup(key string) (*artifact.Manifest, error) {
+	if f, ok := p.ahead[key]; ok {
+		return f.manifest, f.err
+	}
+	m, err := p.Store.Lookup(key)
+	if err == nil && p.paranoid {
+		err = p.Store.Verify(m)
+	}
+	return m, err
+}
+
 // decide gives a node its verb, after those it reads have theirs.
 func (p *Plan) decide(n *Node, planned map[*Node]*Planned, force bool) (*Planned, error) {
 	d := &Planned{Node: n, Force: force}
@@ -174,10 +216,7 @@ func (p *Plan) decide(n *Node, planned map[*Node]*Planned, force bool) (*Planned
 	var damage *artifact.DamageError
 	if ok {
 		d.Key = key
-		m, err := p.Store.Lookup(key)
-		if err == nil && p.paranoid {
-			err = p.Store.Verify(m)
-		}
+		m, err := p.lookup(key)
 		switch {
 		case err == nil && !force:
 			d.Verb, d.Manifest = UpToDate, m
