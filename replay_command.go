@@ -54,7 +54,8 @@ func replayCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 		err = printJSON(stdout, struct {
 			Columns    []column         `json:"columns"`
 			BatchSizes []rl.BatchEffect `json:"batch_sizes"`
-		}{columns, r.rollouts.BatchSizes()})
+			GroupSizes []rl.GroupEffect `json:"group_sizes"`
+		}{columns, r.rollouts.BatchSizes(), r.rollouts.GroupSizes()})
 	} else {
 		err = r.print(columns)
 	}
@@ -219,6 +220,15 @@ func (r *replaying) print(columns []column) error {
 			reports.Words("%.4f", e.Sigma2), reports.Words("%.3f", e.SpreadWithin)}})
 	}
 	if err := r.section("batch size", reports.Part{Table: b}); err != nil {
+		return err
+	}
+	g := &reports.Table{ID: "group", Title: "groups of other sizes, expected without bias from the stored ones", Columns: []reports.Column{
+		{Name: "members"}, {Name: "zero-variance"}, {Name: "all right"}, {Name: "all wrong"}, {Name: "sigma²"}}}
+	for _, e := range r.rollouts.GroupSizes() {
+		g.Rows = append(g.Rows, reports.Row{Arm: reports.NoArm, Cells: []reports.Cell{reports.Words("%d", e.Size), reports.Words("%.3f", e.ZeroVariance),
+			reports.Words("%.3f", e.AllRight), reports.Words("%.3f", e.AllWrong), reports.Words("%.4f", e.Sigma2)}})
+	}
+	if err := r.section("group size", reports.Part{Table: g}); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintln(r.out, "\nStored rollouts know the log-probabilities of the policy that sampled them alone: ratios are 1, so clipping does nothing,\nand divergence and entropy are left out. Groups that zero_variance = \"resample\" would have replaced are kept.")

@@ -217,3 +217,39 @@ func (r *Rollouts) BatchSizes() []BatchEffect {
 	}
 	return out
 }
+
+// GroupEffect is what groups of another size would have been like.
+type GroupEffect struct {
+	Size         int     `json:"size"`
+	ZeroVariance float64 `json:"zero_variance"` // expected share of groups whose rewards are all equal
+	AllRight     float64 `json:"all_right"`
+	AllWrong     float64 `json:"all_wrong"`
+	Sigma2       float64 `json:"sigma2"` // expected population variance of a group's rewards
+}
+
+// GroupSizes estimates without bias what groups of each size up to the stored one are like, under the policies that
+// sampled them: the share of a stored group's subsets whose rewards are all equal (ForecastZeroVariance), averaged over
+// groups. Members whose tokens were drawn one by one are exchangeable; of stratified groups the subsets are not
+// stratified. Rewards are 0 or 1.
+func (r *Rollouts) GroupSizes() []GroupEffect {
+	var samples []TaskSample
+	variance, n := 0.0, 0.0
+	for _, update := range r.Updates {
+		for _, rewards := range GroupsOf(update, r.Size).Rewards {
+			right := 0
+			for _, reward := range rewards {
+				right += int(indicator(reward == 1))
+			}
+			samples = append(samples, TaskSample{High: r.Size, HighRight: right})
+			variance += sampleVariance(rewards)
+			n++
+		}
+	}
+	var out []GroupEffect
+	for size := 2; size <= r.Size; size++ {
+		f := ForecastZeroVariance(samples, AllocationIID, size, 1)
+		out = append(out, GroupEffect{Size: size, ZeroVariance: f.ZeroVariance, AllRight: f.AllRight, AllWrong: f.AllWrong,
+			Sigma2: variance / n * float64(size-1) / float64(size)})
+	}
+	return out
+}

@@ -123,6 +123,29 @@ func TestTheSpreadOverABatchGrowsWithItsGroups(t *testing.T) {
 	}
 }
 
+// TestSmallerGroupsHaveVarianceLessOften: of a group with two successes among four, C(2,2) + C(2,2) of six pairs are
+// equal, and no triple; of one with all right, every subset is.
+func TestSmallerGroupsHaveVarianceLessOften(t *testing.T) {
+	r, err := RolloutsOf(stored([][]float64{{1, 0, 0, 1}, {1, 1, 1, 1}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []GroupEffect{
+		{2, (2.0/6 + 1) / 2, (1.0/6 + 1) / 2, 1.0 / 12, 1.0 / 12}, // the sample variances are 1/3 and 0
+		{3, 0.5, 0.5, 0, 1.0 / 9},
+		{4, 0.5, 0.5, 0, 1.0 / 8},
+	}
+	for i, got := range r.GroupSizes() {
+		w := want[i]
+		if got.Size != w.Size || math.Abs(got.ZeroVariance-w.ZeroVariance)+math.Abs(got.AllRight-w.AllRight)+math.Abs(got.AllWrong-w.AllWrong)+math.Abs(got.Sigma2-w.Sigma2) > 1e-12 {
+			t.Errorf("got %+v, want %+v", got, w)
+		}
+	}
+	if n := len(r.GroupSizes()); n != 3 {
+		t.Errorf("%d sizes, want 2, 3 and 4", n)
+	}
+}
+
 func TestObjectivesAreSetByTheNamesOfTheLanguage(t *testing.T) {
 	o := PaperObjective()
 	for name, value := range map[string]string{"advantage.ddof": "1", "ratio.level": `"token"`, "clip.high": "0.28", "kl.weighted": "true", "zero_variance": "mask"} {
