@@ -64,11 +64,12 @@ func writeSnippet(w io.Writer, at hcl.Range, files map[string]*hcl.File, p paint
 	if file == nil {
 		return
 	}
-	lines := bytes.Split(file.Bytes, []byte("\n"))
-	if at.Start.Line < 1 || at.Start.Line > len(lines) {
+	if at.Start.Line < 1 || at.Start.Byte > len(file.Bytes) {
 		return
 	}
-	line := strings.TrimRight(string(lines[at.Start.Line-1]), "\r")
+	begin := 1 + bytes.LastIndexByte(file.Bytes[:at.Start.Byte], '\n')
+	text, _, _ := bytes.Cut(file.Bytes[begin:], []byte("\n"))
+	line := strings.TrimRight(string(text), "\r")
 	number := fmt.Sprintf("%5d", at.Start.Line)
 	from, to := at.Start.Column, at.End.Column
 	if at.End.Line != at.Start.Line {

@@ -96,10 +96,7 @@ func (s *schedule) enter(c *claim) {
 // add puts a claim in its place.
 func (s *schedule) add(c *claim) {
 	s.enter(c)
-	at := s.find(c)
-	for at < len(s.queue) && s.queue[at].before(c) == 0 { // after its equals
-		at++
-	}
+	at, _ := slices.BinarySearchFunc(s.queue, c, func(q, c *claim) int { return cmp.Or(q.before(c), -1) }) // after its equals
 	s.queue = slices.Insert(s.queue, at, c)
 }
 
