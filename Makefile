@@ -56,7 +56,7 @@ bench: build
 	bench/bfcl.sh
 	bench/transformers.sh
 	bench/engine.sh
-	$(GO) test -run '^$$' -bench . -benchmem ./engine ./bfcl/... ./stages/rl ./stages/internal/token
+	$(GO) test -run '^$$' -bench . -benchmem ./engine ./bfcl/... ./engine/index ./stages/rl ./stages/internal/token
 	$(GO) test -tags libtorch -run '^$$' -bench . -benchmem ./stages/internal/... ./stages/grpo
 
 KILLS ?= 1000

@@ -27,14 +27,14 @@ type RunStatus struct {
 type NodeStatus struct {
 	Address  string
 	State    EventKind // EventPlanned: waiting; EventStarted: running; otherwise how it ended; "" when it was up to date
-	Started  time.Time
-	Seconds  float64 // of what ended
-	Key      string  // of its result: done, kept, or up to date
-	First    *Event  `json:",omitempty"` // progress of this start, from which the rate counts
-	Progress *Event  `json:",omitempty"` // the last one
-	Note     string
-	Failure  *Failure
-	Survives bool // it runs, although its run was killed
+	Started  time.Time `json:",omitzero"`
+	Seconds  float64   `json:",omitzero"`  // of what ended
+	Key      string    `json:",omitzero"`  // of its result: done, kept, or up to date
+	First    *Event    `json:",omitempty"` // progress of this start, from which the rate counts
+	Progress *Event    `json:",omitempty"` // the last one while it runs
+	Note     string    `json:",omitzero"`
+	Failure  *Failure  `json:",omitzero"`
+	Survives bool      `json:",omitzero"` // it runs, although its run was killed
 }
 
 // Experiments returns the names of the experiments that have runs in a store.
@@ -150,7 +150,7 @@ func (n *NodeStatus) observe(e Event) {
 	}
 	switch e.Kind {
 	case EventDone, EventKept, EventShown, EventFailed, EventSkipped:
-		n.State, n.Seconds, n.Failure = e.Kind, e.Seconds, e.Failure
+		n.State, n.Seconds, n.Failure, n.First, n.Progress = e.Kind, e.Seconds, e.Failure, nil, nil
 	}
 	if e.Kind == EventDone || e.Kind == EventKept {
 		n.Key = e.Key

@@ -64,7 +64,7 @@ func answers(x *Index, store *artifact.Store) string {
 
 // history is a store that things happen to.
 type history struct {
-	*testing.T
+	testing.TB
 	*rand.Rand
 	store *artifact.Store
 	keys  []string
@@ -72,12 +72,12 @@ type history struct {
 	n     int
 }
 
-func newHistory(t *testing.T, seed uint64) *history {
+func newHistory(t testing.TB, seed uint64) *history {
 	store, err := artifact.Open(filepath.Join(t.TempDir(), "st?re #1%41")) // a name that a URI must quote
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &history{T: t, Rand: rand.New(rand.NewPCG(seed, 1)), store: store}
+	h := &history{TB: t, Rand: rand.New(rand.NewPCG(seed, 1)), store: store}
 	h.must(os.MkdirAll(filepath.Join(store.Dir(), "nodes"), 0o700))
 	return h
 }
@@ -158,6 +158,17 @@ func (h *history) events(dir string, count int) {
 	if h.IntN(4) == 0 {
 		_, err := f.WriteString(`{"kind":"do`)
 		h.must(err)
+	}
+}
+
+// write appends events as they are.
+func (h *history) write(dir string, events []engine.Event) {
+	f, err := os.OpenFile(filepath.Join(dir, "events.jsonl"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	h.must(err)
+	defer f.Close()
+	out := json.NewEncoder(f)
+	for _, e := range events {
+		h.must(out.Encode(e))
 	}
 }
 
