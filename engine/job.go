@@ -155,8 +155,6 @@ type JobSetup struct {
 	Seed   int64
 	Inputs map[artifact.Ref]string // folder that each input is read from
 	Site   *Site                   // nil: an empty one
-	Begin  string                  // Dir of another job, made alone, that Job.Shorter answers; "" for none
-	Length int                     // of that one
 	Log    io.Writer               // nil: nowhere
 }
 
@@ -189,10 +187,5 @@ func NewJob(s JobSetup) (*Job, error) {
 		return dir, os.MkdirAll(dir, 0o700)
 	}
 	j.state = func() (string, error) { return j.create(".state") }
-	if s.Begin != "" {
-		j.shorter = &Shorter{s.Length, filepath.Join(s.Begin, ".state"), func(port string) (*artifact.Artifact, error) {
-			return &artifact.Artifact{Dir: filepath.Join(s.Begin, port)}, nil
-		}}
-	}
 	return j, nil
 }

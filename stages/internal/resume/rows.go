@@ -31,8 +31,7 @@ func (m mark) reached(path string) bool {
 	return err == nil && h.Sum32() == m.CRC
 }
 
-// Rows is a file of JSON Lines that grows with the training. CopyTo makes it a file of a port. Its first error sticks to
-// nothing: a row that could not be written is told to the writer, who stops.
+// Rows is a file of JSON Lines that grows with the training. CopyTo makes it a file of a port.
 type Rows struct {
 	name string
 	file *os.File
