@@ -436,21 +436,6 @@ func (v visitor) pass() {
 	v.Conn.Close()
 }
 
-// gone waits until the toy's process has ended: its side of the connection closes.
-func (g *gate) gone(v visitor) {
-	g.t.Helper()
-	v.SetReadDeadline(time.Now().Add(g.wait))
-	b := make([]byte, 64)
-	for {
-		if _, err := v.Read(b); err != nil {
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				g.t.Fatalf("%s still runs", v.address)
-			}
-			return
-		}
-	}
-}
-
 // engine starts an engine as a process of its own.
 func (l *lab) engine() *exec.Cmd {
 	l.Helper()
