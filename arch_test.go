@@ -23,6 +23,7 @@ var ladder = map[string][]string{
 	"bfcl/drill":                 {"bfcl"},
 	"bfcl/fixtures":              {"bfcl"},
 	"engine":                     {"engine/artifact", "engine/internal/dag"},
+	"engine/enginetest":          {"engine", "engine/artifact"},
 	"engine/index":               {"engine", "engine/artifact", "modernc.org/sqlite"},
 	"stages/rl":                  {"bfcl"},
 	"stages/internal/chat":       {"stages/rl", "stages/internal/token", "bfcl"},

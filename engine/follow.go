@@ -63,8 +63,9 @@ func (t *tail) close() {
 	}
 }
 
-// follow passes on what a stage's process appends to its events until ended is closed, and then the rest.
-func follow(path string, ended <-chan struct{}, observe func(Event)) tail {
+// Follow passes on what a stage's process appends to its events (Work.Events) until ended is closed, and then the rest.
+// The error is the failure that the process told of, if any, or why its events could not be read.
+func Follow(path string, ended <-chan struct{}, observe func(Event)) error {
 	var t tail
 	defer t.close()
 	every := time.NewTicker(followEvery)
@@ -73,7 +74,10 @@ func follow(path string, ended <-chan struct{}, observe func(Event)) tail {
 		select {
 		case <-ended:
 			t.read(path, observe)
-			return t
+			if t.failure != nil {
+				return t.failure.err()
+			}
+			return t.err
 		case <-every.C:
 			t.read(path, observe)
 		}

@@ -141,22 +141,22 @@ func process(ctx context.Context, w Work, log *os.File, observe func(Event)) err
 		defer close(stopped)
 		stopSession(ctx, session, session, w.Kill, ended)
 	}()
-	followed := make(chan tail)
-	go func() { followed <- follow(w.Events(), ended, observe) }()
+	followed := make(chan error)
+	go func() { followed <- Follow(w.Events(), ended, observe) }()
 	waitErr := cmd.Wait()
 	close(ended)
 	<-stopped
-	t := <-followed
+	told := <-followed
 	killSession(session) // what it left running
 	switch {
-	case waitErr == nil && t.err != nil:
-		return fmt.Errorf("read the events of %s: %w", w.Node.Address, t.err)
+	case waitErr == nil && told != nil:
+		return fmt.Errorf("read the events of %s: %w", w.Node.Address, told)
 	case waitErr == nil:
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case t.failure != nil:
-		return t.failure.err()
+	case told != nil:
+		return told
 	}
 	return exitError(waitErr, w.assignment.Kills)
 }

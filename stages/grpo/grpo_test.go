@@ -2,21 +2,13 @@ package grpo
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/hashicorp/hcl/v2"
-
 	"rcgrpo/engine"
+	"rcgrpo/engine/enginetest"
 	"rcgrpo/stages/rl"
 )
-
-// given stands for the stages that others would make checkpoints and tasks with.
-type given struct{}
-
-func (given) Check() hcl.Diagnostics { return nil }
 
 // load decodes one stage as a file would give it and returns what is wrong with it, beside the stage.
 func load(t *testing.T, kind, body string) (engine.Stage, string) {
@@ -30,27 +22,9 @@ func load(t *testing.T, kind, body string) (engine.Stage, string) {
 
 func loadNode(t *testing.T, kind, body string) (*engine.Node, string) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "x.hcl")
-	text := "experiment {}\nstage \"given\" \"g\" {}\nstage \"" + kind + "\" \"s\" {\npolicy = stage.given.g.checkpoint\ntasks = stage.given.g.tasks\n" + body + "\n}\n"
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	x, diags := engine.Load(engine.Source{Path: path}, append(Kinds(), &engine.Kind{
-		Name: "given", Summary: "Given.", New: func() engine.Stage { return &given{} },
-		Outputs: func(engine.Stage) map[string]string {
-			return map[string]string{"checkpoint": "checkpoint", "tasks": "tasks"}
-		},
-	}))
-	var said []string
-	for _, d := range diags {
-		said = append(said, d.Summary+": "+d.Detail)
-	}
-	for _, n := range x.Nodes {
-		if n.Kind.Name == kind {
-			return n, strings.Join(said, "\n")
-		}
-	}
-	return nil, strings.Join(said, "\n")
+	x, diags := enginetest.Load(t, append(Kinds(), enginetest.Given(map[string]string{"checkpoint": "checkpoint", "tasks": "tasks"})),
+		"stage \"given\" \"g\" {}\nstage \""+kind+"\" \"s\" {\npolicy = stage.given.g.checkpoint\ntasks = stage.given.g.tasks\n"+body+"\n}\n")
+	return enginetest.Node(x, kind), enginetest.Mistakes(diags)
 }
 
 func TestDefaultsAreThePapers(t *testing.T) {

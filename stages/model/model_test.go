@@ -7,28 +7,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hashicorp/hcl/v2"
-
 	"rcgrpo/engine"
+	"rcgrpo/engine/enginetest"
 )
-
-// given stands for a stage that makes a corpus.
-type given struct{}
-
-func (given) Check() hcl.Diagnostics { return nil }
 
 // load decodes a model as a file would give it and returns each mistake with the line it stands on.
 func load(t *testing.T, body string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "x.hcl")
-	text := "experiment {}\nstage \"given\" \"g\" {}\nstage \"model\" \"m\" {\n" + body + "\n}\n"
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	_, diags := engine.Load(engine.Source{Path: path}, engine.Registry{Kind(), {
-		Name: "given", Summary: "Given.", New: func() engine.Stage { return &given{} },
-		Outputs: func(engine.Stage) map[string]string { return map[string]string{"expert": "dataset"} },
-	}})
+	_, diags := enginetest.Load(t, engine.Registry{Kind(), enginetest.Given(map[string]string{"expert": "dataset"})},
+		"stage \"given\" \"g\" {}\nstage \"model\" \"m\" {\n"+body+"\n}\n")
 	var said []string
 	for _, d := range diags {
 		said = append(said, fmt.Sprintf("line %d: %s: %s", d.Subject.Start.Line, d.Summary, d.Detail))

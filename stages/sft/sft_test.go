@@ -1,45 +1,23 @@
 package sft
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/hashicorp/hcl/v2"
-
 	"rcgrpo/engine"
+	"rcgrpo/engine/enginetest"
 )
-
-// given stands for the stages that others would make checkpoints and data with.
-type given struct{}
-
-func (given) Check() hcl.Diagnostics { return nil }
 
 // load decodes one stage as a file would give it and returns what is wrong with it, beside the stage.
 func load(t *testing.T, kind, body string) (engine.Stage, string) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "x.hcl")
-	text := "experiment {}\nstage \"given\" \"g\" {}\nstage \"" + kind + "\" \"s\" {\npolicy = stage.given.g.checkpoint\ndata = [stage.given.g.dataset]\n" + body + "\n}\n"
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
+	x, diags := enginetest.Load(t, append(Kinds(), enginetest.Given(map[string]string{"checkpoint": "checkpoint", "dataset": "dataset"})),
+		"stage \"given\" \"g\" {}\nstage \""+kind+"\" \"s\" {\npolicy = stage.given.g.checkpoint\ndata = [stage.given.g.dataset]\n"+body+"\n}\n")
+	n := enginetest.Node(x, kind)
+	if n == nil {
+		return nil, enginetest.Mistakes(diags)
 	}
-	x, diags := engine.Load(engine.Source{Path: path}, append(Kinds(), &engine.Kind{
-		Name: "given", Summary: "Given.", New: func() engine.Stage { return &given{} },
-		Outputs: func(engine.Stage) map[string]string {
-			return map[string]string{"checkpoint": "checkpoint", "dataset": "dataset"}
-		},
-	}))
-	var said []string
-	for _, d := range diags {
-		said = append(said, d.Summary+": "+d.Detail)
-	}
-	for _, n := range x.Nodes {
-		if n.Kind.Name == kind {
-			return n.Stage, strings.Join(said, "\n")
-		}
-	}
-	return nil, strings.Join(said, "\n")
+	return n.Stage, enginetest.Mistakes(diags)
 }
 
 func TestDefaultsAreThePapers(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"rcgrpo/bfcl/fixtures"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/enginetest"
 )
 
 // made is what a run wrote.
@@ -26,17 +27,8 @@ type made struct {
 // load decodes one stage of the kind from its settings, as a file would give them.
 func load(t *testing.T, body string) (*engine.Experiment, string) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "x.hcl")
-	text := "experiment {}\nstage \"tasks\" \"t\" {\n" + body + "\n}\n"
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	x, diags := engine.Load(engine.Source{Path: path}, engine.Registry{Kind()})
-	var said []string
-	for _, d := range diags {
-		said = append(said, d.Summary+": "+d.Detail)
-	}
-	return x, strings.Join(said, "\n")
+	x, diags := enginetest.Load(t, engine.Registry{Kind()}, "stage \"tasks\" \"t\" {\n"+body+"\n}\n")
+	return x, enginetest.Mistakes(diags)
 }
 
 func run(t *testing.T, body string, seed int64, site *engine.Site) made {

@@ -1,0 +1,67 @@
+package enginetest
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+
+	"rcgrpo/engine"
+)
+
+func TestMain(m *testing.M) { Main(m) }
+
+func TestThisMachine(t *testing.T) { Executor(t, nil) }
+
+// inPlace performs nodes in the engine's process.
+type inPlace struct{}
+
+func (inPlace) Execute(ctx context.Context, w engine.Work, observe func(engine.Event)) error {
+	log, err := os.OpenFile(w.Log, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	return w.Perform(ctx, log, observe)
+}
+
+func TestExecutorInPlace(t *testing.T) { Executor(t, inPlace{}) }
+
+// apart is an executor of another package that starts processes, as one for a cluster would start jobs.
+type apart struct{}
+
+func (apart) Execute(ctx context.Context, w engine.Work, observe func(engine.Event)) error {
+	binary, err := w.Binary()
+	if err != nil {
+		return err
+	}
+	log, err := os.OpenFile(w.Log, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.CommandContext(ctx, binary, w.Args()...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.Env, cmd.ExtraFiles, cmd.Stdout, cmd.Stderr = w.Env(os.Environ()), w.Held(), log, log
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	ended := make(chan struct{})
+	followed := make(chan error)
+	go func() { followed <- engine.Follow(w.Events(), ended, observe) }()
+	waitErr := cmd.Wait()
+	close(ended)
+	told := <-followed
+	switch {
+	case waitErr == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case told != nil:
+		return told
+	}
+	return engine.WithCause(engine.CauseKilled, waitErr)
+}
+
+func TestExecutorOfAnotherPackage(t *testing.T) { Executor(t, apart{}) }
