@@ -117,6 +117,7 @@ type Survivor struct {
 	Since      time.Time
 	Progress   *Event // the last; nil without any
 	Adopted    bool   // another run looks after it
+	Group      bool   // a program: asked to stop through its process group
 }
 
 // Text says how the stage stands and what ends it.
@@ -127,7 +128,11 @@ func (s Survivor) Text(now time.Time) string {
 	}
 	text := fmt.Sprintf("%s of run %s goes on as process %d: %s", s.Address, RunName(s.Run), s.PID, live.text(now))
 	if !s.Adopted {
-		text += fmt.Sprintf("; a run that needs it adopts it, `kill %d` stops it at its next checkpoint", s.PID)
+		kill := fmt.Sprint("kill ", s.PID)
+		if s.Group {
+			kill = fmt.Sprint("kill -- -", s.PID)
+		}
+		text += fmt.Sprintf("; a run that needs it adopts it, `%s` stops it", kill)
 	}
 	return text
 }
@@ -144,7 +149,7 @@ func Survivors(store *artifact.Store) ([]Survivor, error) {
 		if store.Holder(key, &h) != nil || h.PID == 0 || h.elsewhere() || h.folder().live() || !sameProcess(h.PID, h.Start) {
 			continue
 		}
-		s := Survivor{Key: key, Address: h.Address, Experiment: filepath.Base(filepath.Dir(h.Run)), Run: h.Run, PID: h.PID, Since: h.Since,
+		s := Survivor{Key: key, Address: h.Address, Experiment: filepath.Base(filepath.Dir(h.Run)), Run: h.Run, PID: h.PID, Since: h.Since, Group: h.Group,
 			Progress: lastProgress(h.folder().events(h.Address))}
 		if adopted := h.adopt(); adopted != nil {
 			adopted.Close()

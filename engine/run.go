@@ -545,7 +545,8 @@ func (r *run) finish(t *task, m *artifact.Manifest, took time.Duration) {
 
 // tellDone tells of a committed result and publishes it.
 func (r *run) tellDone(t *task, m *artifact.Manifest, took time.Duration) {
-	r.emit(Event{Address: t.Address, Kind: EventDone, Key: t.Key, Seconds: took.Seconds()})
+	seconds := max(took.Seconds(), m.Seconds) // a program may have run before us
+	r.emit(Event{Address: t.Address, Kind: EventDone, Key: t.Key, Seconds: seconds})
 	if old := t.Manifest; old != nil && old.Key == m.Key {
 		for _, port := range m.Ports() {
 			if old.Outputs[port].Digest != m.Outputs[port].Digest {
