@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"rcgrpo/engine"
+	"rcgrpo/reports"
 )
 
 // runCommand runs "rcgrpo run ARGS": it plans the experiment and does what the plan says.
@@ -20,6 +21,7 @@ func runCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	var o engine.RunOptions
 	var po engine.PlanOptions
 	c.BoolVar(&o.KeepGoing, "keep-going", false, "after a failure, go on with everything that does not depend on it")
+	live := c.Bool("page", false, "show the run on a page in the browser: progress, curves so far, what the machine does; for you alone, until the run ends")
 	c.planFlags(&po)
 	if code, done := c.parse(args); done {
 		return code
@@ -37,10 +39,21 @@ func runCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	ctx, kill, stop := interruptible(stderr)
 	defer stop()
 	o.Kill = kill
+	watch := func(engine.Event) {}
+	if *live {
+		page, err := reports.StartLive(plan.Experiment)
+		if err != nil {
+			return c.fail(err)
+		}
+		defer page.Close()
+		watch = page.Observe
+		fmt.Fprintf(stderr, "the run on a page: %s\n", page.URL)
+	}
 	display := newDisplay(stdout)
 	end := runEnd{Experiment: plan.Experiment.Name}
 	err := plan.Run(ctx, o, func(e engine.Event) {
 		end.observe(e)
+		watch(e)
 		display.Observe(e)
 	})
 	display.Close()
