@@ -420,7 +420,7 @@ func (r *run) start(ctx context.Context, t *task) {
 	r.pending++
 	go func() {
 		started := time.Now()
-		if !r.inPlace(t.Node) { // another process finds its inputs in the store
+		if !r.inPlace(t.Node) || t.Kind.Gathers { // another process finds its inputs in the store, and a report what is behind them
 			res.err = r.awaitCommits(commits)
 		}
 		if res.err == nil {
