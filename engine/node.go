@@ -159,6 +159,9 @@ func (p *performance) run(ctx context.Context) error {
 	if job.adopted {
 		m.Started, m.Seconds = a.Since.UTC(), job.ended.Sub(a.Since).Seconds()
 	}
+	if job.shorter != nil {
+		m.Begun = job.shorter.Key
+	}
 	m.PeakBytes = job.peakBytes
 	if p.OwnProcess {
 		m.PeakBytes = max(m.PeakBytes, peakBytes())

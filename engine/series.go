@@ -52,6 +52,7 @@ func (n *Node) begins(store *artifact.Store, parts artifact.Parts, last *artifac
 type Shorter struct {
 	Length int    // the setting's value
 	State  string // folder that it filled as Job.State
+	Key    string // of the result
 
 	open func(port string) (*artifact.Artifact, error)
 }
@@ -76,5 +77,5 @@ func (p *performance) shorter(parts artifact.Parts) (*Shorter, error) {
 	if err != nil || s == nil {
 		return nil, err
 	}
-	return &Shorter{s.Length, s.Dir, func(port string) (*artifact.Artifact, error) { return p.Store.Open(s.Manifest, port) }}, nil
+	return &Shorter{s.Length, s.Dir, s.Manifest.Key, func(port string) (*artifact.Artifact, error) { return p.Store.Open(s.Manifest, port) }}, nil
 }

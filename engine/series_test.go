@@ -111,6 +111,9 @@ func TestLongerRunsGoOnFromTheLongestShorterOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := p.Nodes[0].Manifest
+		if (m.Begun != "") != strings.HasPrefix(tc.begins, "continues") {
+			t.Errorf("%q: the record says that it went on from %q", tc.settings, m.Begun)
+		}
 		a, err := store.Open(m, "out")
 		if err != nil {
 			t.Fatal(err)

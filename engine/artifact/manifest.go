@@ -27,6 +27,7 @@ type Manifest struct {
 	Started   time.Time `json:"started"`
 	Seconds   float64   `json:"seconds"` // wall time of the stage
 	PeakBytes int64     `json:"peak_bytes,omitempty"`
+	Begun     string    `json:"begun,omitempty"` // key of the shorter result of its series that it went on from
 
 	Published []Published `json:"published,omitempty"`
 
