@@ -1,40 +1,19 @@
 package eval
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/hashicorp/hcl/v2"
-
 	"rcgrpo/engine"
+	"rcgrpo/engine/enginetest"
 )
-
-// given stands for the stages that make checkpoints and tasks.
-type given struct{}
-
-func (given) Check() hcl.Diagnostics { return nil }
 
 // mistakes are those of an eval stage with this body.
 func mistakes(t *testing.T, body string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "x.hcl")
-	text := "experiment {}\nstage \"given\" \"g\" {}\nstage \"eval\" \"s\" {\npolicy = stage.given.g.checkpoint\ntasks = stage.given.g.tasks\n" + body + "\n}\n"
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	_, diags := engine.Load(engine.Source{Path: path}, engine.Registry{Kind(), {
-		Name: "given", Summary: "Given.", New: func() engine.Stage { return &given{} },
-		Outputs: func(engine.Stage) map[string]string {
-			return map[string]string{"checkpoint": "checkpoint", "tasks": "tasks"}
-		},
-	}})
-	var said []string
-	for _, d := range diags {
-		said = append(said, d.Detail)
-	}
-	return strings.Join(said, "\n")
+	_, diags := enginetest.Load(t, engine.Registry{Kind(), enginetest.Given(map[string]string{"checkpoint": "checkpoint", "tasks": "tasks"})},
+		"stage \"given\" \"g\" {}\nstage \"eval\" \"s\" {\npolicy = stage.given.g.checkpoint\ntasks = stage.given.g.tasks\n"+body+"\n}\n")
+	return enginetest.Mistakes(diags)
 }
 
 func TestValuesOutOfRangeAreRefused(t *testing.T) {

@@ -73,9 +73,9 @@ func TestModelFoldersAreJudgedBeforeAnythingRuns(t *testing.T) {
 		t.Error(got)
 	}
 	for _, tc := range []struct{ body, want string }{
-		{path + sound, "line 3: Two sources of weights"},
-		{path + "corpus = [stage.given.g.expert]", "line 3: Two tokenizers"},
-		{fmt.Sprintf("path = file(%q)", filepath.Join(dir, "config.json")), "line 3: Not a folder"},
+		{path + sound, "line 4: Two sources of weights"},
+		{path + "corpus = [stage.given.g.expert]", "line 4: Two tokenizers"},
+		{fmt.Sprintf("path = file(%q)", filepath.Join(dir, "config.json")), "line 4: Not a folder"},
 	} {
 		if got := load(t, tc.body); !strings.Contains(got, tc.want) {
 			t.Errorf("%s: got %q, want %q", tc.body, got, tc.want)
