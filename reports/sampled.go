@@ -1,0 +1,155 @@
+package reports
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"rcgrpo/stages/rl"
+)
+
+// passTable is pass@k by arm, from the sampled episodes of each task: the unbiased estimate that one of k succeeds, mean
+// over tasks, then over seeds. k doubles up to the number of episodes that every task has. nil where no task was sampled
+// at least twice.
+func (s *Study) passTable(set string) *Table {
+	most := 0
+	curves := make([][][]float64, len(s.Arms)) // by arm and run: pass@1, pass@2, pass@4, …
+	for i := range s.Arms {
+		a := &s.Arms[i]
+		for j := range a.Runs {
+			curve := passCurve(a.Runs[j].Scores, set, a.condition())
+			curves[i] = append(curves[i], curve)
+			most = max(most, len(curve))
+		}
+	}
+	if most < 2 {
+		return nil
+	}
+	t := &Table{
+		ID: "pass-at-k-" + setID(set), Title: "pass@k on " + setName(set) + ", sampled", Columns: []Column{{Name: "Arm", Left: true}},
+		Notes: []string{"The probability that at least one of k sampled episodes of a task succeeds, by the unbiased estimator of Chen et al. 2021 (eq. 1), mean over tasks; several seeds: mean over seeds with its 95 % t-interval."},
+	}
+	for p := range most {
+		t.Columns = append(t.Columns, Column{Name: fmt.Sprintf("k = %d", 1<<p)})
+	}
+	for i := range s.Arms {
+		a := &s.Arms[i]
+		row := Row{Arm: i, Cells: []Cell{Words("%s", a.Label)}}
+		found := false
+		for p := range most {
+			var values []float64
+			for _, curve := range curves[i] {
+				if p < len(curve) {
+					values = append(values, curve[p])
+				}
+			}
+			found = found || len(values) > 0
+			row.Cells = append(row.Cells, shareMean(values).From(scoresOf(a.Runs, fmt.Sprintf("pass@%d, mean over tasks, then over seeds", 1<<p), set, a.condition(), "", false)))
+		}
+		if found {
+			t.Rows = append(t.Rows, row)
+		}
+	}
+	return t
+}
+
+// passCurve is pass@1, pass@2, pass@4, … of a run's sampled episodes on a set under a token.
+func passCurve(scores []rl.Score, set, token string) []float64 {
+	type tally struct{ n, right int }
+	tasks := map[string]tally{}
+	for _, row := range scores {
+		if row.Greedy || row.Set != set || row.Token != token {
+			continue
+		}
+		c := tasks[row.Task]
+		c.n++
+		if row.Reward == 1 {
+			c.right++
+		}
+		tasks[row.Task] = c
+	}
+	fewest := math.MaxInt
+	for _, c := range tasks {
+		fewest = min(fewest, c.n)
+	}
+	var curve []float64
+	for k := 1; len(tasks) > 0 && k <= fewest; k *= 2 {
+		sum := 0.0
+		for _, task := range sortedKeys(tasks) { // in one order, so that sums are equal
+			sum += rl.PassAtK(tasks[task].n, tasks[task].right, k)
+		}
+		curve = append(curve, sum/float64(len(tasks)))
+	}
+	return curve
+}
+
+// shareMean is the mean of shares with its t-interval, cut to what a share can be.
+func shareMean(shares []float64) Cell {
+	if len(shares) == 0 {
+		return Words("–")
+	}
+	mean := Mean(shares)
+	c := Cell{Text: percent(mean), Value: &mean}
+	if len(shares) > 1 {
+		i := TInterval(shares, Level)
+		i.Low, i.High = math.Max(0, i.Low), math.Min(1, i.High)
+		c.Interval, c.Detail = &i, "t\u00a0"+i.percent()
+	}
+	return c
+}
+
+// forecastTable holds Proposition 1's forecast of the share of groups without variance, made before the first update,
+// against what that update measured; nil where no training made one.
+func (s *Study) forecastTable() *Table {
+	t := &Table{
+		ID: "forecast", Title: "Groups without variance: forecast and first update",
+		Columns: []Column{{Name: "Arm", Left: true}, {Name: "Forecast"}, {Name: "95 % band"}, {Name: "Measured"}, {Name: "Inside", Left: true}},
+		Notes:   []string{"The forecast samples some tasks under each token before the first update and computes how often all members of a group succeed or all fail (Proposition 1); the band is that of as many groups as an update has. One value per seed."},
+	}
+	for i := range s.Arms {
+		a := &s.Arms[i]
+		var forecast, measured []float64
+		var bands []string
+		inside := 0
+		for _, r := range a.Runs {
+			for _, row := range r.Curve {
+				f, ok := row.Values["forecast_zero_variance"]
+				v, known := row.Values["zero_variance"]
+				if !ok || !known {
+					continue
+				}
+				low, high := row.Values["forecast_low"], row.Values["forecast_high"]
+				forecast, measured, bands = append(forecast, f), append(measured, v), append(bands, Interval{low, high}.percent())
+				if low <= v && v <= high {
+					inside++
+				}
+				break
+			}
+		}
+		if len(forecast) == 0 {
+			continue
+		}
+		by := func(how string, metrics ...string) Source { return a.logged(how, metrics...) }
+		t.Rows = append(t.Rows, Row{Arm: i, Cells: []Cell{Words("%s", a.Label),
+			shareList(forecast).From(by("as logged before the first update", "forecast_zero_variance")),
+			Words("%s", strings.Join(bands, "; ")).From(by("as logged before the first update", "forecast_low", "forecast_high")),
+			shareList(measured).From(by("as logged at that update", "zero_variance")),
+			Words("%d of %d", inside, len(forecast)).From(by("measured within the band", "forecast_low", "forecast_high", "zero_variance"))}})
+	}
+	if len(t.Rows) == 0 {
+		return nil
+	}
+	return t
+}
+
+// shareList writes a share of each seed; a single one has a value.
+func shareList(shares []float64) Cell {
+	if len(shares) == 1 {
+		return Cell{Text: percent(shares[0]), Value: &shares[0]}
+	}
+	var words []string
+	for _, v := range shares {
+		words = append(words, percent(v))
+	}
+	return Words("%s", strings.Join(words, "; "))
+}
