@@ -84,11 +84,14 @@ func TestKilledRunsConverge(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &crash{T: t, rng: rng, want: undisturbed.digests(), length: time.Since(began), kills: map[string]int{}}
-	for c.killed < kills && !t.Failed() {
+	for told := 0; c.killed < kills && !t.Failed(); {
 		c.trial()
+		if c.killed >= told+100 && c.killed < kills {
+			told = c.killed
+			c.tell()
+		}
 	}
-	t.Logf("%d kills (%s): %d convergences in %d experiments, %d repeats, %d orphans, %d adoptions", c.killed,
-		c.targets(), c.converged, c.trials, c.repeats, c.orphans, c.adopted)
+	c.tell()
 }
 
 // crash counts what the kills did.
@@ -100,6 +103,11 @@ type crash struct {
 
 	kills                                                map[string]int // by target
 	killed, trials, converged, repeats, orphans, adopted int
+}
+
+func (c *crash) tell() {
+	c.Logf("%d kills (%s): %d convergences in %d experiments, %d repeats, %d orphans, %d adoptions", c.killed,
+		c.targets(), c.converged, c.trials, c.repeats, c.orphans, c.adopted)
 }
 
 func (c *crash) targets() string {
