@@ -133,6 +133,7 @@ func (c *crash) trial() {
 		time.Sleep(time.Duration(c.rng.Int64N(int64(c.length)*4/5 + 1)))
 		c.kill(engine)
 		c.repeated(l, made)
+		c.status(l)
 	}
 	killedStages := c.kills["stage"] + c.kills["both"] - before
 	for n := 0; ; n++ {
@@ -179,8 +180,12 @@ func (c *crash) kill(engine *exec.Cmd) {
 		engine.Wait()
 		return
 	}
-	stages := children(engine.Process.Pid)
 	target := []string{"engine", "stage", "both"}[c.rng.IntN(3)]
+	stages := children(engine.Process.Pid)
+	for deadline := time.Now().Add(c.length / 4); target != "engine" && len(stages) == 0 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond) // for one to start
+		stages = children(engine.Process.Pid)
+	}
 	if len(stages) == 0 {
 		target = "engine"
 	}
@@ -193,6 +198,26 @@ func (c *crash) kill(engine *exec.Cmd) {
 	engine.Wait() // with a stage killed it ends by itself
 	c.kills[target]++
 	c.killed++
+}
+
+// status asks how the runs stand: none of them is live, whatever their stages do, but for the instant in which a process
+// that was being started still has the files of its engine.
+func (c *crash) status(l *lab) {
+	folders, err := Runs(l.store(), "x")
+	if err != nil {
+		c.Fatal(err)
+	}
+	for _, folder := range folders {
+		for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			s, err := Status(folder)
+			if err != nil || s.Live && time.Now().After(deadline) {
+				c.Errorf("status of %s after the kill: got %+v, %v, want one that is not live", RunName(folder), s, err)
+			}
+			if err != nil || !s.Live || time.Now().After(deadline) {
+				break
+			}
+		}
+	}
 }
 
 // repeated compares the starts of what was committed the last time with those now, and returns these.
