@@ -8,6 +8,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"rcgrpo/engine/internal/disk"
 )
 
 // EventKind is the closed list of what happens in a run.
@@ -68,7 +70,7 @@ const eventsWritten = 50 * time.Millisecond
 const progressWritten = time.Second
 
 func openEventLog(path string) (*eventLog, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	f, err := disk.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +115,7 @@ func (l *eventLog) put() {
 	if len(l.held) == 0 {
 		return
 	}
-	_, err := l.file.Write(l.held)
+	_, err := disk.Write(l.file, l.held)
 	l.held = l.held[:0]
 	if l.err == nil {
 		l.err = err

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/disk"
 )
 
 // SourceDigest identifies the code of this binary; the build sets it (-ldflags "-X rcgrpo/engine.SourceDigest=…"). A
@@ -271,10 +272,10 @@ func (p *performance) job(inputs map[string]*artifact.Manifest) (*Job, error) {
 	if p.Adopt {
 		_, job.ended, job.adopted = p.Lock.Exit()
 	}
-	err := os.Mkdir(job.Dir, 0o700)
+	err := disk.Mkdir(job.Dir, 0o700)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		err = os.MkdirAll(job.Dir, 0o700)
+		err = disk.MkdirAll(job.Dir, 0o700)
 	case errors.Is(err, fs.ErrExist):
 		job.resumes, err = true, nil
 	}
@@ -343,10 +344,10 @@ func (p *performance) output() (output, error) {
 	return output{
 		take: taken(func(port, from string) error { return os.Rename(from, filepath.Join(dir, port)) }),
 		create: declared(func(port string) (string, error) {
-			return filepath.Join(dir, port), os.MkdirAll(filepath.Join(dir, port), 0o700)
+			return filepath.Join(dir, port), disk.MkdirAll(filepath.Join(dir, port), 0o700)
 		}),
 		state: func() (string, error) {
-			return filepath.Join(dir, ".state"), os.MkdirAll(filepath.Join(dir, ".state"), 0o700)
+			return filepath.Join(dir, ".state"), disk.MkdirAll(filepath.Join(dir, ".state"), 0o700)
 		},
 		commit: func(m artifact.Manifest) error { return writeJSON(filepath.Join(dir, "manifest.json"), m) },
 		abort:  func() error { return nil },

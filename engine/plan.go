@@ -22,8 +22,10 @@ type Plan struct {
 	Store      *artifact.Store
 	Nodes      []*Planned // topological; with targets only those and what they read
 
-	paranoid bool
-	ahead    map[string]found // while planning: what was looked up already
+	paranoid   bool
+	options    PlanOptions
+	collection string           // Store.LastCollection when the plan was begun
+	ahead      map[string]found // while planning: what was looked up already
 }
 
 // Planned is a node with its verdict.
@@ -111,7 +113,7 @@ func (x *Experiment) PlanWith(store *artifact.Store, o PlanOptions) (*Plan, erro
 			forced[n] = true
 		}
 	}
-	p := &Plan{Experiment: x, Store: store, paranoid: o.Paranoid}
+	p := &Plan{Experiment: x, Store: store, paranoid: o.Paranoid, options: o, collection: store.LastCollection()}
 	planned := make(map[*Node]*Planned, len(x.Nodes))
 	p.lookAhead(wanted)
 	for _, n := range x.Nodes {

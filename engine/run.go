@@ -37,17 +37,24 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 		observe(Event{Time: time.Now(), Kind: EventEnded, Counts: p.counts()})
 		return nil
 	}
+	done, err := p.Store.Use()
+	if err != nil {
+		return err
+	}
+	if p.collection != p.Store.LastCollection() { // gc may have removed what was found
+		fresh, err := p.Experiment.PlanWith(p.Store, p.options)
+		if err != nil {
+			return errors.Join(err, done())
+		}
+		*p = *fresh
+	}
 	r := &run{Plan: p, executor: o.Executor, keepGoing: o.KeepGoing, kill: o.Kill, observe: observe, results: make(chan result, 64)}
 	if r.executor == nil {
 		r.executor = thisMachine{}
 	}
 	r.link()
 	if err := r.measure(ctx); err != nil {
-		return err
-	}
-	done, err := p.Store.Use()
-	if err != nil {
-		return err
+		return errors.Join(err, done())
 	}
 	if _, err := p.Store.Tidy(); err != nil {
 		return errors.Join(err, done())

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"rcgrpo/engine/internal/disk"
 )
 
 // attempts starts a node until it succeeds or its retry block says no more. It runs beside loop.
@@ -106,7 +108,7 @@ func timeoutError(limit time.Duration) error { return fmt.Errorf("%w of %v", err
 
 // openLog opens the log, which is there from the first byte on, whatever becomes of the stage.
 func (w Work) openLog() (*os.File, error) {
-	return os.OpenFile(w.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	return disk.OpenFile(w.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 }
 
 // logAttempt separates an attempt from the one before.

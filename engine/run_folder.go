@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/disk"
 )
 
 // runFolder is the folder of one run, STORE/runs/EXPERIMENT/ID:
@@ -90,11 +91,11 @@ func createRunFolder(p *Plan) (runFolder, *os.File, error) {
 	f := runFolder(filepath.Join(p.Store.Runs(x.Name), id))
 	aside := runFolder(filepath.Join(p.Store.Runs(x.Name), "."+id))
 	for _, sub := range []string{"files", "nodes", "logs"} {
-		if err := os.MkdirAll(aside.path(sub), 0o700); err != nil {
+		if err := disk.MkdirAll(aside.path(sub), 0o700); err != nil {
 			return f, nil, fmt.Errorf("make the run folder: %w", err)
 		}
 	}
-	lock, err := os.OpenFile(aside.path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := disk.OpenFile(aside.path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return f, nil, err
 	}
@@ -103,7 +104,7 @@ func createRunFolder(p *Plan) (runFolder, *os.File, error) {
 	}
 	err = f.write(p, started, aside)
 	if err == nil {
-		err = os.Rename(string(aside), string(f))
+		err = disk.Rename(string(aside), string(f))
 	}
 	if err != nil {
 		return f, nil, errors.Join(err, lock.Close())
@@ -115,7 +116,7 @@ func createRunFolder(p *Plan) (runFolder, *os.File, error) {
 func (f runFolder) write(p *Plan, started time.Time, aside runFolder) error {
 	x := p.Experiment
 	for _, path := range x.Paths { // as they were read, whatever happened to them since
-		if err := os.WriteFile(aside.path("files", filepath.Base(path)), x.Files[path].Bytes, 0o600); err != nil {
+		if err := disk.WriteFile(aside.path("files", filepath.Base(path)), x.Files[path].Bytes, 0o600); err != nil {
 			return fmt.Errorf("copy the experiment into its run folder: %w", err)
 		}
 	}
@@ -202,10 +203,10 @@ func writeJSON(path string, v any) error {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	next := path + ".new"
-	if err := os.WriteFile(next, append(b, '\n'), 0o600); err != nil {
+	if err := disk.WriteFile(next, append(b, '\n'), 0o600); err != nil {
 		return err
 	}
-	return os.Rename(next, path)
+	return disk.Rename(next, path)
 }
 
 func readJSON(path string, v any) error {

@@ -5,13 +5,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/disk"
 )
 
 // copyRecord is what the store remembers about a file it published: enough to tell an edit with one stat.
@@ -147,7 +147,7 @@ func recordCopy(recordPath, path, digest string, info fs.FileInfo) error {
 	record := copyRecord{path, digest, info.Size(), info.ModTime()}
 	err := writeJSON(recordPath, record)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := os.MkdirAll(filepath.Dir(recordPath), 0o700); err != nil {
+		if err := disk.MkdirAll(filepath.Dir(recordPath), 0o700); err != nil {
 			return err
 		}
 		return writeJSON(recordPath, record)
@@ -160,7 +160,7 @@ func moveAside(path string) (string, error) {
 	to := path + ".edited"
 	for n := 2; ; n++ {
 		if _, err := os.Lstat(to); errors.Is(err, fs.ErrNotExist) {
-			return to, os.Rename(path, to)
+			return to, disk.Rename(path, to)
 		}
 		to = fmt.Sprintf("%s.edited.%d", path, n)
 	}
@@ -174,22 +174,22 @@ func copyFile(from, to string) (fs.FileInfo, error) {
 		return nil, err
 	}
 	defer in.Close()
-	out, err := os.CreateTemp(filepath.Dir(to), ".publishing-*")
+	out, err := disk.CreateTemp(filepath.Dir(to), ".publishing-*")
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		if err := disk.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 			return nil, err
 		}
-		out, err = os.CreateTemp(filepath.Dir(to), ".publishing-*")
+		out, err = disk.CreateTemp(filepath.Dir(to), ".publishing-*")
 	}
 	if err != nil {
 		return nil, err
 	}
-	_, err = io.Copy(out, in) // copy_file_range
+	_, err = disk.Copy(out, in) // copy_file_range
 	err = errors.Join(err, out.Chmod(0o644))
 	info, statErr := out.Stat()
 	err = errors.Join(err, statErr, out.Close())
 	if err == nil {
-		err = os.Rename(out.Name(), to)
+		err = disk.Rename(out.Name(), to)
 	}
 	if err != nil {
 		os.Remove(out.Name())

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"rcgrpo/engine/internal/disk"
 )
 
 // Finished is a result whose objects stand in their places and which is not recorded yet. Only the process that made it knows
@@ -180,7 +182,7 @@ func (f *Finished) record(durable bool) error {
 		err = s.writeJSON(last, pointer{m.Experiment, m.Address, m.Key}, false)
 	}
 	if err == nil {
-		err = os.Rename(next, path)
+		err = disk.Rename(next, path)
 	}
 	if err != nil {
 		os.Remove(next)

@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
+	"rcgrpo/engine/internal/disk"
 )
 
 // writeJSON puts v under path as a whole, so that readers see the old content or the new one: written aside and renamed.
@@ -18,7 +18,7 @@ func (s *Store) writeJSON(path string, v any, durable bool) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Rename(next, path); err != nil {
+	if err := disk.Rename(next, path); err != nil {
 		os.Remove(next)
 		return err
 	}
@@ -34,19 +34,19 @@ func (s *Store) writeAside(path string, v any, durable bool) (next string, err e
 	if err != nil {
 		return "", fmt.Errorf("write %s: %w", path, err)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	f, err := disk.CreateTemp(filepath.Dir(path), ".new-*")
 	if errors.Is(err, fs.ErrNotExist) {
 		if err := s.makeDir(filepath.Dir(path)); err != nil {
 			return "", err
 		}
-		f, err = os.CreateTemp(filepath.Dir(path), ".new-*")
+		f, err = disk.CreateTemp(filepath.Dir(path), ".new-*")
 	}
 	if err != nil {
 		return "", err
 	}
-	_, err = f.Write(append(b, '\n'))
+	_, err = disk.Write(f, append(b, '\n'))
 	if err == nil && durable {
-		err = f.Sync()
+		err = disk.Sync(f)
 	}
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
@@ -60,7 +60,7 @@ func (s *Store) writeAside(path string, v any, durable bool) (next string, err e
 
 // makeDir creates a folder of the store, private to the user.
 func (s *Store) makeDir(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := disk.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("write to the store: %w", err)
 	}
 	return nil
@@ -73,10 +73,7 @@ func (s *Store) sync() error {
 		return err
 	}
 	defer d.Close()
-	if err := unix.Syncfs(int(d.Fd())); err != nil {
-		return fmt.Errorf("flush %s to the disk: %w", s.dir, err)
-	}
-	return nil
+	return disk.SyncSystem(d)
 }
 
 // syncObject makes the files of an object durable, and the folders that name them.
@@ -105,5 +102,5 @@ func syncFile(path string) error {
 		return err
 	}
 	defer f.Close()
-	return f.Sync()
+	return disk.Sync(f)
 }

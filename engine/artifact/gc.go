@@ -142,6 +142,17 @@ func (s *Store) Collect(limit int64) ([]Garbage, error) {
 			}
 		}
 	}
+	// Told before, for a kill in the middle, and after, for who looks meanwhile.
+	tell := func() error {
+		if len(plan) == 0 {
+			return nil
+		}
+		_, err := lock.file.WriteAt([]byte(time.Now().UTC().Format(time.RFC3339Nano+"         ")), 0)
+		return err
+	}
+	if err := tell(); err != nil {
+		return nil, err
+	}
 	if err := os.RemoveAll(s.path("compiled")); err != nil { // concluded from the results, and cheap to conclude again
 		return nil, err
 	}
@@ -159,7 +170,7 @@ func (s *Store) Collect(limit int64) ([]Garbage, error) {
 			}
 		}
 	}
-	return plan, nil
+	return plan, tell()
 }
 
 // Use keeps gc away until the returned function is called or the process ends. Any number of runs use a store at once.
@@ -169,6 +180,13 @@ func (s *Store) Use() (done func() error, err error) {
 		return nil, err
 	}
 	return lock.file.Close, nil
+}
+
+// LastCollection says when gc removed something last; "" for never. What was looked up before, and not under Use, may be
+// gone since.
+func (s *Store) LastCollection() string {
+	b, _ := os.ReadFile(s.path("locks", "store"))
+	return string(b)
 }
 
 // each calls f for every entry of a folder of the store.

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"rcgrpo/engine/internal/disk"
 )
 
 // Lock is held by whoever runs a node. The kernel frees it when the last process that has its file open is gone, so
@@ -101,7 +103,7 @@ func (l *Lock) Describe(v []byte) error { return Describe(l.file, v) }
 
 // Describe is Lock.Describe for a process that inherited the lock's file.
 func Describe(lock *os.File, v []byte) error {
-	_, err := lock.WriteAt(append(v, '\n'), 0) // what stands behind the first value counts for nothing
+	_, err := disk.WriteAt(lock, append(v, '\n'), 0) // what stands behind the first value counts for nothing
 	return err
 }
 
@@ -202,7 +204,7 @@ func (s *Store) lock(path string, how int) (*Lock, error) {
 // else has it and how says not to wait.
 func lockFile(path string, how int) (*Lock, error) {
 	for {
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+		f, err := disk.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 		if err != nil {
 			return nil, fmt.Errorf("lock: %w", err)
 		}

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"rcgrpo/engine/internal/disk"
 )
 
 // A series is the results that differ only in how long they were worked on: 350 updates, 400 updates. Beside a result may
@@ -53,7 +55,7 @@ func (g *Staging) KeepState(series string, length int) error {
 		err = errors.Join(err, syncFile(filepath.Join(from, filepath.FromSlash(f.Name))))
 	}
 	if err == nil {
-		err = os.Rename(from, to)
+		err = disk.Rename(from, to)
 	}
 	if err != nil {
 		return fmt.Errorf("keep the state of %s: %w", g.key, err)

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"rcgrpo/engine/internal/disk"
 )
 
 // Staging is a result being written. Only the holder of the key's lock may have one.
@@ -123,10 +125,10 @@ func (g *Staging) adopt(f *Finished, port, typ string) (Output, error) {
 		timesDir := filepath.Join(g.dir, ".times-"+port)
 		for _, file := range times {
 			to := filepath.Join(timesDir, filepath.FromSlash(file.Name))
-			if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+			if err := disk.MkdirAll(filepath.Dir(to), 0o700); err != nil {
 				return Output{}, err
 			}
-			if err := os.Rename(filepath.Join(dir, filepath.FromSlash(file.Name)), to); err != nil {
+			if err := disk.Rename(filepath.Join(dir, filepath.FromSlash(file.Name)), to); err != nil {
 				return Output{}, err
 			}
 		}
@@ -147,18 +149,18 @@ func (s *Store) keep(f *Finished, dir, typ string, files []FileInfo) (Output, er
 	o := Output{Type: typ, Digest: treeDigest(files), Files: files}
 	for _, file := range files {
 		o.Bytes += file.Bytes
-		if err := os.Chmod(filepath.Join(dir, filepath.FromSlash(file.Name)), 0o444); err != nil {
+		if err := disk.Chmod(filepath.Join(dir, filepath.FromSlash(file.Name)), 0o444); err != nil {
 			return o, err
 		}
 	}
 	target := s.objectDir(o.Digest)
 	for range 2 {
-		err := os.Rename(dir, target)
+		err := disk.Rename(dir, target)
 		if errors.Is(err, fs.ErrNotExist) {
 			if err := s.makeDir(filepath.Dir(target)); err != nil {
 				return o, err
 			}
-			err = os.Rename(dir, target)
+			err = disk.Rename(dir, target)
 		}
 		if !errors.Is(err, fs.ErrExist) {
 			f.objects = append(f.objects, o)
@@ -189,6 +191,6 @@ func (s *Store) setAside(digest string) (string, error) {
 		if _, err := os.Lstat(to); err == nil {
 			continue
 		}
-		return to, os.Rename(s.objectDir(digest), to)
+		return to, disk.Rename(s.objectDir(digest), to)
 	}
 }

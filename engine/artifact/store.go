@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"rcgrpo/engine/internal/disk"
 )
 
 // What Lookup and Last answer when there is no usable result. ErrCollected comes with the manifest.
@@ -18,6 +20,9 @@ var (
 	ErrNotFound  = errors.New("not in the store")
 	ErrCollected = errors.New("its bytes were removed by gc")
 )
+
+// errDamaged says of a record that a power cut or a hand has left it unreadable.
+var errDamaged = errors.New("is damaged")
 
 // DamageError says that a result is recorded, but a file of it is missing or not what was recorded.
 type DamageError struct {
@@ -68,6 +73,9 @@ func (s *Store) objectDir(digest string) string { return s.path("objects", diges
 // cases the manifest comes too.
 func (s *Store) Lookup(key string) (*Manifest, error) {
 	m, err := s.Manifest(key)
+	if errors.Is(err, errDamaged) { // as if it were not there, so that a run makes it again; Check tells of it
+		return nil, ErrNotFound
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +103,7 @@ func (s *Store) Manifest(key string) (*Manifest, error) {
 		return nil, err
 	}
 	if m.Key != key {
-		return nil, fmt.Errorf("manifest %s.json says that its key is %q", key, m.Key)
+		return nil, fmt.Errorf("manifest %s.json says that its key is %q: it %w", key, m.Key, errDamaged)
 	}
 	return m, nil
 }
@@ -143,7 +151,7 @@ func (s *Store) verify(address string, o Output) (sealed bool, err error) {
 func (s *Store) seal(o Output) error {
 	for _, f := range o.Files {
 		path := filepath.Join(s.objectDir(o.Digest), filepath.FromSlash(f.Name))
-		if err := errors.Join(os.Chmod(path, 0o444), os.Chtimes(path, Sealed, Sealed)); err != nil {
+		if err := errors.Join(disk.Chmod(path, 0o444), disk.Chtimes(path, Sealed)); err != nil {
 			return err
 		}
 	}
@@ -169,7 +177,11 @@ func (s *Store) Last(experiment, address string) (*Manifest, error) {
 	if err := readJSON(s.pointerPath(experiment, address), &p); err != nil || validKey(p.Key) != nil { // a torn one only explained
 		return nil, ErrNotFound
 	}
-	return s.Manifest(p.Key)
+	m, err := s.Manifest(p.Key)
+	if errors.Is(err, errDamaged) {
+		return nil, ErrNotFound
+	}
+	return m, err
 }
 
 // Remember makes key, which is recorded, what Last answers for an address. It writes nothing when that is so already.
@@ -187,21 +199,21 @@ func (s *Store) Remember(experiment, address, key string) error {
 
 // point makes path another name of a manifest, which says of itself what a pointer says.
 func (s *Store) point(path, manifest string) error {
-	err := os.Link(manifest, path)
+	err := disk.Link(manifest, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err := s.makeDir(filepath.Dir(path)); err != nil {
 			return err
 		}
-		err = os.Link(manifest, path)
+		err = disk.Link(manifest, path)
 	}
 	if !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	next := filepath.Join(filepath.Dir(path), fmt.Sprintf(".new-%x", rand.Uint64()))
-	if err := os.Link(manifest, next); err != nil {
+	if err := disk.Link(manifest, next); err != nil {
 		return err
 	}
-	if err := os.Rename(next, path); err != nil {
+	if err := disk.Rename(next, path); err != nil {
 		os.Remove(next)
 		return err
 	}
@@ -259,7 +271,7 @@ func readJSON(path string, v any) error {
 		return err
 	}
 	if err := json.Unmarshal(b, v); err != nil {
-		return fmt.Errorf("%s is damaged: %w", path, err)
+		return fmt.Errorf("%s %w: %w", path, errDamaged, err)
 	}
 	return nil
 }

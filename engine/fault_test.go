@@ -1,0 +1,269 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/disk"
+)
+
+// faultyRun is small and still does all that a run writes: a program with its exit record, a chain, two nodes that
+// give the same bytes, and a published file.
+const faultyRun = `
+stage "light" "a" {
+  text  = "a"
+  shell = "true"
+}
+stage "light" "b" {
+  from = [stage.light.a.out]
+  text = "b"
+}
+stage "light" "twin" {
+  from = [stage.light.a.out]
+  text = "b"
+  note = "another key, the same bytes"
+}
+stage "page" "c" {
+  from = [stage.light.b.out, stage.light.twin.out]
+}
+`
+
+// failAt makes the n-th write fail, and with after also all that follow. It returns how many writes there were and the
+// one that failed.
+func failAt(t *testing.T, n int64, after bool, fault error) (writes *atomic.Int64, hit *atomic.Pointer[string]) {
+	writes, hit = new(atomic.Int64), new(atomic.Pointer[string])
+	disk.Fail(func(op, path string) error {
+		if fault == disk.ErrShort && op != "write" {
+			return nil
+		}
+		i := writes.Add(1)
+		if i < n || i > n && !after {
+			return nil
+		}
+		if i == n {
+			what := op + " " + path
+			hit.Store(&what)
+		}
+		return fault
+	})
+	t.Cleanup(func() { disk.Fail(nil) })
+	return writes, hit
+}
+
+// Whatever write of a run fails, it ends with a sentence, nothing half-made stands under a key, and a plain run
+// afterwards gives the same bytes and repeats nothing that was committed.
+func TestEveryWriteMayFail(t *testing.T) {
+	undisturbed := newLab(t)
+	undisturbed.write(faultyRun)
+	undisturbed.mustRun()
+	want := undisturbed.digests()
+	for _, tc := range []struct {
+		name  string
+		fault error
+		after bool
+		step  int64
+	}{
+		{"a broken block", syscall.EIO, false, 1},
+		{"a torn write", disk.ErrShort, false, 1},
+		{"a full disk", syscall.ENOSPC, true, 5},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			for n, more := int64(1), true; more; n += tc.step {
+				t.Run(fmt.Sprint("write ", n), func(t *testing.T) {
+					more = faultAt(t, n, tc.after, tc.fault, want)
+				})
+				if n > 1000 {
+					t.Fatal("a run of four stages has more than 1000 writes")
+				}
+			}
+		})
+	}
+}
+
+// faultAt runs with one fault and then without. It says whether the run had so many writes.
+func faultAt(t *testing.T, n int64, after bool, fault error, want map[string]string) (more bool) {
+	l := newLab(t)
+	l.write(faultyRun)
+	p := l.plan()
+	_, hit := failAt(t, n, after, fault)
+	ended := make(chan record, 1)
+	go func() { ended <- l.runPlan(t.Context(), p, RunOptions{}) }()
+	var r record
+	select {
+	case r = <-ended:
+	case <-time.After(30 * time.Second):
+		disk.Fail(nil)
+		t.Fatal("the run hangs")
+	}
+	disk.Fail(nil)
+	if hit.Load() == nil {
+		if r.err != nil {
+			t.Errorf("without a fault: %v", r.err)
+		}
+		return false
+	}
+	what := *hit.Load()
+	if r.err == nil && len(r.of(EventFailed)) > 0 {
+		t.Errorf("%s: stages failed and the run did not: %s", what, r.text())
+	}
+	if r.err != nil { // the sentence says what and where
+		text := r.err.Error() + r.text()
+		if !strings.Contains(text, l.storeDir) && !strings.Contains(text, l.dir) {
+			t.Errorf("%s: got %q, want the place", what, text)
+		}
+	}
+	if problems, err := l.store().Check(); err != nil || len(problems) > 0 {
+		t.Errorf("%s: the store afterwards: %v, %v", what, problems, err)
+	}
+	var committed []string
+	for _, d := range l.plan().Nodes {
+		if d.Verb == UpToDate {
+			committed = append(committed, shellAddress(d.Address))
+		}
+	}
+	if r.err == nil && len(committed) != 4 {
+		t.Errorf("%s: the run says that all is well, and %v is committed", what, committed)
+	}
+	again := l.mustRun()
+	for _, name := range again.of(EventStarted) {
+		if slices.Contains(committed, name) {
+			t.Errorf("%s: %s was committed and ran again", what, name)
+		}
+	}
+	if got := l.digests(); !maps.Equal(got, want) {
+		t.Errorf("%s: digests afterwards: got %v, want %v", what, got, want)
+	}
+	if b, err := os.ReadFile(filepath.Join(l.dir, "page.txt")); err != nil || len(b) == 0 {
+		t.Errorf("%s: the published file afterwards: %q, %v", what, b, err)
+	}
+	return true
+}
+
+// A store that cannot be written is read as ever, and a run says what it could not write.
+func TestStoreThatCannotBeWrittenIsRead(t *testing.T) {
+	l := newLab(t)
+	l.write(faultyRun)
+	l.mustRun()
+	l.write(strings.Replace(faultyRun, `"a"`+"\n  shell", `"other"`+"\n  shell", 1))
+	writes, _ := failAt(t, 1, true, syscall.EROFS)
+	p := l.plan()
+	if _, err := Runs(l.store(), "x"); err != nil {
+		t.Error(err)
+	}
+	if n := writes.Load(); n != 0 {
+		t.Errorf("plan tried to write %d times, want none", n)
+	}
+	r := l.runPlan(t.Context(), p, RunOptions{})
+	if r.err == nil || !errors.Is(r.err, syscall.EROFS) || !strings.Contains(r.err.Error(), l.storeDir) {
+		t.Errorf("run: got %v, want a read-only file system and the place", r.err)
+	}
+}
+
+// What a power cut may tear, a run heals: every file of the store is cut at every byte, one after the other.
+func TestTornFilesAreHealed(t *testing.T) {
+	l := newLab(t)
+	l.write(`
+stage "light" "a" {
+  text = "a"
+}
+`)
+	l.mustRun()
+	want := l.digests()
+	var torn []string
+	for _, pattern := range []string{"nodes/*.json", "last/*.json", "published/*.json", "runs/x/*/events.jsonl", "runs/x/*/plan.json"} {
+		paths, err := filepath.Glob(filepath.Join(l.storeDir, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		torn = append(torn, paths...)
+	}
+	if len(torn) < 4 {
+		t.Fatalf("got %v, want a manifest, a pointer, events and a plan", torn)
+	}
+	for _, path := range torn {
+		whole, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for cut := 0; cut < len(whole); cut += max(1, len(whole)/40) {
+			if err := errors.Join(os.Remove(path), os.WriteFile(path, whole[:cut], 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Runs(l.store(), "x"); err != nil {
+				t.Errorf("%s cut at %d: status: %v", path, cut, err)
+			}
+			p, err := planToys(l.file, l.storeDir)
+			if err != nil {
+				t.Fatalf("%s cut at %d: plan: %v", path, cut, err)
+			}
+			if r := l.runPlan(t.Context(), p, RunOptions{}); r.err != nil {
+				t.Fatalf("%s cut at %d: run: %v", path, cut, r.err)
+			}
+			if got := l.digests(); !maps.Equal(got, want) {
+				t.Fatalf("%s cut at %d: digests %v, want %v", path, cut, got, want)
+			}
+		}
+	}
+}
+
+// gc between a plan and its run, and while runs go on, takes nothing away that they have found.
+func TestCollectionAndRunsAtOnce(t *testing.T) {
+	l := newLab(t)
+	below := func(i int) string {
+		return fmt.Sprintf(`
+stage "light" "a" {
+  text = "a"
+}
+stage "light" "b" {
+  from = [stage.light.a.out]
+  text = "%d"
+}
+`, i)
+	}
+	l.write(below(0))
+	l.mustRun()
+	l.write(below(1))
+	p := l.plan()
+	if _, err := l.store().Collect(1); err != nil {
+		t.Fatal(err)
+	}
+	if r := l.runPlan(t.Context(), p, RunOptions{}); r.err != nil || !slices.Equal(r.of(EventDone), []string{"light.a", "light.b"}) {
+		t.Fatalf("after a collection: %v\n%s", r.err, r.text())
+	}
+	stop, collected := make(chan struct{}), make(chan int)
+	go func() {
+		n := 0
+		for {
+			select {
+			case <-stop:
+				collected <- n
+				return
+			default:
+			}
+			switch plan, err := l.store().Collect(1); {
+			case err == nil && len(plan) > 0:
+				n++
+			case err != nil && !errors.Is(err, artifact.ErrBusy):
+				t.Error(err)
+			}
+		}
+	}()
+	for i := range 30 {
+		l.write(below(i + 2))
+		l.mustRun()
+	}
+	close(stop)
+	if n := <-collected; n == 0 {
+		t.Error("nothing was ever collected")
+	}
+}
