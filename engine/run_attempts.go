@@ -72,8 +72,8 @@ func (r *run) attempt(ctx context.Context, w Work) error {
 			return err
 		}
 	}
-	if w.Attempt > 1 {
-		if err := w.logAttempt(); err != nil {
+	if _, here := r.executor.(thisMachine); !here || w.Attempt > 1 { // this machine opens it itself
+		if err := w.beginLog(); err != nil {
 			return err
 		}
 	}
@@ -111,12 +111,14 @@ func (w Work) openLog() (*os.File, error) {
 	return disk.OpenFile(w.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 }
 
-// logAttempt separates an attempt from the one before.
-func (w Work) logAttempt() error {
+// beginLog makes the log and separates an attempt from the one before.
+func (w Work) beginLog() error {
 	f, err := w.openLog()
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(f, "--- attempt %d\n", w.Attempt)
+	if w.Attempt > 1 {
+		_, err = fmt.Fprintf(f, "--- attempt %d\n", w.Attempt)
+	}
 	return errors.Join(err, f.Close())
 }
