@@ -27,10 +27,11 @@ import (
 // view is an artifact being printed.
 type view struct {
 	*artifact.Artifact
-	out   io.Writer
-	width int
-	pick  int    // -n: which row, from 0; below 0: a summary and the first
-	task  string // -task: rows of this task only
+	out    io.Writer
+	width  int
+	colour bool   // of a terminal that wants colours
+	pick   int    // -n: which row, from 0; below 0: a summary and the first
+	task   string // -task: rows of this task only
 	// -policy: cuts a trajectory into what a checkpoint's policy reads; nil without it
 	layout func(*rl.Trajectory) []stages.Piece
 }
@@ -49,7 +50,7 @@ var views = map[string]func(*view) error{
 // showCommand runs "rcgrpo show ADDRESS.PORT [EXP]": an artifact as text.
 func showCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	c := newCall("show", "ADDRESS.PORT [EXP]", stdout, stderr)
-	v := &view{out: stdout, width: 100}
+	v := &view{out: stdout, width: 100, colour: colored(stdout)}
 	c.IntVar(&v.pick, "n", -1, "row `N` in full, counted from 0 (trajectories, tasks)")
 	c.StringVar(&v.task, "task", "", "only rows of the task `ID`")
 	asCSV := c.Bool("csv", false, "print rows as CSV; without a key or seed in ADDRESS, or with * in it, those of all that fit")
@@ -492,6 +493,7 @@ func (v *view) conversation(t *rl.Trajectory) {
 		v.paragraph(m.Role, text)
 		if note := sampledText(t, m); note != "" {
 			v.paragraph("", note)
+			v.strip(reports.TokenStrip(t, m))
 		}
 	}
 	if v.layout != nil {
@@ -513,6 +515,27 @@ func (v *view) tokens(t *rl.Trajectory) {
 	}
 	fmt.Fprintf(v.out, "\n%d tokens, %d of them learned, in [[ ]]\n", all, learned)
 	v.paragraph("", text.String())
+}
+
+// strip prints a character for each token: a dot for those that were given, a block for those that the policy sampled, the
+// higher (and, in colours, the redder) the less likely.
+func (v *view) strip(strip string) {
+	const indent = 11
+	for line := range slices.Chunk([]rune(strip), max(20, v.width-indent)) {
+		text := string(line)
+		if v.colour {
+			var b strings.Builder
+			for _, r := range line {
+				colour := "2" // given: faint
+				if r != reports.StripGiven {
+					colour = "38;5;" + []string{"250", "229", "222", "215", "208", "202", "196", "160"}[min(7, max(0, r-'▁'))]
+				}
+				fmt.Fprintf(&b, "\x1b[%sm%c\x1b[0m", colour, r)
+			}
+			text = b.String()
+		}
+		fmt.Fprintf(v.out, "%*s%s\n", indent, "", text)
+	}
 }
 
 // sampledText says how many tokens of a message were sampled, and how likely they were; "" when none was.

@@ -137,10 +137,15 @@ func TestShowTrajectoryAsConversation(t *testing.T) {
 		t.Fatal(err)
 	}
 	contains(t, got, "drill_1  base, member 0, origin policy, token low", "reward 1", "turn 1",
-		"user       List the files.", "assistant  [[[ls()]", "(2 of 2 tokens sampled, mean logprob -1.000)", `tool       {"files": []}`)
+		"user       List the files.", "assistant  [[[ls()]", "(2 of 2 tokens sampled, mean logprob -1.000)\n           ▂▄\n", `tool       {"files": []}`)
 	if strings.Contains(got, "\x1b") {
 		t.Error("what the policy wrote steers the terminal")
 	}
+	trajectory.Mask[2] = false // the second step began with a token that was given
+	if got, err = shown(t, "trajectories", func(v *view) { v.pick, v.colour = 1, true }, fill); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, got, "\x1b[2m·\x1b[0m\x1b[38;5;215m▄\x1b[0m")
 	if got, err = shown(t, "trajectories", func(v *view) { v.task = "drill_1" }, fill); err != nil {
 		t.Fatal(err)
 	}

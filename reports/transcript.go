@@ -55,6 +55,7 @@ type Utterance struct {
 	Sampled int      `json:"sampled,omitempty"` // tokens that the policy sampled; 0 for text that was given
 	Tokens  int      `json:"tokens,omitempty"`  // of the whole message
 	Logp    float64  `json:"logp,omitempty"`    // mean natural logprob of the sampled tokens
+	Strip   string   `json:"strip,omitempty"`   // a character for each token, see TokenStrip
 }
 
 // transcript is what a page keeps of a trajectory.
@@ -76,11 +77,35 @@ func transcript(t *rl.Trajectory, seed string) Transcript {
 				}
 			}
 			u.Logp /= float64(max(1, u.Sampled))
+			u.Strip = TokenStrip(t, m)
 		}
 		kept.Messages = append(kept.Messages, u)
 	}
 	return kept
 }
+
+// TokenStrip draws a character for each token of a message that its policy sampled: a dot for tokens that were given, a
+// block for sampled ones, the higher the less likely (half a nat a step). It is empty where no token was sampled.
+func TokenStrip(t *rl.Trajectory, m rl.Message) string {
+	if m.From < 0 || m.From >= m.To || m.To > len(t.Mask) || m.To > len(t.Logp) || !slices.Contains(t.Mask[m.From:m.To], true) {
+		return ""
+	}
+	blocks := []rune(stripBlocks)
+	strip := make([]rune, 0, m.To-m.From)
+	for i := m.From; i < m.To; i++ {
+		if !t.Mask[i] {
+			strip = append(strip, StripGiven)
+			continue
+		}
+		strip = append(strip, blocks[min(len(blocks)-1, max(0, int(-2*t.Logp[i])))])
+	}
+	return string(strip)
+}
+
+// StripGiven stands in a TokenStrip for a token that was given.
+const StripGiven = '·'
+
+const stripBlocks = "▁▂▃▄▅▆▇█"
 
 // add files a transcript and forgets candidates that can no longer be chosen.
 func (t *Transcripts) add(one Transcript) {

@@ -95,3 +95,15 @@ func TestPackedTextUnpacksAndNeedsNoEscape(t *testing.T) {
 		t.Errorf("got %q (%v)", got, err)
 	}
 }
+
+func TestTokenStripTellsGivenFromSampled(t *testing.T) {
+	trajectory := &rl.Trajectory{Mask: []bool{false, true, true, true, true, false}, Logp: []float32{0, 0, -0.49, -0.5, -40, 0}}
+	if got, want := TokenStrip(trajectory, rl.Message{From: 0, To: 6}), "·▁▁▂█·"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	for _, m := range []rl.Message{{From: 0, To: 1}, {From: 2, To: 2}, {From: 0, To: 7}, {From: -1, To: 2}} {
+		if got := TokenStrip(trajectory, m); got != "" {
+			t.Errorf("%d to %d: got %q, want nothing", m.From, m.To, got)
+		}
+	}
+}

@@ -209,6 +209,11 @@
     const said = block("div", "said " + m.role + (m.sampled ? " sampled" : ""), block("div", "who", who,
       m.sampled ? block("span", "detail", m.sampled + " of " + m.tokens + " tokens sampled, mean logprob " + (m.logp || 0).toFixed(3).replace("-", "−")) : ""));
     if (m.sampled) said.style.setProperty("--surprise", Math.min(1, -(m.logp || 0) / 2).toFixed(3));
+    if (m.strip) {
+      const strip = block("div", "strip", m.strip);
+      strip.title = "A dot: a token that was given. A block: one that was sampled, the higher the less likely (half a nat a step).";
+      said.append(strip);
+    }
     if (m.text) said.append(block("pre", "", m.text));
     else if (m.role === "assistant") said.append(block("div", "detail", "says nothing more: the turn ends"));
     if (m.calls && m.calls.length && m.calls.join("\n") !== (m.text || "").trim()) said.append(block("div", "detail", "calls"), ...m.calls.map(c => block("pre", "call", c)));
