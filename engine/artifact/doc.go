@@ -18,6 +18,12 @@
 //	runs/EXPERIMENT/…    run folders; they belong to package engine
 //	edited/…             objects found edited by hand, moved aside when their node ran again
 //
+// Durability. An object is renamed to its place before its bytes are on the disk, so that the next node can read it at
+// once; a manifest appears only after a flush of the objects it names. So a visible manifest never names bytes that a power cut
+// could take, and an object without a manifest is garbage. Files get the time stamp Sealed after that flush: what a power
+// cut tore has another one and is hashed before anybody believes it. The manifest itself is renamed unflushed and becomes
+// durable with the next flush, at the latest when the Committer is closed; torn, it counts as absent.
+//
 // The digest of an object covers names and contents, nothing else. Files whose name begins with "times." hold clock
 // times, rates and memory; they make an object of their own (Output.Aside), so that they never reach a key.
 package artifact
