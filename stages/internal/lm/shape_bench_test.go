@@ -1,0 +1,88 @@
+//go:build libtorch
+
+package lm
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+
+	"rcgrpo/stages/rl"
+)
+
+// BenchmarkShape does what bench/lm_torch.py of the fixtures does with transformers: the same sizes, batches and lengths.
+// bench/lm.sh runs both in turns.
+func BenchmarkShape(b *testing.B) {
+	for _, size := range []struct {
+		name                  string
+		cfg                   Config
+		batch, length, prompt int
+	}{
+		{"4M", Config{Family: "qwen2", Vocab: 2048, Hidden: 256, Layers: 4, Heads: 4, KVHeads: 2, HeadDim: 64, MLP: 704, RopeBase: 10000, NormEps: 1e-6,
+			MaxPosition: 4096}, 32, 256, 64},
+		{"100M", Config{Family: "qwen2", Vocab: 16384, Hidden: 768, Layers: 12, Heads: 12, KVHeads: 4, HeadDim: 64, MLP: 2048, RopeBase: 10000,
+			NormEps: 1e-6, MaxPosition: 4096}, 8, 256, 64},
+	} {
+		r := rand.New(rand.NewPCG(1, 1))
+		batch := make([]Sequence, size.batch)
+		for i := range batch {
+			batch[i] = Sequence{IDs: make([]int32, size.length), Learn: make([]bool, size.length)}
+			for t := range size.length {
+				batch[i].IDs[t] = int32(r.IntN(size.cfg.Vocab))
+				batch[i].Learn[t] = t > 0 && r.IntN(2) == 0
+			}
+		}
+		tokens := float64(size.batch * size.length)
+		b.Run(size.name+"/train", func(b *testing.B) {
+			tr := newTrainer(b, newModel(b, size.cfg, 1), OptimizerConfig{})
+			for b.Loop() {
+				if _, err := tr.Accumulate(context.Background(), batch, nil, 1, descend); err != nil {
+					b.Fatal(err)
+				}
+				if _, _, err := tr.Update(1e-4); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(tokens*float64(b.N)/b.Elapsed().Seconds(), "tokens/s")
+		})
+		b.Run(size.name+"/logprobs", func(b *testing.B) {
+			m := newModel(b, size.cfg, 1)
+			all := make([]Sequence, len(batch))
+			for i, q := range batch {
+				all[i] = learnAll(q.IDs)
+			}
+			for b.Loop() {
+				if _, err := m.Stats(context.Background(), all, nil, 1); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(tokens*float64(b.N)/b.Elapsed().Seconds(), "tokens/s")
+		})
+		b.Run(size.name+"/generate", func(b *testing.B) {
+			const news = 64
+			m := newModel(b, size.cfg, 1)
+			d, err := NewDecoder(m, size.batch, size.prompt+news)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer d.Close()
+			for b.Loop() {
+				requests := make([]rl.Request, size.batch)
+				for i := range requests {
+					d.Reset(i)
+					requests[i] = rl.Request{Slot: i, Feed: batch[i].IDs[:size.prompt]}
+				}
+				for range news {
+					draws, err := d.Next(context.Background(), requests)
+					if err != nil {
+						b.Fatal(err)
+					}
+					for i, draw := range draws {
+						requests[i].Feed = []int32{draw.Token}
+					}
+				}
+			}
+			b.ReportMetric(float64(size.batch*news*b.N)/b.Elapsed().Seconds(), "tokens/s")
+		})
+	}
+}
