@@ -100,6 +100,9 @@ func printVerification(w io.Writer, v *reports.Verification, page string) error 
 	}
 	verdict := "all of it follows from the artifacts"
 	if !v.OK() {
+		if v.NumbersHold() {
+			fmt.Fprintln(&b, "Every number is as recomputed. The rest differs as it does between versions of rcgrpo; if this one made the page, it was edited.")
+		}
 		verdict = fmt.Sprintf("%d damaged or other artifacts, %d differences", len(v.Faults), len(v.Differences))
 	}
 	fmt.Fprintf(&b, "%s: %d cells, %d values of figures, transcripts of %d arms, %d artifacts read to the last byte: %s\n", page, v.Cells, v.Values, v.Transcripts, v.Artifacts, verdict)

@@ -180,6 +180,9 @@ func TestAChangedByteOfThePageIsFound(t *testing.T) {
 		if len(v.Differences) != 1 || !strings.Contains(v.Differences[0].Where, change.where) {
 			t.Errorf("%s: got %+v, want one difference at %s", name, v.Differences, change.where)
 		}
+		if v.NumbersHold() != (name != "a cell") {
+			t.Errorf("%s: says %v of the numbers", name, v.NumbersHold())
+		}
 	}
 	random := rand.New(rand.NewPCG(3, 4))
 	unread := 0
