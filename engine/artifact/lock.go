@@ -265,7 +265,7 @@ func (s *Store) Tidy() (busy bool, err error) {
 				busy = true
 				return nil
 			}
-			if lock.left {
+			if _, err := os.Lstat(s.path("nodes", key+".json")); lock.left && err != nil { // not taken yet
 				return errors.Join(s.Discard(key), lock.file.Close())
 			}
 			return errors.Join(s.Discard(key), lock.Unlock())
