@@ -180,7 +180,7 @@ stage "light" "a" {
 	l.mustRun()
 	want := l.digests()
 	var torn []string
-	for _, pattern := range []string{"nodes/*.json", "last/*.json", "published/*.json", "runs/x/*/events.jsonl", "runs/x/*/plan.json"} {
+	for _, pattern := range []string{"nodes/*.json", "last/*.json", "published.jsonl", "runs/x/*/events.jsonl", "runs/x/*/plan.json"} {
 		paths, err := filepath.Glob(filepath.Join(l.storeDir, pattern))
 		if err != nil {
 			t.Fatal(err)

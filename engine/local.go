@@ -41,6 +41,7 @@ type Work struct {
 	lease      *os.File                      // its share of the machine; nil without one
 	inputs     map[string]*artifact.Manifest // by address, also those that are not recorded yet
 	finish     func(*artifact.Finished)      // takes what a stage made in this process, to be recorded
+	logs       *logPool                      // of the run; nil makes every log anew
 	adopt      bool                          // its program has ended already: only what it made is to be taken
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"os/signal"
@@ -272,13 +271,11 @@ func (p *performance) job(inputs map[string]*artifact.Manifest) (*Job, error) {
 	if p.Adopt {
 		_, job.ended, job.adopted = p.Lock.Exit()
 	}
-	err := disk.Mkdir(job.Dir, 0o700)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		err = disk.MkdirAll(job.Dir, 0o700)
-	case errors.Is(err, fs.ErrExist):
-		job.resumes, err = true, nil
+	if a.Key == "" {
+		return job, disk.MkdirAll(job.Dir, 0o700)
 	}
+	fresh, err := p.Store.MakeWork(a.Key)
+	job.resumes = !fresh
 	return job, err
 }
 

@@ -26,6 +26,7 @@ type Plan struct {
 	options    PlanOptions
 	collection string           // Store.LastCollection when the plan was begun
 	ahead      map[string]found // while planning: what was looked up already
+	copies     *copies          // what is published
 }
 
 // Planned is a node with its verdict.
@@ -113,7 +114,10 @@ func (x *Experiment) PlanWith(store *artifact.Store, o PlanOptions) (*Plan, erro
 			forced[n] = true
 		}
 	}
-	p := &Plan{Experiment: x, Store: store, paranoid: o.Paranoid, options: o, collection: store.LastCollection()}
+	p := &Plan{Experiment: x, Store: store, paranoid: o.Paranoid, options: o, collection: store.LastCollection(), copies: openCopies(store)}
+	if err := p.copies.refresh(); err != nil {
+		return nil, err
+	}
 	planned := make(map[*Node]*Planned, len(x.Nodes))
 	p.lookAhead(wanted)
 	for _, n := range x.Nodes {

@@ -70,13 +70,15 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 	if r.events, err = openEventLog(folder.path("events.jsonl")); err != nil {
 		return errors.Join(err, lock.Close(), done())
 	}
-	r.committer = p.Store.Committer()
+	r.committer, r.logs = p.Store.Committer(), &logPool{folder: folder}
 	r.emit(Event{Kind: EventPlanned, Counts: p.counts(), Path: string(folder)})
 	r.tellForgotten()
 	err = r.loop(ctx)
 	if commitErr := r.committer.Close(); err == nil {
 		err = commitErr
 	}
+	r.logs.close()
+	r.note(errors.Join(p.Store.RemoveSpares(), p.copies.compact()))
 	if err == nil {
 		p.Compile()
 	}
@@ -118,6 +120,7 @@ type run struct {
 	pending   int // results that will still come
 	recording int // of them those that the committer has
 	committer *artifact.Committer
+	logs      *logPool
 	lost      error // why a result could not be recorded
 	failed    []*task
 	stopping  bool // the context has ended
@@ -411,7 +414,7 @@ func (r *run) start(ctx context.Context, t *task) {
 	}
 	t.state = running
 	w := Work{Node: t.Node, Experiment: r.Experiment, Store: r.Store, CPUs: t.claim.need.cpus, GPUs: t.gpus,
-		Attempt: t.attempts + 1, Log: r.folder.log(t.Address), Kill: r.kill, folder: r.folder, assignment: r.assignment(t), lock: t.lock, lease: t.lease.inherited()}
+		Attempt: t.attempts + 1, Log: r.folder.log(t.Address), Kill: r.kill, folder: r.folder, assignment: r.assignment(t), lock: t.lock, lease: t.lease.inherited(), logs: r.logs}
 	res := result{task: t, ran: true}
 	w.inputs = map[string]*artifact.Manifest{}
 	var commits []*pendingCommit

@@ -108,6 +108,9 @@ func timeoutError(limit time.Duration) error { return fmt.Errorf("%w of %v", err
 
 // openLog opens the log, which is there from the first byte on, whatever becomes of the stage.
 func (w Work) openLog() (*os.File, error) {
+	if w.Attempt == 1 {
+		w.logs.begin(w.Log)
+	}
 	return disk.OpenFile(w.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 }
 

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"os"
 	"time"
 
 	"rcgrpo/engine/artifact"
@@ -23,6 +22,7 @@ func (r *run) inPlace(n *Node) bool {
 // made takes in what a stage made in this process. Its readers start at once; the committer records it before theirs.
 func (r *run) made(t *task, f *artifact.Finished, took time.Duration) {
 	t.state, t.how, t.manifest = finished, EventDone, f.Manifest
+	r.logs.end(r.folder.log(t.Address))
 	lock, c := t.lock, &pendingCommit{done: make(chan struct{})}
 	t.lock, t.commit = nil, c
 	r.pending++
@@ -30,11 +30,12 @@ func (r *run) made(t *task, f *artifact.Finished, took time.Duration) {
 	r.committer.Add(f, func(err error) {
 		if err == nil {
 			r.tellDone(t, f.Manifest, took)
-			r.note(os.RemoveAll(r.Store.Work(t.Key)))
+			r.note(r.Store.RemoveWork(t.Key))
+			r.note(lock.Retire())
 		} else {
 			r.note(r.Store.Discard(t.Key))
+			r.note(lock.Unlock())
 		}
-		r.note(lock.Unlock())
 		c.err = err
 		close(c.done)
 		r.results <- result{task: t, recorded: true, err: err}

@@ -1,38 +1,22 @@
 package engine
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/internal/disk"
 )
 
-// copyRecord is what the store remembers about a file it published: enough to tell an edit with one stat.
-type copyRecord struct {
-	Path   string
-	SHA256 string
-	Bytes  int64
-	Time   time.Time
-}
-
-func copyRecordPath(store *artifact.Store, path string) string {
-	sum := sha256.Sum256([]byte(path))
-	return filepath.Join(store.Dir(), "published", hex.EncodeToString(sum[:])+".json")
-}
-
 // publishedFiles returns the published files of a result, if every one is the copy that was made of it.
 func (p *Plan) publishedFiles(m *artifact.Manifest) (files []witness, intact bool) {
 	for _, pub := range m.Published {
 		path := filepath.Join(p.Experiment.Dir, filepath.FromSlash(pub.Name))
-		var record copyRecord
-		if readJSON(copyRecordPath(p.Store, path), &record) != nil {
+		record, recorded := p.copies.of(path)
+		if !recorded {
 			return nil, false
 		}
 		now := clock()
@@ -59,8 +43,10 @@ func (p *Plan) readCopies() error {
 			if digest, err := artifact.Digest(path); err != nil || digest == fileDigest(n.Manifest, pub) {
 				continue // one that is missing is noticed anyway
 			}
-			if err := os.Remove(copyRecordPath(p.Store, path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
+			if _, recorded := p.copies.of(path); recorded {
+				if err := p.copies.record(copyRecord{Path: path}); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -92,7 +78,7 @@ func (r *run) publish(m *artifact.Manifest, store *artifact.Store) {
 			from = a.Path(pub.File)
 		}
 		to := filepath.Join(r.Experiment.Dir, filepath.FromSlash(pub.Name))
-		how, err := publishFile(r.Store, from, to, fileDigest(m, pub))
+		how, err := publishFile(r.copies, from, to, fileDigest(m, pub))
 		if err != nil {
 			r.note(fmt.Errorf("publish %s of %s: %w", pub.Name, m.Address, err))
 		} else if how != "" {
@@ -103,10 +89,11 @@ func (r *run) publish(m *artifact.Manifest, store *artifact.Store) {
 
 // publishFile makes to a copy of from, whose digest is want, and says how: "" when it was one already. A file at to that
 // is not what was published there last is the user's: it is moved to NAME.edited.
-func publishFile(store *artifact.Store, from, to, want string) (how string, err error) {
-	recordPath := copyRecordPath(store, to)
-	var record copyRecord
-	recorded := readJSON(recordPath, &record) == nil
+func publishFile(copies *copies, from, to, want string) (how string, err error) {
+	if err := copies.refresh(); err != nil {
+		return "", err
+	}
+	record, recorded := copies.of(to)
 	how = "published"
 	info, err := os.Lstat(to)
 	switch {
@@ -126,7 +113,7 @@ func publishFile(store *artifact.Store, from, to, want string) (how string, err 
 			return "", err
 		}
 		if have == want {
-			return "", recordCopy(recordPath, to, want, info)
+			return "", copies.record(copyRecord{to, want, info.Size(), info.ModTime()})
 		}
 		if !recorded || have != record.SHA256 {
 			aside, err := moveAside(to)
@@ -140,19 +127,7 @@ func publishFile(store *artifact.Store, from, to, want string) (how string, err 
 	if err != nil {
 		return "", err
 	}
-	return how, recordCopy(recordPath, to, want, copied)
-}
-
-func recordCopy(recordPath, path, digest string, info fs.FileInfo) error {
-	record := copyRecord{path, digest, info.Size(), info.ModTime()}
-	err := writeJSON(recordPath, record)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err := disk.MkdirAll(filepath.Dir(recordPath), 0o700); err != nil {
-			return err
-		}
-		return writeJSON(recordPath, record)
-	}
-	return err
+	return how, copies.record(copyRecord{to, want, copied.Size(), copied.ModTime()})
 }
 
 // moveAside renames path to the first free of path.edited, path.edited.2, …

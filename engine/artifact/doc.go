@@ -16,6 +16,7 @@
 //	                     how a program ended whose engine was gone by then (Lock.Exit)
 //	work/KEY/            scratch of a node that has not finished, so that it can resume
 //	runs/EXPERIMENT/…    run folders; they belong to package engine
+//	published.jsonl      copies of results beside experiments; it belongs to package engine
 //	edited/…             objects found edited by hand, moved aside when their node ran again
 //
 // Durability. An object is renamed to its place before its bytes are on the disk, so that the next node can read it at
@@ -23,6 +24,9 @@
 // could take, and an object without a manifest is garbage. Files get the time stamp Sealed after that flush: what a power
 // cut tore has another one and is hashed before anybody believes it. The manifest itself is renamed unflushed and becomes
 // durable with the next flush, at the latest when the Committer is closed; torn, it counts as absent.
+//
+// Many small results cost mostly the file system's making and unmaking of files. So scratch folders and lock files of nodes
+// that have ended are renamed for the next ones (spares).
 //
 // The digest of an object covers names and contents, nothing else. Files whose name begins with "times." hold clock
 // times, rates and memory; they make an object of their own (Output.Aside), so that they never reach a key.

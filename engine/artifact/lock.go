@@ -29,6 +29,8 @@ type Lock struct {
 	path string
 	used bool // something may stand at exitAt
 	left bool // by the holder before, and it says that the program ended well
+
+	spare *spares // where Retire puts it; nil for nowhere
 }
 
 // exitAt is where the exit record stands in a lock's file, behind any description of the holder.
@@ -149,33 +151,38 @@ func (s *Store) TryLock(key string) (*Lock, error) {
 	if err := validKey(key); err != nil {
 		return nil, err
 	}
-	return s.lock(s.path("locks", key), unix.LOCK_EX|unix.LOCK_NB)
+	path := s.path("locks", key)
+	var l *Lock
+	if _, err := os.Lstat(path); err != nil {
+		l = s.lockAnew(path)
+	}
+	if l == nil {
+		var err error
+		if l, err = s.lock(path, unix.LOCK_EX|unix.LOCK_NB); l == nil {
+			return nil, err
+		}
+	}
+	l.spare = &s.spare
+	return l, nil
 }
+
+// awaitEvery is how often someone who waits for a lock looks again. To sleep in the kernel would mean to wait for the file,
+// which its holder may rename and go on to use for another key.
+const awaitEvery = 20 * time.Millisecond
 
 // Lock takes a key's lock and waits while someone else has it. When ctx ends first, so does the waiting.
 func (s *Store) Lock(ctx context.Context, key string) (*Lock, error) {
-	if err := validKey(key); err != nil {
-		return nil, err
-	}
-	type answer struct {
-		lock *Lock
-		err  error
-	}
-	got := make(chan answer, 1)
-	go func() {
-		l, err := s.lock(s.path("locks", key), unix.LOCK_EX)
-		got <- answer{l, err}
-	}()
-	select {
-	case a := <-got:
-		return a.lock, a.err
-	case <-ctx.Done():
-		go func() { // the kernel's wait cannot be called off: give the lock back when it comes
-			if a := <-got; a.lock != nil {
-				a.lock.Unlock()
-			}
-		}()
-		return nil, context.Cause(ctx)
+	again := time.NewTicker(awaitEvery)
+	defer again.Stop()
+	for {
+		if l, err := s.TryLock(key); l != nil || err != nil {
+			return l, err
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 	}
 }
 

@@ -39,7 +39,10 @@ var Sealed = time.Unix(946684800, 0) // 2000-01-01
 
 // Store is a folder of results. Its methods may be called from any number of goroutines and processes at once;
 // reading takes no lock.
-type Store struct{ dir string }
+type Store struct {
+	dir   string
+	spare spares
+}
 
 // Open names the store in dir. Nothing is created before the first write; a missing folder is an empty store.
 func Open(dir string) (*Store, error) {

@@ -125,6 +125,14 @@ func Rename(from, to string) error {
 	return os.Rename(from, to)
 }
 
+// RenameNew is Rename where nothing has the new name; otherwise, and where the system cannot promise that, it is an error.
+func RenameNew(from, to string) error {
+	if err := check("rename", to); err != nil {
+		return err
+	}
+	return unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
+}
+
 // Link is os.Link.
 func Link(from, to string) error {
 	if err := check("link", to); err != nil {

@@ -1,0 +1,86 @@
+package engine
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"rcgrpo/engine/artifact"
+)
+
+func TestRecordsOfCopiesSurviveTornLinesAndOtherWriters(t *testing.T) {
+	store, err := artifact.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := openCopies(store), openCopies(store)
+	say := func(c *copies, path, digest string) {
+		t.Helper()
+		if err := c.record(copyRecord{Path: path, SHA256: digest, Bytes: 1, Time: time.Unix(1, 2)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	say(a, "/x", "old")
+	say(a, "/y", "y")
+	f, err := os.OpenFile(a.path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(f, `{"path":"/z","sha`) // a power cut
+	f.Close()
+	say(b, "/x", "new")
+	say(b, "/y", "")
+	for name, c := range map[string]*copies{"the first writer": a, "a newcomer": openCopies(store)} {
+		if err := c.refresh(); err != nil {
+			t.Fatal(err)
+		}
+		x, known := c.of("/x")
+		if !known || x.SHA256 != "new" || !x.Time.Equal(time.Unix(1, 2)) {
+			t.Errorf("%s: got %+v of /x, want the last record", name, x)
+		}
+		for _, path := range []string{"/y", "/z"} {
+			if r, known := c.of(path); known {
+				t.Errorf("%s: got %+v of %s, want none", name, r, path)
+			}
+		}
+	}
+}
+
+func TestOvertakenRecordsOfCopiesGo(t *testing.T) {
+	store, err := artifact.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines strings.Builder
+	for i := range 2*compactFrom + 4 {
+		fmt.Fprintf(&lines, `{"path":"/p%d","sha256":"%d"}`+"\n", i%3, i)
+	}
+	c := openCopies(store)
+	if err := os.WriteFile(c.path, []byte(lines.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.refresh(); err != nil {
+		t.Fatal(err)
+	}
+	want := c.known
+	if err := c.compact(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(c.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(text), "\n"); n != 3 {
+		t.Errorf("%d lines are left, want 3", n)
+	}
+	if err := c.refresh(); err != nil {
+		t.Fatal(err)
+	}
+	for path, r := range want {
+		if got, _ := c.of(path); got != r {
+			t.Errorf("%s: got %+v, want %+v", path, got, r)
+		}
+	}
+}
