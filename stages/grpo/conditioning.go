@@ -11,10 +11,8 @@ import (
 // conditioning is how the rollouts of a training get their tokens. Plain GRPO has one condition for all: p is 1, and high
 // stands for it.
 type conditioning struct {
-	allocation string
-	p          float64
-	high, low  string
-	tokens     allocate
+	p         float64
+	high, low string
 }
 
 // sample plays each task a number of times under each token, and counts the successes for a forecast. The episodes are

@@ -24,7 +24,7 @@ import (
 
 // Run trains under the condition of the checkpoint, or the one that tokens { high } asks for.
 func (s *grpo) Run(ctx context.Context, job *engine.Job) error {
-	return s.run(ctx, job, func(p *checkpoint.Policy) (*conditioning, error) {
+	return s.run(ctx, job, func(p *checkpoint.Policy) (*allocation, error) {
 		if high := s.Tokens.High; high != nil {
 			p.Condition = rl.TokenNone
 			if *high == 1 {
@@ -35,14 +35,14 @@ func (s *grpo) Run(ctx context.Context, job *engine.Job) error {
 			}
 		}
 		tokens := slices.Repeat([]string{p.Condition}, s.Group)
-		return &conditioning{allocation: rl.AllocationIID, p: 1, high: p.Condition,
+		return &allocation{conditioning: conditioning{p: 1, high: p.Condition}, name: rl.AllocationIID,
 			tokens: func(int, string) []string { return tokens }}, nil
 	})
 }
 
 // Run trains with a reward token drawn per rollout; the checkpoint conditions on high at inference.
 func (s *conditioned) Run(ctx context.Context, job *engine.Job) error {
-	return s.run(ctx, job, func(p *checkpoint.Policy) (*conditioning, error) {
+	return s.run(ctx, job, func(p *checkpoint.Policy) (*allocation, error) {
 		position := s.Tokens.Position
 		if position == "checkpoint" {
 			if position = p.Position; position == "" {
@@ -53,15 +53,22 @@ func (s *conditioned) Run(ctx context.Context, job *engine.Job) error {
 			return nil, err
 		}
 		p.Trained, p.Condition = true, rl.TokenHigh
-		return &conditioning{allocation: s.Tokens.Allocation, p: s.Tokens.High, high: rl.TokenHigh, low: rl.TokenLow,
+		return &allocation{conditioning: conditioning{s.Tokens.High, rl.TokenHigh, rl.TokenLow}, name: s.Tokens.Allocation,
 			tokens: func(update int, key string) []string {
 				return rl.AllocateTokens(s.Tokens.Allocation, s.Tokens.High, s.Group, uint64(job.Seed), update, key)
 			}}, nil
 	})
 }
 
+// allocation is a conditioning with the way in which each group draws from it.
+type allocation struct {
+	conditioning
+	name   string
+	tokens allocate
+}
+
 // run trains the policy that prepare sets up.
-func (s *settings) run(ctx context.Context, job *engine.Job, prepare func(*checkpoint.Policy) (*conditioning, error)) error {
+func (s *settings) run(ctx context.Context, job *engine.Job, prepare func(*checkpoint.Policy) (*allocation, error)) error {
 	policy, err := checkpoint.Open(job, s.Policy)
 	if err != nil {
 		return err
@@ -71,7 +78,7 @@ func (s *settings) run(ctx context.Context, job *engine.Job, prepare func(*check
 	if err != nil {
 		return err
 	}
-	t := &training{settings: s, job: job, policy: policy, conditioning: tokens, watch: rl.NewWatch(s.Alarms)}
+	t := &training{settings: s, job: job, policy: policy, allocation: tokens, watch: rl.NewWatch(s.Alarms)}
 	defer t.close()
 	if err := t.open(); err != nil {
 		return err
@@ -95,7 +102,7 @@ func (s *settings) run(ctx context.Context, job *engine.Job, prepare func(*check
 // training is the state of a run.
 type training struct {
 	*settings
-	*conditioning
+	*allocation
 	job       *engine.Job
 	policy    *checkpoint.Policy
 	reference *lm.Model // nil when the objective needs none
