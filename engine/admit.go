@@ -47,9 +47,12 @@ func (r *run) startReady(ctx context.Context) {
 			continue
 		}
 		if t == nil {
-			return
+			break
 		}
 		r.start(ctx, t)
+	}
+	if !r.blocked { // what waited may have left the queue some other way than through admit
+		r.note(r.ledger.waitNoMore())
 	}
 }
 
@@ -85,7 +88,6 @@ func (r *run) admit(ctx context.Context) (*task, error) {
 		r.blocked = true
 		return nil, nil
 	}
-	r.note(l.waitNoMore())
 	t.gpus = able[:c.need.gpus:c.need.gpus]
 	r.gpus = slices.DeleteFunc(r.gpus, func(id string) bool { return slices.Contains(t.gpus, id) })
 	held := lease{Address: t.Address, Key: t.Key, CPUs: c.need.cpus, Memory: t.Resources.Memory, GPUs: t.gpus, Devices: len(t.gpus), Since: now}
@@ -212,7 +214,7 @@ func (r *run) inspected(ctx context.Context, now time.Time, free []string) bool 
 func (r *run) hold(others []lease, now time.Time) error {
 	need := r.head.need
 	if !need.fits(r.schedule.free) { // for stages of this run
-		return r.ledger.waitNoMore()
+		return nil
 	}
 	r.blocked = true
 	var why []string

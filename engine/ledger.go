@@ -103,6 +103,10 @@ func (l *ledger) unlock() { unix.Flock(int(l.mutex.Fd()), unix.LOCK_UN) }
 // time stamps moves in steps.
 const stampStep = 20 * time.Millisecond
 
+// wishHolds is how long a wish counts after it was written. A run that waits writes it each time that it looks; one that
+// does not look any more, because somebody has stopped its process, must not keep others from what it does not use.
+const wishHolds = 10 * time.Second
+
 // others reads what others hold and wish. The caller has the lock. Files of those who are gone are removed.
 func (l *ledger) others() ([]lease, error) {
 	info, err := os.Stat(l.dir)
@@ -127,8 +131,8 @@ func (l *ledger) others() ([]lease, error) {
 	}
 	var all []lease
 	for _, name := range l.names {
-		held, ok := readLease(filepath.Join(l.dir, name))
-		if ok && held.Run != "" {
+		held, at, ok := readLease(filepath.Join(l.dir, name))
+		if ok && held.Run != "" && !(held.Wish && time.Since(at) > wishHolds) {
 			all = append(all, held)
 		}
 	}
@@ -140,18 +144,22 @@ func (l *ledger) owns(name string) bool {
 	return is(l.wish) || slices.ContainsFunc(l.slots, is)
 }
 
-// readLease reads a file of somebody else, or removes it when nobody has it locked.
-func readLease(path string) (held lease, ok bool) {
+// readLease reads a file of somebody else and says when it was written, or removes it when nobody has it locked.
+func readLease(path string) (held lease, written time.Time, ok bool) {
 	f, err := os.Open(path)
 	if err != nil {
-		return held, false
+		return held, written, false
 	}
 	defer f.Close()
 	if !errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK) {
 		os.Remove(path)
-		return held, false
+		return held, written, false
 	}
-	return held, json.NewDecoder(f).Decode(&held) == nil
+	info, err := f.Stat()
+	if err != nil {
+		return held, written, false
+	}
+	return held, info.ModTime(), json.NewDecoder(f).Decode(&held) == nil
 }
 
 // add makes a file and locks it.
@@ -216,7 +224,7 @@ func (l *ledger) wait(need share, address string, since time.Time) (err error) {
 	return l.write(l.wish, lease{Address: address, CPUs: need.cpus, Devices: need.gpus, Memory: need.memory, Since: since, Wish: true})
 }
 
-// waitNoMore takes the wish back. The caller has the lock.
+// waitNoMore takes the wish back. It needs no lock: whoever reads the file sees one or the other.
 func (l *ledger) waitNoMore() error {
 	if l.wish == nil || !l.wish.used {
 		return nil

@@ -229,6 +229,76 @@ stage "toy" "plain" {
 	}
 }
 
+// A run whose waiting stage another run makes meanwhile wants no share any more: a wish that stayed would keep that other
+// run, and with it itself, waiting for ever.
+func TestWishGoesWhenSomebodyElseMakesTheStage(t *testing.T) {
+	ownLedger(t)
+	l := newLab(t)
+	l.write("stage \"toy\" \"a\" {\n count = \"$dir/count\"\n}\n")
+	plan := l.plan()
+	key, store := plan.Nodes[0].Key, l.store()
+	other := openTestLedger(t, "runs/y/1")
+	other.store = store.Dir()
+	all := other.mustTake(t, lease{Address: "stage.other.one", CPUs: 64})
+	done := make(chan error)
+	go func() { done <- plan.Run(t.Context(), RunOptions{}, func(Event) {}) }()
+	await := func(wishes int) {
+		t.Helper()
+		for deadline := time.Now().Add(wishHolds / 2); len(other.mustOthers(t)) != wishes; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("wishes: got %+v, want %d", other.mustOthers(t), wishes)
+			}
+		}
+	}
+	await(1)
+	lock, err := store.TryLock(key)
+	if err != nil || lock == nil {
+		t.Fatal(lock, err)
+	}
+	same := other.mustTake(t, lease{Address: "stage.toy.a", Key: key, CPUs: 1})
+	await(0)
+	for _, s := range []*slot{all, same} {
+		if err := other.release(s); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := lock.Unlock(); err != nil {
+		t.Error(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if err := other.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWishThatNobodyRenewsKeepsNothing(t *testing.T) {
+	dir := ownLedger(t)
+	stopped, other := openTestLedger(t, "runs/x/1"), openTestLedger(t, "runs/y/2")
+	if err := stopped.wait(share{cpus: 1}, "stage.toy.a", time.Now().Add(-time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if got := other.mustOthers(t); len(got) != 1 {
+		t.Errorf("a wish just written: got %+v, want it", got)
+	}
+	old := time.Now().Add(-2 * wishHolds)
+	if err := os.Chtimes(stopped.wish.file.Name(), old, old); err != nil {
+		t.Fatal(err)
+	}
+	if got := other.mustOthers(t); len(got) != 0 {
+		t.Errorf("a wish written long ago: got %+v, want none", got)
+	}
+	for _, l := range []*ledger{stopped, other} {
+		if err := l.close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 1 {
+		t.Errorf("left: %v, want the mutex alone", left)
+	}
+}
+
 // BenchmarkLease takes a share of the machine and gives it back, as each start of a stage does.
 func BenchmarkLease(b *testing.B) {
 	for _, runs := range []int{0, 1, 8} {
