@@ -71,7 +71,7 @@ var ErrInterrupted = errors.New("interrupted")
 var errTimeout = errors.New("ran longer than its timeout")
 
 // oomText is how allocators and the kernel say that memory ran out.
-var oomText = regexp.MustCompile(`(?i)out of memory|cannot allocate memory|bad_alloc|CUDA_ERROR_OUT_OF_MEMORY`)
+var oomText = regexp.MustCompile(`(?i)out of memory|can(no|')t allocate memory|not enough memory|bad_alloc|CUDA_ERROR_OUT_OF_MEMORY`)
 
 // causeOf sorts an error of a stage under one of the causes, or "".
 func causeOf(err error) string {

@@ -104,7 +104,8 @@ func TestRunFoldersKeepNoSecretsOfTheEnvironment(t *testing.T) {
 func TestCausesOfFailures(t *testing.T) {
 	for text, want := range map[string]string{
 		"CUDA error: out of memory": CauseOOM, "terminate called after throwing std::bad_alloc": CauseOOM,
-		"fork/exec: cannot allocate memory": CauseOOM, "shape [2, 3], want [3, 2]": "", "the room is full": "",
+		"fork/exec: cannot allocate memory": CauseOOM, "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8589934592 bytes": CauseOOM,
+		"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB": CauseOOM, "shape [2, 3], want [3, 2]": "", "the room is full": "",
 	} {
 		if got := causeOf(errors.New(text)); got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)

@@ -254,6 +254,18 @@ stage "eval" "arm" {
   }
 }
 
+stage "eval" "nucleus" { # of one token: what greedy takes
+  policy      = stage.sft.warm.checkpoint
+  tasks       = [stage.tasks.drills.test, stage.tasks.drills.test_new]
+  temperature = 1
+  top_p       = 1e-6
+  limits {
+    steps   = local.small.steps
+    reply   = local.small.reply
+    context = local.small.context
+  }
+}
+
 stage "eval" "sampled" {
   policy      = stage.rc-grpo.arm["rctp"].checkpoint
   tasks       = [stage.tasks.drills.test]
@@ -385,6 +397,7 @@ func TestTheWholeLine(t *testing.T) {
 	t.Run("tool results are the environment's", p.checkResults)
 	t.Run("scores are complete", p.checkScores)
 	t.Run("both prompt modes", p.checkModes)
+	t.Run("a nucleus of one token is greedy", p.checkNucleus)
 	t.Run("equal seeds, equal bytes", func(t *testing.T) {
 		first, again := p.digests(t), play(t, 1).digests(t)
 		for address, digest := range first {
@@ -410,6 +423,19 @@ func (p played) checkRefusals(t *testing.T) {
 	} {
 		if got := p.refused[address]; !strings.Contains(got, want) {
 			t.Errorf("%s: got %q, want it to say %q", address, got, want)
+		}
+	}
+}
+
+func (p played) checkNucleus(t *testing.T) {
+	greedy := rows[rl.Trajectory](t, p.ports[`stage.eval.arm["sft"]@1.trajectories`], rl.TrajectoriesFile)
+	nucleus := rows[rl.Trajectory](t, p.ports[`stage.eval.nucleus@1.trajectories`], rl.TrajectoriesFile)
+	if len(greedy) == 0 || len(greedy) != len(nucleus) {
+		t.Fatalf("got %d and %d episodes", len(greedy), len(nucleus))
+	}
+	for i := range greedy {
+		if !slices.Equal(greedy[i].IDs, nucleus[i].IDs) {
+			t.Errorf("%s: other tokens than the greedy ones", greedy[i].Task)
 		}
 	}
 }

@@ -19,7 +19,7 @@ func Kind() *engine.Kind {
 		Summary: "Episodes on held-out tasks: the paper's reward and the official verdict of each.",
 		Version: 2,
 		New: func() engine.Stage {
-			return &settings{Token: "checkpoint", Samples: 1, Limits: rl.DefaultLimits()}
+			return &settings{Token: "checkpoint", Samples: 1, TopP: 1, Limits: rl.DefaultLimits()}
 		},
 		Outputs: func(engine.Stage) map[string]string {
 			return map[string]string{"scores": "scores", "trajectories": "trajectories"}
@@ -33,11 +33,13 @@ type settings struct {
 	Tasks       []artifact.Ref `hcl:"tasks" port:"tasks" doc:"sets of tasks; a score names the port it came from"`
 	Token       string         `hcl:"token,optional" choices:"checkpoint|none|high|low" doc:"reward token to condition on: what the checkpoint says, or another for measuring the conditioning itself"`
 	Temperature float64        `hcl:"temperature,optional" doc:"sampling temperature; 0 is greedy"`
+	TopP        float64        `hcl:"top_p,optional" doc:"sampled from the fewest most probable tokens whose probabilities reach this (nucleus, Holtzman et al. 2020); 1 is the whole vocabulary"`
 	Samples     int            `hcl:"samples,optional" unit:"episodes per task" doc:"episodes per task; more than one needs a temperature above 0"`
 	K           []int          `hcl:"k,optional" doc:"pass@k for each of these, at most samples: the probability that one of k episodes succeeds, by the unbiased estimator (Chen et al. 2021, eq. 1), in passes.jsonl beside the scores"`
 	Limits      *rl.Limits     `hcl:"limits,block" doc:"bounds of an episode"`
 
 	TemperatureRange hcl.Range `hcl:"temperature,attr_range"`
+	TopPRange        hcl.Range `hcl:"top_p,attr_range"`
 	SamplesRange     hcl.Range `hcl:"samples,attr_range"`
 	KRange           hcl.Range `hcl:"k,attr_range"`
 }
@@ -58,5 +60,6 @@ func (s *settings) Check() hcl.Diagnostics {
 				Detail: fmt.Sprintf("pass@k is estimated from %d episodes of a task, so each k lies between 1 and that; got %d. Raise samples.", s.Samples, k), Subject: s.KRange.Ptr()})
 		}
 	}
+	diags = append(diags, rl.CheckTopP(s.TopP, s.TopPRange)...)
 	return append(diags, s.Limits.Check()...)
 }

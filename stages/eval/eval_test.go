@@ -21,6 +21,7 @@ func TestValuesOutOfRangeAreRefused(t *testing.T) {
 		"":                 "",
 		"temperature = -1": "got -1",
 		"samples = 2":      "2 samples at temperature 0",
+		"top_p = 1.5":      "at most 1; got 1.5",
 		"samples = 0":      "0 samples",
 		"samples = 4\ntemperature = 1\nk = [1, 4]": "",
 		"samples = 4\ntemperature = 1\nk = [1, 5]": "from 4 episodes of a task, so each k lies between 1 and that; got 5",

@@ -143,7 +143,7 @@ func benchmarkUpdate(b *testing.B, cfg lm.Config) {
 		}
 		batch := newBatch(trajectories, benchGroup)
 		mark := cpu()
-		_, _, err = s.accumulate(context.Background(), policy, trainer, reference, batch)
+		_, _, err = s.accumulate(context.Background(), trainer, reference, batch)
 		check(err)
 		p.learn += cpu() - mark
 		mark = cpu()

@@ -145,7 +145,7 @@ func TestGradientOfTheObjectiveThroughTheModel(t *testing.T) {
 			defer trainer.Close()
 			s := &settings{Objective: tc.o, Temperature: tc.temperature}
 			b := newBatch(conversations(), 3)
-			outcome, old, err := s.accumulate(ctx, policy, trainer, reference, b)
+			outcome, old, err := s.accumulate(ctx, trainer, reference, b)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -231,7 +231,7 @@ func TestPenaltyOfAPolicyThatIsItsReferenceIsZero(t *testing.T) {
 			tr.Reward = 1
 		}
 		b := newBatch(trajectories, 3)
-		if _, _, err := s.accumulate(t.Context(), policy, trainer, tc.reference, b); err != nil {
+		if _, _, err := s.accumulate(t.Context(), trainer, tc.reference, b); err != nil {
 			t.Fatal(err)
 		}
 		if zero := !slices.ContainsFunc(b.advantages, func(a float64) bool { return a != 0 }); zero != tc.zero {

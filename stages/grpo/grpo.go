@@ -14,6 +14,7 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/resume"
 	"rcgrpo/stages/rl"
 )
@@ -51,11 +52,12 @@ func Kinds() []*engine.Kind {
 
 func defaults(batch int) settings {
 	return settings{
-		Order: "shuffled", Updates: 350, Group: 5, Batch: batch, LR: 1e-6, Temperature: 1, Keep: 1,
+		Order: "shuffled", Updates: 350, Group: 5, Batch: batch, LR: 1e-6, Temperature: 1, TopP: 1, Keep: 1,
 		Objective: rl.PaperObjective(),
 		Schedule:  &rl.Schedule{Shape: "constant"},
 		Optimizer: &rl.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01, ClipNorm: 1},
 		Limits:    rl.DefaultLimits(),
+		Split:     rl.DefaultSplit(lm.DefaultMicroTokens),
 
 		Checkpoints: resume.DefaultCheckpoints(),
 	}
@@ -72,6 +74,7 @@ type settings struct {
 	Batch       int            `hcl:"batch,optional" unit:"tasks" doc:"tasks per update (paper: 64 for GRPO, 256 for RC-GRPO)"`
 	LR          float64        `hcl:"lr,optional" doc:"learning rate (paper: 1e-6)"`
 	Temperature float64        `hcl:"temperature,optional" doc:"sampling temperature of rollouts (verl, TRL, OpenRLHF: 1); the objective's log-probabilities use it too"`
+	TopP        float64        `hcl:"top_p,optional" doc:"rollouts are sampled from the fewest most probable tokens whose probabilities reach this (nucleus, Holtzman et al. 2020); 1 is the whole vocabulary. The objective's log-probabilities are those of the whole vocabulary either way (verl, TRL), so below 1 the first ratio is not that of sampler and policy, and sampler_gap is not logged"`
 	Keep        int            `hcl:"keep,optional" unit:"updates" doc:"trajectories of every n-th update are kept in the port trajectories; 0 keeps none"`
 
 	rl.Objective
@@ -84,6 +87,8 @@ type settings struct {
 	Optimizer *rl.Optimizer `hcl:"optimizer,block" doc:"AdamW and gradient clipping"`
 	Limits    *rl.Limits    `hcl:"limits,block" doc:"bounds of an episode"`
 
+	rl.Split
+
 	Checkpoints *resume.Checkpoints `hcl:"checkpoints,block" key:"-" doc:"how often the stage saves itself"`
 
 	UpdatesRange     hcl.Range `hcl:"updates,attr_range"`
@@ -92,6 +97,7 @@ type settings struct {
 	LRRange          hcl.Range `hcl:"lr,attr_range"`
 	WeightsRange     hcl.Range `hcl:"weights,attr_range"`
 	TemperatureRange hcl.Range `hcl:"temperature,attr_range"`
+	TopPRange        hcl.Range `hcl:"top_p,attr_range"`
 	KeepRange        hcl.Range `hcl:"keep,attr_range"`
 }
 
@@ -110,10 +116,12 @@ type evaluate struct {
 	Every       int            `hcl:"every" unit:"updates" doc:"the policy is evaluated after every n-th update"`
 	Subset      int            `hcl:"subset,optional" unit:"tasks" doc:"how many of them, drawn once by the seed; 0 takes all"`
 	Temperature float64        `hcl:"temperature,optional" doc:"sampling temperature; 0 is greedy"`
+	TopP        float64        `hcl:"top_p,optional" doc:"sampled from the fewest most probable tokens whose probabilities reach this (nucleus, Holtzman et al. 2020); 1 is the whole vocabulary, as does leaving it out"`
 
 	EveryRange       hcl.Range `hcl:"every,attr_range"`
 	SubsetRange      hcl.Range `hcl:"subset,attr_range"`
 	TemperatureRange hcl.Range `hcl:"temperature,attr_range"`
+	TopPRange        hcl.Range `hcl:"top_p,attr_range"`
 }
 
 type grpo struct {
@@ -192,12 +200,17 @@ func (s *settings) check(tokens bool) hcl.Diagnostics {
 		if e.Subset < 0 {
 			bad("Negative number of tasks", fmt.Sprintf("subset is a number of tasks, or 0 for all; got %d.", e.Subset), e.SubsetRange)
 		}
+		if e.TopP != 0 {
+			diags = append(diags, rl.CheckTopP(e.TopP, e.TopPRange)...)
+		}
 		if e.Temperature < 0 {
 			bad("Negative temperature", fmt.Sprintf("The temperature is 0 for greedy decoding, or above it; got %v.", e.Temperature), e.TemperatureRange)
 		}
 	}
+	diags = append(diags, rl.CheckTopP(s.TopP, s.TopPRange)...)
 	diags = append(diags, rl.CheckAlarms(s.Alarms, tokens)...)
 	diags = append(diags, s.Objective.Check()...)
+	diags = append(diags, s.Split.Check()...)
 	diags = append(diags, s.Schedule.Check()...)
 	diags = append(diags, s.Optimizer.Check()...)
 	diags = append(diags, s.Checkpoints.Check()...)

@@ -188,7 +188,7 @@ func TestAWholeUpdateEqualsTheIndependentOne(t *testing.T) {
 				s.KL.Estimator, s.KL.Aggregate, _ = strings.Cut(name, "_")
 				var outcome *rl.Outcome
 				if u == 0 {
-					outcome, _, err = s.accumulate(t.Context(), policy, trainer, reference, b)
+					outcome, _, err = s.accumulate(t.Context(), trainer, reference, b)
 					for _, l := range outcome.LogRatio {
 						if l != 0 {
 							t.Fatalf("%s: a log ratio is %v, want exactly 0", what, l)

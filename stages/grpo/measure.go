@@ -50,7 +50,7 @@ func (t *training) readHeldOut() ([]*bfcl.Task, error) {
 // evaluate plays the held-out tasks under the condition of the checkpoint.
 func (t *training) evaluate(ctx context.Context, u int, v map[string]float64) error {
 	collector := *t.episodes.Collector
-	collector.Temperature = t.Evaluate.Temperature
+	collector.Temperature, collector.TopP = t.Evaluate.Temperature, t.Evaluate.TopP
 	rollouts := make([]rl.Rollout, len(t.heldOut))
 	for i, task := range t.heldOut {
 		rollouts[i] = rl.Rollout{Task: task, Update: u, Token: t.policy.Condition}

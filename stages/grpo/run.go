@@ -155,9 +155,11 @@ func (t *training) open() error {
 	if t.trainer, err = t.policy.Trainer(*t.Optimizer); err != nil {
 		return err
 	}
-	if t.episodes, err = t.policy.Sampler(t.job, append(tasks, t.heldOut...), *t.Limits, t.Temperature); err != nil {
+	t.trainer.SetMicroTokens(t.MicroBatch)
+	if t.episodes, err = t.policy.Sampler(t.job, append(tasks, t.heldOut...), *t.Limits, t.Temperature, t.TopP); err != nil {
 		return err
 	}
+	t.episodes.Free = t.Mode == rl.ModeFast
 	t.groups = &sampler{batch: t.Batch, group: t.Group, resample: t.ZeroVariance == "resample", course: course, tokens: t.tokens, collect: t.collect}
 	return t.resume()
 }
@@ -352,11 +354,20 @@ func (t *training) update(ctx context.Context, u int) error {
 
 // learn makes the optimizer step of update u, unless an alarm has it left out, and adds its metrics to v.
 func (t *training) learn(ctx context.Context, u int, b *batch, v map[string]float64) error {
-	outcome, stats, err := t.accumulate(ctx, t.policy.Model, t.trainer, t.reference, b)
+	var outcome *rl.Outcome
+	var stats lm.TokenStats
+	err := checkpoint.WithinMemory(t.job, &t.Split, t.trainer, b.sequences, func() (err error) {
+		outcome, stats, err = t.accumulate(ctx, t.trainer, t.reference, b)
+		return err
+	})
 	if err != nil {
 		return err
 	}
+	v["micro_batch"] = float64(t.trainer.MicroTokens())
 	b.describe(&t.Objective, outcome, stats, v)
+	if t.TopP < 1 { // the sampler's distribution is another
+		delete(v, "sampler_gap")
+	}
 	if v["grad_norm"], err = t.trainer.Norm(); err != nil {
 		return err
 	}
@@ -410,10 +421,10 @@ func (t *training) heed(u int, v map[string]float64) (apply bool) {
 // accumulate adds the gradient of the objective over a batch to the trainer's, and returns the objective's outcome and
 // what the model says of each action token. With the KL term in the reward, a pass of both models comes before, because
 // advantages need it; policy and reference are then read by the same code, so while they are equal the penalty is 0.
-func (s *settings) accumulate(ctx context.Context, policy *lm.Model, trainer *lm.Trainer, reference *lm.Model, b *batch) (*rl.Outcome, lm.TokenStats, error) {
+func (s *settings) accumulate(ctx context.Context, trainer *lm.Trainer, reference *lm.Model, b *batch) (*rl.Outcome, lm.TokenStats, error) {
 	var penalty []float64
 	if s.KL.Place == "reward" && s.KL.Beta != 0 {
-		before, err := policy.Stats(ctx, b.sequences, reference, s.Temperature)
+		before, err := trainer.Stats(ctx, b.sequences, reference, s.Temperature)
 		if err != nil {
 			return nil, before, fmt.Errorf("divergence for the reward: %w", err)
 		}

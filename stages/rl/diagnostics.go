@@ -73,6 +73,7 @@ var Metrics = []MetricInfo{
 	{"episode_tokens", "tokens per episode, given ones included", "tokens", ""},
 	{"tokens", "tokens of all episodes of the update, given ones included", "tokens", ""},
 	{"learned_tokens", "tokens with a loss (fine-tuning)", "tokens", ""},
+	{"micro_batch", "tokens of one forward and backward pass: the split of the update's batch", "tokens", ""},
 	{"truncated", "share of episodes cut off by a limit of length, reply or turn", "share", "lower"},
 	{"stop_", "share of episodes that ended for that reason (done, turn_limit, length, step, error)", "share", ""},
 	{"eval_reward", "mean R on the fixed subset of held-out tasks, under the condition of the checkpoint, after the update", "reward", "higher"},

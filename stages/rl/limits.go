@@ -18,6 +18,15 @@ type Limits struct {
 	ContextRange hcl.Range `hcl:"context,attr_range"`
 }
 
+// CheckTopP reports a share of probability that no nucleus can have.
+func CheckTopP(topP float64, at hcl.Range) hcl.Diagnostics {
+	if topP > 0 && topP <= 1 {
+		return nil
+	}
+	return hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Nucleus out of range",
+		Detail: fmt.Sprintf("top_p is the share of probability that tokens are drawn from, above 0 and at most 1; got %v.", topP), Subject: at.Ptr()}}
+}
+
 // DefaultLimits are the benchmark's steps and the lengths of the training page (section 1.3).
 func DefaultLimits() *Limits { return &Limits{Steps: 20, Reply: 1024, Context: 16384} }
 

@@ -117,6 +117,7 @@ func (s *settings) train(ctx context.Context, job *engine.Job, policy *checkpoin
 		return err
 	}
 	defer t.trainer.Close()
+	t.trainer.SetMicroTokens(s.MicroBatch)
 	if t.scratch, err = resume.Open(job.Dir, s.Checkpoints.Settings()); err != nil {
 		return err
 	}
@@ -196,7 +197,7 @@ func (t *training) step(ctx context.Context, u, total int, batch []lm.Sequence) 
 		return err
 	}
 	start := time.Now()
-	row, skipped, err := t.update(ctx, t.trainer, batch, t.Schedule.Rate(u-1, total, t.LR))
+	row, skipped, err := t.update(ctx, t.job, t.trainer, batch, t.Schedule.Rate(u-1, total, t.LR))
 	if err != nil {
 		return err
 	}
@@ -217,7 +218,7 @@ func (t *training) step(ctx context.Context, u, total int, batch []lm.Sequence) 
 
 // update makes one optimizer step on the mean negative log-probability of the batch's learned tokens; skipped says that
 // the gradient was no finite number and changed nothing.
-func (s *settings) update(ctx context.Context, trainer *lm.Trainer, batch []lm.Sequence, rate float64) (row rl.Metric, skipped bool, err error) {
+func (s *settings) update(ctx context.Context, job *engine.Job, trainer *lm.Trainer, batch []lm.Sequence, rate float64) (row rl.Metric, skipped bool, err error) {
 	var learned, tokens int
 	for _, e := range batch {
 		tokens += len(e.IDs)
@@ -231,8 +232,12 @@ func (s *settings) update(ctx context.Context, trainer *lm.Trainer, batch []lm.S
 		return row, false, fmt.Errorf("no token of the batch is to be learned")
 	}
 	weight := -1 / float64(learned)
-	stats, err := trainer.Accumulate(ctx, batch, nil, 1, func(_, _ int, s lm.TokenStats) (lm.Weights, error) {
-		return lm.Weights{Logp: slices.Repeat([]float64{weight}, len(s.Logp))}, nil
+	var stats lm.TokenStats
+	err = checkpoint.WithinMemory(job, &s.Split, trainer, batch, func() (err error) {
+		stats, err = trainer.Accumulate(ctx, batch, nil, 1, func(_, _ int, s lm.TokenStats) (lm.Weights, error) {
+			return lm.Weights{Logp: slices.Repeat([]float64{weight}, len(s.Logp))}, nil
+		})
+		return err
 	})
 	if err != nil {
 		return row, false, err
@@ -247,7 +252,7 @@ func (s *settings) update(ctx context.Context, trainer *lm.Trainer, batch []lm.S
 		entropy -= weight * stats.Entropy[i]
 	}
 	return rl.Metric{Values: map[string]float64{"loss": loss, "entropy": entropy, "lr": rate, "grad_norm": norm,
-		"tokens": float64(tokens), "learned_tokens": float64(learned)}}, skipped, nil
+		"tokens": float64(tokens), "learned_tokens": float64(learned), "micro_batch": float64(trainer.MicroTokens())}}, skipped, nil
 }
 
 // window is the number of batches within which examples are sorted by length.

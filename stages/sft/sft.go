@@ -14,6 +14,7 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/resume"
 	"rcgrpo/stages/rl"
 )
@@ -24,6 +25,7 @@ func Kinds() []*engine.Kind {
 		return settings{Epochs: epochs, Batch: 16, LR: 1e-5,
 			Schedule:    &rl.Schedule{Shape: "cosine", Warmup: 0.03},
 			Optimizer:   &rl.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, ClipNorm: 1},
+			Split:       rl.DefaultSplit(lm.DefaultMicroTokens),
 			Checkpoints: resume.DefaultCheckpoints()}
 	}
 	outputs := func(engine.Stage) map[string]string {
@@ -58,6 +60,8 @@ type settings struct {
 	LR        float64        `hcl:"lr,optional" doc:"peak learning rate (paper: 1e-5)"`
 	Schedule  *rl.Schedule   `hcl:"schedule,block" doc:"course of the learning rate"`
 	Optimizer *rl.Optimizer  `hcl:"optimizer,block" doc:"AdamW and gradient clipping"`
+
+	rl.Split
 
 	Checkpoints *resume.Checkpoints `hcl:"checkpoints,block" key:"-" doc:"how often the stage saves itself"`
 
@@ -99,6 +103,7 @@ func (s *settings) Check() hcl.Diagnostics {
 		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Learning rate out of range",
 			Detail: fmt.Sprintf("The learning rate must be above 0; got %v.", s.LR), Subject: s.LRRange.Ptr()})
 	}
+	diags = append(diags, s.Split.Check()...)
 	diags = append(diags, s.Schedule.Check()...)
 	diags = append(diags, s.Checkpoints.Check()...)
 	return append(diags, s.Optimizer.Check()...)

@@ -42,6 +42,8 @@ func TestValuesOutOfRangeAreRefused(t *testing.T) {
 		{"sft", "epochs = 0", "at least once; got 0"},
 		{"sft", "batch = 0", "at least one trajectory; got 0"},
 		{"sft", "lr = -1", "above 0; got -1"},
+		{"sft", "micro_batch = -1", "got micro_batch = -1"},
+		{"rctp-ft", "on_oom = \"retry\"", "halve_micro_batch"},
 		{"sft", "schedule {\nfinal = 2\n}", "got 2"},
 		{"sft", "optimizer {\nbeta2 = 1\n}", "got 1"},
 		{"sft", "optimizer {\neps = -1\n}", "eps must be at least 0; got -1"},

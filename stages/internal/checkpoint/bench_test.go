@@ -80,7 +80,7 @@ func BenchmarkEnvironmentsAreHardlyWaitedFor(b *testing.B) {
 		b.Fatal(err)
 	}
 	played := tasks[:60]
-	sampler, err := policy.Sampler(job, played, rl.Limits{Steps: 4, Reply: 60, Context: 384}, 1)
+	sampler, err := policy.Sampler(job, played, rl.Limits{Steps: 4, Reply: 60, Context: 384}, 1, 1)
 	if err != nil {
 		b.Fatal(err)
 	}

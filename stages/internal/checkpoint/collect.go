@@ -25,8 +25,8 @@ type Sampler struct {
 // Close frees the key-value cache.
 func (s *Sampler) Close() error { return s.decoder.Close() }
 
-// Sampler makes a sampler for the policy. tasks says which tasks it will play: the benchmark's own need its data.
-func (p *Policy) Sampler(job *engine.Job, tasks []*bfcl.Task, limits rl.Limits, temperature float64) (*Sampler, error) {
+// Sampler makes a sampler for the policy: temperature 0 is greedy, topP 1 the whole vocabulary. tasks says which tasks it will play: the benchmark's own need its data.
+func (p *Policy) Sampler(job *engine.Job, tasks []*bfcl.Task, limits rl.Limits, temperature, topP float64) (*Sampler, error) {
 	codec, err := p.Codec(job.Site.BFCL)
 	if err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func (p *Policy) Sampler(job *engine.Job, tasks []*bfcl.Task, limits rl.Limits, 
 		return nil, err
 	}
 	return &Sampler{
-		Collector: &rl.Collector{Policy: decoder, Codec: codec, Limits: limits, Seed: uint64(job.Seed), Temperature: temperature,
+		Collector: &rl.Collector{Policy: decoder, Codec: codec, Limits: limits, Seed: uint64(job.Seed), Temperature: temperature, TopP: topP,
 			Start: rl.EpisodeStart(settings, limits)},
 		decoder: decoder,
 	}, nil

@@ -24,13 +24,10 @@ func (o OptimizerConfig) withDefaults() OptimizerConfig {
 	set(&o.Eps, 1e-8)
 	set(&o.Clip, 1)
 	if o.MicroTokens == 0 {
-		o.MicroTokens = defaultMicroTokens
+		o.MicroTokens = DefaultMicroTokens
 	}
 	return o
 }
-
-// defaultMicroTokens is enough for several groups at once, whose members share what they have in common.
-const defaultMicroTokens = 4096
 
 // Trainer moves a model's weights: gradients add up over Accumulate, Update applies them with AdamW.
 type Trainer struct {
@@ -75,6 +72,12 @@ func (t *Trainer) start(gradients func(s *torch.Scope) views) error {
 	}
 	return nil
 }
+
+// MicroTokens is how many tokens a micro-batch has at most; a longer sequence goes alone.
+func (t *Trainer) MicroTokens() int { return t.o.MicroTokens }
+
+// SetMicroTokens changes it for what comes; it must be at least 1.
+func (t *Trainer) SetMicroTokens(n int) { t.o.MicroTokens = max(1, n) }
 
 // Close frees gradient and moments. It may be called twice.
 func (t *Trainer) Close() error {
@@ -139,7 +142,12 @@ func headWeights(w Weights, b *batch, hasRef bool) (rows []torch.HeadWeight, any
 
 // Stats computes the statistics of a batch without a gradient. ref may be nil.
 func (m *Model) Stats(ctx context.Context, sequences []Sequence, ref *Model, temperature float64) (TokenStats, error) {
-	return m.run(ctx, sequences, ref, temperature, defaultMicroTokens, nil)
+	return m.run(ctx, sequences, ref, temperature, DefaultMicroTokens, nil)
+}
+
+// Stats is Model.Stats in the trainer's micro-batches.
+func (t *Trainer) Stats(ctx context.Context, sequences []Sequence, ref *Model, temperature float64) (TokenStats, error) {
+	return t.m.run(ctx, sequences, ref, temperature, t.o.MicroTokens, nil)
 }
 
 // run takes a batch through forward passes in micro-batches, and hands each to then, if there is one, before its
@@ -154,11 +162,7 @@ func (m *Model) run(ctx context.Context, sequences []Sequence, ref *Model, tempe
 		return all, fmt.Errorf("reference model: %d tokens on %s, want %d on %s like the policy", ref.cfg.Vocab, ref.device, m.cfg.Vocab, m.device)
 	}
 	for first := 0; first < len(sequences); {
-		n, tokens := 1, len(sequences[first].IDs)
-		for first+n < len(sequences) && tokens+len(sequences[first+n].IDs) <= microTokens {
-			tokens += len(sequences[first+n].IDs)
-			n++
-		}
+		n := fitting(sequences[first:], microTokens)
 		b, err := m.pack(sequences[first:first+n], first)
 		if err != nil {
 			return all, err

@@ -30,3 +30,24 @@ type OptimizerConfig struct {
 	Clip              float64 // largest global norm of a gradient [1]; negative never clips
 	MicroTokens       int     // tokens per forward and backward pass [4096]; a longer sequence goes alone
 }
+
+// DefaultMicroTokens is enough for several groups at once, whose members share what they have in common.
+const DefaultMicroTokens = 4096
+
+// fitting is how many of the first sequences make a micro-batch of at most so many tokens, at least one.
+func fitting(sequences []Sequence, microTokens int) int {
+	n, tokens := 1, len(sequences[0].IDs)
+	for n < len(sequences) && tokens+len(sequences[n].IDs) <= microTokens {
+		tokens += len(sequences[n].IDs)
+		n++
+	}
+	return n
+}
+
+// MicroBatches is how many micro-batches of at most so many tokens a batch makes.
+func MicroBatches(sequences []Sequence, microTokens int) (n int) {
+	for ; len(sequences) > 0; n++ {
+		sequences = sequences[fitting(sequences, microTokens):]
+	}
+	return n
+}

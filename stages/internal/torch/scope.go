@@ -6,8 +6,10 @@ package torch
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/sugarme/gotch/libtch"
@@ -100,6 +102,12 @@ func (s *Scope) op(name string, operands operands, call func(out *libtch.Ctensor
 	if !s.ready(name, operands) {
 		return &Tensor{}
 	}
+	if plant := planted.Load(); plant != nil {
+		if err := (*plant)(name, shapesOf(operands)); err != nil {
+			*s.sticky = err
+			return &Tensor{}
+		}
+	}
 	out := &s.worker.out[0]
 	*out = nil
 	call(out)
@@ -149,15 +157,47 @@ func (s *Scope) ready(name string, operands operands) bool {
 	return true
 }
 
+// ErrOutOfMemory is in the error of an operation for whose result the device had no memory left.
+var ErrOutOfMemory = errors.New("out of memory")
+
+// outOfMemory is how libtorch's allocators say so: that of the CPU, that of CUDA, the driver and C++ itself.
+var outOfMemory = []string{"can't allocate memory", "not enough memory", "CUDA out of memory", "CUDA error: out of memory", "bad_alloc"}
+
 // fail records what libtorch threw, with the operation and the shapes.
 func (s *Scope) fail(name string, operands operands) {
-	var shapes []string
-	for _, t := range operands {
-		if t != nil {
-			shapes = append(shapes, fmt.Sprint(t.Shape()))
+	*s.sticky = failure(name, shapesOf(operands), thrown())
+}
+
+func failure(name string, shapes [][]int64, text string) error {
+	what := name
+	for i, shape := range shapes {
+		what += []string{" of ", ", "}[min(i, 1)] + fmt.Sprint(shape)
+	}
+	for _, saying := range outOfMemory {
+		if strings.Contains(text, saying) {
+			return fmt.Errorf("torch %s: %w: %s", what, ErrOutOfMemory, text)
 		}
 	}
-	*s.sticky = fmt.Errorf("torch %s of %s: %s", name, strings.Join(shapes, ", "), thrown())
+	return fmt.Errorf("torch %s: %s", what, text)
+}
+
+func shapesOf(operands operands) (shapes [][]int64) {
+	for _, t := range operands {
+		if t != nil {
+			shapes = append(shapes, t.Shape())
+		}
+	}
+	return shapes
+}
+
+// planted is what PlantFailure asks before each operation; nil asks nothing.
+var planted atomic.Pointer[func(operation string, shapes [][]int64) error]
+
+// PlantFailure is for tests: until remove is called, f is asked before each operation of the process that makes a tensor,
+// with the shapes of its operands, and an error of it is that operation's.
+func PlantFailure(f func(operation string, shapes [][]int64) error) (remove func()) {
+	planted.Store(&f)
+	return func() { planted.Store(nil) }
 }
 
 // thrown takes libtorch's message out of the thread's error slot; the first line says what, the rest is a C++ stack.

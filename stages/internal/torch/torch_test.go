@@ -57,6 +57,55 @@ func TestErrorsAreStickyAndNameOperationAndShapes(t *testing.T) {
 	})
 }
 
+// An exabyte is more than any machine has; the message is the allocator's own.
+func TestWantOfMemoryIsToldFromOtherErrors(t *testing.T) {
+	err := Do(context.Background(), CPU, func(s *Scope) error {
+		s.Empty(Float32, 1<<58)
+		return nil
+	})
+	if !errors.Is(err, ErrOutOfMemory) {
+		t.Errorf("an exabyte: got %v, want ErrOutOfMemory", err)
+	}
+	for text, want := range map[string]bool{
+		"[enforce fail at alloc_cpu.cpp:127] data. DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes.":        true,
+		"[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes": true,
+		"CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 139.8 GiB":                                true,
+		"CUDA error: out of memory": true,
+		"std::bad_alloc":            true,
+		"mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)": false,
+	} {
+		if got := errors.Is(failure("mm", nil, text), ErrOutOfMemory); got != want {
+			t.Errorf("%q: out of memory is %v, want %v", text, got, want)
+		}
+	}
+}
+
+func TestPlantedFailuresAreThoseOfTheirOperation(t *testing.T) {
+	remove := PlantFailure(func(operation string, shapes [][]int64) error {
+		if operation == "mm" && shapes[0][0] > 2 {
+			return ErrOutOfMemory
+		}
+		return nil
+	})
+	defer remove()
+	try := func(rows int64) error {
+		return Do(context.Background(), CPU, func(s *Scope) error {
+			s.Mm(s.Zeros(Float32, rows, 3), s.Zeros(Float32, 3, 1))
+			return nil
+		})
+	}
+	if err := try(2); err != nil {
+		t.Errorf("two rows: %v", err)
+	}
+	if err := try(3); !errors.Is(err, ErrOutOfMemory) {
+		t.Errorf("three rows: got %v, want ErrOutOfMemory", err)
+	}
+	remove()
+	if err := try(3); err != nil {
+		t.Errorf("three rows afterwards: %v", err)
+	}
+}
+
 func TestFreedTensorsAreRefused(t *testing.T) {
 	err := Do(context.Background(), CPU, func(s *Scope) error {
 		a := s.Zeros(Float32, 2)

@@ -1,0 +1,93 @@
+//go:build libtorch
+
+package grpo
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"rcgrpo/stages/internal/checkpoint"
+	"rcgrpo/stages/internal/torch"
+	"rcgrpo/stages/rl"
+)
+
+// starve makes every matrix product of more than so many rows run out of memory.
+func starve(rows int64) (remove func()) {
+	return torch.PlantFailure(func(operation string, shapes [][]int64) error {
+		if operation == "mm" && shapes[0][0] > rows {
+			return torch.ErrOutOfMemory
+		}
+		return nil
+	})
+}
+
+// The update that was begun anew with half the micro-batch is the update that memory would have allowed at once: nothing
+// of the passes before the failure is left in metrics and gradient.
+func TestAnUpdateWithHalfTheMicroBatchIsTheSameUpdate(t *testing.T) {
+	one := func(rows int64) (v map[string]float64, gradient []float32) {
+		r := alone(t)
+		r.Split = rl.Split{Mode: rl.ModeFast, MicroBatch: 4096, OnOOM: rl.HalveMicroBatch}
+		if rows > 0 {
+			defer starve(rows)()
+		}
+		r.Temperature = 1
+		v = map[string]float64{}
+		b := newBatch(conversations(), r.Group)
+		if err := checkpoint.WithinMemory(r.job, &r.Split, r.trainer, b.sequences, func() error {
+			outcome, stats, err := r.accumulate(t.Context(), r.trainer, r.reference, b)
+			if err == nil {
+				b.describe(&r.Objective, outcome, stats, v)
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		v["micro_batch"] = float64(r.trainer.MicroTokens())
+		gradient, err := r.trainer.Gradient()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v, gradient
+	}
+	want, whole := one(0)
+	got, halved := one(24)
+	if want["micro_batch"] != 4096 || got["micro_batch"] >= 60 {
+		t.Errorf("micro_batch: got %v without and %v with too little memory", want["micro_batch"], got["micro_batch"])
+	}
+	for name, v := range want {
+		if name != "micro_batch" && math.Abs(got[name]-v) > 1e-6*max(1, math.Abs(v)) {
+			t.Errorf("%s: got %v, want %v", name, got[name], v)
+		}
+	}
+	var far, size float64
+	for i, g := range whole {
+		far += math.Pow(float64(halved[i]-g), 2)
+		size += math.Pow(float64(g), 2)
+	}
+	if relative := math.Sqrt(far / size); !(relative < 1e-6) {
+		t.Errorf("the gradients differ by %.2g of their norm, want less than 1e-6", relative)
+	}
+}
+
+func TestWithoutLeaveToHalveTheErrorNamesTheSplit(t *testing.T) {
+	for name, tc := range map[string]struct {
+		split rl.Split
+		rows  int64
+		want  string
+	}{
+		"stop":                 {rl.Split{Mode: rl.ModeFast, MicroBatch: 4096, OnOOM: "stop"}, 24, `or on_oom = "halve_micro_batch" with mode = "fast"`},
+		"deterministic":        {rl.Split{Mode: rl.ModeDeterministic, MicroBatch: 4096, OnOOM: rl.HalveMicroBatch}, 24, `it is for you to set it: micro_batch = `},
+		"nothing left to half": {rl.Split{Mode: rl.ModeFast, MicroBatch: 4096, OnOOM: rl.HalveMicroBatch}, 1, "every trajectory has gone alone already"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := alone(t)
+			r.Split, r.Temperature = tc.split, 1
+			defer starve(tc.rows)()
+			err := r.learn(t.Context(), 1, newBatch(conversations(), r.Group), map[string]float64{})
+			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), "out of memory") {
+				t.Errorf("got %v, want %q", err, tc.want)
+			}
+		})
+	}
+}

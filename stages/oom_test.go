@@ -1,0 +1,151 @@
+//go:build libtorch
+
+package stages
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/internal/torch"
+	"rcgrpo/stages/rl"
+)
+
+// A process of a stage with this variable runs out of memory in any matrix product of more rows than it says, as long as the
+// file that it names behind a colon, if any, is not there; then it makes the file.
+const memoryVariable = "RCGRPO_TEST_ROWS"
+
+func plantMemory(setting string) {
+	limit, marker, once := strings.Cut(setting, ":")
+	rows, err := strconv.ParseInt(limit, 10, 64)
+	if _, missing := os.Stat(marker); err != nil || once && missing == nil {
+		return
+	}
+	torch.PlantFailure(func(operation string, shapes [][]int64) error {
+		if operation != "mm" || shapes[0][0] <= rows {
+			return nil
+		}
+		if once {
+			if err := os.WriteFile(marker, nil, 0o600); err != nil {
+				return err
+			}
+		}
+		return fmt.Errorf("torch mm of %v: %w: DefaultCPUAllocator: can't allocate memory", shapes, torch.ErrOutOfMemory)
+	})
+}
+
+const short = `
+experiment {
+  seeds = [1]
+}
+stage "tasks" "drills" {
+  source = "drills"
+  train  = 10
+  test   = 2
+  pool   = 5
+}
+stage "curate" "data" {
+  tasks = stage.tasks.drills.train
+}
+stage "model" "random" {
+  corpus = [stage.curate.data.expert]
+  vocab  = 340
+  architecture {
+    family    = "qwen2"
+    hidden    = 16
+    layers    = 2
+    heads     = 1
+    kv_heads  = 1
+    mlp       = 16
+    rope_base = 1000
+    context   = 1024
+  }
+}
+stage "sft" "warm" {
+  policy = stage.model.random.checkpoint
+  data   = [stage.curate.data.expert]
+  epochs = 1
+  batch  = 5
+  MORE
+}
+`
+
+// Memory runs out in processes that the engine starts, and what it makes of that is read from its events.
+func TestATrainingThatRunsOutOfMemory(t *testing.T) {
+	leases := filepath.Join(t.TempDir(), "leases") // which the engine makes for its user alone
+	t.Setenv("RCGRPO_LEASES", leases)
+	store, err := artifact.Open(filepath.Join(t.TempDir(), "store"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	run := func(t *testing.T, memory, more string) (text string, failure *engine.Failure, metrics []rl.Metric) {
+		t.Helper()
+		t.Setenv(memoryVariable, memory)
+		path := filepath.Join(root, "short.hcl")
+		if err := os.WriteFile(path, []byte(strings.Replace(short, "MORE", more, 1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		x, diags := engine.Load(engine.Source{Path: path}, engine.Registry(Kinds()))
+		if len(diags) > 0 {
+			t.Fatal(diags)
+		}
+		p, err := x.Plan(store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := ""
+		err = p.Run(t.Context(), engine.RunOptions{}, func(e engine.Event) {
+			text += e.Text + "\n"
+			if e.Failure != nil {
+				failure = e.Failure
+			}
+			if e.Address == "stage.sft.warm@1" && e.Kind == engine.EventDone {
+				key = e.Key
+			}
+		})
+		if (err != nil) != (failure != nil) {
+			t.Fatalf("got the error %v and the failure %v", err, failure)
+		}
+		if failure == nil {
+			found, err := store.Lookup(key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, err := store.Open(found, "metrics")
+			if err != nil {
+				t.Fatal(err)
+			}
+			metrics = rows[rl.Metric](t, a.Dir, rl.MetricsFile)
+		}
+		return text, failure, metrics
+	}
+	t.Run("deterministic: it fails for want of memory and names the split to set", func(t *testing.T) {
+		_, failure, _ := run(t, "300", `on_oom = "halve_micro_batch"`)
+		if failure == nil || failure.Cause != engine.CauseOOM || !strings.Contains(failure.Text, `in mode = "deterministic" it is for you to set it: micro_batch = `) {
+			t.Errorf("got %+v", failure)
+		}
+	})
+	t.Run("retried on oom, with memory the second time", func(t *testing.T) {
+		text, failure, _ := run(t, "300:"+filepath.Join(root, "once"), `retry {
+			attempts = 2
+			on       = ["oom"]
+			backoff  = "1ms"
+		}`)
+		if failure != nil || !strings.Contains(text, "attempt 1 of 2 failed (oom); it starts again") {
+			t.Errorf("got %+v and the events\n%s", failure, text)
+		}
+	})
+	t.Run("fast: it halves the micro-batch, and the metrics say so", func(t *testing.T) {
+		_, failure, metrics := run(t, "300", `on_oom = "halve_micro_batch"
+			mode = "fast"`)
+		if failure != nil || len(metrics) != 2 || metrics[0].Values["micro_batch"] > 300 || metrics[1].Values["micro_batch"] > metrics[0].Values["micro_batch"] {
+			t.Errorf("got %+v and the metrics %v", failure, metrics)
+		}
+	})
+}

@@ -1,0 +1,25 @@
+package rollout
+
+import (
+	"strings"
+	"testing"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/enginetest"
+)
+
+func TestValuesOutOfRangeAreRefused(t *testing.T) {
+	for body, want := range map[string]string{
+		"":                           "",
+		"temperature = 0":            "above 0; got 0",
+		"temperature = 2\ntop_p = 1": "",
+		"top_p = 0":                  "above 0 and at most 1; got 0",
+		"samples = 0":                "at least once; got 0",
+	} {
+		_, diags := enginetest.Load(t, engine.Registry{Kind(), enginetest.Given(map[string]string{"checkpoint": "checkpoint", "tasks": "tasks"})},
+			"stage \"given\" \"g\" {}\nstage \"rollout\" \"s\" {\npolicy = stage.given.g.checkpoint\ntasks = stage.given.g.tasks\n"+body+"\n}\n")
+		if got := enginetest.Mistakes(diags); want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("%q: got %q, want it to say %q", body, got, want)
+		}
+	}
+}
