@@ -21,6 +21,7 @@ func pieces() []piece {
 		{"fig-categories", "success by category, with intervals", eachSetFigure((*Study).categoryFigure)},
 		{"fig-outcomes", "which arm passes which task", eachSetFigure((*Study).outcomeFigure)},
 		{"pass-at-k", "pass@k from several sampled episodes of a task", eachSet((*Study).passTable)},
+		{"fig-pass-at-k", "the same as curves over k", eachSetFigure((*Study).passFigure)},
 		{"compare", "differences of the compared pairs, with tests", func(s *Study) []Part {
 			var parts []Part
 			for _, set := range s.sets() {
@@ -43,6 +44,7 @@ func pieces() []piece {
 		piece{"late", "the late phase of training", one((*Study).lateTable)},
 		piece{"signal", "how much an update can learn from", one((*Study).signalTable)},
 		piece{"forecast", "groups without variance, as forecast and at the first update", one((*Study).forecastTable)},
+		piece{"fig-forecast", "the same, a point for each training", func(s *Study) []Part { return addFigures(nil, s.forecastFigure()) }},
 		piece{"fig-successes", "successes per group over the updates", func(s *Study) []Part { return addFigures(nil, s.successFigures()...) }},
 		piece{"values", "every logged value", one((*Study).valuesTable)},
 		piece{"transcripts", "episodes in full", (*Study).transcriptParts},
@@ -146,9 +148,9 @@ func (s *Study) usualSections() []Section {
 			}
 		}
 	}
-	training := slices.Concat(curves, of("entropy", "late", "signal", "forecast"), folded, of("fig-successes", "values"))
+	training := slices.Concat(curves, of("fig-forecast", "entropy", "late", "signal", "forecast"), folded, of("fig-successes", "values"))
 	return []Section{
-		{ID: "results", Title: "Results", Parts: s.bySet(of("main", "seeds", "pass-at-k", "fig-categories", "fig-outcomes"))},
+		{ID: "results", Title: "Results", Parts: s.bySet(of("main", "seeds", "fig-categories", "pass-at-k", "fig-pass-at-k", "fig-outcomes"))},
 		{ID: "differences", Title: "Differences", Parts: of("compare")},
 		{ID: "token", Title: "The reward token", Parts: of("gap", "gap-training")},
 		{ID: "training", Title: "Training dynamics", Lead: legend, Parts: training},

@@ -19,6 +19,9 @@ var (
 	darkColours  = []string{"#5aa9e6", "#f28e4e", "#2fc39b", "#e08fbb", "#e3b94c", "#b3b3b3", "#8fcdf0"}
 )
 
+// diagonalColour has a contrast of 3 on either ground.
+const diagonalColour = "#808891"
+
 // Steps from few to many, of one hue: the farther from the ground, the more.
 var (
 	lightSteps = []string{"#dbe4f0", "#bcd0e8", "#9abade", "#77a3d2", "#568bc2", "#3b72ad", "#275a93", "#174376", "#0b2d57"}
@@ -34,6 +37,8 @@ func (f *Figure) chart() ([]byte, error) {
 		return f.pointChart()
 	case f.Lanes != nil:
 		return f.laneChart()
+	case f.Diagonal != "":
+		return f.diagonalChart()
 	case f.Stacked:
 		return f.stackedChart()
 	}
@@ -92,6 +97,45 @@ func (f *Figure) pointChart() ([]byte, error) {
 	return f.finish(chart.JSON())
 }
 
+// diagonalChart places each point at its X, on its interval, beside the line on which both axes are equal. Points that
+// share a place stand side by side.
+func (f *Figure) diagonalChart() ([]byte, error) {
+	line, points := charts.NewLine(), charts.NewCustom()
+	line.SetGlobalOptions(f.global("value", nil)...)
+	low, high := f.ends()
+	line.AddSeries(f.Diagonal, nil, drawn("", pairs([]float64{low, high}, []float64{low, high}), diagonalColour, 1.5, 1, "dashed"))
+	for _, s := range f.Series {
+		var data []opts.CustomData
+		for _, p := range s.Points {
+			data = append(data, opts.CustomData{Name: p.Label, // as in pointChart, with a place of its own on the axis
+				Value: []any{short(p.X), short(p.Value), short(p.Low), short(p.High), 0, 1, max(0, s.Arm) / len(lightColours)}})
+		}
+		points.AddSeries(s.Name, data, charts.WithSeriesOpts(func(o *charts.SingleSeries) {
+			o.RenderItem = "interval"
+			o.ItemStyle = &opts.ItemStyle{Color: s.colour()}
+			o.Encode = &opts.Encode{X: 0, Y: []int{1, 2, 3}}
+		}))
+	}
+	line.Overlap(points)
+	line.Validate()
+	return f.finish(line.JSON())
+}
+
+// ends are where both axes of a figure with a diagonal begin and end: multiples of a tenth around all points.
+func (f *Figure) ends() (low, high float64) {
+	low, high = math.Inf(1), math.Inf(-1)
+	for _, s := range f.Series {
+		for _, p := range s.Points {
+			for _, v := range []float64{p.X, p.Value, p.Low, p.High} {
+				if !math.IsNaN(v) {
+					low, high = math.Min(low, math.Floor(10*v)/10), math.Max(high, math.Ceil(10*v)/10)
+				}
+			}
+		}
+	}
+	return low, high
+}
+
 // laneChart draws the spans as bars in lanes, by a renderer of the page's script.
 func (f *Figure) laneChart() ([]byte, error) {
 	chart := charts.NewCustom()
@@ -146,6 +190,9 @@ func (f *Figure) global(axis string, categories []string) []charts.GlobalOpts {
 	switch {
 	case categories != nil:
 		x.Name = ""
+	case f.Diagonal != "":
+		low, high := f.ends()
+		x.Min, x.Max, y.Min, y.Max = low, high, low, high
 	case f.Lanes != nil:
 		x.Min, x.Max = 0, "dataMax"
 		y = opts.YAxis{Type: "category", Data: f.Lanes, Inverse: opts.Bool(true)}
@@ -156,7 +203,7 @@ func (f *Figure) global(axis string, categories []string) []charts.GlobalOpts {
 		charts.WithAnimation(false),
 		charts.WithXAxisOpts(x), charts.WithYAxisOpts(y),
 		charts.WithLegendOpts(opts.Legend{Show: opts.Bool(false), Left: "0"}), // the page's script writes its own, which wraps,
-		charts.WithTooltipOpts(opts.Tooltip{Show: opts.Bool(true), Trigger: map[bool]string{true: "item", false: "axis"}[categories != nil || f.Lanes != nil]}),
+		charts.WithTooltipOpts(opts.Tooltip{Show: opts.Bool(true), Trigger: map[bool]string{true: "item", false: "axis"}[categories != nil || f.Lanes != nil || f.Diagonal != ""]}),
 		charts.WithGridOpts(opts.Grid{Left: "8", Right: "16", Top: "30", Bottom: "28", ContainLabel: opts.Bool(true)}),
 	}
 }

@@ -158,6 +158,14 @@ func (f *Figure) sources() map[string]Source {
 				}
 			}
 		}
+	case f.Diagonal != "":
+		row := 0
+		for _, s := range f.Series {
+			for _, p := range s.Points {
+				row++
+				sources[fmt.Sprintf(".r%d", row)] = p.Source
+			}
+		}
 	default:
 		column := 1
 		for _, s := range f.Series {

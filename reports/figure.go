@@ -8,7 +8,8 @@ import (
 )
 
 // Figure is a drawing as a plain value: curves over a numeric axis; or, when Categories are named, points with
-// intervals above each category; or, when Lanes are named, stretches of a numeric axis in each lane.
+// intervals above each category; or, when Lanes are named, stretches of a numeric axis in each lane; or, when Diagonal
+// says what it stands for, points with intervals at any place, beside the line on which both axes are equal.
 type Figure struct {
 	ID         string // ours, unique on the page: "fig-reward"
 	Title      string
@@ -16,6 +17,7 @@ type Figure struct {
 	X, Y       string // axes, with units
 	Categories []string
 	Lanes      []string // from above
+	Diagonal   string   // "measured as forecast"
 	Series     []Series
 	Smooth     int  // curves: updates in the moving average of the thick line; below 2 draws the mean itself
 	Stacked    bool // curves: areas one upon the other, which add up to the whole
@@ -38,7 +40,7 @@ type Series struct {
 	X    []float64 // curves: the common axis of all Runs
 	Runs []Curve   // curves: one per seed
 
-	Points []Point // one per category
+	Points []Point // one per category, or at their X
 	Spans  []Span
 }
 
@@ -51,10 +53,11 @@ type Curve struct {
 
 // Point is a value with its interval; NaN where there is none.
 type Point struct {
+	X     float64 // figures with a diagonal
 	Value float64
 	Interval
 	Each   []float64 // what it was pooled from, one value per seed; nil for a single one
-	Label  string    // "68/80"
+	Label  string    // "68/80"; "seed 3" in figures with a diagonal
 	Source Source
 }
 
@@ -160,6 +163,14 @@ func (f *Figure) data() [][]string {
 					p := s.Points[i]
 					rows = append(rows, []string{category, s.Name, plain(p.Value), plain(p.Low), plain(p.High), p.Label})
 				}
+			}
+		}
+		return rows
+	case f.Diagonal != "":
+		rows := [][]string{{"series", "seed", f.X, f.Y, "low", "high"}}
+		for _, s := range f.Series {
+			for _, p := range s.Points {
+				rows = append(rows, []string{s.Name, p.Label, plain(p.X), plain(p.Value), plain(p.Low), plain(p.High)})
 			}
 		}
 		return rows

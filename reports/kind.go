@@ -38,7 +38,7 @@ func Kind() *engine.Kind {
 	return &engine.Kind{
 		Name:    "report",
 		Summary: "A page of scores and curves: tables, tests, figures, evidence; as HTML, Markdown, text, LaTeX, CSV and JSON.",
-		Version: 4,
+		Version: 5,
 		New: func() engine.Stage {
 			return &settings{Windows: &windows{Early: PaperWindows.Early, Late: PaperWindows.Late}}
 		},
@@ -72,7 +72,7 @@ type compare struct {
 
 type section struct {
 	Title string   `hcl:"title,label" doc:"its heading"`
-	Show  []string `hcl:"show" doc:"tables and figures in their order: main, seeds, fig-categories, fig-outcomes, pass-at-k, compare, gap, gap-training, fig-reward, fig-spread, fig-spread-batch, fig-zero-variance, fig-zero-variance-split, fig-entropy, fig-kl, fig-kl-estimators, fig-grad-norm, fig-clip, fig-tokens-reward, fig-tokens-gap, fig-variance, fig-log-ratio, fig-turns, fig-calls, fig-tool-errors, fig-stops, fig-length, fig-tuning, entropy, late, signal, forecast, fig-successes, values, transcripts, data, certificate, mixtures, departures, settings, runs, fig-timeline, evidence"`
+	Show  []string `hcl:"show" doc:"tables and figures in their order: main, seeds, fig-categories, fig-outcomes, pass-at-k, fig-pass-at-k, compare, gap, gap-training, fig-reward, fig-spread, fig-spread-batch, fig-zero-variance, fig-zero-variance-split, fig-entropy, fig-kl, fig-kl-estimators, fig-grad-norm, fig-clip, fig-tokens-reward, fig-tokens-gap, fig-variance, fig-log-ratio, fig-turns, fig-calls, fig-tool-errors, fig-stops, fig-length, fig-tuning, entropy, late, signal, forecast, fig-forecast, fig-successes, values, transcripts, data, certificate, mixtures, departures, settings, runs, fig-timeline, evidence"`
 	Text  string   `hcl:"text,optional" doc:"a sentence below the heading"`
 
 	ShowRange hcl.Range `hcl:"show,attr_range"`

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -83,9 +84,11 @@ func train(s *scripted, job *engine.Job) error {
 	}
 	var rows, times []rl.Metric
 	for u := 1; u <= 10; u++ {
-		rows = append(rows, rl.Metric{Update: u, Values: map[string]float64{"reward": skill + s.Gain*float64(u)/10, "entropy": 1 / float64(u)}})
+		rows = append(rows, rl.Metric{Update: u, Values: map[string]float64{"reward": skill + s.Gain*float64(u)/10, "entropy": 1 / float64(u),
+			"zero_variance": 0.5, "successes_0": 0.25, "successes_1": 0.5, "successes_2": 0.25}})
 		times = append(times, rl.Metric{Update: u, Values: map[string]float64{"rollout_s": 0.5, "update_s": 0.25, "tokens_per_s": 1000}})
 	}
+	maps.Copy(rows[0].Values, map[string]float64{"forecast_zero_variance": 0.4 + skill/10, "forecast_low": 0.3, "forecast_high": 0.45})
 	if err := artifact.WriteRows(dir, rl.MetricsFile, rows); err != nil {
 		return err
 	}
@@ -119,6 +122,10 @@ func evaluate(s *scripted, job *engine.Job) error {
 				row.Reward, row.Official = 1, true
 			}
 			rows = append(rows, row)
+			for row.Sample = range 2 { // the first sample of a task does as greedy decoding, the second fails
+				row.Greedy, row.Reward = false, row.Reward*float64(1-row.Sample)
+				rows = append(rows, row)
+			}
 		}
 	}
 	if err := artifact.WriteRows(dir, rl.ScoresFile, rows); err != nil {
@@ -129,6 +136,9 @@ func evaluate(s *scripted, job *engine.Job) error {
 	}
 	var played []rl.Trajectory
 	for _, row := range rows {
+		if !row.Greedy {
+			continue
+		}
 		played = append(played, rl.Trajectory{Task: row.Task, Reward: row.Reward, Stop: row.Stop, Messages: []rl.Message{{Role: rl.RoleUser, Text: "Begin."}}})
 	}
 	return artifact.WriteRows(dir, rl.TrajectoriesFile, played)

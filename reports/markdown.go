@@ -91,7 +91,7 @@ func (t *Table) markdown(out *sticky) {
 
 func (f *Figure) markdown(out *sticky) {
 	out.line(fmt.Sprintf("**%s.** %s\n", escaped(f.Title), escaped(f.Note)))
-	if f.Categories != nil {
+	if f.Categories != nil || f.Diagonal != "" {
 		for _, row := range f.data()[1:] {
 			out.line("- " + escaped(strings.Join(row, " · ")))
 		}

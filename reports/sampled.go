@@ -53,6 +53,38 @@ func (s *Study) passTable(set string) *Table {
 	return t
 }
 
+// passFigure draws the curves of passTable, one for each seed; nil where that table is.
+func (s *Study) passFigure(set string) *Figure {
+	f := &Figure{
+		ID: "fig-pass-at-k-" + setID(set), Title: "pass@k on " + setName(set), X: "k", Y: "pass@k", Share: true,
+		Note: "The probability that at least one of k sampled episodes of a task succeeds, mean over tasks.",
+	}
+	most := 0
+	for i := range s.Arms {
+		a := &s.Arms[i]
+		series := Series{Name: a.Label, Arm: i}
+		for j := range a.Runs {
+			run := &a.Runs[j]
+			curve := passCurve(run.Scores, set, a.condition())
+			if len(curve) == 0 {
+				continue
+			}
+			for p := len(series.X); p < len(curve); p++ {
+				series.X = append(series.X, float64(int(1)<<p))
+			}
+			most = max(most, len(curve))
+			series.Runs = append(series.Runs, Curve{Name: run.Name(), Y: curve, Source: scoresOf(a.Runs[j:j+1], "pass@k, mean over tasks", set, a.condition(), "", false)})
+		}
+		if len(series.Runs) > 0 {
+			f.Series = append(f.Series, series)
+		}
+	}
+	if most < 2 {
+		return nil
+	}
+	return f
+}
+
 // passCurve is pass@1, pass@2, pass@4, … of a run's sampled episodes on a set under a token.
 func passCurve(scores []rl.Score, set, token string) []float64 {
 	type tally struct{ n, right int }
@@ -111,19 +143,14 @@ func (s *Study) forecastTable() *Table {
 		var forecast, measured []float64
 		var bands []string
 		inside := 0
-		for _, r := range a.Runs {
-			for _, row := range r.Curve {
-				f, ok := row.Values["forecast_zero_variance"]
-				v, known := row.Values["zero_variance"]
-				if !ok || !known {
-					continue
-				}
-				low, high := row.Values["forecast_low"], row.Values["forecast_high"]
-				forecast, measured, bands = append(forecast, f), append(measured, v), append(bands, Interval{low, high}.percent())
-				if low <= v && v <= high {
-					inside++
-				}
-				break
+		for j := range a.Runs {
+			f, ok := a.Runs[j].forecast()
+			if !ok {
+				continue
+			}
+			forecast, measured, bands = append(forecast, f.share), append(measured, f.measured), append(bands, f.band.percent())
+			if f.band.Low <= f.measured && f.measured <= f.band.High {
+				inside++
 			}
 		}
 		if len(forecast) == 0 {
@@ -140,6 +167,51 @@ func (s *Study) forecastTable() *Table {
 		return nil
 	}
 	return t
+}
+
+// foreseen is a share of groups without variance as forecast before the first update, the band of what that update may
+// measure, and what it measured.
+type foreseen struct {
+	share, measured float64
+	band            Interval
+}
+
+// forecast is what the run's training logged; false when it made none.
+func (r *Run) forecast() (foreseen, bool) {
+	for _, row := range r.Curve {
+		share, ok := row.Values["forecast_zero_variance"]
+		measured, known := row.Values["zero_variance"]
+		if ok && known {
+			return foreseen{share, measured, Interval{row.Values["forecast_low"], row.Values["forecast_high"]}}, true
+		}
+	}
+	return foreseen{}, false
+}
+
+// forecastFigure shows Proposition 1's forecasts against what the first updates measured; nil where no training made one.
+func (s *Study) forecastFigure() *Figure {
+	f := &Figure{
+		ID: "fig-forecast", Title: "Groups without variance: forecast and measured", X: "forecast share of groups", Y: "measured share", Share: true, Diagonal: "measured as forecast",
+		Note: "A point for each training: its forecast, made before the first update (Proposition 1), against what that update measured. The bar is the forecast's 95 % band for as many groups as the update has.",
+	}
+	for i := range s.Arms {
+		a := &s.Arms[i]
+		series := Series{Name: a.Label, Arm: i}
+		for j := range a.Runs {
+			run := &a.Runs[j]
+			if made, ok := run.forecast(); ok {
+				series.Points = append(series.Points, Point{X: made.share, Value: made.measured, Interval: made.band, Label: run.Name(),
+					Source: Source{From: []string{run.CurveFrom}, Rows: "forecast_zero_variance, forecast_low, forecast_high, zero_variance", By: "as logged at the first update"}})
+			}
+		}
+		if len(series.Points) > 0 {
+			f.Series = append(f.Series, series)
+		}
+	}
+	if len(f.Series) == 0 {
+		return nil
+	}
+	return f
 }
 
 // shareList writes a share of each seed; a single one has a value.

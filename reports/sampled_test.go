@@ -30,10 +30,14 @@ func TestPassAtKByHand(t *testing.T) {
 	if table == nil || len(table.Columns) != 4 || table.Rows[0].Cells[2].Text != "58.3\u00a0%" || table.Rows[0].Cells[2].Source.From[0] != "stage.eval.x@1.scores" {
 		t.Fatalf("got %+v", table)
 	}
+	figure := s.passFigure("test")
+	if got, want := figure.data(), [][]string{{"k", "x, seed 1"}, {"1", "0.4375"}, {"2", "0.58333"}, {"4", "0.75"}}; !slices.EqualFunc(got, want, slices.Equal[[]string]) {
+		t.Errorf("the figure draws %q, want %q", got, want)
+	}
 	s.Arms[0].Runs[0].Scores = run.Scores[:1]
 	s.Arms[0].Runs[0].ScoresFrom[0].N = 1
-	if s.passTable("test") != nil {
-		t.Error("a single episode of a task gives a table of pass@k")
+	if s.passTable("test") != nil || s.passFigure("test") != nil {
+		t.Error("a single episode of a task gives a table or figure of pass@k")
 	}
 }
 
@@ -52,5 +56,22 @@ func TestForecastStandsBesideTheFirstUpdate(t *testing.T) {
 	want := []string{"x", "50.0\u00a0%; 50.0\u00a0%", "40.0\u00a0…\u00a060.0; 40.0\u00a0…\u00a060.0", "55.0\u00a0%; 75.0\u00a0%", "1 of 2"}
 	if !slices.Equal(got, want) || len(table.Rows) != 1 {
 		t.Errorf("got %q, want %q", fmt.Sprint(got), want)
+	}
+	figure := s.forecastFigure()
+	wantData := [][]string{{"series", "seed", "forecast share of groups", "measured share", "low", "high"},
+		{"x", "seed 1", "0.5", "0.55", "0.4", "0.6"}, {"x", "seed 2", "0.5", "0.75", "0.4", "0.6"}}
+	if got := figure.data(); !slices.EqualFunc(got, wantData, slices.Equal[[]string]) {
+		t.Errorf("the figure draws %q, want %q", got, wantData)
+	}
+	if from := figure.sources()[".r2"].From; !slices.Equal(from, []string{"b"}) {
+		t.Errorf("the second point comes from %q, want the second seed's curve", from)
+	}
+	// The axes are the same: tenths around 0.4 and 0.75.
+	if low, high := figure.ends(); low != 0.4 || high != 0.8 {
+		t.Errorf("axes from %v to %v, want 0.4 to 0.8", low, high)
+	}
+	s.Arms = s.Arms[1:]
+	if s.forecastFigure() != nil {
+		t.Error("a figure without any forecast")
 	}
 }

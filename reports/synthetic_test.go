@@ -61,6 +61,11 @@ func synthetic(seeds, tasks, updates int) *Study {
 						row.Token = rl.TokenHigh
 					}
 					score(a.skill - drop)
+					row.Greedy = false
+					for row.Sample = range 4 {
+						score(a.skill - .05 - drop)
+					}
+					row.Greedy, row.Sample = true, 0
 				}
 			}
 			run.ScoresFrom = []Stretch{{fmt.Sprintf("stage.eval.arm[%q]@%d.scores", a.label, seed), len(run.Scores)}}
@@ -136,6 +141,10 @@ func syntheticCurve(r *rand.Rand, skill float64, arm int, token bool, updates in
 			v["reward_high"], v["reward_low"] = v["reward"]+.05*(1-t), v["reward"]-.05*(1-t)
 			v["token_gap"] = v["reward_high"] - v["reward_low"] + noise(.03)
 			v["prop2_bound"] = .2 * v["token_gap"] * v["token_gap"]
+		}
+		if u == 1 {
+			v["forecast_zero_variance"] = v["zero_variance"] + noise(.06)
+			v["forecast_low"], v["forecast_high"] = math.Max(0, v["forecast_zero_variance"]-.13), v["forecast_zero_variance"]+.13
 		}
 		curve = append(curve, rl.Metric{Update: u, Values: v})
 	}

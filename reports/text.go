@@ -186,7 +186,7 @@ func marked(c Cell, text string) string {
 // text draws each series as a line of blocks between its first and last mean value.
 func (f *Figure) text(out *sticky, width int) {
 	out.wrapped(clean(f.Title)+prefixed(" – ", clean(f.Note)), width)
-	if f.Categories != nil {
+	if f.Categories != nil || f.Diagonal != "" {
 		for _, row := range f.data()[1:] {
 			out.line("  " + clean(strings.Join(row, "  ")))
 		}

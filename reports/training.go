@@ -18,6 +18,9 @@ func (r *Run) values(metric string) (updates, values []float64, found bool) {
 func columnOf(rows []rl.Metric, metric string) (updates, values []float64, found bool) {
 	for _, row := range rows {
 		v, ok := row.Values[metric]
+		if metric == "successes_" {
+			v, ok = meanSuccesses(row.Values)
+		}
 		if !ok {
 			v = math.NaN()
 		}
@@ -25,6 +28,18 @@ func columnOf(rows []rl.Metric, metric string) (updates, values []float64, found
 		updates, values = append(updates, float64(row.Update)), append(values, v)
 	}
 	return updates, values, found
+}
+
+// meanSuccesses is how many members of a group succeed on average, from the shares of groups with 0, 1, … successes: what
+// the family of metrics "successes_" says in one number.
+func meanSuccesses(values map[string]float64) (mean float64, ok bool) {
+	for k := 0; ; k++ {
+		share, known := values[fmt.Sprintf("successes_%d", k)]
+		if !known {
+			return mean, k > 0
+		}
+		mean += float64(k) * share
+	}
 }
 
 // window is the mean of the first or the last n logged values.
@@ -210,6 +225,7 @@ var signalMetrics = []lateColumn{
 	{"all_wrong", "all wrong"},
 	{"sigma2", "Mean σ²"},
 	{"mean_abs_advantage", "Mean |A|"},
+	{"successes_", "Successes per group"},
 	{"effective_sample_size", "Effective sample"},
 }
 
@@ -222,7 +238,7 @@ func (s *Study) lateTable() *Table {
 // signalTable stands beside it, with what does not depend on the batch size.
 func (s *Study) signalTable() *Table {
 	return s.windowTable("signal", "Learning signal in the late phase", signalMetrics,
-		"Groups whose episodes all have the same reward have no variance: all right or all wrong. σ² is the variance of the rewards of a group, A the advantage; means over all groups and episodes. Effective sample: (Σ|A|)² / ΣA².")
+		"Groups whose episodes all have the same reward have no variance: all right or all wrong. σ² is the variance of the rewards of a group, A the advantage; means over all groups and episodes. Successes: members of a group with reward 1. Effective sample: (Σ|A|)² / ΣA².")
 }
 
 // windowTable holds the means of metrics over the late window, a row per arm with a curve; nil when nothing was

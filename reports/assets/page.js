@@ -91,9 +91,12 @@
       for (const s of options.series) s.renderItem = span;
       options.tooltip.formatter = p => element("div", {}, element("div", {}, lanes[p.value[2]]), element("div", { color: soft }, p.name));
     } else if (options.series.some(s => s.renderItem === "interval")) {
-      for (const s of options.series) s.renderItem = interval(s.data);
+      for (const s of options.series) if (s.renderItem) s.renderItem = interval(s.data);
+      const diagonal = options.xAxis[0].type === "value"; // both axes measure the same
+      if (diagonal) options.xAxis[0].axisLabel.formatter = options.yAxis[0].axisLabel.formatter;
       options.tooltip.formatter = p => element("div", {}, line(p.color, p.seriesName, digits(p.value[1], share)),
-        element("div", { color: soft }, p.name + (typeof p.value[2] === "number" ? "   95 %: " + digits(p.value[2], share) + " … " + digits(p.value[3], share) : "")));
+        element("div", { color: soft }, p.name + (diagonal ? "   " + options.xAxis[0].name + ": " + digits(p.value[0], share) : "")
+          + (typeof p.value[2] === "number" ? "   95 %: " + digits(p.value[2], share) + " … " + digits(p.value[3], share) : "")));
     } else {
       options.tooltip.axisPointer = { lineStyle: { color: soft } };
       options.tooltip.formatter = all => {
