@@ -97,8 +97,7 @@ func (f *Figure) pointChart() ([]byte, error) {
 	return f.finish(chart.JSON())
 }
 
-// diagonalChart places each point at its X, on its interval, beside the line on which both axes are equal. Points that
-// share a place stand side by side.
+// diagonalChart places each point at its X, on its interval, beside the line on which both axes are equal.
 func (f *Figure) diagonalChart() ([]byte, error) {
 	line, points := charts.NewLine(), charts.NewCustom()
 	line.SetGlobalOptions(f.global("value", nil)...)
@@ -249,7 +248,7 @@ func (s *Series) dash() string {
 func drawn(id string, data [][]any, colour string, width, opacity float32, dash string) charts.SeriesOpts {
 	return charts.WithSeriesOpts(func(o *charts.SingleSeries) {
 		o.Id, o.Data = id, data
-		o.ShowSymbol = opts.Bool(false)
+		o.ShowSymbol = opts.Bool(id != "" && len(data) <= 12) // a few places: each is a dot
 		o.ItemStyle = &opts.ItemStyle{Color: colour}
 		o.LineStyle = &opts.LineStyle{Color: colour, Width: width, Opacity: opts.Float(opacity), Type: dash}
 	})

@@ -57,7 +57,7 @@ func (s *Study) passTable(set string) *Table {
 func (s *Study) passFigure(set string) *Figure {
 	f := &Figure{
 		ID: "fig-pass-at-k-" + setID(set), Title: "pass@k on " + setName(set), X: "k", Y: "pass@k", Share: true,
-		Note: "The probability that at least one of k sampled episodes of a task succeeds, mean over tasks.",
+		Note: "The probability that at least one of k sampled episodes of a task succeeds, mean over tasks; several seeds: their mean, and a band from the lowest to the highest.",
 	}
 	most := 0
 	for i := range s.Arms {
