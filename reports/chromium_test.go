@@ -227,7 +227,10 @@ func (c *chromium) openTab(t *testing.T, address string, v view, script string) 
 	return p
 }
 
-func (p *tab) do(method string, params any) { p.t.Helper(); p.call(p.t, p.session, method, params, nil) }
+func (p *tab) do(method string, params any) {
+	p.t.Helper()
+	p.call(p.t, p.session, method, params, nil)
+}
 
 func (p *tab) heard(method string) bool {
 	p.mu.Lock()
