@@ -1,5 +1,5 @@
 #!/bin/sh
-# Writes model folders and adapters with our code and loads them with transformers and peft: equal logits, no missing and
+# Writes model folders, adapters, and adapters of whole stages with our code and loads them with transformers and peft: equal logits, no missing and
 # no strange weight.
 #
 # usage: bench/transformers.sh      $PYTHON (default python3) needs the packages torch, transformers and peft; without
@@ -11,5 +11,5 @@ PYTHON=${PYTHON:-python3}
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 eval "$(make -s env)"
-TRANSFORMERS_OUT="$out" go test -count=1 -tags libtorch -run TestFoldersForTransformers ./stages/internal/lm
+TRANSFORMERS_OUT="$out" go test -count=1 -tags libtorch -run 'TestFoldersForTransformers|TestAdaptersOfStages' ./stages/internal/lm ./stages
 "$PYTHON" bench/transformers_load.py "$out"

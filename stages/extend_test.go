@@ -59,6 +59,22 @@ stage "sft" "warm" {
   }
 }
 
+stage "rctp-ft" "adapter" {
+  policy = stage.model.random.checkpoint
+  data   = [stage.curate.data.expert]
+  epochs = EPOCHS
+  batch  = 3
+  lr     = 1e-2
+  schedule {
+    shape  = "constant"
+    warmup = 3
+  }
+  lora {
+    rank  = 2
+    alpha = 4
+  }
+}
+
 stage "sft" "cooling" {
   policy = stage.model.random.checkpoint
   data   = [stage.curate.data.expert]
@@ -79,6 +95,25 @@ stage "rc-grpo" "arm" {
     tasks  = [stage.tasks.drills.train]
     every  = 7
     subset = 3
+  }
+  limits {
+    steps   = 2
+    reply   = 8
+    context = 256
+  }
+}
+
+stage "rc-grpo" "adapter" {
+  policy  = stage.model.random.checkpoint
+  tasks   = stage.tasks.drills.train
+  updates = UPDATES
+  batch   = 2
+  group   = 3
+  lr      = 1e-3
+  lora {
+    rank    = 2
+    alpha   = 4
+    targets = ["q_proj", "down_proj"]
   }
   limits {
     steps   = 2
@@ -150,9 +185,11 @@ func TestTwentyUpdatesAndTwentyAreForty(t *testing.T) {
 	_, half := grow(t, steps, 2, 20)
 	begins, got := grow(t, steps, 4, 40)
 	if want := map[string]string{
-		"stage.sft.warm@1":    "continues from epochs = 2",
-		"stage.sft.cooling@1": `from the start, not from epochs = 2: the learning rate (schedule.shape = "cosine") depends on the number of updates`,
-		"stage.rc-grpo.arm@1": "continues from updates = 20",
+		"stage.sft.warm@1":        "continues from epochs = 2",
+		"stage.sft.cooling@1":     `from the start, not from epochs = 2: the learning rate (schedule.shape = "cosine") depends on the number of updates`,
+		"stage.rc-grpo.arm@1":     "continues from updates = 20",
+		"stage.rctp-ft.adapter@1": "continues from epochs = 2",
+		"stage.rc-grpo.adapter@1": "continues from updates = 20",
 	}; !maps.Equal(begins, want) {
 		t.Errorf("the plan says %v, want %v", begins, want)
 	}
@@ -160,7 +197,7 @@ func TestTwentyUpdatesAndTwentyAreForty(t *testing.T) {
 		t.Errorf("20 and 20 updates: %v\nwant the bytes of 40: %v", got, want)
 	}
 	for address, digest := range half {
-		if strings.Contains(address, "arm") && !strings.HasSuffix(address, ".best") && got[address] == digest {
+		if (strings.Contains(address, "arm") || strings.Contains(address, "adapter")) && !strings.HasSuffix(address, ".best") && got[address] == digest {
 			t.Errorf("%s is the same after 20 and 40 updates, so this shows nothing", address)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,7 +24,8 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// survivors is a small experiment whose trainings, sft.warm and rc-grpo.arm, are killed and started again.
+// survivors is a small experiment whose trainings, sft.warm and rc-grpo.arm, are killed and started again. They train all
+// weights, or the adapter that LORA becomes.
 const survivors = `
 experiment {
   seeds = [1]
@@ -63,6 +65,7 @@ stage "sft" "warm" {
   batch  = 4
   lr     = 1e-2
   checkpoints { minutes = 0.0003 }
+  LORA
 }
 
 stage "rc-grpo" "arm" {
@@ -93,6 +96,7 @@ stage "rc-grpo" "arm" {
     context = 320
   }
   checkpoints { minutes = 0.001 }
+  LORA
 }
 `
 
@@ -274,12 +278,21 @@ func kill(t *testing.T, dir string, after time.Duration, bytes int64) (killed bo
 // TestKilledTrainingEndsInTheSameBytes kills SFT and RC-GRPO runs at random instants, each several times, and compares
 // weights, metrics and trajectories with those of a run that nobody touched. RCGRPO_CRASH is the number of kills.
 func TestKilledTrainingEndsInTheSameBytes(t *testing.T) {
-	kills, perRun := 10, 5
+	for what, tc := range map[string]struct {
+		lora  string
+		kills int
+	}{"all weights": {"", 10}, "an adapter": {"lora {\nrank = 2\nalpha = 4\n}", 5}} {
+		t.Run(what, func(t *testing.T) { killTrainings(t, strings.ReplaceAll(survivors, "LORA", tc.lora), tc.kills) })
+	}
+}
+
+func killTrainings(t *testing.T, experiment string, kills int) {
+	perRun := 5
 	if n, err := strconv.Atoi(os.Getenv("RCGRPO_CRASH")); err == nil {
 		kills, perRun = n, 2
 	}
 	prepared := t.TempDir()
-	if err := os.WriteFile(filepath.Join(prepared, "survivors.hcl"), []byte(survivors), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(prepared, "survivors.hcl"), []byte(experiment), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	begin := time.Now()

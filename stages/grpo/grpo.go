@@ -14,6 +14,7 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/resume"
 	"rcgrpo/stages/rl"
@@ -88,6 +89,8 @@ type settings struct {
 	Limits    *rl.Limits    `hcl:"limits,block" doc:"bounds of an episode"`
 
 	rl.Split
+
+	LoRA *checkpoint.LoRA `hcl:"lora,block" doc:"trains a low-rank adapter instead of the weights, in rc-grpo with the rows of the reward tokens; the reference policy is the model without it; the checkpoint holds the merged weights, and the adapter in its folder adapter as peft loads it"`
 
 	Checkpoints *resume.Checkpoints `hcl:"checkpoints,block" key:"-" doc:"how often the stage saves itself"`
 
@@ -211,6 +214,7 @@ func (s *settings) check(tokens bool) hcl.Diagnostics {
 	diags = append(diags, rl.CheckAlarms(s.Alarms, tokens)...)
 	diags = append(diags, s.Objective.Check()...)
 	diags = append(diags, s.Split.Check()...)
+	diags = append(diags, s.LoRA.Check()...)
 	diags = append(diags, s.Schedule.Check()...)
 	diags = append(diags, s.Optimizer.Check()...)
 	diags = append(diags, s.Checkpoints.Check()...)

@@ -76,6 +76,8 @@ func TestValuesOutOfRangeAreRefused(t *testing.T) {
 		{"grpo", "optimizer {\nbeta1 = 1\n}", "below 1; got 1"},
 		{"grpo", "kl {\nestimator = \"exact\"\nplace = \"reward\"\n}", "place = \"loss\""},
 		{"grpo", "weights = [1, 2]", "for 1 sets"},
+		{"grpo", "lora {\nrank = -2\nalpha = 1\n}", "rank of at least 1; got -2"},
+		{"rc-grpo", "lora {\nrank = 1\nalpha = 1\ntargets = [\"lm_head\"]\n}", "got \"lm_head\""},
 		{"grpo", "weights = [0]", "above 0; got [0]"},
 		{"grpo", "forecast {\ntasks = 1\nsamples = 5\n}", "at least 2 tasks; got 1"},
 		{"grpo", "forecast {\ntasks = 9\nsamples = 4\n}", "group of 5"},

@@ -15,6 +15,7 @@ import (
 
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
+	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/metrics"
@@ -33,6 +34,9 @@ func (s *grpo) Run(ctx context.Context, job *engine.Job) error {
 				}
 				p.Condition = rl.TokenHigh
 			}
+		}
+		if err := p.Adapt(s.LoRA, job); err != nil {
+			return nil, err
 		}
 		tokens := slices.Repeat([]string{p.Condition}, s.Group)
 		return &allocation{conditioning: conditioning{p: 1, high: p.Condition}, name: rl.AllocationIID,
@@ -53,6 +57,9 @@ func (s *conditioned) Run(ctx context.Context, job *engine.Job) error {
 			return nil, err
 		}
 		p.Trained, p.Condition = true, rl.TokenHigh
+		if err := p.Adapt(s.LoRA, job, chat.RewardTokens...); err != nil {
+			return nil, err
+		}
 		return &allocation{conditioning: conditioning{s.Tokens.High, rl.TokenHigh, rl.TokenLow}, name: s.Tokens.Allocation,
 			tokens: func(update int, key string) []string {
 				return rl.AllocateTokens(s.Tokens.Allocation, s.Tokens.High, s.Group, uint64(job.Seed), update, key)
@@ -148,7 +155,7 @@ func (t *training) open() error {
 		return err
 	}
 	if t.NeedsReference() {
-		if t.reference, err = t.policy.Model.Clone(); err != nil {
+		if t.reference, err = t.policy.Reference(); err != nil {
 			return err
 		}
 	}

@@ -24,7 +24,7 @@ import (
 func (s *sft) Run(ctx context.Context, job *engine.Job) error {
 	return s.run(ctx, job, func(p *checkpoint.Policy) error {
 		p.Condition = rl.TokenNone
-		return nil
+		return p.Adapt(s.LoRA, job)
 	}, false)
 }
 
@@ -35,7 +35,7 @@ func (s *rctp) Run(ctx context.Context, job *engine.Job) error {
 			return err
 		}
 		p.Trained, p.Condition = true, rl.TokenHigh
-		return nil
+		return p.Adapt(s.LoRA, job, chat.RewardTokens...)
 	}, true)
 }
 

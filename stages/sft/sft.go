@@ -14,6 +14,7 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/resume"
 	"rcgrpo/stages/rl"
@@ -63,6 +64,8 @@ type settings struct {
 
 	rl.Split
 
+	LoRA *checkpoint.LoRA `hcl:"lora,block" doc:"trains a low-rank adapter instead of the weights, in rctp-ft with the rows of the reward tokens; the checkpoint holds the merged weights, and the adapter in its folder adapter as peft loads it"`
+
 	Checkpoints *resume.Checkpoints `hcl:"checkpoints,block" key:"-" doc:"how often the stage saves itself"`
 
 	EpochsRange hcl.Range `hcl:"epochs,attr_range"`
@@ -104,6 +107,7 @@ func (s *settings) Check() hcl.Diagnostics {
 			Detail: fmt.Sprintf("The learning rate must be above 0; got %v.", s.LR), Subject: s.LRRange.Ptr()})
 	}
 	diags = append(diags, s.Split.Check()...)
+	diags = append(diags, s.LoRA.Check()...)
 	diags = append(diags, s.Schedule.Check()...)
 	diags = append(diags, s.Checkpoints.Check()...)
 	return append(diags, s.Optimizer.Check()...)

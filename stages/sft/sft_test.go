@@ -50,6 +50,13 @@ func TestValuesOutOfRangeAreRefused(t *testing.T) {
 		{"sft", "optimizer {\nclip_norm = -1\n}", "clip_norm must be at least 0; got -1"},
 		{"sft", "optimizer {\nweight_decay = -1\n}", "weight_decay must be at least 0; got -1"},
 		{"sft", "tokens {}", "tokens"},
+		{"sft", "lora {\nalpha = 1\n}", "rank"},
+		{"sft", "lora {\nrank = 0\nalpha = 1\n}", "rank of at least 1; got 0"},
+		{"sft", "lora {\nrank = 1\nalpha = 0\n}", "alpha must be above 0, or the adapter changes nothing; got 0"},
+		{"sft", "lora {\nrank = 1\nalpha = 1\ndropout = 0.1\n}", "dropout"},
+		{"rctp-ft", "lora {\nrank = 1\nalpha = 1\ntargets = [\"qkv\"]\n}", "The projections of a layer are q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj; got \"qkv\""},
+		{"rctp-ft", "lora {\nrank = 1\nalpha = 1\ntargets = [\"q_proj\", \"q_proj\"]\n}", "\"q_proj\" stands in targets twice"},
+		{"rctp-ft", "lora {\nrank = 1\nalpha = 1\ntargets = []\n}", "leave targets out for all of them"},
 		{"rctp-ft", "tokens {\ninit = \"noise\"\n}", "got \"noise\""},
 		{"rctp-ft", "tokens {\nposition = \"last\"\n}", "last"},
 	} {

@@ -22,10 +22,14 @@ import (
 // Policy is a checkpoint opened: model, tokenizer and their use. Close frees the model.
 type Policy struct {
 	Meta
-	Model     *lm.Model
+	Model     *lm.Model // what is trained, sampled from and saved
 	Tokenizer *token.Tokenizer
 	kept      map[string][]byte // Kept, by name
 	dir       string            // that it was opened from
+	digest    string            // of what lies there
+
+	adapter *lm.Adapter // nil unless it is what is trained: Model is then base with the adapter merged into it
+	base    *lm.Model
 }
 
 // Open opens the checkpoint that ref names, on the job's device.
@@ -34,7 +38,12 @@ func Open(job *engine.Job, ref artifact.Ref) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	return load(a.Dir, job)
+	p, err := load(a.Dir, job)
+	if err != nil {
+		return nil, err
+	}
+	p.digest = a.Digest
+	return p, nil
 }
 
 func load(dir string, job *engine.Job) (*Policy, error) {
@@ -69,14 +78,54 @@ func load(dir string, job *engine.Job) (*Policy, error) {
 }
 
 // Close frees the model.
-func (p *Policy) Close() error { return p.Model.Close() }
+func (p *Policy) Close() error {
+	if p.adapter == nil {
+		return p.Model.Close()
+	}
+	return errors.Join(p.adapter.Close(), p.base.Close())
+}
+
+// Adapt has trainings from here on move a low-rank adapter of the model instead of its weights, and with it the rows of the
+// named tokens, which would otherwise stay as they are. A nil l changes nothing. What was made of the model before, such as a
+// trainer, must not be used any more.
+func (p *Policy) Adapt(l *LoRA, job *engine.Job, tokens ...string) error {
+	if l == nil {
+		return nil
+	}
+	c := lm.LoRA{Rank: l.Rank, Alpha: l.Alpha, Targets: l.Targets}
+	if c.Targets == nil {
+		c.Targets = lm.Projections
+	}
+	for _, name := range tokens {
+		id, known := p.Tokenizer.ID(name)
+		if !known {
+			return fmt.Errorf("lora: the tokenizer has no token %q", name)
+		}
+		c.Rows = append(c.Rows, id)
+	}
+	adapter, err := lm.NewAdapter(p.Model, c, job.Rand("adapter"))
+	if err != nil {
+		return err
+	}
+	p.adapter, p.base, p.Model = adapter, p.Model, adapter.Model()
+	return nil
+}
+
+// Reference returns the policy as it is now, frozen: the base of an adapter that has not been trained yet, else a copy. The
+// caller closes it.
+func (p *Policy) Reference() (*lm.Model, error) {
+	if p.adapter != nil {
+		return p.base, nil
+	}
+	return p.Model.Clone()
+}
 
 // Codec is the policy's chat layout with the reward token at its position; see OpenCodec.
 func (p *Policy) Codec(benchmark string) (rl.Codec, error) {
 	return codecOf(p.Meta, p.Tokenizer, p.dir, benchmark)
 }
 
-// Trainer makes an optimizer for the policy's weights.
+// Trainer makes an optimizer for the policy's weights, or for its adapter.
 func (p *Policy) Trainer(o rl.Optimizer) (*lm.Trainer, error) {
 	c := lm.OptimizerConfig{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Decay: o.WeightDecay, Clip: o.ClipNorm}
 	// A zero means a default to lm; here it means what it says.
@@ -88,11 +137,20 @@ func (p *Policy) Trainer(o rl.Optimizer) (*lm.Trainer, error) {
 	if c.Clip == 0 {
 		c.Clip = -1 // never
 	}
+	if p.adapter != nil {
+		return p.adapter.Trainer(c)
+	}
 	return lm.NewTrainer(p.Model, c)
 }
 
-// Save writes the checkpoint into dir. Equal weights give equal bytes.
+// Save writes the checkpoint into dir, and an adapter that was trained into its AdapterFolder too. Equal weights give equal
+// bytes.
 func (p *Policy) Save(dir string) error {
+	if p.adapter != nil {
+		if err := p.adapter.Save(filepath.Join(dir, AdapterFolder), p.digest); err != nil {
+			return err
+		}
+	}
 	if err := p.Model.Save(dir); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@
 package lm
 
 import (
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -36,6 +37,159 @@ func TestANewAdapterChangesNothing(t *testing.T) {
 	}
 }
 
+// drilled is an adapter on some projections and two rows of the vocabulary, after some updates.
+func drilled(t *testing.T, m *Model, updates int) (*Adapter, *Trainer) {
+	t.Helper()
+	a, err := NewAdapter(m, LoRA{Rank: 3, Alpha: 6, Targets: []string{"q_proj", "v_proj", "down_proj"}, Rows: []int32{7, 2}}, rand.New(rand.NewPCG(1, 2)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.Close() })
+	tr, err := a.Trainer(OptimizerConfig{Decay: 0.1, MicroTokens: 40})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tr.Close() })
+	descendOn(t, tr, updates)
+	return a, tr
+}
+
+// descendOn makes updates on some sequences.
+func descendOn(t *testing.T, tr *Trainer, updates int) {
+	t.Helper()
+	all := someSequences(rand.New(rand.NewPCG(2, 2)), 10, 20, tr.m.cfg.Vocab, 0.5)
+	for range updates {
+		if _, err := tr.Accumulate(t.Context(), all, nil, 1, descend); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := tr.Update(1e-2); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The gradient of an adapter follows from that of the weights it is merged into: dB = scale·dW·Aᵀ, dA = scale·Bᵀ·dW, and
+// that of a row is the table's.
+func TestGradientOfAnAdapterFollowsFromTheWeights(t *testing.T) {
+	for _, tied := range []bool{true, false} {
+		m := newModel(t, tiny(tied), 1)
+		a, tr := drilled(t, m, 3)
+		all := someSequences(rand.New(rand.NewPCG(3, 3)), 10, 20, m.cfg.Vocab, 0.5)
+		gradient := func(tr *Trainer) []float32 {
+			if _, err := tr.Accumulate(t.Context(), all, nil, 1, descend); err != nil {
+				t.Fatal(err)
+			}
+			g, err := tr.Gradient()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return g
+		}
+		got, whole := gradient(tr), gradient(newTrainer(t, a.Model(), OptimizerConfig{}))
+		flat, r := adapterWeights(t, a), a.c.Rank
+		for _, p := range a.parts {
+			dw := whole[weightNamed(m.cfg, p.name).offset:]
+			loraA, loraB := flat[p.offset:], flat[p.offset+r*p.in:]
+			dA, dB := make([]float64, r*p.in), make([]float64, p.out*r)
+			for o := range p.out {
+				for i := range p.in {
+					for k := range r {
+						dB[o*r+k] += 2 * float64(dw[o*p.in+i]) * float64(loraA[k*p.in+i])
+						dA[k*p.in+i] += 2 * float64(loraB[o*r+k]) * float64(dw[o*p.in+i])
+					}
+				}
+			}
+			for i, want := range slices.Concat(dA, dB) {
+				near(t, p.name, float64(got[p.offset+i]), want, 1e-5*(1+math.Abs(want)))
+			}
+		}
+		moved := 0
+		for _, table := range a.tables {
+			for k, id := range a.c.Rows {
+				for d := range m.cfg.Hidden {
+					want := float64(whole[weightNamed(m.cfg, table.name).offset+int(id)*m.cfg.Hidden+d])
+					near(t, "row of "+table.name, float64(got[table.offset+k*m.cfg.Hidden+d]), want, 1e-5*(1+math.Abs(want)))
+					if want != 0 {
+						moved++
+					}
+				}
+			}
+		}
+		if want := map[bool]int{true: 24, false: 48}[tied]; moved != want {
+			t.Errorf("tied %v: %d numbers of the rows have a gradient, want %d", tied, moved, want)
+		}
+	}
+}
+
+// Of the tables, only the rows of the adapter move; the base does not move at all.
+func TestAnAdapterMovesItsRowsAndNoOthers(t *testing.T) {
+	for _, tied := range []bool{true, false} {
+		m := newModel(t, tiny(tied), 1)
+		a, _ := drilled(t, m, 3)
+		before, _ := m.Weights()
+		after, _ := a.Model().Weights()
+		if untouched, _ := newModel(t, tiny(tied), 1).Weights(); !slices.Equal(before, untouched) {
+			t.Error("the base has moved")
+		}
+		weights, _ := layout(m.cfg)
+		for _, w := range weights {
+			moved := map[int]bool{}
+			for i := range w.len() {
+				if before[w.offset+i] != after[w.offset+i] {
+					moved[i/m.cfg.Hidden] = true
+				}
+			}
+			target := slices.ContainsFunc(a.parts, func(p adapterPart) bool { return p.name == w.name })
+			switch table := w.name == embedName || w.name == headName; {
+			case table && (len(moved) != 2 || !moved[2] || !moved[7]):
+				t.Errorf("tied %v: of %s the rows %v moved, want 2 and 7", tied, w.name, moved)
+			case !table && target != (len(moved) > 0):
+				t.Errorf("tied %v: %s moved: %v, want %v", tied, w.name, len(moved) > 0, target)
+			}
+		}
+	}
+}
+
+func TestTrainingAnAdapterResumesWithTheSameBytes(t *testing.T) {
+	m, dir := newModel(t, tiny(false), 1), t.TempDir()
+	straight, _ := drilled(t, m, 6)
+	_, tr := drilled(t, m, 3)
+	if err := tr.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	resumed, tr := drilled(t, m, 1)
+	if err := tr.Restore(dir); err != nil {
+		t.Fatal(err)
+	}
+	descendOn(t, tr, 3)
+	want, _ := straight.Model().Weights()
+	if got, err := resumed.Model().Weights(); err != nil || !slices.Equal(got, want) {
+		t.Errorf("the resumed run has other weights (%v)", err)
+	}
+	if err := newTrainer(t, m, OptimizerConfig{}).LoadState(dir); err == nil || !strings.Contains(err.Error(), "no state of this model") {
+		t.Errorf("a trainer of all weights took the state of an adapter: %v", err)
+	}
+}
+
+func TestAdaptersReadBackMergeToTheSameWeights(t *testing.T) {
+	for _, tied := range []bool{true, false} {
+		m, dir := newModel(t, tiny(tied), 1), t.TempDir()
+		a, _ := drilled(t, m, 3)
+		if err := a.Save(dir, "base"); err != nil {
+			t.Fatal(err)
+		}
+		b, err := LoadAdapter(dir, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		want, _ := a.Model().Weights()
+		if got, err := b.Model().Weights(); err != nil || !slices.Equal(got, want) {
+			t.Errorf("tied %v: the adapter merges to other weights than before (%v)", tied, err)
+		}
+	}
+}
+
 func TestAdaptersThatAreNotPlainLoRAAreRefused(t *testing.T) {
 	m := llama(t)
 	dir := t.TempDir()
@@ -53,6 +207,10 @@ func TestAdaptersThatAreNotPlainLoRAAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct{ old, replaced, want string }{
+		{`"use_dora": false`, `"trainable_token_indices": [3]`, "trainable_token_indices is map[embed_tokens:[3]]; want the same rows"},
+		{`"use_dora": false`, `"trainable_token_indices": {"embed_tokens": [3], "lm_head": [4]}`, "want the same rows"},
+		{`"use_dora": false`, `"trainable_token_indices": {"embed_tokens": [3], "lm_head": [3]}`, "is missing"},
+		{`"use_dora": false`, `"trainable_token_indices": {"embed_tokens": [99], "lm_head": [99]}`, "vocabulary row 99 is given twice, or is none"},
 		{`"use_dora": false`, `"use_dora": true`, "asks for more than plain LoRA"},
 		{`"bias": "none"`, `"bias": "all"`, "asks for more than plain LoRA"},
 		{`"peft_type": "LORA"`, `"peft_type": "IA3"`, "asks for more than plain LoRA"},

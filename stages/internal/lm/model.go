@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"rcgrpo/stages/internal/torch"
 )
@@ -29,8 +30,41 @@ type views struct {
 	all               []*torch.Tensor // for freeing
 
 	// done, of gradients, is called when those of a layer are whole; nil does nothing. embed and head are nil where their
-	// gradient is not wanted.
-	done func(s *torch.Scope, layer int)
+	// gradient is not wanted, except in some rows.
+	done                func(s *torch.Scope, layer int)
+	rows                []int32       // of the vocabulary
+	embedRows, headRows *torch.Tensor // [len(rows), hidden]; headRows is embedRows where embedding and head are tied
+}
+
+// addEmbedding adds to gradients what dx [N, hidden], the gradient of the embeddings of ids, says of the table.
+func (g *views) addEmbedding(s *torch.Scope, ids []int64, dx *torch.Tensor) {
+	if g.embed != nil {
+		s.RowsAdd_(g.embed, ids, dx)
+	}
+	var at, row []int64 // where the rows occur in ids, and which of them it is
+	for i, id := range ids {
+		if k := slices.Index(g.rows, int32(id)); k >= 0 {
+			at, row = append(at, int64(i)), append(row, int64(k))
+		}
+	}
+	if len(at) > 0 {
+		s.RowsAdd_(g.embedRows, row, s.IndexSelect(dx, 0, s.FromInt64(at, int64(len(at)))))
+	}
+}
+
+// addHead adds to gradients what dlogits [n, vocabulary], the gradient of the logits of hidden [n, hidden], says of the
+// table.
+func (g *views) addHead(s *torch.Scope, dlogits, hidden *torch.Tensor) {
+	if g.head != nil {
+		s.Addmm_(g.head, s.T(dlogits), hidden)
+	}
+	if len(g.rows) > 0 {
+		columns := make([]int64, len(g.rows))
+		for k, id := range g.rows {
+			columns[k] = int64(id)
+		}
+		s.Addmm_(g.headRows, s.T(s.IndexSelect(dlogits, 1, s.FromInt64(columns, int64(len(columns))))), hidden)
+	}
 }
 
 type layerViews struct {

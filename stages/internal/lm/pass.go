@@ -219,9 +219,7 @@ func (m *Model) backward(s *torch.Scope, b *batch, t *tape, dhidden *torch.Tenso
 		r := t.layers[l]
 		s.Free(r.x, r.h, r.rstd1, r.hq, r.q, r.k, r.v, r.out, r.lse, r.mid, r.h2, r.rstd2, r.gateUp, r.act)
 	}
-	if g.embed != nil {
-		s.RowsAdd_(g.embed, b.ids, dx)
-	}
+	g.addEmbedding(s, b.ids, dx)
 }
 
 // layerBackward returns the gradient of the layer's input, given that of its output, dx, which it may overwrite.
@@ -347,9 +345,7 @@ func (h *head) backward(s *torch.Scope, weights []torch.HeadWeight, g *views) *t
 			}
 			s.HeadBackward(c.logits, c.ref, h.temperature, h.b.targets[lo:lo+n], h.stats[lo:lo+n], weights[lo:lo+n])
 			s.MmInto(s.Narrow(dhidden, 0, int64(lo), int64(n)), c.logits, h.m.w.head)
-			if g.head != nil {
-				s.Addmm_(g.head, s.T(c.logits), s.Narrow(h.hidden, 0, int64(lo), int64(n)))
-			}
+			g.addHead(s, c.logits, s.Narrow(h.hidden, 0, int64(lo), int64(n)))
 			s.Free(c.logits, c.ref)
 		})
 	}

@@ -26,19 +26,23 @@ func (m *Model) Restore(dir string) error {
 	})
 }
 
-// Save writes into dir all that Restore needs to go on with the same bytes: the model's weights, and the trainer's own
-// state. It holds no gradient: save after Update.
+// Save writes into dir all that Restore needs to go on with the same bytes: the model's weights, which an adapter's base
+// gives again, and the trainer's own state. It holds no gradient: save after Update.
 func (t *Trainer) Save(dir string) error {
-	if err := t.m.Save(dir); err != nil {
-		return err
+	if t.adapter == nil {
+		if err := t.m.Save(dir); err != nil {
+			return err
+		}
 	}
 	return t.SaveState(dir)
 }
 
 // Restore goes back to what Save wrote.
 func (t *Trainer) Restore(dir string) error {
-	if err := t.m.Restore(dir); err != nil {
-		return err
+	if t.adapter == nil {
+		if err := t.m.Restore(dir); err != nil {
+			return err
+		}
 	}
 	return t.LoadState(dir)
 }

@@ -283,12 +283,22 @@ func (t *Trainer) Gradient() ([]float32, error) {
 // optimizerFile holds the state from which training goes on.
 const optimizerFile = "optimizer.safetensors"
 
-// SaveState writes moments and step count into dir, so that training resumes with the same bytes. It holds no gradient:
-// save after Update.
+// stateTensors are the tensors of a state by their names: the moments, and an adapter's weights, which the merged model does
+// not tell.
+func (t *Trainer) stateTensors() map[string]*torch.Tensor {
+	tensors := map[string]*torch.Tensor{"exp_avg": t.m1, "exp_avg_sq": t.m2}
+	if t.adapter != nil {
+		tensors["adapter"] = t.adapter.flat
+	}
+	return tensors
+}
+
+// SaveState writes what the weights of the model do not say into dir, so that training resumes with the same bytes: moments,
+// step count, and an adapter. It holds no gradient: save after Update.
 func (t *Trainer) SaveState(dir string) error {
 	state := map[string]hostTensor{}
 	err := torch.Do(context.Background(), t.m.device, func(s *torch.Scope) error {
-		for name, x := range map[string]*torch.Tensor{"exp_avg": t.m1, "exp_avg_sq": t.m2} {
+		for name, x := range t.stateTensors() {
 			v := append([]float32(nil), s.Float32s(x)...)
 			state[name] = hostTensor{[]int{len(v)}, v}
 		}
@@ -307,7 +317,7 @@ func (t *Trainer) SaveState(dir string) error {
 	return nil
 }
 
-// LoadState restores what SaveState wrote for a model of the same size.
+// LoadState restores what SaveState wrote for a model of the same size. An adapter is merged anew.
 func (t *Trainer) LoadState(dir string) error {
 	path := filepath.Join(dir, optimizerFile)
 	state, err := openWeights(path)
@@ -325,17 +335,21 @@ func (t *Trainer) LoadState(dir string) error {
 		return fmt.Errorf("load optimizer: %s gives no number of skipped updates: %w", path, err)
 	}
 	n := int(t.p.Size(0))
-	moments := make(map[string][]float32)
-	for _, name := range []string{"exp_avg", "exp_avg_sq"} {
-		moments[name] = make([]float32, n)
-		if err := state.read(name, []int{n}, moments[name]); err != nil {
+	saved := make(map[string][]float32)
+	for name := range t.stateTensors() {
+		saved[name] = make([]float32, n)
+		if err := state.read(name, []int{n}, saved[name]); err != nil {
 			return fmt.Errorf("load optimizer: %s is no state of this model: %w", path, err)
 		}
 	}
 	err = torch.Do(context.Background(), t.m.device, func(s *torch.Scope) error {
-		s.Copy_(t.m1, s.FromFloat32(moments["exp_avg"], int64(n)))
-		s.Copy_(t.m2, s.FromFloat32(moments["exp_avg_sq"], int64(n)))
+		for name, x := range t.stateTensors() {
+			s.Copy_(x, s.FromFloat32(saved[name], int64(n)))
+		}
 		s.Zero_(t.grad)
+		if t.adapter != nil {
+			t.adapter.merge(s)
+		}
 		return s.Err()
 	})
 	if err != nil {

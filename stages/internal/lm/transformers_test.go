@@ -16,13 +16,13 @@ func TestFoldersForTransformers(t *testing.T) {
 	if out == "" {
 		t.Skip("bench/transformers.sh runs this; TRANSFORMERS_OUT names no folder")
 	}
-	write := func(t *testing.T, name string, m *Model) {
+	write := func(t *testing.T, name, base string, m *Model) {
 		t.Helper()
 		ids := make([]int32, 40)
 		for i := range ids {
 			ids[i] = int32((i*i*7 + 3*i + 1) % m.cfg.Vocab)
 		}
-		text, err := json.Marshal(map[string]any{"input_ids": ids, "last_logits": logitsAfter(t, m, ids)})
+		text, err := json.Marshal(map[string]any{"base": filepath.Join(out, base), "input_ids": ids, "last_logits": logitsAfter(t, m, ids)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,15 +35,16 @@ func TestFoldersForTransformers(t *testing.T) {
 		if err := m.Save(filepath.Join(out, name)); err != nil {
 			t.Fatal(err)
 		}
-		write(t, name, m)
+		write(t, name, name, m)
 	}
 	eachReference(t, func(t *testing.T, dir string, m *Model, p *parity) {
 		save(t, filepath.Base(dir), m)
 		a := trainedAdapter(t, m, p.Gradient.maskedBatch)
-		if err := a.Save(filepath.Join(out, filepath.Base(dir)+"-lora"), filepath.Join(out, filepath.Base(dir))); err != nil {
+		name := filepath.Base(dir)
+		if err := a.Save(filepath.Join(out, name+"-lora"), name); err != nil {
 			t.Fatal(err)
 		}
-		write(t, filepath.Base(dir)+"-lora", a.Model())
+		write(t, name+"-lora", name, a.Model())
 	})
 	for name, cfg := range map[string]Config{
 		"fresh-qwen2": {Family: "qwen2", Vocab: 90, Hidden: 24, Layers: 2, Heads: 3, KVHeads: 1, HeadDim: 8, MLP: 40, RopeBase: 1000, NormEps: 1e-6,

@@ -1,6 +1,12 @@
 package lm
 
-import "math"
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
 
 func sqrt(n int) float64 { return math.Sqrt(float64(n)) }
 
@@ -51,3 +57,35 @@ func MicroBatches(sequences []Sequence, microTokens int) (n int) {
 	}
 	return n
 }
+
+// LoRA is the shape of a low-rank adapter: W + (Alpha/Rank)·B·A for the target projections of every layer
+// (Hu et al. 2021, eq. 3), A of shape [Rank, in] and B of shape [out, Rank].
+type LoRA struct {
+	Rank    int
+	Alpha   float64
+	Targets []string // names of projections; Projections for all
+	Rows    []int32  // vocabulary rows that are trained whole, in the embedding and in the head where it is not tied
+}
+
+// Projections are the matrices that an adapter may change, by the names of the files.
+var Projections = []string{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+
+// Check reports the first value that no adapter can have.
+func (c LoRA) Check() error {
+	switch {
+	case c.Rank < 1:
+		return fmt.Errorf("lora: rank must be at least 1, got %d", c.Rank)
+	case !(c.Alpha > 0):
+		return fmt.Errorf("lora: alpha must be above 0, got %v", c.Alpha)
+	case len(c.Targets) == 0:
+		return errors.New("lora: it needs at least one target")
+	}
+	for _, name := range c.Targets {
+		if !slices.Contains(Projections, name) {
+			return fmt.Errorf("lora: there is no projection %q; there are %s", name, strings.Join(Projections, ", "))
+		}
+	}
+	return nil
+}
+
+func (c LoRA) scale() float64 { return c.Alpha / float64(c.Rank) }

@@ -1,0 +1,271 @@
+//go:build libtorch
+
+package stages
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"rcgrpo/engine"
+	"rcgrpo/stages/internal/checkpoint"
+	"rcgrpo/stages/internal/lm"
+	"rcgrpo/stages/internal/torch"
+	"rcgrpo/stages/rl"
+)
+
+// adapters is an experiment whose trainings train adapters, each on the merged weights of the one before.
+const adapters = `
+experiment {
+  seeds = [1]
+}
+
+stage "tasks" "drills" {
+  source = "drills"
+  train  = 6
+  test   = 2
+  pool   = 5
+}
+
+stage "curate" "data" {
+  tasks  = stage.tasks.drills.train
+  spoilt = 1
+}
+
+stage "model" "random" {
+  seed   = 0
+  corpus = [stage.curate.data.expert]
+  vocab  = 340
+  architecture {
+    family    = "qwen2"
+    hidden    = 32
+    layers    = 2
+    heads     = 2
+    kv_heads  = 1
+    mlp       = 48
+    rope_base = 1000
+    context   = 1024
+  }
+}
+
+stage "sft" "all" {
+  policy = stage.model.random.checkpoint
+  data   = [stage.curate.data.expert]
+  batch  = 2
+  lr     = 1e-2
+  lora {
+    rank  = 4
+    alpha = 8
+  }
+}
+
+stage "rctp-ft" "some" {
+  policy = stage.sft.all.checkpoint
+  data   = [stage.curate.data.mixed]
+  epochs = 2
+  batch  = 4
+  lr     = 1e-2
+  lora {
+    rank    = 2
+    alpha   = 2
+    targets = ["q_proj", "v_proj"]
+  }
+}
+
+stage "rc-grpo" "arm" {
+  policy  = stage.rctp-ft.some.checkpoint
+  tasks   = stage.tasks.drills.train
+  updates = 3
+  batch   = 2
+  group   = 3
+  lr      = 1e-2
+  kl { estimator = "exact" }
+  lora {
+    rank  = 2
+    alpha = 4
+  }
+  evaluate {
+    tasks = stage.tasks.drills.test
+    every = 1
+  }
+  limits {
+    steps   = 2
+    reply   = 8
+    context = 400
+  }
+}
+
+stage "grpo" "after" {
+  policy  = stage.rc-grpo.arm.checkpoint
+  tasks   = stage.tasks.drills.train
+  updates = 1
+  batch   = 1
+  group   = 2
+  lora {
+    rank  = 1
+    alpha = 1
+  }
+  limits {
+    steps   = 2
+    reply   = 8
+    context = 400
+  }
+}
+
+stage "eval" "last" {
+  policy = stage.grpo.after.checkpoint
+  tasks  = [stage.tasks.drills.test]
+  limits {
+    steps   = 2
+    reply   = 8
+    context = 400
+  }
+}
+`
+
+// TestAdaptersOfStages: the checkpoint of a training with lora holds the merged weights, and in its folder the adapter that
+// turns the weights before into them. bench/transformers.sh has peft load these adapters.
+func TestAdaptersOfStages(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "adapters.hcl")
+	if err := os.WriteFile(path, []byte(adapters), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	x, diags := engine.Load(engine.Source{Path: path}, engine.Registry(Kinds()))
+	if len(diags) > 0 {
+		t.Fatal(diags)
+	}
+	for _, n := range x.Nodes {
+		runNode(t, n, dir, nil)
+	}
+	for _, tc := range []struct {
+		stage, base string
+		moved       []string // projections
+		rows        int      // of the vocabulary
+	}{
+		{"sft.all@1", "model.random", lm.Projections, 0},
+		{"rctp-ft.some@1", "sft.all@1", []string{"q_proj", "v_proj"}, 2},
+		{"rc-grpo.arm@1", "rctp-ft.some@1", lm.Projections, 2},
+	} {
+		merged := filepath.Join(dir, "stage."+tc.stage, "checkpoint")
+		base := filepath.Join(dir, "stage."+tc.base, "checkpoint")
+		before, after := opened(t, base), opened(t, merged)
+		a, err := lm.LoadAdapter(filepath.Join(merged, checkpoint.AdapterFolder), before)
+		if err != nil {
+			t.Fatalf("%s: %v", tc.stage, err)
+		}
+		defer a.Close()
+		was, got, want := weights(t, before), weights(t, a.Model()), weights(t, after)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: the adapter on its base is another model than the checkpoint", tc.stage)
+		}
+		if slices.Equal(was, got) {
+			t.Errorf("%s: the adapter changes nothing", tc.stage)
+		}
+		moved, rows := changes(before.Config(), was, want)
+		if !slices.Equal(moved, slices.Sorted(slices.Values(tc.moved))) || rows != tc.rows {
+			t.Errorf("%s: %v and %d rows have moved, want %v and %d", tc.stage, moved, rows, tc.moved, tc.rows)
+		}
+		forPeft(t, strings.TrimSuffix(tc.stage, "@1"), merged, base, after)
+	}
+	curve := rows[rl.Metric](t, filepath.Join(dir, "stage.rc-grpo.arm@1", "metrics"), rl.MetricsFile)
+	if first, last := curve[0].Values["kl_exact"], curve[len(curve)-1].Values["kl_exact"]; first != 0 || last <= 0 {
+		t.Errorf("divergence to the model without adapter: %v before the first update, want 0; %v before the last, want more", first, last)
+	}
+	best := filepath.Join(dir, "stage.rc-grpo.arm@1", "best", checkpoint.AdapterFolder)
+	if files, err := os.ReadDir(best); err != nil || len(files) != 2 {
+		t.Errorf("the best policy has no adapter: %v, %v", files, err)
+	}
+}
+
+func opened(t *testing.T, dir string) *lm.Model {
+	t.Helper()
+	m, err := lm.Load(dir, torch.CPU)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+func weights(t *testing.T, m *lm.Model) []float32 {
+	t.Helper()
+	w, err := m.Weights()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// changes are the projections that differ in any layer, and how many rows of a tied embedding, in the order of the flat
+// buffer: the embedding, the projections of each layer, then vectors, which no adapter changes ("").
+func changes(c lm.Config, a, b []float32) (projections []string, rows int) {
+	at := 0
+	differ := func(n int) bool {
+		at += n
+		return !slices.Equal(a[at-n:at], b[at-n:at])
+	}
+	for range c.Vocab {
+		if differ(c.Hidden) {
+			rows++
+		}
+	}
+	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	moved := map[string]bool{}
+	for range c.Layers {
+		for i, n := range []int{q, kv, kv, q, c.MLP, c.MLP, c.MLP} {
+			if differ(n * c.Hidden) {
+				moved[lm.Projections[i]] = true
+			}
+		}
+	}
+	if differ(len(a) - at) {
+		moved[""] = true
+	}
+	for name := range moved {
+		projections = append(projections, name)
+	}
+	slices.Sort(projections)
+	return projections, rows
+}
+
+// forPeft writes the adapter of a checkpoint, and what the merged model says of some tokens, where bench/transformers.sh
+// looks for them.
+func forPeft(t *testing.T, name, merged, base string, m *lm.Model) {
+	t.Helper()
+	out := os.Getenv("TRANSFORMERS_OUT")
+	if out == "" {
+		return
+	}
+	q := lm.Sequence{IDs: make([]int32, 60), Learn: make([]bool, 60)}
+	for i := range q.IDs {
+		q.IDs[i], q.Learn[i] = int32((i*i*7+3*i+1)%m.Config().Vocab), i > 0
+	}
+	stats, err := m.Stats(t.Context(), []lm.Sequence{q}, nil, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := filepath.Join(out, name+"-base")
+	if err := os.CopyFS(kept, os.DirFS(base)); err != nil {
+		t.Fatal(err)
+	}
+	for folder, from := range map[string]string{name: merged, name + "-lora": filepath.Join(merged, checkpoint.AdapterFolder)} {
+		ours := map[string]any{"rows": m.Config().Vocab, "input_ids": q.IDs, "logprobs": stats.Logp}
+		if folder != name {
+			ours["base"] = kept
+		}
+		text, err := json.Marshal(ours)
+		if err == nil {
+			err = os.CopyFS(filepath.Join(out, folder), os.DirFS(from))
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(out, folder, "ours.json"), text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}

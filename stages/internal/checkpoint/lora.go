@@ -1,0 +1,55 @@
+package checkpoint
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"rcgrpo/stages/internal/lm"
+)
+
+// AdapterFolder is the folder of a checkpoint that holds the adapter which its training made, in the form that peft loads.
+const AdapterFolder = "adapter"
+
+// LoRA is the block of a training stage that has it train a low-rank adapter (Hu et al. 2021) and leave the weights as they
+// are. There is no dropout: every pass reads weights into which the adapter is merged.
+type LoRA struct {
+	Rank    int      `hcl:"rank" doc:"rank r of the adapter's matrices (Hu et al. 2021, eq. 3)"`
+	Alpha   float64  `hcl:"alpha" doc:"the adapter's product is multiplied by alpha / rank (Hu et al. 2021, section 4.1)"`
+	Targets []string `hcl:"targets,optional" doc:"projections of every layer that get one, of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj and down_proj; all unless set"`
+
+	RankRange    hcl.Range `hcl:"rank,attr_range"`
+	AlphaRange   hcl.Range `hcl:"alpha,attr_range"`
+	TargetsRange hcl.Range `hcl:"targets,attr_range"`
+}
+
+// Check reports values out of range. Without a block there is nothing to report.
+func (l *LoRA) Check() hcl.Diagnostics {
+	var diags hcl.Diagnostics
+	if l == nil {
+		return nil
+	}
+	bad := func(summary, detail string, at hcl.Range) {
+		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: detail, Subject: at.Ptr()})
+	}
+	if l.Rank < 1 {
+		bad("Rank out of range", fmt.Sprintf("An adapter has a rank of at least 1; got %d.", l.Rank), l.RankRange)
+	}
+	if l.Alpha <= 0 {
+		bad("Scale out of range", fmt.Sprintf("alpha must be above 0, or the adapter changes nothing; got %v.", l.Alpha), l.AlphaRange)
+	}
+	if l.Targets != nil && len(l.Targets) == 0 {
+		bad("No target", "An adapter changes at least one projection; leave targets out for all of them.", l.TargetsRange)
+	}
+	for i, name := range l.Targets {
+		switch {
+		case !slices.Contains(lm.Projections, name):
+			bad("Unknown projection", fmt.Sprintf("The projections of a layer are %s; got %q.", strings.Join(lm.Projections, ", "), name), l.TargetsRange)
+		case slices.Contains(l.Targets[:i], name):
+			bad("Projection given twice", fmt.Sprintf("A projection has one adapter; %q stands in targets twice.", name), l.TargetsRange)
+		}
+	}
+	return diags
+}

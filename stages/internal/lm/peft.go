@@ -1,0 +1,168 @@
+//go:build libtorch
+
+package lm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"rcgrpo/stages/internal/torch"
+)
+
+// Files of an adapter, as peft names them.
+const (
+	adapterConfigFile = "adapter_config.json"
+	adapterFile       = "adapter_model.safetensors"
+	adapterPrefix     = "base_model.model."
+)
+
+// adapterConfig is what peft needs of adapter_config.json.
+type adapterConfig struct {
+	Type    string             `json:"peft_type"`
+	Task    string             `json:"task_type"`
+	Base    string             `json:"base_model_name_or_path"`
+	Rank    int                `json:"r"`
+	Alpha   float64            `json:"lora_alpha"`
+	Targets []string           `json:"target_modules"`
+	Dropout float64            `json:"lora_dropout"`
+	Bias    string             `json:"bias"`
+	DoRA    bool               `json:"use_dora"`
+	RSLoRA  bool               `json:"use_rslora"`
+	Ranks   map[string]int     `json:"rank_pattern,omitempty"`
+	Alphas  map[string]float64 `json:"alpha_pattern,omitempty"`
+	Saved   []string           `json:"modules_to_save,omitempty"`
+	Rows    adapterRows        `json:"trainable_token_indices,omitempty"`
+}
+
+// adapterRows are the vocabulary rows that an adapter replaces, by the module of the table: a list, as peft also has it,
+// is of the embedding.
+type adapterRows map[string][]int32
+
+func (r *adapterRows) UnmarshalJSON(text []byte) error {
+	if strings.HasPrefix(string(text), "[") {
+		var list []int32
+		err := json.Unmarshal(text, &list)
+		*r = adapterRows{moduleOf(embedName): list}
+		return err
+	}
+	return json.Unmarshal(text, (*map[string][]int32)(r))
+}
+
+// moduleOf is the last part of a weight's module: "embed_tokens".
+func moduleOf(name string) string {
+	module := strings.TrimSuffix(name, ".weight")
+	return module[strings.LastIndexByte(module, '.')+1:]
+}
+
+// rowsOf are the rows of a model's tables that an adapter replaces: the same ones of embedding and head.
+func (r adapterRows) rowsOf(c Config) ([]int32, error) {
+	rows := r[moduleOf(embedName)]
+	want := adapterRows{}
+	if len(rows) > 0 {
+		want[moduleOf(embedName)] = rows
+		if _, too := r[moduleOf(headName)]; too || !c.TiedEmbeddings {
+			want[moduleOf(headName)] = rows
+		}
+	}
+	if !maps.EqualFunc(r, want, slices.Equal[[]int32]) {
+		return nil, fmt.Errorf("trainable_token_indices is %v; want the same rows of embed_tokens and, where it is not tied to it, of lm_head", map[string][]int32(r))
+	}
+	return rows, nil
+}
+
+// Save writes the adapter into dir in the form that peft loads. base names the model it belongs to.
+func (a *Adapter) Save(dir, base string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("save adapter: %w", err)
+	}
+	var flat []float32
+	err := torch.Do(context.Background(), a.base.device, func(s *torch.Scope) error {
+		flat = append(flat, s.Float32s(a.flat)...)
+		return s.Err()
+	})
+	if err != nil {
+		return fmt.Errorf("save adapter: %w", err)
+	}
+	tensors := map[string]hostTensor{}
+	a.eachTensor(func(name string, shape []int, offset int) error {
+		tensors[name] = hostTensor{shape, flat[offset : offset+shape[0]*shape[1]]}
+		return nil
+	})
+	c := adapterConfig{Type: "LORA", Task: "CAUSAL_LM", Base: base, Rank: a.c.Rank, Alpha: a.c.Alpha, Targets: slices.Sorted(slices.Values(a.c.Targets)), Bias: "none"}
+	for _, table := range a.tables {
+		if c.Rows == nil {
+			c.Rows = adapterRows{}
+		}
+		c.Rows[moduleOf(table.name)] = a.c.Rows
+	}
+	text, err := json.MarshalIndent(c, "", "  ")
+	if err != nil {
+		return fmt.Errorf("save adapter: %w", err)
+	}
+	return errors.Join(writeSafetensors(filepath.Join(dir, adapterFile), tensors, map[string]string{"format": "pt"}),
+		writeWhole(filepath.Join(dir, adapterConfigFile), append(text, '\n')))
+}
+
+// eachTensor calls f with every tensor of peft's file, its shape, and where it begins in the flat buffer.
+func (a *Adapter) eachTensor(f func(name string, shape []int, offset int) error) error {
+	var err error
+	for _, p := range a.parts {
+		module := adapterPrefix + strings.TrimSuffix(p.name, ".weight")
+		err = errors.Join(err, f(module+".lora_A.weight", []int{a.c.Rank, p.in}, p.offset),
+			f(module+".lora_B.weight", []int{p.out, a.c.Rank}, p.offset+a.c.Rank*p.in))
+	}
+	for _, table := range a.tables {
+		module := adapterPrefix + strings.TrimSuffix(table.name, ".weight")
+		err = errors.Join(err, f(module+".token_adapter.trainable_tokens_delta", []int{len(a.c.Rows), a.base.cfg.Hidden}, table.offset))
+	}
+	return err
+}
+
+// LoadAdapter reads an adapter of base that peft or Save wrote. What it does beyond plain LoRA on projections, and rows of
+// the vocabulary, is refused.
+func LoadAdapter(dir string, base *Model) (*Adapter, error) {
+	path := filepath.Join(dir, adapterConfigFile)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("load adapter: %w", err)
+	}
+	var c adapterConfig
+	if err := json.Unmarshal(text, &c); err != nil {
+		return nil, fmt.Errorf("load adapter: %s: %w", path, err)
+	}
+	if c.Type != "LORA" || c.DoRA || c.RSLoRA || c.Bias != "none" || len(c.Ranks) > 0 || len(c.Alphas) > 0 || len(c.Saved) > 0 {
+		return nil, fmt.Errorf("load adapter: %s asks for more than plain LoRA (peft_type LORA, bias none, no use_dora, use_rslora, patterns or modules_to_save)", path)
+	}
+	rows, err := c.Rows.rowsOf(base.cfg)
+	if err != nil {
+		return nil, fmt.Errorf("load adapter: %s: %w", path, err)
+	}
+	a, total, err := adapterOf(base, LoRA{Rank: c.Rank, Alpha: c.Alpha, Targets: c.Targets, Rows: rows})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	r, err := openWeights(filepath.Join(dir, adapterFile))
+	if err != nil {
+		return nil, fmt.Errorf("load adapter: %w", err)
+	}
+	defer r.close()
+	flat, tensors := make([]float32, total), 0
+	err = a.eachTensor(func(name string, shape []int, offset int) error {
+		tensors++
+		return r.read(name, shape, flat[offset:offset+shape[0]*shape[1]])
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load adapter: %s: %w", r.path, err)
+	}
+	if len(r.tensors) != tensors {
+		return nil, fmt.Errorf("load adapter: %s holds %d tensors, want %d: it belongs to another model", r.path, len(r.tensors), tensors)
+	}
+	return a, a.place(flat)
+}
