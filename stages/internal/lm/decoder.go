@@ -90,14 +90,19 @@ func (d *Decoder) Next(ctx context.Context, requests []rl.Request) ([]rl.Draw, e
 		return nil, err
 	}
 	p := d.plan(requests)
-	rows := d.rows(p.rest, true)
+	early, last := passes(p.rest)
+	rows := d.rows(last, true)
 	draws := make([]rl.Draw, len(requests))
 	err := torch.Do(ctx, d.m.device, func(s *torch.Scope) error {
 		d.lend(s, p.held)
-		if len(p.shared) > 0 {
-			s.Nest(func(s *torch.Scope) { d.forward(s, d.rows(p.shared, false)) })
+		before, rest := passes(p.shared)
+		for _, parts := range append(before, rest) {
+			d.fill(s, parts)
 		}
 		d.lend(s, p.lent)
+		for _, parts := range early {
+			d.fill(s, parts)
+		}
 		logits := s.Float32s(d.forward(s, rows))
 		if s.Err() != nil {
 			return s.Err()
@@ -174,27 +179,42 @@ func (d *Decoder) rows(parts []part, drawn bool) *stepRows {
 	return rows
 }
 
+// fill computes the caches of parts that nothing is drawn from.
+func (d *Decoder) fill(s *torch.Scope, parts []part) {
+	if len(parts) > 0 && s.Err() == nil {
+		s.Nest(func(s *torch.Scope) { d.forward(s, d.rows(parts, false)) })
+	}
+}
+
 // forward returns the logits after each request's last token, [requests and padding, vocabulary]. Where none is drawn from
-// it fills the caches only.
+// it fills the caches only. It holds the intermediates of one layer at a time.
 func (d *Decoder) forward(s *torch.Scope, rows *stepRows) *torch.Tensor {
 	m, c := d.m, d.m.cfg
 	heads, kvHeads, width := int64(c.Heads), int64(c.KVHeads), int64(c.HeadDim)
 	x := s.IndexSelect(m.w.embed, 0, s.FromInt64(rows.ids, int64(len(rows.ids)))) // [rows, hidden]
 	for l, w := range m.w.layers {
-		h, _ := s.RMSNorm(x, w.norm1, c.NormEps)
-		qkv := linear(s, h, w.qkv, w.qkvBias)
-		s.Rope_(qkv, heads+kvHeads, width, rows.positions, m.cos, m.sin, false)
-		a := s.CachedAttention(qkv, rows.slots, rows.positions, d.keys[l], d.values[l], heads, kvHeads)
-		if l == c.Layers-1 && len(rows.ends) == 0 {
-			return nil
-		}
-		if l == c.Layers-1 && !rows.single { // what follows concerns the last tokens only
-			ends := s.FromInt64(rows.ends, int64(len(rows.ends)))
-			a, x = s.IndexSelect(a, 0, ends), s.IndexSelect(x, 0, ends)
-		}
-		x = s.Addmm(x, a, s.T(w.o))
-		h2, _ := s.RMSNorm(x, w.norm2, c.NormEps)
-		x = s.Addmm(x, s.SwiGLU(s.Mm(h2, s.T(w.gateUp))), s.T(w.down))
+		before := x
+		s.Nest(func(s *torch.Scope) {
+			h, _ := s.RMSNorm(x, w.norm1, c.NormEps)
+			qkv := linear(s, h, w.qkv, w.qkvBias)
+			s.Rope_(qkv, heads+kvHeads, width, rows.positions, m.cos, m.sin, false)
+			a := s.CachedAttention(qkv, rows.slots, rows.positions, d.keys[l], d.values[l], heads, kvHeads)
+			if l == c.Layers-1 && len(rows.ends) == 0 {
+				return
+			}
+			if l == c.Layers-1 && !rows.single { // what follows concerns the last tokens only
+				ends := s.FromInt64(rows.ends, int64(len(rows.ends)))
+				a, x = s.IndexSelect(a, 0, ends), s.IndexSelect(x, 0, ends)
+			}
+			x = s.Addmm(x, a, s.T(w.o))
+			h2, _ := s.RMSNorm(x, w.norm2, c.NormEps)
+			x = s.Addmm(x, s.SwiGLU(s.Mm(h2, s.T(w.gateUp))), s.T(w.down))
+			s.Keep(x)
+		})
+		s.Free(before)
+	}
+	if len(rows.ends) == 0 {
+		return nil
 	}
 	h, _ := s.RMSNorm(x, m.w.norm, c.NormEps)
 	return s.Mm(h, s.T(m.w.head))

@@ -3,6 +3,8 @@
 package lm
 
 import (
+	"slices"
+
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl"
 )
@@ -77,6 +79,37 @@ func (d *Decoder) plan(requests []rl.Request) *prefill {
 		q.ids = q.ids[q.at-len(d.held[r.Slot]):]
 	}
 	return p
+}
+
+// passRows is how many tokens of one pass a decoder takes at most beside those that are drawn from: what bounds the memory
+// of a call in which many episodes begin. A row's bits do not depend on the pass it is in.
+const passRows = 4096
+
+// passes cuts parts that together have too many tokens for one pass: early are passes that only fill caches, last holds the
+// rest of every part, its last token at least.
+func passes(parts []part) (early [][]part, last []part) {
+	total := 0
+	for _, p := range parts {
+		total += len(p.ids)
+	}
+	last = slices.Clone(parts)
+	for total > passRows+len(parts) {
+		var pass []part
+		room := passRows
+		for i := range last {
+			q := &last[i]
+			n := min(room, len(q.ids)-1)
+			if n < 1 {
+				continue
+			}
+			pass = append(pass, part{q.slot, q.at, q.ids[:n]})
+			q.at, q.ids = q.at+n, q.ids[n:]
+			room -= n
+			total -= n
+		}
+		early = append(early, pass)
+	}
+	return early, last
 }
 
 func common(a, b []int32) int {

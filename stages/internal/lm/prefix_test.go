@@ -95,6 +95,76 @@ func TestBeginningsThatAreSharedGiveTheSameBits(t *testing.T) {
 	compare("one after another", d, draws)
 }
 
+// A call with more tokens than a pass holds gives every slot the bits that it has alone.
+func TestLongPromptsAreReadInSeveralPasses(t *testing.T) {
+	m := newModel(t, drillSize(), 1)
+	if !productsAreSteady(t) {
+		t.Skip("on this processor libtorch's products round by the number of rows")
+	}
+	const slots, length = 14, 350 // 4,900 tokens
+	d := newDecoder(t, m, slots, length)
+	r := rand.New(rand.NewPCG(5, 4))
+	var requests []rl.Request
+	for i := range slots {
+		ids := make([]int32, length)
+		for k := range ids {
+			ids[k] = int32(r.IntN(m.cfg.Vocab))
+		}
+		requests = append(requests, rl.Request{Slot: i, Feed: ids, Temperature: 1, U: 0.3})
+	}
+	early, last := passes(d.plan(requests).rest)
+	if rows := len(d.rows(last, true).ids); len(early) != 1 || rows > passRows/4 {
+		t.Errorf("got %d passes before one of %d rows", len(early), rows)
+	}
+	together, err := d.Next(context.Background(), requests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range slots {
+		d.Reset(i)
+	}
+	for i, ask := range requests {
+		alone, err := d.Next(context.Background(), []rl.Request{ask})
+		if err != nil || alone[0] != together[i] {
+			t.Errorf("slot %d: got %v alone and %v with the others (%v)", i, alone[0], together[i], err)
+		}
+		d.Reset(i)
+	}
+}
+
+func TestPassesTakeEveryTokenOnceInOrder(t *testing.T) {
+	for _, sizes := range [][]int{{1}, {passRows}, {passRows + 1}, {passRows + 2}, {1, 3 * passRows, 1, 7}, {passRows, passRows, 2}} {
+		var parts []part
+		for slot, n := range sizes {
+			ids := make([]int32, n)
+			for i := range ids {
+				ids[i] = int32(i)
+			}
+			parts = append(parts, part{slot, 100, ids})
+		}
+		early, last := passes(parts)
+		read := map[int]int{}
+		for i, pass := range append(early, last) {
+			rows := 0
+			for _, p := range pass {
+				rows += len(p.ids)
+				if p.at != 100+read[p.slot] || int(p.ids[0]) != read[p.slot] {
+					t.Errorf("%v, pass %d: slot %d goes on at %d with token %d, want %d", sizes, i, p.slot, p.at, p.ids[0], read[p.slot])
+				}
+				read[p.slot] += len(p.ids)
+			}
+			if rows > passRows+len(parts) {
+				t.Errorf("%v, pass %d: %d rows", sizes, i, rows)
+			}
+		}
+		for slot, n := range sizes {
+			if read[slot] != n || len(last) != len(sizes) {
+				t.Errorf("%v: %d tokens of slot %d and %d ends", sizes, read[slot], slot, len(last))
+			}
+		}
+	}
+}
+
 // TestPromptOfAGroupIsComputedOnce counts the rows that go through the model.
 func TestPromptOfAGroupIsComputedOnce(t *testing.T) {
 	m := newModel(t, tiny(true), 1)
