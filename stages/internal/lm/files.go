@@ -4,6 +4,7 @@ package lm
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,11 +28,9 @@ func Load(dir string, device torch.Device) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	flat, err := readWeights(dir, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("load weights: %w", err)
-	}
-	m, err := fromFlat(cfg, flat, device)
+	m, err := place(cfg, device, func(s *torch.Scope, flat *torch.Tensor) {
+		s.Fill(flat, func(flat []float32) error { return readWeights(dir, cfg, flat) })
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -49,12 +48,14 @@ func CheckFolder(dir string) (Config, error) {
 }
 
 // readWeights gathers all weights of a folder in the order of layout.
-func readWeights(dir string, cfg Config) ([]float32, error) {
-	_, total := layout(cfg)
-	flat := make([]float32, total)
-	return flat, eachWeight(dir, cfg, func(r *weightsReader, w weight) error {
+func readWeights(dir string, cfg Config, flat []float32) error {
+	err := eachWeight(dir, cfg, func(r *weightsReader, w weight) error {
 		return r.read(w.name, w.shape, flat[w.offset:w.offset+w.len()])
 	})
+	if err != nil {
+		return fmt.Errorf("load weights: %w", err)
+	}
+	return nil
 }
 
 // eachWeight calls f with every weight of a decoder and the file that should hold it, and refuses files that hold more.
@@ -140,19 +141,22 @@ func noWeights(dir string) error {
 
 // Save writes config.json and model.safetensors into dir, which it makes if need be. Equal weights give equal bytes.
 func (m *Model) Save(dir string) error {
-	flat, err := m.Weights()
-	if err != nil {
-		return err
-	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("save model: %w", err)
 	}
-	tensors := map[string]hostTensor{}
 	weights, _ := layout(m.cfg)
-	for _, w := range weights {
-		tensors[w.name] = hostTensor{w.shape, flat[w.offset : w.offset+w.len()]}
-	}
-	if err := writeSafetensors(filepath.Join(dir, weightsFile), tensors, map[string]string{"format": "pt"}); err != nil {
+	err := torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
+		flat := s.Float32s(m.flat)
+		if s.Err() != nil {
+			return s.Err()
+		}
+		tensors := map[string]hostTensor{}
+		for _, w := range weights {
+			tensors[w.name] = hostTensor{w.shape, flat[w.offset : w.offset+w.len()]}
+		}
+		return writeSafetensors(filepath.Join(dir, weightsFile), tensors, map[string]string{"format": "pt"})
+	})
+	if err != nil {
 		return fmt.Errorf("save model: %w", err)
 	}
 	if err := m.file.write(dir, m.cfg); err != nil {

@@ -73,7 +73,7 @@ func shake(t *testing.T, m *Model, seed uint64, by float32) *Model {
 	for i := range flat {
 		flat[i] += by * float32(r.NormFloat64())
 	}
-	shaken, err := fromFlat(m.cfg, flat, torch.CPU)
+	shaken, err := place(m.cfg, torch.CPU, func(s *torch.Scope, to *torch.Tensor) { s.Copy_(to, s.FromFloat32(flat, int64(len(flat)))) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestGradientOfEachStatisticEqualsFiniteDifferences(t *testing.T) {
 					for i := range flat {
 						flat[i] += by * direction[i]
 					}
-					x, err := fromFlat(m.cfg, flat, torch.CPU)
+					x, err := place(m.cfg, torch.CPU, func(s *torch.Scope, to *torch.Tensor) { s.Copy_(to, s.FromFloat32(flat, int64(len(flat)))) })
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -56,15 +56,18 @@ func NewAdapter(base *Model, c LoRA, rng *rand.Rand) (*Adapter, error) {
 		}
 	}
 	if len(a.tables) > 0 {
-		weights, err := base.Weights()
+		width := base.cfg.Hidden
+		err := torch.Do(context.Background(), base.device, func(s *torch.Scope) error {
+			for _, table := range a.tables {
+				for i, id := range c.Rows {
+					from := weightNamed(base.cfg, table.name).offset + int(id)*width
+					copy(flat[table.offset+i*width:], s.Float32s(s.Narrow(base.flat, 0, int64(from), int64(width))))
+				}
+			}
+			return s.Err()
+		})
 		if err != nil {
 			return nil, err
-		}
-		for _, table := range a.tables {
-			for i, id := range c.Rows {
-				from := weightNamed(base.cfg, table.name).offset + int(id)*base.cfg.Hidden
-				copy(flat[table.offset+i*base.cfg.Hidden:], weights[from:from+base.cfg.Hidden])
-			}
 		}
 	}
 	return a, a.place(flat)

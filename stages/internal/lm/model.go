@@ -80,24 +80,28 @@ func New(cfg Config, rng *rand.Rand) (*Model, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
-	weights, total := layout(cfg)
-	flat := make([]float32, total)
-	for _, w := range weights {
-		for i := range w.len() {
-			flat[w.offset+i] = w.start
-			if w.std > 0 {
-				flat[w.offset+i] = float32(w.std * rng.NormFloat64())
+	weights, _ := layout(cfg)
+	return place(cfg, torch.CPU, func(s *torch.Scope, flat *torch.Tensor) {
+		s.Fill(flat, func(flat []float32) error {
+			for _, w := range weights {
+				for i := range w.len() {
+					flat[w.offset+i] = w.start
+					if w.std > 0 {
+						flat[w.offset+i] = float32(w.std * rng.NormFloat64())
+					}
+				}
 			}
-		}
-	}
-	return fromFlat(cfg, flat, torch.CPU)
+			return nil
+		})
+	})
 }
 
-// fromFlat puts weights in layout's order on a device.
-func fromFlat(cfg Config, flat []float32, device torch.Device) (*Model, error) {
+// place makes a model on a device; fill sets its weights, in layout's order.
+func place(cfg Config, device torch.Device, fill func(s *torch.Scope, flat *torch.Tensor)) (*Model, error) {
 	m := &Model{cfg: cfg, device: device}
 	err := torch.Do(context.Background(), device, func(s *torch.Scope) error {
-		m.flat = s.FromFloat32(flat, int64(len(flat)))
+		m.flat = s.Empty(torch.Float32, int64(cfg.Parameters()))
+		fill(s, m.flat)
 		m.w = viewsOf(s, cfg, m.flat)
 		half := cfg.HeadDim / 2
 		cos, sin := make([]float32, cfg.MaxPosition*half), make([]float32, cfg.MaxPosition*half)
@@ -192,24 +196,24 @@ func (m *Model) AddRows(n int, copyOf int) error {
 	if n < 0 || copyOf < 0 || copyOf >= m.cfg.Vocab {
 		return fmt.Errorf("add %d vocabulary rows as copies of row %d: the model has rows 0..%d", n, copyOf, m.cfg.Vocab-1)
 	}
-	old, err := m.Weights()
-	if err != nil {
-		return err
-	}
 	cfg := m.cfg
 	cfg.Vocab += n
 	before, _ := layout(m.cfg)
-	after, total := layout(cfg)
-	flat := make([]float32, total)
-	for i, w := range before {
-		to := flat[after[i].offset : after[i].offset+after[i].len()]
-		from := old[w.offset : w.offset+w.len()]
-		copy(to, from)
-		for at := len(from); at < len(to); at += cfg.Hidden { // only matrices with a row per token have grown
-			copy(to[at:], from[copyOf*cfg.Hidden:(copyOf+1)*cfg.Hidden])
-		}
-	}
-	grown, err := fromFlat(cfg, flat, m.device)
+	after, _ := layout(cfg)
+	grown, err := place(cfg, m.device, func(s *torch.Scope, flat *torch.Tensor) {
+		old := s.Float32s(m.flat)
+		s.Fill(flat, func(flat []float32) error {
+			for i, w := range before {
+				to := flat[after[i].offset : after[i].offset+after[i].len()]
+				from := old[w.offset : w.offset+w.len()]
+				copy(to, from)
+				for at := len(from); at < len(to); at += cfg.Hidden { // only matrices with a row per token have grown
+					copy(to[at:], from[copyOf*cfg.Hidden:(copyOf+1)*cfg.Hidden])
+				}
+			}
+			return nil
+		})
+	})
 	if err != nil {
 		return err
 	}
@@ -223,11 +227,7 @@ func (m *Model) AddRows(n int, copyOf int) error {
 
 // Clone returns an independent copy, for instance as the frozen reference of a policy that is about to be trained.
 func (m *Model) Clone() (*Model, error) {
-	flat, err := m.Weights()
-	if err != nil {
-		return nil, err
-	}
-	c, err := fromFlat(m.cfg, flat, m.device)
+	c, err := place(m.cfg, m.device, func(s *torch.Scope, flat *torch.Tensor) { s.Copy_(flat, m.flat) })
 	if err != nil {
 		return nil, err
 	}

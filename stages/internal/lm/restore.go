@@ -12,16 +12,15 @@ import (
 // Restore replaces the weights by those that Save wrote into dir for a model of this shape. Trainers of the model go on
 // with them.
 func (m *Model) Restore(dir string) error {
-	saved, err := Load(dir, m.device)
+	saved, err := CheckFolder(dir)
 	if err != nil {
 		return err
 	}
-	defer saved.Close()
-	if got, want := saved.cfg.Parameters(), m.cfg.Parameters(); got != want {
+	if got, want := saved.Parameters(), m.cfg.Parameters(); got != want {
 		return fmt.Errorf("restore a model from %s: it has %d weights, want %d", dir, got, want)
 	}
 	return torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
-		s.Copy_(m.flat, saved.flat)
+		s.Fill(m.flat, func(flat []float32) error { return readWeights(dir, saved, flat) })
 		return s.Err()
 	})
 }

@@ -50,24 +50,23 @@ func (m *Model) replaceRows(ids []int32, fill func(table, row []float32)) error 
 			return fmt.Errorf("replace vocabulary row %d: the model has rows 0..%d", id, m.cfg.Vocab-1)
 		}
 	}
-	flat, err := m.Weights()
-	if err != nil {
-		return err
-	}
 	weights, _ := layout(m.cfg)
-	for _, w := range weights {
-		if w.name != embedName && w.name != headName {
-			continue
-		}
-		table := flat[w.offset : w.offset+w.len()]
-		row := make([]float32, m.cfg.Hidden)
-		fill(table, row)
-		for _, id := range ids {
-			copy(table[int(id)*m.cfg.Hidden:], row)
-		}
-	}
 	return torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
-		s.Copy_(m.flat, s.FromFloat32(flat, int64(len(flat))))
+		for _, w := range weights {
+			if w.name != embedName && w.name != headName {
+				continue
+			}
+			part := s.Narrow(m.flat, 0, int64(w.offset), int64(w.len()))
+			table, row := s.Float32s(part), make([]float32, m.cfg.Hidden)
+			if s.Err() != nil {
+				return s.Err()
+			}
+			fill(table, row)
+			one := s.FromFloat32(row, int64(len(row)))
+			for _, id := range ids {
+				s.Copy_(s.Narrow(part, 0, int64(id)*int64(len(row)), int64(len(row))), one)
+			}
+		}
 		return s.Err()
 	})
 }

@@ -296,22 +296,22 @@ func (t *Trainer) stateTensors() map[string]*torch.Tensor {
 // SaveState writes what the weights of the model do not say into dir, so that training resumes with the same bytes: moments,
 // step count, and an adapter. It holds no gradient: save after Update.
 func (t *Trainer) SaveState(dir string) error {
-	state := map[string]hostTensor{}
-	err := torch.Do(context.Background(), t.m.device, func(s *torch.Scope) error {
-		for name, x := range t.stateTensors() {
-			v := append([]float32(nil), s.Float32s(x)...)
-			state[name] = hostTensor{[]int{len(v)}, v}
-		}
-		return s.Err()
-	})
-	if err != nil {
-		return fmt.Errorf("save optimizer: %w", err)
-	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("save optimizer: %w", err)
 	}
 	metadata := map[string]string{"step": strconv.Itoa(t.step), "skipped_in_a_row": strconv.Itoa(t.skippedRow)}
-	if err := writeSafetensors(filepath.Join(dir, optimizerFile), state, metadata); err != nil {
+	err := torch.Do(context.Background(), t.m.device, func(s *torch.Scope) error {
+		state := map[string]hostTensor{}
+		for name, x := range t.stateTensors() {
+			v := s.Float32s(x)
+			state[name] = hostTensor{[]int{len(v)}, v}
+		}
+		if s.Err() != nil {
+			return s.Err()
+		}
+		return writeSafetensors(filepath.Join(dir, optimizerFile), state, metadata)
+	})
+	if err != nil {
 		return fmt.Errorf("save optimizer: %w", err)
 	}
 	return nil
@@ -335,16 +335,14 @@ func (t *Trainer) LoadState(dir string) error {
 		return fmt.Errorf("load optimizer: %s gives no number of skipped updates: %w", path, err)
 	}
 	n := int(t.p.Size(0))
-	saved := make(map[string][]float32)
 	for name := range t.stateTensors() {
-		saved[name] = make([]float32, n)
-		if err := state.read(name, []int{n}, saved[name]); err != nil {
+		if err := state.has(name, []int{n}); err != nil {
 			return fmt.Errorf("load optimizer: %s is no state of this model: %w", path, err)
 		}
 	}
 	err = torch.Do(context.Background(), t.m.device, func(s *torch.Scope) error {
 		for name, x := range t.stateTensors() {
-			s.Copy_(x, s.FromFloat32(saved[name], int64(n)))
+			s.Fill(x, func(into []float32) error { return state.read(name, []int{n}, into) })
 		}
 		s.Zero_(t.grad)
 		if t.adapter != nil {

@@ -153,6 +153,31 @@ func read[E any](s *Scope, kind DType, t *Tensor) []E {
 	return view[E](t)
 }
 
+// Fill overwrites the elements of a float32 tensor, row by row: f gets them to set. On the CPU they are the tensor's own
+// memory, otherwise a copy that moves there afterwards. An error of f is the scope's; the elements are then undefined.
+func (s *Scope) Fill(t *Tensor, f func([]float32) error) {
+	if !s.ready("fill", operands{t}) {
+		return
+	}
+	if t.device() == CPU.index() && t.DType() == Float32 && libtch.AtIsContiguous(t.c) {
+		if err := f(view[float32](t)); err != nil {
+			s.Fail(err)
+		}
+		return
+	}
+	host := &Scope{worker: &worker{device: CPU, out: s.worker.out}, parent: s, sticky: s.sticky}
+	defer host.close()
+	from := host.Empty(Float32, t.Shape()...)
+	if s.Err() != nil {
+		return
+	}
+	if err := f(view[float32](from)); err != nil {
+		s.Fail(err)
+		return
+	}
+	s.Copy_(t, from)
+}
+
 // Item returns the only element of a tensor as a float64, NaN after an error.
 func (s *Scope) Item(t *Tensor) float64 {
 	if !s.ready("item", operands{t}) {
