@@ -59,21 +59,32 @@ func isShell(p Program) bool {
 	if p.Args[0] != "sh" {
 		return false
 	}
+	for _, v := range slices.Backward(p.Env) { // later ones win
+		if path, found := strings.CutPrefix(v, "PATH="); found {
+			is, known := shells.Load(path)
+			if !known {
+				is = leadsToShell(path)
+				shells.Store(path, is)
+			}
+			return is.(bool)
+		}
+	}
+	return false
+}
+
+// shells remembers by the value of PATH whether it leads to /bin/sh.
+var shells sync.Map
+
+// leadsToShell says whether the first sh of a search path is /bin/sh.
+func leadsToShell(path string) bool {
 	shell, err := os.Stat("/bin/sh")
 	if err != nil {
 		return false
 	}
-	for _, v := range slices.Backward(p.Env) { // later ones win
-		path, found := strings.CutPrefix(v, "PATH=")
-		if !found {
-			continue
+	for _, dir := range filepath.SplitList(path) {
+		if info, err := os.Stat(filepath.Join(dir, "sh")); err == nil && !info.IsDir() && info.Mode()&0o111 != 0 {
+			return os.SameFile(info, shell)
 		}
-		for _, dir := range filepath.SplitList(path) {
-			if info, err := os.Stat(filepath.Join(dir, "sh")); err == nil && !info.IsDir() && info.Mode()&0o111 != 0 {
-				return os.SameFile(info, shell)
-			}
-		}
-		return false
 	}
 	return false
 }

@@ -36,6 +36,7 @@ type copies struct {
 	file  *os.File // as far as it was read
 	next  int64    // first byte that was not
 	lines int
+	dir   string // of copies that are not finished; "" for beside their places
 }
 
 func openCopies(store *artifact.Store) *copies {
@@ -48,6 +49,19 @@ func (c *copies) of(path string) (record copyRecord, ok bool) {
 	defer c.mu.Unlock()
 	record, ok = c.known[path]
 	return record, ok
+}
+
+// writeIn says where copies lie until they are whole; "" is beside their places.
+func (c *copies) writeIn(dir string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dir = dir
+}
+
+func (c *copies) unfinished() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.dir
 }
 
 // refresh reads what was appended since the last time, or all when the file is another one.

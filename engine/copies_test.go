@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -81,6 +82,39 @@ func TestOvertakenRecordsOfCopiesGo(t *testing.T) {
 	for path, r := range want {
 		if got, _ := c.of(path); got != r {
 			t.Errorf("%s: got %+v, want %+v", path, got, r)
+		}
+	}
+}
+
+// A copy is whole when it appears, also where the run's folder is on another file system than the place.
+func TestCopiesCrossFileSystems(t *testing.T) {
+	dir := t.TempDir()
+	from := filepath.Join(dir, "from")
+	if err := os.WriteFile(from, []byte("made"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	there, err := os.MkdirTemp("/dev/shm", "rcgrpo-copies-")
+	if err != nil {
+		t.Skipf("no other file system at hand: %v", err)
+	}
+	t.Cleanup(func() { os.RemoveAll(there) })
+	for name, aside := range map[string]string{"same": t.TempDir(), "other": there, "none": ""} {
+		c := &copies{dir: aside}
+		for i := range 2 {
+			to := filepath.Join(dir, name, fmt.Sprint(i), "to")
+			info, err := c.copyTo(from, to)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			b, err := os.ReadFile(to)
+			if err != nil || string(b) != "made" || info.Size() != 4 || info.Mode() != 0o644 {
+				t.Errorf("%s: got %q, %v, %v, want a copy that others can read", name, b, info.Mode(), err)
+			}
+			for _, folder := range []string{aside, filepath.Dir(to)} {
+				if left, _ := filepath.Glob(filepath.Join(folder, ".publishing-*")); len(left) > 0 {
+					t.Errorf("%s: %v is left", name, left)
+				}
+			}
 		}
 	}
 }

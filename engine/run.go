@@ -64,6 +64,7 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 		return errors.Join(err, done())
 	}
 	r.folder = folder
+	p.copies.writeIn(string(folder))
 	if r.ledger, err = openLedger(string(folder), p.Store.Dir()); err != nil {
 		return errors.Join(err, lock.Close(), done())
 	}

@@ -90,6 +90,9 @@ func createRunFolder(p *Plan) (runFolder, *os.File, error) {
 	x := p.Experiment
 	f := runFolder(filepath.Join(p.Store.Runs(x.Name), id))
 	aside := runFolder(filepath.Join(p.Store.Runs(x.Name), "."+id))
+	if err := p.Store.MakeDir(p.Store.Runs(x.Name)); err != nil {
+		return f, nil, fmt.Errorf("make the run folder: %w", err)
+	}
 	for _, sub := range []string{"files", "nodes", "logs"} {
 		if err := disk.MkdirAll(aside.path(sub), 0o700); err != nil {
 			return f, nil, fmt.Errorf("make the run folder: %w", err)

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/internal/disk"
 )
@@ -123,7 +125,7 @@ func publishFile(copies *copies, from, to, want string) (how string, err error) 
 			how = "restored; the edited one is now " + filepath.Base(aside)
 		}
 	}
-	copied, err := copyFile(from, to)
+	copied, err := copies.copyTo(from, to)
 	if err != nil {
 		return "", err
 	}
@@ -141,21 +143,30 @@ func moveAside(path string) (string, error) {
 	}
 }
 
-// copyFile writes a copy aside, sharing the blocks where the file system can, and renames it. It returns what a stat of
-// the copy gives.
-func copyFile(from, to string) (fs.FileInfo, error) {
+// copyTo makes to a copy of from, sharing the blocks where the file system can, and returns what a stat of it gives. It is
+// written aside and renamed: in the run's folder, or beside to when that is another file system.
+func (c *copies) copyTo(from, to string) (fs.FileInfo, error) {
+	if dir := c.unfinished(); dir != "" {
+		info, err := copyThrough(dir, from, to)
+		if !errors.Is(err, unix.EXDEV) {
+			return info, err
+		}
+		c.writeIn("")
+	}
+	return copyThrough(filepath.Dir(to), from, to)
+}
+
+// copyThrough copies from into a new file in dir and renames that.
+func copyThrough(dir, from, to string) (fs.FileInfo, error) {
 	in, err := os.Open(from)
 	if err != nil {
 		return nil, err
 	}
 	defer in.Close()
-	out, err := disk.CreateTemp(filepath.Dir(to), ".publishing-*")
-	if errors.Is(err, fs.ErrNotExist) {
-		if err := disk.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-			return nil, err
-		}
-		out, err = disk.CreateTemp(filepath.Dir(to), ".publishing-*")
+	if err := disk.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return nil, err
 	}
+	out, err := disk.CreateTemp(dir, ".publishing-*")
 	if err != nil {
 		return nil, err
 	}

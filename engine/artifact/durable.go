@@ -36,7 +36,7 @@ func (s *Store) writeAside(path string, v any, durable bool) (next string, err e
 	}
 	f, err := disk.CreateTemp(filepath.Dir(path), ".new-*")
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := s.makeDir(filepath.Dir(path)); err != nil {
+		if err := s.MakeDir(filepath.Dir(path)); err != nil {
 			return "", err
 		}
 		f, err = disk.CreateTemp(filepath.Dir(path), ".new-*")
@@ -58,8 +58,9 @@ func (s *Store) writeAside(path string, v any, durable bool) (next string, err e
 	return f.Name(), nil
 }
 
-// makeDir creates a folder of the store, private to the user.
-func (s *Store) makeDir(dir string) error {
+// MakeDir creates a folder of the store, private to the user.
+func (s *Store) MakeDir(dir string) error {
+	s.spread(dir)
 	if err := disk.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("write to the store: %w", err)
 	}

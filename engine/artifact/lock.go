@@ -54,11 +54,18 @@ var boot = sync.OnceValue(func() string {
 func (l *Lock) AwaitExit() error {
 	var err error
 	if l.used {
-		err = l.file.Truncate(exitAt)
+		err = l.erase(exitAt)
 	}
 	l.used, l.left = true, false
 	_, seekErr := l.file.Seek(exitAt, io.SeekStart) // the program shares the offset
 	return errors.Join(err, seekErr)
+}
+
+// erase makes what stands at an offset of the file say nothing. To cut it off would free a block, only for it to be taken
+// again at once.
+func (l *Lock) erase(at int64) error {
+	_, err := disk.WriteAt(l.file, []byte("-"), at)
+	return err
 }
 
 // Left says once whether the holder before left a program that ended well, so that what it made waits in the key's
@@ -201,7 +208,7 @@ func (s *Store) lock(path string, how int) (*Lock, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return l, err
 	}
-	if err := s.makeDir(filepath.Dir(path)); err != nil {
+	if err := s.MakeDir(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
 	return lockFile(path, how)
@@ -259,6 +266,10 @@ func sameFile(f *os.File, path string) (opened fs.FileInfo, same bool) {
 // A scratch folder goes when its key has a result: its stage was killed between the two.
 // busy says whether some key is still locked.
 func (s *Store) Tidy() (busy bool, err error) {
+	asides, _ := filepath.Glob(s.path(asidePattern))
+	for _, aside := range asides {
+		os.Remove(aside)
+	}
 	for _, folder := range []string{"locks", "staging"} {
 		err := s.each(folder, func(key, _ string) error {
 			if validKey(key) != nil { // the store's own lock

@@ -30,7 +30,7 @@ type Shorter struct {
 // State returns the folder to fill with the state from which a longer result goes on.
 func (g *Staging) State() (dir string, err error) {
 	dir = filepath.Join(g.dir, ".state")
-	return dir, g.store.makeDir(dir)
+	return dir, g.store.MakeDir(dir)
 }
 
 // KeepState makes the state, if there is one, appear under the series. It is done before Commit: a state without a result
@@ -49,7 +49,7 @@ func (g *Staging) KeepState(series string, length int) error {
 	}
 	to := g.store.path("series", series, fmt.Sprintf("%d.%s", length, g.key))
 	if err == nil {
-		err = errors.Join(os.RemoveAll(to), g.store.makeDir(filepath.Dir(to)))
+		err = errors.Join(os.RemoveAll(to), g.store.MakeDir(filepath.Dir(to)))
 	}
 	for _, f := range files {
 		err = errors.Join(err, syncFile(filepath.Join(from, filepath.FromSlash(f.Name))))

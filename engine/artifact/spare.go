@@ -46,7 +46,7 @@ func (s *Store) MakeWork(key string) (fresh bool, err error) {
 	}
 	err = disk.Mkdir(dir, 0o700)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = s.makeDir(filepath.Dir(dir))
+		err = s.MakeDir(filepath.Dir(dir))
 		if err == nil {
 			err = disk.Mkdir(dir, 0o700)
 		}
@@ -109,7 +109,11 @@ func (s *Store) lockAnew(path string) *Lock {
 	if l == nil { // somebody waits for the key that it was made for, or has removed it
 		return nil
 	}
-	if l.file.Truncate(0) != nil || disk.RenameNew(spare, path) != nil {
+	err := l.erase(0)
+	if l.used {
+		err = errors.Join(err, l.erase(exitAt))
+	}
+	if err != nil || disk.RenameNew(spare, path) != nil {
 		l.Unlock()
 		return nil
 	}
@@ -125,8 +129,8 @@ func lockSpare(path string) *Lock {
 		return nil
 	}
 	if flock(f, unix.LOCK_EX|unix.LOCK_NB) == nil {
-		if _, same := sameFile(f, path); same {
-			return &Lock{file: f, path: path}
+		if opened, same := sameFile(f, path); same {
+			return &Lock{file: f, path: path, used: opened.Size() > exitAt}
 		}
 	}
 	f.Close()

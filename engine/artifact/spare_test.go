@@ -3,8 +3,10 @@ package artifact
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -22,6 +24,15 @@ func TestRetiredLocksServeOtherKeys(t *testing.T) {
 	if err := first.Describe([]byte(`"a's"`)); err != nil {
 		t.Fatal(err)
 	}
+	if err := first.AwaitExit(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fprintln(first.File(), strings.ReplaceAll(ExitText(), "$?", "0")); err != nil { // as the program's shell
+		t.Fatal(err)
+	}
+	if code, _, ok := first.Exit(); code != 0 || !ok {
+		t.Fatalf("exit record: got %d, %v, want 0", code, ok)
+	}
 	if err := first.Retire(); err != nil {
 		t.Fatal(err)
 	}
@@ -33,8 +44,15 @@ func TestRetiredLocksServeOtherKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !os.SameFile(before, after) || after.Size() != 0 {
-		t.Errorf("the lock of b is another file than a's was, or holds its %d bytes", after.Size())
+	if !os.SameFile(before, after) {
+		t.Error("the lock of b is another file than a's was")
+	}
+	var holder string
+	if err := s.Holder(key("b"), &holder); !errors.Is(err, ErrNotFound) {
+		t.Errorf("the holder of b is said to be %q (%v)", holder, err)
+	}
+	if code, _, ok := second.Exit(); ok || second.Left() {
+		t.Errorf("b is said to have left a program that ended with %d", code)
 	}
 	if l, err := s.TryLock(key("b")); l != nil || err != nil {
 		t.Errorf("b can be locked twice (%v)", err)

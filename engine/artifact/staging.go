@@ -48,7 +48,7 @@ func (g *Staging) Dir(port string) (string, error) {
 		return have, nil
 	}
 	g.ports[port] = dir
-	return dir, g.store.makeDir(dir)
+	return dir, g.store.MakeDir(dir)
 }
 
 // Take makes a folder of the store's file system that of a port, with what is in it: every folder that a result need not make
@@ -157,7 +157,7 @@ func (s *Store) keep(f *Finished, dir, typ string, files []FileInfo) (Output, er
 	for range 2 {
 		err := disk.Rename(dir, target)
 		if errors.Is(err, fs.ErrNotExist) {
-			if err := s.makeDir(filepath.Dir(target)); err != nil {
+			if err := s.MakeDir(filepath.Dir(target)); err != nil {
 				return o, err
 			}
 			err = disk.Rename(dir, target)
@@ -183,7 +183,7 @@ func (s *Store) keep(f *Finished, dir, typ string, files []FileInfo) (Output, er
 
 // setAside moves an object that is not what its record says to edited/ and returns where it went.
 func (s *Store) setAside(digest string) (string, error) {
-	if err := s.makeDir(s.path("edited")); err != nil {
+	if err := s.MakeDir(s.path("edited")); err != nil {
 		return "", err
 	}
 	for n := 1; ; n++ {

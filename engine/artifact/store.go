@@ -204,7 +204,7 @@ func (s *Store) Remember(experiment, address, key string) error {
 func (s *Store) point(path, manifest string) error {
 	err := disk.Link(manifest, path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := s.makeDir(filepath.Dir(path)); err != nil {
+		if err := s.MakeDir(filepath.Dir(path)); err != nil {
 			return err
 		}
 		err = disk.Link(manifest, path)

@@ -1,0 +1,54 @@
+package artifact
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"rcgrpo/engine/internal/disk"
+)
+
+// asidePattern names folders that are made beside their place.
+const asidePattern = ".new-*"
+
+// spread makes the folder of the store that dir lies in where the file system has room of its own for it: ext4 keeps what
+// is made in a folder near that folder, and to find a free inode there it passes over all that were freed a short while ago.
+// Where stages are small and the store before was removed, that is most of what a stage costs. It is a hint: whatever
+// hinders it, the folder is made the plain way afterwards.
+func (s *Store) spread(dir string) {
+	rel, err := filepath.Rel(s.dir, dir)
+	if err != nil {
+		return
+	}
+	top, _, _ := strings.Cut(rel, string(filepath.Separator))
+	place := s.path(top)
+	if _, err := os.Lstat(place); err == nil || disk.MkdirAll(s.dir, 0o700) != nil {
+		return
+	}
+	markTop(s.dir)
+	aside, err := os.MkdirTemp(s.dir, asidePattern) // the place follows from the name, and the same name would lead to the same place
+	if err != nil {
+		return
+	}
+	if disk.RenameNew(aside, place) != nil {
+		os.Remove(aside)
+	}
+}
+
+// FS_IOC_GETFLAGS and FS_TOPDIR_FL, which package unix lacks.
+const getFlags, topFlag = 0x80086601, 0x00020000
+
+// markTop says to the file system that the folders in dir have nothing to do with each other (chattr +T).
+func markTop(dir string) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return
+	}
+	defer d.Close()
+	flags, err := unix.IoctlGetUint32(int(d.Fd()), getFlags)
+	if err == nil && flags&topFlag == 0 {
+		unix.IoctlSetPointerInt(int(d.Fd()), unix.FS_IOC_SETFLAGS, int(flags|topFlag))
+	}
+}
