@@ -4,12 +4,18 @@ package grpo
 
 import (
 	"math"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
+	"rcgrpo/stages/internal/metrics"
+	"rcgrpo/stages/internal/resume"
+	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
 )
 
@@ -23,7 +29,16 @@ func alone(t *testing.T, alarms ...rl.Alarm) *training {
 	s := defaults(2)
 	s.Group, s.LR, s.Alarms = 3, 1e-2, alarms
 	s.Advantage.Scale = "none"
-	r := &training{settings: &s, job: job, policy: &checkpoint.Policy{Model: tiny(t, 1)}, watch: rl.NewWatch(alarms)}
+	r := &training{settings: &s, job: job, policy: &checkpoint.Policy{Model: tiny(t, 1), Tokenizer: letters(t)}, watch: rl.NewWatch(alarms)}
+	if r.scratch, err = resume.Open(job.Dir, resume.Settings{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.scratch.Restore(&struct{}{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if r.log, err = metrics.Open(r.scratch); err != nil {
+		t.Fatal(err)
+	}
 	if r.reference, err = r.policy.Model.Clone(); err != nil {
 		t.Fatal(err)
 	}
@@ -32,6 +47,16 @@ func alone(t *testing.T, alarms ...rl.Alarm) *training {
 	}
 	t.Cleanup(r.close)
 	return r
+}
+
+// letters is a tokenizer that can read all tokens of a tiny model.
+func letters(t *testing.T) *token.Tokenizer {
+	t.Helper()
+	tokens, err := token.Train([]string{"a"}, 256, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tokens
 }
 
 // plant changes an update's trajectories, or how they are looked at.
@@ -132,6 +157,55 @@ func TestWithoutAlarmsAGradientThatIsNoNumberIsLeftOut(t *testing.T) {
 	}
 	if v, moved := update(t, r, 2, rewards(math.NaN(), 0, 1, 0, 1, 0)); moved || v["skipped"] != 1 || v["lr"] != 0 {
 		t.Errorf("moved %v, logged %v", moved, v)
+	}
+}
+
+// The batch that was left out can be read, and the third in a row ends the training.
+func TestBatchesWithoutAFiniteGradientAreKept(t *testing.T) {
+	r := alone(t)
+	healthy, planted := rewards(1, 0, 1, 0, 1, 0), rewards(1, 0, 1, math.Inf(1), 1, 0)
+	for u, p := range []plant{healthy, planted, planted, healthy, planted, planted} { // two in a row are not three
+		update(t, r, u+1, p)
+	}
+	trajectories := conversations()
+	planted(r, trajectories)
+	err := r.learn(t.Context(), 7, newBatch(trajectories, r.Group), map[string]float64{})
+	path := filepath.Join(r.job.Dir, "rows", "skipped.jsonl")
+	if err == nil || !strings.Contains(err.Error(), "the third time in a row") || !strings.HasSuffix(err.Error(), "the batches that were left out are in "+path) {
+		t.Errorf("the third in a row: got %v", err)
+	}
+	type row struct {
+		Update    int
+		Reward    any
+		Advantage any
+		Text      string
+		IDs       []int32
+		Mask      []bool
+		Logp      []any
+	}
+	var updates []int
+	for got, err := range artifact.ReadRows[row](path) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := trajectories[len(updates)%len(trajectories)]
+		reward := any(want.Reward)
+		if math.IsInf(want.Reward, 0) {
+			reward = "+Inf"
+		}
+		n := 0
+		for _, own := range want.Mask {
+			if own {
+				n++
+			}
+		}
+		if got.Reward != reward || !slices.Equal(got.IDs, want.IDs) || !slices.Equal(got.Mask, want.Mask) || got.Text != r.policy.Tokenizer.Decode(want.IDs, false) || len(got.Logp) != n {
+			t.Errorf("row %d: got %+v", len(updates), got)
+		}
+		updates = append(updates, got.Update)
+	}
+	if want := slices.Concat(slices.Repeat([]int{2}, 6), slices.Repeat([]int{3}, 6), slices.Repeat([]int{5}, 6), slices.Repeat([]int{6}, 6), slices.Repeat([]int{7}, 6)); !slices.Equal(updates, want) {
+		t.Errorf("rows of the updates %v, want %v", updates, want)
 	}
 }
 

@@ -80,7 +80,7 @@ type settings struct {
 
 	rl.Objective
 
-	Alarms   []rl.Alarm `hcl:"alarm,block" doc:"what happens when learning goes wrong; none unless set, but an update whose gradient is no finite number is always left out, and the third in a row is an error where no alarm nan says otherwise"`
+	Alarms   []rl.Alarm `hcl:"alarm,block" doc:"what happens when learning goes wrong; none unless set, but an update whose gradient is no finite number is always left out, its batch is kept in skipped.jsonl of the port metrics, and the third in a row is an error where no alarm nan says otherwise"`
 	Forecast *forecast  `hcl:"forecast,block" doc:"a small sampling run before the first update, which forecasts its share of groups without variance (Proposition 1)"`
 	Evaluate *evaluate  `hcl:"evaluate,block" doc:"evaluation while the policy trains; the policy with the highest reward in it, the first of equals, is the port best, beside the last one, checkpoint"`
 

@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"rcgrpo/bfcl"
@@ -373,7 +374,10 @@ func (t *training) learn(ctx context.Context, u int, b *batch, v map[string]floa
 	v["micro_batch"] = float64(t.trainer.MicroTokens())
 	b.describe(&t.Objective, outcome, stats, v)
 	if t.TopP < 1 { // the sampler's distribution is another
-		delete(v, "sampler_gap")
+		maps.DeleteFunc(v, func(name string, _ float64) bool { return strings.HasPrefix(name, "sampler_gap") })
+	} else if u == 1 || u == t.Updates {
+		t.job.Logf("update %d: log-probabilities as sampled and as recomputed differ by %.2g at the median, %.2g and %.2g at 95 and 99 %%, %.2g at most, over %d tokens",
+			u, v["sampler_gap_p50"], v["sampler_gap_p95"], v["sampler_gap_p99"], v["sampler_gap"], len(stats.Logp))
 	}
 	if v["grad_norm"], err = t.trainer.Norm(); err != nil {
 		return err
@@ -386,17 +390,29 @@ func (t *training) learn(ctx context.Context, u int, b *batch, v map[string]floa
 	} else {
 		err = t.trainer.Drop()
 	}
+	if norm := v["grad_norm"]; math.IsNaN(norm) || math.IsInf(norm, 0) {
+		err = t.dump(u, b, stats, err)
+	}
 	if err != nil {
 		return err
 	}
 	v["skipped"] = 0
 	if skipped {
 		v["skipped"], v["lr"] = 1, 0
-		if apply {
-			t.job.Logf("update %d was skipped: its gradient is no finite number", u)
-		}
 	}
 	return nil
+}
+
+// dump keeps the batch of an update whose gradient is no finite number, says where, and returns the error that ends the
+// training, if it does.
+func (t *training) dump(u int, b *batch, stats lm.TokenStats, end error) error {
+	var rows []metrics.Skipped
+	for i, tr := range b.trajectories {
+		reward, advantage := metrics.Number(tr.Reward), metrics.Number(b.advantages[i])
+		rows = append(rows, metrics.Skipped{Update: u, Task: tr.Task, Token: tr.Token, Reward: &reward, Advantage: &advantage,
+			Logp: metrics.Numbers(stats.Logp[b.first[i] : b.first[i]+b.length[i]]), Text: t.policy.Tokenizer.Decode(tr.IDs, false), IDs: tr.IDs, Mask: tr.Mask})
+	}
+	return t.log.Dump(t.job, u, rows, end)
 }
 
 // heed asks the alarms about the values of an update, and says whether its gradient is applied. One that stops the
@@ -463,9 +479,9 @@ func (b *batch) describe(objective *rl.Objective, o *rl.Outcome, stats lm.TokenS
 	for _, p := range b.penalty {
 		v["kl"] += p / objective.KL.Beta / float64(len(b.penalty))
 	}
-	v["entropy"], v["sampler_gap"] = 0, 0
-	for i, logp := range stats.Logp {
-		v["entropy"] += stats.Entropy[i] / float64(len(stats.Logp))
-		v["sampler_gap"] = max(v["sampler_gap"], math.Abs(logp-b.logpSampled[i]))
+	rl.DescribeSampler(stats.Logp, b.logpSampled, v)
+	v["entropy"] = 0
+	for _, h := range stats.Entropy {
+		v["entropy"] += h / float64(len(stats.Entropy))
 	}
 }

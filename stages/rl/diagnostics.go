@@ -64,6 +64,7 @@ var Metrics = []MetricInfo{
 	{"clip_fraction", "share of ratios at which the clipped term is strictly smaller", "share", "lower"},
 	{"log_ratio_", "quantile of the log ratio (p05, p50, p95, max of its absolute value)", "nats", ""},
 	{"sampler_gap", "largest |log pi as sampled - log pi as recomputed| of an action token", "nats", "lower"},
+	{"sampler_gap_", "quantile of the same over action tokens (p50, p95, p99)", "nats", "lower"},
 	{"groups_sampled", "groups it took to fill the update (more than its batch with zero_variance = resample)", "groups", ""},
 	{"calls", "tool calls per episode", "calls", ""},
 	{"tool_errors", "share of calls answered by an execution error", "share", "lower"},
@@ -352,6 +353,18 @@ func DescribeRatios(logRatio []float64, v map[string]float64) {
 	if n := len(sorted); n > 0 {
 		v["log_ratio_max"] = max(math.Abs(sorted[0]), math.Abs(sorted[n-1]))
 	}
+}
+
+// DescribeSampler adds how far the log-probabilities of action tokens lie from those they were sampled with: the largest
+// distance, and quantiles.
+func DescribeSampler(logp, sampled []float64, v map[string]float64) {
+	sorted := make([]float64, len(logp))
+	for i := range logp {
+		sorted[i] = math.Abs(logp[i] - sampled[i])
+	}
+	slices.Sort(sorted)
+	v["sampler_gap_p50"], v["sampler_gap_p95"], v["sampler_gap_p99"] = Quantile(sorted, 0.5), Quantile(sorted, 0.95), Quantile(sorted, 0.99)
+	v["sampler_gap"] = Quantile(sorted, 1)
 }
 
 // DescribeKL adds the divergence to the reference policy by estimator, means over action tokens; exact may be nil.

@@ -101,6 +101,7 @@ func (s *settings) examples(job *engine.Job, policy *checkpoint.Policy, conditio
 type training struct {
 	*settings
 	job     *engine.Job
+	policy  *checkpoint.Policy
 	trainer *lm.Trainer
 	scratch *resume.Training
 	log     *metrics.Log
@@ -112,7 +113,7 @@ type progress struct{}
 
 // train makes all updates and the port metrics. It begins where an earlier attempt last saved itself.
 func (s *settings) train(ctx context.Context, job *engine.Job, policy *checkpoint.Policy, examples []lm.Sequence) (err error) {
-	t := &training{settings: s, job: job}
+	t := &training{settings: s, job: job, policy: policy}
 	if t.trainer, err = policy.Trainer(*s.Optimizer); err != nil {
 		return err
 	}
@@ -197,7 +198,10 @@ func (t *training) step(ctx context.Context, u, total int, batch []lm.Sequence) 
 		return err
 	}
 	start := time.Now()
-	row, skipped, err := t.update(ctx, t.job, t.trainer, batch, t.Schedule.Rate(u-1, total, t.LR))
+	row, stats, skipped, err := t.update(ctx, t.job, t.trainer, batch, t.Schedule.Rate(u-1, total, t.LR))
+	if skipped {
+		err = t.dump(u, batch, stats, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -205,7 +209,6 @@ func (t *training) step(ctx context.Context, u, total int, batch []lm.Sequence) 
 	row.Values["skipped"] = 0
 	if skipped {
 		row.Values["skipped"] = 1
-		t.job.Logf("update %d was skipped: its gradient is no finite number", u)
 	}
 	seconds := time.Since(start).Seconds()
 	row.Update = u
@@ -216,9 +219,27 @@ func (t *training) step(ctx context.Context, u, total int, batch []lm.Sequence) 
 	return nil
 }
 
-// update makes one optimizer step on the mean negative log-probability of the batch's learned tokens; skipped says that
-// the gradient was no finite number and changed nothing.
-func (s *settings) update(ctx context.Context, job *engine.Job, trainer *lm.Trainer, batch []lm.Sequence, rate float64) (row rl.Metric, skipped bool, err error) {
+// dump keeps the batch of an update that was skipped, says where, and returns the error that ends the training, if it does.
+func (t *training) dump(u int, batch []lm.Sequence, stats lm.TokenStats, end error) error {
+	var rows []metrics.Skipped
+	logp := stats.Logp
+	for _, e := range batch {
+		own := 0
+		for _, l := range e.Learn {
+			if l {
+				own++
+			}
+		}
+		rows = append(rows, metrics.Skipped{Update: u, Logp: metrics.Numbers(logp[:own]), Text: t.policy.Tokenizer.Decode(e.IDs, false), IDs: e.IDs, Mask: e.Learn})
+		logp = logp[own:]
+	}
+	return t.log.Dump(t.job, u, rows, end)
+}
+
+// update makes one optimizer step on the mean negative log-probability of the batch's learned tokens, and returns what the
+// model says of each; skipped says that the gradient was no finite number and changed nothing, with an error when that has
+// happened too often.
+func (s *settings) update(ctx context.Context, job *engine.Job, trainer *lm.Trainer, batch []lm.Sequence, rate float64) (row rl.Metric, stats lm.TokenStats, skipped bool, err error) {
 	var learned, tokens int
 	for _, e := range batch {
 		tokens += len(e.IDs)
@@ -229,10 +250,9 @@ func (s *settings) update(ctx context.Context, job *engine.Job, trainer *lm.Trai
 		}
 	}
 	if learned == 0 {
-		return row, false, fmt.Errorf("no token of the batch is to be learned")
+		return row, stats, false, fmt.Errorf("no token of the batch is to be learned")
 	}
 	weight := -1 / float64(learned)
-	var stats lm.TokenStats
 	err = checkpoint.WithinMemory(job, &s.Split, trainer, batch, func() (err error) {
 		stats, err = trainer.Accumulate(ctx, batch, nil, 1, func(_, _ int, s lm.TokenStats) (lm.Weights, error) {
 			return lm.Weights{Logp: slices.Repeat([]float64{weight}, len(s.Logp))}, nil
@@ -240,11 +260,11 @@ func (s *settings) update(ctx context.Context, job *engine.Job, trainer *lm.Trai
 		return err
 	})
 	if err != nil {
-		return row, false, err
+		return row, stats, false, err
 	}
 	norm, skipped, err := trainer.Update(rate)
 	if err != nil {
-		return row, false, err
+		return row, stats, skipped, err
 	}
 	var loss, entropy float64
 	for i, logp := range stats.Logp {
@@ -252,7 +272,7 @@ func (s *settings) update(ctx context.Context, job *engine.Job, trainer *lm.Trai
 		entropy -= weight * stats.Entropy[i]
 	}
 	return rl.Metric{Values: map[string]float64{"loss": loss, "entropy": entropy, "lr": rate, "grad_norm": norm,
-		"tokens": float64(tokens), "learned_tokens": float64(learned), "micro_batch": float64(trainer.MicroTokens())}}, skipped, nil
+		"tokens": float64(tokens), "learned_tokens": float64(learned), "micro_batch": float64(trainer.MicroTokens())}}, stats, skipped, nil
 }
 
 // window is the number of batches within which examples are sorted by length.

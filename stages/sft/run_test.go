@@ -3,6 +3,7 @@
 package sft
 
 import (
+	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"reflect"
@@ -168,6 +169,47 @@ func TestBatchesHoldEveryExampleOnce(t *testing.T) {
 	for i, e := range examples {
 		if e.IDs[0] != int32(i) {
 			t.Fatal("the caller's examples were reordered")
+		}
+	}
+}
+
+// One update through the stage's own code, in passes of different sizes: the same loss and gradient to 1e-6, and the split
+// is recorded.
+func TestEverySplitOfABatchIsTheSameUpdate(t *testing.T) {
+	data := corpus(t)
+	one := func(micro int) map[string]float64 {
+		p := policyFor(t, data, 2048)
+		examples, err := encode(t, p, data, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		trainer, err := p.Trainer(rl.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, ClipNorm: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer trainer.Close()
+		trainer.SetMicroTokens(micro)
+		job, err := engine.NewJob(engine.JobSetup{Dir: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := settings{Split: rl.DefaultSplit(micro)}
+		row, _, _, err := s.update(t.Context(), job, trainer, examples, 1e-3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return row.Values
+	}
+	whole := one(1 << 20)
+	for _, micro := range []int{1, 500} {
+		split := one(micro)
+		if split["micro_batch"] != float64(micro) || split["grad_norm"] == 0 {
+			t.Errorf("micro_batch: recorded %v, want %d; gradient norm %v", split["micro_batch"], micro, split["grad_norm"])
+		}
+		for _, name := range []string{"loss", "grad_norm", "entropy"} {
+			if relative := math.Abs(split[name]-whole[name]) / whole[name]; !(relative < 1e-6) {
+				t.Errorf("%s of passes of %d tokens: %v, want %v; they differ by %.2g", name, micro, split[name], whole[name], relative)
+			}
 		}
 	}
 }

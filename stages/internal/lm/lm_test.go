@@ -330,13 +330,17 @@ func TestMicroBatchesAddUp(t *testing.T) {
 		}
 		return g
 	}
-	one, many := gradient(1<<20), gradient(16)
-	scale := 0.0
-	for _, v := range one {
-		scale = max(scale, math.Abs(float64(v)))
-	}
-	for i := range one {
-		near(t, "gradient", float64(many[i]), float64(one[i]), 1e-5*scale)
+	one := gradient(1 << 20)
+	for _, micro := range []int{1, 16, 50} {
+		many := gradient(micro)
+		far, size := 0.0, 0.0
+		for i, v := range one {
+			far += (float64(many[i]) - float64(v)) * (float64(many[i]) - float64(v))
+			size += float64(v) * float64(v)
+		}
+		if relative := math.Sqrt(far / size); !(relative < 1e-6) || relative == 0 { // 0: it was not split
+			t.Errorf("micro-batches of %d tokens: the gradient differs by %.2g of its norm, want less than 1e-6", micro, relative)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ package metrics
 
 import (
 	"errors"
+	"io/fs"
 	"maps"
 	"math"
 
@@ -16,6 +17,7 @@ import (
 // Log is the curve of a training so far. It stands in the scratch folder, from which a killed training goes on.
 type Log struct {
 	values, times *resume.Rows
+	skipped       *resume.Rows // batches of updates that were left out
 }
 
 // Open opens the log of a training, with the rows of the updates that it does not make again.
@@ -25,7 +27,11 @@ func Open(t *resume.Training) (*Log, error) {
 		return nil, err
 	}
 	times, err := t.Rows(rl.TimesFile)
-	return &Log{values, times}, err
+	if err != nil {
+		return nil, err
+	}
+	skipped, err := t.Rows(skippedFile)
+	return &Log{values, times, skipped}, err
 }
 
 // Write appends the row of an update, and what it took. A value that is no finite number, such as the gradient norm of a
@@ -42,7 +48,11 @@ func write(r *resume.Rows, update int, values map[string]float64) error {
 
 // Begin takes over the rows of a shorter run that this one continues.
 func (l *Log) Begin(shorter *artifact.Artifact) error {
-	return errors.Join(l.values.CopyFrom(shorter.Path(rl.MetricsFile)), l.times.CopyFrom(shorter.Path(rl.TimesFile)))
+	err := l.skipped.CopyFrom(shorter.Path(skippedFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, l.values.CopyFrom(shorter.Path(rl.MetricsFile)), l.times.CopyFrom(shorter.Path(rl.TimesFile)))
 }
 
 // Publish makes the port metrics of the job.
@@ -51,5 +61,8 @@ func (l *Log) Publish(job *engine.Job) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(l.values.CopyTo(dir, rl.MetricsFile), l.times.CopyTo(dir, rl.TimesFile))
+	if !l.skipped.Empty() {
+		err = l.skipped.CopyTo(dir, skippedFile)
+	}
+	return errors.Join(err, l.values.CopyTo(dir, rl.MetricsFile), l.times.CopyTo(dir, rl.TimesFile))
 }

@@ -56,6 +56,10 @@ func (t *Training) Rows(name string) (*Rows, error) {
 	return r, nil
 }
 
+// Path is the file as it grows, and Empty says whether no row has come yet.
+func (r *Rows) Path() string { return r.file.Name() }
+func (r *Rows) Empty() bool  { return r.mark.Bytes == 0 }
+
 // Append adds a row.
 func (r *Rows) Append(row any) error {
 	r.buf.Reset()

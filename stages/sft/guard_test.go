@@ -1,0 +1,149 @@
+//go:build libtorch
+
+package sft
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/internal/checkpoint"
+	"rcgrpo/stages/internal/lm"
+	"rcgrpo/stages/internal/resume"
+	"rcgrpo/stages/internal/token"
+	"rcgrpo/stages/internal/torch"
+	"rcgrpo/stages/rl"
+)
+
+const poison = 7 // a token whose row of the embedding is no number
+
+// poisoned is a policy whose embedding of one token is NaN, so that every sequence with it has no finite gradient.
+func poisoned(t *testing.T) *checkpoint.Policy {
+	t.Helper()
+	tokens, err := token.Train([]string{"a"}, 256, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const width = 8
+	m, err := lm.New(lm.Config{Family: "qwen2", Vocab: tokens.Size(), Hidden: width, Layers: 1, Heads: 1, KVHeads: 1, HeadDim: 8, MLP: 8, RopeBase: 1000,
+		NormEps: 1e-6, MaxPosition: 64}, rand.New(rand.NewPCG(1, 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	dir := t.TempDir()
+	if err := m.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "model.safetensors")
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := binary.LittleEndian.Uint64(raw)
+	var header map[string]struct {
+		Offsets []uint64 `json:"data_offsets"`
+	}
+	if err := json.Unmarshal(raw[8:8+n], &header); err != nil {
+		t.Fatal(err)
+	}
+	for d := range uint64(width) {
+		binary.LittleEndian.PutUint32(raw[8+n+header["model.embed_tokens.weight"].Offsets[0]+4*(poison*width+d):], math.Float32bits(float32(math.NaN())))
+	}
+	if err := os.WriteFile(path, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sick, err := lm.Load(dir, torch.CPU)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &checkpoint.Policy{Model: sick, Tokenizer: tokens}
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+// phrase is a sequence of random tokens, all but the first learned, with the poisonous one in the middle or without.
+func phrase(r *rand.Rand, sick bool) lm.Sequence {
+	q := lm.Sequence{IDs: make([]int32, 8), Learn: make([]bool, 8)}
+	for i := range q.IDs {
+		q.IDs[i], q.Learn[i] = int32(20+r.IntN(200)), i > 0
+	}
+	if sick {
+		q.IDs[4] = poison
+	}
+	return q
+}
+
+// A batch without a finite gradient is left out and kept where it can be read; three in a row end the training.
+func TestBatchesWithoutAFiniteGradientAreLeftOutAndKept(t *testing.T) {
+	r := rand.New(rand.NewPCG(4, 4))
+	healthy := []lm.Sequence{phrase(r, false), phrase(r, false), phrase(r, false), phrase(r, false)}
+	one := phrase(r, true)
+	for name, tc := range map[string]struct {
+		examples []lm.Sequence
+		fails    bool
+		left     int
+	}{
+		"one of five":    {append(slices.Clone(healthy), one), false, 1},
+		"three in a row": {[]lm.Sequence{one, one, one, one}, true, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			var log bytes.Buffer
+			job, err := engine.NewJob(engine.JobSetup{Dir: dir, Seed: 1, Log: &log})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := settings{Epochs: 1, Batch: 1, LR: 1e-3, Schedule: &rl.Schedule{Shape: "constant"}, Optimizer: &rl.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, ClipNorm: 1},
+				Split: rl.DefaultSplit(4096), Checkpoints: resume.DefaultCheckpoints()}
+			p := poisoned(t)
+			err = s.train(t.Context(), job, p, tc.examples)
+			file := filepath.Join(job.Dir, "rows", "skipped.jsonl")
+			if (err != nil) != tc.fails || tc.fails && !strings.HasSuffix(err.Error(), "the third time in a row that it is no finite number; lower the learning rate; the batches that were left out are in "+file) {
+				t.Fatalf("got %v", err)
+			}
+			if !strings.Contains(log.String(), "was left out: its gradient is no finite number; its batch is in "+file) {
+				t.Errorf("the log says %q", log.String())
+			}
+			if !tc.fails {
+				file = filepath.Join(dir, "metrics", "skipped.jsonl")
+				skipped := 0.0
+				for row, err := range artifact.ReadRows[rl.Metric](filepath.Join(dir, "metrics", rl.MetricsFile)) {
+					if err != nil {
+						t.Fatal(err)
+					}
+					skipped += row.Values["skipped"]
+				}
+				if skipped != 1 {
+					t.Errorf("metrics count %v skipped updates, want 1", skipped)
+				}
+			}
+			type row struct {
+				Text string
+				IDs  []int32
+				Logp []any
+			}
+			n := 0
+			for got, err := range artifact.ReadRows[row](file) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n++; !slices.Equal(got.IDs, one.IDs) || got.Text != p.Tokenizer.Decode(one.IDs, false) || len(got.Logp) != 7 || got.Logp[6] != "NaN" {
+					t.Errorf("got %+v, want the batch with the token %d", got, poison)
+				}
+			}
+			if n != tc.left {
+				t.Errorf("%d batches are kept, want %d", n, tc.left)
+			}
+		})
+	}
+}
