@@ -9,7 +9,7 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
-	"rcgrpo/stages/internal/checkpoint"
+	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/lm"
 )
 
@@ -63,7 +63,7 @@ func check(dir string) error {
 	if err != nil {
 		return err
 	}
-	_, err = checkpoint.LayoutOf(cfg.Family)
+	_, err = chat.LayoutOf(cfg.Family)
 	return err
 }
 

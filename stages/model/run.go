@@ -64,10 +64,11 @@ func takeOver(ctx context.Context, job *engine.Job, from string) error {
 	if err != nil {
 		return err
 	}
-	meta := checkpoint.Meta{}
-	if meta.Family, err = checkpoint.LayoutOf(cfg.Family); err != nil {
+	layout, err := chat.LayoutOf(cfg.Family)
+	if err != nil {
 		return err
 	}
+	meta := checkpoint.Meta{Family: layout.Name}
 	if _, err := chat.LoadTemplate(from); err != nil {
 		return fmt.Errorf("%s: %w", from, err)
 	}

@@ -3,6 +3,7 @@ package chat
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,6 +26,42 @@ type family struct {
 	between  string // calls of one reply
 	results  func(results []string) []token.Part
 	decode   func(text string) ([]string, error)
+}
+
+// Layout is how the instruct models of a decoder family lay out a conversation.
+type Layout struct {
+	Name    string // in checkpoints: "qwen2.5"
+	Decoder string // model_type of config.json: "qwen2"
+	// New makes the codec of a model folder. position is where reward tokens stand, or "" for a policy without them. A
+	// template that lays out conversations otherwise is refused.
+	New func(tokens *token.Tokenizer, template *Template, functions Functions, position string) (*Chat, error)
+}
+
+// layouts is the table of families, one line each.
+var layouts = []Layout{
+	{"qwen2.5", "qwen2", NewQwen},
+	{"llama3.1", "llama", NewLlama},
+}
+
+// LayoutNamed finds a layout by its name in checkpoints.
+func LayoutNamed(name string) (Layout, error) {
+	return layoutWhere(name, func(l Layout) string { return l.Name }, "the chat layout")
+}
+
+// LayoutOf finds the layout of a decoder family by its model_type.
+func LayoutOf(decoder string) (Layout, error) {
+	return layoutWhere(decoder, func(l Layout) string { return l.Decoder }, "a chat layout for decoders of the family")
+}
+
+func layoutWhere(want string, name func(Layout) string, what string) (Layout, error) {
+	var known []string
+	for _, l := range layouts {
+		if name(l) == want {
+			return l, nil
+		}
+		known = append(known, strconv.Quote(name(l)))
+	}
+	return Layout{}, fmt.Errorf("%s %q is not known; known are %s", what, want, strings.Join(known, ", "))
 }
 
 // Chat is the codec of a family of instruct models, for one model folder: its tokenizer, its template, and the tools

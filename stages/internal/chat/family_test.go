@@ -12,8 +12,6 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-var constructors = []func(*token.Tokenizer, *Template, Functions, string) (*Chat, error){NewQwen, NewLlama}
-
 var someFunctions = Functions{
 	"ls":  json.RawMessage(`{"type": "function", "function": {"name": "ls", "description": "List <tools> & more.", "parameters": {"type": "object", "properties": {"a": {"type": "boolean", "default": false}}, "required": []}}}`),
 	"mv":  json.RawMessage(`{"type": "function", "function": {"name": "mv", "parameters": {"type": "object", "properties": {}, "required": ["source", "destination"]}}}`),
@@ -27,7 +25,7 @@ func fixtureChat(t testing.TB, family int, where string) *Chat {
 	if _, err := tok.Add(RewardTokens...); err != nil {
 		t.Fatal(err)
 	}
-	c, err := constructors[family](tok, fixtureTemplate(t, family), someFunctions, where)
+	c, err := layouts[family].New(tok, fixtureTemplate(t, family), someFunctions, where)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -365,16 +363,16 @@ func TestALayoutThatIsNotTheFamilysIsRefused(t *testing.T) {
 				t.Errorf("%s %s: %v", families[f].name, name, err)
 				continue
 			}
-			if _, err := constructors[f](tok, template, someFunctions, ""); err == nil || !strings.Contains(err.Error(), tc.want) {
+			if _, err := layouts[f].New(tok, template, someFunctions, ""); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%s %s: got error %v, want one that says %q", families[f].name, name, err, tc.want)
 			}
 		}
 		for where, want := range map[string]string{rl.FirstUser: "add the reward tokens", "everywhere": "not known"} {
-			if _, err := constructors[f](tok, fixtureTemplate(t, f), nil, where); err == nil || !strings.Contains(err.Error(), want) {
+			if _, err := layouts[f].New(tok, fixtureTemplate(t, f), nil, where); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("position %q: got error %v, want one that says %q", where, err, want)
 			}
 		}
-		if _, err := constructors[1-f](tok, fixtureTemplate(t, 1-f), nil, ""); err == nil || !strings.Contains(err.Error(), "another family") {
+		if _, err := layouts[1-f].New(tok, fixtureTemplate(t, 1-f), nil, ""); err == nil || !strings.Contains(err.Error(), "another family") {
 			t.Errorf("another family's tokenizer: got error %v", err)
 		}
 	}

@@ -19,23 +19,8 @@ const MetaFile = "rcgrpo.json"
 // TokenizerFile is the file of a checkpoint that holds its tokenizer.
 const TokenizerFile = "tokenizer.json"
 
-// Chat layouts: the drills', and those of the two families of instruct models, each as its folder's template writes it.
-const (
-	Drill = "drill"
-	Qwen  = "qwen2.5"
-	Llama = "llama3.1"
-)
-
-// LayoutOf returns the chat layout of the instruct models of a decoder family, as config.json names it.
-func LayoutOf(decoder string) (string, error) {
-	switch decoder {
-	case "qwen2":
-		return Qwen, nil
-	case "llama":
-		return Llama, nil
-	}
-	return "", fmt.Errorf("no chat layout is known for decoders of the family %q", decoder)
-}
+// Drill is the chat layout of the generated tasks; those of instruct models have their names in package chat.
+const Drill = "drill"
 
 // Kept are the files of a model folder that are handed on as they are, where it has them.
 var Kept = []string{"tokenizer_config.json", "special_tokens_map.json", "generation_config.json", "chat_template.jinja"}

@@ -28,10 +28,9 @@ func codecOf(m Meta, tokenizer *token.Tokenizer, dir, benchmark string) (rl.Code
 	if m.Family == Drill {
 		return chat.NewDrill(tokenizer, m.Position)
 	}
-	layouts := map[string]func(*token.Tokenizer, *chat.Template, chat.Functions, string) (*chat.Chat, error){Qwen: chat.NewQwen, Llama: chat.NewLlama}
-	layout := layouts[m.Family]
-	if layout == nil {
-		return nil, fmt.Errorf("the checkpoint's chat layout is %q; known are %q, %q and %q", m.Family, Drill, Qwen, Llama)
+	layout, err := chat.LayoutNamed(m.Family)
+	if err != nil {
+		return nil, err
 	}
 	if benchmark == "" {
 		return nil, fmt.Errorf("the layout %q writes out the documents of tools, which come with the benchmark's data: name its folder in the site file, data { bfcl = \"...\" }", m.Family)
@@ -48,5 +47,5 @@ func codecOf(m Meta, tokenizer *token.Tokenizer, dir, benchmark string) (rl.Code
 	if err != nil {
 		return nil, err
 	}
-	return layout(tokenizer, template, functions, m.Position)
+	return layout.New(tokenizer, template, functions, m.Position)
 }

@@ -1,6 +1,11 @@
 package lm
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
 
 // Config is the shape of a decoder.
 type Config struct {
@@ -26,8 +31,15 @@ type RopeScaling struct {
 	Original  int     // positions of the first training
 }
 
-// families are the decoders that there are, and whether their queries, keys and values have a bias.
-var families = map[string]struct{ bias bool }{"qwen2": {bias: true}, "llama": {}}
+// families are the decoders that there are, by model_type: what the reference calls each, and whether its queries, keys and
+// values have a bias.
+var families = map[string]struct {
+	class string
+	bias  bool
+}{
+	"qwen2": {class: "Qwen2ForCausalLM", bias: true},
+	"llama": {class: "LlamaForCausalLM"},
+}
 
 func (c Config) bias() bool { return families[c.Family].bias }
 
@@ -45,7 +57,7 @@ func (c Config) Check() error {
 	_, known := families[c.Family]
 	switch r := c.RopeScaling; {
 	case !known:
-		return fmt.Errorf(`model config: model_type %q is not supported; "qwen2" and "llama" are`, c.Family)
+		return fmt.Errorf("model config: model_type %q is not supported; those that are: %s", c.Family, strings.Join(slices.Sorted(maps.Keys(families)), ", "))
 	case r != RopeScaling{} && !(r.Factor >= 1 && r.Low > 0 && r.High > r.Low && r.Original > 0):
 		return fmt.Errorf("model config: rope scaling needs factor >= 1, 0 < low_freq_factor < high_freq_factor and original_max_position_embeddings > 0, got %v, %v, %v and %d",
 			r.Factor, r.Low, r.High, r.Original)

@@ -177,5 +177,5 @@ func (r *configReader) architecture(c Config) {
 
 // class is the reference's name of the decoder.
 func (c Config) class() string {
-	return map[string]string{"qwen2": "Qwen2ForCausalLM", "llama": "LlamaForCausalLM"}[c.Family]
+	return families[c.Family].class
 }
