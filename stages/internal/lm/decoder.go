@@ -39,7 +39,7 @@ func NewDecoder(m *Model, slots, maxLen int) (*Decoder, error) {
 		return nil, fmt.Errorf("decoder: %d slots of %d tokens; want at least one slot and 1 to %d tokens", slots, maxLen, m.cfg.MaxPosition)
 	}
 	d := &Decoder{m: m, slots: slots, maxLen: maxLen, held: make([][]int32, slots), scratch: make([]float32, m.cfg.Vocab)}
-	n, heads, width, length := int64(slots+1), int64(m.cfg.KVHeads), int64(m.cfg.HeadDim), int64(maxLen+15)/16*16
+	n, heads, width, length := int64(slots+1), int64(m.cfg.KVHeads), int64(m.cfg.HeadDim), int64(cacheLength(maxLen))
 	err := torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
 		for range m.cfg.Layers {
 			d.keys = append(d.keys, s.Zeros(torch.Float32, n, heads, width, length))
@@ -199,6 +199,7 @@ func (d *Decoder) forward(s *torch.Scope, rows *stepRows) *torch.Tensor {
 			qkv := linear(s, h, w.qkv, w.qkvBias)
 			s.Rope_(qkv, heads+kvHeads, width, rows.positions, m.cos, m.sin, false)
 			a := s.CachedAttention(qkv, rows.slots, rows.positions, d.keys[l], d.values[l], heads, kvHeads)
+			s.Free(h, qkv)
 			if l == c.Layers-1 && len(rows.ends) == 0 {
 				return
 			}
@@ -206,9 +207,12 @@ func (d *Decoder) forward(s *torch.Scope, rows *stepRows) *torch.Tensor {
 				ends := s.FromInt64(rows.ends, int64(len(rows.ends)))
 				a, x = s.IndexSelect(a, 0, ends), s.IndexSelect(x, 0, ends)
 			}
-			x = s.Addmm(x, a, s.T(w.o))
-			h2, _ := s.RMSNorm(x, w.norm2, c.NormEps)
-			x = s.Addmm(x, s.SwiGLU(s.Mm(h2, s.T(w.gateUp))), s.T(w.down))
+			mid := s.Addmm(x, a, s.T(w.o))
+			s.Free(a)
+			h2, _ := s.RMSNorm(mid, w.norm2, c.NormEps)
+			gateUp := s.Mm(h2, s.T(w.gateUp))
+			s.Free(h2)
+			x = s.Addmm(mid, s.SwiGLU(gateUp), s.T(w.down))
 			s.Keep(x)
 		})
 		s.Free(before)

@@ -18,6 +18,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	measurePeak()
 	if err := torch.SetThreads(1); err != nil {
 		fmt.Println(err)
 		os.Exit(1)

@@ -274,14 +274,6 @@ func (m *Model) layerBackward(s *torch.Scope, l int, b *batch, t *tape, dx *torc
 	return dx
 }
 
-// headRows is how many positions the head handles at once, so that their logits stay in a core's cache and those over the
-// whole vocabulary never exist for a whole batch when the vocabulary is large.
-const headRows = 128
-
-// keptLogits is the largest number of logits of a micro-batch that wait for their gradient; beyond it they are computed
-// a second time.
-const keptLogits = 16 << 20
-
 // head is the state of the loss head between statistics and gradient.
 type head struct {
 	m, ref            *Model
@@ -289,10 +281,9 @@ type head struct {
 	temperature       float64
 	hidden, refHidden *torch.Tensor
 	stats             []torch.HeadStat
-	kept              []headChunk // nil when logits are computed twice
+	logits, refLogits *torch.Tensor // of all rows when keep, else of one chunk after the other, so that memory has one only
+	keep              bool
 }
-
-type headChunk struct{ logits, ref *torch.Tensor }
 
 // newHead computes the statistics of all learned tokens of a batch. With keep, logits wait for the gradient if they are few.
 func newHead(s *torch.Scope, m, ref *Model, b *batch, temperature float64, hidden *torch.Tensor, keep bool) *head {
@@ -303,51 +294,62 @@ func newHead(s *torch.Scope, m, ref *Model, b *batch, temperature float64, hidde
 			inner.Keep(h.refHidden)
 		})
 	}
-	keep = keep && len(b.learn)*m.cfg.Vocab <= keptLogits
+	h.keep = keep && len(b.learn)*m.cfg.Vocab <= keptLogits
+	rows := len(b.learn)
+	if !h.keep {
+		rows = min(rows, headRows)
+	}
+	h.logits = s.Empty(torch.Float32, int64(rows), int64(m.cfg.Vocab))
+	if ref != nil {
+		h.refLogits = s.Empty(torch.Float32, int64(rows), int64(m.cfg.Vocab))
+	}
 	for lo := 0; lo < len(b.learn); lo += headRows {
 		n := min(headRows, len(b.learn)-lo)
-		c := h.chunk(s, lo, n)
-		h.stats = append(h.stats, s.HeadStats(c.logits, c.ref, temperature, b.targets[lo:lo+n])...)
-		if keep {
-			h.kept = append(h.kept, c)
-		} else {
-			s.Free(c.logits, c.ref)
-		}
+		s.Nest(func(s *torch.Scope) {
+			h.compute(s, lo, n)
+			logits, ref := h.chunk(s, lo, n)
+			h.stats = append(h.stats, s.HeadStats(logits, ref, temperature, b.targets[lo:lo+n])...)
+		})
 	}
 	return h
 }
 
-func (h *head) chunk(s *torch.Scope, lo, n int) (c headChunk) {
-	logits := func(m *Model, hidden *torch.Tensor) *torch.Tensor {
-		part, w := s.Narrow(hidden, 0, int64(lo), int64(n)), s.T(m.w.head)
-		z := s.Mm(part, w)
-		s.Free(part, w)
-		return z
+// chunk are the logits of policy and reference of n rows, as views; ref is nil without a reference.
+func (h *head) chunk(s *torch.Scope, lo, n int) (logits, ref *torch.Tensor) {
+	if !h.keep {
+		lo = 0
 	}
-	c.logits = logits(h.m, h.hidden)
+	logits = s.Narrow(h.logits, 0, int64(lo), int64(n))
 	if h.ref != nil {
-		c.ref = logits(h.ref, h.refHidden)
+		ref = s.Narrow(h.refLogits, 0, int64(lo), int64(n))
 	}
-	return c
+	return logits, ref
 }
 
-// backward adds the head's weight gradient to g and returns the gradient of its input.
+// compute fills the chunk that begins at row lo.
+func (h *head) compute(s *torch.Scope, lo, n int) {
+	logits, ref := h.chunk(s, lo, n)
+	s.MmInto(logits, s.Narrow(h.hidden, 0, int64(lo), int64(n)), s.T(h.m.w.head))
+	if ref != nil {
+		s.MmInto(ref, s.Narrow(h.refHidden, 0, int64(lo), int64(n)), s.T(h.ref.w.head))
+	}
+}
+
+// backward adds the head's weight gradient to g and returns the gradient of its input. It frees the logits.
 func (h *head) backward(s *torch.Scope, weights []torch.HeadWeight, g *views) *torch.Tensor {
 	dhidden := s.Empty(torch.Float32, int64(len(h.b.learn)), int64(h.m.cfg.Hidden))
-	for i, lo := 0, 0; lo < len(h.b.learn); i, lo = i+1, lo+headRows {
+	for lo := 0; lo < len(h.b.learn); lo += headRows {
 		n := min(headRows, len(h.b.learn)-lo)
 		s.Nest(func(s *torch.Scope) {
-			var c headChunk
-			if h.kept != nil {
-				c = h.kept[i]
-			} else {
-				c = h.chunk(s, lo, n)
+			if !h.keep {
+				h.compute(s, lo, n)
 			}
-			s.HeadBackward(c.logits, c.ref, h.temperature, h.b.targets[lo:lo+n], h.stats[lo:lo+n], weights[lo:lo+n])
-			s.MmInto(s.Narrow(dhidden, 0, int64(lo), int64(n)), c.logits, h.m.w.head)
-			g.addHead(s, c.logits, s.Narrow(h.hidden, 0, int64(lo), int64(n)))
-			s.Free(c.logits, c.ref)
+			logits, ref := h.chunk(s, lo, n)
+			s.HeadBackward(logits, ref, h.temperature, h.b.targets[lo:lo+n], h.stats[lo:lo+n], weights[lo:lo+n])
+			s.MmInto(s.Narrow(dhidden, 0, int64(lo), int64(n)), logits, h.m.w.head)
+			g.addHead(s, logits, s.Narrow(h.hidden, 0, int64(lo), int64(n)))
 		})
 	}
+	s.Free(h.logits, h.refLogits)
 	return dhidden
 }

@@ -81,10 +81,6 @@ func (d *Decoder) plan(requests []rl.Request) *prefill {
 	return p
 }
 
-// passRows is how many tokens of one pass a decoder takes at most beside those that are drawn from: what bounds the memory
-// of a call in which many episodes begin. A row's bits do not depend on the pass it is in.
-const passRows = 4096
-
 // passes cuts parts that together have too many tokens for one pass: early are passes that only fill caches, last holds the
 // rest of every part, its last token at least.
 func passes(parts []part) (early [][]part, last []part) {

@@ -1,0 +1,169 @@
+package lm
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Use is what a stage does with a model, as far as it takes memory.
+type Use struct {
+	Train     bool // gradients and moments of all weights, or of an adapter's alone
+	Adapter   int  // weights of that adapter; 0 without one
+	Reference bool // a second model, frozen
+	Pass      int  // tokens of a forward and backward pass; 0 makes none
+
+	Slots, Context int // sequences that are sampled at once, and the longest; 0 samples none
+}
+
+// MemoryPart is a part of the memory that a use takes.
+type MemoryPart struct {
+	Name  string
+	Bytes int64
+}
+
+// Memory is what a use takes at its peak: what stays, part by part, and the larger of what a training pass and a sampling
+// pass hold for a while. Activations count as if every token carried loss, so the figure is an upper one.
+func (c Config) Memory(u Use) []MemoryPart {
+	weights := 4 * int64(c.Parameters())
+	model := weights + int64(c.MaxPosition)*int64(c.HeadDim)*4 // with the rotary tables
+	var parts []MemoryPart
+	add := func(name string, bytes int64) {
+		if bytes > 0 {
+			parts = append(parts, MemoryPart{name, bytes})
+		}
+	}
+	add("weights", model)
+	trained := weights
+	if u.Adapter > 0 {
+		add("merged weights", model) // the base is the reference at once
+		trained = 4 * int64(u.Adapter)
+		add("adapter", trained)
+	} else if u.Reference {
+		add("reference", model)
+	}
+	if u.Train {
+		add("gradient", trained)
+		add("two moments", 2*trained)
+	}
+	if u.Slots > 0 {
+		add(fmt.Sprintf("KV cache of %d × %d tokens", u.Slots, u.Context), c.kvBytes(u.Slots, u.Context))
+	}
+	train, sample := int64(0), int64(0)
+	if u.Pass > 0 {
+		train = c.trainingPass(u)
+	}
+	if u.Slots > 0 {
+		sample = c.samplingPass(u.Slots, u.Context)
+	}
+	if train > sample {
+		add(fmt.Sprintf("a pass of %d tokens", u.Pass), train)
+	} else {
+		add("a pass of the sampler", sample)
+	}
+	return parts
+}
+
+// TotalMemory adds parts up.
+func TotalMemory(parts []MemoryPart) (total int64) {
+	for _, p := range parts {
+		total += p.Bytes
+	}
+	return total
+}
+
+// kvBytes is the size of a decoder's caches: keys and values of every slot, and of one for padding, to a multiple of 16 tokens.
+func (c Config) kvBytes(slots, context int) int64 {
+	return int64(slots+1) * int64(cacheLength(context)) * c.kvToken()
+}
+
+// kvToken is what one token takes in a cache.
+func (c Config) kvToken() int64 { return 2 * 4 * int64(c.Layers) * int64(c.KVHeads*c.HeadDim) }
+
+// cacheLength is the room of a slot for sequences of at most so many tokens.
+func cacheLength(context int) int { return (context + 15) / 16 * 16 }
+
+// layerRow is how many numbers of a layer a forward pass keeps per token for its gradient: the layer's input and its norm,
+// queries, keys and values, attention, what follows it and its norm, gate, up and their product, and the statistics of each.
+func (c Config) layerRow() int64 {
+	q, kv := int64(c.Heads*c.HeadDim), int64(c.KVHeads*c.HeadDim)
+	return 4*int64(c.Hidden) + 2*q + 2*kv + 3*int64(c.MLP) + int64(c.Heads) + 2
+}
+
+// trainingPass is what a forward and backward pass holds at most.
+func (c Config) trainingPass(u Use) int64 {
+	n, hidden, q, kv := int64(u.Pass), int64(c.Hidden), int64(c.Heads*c.HeadDim), int64(c.KVHeads*c.HeadDim)
+	tape := n * (int64(c.Layers)*c.layerRow() + 5*hidden) // with the last layer's selected rows and the head's input
+	models := int64(1)
+	if u.Reference {
+		tape += n * hidden
+		models = 2
+	}
+	rows := min(n, headRows)
+	if n*int64(c.Vocab) <= keptLogits {
+		rows = n
+	}
+	logits := models*rows*int64(c.Vocab) + n*hidden
+	layer := n * (2*hidden + max(3*int64(c.MLP), 3*hidden+2*q+2*kv)) // gradients of the layer that goes backward
+	most := max(logits, layer)
+	if u.Reference {
+		most = max(most, n*c.layerRow())
+	}
+	scratch := int64(0)
+	if u.Adapter > 0 { // the gradient of one layer's weights
+		scratch = hidden*(2*q+2*kv) + 3*hidden*int64(c.MLP)
+	}
+	return 4 * (tape + most + scratch)
+}
+
+// samplingPass is what a pass of a decoder holds at most: one layer of its rows, and the logits of every slot.
+func (c Config) samplingPass(slots, context int) int64 {
+	q, kv := int64(c.Heads*c.HeadDim), int64(c.KVHeads*c.HeadDim)
+	rows := min(int64(passRows+slots), int64(slots)*int64(context))
+	row := 5*int64(c.Hidden) + 2*q + 2*kv + 3*int64(c.MLP)
+	return 4 * (rows*row + int64(cacheLength(slots))*int64(c.Vocab))
+}
+
+// MemoryText writes parts in GiB or MiB, the total first.
+func MemoryText(parts []MemoryPart) string {
+	var names []string
+	for _, p := range parts {
+		names = append(names, p.Name+" "+BytesText(p.Bytes))
+	}
+	return BytesText(TotalMemory(parts)) + ": " + strings.Join(names, ", ")
+}
+
+// BytesText writes a number of bytes in GiB, or in MiB below one GiB.
+func BytesText(n int64) string {
+	if n < 1<<30 {
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	}
+	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+}
+
+// Parameters is the number of weights that an adapter of a model has.
+func (l LoRA) Parameters(c Config) (n int) {
+	weights, _ := layout(c)
+	for _, w := range weights {
+		module := strings.TrimSuffix(w.name, ".weight")
+		if len(w.shape) == 2 && slices.Contains(l.Targets, module[strings.LastIndexByte(module, '.')+1:]) {
+			n += l.Rank * (w.shape[0] + w.shape[1])
+		}
+		if w.name == embedName || w.name == headName {
+			n += len(l.Rows) * c.Hidden
+		}
+	}
+	return n
+}
+
+// headRows is how many positions the head handles at once, so that their logits stay in a core's cache and those over the
+// whole vocabulary never exist for a whole batch when the vocabulary is large.
+const headRows = 128
+
+// keptLogits is the largest number of logits of a micro-batch that wait for their gradient; beyond it they are computed
+// a second time.
+const keptLogits = 16 << 20
+
+// passRows is how many tokens of one pass a decoder takes at most beside those that are drawn from: what bounds the memory
+// of a call in which many episodes begin. A row's bits do not depend on the pass it is in.
+const passRows = 4096

@@ -1,0 +1,197 @@
+//go:build libtorch
+
+package lm
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"rcgrpo/stages/rl"
+)
+
+// A test binary with this variable does what the case that it holds does with a model, and prints by how many bytes its
+// resident memory grew at most.
+const peakVariable = "RCGRPO_TEST_PEAK"
+
+type peakCase struct {
+	Config Config
+	Use    Use
+	LoRA   LoRA
+}
+
+// measurePeak does what the variable asks for, and ends the process; without it nothing.
+func measurePeak() {
+	text := os.Getenv(peakVariable)
+	if text == "" {
+		return
+	}
+	var c peakCase
+	err := json.Unmarshal([]byte(text), &c)
+	if err == nil {
+		err = c.measure()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// resident reads a line of /proc/self/status, in bytes.
+func resident(line string) (int64, error) {
+	text, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, err
+	}
+	for l := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(l, line+":"); ok {
+			n, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			return n << 10, err
+		}
+	}
+	return 0, fmt.Errorf("/proc/self/status has no line %s", line)
+}
+
+func (c peakCase) measure() error {
+	warm := Config{Family: "qwen2", Vocab: 32, Hidden: 16, Layers: 2, Heads: 2, KVHeads: 1, HeadDim: 8, MLP: 16, RopeBase: 1e4, NormEps: 1e-6, MaxPosition: 64}
+	if err := work(warm, Use{Train: true, Pass: 32, Slots: 2, Context: 32}, LoRA{}); err != nil { // libraries find their place
+		return err
+	}
+	before, err := resident("VmRSS")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil { // the peak begins anew
+		return err
+	}
+	if err := work(c.Config, c.Use, c.LoRA); err != nil {
+		return err
+	}
+	peak, err := resident("VmHWM")
+	fmt.Println(peak - before)
+	return err
+}
+
+// work trains and samples as u says.
+func work(c Config, u Use, l LoRA) (err error) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	m, err := New(c, rng)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	policy, ref := m, (*Model)(nil)
+	var t *Trainer
+	switch {
+	case u.Adapter > 0:
+		a, err := NewAdapter(m, l, rng)
+		if err != nil {
+			return err
+		}
+		defer a.Close()
+		policy = a.Model()
+		if u.Reference {
+			ref = m
+		}
+		if t, err = a.Trainer(OptimizerConfig{}); err != nil {
+			return err
+		}
+		defer t.Close()
+	case u.Train:
+		if u.Reference {
+			if ref, err = m.Clone(); err != nil {
+				return err
+			}
+			defer ref.Close()
+		}
+		if t, err = NewTrainer(m, OptimizerConfig{}); err != nil {
+			return err
+		}
+		defer t.Close()
+	}
+	if u.Slots > 0 {
+		d, err := NewDecoder(policy, u.Slots, u.Context)
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		var requests []rl.Request
+		for i := range u.Slots {
+			feed := make([]int32, u.Context-1)
+			for k := range feed {
+				feed[k] = rng.Int32N(int32(c.Vocab))
+			}
+			requests = append(requests, rl.Request{Slot: i, Feed: feed, Temperature: 1, U: 0.5})
+		}
+		if _, err := d.Next(context.Background(), requests); err != nil {
+			return err
+		}
+	}
+	if t == nil {
+		return nil
+	}
+	q := Sequence{IDs: make([]int32, u.Pass), Learn: slices.Repeat([]bool{true}, u.Pass)}
+	for i := range q.IDs {
+		q.IDs[i] = rng.Int32N(int32(c.Vocab))
+	}
+	q.Learn[0] = false
+	if _, err := t.Accumulate(context.Background(), []Sequence{q}, ref, 1, func(_, _ int, s TokenStats) (Weights, error) {
+		return Weights{Logp: slices.Repeat([]float64{-1}, len(s.Logp))}, nil
+	}); err != nil {
+		return err
+	}
+	_, _, err = t.Update(1e-3)
+	return err
+}
+
+// The plan is what the process of a stage grows by. The allocator's rounding and what libraries keep for threads stand
+// against activations that are counted as if all of a pass were alive at its fullest moment.
+func TestPlannedMemoryIsWhatAProcessTakes(t *testing.T) {
+	shape := func(vocab, hidden, layers, heads, mlp int) Config {
+		return Config{Family: "qwen2", Vocab: vocab, Hidden: hidden, Layers: layers, Heads: heads, KVHeads: heads / 2, HeadDim: hidden / heads, MLP: mlp,
+			RopeBase: 1e4, NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: 2048}
+	}
+	lora := LoRA{Rank: 8, Alpha: 16, Targets: Projections}
+	adapted := shape(8000, 512, 4, 8, 1024)
+	for name, c := range map[string]peakCase{
+		"weights dominate":         {Config: shape(20000, 256, 4, 8, 1024), Use: Use{Train: true, Pass: 64}},
+		"activations dominate":     {Config: shape(500, 128, 12, 4, 512), Use: Use{Train: true, Pass: 1000}},
+		"a long vocabulary":        {Config: shape(100000, 64, 2, 2, 64), Use: Use{Train: true, Pass: 500}},
+		"with a reference":         {Config: shape(8000, 512, 4, 8, 1024), Use: Use{Train: true, Reference: true, Pass: 256}},
+		"an adapter":               {Config: adapted, Use: Use{Train: true, Reference: true, Adapter: lora.Parameters(adapted), Pass: 256}, LoRA: lora},
+		"sampling":                 {Config: shape(2000, 256, 4, 4, 512), Use: Use{Slots: 32, Context: 256}},
+		"training beside sampling": {Config: shape(2000, 256, 4, 4, 512), Use: Use{Train: true, Reference: true, Pass: 700, Slots: 32, Context: 128}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text, err := json.Marshal(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command(os.Args[0])
+			cmd.Env = append(os.Environ(), peakVariable+"="+string(text))
+			cmd.Stderr = os.Stderr
+			out, err := cmd.Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			plan := c.Config.Memory(c.Use)
+			ratio := float64(got) / float64(TotalMemory(plan))
+			t.Logf("measured %s, %.2f of the planned %s", BytesText(got), ratio, MemoryText(plan))
+			if ratio < 0.85 || ratio > 1.15 {
+				t.Errorf("measured %s, planned %s", BytesText(got), MemoryText(plan))
+			}
+		})
+	}
+}
