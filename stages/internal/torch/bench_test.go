@@ -5,7 +5,11 @@ package torch
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
+	"time"
+
+	"github.com/sugarme/gotch/libtch"
 )
 
 func BenchmarkMm(b *testing.B) {
@@ -25,4 +29,51 @@ func BenchmarkMm(b *testing.B) {
 			})
 		})
 	}
+}
+
+// BenchmarkSmallAdd is what a scope costs: a 2×2 addition with its result freed, beside the bare calls of libtch on the same
+// thread, in turns. The ratio is of medians over rounds; more than 1.3 fails.
+func BenchmarkSmallAdd(b *testing.B) {
+	const rounds, calls = 101, 2000
+	Do(context.Background(), CPU, func(s *Scope) error {
+		x, y := s.Full(Float32, 1, 2, 2), s.Full(Float32, 2, 2, 2)
+		bare := func() {
+			out := &s.worker.out[0]
+			for range calls {
+				*out = nil
+				libtch.AtgAdd(out, x.c, y.c)
+				libtch.AtFree(*out)
+			}
+		}
+		scoped := func() {
+			for range calls {
+				s.Free(s.Add(x, y))
+			}
+		}
+		timed := func(f func()) float64 {
+			start := time.Now()
+			f()
+			return float64(time.Since(start).Nanoseconds()) / calls
+		}
+		var bares, scopeds []float64
+		for b.Loop() {
+			for range rounds {
+				bares, scopeds = append(bares, timed(bare)), append(scopeds, timed(scoped))
+			}
+		}
+		if s.Err() != nil {
+			return s.Err()
+		}
+		slices.Sort(bares)
+		slices.Sort(scopeds)
+		one, other := bares[len(bares)/2], scopeds[len(scopeds)/2]
+		b.ReportMetric(0, "ns/op")
+		b.ReportMetric(one, "ns/bare-add")
+		b.ReportMetric(other, "ns/scope-add")
+		b.ReportMetric(other/one, "x-bare")
+		if other > 1.3*one {
+			b.Errorf("an addition through a scope takes %.0f ns, the bare calls %.0f ns: %.2f times", other, one, other/one)
+		}
+		return nil
+	})
 }
