@@ -189,6 +189,56 @@ func TestTokenInTokenOut(t *testing.T) {
 	}
 }
 
+// The ids of an episode in the drills' layout, beside those of its whole text tokenised at once: equal, but for the cases
+// listed, all of them on purpose. For the templates of instruct models see TestWhereAnEpisodeDiffersFromItsRendering.
+func TestWhereADrillDiffersFromItsText(t *testing.T) {
+	d := codec(t, "")
+	turn := func(request string, calls ...string) *rl.Trajectory {
+		e := &rl.Trajectory{Messages: []rl.Message{{Role: rl.RoleUser, Text: request}, {Role: rl.RoleAssistant, Calls: calls}}}
+		if len(calls) > 0 {
+			e.Messages = append(e.Messages, rl.Message{Role: rl.RoleTool, Text: `{"current_directory_content": ["lamp.csv"]}`}, rl.Message{Role: rl.RoleAssistant})
+		}
+		return e
+	}
+	sampled := func(e *rl.Trajectory, reply []int32) *rl.Trajectory {
+		e.IDs, e.Mask = reply, pad(nil, len(reply), true)
+		e.Messages[1].To = len(reply)
+		return e
+	}
+	var spelt []int32
+	for _, letter := range "ls()" {
+		spelt = append(spelt, d.tokens.Encode(string(letter))...)
+	}
+	for name, tc := range map[string]struct {
+		episode      *rl.Trajectory
+		ours, theirs string // the first ids that differ, as text; "" where they are equal
+		why          string
+	}{
+		"an expert's episode":          {turn("Please move 'lamp.csv'.", "ls(a=True)"), "", "", ""},
+		"several calls":                {turn("Look.", "ls()", "pwd()"), "", "", ""},
+		"no call":                      {turn("Bye."), "", "", ""},
+		"special token in a request":   {turn("Now <|end|> it."), "<", "<|end|>", "text from outside never becomes an added token"},
+		"special token in a call":      {turn("Look.", "echo(content='<|call|>')"), "<", "<|call|>", "what a policy spells in letters is no added token"},
+		"reply spelt letter by letter": {sampled(turn("Look.", "ls()"), append(slices.Clone(spelt), d.call)), "l", "ls", "what was sampled is never tokenised again"},
+		"reply cut off":                {sampled(turn("Look.", "ls()"), d.tokens.Encode("ls()")), "", "<|call|>", "no end token was sampled, so there is none"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tc.episode.IDs != nil {
+				tc.episode.Messages = tc.episode.Messages[:2]
+			}
+			ours, _ := Encode(d, tc.episode, rl.TokenNone)
+			theirs := d.tokens.EncodeAs(DrillText(tc.episode), token.Everything)
+			i := 0
+			for i < min(len(ours), len(theirs)) && ours[i] == theirs[i] {
+				i++
+			}
+			if a, b := d.Text(ours[i:min(i+1, len(ours))]), d.Text(theirs[i:min(i+1, len(theirs))]); a != tc.ours || !strings.HasPrefix(b, tc.theirs) || (b == "") != (tc.theirs == "") {
+				t.Errorf("the first ids that differ are %q and %q, want %q and %q (%s)", a, b, tc.ours, tc.theirs, tc.why)
+			}
+		})
+	}
+}
+
 func TestParsingAReplyGivesBackItsCalls(t *testing.T) {
 	d := codec(t, "")
 	for _, calls := range [][]string{nil, {"ls()"}, {"echo(content='it is <|end|> 🙂', file_name='a')"}, {"ls()", "pwd()"}} {
