@@ -4,10 +4,7 @@ package lm
 
 import (
 	"math/rand/v2"
-	"os"
 	"runtime"
-	"strconv"
-	"strings"
 	"testing"
 
 	"rcgrpo/stages/internal/torch"
@@ -50,7 +47,7 @@ func TestTenThousandUpdatesLeaveMemoryFlat(t *testing.T) {
 	train(2000) // until the allocators, Go's and libtorch's, have what they need
 	runtime.GC()
 	handles, first := torch.Live(), residentBytes(t)
-	least, before := 1<<40, first
+	least, before := int64(1<<40), first
 	for range 4 { // other goroutines come and go; a leak grows every time
 		train(2000)
 		runtime.GC()
@@ -67,15 +64,11 @@ func TestTenThousandUpdatesLeaveMemoryFlat(t *testing.T) {
 	}
 }
 
-func residentBytes(t *testing.T) int {
+func residentBytes(t *testing.T) int64 {
 	t.Helper()
-	text, err := os.ReadFile("/proc/self/statm")
+	n, err := resident("VmRSS")
 	if err != nil {
-		t.Skip("no /proc/self/statm")
+		t.Skip(err)
 	}
-	pages, err := strconv.Atoi(strings.Fields(string(text))[1])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pages * os.Getpagesize()
+	return n
 }
