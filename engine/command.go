@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -42,14 +41,16 @@ var attended = sync.OnceValue(func() string {
 // shellArgs are the arguments for /bin/sh to run a program attended. The text of a program `sh -c TEXT` runs in that
 // shell itself, unless it may replace the shell or its traps; any other program runs below it.
 func shellArgs(p Program) []string {
-	if len(p.Args) >= 3 && p.Args[1] == "-c" && isShell(p) && !ownShell.MatchString(p.Args[2]) {
+	if len(p.Args) >= 3 && p.Args[1] == "-c" && isShell(p) && !needsOwnShell(p.Args[2]) {
 		return slices.Concat([]string{p.Args[0], "-c", attended() + p.Args[2]}, p.Args[3:])
 	}
 	return slices.Concat([]string{"sh", "-c", attended() + `"$@"`, "sh"}, p.Args)
 }
 
-// ownShell matches the texts that need a shell of their own.
-var ownShell = regexp.MustCompile(`exec|trap`)
+// needsOwnShell says whether a text may replace its shell or the traps of it.
+func needsOwnShell(text string) bool {
+	return strings.Contains(text, "exec") || strings.Contains(text, "trap")
+}
 
 // isShell says whether a program is /bin/sh.
 func isShell(p Program) bool {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -40,6 +41,8 @@ func (i *Idle) Ended() Event {
 // nothing was compiled; then Load and Plan tell. A Source without a path means the only experiment of this folder, as
 // FindExperiment does. RCGRPO_COMPILED=off in the environment turns it off, so that everything is read again.
 func Unchanged(src Source) *Idle {
+	// Most of the milliseconds that this takes would be a first collection, of garbage that is about to go with the process.
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	if src.Path == "" {
 		src.Path = "."
 		if paths, _, _, err := experimentFiles("."); err == nil && len(paths) == 1 {

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Causes of failures that a retry may name (`retry { on = ["oom"] }`). A failure without a cause is deterministic, as
@@ -71,7 +72,9 @@ var ErrInterrupted = errors.New("interrupted")
 var errTimeout = errors.New("ran longer than its timeout")
 
 // oomText is how allocators and the kernel say that memory ran out.
-var oomText = regexp.MustCompile(`(?i)out of memory|can(no|')t allocate memory|not enough memory|bad_alloc|CUDA_ERROR_OUT_OF_MEMORY`)
+var oomText = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)out of memory|can(no|')t allocate memory|not enough memory|bad_alloc|CUDA_ERROR_OUT_OF_MEMORY`)
+})
 
 // causeOf sorts an error of a stage under one of the causes, or "".
 func causeOf(err error) string {
@@ -81,7 +84,7 @@ func causeOf(err error) string {
 		return marked.cause
 	case errors.Is(err, errTimeout) || errors.Is(err, context.DeadlineExceeded):
 		return CauseTimeout
-	case oomText.MatchString(err.Error()):
+	case oomText().MatchString(err.Error()):
 		return CauseOOM
 	}
 	return ""
