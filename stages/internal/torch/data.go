@@ -178,6 +178,9 @@ func (s *Scope) Fill(t *Tensor, f func([]float32) error) {
 	s.Copy_(t, from)
 }
 
+// Float64s is Float32s for float64.
+func (s *Scope) Float64s(t *Tensor) []float64 { return read[float64](s, Float64, t) }
+
 // Item returns the only element of a tensor as a float64, NaN after an error.
 func (s *Scope) Item(t *Tensor) float64 {
 	if !s.ready("item", operands{t}) {
@@ -200,4 +203,12 @@ func (s *Scope) Item(t *Tensor) float64 {
 // To copies a tensor to a device.
 func (s *Scope) To(t *Tensor, d Device) *Tensor {
 	return s.op("to", operands{t}, func(out *libtch.Ctensor) { libtch.AtgTo(out, t.c, d.index()) })
+}
+
+// As gives a tensor in another type: itself where it has that type already.
+func (s *Scope) As(t *Tensor, kind DType) *Tensor {
+	if !s.ready("as", operands{t}) || t.DType() == kind {
+		return t
+	}
+	return s.op("as", operands{t}, func(out *libtch.Ctensor) { libtch.AtgToDtype(out, t.c, int32(kind), 0, 0) })
 }

@@ -15,7 +15,8 @@ import (
 )
 
 // The operations of this file are the parts of a decoder that libtorch would compose of many passes over memory, as one
-// pass each, with their gradients written out. They take float32 tensors of the CPU whose rows are contiguous.
+// pass each, with their gradients written out. The kernels take float32 tensors of the CPU whose rows are contiguous; on a
+// GPU and in bfloat16 composed.go computes the same.
 
 // rows is a matrix as the kernels see it: n rows of d floats, ld apart.
 type rows struct {
@@ -23,10 +24,31 @@ type rows struct {
 	n, d, ld int64
 }
 
+// sizes checks the shape of a 1- or 2-axis tensor. n or d below 0 accept any size.
+func (s *Scope) sizes(name string, t *Tensor, n, d int64) rows {
+	if !s.ready(name, operands{t}) {
+		return rows{}
+	}
+	shape := t.Shape()
+	var r rows
+	switch len(shape) {
+	case 1:
+		r = rows{n: 1, d: shape[0], ld: shape[0]}
+	case 2:
+		r = rows{n: shape[0], d: shape[1], ld: shape[1]}
+	}
+	if len(shape) != 1 && len(shape) != 2 || n >= 0 && r.n != n || d >= 0 && r.d != d {
+		s.Fail(fmt.Errorf("torch %s: operand has shape %v, want [%s, %s]", name, shape, sizeOrAny(n), sizeOrAny(d)))
+		return rows{}
+	}
+	return r
+}
+
 // matrix gives the memory of a 1- or 2-axis tensor, checking what the kernels take for granted. n or d below 0 accept
 // any size.
 func (s *Scope) matrix(name string, t *Tensor, n, d int64) rows {
-	if !s.ready(name, operands{t}) {
+	r := s.sizes(name, t, n, d)
+	if s.Err() != nil {
 		return rows{}
 	}
 	shape := t.Shape()
@@ -34,18 +56,12 @@ func (s *Scope) matrix(name string, t *Tensor, n, d int64) rows {
 	if len(shape) > 0 {
 		libtch.AtStride(t.c, unsafe.Pointer(&stride[0]))
 	}
-	var r rows
-	switch len(shape) {
-	case 1:
-		r = rows{n: 1, d: shape[0], ld: shape[0]}
+	if len(shape) == 2 {
+		r.ld = stride[0]
+	} else {
 		stride[1] = stride[0]
-	case 2:
-		r = rows{n: shape[0], d: shape[1], ld: stride[0]}
 	}
 	switch {
-	case len(shape) != 1 && len(shape) != 2, n >= 0 && r.n != n, d >= 0 && r.d != d:
-		s.Fail(fmt.Errorf("torch %s: operand has shape %v, want [%s, %s]", name, shape, sizeOrAny(n), sizeOrAny(d)))
-		return rows{}
 	case t.device() != CPU.index(), t.DType() != Float32:
 		s.Fail(fmt.Errorf("torch %s: operand holds %s on device %d; the fused kernels take float32 on the CPU", name, t.DType(), t.device()))
 		return rows{}
@@ -80,7 +96,15 @@ func limitKernels(level int) { C.k_limit(C.int(level)) }
 //
 //	x, y [N, D]; w [D]; rstd [N]
 func (s *Scope) RMSNorm(x, w *Tensor, eps float64) (y, rstd *Tensor) {
+	return s.RMSNormAs(Float32, x, w, eps)
+}
+
+// RMSNormAs is RMSNorm with y in another type.
+func (s *Scope) RMSNormAs(kind DType, x, w *Tensor, eps float64) (y, rstd *Tensor) {
 	const name = "rms norm"
+	if s.composesOf(x) || kind != Float32 {
+		return s.composedRMSNorm(kind, x, w, eps)
+	}
 	xs := s.whole(name, x, -1, -1)
 	ws := s.whole(name, w, 1, xs.d)
 	if s.Err() != nil {
@@ -97,6 +121,10 @@ func (s *Scope) RMSNorm(x, w *Tensor, eps float64) (y, rstd *Tensor) {
 // RMSNormBackward adds the gradients through RMSNorm to dx [N, D] and dw [D].
 func (s *Scope) RMSNormBackward(x, w, rstd, dy, dx, dw *Tensor) {
 	const name = "rms norm backward"
+	if s.composesOf(dy) {
+		s.composedRMSNormBackward(x, w, rstd, dy, dx, dw)
+		return
+	}
 	xs := s.whole(name, x, -1, -1)
 	ws, rs := s.whole(name, w, 1, xs.d), s.whole(name, rstd, 1, xs.n)
 	dys, dxs, dws := s.whole(name, dy, xs.n, xs.d), s.whole(name, dx, xs.n, xs.d), s.whole(name, dw, 1, xs.d)
@@ -112,9 +140,9 @@ func (s *Scope) RMSNormBackward(x, w, rstd, dy, dx, dw *Tensor) {
 //	x [N, ≥ heads·d]; positions [N]; cos, sin [positions, d/2]
 func (s *Scope) Rope_(x *Tensor, heads, d int64, positions []int32, cos, sin *Tensor, back bool) {
 	const name = "rope"
-	xs := s.matrix(name, x, int64(len(positions)), -1)
-	cs := s.whole(name, cos, -1, d/2)
-	ss := s.whole(name, sin, cs.n, d/2)
+	xs := s.sizes(name, x, int64(len(positions)), -1)
+	cs := s.sizes(name, cos, -1, d/2)
+	s.sizes(name, sin, cs.n, d/2)
 	if s.Err() != nil || xs.n == 0 {
 		return
 	}
@@ -127,6 +155,15 @@ func (s *Scope) Rope_(x *Tensor, heads, d int64, positions []int32, cos, sin *Te
 			s.Fail(fmt.Errorf("torch rope: position %d lies outside the table of %d", p, cs.n))
 			return
 		}
+	}
+	if s.composesOf(x) {
+		s.composedRope_(x, heads, d, positions, cos, sin, back)
+		return
+	}
+	xs, cs = s.matrix(name, x, xs.n, xs.d), s.whole(name, cos, cs.n, d/2)
+	ss := s.whole(name, sin, cs.n, d/2)
+	if s.Err() != nil {
+		return
 	}
 	sign := C.float(1)
 	if back {
@@ -142,6 +179,9 @@ func ints(v []int32) *C.int32_t { return (*C.int32_t)(unsafe.Pointer(unsafe.Slic
 //	gu [N, 2M]; result [N, M]
 func (s *Scope) SwiGLU(gu *Tensor) *Tensor {
 	const name = "swiglu"
+	if s.composesOf(gu) {
+		return s.composedSwiGLU(gu)
+	}
 	in := s.whole(name, gu, -1, -1)
 	y := s.Empty(Float32, in.n, in.d/2)
 	out := s.whole(name, y, in.n, in.d/2)
@@ -154,6 +194,9 @@ func (s *Scope) SwiGLU(gu *Tensor) *Tensor {
 // SwiGLUBackward is the gradient of gu, given that of SwiGLU's result.
 func (s *Scope) SwiGLUBackward(gu, dy *Tensor) *Tensor {
 	const name = "swiglu backward"
+	if s.composesOf(gu) {
+		return s.composedSwiGLUBackward(gu, dy)
+	}
 	in := s.whole(name, gu, -1, -1)
 	grad := s.whole(name, dy, in.n, in.d/2)
 	dgu := s.Empty(Float32, in.n, in.d)
@@ -167,6 +210,10 @@ func (s *Scope) SwiGLUBackward(gu, dy *Tensor) *Tensor {
 // ColumnSum_ adds the column sums of y [N, D] to sum [D].
 func (s *Scope) ColumnSum_(sum, y *Tensor) {
 	const name = "column sum"
+	if s.composesOf(y) {
+		s.composedColumnSum_(sum, y)
+		return
+	}
 	ys := s.whole(name, y, -1, -1)
 	out := s.whole(name, sum, 1, ys.d)
 	if s.Err() == nil {
@@ -177,9 +224,17 @@ func (s *Scope) ColumnSum_(sum, y *Tensor) {
 // RowsAdd_ adds row i of x [N, D] to row ids[i] of table [V, D], in order of i.
 func (s *Scope) RowsAdd_(table *Tensor, ids []int64, x *Tensor) {
 	const name = "rows add"
-	to := s.whole(name, table, -1, -1)
-	from := s.whole(name, x, int64(len(ids)), to.d)
-	if s.Err() == nil && s.within(name, ids, to.n) {
+	to := s.sizes(name, table, -1, -1)
+	from := s.sizes(name, x, int64(len(ids)), to.d)
+	if s.Err() != nil || !s.within(name, ids, to.n) {
+		return
+	}
+	if s.composesOf(table) {
+		s.composedRowsAdd_(table, ids, x)
+		return
+	}
+	to, from = s.whole(name, table, to.n, to.d), s.whole(name, x, from.n, to.d)
+	if s.Err() == nil {
 		C.k_rows_add(C.int64_t(from.n), C.int64_t(from.d), longs(ids), from.p, to.p)
 	}
 }
@@ -264,13 +319,18 @@ func (s *Scope) longest(p *Packing, q, k rows) int64 {
 //	lse [Q, heads], the logsumexp of the scores, for the gradient
 func (s *Scope) PackedAttention(q, k, v *Tensor, p *Packing, heads, kvHeads int64) (out, lse *Tensor) {
 	const name = "attention"
-	qs, ks := s.matrix(name, q, -1, -1), s.matrix(name, k, -1, -1)
-	vs := s.matrix(name, v, ks.n, ks.d)
+	qs, ks := s.sizes(name, q, -1, -1), s.sizes(name, k, -1, -1)
+	s.sizes(name, v, ks.n, ks.d)
 	d := s.heads(name, qs, ks, heads, kvHeads)
+	longest := s.longest(p, qs, ks)
+	if s.composesOf(q) {
+		return s.composedAttention(q, k, v, p, heads, kvHeads, d), s.Empty(Float32, 1)
+	}
+	qs, ks = s.matrix(name, q, -1, -1), s.matrix(name, k, -1, -1)
+	vs := s.matrix(name, v, ks.n, ks.d)
 	if s.Err() == nil && vs.ld != ks.ld {
 		s.Fail(fmt.Errorf("torch %s: keys and values have different strides", name))
 	}
-	longest := s.longest(p, qs, ks)
 	if s.Err() != nil {
 		return &Tensor{}, &Tensor{}
 	}
@@ -289,6 +349,13 @@ func (s *Scope) PackedAttention(q, k, v *Tensor, p *Packing, heads, kvHeads int6
 // may be columns of a wider matrix.
 func (s *Scope) PackedAttentionBackward(q, k, v, out, lse, dout *Tensor, p *Packing, heads, kvHeads int64, dq, dk, dv *Tensor) {
 	const name = "attention backward"
+	if s.composesOf(q) {
+		qs, ks := s.sizes(name, q, -1, -1), s.sizes(name, k, -1, -1)
+		if d := s.heads(name, qs, ks, heads, kvHeads); s.longest(p, qs, ks) > 0 {
+			s.composedAttentionBackward(q, k, v, dout, p, heads, kvHeads, d, dq, dk, dv)
+		}
+		return
+	}
 	qs, ks := s.matrix(name, q, -1, -1), s.matrix(name, k, -1, -1)
 	vs := s.matrix(name, v, ks.n, ks.d)
 	d := s.heads(name, qs, ks, heads, kvHeads)
@@ -332,6 +399,10 @@ func (s *Scope) CachedAttention(qkv *Tensor, slots, positions []int32, keys, val
 			return &Tensor{}
 		}
 	}
+	if len(slots) > 0 && s.composesOf(keys) {
+		s.sizes(name, qkv, int64(len(slots)), (heads+2*kvHeads)*d)
+		return s.composedCachedAttention(qkv, slots, positions, keys, values, heads, kvHeads)
+	}
 	in := s.whole(name, qkv, int64(len(slots)), (heads+2*kvHeads)*d)
 	ks, vs := s.whole(name, s.View(keys, -1), 1, -1), s.whole(name, s.View(values, -1), 1, -1)
 	out, scratch := s.Empty(Float32, in.n, heads*d), s.Empty(Float32, 4*length+16)
@@ -360,7 +431,11 @@ type HeadWeight struct{ Logp, Entropy, KL float64 }
 //	logits, ref [N, V]; targets [N]
 func (s *Scope) HeadStats(logits, ref *Tensor, temperature float64, targets []int64) []HeadStat {
 	const name = "head statistics"
-	z := s.whole(name, logits, int64(len(targets)), -1)
+	z := s.sizes(name, logits, int64(len(targets)), -1)
+	if s.composesOf(logits) && len(targets) > 0 && s.within(name, targets, z.d) {
+		return s.composedHeadStats(logits, ref, temperature, targets)
+	}
+	z = s.whole(name, logits, z.n, z.d)
 	var r rows
 	if ref != nil {
 		r = s.whole(name, ref, z.n, z.d)
@@ -375,13 +450,18 @@ func (s *Scope) HeadStats(logits, ref *Tensor, temperature float64, targets []in
 // HeadBackward overwrites logits with the gradient of Σ weights·statistics, given what HeadStats returned for them.
 func (s *Scope) HeadBackward(logits, ref *Tensor, temperature float64, targets []int64, stats []HeadStat, weights []HeadWeight) {
 	const name = "head backward"
-	z := s.whole(name, logits, int64(len(targets)), -1)
+	z := s.sizes(name, logits, int64(len(targets)), -1)
+	if s.Err() == nil && (len(stats) != len(targets) || len(weights) != len(targets)) {
+		s.Fail(fmt.Errorf("torch %s: %d statistics and %d weights for %d rows", name, len(stats), len(weights), len(targets)))
+	}
+	if s.composesOf(logits) && len(targets) > 0 && s.within(name, targets, z.d) {
+		s.composedHeadBackward(logits, ref, temperature, targets, stats, weights)
+		return
+	}
+	z = s.whole(name, logits, z.n, z.d)
 	var r rows
 	if ref != nil {
 		r = s.whole(name, ref, z.n, z.d)
-	}
-	if s.Err() == nil && (len(stats) != len(targets) || len(weights) != len(targets)) {
-		s.Fail(fmt.Errorf("torch %s: %d statistics and %d weights for %d rows", name, len(stats), len(weights), len(targets)))
 	}
 	if s.Err() == nil && len(stats) > 0 && s.within(name, targets, z.d) {
 		C.k_head_backward(C.int64_t(z.n), C.int64_t(z.d), z.p, r.p, C.float(1/temperature), longs(targets),
@@ -399,6 +479,9 @@ func Sample(row []float32, temperature, u float64, scratch []float32) (token int
 
 // SquareSum is Σ t², in float64 and a fixed order.
 func (s *Scope) SquareSum(t *Tensor) float64 {
+	if s.composesOf(t) {
+		return s.composedSquareSum(t)
+	}
 	x := s.whole("square sum", t, 1, -1)
 	if s.Err() != nil {
 		return 0
@@ -416,6 +499,10 @@ type AdamW struct {
 // AdamW_ moves parameters p by gradient g with the moments m and v, all [N], and zeroes g.
 func (s *Scope) AdamW_(p, g, m, v *Tensor, o AdamW) {
 	const name = "adamw"
+	if s.composesOf(p) {
+		s.composedAdamW_(p, g, m, v, o)
+		return
+	}
 	ps := s.whole(name, p, 1, -1)
 	gs, ms, vs := s.whole(name, g, 1, ps.d), s.whole(name, m, 1, ps.d), s.whole(name, v, 1, ps.d)
 	if s.Err() == nil {

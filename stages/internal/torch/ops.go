@@ -2,17 +2,18 @@
 
 package torch
 
-import "github.com/sugarme/gotch/libtch"
+// #include "causal.h"
+import "C"
+
+import (
+	"strings"
+	"unsafe"
+
+	"github.com/sugarme/gotch/libtch"
+)
 
 // The operations follow libtorch's own of the same name; where one departs, its comment says so. Names that end in an
 // underscore write into their first operand and return nothing; names that end in Into write into out.
-
-func handle(t *Tensor) libtch.Ctensor {
-	if t == nil {
-		return nil
-	}
-	return t.c
-}
 
 func flag(b bool) int32 {
 	if b {
@@ -58,6 +59,11 @@ func (s *Scope) Expand(a *Tensor, shape ...int64) *Tensor {
 	return s.op("expand", operands{a}, func(out *libtch.Ctensor) { libtch.AtgExpand(out, a.c, shape, len(shape), 0) })
 }
 
+// Permute orders the axes anew.
+func (s *Scope) Permute(a *Tensor, axes ...int64) *Tensor {
+	return s.op("permute", operands{a}, func(out *libtch.Ctensor) { libtch.AtgPermute(out, a.c, axes, len(axes)) })
+}
+
 func (s *Scope) Contiguous(a *Tensor) *Tensor {
 	return s.op("contiguous", operands{a}, func(out *libtch.Ctensor) { libtch.AtgContiguous(out, a.c) })
 }
@@ -93,6 +99,16 @@ func (s *Scope) Sub(a, b *Tensor) *Tensor {
 
 func (s *Scope) Mul(a, b *Tensor) *Tensor {
 	return s.op("mul", operands{a, b}, func(out *libtch.Ctensor) { libtch.AtgMul(out, a.c, b.c) })
+}
+
+// MulInto writes a·b into out, in out's type.
+func (s *Scope) MulInto(out, a, b *Tensor) {
+	s.do("mul into", operands{out, a, b}, func(o *libtch.Ctensor) { libtch.AtgMulOut(o, out.c, a.c, b.c) })
+}
+
+// Roll moves elements n places along an axis; those that leave it come in at its start.
+func (s *Scope) Roll(a *Tensor, n, axis int64) *Tensor {
+	return s.op("roll", operands{a}, func(out *libtch.Ctensor) { libtch.AtgRoll(out, a.c, []int64{n}, 1, []int64{axis}, 1) })
 }
 
 func (s *Scope) AddScalar(a *Tensor, v float64) *Tensor {
@@ -179,11 +195,20 @@ func (s *Scope) Addmm_(sum, a, b *Tensor) {
 	s.do("addmm_", operands{sum, a, b}, func(o *libtch.Ctensor) { libtch.AtgAddmm_(o, sum.c, a.c, b.c) })
 }
 
-// Attention is softmax(q·kᵀ/√D + mask)·v over [B, H, T, D]. causal lets position t see keys 0..t and is right only when
-// queries and keys have the same length; mask, added to the scores, may be nil.
-func (s *Scope) Attention(q, k, v, mask *Tensor, causal bool) *Tensor {
+// Attention is softmax(q·kᵀ/√D + mask)·v over [B, H, T, D].
+func (s *Scope) Attention(q, k, v, mask *Tensor) *Tensor {
 	return s.op("attention", operands{q, k, v, mask}, func(out *libtch.Ctensor) {
-		libtch.AtgScaledDotProductAttention(out, q.c, k.c, v.c, handle(mask), 0, flag(causal), 0, 1)
+		libtch.AtgScaledDotProductAttention(out, q.c, k.c, v.c, mask.c, 0, 0, 0, 1)
+	})
+}
+
+// CausalAttention is Attention in which position t sees keys 0..t; queries and keys have the same length.
+func (s *Scope) CausalAttention(q, k, v *Tensor) *Tensor {
+	return s.op("causal attention", operands{q, k, v}, func(out *libtch.Ctensor) {
+		if *out = libtch.Ctensor(C.causal_attention(unsafe.Pointer(q.c), unsafe.Pointer(k.c), unsafe.Pointer(v.c))); *out == nil {
+			text, _, _ := strings.Cut(C.GoString(C.causal_error()), "\n")
+			s.Fail(failure("causal attention", shapesOf(operands{q, k, v}), text))
+		}
 	})
 }
 
@@ -198,6 +223,21 @@ func (s *Scope) Gather(a *Tensor, axis int64, index *Tensor) *Tensor {
 }
 
 // In place.
+
+// Add_ adds b to a, in a's type.
+func (s *Scope) Add_(a, b *Tensor) {
+	s.do("add_", operands{a, b}, func(out *libtch.Ctensor) { libtch.AtgAdd_(out, a.c, b.c) })
+}
+
+// Addcmul_ adds the products b·c to a.
+func (s *Scope) Addcmul_(a, b, c *Tensor) {
+	s.do("addcmul_", operands{a, b, c}, func(out *libtch.Ctensor) { libtch.AtgAddcmul_(out, a.c, b.c, c.c) })
+}
+
+// Addcdiv_ adds the quotients b/c to a.
+func (s *Scope) Addcdiv_(a, b, c *Tensor) {
+	s.do("addcdiv_", operands{a, b, c}, func(out *libtch.Ctensor) { libtch.AtgAddcdiv_(out, a.c, b.c, c.c) })
+}
 
 func (s *Scope) MulScalar_(a *Tensor, v float64) {
 	s.do("mul_ scalar", operands{a}, func(out *libtch.Ctensor) {

@@ -28,6 +28,8 @@ type Scope struct {
 	parent *Scope
 	owned  []*Tensor
 	sticky *error // one for the whole tree of scopes of a Do
+
+	made map[source]any // of the outermost: what once has made
 }
 
 // Err returns the first error of this Do so far. Loops that would go on for long look at it.
@@ -165,7 +167,8 @@ var outOfMemory = []string{"can't allocate memory", "not enough memory", "CUDA o
 
 // fail records what libtorch threw, with the operation and the shapes.
 func (s *Scope) fail(name string, operands operands) {
-	*s.sticky = failure(name, shapesOf(operands), thrown())
+	text := thrown()
+	s.Fail(failure(name, shapesOf(operands), text))
 }
 
 func failure(name string, shapes [][]int64, text string) error {

@@ -1,0 +1,383 @@
+//go:build libtorch
+
+package torch
+
+import (
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/sugarme/gotch/libtch"
+)
+
+// The fused operations once more, composed of libtorch's own. They compute on a GPU and in bfloat16, where there are no
+// kernels of ours, with norms, statistics and sums of gradients in float32 whatever their operands are. The contracts are
+// those of fused.go; what differs is noted there and here.
+
+// composeAll has the CPU take the composed operations in float32 too.
+var composeAll atomic.Bool
+
+// Compose has every device take the composed operations, also the CPU in float32, or ends that. Tests and measurements of
+// what a GPU computes use it; caches made before must not be used after.
+func Compose(on bool) { composeAll.Store(on) }
+
+// composes says whether a fused operation on tensors of this type is composed.
+func (s *Scope) composes(kind DType) bool {
+	return s.worker.device != CPU || kind == BFloat16 || composeAll.Load()
+}
+
+// composesOf is composes by an operand. A scope that has failed is left to the checks of the kernels.
+func (s *Scope) composesOf(t *Tensor) bool {
+	return s.Err() == nil && t != nil && t.c != nil && s.composes(t.DType())
+}
+
+// with runs f in a scope of its own and keeps what it returns.
+func (s *Scope) with(f func(s *Scope) *Tensor) (result *Tensor) {
+	s.Nest(func(inner *Scope) {
+		result = f(inner)
+		inner.Keep(result)
+	})
+	return result
+}
+
+// source identifies what a tensor was made of: a Go slice, with another slice or tensor where it took two.
+type source struct {
+	slice unsafe.Pointer // keeps the memory from being used again
+	n     int
+	with  any
+	what  string
+}
+
+func sourceOf[E any](slice []E, what string, with any) source {
+	return source{unsafe.Pointer(unsafe.SliceData(slice)), len(slice), with, what}
+}
+
+// once returns what make makes of a source, made at its first use in this Do: indices and masks reach the device one time,
+// not once per layer. The slices must not change while the Do lasts.
+func once[T any](s *Scope, from source, make func(s *Scope) T) T {
+	root := s
+	for root.parent != nil {
+		root = root.parent
+	}
+	if made, ok := root.made[from].(T); ok {
+		return made
+	}
+	if root.made == nil {
+		root.made = map[source]any{}
+	}
+	made := make(root)
+	root.made[from] = made
+	return made
+}
+
+// index is a slice of indices on the device.
+func index[E int32 | int64](s *Scope, v []E) *Tensor {
+	return once(s, sourceOf(v, "index", nil), func(s *Scope) *Tensor {
+		return s.FromInt64(wide(v), int64(len(v)))
+	})
+}
+
+func wide[E int32 | int64](v []E) []int64 {
+	w := make([]int64, len(v))
+	for i, x := range v {
+		w[i] = int64(x)
+	}
+	return w
+}
+
+func (s *Scope) composedRMSNorm(kind DType, x, w *Tensor, eps float64) (y, rstd *Tensor) {
+	s.Nest(func(s *Scope) {
+		wide := s.As(x, Float32)
+		r := s.Rsqrt(s.AddScalar(s.MeanAxis(s.Square(wide), 1, true), eps)) // [N, 1]
+		y, rstd = s.Empty(kind, x.Size(0), x.Size(1)), s.View(r, -1)
+		s.MulInto(y, s.Mul(wide, r), w)
+		s.Keep(y, rstd)
+	})
+	return y, rstd
+}
+
+func (s *Scope) composedRMSNormBackward(x, w, rstd, dy, dx, dw *Tensor) {
+	s.Nest(func(s *Scope) {
+		r, wide := s.View(rstd, -1, 1), s.As(dy, Float32)
+		normed := s.Mul(x, r)
+		dn := s.Mul(wide, w)
+		along := s.MeanAxis(s.Mul(dn, normed), 1, true)
+		s.Add_(dx, s.Mul(r, s.Sub(dn, s.Mul(normed, along))))
+		s.Add_(dw, s.SumAxis(s.Mul(wide, normed), 0, false))
+	})
+}
+
+func (s *Scope) composedRope_(x *Tensor, heads, d int64, positions []int32, cos, sin *Tensor, back bool) {
+	s.Nest(func(s *Scope) {
+		c := once(s, sourceOf(positions, "cos", cos), func(s *Scope) *Tensor {
+			return s.with(func(s *Scope) *Tensor {
+				c := s.IndexSelect(cos, 0, index(s, positions))
+				return s.Unsqueeze(s.Cat(1, c, c), 1) // [N, 1, d]
+			})
+		})
+		name, sign := "sin", 1.0
+		if back {
+			name, sign = "sin back", -1
+		}
+		n := once(s, sourceOf(positions, name, sin), func(s *Scope) *Tensor {
+			return s.with(func(s *Scope) *Tensor {
+				n := s.MulScalar(s.IndexSelect(sin, 0, index(s, positions)), sign)
+				return s.Unsqueeze(s.Cat(1, s.Neg(n), n), 1)
+			})
+		})
+		a := s.View(s.Narrow(x, 1, 0, heads*d), int64(len(positions)), heads, d)
+		turned := s.Mul(a, c) // in float32
+		s.Addcmul_(turned, s.Roll(a, d/2, 2), n)
+		s.Copy_(a, turned)
+	})
+}
+
+func (s *Scope) composedSwiGLU(gu *Tensor) *Tensor {
+	return s.with(func(s *Scope) *Tensor {
+		m := gu.Size(1) / 2
+		return s.Mul(s.Silu(s.Narrow(gu, 1, 0, m)), s.Narrow(gu, 1, m, m))
+	})
+}
+
+func (s *Scope) composedSwiGLUBackward(gu, dy *Tensor) *Tensor {
+	return s.with(func(s *Scope) *Tensor {
+		m := gu.Size(1) / 2
+		g, u := s.Narrow(gu, 1, 0, m), s.Narrow(gu, 1, m, m)
+		dgu := s.Empty(gu.DType(), gu.Size(0), 2*m)
+		s.Copy_(s.Narrow(dgu, 1, 0, m), s.siluBackward(s.Mul(dy, u), g))
+		s.MulInto(s.Narrow(dgu, 1, m, m), dy, s.Silu(g))
+		return dgu
+	})
+}
+
+func (s *Scope) composedColumnSum_(sum, y *Tensor) {
+	s.Nest(func(s *Scope) { s.Add_(sum, s.SumAxis(s.As(y, Float32), 0, false)) })
+}
+
+func (s *Scope) composedRowsAdd_(table *Tensor, ids []int64, x *Tensor) {
+	s.Nest(func(s *Scope) { s.indexAdd_(table, index(s, ids), s.As(x, table.DType())) })
+}
+
+// logProbs are those of softmax(logits/temperature), in float32.
+func (s *Scope) logProbs(logits *Tensor, temperature float64) *Tensor {
+	z := s.As(logits, Float32)
+	if temperature != 1 {
+		z = s.MulScalar(z, 1/temperature)
+	}
+	return s.LogSoftmax(z, 1)
+}
+
+func (s *Scope) composedHeadStats(logits, ref *Tensor, temperature float64, targets []int64) []HeadStat {
+	stats := make([]HeadStat, len(targets))
+	s.Nest(func(s *Scope) {
+		at := s.View(index(s, targets), -1, 1)
+		l := s.logProbs(logits, temperature)
+		p := s.Exp(l)
+		columns := []*Tensor{s.Gather(l, 1, at), s.Neg(s.SumAxis(s.Mul(p, l), 1, true))}
+		if ref != nil {
+			lr := s.logProbs(ref, temperature)
+			columns = append(columns, s.Gather(lr, 1, at), s.SumAxis(s.Mul(p, s.Sub(l, lr)), 1, true))
+		}
+		flat := s.Float32s(s.Cat(1, columns...))
+		for i := 0; s.Err() == nil && i < len(stats); i++ {
+			row := flat[i*len(columns):]
+			stats[i].Logp, stats[i].Entropy = float64(row[0]), float64(row[1])
+			if ref != nil {
+				stats[i].LogpRef, stats[i].KL = float64(row[2]), float64(row[3])
+			}
+		}
+	})
+	return stats
+}
+
+func (s *Scope) composedHeadBackward(logits, ref *Tensor, temperature float64, targets []int64, stats []HeadStat, weights []HeadWeight) {
+	s.Nest(func(s *Scope) {
+		n, k := int64(len(targets)), 1/temperature
+		const columns = 5
+		host := make([]float32, 0, n*columns)
+		entropy, kl := false, false
+		for i, w := range weights {
+			host = append(host, float32(k*w.Logp), float32(k*w.Entropy), float32(k*w.KL), float32(stats[i].Entropy), float32(stats[i].KL))
+			entropy, kl = entropy || w.Entropy != 0, kl || w.KL != 0 && ref != nil
+		}
+		all := s.FromFloat32(host, n, columns)
+		column := func(i int64) *Tensor { return s.Narrow(all, 1, i, 1) }
+		// d logp = 1[y] - p; d entropy = -p (log p + H); d KL = p (log p - log q - KL); all times k.
+		l := s.logProbs(logits, temperature)
+		g := s.Neg(column(0)) // [N, 1]
+		if entropy {
+			g = s.Sub(g, s.Mul(s.Add(l, column(3)), column(1)))
+		}
+		if kl {
+			lr := s.logProbs(ref, temperature)
+			g = s.Add(g, s.Mul(s.Sub(s.Sub(l, lr), column(4)), column(2)))
+		}
+		d := s.Mul(s.Exp(l), g)
+		at := s.View(index(s, targets), -1, 1)
+		s.scatterAdd_(d, at, column(0))
+		s.Copy_(logits, d)
+	})
+}
+
+// SampleRows draws from softmax(row/temperature) of each row as Sample does, on the device: only tokens and
+// log-probabilities leave it. A temperature of 0 takes the most probable token; its log-probability is that at temperature 1.
+//
+//	logits [≥ N, V]; temperatures, u [N]
+func (s *Scope) SampleRows(logits *Tensor, temperatures, u []float64) (tokens []int32, logps []float32) {
+	n := len(temperatures)
+	if len(u) != n || s.Err() != nil || n == 0 || logits.Size(0) < int64(n) {
+		if s.Err() == nil && n > 0 {
+			s.Fail(fmt.Errorf("torch sample: %d temperatures and %d uniform numbers for logits %v", n, len(u), logits.Shape()))
+		}
+		return nil, nil
+	}
+	s.Nest(func(s *Scope) {
+		inverse, greedy, any := make([]float32, n), make([]float32, n), false
+		uniform := make([]float32, 0, 2*n)
+		for i, t := range temperatures {
+			inverse[i] = 1
+			if t > 0 {
+				inverse[i] = float32(1 / t)
+			} else {
+				greedy[i], any = 1, true
+			}
+			high := float32(u[i]) // the two halves of a float64
+			uniform = append(uniform, high, float32(u[i]-float64(high)))
+		}
+		rows := int64(n)
+		z := s.Mul(s.As(s.Narrow(logits, 0, 0, rows), Float32), s.FromFloat32(inverse, rows, 1))
+		top := s.maxAxis(z)                        // [N, 1]
+		sums := s.cumsum(s.Exp(s.Sub(z, top)))     // [N, V], float64
+		total := s.Narrow(sums, 1, z.Size(1)-1, 1) // [N, 1]
+		want := s.Mul(s.SumAxis(s.As(s.FromFloat32(uniform, rows, 2), Float64), 1, true), total)
+		token := s.clampMax(s.SumAxis(s.As(s.lessEqual(sums, want), Int64), 1, true), z.Size(1)-1) // [N, 1]
+		if any {
+			best := s.argmax(z)
+			token = s.where(s.greater(s.FromFloat32(greedy, rows, 1), 0.5), best, token)
+		}
+		logp := s.Sub(s.As(s.Sub(s.Gather(z, 1, token), top), Float64), s.Log(total))
+		result := s.Float64s(s.Cat(1, s.As(token, Float64), logp))
+		for i := 0; i+1 < len(result); i += 2 {
+			tokens, logps = append(tokens, int32(result[i])), append(logps, float32(result[i+1]))
+		}
+	})
+	return tokens, logps
+}
+
+// optimizerChunk is how many parameters the composed optimizer moves at once, so that its intermediates stay small.
+const optimizerChunk = 32 << 20
+
+func chunks(n int64, f func(start, length int64)) {
+	for at := int64(0); at < n; at += optimizerChunk {
+		f(at, min(optimizerChunk, n-at))
+	}
+}
+
+func (s *Scope) composedSquareSum(t *Tensor) (sum float64) {
+	s.Nest(func(s *Scope) {
+		total := s.Zeros(Float64, 1)
+		chunks(t.Size(0), func(start, length int64) {
+			s.Nest(func(s *Scope) { s.Add_(total, s.Sum(s.Square(s.As(s.Narrow(t, 0, start, length), Float64)))) })
+		})
+		sum = s.Item(total)
+	})
+	return sum
+}
+
+func (s *Scope) composedAdamW_(p, g, m, v *Tensor, o AdamW) {
+	chunks(p.Size(0), func(start, length int64) {
+		s.Nest(func(s *Scope) {
+			part := func(t *Tensor) *Tensor { return s.Narrow(t, 0, start, length) }
+			p, g, m, v := part(p), part(g), part(m), part(v)
+			if o.Scale != 1 {
+				s.MulScalar_(g, o.Scale)
+			}
+			s.lerp_(m, g, 1-o.Beta1)
+			s.lerp_(v, s.Square(g), 1-o.Beta2)
+			if o.Decay != 0 {
+				s.MulScalar_(p, 1-o.LR*o.Decay)
+			}
+			root := s.AddScalar(s.Sqrt(s.MulScalar(v, 1/o.Bias2)), o.Eps)
+			s.Addcdiv_(p, s.MulScalar(m, -o.LR/o.Bias1), root)
+			s.Zero_(g)
+		})
+	})
+}
+
+// The operations that only the compositions need.
+
+func (s *Scope) siluBackward(dy, x *Tensor) *Tensor {
+	return s.op("silu backward", operands{dy, x}, func(out *libtch.Ctensor) { libtch.AtgSiluBackward(out, dy.c, x.c) })
+}
+
+func (s *Scope) maxAxis(a *Tensor) *Tensor {
+	return s.op("amax", operands{a}, func(out *libtch.Ctensor) { libtch.AtgAmax(out, a.c, []int64{1}, 1, 1) })
+}
+
+func (s *Scope) argmax(a *Tensor) *Tensor {
+	return s.op("argmax", operands{a}, func(out *libtch.Ctensor) { libtch.AtgArgmax(out, a.c, 1, 0, 1) })
+}
+
+// cumsum sums rows in float64.
+func (s *Scope) cumsum(a *Tensor) *Tensor {
+	return s.op("cumsum", operands{a}, func(out *libtch.Ctensor) { libtch.AtgCumsum(out, a.c, 1, int32(Float64)) })
+}
+
+func (s *Scope) lessEqual(a, b *Tensor) *Tensor {
+	return s.op("le", operands{a, b}, func(out *libtch.Ctensor) { libtch.AtgLeTensor(out, a.c, b.c) })
+}
+
+func (s *Scope) greaterTensor(a, b *Tensor) *Tensor {
+	return s.op("gt", operands{a, b}, func(out *libtch.Ctensor) { libtch.AtgGtTensor(out, a.c, b.c) })
+}
+
+func (s *Scope) greater(a *Tensor, v float64) *Tensor {
+	return s.op("gt scalar", operands{a}, func(out *libtch.Ctensor) {
+		withScalar(v, func(c libtch.Cscalar) { libtch.AtgGt(out, a.c, c) })
+	})
+}
+
+func (s *Scope) clampMax(a *Tensor, most int64) *Tensor {
+	return s.op("clamp", operands{a}, func(out *libtch.Ctensor) {
+		c := libtch.AtsInt(most)
+		libtch.AtgClampMax(out, a.c, c)
+		libtch.AtsFree(c)
+	})
+}
+
+func (s *Scope) where(mask, a, b *Tensor) *Tensor {
+	return s.op("where", operands{mask, a, b}, func(out *libtch.Ctensor) { libtch.AtgWhereSelf(out, mask.c, a.c, b.c) })
+}
+
+func (s *Scope) indexAdd_(a, index, x *Tensor) {
+	s.do("index_add_", operands{a, index, x}, func(out *libtch.Ctensor) { libtch.AtgIndexAdd_(out, a.c, 0, index.c, x.c) })
+}
+
+func (s *Scope) indexCopy_(a, index, x *Tensor) {
+	s.do("index_copy_", operands{a, index, x}, func(out *libtch.Ctensor) { libtch.AtgIndexCopy_(out, a.c, 0, index.c, x.c) })
+}
+
+func (s *Scope) scatterAdd_(a, index, x *Tensor) {
+	s.do("scatter_add_", operands{a, index, x}, func(out *libtch.Ctensor) { libtch.AtgScatterAdd_(out, a.c, 1, index.c, x.c) })
+}
+
+func (s *Scope) maskedFill_(a, mask *Tensor, v float64) {
+	s.do("masked_fill_", operands{a, mask}, func(out *libtch.Ctensor) {
+		withScalar(v, func(c libtch.Cscalar) { libtch.AtgMaskedFill_(out, a.c, mask.c, c) })
+	})
+}
+
+// lerp_ is a += weight·(b-a).
+func (s *Scope) lerp_(a, b *Tensor, weight float64) {
+	s.do("lerp_", operands{a, b}, func(out *libtch.Ctensor) {
+		withScalar(weight, func(c libtch.Cscalar) { libtch.AtgLerp_(out, a.c, b.c, c) })
+	})
+}
+
+func (s *Scope) arange(n int64) *Tensor {
+	return s.op("arange", operands{}, func(out *libtch.Ctensor) {
+		c := libtch.AtsInt(n)
+		libtch.AtgArange(out, c, int32(Int64), s.worker.device.index())
+		libtch.AtsFree(c)
+	})
+}
