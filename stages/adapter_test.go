@@ -175,6 +175,11 @@ func TestAdaptersOfStages(t *testing.T) {
 	if first, last := curve[0].Values["kl_exact"], curve[len(curve)-1].Values["kl_exact"]; first != 0 || last <= 0 {
 		t.Errorf("divergence to the model without adapter: %v before the first update, want 0; %v before the last, want more", first, last)
 	}
+	for _, m := range curve {
+		if ratio, gap := m.Values["log_ratio_max"], m.Values["sampler_gap"]; ratio != 0 || gap >= 1e-3 || gap == 0 {
+			t.Errorf("update %d: largest log ratio %v, want exactly 0; sampled against recomputed %v, want less than 1e-3", m.Update, ratio, gap)
+		}
+	}
 	best := filepath.Join(dir, "stage.rc-grpo.arm@1", "best", checkpoint.AdapterFolder)
 	if files, err := os.ReadDir(best); err != nil || len(files) != 2 {
 		t.Errorf("the best policy has no adapter: %v, %v", files, err)

@@ -22,7 +22,8 @@ func TestFoldersForTransformers(t *testing.T) {
 		for i := range ids {
 			ids[i] = int32((i*i*7 + 3*i + 1) % m.cfg.Vocab)
 		}
-		text, err := json.Marshal(map[string]any{"base": filepath.Join(out, base), "input_ids": ids, "last_logits": logitsAfter(t, m, ids)})
+		ids[10], ids[20] = int32(m.cfg.Vocab-1), int32(m.cfg.Vocab-2) // where rows were added, they come last
+		text, err := json.Marshal(map[string]any{"base": filepath.Join(out, base), "rows": m.cfg.Vocab, "input_ids": ids, "last_logits": logitsAfter(t, m, ids)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,6 +54,9 @@ func TestFoldersForTransformers(t *testing.T) {
 			RopeScaling: RopeScaling{Factor: 8, Low: 1, High: 4, Original: 16}, MaxPosition: 64},
 	} {
 		m := newModel(t, cfg, 1)
+		if err := m.Save(filepath.Join(out, name+"-base")); err != nil {
+			t.Fatal(err)
+		}
 		if err := m.AddRows(2, 3); err != nil {
 			t.Fatal(err)
 		}
@@ -60,6 +64,23 @@ func TestFoldersForTransformers(t *testing.T) {
 			t.Fatal(err)
 		}
 		save(t, name, m)
+
+		// An adapter with the rows that its base does not have: peft puts them into the base, grown to as many.
+		a, err := NewAdapter(m, LoRA{Rank: 2, Alpha: 2, Targets: Projections, Rows: []int32{90, 91}}, rand.New(rand.NewPCG(1, 2)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close()
+		tr, err := a.Trainer(OptimizerConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tr.Close()
+		descendOn(t, tr, 3)
+		if err := a.Save(filepath.Join(out, name+"-rows-lora"), name); err != nil {
+			t.Fatal(err)
+		}
+		write(t, name+"-rows-lora", name+"-base", a.Model())
 	}
 }
 
