@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -109,6 +110,7 @@ func LoadData(dir string) (*Data, error) {
 	for _, category := range Categories {
 		l.readCategory(category)
 	}
+	l.checkDocumented()
 	l.data.digest = hex.EncodeToString(l.hash(nil))
 	assignFamilies(l.data.tasks)
 	if len(l.faults) > 0 {
@@ -123,6 +125,8 @@ type loader struct {
 	data   *Data
 	faults Faults
 	sum    []byte // digests of the files read so far
+
+	undocumented []*api.Class // their document files are not there
 }
 
 func (l *loader) fault(file string, line int, field, format string, args ...any) {
@@ -193,11 +197,26 @@ func lines(raw []byte, f func(line int, text []byte)) {
 	}
 }
 
+func docFile(c *api.Class) string { return "multi_turn_func_doc/" + c.DocFile + ".json" }
+
+// checkDocumented finds classes that tasks involve and no file documents; a class of other data needs none here.
+func (l *loader) checkDocumented() {
+	for _, class := range l.undocumented {
+		if slices.ContainsFunc(l.data.tasks, func(t *Task) bool { return slices.Contains(t.Classes, class.Name) }) {
+			l.fault(docFile(class), 0, "", "there is no such file; it documents the functions of class %s", class.Name)
+		}
+	}
+}
+
 func (l *loader) readDocs() {
 	classes := api.Classes()
 	for i := range classes {
 		class := &classes[i]
-		file := "multi_turn_func_doc/" + class.DocFile + ".json"
+		file := docFile(class)
+		if _, err := os.Stat(filepath.Join(l.dir, file)); errors.Is(err, fs.ErrNotExist) {
+			l.undocumented = append(l.undocumented, class)
+			continue
+		}
 		raw, ok := l.read(file)
 		if !ok {
 			continue
