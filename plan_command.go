@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"rcgrpo/engine"
+	"rcgrpo/stages"
 )
 
 // planCommand runs `rcgrpo plan [EXP]`.
@@ -190,9 +191,55 @@ func writePlan(w io.Writer, p *engine.Plan, f engine.Forecast, o planLayout) {
 	}
 	writeDisabled(w, p.Experiment.Disabled, len(shown) > 0)
 	fmt.Fprintln(w, wrapped(planSummary(p, f), o.width))
-	for _, line := range unfitLines(p, f) {
+	for _, line := range append(memoryLines(p, f), unfitLines(p, f)...) {
 		fmt.Fprintln(w, wrapped(line, o.width))
 	}
+}
+
+// worthMemory is what no stage must take before a plan speaks of memory.
+const worthMemory = 1 << 30
+
+// memoryLines tell of the stage that takes most memory of what would run, when that is much, and of each whose device has less.
+func memoryLines(p *engine.Plan, f engine.Forecast) (lines []string) {
+	var most stages.MemoryPlan
+	of := ""
+	refused := map[string]bool{}
+	for _, n := range p.Nodes {
+		plan, ok := memoryOf(n, f)
+		stem, _, _ := strings.Cut(n.Address, "@")
+		switch {
+		case !ok:
+		case plan.Unfit != nil && !refused[stem]:
+			refused[stem] = true
+			lines = append(lines, fmt.Sprintf("Cannot run here: %s: %v.", stem, plan.Unfit))
+		case plan.Unfit == nil && plan.Bytes > most.Bytes:
+			most, of = plan, stem
+		}
+	}
+	if most.Bytes >= worthMemory {
+		lines = append([]string{fmt.Sprintf("Most memory: %s takes %s.", of, most.Text)}, lines...)
+	}
+	return lines
+}
+
+// unfitMemory is the error of the first stage that would run and whose device has too little memory.
+func unfitMemory(p *engine.Plan) error {
+	f := p.Forecast(context.Background())
+	for _, n := range p.Nodes {
+		if plan, ok := memoryOf(n, f); ok && plan.Unfit != nil {
+			return fmt.Errorf("%s: %w", n.Address, plan.Unfit)
+		}
+	}
+	return nil
+}
+
+// memoryOf is the memory plan of a node that would run.
+func memoryOf(n *engine.Planned, f engine.Forecast) (stages.MemoryPlan, bool) {
+	at, ok := f.Placements[n]
+	if !ok || at.Unfit != "" {
+		return stages.MemoryPlan{}, false
+	}
+	return stages.Memory(n.Node, at.Memory)
 }
 
 // writeDisabled lists what `enabled` left out, and ends the list of nodes, if anything is in it.
@@ -339,6 +386,7 @@ type planNodeJSON struct {
 	Bytes     int64             `json:"expect_bytes,omitempty"`
 	Placement *placementJSON    `json:"placement,omitempty"` // of what runs or may run
 	Begins    string            `json:"begins,omitempty"`
+	Needs     *memoryJSON       `json:"memory_plan,omitempty"` // of what runs a model whose shape is known
 	Executor  string            `json:"executor,omitempty"`
 	GPUs      int               `json:"gpus,omitempty"`
 	CPUs      int               `json:"cpus,omitempty"`
@@ -346,6 +394,14 @@ type planNodeJSON struct {
 	GPUMemory int64             `json:"gpu_memory_bytes,omitempty"`
 	File      string            `json:"file"`
 	Line      int               `json:"line"`
+}
+
+// memoryJSON is what a node takes of its device's memory.
+type memoryJSON struct {
+	Bytes int64  `json:"bytes"`
+	Has   int64  `json:"has_bytes,omitempty"` // absent where nobody says
+	Text  string `json:"text"`
+	Unfit string `json:"unfit,omitempty"`
 }
 
 // placementJSON is where and when a node would run, or why it cannot.
@@ -397,6 +453,12 @@ func writePlanJSON(w io.Writer, p *engine.Plan, f engine.Forecast) error {
 		}
 		if at, ok := f.Placements[n]; ok {
 			j.Placement = &placementJSON{at.Executor, at.CPUs, at.GPUs, at.Start.Seconds(), at.Unfit}
+		}
+		if plan, ok := memoryOf(n, f); ok {
+			j.Needs = &memoryJSON{Bytes: plan.Bytes, Has: f.Placements[n].Memory, Text: plan.Text}
+			if plan.Unfit != nil {
+				j.Needs.Unfit = plan.Unfit.Error()
+			}
 		}
 		for _, in := range n.Inputs {
 			j.Inputs = append(j.Inputs, planInputJSON{in.Setting, in.From.Address, in.Ref.Port})

@@ -36,6 +36,9 @@ func runCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	if plan == nil {
 		return code
 	}
+	if err := unfitMemory(plan); err != nil && !o.KeepGoing { // keep-going: that stage refuses by itself, others run
+		return c.fail(err)
+	}
 	ctx, kill, stop := interruptible(stderr)
 	defer stop()
 	o.Kill = kill

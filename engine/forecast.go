@@ -26,6 +26,7 @@ type Placement struct {
 	CPUs     int
 	GPUs     []string      // ids of its devices
 	Start    time.Duration // after the start of the run
+	Memory   int64         // bytes that it may use on its device; 0 where nobody says
 	Unfit    string        // why it can never run here; the rest is then empty
 }
 
@@ -168,7 +169,8 @@ func (p *Plan) Forecast(ctx context.Context) Forecast {
 			t := c.task
 			t.state = ready
 			t.gpus, free = slices.Clone(free[:c.need.gpus]), free[c.need.gpus:]
-			f.Placements[t.Planned] = Placement{Executor: cmp.Or(t.Executor, p.Experiment.Site.Executor, "local"), CPUs: c.need.cpus, GPUs: t.gpus, Start: now.Sub(begin)}
+			f.Placements[t.Planned] = Placement{Executor: cmp.Or(t.Executor, p.Experiment.Site.Executor, "local"), CPUs: c.need.cpus, GPUs: t.gpus, Start: now.Sub(begin),
+				Memory: m.memoryOf(t.Node)}
 			ends[t] = now.Add(t.Expect)
 			running = append(running, t)
 		}

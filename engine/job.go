@@ -27,7 +27,8 @@ type Job struct {
 	Device     string // "cpu" or "cuda" (the devices in CUDA_VISIBLE_DEVICES); a stage may say more, it is recorded
 	Threads    int    // CPU slots of this stage
 	GPUs       []string
-	Attempt    int // 1 for the first start within this run
+	Memory     int64 // bytes that the stage may use on its device; 0 where nobody says
+	Attempt    int   // 1 for the first start within this run
 	Site       *Site
 
 	shorter *Shorter

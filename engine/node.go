@@ -137,7 +137,7 @@ func (p *performance) run(ctx context.Context) error {
 			return err
 		}
 	}
-	job, err := p.job(inputs)
+	job, err := p.job(ctx, inputs)
 	if err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func digestsOf(results map[string]*artifact.Manifest) func(*Node, string) (strin
 	}
 }
 
-func (p *performance) job(inputs map[string]*artifact.Manifest) (*Job, error) {
+func (p *performance) job(ctx context.Context, inputs map[string]*artifact.Manifest) (*Job, error) {
 	n, a := p.Node, p.Assignment
 	job := &Job{Address: n.Address, Experiment: p.Experiment, Device: "cpu", Threads: a.CPUs, GPUs: a.GPUs,
 		Attempt: a.Attempt, Site: p.Experiment.Site, observe: p.Observe, log: p.Log, lock: p.Lock, share: p.Share,
@@ -239,6 +239,7 @@ func (p *performance) job(inputs map[string]*artifact.Manifest) (*Job, error) {
 	if len(a.GPUs) > 0 {
 		job.Device = "cuda"
 	}
+	job.Memory = memoryFor(ctx, p.Experiment.Site, n, a.GPUs)
 	job.Dir = p.Store.Work(a.Key)
 	if a.Key == "" {
 		job.Dir = filepath.Join(p.Folder.shown(n.Address), "work")

@@ -99,9 +99,12 @@ func TestATrainingThatRunsOutOfMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		key := ""
+		key, log := "", ""
 		err = p.Run(t.Context(), engine.RunOptions{}, func(e engine.Event) {
 			text += e.Text + "\n"
+			if e.Address == "stage.sft.warm@1" && e.Kind == engine.EventStarted {
+				log = e.Path
+			}
 			if e.Failure != nil {
 				failure = e.Failure
 			}
@@ -113,6 +116,10 @@ func TestATrainingThatRunsOutOfMemory(t *testing.T) {
 			t.Fatalf("got the error %v and the failure %v", err, failure)
 		}
 		if failure == nil {
+			told, err := os.ReadFile(log)
+			if err != nil || !strings.Contains(string(told), "memory on cpu of ") || !strings.Contains(string(told), "two moments") {
+				t.Errorf("the log has no memory plan (%v):\n%s", err, told)
+			}
 			found, err := store.Lookup(key)
 			if err != nil {
 				t.Fatal(err)
@@ -139,6 +146,17 @@ func TestATrainingThatRunsOutOfMemory(t *testing.T) {
 		}`)
 		if failure != nil || !strings.Contains(text, "attempt 1 of 2 failed (oom); it starts again") {
 			t.Errorf("got %+v and the events\n%s", failure, text)
+		}
+	})
+	t.Run("what does not fit is refused before it starts, and a retry on oom does not try again", func(t *testing.T) {
+		text, failure, _ := run(t, "", `lr = 2e-5 # another key than above
+		resources { memory = "2 MiB" }
+		retry {
+			attempts = 2
+			on       = ["oom"]
+		}`)
+		if failure == nil || failure.Cause != "" || !strings.Contains(failure.Text, "the stage does not fit: it has 2.0 MiB and takes ") || strings.Contains(text, "attempt 1 of 2") {
+			t.Errorf("got %+v", failure)
 		}
 	})
 	t.Run("fast: it halves the micro-batch, and the metrics say so", func(t *testing.T) {

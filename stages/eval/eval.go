@@ -9,6 +9,8 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/internal/checkpoint"
+	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/rl"
 )
 
@@ -42,6 +44,13 @@ type settings struct {
 	TopPRange        hcl.Range `hcl:"top_p,attr_range"`
 	SamplesRange     hcl.Range `hcl:"samples,attr_range"`
 	KRange           hcl.Range `hcl:"k,attr_range"`
+}
+
+// MemoryUse is a sampler alone.
+func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
+	return s.Policy, func(c lm.Config) lm.Use {
+		return lm.Use{Slots: checkpoint.Slots, Context: min(s.Limits.Context, c.MaxPosition)}
+	}
 }
 
 func (s *settings) Check() hcl.Diagnostics {

@@ -14,6 +14,9 @@ import (
 
 // Run plays every task and writes its scores and trajectories.
 func (s *settings) Run(ctx context.Context, job *engine.Job) error {
+	if err := checkpoint.PlanMemory(job, s); err != nil {
+		return err
+	}
 	policy, err := checkpoint.Open(job, s.Policy)
 	if err != nil {
 		return err

@@ -155,6 +155,19 @@ type drawn struct {
 	InitRange hcl.Range `hcl:"init,attr_range"`
 }
 
+// MemoryUse is a training with passes of micro_batch tokens, as many as an update's groups may have, and a sampler beside it.
+func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
+	return s.Policy, func(c lm.Config) lm.Use {
+		context := min(s.Limits.Context, c.MaxPosition)
+		u := lm.Use{Train: true, Reference: s.NeedsReference(), Pass: min(s.MicroBatch, s.Batch*s.Group*context),
+			Slots: checkpoint.Slots, Context: context}
+		if s.LoRA != nil {
+			u.Adapter = s.LoRA.Parameters(c)
+		}
+		return u
+	}
+}
+
 // evaluates says that the policy with the best evaluation while training is a port too.
 func (s *settings) evaluates() bool { return s.Evaluate != nil }
 

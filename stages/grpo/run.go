@@ -77,6 +77,9 @@ type allocation struct {
 
 // run trains the policy that prepare sets up.
 func (s *settings) run(ctx context.Context, job *engine.Job, prepare func(*checkpoint.Policy) (*allocation, error)) error {
+	if err := checkpoint.PlanMemory(job, s); err != nil {
+		return err
+	}
 	policy, err := checkpoint.Open(job, s.Policy)
 	if err != nil {
 		return err

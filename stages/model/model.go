@@ -57,6 +57,26 @@ type architecture struct {
 	ContextRange  hcl.Range `hcl:"context,attr_range"`
 }
 
+// Shape is the shape of the decoder that a stage of this kind makes; ok is false for another stage, or where the folder
+// cannot be read.
+func Shape(stage engine.Stage) (c lm.Config, ok bool) {
+	s, ok := stage.(*settings)
+	switch {
+	case !ok || s.Path == nil && s.Architecture == nil:
+		return c, false
+	case s.Path != nil:
+		c, err := lm.ReadConfig(s.Path.Path)
+		return c, err == nil
+	}
+	return s.Architecture.shape(s.Vocab), true
+}
+
+// shape is the architecture with a tokenizer of so many entries.
+func (a *architecture) shape(vocab int) lm.Config {
+	return lm.Config{Family: a.Family, Vocab: vocab, Hidden: a.Hidden, Layers: a.Layers, Heads: a.Heads, KVHeads: a.KVHeads,
+		HeadDim: a.Hidden / a.Heads, MLP: a.MLP, RopeBase: a.RopeBase, NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: a.Context}
+}
+
 // check reads what can be judged of a model folder before anything runs.
 func check(dir string) error {
 	cfg, err := lm.ReadConfig(dir)

@@ -38,9 +38,7 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	job.Logf("tokenizer: %d entries from %d texts", tokenizer.Size(), len(texts))
 	job.Progress(1, 2, "steps")
 	a := s.Architecture
-	weights, err := lm.New(lm.Config{Family: a.Family, Vocab: tokenizer.Size(), Hidden: a.Hidden, Layers: a.Layers, Heads: a.Heads,
-		KVHeads: a.KVHeads, HeadDim: a.Hidden / a.Heads, MLP: a.MLP, RopeBase: a.RopeBase, NormEps: 1e-6, TiedEmbeddings: true,
-		MaxPosition: a.Context}, job.Rand("weights"))
+	weights, err := lm.New(a.shape(tokenizer.Size()), job.Rand("weights"))
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,9 @@ import (
 
 // Run samples the episodes.
 func (s *settings) Run(ctx context.Context, job *engine.Job) error {
+	if err := checkpoint.PlanMemory(job, s); err != nil {
+		return err
+	}
 	policy, err := checkpoint.Open(job, s.Policy)
 	if err != nil {
 		return err

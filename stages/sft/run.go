@@ -41,6 +41,9 @@ func (s *rctp) Run(ctx context.Context, job *engine.Job) error {
 
 // run is the training of both kinds; prepare sets up the policy, conditioned says whether trajectories carry their token.
 func (s *settings) run(ctx context.Context, job *engine.Job, prepare func(*checkpoint.Policy) error, conditioned bool) error {
+	if err := checkpoint.PlanMemory(job, s); err != nil {
+		return err
+	}
 	policy, err := checkpoint.Open(job, s.Policy)
 	if err != nil {
 		return err
@@ -51,6 +54,14 @@ func (s *settings) run(ctx context.Context, job *engine.Job, prepare func(*check
 	}
 	examples, err := s.examples(job, policy, conditioned)
 	if err != nil {
+		return err
+	}
+	_, use := s.MemoryUse()
+	c, longest := policy.Model.Config(), 0
+	for _, e := range examples {
+		longest = max(longest, len(e.IDs))
+	}
+	if err := checkpoint.PlanPass(job, c, use(c), longest); err != nil {
 		return err
 	}
 	if err := s.train(ctx, job, policy, examples); err != nil {

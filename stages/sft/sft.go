@@ -89,6 +89,17 @@ type tokens struct {
 	InitRange hcl.Range `hcl:"init,attr_range"`
 }
 
+// MemoryUse is a training with passes of micro_batch tokens, as many as a batch may have.
+func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
+	return s.Policy, func(c lm.Config) lm.Use {
+		u := lm.Use{Train: true, Pass: min(s.MicroBatch, s.Batch*c.MaxPosition)}
+		if s.LoRA != nil {
+			u.Adapter = s.LoRA.Parameters(c)
+		}
+		return u
+	}
+}
+
 // extends says that more epochs go on from fewer where the learning rate allows it.
 func (s *settings) extends() (setting, why string) { return "epochs", s.Schedule.Extends() }
 

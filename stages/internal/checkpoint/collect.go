@@ -12,10 +12,6 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// slots is how many episodes are sampled at once. The number of rows changes the last bits of a matrix product, so it is
-// the same for every stage.
-const slots = 64
-
 // Sampler samples episodes with an opened policy. Its random numbers are those of the job's seed. Close frees its cache.
 type Sampler struct {
 	*rl.Collector
@@ -35,7 +31,7 @@ func (p *Policy) Sampler(job *engine.Job, tasks []*bfcl.Task, limits rl.Limits, 
 	if err != nil {
 		return nil, err
 	}
-	decoder, err := lm.NewDecoder(p.Model, slots, min(limits.Context, p.Model.Config().MaxPosition))
+	decoder, err := lm.NewDecoder(p.Model, Slots, min(limits.Context, p.Model.Config().MaxPosition))
 	if err != nil {
 		return nil, err
 	}

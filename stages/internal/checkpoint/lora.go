@@ -53,3 +53,12 @@ func (l *LoRA) Check() hcl.Diagnostics {
 	}
 	return diags
 }
+
+// Parameters is the number of weights that the adapter has in a model of shape c, without rows of reward tokens.
+func (l *LoRA) Parameters(c lm.Config) int {
+	targets := l.Targets
+	if targets == nil {
+		targets = lm.Projections
+	}
+	return lm.LoRA{Rank: l.Rank, Targets: targets}.Parameters(c)
+}

@@ -12,6 +12,7 @@ type Use struct {
 	Adapter   int  // weights of that adapter; 0 without one
 	Reference bool // a second model, frozen
 	Pass      int  // tokens of a forward and backward pass; 0 makes none
+	Alone     bool // the pass is one sequence, so that no setting makes it smaller
 
 	Slots, Context int // sequences that are sampled at once, and the longest; 0 samples none
 }

@@ -1,0 +1,44 @@
+package engine
+
+import (
+	"testing"
+	"testing/fstest"
+)
+
+func TestMemoryOfAMachineIsThatOfTheTightestControlGroup(t *testing.T) {
+	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
+	info := file("MemTotal:       24000000 kB\nMemFree:  1 kB\n")
+	for name, tc := range map[string]struct {
+		files fstest.MapFS
+		want  int64
+	}{
+		"the machine alone": {fstest.MapFS{"proc/meminfo": info}, 24000000 << 10},
+		"nothing is known":  {fstest.MapFS{}, 0},
+		"no bound":          {fstest.MapFS{"proc/meminfo": info, "proc/self/cgroup": file("0::/\n"), "sys/fs/cgroup/memory.max": file("max\n")}, 24000000 << 10},
+		"a group above": {fstest.MapFS{"proc/meminfo": info, "proc/self/cgroup": file("0::/a/b\n"), "sys/fs/cgroup/a/b/memory.max": file("max\n"),
+			"sys/fs/cgroup/a/memory.max": file("1073741824\n")}, 1 << 30},
+		"the older form": {fstest.MapFS{"proc/meminfo": info, "proc/self/cgroup": file("5:cpu:/x\n4:memory:/x\n"),
+			"sys/fs/cgroup/memory/x/memory.limit_in_bytes": file("4096\n")}, 4096},
+	} {
+		if got := machineMemory(tc.files); got != tc.want {
+			t.Errorf("%s: got %d, want %d", name, got, tc.want)
+		}
+	}
+}
+
+func TestMemoryOfAStageIsWhatItStatesOrItsDeviceHas(t *testing.T) {
+	m := machine{memory: 7, gpus: []string{"0", "1"}, view: view{devices: []device{{index: "0", total: 80}, {index: "1", total: 40}}}}
+	for name, tc := range map[string]struct {
+		r    Resources
+		want int64
+	}{
+		"stated":           {Resources{Memory: 5}, 5},
+		"of the site file": {Resources{}, 7},
+		"stated of a GPU":  {Resources{GPUs: 1, GPUMemory: 30}, 30},
+		"of the smaller":   {Resources{GPUs: 1}, 40},
+	} {
+		if got := m.memoryOf(&Node{Resources: tc.r}); got != tc.want {
+			t.Errorf("%s: got %d, want %d", name, got, tc.want)
+		}
+	}
+}

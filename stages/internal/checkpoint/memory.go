@@ -1,0 +1,127 @@
+package checkpoint
+
+import (
+	"fmt"
+	"strings"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/internal/lm"
+)
+
+// Slots is how many episodes are sampled at once. The number of rows changes the last bits of a matrix product, so it is
+// the same for every stage.
+const Slots = 64
+
+// MemoryUser is a stage whose memory can be told from the shape of its policy's model.
+type MemoryUser interface {
+	MemoryUse() (policy artifact.Ref, use func(lm.Config) lm.Use)
+}
+
+// PlanMemory logs what a stage will take of memory, part by part, and refuses it where its device has less. It reads
+// no weights.
+func PlanMemory(job *engine.Job, stage MemoryUser) error {
+	ref, use := stage.MemoryUse()
+	policy, err := job.Open(ref)
+	if err != nil {
+		return err
+	}
+	c, err := lm.ReadConfig(policy.Dir)
+	if err != nil {
+		return err
+	}
+	u := use(c)
+	if err := RefuseMemory(c, u, job.Memory); err != nil {
+		return err
+	}
+	of := ""
+	if job.Memory > 0 {
+		of = " of " + lm.BytesText(job.Memory)
+	}
+	parts := c.Memory(u)
+	job.Logf("memory on %s%s: %s", job.Device, of, lm.MemoryText(parts))
+	if u.Train && u.Context > u.Pass {
+		if err := PlanPass(job, c, u, u.Context); err != nil {
+			job.Logf("memory: an episode as long as limits allow would end the stage: %v", err)
+		}
+	}
+	return nil
+}
+
+// PlanPass refuses a use that does not fit where a trajectory of so many tokens, more than a pass has, goes alone.
+func PlanPass(job *engine.Job, c lm.Config, u lm.Use, tokens int) error {
+	if tokens <= u.Pass {
+		return nil
+	}
+	u.Pass, u.Alone = tokens, true
+	if err := RefuseMemory(c, u, job.Memory); err != nil {
+		return fmt.Errorf("a trajectory of %d tokens goes through the model alone, whatever micro_batch says: %w", tokens, err)
+	}
+	return nil
+}
+
+// RefuseMemory is the error of a stage that takes more than it has; it names the settings with which it would fit. have 0
+// is unknown and refuses nothing.
+func RefuseMemory(c lm.Config, u lm.Use, have int64) error {
+	parts := c.Memory(u)
+	if need := lm.TotalMemory(parts); have <= 0 || need <= have {
+		return nil
+	}
+	var ways []string
+	for _, w := range waysToFit(c, u, have) {
+		ways = append(ways, fmt.Sprintf("%s (%s)", w.text, lm.BytesText(lm.TotalMemory(c.Memory(w.use)))))
+	}
+	ways = append(ways, fmt.Sprintf("%s of memory, which `resources { memory }`, or on a GPU `gpu_memory`, may say", lm.BytesText(lm.TotalMemory(parts))))
+	return fmt.Errorf("the stage does not fit: it has %s and takes %s. It would fit with %s", lm.BytesText(have), lm.MemoryText(parts), strings.Join(ways, ", or with "))
+}
+
+// way is a change of settings with which a stage fits.
+type way struct {
+	text string
+	use  lm.Use
+}
+
+// waysToFit are single changes that suffice, or else one after the other until they do together.
+func waysToFit(c lm.Config, u lm.Use, have int64) (ways []way) {
+	fits := func(u lm.Use) bool { return lm.TotalMemory(c.Memory(u)) <= have }
+	shrink := func(u *lm.Use, size *int, least int) { // by halves, as far as it must
+		for !fits(*u) && *size/2 >= least {
+			*size /= 2
+		}
+	}
+	changes := []struct {
+		applies bool
+		make    func(u *lm.Use) (text string)
+	}{
+		{u.Pass > 0 && !u.Alone, func(u *lm.Use) string {
+			shrink(u, &u.Pass, 16)
+			return fmt.Sprintf("micro_batch = %d", u.Pass)
+		}},
+		{u.Slots > 0, func(u *lm.Use) string {
+			shrink(u, &u.Context, 256)
+			return fmt.Sprintf("limits { context = %d }", u.Context)
+		}},
+		{u.Train && u.Adapter == 0, func(u *lm.Use) string {
+			u.Adapter = lm.LoRA{Rank: 16, Targets: lm.Projections}.Parameters(c)
+			return "lora { rank = 16, alpha = 32 }"
+		}},
+	}
+	together := way{use: u}
+	for _, change := range changes {
+		if !change.applies {
+			continue
+		}
+		alone := u
+		if text := change.make(&alone); fits(alone) {
+			ways = append(ways, way{text, alone})
+		}
+		if !fits(together.use) {
+			text := change.make(&together.use)
+			together.text = strings.TrimPrefix(together.text+" and "+text, " and ")
+		}
+	}
+	if len(ways) == 0 && fits(together.use) {
+		ways = append(ways, together)
+	}
+	return ways
+}

@@ -1,0 +1,45 @@
+package stages
+
+import (
+	"rcgrpo/engine"
+	"rcgrpo/stages/internal/checkpoint"
+	"rcgrpo/stages/internal/lm"
+	"rcgrpo/stages/model"
+)
+
+// MemoryPlan is what a stage takes of memory on its device.
+type MemoryPlan struct {
+	Bytes int64
+	Text  string // total and parts
+	Unfit error  // not nil where it has less: why, and what would make it fit
+}
+
+// Memory plans the memory of a node that may use so many bytes, from the shape of the model that its policy goes back to. It
+// starts nothing and reads no weights. ok is false for a stage without a model, or with one whose shape nobody knows yet.
+func Memory(n *engine.Node, have int64) (plan MemoryPlan, ok bool) {
+	user, ok := n.Stage.(checkpoint.MemoryUser)
+	if !ok {
+		return plan, false
+	}
+	c, ok := shapeOf(n)
+	if !ok {
+		return plan, false
+	}
+	_, use := user.MemoryUse()
+	parts := c.Memory(use(c))
+	return MemoryPlan{lm.TotalMemory(parts), lm.MemoryText(parts), checkpoint.RefuseMemory(c, use(c), have)}, true
+}
+
+// shapeOf follows policies up to the model that they began with.
+func shapeOf(n *engine.Node) (lm.Config, bool) {
+	user, ok := n.Stage.(checkpoint.MemoryUser)
+	if !ok {
+		return model.Shape(n.Stage)
+	}
+	ref, _ := user.MemoryUse()
+	in, ok := n.Input(ref)
+	if !ok {
+		return lm.Config{}, false
+	}
+	return shapeOf(in.From)
+}
