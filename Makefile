@@ -4,7 +4,7 @@
 #   make test    everything that is checked before a change goes in
 #   make build   bin/rcgrpo (no cgo) and bin/rcgrpo-torch (the same main over libtorch)
 #   make bench   the benchmarks: the official Python of BFCL and other engines beside ours, and what the engine must hold
-#   make crash   the long variants of the tests that kill: 1,000 kills of engines and stages (KILLS=N), 100 of trainings
+#   make crash   the long variants of the tests that kill: 1,000 kills of engines and stages (KILLS=N), 200 of trainings
 #   make images  the pictures of docs/images, from PAGE (the demo's, unless named)
 #   make env     prints the exports with which plain `go build -tags libtorch` works: eval "$(make env)"
 #   make clean   removes what make built; .deps (downloads) stays, `rm -rf .deps` removes that too
