@@ -40,7 +40,8 @@ func TestTutorial(t *testing.T) {
 			commands++
 		}
 	}
-	session.WriteString(`exec rcgrpo plan mine -detailed-exitcode
+	session.WriteString(`changes 200 dr_grpo.tar.gz
+exec rcgrpo plan mine -detailed-exitcode
 grep 'RCTP-FT . Dr. GRPO' mine/dr_grpo.html
 grep 'href="#section-2">Training' mine/dr_grpo.html
 `)
@@ -52,7 +53,7 @@ grep 'href="#section-2">Training' mine/dr_grpo.html
 	if commands < 12 {
 		t.Errorf("only %d commands", commands)
 	}
-	testscript.Run(t, testscript.Params{Dir: dir, Setup: func(e *testscript.Env) error {
+	testscript.Run(t, testscript.Params{Dir: dir, Cmds: map[string]func(*testscript.TestScript, bool, []string){"changes": changes}, Setup: func(e *testscript.Env) error {
 		e.Setenv("HOME", e.WorkDir)
 		e.Setenv("RCGRPO_SITE", filepath.Join(e.WorkDir, "site.hcl"))
 		return nil

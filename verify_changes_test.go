@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"rcgrpo/engine/artifact"
+	"rcgrpo/reports"
+)
+
+// changeBytes verifies the page of a bundle, then n times changes one random byte of one of its artifacts, and wants each
+// change found and the file named. The time stamp of the file does not give it away.
+func changeBytes(file, dir string, n int, logf func(string, ...any)) error {
+	page, store, err := reports.OpenBundle(file, dir)
+	if err != nil {
+		return err
+	}
+	whole, err := reports.Verify(page, store)
+	if err != nil {
+		return err
+	}
+	if !whole.OK() {
+		return fmt.Errorf("the untouched page: %d faults, %d differences", len(whole.Faults), len(whole.Differences))
+	}
+	var files []string
+	err = filepath.WalkDir(filepath.Join(dir, "store", "objects"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil && info.Size() > 0 {
+			files = append(files, path)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	random, touched := rand.New(rand.NewPCG(5, 6)), map[string]bool{}
+	write := func(path string, content []byte) error {
+		return errors.Join(os.WriteFile(path, content, 0o600), os.Chtimes(path, artifact.Sealed, artifact.Sealed))
+	}
+	for i := range n {
+		path := files[random.IntN(len(files))]
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		changed := bytes.Clone(content)
+		at := random.IntN(len(content))
+		changed[at] ^= byte(1 + random.IntN(255))
+		if err := write(path, changed); err != nil {
+			return err
+		}
+		v, err := reports.Verify(page, store)
+		if err != nil {
+			return err
+		}
+		if v.OK() || !slices.ContainsFunc(v.Faults, func(fault string) bool { return strings.Contains(fault, path) }) {
+			return fmt.Errorf("change %d: byte %d of %s went unnoticed: %d faults, %d differences", i, at, path, len(v.Faults), len(v.Differences))
+		}
+		touched[path] = true
+		if err := write(path, content); err != nil {
+			return err
+		}
+	}
+	logf("%d cells and %d values of figures recomputed equal; %d changes of a byte found, in %d of %d files", whole.Cells, whole.Values, n, len(touched), len(files))
+	return nil
+}
+
+// changes is changeBytes in a session: changes N BUNDLE.
+func changes(ts *testscript.TestScript, neg bool, args []string) {
+	n, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	ts.Check(changeBytes(ts.MkAbs(args[1]), ts.MkAbs("unpacked"), n, ts.Logf))
+}
+
+// TestChangesOfABundle does so with the bundle that $RCGRPO_BUNDLE names (make changes).
+func TestChangesOfABundle(t *testing.T) {
+	file := os.Getenv("RCGRPO_BUNDLE")
+	if file == "" {
+		t.Skip("set RCGRPO_BUNDLE=FILE to change bytes behind a page of your own")
+	}
+	if err := changeBytes(file, t.TempDir(), 200, t.Logf); err != nil {
+		t.Error(err)
+	}
+}
