@@ -1,9 +1,13 @@
 package metrics
 
 import (
+	"errors"
+	"io/fs"
 	"math"
+	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 
 	"rcgrpo/engine"
@@ -53,5 +57,63 @@ func TestRowsAreReadBackAndTimesStandApart(t *testing.T) {
 	want = []rl.Metric{{Update: 1, Values: map[string]float64{"update_s": 2}}}
 	if got := read(rl.TimesFile); !reflect.DeepEqual(got, want) {
 		t.Errorf("times: got %v, want %v", got, want)
+	}
+}
+
+// What was left out belongs to the curve: it is there only when there was something, and a longer run goes on from it.
+func TestBatchesThatWereLeftOutAreInThePort(t *testing.T) {
+	open := func() (dir string, job *engine.Job, log *Log) {
+		dir = t.TempDir()
+		job, err := engine.NewJob(engine.JobSetup{Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		training, err := resume.Open(job.Dir, resume.Settings{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { training.Close() })
+		if log, err = Open(training); err != nil {
+			t.Fatal(err)
+		}
+		return dir, job, log
+	}
+	publish := func(dir string, job *engine.Job, log *Log) string {
+		if err := log.Publish(job); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(filepath.Join(dir, "metrics", skippedFile))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	begin := func(log *Log, shorter string) {
+		if err := log.Begin(&artifact.Artifact{Dir: filepath.Join(shorter, "metrics")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir, job, log := open()
+	if got := publish(dir, job, log); got != "" {
+		t.Errorf("nothing was left out, but the port says %q", got)
+	}
+	sound := dir
+	dir, job, log = open()
+	begin(log, sound)
+	if err := log.Dump(job, 3, []Skipped{{Update: 3, Text: "<b>", IDs: []int32{7}, Mask: []bool{true}, Logp: Numbers([]float64{math.NaN(), math.Inf(-1), -0.5})}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"update":3,"logp":["NaN","-Inf",-0.5],"text":"<b>","ids":[7],"mask":[true]}` + "\n"
+	if got := publish(dir, job, log); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	shorter := dir
+	dir, job, log = open()
+	begin(log, shorter)
+	if got := publish(dir, job, log); got != want {
+		t.Errorf("the longer run has %s, want %s", got, want)
+	}
+	if err := log.Dump(job, 4, nil, errors.New("enough")); err == nil || !strings.HasPrefix(err.Error(), "enough; the batches that were left out are in "+job.Dir) {
+		t.Errorf("the error that ends a training: got %v", err)
 	}
 }
