@@ -593,9 +593,10 @@ func printable(text string) string {
 	}, text)
 }
 
-// checkpoint prints the settings of a model and how its policy is to be used.
+// checkpoint prints the settings of a model, how its policy is to be used, and the adapter that its training made, if it
+// did.
 func (v *view) checkpoint() error {
-	for _, file := range []string{"config.json", "rcgrpo.json"} {
+	for _, file := range []string{"config.json", "rcgrpo.json", "adapter/adapter_config.json"} {
 		b, err := os.ReadFile(v.Path(file))
 		if errors.Is(err, os.ErrNotExist) {
 			continue

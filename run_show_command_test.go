@@ -165,12 +165,13 @@ func TestShowTrajectoryAsConversation(t *testing.T) {
 func TestShowCheckpointsSettingsAndFiles(t *testing.T) {
 	got, err := shown(t, "checkpoint", nil, func(dir string) error {
 		b, _ := json.Marshal(map[string]any{"hidden_size": 128})
-		return os.WriteFile(filepath.Join(dir, "config.json"), b, 0o644)
+		return errors.Join(os.WriteFile(filepath.Join(dir, "config.json"), b, 0o644), os.Mkdir(filepath.Join(dir, "adapter"), 0o755),
+			os.WriteFile(filepath.Join(dir, "adapter", "adapter_config.json"), []byte(`{"r": 16}`), 0o644))
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	contains(t, got, "hidden_size", "128", "config.json", "19 B")
+	contains(t, got, "hidden_size", "128", "config.json", "19 B", "adapter/adapter_config.json\n  r                            16")
 }
 
 func TestLongLinesWrapAtSpaces(t *testing.T) {
