@@ -83,6 +83,9 @@ func check(dir string) error {
 	if err != nil {
 		return err
 	}
+	if err := lm.CheckGeneration(dir, cfg); err != nil {
+		return err
+	}
 	_, err = chat.LayoutOf(cfg.Family)
 	return err
 }

@@ -62,6 +62,9 @@ func takeOver(ctx context.Context, job *engine.Job, from string) error {
 	if err != nil {
 		return err
 	}
+	if err := lm.CheckGeneration(from, cfg); err != nil {
+		return err
+	}
 	layout, err := chat.LayoutOf(cfg.Family)
 	if err != nil {
 		return err

@@ -216,6 +216,52 @@ func TestAnEpisodeIsRecordedAsItHappened(t *testing.T) {
 	}
 }
 
+// reader counts the tokens that each slot was fed since it was emptied.
+type reader struct {
+	*script
+	fed, most map[int]int // tokens of the slot's sequence; of one request behind the first
+	last      int         // tokens of the sequence that was emptied last
+}
+
+func (p *reader) Reset(slot int) {
+	p.script.Reset(slot)
+	p.last = max(p.last, p.fed[slot])
+	delete(p.fed, slot)
+}
+func (p *reader) Next(ctx context.Context, rs []Request) ([]Draw, error) {
+	for _, r := range rs {
+		if p.fed[r.Slot] > 0 {
+			p.most[r.Slot] = max(p.most[r.Slot], len(r.Feed))
+		}
+		p.fed[r.Slot] += len(r.Feed)
+	}
+	return p.script.Next(ctx, rs)
+}
+
+// A policy keeps what it has read: over all turns of an episode each token is fed once, the last draw excepted, which nobody
+// reads, and a later turn feeds its observation with what frames it.
+func TestEveryTokenOfAnEpisodeIsReadOnce(t *testing.T) {
+	p := &reader{newScript(1, obedient), map[int]int{}, map[int]int{}, 0}
+	c := collector(p)
+	total := 0
+	_, _, err := c.Collect(context.Background(), asks("abc"), func(_ int, e *Trajectory) error {
+		total = len(e.IDs)
+		if turns := e.Messages[len(e.Messages)-1].Turn; turns < 1 || e.Stop != StopDone {
+			t.Errorf("the episode has one turn only, or ended by %s", e.Stop)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.last != total-1 {
+		t.Errorf("an episode of %d tokens: %d were fed, want all but the last", total, p.last)
+	}
+	if longest := len("-Tok:f,ok:badAH") + 1; p.most[0] > longest {
+		t.Errorf("a later turn fed %d tokens, want at most the %d of its observation", p.most[0], longest)
+	}
+}
+
 func TestWhateverEndsAnEpisodeIsData(t *testing.T) {
 	got, _, err := collector(newScript(2, obedient)).Collect(context.Background(), asks("loop", "never", "crash", "broken", "long", "a"), nil)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/rl"
 )
 
@@ -23,7 +24,7 @@ const TokenizerFile = "tokenizer.json"
 const Drill = "drill"
 
 // Kept are the files of a model folder that are handed on as they are, where it has them.
-var Kept = []string{"tokenizer_config.json", "special_tokens_map.json", "generation_config.json", "chat_template.jinja"}
+var Kept = []string{"tokenizer_config.json", "special_tokens_map.json", lm.GenerationFile, "chat_template.jinja"}
 
 // Meta is what a checkpoint says about its use beyond weights and tokenizer.
 type Meta struct {

@@ -270,6 +270,17 @@ func TestPoliciesFromModelFolders(t *testing.T) {
 				t.Fatal(err)
 			}
 			again := reopen(t, saved)
+			twice := t.TempDir()
+			if err := again.Save(twice); err != nil {
+				t.Fatal(err)
+			}
+			sameFiles(t, saved, twice)
+			for _, file := range Kept { // what other programs read comes back as it was
+				want, err := os.ReadFile(filepath.Join(from, file))
+				if got, _ := os.ReadFile(filepath.Join(saved, file)); err == nil && !slices.Equal(got, want) {
+					t.Errorf("%s has other bytes than the folder it came from", file)
+				}
+			}
 			codec, err := again.Codec(benchmark)
 			if err != nil {
 				t.Fatal(err)
@@ -289,6 +300,24 @@ func TestPoliciesFromModelFolders(t *testing.T) {
 				t.Errorf("without the benchmark's data: got %v", err)
 			}
 		})
+	}
+}
+
+// sameFiles compares two folders byte for byte.
+func sameFiles(t *testing.T, a, b string) {
+	t.Helper()
+	files, err := os.ReadDir(a)
+	if err != nil || len(files) < 5 {
+		t.Fatalf("%d files (%v)", len(files), err)
+	}
+	for _, f := range files {
+		x, err := os.ReadFile(filepath.Join(a, f.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if y, err := os.ReadFile(filepath.Join(b, f.Name())); err != nil || !slices.Equal(x, y) {
+			t.Errorf("%s written again has other bytes (%v)", f.Name(), err)
+		}
 	}
 }
 

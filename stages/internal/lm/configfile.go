@@ -2,7 +2,9 @@ package lm
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -52,6 +54,42 @@ func readConfig(dir string) (Config, configFile, error) {
 		return Config{}, nil, fmt.Errorf("%s: %w", path, r.err)
 	}
 	return c, f, nil
+}
+
+// GenerationFile is the file of a model folder with the defaults that other programs sample with.
+const GenerationFile = "generation_config.json"
+
+// CheckGeneration reads DIR/generation_config.json, where there is one. Its sampling settings are the defaults of other
+// programs and play no part here, where a stage says how it samples; its token ids must be ones of the model.
+func CheckGeneration(dir string, c Config) error {
+	path := filepath.Join(dir, GenerationFile)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(text, &keys); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	for _, key := range []string{"bos_token_id", "eos_token_id", "pad_token_id"} {
+		ids := make([]int, 1) // one id or a list
+		if raw := keys[key]; raw == nil || string(raw) == "null" {
+			continue
+		} else if json.Unmarshal(raw, &ids[0]) != nil {
+			if err := json.Unmarshal(raw, &ids); err != nil {
+				return fmt.Errorf("%s: key %q: it is neither a token id nor a list of them", path, key)
+			}
+		}
+		for _, id := range ids {
+			if id < 0 || id >= c.Vocab {
+				return fmt.Errorf("%s: %s names token %d, and the model has 0..%d: the file belongs to another model", path, key, id, c.Vocab-1)
+			}
+		}
+	}
+	return nil
 }
 
 // configReader takes keys out of a file, so that what is left was not understood. The first error sticks.

@@ -34,6 +34,30 @@ func published(t *testing.T, edits map[string]any) string {
 	return dir
 }
 
+func TestGenerationConfigsOfAnotherModelAreRefused(t *testing.T) {
+	c := Config{Vocab: 20}
+	if err := CheckGeneration(t.TempDir(), c); err != nil {
+		t.Errorf("without the file: %v", err)
+	}
+	for text, want := range map[string]string{
+		`{"bos_token_id": null, "eos_token_id": [5, 19], "temperature": 0.7, "whatever": {}}`: "",
+		`{"eos_token_id": 20}`:      "eos_token_id names token 20, and the model has 0..19",
+		`{"pad_token_id": [3, -1]}`: "pad_token_id names token -1",
+		`{"eos_token_id": "</s>"}`:  "neither a token id nor a list",
+		`{"eos_token_id": 5`:        GenerationFile,
+		`[]`:                        GenerationFile,
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, GenerationFile), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		err := CheckGeneration(dir, c)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: got %v, want %q", text, err, want)
+		}
+	}
+}
+
 func TestEveryKeyOfAConfigIsUsedOrRefused(t *testing.T) {
 	want := Config{Family: "llama", Vocab: 20, Hidden: 8, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 4, MLP: 12, RopeBase: 5e5,
 		RopeScaling: RopeScaling{Factor: 8, Low: 1, High: 4, Original: 16}, NormEps: 1e-5, MaxPosition: 64}

@@ -733,6 +733,38 @@ func TestDrawsFollowTheInverseCDF(t *testing.T) {
 	}
 }
 
+// Requests of one call have their own temperatures and nuclei, and draw what each draws alone.
+func TestRequestsOfOneCallSampleEachInItsOwnWay(t *testing.T) {
+	m := shake(t, newModel(t, drillSize(), 1), 2, 0.1)
+	if !productsAreSteady(t) {
+		t.Skip("on this processor libtorch's products round by the number of rows")
+	}
+	d := newDecoder(t, m, 5, 16)
+	requests := []rl.Request{{}, {Temperature: 0.3, U: 0.9}, {Temperature: 1, U: 0.9}, {Temperature: 1, TopP: 0.2, U: 0.9}, {Temperature: 1.7, TopP: 0.9, U: 0.2}}
+	for i := range requests {
+		requests[i].Slot, requests[i].Feed = i, []int32{5, 7, 11}
+	}
+	together, err := d.Next(context.Background(), requests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range requests {
+		d.Reset(i)
+	}
+	different := map[int32]bool{}
+	for i, r := range requests {
+		alone, err := d.Next(context.Background(), []rl.Request{r})
+		if err != nil || alone[0] != together[i] {
+			t.Errorf("request %d: got %v with the others and %v alone (%v)", i, together[i], alone, err)
+		}
+		d.Reset(i)
+		different[together[i].Token] = true
+	}
+	if len(different) < 4 {
+		t.Errorf("five ways to sample drew %v: they are not told apart", together)
+	}
+}
+
 func TestMistakesInARequestAreErrors(t *testing.T) {
 	m := newModel(t, tiny(true), 1)
 	d := newDecoder(t, m, 2, 4)

@@ -4,6 +4,7 @@ package lm
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"math"
 	"os"
 	"path/filepath"
@@ -38,14 +39,81 @@ func TestMalformedSafetensorsAreRefused(t *testing.T) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	bad, err := filepath.Glob(filepath.Join(hf(t), "safetensors", "bad_*.safetensors"))
+}
+
+// Each malformed file of the fixtures is refused with a sentence that names it. A valid file is read, or refused for the
+// one thing that the format allows and no decoder has: another type.
+func TestSafetensorsOfTheFixtures(t *testing.T) {
+	dir := filepath.Join(hf(t), "safetensors")
+	text, err := os.ReadFile(filepath.Join(dir, "expect.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range bad {
-		if _, err := openWeights(path); err == nil {
-			t.Errorf("%s: got no error", filepath.Base(path))
+	var expect struct {
+		Malformed map[string]struct{ Wrong string }
+		Valid     map[string]struct {
+			Metadata map[string]string
+			Tensors  map[string]struct {
+				DType  string
+				Shape  []int
+				Values []any
+			}
 		}
+	}
+	if err := json.Unmarshal(text, &expect); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.safetensors"))
+	if err != nil || len(files) != len(expect.Malformed)+len(expect.Valid) || len(expect.Malformed) == 0 || len(expect.Valid) == 0 {
+		t.Fatalf("%d files, of which %d malformed and %d valid ones are described (%v)", len(files), len(expect.Malformed), len(expect.Valid), err)
+	}
+	for name, tc := range expect.Malformed {
+		r, err := openWeights(filepath.Join(dir, name))
+		if err == nil {
+			r.close()
+			t.Errorf("%s was read, although %s", name, tc.Wrong)
+		} else if sentence := strings.SplitN(err.Error(), name+" is no valid safetensors file: ", 2); len(sentence) != 2 || len(strings.Fields(sentence[1])) < 4 {
+			t.Errorf("%s: got %q, want a sentence that names the file", name, err)
+		}
+	}
+	read := 0
+	for name, tc := range expect.Valid {
+		other := ""
+		for _, tensor := range tc.Tensors {
+			if !slices.Contains([]string{"F32", "BF16", "F16"}, tensor.DType) {
+				other = tensor.DType
+			}
+		}
+		r, err := openWeights(filepath.Join(dir, name))
+		if other != "" {
+			if err == nil || !strings.Contains(err.Error(), "F32, BF16 and F16 are supported") {
+				t.Errorf("%s, which holds %s: got %v", name, other, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		defer r.close()
+		read++
+		if len(r.tensors) != len(tc.Tensors) || len(r.metadata) != len(tc.Metadata) {
+			t.Errorf("%s: got %d tensors and the metadata %v, want %d and %v", name, len(r.tensors), r.metadata, len(tc.Tensors), tc.Metadata)
+		}
+		for tensor, want := range tc.Tensors {
+			got := make([]float32, len(want.Values))
+			if err := r.read(tensor, want.Shape, got); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			for i, v := range want.Values {
+				if float64(got[i]) != v {
+					t.Errorf("%s, %s: got %v, want %v", name, tensor, got, want.Values)
+				}
+			}
+		}
+	}
+	if read == 0 {
+		t.Error("no valid file holds only types that are read")
 	}
 }
 
