@@ -42,8 +42,8 @@ func NewDecoder(m *Model, slots, maxLen int) (*Decoder, error) {
 	n, heads, width, length := int64(slots+1), int64(m.cfg.KVHeads), int64(m.cfg.HeadDim), int64(cacheLength(maxLen))
 	err := torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
 		for range m.cfg.Layers {
-			d.keys = append(d.keys, s.Zeros(torch.Float32, n, heads, width, length))
-			d.values = append(d.values, s.Zeros(torch.Float32, n, heads, length, width))
+			keys, values := s.Cache(m.kind, n, heads, width, length)
+			d.keys, d.values = append(d.keys, keys), append(d.values, values)
 		}
 		if s.Err() == nil {
 			s.Keep(d.keys...)
@@ -103,15 +103,8 @@ func (d *Decoder) Next(ctx context.Context, requests []rl.Request) ([]rl.Draw, e
 		for _, parts := range early {
 			d.fill(s, parts)
 		}
-		logits := s.Float32s(d.forward(s, rows))
-		if s.Err() != nil {
-			return s.Err()
-		}
-		v := d.m.cfg.Vocab
-		for i, r := range requests {
-			draws[i] = d.draw(logits[i*v:(i+1)*v], r)
-		}
-		return nil
+		d.drawAll(s, d.forward(s, rows), requests, draws)
+		return s.Err()
 	})
 	if err != nil {
 		return nil, fmt.Errorf("decode %d rows: %w", len(rows.ids), err)
@@ -191,11 +184,11 @@ func (d *Decoder) fill(s *torch.Scope, parts []part) {
 func (d *Decoder) forward(s *torch.Scope, rows *stepRows) *torch.Tensor {
 	m, c := d.m, d.m.cfg
 	heads, kvHeads, width := int64(c.Heads), int64(c.KVHeads), int64(c.HeadDim)
-	x := s.IndexSelect(m.w.embed, 0, s.FromInt64(rows.ids, int64(len(rows.ids)))) // [rows, hidden]
+	x := s.As(s.IndexSelect(m.w.embed, 0, s.FromInt64(rows.ids, int64(len(rows.ids)))), torch.Float32) // [rows, hidden]
 	for l, w := range m.w.layers {
 		before := x
 		s.Nest(func(s *torch.Scope) {
-			h, _ := s.RMSNorm(x, w.norm1, c.NormEps)
+			h, _ := m.norm(s, x, w.norm1)
 			qkv := linear(s, h, w.qkv, w.qkvBias)
 			s.Rope_(qkv, heads+kvHeads, width, rows.positions, m.cos, m.sin, false)
 			a := s.CachedAttention(qkv, rows.slots, rows.positions, d.keys[l], d.values[l], heads, kvHeads)
@@ -207,12 +200,12 @@ func (d *Decoder) forward(s *torch.Scope, rows *stepRows) *torch.Tensor {
 				ends := s.FromInt64(rows.ends, int64(len(rows.ends)))
 				a, x = s.IndexSelect(a, 0, ends), s.IndexSelect(x, 0, ends)
 			}
-			mid := s.Addmm(x, a, s.T(w.o))
+			mid := m.plus(s, x, a, w.o)
 			s.Free(a)
-			h2, _ := s.RMSNorm(mid, w.norm2, c.NormEps)
+			h2, _ := m.norm(s, mid, w.norm2)
 			gateUp := s.Mm(h2, s.T(w.gateUp))
 			s.Free(h2)
-			x = s.Addmm(mid, s.SwiGLU(gateUp), s.T(w.down))
+			x = m.plus(s, mid, s.SwiGLU(gateUp), w.down)
 			s.Keep(x)
 		})
 		s.Free(before)
@@ -220,8 +213,31 @@ func (d *Decoder) forward(s *torch.Scope, rows *stepRows) *torch.Tensor {
 	if len(rows.ends) == 0 {
 		return nil
 	}
-	h, _ := s.RMSNorm(x, m.w.norm, c.NormEps)
+	h, _ := m.norm(s, x, m.w.norm)
 	return s.Mm(h, s.T(m.w.head))
+}
+
+// drawAll picks the tokens of all requests from their rows of logits. Where logits lie on a GPU, or in bfloat16, they are
+// drawn there, and only rows with a nucleus come to the host.
+func (d *Decoder) drawAll(s *torch.Scope, logits *torch.Tensor, requests []rl.Request, draws []rl.Draw) {
+	if !s.Composes(d.m.kind) {
+		flat := s.Float32s(logits)
+		for i := 0; s.Err() == nil && i < len(requests); i++ {
+			draws[i] = d.draw(flat[i*d.m.cfg.Vocab:(i+1)*d.m.cfg.Vocab], requests[i])
+		}
+		return
+	}
+	temperatures, u := make([]float64, len(requests)), make([]float64, len(requests))
+	for i, r := range requests {
+		temperatures[i], u[i] = r.Temperature, r.U
+	}
+	tokens, logps := s.SampleRows(logits, temperatures, u)
+	for i := 0; s.Err() == nil && i < len(requests); i++ {
+		draws[i] = rl.Draw{Token: tokens[i], Logp: logps[i]}
+		if r := requests[i]; r.Temperature > 0 && r.TopP > 0 && r.TopP < 1 {
+			draws[i] = d.draw(s.Float32s(s.As(s.Narrow(logits, 0, int64(i), 1), torch.Float32)), r)
+		}
+	}
 }
 
 // draw picks the token of one request from its logits.

@@ -172,6 +172,7 @@ func (a *Adapter) merge(s *torch.Scope) {
 			s.Copy_(table.merged[k], table.own[k])
 		}
 	}
+	a.model.renew(s)
 }
 
 // Model is the base with the adapter merged into it. It belongs to the adapter.

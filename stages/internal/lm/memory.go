@@ -15,6 +15,17 @@ type Use struct {
 	Alone     bool // the pass is one sequence, so that no setting makes it smaller
 
 	Slots, Context int // sequences that are sampled at once, and the longest; 0 samples none
+
+	Precision Precision // of products; "" is float32
+	Recompute bool      // a pass keeps each layer's input only
+}
+
+// bytes is the size of a number that goes into products.
+func (u Use) bytes() int64 {
+	if u.Precision == BF16 {
+		return 2
+	}
+	return 4
 }
 
 // MemoryPart is a part of the memory that a use takes.
@@ -27,7 +38,14 @@ type MemoryPart struct {
 // pass hold for a while. Activations count as if every token carried loss, so the figure is an upper one.
 func (c Config) Memory(u Use) []MemoryPart {
 	weights := 4 * int64(c.Parameters())
-	model := weights + int64(c.MaxPosition)*int64(c.HeadDim)*4 // with the rotary tables
+	tables := int64(c.MaxPosition) * int64(c.HeadDim) * 4 // of rotary angles
+	model, frozen := weights+tables, weights+tables
+	if u.Precision == BF16 { // beside the weights in float32; a frozen model does without them
+		model, frozen = weights+weights/2+tables, weights/2+tables
+		if !u.Train {
+			model = frozen
+		}
+	}
 	var parts []MemoryPart
 	add := func(name string, bytes int64) {
 		if bytes > 0 {
@@ -41,21 +59,21 @@ func (c Config) Memory(u Use) []MemoryPart {
 		trained = 4 * int64(u.Adapter)
 		add("adapter", trained)
 	} else if u.Reference {
-		add("reference", model)
+		add("reference", frozen)
 	}
 	if u.Train {
 		add("gradient", trained)
 		add("two moments", 2*trained)
 	}
 	if u.Slots > 0 {
-		add(fmt.Sprintf("KV cache of %d × %d tokens", u.Slots, u.Context), c.kvBytes(u.Slots, u.Context))
+		add(fmt.Sprintf("KV cache of %d × %d tokens", u.Slots, u.Context), c.kvBytes(u.Slots, u.Context, u.bytes()))
 	}
 	train, sample := int64(0), int64(0)
 	if u.Pass > 0 {
 		train = c.trainingPass(u)
 	}
 	if u.Slots > 0 {
-		sample = c.samplingPass(u.Slots, u.Context)
+		sample = c.samplingPass(u)
 	}
 	if train > sample {
 		add(fmt.Sprintf("a pass of %d tokens", u.Pass), train)
@@ -74,55 +92,67 @@ func TotalMemory(parts []MemoryPart) (total int64) {
 }
 
 // kvBytes is the size of a decoder's caches: keys and values of every slot, and of one for padding, to a multiple of 16 tokens.
-func (c Config) kvBytes(slots, context int) int64 {
-	return int64(slots+1) * int64(cacheLength(context)) * c.kvToken()
+func (c Config) kvBytes(slots, context int, number int64) int64 {
+	return int64(slots+1) * int64(cacheLength(context)) * c.kvToken(number)
 }
 
-// kvToken is what one token takes in a cache.
-func (c Config) kvToken() int64 { return 2 * 4 * int64(c.Layers) * int64(c.KVHeads*c.HeadDim) }
+// kvToken is what one token takes in a cache of numbers of so many bytes.
+func (c Config) kvToken(number int64) int64 {
+	return 2 * number * int64(c.Layers) * int64(c.KVHeads*c.HeadDim)
+}
 
 // cacheLength is the room of a slot for sequences of at most so many tokens.
 func cacheLength(context int) int { return (context + 15) / 16 * 16 }
 
-// layerRow is how many numbers of a layer a forward pass keeps per token for its gradient: the layer's input and its norm,
+// layerRow is how many bytes of a layer a forward pass keeps per token for its gradient: the layer's input and its norm,
 // queries, keys and values, attention, what follows it and its norm, gate, up and their product, and the statistics of each.
-func (c Config) layerRow() int64 {
+func (c Config) layerRow(number int64) int64 {
 	q, kv := int64(c.Heads*c.HeadDim), int64(c.KVHeads*c.HeadDim)
-	return 4*int64(c.Hidden) + 2*q + 2*kv + 3*int64(c.MLP) + int64(c.Heads) + 2
+	return 4*(2*int64(c.Hidden)+int64(c.Heads)+2) + number*(2*int64(c.Hidden)+2*q+2*kv+3*int64(c.MLP))
 }
 
 // trainingPass is what a forward and backward pass holds at most.
 func (c Config) trainingPass(u Use) int64 {
-	n, hidden, q, kv := int64(u.Pass), int64(c.Hidden), int64(c.Heads*c.HeadDim), int64(c.KVHeads*c.HeadDim)
-	tape := n * (int64(c.Layers)*c.layerRow() + 5*hidden) // with the last layer's selected rows and the head's input
+	n, number, hidden, q, kv := int64(u.Pass), u.bytes(), int64(c.Hidden), int64(c.Heads*c.HeadDim), int64(c.KVHeads*c.HeadDim)
+	row := c.layerRow(number)
+	layers := int64(c.Layers) * row
+	if u.Recompute {
+		layers = 4*int64(c.Layers)*hidden + row // the inputs of all, the rest of one
+	}
+	tape := n * (layers + 4*5*hidden) // with the last layer's selected rows and the head's input
 	models := int64(1)
 	if u.Reference {
-		tape += n * hidden
+		tape += n * hidden * number
 		models = 2
 	}
-	rows := min(n, headRows)
+	chunk := min(n, headRows)
+	rows := chunk
 	if n*int64(c.Vocab) <= keptLogits {
 		rows = n
 	}
-	logits := models*rows*int64(c.Vocab) + n*hidden
-	layer := n * (2*hidden + max(3*int64(c.MLP), 3*hidden+2*q+2*kv)) // gradients of the layer that goes backward
+	logits := number * (models*rows*int64(c.Vocab) + n*hidden)
+	if u.Precision == BF16 { // a chunk's log-probabilities, probabilities and their products, in float32
+		logits += 4 * (2 + models) * chunk * int64(c.Vocab)
+	}
+	layer := 4 * n * (2*hidden + max(3*int64(c.MLP), 3*hidden+2*q+2*kv)) // gradients of the layer that goes backward
 	most := max(logits, layer)
 	if u.Reference {
-		most = max(most, n*c.layerRow())
+		most = max(most, n*row)
 	}
 	scratch := int64(0)
 	if u.Adapter > 0 { // the gradient of one layer's weights
 		scratch = hidden*(2*q+2*kv) + 3*hidden*int64(c.MLP)
 	}
-	return 4 * (tape + most + scratch)
+	return tape + most + 4*scratch
 }
 
 // samplingPass is what a pass of a decoder holds at most: one layer of its rows, and the logits of every slot.
-func (c Config) samplingPass(slots, context int) int64 {
+func (c Config) samplingPass(u Use) int64 {
+	slots, context := u.Slots, u.Context
 	q, kv := int64(c.Heads*c.HeadDim), int64(c.KVHeads*c.HeadDim)
 	rows := min(int64(passRows+slots), int64(slots)*int64(context))
 	row := 5*int64(c.Hidden) + 2*q + 2*kv + 3*int64(c.MLP)
-	return 4 * (rows*row + int64(cacheLength(slots))*int64(c.Vocab))
+	return 4*rows*row + u.bytes()*int64(cacheLength(slots))*int64(c.Vocab)
 }
 
 // MemoryText writes parts in GiB or MiB, the total first.

@@ -3,6 +3,7 @@
 package lm
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -88,6 +89,9 @@ func work(c Config, u Use, l LoRA) (err error) {
 		return err
 	}
 	defer m.Close()
+	if err := m.Use(cmp.Or(u.Precision, Float32)); err != nil {
+		return err
+	}
 	policy, ref := m, (*Model)(nil)
 	var t *Trainer
 	switch {
@@ -111,11 +115,17 @@ func work(c Config, u Use, l LoRA) (err error) {
 				return err
 			}
 			defer ref.Close()
+			if err := ref.Freeze(); err != nil {
+				return err
+			}
 		}
 		if t, err = NewTrainer(m, OptimizerConfig{}); err != nil {
 			return err
 		}
 		defer t.Close()
+	}
+	if t != nil {
+		t.SetRecompute(u.Recompute)
 	}
 	if u.Slots > 0 {
 		d, err := NewDecoder(policy, u.Slots, u.Context)
@@ -165,6 +175,7 @@ func TestPlannedMemoryIsWhatAProcessTakes(t *testing.T) {
 		"weights dominate":         {Config: shape(20000, 256, 4, 8, 1024), Use: Use{Train: true, Pass: 64}},
 		"activations dominate":     {Config: shape(500, 128, 12, 4, 512), Use: Use{Train: true, Pass: 1000}},
 		"a long vocabulary":        {Config: shape(100000, 64, 2, 2, 64), Use: Use{Train: true, Pass: 500}},
+		"recomputed activations":   {Config: shape(500, 128, 12, 4, 512), Use: Use{Train: true, Pass: 1000, Recompute: true}},
 		"with a reference":         {Config: shape(8000, 512, 4, 8, 1024), Use: Use{Train: true, Reference: true, Pass: 256}},
 		"an adapter":               {Config: adapted, Use: Use{Train: true, Reference: true, Adapter: lora.Parameters(adapted), Pass: 256}, LoRA: lora},
 		"sampling":                 {Config: shape(2000, 256, 4, 4, 512), Use: Use{Slots: 32, Context: 256}},

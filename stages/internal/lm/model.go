@@ -4,6 +4,7 @@ package lm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -18,7 +19,9 @@ type Model struct {
 	file   configFile // where the model came from one
 	device torch.Device
 	flat   *torch.Tensor // [parameters], in the order of layout
-	w      views
+	w      views         // what a pass reads: parts of flat, or of low with the norms of flat
+	kind   torch.DType   // of products
+	low    *torch.Tensor // [parameters] bfloat16, a copy of flat; nil in float32
 	// cos and sin of the rotary angles, [MaxPosition, HeadDim/2].
 	cos, sin *torch.Tensor
 }
@@ -56,14 +59,14 @@ func (g *views) addEmbedding(s *torch.Scope, ids []int64, dx *torch.Tensor) {
 // table.
 func (g *views) addHead(s *torch.Scope, dlogits, hidden *torch.Tensor) {
 	if g.head != nil {
-		s.Addmm_(g.head, s.T(dlogits), hidden)
+		addProduct(s, g.head, dlogits, hidden)
 	}
 	if len(g.rows) > 0 {
 		columns := make([]int64, len(g.rows))
 		for k, id := range g.rows {
 			columns[k] = int64(id)
 		}
-		s.Addmm_(g.headRows, s.T(s.IndexSelect(dlogits, 1, s.FromInt64(columns, int64(len(columns))))), hidden)
+		addProduct(s, g.headRows, s.IndexSelect(dlogits, 1, s.FromInt64(columns, int64(len(columns)))), hidden)
 	}
 }
 
@@ -98,7 +101,7 @@ func New(cfg Config, rng *rand.Rand) (*Model, error) {
 
 // place makes a model on a device; fill sets its weights, in layout's order.
 func place(cfg Config, device torch.Device, fill func(s *torch.Scope, flat *torch.Tensor)) (*Model, error) {
-	m := &Model{cfg: cfg, device: device}
+	m := &Model{cfg: cfg, device: device, kind: torch.Float32}
 	err := torch.Do(context.Background(), device, func(s *torch.Scope) error {
 		m.flat = s.Empty(torch.Float32, int64(cfg.Parameters()))
 		fill(s, m.flat)
@@ -218,7 +221,7 @@ func (m *Model) AddRows(n int, copyOf int) error {
 		return err
 	}
 	grown.file = m.file
-	if err := m.Close(); err != nil {
+	if err := errors.Join(grown.Use(m.Precision()), m.Close()); err != nil {
 		return err
 	}
 	*m = *grown
@@ -232,14 +235,91 @@ func (m *Model) Clone() (*Model, error) {
 		return nil, err
 	}
 	c.file = m.file
-	return c, nil
+	return c, c.Use(m.Precision())
 }
 
 // Close frees the weights. It may be called twice.
 func (m *Model) Close() error {
 	return torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
 		s.Free(m.w.all...)
-		s.Free(m.flat, m.cos, m.sin)
+		s.Free(m.flat, m.low, m.cos, m.sin)
+		return nil
+	})
+}
+
+// Precision is what the model computes in.
+func (m *Model) Precision() Precision {
+	if m.kind == torch.BFloat16 {
+		return BF16
+	}
+	return Float32
+}
+
+// Use has the model compute in another precision from here on. Decoders made before must not be used any more.
+func (m *Model) Use(p Precision) error {
+	if err := p.Check(); err != nil || p == m.Precision() {
+		return err
+	}
+	err := torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
+		w, kind, low := viewsOf(s, m.cfg, m.flat), torch.Float32, (*torch.Tensor)(nil)
+		if p == BF16 {
+			kind, low = torch.BFloat16, s.As(m.flat, torch.BFloat16)
+			wide := w
+			w = viewsOf(s, m.cfg, low)
+			w.norm = wide.norm
+			for l := range w.layers {
+				w.layers[l].norm1, w.layers[l].norm2 = wide.layers[l].norm1, wide.layers[l].norm2
+			}
+			w.all = append(w.all, wide.all...)
+		}
+		if s.Err() != nil {
+			return s.Err()
+		}
+		s.Keep(w.all...)
+		s.Keep(low)
+		s.Free(m.w.all...)
+		s.Free(m.low)
+		m.w, m.kind, m.low = w, kind, low
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("compute in %s: %w", p, err)
+	}
+	return nil
+}
+
+// renew is called when weights have changed.
+func (m *Model) renew(s *torch.Scope) {
+	if m.low != nil {
+		s.Copy_(m.low, m.flat)
+	}
+}
+
+// Freeze gives up what only training, changing and saving a model need: in bfloat16 its weights in float32. Passes and
+// decoders go on.
+func (m *Model) Freeze() error {
+	if m.low == nil {
+		return nil
+	}
+	return torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
+		w := viewsOf(s, m.cfg, m.low)
+		own := func(norm *torch.Tensor) *torch.Tensor {
+			copied := s.Empty(torch.Float32, norm.Size(0))
+			s.Copy_(copied, norm)
+			w.all = append(w.all, copied)
+			return copied
+		}
+		w.norm = own(m.w.norm)
+		for l := range w.layers {
+			w.layers[l].norm1, w.layers[l].norm2 = own(m.w.layers[l].norm1), own(m.w.layers[l].norm2)
+		}
+		if s.Err() != nil {
+			return s.Err()
+		}
+		s.Keep(w.all...)
+		s.Free(m.w.all...)
+		s.Free(m.flat)
+		m.w = w
 		return nil
 	})
 }

@@ -148,14 +148,37 @@ func eachReference(t *testing.T, f func(t *testing.T, dir string, m *Model, p *p
 			if err != nil {
 				t.Skip(err)
 			}
-			m, err := Load(dir, torch.CPU)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer m.Close()
-			f(t, dir, m, p)
+			eachWay(t, func(t *testing.T, device torch.Device) {
+				m, err := Load(dir, device)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer m.Close()
+				f(t, dir, m, p)
+			})
 		})
 	}
+}
+
+// deviceVariable names the device that tests compute on instead of the CPU.
+const deviceVariable = "RCGRPO_DEVICE"
+
+// eachWay runs f with the CPU's kernels and with the operations that a GPU computes, or on the device that the variable names.
+func eachWay(t *testing.T, f func(t *testing.T, device torch.Device)) {
+	if name := os.Getenv(deviceVariable); name != "" {
+		device, err := torch.ParseDevice(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(name, func(t *testing.T) { f(t, device) })
+		return
+	}
+	t.Run("kernels", func(t *testing.T) { f(t, torch.CPU) })
+	t.Run("composed", func(t *testing.T) {
+		torch.Compose(true)
+		defer torch.Compose(false)
+		f(t, torch.CPU)
+	})
 }
 
 func readParity(path string) (*parity, error) {

@@ -132,31 +132,43 @@ type layerTape struct {
 	gateUp, act    *torch.Tensor
 }
 
-// forward runs the decoder over a batch up to the input of the head. Everything it makes belongs to s; with keep false
-// each layer's intermediates are freed as soon as the next does not need them.
-func (m *Model) forward(s *torch.Scope, b *batch, keep bool) *tape {
+// kept is what a forward pass leaves for the backward one.
+type kept int
+
+const (
+	nothing kept = iota // each layer's intermediates are freed as soon as the next does not need them
+	inputs              // each layer's input, from which the backward pass computes the rest again
+	all
+)
+
+// forward runs the decoder over a batch up to the input of the head. Everything it makes belongs to s.
+func (m *Model) forward(s *torch.Scope, b *batch, keep kept) *tape {
 	t := &tape{layers: make([]layerTape, m.cfg.Layers)}
 	ids := s.FromInt64(b.ids, int64(len(b.ids)))
 	t.learnedRows = s.FromInt64(b.learn, int64(len(b.learn)))
-	x := s.IndexSelect(m.w.embed, 0, ids) // [N, hidden]
+	x := s.As(s.IndexSelect(m.w.embed, 0, ids), torch.Float32) // [N, hidden]
 	for l := range t.layers {
 		var next *torch.Tensor
 		layer := func(s *torch.Scope) {
-			next = m.layer(s, l, x, b, t)
+			m.layer(s, l, x, b, t)
+			next = m.plus(s, t.layers[l].mid, t.layers[l].act, m.w.layers[l].down)
 		}
-		if keep {
+		if keep == all {
 			layer(s)
 		} else {
 			s.Nest(func(inner *torch.Scope) {
 				layer(inner)
 				inner.Keep(next)
 			})
+			t.layers[l] = layerTape{x: x}
+		}
+		if keep == nothing {
 			s.Free(x)
 		}
 		x = next
 	}
 	t.x = x
-	t.hidden, t.rstd = s.RMSNorm(x, m.w.norm, m.cfg.NormEps)
+	t.hidden, t.rstd = m.norm(s, x, m.w.norm)
 	return t
 }
 
@@ -168,12 +180,34 @@ func linear(s *torch.Scope, x, w, bias *torch.Tensor) *torch.Tensor {
 	return s.Addmm(bias, x, s.T(w))
 }
 
-// layer is one decoder layer. The last one asks only for the positions that carry loss and returns [P, hidden].
-func (m *Model) layer(s *torch.Scope, l int, x *torch.Tensor, b *batch, t *tape) *torch.Tensor {
+// norm is RMSNorm, whose result goes into products. The stream x itself is float32 whatever these are made in.
+func (m *Model) norm(s *torch.Scope, x, w *torch.Tensor) (y, rstd *torch.Tensor) {
+	return s.RMSNormAs(m.kind, x, w, m.cfg.NormEps)
+}
+
+// plus is x + a·wᵀ, the residual stream after a projection.
+func (m *Model) plus(s *torch.Scope, x, a, w *torch.Tensor) *torch.Tensor {
+	if m.kind == torch.Float32 {
+		return s.Addmm(x, a, s.T(w))
+	}
+	return s.Add(x, s.Mm(a, s.T(w)))
+}
+
+// addProduct adds aᵀ·b to sum, the gradient of a weight in float32.
+func addProduct(s *torch.Scope, sum, a, b *torch.Tensor) {
+	if b.DType() == torch.Float32 {
+		s.Addmm_(sum, s.T(a), b)
+		return
+	}
+	s.Nest(func(s *torch.Scope) { s.Add_(sum, s.Mm(s.T(a), b)) })
+}
+
+// layer is one decoder layer up to its last product. The last one asks only for the positions that carry loss.
+func (m *Model) layer(s *torch.Scope, l int, x *torch.Tensor, b *batch, t *tape) {
 	w, c, last := m.w.layers[l], m.cfg, l == m.cfg.Layers-1
 	heads, kvHeads, d := int64(c.Heads), int64(c.KVHeads), int64(c.HeadDim)
 	r := layerTape{x: x}
-	r.h, r.rstd1 = s.RMSNorm(x, w.norm1, c.NormEps)
+	r.h, r.rstd1 = m.norm(s, x, w.norm1)
 	packing := &b.full
 	if last {
 		packing = &b.last
@@ -191,12 +225,11 @@ func (m *Model) layer(s *torch.Scope, l int, x *torch.Tensor, b *batch, t *tape)
 		r.k, r.v = s.Narrow(qkv, 1, heads*d, kvHeads*d), s.Narrow(qkv, 1, (heads+kvHeads)*d, kvHeads*d)
 	}
 	r.out, r.lse = s.PackedAttention(r.q, r.k, r.v, packing, heads, kvHeads)
-	r.mid = s.Addmm(x, r.out, s.T(w.o))
-	r.h2, r.rstd2 = s.RMSNorm(r.mid, w.norm2, c.NormEps)
+	r.mid = m.plus(s, x, r.out, w.o)
+	r.h2, r.rstd2 = m.norm(s, r.mid, w.norm2)
 	r.gateUp = s.Mm(r.h2, s.T(w.gateUp)) // [.., 2*MLP]
 	r.act = s.SwiGLU(r.gateUp)
 	t.layers[l] = r
-	return s.Addmm(r.mid, r.act, s.T(w.down))
 }
 
 // backward adds the gradients of all weights to g, given that of the head's input. It frees what it used of the tape.
@@ -207,6 +240,9 @@ func (m *Model) backward(s *torch.Scope, b *batch, t *tape, dhidden *torch.Tenso
 	for l := m.cfg.Layers - 1; l >= 0; l-- {
 		before := dx
 		s.Nest(func(inner *torch.Scope) {
+			if t.layers[l].mid == nil {
+				m.layer(inner, l, t.layers[l].x, b, t)
+			}
 			dx = m.layerBackward(inner, l, b, t, dx, g)
 			if g.done != nil {
 				g.done(inner, l)
@@ -229,18 +265,20 @@ func (m *Model) layerBackward(s *torch.Scope, l int, b *batch, t *tape, dx *torc
 	n := int64(len(b.ids))
 
 	// Feed-forward. The residual path is dx itself.
-	dact := s.Mm(dx, w.down)
-	s.Addmm_(g.down, s.T(dx), r.act)
+	dlow := s.As(dx, m.kind)
+	dact := s.Mm(dlow, w.down)
+	addProduct(s, g.down, dlow, r.act)
 	dgateUp := s.SwiGLUBackward(r.gateUp, dact)
 	s.Free(dact)
-	s.Addmm_(g.gateUp, s.T(dgateUp), r.h2)
+	addProduct(s, g.gateUp, dgateUp, r.h2)
 	dh2 := s.Mm(dgateUp, w.gateUp)
 	s.Free(dgateUp)
 	s.RMSNormBackward(r.mid, w.norm2, r.rstd2, dh2, dx, g.norm2)
 
-	// Attention.
-	dout := s.Mm(dx, w.o)
-	s.Addmm_(g.o, s.T(dx), r.out)
+	// Attention. Gradients of queries, keys and values add up in float32.
+	dlow = s.As(dx, m.kind)
+	dout := s.Mm(dlow, w.o)
+	addProduct(s, g.o, dlow, r.out)
 	if l == c.Layers-1 {
 		dq := s.Empty(torch.Float32, int64(len(b.learn)), heads*d)
 		dkv := s.Zeros(torch.Float32, n, 2*kvHeads*d)
@@ -252,8 +290,9 @@ func (m *Model) layerBackward(s *torch.Scope, l int, b *batch, t *tape, dx *torc
 			s.ColumnSum_(g.qBias, dq)
 			s.ColumnSum_(g.kvBias, dkv)
 		}
-		s.Addmm_(g.q, s.T(dq), r.hq)
-		s.Addmm_(g.kv, s.T(dkv), r.h)
+		dq, dkv = s.As(dq, m.kind), s.As(dkv, m.kind)
+		addProduct(s, g.q, dq, r.hq)
+		addProduct(s, g.kv, dkv, r.h)
 		dh := s.Mm(dkv, w.kv) // [N, hidden]
 		s.RowsAdd_(dh, b.learn, s.Mm(dq, w.q))
 		all := s.Zeros(torch.Float32, n, int64(c.Hidden))
@@ -269,7 +308,8 @@ func (m *Model) layerBackward(s *torch.Scope, l int, b *batch, t *tape, dx *torc
 	if c.bias() {
 		s.ColumnSum_(g.qkvBias, dqkv)
 	}
-	s.Addmm_(g.qkv, s.T(dqkv), r.h)
+	dqkv = s.As(dqkv, m.kind)
+	addProduct(s, g.qkv, dqkv, r.h)
 	s.RMSNormBackward(r.x, w.norm1, r.rstd1, s.Mm(dqkv, w.qkv), dx, g.norm1)
 	return dx
 }
@@ -290,7 +330,7 @@ func newHead(s *torch.Scope, m, ref *Model, b *batch, temperature float64, hidde
 	h := &head{m: m, ref: ref, b: b, temperature: temperature, hidden: hidden}
 	if ref != nil {
 		s.Nest(func(inner *torch.Scope) {
-			h.refHidden = ref.forward(inner, b, false).hidden
+			h.refHidden = ref.forward(inner, b, nothing).hidden
 			inner.Keep(h.refHidden)
 		})
 	}
@@ -299,9 +339,9 @@ func newHead(s *torch.Scope, m, ref *Model, b *batch, temperature float64, hidde
 	if !h.keep {
 		rows = min(rows, headRows)
 	}
-	h.logits = s.Empty(torch.Float32, int64(rows), int64(m.cfg.Vocab))
+	h.logits = s.Empty(m.kind, int64(rows), int64(m.cfg.Vocab))
 	if ref != nil {
-		h.refLogits = s.Empty(torch.Float32, int64(rows), int64(m.cfg.Vocab))
+		h.refLogits = s.Empty(ref.kind, int64(rows), int64(m.cfg.Vocab))
 	}
 	for lo := 0; lo < len(b.learn); lo += headRows {
 		n := min(headRows, len(b.learn)-lo)
@@ -337,7 +377,7 @@ func (h *head) compute(s *torch.Scope, lo, n int) {
 
 // backward adds the head's weight gradient to g and returns the gradient of its input. It frees the logits.
 func (h *head) backward(s *torch.Scope, weights []torch.HeadWeight, g *views) *torch.Tensor {
-	dhidden := s.Empty(torch.Float32, int64(len(h.b.learn)), int64(h.m.cfg.Hidden))
+	dhidden := s.Empty(h.m.kind, int64(len(h.b.learn)), int64(h.m.cfg.Hidden))
 	for lo := 0; lo < len(h.b.learn); lo += headRows {
 		n := min(headRows, len(h.b.learn)-lo)
 		s.Nest(func(s *torch.Scope) {

@@ -21,6 +21,7 @@ func (m *Model) Restore(dir string) error {
 	}
 	return torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
 		s.Fill(m.flat, func(flat []float32) error { return readWeights(dir, saved, flat) })
+		m.renew(s)
 		return s.Err()
 	})
 }

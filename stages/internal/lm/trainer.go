@@ -40,6 +40,7 @@ type Trainer struct {
 	g          views         // of grad
 	step       int           // updates made
 	skippedRow int           // updates skipped in a row
+	recompute  bool
 }
 
 // maxSkipped is how many updates in a row may be skipped for a gradient that is no number.
@@ -79,6 +80,10 @@ func (t *Trainer) MicroTokens() int { return t.o.MicroTokens }
 // SetMicroTokens changes it for what comes; it must be at least 1.
 func (t *Trainer) SetMicroTokens(n int) { t.o.MicroTokens = max(1, n) }
 
+// SetRecompute says whether forward passes from here on keep each layer's input only, from which the backward pass computes
+// the rest again: a third more work for a fraction of the memory, and the same bits.
+func (t *Trainer) SetRecompute(on bool) { t.recompute = on }
+
 // Close frees gradient and moments. It may be called twice.
 func (t *Trainer) Close() error {
 	return torch.Do(context.Background(), t.m.device, func(s *torch.Scope) error {
@@ -95,7 +100,11 @@ func (t *Trainer) Close() error {
 // not touch a model itself. ref, for LogpRef and KL, may be nil. The statistics of the whole batch are returned.
 func (t *Trainer) Accumulate(ctx context.Context, sequences []Sequence, ref *Model, temperature float64,
 	weigh func(first, n int, s TokenStats) (Weights, error)) (TokenStats, error) {
-	return t.m.run(ctx, sequences, ref, temperature, t.o.MicroTokens, func(s *torch.Scope, first, n int, b *batch, tp *tape, h *head, stats TokenStats) error {
+	keep := all
+	if t.recompute {
+		keep = inputs
+	}
+	return t.m.run(ctx, sequences, ref, temperature, t.o.MicroTokens, keep, func(s *torch.Scope, first, n int, b *batch, tp *tape, h *head, stats TokenStats) error {
 		w, err := weigh(first, n, stats)
 		if err != nil {
 			return err
@@ -142,17 +151,17 @@ func headWeights(w Weights, b *batch, hasRef bool) (rows []torch.HeadWeight, any
 
 // Stats computes the statistics of a batch without a gradient. ref may be nil.
 func (m *Model) Stats(ctx context.Context, sequences []Sequence, ref *Model, temperature float64) (TokenStats, error) {
-	return m.run(ctx, sequences, ref, temperature, DefaultMicroTokens, nil)
+	return m.run(ctx, sequences, ref, temperature, DefaultMicroTokens, nothing, nil)
 }
 
 // Stats is Model.Stats in the trainer's micro-batches.
 func (t *Trainer) Stats(ctx context.Context, sequences []Sequence, ref *Model, temperature float64) (TokenStats, error) {
-	return t.m.run(ctx, sequences, ref, temperature, t.o.MicroTokens, nil)
+	return t.m.run(ctx, sequences, ref, temperature, t.o.MicroTokens, nothing, nil)
 }
 
 // run takes a batch through forward passes in micro-batches, and hands each to then, if there is one, before its
 // activations are freed.
-func (m *Model) run(ctx context.Context, sequences []Sequence, ref *Model, temperature float64, microTokens int,
+func (m *Model) run(ctx context.Context, sequences []Sequence, ref *Model, temperature float64, microTokens int, keep kept,
 	then func(s *torch.Scope, first, n int, b *batch, t *tape, h *head, stats TokenStats) error) (TokenStats, error) {
 	var all TokenStats
 	if !(temperature > 0) {
@@ -172,7 +181,7 @@ func (m *Model) run(ctx context.Context, sequences []Sequence, ref *Model, tempe
 			var h *head
 			var stats TokenStats
 			if len(b.targets) > 0 {
-				t = m.forward(s, b, then != nil)
+				t = m.forward(s, b, keep)
 				h = newHead(s, m, ref, b, temperature, t.hidden, then != nil)
 				stats = tokenStats(h.stats, b.owner, ref != nil)
 			}
@@ -237,6 +246,8 @@ func (t *Trainer) Update(lr float64) (gradNorm float64, skipped bool, err error)
 		s.AdamW_(t.p, t.grad, t.m1, t.m2, step)
 		if t.adapter != nil {
 			t.adapter.merge(s)
+		} else {
+			t.m.renew(s)
 		}
 		return s.Err()
 	})

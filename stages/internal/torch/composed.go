@@ -21,14 +21,14 @@ var composeAll atomic.Bool
 // what a GPU computes use it; caches made before must not be used after.
 func Compose(on bool) { composeAll.Store(on) }
 
-// composes says whether a fused operation on tensors of this type is composed.
-func (s *Scope) composes(kind DType) bool {
+// Composes says whether a fused operation on tensors of this type is composed.
+func (s *Scope) Composes(kind DType) bool {
 	return s.worker.device != CPU || kind == BFloat16 || composeAll.Load()
 }
 
-// composesOf is composes by an operand. A scope that has failed is left to the checks of the kernels.
+// composesOf is Composes by an operand. A scope that has failed is left to the checks of the kernels.
 func (s *Scope) composesOf(t *Tensor) bool {
-	return s.Err() == nil && t != nil && t.c != nil && s.composes(t.DType())
+	return s.Err() == nil && t != nil && t.c != nil && s.Composes(t.DType())
 }
 
 // with runs f in a scope of its own and keeps what it returns.

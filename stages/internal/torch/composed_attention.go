@@ -127,7 +127,7 @@ func (s *Scope) composedAttentionBackward(q, k, v, dout *Tensor, p *Packing, hea
 // Cache makes the key and value caches of a layer, as CachedAttention wants them: keys [slots, kvHeads, D, T], values
 // [slots, kvHeads, T, D]. How they lie in memory is the device's affair.
 func (s *Scope) Cache(kind DType, slots, kvHeads, d, length int64) (keys, values *Tensor) {
-	if s.composes(kind) { // a row's heads together: [slots, T, kvHeads, D]
+	if s.Composes(kind) { // a row's heads together: [slots, T, kvHeads, D]
 		make := func(axes ...int64) *Tensor {
 			return s.with(func(s *Scope) *Tensor { return s.Permute(s.Zeros(kind, slots, length, kvHeads, d), axes...) })
 		}

@@ -1,0 +1,231 @@
+//go:build libtorch
+
+package lm
+
+import (
+	"bytes"
+	"context"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"rcgrpo/stages/internal/torch"
+	"rcgrpo/stages/rl"
+)
+
+// use has a model compute in a precision.
+func use(t testing.TB, m *Model, p Precision) *Model {
+	t.Helper()
+	if err := m.Use(p); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// The README of the fixtures gives what implementations of bfloat16 differ by among each other: 0.5 in logits and
+// log-probabilities, 5 % in norms of gradients, 0.5 % in the loss. The stream between layers is float32 here, so the numbers
+// lie near those of float32 too.
+func TestBF16IsNearTheReference(t *testing.T) {
+	eachReference(t, func(t *testing.T, _ string, m *Model, p *parity) {
+		use(t, m, BF16)
+		worst, sum, n := 0.0, 0.0, 0
+		for _, q := range p.Sequences {
+			stats := allStats(t, m, []Sequence{learnAll(q.InputIDs)}, nil, 1)
+			want := q.Logps
+			if p.widened() {
+				want = q.WidenedLogps
+				nearAll(t, q.Name+" log-probability beside bfloat16's", stats.Logp, q.Logps, 0.5)
+			}
+			for i := range want {
+				d := math.Abs(stats.Logp[i] - want[i])
+				worst, sum, n = max(worst, d), sum+d, n+1
+			}
+		}
+		t.Logf("log-probabilities: %.3f off at most, %.4f on average", worst, sum/float64(n))
+		if worst > 0.5 || sum/float64(n) > 0.06 { // rounded weights alone make 0.15 at worst (README)
+			t.Errorf("log-probabilities are %.3f off at most, %.4f on average", worst, sum/float64(n))
+		}
+		tr := newTrainer(t, m, OptimizerConfig{MicroTokens: 20})
+		defer tr.Close()
+		reference := p.Gradient.gradient
+		near(t, "loss", meanLoss(t, tr, p.Gradient.maskedBatch), reference.Loss, 5e-3*reference.Loss)
+		g, err := tr.Gradient()
+		if err != nil {
+			t.Fatal(err)
+		}
+		weights, _ := layout(m.Config())
+		for _, w := range weights {
+			norm := 0.0
+			for _, v := range g[w.offset : w.offset+w.len()] {
+				norm += float64(v) * float64(v)
+			}
+			near(t, "gradient norm of "+w.name, math.Sqrt(norm), reference.Norms[w.name], 5e-2*reference.Norms[w.name])
+		}
+	})
+}
+
+// losses trains a fresh model on the same sequences again and again.
+func losses(t *testing.T, p Precision, updates int) (m *Model, course []float64) {
+	t.Helper()
+	m = use(t, newModel(t, drillSize(), 4), p)
+	tr := newTrainer(t, m, OptimizerConfig{})
+	all := someSequences(rand.New(rand.NewPCG(6, 6)), 6, 40, 1408, 0.7)
+	for range updates {
+		stats, err := tr.Accumulate(context.Background(), all, nil, 1, func(_, _ int, s TokenStats) (Weights, error) {
+			return Weights{Logp: slices.Repeat([]float64{-1 / float64(len(s.Logp))}, len(s.Logp))}, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		loss := 0.0
+		for _, l := range stats.Logp {
+			loss -= l / float64(len(stats.Logp))
+		}
+		course = append(course, loss)
+		if _, skipped, err := tr.Update(1e-3); err != nil || skipped {
+			t.Fatal(err, skipped)
+		}
+	}
+	return m, course
+}
+
+func TestTrainingInBF16FallsAsInFloat32(t *testing.T) {
+	const updates = 30
+	_, want := losses(t, Float32, updates)
+	m, got := losses(t, BF16, updates)
+	if want[updates-1] > want[0]/2 {
+		t.Fatalf("the loss in float32 goes from %v to %v only", want[0], want[updates-1])
+	}
+	for i := range want {
+		near(t, "loss", got[i], want[i], 0.02*want[0]) // the start's 7.3 differ by 0.1 % per pass; falling, errors of 30 updates
+	}
+
+	// Updates of 1e-3 on weights of 1e-1 are steps of one in the last of 8 digits: they live in the float32 weights, which are
+	// what is saved.
+	dir := t.TempDir()
+	if err := m.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	saved, err := Load(dir, torch.CPU)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer saved.Close()
+	a, errA := m.Weights()
+	b, errB := saved.Weights()
+	if errA != nil || errB != nil || !slices.Equal(a, b) {
+		t.Errorf("saved weights are not the trained ones (%v, %v)", errA, errB)
+	}
+	rounded := 0
+	for _, x := range a {
+		if math.Float32bits(x)&0xffff == 0 {
+			rounded++
+		}
+	}
+	if rounded > len(a)/10 {
+		t.Errorf("%d of %d saved weights have 8 digits only", rounded, len(a))
+	}
+}
+
+// What a policy draws is judged again by the training pass: both see the same weights of bfloat16.
+func TestSamplingInBF16AgreesWithTheTrainingPass(t *testing.T) {
+	m := use(t, newModel(t, drillSize(), 9), BF16)
+	d := newDecoder(t, m, 3, 48)
+	r := rand.New(rand.NewPCG(3, 3))
+	ids := [][]int32{{5, 9, 2}, {5, 9, 2, 7, 7, 1}, {30}}
+	feeds := [][]int32{ids[0], ids[1], ids[2]}
+	logps := make([][]float64, 3)
+	for range 20 {
+		var requests []rl.Request
+		for i := range ids {
+			requests = append(requests, rl.Request{Slot: i, Feed: feeds[i], Temperature: []float64{1, 0.7, 1}[i], TopP: []float64{0, 0, 0.9}[i], U: r.Float64()})
+		}
+		draws, err := d.Next(context.Background(), requests)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, draw := range draws {
+			ids[i], feeds[i], logps[i] = append(slices.Clone(ids[i]), draw.Token), []int32{draw.Token}, append(logps[i], float64(draw.Logp))
+		}
+	}
+	for i, temperature := range []float64{1, 0.7} { // the third has a nucleus: its log-probability is that inside it
+		stats := allStats(t, m, []Sequence{learnAll(ids[i])}, nil, temperature)
+		from := len(stats.Logp) - len(logps[i])
+		nearAll(t, "log-probability", logps[i], stats.Logp[from:], 0.05) // rounded logits of up to 4, over 0.7
+	}
+}
+
+func TestFrozenModelsComputeTheSame(t *testing.T) {
+	m := use(t, shake(t, newModel(t, tiny(false), 1), 2, 0.1), BF16)
+	all := someSequences(rand.New(rand.NewPCG(5, 5)), 7, 20, m.cfg.Vocab, 0.6)
+	want := allStats(t, m, all, nil, 1)
+	c, err := m.Clone()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	if got := allStats(t, c, all, m, 1); !slices.Equal(got.Logp, want.Logp) || slices.Max(got.KL) != 0 || slices.Min(got.KL) != 0 {
+		t.Errorf("got %v, want %v and no divergence", got.Logp, want.Logp)
+	}
+	if _, err := c.Weights(); err == nil {
+		t.Error("a frozen model still has weights in float32")
+	}
+	if err := m.Use("fp8"); err == nil {
+		t.Error("fp8 is no precision")
+	}
+	use(t, m, Float32)
+	if got := allStats(t, m, all, nil, 1); slices.Equal(got.Logp, want.Logp) {
+		t.Error("back in float32 the numbers are still those of bfloat16")
+	}
+}
+
+// A step of training, with and without recomputation, through micro-batches, an adapter and a reference.
+func TestRecomputationChangesNoBit(t *testing.T) {
+	for name, p := range map[string]Precision{"float32": Float32, "bf16": BF16} {
+		t.Run(name, func(t *testing.T) {
+			var results [][]byte
+			for _, recompute := range []bool{false, true} {
+				m := use(t, shake(t, newModel(t, tiny(true), 1), 2, 0.1), p)
+				ref := use(t, shake(t, m, 3, 0.2), p)
+				tr := newTrainer(t, m, OptimizerConfig{MicroTokens: 40})
+				tr.SetRecompute(recompute)
+				all := someSequences(rand.New(rand.NewPCG(5, 5)), 9, 20, m.cfg.Vocab, 0.6)
+				r := rand.New(rand.NewPCG(1, 1))
+				_, err := tr.Accumulate(context.Background(), all, ref, 0.8, func(_, _ int, s TokenStats) (w Weights, err error) {
+					for range s.Logp {
+						w.Logp, w.Entropy, w.KL = append(w.Logp, r.NormFloat64()), append(w.Entropy, r.NormFloat64()), append(w.KL, r.NormFloat64())
+					}
+					return w, nil
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, _, err := tr.Update(0.01); err != nil {
+					t.Fatal(err)
+				}
+				dir := t.TempDir()
+				if err := tr.Save(dir); err != nil {
+					t.Fatal(err)
+				}
+				var written []byte
+				for _, file := range []string{weightsFile, optimizerFile} {
+					text, err := os.ReadFile(filepath.Join(dir, file))
+					if err != nil {
+						t.Fatal(err)
+					}
+					written = append(written, text...)
+				}
+				results = append(results, written)
+			}
+			if !bytes.Equal(results[0], results[1]) {
+				t.Error("weights and moments differ")
+			}
+		})
+	}
+}
