@@ -21,7 +21,7 @@ func Kind() *engine.Kind {
 		Summary: "Episodes on held-out tasks: the paper's reward and the official verdict of each.",
 		Version: 2,
 		New: func() engine.Stage {
-			return &settings{Token: "checkpoint", Samples: 1, TopP: 1, Limits: rl.DefaultLimits()}
+			return &settings{Token: "checkpoint", Samples: 1, TopP: 1, Limits: rl.DefaultLimits(), Arithmetic: rl.DefaultArithmetic()}
 		},
 		Outputs: func(engine.Stage) map[string]string {
 			return map[string]string{"scores": "scores", "trajectories": "trajectories"}
@@ -39,6 +39,8 @@ type settings struct {
 	Samples     int            `hcl:"samples,optional" unit:"episodes per task" doc:"episodes per task; more than one needs a temperature above 0"`
 	K           []int          `hcl:"k,optional" doc:"pass@k for each of these, at most samples: the probability that one of k episodes succeeds, by the unbiased estimator (Chen et al. 2021, eq. 1), in passes.jsonl beside the scores"`
 	Limits      *rl.Limits     `hcl:"limits,block" doc:"bounds of an episode"`
+
+	rl.Arithmetic
 
 	TemperatureRange hcl.Range `hcl:"temperature,attr_range"`
 	TopPRange        hcl.Range `hcl:"top_p,attr_range"`

@@ -58,7 +58,7 @@ func defaults(batch int) settings {
 		Schedule:  &rl.Schedule{Shape: "constant"},
 		Optimizer: &rl.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01, ClipNorm: 1},
 		Limits:    rl.DefaultLimits(),
-		Split:     rl.DefaultSplit(lm.DefaultMicroTokens),
+		Split:     rl.DefaultSplit(lm.DefaultMicroTokens), Arithmetic: rl.DefaultArithmetic(),
 
 		Checkpoints: resume.DefaultCheckpoints(),
 	}
@@ -89,6 +89,7 @@ type settings struct {
 	Limits    *rl.Limits    `hcl:"limits,block" doc:"bounds of an episode"`
 
 	rl.Split
+	rl.Arithmetic
 
 	LoRA *checkpoint.LoRA `hcl:"lora,block" doc:"trains a low-rank adapter instead of the weights, in rc-grpo with the rows of the reward tokens; the reference policy is the model without it; the checkpoint holds the merged weights, and the adapter in its folder adapter as peft loads it"`
 

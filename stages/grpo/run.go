@@ -80,7 +80,7 @@ func (s *settings) run(ctx context.Context, job *engine.Job, prepare func(*check
 	if err := checkpoint.PlanMemory(job, s); err != nil {
 		return err
 	}
-	policy, err := checkpoint.Open(job, s.Policy)
+	policy, err := checkpoint.Open(job, s.Policy, s.Arithmetic)
 	if err != nil {
 		return err
 	}
@@ -167,6 +167,7 @@ func (t *training) open() error {
 		return err
 	}
 	t.trainer.SetMicroTokens(t.MicroBatch)
+	t.trainer.SetRecompute(t.Recompute)
 	if t.episodes, err = t.policy.Sampler(t.job, append(tasks, t.heldOut...), *t.Limits, t.Temperature, t.TopP); err != nil {
 		return err
 	}

@@ -21,9 +21,18 @@ type Split struct {
 	Mode       string `hcl:"mode,optional" choices:"deterministic|fast" doc:"deterministic: equal seeds give equal bytes on the CPU; fast: equal results up to rounding and the order in which slow environments answer. GPUs promise no more than fast does"`
 	MicroBatch int    `hcl:"micro_batch,optional" unit:"tokens" doc:"tokens of one forward and backward pass; the gradients of a batch's passes add up to that of the whole batch, equal to 1e-6 for every split. A longer trajectory goes alone"`
 	OnOOM      string `hcl:"on_oom,optional" choices:"stop|halve_micro_batch" doc:"when memory runs out in a pass: stop, with an error that names the micro_batch to set, or repeat the update with half the micro_batch, again and again until it fits; the batch stays the same, and metrics record the micro_batch of every update. Only mode = \"fast\" halves, because another split rounds otherwise"`
+	Recompute  bool   `hcl:"recompute,optional" key:"-" doc:"a forward pass keeps each layer's input only, and the backward pass computes the rest again: about a third more work, for a fraction of the memory of activations; no bit of the result changes on the CPU"`
 
 	MicroBatchRange hcl.Range `hcl:"micro_batch,attr_range"`
 }
+
+// Arithmetic is in what numbers a stage computes with a policy.
+type Arithmetic struct {
+	Precision string `hcl:"precision,optional" choices:"float32|bf16" doc:"what matrix products and attention are computed in; with bf16 the weights that are trained, their gradients and moments, norms, log-probabilities, entropies and divergences stay in float32, and so does the checkpoint"`
+}
+
+// DefaultArithmetic is float32.
+func DefaultArithmetic() Arithmetic { return Arithmetic{Precision: "float32"} }
 
 // DefaultSplit takes tokens per pass.
 func DefaultSplit(tokens int) Split {

@@ -21,7 +21,7 @@ func Kind() *engine.Kind {
 		Summary: "Episodes sampled from a policy, kept as trajectories.",
 		Version: 2,
 		New: func() engine.Stage {
-			return &settings{Samples: 1, Temperature: 1, TopP: 1, Token: "checkpoint", Limits: rl.DefaultLimits()}
+			return &settings{Samples: 1, Temperature: 1, TopP: 1, Token: "checkpoint", Limits: rl.DefaultLimits(), Arithmetic: rl.DefaultArithmetic()}
 		},
 		Outputs: func(engine.Stage) map[string]string { return map[string]string{"trajectories": "trajectories"} },
 		Draws:   func(engine.Stage) bool { return true },
@@ -36,6 +36,8 @@ type settings struct {
 	TopP        float64      `hcl:"top_p,optional" doc:"sampled from the fewest most probable tokens whose probabilities reach this (nucleus, Holtzman et al. 2020); 1 is the whole vocabulary"`
 	Token       string       `hcl:"token,optional" choices:"checkpoint|none|high|low" doc:"reward token to condition on"`
 	Limits      *rl.Limits   `hcl:"limits,block" doc:"bounds of an episode"`
+
+	rl.Arithmetic
 
 	SamplesRange     hcl.Range `hcl:"samples,attr_range"`
 	TemperatureRange hcl.Range `hcl:"temperature,attr_range"`

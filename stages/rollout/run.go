@@ -16,11 +16,14 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	if err := checkpoint.PlanMemory(job, s); err != nil {
 		return err
 	}
-	policy, err := checkpoint.Open(job, s.Policy)
+	policy, err := checkpoint.Open(job, s.Policy, s.Arithmetic)
 	if err != nil {
 		return err
 	}
 	defer policy.Close()
+	if err := policy.Model.Freeze(); err != nil {
+		return err
+	}
 	token, err := policy.Resolve(s.Token)
 	if err != nil {
 		return err

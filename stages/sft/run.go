@@ -44,7 +44,7 @@ func (s *settings) run(ctx context.Context, job *engine.Job, prepare func(*check
 	if err := checkpoint.PlanMemory(job, s); err != nil {
 		return err
 	}
-	policy, err := checkpoint.Open(job, s.Policy)
+	policy, err := checkpoint.Open(job, s.Policy, s.Arithmetic)
 	if err != nil {
 		return err
 	}
@@ -130,6 +130,7 @@ func (s *settings) train(ctx context.Context, job *engine.Job, policy *checkpoin
 	}
 	defer t.trainer.Close()
 	t.trainer.SetMicroTokens(s.MicroBatch)
+	t.trainer.SetRecompute(s.Recompute)
 	if t.scratch, err = resume.Open(job.Dir, s.Checkpoints.Settings()); err != nil {
 		return err
 	}

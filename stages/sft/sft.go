@@ -27,6 +27,7 @@ func Kinds() []*engine.Kind {
 			Schedule:    &rl.Schedule{Shape: "cosine", Warmup: 0.03},
 			Optimizer:   &rl.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, ClipNorm: 1},
 			Split:       rl.DefaultSplit(lm.DefaultMicroTokens),
+			Arithmetic:  rl.DefaultArithmetic(),
 			Checkpoints: resume.DefaultCheckpoints()}
 	}
 	outputs := func(engine.Stage) map[string]string {
@@ -63,6 +64,7 @@ type settings struct {
 	Optimizer *rl.Optimizer  `hcl:"optimizer,block" doc:"AdamW and gradient clipping"`
 
 	rl.Split
+	rl.Arithmetic
 
 	LoRA *checkpoint.LoRA `hcl:"lora,block" doc:"trains a low-rank adapter instead of the weights, in rctp-ft with the rows of the reward tokens; the checkpoint holds the merged weights, and the adapter in its folder adapter as peft loads it"`
 

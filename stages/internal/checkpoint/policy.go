@@ -3,6 +3,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -32,8 +33,8 @@ type Policy struct {
 	base    *lm.Model
 }
 
-// Open opens the checkpoint that ref names, on the job's device.
-func Open(job *engine.Job, ref artifact.Ref) (*Policy, error) {
+// Open opens the checkpoint that ref names, on the job's device, to compute in the given numbers; zero is float32.
+func Open(job *engine.Job, ref artifact.Ref, numbers rl.Arithmetic) (*Policy, error) {
 	a, err := job.Open(ref)
 	if err != nil {
 		return nil, err
@@ -43,6 +44,9 @@ func Open(job *engine.Job, ref artifact.Ref) (*Policy, error) {
 		return nil, err
 	}
 	p.digest = a.Digest
+	if err := p.Model.Use(cmp.Or(lm.Precision(numbers.Precision), lm.Float32)); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
 	return p, nil
 }
 
@@ -117,7 +121,11 @@ func (p *Policy) Reference() (*lm.Model, error) {
 	if p.adapter != nil {
 		return p.base, nil
 	}
-	return p.Model.Clone()
+	reference, err := p.Model.Clone()
+	if err != nil {
+		return nil, err
+	}
+	return reference, reference.Freeze()
 }
 
 // Codec is the policy's chat layout with the reward token at its position; see OpenCodec.

@@ -176,7 +176,7 @@ func TestCheckpointReadBackIsTheOneWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := Open(job, ref)
+	got, err := Open(job, ref, rl.Arithmetic{})
 	if err != nil {
 		t.Fatal(err)
 	}
