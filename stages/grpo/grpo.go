@@ -160,7 +160,7 @@ type drawn struct {
 func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 	return s.Policy, func(c lm.Config) lm.Use {
 		context := min(s.Limits.Context, c.MaxPosition)
-		u := lm.Use{Train: true, Reference: s.NeedsReference(), Pass: min(s.MicroBatch, s.Batch*s.Group*context),
+		u := lm.Use{Train: true, Precision: lm.Precision(s.Precision), Recompute: s.Recompute, Reference: s.NeedsReference(), Pass: min(s.MicroBatch, s.Batch*s.Group*context),
 			Slots: checkpoint.Slots, Context: context}
 		if s.LoRA != nil {
 			u.Adapter = s.LoRA.Parameters(c)

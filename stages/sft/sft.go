@@ -94,7 +94,7 @@ type tokens struct {
 // MemoryUse is a training with passes of micro_batch tokens, as many as a batch may have.
 func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 	return s.Policy, func(c lm.Config) lm.Use {
-		u := lm.Use{Train: true, Pass: min(s.MicroBatch, s.Batch*c.MaxPosition)}
+		u := lm.Use{Train: true, Precision: lm.Precision(s.Precision), Recompute: s.Recompute, Pass: min(s.MicroBatch, s.Batch*c.MaxPosition)}
 		if s.LoRA != nil {
 			u.Adapter = s.LoRA.Parameters(c)
 		}

@@ -93,6 +93,10 @@ func waysToFit(c lm.Config, u lm.Use, have int64) (ways []way) {
 		applies bool
 		make    func(u *lm.Use) (text string)
 	}{
+		{u.Pass > 0 && !u.Recompute, func(u *lm.Use) string {
+			u.Recompute = true
+			return "recompute = true"
+		}},
 		{u.Pass > 0 && !u.Alone, func(u *lm.Use) string {
 			shrink(u, &u.Pass, 16)
 			return fmt.Sprintf("micro_batch = %d", u.Pass)
@@ -104,6 +108,10 @@ func waysToFit(c lm.Config, u lm.Use, have int64) (ways []way) {
 		{u.Train && u.Adapter == 0, func(u *lm.Use) string {
 			u.Adapter = lm.LoRA{Rank: 16, Targets: lm.Projections}.Parameters(c)
 			return "lora { rank = 16, alpha = 32 }"
+		}},
+		{u.Precision != lm.BF16, func(u *lm.Use) string {
+			u.Precision = lm.BF16
+			return `precision = "bf16"`
 		}},
 	}
 	together := way{use: u}

@@ -19,10 +19,10 @@ func TestAStageThatDoesNotFitIsToldWhatWould(t *testing.T) {
 		have int64
 		want []string // that are offered beside more memory
 	}{
-		"sampling on one card":     {lm.Use{Slots: 64, Context: 16384}, 139 * gib, []string{"limits { context = 8192 }"}},
-		"fine-tuning on one card":  {lm.Use{Train: true, Pass: 4096}, 139 * gib, []string{"micro_batch = 2048", "lora { rank = 16, alpha = 32 }"}},
-		"fine-tuning on a smaller": {lm.Use{Train: true, Pass: 4096}, 80 * gib, []string{"micro_batch = 16 and lora { rank = 16, alpha = 32 }"}},
-		"all of it":                {lm.Use{Train: true, Reference: true, Pass: 4096, Slots: 64, Context: 16384}, 80 * gib, []string{"micro_batch = 16 and limits { context = 256 } and lora { rank = 16, alpha = 32 }"}},
+		"sampling on one card":     {lm.Use{Slots: 64, Context: 16384}, 139 * gib, []string{"limits { context = 8192 }", `precision = "bf16"`}},
+		"fine-tuning on one card":  {lm.Use{Train: true, Pass: 4096}, 139 * gib, []string{"recompute = true", "micro_batch = 2048", "lora { rank = 16, alpha = 32 }"}},
+		"fine-tuning on a smaller": {lm.Use{Train: true, Pass: 4096}, 80 * gib, []string{"recompute = true and micro_batch = 16 and lora { rank = 16, alpha = 32 }"}},
+		"all of it":                {lm.Use{Train: true, Reference: true, Pass: 4096, Slots: 64, Context: 16384}, 80 * gib, []string{"recompute = true and micro_batch = 16 and limits { context = 256 } and lora { rank = 16, alpha = 32 }"}},
 		"far too small":            {lm.Use{Train: true, Pass: 4096}, 8 * gib, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

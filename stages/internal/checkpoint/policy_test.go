@@ -328,7 +328,7 @@ func reopen(t *testing.T, dir string) *Policy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := Open(job, ref)
+	p, err := Open(job, ref, rl.Arithmetic{})
 	if err != nil {
 		t.Fatal(err)
 	}
