@@ -224,7 +224,7 @@ func TestPageGivesFilesAndPaper(t *testing.T) {
 	}
 }
 
-// TestScreenshots takes the pictures of docs/images from the page that $REPORTS_PAGE names (make images).
+// TestScreenshots takes the pictures of docs/images from the page that $REPORTS_SHOTS names (make images).
 func TestScreenshots(t *testing.T) {
 	path := os.Getenv("REPORTS_SHOTS")
 	if path == "" {
@@ -237,6 +237,7 @@ func TestScreenshots(t *testing.T) {
 	address, browser := pageFile(t, page), openChromium(t)
 	for name, v := range map[string]view{"light": {1180, 1500, false}, "dark": {1180, 1500, true}, "narrow": {360, 1200, false}} {
 		p := browser.openTab(t, address, v, "")
+		p.do("Emulation.setScrollbarsHidden", map[string]bool{"hidden": true})
 		p.eval(drawnCharts, nil)
 		if err := os.WriteFile(filepath.Join("..", "docs", "images", fmt.Sprintf("page-%s.png", name)), p.screenshot(), 0o644); err != nil {
 			t.Fatal(err)
