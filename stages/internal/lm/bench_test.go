@@ -46,6 +46,39 @@ func BenchmarkTrain(b *testing.B) {
 	}
 }
 
+// BenchmarkTrainAdapter is BenchmarkTrain of the decoder of 4 M parameters and of a low-rank adapter of it.
+func BenchmarkTrainAdapter(b *testing.B) {
+	cfg := Config{Family: "qwen2", Vocab: 2048, Hidden: 256, Layers: 4, Heads: 4, KVHeads: 2, HeadDim: 64, MLP: 704, RopeBase: 10000, NormEps: 1e-6, MaxPosition: 4096}
+	m := newModel(b, cfg, 1)
+	a, err := NewAdapter(m, LoRA{Rank: 16, Alpha: 32, Targets: Projections}, rand.New(rand.NewPCG(1, 2)))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer a.Close()
+	low, err := a.Trainer(OptimizerConfig{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer low.Close()
+	all, tokens := episodes(30, cfg.Vocab)
+	for _, what := range []struct {
+		name string
+		tr   *Trainer
+	}{{"all weights", newTrainer(b, m, OptimizerConfig{})}, {"rank 16", low}} {
+		b.Run(what.name, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := what.tr.Accumulate(context.Background(), all, nil, 1, descend); err != nil {
+					b.Fatal(err)
+				}
+				if _, _, err := what.tr.Update(1e-5); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(tokens*b.N)/b.Elapsed().Seconds(), "tokens/s")
+		})
+	}
+}
+
 func BenchmarkTrainAgainstReference(b *testing.B) {
 	m := newModel(b, drillSize(), 1)
 	ref := newModel(b, drillSize(), 2)

@@ -200,42 +200,49 @@ func (a *Adapter) Trainer(o OptimizerConfig) (*Trainer, error) {
 	return t, t.start(func(s *torch.Scope) views { return a.gradientViews(s, t) })
 }
 
-// gradientViews are the places where a backward pass leaves the gradients of weights: one layer's, which is turned into that
-// of the adapter as soon as the layer is done, so that the gradient of the whole base never exists.
+// gradientViews are the places where a backward pass leaves gradients: the adapter's own, and for norms and biases, which it
+// does not train, one that nobody reads.
 func (a *Adapter) gradientViews(s *torch.Scope, t *Trainer) views {
-	one := a.base.cfg
-	one.Layers, one.Vocab, one.TiedEmbeddings = 1, 1, true
-	weights, total := layout(one)
-	scratch := s.Zeros(torch.Float32, int64(total))
-	v := viewsOf(s, one, scratch)
-	v.all = append(v.all, scratch)
-	v.embed, v.head = nil, nil
+	c := a.base.cfg
+	v := views{adapter: func(s *torch.Scope, l int, dy, x *torch.Tensor, names []string) { a.addProduct(s, t, l, dy, x, names) }}
+	vector := func(n int) *torch.Tensor {
+		x := s.Zeros(torch.Float32, int64(n))
+		v.all = append(v.all, x)
+		return x
+	}
+	v.norm = vector(c.Hidden)
+	layer := layerViews{norm1: v.norm, norm2: v.norm}
+	if c.bias() {
+		q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+		layer.qkvBias, layer.qBias, layer.kvBias = vector(q+2*kv), vector(q), vector(2*kv)
+	}
+	v.layers = slices.Repeat([]layerViews{layer}, c.Layers)
 	for _, table := range a.tables {
-		rows := cut(s, t.grad, table.offset, len(a.c.Rows), a.base.cfg.Hidden)
+		rows := cut(s, t.grad, table.offset, len(a.c.Rows), c.Hidden)
 		v.all = append(v.all, rows)
 		if table.name == embedName {
 			v.rows, v.embedRows = a.c.Rows, rows
 		}
 		v.headRows = rows // of the last table: where there is no head, the embedding is one
 	}
-	for len(v.layers) < a.base.cfg.Layers {
-		v.layers = append(v.layers, v.layers[0])
-	}
-	v.done = func(s *torch.Scope, l int) {
-		s.MulScalar_(scratch, a.c.scale())
-		for i := range a.parts {
-			p := &a.parts[i]
-			if p.layer != l {
-				continue
-			}
-			name := layerName(0, strings.TrimPrefix(p.name, layerName(l, "")))
-			at := slices.IndexFunc(weights, func(w weight) bool { return w.name == name })
-			dw := cut(s, scratch, weights[at].offset, p.out, p.in)
-			da, db := p.of(s, t.grad, a.c.Rank)
-			s.Addmm_(db, dw, s.T(p.a))
-			s.Addmm_(da, s.T(p.b), dw)
-		}
-		s.Zero_(scratch)
-	}
 	return v
+}
+
+// addProduct adds to the gradient of A and B of the named projections of layer l, whose outputs stand side by side in dy, what
+// a product says: scale·(dy·B)ᵀ·x and scale·dyᵀ·(x·Aᵀ). The gradient of the whole weight never exists.
+func (a *Adapter) addProduct(s *torch.Scope, t *Trainer, l int, dy, x *torch.Tensor, names []string) {
+	from := int64(0)
+	for _, name := range names {
+		full := layerName(l, name+".weight")
+		if i := slices.IndexFunc(a.parts, func(p adapterPart) bool { return p.name == full }); i >= 0 {
+			p := &a.parts[i]
+			s.Nest(func(s *torch.Scope) {
+				own := s.Narrow(dy, 1, from, int64(p.out))
+				da, db := p.of(s, t.grad, a.c.Rank)
+				addProduct(s, da, s.MulScalar(s.Mm(own, s.As(p.b, x.DType())), a.c.scale()), x)
+				addProduct(s, db, own, s.MulScalar(s.Mm(x, s.T(s.As(p.a, x.DType()))), a.c.scale()))
+			})
+		}
+		from += int64(weightNamed(a.base.cfg, full).shape[0])
+	}
 }

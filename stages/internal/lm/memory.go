@@ -139,11 +139,7 @@ func (c Config) trainingPass(u Use) int64 {
 	if u.Reference {
 		most = max(most, n*row)
 	}
-	scratch := int64(0)
-	if u.Adapter > 0 { // the gradient of one layer's weights
-		scratch = hidden*(2*q+2*kv) + 3*hidden*int64(c.MLP)
-	}
-	return tape + most + 4*scratch
+	return tape + most
 }
 
 // samplingPass is what a pass of a decoder holds at most: one layer of its rows, and the logits of every slot.

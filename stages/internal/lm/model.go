@@ -32,9 +32,9 @@ type views struct {
 	layers            []layerViews
 	all               []*torch.Tensor // for freeing
 
-	// done, of gradients, is called when those of a layer are whole; nil does nothing. embed and head are nil where their
-	// gradient is not wanted, except in some rows.
-	done                func(s *torch.Scope, layer int)
+	// Of gradients, matrices are nil where they are not wanted whole: of an adapter's products it gets the gradients, and of
+	// embed and head those of some rows.
+	adapter             func(s *torch.Scope, layer int, dy, x *torch.Tensor, names []string)
 	rows                []int32       // of the vocabulary
 	embedRows, headRows *torch.Tensor // [len(rows), hidden]; headRows is embedRows where embedding and head are tied
 }
@@ -53,6 +53,16 @@ func (g *views) addEmbedding(s *torch.Scope, ids []int64, dx *torch.Tensor) {
 	if len(at) > 0 {
 		s.RowsAdd_(g.embedRows, row, s.IndexSelect(dx, 0, s.FromInt64(at, int64(len(at)))))
 	}
+}
+
+// addProduct adds to gradients what dy [n, out], the gradient of a product of layer l, and its input x [n, in] say of its
+// weight, whose own gradient is sum [out, in]. names are the projections whose rows it is made of.
+func (g *views) addProduct(s *torch.Scope, l int, sum, dy, x *torch.Tensor, names ...string) {
+	if sum != nil {
+		addProduct(s, sum, dy, x)
+		return
+	}
+	g.adapter(s, l, dy, x, names)
 }
 
 // addHead adds to gradients what dlogits [n, vocabulary], the gradient of the logits of hidden [n, hidden], says of the

@@ -244,9 +244,6 @@ func (m *Model) backward(s *torch.Scope, b *batch, t *tape, dhidden *torch.Tenso
 				m.layer(inner, l, t.layers[l].x, b, t)
 			}
 			dx = m.layerBackward(inner, l, b, t, dx, g)
-			if g.done != nil {
-				g.done(inner, l)
-			}
 			inner.Keep(dx)
 		})
 		if before != dx {
@@ -267,10 +264,10 @@ func (m *Model) layerBackward(s *torch.Scope, l int, b *batch, t *tape, dx *torc
 	// Feed-forward. The residual path is dx itself.
 	dlow := s.As(dx, m.kind)
 	dact := s.Mm(dlow, w.down)
-	addProduct(s, g.down, dlow, r.act)
+	grads.addProduct(s, l, g.down, dlow, r.act, "mlp.down_proj")
 	dgateUp := s.SwiGLUBackward(r.gateUp, dact)
 	s.Free(dact)
-	addProduct(s, g.gateUp, dgateUp, r.h2)
+	grads.addProduct(s, l, g.gateUp, dgateUp, r.h2, "mlp.gate_proj", "mlp.up_proj")
 	dh2 := s.Mm(dgateUp, w.gateUp)
 	s.Free(dgateUp)
 	s.RMSNormBackward(r.mid, w.norm2, r.rstd2, dh2, dx, g.norm2)
@@ -278,7 +275,7 @@ func (m *Model) layerBackward(s *torch.Scope, l int, b *batch, t *tape, dx *torc
 	// Attention. Gradients of queries, keys and values add up in float32.
 	dlow = s.As(dx, m.kind)
 	dout := s.Mm(dlow, w.o)
-	addProduct(s, g.o, dlow, r.out)
+	grads.addProduct(s, l, g.o, dlow, r.out, "self_attn.o_proj")
 	if l == c.Layers-1 {
 		dq := s.Empty(torch.Float32, int64(len(b.learn)), heads*d)
 		dkv := s.Zeros(torch.Float32, n, 2*kvHeads*d)
@@ -291,8 +288,8 @@ func (m *Model) layerBackward(s *torch.Scope, l int, b *batch, t *tape, dx *torc
 			s.ColumnSum_(g.kvBias, dkv)
 		}
 		dq, dkv = s.As(dq, m.kind), s.As(dkv, m.kind)
-		addProduct(s, g.q, dq, r.hq)
-		addProduct(s, g.kv, dkv, r.h)
+		grads.addProduct(s, l, g.q, dq, r.hq, "self_attn.q_proj")
+		grads.addProduct(s, l, g.kv, dkv, r.h, "self_attn.k_proj", "self_attn.v_proj")
 		dh := s.Mm(dkv, w.kv) // [N, hidden]
 		s.RowsAdd_(dh, b.learn, s.Mm(dq, w.q))
 		all := s.Zeros(torch.Float32, n, int64(c.Hidden))
@@ -309,7 +306,7 @@ func (m *Model) layerBackward(s *torch.Scope, l int, b *batch, t *tape, dx *torc
 		s.ColumnSum_(g.qkvBias, dqkv)
 	}
 	dqkv = s.As(dqkv, m.kind)
-	addProduct(s, g.qkv, dqkv, r.h)
+	grads.addProduct(s, l, g.qkv, dqkv, r.h, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 	s.RMSNormBackward(r.x, w.norm1, r.rstd1, s.Mm(dqkv, w.qkv), dx, g.norm1)
 	return dx
 }
