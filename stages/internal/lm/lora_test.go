@@ -121,6 +121,38 @@ func TestGradientOfAnAdapterFollowsFromTheWeights(t *testing.T) {
 	}
 }
 
+// In bfloat16 the gradient of an adapter is that in float32 up to the rounding of products, 2^-8 of each.
+func TestGradientOfAnAdapterInBF16(t *testing.T) {
+	gradient := func(p Precision) []float32 {
+		m := newModel(t, tiny(false), 1)
+		if err := m.Use(p); err != nil {
+			t.Fatal(err)
+		}
+		_, tr := drilled(t, m, 0)
+		if tr.m.Precision() != p {
+			t.Fatalf("the merged model computes in %s, want %s", tr.m.Precision(), p)
+		}
+		all := someSequences(rand.New(rand.NewPCG(3, 3)), 10, 20, m.cfg.Vocab, 0.5)
+		if _, err := tr.Accumulate(t.Context(), all, nil, 1, descend); err != nil {
+			t.Fatal(err)
+		}
+		g, err := tr.Gradient()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	far, size := 0.0, 0.0
+	want := gradient(Float32)
+	for i, v := range gradient(BF16) {
+		far += float64(v-want[i]) * float64(v-want[i])
+		size += float64(want[i]) * float64(want[i])
+	}
+	if relative := math.Sqrt(far / size); !(relative < 0.05) || relative == 0 {
+		t.Errorf("the gradients differ by %.2g of their norm, want less than 0.05, but rounding", relative)
+	}
+}
+
 // Of the tables, only the rows of the adapter move; the base does not move at all.
 func TestAnAdapterMovesItsRowsAndNoOthers(t *testing.T) {
 	for _, tied := range []bool{true, false} {
