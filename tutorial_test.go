@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -58,4 +59,11 @@ grep 'href="#section-2">Training' mine/dr_grpo.html
 		e.Setenv("RCGRPO_SITE", filepath.Join(e.WorkDir, "site.hcl"))
 		return nil
 	}})
+}
+
+// changes is changeBytes in a session: changes N BUNDLE.
+func changes(ts *testscript.TestScript, neg bool, args []string) {
+	n, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	ts.Check(changeBytes(ts.MkAbs(args[1]), ts.MkAbs("unpacked"), n, ts.Logf))
 }

@@ -9,11 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/rogpeppe/go-internal/testscript"
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/reports"
@@ -77,13 +74,6 @@ func changeBytes(file, dir string, n int, logf func(string, ...any)) error {
 	}
 	logf("%d cells and %d values of figures recomputed equal; %d changes of a byte found, in %d of %d files", whole.Cells, whole.Values, n, len(touched), len(files))
 	return nil
-}
-
-// changes is changeBytes in a session: changes N BUNDLE.
-func changes(ts *testscript.TestScript, neg bool, args []string) {
-	n, err := strconv.Atoi(args[0])
-	ts.Check(err)
-	ts.Check(changeBytes(ts.MkAbs(args[1]), ts.MkAbs("unpacked"), n, ts.Logf))
 }
 
 // TestChangesOfABundle does so with the bundle that $RCGRPO_BUNDLE names (make changes).

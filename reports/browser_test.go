@@ -12,6 +12,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"rcgrpo/engine"
 )
 
 // firstAnswer runs before the page's own scripts: as soon as the document is read it clicks the first number, and notes when
@@ -221,6 +224,46 @@ func TestPageGivesFilesAndPaper(t *testing.T) {
 	pdf := p.pdf()
 	if pages := len(regexp.MustCompile(`/Type\s*/Page\b`).FindAll(pdf, -1)); !bytes.HasPrefix(pdf, []byte("%PDF")) || pages < 3 {
 		t.Errorf("printed on %d pages", pages)
+	}
+}
+
+// The page of a run shows what happened since it was opened without being loaded again.
+func TestLivePageInABrowser(t *testing.T) {
+	l := startLive(t)
+	defer l.Close()
+	l.Observe(engine.Event{Kind: engine.EventPlanned, Counts: map[string]int{"run": 2}})
+	p := openChromium(t, "--proxy-bypass-list=127.0.0.1").openTab(t, l.URL, view{360, 800, true}, "")
+	shows := func(what, expression string) {
+		t.Helper()
+		var yes bool
+		p.eval(`(async () => { for (let i = 0; i < 500; i++) { if (`+expression+`) return true; await new Promise(r => setTimeout(r, 10)); } return false; })()`, &yes)
+		if !yes {
+			var text string
+			p.eval(`document.body.innerText`, &text)
+			t.Errorf("the page does not show %s: %q", what, text)
+		}
+	}
+	shows("the question, as text", `document.getElementById("question").textContent.includes("onerror=alert(1)") && !document.querySelector("img")`)
+	shows("the machine", `/0 of 2 stages · CPU \d+ %/.test(document.getElementById("now").textContent)`)
+	p.eval(`window.since = 1`, nil)
+	l.Observe(engine.Event{Kind: engine.EventStarted, Address: "stage.grpo.arm", Time: time.Now()})
+	for u := 1; u <= 20; u++ {
+		l.Observe(engine.Event{Kind: engine.EventProgress, Address: "stage.grpo.arm", Done: u, Total: 40, Unit: "updates", Values: []engine.Value{{Name: "reward", Value: float64(u) / 40}}})
+	}
+	shows("progress", `document.querySelector("progress")?.value === 20 && document.querySelector("tbody").textContent.includes("20 of 40 updates")`)
+	shows("the curve so far", `document.querySelector("polyline")?.getAttribute("points").split(" ").length === 20`)
+	l.Observe(engine.Event{Kind: engine.EventFailed, Address: "stage.grpo.arm", Failure: &engine.Failure{Text: "out of memory"}})
+	l.Observe(engine.Event{Kind: engine.EventEnded, Counts: map[string]int{"failed": 1}})
+	shows("the failure and the end", `document.querySelector("td.failed")?.textContent.includes("out of memory") && document.getElementById("ended").textContent.includes("1 failed")`)
+	var since, beyond float64
+	p.eval(`window.since || 0`, &since)
+	p.eval(`document.documentElement.scrollWidth - innerWidth`, &beyond)
+	if since != 1 || beyond > 0 {
+		t.Errorf("loaded anew: %v; %v pixels too wide", since != 1, beyond)
+	}
+	faults := slices.DeleteFunc(p.faults(), func(fault string) bool { return strings.HasPrefix(fault, "request: "+l.URL) })
+	if len(faults) > 0 {
+		t.Errorf("%q", faults)
 	}
 }
 

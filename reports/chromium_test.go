@@ -46,8 +46,8 @@ type answer struct {
 // browsersOwn are requests that Chromium makes whatever page it shows: updates, its clock, its account.
 var browsersOwn = regexp.MustCompile(`^(CONNECT |[A-Z]+ https?://)(clients\d*\.google\.com|update\.googleapis\.com|accounts\.google\.com|optimizationguide-pa\.googleapis\.com|safebrowsing\.googleapis\.com)[:/ ]`)
 
-// openChromium starts the browser; the test is skipped where there is none.
-func openChromium(t *testing.T) *chromium {
+// openChromium starts the browser with further flags; the test is skipped where there is none.
+func openChromium(t *testing.T, flags ...string) *chromium {
 	t.Helper()
 	program := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -69,9 +69,10 @@ func openChromium(t *testing.T) *chromium {
 		t.Fatal(err)
 	}
 	c.in = in
-	command := exec.Command(program, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-extensions",
+	args := append([]string{"--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-extensions",
 		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-default-apps", "--disable-features=OptimizationHints,MediaRouter,Translate",
-		"--user-data-dir="+filepath.Join(t.TempDir(), "profile"), "--proxy-server="+c.listen(t), "--proxy-bypass-list=<-loopback>", "--remote-debugging-pipe", "about:blank")
+		"--user-data-dir=" + filepath.Join(t.TempDir(), "profile"), "--proxy-server=" + c.listen(t), "--proxy-bypass-list=<-loopback>", "--remote-debugging-pipe"}, flags...)
+	command := exec.Command(program, append(args, "about:blank")...)
 	command.ExtraFiles = []*os.File{theirIn, theirOut}
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
