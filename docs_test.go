@@ -118,7 +118,11 @@ func checkBlock(t *testing.T, text string) {
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, diags := engine.Load(engine.Source{Path: file, Env: os.Environ()}, kinds())
+	vars := map[string]string{}
+	if strings.Contains(text, `variable "base"`) {
+		vars["base"] = fixtures.Path(t, "hf/models/qwen2-tiny")
+	}
+	_, diags := engine.Load(engine.Source{Path: file, Env: os.Environ(), Vars: vars}, kinds())
 	for _, d := range diags {
 		if fragment && slices.Contains([]string{"Reference to nothing", "Unknown local", "Unknown variable", "Unused variable"}, d.Summary) {
 			continue // what it refers to stands elsewhere

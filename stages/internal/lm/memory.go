@@ -117,7 +117,7 @@ func (c Config) trainingPass(u Use) int64 {
 	row := c.layerRow(number)
 	layers := int64(c.Layers) * row
 	if u.Recompute {
-		layers = 4*int64(c.Layers)*hidden + row // the inputs of all, the rest of one
+		layers = 4*int64(c.Layers)*hidden + 2*row // the inputs of all, the rest of one, and as much in holes that the next does not fit into
 	}
 	tape := n * (layers + 4*5*hidden) // with the last layer's selected rows and the head's input
 	models := int64(1)

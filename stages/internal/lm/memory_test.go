@@ -9,28 +9,31 @@ import (
 var qwen7B = Config{Family: "qwen2", Vocab: 152064, Hidden: 3584, Layers: 28, Heads: 28, KVHeads: 4, HeadDim: 128, MLP: 18944,
 	RopeBase: 1e6, NormEps: 1e-6, MaxPosition: 32768}
 
-// The figures of design/training.md 3.2.
+// The figures of design/training.md 3.2, which are of bfloat16 products beside float32 weights and moments.
 func TestMemoryOfQwen7BIsThatOfTheTrainingPage(t *testing.T) {
 	const gib = 1 << 30
-	part := func(u Use, name string) float64 {
+	parts := func(u Use) map[string]float64 {
+		by := map[string]float64{}
 		for _, p := range qwen7B.Memory(u) {
-			if p.Name == name {
-				return float64(p.Bytes) / gib
-			}
+			by[p.Name] = float64(p.Bytes) / gib
 		}
-		return math.NaN()
+		return by
 	}
-	train := Use{Train: true, Reference: true, Precision: BF16}
+	train, sample := parts(Use{Train: true, Reference: true, Precision: BF16}), parts(Use{Slots: 1, Context: 16, Precision: BF16})
+	kv := float64(qwen7B.kvToken(2))
 	for name, tc := range map[string]struct{ got, want, digits float64 }{
-		"parameters, billions":                       {float64(qwen7B.Parameters()) / 1e9, 7.616, 0.001},
-		"outside the two embedding matrices":         {float64(qwen7B.Parameters()-2*152064*3584) / 1e9, 6.526, 0.001},
-		"weights in bfloat16":                        {part(Use{Precision: BF16}, "weights"), 14.2, 0.1},
-		"gradient in float32":                        {part(train, "gradient"), 28.4, 0.1},
-		"two moments":                                {part(train, "two moments"), 56.7, 0.1},
-		"reference in bfloat16":                      {part(train, "reference"), 14.2, 0.1},
-		"bfloat16 weights, float32 master and state": {part(train, "weights") + part(train, "gradient") + part(train, "two moments"), 127.7, 0.1},
-		"KV of a token in bfloat16, KiB":             {float64(qwen7B.kvToken(2)) / 1024, 56, 0},
-		"logits of 8k tokens in float32":             {8192 * float64(qwen7B.Vocab) * 4 / gib, 4.6, 0.1},
+		"parameters, billions":                         {float64(qwen7B.Parameters()) / 1e9, 7.616, 0.001},
+		"outside the two embedding matrices":           {float64(qwen7B.Parameters()-2*152064*3584) / 1e9, 6.526, 0.001},
+		"weights that only sample":                     {sample["weights"], 14.2, 0.1},
+		"weights for products and in float32":          {train["weights"], 14.2 + 28.4, 0.1},
+		"gradient in float32":                          {train["gradient"], 28.4, 0.1},
+		"two moments":                                  {train["two moments"], 56.7, 0.1},
+		"reference":                                    {train["reference"], 14.2, 0.1},
+		"all that a fine-tuning keeps":                 {train["weights"] + train["gradient"] + train["two moments"], 127.7, 0.1},
+		"KV of a token, KiB":                           {kv / 1024, 56, 0},
+		"tokens of KV beside the weights on a card, M": {(139 - sample["weights"]) * gib / kv / 1e6, 2.2, 0.15},
+		"logits of 8k tokens in float32":               {8192 * float64(qwen7B.Vocab) * 4 / gib, 4.6, 0.1},
+		"logits of 8k tokens in bfloat16":              {8192 * float64(qwen7B.Vocab) * 2 / gib, 2.3, 0.1},
 	} {
 		if math.Abs(tc.got-tc.want) > tc.digits {
 			t.Errorf("%s: got %.4f, want %v", name, tc.got, tc.want)
