@@ -22,7 +22,7 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	dir := job.Dir
 	if !job.Adopted() {
 		if job.Resumes() { // after an attempt that failed
-			if err := os.RemoveAll(dir); err != nil {
+			if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil {
 				return err
 			}
 		}
@@ -54,11 +54,8 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	return nil
 }
 
-// prepare makes the folder with those that the outputs lie in.
+// prepare makes the folders that the outputs lie in.
 func (s *settings) prepare(dir string) error {
-	if err := makeFolder(dir); err != nil {
-		return err
-	}
 	for _, to := range s.Outputs {
 		made := filepath.Join(dir, filepath.FromSlash(to))
 		if !strings.HasSuffix(to, "/") {
