@@ -13,6 +13,8 @@ import (
 	"rcgrpo/stages/internal/torch"
 )
 
+func (c LoRA) scale() float64 { return c.Alpha / float64(c.Rank) }
+
 // Adapter is a low-rank change of a model. Model is the model with the change in its weights: forward passes, sampling and
 // export need nothing else. The base stays as it is and is needed as long as the adapter lives.
 type Adapter struct {

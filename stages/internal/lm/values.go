@@ -87,5 +87,3 @@ func (c LoRA) Check() error {
 	}
 	return nil
 }
-
-func (c LoRA) scale() float64 { return c.Alpha / float64(c.Rank) }
