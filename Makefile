@@ -3,7 +3,7 @@
 #   make demo    builds, runs the four-arm experiment on two cores and says where its page lies
 #   make test    everything that is checked before a change goes in
 #   make build   bin/rcgrpo (no cgo) and bin/rcgrpo-torch (the same main over libtorch)
-#   make bench   the benchmarks: the official Python of BFCL and other engines beside ours, and what the engine must hold
+#   make bench   the benchmarks: the official Python of BFCL, other engines and transformers beside ours, and what the engine must hold
 #   make crash   the long variants of the tests that kill: 1,000 kills of engines and stages (KILLS=N), 200 of trainings
 #   make images  the pictures of docs/images, from PAGE (the demo's, unless named)
 #   make changes changes 200 random bytes of the artifacts behind the demo's page, one after the other: each must be found
@@ -72,6 +72,7 @@ bench: build
 	bench/bfcl.sh
 	bench/transformers.sh
 	bench/engine.sh
+	bench/lm.sh
 	$(GO) test -run '^$$' -bench . -benchmem ./engine ./bfcl/... ./engine/index ./stages/rl ./stages/internal/token
 	$(GO) test -tags libtorch -run '^$$' -bench . -benchmem ./stages/internal/... ./stages/grpo
 
