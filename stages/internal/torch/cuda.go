@@ -9,21 +9,51 @@ import "C"
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"unsafe"
 
 	"github.com/sugarme/gotch/libtch"
 )
 
-// loadCUDA opens libtorch's CUDA half, which is no dependency of the binary: its kernels register themselves. The
-// library is looked for where the linker looks, that is beside the CPU half first.
+// libtorchVariable names a libtorch, when building and, for its CUDA half, when running.
+const libtorchVariable = "LIBTORCH"
+
+// loadCUDA opens libtorch's CUDA half, which is no dependency of the binary: its kernels register themselves.
 func loadCUDA(d Device) error {
-	name := C.CString("libtorch_cuda.so")
-	defer C.free(unsafe.Pointer(name))
-	if C.dlopen(name, C.RTLD_NOW|C.RTLD_GLOBAL) == nil {
-		return fmt.Errorf("device %s: %s; name a libtorch 2.11.0 with CUDA with LIBTORCH=DIR when building", d, C.GoString(C.dlerror()))
+	var tried []string
+	for _, path := range cudaLibraries() {
+		name := C.CString(path)
+		loaded := C.dlopen(name, C.RTLD_NOW|C.RTLD_GLOBAL) != nil
+		C.free(unsafe.Pointer(name))
+		if !loaded {
+			tried = append(tried, C.GoString(C.dlerror()))
+			continue
+		}
+		if n := libtch.AtcCudaDeviceCount(); int(n) < d.cuda {
+			return fmt.Errorf("device %s: %s is there, but it sees %d GPUs (CUDA_VISIBLE_DEVICES=%q); nvidia-smi says whether the driver works", d, path, n, os.Getenv("CUDA_VISIBLE_DEVICES"))
+		}
+		return nil
 	}
-	if n := libtch.AtcCudaDeviceCount(); int(n) < d.cuda {
-		return fmt.Errorf("device %s: this machine shows %d GPUs to CUDA", d, n)
+	return fmt.Errorf("device %s: libtorch's CUDA half cannot be loaded (%s); set LIBTORCH=DIR to a libtorch 2.11.0 with CUDA 13, "+
+		"such as the folder of the Python package torch==2.11.0, or leave `gpus` out of the stage's resources", d, strings.Join(tried, "; "))
+}
+
+// cudaLibraries are the places where the CUDA half may lie: that of LIBTORCH, beside the CPU half, and wherever the linker looks.
+func cudaLibraries() (paths []string) {
+	const name = "libtorch_cuda.so"
+	if dir := os.Getenv(libtorchVariable); dir != "" {
+		paths = append(paths, filepath.Join(dir, "lib", name))
 	}
-	return nil
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err == nil {
+		for line := range strings.Lines(string(maps)) {
+			if at := strings.IndexByte(line, '/'); at >= 0 && strings.HasSuffix(line, "/libtorch_cpu.so\n") {
+				paths = append(paths, filepath.Join(filepath.Dir(line[at:]), name))
+				break
+			}
+		}
+	}
+	return append(paths, name)
 }

@@ -3,6 +3,7 @@
 package torch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,10 +30,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// work runs f on the CPU and fails the test on an error.
+// work runs f on the CPU, or on the device that RCGRPO_DEVICE names, and fails the test on an error.
 func work(t testing.TB, f func(s *Scope)) {
 	t.Helper()
-	if err := Do(context.Background(), CPU, func(s *Scope) error { f(s); return nil }); err != nil {
+	device, err := ParseDevice(cmp.Or(os.Getenv("RCGRPO_DEVICE"), "cpu"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Do(context.Background(), device, func(s *Scope) error { f(s); return nil }); err != nil {
 		t.Fatal(err)
 	}
 }

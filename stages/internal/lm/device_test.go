@@ -1,0 +1,240 @@
+//go:build libtorch
+
+package lm
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strconv"
+	"testing"
+	"time"
+
+	"rcgrpo/stages/internal/torch"
+	"rcgrpo/stages/rl"
+)
+
+// What bench/gpu.sh sets beside deviceVariable: the bytes of memory that the device has.
+const memoryVariable = "RCGRPO_DEVICE_MEMORY"
+
+// H200 by design/training.md 3.2: floating-point operations and bytes per second, as measured there.
+const (
+	peakWork  = 790e12
+	peakBytes = 4.3e12
+)
+
+// measured is a line of the report: tokens per second, and what share of the device's limit that is.
+type measured struct {
+	what   string
+	tokens float64 // per second
+	limit  float64 // tokens per second at peak
+}
+
+func (m measured) String() string {
+	return fmt.Sprintf("| %s | %.0f | %.0f | %.1f %% |", m.what, m.tokens, m.limit, 100*m.tokens/m.limit)
+}
+
+// randomOn makes a model on a device, its weights of the size that New gives them, from one block of random numbers again
+// and again: what computes does not see the difference, and billions are not drawn on the host.
+func randomOn(cfg Config, device torch.Device) (*Model, error) {
+	r := rand.New(rand.NewPCG(1, 1))
+	block := make([]float32, min(cfg.Parameters(), 1<<22))
+	for i := range block {
+		block[i] = float32(r.NormFloat64())
+	}
+	weights, _ := layout(cfg)
+	return place(cfg, device, func(s *torch.Scope, flat *torch.Tensor) {
+		from := s.FromFloat32(block, int64(len(block)))
+		for _, w := range weights {
+			for at := 0; at < w.len(); at += len(block) {
+				n := int64(min(len(block), w.len()-at))
+				s.Nest(func(s *torch.Scope) {
+					part := s.Narrow(flat, 0, int64(w.offset+at), n)
+					if w.std == 0 {
+						s.Copy_(part, s.Full(torch.Float32, float64(w.start), n))
+						return
+					}
+					s.Copy_(part, s.Narrow(from, 0, 0, n))
+					s.MulScalar_(part, w.std)
+				})
+			}
+		}
+	})
+}
+
+// products is how many weights take part in a product for each token.
+func (c Config) products() float64 {
+	q, kv := float64(c.Heads*c.HeadDim), float64(c.KVHeads*c.HeadDim)
+	return float64(c.Layers)*float64(c.Hidden)*(2*q+2*kv+3*float64(c.MLP)) + float64(c.Vocab)*float64(c.Hidden)
+}
+
+// forwardWork is the floating-point operations of a forward pass per token of a sequence of so many.
+func (c Config) forwardWork(length int) float64 {
+	return 2*c.products() + 2*float64(c.Layers*c.Heads*c.HeadDim)*float64(length)
+}
+
+// layersThatFit is the deepest shape, up to its own, whose use takes at most nine tenths of the memory; 0 is unknown and
+// leaves it as it is.
+func layersThatFit(c Config, u Use, memory int64) Config {
+	for memory > 0 && c.Layers > 1 && TotalMemory(c.Memory(u)) > memory/10*9 {
+		c.Layers--
+	}
+	return c
+}
+
+// measureTraining times updates on sequences of one length; every token is learned.
+func measureTraining(c Config, device torch.Device, p Precision, length, pass, updates int, memory int64) (m measured, err error) {
+	c = layersThatFit(c, Use{Train: true, Precision: p, Recompute: true, Pass: pass}, memory)
+	model, err := randomOn(c, device)
+	if err != nil {
+		return m, err
+	}
+	defer model.Close()
+	if err := model.Use(p); err != nil {
+		return m, err
+	}
+	tr, err := NewTrainer(model, OptimizerConfig{MicroTokens: pass})
+	if err != nil {
+		return m, err
+	}
+	defer tr.Close()
+	tr.SetRecompute(true)
+	r := rand.New(rand.NewPCG(2, 2))
+	var batch []Sequence
+	for range pass / length {
+		ids := make([]int32, length)
+		for i := range ids {
+			ids[i] = r.Int32N(int32(c.Vocab))
+		}
+		batch = append(batch, learnAll(ids))
+	}
+	var start time.Time
+	for i := range updates + 1 {
+		if i == 1 { // the first finds its kernels and its memory
+			start = time.Now()
+		}
+		if _, err := tr.Accumulate(context.Background(), batch, nil, 1, descend); err != nil {
+			return m, err
+		}
+		if _, _, err := tr.Update(1e-6); err != nil { // reads the norm, so that the device is done
+			return m, err
+		}
+	}
+	tokens := float64(updates * len(batch) * length)
+	m.what = fmt.Sprintf("update, %s, %d layers, %d × %d tokens, recomputing", p, c.Layers, len(batch), length)
+	m.tokens, m.limit = tokens/time.Since(start).Seconds(), peakWork/(3*c.forwardWork(length))
+	return m, nil
+}
+
+// measureDecoding times steps of so many sequences at a context.
+func measureDecoding(c Config, device torch.Device, p Precision, sequences, length, steps int, memory int64) (m measured, err error) {
+	c = layersThatFit(c, Use{Precision: p, Slots: sequences, Context: length + steps}, memory)
+	model, err := randomOn(c, device)
+	if err != nil {
+		return m, err
+	}
+	defer model.Close()
+	if err := model.Use(p); err != nil {
+		return m, err
+	}
+	if err := model.Freeze(); err != nil {
+		return m, err
+	}
+	d, err := NewDecoder(model, sequences, length+steps)
+	if err != nil {
+		return m, err
+	}
+	defer d.Close()
+	r := rand.New(rand.NewPCG(3, 3))
+	requests := make([]rl.Request, sequences)
+	for i := range requests {
+		feed := make([]int32, length-1)
+		for k := range feed {
+			feed[k] = r.Int32N(int32(c.Vocab))
+		}
+		requests[i] = rl.Request{Slot: i, Feed: feed, Temperature: 1, U: 0.5}
+	}
+	var start time.Time
+	for step := range steps {
+		if step == 1 { // after the prompts
+			start = time.Now()
+		}
+		draws, err := d.Next(context.Background(), requests)
+		if err != nil {
+			return m, err
+		}
+		for i, draw := range draws {
+			requests[i].Feed = []int32{draw.Token}
+			requests[i].U = r.Float64()
+		}
+	}
+	tokens := float64((steps - 1) * sequences)
+	number := 4.0
+	if p == BF16 {
+		number = 2
+	}
+	bytes := number*c.products() + float64(sequences*length)*float64(c.kvToken(int64(number)))
+	m.what = fmt.Sprintf("decoding, %s, %d layers, %d sequences at %d tokens", p, c.Layers, sequences, length)
+	m.tokens, m.limit = tokens/time.Since(start).Seconds(), peakBytes/bytes*float64(sequences)
+	return m, nil
+}
+
+// On a device that RCGRPO_DEVICE names, the shape of Qwen2.5-7B with as many layers as fit; else a tiny one through the same
+// code, in the operations of a GPU.
+func TestTrainingAndDecodingOnADevice(t *testing.T) {
+	cfg, device, memory := tiny(false), torch.CPU, int64(0)
+	length, pass, updates, steps, batches := 16, 32, 2, 4, []int{1, 3}
+	if name := os.Getenv(deviceVariable); name != "" && name != "cpu" {
+		var err error
+		if device, err = torch.ParseDevice(name); err != nil {
+			t.Fatal(err)
+		}
+		if memory, err = strconv.ParseInt(os.Getenv(memoryVariable), 10, 64); err != nil {
+			t.Fatalf("%s is to say the device's bytes: %v", memoryVariable, err)
+		}
+		cfg, length, pass, updates, steps, batches = qwen7B, 4096, 8192, 3, 65, []int{1, 8, 64, 256}
+	} else {
+		torch.Compose(true)
+		defer torch.Compose(false)
+	}
+	t.Logf("device %s, %s; limits of an H200: %.0f TFLOP/s, %.1f TB/s", device, runtime.Version(), peakWork/1e12, peakBytes/1e12)
+	t.Log("| what | tokens/s | at the limit | share |")
+	for _, p := range []Precision{Float32, BF16} {
+		if device != torch.CPU && p == Float32 { // what a GPU is for are products in bfloat16
+			continue
+		}
+		lines := []measured{}
+		m, err := measureTraining(cfg, device, p, length, pass, updates, memory)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, m)
+		for _, n := range batches {
+			if m, err = measureDecoding(cfg, device, p, n, length/2, steps, memory); err != nil {
+				t.Fatal(err)
+			}
+			lines = append(lines, m)
+		}
+		for _, m := range lines {
+			t.Log(m)
+			if !(m.tokens > 0) || !(m.limit > 0) {
+				t.Errorf("%v measures nothing", m)
+			}
+		}
+	}
+}
+
+// design/training.md 3.2: forward 14.96 GFLOP per token at 4k context, 7.070 B weights in products, decoding bound by 14.1 GB
+// of weights and 56 KiB per token of context.
+func TestLimitsAreThoseOfTheTrainingPage(t *testing.T) {
+	near(t, "weights in products, billions", qwen7B.products()/1e9, 7.070, 0.0005)
+	near(t, "forward at 4k, GFLOP per token", qwen7B.forwardWork(4096)/1e9, 14.96, 0.005)
+	near(t, "training at 40 % of the peak", 0.4*peakWork/(3*qwen7B.forwardWork(4096)), 7040, 5)
+	bytes := 2*qwen7B.products() + 64*4096*float64(qwen7B.kvToken(2))
+	near(t, "decoding 64 at 4k", 64*peakBytes/bytes, 9433, 10)
+	if got := layersThatFit(qwen7B, Use{Train: true, Precision: BF16, Recompute: true, Pass: 8192}, 139<<30).Layers; got < 20 || got > 28 {
+		t.Errorf("%d layers fit a card of 139 GiB", got)
+	}
+}
