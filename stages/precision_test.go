@@ -1,0 +1,139 @@
+//go:build libtorch
+
+package stages
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"rcgrpo/engine"
+	"rcgrpo/stages/rl"
+)
+
+// inPrecision is a line of trainings; $split stands for settings of the two, $precision for one of every policy.
+const inPrecision = `
+experiment {
+  seeds = [1]
+}
+
+stage "tasks" "drills" {
+  source = "drills"
+  train  = 6
+  test   = 2
+  pool   = 5
+}
+
+stage "curate" "data" {
+  tasks  = stage.tasks.drills.train
+  spoilt = 1
+}
+
+stage "model" "random" {
+  seed   = 0
+  corpus = [stage.curate.data.expert]
+  vocab  = 340
+  architecture {
+    family    = "qwen2"
+    hidden    = 32
+    layers    = 2
+    heads     = 2
+    kv_heads  = 1
+    mlp       = 48
+    rope_base = 1000
+    context   = 1024
+  }
+}
+
+stage "rctp-ft" "warm" {
+  policy = stage.model.random.checkpoint
+  data   = [stage.curate.data.mixed]
+  batch  = 4
+  lr     = 1e-2
+  $split
+  $precision
+}
+
+stage "rc-grpo" "arm" {
+  policy  = stage.rctp-ft.warm.checkpoint
+  tasks   = stage.tasks.drills.train
+  updates = 2
+  batch   = 2
+  group   = 3
+  lr      = 1e-2
+  $split
+  $precision
+  limits {
+    steps   = 2
+    reply   = 8
+    context = 400
+  }
+}
+
+stage "eval" "last" {
+  policy = stage.rc-grpo.arm.checkpoint
+  tasks  = [stage.tasks.drills.test]
+  $precision
+  limits {
+    steps   = 2
+    reply   = 8
+    context = 400
+  }
+}
+`
+
+// runInPrecision runs the line and returns the folder of its ports.
+func runInPrecision(t *testing.T, split, precision string) string {
+	t.Helper()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x.hcl")
+	text := strings.NewReplacer("$split", split, "$precision", precision).Replace(inPrecision)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	x, diags := engine.Load(engine.Source{Path: path}, engine.Registry(Kinds()))
+	if len(diags) > 0 {
+		t.Fatal(diags)
+	}
+	for _, n := range x.Nodes {
+		runNode(t, n, dir, nil)
+	}
+	return dir
+}
+
+// Recomputation changes no byte of what stages make; bf16 changes what they compute a little, and still gives float32
+// checkpoints and a first ratio of exactly 1.
+func TestStagesInBF16AndWithRecomputation(t *testing.T) {
+	plain := runInPrecision(t, "", "")
+	again := runInPrecision(t, "recompute = true", "")
+	coarse := runInPrecision(t, "", `precision = "bf16"`)
+	read := func(dir, stage string) []byte {
+		b, err := os.ReadFile(filepath.Join(dir, stage, "checkpoint", "model.safetensors"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	for _, stage := range []string{"stage.rctp-ft.warm@1", "stage.rc-grpo.arm@1"} {
+		want := read(plain, stage)
+		if !bytes.Equal(read(again, stage), want) {
+			t.Errorf("%s: recomputation changes the checkpoint", stage)
+		}
+		if got := read(coarse, stage); bytes.Equal(got, want) || len(got) != len(want) {
+			t.Errorf("%s: a checkpoint of %d bytes in bf16, want another of %d", stage, len(got), len(want))
+		}
+	}
+	first := func(dir, stage string) map[string]float64 {
+		return rows[rl.Metric](t, filepath.Join(dir, stage, "metrics"), rl.MetricsFile)[0].Values
+	}
+	fine, rough := first(plain, "stage.rctp-ft.warm@1")["loss"], first(coarse, "stage.rctp-ft.warm@1")["loss"]
+	if fine == rough || math.Abs(rough-fine) > 0.01*fine {
+		t.Errorf("loss of the first update: %v in bf16, want near %v and not equal", rough, fine)
+	}
+	if values := first(coarse, "stage.rc-grpo.arm@1"); values["log_ratio_max"] != 0 || !(values["sampler_gap"] < 0.1) {
+		t.Errorf("in bf16: largest log ratio %v of the first update, want exactly 0; sampled against recomputed %v", values["log_ratio_max"], values["sampler_gap"])
+	}
+}
