@@ -254,8 +254,11 @@ func newMask(to io.Writer, secrets []string) *mask {
 const heldAtMost = 64 << 10
 
 func (m *mask) Write(text []byte) (int, error) {
+	end := bytes.LastIndexAny(text, "\r\n") + 1
+	if end > 0 {
+		end += len(m.held) // what is held has no end of line in it
+	}
 	m.held = append(m.held, text...)
-	end := bytes.LastIndexAny(m.held, "\r\n") + 1
 	if end == 0 && len(m.held) > heldAtMost { // what is whole is hidden, so that only the tail can be part of a secret
 		m.held = m.hide(m.held)
 		end = len(m.held) - m.longest
