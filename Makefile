@@ -6,6 +6,7 @@
 #   make bench   the benchmarks: the official Python of BFCL, other engines and transformers beside ours, and what the engine must hold
 #   make crash   the long variants of the tests that kill: 1,000 kills of engines and stages (KILLS=N), 200 of trainings
 #   make images  the pictures of docs/images, from PAGE (the demo's, unless named)
+#   make browser opens PAGE in Chromium with the network off: charts, colours, widths, accessibility
 #   make changes changes 200 random bytes of the artifacts behind the demo's page, one after the other: each must be found
 #   make env     prints the exports with which plain `go build -tags libtorch` works: eval "$(make env)"
 #   make clean   removes what make built; .deps (downloads) stays, `rm -rf .deps` removes that too
@@ -29,7 +30,7 @@ export CGO_CXXFLAGS := -Wno-deprecated-declarations -include $(ROOT)/build/compa
 export CGO_LDFLAGS  := -L$(EMPTY) -L$(LIBTORCH)/lib -Wl,-rpath,$(LIBTORCH)/lib -Wl,--allow-shlib-undefined
 export BFCL_DATA    ?= $(DEPS)/bfcl
 
-.PHONY: demo test build bench crash images changes clean env deps axe lint
+.PHONY: demo test build bench crash images browser changes clean env deps axe lint
 .DEFAULT_GOAL := build
 
 demo: build
@@ -62,6 +63,9 @@ PAGE ?= experiments/drills.html
 
 images:
 	REPORTS_SHOTS=$(abspath $(PAGE)) $(GO) test -count=1 -run TestScreenshots ./reports
+
+browser: axe
+	RCGRPO_PAGE=$(abspath $(PAGE)) $(GO) test -count=1 -run TestPageInABrowser -v ./reports
 
 changes: build
 	@mkdir -p out
