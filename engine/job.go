@@ -27,11 +27,11 @@ type Job struct {
 	Device     string // "cpu" or "cuda" (the devices in CUDA_VISIBLE_DEVICES); a stage may say more, it is recorded
 	Threads    int    // CPU slots of this stage
 	GPUs       []string
-	Memory     int64 // bytes that the stage may use on its device; 0 where nobody says
-	Attempt    int   // 1 for the first start within this run
+	Attempt    int // 1 for the first start within this run
 	Site       *Site
 
 	shorter *Shorter
+	memory  func() int64 // nil: nobody says
 	state   func() (string, error)
 	open    func(ref artifact.Ref) (*artifact.Artifact, error)
 	create  func(port string) (string, error)

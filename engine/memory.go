@@ -37,6 +37,14 @@ func (m machine) memoryOf(n *Node) int64 {
 // ownMemory is that of the machine this process runs on.
 var ownMemory = sync.OnceValue(func() int64 { return machineMemory(os.DirFS("/")) })
 
+// Memory is how many bytes the stage may use on its device; 0 where nobody says. Of a GPU the driver is asked.
+func (j *Job) Memory() int64 {
+	if j.memory == nil {
+		return 0
+	}
+	return j.memory()
+}
+
 // memoryFor is memoryOf for a stage that has been given its devices.
 func memoryFor(ctx context.Context, site *Site, n *Node, gpus []string) int64 {
 	m := machineFor(ctx, site, len(gpus) > 0 && n.Resources.GPUMemory == 0)

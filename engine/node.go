@@ -239,7 +239,7 @@ func (p *performance) job(ctx context.Context, inputs map[string]*artifact.Manif
 	if len(a.GPUs) > 0 {
 		job.Device = "cuda"
 	}
-	job.Memory = memoryFor(ctx, p.Experiment.Site, n, a.GPUs)
+	job.memory = func() int64 { return memoryFor(ctx, p.Experiment.Site, n, a.GPUs) }
 	job.Dir = p.Store.Work(a.Key)
 	if a.Key == "" {
 		job.Dir = filepath.Join(p.Folder.shown(n.Address), "work")

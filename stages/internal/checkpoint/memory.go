@@ -30,13 +30,13 @@ func PlanMemory(job *engine.Job, stage MemoryUser) error {
 	if err != nil {
 		return err
 	}
-	u := use(c)
-	if err := RefuseMemory(c, u, job.Memory); err != nil {
+	u, have := use(c), job.Memory()
+	if err := RefuseMemory(c, u, have); err != nil {
 		return err
 	}
 	of := ""
-	if job.Memory > 0 {
-		of = " of " + lm.BytesText(job.Memory)
+	if have > 0 {
+		of = " of " + lm.BytesText(have)
 	}
 	parts := c.Memory(u)
 	job.Logf("memory on %s%s: %s", job.Device, of, lm.MemoryText(parts))
@@ -54,7 +54,7 @@ func PlanPass(job *engine.Job, c lm.Config, u lm.Use, tokens int) error {
 		return nil
 	}
 	u.Pass, u.Alone = tokens, true
-	if err := RefuseMemory(c, u, job.Memory); err != nil {
+	if err := RefuseMemory(c, u, job.Memory()); err != nil {
 		return fmt.Errorf("a trajectory of %d tokens goes through the model alone, whatever micro_batch says: %w", tokens, err)
 	}
 	return nil
