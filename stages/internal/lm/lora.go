@@ -21,7 +21,8 @@ type Adapter struct {
 	c      LoRA
 	base   *Model
 	model  *Model
-	flat   *torch.Tensor // all A and B, in the order of parts; then the rows of the tables
+	layout map[string]weight // of the base, by name
+	flat   *torch.Tensor     // all A and B, in the order of parts; then the rows of the tables
 	parts  []adapterPart
 	tables []adapterTable // none without rows
 }
@@ -62,7 +63,7 @@ func NewAdapter(base *Model, c LoRA, rng *rand.Rand) (*Adapter, error) {
 		err := torch.Do(context.Background(), base.device, func(s *torch.Scope) error {
 			for _, table := range a.tables {
 				for i, id := range c.Rows {
-					from := weightNamed(base.cfg, table.name).offset + int(id)*width
+					from := a.layout[table.name].offset + int(id)*width
 					copy(flat[table.offset+i*width:], s.Float32s(s.Narrow(base.flat, 0, int64(from), int64(width))))
 				}
 			}
@@ -75,23 +76,19 @@ func NewAdapter(base *Model, c LoRA, rng *rand.Rand) (*Adapter, error) {
 	return a, a.place(flat)
 }
 
-// weightNamed finds a weight by its name in the files.
-func weightNamed(c Config, name string) weight {
-	weights, _ := layout(c)
-	return weights[slices.IndexFunc(weights, func(w weight) bool { return w.name == name })]
-}
-
 // adapterOf lays an adapter out; it has no weights yet.
 func adapterOf(base *Model, c LoRA) (a *Adapter, total int, err error) {
 	if err := c.Check(); err != nil {
 		return nil, 0, err
 	}
-	a = &Adapter{c: c, base: base}
+	a = &Adapter{c: c, base: base, layout: map[string]weight{}}
 	weights, _ := layout(base.cfg)
+	for _, w := range weights {
+		a.layout[w.name] = w
+	}
 	for l := range base.cfg.Layers {
 		for _, w := range weights {
-			module, ok := strings.CutSuffix(w.name, ".weight")
-			if !ok || !strings.HasPrefix(w.name, layerName(l, "")) || !slices.Contains(c.Targets, module[strings.LastIndexByte(module, '.')+1:]) {
+			if len(w.shape) != 2 || !strings.HasPrefix(w.name, layerName(l, "")) || !slices.Contains(c.Targets, moduleOf(w.name)) {
 				continue
 			}
 			p := adapterPart{name: w.name, layer: l, out: w.shape[0], in: w.shape[1], offset: total}
@@ -124,7 +121,7 @@ func (a *Adapter) place(flat []float32) error {
 		kept := []*torch.Tensor{a.flat}
 		for i := range a.parts {
 			p := &a.parts[i]
-			at := weightNamed(a.base.cfg, p.name).offset
+			at := a.layout[p.name].offset
 			p.base = cut(s, a.base.flat, at, p.out, p.in)
 			p.merged = cut(s, a.model.flat, at, p.out, p.in)
 			p.a, p.b = p.of(s, a.flat, a.c.Rank)
@@ -133,7 +130,7 @@ func (a *Adapter) place(flat []float32) error {
 		width := a.base.cfg.Hidden
 		for i := range a.tables {
 			table := &a.tables[i]
-			at := weightNamed(a.base.cfg, table.name).offset
+			at := a.layout[table.name].offset
 			for k, id := range a.c.Rows {
 				table.merged = append(table.merged, cut(s, a.model.flat, at+int(id)*width, 1, width))
 				table.own = append(table.own, cut(s, a.flat, table.offset+k*width, 1, width))
@@ -245,6 +242,6 @@ func (a *Adapter) addProduct(s *torch.Scope, t *Trainer, l int, dy, x *torch.Ten
 				addProduct(s, db, own, s.MulScalar(s.Mm(x, s.T(s.As(p.a, x.DType()))), a.c.scale()))
 			})
 		}
-		from += int64(weightNamed(a.base.cfg, full).shape[0])
+		from += int64(a.layout[full].shape[0])
 	}
 }

@@ -88,7 +88,7 @@ func TestGradientOfAnAdapterFollowsFromTheWeights(t *testing.T) {
 		got, whole := gradient(tr), gradient(newTrainer(t, a.Model(), OptimizerConfig{}))
 		flat, r := adapterWeights(t, a), a.c.Rank
 		for _, p := range a.parts {
-			dw := whole[weightNamed(m.cfg, p.name).offset:]
+			dw := whole[a.layout[p.name].offset:]
 			loraA, loraB := flat[p.offset:], flat[p.offset+r*p.in:]
 			dA, dB := make([]float64, r*p.in), make([]float64, p.out*r)
 			for o := range p.out {
@@ -107,7 +107,7 @@ func TestGradientOfAnAdapterFollowsFromTheWeights(t *testing.T) {
 		for _, table := range a.tables {
 			for k, id := range a.c.Rows {
 				for d := range m.cfg.Hidden {
-					want := float64(whole[weightNamed(m.cfg, table.name).offset+int(id)*m.cfg.Hidden+d])
+					want := float64(whole[a.layout[table.name].offset+int(id)*m.cfg.Hidden+d])
 					near(t, "row of "+table.name, float64(got[table.offset+k*m.cfg.Hidden+d]), want, 1e-5*(1+math.Abs(want)))
 					if want != 0 {
 						moved++

@@ -168,12 +168,17 @@ func BytesText(n int64) string {
 	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
 }
 
+// moduleOf is the last part of a weight's module: "embed_tokens".
+func moduleOf(name string) string {
+	module := strings.TrimSuffix(name, ".weight")
+	return module[strings.LastIndexByte(module, '.')+1:]
+}
+
 // Parameters is the number of weights that an adapter of a model has.
 func (l LoRA) Parameters(c Config) (n int) {
 	weights, _ := layout(c)
 	for _, w := range weights {
-		module := strings.TrimSuffix(w.name, ".weight")
-		if len(w.shape) == 2 && slices.Contains(l.Targets, module[strings.LastIndexByte(module, '.')+1:]) {
+		if len(w.shape) == 2 && slices.Contains(l.Targets, moduleOf(w.name)) {
 			n += l.Rank * (w.shape[0] + w.shape[1])
 		}
 		if w.name == embedName || w.name == headName {

@@ -55,12 +55,6 @@ func (r *adapterRows) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*map[string][]int32)(r))
 }
 
-// moduleOf is the last part of a weight's module: "embed_tokens".
-func moduleOf(name string) string {
-	module := strings.TrimSuffix(name, ".weight")
-	return module[strings.LastIndexByte(module, '.')+1:]
-}
-
 // rowsOf are the rows of a model's tables that an adapter replaces: the same ones of embedding and head.
 func (r adapterRows) rowsOf(c Config) ([]int32, error) {
 	rows := r[moduleOf(embedName)]
