@@ -163,7 +163,7 @@ func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 		u := lm.Use{Train: true, Precision: lm.Precision(s.Precision), Recompute: s.Recompute, Reference: s.NeedsReference(), Pass: min(s.MicroBatch, s.Batch*s.Group*context),
 			Slots: checkpoint.Slots, Context: context}
 		if s.LoRA != nil {
-			u.Adapter = s.LoRA.Parameters(c)
+			u.Adapter = s.LoRA.Shape().Parameters(c)
 		}
 		return u
 	}

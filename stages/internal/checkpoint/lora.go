@@ -54,11 +54,11 @@ func (l *LoRA) Check() hcl.Diagnostics {
 	return diags
 }
 
-// Parameters is the number of weights that the adapter has in a model of shape c, without rows of reward tokens.
-func (l *LoRA) Parameters(c lm.Config) int {
-	targets := l.Targets
-	if targets == nil {
-		targets = lm.Projections
+// Shape is the adapter that the block asks for, without rows of reward tokens.
+func (l *LoRA) Shape() lm.LoRA {
+	c := lm.LoRA{Rank: l.Rank, Alpha: l.Alpha, Targets: l.Targets}
+	if c.Targets == nil {
+		c.Targets = lm.Projections
 	}
-	return lm.LoRA{Rank: l.Rank, Targets: targets}.Parameters(c)
+	return c
 }

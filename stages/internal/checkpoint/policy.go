@@ -96,10 +96,7 @@ func (p *Policy) Adapt(l *LoRA, job *engine.Job, tokens ...string) error {
 	if l == nil {
 		return nil
 	}
-	c := lm.LoRA{Rank: l.Rank, Alpha: l.Alpha, Targets: l.Targets}
-	if c.Targets == nil {
-		c.Targets = lm.Projections
-	}
+	c := l.Shape()
 	for _, name := range tokens {
 		id, known := p.Tokenizer.ID(name)
 		if !known {
