@@ -11,6 +11,9 @@ import (
 	"rcgrpo/engine/internal/disk"
 )
 
+// asidePattern names what is made beside its place, to be renamed.
+const asidePattern = ".new-*"
+
 // writeJSON puts v under path as a whole, so that readers see the old content or the new one: written aside and renamed.
 // When it is to be durable, it is flushed to the disk before and after; otherwise a power cut may tear it.
 func (s *Store) writeJSON(path string, v any, durable bool) error {
@@ -34,12 +37,12 @@ func (s *Store) writeAside(path string, v any, durable bool) (next string, err e
 	if err != nil {
 		return "", fmt.Errorf("write %s: %w", path, err)
 	}
-	f, err := disk.CreateTemp(filepath.Dir(path), ".new-*")
+	f, err := disk.CreateTemp(filepath.Dir(path), asidePattern)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err := s.MakeDir(filepath.Dir(path)); err != nil {
 			return "", err
 		}
-		f, err = disk.CreateTemp(filepath.Dir(path), ".new-*")
+		f, err = disk.CreateTemp(filepath.Dir(path), asidePattern)
 	}
 	if err != nil {
 		return "", err

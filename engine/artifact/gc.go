@@ -132,7 +132,7 @@ func (s *Store) Collect(limit int64) ([]Garbage, error) {
 		return nil, err
 	}
 	for _, folder := range []string{"nodes", "last"} { // written aside by a killed process and never renamed
-		left, err := filepath.Glob(s.path(folder, ".new-*"))
+		left, err := filepath.Glob(s.path(folder, asidePattern))
 		if err != nil {
 			return nil, err
 		}

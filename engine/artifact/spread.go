@@ -10,9 +10,6 @@ import (
 	"rcgrpo/engine/internal/disk"
 )
 
-// asidePattern names folders that are made beside their place.
-const asidePattern = ".new-*"
-
 // spread makes the folder of the store that dir lies in where the file system has room of its own for it: ext4 keeps what
 // is made in a folder near that folder, and to find a free inode there it passes over all that were freed a short while ago.
 // Where stages are small and the store before was removed, that is most of what a stage costs. It is a hint: whatever
