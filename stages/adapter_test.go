@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"rcgrpo/engine"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/torch"
@@ -18,39 +17,7 @@ import (
 )
 
 // adapters is an experiment whose trainings train adapters, each on the merged weights of the one before.
-const adapters = `
-experiment {
-  seeds = [1]
-}
-
-stage "tasks" "drills" {
-  source = "drills"
-  train  = 6
-  test   = 2
-  pool   = 5
-}
-
-stage "curate" "data" {
-  tasks  = stage.tasks.drills.train
-  spoilt = 1
-}
-
-stage "model" "random" {
-  seed   = 0
-  corpus = [stage.curate.data.expert]
-  vocab  = 340
-  architecture {
-    family    = "qwen2"
-    hidden    = 32
-    layers    = 2
-    heads     = 2
-    kv_heads  = 1
-    mlp       = 48
-    rope_base = 1000
-    context   = 1024
-  }
-}
-
+const adapters = tinyStart + `
 stage "sft" "all" {
   policy = stage.model.random.checkpoint
   data   = [stage.curate.data.expert]
@@ -130,15 +97,7 @@ stage "eval" "last" {
 // turns the weights before into them. bench/transformers.sh has peft load these adapters.
 func TestAdaptersOfStages(t *testing.T) {
 	dir := t.TempDir()
-	path := filepath.Join(dir, "adapters.hcl")
-	if err := os.WriteFile(path, []byte(adapters), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	x, diags := engine.Load(engine.Source{Path: path}, engine.Registry(Kinds()))
-	if len(diags) > 0 {
-		t.Fatal(diags)
-	}
-	for _, n := range x.Nodes {
+	for _, n := range loaded(t, dir, adapters).Nodes {
 		runNode(t, n, dir, nil)
 	}
 	for _, tc := range []struct {

@@ -42,22 +42,7 @@ stage "curate" "data" {
   tasks = stage.tasks.drills.train
 }
 
-stage "model" "random" {
-  seed   = 0
-  corpus = [stage.curate.data.expert]
-  vocab  = 340
-  architecture {
-    family    = "qwen2"
-    hidden    = 32
-    layers    = 2
-    heads     = 2
-    kv_heads  = 1
-    mlp       = 48
-    rope_base = 1000
-    context   = 1024
-  }
-}
-
+` + tinyModel + `
 stage "sft" "warm" {
   policy = stage.model.random.checkpoint
   data   = [stage.curate.data.expert]

@@ -311,14 +311,7 @@ type played struct {
 func play(t *testing.T, seed int64) played {
 	t.Helper()
 	root := t.TempDir()
-	path := filepath.Join(root, "line.hcl")
-	if err := os.WriteFile(path, []byte(line), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	x, diags := engine.Load(engine.Source{Path: path}, engine.Registry(Kinds()))
-	if len(diags) > 0 {
-		t.Fatal(diags)
-	}
+	x := loaded(t, root, line)
 	p := played{map[string]string{}, map[string]string{}}
 	for i, n := range x.Nodes {
 		stem, at, seeded := strings.Cut(n.Address, "@")

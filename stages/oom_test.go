@@ -87,14 +87,7 @@ func TestATrainingThatRunsOutOfMemory(t *testing.T) {
 	run := func(t *testing.T, memory, more string) (text string, failure *engine.Failure, metrics []rl.Metric) {
 		t.Helper()
 		t.Setenv(memoryVariable, memory)
-		path := filepath.Join(root, "short.hcl")
-		if err := os.WriteFile(path, []byte(strings.Replace(short, "MORE", more, 1)), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		x, diags := engine.Load(engine.Source{Path: path}, engine.Registry(Kinds()))
-		if len(diags) > 0 {
-			t.Fatal(diags)
-		}
+		x := loaded(t, root, strings.Replace(short, "MORE", more, 1))
 		p, err := x.Plan(store)
 		if err != nil {
 			t.Fatal(err)

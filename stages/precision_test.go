@@ -10,44 +10,11 @@ import (
 	"strings"
 	"testing"
 
-	"rcgrpo/engine"
 	"rcgrpo/stages/rl"
 )
 
 // inPrecision is a line of trainings; $split stands for settings of the two, $precision for one of every policy.
-const inPrecision = `
-experiment {
-  seeds = [1]
-}
-
-stage "tasks" "drills" {
-  source = "drills"
-  train  = 6
-  test   = 2
-  pool   = 5
-}
-
-stage "curate" "data" {
-  tasks  = stage.tasks.drills.train
-  spoilt = 1
-}
-
-stage "model" "random" {
-  seed   = 0
-  corpus = [stage.curate.data.expert]
-  vocab  = 340
-  architecture {
-    family    = "qwen2"
-    hidden    = 32
-    layers    = 2
-    heads     = 2
-    kv_heads  = 1
-    mlp       = 48
-    rope_base = 1000
-    context   = 1024
-  }
-}
-
+const inPrecision = tinyStart + `
 stage "rctp-ft" "warm" {
   policy = stage.model.random.checkpoint
   data   = [stage.curate.data.mixed]
@@ -89,16 +56,7 @@ stage "eval" "last" {
 func runInPrecision(t *testing.T, split, precision string) string {
 	t.Helper()
 	dir := t.TempDir()
-	path := filepath.Join(dir, "x.hcl")
-	text := strings.NewReplacer("$split", split, "$precision", precision).Replace(inPrecision)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	x, diags := engine.Load(engine.Source{Path: path}, engine.Registry(Kinds()))
-	if len(diags) > 0 {
-		t.Fatal(diags)
-	}
-	for _, n := range x.Nodes {
+	for _, n := range loaded(t, dir, strings.NewReplacer("$split", split, "$precision", precision).Replace(inPrecision)).Nodes {
 		runNode(t, n, dir, nil)
 	}
 	return dir
