@@ -1,0 +1,23 @@
+experiment {
+  question = "What is wrong here?"
+}
+
+stage "model" "base" {
+  layers = 2
+}
+
+stage "tasks" "t" {
+  source = "bfcl"
+}
+
+stage "curate" "data" {
+  tasks = stage.tasks.t.train
+}
+
+stage "sft" "warm" {
+  policy  = stage.model.base.checkpoint
+  data    = stage.curate.data.expert
+  resources {
+    gpus = 2 # ERROR: More than one device ; A sft stage works on one device
+  }
+}
