@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -259,6 +260,78 @@ func TestEveryTokenOfAnEpisodeIsReadOnce(t *testing.T) {
 	}
 	if longest := len("-Tok:f,ok:badAH") + 1; p.most[0] > longest {
 		t.Errorf("a later turn fed %d tokens, want at most the %d of its observation", p.most[0], longest)
+	}
+}
+
+// drawn keeps what each batch fed to each slot and, behind a bar, drew for it.
+type drawn struct {
+	*script
+	batches []map[int]string
+}
+
+func (p *drawn) Next(ctx context.Context, rs []Request) ([]Draw, error) {
+	draws, err := p.script.Next(ctx, rs)
+	batch := map[int]string{}
+	for i := range draws {
+		batch[rs[i].Slot] = string(rs[i].Feed) + "|" + string(draws[i].Token)
+	}
+	p.batches = append(p.batches, batch)
+	return draws, err
+}
+
+// Replies of one batch end each at its own stop token: no token is drawn after it, it belongs to the reply as the policy's
+// own, the next message is read behind it, and the others go on meanwhile. A reply without one ends at the limit. Who has
+// ended gives its slot, emptied, to the next in the queue.
+func TestEveryReplyEndsAtItsOwnStopToken(t *testing.T) {
+	p := &drawn{script: newScript(2, func(prompt string) string {
+		last := prompt[strings.LastIndexByte(prompt, 'U')+1:]
+		switch {
+		case strings.HasPrefix(last, "never"):
+			return "abcdefg"
+		case strings.HasPrefix(last, "s0") && !strings.Contains(last, "T"):
+			return "f!"
+		}
+		return "."
+	})}
+	c := collector(p)
+	c.Limits.Reply = 9
+	got, _, err := c.Collect(context.Background(), asks("s", "never", "w"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []map[int]string{
+		{0: "^Us0AH|f", 1: "^Unever0AH|a"},
+		{0: "f|!", 1: "a|b"}, // a reply that calls is over
+		{1: "b|c"},           // while its environment works
+		{0: "!-Tok:fAH|.", 1: "c|d"},
+		{1: "d|e"},
+		{0: ".-Us1AH|.", 1: "e|f"},
+		{1: "f|g"},
+		{1: "g|a"},
+		{1: "a|b"}, // the ninth token without an end
+		{0: "^Uw0AH|."},
+		{0: ".-Uw1AH|."},
+	}
+	if !slices.EqualFunc(p.batches, want, maps.Equal) {
+		t.Errorf("batches:\n got %v\nwant %v", p.batches, want)
+	}
+	for i, want := range []struct{ ids, own, stop string }{
+		{"^Us0AHf!-Tok:fAH.-Us1AH.", "f!..", StopDone},
+		{"^Unever0AHabcdefgab", "abcdefgab", StopStep},
+		{"^Uw0AH.-Uw1AH.", "..", StopDone},
+	} {
+		e, own := got[i], ""
+		for at, id := range e.IDs {
+			if e.Mask[at] {
+				own += string(id)
+			}
+		}
+		if string(e.IDs) != want.ids || own != want.own || e.Stop != want.stop {
+			t.Errorf("%s: got %s with %s of its own, ended by %s; want %+v", e.Task, string(e.IDs), own, e.Stop, want)
+		}
+		if e.Task == "s" && (e.Messages[1].Text != "f" || !slices.Equal(e.Messages[1].Calls, []string{"f"}) || e.Messages[1].To != 8) {
+			t.Errorf("the reply with a call is read as %+v, want the stop token inside it and outside its text", e.Messages[1])
+		}
 	}
 }
 
