@@ -7,6 +7,7 @@
 package grpo
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -161,12 +162,24 @@ func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 	return s.Policy, func(c lm.Config) lm.Use {
 		context := min(s.Limits.Context, c.MaxPosition)
 		u := lm.Use{Train: true, Precision: lm.Precision(s.Precision), Recompute: s.Recompute, Reference: s.NeedsReference(), Pass: min(s.MicroBatch, s.Batch*s.Group*context),
-			Slots: checkpoint.Slots, Context: context}
+			Slots: min(checkpoint.Slots, s.episodes()), Context: context}
 		if s.LoRA != nil {
 			u.Adapter = s.LoRA.Shape().Parameters(c)
 		}
 		return u
 	}
+}
+
+// episodes is how many are sampled in one call at most, as far as the settings tell.
+func (s *settings) episodes() int {
+	n := s.Batch * s.Group
+	if f := s.Forecast; f != nil {
+		n = max(n, 2*f.Tasks*f.Samples) // under each token
+	}
+	if e := s.Evaluate; e != nil {
+		n = max(n, cmp.Or(e.Subset, checkpoint.Slots))
+	}
+	return n
 }
 
 // evaluates says that the policy with the best evaluation while training is a port too.

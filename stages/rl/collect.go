@@ -98,7 +98,7 @@ type live struct {
 
 // Collect samples one trajectory for each rollout and returns them in that order. finished, if not nil, is called with
 // each as it ends, in the order of their ends; an error of it stops everything, as do an error of the policy and a
-// cancelled context. The policy's slots are empty afterwards.
+// cancelled context. The policy is released afterwards.
 func (c *Collector) Collect(ctx context.Context, rollouts []Rollout, finished func(i int, t *Trajectory) error) ([]*Trajectory, CollectStats, error) {
 	if c.Policy.Slots() < 1 {
 		return nil, CollectStats{}, errors.New("collect: the policy has no slot for an episode")
@@ -115,9 +115,7 @@ func (c *Collector) Collect(ctx context.Context, rollouts []Rollout, finished fu
 	for len(run.away) > 0 { // an error left environments at work; they end by themselves
 		delete(run.away, <-run.back)
 	}
-	for slot := range c.Policy.Slots() {
-		c.Policy.Reset(slot)
-	}
+	err = errors.Join(err, c.Policy.Release())
 	run.stats.Wall = time.Since(run.started)
 	if err != nil {
 		return nil, run.stats, err

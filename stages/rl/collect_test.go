@@ -62,6 +62,7 @@ type script struct {
 	batches   []string
 	fail      error
 	failAfter int
+	released  int
 }
 
 func newScript(slots int, reply func(string) string) *script {
@@ -71,6 +72,13 @@ func newScript(slots int, reply func(string) string) *script {
 func (p *script) Slots() int  { return p.slots }
 func (p *script) MaxLen() int { return 500 }
 func (p *script) Reset(i int) { p.seq[i], p.start[i] = "", 0 }
+func (p *script) Release() error {
+	p.released++
+	for i := range p.slots {
+		p.Reset(i)
+	}
+	return nil
+}
 func (p *script) Next(_ context.Context, rs []Request) ([]Draw, error) {
 	if p.fail != nil && len(p.batches) >= p.failAfter {
 		return nil, p.fail
@@ -517,8 +525,8 @@ func TestASlowEnvironmentHoldsUpNobodyWhenFree(t *testing.T) {
 func TestErrorsOfThePolicyAndCancellationStopACollection(t *testing.T) {
 	p := newScript(2, obedient)
 	p.fail, p.failAfter = errors.New("out of memory"), 3
-	if _, _, err := collector(p).Collect(context.Background(), asks("a", "b"), nil); !errors.Is(err, p.fail) {
-		t.Errorf("got %v, want the policy's error", err)
+	if _, _, err := collector(p).Collect(context.Background(), asks("a", "b"), nil); !errors.Is(err, p.fail) || p.released != 1 {
+		t.Errorf("got %v, want the policy's error, and the policy released: %d", err, p.released)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	n := 0

@@ -12,6 +12,8 @@ type Policy interface {
 	Next(ctx context.Context, requests []Request) ([]Draw, error)
 	// Reset empties a slot.
 	Reset(slot int)
+	// Release empties all slots, because nobody asks for a while, and gives up what the next request can make again.
+	Release() error
 }
 
 // Request asks for the token after Feed.

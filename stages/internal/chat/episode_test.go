@@ -21,6 +21,10 @@ type parrot struct {
 func (p *parrot) Slots() int  { return 4 }
 func (p *parrot) MaxLen() int { return 2000 }
 func (p *parrot) Reset(i int) { delete(p.seq, i) }
+func (p *parrot) Release() error {
+	clear(p.seq)
+	return nil
+}
 func (p *parrot) Next(_ context.Context, requests []rl.Request) ([]rl.Draw, error) {
 	draws := make([]rl.Draw, len(requests))
 	for i, r := range requests {

@@ -54,8 +54,8 @@ func (s *Sampler) Sample(ctx context.Context, job *engine.Job, rollouts []rl.Rol
 	if err != nil {
 		return nil, err
 	}
-	job.Logf("%d episodes in %.1f s: %d tokens sampled, %d given, %d batches; %.1f s in the model, %.1f s waiting for environments",
-		len(rollouts), stats.Wall.Seconds(), stats.Sampled, stats.Given, stats.Batches, stats.InPolicy.Seconds(), stats.InWaiting.Seconds())
+	job.Logf("%d episodes in %.1f s: %d tokens sampled, %d given, %d through the model; %d batches; %.1f s in the model, %.1f s waiting for environments",
+		len(rollouts), stats.Wall.Seconds(), stats.Sampled, stats.Given, s.decoder.Computed(), stats.Batches, stats.InPolicy.Seconds(), stats.InWaiting.Seconds())
 	return trajectories, nil
 }
 

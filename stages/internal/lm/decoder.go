@@ -18,43 +18,24 @@ import (
 // What a slot draws depends, bit for bit, on its own tokens and requests only, not on what is decoded beside it: see
 // rowBlock.
 type Decoder struct {
-	m            *Model
-	slots        int
-	maxLen       int
-	held         [][]int32       // tokens in each slot
-	keys, values []*torch.Tensor // per layer
-	scratch      []float32       // [vocabulary]
+	m        *Model
+	slots    int
+	maxLen   int
+	held     [][]int32 // tokens in each slot
+	cache    cache     // of what they hold
+	computed int       // tokens that went through the model
+	scratch  []float32 // [vocabulary]
 }
-
-// rowBlock is what the number of rows of every matrix product is padded to. libtorch's products take other kernels, with
-// other rounding, for very few rows; from one block on, a row's bits do not depend on the number of rows. The padding rows live
-// in a slot of their own behind the real ones.
-const rowBlock = 16
 
 var _ rl.Policy = (*Decoder)(nil)
 
-// NewDecoder makes a decoder of so many slots, each for sequences of at most maxLen tokens. The model must outlive it.
+// NewDecoder makes a decoder of so many slots, each for sequences of at most maxLen tokens. It takes memory as requests need
+// it, and keeps it until Release. The model must outlive it.
 func NewDecoder(m *Model, slots, maxLen int) (*Decoder, error) {
 	if slots < 1 || maxLen < 1 || maxLen > m.cfg.MaxPosition {
 		return nil, fmt.Errorf("decoder: %d slots of %d tokens; want at least one slot and 1 to %d tokens", slots, maxLen, m.cfg.MaxPosition)
 	}
-	d := &Decoder{m: m, slots: slots, maxLen: maxLen, held: make([][]int32, slots), scratch: make([]float32, m.cfg.Vocab)}
-	n, heads, width, length := int64(slots+1), int64(m.cfg.KVHeads), int64(m.cfg.HeadDim), int64(cacheLength(maxLen))
-	err := torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
-		for range m.cfg.Layers {
-			keys, values := s.Cache(m.kind, n, heads, width, length)
-			d.keys, d.values = append(d.keys, keys), append(d.values, values)
-		}
-		if s.Err() == nil {
-			s.Keep(d.keys...)
-			s.Keep(d.values...)
-		}
-		return s.Err()
-	})
-	if err != nil {
-		return nil, fmt.Errorf("decoder: %w", err)
-	}
-	return d, nil
+	return &Decoder{m: m, slots: slots, maxLen: maxLen, held: make([][]int32, slots), cache: cache{m: m}, scratch: make([]float32, m.cfg.Vocab)}, nil
 }
 
 // Slots returns the number of sequences held at once.
@@ -70,14 +51,20 @@ func (d *Decoder) Reset(slot int) {
 	}
 }
 
-// Close frees the caches. It may be called twice.
-func (d *Decoder) Close() error {
-	return torch.Do(context.Background(), d.m.device, func(s *torch.Scope) error {
-		s.Free(d.keys...)
-		s.Free(d.values...)
-		return nil
-	})
+// Computed returns how many tokens went through the model so far. Those that a slot holds already, and those that it took
+// over from another, did not.
+func (d *Decoder) Computed() int { return d.computed }
+
+// Release empties all slots and gives their memory back. The next request takes some again.
+func (d *Decoder) Release() error {
+	for slot := range d.held {
+		d.Reset(slot)
+	}
+	return d.cache.free()
 }
+
+// Close frees the caches. It may be called twice.
+func (d *Decoder) Close() error { return d.Release() }
 
 // Next appends each request's tokens to its slot and draws the token after them. All tokens of all requests are rows of
 // one pass, without padding: single steps and longer feeds mix freely. What new sequences have in common with each other
@@ -91,9 +78,13 @@ func (d *Decoder) Next(ctx context.Context, requests []rl.Request) ([]rl.Draw, e
 	}
 	p := d.plan(requests)
 	early, last := passes(p.rest)
-	rows := d.rows(last, true)
 	draws := make([]rl.Draw, len(requests))
+	slots, longest := 0, 0
+	for _, r := range requests {
+		slots, longest = max(slots, r.Slot+1), max(longest, len(d.held[r.Slot])+len(r.Feed))
+	}
 	err := torch.Do(ctx, d.m.device, func(s *torch.Scope) error {
+		d.cache.grow(s, slots, d.slots, longest, d.maxLen)
 		d.lend(s, p.held)
 		before, rest := passes(p.shared)
 		for _, parts := range append(before, rest) {
@@ -103,14 +94,19 @@ func (d *Decoder) Next(ctx context.Context, requests []rl.Request) ([]rl.Draw, e
 		for _, parts := range early {
 			d.fill(s, parts)
 		}
-		d.drawAll(s, d.forward(s, rows), requests, draws)
+		d.drawAll(s, d.forward(s, d.rows(last, true)), requests, draws)
 		return s.Err()
 	})
 	if err != nil {
-		return nil, fmt.Errorf("decode %d rows: %w", len(rows.ids), err)
+		return nil, fmt.Errorf("decode for %d requests: %w", len(requests), err)
 	}
 	for _, r := range requests {
 		d.held[r.Slot] = append(d.held[r.Slot], r.Feed...)
+	}
+	for _, parts := range [][]part{p.shared, p.rest} {
+		for _, q := range parts {
+			d.computed += len(q.ids)
+		}
 	}
 	return draws, nil
 }
@@ -164,7 +160,7 @@ func (d *Decoder) rows(parts []part, drawn bool) *stepRows {
 	}
 	rows.single = drawn && len(rows.ids) == len(parts)
 	for len(rows.ids)%rowBlock != 0 {
-		rows.ids, rows.slots, rows.positions = append(rows.ids, 0), append(rows.slots, int32(d.slots)), append(rows.positions, 0)
+		rows.ids, rows.slots, rows.positions = append(rows.ids, 0), append(rows.slots, int32(d.cache.slots)), append(rows.positions, 0)
 	}
 	for len(rows.ends)%rowBlock != 0 {
 		rows.ends = append(rows.ends, 0)
@@ -191,7 +187,7 @@ func (d *Decoder) forward(s *torch.Scope, rows *stepRows) *torch.Tensor {
 			h, _ := m.norm(s, x, w.norm1)
 			qkv := linear(s, h, w.qkv, w.qkvBias)
 			s.Rope_(qkv, heads+kvHeads, width, rows.positions, m.cos, m.sin, false)
-			a := s.CachedAttention(qkv, rows.slots, rows.positions, d.keys[l], d.values[l], heads, kvHeads)
+			a := s.CachedAttention(qkv, rows.slots, rows.positions, d.cache.keys[l], d.cache.values[l], heads, kvHeads)
 			s.Free(h, qkv)
 			if l == c.Layers-1 && len(rows.ends) == 0 {
 				return

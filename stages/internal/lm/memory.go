@@ -34,8 +34,9 @@ type MemoryPart struct {
 	Bytes int64
 }
 
-// Memory is what a use takes at its peak: what stays, part by part, and the larger of what a training pass and a sampling
-// pass hold for a while. Activations count as if every token carried loss, so the figure is an upper one.
+// Memory is what a use takes at its peak, part by part: what stays, and the larger of what training and sampling, which
+// take turns, hold for a while. Activations count as if every token carried loss and the key-value cache as if all
+// sequences grew to the longest that is allowed at once, so the figure is an upper one.
 func (c Config) Memory(u Use) []MemoryPart {
 	weights := 4 * int64(c.Parameters())
 	tables := int64(c.MaxPosition) * int64(c.HeadDim) * 4 // of rotary angles
@@ -65,19 +66,17 @@ func (c Config) Memory(u Use) []MemoryPart {
 		add("gradient", trained)
 		add("two moments", 2*trained)
 	}
-	if u.Slots > 0 {
-		add(fmt.Sprintf("KV cache of %d × %d tokens", u.Slots, u.Context), c.kvBytes(u.Slots, u.Context, u.bytes()))
-	}
-	train, sample := int64(0), int64(0)
+	train, cache, sample := int64(0), int64(0), int64(0)
 	if u.Pass > 0 {
 		train = c.trainingPass(u)
 	}
 	if u.Slots > 0 {
-		sample = c.samplingPass(u)
+		cache, sample = c.cachePeak(u), c.samplingPass(u)
 	}
-	if train > sample {
+	if train > cache+sample {
 		add(fmt.Sprintf("a pass of %d tokens", u.Pass), train)
 	} else {
+		add(fmt.Sprintf("KV cache of at most %d × %d tokens", u.Slots, u.Context), cache)
 		add("a pass of the sampler", sample)
 	}
 	return parts
@@ -91,7 +90,14 @@ func TotalMemory(parts []MemoryPart) (total int64) {
 	return total
 }
 
-// kvBytes is the size of a decoder's caches: keys and values of every slot, and of one for padding, to a multiple of 16 tokens.
+// cachePeak is what a decoder's caches take at most. They grow as episodes do, a layer after the other, so that one layer
+// is there twice, before and after, if they were not made at once as large as they can be.
+func (c Config) cachePeak(u Use) int64 {
+	most := c.kvBytes(u.Slots, u.Context, u.bytes())
+	return most + most/int64(2*c.Layers)
+}
+
+// kvBytes is the size of a decoder's caches: keys and values of so many slots, and of one for padding.
 func (c Config) kvBytes(slots, context int, number int64) int64 {
 	return int64(slots+1) * int64(cacheLength(context)) * c.kvToken(number)
 }
@@ -101,8 +107,9 @@ func (c Config) kvToken(number int64) int64 {
 	return 2 * number * int64(c.Layers) * int64(c.KVHeads*c.HeadDim)
 }
 
-// cacheLength is the room of a slot for sequences of at most so many tokens.
-func cacheLength(context int) int { return (context + 15) / 16 * 16 }
+// cacheLength is the room of a slot for sequences of at most so many tokens: blocks as attention on a device takes them, so
+// that its rounding depends on what the slots hold and not on the room.
+func cacheLength(context int) int { return (context + 63) / 64 * 64 }
 
 // layerRow is how many bytes of a layer a forward pass keeps per token for its gradient: the layer's input and its norm,
 // queries, keys and values, attention, what follows it and its norm, gate, up and their product, and the statistics of each.
@@ -148,7 +155,7 @@ func (c Config) samplingPass(u Use) int64 {
 	q, kv := int64(c.Heads*c.HeadDim), int64(c.KVHeads*c.HeadDim)
 	rows := min(int64(passRows+slots), int64(slots)*int64(context))
 	row := 5*int64(c.Hidden) + 2*q + 2*kv + 3*int64(c.MLP)
-	return 4*rows*row + u.bytes()*int64(cacheLength(slots))*int64(c.Vocab)
+	return 4*rows*row + u.bytes()*int64((slots+rowBlock-1)/rowBlock*rowBlock)*int64(c.Vocab)
 }
 
 // MemoryText writes parts in GiB or MiB, the total first.
@@ -195,6 +202,11 @@ const headRows = 128
 // keptLogits is the largest number of logits of a micro-batch that wait for their gradient; beyond it they are computed
 // a second time.
 const keptLogits = 16 << 20
+
+// rowBlock is what the number of rows of every matrix product of a decoder is padded to. libtorch's products take other
+// kernels, with other rounding, for very few rows; from one block on, a row's bits do not depend on the number of rows. The
+// padding rows live in a slot of their own behind the real ones.
+const rowBlock = 16
 
 // passRows is how many tokens of one pass a decoder takes at most beside those that are drawn from: what bounds the memory
 // of a call in which many episodes begin. A row's bits do not depend on the pass it is in.

@@ -133,15 +133,20 @@ func work(c Config, u Use, l LoRA) (err error) {
 			return err
 		}
 		defer d.Close()
-		var requests []rl.Request
-		for i := range u.Slots {
-			feed := make([]int32, u.Context-1)
-			for k := range feed {
-				feed[k] = rng.Int32N(int32(c.Vocab))
+		for _, n := range []int{u.Context / 4, u.Context - 1 - u.Context/4} { // the cache grows once
+			var requests []rl.Request
+			for i := range u.Slots {
+				feed := make([]int32, n)
+				for k := range feed {
+					feed[k] = rng.Int32N(int32(c.Vocab))
+				}
+				requests = append(requests, rl.Request{Slot: i, Feed: feed, Temperature: 1, U: 0.5})
 			}
-			requests = append(requests, rl.Request{Slot: i, Feed: feed, Temperature: 1, U: 0.5})
+			if _, err := d.Next(context.Background(), requests); err != nil {
+				return err
+			}
 		}
-		if _, err := d.Next(context.Background(), requests); err != nil {
+		if err := d.Release(); err != nil {
 			return err
 		}
 	}

@@ -119,11 +119,11 @@ func common(a, b []int32) int {
 // lend copies the caches of beginnings from slot to slot.
 func (d *Decoder) lend(s *torch.Scope, loans []loan) {
 	for _, loan := range loans {
-		for l := range d.keys {
+		for l := range d.cache.keys {
 			for _, cache := range []struct {
 				all  *torch.Tensor
 				time int64 // axis of positions
-			}{{d.keys[l], 3}, {d.values[l], 2}} {
+			}{{d.cache.keys[l], keyTime}, {d.cache.values[l], valueTime}} {
 				s.Nest(func(s *torch.Scope) {
 					of := func(slot int) *torch.Tensor {
 						return s.Narrow(s.Narrow(cache.all, 0, int64(slot), 1), cache.time, 0, int64(loan.n))
