@@ -26,8 +26,10 @@ func Memory(n *engine.Node, have int64) (plan MemoryPlan, ok bool) {
 		return plan, false
 	}
 	_, use := user.MemoryUse()
-	parts := c.Memory(use(c))
-	return MemoryPlan{lm.TotalMemory(parts), lm.MemoryText(parts), checkpoint.RefuseMemory(c, use(c), have)}, true
+	u := use(c)
+	u.GPU = n.Resources.GPUs > 0
+	parts := c.Memory(u)
+	return MemoryPlan{lm.TotalMemory(parts), lm.MemoryText(parts), checkpoint.RefuseMemory(c, u, have)}, true
 }
 
 // shapeOf follows policies up to the model that they began with.

@@ -13,6 +13,9 @@ import (
 // the same for every stage.
 const Slots = 64
 
+// cpu is the device of a job without GPU.
+const cpu = "cpu"
+
 // MemoryUser is a stage whose memory can be told from the shape of its policy's model.
 type MemoryUser interface {
 	MemoryUse() (policy artifact.Ref, use func(lm.Config) lm.Use)
@@ -31,6 +34,7 @@ func PlanMemory(job *engine.Job, stage MemoryUser) error {
 		return err
 	}
 	u, have := use(c), job.Memory()
+	u.GPU = job.Device != cpu
 	if err := RefuseMemory(c, u, have); err != nil {
 		return err
 	}
@@ -53,7 +57,7 @@ func PlanPass(job *engine.Job, c lm.Config, u lm.Use, tokens int) error {
 	if tokens <= u.Pass {
 		return nil
 	}
-	u.Pass, u.Alone = tokens, true
+	u.Pass, u.Alone, u.GPU = tokens, true, job.Device != cpu
 	if err := RefuseMemory(c, u, job.Memory()); err != nil {
 		return fmt.Errorf("a trajectory of %d tokens goes through the model alone, whatever micro_batch says: %w", tokens, err)
 	}

@@ -175,7 +175,7 @@ func (d *Decoder) fill(s *torch.Scope, parts []part) {
 	}
 }
 
-// forward returns the logits after each request's last token, [requests and padding, vocabulary]. Where none is drawn from
+// forward returns the logits after each request's last token, [requests and padding, vocabulary] float32. Where none is drawn from
 // it fills the caches only. It holds the intermediates of one layer at a time.
 func (d *Decoder) forward(s *torch.Scope, rows *stepRows) *torch.Tensor {
 	m, c := d.m, d.m.cfg
@@ -210,13 +210,15 @@ func (d *Decoder) forward(s *torch.Scope, rows *stepRows) *torch.Tensor {
 		return nil
 	}
 	h, _ := m.norm(s, x, m.w.norm)
-	return s.Mm(h, s.T(m.w.head))
+	logits := s.Empty(torch.Float32, h.Size(0), int64(c.Vocab))
+	s.WideMmInto(logits, h, s.T(m.w.head))
+	return logits
 }
 
-// drawAll picks the tokens of all requests from their rows of logits. Where logits lie on a GPU, or in bfloat16, they are
-// drawn there, and only rows with a nucleus come to the host.
+// drawAll picks the tokens of all requests from their rows of logits. Where logits lie on a GPU they are drawn there, and
+// only rows with a nucleus come to the host.
 func (d *Decoder) drawAll(s *torch.Scope, logits *torch.Tensor, requests []rl.Request, draws []rl.Draw) {
-	if !s.Composes(d.m.kind) {
+	if !s.Composes(torch.Float32) {
 		flat := s.Float32s(logits)
 		for i := 0; s.Err() == nil && i < len(requests); i++ {
 			draws[i] = d.draw(flat[i*d.m.cfg.Vocab:(i+1)*d.m.cfg.Vocab], requests[i])
@@ -231,7 +233,7 @@ func (d *Decoder) drawAll(s *torch.Scope, logits *torch.Tensor, requests []rl.Re
 	for i := 0; s.Err() == nil && i < len(requests); i++ {
 		draws[i] = rl.Draw{Token: tokens[i], Logp: logps[i]}
 		if r := requests[i]; r.Temperature > 0 && r.TopP > 0 && r.TopP < 1 {
-			draws[i] = d.draw(s.Float32s(s.As(s.Narrow(logits, 0, int64(i), 1), torch.Float32)), r)
+			draws[i] = d.draw(s.Float32s(s.Narrow(logits, 0, int64(i), 1)), r)
 		}
 	}
 }

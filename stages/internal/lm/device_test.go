@@ -86,7 +86,7 @@ func layersThatFit(c Config, u Use, memory int64) Config {
 
 // measureTraining times updates on sequences of one length; every token is learned.
 func measureTraining(c Config, device torch.Device, p Precision, length, pass, updates int, memory int64) (m measured, err error) {
-	c = layersThatFit(c, Use{Train: true, Precision: p, Recompute: true, Pass: pass}, memory)
+	c = layersThatFit(c, Use{Train: true, Precision: p, Recompute: true, Pass: pass, GPU: device != torch.CPU}, memory)
 	model, err := randomOn(c, device)
 	if err != nil {
 		return m, err
@@ -130,7 +130,7 @@ func measureTraining(c Config, device torch.Device, p Precision, length, pass, u
 
 // measureDecoding times steps of so many sequences at a context.
 func measureDecoding(c Config, device torch.Device, p Precision, sequences, length, steps int, memory int64) (m measured, err error) {
-	c = layersThatFit(c, Use{Precision: p, Slots: sequences, Context: length + steps}, memory)
+	c = layersThatFit(c, Use{Precision: p, Slots: sequences, Context: length + steps, GPU: device != torch.CPU}, memory)
 	model, err := randomOn(c, device)
 	if err != nil {
 		return m, err

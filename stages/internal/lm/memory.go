@@ -17,6 +17,7 @@ type Use struct {
 	Slots, Context int // sequences that are sampled at once, and the longest; 0 samples none
 
 	Precision Precision // of products; "" is float32
+	GPU       bool      // its operations are libtorch's, which make more intermediates than the CPU's kernels
 	Recompute bool      // a pass keeps each layer's input only
 }
 
@@ -137,9 +138,12 @@ func (c Config) trainingPass(u Use) int64 {
 	if n*int64(c.Vocab) <= keptLogits {
 		rows = n
 	}
-	logits := number * (models*rows*int64(c.Vocab) + n*hidden)
-	if u.Precision == BF16 { // a chunk's log-probabilities, probabilities and their products, in float32
-		logits += 4 * (2 + models) * chunk * int64(c.Vocab)
+	logits := 4*models*rows*int64(c.Vocab) + number*n*hidden
+	if u.Precision == BF16 { // the gradient of a chunk as it goes into products
+		logits += number * chunk * int64(c.Vocab)
+	}
+	if u.GPU { // a chunk's scaled logits, log-probabilities, probabilities and what follows from them, of each model
+		logits += 4 * (1 + 6*models) * chunk * int64(c.Vocab)
 	}
 	layer := 4 * n * (2*hidden + max(3*int64(c.MLP), 3*hidden+2*q+2*kv)) // gradients of the layer that goes backward
 	most := max(logits, layer)
@@ -149,13 +153,18 @@ func (c Config) trainingPass(u Use) int64 {
 	return tape + most
 }
 
-// samplingPass is what a pass of a decoder holds at most: one layer of its rows, and the logits of every slot.
+// samplingPass is what a pass of a decoder holds at most: one layer of its rows, and the logits of every slot, on a GPU with
+// what a draw there is made of: three times as many numbers in float32, as many in eight bytes, and a flag.
 func (c Config) samplingPass(u Use) int64 {
 	slots, context := u.Slots, u.Context
 	q, kv := int64(c.Heads*c.HeadDim), int64(c.KVHeads*c.HeadDim)
 	rows := min(int64(passRows+slots), int64(slots)*int64(context))
 	row := 5*int64(c.Hidden) + 2*q + 2*kv + 3*int64(c.MLP)
-	return 4*rows*row + u.bytes()*int64((slots+rowBlock-1)/rowBlock*rowBlock)*int64(c.Vocab)
+	logit := int64(4)
+	if u.GPU {
+		logit += 3*4 + 3*8 + 1
+	}
+	return 4*rows*row + logit*int64((slots+rowBlock-1)/rowBlock*rowBlock)*int64(c.Vocab)
 }
 
 // MemoryText writes parts in GiB or MiB, the total first.

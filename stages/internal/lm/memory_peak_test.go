@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl"
 )
 
@@ -83,6 +84,7 @@ func (c peakCase) measure() error {
 
 // work trains and samples as u says.
 func work(c Config, u Use, l LoRA) (err error) {
+	torch.Compose(u.GPU) // what a GPU computes with
 	rng := rand.New(rand.NewPCG(1, 2))
 	m, err := New(c, rng)
 	if err != nil {
@@ -133,7 +135,7 @@ func work(c Config, u Use, l LoRA) (err error) {
 			return err
 		}
 		defer d.Close()
-		for _, n := range []int{u.Context / 4, u.Context - 1 - u.Context/4} { // the cache grows once
+		for _, n := range []int{8, u.Context - 9} { // the cache grows once
 			var requests []rl.Request
 			for i := range u.Slots {
 				feed := make([]int32, n)
@@ -159,7 +161,14 @@ func work(c Config, u Use, l LoRA) (err error) {
 	}
 	q.Learn[0] = false
 	if _, err := t.Accumulate(context.Background(), []Sequence{q}, ref, 1, func(_, _ int, s TokenStats) (Weights, error) {
-		return Weights{Logp: slices.Repeat([]float64{-1}, len(s.Logp))}, nil
+		w := Weights{Logp: slices.Repeat([]float64{-1}, len(s.Logp))}
+		if u.GPU {
+			w.Entropy = w.Logp
+			if ref != nil {
+				w.KL = w.Logp
+			}
+		}
+		return w, nil
 	}); err != nil {
 		return err
 	}
@@ -180,6 +189,8 @@ func TestPlannedMemoryIsWhatAProcessTakes(t *testing.T) {
 		"weights dominate":         {Config: shape(20000, 256, 4, 8, 1024), Use: Use{Train: true, Pass: 64}},
 		"activations dominate":     {Config: shape(500, 128, 12, 4, 512), Use: Use{Train: true, Pass: 1000}},
 		"a long vocabulary":        {Config: shape(100000, 64, 2, 2, 64), Use: Use{Train: true, Pass: 500}},
+		"as on a GPU":              {Config: shape(40000, 64, 2, 2, 64), Use: Use{Train: true, Reference: true, Pass: 500, GPU: true}},
+		"sampling as on a GPU":     {Config: shape(60000, 64, 2, 2, 64), Use: Use{Slots: 32, Context: 32, GPU: true}},
 		"recomputed activations":   {Config: shape(500, 128, 12, 4, 512), Use: Use{Train: true, Pass: 1000, Recompute: true}},
 		"with a reference":         {Config: shape(8000, 512, 4, 8, 1024), Use: Use{Train: true, Reference: true, Pass: 256}},
 		"an adapter":               {Config: adapted, Use: Use{Train: true, Reference: true, Adapter: lora.Parameters(adapted), Pass: 256}, LoRA: lora},

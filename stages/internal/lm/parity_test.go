@@ -243,10 +243,10 @@ func logitsAfter(t *testing.T, m *Model, ids []int32) []float64 {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	rows := d.rows([]part{{ids: ids}}, true)
 	var logits []float64
 	err = torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
-		for _, z := range s.Float32s(d.forward(s, rows))[:m.cfg.Vocab] {
+		d.cache.grow(s, 1, 1, len(ids), len(ids))
+		for _, z := range s.Float32s(d.forward(s, d.rows([]part{{ids: ids}}, true)))[:m.cfg.Vocab] {
 			logits = append(logits, float64(z))
 		}
 		return s.Err()

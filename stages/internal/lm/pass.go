@@ -311,7 +311,8 @@ func (m *Model) layerBackward(s *torch.Scope, l int, b *batch, t *tape, dx *torc
 	return dx
 }
 
-// head is the state of the loss head between statistics and gradient.
+// head is the state of the loss head between statistics and gradient. Its logits are float32 in every precision: softmax
+// sees the sums of the product as they are, not rounded to the 8 digits of its operands.
 type head struct {
 	m, ref            *Model
 	b                 *batch
@@ -336,9 +337,9 @@ func newHead(s *torch.Scope, m, ref *Model, b *batch, temperature float64, hidde
 	if !h.keep {
 		rows = min(rows, headRows)
 	}
-	h.logits = s.Empty(m.kind, int64(rows), int64(m.cfg.Vocab))
+	h.logits = s.Empty(torch.Float32, int64(rows), int64(m.cfg.Vocab))
 	if ref != nil {
-		h.refLogits = s.Empty(ref.kind, int64(rows), int64(m.cfg.Vocab))
+		h.refLogits = s.Empty(torch.Float32, int64(rows), int64(m.cfg.Vocab))
 	}
 	for lo := 0; lo < len(b.learn); lo += headRows {
 		n := min(headRows, len(b.learn)-lo)
@@ -366,9 +367,9 @@ func (h *head) chunk(s *torch.Scope, lo, n int) (logits, ref *torch.Tensor) {
 // compute fills the chunk that begins at row lo.
 func (h *head) compute(s *torch.Scope, lo, n int) {
 	logits, ref := h.chunk(s, lo, n)
-	s.MmInto(logits, s.Narrow(h.hidden, 0, int64(lo), int64(n)), s.T(h.m.w.head))
+	s.WideMmInto(logits, s.Narrow(h.hidden, 0, int64(lo), int64(n)), s.T(h.m.w.head))
 	if ref != nil {
-		s.MmInto(ref, s.Narrow(h.refHidden, 0, int64(lo), int64(n)), s.T(h.ref.w.head))
+		s.WideMmInto(ref, s.Narrow(h.refHidden, 0, int64(lo), int64(n)), s.T(h.ref.w.head))
 	}
 }
 
@@ -383,8 +384,9 @@ func (h *head) backward(s *torch.Scope, weights []torch.HeadWeight, g *views) *t
 			}
 			logits, ref := h.chunk(s, lo, n)
 			s.HeadBackward(logits, ref, h.temperature, h.b.targets[lo:lo+n], h.stats[lo:lo+n], weights[lo:lo+n])
-			s.MmInto(s.Narrow(dhidden, 0, int64(lo), int64(n)), logits, h.m.w.head)
-			g.addHead(s, logits, s.Narrow(h.hidden, 0, int64(lo), int64(n)))
+			dlogits := s.As(logits, h.m.kind)
+			s.MmInto(s.Narrow(dhidden, 0, int64(lo), int64(n)), dlogits, h.m.w.head)
+			g.addHead(s, dlogits, s.Narrow(h.hidden, 0, int64(lo), int64(n)))
 		})
 	}
 	s.Free(h.logits, h.refLogits)

@@ -45,7 +45,7 @@ func TestBF16IsNearTheReference(t *testing.T) {
 			}
 		}
 		t.Logf("log-probabilities: %.3f off at most, %.4f on average", worst, sum/float64(n))
-		if worst > 0.5 || sum/float64(n) > 0.06 { // rounded weights alone make 0.15 at worst (README)
+		if worst > 0.3 || sum/float64(n) > 0.045 { // rounded weights alone make 0.15 at worst (README)
 			t.Errorf("log-probabilities are %.3f off at most, %.4f on average", worst, sum/float64(n))
 		}
 		tr := newTrainer(t, m, OptimizerConfig{MicroTokens: 20})
@@ -154,7 +154,57 @@ func TestSamplingInBF16AgreesWithTheTrainingPass(t *testing.T) {
 	for i, temperature := range []float64{1, 0.7} { // the third has a nucleus: its log-probability is that inside it
 		stats := allStats(t, m, []Sequence{learnAll(ids[i])}, nil, temperature)
 		from := len(stats.Logp) - len(logps[i])
-		nearAll(t, "log-probability", logps[i], stats.Logp[from:], 0.05) // rounded logits of up to 4, over 0.7
+		nearAll(t, "log-probability", logps[i], stats.Logp[from:], 0.02) // two attentions, each rounded to 8 digits, over 0.7
+	}
+}
+
+// In bfloat16 the softmax of the head, of the training pass as of the sampler, sees the product of the numbers that go into it
+// with no more than float32's rounding: log-probabilities lie within 1e-4 of those in float64 from the same hidden states.
+// Logits of up to 20 that were rounded to bfloat16 first would be off by up to 0.06.
+func TestTheHeadDoesNotRoundItsLogits(t *testing.T) {
+	cfg := drillSize()
+	m := use(t, shake(t, newModel(t, cfg, 1), 2, 0.2), BF16)
+	ids := []int32{3, 700, 12, 1400, 5, 6, 99}
+	b, err := m.pack([]Sequence{learnAll(ids)}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, below, greatest := make([]float64, len(ids)-1), make([]float64, len(ids)-1), 0.0 // below: probability of all tokens with lower ids
+	err = torch.Do(t.Context(), torch.CPU, func(s *torch.Scope) error {
+		hidden := s.Float32s(s.As(m.forward(s, b, nothing).hidden, torch.Float32))
+		head := s.Float32s(s.As(m.w.head, torch.Float32))
+		for i := range want {
+			z, total := make([]float64, cfg.Vocab), 0.0
+			for v := range z {
+				for k := range cfg.Hidden {
+					z[v] += float64(hidden[i*cfg.Hidden+k]) * float64(head[v*cfg.Hidden+k])
+				}
+				total += math.Exp(z[v])
+				greatest = max(greatest, math.Abs(z[v]))
+			}
+			want[i] = z[ids[i+1]] - math.Log(total)
+			for v := range ids[i+1] {
+				below[i] += math.Exp(z[v]) / total
+			}
+		}
+		return s.Err()
+	})
+	if err != nil || greatest < 10 {
+		t.Fatalf("logits up to %v (%v)", greatest, err)
+	}
+	nearAll(t, "log-probability of the training pass", allStats(t, m, []Sequence{learnAll(ids)}, nil, 1).Logp, want, 1e-4)
+	for _, composed := range []bool{false, true} {
+		torch.Compose(composed)
+		d := newDecoder(t, m, 1, 16)
+		for i := range want { // the draw in the middle of the token's share of probability is the token
+			d.Reset(0)
+			draws, err := d.Next(t.Context(), []rl.Request{{Slot: 0, Feed: ids[:i+1], Temperature: 1, U: below[i] + math.Exp(want[i])/2}})
+			if err != nil || draws[0].Token != ids[i+1] {
+				t.Fatalf("composed %v: drew %v, want the token %d (%v)", composed, draws, ids[i+1], err)
+			}
+			near(t, "log-probability of the sampler", float64(draws[0].Logp), want[i], 1e-4)
+		}
+		torch.Compose(false)
 	}
 }
 

@@ -148,3 +148,40 @@ func TestOperationsInBFloat16AreNearThoseInFloat32(t *testing.T) {
 		}
 	})
 }
+
+// Products of bfloat16 written as float32 are those in float64 up to float32's rounding; as bfloat16 they keep 8 digits.
+func TestWideProductsAreNotRounded(t *testing.T) {
+	const n, k, m = 3, 40, wideColumns + 5
+	r := rand.New(rand.NewPCG(4, 4))
+	draw := func(n int) []float32 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(r.NormFloat64())
+		}
+		return x
+	}
+	err := Do(t.Context(), CPU, func(s *Scope) error {
+		a, b := s.As(s.FromFloat32(draw(n*k), n, k), BFloat16), s.As(s.FromFloat32(draw(m*k), m, k), BFloat16)
+		out, rounded := s.Empty(Float32, n, m), s.Float32s(s.As(s.Mm(a, s.T(b)), Float32))
+		s.WideMmInto(out, a, s.T(b))
+		got, x, y := s.Float32s(out), s.Float32s(s.As(a, Float32)), s.Float32s(s.As(b, Float32))
+		far, farRounded := 0.0, 0.0
+		for i := range n {
+			for j := range m {
+				want := 0.0
+				for c := range k {
+					want += float64(x[i*k+c]) * float64(y[j*k+c])
+				}
+				far = max(far, math.Abs(float64(got[i*m+j])-want))
+				farRounded = max(farRounded, math.Abs(float64(rounded[i*m+j])-want))
+			}
+		}
+		if far > 2e-5 || farRounded < 1e-2 {
+			t.Errorf("wide products are %.2g off, rounded ones %.2g", far, farRounded)
+		}
+		return s.Err()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -2,7 +2,7 @@
 
 package torch
 
-// #include "causal.h"
+// #include "direct.h"
 import "C"
 
 import (
@@ -185,6 +185,39 @@ func (s *Scope) MmInto(out, a, b *Tensor) {
 	s.do("mm into", operands{out, a, b}, func(o *libtch.Ctensor) { libtch.AtgMmOut(o, out.c, a.c, b.c) })
 }
 
+// wideColumns is how many columns WideMmInto computes at once on the CPU, so that its copy of b stays small.
+const wideColumns = 1024
+
+// WideMmInto writes a·b into out, which is float32 whatever type the operands have: their products are exact in it, and the
+// sums are not rounded to the operands' type.
+func (s *Scope) WideMmInto(out, a, b *Tensor) {
+	if !s.ready("wide mm", operands{out, a, b}) || a.DType() == Float32 {
+		s.MmInto(out, a, b)
+		return
+	}
+	if s.worker.device != CPU {
+		if C.wide_mm(unsafe.Pointer(out.c), unsafe.Pointer(a.c), unsafe.Pointer(b.c)) == 0 {
+			s.failDirect("wide mm", operands{out, a, b})
+		}
+		return
+	}
+	s.Nest(func(s *Scope) {
+		a = s.As(a, Float32)
+		for at := int64(0); s.Err() == nil && at < b.Size(1); at += wideColumns {
+			s.Nest(func(s *Scope) {
+				n := min(wideColumns, b.Size(1)-at)
+				s.Copy_(s.Narrow(out, 1, at, n), s.Mm(a, s.As(s.Narrow(b, 1, at, n), Float32)))
+			})
+		}
+	})
+}
+
+// failDirect fails with what a direct call of libtorch threw.
+func (s *Scope) failDirect(name string, in operands) {
+	text, _, _ := strings.Cut(C.GoString(C.direct_error()), "\n")
+	s.Fail(failure(name, shapesOf(in), text))
+}
+
 // Addmm is bias + a·b.
 func (s *Scope) Addmm(bias, a, b *Tensor) *Tensor {
 	return s.op("addmm", operands{bias, a, b}, func(out *libtch.Ctensor) { libtch.AtgAddmm(out, bias.c, a.c, b.c) })
@@ -206,8 +239,7 @@ func (s *Scope) Attention(q, k, v, mask *Tensor) *Tensor {
 func (s *Scope) CausalAttention(q, k, v *Tensor) *Tensor {
 	return s.op("causal attention", operands{q, k, v}, func(out *libtch.Ctensor) {
 		if *out = libtch.Ctensor(C.causal_attention(unsafe.Pointer(q.c), unsafe.Pointer(k.c), unsafe.Pointer(v.c))); *out == nil {
-			text, _, _ := strings.Cut(C.GoString(C.causal_error()), "\n")
-			s.Fail(failure("causal attention", shapesOf(operands{q, k, v}), text))
+			s.failDirect("causal attention", operands{q, k, v})
 		}
 	})
 }
