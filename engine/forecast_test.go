@@ -111,3 +111,17 @@ func TestWhatCanNeverFitIsToldByThePlan(t *testing.T) {
 		t.Errorf("what reads it: got %+v", got)
 	}
 }
+
+func TestAStageThatWorksOnOneDeviceIsRefusedSeveral(t *testing.T) {
+	m := machine{cpus: 8, gpus: []string{"3", "5"}}
+	for _, tc := range []struct {
+		one  bool
+		gpus int
+		want string
+	}{{true, 1, ""}, {false, 2, ""}, {true, 2, "asks for 2 GPUs, and a sft stage works on one so far"}} {
+		n := &Node{Kind: &Kind{Name: "sft", OneDevice: tc.one}, Resources: Resources{GPUs: tc.gpus}}
+		if why := m.unfit(n); !strings.HasPrefix(why, tc.want) || (tc.want == "") != (why == "") {
+			t.Errorf("%+v: got %q", tc, why)
+		}
+	}
+}

@@ -217,9 +217,6 @@ func (l *loader) checkMeta(in *instance) {
 	if r.GPUMemory > 0 && r.GPUs == 0 {
 		l.errorf(&r.Range, "Memory without device", "resources.gpu_memory is the memory of each device, but gpus is 0; set gpus.")
 	}
-	if r.GPUs > 1 && in.block.kind.OneDevice {
-		l.errorf(&r.GPUsRange, "More than one device", "A %s stage works on one device: the others of its %d would be held and stand idle. Write gpus = 1; instances and seeds run side by side, each on a device of its own.", in.block.kind.Name, r.GPUs)
-	}
 	if !l.x.Site.AutoGPUs && l.x.Site.Path != "" && int(min(r.GPUs, math.MaxInt32)) > len(l.x.Site.GPUs) {
 		l.diags = append(l.diags, &hcl.Diagnostic{
 			Severity: hcl.DiagWarning, Summary: "More devices than there are", Subject: &r.GPUsRange,

@@ -27,7 +27,7 @@ type Kind struct {
 	Gathers   bool // takes the instances of all seeds at once and is one node itself
 	Always    bool // runs even when stages above it failed, and is then not cached
 	Light     bool // runs inside the engine's process
-	OneDevice bool // works on one GPU at most, so that resources { gpus } above 1 is refused
+	OneDevice bool // works on one GPU at most, so that a run refuses more
 }
 
 // Stage holds the settings of one instance of a kind, decoded from HCL.

@@ -147,7 +147,7 @@ func paperKinds() Registry {
 		{Name: "tasks", Summary: "Tasks.", Version: 1, New: func() Stage { return &toyTasks{} }, Outputs: ports("train", "test"), Draws: func(s Stage) bool { return s.(*toyTasks).Source == "drills" }},
 		{Name: "rollout", Summary: "Episodes.", Version: 1, New: func() Stage { return &toyRollout{Samples: 1} }, Outputs: ports("trajectories"), Draws: yes},
 		{Name: "curate", Summary: "Data.", Version: 1, New: func() Stage { return &toyCurate{Ratio: 1} }, Outputs: ports("expert", "mixed"), Draws: yes},
-		{Name: "sft", Summary: "Fine-tuning.", Version: 2, OneDevice: true, New: train, Outputs: ports("checkpoint", "metrics"), Draws: yes},
+		{Name: "sft", Summary: "Fine-tuning.", Version: 2, New: train, Outputs: ports("checkpoint", "metrics"), Draws: yes},
 		{Name: "rctp-ft", Summary: "Fine-tuning.", Version: 1, New: train, Outputs: ports("checkpoint", "metrics"), Draws: yes},
 		{Name: "grpo", Summary: "Optimisation.", Version: 1, New: grpo, Outputs: ports("checkpoint", "metrics", "trajectories"), Draws: yes},
 		{Name: "rc-grpo", Summary: "Optimisation.", Version: 1, New: grpo, Outputs: ports("checkpoint", "metrics", "trajectories"), Draws: yes},
