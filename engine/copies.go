@@ -36,7 +36,7 @@ type copies struct {
 	file  *os.File // as far as it was read
 	next  int64    // first byte that was not
 	lines int
-	dir   string // of copies that are not finished; "" for beside their places
+	apart bool // the store lies on another file system than the copies
 }
 
 func openCopies(store *artifact.Store) *copies {
@@ -51,17 +51,17 @@ func (c *copies) of(path string) (record copyRecord, ok bool) {
 	return record, ok
 }
 
-// writeIn says where copies lie until they are whole; "" is beside their places.
-func (c *copies) writeIn(dir string) {
+// isApart says whether the store lies on another file system, as far as is known; setApart makes it known.
+func (c *copies) isApart() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.dir = dir
+	return c.apart
 }
 
-func (c *copies) unfinished() string {
+func (c *copies) setApart() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.dir
+	c.apart = true
 }
 
 // refresh reads what was appended since the last time, or all when the file is another one.

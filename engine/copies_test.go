@@ -86,7 +86,7 @@ func TestOvertakenRecordsOfCopiesGo(t *testing.T) {
 	}
 }
 
-// A copy is whole when it appears, also where the run's folder is on another file system than the place.
+// A copy is whole when it appears, also where the folder that it is written in is on another file system than the place, or is gone.
 func TestCopiesCrossFileSystems(t *testing.T) {
 	dir := t.TempDir()
 	from := filepath.Join(dir, "from")
@@ -98,11 +98,11 @@ func TestCopiesCrossFileSystems(t *testing.T) {
 		t.Skipf("no other file system at hand: %v", err)
 	}
 	t.Cleanup(func() { os.RemoveAll(there) })
-	for name, aside := range map[string]string{"same": t.TempDir(), "other": there, "none": ""} {
-		c := &copies{dir: aside}
+	for name, aside := range map[string]string{"same": t.TempDir(), "other": there, "removed": filepath.Join(dir, "removed")} {
+		c := &copies{}
 		for i := range 2 {
 			to := filepath.Join(dir, name, fmt.Sprint(i), "to")
-			info, err := c.copyTo(from, to)
+			info, err := c.copyTo(from, to, aside)
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}

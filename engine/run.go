@@ -64,7 +64,6 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 		return errors.Join(err, done())
 	}
 	r.folder = folder
-	p.copies.writeIn(string(folder))
 	if r.ledger, err = openLedger(string(folder), p.Store.Dir()); err != nil {
 		return errors.Join(err, lock.Close(), done())
 	}
@@ -257,7 +256,7 @@ func (r *run) measure(ctx context.Context) error {
 func (r *run) loop(ctx context.Context) error {
 	for _, t := range r.tasks {
 		if t.manifest != nil && t.Verb == UpToDate {
-			r.publish(t.manifest, r.Store)
+			r.publish(t.manifest, r.Store, string(r.folder))
 		}
 	}
 	for _, t := range slices.Clone(r.tasks) {
@@ -550,12 +549,12 @@ func (r *run) take(ctx context.Context, res result) {
 // finish takes in a committed result.
 func (r *run) finish(t *task, m *artifact.Manifest, took time.Duration) {
 	t.state, t.how, t.manifest = finished, EventDone, m
-	r.tellDone(t, m, took)
+	r.tellDone(t, m, took, string(r.folder))
 	r.after(t)
 }
 
-// tellDone tells of a committed result and publishes it.
-func (r *run) tellDone(t *task, m *artifact.Manifest, took time.Duration) {
+// tellDone tells of a committed result and publishes it by way of a folder of the store.
+func (r *run) tellDone(t *task, m *artifact.Manifest, took time.Duration, by string) {
 	seconds := max(took.Seconds(), m.Seconds) // a program may have run before us
 	r.emit(Event{Address: t.Address, Kind: EventDone, Key: t.Key, Seconds: seconds})
 	if old := t.Manifest; old != nil && old.Key == m.Key {
@@ -565,7 +564,7 @@ func (r *run) tellDone(t *task, m *artifact.Manifest, took time.Duration) {
 			}
 		}
 	}
-	r.publish(m, r.Store)
+	r.publish(m, r.Store, by)
 }
 
 // keep takes in a result that the store had.
@@ -573,7 +572,7 @@ func (r *run) keep(t *task, m *artifact.Manifest) {
 	t.state, t.how, t.manifest = finished, EventKept, m
 	r.note(r.Store.Remember(r.Experiment.Name, t.Address, t.Key))
 	r.emit(Event{Address: t.Address, Kind: EventKept, Key: t.Key})
-	r.publish(m, r.Store)
+	r.publish(m, r.Store, string(r.folder))
 	r.after(t)
 }
 
@@ -585,7 +584,7 @@ func (r *run) show(t *task, took time.Duration) {
 	if err := readJSON(r.folder.path("shown", fileName(t.Address), "manifest.json"), &m); err != nil {
 		r.note(err)
 	} else {
-		r.publish(&m, nil)
+		r.publish(&m, nil, string(r.folder))
 	}
 	r.after(t)
 }

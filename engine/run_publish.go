@@ -65,10 +65,10 @@ func fileDigest(m *artifact.Manifest, pub artifact.Published) string {
 	return ""
 }
 
-// publish copies the files that a result publishes to beside the experiment, where they are not so already. With a nil
-// store the output is one that is not kept and lies in the run folder. A file that cannot be written is told and does
-// not fail the stage, whose result is safe.
-func (r *run) publish(m *artifact.Manifest, store *artifact.Store) {
+// publish copies the files that a result publishes to beside the experiment, where they are not so already, by way of a
+// folder of the store. With a nil store the output is one that is not kept and lies in the run folder. A file that cannot be
+// written is told and does not fail the stage, whose result is safe.
+func (r *run) publish(m *artifact.Manifest, store *artifact.Store, by string) {
 	for _, pub := range m.Published {
 		from := filepath.Join(r.folder.shown(m.Address), pub.Port, filepath.FromSlash(pub.File))
 		if store != nil {
@@ -80,7 +80,7 @@ func (r *run) publish(m *artifact.Manifest, store *artifact.Store) {
 			from = a.Path(pub.File)
 		}
 		to := filepath.Join(r.Experiment.Dir, filepath.FromSlash(pub.Name))
-		how, err := publishFile(r.copies, from, to, fileDigest(m, pub))
+		how, err := publishFile(r.copies, from, to, by, fileDigest(m, pub))
 		if err != nil {
 			r.note(fmt.Errorf("publish %s of %s: %w", pub.Name, m.Address, err))
 		} else if how != "" {
@@ -90,8 +90,9 @@ func (r *run) publish(m *artifact.Manifest, store *artifact.Store) {
 }
 
 // publishFile makes to a copy of from, whose digest is want, and says how: "" when it was one already. A file at to that
-// is not what was published there last is the user's: it is moved to NAME.edited.
-func publishFile(copies *copies, from, to, want string) (how string, err error) {
+// is not what was published there last is the user's: it is moved to NAME.edited. by is where the copy lies until it is
+// whole.
+func publishFile(copies *copies, from, to, by, want string) (how string, err error) {
 	if err := copies.refresh(); err != nil {
 		return "", err
 	}
@@ -125,7 +126,7 @@ func publishFile(copies *copies, from, to, want string) (how string, err error) 
 			how = "restored; the edited one is now " + filepath.Base(aside)
 		}
 	}
-	copied, err := copies.copyTo(from, to)
+	copied, err := copies.copyTo(from, to, by)
 	if err != nil {
 		return "", err
 	}
@@ -144,14 +145,14 @@ func moveAside(path string) (string, error) {
 }
 
 // copyTo makes to a copy of from, sharing the blocks where the file system can, and returns what a stat of it gives. It is
-// written aside and renamed: in the run's folder, or beside to when that is another file system.
-func (c *copies) copyTo(from, to string) (fs.FileInfo, error) {
-	if dir := c.unfinished(); dir != "" {
-		info, err := copyThrough(dir, from, to)
+// written aside and renamed: in by, or beside to when that is another file system.
+func (c *copies) copyTo(from, to, by string) (fs.FileInfo, error) {
+	if !c.isApart() && exists(by) { // a stage may have removed its scratch folder
+		info, err := copyThrough(by, from, to)
 		if !errors.Is(err, unix.EXDEV) {
 			return info, err
 		}
-		c.writeIn("")
+		c.setApart()
 	}
 	return copyThrough(filepath.Dir(to), from, to)
 }

@@ -3,12 +3,11 @@ package artifact
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
 	"time"
-
-	"rcgrpo/engine/internal/disk"
 )
 
 // Finished is a result whose objects stand in their places and which is not recorded yet. Only the process that made it knows
@@ -173,7 +172,10 @@ func (f *Finished) record(durable bool) error {
 		}
 	}
 	path := s.path("nodes", m.Key+".json")
-	next, err := s.writeAside(path, m, durable)
+	next, err := s.writeAside(s.Work(m.Key), m, durable) // where the file system has room: see makeApart
+	if errors.Is(err, fs.ErrNotExist) {
+		next, err = s.writeBeside(path, m, durable)
+	}
 	if err != nil {
 		return err
 	}
@@ -182,7 +184,7 @@ func (f *Finished) record(durable bool) error {
 		err = s.writeJSON(last, pointer{m.Experiment, m.Address, m.Key}, false)
 	}
 	if err == nil {
-		err = disk.Rename(next, path)
+		err = s.rename(next, path)
 	}
 	if err != nil {
 		os.Remove(next)

@@ -17,7 +17,7 @@ const asidePattern = ".new-*"
 // writeJSON puts v under path as a whole, so that readers see the old content or the new one: written aside and renamed.
 // When it is to be durable, it is flushed to the disk before and after; otherwise a power cut may tear it.
 func (s *Store) writeJSON(path string, v any, durable bool) error {
-	next, err := s.writeAside(path, v, durable)
+	next, err := s.writeBeside(path, v, durable)
 	if err != nil {
 		return err
 	}
@@ -31,19 +31,38 @@ func (s *Store) writeJSON(path string, v any, durable bool) error {
 	return nil
 }
 
-// writeAside is the first half of writeJSON: it writes v beside path and returns where.
-func (s *Store) writeAside(path string, v any, durable bool) (next string, err error) {
+// writeBeside is the first half of writeJSON: it writes v into a new file in the folder of path and returns which.
+func (s *Store) writeBeside(path string, v any, durable bool) (next string, err error) {
+	dir := filepath.Dir(path)
+	next, err = s.writeAside(dir, v, durable)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return next, err
+	}
+	if err := s.MakeDir(dir); err != nil {
+		return "", err
+	}
+	return s.writeAside(dir, v, durable)
+}
+
+// rename is disk.Rename that makes the folder for the new name when it is not there.
+func (s *Store) rename(from, to string) error {
+	err := disk.Rename(from, to)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := s.MakeDir(filepath.Dir(to)); err != nil {
+		return err
+	}
+	return disk.Rename(from, to)
+}
+
+// writeAside writes v into a new file in dir and returns which.
+func (s *Store) writeAside(dir string, v any, durable bool) (next string, err error) {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
-		return "", fmt.Errorf("write %s: %w", path, err)
+		return "", fmt.Errorf("write into %s: %w", dir, err)
 	}
-	f, err := disk.CreateTemp(filepath.Dir(path), asidePattern)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err := s.MakeDir(filepath.Dir(path)); err != nil {
-			return "", err
-		}
-		f, err = disk.CreateTemp(filepath.Dir(path), asidePattern)
-	}
+	f, err := disk.CreateTemp(dir, asidePattern)
 	if err != nil {
 		return "", err
 	}

@@ -44,6 +44,12 @@ func (s *Store) MakeWork(key string) (fresh bool, err error) {
 	if spare, ok := s.spare.take(&s.spare.folders); ok && disk.RenameNew(spare, dir) == nil {
 		return true, nil
 	}
+	if _, err := os.Lstat(dir); err == nil {
+		return false, nil
+	}
+	if s.makeApart(dir) == nil { // what stages make lies in their scratch folders
+		return true, nil
+	}
 	err = disk.Mkdir(dir, 0o700)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = s.MakeDir(filepath.Dir(dir))

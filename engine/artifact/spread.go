@@ -25,13 +25,20 @@ func (s *Store) spread(dir string) {
 		return
 	}
 	markTop(s.dir)
+	s.makeApart(place)
+}
+
+// makeApart makes a folder of the store, which must not be there, far from all others.
+func (s *Store) makeApart(place string) error {
 	aside, err := os.MkdirTemp(s.dir, asidePattern) // the place follows from the name, and the same name would lead to the same place
 	if err != nil {
-		return
+		return err
 	}
-	if disk.RenameNew(aside, place) != nil {
+	if err := disk.RenameNew(aside, place); err != nil {
 		os.Remove(aside)
+		return err
 	}
+	return nil
 }
 
 // FS_IOC_GETFLAGS and FS_TOPDIR_FL, which package unix lacks.

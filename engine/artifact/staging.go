@@ -155,13 +155,7 @@ func (s *Store) keep(f *Finished, dir, typ string, files []FileInfo) (Output, er
 	}
 	target := s.objectDir(o.Digest)
 	for range 2 {
-		err := disk.Rename(dir, target)
-		if errors.Is(err, fs.ErrNotExist) {
-			if err := s.MakeDir(filepath.Dir(target)); err != nil {
-				return o, err
-			}
-			err = disk.Rename(dir, target)
-		}
+		err := s.rename(dir, target)
 		if !errors.Is(err, fs.ErrExist) {
 			f.objects = append(f.objects, o)
 			return o, err
