@@ -112,38 +112,38 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 		}
 		defer lock.Unlock()
 	}
-	cmd := &exec.Cmd{Path: "/bin/sh", Args: shellArgs(p), Env: p.Env, Dir: p.Dir}
-	cmd.ExtraFiles = []*os.File{lock.File()}
-	if j.share != nil {
-		cmd.ExtraFiles = append(cmd.ExtraFiles, j.share)
+	empty, err := os.Open(os.DevNull)
+	if err != nil {
+		return err
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	defer empty.Close()
 	log, finish, err := j.openLog(p.Secret)
 	if err != nil {
 		return err
 	}
-	cmd.Stdout, cmd.Stderr = log, log
 	if err := lock.AwaitExit(); err != nil {
 		return errors.Join(err, finish())
 	}
-	if err := cmd.Start(); err != nil {
+	files := []*os.File{empty, log, log, lock.File()}
+	if j.share != nil {
+		files = append(files, j.share)
+	}
+	process, err := os.StartProcess("/bin/sh", shellArgs(p), &os.ProcAttr{Dir: p.Dir, Env: p.Env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
+	if err != nil {
 		return errors.Join(fmt.Errorf("start %s: %w", p.Args[0], err), finish())
 	}
-	session := cmd.Process.Pid
-	gone, stopped := make(chan struct{}), make(chan error, 1)
-	go func() { stopped <- j.attend(ctx, session, gone) }()
-	awaitExit(session)
-	syscall.Kill(-session, syscall.SIGKILL) // what it left; the number is not reaped and so not another's yet
-	waitErr := cmd.Wait()
-	close(gone)
-	if err := errors.Join(<-stopped, finish()); err != nil {
+	attended := j.attend(ctx, process.Pid)
+	awaitExit(process.Pid)
+	syscall.Kill(-process.Pid, syscall.SIGKILL) // what it left; the number is not reaped and so not another's yet
+	state, waitErr := process.Wait()
+	if err := errors.Join(attended(), finish(), waitErr); err != nil {
 		return fmt.Errorf("attend to the program: %w", err)
 	}
 	code, _, recorded := lock.Exit()
 	if !recorded {
-		code = cmd.ProcessState.ExitCode()
+		code = state.ExitCode()
 	}
-	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
+	if usage, ok := state.SysUsage().(*syscall.Rusage); ok {
 		j.peakBytes = max(j.peakBytes, usage.Maxrss<<10) // Linux counts KiB
 	}
 	switch {
@@ -154,7 +154,7 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 	case code > 0:
 		return codeError(p.Args[0], code, j.kills)
 	}
-	return exitError(waitErr, j.kills)
+	return exitError(&exec.ExitError{ProcessState: state}, j.kills)
 }
 
 // codeError says what an exit code of a program means, nil for 0. A shell reports a signal as a code above 128.
@@ -179,22 +179,31 @@ func awaitExit(pid int) {
 // signAfter is how long a program runs before the lock's file names it. Another run only waits for a shorter one.
 const signAfter = 100 * time.Millisecond
 
-// attend names a program in the lock's file and stops it when ctx ends.
-func (j *Job) attend(ctx context.Context, session int, gone <-chan struct{}) error {
-	sign := time.NewTimer(signAfter)
-	defer sign.Stop()
-	var err error
-	select {
-	case <-gone:
-		return nil
-	case <-ctx.Done():
-	case <-sign.C:
+// attend names a program in the lock's file when it has run for a while, and stops it when ctx ends. The function that it
+// returns ends that, once the program has.
+func (j *Job) attend(ctx context.Context, session int) (end func() error) {
+	var signErr error
+	signed, stopped, gone := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	sign := time.AfterFunc(signAfter, func() {
+		defer close(signed)
 		if j.lock != nil {
-			err = j.sign(session)
+			signErr = j.sign(session)
 		}
+	})
+	unstop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		stopSession(ctx, session, -session, j.kill, gone)
+	})
+	return func() error {
+		close(gone)
+		if !unstop() {
+			<-stopped
+		}
+		if !sign.Stop() {
+			<-signed
+		}
+		return signErr
 	}
-	stopSession(ctx, session, -session, j.kill, gone)
-	return err
 }
 
 // openLog returns a file for the output of a program: the log itself, or, where secrets must be hidden, a pipe to it.

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -41,8 +40,6 @@ func (i *Idle) Ended() Event {
 // nothing was compiled; then Load and Plan tell. A Source without a path means the only experiment of this folder, as
 // FindExperiment does. RCGRPO_COMPILED=off in the environment turns it off, so that everything is read again.
 func Unchanged(src Source) *Idle {
-	// Most of the milliseconds that this takes would be a first collection, of garbage that is about to go with the process.
-	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	if src.Path == "" {
 		src.Path = "."
 		if paths, _, _, err := experimentFiles("."); err == nil && len(paths) == 1 {
@@ -356,7 +353,13 @@ func (p *Plan) result(key string) (*artifact.Manifest, []witness, bool) {
 	if !ok {
 		return nil, nil, false
 	}
-	m, err := p.Store.Lookup(key)
+	var m *artifact.Manifest
+	var err error
+	if made := p.recorded[key]; made != nil {
+		m, err = p.Store.LookupRecorded(made)
+	} else {
+		m, err = p.Store.Lookup(key)
+	}
 	if errors.Is(err, artifact.ErrCollected) {
 		return m, files, true
 	}

@@ -130,12 +130,17 @@ func (c *copies) record(r copyRecord) error {
 	if err != nil {
 		return err
 	}
-	_, err = disk.Write(f, append(append([]byte{'\n'}, b...), '\n')) // behind a torn line too
-	if err = errors.Join(err, f.Close()); err != nil {
+	written, err := disk.Write(f, append(append([]byte{'\n'}, b...), '\n')) // behind a torn line too
+	end, seekErr := f.Seek(0, io.SeekCurrent)
+	if err = errors.Join(err, seekErr, f.Close()); err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.file != nil && c.next == end-int64(written) { // nobody wrote between what was read and this
+		c.next = end
+		c.lines++
+	}
 	if r.SHA256 == "" {
 		delete(c.known, r.Path)
 	} else {

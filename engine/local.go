@@ -39,6 +39,7 @@ type Work struct {
 	assignment assignment
 	lock       *artifact.Lock                // nil when the output is not kept
 	lease      *os.File                      // its share of the machine; nil without one
+	parts      artifact.Parts                // of the key; nil when the output is not kept
 	inputs     map[string]*artifact.Manifest // by address, also those that are not recorded yet
 	finish     func(*artifact.Finished)      // takes what a stage made in this process, to be recorded
 	logs       *logPool                      // of the run; nil makes every log anew
@@ -75,7 +76,7 @@ func (w Work) Held() []*os.File {
 func (w Work) Perform(ctx context.Context, log io.Writer, observe func(Event)) error {
 	p := performance{Node: w.Node, Experiment: w.Experiment, Store: w.Store, Folder: w.folder, Assignment: w.assignment,
 		Log: log, Observe: observe, Lock: w.lock, Share: w.lease, Adopt: w.adopt, Kill: w.Kill,
-		Inputs: w.inputs, Finish: w.finish}
+		Parts: w.parts, Inputs: w.inputs, Finish: w.finish}
 	return p.run(ctx)
 }
 

@@ -115,6 +115,7 @@ type performance struct {
 	Share      *os.File       // of the machine, likewise
 	Adopt      bool           // the program has ended well, after an engine that is gone had started it
 	Kill       <-chan struct{}
+	Parts      artifact.Parts                // of the key; nil: it is concluded again, from what this process has read
 	Inputs     map[string]*artifact.Manifest // by address; nil: they are read from the store
 	Finish     func(*artifact.Finished)      // takes what was made, to be recorded; nil: it is committed here
 }
@@ -131,8 +132,8 @@ func (p *performance) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var parts artifact.Parts
-	if a.Key != "" {
+	parts := p.Parts
+	if a.Key != "" && parts == nil {
 		if parts, err = p.checkKey(inputs); err != nil {
 			return err
 		}

@@ -24,9 +24,10 @@ type Plan struct {
 
 	paranoid   bool
 	options    PlanOptions
-	collection string           // Store.LastCollection when the plan was begun
-	ahead      map[string]found // while planning: what was looked up already
-	copies     *copies          // what is published
+	collection string                        // Store.LastCollection when the plan was begun
+	ahead      map[string]found              // while planning: what was looked up already
+	copies     *copies                       // what is published
+	recorded   map[string]*artifact.Finished // by key: what a run of this plan has made in this process
 }
 
 // Planned is a node with its verdict.
@@ -114,7 +115,8 @@ func (x *Experiment) PlanWith(store *artifact.Store, o PlanOptions) (*Plan, erro
 			forced[n] = true
 		}
 	}
-	p := &Plan{Experiment: x, Store: store, paranoid: o.Paranoid, options: o, collection: store.LastCollection(), copies: openCopies(store)}
+	p := &Plan{Experiment: x, Store: store, paranoid: o.Paranoid, options: o, collection: store.LastCollection(), copies: openCopies(store),
+		recorded: map[string]*artifact.Finished{}}
 	if err := p.copies.refresh(); err != nil {
 		return nil, err
 	}

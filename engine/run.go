@@ -77,11 +77,15 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 	if commitErr := r.committer.Close(); err == nil {
 		err = commitErr
 	}
-	r.logs.close()
-	r.note(errors.Join(p.Store.RemoveSpares(), p.copies.compact()))
+	var tidied sync.WaitGroup
+	tidied.Go(func() {
+		r.logs.close()
+		r.note(errors.Join(p.Store.RemoveSpares(), p.copies.compact()))
+	})
 	if err == nil {
 		p.Compile()
 	}
+	tidied.Wait()
 	r.emit(Event{Kind: EventEnded, Counts: r.outcome(), Path: string(folder)})
 	return errors.Join(err, r.recordErr, r.ledger.close(), r.events.close(), lock.Close(), done())
 }
@@ -153,8 +157,9 @@ const (
 type task struct {
 	*Planned
 	state     taskState
-	how       EventKind // of a finished one: EventDone, EventKept, EventShown; "" when it was up to date
-	why       string    // of a failed or skipped one
+	how       EventKind      // of a finished one: EventDone, EventKept, EventShown; "" when it was up to date
+	why       string         // of a failed or skipped one
+	parts     artifact.Parts // of its key
 	manifest  *artifact.Manifest
 	reads     []*task
 	readers   []*task
@@ -318,12 +323,12 @@ func (r *run) settle(t *task) {
 		r.queue(t)
 		return
 	}
-	key, _, ok := t.Node.Key(r.digest)
+	key, parts, ok := t.Node.Key(r.digest)
 	if !ok {
 		r.fail(t, errors.New("an input has no digest"), 0)
 		return
 	}
-	t.Key = key
+	t.Key, t.parts = key, parts
 	if !t.Force {
 		m, err := r.Store.Lookup(key)
 		if err == nil {
@@ -416,7 +421,7 @@ func (r *run) start(ctx context.Context, t *task) {
 	w := Work{Node: t.Node, Experiment: r.Experiment, Store: r.Store, CPUs: t.claim.need.cpus, GPUs: t.gpus,
 		Attempt: t.attempts + 1, Log: r.folder.log(t.Address), Kill: r.kill, folder: r.folder, assignment: r.assignment(t), lock: t.lock, lease: t.lease.inherited(), logs: r.logs}
 	res := result{task: t, ran: true}
-	w.inputs = map[string]*artifact.Manifest{}
+	w.parts, w.inputs = t.parts, map[string]*artifact.Manifest{}
 	var commits []*pendingCommit
 	for _, up := range t.reads {
 		if up.manifest != nil {

@@ -25,6 +25,7 @@ func (r *run) made(t *task, f *artifact.Finished, took time.Duration) {
 	r.logs.end(r.folder.log(t.Address))
 	lock, c := t.lock, &pendingCommit{done: make(chan struct{})}
 	t.lock, t.commit = nil, c
+	r.recorded[t.Key] = f
 	r.pending++
 	r.recording++
 	r.committer.Add(f, func(err error) {

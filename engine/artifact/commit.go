@@ -14,6 +14,7 @@ import (
 // of it.
 type Finished struct {
 	Manifest *Manifest
+	file     fs.FileInfo // of the manifest, once it stands under its key
 	staging  *Staging
 	objects  []Output // not known to be durable
 }
@@ -54,16 +55,22 @@ func (s *Store) Committer() *Committer {
 func (c *Committer) Add(f *Finished, recorded func(error)) {
 	c.mu.Lock()
 	c.pending = append(c.pending, entry{f, recorded})
+	first := len(c.pending) == 1 // who gathers sleeps on until the group is due
 	c.mu.Unlock()
-	c.wake()
+	if first {
+		c.wake()
+	}
 }
 
 // Flush says that nobody will add a result until those that were are recorded.
 func (c *Committer) Flush() {
 	c.mu.Lock()
+	again := c.flush
 	c.flush = true
 	c.mu.Unlock()
-	c.wake()
+	if !again {
+		c.wake()
+	}
 }
 
 // Close records what is pending and returns when all is durable.
@@ -195,6 +202,17 @@ func (f *Finished) record(durable bool) error {
 			return err
 		}
 	}
+	f.file, _ = os.Lstat(path)
 	f.staging.Abort() // empty now; what stays is for Tidy
 	return nil
+}
+
+// LookupRecorded is Lookup of a result that this process has recorded: its manifest is read only when it is another file now.
+func (s *Store) LookupRecorded(f *Finished) (*Manifest, error) {
+	m := f.Manifest
+	now, err := os.Lstat(s.path("nodes", m.Key+".json"))
+	if err != nil || f.file == nil || !os.SameFile(now, f.file) || !now.ModTime().Equal(f.file.ModTime()) {
+		return s.Lookup(m.Key)
+	}
+	return m, s.Intact(m)
 }

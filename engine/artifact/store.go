@@ -85,12 +85,17 @@ func (s *Store) Lookup(key string) (*Manifest, error) {
 	if !m.Collected.IsZero() {
 		return m, ErrCollected
 	}
+	return m, s.Intact(m)
+}
+
+// Intact compares a result's files with its record, by one stat each; of the first that differs it returns a *DamageError.
+func (s *Store) Intact(m *Manifest) error {
 	for _, o := range m.objects() {
 		if err := s.intact(m.Address, o); err != nil {
-			return m, err
+			return err
 		}
 	}
-	return m, nil
+	return nil
 }
 
 // Manifest returns what is recorded under key without looking at the files, or ErrNotFound.
