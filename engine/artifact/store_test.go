@@ -140,6 +140,48 @@ func TestTimesFilesAreCheckedButNotPartOfTheDigest(t *testing.T) {
 	commit(t, s, "b", files{"rows.jsonl": "1\n", "times.jsonl": "0.9\n"})
 }
 
+func TestRecordedResultIsReadAgainWhenItsFileIsAnother(t *testing.T) {
+	s := openStore(t)
+	g, err := s.Begin(key("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := g.Dir("out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "x.txt"), []byte("1"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f, err := g.Finish(Manifest{Experiment: "x", Address: "stage.toy.a"}, map[string]string{"out": "files"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.LookupRecorded(f); !errors.Is(err, ErrNotFound) {
+		t.Errorf("before it is recorded: got %v, want ErrNotFound", err)
+	}
+	c := s.Committer()
+	c.Add(f, func(error) {})
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := s.LookupRecorded(f); err != nil || m != f.Manifest {
+		t.Errorf("as it was recorded: got %v, %v, want the manifest at hand", m, err)
+	}
+	commit(t, s, "a", files{"x.txt": "2"}) // somebody makes it anew
+	m, err := s.LookupRecorded(f)
+	if err != nil || m.Outputs["out"].Digest == f.Manifest.Outputs["out"].Digest {
+		t.Errorf("after another record: got %v, %v, want the other one", m, err)
+	}
+	path := filepath.Join(s.objectDir(m.Outputs["out"].Digest), "x.txt")
+	os.Remove(path)
+	var damage *DamageError
+	if _, err := s.LookupRecorded(f); !errors.As(err, &damage) {
+		t.Errorf("with a file missing: got %v, want a DamageError", err)
+	}
+	commit(t, s, "a", files{"x.txt": "2"})
+}
+
 func overwrite(t *testing.T, path, text string) {
 	t.Helper()
 	os.Chmod(path, 0o644)
