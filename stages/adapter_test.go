@@ -39,6 +39,7 @@ stage "rctp-ft" "some" {
     rank    = 2
     alpha   = 2
     targets = ["q_proj", "v_proj"]
+    dropout = 0.125
   }
 }
 
@@ -104,10 +105,11 @@ func TestAdaptersOfStages(t *testing.T) {
 		stage, base string
 		moved       []string // projections
 		rows        int      // of the vocabulary
+		dropout     string
 	}{
-		{"sft.all@1", "model.random", lm.Projections, 0},
-		{"rctp-ft.some@1", "sft.all@1", []string{"q_proj", "v_proj"}, 2},
-		{"rc-grpo.arm@1", "rctp-ft.some@1", lm.Projections, 2},
+		{"sft.all@1", "model.random", lm.Projections, 0, "0"},
+		{"rctp-ft.some@1", "sft.all@1", []string{"q_proj", "v_proj"}, 2, "0.125"},
+		{"rc-grpo.arm@1", "rctp-ft.some@1", lm.Projections, 2, "0"},
 	} {
 		merged := filepath.Join(dir, "stage."+tc.stage, "checkpoint")
 		base := filepath.Join(dir, "stage."+tc.base, "checkpoint")
@@ -117,6 +119,9 @@ func TestAdaptersOfStages(t *testing.T) {
 			t.Fatalf("%s: %v", tc.stage, err)
 		}
 		defer a.Close()
+		if text, err := os.ReadFile(filepath.Join(merged, checkpoint.AdapterFolder, "adapter_config.json")); err != nil || !strings.Contains(string(text), `"lora_dropout": `+tc.dropout+",") {
+			t.Errorf("%s: %s (%v), want a dropout of %s", tc.stage, text, err, tc.dropout)
+		}
 		was, got, want := weights(t, before), weights(t, a.Model()), weights(t, after)
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: the adapter on its base is another model than the checkpoint", tc.stage)

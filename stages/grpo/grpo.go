@@ -164,7 +164,7 @@ func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 		u := lm.Use{Train: true, Precision: lm.Precision(s.Precision), Recompute: s.Recompute, Reference: s.NeedsReference(), Pass: min(s.MicroBatch, s.Batch*s.Group*context),
 			Slots: min(checkpoint.Slots, s.episodes()), Context: context}
 		if s.LoRA != nil {
-			u.Adapter = s.LoRA.Shape().Parameters(c)
+			u.Adapter, u.Dropout = s.LoRA.Shape().Parameters(c), s.LoRA.Dropout > 0
 		}
 		return u
 	}

@@ -96,7 +96,7 @@ func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 	return s.Policy, func(c lm.Config) lm.Use {
 		u := lm.Use{Train: true, Precision: lm.Precision(s.Precision), Recompute: s.Recompute, Pass: min(s.MicroBatch, s.Batch*c.MaxPosition)}
 		if s.LoRA != nil {
-			u.Adapter = s.LoRA.Shape().Parameters(c)
+			u.Adapter, u.Dropout = s.LoRA.Shape().Parameters(c), s.LoRA.Dropout > 0
 		}
 		return u
 	}

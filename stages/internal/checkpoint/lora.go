@@ -14,15 +14,19 @@ import (
 const AdapterFolder = "adapter"
 
 // LoRA is the block of a training stage that has it train a low-rank adapter (Hu et al. 2021) and leave the weights as they
-// are. There is no dropout: every pass reads weights into which the adapter is merged.
+// are. Every pass reads weights into which the adapter is merged, but a training pass with dropout, which reads base and
+// adapter side by side.
 type LoRA struct {
 	Rank    int      `hcl:"rank" doc:"rank r of the adapter's matrices (Hu et al. 2021, eq. 3)"`
 	Alpha   float64  `hcl:"alpha" doc:"the adapter's product is multiplied by alpha / rank (Hu et al. 2021, section 4.1)"`
 	Targets []string `hcl:"targets,optional" doc:"projections of every layer that get one, of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj and down_proj; all unless set"`
 
+	Dropout float64 `hcl:"dropout,optional" doc:"probability that an input of the adapter's product is left out of a training pass, and the rest made larger by 1 / (1 - dropout) (lora_dropout of peft; the paper gives none); seed, update and the tokens up to it say which, so members of a group have it in common over their prompt. Sampling, evaluation and the reference leave nothing out"`
+
 	RankRange    hcl.Range `hcl:"rank,attr_range"`
 	AlphaRange   hcl.Range `hcl:"alpha,attr_range"`
 	TargetsRange hcl.Range `hcl:"targets,attr_range"`
+	DropoutRange hcl.Range `hcl:"dropout,attr_range"`
 }
 
 // Check reports values out of range. Without a block there is nothing to report.
@@ -40,6 +44,9 @@ func (l *LoRA) Check() hcl.Diagnostics {
 	if l.Alpha <= 0 {
 		bad("Scale out of range", fmt.Sprintf("alpha must be above 0, or the adapter changes nothing; got %v.", l.Alpha), l.AlphaRange)
 	}
+	if !(l.Dropout >= 0 && l.Dropout < 1) {
+		bad("Dropout out of range", fmt.Sprintf("dropout is the share of inputs that a training pass leaves out of the adapter, from 0 to below 1; got %v.", l.Dropout), l.DropoutRange)
+	}
 	if l.Targets != nil && len(l.Targets) == 0 {
 		bad("No target", "An adapter changes at least one projection; leave targets out for all of them.", l.TargetsRange)
 	}
@@ -56,7 +63,7 @@ func (l *LoRA) Check() hcl.Diagnostics {
 
 // Shape is the adapter that the block asks for, without rows of reward tokens.
 func (l *LoRA) Shape() lm.LoRA {
-	c := lm.LoRA{Rank: l.Rank, Alpha: l.Alpha, Targets: l.Targets}
+	c := lm.LoRA{Rank: l.Rank, Alpha: l.Alpha, Targets: l.Targets, Dropout: l.Dropout}
 	if c.Targets == nil {
 		c.Targets = lm.Projections
 	}

@@ -97,6 +97,7 @@ func (p *Policy) Adapt(l *LoRA, job *engine.Job, tokens ...string) error {
 		return nil
 	}
 	c := l.Shape()
+	c.Seed = uint64(job.Seed)
 	for _, name := range tokens {
 		id, known := p.Tokenizer.ID(name)
 		if !known {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"rcgrpo/stages/internal/torch"
+	"rcgrpo/stages/rl"
 )
 
 func (c LoRA) scale() float64 { return c.Alpha / float64(c.Rank) }
@@ -31,6 +32,7 @@ type Adapter struct {
 type adapterPart struct {
 	name         string // of the projection's weight
 	layer        int
+	projection   uint64 // its place in Projections
 	out, in      int
 	offset       int           // of A in the flat buffer; B follows
 	base, merged *torch.Tensor // [out, in] views
@@ -91,7 +93,7 @@ func adapterOf(base *Model, c LoRA) (a *Adapter, total int, err error) {
 			if len(w.shape) != 2 || !strings.HasPrefix(w.name, layerName(l, "")) || !slices.Contains(c.Targets, moduleOf(w.name)) {
 				continue
 			}
-			p := adapterPart{name: w.name, layer: l, out: w.shape[0], in: w.shape[1], offset: total}
+			p := adapterPart{name: w.name, layer: l, projection: uint64(slices.Index(Projections, moduleOf(w.name))), out: w.shape[0], in: w.shape[1], offset: total}
 			total += c.Rank * (p.in + p.out)
 			a.parts = append(a.parts, p)
 		}
@@ -203,7 +205,9 @@ func (a *Adapter) Trainer(o OptimizerConfig) (*Trainer, error) {
 // does not train, one that nobody reads.
 func (a *Adapter) gradientViews(s *torch.Scope, t *Trainer) views {
 	c := a.base.cfg
-	v := views{adapter: func(s *torch.Scope, l int, dy, x *torch.Tensor, names []string) { a.addProduct(s, t, l, dy, x, names) }}
+	v := views{adapter: func(s *torch.Scope, l int, dy, x *torch.Tensor, keys []rl.Stream, names []string) {
+		a.addProduct(s, t, l, dy, x, keys, names)
+	}}
 	vector := func(n int) *torch.Tensor {
 		x := s.Zeros(torch.Float32, int64(n))
 		v.all = append(v.all, x)
@@ -228,20 +232,19 @@ func (a *Adapter) gradientViews(s *torch.Scope, t *Trainer) views {
 }
 
 // addProduct adds to the gradient of A and B of the named projections of layer l, whose outputs stand side by side in dy, what
-// a product says: scale·(dy·B)ᵀ·x and scale·dyᵀ·(x·Aᵀ). The gradient of the whole weight never exists.
-func (a *Adapter) addProduct(s *torch.Scope, t *Trainer, l int, dy, x *torch.Tensor, names []string) {
-	from := int64(0)
-	for _, name := range names {
-		full := layerName(l, name+".weight")
-		if i := slices.IndexFunc(a.parts, func(p adapterPart) bool { return p.name == full }); i >= 0 {
-			p := &a.parts[i]
-			s.Nest(func(s *torch.Scope) {
-				own := s.Narrow(dy, 1, from, int64(p.out))
-				da, db := p.of(s, t.grad, a.c.Rank)
-				addProduct(s, da, s.MulScalar(s.Mm(own, s.As(p.b, x.DType())), a.c.scale()), x)
-				addProduct(s, db, own, s.MulScalar(s.Mm(x, s.T(s.As(p.a, x.DType()))), a.c.scale()))
-			})
-		}
-		from += int64(a.layout[full].shape[0])
-	}
+// a product says: scale·(dy·B)ᵀ·x and scale·dyᵀ·(x·Aᵀ). The gradient of the whole weight never exists. Under dropout, keys are
+// those of x's rows, of which a part is left out.
+func (a *Adapter) addProduct(s *torch.Scope, t *Trainer, l int, dy, x *torch.Tensor, keys []rl.Stream, names []string) {
+	a.each(l, names, func(p *adapterPart, from int64) {
+		s.Nest(func(s *torch.Scope) {
+			x, scale := x, a.c.scale()
+			if keys != nil {
+				x, scale = s.Mul(x, a.mask(s, x.DType(), keys, p)), a.c.passScale()
+			}
+			own := s.Narrow(dy, 1, from, int64(p.out))
+			da, db := p.of(s, t.grad, a.c.Rank)
+			addProduct(s, da, s.MulScalar(s.Mm(own, s.As(p.b, x.DType())), scale), x)
+			addProduct(s, db, own, s.MulScalar(s.Mm(x, s.T(s.As(p.a, x.DType()))), scale))
+		})
+	})
 }

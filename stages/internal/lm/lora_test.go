@@ -40,7 +40,12 @@ func TestANewAdapterChangesNothing(t *testing.T) {
 // drilled is an adapter on some projections and two rows of the vocabulary, after some updates.
 func drilled(t *testing.T, m *Model, updates int) (*Adapter, *Trainer) {
 	t.Helper()
-	a, err := NewAdapter(m, LoRA{Rank: 3, Alpha: 6, Targets: []string{"q_proj", "v_proj", "down_proj"}, Rows: []int32{7, 2}}, rand.New(rand.NewPCG(1, 2)))
+	return drilledAs(t, m, updates, LoRA{Rank: 3, Alpha: 6, Targets: []string{"q_proj", "v_proj", "down_proj"}, Rows: []int32{7, 2}})
+}
+
+func drilledAs(t *testing.T, m *Model, updates int, c LoRA) (*Adapter, *Trainer) {
+	t.Helper()
+	a, err := NewAdapter(m, c, rand.New(rand.NewPCG(1, 2)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 type Use struct {
 	Train     bool // gradients and moments of all weights, or of an adapter's alone
 	Adapter   int  // weights of that adapter; 0 without one
+	Dropout   bool // of the adapter's inputs
 	Reference bool // a second model, frozen
 	Pass      int  // tokens of a forward and backward pass; 0 makes none
 	Alone     bool // the pass is one sequence, so that no setting makes it smaller
@@ -146,6 +147,9 @@ func (c Config) trainingPass(u Use) int64 {
 		logits += 4 * (1 + 6*models) * chunk * int64(c.Vocab)
 	}
 	layer := 4 * n * (2*hidden + max(3*int64(c.MLP), 3*hidden+2*q+2*kv)) // gradients of the layer that goes backward
+	if u.Dropout {                                                       // a mask, in both types, and what it leaves of the widest input
+		layer += n * (4 + 2*number) * max(int64(c.MLP), hidden, q)
+	}
 	most := max(logits, layer)
 	if u.Reference {
 		most = max(most, n*row)

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"rcgrpo/stages/internal/torch"
+	"rcgrpo/stages/rl"
 )
 
 // Model is a decoder with its weights on one device.
@@ -34,7 +35,7 @@ type views struct {
 
 	// Of gradients, matrices are nil where they are not wanted whole: of an adapter's products it gets the gradients, and of
 	// embed and head those of some rows.
-	adapter             func(s *torch.Scope, layer int, dy, x *torch.Tensor, names []string)
+	adapter             func(s *torch.Scope, layer int, dy, x *torch.Tensor, keys []rl.Stream, names []string)
 	rows                []int32       // of the vocabulary
 	embedRows, headRows *torch.Tensor // [len(rows), hidden]; headRows is embedRows where embedding and head are tied
 }
@@ -56,13 +57,14 @@ func (g *views) addEmbedding(s *torch.Scope, ids []int64, dx *torch.Tensor) {
 }
 
 // addProduct adds to gradients what dy [n, out], the gradient of a product of layer l, and its input x [n, in] say of its
-// weight, whose own gradient is sum [out, in]. names are the projections whose rows it is made of.
-func (g *views) addProduct(s *torch.Scope, l int, sum, dy, x *torch.Tensor, names ...string) {
+// weight, whose own gradient is sum [out, in]. names are the projections whose rows it is made of, keys those of the rows
+// under dropout.
+func (g *views) addProduct(s *torch.Scope, l int, sum, dy, x *torch.Tensor, keys []rl.Stream, names ...string) {
 	if sum != nil {
 		addProduct(s, sum, dy, x)
 		return
 	}
-	g.adapter(s, l, dy, x, names)
+	g.adapter(s, l, dy, x, keys, names)
 }
 
 // addHead adds to gradients what dlogits [n, vocabulary], the gradient of the logits of hidden [n, hidden], says of the

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"rcgrpo/stages/internal/torch"
+	"rcgrpo/stages/rl"
 )
 
 // batch is a packed part of the sequences: N rows, of which P predictions carry loss. Sequences that begin alike share
@@ -21,6 +22,8 @@ type batch struct {
 	learnAt   []int32       // [P] their positions
 	targets   []int64       // [P] what they predict
 	owner     []int32       // for each learned token of the sequences, in order, its prediction: equal ones are one
+	prefixes  []rl.Stream   // [N] what names each row: the tokens up to it
+	drop      *dropout      // nil where nothing is left out
 }
 
 // prediction is a token at the end of a path of rows.
@@ -49,6 +52,11 @@ func (m *Model) pack(sequences []Sequence, first int) (*batch, error) {
 		for t := shared; t < end; t++ {
 			b.full.Path = append(b.full.Path, int32(len(b.ids)))
 			b.full.Places = append(b.full.Places, int32(t))
+			prefix := rl.Stream(0)
+			if t > 0 {
+				prefix = b.prefixes[b.full.Path[len(b.full.Path)-2]]
+			}
+			b.prefixes = append(b.prefixes, prefix.With(uint64(q.IDs[t])))
 			b.ids = append(b.ids, int64(q.IDs[t]))
 			b.positions = append(b.positions, int32(t))
 		}
@@ -151,7 +159,8 @@ func (m *Model) forward(s *torch.Scope, b *batch, keep kept) *tape {
 		var next *torch.Tensor
 		layer := func(s *torch.Scope) {
 			m.layer(s, l, x, b, t)
-			next = m.plus(s, t.layers[l].mid, t.layers[l].act, m.w.layers[l].down)
+			next = m.plus(s, t.layers[l].mid, t.layers[l].act, m.weights(b, l).down)
+			b.addAdapter(s, l, next, t.layers[l].act, l == m.cfg.Layers-1, "mlp.down_proj")
 		}
 		if keep == all {
 			layer(s)
@@ -204,7 +213,7 @@ func addProduct(s *torch.Scope, sum, a, b *torch.Tensor) {
 
 // layer is one decoder layer up to its last product. The last one asks only for the positions that carry loss.
 func (m *Model) layer(s *torch.Scope, l int, x *torch.Tensor, b *batch, t *tape) {
-	w, c, last := m.w.layers[l], m.cfg, l == m.cfg.Layers-1
+	w, c, last := m.weights(b, l), m.cfg, l == m.cfg.Layers-1
 	heads, kvHeads, d := int64(c.Heads), int64(c.KVHeads), int64(c.HeadDim)
 	r := layerTape{x: x}
 	r.h, r.rstd1 = m.norm(s, x, w.norm1)
@@ -213,21 +222,26 @@ func (m *Model) layer(s *torch.Scope, l int, x *torch.Tensor, b *batch, t *tape)
 		packing = &b.last
 		r.hq = s.IndexSelect(r.h, 0, t.learnedRows)
 		r.q = linear(s, r.hq, w.q, w.qBias) // [P, heads*d]
+		b.addAdapter(s, l, r.q, r.hq, last, "self_attn.q_proj")
 		kv := linear(s, r.h, w.kv, w.kvBias)
+		b.addAdapter(s, l, kv, r.h, false, "self_attn.k_proj", "self_attn.v_proj")
 		s.Rope_(r.q, heads, d, b.learnAt, m.cos, m.sin, false)
 		s.Rope_(kv, kvHeads, d, b.positions, m.cos, m.sin, false)
 		r.k, r.v = s.Narrow(kv, 1, 0, kvHeads*d), s.Narrow(kv, 1, kvHeads*d, kvHeads*d)
 		x = s.IndexSelect(x, 0, t.learnedRows)
 	} else {
 		qkv := linear(s, r.h, w.qkv, w.qkvBias) // [N, (heads+2 kvHeads)*d]
+		b.addAdapter(s, l, qkv, r.h, last, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 		s.Rope_(qkv, heads+kvHeads, d, b.positions, m.cos, m.sin, false)
 		r.q = s.Narrow(qkv, 1, 0, heads*d)
 		r.k, r.v = s.Narrow(qkv, 1, heads*d, kvHeads*d), s.Narrow(qkv, 1, (heads+kvHeads)*d, kvHeads*d)
 	}
 	r.out, r.lse = s.PackedAttention(r.q, r.k, r.v, packing, heads, kvHeads)
 	r.mid = m.plus(s, x, r.out, w.o)
+	b.addAdapter(s, l, r.mid, r.out, last, "self_attn.o_proj")
 	r.h2, r.rstd2 = m.norm(s, r.mid, w.norm2)
 	r.gateUp = s.Mm(r.h2, s.T(w.gateUp)) // [.., 2*MLP]
+	b.addAdapter(s, l, r.gateUp, r.h2, last, "mlp.gate_proj", "mlp.up_proj")
 	r.act = s.SwiGLU(r.gateUp)
 	t.layers[l] = r
 }
@@ -257,26 +271,29 @@ func (m *Model) backward(s *torch.Scope, b *batch, t *tape, dhidden *torch.Tenso
 
 // layerBackward returns the gradient of the layer's input, given that of its output, dx, which it may overwrite.
 func (m *Model) layerBackward(s *torch.Scope, l int, b *batch, t *tape, dx *torch.Tensor, grads *views) *torch.Tensor {
-	w, g, r, c := m.w.layers[l], grads.layers[l], t.layers[l], m.cfg
+	w, g, r, c, last := m.weights(b, l), grads.layers[l], t.layers[l], m.cfg, l == m.cfg.Layers-1
 	heads, kvHeads, d := int64(c.Heads), int64(c.KVHeads), int64(c.HeadDim)
-	n := int64(len(b.ids))
+	n, keys := int64(len(b.ids)), b.keys(last)
 
 	// Feed-forward. The residual path is dx itself.
 	dlow := s.As(dx, m.kind)
 	dact := s.Mm(dlow, w.down)
-	grads.addProduct(s, l, g.down, dlow, r.act, "mlp.down_proj")
+	b.addAdapterBack(s, l, dact, dlow, last, "mlp.down_proj")
+	grads.addProduct(s, l, g.down, dlow, r.act, keys, "mlp.down_proj")
 	dgateUp := s.SwiGLUBackward(r.gateUp, dact)
 	s.Free(dact)
-	grads.addProduct(s, l, g.gateUp, dgateUp, r.h2, "mlp.gate_proj", "mlp.up_proj")
+	grads.addProduct(s, l, g.gateUp, dgateUp, r.h2, keys, "mlp.gate_proj", "mlp.up_proj")
 	dh2 := s.Mm(dgateUp, w.gateUp)
+	b.addAdapterBack(s, l, dh2, dgateUp, last, "mlp.gate_proj", "mlp.up_proj")
 	s.Free(dgateUp)
 	s.RMSNormBackward(r.mid, w.norm2, r.rstd2, dh2, dx, g.norm2)
 
 	// Attention. Gradients of queries, keys and values add up in float32.
 	dlow = s.As(dx, m.kind)
 	dout := s.Mm(dlow, w.o)
-	grads.addProduct(s, l, g.o, dlow, r.out, "self_attn.o_proj")
-	if l == c.Layers-1 {
+	b.addAdapterBack(s, l, dout, dlow, last, "self_attn.o_proj")
+	grads.addProduct(s, l, g.o, dlow, r.out, keys, "self_attn.o_proj")
+	if last {
 		dq := s.Empty(torch.Float32, int64(len(b.learn)), heads*d)
 		dkv := s.Zeros(torch.Float32, n, 2*kvHeads*d)
 		dk, dv := s.Narrow(dkv, 1, 0, kvHeads*d), s.Narrow(dkv, 1, kvHeads*d, kvHeads*d)
@@ -288,10 +305,13 @@ func (m *Model) layerBackward(s *torch.Scope, l int, b *batch, t *tape, dx *torc
 			s.ColumnSum_(g.kvBias, dkv)
 		}
 		dq, dkv = s.As(dq, m.kind), s.As(dkv, m.kind)
-		grads.addProduct(s, l, g.q, dq, r.hq, "self_attn.q_proj")
-		grads.addProduct(s, l, g.kv, dkv, r.h, "self_attn.k_proj", "self_attn.v_proj")
+		grads.addProduct(s, l, g.q, dq, r.hq, keys, "self_attn.q_proj")
+		grads.addProduct(s, l, g.kv, dkv, r.h, b.keys(false), "self_attn.k_proj", "self_attn.v_proj")
 		dh := s.Mm(dkv, w.kv) // [N, hidden]
-		s.RowsAdd_(dh, b.learn, s.Mm(dq, w.q))
+		b.addAdapterBack(s, l, dh, dkv, false, "self_attn.k_proj", "self_attn.v_proj")
+		dhq := s.Mm(dq, w.q) // [P, hidden]
+		b.addAdapterBack(s, l, dhq, dq, last, "self_attn.q_proj")
+		s.RowsAdd_(dh, b.learn, dhq)
 		all := s.Zeros(torch.Float32, n, int64(c.Hidden))
 		s.RowsAdd_(all, b.learn, dx)
 		s.RMSNormBackward(r.x, w.norm1, r.rstd1, dh, all, g.norm1)
@@ -306,8 +326,10 @@ func (m *Model) layerBackward(s *torch.Scope, l int, b *batch, t *tape, dx *torc
 		s.ColumnSum_(g.qkvBias, dqkv)
 	}
 	dqkv = s.As(dqkv, m.kind)
-	grads.addProduct(s, l, g.qkv, dqkv, r.h, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
-	s.RMSNormBackward(r.x, w.norm1, r.rstd1, s.Mm(dqkv, w.qkv), dx, g.norm1)
+	grads.addProduct(s, l, g.qkv, dqkv, r.h, keys, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+	dh := s.Mm(dqkv, w.qkv)
+	b.addAdapterBack(s, l, dh, dqkv, last, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+	s.RMSNormBackward(r.x, w.norm1, r.rstd1, dh, dx, g.norm1)
 	return dx
 }
 
@@ -328,7 +350,9 @@ func newHead(s *torch.Scope, m, ref *Model, b *batch, temperature float64, hidde
 	h := &head{m: m, ref: ref, b: b, temperature: temperature, hidden: hidden}
 	if ref != nil {
 		s.Nest(func(inner *torch.Scope) {
-			h.refHidden = ref.forward(inner, b, nothing).hidden
+			whole := *b
+			whole.drop = nil // nothing is left out of a reference
+			h.refHidden = ref.forward(inner, &whole, nothing).hidden
 			inner.Keep(h.refHidden)
 		})
 	}

@@ -89,7 +89,7 @@ func (a *Adapter) Save(dir, base string) error {
 		tensors[name] = hostTensor{shape, flat[offset : offset+shape[0]*shape[1]]}
 		return nil
 	})
-	c := adapterConfig{Type: "LORA", Task: "CAUSAL_LM", Base: base, Rank: a.c.Rank, Alpha: a.c.Alpha, Targets: slices.Sorted(slices.Values(a.c.Targets)), Bias: "none"}
+	c := adapterConfig{Type: "LORA", Task: "CAUSAL_LM", Base: base, Rank: a.c.Rank, Alpha: a.c.Alpha, Targets: slices.Sorted(slices.Values(a.c.Targets)), Dropout: a.c.Dropout, Bias: "none"}
 	for _, table := range a.tables {
 		if c.Rows == nil {
 			c.Rows = adapterRows{}
@@ -138,7 +138,7 @@ func LoadAdapter(dir string, base *Model) (*Adapter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load adapter: %s: %w", path, err)
 	}
-	a, total, err := adapterOf(base, LoRA{Rank: c.Rank, Alpha: c.Alpha, Targets: c.Targets, Rows: rows})
+	a, total, err := adapterOf(base, LoRA{Rank: c.Rank, Alpha: c.Alpha, Targets: c.Targets, Rows: rows, Dropout: c.Dropout})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

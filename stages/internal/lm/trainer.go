@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"rcgrpo/stages/internal/torch"
+	"rcgrpo/stages/rl"
 )
 
 func (o OptimizerConfig) withDefaults() OptimizerConfig {
@@ -104,7 +105,7 @@ func (t *Trainer) Accumulate(ctx context.Context, sequences []Sequence, ref *Mod
 	if t.recompute {
 		keep = inputs
 	}
-	return t.m.run(ctx, sequences, ref, temperature, t.o.MicroTokens, keep, func(s *torch.Scope, first, n int, b *batch, tp *tape, h *head, stats TokenStats) error {
+	return t.m.run(ctx, sequences, ref, temperature, t.o.MicroTokens, keep, t.prepare(), func(s *torch.Scope, first, n int, b *batch, tp *tape, h *head, stats TokenStats) error {
 		w, err := weigh(first, n, stats)
 		if err != nil {
 			return err
@@ -117,6 +118,15 @@ func (t *Trainer) Accumulate(ctx context.Context, sequences []Sequence, ref *Mod
 		t.m.backward(s, b, tp, dhidden, &t.g)
 		return s.Err()
 	})
+}
+
+// prepare is what a training pass does to its batches first: nil without dropout.
+func (t *Trainer) prepare() func(*batch) {
+	if t.adapter == nil || t.adapter.c.Dropout == 0 {
+		return nil
+	}
+	key := rl.Dropping(t.adapter.c.Seed, t.step)
+	return func(b *batch) { t.adapter.leaveOut(b, key) }
 }
 
 // headWeights adds up the weights of learned tokens that are one prediction.
@@ -151,17 +161,17 @@ func headWeights(w Weights, b *batch, hasRef bool) (rows []torch.HeadWeight, any
 
 // Stats computes the statistics of a batch without a gradient. ref may be nil.
 func (m *Model) Stats(ctx context.Context, sequences []Sequence, ref *Model, temperature float64) (TokenStats, error) {
-	return m.run(ctx, sequences, ref, temperature, DefaultMicroTokens, nothing, nil)
+	return m.run(ctx, sequences, ref, temperature, DefaultMicroTokens, nothing, nil, nil)
 }
 
 // Stats is Model.Stats in the trainer's micro-batches.
 func (t *Trainer) Stats(ctx context.Context, sequences []Sequence, ref *Model, temperature float64) (TokenStats, error) {
-	return t.m.run(ctx, sequences, ref, temperature, t.o.MicroTokens, nothing, nil)
+	return t.m.run(ctx, sequences, ref, temperature, t.o.MicroTokens, nothing, nil, nil)
 }
 
-// run takes a batch through forward passes in micro-batches, and hands each to then, if there is one, before its
-// activations are freed.
-func (m *Model) run(ctx context.Context, sequences []Sequence, ref *Model, temperature float64, microTokens int, keep kept,
+// run takes a batch through forward passes in micro-batches, prepares each, if that is asked for, and hands it to then, if
+// there is one, before its activations are freed.
+func (m *Model) run(ctx context.Context, sequences []Sequence, ref *Model, temperature float64, microTokens int, keep kept, prepare func(*batch),
 	then func(s *torch.Scope, first, n int, b *batch, t *tape, h *head, stats TokenStats) error) (TokenStats, error) {
 	var all TokenStats
 	if !(temperature > 0) {
@@ -175,6 +185,9 @@ func (m *Model) run(ctx context.Context, sequences []Sequence, ref *Model, tempe
 		b, err := m.pack(sequences[first:first+n], first)
 		if err != nil {
 			return all, err
+		}
+		if prepare != nil {
+			prepare(b)
 		}
 		err = torch.Do(ctx, m.device, func(s *torch.Scope) error {
 			var t *tape

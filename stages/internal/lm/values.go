@@ -65,6 +65,8 @@ type LoRA struct {
 	Alpha   float64
 	Targets []string // names of projections; Projections for all
 	Rows    []int32  // vocabulary rows that are trained whole, in the embedding and in the head where it is not tied
+	Dropout float64  // probability that a training pass leaves an input of an adapted projection out of the adapter's product
+	Seed    uint64   // of what is left out
 }
 
 // Projections are the matrices that an adapter may change, by the names of the files.
@@ -77,6 +79,8 @@ func (c LoRA) Check() error {
 		return fmt.Errorf("lora: rank must be at least 1, got %d", c.Rank)
 	case !(c.Alpha > 0):
 		return fmt.Errorf("lora: alpha must be above 0, got %v", c.Alpha)
+	case !(c.Dropout >= 0 && c.Dropout < 1):
+		return fmt.Errorf("lora: dropout must lie in [0, 1), got %v", c.Dropout)
 	case len(c.Targets) == 0:
 		return errors.New("lora: it needs at least one target")
 	}
