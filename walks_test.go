@@ -59,6 +59,9 @@ func TestAdditionsTouchTheFilesThatTheirTableNames(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the program once more")
 	}
+	if raced {
+		t.Skip("runs without the race detector, which its program and its tests have not")
+	}
 	root, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)

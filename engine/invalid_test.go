@@ -199,7 +199,7 @@ func TestDeepNestingIsTold(t *testing.T) {
 }
 
 func TestLongLinesAreShownInPart(t *testing.T) {
-	x, diags := loadText(t, "experiment {}\nstage \"tasks\" \"t\" {\n  source = \""+strings.Repeat("é", 1<<20)+"\"\n}\n")
+	x, diags := loadText(t, "experiment {}\nstage \"tasks\" \"t\" {\n  source = \""+strings.Repeat("é", 1<<18)+"\"\n}\n")
 	var told strings.Builder
 	WriteDiagnostics(&told, diags, x.Files, false)
 	if len(diags) != 1 || told.Len() > 2000 || !strings.Contains(told.String(), "x.hcl:3") {

@@ -46,9 +46,13 @@ type answer struct {
 // browsersOwn are requests that Chromium makes whatever page it shows: updates, its clock, its account.
 var browsersOwn = regexp.MustCompile(`^(CONNECT |[A-Z]+ https?://)(clients\d*\.google\.com|update\.googleapis\.com|accounts\.google\.com|optimizationguide-pa\.googleapis\.com|safebrowsing\.googleapis\.com)[:/ ]`)
 
-// openChromium starts the browser with further flags; the test is skipped where there is none.
+// openChromium starts the browser with further flags; the test is skipped where there is none, and under the race detector,
+// which sees nothing of what a page does there.
 func openChromium(t *testing.T, flags ...string) *chromium {
 	t.Helper()
+	if raced {
+		t.Skip("the browser opens pages without the race detector")
+	}
 	program := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
