@@ -5,6 +5,7 @@ package lm
 import (
 	"context"
 	"math/rand/v2"
+	"syscall"
 	"testing"
 
 	"rcgrpo/stages/rl"
@@ -35,15 +36,14 @@ func BenchmarkShape(b *testing.B) {
 		tokens := float64(size.batch * size.length)
 		b.Run(size.name+"/train", func(b *testing.B) {
 			tr := newTrainer(b, newModel(b, size.cfg, 1), OptimizerConfig{})
-			for b.Loop() {
+			measure(b, tokens, func() {
 				if _, err := tr.Accumulate(context.Background(), batch, nil, 1, descend); err != nil {
 					b.Fatal(err)
 				}
 				if _, _, err := tr.Update(1e-4); err != nil {
 					b.Fatal(err)
 				}
-			}
-			b.ReportMetric(tokens*float64(b.N)/b.Elapsed().Seconds(), "tokens/s")
+			})
 		})
 		b.Run(size.name+"/logprobs", func(b *testing.B) {
 			m := newModel(b, size.cfg, 1)
@@ -51,12 +51,11 @@ func BenchmarkShape(b *testing.B) {
 			for i, q := range batch {
 				all[i] = learnAll(q.IDs)
 			}
-			for b.Loop() {
+			measure(b, tokens, func() {
 				if _, err := m.Stats(context.Background(), all, nil, 1); err != nil {
 					b.Fatal(err)
 				}
-			}
-			b.ReportMetric(tokens*float64(b.N)/b.Elapsed().Seconds(), "tokens/s")
+			})
 		})
 		b.Run(size.name+"/generate", func(b *testing.B) {
 			const news = 64
@@ -66,7 +65,7 @@ func BenchmarkShape(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer d.Close()
-			for b.Loop() {
+			measure(b, float64(size.batch*news), func() {
 				requests := make([]rl.Request, size.batch)
 				for i := range requests {
 					d.Reset(i)
@@ -81,8 +80,28 @@ func BenchmarkShape(b *testing.B) {
 						requests[i].Feed = []int32{draw.Token}
 					}
 				}
-			}
-			b.ReportMetric(float64(size.batch*news*b.N)/b.Elapsed().Seconds(), "tokens/s")
+			})
 		})
 	}
+}
+
+// measure runs f once to warm up, as lm_torch.py does, and then as often as asked. It reports f's tokens per second, and per
+// second of processor time: on a machine that others use, the second says more.
+func measure(b *testing.B, tokens float64, f func()) {
+	f()
+	before := processorTime(b)
+	for b.Loop() {
+		f()
+	}
+	b.ReportMetric(tokens*float64(b.N)/b.Elapsed().Seconds(), "tokens/s")
+	b.ReportMetric(tokens*float64(b.N)/(processorTime(b)-before), "tokens/cpu-s")
+}
+
+// processorTime is what all threads of the process have used, in seconds.
+func processorTime(b *testing.B) float64 {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 }
