@@ -13,7 +13,7 @@ import (
 // short, the rest is never allocated.
 type cache struct {
 	m            *Model
-	slots        int             // with room; one more behind them is for the rows that pad a pass
+	slots        int             // with room
 	tokens       int             // of each
 	keys, values []*torch.Tensor // per layer; none before the first request
 }
@@ -30,7 +30,7 @@ func (c *cache) grow(s *torch.Scope, slots, mostSlots, tokens, mostTokens int) {
 		c.keys, c.values = make([]*torch.Tensor, cfg.Layers), make([]*torch.Tensor, cfg.Layers)
 	}
 	for l := range cfg.Layers {
-		keys, values := s.Cache(c.m.kind, int64(slots+1), int64(cfg.KVHeads), int64(cfg.HeadDim), int64(cacheLength(tokens)))
+		keys, values := s.Cache(c.m.kind, int64(slots), int64(cfg.KVHeads), int64(cfg.HeadDim), int64(cacheLength(tokens)))
 		if c.slots > 0 {
 			part := func(t *torch.Tensor, time int64) *torch.Tensor {
 				return s.Narrow(s.Narrow(t, 0, 0, int64(c.slots)), time, 0, int64(c.tokens))

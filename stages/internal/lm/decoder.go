@@ -15,8 +15,8 @@ import (
 // Decoder samples from a model with a key-value cache per slot. It reads the model's weights at each call, so it always
 // samples from the policy as it is; after an update the slots must be reset, because their caches come from older weights.
 //
-// What a slot draws depends, bit for bit, on its own tokens and requests only, not on what is decoded beside it: see
-// rowBlock.
+// What a slot draws depends, bit for bit, on its own tokens and requests only, not on what is decoded beside it, because
+// the rows of package torch's products and of its attention do not (in float32 on the CPU).
 type Decoder struct {
 	m        *Model
 	slots    int
@@ -159,12 +159,6 @@ func (d *Decoder) rows(parts []part, drawn bool) *stepRows {
 		}
 	}
 	rows.single = drawn && len(rows.ids) == len(parts)
-	for len(rows.ids)%rowBlock != 0 {
-		rows.ids, rows.slots, rows.positions = append(rows.ids, 0), append(rows.slots, int32(d.cache.slots)), append(rows.positions, 0)
-	}
-	for len(rows.ends)%rowBlock != 0 {
-		rows.ends = append(rows.ends, 0)
-	}
 	return rows
 }
 
@@ -175,7 +169,7 @@ func (d *Decoder) fill(s *torch.Scope, parts []part) {
 	}
 }
 
-// forward returns the logits after each request's last token, [requests and padding, vocabulary] float32. Where none is drawn from
+// forward returns the logits after each request's last token, [requests, vocabulary] float32. Where none is drawn from
 // it fills the caches only. It holds the intermediates of one layer at a time.
 func (d *Decoder) forward(s *torch.Scope, rows *stepRows) *torch.Tensor {
 	m, c := d.m, d.m.cfg
@@ -215,16 +209,9 @@ func (d *Decoder) forward(s *torch.Scope, rows *stepRows) *torch.Tensor {
 	return logits
 }
 
-// drawAll picks the tokens of all requests from their rows of logits. Where logits lie on a GPU they are drawn there, and
-// only rows with a nucleus come to the host.
+// drawAll picks the tokens of all requests from their rows of logits, where these lie; only rows with a nucleus come to the
+// host.
 func (d *Decoder) drawAll(s *torch.Scope, logits *torch.Tensor, requests []rl.Request, draws []rl.Draw) {
-	if !s.Composes(torch.Float32) {
-		flat := s.Float32s(logits)
-		for i := 0; s.Err() == nil && i < len(requests); i++ {
-			draws[i] = d.draw(flat[i*d.m.cfg.Vocab:(i+1)*d.m.cfg.Vocab], requests[i])
-		}
-		return
-	}
 	temperatures, u := make([]float64, len(requests)), make([]float64, len(requests))
 	for i, r := range requests {
 		temperatures[i], u[i] = r.Temperature, r.U
@@ -233,29 +220,10 @@ func (d *Decoder) drawAll(s *torch.Scope, logits *torch.Tensor, requests []rl.Re
 	for i := 0; s.Err() == nil && i < len(requests); i++ {
 		draws[i] = rl.Draw{Token: tokens[i], Logp: logps[i]}
 		if r := requests[i]; r.Temperature > 0 && r.TopP > 0 && r.TopP < 1 {
-			draws[i] = d.draw(s.Float32s(s.Narrow(logits, 0, int64(i), 1)), r)
+			row := nucleus(s.Float32s(s.Narrow(logits, 0, int64(i), 1)), r.Temperature, r.TopP)
+			draws[i].Token, draws[i].Logp = torch.Sample(row, r.Temperature, r.U, d.scratch)
 		}
 	}
-}
-
-// draw picks the token of one request from its logits.
-func (d *Decoder) draw(logits []float32, r rl.Request) rl.Draw {
-	if r.Temperature == 0 {
-		best := 0
-		for i, z := range logits {
-			if z > logits[best] {
-				best = i
-			}
-		}
-		// The draw at u = 0 sums the distribution; only its normaliser is used.
-		first, logp := torch.Sample(logits, 1, 0, d.scratch)
-		return rl.Draw{Token: int32(best), Logp: logp + logits[best] - logits[first]}
-	}
-	if r.TopP > 0 && r.TopP < 1 {
-		logits = nucleus(logits, r.Temperature, r.TopP)
-	}
-	token, logp := torch.Sample(logits, r.Temperature, r.U, d.scratch)
-	return rl.Draw{Token: token, Logp: logp}
 }
 
 // excluded is a logit whose probability is 0 in float32.

@@ -12,7 +12,7 @@
 // Sequences are packed: linear layers see one [tokens, width] matrix without padding, attention stays inside each
 // sequence, and what sequences of a pass have in common at their beginning is computed once. Of the last layer, everything but keys and values runs only on positions that carry loss.
 //
-// Same inputs, same bytes: on one machine with one thread (torch.SetThreads), on the CPU.
+// Same inputs, same bytes: on one machine, in float32 on the CPU, with any number of threads (torch.SetThreads).
 //
 // Use has a model multiply in bfloat16: the weights that are trained, gradients, the stream between layers, norms and the
 // statistics of the head stay in float32; logits come from a product in bfloat16 and carry its 8 digits.

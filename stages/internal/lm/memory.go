@@ -99,9 +99,9 @@ func (c Config) cachePeak(u Use) int64 {
 	return most + most/int64(2*c.Layers)
 }
 
-// kvBytes is the size of a decoder's caches: keys and values of so many slots, and of one for padding.
+// kvBytes is the size of a decoder's caches: keys and values of so many slots, of a multiple of 16 tokens.
 func (c Config) kvBytes(slots, context int, number int64) int64 {
-	return int64(slots+1) * int64(cacheLength(context)) * c.kvToken(number)
+	return int64(slots) * int64(cacheLength(context)) * c.kvToken(number)
 }
 
 // kvToken is what one token takes in a cache of numbers of so many bytes.
@@ -168,7 +168,7 @@ func (c Config) samplingPass(u Use) int64 {
 	if u.GPU {
 		logit += 3*4 + 3*8 + 1
 	}
-	return 4*rows*row + logit*int64((slots+rowBlock-1)/rowBlock*rowBlock)*int64(c.Vocab)
+	return 4*rows*row + logit*int64(slots)*int64(c.Vocab)
 }
 
 // MemoryText writes parts in GiB or MiB, the total first.
@@ -215,11 +215,6 @@ const headRows = 128
 // keptLogits is the largest number of logits of a micro-batch that wait for their gradient; beyond it they are computed
 // a second time.
 const keptLogits = 16 << 20
-
-// rowBlock is what the number of rows of every matrix product of a decoder is padded to. libtorch's products take other
-// kernels, with other rounding, for very few rows; from one block on, a row's bits do not depend on the number of rows. The
-// padding rows live in a slot of their own behind the real ones.
-const rowBlock = 16
 
 // passRows is how many tokens of one pass a decoder takes at most beside those that are drawn from: what bounds the memory
 // of a call in which many episodes begin. A row's bits do not depend on the pass it is in.

@@ -18,8 +18,12 @@ func (s *Scope) Leaf(t *Tensor) *Tensor {
 // Grad runs f with gradient mode on: operations on leaves, and on what comes from them, are recorded for Backward.
 // Outside, nothing is recorded.
 func (s *Scope) Grad(f func()) {
-	before := libtch.AtGradSetEnabled(1)
-	defer libtch.AtGradSetEnabled(before & 1)
+	before, outer := libtch.AtGradSetEnabled(1), s.worker.recording
+	s.worker.recording = true
+	defer func() {
+		libtch.AtGradSetEnabled(before & 1)
+		s.worker.recording = outer
+	}()
 	f()
 }
 

@@ -3,7 +3,6 @@
 package torch
 
 import (
-	"fmt"
 	"sync/atomic"
 	"unsafe"
 
@@ -219,18 +218,9 @@ func (s *Scope) composedHeadBackward(logits, ref *Tensor, temperature float64, t
 	})
 }
 
-// SampleRows draws from softmax(row/temperature) of each row as Sample does, on the device: only tokens and
-// log-probabilities leave it. A temperature of 0 takes the most probable token; its log-probability is that at temperature 1.
-//
-//	logits [≥ N, V]; temperatures, u [N]
-func (s *Scope) SampleRows(logits *Tensor, temperatures, u []float64) (tokens []int32, logps []float32) {
+// composedSampleRows draws on the device: only tokens and log-probabilities leave it.
+func (s *Scope) composedSampleRows(logits *Tensor, temperatures, u []float64) (tokens []int32, logps []float32) {
 	n := len(temperatures)
-	if len(u) != n || s.Err() != nil || n == 0 || logits.Size(0) < int64(n) {
-		if s.Err() == nil && n > 0 {
-			s.Fail(fmt.Errorf("torch sample: %d temperatures and %d uniform numbers for logits %v", n, len(u), logits.Shape()))
-		}
-		return nil, nil
-	}
 	s.Nest(func(s *Scope) {
 		inverse, greedy, any := make([]float32, n), make([]float32, n), false
 		uniform := make([]float32, 0, 2*n)

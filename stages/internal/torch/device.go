@@ -4,9 +4,9 @@ package torch
 
 // #include <stdint.h>
 // #include <malloc.h>
-// // Both live in gotch's torch_api.cpp, which package libtch links in; libtch has no Go names for them.
+// #include "pool.h"
+// // It lives in gotch's torch_api.cpp, which package libtch links in; libtch has no Go name for it.
 // extern void at_set_num_threads(int) __attribute__((weak));
-// extern int at_get_num_threads(void) __attribute__((weak));
 // // keep_freed_memory stops glibc from handing large freed blocks back to the system, where every new tensor of that
 // // size would fault its pages in again.
 // static void keep_freed_memory(void) {
@@ -19,6 +19,7 @@ import "C"
 import (
 	"context"
 	"fmt"
+	"os"
 	"runtime"
 	"strconv"
 	"strings"
@@ -68,6 +69,8 @@ type worker struct {
 	jobs   chan func()
 	// out receives handles from libtch. It is an allocation of its own that never holds a Go pointer, which cgo demands.
 	out *[1]libtch.Ctensor
+	// recording says that operations are recorded for Backward.
+	recording bool
 }
 
 var (
@@ -100,6 +103,9 @@ func workerOf(d Device) (*worker, error) {
 		runtime.LockOSThread()
 		libtch.AtGradSetEnabled(0)
 		C.at_set_num_threads(1)
+		if d == CPU {
+			C.pool_threads(C.int(givenThreads()))
+		}
 		for job := range w.jobs {
 			job()
 		}
@@ -140,22 +146,31 @@ func (w *worker) run(ctx context.Context, f func(*Scope) error) error {
 	return *s.sticky
 }
 
-// SetThreads sets how many threads libtorch may use inside one CPU operation; at first it is 1, because the engine runs
-// stages side by side. Results repeat bit for bit only at an equal number.
+// givenThreads is what the engine gives a stage's process, in OMP_NUM_THREADS; without it one, because stages run side by side.
+func givenThreads() int {
+	if n, err := strconv.Atoi(os.Getenv("OMP_NUM_THREADS")); err == nil && n >= 1 {
+		return n
+	}
+	return 1
+}
+
+// SetThreads sets how many threads a product of float32 matrices on the CPU, and an operation of fused.go, may use; at first
+// it is $OMP_NUM_THREADS, or 1. They give the same bits with any number. libtorch's own operations take one thread: its helpers
+// would wait for work on the processors that ours compute on.
 func SetThreads(n int) error {
 	if n < 1 {
 		return fmt.Errorf("torch threads must be at least 1, got %d", n)
 	}
 	return Do(context.Background(), CPU, func(*Scope) error {
-		C.at_set_num_threads(C.int(n))
+		C.pool_threads(C.int(n))
 		return nil
 	})
 }
 
-// Threads returns the number of threads that libtorch uses inside one CPU operation.
+// Threads returns that number.
 func Threads() (n int, err error) {
 	err = Do(context.Background(), CPU, func(*Scope) error {
-		n = int(C.at_get_num_threads())
+		n = int(C.pool_size())
 		return nil
 	})
 	return n, err

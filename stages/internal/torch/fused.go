@@ -2,9 +2,10 @@
 
 package torch
 
-// #cgo CFLAGS: -O3 -Wno-psabi
+// #cgo CFLAGS: -O2 -Wno-psabi -g0
 // #cgo LDFLAGS: -lm
 // #include "kernels.h"
+// #include "pool.h"
 import "C"
 
 import (
@@ -335,11 +336,12 @@ func (s *Scope) PackedAttention(q, k, v *Tensor, p *Packing, heads, kvHeads int6
 		return &Tensor{}, &Tensor{}
 	}
 	out, lse = s.Empty(Float32, qs.n, heads*d), s.Empty(Float32, qs.n, heads)
-	scratch := s.Empty(Float32, padded(longest)*(2*d+4)+16)
+	room := padded(longest)*(2*d+4) + 16
+	scratch := s.Empty(Float32, room*int64(C.pool_room()))
 	os, ls, buffer := s.whole(name, out, qs.n, qs.d), s.whole(name, lse, qs.n, heads), s.whole(name, scratch, 1, -1)
 	if s.Err() == nil {
 		C.k_attention(C.int64_t(len(p.Bounds)-1), ints(p.Bounds), ints(p.Path), ints(p.QueryBounds), ints(p.Places), C.int64_t(heads), C.int64_t(kvHeads), C.int64_t(d),
-			qs.p, C.int64_t(qs.ld), ks.p, vs.p, C.int64_t(ks.ld), os.p, ls.p, buffer.p)
+			qs.p, C.int64_t(qs.ld), ks.p, vs.p, C.int64_t(ks.ld), os.p, ls.p, buffer.p, C.int64_t(room))
 	}
 	s.Free(scratch)
 	return out, lse
@@ -365,11 +367,12 @@ func (s *Scope) PackedAttentionBackward(q, k, v, out, lse, dout *Tensor, p *Pack
 	if s.Err() == nil && (vs.ld != ks.ld || dvs.ld != dks.ld) {
 		s.Fail(fmt.Errorf("torch %s: keys and values have different strides", name))
 	}
-	scratch := s.Empty(Float32, padded(s.longest(p, qs, ks))*(5*d+8)+16)
+	room := padded(s.longest(p, qs, ks))*(5*d+8) + 16
+	scratch := s.Empty(Float32, room*int64(C.pool_room()))
 	buffer := s.whole(name, scratch, 1, -1)
 	if s.Err() == nil {
 		C.k_attention_backward(C.int64_t(len(p.Bounds)-1), ints(p.Bounds), ints(p.Path), ints(p.QueryBounds), ints(p.Places), C.int64_t(heads), C.int64_t(kvHeads), C.int64_t(d),
-			qs.p, C.int64_t(qs.ld), ks.p, vs.p, C.int64_t(ks.ld), os.p, ls.p, dos.p, dqs.p, C.int64_t(dqs.ld), dks.p, dvs.p, C.int64_t(dks.ld), buffer.p)
+			qs.p, C.int64_t(qs.ld), ks.p, vs.p, C.int64_t(ks.ld), os.p, ls.p, dos.p, dqs.p, C.int64_t(dqs.ld), dks.p, dvs.p, C.int64_t(dks.ld), buffer.p, C.int64_t(room))
 	}
 	s.Free(scratch)
 }
@@ -405,7 +408,7 @@ func (s *Scope) CachedAttention(qkv *Tensor, slots, positions []int32, keys, val
 	}
 	in := s.whole(name, qkv, int64(len(slots)), (heads+2*kvHeads)*d)
 	ks, vs := s.whole(name, s.View(keys, -1), 1, -1), s.whole(name, s.View(values, -1), 1, -1)
-	out, scratch := s.Empty(Float32, in.n, heads*d), s.Empty(Float32, 4*length+16)
+	out, scratch := s.Empty(Float32, in.n, heads*d), s.Empty(Float32, 4*length*int64(C.pool_room()))
 	os, buffer := s.whole(name, out, in.n, heads*d), s.whole(name, scratch, 1, -1)
 	if s.Err() == nil {
 		C.k_cached_attention(C.int64_t(in.n), ints(slots), ints(positions), C.int64_t(heads), C.int64_t(kvHeads), C.int64_t(d),
@@ -469,12 +472,49 @@ func (s *Scope) HeadBackward(logits, ref *Tensor, temperature float64, targets [
 	}
 }
 
-// Sample draws from softmax(row/temperature) by inverse CDF in order of ids: the first whose cumulated probability
-// exceeds u. row is a row of logits as Float32s gives it; scratch has the same length.
+// SampleRows draws from softmax(row/temperature) of each row by inverse CDF in order of ids: the first whose cumulated
+// probability exceeds u. A temperature of 0 takes the most probable token, the first of equals; its log-probability is that at
+// temperature 1.
+//
+//	logits [≥ N, V]; temperatures, u [N]
+func (s *Scope) SampleRows(logits *Tensor, temperatures, u []float64) (tokens []int32, logps []float32) {
+	n := len(temperatures)
+	if len(u) != n || s.Err() != nil || n == 0 || logits.Size(0) < int64(n) {
+		if s.Err() == nil && n > 0 {
+			s.Fail(fmt.Errorf("torch sample: %d temperatures and %d uniform numbers for logits %v", n, len(u), logits.Shape()))
+		}
+		return nil, nil
+	}
+	if s.composesOf(logits) {
+		return s.composedSampleRows(logits, temperatures, u)
+	}
+	z := s.whole("sample", logits, -1, -1)
+	scratch := s.Empty(Float32, z.d*int64(C.pool_room()))
+	buffer := s.whole("sample", scratch, 1, -1)
+	if s.Err() == nil {
+		tokens, logps = sample(n, z.d, z.p, temperatures, u, buffer.p)
+	}
+	s.Free(scratch)
+	return tokens, logps
+}
+
+// Sample is SampleRows for one row of logits as Float32s gives it; scratch has the same length.
 func Sample(row []float32, temperature, u float64, scratch []float32) (token int32, logp float32) {
-	C.k_sample(C.int64_t(len(row)), (*C.float)(unsafe.Pointer(&row[0])), C.float(1/temperature), C.double(u),
-		(*C.int32_t)(unsafe.Pointer(&token)), (*C.float)(unsafe.Pointer(&logp)), (*C.float)(unsafe.Pointer(&scratch[0])))
-	return token, logp
+	tokens, logps := sample(1, int64(len(row)), (*C.float)(unsafe.Pointer(&row[0])), []float64{temperature}, []float64{u}, (*C.float)(unsafe.Pointer(&scratch[0])))
+	return tokens[0], logps[0]
+}
+
+func sample(n int, v int64, logits *C.float, temperatures, u []float64, scratch *C.float) (tokens []int32, logps []float32) {
+	inverse := make([]float32, n)
+	for i, t := range temperatures {
+		if t > 0 {
+			inverse[i] = float32(1 / t)
+		}
+	}
+	tokens, logps = make([]int32, n), make([]float32, n)
+	C.k_sample(C.int64_t(n), C.int64_t(v), logits, (*C.float)(unsafe.Pointer(&inverse[0])), (*C.double)(unsafe.Pointer(&u[0])), ints(tokens),
+		(*C.float)(unsafe.Pointer(&logps[0])), scratch)
+	return tokens, logps
 }
 
 // SquareSum is Σ t², in float64 and a fixed order.

@@ -15,6 +15,12 @@ typedef int32_t NAME(i16) __attribute__((vector_size(64)));
 INLINE v16 NAME(select)(i16 mask, v16 a, v16 b) { return (v16)((mask & (i16)a) | (~mask & (i16)b)); }
 INLINE v16 NAME(larger)(v16 a, v16 b) { return NAME(select)(a > b, a, b); }
 
+// The first n elements, then zeros.
+INLINE v16 NAME(first)(int64_t n, v16 x) {
+	const i16 place = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+	return n < 16 ? (v16)((i16)x & (place < (int32_t)n)) : x;
+}
+
 INLINE float NAME(sum)(v16 x) {
 	float a[16];
 	memcpy(a, &x, sizeof a);
@@ -90,7 +96,7 @@ static void NAME(rms_norm)(int64_t n, int64_t d, const float *x, const float *w,
 	}
 }
 
-static void NAME(rms_norm_backward)(int64_t n, int64_t d, const float *x, const float *w, const float *rstd, const float *dy, float *dx, float *dw) {
+static void NAME(rms_norm_backward)(int64_t n, int64_t d, const float *x, const float *w, const float *rstd, const float *dy, float *dx) {
 	for (int64_t i = 0; i < n; i++, x += d, dy += d, dx += d) {
 		float r = rstd[i], tail = 0;
 		v16 acc = {0};
@@ -103,12 +109,21 @@ static void NAME(rms_norm_backward)(int64_t n, int64_t d, const float *x, const 
 		for (j = 0; j + 16 <= d; j += 16) {
 			v16 a = LOAD(x + j), g = LOAD(dy + j);
 			STORE(dx + j, LOAD(dx + j) + (g * LOAD(w + j) - a * c) * r);
-			STORE(dw + j, LOAD(dw + j) + g * a * r);
 		}
-		for (; j < d; j++) {
+		for (; j < d; j++)
 			dx[j] += (dy[j] * w[j] - x[j] * c) * r;
+	}
+}
+
+// The weight's gradient in the columns lo to hi.
+static void NAME(rms_norm_weight_backward)(int64_t n, int64_t d, int64_t lo, int64_t hi, const float *x, const float *rstd, const float *dy, float *dw) {
+	for (int64_t i = 0; i < n; i++, x += d, dy += d) {
+		float r = rstd[i];
+		int64_t j = lo;
+		for (; j + 16 <= hi; j += 16)
+			STORE(dw + j, LOAD(dw + j) + LOAD(dy + j) * LOAD(x + j) * r);
+		for (; j < hi; j++)
 			dw[j] += dy[j] * x[j] * r;
-		}
 	}
 }
 
@@ -162,57 +177,86 @@ static void NAME(swiglu_backward)(int64_t n, int64_t m, const float *gu, const f
 	}
 }
 
-static void NAME(column_sum)(int64_t n, int64_t d, const float *y, float *db) {
+static void NAME(column_sum)(int64_t n, int64_t d, int64_t lo, int64_t hi, const float *y, float *db) {
 	for (int64_t i = 0; i < n; i++, y += d) {
-		int64_t j = 0;
-		for (; j + 16 <= d; j += 16)
+		int64_t j = lo;
+		for (; j + 16 <= hi; j += 16)
 			STORE(db + j, LOAD(db + j) + LOAD(y + j));
-		for (; j < d; j++)
+		for (; j < hi; j++)
 			db[j] += y[j];
 	}
 }
 
-static void NAME(rows_add)(int64_t n, int64_t d, const int64_t *ids, const float *dx, float *de) {
+static void NAME(rows_add)(int64_t n, int64_t d, int64_t lo, int64_t hi, const int64_t *ids, const float *dx, float *de) {
 	for (int64_t i = 0; i < n; i++, dx += d)
-		NAME(column_sum)(1, d, dx, de + ids[i] * d);
+		NAME(column_sum)(1, d, lo, hi, dx, de + ids[i] * d);
 }
 
 // The four products of attention, for nq query vectors at once (1, 2 or 4: a constant where they are called, so that
 // the loops over i unroll and the accumulators stay in registers). Rows of s are lds apart; kt has d rows ldk apart, padded with zeros to a
 // multiple of 16 columns.
 
-// s[i][j] = scale * sum over c of q[i][c]*kt[c][j], for j < n rounded up to 16.
-INLINE void NAME(scores)(const int nq, const float *const *q, int64_t d, const float *kt, int64_t ldk, int64_t n, float scale, float *s, int64_t lds) {
-	for (int64_t j = 0; j < n; j += 16) {
-		v16 acc[4] = {{0}};
-		for (int64_t c = 0; c < d; c++) {
-			v16 k = LOAD(kt + c * ldk + j);
+// How many vectors of 16 may wait in registers.
+#if defined(__AVX512F__)
+#define ACCUMULATORS 16
+#else
+#define ACCUMULATORS 8
+#endif
+
+// s[i][j] = scale * sum over c of q[i][c]*kt[c][j], for so many blocks of 16 columns j.
+INLINE void NAME(score_blocks)(const int nq, const int blocks, const float *const *q, int64_t d, const float *kt, int64_t ldk, float scale, float *s, int64_t lds) {
+	v16 acc[4][4] = {{{0}}};
+	for (int64_t c = 0; c < d; c++)
+#pragma GCC unroll 4
+		for (int x = 0; x < blocks; x++) {
+			v16 k = LOAD(kt + c * ldk + 16 * x);
+#pragma GCC unroll 4
 			for (int i = 0; i < nq; i++)
-				acc[i] += k * q[i][c];
+				acc[x][i] += k * q[i][c];
 		}
+#pragma GCC unroll 4
+	for (int x = 0; x < blocks; x++)
+#pragma GCC unroll 4
 		for (int i = 0; i < nq; i++)
-			STORE(s + i * lds + j, acc[i] * scale);
-	}
+			STORE(s + i * lds + 16 * x, acc[x][i] * scale);
 }
 
-// out[i][c] = scale[i] * sum over j < n of s[i][j]*v[j][c].
+// The same for j < n rounded up to 16. Several blocks at once keep the processor busy while a sum waits for its last term.
+INLINE void NAME(scores)(const int nq, const float *const *q, int64_t d, const float *kt, int64_t ldk, int64_t n, float scale, float *s, int64_t lds) {
+	const int blocks = ACCUMULATORS / 4 / (nq > 2 ? 2 : 1);
+	int64_t j = 0;
+	for (; j + 16 * (blocks - 1) < n; j += 16 * blocks)
+		NAME(score_blocks)(nq, blocks, q, d, kt + j, ldk, scale, s + j, lds);
+	for (; j + 16 < n; j += 32)
+		NAME(score_blocks)(nq, 2, q, d, kt + j, ldk, scale, s + j, lds);
+	for (; j < n; j += 16)
+		NAME(score_blocks)(nq, 1, q, d, kt + j, ldk, scale, s + j, lds);
+}
+
+// out[i][c] = scale[i] * sum over j < n of s[i][j]*v[j][c], for so many blocks of 16 columns c.
+INLINE void NAME(value_blocks)(const int nq, const int blocks, const float *s, int64_t lds, int64_t n, const float *v, int64_t ldv, int64_t c, const float *scale, float *const *out) {
+	v16 acc[4][4] = {{{0}}};
+	for (int64_t j = 0; j < n; j++)
+#pragma GCC unroll 4
+		for (int x = 0; x < blocks; x++) {
+			v16 y = LOAD(v + j * ldv + c + 16 * x);
+#pragma GCC unroll 4
+			for (int i = 0; i < nq; i++)
+				acc[x][i] += y * s[i * lds + j];
+		}
+#pragma GCC unroll 4
+	for (int x = 0; x < blocks; x++)
+#pragma GCC unroll 4
+		for (int i = 0; i < nq; i++)
+			STORE(out[i] + c + 16 * x, acc[x][i] * scale[i]);
+}
+
 INLINE void NAME(values)(const int nq, const float *s, int64_t lds, int64_t n, const float *v, int64_t ldv, int64_t d, const float *scale, float *const *out) {
 	int64_t c = 0;
-	for (; c + 32 <= d; c += 32) {
-		v16 a[4] = {{0}}, b[4] = {{0}};
-		for (int64_t j = 0; j < n; j++) {
-			v16 x = LOAD(v + j * ldv + c), y = LOAD(v + j * ldv + c + 16);
-			for (int i = 0; i < nq; i++) {
-				float p = s[i * lds + j];
-				a[i] += x * p;
-				b[i] += y * p;
-			}
-		}
-		for (int i = 0; i < nq; i++) {
-			STORE(out[i] + c, a[i] * scale[i]);
-			STORE(out[i] + c + 16, b[i] * scale[i]);
-		}
-	}
+	for (; ACCUMULATORS == 16 && c + 64 <= d; c += 64)
+		NAME(value_blocks)(nq, 4, s, lds, n, v, ldv, c, scale, out);
+	for (; c + 32 <= d; c += 32)
+		NAME(value_blocks)(nq, 2, s, lds, n, v, ldv, c, scale, out);
 	for (; c < d; c++)
 		for (int i = 0; i < nq; i++) {
 			float acc = 0;
@@ -248,12 +292,7 @@ INLINE float NAME(softmax_row)(float *s, int64_t n, int64_t padded, float *max) 
 	float m = NAME(max)(top);
 	v16 acc = {0};
 	for (int64_t j = 0; j < padded; j += 16) {
-		v16 e = NAME(exp16)(LOAD(s + j) - m);
-		if (j + 16 > n) {
-			for (int k = 0; k < 16; k++)
-				if (j + k >= n)
-					e[k] = 0;
-		}
+		v16 e = NAME(first)(n - j, NAME(exp16)(LOAD(s + j) - m));
 		STORE(s + j, e);
 		acc += e;
 	}
@@ -296,38 +335,34 @@ INLINE void NAME(attend)(const int nq, const float *const *q, const int64_t *n, 
 // Query vectors of one segment and one key head, in order of their rows: vector i is head i%r of query i/r.
 #define VECTOR(base, ld, i) ((base) + (first + (i) / r) * (ld) + (g * r + (i) % r) * d)
 
-static void NAME(attention)(int64_t segments, const int32_t *bounds, const int32_t *path, const int32_t *query_bounds, const int32_t *places, int64_t heads, int64_t kv_heads, int64_t d,
-	const float *q, int64_t ldq, const float *k, const float *v, int64_t ldkv, float *out, float *lse, float *scratch) {
-	int64_t r = heads / kv_heads;
-	float scale = 1.0f / sqrtf((float)d);
-	for (int64_t sgm = 0; sgm < segments; sgm++) {
-		int64_t t = bounds[sgm + 1] - bounds[sgm], tp = PADDED(t), first = query_bounds[sgm], vectors = (query_bounds[sgm + 1] - first) * r;
-		const int32_t *rows = path + bounds[sgm];
-		float *kt = scratch, *vp = kt + d * tp, *s = vp + d * tp;
-		if (vectors == 0)
-			continue;
-		for (int64_t g = 0; g < kv_heads; g++) {
-			NAME(columns)(k + g * d, ldkv, rows, t, tp, d, kt);
-			NAME(gather)(v + g * d, ldkv, rows, t, d, vp);
-			for (int64_t i = 0; i < vectors;) {
-				const float *qs[4];
-				float *os[4], *ls[4];
-				int64_t n[4], count = vectors - i >= 4 ? 4 : vectors - i >= 2 ? 2 : 1;
-				for (int64_t b = 0; b < count; b++) {
-					qs[b] = VECTOR(q, ldq, i + b);
-					os[b] = VECTOR(out, heads * d, i + b);
-					ls[b] = lse + (first + (i + b) / r) * heads + g * r + (i + b) % r;
-					n[b] = places[first + (i + b) / r] + 1;
-				}
-				if (count == 4)
-					NAME(attend)(4, qs, n, d, kt, tp, vp, d, scale, s, tp, os, ls);
-				else if (count == 2)
-					NAME(attend)(2, qs, n, d, kt, tp, vp, d, scale, s, tp, os, ls);
-				else
-					NAME(attend)(1, qs, n, d, kt, tp, vp, d, scale, s, tp, os, ls);
-				i += count;
-			}
+// A piece is a key head of a segment.
+static void NAME(attention)(void *job, int64_t piece, int thread) {
+	const packed_attention *x = job;
+	const int64_t d = x->d, r = x->heads / x->kv_heads, sgm = piece / x->kv_heads, g = piece % x->kv_heads;
+	int64_t t = x->bounds[sgm + 1] - x->bounds[sgm], tp = PADDED(t), first = x->query_bounds[sgm], vectors = (x->query_bounds[sgm + 1] - first) * r;
+	const int32_t *rows = x->path + x->bounds[sgm];
+	float *kt = x->scratch + thread * x->room, *vp = kt + d * tp, *s = vp + d * tp, scale = 1.0f / sqrtf((float)d);
+	if (vectors == 0)
+		return;
+	NAME(columns)(x->k + g * d, x->ldkv, rows, t, tp, d, kt);
+	NAME(gather)(x->v + g * d, x->ldkv, rows, t, d, vp);
+	for (int64_t i = 0; i < vectors;) {
+		const float *qs[4];
+		float *os[4], *ls[4];
+		int64_t n[4], count = vectors - i >= 4 ? 4 : vectors - i >= 2 ? 2 : 1;
+		for (int64_t b = 0; b < count; b++) {
+			qs[b] = VECTOR(x->q, x->ldq, i + b);
+			os[b] = VECTOR(x->out, x->heads * d, i + b);
+			ls[b] = x->lse + (first + (i + b) / r) * x->heads + g * r + (i + b) % r;
+			n[b] = x->places[first + (i + b) / r] + 1;
 		}
+		if (count == 4)
+			NAME(attend)(4, qs, n, d, kt, tp, vp, d, scale, s, tp, os, ls);
+		else if (count == 2)
+			NAME(attend)(2, qs, n, d, kt, tp, vp, d, scale, s, tp, os, ls);
+		else
+			NAME(attend)(1, qs, n, d, kt, tp, vp, d, scale, s, tp, os, ls);
+		i += count;
 	}
 }
 
@@ -343,12 +378,7 @@ INLINE void NAME(attend_backward)(const int nq, const float *const *q, const int
 			delta += dout[i][c] * out[i][c];
 		float *pi = p + i * tp, *di = ds + i * tp;
 		for (int64_t j = 0; j < padded; j += 16) {
-			v16 e = NAME(exp16)(LOAD(pi + j) - l);
-			if (j + 16 > n[i]) {
-				for (int x = 0; x < 16; x++)
-					if (j + x >= n[i])
-						e[x] = 0;
-			}
+			v16 e = NAME(first)(n[i] - j, NAME(exp16)(LOAD(pi + j) - l));
 			STORE(pi + j, e);
 			STORE(di + j, e * (LOAD(di + j) - delta) * scale);
 		}
@@ -358,85 +388,95 @@ INLINE void NAME(attend_backward)(const int nq, const float *const *q, const int
 	NAME(outer)(nq, dout, d, p, tp, longest, dvt, tp);
 }
 
-static void NAME(attention_backward)(int64_t segments, const int32_t *bounds, const int32_t *path, const int32_t *query_bounds, const int32_t *places, int64_t heads, int64_t kv_heads, int64_t d,
-	const float *q, int64_t ldq, const float *k, const float *v, int64_t ldkv, const float *out, const float *lse, const float *dout,
-	float *dq, int64_t lddq, float *dk, float *dv, int64_t lddkv, float *scratch) {
-	int64_t r = heads / kv_heads;
+static void NAME(segment_backward)(const packed_attention *x, int64_t sgm, int64_t g, float *scratch) {
+	const int64_t d = x->d, r = x->heads / x->kv_heads;
+	int64_t t = x->bounds[sgm + 1] - x->bounds[sgm], tp = PADDED(t), first = x->query_bounds[sgm], vectors = (x->query_bounds[sgm + 1] - first) * r;
+	const int32_t *rows = x->path + x->bounds[sgm];
+	float *kt = scratch, *vt = kt + d * tp, *dkt = vt + d * tp, *dvt = dkt + d * tp, *kp = dvt + d * tp, *p = kp + d * tp, *ds = p + 4 * tp;
 	float scale = 1.0f / sqrtf((float)d);
-	for (int64_t sgm = 0; sgm < segments; sgm++) {
-		int64_t t = bounds[sgm + 1] - bounds[sgm], tp = PADDED(t), first = query_bounds[sgm], vectors = (query_bounds[sgm + 1] - first) * r;
-		const int32_t *rows = path + bounds[sgm];
-		float *kt = scratch, *vt = kt + d * tp, *dkt = vt + d * tp, *dvt = dkt + d * tp, *kp = dvt + d * tp, *p = kp + d * tp, *ds = p + 4 * tp;
-		if (vectors == 0)
-			continue;
-		for (int64_t g = 0; g < kv_heads; g++) {
-			NAME(columns)(k + g * d, ldkv, rows, t, tp, d, kt);
-			NAME(columns)(v + g * d, ldkv, rows, t, tp, d, vt);
-			NAME(gather)(k + g * d, ldkv, rows, t, d, kp);
-			memset(dkt, 0, sizeof(float) * 2 * d * tp);
-			for (int64_t i = 0; i < vectors;) {
-				const float *qs[4], *os[4], *ls[4], *dos[4];
-				float *dqs[4];
-				int64_t n[4], count = vectors - i >= 4 ? 4 : vectors - i >= 2 ? 2 : 1;
-				for (int64_t b = 0; b < count; b++) {
-					qs[b] = VECTOR(q, ldq, i + b);
-					os[b] = VECTOR(out, heads * d, i + b);
-					dos[b] = VECTOR(dout, heads * d, i + b);
-					dqs[b] = VECTOR(dq, lddq, i + b);
-					ls[b] = lse + (first + (i + b) / r) * heads + g * r + (i + b) % r;
-					n[b] = places[first + (i + b) / r] + 1;
-				}
-				if (count == 4)
-					NAME(attend_backward)(4, qs, n, d, kt, vt, tp, kp, d, scale, os, ls, dos, p, ds, dqs, dkt, dvt);
-				else if (count == 2)
-					NAME(attend_backward)(2, qs, n, d, kt, vt, tp, kp, d, scale, os, ls, dos, p, ds, dqs, dkt, dvt);
-				else
-					NAME(attend_backward)(1, qs, n, d, kt, vt, tp, kp, d, scale, os, ls, dos, p, ds, dqs, dkt, dvt);
-				i += count;
-			}
-			for (int64_t j = 0; j < t; j++)
-				for (int64_t c = 0; c < d; c++) {
-					dk[rows[j] * lddkv + g * d + c] += dkt[c * tp + j];
-					dv[rows[j] * lddkv + g * d + c] += dvt[c * tp + j];
-				}
+	if (vectors == 0)
+		return;
+	NAME(columns)(x->k + g * d, x->ldkv, rows, t, tp, d, kt);
+	NAME(columns)(x->v + g * d, x->ldkv, rows, t, tp, d, vt);
+	NAME(gather)(x->k + g * d, x->ldkv, rows, t, d, kp);
+	memset(dkt, 0, sizeof(float) * 2 * d * tp);
+	for (int64_t i = 0; i < vectors;) {
+		const float *qs[4], *os[4], *ls[4], *dos[4];
+		float *dqs[4];
+		int64_t n[4], count = vectors - i >= 4 ? 4 : vectors - i >= 2 ? 2 : 1;
+		for (int64_t b = 0; b < count; b++) {
+			qs[b] = VECTOR(x->q, x->ldq, i + b);
+			os[b] = VECTOR(x->out, x->heads * d, i + b);
+			dos[b] = VECTOR(x->dout, x->heads * d, i + b);
+			dqs[b] = VECTOR(x->dq, x->lddq, i + b);
+			ls[b] = x->lse + (first + (i + b) / r) * x->heads + g * r + (i + b) % r;
+			n[b] = x->places[first + (i + b) / r] + 1;
 		}
+		if (count == 4)
+			NAME(attend_backward)(4, qs, n, d, kt, vt, tp, kp, d, scale, os, ls, dos, p, ds, dqs, dkt, dvt);
+		else if (count == 2)
+			NAME(attend_backward)(2, qs, n, d, kt, vt, tp, kp, d, scale, os, ls, dos, p, ds, dqs, dkt, dvt);
+		else
+			NAME(attend_backward)(1, qs, n, d, kt, vt, tp, kp, d, scale, os, ls, dos, p, ds, dqs, dkt, dvt);
+		i += count;
 	}
+	for (int64_t j = 0; j < t; j++)
+		for (int64_t c = 0; c < d; c++) {
+			x->dk[rows[j] * x->lddkv + g * d + c] += dkt[c * tp + j];
+			x->dv[rows[j] * x->lddkv + g * d + c] += dvt[c * tp + j];
+		}
+}
+
+// A piece is a key head of a segment, or of all where segments share rows, whose gradients add up in the order of segments.
+static void NAME(attention_backward)(void *job, int64_t piece, int thread) {
+	const packed_attention *x = job;
+	float *scratch = x->scratch + thread * x->room;
+	if (!x->shared)
+		NAME(segment_backward)(x, piece / x->kv_heads, piece % x->kv_heads, scratch);
+	for (int64_t sgm = 0; x->shared && sgm < x->segments; sgm++)
+		NAME(segment_backward)(x, sgm, piece, scratch);
 }
 #undef VECTOR
 
-static void NAME(cached_attention)(int64_t n, const int32_t *slot, const int32_t *pos, int64_t heads, int64_t kv_heads, int64_t d, const float *qkv,
-	float *keys, float *values, int64_t ld, float *out, float *scratch) {
-	int64_t r = heads / kv_heads, width = (heads + 2 * kv_heads) * d;
-	float scale = 1.0f / sqrtf((float)d);
-	for (int64_t i = 0; i < n; i++)
-		for (int64_t g = 0; g < kv_heads; g++) {
-			const float *k = qkv + i * width + (heads + g) * d, *v = k + kv_heads * d;
-			float *kt = keys + (slot[i] * kv_heads + g) * d * ld + pos[i];
-			for (int64_t c = 0; c < d; c++)
-				kt[c * ld] = k[c];
-			memcpy(values + ((slot[i] * kv_heads + g) * ld + pos[i]) * d, v, sizeof(float) * d);
-		}
-	for (int64_t i = 0; i < n; i++)
-		for (int64_t g = 0; g < kv_heads; g++) {
-			const float *kt = keys + (slot[i] * kv_heads + g) * d * ld, *v = values + (slot[i] * kv_heads + g) * ld * d;
-			for (int64_t h = 0; h < r;) {
-				const float *qs[4];
-				float *os[4];
-				int64_t t[4], count = r - h >= 4 ? 4 : r - h >= 2 ? 2 : 1;
-				for (int64_t b = 0; b < count; b++) {
-					qs[b] = qkv + i * width + (g * r + h + b) * d;
-					os[b] = out + i * heads * d + (g * r + h + b) * d;
-					t[b] = pos[i] + 1;
-				}
-				if (count == 4)
-					NAME(attend)(4, qs, t, d, kt, ld, v, d, scale, scratch, ld, os, 0);
-				else if (count == 2)
-					NAME(attend)(2, qs, t, d, kt, ld, v, d, scale, scratch, ld, os, 0);
-				else
-					NAME(attend)(1, qs, t, d, kt, ld, v, d, scale, scratch, ld, os, 0);
-				h += count;
+// Keys and values of rows and heads enter the caches. Row i and key head g are piece i*kv_heads+g, AT_ONCE of which are one.
+static void NAME(cache_rows)(void *job, int64_t piece, int thread) {
+	const attention_step *x = job;
+	const int64_t d = x->d, width = (x->heads + 2 * x->kv_heads) * d;
+	for (int64_t at = piece * AT_ONCE; at < (piece + 1) * AT_ONCE && at < x->n * x->kv_heads; at++) {
+		int64_t i = at / x->kv_heads, g = at % x->kv_heads, room = x->slot[i] * x->kv_heads + g;
+		const float *k = x->qkv + i * width + (x->heads + g) * d, *v = k + x->kv_heads * d;
+		float *kt = x->keys + room * d * x->ld + x->pos[i];
+		for (int64_t c = 0; c < d; c++)
+			kt[c * x->ld] = k[c];
+		memcpy(x->values + (room * x->ld + x->pos[i]) * d, v, sizeof(float) * d);
+	}
+}
+
+static void NAME(cached_attention)(void *job, int64_t piece, int thread) {
+	const attention_step *x = job;
+	const int64_t d = x->d, ld = x->ld, r = x->heads / x->kv_heads, width = (x->heads + 2 * x->kv_heads) * d, all = x->n * x->kv_heads;
+	float *s = x->scratch + thread * 4 * ld, scale = 1.0f / sqrtf((float)d);
+	for (int64_t at = piece * AT_ONCE; at < (piece + 1) * AT_ONCE && at < all; at++) {
+		int64_t i = at / x->kv_heads, g = at % x->kv_heads, room = x->slot[i] * x->kv_heads + g;
+		const float *kt = x->keys + room * d * ld, *v = x->values + room * ld * d;
+		for (int64_t h = 0; h < r;) {
+			const float *qs[4];
+			float *os[4];
+			int64_t t[4], count = r - h >= 4 ? 4 : r - h >= 2 ? 2 : 1;
+			for (int64_t b = 0; b < count; b++) {
+				qs[b] = x->qkv + i * width + (g * r + h + b) * d;
+				os[b] = x->out + i * x->heads * d + (g * r + h + b) * d;
+				t[b] = x->pos[i] + 1;
 			}
+			if (count == 4)
+				NAME(attend)(4, qs, t, d, kt, ld, v, d, scale, s, ld, os, 0);
+			else if (count == 2)
+				NAME(attend)(2, qs, t, d, kt, ld, v, d, scale, s, ld, os, 0);
+			else
+				NAME(attend)(1, qs, t, d, kt, ld, v, d, scale, s, ld, os, 0);
+			h += count;
 		}
+	}
 }
 
 // Largest of a row times k (k > 0).
@@ -510,6 +550,9 @@ static void NAME(head_backward)(int64_t n, int64_t v, float *logits, const float
 }
 
 static void NAME(sample)(int64_t v, const float *z, float k, double u, int32_t *token, float *logp, float *e) {
+	int greedy = k == 0;
+	if (greedy)
+		k = 1;
 	float m = NAME(row_max)(v, z, k);
 	double total = 0;
 	int64_t j = 0;
@@ -528,6 +571,13 @@ static void NAME(sample)(int64_t v, const float *z, float k, double u, int32_t *
 			memcpy(&x, block, sizeof x);
 			total += NAME(sum)(x);
 		}
+	}
+	if (greedy) {
+		for (j = 0; j + 1 < v && z[j] != m; j++)
+			;
+		*token = (int32_t)j;
+		*logp = (float)((double)(z[j] - m) - log(total));
+		return;
 	}
 	double want = u * total, so_far = 0;
 	for (j = 0; j + 16 <= v; j += 16) { // skip whole blocks first
@@ -578,8 +628,11 @@ static void NAME(adamw)(int64_t n, float * p, float * g, float * m, float * v, f
 	}
 }
 
-static const kernels NAME(all) = {NAME(rms_norm), NAME(rms_norm_backward), NAME(rope), NAME(swiglu), NAME(swiglu_backward), NAME(column_sum), NAME(rows_add),
-	NAME(attention), NAME(attention_backward), NAME(cached_attention), NAME(head_stats), NAME(head_backward), NAME(sample), NAME(square_sum), NAME(adamw)};
+#include "matmul_bodies.h"
+
+static const kernels NAME(all) = {NAME(rms_norm), NAME(rms_norm_backward), NAME(rms_norm_weight_backward), NAME(rope), NAME(swiglu), NAME(swiglu_backward), NAME(column_sum), NAME(rows_add),
+	NAME(attention), NAME(attention_backward), NAME(cache_rows), NAME(cached_attention), NAME(head_stats), NAME(head_backward), NAME(sample), NAME(square_sum), NAME(adamw), NAME(matmul_room),
+	NAME(matmul)};
 
 #undef v16
 #undef i16
@@ -587,3 +640,4 @@ static const kernels NAME(all) = {NAME(rms_norm), NAME(rms_norm_backward), NAME(
 #undef LOAD
 #undef STORE
 #undef PADDED
+#undef ACCUMULATORS

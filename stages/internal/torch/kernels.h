@@ -1,11 +1,13 @@
-// The fused CPU kernels of package torch: float32, row-major, one thread. Each is compiled for AVX-512, AVX2 and the
-// base instruction set; the widest that the machine has is taken. Pointers are to libtorch's memory; nothing is kept.
+// The fused CPU kernels of package torch: float32, row-major. Each is compiled for AVX-512, AVX2 and the
+// base instruction set; the widest that the machine has is taken. Pointers are to libtorch's memory; nothing of them is kept.
 #ifndef RCGRPO_KERNELS_H
 #define RCGRPO_KERNELS_H
 #include <stdint.h>
 
 // Lets at most the instruction set 0 (base), 1 (AVX2) or 2 (AVX-512, the start) be taken, for tests.
 void k_limit(int level);
+
+// Kernels share their work out over the threads of pool.h; no result depends on their number.
 
 // y = x * rstd * w with rstd = 1/sqrt(mean(x^2) + eps) of the row. x, y [n,d]; w [d]; rstd [n].
 void k_rms_norm(int64_t n, int64_t d, const float *x, const float *w, float eps, float *y, float *rstd);
@@ -25,17 +27,17 @@ void k_rows_add(int64_t n, int64_t d, const int64_t *ids, const float *dx, float
 // Causal attention over packed segments with grouped queries. A segment is a path of rows of k and v (stride ldkv, each
 // kv_heads*d wide): path[bounds[i] .. bounds[i+1]). Its queries are rows query_bounds[i] .. query_bounds[i+1]-1 of q (stride ldq);
 // query j stands at place places[j] of the path, ascending, and sees the path up to there. out [queries, heads*d];
-// lse [queries, heads]; scratch for the longest path of t rows: (2d + 4) * t rounded up to 16.
+// lse [queries, heads]; scratch holds room floats for each of pool_room() threads, for the longest path of t rows (2d + 4) * t rounded up to 16.
 void k_attention(int64_t segments, const int32_t *bounds, const int32_t *path, const int32_t *query_bounds, const int32_t *places, int64_t heads, int64_t kv_heads, int64_t d,
-	const float *q, int64_t ldq, const float *k, const float *v, int64_t ldkv, float *out, float *lse, float *scratch);
+	const float *q, int64_t ldq, const float *k, const float *v, int64_t ldkv, float *out, float *lse, float *scratch, int64_t room);
 // Writes dq (stride lddq), and adds to dk and dv (stride lddkv), because segments may share rows. scratch as above with
 // (5d + 8).
 void k_attention_backward(int64_t segments, const int32_t *bounds, const int32_t *path, const int32_t *query_bounds, const int32_t *places, int64_t heads, int64_t kv_heads, int64_t d,
 	const float *q, int64_t ldq, const float *k, const float *v, int64_t ldkv, const float *out, const float *lse, const float *dout,
-	float *dq, int64_t lddq, float *dk, float *dv, int64_t lddkv, float *scratch);
+	float *dq, int64_t lddq, float *dk, float *dv, int64_t lddkv, float *scratch, int64_t room);
 // One layer of cached attention: row i of qkv (q, k, v side by side) is position pos[i] of slot[i]. Keys and values of
 // all rows enter the caches, then each row sees positions 0..pos[i] of its slot. keys [slots, kv_heads, d, ld],
-// values [slots, kv_heads, ld, d], ld a multiple of 16; out [n, heads*d].
+// values [slots, kv_heads, ld, d], ld a multiple of 16; out [n, heads*d]; scratch 4*ld floats for each of pool_room() threads.
 void k_cached_attention(int64_t n, const int32_t *slot, const int32_t *pos, int64_t heads, int64_t kv_heads, int64_t d, const float *qkv,
 	float *keys, float *values, int64_t ld, float *out, float *scratch);
 
@@ -44,8 +46,14 @@ void k_cached_attention(int64_t n, const int32_t *slot, const int32_t *pos, int6
 void k_head_stats(int64_t n, int64_t v, const float *logits, const float *ref, float inverse_temperature, const int64_t *target, double *stats);
 // Overwrites logits with the gradient of sum(w0*logp + w1*entropy + w2*KL); weights [n, 3].
 void k_head_backward(int64_t n, int64_t v, float *logits, const float *ref, float inverse_temperature, const int64_t *target, const double *stats, const double *weights);
-// Draws from softmax(logits*inverse_temperature) by inverse CDF: the first id whose cumulated probability exceeds u.
-void k_sample(int64_t v, const float *logits, float inverse_temperature, double u, int32_t *token, float *logp, float *scratch);
+// Draws from softmax(row*inverse_temperature) of each row by inverse CDF: the first id whose cumulated probability exceeds u; where
+// inverse_temperature is 0, the first of the largest logits. logits [n,v]; scratch v floats for each of pool_room() threads.
+void k_sample(int64_t n, int64_t v, const float *logits, const float *inverse_temperature, const double *u, int32_t *token, float *logp, float *scratch);
+
+// c = from + a*b for a [m,k] and b [k,n], whose elements are rs apart along the rows and cs along the columns; from [m,n] with rows ldf
+// apart (0: one row for all) may be null, for zeros, or c itself. c's rows are ldc apart. m, n and k are above 0. Returns 0 when there
+// is no memory for packing. One thread at a time may call it.
+int k_matmul(int64_t m, int64_t n, int64_t k, const float *a, int64_t rsa, int64_t csa, const float *b, int64_t rsb, int64_t csb, const float *from, int64_t ldf, float *c, int64_t ldc);
 
 double k_square_sum(int64_t n, const float *x);
 // AdamW (Loshchilov and Hutter 2019, algorithm 2) with gradient g*scale; zeroes g.

@@ -174,15 +174,20 @@ func (s *Scope) LogSoftmax(a *Tensor, axis int64) *Tensor {
 	return s.op("log_softmax", operands{a}, func(out *libtch.Ctensor) { libtch.AtgLogSoftmax(out, a.c, axis, sameType) })
 }
 
-// Products.
+// Products. Those of float32 matrices on the CPU are ours (matmul.go), all others libtorch's.
 
 func (s *Scope) Mm(a, b *Tensor) *Tensor {
+	if out := s.product("mm", nil, a, b); out != nil {
+		return out
+	}
 	return s.op("mm", operands{a, b}, func(out *libtch.Ctensor) { libtch.AtgMm(out, a.c, b.c) })
 }
 
 // MmInto writes a·b into out.
 func (s *Scope) MmInto(out, a, b *Tensor) {
-	s.do("mm into", operands{out, a, b}, func(o *libtch.Ctensor) { libtch.AtgMmOut(o, out.c, a.c, b.c) })
+	if !s.productInto("mm into", out, nil, a, b) {
+		s.do("mm into", operands{out, a, b}, func(o *libtch.Ctensor) { libtch.AtgMmOut(o, out.c, a.c, b.c) })
+	}
 }
 
 // wideColumns is how many columns WideMmInto computes at once on the CPU, so that its copy of b stays small.
@@ -220,12 +225,17 @@ func (s *Scope) failDirect(name string, in operands) {
 
 // Addmm is bias + a·b.
 func (s *Scope) Addmm(bias, a, b *Tensor) *Tensor {
+	if out := s.product("addmm", bias, a, b); out != nil {
+		return out
+	}
 	return s.op("addmm", operands{bias, a, b}, func(out *libtch.Ctensor) { libtch.AtgAddmm(out, bias.c, a.c, b.c) })
 }
 
 // Addmm_ adds a·b to sum.
 func (s *Scope) Addmm_(sum, a, b *Tensor) {
-	s.do("addmm_", operands{sum, a, b}, func(o *libtch.Ctensor) { libtch.AtgAddmm_(o, sum.c, a.c, b.c) })
+	if !s.productInto("addmm_", sum, sum, a, b) {
+		s.do("addmm_", operands{sum, a, b}, func(o *libtch.Ctensor) { libtch.AtgAddmm_(o, sum.c, a.c, b.c) })
+	}
 }
 
 // Attention is softmax(q·kᵀ/√D + mask)·v over [B, H, T, D].

@@ -1,0 +1,103 @@
+//go:build libtorch
+
+package torch
+
+// #include "kernels.h"
+import "C"
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/sugarme/gotch/libtch"
+)
+
+// Products of float32 matrices on the CPU are computed by a kernel of our own, unless Compose is on: on few rows, as in decoding, it is up to
+// twice as fast as libtorch's (which packs the weights anew each time), and an element's bits depend on its row and its column only,
+// neither on the number of rows nor on that of threads.
+
+// strided is a matrix whose elements lie rs apart along the rows and cs along the columns.
+type strided struct {
+	p            *C.float
+	n, d, rs, cs int64
+}
+
+// strided gives the memory of a matrix, or of a vector as one row for all, that our product can take.
+func (t *Tensor) strided() (m strided, ok bool) {
+	var shape, stride [2]int64
+	switch libtch.AtDim(t.c) {
+	case 1:
+		libtch.AtShape(t.c, unsafe.Pointer(&shape[1]))
+		libtch.AtStride(t.c, unsafe.Pointer(&stride[1]))
+	case 2:
+		libtch.AtShape(t.c, unsafe.Pointer(&shape[0]))
+		libtch.AtStride(t.c, unsafe.Pointer(&stride[0]))
+	default:
+		return m, false
+	}
+	if t.device() != CPU.index() || t.DType() != Float32 {
+		return m, false
+	}
+	return strided{(*C.float)(libtch.AtDataPtr(t.c)), shape[0], shape[1], stride[0], stride[1]}, true
+}
+
+// product is from + a·b, from being nil, a row or a matrix; nil where libtorch has to compute it, or to refuse it.
+func (s *Scope) product(name string, from, a, b *Tensor) *Tensor {
+	if !s.ready(name, operands{from, a, b}) || s.worker.recording || s.Composes(Float32) {
+		return nil
+	}
+	as, ok := a.strided()
+	bs, ok2 := b.strided()
+	if !ok || !ok2 {
+		return nil
+	}
+	var fs strided
+	if from != nil {
+		fs, ok = from.strided()
+	}
+	if !ok || !fits(as, bs, fs) {
+		return nil
+	}
+	out := s.op(name, operands{from, a, b}, func(out *libtch.Ctensor) {
+		shape := []int64{as.n, bs.d}
+		libtch.AtgEmpty(out, shape, len(shape), int32(Float32), s.worker.device.index())
+	})
+	if s.Err() == nil {
+		os, _ := out.strided()
+		s.multiply(os, fs, as, bs)
+	}
+	return out
+}
+
+// fits says whether the shapes are those of a product with something in it, and from's those of nothing, a row or the result.
+func fits(a, b, from strided) bool {
+	return a.n > 0 && b.n > 0 && b.d > 0 && a.d == b.n && (from.p == nil || from.d == b.d && from.cs == 1 && (from.n == a.n || from.n == 0))
+}
+
+// productInto writes from + a·b into out, or says that libtorch has to.
+func (s *Scope) productInto(name string, out, from, a, b *Tensor) bool {
+	if !s.ready(name, operands{out, from, a, b}) || s.worker.recording || s.Composes(Float32) {
+		return false
+	}
+	as, ok1 := a.strided()
+	bs, ok2 := b.strided()
+	os, ok3 := out.strided()
+	var fs strided
+	ok4 := true
+	if from != nil {
+		fs, ok4 = from.strided()
+	}
+	if !ok1 || !ok2 || !ok3 || !ok4 || !fits(as, bs, fs) || os.n != as.n || os.d != bs.d || os.cs != 1 {
+		return false
+	}
+	s.multiply(os, fs, as, bs)
+	return true
+}
+
+// multiply calls the kernel.
+func (s *Scope) multiply(out, from, a, b strided) {
+	if C.k_matmul(C.int64_t(a.n), C.int64_t(b.d), C.int64_t(a.d), a.p, C.int64_t(a.rs), C.int64_t(a.cs), b.p, C.int64_t(b.rs), C.int64_t(b.cs),
+		from.p, C.int64_t(from.rs), out.p, C.int64_t(out.rs)) == 0 {
+		s.Fail(fmt.Errorf("torch product of [%d, %d] and [%d, %d]: %w", a.n, a.d, b.n, b.d, ErrOutOfMemory))
+	}
+}
