@@ -79,6 +79,7 @@ changes: build
 bench: build
 	bench/bfcl.sh
 	bench/transformers.sh
+	bench/hf_fixtures.sh
 	bench/engine.sh
 	bench/lm.sh
 	$(GO) test -run '^$$' -bench . -benchmem ./engine ./bfcl/... ./engine/index ./stages/rl ./stages/internal/token

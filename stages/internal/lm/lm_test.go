@@ -205,6 +205,19 @@ func TestPackedEqualsOneByOne(t *testing.T) {
 	}
 }
 
+// A packed batch has a row for each token that predicts something, and for no other: nothing is padded to the longest.
+func TestPackingMakesNoRowForPadding(t *testing.T) {
+	m := newModel(t, tiny(true), 1)
+	all := []Sequence{learnAll([]int32{1, 2, 3}), learnAll(make([]int32, 50)), learnAll([]int32{4, 5}), {IDs: []int32{6, 7, 8, 9}, Learn: []bool{false, true, false, false}}}
+	b, err := m.pack(all, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rows, predictions := len(b.ids), len(b.learn); rows != 2+49+1+1 || predictions != rows {
+		t.Errorf("sequences of 3, 50, 2 and 4 tokens make %d rows and %d predictions, want 53 of each", rows, predictions)
+	}
+}
+
 // Members of a group that begin alike, learned tokens included, against the same members one by one.
 func TestSharedBeginningsChangeNothing(t *testing.T) {
 	m := shake(t, newModel(t, tiny(true), 1), 2, 0.1)
