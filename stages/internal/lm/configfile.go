@@ -165,9 +165,11 @@ func (r *configReader) config() Config {
 // rope reads the rotary base and scaling: two keys in the published files, one table since transformers 5.
 func (r *configReader) rope(c *Config) {
 	r.take("rope_theta", &c.RopeBase)
-	table := configFile{}
-	if !r.take("rope_scaling", &table) && !r.take("rope_parameters", &table) {
-		return
+	table, name := configFile{}, "rope_scaling"
+	if !r.take(name, &table) {
+		if name = "rope_parameters"; !r.take(name, &table) {
+			return
+		}
 	}
 	t := configReader{left: table, err: r.err}
 	t.take("rope_theta", &c.RopeBase)
@@ -191,7 +193,7 @@ func (r *configReader) rope(c *Config) {
 		}
 	}
 	if t.err == nil {
-		t.err = t.nothingLeft("rope_scaling.")
+		t.err = t.nothingLeft(name + ".")
 	}
 	r.err = t.err
 }

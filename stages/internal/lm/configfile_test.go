@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"rcgrpo/bfcl/fixtures"
 )
 
 // published is a config.json as model hubs hold it, changed by edits (nil removes a key).
@@ -92,6 +94,55 @@ func TestEveryKeyOfAConfigIsUsedOrRefused(t *testing.T) {
 	} {
 		if _, err := ReadConfig(published(t, tc.edits)); err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), ConfigFile) {
 			t.Errorf("%v: got %v, want %q", tc.edits, err, tc.want)
+		}
+	}
+}
+
+// An unknown key, planted beside every key of the fixtures' files and in every object of theirs, is refused by its name.
+func TestPlantedKeysOfPublishedConfigsAreRefused(t *testing.T) {
+	paths, err := filepath.Glob(filepath.Join(fixtures.Path(t, "hf/models"), "*", "config*.json"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no configs (%v)", err)
+	}
+	read := func(keys map[string]any) error {
+		text, err := json.Marshal(keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, ConfigFile), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err = ReadConfig(dir)
+		return err
+	}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var keys map[string]any
+		if err := json.Unmarshal(text, &keys); err != nil {
+			t.Fatal(err)
+		}
+		if err := read(keys); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+		places := map[string]map[string]any{"": keys}
+		for key, v := range keys {
+			if object, ok := v.(map[string]any); ok {
+				places[key+"."] = object
+			}
+		}
+		for place, object := range places {
+			for key := range object { // as a misspelling of each
+				planted := key + "_planted"
+				object[planted] = object[key]
+				if err := read(keys); err == nil || !strings.Contains(err.Error(), `unknown key "`+place+planted+`"`) {
+					t.Errorf("%s with %s%s: got %v", path, place, planted, err)
+				}
+				delete(object, planted)
+			}
 		}
 	}
 }

@@ -297,6 +297,65 @@ func TestTrainedTokenizerIsDeterministicAndRoundTrips(t *testing.T) {
 	}
 }
 
+// Merges stand in a file as "a b" or as ["a", "b"]; both read as the same tokenizer, and each comes back as it was.
+func TestMergesOfBothFormsAreTheSameTokenizer(t *testing.T) {
+	trained, err := Train([]string{"the cat sat on the mat, the rat on the hat", "that cat ate the rat"}, 290, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type file = map[string]any
+	var f file
+	if err := json.Unmarshal(trained.JSON(), &f); err != nil {
+		t.Fatal(err)
+	}
+	model := f["model"].(file)
+	texts, pairs := []any{}, []any{}
+	for _, m := range model["merges"].([]any) {
+		pair, isPair := m.([]any)
+		if text, ok := m.(string); ok {
+			a, b, _ := strings.Cut(text, " ")
+			pair, isPair = []any{a, b}, true
+		}
+		if !isPair || len(pair) != 2 {
+			t.Fatalf("a merge is %v", m)
+		}
+		texts, pairs = append(texts, fmt.Sprintf("%s %s", pair...)), append(pairs, pair)
+	}
+	if len(texts) < 10 {
+		t.Fatalf("%d merges only", len(texts))
+	}
+	const text = "the cat that ate the hat sat"
+	for name, merges := range map[string][]any{"texts": texts, "pairs": pairs} {
+		model["merges"] = merges
+		raw, err := json.Marshal(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tok, err := Parse(raw)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got, want := tok.Encode(text), trained.Encode(text); !slices.Equal(got, want) || len(got) > 20 {
+			t.Errorf("%s: got %v, want %v", name, got, want)
+		}
+		var back struct{ Model struct{ Merges []any } }
+		if err := json.Unmarshal(tok.JSON(), &back); err != nil || fmt.Sprintf("%q", back.Model.Merges) != fmt.Sprintf("%q", merges) {
+			t.Errorf("%s: written back as %q (%v)", name, back.Model.Merges[:2], err)
+		}
+	}
+	for _, merges := range []any{[]any{"ab"}, []any{[]any{"a"}}, []any{[]any{"a", "b", "c"}}, []any{3}, []any{"t zzz"}} {
+		model["merges"] = merges
+		raw, err := json.Marshal(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Parse(raw); err == nil {
+			t.Errorf("the merges %v are accepted", merges)
+		}
+	}
+}
+
 func TestFirstMergesAreTheMostFrequentPairs(t *testing.T) {
 	// Words: "aab" 3 times, " ab" 2 times. Pairs: ab 5, aa 3, " a" 2. After ab: a+ab 3, " "+ab 2.
 	tok, err := Train([]string{"aab", "aab ab", "aab ab"}, 256+3, nil)
