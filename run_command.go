@@ -68,11 +68,28 @@ func runCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	case err == nil:
 		return exitDone
 	case errors.Is(err, engine.ErrInterrupted):
+		c.tellRest(err)
 		return exitInterrupted
 	case errors.As(err, &failed): // told already
+		c.tellRest(err)
 		return exitFailed
 	}
 	return c.fail(err)
+}
+
+// tellRest tells what a run could not do beside its stages, such as a file that it could not publish: the display has told
+// only of these.
+func (c *call) tellRest(err error) {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return
+	}
+	for _, part := range joined.Unwrap() {
+		var failed *engine.RunError
+		if !errors.Is(part, engine.ErrInterrupted) && !errors.As(part, &failed) {
+			c.fail(part)
+		}
+	}
 }
 
 // interruptible gives a context that ends with the first ^C. The second closes kill, the third ends the process.

@@ -140,7 +140,10 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 		return fmt.Errorf("attend to the program: %w", err)
 	}
 	code, _, recorded := lock.Exit()
-	if !recorded {
+	if !recorded { // the shell ends itself with its group, so a kill is all that is seen of a program without a record
+		if err := lock.Unwritable(); err != nil {
+			return fmt.Errorf("%s has ended, and how it did could not be written down: %w", p.Args[0], err)
+		}
 		code = state.ExitCode()
 	}
 	if usage, ok := state.SysUsage().(*syscall.Rusage); ok {

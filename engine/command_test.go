@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"rcgrpo/engine/internal/disk"
 )
 
 // programJob is a job whose log the test reads.
@@ -291,5 +293,21 @@ func TestProgramEndsWithItsOwnCode(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), "sh 0") {
 		t.Errorf("log: got %q, want the name and number of arguments of the shell as ever", log)
+	}
+}
+
+// On a full disk the shell that ends itself leaves no record: that is told, and not a kill of which nobody knows.
+func TestProgramWhoseEndCannotBeWrittenDownIsNoKilledOne(t *testing.T) {
+	j, _ := programJob(t)
+	disk.Fail(func(op, path string) error {
+		if op == "write" {
+			return syscall.ENOSPC
+		}
+		return nil
+	})
+	defer disk.Fail(nil)
+	err := j.Execute(t.Context(), shell("kill -9 $$"))
+	if !errors.Is(err, syscall.ENOSPC) || causeOf(err) == CauseKilled || !strings.Contains(fmt.Sprint(err), "written down") {
+		t.Errorf("got %v, want that no space is left", err)
 	}
 }

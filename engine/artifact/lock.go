@@ -99,6 +99,9 @@ func (l *Lock) Exit() (code int, at time.Time, ok bool) {
 	return code, at, true
 }
 
+// Unwritable says what prevents an exit record, as a full disk does: then a program ended without one for that reason.
+func (l *Lock) Unwritable() error { return l.erase(exitAt) }
+
 // File is the locked file, to be handed to a child process; nil of a nil lock.
 func (l *Lock) File() *os.File {
 	if l == nil {
