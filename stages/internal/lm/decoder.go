@@ -179,7 +179,7 @@ func (d *Decoder) forward(s *torch.Scope, rows *stepRows) *torch.Tensor {
 		before := x
 		s.Nest(func(s *torch.Scope) {
 			h, _ := m.norm(s, x, w.norm1)
-			qkv := linear(s, h, w.qkv, w.qkvBias)
+			qkv := s.Linear(h, w.qkv, w.qkvBias)
 			s.Rope_(qkv, heads+kvHeads, width, rows.positions, m.cos, m.sin, false)
 			a := s.CachedAttention(qkv, rows.slots, rows.positions, d.cache.keys[l], d.cache.values[l], heads, kvHeads)
 			s.Free(h, qkv)
@@ -193,7 +193,7 @@ func (d *Decoder) forward(s *torch.Scope, rows *stepRows) *torch.Tensor {
 			mid := m.plus(s, x, a, w.o)
 			s.Free(a)
 			h2, _ := m.norm(s, mid, w.norm2)
-			gateUp := s.Mm(h2, s.T(w.gateUp))
+			gateUp := s.Linear(h2, w.gateUp, nil)
 			s.Free(h2)
 			x = m.plus(s, mid, s.SwiGLU(gateUp), w.down)
 			s.Keep(x)

@@ -181,14 +181,6 @@ func (m *Model) forward(s *torch.Scope, b *batch, keep kept) *tape {
 	return t
 }
 
-// linear is x·wᵀ + bias, [rows, in] to [rows, out]; bias may be nil.
-func linear(s *torch.Scope, x, w, bias *torch.Tensor) *torch.Tensor {
-	if bias == nil {
-		return s.Mm(x, s.T(w))
-	}
-	return s.Addmm(bias, x, s.T(w))
-}
-
 // norm is RMSNorm, whose result goes into products. The stream x itself is float32 whatever these are made in.
 func (m *Model) norm(s *torch.Scope, x, w *torch.Tensor) (y, rstd *torch.Tensor) {
 	return s.RMSNormAs(m.kind, x, w, m.cfg.NormEps)
@@ -197,9 +189,9 @@ func (m *Model) norm(s *torch.Scope, x, w *torch.Tensor) (y, rstd *torch.Tensor)
 // plus is x + a·wᵀ, the residual stream after a projection.
 func (m *Model) plus(s *torch.Scope, x, a, w *torch.Tensor) *torch.Tensor {
 	if m.kind == torch.Float32 {
-		return s.Addmm(x, a, s.T(w))
+		return s.Linear(a, w, x)
 	}
-	return s.Add(x, s.Mm(a, s.T(w)))
+	return s.Add(x, s.Linear(a, w, nil))
 }
 
 // addProduct adds aᵀ·b to sum, the gradient of a weight in float32.
@@ -221,16 +213,16 @@ func (m *Model) layer(s *torch.Scope, l int, x *torch.Tensor, b *batch, t *tape)
 	if last {
 		packing = &b.last
 		r.hq = s.IndexSelect(r.h, 0, t.learnedRows)
-		r.q = linear(s, r.hq, w.q, w.qBias) // [P, heads*d]
+		r.q = s.Linear(r.hq, w.q, w.qBias) // [P, heads*d]
 		b.addAdapter(s, l, r.q, r.hq, last, "self_attn.q_proj")
-		kv := linear(s, r.h, w.kv, w.kvBias)
+		kv := s.Linear(r.h, w.kv, w.kvBias)
 		b.addAdapter(s, l, kv, r.h, false, "self_attn.k_proj", "self_attn.v_proj")
 		s.Rope_(r.q, heads, d, b.learnAt, m.cos, m.sin, false)
 		s.Rope_(kv, kvHeads, d, b.positions, m.cos, m.sin, false)
 		r.k, r.v = s.Narrow(kv, 1, 0, kvHeads*d), s.Narrow(kv, 1, kvHeads*d, kvHeads*d)
 		x = s.IndexSelect(x, 0, t.learnedRows)
 	} else {
-		qkv := linear(s, r.h, w.qkv, w.qkvBias) // [N, (heads+2 kvHeads)*d]
+		qkv := s.Linear(r.h, w.qkv, w.qkvBias) // [N, (heads+2 kvHeads)*d]
 		b.addAdapter(s, l, qkv, r.h, last, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 		s.Rope_(qkv, heads+kvHeads, d, b.positions, m.cos, m.sin, false)
 		r.q = s.Narrow(qkv, 1, 0, heads*d)
@@ -240,7 +232,7 @@ func (m *Model) layer(s *torch.Scope, l int, x *torch.Tensor, b *batch, t *tape)
 	r.mid = m.plus(s, x, r.out, w.o)
 	b.addAdapter(s, l, r.mid, r.out, last, "self_attn.o_proj")
 	r.h2, r.rstd2 = m.norm(s, r.mid, w.norm2)
-	r.gateUp = s.Mm(r.h2, s.T(w.gateUp)) // [.., 2*MLP]
+	r.gateUp = s.Linear(r.h2, w.gateUp, nil) // [.., 2*MLP]
 	b.addAdapter(s, l, r.gateUp, r.h2, last, "mlp.gate_proj", "mlp.up_proj")
 	r.act = s.SwiGLU(r.gateUp)
 	t.layers[l] = r

@@ -550,9 +550,21 @@ static void NAME(head_backward)(int64_t n, int64_t v, float *logits, const float
 }
 
 static void NAME(sample)(int64_t v, const float *z, float k, double u, int32_t *token, float *logp, float *e) {
-	int greedy = k == 0;
-	if (greedy)
-		k = 1;
+	if (k == 0) { // greedy
+		float m = NAME(row_max)(v, z, 1);
+		v16 sum = {0};
+		double rest = 0;
+		int64_t j = 0;
+		for (; j + 16 <= v; j += 16)
+			sum += NAME(exp16)(LOAD(z + j) - m);
+		for (; j < v; j++)
+			rest += NAME(exp1)(z[j] - m);
+		for (j = 0; j + 1 < v && z[j] != m; j++)
+			;
+		*token = (int32_t)j;
+		*logp = (float)((double)(z[j] - m) - log(NAME(sum)(sum) + rest));
+		return;
+	}
 	float m = NAME(row_max)(v, z, k);
 	double total = 0;
 	int64_t j = 0;
@@ -571,13 +583,6 @@ static void NAME(sample)(int64_t v, const float *z, float k, double u, int32_t *
 			memcpy(&x, block, sizeof x);
 			total += NAME(sum)(x);
 		}
-	}
-	if (greedy) {
-		for (j = 0; j + 1 < v && z[j] != m; j++)
-			;
-		*token = (int32_t)j;
-		*logp = (float)((double)(z[j] - m) - log(total));
-		return;
 	}
 	double want = u * total, so_far = 0;
 	for (j = 0; j + 16 <= v; j += 16) { // skip whole blocks first

@@ -41,8 +41,8 @@ func (t *Tensor) strided() (m strided, ok bool) {
 	return strided{(*C.float)(libtch.AtDataPtr(t.c)), shape[0], shape[1], stride[0], stride[1]}, true
 }
 
-// product is from + a·b, from being nil, a row or a matrix; nil where libtorch has to compute it, or to refuse it.
-func (s *Scope) product(name string, from, a, b *Tensor) *Tensor {
+// product is from + a·b, or a·bᵀ, from being nil, a row or a matrix; nil where libtorch has to compute it, or to refuse it.
+func (s *Scope) product(name string, from, a, b *Tensor, transposed bool) *Tensor {
 	if !s.ready(name, operands{from, a, b}) || s.worker.recording || s.Composes(Float32) {
 		return nil
 	}
@@ -50,6 +50,9 @@ func (s *Scope) product(name string, from, a, b *Tensor) *Tensor {
 	bs, ok2 := b.strided()
 	if !ok || !ok2 {
 		return nil
+	}
+	if transposed {
+		bs.n, bs.d, bs.rs, bs.cs = bs.d, bs.n, bs.cs, bs.rs
 	}
 	var fs strided
 	if from != nil {

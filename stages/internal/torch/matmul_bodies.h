@@ -28,6 +28,7 @@ typedef float NAME(v8u) __attribute__((vector_size(32), aligned(4), may_alias));
 #define BLOCK 256     // of the summed axis
 #define STRIDE 272    // between packed rows of BLOCK: no power of two, for the cache's sake
 #define COLUMNS 2048  // of B that are packed at once
+#define COLUMNS_LAID 128 // of A, in one piece
 #define FEW 128       // rows up to which A is the side that lies in vectors
 
 // c[i][0..16*(1+wide)) = from[i][..] + sum over p < k of a[i*rs + p*cs] * b[p][..] for rows of a tile; next is what to fetch meanwhile.
@@ -240,11 +241,11 @@ INLINE int64_t NAME(pieces)(int64_t tiles) {
 #define HIGH(x) ((x)->m <= 8 ? NARROW : ROWS)
 #define LANE_PANELS(x) (((x)->m + LANES(x) - 1) / LANES(x))
 
-// Lays one block of A's columns out.
+// Lays some of A's columns out.
 static void NAME(few_lanes)(void *job, int64_t piece, int thread) {
 	const product *x = job;
-	int64_t panels = LANE_PANELS(x), q = piece % panels, p = piece / panels * BLOCK, width = q + 1 < panels ? LANES(x) : LAST(x);
-	int64_t rows = q + 1 < panels ? width : x->m - q * LANES(x), depth = x->k - p < BLOCK ? x->k - p : BLOCK;
+	int64_t panels = LANE_PANELS(x), q = piece % panels, p = piece / panels * COLUMNS_LAID, width = q + 1 < panels ? LANES(x) : LAST(x);
+	int64_t rows = q + 1 < panels ? width : x->m - q * LANES(x), depth = x->k - p < COLUMNS_LAID ? x->k - p : COLUMNS_LAID;
 	NAME(lay_out)(width, depth, rows, x->a + q * LANES(x) * x->rsa + p, 1, x->rsa, x->room + q * x->k * LANES(x) + p * width);
 }
 
@@ -328,7 +329,7 @@ static void NAME(matmul)(product *x) {
 	int64_t work = x->m * x->n * x->k, high = HIGH(x);
 	if (x->m <= FEW && x->csa == 1 && x->rsb == 1 && x->k > 0) {
 		x->pieces = NAME(pieces)((x->n + high - 1) / high);
-		in_pieces(work, (x->k + BLOCK - 1) / BLOCK * LANE_PANELS(x), NAME(few_lanes), x);
+		in_pieces(work, (x->k + COLUMNS_LAID - 1) / COLUMNS_LAID * LANE_PANELS(x), NAME(few_lanes), x);
 		in_pieces(work, x->pieces, NAME(few_rows), x);
 		return;
 	}
@@ -353,5 +354,6 @@ static void NAME(matmul)(product *x) {
 #undef BLOCK
 #undef STRIDE
 #undef COLUMNS
+#undef COLUMNS_LAID
 #undef FEW
 #undef SEPARATE

@@ -177,10 +177,21 @@ func (s *Scope) LogSoftmax(a *Tensor, axis int64) *Tensor {
 // Products. Those of float32 matrices on the CPU are ours (matmul.go), all others libtorch's.
 
 func (s *Scope) Mm(a, b *Tensor) *Tensor {
-	if out := s.product("mm", nil, a, b); out != nil {
+	if out := s.product("mm", nil, a, b, false); out != nil {
 		return out
 	}
 	return s.op("mm", operands{a, b}, func(out *libtch.Ctensor) { libtch.AtgMm(out, a.c, b.c) })
+}
+
+// Linear is x·wᵀ + bias; bias is a row, a matrix like the result, or nil.
+func (s *Scope) Linear(x, w, bias *Tensor) *Tensor {
+	if out := s.product("linear", bias, x, w, true); out != nil {
+		return out
+	}
+	if bias == nil {
+		return s.Mm(x, s.T(w))
+	}
+	return s.Addmm(bias, x, s.T(w))
 }
 
 // MmInto writes a·b into out.
@@ -225,7 +236,7 @@ func (s *Scope) failDirect(name string, in operands) {
 
 // Addmm is bias + a·b.
 func (s *Scope) Addmm(bias, a, b *Tensor) *Tensor {
-	if out := s.product("addmm", bias, a, b); out != nil {
+	if out := s.product("addmm", bias, a, b, false); out != nil {
 		return out
 	}
 	return s.op("addmm", operands{bias, a, b}, func(out *libtch.Ctensor) { libtch.AtgAddmm(out, bias.c, a.c, b.c) })
