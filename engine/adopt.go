@@ -208,7 +208,7 @@ func (r *run) takeAdopted(ctx context.Context, res result) {
 	case ctx.Err() != nil:
 		t.state = running // so that drop tells of the scratch folder
 		r.drop(t)
-	case r.again(t.Node, res.attempt, res.err):
+	case r.again(t.Node, res.attempt, res.err, r.folder.log(t.Address)):
 		t.attempts = res.attempt
 		r.queue(t)
 	default:

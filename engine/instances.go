@@ -39,7 +39,7 @@ type resourcesBlock struct {
 
 type retryBlock struct {
 	Attempts uint          `hcl:"attempts,optional" doc:"starts in all"`
-	On       []string      `hcl:"on,optional" doc:"oom, nan, preempted, timeout, or a pattern that the error matches"`
+	On       []string      `hcl:"on,optional" doc:"oom, nan, preempted, timeout, or a pattern that the error or one of the last lines of the log matches"`
 	Backoff  time.Duration `hcl:"backoff,optional" doc:"wait before the next attempt"`
 	OnRange  hcl.Range     `hcl:"on,attr_range"`
 	Range    hcl.Range     `hcl:"retry,def_range"`

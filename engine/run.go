@@ -610,7 +610,8 @@ func (r *run) fail(t *task, err error, took time.Duration) {
 	t.state, t.why = failed, err.Error()
 	r.failed = append(r.failed, t)
 	log := r.folder.log(t.Address)
-	f := &Failure{Text: err.Error(), Cause: causeOf(err), Log: log, Lines: lastLines(log, failureLines)}
+	lines := lastLines(log, failureLines)
+	f := &Failure{Text: err.Error(), Cause: failureCause(err, lines), Log: log, Lines: lines}
 	if work := r.Store.Work(t.Key); t.Key != "" && exists(work) {
 		f.Work = work
 	}

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"rcgrpo/engine/internal/disk"
@@ -24,20 +27,31 @@ func (r *run) attempts(ctx context.Context, w Work) error {
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		if !r.again(w.Node, w.Attempt, err) {
+		if !r.again(w.Node, w.Attempt, err, w.Log) {
 			return lastWord(w.Attempt, err)
 		}
 	}
 }
 
-// again says whether a node is to be started again after a failure, and tells of it.
-func (r *run) again(n *Node, attempt int, err error) bool {
-	cause := causeOf(err)
-	if attempt >= n.Retry.Attempts || !n.Retry.retries(cause, err.Error()) {
+// again says whether a node is to be started again after a failure, and tells of it. A program says in its log why it
+// failed, so the last lines that this attempt left there count as the error's.
+func (r *run) again(n *Node, attempt int, err error, log string) bool {
+	if attempt >= n.Retry.Attempts {
 		return false
 	}
+	lines := lastLines(log, failureLines)
+	if i := slices.Index(lines, strings.TrimSuffix(attemptLine(attempt), "\n")); i >= 0 {
+		lines = lines[i+1:]
+	}
+	cause := failureCause(err, lines)
+	if !n.Retry.retries(cause, strings.Join(append([]string{err.Error()}, lines...), "\n")) {
+		return false
+	}
+	if cause != "" {
+		cause = " (" + cause + ")"
+	}
 	r.emit(Event{Address: n.Address, Kind: EventNote, Attempt: attempt,
-		Text: fmt.Sprintf("attempt %d of %d failed (%s); it starts again: %v", attempt, n.Retry.Attempts, cause, err)})
+		Text: fmt.Sprintf("attempt %d of %d failed%s; it starts again: %v", attempt, n.Retry.Attempts, cause, err)})
 	return true
 }
 
@@ -121,7 +135,10 @@ func (w Work) beginLog() error {
 		return err
 	}
 	if w.Attempt > 1 {
-		_, err = fmt.Fprintf(f, "--- attempt %d\n", w.Attempt)
+		_, err = io.WriteString(f, attemptLine(w.Attempt))
 	}
 	return errors.Join(err, f.Close())
 }
+
+// attemptLine stands in the log before what an attempt after the first one says.
+func attemptLine(attempt int) string { return fmt.Sprintf("--- attempt %d\n", attempt) }

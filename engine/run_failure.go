@@ -90,6 +90,16 @@ func causeOf(err error) string {
 	return ""
 }
 
+// failureCause is causeOf, or what the last lines of the log say when the error itself does not: of a program it only gives
+// an exit code.
+func failureCause(err error, lines []string) string {
+	cause := causeOf(err)
+	if cause == "" && slices.ContainsFunc(lines, oomText().MatchString) {
+		return CauseOOM
+	}
+	return cause
+}
+
 // retries says whether a failure is one of those that the retry block names.
 func (r Retry) retries(cause, text string) bool {
 	return slices.ContainsFunc(r.On, func(on string) bool {
