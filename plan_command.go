@@ -191,6 +191,13 @@ func writePlan(w io.Writer, p *engine.Plan, f engine.Forecast, o planLayout) {
 	}
 	writeDisabled(w, p.Experiment.Disabled, len(shown) > 0)
 	fmt.Fprintln(w, wrapped(planSummary(p, f), o.width))
+	if names := p.Unlike(); len(names) > 0 {
+		more := ""
+		if len(names) > 3 {
+			more = fmt.Sprintf(" and %d others", len(names)-3)
+		}
+		fmt.Fprintln(w, wrapped("Missing or edited: "+strings.Join(names[:min(3, len(names))], ", ")+more+". A run copies them from the store and keeps edited ones aside.", o.width))
+	}
 	for _, line := range append(memoryLines(p, f), unfitLines(p, f)...) {
 		fmt.Fprintln(w, wrapped(line, o.width))
 	}

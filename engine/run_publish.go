@@ -16,21 +16,47 @@ import (
 // publishedFiles returns the published files of a result, if every one is the copy that was made of it.
 func (p *Plan) publishedFiles(m *artifact.Manifest) (files []witness, intact bool) {
 	for _, pub := range m.Published {
-		path := filepath.Join(p.Experiment.Dir, filepath.FromSlash(pub.Name))
-		record, recorded := p.copies.of(path)
-		if !recorded {
+		w, intact := p.publishedFile(m, pub)
+		if !intact {
 			return nil, false
 		}
-		now := clock()
-		info, err := os.Lstat(path)
-		if err != nil || record.SHA256 != fileDigest(m, pub) || info.Size() != record.Bytes || !info.ModTime().Equal(record.Time) {
-			return nil, false
-		}
-		w := witness{path: path, stamp: stampOf(info), digest: record.SHA256}
-		w.young = w.stamp.young(now)
 		files = append(files, w)
 	}
 	return files, true
+}
+
+// publishedFile is publishedFiles of one of them.
+func (p *Plan) publishedFile(m *artifact.Manifest, pub artifact.Published) (w witness, intact bool) {
+	path := filepath.Join(p.Experiment.Dir, filepath.FromSlash(pub.Name))
+	record, recorded := p.copies.of(path)
+	if !recorded {
+		return w, false
+	}
+	now := clock()
+	info, err := os.Lstat(path)
+	if err != nil || record.SHA256 != fileDigest(m, pub) || info.Size() != record.Bytes || !info.ModTime().Equal(record.Time) {
+		return w, false
+	}
+	w = witness{path: path, stamp: stampOf(info), digest: record.SHA256}
+	w.young = w.stamp.young(now)
+	return w, true
+}
+
+// Unlike lists the published files of what is up to date that are not the copies that were made, by their names beside the
+// experiment: missing or edited. A run makes them again.
+func (p *Plan) Unlike() []string {
+	var names []string
+	for _, n := range p.Nodes {
+		if n.Verb != UpToDate || n.Manifest == nil {
+			continue
+		}
+		for _, pub := range n.Manifest.Published {
+			if _, intact := p.publishedFile(n.Manifest, pub); !intact {
+				names = append(names, pub.Name)
+			}
+		}
+	}
+	return names
 }
 
 // readCopies reads the published copies of what is up to date. Of one that is not what was published, the record is
