@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,14 +30,14 @@ type copyRecord struct {
 // copies are the published files by their paths: STORE/published.jsonl, to which every run appends. The last line about a
 // path counts; one that is torn says nothing. A file that is not in it is the user's.
 type copies struct {
-	path string
+	path  string
+	apart atomic.Bool // the store is known to lie on another file system than the copies
 
 	mu    sync.Mutex
 	known map[string]copyRecord
 	file  *os.File // as far as it was read
 	next  int64    // first byte that was not
 	lines int
-	apart bool // the store lies on another file system than the copies
 }
 
 func openCopies(store *artifact.Store) *copies {
@@ -49,19 +50,6 @@ func (c *copies) of(path string) (record copyRecord, ok bool) {
 	defer c.mu.Unlock()
 	record, ok = c.known[path]
 	return record, ok
-}
-
-// isApart says whether the store lies on another file system, as far as is known; setApart makes it known.
-func (c *copies) isApart() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.apart
-}
-
-func (c *copies) setApart() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.apart = true
 }
 
 // refresh reads what was appended since the last time, or all when the file is another one.

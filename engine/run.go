@@ -611,7 +611,7 @@ func (r *run) fail(t *task, err error, took time.Duration) {
 	r.failed = append(r.failed, t)
 	log := r.folder.log(t.Address)
 	lines := lastLines(log, failureLines)
-	f := &Failure{Text: err.Error(), Cause: failureCause(err, lines), Log: log, Lines: lines}
+	f := &Failure{Text: err.Error(), Cause: failureCause(err, ofLastAttempt(lines)), Log: log, Lines: lines}
 	if work := r.Store.Work(t.Key); t.Key != "" && exists(work) {
 		f.Work = work
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -39,10 +38,7 @@ func (r *run) again(n *Node, attempt int, err error, log string) bool {
 	if attempt >= n.Retry.Attempts {
 		return false
 	}
-	lines := lastLines(log, failureLines)
-	if i := slices.Index(lines, strings.TrimSuffix(attemptLine(attempt), "\n")); i >= 0 {
-		lines = lines[i+1:]
-	}
+	lines := ofLastAttempt(lastLines(log, failureLines))
 	cause := failureCause(err, lines)
 	if !n.Retry.retries(cause, strings.Join(append([]string{err.Error()}, lines...), "\n")) {
 		return false
@@ -135,10 +131,20 @@ func (w Work) beginLog() error {
 		return err
 	}
 	if w.Attempt > 1 {
-		_, err = io.WriteString(f, attemptLine(w.Attempt))
+		_, err = fmt.Fprintf(f, "%s%d\n", attemptMark, w.Attempt)
 	}
 	return errors.Join(err, f.Close())
 }
 
-// attemptLine stands in the log before what an attempt after the first one says.
-func attemptLine(attempt int) string { return fmt.Sprintf("--- attempt %d\n", attempt) }
+// attemptMark begins the line that stands in the log before what an attempt after the first one says.
+const attemptMark = "--- attempt "
+
+// ofLastAttempt leaves out what earlier attempts said.
+func ofLastAttempt(lines []string) []string {
+	for i, line := range slices.Backward(lines) {
+		if strings.HasPrefix(line, attemptMark) {
+			return lines[i+1:]
+		}
+	}
+	return lines
+}

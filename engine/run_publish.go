@@ -173,12 +173,12 @@ func moveAside(path string) (string, error) {
 // copyTo makes to a copy of from, sharing the blocks where the file system can, and returns what a stat of it gives. It is
 // written aside and renamed: in by, or beside to when that is another file system.
 func (c *copies) copyTo(from, to, by string) (fs.FileInfo, error) {
-	if !c.isApart() && exists(by) { // a stage may have removed its scratch folder
+	if !c.apart.Load() && exists(by) { // a stage may have removed its scratch folder
 		info, err := copyThrough(by, from, to)
 		if !errors.Is(err, unix.EXDEV) {
 			return info, err
 		}
-		c.setApart()
+		c.apart.Store(true)
 	}
 	return copyThrough(filepath.Dir(to), from, to)
 }

@@ -125,3 +125,17 @@ func logOf(store *artifact.Store, experiment, address string) (path string, goes
 	standing, err := w.Look()
 	return w.Log, standing == GoesOn, err
 }
+
+// What an attempt before the last one said is no cause of the failure that is told.
+func TestCauseIsThatOfTheLastAttempt(t *testing.T) {
+	lines := []string{"CUDA out of memory", attemptMark + "2", "no such file"}
+	if got := ofLastAttempt(lines); len(got) != 1 || got[0] != "no such file" {
+		t.Errorf("got %q, want the lines of the second attempt", got)
+	}
+	if got := ofLastAttempt(lines[:1]); len(got) != 1 {
+		t.Errorf("got %q, want all of a first attempt", got)
+	}
+	if got := failureCause(errors.New("exit code 1"), ofLastAttempt(lines)); got != "" {
+		t.Errorf("got cause %q, want none", got)
+	}
+}
