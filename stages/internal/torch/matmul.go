@@ -43,22 +43,8 @@ func (t *Tensor) strided() (m strided, ok bool) {
 
 // product is from + a·b, or a·bᵀ, from being nil, a row or a matrix; nil where libtorch has to compute it, or to refuse it.
 func (s *Scope) product(name string, from, a, b *Tensor, transposed bool) *Tensor {
-	if !s.ready(name, operands{from, a, b}) || s.worker.recording || s.Composes(Float32) {
-		return nil
-	}
-	as, ok := a.strided()
-	bs, ok2 := b.strided()
-	if !ok || !ok2 {
-		return nil
-	}
-	if transposed {
-		bs.n, bs.d, bs.rs, bs.cs = bs.d, bs.n, bs.cs, bs.rs
-	}
-	var fs strided
-	if from != nil {
-		fs, ok = from.strided()
-	}
-	if !ok || !fits(as, bs, fs) {
+	fs, as, bs, ok := s.factors(name, from, a, b, transposed)
+	if !ok {
 		return nil
 	}
 	out := s.op(name, operands{from, a, b}, func(out *libtch.Ctensor) {
@@ -72,6 +58,25 @@ func (s *Scope) product(name string, from, a, b *Tensor, transposed bool) *Tenso
 	return out
 }
 
+// factors are the matrices of from + a·b, or a·bᵀ; ok is false where libtorch has to compute that, or to refuse it.
+func (s *Scope) factors(name string, from, a, b *Tensor, transposed bool) (fs, as, bs strided, ok bool) {
+	if !s.ready(name, operands{from, a, b}) || s.worker.recording || s.Composes(Float32) {
+		return fs, as, bs, false
+	}
+	as, ok = a.strided()
+	bs, ok2 := b.strided()
+	if !ok || !ok2 {
+		return fs, as, bs, false
+	}
+	if transposed {
+		bs.n, bs.d, bs.rs, bs.cs = bs.d, bs.n, bs.cs, bs.rs
+	}
+	if from != nil {
+		fs, ok = from.strided()
+	}
+	return fs, as, bs, ok && fits(as, bs, fs)
+}
+
 // fits says whether the shapes are those of a product with something in it, and from's those of nothing, a row or the result.
 func fits(a, b, from strided) bool {
 	return a.n > 0 && b.n > 0 && b.d > 0 && a.d == b.n && (from.p == nil || from.d == b.d && from.cs == 1 && (from.n == a.n || from.n == 0))
@@ -79,18 +84,12 @@ func fits(a, b, from strided) bool {
 
 // productInto writes from + a·b into out, or says that libtorch has to.
 func (s *Scope) productInto(name string, out, from, a, b *Tensor) bool {
-	if !s.ready(name, operands{out, from, a, b}) || s.worker.recording || s.Composes(Float32) {
+	if !s.ready(name, operands{out}) {
 		return false
 	}
-	as, ok1 := a.strided()
-	bs, ok2 := b.strided()
-	os, ok3 := out.strided()
-	var fs strided
-	ok4 := true
-	if from != nil {
-		fs, ok4 = from.strided()
-	}
-	if !ok1 || !ok2 || !ok3 || !ok4 || !fits(as, bs, fs) || os.n != as.n || os.d != bs.d || os.cs != 1 {
+	fs, as, bs, ok := s.factors(name, from, a, b, false)
+	os, ok2 := out.strided()
+	if !ok || !ok2 || os.n != as.n || os.d != bs.d || os.cs != 1 {
 		return false
 	}
 	s.multiply(os, fs, as, bs)
