@@ -93,7 +93,7 @@ func machineFor(ctx context.Context, site *Site, wantsGPU bool) machine {
 // unfit says why a node can never run on the machine, "" when it can.
 func (m machine) unfit(n *Node) string {
 	switch {
-	case n.Resources.GPUs > 1 && n.Kind.OneDevice:
+	case n.Resources.GPUs > 1 && !n.Kind.Devices:
 		return fmt.Sprintf("asks for %s, and a %s stage works on one so far: the others would be held and stand idle. Write gpus = 1; instances and seeds run side by side, each on a device of its own",
 			plural(n.Resources.GPUs, "GPU"), n.Kind.Name)
 	case n.Resources.GPUs > len(m.gpus):

@@ -115,11 +115,11 @@ func TestWhatCanNeverFitIsToldByThePlan(t *testing.T) {
 func TestAStageThatWorksOnOneDeviceIsRefusedSeveral(t *testing.T) {
 	m := machine{cpus: 8, gpus: []string{"3", "5"}}
 	for _, tc := range []struct {
-		one  bool
+		many bool
 		gpus int
 		want string
-	}{{true, 1, ""}, {false, 2, ""}, {true, 2, "asks for 2 GPUs, and a sft stage works on one so far"}} {
-		n := &Node{Kind: &Kind{Name: "sft", OneDevice: tc.one}, Resources: Resources{GPUs: tc.gpus}}
+	}{{false, 1, ""}, {true, 2, ""}, {false, 2, "asks for 2 GPUs, and a sft stage works on one so far"}} {
+		n := &Node{Kind: &Kind{Name: "sft", Devices: tc.many}, Resources: Resources{GPUs: tc.gpus}}
 		if why := m.unfit(n); !strings.HasPrefix(why, tc.want) || (tc.want == "") != (why == "") {
 			t.Errorf("%+v: got %q", tc, why)
 		}

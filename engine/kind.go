@@ -24,10 +24,10 @@ type Kind struct {
 	// byte, from where a smaller one ends (Job.Shorter). why, if not "", says why it does not with these settings.
 	Extends func(Stage) (setting, why string)
 
-	Gathers   bool // takes the instances of all seeds at once and is one node itself
-	Always    bool // runs even when stages above it failed, and is then not cached
-	Light     bool // runs inside the engine's process
-	OneDevice bool // works on one GPU at most, so that a run refuses more
+	Gathers bool // takes the instances of all seeds at once and is one node itself
+	Always  bool // runs even when stages above it failed, and is then not cached
+	Light   bool // runs inside the engine's process
+	Devices bool // can use several GPUs; without it a run refuses more than one
 }
 
 // Stage holds the settings of one instance of a kind, decoded from HCL.

@@ -149,7 +149,7 @@ func paperKinds() Registry {
 		{Name: "curate", Summary: "Data.", Version: 1, New: func() Stage { return &toyCurate{Ratio: 1} }, Outputs: ports("expert", "mixed"), Draws: yes},
 		{Name: "sft", Summary: "Fine-tuning.", Version: 2, New: train, Outputs: ports("checkpoint", "metrics"), Draws: yes},
 		{Name: "rctp-ft", Summary: "Fine-tuning.", Version: 1, New: train, Outputs: ports("checkpoint", "metrics"), Draws: yes},
-		{Name: "grpo", Summary: "Optimisation.", Version: 1, New: grpo, Outputs: ports("checkpoint", "metrics", "trajectories"), Draws: yes},
+		{Name: "grpo", Summary: "Optimisation.", Version: 1, Devices: true, New: grpo, Outputs: ports("checkpoint", "metrics", "trajectories"), Draws: yes},
 		{Name: "rc-grpo", Summary: "Optimisation.", Version: 1, New: grpo, Outputs: ports("checkpoint", "metrics", "trajectories"), Draws: yes},
 		{Name: "eval", Summary: "Scores.", Version: 1, New: func() Stage { return &toyEval{} }, Outputs: ports("scores", "trajectories"), Draws: func(s Stage) bool { return s.(*toyEval).Sample }},
 		{Name: "report", Summary: "Page.", Version: 1, New: func() Stage { return &toyReport{} }, Outputs: ports("page"), Gathers: true, Light: true, Always: true},

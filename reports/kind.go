@@ -43,7 +43,7 @@ func Kind() *engine.Kind {
 			return &settings{Windows: &windows{Early: PaperWindows.Early, Late: PaperWindows.Late}}
 		},
 		Outputs: func(engine.Stage) map[string]string { return map[string]string{"page": "page"} },
-		Gathers: true, Always: true, Light: true, OneDevice: true,
+		Gathers: true, Always: true, Light: true,
 	}
 }
 

@@ -37,8 +37,8 @@ func Kind() *engine.Kind {
 	return &engine.Kind{
 		Name:    "curate",
 		Summary: "Data sets for fine-tuning: expert trajectories, and experts with failures at an exact ratio, marked by reward token.",
-		Version: 2, OneDevice: true,
-		New: func() engine.Stage { return &settings{Ratio: 1} },
+		Version: 2,
+		New:     func() engine.Stage { return &settings{Ratio: 1} },
 		Outputs: func(s engine.Stage) map[string]string {
 			ports := map[string]string{"expert": "dataset"}
 			if set := s.(*settings); len(set.Failures) > 0 || set.Spoilt > 0 {

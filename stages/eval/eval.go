@@ -19,7 +19,7 @@ func Kind() *engine.Kind {
 	return &engine.Kind{
 		Name:    "eval",
 		Summary: "Episodes on held-out tasks: the paper's reward and the official verdict of each.",
-		Version: 3, OneDevice: true,
+		Version: 3,
 		New: func() engine.Stage {
 			return &settings{Token: "checkpoint", Samples: 1, TopP: 1, Limits: rl.DefaultLimits(), Arithmetic: rl.DefaultArithmetic()}
 		},

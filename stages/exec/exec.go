@@ -35,8 +35,9 @@ func Kind() *engine.Kind {
 			}
 			return ports
 		},
-		Draws: func(s engine.Stage) bool { return s.(*settings).Draws },
-		Light: true, // the engine starts the command itself
+		Draws:   func(s engine.Stage) bool { return s.(*settings).Draws },
+		Light:   true, // the engine starts the command itself
+		Devices: true,
 	}
 }
 

@@ -25,7 +25,7 @@ func Kind() *engine.Kind {
 	return &engine.Kind{
 		Name:    "tasks",
 		Summary: "Tasks with their split: the benchmark's (source bfcl), or generated drills.",
-		Version: 1, OneDevice: true,
+		Version: 1,
 		New: func() engine.Stage {
 			return &settings{Version: bfcl.Version, Prompt: "turns", Form: string(drill.Multi), Train: 1000, Test: 200, Pool: 1000, PoolSeed: 42,
 				Split: &split{By: "family", Test: 0.1, Seed: 42, Order: "file"}}
