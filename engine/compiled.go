@@ -222,7 +222,7 @@ func (w *witness) unchanged(dir int, base string, flags int) (same, read bool) {
 	if err != nil || digest != w.digest {
 		return false, true
 	}
-	*w = d.seen[path]
+	*w = d.seen[path].witness
 	return true, true
 }
 
@@ -271,10 +271,7 @@ func readWitnessed(path string) ([]byte, witness, error) {
 
 // read lists what Load has read.
 func (x *Experiment) read() []witness {
-	all := slices.Clone(x.loader.parsed)
-	for _, w := range x.loader.digests.seen {
-		all = append(all, w)
-	}
+	all := append(slices.Clone(x.loader.parsed), x.loader.digests.witnesses()...)
 	slices.SortFunc(all, func(a, b witness) int { return strings.Compare(a.path, b.path) })
 	return all
 }

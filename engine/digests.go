@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"rcgrpo/engine/artifact"
@@ -15,12 +16,20 @@ import (
 // digests finds the content digests of the user's files and folders, each once. Large ones are remembered by their
 // stamps, in a file of the store that may vanish at any time.
 type digests struct {
-	pinned map[string]string  // by absolute path; believed without a look
-	seen   map[string]witness // by absolute path: what was found
-	cache  string             // path of the cache file; "" for none
+	pinned map[string]string // by absolute path; believed without a look
+	cache  string            // path of the cache file; "" for none
+
+	mu     sync.Mutex           // guards what follows; stages are decoded several at once
+	seen   map[string]*sighting // by absolute path
 	known  map[string]seenFile
 	loaded bool
 	dirty  bool
+}
+
+// sighting is what was found at a path.
+type sighting struct {
+	sync.Mutex // held while it is read, so that it is read once
+	witness    // without a digest before that
 }
 
 // seenFile is what a cached digest is believed by.
@@ -43,8 +52,11 @@ func (c *digests) of(path, written string, dir bool) (string, error) {
 	if d, ok := c.pinned[path]; ok {
 		return d, nil
 	}
-	if w, ok := c.seen[path]; ok && w.folder == dir {
-		return w.digest, nil
+	s := c.at(path)
+	s.Lock()
+	defer s.Unlock()
+	if s.digest != "" && s.folder == dir {
+		return s.digest, nil
 	}
 	w := witness{path: path, folder: dir}
 	now := clock()
@@ -70,11 +82,34 @@ func (c *digests) of(path, written string, dir bool) (string, error) {
 	if w.digest, err = c.content(path, w.stamp, newest.Mtime); err != nil {
 		return "", err
 	}
-	if c.seen == nil {
-		c.seen = map[string]witness{}
-	}
-	c.seen[path] = w
+	s.witness = w
 	return w.digest, nil
+}
+
+// at is where that is kept which is found at a path.
+func (c *digests) at(path string) *sighting {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.seen[path]
+	if s == nil {
+		if c.seen == nil {
+			c.seen = map[string]*sighting{}
+		}
+		s = new(sighting)
+		c.seen[path] = s
+	}
+	return s
+}
+
+// witnesses lists what was found, once nothing is being read any more.
+func (c *digests) witnesses() []witness {
+	var all []witness
+	for _, s := range c.seen {
+		if s.digest != "" {
+			all = append(all, s.witness)
+		}
+	}
+	return all
 }
 
 func fileOrFolder(dir bool) string {
@@ -89,14 +124,7 @@ func (c *digests) content(path string, now stamp, mtime int64) (string, error) {
 	if now.Size < cacheFrom {
 		return artifact.Digest(path)
 	}
-	if !c.loaded {
-		c.loaded = true
-		c.known = map[string]seenFile{}
-		if b, err := os.ReadFile(c.cache); err == nil && json.Unmarshal(b, &c.known) != nil {
-			c.known = map[string]seenFile{} // torn or foreign: as if it were not there
-		}
-	}
-	if had := c.known[path]; had.stamp == now && had.Digest != "" {
+	if had := c.remembered(path); had.stamp == now && had.Digest != "" {
 		return had.Digest, nil
 	}
 	begun := time.Now()
@@ -105,10 +133,26 @@ func (c *digests) content(path string, now stamp, mtime int64) (string, error) {
 		return "", err
 	}
 	if begun.Sub(time.Unix(0, mtime)) > settled {
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		c.known[path] = seenFile{now, digest}
 		c.dirty = true
 	}
 	return digest, nil
+}
+
+// remembered is what the cache file says of a path.
+func (c *digests) remembered(path string) seenFile {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.loaded {
+		c.loaded = true
+		c.known = map[string]seenFile{}
+		if b, err := os.ReadFile(c.cache); err == nil && json.Unmarshal(b, &c.known) != nil {
+			c.known = map[string]seenFile{} // torn or foreign: as if it were not there
+		}
+	}
+	return c.known[path]
 }
 
 // save keeps what was learnt. A store that cannot be written only costs the next reader the hash.

@@ -148,13 +148,15 @@ func (l *loader) checkName(t hcl.Traversal, each bool) *hcl.Diagnostic {
 
 func (l *loader) checkVariable(name string, hasName bool) *hcl.Diagnostic {
 	var names []string
+	known := false
 	for _, v := range l.variables {
 		if v.name == name || !hasName {
-			l.used[v.name] = true
+			v.used.Store(true)
+			known = true
 		}
 		names = append(names, v.name)
 	}
-	if !hasName || l.used[name] {
+	if !hasName || known {
 		return nil
 	}
 	return unknownName("var", name, names, "No variable block declares")

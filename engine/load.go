@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -26,7 +27,8 @@ type loader struct {
 	x       *Experiment
 	diags   hcl.Diagnostics
 	digests digests
-	parsed  []witness // files of HCL
+	data    sync.Mutex // guards x.Digests while stages are decoded
+	parsed  []witness  // files of HCL
 
 	experiments []*hclsyntax.Block
 	variables   []*variable
@@ -36,7 +38,6 @@ type loader struct {
 	named       map[string]map[string]*stageBlock // by kind, then name
 
 	global *hcl.EvalContext // functions and var
-	used   map[string]bool  // variables that some expression names
 	seeded bool             // the experiment names its seeds, so addresses carry them
 	spoilt bool             // what should have been the experiment block is something else
 }
@@ -49,7 +50,12 @@ type stageBlock struct {
 	def            hcl.Range // its header
 	keyed          bool      // has for_each
 	instances      []*instance
-	value          cty.Value // what `stage.KIND.NAME` is; unknown after a mistake
+	value          cty.Value       // what `stage.KIND.NAME` is; unknown after a mistake
+	diags          hcl.Diagnostics // of decoding it
+}
+
+func (s *stageBlock) errorf(rng *hcl.Range, summary, format string, args ...any) {
+	s.diags = append(s.diags, mistake(rng, summary, format, args...))
 }
 
 // localValue is one attribute of a locals block.
@@ -71,7 +77,7 @@ func Load(src Source, reg Registry) (*Experiment, hcl.Diagnostics) {
 			Source: src, Files: map[string]*hcl.File{}, Digests: map[string]string{}, Vars: map[string]string{},
 			Seeds: []int64{1}, Site: &Site{}, byAddress: map[string]*Node{},
 		},
-		named: map[string]map[string]*stageBlock{}, used: map[string]bool{}, localNamed: map[string]*localValue{},
+		named: map[string]map[string]*stageBlock{}, localNamed: map[string]*localValue{},
 	}
 	l.x.loader = l
 	l.load()
@@ -108,7 +114,11 @@ func (l *loader) load() {
 }
 
 func (l *loader) errorf(rng *hcl.Range, summary, format string, args ...any) {
-	l.diags = append(l.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(format, args...), Subject: rng})
+	l.diags = append(l.diags, mistake(rng, summary, format, args...))
+}
+
+func mistake(rng *hcl.Range, summary, format string, args ...any) *hcl.Diagnostic {
+	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(format, args...), Subject: rng}
 }
 
 // parse reads the files of the experiment and sets its name, folder and paths.
@@ -356,7 +366,8 @@ type item struct {
 	stage     *stageBlock // of a stage
 }
 
-// evaluateItems evaluates locals and stages after what they refer to. Cycles are told once each, with their path.
+// evaluateItems evaluates locals and stages after what they refer to, stages on several processors. Cycles are told once
+// each, with their path.
 func (l *loader) evaluateItems() {
 	items, byLocal, byStage := l.items()
 	needs := make([][]int, len(items))
@@ -377,9 +388,45 @@ func (l *loader) evaluateItems() {
 		at := items[cycle[0]].at
 		l.errorf(&at, "Dependency cycle", "Each of these needs the next: %s.", strings.Join(path, " → "))
 	}
-	for _, i := range order {
-		items[i].evaluate(l.contextFor(items, needs[i]))
+	evaluate := func(i int) { items[i].evaluate(l.contextFor(items, needs[i])) }
+	for _, rank := range ranks(order, needs, len(cycles) > 0) {
+		var stages []int
+		for _, i := range rank {
+			if items[i].stage != nil {
+				stages = append(stages, i)
+			} else {
+				evaluate(i)
+			}
+		}
+		inPieces(len(stages), manyStages, func(i int) bool {
+			evaluate(stages[i])
+			return true
+		})
 	}
+	for _, i := range order {
+		if s := items[i].stage; s != nil {
+			l.diags = append(l.diags, s.diags...)
+		}
+	}
+}
+
+// ranks cuts an order into pieces whose items need nothing of their own piece; in a graph with cycles each stands alone.
+func ranks(order []int, needs [][]int, cyclic bool) [][]int {
+	var pieces [][]int
+	rank := make([]int, len(order))
+	for n, i := range order {
+		for _, up := range needs[i] {
+			rank[i] = max(rank[i], rank[up]+1)
+		}
+		if cyclic {
+			rank[i] = n
+		}
+		if rank[i] == len(pieces) {
+			pieces = append(pieces, nil)
+		}
+		pieces[rank[i]] = append(pieces[rank[i]], i)
+	}
+	return pieces
 }
 
 func (l *loader) items() (items []item, byLocal map[string]int, byStage map[*stageBlock]int) {
@@ -522,7 +569,7 @@ func (l *loader) decodeExperiment(bl *hclsyntax.Block, ctx *hcl.EvalContext) {
 // warnUnused names the variables nothing reads.
 func (l *loader) warnUnused() {
 	for _, v := range l.variables {
-		if !l.used[v.name] && !l.diags.HasErrors() {
+		if !v.used.Load() && !l.diags.HasErrors() {
 			rng := v.block.DefRange()
 			l.diags = append(l.diags, &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: "Unused variable", Detail: fmt.Sprintf("Nothing reads var.%s.", v.name), Subject: &rng})
 		}
