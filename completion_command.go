@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"rcgrpo/engine"
 )
@@ -138,7 +139,7 @@ func candidates(before []string, word string) []string {
 	return nil
 }
 
-var flagLine = regexp.MustCompile(`(?m)^  -([a-z-]+)`)
+var flagLine = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^  -([a-z-]+)`) })
 
 // flagsOf reads a command's flags off its own help. Of the words before, only a subcommand matters.
 func flagsOf(c command, before []string, double bool) []string {
@@ -149,7 +150,7 @@ func flagsOf(c command, before []string, double bool) []string {
 	var help bytes.Buffer
 	c.run(args, strings.NewReader(""), &help, &help)
 	var flags []string
-	for _, m := range flagLine.FindAllStringSubmatch(help.String(), -1) {
+	for _, m := range flagLine().FindAllStringSubmatch(help.String(), -1) {
 		name := "-" + m[1]
 		if double {
 			name = "-" + name

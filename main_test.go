@@ -3,7 +3,10 @@ package main
 import (
 	"flag"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -26,4 +29,26 @@ func TestScripts(t *testing.T) {
 			e.Setenv("GORACE", os.Getenv("GORACE"))
 			return nil
 		}})
+}
+
+// TestNoPackageOfOursBuildsTablesBeforeMain holds the start of every command short: what a package makes before main is
+// first touched memory, of which each page costs 2 µs. A map or a regular expression that a few commands need is a
+// sync.OnceValue.
+func TestNoPackageOfOursBuildsTablesBeforeMain(t *testing.T) {
+	const most = 8 << 10 // bytes
+	c := exec.Command(os.Args[0], "-test.run=^$")
+	c.Env = append(os.Environ(), "GODEBUG=inittrace=1")
+	traced, err := c.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, traced)
+	}
+	packages := regexp.MustCompile(`(?m)^init (rcgrpo\S*) .*, (\d+) bytes`).FindAllStringSubmatch(string(traced), -1)
+	if len(packages) < 5 {
+		t.Fatalf("the runtime tells of %d packages of ours:\n%s", len(packages), traced)
+	}
+	for _, p := range packages {
+		if bytes, err := strconv.Atoi(p[2]); err != nil || bytes > most {
+			t.Errorf("package %s allocates %s bytes before main, want at most %d", p[1], p[2], most)
+		}
+	}
 }

@@ -3,6 +3,7 @@ package bfcl
 import (
 	"strconv"
 	"strings"
+	"sync"
 
 	"rcgrpo/bfcl/internal/api"
 	"rcgrpo/bfcl/internal/py"
@@ -16,7 +17,7 @@ type tool struct {
 }
 
 // tools maps every tool name of every class; no name occurs in two classes.
-var tools = func() map[string]tool {
+var tools = sync.OnceValue(func() map[string]tool {
 	m := make(map[string]tool)
 	classes := api.Classes()
 	for i := range classes {
@@ -25,7 +26,7 @@ var tools = func() map[string]tool {
 		}
 	}
 	return m
-}()
+})
 
 // unset marks a parameter that no argument has reached yet.
 type unset struct{}

@@ -231,7 +231,7 @@ func (l *loader) readDocs() {
 			switch {
 			case doc.Name == nil:
 				l.fault(file, line, "name", "it is missing")
-			case tools[*doc.Name].class != class:
+			case tools()[*doc.Name].class != class:
 				l.fault(file, line, "name", "class %s has no function %q", class.Name, *doc.Name)
 			case known[*doc.Name]:
 				l.fault(file, line, "name", "function %q is documented twice", *doc.Name)
@@ -545,7 +545,7 @@ func (l *loader) readMissed(file string, line int, d *py.Dict, q *question) {
 		}
 		names, _ := texts(l, file, line, v, at)
 		for i, name := range names {
-			if t, known := tools[name]; !known || !slices.Contains(q.classes, t.class.Name) {
+			if t, known := tools()[name]; !known || !slices.Contains(q.classes, t.class.Name) {
 				l.fault(file, line, fmt.Sprintf("%s[%d]", at, i), "function %q belongs to no involved class", name)
 			}
 		}
@@ -628,7 +628,7 @@ func callFault(t *Task, call string) string {
 	if !ok {
 		return fmt.Sprintf("%q is not a call of a function by its name", call)
 	}
-	known, ok := tools[a.name]
+	known, ok := tools()[a.name]
 	if !ok {
 		return fmt.Sprintf("there is no function %q", a.name)
 	}

@@ -112,7 +112,7 @@ func (s *side) instanceName(class string) string {
 // find gives the tool of that name and which instance it belongs to; -1 when there is no such tool or its class is not
 // involved.
 func (s *side) find(name string) (tool, int) {
-	t, ok := tools[name]
+	t, ok := tools()[name]
 	if !ok {
 		return t, -1
 	}

@@ -103,9 +103,9 @@ func FuzzBinding(f *testing.F) {
 		if !c.Read(call) {
 			return
 		}
-		known, ok := tools[c.Name]
+		known, ok := tools()[c.Name]
 		if !ok {
-			for _, known = range tools { // any will do
+			for _, known = range tools() { // any will do
 				break
 			}
 		}

@@ -62,7 +62,7 @@ func newActionArg(name string, e py.Expr) actionArg {
 }
 
 func positionalName(tool string, i int) string {
-	if t, ok := tools[tool]; ok && i < len(t.method.Params) {
+	if t, ok := tools()[tool]; ok && i < len(t.method.Params) {
 		return t.method.Params[i].Name
 	}
 	return ""

@@ -216,7 +216,7 @@ func (s scope) Attribute(x py.Value, name string) (py.Value, error) {
 		return nil, py.AttributeError(x, name)
 	}
 	instance := s.side.instances[in.index]
-	if t, ok := tools[name]; ok && t.class.Name == in.class {
+	if t, ok := tools()[name]; ok && t.class.Name == in.class {
 		return &methodValue{t, instance}, nil
 	}
 	for _, a := range instance.State() {

@@ -41,13 +41,12 @@ type witness struct {
 	digest string // of the content; "" where the stamp has to do
 }
 
-// A record is a header and two parts, each with its checksum, so that a torn or garbled one is no record.
+// A record is a header and two parts, each with its checksum, so that a torn or garbled one is no record. It is IEEE's,
+// for Go makes the tables of the first sum in 0.03 ms, and Castagnoli's in 0.2, which every command would wait for.
 const (
-	compiledMagic  = "rcgrpo compiled\x01"
+	compiledMagic  = "rcgrpo compiled\x02"
 	compiledHeader = len(compiledMagic) + 2*12
 )
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func (c *compiled) encode() []byte {
 	front, results := recordWriter{base: c.base + "/"}, recordWriter{base: c.base + "/"}
@@ -69,7 +68,7 @@ func (c *compiled) encode() []byte {
 	out = append(out, compiledMagic...)
 	for _, part := range [][]byte{front.b, results.b} {
 		out = binary.LittleEndian.AppendUint64(out, uint64(len(part)))
-		out = binary.LittleEndian.AppendUint32(out, crc32.Checksum(part, castagnoli))
+		out = binary.LittleEndian.AppendUint32(out, crc32.ChecksumIEEE(part))
 	}
 	return append(append(out, front.b...), results.b...)
 }
@@ -144,7 +143,7 @@ func readPart(file *os.File, part int) (recordReader, error) {
 	if _, err := file.ReadAt(b, int64(start)); err != nil {
 		return recordReader{}, err
 	}
-	if crc32.Checksum(b, castagnoli) != binary.LittleEndian.Uint32(sum) {
+	if crc32.ChecksumIEEE(b) != binary.LittleEndian.Uint32(sum) {
 		return recordReader{}, errGarbled
 	}
 	return recordReader{rest: string(b)}, nil

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -102,7 +103,7 @@ func (l *loader) decode(b body, ctx *hcl.EvalContext, settings any) {
 }
 
 // shellName is how variables of the environment are usually called.
-var shellName = regexp.MustCompile(`^[A-Z][A-Z0-9_]+$`)
+var shellName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Z][A-Z0-9_]+$`) })
 
 // checkName says what is wrong with the names of a traversal: nil when it leads to something.
 func (l *loader) checkName(t hcl.Traversal, each bool) *hcl.Diagnostic {
@@ -131,7 +132,7 @@ func (l *loader) checkName(t hcl.Traversal, each bool) *hcl.Diagnostic {
 			detail = fmt.Sprintf("Nothing is called %s; a yes or no is written true or false.", root)
 		case slices.Contains([]string{"None", "nil", "NULL"}, root):
 			detail = fmt.Sprintf("Nothing is called %s; a setting without a value is null.", root)
-		case shellName.MatchString(root):
+		case shellName().MatchString(root):
 			detail += fmt.Sprintf(" For a variable of the shell write $%s or $${%s}.", root, root)
 		}
 		if _, ok := l.localNamed[root]; ok {

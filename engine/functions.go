@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/hashicorp/hcl/v2/ext/tryfunc"
 	"github.com/zclconf/go-cty/cty"
@@ -17,36 +18,38 @@ import (
 )
 
 // pureFunctions are the functions of every expression. None reads the clock, the environment, the network or a disk.
-var pureFunctions = map[string]function.Function{
-	"abs": stdlib.AbsoluteFunc, "ceil": stdlib.CeilFunc, "floor": stdlib.FloorFunc, "int": stdlib.IntFunc, "log": stdlib.LogFunc,
-	"max": stdlib.MaxFunc, "min": stdlib.MinFunc, "parseint": stdlib.ParseIntFunc, "pow": stdlib.PowFunc, "signum": stdlib.SignumFunc,
+var pureFunctions = sync.OnceValue(func() map[string]function.Function {
+	return map[string]function.Function{
+		"abs": stdlib.AbsoluteFunc, "ceil": stdlib.CeilFunc, "floor": stdlib.FloorFunc, "int": stdlib.IntFunc, "log": stdlib.LogFunc,
+		"max": stdlib.MaxFunc, "min": stdlib.MinFunc, "parseint": stdlib.ParseIntFunc, "pow": stdlib.PowFunc, "signum": stdlib.SignumFunc,
 
-	"chomp": stdlib.ChompFunc, "format": withoutData(stdlib.FormatFunc), "formatlist": withoutData(stdlib.FormatListFunc), "indent": stdlib.IndentFunc,
-	"join": stdlib.JoinFunc, "lower": stdlib.LowerFunc, "regex": stdlib.RegexFunc, "regexall": stdlib.RegexAllFunc,
-	"replace": stdlib.ReplaceFunc, "split": stdlib.SplitFunc, "strlen": stdlib.StrlenFunc, "strrev": stdlib.ReverseFunc,
-	"substr": stdlib.SubstrFunc, "title": stdlib.TitleFunc, "trim": stdlib.TrimFunc, "trimprefix": stdlib.TrimPrefixFunc,
-	"trimspace": stdlib.TrimSpaceFunc, "trimsuffix": stdlib.TrimSuffixFunc, "upper": stdlib.UpperFunc,
+		"chomp": stdlib.ChompFunc, "format": withoutData(stdlib.FormatFunc), "formatlist": withoutData(stdlib.FormatListFunc), "indent": stdlib.IndentFunc,
+		"join": stdlib.JoinFunc, "lower": stdlib.LowerFunc, "regex": stdlib.RegexFunc, "regexall": stdlib.RegexAllFunc,
+		"replace": stdlib.ReplaceFunc, "split": stdlib.SplitFunc, "strlen": stdlib.StrlenFunc, "strrev": stdlib.ReverseFunc,
+		"substr": stdlib.SubstrFunc, "title": stdlib.TitleFunc, "trim": stdlib.TrimFunc, "trimprefix": stdlib.TrimPrefixFunc,
+		"trimspace": stdlib.TrimSpaceFunc, "trimsuffix": stdlib.TrimSuffixFunc, "upper": stdlib.UpperFunc,
 
-	"chunklist": stdlib.ChunklistFunc, "coalesce": stdlib.CoalesceFunc, "coalescelist": stdlib.CoalesceListFunc,
-	"compact": stdlib.CompactFunc, "concat": stdlib.ConcatFunc, "contains": stdlib.ContainsFunc, "distinct": stdlib.DistinctFunc,
-	"element": stdlib.ElementFunc, "flatten": stdlib.FlattenFunc, "index": stdlib.IndexFunc, "keys": stdlib.KeysFunc,
-	"length": stdlib.LengthFunc, "lookup": stdlib.LookupFunc, "merge": stdlib.MergeFunc, "range": stdlib.RangeFunc,
-	"reverse": stdlib.ReverseListFunc, "setintersection": stdlib.SetIntersectionFunc, "setproduct": stdlib.SetProductFunc,
-	"setsubtract":            stdlib.SetSubtractFunc,
-	"setsymmetricdifference": stdlib.SetSymmetricDifferenceFunc, "setunion": stdlib.SetUnionFunc, "slice": stdlib.SliceFunc, "sort": stdlib.SortFunc,
-	"values": stdlib.ValuesFunc, "zipmap": stdlib.ZipmapFunc,
+		"chunklist": stdlib.ChunklistFunc, "coalesce": stdlib.CoalesceFunc, "coalescelist": stdlib.CoalesceListFunc,
+		"compact": stdlib.CompactFunc, "concat": stdlib.ConcatFunc, "contains": stdlib.ContainsFunc, "distinct": stdlib.DistinctFunc,
+		"element": stdlib.ElementFunc, "flatten": stdlib.FlattenFunc, "index": stdlib.IndexFunc, "keys": stdlib.KeysFunc,
+		"length": stdlib.LengthFunc, "lookup": stdlib.LookupFunc, "merge": stdlib.MergeFunc, "range": stdlib.RangeFunc,
+		"reverse": stdlib.ReverseListFunc, "setintersection": stdlib.SetIntersectionFunc, "setproduct": stdlib.SetProductFunc,
+		"setsubtract":            stdlib.SetSubtractFunc,
+		"setsymmetricdifference": stdlib.SetSymmetricDifferenceFunc, "setunion": stdlib.SetUnionFunc, "slice": stdlib.SliceFunc, "sort": stdlib.SortFunc,
+		"values": stdlib.ValuesFunc, "zipmap": stdlib.ZipmapFunc,
 
-	"csvdecode": stdlib.CSVDecodeFunc, "jsondecode": stdlib.JSONDecodeFunc, "jsonencode": withoutData(stdlib.JSONEncodeFunc),
+		"csvdecode": stdlib.CSVDecodeFunc, "jsondecode": stdlib.JSONDecodeFunc, "jsonencode": withoutData(stdlib.JSONEncodeFunc),
 
-	"tobool": conversion(cty.Bool), "tolist": conversion(cty.List(cty.DynamicPseudoType)), "tomap": conversion(cty.Map(cty.DynamicPseudoType)),
-	"tonumber": conversion(cty.Number), "toset": conversion(cty.Set(cty.DynamicPseudoType)), "tostring": conversion(cty.String),
+		"tobool": conversion(cty.Bool), "tolist": conversion(cty.List(cty.DynamicPseudoType)), "tomap": conversion(cty.Map(cty.DynamicPseudoType)),
+		"tonumber": conversion(cty.Number), "toset": conversion(cty.Set(cty.DynamicPseudoType)), "tostring": conversion(cty.String),
 
-	// These are not in the standard library, but everybody who writes HCL expects them.
-	"alltrue": truths("alltrue", true), "anytrue": truths("anytrue", false), "sum": sumFunction, "one": oneFunction,
-	"startswith": textTest(strings.HasPrefix), "endswith": textTest(strings.HasSuffix), "strcontains": textTest(strings.Contains),
+		// These are not in the standard library, but everybody who writes HCL expects them.
+		"alltrue": truths("alltrue", true), "anytrue": truths("anytrue", false), "sum": sumFunction, "one": oneFunction,
+		"startswith": textTest(strings.HasPrefix), "endswith": textTest(strings.HasSuffix), "strcontains": textTest(strings.Contains),
 
-	"can": tryfunc.CanFunc, "try": tryfunc.TryFunc,
-}
+		"can": tryfunc.CanFunc, "try": tryfunc.TryFunc,
+	}
+})
 
 // withoutData keeps references and files out of a function that would write them as text: neither an edge nor a content would
 // come of it.
@@ -173,8 +176,8 @@ func textTest(test func(text, part string) bool) function.Function {
 
 // functions returns the pure functions and the two that name data: file() and dir(), relative to folder base.
 func (l *loader) functions(base string) map[string]function.Function {
-	all := make(map[string]function.Function, len(pureFunctions)+2)
-	for name, f := range pureFunctions {
+	all := make(map[string]function.Function, len(pureFunctions())+2)
+	for name, f := range pureFunctions() {
 		all[name] = f
 	}
 	all["file"] = l.dataFunction(base, false)
@@ -247,5 +250,5 @@ func fileText(v cty.Value) string {
 
 // Functions lists the names of the functions an expression may call, sorted.
 func Functions() []string {
-	return slices.Sorted(slices.Values(append(slices.Collect(maps.Keys(pureFunctions)), "file", "dir")))
+	return slices.Sorted(slices.Values(append(slices.Collect(maps.Keys(pureFunctions())), "file", "dir")))
 }

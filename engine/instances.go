@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -227,7 +228,7 @@ func (l *loader) checkMeta(in *instance) {
 }
 
 // causeLike is a pattern that may be meant as the name of a cause.
-var causeLike = regexp.MustCompile(`^[a-zA-Z]+$`)
+var causeLike = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-zA-Z]+$`) })
 
 // checkRetry looks for a retry that repeats nothing, and for causes that do not exist.
 func (s *stageBlock) checkRetry(retry *retryBlock) {
@@ -238,7 +239,7 @@ func (s *stageBlock) checkRetry(retry *retryBlock) {
 		s.errorf(&retry.Range, "Retry of nothing", "retry.attempts counts all starts, so with %d nothing is tried again; give the number of starts, for example attempts = 3.", retry.Attempts)
 	}
 	for _, on := range retry.On {
-		if near := nearest(on, failureCauses); near != "" && near != on && causeLike.MatchString(on) {
+		if near := nearest(on, failureCauses); near != "" && near != on && causeLike().MatchString(on) {
 			s.errorf(&retry.OnRange, "Unknown cause", "retry.on: no failure has the cause %q; did you mean %s? To match %s as text of the error, write it as a pattern, \"(%s)\".", on, near, on, on)
 			continue
 		}

@@ -104,7 +104,7 @@ func (l *loader) site() {
 			return
 		}
 		base = filepath.Dir(site.Path)
-		l.global = &hcl.EvalContext{Functions: pureFunctions}
+		l.global = &hcl.EvalContext{Functions: pureFunctions()}
 		l.decode(newBody(b, "the site file", b.MissingItemRange(), nil), l.global, &settings)
 	}
 	if d := settings.Data; d != nil && d.BFCL != nil && !l.diags.HasErrors() {

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -179,11 +178,11 @@ func (f *Figure) sources() map[string]Source {
 }
 
 // evidencePattern finds the packed evidence of a page.
-var evidencePattern = regexp.MustCompile(`<script type="application/gzip" id="` + evidenceID + `">([A-Za-z0-9_-]*)</script>`)
+var evidencePattern = pattern(`<script type="application/gzip" id="` + evidenceID + `">([A-Za-z0-9_-]*)</script>`)
 
 // ReadEvidence returns the evidence that stands in an HTML page of this program.
 func ReadEvidence(page []byte) (*Evidence, error) {
-	found := evidencePattern.FindSubmatch(page)
+	found := evidencePattern().FindSubmatch(page)
 	if found == nil {
 		return nil, errors.New("it carries no evidence: want an HTML page that a report stage made from committed results")
 	}
@@ -226,7 +225,7 @@ func (ev *Evidence) SourceOf(cell string) (Source, error) {
 func (ev *Evidence) source(cell string) (Source, bool) {
 	stem, place, _ := cutLast(cell, ".")
 	candidates := []string{cell, stem}
-	if m := placePattern.FindStringSubmatch(place); m != nil {
+	if m := placePattern().FindStringSubmatch(place); m != nil {
 		candidates = []string{cell, stem + ".c" + m[2], stem + ".r" + m[1], stem}
 	}
 	for _, id := range candidates {
@@ -237,7 +236,7 @@ func (ev *Evidence) source(cell string) (Source, bool) {
 	return Source{}, false
 }
 
-var placePattern = regexp.MustCompile(`^r(\d+)c(\d+)$`)
+var placePattern = pattern(`^r(\d+)c(\d+)$`)
 
 // Stages are the addresses of the stages that a source reads, without the ports, each once.
 func (s Source) Stages() []string {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"rcgrpo/bfcl"
@@ -148,12 +149,14 @@ func (s *Study) mixtureTable() *Table {
 
 // paperSettings are the values of the paper's profile by kind and setting: those its settings tables, equations and
 // text give, and for what it leaves open the reading that rl.PaperObjective takes.
-var paperSettings = map[string]map[string]string{
-	"sft":     {"lr": "1e-05", "batch": "16", "epochs": "2"},
-	"rctp-ft": {"lr": "1e-05", "batch": "16", "epochs": "5", "tokens.position": `"first_user"`},
-	"grpo":    paperRL("64", nil),
-	"rc-grpo": paperRL("256", map[string]string{"tokens.high": "0.5", "tokens.allocation": `"iid"`}),
-}
+var paperSettings = sync.OnceValue(func() map[string]map[string]string {
+	return map[string]map[string]string{
+		"sft":     {"lr": "1e-05", "batch": "16", "epochs": "2"},
+		"rctp-ft": {"lr": "1e-05", "batch": "16", "epochs": "5", "tokens.position": `"first_user"`},
+		"grpo":    paperRL("64", nil),
+		"rc-grpo": paperRL("256", map[string]string{"tokens.high": "0.5", "tokens.allocation": `"iid"`}),
+	}
+})
 
 func paperRL(batch string, more map[string]string) map[string]string {
 	all := map[string]string{
@@ -177,7 +180,7 @@ func (s *Study) settingsTables() (departing, all *Table) {
 	names := map[string]bool{}
 	instances := map[string][]string{} // of a stage, whose settings may differ
 	for _, r := range s.Records {
-		if paperSettings[r.Kind] == nil {
+		if paperSettings()[r.Kind] == nil {
 			continue
 		}
 		head := stageName(r.Address)
@@ -212,7 +215,7 @@ func (s *Study) settingsTables() (departing, all *Table) {
 				continue
 			}
 			cell := Words("%s", strings.Trim(value, `"`)).From(Source{From: instances[stageName(c.address)], Rows: "settings." + name, By: "setting, defaults included"})
-			if paper, ok := paperSettings[c.kind][name]; ok && !sameValue(paper, value) {
+			if paper, ok := paperSettings()[c.kind][name]; ok && !sameValue(paper, value) {
 				cell.Mark = MarkDiffers
 				cell = cell.With("paper: %s", strings.Trim(paper, `"`))
 				departures++

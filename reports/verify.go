@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"rcgrpo/engine/artifact"
 )
@@ -283,13 +284,18 @@ func (f figureText) values() int {
 }
 
 var (
-	cellPattern    = regexp.MustCompile(`(?s)<t[dh][^>]* id="([^"]+\.r\d+c\d+)"([^>]*)>(.*?)</t[dh]>`)
-	detailPattern  = regexp.MustCompile(`(?s)<span class="detail">(.*?)</span>`)
-	tagPattern     = regexp.MustCompile(`<[^>]*>`)
-	figurePattern  = regexp.MustCompile(`id="([^"]+)-csv" data-file="[^"]*" data-packed="([^"]*)"`)
-	optionsPattern = regexp.MustCompile(`<script type="application/json" id="([^"]+)-options">(.*?)</script>`)
-	talksPattern   = regexp.MustCompile(`<details class="talks" data-packed="([^"]*)">`)
+	cellPattern    = pattern(`(?s)<t[dh][^>]* id="([^"]+\.r\d+c\d+)"([^>]*)>(.*?)</t[dh]>`)
+	detailPattern  = pattern(`(?s)<span class="detail">(.*?)</span>`)
+	tagPattern     = pattern(`<[^>]*>`)
+	figurePattern  = pattern(`id="([^"]+)-csv" data-file="[^"]*" data-packed="([^"]*)"`)
+	optionsPattern = pattern(`<script type="application/json" id="([^"]+)-options">(.*?)</script>`)
+	talksPattern   = pattern(`<details class="talks" data-packed="([^"]*)">`)
 )
+
+// pattern is a regular expression that is compiled when it is first asked for, as most commands need none.
+func pattern(text string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
+}
 
 func readPage(page []byte) *pageText {
 	p := &pageText{cells: map[string]cellText{}, figures: map[string]figureText{}}
@@ -304,24 +310,24 @@ func readPage(page []byte) *pageText {
 			return "\x00"
 		})
 	}
-	take(cellPattern, func(m []string) {
+	take(cellPattern(), func(m []string) {
 		id := m[1]
 		if _, twice := p.cells[id]; twice {
 			id += " (again)"
 		}
 		p.order = append(p.order, id)
 		details := ""
-		for _, d := range detailPattern.FindAllStringSubmatch(m[3], -1) {
+		for _, d := range detailPattern().FindAllStringSubmatch(m[3], -1) {
 			details += " · " + d[1]
 		}
-		plain := func(markup string) string { return html.UnescapeString(tagPattern.ReplaceAllString(markup, "")) }
-		cell := cellText{words: plain(detailPattern.ReplaceAllString(m[3], "")), raw: m[0], left: strings.Contains(m[2], `class="left`)}
+		plain := func(markup string) string { return html.UnescapeString(tagPattern().ReplaceAllString(markup, "")) }
+		cell := cellText{words: plain(detailPattern().ReplaceAllString(m[3], "")), raw: m[0], left: strings.Contains(m[2], `class="left`)}
 		if cell.text = cell.words; details != "" {
 			cell.text += " (" + plain(strings.TrimPrefix(details, " · ")) + ")"
 		}
 		p.cells[id] = cell
 	})
-	take(figurePattern, func(m []string) {
+	take(figurePattern(), func(m []string) {
 		f := figureText{packed: m[2]}
 		if csvText, err := unpacked(m[2]); err == nil {
 			r := csv.NewReader(bytes.NewReader(csvText))
@@ -331,12 +337,12 @@ func readPage(page []byte) *pageText {
 		p.figureOrder = append(p.figureOrder, m[1])
 		p.figures[m[1]] = f
 	})
-	take(optionsPattern, func(m []string) {
+	take(optionsPattern(), func(m []string) {
 		f := p.figures[m[1]]
 		f.options = m[2]
 		p.figures[m[1]] = f
 	})
-	take(talksPattern, func(m []string) { p.talks = append(p.talks, m[1]) })
+	take(talksPattern(), func(m []string) { p.talks = append(p.talks, m[1]) })
 	p.rest = text
 	return p
 }

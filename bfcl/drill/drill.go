@@ -171,7 +171,7 @@ func (d *draft) choose() (intent, made, bool) {
 	later := len(d.turns) > 0 && d.rng.Float64() < referBack
 	for _, refers := range []bool{later, false} {
 		var fit []intent
-		for _, in := range intents {
+		for _, in := range intents() {
 			if in.later == refers && d.offers(in.class) {
 				fit = append(fit, in)
 			}

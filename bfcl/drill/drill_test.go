@@ -64,20 +64,20 @@ func TestNoFamilyStandsOnBothSides(t *testing.T) {
 
 func TestHeldOutPairsAreAboutAFifth(t *testing.T) {
 	held := 0
-	for _, a := range intents {
-		for _, b := range intents {
+	for _, a := range intents() {
+		for _, b := range intents() {
 			if HeldOut(a.name, b.name) {
 				held++
 			}
 		}
 	}
-	if n := len(intents) * len(intents); n != 1156 || held < 170 || held > 250 {
+	if n := len(intents()) * len(intents()); n != 1156 || held < 170 || held > 250 {
 		t.Errorf("%d of %d pairs are held out, want about 209 of 1156", held, n)
 	}
 }
 
 func TestWordingOfTestNewIsHeldOut(t *testing.T) {
-	for _, in := range intents {
+	for _, in := range intents() {
 		for i, phrase := range in.phrases[:4] {
 			if phrase == "" || phrase == in.phrases[4] {
 				t.Errorf("%s: phrasing %d is empty or the held-out one", in.name, i)
@@ -113,14 +113,14 @@ func TestWordsOfHeldOutWordingOccurInTraining(t *testing.T) {
 		return strings.FieldsFunc(strings.ToLower(phrase), func(r rune) bool { return r < 'a' || r > 'z' })
 	}
 	trained := map[string]bool{}
-	for _, in := range intents {
+	for _, in := range intents() {
 		for _, phrase := range in.phrases[:4] {
 			for _, w := range words(phrase) {
 				trained[w] = true
 			}
 		}
 	}
-	for _, in := range intents {
+	for _, in := range intents() {
 		for _, w := range words(in.phrases[4]) {
 			if !trained[w] {
 				t.Errorf("%s: the held-out phrasing %q has the word %q, which no training phrasing has", in.name, in.phrases[4], w)

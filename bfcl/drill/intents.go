@@ -2,7 +2,9 @@ package drill
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 )
 
 // intent is what a user wants in one turn.
@@ -49,7 +51,7 @@ func fill(pairs ...string) map[string]string {
 }
 
 // intents are all that a drill may ask for.
-var intents = append(append(append([]intent{}, fileIntents...), ticketIntents...), messageIntents...)
+var intents = sync.OnceValue(func() []intent { return slices.Concat(fileIntents, ticketIntents, messageIntents) })
 
 // onFile is an intent of one call about one file of the current folder, which becomes "it".
 func onFile(tool, parameter string) func(d *draft) (made, bool) {

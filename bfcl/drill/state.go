@@ -45,7 +45,7 @@ func (o object) MarshalJSON() ([]byte, error) {
 }
 
 // noun draws one word.
-func noun(rng *rand.Rand) string { return nouns[rng.IntN(len(nouns))] }
+func noun(rng *rand.Rand) string { return nouns()[rng.IntN(len(nouns()))] }
 
 // stem draws the name of a file or folder: one word, or in 15 % of cases two.
 func stem(rng *rand.Rand) string {
@@ -212,7 +212,7 @@ type ticket struct {
 
 func newTicketDesk(rng *rand.Rand) *ticketDesk {
 	first := 10 + rng.IntN(891)
-	d := &ticketDesk{user: people[rng.IntN(len(people))], next: first + 1 + 3 + rng.IntN(88)}
+	d := &ticketDesk{user: people()[rng.IntN(len(people()))], next: first + 1 + 3 + rng.IntN(88)}
 	for i := range 2 {
 		d.tickets = append(d.tickets, &ticket{id: first + i, title: text(rng), priority: 1 + rng.IntN(5)})
 	}
@@ -241,10 +241,10 @@ type mailbox struct {
 func newMailbox(rng *rand.Rand) *mailbox {
 	m := &mailbox{ids: map[string]string{}}
 	n := 3 + rng.IntN(3)
-	order := rng.Perm(len(people))
+	order := rng.Perm(len(people()))
 	// A new contact is numbered behind the number of users, so ids stand above what a drill can reach.
 	for i, number := range rng.Perm(998 - 20)[:n] {
-		name := people[order[i]]
+		name := people()[order[i]]
 		m.names = append(m.names, name)
 		m.ids[name] = fmt.Sprintf("USR%03d", 20+number+1)
 	}
@@ -263,7 +263,7 @@ func (m *mailbox) scenario() any {
 // stranger draws somebody who is not yet a contact.
 func (m *mailbox) stranger(rng *rand.Rand) string {
 	for {
-		if name := people[rng.IntN(len(people))]; m.ids[name] == "" {
+		if name := people()[rng.IntN(len(people()))]; m.ids[name] == "" {
 			return name
 		}
 	}

@@ -1,9 +1,13 @@
 package drill
 
-import "strings"
+import (
+	"strings"
+	"sync"
+)
 
 // nouns make up all names and texts. Every drill draws afresh, so a particular request hardly recurs.
-var nouns = strings.Fields(`
+var nouns = sync.OnceValue(func() []string {
+	return strings.Fields(`
 amber anchor apple arrow atlas badge bamboo banner barrel basket beacon blanket blossom bottle branch bridge bronze
 bucket butter button cabin cable cactus camera candle canvas canyon carbon carpet castle cedar cellar chalk channel
 cherry circle citrus clock cloud clover cobalt coffee comet copper coral cotton cradle crystal curtain dancer delta
@@ -15,11 +19,14 @@ orange orchid otter oyster palace panda paper parrot pebble pencil pepper piano 
 pony poppy prairie pumpkin puzzle quartz rabbit radio rain ribbon river robot rocket saddle sailor salmon school
 shadow silver spider summer sunset tiger tulip tunnel turtle valley velvet violet violin walnut water willow window
 winter wizard yellow`)
+})
 
 // people are the users of MessageAPI drills.
-var people = strings.Fields(`
+var people = sync.OnceValue(func() []string {
+	return strings.Fields(`
 Ada Ben Cleo Dora Emil Finn Gina Hugo Iris Jack Kira Liam Mona Nils Olga Paul Quin Rosa Sven Tara Uwe Vera Walt Xena
 Yara Zeno Anna Boris Carla Dario Elsa Fritz`)
+})
 
 // extensions of files; the files of one folder have different ones.
 var extensions = []string{".txt", ".csv", ".md", ".log", ".json"}

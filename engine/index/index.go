@@ -213,9 +213,7 @@ func (x *Index) form(tx *sql.Tx) error {
 	return err
 }
 
-var sums = crc32.MakeTable(crc32.Castagnoli)
-
 // sum is the checksum of a row's columns.
 func sum(columns ...string) int64 {
-	return int64(crc32.Checksum([]byte(strings.Join(columns, "\x00")), sums))
+	return int64(crc32.Checksum([]byte(strings.Join(columns, "\x00")), crc32.MakeTable(crc32.Castagnoli)))
 }

@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -59,7 +60,7 @@ type settings struct {
 // given are the variables that the stage sets by itself, which nothing else may be called.
 var given = []string{"PATH", "HOME", "TMPDIR", "PWD", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "RCGRPO_SEED"}
 
-var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+var variableName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
 
 func (s *settings) Check() hcl.Diagnostics {
 	var diags hcl.Diagnostics
@@ -78,7 +79,7 @@ func (s *settings) Check() hcl.Diagnostics {
 	owner := map[string]string{}
 	name := func(at hcl.Range, setting, variable string, free ...string) {
 		switch first := owner[variable]; {
-		case !variableName.MatchString(variable):
+		case !variableName().MatchString(variable):
 			bad(at, "Bad variable name", "%s: the command finds %q in a variable of that name, so it takes letters, digits and _ and does not begin with a digit.", setting, variable)
 		case slices.Contains(given, variable) && !slices.Contains(free, variable):
 			bad(at, "Reserved variable", "%s: %s is set by the engine; choose another name.", setting, variable)

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
@@ -196,11 +197,11 @@ func putInto(job *engine.Job, port, made string) error {
 	return os.Rename(made, filepath.Join(created, filepath.Base(made)))
 }
 
-var seedOf = regexp.MustCompile(`@-?\d+$`)
+var seedOf = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`@-?\d+$`) })
 
 // told is the published name of an output, with the seed where there is one for each.
 func (s *settings) told(job *engine.Job, name string) string {
-	seed := seedOf.FindString(job.Address)
+	seed := seedOf().FindString(job.Address)
 	ext := path.Ext(name)
 	return strings.TrimSuffix(name, ext) + seed + ext
 }

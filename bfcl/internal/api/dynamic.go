@@ -67,7 +67,7 @@ func settingElse(scenario *py.Dict, key string, def func() py.Value) py.Value {
 func fault(text string) py.Value { return py.NewDict("error", text) }
 
 // fixed is a reply that is always the same: a dict of keys and values in turn, printed once.
-func fixed(kv ...py.Value) *py.Frozen { return py.NewFrozen(py.NewDict(kv...)) }
+func fixed(kv ...py.Value) *py.Frozen { return py.FrozenDict(kv...) }
 
 // noMethod is what Call answers for a position outside the class's methods.
 func noMethod(method int) error { return py.Raise("RuntimeError", "there is no method %d", method) }

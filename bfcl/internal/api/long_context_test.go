@@ -217,8 +217,8 @@ func TestTablesAgreeWithUpstream(t *testing.T) {
 		trading.want(py.Result(py.NewDict("stock_list", v)), "get_available_stocks", sector)
 	}
 	if len(tables.Vehicle.Distances) != len(distances) || len(tables.Travel.Flights) != len(flights) ||
-		len(tables.Vehicle.Zipcodes) != len(zipcodes) || len(tables.Travel.Nearest) != len(nearestAirports) ||
-		len(tables.Trading.Symbols) != len(stockSymbols) || len(tables.Travel.Rates) != len(exchangeRates) {
+		len(tables.Vehicle.Zipcodes) != len(zipcodes()) || len(tables.Travel.Nearest) != len(nearestAirports()) ||
+		len(tables.Trading.Symbols) != len(stockSymbols()) || len(tables.Travel.Rates) != len(exchangeRates) {
 		t.Error("a table here has other entries than upstream's")
 	}
 	for _, p := range []*play{car, travel, trading} {

@@ -153,13 +153,13 @@ func (b *tradingBot) Call(method int, args []py.Value) (py.Value, error) {
 		return b.order(args[0])
 	case tradingOrders:
 		if !py.Truthy(b.authenticated) {
-			return tradingNoOrders, nil
+			return py.NewList(fault("User not authenticated. Please log in to view order history.")), nil // as a list
 		}
 		return py.NewDict("history", py.NewList(b.orders.Keys()...)), nil
 	case tradingStock:
 		return b.stock(args[0])
 	case tradingSymbol:
-		return replyFor(stockSymbols, args[0], noSymbol)
+		return replyFor(stockSymbols(), args[0], noSymbol)
 	case tradingTransactions:
 		return b.history(args[0], args[1])
 	case tradingWatchlist:
@@ -207,9 +207,4 @@ var (
 	tradingBadOrder  = fixed("error", "Price and amount must be positive values.")
 	tradingTooLittle = fixed("error", "Insufficient funds for withdrawal.")
 	tradingQuiet     = fixed("notification", "No significant price changes in the selected stocks.")
-
-	// These three report the missing login as a list.
-	tradingNoWatchlist    = py.NewFrozen(py.NewList("Error: User not authenticated. Please log in to view the watchlist."))
-	tradingNoOrders       = py.NewFrozen(py.NewList(fault("User not authenticated. Please log in to view order history.")))
-	tradingNoTransactions = py.NewFrozen(py.NewList(fault("User not authenticated. Please log in to view transaction history.")))
 )

@@ -251,7 +251,7 @@ var tradingClock = time.Date(2024, 9, 1, 10, 30, 0, 0, time.UTC)
 // day itself stay out. A falsy bound is open.
 func (b *tradingBot) history(start, end py.Value) (py.Value, error) {
 	if !py.Truthy(b.authenticated) {
-		return tradingNoTransactions, nil
+		return py.NewList(fault("User not authenticated. Please log in to view transaction history.")), nil // as a list
 	}
 	from, to := time.Time{}, time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) // beyond every date there is
 	var err error
@@ -292,7 +292,7 @@ func (b *tradingBot) history(start, end py.Value) (py.Value, error) {
 // watched is the watch list; in long context a bare list with many symbols behind the user's own.
 func (b *tradingBot) watched() (py.Value, error) {
 	if !py.Truthy(b.authenticated) {
-		return tradingNoWatchlist, nil
+		return py.NewList("Error: User not authenticated. Please log in to view the watchlist."), nil
 	}
 	if !b.long {
 		return py.NewDict("watchlist", b.watchList), nil

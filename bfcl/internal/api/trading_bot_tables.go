@@ -1,6 +1,10 @@
 package api
 
-import "rcgrpo/bfcl/internal/py"
+import (
+	"sync"
+
+	"rcgrpo/bfcl/internal/py"
+)
 
 func defaultAccount() py.Value {
 	return py.NewDict("account_id", int64(12345), "balance", 10000.0, "binding_card", int64(1974202140965533))
@@ -47,20 +51,22 @@ var (
 )
 
 // stockSymbols are the companies get_symbol_by_name knows.
-var stockSymbols = map[string]*py.Frozen{
-	"Apple":            fixed("symbol", "AAPL"),
-	"Google":           fixed("symbol", "GOOG"),
-	"Tesla":            fixed("symbol", "TSLA"),
-	"Microsoft":        fixed("symbol", "MSFT"),
-	"Nvidia":           fixed("symbol", "NVDA"),
-	"Zeta Corp":        fixed("symbol", "ZETA"),
-	"Alpha Tech":       fixed("symbol", "ALPH"),
-	"Omega Industries": fixed("symbol", "OMEG"),
-	"Quasar Ltd.":      fixed("symbol", "QUAS"),
-	"Neptune Systems":  fixed("symbol", "NEPT"),
-	"Synex Solutions":  fixed("symbol", "SYNX"),
-	"Amazon":           fixed("symbol", "AMZN"),
-	"Gorilla":          fixed("symbol", "GORI"),
-}
+var stockSymbols = sync.OnceValue(func() map[string]*py.Frozen {
+	return map[string]*py.Frozen{
+		"Apple":            fixed("symbol", "AAPL"),
+		"Google":           fixed("symbol", "GOOG"),
+		"Tesla":            fixed("symbol", "TSLA"),
+		"Microsoft":        fixed("symbol", "MSFT"),
+		"Nvidia":           fixed("symbol", "NVDA"),
+		"Zeta Corp":        fixed("symbol", "ZETA"),
+		"Alpha Tech":       fixed("symbol", "ALPH"),
+		"Omega Industries": fixed("symbol", "OMEG"),
+		"Quasar Ltd.":      fixed("symbol", "QUAS"),
+		"Neptune Systems":  fixed("symbol", "NEPT"),
+		"Synex Solutions":  fixed("symbol", "SYNX"),
+		"Amazon":           fixed("symbol", "AMZN"),
+		"Gorilla":          fixed("symbol", "GORI"),
+	}
+})
 
 var noSymbol = fixed("symbol", "Stock not found")

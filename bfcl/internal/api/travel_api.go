@@ -158,9 +158,9 @@ func (a *travelAPI) Call(method int, args []py.Value) (py.Value, error) {
 	case travelCost:
 		return a.costs(args[0], args[1], args[2], args[3])
 	case travelNearest:
-		return replyFor(nearestAirports, args[0], noAirport)
+		return replyFor(nearestAirports(), args[0], noAirport)
 	case travelAirports:
-		return allAirports, nil
+		return allAirports(), nil
 	case travelInsure:
 		return a.insure(args[0], args[2], args[3], args[4])
 	case travelRegister:

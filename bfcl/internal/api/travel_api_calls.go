@@ -130,7 +130,7 @@ func flightCost(from, to, date, class py.Value) (cost float64, multiplier int, e
 	}
 	a, _ := from.(string)
 	b, _ := to.(string)
-	base, ok := flightBase[[2]string{a, b}]
+	base, ok := flightBase()[[2]string{a, b}]
 	if !ok {
 		return 0, 0, py.Raise("ValueError", "No available route for the given airports.")
 	}

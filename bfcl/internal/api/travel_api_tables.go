@@ -46,13 +46,13 @@ var flights = []struct {
 }
 
 // flightBase is flights by departure and destination.
-var flightBase = func() map[[2]string]int {
+var flightBase = sync.OnceValue(func() map[[2]string]int {
 	base := make(map[[2]string]int, len(flights))
 	for _, f := range flights {
 		base[[2]string{f.from, f.to}] = f.base
 	}
 	return base
-}()
+})
 
 // allCosts are the long-context lists of all costs, by how much the base costs are multiplied.
 var allCosts = sync.OnceValue(func() map[int]*py.Frozen {
@@ -87,39 +87,41 @@ func isAirport(v py.Value) bool {
 }
 
 // allAirports is the reply of list_all_airports.
-var allAirports = func() *py.Frozen {
+var allAirports = sync.OnceValue(func() *py.Frozen {
 	codes := make([]py.Value, len(airportCodes))
 	for i, code := range airportCodes {
 		codes[i] = code
 	}
 	return py.NewFrozen(py.NewList(codes...))
-}()
+})
 
 // nearestAirports are the cities get_nearest_airport_by_city knows.
-var nearestAirports = map[string]*py.Frozen{
-	"Rivermist":       fixed("nearest_airport", "RMS"),
-	"Stonebrook":      fixed("nearest_airport", "SBK"),
-	"Maplecrest":      fixed("nearest_airport", "MPC"),
-	"Silverpine":      fixed("nearest_airport", "SVP"),
-	"Shadowridge":     fixed("nearest_airport", "SHD"),
-	"London":          fixed("nearest_airport", "LHR"),
-	"Paris":           fixed("nearest_airport", "CDG"),
-	"Sunset Valley":   fixed("nearest_airport", "SSV"),
-	"Oakendale":       fixed("nearest_airport", "OKD"),
-	"Willowbend":      fixed("nearest_airport", "WLB"),
-	"Crescent Hollow": fixed("nearest_airport", "CRH"),
-	"Autumnville":     fixed("nearest_airport", "ATV"),
-	"Pinehaven":       fixed("nearest_airport", "PHV"),
-	"Greenfield":      fixed("nearest_airport", "GFD"),
-	"San Francisco":   fixed("nearest_airport", "SFO"),
-	"Los Angeles":     fixed("nearest_airport", "LAX"),
-	"New York":        fixed("nearest_airport", "JFK"),
-	"Chicago":         fixed("nearest_airport", "ORD"),
-	"Boston":          fixed("nearest_airport", "BOS"),
-	"Beijing":         fixed("nearest_airport", "PEK"),
-	"Hong Kong":       fixed("nearest_airport", "HKG"),
-	"Rome":            fixed("nearest_airport", "CIA"),
-	"Tokyo":           fixed("nearest_airport", "HND"),
-}
+var nearestAirports = sync.OnceValue(func() map[string]*py.Frozen {
+	return map[string]*py.Frozen{
+		"Rivermist":       fixed("nearest_airport", "RMS"),
+		"Stonebrook":      fixed("nearest_airport", "SBK"),
+		"Maplecrest":      fixed("nearest_airport", "MPC"),
+		"Silverpine":      fixed("nearest_airport", "SVP"),
+		"Shadowridge":     fixed("nearest_airport", "SHD"),
+		"London":          fixed("nearest_airport", "LHR"),
+		"Paris":           fixed("nearest_airport", "CDG"),
+		"Sunset Valley":   fixed("nearest_airport", "SSV"),
+		"Oakendale":       fixed("nearest_airport", "OKD"),
+		"Willowbend":      fixed("nearest_airport", "WLB"),
+		"Crescent Hollow": fixed("nearest_airport", "CRH"),
+		"Autumnville":     fixed("nearest_airport", "ATV"),
+		"Pinehaven":       fixed("nearest_airport", "PHV"),
+		"Greenfield":      fixed("nearest_airport", "GFD"),
+		"San Francisco":   fixed("nearest_airport", "SFO"),
+		"Los Angeles":     fixed("nearest_airport", "LAX"),
+		"New York":        fixed("nearest_airport", "JFK"),
+		"Chicago":         fixed("nearest_airport", "ORD"),
+		"Boston":          fixed("nearest_airport", "BOS"),
+		"Beijing":         fixed("nearest_airport", "PEK"),
+		"Hong Kong":       fixed("nearest_airport", "HKG"),
+		"Rome":            fixed("nearest_airport", "CIA"),
+		"Tokyo":           fixed("nearest_airport", "HND"),
+	}
+})
 
 var noAirport = fixed("nearest_airport", "Unknown")

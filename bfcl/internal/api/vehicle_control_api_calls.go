@@ -2,6 +2,7 @@ package api
 
 import (
 	"math"
+	"sync"
 
 	"rcgrpo/bfcl/internal/py"
 )
@@ -338,18 +339,20 @@ func (v *vehicleControlAPI) checkTires() (py.Value, error) {
 }
 
 // zipcodes are the cities get_zipcode_based_on_city knows.
-var zipcodes = map[string]*py.Frozen{
-	"Rivermist": fixed("zipcode", "83214"), "Stonebrook": fixed("zipcode", "74532"), "Maplecrest": fixed("zipcode", "56108"),
-	"Silverpine": fixed("zipcode", "62947"), "Shadowridge": fixed("zipcode", "71354"), "Sunset Valley": fixed("zipcode", "83462"),
-	"Oakendale": fixed("zipcode", "47329"), "Willowbend": fixed("zipcode", "52013"), "Crescent Hollow": fixed("zipcode", "69238"),
-	"Autumnville": fixed("zipcode", "51479"), "San Francisco": fixed("zipcode", "94016"),
-}
+var zipcodes = sync.OnceValue(func() map[string]*py.Frozen {
+	return map[string]*py.Frozen{
+		"Rivermist": fixed("zipcode", "83214"), "Stonebrook": fixed("zipcode", "74532"), "Maplecrest": fixed("zipcode", "56108"),
+		"Silverpine": fixed("zipcode", "62947"), "Shadowridge": fixed("zipcode", "71354"), "Sunset Valley": fixed("zipcode", "83462"),
+		"Oakendale": fixed("zipcode", "47329"), "Willowbend": fixed("zipcode", "52013"), "Crescent Hollow": fixed("zipcode", "69238"),
+		"Autumnville": fixed("zipcode", "51479"), "San Francisco": fixed("zipcode", "94016"),
+	}
+})
 
 var noZipcode = fixed("zipcode", "00000")
 
 func zipcode(city py.Value) py.Value {
 	name, _ := city.(string)
-	if reply, ok := zipcodes[name]; ok {
+	if reply, ok := zipcodes()[name]; ok {
 		return reply
 	}
 	return noZipcode

@@ -366,7 +366,7 @@ func hashKey(v Value) (any, error) {
 	case *List, *Dict, *Set:
 		return nil, Raise("TypeError", "unhashable type: '%s'", TypeName(v))
 	case *Frozen:
-		return hashKey(v.value)
+		return hashKey(v.Value())
 	}
 	return nil, Raise("TypeError", "unhashable type: '%s'", TypeName(v))
 }

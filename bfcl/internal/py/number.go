@@ -82,7 +82,7 @@ func Add(a, b Value) (Value, error) {
 
 func unfreeze(v Value) Value {
 	if f, ok := v.(*Frozen); ok {
-		return f.value
+		return f.Value()
 	}
 	return v
 }

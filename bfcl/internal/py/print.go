@@ -56,10 +56,11 @@ func ResultErr(v Value) (string, error) {
 	case Opaque:
 		return Str(v), nil
 	case *Frozen:
-		if _, ok := v.value.(*Dict); ok && v.jsonErr == nil {
-			return v.json, nil
+		p := v.prepared()
+		if _, ok := p.value.(*Dict); ok && p.jsonErr == nil {
+			return p.json, nil
 		}
-		return v.repr, nil
+		return p.repr, nil
 	}
 	p := printers.Get().(*printer)
 	defer printers.Put(p)
@@ -177,7 +178,7 @@ func (p *printer) repr(v Value) {
 	case Opaque:
 		p.buf = append(p.buf, v.Text...)
 	case *Frozen:
-		p.buf = append(p.buf, v.repr...)
+		p.buf = append(p.buf, v.prepared().repr...)
 	default:
 		p.buf = append(p.buf, '<')
 		p.buf = append(p.buf, TypeName(v)...)
@@ -221,10 +222,11 @@ func (p *printer) json(v Value) error {
 	case *Dict:
 		return p.jsonDict(v)
 	case *Frozen:
-		if v.jsonErr != nil {
-			return v.jsonErr
+		f := v.prepared()
+		if f.jsonErr != nil {
+			return f.jsonErr
 		}
-		p.buf = append(p.buf, v.json...)
+		p.buf = append(p.buf, f.json...)
 	default:
 		return Raise("TypeError", "Object of type %s is not JSON serializable", TypeName(v))
 	}

@@ -3,6 +3,7 @@ package py
 import (
 	"math"
 	"math/big"
+	"sync"
 )
 
 // Value is any of the Go types listed in the package comment.
@@ -53,6 +54,13 @@ var Ellipsis Value = Opaque{Class: "ellipsis", Text: "Ellipsis"}
 // Frozen is a constant with its texts prepared, so that printing it is one copy. A class may put one into a result it
 // returns. It must not be stored in an instance: the executor thaws results before another call can see them.
 type Frozen struct {
+	pairs []Value   // of a FrozenDict: keys and values in turn
+	once  sync.Once // when it is done, v is there
+	v     prepared
+}
+
+// prepared is a value with its texts.
+type prepared struct {
 	value      Value
 	repr, json string
 	jsonErr    error
@@ -60,13 +68,28 @@ type Frozen struct {
 
 // NewFrozen prepares v, which nobody may change afterwards.
 func NewFrozen(v Value) *Frozen {
-	f := &Frozen{value: v, repr: Repr(v)}
-	f.json, f.jsonErr = JSON(v)
+	f := &Frozen{}
+	f.once.Do(func() { f.v = prepare(v) })
 	return f
 }
 
+// FrozenDict is a dict of keys and values in turn, prepared when it is first looked at: a package may hold hundreds, and
+// its program starts no later.
+func FrozenDict(kv ...Value) *Frozen { return &Frozen{pairs: kv} }
+
+func prepare(v Value) prepared {
+	p := prepared{value: v, repr: Repr(v)}
+	p.json, p.jsonErr = JSON(v)
+	return p
+}
+
+func (f *Frozen) prepared() *prepared {
+	f.once.Do(func() { f.v = prepare(NewDict(f.pairs...)) })
+	return &f.v
+}
+
 // Value is the constant itself, not to be changed.
-func (f *Frozen) Value() Value { return f.value }
+func (f *Frozen) Value() Value { return f.prepared().value }
 
 // Thaw gives v with every Frozen in it replaced by a private copy. It changes containers of v in place.
 func Thaw(v Value) Value { return thaw(v, 0) }
@@ -77,7 +100,7 @@ func thaw(v Value, depth int) Value {
 	}
 	switch v := v.(type) {
 	case *Frozen:
-		return Clone(v.value, nil)
+		return Clone(v.Value(), nil)
 	case *List:
 		for i, item := range v.Items {
 			if holdsFrozen(item) {
@@ -131,7 +154,7 @@ func TypeName(v Value) string {
 	case Opaque:
 		return v.Class
 	case *Frozen:
-		return TypeName(v.value)
+		return TypeName(v.Value())
 	case Named:
 		return v.PyType()
 	}
@@ -170,7 +193,7 @@ func Truthy(v Value) bool {
 	case Tuple:
 		return len(v) > 0
 	case *Frozen:
-		return Truthy(v.value)
+		return Truthy(v.Value())
 	}
 	return true
 }
@@ -196,7 +219,7 @@ func equal(a, b Value, depth int) (bool, error) {
 	case string:
 		y, ok := b.(string)
 		if f, frozen := b.(*Frozen); frozen {
-			return equal(a, f.value, depth)
+			return equal(a, f.Value(), depth)
 		}
 		return ok && x == y, nil
 	case nil:
@@ -205,7 +228,7 @@ func equal(a, b Value, depth int) (bool, error) {
 		y, ok := b.(*List)
 		if !ok {
 			if f, frozen := b.(*Frozen); frozen {
-				return equal(a, f.value, depth)
+				return equal(a, f.Value(), depth)
 			}
 			return false, nil
 		}
@@ -223,7 +246,7 @@ func equal(a, b Value, depth int) (bool, error) {
 		y, ok := b.(*Dict)
 		if !ok {
 			if f, frozen := b.(*Frozen); frozen {
-				return equal(a, f.value, depth)
+				return equal(a, f.Value(), depth)
 			}
 			return false, nil
 		}
@@ -243,7 +266,7 @@ func equal(a, b Value, depth int) (bool, error) {
 		y, ok := b.(Opaque)
 		return ok && x.Class == y.Class && x.Text == y.Text, nil
 	case *Frozen:
-		return equal(x.value, b, depth)
+		return equal(x.Value(), b, depth)
 	case Named:
 		return x.PyEqual(b), nil
 	}

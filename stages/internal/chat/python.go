@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/big"
 	"strings"
+	"sync"
 
 	"github.com/nikolalohinski/gonja/v2/builtins"
 	"github.com/nikolalohinski/gonja/v2/exec"
@@ -42,7 +43,7 @@ type filter = exec.FilterFunction
 func fail(format string, args ...any) *exec.Value { return exec.AsValue(fmt.Errorf(format, args...)) }
 
 // filters are the library's, with ours before them.
-var filters = func() map[string]filter {
+var filters = sync.OnceValue(func() map[string]filter {
 	all := map[string]filter{}
 	for _, name := range []string{"abs", "attr", "capitalize", "dictsort", "first", "float", "indent", "int", "join", "last",
 		"list", "lower", "map", "max", "min", "reject", "rejectattr", "replace", "reverse", "round", "safe", "select",
@@ -86,7 +87,7 @@ var filters = func() map[string]filter {
 		}
 	}
 	return all
-}()
+})
 
 // text is what {{ x }} prints.
 func text(v *exec.Value) string { return pyText(v.Interface()) }
@@ -242,7 +243,7 @@ func toJSON(_ *exec.Evaluator, in *exec.Value, p *exec.VarArgs) *exec.Value {
 }
 
 // tests are the library's for comparisons, and ours for types.
-var tests = func() map[string]exec.TestFunction {
+var tests = sync.OnceValue(func() map[string]exec.TestFunction {
 	all := map[string]exec.TestFunction{}
 	for _, name := range []string{"divisibleby", "eq", "equalto", "==", "even", "ge", ">=", "gt", "greaterthan", ">", "in",
 		"le", "<=", "lower", "lt", "lessthan", "<", "ne", "!=", "odd", "sameas", "upper", "callable"} {
@@ -277,10 +278,10 @@ var tests = func() map[string]exec.TestFunction {
 		}
 	}
 	return all
-}()
+})
 
 // methods of texts and lists are the library's; those of dicts are ours, in order.
-var methods = func() exec.Methods {
+var methods = sync.OnceValue(func() exec.Methods {
 	m := builtins.Methods
 	method := func(f func(o object, p *exec.VarArgs) (any, error)) exec.Method[map[string]any] {
 		return func(_ map[string]any, self *exec.Value, p *exec.VarArgs) (any, error) {
@@ -312,10 +313,10 @@ var methods = func() exec.Methods {
 		}),
 	})
 	return m
-}()
+})
 
 // globals are the functions a template may call.
-var globals = func() map[string]any {
+var globals = sync.OnceValue(func() map[string]any {
 	all := map[string]any{
 		"none": nil, "None": nil,
 		"range": func(p *exec.VarArgs) (any, error) {
@@ -345,10 +346,10 @@ var globals = func() map[string]any {
 		all["namespace"] = namespace
 	}
 	return all
-}()
+})
 
 // statements are those that chat templates use; any other is refused when the template is read.
-var statements = func() map[string]parser.ControlStructureParser {
+var statements = sync.OnceValue(func() map[string]parser.ControlStructureParser {
 	all := map[string]parser.ControlStructureParser{"set": parseSet, "generation": parseGeneration}
 	for _, name := range []string{"if", "for", "macro", "break", "continue"} {
 		if f, ok := builtins.ControlStructures.Get(name); ok {
@@ -356,7 +357,7 @@ var statements = func() map[string]parser.ControlStructureParser {
 		}
 	}
 	return all
-}()
+})
 
 // set is {% set x = value %} or {% set x %}...{% endset %}; x may be an attribute of a namespace.
 type set struct {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nikolalohinski/gonja/v2/config"
@@ -98,8 +99,8 @@ func NewTemplate(source string, special map[string]string) (t *Template, err err
 	c := config.New()
 	c.TrimBlocks = true // as Hugging Face compiles them, with lstrip_blocks below
 	compiled, err := exec.NewTemplate(TemplateFile, c, onlySource(stripBlocks(source)), &exec.Environment{
-		Context: exec.NewContext(globals), Filters: exec.NewFilterSet(filters), Tests: exec.NewTestSet(tests),
-		ControlStructures: exec.NewControlStructureSet(statements), Methods: methods,
+		Context: exec.NewContext(globals()), Filters: exec.NewFilterSet(filters()), Tests: exec.NewTestSet(tests()),
+		ControlStructures: exec.NewControlStructureSet(statements()), Methods: methods(),
 	})
 	if err != nil {
 		// The library's message holds the whole source between its words; what matters is the cause.
@@ -115,10 +116,10 @@ func NewTemplate(source string, special map[string]string) (t *Template, err err
 }
 
 // indented is a tag or comment that is the first on its line, unless it asks with a plus to keep what is before it.
-var indented = regexp.MustCompile(`(?m)^[ \t]+(\{[%#](?:[^+]|$))`)
+var indented = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^[ \t]+(\{[%#](?:[^+]|$))`) })
 
 // stripBlocks is lstrip_blocks. The library's own also takes the spaces between a value and a tag of the same line.
-func stripBlocks(source string) string { return indented.ReplaceAllString(source, "$1") }
+func stripBlocks(source string) string { return indented().ReplaceAllString(source, "$1") }
 
 // Render gives the text of a conversation. It fails where the template raises an exception, and where Python would.
 func (t *Template) Render(p Prompt) (text string, err error) {

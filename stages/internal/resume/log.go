@@ -22,7 +22,8 @@ type log struct {
 	file *os.File
 }
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+// castagnoli is a function, for the table takes longer to make than a program that resumes nothing should wait.
+func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 // openLog opens the logs from a state on. Records are appended to the newest.
 func openLog(dir string, since int) (*log, error) {
@@ -66,7 +67,7 @@ func (t *Training) Append(record any) error {
 	if err != nil {
 		return fmt.Errorf("log: %w", err)
 	}
-	line := fmt.Appendf(make([]byte, 0, len(text)+10), "%08x %s\n", crc32.Checksum(text, castagnoli), text)
+	line := fmt.Appendf(make([]byte, 0, len(text)+10), "%08x %s\n", crc32.Checksum(text, castagnoli()), text)
 	t.log.mu.Lock()
 	defer t.log.mu.Unlock()
 	_, err = t.log.file.Write(line)
@@ -104,7 +105,7 @@ func records(r io.Reader, each func(record []byte) error) (end int64, err error)
 			return end, err
 		}
 		want, text, ok := bytes.Cut(bytes.TrimSuffix(line, []byte("\n")), []byte(" "))
-		if sum, err := strconv.ParseUint(string(want), 16, 32); !ok || err != nil || uint32(sum) != crc32.Checksum(text, castagnoli) {
+		if sum, err := strconv.ParseUint(string(want), 16, 32); !ok || err != nil || uint32(sum) != crc32.Checksum(text, castagnoli()) {
 			return end, nil
 		}
 		if err := each(text); err != nil {
