@@ -27,7 +27,7 @@ func Memory(n *engine.Node, have int64) (plan MemoryPlan, ok bool) {
 	}
 	_, use := user.MemoryUse()
 	u := use(c)
-	u.GPU = n.Resources.GPUs > 0
+	u.GPU, u.Threads = n.Resources.GPUs > 0, n.Resources.CPUs
 	parts := c.Memory(u)
 	return MemoryPlan{lm.TotalMemory(parts), lm.MemoryText(parts), checkpoint.RefuseMemory(c, u, have)}, true
 }

@@ -34,7 +34,7 @@ func PlanMemory(job *engine.Job, stage MemoryUser) error {
 		return err
 	}
 	u, have := use(c), job.Memory()
-	u.GPU = job.Device != cpu
+	u.GPU, u.Threads = job.Device != cpu, job.Threads
 	if err := RefuseMemory(c, u, have); err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func PlanPass(job *engine.Job, c lm.Config, u lm.Use, tokens int) error {
 	if tokens <= u.Pass {
 		return nil
 	}
-	u.Pass, u.Alone, u.GPU = tokens, true, job.Device != cpu
+	u.Pass, u.Alone, u.GPU, u.Threads = tokens, true, job.Device != cpu, job.Threads
 	if err := RefuseMemory(c, u, job.Memory()); err != nil {
 		return fmt.Errorf("a trajectory of %d tokens goes through the model alone, whatever micro_batch says: %w", tokens, err)
 	}

@@ -174,6 +174,9 @@ func (d *Decoder) fill(s *torch.Scope, parts []part) {
 func (d *Decoder) forward(s *torch.Scope, rows *stepRows) *torch.Tensor {
 	m, c := d.m, d.m.cfg
 	heads, kvHeads, width := int64(c.Heads), int64(c.KVHeads), int64(c.HeadDim)
+	if logits, ok := s.Decode(d.whole(), &torch.DecoderRows{IDs: rows.ids, Slots: rows.slots, Positions: rows.positions, Ends: rows.ends}); ok {
+		return logits
+	}
 	x := s.As(s.IndexSelect(m.w.embed, 0, s.FromInt64(rows.ids, int64(len(rows.ids)))), torch.Float32) // [rows, hidden]
 	for l, w := range m.w.layers {
 		before := x
@@ -207,6 +210,18 @@ func (d *Decoder) forward(s *torch.Scope, rows *stepRows) *torch.Tensor {
 	logits := s.Empty(torch.Float32, h.Size(0), int64(c.Vocab))
 	s.WideMmInto(logits, h, s.T(m.w.head))
 	return logits
+}
+
+// whole is the decoder as one operation takes it.
+func (d *Decoder) whole() *torch.Decoder {
+	m, c := d.m, d.m.cfg
+	all := &torch.Decoder{Heads: int64(c.Heads), KVHeads: int64(c.KVHeads), D: int64(c.HeadDim), NormEps: c.NormEps,
+		Embed: m.w.embed, Cos: m.cos, Sin: m.sin, Norm: m.w.norm, Head: m.w.head}
+	for l, w := range m.w.layers {
+		all.Layers = append(all.Layers, torch.DecoderLayer{Norm1: w.norm1, QKV: w.qkv, QKVBias: w.qkvBias, O: w.o, Norm2: w.norm2, GateUp: w.gateUp, Down: w.down,
+			Keys: d.cache.keys[l], Values: d.cache.values[l]})
+	}
+	return all
 }
 
 // drawAll picks the tokens of all requests from their rows of logits, where these lie; only rows with a nucleus come to the

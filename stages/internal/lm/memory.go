@@ -16,6 +16,7 @@ type Use struct {
 	Alone     bool // the pass is one sequence, so that no setting makes it smaller
 
 	Slots, Context int // sequences that are sampled at once, and the longest; 0 samples none
+	Threads        int // of the CPU that sample; 0 counts as 1
 
 	Precision Precision // of products; "" is float32
 	GPU       bool      // its operations are libtorch's, which make more intermediates than the CPU's kernels
@@ -157,18 +158,22 @@ func (c Config) trainingPass(u Use) int64 {
 	return tape + most
 }
 
-// samplingPass is what a pass of a decoder holds at most: one layer of its rows, and the logits of every slot, on a GPU with
-// what a draw there is made of: three times as many numbers in float32, as many in eight bytes, and a flag.
+// samplingPass is what a pass of a decoder holds at most beside the logits of every slot: on the CPU in float32 what each
+// thread needs for a block of rows, of which the largest input of a product twice; else one layer of its rows. A draw on a
+// GPU makes of the logits three times as many numbers in float32, as many in eight bytes, and a flag.
 func (c Config) samplingPass(u Use) int64 {
-	slots, context := u.Slots, u.Context
-	q, kv := int64(c.Heads*c.HeadDim), int64(c.KVHeads*c.HeadDim)
-	rows := min(int64(passRows+slots), int64(slots)*int64(context))
-	row := 5*int64(c.Hidden) + 2*q + 2*kv + 3*int64(c.MLP)
+	hidden, q, kv, mlp := int64(c.Hidden), int64(c.Heads*c.HeadDim), int64(c.KVHeads*c.HeadDim), int64(c.MLP)
+	all, logits := int64(u.Slots)*int64(u.Context), int64(u.Slots)*int64(c.Vocab)
+	if !u.GPU && u.bytes() == 4 {
+		row := 4*hidden + 3*q + 4*kv + 3*mlp + max(hidden, q, mlp)
+		return 4 * (min(all, decodeRows)*row*int64(max(u.Threads, 1)) + logits)
+	}
 	logit := int64(4)
 	if u.GPU {
 		logit += 3*4 + 3*8 + 1
 	}
-	return 4*rows*row + logit*int64(slots)*int64(c.Vocab)
+	row := 5*hidden + 2*q + 2*kv + 3*mlp
+	return 4*min(int64(passRows+u.Slots), all)*row + logit*logits
 }
 
 // MemoryText writes parts in GiB or MiB, the total first.
@@ -211,6 +216,9 @@ func (l LoRA) Parameters(c Config) (n int) {
 // headRows is how many positions the head handles at once, so that their logits stay in a core's cache and those over the
 // whole vocabulary never exist for a whole batch when the vocabulary is large.
 const headRows = 128
+
+// decodeRows is how many rows a thread of package torch's Decode takes through the layers at once.
+const decodeRows = 128
 
 // keptLogits is the largest number of logits of a micro-batch that wait for their gradient; beyond it they are computed
 // a second time.

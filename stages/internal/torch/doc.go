@@ -18,8 +18,8 @@
 // A Tensor belongs to its device's thread: it may be stored anywhere but used only inside Do.
 //
 // fused.go holds the parts of a decoder that libtorch would compose of many passes over memory, as C kernels with their
-// gradients, for float32 on the CPU; matmul.go the product of matrices for the same. They share their work out over threads
-// (pool.h) and give the same bits with any number. composed.go computes the same of libtorch's own operations, on a GPU, which this has
+// gradients, for float32 on the CPU; matmul.go the product of matrices for the same, decode.go a decoder's whole pass over new tokens.
+// They share their work out over threads (pool.h) and give the same bits with any number. composed.go computes the same of libtorch's own operations, on a GPU, which this has
 // not run on yet, and in bfloat16; Compose has the CPU take them too. libtorch's CUDA half is loaded when a GPU is first used.
 //
 // The package needs the build tag libtorch; without it only this comment remains.

@@ -388,34 +388,55 @@ func (s *Scope) CachedAttention(qkv *Tensor, slots, positions []int32, keys, val
 	if !s.ready(name, operands{qkv, keys, values}) {
 		return &Tensor{}
 	}
-	cache, other := keys.Shape(), values.Shape()
-	if len(cache) != 4 || len(other) != 4 || cache[1] != kvHeads || other[1] != kvHeads || cache[0] != other[0] || cache[2] != other[3] ||
-		cache[3] != other[2] || cache[3]%16 != 0 || heads%kvHeads != 0 || len(slots) != len(positions) {
-		s.Fail(fmt.Errorf("torch %s: caches of shapes %v and %v do not hold %d key heads for %d slots and %d positions",
-			name, cache, other, kvHeads, len(slots), len(positions)))
-		return &Tensor{}
+	d := keys.Size(2)
+	room, length := s.caches(name, keys, values, kvHeads, d)
+	if s.Err() == nil && heads%kvHeads != 0 {
+		s.Fail(fmt.Errorf("torch %s: %d heads do not share %d key heads evenly", name, heads, kvHeads))
 	}
-	d, length := cache[2], cache[3]
-	for i := range slots {
-		if slots[i] < 0 || int64(slots[i]) >= cache[0] || positions[i] < 0 || int64(positions[i]) >= length {
-			s.Fail(fmt.Errorf("torch %s: slot %d, position %d lie outside %d slots of %d", name, slots[i], positions[i], cache[0], length))
-			return &Tensor{}
-		}
+	if !s.placed(name, slots, positions, room, length) {
+		return &Tensor{}
 	}
 	if len(slots) > 0 && s.composesOf(keys) {
 		s.sizes(name, qkv, int64(len(slots)), (heads+2*kvHeads)*d)
 		return s.composedCachedAttention(qkv, slots, positions, keys, values, heads, kvHeads)
 	}
 	in := s.whole(name, qkv, int64(len(slots)), (heads+2*kvHeads)*d)
-	ks, vs := s.whole(name, s.View(keys, -1), 1, -1), s.whole(name, s.View(values, -1), 1, -1)
+	ks, vs := s.floats(name, keys, room, kvHeads, d, length), s.floats(name, values, room, kvHeads, length, d)
 	out, scratch := s.Empty(Float32, in.n, heads*d), s.Empty(Float32, 4*length*int64(C.pool_room()))
 	os, buffer := s.whole(name, out, in.n, heads*d), s.whole(name, scratch, 1, -1)
 	if s.Err() == nil {
+		C.k_cache_rows(C.int64_t(in.n), ints(slots), ints(positions), C.int64_t(heads), C.int64_t(kvHeads), C.int64_t(d), in.p, ks, vs, C.int64_t(length))
 		C.k_cached_attention(C.int64_t(in.n), ints(slots), ints(positions), C.int64_t(heads), C.int64_t(kvHeads), C.int64_t(d),
-			in.p, ks.p, vs.p, C.int64_t(length), os.p, buffer.p)
+			in.p, ks, vs, C.int64_t(length), os.p, buffer.p)
 	}
 	s.Free(scratch)
 	return out
+}
+
+// caches checks the shapes of a layer's caches and gives the number of slots and that of their positions.
+func (s *Scope) caches(name string, keys, values *Tensor, kvHeads, d int64) (slots, length int64) {
+	if !s.ready(name, operands{keys, values}) {
+		return 0, 0
+	}
+	k, v := keys.Shape(), values.Shape()
+	if len(k) != 4 || len(v) != 4 || k[1] != kvHeads || v[1] != kvHeads || k[0] != v[0] || k[2] != d || v[3] != d || k[3] != v[2] || k[3]%16 != 0 {
+		s.Fail(fmt.Errorf("torch %s: caches of shapes %v and %v do not hold %d key heads of %d for positions in blocks of 16", name, k, v, kvHeads, d))
+		return 0, 0
+	}
+	return k[0], k[3]
+}
+
+// placed says whether each row lies in caches of so many slots and positions.
+func (s *Scope) placed(name string, slots, positions []int32, room, length int64) bool {
+	if s.Err() == nil && len(slots) != len(positions) {
+		s.Fail(fmt.Errorf("torch %s: %d slots for %d positions", name, len(slots), len(positions)))
+	}
+	for i := range slots {
+		if s.Err() == nil && (slots[i] < 0 || int64(slots[i]) >= room || positions[i] < 0 || int64(positions[i]) >= length) {
+			s.Fail(fmt.Errorf("torch %s: slot %d, position %d lie outside %d slots of %d", name, slots[i], positions[i], room, length))
+		}
+	}
+	return s.Err() == nil
 }
 
 // HeadStat is what a row of logits says about its target, in float64 from float32 sums.

@@ -203,13 +203,16 @@ static void NAME(rows_add)(int64_t n, int64_t d, int64_t lo, int64_t hi, const i
 #define ACCUMULATORS 8
 #endif
 
-// s[i][j] = scale * sum over c of q[i][c]*kt[c][j], for so many blocks of 16 columns j.
-INLINE void NAME(score_blocks)(const int nq, const int blocks, const float *const *q, int64_t d, const float *kt, int64_t ldk, float scale, float *s, int64_t lds) {
+// s[i][j] = scale * sum over c of q[i][c]*kt[c][j], for so many blocks of 16 columns j. next, if not null, is what lies like kt and
+// is fetched meanwhile.
+INLINE void NAME(score_blocks)(const int nq, const int blocks, const float *const *q, int64_t d, const float *kt, int64_t ldk, const float *next, float scale, float *s, int64_t lds) {
 	v16 acc[4][4] = {{{0}}};
 	for (int64_t c = 0; c < d; c++)
 #pragma GCC unroll 4
 		for (int x = 0; x < blocks; x++) {
 			v16 k = LOAD(kt + c * ldk + 16 * x);
+			if (next)
+				__builtin_prefetch(next + c * ldk + 16 * x, 0, 2);
 #pragma GCC unroll 4
 			for (int i = 0; i < nq; i++)
 				acc[x][i] += k * q[i][c];
@@ -222,24 +225,26 @@ INLINE void NAME(score_blocks)(const int nq, const int blocks, const float *cons
 }
 
 // The same for j < n rounded up to 16. Several blocks at once keep the processor busy while a sum waits for its last term.
-INLINE void NAME(scores)(const int nq, const float *const *q, int64_t d, const float *kt, int64_t ldk, int64_t n, float scale, float *s, int64_t lds) {
+INLINE void NAME(scores)(const int nq, const float *const *q, int64_t d, const float *kt, int64_t ldk, const float *next, int64_t n, float scale, float *s, int64_t lds) {
 	const int blocks = ACCUMULATORS / 4 / (nq > 2 ? 2 : 1);
 	int64_t j = 0;
 	for (; j + 16 * (blocks - 1) < n; j += 16 * blocks)
-		NAME(score_blocks)(nq, blocks, q, d, kt + j, ldk, scale, s + j, lds);
+		NAME(score_blocks)(nq, blocks, q, d, kt + j, ldk, next ? next + j : 0, scale, s + j, lds);
 	for (; j + 16 < n; j += 32)
-		NAME(score_blocks)(nq, 2, q, d, kt + j, ldk, scale, s + j, lds);
+		NAME(score_blocks)(nq, 2, q, d, kt + j, ldk, next ? next + j : 0, scale, s + j, lds);
 	for (; j < n; j += 16)
-		NAME(score_blocks)(nq, 1, q, d, kt + j, ldk, scale, s + j, lds);
+		NAME(score_blocks)(nq, 1, q, d, kt + j, ldk, next ? next + j : 0, scale, s + j, lds);
 }
 
 // out[i][c] = scale[i] * sum over j < n of s[i][j]*v[j][c], for so many blocks of 16 columns c.
-INLINE void NAME(value_blocks)(const int nq, const int blocks, const float *s, int64_t lds, int64_t n, const float *v, int64_t ldv, int64_t c, const float *scale, float *const *out) {
+INLINE void NAME(value_blocks)(const int nq, const int blocks, const float *s, int64_t lds, int64_t n, const float *v, int64_t ldv, const float *next, int64_t c, const float *scale, float *const *out) {
 	v16 acc[4][4] = {{{0}}};
 	for (int64_t j = 0; j < n; j++)
 #pragma GCC unroll 4
 		for (int x = 0; x < blocks; x++) {
 			v16 y = LOAD(v + j * ldv + c + 16 * x);
+			if (next)
+				__builtin_prefetch(next + j * ldv + c + 16 * x, 0, 2);
 #pragma GCC unroll 4
 			for (int i = 0; i < nq; i++)
 				acc[x][i] += y * s[i * lds + j];
@@ -251,12 +256,12 @@ INLINE void NAME(value_blocks)(const int nq, const int blocks, const float *s, i
 			STORE(out[i] + c + 16 * x, acc[x][i] * scale[i]);
 }
 
-INLINE void NAME(values)(const int nq, const float *s, int64_t lds, int64_t n, const float *v, int64_t ldv, int64_t d, const float *scale, float *const *out) {
+INLINE void NAME(values)(const int nq, const float *s, int64_t lds, int64_t n, const float *v, int64_t ldv, const float *next, int64_t d, const float *scale, float *const *out) {
 	int64_t c = 0;
 	for (; ACCUMULATORS == 16 && c + 64 <= d; c += 64)
-		NAME(value_blocks)(nq, 4, s, lds, n, v, ldv, c, scale, out);
+		NAME(value_blocks)(nq, 4, s, lds, n, v, ldv, next, c, scale, out);
 	for (; c + 32 <= d; c += 32)
-		NAME(value_blocks)(nq, 2, s, lds, n, v, ldv, c, scale, out);
+		NAME(value_blocks)(nq, 2, s, lds, n, v, ldv, next, c, scale, out);
 	for (; c < d; c++)
 		for (int i = 0; i < nq; i++) {
 			float acc = 0;
@@ -319,17 +324,17 @@ INLINE void NAME(gather)(const float *x, int64_t ld, const int32_t *path, int64_
 }
 
 INLINE void NAME(attend)(const int nq, const float *const *q, const int64_t *n, int64_t d, const float *kt, int64_t ldk, const float *v, int64_t ldv, float scale,
-	float *s, int64_t lds, float *const *out, float *const *lse) {
+	float *s, int64_t lds, float *const *out, float *const *lse, const float *next_kt, const float *next_v) {
 	int64_t longest = n[nq - 1], padded = PADDED(longest);
 	float inverse[4];
-	NAME(scores)(nq, q, d, kt, ldk, longest, scale, s, lds);
+	NAME(scores)(nq, q, d, kt, ldk, next_kt, longest, scale, s, lds);
 	for (int i = 0; i < nq; i++) {
 		float max, sum = NAME(softmax_row)(s + i * lds, n[i], padded, &max);
 		inverse[i] = 1.0f / sum;
 		if (lse)
 			*lse[i] = max + logf(sum);
 	}
-	NAME(values)(nq, s, lds, longest, v, ldv, d, inverse, out);
+	NAME(values)(nq, s, lds, longest, v, ldv, next_v, d, inverse, out);
 }
 
 // Query vectors of one segment and one key head, in order of their rows: vector i is head i%r of query i/r.
@@ -357,11 +362,11 @@ static void NAME(attention)(void *job, int64_t piece, int thread) {
 			n[b] = x->places[first + (i + b) / r] + 1;
 		}
 		if (count == 4)
-			NAME(attend)(4, qs, n, d, kt, tp, vp, d, scale, s, tp, os, ls);
+			NAME(attend)(4, qs, n, d, kt, tp, vp, d, scale, s, tp, os, ls, 0, 0);
 		else if (count == 2)
-			NAME(attend)(2, qs, n, d, kt, tp, vp, d, scale, s, tp, os, ls);
+			NAME(attend)(2, qs, n, d, kt, tp, vp, d, scale, s, tp, os, ls, 0, 0);
 		else
-			NAME(attend)(1, qs, n, d, kt, tp, vp, d, scale, s, tp, os, ls);
+			NAME(attend)(1, qs, n, d, kt, tp, vp, d, scale, s, tp, os, ls, 0, 0);
 		i += count;
 	}
 }
@@ -370,8 +375,8 @@ INLINE void NAME(attend_backward)(const int nq, const float *const *q, const int
 	float scale, const float *const *out, const float *const *lse, const float *const *dout, float *p, float *ds, float *const *dq, float *dkt, float *dvt) {
 	int64_t longest = n[nq - 1], padded = PADDED(longest);
 	const float one[4] = {1, 1, 1, 1};
-	NAME(scores)(nq, q, d, kt, tp, longest, scale, p, tp);
-	NAME(scores)(nq, dout, d, vt, tp, longest, 1.0f, ds, tp);
+	NAME(scores)(nq, q, d, kt, tp, 0, longest, scale, p, tp);
+	NAME(scores)(nq, dout, d, vt, tp, 0, longest, 1.0f, ds, tp);
 	for (int i = 0; i < nq; i++) {
 		float delta = 0, l = *lse[i];
 		for (int64_t c = 0; c < d; c++)
@@ -383,7 +388,7 @@ INLINE void NAME(attend_backward)(const int nq, const float *const *q, const int
 			STORE(di + j, e * (LOAD(di + j) - delta) * scale);
 		}
 	}
-	NAME(values)(nq, ds, tp, longest, k, ldk, d, one, dq);
+	NAME(values)(nq, ds, tp, longest, k, ldk, 0, d, one, dq);
 	NAME(outer)(nq, q, d, ds, tp, longest, dkt, tp);
 	NAME(outer)(nq, dout, d, p, tp, longest, dvt, tp);
 }
@@ -438,44 +443,54 @@ static void NAME(attention_backward)(void *job, int64_t piece, int thread) {
 }
 #undef VECTOR
 
-// Keys and values of rows and heads enter the caches. Row i and key head g are piece i*kv_heads+g, AT_ONCE of which are one.
+// Keys and values enter the caches. Here and below, a piece is a key head of AT_ONCE rows.
 static void NAME(cache_rows)(void *job, int64_t piece, int thread) {
 	const attention_step *x = job;
-	const int64_t d = x->d, width = (x->heads + 2 * x->kv_heads) * d;
-	for (int64_t at = piece * AT_ONCE; at < (piece + 1) * AT_ONCE && at < x->n * x->kv_heads; at++) {
-		int64_t i = at / x->kv_heads, g = at % x->kv_heads, room = x->slot[i] * x->kv_heads + g;
+	const int64_t d = x->d, ld = x->ld, width = (x->heads + 2 * x->kv_heads) * d, g = piece % x->kv_heads, first = piece / x->kv_heads * AT_ONCE;
+	for (int64_t i = first; i < first + AT_ONCE && i < x->n; i++) {
+		int64_t room = x->slot[i] * x->kv_heads + g;
 		const float *k = x->qkv + i * width + (x->heads + g) * d, *v = k + x->kv_heads * d;
-		float *kt = x->keys + room * d * x->ld + x->pos[i];
+		float *kt = x->keys + room * d * ld + x->pos[i];
 		for (int64_t c = 0; c < d; c++)
-			kt[c * x->ld] = k[c];
-		memcpy(x->values + (room * x->ld + x->pos[i]) * d, v, sizeof(float) * d);
+			kt[c * ld] = k[c];
+		memcpy(x->values + (room * ld + x->pos[i]) * d, v, sizeof(float) * d);
 	}
 }
 
+// Rows of one slot share what they read, up to four query vectors at a time.
 static void NAME(cached_attention)(void *job, int64_t piece, int thread) {
 	const attention_step *x = job;
-	const int64_t d = x->d, ld = x->ld, r = x->heads / x->kv_heads, width = (x->heads + 2 * x->kv_heads) * d, all = x->n * x->kv_heads;
+	const int64_t d = x->d, ld = x->ld, r = x->heads / x->kv_heads, width = (x->heads + 2 * x->kv_heads) * d, g = piece % x->kv_heads, first = piece / x->kv_heads * AT_ONCE;
+	const int64_t end = first + AT_ONCE < x->n ? first + AT_ONCE : x->n;
 	float *s = x->scratch + thread * 4 * ld, scale = 1.0f / sqrtf((float)d);
-	for (int64_t at = piece * AT_ONCE; at < (piece + 1) * AT_ONCE && at < all; at++) {
-		int64_t i = at / x->kv_heads, g = at % x->kv_heads, room = x->slot[i] * x->kv_heads + g;
-		const float *kt = x->keys + room * d * ld, *v = x->values + room * ld * d;
-		for (int64_t h = 0; h < r;) {
-			const float *qs[4];
-			float *os[4];
-			int64_t t[4], count = r - h >= 4 ? 4 : r - h >= 2 ? 2 : 1;
-			for (int64_t b = 0; b < count; b++) {
-				qs[b] = x->qkv + i * width + (g * r + h + b) * d;
-				os[b] = x->out + i * x->heads * d + (g * r + h + b) * d;
-				t[b] = x->pos[i] + 1;
-			}
-			if (count == 4)
-				NAME(attend)(4, qs, t, d, kt, ld, v, d, scale, s, ld, os, 0);
-			else if (count == 2)
-				NAME(attend)(2, qs, t, d, kt, ld, v, d, scale, s, ld, os, 0);
-			else
-				NAME(attend)(1, qs, t, d, kt, ld, v, d, scale, s, ld, os, 0);
-			h += count;
+	for (int64_t i = first, h = 0; i < end;) {
+		int64_t room = x->slot[i] * x->kv_heads + g, count = 0, t[4];
+		const float *qs[4], *next_kt = 0, *next_v = 0;
+		float *os[4];
+		for (int32_t slot = x->slot[i]; count < 4 && i < end && x->slot[i] == slot && (count == 0 || x->pos[i] + 1 >= t[count - 1]);) {
+			qs[count] = x->qkv + i * width + (g * r + h) * d;
+			os[count] = x->out + i * x->heads * d + (g * r + h) * d;
+			t[count++] = x->pos[i] + 1;
+			if (++h == r)
+				h = 0, i++;
 		}
+		int64_t row = i < end ? i : g + 1 < x->kv_heads ? first : end, head = i < end ? g : (g + 1) % x->kv_heads;
+		if (row < x->n && x->slot[row] * x->kv_heads + head != room) { // what this thread is likely to do next
+			int64_t after = x->slot[row] * x->kv_heads + head;
+			next_kt = x->keys + after * d * ld, next_v = x->values + after * ld * d;
+		}
+		const float *kt = x->keys + room * d * ld, *v = x->values + room * ld * d;
+		for (int64_t b = 0; b < count; next_kt = next_v = 0)
+			if (count - b == 4) {
+				NAME(attend)(4, qs, t, d, kt, ld, v, d, scale, s, ld, os, 0, next_kt, next_v);
+				b += 4;
+			} else if (count - b >= 2) {
+				NAME(attend)(2, qs + b, t + b, d, kt, ld, v, d, scale, s, ld, os + b, 0, next_kt, next_v);
+				b += 2;
+			} else {
+				NAME(attend)(1, qs + b, t + b, d, kt, ld, v, d, scale, s, ld, os + b, 0, next_kt, next_v);
+				b++;
+			}
 	}
 }
 

@@ -39,7 +39,7 @@ typedef struct {
 	float *out, *scratch;
 } attention_step;
 
-enum { AT_ONCE = 4 }; // heads of rows that are one piece of a step
+enum { AT_ONCE = 4 }; // rows whose key head is one piece of a step
 
 typedef struct {
 	int64_t m, n, k;
@@ -255,17 +255,31 @@ void k_attention_backward(int64_t segments, const int32_t *bounds, const int32_t
 	pool_share(x.shared ? kv_heads : segments * kv_heads, chosen()->attention_backward, &x);
 }
 
-void k_cached_attention(int64_t n, const int32_t *slot, const int32_t *pos, int64_t heads, int64_t kv_heads, int64_t d, const float *qkv, float *keys, float *values, int64_t ld,
-	float *out, float *scratch) {
-	attention_step x = {n, slot, pos, heads, kv_heads, d, qkv, keys, values, ld, out, scratch};
-	pool_share((n * kv_heads + AT_ONCE - 1) / AT_ONCE, chosen()->cache_rows, &x);
-	pool_share((n * kv_heads + AT_ONCE - 1) / AT_ONCE, chosen()->cached_attention, &x);
+static void in_steps(const attention_step *x, pool_piece f) { pool_share((x->n + AT_ONCE - 1) / AT_ONCE * x->kv_heads, f, (void *)x); }
+
+void k_cache_rows(int64_t n, const int32_t *slot, const int32_t *pos, int64_t heads, int64_t kv_heads, int64_t d, const float *qkv, float *keys, float *values, int64_t ld) {
+	attention_step x = {n, slot, pos, heads, kv_heads, d, qkv, keys, values, ld, 0, 0};
+	in_steps(&x, chosen()->cache_rows);
+}
+
+void k_cached_attention(int64_t n, const int32_t *slot, const int32_t *pos, int64_t heads, int64_t kv_heads, int64_t d, const float *qkv, const float *keys, const float *values,
+	int64_t ld, float *out, float *scratch) {
+	attention_step x = {n, slot, pos, heads, kv_heads, d, qkv, (float *)keys, (float *)values, ld, out, scratch};
+	in_steps(&x, chosen()->cached_attention);
+}
+
+int64_t k_matmul_room(int64_t m, int64_t n, int64_t k) { return chosen()->matmul_room(m, n, k); }
+
+void k_matmul_in(float *room, int64_t m, int64_t n, int64_t k, const float *a, int64_t rsa, int64_t csa, const float *b, int64_t rsb, int64_t csb, const float *from, int64_t ldf, float *c,
+	int64_t ldc) {
+	product x = {m, n, k, a, rsa, csa, b, rsb, csb, from, ldf, c, ldc, room};
+	chosen()->matmul(&x);
 }
 
 int k_matmul(int64_t m, int64_t n, int64_t k, const float *a, int64_t rsa, int64_t csa, const float *b, int64_t rsb, int64_t csb, const float *from, int64_t ldf, float *c, int64_t ldc) {
 	static float *room; // kept, and made larger when a product needs more; no part of the heap, where it would lie between tensors
 	static size_t roomed;
-	size_t need = sizeof(float) * chosen()->matmul_room(m, n, k);
+	size_t need = sizeof(float) * k_matmul_room(m, n, k);
 	if (need > roomed) {
 		if (roomed > 0)
 			munmap(room, roomed);
@@ -274,7 +288,6 @@ int k_matmul(int64_t m, int64_t n, int64_t k, const float *a, int64_t rsa, int64
 	}
 	if (roomed == 0)
 		return 0;
-	product x = {m, n, k, a, rsa, csa, b, rsb, csb, from, ldf, c, ldc, room};
-	chosen()->matmul(&x);
+	k_matmul_in(room, m, n, k, a, rsa, csa, b, rsb, csb, from, ldf, c, ldc);
 	return 1;
 }

@@ -35,11 +35,12 @@ void k_attention(int64_t segments, const int32_t *bounds, const int32_t *path, c
 void k_attention_backward(int64_t segments, const int32_t *bounds, const int32_t *path, const int32_t *query_bounds, const int32_t *places, int64_t heads, int64_t kv_heads, int64_t d,
 	const float *q, int64_t ldq, const float *k, const float *v, int64_t ldkv, const float *out, const float *lse, const float *dout,
 	float *dq, int64_t lddq, float *dk, float *dv, int64_t lddkv, float *scratch, int64_t room);
-// One layer of cached attention: row i of qkv (q, k, v side by side) is position pos[i] of slot[i]. Keys and values of
-// all rows enter the caches, then each row sees positions 0..pos[i] of its slot. keys [slots, kv_heads, d, ld],
-// values [slots, kv_heads, ld, d], ld a multiple of 16; out [n, heads*d]; scratch 4*ld floats for each of pool_room() threads.
+// Row i of qkv (q, k, v side by side) is position pos[i] of slot[i]: its key and value enter the caches keys [slots, kv_heads, d, ld]
+// and values [slots, kv_heads, ld, d], ld a multiple of 16.
+void k_cache_rows(int64_t n, const int32_t *slot, const int32_t *pos, int64_t heads, int64_t kv_heads, int64_t d, const float *qkv, float *keys, float *values, int64_t ld);
+// Attention of such rows to the positions 0..pos[i] of their slots; out [n, heads*d]; scratch 4*ld floats for each of pool_room() threads.
 void k_cached_attention(int64_t n, const int32_t *slot, const int32_t *pos, int64_t heads, int64_t kv_heads, int64_t d, const float *qkv,
-	float *keys, float *values, int64_t ld, float *out, float *scratch);
+	const float *keys, const float *values, int64_t ld, float *out, float *scratch);
 
 // Statistics of softmax(logits*inverse_temperature) per row: stats [n, 6] doubles = logp of target, entropy, logp of
 // target under the reference, KL(policy || reference), and the two logsumexps. ref may be null (its columns are 0).
@@ -55,7 +56,31 @@ void k_sample(int64_t n, int64_t v, const float *logits, const float *inverse_te
 // is no memory for packing. One thread at a time may call it.
 int k_matmul(int64_t m, int64_t n, int64_t k, const float *a, int64_t rsa, int64_t csa, const float *b, int64_t rsb, int64_t csb, const float *from, int64_t ldf, float *c, int64_t ldc);
 
+// The same in room, which holds k_matmul_room(m, n, k) floats, so that several threads may.
+int64_t k_matmul_room(int64_t m, int64_t n, int64_t k);
+void k_matmul_in(float *room, int64_t m, int64_t n, int64_t k, const float *a, int64_t rsa, int64_t csa, const float *b, int64_t rsb, int64_t csb, const float *from, int64_t ldf, float *c, int64_t ldc);
+
 double k_square_sum(int64_t n, const float *x);
 // AdamW (Loshchilov and Hutter 2019, algorithm 2) with gradient g*scale; zeroes g.
 void k_adamw(int64_t n, float *p, float *g, float *m, float *v, float scale, float lr, float b1, float b2, float eps, float decay, float bias1, float bias2);
+
+// A decoder layer's weights, matrices as [out, in] with rows without a gap, and its caches. qkv_bias may be null.
+typedef struct {
+	const float *norm1, *qkv, *qkv_bias, *o, *norm2, *gate_up, *down;
+	float *keys, *values;
+} k_layer;
+typedef struct {
+	int64_t layers, hidden, heads, kv_heads, d, mlp, vocab;
+	float eps;
+	const float *embed, *cos, *sin, *norm, *head;
+	int64_t ld; // of the caches
+} k_decoder;
+// Rows that go through all layers together: so few that what they hold between two products stays in a core's cache.
+enum { BLOCK_ROWS = 128 };
+// A decoder's pass over new tokens: row i is token ids[i] at position pos[i] of slot[i]. The rows of a slot are ascending and in one
+// part, part p being rows bounds[p]..bounds[p+1]-1. Several parts are computed by a thread each, a single one by all together, with the
+// same bits. logits [n, vocab] are those after rows ends[0..n), ascending. room holds k_decode_room floats for each of pool_room() threads.
+int64_t k_decode_room(const k_decoder *m);
+void k_decode(const k_decoder *m, const k_layer *layer, int64_t parts, const int64_t *bounds, const int64_t *ids, const int32_t *slot, const int32_t *pos, int64_t n, const int64_t *ends,
+	float *logits, float *room);
 #endif

@@ -28,13 +28,17 @@ static void rest(void) {
 #endif
 }
 
+static _Thread_local int inside; // of a piece
+
 static void take(int thread) {
+	inside = 1;
 	for (int64_t n = atomic_load(&left); n > 0;)
 		if (atomic_compare_exchange_weak(&left, &n, n - 1)) {
 			work(job, pieces - n, thread);
 			atomic_fetch_add(&done, 1);
 			n = atomic_load(&left);
 		}
+	inside = 0;
 }
 
 // Between two jobs of a pass lie some microseconds: so long a helper stays awake.
@@ -61,7 +65,7 @@ static void *help(void *number) {
 }
 
 void pool_share(int64_t n, pool_piece f, void *j) {
-	if (n < 2 || size < 2) {
+	if (n < 2 || size < 2 || inside) {
 		for (int64_t i = 0; i < n; i++)
 			f(j, i, 0);
 		return;

@@ -8,7 +8,7 @@
 // A piece of a job, done by thread 0 (the caller) to pool_room()-1. Pieces run in any order, at once.
 typedef void (*pool_piece)(void *job, int64_t piece, int thread);
 
-// Does pieces 0 to n-1 and returns when all are done. One thread at a time may call it, and no piece may.
+// Does pieces 0 to n-1 and returns when all are done. One thread at a time may call it; a piece that does is alone with its own, as thread 0.
 void pool_share(int64_t n, pool_piece f, void *job);
 
 // How many threads may work from now on, the caller among them; 1 at the start. Fewer where the system gives no more.

@@ -1,0 +1,185 @@
+//go:build libtorch
+
+package torch
+
+// #include "kernels.h"
+// #include "pool.h"
+import "C"
+
+import (
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"github.com/sugarme/gotch/libtch"
+)
+
+// DecoderLayer is a layer's weights and caches.
+//
+//	Norm1, Norm2 [hidden]; QKV [(heads+2·kvHeads)·D, hidden], QKVBias, which may be nil, of its rows; O [hidden, heads·D];
+//	GateUp [2·MLP, hidden]; Down [hidden, MLP]; Keys and Values as in CachedAttention
+type DecoderLayer struct {
+	Norm1, QKV, QKVBias, O, Norm2, GateUp, Down, Keys, Values *Tensor
+}
+
+// Decoder is what Decode goes through.
+//
+//	Embed and Head [vocabulary, hidden]; Norm [hidden]; Cos, Sin [positions, D/2]
+type Decoder struct {
+	Heads, KVHeads, D           int64
+	NormEps                     float64
+	Embed, Cos, Sin, Norm, Head *Tensor
+	Layers                      []DecoderLayer
+}
+
+// DecoderRows are the tokens of a pass: row i is token IDs[i] at position Positions[i] of slot Slots[i]. The rows of a slot
+// follow each other. Ends are the rows after which logits are wanted, ascending.
+type DecoderRows struct {
+	IDs              []int64
+	Slots, Positions []int32
+	Ends             []int64
+}
+
+// Decode takes rows through all layers of a decoder in one call and returns the logits after rows.Ends, [ends, vocabulary],
+// or nil where there are none; keys and values of all rows are in the caches then. It has the bits of the same operations
+// called one by one. Where there are rows enough each thread takes some slots through the whole pass: nothing is handed
+// from core to core between two layers.
+//
+// The second result is false where it cannot: on a GPU, in bfloat16 and while Compose is on.
+func (s *Scope) Decode(d *Decoder, rows *DecoderRows) (logits *Tensor, ok bool) {
+	const name = "decode"
+	if len(d.Layers) == 0 || !s.ready(name, operands{d.Embed}) || s.composesOf(d.Embed) {
+		return nil, false
+	}
+	m, layers := s.decoder(name, d)
+	if s.Err() != nil || !s.decodable(name, d, rows, int64(m.vocab), int64(m.ld)) || len(rows.IDs) == 0 {
+		return nil, true
+	}
+	bounds := rows.parts(int(C.pool_size()))
+	var out *C.float
+	if len(rows.Ends) > 0 {
+		logits = s.Empty(Float32, int64(len(rows.Ends)), int64(m.vocab))
+		out = s.floats(name, logits, int64(len(rows.Ends)), int64(m.vocab))
+	}
+	floats := int64(C.pool_room()) * int64(C.k_decode_room(&m))
+	room := s.Empty(Float32, floats)
+	at := s.floats(name, room, floats)
+	if s.Err() == nil {
+		C.k_decode(&m, &layers[0], C.int64_t(len(bounds)-1), longs(bounds), longs(rows.IDs), ints(rows.Slots), ints(rows.Positions), C.int64_t(len(rows.Ends)), longs(rows.Ends), out, at)
+	}
+	s.Free(room)
+	return logits, true
+}
+
+// partRows is how many rows a thread must have for itself to be quicker than together with the others, blockRows how many
+// go through the layers at once: with as many in each, there are more parts than threads, so that none waits long for another.
+const partRows, blockRows = 16, C.BLOCK_ROWS
+
+// parts cuts rows between slots into at least as many parts as there are threads, if these have much the same to do, else
+// into one.
+func (r *DecoderRows) parts(threads int) (bounds []int64) {
+	n := len(r.IDs)
+	whole := []int64{0, int64(n)}
+	if threads < 2 || n < threads*partRows {
+		return whole
+	}
+	parts := min(max(n/blockRows, threads), 4*threads)
+	bounds = []int64{0}
+	for i := 1; i < n; i++ {
+		if r.Slots[i] != r.Slots[i-1] && i*parts >= n*len(bounds)-n/4 { // or a quarter of a part before its end
+			bounds = append(bounds, int64(i))
+		}
+	}
+	bounds = append(bounds, int64(n))
+	for i := range bounds[1:] {
+		if most := int64(n+n/4) / int64(threads); bounds[i+1]-bounds[i] > most {
+			return whole
+		}
+	}
+	return bounds
+}
+
+// decoder checks a decoder's tensors and gives their memory.
+func (s *Scope) decoder(name string, d *Decoder) (m C.k_decoder, layers []C.k_layer) {
+	table, angles := s.sizes(name, d.Embed, -1, -1), s.sizes(name, d.Cos, -1, d.D/2)
+	hidden, heads, width := table.d, d.Heads*d.D, (d.Heads+2*d.KVHeads)*d.D
+	if s.Err() != nil {
+		return m, nil
+	}
+	if d.D < 2 || d.KVHeads < 1 || d.Heads%d.KVHeads != 0 {
+		s.Fail(fmt.Errorf("torch %s: %d query heads and %d key heads of %d", name, d.Heads, d.KVHeads, d.D))
+		return m, nil
+	}
+	m = C.k_decoder{layers: C.int64_t(len(d.Layers)), hidden: C.int64_t(hidden), heads: C.int64_t(d.Heads), kv_heads: C.int64_t(d.KVHeads), d: C.int64_t(d.D),
+		vocab: C.int64_t(table.n), eps: C.float(d.NormEps), embed: s.floats(name, d.Embed, table.n, hidden), head: s.floats(name, d.Head, table.n, hidden),
+		norm: s.floats(name, d.Norm, hidden), cos: s.floats(name, d.Cos, angles.n, d.D/2), sin: s.floats(name, d.Sin, angles.n, d.D/2)}
+	for i, w := range d.Layers {
+		mlp := s.sizes(name, w.Down, hidden, -1).d
+		slots, length := s.caches(name, w.Keys, w.Values, d.KVHeads, d.D)
+		layer := C.k_layer{norm1: s.floats(name, w.Norm1, hidden), qkv: s.floats(name, w.QKV, width, hidden), o: s.floats(name, w.O, hidden, heads),
+			norm2: s.floats(name, w.Norm2, hidden), gate_up: s.floats(name, w.GateUp, 2*mlp, hidden), down: s.floats(name, w.Down, hidden, mlp),
+			keys: s.floats(name, w.Keys, slots, d.KVHeads, d.D, length), values: s.floats(name, w.Values, slots, d.KVHeads, length, d.D)}
+		if w.QKVBias != nil {
+			layer.qkv_bias = s.floats(name, w.QKVBias, width)
+		}
+		if i > 0 && (m.mlp != C.int64_t(mlp) || m.ld != C.int64_t(length)) {
+			s.Fail(fmt.Errorf("torch %s: layer %d has %d inner columns and caches of %d positions, the one before %d and %d", name, i, mlp, length, m.mlp, m.ld))
+		}
+		m.mlp, m.ld = C.int64_t(mlp), C.int64_t(length)
+		layers = append(layers, layer)
+	}
+	return m, layers
+}
+
+// decodable makes sure that the kernel stays inside its operands.
+func (s *Scope) decodable(name string, d *Decoder, rows *DecoderRows, vocabulary, length int64) bool {
+	n := len(rows.IDs)
+	if len(rows.Slots) != n {
+		s.Fail(fmt.Errorf("torch %s: %d tokens for %d slots", name, n, len(rows.Slots)))
+		return false
+	}
+	if !s.within(name, rows.IDs, vocabulary) || !s.within(name, rows.Ends, int64(n)) || !s.placed(name, rows.Slots, rows.Positions, d.Layers[0].Keys.Size(0), min(length, d.Cos.Size(0))) {
+		return false
+	}
+	if !slices.IsSorted(rows.Ends) {
+		s.Fail(fmt.Errorf("torch %s: the ends %v are not in order", name, rows.Ends))
+		return false
+	}
+	seen := make([]bool, d.Layers[0].Keys.Size(0))
+	for i, slot := range rows.Slots {
+		switch {
+		case i == 0 || rows.Slots[i-1] != slot:
+			if seen[slot] {
+				s.Fail(fmt.Errorf("torch %s: the rows of slot %d do not follow each other", name, slot))
+				return false
+			}
+			seen[slot] = true
+		case rows.Positions[i] <= rows.Positions[i-1]:
+			s.Fail(fmt.Errorf("torch %s: row %d stands at position %d of slot %d, after %d", name, i, rows.Positions[i], slot, rows.Positions[i-1]))
+			return false
+		}
+	}
+	return true
+}
+
+// floats gives the memory of a tensor of this shape, which must be float32 on the CPU without a gap.
+func (s *Scope) floats(name string, t *Tensor, shape ...int64) *C.float {
+	if !s.ready(name, operands{t}) {
+		return nil
+	}
+	have := t.Shape()
+	if !slices.Equal(have, shape) || t.device() != CPU.index() || t.DType() != Float32 {
+		s.Fail(fmt.Errorf("torch %s: operand holds %s of shape %v on device %d, want float32 of %v on the CPU", name, t.DType(), have, t.device(), shape))
+		return nil
+	}
+	strides := make([]int64, len(shape)+1)
+	libtch.AtStride(t.c, unsafe.Pointer(&strides[0]))
+	for i, step := len(shape)-1, int64(1); i >= 0; i-- {
+		if shape[i] > 1 && strides[i] != step {
+			s.Fail(fmt.Errorf("torch %s: the operand %v has gaps", name, shape))
+			return nil
+		}
+		step *= shape[i]
+	}
+	return (*C.float)(libtch.AtDataPtr(t.c))
+}

@@ -1,0 +1,176 @@
+//go:build libtorch
+
+package torch
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// oneByOne is what Decode does, as operations of their own.
+func oneByOne(s *Scope, d *Decoder, rows *DecoderRows) *Tensor {
+	x := s.IndexSelect(d.Embed, 0, s.FromInt64(rows.IDs, int64(len(rows.IDs))))
+	for l, w := range d.Layers {
+		h, _ := s.RMSNorm(x, w.Norm1, d.NormEps)
+		qkv := s.Linear(h, w.QKV, w.QKVBias)
+		s.Rope_(qkv, d.Heads+d.KVHeads, d.D, rows.Positions, d.Cos, d.Sin, false)
+		a := s.CachedAttention(qkv, rows.Slots, rows.Positions, w.Keys, w.Values, d.Heads, d.KVHeads)
+		if l == len(d.Layers)-1 {
+			if len(rows.Ends) == 0 {
+				return nil
+			}
+			ends := s.FromInt64(rows.Ends, int64(len(rows.Ends)))
+			a, x = s.IndexSelect(a, 0, ends), s.IndexSelect(x, 0, ends)
+		}
+		mid := s.Linear(a, w.O, x)
+		h, _ = s.RMSNorm(mid, w.Norm2, d.NormEps)
+		x = s.Linear(s.SwiGLU(s.Linear(h, w.GateUp, nil)), w.Down, mid)
+	}
+	h, _ := s.RMSNorm(x, d.Norm, d.NormEps)
+	return s.Linear(h, d.Head, nil)
+}
+
+// randomDecoder has empty caches of its own; equal seeds give equal weights.
+func randomDecoder(s *Scope, heads, kvHeads, dim, slots, length int64, bias bool) *Decoder {
+	const hidden, mlp, vocabulary, layers = 40, 56, 70, 3
+	r := rand.New(rand.NewPCG(3, 3))
+	d := &Decoder{Heads: heads, KVHeads: kvHeads, D: dim, NormEps: 1e-6, Embed: random(s, r, vocabulary, hidden), Head: random(s, r, vocabulary, hidden),
+		Norm: random(s, r, hidden), Cos: random(s, r, length, dim/2), Sin: random(s, r, length, dim/2)}
+	for range layers {
+		width := (heads + 2*kvHeads) * dim
+		l := DecoderLayer{Norm1: random(s, r, hidden), QKV: random(s, r, width, hidden), O: random(s, r, hidden, heads*dim), Norm2: random(s, r, hidden),
+			GateUp: random(s, r, 2*mlp, hidden), Down: random(s, r, hidden, mlp)}
+		if bias {
+			l.QKVBias = random(s, r, width)
+		}
+		l.Keys, l.Values = s.Cache(Float32, slots, kvHeads, dim, length)
+		d.Layers = append(d.Layers, l)
+	}
+	return d
+}
+
+// passesOf begins in all slots with beginnings of many lengths, some of them in two passes, and then goes on by single rows.
+func passesOf(slots int, steps int) (passes []*DecoderRows) {
+	r := rand.New(rand.NewPCG(4, 4))
+	at := make([]int32, slots)
+	pass := func(length func(slot int) int, ends bool) {
+		p := &DecoderRows{}
+		for slot := slots - 1; slot >= 0; slot-- {
+			for range length(slot) {
+				p.IDs = append(p.IDs, int64(r.IntN(70)))
+				p.Slots, p.Positions = append(p.Slots, int32(slot)), append(p.Positions, at[slot])
+				at[slot]++
+			}
+			if n := len(p.IDs); ends && n > 0 && p.Slots[n-1] == int32(slot) {
+				p.Ends = append(p.Ends, int64(n-1))
+			}
+		}
+		passes = append(passes, p)
+	}
+	pass(func(slot int) int { return slot % 3 * 7 }, false)
+	pass(func(slot int) int { return 1 + (slot*5)%23 }, true)
+	for step := range steps {
+		pass(func(slot int) int { return min(1, (slot+step)%5) }, true)
+	}
+	return passes
+}
+
+// Whatever the machine's instructions, and however many threads share whatever rows.
+func TestDecodeHasTheBitsOfItsOperations(t *testing.T) {
+	defer limitKernels(2)
+	before, err := Threads()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer SetThreads(before)
+	for _, shape := range []struct{ heads, kvHeads, d, slots, level int }{{4, 2, 16, 150, 2}, {4, 2, 16, 150, 1}, {4, 4, 8, 40, 0}, {7, 1, 8, 33, 2}, {3, 1, 16, 2, 2}} {
+		for _, threads := range []int{1, 2, 3} {
+			t.Run(fmt.Sprintf("%v on %d threads", shape, threads), func(t *testing.T) {
+				limitKernels(shape.level)
+				if err := SetThreads(threads); err != nil {
+					t.Fatal(err)
+				}
+				work(t, func(s *Scope) {
+					bias := threads != 2
+					make := func() *Decoder {
+						return randomDecoder(s, int64(shape.heads), int64(shape.kvHeads), int64(shape.d), int64(shape.slots), 48, bias)
+					}
+					d, other := make(), make()
+					for i, pass := range passesOf(shape.slots, 3) {
+						logits, ok := s.Decode(d, pass)
+						want := oneByOne(s, other, pass)
+						if !ok || (logits == nil) != (want == nil) || logits != nil && !slices.Equal(s.Float32s(logits), s.Float32s(want)) {
+							t.Fatalf("pass %d: other logits than from its operations (%v)", i, s.Err())
+						}
+						for l := range d.Layers {
+							if !slices.Equal(s.Float32s(d.Layers[l].Keys), s.Float32s(other.Layers[l].Keys)) || !slices.Equal(s.Float32s(d.Layers[l].Values), s.Float32s(other.Layers[l].Values)) {
+								t.Fatalf("pass %d: other caches in layer %d", i, l)
+							}
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// A thread's share is whole slots, and what is too uneven is for all threads together.
+func TestPartsOfAPass(t *testing.T) {
+	rows := func(lengths ...int) *DecoderRows {
+		r := &DecoderRows{}
+		for slot, n := range lengths {
+			for i := range n {
+				r.IDs, r.Slots, r.Positions = append(r.IDs, 0), append(r.Slots, int32(slot)), append(r.Positions, int32(i))
+			}
+		}
+		return r
+	}
+	for _, c := range []struct {
+		rows    *DecoderRows
+		threads int
+		want    []int64
+	}{
+		{rows(16, 16), 2, []int64{0, 16, 32}},
+		{rows(16, 16), 1, []int64{0, 32}},
+		{rows(10, 10), 2, []int64{0, 20}},                                       // too few
+		{rows(40), 2, []int64{0, 40}},                                           // one slot
+		{rows(50, 10), 2, []int64{0, 60}},                                       // too uneven
+		{rows(17, 18, 17), 3, []int64{0, 17, 35, 52}},                           //
+		{rows(100, 100, 100, 100, 100, 100), 2, []int64{0, 200, 300, 500, 600}}, // more parts than threads
+	} {
+		if got := c.rows.parts(c.threads); !slices.Equal(got, c.want) {
+			t.Errorf("%d rows on %d threads: got parts %v, want %v", len(c.rows.IDs), c.threads, got, c.want)
+		}
+	}
+}
+
+func TestDecodeRefusesWhatLiesOutside(t *testing.T) {
+	for want, change := range map[string]func(s *Scope, d *Decoder, r *DecoderRows){
+		"index 70 lies outside":                         func(_ *Scope, _ *Decoder, r *DecoderRows) { r.IDs[1] = 70 },
+		"index 3 lies outside":                          func(_ *Scope, _ *Decoder, r *DecoderRows) { r.Ends[0] = 3 },
+		"slot 2, position 0 lie outside":                func(_ *Scope, _ *Decoder, r *DecoderRows) { r.Slots[2] = 2 },
+		"slot 0, position 48 lie outside":               func(_ *Scope, _ *Decoder, r *DecoderRows) { r.Positions[1] = 48 },
+		"row 1 stands at position 0 of slot 0, after 0": func(_ *Scope, _ *Decoder, r *DecoderRows) { r.Positions[1] = 0 },
+		"the rows of slot 0 do not follow each other":   func(_ *Scope, _ *Decoder, r *DecoderRows) { r.Slots[1], r.Slots[2] = 1, 0 },
+		"the ends [2 0] are not in order":               func(_ *Scope, _ *Decoder, r *DecoderRows) { r.Ends = []int64{2, 0} },
+		"3 tokens for 2 slots":                          func(_ *Scope, _ *Decoder, r *DecoderRows) { r.Slots = r.Slots[:2] },
+		"want float32 of [40 56]":                       func(s *Scope, d *Decoder, _ *DecoderRows) { d.Layers[1].Down = s.Zeros(Int64, 40, 56) },
+		"has gaps":                                      func(s *Scope, d *Decoder, _ *DecoderRows) { d.Layers[1].O = s.T(s.Zeros(Float32, 32, 40)) },
+		"do not hold 2 key heads":                       func(s *Scope, d *Decoder, _ *DecoderRows) { d.Layers[2].Values = d.Layers[2].Keys },
+		"was freed":                                     func(s *Scope, d *Decoder, _ *DecoderRows) { s.Free(d.Layers[0].QKV) },
+		"3 query heads and 2 key heads":                 func(_ *Scope, d *Decoder, _ *DecoderRows) { d.Heads = 3 },
+	} {
+		err := Do(t.Context(), CPU, func(s *Scope) error {
+			d, r := randomDecoder(s, 4, 2, 8, 2, 48, true), &DecoderRows{IDs: []int64{0, 1, 2}, Slots: []int32{0, 0, 1}, Positions: []int32{0, 1, 0}, Ends: []int64{2}}
+			change(s, d, r)
+			s.Decode(d, r)
+			return s.Err()
+		})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got error %v, want one with %q", err, want)
+		}
+	}
+}
