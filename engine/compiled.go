@@ -139,21 +139,20 @@ func (c *compiled) holds(src Source, record *os.File) (again int, holds bool) {
 	}
 	defer unix.Close(base)
 	var reread atomic.Int64
-	holds = inPieces(len(c.read), manyStats, func(i int) bool {
-		w := &c.read[i]
-		same, read := w.unchanged(base, c.base, 0)
+	look := func(w *witness, flags int) bool {
+		same, read := w.unchanged(base, c.base, flags)
 		if read {
 			reread.Add(1)
 		}
 		return same
-	}) && inPieces(len(c.published), manyStats, func(i int) bool {
-		w := &c.published[i]
-		before := w.stamp
-		same, read := w.unchanged(base, c.base, unix.AT_SYMLINK_NOFOLLOW)
-		if read {
-			reread.Add(1)
+	}
+	holds = inPieces(len(c.read)+len(c.published), manyStats, func(i int) bool {
+		if i < len(c.read) {
+			return look(&c.read[i], 0)
 		}
-		return same && w.stamp == before // one that was written again is for a run to look at
+		w := &c.published[i-len(c.read)]
+		before := w.stamp
+		return look(w, unix.AT_SYMLINK_NOFOLLOW) && w.stamp == before // one that was written again is for a run to look at
 	}) && c.storeHolds(base, record)
 	return int(reread.Load()), holds
 }
@@ -196,10 +195,6 @@ func (c *compiled) storeHolds(base int, record *os.File) bool {
 // unchanged compares a file with its witness, by content where the stamps differ or are too young: then the witness is
 // renewed and read is true. The file's name may be relative to the folder base, which is open as dir.
 func (w *witness) unchanged(dir int, base string, flags int) (same, read bool) {
-	path := w.path
-	if !filepath.IsAbs(path) {
-		path = base + "/" + path
-	}
 	if !w.young && !w.folder {
 		now, err := stampAt(dir, w.path, flags)
 		if err != nil {
@@ -208,7 +203,12 @@ func (w *witness) unchanged(dir int, base string, flags int) (same, read bool) {
 		if now == w.stamp {
 			return true, false
 		}
-	} else if !w.young {
+	}
+	path := w.path
+	if !filepath.IsAbs(path) {
+		path = base + "/" + path
+	}
+	if !w.young && w.folder {
 		now, _, err := folderStamp(path)
 		if err != nil {
 			return false, false

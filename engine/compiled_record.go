@@ -139,14 +139,16 @@ func readPart(file *os.File, part int) (recordReader, error) {
 	if part == 1 {
 		start, length, sum = start+front, results, lengths[20:]
 	}
-	b := make([]byte, length)
-	if _, err := file.ReadAt(b, int64(start)); err != nil {
+	var text strings.Builder
+	text.Grow(int(length))
+	found := crc32.NewIEEE()
+	if _, err := io.Copy(io.MultiWriter(&text, found), io.NewSectionReader(file, int64(start), int64(length))); err != nil {
 		return recordReader{}, err
 	}
-	if crc32.ChecksumIEEE(b) != binary.LittleEndian.Uint32(sum) {
+	if found.Sum32() != binary.LittleEndian.Uint32(sum) {
 		return recordReader{}, errGarbled
 	}
-	return recordReader{rest: string(b)}, nil
+	return recordReader{rest: text.String()}, nil
 }
 
 // write puts the record in path, unless it stands there already.

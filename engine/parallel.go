@@ -14,19 +14,30 @@ const (
 )
 
 // inPieces says whether ok holds for all of 0 … n-1, on several processors where there are least of them for each.
+// Each takes a few at a time, the caller's at once: another one may start late or be slow.
 func inPieces(n, least int, ok func(i int) bool) bool {
-	pieces := max(1, min(runtime.GOMAXPROCS(0), 8, n/least))
+	few := max(1, least/4)
+	var taken atomic.Int64
 	var failed atomic.Bool
-	var done sync.WaitGroup
-	for p := range pieces {
-		done.Go(func() {
-			for i := p * n / pieces; i < (p+1)*n/pieces && !failed.Load(); i++ {
+	work := func() {
+		for !failed.Load() {
+			end := int(taken.Add(int64(few)))
+			for i := end - few; i < min(end, n); i++ {
 				if !ok(i) {
 					failed.Store(true)
+					return
 				}
 			}
-		})
+			if end >= n {
+				return
+			}
+		}
 	}
-	done.Wait()
+	var others sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), 8, n/least) - 1 {
+		others.Go(work)
+	}
+	work()
+	others.Wait()
 	return !failed.Load()
 }
