@@ -1,19 +1,23 @@
 package engine
 
 import (
+	"fmt"
 	"os"
 	"sync"
 
 	"rcgrpo/engine/internal/disk"
 )
 
-// logPool hands the log files of stages that printed nothing on to the next ones: to make a file costs more than to rename
-// one, and where stages are small and many most print nothing. Under the old name stands a link to one empty file.
+// logPool lets the log file of a stage that printed nothing serve the next ones: to make a file costs more than to link
+// one, and where stages are small and many most print nothing. Such a file has a name of its own besides the log's. Where it
+// was the log of a stage that has ended, a link to one empty file stands.
 type logPool struct {
 	folder runFolder
 
 	mu    sync.Mutex
-	spare []string
+	free  []string          // files that are no stage's log now
+	lent  map[string]string // the others, by the log that each is
+	named int
 }
 
 func (p *logPool) empty() string { return p.folder.path("logs", ".empty") }
@@ -25,43 +29,66 @@ func (p *logPool) begin(log string) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if n := len(p.spare); n > 0 {
-		disk.RenameNew(p.spare[n-1], log) // without success the log is a new file
-		p.spare = p.spare[:n-1]
+	if n := len(p.free); n > 0 && disk.Link(p.free[n-1], log) == nil { // without success the log is a new file
+		p.lent[log], p.free = p.free[n-1], p.free[:n-1]
 	}
 }
 
 // end takes the log of a stage that has ended well, if it is empty. Whatever fails leaves it as it is.
 func (p *logPool) end(log string) {
 	info, err := os.Lstat(log)
-	if err != nil || info.Size() > 0 {
-		return
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	spare := log + ".spare"
-	if disk.Rename(log, spare) != nil {
-		return
-	}
-	if disk.Link(p.empty(), log) != nil { // the first time, and once in as many links as a file may have
-		os.Remove(p.empty())
-		if f, err := disk.OpenFile(p.empty(), os.O_CREATE|os.O_WRONLY, 0o600); err == nil {
-			f.Close()
+	spare, lent := p.lent[log]
+	delete(p.lent, log)
+	switch {
+	case err != nil || info.Size() > 0 || !info.Mode().IsRegular():
+		if lent {
+			os.Remove(spare)
 		}
-		if disk.Link(p.empty(), log) != nil {
-			disk.Rename(spare, log)
+		return
+	case !lent:
+		p.named++
+		spare = p.folder.path("logs", fmt.Sprintf(".spare-%d", p.named))
+		if disk.Link(log, spare) != nil {
 			return
 		}
 	}
-	p.spare = append(p.spare, spare)
+	if os.Remove(log) != nil {
+		os.Remove(spare)
+		return
+	}
+	if p.linkEmpty(log) != nil {
+		disk.Rename(spare, log)
+		return
+	}
+	p.free = append(p.free, spare)
 }
 
-// close removes what is left.
+// linkEmpty puts a link to the empty file at log. It makes that file the first time, and once in as many links as a file may
+// have.
+func (p *logPool) linkEmpty(log string) error {
+	if disk.Link(p.empty(), log) == nil {
+		return nil
+	}
+	os.Remove(p.empty())
+	f, err := disk.OpenFile(p.empty(), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	f.Close()
+	return disk.Link(p.empty(), log)
+}
+
+// close removes the names that are left.
 func (p *logPool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, spare := range p.spare {
+	for _, spare := range p.free {
 		os.Remove(spare)
 	}
-	p.spare = nil
+	for _, spare := range p.lent {
+		os.Remove(spare)
+	}
+	p.free, p.lent = nil, nil
 }

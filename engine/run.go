@@ -70,7 +70,7 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 	if r.events, err = openEventLog(folder.path("events.jsonl")); err != nil {
 		return errors.Join(err, lock.Close(), done())
 	}
-	r.committer, r.logs = p.Store.Committer(), &logPool{folder: folder}
+	r.committer, r.logs = p.Store.Committer(), &logPool{folder: folder, lent: map[string]string{}}
 	r.emit(Event{Kind: EventPlanned, Counts: p.counts(), Path: string(folder)})
 	r.tellForgotten()
 	err = r.loop(ctx)
