@@ -28,6 +28,10 @@ func Revision() string {
 	if SourceDigest != "" {
 		return SourceDigest
 	}
+	return committed()
+}
+
+var committed = sync.OnceValue(func() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"
@@ -42,7 +46,7 @@ func Revision() string {
 		}
 	}
 	return revision + modified
-}
+})
 
 // assignment is what the scheduler decided for one start of a node. The run folder keeps it as JSON for the process
 // that runs the node: with the files beside it, it is all that process needs.

@@ -173,26 +173,28 @@ func moveAside(path string) (string, error) {
 // copyTo makes to a copy of from, sharing the blocks where the file system can, and returns what a stat of it gives. It is
 // written aside and renamed: in by, or beside to when that is another file system.
 func (c *copies) copyTo(from, to, by string) (fs.FileInfo, error) {
-	if !c.apart.Load() && exists(by) { // a stage may have removed its scratch folder
+	if !c.apart.Load() {
 		info, err := copyThrough(by, from, to)
-		if !errors.Is(err, unix.EXDEV) {
+		switch {
+		case errors.Is(err, unix.EXDEV):
+			c.apart.Store(true)
+		case !errors.Is(err, fs.ErrNotExist): // a stage may have removed its scratch folder, and that of to may not be there yet
 			return info, err
 		}
-		c.apart.Store(true)
+	}
+	if err := disk.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return nil, err
 	}
 	return copyThrough(filepath.Dir(to), from, to)
 }
 
 // copyThrough copies from into a new file in dir and renames that.
 func copyThrough(dir, from, to string) (fs.FileInfo, error) {
-	in, err := os.Open(from)
+	in, err := disk.Open(from)
 	if err != nil {
 		return nil, err
 	}
 	defer in.Close()
-	if err := disk.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return nil, err
-	}
 	out, err := disk.CreateTemp(dir, ".publishing-*")
 	if err != nil {
 		return nil, err

@@ -132,7 +132,7 @@ func (s *Store) Verify(m *Manifest) error {
 	for _, o := range m.objects() {
 		for _, f := range o.Files {
 			path := filepath.Join(s.objectDir(o.Digest), filepath.FromSlash(f.Name))
-			sum, err := hashFile(path)
+			sum, _, err := hashFile(path)
 			switch {
 			case errors.Is(err, fs.ErrNotExist):
 				return &DamageError{m.Address, path, "missing"}
@@ -182,7 +182,7 @@ func (s *Store) checkObject(o Output) []Problem {
 	for _, f := range o.Files {
 		recorded[f.Name] = true
 		path := filepath.Join(dir, filepath.FromSlash(f.Name))
-		sum, err := hashFile(path)
+		sum, _, err := hashFile(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			problems = append(problems, Problem{Path: path, What: "missing"})

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"rcgrpo/engine/internal/disk"
 )
 
 // Digest is the content digest of a file, or of a folder with everything below it: the value that file() and dir()
@@ -23,7 +25,8 @@ func Digest(path string) (string, error) {
 		return "", err
 	}
 	if !info.IsDir() {
-		return hashFile(path)
+		sum, _, err := hashFile(path)
+		return sum, err
 	}
 	files, err := list(path, followLinks)
 	if err != nil {
@@ -74,34 +77,32 @@ func list(dir string, links linkRule) ([]FileInfo, error) {
 		} else if !d.Type().IsRegular() {
 			return fmt.Errorf("%s is no plain file but %s", path, d.Type())
 		}
-		info, err := os.Stat(path)
+		sum, size, err := hashFile(path)
 		if err != nil {
 			return err
 		}
-		sum, err := hashFile(path)
-		if err != nil {
-			return err
-		}
-		files = append(files, FileInfo{Name: name, Bytes: info.Size(), SHA256: sum})
+		files = append(files, FileInfo{Name: name, Bytes: size, SHA256: sum})
 		return nil
 	})
 	slices.SortFunc(files, func(a, b FileInfo) int { return cmp.Compare(a.Name, b.Name) })
 	return files, err
 }
 
-func hashFile(path string) (string, error) {
-	f, err := os.Open(path)
+// hashFile reads a file and returns its SHA-256 and how many bytes that is of.
+func hashFile(path string) (sum string, size int64, err error) {
+	f, err := disk.Open(path)
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
 	defer f.Close()
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
 	h := sha256.New()
-	if _, err := io.CopyBuffer(h, struct{ io.Reader }{f}, *buffer); err != nil { // a bare file would bring its own buffer
-		return "", err
+	size, err = io.CopyBuffer(h, struct{ io.Reader }{f}, *buffer) // a bare file would bring its own buffer
+	if err != nil {
+		return "", 0, err
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	return hex.EncodeToString(h.Sum(nil)), size, nil
 }
 
 // buffers are for reading many files, most of them small.

@@ -91,7 +91,7 @@ func (s *Store) MakeDir(dir string) error {
 
 // sync makes everything durable that has been written to the store's file system.
 func (s *Store) sync() error {
-	d, err := os.Open(s.dir)
+	d, err := disk.Open(s.dir)
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (s *Store) syncObject(o Output) error {
 func syncDir(dir string) error { return syncFile(dir) }
 
 func syncFile(path string) error {
-	f, err := os.Open(path)
+	f, err := disk.Open(path)
 	if err != nil {
 		return err
 	}

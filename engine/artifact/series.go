@@ -95,7 +95,7 @@ func intactState(dir string) bool {
 		return false
 	}
 	for _, f := range record {
-		if sum, err := hashFile(filepath.Join(dir, filepath.FromSlash(f.Name))); err != nil || sum != f.SHA256 {
+		if sum, _, err := hashFile(filepath.Join(dir, filepath.FromSlash(f.Name))); err != nil || sum != f.SHA256 {
 			return false
 		}
 	}

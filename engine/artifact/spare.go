@@ -66,7 +66,7 @@ func (s *Store) MakeWork(key string) (fresh bool, err error) {
 // RemoveWork removes the scratch folder of a node that has its result, or keeps it for another one.
 func (s *Store) RemoveWork(key string) error {
 	dir := s.Work(key)
-	d, err := os.Open(dir)
+	d, err := disk.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -118,6 +118,7 @@ func (s *Store) lockAnew(path string) *Lock {
 	err := l.erase(0)
 	if l.used {
 		err = errors.Join(err, l.erase(exitAt))
+		l.used = false
 	}
 	if err != nil || disk.RenameNew(spare, path) != nil {
 		l.Unlock()
@@ -130,7 +131,7 @@ func (s *Store) lockAnew(path string) *Lock {
 // lockSpare locks a file that is there and that nobody has, or answers nil. It is opened anew: a process that the earlier
 // holder left behind may still have the old descriptor.
 func lockSpare(path string) *Lock {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	f, err := disk.Reopen(path)
 	if err != nil {
 		return nil
 	}

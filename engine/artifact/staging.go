@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"rcgrpo/engine/internal/disk"
 )
 
@@ -35,7 +37,16 @@ func (s *Store) Discard(key string) error {
 	if err := validKey(key); err != nil {
 		return err
 	}
-	return os.RemoveAll(s.path("staging", key))
+	return removeFolder(s.path("staging", key))
+}
+
+// removeFolder is os.RemoveAll that expects nothing there, or an empty folder.
+func removeFolder(dir string) error {
+	err := unix.Rmdir(dir)
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return os.RemoveAll(dir)
 }
 
 // Dir returns the folder to fill for a port and creates it when it is not there yet.
@@ -62,7 +73,7 @@ func (g *Staging) Take(port, dir string) error {
 }
 
 // Abort throws the result away.
-func (g *Staging) Abort() error { return os.RemoveAll(g.dir) }
+func (g *Staging) Abort() error { return removeFolder(g.dir) }
 
 // Commit makes the result appear under its key, whole and durable, and returns its manifest: m with key and outputs
 // filled in. types gives the artifact type of each port; a port that is declared and not written, or written and not

@@ -144,7 +144,7 @@ func (s *Store) verify(address string, o Output) (sealed bool, err error) {
 			return false, &DamageError{address, path, "edited"}
 		}
 		sealed = false
-		sum, err := hashFile(path)
+		sum, _, err := hashFile(path)
 		if err != nil {
 			return false, err
 		}

@@ -1,12 +1,19 @@
 // Package disk is how the store and the run folders write. Its functions are those of package os; Fail lets a test
 // make any of them fail, as a full or broken disk would.
+//
+// Package os asks the kernel five more times when it opens a file, to learn that nobody can wait for a plain one. Where stages are
+// small that is felt, so Open and what makes files here leave it out.
 package disk
 
 import (
 	"errors"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -55,12 +62,31 @@ func MkdirAll(path string, perm fs.FileMode) error {
 	return os.MkdirAll(path, perm)
 }
 
-// OpenFile is os.OpenFile, of a file to be written.
+// Open is os.Open, of a plain file or a folder.
+func Open(path string) (*os.File, error) { return open(path, os.O_RDONLY, 0) }
+
+// Reopen opens a plain file that is there to read and write. A full disk does not hinder that, so Fail has no part in it.
+func Reopen(path string) (*os.File, error) { return open(path, os.O_RDWR, 0) }
+
+// OpenFile is os.OpenFile, of a plain file to be written.
 func OpenFile(path string, flag int, perm fs.FileMode) (*os.File, error) {
 	if err := check("open", path); err != nil {
 		return nil, err
 	}
-	return os.OpenFile(path, flag, perm)
+	return open(path, flag, perm)
+}
+
+func open(path string, flag int, perm fs.FileMode) (*os.File, error) {
+	for {
+		fd, err := unix.Open(path, flag|unix.O_CLOEXEC, uint32(perm.Perm()))
+		switch err {
+		case nil:
+			return os.NewFile(uintptr(fd), path), nil
+		case unix.EINTR:
+		default:
+			return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+		}
+	}
 }
 
 // CreateTemp is os.CreateTemp.
@@ -68,7 +94,14 @@ func CreateTemp(dir, pattern string) (*os.File, error) {
 	if err := check("create", dir); err != nil {
 		return nil, err
 	}
-	return os.CreateTemp(dir, pattern)
+	before, after, _ := strings.Cut(pattern, "*")
+	for {
+		name := before + strconv.FormatUint(rand.Uint64(), 36) + after
+		f, err := open(filepath.Join(dir, name), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		if !errors.Is(err, fs.ErrExist) {
+			return f, err
+		}
+	}
 }
 
 // WriteFile is os.WriteFile.
@@ -117,12 +150,20 @@ func Copy(to *os.File, from io.Reader) (int64, error) {
 	return io.Copy(to, from)
 }
 
-// Rename is os.Rename.
+// Rename is os.Rename, without its look at what has the new name: a folder takes the place of an empty one.
 func Rename(from, to string) error {
 	if err := check("rename", to); err != nil {
 		return err
 	}
-	return os.Rename(from, to)
+	for {
+		switch err := unix.Rename(from, to); err {
+		case nil:
+			return nil
+		case unix.EINTR:
+		default:
+			return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
+		}
+	}
 }
 
 // RenameNew is Rename where nothing has the new name; otherwise, and where the system cannot promise that, it is an error.
