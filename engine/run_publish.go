@@ -171,7 +171,7 @@ func moveAside(path string) (string, error) {
 }
 
 // copyTo makes to a copy of from, sharing the blocks where the file system can, and returns what a stat of it gives. It is
-// written aside and renamed: in by, or beside to when that is another file system.
+// written aside: in by, or beside to when that is another file system.
 func (c *copies) copyTo(from, to, by string) (fs.FileInfo, error) {
 	if !c.apart.Load() {
 		info, err := copyThrough(by, from, to)
@@ -188,27 +188,23 @@ func (c *copies) copyTo(from, to, by string) (fs.FileInfo, error) {
 	return copyThrough(filepath.Dir(to), from, to)
 }
 
-// copyThrough copies from into a new file in dir and renames that.
+// copyThrough copies from into a draft in dir and names that.
 func copyThrough(dir, from, to string) (fs.FileInfo, error) {
 	in, err := disk.Open(from)
 	if err != nil {
 		return nil, err
 	}
 	defer in.Close()
-	out, err := disk.CreateTemp(dir, ".publishing-*")
+	out, err := disk.NewDraft(dir, ".publishing-*")
 	if err != nil {
 		return nil, err
 	}
-	_, err = disk.Copy(out, in) // copy_file_range
+	defer out.Close()
+	_, err = disk.Copy(out.File, in) // copy_file_range
 	err = errors.Join(err, out.Chmod(0o644))
 	info, statErr := out.Stat()
-	err = errors.Join(err, statErr, out.Close())
-	if err == nil {
-		err = disk.Rename(out.Name(), to)
-	}
-	if err != nil {
-		os.Remove(out.Name())
+	if err = errors.Join(err, statErr); err != nil {
 		return nil, err
 	}
-	return info, nil
+	return info, out.Place(to)
 }

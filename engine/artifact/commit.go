@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"rcgrpo/engine/internal/disk"
 )
 
 // Finished is a result whose objects stand in their places and which is not recorded yet. Only the process that made it knows
@@ -179,22 +181,26 @@ func (f *Finished) record(durable bool) error {
 		}
 	}
 	path := s.path("nodes", m.Key+".json")
-	next, err := s.writeAside(s.Work(m.Key), m, durable) // where the file system has room: see makeApart
+	next, err := disk.NewDraft(s.Work(m.Key), asidePattern) // where the file system has room: see makeApart
 	if errors.Is(err, fs.ErrNotExist) {
-		next, err = s.writeBeside(path, m, durable)
+		if err = s.MakeDir(filepath.Dir(path)); err == nil {
+			next, err = disk.NewDraft(filepath.Dir(path), asidePattern)
+		}
 	}
 	if err != nil {
 		return err
 	}
+	defer next.Close()
+	if err := writeInto(next.File, m, durable); err != nil {
+		return err
+	}
 	last := s.pointerPath(m.Experiment, m.Address)
-	if s.point(last, next) != nil {
-		err = s.writeJSON(last, pointer{m.Experiment, m.Address, m.Key}, false)
+	if s.point(last, next.Link) != nil {
+		if err := s.writeJSON(last, pointer{m.Experiment, m.Address, m.Key}, false); err != nil {
+			return err
+		}
 	}
-	if err == nil {
-		err = s.rename(next, path)
-	}
-	if err != nil {
-		os.Remove(next)
+	if err := s.into(path, next.Place); err != nil {
 		return err
 	}
 	if durable {

@@ -46,30 +46,28 @@ func (s *Store) writeBeside(path string, v any, durable bool) (next string, err 
 
 // rename is disk.Rename that makes the folder for the new name when it is not there.
 func (s *Store) rename(from, to string) error {
-	err := disk.Rename(from, to)
+	return s.into(to, func(to string) error { return disk.Rename(from, to) })
+}
+
+// into has place make the name to, and the folder for it when that is not there.
+func (s *Store) into(to string, place func(to string) error) error {
+	err := place(to)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	if err := s.MakeDir(filepath.Dir(to)); err != nil {
 		return err
 	}
-	return disk.Rename(from, to)
+	return place(to)
 }
 
 // writeAside writes v into a new file in dir and returns which.
 func (s *Store) writeAside(dir string, v any, durable bool) (next string, err error) {
-	b, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return "", fmt.Errorf("write into %s: %w", dir, err)
-	}
 	f, err := disk.CreateTemp(dir, asidePattern)
 	if err != nil {
 		return "", err
 	}
-	_, err = disk.Write(f, append(b, '\n'))
-	if err == nil && durable {
-		err = disk.Sync(f)
-	}
+	err = writeInto(f, v, durable)
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
 	}
@@ -78,6 +76,19 @@ func (s *Store) writeAside(dir string, v any, durable bool) (next string, err er
 		return "", err
 	}
 	return f.Name(), nil
+}
+
+// writeInto writes v into an empty file.
+func writeInto(f *os.File, v any, durable bool) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", f.Name(), err)
+	}
+	_, err = disk.Write(f, append(b, '\n'))
+	if err == nil && durable {
+		err = disk.Sync(f)
+	}
+	return err
 }
 
 // MakeDir creates a folder of the store, private to the user.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"time"
@@ -199,33 +198,16 @@ func (s *Store) Remember(experiment, address, key string) error {
 	if err := readJSON(path, &have); err == nil && have.Key == key {
 		return nil
 	}
-	if s.point(path, s.path("nodes", key+".json")) == nil {
+	manifest := s.path("nodes", key+".json")
+	if s.point(path, func(to string) error { return disk.Link(manifest, to) }) == nil {
 		return nil
 	}
 	return s.writeJSON(path, pointer{experiment, address, key}, false)
 }
 
-// point makes path another name of a manifest, which says of itself what a pointer says.
-func (s *Store) point(path, manifest string) error {
-	err := disk.Link(manifest, path)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err := s.MakeDir(filepath.Dir(path)); err != nil {
-			return err
-		}
-		err = disk.Link(manifest, path)
-	}
-	if !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	next := filepath.Join(filepath.Dir(path), fmt.Sprintf(".new-%x", rand.Uint64()))
-	if err := disk.Link(manifest, next); err != nil {
-		return err
-	}
-	if err := disk.Rename(next, path); err != nil {
-		os.Remove(next)
-		return err
-	}
-	return nil
+// point makes path another name of a manifest, which says of itself what a pointer says. link gives it one.
+func (s *Store) point(path string, link func(to string) error) error {
+	return s.into(path, func(to string) error { return disk.LinkOver(link, to) })
 }
 
 // Artifact is one port of a result, opened for reading.

@@ -94,6 +94,10 @@ func CreateTemp(dir, pattern string) (*os.File, error) {
 	if err := check("create", dir); err != nil {
 		return nil, err
 	}
+	return createTemp(dir, pattern)
+}
+
+func createTemp(dir, pattern string) (*os.File, error) {
 	before, after, _ := strings.Cut(pattern, "*")
 	for {
 		name := before + strconv.FormatUint(rand.Uint64(), 36) + after

@@ -1,0 +1,92 @@
+package disk
+
+import (
+	"errors"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Draft is a file that gets its name once it is whole. Where the file system can, it has none before: nothing is to be renamed,
+// and it goes with whoever is killed while he writes it. Elsewhere it has one for the time being.
+type Draft struct {
+	*os.File
+	temporary string // "" when it has none, or has it no more
+}
+
+// NewDraft makes one in dir, whose file system is that of the names it can get. pattern is for CreateTemp.
+func NewDraft(dir, pattern string) (*Draft, error) {
+	if err := check("create", dir); err != nil {
+		return nil, err
+	}
+	f, err := open(dir, unix.O_TMPFILE|os.O_RDWR, 0o600)
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return &Draft{File: f}, err
+	}
+	if f, err = createTemp(dir, pattern); err != nil {
+		return nil, err
+	}
+	return &Draft{File: f, temporary: f.Name()}, nil
+}
+
+// Link gives the draft one more name, which nothing may have.
+func (d *Draft) Link(to string) error {
+	if d.temporary != "" {
+		return Link(d.temporary, to)
+	}
+	if err := check("link", to); err != nil {
+		return err
+	}
+	from := "/proc/self/fd/" + strconv.Itoa(int(d.Fd()))
+	if err := unix.Linkat(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.AT_SYMLINK_FOLLOW); err != nil {
+		return &os.LinkError{Op: "link", Old: from, New: to, Err: err}
+	}
+	return nil
+}
+
+// Place gives the draft its name, from which on it may not be written any more, in place of what has it.
+func (d *Draft) Place(to string) error {
+	if d.temporary == "" {
+		return LinkOver(d.Link, to)
+	}
+	if err := d.File.Close(); err != nil && !errors.Is(err, os.ErrClosed) { // some file systems say only now what they could not write
+		return err
+	}
+	err := Rename(d.temporary, to)
+	if err == nil {
+		d.temporary = ""
+	}
+	return err
+}
+
+// Close ends the writing. A draft without a name is gone.
+func (d *Draft) Close() error {
+	if d.temporary != "" {
+		os.Remove(d.temporary)
+	}
+	if err := d.File.Close(); !errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// LinkOver has link make the name to, in place of what has it: a reader sees one or the other.
+func LinkOver(link func(to string) error, to string) error {
+	err := link(to)
+	if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	next := filepath.Join(filepath.Dir(to), ".new-"+strconv.FormatUint(rand.Uint64(), 36))
+	if err := link(next); err != nil {
+		return err
+	}
+	if err := Rename(next, to); err != nil {
+		os.Remove(next)
+		return err
+	}
+	return nil
+}
