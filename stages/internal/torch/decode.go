@@ -83,14 +83,22 @@ func (r *DecoderRows) parts(threads int) (bounds []int64) {
 	if threads < 2 || n < threads*partRows {
 		return whole
 	}
-	parts := min(max(n/blockRows, threads), 4*threads)
-	bounds = []int64{0}
-	for i := 1; i < n; i++ {
-		if r.Slots[i] != r.Slots[i-1] && i*parts >= n*len(bounds)-n/4 { // or a quarter of a part before its end
-			bounds = append(bounds, int64(i))
+	var starts []int64 // of slots, and the end
+	for i := range n {
+		if i == 0 || r.Slots[i] != r.Slots[i-1] {
+			starts = append(starts, int64(i))
 		}
 	}
-	bounds = append(bounds, int64(n))
+	starts = append(starts, int64(n))
+	parts := int64(min(max(n/blockRows, threads), 4*threads))
+	for k, at := int64(0), 0; k <= parts; k++ { // the start that is nearest to where equal parts would end
+		for at+1 < len(starts) && abs(starts[at+1]*parts-k*int64(n)) <= abs(starts[at]*parts-k*int64(n)) {
+			at++
+		}
+		if len(bounds) == 0 || bounds[len(bounds)-1] < starts[at] {
+			bounds = append(bounds, starts[at])
+		}
+	}
 	for i := range bounds[1:] {
 		if most := int64(n+n/4) / int64(threads); bounds[i+1]-bounds[i] > most {
 			return whole
@@ -98,6 +106,8 @@ func (r *DecoderRows) parts(threads int) (bounds []int64) {
 	}
 	return bounds
 }
+
+func abs(n int64) int64 { return max(n, -n) }
 
 // decoder checks a decoder's tensors and gives their memory.
 func (s *Scope) decoder(name string, d *Decoder) (m C.k_decoder, layers []C.k_layer) {

@@ -135,6 +135,8 @@ func TestPartsOfAPass(t *testing.T) {
 	}{
 		{rows(16, 16), 2, []int64{0, 16, 32}},
 		{rows(16, 16), 1, []int64{0, 32}},
+		{rows(slices.Repeat([]int{1}, 32)...), 2, []int64{0, 16, 32}},
+		{rows(slices.Repeat([]int{1}, 50)...), 3, []int64{0, 17, 33, 50}},
 		{rows(10, 10), 2, []int64{0, 20}},                                       // too few
 		{rows(40), 2, []int64{0, 40}},                                           // one slot
 		{rows(50, 10), 2, []int64{0, 60}},                                       // too uneven
