@@ -3,6 +3,9 @@
 # bench/engine_baselines.sh ($FIXTURES, default ../shared; RUNS and other knobs as there), then for each bar of the engine
 # what was measured and whether it is met (bench/engine_bars.sh, with knobs of its own).
 #
+# hyperfine (a package of Debian) times a command alone; where it is missing, the loop of that script adds about 2 ms to each
+# time, a fifth of a run with nothing to do among 1,000 stages.
+#
 # usage: bench/engine.sh [out.tsv]      bin/rcgrpo must be built ($BIN names another folder)
 set -eu
 cd "$(dirname "$0")/.."
