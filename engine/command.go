@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/disk"
 )
 
 // Program is a program that a stage runs as its own.
@@ -90,9 +91,6 @@ func leadsToShell(path string) bool {
 	return false
 }
 
-// noInput is the standard input of every program.
-var noInput = sync.OnceValues(func() (*os.File, error) { return os.Open(os.DevNull) })
-
 // Adopted says that the stage's program was started by an engine that is gone, and has ended well: Dir is as it left
 // it, and Execute has nothing to do.
 func (j *Job) Adopted() bool { return j.adopted }
@@ -115,10 +113,11 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 		}
 		defer lock.Unlock()
 	}
-	empty, err := noInput()
+	empty, err := disk.Open(os.DevNull)
 	if err != nil {
 		return err
 	}
+	defer empty.Close()
 	log, finish, err := j.openLog(p.Secret)
 	if err != nil {
 		return err

@@ -183,9 +183,7 @@ func (f *Finished) record(durable bool) error {
 	path := s.path("nodes", m.Key+".json")
 	next, err := disk.NewDraft(s.Work(m.Key), asidePattern) // where the file system has room: see makeApart
 	if errors.Is(err, fs.ErrNotExist) {
-		if err = s.MakeDir(filepath.Dir(path)); err == nil {
-			next, err = disk.NewDraft(filepath.Dir(path), asidePattern)
-		}
+		next, err = s.draft(filepath.Dir(path))
 	}
 	if err != nil {
 		return err

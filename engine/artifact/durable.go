@@ -14,15 +14,18 @@ import (
 // asidePattern names what is made beside its place, to be renamed.
 const asidePattern = ".new-*"
 
-// writeJSON puts v under path as a whole, so that readers see the old content or the new one: written aside and renamed.
+// writeJSON puts v under path as a whole, so that readers see the old content or the new one.
 // When it is to be durable, it is flushed to the disk before and after; otherwise a power cut may tear it.
 func (s *Store) writeJSON(path string, v any, durable bool) error {
-	next, err := s.writeBeside(path, v, durable)
+	next, err := s.draft(filepath.Dir(path))
 	if err != nil {
 		return err
 	}
-	if err := disk.Rename(next, path); err != nil {
-		os.Remove(next)
+	defer next.Close()
+	if err := writeInto(next.File, v, durable); err != nil {
+		return err
+	}
+	if err := next.Place(path); err != nil {
 		return err
 	}
 	if durable {
@@ -31,17 +34,16 @@ func (s *Store) writeJSON(path string, v any, durable bool) error {
 	return nil
 }
 
-// writeBeside is the first half of writeJSON: it writes v into a new file in the folder of path and returns which.
-func (s *Store) writeBeside(path string, v any, durable bool) (next string, err error) {
-	dir := filepath.Dir(path)
-	next, err = s.writeAside(dir, v, durable)
+// draft is disk.NewDraft that makes the folder when it is not there.
+func (s *Store) draft(dir string) (*disk.Draft, error) {
+	d, err := disk.NewDraft(dir, asidePattern)
 	if !errors.Is(err, fs.ErrNotExist) {
-		return next, err
+		return d, err
 	}
 	if err := s.MakeDir(dir); err != nil {
-		return "", err
+		return nil, err
 	}
-	return s.writeAside(dir, v, durable)
+	return disk.NewDraft(dir, asidePattern)
 }
 
 // rename is disk.Rename that makes the folder for the new name when it is not there.
@@ -59,23 +61,6 @@ func (s *Store) into(to string, place func(to string) error) error {
 		return err
 	}
 	return place(to)
-}
-
-// writeAside writes v into a new file in dir and returns which.
-func (s *Store) writeAside(dir string, v any, durable bool) (next string, err error) {
-	f, err := disk.CreateTemp(dir, asidePattern)
-	if err != nil {
-		return "", err
-	}
-	err = writeInto(f, v, durable)
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
-	}
-	if err != nil {
-		os.Remove(f.Name())
-		return "", err
-	}
-	return f.Name(), nil
 }
 
 // writeInto writes v into an empty file.

@@ -162,12 +162,6 @@ func (s *settings) collect(job *engine.Job, dir, port string) error {
 		return fmt.Errorf("%s is neither a file nor a folder but %v", to, info.Mode().Type())
 	}
 	name := path.Base(path.Clean(to))
-	if !info.IsDir() {
-		if err := job.Publish(port, name, path.Join(path.Dir(path.Clean(to)), s.told(job, name))); err != nil {
-			return err
-		}
-		return putInto(job, port, made)
-	}
 	err = filepath.WalkDir(made, func(at string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
