@@ -42,7 +42,7 @@ func (i *Idle) Ended() Event {
 func Unchanged(src Source) *Idle {
 	if src.Path == "" {
 		src.Path = "."
-		if paths, _, _, err := experimentFiles("."); err == nil && len(paths) == 1 {
+		if paths, _, _, err := experimentFiles(".", nil); err == nil && len(paths) == 1 {
 			src.Path = paths[0]
 		}
 	}
@@ -130,7 +130,7 @@ var buildID = sync.OnceValue(func() string {
 // holds looks at everything that the verdict was concluded from. again is the number of files whose content had to be
 // read because their stamps prove nothing any more; their witnesses are as good as new then.
 func (c *compiled) holds(src Source, record *os.File) (again int, holds bool) {
-	if !c.sameFiles(src.Path) {
+	if !c.sameFiles(src) {
 		return 0, false
 	}
 	base, err := unix.Open(c.base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -158,8 +158,8 @@ func (c *compiled) holds(src Source, record *os.File) (again int, holds bool) {
 }
 
 // sameFiles says whether the experiment has the files it had.
-func (c *compiled) sameFiles(path string) bool {
-	paths, _, _, err := experimentFiles(path)
+func (c *compiled) sameFiles(src Source) bool {
+	paths, _, _, err := experimentFiles(src.Path, src.besides())
 	if err != nil || len(paths) != len(c.paths) {
 		return false
 	}

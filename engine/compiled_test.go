@@ -388,6 +388,40 @@ func TestNewFileInAFolderIsNoticed(t *testing.T) {
 	}
 }
 
+// Files that are named as variables' or site file are no part of a folder in which they lie, under whatever name; a change
+// of their content is noticed all the same.
+func TestNamedFilesAreNoPartOfAFolder(t *testing.T) {
+	b := newBench(t)
+	b.put("exp/x.hcl", "experiment {\n}\nvariable \"word\" {\n}\n")
+	b.put("exp/y.hcl", "stage \"toy\" \"a\" {\n  text = var.word\n}\n")
+	b.put("exp/values.hcl", "word = \"one\"\n")
+	b.put("exp/machine.hcl", "store {\n  path = \"../store\"\n}\n"+labSite)
+	b.must(os.Symlink("exp/values.hcl", b.path("link")))
+	b.src = Source{Path: b.path("exp"), Site: b.path("exp/machine.hcl"), Env: b.src.Env}
+	if _, diags := Load(b.src, toys()); len(diags) == 0 || !strings.Contains(diags.Error(), "say -var-file "+b.path("exp/values.hcl")) {
+		t.Errorf("without -var-file: got %v, want the way out", diags)
+	}
+	for _, name := range []string{"exp/values.hcl", "link"} {
+		b.src.VarFiles = []string{b.path(name)}
+		b.settle()
+		if !b.compare() {
+			t.Errorf("%s: no answer although nothing changed", name)
+		}
+	}
+	kept, err := os.ReadDir(filepath.Dir(b.glob("store/runs/exp/*/files/x.hcl")))
+	if err != nil || len(kept) != 2 || kept[1].Name() != "y.hcl" {
+		t.Errorf("files of the run folder: got %v, %v, want x.hcl and y.hcl", kept, err)
+	}
+	b.rewrite("exp/values.hcl")
+	if b.compare() {
+		t.Error("the changed file of variables was not noticed")
+	}
+	b.src.VarFiles = nil
+	if b.compare() {
+		t.Error("answered without -var-file")
+	}
+}
+
 // Part of a plan, a warning or a failure is no verdict about the whole.
 func TestOnlyAWholeQuietPlanIsCompiled(t *testing.T) {
 	b := newBench(t)

@@ -26,7 +26,7 @@ func (r Registry) Lookup(name string) *Kind {
 // Source says where an experiment stands and what is known from outside its files. It is plain data: a run folder
 // keeps it as JSON, so that a child process loads what its engine loaded.
 type Source struct {
-	Path     string            // file.hcl, or a folder in which exactly one file has an experiment block
+	Path     string            // file.hcl, or a folder in which exactly one file has an experiment block; VarFiles and Site are none of its files
 	Vars     map[string]string `json:",omitempty"` // -var NAME=VALUE
 	VarFiles []string          `json:",omitempty"` // -var-file FILE, later ones win
 	Site     string            `json:",omitempty"` // site file; "" looks at $RCGRPO_SITE, then ./site.hcl

@@ -300,7 +300,7 @@ func (l *loader) checkPublished() {
 				taken[name] = in
 				path := absolute(filepath.Join(l.x.Dir, filepath.FromSlash(name)))
 				_, read := l.x.Digests[path]
-				if read || slices.ContainsFunc(l.x.Paths, func(p string) bool { return absolute(p) == path }) {
+				if read || slices.ContainsFunc(l.parsed, func(w witness) bool { return w.path == path }) {
 					l.errorf(&s.def, "Published over a source", "%s would publish %s, which the experiment itself reads; give the output another path.", in.address(), name)
 				}
 			}

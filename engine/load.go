@@ -123,7 +123,7 @@ func mistake(rng *hcl.Range, summary, format string, args ...any) *hcl.Diagnosti
 
 // parse reads the files of the experiment and sets its name, folder and paths.
 func (l *loader) parse() (bodies []*hclsyntax.Body, ok bool) {
-	paths, name, dir, err := experimentFiles(l.src.Path)
+	paths, name, dir, err := experimentFiles(l.src.Path, l.src.besides())
 	if err != nil {
 		l.errorf(nil, "No experiment", "%s.", upperFirst(err.Error()))
 		return nil, false
@@ -178,8 +178,14 @@ func (l *loader) parseFile(path string) *hclsyntax.Body {
 // siteFile is the name that never belongs to an experiment.
 const siteFile = "site.hcl"
 
-// experimentFiles lists the files that belong to the experiment at path, with its name and folder.
-func experimentFiles(path string) (paths []string, name, dir string, err error) {
+// besides are the files that are named as something else than the experiment's own, wherever they lie.
+func (s Source) besides() []string {
+	return append(slices.Clone(s.VarFiles), cmp.Or(s.Site, envValue(s.Env, "RCGRPO_SITE")))
+}
+
+// experimentFiles lists the files that belong to the experiment at path, with its name and folder. Of a folder's files,
+// those in besides do not belong to it.
+func experimentFiles(path string, besides []string) (paths []string, name, dir string, err error) {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -203,16 +209,34 @@ func experimentFiles(path string) (paths []string, name, dir string, err error) 
 			paths = append(paths, filepath.Join(path, e.Name()))
 		}
 	}
-	if len(paths) == 0 {
-		return nil, "", "", fmt.Errorf("folder %q has no .hcl file", path)
+	if paths = without(paths, besides); len(paths) == 0 {
+		return nil, "", "", fmt.Errorf("folder %q has no .hcl file of an experiment", path)
 	}
 	return paths, filepath.Base(abs), abs, nil
 }
 
+// without leaves out the paths that lead to one of the files, under whatever name.
+func without(paths, files []string) []string {
+	var infos []fs.FileInfo
+	for _, file := range files {
+		if info, err := os.Stat(file); err == nil {
+			infos = append(infos, info)
+		}
+	}
+	if len(infos) == 0 {
+		return paths
+	}
+	return slices.DeleteFunc(paths, func(path string) bool {
+		info, err := os.Stat(path)
+		return err == nil && slices.ContainsFunc(infos, func(file fs.FileInfo) bool { return os.SameFile(file, info) })
+	})
+}
+
 // FindExperiment returns the path of the only experiment in a folder: the file with an experiment block, or the
-// folder itself when other files belong to it. Without one, or with several, the error says what to do.
+// folder itself when there are other files in it. Without one, or with several, the error says what to do. It looks
+// away from none, so that commands with and without -var-file find the same experiment under the same name.
 func FindExperiment(dir string) (string, error) {
-	paths, _, _, err := experimentFiles(dir)
+	paths, _, _, err := experimentFiles(dir, nil)
 	if err != nil {
 		return "", fmt.Errorf("no experiment named, and %w", err)
 	}
@@ -260,7 +284,11 @@ func (l *loader) shell(b *hclsyntax.Body) {
 			l.spoilt = l.spoilt || a.Name == "experiment"
 			continue
 		}
-		l.errorf(&a.NameRange, "Setting outside a block", "Nothing can be set here; a value of your own goes into a locals block: locals { %s = … }.", a.Name)
+		detail := fmt.Sprintf("Nothing can be set here; a value of your own goes into a locals block: locals { %s = … }.", a.Name)
+		if len(b.Blocks) == 0 && len(l.x.Paths) > 1 {
+			detail += fmt.Sprintf(" If these are values of variables, say -var-file %s, or keep the file elsewhere or without .hcl while it is not named.", a.NameRange.Filename)
+		}
+		l.errorf(&a.NameRange, "Setting outside a block", "%s", detail)
 	}
 	for _, bl := range b.Blocks {
 		labels, known := topLevel[bl.Type]
