@@ -30,10 +30,10 @@ var pureFunctions = sync.OnceValue(func() map[string]function.Function {
 		"trimspace": stdlib.TrimSpaceFunc, "trimsuffix": stdlib.TrimSuffixFunc, "upper": stdlib.UpperFunc,
 
 		"chunklist": stdlib.ChunklistFunc, "coalesce": stdlib.CoalesceFunc, "coalescelist": stdlib.CoalesceListFunc,
-		"compact": stdlib.CompactFunc, "concat": stdlib.ConcatFunc, "contains": stdlib.ContainsFunc, "distinct": stdlib.DistinctFunc,
+		"compact": stdlib.CompactFunc, "concat": stdlib.ConcatFunc, "contains": ofLists(stdlib.ContainsFunc, "strcontains"), "distinct": stdlib.DistinctFunc,
 		"element": stdlib.ElementFunc, "flatten": stdlib.FlattenFunc, "index": stdlib.IndexFunc, "keys": stdlib.KeysFunc,
-		"length": stdlib.LengthFunc, "lookup": stdlib.LookupFunc, "merge": stdlib.MergeFunc, "range": stdlib.RangeFunc,
-		"reverse": stdlib.ReverseListFunc, "setintersection": stdlib.SetIntersectionFunc, "setproduct": stdlib.SetProductFunc,
+		"length": ofLists(stdlib.LengthFunc, "strlen"), "lookup": stdlib.LookupFunc, "merge": stdlib.MergeFunc, "range": stdlib.RangeFunc,
+		"reverse": ofLists(stdlib.ReverseListFunc, "strrev"), "setintersection": stdlib.SetIntersectionFunc, "setproduct": stdlib.SetProductFunc,
 		"setsubtract":            stdlib.SetSubtractFunc,
 		"setsymmetricdifference": stdlib.SetSymmetricDifferenceFunc, "setunion": stdlib.SetUnionFunc, "slice": stdlib.SliceFunc, "sort": stdlib.SortFunc,
 		"values": stdlib.ValuesFunc, "zipmap": stdlib.ZipmapFunc,
@@ -54,7 +54,7 @@ var pureFunctions = sync.OnceValue(func() map[string]function.Function {
 // withoutData keeps references and files out of a function that would write them as text: neither an edge nor a content would
 // come of it.
 func withoutData(f function.Function) function.Function {
-	check := func(args []cty.Value) error {
+	return guarded(f, func(args []cty.Value) error {
 		for i, arg := range args {
 			err := cty.Walk(arg, func(_ cty.Path, v cty.Value) (bool, error) {
 				if t := v.Type(); t == refType || t == fileType {
@@ -67,7 +67,21 @@ func withoutData(f function.Function) function.Function {
 			}
 		}
 		return nil
-	}
+	})
+}
+
+// ofLists names the function for texts to who calls the one for lists with a text.
+func ofLists(f function.Function, forTexts string) function.Function {
+	return guarded(f, func(args []cty.Value) error {
+		if args[0].Type() == cty.String {
+			return function.NewArgErrorf(0, "want a list or the like, got %s; the function for texts is %s", describe(args[0]), forTexts)
+		}
+		return nil
+	})
+}
+
+// guarded is f behind a check of its arguments.
+func guarded(f function.Function, check func(args []cty.Value) error) function.Function {
 	return function.New(&function.Spec{
 		Params: f.Params(), VarParam: f.VarParam(),
 		Type: func(args []cty.Value) (cty.Type, error) {
