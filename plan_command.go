@@ -445,8 +445,9 @@ func writePlanJSON(w io.Writer, p *engine.Plan, f engine.Forecast) error {
 		Counts     map[string]int `json:"counts"`
 		Nodes      []planNodeJSON `json:"nodes"`
 		Disabled   []string       `json:"disabled,omitempty"`
+		Unlike     []string       `json:"unlike,omitempty"` // published copies that are missing or edited
 		Forecast   forecastJSON   `json:"forecast"`
-	}{1, p.Experiment.Name, p.Store.Dir(), p.Experiment.Seeds, p.Changes(), map[string]int{}, []planNodeJSON{}, p.Experiment.Disabled,
+	}{1, p.Experiment.Name, p.Store.Dir(), p.Experiment.Seeds, p.Changes(), map[string]int{}, []planNodeJSON{}, p.Experiment.Disabled, p.Unlike(),
 		forecastJSON{f.Wall.Seconds(), f.Work.Seconds(), f.GPUHours, f.Bytes, f.Unknown}}
 	for _, n := range p.Nodes {
 		out.Counts[string(n.Verb)]++
