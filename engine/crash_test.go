@@ -176,7 +176,7 @@ func (c *crash) trial() {
 
 // kill ends the engine, one of its stages, or both, and the engine's wait.
 func (c *crash) kill(engine *exec.Cmd) {
-	if s, ok := processStat(engine.Process.Pid); !ok || s.state == 'Z' { // it came to its end before
+	if s, ok := processStat(engine.Process.Pid); !ok || s.ended { // it came to its end before
 		engine.Wait()
 		return
 	}

@@ -13,7 +13,7 @@ import (
 
 // procStat are the fields of /proc/PID/stat that tell one process from another.
 type procStat struct {
-	state   byte   // 'Z': it has ended and nobody has asked how
+	ended   bool   // and nobody has asked how
 	session int    // process that leads its session
 	start   uint64 // moment of its start, in ticks since boot
 }
@@ -29,7 +29,8 @@ func processStat(pid int) (s procStat, ok bool) {
 	if len(fields) < 20 {
 		return s, false
 	}
-	s.state = fields[0][0]
+	// While other threads live, or are still about to let go of its files, only the first one has ended.
+	s.ended = fields[0] == "Z" && fields[17] == "1"
 	s.session, _ = strconv.Atoi(fields[3])
 	s.start, err = strconv.ParseUint(fields[19], 10, 64)
 	return s, err == nil
@@ -38,7 +39,7 @@ func processStat(pid int) (s procStat, ok bool) {
 // sameProcess says whether pid is still the process that started at that tick, and has not ended.
 func sameProcess(pid int, start uint64) bool {
 	s, ok := processStat(pid)
-	return ok && s.start == start && s.state != 'Z'
+	return ok && s.start == start && !s.ended
 }
 
 // killSession kills every process of a session. As long as one is left, the kernel gives the session's number to no
@@ -55,7 +56,7 @@ func killSession(leader int) {
 			if err != nil {
 				continue
 			}
-			if s, ok := processStat(pid); ok && s.session == leader && s.state != 'Z' {
+			if s, ok := processStat(pid); ok && s.session == leader && !s.ended {
 				killed = syscall.Kill(pid, syscall.SIGKILL) == nil || killed
 			}
 		}

@@ -168,6 +168,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && os.Args[1] == "engine" {
 		os.Exit(engineMain(os.Args[2], os.Args[3]))
 	}
+	if len(os.Args) == 2 && os.Args[1] == "headless" {
+		headlessMain()
+	}
 	// Runs of other tests are none of ours. Children inherit this.
 	leases, err := os.MkdirTemp("", "leases")
 	if err != nil {

@@ -1,0 +1,61 @@
+package engine
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func init() {
+	if len(os.Args) == 2 && os.Args[1] == "headless" {
+		runtime.LockOSThread() // keeps main on the thread that the process began with
+	}
+}
+
+// headlessMain is a process whose first thread ends, which makes it look like one that has ended, while another goes on.
+func headlessMain() {
+	go func() {
+		for stat := ""; !strings.Contains(stat, ") Z "); time.Sleep(time.Millisecond) {
+			b, _ := os.ReadFile("/proc/self/stat")
+			stat = string(b)
+		}
+		fmt.Println("headless")
+		time.Sleep(time.Minute)
+		os.Exit(3)
+	}()
+	syscall.Syscall(syscall.SYS_EXIT, 0, 0, 0)
+}
+
+func TestProcessHasEndedWithItsLastThread(t *testing.T) {
+	cmd := exec.Command("/proc/self/exe", "headless")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Process.Kill()
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "headless\n" {
+		t.Fatalf("the process says %q, %v, want that its first thread has ended", line, err)
+	}
+	pid := cmd.Process.Pid
+	s, ok := processStat(pid)
+	if !ok || s.ended || !sameProcess(pid, s.start) {
+		t.Errorf("got %+v, %v, want a process that goes on", s, ok)
+	}
+	killSession(pid)
+	for deadline := time.Now().Add(10 * time.Second); !s.ended && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		s, ok = processStat(pid)
+	}
+	if !ok || !s.ended || sameProcess(pid, s.start) {
+		t.Errorf("killed: got %+v, %v, want one that has ended and waits to be asked", s, ok)
+	}
+}
