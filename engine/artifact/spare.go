@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -17,9 +18,14 @@ import (
 // and many that is most of their cost. A spare keeps its old name until it is taken; one that is left is for Tidy.
 type spares struct {
 	mu      sync.Mutex
-	folders []string // empty scratch folders
-	locks   []string // lock files that nobody holds
+	folders []string     // empty scratch folders
+	locks   []string     // lock files that nobody holds
+	taken   atomic.Int64 // folders, so far
 }
+
+// lookForRoom is among how many folders that are taken over one is left when its place is crowded: in the place of a store that was
+// removed a short while ago, making a file may take ten times as long.
+const lookForRoom = 8
 
 func (p *spares) put(list *[]string, path string) {
 	p.mu.Lock()
@@ -41,8 +47,12 @@ func (p *spares) take(list *[]string) (path string, ok bool) {
 // MakeWork makes the scratch folder of a key, unless it is there. fresh says that it was not.
 func (s *Store) MakeWork(key string) (fresh bool, err error) {
 	dir := s.Work(key)
-	if spare, ok := s.spare.take(&s.spare.folders); ok && disk.RenameNew(spare, dir) == nil {
-		return true, nil
+	if spare, ok := s.spare.take(&s.spare.folders); ok {
+		if s.spare.taken.Add(1)%lookForRoom == 0 && s.crowded(spare) {
+			os.Remove(spare)
+		} else if disk.RenameNew(spare, dir) == nil {
+			return true, nil
+		}
 	}
 	if _, err := os.Lstat(dir); err == nil {
 		return false, nil

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,11 +30,20 @@ func (s *Store) spread(dir string) {
 	s.makeApart(place)
 }
 
-// makeApart makes a folder of the store, which must not be there, far from all others.
+// makeApart makes a folder of the store, which must not be there, far from all others and, as far as a few tries go, where room is
+// quickly found.
 func (s *Store) makeApart(place string) error {
 	aside, err := os.MkdirTemp(s.dir, asidePattern) // the place follows from the name, and the same name would lead to the same place
 	if err != nil {
 		return err
+	}
+	for tried := 0; tried < placesTried && s.crowded(aside); tried++ {
+		other, err := os.MkdirTemp(s.dir, asidePattern)
+		if err != nil {
+			break
+		}
+		os.Remove(aside)
+		aside = other
 	}
 	if err := disk.RenameNew(aside, place); err != nil {
 		os.Remove(aside)
@@ -55,4 +66,39 @@ func markTop(dir string) {
 	if err == nil && flags&topFlag == 0 {
 		unix.IoctlSetPointerInt(int(d.Fd()), unix.FS_IOC_SETFLAGS, int(flags|topFlag))
 	}
+}
+
+// room remembers how long it takes to make a file where nothing is in the way.
+type room struct {
+	mu   sync.Mutex
+	best time.Duration
+}
+
+// Where a file takes longer than crowdedFrom and crowdedTimes as long as at its best, the file system has to look far for room.
+const (
+	crowdedFrom  = 80 * time.Microsecond
+	crowdedTimes = 4
+	placesTried  = 4 // by makeApart
+)
+
+// crowded says whether a file took so long that it was made in a bad place. What is slow everywhere is not.
+func (r *room) crowded(took time.Duration) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.best == 0 || took < r.best {
+		r.best = took
+	}
+	return took > max(crowdedFrom, crowdedTimes*r.best)
+}
+
+// crowded makes a file in a folder, for nothing but the time that it takes.
+func (s *Store) crowded(dir string) bool {
+	started := time.Now()
+	f, err := disk.NewDraft(dir, dir, asidePattern)
+	took := time.Since(started)
+	if err != nil {
+		return false // whoever needs a file there will hear of it
+	}
+	f.Close()
+	return s.room.crowded(took)
 }

@@ -1,11 +1,15 @@
 package artifact
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"rcgrpo/engine/internal/disk"
 )
 
 func TestFoldersOfAStoreLeaveNothingBeside(t *testing.T) {
@@ -51,4 +55,50 @@ func TestMarkTopAddsOneFlag(t *testing.T) {
 		}
 	}
 	markTop(filepath.Join(dir, "missing"))
+}
+
+// A store whose folders lie where files were removed a short while ago makes new ones elsewhere.
+func TestCrowdedFoldersAreLeft(t *testing.T) {
+	s := openStore(t)
+	spare := "" // the one that is crowded
+	disk.Fail(func(op, path string) error {
+		if path == spare {
+			time.Sleep(2 * crowdedTimes * (s.room.best + crowdedFrom))
+		}
+		return nil
+	})
+	t.Cleanup(func() { disk.Fail(nil) })
+	var info os.FileInfo
+	for i := range 2 * lookForRoom {
+		if fresh, err := s.MakeWork(key(fmt.Sprint(i))); err != nil || !fresh {
+			t.Fatalf("folder %d: fresh %v (%v)", i, fresh, err)
+		}
+		before := info
+		var err error
+		if info, err = os.Stat(s.Work(key(fmt.Sprint(i)))); err != nil {
+			t.Fatal(err)
+		}
+		if same := before != nil && os.SameFile(before, info); same != (i > 0 && i != lookForRoom) {
+			t.Errorf("folder %d is that of the one before: %v", i, same)
+		}
+		if spare = s.Work(key(fmt.Sprint(i))); i != lookForRoom-1 {
+			spare = ""
+		}
+		if err := s.RemoveWork(key(fmt.Sprint(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestWhatIsSlowEverywhereIsNotCrowded(t *testing.T) {
+	var r room
+	for _, c := range []struct {
+		took    time.Duration
+		crowded bool
+	}{{2 * time.Millisecond, false}, {7 * time.Millisecond, false}, {9 * time.Millisecond, true},
+		{10 * time.Microsecond, false}, {crowdedFrom, false}, {crowdedFrom + 1, true}} {
+		if got := r.crowded(c.took); got != c.crowded {
+			t.Errorf("after the best of %v, %v is crowded: got %v, want %v", r.best, c.took, got, c.crowded)
+		}
+	}
 }

@@ -41,6 +41,7 @@ var Sealed = time.Unix(946684800, 0) // 2000-01-01
 type Store struct {
 	dir   string
 	spare spares
+	room  room
 }
 
 // Open names the store in dir. Nothing is created before the first write; a missing folder is an empty store.
