@@ -46,6 +46,8 @@ type Planned struct {
 	// Expected of a run, from what this address took last, else from the recorded runs most like it; 0: unknown.
 	Expect      time.Duration
 	ExpectBytes int64 // of its results
+
+	absent artifact.Parts // of Key, when the store had nothing under it
 }
 
 // Verb is what a run would do with a node.
@@ -241,6 +243,9 @@ func (p *Plan) decide(n *Node, planned map[*Node]*Planned, force bool) (*Planned
 			return d, nil
 		case err != nil && m == nil && !errors.Is(err, artifact.ErrNotFound):
 			return nil, err
+		}
+		if errors.Is(err, artifact.ErrNotFound) {
+			d.absent = parts
 		}
 	}
 	last, err := p.Store.Last(p.Experiment.Name, n.Address)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -48,10 +49,11 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 		}
 		*p = *fresh
 	}
-	r := &run{Plan: p, executor: o.Executor, keepGoing: o.KeepGoing, kill: o.Kill, observe: observe, results: make(chan result, 64)}
+	r := &run{Plan: p, executor: o.Executor, keepGoing: o.KeepGoing, kill: o.Kill, observe: observe, results: make(chan result, 64), free: make(chan func())}
 	if r.executor == nil {
 		r.executor = thisMachine{}
 	}
+	roomForSyscalls()
 	r.link()
 	if err := r.measure(ctx); err != nil {
 		return errors.Join(err, done())
@@ -77,8 +79,10 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 	if commitErr := r.committer.Close(); err == nil {
 		err = commitErr
 	}
+	close(r.free)
 	var tidied sync.WaitGroup
 	tidied.Go(func() {
+		r.tidying.Wait()
 		r.logs.close()
 		r.note(errors.Join(p.Store.RemoveSpares(), p.copies.compact()))
 	})
@@ -89,6 +93,15 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 	r.emit(Event{Kind: EventEnded, Counts: r.outcome(), Path: string(folder)})
 	return errors.Join(err, r.recordErr, r.ledger.close(), r.events.close(), lock.Close(), done())
 }
+
+// roomForSyscalls lets two more threads run Go code than there are processors, unless the user has said how many. Most of what a small
+// stage costs here are operations on files: each takes longer than the scheduler of goroutines waits until it has other work
+// done in the place of the thread that is in the kernel, and to hand that over and back costs more than to have a place left.
+var roomForSyscalls = sync.OnceFunc(func() {
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 2)
+	}
+})
 
 // idle says that a run would change nothing: no node runs, and every published file is as it was.
 func (p *Plan) idle() bool {
@@ -121,11 +134,13 @@ type run struct {
 	tasks     []*task
 	byAddress map[string]*task
 	results   chan result
-	pending   int // results that will still come
-	recording int // of them those that the committer has
+	free      chan func() // to a goroutine of beside that waits for work
+	pending   int         // results that will still come
+	recording int         // of them those that the committer has
 	committer *artifact.Committer
 	logs      *logPool
-	lost      error // why a result could not be recorded
+	tidying   sync.WaitGroup // of logs
+	lost      error          // why a result could not be recorded
 	failed    []*task
 	stopping  bool // the context has ended
 
@@ -261,7 +276,7 @@ func (r *run) measure(ctx context.Context) error {
 func (r *run) loop(ctx context.Context) error {
 	for _, t := range r.tasks {
 		if t.manifest != nil && t.Verb == UpToDate {
-			r.publish(t.manifest, r.Store, string(r.folder))
+			r.publish(t.manifest, r.Store)
 		}
 	}
 	for _, t := range slices.Clone(r.tasks) {
@@ -320,6 +335,11 @@ func (r *run) loop(ctx context.Context) error {
 func (r *run) settle(t *task) {
 	if r.inputsMissing(t) {
 		t.Key = ""
+		r.queue(t)
+		return
+	}
+	if t.absent != nil && t.Twin == nil && len(t.reads) == 0 { // nothing has changed since the plan; start looks again, under the lock
+		t.parts = t.absent
 		r.queue(t)
 		return
 	}
@@ -433,7 +453,7 @@ func (r *run) start(ctx context.Context, t *task) {
 	}
 	w.finish = func(f *artifact.Finished) { res.made = f }
 	r.pending++
-	go func() {
+	r.beside(func() {
 		started := time.Now()
 		if !r.inPlace(t.Node) || t.Kind.Gathers { // another process finds its inputs in the store, and a report what is behind them
 			res.err = r.awaitCommits(commits)
@@ -443,7 +463,21 @@ func (r *run) start(ctx context.Context, t *task) {
 		}
 		res.took = time.Since(started)
 		r.results <- res
-	}()
+	})
+}
+
+// beside runs f beside loop, on a goroutine that has done so before when one is free: the stack of a new one has to grow first, which
+// small stages feel.
+func (r *run) beside(f func()) {
+	select {
+	case r.free <- f:
+	default:
+		go func() {
+			for ; f != nil; f = <-r.free {
+				f()
+			}
+		}()
+	}
 }
 
 func (r *run) awaitLock(ctx context.Context, t *task) {
@@ -554,12 +588,12 @@ func (r *run) take(ctx context.Context, res result) {
 // finish takes in a committed result.
 func (r *run) finish(t *task, m *artifact.Manifest, took time.Duration) {
 	t.state, t.how, t.manifest = finished, EventDone, m
-	r.tellDone(t, m, took, string(r.folder))
+	r.tellDone(t, m, took)
 	r.after(t)
 }
 
-// tellDone tells of a committed result and publishes it by way of a folder of the store.
-func (r *run) tellDone(t *task, m *artifact.Manifest, took time.Duration, by string) {
+// tellDone tells of a committed result and publishes it.
+func (r *run) tellDone(t *task, m *artifact.Manifest, took time.Duration) {
 	seconds := max(took.Seconds(), m.Seconds) // a program may have run before us
 	r.emit(Event{Address: t.Address, Kind: EventDone, Key: t.Key, Seconds: seconds})
 	if old := t.Manifest; old != nil && old.Key == m.Key {
@@ -569,7 +603,7 @@ func (r *run) tellDone(t *task, m *artifact.Manifest, took time.Duration, by str
 			}
 		}
 	}
-	r.publish(m, r.Store, by)
+	r.publish(m, r.Store)
 }
 
 // keep takes in a result that the store had.
@@ -577,7 +611,7 @@ func (r *run) keep(t *task, m *artifact.Manifest) {
 	t.state, t.how, t.manifest = finished, EventKept, m
 	r.note(r.Store.Remember(r.Experiment.Name, t.Address, t.Key))
 	r.emit(Event{Address: t.Address, Kind: EventKept, Key: t.Key})
-	r.publish(m, r.Store, string(r.folder))
+	r.publish(m, r.Store)
 	r.after(t)
 }
 
@@ -589,7 +623,7 @@ func (r *run) show(t *task, took time.Duration) {
 	if err := readJSON(r.folder.path("shown", fileName(t.Address), "manifest.json"), &m); err != nil {
 		r.note(err)
 	} else {
-		r.publish(&m, nil, string(r.folder))
+		r.publish(&m, nil)
 	}
 	r.after(t)
 }

@@ -22,7 +22,12 @@ func (r *run) inPlace(n *Node) bool {
 // made takes in what a stage made in this process. Its readers start at once; the committer records it before theirs.
 func (r *run) made(t *task, f *artifact.Finished, took time.Duration) {
 	t.state, t.how, t.manifest = finished, EventDone, f.Manifest
-	r.logs.end(r.folder.log(t.Address))
+	r.note(r.Store.RemoveWork(t.Key)) // for the next stage
+	r.tidying.Add(1)
+	r.beside(func() {
+		defer r.tidying.Done()
+		r.logs.end(r.folder.log(t.Address))
+	})
 	lock, c := t.lock, &pendingCommit{done: make(chan struct{})}
 	t.lock, t.commit = nil, c
 	r.recorded[t.Key] = f
@@ -30,8 +35,7 @@ func (r *run) made(t *task, f *artifact.Finished, took time.Duration) {
 	r.recording++
 	r.committer.Add(f, func(err error) {
 		if err == nil {
-			r.tellDone(t, f.Manifest, took, r.Store.Work(t.Key)) // nowhere are files made faster
-			r.note(r.Store.RemoveWork(t.Key))
+			r.tellDone(t, f.Manifest, took)
 			r.note(lock.Retire())
 		} else {
 			r.note(r.Store.Discard(t.Key))

@@ -91,10 +91,10 @@ func fileDigest(m *artifact.Manifest, pub artifact.Published) string {
 	return ""
 }
 
-// publish copies the files that a result publishes to beside the experiment, where they are not so already, by way of a
-// folder of the store. With a nil store the output is one that is not kept and lies in the run folder. A file that cannot be
+// publish copies the files that a result publishes to beside the experiment, where they are not so already.
+// With a nil store the output is one that is not kept and lies in the run folder. A file that cannot be
 // written is told and does not fail the stage, whose result is safe.
-func (r *run) publish(m *artifact.Manifest, store *artifact.Store, by string) {
+func (r *run) publish(m *artifact.Manifest, store *artifact.Store) {
 	for _, pub := range m.Published {
 		from := filepath.Join(r.folder.shown(m.Address), pub.Port, filepath.FromSlash(pub.File))
 		if store != nil {
@@ -106,7 +106,7 @@ func (r *run) publish(m *artifact.Manifest, store *artifact.Store, by string) {
 			from = a.Path(pub.File)
 		}
 		to := filepath.Join(r.Experiment.Dir, filepath.FromSlash(pub.Name))
-		how, err := publishFile(r.copies, from, to, by, fileDigest(m, pub))
+		how, err := publishFile(r.copies, from, to, string(r.folder), fileDigest(m, pub))
 		if err != nil {
 			r.note(fmt.Errorf("publish %s of %s: %w", pub.Name, m.Address, err))
 		} else if how != "" {
@@ -174,7 +174,7 @@ func moveAside(path string) (string, error) {
 // written aside: in by, or beside to when that is another file system.
 func (c *copies) copyTo(from, to, by string) (fs.FileInfo, error) {
 	if !c.apart.Load() {
-		info, err := copyThrough(by, from, to)
+		info, err := copyThrough(filepath.Dir(from), by, from, to) // near it: where the file system has room
 		switch {
 		case errors.Is(err, unix.EXDEV):
 			c.apart.Store(true)
@@ -185,17 +185,17 @@ func (c *copies) copyTo(from, to, by string) (fs.FileInfo, error) {
 	if err := disk.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return nil, err
 	}
-	return copyThrough(filepath.Dir(to), from, to)
+	return copyThrough(filepath.Dir(to), filepath.Dir(to), from, to)
 }
 
-// copyThrough copies from into a draft in dir and names that.
-func copyThrough(dir, from, to string) (fs.FileInfo, error) {
+// copyThrough copies from into a draft near near, or in dir, and names that.
+func copyThrough(near, dir, from, to string) (fs.FileInfo, error) {
 	in, err := disk.Open(from)
 	if err != nil {
 		return nil, err
 	}
 	defer in.Close()
-	out, err := disk.NewDraft(dir, ".publishing-*")
+	out, err := disk.NewDraft(near, dir, ".publishing-*")
 	if err != nil {
 		return nil, err
 	}

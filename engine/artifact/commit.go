@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
-
-	"rcgrpo/engine/internal/disk"
 )
 
 // Finished is a result whose objects stand in their places and which is not recorded yet. Only the process that made it knows
@@ -181,10 +179,11 @@ func (f *Finished) record(durable bool) error {
 		}
 	}
 	path := s.path("nodes", m.Key+".json")
-	next, err := disk.NewDraft(s.Work(m.Key), asidePattern) // where the file system has room: see makeApart
-	if errors.Is(err, fs.ErrNotExist) {
-		next, err = s.draft(filepath.Dir(path))
+	near := filepath.Dir(path)
+	for _, o := range f.objects { // where the file system has room: see makeApart
+		near = s.objectDir(o.Digest)
 	}
+	next, err := s.draft(near, filepath.Dir(path))
 	if err != nil {
 		return err
 	}

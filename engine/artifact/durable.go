@@ -17,7 +17,7 @@ const asidePattern = ".new-*"
 // writeJSON puts v under path as a whole, so that readers see the old content or the new one.
 // When it is to be durable, it is flushed to the disk before and after; otherwise a power cut may tear it.
 func (s *Store) writeJSON(path string, v any, durable bool) error {
-	next, err := s.draft(filepath.Dir(path))
+	next, err := s.draft(filepath.Dir(path), filepath.Dir(path))
 	if err != nil {
 		return err
 	}
@@ -34,16 +34,16 @@ func (s *Store) writeJSON(path string, v any, durable bool) error {
 	return nil
 }
 
-// draft is disk.NewDraft that makes the folder when it is not there.
-func (s *Store) draft(dir string) (*disk.Draft, error) {
-	d, err := disk.NewDraft(dir, asidePattern)
+// draft is disk.NewDraft that makes the folder dir when it is not there.
+func (s *Store) draft(near, dir string) (*disk.Draft, error) {
+	d, err := disk.NewDraft(near, dir, asidePattern)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return d, err
 	}
 	if err := s.MakeDir(dir); err != nil {
 		return nil, err
 	}
-	return disk.NewDraft(dir, asidePattern)
+	return disk.NewDraft(near, dir, asidePattern)
 }
 
 // rename is disk.Rename that makes the folder for the new name when it is not there.

@@ -162,10 +162,7 @@ func (s *Store) TryLock(key string) (*Lock, error) {
 		return nil, err
 	}
 	path := s.path("locks", key)
-	var l *Lock
-	if _, err := os.Lstat(path); err != nil {
-		l = s.lockAnew(path)
-	}
+	l := s.lockAnew(path)
 	if l == nil {
 		var err error
 		if l, err = s.lock(path, unix.LOCK_EX|unix.LOCK_NB); l == nil {

@@ -18,14 +18,15 @@ type Draft struct {
 	temporary string // "" when it has none, or has it no more
 }
 
-// NewDraft makes one in dir, whose file system is that of the names it can get. pattern is for CreateTemp.
-func NewDraft(dir, pattern string) (*Draft, error) {
+// NewDraft makes one, near the folder near where it can be without a name, otherwise in dir. Both are of the file system that the
+// names it can get are on. pattern is for CreateTemp.
+func NewDraft(near, dir, pattern string) (*Draft, error) {
 	if err := check("create", dir); err != nil {
 		return nil, err
 	}
-	f, err := open(dir, unix.O_TMPFILE|os.O_RDWR, 0o600)
-	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		return &Draft{File: f}, err
+	f, err := open(near, unix.O_TMPFILE|os.O_RDWR, 0o600)
+	if err == nil {
+		return &Draft{File: f}, nil
 	}
 	if f, err = createTemp(dir, pattern); err != nil {
 		return nil, err

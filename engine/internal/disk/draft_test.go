@@ -12,7 +12,7 @@ import (
 // all of it, in place of what was there, and nothing else stays behind.
 func TestDraftsShowOnlyWhenTheyArePlaced(t *testing.T) {
 	sorts := map[string]func(dir string) (*Draft, error){
-		"as the file system can": func(dir string) (*Draft, error) { return NewDraft(dir, ".new-*") },
+		"as the file system can": func(dir string) (*Draft, error) { return NewDraft(dir, dir, ".new-*") },
 		"with a temporary name": func(dir string) (*Draft, error) {
 			f, err := CreateTemp(dir, ".new-*")
 			if err != nil {
@@ -96,7 +96,7 @@ func TestDraftsShowOnlyWhenTheyArePlaced(t *testing.T) {
 			}
 		})
 	}
-	if _, err := NewDraft(filepath.Join(t.TempDir(), "none"), ".new-*"); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := NewDraft(filepath.Join(t.TempDir(), "none"), filepath.Join(t.TempDir(), "none"), ".new-*"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("in a folder that is not there: got %v, want %v", err, fs.ErrNotExist)
 	}
 }
