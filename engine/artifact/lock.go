@@ -27,8 +27,9 @@ import (
 type Lock struct {
 	file *os.File
 	path string
-	used bool // something may stand at exitAt
-	left bool // by the holder before, and it says that the program ended well
+	used bool      // something may stand at exitAt
+	left bool      // by the holder before, and it says that the program ended well
+	at   time.Time // of the exit record that the holder before left
 
 	spare *spares // where Retire puts it; nil for nowhere
 }
@@ -56,7 +57,7 @@ func (l *Lock) AwaitExit() error {
 	if l.used {
 		err = l.erase(exitAt)
 	}
-	l.used, l.left = true, false
+	l.used, l.left, l.at = true, false, time.Time{}
 	_, seekErr := l.file.Seek(exitAt, io.SeekStart) // the program shares the offset
 	return errors.Join(err, seekErr)
 }
@@ -92,6 +93,9 @@ func (l *Lock) Exit() (code int, at time.Time, ok bool) {
 	}
 	if code, err = strconv.Atoi(words[1]); err != nil {
 		return 0, at, false
+	}
+	if !l.at.IsZero() { // we may have written to the file since
+		return code, l.at, true
 	}
 	if info, err := l.file.Stat(); err == nil {
 		at = info.ModTime()
@@ -234,8 +238,8 @@ func lockFile(path string, how int) (*Lock, error) {
 		if opened, same := sameFile(f, path); same {
 			l := &Lock{file: f, path: path, used: opened.Size() > exitAt}
 			if l.used {
-				code, _, ok := l.Exit()
-				l.left = ok && code == 0
+				code, at, ok := l.Exit()
+				l.left, l.at = ok && code == 0, at
 			}
 			return l, nil
 		}

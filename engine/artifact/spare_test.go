@@ -72,6 +72,48 @@ func TestRetiredLocksServeOtherKeys(t *testing.T) {
 	}
 }
 
+// How long a program took that ended while nobody attended to it is counted to its end, not to when somebody found it.
+func TestExitRecordKeepsItsTime(t *testing.T) {
+	s := openStore(t)
+	killed, err := s.TryLock(key("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := killed.AwaitExit(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fprintln(killed.File(), strings.ReplaceAll(ExitText(), "$?", "0")); err != nil {
+		t.Fatal(err)
+	}
+	killed.File().Close()
+	ended := time.Now().Add(-time.Hour).Truncate(time.Second)
+	if err := os.Chtimes(killed.path, ended, ended); err != nil {
+		t.Fatal(err)
+	}
+	next, err := s.TryLock(key("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := next.Describe([]byte(`"the next one"`)); err != nil {
+		t.Fatal(err)
+	}
+	if code, at, ok := next.Exit(); code != 0 || !ok || !at.Equal(ended) {
+		t.Errorf("exit record: got %d at %v, %v, want 0 at %v", code, at, ok, ended)
+	}
+	if err := next.AwaitExit(); err != nil { // begins anew
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fprintln(next.File(), strings.ReplaceAll(ExitText(), "$?", "3")); err != nil {
+		t.Fatal(err)
+	}
+	if code, at, ok := next.Exit(); code != 3 || !ok || time.Since(at) > time.Minute {
+		t.Errorf("exit record of the next program: got %d at %v, %v, want 3 now", code, at, ok)
+	}
+	if err := next.Unlock(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A waiter sleeps on no file: its holder may take that to another key and keep it for hours.
 func TestWhoWaitsForALockGetsItWhenItIsRetired(t *testing.T) {
 	s := openStore(t)
