@@ -98,10 +98,18 @@ func (p *logPrinter) print(ctx context.Context, last int, follow bool) error {
 			p.waits = false
 			continue
 		case !follow || standing == engine.StageEnded || standing == engine.RunKilled && p.pinned:
-			if p.file == nil {
-				return fmt.Errorf("%s wrote nothing in run %s: it was not started there", p.Log, engine.RunName(p.Folder))
+			if p.file != nil {
+				return nil
 			}
-			return nil
+			if !p.pinned {
+				if moved, err = p.Made(); err != nil {
+					return err
+				}
+			}
+			if !moved {
+				return fmt.Errorf("run %s has not started %s, so there is nothing that it wrote", engine.RunName(p.Folder), p.Address)
+			}
+			continue
 		case standing == engine.RunKilled && !p.waits:
 			p.waits = true
 			fmt.Fprintf(p.note, "rcgrpo logs: run %s was killed; waiting for the next one (^C ends)\n", engine.RunName(p.Folder))

@@ -156,6 +156,62 @@ func TestLogsFollowAStageThroughItsRunsUntilItHasEnded(t *testing.T) {
 	}
 }
 
+func TestLogsOfAStageThatAnotherRunMakesAreThatRuns(t *testing.T) {
+	store := logStore(t)
+	maker := newLoggedRun(t, store, "1", true)
+	maker.append("logs/toy.a.log", "made here\n")
+	maker.event(engine.EventStarted)
+	waiting := newLoggedRun(t, store, "2", true)
+	p, out := printerOf(t, store, "")
+	if err := p.print(t.Context(), 0, false); err != nil || out.String() != "made here\n" {
+		t.Errorf("while another run waits: got %q, %v, want the log of the run that started it", out, err)
+	}
+	waiting.event(engine.EventKept)
+	maker.event(engine.EventDone)
+	p, out = printerOf(t, store, "")
+	if err := p.print(t.Context(), 0, true); err != nil || out.String() != "made here\n" {
+		t.Errorf("once it was found made: got %q, %v, want the log of the run that made it", out, err)
+	}
+	p, _ = printerOf(t, store, waiting.dir)
+	if err := p.print(t.Context(), 0, true); err == nil || !strings.Contains(err.Error(), "run x/2 has not started stage.toy.a") {
+		t.Errorf("of the run that waited: got %v, want that it wrote nothing", err)
+	}
+}
+
+// While the newest run waits for one that makes the same key, its log is the one to follow.
+func TestLogsFollowTheRunThatHoldsTheKey(t *testing.T) {
+	store := logStore(t)
+	const key = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	maker := newLoggedRun(t, store, "1", true)
+	maker.append("logs/toy.a.log", "made here\n")
+	waiting := newLoggedRun(t, store, "2", true)
+	plan := engine.RunRecord{ID: "2", Experiment: "x", Nodes: []engine.RunNodeRecord{{Address: "stage.toy.a", Verb: engine.Run, Key: key}}}
+	if err := os.Remove(filepath.Join(waiting.dir, "plan.json")); err != nil {
+		t.Fatal(err)
+	}
+	waiting.json("plan.json", plan)
+	if p, _ := printerOf(t, store, ""); p.Folder != waiting.dir {
+		t.Errorf("a key that nobody has: got run %s, want the newest", p.Folder)
+	}
+	lock, err := store.TryLock(key)
+	if err != nil || lock == nil {
+		t.Fatal(lock, err)
+	}
+	holder, err := json.Marshal(map[string]string{"run": maker.dir, "address": "stage.toy.a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lock.Describe(holder); err != nil {
+		t.Fatal(err)
+	}
+	if p, _ := printerOf(t, store, ""); p.Folder != maker.dir {
+		t.Errorf("a key that run 1 has: got run %s, want that one", p.Folder)
+	}
+	if err := lock.Unlock(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestLogsOfAGivenRunStayThere(t *testing.T) {
 	store := logStore(t)
 	for i := range 2 {

@@ -66,7 +66,7 @@ func TestSixteenRunsExecuteEachStageOnce(t *testing.T) {
 				if args[0] == "status" {
 					took = append(took, time.Since(began))
 				}
-				if early := bytes.Contains(out, []byte("has no runs")) || bytes.Contains(out, []byte("has no log")) || bytes.Contains(out, []byte("was not started there")); err != nil && !early {
+				if early := bytes.Contains(out, []byte("has no runs")) || bytes.Contains(out, []byte("has no log")) || bytes.Contains(out, []byte("has not started")); err != nil && !early {
 					t.Errorf("%s during the runs: %v\n%s", strings.Join(args, " "), err, out)
 					return
 				}

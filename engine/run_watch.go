@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"rcgrpo/engine/artifact"
@@ -13,28 +14,33 @@ import (
 
 // Watch follows one stage of an experiment from run to run.
 type Watch struct {
-	Log    string // of the run that is looked at; it may not be there yet
-	Folder string // of that run
+	Address string // of the stage
+	Log     string // of the run that is looked at; it may not be there yet
+	Folder  string // of that run
 
-	store               *artifact.Store
-	experiment, address string
-	status              *RunStatus // with this node only
-	read                int64      // bytes of events.jsonl
+	store      *artifact.Store
+	experiment string
+	status     *RunStatus // with this node only
+	read       int64      // bytes of events.jsonl
 }
 
 // WatchStage begins with the newest run that started or adopted a stage, or with the one in folder when that is not "".
-// A stage that no run has started yet is watched in the newest run that is to start it and goes on; when there is none
-// either, the error is artifact.ErrNotFound.
+// A newest run that goes on and has not started it comes first, unless it only waits for another one that makes it. When
+// there is no such run, the error is artifact.ErrNotFound.
 func WatchStage(store *artifact.Store, experiment, address, folder string) (*Watch, error) {
-	w := &Watch{store: store, experiment: experiment, address: address}
+	w := &Watch{store: store, experiment: experiment, Address: address}
 	if folder == "" {
 		folders, err := runFolders(store, experiment)
 		if err != nil {
 			return nil, err
 		}
 		for i, f := range folders {
-			if exists(f.log(address)) || i == 0 && f.live() {
+			if exists(f.log(address)) {
 				folder = string(f)
+				break
+			}
+			if i == 0 && f.live() {
+				folder = string(f.maker(store, address))
 				break
 			}
 		}
@@ -45,19 +51,35 @@ func WatchStage(store *artifact.Store, experiment, address, folder string) (*Wat
 	return w, w.begin(folder)
 }
 
+// maker is the run that makes a stage of this one: another of the experiment, where that has its key, or this one.
+func (f runFolder) maker(store *artifact.Store, address string) runFolder {
+	record, err := f.record()
+	if err != nil {
+		return f
+	}
+	for _, n := range record.Nodes {
+		var h holder
+		if n.Address == address && n.Key != "" && store.Holder(n.Key, &h) == nil && h.Address == address &&
+			filepath.Dir(h.Run) == filepath.Dir(string(f)) && exists(h.folder().log(address)) {
+			return h.folder()
+		}
+	}
+	return f
+}
+
 func (w *Watch) begin(folder string) error {
 	s, err := StatusAtStart(folder)
 	if err != nil {
 		return err
 	}
 	for _, n := range s.Nodes {
-		if n.Address == w.address {
+		if n.Address == w.Address {
 			s.Nodes = []NodeStatus{n}
-			w.Folder, w.Log, w.status, w.read = folder, runFolder(folder).log(w.address), s, 0
+			w.Folder, w.Log, w.status, w.read = folder, runFolder(folder).log(w.Address), s, 0
 			return nil
 		}
 	}
-	return fmt.Errorf("run %s has no stage %s: %w", RunName(folder), w.address, artifact.ErrNotFound)
+	return fmt.Errorf("run %s has no stage %s: %w", RunName(folder), w.Address, artifact.ErrNotFound)
 }
 
 // Look says how the stage stands in this run: GoesOn, StageEnded, or RunKilled before the stage ended.
@@ -74,7 +96,7 @@ func (w *Watch) Look() (Standing, error) {
 		}
 		n, err := ReadEvents(f, func(e Event) {
 			switch e.Address {
-			case w.address:
+			case w.Address:
 				w.status.Observe(e, &w.status.Nodes[0])
 			case "":
 				w.status.Observe(e, nil)
@@ -107,15 +129,23 @@ const (
 
 // Next moves on to a newer run that has started or adopted the stage and says whether there is one.
 func (w *Watch) Next() (bool, error) {
+	return w.move(func(f runFolder) bool { return string(f) > w.Folder })
+}
+
+// Made moves to the newest run that has started or adopted the stage, which the watched one found made, and says whether
+// there is one.
+func (w *Watch) Made() (bool, error) {
+	return w.move(func(runFolder) bool { return true })
+}
+
+// move goes to the newest run that has a log of the stage and is fit.
+func (w *Watch) move(fit func(runFolder) bool) (bool, error) {
 	folders, err := runFolders(w.store, w.experiment)
 	if err != nil {
 		return false, err
 	}
 	for _, f := range folders {
-		if string(f) == w.Folder {
-			return false, nil
-		}
-		if exists(f.log(w.address)) {
+		if _, err := os.Stat(f.log(w.Address)); err == nil && fit(f) {
 			return true, w.begin(string(f))
 		}
 	}
