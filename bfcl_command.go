@@ -6,9 +6,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"rcgrpo/bfcl"
+	"rcgrpo/engine"
 )
 
 const bfclUsage = `usage:
@@ -31,6 +34,9 @@ func bfclCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return exitDone
 	}
 	if len(args) == 0 || commands[args[0]] == nil {
+		if len(args) > 0 {
+			fmt.Fprintf(stderr, "rcgrpo bfcl: there is no %s%s\n", args[0], engine.NearHint(args[0], slices.Collect(maps.Keys(commands))))
+		}
 		fmt.Fprint(stderr, bfclUsage)
 		return exitMisuse
 	}

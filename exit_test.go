@@ -23,6 +23,7 @@ func exitFolder(t *testing.T) {
 	for name, text := range map[string]string{
 		"site.hcl":  "store {\n  path = \"store\"\n}\n",
 		"good.hcl":  "experiment {\n}\n\nstage \"exec\" \"a\" {\n  command = [\"sh\", \"-c\", \"echo hello > $out\"]\n  outputs = { out = \"a.txt\" }\n}\n",
+		"ports.hcl": "experiment {\n}\n\nstage \"exec\" \"two\" {\n  command = [\"true\"]\n  outputs = { left = \"l.txt\", right = \"r.txt\" }\n}\n",
 		"fails.hcl": "experiment {\n}\n\nstage \"exec\" \"a\" {\n  command = [\"false\"]\n  outputs = { out = \"f.txt\" }\n}\n",
 		"bad.hcl":   "experiment {\n}\n\nstage \"exce\" \"a\" {\n}\n",
 		"ugly.hcl":  "experiment {\nseeds=[1]\n}\n",
@@ -41,8 +42,12 @@ func TestEveryCommandHasHelpAndKnowsMisuse(t *testing.T) {
 		if c.summary == "" {
 			continue
 		}
-		if code, stdout, stderr := callLine("", c.name, "-h"); code != exitDone || stdout == "" || stderr != "" {
+		code, stdout, stderr := callLine("", c.name, "-h")
+		if code != exitDone || stdout == "" || stderr != "" {
 			t.Errorf("%s -h: got %d, %q, %q", c.name, code, stdout, stderr)
+		}
+		if usage, _, _ := strings.Cut(stdout, "\n"); c.name != "store" && c.name != "bfcl" && !strings.HasPrefix(usage, "usage: rcgrpo "+c.name+" [flags] "+c.args) {
+			t.Errorf("%s -h: got %q, want what it takes, %s", c.name, usage, c.args)
 		}
 		if code, stdout, stderr := callLine("", c.name, "-nonsense"); code != exitMisuse || stdout != "" || !strings.Contains(stderr, "rcgrpo "+c.name) {
 			t.Errorf("%s -nonsense: got %d, %q, %q", c.name, code, stdout, stderr)
@@ -103,13 +108,20 @@ func TestExitCodes(t *testing.T) {
 		{"logs", exitMisuse, "want the address"},
 		{"show exec.a.out good.hcl", exitDone, "a.txt"},
 		{"show", exitMisuse, "want the address"},
+		{"show exec.a.uot good.hcl", exitFailed, "stage.exec.a has no port uot, only out"},
+		{"show exec.two ports.hcl", exitFailed, "stage.exec.two has the ports left, right; name one: exec.two.left"},
 		{"diff", exitMisuse, "want two runs"},
 		{"diff nope nope", exitFailed, "nope"},
 		{"status good.hcl", exitDone, "good"},
+		{"status ugly.hcl", exitDone, "no runs of ugly in"},
 		{"store ls", exitDone, "exec.a"},
 		{"store check", exitDone, ""},
 		{"store", exitMisuse, "rcgrpo store ls"},
 		{"store burn", exitMisuse, "rcgrpo store ls"},
+		{"store chekc", exitMisuse, "there is no chekc; did you mean check?"},
+		{"store gc", exitDone, "results stay, since there is no limit"},
+		{"store gc -limit 0B", exitMisuse, "would be no limit"},
+		{"bfcl shwo", exitMisuse, "there is no shwo; did you mean show?"},
 		{"lint", exitMisuse, "want one table"},
 		{"completion fish", exitDone, "complete -c rcgrpo"},
 		{"completion tcsh", exitMisuse, "bash, zsh or fish"},

@@ -13,7 +13,7 @@ import (
 // lintCommand runs `rcgrpo lint TABLE.csv -n N,N,...`: it prints what cannot be right in a table of percentages with
 // known denominators, and exits with 1 when there is anything.
 func lintCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	c := newCall("lint", "TABLE.csv", stdout, stderr)
+	c := newCall("lint", "TABLE.csv -n N,N,...", stdout, stderr)
 	var denominators []int
 	c.Func("n", "`N,N,...`: the number of tasks behind each column of percentages", func(s string) error {
 		denominators = nil

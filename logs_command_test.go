@@ -212,6 +212,23 @@ func TestLogsFollowTheRunThatHoldsTheKey(t *testing.T) {
 	}
 }
 
+func TestUnknownStageIsToldWithSomeOfThoseThereAre(t *testing.T) {
+	store := logStore(t)
+	r := newLoggedRun(t, store, "1", false)
+	plan := engine.RunRecord{ID: "1", Experiment: "x"}
+	for i := range 12 {
+		plan.Nodes = append(plan.Nodes, engine.RunNodeRecord{Address: fmt.Sprintf("stage.toy.a%d", i)})
+	}
+	if err := os.Remove(filepath.Join(r.dir, "plan.json")); err != nil {
+		t.Fatal(err)
+	}
+	r.json("plan.json", plan)
+	_, err := engine.FindLogged(store, "x", "nothing")
+	if err == nil || !strings.HasSuffix(err.Error(), "toy.a8, toy.a9 and 2 others") {
+		t.Errorf("got %v, want ten of the stages and how many more there are", err)
+	}
+}
+
 func TestLogsOfAGivenRunStayThere(t *testing.T) {
 	store := logStore(t)
 	for i := range 2 {

@@ -110,14 +110,15 @@ func usage(w io.Writer) {
 // call is one call of a command that works on an experiment: its flags and what the command line said.
 type call struct {
 	*flag.FlagSet
+	takes          string // arguments that are no flags, as its help names them
 	stdout, stderr io.Writer
 	source         engine.Source
 	args           []string // what is no flag
 }
 
 // newCall prepares the flags that every command on an experiment has.
-func newCall(name, args string, stdout, stderr io.Writer) *call {
-	c := &call{FlagSet: flag.NewFlagSet("rcgrpo "+name, flag.ContinueOnError), stdout: stdout, stderr: stderr}
+func newCall(name, takes string, stdout, stderr io.Writer) *call {
+	c := &call{FlagSet: flag.NewFlagSet("rcgrpo "+name, flag.ContinueOnError), takes: takes, stdout: stdout, stderr: stderr}
 	c.SetOutput(io.Discard)
 	c.Usage = func() {}
 	c.source = engine.Source{Vars: map[string]string{}, Env: os.Environ()}
@@ -143,7 +144,7 @@ func (c *call) parse(args []string) (code int, done bool) {
 	for {
 		err := c.FlagSet.Parse(args)
 		if errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintf(c.stdout, "usage: %s [flags] [arguments]\n\n", c.Name())
+			fmt.Fprintf(c.stdout, "usage: %s\n\n", strings.TrimSpace(c.Name()+" [flags] "+c.takes))
 			c.SetOutput(c.stdout)
 			c.PrintDefaults()
 			return exitDone, true

@@ -169,7 +169,10 @@ func portNodes(x *engine.Experiment, address string) (nodes []*engine.Node, port
 		port = ports[0]
 	}
 	if _, ok := nodes[0].Outputs[port]; !ok {
-		return nil, "", fmt.Errorf("%s has the ports %s; name one: %s.%s", nodes[0].Address, strings.Join(ports, ", "), stem, ports[0])
+		if port != "" {
+			return nil, "", fmt.Errorf("%s has no port %s, only %s", nodes[0].Address, port, strings.Join(ports, ", "))
+		}
+		return nil, "", fmt.Errorf("%s has the ports %s; name one: %s.%s", nodes[0].Address, strings.Join(ports, ", "), address, ports[0])
 	}
 	return nodes, port, nil
 }

@@ -98,7 +98,11 @@ func statusCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 			return c.fail(err)
 		}
 	case len(runs) == 0:
-		fmt.Fprintf(stdout, "no runs in %s\n", store.Dir())
+		of := ""
+		if len(names) == 1 {
+			of = " of " + names[0]
+		}
+		fmt.Fprintf(stdout, "no runs%s in %s\n", of, store.Dir())
 	default:
 		for _, s := range runs {
 			if *list > 0 {
@@ -148,7 +152,10 @@ func stateText(state engine.EventKind, live bool) string {
 	case "":
 		return string(engine.UpToDate)
 	case engine.EventPlanned:
-		return "waiting"
+		if live {
+			return "waiting"
+		}
+		return "not started"
 	case engine.EventStarted:
 		if live {
 			return "running"

@@ -32,6 +32,9 @@ func storeCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 		return exitDone
 	}
 	if len(args) == 0 || commands[args[0]] == nil {
+		if len(args) > 0 {
+			fmt.Fprintf(stderr, "rcgrpo store: there is no %s%s\n", args[0], engine.NearHint(args[0], slices.Collect(maps.Keys(commands))))
+		}
 		fmt.Fprint(stderr, storeUsage)
 		return exitMisuse
 	}
@@ -233,6 +236,9 @@ func storeGarbage(c *call, args []string) int {
 		if limit, err = engine.ParseBytes(*limitText); err != nil {
 			return c.fail(err)
 		}
+		if limit == 0 {
+			return c.misuse("-limit %s would be no limit; 1B removes every result", *limitText)
+		}
 	}
 	plan, err := store.Garbage(limit)
 	if err == nil && *yes {
@@ -262,6 +268,9 @@ func storeGarbage(c *call, args []string) int {
 	fmt.Fprintf(c.stdout, "%s %s of %d things; making it all again takes %s\n", verb, bytesText(freed), len(plan), secondsText(seconds))
 	if !*yes && len(plan) > 0 {
 		fmt.Fprintln(c.stdout, "nothing was removed: -yes does it")
+	}
+	if limit == 0 {
+		fmt.Fprintln(c.stdout, "results stay, since there is no limit: say -limit SIZE, or limit in the site file's store block")
 	}
 	return exitDone
 }

@@ -136,7 +136,8 @@ func (d *Display) Observe(e Event) {
 		d.settle(e)
 		d.say("yellow", "shown", name, e.Text)
 	case EventFile:
-		d.say("", e.Text, e.Path, "")
+		how, more, _ := strings.Cut(e.Text, "; ")
+		d.say("", how, e.Path, more)
 	case EventFailed:
 		d.settle(e)
 		d.failed = append(d.failed, name)
