@@ -29,6 +29,7 @@ type decoder struct {
 	also   []string             // names that are read elsewhere, for suggestions
 	refs   []*refValue          // what was referred to
 	diags  hcl.Diagnostics
+	doubt  bool // some value depends on an earlier mistake
 }
 
 // body is what a block holds, without the parts somebody else reads.
@@ -76,6 +77,7 @@ func (d *decoder) structure(b body, v reflect.Value, prefix string) {
 		val, diags := d.eval(a.Expr)
 		d.diags = append(d.diags, diags...)
 		if diags.HasErrors() || !val.IsKnown() {
+			d.doubt = true
 			continue
 		}
 		if val.IsNull() { // as if it were not there, so that a conditional can leave a default alone
@@ -439,6 +441,7 @@ func (d *decoder) mapping(dst reflect.Value, val cty.Value, f *field, expr hclsy
 func (d *decoder) element(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
 	switch {
 	case !val.IsKnown():
+		d.doubt = true
 	case val.IsNull():
 		d.errorf(expr.Range(), "Missing value", "%s is null.", path)
 	default:
@@ -452,6 +455,7 @@ func (d *decoder) dynamic(val cty.Value, expr hclsyntax.Expression, path string)
 	t := val.Type()
 	switch {
 	case !val.IsKnown() || val.IsNull():
+		d.doubt = d.doubt || !val.IsKnown()
 		return nil
 	case t == cty.Bool:
 		return val.True()

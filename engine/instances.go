@@ -173,14 +173,14 @@ func (l *loader) decodeInstance(s *stageBlock, key string, ctx *hcl.EvalContext)
 	settings := reflect.ValueOf(in.stage).Elem()
 	d.structure(newBody(s.block.Body, owner, s.def, func(name string) bool { return !isMeta(name) }), settings, "")
 	failed := d.diags.HasErrors()
-	if !failed {
+	if !failed && !d.doubt {
 		d.diags = append(d.diags, in.stage.Check()...)
 	}
 	s.diags = append(s.diags, d.diags...)
 	if s.kind.Outputs != nil {
 		in.outputs = s.kind.Outputs(in.stage)
 	}
-	if failed && len(in.outputs) == 0 {
+	if (failed || d.doubt) && len(in.outputs) == 0 {
 		return nil
 	}
 	l.bind(in, settings, d.ranges)

@@ -104,6 +104,7 @@ func instanceOf(val cty.Value) *instance {
 // order (objects by key). Refs of disabled instances are left out where the kind gathers.
 func (d *decoder) references(val cty.Value, f *field, expr hclsyntax.Expression, path string, many bool) []artifact.Ref {
 	if !val.IsKnown() || val.IsNull() {
+		d.doubt = d.doubt || !val.IsKnown()
 		return nil
 	}
 	t := val.Type()
