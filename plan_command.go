@@ -231,6 +231,13 @@ func memoryLines(p *engine.Plan, f engine.Forecast) (lines []string) {
 
 // unfitMemory is the error of the first stage that would run and whose device has too little memory.
 func unfitMemory(p *engine.Plan) error {
+	hasModel := func(n *engine.Planned) bool {
+		_, ok := stages.Memory(n.Node, 0)
+		return ok
+	}
+	if !slices.ContainsFunc(p.Nodes, hasModel) { // nothing depends on who gets which device
+		return nil
+	}
 	f := p.Forecast(context.Background())
 	for _, n := range p.Nodes {
 		if plan, ok := memoryOf(n, f); ok && plan.Unfit != nil {

@@ -91,8 +91,9 @@ type Node struct {
 	Doc       string    // its description
 	Range     hcl.Range // header of the stage block
 
-	// keyed parts that do not depend on inputs; made once
-	own artifact.Parts
+	// parts of the key that do not depend on inputs, and the key where there are none; made once
+	own    artifact.Parts
+	ownKey string
 }
 
 // Input is one edge: a port of another node, bound to a setting of this one.

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -19,13 +20,18 @@ import (
 
 // Key is the hash of all that decides what a node makes: kind and version, settings with their defaults, the seed if
 // it draws, and for each input the content digest that digest gives for it. ok is false while one of them is unknown;
-// the parts then lack that input. Names, comments, order, formatting and paths are in no key, except that a kind that
+// the parts, which nobody may change, then lack that input. Names, comments, order, formatting and paths are in no key, except that a kind that
 // gathers shows the addresses of what it reads, so they are in its.
 func (n *Node) Key(digest func(from *Node, port string) (string, bool)) (key string, parts artifact.Parts, ok bool) {
-	parts = make(artifact.Parts, len(n.Settings)+len(n.Inputs)+3)
-	for name, value := range n.ownParts() {
-		parts[name] = value
+	own := n.ownParts()
+	if len(n.Inputs) == 0 {
+		if n.ownKey == "" {
+			n.ownKey = keyOf(own)
+		}
+		return n.ownKey, own, true
 	}
+	parts = make(artifact.Parts, len(own)+len(n.Inputs))
+	maps.Copy(parts, own)
 	ok = true
 	for _, in := range n.Inputs {
 		d, known := digest(in.From, in.Ref.Port)
@@ -43,7 +49,15 @@ func (n *Node) Key(digest func(from *Node, port string) (string, bool)) (key str
 
 // keyOf hashes parts: SHA-256 of their canonical JSON, in hexadecimal.
 func keyOf(parts artifact.Parts) string {
-	sum := sha256.Sum256([]byte(jsonText(map[string]string(parts))))
+	b := []byte{'{'}
+	for i, name := range slices.Sorted(maps.Keys(parts)) {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(appendText(b, name), ':')
+		b = appendText(b, parts[name])
+	}
+	sum := sha256.Sum256(append(b, '}'))
 	return hex.EncodeToString(sum[:])
 }
 
@@ -209,10 +223,29 @@ func canonical(v reflect.Value) string {
 		}
 		return canonical(v.Elem())
 	}
-	if v.Type() == durationGoType {
+	switch {
+	case v.Type() == durationGoType:
 		return jsonText(v.Interface().(time.Duration).String())
+	case v.Type() == stringGoType: // one that writes itself in another form has a type of its own
+		return string(appendText(nil, v.String()))
 	}
 	return jsonText(v.Interface())
+}
+
+// appendText appends a text as jsonText would write it.
+func appendText(b []byte, text string) []byte {
+	special := func(c rune) bool { return c < ' ' || c > '~' }
+	if strings.ContainsFunc(text, special) {
+		return append(b, jsonText(text)...)
+	}
+	b = append(b, '"')
+	for _, c := range []byte(text) {
+		if c == '"' || c == '\\' {
+			b = append(b, '\\')
+		}
+		b = append(b, c)
+	}
+	return append(b, '"')
 }
 
 func jsonText(v any) string {

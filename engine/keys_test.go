@@ -1,6 +1,10 @@
 package engine
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -12,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/hashicorp/hcl/v2/hclwrite"
+
+	"rcgrpo/engine/artifact"
 )
 
 // keysOf gives every node's key when each output's content is a function of its node's key: the keys that differ
@@ -272,5 +278,30 @@ func TestKeysDoNotChangeByAccident(t *testing.T) {
 	}
 	if got := keysOf(x)["stage.tasks.t"]; len(got) != 64 {
 		t.Errorf("key: got %q, want 64 hexadecimal digits", got)
+	}
+}
+
+// Keys are found again in the stores of earlier builds, so the text that is hashed must stay the same to the byte.
+func TestKeysHashCanonicalJSON(t *testing.T) {
+	parts := artifact.Parts{"kind": `"exec"`, "settings.command": `["sh","-c","echo \\"a\\" \\\\ > $out"]`, "": ""}
+	for c := range rune(0x300) {
+		parts[string(c)] = string([]rune{c, '"', c})
+	}
+	for _, text := range []string{"\u2028", "\u2029", "\xff\xfe", "日本", "<&>", "\U0001F600"} {
+		parts["x"+text] = text
+	}
+	var want bytes.Buffer
+	e := json.NewEncoder(&want)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(map[string]string(parts)); err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(bytes.TrimSuffix(want.Bytes(), []byte{'\n'}))
+	if got := keyOf(parts); got != hex.EncodeToString(sum[:]) {
+		t.Errorf("got %s, want the hash of %s", got, want.String())
+	}
+	const want1 = "ac271ef40ee280734aa82523dd5b1e6a45314c821621e51b223cb28d0a6c7914" // printf … | sha256sum
+	if got := keyOf(artifact.Parts{"kind": `"exec"`, "version": "1"}); got != want1 {
+		t.Errorf(`got %s, want %s, the hash of {"kind":"\"exec\"","version":"1"}`, got, want1)
 	}
 }

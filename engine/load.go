@@ -388,7 +388,7 @@ func (l *loader) checkShell() {
 type item struct {
 	name      string
 	at        hcl.Range
-	mentions  []hcl.Traversal
+	mentions  func() []hcl.Traversal
 	evaluate  func(ctx *hcl.EvalContext)
 	localName string      // of a local
 	stage     *stageBlock // of a stage
@@ -399,14 +399,15 @@ type item struct {
 func (l *loader) evaluateItems() {
 	items, byLocal, byStage := l.items()
 	needs := make([][]int, len(items))
-	for i, it := range items {
-		if it.stage != nil && len(l.experiments) > 0 {
+	inPieces(len(items), manyStages, func(i int) bool {
+		if items[i].stage != nil && len(l.experiments) > 0 {
 			needs[i] = append(needs[i], 0) // seeds
 		}
-		for _, t := range it.mentions {
+		for _, t := range items[i].mentions() {
 			needs[i] = append(needs[i], l.resolveMention(t, byLocal, byStage)...)
 		}
-	}
+		return true
+	})
 	order, cycles := dag.Order(len(items), func(i int) []int { return needs[i] })
 	for _, cycle := range cycles {
 		var path []string
@@ -462,14 +463,14 @@ func (l *loader) items() (items []item, byLocal map[string]int, byStage map[*sta
 	if len(l.experiments) > 0 {
 		bl := l.experiments[0]
 		items = append(items, item{
-			name: "experiment", at: bl.DefRange(), mentions: mentions(bl.Body),
+			name: "experiment", at: bl.DefRange(), mentions: func() []hcl.Traversal { return mentions(bl.Body) },
 			evaluate: func(ctx *hcl.EvalContext) { l.decodeExperiment(bl, ctx) },
 		})
 	}
 	for _, v := range l.locals {
 		byLocal[v.attr.Name] = len(items)
 		items = append(items, item{
-			name: "local." + v.attr.Name, at: v.attr.SrcRange, mentions: v.attr.Expr.Variables(), localName: v.attr.Name,
+			name: "local." + v.attr.Name, at: v.attr.SrcRange, mentions: v.attr.Expr.Variables, localName: v.attr.Name,
 			evaluate: func(ctx *hcl.EvalContext) {
 				var diags hcl.Diagnostics
 				v.value, diags = l.eval(v.attr.Expr, ctx, false)
@@ -480,7 +481,8 @@ func (l *loader) items() (items []item, byLocal map[string]int, byStage map[*sta
 	for _, s := range l.stages {
 		byStage[s] = len(items)
 		items = append(items, item{
-			name: "stage." + s.kindName + "." + s.name, at: s.def, mentions: mentions(s.block.Body), stage: s,
+			name: "stage." + s.kindName + "." + s.name, at: s.def, stage: s,
+			mentions: func() []hcl.Traversal { return mentions(s.block.Body) },
 			evaluate: func(ctx *hcl.EvalContext) { l.decodeStage(s, ctx) },
 		})
 	}

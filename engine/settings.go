@@ -44,6 +44,7 @@ var (
 	fileGoType     = reflect.TypeFor[artifact.File]()
 	dataGoType     = reflect.TypeFor[artifact.Data]()
 	rangeGoType    = reflect.TypeFor[hcl.Range]()
+	stringGoType   = reflect.TypeFor[string]()
 	durationGoType = reflect.TypeFor[time.Duration]()
 	bytesGoType    = reflect.TypeFor[byteSize]()
 	anyGoType      = reflect.TypeFor[any]()

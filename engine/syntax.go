@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -126,28 +127,37 @@ func withoutEchoes(diags hcl.Diagnostics) hcl.Diagnostics {
 // repeatedKeys finds keys that stand twice in one map. HCL would let the last one win, and an arm of a for_each would be
 // gone without a word.
 func repeatedKeys(b *hclsyntax.Body) hcl.Diagnostics {
-	return hclsyntax.VisitAll(b, func(n hclsyntax.Node) hcl.Diagnostics {
-		object, ok := n.(*hclsyntax.ObjectConsExpr)
-		if !ok || len(object.Items) < 2 {
-			return nil
-		}
-		var diags hcl.Diagnostics
-		first := make(map[string]hcl.Range, len(object.Items))
-		for _, item := range object.Items {
-			key, keyDiags := item.KeyExpr.Value(nil)
-			if keyDiags.HasErrors() || !key.IsKnown() || key.IsNull() || key.Type() != cty.String {
-				continue // computed
-			}
-			at, twice := first[key.AsString()]
-			if !twice {
-				first[key.AsString()] = item.KeyExpr.Range()
-				continue
-			}
-			diags = append(diags, &hcl.Diagnostic{
-				Severity: hcl.DiagError, Summary: "Duplicate key", Subject: item.KeyExpr.Range().Ptr(),
-				Detail: fmt.Sprintf("The map has the key %q already, at %s; the second would replace the first.", key.AsString(), place(at)),
-			})
-		}
-		return diags
+	diags := hclsyntax.VisitAll(b.Attributes, repeatedKeysHere)
+	ofBlocks := make([]hcl.Diagnostics, len(b.Blocks))
+	inPieces(len(b.Blocks), manyStages, func(i int) bool {
+		ofBlocks[i] = hclsyntax.VisitAll(b.Blocks[i], repeatedKeysHere)
+		return true
 	})
+	return append(diags, slices.Concat(ofBlocks...)...)
+}
+
+// repeatedKeysHere is repeatedKeys of a map alone.
+func repeatedKeysHere(n hclsyntax.Node) hcl.Diagnostics {
+	object, ok := n.(*hclsyntax.ObjectConsExpr)
+	if !ok || len(object.Items) < 2 {
+		return nil
+	}
+	var diags hcl.Diagnostics
+	first := make(map[string]hcl.Range, len(object.Items))
+	for _, item := range object.Items {
+		key, keyDiags := item.KeyExpr.Value(nil)
+		if keyDiags.HasErrors() || !key.IsKnown() || key.IsNull() || key.Type() != cty.String {
+			continue // computed
+		}
+		at, twice := first[key.AsString()]
+		if !twice {
+			first[key.AsString()] = item.KeyExpr.Range()
+			continue
+		}
+		diags = append(diags, &hcl.Diagnostic{
+			Severity: hcl.DiagError, Summary: "Duplicate key", Subject: item.KeyExpr.Range().Ptr(),
+			Detail: fmt.Sprintf("The map has the key %q already, at %s; the second would replace the first.", key.AsString(), place(at)),
+		})
+	}
+	return diags
 }
