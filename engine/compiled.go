@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -64,7 +65,7 @@ func Unchanged(src Source) *Idle {
 		return nil
 	}
 	if again >= refreshFrom && c.readResults(file) == nil {
-		c.write(path) // where that is impossible, the next one reads them again too
+		writeCompiled(path, c.encode()) // where that is impossible, the next one reads them again too
 	}
 	return &Idle{Experiment: c.experiment, Counts: c.counts, Disabled: c.disabled}
 }
@@ -229,22 +230,31 @@ func (w *witness) unchanged(dir int, base string, flags int) (same, read bool) {
 // Compile keeps a verdict for Unchanged, if everything is up to date now. It looks at all results and published files
 // once more, and writes nothing else; a store that cannot be written only costs the next reader the time.
 func (p *Plan) Compile() {
+	if keep := p.verdict(); keep != nil {
+		keep()
+	}
+}
+
+// verdict is Compile up to the writing, which the function that it returns does; nil where there is nothing to keep.
+func (p *Plan) verdict() (keep func()) {
 	x := p.Experiment
 	if len(p.Nodes) != len(x.Nodes) || x.warned || x.Site == nil || x.Site.StorePath != p.Store.Dir() {
-		return
+		return nil
 	}
 	path, identity, ok := compiledPlace(x.Source, x.Site)
 	if !ok {
-		return
+		return nil
 	}
 	c := &compiled{build: buildID(), identity: identity, experiment: x.Name, base: x.Dir, disabled: x.Disabled, counts: map[Verb]int{}}
 	for _, path := range x.Paths {
 		c.paths = append(c.paths, absolute(path))
 	}
 	c.read = x.read()
-	if c.store, ok = p.storeFolders(); ok && p.gatherResults(c) {
-		c.write(path)
+	if c.store, ok = p.storeFolders(); !ok || !p.gatherResults(c) {
+		return nil
 	}
+	record := c.encode()
+	return func() { writeCompiled(path, record) }
 }
 
 // readWitnessed reads a file; the witness is of its state before that.
@@ -339,41 +349,9 @@ func (p *Plan) gatherResults(c *compiled) bool {
 }
 
 // result looks up what is recorded under a key, with the witnesses of its files.
-func (p *Plan) result(key string) (*artifact.Manifest, []witness, bool) {
-	add := func(list []witness, path ...string) ([]witness, bool) {
-		w := witness{path: filepath.Join(append([]string{p.Store.Dir()}, path...)...)}
-		var err error
-		w.stamp, err = stampAt(unix.AT_FDCWD, w.path, unix.AT_SYMLINK_NOFOLLOW)
-		return append(list, w), err == nil
-	}
-	files, ok := add(nil, "nodes", key+".json")
-	if !ok {
-		return nil, nil, false
-	}
-	var m *artifact.Manifest
-	var err error
-	if made := p.recorded[key]; made != nil {
-		m, err = p.Store.LookupRecorded(made)
-	} else {
-		m, err = p.Store.Lookup(key)
-	}
-	if errors.Is(err, artifact.ErrCollected) {
-		return m, files, true
-	}
-	if err != nil {
-		return nil, nil, false
-	}
-	for _, o := range m.Outputs {
-		for ; ; o = *o.Aside {
-			for _, f := range o.Files {
-				if files, ok = add(files, "objects", o.Digest, filepath.FromSlash(f.Name)); !ok {
-					return nil, nil, false
-				}
-			}
-			if o.Aside == nil {
-				break
-			}
-		}
-	}
-	return m, files, true
+func (p *Plan) result(key string) (m *artifact.Manifest, files []witness, ok bool) {
+	m, err := p.Store.Witness(key, p.recorded[key], func(path string, info fs.FileInfo) {
+		files = append(files, witness{path: path, stamp: stampOf(info)})
+	})
+	return m, files, err == nil || errors.Is(err, artifact.ErrCollected)
 }

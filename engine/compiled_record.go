@@ -151,9 +151,8 @@ func readPart(file *os.File, part int) (recordReader, error) {
 	return recordReader{rest: text.String()}, nil
 }
 
-// write puts the record in path, unless it stands there already.
-func (c *compiled) write(path string) error {
-	b := c.encode()
+// writeCompiled puts an encoded record in path, unless it stands there already.
+func writeCompiled(path string, b []byte) error {
 	if have, err := os.ReadFile(path); err == nil && string(have) == string(b) {
 		return nil
 	}
@@ -196,6 +195,11 @@ func (w *recordWriter) texts(list []string) {
 
 func (w *recordWriter) witnesses(list []witness) {
 	w.number(uint64(len(list)))
+	size := 0
+	for _, one := range list {
+		size += witnessSize + len(one.path) + len(one.digest)
+	}
+	w.b = slices.Grow(w.b, size)
 	for _, one := range list {
 		w.text(strings.TrimPrefix(one.path, w.base))
 		var flags byte
@@ -213,6 +217,9 @@ func (w *recordWriter) witnesses(list []witness) {
 		w.text(one.digest)
 	}
 }
+
+// witnessSize is how many bytes a witness takes at most besides its texts.
+const witnessSize = 1 + 4*8 + 2*binary.MaxVarintLen32
 
 const (
 	flagFolder = 1 << iota

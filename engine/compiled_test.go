@@ -525,7 +525,7 @@ func TestRecordKeepsEverything(t *testing.T) {
 		paths: []string{"/base/x.hcl"},
 		read:  []witness{{path: "/base/one", young: true, digest: "d", stamp: stamp{1, -2, 3, 1 << 63}}, {path: "/basement", folder: true}},
 		store: []witness{{path: "/s", stamp: stamp{Size: 9}}}, results: []witness{{path: "/base/r"}}}
-	if err := want.write(path); err != nil {
+	if err := writeCompiled(path, want.encode()); err != nil {
 		t.Fatal(err)
 	}
 	got, file, err := readCompiled(path, "b", "i")

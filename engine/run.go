@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,20 +77,23 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 	r.emit(Event{Kind: EventPlanned, Counts: p.counts(), Path: string(folder)})
 	r.tellForgotten()
 	err = r.loop(ctx)
-	if commitErr := r.committer.Close(); err == nil {
-		err = commitErr
-	}
 	close(r.free)
-	var tidied sync.WaitGroup
-	tidied.Go(func() {
+	var closing sync.WaitGroup
+	var commitErr error
+	closing.Go(func() {
+		commitErr = r.committer.Close()
 		r.tidying.Wait()
 		r.logs.close()
 		r.note(errors.Join(p.Store.RemoveSpares(), p.copies.compact()))
 	})
+	var keep func() // the verdict that all is up to date
 	if err == nil {
-		p.Compile()
+		keep = p.verdict()
 	}
-	tidied.Wait()
+	closing.Wait()
+	if err = cmp.Or(err, commitErr); err == nil && keep != nil {
+		keep() // not before what it rests on is on the disk
+	}
 	r.emit(Event{Kind: EventEnded, Counts: r.outcome(), Path: string(folder)})
 	return errors.Join(err, r.recordErr, r.ledger.close(), r.events.close(), lock.Close(), done())
 }

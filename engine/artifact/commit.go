@@ -209,13 +209,3 @@ func (f *Finished) record(durable bool) error {
 	f.staging.Abort() // empty now; what stays is for Tidy
 	return nil
 }
-
-// LookupRecorded is Lookup of a result that this process has recorded: its manifest is read only when it is another file now.
-func (s *Store) LookupRecorded(f *Finished) (*Manifest, error) {
-	m := f.Manifest
-	now, err := os.Lstat(s.path("nodes", m.Key+".json"))
-	if err != nil || f.file == nil || !os.SameFile(now, f.file) || !now.ModTime().Equal(f.file.ModTime()) {
-		return s.Lookup(m.Key)
-	}
-	return m, s.Intact(m)
-}

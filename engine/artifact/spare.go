@@ -92,8 +92,22 @@ func (s *Store) RemoveWork(key string) error {
 	return nil
 }
 
+// removers is how many spares are removed at a time: a disk that is told of each freed block lets one wait for its answer.
+const removers = 8
+
 // RemoveSpares removes what nobody has taken over. A run does so at its end.
 func (s *Store) RemoveSpares() error {
+	errs := make([]error, removers)
+	var all sync.WaitGroup
+	for i := range errs {
+		all.Go(func() { errs[i] = s.removeSpares() })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// removeSpares removes one spare after the other while there are any.
+func (s *Store) removeSpares() error {
 	var errs []error
 	for {
 		dir, ok := s.spare.take(&s.spare.folders)

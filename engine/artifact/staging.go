@@ -172,7 +172,7 @@ func (s *Store) keep(f *Finished, dir, typ string, files []FileInfo) (Output, er
 			return o, err
 		}
 		// The same bytes have been made before, perhaps by another node at this moment.
-		sealed, err := s.verify("", o)
+		sealed, err := s.verify("", o, nobody)
 		if err == nil {
 			if !sealed {
 				f.objects = append(f.objects, o)

@@ -71,10 +71,19 @@ func (s *Store) path(parts ...string) string {
 
 func (s *Store) objectDir(digest string) string { return s.path("objects", digest) }
 
+// Looker is shown each file that an answer rests on, as it is found before it is read.
+type Looker func(path string, info fs.FileInfo)
+
+// nobody looks.
+func nobody(string, fs.FileInfo) {}
+
 // Lookup returns the result recorded under key, after one stat per file. Without a manifest the error is ErrNotFound;
 // when gc removed the bytes it is ErrCollected; when a file is missing or edited it is a *DamageError. In these two
 // cases the manifest comes too.
-func (s *Store) Lookup(key string) (*Manifest, error) {
+func (s *Store) Lookup(key string) (*Manifest, error) { return s.lookup(key, nobody) }
+
+// lookup is Lookup that shows seen the files of the objects.
+func (s *Store) lookup(key string, seen Looker) (*Manifest, error) {
 	m, err := s.Manifest(key)
 	if errors.Is(err, errDamaged) { // as if it were not there, so that a run makes it again; Check tells of it
 		return nil, ErrNotFound
@@ -85,13 +94,31 @@ func (s *Store) Lookup(key string) (*Manifest, error) {
 	if !m.Collected.IsZero() {
 		return m, ErrCollected
 	}
-	return m, s.Intact(m)
+	return m, s.intactAll(m, seen)
 }
 
-// Intact compares a result's files with its record, by one stat each; of the first that differs it returns a *DamageError.
-func (s *Store) Intact(m *Manifest) error {
+// Witness is Lookup that shows seen what its answer rests on: the manifest and the files of the objects. The manifest of a
+// result that this process has recorded, as made, is read only when it is another file now; made may be nil.
+func (s *Store) Witness(key string, made *Finished, seen Looker) (*Manifest, error) {
+	path := s.path("nodes", key+".json")
+	now, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, ErrNotFound
+	}
+	if err != nil {
+		return nil, err
+	}
+	seen(path, now)
+	if made != nil && made.file != nil && os.SameFile(now, made.file) && now.ModTime().Equal(made.file.ModTime()) {
+		return made.Manifest, s.intactAll(made.Manifest, seen)
+	}
+	return s.lookup(key, seen)
+}
+
+// intactAll compares a result's files with its record, by one stat each; of the first that differs it returns a *DamageError.
+func (s *Store) intactAll(m *Manifest, seen Looker) error {
 	for _, o := range m.objects() {
-		if err := s.intact(m.Address, o); err != nil {
+		if err := s.intact(m.Address, o, seen); err != nil {
 			return err
 		}
 	}
@@ -118,8 +145,8 @@ func (s *Store) Manifest(key string) (*Manifest, error) {
 
 // intact compares an object with its record: one stat per file, and the hash only where the time stamp moved. A file
 // that was touched but holds the same bytes is sealed again, so it is hashed once.
-func (s *Store) intact(address string, o Output) error {
-	sealed, err := s.verify(address, o)
+func (s *Store) intact(address string, o Output, seen Looker) error {
+	sealed, err := s.verify(address, o, seen)
 	if err == nil && !sealed {
 		s.seal(o) // only saves the next reader the hash; a read-only store stays as it is
 	}
@@ -127,7 +154,7 @@ func (s *Store) intact(address string, o Output) error {
 }
 
 // verify is intact that changes nothing. It says whether all files are sealed.
-func (s *Store) verify(address string, o Output) (sealed bool, err error) {
+func (s *Store) verify(address string, o Output, seen Looker) (sealed bool, err error) {
 	dir := s.objectDir(o.Digest)
 	sealed = true
 	for _, f := range o.Files {
@@ -138,6 +165,9 @@ func (s *Store) verify(address string, o Output) (sealed bool, err error) {
 			return false, &DamageError{address, path, "missing"}
 		case err != nil:
 			return false, err
+		}
+		seen(path, info)
+		switch {
 		case info.Size() == f.Bytes && info.ModTime().Equal(Sealed) && info.Mode().IsRegular():
 			continue
 		case info.Size() != f.Bytes || !info.Mode().IsRegular():

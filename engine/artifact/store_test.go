@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -157,7 +159,12 @@ func TestRecordedResultIsReadAgainWhenItsFileIsAnother(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.LookupRecorded(f); !errors.Is(err, ErrNotFound) {
+	var seen []string
+	witness := func() (*Manifest, error) {
+		seen = nil
+		return s.Witness(f.Manifest.Key, f, func(path string, _ fs.FileInfo) { seen = append(seen, filepath.Base(path)) })
+	}
+	if _, err := witness(); !errors.Is(err, ErrNotFound) {
 		t.Errorf("before it is recorded: got %v, want ErrNotFound", err)
 	}
 	c := s.Committer()
@@ -165,18 +172,21 @@ func TestRecordedResultIsReadAgainWhenItsFileIsAnother(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if m, err := s.LookupRecorded(f); err != nil || m != f.Manifest {
+	if m, err := witness(); err != nil || m != f.Manifest {
 		t.Errorf("as it was recorded: got %v, %v, want the manifest at hand", m, err)
 	}
+	if want := []string{f.Manifest.Key + ".json", "x.txt"}; !slices.Equal(seen, want) {
+		t.Errorf("files that the answer rests on: got %q, want %q", seen, want)
+	}
 	commit(t, s, "a", files{"x.txt": "2"}) // somebody makes it anew
-	m, err := s.LookupRecorded(f)
+	m, err := witness()
 	if err != nil || m.Outputs["out"].Digest == f.Manifest.Outputs["out"].Digest {
 		t.Errorf("after another record: got %v, %v, want the other one", m, err)
 	}
 	path := filepath.Join(s.objectDir(m.Outputs["out"].Digest), "x.txt")
 	os.Remove(path)
 	var damage *DamageError
-	if _, err := s.LookupRecorded(f); !errors.As(err, &damage) {
+	if _, err := witness(); !errors.As(err, &damage) {
 		t.Errorf("with a file missing: got %v, want a DamageError", err)
 	}
 	commit(t, s, "a", files{"x.txt": "2"})
