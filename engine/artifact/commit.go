@@ -170,11 +170,11 @@ func (s *Store) record(group []*Finished, alone bool) (recorded int, err error) 
 	return len(group), nil
 }
 
-// record seals the objects, which are durable now, and puts the manifest under its key: that is the last that can fail.
+// record stamps the objects, which are durable now, as sealed and puts the manifest under its key: that is the last that can fail.
 func (f *Finished) record(durable bool) error {
 	s, m := f.staging.store, f.Manifest
 	for _, o := range f.objects {
-		if err := s.seal(o); err != nil {
+		if err := s.stamp(o); err != nil { // keep has made them read-only
 			return err
 		}
 	}

@@ -188,8 +188,17 @@ func (s *Store) verify(address string, o Output, seen Looker) (sealed bool, err 
 // seal makes the files of an object read-only and gives them the time stamp Sealed.
 func (s *Store) seal(o Output) error {
 	for _, f := range o.Files {
-		path := filepath.Join(s.objectDir(o.Digest), filepath.FromSlash(f.Name))
-		if err := errors.Join(disk.Chmod(path, 0o444), disk.Chtimes(path, Sealed)); err != nil {
+		if err := disk.Chmod(filepath.Join(s.objectDir(o.Digest), filepath.FromSlash(f.Name)), 0o444); err != nil {
+			return err
+		}
+	}
+	return s.stamp(o)
+}
+
+// stamp is seal of files that are read-only already.
+func (s *Store) stamp(o Output) error {
+	for _, f := range o.Files {
+		if err := disk.Chtimes(filepath.Join(s.objectDir(o.Digest), filepath.FromSlash(f.Name)), Sealed); err != nil {
 			return err
 		}
 	}
