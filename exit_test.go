@@ -106,6 +106,8 @@ func TestExitCodes(t *testing.T) {
 		{"why", exitMisuse, "want the address"},
 		{"logs exec.a good.hcl", exitDone, ""},
 		{"logs", exitMisuse, "want the address"},
+		{"logs exec.a", exitMisuse, "several experiments here"},
+		{"store ls -sort cost", exitMisuse, "there is no order cost, only address, age, seconds, size, worth"},
 		{"show exec.a.out good.hcl", exitDone, "a.txt"},
 		{"show", exitMisuse, "want the address"},
 		{"show exec.a.uot good.hcl", exitFailed, "stage.exec.a has no port uot, only out"},

@@ -33,7 +33,7 @@ func logsCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	}
 	name, err := experimentName(strings.Join(c.args[1:], ""))
 	if err != nil && *run == "" {
-		return c.fail(err)
+		return c.misuse("%v", err)
 	}
 	folder := ""
 	if *run != "" {

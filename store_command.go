@@ -121,7 +121,8 @@ func storeList(c *call, args []string) int {
 	}
 	compare := storeOrders[*order]
 	if compare == nil {
-		return c.misuse("there is no order %s%s", *order, engine.NearHint(*order, slices.Sorted(maps.Keys(storeOrders))))
+		orders := slices.Sorted(maps.Keys(storeOrders))
+		return c.misuse("there is no order %s%s", *order, cmp.Or(engine.NearHint(*order, orders), ", only "+strings.Join(orders, ", ")))
 	}
 	store, _, err := c.siteStore()
 	if err != nil {

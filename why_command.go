@@ -1,11 +1,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strings"
 
 	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
 )
 
 // whyCommand runs "rcgrpo why ADDRESS [EXP]": what a run would do with a stage and everything that makes it so, up to the
@@ -44,13 +47,47 @@ func whyCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 		planned[n.Node] = n
 	}
 	told := map[*engine.Node]bool{}
+	waiting := map[string]bool{}
 	for _, n := range nodes {
 		if planned[n] == nil {
 			return c.fail(fmt.Errorf("-target leaves %s aside", n.Address))
 		}
 		writeWhy(stdout, n, planned, told)
+		if planned[n].Verb != engine.UpToDate {
+			waiting[n.Address] = true
+		}
+	}
+	if err := writeFailures(stdout, store, x.Name, waiting); err != nil {
+		return c.fail(err)
 	}
 	return exitDone
+}
+
+// writeFailures tells how stages failed in the newest run that has each.
+func writeFailures(w io.Writer, store *artifact.Store, experiment string, addresses map[string]bool) error {
+	folders, err := engine.Runs(store, experiment)
+	if err != nil {
+		return err
+	}
+	for _, folder := range folders {
+		if len(addresses) == 0 {
+			return nil
+		}
+		s, err := engine.Status(folder)
+		if errors.Is(err, fs.ErrNotExist) { // it has no plan yet, or was removed
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for _, n := range s.Nodes {
+			if addresses[n.Address] && n.Failure != nil {
+				fmt.Fprintf(w, "%s failed in run %s: %s\n  log: %s\n", n.Address, engine.RunName(folder), n.Failure.Text, n.Failure.Log)
+			}
+			delete(addresses, n.Address)
+		}
+	}
+	return nil
 }
 
 // writeWhy tells of a node, then of those it reads that are not up to date, each once.

@@ -75,7 +75,7 @@ func list(dir string, links linkRule) ([]FileInfo, error) {
 				return fmt.Errorf("%s links to a folder; name that folder itself", path)
 			}
 		} else if !d.Type().IsRegular() {
-			return fmt.Errorf("%s is no plain file but %s", path, d.Type())
+			return fmt.Errorf("%s is no plain file but %s", path, Form(d.Type()))
 		}
 		sum, size, err := hashFile(path)
 		if err != nil {
@@ -86,6 +86,19 @@ func list(dir string, links linkRule) ([]FileInfo, error) {
 	})
 	slices.SortFunc(files, func(a, b FileInfo) int { return cmp.Compare(a.Name, b.Name) })
 	return files, err
+}
+
+// Form names what is neither a file nor a folder: "a symbolic link".
+func Form(t fs.FileMode) string {
+	switch {
+	case t&fs.ModeSymlink != 0:
+		return "a symbolic link"
+	case t&fs.ModeNamedPipe != 0:
+		return "a named pipe"
+	case t&fs.ModeSocket != 0:
+		return "a socket"
+	}
+	return "a device"
 }
 
 // hashFile reads a file and returns its SHA-256 and how many bytes that is of.

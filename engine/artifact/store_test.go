@@ -284,7 +284,7 @@ func TestCommitRefusesWhatIsNotAsDeclared(t *testing.T) {
 		"a symbolic link": {func(g *Staging) error {
 			dir, err := g.Dir("out")
 			return errors.Join(err, os.Symlink("/etc/hostname", filepath.Join(dir, "x")))
-		}, map[string]string{"out": "files"}, "no plain file"},
+		}, map[string]string{"out": "files"}, "no plain file but a symbolic link"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := openStore(t)

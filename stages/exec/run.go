@@ -159,7 +159,7 @@ func (s *settings) collect(job *engine.Job, dir, port string) error {
 	case strings.HasSuffix(to, "/") && !info.IsDir():
 		return fmt.Errorf("%s is no folder", to)
 	case !info.IsDir() && !info.Mode().IsRegular():
-		return fmt.Errorf("%s is neither a file nor a folder but %v", to, info.Mode().Type())
+		return fmt.Errorf("%s is neither a file nor a folder but %s", to, artifact.Form(info.Mode().Type()))
 	}
 	name := path.Base(path.Clean(to))
 	err = filepath.WalkDir(made, func(at string, d fs.DirEntry, err error) error {
@@ -171,6 +171,9 @@ func (s *settings) collect(job *engine.Job, dir, port string) error {
 			return err
 		}
 		file = filepath.ToSlash(file)
+		if !d.Type().IsRegular() {
+			return fmt.Errorf("%s is %s, and a result holds plain files only", path.Join(path.Dir(path.Clean(to)), file), artifact.Form(d.Type()))
+		}
 		published := path.Join(path.Dir(path.Clean(to)), s.told(job, name)+strings.TrimPrefix(file, name))
 		return job.Publish(port, file, published)
 	})
