@@ -194,7 +194,7 @@ func writePlan(w io.Writer, p *engine.Plan, f engine.Forecast, o planLayout) {
 	if names := p.Unlike(); len(names) > 0 {
 		more := ""
 		if len(names) > 3 {
-			more = fmt.Sprintf(" and %d others", len(names)-3)
+			more = " and " + others(len(names)-3)
 		}
 		fmt.Fprintln(w, wrapped("Missing or edited: "+strings.Join(names[:min(3, len(names))], ", ")+more+". A run copies them from the store and keeps edited ones aside.", o.width))
 	}
@@ -299,12 +299,23 @@ func unfitLines(p *engine.Plan, f engine.Forecast) []string {
 	var lines []string
 	for _, why := range reasons {
 		line := "Cannot run here: " + unfit[why][0] + " " + why
-		if others := len(unfit[why]) - 1; others > 0 {
-			line += fmt.Sprintf("; so do %d others", others)
+		switch n := len(unfit[why]) - 1; {
+		case n == 1:
+			line += "; so does 1 other"
+		case n > 1:
+			line += "; so do " + others(n)
 		}
 		lines = append(lines, line+".")
 	}
 	return lines
+}
+
+// others is "1 other", "2 others".
+func others(n int) string {
+	if n == 1 {
+		return "1 other"
+	}
+	return fmt.Sprintf("%d others", n)
 }
 
 // planSummary is the last line: how many nodes of each verb, and what is known of the cost.
@@ -331,7 +342,7 @@ func planSummary(p *engine.Plan, f engine.Forecast) string {
 		text += "."
 	}
 	if len(p.Nodes) < len(p.Experiment.Nodes) {
-		text += fmt.Sprintf(" %d others are left aside by -target.", len(p.Experiment.Nodes)-len(p.Nodes))
+		text += fmt.Sprintf(" -target leaves %s aside.", others(len(p.Experiment.Nodes)-len(p.Nodes)))
 	}
 	return text
 }
