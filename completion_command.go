@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"os"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -102,23 +102,31 @@ func candidates(before []string, word string) []string {
 		}
 		return joined
 	}
+	flags := flagsOf(c, before[1:])
 	if strings.HasPrefix(word, "-") {
-		return flagsOf(c, before[1:], strings.HasPrefix(word, "--"))
-	}
-	if last := strings.TrimLeft(before[len(before)-1], "-"); len(before) > 1 && last != before[len(before)-1] {
-		switch last {
-		case "target", "replace":
-			return addresses(false)
-		case "format":
-			return []string{"dot", "mermaid"}
-		case "var":
-			return variables()
-		case "var-file", "site":
-			return nil
+		dashes := word[:len(word)-len(strings.TrimLeft(word, "-"))]
+		var names []string
+		for name := range flags {
+			names = append(names, dashes+name)
 		}
+		slices.Sort(names)
+		return names
 	}
-	plain := slices.DeleteFunc(slices.Clone(before[1:]), func(w string) bool { return strings.HasPrefix(w, "-") })
-	if len(plain) > 0 {
+	line := readLine(before[1:], flags)
+	switch line.awaits {
+	case "":
+	case "target", "replace":
+		return line.addresses(false)
+	case "format":
+		return []string{"dot", "mermaid"}
+	case "sort":
+		return slices.Sorted(maps.Keys(storeOrders))
+	case "var":
+		return line.variables()
+	default:
+		return nil
+	}
+	if line.plain > 0 {
 		return nil
 	}
 	switch c.name {
@@ -129,9 +137,9 @@ func candidates(before []string, word string) []string {
 		}
 		return names
 	case "logs", "why":
-		return addresses(false)
+		return line.addresses(false)
 	case "show":
-		return addresses(true)
+		return line.addresses(true)
 	}
 	if regexp.MustCompile(`^[a-z]+(\|[a-z]+)+$`).MatchString(c.args) { // "ls|check|gc"
 		return strings.Split(c.args, "|")
@@ -139,34 +147,77 @@ func candidates(before []string, word string) []string {
 	return nil
 }
 
-var flagLine = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^  -([a-z-]+)`) })
+var flagLine = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^  -([a-z-]+)( \S)?`) })
 
-// flagsOf reads a command's flags off its own help. Of the words before, only a subcommand matters.
-func flagsOf(c command, before []string, double bool) []string {
+// flagsOf reads a command's flags off its own help, and whether each takes a value. Of the words before, only a subcommand
+// matters.
+func flagsOf(c command, before []string) map[string]bool {
 	args := []string{"-h"}
 	if len(before) > 0 && strings.Contains(c.args, "|") && !strings.HasPrefix(before[0], "-") {
 		args = []string{before[0], "-h"}
 	}
 	var help bytes.Buffer
 	c.run(args, strings.NewReader(""), &help, &help)
-	var flags []string
+	flags := map[string]bool{}
 	for _, m := range flagLine().FindAllStringSubmatch(help.String(), -1) {
-		name := "-" + m[1]
-		if double {
-			name = "-" + name
-		}
-		flags = append(flags, name)
+		flags[m[1]] = m[2] != ""
 	}
 	return flags
 }
 
-// variables are those of the only experiment of this folder, each with the = that its value follows.
-func variables() []string {
+// completed is what matters of the words before the one that is completed.
+type completed struct {
+	awaits string   // flag whose value it is; "" when it is none
+	plain  int      // words that are neither flags nor their values
+	source []string // flags that say how the experiment is loaded
+}
+
+func readLine(words []string, takesValue map[string]bool) (line completed) {
+	for i := 0; i < len(words); i++ {
+		name, value, given := strings.Cut(strings.TrimLeft(words[i], "-"), "=")
+		switch {
+		case !strings.HasPrefix(words[i], "-"):
+			line.plain++
+			continue
+		case given || !takesValue[name]:
+		case i == len(words)-1:
+			line.awaits = name
+			return line
+		default:
+			i++
+			value = words[i]
+		}
+		if slices.Contains([]string{"var", "var-file", "site"}, name) {
+			line.source = append(line.source, "-"+name, value)
+		}
+	}
+	return line
+}
+
+// experiment loads the only experiment of this folder. err says why it cannot be looked into.
+func (l completed) experiment() (x *engine.Experiment, err error) {
+	c := newCall("complete", "", io.Discard, io.Discard)
+	if err := c.FlagSet.Parse(l.source); err != nil {
+		return nil, err
+	}
 	path, err := engine.FindExperiment(".")
 	if err != nil {
+		return nil, err
+	}
+	c.source.Path = filepath.Clean(path)
+	x, diags := engine.Load(c.source, kinds())
+	if diags.HasErrors() {
+		return x, diags
+	}
+	return x, nil
+}
+
+// variables are those of the only experiment of this folder, mistakes or not, each with the = that its value follows.
+func (l completed) variables() []string {
+	x, _ := l.experiment()
+	if x == nil {
 		return nil
 	}
-	x, _ := engine.Load(engine.Source{Path: path, Env: os.Environ()}, kinds())
 	var names []string
 	for _, name := range x.VariableNames() {
 		names = append(names, name+"=")
@@ -176,15 +227,9 @@ func variables() []string {
 
 // addresses are those of the only experiment of this folder, as a shell may write them; with ports for those that read
 // one. A folder without, or with mistakes, has none.
-func addresses(ports bool) []string {
-	c := newCall("complete", "", io.Discard, io.Discard)
-	path, err := engine.FindExperiment(".")
+func (l completed) addresses(ports bool) []string {
+	x, err := l.experiment()
 	if err != nil {
-		return nil
-	}
-	c.source.Path = filepath.Clean(path)
-	x, diags := engine.Load(c.source, kinds())
-	if diags.HasErrors() {
 		return nil
 	}
 	var names []string
