@@ -79,7 +79,7 @@ func (c *digests) of(path, written string, dir bool) (string, error) {
 		}
 	}
 	w.young = newest.young(now)
-	if w.digest, err = c.content(path, w.stamp, newest.Mtime); err != nil {
+	if w.digest, err = c.content(w, newest.Mtime); err != nil {
 		return "", err
 	}
 	s.witness = w
@@ -120,22 +120,26 @@ func fileOrFolder(dir bool) string {
 }
 
 // content reads a file or folder, unless it is large and known. mtime is its newest.
-func (c *digests) content(path string, now stamp, mtime int64) (string, error) {
-	if now.Size < cacheFrom {
-		return artifact.Digest(path)
+func (c *digests) content(w witness, mtime int64) (string, error) {
+	read := artifact.FileDigest
+	if w.folder {
+		read = artifact.Digest
 	}
-	if had := c.remembered(path); had.stamp == now && had.Digest != "" {
+	if w.stamp.Size < cacheFrom {
+		return read(w.path)
+	}
+	if had := c.remembered(w.path); had.stamp == w.stamp && had.Digest != "" {
 		return had.Digest, nil
 	}
 	begun := time.Now()
-	digest, err := artifact.Digest(path)
+	digest, err := read(w.path)
 	if err != nil {
 		return "", err
 	}
 	if begun.Sub(time.Unix(0, mtime)) > settled {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.known[path] = seenFile{now, digest}
+		c.known[w.path] = seenFile{w.stamp, digest}
 		c.dirty = true
 	}
 	return digest, nil

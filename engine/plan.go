@@ -25,7 +25,7 @@ type Plan struct {
 	paranoid   bool
 	options    PlanOptions
 	collection string                        // Store.LastCollection when the plan was begun
-	ahead      map[string]found              // while planning: what was looked up already
+	ahead      map[*Node]found               // while planning: what was looked up already
 	copies     *copies                       // what is published
 	recorded   map[string]*artifact.Finished // by key: what a run of this plan has made in this process
 }
@@ -173,10 +173,12 @@ func (x *Experiment) targets(addresses []string) (map[*Node]bool, error) {
 	return wanted, nil
 }
 
-// found is what the store says about a key.
+// found is what the store says about a node.
 type found struct {
-	manifest *artifact.Manifest
-	err      error
+	result  *artifact.Manifest // of its key
+	err     error
+	last    *artifact.Manifest // of its address; looked up where there is no result
+	lastErr error
 }
 
 // lookAhead looks up the nodes that read no other, several at once; those that do need the results of these first.
@@ -187,23 +189,33 @@ func (p *Plan) lookAhead(wanted map[*Node]bool) {
 			nodes = append(nodes, n)
 		}
 	}
-	keys, results := make([]string, len(nodes)), make([]found, len(nodes))
+	results := make([]found, len(nodes))
 	inPieces(len(nodes), manyReads, func(i int) bool {
-		keys[i], _, _ = nodes[i].Key(nil)
-		m, err := p.lookup(keys[i])
-		results[i] = found{m, err}
+		key, _, _ := nodes[i].Key(nil)
+		f := &results[i]
+		if f.result, f.err = p.lookup(nodes[i], key); f.err != nil {
+			f.last, f.lastErr = p.last(nodes[i])
+		}
 		return true
 	})
-	p.ahead = make(map[string]found, len(nodes))
-	for i, key := range keys {
-		p.ahead[key] = results[i]
+	p.ahead = make(map[*Node]found, len(nodes))
+	for i, n := range nodes {
+		p.ahead[n] = results[i]
 	}
 }
 
-// lookup asks the store for the result of a key.
-func (p *Plan) lookup(key string) (*artifact.Manifest, error) {
-	if f, ok := p.ahead[key]; ok {
-		return f.manifest, f.err
+// last asks the store what was committed last for a node's address.
+func (p *Plan) last(n *Node) (*artifact.Manifest, error) {
+	if f, ok := p.ahead[n]; ok && f.err != nil {
+		return f.last, f.lastErr
+	}
+	return p.Store.Last(p.Experiment.Name, n.Address)
+}
+
+// lookup asks the store for the result of a node's key.
+func (p *Plan) lookup(n *Node, key string) (*artifact.Manifest, error) {
+	if f, ok := p.ahead[n]; ok {
+		return f.result, f.err
 	}
 	m, err := p.Store.Lookup(key)
 	if err == nil && p.paranoid {
@@ -226,7 +238,7 @@ func (p *Plan) decide(n *Node, planned map[*Node]*Planned, force bool) (*Planned
 	var damage *artifact.DamageError
 	if ok {
 		d.Key = key
-		m, err := p.lookup(key)
+		m, err := p.lookup(n, key)
 		switch {
 		case err == nil && !force:
 			d.Verb, d.Manifest = UpToDate, m
@@ -248,7 +260,7 @@ func (p *Plan) decide(n *Node, planned map[*Node]*Planned, force bool) (*Planned
 			d.absent = parts
 		}
 	}
-	last, err := p.Store.Last(p.Experiment.Name, n.Address)
+	last, err := p.last(n)
 	if err != nil && !errors.Is(err, artifact.ErrNotFound) {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -141,7 +142,12 @@ func (f runFolder) write(p *Plan, started time.Time, aside runFolder) error {
 	for _, n := range p.Nodes {
 		record.Nodes = append(record.Nodes, RunNodeRecord{n.Address, n.Verb, n.Cause.Text, n.Key, n.Expect.Seconds()})
 	}
-	return errors.Join(writeJSON(aside.path("source.json"), source), writeJSON(aside.path("plan.json"), record))
+	var sourceErr error
+	var beside sync.WaitGroup // both name everything there is
+	beside.Go(func() { sourceErr = writeJSON(aside.path("source.json"), source) })
+	planErr := writeJSON(aside.path("plan.json"), record)
+	beside.Wait()
+	return errors.Join(sourceErr, planErr)
 }
 
 // notForTheFolder picks the environment variables that a run folder does not keep: those that Load does not read, which

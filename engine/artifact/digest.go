@@ -25,14 +25,19 @@ func Digest(path string) (string, error) {
 		return "", err
 	}
 	if !info.IsDir() {
-		sum, _, err := hashFile(path)
-		return sum, err
+		return FileDigest(path)
 	}
 	files, err := list(path, followLinks)
 	if err != nil {
 		return "", err
 	}
 	return treeDigest(files), nil
+}
+
+// FileDigest is Digest of what is known to be a file.
+func FileDigest(path string) (string, error) {
+	sum, _, err := hashFile(path)
+	return sum, err
 }
 
 // treeDigest hashes names and contents: one line per file, sorted by name, of the file's sha256 and its name.
