@@ -1,14 +1,18 @@
 package engine
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"rcgrpo/engine/internal/disk"
 )
 
 // bench is an experiment whose verdict can be compiled: its store is the one of its site file.
@@ -445,6 +449,27 @@ func TestOnlyAWholeQuietPlanIsCompiled(t *testing.T) {
 	}
 	if b.compare() {
 		t.Error("a failed run was compiled")
+	}
+}
+
+// Results may be torn by a power cut until the last flush of the run, and their stamps would not tell.
+func TestNothingIsCompiledBeforeResultsAreOnTheDisk(t *testing.T) {
+	b := newBench(t)
+	p := b.planned()
+	t.Cleanup(func() { disk.Fail(nil) })
+	disk.Fail(func(op, _ string) error {
+		if recorded, _ := filepath.Glob(b.path("store/nodes/*.json")); op == "syncfs" && len(recorded) == len(p.Nodes) {
+			return syscall.EIO
+		}
+		return nil
+	})
+	if r := b.runPlan(b.Context(), p, RunOptions{}); !errors.Is(r.err, syscall.EIO) {
+		t.Errorf("got %v, want the error of the last flush", r.err)
+	}
+	disk.Fail(nil)
+	awaitTick()
+	if b.compare() {
+		t.Error("answered from results that were not flushed")
 	}
 }
 
