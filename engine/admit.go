@@ -91,7 +91,12 @@ func (r *run) admit(ctx context.Context) (*task, error) {
 	t.gpus = able[:c.need.gpus:c.need.gpus]
 	r.gpus = slices.DeleteFunc(r.gpus, func(id string) bool { return slices.Contains(t.gpus, id) })
 	held := lease{Address: t.Address, Key: t.Key, CPUs: c.need.cpus, Memory: t.Resources.Memory, GPUs: t.gpus, Devices: len(t.gpus), Since: now}
-	if t.lease, err = l.take(held); err != nil {
+	var reserved *slot
+	if t.shell = r.takeShell(t); t.shell != nil {
+		reserved = t.shell.lease
+	}
+	if t.lease, err = l.take(reserved, held); err != nil {
+		r.dropShell(t)
 		r.release(t)
 		return t, err
 	}

@@ -129,7 +129,10 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 	if j.share != nil {
 		files = append(files, j.share)
 	}
-	process, err := os.StartProcess("/bin/sh", shellArgs(p), &os.ProcAttr{Dir: p.Dir, Env: p.Env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
+	process := j.takeShell(p)
+	if process == nil {
+		process, err = os.StartProcess("/bin/sh", shellArgs(p), &os.ProcAttr{Dir: p.Dir, Env: p.Env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
+	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("start %s: %w", p.Args[0], err), finish())
 	}

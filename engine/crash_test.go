@@ -257,7 +257,11 @@ func (l *lab) processes() (left []string) {
 		entries, _ := os.ReadDir("/proc")
 		for _, e := range entries {
 			env, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
-			if err == nil && bytes.Contains(env, []byte("LAB="+l.dir+"\x00")) {
+			if err != nil {
+				continue
+			}
+			dir, _ := os.Readlink(filepath.Join("/proc", e.Name(), "cwd")) // a shell started ahead has no environment
+			if bytes.Contains(env, []byte("LAB="+l.dir+"\x00")) || strings.HasPrefix(dir, l.dir+"/") {
 				line, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
 				left = append(left, e.Name()+" "+strings.ReplaceAll(string(line), "\x00", " "))
 			}

@@ -24,6 +24,13 @@ type Kind struct {
 	// byte, from where a smaller one ends (Job.Shorter). why, if not "", says why it does not with these settings.
 	Extends func(Stage) (setting, why string)
 
+	// Scripted says whether Run does little but run a text of the shell (Job.Execute) and take what it made, given the decoded
+	// settings: then a run may start the shell before the stage's inputs are there. nil: never.
+	Scripted func(Stage) bool
+	// Folders lists those that Run makes in Job.Dir before all else, slash-separated and sorted, given the decoded settings. They may be
+	// there already. nil: none.
+	Folders func(Stage) []string
+
 	Gathers bool // takes the instances of all seeds at once and is one node itself
 	Always  bool // runs even when stages above it failed, and is then not cached
 	Light   bool // runs inside the engine's process

@@ -43,6 +43,7 @@ type Work struct {
 	inputs     map[string]*artifact.Manifest // by address, also those that are not recorded yet
 	finish     func(*artifact.Finished)      // takes what a stage made in this process, to be recorded
 	logs       *logPool                      // of the run; nil makes every log anew
+	shell      *shellAhead                   // nil without one
 	adopt      bool                          // its program has ended already: only what it made is to be taken
 }
 
@@ -77,6 +78,9 @@ func (w Work) Perform(ctx context.Context, log io.Writer, observe func(Event)) e
 	p := performance{Node: w.Node, Experiment: w.Experiment, Store: w.Store, Folder: w.folder, Assignment: w.assignment,
 		Log: log, Observe: observe, Lock: w.lock, Share: w.lease, Adopt: w.adopt, Kill: w.Kill,
 		Parts: w.parts, Inputs: w.inputs, Finish: w.finish}
+	if w.Attempt == 1 {
+		p.Shell = w.shell
+	}
 	return p.run(ctx)
 }
 

@@ -22,6 +22,56 @@ type logPool struct {
 
 func (p *logPool) empty() string { return p.folder.path("logs", ".empty") }
 
+// spareLog is a file that is going to be a log.
+type spareLog struct {
+	path string
+	file *os.File // open for appending
+	log  string   // that it has become; "" before
+}
+
+// spare opens a file for the log of a stage that is not known yet. It becomes that by assign, or goes back by giveBack.
+func (p *logPool) spare() (*spareLog, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var l spareLog
+	if n := len(p.free); n > 0 {
+		l.path, p.free = p.free[n-1], p.free[:n-1]
+	} else {
+		l.path = p.name()
+	}
+	var err error
+	l.file, err = disk.OpenFile(l.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	return &l, err
+}
+
+func (p *logPool) assign(l *spareLog, log string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err := disk.Link(l.path, log)
+	if err == nil {
+		l.log, p.lent[log] = log, l.path
+	}
+	return err
+}
+
+// giveBack takes a file back to which nothing was written.
+func (p *logPool) giveBack(l *spareLog) {
+	l.file.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l.log != "" {
+		delete(p.lent, l.log)
+		os.Remove(l.log)
+	}
+	p.free = append(p.free, l.path)
+}
+
+// name is that of a new spare file.
+func (p *logPool) name() string {
+	p.named++
+	return p.folder.path("logs", fmt.Sprintf(".spare-%d", p.named))
+}
+
 // begin puts a spare file, if there is one, where a stage's log is about to be made.
 func (p *logPool) begin(log string) {
 	if p == nil {
@@ -48,8 +98,7 @@ func (p *logPool) end(log string) {
 		}
 		return
 	case !lent:
-		p.named++
-		spare = p.folder.path("logs", fmt.Sprintf(".spare-%d", p.named))
+		spare = p.name()
 		if disk.Link(log, spare) != nil {
 			return
 		}

@@ -117,6 +117,7 @@ type performance struct {
 	OwnProcess bool           // nothing else runs here: the peak memory is the stage's
 	Lock       *artifact.Lock // of the key, for a program that the stage starts; nil without one
 	Share      *os.File       // of the machine, likewise
+	Shell      *shellAhead    // that it may run in; nil without one
 	Adopt      bool           // the program has ended well, after an engine that is gone had started it
 	Kill       <-chan struct{}
 	Parts      artifact.Parts                // of the key; nil: it is concluded again, from what this process has read
@@ -234,7 +235,7 @@ func (p *performance) job(ctx context.Context, inputs map[string]*artifact.Manif
 	n, a := p.Node, p.Assignment
 	job := &Job{Address: n.Address, Experiment: p.Experiment, Device: "cpu", Threads: a.CPUs, GPUs: a.GPUs,
 		Attempt: a.Attempt, Site: p.Experiment.Site, observe: p.Observe, log: p.Log, lock: p.Lock, share: p.Share,
-		kills: a.Kills, kill: p.Kill}
+		kills: a.Kills, kill: p.Kill, shell: p.Shell}
 	job.sign = func(pid int) error {
 		return errors.Join(p.Folder.assign(a), a.holder(p.Folder).name(pid).write(p.Lock.File()))
 	}
@@ -280,9 +281,17 @@ func (p *performance) job(ctx context.Context, inputs map[string]*artifact.Manif
 	if a.Key == "" {
 		return job, disk.MkdirAll(job.Dir, 0o700)
 	}
-	fresh, err := p.Store.MakeWork(a.Key)
+	fresh, err := p.Store.MakeWork(a.Key, n.folders()...)
 	job.resumes = !fresh
 	return job, err
+}
+
+// folders are those that the stage makes in its scratch folder.
+func (n *Node) folders() []string {
+	if n.Kind.Folders == nil {
+		return nil
+	}
+	return n.Kind.Folders(n.Stage)
 }
 
 // output is where a stage's ports go.

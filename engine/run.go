@@ -82,6 +82,7 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 	var commitErr error
 	closing.Go(func() {
 		commitErr = r.committer.Close()
+		r.closeShells()
 		r.tidying.Wait()
 		r.logs.close()
 		r.note(errors.Join(p.Store.RemoveSpares(), p.copies.compact()))
@@ -139,8 +140,9 @@ type run struct {
 	byAddress map[string]*task
 	results   chan result
 	free      chan func() // to a goroutine of beside that waits for work
-	pending   int         // results that will still come
-	recording int         // of them those that the committer has
+	ahead     ahead
+	pending   int // results that will still come
+	recording int // of them those that the committer has
 	committer *artifact.Committer
 	logs      *logPool
 	tidying   sync.WaitGroup // of logs
@@ -188,6 +190,7 @@ type task struct {
 	claim     *claim         // from the first time it is ready
 	gpus      []string       // ids that it holds while it runs
 	lease     *slot          // likewise, its entry in the ledger
+	shell     *shellAhead    // that was started for it; nil without one
 	collected bool           // its bytes are gone
 	attempts  int            // of an adopted start that failed
 	commit    *pendingCommit // of a result made in this process
@@ -424,26 +427,30 @@ func (r *run) queue(t *task) {
 // the machine.
 func (r *run) start(ctx context.Context, t *task) {
 	if t.Key != "" && t.lock == nil {
-		lock, err := r.Store.TryLock(t.Key)
-		if err != nil {
-			r.release(t)
-			r.fail(t, err, 0)
-			return
+		if !r.bindShell(t) {
+			lock, err := r.Store.TryLock(t.Key)
+			if err != nil {
+				r.release(t)
+				r.fail(t, err, 0)
+				return
+			}
+			if lock == nil {
+				r.release(t)
+				r.awaitLock(ctx, t)
+				return
+			}
+			t.lock = lock
 		}
-		if lock == nil {
-			r.release(t)
-			r.awaitLock(ctx, t)
-			return
-		}
-		t.lock = lock
 		if r.madeMeanwhile(t) {
+			r.dropShell(t)
 			r.release(t)
 			return
 		}
 	}
 	t.state = running
 	w := Work{Node: t.Node, Experiment: r.Experiment, Store: r.Store, CPUs: t.claim.need.cpus, GPUs: t.gpus,
-		Attempt: t.attempts + 1, Log: r.folder.log(t.Address), Kill: r.kill, folder: r.folder, assignment: r.assignment(t), lock: t.lock, lease: t.lease.inherited(), logs: r.logs}
+		Attempt: t.attempts + 1, Log: r.folder.log(t.Address), Kill: r.kill, folder: r.folder, assignment: r.assignment(t), lock: t.lock, lease: t.lease.inherited(), logs: r.logs, shell: t.shell}
+	t.shell = nil
 	res := result{task: t, ran: true}
 	w.parts, w.inputs = t.parts, map[string]*artifact.Manifest{}
 	var commits []*pendingCommit
@@ -466,8 +473,12 @@ func (r *run) start(ctx context.Context, t *task) {
 			res.err = r.attempts(ctx, w)
 		}
 		res.took = time.Since(started)
+		w.shell.end()
 		r.results <- res
 	})
+	if slices.ContainsFunc(t.readers, r.nextScripted) {
+		r.startShell() // until t has ended, it stands where it can begin
+	}
 }
 
 // beside runs f beside loop, on a goroutine that has done so before when one is free: the stack of a new one has to grow first, which
@@ -564,6 +575,7 @@ func (r *run) take(ctx context.Context, res result) {
 		}
 		return
 	}
+	r.ahead.short = res.took < shortStage
 	r.release(t)
 	if res.err != nil && t.Key != "" { // a stage that was killed could not do it itself
 		r.note(r.Store.Discard(t.Key))

@@ -118,6 +118,9 @@ func timeoutError(limit time.Duration) error { return fmt.Errorf("%w of %v", err
 
 // openLog opens the log, which is there from the first byte on, whatever becomes of the stage.
 func (w Work) openLog() (*os.File, error) {
+	if w.Attempt == 1 && w.shell != nil {
+		return w.shell.log.file, nil
+	}
 	if w.Attempt == 1 {
 		w.logs.begin(w.Log)
 	}

@@ -22,10 +22,10 @@ func (r *run) inPlace(n *Node) bool {
 // made takes in what a stage made in this process. Its readers start at once; the committer records it before theirs.
 func (r *run) made(t *task, f *artifact.Finished, took time.Duration) {
 	t.state, t.how, t.manifest = finished, EventDone, f.Manifest
-	r.note(r.Store.RemoveWork(t.Key)) // for the next stage
 	r.tidying.Add(1)
 	r.beside(func() {
 		defer r.tidying.Done()
+		r.note(r.Store.RemoveWork(t.Key, t.Node.folders()...)) // the next stage may want such a one
 		r.logs.end(r.folder.log(t.Address))
 	})
 	lock, c := t.lock, &pendingCommit{done: make(chan struct{})}

@@ -44,7 +44,7 @@ func (t *toy) Run(ctx context.Context, job *Job) error {
 		return err
 	}
 	if t.Shell != "" {
-		if err := job.Execute(ctx, Program{Args: []string{"sh", "-c", t.Shell}, Env: []string{"PATH=" + os.Getenv("PATH"), "LAB=" + os.Getenv("LAB")}}); err != nil {
+		if err := job.Execute(ctx, Program{Args: []string{"sh", "-c", t.Shell}, Dir: job.Dir, Env: []string{"PATH=" + os.Getenv("PATH"), "lab=" + os.Getenv("LAB")}}); err != nil {
 			return err
 		}
 	}
@@ -155,7 +155,8 @@ func drawsToy(s Stage) bool {
 func toys() Registry {
 	return Registry{
 		{Name: "toy", Summary: "runs in its own process", Version: 1, New: func() Stage { return &toy{} }, Outputs: toyOutputs, Draws: drawsToy, Devices: true},
-		{Name: "light", Summary: "runs in place", Version: 1, New: func() Stage { return &toy{} }, Outputs: toyOutputs, Draws: drawsToy, Light: true},
+		{Name: "light", Summary: "runs in place", Version: 1, New: func() Stage { return &toy{} }, Outputs: toyOutputs, Draws: drawsToy, Light: true,
+			Scripted: func(s Stage) bool { return s.(*toy).Shell != "" }},
 		{Name: "page", Summary: "runs always", Version: 1, New: func() Stage { return &page{} }, Outputs: toyOutputs, Always: true, Gathers: true, Light: true},
 	}
 }

@@ -165,11 +165,14 @@ func (s *Store) TryLock(key string) (*Lock, error) {
 	if err := validKey(key); err != nil {
 		return nil, err
 	}
-	path := s.path("locks", key)
-	l := s.lockAnew(path)
+	l := s.blank()
+	if l != nil && !s.Claim(l, key) {
+		l.Unlock()
+		l = nil
+	}
 	if l == nil {
 		var err error
-		if l, err = s.lock(path, unix.LOCK_EX|unix.LOCK_NB); l == nil {
+		if l, err = s.lock(s.path("locks", key), unix.LOCK_EX|unix.LOCK_NB); l == nil {
 			return nil, err
 		}
 	}

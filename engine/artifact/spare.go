@@ -1,10 +1,14 @@
 package artifact
 
 import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -18,38 +22,64 @@ import (
 // and many that is most of their cost. A spare keeps its old name until it is taken; one that is left is for Tidy.
 type spares struct {
 	mu      sync.Mutex
-	folders []string     // empty scratch folders
+	folders []spareFolder
 	locks   []string     // lock files that nobody holds
 	taken   atomic.Int64 // folders, so far
 }
 
 // lookForRoom is among how many folders that are taken over one is left when its place is crowded: in the place of a store that was
 // removed a short while ago, making a file may take ten times as long.
-const lookForRoom = 8
+const lookForRoom = 4
 
-func (p *spares) put(list *[]string, path string) {
-	p.mu.Lock()
-	*list = append(*list, path)
-	p.mu.Unlock()
+// spareFolder is a scratch folder with nothing in it but some folders.
+type spareFolder struct {
+	path    string
+	folders []string // below it
 }
 
-func (p *spares) take(list *[]string) (path string, ok bool) {
+func (p *spares) putLock(path string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(*list) == 0 {
+	p.locks = append(p.locks, path)
+}
+
+func (p *spares) takeLock() (path string, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.locks) == 0 {
 		return "", false
 	}
-	last := len(*list) - 1
-	path, *list = (*list)[last], (*list)[:last]
+	last := len(p.locks) - 1
+	path, p.locks = p.locks[last], p.locks[:last]
 	return path, true
 }
 
-// MakeWork makes the scratch folder of a key, unless it is there. fresh says that it was not.
-func (s *Store) MakeWork(key string) (fresh bool, err error) {
+func (p *spares) putFolder(f spareFolder) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.folders = append(p.folders, f)
+}
+
+// takeFolder takes one that fits.
+func (p *spares) takeFolder(fits func(spareFolder) bool) (path string, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, f := range slices.Backward(p.folders) {
+		if fits(f) {
+			p.folders = slices.Delete(p.folders, i, i+1)
+			return f.path, true
+		}
+	}
+	return "", false
+}
+
+// MakeWork makes the scratch folder of a key, unless it is there. fresh says that it was not. It may have the folders that the
+// stage is going to make already.
+func (s *Store) MakeWork(key string, folders ...string) (fresh bool, err error) {
 	dir := s.Work(key)
-	if spare, ok := s.spare.take(&s.spare.folders); ok {
+	if spare, ok := s.spare.takeFolder(func(f spareFolder) bool { return slices.Equal(f.folders, folders) }); ok {
 		if s.spare.taken.Add(1)%lookForRoom == 0 && s.crowded(spare) {
-			os.Remove(spare)
+			os.RemoveAll(spare)
 		} else if disk.RenameNew(spare, dir) == nil {
 			return true, nil
 		}
@@ -73,8 +103,9 @@ func (s *Store) MakeWork(key string) (fresh bool, err error) {
 	return err == nil, err
 }
 
-// RemoveWork removes the scratch folder of a node that has its result, or keeps it for another one.
-func (s *Store) RemoveWork(key string) error {
+// RemoveWork removes the scratch folder of a node that has its result. When nothing is left in it, it is kept for another node that is
+// going to make those folders, which it has then.
+func (s *Store) RemoveWork(key string, folders ...string) error {
 	dir := s.Work(key)
 	d, err := disk.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -88,7 +119,12 @@ func (s *Store) RemoveWork(key string) error {
 	if err == nil { // it is not empty
 		return os.RemoveAll(dir)
 	}
-	s.spare.put(&s.spare.folders, dir)
+	for _, name := range folders {
+		if err := disk.MkdirAll(filepath.Join(dir, filepath.FromSlash(name)), 0o700); err != nil {
+			return errors.Join(err, os.RemoveAll(dir))
+		}
+	}
+	s.spare.putFolder(spareFolder{dir, folders})
 	return nil
 }
 
@@ -110,33 +146,63 @@ func (s *Store) RemoveSpares() error {
 func (s *Store) removeSpares() error {
 	var errs []error
 	for {
-		dir, ok := s.spare.take(&s.spare.folders)
+		dir, ok := s.spare.takeFolder(func(spareFolder) bool { return true })
 		if !ok {
 			break
 		}
-		if err := os.Remove(dir); !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
-		}
+		errs = append(errs, os.RemoveAll(dir))
 	}
 	for {
-		path, ok := s.spare.take(&s.spare.locks)
+		path, ok := s.spare.takeLock()
 		if !ok {
 			return errors.Join(errs...)
 		}
-		if l := lockSpare(path); l != nil {
+		if l, _ := lockSpare(path); l != nil {
 			errs = append(errs, l.Unlock())
 		}
 	}
 }
 
-// lockAnew locks a spare and gives it the name path. It answers nil when there is none, or when path is taken.
-func (s *Store) lockAnew(path string) *Lock {
-	spare, ok := s.spare.take(&s.spare.locks)
+// LockAhead takes a lock before it is known of what key: Claim says that later. Until then its file has the name of a key that nothing
+// has.
+func (s *Store) LockAhead() (*Lock, error) {
+	l := s.blank()
+	if l == nil {
+		var name [sha256.Size]byte
+		rand.Read(name[:])
+		var err error
+		if l, err = s.lock(s.path("locks", hex.EncodeToString(name[:])), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			return nil, err
+		}
+		if l == nil {
+			return nil, errors.New("lock: the file that was just made is another's")
+		}
+	}
+	l.spare = &s.spare
+	return l, nil
+}
+
+// Claim makes a lock from LockAhead that of a key. It answers false when somebody has that already, or left something there.
+func (s *Store) Claim(l *Lock, key string) bool {
+	path := s.path("locks", key)
+	if validKey(key) != nil || disk.RenameNew(l.path, path) != nil {
+		return false
+	}
+	l.path = path
+	return true
+}
+
+// blank locks a spare and makes it say nothing. It answers nil when there is none.
+func (s *Store) blank() *Lock {
+	spare, ok := s.spare.takeLock()
 	if !ok {
 		return nil
 	}
-	l := lockSpare(spare)
-	if l == nil { // somebody waits for the key that it was made for, or has removed it
+	l, busy := lockSpare(spare)
+	if busy { // mostly by a process that is just being started and will have closed what it does not inherit
+		s.spare.putLock(spare)
+	}
+	if l == nil {
 		return nil
 	}
 	err := l.erase(0)
@@ -144,28 +210,28 @@ func (s *Store) lockAnew(path string) *Lock {
 		err = errors.Join(err, l.erase(exitAt))
 		l.used = false
 	}
-	if err != nil || disk.RenameNew(spare, path) != nil {
+	if err != nil {
 		l.Unlock()
 		return nil
 	}
-	l.path = path
 	return l
 }
 
-// lockSpare locks a file that is there and that nobody has, or answers nil. It is opened anew: a process that the earlier
+// lockSpare locks a file that is there, or answers nil; busy says that somebody else has it. It is opened anew: a process that the earlier
 // holder left behind may still have the old descriptor.
-func lockSpare(path string) *Lock {
+func lockSpare(path string) (l *Lock, busy bool) {
 	f, err := disk.Reopen(path)
 	if err != nil {
-		return nil
+		return nil, false
 	}
-	if flock(f, unix.LOCK_EX|unix.LOCK_NB) == nil {
+	err = flock(f, unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
 		if opened, same := sameFile(f, path); same {
-			return &Lock{file: f, path: path, used: opened.Size() > exitAt}
+			return &Lock{file: f, path: path, used: opened.Size() > exitAt}, false
 		}
 	}
 	f.Close()
-	return nil
+	return nil, errors.Is(err, unix.EWOULDBLOCK)
 }
 
 // Retire frees the lock of a node that has its result and keeps its file for another one.
@@ -173,6 +239,6 @@ func (l *Lock) Retire() error {
 	if l.spare == nil {
 		return l.Unlock()
 	}
-	l.spare.put(&l.spare.locks, l.path)
+	l.spare.putLock(l.path)
 	return l.file.Close()
 }

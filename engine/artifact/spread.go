@@ -76,8 +76,8 @@ type room struct {
 
 // Where a file takes longer than crowdedFrom and crowdedTimes as long as at its best, the file system has to look far for room.
 const (
-	crowdedFrom  = 80 * time.Microsecond
-	crowdedTimes = 4
+	crowdedFrom  = 35 * time.Microsecond
+	crowdedTimes = 3
 	placesTried  = 4 // by makeApart
 )
 

@@ -81,6 +81,11 @@ func TestCrowdedFoldersAreLeft(t *testing.T) {
 		if same := before != nil && os.SameFile(before, info); same != (i > 0 && i != lookForRoom) {
 			t.Errorf("folder %d is that of the one before: %v", i, same)
 		}
+		held, err := os.Open(s.Work(key(fmt.Sprint(i)))) // so that no other folder gets its number
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer held.Close()
 		if spare = s.Work(key(fmt.Sprint(i))); i != lookForRoom-1 {
 			spare = ""
 		}
@@ -95,8 +100,8 @@ func TestWhatIsSlowEverywhereIsNotCrowded(t *testing.T) {
 	for _, c := range []struct {
 		took    time.Duration
 		crowded bool
-	}{{2 * time.Millisecond, false}, {7 * time.Millisecond, false}, {9 * time.Millisecond, true},
-		{10 * time.Microsecond, false}, {crowdedFrom, false}, {crowdedFrom + 1, true}} {
+	}{{time.Millisecond, false}, {crowdedTimes * time.Millisecond, false}, {crowdedTimes*time.Millisecond + 1, true},
+		{crowdedFrom / crowdedTimes, false}, {crowdedFrom, false}, {crowdedFrom + 1, true}} {
 		if got := r.crowded(c.took); got != c.crowded {
 			t.Errorf("after the best of %v, %v is crowded: got %v, want %v", r.best, c.took, got, c.crowded)
 		}

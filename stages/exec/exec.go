@@ -1,6 +1,6 @@
 // Package exec is the stage kind `exec`: any command as a stage.
 //
-// The command starts in an empty folder with PATH, HOME, TMPDIR and the device variables, and besides one variable for
+// The command starts in an empty folder with PATH, HOME, TMPDIR, PWD and the device variables, and besides one variable for
 // each input and output, which holds a path. An output named `out/score.txt` is what lies there when the command has
 // ended well, a file or a folder; the port holds it under its own name (score.txt) and a copy is published beside the
 // experiment. Where seeds multiply the stage, the copies are told apart: score@3.txt.
@@ -36,7 +36,12 @@ func Kind() *engine.Kind {
 			}
 			return ports
 		},
-		Draws:   func(s engine.Stage) bool { return s.(*settings).Draws },
+		Draws: func(s engine.Stage) bool { return s.(*settings).Draws },
+		Scripted: func(s engine.Stage) bool {
+			e := s.(*settings)
+			return len(e.Command) == 3 && e.Command[1] == "-c" && len(e.Secrets) == 0
+		},
+		Folders: func(s engine.Stage) []string { return s.(*settings).folders() },
 		Light:   true, // the engine starts the command itself
 		Devices: true,
 	}

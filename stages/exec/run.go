@@ -55,14 +55,26 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	return nil
 }
 
+// folders are those that the outputs lie in.
+func (s *settings) folders() []string {
+	var all []string
+	for _, to := range s.Outputs {
+		folder := path.Clean(to)
+		if !strings.HasSuffix(to, "/") {
+			folder = path.Dir(folder)
+		}
+		if folder != "." {
+			all = append(all, folder)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
 // prepare makes the folders that the outputs lie in.
 func (s *settings) prepare(dir string) error {
-	for _, to := range s.Outputs {
-		made := filepath.Join(dir, filepath.FromSlash(to))
-		if !strings.HasSuffix(to, "/") {
-			made = filepath.Dir(made)
-		}
-		if err := makeFolder(made); err != nil {
+	for _, folder := range s.folders() {
+		if err := makeFolder(filepath.Join(dir, filepath.FromSlash(folder))); err != nil {
 			return err
 		}
 	}
@@ -86,6 +98,7 @@ func (s *settings) environment(job *engine.Job, dir string) ([]string, error) {
 	env := []string{
 		fmt.Sprintf("OMP_NUM_THREADS=%d", job.Threads),
 		"CUDA_VISIBLE_DEVICES=" + strings.Join(job.GPUs, ","),
+		"PWD=" + dir,
 	}
 	for _, name := range []string{"PATH", "HOME", "TMPDIR"} {
 		if value, ok := os.LookupEnv(name); ok {
