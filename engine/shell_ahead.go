@@ -88,7 +88,7 @@ func (j *Job) takeShell(p Program) *os.Process {
 
 // aheadScript is the text that makes a shell with an empty environment do what `sh -c TEXT` of a program does, on the same lines.
 func aheadScript(p Program) (script string, ok bool) {
-	if len(p.Args) != 3 || p.Args[1] != "-c" || p.Dir == "" || len(p.Secret) > 0 || !isShell(p) || needsOwnShell(p.Args[2]) {
+	if len(p.Args) != 3 || p.Args[1] != "-c" || p.Dir == "" || strings.Contains(p.Dir, "\n") || len(p.Secret) > 0 || !isShell(p) || needsOwnShell(p.Args[2]) {
 		return "", false
 	}
 	var b strings.Builder

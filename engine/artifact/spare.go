@@ -164,22 +164,15 @@ func (s *Store) removeSpares() error {
 }
 
 // LockAhead takes a lock before it is known of what key: Claim says that later. Until then its file has the name of a key that nothing
-// has.
+// has, so nobody waits for it, however long that takes.
 func (s *Store) LockAhead() (*Lock, error) {
-	l := s.blank()
-	if l == nil {
-		var name [sha256.Size]byte
-		rand.Read(name[:])
-		var err error
-		if l, err = s.lock(s.path("locks", hex.EncodeToString(name[:])), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-			return nil, err
-		}
-		if l == nil {
-			return nil, errors.New("lock: the file that was just made is another's")
-		}
+	var name [sha256.Size]byte
+	rand.Read(name[:])
+	l, err := s.TryLock(hex.EncodeToString(name[:]))
+	if err == nil && l == nil {
+		err = errors.New("lock: the file that was just made is another's")
 	}
-	l.spare = &s.spare
-	return l, nil
+	return l, err
 }
 
 // Claim makes a lock from LockAhead that of a key. It answers false when somebody has that already, or left something there.
