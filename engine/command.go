@@ -103,7 +103,7 @@ func (j *Job) Adopted() bool { return j.adopted }
 // program with secrets does not last so long: nobody would mask its output.
 func (j *Job) Execute(ctx context.Context, p Program) error {
 	if j.adopted {
-		return nil
+		return j.lock.ForgetExit()
 	}
 	lock := j.lock
 	if lock == nil { // outside a run
@@ -155,7 +155,7 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 	}
 	switch {
 	case code == 0:
-		return nil
+		return lock.ForgetExit()
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case code > 0:

@@ -44,8 +44,14 @@ stage "light" "command" {
   count = "$dir/count"
   shell = "(sleep 0.04); sleep 0.02"
 }
+stage "light" "taken" {
+  from  = [stage.light.command.out]
+  count = "$dir/count"
+  shell = "mkdir made; sleep 0.01; echo taken >made/out.txt"
+  takes = true
+}
 stage "toy" "d" {
-  from  = [stage.toy.a.out, stage.light.command.out]
+  from  = [stage.toy.a.out, stage.light.taken.out]
   text  = "d"
   count = "$dir/count"
 }
@@ -248,6 +254,43 @@ func (l *lab) crashEngine() *exec.Cmd {
 	cmd.Env = append(os.Environ(), "LAB="+l.dir)
 	cmd.Stderr = nil
 	return cmd
+}
+
+// A chain of small stages is always in the middle of something: one has ended and is being taken in, the one before is not recorded
+// yet, a shell waits for the one after. Killed there, a plain run afterwards converges too.
+func TestKilledChainsConverge(t *testing.T) {
+	const stages, rounds = 30, 10
+	var chain strings.Builder
+	for i := range stages {
+		from := ""
+		if i > 0 {
+			from = fmt.Sprintf("from = [stage.light.s%d.out]", i-1)
+		}
+		fmt.Fprintf(&chain, "stage \"light\" \"s%d\" {\n%s\ncount = \"$dir/count\"\nshell = \"mkdir made; echo %d >made/out.txt\"\ntakes = true\n}\n", i, from, i)
+	}
+	for range rounds {
+		l := newLab(t)
+		l.write(chain.String())
+		engine, kill := l.crashEngine(), 1+rand.IntN(stages-1)
+		if err := engine.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for deadline := time.Now().Add(20 * time.Second); len(l.counted()) < kill && time.Now().Before(deadline); {
+			time.Sleep(time.Millisecond)
+		}
+		engine.Process.Kill()
+		engine.Wait()
+		r := l.run(RunOptions{})
+		if r.err != nil {
+			t.Fatalf("killed at stage %d, the next run: %v\n%s", kill, r.err, r.text())
+		}
+		if got, want := l.text(fmt.Sprintf("light.s%d", stages-1)), fmt.Sprintln(stages-1); got != want {
+			t.Errorf("the last stage made %q, want %q", got, want)
+		}
+		if left := l.processes(); len(left) > 0 {
+			t.Errorf("killed at stage %d, left: %v", kill, left)
+		}
+	}
 }
 
 // processes lists those that belong to the lab, after a moment for what is just ending.

@@ -140,7 +140,7 @@ type run struct {
 	byAddress map[string]*task
 	results   chan result
 	free      chan func() // to a goroutine of beside that waits for work
-	ahead     ahead
+	shells    shellsAhead
 	pending   int // results that will still come
 	recording int // of them those that the committer has
 	committer *artifact.Committer
@@ -575,7 +575,7 @@ func (r *run) take(ctx context.Context, res result) {
 		}
 		return
 	}
-	r.ahead.short = res.took < shortStage
+	r.shells.short = res.took < shortStage
 	r.release(t)
 	if res.err != nil && t.Key != "" { // a stage that was killed could not do it itself
 		r.note(r.Store.Discard(t.Key))

@@ -35,6 +35,7 @@ type toy struct {
 	Until int             `hcl:"until,optional" key:"-"` // it fails below this attempt only
 	Panic bool            `hcl:"panic,optional" key:"-"`
 	Shell string          `hcl:"shell,optional" key:"-"` // text that it runs before all else
+	Takes bool            `hcl:"takes,optional"`         // its output is the folder made/, as that text leaves it
 }
 
 func (t *toy) Check() hcl.Diagnostics { return nil }
@@ -43,10 +44,18 @@ func (t *toy) Run(ctx context.Context, job *Job) error {
 	if err := t.count(job); err != nil {
 		return err
 	}
+	if t.Takes && !job.Adopted() {
+		if err := os.RemoveAll(filepath.Join(job.Dir, "made")); err != nil { // of an attempt before
+			return err
+		}
+	}
 	if t.Shell != "" {
 		if err := job.Execute(ctx, Program{Args: []string{"sh", "-c", t.Shell}, Dir: job.Dir, Env: []string{"PATH=" + os.Getenv("PATH"), "lab=" + os.Getenv("LAB")}}); err != nil {
 			return err
 		}
+	}
+	if t.Takes {
+		return job.Take("out", filepath.Join(job.Dir, "made"))
 	}
 	dir, err := job.Create("out")
 	if err != nil {

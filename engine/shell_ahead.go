@@ -128,8 +128,8 @@ func (s *shellAhead) end() {
 	s.process.Wait()
 }
 
-// ahead has at most one shell for a run.
-type ahead struct {
+// shellsAhead has at most one shell for a run.
+type shellsAhead struct {
 	waiting atomic.Pointer[shellAhead]
 	busy    atomic.Bool    // one is being started,
 	starts  sync.WaitGroup // by these
@@ -144,7 +144,7 @@ const shortStage = time.Second
 
 // startShell starts a shell for the next stage, beside loop, if a processor is free for it.
 func (r *run) startShell() {
-	s := &r.ahead
+	s := &r.shells
 	if !s.short || s.busy.Load() || s.broken.Load() || s.waiting.Load() != nil || r.schedule.free.minus(r.schedule.taken).cpus < 1 {
 		return
 	}
@@ -204,7 +204,7 @@ func (r *run) takeShell(t *task) *shellAhead {
 	if t.Key == "" || !r.scripted(t) {
 		return nil
 	}
-	return r.ahead.waiting.Swap(nil)
+	return r.shells.waiting.Swap(nil)
 }
 
 // bindShell makes the lock and the log of a task's shell those of the task. It says whether that has the lock of its key now.
@@ -241,11 +241,11 @@ func (r *run) giveBack(s *shellAhead) {
 
 // closeShells ends the one that waits.
 func (r *run) closeShells() {
-	r.ahead.starts.Wait()
-	if s := r.ahead.waiting.Swap(nil); s != nil {
+	r.shells.starts.Wait()
+	if s := r.shells.waiting.Swap(nil); s != nil {
 		r.giveBack(s)
 	}
-	if r.ahead.linked {
+	if r.shells.linked {
 		r.note(os.Remove(r.folder.path("nodes", scriptName)))
 	}
 }

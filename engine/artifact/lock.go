@@ -62,6 +62,10 @@ func (l *Lock) AwaitExit() error {
 	return errors.Join(err, seekErr)
 }
 
+// ForgetExit takes the exit record back, before what the program made is moved from where it lies: whoever came after a kill would look
+// for it there in vain.
+func (l *Lock) ForgetExit() error { return l.erase(exitAt) }
+
 // erase makes what stands at an offset of the file say nothing. To cut it off would free a block, only for it to be taken
 // again at once.
 func (l *Lock) erase(at int64) error {
@@ -104,7 +108,7 @@ func (l *Lock) Exit() (code int, at time.Time, ok bool) {
 }
 
 // Unwritable says what prevents an exit record, as a full disk does: then a program ended without one for that reason.
-func (l *Lock) Unwritable() error { return l.erase(exitAt) }
+func (l *Lock) Unwritable() error { return l.ForgetExit() }
 
 // File is the locked file, to be handed to a child process; nil of a nil lock.
 func (l *Lock) File() *os.File {

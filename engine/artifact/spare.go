@@ -82,6 +82,8 @@ func (s *Store) MakeWork(key string, folders ...string) (fresh bool, err error) 
 			os.RemoveAll(spare)
 		} else if disk.RenameNew(spare, dir) == nil {
 			return true, nil
+		} else { // mostly because the key has one
+			s.spare.putFolder(spareFolder{spare, folders})
 		}
 	}
 	if _, err := os.Lstat(dir); err == nil {

@@ -169,6 +169,27 @@ func TestSparesAreEmptyAndLeaveNothing(t *testing.T) {
 	if _, err := os.Stat(s.Work(key("b"))); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a scratch folder with files is kept for others: %v", err)
 	}
+	if fresh, err := s.MakeWork(key("c")); err != nil || fresh {
+		t.Errorf("a folder that is there is made again (%v)", err)
+	}
+	if fresh, err := s.MakeWork(key("d"), "out"); err != nil || !fresh {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(s.Work(key("a"))); err != nil {
+		t.Errorf("a folder without folders is taken over for a node that makes some: %v", err)
+	}
+	if err := s.RemoveWork(key("d"), "out", "out/deep"); err != nil {
+		t.Fatal(err)
+	}
+	if fresh, err := s.MakeWork(key("e"), "out", "out/deep"); err != nil || !fresh {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(s.Work(key("e")), "out", "deep")); err != nil {
+		t.Errorf("folders that a node makes were not made ahead: %v", err)
+	}
+	if err := s.RemoveWork(key("e")); err != nil {
+		t.Fatal(err)
+	}
 	if fresh, err := s.MakeWork(key("d")); err != nil || !fresh {
 		t.Fatal(err)
 	}
