@@ -174,7 +174,7 @@ func (l *ledger) add(pattern string) (*slot, error) {
 	return &slot{file: f}, nil
 }
 
-// reserve sets a slot aside, which says nothing until take.
+// reserve sets a slot aside, which says nothing until take. The caller has the lock.
 func (l *ledger) reserve() (*slot, error) {
 	i := slices.IndexFunc(l.slots, func(s *slot) bool { return !s.used })
 	if i < 0 {
@@ -186,6 +186,15 @@ func (l *ledger) reserve() (*slot, error) {
 	}
 	l.slots[i].used = true
 	return l.slots[i], nil
+}
+
+// reserveAlone is reserve for a caller who does not have the lock.
+func (l *ledger) reserveAlone() (*slot, error) {
+	if err := l.lock(); err != nil {
+		return nil, err
+	}
+	defer l.unlock()
+	return l.reserve()
 }
 
 // take writes down what a stage holds, in a slot of reserve or, when it is nil, in any, and returns the slot, whose file the stage's

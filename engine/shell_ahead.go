@@ -156,7 +156,7 @@ func (r *run) startShell() {
 	}
 	var lease *slot
 	if err == nil {
-		lease, err = r.ledger.reserve()
+		lease, err = r.ledger.reserveAlone()
 	}
 	if err != nil {
 		s.broken.Store(true)
