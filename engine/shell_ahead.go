@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,10 +29,10 @@ type shellAhead struct {
 	lock    *artifact.Lock // of no key yet
 	lease   *slot
 	log     *spareLog
-	ran     bool // it has its script
+	ran     bool // it has its script, or was ended
 }
 
-// Files of a shell ahead, behind those of every program.
+// scriptFile is the descriptor that the script comes from, behind those that every program has.
 const scriptFile = leaseFile + 1
 
 // startShellAhead starts one in dir, where it finds its script under the name by which it calls itself in messages.
@@ -60,7 +61,7 @@ const scriptName = "sh"
 
 // scriptLink makes the name scriptName in dir lead to the script of whatever shell opens it.
 func scriptLink(dir string) error {
-	return os.Symlink(fmt.Sprint("/proc/self/fd/", scriptFile), dir+"/"+scriptName)
+	return os.Symlink(fmt.Sprint("/proc/self/fd/", scriptFile), filepath.Join(dir, scriptName))
 }
 
 // scriptAtMost bounds a script, so that the pipe holds all of it.
