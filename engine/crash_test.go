@@ -167,9 +167,7 @@ func (c *crash) trial() {
 		c.orphans += len(left)
 		c.Errorf("processes left: %v", left)
 	}
-	if _, err := l.store().Tidy(); err != nil { // a last run that found nothing to do has written nothing
-		c.Error(err)
-	}
+	l.tidy() // a last run that found nothing to do has written nothing
 	for _, folder := range []string{"work", "staging"} {
 		if left, _ := os.ReadDir(filepath.Join(l.storeDir, folder)); len(left) > 0 {
 			c.Errorf("left in %s: %v", folder, left)

@@ -345,9 +345,7 @@ func TestKillAfterAnyEventConverges(t *testing.T) {
 				t.Errorf("killed after event %d (%s): %s was committed and ran again", k, last, address)
 			}
 		}
-		if _, err := l.store().Tidy(); err != nil { // an idle run writes nothing, so it leaves this to the next
-			t.Error(err)
-		}
+		l.tidy() // an idle run writes nothing, so it leaves this to the next
 		if strings.HasPrefix(last, string(EventEnded)) {
 			break
 		}

@@ -265,6 +265,20 @@ func (l *lab) put(name, text string) {
 	}
 }
 
+// tidy does what the next run would do first. It waits for processes that have made their result and are about to be gone.
+func (l *lab) tidy() {
+	l.Helper()
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		busy, err := l.store().Tidy()
+		if err != nil {
+			l.Error(err)
+		}
+		if !busy || time.Now().After(deadline) {
+			return
+		}
+	}
+}
+
 // write sets the experiment's stages; $dir in them is the lab's folder.
 func (l *lab) write(stages string) {
 	l.Helper()
