@@ -194,7 +194,7 @@ func writePlan(w io.Writer, p *engine.Plan, f engine.Forecast, o planLayout) {
 	if names := p.Unlike(); len(names) > 0 {
 		more := ""
 		if len(names) > 3 {
-			more = " and " + plural(len(names)-3, "other")
+			more = " and " + engine.Plural(len(names)-3, "other")
 		}
 		fmt.Fprintln(w, wrapped("Missing or edited: "+strings.Join(names[:min(3, len(names))], ", ")+more+". A run copies them from the store and keeps edited ones aside.", o.width))
 	}
@@ -303,19 +303,11 @@ func unfitLines(p *engine.Plan, f engine.Forecast) []string {
 		case n == 1:
 			line += "; so does 1 other"
 		case n > 1:
-			line += "; so do " + plural(n, "other")
+			line += "; so do " + engine.Plural(n, "other")
 		}
 		lines = append(lines, line+".")
 	}
 	return lines
-}
-
-// plural is "1 other", "2 others".
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // planSummary is the last line: how many nodes of each verb, and what is known of the cost.
@@ -342,7 +334,7 @@ func planSummary(p *engine.Plan, f engine.Forecast) string {
 		text += "."
 	}
 	if len(p.Nodes) < len(p.Experiment.Nodes) {
-		text += fmt.Sprintf(" -target leaves %s aside.", plural(len(p.Experiment.Nodes)-len(p.Nodes), "other"))
+		text += fmt.Sprintf(" -target leaves %s aside.", engine.Plural(len(p.Experiment.Nodes)-len(p.Nodes), "other"))
 	}
 	return text
 }

@@ -170,7 +170,7 @@ func writeStore(w io.Writer, dir string, results []index.Result, problems []arti
 	for _, p := range problems {
 		fmt.Fprintln(out, p)
 	}
-	fmt.Fprintf(out, "%s, %s in %s; making them again takes %s\n", plural(len(results), "result"), bytesText(total), dir, secondsText(seconds))
+	fmt.Fprintf(out, "%s, %s in %s; making them again takes %s\n", engine.Plural(len(results), "result"), bytesText(total), dir, secondsText(seconds))
 	return out.Flush()
 }
 
@@ -216,7 +216,7 @@ func storeCheck(c *call, args []string) int {
 		}
 	}
 	if len(problems) > 0 {
-		fmt.Fprintf(c.stdout, "%s; a run makes damaged results again\n", plural(len(told), "problem"))
+		fmt.Fprintf(c.stdout, "%s; a run makes damaged results again\n", engine.Plural(len(told), "problem"))
 		return exitFailed
 	}
 	fmt.Fprintf(c.stdout, "%s is sound\n", store.Dir())
@@ -270,7 +270,7 @@ func storeGarbage(c *call, args []string) int {
 	if *yes {
 		verb = "freed"
 	}
-	fmt.Fprintf(c.stdout, "%s %s of %s; making it all again takes %s\n", verb, bytesText(freed), plural(len(plan), "thing"), secondsText(seconds))
+	fmt.Fprintf(c.stdout, "%s %s of %s; making it all again takes %s\n", verb, bytesText(freed), engine.Plural(len(plan), "thing"), secondsText(seconds))
 	if !*yes && len(plan) > 0 {
 		fmt.Fprintln(c.stdout, "nothing was removed: -yes does it")
 	}

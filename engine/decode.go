@@ -186,7 +186,7 @@ func (d *decoder) labels(bl *hclsyntax.Block, v reflect.Value, path string) {
 	case len(bl.Labels) < len(names):
 		d.errorf(bl.DefRange(), "Missing label", "Write %s %q { … }: the block needs a label, its %s.", bl.Type, names[len(bl.Labels)], names[len(bl.Labels)])
 	case len(bl.Labels) > len(names):
-		d.errorf(bl.LabelRanges[len(names)], "Unexpected label", "Block %s takes %s.", bl.Type, plural(len(names), "label"))
+		d.errorf(bl.LabelRanges[len(names)], "Unexpected label", "Block %s takes %s.", bl.Type, Plural(len(names), "label"))
 	}
 }
 

@@ -222,7 +222,7 @@ func (l *loader) checkMeta(in *instance) {
 	if !l.x.Site.AutoGPUs && l.x.Site.Path != "" && int(min(r.GPUs, math.MaxInt32)) > len(l.x.Site.GPUs) {
 		s.diags = append(s.diags, &hcl.Diagnostic{
 			Severity: hcl.DiagWarning, Summary: "More devices than there are", Subject: &r.GPUsRange,
-			Detail: fmt.Sprintf("The stage wants %s; %s has %d. It can be planned here but not run.", plural(int(r.GPUs), "GPU"), l.x.Site.Path, len(l.x.Site.GPUs)),
+			Detail: fmt.Sprintf("The stage wants %s; %s has %d. It can be planned here but not run.", Plural(int(r.GPUs), "GPU"), l.x.Site.Path, len(l.x.Site.GPUs)),
 		})
 	}
 }

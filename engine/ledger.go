@@ -278,7 +278,7 @@ func holders(others []lease, need share) string {
 		case need.gpus > 0 && len(o.GPUs) > 0:
 			names = append(names, fmt.Sprintf("%s of run %s has GPU %s", o.Address, RunName(o.Run), strings.Join(o.GPUs, ", ")))
 		case need.gpus == 0:
-			names = append(names, fmt.Sprintf("%s of run %s has %s", o.Address, RunName(o.Run), plural(o.CPUs, "CPU")))
+			names = append(names, fmt.Sprintf("%s of run %s has %s", o.Address, RunName(o.Run), Plural(o.CPUs, "CPU")))
 		}
 	}
 	const most = 3

@@ -304,7 +304,7 @@ func (l *loader) shell(b *hclsyntax.Body) {
 		}
 		if len(bl.Labels) != len(labels) {
 			rng := bl.DefRange()
-			l.errorf(&rng, "Wrong labels", "Write %s: block %s takes %s, not %d.", blockForm(bl.Type), bl.Type, plural(len(labels), "label"), len(bl.Labels))
+			l.errorf(&rng, "Wrong labels", "Write %s: block %s takes %s, not %d.", blockForm(bl.Type), bl.Type, Plural(len(labels), "label"), len(bl.Labels))
 			l.spoilt = l.spoilt || bl.Type == "experiment"
 			continue
 		}

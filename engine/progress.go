@@ -269,7 +269,7 @@ func (d *Display) failure(f *Failure) {
 // summary is the last line of a run, preceded by what failed and what was skipped.
 func (d *Display) summary(e Event) {
 	if ran := len(d.done) > 0; !ran && len(d.skipped) == 0 {
-		d.line(fmt.Sprintf("nothing to do: %s up to date", plural(e.Counts[string(UpToDate)]+e.Counts[string(Collected)], "stage")))
+		d.line(fmt.Sprintf("nothing to do: %s up to date", Plural(e.Counts[string(UpToDate)]+e.Counts[string(Collected)], "stage")))
 		return
 	}
 	if len(d.failed) > 0 {

@@ -113,7 +113,7 @@ func nthRun(runs []runFolder, experiment string, back int) (string, error) {
 	if experiment != "" {
 		of = experiment + " has"
 	}
-	return "", fmt.Errorf("there is no latest~%d: %s %s", back, of, plural(len(runs), "run"))
+	return "", fmt.Errorf("there is no latest~%d: %s %s", back, of, Plural(len(runs), "run"))
 }
 
 // Diff compares two runs by the results that their nodes had in the end: the parts of the keys, and the bytes. A node

@@ -56,12 +56,12 @@ type RunError struct {
 }
 
 func (e *RunError) Error() string {
-	text := fmt.Sprintf("%s failed", plural(len(e.Failed), "stage"))
+	text := fmt.Sprintf("%s failed", Plural(len(e.Failed), "stage"))
 	if len(e.Failed) == 1 {
 		text = e.Failed[0] + " failed"
 	}
 	if len(e.Skipped) > 0 {
-		text += fmt.Sprintf("; %s skipped because of it", plural(len(e.Skipped), "stage"))
+		text += fmt.Sprintf("; %s skipped because of it", Plural(len(e.Skipped), "stage"))
 	}
 	return text
 }
@@ -145,8 +145,8 @@ func lastLines(path string, n int) []string {
 	return lines[max(0, len(lines)-n):]
 }
 
-// plural writes "1 stage", "2 stages".
-func plural(n int, noun string) string {
+// Plural writes "1 stage", "2 stages".
+func Plural(n int, noun string) string {
 	if n != 1 {
 		noun += "s"
 	}

@@ -182,7 +182,7 @@ func FindLogged(store *artifact.Store, experiment, wanted string) (string, error
 	if hint == "" {
 		hint = "; the newest had " + strings.Join(newest[:min(10, len(newest))], ", ")
 		if more := len(newest) - 10; more > 0 {
-			hint += " and " + plural(more, "other")
+			hint += " and " + Plural(more, "other")
 		}
 	}
 	return "", fmt.Errorf("no run of %s had a stage %s%s", experiment, wanted, hint)

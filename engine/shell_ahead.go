@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -89,7 +90,7 @@ func (j *Job) takeShell(p Program) *os.Process {
 
 // aheadScript is the text that makes a shell with an empty environment do what `sh -c TEXT` of a program does, on the same lines.
 func aheadScript(p Program) (script string, ok bool) {
-	if len(p.Args) != 3 || p.Args[1] != "-c" || p.Dir == "" || strings.Contains(p.Dir, "\n") || len(p.Secret) > 0 || !isShell(p) || needsOwnShell(p.Args[2]) {
+	if !Scriptable(p.Args) || p.Dir == "" || strings.Contains(p.Dir, "\n") || len(p.Secret) > 0 || !isShell(p) {
 		return "", false
 	}
 	var b strings.Builder
@@ -107,6 +108,11 @@ func aheadScript(p Program) (script string, ok bool) {
 
 // shellQuoted is a text as one word of the shell.
 func shellQuoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+
+// Scriptable says whether a shell that was started ahead can run a command with those variables, as far as their names tell.
+func Scriptable(command []string, variables ...string) bool {
+	return len(command) == 3 && command[1] == "-c" && !needsOwnShell(command[2]) && !slices.ContainsFunc(variables, func(name string) bool { return !plainToShell(name) })
+}
 
 // plainToShell says whether a variable means nothing to the shell itself: those that do, as IFS or PS4, are in capitals, and a shell
 // that is told of one later is not one that finds it at its start.

@@ -171,7 +171,7 @@ func (s *Store) TryLock(key string) (*Lock, error) {
 	}
 	l := s.blank()
 	if l != nil && !s.Claim(l, key) {
-		l.Unlock()
+		l.Retire()
 		l = nil
 	}
 	if l == nil {
@@ -179,8 +179,8 @@ func (s *Store) TryLock(key string) (*Lock, error) {
 		if l, err = s.lock(s.path("locks", key), unix.LOCK_EX|unix.LOCK_NB); l == nil {
 			return nil, err
 		}
+		l.spare = &s.spare
 	}
-	l.spare = &s.spare
 	return l, nil
 }
 
@@ -314,7 +314,12 @@ func (s *Store) Tidy() (busy bool, err error) {
 		if err != nil || lock == nil {
 			return err
 		}
-		return errors.Join(os.RemoveAll(path), lock.Unlock())
+		// A run may be taking the folder over for another node (MakeWork), with folders in it: by a rename one of the two has it.
+		err = s.rename(path, s.path("staging", key))
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return errors.Join(err, s.Discard(key), lock.Unlock())
 	})
 	return busy, err
 }

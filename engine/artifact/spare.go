@@ -80,10 +80,14 @@ func (s *Store) MakeWork(key string, folders ...string) (fresh bool, err error) 
 	if spare, ok := s.spare.takeFolder(func(f spareFolder) bool { return slices.Equal(f.folders, folders) }); ok {
 		if s.spare.taken.Add(1)%lookForRoom == 0 && s.crowded(spare) {
 			os.RemoveAll(spare)
-		} else if disk.RenameNew(spare, dir) == nil {
-			return true, nil
-		} else { // mostly because the key has one
-			s.spare.putFolder(spareFolder{spare, folders})
+		} else {
+			err := disk.RenameNew(spare, dir)
+			if err == nil {
+				return true, nil
+			}
+			if !errors.Is(err, fs.ErrNotExist) { // mostly because the key has one; otherwise another run's Tidy has removed the spare
+				s.spare.putFolder(spareFolder{spare, folders})
+			}
 		}
 	}
 	if _, err := os.Lstat(dir); err == nil {
@@ -209,6 +213,7 @@ func (s *Store) blank() *Lock {
 		l.Unlock()
 		return nil
 	}
+	l.spare = &s.spare
 	return l
 }
 

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"rcgrpo/engine/internal/disk"
 )
 
 func TestRetiredLocksServeOtherKeys(t *testing.T) {
@@ -205,5 +207,89 @@ func TestSparesAreEmptyAndLeaveNothing(t *testing.T) {
 	left, err := os.ReadDir(filepath.Dir(s.Work(key("c"))))
 	if err != nil || len(left) != 1 {
 		t.Errorf("left in work: %v (%v), want c only", left, err)
+	}
+}
+
+// A run that begins tidies what it takes for left, and another one that goes on may take the same folder over: one of the two has it
+// whole. The loser makes another folder, once.
+func TestTidyAndARunDoNotShareASpare(t *testing.T) {
+	s := openStore(t)
+	commit(t, s, "a", files{"x": "1"})
+	spare := func() {
+		t.Helper()
+		if _, err := s.MakeWork(key("a"), "out"); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.RemoveWork(key("a"), "out"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tidy := func() {
+		t.Helper()
+		other, err := Open(s.Dir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := other.Tidy(); err != nil {
+			t.Error(err)
+		}
+	}
+	spare()
+	taken := false
+	disk.Fail(func(op, path string) error {
+		if op == "rename" && path == s.path("staging", key("a")) && !taken { // Tidy has decided
+			taken = true
+			if fresh, err := s.MakeWork(key("b"), "out"); err != nil || !fresh {
+				t.Errorf("fresh %v (%v)", fresh, err)
+			}
+		}
+		return nil
+	})
+	t.Cleanup(func() { disk.Fail(nil) })
+	tidy()
+	if _, err := os.Stat(filepath.Join(s.Work(key("b")), "out")); err != nil || !taken {
+		t.Errorf("the folder that the run took over is not whole: %v (asked for: %v)", err, taken)
+	}
+	disk.Fail(nil)
+	spare()
+	tidy()
+	if _, err := os.Stat(s.Work(key("a"))); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("what a killed run left stays: %v", err)
+	}
+	if fresh, err := s.MakeWork(key("c"), "out"); err != nil || !fresh {
+		t.Errorf("fresh %v (%v)", fresh, err)
+	}
+	if n := len(s.spare.folders); n > 0 {
+		t.Errorf("%d folders that are gone count as spares", n)
+	}
+	left, err := os.ReadDir(s.path("staging"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left in staging: %v (%v)", left, err)
+	}
+}
+
+// Who waits for a lock looks again and again; that uses up no spare.
+func TestWaitingForALockKeepsTheSpares(t *testing.T) {
+	s := openStore(t)
+	held, err := s.TryLock(key("held"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Unlock()
+	spare, err := s.TryLock(key("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := spare.Retire(); err != nil {
+		t.Fatal(err)
+	}
+	before := len(s.spare.locks)
+	for range 3 {
+		if l, err := s.TryLock(key("held")); l != nil || err != nil {
+			t.Fatalf("locked twice (%v)", err)
+		}
+	}
+	if after := len(s.spare.locks); before == 0 || after != before {
+		t.Errorf("spare locks: got %d, want %d", after, before)
 	}
 }

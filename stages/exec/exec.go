@@ -39,7 +39,8 @@ func Kind() *engine.Kind {
 		Draws: func(s engine.Stage) bool { return s.(*settings).Draws },
 		Scripted: func(s engine.Stage) bool {
 			e := s.(*settings)
-			return len(e.Command) == 3 && e.Command[1] == "-c" && len(e.Secrets) == 0
+			names := slices.Concat(slices.Collect(maps.Keys(e.Env)), slices.Collect(maps.Keys(e.Inputs)), slices.Collect(maps.Keys(e.Outputs)))
+			return len(e.Secrets) == 0 && engine.Scriptable(e.Command, names...)
 		},
 		Folders: func(s engine.Stage) []string { return s.(*settings).folders() },
 		Light:   true, // the engine starts the command itself
