@@ -27,8 +27,8 @@ type Kind struct {
 	// Scripted says whether Run does little but run a text of the shell (Job.Execute) and take what it made, given the decoded
 	// settings: then a run may start the shell before the stage's inputs are there. nil: never.
 	Scripted func(Stage) bool
-	// Folders lists those that Run makes in Job.Dir before all else, slash-separated and sorted, given the decoded settings. They may be
-	// there already. nil: none.
+	// Folders lists, slash-separated and sorted, those that Job.Dir has when Run begins and does not resume, given the decoded settings.
+	// nil: none.
 	Folders func(Stage) []string
 
 	Gathers bool // takes the instances of all seeds at once and is one node itself

@@ -279,14 +279,19 @@ func (p *performance) job(ctx context.Context, inputs map[string]*artifact.Manif
 		_, job.ended, job.adopted = p.Lock.Exit()
 	}
 	if a.Key == "" {
-		return job, disk.MkdirAll(job.Dir, 0o700)
+		for _, dir := range append([]string{"."}, n.folders()...) {
+			if err := disk.MkdirAll(filepath.Join(job.Dir, filepath.FromSlash(dir)), 0o700); err != nil {
+				return nil, err
+			}
+		}
+		return job, nil
 	}
 	fresh, err := p.Store.MakeWork(a.Key, n.folders()...)
 	job.resumes = !fresh
 	return job, err
 }
 
-// folders are those that the stage makes in its scratch folder.
+// folders are those that the stage finds in its scratch folder.
 func (n *Node) folders() []string {
 	if n.Kind.Folders == nil {
 		return nil

@@ -29,7 +29,7 @@ type spares struct {
 
 // lookForRoom is among how many folders that are taken over one is left when its place is crowded: in the place of a store that was
 // removed a short while ago, making a file may take ten times as long.
-const lookForRoom = 4
+const lookForRoom = 8
 
 // spareFolder is a scratch folder with nothing in it but some folders.
 type spareFolder struct {
@@ -73,8 +73,7 @@ func (p *spares) takeFolder(fits func(spareFolder) bool) (path string, ok bool) 
 	return "", false
 }
 
-// MakeWork makes the scratch folder of a key, unless it is there. fresh says that it was not. It may have the folders that the
-// stage is going to make already.
+// MakeWork makes the scratch folder of a key, with folders below it, unless it is there. fresh says that it was not.
 func (s *Store) MakeWork(key string, folders ...string) (fresh bool, err error) {
 	dir := s.Work(key)
 	if spare, ok := s.spare.takeFolder(func(f spareFolder) bool { return slices.Equal(f.folders, folders) }); ok {
@@ -93,20 +92,37 @@ func (s *Store) MakeWork(key string, folders ...string) (fresh bool, err error) 
 	if _, err := os.Lstat(dir); err == nil {
 		return false, nil
 	}
-	if s.makeApart(dir) == nil { // what stages make lies in their scratch folders
-		return true, nil
-	}
-	err = disk.Mkdir(dir, 0o700)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = s.MakeDir(filepath.Dir(dir))
-		if err == nil {
-			err = disk.Mkdir(dir, 0o700)
+	if s.makeApart(dir) != nil { // what stages make lies in their scratch folders
+		err = disk.Mkdir(dir, 0o700)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = s.MakeDir(filepath.Dir(dir))
+			if err == nil {
+				err = disk.Mkdir(dir, 0o700)
+			}
+		}
+		if errors.Is(err, fs.ErrExist) {
+			return false, nil
 		}
 	}
-	if errors.Is(err, fs.ErrExist) {
-		return false, nil
+	if err == nil {
+		err = makeFolders(dir, folders)
 	}
 	return err == nil, err
+}
+
+// makeFolders makes folders in dir, which has none yet.
+func makeFolders(dir string, folders []string) error {
+	for _, name := range folders {
+		to := filepath.Join(dir, filepath.FromSlash(name))
+		err := disk.Mkdir(to, 0o700)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) { // of a/b and a
+			err = disk.MkdirAll(to, 0o700)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // RemoveWork removes the scratch folder of a node that has its result. When nothing is left in it, it is kept for another node that is
@@ -125,10 +141,8 @@ func (s *Store) RemoveWork(key string, folders ...string) error {
 	if err == nil { // it is not empty
 		return os.RemoveAll(dir)
 	}
-	for _, name := range folders {
-		if err := disk.MkdirAll(filepath.Join(dir, filepath.FromSlash(name)), 0o700); err != nil {
-			return errors.Join(err, os.RemoveAll(dir))
-		}
+	if err := makeFolders(dir, folders); err != nil {
+		return errors.Join(err, os.RemoveAll(dir))
 	}
 	s.spare.putFolder(spareFolder{dir, folders})
 	return nil

@@ -178,7 +178,10 @@ func TestSparesAreEmptyAndLeaveNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(s.Work(key("a"))); err != nil {
-		t.Errorf("a folder without folders is taken over for a node that makes some: %v", err)
+		t.Errorf("a folder without folders is taken over for a node that wants some: %v", err)
+	}
+	if err := os.Remove(filepath.Join(s.Work(key("d")), "out")); err != nil { // as who takes it for an output
+		t.Errorf("a new scratch folder lacks a folder: %v", err)
 	}
 	if err := s.RemoveWork(key("d"), "out", "out/deep"); err != nil {
 		t.Fatal(err)
@@ -187,7 +190,7 @@ func TestSparesAreEmptyAndLeaveNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(s.Work(key("e")), "out", "deep")); err != nil {
-		t.Errorf("folders that a node makes were not made ahead: %v", err)
+		t.Errorf("folders that a node wants were not made ahead: %v", err)
 	}
 	if err := s.RemoveWork(key("e")); err != nil {
 		t.Fatal(err)
@@ -218,6 +221,9 @@ func TestTidyAndARunDoNotShareASpare(t *testing.T) {
 	spare := func() {
 		t.Helper()
 		if _, err := s.MakeWork(key("a"), "out"); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(filepath.Join(s.Work(key("a")), "out")); err != nil { // as who takes it for an output
 			t.Fatal(err)
 		}
 		if err := s.RemoveWork(key("a"), "out"); err != nil {

@@ -30,20 +30,18 @@ func (s *Store) spread(dir string) {
 	s.makeApart(place)
 }
 
-// makeApart makes a folder of the store, which must not be there, far from all others and, as far as a few tries go, where room is
-// quickly found.
+// makeApart makes a folder of the store, which must not be there, far from all others and, if one more try leads there, where room is quickly
+// found. To try more costs more than it saves.
 func (s *Store) makeApart(place string) error {
 	aside, err := os.MkdirTemp(s.dir, asidePattern) // the place follows from the name, and the same name would lead to the same place
 	if err != nil {
 		return err
 	}
-	for tried := 0; tried < placesTried && s.crowded(aside); tried++ {
-		other, err := os.MkdirTemp(s.dir, asidePattern)
-		if err != nil {
-			break
+	if s.crowded(aside) {
+		if other, err := os.MkdirTemp(s.dir, asidePattern); err == nil {
+			os.Remove(aside)
+			aside = other
 		}
-		os.Remove(aside)
-		aside = other
 	}
 	if err := disk.RenameNew(aside, place); err != nil {
 		os.Remove(aside)
@@ -78,7 +76,6 @@ type room struct {
 const (
 	crowdedFrom  = 35 * time.Microsecond
 	crowdedTimes = 3
-	placesTried  = 4 // by makeApart
 )
 
 // crowded says whether a file took so long that it was made in a bad place. What is slow everywhere is not.

@@ -2,7 +2,6 @@ package exec
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -21,14 +20,14 @@ import (
 // Run runs the command in an empty folder and collects what it made.
 func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	dir := job.Dir
-	if !job.Adopted() {
-		if job.Resumes() { // after an attempt that failed
-			if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil {
+	if !job.Adopted() && job.Resumes() { // after an attempt that failed
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+		for _, folder := range append(s.folders(), ".") {
+			if err := os.MkdirAll(filepath.Join(dir, filepath.FromSlash(folder)), 0o700); err != nil {
 				return err
 			}
-		}
-		if err := s.prepare(dir); err != nil {
-			return err
 		}
 	}
 	env, err := s.environment(job, dir)
@@ -69,28 +68,6 @@ func (s *settings) folders() []string {
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
-}
-
-// prepare makes the folders that the outputs lie in.
-func (s *settings) prepare(dir string) error {
-	for _, folder := range s.folders() {
-		if err := makeFolder(filepath.Join(dir, filepath.FromSlash(folder))); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// makeFolder is os.MkdirAll that expects the folder above to be there.
-func makeFolder(dir string) error {
-	err := os.Mkdir(dir, 0o700)
-	switch {
-	case errors.Is(err, fs.ErrExist):
-		return nil
-	case errors.Is(err, fs.ErrNotExist):
-		return os.MkdirAll(dir, 0o700)
-	}
-	return err
 }
 
 // environment is that of the command, without the secrets.
