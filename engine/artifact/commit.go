@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -191,6 +190,7 @@ func (f *Finished) record(durable bool) error {
 	if err := writeInto(next.File, m, durable); err != nil {
 		return err
 	}
+	f.file, _ = next.Stat()
 	last := s.pointerPath(m.Experiment, m.Address)
 	if s.point(last, next.Link) != nil {
 		if err := s.writeJSON(last, pointer{m.Experiment, m.Address, m.Key}, false); err != nil {
@@ -205,7 +205,6 @@ func (f *Finished) record(durable bool) error {
 			return err
 		}
 	}
-	f.file, _ = os.Lstat(path)
 	f.staging.Abort() // empty now; what stays is for Tidy
 	return nil
 }

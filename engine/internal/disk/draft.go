@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,12 +43,19 @@ func (d *Draft) Link(to string) error {
 	if err := check("link", to); err != nil {
 		return err
 	}
+	if !noEmptyPath.Load() && unix.Linkat(int(d.Fd()), "", unix.AT_FDCWD, to, unix.AT_EMPTY_PATH) == nil {
+		return nil
+	}
 	from := "/proc/self/fd/" + strconv.Itoa(int(d.Fd()))
 	if err := unix.Linkat(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.AT_SYMLINK_FOLLOW); err != nil {
 		return &os.LinkError{Op: "link", Old: from, New: to, Err: err}
 	}
+	noEmptyPath.Store(true)
 	return nil
 }
+
+// noEmptyPath is set where a file is linked by way of /proc only: Linux before 6.10 lets no user but root link a descriptor.
+var noEmptyPath atomic.Bool
 
 // Place gives the draft its name, from which on it may not be written any more, in place of what has it.
 func (d *Draft) Place(to string) error {
