@@ -114,12 +114,9 @@ func (w *watch) tell() {
 	if w.last != nil {
 		live.first, live.last = Event{Time: h.Since}, *w.last
 	}
-	log := w.folder.log(w.task.Address)
-	if err := os.Symlink(h.folder().log(h.Address), log); err != nil && !errors.Is(err, os.ErrExist) {
-		w.note(err)
-	}
+	w.note(w.folder.showLogOf(h, w.task.Address))
 	w.emit(Event{Address: w.task.Address, Kind: EventAdopted, Key: w.task.Key, Attempt: h.Attempt, Seconds: since.Seconds(),
-		Expect: w.task.Expect.Seconds(), Path: log, Text: fmt.Sprintf("it goes on from %s: %s", h.text(), live.text(time.Now()))})
+		Expect: w.task.Expect.Seconds(), Path: w.folder.log(w.task.Address), Text: fmt.Sprintf("it goes on from %s: %s", h.text(), live.text(time.Now()))})
 	if w.last != nil {
 		e := *w.last
 		e.Address = w.task.Address

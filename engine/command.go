@@ -113,11 +113,10 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 		}
 		defer lock.Unlock()
 	}
-	empty, err := disk.Open(os.DevNull)
+	empty, err := nothing()
 	if err != nil {
 		return err
 	}
-	defer empty.Close()
 	log, finish, err := j.openLog(p.Secret)
 	if err != nil {
 		return err
@@ -137,6 +136,9 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 		return errors.Join(fmt.Errorf("start %s: %w", p.Args[0], err), finish())
 	}
 	attended := j.attend(ctx, process.Pid)
+	if j.started != nil {
+		j.started()
+	}
 	awaitExit(process.Pid)
 	syscall.Kill(-process.Pid, syscall.SIGKILL) // what it left; the number is not reaped and so not another's yet
 	state, waitErr := process.Wait()
@@ -163,6 +165,9 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 	}
 	return exitError(&exec.ExitError{ProcessState: state}, j.kills)
 }
+
+// nothing is the standard input of programs. It stays open.
+var nothing = sync.OnceValues(func() (*os.File, error) { return disk.Open(os.DevNull) })
 
 // codeError says what an exit code of a program means, nil for 0. A shell reports a signal as a code above 128.
 func codeError(name string, code int, kills int64) error {

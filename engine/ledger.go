@@ -188,8 +188,11 @@ func (l *ledger) reserve() (*slot, error) {
 	return l.slots[i], nil
 }
 
-// reserveAlone is reserve for a caller who does not have the lock.
+// reserveAlone is reserve for a caller who does not have the lock. Only a new slot needs that.
 func (l *ledger) reserveAlone() (*slot, error) {
+	if slices.ContainsFunc(l.slots, func(s *slot) bool { return !s.used }) {
+		return l.reserve()
+	}
 	if err := l.lock(); err != nil {
 		return nil, err
 	}

@@ -42,8 +42,10 @@ type Work struct {
 	parts      artifact.Parts                // of the key; nil when the output is not kept
 	inputs     map[string]*artifact.Manifest // by address, also those that are not recorded yet
 	finish     func(*artifact.Finished)      // takes what a stage made in this process, to be recorded
-	logs       *logPool                      // of the run; nil makes every log anew
+	logs       *logPool                      // of the run
+	log        *stageLog                     // from there; nil: the log is opened by its name
 	shell      *shellAhead                   // nil without one
+	started    func()                        // called when its program has been, and once more; nil for nobody
 	adopt      bool                          // its program has ended already: only what it made is to be taken
 }
 
@@ -77,7 +79,7 @@ func (w Work) Held() []*os.File {
 func (w Work) Perform(ctx context.Context, log io.Writer, observe func(Event)) error {
 	p := performance{Node: w.Node, Experiment: w.Experiment, Store: w.Store, Folder: w.folder, Assignment: w.assignment,
 		Log: log, Observe: observe, Lock: w.lock, Share: w.lease, Adopt: w.adopt, Kill: w.Kill,
-		Parts: w.parts, Inputs: w.inputs, Finish: w.finish}
+		Parts: w.parts, Inputs: w.inputs, Finish: w.finish, Started: w.started}
 	if w.Attempt == 1 {
 		p.Shell = w.shell
 	}
@@ -101,6 +103,10 @@ func graceAfter(cause error) time.Duration {
 type thisMachine struct{}
 
 func (thisMachine) Execute(ctx context.Context, w Work, observe func(Event)) error {
+	if w.log != nil {
+		err := w.Perform(ctx, w.log.file, observe)
+		return errors.Join(err, w.logs.end(w.log, err))
+	}
 	log, err := w.openLog()
 	if err != nil {
 		return err

@@ -1,143 +1,169 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	"rcgrpo/engine/internal/disk"
 )
 
-// logPool lets the log file of a stage that printed nothing serve the next ones: to make a file costs more than to link
-// one, and where stages are small and many most print nothing. Such a file has a name of its own besides the log's. Where it
-// was the log of a stage that has ended, a link to one empty file stands.
+// logPool has the logs of the stages that run in this process. Where stages are small and many most print nothing, and to make
+// and remove a file for each costs more than most of what else a run does for them. So a log has its stage's name only once
+// somebody may look for it: when the stage has run for a moment, has failed, or has printed something. A file to which nothing was
+// written serves the next stage, and a link to one empty file stands where it would have been.
 type logPool struct {
 	folder runFolder
 
-	mu    sync.Mutex
-	free  []string          // files that are no stage's log now
-	lent  map[string]string // the others, by the log that each is
-	named int
+	mu     sync.Mutex
+	free   []*stageLog
+	silent map[string]bool // logs of stages that ended well, for which no link stands yet
+	made   int
 }
 
-func (p *logPool) empty() string { return p.folder.path("logs", ".empty") }
+func newLogPool(folder runFolder) *logPool {
+	return &logPool{folder: folder, silent: map[string]bool{}}
+}
 
-// spareLog is a file that is going to be a log.
-type spareLog struct {
-	path string
+// stageLog is a file for what a stage prints.
+type stageLog struct {
 	file *os.File // open for appending
-	log  string   // that it has become; "" before
+	path string   // that it was made under, in the folder of the logs
+
+	mu    sync.Mutex
+	log   string      // of which stage; "" for none
+	named bool        // it has that name too
+	timer *time.Timer // to give it
 }
 
-// spare opens a file for the log of a stage that is not known yet. It becomes that by assign, or goes back by giveBack.
-func (p *logPool) spare() (*spareLog, error) {
+// nameAfter is how long a stage runs before its log has its name: less than until others can adopt it.
+const nameAfter = signAfter / 2
+
+// take returns a file that nothing was written to.
+func (p *logPool) take() (*stageLog, error) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	var l spareLog
-	if n := len(p.free); n > 0 {
-		l.path, p.free = p.free[n-1], p.free[:n-1]
-	} else {
-		l.path = p.name()
-	}
-	var err error
-	l.file, err = disk.OpenFile(l.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	return &l, err
-}
-
-func (p *logPool) assign(l *spareLog, log string) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	err := disk.Link(l.path, log)
-	if err == nil {
-		l.log, p.lent[log] = log, l.path
-	}
-	return err
-}
-
-// giveBack takes a file back to which nothing was written.
-func (p *logPool) giveBack(l *spareLog) {
-	l.file.Close()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if l.log != "" {
-		delete(p.lent, l.log)
-		os.Remove(l.log)
-	}
-	p.free = append(p.free, l.path)
-}
-
-// name is that of a new spare file.
-func (p *logPool) name() string {
-	p.named++
-	return p.folder.path("logs", fmt.Sprintf(".spare-%d", p.named))
-}
-
-// begin puts a spare file, if there is one, where a stage's log is about to be made.
-func (p *logPool) begin(log string) {
-	if p == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if n := len(p.free); n > 0 && disk.Link(p.free[n-1], log) == nil { // without success the log is a new file
-		p.lent[log], p.free = p.free[n-1], p.free[:n-1]
-	}
-}
-
-// end takes the log of a stage that has ended well, if it is empty. Whatever fails leaves it as it is.
-func (p *logPool) end(log string) {
-	info, err := os.Lstat(log)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	spare, lent := p.lent[log]
-	delete(p.lent, log)
-	switch {
-	case err != nil || info.Size() > 0 || !info.Mode().IsRegular():
-		if lent {
-			os.Remove(spare)
+	for len(p.free) > 0 {
+		l := p.free[len(p.free)-1]
+		p.free = p.free[:len(p.free)-1]
+		if size, err := sizeOf(l.file); err == nil && size == 0 {
+			p.mu.Unlock()
+			return l, nil
 		}
-		return
-	case !lent:
-		spare = p.name()
-		if disk.Link(log, spare) != nil {
-			return
-		}
+		l.drop() // somebody who has left his stage's session has written to it since
 	}
-	if os.Remove(log) != nil {
-		os.Remove(spare)
-		return
+	p.made++
+	path := p.folder.path("logs", fmt.Sprintf(".spare-%d", p.made))
+	p.mu.Unlock()
+	file, err := disk.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
 	}
-	if p.linkEmpty(log) != nil {
-		disk.Rename(spare, log)
-		return
-	}
-	p.free = append(p.free, spare)
+	return &stageLog{file: file, path: path}, nil
 }
 
-// linkEmpty puts a link to the empty file at log. It makes that file the first time, and once in as many links as a file may
-// have.
-func (p *logPool) linkEmpty(log string) error {
-	if disk.Link(p.empty(), log) == nil {
+// begin makes a file the log of a stage that starts.
+func (l *stageLog) begin(log string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.log, l.named = log, false
+	l.timer = time.AfterFunc(nameAfter, func() { l.name(log) })
+}
+
+// name gives the log its name. Where that fails it is tried again at the end.
+func (l *stageLog) name(log string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.log == log && !l.named {
+		l.named = disk.Link(l.path, log) == nil
+	}
+}
+
+// end takes the log of a stage that has ended, and how. Of one that was silent mark is to be called later.
+func (p *logPool) end(l *stageLog, err error) error {
+	l.timer.Stop()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	log := l.log
+	l.log = ""
+	if size, statErr := sizeOf(l.file); err == nil && statErr == nil && size == 0 && !l.named {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.free, p.silent[log] = append(p.free, l), true
 		return nil
 	}
-	os.Remove(p.empty())
-	f, err := disk.OpenFile(p.empty(), os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
+	if l.named {
+		return l.drop()
 	}
-	f.Close()
-	return disk.Link(p.empty(), log)
+	return errors.Join(disk.Rename(l.path, log), l.file.Close())
 }
 
-// close removes the names that are left.
-func (p *logPool) close() {
+// mark makes a link to the empty file where the log of a silent stage would be, before anybody hears of its end.
+func (p *logPool) mark(log string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, spare := range p.free {
-		os.Remove(spare)
+	if !p.silent[log] {
+		return nil
 	}
-	for _, spare := range p.lent {
-		os.Remove(spare)
+	delete(p.silent, log)
+	empty := p.folder.path("logs", ".empty")
+	if err := disk.Link(empty, log); err == nil || errors.Is(err, os.ErrExist) {
+		return nil
 	}
-	p.free, p.lent = nil, nil
+	os.Remove(empty) // there is none yet, or it has as many links as a file may have
+	if err := disk.WriteFile(empty, nil, 0o600); err != nil {
+		return err
+	}
+	return disk.Link(empty, log)
+}
+
+// giveBack takes a file back that is the log of no stage after all.
+func (p *logPool) giveBack(l *stageLog) {
+	l.mu.Lock()
+	if l.log != "" {
+		l.timer.Stop()
+		l.log = ""
+	}
+	l.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free = append(p.free, l)
+}
+
+// close removes what is left.
+func (p *logPool) close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var errs []error
+	for _, l := range p.free {
+		errs = append(errs, l.drop())
+	}
+	p.free = nil
+	return errors.Join(errs...)
+}
+
+// drop removes the file under the name that it was made under.
+func (l *stageLog) drop() error { return errors.Join(os.Remove(l.path), l.file.Close()) }
+
+func sizeOf(f *os.File) (int64, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+// showLogOf makes the log of a stage that an engine started which is gone that of an address of this run.
+func (f runFolder) showLogOf(h holder, address string) error {
+	theirs := h.folder().log(h.Address)
+	if h.Log != "" && !exists(theirs) { // that engine was gone before the log had its name
+		if err := disk.Rename(h.Log, theirs); err != nil {
+			return err
+		}
+	}
+	if err := os.Symlink(theirs, f.log(address)); !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return nil
 }

@@ -73,7 +73,7 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 	if r.events, err = openEventLog(folder.path("events.jsonl")); err != nil {
 		return errors.Join(err, lock.Close(), done())
 	}
-	r.committer, r.logs = p.Store.Committer(), &logPool{folder: folder, lent: map[string]string{}}
+	r.committer, r.logs = p.Store.Committer(), newLogPool(folder)
 	r.emit(Event{Kind: EventPlanned, Counts: p.counts(), Path: string(folder)})
 	r.tellForgotten()
 	err = r.loop(ctx)
@@ -84,8 +84,7 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 		commitErr = r.committer.Close()
 		r.closeShells()
 		r.tidying.Wait()
-		r.logs.close()
-		r.note(errors.Join(p.Store.RemoveSpares(), p.copies.compact()))
+		r.note(errors.Join(r.logs.close(), p.Store.RemoveSpares(), p.copies.compact()))
 	})
 	var keep func() // the verdict that all is up to date
 	if err == nil {
@@ -145,7 +144,7 @@ type run struct {
 	recording int // of them those that the committer has
 	committer *artifact.Committer
 	logs      *logPool
-	tidying   sync.WaitGroup // of logs
+	tidying   sync.WaitGroup // of scratch folders
 	lost      error          // why a result could not be recorded
 	failed    []*task
 	stopping  bool // the context has ended
@@ -451,6 +450,9 @@ func (r *run) start(ctx context.Context, t *task) {
 	w := Work{Node: t.Node, Experiment: r.Experiment, Store: r.Store, CPUs: t.claim.need.cpus, GPUs: t.gpus,
 		Attempt: t.attempts + 1, Log: r.folder.log(t.Address), Kill: r.kill, folder: r.folder, assignment: r.assignment(t), lock: t.lock, lease: t.lease.inherited(), logs: r.logs, shell: t.shell}
 	t.shell = nil
+	if slices.ContainsFunc(t.readers, r.nextScripted) {
+		w.started = r.nextShell()
+	}
 	res := result{task: t, ran: true}
 	w.parts, w.inputs = t.parts, map[string]*artifact.Manifest{}
 	var commits []*pendingCommit
@@ -472,13 +474,13 @@ func (r *run) start(ctx context.Context, t *task) {
 		if res.err == nil {
 			res.err = r.attempts(ctx, w)
 		}
+		if w.started != nil {
+			w.started()
+		}
 		res.took = time.Since(started)
 		w.shell.end()
 		r.results <- res
 	})
-	if slices.ContainsFunc(t.readers, r.nextScripted) {
-		r.startShell() // until t has ended, it stands where it can begin
-	}
 }
 
 // beside runs f beside loop, on a goroutine that has done so before when one is free: the stack of a new one has to grow first, which
@@ -586,6 +588,7 @@ func (r *run) take(ctx context.Context, res result) {
 	case res.err != nil:
 		r.fail(t, res.err, res.took)
 	case t.Key == "":
+		r.note(r.logs.mark(r.folder.log(t.Address)))
 		r.show(t, res.took)
 	case res.made != nil:
 		r.made(t, res.made, res.took)

@@ -77,10 +77,8 @@ func (r *run) attempt(ctx context.Context, w Work) error {
 	if w.lock.Left() {
 		r.takeUp(&w)
 	}
-	if w.lock != nil {
-		if err := w.assignment.holder(r.folder).write(w.lock.File()); err != nil {
-			return err
-		}
+	if err := r.begin(&w); err != nil {
+		return err
 	}
 	if _, here := r.executor.(thisMachine); !here || w.Attempt > 1 { // this machine opens it itself
 		if err := w.beginLog(); err != nil {
@@ -104,6 +102,27 @@ func (r *run) attempt(ctx context.Context, w Work) error {
 	return err
 }
 
+// begin has the log of an attempt ready and writes down whose the key's lock is.
+func (r *run) begin(w *Work) error {
+	h := w.assignment.holder(r.folder)
+	if r.inPlace(w.Node) && w.Attempt == 1 && !w.adopt {
+		if err := w.takeLog(); err != nil {
+			return err
+		}
+		h.Log = w.log.path
+	}
+	if w.lock == nil {
+		return nil
+	}
+	if err := h.write(w.lock.File()); err != nil {
+		if w.log != nil {
+			err = errors.Join(err, w.logs.end(w.log, err))
+		}
+		return err
+	}
+	return nil
+}
+
 // takeUp makes an attempt one that only takes what a program has left whose engine is gone.
 func (r *run) takeUp(w *Work) {
 	var before holder
@@ -111,19 +130,26 @@ func (r *run) takeUp(w *Work) {
 		return
 	}
 	w.adopt, w.assignment.Since = true, before.Since
+	r.note(r.folder.showLogOf(before, w.Node.Address))
 	r.emit(Event{Address: w.Node.Address, Kind: EventNote, Text: fmt.Sprintf("adopted: its program ended well after %s was gone", before.text())})
 }
 
 func timeoutError(limit time.Duration) error { return fmt.Errorf("%w of %v", errTimeout, limit) }
 
+// takeLog takes a log from the run's, or that of the shell.
+func (w *Work) takeLog() (err error) {
+	if w.shell != nil {
+		w.log = w.shell.log
+		return nil
+	}
+	if w.log, err = w.logs.take(); err == nil {
+		w.log.begin(w.Log)
+	}
+	return err
+}
+
 // openLog opens the log, which is there from the first byte on, whatever becomes of the stage.
 func (w Work) openLog() (*os.File, error) {
-	if w.Attempt == 1 && w.shell != nil {
-		return w.shell.log.file, nil
-	}
-	if w.Attempt == 1 {
-		w.logs.begin(w.Log)
-	}
 	return disk.OpenFile(w.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 }
 

@@ -26,7 +26,6 @@ func (r *run) made(t *task, f *artifact.Finished, took time.Duration) {
 	r.beside(func() {
 		defer r.tidying.Done()
 		r.note(r.Store.RemoveWork(t.Key, t.Node.folders()...)) // the next stage may want such a one
-		r.logs.end(r.folder.log(t.Address))
 	})
 	lock, c := t.lock, &pendingCommit{done: make(chan struct{})}
 	t.lock, t.commit = nil, c
@@ -34,6 +33,7 @@ func (r *run) made(t *task, f *artifact.Finished, took time.Duration) {
 	r.pending++
 	r.recording++
 	r.committer.Add(f, func(err error) {
+		r.note(r.logs.mark(r.folder.log(t.Address)))
 		if err == nil {
 			r.tellDone(t, f.Manifest, took)
 			r.note(lock.Retire())

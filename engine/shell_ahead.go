@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"rcgrpo/engine/artifact"
-	"rcgrpo/engine/internal/disk"
 )
 
 // shellAhead is a shell that was started for a stage that nobody knows yet, with all that cannot be handed over later: the
@@ -29,7 +28,7 @@ type shellAhead struct {
 	script  *os.File       // the end of the pipe to write to
 	lock    *artifact.Lock // of no key yet
 	lease   *slot
-	log     *spareLog
+	log     *stageLog
 	ran     bool // it has its script, or was ended
 }
 
@@ -37,12 +36,11 @@ type shellAhead struct {
 const scriptFile = leaseFile + 1
 
 // startShellAhead starts one in dir, where it finds its script under the name by which it calls itself in messages.
-func startShellAhead(dir string, lock *artifact.Lock, lease *slot, log *spareLog) (*shellAhead, error) {
-	empty, err := disk.Open(os.DevNull)
+func startShellAhead(dir string, lock *artifact.Lock, lease *slot, log *stageLog) (*shellAhead, error) {
+	empty, err := nothing()
 	if err != nil {
 		return nil, err
 	}
-	defer empty.Close()
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
 		return nil, os.NewSyscallError("pipe2", err)
@@ -138,22 +136,22 @@ func (s *shellAhead) end() {
 // shellsAhead has at most one shell for a run.
 type shellsAhead struct {
 	waiting atomic.Pointer[shellAhead]
-	busy    atomic.Bool    // one is being started,
-	starts  sync.WaitGroup // by these
-	broken  atomic.Bool    // none can be
-	linked  bool           // scriptLink
-	short   bool           // the stages of this run are
+	busy    atomic.Bool // one is going to be
+	broken  atomic.Bool // none can be
+	linked  bool        // scriptLink
+	short   bool        // the stages of this run are
 }
 
 // shortStage is how long the stage before took at most when a shell is started for the next: it would wait for nothing all the while
 // that a long one runs.
 const shortStage = time.Second
 
-// startShell starts a shell for the next stage, beside loop, if a processor is free for it.
-func (r *run) startShell() {
+// nextShell returns what starts a shell for the next stage: whoever waits for the program of this one does that meanwhile, since to have
+// another goroutine do it takes as long as a small program. It is nil when none is to be started.
+func (r *run) nextShell() (start func()) {
 	s := &r.shells
 	if !s.short || s.busy.Load() || s.broken.Load() || s.waiting.Load() != nil || r.schedule.free.minus(r.schedule.taken).cpus < 1 {
-		return
+		return nil
 	}
 	dir := r.folder.path("nodes")
 	var err error
@@ -167,12 +165,10 @@ func (r *run) startShell() {
 	}
 	if err != nil {
 		s.broken.Store(true)
-		return
+		return nil
 	}
 	s.busy.Store(true)
-	s.starts.Add(1)
-	r.beside(func() {
-		defer s.starts.Done()
+	return sync.OnceFunc(func() {
 		shell, err := r.shellAhead(dir, lease)
 		s.waiting.Store(shell)
 		s.broken.Store(err != nil)
@@ -186,7 +182,7 @@ func (r *run) shellAhead(dir string, lease *slot) (*shellAhead, error) {
 	if err != nil {
 		return nil, err
 	}
-	log, err := r.logs.spare()
+	log, err := r.logs.take()
 	if err != nil {
 		return nil, errors.Join(err, lock.Retire())
 	}
@@ -224,9 +220,7 @@ func (r *run) bindShell(t *task) bool {
 		return false
 	}
 	t.lock, t.shell.lock = t.shell.lock, nil
-	if r.logs.assign(t.shell.log, r.folder.log(t.Address)) != nil {
-		r.dropShell(t)
-	}
+	t.shell.log.begin(r.folder.log(t.Address))
 	return true
 }
 
@@ -248,7 +242,6 @@ func (r *run) giveBack(s *shellAhead) {
 
 // closeShells ends the one that waits.
 func (r *run) closeShells() {
-	r.shells.starts.Wait()
 	if s := r.shells.waiting.Swap(nil); s != nil {
 		r.giveBack(s)
 	}

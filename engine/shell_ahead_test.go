@@ -35,7 +35,7 @@ func shellJob(t *testing.T, ahead bool) (j *Job, log string) {
 		if err := scriptLink(dir); err != nil {
 			t.Fatal(err)
 		}
-		if j.shell, err = startShellAhead(dir, lock, &slot{file: files["lease"]}, &spareLog{file: files["log"]}); err != nil {
+		if j.shell, err = startShellAhead(dir, lock, &slot{file: files["lease"]}, &stageLog{file: files["log"]}); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(j.shell.end)
