@@ -354,8 +354,9 @@ func (r *run) settle(t *task) {
 		r.fail(t, errors.New("an input has no digest"), 0)
 		return
 	}
+	hopeless := t.Key == "" && t.Verb == Run // the store had nothing that it could be, and start looks again, under the lock
 	t.Key, t.parts = key, parts
-	if !t.Force {
+	if !t.Force && !hopeless {
 		m, err := r.Store.Lookup(key)
 		if err == nil {
 			r.keep(t, m)

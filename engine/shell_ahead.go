@@ -93,12 +93,15 @@ func aheadScript(p Program) (script string, ok bool) {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%scd %s || exit; unset OLDPWD; exec %d<&-", attended(), shellQuoted(p.Dir), scriptFile)
-	for _, v := range p.Env {
+	for i, v := range p.Env {
+		if i == 0 {
+			b.WriteString("; export")
+		}
 		name, value, _ := strings.Cut(v, "=")
 		if !plainToShell(name) || strings.Contains(value, "\n") { // messages count lines
 			return "", false
 		}
-		b.WriteString("; export " + name + "=" + shellQuoted(value))
+		b.WriteString(" " + name + "=" + shellQuoted(value))
 	}
 	b.WriteString("; " + p.Args[2])
 	return b.String(), b.Len() <= scriptAtMost

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"rcgrpo/engine/internal/disk"
@@ -258,6 +259,7 @@ type Artifact struct {
 	Manifest *Manifest // of the node that made it
 	Ref      Ref       // how the reader named it; zero when it did not
 	aside    string    // folder of the times.* files, "" without any
+	files    []FileInfo
 }
 
 // Open opens one port of a result.
@@ -266,7 +268,7 @@ func (s *Store) Open(m *Manifest, port string) (*Artifact, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s has no port %q; it has %v", m.Address, port, m.Ports())
 	}
-	a := &Artifact{Dir: s.objectDir(o.Digest), Type: o.Type, Digest: o.Digest, Manifest: m}
+	a := &Artifact{Dir: s.objectDir(o.Digest), Type: o.Type, Digest: o.Digest, Manifest: m, files: o.Files}
 	if o.Aside != nil {
 		a.aside = s.objectDir(o.Aside.Digest)
 	}
@@ -280,6 +282,30 @@ func (a *Artifact) Path(name string) string {
 		return filepath.Join(a.aside, filepath.FromSlash(name))
 	}
 	return filepath.Join(a.Dir, filepath.FromSlash(name))
+}
+
+// Only is the path of the one file or folder that holds all of the artifact. ok is false when there are several, or none.
+func (a *Artifact) Only() (path string, ok bool) {
+	var only string
+	count := func(name string) bool {
+		first, _, _ := strings.Cut(name, "/")
+		ok, only = only == "" || first == only, first
+		return ok
+	}
+	for _, f := range a.files {
+		if !count(f.Name) {
+			return "", false
+		}
+	}
+	if a.Manifest == nil { // of no store
+		entries, _ := os.ReadDir(a.Dir)
+		for _, e := range entries {
+			if !count(e.Name()) {
+				return "", false
+			}
+		}
+	}
+	return filepath.Join(a.Dir, only), ok
 }
 
 // validKey keeps anything that is not a hash out of paths.

@@ -458,3 +458,26 @@ func TestDigestOfUserDataCountsNamesAndContents(t *testing.T) {
 		}
 	}
 }
+
+func TestOnlyFileOrFolderOfAnArtifact(t *testing.T) {
+	for want, made := range map[string]files{
+		"score.txt": {"score.txt": "1"},
+		"deep":      {"deep/a": "1", "deep/b/c": "2"},
+		"a":         {"a": "1", "times.jsonl": "2"},
+		"":          {"a": "1", "b": "2"},
+		" ":         {"a/x": "1", "ab": "2"},
+	} {
+		s := openStore(t)
+		m := commit(t, s, "k", made)
+		recorded, err := s.Open(m, "out")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range []*Artifact{recorded, {Dir: recorded.Dir}} {
+			path, ok := a.Only()
+			if ok != (strings.TrimSpace(want) != "") || ok && path != filepath.Join(recorded.Dir, want) {
+				t.Errorf("%v: got %q, %v, want %q", made, path, ok, want)
+			}
+		}
+	}
+}

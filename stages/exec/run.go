@@ -113,14 +113,10 @@ func inputPath(job *engine.Job, in artifact.Data) (string, error) {
 	if opened.Type != "files" {
 		return opened.Dir, nil
 	}
-	entries, err := os.ReadDir(opened.Dir)
-	if err != nil {
-		return "", err
+	if only, ok := opened.Only(); ok {
+		return only, nil
 	}
-	if len(entries) != 1 {
-		return opened.Dir, nil
-	}
-	return filepath.Join(opened.Dir, entries[0].Name()), nil
+	return opened.Dir, nil
 }
 
 // secrets looks the values up.
@@ -152,6 +148,15 @@ func (s *settings) collect(job *engine.Job, dir, port string) error {
 		return fmt.Errorf("%s is neither a file nor a folder but %s", to, artifact.Form(info.Mode().Type()))
 	}
 	name := path.Base(path.Clean(to))
+	publish := func(file string) error {
+		return job.Publish(port, file, path.Join(path.Dir(path.Clean(to)), s.told(job, name)+strings.TrimPrefix(file, name)))
+	}
+	if !info.IsDir() {
+		if err := publish(name); err != nil {
+			return err
+		}
+		return putInto(job, port, made)
+	}
 	err = filepath.WalkDir(made, func(at string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -164,8 +169,7 @@ func (s *settings) collect(job *engine.Job, dir, port string) error {
 		if !d.Type().IsRegular() {
 			return fmt.Errorf("%s is %s, and a result holds plain files only", path.Join(path.Dir(path.Clean(to)), file), artifact.Form(d.Type()))
 		}
-		published := path.Join(path.Dir(path.Clean(to)), s.told(job, name)+strings.TrimPrefix(file, name))
-		return job.Publish(port, file, published)
+		return publish(file)
 	})
 	if err != nil {
 		return err
