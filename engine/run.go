@@ -59,7 +59,8 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 	if err := r.measure(ctx); err != nil {
 		return errors.Join(err, done())
 	}
-	if _, err := p.Store.Tidy(); err != nil {
+	busy, err := p.Store.Tidy()
+	if err != nil {
 		return errors.Join(err, done())
 	}
 	folder, lock, err := createRunFolder(p)
@@ -85,6 +86,10 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 		r.closeShells()
 		r.tidying.Wait()
 		r.note(errors.Join(r.logs.close(), p.Store.RemoveSpares(), p.copies.compact()))
+		if busy { // by a killed run's child perhaps, that was about to be gone
+			_, err := p.Store.Tidy()
+			r.note(err)
+		}
 	})
 	var keep func() // the verdict that all is up to date
 	if err == nil {

@@ -57,6 +57,25 @@ func tree(t *testing.T, dir string) map[string]string {
 	return all
 }
 
+// The child of a killed run has all its locks for an instant, between clone and exec.
+func TestRunTidiesAtItsEndWhatWasBusyAtItsStart(t *testing.T) {
+	l := newLab(t) // which looks for locks that are left
+	l.write(diamond)
+	lock, err := l.store().TryLock(strings.Repeat("ab", 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := false
+	err = l.plan().Run(t.Context(), RunOptions{}, func(e Event) {
+		if e.Kind == EventPlanned {
+			gone = lock.File().Close() == nil
+		}
+	})
+	if err != nil || !gone {
+		t.Errorf("run: %v; the other's lock was there: %v", err, gone)
+	}
+}
+
 func TestSecondRunHasNothingToDoAndWritesNothing(t *testing.T) {
 	l := newLab(t)
 	l.write(diamond)
