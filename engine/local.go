@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -105,7 +106,7 @@ type thisMachine struct{}
 func (thisMachine) Execute(ctx context.Context, w Work, observe func(Event)) error {
 	if w.log != nil {
 		err := w.Perform(ctx, w.log.file, observe)
-		return errors.Join(err, w.logs.end(w.log, err))
+		return cmp.Or(err, w.logs.end(w.log, err))
 	}
 	log, err := w.openLog()
 	if err != nil {

@@ -123,6 +123,9 @@ func (p *logPool) giveBack(l *stageLog) {
 	l.mu.Lock()
 	if l.log != "" {
 		l.timer.Stop()
+		if l.named {
+			os.Remove(l.log)
+		}
 		l.log = ""
 	}
 	l.mu.Unlock()
