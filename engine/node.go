@@ -280,12 +280,10 @@ func (p *performance) job(ctx context.Context, inputs map[string]*artifact.Manif
 		_, job.ended, job.adopted = p.Lock.Exit()
 	}
 	if a.Key == "" {
-		for _, dir := range append([]string{"."}, n.folders()...) {
-			if err := disk.MkdirAll(filepath.Join(job.Dir, filepath.FromSlash(dir)), 0o700); err != nil {
-				return nil, err
-			}
+		if err := disk.MkdirAll(job.Dir, 0o700); err != nil {
+			return nil, err
 		}
-		return job, nil
+		return job, artifact.MakeFolders(job.Dir, n.folders())
 	}
 	fresh, err := p.Store.MakeWork(a.Key, n.folders()...)
 	job.resumes = !fresh

@@ -480,10 +480,10 @@ func (r *run) start(ctx context.Context, t *task) {
 		if res.err == nil {
 			res.err = r.attempts(ctx, w)
 		}
+		res.took = time.Since(started)
 		if w.started != nil {
 			w.started()
 		}
-		res.took = time.Since(started)
 		w.shell.end()
 		r.results <- res
 	})

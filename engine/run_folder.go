@@ -28,7 +28,7 @@ import (
 //	plan.json       RunRecord
 //	nodes/NAME.json assignment of a stage, rewritten at each start
 //	nodes/NAME.events.jsonl what the process of a stage tells, begun anew at each start
-//	logs/NAME.log   output of a stage from its first byte
+//	logs/NAME.log   output of a stage from its first byte; of a short one it is there when that has ended
 //	shown/NAME/     output that is not kept, because inputs were missing
 //	events.jsonl
 //	lock            held while the run goes on

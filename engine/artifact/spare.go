@@ -93,25 +93,19 @@ func (s *Store) MakeWork(key string, folders ...string) (fresh bool, err error) 
 		return false, nil
 	}
 	if s.makeApart(dir) != nil { // what stages make lies in their scratch folders
-		err = disk.Mkdir(dir, 0o700)
-		if errors.Is(err, fs.ErrNotExist) {
-			err = s.MakeDir(filepath.Dir(dir))
-			if err == nil {
-				err = disk.Mkdir(dir, 0o700)
-			}
-		}
+		err = s.into(dir, func(to string) error { return disk.Mkdir(to, 0o700) })
 		if errors.Is(err, fs.ErrExist) {
 			return false, nil
 		}
 	}
 	if err == nil {
-		err = makeFolders(dir, folders)
+		err = MakeFolders(dir, folders)
 	}
 	return err == nil, err
 }
 
-// makeFolders makes folders in dir, which has none yet.
-func makeFolders(dir string, folders []string) error {
+// MakeFolders makes folders, which have slashes in their names, in a scratch folder that has none yet.
+func MakeFolders(dir string, folders []string) error {
 	for _, name := range folders {
 		to := filepath.Join(dir, filepath.FromSlash(name))
 		err := disk.Mkdir(to, 0o700)
@@ -125,8 +119,8 @@ func makeFolders(dir string, folders []string) error {
 	return nil
 }
 
-// RemoveWork removes the scratch folder of a node that has its result. When nothing is left in it, it is kept for another node that is
-// going to make those folders, which it has then.
+// RemoveWork removes the scratch folder of a node that has its result. When nothing is left in it, it gets the folders again and is kept
+// for another node that wants the same.
 func (s *Store) RemoveWork(key string, folders ...string) error {
 	dir := s.Work(key)
 	d, err := disk.Open(dir)
@@ -141,7 +135,7 @@ func (s *Store) RemoveWork(key string, folders ...string) error {
 	if err == nil { // it is not empty
 		return os.RemoveAll(dir)
 	}
-	if err := makeFolders(dir, folders); err != nil {
+	if err := MakeFolders(dir, folders); err != nil {
 		return errors.Join(err, os.RemoveAll(dir))
 	}
 	s.spare.putFolder(spareFolder{dir, folders})

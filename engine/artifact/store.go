@@ -286,26 +286,25 @@ func (a *Artifact) Path(name string) string {
 
 // Only is the path of the one file or folder that holds all of the artifact. ok is false when there are several, or none.
 func (a *Artifact) Only() (path string, ok bool) {
-	var only string
-	count := func(name string) bool {
-		first, _, _ := strings.Cut(name, "/")
-		ok, only = only == "" || first == only, first
-		return ok
-	}
+	var names []string
 	for _, f := range a.files {
-		if !count(f.Name) {
-			return "", false
-		}
+		names = append(names, f.Name)
 	}
 	if a.Manifest == nil { // of no store
 		entries, _ := os.ReadDir(a.Dir)
 		for _, e := range entries {
-			if !count(e.Name()) {
-				return "", false
-			}
+			names = append(names, e.Name())
 		}
 	}
-	return filepath.Join(a.Dir, only), ok
+	var only string
+	for i, name := range names {
+		first, _, _ := strings.Cut(name, "/")
+		if i > 0 && first != only {
+			return "", false
+		}
+		only = first
+	}
+	return filepath.Join(a.Dir, only), only != ""
 }
 
 // validKey keeps anything that is not a hash out of paths.

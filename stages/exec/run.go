@@ -2,6 +2,7 @@ package exec
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -21,13 +22,11 @@ import (
 func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	dir := job.Dir
 	if !job.Adopted() && job.Resumes() { // after an attempt that failed
-		if err := os.RemoveAll(dir); err != nil {
+		if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil {
 			return err
 		}
-		for _, folder := range append(s.folders(), ".") {
-			if err := os.MkdirAll(filepath.Join(dir, filepath.FromSlash(folder)), 0o700); err != nil {
-				return err
-			}
+		if err := artifact.MakeFolders(dir, s.folders()); err != nil {
+			return err
 		}
 	}
 	env, err := s.environment(job, dir)
@@ -148,15 +147,6 @@ func (s *settings) collect(job *engine.Job, dir, port string) error {
 		return fmt.Errorf("%s is neither a file nor a folder but %s", to, artifact.Form(info.Mode().Type()))
 	}
 	name := path.Base(path.Clean(to))
-	publish := func(file string) error {
-		return job.Publish(port, file, path.Join(path.Dir(path.Clean(to)), s.told(job, name)+strings.TrimPrefix(file, name)))
-	}
-	if !info.IsDir() {
-		if err := publish(name); err != nil {
-			return err
-		}
-		return putInto(job, port, made)
-	}
 	err = filepath.WalkDir(made, func(at string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -169,7 +159,8 @@ func (s *settings) collect(job *engine.Job, dir, port string) error {
 		if !d.Type().IsRegular() {
 			return fmt.Errorf("%s is %s, and a result holds plain files only", path.Join(path.Dir(path.Clean(to)), file), artifact.Form(d.Type()))
 		}
-		return publish(file)
+		published := path.Join(path.Dir(path.Clean(to)), s.told(job, name)+strings.TrimPrefix(file, name))
+		return job.Publish(port, file, published)
 	})
 	if err != nil {
 		return err
