@@ -92,7 +92,7 @@ func (r *run) admit(ctx context.Context) (*task, error) {
 	r.gpus = slices.DeleteFunc(r.gpus, func(id string) bool { return slices.Contains(t.gpus, id) })
 	held := lease{Address: t.Address, Key: t.Key, CPUs: c.need.cpus, Memory: t.Resources.Memory, GPUs: t.gpus, Devices: len(t.gpus), Since: now}
 	var reserved *slot
-	if t.shell = r.takeShell(t); t.shell != nil {
+	if t.shell = r.takeShell(t); t.shell.waits() {
 		reserved = t.shell.lease
 	}
 	if t.lease, err = l.take(reserved, held); err != nil {

@@ -128,21 +128,29 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 	if j.share != nil {
 		files = append(files, j.share)
 	}
-	process := j.takeShell(p)
-	if process == nil {
+	shell, over := j.giveShell(p, log, lock.File())
+	var process *os.Process
+	if shell != nil {
+		process = shell.process
+	} else {
 		process, err = os.StartProcess("/bin/sh", shellArgs(p), &os.ProcAttr{Dir: p.Dir, Env: p.Env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("start %s: %w", p.Args[0], err), finish())
 	}
 	attended := j.attend(ctx, process.Pid)
-	if j.started != nil {
-		j.started()
+	goesOn := shell != nil && shell.await(over, lock)
+	var state *os.ProcessState // of a shell that does not go on
+	if !goesOn {
+		awaitExit(process.Pid)
+		syscall.Kill(-process.Pid, syscall.SIGKILL) // what it left; the number is not reaped and so not another's yet
+		state, err = process.Wait()
 	}
-	awaitExit(process.Pid)
-	syscall.Kill(-process.Pid, syscall.SIGKILL) // what it left; the number is not reaped and so not another's yet
-	state, waitErr := process.Wait()
-	if err := errors.Join(attended(), finish(), waitErr); err != nil {
+	err = errors.Join(attended(), finish(), err)
+	if goesOn && ctx.Err() != nil { // it may have been asked to stop meanwhile
+		shell.end()
+	}
+	if err != nil {
 		return fmt.Errorf("attend to the program: %w", err)
 	}
 	code, _, recorded := lock.Exit()
@@ -152,8 +160,10 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 		}
 		code = state.ExitCode()
 	}
-	if usage, ok := state.SysUsage().(*syscall.Rusage); ok {
-		j.peakBytes = max(j.peakBytes, usage.Maxrss<<10) // Linux counts KiB
+	if state != nil {
+		if usage, ok := state.SysUsage().(*syscall.Rusage); ok {
+			j.peakBytes = max(j.peakBytes, usage.Maxrss<<10) // Linux counts KiB
+		}
 	}
 	switch {
 	case code == 0:

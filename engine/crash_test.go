@@ -302,7 +302,7 @@ func (l *lab) processes() (left []string) {
 			if err != nil {
 				continue
 			}
-			dir, _ := os.Readlink(filepath.Join("/proc", e.Name(), "cwd")) // a shell started ahead has no environment
+			dir, _ := os.Readlink(filepath.Join("/proc", e.Name(), "cwd")) // a resident shell has no environment
 			if bytes.Contains(env, []byte("LAB="+l.dir+"\x00")) || strings.HasPrefix(dir, l.dir+"/") {
 				line, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
 				left = append(left, e.Name()+" "+strings.ReplaceAll(string(line), "\x00", " "))

@@ -45,8 +45,7 @@ type Work struct {
 	finish     func(*artifact.Finished)      // takes what a stage made in this process, to be recorded
 	logs       *logPool                      // of the run
 	log        *stageLog                     // from there; nil: the log is opened by its name
-	shell      *shellAhead                   // nil without one
-	started    func()                        // called when its program has been, and once more; nil for nobody
+	shell      *residentShell                // to run its program; nil without one
 	adopt      bool                          // its program has ended already: only what it made is to be taken
 }
 
@@ -80,7 +79,7 @@ func (w Work) Held() []*os.File {
 func (w Work) Perform(ctx context.Context, log io.Writer, observe func(Event)) error {
 	p := performance{Node: w.Node, Experiment: w.Experiment, Store: w.Store, Folder: w.folder, Assignment: w.assignment,
 		Log: log, Observe: observe, Lock: w.lock, Share: w.lease, Adopt: w.adopt, Kill: w.Kill,
-		Parts: w.parts, Inputs: w.inputs, Finish: w.finish, Started: w.started}
+		Parts: w.parts, Inputs: w.inputs, Finish: w.finish}
 	if w.Attempt == 1 {
 		p.Shell = w.shell
 	}
@@ -106,7 +105,16 @@ type thisMachine struct{}
 func (thisMachine) Execute(ctx context.Context, w Work, observe func(Event)) error {
 	if w.log != nil {
 		err := w.Perform(ctx, w.log.file, observe)
-		return cmp.Or(err, w.logs.end(w.log, err))
+		blank, endErr := w.logs.end(w.log, err)
+		switch {
+		case !blank:
+			w.shell.end()
+		case w.shell.waits(): // the log stays with it
+			w.shell.log = w.log
+		default:
+			w.logs.giveBack(w.log)
+		}
+		return cmp.Or(err, endErr)
 	}
 	log, err := w.openLog()
 	if err != nil {

@@ -80,8 +80,8 @@ func (l *stageLog) name(log string) {
 	}
 }
 
-// end takes the log of a stage that has ended, and how. Of one that was silent mark is to be called later.
-func (p *logPool) end(l *stageLog, err error) error {
+// end takes the log of a stage that has ended, and how. A log that is blank is there for another stage; mark is to be called later then.
+func (p *logPool) end(l *stageLog, err error) (blank bool, _ error) {
 	l.timer.Stop()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,13 +90,20 @@ func (p *logPool) end(l *stageLog, err error) error {
 	if size, statErr := sizeOf(l.file); err == nil && statErr == nil && size == 0 && !l.named {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.free, p.silent[log] = append(p.free, l), true
-		return nil
+		p.silent[log] = true
+		return true, nil
 	}
 	if l.named {
-		return l.drop()
+		return false, l.drop()
 	}
-	return errors.Join(disk.Rename(l.path, log), l.file.Close())
+	return false, errors.Join(disk.Rename(l.path, log), l.file.Close())
+}
+
+// isSilent says whether mark has something to do.
+func (p *logPool) isSilent(log string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.silent[log]
 }
 
 // mark makes a link to the empty file where the log of a silent stage would be, before anybody hears of its end.

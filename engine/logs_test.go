@@ -61,8 +61,15 @@ func TestLogsShowWhatTheirOwnStagePrinted(t *testing.T) {
 				if s.fails {
 					failed = errors.New("it fails")
 				}
-				if err := pool.end(l, failed); err != nil {
+				blank, err := pool.end(l, failed)
+				if err != nil {
 					t.Fatal(err)
+				}
+				if want := s.prints == "" && !s.fails && !l.named; blank != want {
+					t.Errorf("stage %d: blank %v, want %v", i, blank, want)
+				}
+				if blank {
+					pool.giveBack(l)
 				}
 				if err := pool.mark(log); err != nil && fault == nil {
 					t.Fatal(err)
@@ -105,9 +112,10 @@ func TestLogThatWasWrittenToLaterIsNobodys(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer left.Close()
-	if err := pool.end(first, nil); err != nil {
-		t.Fatal(err)
+	if blank, err := pool.end(first, nil); !blank || err != nil {
+		t.Fatal(blank, err)
 	}
+	pool.giveBack(first)
 	fmt.Fprintln(left, "still here")
 	second, err := pool.take()
 	if err != nil {

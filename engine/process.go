@@ -2,6 +2,8 @@ package engine
 
 import (
 	"bytes"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -14,9 +16,13 @@ import (
 // procStat are the fields of /proc/PID/stat that tell one process from another.
 type procStat struct {
 	ended   bool   // and nobody has asked how
+	ending  bool   // or has ended: it starts nothing any more
 	session int    // process that leads its session
 	start   uint64 // moment of its start, in ticks since boot
 }
+
+// exitingFlag is PF_EXITING among the kernel's flags of a process.
+const exitingFlag = 0x4
 
 // processStat reads them; ok is false when there is no such process.
 func processStat(pid int) (s procStat, ok bool) {
@@ -30,7 +36,10 @@ func processStat(pid int) (s procStat, ok bool) {
 		return s, false
 	}
 	// While other threads live, or are still about to let go of its files, only the first one has ended.
-	s.ended = fields[0] == "Z" && fields[17] == "1"
+	alone := fields[17] == "1"
+	s.ended = fields[0] == "Z" && alone
+	flags, _ := strconv.ParseUint(fields[6], 10, 64)
+	s.ending = flags&exitingFlag != 0 && alone
 	s.session, _ = strconv.Atoi(fields[3])
 	s.start, err = strconv.ParseUint(fields[19], 10, 64)
 	return s, err == nil
@@ -40,6 +49,51 @@ func processStat(pid int) (s procStat, ok bool) {
 func sameProcess(pid int, start uint64) bool {
 	s, ok := processStat(pid)
 	return ok && s.start == start && !s.ended
+}
+
+// lastPID is the number of the process, or thread, that was started last. The numbers go up until they begin anew.
+func lastPID() (int, error) {
+	f, err := loadAverage()
+	if err != nil {
+		return 0, err
+	}
+	text := make([]byte, 128)
+	n, err := f.ReadAt(text, 0)
+	if err != nil && err != io.EOF {
+		return 0, err
+	}
+	fields := bytes.Fields(text[:n])
+	if len(fields) != 5 {
+		return 0, fmt.Errorf("/proc/loadavg says %q", text[:n])
+	}
+	return strconv.Atoi(string(fields[4]))
+}
+
+// loadAverage is where the kernel says that. It stays open.
+var loadAverage = sync.OnceValues(func() (*os.File, error) { return os.Open("/proc/loadavg") })
+
+// startedAtMost bounds how many numbers startedSince looks at.
+const startedAtMost = 10_000
+
+// startedSince says whether a process group may have processes that were started after lastPID was before.
+func startedSince(before, group int) bool {
+	for {
+		last, err := lastPID()
+		if err != nil || last < before || last-before > startedAtMost {
+			return true
+		}
+		if last == before {
+			return false
+		}
+		for pid := before + 1; pid <= last; pid++ {
+			if of, err := syscall.Getpgid(pid); err == nil && of == group {
+				if s, ok := processStat(pid); ok && !s.ending {
+					return true
+				}
+			}
+		}
+		before = last // what was looked at may have started more
+	}
 }
 
 // killSession kills every process of a session. As long as one is left, the kernel gives the session's number to no

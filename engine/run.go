@@ -144,7 +144,7 @@ type run struct {
 	byAddress map[string]*task
 	results   chan result
 	free      chan func() // to a goroutine of beside that waits for work
-	shells    shellsAhead
+	shells    residentShells
 	pending   int // results that will still come
 	recording int // of them those that the committer has
 	committer *artifact.Committer
@@ -194,7 +194,7 @@ type task struct {
 	claim     *claim         // from the first time it is ready
 	gpus      []string       // ids that it holds while it runs
 	lease     *slot          // likewise, its entry in the ledger
-	shell     *shellAhead    // that was started for it; nil without one
+	shell     *residentShell // that is to serve it; nil without one
 	collected bool           // its bytes are gone
 	attempts  int            // of an adopted start that failed
 	commit    *pendingCommit // of a result made in this process
@@ -203,13 +203,15 @@ type task struct {
 // result is what a goroutine of the run reports to loop.
 type result struct {
 	task *task
-	lock *artifact.Lock // of a task that waited for it
+	lock *artifact.Lock // of a task that waited for it, or has left its shell the one that it had
 	err  error
 	ran  bool
 	took time.Duration
 
 	made     *artifact.Finished // by a stage that ran in this process
 	recorded bool               // it is now, or err says why it cannot be
+
+	shell *residentShell // that the task has left; nil without one
 
 	adopted bool // another run had started it, and we looked after it to its end
 	attempt int  // of that start
@@ -456,9 +458,6 @@ func (r *run) start(ctx context.Context, t *task) {
 	w := Work{Node: t.Node, Experiment: r.Experiment, Store: r.Store, CPUs: t.claim.need.cpus, GPUs: t.gpus,
 		Attempt: t.attempts + 1, Log: r.folder.log(t.Address), Kill: r.kill, folder: r.folder, assignment: r.assignment(t), lock: t.lock, lease: t.lease.inherited(), logs: r.logs, shell: t.shell}
 	t.shell = nil
-	if slices.ContainsFunc(t.readers, r.nextScripted) {
-		w.started = r.nextShell()
-	}
 	res := result{task: t, ran: true}
 	w.parts, w.inputs = t.parts, map[string]*artifact.Manifest{}
 	var commits []*pendingCommit
@@ -480,11 +479,10 @@ func (r *run) start(ctx context.Context, t *task) {
 		if res.err == nil {
 			res.err = r.attempts(ctx, w)
 		}
-		res.took = time.Since(started)
-		if w.started != nil {
-			w.started()
+		if w.shell.waits() {
+			res.lock = r.passOn(w.shell, w.lock)
 		}
-		w.shell.end()
+		res.took, res.shell = time.Since(started), w.shell
 		r.results <- res
 	})
 }
@@ -583,8 +581,13 @@ func (r *run) take(ctx context.Context, res result) {
 		}
 		return
 	}
-	r.shells.short = res.took < shortStage
+	r.shells.small = res.took < residentFor && r.logs.isSilent(r.folder.log(t.Address))
+	lease := t.lease
 	r.release(t)
+	if res.shell.waits() {
+		t.lock = res.lock
+		r.keepShell(res.shell, lease)
+	}
 	if res.err != nil && t.Key != "" { // a stage that was killed could not do it itself
 		r.note(r.Store.Discard(t.Key))
 	}

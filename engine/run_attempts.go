@@ -116,7 +116,8 @@ func (r *run) begin(w *Work) error {
 	}
 	if err := h.write(w.lock.File()); err != nil {
 		if w.log != nil {
-			err = errors.Join(err, w.logs.end(w.log, err))
+			_, endErr := w.logs.end(w.log, err)
+			err = errors.Join(err, endErr)
 		}
 		return err
 	}
@@ -138,7 +139,7 @@ func timeoutError(limit time.Duration) error { return fmt.Errorf("%w of %v", err
 
 // takeLog takes a log from the run's, or that of the shell.
 func (w *Work) takeLog() (err error) {
-	if w.shell != nil {
+	if w.shell.waits() {
 		w.log = w.shell.log
 		return nil
 	}

@@ -25,9 +25,9 @@ type Manifest struct {
 	Device    string    `json:"device,omitempty"` // "cpu", "cuda:0 NVIDIA H200"
 	Run       string    `json:"run,omitempty"`    // id of the run that made it
 	Started   time.Time `json:"started"`
-	Seconds   float64   `json:"seconds"` // wall time of the stage
-	PeakBytes int64     `json:"peak_bytes,omitempty"`
-	Begun     string    `json:"begun,omitempty"` // key of the shorter result of its series that it went on from
+	Seconds   float64   `json:"seconds"`              // wall time of the stage
+	PeakBytes int64     `json:"peak_bytes,omitempty"` // 0 where nobody could see it, as of a command in a resident shell
+	Begun     string    `json:"begun,omitempty"`      // key of the shorter result of its series that it went on from
 
 	Published []Published `json:"published,omitempty"`
 

@@ -1,10 +1,12 @@
 package artifact
 
 import (
+	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -177,9 +179,9 @@ func (s *Store) removeSpares() error {
 	}
 }
 
-// LockAhead takes a lock before it is known of what key: Claim says that later. Until then its file has the name of a key that nothing
+// lockAhead takes a lock before it is known of what key: Claim says that later. Until then its file has the name of a key that nothing
 // has, so nobody waits for it, however long that takes.
-func (s *Store) LockAhead() (*Lock, error) {
+func (s *Store) lockAhead() (*Lock, error) {
 	var name [sha256.Size]byte
 	rand.Read(name[:])
 	l, err := s.TryLock(hex.EncodeToString(name[:]))
@@ -189,7 +191,7 @@ func (s *Store) LockAhead() (*Lock, error) {
 	return l, err
 }
 
-// Claim makes a lock from LockAhead that of a key. It answers false when somebody has that already, or left something there.
+// Claim makes a lock of no key that of one. It answers false when somebody has that already, or left something there.
 func (s *Store) Claim(l *Lock, key string) bool {
 	path := s.path("locks", key)
 	if validKey(key) != nil || disk.RenameNew(l.path, path) != nil {
@@ -197,6 +199,29 @@ func (s *Store) Claim(l *Lock, key string) bool {
 	}
 	l.path = path
 	return true
+}
+
+// saidAtMost bounds what PassOn hands on of a holder's description. More of it would be as good as none.
+const saidAtMost = 4096
+
+// PassOn takes its lock from a key, since processes that go on have its file too, and gives the key another one, which says the same of its holder.
+// What it took is of no key then, until Claim.
+func (s *Store) PassOn(l *Lock) (*Lock, error) {
+	said := make([]byte, saidAtMost)
+	n, err := l.file.ReadAt(said, 0)
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
+	said, _, _ = bytes.Cut(said[:n], []byte("\n"))
+	heir, err := s.lockAhead()
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(heir.Describe(said), disk.Exchange(heir.path, l.path)); err != nil {
+		return nil, errors.Join(err, heir.Unlock())
+	}
+	heir.path, l.path = l.path, heir.path
+	return heir, l.erase(0)
 }
 
 // blank locks a spare and makes it say nothing. It answers nil when there is none.
