@@ -36,7 +36,7 @@ func processStat(pid int) (s procStat, ok bool) {
 		return s, false
 	}
 	// While other threads live, or are still about to let go of its files, only the first one has ended.
-	alone := fields[17] == "1"
+	alone := fields[17] == "1" || fields[17] == "0" // when it is about to be gone
 	s.ended = fields[0] == "Z" && alone
 	flags, _ := strconv.ParseUint(fields[6], 10, 64)
 	s.ending = flags&exitingFlag != 0 && alone

@@ -223,8 +223,13 @@ func shellQuoted(text string) string { return "'" + strings.ReplaceAll(text, "'"
 
 // Scriptable says whether a resident shell can run a command with those variables, as far as their names tell.
 func Scriptable(command []string, variables ...string) bool {
-	return len(command) == 3 && command[1] == "-c" && !needsOwnShell(command[2]) && !strings.Contains(command[2], "$$") &&
+	return len(command) == 3 && command[1] == "-c" && !needsOwnShell(command[2]) && !asksForShell(command[2]) &&
 		!slices.ContainsFunc(variables, func(name string) bool { return !plainToShell(name) })
+}
+
+// asksForShell says whether a text may ask for what is another in a fork: the number of its shell, or of a line, or whether it is all that its shell reads.
+func asksForShell(text string) bool {
+	return strings.Contains(text, "$$") || strings.Contains(text, "LINENO") || strings.Contains(text, "return")
 }
 
 // plainToShell says whether a variable means nothing to the shell itself: those that do, as IFS or PS4, are in capitals, and a shell
@@ -318,7 +323,7 @@ func (r *run) giveBack(s *residentShell) {
 		r.logs.giveBack(s.log)
 	}
 	if s.lock != nil {
-		r.note(s.lock.Retire())
+		r.note(s.lock.Unlock()) // what was killed just now may still have it
 	}
 }
 
