@@ -25,7 +25,7 @@ type Kind struct {
 	Extends func(Stage) (setting, why string)
 
 	// Scripted says whether Run does little but run a text of the shell (Job.Execute) and take what it made, given the decoded
-	// settings: then a run may start the shell before the stage's inputs are there. nil: never.
+	// settings: then a shell that other stages used may run it. nil: never.
 	Scripted func(Stage) bool
 	// Folders lists, slash-separated and sorted, those that Job.Dir has when Run begins and does not resume, given the decoded settings.
 	// nil: none.

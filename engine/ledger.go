@@ -188,18 +188,6 @@ func (l *ledger) reserve() (*slot, error) {
 	return l.slots[i], nil
 }
 
-// reserveAlone is reserve for a caller who does not have the lock. Only a new slot needs that.
-func (l *ledger) reserveAlone() (*slot, error) {
-	if slices.ContainsFunc(l.slots, func(s *slot) bool { return !s.used }) {
-		return l.reserve()
-	}
-	if err := l.lock(); err != nil {
-		return nil, err
-	}
-	defer l.unlock()
-	return l.reserve()
-}
-
 // take writes down what a stage holds, in a slot of reserve or, when it is nil, in any, and returns the slot, whose file the stage's
 // process is to inherit. The caller has the lock.
 func (l *ledger) take(s *slot, held lease) (*slot, error) {

@@ -479,7 +479,9 @@ func (r *run) start(ctx context.Context, t *task) {
 		if res.err == nil {
 			res.err = r.attempts(ctx, w)
 		}
-		if w.shell.waits() {
+		if res.err != nil {
+			w.shell.end()
+		} else if w.shell.waits() {
 			res.lock = r.passOn(w.shell, w.lock)
 		}
 		res.took, res.shell = time.Since(started), w.shell
