@@ -17,6 +17,7 @@ import (
 type procStat struct {
 	ended   bool   // and nobody has asked how
 	ending  bool   // or has ended: it starts nothing any more
+	parent  int
 	session int    // process that leads its session
 	start   uint64 // moment of its start, in ticks since boot
 }
@@ -40,6 +41,7 @@ func processStat(pid int) (s procStat, ok bool) {
 	s.ended = fields[0] == "Z" && alone
 	flags, _ := strconv.ParseUint(fields[6], 10, 64)
 	s.ending = flags&exitingFlag != 0 && alone
+	s.parent, _ = strconv.Atoi(fields[1])
 	s.session, _ = strconv.Atoi(fields[3])
 	s.start, err = strconv.ParseUint(fields[19], 10, 64)
 	return s, err == nil
@@ -75,7 +77,7 @@ var loadAverage = sync.OnceValues(func() (*os.File, error) { return os.Open("/pr
 // startedAtMost bounds how many numbers startedSince looks at.
 const startedAtMost = 10_000
 
-// startedSince says whether a process group may have processes that were started after lastPID was before.
+// startedSince says whether a process group may have processes, but for children of its leader, that were started after lastPID was before.
 func startedSince(before, group int) bool {
 	for {
 		last, err := lastPID()
@@ -87,7 +89,7 @@ func startedSince(before, group int) bool {
 		}
 		for pid := before + 1; pid <= last; pid++ {
 			if of, err := syscall.Getpgid(pid); err == nil && of == group {
-				if s, ok := processStat(pid); ok && !s.ending {
+				if s, ok := processStat(pid); ok && !s.ending && s.parent != group {
 					return true
 				}
 			}

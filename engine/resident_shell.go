@@ -31,7 +31,7 @@ type residentShell struct {
 	before  int      // the number of the process that was started last when a text began
 	turn    *os.File // the end of the pipe to write to
 	script  *os.File // in memory, what the fork is to do
-	over    *os.File // a FIFO that each fork opens for writing: it has no writer any more when the fork and all that it started are gone
+	over    *os.File // a FIFO that each fork opens for writing: it has no writer any more when the fork is at its end and all that it started is gone
 	state   shellState
 
 	lock  *artifact.Lock // of no key, while no stage has it
@@ -60,7 +60,7 @@ var residentText = sync.OnceValue(func() string {
 	return fmt.Sprintf(`trap 'kill -9 0' EXIT; trap 'exit 143' TERM
 while read -r turn <&%[1]d; do (
 read -r turn <&%[1]d || kill -9 0
-trap 'command echo "%[2]s" >&3' EXIT; trap 'exit 143' TERM
+trap 'command echo "%[2]s" >&3; exec %[3]d>&-' EXIT; trap 'exit 143' TERM
 exec %[3]d<>/proc/self/fd/%[3]d %[1]d<&- 2>&1
 . /proc/self/fd/%[4]d
 ) done`, turnFile, artifact.ExitText(), overFile, scriptFile)

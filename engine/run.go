@@ -85,7 +85,7 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 		commitErr = r.committer.Close()
 		r.closeShells()
 		r.tidying.Wait()
-		r.note(errors.Join(r.logs.close(), p.Store.RemoveSpares(), p.copies.compact()))
+		r.note(errors.Join(r.logs.close(), p.Store.RemoveSpares(), p.copies.compact())) // locks of what was recorded last
 		if busy { // by a killed run's child perhaps, that was about to be gone
 			_, err := p.Store.Tidy()
 			r.note(err)
@@ -303,8 +303,9 @@ func (r *run) loop(ctx context.Context) error {
 		if r.pending == 0 && !r.blocked {
 			break
 		}
-		if r.pending == r.recording {
+		if r.pending == r.recording { // nothing runs, and mostly nothing will
 			r.committer.Flush()
+			r.putAway()
 		}
 		var again <-chan time.Time
 		if r.blocked {
@@ -487,6 +488,12 @@ func (r *run) start(ctx context.Context, t *task) {
 		res.took, res.shell = time.Since(started), w.shell
 		r.results <- res
 	})
+}
+
+// putAway begins to remove what was there for further stages, while the last results are recorded.
+func (r *run) putAway() {
+	r.closeShells()
+	r.tidying.Go(func() { r.note(r.Store.RemoveSpares()) })
 }
 
 // beside runs f beside loop, on a goroutine that has done so before when one is free: the stack of a new one has to grow first, which
