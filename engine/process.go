@@ -15,8 +15,8 @@ import (
 
 // procStat are the fields of /proc/PID/stat that tell one process from another.
 type procStat struct {
-	ended   bool   // and nobody has asked how
-	ending  bool   // or has ended: it starts nothing any more
+	ended   bool // and nobody has asked how
+	ending  bool // or has ended: it starts nothing any more
 	parent  int
 	session int    // process that leads its session
 	start   uint64 // moment of its start, in ticks since boot
