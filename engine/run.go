@@ -85,8 +85,8 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 		commitErr = r.committer.Close()
 		r.closeShells()
 		r.tidying.Wait()
-		r.note(errors.Join(r.logs.close(), p.Store.RemoveSpares(), p.copies.compact())) // locks of what was recorded last
-		if busy {                                                                       // by a killed run's child perhaps, that was about to be gone
+		r.note(errors.Join(r.logs.close(), p.Store.RemoveSpares(), p.copies.compact()))
+		if busy { // by a killed run's child perhaps, that was about to be gone
 			_, err := p.Store.Tidy()
 			r.note(err)
 		}
