@@ -15,11 +15,11 @@ import (
 
 // procStat are the fields of /proc/PID/stat that tell one process from another.
 type procStat struct {
-	ended   bool // and nobody has asked how
-	ending  bool // or has ended: it starts nothing any more
-	parent  int
+	ended   bool   // and nobody has asked how
+	ending  bool   // or has ended: it starts nothing any more
 	session int    // process that leads its session
 	start   uint64 // moment of its start, in ticks since boot
+	parent  int
 }
 
 // exitingFlag is PF_EXITING among the kernel's flags of a process.
