@@ -248,9 +248,11 @@ func (s *residentShell) end() {
 		return
 	}
 	if s.state == shellWaits {
-		s.close()
 		syscall.Kill(-s.process.Pid, syscall.SIGKILL)
 		s.process.Wait()
+		// The fork that waited has the lock's file too, until nobody can read from the pipe any more.
+		unix.Poll([]unix.PollFd{{Fd: int32(s.turn.Fd())}}, int(signAfter/time.Millisecond))
+		s.close()
 	}
 	s.state = shellGone
 }

@@ -293,6 +293,9 @@ func TestResidentShellsEndWithTheirEngine(t *testing.T) {
 			t.Fatal(err)
 		}
 		awaitExit(pid)
+		if name == "its group" {
+			inSession(t, pid) // its fork ends a moment later
+		}
 		if err := j.Execute(t.Context(), p); err != nil {
 			t.Errorf("%s killed: %v", name, err)
 		}

@@ -168,15 +168,24 @@ func (s *Store) removeSpares() error {
 		}
 		errs = append(errs, os.RemoveAll(dir))
 	}
+	var left []string
 	for {
 		path, ok := s.spare.takeLock()
 		if !ok {
-			return errors.Join(errs...)
+			break
 		}
-		if l, _ := lockSpare(path); l != nil {
+		l, busy := lockSpare(path)
+		if l != nil {
 			errs = append(errs, l.Unlock())
 		}
+		if busy { // see blank; for the next time
+			left = append(left, path)
+		}
 	}
+	for _, path := range left {
+		s.spare.putLock(path)
+	}
+	return errors.Join(errs...)
 }
 
 // lockAhead takes a lock before it is known of what key: Claim says that later. Until then its file has the name of a key that nothing
