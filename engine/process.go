@@ -98,23 +98,31 @@ func startedSince(before, group int) bool {
 	}
 }
 
+// inSession lists the processes of a session that have not ended.
+func inSession(leader int) (pids []int) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if s, ok := processStat(pid); ok && s.session == leader && !s.ended {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
 // killSession kills every process of a session. As long as one is left, the kernel gives the session's number to no
 // other process.
 func killSession(leader int) {
 	for range 10 { // what is being killed may just have started something
 		killed := false
-		entries, err := os.ReadDir("/proc")
-		if err != nil {
-			return
-		}
-		for _, e := range entries {
-			pid, err := strconv.Atoi(e.Name())
-			if err != nil {
-				continue
-			}
-			if s, ok := processStat(pid); ok && s.session == leader && !s.ended {
-				killed = syscall.Kill(pid, syscall.SIGKILL) == nil || killed
-			}
+		for _, pid := range inSession(leader) {
+			killed = syscall.Kill(pid, syscall.SIGKILL) == nil || killed
 		}
 		if !killed {
 			return

@@ -60,10 +60,10 @@ var residentText = sync.OnceValue(func() string {
 	return fmt.Sprintf(`trap 'kill -9 0' EXIT; trap 'exit 143' TERM
 while read -r turn <&%[1]d; do (
 read -r turn <&%[1]d || kill -9 0
-trap 'command echo "%[2]s" >&3; exec %[3]d>&-' EXIT; trap 'exit 143' TERM
+%[2]s
 exec %[3]d<>/proc/self/fd/%[3]d %[1]d<&- 2>&1
 . /proc/self/fd/%[4]d
-) done`, turnFile, artifact.ExitText(), overFile, scriptFile)
+) done`, turnFile, traps(fmt.Sprintf("exec %d>&-", overFile)), overFile, scriptFile)
 })
 
 // start starts the shell in a folder, with the files that it keeps: its log, the lock of a key and a share of the machine.
@@ -352,6 +352,7 @@ func (r *run) keepShell(s *residentShell, lease *slot) {
 func (r *run) closeShells() {
 	for _, s := range r.shells.free {
 		r.giveBack(s)
+		s.lease.used = false
 	}
 	r.shells.free = nil
 }

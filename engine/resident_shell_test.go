@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -187,7 +186,7 @@ func TestWhatEndsAResidentShell(t *testing.T) {
 			}
 			session := j.shell.process.Pid
 			j.shell.end()
-			if left := inSession(t, session); len(left) > 0 {
+			if left := leftInSession(session); len(left) > 0 {
 				t.Errorf("left: %v", left)
 			}
 		})
@@ -205,23 +204,10 @@ func TestWhatEndsAResidentShell(t *testing.T) {
 	})
 }
 
-// inSession lists the processes of a session, once there are none or a second has gone by: who is killed takes a moment to end.
-func inSession(t *testing.T, leader int) (pids []int) {
-	t.Helper()
+// leftInSession lists the processes of a session, once there are none or a second has gone by: who is killed takes a moment to end.
+func leftInSession(leader int) (pids []int) {
 	for deadline := time.Now().Add(time.Second); ; time.Sleep(time.Millisecond) {
-		pids = nil
-		entries, err := os.ReadDir("/proc")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range entries {
-			if pid, err := strconv.Atoi(e.Name()); err == nil {
-				if s, ok := processStat(pid); ok && s.session == leader && !s.ended {
-					pids = append(pids, pid)
-				}
-			}
-		}
-		if len(pids) == 0 || time.Now().After(deadline) {
+		if pids = inSession(leader); len(pids) == 0 || time.Now().After(deadline) {
 			return pids
 		}
 	}
@@ -280,7 +266,7 @@ func TestResidentShellsEndWithTheirEngine(t *testing.T) {
 	j, _, _ := begin()
 	j.shell.turn.Close()
 	awaitExit(j.shell.process.Pid)
-	if left := inSession(t, j.shell.process.Pid); len(left) > 0 {
+	if left := leftInSession(j.shell.process.Pid); len(left) > 0 {
 		t.Errorf("left without its engine: %v", left)
 	}
 	for name, killed := range map[string]func(pid int) int{
@@ -294,7 +280,7 @@ func TestResidentShellsEndWithTheirEngine(t *testing.T) {
 		}
 		awaitExit(pid)
 		if name == "its group" {
-			inSession(t, pid) // its fork ends a moment later
+			leftInSession(pid) // its fork ends a moment later
 		}
 		if err := j.Execute(t.Context(), p); err != nil {
 			t.Errorf("%s killed: %v", name, err)
