@@ -250,7 +250,7 @@ func storeGarbage(c *call, args []string) int {
 		plan, err = store.Collect(limit)
 	}
 	if errors.Is(err, artifact.ErrBusy) {
-		return c.fail(fmt.Errorf("%w; try again when it has ended (`rcgrpo status` tells)", err))
+		return c.fail(fmt.Errorf("%w; try again when that has ended (`rcgrpo status` tells)", err))
 	}
 	if err != nil {
 		return c.fail(err)
@@ -273,6 +273,13 @@ func storeGarbage(c *call, args []string) int {
 	fmt.Fprintf(c.stdout, "%s %s of %s; making it all again takes %s\n", verb, bytesText(freed), engine.Plural(len(plan), "thing"), secondsText(seconds))
 	if !*yes && len(plan) > 0 {
 		fmt.Fprintln(c.stdout, "nothing was removed: -yes does it")
+	}
+	inUse, err := store.InUse()
+	if err != nil {
+		return c.fail(err)
+	}
+	if limit > 0 && inUse > 0 {
+		fmt.Fprintf(c.stdout, "kept for runs that go on: %s\n", engine.Plural(inUse, "result"))
 	}
 	if limit == 0 {
 		fmt.Fprintln(c.stdout, "results stay, since there is no limit: say -limit SIZE, or limit in the site file's store block")

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -216,23 +217,12 @@ stage "light" "a" {
 	}
 }
 
-// gc between a plan and its run, and while runs go on, takes nothing away that they have found.
-func TestCollectionAndRunsAtOnce(t *testing.T) {
+// gc between a plan and its run takes away what the plan has found, and the run makes it again.
+func TestCollectionBetweenPlanAndRun(t *testing.T) {
 	l := newLab(t)
-	below := func(i int) string {
-		return fmt.Sprintf(`
-stage "light" "a" {
-  text = "a"
-}
-stage "light" "b" {
-  from = [stage.light.a.out]
-  text = "%d"
-}
-`, i)
-	}
-	l.write(below(0))
+	l.write(fmt.Sprintf(belowLight, 0))
 	l.mustRun()
-	l.write(below(1))
+	l.write(fmt.Sprintf(belowLight, 1))
 	p := l.plan()
 	if _, err := l.store().Collect(1); err != nil {
 		t.Fatal(err)
@@ -240,6 +230,21 @@ stage "light" "b" {
 	if r := l.runPlan(t.Context(), p, RunOptions{}); r.err != nil || !slices.Equal(r.of(EventDone), []string{"light.a", "light.b"}) {
 		t.Fatalf("after a collection: %v\n%s", r.err, r.text())
 	}
+}
+
+const belowLight = `
+stage "light" "a" {
+  text = "a"
+}
+stage "light" "b" {
+  from = [stage.light.a.out]
+  text = "%d"
+}
+`
+
+// gc of everything, again and again, while runs of all sorts of stages go on: nothing that they have found or made is missing.
+func TestCollectionsBesideRuns(t *testing.T) {
+	l := newLab(t)
 	stop, collected := make(chan struct{}), make(chan int)
 	go func() {
 		n := 0
@@ -250,20 +255,128 @@ stage "light" "b" {
 				return
 			default:
 			}
-			switch plan, err := l.store().Collect(1); {
-			case err == nil && len(plan) > 0:
-				n++
-			case err != nil && !errors.Is(err, artifact.ErrBusy):
+			plan, err := l.store().Collect(1)
+			if err != nil {
 				t.Error(err)
+			}
+			if len(plan) > 0 {
+				n++
 			}
 		}
 	}()
-	for i := range 30 {
-		l.write(below(i + 2))
-		l.mustRun()
+	var runs sync.WaitGroup
+	for range 3 { // of equal nodes, so that they also find what others make
+		runs.Go(func() {
+			for i := range 10 {
+				dir := t.TempDir()
+				own := &lab{T: t, dir: dir, file: filepath.Join(dir, "x.hcl"), storeDir: l.storeDir}
+				own.put("site.hcl", labSite)
+				own.write(fmt.Sprintf(belowLight+`
+stage "light" "c" {
+  from  = [stage.light.b.out]
+  shell = "mkdir -p made; echo c > made/out.txt"
+  takes = true
+}
+stage "toy" "d" {
+  from = [stage.light.a.out, stage.light.c.out]
+  text = "d"
+}
+`, i))
+				if r := own.run(RunOptions{}); r.err != nil {
+					t.Errorf("%v\n%s", r.err, r.text())
+				}
+			}
+		})
 	}
+	runs.Wait()
 	close(stop)
 	if n := <-collected; n == 0 {
 		t.Error("nothing was ever collected")
+	}
+}
+
+// While a stage runs, gc removes what its run does not need, and nothing else: also when the engine is gone by then.
+func TestCollectionBesideAStageThatRuns(t *testing.T) {
+	const waits = `
+stage "light" "a" {
+  text = "%d"
+}
+stage "%s" "b" {
+  from = [stage.light.a.out]
+  gate = "$dir/gate"
+}
+`
+	for _, of := range []struct {
+		kind   string
+		killed bool
+	}{{"toy", false}, {"light", false}, {"toy", true}} {
+		t.Run(fmt.Sprintf("%s, killed %v", of.kind, of.killed), func(t *testing.T) {
+			l := newLab(t)
+			l.write(fmt.Sprintf(belowLight, 0))
+			l.mustRun()
+			g := l.gate()
+			l.write(fmt.Sprintf(waits, 1, of.kind))
+			var inside visitor
+			var done chan record
+			if of.killed {
+				inside = l.killedEngine(g)
+			} else {
+				done = make(chan record, 1)
+				go func() { done <- l.run(RunOptions{}) }()
+				inside = g.next()
+			}
+			plan, err := l.store().Collect(1)
+			var gone []string
+			for _, g := range plan {
+				gone = append(gone, g.What+" "+g.Name)
+			}
+			slices.Sort(gone)
+			if want := []string{"result stage.light.a", "result stage.light.b"}; err != nil || !slices.Equal(gone, want) {
+				t.Errorf("collected: got %v, %v, want the results of before: %v", gone, err, want)
+			}
+			if of.killed {
+				done = l.adopting(t.Context())
+			}
+			inside.pass()
+			if r := <-done; r.err != nil {
+				t.Fatalf("%v\n%s", r.err, r.text())
+			}
+			if plan, err := l.store().Collect(1); err != nil || len(plan) != 2 {
+				t.Errorf("collected after the run: got %v, %v, want its two results", plan, err)
+			}
+		})
+	}
+}
+
+// A program that goes on without its engine reads what nobody says to keep: gc waits for it to end.
+func TestCollectionIsRefusedWhileAProgramRunsWhoseEngineIsGone(t *testing.T) {
+	l := newLab(t)
+	l.write(`
+stage "light" "a" {
+  shell = "mkdir -p made; echo a > made/out.txt; touch $dir/runs; while [ ! -e $dir/go ]; do sleep 0.01; done"
+  takes = true
+}
+`)
+	engine := l.engine()
+	if err := engine.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for !exists(filepath.Join(l.dir, "runs")) {
+		time.Sleep(time.Millisecond)
+	}
+	if err := engine.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	engine.Wait()
+	if _, err := l.store().Collect(1); !errors.Is(err, artifact.ErrBusy) {
+		t.Errorf("collect while it runs: got %v, want ErrBusy", err)
+	}
+	l.put("go", "")
+	l.tidy()
+	if _, err := l.store().Collect(1); err != nil {
+		t.Errorf("collect after its end: %v", err)
+	}
+	if r := l.run(RunOptions{}); r.err != nil {
+		t.Errorf("%v\n%s", r.err, r.text())
 	}
 }

@@ -36,6 +36,7 @@ type Work struct {
 	Log        string          // file that takes the stage's output
 	Kill       <-chan struct{} // closed when the stage is to end at once, without its checkpoint; nil: never
 
+	user       *artifact.User // of the store, for what the stage finds there
 	folder     runFolder
 	assignment assignment
 	lock       *artifact.Lock                // nil when the output is not kept
@@ -77,7 +78,7 @@ func (w Work) Held() []*os.File {
 
 // Perform runs the node in this process; the run records its result. What the stage logs goes to log.
 func (w Work) Perform(ctx context.Context, log io.Writer, observe func(Event)) error {
-	p := performance{Node: w.Node, Experiment: w.Experiment, Store: w.Store, Folder: w.folder, Assignment: w.assignment,
+	p := performance{Node: w.Node, Experiment: w.Experiment, Store: w.Store, User: w.user, Folder: w.folder, Assignment: w.assignment,
 		Log: log, Observe: observe, Lock: w.lock, Share: w.lease, Adopt: w.adopt, Kill: w.Kill,
 		Parts: w.parts, Inputs: w.inputs, Finish: w.finish}
 	if w.Attempt == 1 {

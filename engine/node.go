@@ -66,7 +66,7 @@ type assignment struct {
 
 // RunNode runs one node of a run folder in this process, as its engine assigned it, and commits the result. It loads
 // the experiment from the folder's copy and refuses to run when the node's key is not the planned one.
-func RunNode(ctx context.Context, runDir, address string, reg Registry, observe func(Event)) error {
+func RunNode(ctx context.Context, runDir, address string, reg Registry, observe func(Event)) (err error) {
 	folder := runFolder(runDir)
 	source, err := folder.source()
 	if err != nil {
@@ -101,7 +101,15 @@ func RunNode(ctx context.Context, runDir, address string, reg Registry, observe 
 		}
 		defer lock.Unlock()
 	}
-	p := performance{Node: n, Experiment: x, Store: store, Folder: folder, Assignment: a, Log: os.Stderr, Observe: observe, OwnProcess: true}
+	user, err := store.Use() // for this process may outlive its engine
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, user.Close()) }()
+	if err := user.Keep(append(slices.Collect(maps.Values(a.Inputs)), a.Key)...); err != nil {
+		return err
+	}
+	p := performance{Node: n, Experiment: x, Store: store, User: user, Folder: folder, Assignment: a, Log: os.Stderr, Observe: observe, OwnProcess: true}
 	return p.run(ctx)
 }
 
@@ -110,6 +118,7 @@ type performance struct {
 	Node       *Node
 	Experiment *Experiment
 	Store      *artifact.Store
+	User       *artifact.User
 	Folder     runFolder
 	Assignment assignment
 	Log        io.Writer

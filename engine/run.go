@@ -39,18 +39,15 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 		observe(Event{Time: time.Now(), Kind: EventEnded, Counts: p.counts()})
 		return nil
 	}
-	done, err := p.Store.Use()
+	user, err := p.Store.Use()
 	if err != nil {
 		return err
 	}
-	if p.collection != p.Store.LastCollection() { // gc may have removed what was found
-		fresh, err := p.Experiment.PlanWith(p.Store, p.options)
-		if err != nil {
-			return errors.Join(err, done())
-		}
-		*p = *fresh
+	done := user.Close
+	if err := p.keepFound(user); err != nil {
+		return errors.Join(err, done())
 	}
-	r := &run{Plan: p, executor: o.Executor, keepGoing: o.KeepGoing, kill: o.Kill, observe: observe, results: make(chan result, 64), free: make(chan func())}
+	r := &run{Plan: p, user: user, executor: o.Executor, keepGoing: o.KeepGoing, kill: o.Kill, observe: observe, results: make(chan result, 64), free: make(chan func())}
 	if r.executor == nil {
 		r.executor = thisMachine{}
 	}
@@ -103,6 +100,29 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 	return errors.Join(err, r.recordErr, r.ledger.close(), r.events.close(), lock.Close(), done())
 }
 
+// keepFound has gc leave what the plan has found in the store. When it was there in the meantime, the plan is made anew.
+func (p *Plan) keepFound(user *artifact.User) error {
+	for {
+		var keys []string
+		for _, n := range p.Nodes {
+			if n.Verb == UpToDate {
+				keys = append(keys, n.Key)
+			}
+		}
+		if err := user.Keep(keys...); err != nil {
+			return err
+		}
+		if p.collection == p.Store.LastCollection() {
+			return nil
+		}
+		fresh, err := p.Experiment.PlanWith(p.Store, p.options)
+		if err != nil {
+			return err
+		}
+		*p = *fresh
+	}
+}
+
 // roomForSyscalls lets two more threads run Go code than there are processors, unless the user has said how many. Most of what a small
 // stage costs here are operations on files: each takes longer than the scheduler of goroutines waits until it has other work
 // done in the place of the thread that is in the kernel, and to hand that over and back costs more than to have a place left.
@@ -136,6 +156,7 @@ func (p *Plan) counts() map[string]int {
 // run is one walk over a plan. All fields but those of the record belong to the goroutine of loop.
 type run struct {
 	*Plan
+	user      *artifact.User
 	executor  Executor
 	keepGoing bool
 	kill      <-chan struct{}
@@ -365,6 +386,10 @@ func (r *run) settle(t *task) {
 	hopeless := t.Key == "" && t.Verb == Run // the store had nothing that it could be, and start looks again, under the lock
 	t.Key, t.parts = key, parts
 	if !t.Force && !hopeless {
+		if err := r.user.Keep(key); err != nil {
+			r.fail(t, err, 0)
+			return
+		}
 		m, err := r.Store.Lookup(key)
 		if err == nil {
 			r.keep(t, m)
@@ -434,6 +459,12 @@ func (r *run) queue(t *task) {
 // start takes the key's lock and runs t; when someone else has the lock, it waits for it without holding a share of
 // the machine.
 func (r *run) start(ctx context.Context, t *task) {
+	if err := r.user.Keep(t.Key); err != nil {
+		r.dropShell(t)
+		r.release(t)
+		r.fail(t, err, 0)
+		return
+	}
 	if t.Key != "" && t.lock == nil {
 		if !r.bindShell(t) {
 			lock, err := r.Store.TryLock(t.Key)
@@ -457,7 +488,7 @@ func (r *run) start(ctx context.Context, t *task) {
 	}
 	t.state = running
 	w := Work{Node: t.Node, Experiment: r.Experiment, Store: r.Store, CPUs: t.claim.need.cpus, GPUs: t.gpus,
-		Attempt: t.attempts + 1, Log: r.folder.log(t.Address), Kill: r.kill, folder: r.folder, assignment: r.assignment(t), lock: t.lock, lease: t.lease.inherited(), logs: r.logs, shell: t.shell}
+		Attempt: t.attempts + 1, Log: r.folder.log(t.Address), Kill: r.kill, user: r.user, folder: r.folder, assignment: r.assignment(t), lock: t.lock, lease: t.lease.inherited(), logs: r.logs, shell: t.shell}
 	t.shell = nil
 	res := result{task: t, ran: true}
 	w.parts, w.inputs = t.parts, map[string]*artifact.Manifest{}
@@ -470,7 +501,10 @@ func (r *run) start(ctx context.Context, t *task) {
 			commits = append(commits, up.commit)
 		}
 	}
-	w.finish = func(f *artifact.Finished) { res.made = f }
+	w.finish = func(f *artifact.Finished) {
+		res.made.Drop() // of an attempt before
+		res.made = f
+	}
 	r.pending++
 	r.beside(func() {
 		started := time.Now()
@@ -511,6 +545,7 @@ func (r *run) beside(f func()) {
 }
 
 func (r *run) awaitLock(ctx context.Context, t *task) {
+	r.note(r.user.Keep(t.Key)) // what is made there is to stay
 	t.state = locked
 	text := "waiting: another run is making it"
 	var h holder
@@ -599,6 +634,7 @@ func (r *run) take(ctx context.Context, res result) {
 	}
 	if res.err != nil && t.Key != "" { // a stage that was killed could not do it itself
 		r.note(r.Store.Discard(t.Key))
+		res.made.Drop()
 	}
 	switch {
 	case res.err != nil && ctx.Err() != nil: // whatever it says, it was told to stop

@@ -247,7 +247,8 @@ func newLab(t *testing.T) *lab {
 		if err != nil || len(problems) > 0 {
 			t.Errorf("the store at the end: got %v, %v, want a sound one", problems, err)
 		}
-		for _, folder := range []string{"staging", "locks"} {
+		l.tidy() // what was killed leaves to the next run
+		for _, folder := range []string{"staging", "locks", "users"} {
 			left, _ := os.ReadDir(filepath.Join(l.storeDir, folder))
 			left = slices.DeleteFunc(left, func(e os.DirEntry) bool { return e.Name() == "store" })
 			if len(left) > 0 {

@@ -33,7 +33,7 @@ func (n *Node) begins(store *artifact.Store, parts artifact.Parts, last *artifac
 	case key == "":
 		return "", nil
 	case why == "":
-		s, err := store.Longest(key, length)
+		s, err := store.Longest(key, length, nil)
 		if err != nil || s == nil {
 			return "", err
 		}
@@ -73,7 +73,7 @@ func (p *performance) shorter(parts artifact.Parts) (*Shorter, error) {
 	if key == "" || why != "" {
 		return nil, nil
 	}
-	s, err := p.Store.Longest(key, length)
+	s, err := p.Store.Longest(key, length, p.User)
 	if err != nil || s == nil {
 		return nil, err
 	}

@@ -16,6 +16,15 @@ type Finished struct {
 	file     fs.FileInfo // of the manifest, once it stands under its key
 	staging  *Staging
 	objects  []Output // not known to be durable
+	dropped  bool
+}
+
+// Drop lets gc have the objects of a result, unless that is recorded. A nil result has none.
+func (f *Finished) Drop() {
+	if f != nil && !f.dropped {
+		f.dropped = true
+		f.staging.store.free()
+	}
 }
 
 // Committer records results in groups. While one group is being flushed to the disk the next gathers, so that a
@@ -108,6 +117,7 @@ func (c *Committer) run() {
 			} else {
 				e.recorded(broken)
 			}
+			e.Drop()
 		}
 		if closed {
 			break

@@ -14,10 +14,12 @@
 //	staging/KEY/…        results being written, by the holder of the key's lock
 //	locks/KEY            locked (flock) while a node runs; the kernel frees it with its holder. It says who holds it, and
 //	                     how a program ended whose engine was gone by then (Lock.Exit)
+//	users/…              locked while a run, or the process of a stage, uses the store: the keys that gc leaves alone (User)
 //	work/KEY/            scratch of a node that has not finished, so that it can resume
 //	runs/EXPERIMENT/…    run folders; they belong to package engine
 //	published.jsonl      copies of results beside experiments; it belongs to package engine
 //	edited/…             objects found edited by hand, moved aside when their node ran again
+//	removed/…            what gc is deleting
 //
 // Durability. An object is renamed to its place before its bytes are on the disk, so that the next node can read it at
 // once; a manifest appears only after a flush of the objects it names. So a visible manifest never names bytes that a power cut

@@ -2,19 +2,24 @@ package artifact
 
 import (
 	"cmp"
+	"crypto/rand"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"rcgrpo/engine/internal/disk"
 )
 
-// ErrBusy says that a run is using the store, so nothing may be removed from it now.
-var ErrBusy = errors.New("a run is using the store")
+// ErrBusy says that nothing may be removed from the store now: a stage whose engine is gone still runs, or results come into it without
+// a pause.
+var ErrBusy = errors.New("the store is busy")
 
 // Garbage is one thing that gc would remove.
 type Garbage struct {
@@ -28,17 +33,26 @@ type Garbage struct {
 
 // Garbage plans a collection: first what nothing can use (objects without a manifest, objects moved aside, output of
 // killed stages), then, while objects and states take more than limit bytes, the states of series and after them results
-// in the order of seconds to recreate per byte. A limit of 0 keeps every result. Manifests stay, so nodes below keep their keys.
+// in the order of seconds to recreate per byte. A limit of 0 keeps every result. What users keep is not in it.
+// Manifests stay, so nodes below keep their keys.
 func (s *Store) Garbage(limit int64) ([]Garbage, error) {
+	kept, err := s.kept()
+	if err != nil {
+		return nil, err
+	}
+	return s.garbage(limit, kept)
+}
+
+func (s *Store) garbage(limit int64, kept map[string]bool) ([]Garbage, error) {
 	manifests, _, err := s.Manifests()
 	if err != nil {
 		return nil, err
 	}
-	users := map[string]int{} // of each object
+	uses := map[string]int{} // of each object
 	for _, m := range manifests {
 		if m.Collected.IsZero() {
 			for _, o := range m.objects() {
-				users[o.Digest]++
+				uses[o.Digest]++
 			}
 		}
 	}
@@ -46,7 +60,7 @@ func (s *Store) Garbage(limit int64) ([]Garbage, error) {
 	var total int64
 	err = s.each("objects", func(name, path string) error {
 		n, err := size(path)
-		if users[name] == 0 {
+		if uses[name] == 0 {
 			plan = append(plan, Garbage{What: "unreferenced object", Name: name, Bytes: n, paths: []string{path}})
 		} else {
 			total += n
@@ -55,6 +69,9 @@ func (s *Store) Garbage(limit int64) ([]Garbage, error) {
 	})
 	for _, rest := range []struct{ folder, what string }{{"edited", "edited object"}, {"staging", "unfinished output"}} {
 		err = errors.Join(err, s.each(rest.folder, func(name, path string) error {
+			if kept[name] {
+				return nil
+			}
 			n, err := size(path)
 			plan = append(plan, Garbage{What: rest.what, Name: name, Bytes: n, paths: []string{path}})
 			return err
@@ -68,6 +85,10 @@ func (s *Store) Garbage(limit int64) ([]Garbage, error) {
 	}
 	err = errors.Join(err, s.eachState(func(key, dir string) error {
 		n, err := size(dir)
+		if kept[key] { // perhaps of a result that is just being recorded
+			total += n
+			return err
+		}
 		g := Garbage{What: "state of a series", Name: filepath.Base(dir), Bytes: n, paths: []string{dir}}
 		if m := alive[key]; m != nil {
 			g.Name = m.Address
@@ -94,12 +115,12 @@ func (s *Store) Garbage(limit int64) ([]Garbage, error) {
 		if total <= limit {
 			break
 		}
-		if !m.Collected.IsZero() {
+		if !m.Collected.IsZero() || kept[m.Key] {
 			continue
 		}
 		g := Garbage{What: "result", Name: m.Address, Manifest: m, Seconds: m.Seconds}
 		for _, o := range m.objects() {
-			if users[o.Digest]--; users[o.Digest] == 0 {
+			if uses[o.Digest]--; uses[o.Digest] == 0 {
 				g.Bytes += o.Bytes
 				g.paths = append(g.paths, s.objectDir(o.Digest))
 			}
@@ -110,24 +131,41 @@ func (s *Store) Garbage(limit int64) ([]Garbage, error) {
 	return plan, nil
 }
 
-// Collect removes what Garbage(limit) names and returns it, or ErrBusy while a run uses the store. A kill in the
-// middle leaves unreferenced objects for the next time.
+// Collect removes what Garbage(limit) names and returns it. Runs go on meanwhile; they wait where they would record or look for
+// something, but not until the files are deleted. A kill in the middle leaves garbage for the next time.
 func (s *Store) Collect(limit int64) ([]Garbage, error) {
 	if _, err := os.Stat(s.dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	lock, err := s.lock(s.path("locks", "store"), unix.LOCK_EX|unix.LOCK_NB)
+	lock, err := s.alone()
 	if err != nil {
 		return nil, err
 	}
 	if lock == nil {
-		return nil, ErrBusy
+		return nil, fmt.Errorf("%w: results come into it without a pause", ErrBusy)
 	}
-	defer lock.file.Close()                        // the name stays: others may hold the same file
-	if busy, err := s.Tidy(); busy || err != nil { // a stage may outlive its engine for a moment
-		return nil, errors.Join(err, ErrBusy)
+	aside := s.path("removed", rand.Text())
+	plan, err := s.setAsideGarbage(aside, limit, lock.file)
+	if err := errors.Join(err, lock.file.Close()); err != nil { // the name stays: others may hold the same file
+		return nil, err
 	}
-	plan, err := s.Garbage(limit)
+	return plan, s.each("removed", func(_, path string) error { return os.RemoveAll(path) }) // also of one that was killed
+}
+
+// setAsideGarbage moves what Garbage(limit) names to a folder, so that it is nobody's any more. The caller is alone and told is the file
+// of that lock.
+func (s *Store) setAsideGarbage(aside string, limit int64, told *os.File) ([]Garbage, error) {
+	if _, err := s.Tidy(); err != nil {
+		return nil, err
+	}
+	kept, err := s.kept()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.outlived(kept); err != nil {
+		return nil, err
+	}
+	plan, err := s.garbage(limit, kept)
 	if err != nil {
 		return nil, err
 	}
@@ -147,25 +185,35 @@ func (s *Store) Collect(limit int64) ([]Garbage, error) {
 		if len(plan) == 0 {
 			return nil
 		}
-		_, err := lock.file.WriteAt([]byte(time.Now().UTC().Format(time.RFC3339Nano+"         ")), 0)
+		_, err := told.WriteAt([]byte(time.Now().UTC().Format(time.RFC3339Nano+"         ")), 0)
 		return err
 	}
 	if err := tell(); err != nil {
 		return nil, err
 	}
-	if err := os.RemoveAll(s.path("compiled")); err != nil { // concluded from the results, and cheap to conclude again
+	if err := s.MakeDir(aside); err != nil {
+		return nil, err
+	}
+	if err := disk.Rename(s.path("compiled"), filepath.Join(aside, "compiled")); err != nil && !errors.Is(err, fs.ErrNotExist) { // cheap to conclude again
 		return nil, err
 	}
 	for _, g := range plan {
 		if g.Manifest != nil {
 			m := *g.Manifest
 			m.Collected = time.Now().UTC()
-			if err := s.writeJSON(s.path("nodes", m.Key+".json"), &m, true); err != nil {
+			if err := s.writeJSON(s.path("nodes", m.Key+".json"), &m, false); err != nil {
 				return nil, err
 			}
 		}
+	}
+	if err := s.sync(); err != nil { // before the bytes that they spoke of are gone
+		return nil, err
+	}
+	n := 0
+	for _, g := range plan {
 		for _, path := range g.paths {
-			if err := os.RemoveAll(path); err != nil {
+			n++
+			if err := disk.Rename(path, filepath.Join(aside, strconv.Itoa(n))); err != nil {
 				return nil, err
 			}
 		}
@@ -173,20 +221,33 @@ func (s *Store) Collect(limit int64) ([]Garbage, error) {
 	return plan, tell()
 }
 
-// Use keeps gc away until the returned function is called or the process ends. Any number of runs use a store at once.
-func (s *Store) Use() (done func() error, err error) {
-	lock, err := s.lock(s.path("locks", "store"), unix.LOCK_SH)
+// outlived refuses to go on while a stage runs that no user keeps: its engine was killed, and it reads what nobody says to keep.
+func (s *Store) outlived(kept map[string]bool) error {
+	locked, err := s.Locked()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return lock.file.Close, nil
-}
-
-// LastCollection says when gc removed something last; "" for never. What was looked up before, and not under Use, may be
-// gone since.
-func (s *Store) LastCollection() string {
-	b, _ := os.ReadFile(s.path("locks", "store"))
-	return string(b)
+	for _, key := range locked {
+		var holder json.RawMessage
+		if kept[key] || s.Holder(key, &holder) != nil { // it is a lock of no stage: see blank
+			continue
+		}
+		lock, err := s.TryLock(key)
+		switch {
+		case err != nil:
+			return err
+		case lock == nil:
+			return fmt.Errorf("%w: a stage whose engine is gone still runs", ErrBusy)
+		case lock.left: // its output waits for a run, but nobody reads what it was made from any more
+			err = lock.file.Close()
+		default:
+			err = lock.Unlock()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // each calls f for every entry of a folder of the store.

@@ -272,7 +272,7 @@ func sameFile(f *os.File, path string) (opened fs.FileInfo, same bool) {
 	return opened, err == nil && os.SameFile(opened, named)
 }
 
-// Tidy removes what killed runs left: lock files that nobody holds, and unfinished output whose lock nobody holds. The
+// Tidy removes what killed runs left: files of users, lock files that nobody holds, and unfinished output whose lock nobody holds. The
 // lock file of a program that has ended well stays: its output waits in the scratch folder for a run that wants it.
 // A scratch folder goes when its key has a result: its stage was killed between the two.
 // busy says whether some key is still locked.
@@ -280,6 +280,9 @@ func (s *Store) Tidy() (busy bool, err error) {
 	asides, _ := filepath.Glob(s.path(asidePattern))
 	for _, aside := range asides {
 		os.Remove(aside)
+	}
+	if err := s.eachUser(func(*os.File) error { return nil }); err != nil {
+		return false, err
 	}
 	for _, folder := range []string{"locks", "staging"} {
 		err := s.each(folder, func(key, _ string) error {

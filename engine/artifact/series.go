@@ -63,15 +63,28 @@ func (g *Staging) KeepState(series string, length int) error {
 	return syncDir(filepath.Dir(to))
 }
 
-// Longest returns the longest result of a series below a length whose files and state are intact, nil without any.
-func (s *Store) Longest(series string, below int) (*Shorter, error) {
+// Longest returns the longest result of a series below a length whose files and state are intact, nil without any. user keeps it; nil: it
+// may be gone by now.
+func (s *Store) Longest(series string, below int, user *User) (*Shorter, error) {
 	if err := validKey(series); err != nil {
 		return nil, err
 	}
+	eachShorter := func(f func(length int, key, dir string) error) error {
+		return s.each(filepath.Join("series", series), func(name, dir string) error {
+			if length, key, ok := stateName(name); ok && length < below {
+				return f(length, key, dir)
+			}
+			return nil
+		})
+	}
+	if user != nil {
+		if err := eachShorter(func(_ int, key, _ string) error { return user.Keep(key) }); err != nil {
+			return nil, err
+		}
+	}
 	var best *Shorter
-	err := s.each(filepath.Join("series", series), func(name, dir string) error {
-		length, key, ok := stateName(name)
-		if !ok || length >= below || best != nil && length <= best.Length {
+	err := eachShorter(func(length int, key, dir string) error {
+		if best != nil && length <= best.Length {
 			return nil
 		}
 		if m, err := s.Lookup(key); err == nil && intactState(dir) {

@@ -36,7 +36,7 @@ func lengthen(t *testing.T, s *Store, series, name string, length int) {
 // longest is the length that Longest answers, 0 for none.
 func longest(t *testing.T, s *Store, series string, below int) int {
 	t.Helper()
-	got, err := s.Longest(key(series), below)
+	got, err := s.Longest(key(series), below, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,5 +112,31 @@ func TestStatesGoBeforeResults(t *testing.T) {
 	}
 	if plan, err = s.Collect(0); err != nil || len(plan) != 2 { // the object without a manifest and its state
 		t.Errorf("a state without a result: %v, %v", plan, err)
+	}
+}
+
+func TestLongestKeepsWhatItAnswers(t *testing.T) {
+	s := openStore(t)
+	lengthen(t, s, "a", "a20", 20)
+	lengthen(t, s, "a", "a100", 100)
+	user, err := s.Use()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Longest(key("a"), 50, user)
+	if err != nil || got.Length != 20 {
+		t.Fatalf("longest: got %+v, %v, want a20", got, err)
+	}
+	if _, err := s.Collect(1); err != nil {
+		t.Fatal(err)
+	}
+	if !intactState(got.Dir) || s.intactAll(got.Manifest, nobody) != nil {
+		t.Error("gc has taken what a stage goes on from")
+	}
+	if err := user.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := longest(t, s, "a", 101); got != 20 {
+		t.Errorf("longest: got %d, want 20, since the other had nobody", got)
 	}
 }

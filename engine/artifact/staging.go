@@ -83,6 +83,7 @@ func (g *Staging) Commit(m Manifest, types map[string]string) (*Manifest, error)
 	if err != nil {
 		return nil, err
 	}
+	defer f.Drop()
 	if _, err := g.store.record([]*Finished{f}, true); err != nil {
 		return nil, err
 	}
@@ -90,8 +91,16 @@ func (g *Staging) Commit(m Manifest, types map[string]string) (*Manifest, error)
 }
 
 // Finish is the first half of Commit: the objects stand in their places, for whoever has the manifest to read, and
-// nothing is durable or recorded yet. A Committer does the rest.
-func (g *Staging) Finish(m Manifest, types map[string]string) (*Finished, error) {
+// nothing is durable or recorded yet. A Committer does the rest; who does not hand it to one drops it.
+func (g *Staging) Finish(m Manifest, types map[string]string) (_ *Finished, err error) {
+	if err := g.store.hold(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			g.store.free()
+		}
+	}()
 	m.Key = g.key
 	m.Outputs = make(map[string]Output, len(types))
 	for port := range g.ports {

@@ -40,9 +40,10 @@ var Sealed = time.Unix(946684800, 0) // 2000-01-01
 // Store is a folder of results. Its methods may be called from any number of goroutines and processes at once;
 // reading takes no lock.
 type Store struct {
-	dir   string
-	spare spares
-	room  room
+	dir     string
+	spare   spares
+	room    room
+	holding holding
 }
 
 // Open names the store in dir. Nothing is created before the first write; a missing folder is an empty store.
@@ -239,6 +240,10 @@ func (s *Store) Remember(experiment, address, key string) error {
 	if err := readJSON(path, &have); err == nil && have.Key == key {
 		return nil
 	}
+	if err := s.hold(); err != nil { // what gc finds aside it removes
+		return err
+	}
+	defer s.free()
 	manifest := s.path("nodes", key+".json")
 	if s.point(path, func(to string) error { return disk.Link(manifest, to) }) == nil {
 		return nil

@@ -388,20 +388,15 @@ func TestGarbageIsPlannedByCostAndManifestsStay(t *testing.T) {
 	if err != nil || len(plan) != 1 || plan[0].What != "unfinished output" || plan[0].Bytes != 2 {
 		t.Fatalf("plan without a limit: got %+v, %v, want the unfinished output", plan, err)
 	}
-	done, err := s.Use()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Collect(100); !errors.Is(err, ErrBusy) {
-		t.Errorf("collect during a run: got %v, want ErrBusy", err)
-	}
-	done()
 	lock, err := s.TryLock(key("killed"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := lock.Describe([]byte(`{"of": "a run that was killed"}`)); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := s.Collect(100); !errors.Is(err, ErrBusy) {
-		t.Errorf("collect while a stage still runs: got %v, want ErrBusy", err)
+		t.Errorf("collect while a stage runs whose engine is gone: got %v, want ErrBusy", err)
 	}
 	if err := lock.Unlock(); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,129 @@
+package artifact
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestGarbageLeavesWhatUsersKeep(t *testing.T) {
+	s := openStore(t)
+	commit(t, s, "mine", files{"x": "mine"})
+	commit(t, s, "same", files{"x": "mine"}) // the same object
+	commit(t, s, "other", files{"x": "other"})
+	user, err := s.Use()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := user.Keep(key("mine"), "", key("unmade")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"unmade", "killed"} {
+		os.MkdirAll(s.path("staging", key(name)), 0o700)
+		os.WriteFile(s.path("staging", key(name), "half"), []byte("ha"), 0o600)
+	}
+	planned, err := s.Garbage(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock, err := s.TryLock(key("unmade")) // or it would be what a killed stage left
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := Open(s.Dir()) // as another process has it
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, err := other.Collect(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := func(plan []Garbage) string {
+		var all []string
+		for _, g := range plan {
+			all = append(all, g.Name)
+		}
+		return strings.Join(all, " ")
+	}
+	if got, want := names(planned), key("killed")+" stage.toy.other stage.toy.same"; got != want {
+		t.Errorf("plan: got %s, want %s", got, want)
+	}
+	if got, want := names(done), "stage.toy.other stage.toy.same"; got != want { // what killed stages leave goes before
+		t.Errorf("collected: got %s, want %s", got, want)
+	}
+	if _, err := s.Lookup(key("mine")); err != nil {
+		t.Errorf("lookup of what is kept: %v", err)
+	}
+	if _, err := os.Stat(s.path("staging", key("unmade"), "half")); err != nil {
+		t.Errorf("the output being written: %v", err)
+	}
+	if left, _ := os.ReadDir(s.path("removed")); len(left) > 0 {
+		t.Errorf("left in removed: %v", left)
+	}
+	if err := errors.Join(os.RemoveAll(s.path("staging", key("unmade"))), lock.Unlock(), user.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if done, err = other.Collect(1); err != nil || names(done) != "stage.toy.mine" {
+		t.Errorf("collected when the user is gone: got %s, %v, want stage.toy.mine", names(done), err)
+	}
+}
+
+func TestKilledUsersKeepNothing(t *testing.T) {
+	s := openStore(t)
+	commit(t, s, "a", files{"x": "12"})
+	os.MkdirAll(s.path("users"), 0o700)
+	os.WriteFile(s.path("users", "KILLED"), []byte(key("a")+"\n"), 0o600)
+	if done, err := s.Collect(1); err != nil || len(done) != 1 {
+		t.Errorf("collect: got %v, %v, want the result", done, err)
+	}
+	if left, _ := os.ReadDir(s.path("users")); len(left) > 0 {
+		t.Errorf("left in users: %v", left)
+	}
+}
+
+// An object stands in its place before a manifest names it; gc must not take it for garbage in between.
+func TestCollectionWaitsForResultsOnTheirWay(t *testing.T) {
+	s := openStore(t)
+	g, err := s.Begin(key("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := g.Dir("out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	os.WriteFile(dir+"/x", []byte("1"), 0o600)
+	f, err := g.Finish(Manifest{Address: "stage.toy.a"}, map[string]string{"out": "files"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := Open(s.Dir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func(was time.Duration) { gapWithin = was }(gapWithin)
+	gapWithin = 20 * time.Millisecond
+	if _, err := other.Collect(0); !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), "without a pause") {
+		t.Errorf("collect before the result is recorded: got %v, want ErrBusy", err)
+	}
+	gapWithin = time.Minute
+	collected := make(chan error)
+	go func() {
+		_, err := other.Collect(0)
+		collected <- err
+	}()
+	c := s.Committer()
+	c.Add(f, func(err error) {
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	if err := errors.Join(c.Close(), <-collected); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Lookup(key("a")); err != nil {
+		t.Errorf("lookup: %v", err)
+	}
+}
