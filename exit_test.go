@@ -65,6 +65,8 @@ func TestExitCodes(t *testing.T) {
 	}{
 		{"", exitMisuse, "rcgrpo plan"},
 		{"help", exitDone, "rcgrpo plan"},
+		{"version", exitDone, "built by go"},
+		{"--version", exitDone, "from sources "},
 		{"paln", exitMisuse, "did you mean plan?"},
 		{"plan good.hcl", exitDone, "1 to run"},
 		{"plan -detailed-exitcode good.hcl", exitChanges, "1 to run"},

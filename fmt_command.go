@@ -60,8 +60,9 @@ func fmtCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	code := exitDone
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			return c.fail(err)
+		if err != nil { // the others can be formatted all the same
+			code = c.fail(err)
+			continue
 		}
 		formatted, ok := c.format(path, text)
 		switch {
@@ -82,7 +83,7 @@ func fmtCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 			continue
 		}
 		if err := replaceFile(path, formatted); err != nil {
-			return c.fail(err)
+			code = c.fail(err)
 		}
 	}
 	return code

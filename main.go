@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"strings"
 
@@ -91,6 +92,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	case "help", "h":
 		usage(stdout)
 		return exitDone
+	case "version":
+		fmt.Fprintf(stdout, "rcgrpo, built by %s from sources %s\n", runtime.Version(), engine.Revision())
+		return exitDone
 	}
 	fmt.Fprintf(stderr, "rcgrpo: there is no command %s%s\n", args[0], engine.NearHint(args[0], names))
 	return exitMisuse
@@ -104,7 +108,7 @@ func usage(w io.Writer) {
 		}
 		fmt.Fprintf(w, "  rcgrpo %-30s %s\n", c.name+" "+c.args, c.summary)
 	}
-	fmt.Fprint(w, "\nEXP is a file or folder; without it the only experiment of this folder. rcgrpo COMMAND -h lists the flags.\n")
+	fmt.Fprint(w, "\nEXP is a file or folder; without it the only experiment of this folder. rcgrpo COMMAND -h lists the flags,\nrcgrpo version names the sources that this is built from.\n")
 }
 
 // call is one call of a command that works on an experiment: its flags and what the command line said.

@@ -196,7 +196,7 @@ func writePlan(w io.Writer, p *engine.Plan, f engine.Forecast, o planLayout) {
 		if len(names) > 3 {
 			more = " and " + engine.Plural(len(names)-3, "other")
 		}
-		fmt.Fprintln(w, wrapped("Missing or edited: "+strings.Join(names[:min(3, len(names))], ", ")+more+". A run copies them from the store and keeps edited ones aside.", o.width))
+		fmt.Fprintln(w, wrapped("Missing, edited, or of another result: "+strings.Join(names[:min(3, len(names))], ", ")+more+". A run copies them from the store and keeps edited ones aside.", o.width))
 	}
 	for _, line := range append(memoryLines(p, f), unfitLines(p, f)...) {
 		fmt.Fprintln(w, wrapped(line, o.width))
@@ -455,7 +455,7 @@ func writePlanJSON(w io.Writer, p *engine.Plan, f engine.Forecast) error {
 		Counts     map[string]int `json:"counts"`
 		Nodes      []planNodeJSON `json:"nodes"`
 		Disabled   []string       `json:"disabled,omitempty"`
-		Unlike     []string       `json:"unlike,omitempty"` // published copies that are missing or edited
+		Unlike     []string       `json:"unlike,omitempty"` // published copies that are missing, edited, or of another result
 		Forecast   forecastJSON   `json:"forecast"`
 	}{1, p.Experiment.Name, p.Store.Dir(), p.Experiment.Seeds, p.Changes(), map[string]int{}, []planNodeJSON{}, p.Experiment.Disabled, p.Unlike(),
 		forecastJSON{f.Wall.Seconds(), f.Work.Seconds(), f.GPUHours, f.Bytes, f.Unknown}}

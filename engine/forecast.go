@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"runtime"
 	"slices"
 	"time"
 )
@@ -78,7 +77,7 @@ func machineFor(ctx context.Context, site *Site, wantsGPU bool) machine {
 	if site == nil {
 		site = &Site{AutoGPUs: true}
 	}
-	m := machine{cpus: cmp.Or(site.CPUs, runtime.NumCPU()), gpus: slices.Clone(site.GPUs), memory: site.Memory}
+	m := machine{cpus: cmp.Or(site.CPUs, ownCPUs()), gpus: slices.Clone(site.GPUs), memory: site.Memory}
 	if wantsGPU {
 		m.view = inspectNow(ctx)
 	}

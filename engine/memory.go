@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -70,30 +72,66 @@ func machineMemory(root fs.FS) int64 {
 			bound(kib << 10)
 		}
 	}
-	read := func(file string) {
-		text, _ := fs.ReadFile(root, file)
+	controlGroups(root, "memory", func(folder string, unified bool) {
+		file := "memory.limit_in_bytes"
+		if unified {
+			file = "memory.max"
+		}
+		text, _ := fs.ReadFile(root, path.Join(folder, file))
 		n, _ := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64) // "max" is no bound
 		bound(n)
+	})
+	return least
+}
+
+// ownCPUs is how many processors this process may use.
+var ownCPUs = sync.OnceValue(func() int { return machineCPUs(os.DirFS("/"), runtime.NumCPU()) })
+
+// machineCPUs is the number of processors, or what the control group that this process lives in gets of them where that is less, rounded
+// up. root is the file system of the machine.
+func machineCPUs(root fs.FS, processors int) int {
+	least := processors
+	read := func(folder, file string) string {
+		text, _ := fs.ReadFile(root, path.Join(folder, file))
+		return string(text)
 	}
+	controlGroups(root, "cpu", func(folder string, unified bool) {
+		said := read(folder, "cpu.cfs_quota_us") + " " + read(folder, "cpu.cfs_period_us")
+		if unified {
+			said = read(folder, "cpu.max")
+		}
+		words := strings.Fields(said) // time on processors in each period; "max" or -1 is no bound
+		if len(words) != 2 {
+			return
+		}
+		quota, _ := strconv.ParseInt(words[0], 10, 64)
+		period, _ := strconv.ParseInt(words[1], 10, 64)
+		if quota > 0 && period > 0 {
+			least = min(least, int((quota+period-1)/period))
+		}
+	})
+	return least
+}
+
+// controlGroups calls f with the folder of the control group that this process lives in, as far as a controller is concerned, and of those
+// around it, which bound it too. unified says that the files in it have the names of the newer form.
+func controlGroups(root fs.FS, controller string, f func(folder string, unified bool)) {
 	groups, _ := fs.ReadFile(root, "proc/self/cgroup")
 	for line := range strings.Lines(string(groups)) {
 		id, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
 		controllers, group, _ := strings.Cut(rest, ":")
-		folder, file := "", ""
-		switch {
-		case id == "0":
-			folder, file = "sys/fs/cgroup", "memory.max"
-		case controllers == "memory":
-			folder, file = "sys/fs/cgroup/memory", "memory.limit_in_bytes"
-		default:
-			continue
+		folder, unified := "sys/fs/cgroup", id == "0"
+		if !unified {
+			if !slices.Contains(strings.Split(controllers, ","), controller) {
+				continue
+			}
+			folder = path.Join(folder, controller)
 		}
-		for g := path.Clean("/" + group); ; g = path.Dir(g) { // a group is bound by those it lies in
-			read(path.Join(folder, g, file))
+		for g := path.Clean("/" + group); ; g = path.Dir(g) {
+			f(path.Join(folder, g), unified)
 			if g == "/" {
 				break
 			}
 		}
 	}
-	return least
 }

@@ -26,6 +26,28 @@ func TestMemoryOfAMachineIsThatOfTheTightestControlGroup(t *testing.T) {
 	}
 }
 
+func TestCPUsOfAMachineAreThoseOfTheTightestControlGroup(t *testing.T) {
+	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
+	for name, tc := range map[string]struct {
+		files fstest.MapFS
+		want  int
+	}{
+		"the machine alone": {fstest.MapFS{}, 64},
+		"no bound":          {fstest.MapFS{"proc/self/cgroup": file("0::/\n"), "sys/fs/cgroup/cpu.max": file("max 100000\n")}, 64},
+		"two and a half":    {fstest.MapFS{"proc/self/cgroup": file("0::/\n"), "sys/fs/cgroup/cpu.max": file("250000 100000\n")}, 3},
+		"more than there are": {fstest.MapFS{"proc/self/cgroup": file("0::/\n"), "sys/fs/cgroup/cpu.max": file("9900000 100000\n")},
+			64},
+		"a group above": {fstest.MapFS{"proc/self/cgroup": file("0::/a/b\n"), "sys/fs/cgroup/a/b/cpu.max": file("max 100000\n"),
+			"sys/fs/cgroup/a/cpu.max": file("20000 100000\n")}, 1},
+		"the older form": {fstest.MapFS{"proc/self/cgroup": file("5:cpuset:/x\n4:cpu,cpuacct:/x\n"), "sys/fs/cgroup/cpu/x/cpu.cfs_quota_us": file("400000\n"),
+			"sys/fs/cgroup/cpu/x/cpu.cfs_period_us": file("100000\n"), "sys/fs/cgroup/cpu/cpu.cfs_quota_us": file("-1\n"), "sys/fs/cgroup/cpu/cpu.cfs_period_us": file("100000\n")}, 4},
+	} {
+		if got := machineCPUs(tc.files, 64); got != tc.want {
+			t.Errorf("%s: got %d, want %d", name, got, tc.want)
+		}
+	}
+}
+
 func TestMemoryOfAStageIsWhatItStatesOrItsDeviceHas(t *testing.T) {
 	m := machine{memory: 7, gpus: []string{"0", "1"}, view: view{devices: []device{{index: "0", total: 80}, {index: "1", total: 40}}}}
 	for name, tc := range map[string]struct {

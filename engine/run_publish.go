@@ -43,7 +43,7 @@ func (p *Plan) publishedFile(m *artifact.Manifest, pub artifact.Published) (w wi
 }
 
 // Unlike lists the published files of what is up to date that are not the copies that were made, by their names beside the
-// experiment: missing or edited. A run makes them again.
+// experiment: missing, edited, or of another result. A run makes them again.
 func (p *Plan) Unlike() []string {
 	var names []string
 	for _, n := range p.Nodes {

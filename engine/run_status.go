@@ -185,7 +185,7 @@ func (s *RunStatus) Text() string {
 	case "ended":
 		return "ended after " + took
 	}
-	return "killed after " + took + "; a plain run goes on from there"
+	return "killed, and last heard of after " + took + "; a plain run goes on from there"
 }
 
 // Text says in a few words how the node stands.

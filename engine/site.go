@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,7 +17,7 @@ type Site struct {
 	StorePath string   // absolute; "" when nothing names a store and there is no home folder
 	Limit     int64    // bytes; applied by `store gc` only; 0: none
 	BFCL      string   // folder of the benchmark's data, absolute; "" when the site names none
-	CPUs      int      // slots of the local executor
+	CPUs      int      // slots of the local executor; 0: as many as this process may use
 	Memory    int64    // bytes; 0: not limited
 	GPUs      []string // device ids; nil with AutoGPUs
 	AutoGPUs  bool     // the runner finds out which devices there are
@@ -88,7 +87,7 @@ func LoadSite(src Source) (site *Site, files map[string]*hcl.File, diags hcl.Dia
 
 // site fills l.x.Site.
 func (l *loader) site() {
-	site := &Site{CPUs: runtime.NumCPU(), AutoGPUs: true, Executor: "local"}
+	site := &Site{AutoGPUs: true, Executor: "local"}
 	l.x.Site = site
 	settings := siteSettings{Store: &storeBlock{Path: defaultStore}}
 	site.Path = cmp.Or(l.src.Site, envValue(l.src.Env, "RCGRPO_SITE"))
