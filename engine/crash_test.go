@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -14,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"rcgrpo/engine/artifact"
 )
 
 // crashing has stages of every sort: processes of their own, stages in the engine's process, and programs.
@@ -124,11 +127,14 @@ func (c *crash) targets() string {
 	return strings.Join(parts, ", ")
 }
 
-// trial kills one experiment one to three times and lets it come to its end.
+// trial kills one experiment one to three times and lets it come to its end. Beside every second one gc goes on all the time.
 func (c *crash) trial() {
 	c.trials++
 	l := newLab(c.T)
 	l.write(crashing)
+	if c.trials%2 == 0 {
+		defer c.collect(l)()
+	}
 	before := c.kills["stage"] + c.kills["both"]
 	made := map[string]int{} // starts of what was committed at the last kill, by address
 	for range 1 + c.rng.IntN(3) {
@@ -175,6 +181,28 @@ func (c *crash) trial() {
 	}
 	if all, err := Survivors(l.store()); err != nil || len(all) > 0 {
 		c.Errorf("survivors: got %v, %v, want none", all, err)
+	}
+}
+
+// collect begins to remove from the store what nothing can use, again and again, until end.
+func (c *crash) collect(l *lab) (end func()) {
+	store, over, ended := l.store(), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-over:
+				return
+			case <-time.After(time.Millisecond):
+			}
+			if _, err := store.Collect(0); err != nil && !errors.Is(err, artifact.ErrBusy) {
+				c.Errorf("gc: %v", err)
+			}
+		}
+	}()
+	return func() {
+		close(over)
+		<-ended
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"rcgrpo/engine/internal/disk"
 )
 
@@ -144,17 +146,15 @@ func (s *Store) Collect(limit int64) ([]Garbage, error) {
 	if lock == nil {
 		return nil, fmt.Errorf("%w: results come into it without a pause", ErrBusy)
 	}
-	aside := s.path("removed", rand.Text())
-	plan, err := s.setAsideGarbage(aside, limit, lock.file)
+	plan, err := s.collect(limit, lock.file)
 	if err := errors.Join(err, lock.file.Close()); err != nil { // the name stays: others may hold the same file
 		return nil, err
 	}
 	return plan, s.each("removed", func(_, path string) error { return os.RemoveAll(path) }) // also of one that was killed
 }
 
-// setAsideGarbage moves what Garbage(limit) names to a folder, so that it is nobody's any more. The caller is alone and told is the file
-// of that lock.
-func (s *Store) setAsideGarbage(aside string, limit int64, told *os.File) ([]Garbage, error) {
+// collect moves what Garbage(limit) names out of the way. The caller is alone, and told is the file of that lock.
+func (s *Store) collect(limit int64, told *os.File) ([]Garbage, error) {
 	if _, err := s.Tidy(); err != nil {
 		return nil, err
 	}
@@ -163,10 +163,6 @@ func (s *Store) setAsideGarbage(aside string, limit int64, told *os.File) ([]Gar
 		return nil, err
 	}
 	if err := s.outlived(kept); err != nil {
-		return nil, err
-	}
-	plan, err := s.garbage(limit, kept)
-	if err != nil {
 		return nil, err
 	}
 	for _, folder := range []string{"nodes", "last"} { // written aside by a killed process and never renamed
@@ -180,45 +176,100 @@ func (s *Store) setAsideGarbage(aside string, limit int64, told *os.File) ([]Gar
 			}
 		}
 	}
+	plan, err := s.garbage(limit, kept)
+	if err == nil {
+		err = s.setGarbageAside(plan, told)
+	}
+	if !errors.Is(err, unix.ENOSPC) {
+		return plan, err
+	}
+	made, err := s.makeRoom(plan)
+	if err == nil {
+		plan, err = s.garbage(limit, kept)
+	}
+	if err == nil {
+		err = s.setGarbageAside(plan, told)
+	}
+	return append(made, plan...), err
+}
+
+// setGarbageAside moves garbage to a folder below removed/, so that it is nobody's any more.
+func (s *Store) setGarbageAside(plan []Garbage, told *os.File) error {
+	if len(plan) == 0 {
+		return nil
+	}
 	// Told before, for a kill in the middle, and after, for who looks meanwhile.
 	tell := func() error {
-		if len(plan) == 0 {
-			return nil
-		}
-		_, err := told.WriteAt([]byte(time.Now().UTC().Format(time.RFC3339Nano+"         ")), 0)
+		_, err := disk.WriteAt(told, []byte(time.Now().UTC().Format(time.RFC3339Nano+"         ")), 0)
 		return err
 	}
 	if err := tell(); err != nil {
-		return nil, err
+		return err
 	}
+	aside := s.path("removed", rand.Text())
 	if err := s.MakeDir(aside); err != nil {
-		return nil, err
+		return err
 	}
 	if err := disk.Rename(s.path("compiled"), filepath.Join(aside, "compiled")); err != nil && !errors.Is(err, fs.ErrNotExist) { // cheap to conclude again
-		return nil, err
+		return err
 	}
+	marked := false
 	for _, g := range plan {
 		if g.Manifest != nil {
-			m := *g.Manifest
-			m.Collected = time.Now().UTC()
-			if err := s.writeJSON(s.path("nodes", m.Key+".json"), &m, false); err != nil {
-				return nil, err
+			if err := s.markCollected(g.Manifest); err != nil {
+				return err
 			}
+			marked = true
 		}
 	}
-	if err := s.sync(); err != nil { // before the bytes that they spoke of are gone
-		return nil, err
+	if marked { // before the bytes that they spoke of are gone
+		if err := s.sync(); err != nil {
+			return err
+		}
 	}
 	n := 0
 	for _, g := range plan {
 		for _, path := range g.paths {
 			n++
 			if err := disk.Rename(path, filepath.Join(aside, strconv.Itoa(n))); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}
-	return plan, tell()
+	return tell()
+}
+
+func (s *Store) markCollected(m *Manifest) error {
+	gone := *m
+	gone.Collected = time.Now().UTC()
+	return s.writeJSON(s.path("nodes", m.Key+".json"), &gone, false)
+}
+
+// makeRoom deletes something where nothing can be written, as on a disk that is full: what nothing can use, or, where there is no such
+// thing, the first result whose bytes are its own. That can be marked only afterwards; with a kill in between it is a damaged one.
+func (s *Store) makeRoom(plan []Garbage) (made []Garbage, err error) {
+	useless := slices.DeleteFunc(slices.Clone(plan), func(g Garbage) bool { return g.Manifest != nil })
+	if len(useless) > 0 {
+		plan = useless
+	} else if i := slices.IndexFunc(plan, func(g Garbage) bool { return g.Bytes > 0 }); i >= 0 {
+		plan = plan[:i+1]
+	}
+	for _, g := range plan {
+		for _, path := range g.paths {
+			if err := os.RemoveAll(path); err != nil {
+				return made, err
+			}
+		}
+		made = append(made, g)
+	}
+	for _, g := range made {
+		if g.Manifest != nil {
+			if err := s.markCollected(g.Manifest); err != nil {
+				return made, err
+			}
+		}
+	}
+	return made, nil
 }
 
 // outlived refuses to go on while a stage runs that no user keeps: its engine was killed, and it reads what nobody says to keep.

@@ -4,8 +4,11 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"rcgrpo/engine/internal/disk"
 )
 
 func TestGarbageLeavesWhatUsersKeep(t *testing.T) {
@@ -125,5 +128,49 @@ func TestCollectionWaitsForResultsOnTheirWay(t *testing.T) {
 	}
 	if _, err := s.Lookup(key("a")); err != nil {
 		t.Errorf("lookup: %v", err)
+	}
+}
+
+// On a full disk not even the mark of what is to go can be written. gc frees something first.
+func TestCollectionOnAFullDisk(t *testing.T) {
+	for name, more := range map[string]func(s *Store){
+		"with garbage": func(s *Store) {
+			os.MkdirAll(s.path("objects", "garbage"), 0o700)
+			os.WriteFile(s.path("objects", "garbage", "x"), []byte("12345"), 0o600)
+		},
+		"with results only": func(*Store) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openStore(t)
+			commit(t, s, "a", files{"x": strings.Repeat("a", 100)})
+			commit(t, s, "b", files{"x": strings.Repeat("b", 1000)})
+			more(s)
+			before, err := os.ReadDir(s.path("objects"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			disk.Fail(func(op, path string) error {
+				if _, err := os.Lstat(path); err == nil && op == "open" {
+					return nil
+				}
+				if now, _ := os.ReadDir(s.path("objects")); len(now) < len(before) {
+					return nil
+				}
+				return syscall.ENOSPC
+			})
+			done, err := s.Collect(1)
+			disk.Fail(nil)
+			if err != nil || len(done) != len(before) {
+				t.Errorf("collect: got %+v, %v, want all", done, err)
+			}
+			for _, name := range []string{"a", "b"} {
+				if _, err := s.Lookup(key(name)); !errors.Is(err, ErrCollected) {
+					t.Errorf("lookup of %s: got %v, want ErrCollected", name, err)
+				}
+			}
+			if left, _ := os.ReadDir(s.path("objects")); len(left) > 0 {
+				t.Errorf("left in objects: %v", left)
+			}
+		})
 	}
 }
