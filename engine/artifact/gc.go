@@ -193,24 +193,28 @@ func (s *Store) collect(limit int64, told *os.File) ([]Garbage, error) {
 	return append(made, plan...), err
 }
 
-// setGarbageAside moves garbage to a folder below removed/, so that it is nobody's any more.
+// setGarbageAside moves garbage to a folder below removed/, so that it is nobody's any more, and with it the compiled forms of
+// experiments: they were concluded from results, and are cheap to conclude again.
 func (s *Store) setGarbageAside(plan []Garbage, told *os.File) error {
-	if len(plan) == 0 {
+	aside, compiled := s.path("removed", rand.Text()), s.path("compiled")
+	if _, err := os.Lstat(compiled); len(plan) == 0 && err != nil {
 		return nil
 	}
 	// Told before, for a kill in the middle, and after, for who looks meanwhile.
 	tell := func() error {
+		if len(plan) == 0 {
+			return nil
+		}
 		_, err := disk.WriteAt(told, []byte(time.Now().UTC().Format(time.RFC3339Nano+"         ")), 0)
 		return err
 	}
 	if err := tell(); err != nil {
 		return err
 	}
-	aside := s.path("removed", rand.Text())
 	if err := s.MakeDir(aside); err != nil {
 		return err
 	}
-	if err := disk.Rename(s.path("compiled"), filepath.Join(aside, "compiled")); err != nil && !errors.Is(err, fs.ErrNotExist) { // cheap to conclude again
+	if err := disk.Rename(compiled, filepath.Join(aside, "compiled")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	marked := false
