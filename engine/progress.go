@@ -269,7 +269,11 @@ func (d *Display) failure(f *Failure) {
 // summary is the last line of a run, preceded by what failed and what was skipped.
 func (d *Display) summary(e Event) {
 	if ran := len(d.done) > 0; !ran && len(d.skipped) == 0 {
-		d.line(fmt.Sprintf("nothing to do: %s up to date", Plural(e.Counts[string(UpToDate)]+e.Counts[string(Collected)], "stage")))
+		text := fmt.Sprintf("nothing to do: %s up to date", Plural(e.Counts[string(UpToDate)], "stage"))
+		if n := e.Counts[string(Collected)]; n > 0 {
+			text += fmt.Sprintf(", %d collected by gc (-replace ADDRESS makes one again)", n)
+		}
+		d.line(text)
 		return
 	}
 	if len(d.failed) > 0 {
@@ -284,8 +288,10 @@ func (d *Display) summary(e Event) {
 			parts = append(parts, fmt.Sprintf("%d %s", n, kind))
 		}
 	}
-	if n := e.Counts[string(UpToDate)] + e.Counts[string(Collected)]; n > 0 {
-		parts = append(parts, fmt.Sprintf("%d up to date", n))
+	for _, verb := range []Verb{UpToDate, Collected} {
+		if n := e.Counts[string(verb)]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, verb))
+		}
 	}
 	d.line(fmt.Sprintf("%s in %s", strings.Join(parts, ", "), duration(e.Time.Sub(d.started).Seconds())))
 }

@@ -114,12 +114,17 @@ func TestTerminalDisplayRedrawsALinePerRunningStage(t *testing.T) {
 }
 
 func TestNothingToDoIsOneLine(t *testing.T) {
-	var b bytes.Buffer
-	d := NewDisplay(&b, DisplayOptions{Terminal: true})
-	d.Observe(Event{Time: noon, Kind: EventEnded, Counts: map[string]int{"up to date": 12}})
-	d.Close()
-	if got, want := b.String(), "nothing to do: 12 stages up to date\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
+	for want, counts := range map[string]map[string]int{
+		"nothing to do: 12 stages up to date\n":                                                     {"up to date": 12},
+		"nothing to do: 1 stage up to date, 2 collected by gc (-replace ADDRESS makes one again)\n": {"up to date": 1, "collected": 2},
+	} {
+		var b bytes.Buffer
+		d := NewDisplay(&b, DisplayOptions{Terminal: true})
+		d.Observe(Event{Time: noon, Kind: EventEnded, Counts: counts})
+		d.Close()
+		if got := b.String(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }
 
