@@ -166,6 +166,9 @@ func (s *Store) CheckPort(m *Manifest, port string) []Problem {
 	if o.Aside != nil {
 		problems = append(problems, s.checkObject(*o.Aside)...)
 	}
+	if len(problems) > 0 && !m.Collected.IsZero() {
+		problems = []Problem{{Path: s.objectDir(o.Digest), What: "collected: gc has removed its bytes"}}
+	}
 	for i := range problems {
 		problems[i].Address, problems[i].Key = m.Address, m.Key
 	}

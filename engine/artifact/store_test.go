@@ -409,6 +409,9 @@ func TestGarbageIsPlannedByCostAndManifestsStay(t *testing.T) {
 	if !errors.Is(err, ErrCollected) || m.Outputs["out"].Digest != big.Outputs["out"].Digest {
 		t.Errorf("lookup: got %v, %v, want ErrCollected with the digests", m, err)
 	}
+	if problems := s.CheckPort(m, "out"); len(problems) != 1 || !strings.HasPrefix(problems[0].What, "collected") {
+		t.Errorf("check of its port: got %v, want that gc has removed its bytes", problems)
+	}
 	if _, err := s.Lookup(key("dear")); err != nil {
 		t.Errorf("lookup of the other: got %v, want it intact", err)
 	}
