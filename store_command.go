@@ -245,10 +245,11 @@ func storeGarbage(c *call, args []string) int {
 			return c.misuse("-limit %s would be no limit; 1B removes every result", *limitText)
 		}
 	}
-	plan, err := store.Garbage(limit)
-	if err == nil && *yes {
-		plan, err = store.Collect(limit)
+	gc := store.Garbage
+	if *yes {
+		gc = store.Collect
 	}
+	plan, err := gc(limit)
 	if errors.Is(err, artifact.ErrBusy) {
 		return c.fail(fmt.Errorf("%w; try again when that has ended (`rcgrpo status` tells)", err))
 	}
@@ -274,15 +275,16 @@ func storeGarbage(c *call, args []string) int {
 	if !*yes && len(plan) > 0 {
 		fmt.Fprintln(c.stdout, "nothing was removed: -yes does it")
 	}
+	if limit == 0 {
+		fmt.Fprintln(c.stdout, "results stay, since there is no limit: say -limit SIZE, or limit in the site file's store block")
+		return exitDone
+	}
 	inUse, err := store.InUse()
 	if err != nil {
 		return c.fail(err)
 	}
-	if limit > 0 && inUse > 0 {
+	if inUse > 0 {
 		fmt.Fprintf(c.stdout, "kept for runs that go on: %s\n", engine.Plural(inUse, "result"))
-	}
-	if limit == 0 {
-		fmt.Fprintln(c.stdout, "results stay, since there is no limit: say -limit SIZE, or limit in the site file's store block")
 	}
 	return exitDone
 }

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -15,8 +14,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"rcgrpo/engine/artifact"
 )
 
 // crashing has stages of every sort: processes of their own, stages in the engine's process, and programs.
@@ -133,7 +130,7 @@ func (c *crash) trial() {
 	l := newLab(c.T)
 	l.write(crashing)
 	if c.trials%2 == 0 {
-		defer c.collect(l)()
+		defer l.collecting(0, true)()
 	}
 	before := c.kills["stage"] + c.kills["both"]
 	made := map[string]int{} // starts of what was committed at the last kill, by address
@@ -181,28 +178,6 @@ func (c *crash) trial() {
 	}
 	if all, err := Survivors(l.store()); err != nil || len(all) > 0 {
 		c.Errorf("survivors: got %v, %v, want none", all, err)
-	}
-}
-
-// collect begins to remove from the store what nothing can use, again and again, until end.
-func (c *crash) collect(l *lab) (end func()) {
-	store, over, ended := l.store(), make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			select {
-			case <-over:
-				return
-			case <-time.After(time.Millisecond):
-			}
-			if _, err := store.Collect(0); err != nil && !errors.Is(err, artifact.ErrBusy) {
-				c.Errorf("gc: %v", err)
-			}
-		}
-	}()
-	return func() {
-		close(over)
-		<-ended
 	}
 }
 

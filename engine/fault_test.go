@@ -245,25 +245,7 @@ stage "light" "b" {
 // gc of everything, again and again, while runs of all sorts of stages go on: nothing that they have found or made is missing.
 func TestCollectionsBesideRuns(t *testing.T) {
 	l := newLab(t)
-	stop, collected := make(chan struct{}), make(chan int)
-	go func() {
-		n := 0
-		for {
-			select {
-			case <-stop:
-				collected <- n
-				return
-			default:
-			}
-			plan, err := l.store().Collect(1)
-			if err != nil {
-				t.Error(err)
-			}
-			if len(plan) > 0 {
-				n++
-			}
-		}
-	}()
+	end := l.collecting(1, false)
 	var runs sync.WaitGroup
 	for range 3 { // of equal nodes, so that they also find what others make
 		runs.Go(func() {
@@ -289,8 +271,7 @@ stage "toy" "d" {
 		})
 	}
 	runs.Wait()
-	close(stop)
-	if n := <-collected; n == 0 {
+	if end() == 0 {
 		t.Error("nothing was ever collected")
 	}
 }

@@ -43,9 +43,8 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 	if err != nil {
 		return err
 	}
-	done := user.Close
 	if err := p.keepFound(user); err != nil {
-		return errors.Join(err, done())
+		return errors.Join(err, user.Close())
 	}
 	r := &run{Plan: p, user: user, executor: o.Executor, keepGoing: o.KeepGoing, kill: o.Kill, observe: observe, results: make(chan result, 64), free: make(chan func())}
 	if r.executor == nil {
@@ -54,22 +53,22 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 	roomForSyscalls()
 	r.link()
 	if err := r.measure(ctx); err != nil {
-		return errors.Join(err, done())
+		return errors.Join(err, user.Close())
 	}
 	busy, err := p.Store.Tidy()
 	if err != nil {
-		return errors.Join(err, done())
+		return errors.Join(err, user.Close())
 	}
 	folder, lock, err := createRunFolder(p)
 	if err != nil {
-		return errors.Join(err, done())
+		return errors.Join(err, user.Close())
 	}
 	r.folder = folder
 	if r.ledger, err = openLedger(string(folder), p.Store.Dir()); err != nil {
-		return errors.Join(err, lock.Close(), done())
+		return errors.Join(err, lock.Close(), user.Close())
 	}
 	if r.events, err = openEventLog(folder.path("events.jsonl")); err != nil {
-		return errors.Join(err, lock.Close(), done())
+		return errors.Join(err, lock.Close(), user.Close())
 	}
 	r.committer, r.logs = p.Store.Committer(), newLogPool(folder)
 	r.emit(Event{Kind: EventPlanned, Counts: p.counts(), Path: string(folder)})
@@ -83,7 +82,7 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 		r.closeShells()
 		r.tidying.Wait()
 		r.note(errors.Join(r.logs.close(), p.Store.RemoveSpares(), p.copies.compact()))
-		if busy { // by a killed run's child perhaps, that was about to be gone
+		if len(busy) > 0 { // by a killed run's child perhaps, that was about to be gone
 			_, err := p.Store.Tidy()
 			r.note(err)
 		}
@@ -97,7 +96,7 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 		keep() // not before what it rests on is on the disk
 	}
 	r.emit(Event{Kind: EventEnded, Counts: r.outcome(), Path: string(folder)})
-	return errors.Join(err, r.recordErr, r.ledger.close(), r.events.close(), lock.Close(), done())
+	return errors.Join(err, r.recordErr, r.ledger.close(), r.events.close(), lock.Close(), user.Close())
 }
 
 // keepFound has gc leave what the plan has found in the store. When it was there in the meantime, the plan is made anew.

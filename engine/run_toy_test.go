@@ -274,9 +274,37 @@ func (l *lab) tidy() {
 		if err != nil {
 			l.Error(err)
 		}
-		if !busy || time.Now().After(deadline) {
+		if len(busy) == 0 || time.Now().After(deadline) {
 			return
 		}
+	}
+}
+
+// collecting removes from the store what is above a limit, again and again, until end, which says how often something went. refused says
+// that gc may be refused.
+func (l *lab) collecting(limit int64, refused bool) (end func() int) {
+	store, over, collected := l.store(), make(chan struct{}), make(chan int)
+	go func() {
+		n := 0
+		for {
+			select {
+			case <-over:
+				collected <- n
+				return
+			case <-time.After(time.Millisecond):
+			}
+			plan, err := store.Collect(limit)
+			if err != nil && !(refused && errors.Is(err, artifact.ErrBusy)) {
+				l.Errorf("gc: %v", err)
+			}
+			if len(plan) > 0 {
+				n++
+			}
+		}
+	}()
+	return func() int {
+		close(over)
+		return <-collected
 	}
 }
 

@@ -155,14 +155,15 @@ func (s *Store) Collect(limit int64) ([]Garbage, error) {
 
 // collect moves what Garbage(limit) names out of the way. The caller is alone, and told is the file of that lock.
 func (s *Store) collect(limit int64, told *os.File) ([]Garbage, error) {
-	if _, err := s.Tidy(); err != nil {
+	busy, err := s.Tidy()
+	if err != nil {
 		return nil, err
 	}
 	kept, err := s.kept()
 	if err != nil {
 		return nil, err
 	}
-	if err := s.outlived(kept); err != nil {
+	if err := s.outlived(busy, kept); err != nil {
 		return nil, err
 	}
 	for _, folder := range []string{"nodes", "last"} { // written aside by a killed process and never renamed
@@ -276,30 +277,13 @@ func (s *Store) makeRoom(plan []Garbage) (made []Garbage, err error) {
 	return made, nil
 }
 
-// outlived refuses to go on while a stage runs that no user keeps: its engine was killed, and it reads what nobody says to keep.
-func (s *Store) outlived(kept map[string]bool) error {
-	locked, err := s.Locked()
-	if err != nil {
-		return err
-	}
+// outlived refuses to go on while one of the locked keys is of a stage that no user keeps: its engine was killed, and it reads what nobody
+// says to keep.
+func (s *Store) outlived(locked []string, kept map[string]bool) error {
 	for _, key := range locked {
 		var holder json.RawMessage
-		if kept[key] || s.Holder(key, &holder) != nil { // it is a lock of no stage: see blank
-			continue
-		}
-		lock, err := s.TryLock(key)
-		switch {
-		case err != nil:
-			return err
-		case lock == nil:
+		if !kept[key] && s.Holder(key, &holder) == nil { // without a holder it is a lock of no stage: see blank
 			return fmt.Errorf("%w: a stage whose engine is gone still runs", ErrBusy)
-		case lock.left: // its output waits for a run, but nobody reads what it was made from any more
-			err = lock.file.Close()
-		default:
-			err = lock.Unlock()
-		}
-		if err != nil {
-			return err
 		}
 	}
 	return nil

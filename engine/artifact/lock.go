@@ -275,14 +275,14 @@ func sameFile(f *os.File, path string) (opened fs.FileInfo, same bool) {
 // Tidy removes what killed runs left: files of users, lock files that nobody holds, and unfinished output whose lock nobody holds. The
 // lock file of a program that has ended well stays: its output waits in the scratch folder for a run that wants it.
 // A scratch folder goes when its key has a result: its stage was killed between the two.
-// busy says whether some key is still locked.
-func (s *Store) Tidy() (busy bool, err error) {
+// busy lists the keys that are still locked.
+func (s *Store) Tidy() (busy []string, err error) {
 	asides, _ := filepath.Glob(s.path(asidePattern))
 	for _, aside := range asides {
 		os.Remove(aside)
 	}
 	if err := s.eachUser(func(*os.File) error { return nil }); err != nil {
-		return false, err
+		return nil, err
 	}
 	for _, folder := range []string{"locks", "staging"} {
 		err := s.each(folder, func(key, _ string) error {
@@ -294,7 +294,7 @@ func (s *Store) Tidy() (busy bool, err error) {
 				return err
 			}
 			if lock == nil {
-				busy = true
+				busy = append(busy, key)
 				return nil
 			}
 			if _, err := os.Lstat(s.path("nodes", key+".json")); lock.left && err != nil { // not taken yet

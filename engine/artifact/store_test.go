@@ -49,7 +49,35 @@ func commit(t *testing.T, s *Store, name string, content files) *Manifest {
 	return m
 }
 
+// finish makes such a result that is not recorded yet.
+func finish(t *testing.T, s *Store, name string, content files) *Finished {
+	t.Helper()
+	g, err := stage(s, name, content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := g.Finish(Manifest{Experiment: "x", Address: "stage.toy." + name}, map[string]string{"out": "files"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
 func tryCommit(s *Store, name string, content files) (*Manifest, error) {
+	g, err := stage(s, name, content)
+	if err != nil {
+		return nil, err
+	}
+	m, err := g.Commit(Manifest{Experiment: "x", Address: "stage.toy." + name, Seconds: 1, Parts: Parts{"kind": `"toy"`}},
+		map[string]string{"out": "files"})
+	if err != nil {
+		return nil, errors.Join(err, g.Abort())
+	}
+	return m, nil
+}
+
+// stage fills the port of a result.
+func stage(s *Store, name string, content files) (*Staging, error) {
 	g, err := s.Begin(key(name))
 	if err != nil {
 		return nil, err
@@ -64,12 +92,7 @@ func tryCommit(s *Store, name string, content files) (*Manifest, error) {
 			return nil, err
 		}
 	}
-	m, err := g.Commit(Manifest{Experiment: "x", Address: "stage.toy." + name, Seconds: 1, Parts: Parts{"kind": `"toy"`}},
-		map[string]string{"out": "files"})
-	if err != nil {
-		return nil, errors.Join(err, g.Abort())
-	}
-	return m, nil
+	return g, nil
 }
 
 func TestCommittedResultIsFoundWithEverythingRecorded(t *testing.T) {
@@ -144,21 +167,7 @@ func TestTimesFilesAreCheckedButNotPartOfTheDigest(t *testing.T) {
 
 func TestRecordedResultIsReadAgainWhenItsFileIsAnother(t *testing.T) {
 	s := openStore(t)
-	g, err := s.Begin(key("a"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, err := g.Dir("out")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "x.txt"), []byte("1"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	f, err := g.Finish(Manifest{Experiment: "x", Address: "stage.toy.a"}, map[string]string{"out": "files"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := finish(t, s, "a", files{"x.txt": "1"})
 	var seen []string
 	witness := func() (*Manifest, error) {
 		seen = nil

@@ -27,14 +27,15 @@ type User struct {
 
 // Use makes a user of the store, to be closed.
 func (s *Store) Use() (*User, error) {
-	lock, err := s.lock(s.path("users", rand.Text()), unix.LOCK_EX|unix.LOCK_NB)
-	for err == nil && lock == nil { // gc has just looked whether we live
-		lock, err = s.lock(s.path("users", rand.Text()), unix.LOCK_EX|unix.LOCK_NB)
+	for {
+		lock, err := s.lock(s.path("users", rand.Text()), unix.LOCK_EX|unix.LOCK_NB)
+		if err != nil {
+			return nil, err
+		}
+		if lock != nil { // otherwise somebody has just looked whether we live
+			return &User{store: s, lock: lock, kept: map[string]bool{}}, nil
+		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	return &User{store: s, lock: lock, kept: map[string]bool{}}, nil
 }
 
 // Keep has gc leave the results of these keys where they are, whether they are there already or will be, until the user is closed. A result

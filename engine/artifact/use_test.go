@@ -89,19 +89,7 @@ func TestKilledUsersKeepNothing(t *testing.T) {
 // An object stands in its place before a manifest names it; gc must not take it for garbage in between.
 func TestCollectionWaitsForResultsOnTheirWay(t *testing.T) {
 	s := openStore(t)
-	g, err := s.Begin(key("a"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, err := g.Dir("out")
-	if err != nil {
-		t.Fatal(err)
-	}
-	os.WriteFile(dir+"/x", []byte("1"), 0o600)
-	f, err := g.Finish(Manifest{Address: "stage.toy.a"}, map[string]string{"out": "files"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := finish(t, s, "a", files{"x": "1"})
 	other, err := Open(s.Dir())
 	if err != nil {
 		t.Fatal(err)
