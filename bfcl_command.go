@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"rcgrpo/bfcl"
+	"rcgrpo/bfcl/golden"
 	"rcgrpo/engine"
 )
 
@@ -140,7 +141,7 @@ func (c *bfclCall) checkTruth(data *bfcl.Data) (failed int, err error) {
 			calls[t.Category] += len(turn.GroundTruth)
 			calls["all"] += len(turn.GroundTruth)
 		}
-		e, err := t.Play(bfcl.Settings{Data: data, Today: bfcl.ReleaseDate}, turns)
+		e, _, err := t.Play(bfcl.Settings{Data: data, Today: bfcl.ReleaseDate}, turns)
 		if err != nil {
 			return failed, err
 		}
@@ -182,7 +183,7 @@ func (c *bfclCall) replay() error {
 	if err != nil {
 		return err
 	}
-	report, err := bfcl.ReplayFile(data, *in, *out)
+	report, err := golden.ReplayFile(data, *in, *out)
 	if err != nil {
 		return err
 	}
@@ -196,10 +197,16 @@ func (c *bfclCall) replay() error {
 	for _, d := range report.Differing {
 		fmt.Fprintln(c.stdout, d)
 	}
+	for _, call := range report.Unsupported {
+		fmt.Fprintf(c.stdout, "unsupported, the rest of the record is not compared: %s\n", call)
+	}
 	if report.Allowed > 0 {
 		fmt.Fprintf(c.stdout, "%d texts of syntax errors, other TypeErrors and sets in hash order differ, which does not count\n", report.Allowed)
 	}
-	fmt.Fprintf(c.stdout, "%d trajectories, %d calls, differing: %d\n", report.Trajectories, report.Calls, len(report.Differing))
+	if report.Prompting > 0 {
+		fmt.Fprintf(c.stdout, "%d records of the format \"prompting\" are not compared: the format is not implemented\n", report.Prompting)
+	}
+	fmt.Fprintf(c.stdout, "%d trajectories, %d calls, differing: %d, unsupported: %d\n", report.Trajectories, report.Calls, len(report.Differing), len(report.Unsupported))
 	if len(report.Differing) > 0 {
 		return errBFCLFound
 	}

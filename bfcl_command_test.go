@@ -52,7 +52,7 @@ func TestBFCLReplayVerifiesAndWrites(t *testing.T) {
 	dir := fixtures.Path(t, "bfcl/data")
 	out := filepath.Join(t.TempDir(), "out.jsonl")
 	code, text, errs := runBFCL(t, "", "replay", "-data", dir, "-in", fixtures.Path(t, "bfcl/golden_directed.jsonl.gz"), "-verify", "-out", out)
-	if code != 0 || !strings.Contains(text, "differing: 0\n") {
+	if code != 0 || !strings.Contains(text, "differing: 0, unsupported: 2\n") {
 		t.Errorf("got code %d, %s%s", code, text, errs)
 	}
 	if raw, err := os.ReadFile(out); err != nil || bytes.Count(raw, []byte("\n")) == 0 {
@@ -66,7 +66,7 @@ func TestBFCLReplayVerifiesAndWrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, text, _ = runBFCL(t, "", "replay", "-data", dir, "-in", wrong, "-verify")
-	if code != 1 || !strings.Contains(text, "mine add(a=1, b=2)") || !strings.Contains(text, "1 trajectories, 1 calls, differing: 1\n") {
+	if code != 1 || !strings.Contains(text, "mine add(a=1, b=2)") || !strings.Contains(text, "1 trajectories, 1 calls, differing: 1, unsupported: 0\n") {
 		t.Errorf("got code %d, %s", code, text)
 	}
 	if code, _, errs = runBFCL(t, "", "replay", "-data", dir); code != exitMisuse || !strings.Contains(errs, "-in FILE") {

@@ -17,7 +17,7 @@ func BenchmarkGroundTruth(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		for _, t := range data.Tasks() {
-			e, err := t.Play(settings, trajectories[t])
+			e, _, err := t.Play(settings, trajectories[t])
 			if err != nil {
 				b.Fatal(err)
 			}

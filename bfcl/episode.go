@@ -44,6 +44,8 @@ type Episode struct {
 	calls   []string    // of the policy, all turns so far
 	checks  []TurnCheck // of the turns played so far
 	turns   int         // turns that the record of the policy has
+
+	unsupported int // calls of the policy outside the supported subset of Python
 }
 
 // Start begins an episode. It fails when the task's initial state cannot be loaded.
@@ -125,43 +127,52 @@ func (e *Episode) Tools() []string {
 // ErrDone is what Step gives after the episode has ended.
 var ErrDone = errors.New("the episode has ended")
 
-// Step executes one step of the policy and gives one result string per executed call, and how many of them report an
-// exception. No calls, or one empty call, yields the turn. After one step too many the episode is abandoned.
+// Step executes one step of the policy. It returns one result text per executed call and how many calls raised an
+// exception. No calls, or one empty call, yield the turn. A step beyond the limit abandons the episode.
 func (e *Episode) Step(calls []string) (results []string, errs int, err error) {
-	if e.stop != "" {
-		return nil, 0, ErrDone
-	}
-	outcomes := e.step(calls)
+	outcomes, err := e.Execute(calls)
 	if len(outcomes) > 0 {
 		results = make([]string, len(outcomes))
 	}
 	for i, o := range outcomes {
-		results[i] = o.text
-		if o.exception != "" {
+		results[i] = o.Text
+		if o.Exception != "" {
 			errs++
 		}
 	}
-	return results, errs, nil
+	return results, errs, err
 }
 
-// emptyStep is what the official code takes for no response: no call, or one empty one.
-func emptyStep(calls []string) bool {
+// Execute is Step with whole outcomes. It returns ErrDone after the end of the episode.
+func (e *Episode) Execute(calls []string) ([]Outcome, error) {
+	if e.stop != "" {
+		return nil, ErrDone
+	}
+	if EmptyStep(calls) {
+		e.endTurn()
+		return nil, nil
+	}
+	return e.step(calls), nil
+}
+
+// EmptyStep reports whether the official code treats a step as no response: no call, or one empty call.
+func EmptyStep(calls []string) bool {
 	return len(calls) == 0 || len(calls) == 1 && calls[0] == ""
 }
 
-func (e *Episode) step(calls []string) []outcome {
-	if emptyStep(calls) {
-		e.endTurn()
-		return nil
-	}
+// step executes calls; an empty call gets the error that Python raises for it.
+func (e *Episode) step(calls []string) []Outcome {
 	limited := false
 	if m := e.settings.MaxCalls; m > 0 && e.called+len(calls) > m {
 		calls, limited = calls[:m-e.called], true
 	}
-	outcomes := make([]outcome, len(calls))
+	outcomes := make([]Outcome, len(calls))
 	for i, call := range calls {
 		outcomes[i] = e.model.run(call)
-		e.results = append(e.results, outcomes[i].text)
+		e.results = append(e.results, outcomes[i].Text)
+		if outcomes[i].Unsupported() {
+			e.unsupported++
+		}
 	}
 	e.calls = append(e.calls, calls...)
 	e.called += len(calls)
@@ -184,12 +195,17 @@ func (e *Episode) endTurn() {
 	}
 }
 
-// State gives the public state of the policy's side as JSON, one object per class of the task, in the form of the
-// fixtures.
-func (e *Episode) State() ([]json.RawMessage, error) {
+// State returns the public state of the policy's side as JSON, one object per class of the task, in the form of the
+// golden trajectories (SPEC.md).
+func (e *Episode) State() ([]json.RawMessage, error) { return e.encode(api.Instance.State) }
+
+// Private returns the private attributes of the policy's side, in the form of State.
+func (e *Episode) Private() ([]json.RawMessage, error) { return e.encode(api.Instance.Private) }
+
+func (e *Episode) encode(attrs func(api.Instance) []api.Attr) ([]json.RawMessage, error) {
 	states := make([]json.RawMessage, len(e.model.instances))
 	for i, in := range e.model.instances {
-		text, err := stateJSON(in.State())
+		text, err := stateJSON(attrs(in))
 		if err != nil {
 			return nil, fmt.Errorf("task %s: state of %s: %w", e.task.ID, e.task.Classes[i], err)
 		}

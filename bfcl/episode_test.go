@@ -84,27 +84,30 @@ func TestVerdictsOfSmallTrajectories(t *testing.T) {
 		turn      int
 		reward    float64
 	}{
-		"ground truth":                      {[][][]string{{{mv}}, {}, {{cd, wc}}, {{add}}}, "", -1, 1},
-		"call in the empty turn":            {[][][]string{{{mv}}, {{"pwd()"}}, {{cd}, {wc}}, {{add}}}, "", -1, 1},
-		"everything early":                  {[][][]string{{{mv, cd, wc, add}}, {}, {}, {}}, ErrEmptyTurn, 2, 1},
-		"read early, turn not empty":        {[][][]string{{{mv, cd, wc, add}}, {}, {{"pwd()"}}, {{"pwd()"}}}, "", -1, 1},
-		"nothing":                           {[][][]string{{}, {}, {}, {}}, ErrEmptyTurn, 0, 0},
-		"state differs":                     {[][][]string{{{mv, "touch(file_name='x')"}}, {}, {{cd, wc}}, {{add}}}, ErrStateMismatch, 0, 0},
-		"state differs and is mended":       {[][][]string{{{mv, "touch(file_name='x')"}}, {}, {{"rm(file_name='x')", cd, wc}}, {{add}}}, ErrStateMismatch, 0, 1},
-		"last result missing":               {[][][]string{{{mv}}, {}, {{cd, wc}}, {{"add(a=1, b=1)"}}}, ErrResponseMismatch, 3, 0},
-		"too few turns":                     {[][][]string{{{mv}}}, ErrForceTerminated, -1, 0},
-		"too many turns":                    {[][][]string{{{mv}}, {}, {{cd, wc}}, {{add}}, {}}, ErrForceTerminated, -1, 1},
-		"qualified name is no action":       {[][][]string{{{mv}}, {}, {{cd, wc}}, {{"add(a=1, b=2)", "MathAPI.add(a=1, b=2)"}}}, "", -1, 1},
-		"argument beyond the signature":     {[][][]string{{{mv}}, {}, {{cd, wc}}, {{"add(1, 2, 3)"}}}, ErrResponseMismatch, 3, 1},
-		"equal value of another kind":       {[][][]string{{{mv}}, {}, {{cd, wc}}, {{"add(a=True, b=2.0)"}}}, ErrResponseMismatch, 3, 1},
-		"expression where a literal should": {[][][]string{{{mv}}, {}, {{cd, wc}}, {{"add(a=1, b=1+1)"}}}, "", -1, 0},
+		"ground truth":                  {[][][]string{{{mv}}, {}, {{cd, wc}}, {{add}}}, "", -1, 1},
+		"call in the empty turn":        {[][][]string{{{mv}}, {{"pwd()"}}, {{cd}, {wc}}, {{add}}}, "", -1, 1},
+		"everything early":              {[][][]string{{{mv, cd, wc, add}}, {}, {}, {}}, ErrEmptyTurn, 2, 1},
+		"read early, turn not empty":    {[][][]string{{{mv, cd, wc, add}}, {}, {{"pwd()"}}, {{"pwd()"}}}, "", -1, 1},
+		"nothing":                       {[][][]string{{}, {}, {}, {}}, ErrEmptyTurn, 0, 0},
+		"state differs":                 {[][][]string{{{mv, "touch(file_name='x')"}}, {}, {{cd, wc}}, {{add}}}, ErrStateMismatch, 0, 0},
+		"state differs and is mended":   {[][][]string{{{mv, "touch(file_name='x')"}}, {}, {{"rm(file_name='x')", cd, wc}}, {{add}}}, ErrStateMismatch, 0, 1},
+		"last result missing":           {[][][]string{{{mv}}, {}, {{cd, wc}}, {{"add(a=1, b=1)"}}}, ErrResponseMismatch, 3, 0},
+		"too few turns":                 {[][][]string{{{mv}}}, ErrForceTerminated, -1, 0},
+		"too many turns":                {[][][]string{{{mv}}, {}, {{cd, wc}}, {{add}}, {}}, ErrForceTerminated, -1, 1},
+		"qualified name is no action":   {[][][]string{{{mv}}, {}, {{cd, wc}}, {{"add(a=1, b=2)", "MathAPI.add(a=1, b=2)"}}}, "", -1, 1},
+		"argument beyond the signature": {[][][]string{{{mv}}, {}, {{cd, wc}}, {{"add(1, 2, 3)"}}}, ErrResponseMismatch, 3, 1},
+		"equal value of another kind":   {[][][]string{{{mv}}, {}, {{cd, wc}}, {{"add(a=True, b=2.0)"}}}, ErrResponseMismatch, 3, 1},
+		"unsupported expression":        {[][][]string{{{mv}}, {}, {{cd, wc}}, {{"add(a=1, b=1+1)"}}}, ErrResponseMismatch, 3, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e, err := filesTask().Play(Settings{}, tc.turns)
+			e, _, err := filesTask().Play(Settings{}, tc.turns)
 			if err != nil {
 				t.Fatal(err)
 			}
 			v := e.Verdict()
+			if want := strings.Count(name, "unsupported"); v.UnsupportedCalls != want {
+				t.Errorf("got %d unsupported calls, want %d", v.UnsupportedCalls, want)
+			}
 			if v.ErrorType != tc.errorType || v.Official != (tc.errorType == "") || v.Turn != tc.turn || v.Reward != tc.reward {
 				t.Errorf("got official %v, %q, turn %d, reward %v (state %v, action %v); want %q, turn %d, reward %v",
 					v.Official, v.ErrorType, v.Turn, v.Reward, v.RState, v.RAction, tc.errorType, tc.turn, tc.reward)
@@ -303,7 +306,7 @@ func TestIndexedLogarithmPrintsWithItsOwnDigits(t *testing.T) {
 		"logarithm(100, 5, 2)['result']":   "2.9",
 		"[logarithm(100, 5, 2)['result']]": "[mpf('2.8594')]",
 	} {
-		if got := e.model.run(call).text; got != want {
+		if got := e.model.run(call).Text; got != want {
 			t.Errorf("%s: got %s, want %s", call, got, want)
 		}
 	}

@@ -119,15 +119,18 @@ func (s *side) find(name string) (tool, int) {
 	return t, slices.Index(s.scene.task.Classes, t.class.Name)
 }
 
-// outcome is what one call gave.
-type outcome struct {
-	text      string // result string
-	exception string // Python exception class; "" when the call returned
-	kind      string // Python type of the returned value; "" after an exception
+// Outcome is the result of one call.
+type Outcome struct {
+	Text      string // result string, as the policy sees it
+	Exception string // Python exception class; "" when the call returned
+	Type      string // Python type of the returned value; "" after an exception
 }
 
+// Unsupported reports whether the call is valid Python that this package does not evaluate.
+func (o Outcome) Unsupported() bool { return o.Exception == py.UnsupportedClass }
+
 // run executes one call string (spec 5). Side effects made before an exception stay.
-func (s *side) run(call string) outcome {
+func (s *side) run(call string) Outcome {
 	v, err := s.value(call)
 	text := ""
 	if err == nil {
@@ -135,9 +138,9 @@ func (s *side) run(call string) outcome {
 	}
 	if err != nil {
 		e := py.AsException(err)
-		return outcome{text: "Error during execution: " + e.Message, exception: e.Class}
+		return Outcome{Text: "Error during execution: " + e.Message, Exception: e.Class}
 	}
-	return outcome{text: text, kind: py.TypeName(v)}
+	return Outcome{Text: text, Type: py.TypeName(v)}
 }
 
 func (s *side) value(call string) (py.Value, error) {
@@ -163,9 +166,6 @@ func (s *side) value(call string) (py.Value, error) {
 	}
 	e, err := py.Parse(text)
 	if err != nil {
-		return nil, err
-	}
-	if err := py.Compiles(e); err != nil {
 		return nil, err
 	}
 	s.entangled = true

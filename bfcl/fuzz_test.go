@@ -54,8 +54,8 @@ func FuzzClass(f *testing.F) {
 			if first != second {
 				t.Errorf("%q gave %+v, then %+v", call, first, second)
 			}
-			if !utf8.ValidString(first.text) && utf8.ValidString(call) {
-				t.Errorf("%q gave text that is not UTF-8: %q", call, first.text)
+			if !utf8.ValidString(first.Text) && utf8.ValidString(call) {
+				t.Errorf("%q gave text that is not UTF-8: %q", call, first.Text)
 			}
 		}
 		c := e.Clone()
@@ -131,7 +131,7 @@ func FuzzDecoders(f *testing.F) {
 	f.Add("<|python_tag|>{\"name\": \"ls\", \"parameters\": {}}; {\"name\": 5}")
 	f.Add("```\n[f(a={'k': {}}, b=-x, c=g(1)[2:3], **d)]\n```")
 	f.Fuzz(func(t *testing.T, text string) {
-		for _, decode := range []func(string) ([]string, error){DecodePrompting, DecodeQwen, DecodeLlama31} {
+		for _, decode := range []func(string) ([]string, error){DecodeQwen, DecodeLlama31} {
 			calls, err := decode(text)
 			if err != nil {
 				continue

@@ -33,7 +33,7 @@ func readAction(call string) (action, bool) {
 		return a, true
 	}
 	e, err := py.Parse(call)
-	if err != nil || py.Compiles(e) != nil {
+	if err != nil {
 		return a, false
 	}
 	c, ok := e.(*py.Call)

@@ -2,13 +2,15 @@ package bfcl
 
 import "slices"
 
-// Score is how a policy did on the tasks of one category.
+// Score sums up the verdicts on the tasks of one category.
 type Score struct {
 	Category string  `json:"category"` // one of Categories, or "all"
 	N        int     `json:"n"`        // episodes
 	Passed   int     `json:"passed"`   // accepted by the official checker
 	Accuracy float64 `json:"accuracy"` // Passed / N, 0 without episodes
 	Reward   float64 `json:"reward"`   // mean of the paper's reward, 0 without episodes
+
+	UnsupportedCalls int `json:"unsupported_calls,omitempty"` // calls outside the supported subset of Python
 }
 
 // Tally sums verdicts up by category. The zero Tally is empty.
@@ -27,6 +29,7 @@ func (t *Tally) Add(category string, v Verdict) {
 		s.Passed++
 	}
 	s.Reward += v.Reward // the sum, until Scores divides it
+	s.UnsupportedCalls += v.UnsupportedCalls
 }
 
 // Scores gives one score per category in official order, others after them, and last the score of all; none without
@@ -48,6 +51,7 @@ func (t *Tally) Scores() []Score {
 		all.N += s.N
 		all.Passed += s.Passed
 		all.Reward += s.Reward
+		all.UnsupportedCalls += s.UnsupportedCalls
 	}
 	scores = append(scores, all)
 	for i := range scores {

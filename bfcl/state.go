@@ -2,7 +2,6 @@ package bfcl
 
 import (
 	"math"
-	"sort"
 
 	"rcgrpo/bfcl/internal/api"
 	"rcgrpo/bfcl/internal/py"
@@ -137,11 +136,4 @@ func stateJSON(attrs []api.Attr) (string, error) {
 		d.SetStr(a.Name, encodeState(a.Value))
 	}
 	return py.JSON(d)
-}
-
-// sortedClasses lists the names of a diff in alphabetical order of attributes, as the fixtures do.
-func (d ClassDiff) sorted() []string {
-	attrs := append([]string(nil), d.Attrs...)
-	sort.Strings(attrs)
-	return attrs
 }

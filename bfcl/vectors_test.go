@@ -3,6 +3,7 @@ package bfcl
 import (
 	"encoding/json"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,17 +22,21 @@ type vector struct {
 	JSON *string
 }
 
-// withInf is a scope that knows inf and nan, which reprs of floats write.
-type withInf struct{ noNames }
+// infAndNaN is a scope that resolves inf and nan, which reprs of floats contain.
+type infAndNaN struct{}
 
-func (w withInf) Lookup(name string) (py.Value, error) {
+func (infAndNaN) Lookup(name string) (py.Value, error) {
 	switch name {
 	case "inf":
 		return math.Inf(1), nil
 	case "nan":
 		return math.NaN(), nil
 	}
-	return w.noNames.Lookup(name)
+	return nil, py.Unsupported()
+}
+func (infAndNaN) Attribute(py.Value, string) (py.Value, error) { return nil, py.Unsupported() }
+func (infAndNaN) Call(py.Value, []py.Value, []py.Argument) (py.Value, error) {
+	return nil, py.Unsupported()
 }
 
 func evaluate(t *testing.T, source string) py.Value {
@@ -40,7 +45,7 @@ func evaluate(t *testing.T, source string) py.Value {
 	if err != nil {
 		t.Fatalf("%s: %v", source, err)
 	}
-	v, err := py.Eval(e, withInf{})
+	v, err := py.Eval(e, infAndNaN{})
 	if err != nil {
 		t.Fatalf("%s: %v", source, err)
 	}
@@ -82,11 +87,29 @@ func TestPythonVectors(t *testing.T) {
 		default:
 			got, want = throughFunction(t, v), text(t, v.Out)
 		}
-		if got != want {
+		if got != want && !(v.Kind == "power" && sameComplex(got, want)) {
 			t.Errorf("%s of %s: got %s, want %s", v.Kind, v.In, got, want)
 		}
 	})
 	t.Logf("vectors by kind: %v", seen)
+}
+
+// sameComplex reports whether two results are complex numbers whose parts agree to 14 digits. CPython's last digits are
+// those of C's sine and cosine.
+func sameComplex(got, want string) bool {
+	parts := regexp.MustCompile(`[-+]?[0-9.]+(e[-+]?[0-9]+)?`)
+	a, b := parts.FindAllString(got, -1), parts.FindAllString(want, -1)
+	if len(a) != len(b) || !strings.Contains(got, "j)") || !strings.Contains(want, "j)") {
+		return false
+	}
+	for i := range a {
+		x, err := strconv.ParseFloat(a[i], 64)
+		y, err2 := strconv.ParseFloat(b[i], 64)
+		if err != nil || err2 != nil || math.Abs(x-y) > 1e-14*math.Abs(y) {
+			return false
+		}
+	}
+	return true
 }
 
 // text is the wanted value in one form for all kinds: a JSON string as it is, lists and numbers as compact JSON.
@@ -187,7 +210,7 @@ func throughMethod(t *testing.T, v vector) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return e.model.run(v.Kind + "(" + args + ")").text
+	return e.model.run(v.Kind + "(" + args + ")").Text
 }
 
 func mathTask() *Task {

@@ -29,6 +29,8 @@ type Verdict struct {
 	RActionInjective float64 `json:"r_action_injective"` // the same, each call serving one ground-truth call only
 	Reward           float64 `json:"reward"`             // RState * RAction
 
+	UnsupportedCalls int `json:"unsupported_calls,omitempty"` // calls outside the supported subset of Python (SPEC.md)
+
 	Turns []TurnCheck `json:"turns"` // every turn of the task, without stopping at the first failure
 }
 
@@ -55,7 +57,7 @@ func (e *Episode) check(reference *side, k int, modelEmpty bool) TurnCheck {
 	var room [8]string
 	expected := room[:0]
 	for _, call := range truth {
-		expected = append(expected, reference.run(call).text)
+		expected = append(expected, reference.run(call).Text)
 	}
 	for i, class := range e.task.Classes {
 		attrs := e.differing[i]
@@ -101,7 +103,7 @@ func missingResults(expected, got []string) (missing []string) {
 // Verdict judges the episode as it stands. Turns not played count as missing, which the official checker calls
 // force-terminated; an episode abandoned in its last turn is judged like any other. The episode may go on afterwards.
 func (e *Episode) Verdict() Verdict {
-	v := Verdict{Turn: -1, Turns: e.checks}
+	v := Verdict{Turn: -1, Turns: e.checks, UnsupportedCalls: e.unsupported}
 	reference := e.reference
 	turns := e.turns
 	if e.turn < len(e.task.Turns) {

@@ -1,16 +1,21 @@
 package py
 
-// Expr is one Python expression: *Const, *Name, *Call, *Attribute, *Subscript, *Slice, *ListExpr, *TupleExpr, *SetExpr,
-// *DictExpr, *Unary, *Binary, *BoolOp, *Comparison, *IfExp, *Starred or *Unsupported.
+import (
+	"fmt"
+	"strings"
+)
+
+// Expr is an expression that Parse supports: *Const, *Name, *Call, *Attribute, *Subscript, *ListExpr, *TupleExpr,
+// *SetExpr, *DictExpr or *Sign.
 type Expr any
 
-// Const is a literal: None, a bool, a number, a text, bytes or Ellipsis.
+// Const is a literal: None, a bool, a number or a text.
 type Const struct{ Value Value }
 
 // Name is an identifier.
 type Name struct{ ID string }
 
-// Call is f(args, k=v). A keyword with an empty name is **value.
+// Call is f(args, k=v).
 type Call struct {
 	Func     Expr
 	Args     []Expr
@@ -29,55 +34,74 @@ type Attribute struct {
 	Name string
 }
 
-// Subscript is x[index]; the index may be a *Slice.
+// Subscript is x[index].
 type Subscript struct{ X, Index Expr }
-
-// Slice is low:high:step; absent parts are nil.
-type Slice struct{ Low, High, Step Expr }
 
 // ListExpr is [a, b].
 type ListExpr struct{ Items []Expr }
 
-// TupleExpr is (a, b) or, where allowed, a, b.
+// TupleExpr is (a, b) or a, b.
 type TupleExpr struct{ Items []Expr }
 
 // SetExpr is {a, b}.
 type SetExpr struct{ Items []Expr }
 
-// DictExpr is {k: v}. A nil key is **v.
+// DictExpr is {k: v}.
 type DictExpr struct{ Keys, Values []Expr }
 
-// Unary is op x, op one of "+", "-", "~", "not".
-type Unary struct {
-	Op string
-	X  Expr
+// Sign is -x or +x.
+type Sign struct {
+	Minus bool
+	X     Expr
 }
 
-// Binary is an arithmetic or bit operation.
-type Binary struct {
-	Op          string
-	Left, Right Expr
+// Literal returns the value of an expression made of literals only: constants, signed numbers and containers of them.
+// It returns false for every other expression. Containers are new objects.
+func Literal(e Expr) (Value, bool) {
+	v, err := Eval(e, nil)
+	return v, err == nil
 }
 
-// BoolOp is a chain of "and" or of "or".
-type BoolOp struct {
-	Op    string
-	Items []Expr
+// Dump returns one canonical text per expression: two sources of the same expression give the same text.
+func Dump(e Expr) string {
+	var b strings.Builder
+	dump(&b, e)
+	return b.String()
 }
 
-// Comparison is first op rest[0] op rest[1] ...; ops include "in", "not in", "is", "is not".
-type Comparison struct {
-	First Expr
-	Ops   []string
-	Rest  []Expr
+func dump(b *strings.Builder, e Expr) {
+	all := func(name string, list ...Expr) {
+		b.WriteString(name + "(")
+		for _, x := range list {
+			dump(b, x)
+			b.WriteByte(',')
+		}
+		b.WriteByte(')')
+	}
+	switch e := e.(type) {
+	case *Const:
+		fmt.Fprintf(b, "%s %s", TypeName(e.Value), Repr(e.Value))
+	case *Name:
+		b.WriteString("name " + e.ID)
+	case *Call:
+		all("call", append([]Expr{e.Func}, e.Args...)...)
+		for _, k := range e.Keywords {
+			all(k.Name+"=", k.Value)
+		}
+	case *Attribute:
+		all("."+e.Name, e.X)
+	case *Subscript:
+		all("[]", e.X, e.Index)
+	case *ListExpr:
+		all("list", e.Items...)
+	case *TupleExpr:
+		all("tuple", e.Items...)
+	case *SetExpr:
+		all("set", e.Items...)
+	case *DictExpr:
+		all("keys", e.Keys...)
+		all("values", e.Values...)
+	case *Sign:
+		all(fmt.Sprintf("minus %v", e.Minus), e.X)
+	}
 }
-
-// IfExp is Then if Cond else Else.
-type IfExp struct{ Cond, Then, Else Expr }
-
-// Starred is *x.
-type Starred struct{ X Expr }
-
-// Unsupported is valid Python that the benchmark's environment does not evaluate here: comprehensions, lambdas,
-// f-strings, assignment expressions.
-type Unsupported struct{ Kind string }

@@ -4,7 +4,6 @@ import (
 	"math/big"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 )
 
 // stringPrefix is true for the words that may stand before a quote.
@@ -19,10 +18,9 @@ func stringPrefix(word string) bool {
 	return false
 }
 
-// strings reads one or more adjacent text literals.
+// strings reads one or more adjacent text literals. Bytes and f-strings are unsupported.
 func (p *parser) strings() Expr {
 	var text strings.Builder
-	n, bytesCount, formatted := 0, 0, false
 	for p.err == nil {
 		prefix := p.word()
 		if !stringPrefix(prefix) {
@@ -32,39 +30,21 @@ func (p *parser) strings() Expr {
 		if at >= len(p.src) || p.src[at] != '\'' && p.src[at] != '"' {
 			break
 		}
-		lower := strings.ToLower(prefix)
 		p.pos = at
 		body := p.quoted()
-		if p.err != nil {
-			return nil
-		}
-		n++
-		switch {
-		case strings.Contains(lower, "f"):
-			formatted = true
-		case strings.Contains(lower, "b"):
-			bytesCount++
-			p.bytes(&text, body, strings.Contains(lower, "r"))
-		case strings.Contains(lower, "r"):
+		switch lower := strings.ToLower(prefix); {
+		case strings.ContainsAny(lower, "fb"):
+			p.unsupported()
+		case lower == "r":
 			text.WriteString(body)
 		default:
-			s, err := unescape(body)
-			if err != "" {
-				p.fail("%s", err)
-				return nil
+			s, complaint := unescape(body)
+			if complaint != "" {
+				p.fail("%s", complaint)
 			}
 			text.WriteString(s)
 		}
 		p.space()
-	}
-	switch {
-	case bytesCount > 0 && bytesCount < n:
-		p.fail("cannot mix bytes and nonbytes literals")
-		return nil
-	case formatted:
-		return &Unsupported{"f-string"}
-	case bytesCount > 0:
-		return &Const{Opaque{Class: "bytes", Text: reprBytes(text.String())}}
 	}
 	return &Const{text.String()}
 }
@@ -167,70 +147,7 @@ func allHex(s string) bool {
 	return true
 }
 
-// bytes appends the value of a bytes literal, one byte of the literal as one byte.
-func (p *parser) bytes(b *strings.Builder, body string, raw bool) {
-	for i := 0; i < len(body); i++ {
-		c := body[i]
-		switch {
-		case c >= utf8.RuneSelf:
-			p.fail("bytes can only contain ASCII literal characters")
-			return
-		case c != '\\' || raw || i+1 == len(body):
-			b.WriteByte(c)
-			continue
-		}
-		i++
-		switch e := body[i]; {
-		case simpleEscapes[e] != 0:
-			b.WriteByte(simpleEscapes[e])
-		case e == '\n':
-		case e == 'x' && i+2 < len(body) && allHex(body[i+1:i+3]):
-			v, _ := strconv.ParseUint(body[i+1:i+3], 16, 8)
-			b.WriteByte(byte(v))
-			i += 2
-		case e >= '0' && e <= '7':
-			v, n := 0, 0
-			for ; n < 3 && i+n < len(body) && body[i+n] >= '0' && body[i+n] <= '7'; n++ {
-				v = v*8 + int(body[i+n]-'0')
-			}
-			b.WriteByte(byte(v))
-			i += n - 1
-		case e == 'x':
-			p.fail("(value error) invalid \\x escape at position %d", i-1)
-			return
-		default:
-			b.WriteByte('\\')
-			b.WriteByte(e)
-		}
-	}
-}
-
-func reprBytes(s string) string {
-	quote := byte('\'')
-	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {
-		quote = '"'
-	}
-	b := []byte{'b', quote}
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c == quote || c == '\\':
-			b = append(b, '\\', c)
-		case c == '\n':
-			b = append(b, '\\', 'n')
-		case c == '\r':
-			b = append(b, '\\', 'r')
-		case c == '\t':
-			b = append(b, '\\', 't')
-		case c < 0x20 || c >= 0x7f:
-			b = append(b, '\\', 'x', hexDigits[c>>4], hexDigits[c&15])
-		default:
-			b = append(b, c)
-		}
-	}
-	return string(append(b, quote))
-}
-
-// number reads an int in any base, a float or an imaginary number.
+// number reads an int in any base or a float. An imaginary number is unsupported.
 func (p *parser) number() Expr {
 	s := p.src[p.pos:]
 	if len(s) > 1 && s[0] == '0' {
@@ -259,18 +176,15 @@ func (p *parser) number() Expr {
 		}
 	}
 	text := strings.ReplaceAll(s[:n], "_", "")
-	imaginary := n < len(s) && (s[n] == 'j' || s[n] == 'J')
-	if imaginary {
-		n++
+	if n < len(s) && (s[n] == 'j' || s[n] == 'J') {
+		p.unsupported()
+		return nil
 	}
 	p.pos += n
 	if !p.literalEnds("decimal") {
 		return nil
 	}
 	switch {
-	case imaginary:
-		f, _ := strconv.ParseFloat(text, 64)
-		return &Const{Complex(0, f)}
 	case floating:
 		f, _ := strconv.ParseFloat(text, 64) // out of range is infinity, as in Python
 		return &Const{f}

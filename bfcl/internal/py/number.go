@@ -219,65 +219,37 @@ func TrueDiv(a, b Value) (Value, error) {
 	return f, nil
 }
 
-// FloorDiv is a // b.
-func FloorDiv(a, b Value) (Value, error) {
-	q, _, err := divMod("//", a, b)
-	return q, err
-}
-
-// Mod is a % b for numbers; text formatting is refused.
+// Mod returns a % b for numbers; the result has the sign of b. Text formatting is refused.
 func Mod(a, b Value) (Value, error) {
-	_, r, err := divMod("%", a, b)
-	return r, err
-}
-
-func divMod(op string, a, b Value) (q, r Value, err error) {
 	if !isNumber(a) || !isNumber(b) {
-		return nil, nil, operandError(op, a, b)
+		return nil, operandError("%", a, b)
 	}
 	if isFloat(a) || isFloat(b) {
 		x, y, err := floats(a, b)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		if y == 0 {
-			if op == "%" {
-				return nil, nil, Raise("ZeroDivisionError", "float modulo")
-			}
-			return nil, nil, Raise("ZeroDivisionError", "float floor division by zero")
+			return nil, Raise("ZeroDivisionError", "float modulo")
 		}
 		m := math.Mod(x, y)
-		div := (x - m) / y
-		if m != 0 {
-			if (y < 0) != (m < 0) {
-				m += y
-				div--
-			}
-		} else {
-			m = math.Copysign(0, y)
+		switch {
+		case m == 0:
+			return math.Copysign(0, y), nil
+		case (y < 0) != (m < 0):
+			m += y
 		}
-		floor := math.Copysign(0, x/y)
-		if div != 0 {
-			floor = math.Floor(div)
-			if div-floor > 0.5 {
-				floor++
-			}
-		}
-		return floor, m, nil
+		return m, nil
 	}
 	if !Truthy(b) {
-		if op == "%" {
-			return nil, nil, Raise("ZeroDivisionError", "integer modulo by zero")
-		}
-		return nil, nil, Raise("ZeroDivisionError", "integer division or modulo by zero")
+		return nil, Raise("ZeroDivisionError", "integer modulo by zero")
 	}
-	x, y := toBig(a), toBig(b)
-	qb, rb := new(big.Int).QuoRem(x, y, new(big.Int))
-	if rb.Sign() != 0 && rb.Sign() != y.Sign() {
-		rb.Add(rb, y)
-		qb.Sub(qb, big.NewInt(1))
+	y := toBig(b)
+	m := new(big.Int).Rem(toBig(a), y)
+	if m.Sign() != 0 && m.Sign() != y.Sign() {
+		m.Add(m, y)
 	}
-	return shrink(qb), shrink(rb), nil
+	return shrink(m), nil
 }
 
 // Pow is a ** b. A negative base with a fractional exponent gives a complex number, which only prints.

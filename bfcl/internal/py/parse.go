@@ -8,7 +8,8 @@ import (
 )
 
 // Parse reads one Python expression, as eval does: leading blanks, line breaks within brackets, trailing comments and
-// line ends are fine. The error is an *Exception (SyntaxError, or ValueError for a NUL character).
+// line ends are allowed. The error is an *Exception: SyntaxError, ValueError for a NUL character, RecursionError for deep
+// nesting, or Unsupported at the first operator, comprehension, lambda, slice, unpacking or literal outside the subset.
 func Parse(src string) (Expr, error) {
 	if strings.IndexByte(src, 0) >= 0 {
 		return nil, Raise("ValueError", "source code string cannot contain null bytes")
@@ -52,7 +53,7 @@ type parser struct {
 const (
 	maxBrackets = 200
 	maxNesting  = 900
-	maxChain    = 2500 // operators or trailers in one row
+	maxChain    = 2500 // trailers in one row
 )
 
 func (p *parser) fail(format string, args ...any) {
@@ -113,19 +114,21 @@ func (p *parser) peek() byte {
 	return 0
 }
 
-// op takes an operator when it comes next and no longer operator that begins with it does.
-func (p *parser) op(s string, longer ...string) bool {
+// op consumes the text s if it comes next.
+func (p *parser) op(s string) bool {
 	if p.err != nil || !strings.HasPrefix(p.src[p.pos:], s) {
 		return false
-	}
-	for _, l := range longer {
-		if strings.HasPrefix(p.src[p.pos:], l) {
-			return false
-		}
 	}
 	p.pos += len(s)
 	p.space()
 	return true
+}
+
+// unsupported ends parsing with the error for valid Python outside the subset.
+func (p *parser) unsupported() {
+	if p.err == nil {
+		p.err = Unsupported()
+	}
 }
 
 // word is the identifier that comes next, without taking it.
@@ -208,229 +211,73 @@ func (p *parser) close(c byte) {
 
 // expressionList is "a" or the bare tuple "a, b".
 func (p *parser) expressionList() Expr {
-	first := p.starOrExpr()
+	first := p.expr()
 	if p.peek() != ',' {
-		if _, ok := first.(*Starred); ok {
-			p.fail("can't use starred expression here")
-		}
 		return first
 	}
 	items := []Expr{first}
 	for p.op(",") {
-		if !p.startsExpr() {
+		if p.peek() == 0 || p.peek() == '\n' {
 			break
 		}
-		items = append(items, p.starOrExpr())
+		items = append(items, p.expr())
 	}
 	return &TupleExpr{items}
 }
 
-// startsExpr is false where an optional expression is left out: at the end and before a closing sign.
-func (p *parser) startsExpr() bool {
-	switch p.peek() {
-	case 0, ')', ']', '}', ':', '=', ',', '\n', ';':
-		return false
-	}
-	return true
+// operatorWords are the words that continue an expression.
+var operatorWords = map[string]bool{
+	"and": true, "or": true, "not": true, "in": true, "is": true, "if": true, "for": true, "async": true,
 }
 
-func (p *parser) starOrExpr() Expr {
-	if p.op("*", "**", "*=") {
-		return &Starred{p.chain(0)}
-	}
-	return p.expr()
-}
-
-// expr is a conditional expression or a lambda.
+// expr is a signed primary. An operator after it, or one that only starts other expressions, is unsupported.
 func (p *parser) expr() Expr {
 	p.depth++
 	defer func() { p.depth-- }()
 	if p.tooDeep() {
 		return nil
 	}
-	if p.word() == "lambda" {
-		return p.lambda()
-	}
-	e := p.or()
-	if !p.keyword("if") {
-		return e
-	}
-	cond := p.or()
-	if !p.keyword("else") {
-		p.fail("expected 'else' after 'if' expression")
+	switch p.peek() {
+	case '-', '+':
+		minus := p.src[p.pos] == '-'
+		p.pos++
+		p.space()
+		return &Sign{minus, p.expr()}
+	case '*', '~':
+		p.unsupported()
 		return nil
 	}
-	return &IfExp{Cond: cond, Then: e, Else: p.expr()}
-}
-
-func (p *parser) lambda() Expr {
-	p.keyword("lambda")
-	for p.err == nil && p.peek() != ':' {
-		switch {
-		case p.op("**") || p.op("*") || p.op(",") || p.op("/"):
-		case p.op("="):
-			p.expr()
-		case p.word() != "" && !reserved[p.word()]:
-			p.keyword(p.word())
-		default:
-			p.fail("invalid syntax")
-		}
-	}
-	p.op(":")
-	p.expr()
-	return &Unsupported{"lambda"}
-}
-
-func (p *parser) or() Expr {
-	first := p.and()
-	if p.word() != "or" {
-		return first
-	}
-	items := []Expr{first}
-	for p.keyword("or") {
-		items = append(items, p.and())
-	}
-	return &BoolOp{"or", items}
-}
-
-func (p *parser) and() Expr {
-	first := p.not()
-	if p.word() != "and" {
-		return first
-	}
-	items := []Expr{first}
-	for p.keyword("and") {
-		items = append(items, p.not())
-	}
-	return &BoolOp{"and", items}
-}
-
-func (p *parser) not() Expr {
-	if p.word() != "not" {
-		return p.comparison()
-	}
-	p.depth++
-	defer func() { p.depth-- }()
-	if p.tooDeep() {
+	if w := p.word(); w == "not" || w == "lambda" || w == "await" {
+		p.unsupported()
 		return nil
 	}
-	p.keyword("not")
-	return &Unary{"not", p.not()}
+	e := p.primary()
+	if p.operatorNext() {
+		p.unsupported()
+	}
+	return e
 }
 
-func (p *parser) comparison() Expr {
-	first := p.chain(0)
-	var c *Comparison
-	for p.err == nil {
-		op := p.comparisonOp()
-		if op == "" {
-			break
-		}
-		if c == nil {
-			c = &Comparison{First: first}
-		}
-		c.Ops = append(c.Ops, op)
-		c.Rest = append(c.Rest, p.chain(0))
+func (p *parser) operatorNext() bool {
+	c := p.peek()
+	if c == 0 || operatorWords[p.word()] {
+		return c != 0
 	}
-	if c == nil {
-		return first
+	next := byte(0)
+	if p.pos+1 < len(p.src) {
+		next = p.src[p.pos+1]
 	}
-	return c
-}
-
-func (p *parser) comparisonOp() string {
-	for _, op := range [...]string{"==", "!=", "<=", ">="} {
-		if p.op(op) {
-			return op
-		}
+	switch c {
+	case '+', '-', '*', '/', '%', '@', '&', '|', '^':
+		return next != '=' && !(c == '-' && next == '>')
+	case '<', '>':
+		return true
+	case '=', '!':
+		return next == '='
+	case ':':
+		return next == '='
 	}
-	switch {
-	case p.op("<", "<<"):
-		return "<"
-	case p.op(">", ">>"):
-		return ">"
-	case p.keyword("in"):
-		return "in"
-	case p.keyword("is"):
-		if p.keyword("not") {
-			return "is not"
-		}
-		return "is"
-	case p.word() == "not":
-		back := p.pos
-		p.keyword("not")
-		if p.keyword("in") {
-			return "not in"
-		}
-		p.pos = back
-	}
-	return ""
-}
-
-// binaryOps lists the left-associative operators by level, loosest first, each with the longer ones it begins.
-var binaryOps = [...][]struct {
-	op     string
-	longer []string
-}{
-	{{"|", []string{"|="}}},
-	{{"^", []string{"^="}}},
-	{{"&", []string{"&="}}},
-	{{"<<", []string{"<<="}}, {">>", []string{">>="}}},
-	{{"+", []string{"+="}}, {"-", []string{"-=", "->"}}},
-	{{"*", []string{"**", "*="}}, {"//", []string{"//="}}, {"/", []string{"//", "/="}}, {"%", []string{"%="}}, {"@", []string{"@="}}},
-}
-
-func (p *parser) chain(level int) Expr {
-	if level == len(binaryOps) {
-		return p.unary()
-	}
-	left := p.chain(level + 1)
-	for n := 0; p.err == nil; n++ {
-		found := ""
-		for _, o := range binaryOps[level] {
-			if p.op(o.op, o.longer...) {
-				found = o.op
-				break
-			}
-		}
-		if found == "" {
-			break
-		}
-		if n > maxChain {
-			p.err = Raise("RecursionError", "maximum recursion depth exceeded during compilation")
-			return nil
-		}
-		left = &Binary{found, left, p.chain(level + 1)}
-	}
-	return left
-}
-
-func (p *parser) unary() Expr {
-	for _, op := range [...]string{"-", "+", "~"} {
-		if !p.op(op) {
-			continue
-		}
-		p.depth++
-		defer func() { p.depth-- }()
-		if p.tooDeep() {
-			return nil
-		}
-		return &Unary{op, p.unary()}
-	}
-	return p.power()
-}
-
-func (p *parser) power() Expr {
-	base := p.primary()
-	if !p.op("**", "**=") {
-		return base
-	}
-	p.depth++
-	defer func() { p.depth-- }()
-	if p.tooDeep() {
-		return nil
-	}
-	return &Binary{"**", base, p.unary()}
+	return false
 }
 
 // primary is an atom with its attributes, calls and subscripts.
@@ -455,10 +302,7 @@ func (p *parser) primary() Expr {
 		case '(':
 			e = p.call(e)
 		case '[':
-			p.push('[')
-			index := p.subscripts()
-			p.close(']')
-			e = &Subscript{e, index}
+			e = p.subscript(e)
 		default:
 			return e
 		}
@@ -469,37 +313,12 @@ func (p *parser) primary() Expr {
 func (p *parser) call(f Expr) Expr {
 	p.push('(')
 	c := &Call{Func: f}
-	unpacked := false
 	for p.err == nil && p.peek() != ')' {
-		switch name := p.word(); {
-		case p.op("**"):
-			c.Keywords = append(c.Keywords, Keyword{"", p.expr()})
-			unpacked = true
-		case p.op("*"):
-			c.Args = append(c.Args, &Starred{p.expr()})
-			if unpacked {
-				p.fail("iterable argument unpacking follows keyword argument unpacking")
-			}
-		case name != "" && p.followedByAssign(name):
-			if reserved[name] {
-				p.fail("expression cannot contain assignment, perhaps you meant \"==\"?")
-				return nil
-			}
-			p.keyword(name)
-			p.op("=")
-			c.Keywords = append(c.Keywords, Keyword{name, p.expr()})
-		default:
-			arg := p.namedExpr()
-			if p.comprehension() {
-				arg = &Unsupported{"generator"}
-				if len(c.Args)+len(c.Keywords) > 0 {
-					p.fail("Generator expression must be parenthesized")
-				}
-			}
-			switch {
-			case unpacked:
-				p.fail("positional argument follows keyword argument unpacking")
-			case len(c.Keywords) > 0:
+		if name := p.word(); name != "" && p.followedByAssign(name) {
+			p.callKeyword(c, name)
+		} else {
+			arg := p.expr()
+			if len(c.Keywords) > 0 {
 				p.fail("positional argument follows keyword argument")
 			}
 			c.Args = append(c.Args, arg)
@@ -512,7 +331,23 @@ func (p *parser) call(f Expr) Expr {
 	return c
 }
 
-// followedByAssign is true when the word that comes next stands before a single "=".
+func (p *parser) callKeyword(c *Call, name string) {
+	if reserved[name] {
+		p.fail("expression cannot contain assignment, perhaps you meant \"==\"?")
+		return
+	}
+	p.keyword(name)
+	p.op("=")
+	value := p.expr()
+	for _, k := range c.Keywords {
+		if k.Name == name {
+			p.fail("keyword argument repeated: %s", name)
+		}
+	}
+	c.Keywords = append(c.Keywords, Keyword{name, value})
+}
+
+// followedByAssign reports whether the next word is followed by a single "=".
 func (p *parser) followedByAssign(word string) bool {
 	back := p.pos
 	p.pos += len(word)
@@ -522,79 +357,19 @@ func (p *parser) followedByAssign(word string) bool {
 	return strings.HasPrefix(rest, "=") && !strings.HasPrefix(rest, "==")
 }
 
-// namedExpr is an expression or, inside brackets, an assignment expression.
-func (p *parser) namedExpr() Expr {
-	e := p.expr()
-	if p.op(":=") {
-		if _, ok := e.(*Name); !ok {
-			p.fail("cannot use assignment expressions with this target")
-			return nil
-		}
-		p.expr()
-		return &Unsupported{"assignment"}
+func (p *parser) subscript(x Expr) Expr {
+	p.push('[')
+	if p.peek() == ':' {
+		p.unsupported()
+		return nil
 	}
-	return e
-}
-
-// comprehension takes "for x in y if z" clauses, if there are any.
-func (p *parser) comprehension() bool {
-	found := false
-	for p.err == nil && (p.word() == "for" || p.word() == "async") {
-		found = true
-		p.keyword("async")
-		if !p.keyword("for") {
-			p.fail("invalid syntax")
-			return true
-		}
-		for p.err == nil {
-			p.op("*")
-			p.chain(0)
-			if !p.op(",") || p.word() == "in" {
-				break
-			}
-		}
-		if !p.keyword("in") {
-			p.fail("invalid syntax")
-			return true
-		}
-		p.or()
-		for p.keyword("if") {
-			p.or()
-		}
+	index := p.expr()
+	if c := p.peek(); c == ':' || c == ',' {
+		p.unsupported()
+		return nil
 	}
-	return found
-}
-
-func (p *parser) subscripts() Expr {
-	first := p.subscript()
-	if p.peek() != ',' {
-		return first
-	}
-	items := []Expr{first}
-	for p.op(",") {
-		if p.peek() == ']' {
-			break
-		}
-		items = append(items, p.subscript())
-	}
-	return &TupleExpr{items}
-}
-
-func (p *parser) subscript() Expr {
-	var s Slice
-	if p.peek() != ':' {
-		if s.Low = p.namedExpr(); p.peek() != ':' {
-			return s.Low
-		}
-	}
-	p.op(":")
-	if p.startsExpr() {
-		s.High = p.expr()
-	}
-	if p.op(":") && p.startsExpr() {
-		s.Step = p.expr()
-	}
-	return &s
+	p.close(']')
+	return &Subscript{x, index}
 }
 
 func (p *parser) atom() Expr {
@@ -606,10 +381,6 @@ func (p *parser) atom() Expr {
 	case c == '[':
 		p.push('[')
 		items := p.items(']')
-		if len(items) == 1 && p.comprehension() {
-			p.close(']')
-			return &Unsupported{"comprehension"}
-		}
 		p.close(']')
 		return &ListExpr{items}
 	case c == '{':
@@ -618,7 +389,8 @@ func (p *parser) atom() Expr {
 		return p.number()
 	}
 	if p.op("...") {
-		return &Const{Ellipsis}
+		p.unsupported()
+		return nil
 	}
 	word := p.word()
 	if n := stringPrefix(word); n && p.pos+len(word) < len(p.src) {
@@ -648,15 +420,11 @@ func (p *parser) atom() Expr {
 	return &Name{word}
 }
 
-// items reads a comma-separated list up to, not including, the closing sign.
+// items reads a comma-separated list up to the closing bracket, which it does not consume.
 func (p *parser) items(closing byte) []Expr {
 	var items []Expr
 	for p.err == nil && p.peek() != closing {
-		if p.op("*", "**") {
-			items = append(items, &Starred{p.chain(0)})
-		} else {
-			items = append(items, p.namedExpr())
-		}
+		items = append(items, p.expr())
 		if !p.op(",") {
 			break
 		}
@@ -670,21 +438,9 @@ func (p *parser) parenthesised() Expr {
 		p.close(')')
 		return &TupleExpr{}
 	}
-	var first Expr
-	if p.op("*", "**") {
-		first = &Starred{p.chain(0)}
-	} else {
-		first = p.namedExpr()
-	}
-	if p.comprehension() {
-		p.close(')')
-		return &Unsupported{"generator"}
-	}
+	first := p.expr()
 	if !p.op(",") {
 		p.close(')')
-		if _, ok := first.(*Starred); ok {
-			p.fail("cannot use starred expression here")
-		}
 		return first
 	}
 	items := append([]Expr{first}, p.items(')')...)
@@ -698,27 +454,15 @@ func (p *parser) braces() Expr {
 	d := &DictExpr{}
 	var set []Expr
 	for p.err == nil && p.peek() != '}' {
-		switch {
-		case p.op("**"):
-			d.Keys = append(d.Keys, nil)
-			d.Values = append(d.Values, p.chain(0))
-		case p.op("*"):
-			set = append(set, &Starred{p.chain(0)})
-		default:
-			k := p.namedExpr()
-			if p.op(":", ":=") {
-				d.Keys = append(d.Keys, k)
-				d.Values = append(d.Values, p.expr())
-			} else {
-				set = append(set, k)
-			}
+		k := p.expr()
+		if p.op(":") {
+			d.Keys = append(d.Keys, k)
+			d.Values = append(d.Values, p.expr())
+		} else {
+			set = append(set, k)
 		}
 		if len(set) > 0 && len(d.Keys) > 0 {
 			p.fail("invalid syntax")
-		}
-		if len(set)+len(d.Keys) == 1 && p.comprehension() {
-			p.close('}')
-			return &Unsupported{"comprehension"}
 		}
 		if !p.op(",") {
 			break

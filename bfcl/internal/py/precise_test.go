@@ -1,11 +1,8 @@
 package py
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
-
-	"rcgrpo/bfcl/fixtures"
 )
 
 // literal reads a number, a plain string or True written as Python source.
@@ -25,47 +22,6 @@ func literal(t *testing.T, s string) Value {
 		t.Fatalf("the vectors hold %q, which is no number", s)
 	}
 	return v
-}
-
-func TestLogarithmAndSquareRootPrintAsUpstream(t *testing.T) {
-	type vector struct {
-		Kind string
-		In   json.RawMessage
-		Out  json.RawMessage
-	}
-	fixtures.Records(t, "bfcl/py_vectors.jsonl.gz", func(v vector) {
-		if v.Kind != "logarithm" && v.Kind != "square_root" {
-			return
-		}
-		var in []json.RawMessage
-		var want string
-		if err := json.Unmarshal(v.In, &in); err != nil {
-			t.Fatal(err)
-		}
-		if err := json.Unmarshal(v.Out, &want); err != nil {
-			t.Fatal(err)
-		}
-		args := make([]Value, len(in))
-		for i, raw := range in {
-			source := string(raw)
-			_ = json.Unmarshal(raw, &source) // a number stands there as it is
-			args[i] = literal(t, source)
-		}
-		var got Value
-		var err error
-		if v.Kind == "logarithm" {
-			got, err = Logarithm(args[0], args[1], args[2])
-		} else {
-			got, err = SquareRoot(args[0], args[1])
-		}
-		text := Result(NewDict("result", got))
-		if err != nil {
-			text = Result(NewDict("error", AsException(err).Message))
-		}
-		if text != want {
-			t.Errorf("%s%v: got %s, want %s", v.Kind, args, text, want)
-		}
-	})
 }
 
 func TestLogarithm(t *testing.T) {

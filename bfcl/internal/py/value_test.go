@@ -122,17 +122,23 @@ func TestTextsOfValues(t *testing.T) {
 }
 
 func TestEvaluationOfExpressions(t *testing.T) {
+	const unsupported = "UnsupportedExpression: unsupported expression"
 	for src, want := range map[string]string{
-		"3 + 4": "7", "7 // -2": "-4", "-7 % 3": "2", "2 ** -1": "0.5", "2 ** 100": "1267650600228229401496703205376", "1 / 2": "0.5",
-		"True + True": "2", "not 0": "True", "1 < 2 < 3": "True", "1 if [] else 2": "2", "'a' * 3": "'aaa'", "[1, 2][-1]": "2",
-		"'abc'[::-1]": "'cba'", "[1, 2, 3][1:]": "[2, 3]", "(1, 2)[:1]": "(1,)", "{'a': 1}['a']": "1", "2 in [1, 2.0]": "True",
-		"1 is not None": "True", "~5": "-6", "5 & 3 | 8": "9", "1 << 3": "8", "0 or 'x' and 'y'": "'y'", "[*[1], *(2,)]": "[1, 2]",
-		"{**{'a': 1}, 'a': 2}": "{'a': 2}", "'x' 'y'": "'xy'", "r'\\n'": `'\\n'`, "0x1f": "31", "1_000": "1000", "...": "Ellipsis", "(1)": "1",
-		"1 if 1 else (1/0)": "1", "max": "NameError: name 'max' is not defined", "1/0": "ZeroDivisionError: division by zero",
-		"{}['k']": "KeyError: 'k'", "[][0]": "IndexError: list index out of range", "1 + 'a'": "TypeError: unsupported operand type(s) for +: 'int' and 'str'",
-		"'a' + 1": `TypeError: can only concatenate str (not "int") to str`, "1 < 'a'": "TypeError: '<' not supported between instances of 'int' and 'str'",
-		"{[]: 1}": "TypeError: unhashable type: 'list'", "10 ** 10 ** 10": "ValueError: Exceeds the limit (4300 digits) for integer string conversion; use sys.set_int_max_str_digits() to increase the limit", "f(1": "SyntaxError: '(' was never closed (<string>, line 1)",
-		"": "SyntaxError: invalid syntax (<string>, line 0)", "1;": "SyntaxError: invalid syntax (<string>, line 1)", "'a": "SyntaxError: unterminated string literal (detected at line 1) (<string>, line 1)",
+		"[1, 2][-1]": "2", "{'a': 1}['a']": "1", "-+-1": "1", "-True": "-1", "+True": "1", "{1, 1.0}": "{1}", "1, 'a',": "(1, 'a')",
+		"'x' 'y'": "'xy'", "r'\\n'": `'\\n'`, "0x1f": "31", "1_000": "1000", "(1)": "1", "1e400": "inf",
+		"max": "NameError: name 'max' is not defined", "max()": "NameError: name 'max' is not defined",
+		"{}['k']": "KeyError: 'k'", "[][0]": "IndexError: list index out of range",
+		"{[]: 1}": "TypeError: unhashable type: 'list'", "-'a'": "TypeError: bad operand type for unary -: 'str'",
+
+		"1 + 2": unsupported, "2 ** -1": unsupported, "not 0": unsupported, "1 < 2 < 3": unsupported, "1 if 2 else 3": unsupported,
+		"'abc'[::-1]": unsupported, "'abc'[1:]": unsupported, "2 in [1]": unsupported, "~5": unsupported, "0 or 'x'": unsupported,
+		"[*[1]]": unsupported, "{**{}}": unsupported, "f(*a)": unsupported, "f(**a)": unsupported, "lambda x: x": unsupported,
+		"[x for x in y]": unsupported, "f'{x}'": unsupported, "b'x'": unsupported, "1j": unsupported, "...": unsupported,
+		"f(x := 1)": unsupported, "x == 1": unsupported,
+
+		"f(1": "SyntaxError: '(' was never closed (<string>, line 1)", "f(a=1, a=2)": "SyntaxError: keyword argument repeated: a (<string>, line 1)",
+		"": "SyntaxError: invalid syntax (<string>, line 0)", "1;": "SyntaxError: invalid syntax (<string>, line 1)", "x = 1": "SyntaxError: invalid syntax (<string>, line 1)",
+		"'a":  "SyntaxError: unterminated string literal (detected at line 1) (<string>, line 1)",
 		"[1)": "SyntaxError: closing parenthesis ')' does not match opening parenthesis '[' (<string>, line 1)",
 	} {
 		got := ""
@@ -165,8 +171,7 @@ func (nothing) Call(f Value, _ []Value, _ []Argument) (Value, error) {
 
 func TestDeepTextIsRefusedNotFollowed(t *testing.T) {
 	for name, src := range map[string]string{
-		"brackets": repeated("[", 5000), "signs": repeated("-", 100000) + "1", "not": repeated("not ", 100000) + "1", "powers": "1" + repeated("**1", 100000),
-		"sums": "1" + repeated("+1", 100000), "attributes": "a" + repeated(".a", 100000), "conditionals": repeated("1 if 1 else ", 100000) + "1",
+		"brackets": repeated("[", 5000), "signs": repeated("-", 100000) + "1", "attributes": "a" + repeated(".a", 100000),
 	} {
 		if _, err := Parse(src); err == nil {
 			t.Errorf("%s: accepted", name)

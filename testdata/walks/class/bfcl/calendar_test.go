@@ -11,7 +11,7 @@ func TestOracleOfTheCalendar(t *testing.T) {
 		InitialConfig: json.RawMessage(`{"CalendarAPI": {"events": []}}`),
 		Turns:         []Turn{{User: "Note the review on day 3.", GroundTruth: []string{"add_event(title='review', day=3)"}}}}
 	for call, passes := range map[string]bool{"add_event(title='review', day=3)": true, "add_event('review', 3)": true, "add_event(title='review')": false} {
-		e, err := task.Play(Settings{}, [][][]string{{{call}}})
+		e, _, err := task.Play(Settings{}, [][][]string{{{call}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,6 @@
-package bfcl
+// Package golden replays recorded trajectories of the official Python code and compares every result, state and verdict.
+// Replay is the entry point; "rcgrpo bfcl replay" and the tests of bfcl use it.
+package golden
 
 import (
 	"bufio"
@@ -15,67 +17,26 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"rcgrpo/bfcl/internal/api"
+	"rcgrpo/bfcl"
 	"rcgrpo/bfcl/internal/py"
 )
 
-// Play runs a whole trajectory: turns of steps of calls, as decoded model output. Empty steps are dropped. A trajectory
-// with another number of turns than the task is force-terminated; turns beyond the task's are not executed. The step
-// limit does not apply, because the steps have been made.
-func (t *Task) Play(s Settings, turns [][][]string) (*Episode, error) {
-	p, err := t.play(s, turns)
-	if err != nil {
-		return nil, err
-	}
-	return p.episode, nil
-}
-
-// played is an episode with the outcomes of its calls: turns, steps, calls; nil for a step dropped as empty.
-type played struct {
-	episode  *Episode
-	outcomes [][][]outcome
-}
-
-func (t *Task) play(s Settings, turns [][][]string) (*played, error) {
-	s.MaxSteps, s.MaxCalls = math.MaxInt, 0
-	e, err := t.Start(s)
-	if err != nil {
-		return nil, err
-	}
-	p := &played{episode: e}
-	for _, steps := range turns {
-		if e.Done() {
-			break
-		}
-		var outs [][]outcome
-		for _, calls := range steps {
-			if emptyStep(calls) {
-				outs = append(outs, nil)
-			} else {
-				outs = append(outs, e.step(calls))
-			}
-		}
-		e.endTurn()
-		p.outcomes = append(p.outcomes, outs)
-	}
-	e.turns = len(turns)
-	return p, nil
-}
-
-// Report counts what Replay did.
+// Report counts the work of a Replay.
 type Report struct {
 	Trajectories int
 	Calls        int
-	Allowed      int      // texts of SyntaxErrors, exotic TypeErrors and hash orders that differ, which is allowed
-	Differing    []string // one line for each other difference from the recorded values
-	Scores       []Score  // by category, of the forms that have verdicts
+	Allowed      int          // differences of texts that do not count: SyntaxErrors, other TypeErrors, sets in hash order
+	Differing    []string     // one line per other difference from the recorded values
+	Prompting    int          // records of the format "prompting", which is not implemented and not compared
+	Unsupported  []string     // record and first call outside the supported subset; the rest of such a record is not compared
+	Scores       []bfcl.Score // by category, of the forms that have verdicts
 }
 
-// Replay runs recorded trajectories: JSON Lines, gzipped or not, in any of the five forms of the golden fixtures (ground
-// truth, perturbed, fuzz, directed, decode), told apart by their fields. It writes one line per trajectory to out with
-// the same fields as computed here, when out is not nil, and compares with the recorded values.
-func Replay(d *Data, in io.Reader, out io.Writer) (Report, error) {
-	r := &replayer{data: d, settings: Settings{Data: d, Today: ReleaseDate}}
+// Replay runs recorded trajectories: JSON Lines, gzipped or not, in any of the five forms of the golden files (ground
+// truth, perturbed, fuzz, directed, decode), which differ in their fields. It compares with the recorded values. If out
+// is not nil, it writes one line per trajectory with the same fields as computed here.
+func Replay(d *bfcl.Data, in io.Reader, out io.Writer) (Report, error) {
+	r := &replayer{data: d, settings: bfcl.Settings{Data: d, Today: bfcl.ReleaseDate}}
 	buffered := bufio.NewReaderSize(in, 1<<20)
 	var src io.Reader = buffered
 	if magic, _ := buffered.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
@@ -108,8 +69,8 @@ func Replay(d *Data, in io.Reader, out io.Writer) (Report, error) {
 	}
 }
 
-// ReplayFile is Replay on files; outPath may be "" for none. The output appears whole or not at all.
-func ReplayFile(d *Data, inPath, outPath string) (Report, error) {
+// ReplayFile is Replay on files. An empty outPath writes nothing. The output file appears whole or not at all.
+func ReplayFile(d *bfcl.Data, inPath, outPath string) (Report, error) {
 	in, err := os.Open(inPath)
 	if err != nil {
 		return Report{}, fmt.Errorf("replay: %w", err)
@@ -146,12 +107,13 @@ func ReplayFile(d *Data, inPath, outPath string) (Report, error) {
 }
 
 type replayer struct {
-	data     *Data
-	settings Settings
+	data     *bfcl.Data
+	settings bfcl.Settings
 	report   Report
-	tally    Tally
+	tally    bfcl.Tally
 	out      io.Writer
-	final    map[string]map[string]string // task id -> class -> final state of the ground truth
+	final    map[string]map[string]json.RawMessage // task id -> class -> final state of the ground truth
+	cut      bool                                  // the current record had an unsupported call
 }
 
 // recorded has the fields of all forms.
@@ -227,6 +189,7 @@ func (r *replayer) record(line []byte) error {
 		return err
 	}
 	r.report.Trajectories++
+	r.cut = false
 	switch {
 	case rec.Format != "":
 		return r.decode(&rec)
@@ -285,33 +248,41 @@ func sameJSON(a any, b json.RawMessage) bool {
 	return bytes.Equal(p, q)
 }
 
-// compare checks one outcome against the record of its call.
-func (r *replayer) compare(where, call string, got outcome, want recordedResult) {
+// compare checks one outcome against the record of its call, unless an earlier call of the record was unsupported.
+func (r *replayer) compare(where, call string, got bfcl.Outcome, want recordedResult) {
+	if r.cut {
+		return
+	}
 	r.report.Calls++
+	if got.Unsupported() {
+		r.report.Unsupported = append(r.report.Unsupported, where+"\t"+call)
+		r.cut = true
+		return
+	}
 	where += " " + call
 	exc, rt := deref(want.Exc), deref(want.RT)
-	if got.exception != exc || got.kind != rt {
-		r.differ(where, "got exception %q and type %q, want %q and %q (result %q)", got.exception, got.kind, exc, rt, got.text)
+	if got.Exception != exc || got.Type != rt {
+		r.differ(where, "got exception %q and type %q, want %q and %q (result %q)", got.Exception, got.Type, exc, rt, got.Text)
 		return
 	}
 	var same bool
 	var wanted string
 	if want.Result != nil {
-		same, wanted = got.text == *want.Result, *want.Result
+		same, wanted = got.Text == *want.Result, *want.Result
 	} else if wanted = string(want.R); strings.HasPrefix(wanted, `"`) {
 		_ = json.Unmarshal(want.R, &wanted) // it is a JSON string
-		same = got.text == wanted
+		same = got.Text == wanted
 	} else {
-		same = sameJSON(digest(got.text, longResult), want.R)
+		same = sameJSON(digest(got.Text, longResult), want.R)
 	}
 	switch {
 	case same:
-	case want.ND && sameWords(got.text, wanted),
-		exc == "SyntaxError" && strings.HasPrefix(got.text, "Error during execution: "),
-		exc == "TypeError" && !strings.Contains(wanted, "argument") && strings.HasPrefix(got.text, "Error during execution: "):
+	case want.ND && sameWords(got.Text, wanted),
+		exc == "SyntaxError" && strings.HasPrefix(got.Text, "Error during execution: "),
+		exc == "TypeError" && !strings.Contains(wanted, "argument") && strings.HasPrefix(got.Text, "Error during execution: "):
 		r.report.Allowed++
 	default:
-		r.differ(where, "got %q, want %q", clip(got.text), clip(wanted))
+		r.differ(where, "got %q, want %q", clip(got.Text), clip(wanted))
 	}
 }
 
@@ -339,19 +310,14 @@ func sameWords(a, b string) bool {
 	return slices.Equal(words(a), words(b))
 }
 
-// sameState compares the dump of an instance with the recorded one, byte for byte after both went through one printer.
-func (r *replayer) sameState(where, class string, attrs []api.Attr, want json.RawMessage) {
-	got, err := stateJSON(attrs)
+// sameState compares a state with the recorded one, byte for byte after both went through one printer.
+func (r *replayer) sameState(where, class string, state, want json.RawMessage) {
+	got, err := reprint(state)
 	if err != nil {
 		r.differ(where, "state of %s: %v", class, err)
 		return
 	}
-	v, err := py.FromJSON(want)
-	if err != nil {
-		r.differ(where, "recorded state of %s: %v", class, err)
-		return
-	}
-	wanted, err := py.JSON(v)
+	wanted, err := reprint(want)
 	if err != nil {
 		r.differ(where, "recorded state of %s: %v", class, err)
 		return
@@ -366,32 +332,54 @@ func (r *replayer) sameState(where, class string, attrs []api.Attr, want json.Ra
 	}
 }
 
-// states compares all instances of a side with recorded states and private attributes.
-func (r *replayer) states(where string, s *side, state, private map[string]json.RawMessage) {
-	for i, class := range s.scene.task.Classes {
+func reprint(state json.RawMessage) (string, error) {
+	v, err := py.FromJSON(state)
+	if err != nil {
+		return "", err
+	}
+	return py.JSON(v)
+}
+
+// states compares the policy's instances with recorded states and private attributes.
+func (r *replayer) states(where string, e *bfcl.Episode, state, private map[string]json.RawMessage) error {
+	if r.cut {
+		return nil
+	}
+	public, err := e.State()
+	if err != nil {
+		return err
+	}
+	hidden, err := e.Private()
+	if err != nil {
+		return err
+	}
+	for i, class := range e.Task().Classes {
 		if want, ok := state[class]; ok {
-			r.sameState(where, class, s.instances[i].State(), want)
+			r.sameState(where, class, public[i], want)
 		} else {
 			r.differ(where, "no state of %s is recorded", class)
 		}
 		if want, ok := private[class]; ok {
-			r.sameState(where+" private", class, s.instances[i].Private(), want)
+			r.sameState(where+" private", class, hidden[i], want)
 		}
 	}
+	return nil
 }
 
-func stateOf(s *side) map[string]json.RawMessage {
+func stateOf(e *bfcl.Episode) (map[string]json.RawMessage, error) {
+	states, err := e.State()
+	if err != nil {
+		return nil, err
+	}
 	out := map[string]json.RawMessage{}
-	for i, class := range s.scene.task.Classes {
-		if text, err := stateJSON(s.instances[i].State()); err == nil {
-			out[class] = json.RawMessage(text)
-		}
+	for i, class := range e.Task().Classes {
+		out[class] = states[i]
 	}
-	return out
+	return out, nil
 }
 
-// official finds an official task or complains.
-func (r *replayer) official(id string) (*Task, error) {
+// official returns the official task with that id.
+func (r *replayer) official(id string) (*bfcl.Task, error) {
 	if t := r.data.Task(id); t != nil {
 		return t, nil
 	}
@@ -405,12 +393,12 @@ type resultOut struct {
 	RT     *string `json:"rt"`
 }
 
-func newResultOut(call string, o outcome) resultOut {
-	out := resultOut{Call: call, Result: o.text}
-	if o.exception != "" {
-		out.Exc = &o.exception
+func newResultOut(call string, o bfcl.Outcome) resultOut {
+	out := resultOut{Call: call, Result: o.Text}
+	if o.Exception != "" {
+		out.Exc = &o.Exception
 	} else {
-		out.RT = &o.kind
+		out.RT = &o.Type
 	}
 	return out
 }
@@ -428,7 +416,9 @@ func (r *replayer) groundTruth(rec *recorded, line []byte) error {
 	if err != nil {
 		return err
 	}
-	e, err := t.Start(r.settings)
+	settings := r.settings
+	settings.MaxSteps = math.MaxInt // the ground truth has no step limit
+	e, err := t.Start(settings)
 	if err != nil {
 		return err
 	}
@@ -438,7 +428,13 @@ func (r *replayer) groundTruth(rec *recorded, line []byte) error {
 	if len(rec.Turns) != len(t.Turns) {
 		return fmt.Errorf("task %s: the record has %d turns, the task %d", rec.ID, len(rec.Turns), len(t.Turns))
 	}
-	r.states(rec.ID+" start", e.model, more.InitialState, more.InitialPrivate)
+	if err := r.states(rec.ID+" start", e, more.InitialState, more.InitialPrivate); err != nil {
+		return err
+	}
+	initial, err := stateOf(e)
+	if err != nil {
+		return err
+	}
 	type turnOut struct {
 		Calls []resultOut                `json:"calls"`
 		State map[string]json.RawMessage `json:"state"`
@@ -450,7 +446,7 @@ func (r *replayer) groundTruth(rec *recorded, line []byte) error {
 		Turns        []turnOut                  `json:"turns"`
 		Valid        bool                       `json:"valid"`
 		Reward       float64                    `json:"reward"`
-	}{ID: rec.ID, Tools: e.Tools(), InitialState: stateOf(e.model)}
+	}{ID: rec.ID, Tools: e.Tools(), InitialState: initial}
 	for k, turn := range rec.Turns {
 		where := fmt.Sprintf("%s turn %d", rec.ID, k)
 		if held := rec.HeldOut[fmt.Sprint(k)]; held != nil {
@@ -461,16 +457,23 @@ func (r *replayer) groundTruth(rec *recorded, line []byte) error {
 		}
 		var one turnOut
 		for _, c := range turn.Calls {
-			o := e.step([]string{c.Call})[0]
-			e.steps = 0 // the ground truth knows no steps
-			r.compare(where, c.Call, o, c)
-			one.Calls = append(one.Calls, newResultOut(c.Call, o))
+			o, err := e.Execute([]string{c.Call})
+			if err != nil {
+				return err
+			}
+			r.compare(where, c.Call, o[0], c)
+			one.Calls = append(one.Calls, newResultOut(c.Call, o[0]))
 		}
-		e.steps = len(turn.Calls)
-		r.states(where, e.model, turn.State, turn.Private)
-		one.State = stateOf(e.model)
+		if err := r.states(where, e, turn.State, turn.Private); err != nil {
+			return err
+		}
+		if one.State, err = stateOf(e); err != nil {
+			return err
+		}
 		out.Turns = append(out.Turns, one)
-		e.endTurn()
+		if _, err := e.Execute(nil); err != nil {
+			return err
+		}
 	}
 	v := e.Verdict()
 	if !v.Official || v.Reward != 1 {
@@ -487,11 +490,11 @@ func (r *replayer) perturbed(rec *recorded) error {
 	if err != nil {
 		return err
 	}
-	p, err := t.play(r.settings, rec.Steps)
+	e, outcomes, err := t.Play(r.settings, rec.Steps)
 	if err != nil {
 		return err
 	}
-	for k, steps := range p.outcomes {
+	for k, steps := range outcomes {
 		if rec.Results != nil && (k >= len(rec.Results) || len(rec.Results[k]) != len(steps)) {
 			r.differ(rec.PID, "turn %d: the record's results do not fit its steps", k)
 			continue
@@ -510,22 +513,25 @@ func (r *replayer) perturbed(rec *recorded) error {
 			}
 		}
 	}
-	final := stateOf(p.episode.model)
-	if err := r.finalState(rec, t, p.episode); err != nil {
+	final, err := stateOf(e)
+	if err != nil {
 		return err
 	}
-	v := p.episode.Verdict()
+	if err := r.finalState(rec, t, e); err != nil {
+		return err
+	}
+	v := e.Verdict()
 	r.tally.Add(t.Category, v)
 	checks, official := recordedChecks(v), recordedOfficial(v)
 	r.verdict(rec, v, checks, official)
 	return r.write(map[string]any{
-		"pid": rec.PID, "id": rec.ID, "steps": rec.Steps, "results": resultsOut(rec.Steps, p.outcomes), "final_state": final,
+		"pid": rec.PID, "id": rec.ID, "steps": rec.Steps, "results": resultsOut(rec.Steps, outcomes), "final_state": final,
 		"turn_checks": checks, "official": official, "r_state": v.RState, "r_action": v.RAction,
 		"r_action_injective": v.RActionInjective, "reward": v.Reward,
 	})
 }
 
-func resultsOut(steps [][][]string, outcomes [][][]outcome) [][][]resultOut {
+func resultsOut(steps [][][]string, outcomes [][][]bfcl.Outcome) [][][]resultOut {
 	out := make([][][]resultOut, len(outcomes))
 	for k := range outcomes {
 		out[k] = make([][]resultOut, len(outcomes[k]))
@@ -538,7 +544,7 @@ func resultsOut(steps [][][]string, outcomes [][][]outcome) [][][]resultOut {
 	return out
 }
 
-func recordedChecks(v Verdict) []recordedCheck {
+func recordedChecks(v bfcl.Verdict) []recordedCheck {
 	var out []recordedCheck
 	for _, c := range v.Turns {
 		one := recordedCheck{GTEmpty: c.GroundTruthEmpty, ModelEmpty: c.ModelEmpty, State: c.State, Response: c.Response, Missing: len(c.Missing)}
@@ -546,14 +552,14 @@ func recordedChecks(v Verdict) []recordedCheck {
 			if one.Diff == nil {
 				one.Diff = map[string][]string{}
 			}
-			one.Diff[d.Class] = d.sorted()
+			one.Diff[d.Class] = slices.Sorted(slices.Values(d.Attrs))
 		}
 		out = append(out, one)
 	}
 	return out
 }
 
-func recordedOfficial(v Verdict) recordedVerdict {
+func recordedOfficial(v bfcl.Verdict) recordedVerdict {
 	out := recordedVerdict{Valid: v.Official, ErrorType: v.ErrorType, Message: v.Message, Attrs: v.Attrs}
 	if v.Turn >= 0 {
 		out.Turn = &v.Turn
@@ -564,7 +570,10 @@ func recordedOfficial(v Verdict) recordedVerdict {
 	return out
 }
 
-func (r *replayer) verdict(rec *recorded, v Verdict, checks []recordedCheck, official recordedVerdict) {
+func (r *replayer) verdict(rec *recorded, v bfcl.Verdict, checks []recordedCheck, official recordedVerdict) {
+	if r.cut {
+		return
+	}
 	if rec.Checks != nil {
 		want, _ := json.Marshal(rec.Checks)
 		if got, _ := json.Marshal(checks); !bytes.Equal(got, want) {
@@ -584,8 +593,8 @@ func (r *replayer) verdict(rec *recorded, v Verdict, checks []recordedCheck, off
 	}
 }
 
-// finalState compares the policy's final state; "=gt" stands for the one the ground truth leads to.
-func (r *replayer) finalState(rec *recorded, t *Task, e *Episode) error {
+// finalState compares the policy's final state; "=gt" stands for the final state of the ground truth.
+func (r *replayer) finalState(rec *recorded, t *bfcl.Task, e *bfcl.Episode) error {
 	if rec.FinalState == nil {
 		return nil
 	}
@@ -601,34 +610,28 @@ func (r *replayer) finalState(rec *recorded, t *Task, e *Episode) error {
 		if err != nil {
 			return err
 		}
-		want[class] = json.RawMessage(final[class])
+		want[class] = final[class]
 	}
-	r.states(rec.PID+" end", e.model, want, nil)
-	return nil
+	return r.states(rec.PID+" end", e, want, nil)
 }
 
-func (r *replayer) truthState(t *Task) (map[string]string, error) {
+func (r *replayer) truthState(t *bfcl.Task) (map[string]json.RawMessage, error) {
 	if f, ok := r.final[t.ID]; ok {
 		return f, nil
 	}
-	e, err := t.Start(r.settings)
+	turns := make([][][]string, len(t.Turns))
+	for i, turn := range t.Turns {
+		turns[i] = [][]string{turn.GroundTruth}
+	}
+	e, _, err := t.Play(r.settings, turns)
 	if err != nil {
 		return nil, err
 	}
-	for _, turn := range t.Turns {
-		for _, call := range turn.GroundTruth {
-			e.reference.run(call)
-		}
-	}
-	out := map[string]string{}
-	for class, state := range stateOf(e.reference) {
-		out[class] = string(state)
-	}
 	if r.final == nil {
-		r.final = map[string]map[string]string{}
+		r.final = map[string]map[string]json.RawMessage{}
 	}
-	r.final[t.ID] = out
-	return out, nil
+	r.final[t.ID], err = stateOf(e)
+	return r.final[t.ID], err
 }
 
 // sequence replays a record of golden_fuzz or golden_directed: calls on one class.
@@ -657,38 +660,60 @@ func (r *replayer) sequence(rec *recorded, line []byte) error {
 	if rec.Long {
 		category = "long_context"
 	}
-	t := &Task{ID: rec.Task, Category: category, Classes: []string{rec.Class}, InitialConfig: config, Turns: []Turn{{}}}
+	t := &bfcl.Task{ID: rec.Task, Category: category, Classes: []string{rec.Class}, InitialConfig: config, Turns: []bfcl.Turn{{}}}
 	e, err := t.Start(r.settings)
 	if err != nil {
 		return err
 	}
+	recorded := func(state json.RawMessage) map[string]json.RawMessage {
+		if state == nil {
+			return nil
+		}
+		return map[string]json.RawMessage{rec.Class: state}
+	}
 	if more.InitialState != nil {
-		r.sameState(name+" start", rec.Class, e.model.instances[0].State(), more.InitialState)
+		if err := r.states(name+" start", e, recorded(more.InitialState), nil); err != nil {
+			return err
+		}
+	}
+	calls := make([]string, len(more.Calls))
+	for i, c := range more.Calls {
+		calls[i] = c.Call
+	}
+	outcomes, err := e.Execute(calls)
+	if err != nil {
+		return err
 	}
 	var outs []resultOut
-	for _, c := range more.Calls {
-		o := e.model.run(c.Call)
-		r.compare(name, c.Call, o, c)
-		outs = append(outs, newResultOut(c.Call, o))
+	for i, o := range outcomes {
+		r.compare(name, calls[i], o, more.Calls[i])
+		outs = append(outs, newResultOut(calls[i], o))
 	}
 	if rec.FinalState != nil {
-		r.sameState(name+" end", rec.Class, e.model.instances[0].State(), rec.FinalState)
+		if err := r.states(name+" end", e, recorded(rec.FinalState), recorded(more.Private)); err != nil {
+			return err
+		}
 	}
-	if more.Private != nil {
-		r.sameState(name+" end private", rec.Class, e.model.instances[0].Private(), more.Private)
+	final, err := e.State()
+	if err != nil {
+		return err
 	}
 	return r.write(map[string]any{"sid": rec.SID, "name": rec.Name, "class": rec.Class, "task": rec.Task, "long_context": rec.Long,
-		"calls": outs, "final_state": stateOf(e.model)[rec.Class]})
+		"calls": outs, "final_state": final[0]})
 }
 
 // decode replays a record of golden_decode.
 func (r *replayer) decode(rec *recorded) error {
+	if rec.Format == "prompting" {
+		r.report.Prompting++
+		return nil
+	}
 	decoders := map[string]func(string) ([]string, error){
-		"prompting": DecodePrompting, "qwen_fc": DecodeQwen, "llama31_fc": DecodeLlama31,
+		"qwen_fc": bfcl.DecodeQwen, "llama31_fc": bfcl.DecodeLlama31,
 	}
 	decoder, ok := decoders[rec.Format]
 	if !ok {
-		return fmt.Errorf("unknown format %q, want prompting, qwen_fc or llama31_fc", rec.Format)
+		return fmt.Errorf("unknown format %q, want qwen_fc or llama31_fc", rec.Format)
 	}
 	var want []string
 	if err := json.Unmarshal(rec.Calls, &want); err != nil {
@@ -701,10 +726,10 @@ func (r *replayer) decode(rec *recorded) error {
 		r.differ(rec.Format, "%q: got error %v, want %q (calls %q)", clip(rec.Text), err, deref(rec.Exc), got)
 	case err == nil && !slices.Equal(got, want):
 		r.differ(rec.Format, "%q: got %q, want %q", clip(rec.Text), got, want)
-	case err == nil && emptyStep(got) != rec.Empty:
-		r.differ(rec.Format, "%q: got empty %v, want %v", clip(rec.Text), emptyStep(got), rec.Empty)
+	case err == nil && bfcl.EmptyStep(got) != rec.Empty:
+		r.differ(rec.Format, "%q: got empty %v, want %v", clip(rec.Text), bfcl.EmptyStep(got), rec.Empty)
 	}
-	out := map[string]any{"format": rec.Format, "text": rec.Text, "calls": got, "exc": nil, "empty": err == nil && emptyStep(got)}
+	out := map[string]any{"format": rec.Format, "text": rec.Text, "calls": got, "exc": nil, "empty": err == nil && bfcl.EmptyStep(got)}
 	if err != nil {
 		out["exc"], out["empty"] = py.AsException(err).Class, nil
 	}

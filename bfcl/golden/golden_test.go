@@ -1,0 +1,60 @@
+package golden_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/bfcl/fixtures"
+	"rcgrpo/bfcl/golden"
+)
+
+// TestGoldenTrajectories replays every recorded trajectory of every form. The only records that may differ are those of
+// testdata/unsupported.txt: file, record and the first call outside the supported subset of Python, separated by tabs.
+// RCGRPO_UPDATE=1 rewrites the list.
+func TestGoldenTrajectories(t *testing.T) {
+	data, err := bfcl.LoadData(fixtures.Path(t, "bfcl/data"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var unsupported strings.Builder
+	for _, form := range []string{"ground_truth", "perturbed", "fuzz", "directed", "decode"} {
+		file := "golden_" + form + ".jsonl.gz"
+		report, err := golden.ReplayFile(data, fixtures.Path(t, "bfcl/"+file), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := report.Prompting; n > 0 && form != "decode" {
+			t.Errorf("%s: %d records have the format prompting", form, n)
+		}
+		for i, d := range report.Differing {
+			if i == 40 {
+				t.Errorf("%s: and %d more", form, len(report.Differing)-i)
+				break
+			}
+			t.Errorf("%s: %s", form, d)
+		}
+		if report.Trajectories == 0 {
+			t.Errorf("%s holds no trajectory", file)
+		}
+		for _, call := range report.Unsupported {
+			unsupported.WriteString(file + "\t" + call + "\n")
+		}
+		t.Logf("%s: %d trajectories, %d calls, %d allowed differences, %d unsupported", form, report.Trajectories,
+			report.Calls, report.Allowed, len(report.Unsupported))
+	}
+	const list = "testdata/unsupported.txt"
+	if os.Getenv("RCGRPO_UPDATE") == "1" {
+		if err := os.WriteFile(list, []byte(unsupported.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := unsupported.String(); got != string(want) {
+		t.Errorf("the unsupported calls differ from %s: got\n%s\nwant\n%s", list, got, want)
+	}
+}

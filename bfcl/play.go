@@ -1,0 +1,30 @@
+package bfcl
+
+import "math"
+
+// Play runs a whole trajectory: turns of steps of calls, as decoded model output. The outcomes have the same shape, with
+// nil for an empty step, which is skipped. A trajectory with another number of turns than the task is force-terminated;
+// turns beyond the task's are not executed. The step limit does not apply, because the steps have been made.
+func (t *Task) Play(s Settings, turns [][][]string) (*Episode, [][][]Outcome, error) {
+	s.MaxSteps, s.MaxCalls = math.MaxInt, 0
+	e, err := t.Start(s)
+	if err != nil {
+		return nil, nil, err
+	}
+	var played [][][]Outcome
+	for _, steps := range turns {
+		if e.Done() {
+			break
+		}
+		outcomes := make([][]Outcome, len(steps))
+		for i, calls := range steps {
+			if !EmptyStep(calls) {
+				outcomes[i] = e.step(calls)
+			}
+		}
+		e.endTurn()
+		played = append(played, outcomes)
+	}
+	e.turns = len(turns)
+	return e, played, nil
+}
