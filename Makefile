@@ -48,7 +48,7 @@ build: deps
 # libtorch; its sessions of many commands stay with the binary without cgo, which starts in a hundredth of the time.
 test: build lint axe
 	GORACE=atexit_sleep_ms=0 $(GO) test -race ./...
-	$(GO) test . ./reports ./engine/index
+	$(GO) test . ./reports
 	$(GO) test -tags libtorch ./stages/...
 	$(GO) test -tags libtorch -skip '^(TestScripts|TestSixteenRuns.*|TestAdditions.*)$$' .
 
@@ -82,7 +82,7 @@ bench: build
 	bench/hf_fixtures.sh
 	bench/engine.sh
 	bench/lm.sh
-	$(GO) test -run '^$$' -bench . -benchmem ./engine ./bfcl/... ./engine/index ./stages/rl ./stages/internal/token
+	$(GO) test -run '^$$' -bench . -benchmem ./engine ./bfcl/... ./stages/rl ./stages/internal/token
 	$(GO) test -tags libtorch -run '^$$' -bench . -benchmem ./stages/internal/... ./stages/grpo
 
 KILLS ?= 1000

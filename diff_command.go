@@ -10,7 +10,6 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
-	"rcgrpo/engine/index"
 	"rcgrpo/stages/rl"
 )
 
@@ -32,15 +31,13 @@ func diffCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	if err != nil {
 		here = "" // latest is of all experiments then
 	}
-	x := index.Open(store)
-	defer x.Close()
 	var runs [2]*engine.RunStatus
 	for i, name := range c.args {
 		folder, err := engine.FindRun(store, here, name)
 		if err != nil {
 			return c.fail(err)
 		}
-		if runs[i], err = x.Run(folder); err != nil {
+		if runs[i], err = engine.Status(folder); err != nil {
 			return c.fail(err)
 		}
 	}

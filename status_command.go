@@ -13,7 +13,6 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
-	"rcgrpo/engine/index"
 )
 
 // experimentName is the name that runs of an experiment carry, without reading its files.
@@ -65,9 +64,7 @@ func statusCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	} else if names, err = engine.Experiments(store); err != nil {
 		return c.fail(err)
 	}
-	x := index.Open(store)
-	defer x.Close()
-	var runs []*index.Summary
+	var runs []*engine.RunStatus
 	for _, name := range names {
 		folders, err := engine.Runs(store, name)
 		if err != nil {
@@ -77,7 +74,7 @@ func statusCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 			if *list > 0 && i >= *list || *list == 0 && i > 0 && !engine.Live(folder) {
 				continue
 			}
-			s, err := summary(x, folder, *all)
+			s, err := engine.Status(folder)
 			if errors.Is(err, os.ErrNotExist) { // it has no plan yet, or was removed
 				continue
 			}
@@ -94,7 +91,7 @@ func statusCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	survivors = slices.DeleteFunc(survivors, func(s engine.Survivor) bool { return !slices.Contains(names, s.Experiment) })
 	switch {
 	case *asJSON:
-		if err := writeStatusJSON(stdout, runs, survivors); err != nil {
+		if err := writeStatusJSON(stdout, runs, survivors, *all); err != nil {
 			return c.fail(err)
 		}
 	case len(runs) == 0:
@@ -108,7 +105,7 @@ func statusCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 			if *list > 0 {
 				fmt.Fprintf(stdout, "%s  %s  %s\n", engine.RunName(s.Folder), s.Text(), countsText(stateCounts(s)))
 			} else {
-				writeStatus(stdout, s)
+				writeStatus(stdout, s, *all)
 			}
 		}
 		for _, s := range survivors {
@@ -118,22 +115,17 @@ func statusCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	return exitDone
 }
 
-// summary is the status of a run in short, or with every node.
-func summary(x *index.Index, folder string, all bool) (*index.Summary, error) {
-	s, err := x.Summary(folder)
-	if err == nil && all {
-		whole, err := x.Run(folder)
-		if err != nil {
-			return nil, err
-		}
-		s.Nodes = whole.Nodes
-	}
-	return s, err
+// listed reports whether status lists a node without -all: nodes that run, failed, or have a note.
+func listed(n engine.NodeStatus) bool {
+	return n.State == engine.EventStarted || n.State == engine.EventFailed || n.State == engine.EventPlanned && n.Note != ""
 }
 
-func writeStatus(w io.Writer, s *index.Summary) {
+func writeStatus(w io.Writer, s *engine.RunStatus, all bool) {
 	fmt.Fprintf(w, "%s  %s\n", engine.RunName(s.Folder), s.Text())
 	for _, n := range s.Nodes {
+		if !all && !listed(n) {
+			continue
+		}
 		now := s.Now()
 		if n.Survives {
 			now = time.Now()
@@ -165,18 +157,11 @@ func stateText(state engine.EventKind, live bool) string {
 	return string(state)
 }
 
-func stateCounts(s *index.Summary) map[string]int {
+// stateCounts counts the nodes of a run by state.
+func stateCounts(s *engine.RunStatus) map[string]int {
 	counts := map[string]int{}
-	for state, n := range s.States {
-		counts[stateText(state, s.Live)] += n
-	}
 	for _, n := range s.Nodes {
-		if n.Survives {
-			if counts["stopped"]--; counts["stopped"] == 0 {
-				delete(counts, "stopped")
-			}
-			counts["running"]++
-		}
+		counts[stateText(n.State, s.Live || n.Survives)]++
 	}
 	return counts
 }
@@ -213,7 +198,7 @@ type statusNodeJSON struct {
 	Log     string         `json:"log,omitempty"`
 }
 
-func writeStatusJSON(w io.Writer, runs []*index.Summary, survivors []engine.Survivor) error {
+func writeStatusJSON(w io.Writer, runs []*engine.RunStatus, survivors []engine.Survivor, all bool) error {
 	type survivor struct {
 		Address string    `json:"address"`
 		Run     string    `json:"run"` // folder of the run that it has outlived
@@ -233,6 +218,9 @@ func writeStatusJSON(w io.Writer, runs []*index.Summary, survivors []engine.Surv
 			Seconds: s.Now().Sub(s.Started).Seconds(), Revision: s.Revision, Host: s.Host, PID: s.PID, Counts: stateCounts(s),
 			Nodes: []statusNodeJSON{}}
 		for _, n := range s.Nodes {
+			if !all && !listed(n) {
+				continue
+			}
 			j := statusNodeJSON{Address: n.Address, State: stateText(n.State, s.Live || n.Survives), Key: n.Key, Started: n.Started, Seconds: n.Seconds, Note: n.Note}
 			if n.State == engine.EventStarted {
 				now := s.Now()

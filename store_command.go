@@ -15,7 +15,6 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
-	"rcgrpo/engine/index"
 )
 
 const storeUsage = `usage:
@@ -89,7 +88,7 @@ func (f *storeFilter) flags(c *call) {
 	c.Var(&f.larger, "larger", "only results of at least this `SIZE`, such as 100MB")
 }
 
-func (f *storeFilter) picks(r index.Result, now time.Time) bool {
+func (f *storeFilter) picks(r storedResult, now time.Time) bool {
 	since := age(now.Sub(r.Started))
 	return (f.experiment == "" || f.experiment == r.Experiment) && (f.kind == "" || f.kind == r.Kind) &&
 		(f.address == "" || engine.AddressFits(r.Address, f.address)) && (f.older == 0 || since > f.older) &&
@@ -98,14 +97,42 @@ func (f *storeFilter) picks(r index.Result, now time.Time) bool {
 
 // storeOrders are the orders of `store ls -sort`. What is worth most takes most seconds to make again for each byte kept:
 // gc begins at the other end.
-var storeOrders = map[string]func(a, b index.Result) int{
-	"address": func(a, b index.Result) int { return 0 }, // as they come
-	"age":     func(a, b index.Result) int { return a.Started.Compare(b.Started) },
-	"size":    func(a, b index.Result) int { return cmp.Compare(b.Bytes, a.Bytes) },
-	"seconds": func(a, b index.Result) int { return cmp.Compare(b.Seconds, a.Seconds) },
-	"worth": func(a, b index.Result) int {
+var storeOrders = map[string]func(a, b storedResult) int{
+	"address": func(a, b storedResult) int { return 0 }, // as they come
+	"age":     func(a, b storedResult) int { return a.Started.Compare(b.Started) },
+	"size":    func(a, b storedResult) int { return cmp.Compare(b.Bytes, a.Bytes) },
+	"seconds": func(a, b storedResult) int { return cmp.Compare(b.Seconds, a.Seconds) },
+	"worth": func(a, b storedResult) int {
 		return cmp.Compare(b.Seconds*float64(a.Bytes), a.Seconds*float64(b.Bytes)) // seconds per byte, without dividing
 	},
+}
+
+// storedResult is the summary of a manifest that `store ls` prints.
+type storedResult struct {
+	Key        string            `json:"key"`
+	Experiment string            `json:"experiment"`
+	Address    string            `json:"address"`
+	Kind       string            `json:"kind"`
+	Seed       *int64            `json:"seed,omitempty"`
+	Types      map[string]string `json:"types"` // port -> artifact type
+	Bytes      int64             `json:"bytes"`
+	Seconds    float64           `json:"seconds"` // that it took
+	Started    time.Time         `json:"started"`
+	Run        string            `json:"run,omitempty"`
+	Revision   string            `json:"revision"`
+	Device     string            `json:"device,omitempty"`
+	PeakBytes  int64             `json:"peak_bytes,omitempty"`
+	Collected  time.Time         `json:"collected,omitzero"` // when gc removed the bytes
+}
+
+func newStoredResult(m *artifact.Manifest) storedResult {
+	r := storedResult{Key: m.Key, Experiment: m.Experiment, Address: m.Address, Kind: m.Kind, Seed: m.Seed, Types: map[string]string{},
+		Bytes: m.Bytes(), Seconds: m.Seconds, Started: m.Started, Run: m.Run, Revision: m.Revision, Device: m.Device,
+		PeakBytes: m.PeakBytes, Collected: m.Collected}
+	for port, o := range m.Outputs {
+		r.Types[port] = o.Type
+	}
+	return r
 }
 
 func storeList(c *call, args []string) int {
@@ -128,14 +155,17 @@ func storeList(c *call, args []string) int {
 	if err != nil {
 		return c.fail(err)
 	}
-	x := index.Open(store)
-	defer x.Close()
-	results, problems, err := x.Results()
+	manifests, problems, err := store.Manifests()
 	if err != nil {
 		return c.fail(err)
 	}
 	now := time.Now()
-	results = slices.DeleteFunc(results, func(r index.Result) bool { return !filter.picks(r, now) })
+	var results []storedResult
+	for _, m := range manifests {
+		if r := newStoredResult(m); filter.picks(r, now) {
+			results = append(results, r)
+		}
+	}
 	slices.SortStableFunc(results, compare)
 	if *asJSON {
 		err = writeStoreJSON(c.stdout, store.Dir(), results, problems)
@@ -148,7 +178,7 @@ func storeList(c *call, args []string) int {
 	return exitDone
 }
 
-func writeStore(w io.Writer, dir string, results []index.Result, problems []artifact.Problem) error {
+func writeStore(w io.Writer, dir string, results []storedResult, problems []artifact.Problem) error {
 	out := bufio.NewWriter(w)
 	var total int64
 	var seconds float64
@@ -174,18 +204,18 @@ func writeStore(w io.Writer, dir string, results []index.Result, problems []arti
 	return out.Flush()
 }
 
-func writeStoreJSON(w io.Writer, dir string, results []index.Result, problems []artifact.Problem) error {
+func writeStoreJSON(w io.Writer, dir string, results []storedResult, problems []artifact.Problem) error {
 	type problem struct {
 		Path string `json:"path"`
 		What string `json:"what"`
 	}
 	out := struct {
 		Store    string         `json:"store"`
-		Results  []index.Result `json:"results"`
+		Results  []storedResult `json:"results"`
 		Problems []problem      `json:"problems"`
 	}{dir, results, []problem{}}
 	if out.Results == nil {
-		out.Results = []index.Result{}
+		out.Results = []storedResult{}
 	}
 	for _, p := range problems {
 		out.Problems = append(out.Problems, problem{p.Path, p.What})

@@ -32,7 +32,7 @@ type NodeDiff struct {
 // as one run fits; `latest`, and `latest~N` for the Nth before it, of the experiment that stands before it
 // (EXPERIMENT/latest) or else of the one given here; with "" of all.
 func FindRun(store *artifact.Store, experiment, name string) (string, error) {
-	if exists(PlanFile(name)) {
+	if exists(planFile(name)) {
 		return name, nil
 	}
 	runs, err := allRuns(store)

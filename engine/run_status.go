@@ -64,11 +64,11 @@ func Runs(store *artifact.Store, experiment string) ([]string, error) {
 
 // Status reads how far a run is, or how it ended. It waits for nobody.
 func Status(folder string) (*RunStatus, error) {
-	s, err := StatusAtStart(folder)
+	s, err := statusAtStart(folder)
 	if err != nil {
 		return nil, err
 	}
-	events, err := os.Open(EventsFile(folder))
+	events, err := os.Open(eventsFile(folder))
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
 	}
@@ -80,13 +80,13 @@ func Status(folder string) (*RunStatus, error) {
 	for i := range s.Nodes {
 		index[s.Nodes[i].Address] = &s.Nodes[i]
 	}
-	_, err = ReadEvents(events, func(e Event) { s.Observe(e, index[e.Address]) })
-	s.FindSurvivors()
+	_, err = ReadEvents(events, func(e Event) { s.observe(e, index[e.Address]) })
+	s.findSurvivors()
 	return s, err
 }
 
-// StatusAtStart is the status of a run before its first event.
-func StatusAtStart(folder string) (*RunStatus, error) {
+// statusAtStart is the status of a run before its first event.
+func statusAtStart(folder string) (*RunStatus, error) {
 	record, err := runFolder(folder).record()
 	if err != nil {
 		return nil, err
@@ -102,8 +102,8 @@ func StatusAtStart(folder string) (*RunStatus, error) {
 	return s, nil
 }
 
-// FindSurvivors marks the nodes that go on although their run was killed.
-func (s *RunStatus) FindSurvivors() {
+// findSurvivors marks the nodes that go on although their run was killed.
+func (s *RunStatus) findSurvivors() {
 	if s.Live || s.Ended {
 		return
 	}
@@ -118,12 +118,12 @@ func (s *RunStatus) FindSurvivors() {
 // Live says whether the engine of a run is there. It waits for nobody.
 func Live(folder string) bool { return runFolder(folder).live() }
 
-// EventsFile and PlanFile are the files of a run folder that Status reads.
-func EventsFile(folder string) string { return runFolder(folder).path("events.jsonl") }
-func PlanFile(folder string) string   { return runFolder(folder).path("plan.json") }
+// eventsFile and planFile are the files of a run folder that Status reads.
+func eventsFile(folder string) string { return runFolder(folder).path("events.jsonl") }
+func planFile(folder string) string   { return runFolder(folder).path("plan.json") }
 
-// Observe moves the status on by one event, and with it the node of its address; nil: the run has no such node.
-func (s *RunStatus) Observe(e Event, n *NodeStatus) {
+// observe moves the status on by one event, and with it the node of its address; nil: the run has no such node.
+func (s *RunStatus) observe(e Event, n *NodeStatus) {
 	s.Last = e.Time
 	if e.Kind == EventEnded {
 		s.Ended, s.Live, s.Counts = true, false, e.Counts

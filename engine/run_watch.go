@@ -68,7 +68,7 @@ func (f runFolder) maker(store *artifact.Store, address string) runFolder {
 }
 
 func (w *Watch) begin(folder string) error {
-	s, err := StatusAtStart(folder)
+	s, err := statusAtStart(folder)
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (w *Watch) begin(folder string) error {
 // Look says how the stage stands in this run: GoesOn, StageEnded, or RunKilled before the stage ended.
 func (w *Watch) Look() (Standing, error) {
 	w.status.Live = Live(w.Folder) // asked before the events, which tell of the end
-	f, err := os.Open(EventsFile(w.Folder))
+	f, err := os.Open(eventsFile(w.Folder))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return StageEnded, err
 	}
@@ -97,9 +97,9 @@ func (w *Watch) Look() (Standing, error) {
 		n, err := ReadEvents(f, func(e Event) {
 			switch e.Address {
 			case w.Address:
-				w.status.Observe(e, &w.status.Nodes[0])
+				w.status.observe(e, &w.status.Nodes[0])
 			case "":
-				w.status.Observe(e, nil)
+				w.status.observe(e, nil)
 			}
 		})
 		if err != nil {
@@ -107,7 +107,7 @@ func (w *Watch) Look() (Standing, error) {
 		}
 		w.read += n
 	}
-	w.status.FindSurvivors()
+	w.status.findSurvivors()
 	n := w.status.Nodes[0]
 	switch open := n.State == EventStarted || n.State == EventPlanned; {
 	case !open || w.status.Ended:

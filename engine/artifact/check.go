@@ -8,9 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -28,40 +26,6 @@ func (p Problem) String() string {
 		s += " (" + p.Address + ")"
 	}
 	return s
-}
-
-// Recorded returns the keys of all manifests, each with a text that changes whenever its manifest does. It reads none.
-func (s *Store) Recorded() (map[string]string, error) {
-	entries, err := os.ReadDir(s.path("nodes"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	all := make(map[string]string, len(entries))
-	for _, e := range entries {
-		key, ok := strings.CutSuffix(e.Name(), ".json")
-		if !ok || strings.HasPrefix(e.Name(), ".") { // being written
-			continue
-		}
-		info, err := e.Info()
-		if errors.Is(err, fs.ErrNotExist) { // removed since
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		all[key] = Stamp(info)
-	}
-	return all, nil
-}
-
-// Stamp is a text that changes whenever a file is written or replaced: size, time of modification, inode.
-func Stamp(info fs.FileInfo) string {
-	b := strconv.AppendInt(make([]byte, 0, 48), info.Size(), 10)
-	b = strconv.AppendInt(append(b, ' '), info.ModTime().UnixNano(), 10)
-	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
-		b = strconv.AppendUint(append(b, ' '), sys.Ino, 10)
-	}
-	return string(b)
 }
 
 // Manifests returns every result that is recorded, by address, experiment and key. Manifests that cannot be read are
