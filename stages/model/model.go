@@ -27,6 +27,7 @@ func Kind() *engine.Kind {
 
 type settings struct {
 	Path         *artifact.File `hcl:"path,optional" doc:"folder of an instruct model of the family Qwen2.5 or Llama 3.1, dir(\"...\"): config.json, weights in safetensors, tokenizer and chat template"`
+	Layout       string         `hcl:"layout,optional" choices:"qwen2.5" doc:"chat layout to use and to export instead of the folder's chat template; needed where that template is not a published one, which is refused"`
 	Architecture *architecture  `hcl:"architecture,block" doc:"shape of a model with random weights"`
 	Corpus       []artifact.Ref `hcl:"corpus,optional" port:"dataset" doc:"data sets whose trajectories, as text, train the tokenizer"`
 	CorpusSize   int            `hcl:"corpus_size,optional" unit:"trajectories" doc:"trajectories taken from the corpus, evenly over its data sets"`
@@ -34,6 +35,7 @@ type settings struct {
 
 	Def             hcl.Range `hcl:"model,def_range"`
 	PathRange       hcl.Range `hcl:"path,attr_range"`
+	LayoutRange     hcl.Range `hcl:"layout,attr_range"`
 	CorpusSizeRange hcl.Range `hcl:"corpus_size,attr_range"`
 	VocabRange      hcl.Range `hcl:"vocab,attr_range"`
 }
@@ -77,17 +79,33 @@ func (a *architecture) shape(vocab int) lm.Config {
 		HeadDim: a.Hidden / a.Heads, MLP: a.MLP, RopeBase: a.RopeBase, NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: a.Context}
 }
 
-// check reads what can be judged of a model folder before anything runs.
-func check(dir string) error {
-	cfg, err := lm.ReadConfig(dir)
+// checkFolder reports what makes a model folder unusable, as far as it shows without loading weights.
+func (s *settings) checkFolder() error {
+	cfg, err := lm.ReadConfig(s.Path.Path)
 	if err != nil {
 		return err
 	}
-	if err := lm.CheckGeneration(dir, cfg); err != nil {
+	if err := lm.CheckGeneration(s.Path.Path, cfg); err != nil {
 		return err
 	}
-	_, err = chat.LayoutOf(cfg.Family)
+	_, err = s.chatLayout(cfg)
 	return err
+}
+
+// chatLayout returns the layout of the folder's conversations: the setting, or that of the decoder family, whose template
+// the folder must have.
+func (s *settings) chatLayout(cfg lm.Config) (*chat.Layout, error) {
+	layout, err := chat.LayoutOf(cfg.Family)
+	if err != nil {
+		return nil, err
+	}
+	switch s.Layout {
+	case layout.Name:
+		return layout, nil
+	case "":
+		return layout, layout.CheckTemplate(s.Path.Path)
+	}
+	return nil, fmt.Errorf("layout %q belongs to another family than the decoder %q, whose layout is %q", s.Layout, cfg.Family, layout.Name)
 }
 
 func (s *settings) Check() hcl.Diagnostics {
@@ -105,11 +123,14 @@ func (s *settings) Check() hcl.Diagnostics {
 		case !s.Path.Dir:
 			bad("Not a folder", "A model is a folder; name it with dir().", s.PathRange)
 		default:
-			if err := check(s.Path.Path); err != nil {
+			if err := s.checkFolder(); err != nil {
 				bad("Not a model that can be used", err.Error()+".", s.PathRange)
 			}
 		}
 		return diags
+	}
+	if s.Layout != "" {
+		bad("No folder", "layout replaces the chat template of a model folder; name the folder with path = dir(\"...\"), or leave layout out.", s.LayoutRange)
 	}
 	if a == nil {
 		bad("No weights", "A model is a folder, path = dir(\"...\"), or is described by a block architecture { family, hidden, layers, heads, kv_heads, mlp, rope_base, context }.", s.Def)

@@ -24,7 +24,7 @@ import (
 // Run takes over the folder, or trains the tokenizer and draws the weights.
 func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	if s.Path != nil {
-		return takeOver(ctx, job, s.Path.Path)
+		return s.copyFolder(ctx, job)
 	}
 	texts, err := s.texts(job)
 	if err != nil {
@@ -55,9 +55,10 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	return nil
 }
 
-// takeOver copies a model folder into the checkpoint as it is, after a look at all that will be read of it later. Reward
-// tokens get their rows where they are first used.
-func takeOver(ctx context.Context, job *engine.Job, from string) error {
+// copyFolder copies a model folder into the checkpoint after checking every file that later stages read. Reward tokens get
+// their rows where they are first used.
+func (s *settings) copyFolder(ctx context.Context, job *engine.Job) error {
+	from := s.Path.Path
 	cfg, err := lm.CheckFolder(from)
 	if err != nil {
 		return err
@@ -65,14 +66,11 @@ func takeOver(ctx context.Context, job *engine.Job, from string) error {
 	if err := lm.CheckGeneration(from, cfg); err != nil {
 		return err
 	}
-	layout, err := chat.LayoutOf(cfg.Family)
+	layout, err := s.chatLayout(cfg)
 	if err != nil {
 		return err
 	}
 	meta := checkpoint.Meta{Family: layout.Name}
-	if _, err := chat.LoadTemplate(from); err != nil {
-		return fmt.Errorf("%s: %w", from, err)
-	}
 	tokenizer, err := token.Load(filepath.Join(from, checkpoint.TokenizerFile))
 	if err != nil {
 		return err
@@ -101,6 +99,11 @@ func takeOver(ctx context.Context, job *engine.Job, from string) error {
 		}
 		job.Progress(i, len(names), "files")
 		if err := copyFile(filepath.Join(from, name), filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if s.Layout != "" {
+		if err := os.WriteFile(filepath.Join(dir, chat.TemplateFile), []byte(layout.Template), 0o600); err != nil {
 			return err
 		}
 	}

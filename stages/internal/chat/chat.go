@@ -2,17 +2,9 @@
 // are encoded one by one and concatenated, so what a policy sampled is never tokenised again; [Encode] lays out a whole
 // trajectory that way, under any reward token.
 //
-// Families: [Drill], the small layout of the generated tasks, and [Chat] for instruct models, made by [NewQwen] or
-// [NewLlama] from a model folder's own [Template] (start with [LoadTemplate]) and the tools' documents ([FunctionsOf]).
-// Neighbours: token (ids of a text), rl (what an episode is).
-//
-// Templates are rendered by github.com/nikolalohinski/gonja/v2 (v2.9.1 of September 2026), of the Jinja libraries in Go
-// the one that is maintained and can be had: minijinja-go, ardanlabs/gonja and gojinja are not on the module proxy,
-// gonja v1 has stood still since 2023, and pongo2 is Django's language. As it comes it renders 51 of 111 and 55 of 117 of
-// the reference conversations: it sorts the keys of objects, its tojson has Go's separators, a missing value and None
-// are the same and add to a text as nothing, a list of one has no last element, and its lstrip_blocks eats spaces in the
-// middle of a line. With values, filters, tests, the statement "set" and the rewriting of python.go and rewrite.go on
-// top it renders all, also those that raise. Statements that chat templates have no use for are refused.
+// [Drill] is the small layout of the generated tasks. [Layout] holds the published layouts of instruct models: their
+// texts are constants, and a model folder whose chat template is another one is refused ([Layout.CheckTemplate]).
+// [FunctionsOf] gives the documents of the tools. Neighbours: token (ids of a text), rl (episodes).
 package chat
 
 import (

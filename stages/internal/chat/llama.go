@@ -7,41 +7,52 @@ import (
 	"rcgrpo/stages/internal/token"
 )
 
-// NewLlama makes the codec of a Llama-3.1-Instruct folder:
+const llamaSystem = "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n<|eot_id|>" + llamaUser
+
+const llamaUser = "<|start_header_id|>user<|end_header_id|>\n\n"
+
+// llama is the layout of Llama-3.1-Instruct:
 //
 //	<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nPROMPT<|eot_id|>
 //	<|start_header_id|>user<|end_header_id|>\n\nTOOLS AND TEXT<|eot_id|>
 //	<|start_header_id|>assistant<|end_header_id|>\n\n{"name": NAME, "parameters": {...}}<|eot_id|>
 //	<|start_header_id|>ipython<|end_header_id|>\n\n"RESULT AS JSON"<|eot_id|>...
 //
-// without line breaks between the messages. The tools stand in the first request, so Begin ends right before its text,
-// and requests lose the spaces around them. The template allows one call per reply; several are separated by "; ", as
-// the benchmark's decoder reads them. position is as for NewQwen. A template that lays out conversations otherwise is
-// refused.
-func NewLlama(tokens *token.Tokenizer, template *Template, functions Functions, position string) (*Chat, error) {
-	return newChat(family{
-		name:  "Llama 3.1",
-		stops: []string{"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"},
-		trims: true,
-		function: func(f any) (string, error) {
-			text, err := indentedJSON.text(f)
-			return text + "\n\n", err
-		},
-		call: func(name string, arguments any) ([]token.Part, error) {
-			text, err := compactJSON.text(arguments)
-			return []token.Part{plainly(`{"name": "` + name + `", "parameters": ` + text + "}")}, err
-		},
-		between: "; ",
-		results: func(results []string) []token.Part {
-			var parts []token.Part
-			for _, r := range results {
-				parts = append(parts, all("<|start_header_id|>ipython<|end_header_id|>\n\n"),
-					plainly(string(compactJSON.quote(nil, r))), all("<|eot_id|>"))
-			}
-			return parts
-		},
-		decode: decodeLlama,
-	}, tokens, template, functions, position)
+// without line breaks between the messages. The tools are in the first request, so Begin ends right before its text.
+// Requests lose the spaces around them. The template allows one call per reply; here several are separated by "; ", as
+// the benchmark's decoder reads them. The date is the template's default.
+var llama = Layout{
+	Name:    "llama3.1",
+	Decoder: "llama",
+	stops:   []string{"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"},
+	trims:   true,
+	bare:    "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n" + llamaSystem,
+	head: "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nEnvironment: ipython\n" + llamaSystem +
+		"Given the following functions, please respond with a JSON for a function call with its proper arguments that best " +
+		"answers the given prompt.\n\nRespond in the format {\"name\": function name, \"parameters\": dictionary of " +
+		"argument name and its value}.Do not use variables.\n\n",
+	user:    llamaUser,
+	userEnd: "<|eot_id|>",
+	header:  "<|start_header_id|>assistant<|end_header_id|>\n\n",
+	between: "; ",
+	function: func(f any) (string, error) {
+		text, err := indentedJSON.text(f)
+		return text + "\n\n", err
+	},
+	call: func(name string, arguments any) ([]token.Part, error) {
+		text, err := compactJSON.text(arguments)
+		return []token.Part{plainly(`{"name": "` + name + `", "parameters": ` + text + "}")}, err
+	},
+	results: func(results []string) []token.Part {
+		var parts []token.Part
+		for _, r := range results {
+			parts = append(parts, all("<|start_header_id|>ipython<|end_header_id|>\n\n"),
+				plainly(string(compactJSON.quote(nil, r))), all("<|eot_id|>"))
+		}
+		return parts
+	},
+	decode:    decodeLlama,
+	templates: []string{"93c0e9aa3629bbd77e68dbc0f5621f6e6b23aa8d74b932595cdb8d64684526d7"},
 }
 
 // decodeLlama is the benchmark's decoder and, where that fails, JSON. The official one evaluates a single object as

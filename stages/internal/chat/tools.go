@@ -47,7 +47,7 @@ func Function(doc json.RawMessage) (json.RawMessage, error) {
 	}
 	o, ok := v.(object)
 	if !ok {
-		return nil, fmt.Errorf("a tool document is an object, not %s", typeName(v))
+		return nil, fmt.Errorf("a tool document is an object, not %s", fmt.Sprintf("%T", v))
 	}
 	function := object{}
 	for _, k := range o.keys() {

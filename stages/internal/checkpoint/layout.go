@@ -43,9 +43,8 @@ func codecOf(m Meta, tokenizer *token.Tokenizer, dir, benchmark string) (rl.Code
 	if err != nil {
 		return nil, err
 	}
-	template, err := chat.LoadTemplate(dir)
-	if err != nil {
+	if err := layout.CheckTemplate(dir); err != nil {
 		return nil, err
 	}
-	return layout.New(tokenizer, template, functions, m.Position)
+	return layout.New(tokenizer, functions, m.Position)
 }
