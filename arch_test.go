@@ -22,7 +22,7 @@ var ladder = map[string][]string{
 	"bfcl/internal/api":          {"bfcl/internal/py"},
 	"bfcl":                       {"bfcl/internal/api", "bfcl/internal/py"},
 	"bfcl/drill":                 {"bfcl"},
-	"bfcl/fixtures":              {"bfcl"},
+	"bench/fixtures":             {},
 	"engine":                     {"engine/artifact", "engine/internal/dag", "engine/internal/disk"},
 	"engine/enginetest":          {"engine", "engine/artifact"},
 	"engine/index":               {"engine", "engine/artifact", "modernc.org/sqlite"},

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"testing"
 
-	"rcgrpo/bfcl/fixtures"
+	"rcgrpo/bench/fixtures"
 )
 
 var loaded struct {
@@ -16,7 +16,7 @@ var loaded struct {
 // official loads the benchmark once for all tests.
 func official(t testing.TB) *Data {
 	t.Helper()
-	dir := fixtures.Path(t, "bfcl/data")
+	dir := fixtures.Benchmark(t)
 	loaded.Do(func() { loaded.data, loaded.err = LoadData(dir) })
 	if loaded.err != nil {
 		t.Fatalf("the official data has faults: %v", loaded.err)
@@ -30,7 +30,7 @@ func TestGoldenTrajectories(t *testing.T) {
 		t.Run(form, func(t *testing.T) {
 			t.Parallel()
 			data := official(t)
-			report, err := ReplayFile(data, fixtures.Path(t, "bfcl/golden_"+form+".jsonl.gz"), "")
+			report, err := ReplayFile(data, fixtures.Path(t, "bfcl/golden_"+form+".jsonl"), "")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"rcgrpo/bfcl/fixtures"
+	"rcgrpo/bench/fixtures"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl"
@@ -167,7 +167,7 @@ func TestAWholeUpdateEqualsTheIndependentOne(t *testing.T) {
 		}
 	}
 	records := 0
-	fixtures.Records(t, "rl/objective.jsonl.gz", func(r whole) {
+	fixtures.Records(t, "rl/objective.jsonl", func(r whole) {
 		records++
 		reference, old := tableModel(t, r.Inputs.LogitsRef), tableModel(t, r.Inputs.LogitsOld)
 		b := newBatch(r.trajectories(), r.G)

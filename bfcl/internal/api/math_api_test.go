@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"rcgrpo/bfcl/fixtures"
+	"rcgrpo/bench/fixtures"
 	"rcgrpo/bfcl/internal/py"
 )
 
@@ -17,7 +17,7 @@ func TestMathMatchesUpstreamsVectors(t *testing.T) {
 		In   json.RawMessage
 		Out  json.RawMessage
 	}
-	fixtures.Records(t, "bfcl/py_vectors.jsonl.gz", func(v vector) {
+	fixtures.Records(t, "bfcl/py_vectors.jsonl", func(v vector) {
 		switch v.Kind {
 		case "logarithm", "square_root", "mean", "standard_deviation", "power":
 		default:

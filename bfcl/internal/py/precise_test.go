@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"rcgrpo/bfcl/fixtures"
+	"rcgrpo/bench/fixtures"
 )
 
 // literal reads a number, a plain string or True written as Python source.
@@ -33,7 +33,7 @@ func TestLogarithmAndSquareRootPrintAsUpstream(t *testing.T) {
 		In   json.RawMessage
 		Out  json.RawMessage
 	}
-	fixtures.Records(t, "bfcl/py_vectors.jsonl.gz", func(v vector) {
+	fixtures.Records(t, "bfcl/py_vectors.jsonl", func(v vector) {
 		if v.Kind != "logarithm" && v.Kind != "square_root" {
 			return
 		}
