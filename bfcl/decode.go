@@ -6,7 +6,7 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-// DecodePrompting is the official decoder of prompted models (spec 10): a call or a list of calls as Python text, taken
+// DecodePrompting is the official decoder of prompted models (bfcl/SPEC.md 10): a call or a list of calls as Python text, taken
 // apart and written anew. It is lossy where the official one is: positional arguments vanish, bare names become texts,
 // every unary operator is a minus. An error ends the turn; so does an empty result.
 func DecodePrompting(text string) ([]string, error) {

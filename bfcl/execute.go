@@ -126,7 +126,7 @@ type outcome struct {
 	kind      string // Python type of the returned value; "" after an exception
 }
 
-// run executes one call string (spec 5). Side effects made before an exception stay.
+// run executes one call string (bfcl/SPEC.md 5). Side effects made before an exception stay.
 func (s *side) run(call string) outcome {
 	v, err := s.value(call)
 	text := ""

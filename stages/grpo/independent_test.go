@@ -19,7 +19,7 @@ import (
 )
 
 // whole is a record of the fixture objective: an RC-GRPO update on a policy that is a table of softmax rows, computed
-// outside of this project (rl/README.md).
+// outside of this project (bench/fixtures/rl/README.md).
 type whole struct {
 	ID           string
 	V, States, G int

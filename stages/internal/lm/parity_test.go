@@ -16,7 +16,7 @@ import (
 	"rcgrpo/stages/internal/torch"
 )
 
-// Numbers of transformers on the same weights; $FIXTURES/hf/README.md gives fields and tolerances. A checkpoint in bfloat16
+// Numbers of transformers on the same weights; bench/fixtures/hf/README.md gives fields and tolerances. A checkpoint in bfloat16
 // has those of its weights widened to float32 beside the ones of bfloat16 arithmetic.
 type parity struct {
 	Dtype string
