@@ -23,6 +23,7 @@ var ladder = map[string][]string{
 	"bfcl":                       {"bfcl/internal/api", "bfcl/internal/py"},
 	"bfcl/drill":                 {"bfcl"},
 	"bench/fixtures":             {},
+	"build/gotest":               {},
 	"engine":                     {"engine/artifact", "engine/internal/dag", "engine/internal/disk"},
 	"engine/enginetest":          {"engine", "engine/artifact"},
 	"engine/index":               {"engine", "engine/artifact", "modernc.org/sqlite"},

@@ -16,7 +16,7 @@ import (
 var cited = regexp.MustCompile(`([\w./$-]*\w\.md)\b(?:,? (?:section )?(\d+(?:\.\d+)*))?`)
 
 // unnamed is a citation that leaves out which page it means.
-var unnamed = regexp.MustCompile(`\(spec \d|the training page`)
+var unnamed = regexp.MustCompile(`\(spec \d|training page`)
 
 // linked is the target of a link of Markdown inside the repository.
 var linked = regexp.MustCompile(`\]\(([^)#:]+)\)`)
