@@ -46,11 +46,12 @@ build: deps
 # libtorch, slows every call across the border, and their Go side is one locked thread. What costs ten times as much under
 # it and is skipped or smaller there (`raced` in the tests) is whole in the second line. The last line is about main over
 # libtorch; its sessions of many commands stay with the binary without cgo, which starts in a hundredth of the time.
+# All four run, whatever fails; build/gotest counts a test once and ends with one line: passed, failed, skipped.
 test: build lint axe
-	GORACE=atexit_sleep_ms=0 $(GO) test -race ./...
-	$(GO) test . ./reports
-	$(GO) test -tags libtorch ./stages/...
-	$(GO) test -tags libtorch -skip '^(TestScripts|TestSixteenRuns.*|TestAdditions.*)$$' .
+	@GO=$(GO) GORACE=atexit_sleep_ms=0 $(GO) run ./build/gotest -race ./... \
+		-- . ./reports \
+		-- -tags libtorch ./stages/... \
+		-- -tags libtorch -skip '^(TestScripts|TestSixteenRuns.*|TestAdditions.*)$$' .
 
 # No file is left out with the tag, so what is checked with it is checked; that everything builds without it, `build` shows.
 lint: deps

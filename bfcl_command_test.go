@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"rcgrpo/bfcl/fixtures"
+	"rcgrpo/bench/fixtures"
 )
 
 // runBFCL runs the command on the official data and gives exit code and output.
@@ -20,7 +20,7 @@ func runBFCL(t *testing.T, stdin string, args ...string) (code int, stdout, stde
 }
 
 func TestBFCLCheckFindsTheOfficialDataFaultless(t *testing.T) {
-	dir := fixtures.Path(t, "bfcl/data")
+	dir := fixtures.Benchmark(t)
 	code, out, errs := runBFCL(t, "", "check", dir)
 	if code != 0 || !strings.Contains(out, "faults in the data: 0") {
 		t.Errorf("got code %d, %s%s", code, out, errs)
@@ -49,9 +49,9 @@ func TestBFCLCheckFindsTheOfficialDataFaultless(t *testing.T) {
 }
 
 func TestBFCLReplayVerifiesAndWrites(t *testing.T) {
-	dir := fixtures.Path(t, "bfcl/data")
+	dir := fixtures.Benchmark(t)
 	out := filepath.Join(t.TempDir(), "out.jsonl")
-	code, text, errs := runBFCL(t, "", "replay", "-data", dir, "-in", fixtures.Path(t, "bfcl/golden_directed.jsonl.gz"), "-verify", "-out", out)
+	code, text, errs := runBFCL(t, "", "replay", "-data", dir, "-in", fixtures.Path(t, "bfcl/golden_directed.jsonl"), "-verify", "-out", out)
 	if code != 0 || !strings.Contains(text, "differing: 0, unsupported: 2\n") {
 		t.Errorf("got code %d, %s%s", code, text, errs)
 	}
@@ -75,7 +75,7 @@ func TestBFCLReplayVerifiesAndWrites(t *testing.T) {
 }
 
 func TestBFCLShowAndChat(t *testing.T) {
-	dir := fixtures.Path(t, "bfcl/data")
+	dir := fixtures.Benchmark(t)
 	code, out, errs := runBFCL(t, "", "show", "-data", dir, "multi_turn_base_0")
 	if code != 0 || !strings.Contains(out, "cd(folder='document')") || !strings.Contains(out, `{"current_working_directory": "document"}`) {
 		t.Errorf("show: got code %d, %s%s", code, out, errs)

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"rcgrpo/bfcl/fixtures"
+	"rcgrpo/bench/fixtures"
 	"rcgrpo/engine"
 )
 
@@ -71,35 +71,6 @@ func TestHCLOfTheDocumentation(t *testing.T) {
 	}
 }
 
-// The design's page of the language, too: its own example, with a model folder of the fixtures, has the nodes that the page
-// speaks of, and its site file is read.
-func TestDesignPageLoads(t *testing.T) {
-	page, err := os.ReadFile(fixtures.Path(t, "design/language.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := regexp.MustCompile("(?s)```hcl\n(.*?)```").FindAllStringSubmatch(string(page), -1)
-	if len(blocks) != 2 {
-		t.Fatalf("the page has %d blocks, want the example and the site file", len(blocks))
-	}
-	dir := t.TempDir()
-	for name, text := range map[string]string{"x.hcl": blocks[0][1], "site.hcl": blocks[1][1], "raw.csv": "1\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	x, diags := engine.Load(engine.Source{Path: filepath.Join(dir, "x.hcl"), Site: filepath.Join(dir, "site.hcl"), Env: os.Environ(),
-		Vars: map[string]string{"base": fixtures.Path(t, "hf/models/qwen2-tiny")}}, kinds())
-	if len(diags) > 0 {
-		t.Fatal(diags)
-	}
-	// Once each: base, tasks, the base's scores, the report, the command. For each of five seeds: rollout, curate, two warm
-	// starts, four arms and their scores.
-	if want := 5 + 5*(4+4+4); len(x.Nodes) != want {
-		t.Errorf("%d nodes, want %d", len(x.Nodes), want)
-	}
-}
-
 func checkBlock(t *testing.T, text string) {
 	file := filepath.Join(t.TempDir(), "x.hcl")
 	if regexp.MustCompile(`(?m)^(store|executor|data|notify) `).MatchString(text) {
@@ -120,7 +91,7 @@ func checkBlock(t *testing.T, text string) {
 	}
 	vars := map[string]string{}
 	if strings.Contains(text, `variable "base"`) {
-		vars["base"] = fixtures.Path(t, "hf/models/qwen2-tiny")
+		vars["base"] = fixtures.Dir(t, "hf/models/qwen2-tiny")
 	}
 	_, diags := engine.Load(engine.Source{Path: file, Env: os.Environ(), Vars: vars}, kinds())
 	for _, d := range diags {

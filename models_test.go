@@ -15,7 +15,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"rcgrpo/bfcl/fixtures"
+	"rcgrpo/bench/fixtures"
 )
 
 // The file and the commands of docs/models.md in its order, a little smaller and on a folder of the fixtures of which one layer
@@ -25,7 +25,7 @@ func TestModelsPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	benchmark, reference := fixtures.Path(t, "bfcl/data"), fixtures.Path(t, "hf/models/qwen2-tiny")
+	benchmark, reference := fixtures.Benchmark(t), fixtures.Dir(t, "hf/models/qwen2-tiny")
 	block := func(language string) string {
 		found := regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(string(page), -1)
 		if len(found) != 1 {

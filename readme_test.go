@@ -14,7 +14,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"rcgrpo/bfcl/fixtures"
+	"rcgrpo/bench/fixtures"
 )
 
 // notInASession are the commands of README.md that no session can run.
@@ -41,8 +41,8 @@ func TestReadme(t *testing.T) {
 		}
 		rates = strings.Replace(rates, smaller[0], smaller[1], 1)
 	}
-	benchmark := fixtures.Path(t, "bfcl/data")
-	recorded := fixtures.Path(t, "bfcl/golden_directed.jsonl.gz")
+	benchmark := fixtures.Benchmark(t)
+	recorded := fixtures.Path(t, "bfcl/golden_directed.jsonl")
 
 	var session strings.Builder
 	session.WriteString("mkdir experiments\ncp demo experiments/drills.hcl\nexec rcgrpo run experiments/drills.hcl\n")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, in one line: the fused operations and every fixture of $FIXTURES/hf on CUDA, in float32 and
-# bfloat16, then tokens/s and share of the limits (design/training.md 3) of training and decoding a model of random weights
+# Everything that needs a GPU, in one line: the fused operations and every fixture of bench/fixtures/hf on CUDA, in float32 and
+# bfloat16, then tokens/s and share of the limits (docs/training.md 4) of training and decoding a model of random weights
 # in the shape of Qwen2.5-7B, with as many layers as fit.
 #
 # usage: bench/gpu.sh     LIBTORCH=DIR is a libtorch 2.11.0 with CUDA 13; without it the one of $PYTHON (default python3)

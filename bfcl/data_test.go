@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"rcgrpo/bfcl/fixtures"
+	"rcgrpo/bench/fixtures"
 )
 
 func TestOfficialDataIsTheKnownRelease(t *testing.T) {
@@ -32,7 +32,7 @@ func TestOfficialDataIsTheKnownRelease(t *testing.T) {
 // damaged copies the official data and changes one file of it, or leaves it out where the change leaves nothing.
 func damaged(t *testing.T, file string, change func(text string) string) string {
 	t.Helper()
-	from, to := fixtures.Path(t, "bfcl/data"), t.TempDir()
+	from, to := fixtures.Benchmark(t), t.TempDir()
 	for _, pattern := range []string{"*.json", "possible_answer/*.json", "multi_turn_func_doc/*.json"} {
 		paths, err := filepath.Glob(filepath.Join(from, pattern))
 		if err != nil {

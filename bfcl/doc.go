@@ -6,7 +6,6 @@
 // (package drill). Task.Start gives an Episode: feed it the policy's calls step by step with Step, read User and Tools,
 // and ask for the Verdict at the end. Decode... turns model text into calls. Score sums verdicts up by category.
 //
-// What Python does with values is in internal/py, what the eight classes do is in internal/api. The specification cited
-// as "spec" is the project's description of the official code, which it cites in turn
-// (ShishirPatil/gorilla, commit 6ea57973).
+// What Python does with values is in internal/py, what the eight classes do is in internal/api. bfcl/SPEC.md describes
+// the behaviour of the official code (ShishirPatil/gorilla, commit 6ea57973), and comments cite its sections.
 package bfcl

@@ -14,7 +14,7 @@ import (
 // RevealRequest is the user message of a reveal turn in the official driver.
 const RevealRequest = "I have updated some more functions you can choose from. What about now?"
 
-// OfficialMaxSteps is how many executed steps one turn may have; the step after it abandons the episode (spec 9).
+// OfficialMaxSteps is how many executed steps one turn may have; the step after it abandons the episode (bfcl/SPEC.md 9).
 const OfficialMaxSteps = 20
 
 // Settings are what the episodes of a task depend on besides the task.
@@ -89,8 +89,8 @@ func (e *Episode) Turn() int { return min(e.turn, len(e.task.Turns)-1) }
 
 // User is the request of the current turn. At a reveal turn, which has none, it is what the official driver sends to models
 // that are prompted with their tools: the documents of the revealed ones as Python prints them, and a fixed sentence
-// (spec 9). A conversation that goes on cannot change the tools at its beginning. Without the benchmark's data it is the
-// sentence alone.
+// (bfcl/SPEC.md 9). A conversation that goes on cannot change the tools at its beginning. Without the benchmark's data
+// it is the sentence alone.
 func (e *Episode) User() string {
 	turn := e.task.Turns[e.Turn()]
 	if turn.User != "" || len(turn.Revealed) == 0 {

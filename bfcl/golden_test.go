@@ -4,7 +4,7 @@ import (
 	"sync"
 	"testing"
 
-	"rcgrpo/bfcl/fixtures"
+	"rcgrpo/bench/fixtures"
 )
 
 var loaded struct {
@@ -16,7 +16,7 @@ var loaded struct {
 // official loads the benchmark once for all tests.
 func official(t testing.TB) *Data {
 	t.Helper()
-	dir := fixtures.Path(t, "bfcl/data")
+	dir := fixtures.Benchmark(t)
 	loaded.Do(func() { loaded.data, loaded.err = LoadData(dir) })
 	if loaded.err != nil {
 		t.Fatalf("the official data has faults: %v", loaded.err)

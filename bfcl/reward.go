@@ -88,7 +88,7 @@ func (a action) serves(golden action) bool {
 	return true
 }
 
-// actionReward is R_action and its injective form (spec 11). Order and turns do not matter; failing calls count.
+// actionReward is R_action and its injective form (bfcl/SPEC.md 11). Order and turns do not matter; failing calls count.
 func actionReward(t *Task, made []string) (plain, injective float64) {
 	var golden []string
 	for _, turn := range t.Turns {

@@ -8,7 +8,7 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-// rewrite replaces every identifier that stands before a parenthesis (spec 5.1), inside text arguments too: a tool name
+// rewrite replaces every identifier that stands before a parenthesis (bfcl/SPEC.md 5.1), inside text arguments too: a tool name
 // by what instance gives for it, another word by itself; blanks before the parenthesis go. instance gives "" for a word
 // that is not a tool name.
 func rewrite(call string, instance func(name string) string) string {
@@ -86,7 +86,7 @@ var banned = map[string]bool{
 	"kill": true, "exit": true, "quit": true, "remove": true, "unlink": true, "popen": true, "Popen": true, "run": true,
 }
 
-// refused gives the banned name a rewritten call begins with, "" when there is none (spec 5.2).
+// refused gives the banned name a rewritten call begins with, "" when there is none (bfcl/SPEC.md 5.2).
 func refused(rewritten string) string {
 	name, _, _ := strings.Cut(rewritten, "(")
 	if pieces := strings.SplitN(name, ".", 3); len(pieces) > 1 {

@@ -166,7 +166,7 @@ const (
 	paperSeed = 42
 )
 
-// PaperSplit is the split the paper's test counts imply (spec 17): all ids in category order, shuffled with seed 42, the
+// PaperSplit is the split the paper's test counts imply (bfcl/SPEC.md 14): all ids in category order, shuffled with seed 42, the
 // first 80 for the test. order is that of the ids within a category: "file" or "lexicographic". Its test tasks have
 // siblings in the training set; Certify says how many.
 func PaperSplit(tasks []*Task, order string) (Split, error) {

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"rcgrpo/bfcl/fixtures"
+	"rcgrpo/bench/fixtures"
 )
 
 var update = flag.Bool("update", false, "rewrite the committed lists in testdata")
@@ -25,10 +25,7 @@ func ids(tasks []*Task) []string {
 
 func TestPaperSplitIsTheRecordedOne(t *testing.T) {
 	data := official(t)
-	raw, err := os.ReadFile(fixtures.Path(t, "bfcl/split_seed42.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := fixtures.Read(t, "bfcl/split_seed42.json")
 	var recorded struct{ Test map[string][]string }
 	if err := json.Unmarshal(raw, &recorded); err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"rcgrpo/bfcl/fixtures"
+	"rcgrpo/bench/fixtures"
 	"rcgrpo/bfcl/internal/py"
 )
 
@@ -64,7 +64,7 @@ func read[T any](t *testing.T, raw json.RawMessage) T {
 // TestPythonVectors compares texts, numbers and random streams with those CPython gave.
 func TestPythonVectors(t *testing.T) {
 	seen := map[string]int{}
-	fixtures.Records(t, "bfcl/py_vectors.jsonl.gz", func(v vector) {
+	fixtures.Records(t, "bfcl/py_vectors.jsonl", func(v vector) {
 		seen[v.Kind]++
 		got, want := "", ""
 		switch {

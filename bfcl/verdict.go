@@ -24,7 +24,7 @@ type Verdict struct {
 	Attrs     []string `json:"attrs,omitempty"`      // state mismatch: the attributes that differ, in order
 	Missing   []string `json:"missing,omitempty"`    // response mismatch: reference results the policy never got
 
-	RState           float64 `json:"r_state"`            // 1 when the final states agree (spec 11)
+	RState           float64 `json:"r_state"`            // 1 when the final states agree (bfcl/SPEC.md 11)
 	RAction          float64 `json:"r_action"`           // 1 when every ground-truth call was made
 	RActionInjective float64 `json:"r_action_injective"` // the same, each call serving one ground-truth call only
 	Reward           float64 `json:"reward"`             // RState * RAction
@@ -138,7 +138,7 @@ func (e *Episode) equalSides(reference *side) bool {
 	return true
 }
 
-// official finds the first failure in the official order (spec 8).
+// official finds the first failure in the official order (bfcl/SPEC.md 8).
 func (v *Verdict) official(t *Task, turns int) {
 	if turns != len(t.Turns) {
 		v.ErrorType = ErrForceTerminated

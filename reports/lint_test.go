@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"rcgrpo/bench/fixtures"
 	"rcgrpo/stages/rl"
 )
 
@@ -61,7 +62,7 @@ func TestLintFindsThePlantedFaultsAndNothingElse(t *testing.T) {
 			Printed, Expected list
 		}
 	}
-	for _, r := range fixtureLines[record](t, "rl/linter.jsonl.gz") {
+	for _, r := range fixtureLines[record](t, "rl/linter.jsonl") {
 		table := PercentTable{Columns: r.Columns, Denominators: r.Denominators}
 		for _, row := range r.Rows {
 			table.Rows = append(table.Rows, PercentRow{Name: row.Method, Cells: row.Cells})
@@ -101,7 +102,7 @@ func TestLintOfThePapersMainTable(t *testing.T) {
 			Counts        map[string]int
 		} `json:"corrected_counts"`
 	}
-	if err := json.NewDecoder(fixture(t, "rl/paper_tables.json")).Decode(&paper); err != nil {
+	if err := json.Unmarshal(fixtures.Read(t, "rl/paper_tables.json"), &paper); err != nil {
 		t.Fatal(err)
 	}
 	table := PercentTable{Denominators: []int{80, 18, 17, 22, 23}}

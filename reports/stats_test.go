@@ -1,70 +1,19 @@
 package reports
 
 import (
-	"bufio"
-	"compress/gzip"
 	"encoding/json"
-	"errors"
-	"io/fs"
 	"math"
-	"os"
-	"path/filepath"
 	"strconv"
 	"testing"
+
+	"rcgrpo/bench/fixtures"
 )
 
-// fixture opens a file of the fixtures folder ($FIXTURES, or shared beside the repository) and skips when there is
-// none.
-func fixture(t *testing.T, name string) *os.File {
-	t.Helper()
-	dir := os.Getenv("FIXTURES")
-	if dir == "" {
-		root, err := os.Getwd()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for {
-			if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil || filepath.Dir(root) == root {
-				break
-			}
-			root = filepath.Dir(root)
-		}
-		dir = filepath.Join(filepath.Dir(root), "shared")
-	}
-	f, err := os.Open(filepath.Join(dir, name))
-	if errors.Is(err, fs.ErrNotExist) {
-		t.Skipf("no fixtures: %v", err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return f
-}
-
-// fixtureLines reads a gzip file of JSON lines.
+// fixtureLines returns the records of a fixture.
 func fixtureLines[T any](t *testing.T, name string) []T {
 	t.Helper()
-	z, err := gzip.NewReader(fixture(t, name))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var rows []T
-	lines := bufio.NewScanner(z)
-	lines.Buffer(nil, 1<<24)
-	for lines.Scan() {
-		var row T
-		if err := json.Unmarshal(lines.Bytes(), &row); err != nil {
-			t.Fatalf("%s line %d: %v", name, len(rows)+1, err)
-		}
-		rows = append(rows, row)
-	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
-	}
-	if len(rows) == 0 {
-		t.Fatalf("%s has no records", name)
-	}
+	fixtures.Records(t, name, func(row T) { rows = append(rows, row) })
 	return rows
 }
 
@@ -124,7 +73,7 @@ func (v statsVector) want(t *testing.T, name string) []float64 {
 // the rule of its readme (another float64 route agreed within 6.4e-15).
 func TestStatisticsEqualPublishedLibraries(t *testing.T) {
 	worst, kinds := 0.0, map[string]int{}
-	for _, v := range fixtureLines[statsVector](t, "rl/stats.jsonl.gz") {
+	for _, v := range fixtureLines[statsVector](t, "rl/stats.jsonl") {
 		kinds[v.Kind]++
 		got := map[string][]float64{}
 		in := v.Inputs

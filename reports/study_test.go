@@ -150,7 +150,7 @@ func TestWindowsAndCorrelationsOfLoggedSeries(t *testing.T) {
 			t.Errorf("%s, %s: got %v, want %v", id, what, got, want)
 		}
 	}
-	for _, r := range fixtureLines[record](t, "rl/diagnostics.jsonl.gz") {
+	for _, r := range fixtureLines[record](t, "rl/diagnostics.jsonl") {
 		if r.Kind != "series" {
 			continue
 		}

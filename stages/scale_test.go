@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"rcgrpo/bench/fixtures"
 	"rcgrpo/bfcl"
-	"rcgrpo/bfcl/fixtures"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/stages/internal/chat"
@@ -22,15 +22,15 @@ import (
 // The paper's experiments as they stand in experiments/, at a pretended scale: a tiny random model of the same family and a
 // few tasks, through the same files with other variables. Every training and evaluation of seed 1 runs.
 func TestThePapersExperimentsRunAtAPretendedScale(t *testing.T) {
-	benchmark := os.Getenv("BFCL_DATA")
-	if benchmark == "" {
-		benchmark = filepath.Join(fixtures.Root(t), ".deps", "bfcl")
-	}
+	benchmark := fixtures.Benchmark(t)
 	data, err := bfcl.LoadData(benchmark)
 	if err != nil {
-		t.Skipf("no benchmark data in %s (run `make deps`, or set BFCL_DATA)", benchmark)
+		t.Fatal(err)
 	}
-	qwen, llama := tinyFolder(t, data, "qwen2"), tinyFolder(t, data, "llama")
+	qwen, llama := tinyFolder(t, data, "qwen2"), ""
+	if fixtures.Llama(t) {
+		llama = tinyFolder(t, data, "llama")
+	}
 	site := &engine.Site{BFCL: benchmark, CPUs: 1}
 	for _, tc := range []struct {
 		file string
@@ -42,6 +42,9 @@ func TestThePapersExperimentsRunAtAPretendedScale(t *testing.T) {
 		{"splits.hcl", map[string]string{"base": qwen, "batch": "1"}},
 	} {
 		t.Run(tc.file, func(t *testing.T) {
+			if tc.vars["base"] == "" {
+				t.Skip(fixtures.NoLlama)
+			}
 			for name, value := range map[string]string{"gpus": "0", "updates": "1", "take": "1", "reply": "4", "context": "32768"} {
 				tc.vars[name] = value
 			}
@@ -110,11 +113,7 @@ func tinyFolder(t *testing.T, data *bfcl.Data, family string) string {
 	if err := m.Save(dir); err != nil {
 		t.Fatal(err)
 	}
-	source, err := os.ReadFile(fixtures.Path(t, template))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, text := range map[string][]byte{checkpoint.TokenizerFile: tokens.JSON(), chat.TemplateFile: source,
+	for name, text := range map[string][]byte{checkpoint.TokenizerFile: tokens.JSON(), chat.TemplateFile: fixtures.Read(t, template),
 		"tokenizer_config.json": []byte(`{"bos_token": ` + first + `}`)} {
 		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
 			t.Fatal(err)

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"rcgrpo/bench/fixtures"
 	"rcgrpo/bfcl"
-	"rcgrpo/bfcl/fixtures"
 	"rcgrpo/bfcl/golden"
 )
 
@@ -14,13 +14,13 @@ import (
 // testdata/unsupported.txt: file, record and the first call outside the supported subset of Python, separated by tabs.
 // RCGRPO_UPDATE=1 rewrites the list.
 func TestGoldenTrajectories(t *testing.T) {
-	data, err := bfcl.LoadData(fixtures.Path(t, "bfcl/data"))
+	data, err := bfcl.LoadData(fixtures.Benchmark(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var unsupported strings.Builder
 	for _, form := range []string{"ground_truth", "perturbed", "fuzz", "directed", "decode"} {
-		file := "golden_" + form + ".jsonl.gz"
+		file := "golden_" + form + ".jsonl"
 		report, err := golden.ReplayFile(data, fixtures.Path(t, "bfcl/"+file), "")
 		if err != nil {
 			t.Fatal(err)

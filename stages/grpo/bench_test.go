@@ -15,7 +15,7 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// The shape of ../shared/bench/grpo_trl.py: single turns of random tokens.
+// Single turns of random tokens, the shape in which TRL was timed (experiments/LOG.md).
 const (
 	benchPrompts, benchGroup = 16, 5
 	benchPrompt, benchNew    = 64, 64

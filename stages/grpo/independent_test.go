@@ -12,14 +12,14 @@ import (
 	"strings"
 	"testing"
 
-	"rcgrpo/bfcl/fixtures"
+	"rcgrpo/bench/fixtures"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl"
 )
 
 // whole is a record of the fixture objective: an RC-GRPO update on a policy that is a table of softmax rows, computed
-// outside of this project (rl/README.md).
+// outside of this project (bench/fixtures/rl/README.md).
 type whole struct {
 	ID           string
 	V, States, G int
@@ -167,7 +167,7 @@ func TestAWholeUpdateEqualsTheIndependentOne(t *testing.T) {
 		}
 	}
 	records := 0
-	fixtures.Records(t, "rl/objective.jsonl.gz", func(r whole) {
+	fixtures.Records(t, "rl/objective.jsonl", func(r whole) {
 		records++
 		reference, old := tableModel(t, r.Inputs.LogitsRef), tableModel(t, r.Inputs.LogitsOld)
 		b := newBatch(r.trajectories(), r.G)

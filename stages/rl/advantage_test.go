@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"testing"
 
-	"rcgrpo/bfcl/fixtures"
+	"rcgrpo/bench/fixtures"
 )
 
 // number is a float64 of the vectors, where non-finite values are strings.
@@ -111,7 +111,7 @@ func TestAdvantagesOfEveryConvention(t *testing.T) {
 		}
 	}
 	compared, bad := 0, map[string]int{}
-	fixtures.Records(t, "rl/advantages.jsonl.gz", func(r record) {
+	fixtures.Records(t, "rl/advantages.jsonl", func(r record) {
 		for _, x := range r.Results {
 			if x.Compare != nil && !*x.Compare {
 				continue

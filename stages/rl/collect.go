@@ -391,8 +391,8 @@ func (r *collection) fail(e *live, err error) {
 }
 
 // judge records the verdict of an episode that has ended. The official one is the checker's, also where the episode was
-// abandoned; a reward is earned only where the policy ended the episode itself (spec 11 would compare the states of a
-// truncated one too).
+// abandoned. A reward is earned only where the policy ended the episode itself; bfcl/SPEC.md 11 would compare the states
+// of a truncated one too.
 func (t *Trajectory) judge(v bfcl.Verdict) {
 	t.RState, t.RAction = v.RState, v.RAction
 	t.Failure = v.ErrorType

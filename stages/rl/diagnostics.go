@@ -188,7 +188,7 @@ func (g Groups) Successes() []int {
 	return counts
 }
 
-// spreads adds the advantage spread in its three readings (training.md 1.2), under both standard deviations.
+// spreads adds the advantage spread in its three readings (docs/training.md 2), under both standard deviations.
 func (g Groups) spreads(v map[string]float64) {
 	for ddof, suffix := range []string{"", "_ddof1"} {
 		s := g.Spread(ddof)

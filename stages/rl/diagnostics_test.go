@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"rcgrpo/bfcl/fixtures"
+	"rcgrpo/bench/fixtures"
 )
 
 func TestDiagnosticsOfAnUpdate(t *testing.T) {
@@ -51,7 +51,7 @@ func TestDiagnosticsOfAnUpdate(t *testing.T) {
 		}
 	}
 	n := 0
-	fixtures.Records(t, "rl/diagnostics.jsonl.gz", func(raw map[string]any) {
+	fixtures.Records(t, "rl/diagnostics.jsonl", func(raw map[string]any) {
 		if raw["kind"] != "step" {
 			return
 		}
@@ -124,7 +124,7 @@ func TestPropositionsInClosedForm(t *testing.T) {
 		Spread    map[string]number `json:"expected_spread_batch"`
 	}
 	n := 0
-	fixtures.Records(t, "rl/diagnostics.jsonl.gz", func(raw map[string]any) {
+	fixtures.Records(t, "rl/diagnostics.jsonl", func(raw map[string]any) {
 		if raw["kind"] != "proposition" {
 			return
 		}
@@ -173,7 +173,7 @@ func TestPropositionOneBounds(t *testing.T) {
 			Linear float64 `json:"bound_linear"`
 		}
 	}
-	fixtures.Records(t, "rl/diagnostics.jsonl.gz", func(raw map[string]any) {
+	fixtures.Records(t, "rl/diagnostics.jsonl", func(raw map[string]any) {
 		if raw["kind"] != "prop1_bound" {
 			return
 		}

@@ -96,7 +96,7 @@ func longestTurn(turns [][]string) int {
 	return n
 }
 
-// Mistakes of a spoilt episode, with the shares of the drills' recipe (drills.md 4): in a fifth of the episodes a whole
+// Mistakes of a spoilt episode, with the shares of docs/training.md 5: in a fifth of the episodes a whole
 // turn is skipped; otherwise one or two calls are left out (30 %), made with another tool (35 %) or with another value
 // (35 %).
 const (

@@ -27,7 +27,7 @@ func CheckTopP(topP float64, at hcl.Range) hcl.Diagnostics {
 		Detail: fmt.Sprintf("top_p is the share of probability that tokens are drawn from, above 0 and at most 1; got %v.", topP), Subject: at.Ptr()}}
 }
 
-// DefaultLimits are the benchmark's steps and the lengths of the training page (section 1.3).
+// DefaultLimits returns the benchmark's steps per turn and the lengths of docs/training.md 3.
 func DefaultLimits() *Limits { return &Limits{Steps: 20, Reply: 1024, Context: 16384} }
 
 // Check reports limits below 1.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"rcgrpo/bfcl/fixtures"
+	"rcgrpo/bench/fixtures"
 )
 
 func matrix(rows [][]number) [][]float64 {
@@ -120,7 +120,7 @@ func TestPolicyLossesOfEveryFramework(t *testing.T) {
 	}
 	compared, bad := 0, map[string]int{}
 	largest := 0.0 // deviation with float32 inputs
-	fixtures.Records(t, "rl/policy_loss.jsonl.gz", func(r record) {
+	fixtures.Records(t, "rl/policy_loss.jsonl", func(r record) {
 		in := r.Inputs
 		b := &Batch{
 			Length: lengths(in.Mask), Advantage: floats(in.Advantages), Turn: flatten(in.Turn, in.Mask),
@@ -262,7 +262,7 @@ func TestKLEstimatorsOfEveryFramework(t *testing.T) {
 		}
 	}
 	compared := 0
-	fixtures.Records(t, "rl/kl.jsonl.gz", func(raw map[string]any) {
+	fixtures.Records(t, "rl/kl.jsonl", func(raw map[string]any) {
 		if raw["kind"] != "token" {
 			return
 		}

@@ -38,7 +38,7 @@ func (m mergedEnv) Verdict() bfcl.Verdict {
 }
 
 // start begins an episode in the prompt mode of its task. A merged one, whose turn holds the steps of several, may have
-// twice as many (training page, section 1.3: 20 and 40).
+// twice as many (docs/training.md 3: 20 and 40).
 func start(t *bfcl.Task, s bfcl.Settings) (Env, error) {
 	if t.Prompt == bfcl.PromptMerged {
 		s.MaxSteps *= 2

@@ -1,15 +1,13 @@
 package rl
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"rcgrpo/bench/fixtures"
 	"rcgrpo/bfcl"
 	"rcgrpo/bfcl/drill"
-	"rcgrpo/bfcl/fixtures"
 )
 
 func TestAMergedTaskHasAllRequestsInOneTurn(t *testing.T) {
@@ -122,13 +120,9 @@ func TestEveryMergedGroundTruthEarnsItsReward(t *testing.T) {
 	for _, task := range drills(t, drill.Multi, 60) {
 		expertOf(t, task, bfcl.Settings{})
 	}
-	dir := os.Getenv("BFCL_DATA")
-	if dir == "" {
-		dir = filepath.Join(fixtures.Root(t), ".deps", "bfcl")
-	}
-	data, err := bfcl.LoadData(dir)
+	data, err := bfcl.LoadData(fixtures.Benchmark(t))
 	if err != nil {
-		t.Skipf("no benchmark data in %s (run `make deps`, or set BFCL_DATA): only drills were merged", dir)
+		t.Fatal(err)
 	}
 	for _, task := range data.Tasks() {
 		expertOf(t, task, bfcl.Settings{Data: data, Today: bfcl.ReleaseDate})

@@ -67,9 +67,9 @@ type KL struct {
 	PlaceRange     hcl.Range `hcl:"place,attr_range"`
 }
 
-// PaperObjective is the paper's objective, with what it leaves open filled in as training.md 1.3 recommends: population
+// PaperObjective is the paper's objective. What the paper leaves open is filled in: population
 // standard deviation, product ratio over the trajectory against the old policy, clip 0.2, mean over trajectories, and
-// 0.1 times k3 averaged over action tokens.
+// 0.1 times k3, summed over a trajectory like the policy's term.
 func PaperObjective() Objective {
 	return Objective{
 		Profile:      "paper",

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"rcgrpo/bfcl/fixtures"
+	"rcgrpo/bench/fixtures"
 )
 
 // table is a policy that is a softmax over each row of logits.
@@ -145,7 +145,7 @@ func (r *objectiveRecord) compareTable(t *testing.T, what string, got [][]float6
 }
 
 func TestWholeObjectiveOnASoftmaxTable(t *testing.T) {
-	n := fixtures.Records(t, "rl/objective.jsonl.gz", func(r objectiveRecord) {
+	n := fixtures.Records(t, "rl/objective.jsonl", func(r objectiveRecord) {
 		paper := PaperObjective()
 		paper.KL.Beta = r.Beta
 		paper.Ratio.LogClamp = 0

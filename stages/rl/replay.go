@@ -188,8 +188,8 @@ type BatchEffect struct {
 }
 
 // BatchSizes cuts the groups of all updates, in their order, into batches of other sizes: powers of four, the size of the
-// run, and everything at once. The spread over a batch grows with the number of groups, whatever was learned (training
-// page, section 1.2); the statistics beside it do not.
+// run, and everything at once. The spread over a batch grows with the number of groups, whatever was learned
+// (docs/training.md 2); the statistics beside it do not.
 func (r *Rollouts) BatchSizes() []BatchEffect {
 	var all Groups
 	for _, update := range r.Updates {

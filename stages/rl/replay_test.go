@@ -95,7 +95,7 @@ func TestRolloutsAreRegroupedFromWholeGroups(t *testing.T) {
 	}
 }
 
-// TestTheSpreadOverABatchGrowsWithItsGroups is the effect of the training page, section 1.2: one run, one policy, and a
+// TestTheSpreadOverABatchGrowsWithItsGroups is the effect of docs/training.md 2: one run, one policy, and a
 // statistic that says more about the batch than about the policy.
 func TestTheSpreadOverABatchGrowsWithItsGroups(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))

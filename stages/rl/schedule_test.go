@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"rcgrpo/bfcl/fixtures"
+	"rcgrpo/bench/fixtures"
 )
 
 func TestSchedulesEqualTransformers(t *testing.T) {
@@ -23,7 +23,7 @@ func TestSchedulesEqualTransformers(t *testing.T) {
 		"cosine": "cosine", "cosine_with_min_lr": "cosine"}
 	n := 0
 	// Other kinds hold grads with non-finite strings, so only what a schedule needs is decoded.
-	fixtures.Records(t, "rl/optimizer.jsonl.gz", func(raw map[string]any) {
+	fixtures.Records(t, "rl/optimizer.jsonl", func(raw map[string]any) {
 		if raw["kind"] != "schedule" {
 			return
 		}

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"rcgrpo/bench/fixtures"
 	"rcgrpo/bfcl"
 	"rcgrpo/bfcl/drill"
-	"rcgrpo/bfcl/fixtures"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/enginetest"
@@ -208,13 +208,10 @@ func TestCertificateOfDrillsSaysThatNoFamilyIsShared(t *testing.T) {
 }
 
 func TestOfficialTasksAreSplitByFamilyAndAsThePaperDid(t *testing.T) {
-	dir := os.Getenv("BFCL_DATA")
-	if dir == "" {
-		dir = filepath.Join(fixtures.Root(t), ".deps", "bfcl")
-	}
+	dir := fixtures.Benchmark(t)
 	data, err := bfcl.LoadData(dir)
 	if err != nil {
-		t.Skipf("no benchmark data in %s (run `make deps`, or set BFCL_DATA)", dir)
+		t.Fatal(err)
 	}
 	site := &engine.Site{BFCL: dir}
 

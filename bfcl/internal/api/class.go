@@ -37,7 +37,7 @@ type Instance interface {
 	// Call runs Methods[method] with one argument per parameter in order of the signature, defaults filled in. An
 	// error is a *py.Exception.
 	Call(method int, args []py.Value) (py.Value, error)
-	// State lists the public attributes in order (spec 7). The values are live.
+	// State lists the public attributes in order (bfcl/SPEC.md 7). The values are live.
 	State() []Attr
 	// Private lists what the fixtures record beside the state (current directory, hidden forces).
 	Private() []Attr

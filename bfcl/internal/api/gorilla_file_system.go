@@ -196,7 +196,7 @@ func (d *Directory) addDirectory(name py.Value) (*Directory, error) {
 	return sub, d.Contents.SetErr(name, sub)
 }
 
-// gorillaFileSystem is the live file system (spec 13.1).
+// gorillaFileSystem is the live file system (bfcl/SPEC.md 13.1).
 type gorillaFileSystem struct {
 	longContext bool
 	root        *Directory

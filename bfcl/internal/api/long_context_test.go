@@ -3,10 +3,11 @@ package api
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
-	"rcgrpo/bfcl/fixtures"
+	"rcgrpo/bench/fixtures"
 	"rcgrpo/bfcl/internal/py"
 )
 
@@ -155,10 +156,7 @@ func FuzzLongContextCalls(f *testing.F) {
 
 // The tables here repeat facts that upstream keeps in its code; the fixtures hold them exported.
 func TestTablesAgreeWithUpstream(t *testing.T) {
-	raw, err := os.ReadFile(fixtures.Path(t, "bfcl/data/class_tables.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := fixtures.Read(t, "bfcl/data/class_tables.json")
 	var tables struct {
 		Vehicle struct {
 			Zipcodes  map[string]string
@@ -254,7 +252,7 @@ func sameDefaults(t *testing.T, p *play, raw json.RawMessage) {
 }
 
 func BenchmarkLongCalls(b *testing.B) {
-	raw, err := os.ReadFile(fixtures.Path(b, "bfcl/data/long_context.json"))
+	raw, err := os.ReadFile(filepath.Join(fixtures.Benchmark(b), "long_context.json"))
 	if err != nil {
 		b.Fatal(err)
 	}

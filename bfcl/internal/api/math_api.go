@@ -47,7 +47,7 @@ var mathBodies = []func(args []py.Value) (py.Value, error){
 	mathSum,
 }
 
-// mathAPI is the class of calculations (spec 13.2). It has no state.
+// mathAPI is the class of calculations (bfcl/SPEC.md 13.2). It has no state.
 type mathAPI struct{}
 
 func newMathAPI() Instance { return mathAPI{} }

@@ -36,7 +36,7 @@ var messageMethods = []Method{
 // messageSeed starts the generator of message ids.
 const messageSeed = 200191
 
-// messageAPI is a workspace of users and one inbox of messages, each a dict from receiver to text (spec 13.3). Only the
+// messageAPI is a workspace of users and one inbox of messages, each a dict from receiver to text (bfcl/SPEC.md 13.3). Only the
 // first pair of an entry counts.
 type messageAPI struct {
 	random    *py.Random

@@ -27,7 +27,7 @@ var ticketMethods = []Method{
 	ticketOfUser:      {"get_user_tickets", []Param{Optional("status", nil)}},
 }
 
-// ticketAPI is a queue of support tickets and the user who is logged in (spec 13.5). Creating and listing tickets need
+// ticketAPI is a queue of support tickets and the user who is logged in (bfcl/SPEC.md 13.5). Creating and listing tickets need
 // a login; reading and changing one do not.
 type ticketAPI struct {
 	queue   py.Value // list of tickets, oldest first

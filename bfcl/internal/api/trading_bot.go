@@ -52,7 +52,7 @@ var tradingMethods = []Method{
 const tradingSeed = 1053520
 
 // tradingBot is an account at a broker with its orders, watch list and transactions, and the stocks on the market
-// (spec 13.6). Placing an order charges nothing.
+// (bfcl/SPEC.md 13.6). Placing an order charges nothing.
 type tradingBot struct {
 	shared *Shared // for the constants in it, which never change, so that clones need no copy
 	long   bool

@@ -51,7 +51,7 @@ var travelMethods = []Method{
 
 const travelSeed = 141053
 
-// travelAPI is a traveler's cards, bookings and access token (spec 13.7).
+// travelAPI is a traveler's cards, bookings and access token (bfcl/SPEC.md 13.7).
 type travelAPI struct {
 	shared *Shared // for the constants in it, which never change, so that clones need no copy
 	long   bool

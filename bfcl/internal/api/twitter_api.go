@@ -46,7 +46,7 @@ var twitterMethods = []Method{
 // string can spell it.
 var sharedDefault py.Value = py.Opaque{Class: "list", Text: "[]"}
 
-// twitterAPI is one account among tweets, comments and retweets of many (spec 13.4).
+// twitterAPI is one account among tweets, comments and retweets of many (bfcl/SPEC.md 13.4).
 type twitterAPI struct {
 	shared        *Shared
 	username      py.Value

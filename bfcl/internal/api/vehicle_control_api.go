@@ -56,7 +56,7 @@ var vehicleMethods = []Method{
 
 const vehicleSeed = 141053
 
-// vehicleControlAPI is a car: its engine, doors, brakes, climate and tires (spec 13.8). The forces on its brakes and
+// vehicleControlAPI is a car: its engine, doors, brakes, climate and tires (bfcl/SPEC.md 13.8). The forces on its brakes and
 // the slope it stands on are hidden: calls show them, states do not.
 type vehicleControlAPI struct {
 	shared *Shared // for the constants in it, which never change, so that clones need no copy

@@ -119,7 +119,7 @@ func Logarithm(value, base, precision Value) (Value, error) {
 	return Opaque{Class: "mpc", Text: text}, nil
 }
 
-// mpPrecision turns a requested decimal precision into the binary one and into the number of digits printed (spec 12).
+// mpPrecision turns a requested decimal precision into the binary one and into the number of digits printed (bfcl/SPEC.md 12).
 func mpPrecision(precision Value) (digits int, bits uint, err error) {
 	n, err := Int(precision)
 	if err != nil {

@@ -39,7 +39,7 @@ func JSON(v Value) (string, error) {
 	return string(p.buf), nil
 }
 
-// Result is the string the benchmark's executor makes of a value that a call returned (spec 6): text as it is, a dict
+// Result is the string the benchmark's executor makes of a value that a call returned (bfcl/SPEC.md 6): text as it is, a dict
 // as JSON or, when JSON cannot hold it, as Python text; anything else as Python text.
 func Result(v Value) string {
 	text, _ := ResultErr(v)

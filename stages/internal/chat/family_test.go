@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"rcgrpo/bench/fixtures"
 	"rcgrpo/bfcl"
-	"rcgrpo/bfcl/fixtures"
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
 )
@@ -120,7 +120,8 @@ var wholeEpisode = []rl.Message{
 }
 
 func TestAnEpisodeIsLaidOutAsTheTemplateRendersIt(t *testing.T) {
-	for f, family := range families {
+	for f := range present(t) {
+		family := families[f]
 		template := fixtureTemplate(t, f)
 		for _, where := range []string{"", rl.FirstUser, rl.BeforeEachAction} {
 			c := fixtureChat(t, f, where)
@@ -236,7 +237,7 @@ func TestWhereAnEpisodeDiffersFromItsRendering(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for f := range families {
+			for f := range present(t) {
 				c := fixtureChat(t, f, "")
 				e := &rl.Trajectory{Messages: slices.Clone(tc.episode)}
 				if tc.reply != nil {
@@ -262,7 +263,8 @@ func TestWhereAnEpisodeDiffersFromItsRendering(t *testing.T) {
 }
 
 func TestWhatAnInstructModelSeesIsAPrefixOfItsEpisode(t *testing.T) {
-	for f, family := range families {
+	for f := range present(t) {
+		family := families[f]
 		for _, where := range []string{"", rl.FirstUser, rl.BeforeEachAction} {
 			c := fixtureChat(t, f, where)
 			e := &rl.Trajectory{Tools: []string{"ls"}, Messages: wholeEpisode}
@@ -282,7 +284,8 @@ func TestWhatAnInstructModelSeesIsAPrefixOfItsEpisode(t *testing.T) {
 }
 
 func TestRepliesOfInstructModelsGiveBackTheirCalls(t *testing.T) {
-	for f, family := range families {
+	for f := range present(t) {
+		family := families[f]
 		c := fixtureChat(t, f, "")
 		for _, calls := range [][]string{nil, {"pwd()"}, {"mv(source=\"it's\",destination='a \"b\" <tool_call> é')"},
 			{"f(n=-1,x=1.5,b=True,z=None,l=[1, 'a'],d={'k': 'v'})"}, {"ls(a=False)", "pwd()"}} {
@@ -303,7 +306,7 @@ func TestRepliesOfInstructModelsGiveBackTheirCalls(t *testing.T) {
 
 // Parse must read what Reply writes, or an expert would teach what earns nothing.
 func TestEveryGroundTruthCallSurvivesBothFamilies(t *testing.T) {
-	data, err := bfcl.LoadData(fixtures.Path(t, "bfcl/data"))
+	data, err := bfcl.LoadData(fixtures.Benchmark(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +318,8 @@ func TestEveryGroundTruthCallSurvivesBothFamilies(t *testing.T) {
 			}
 		}
 	}
-	for f, family := range families {
+	for f := range present(t) {
+		family := families[f]
 		c := fixtureChat(t, f, "")
 		unofficial := 0
 		for call := range seen {
@@ -342,7 +346,7 @@ func TestEveryGroundTruthCallSurvivesBothFamilies(t *testing.T) {
 }
 
 func TestALayoutThatIsNotTheFamilysIsRefused(t *testing.T) {
-	for f := range families {
+	for f := range present(t) {
 		source := func(old, new string) string {
 			text := fixtureSource(t, f)
 			if !strings.Contains(text, old) {
@@ -352,7 +356,6 @@ func TestALayoutThatIsNotTheFamilysIsRefused(t *testing.T) {
 		}
 		tok := fixtureTokenizer(t, f)
 		for name, tc := range map[string]struct{ source, want string }{
-			"other family":    {fixtureSource(t, 1-f), "layout"},
 			"other separator": {source([]string{"tojson", "tojson(indent=4)"}[f], "tojson(separators=[',', ':'])"), "otherwise"},
 			"other content":   {source("content", "contents"), ""},
 			"raises":          {"{{ raise_exception('never') }}", "never"},
@@ -371,6 +374,16 @@ func TestALayoutThatIsNotTheFamilysIsRefused(t *testing.T) {
 			if _, err := layouts[f].New(tok, fixtureTemplate(t, f), nil, where); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("position %q: got error %v, want one that says %q", where, err, want)
 			}
+		}
+		if !fixtures.Llama(t) {
+			continue
+		}
+		template, err := NewTemplate(fixtureSource(t, 1-f), families[f].special)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := layouts[f].New(tok, template, someFunctions, ""); err == nil || !strings.Contains(err.Error(), "layout") {
+			t.Errorf("%s with the other family's template: got error %v, want one that says layout", families[f].name, err)
 		}
 		if _, err := layouts[1-f].New(tok, fixtureTemplate(t, 1-f), nil, ""); err == nil || !strings.Contains(err.Error(), "another family") {
 			t.Errorf("another family's tokenizer: got error %v", err)
@@ -395,7 +408,7 @@ func TestToolDocumentsBecomeFunctions(t *testing.T) {
 
 // The vectors' tools come from the benchmark's documents; those of the classes we play must come out the same.
 func TestFunctionsOfTheBenchmarkAreThoseOfTheVectors(t *testing.T) {
-	data, err := bfcl.LoadData(fixtures.Path(t, "bfcl/data"))
+	data, err := bfcl.LoadData(fixtures.Benchmark(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -404,8 +417,8 @@ func TestFunctionsOfTheBenchmarkAreThoseOfTheVectors(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := map[string]bool{}
-	for _, family := range families {
-		for _, v := range vectors(t, family.name) {
+	for f := range present(t) {
+		for _, v := range vectors(t, families[f].name) {
 			if v.Tools == nil || string(v.Tools) == "null" {
 				continue
 			}

@@ -1,18 +1,16 @@
 package chat
 
 import (
-	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"io"
-	"os"
+	"iter"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 
-	"rcgrpo/bfcl/fixtures"
+	"rcgrpo/bench/fixtures"
 	"rcgrpo/stages/internal/token"
 )
 
@@ -23,6 +21,19 @@ var families = []struct {
 }{
 	{"qwen2_5", map[string]string{"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}},
 	{"llama3_1", map[string]string{"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"}},
+}
+
+// present yields the families whose fixtures are at hand. A subtest of the same name skips for each other one.
+func present(t *testing.T) iter.Seq[int] {
+	return func(yield func(family int) bool) {
+		for f, family := range families {
+			if f == 1 && !fixtures.Llama(t) {
+				t.Run(family.name, func(t *testing.T) { t.Skip(fixtures.NoLlama) })
+			} else if !yield(f) {
+				return
+			}
+		}
+	}
 }
 
 type vector struct {
@@ -51,11 +62,7 @@ func vectors(t testing.TB, family string) []vector {
 
 func fixtureSource(t testing.TB, family int) string {
 	t.Helper()
-	source, err := os.ReadFile(fixtures.Path(t, "hf/chat/"+families[family].name+".jinja"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(source)
+	return string(fixtures.Read(t, "hf/chat/"+families[family].name+".jinja"))
 }
 
 func fixtureTemplate(t testing.TB, family int) *Template {
@@ -75,22 +82,10 @@ var read [2]struct {
 // fixtureTokenizer reads each of the two large tokenizers once.
 func fixtureTokenizer(t testing.TB, family int) *token.Tokenizer {
 	t.Helper()
-	path := fixtures.Path(t, "hf/tokenizers/"+families[family].name+".tokenizer.json.gz")
+	source := fixtures.Read(t, "hf/tokenizers/"+families[family].name+".tokenizer.json")
 	read[family].once.Do(func() {
-		f, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		z, err := gzip.NewReader(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		raw, err := io.ReadAll(z)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if read[family].tok, err = token.Parse(raw); err != nil {
+		var err error
+		if read[family].tok, err = token.Parse(source); err != nil {
 			t.Fatal(err)
 		}
 	})

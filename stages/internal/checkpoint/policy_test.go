@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"rcgrpo/bfcl/fixtures"
+	"rcgrpo/bench/fixtures"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/stages/internal/chat"
@@ -241,10 +241,13 @@ func distance(a, b [][]float32) float64 {
 // A model folder of the family Qwen2.5 or Llama 3.1 becomes a policy whose layout is its own template's, and which gets
 // reward tokens where they are first used.
 func TestPoliciesFromModelFolders(t *testing.T) {
-	benchmark := fixtures.Path(t, "bfcl/data")
+	benchmark := fixtures.Benchmark(t)
 	for name, family := range map[string]string{"qwen2-tiny": "qwen2.5", "llama31-tiny": "llama3.1"} {
 		t.Run(name, func(t *testing.T) {
-			from := fixtures.Path(t, "hf/models/"+name)
+			from := fixtures.Dir(t, "hf/models/"+name)
+			if family == "llama3.1" && !fixtures.Llama(t) {
+				t.Skip(fixtures.NoLlama)
+			}
 			dir := t.TempDir()
 			for _, file := range append([]string{lm.ConfigFile, TokenizerFile, "model.safetensors"}, Kept...) {
 				text, err := os.ReadFile(filepath.Join(from, file))

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"rcgrpo/bfcl/fixtures"
+	"rcgrpo/bench/fixtures"
 )
 
 // published is a config.json as model hubs hold it, changed by edits (nil removes a key).
@@ -100,7 +100,7 @@ func TestEveryKeyOfAConfigIsUsedOrRefused(t *testing.T) {
 
 // An unknown key, planted beside every key of the fixtures' files and in every object of theirs, is refused by its name.
 func TestPlantedKeysOfPublishedConfigsAreRefused(t *testing.T) {
-	paths, err := filepath.Glob(filepath.Join(fixtures.Path(t, "hf/models"), "*", "config*.json"))
+	paths, err := filepath.Glob(filepath.Join(fixtures.Dir(t, "hf/models"), "*", "config*.json"))
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no configs (%v)", err)
 	}

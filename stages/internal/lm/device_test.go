@@ -19,7 +19,7 @@ import (
 // What bench/gpu.sh sets beside deviceVariable: the bytes of memory that the device has.
 const memoryVariable = "RCGRPO_DEVICE_MEMORY"
 
-// H200 by design/training.md 3.2: floating-point operations and bytes per second, as measured there.
+// H200 by docs/training.md 4: floating-point operations and bytes per second, as measured there.
 const (
 	peakWork  = 790e12
 	peakBytes = 4.3e12
@@ -226,7 +226,7 @@ func TestTrainingAndDecodingOnADevice(t *testing.T) {
 	}
 }
 
-// design/training.md 3.2: forward 14.96 GFLOP per token at 4k context, 7.070 B weights in products, decoding bound by 14.1 GB
+// docs/training.md 4: forward 14.96 GFLOP per token at 4k context, 7.070 B weights in products, decoding bound by 14.1 GB
 // of weights and 56 KiB per token of context.
 func TestLimitsAreThoseOfTheTrainingPage(t *testing.T) {
 	near(t, "weights in products, billions", qwen7B.products()/1e9, 7.070, 0.0005)

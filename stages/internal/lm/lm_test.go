@@ -33,7 +33,7 @@ func tiny(tied bool) Config {
 		TiedEmbeddings: tied, MaxPosition: 64}
 }
 
-// drillSize is the decoder of the drills (design/drills.md section 3).
+// drillSize is the decoder of the drills (docs/training.md 5).
 func drillSize() Config {
 	return Config{Family: "qwen2", Vocab: 1408, Hidden: 128, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 32, MLP: 384, RopeBase: 1000, NormEps: 1e-6,
 		TiedEmbeddings: true, MaxPosition: 384}

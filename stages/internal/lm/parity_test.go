@@ -3,7 +3,6 @@
 package lm
 
 import (
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,11 +12,11 @@ import (
 	"slices"
 	"testing"
 
-	"rcgrpo/bfcl/fixtures"
+	"rcgrpo/bench/fixtures"
 	"rcgrpo/stages/internal/torch"
 )
 
-// Numbers of transformers on the same weights; $FIXTURES/hf/README.md gives fields and tolerances. A checkpoint in bfloat16
+// Numbers of transformers on the same weights; bench/fixtures/hf/README.md gives fields and tolerances. A checkpoint in bfloat16
 // has those of its weights widened to float32 beside the ones of bfloat16 arithmetic.
 type parity struct {
 	Dtype string
@@ -130,21 +129,15 @@ func (b maskedBatch) sequences() (all []Sequence, learned int) {
 	return all, learned
 }
 
-// hf is the folder of fixtures made with Hugging Face's libraries.
-func hf(t *testing.T) string {
-	t.Helper()
-	return fixtures.Path(t, "hf")
-}
-
 // eachReference runs f over the checkpoints with float32 numbers of reference.
 func eachReference(t *testing.T, f func(t *testing.T, dir string, m *Model, p *parity)) {
-	dirs, err := filepath.Glob(filepath.Join(hf(t), "models", "*"))
+	dirs, err := filepath.Glob(filepath.Join(fixtures.Dir(t, "hf/models"), "*"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, dir := range dirs {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
-			p, err := readParity(filepath.Join(dir, "parity.json.gz"))
+			p, err := readParity(filepath.Join(dir, "parity.json"))
 			if err != nil {
 				t.Skip(err)
 			}
@@ -182,17 +175,12 @@ func eachWay(t *testing.T, f func(t *testing.T, device torch.Device)) {
 }
 
 func readParity(path string) (*parity, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	text, err := gzip.NewReader(file)
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
 	p := new(parity)
-	return p, json.NewDecoder(text).Decode(p)
+	return p, json.Unmarshal(text, p)
 }
 
 func near(t *testing.T, what string, got, want, tolerance float64) {
@@ -513,16 +501,12 @@ func TestNewRowsEqualTheReference(t *testing.T) {
 			}
 		}
 	}
-	text, err := os.ReadFile(filepath.Join(hf(t), "special_rows", "expect.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(text, &expect); err != nil {
+	if err := json.Unmarshal(fixtures.Read(t, "hf/special_rows/expect.json"), &expect); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range expect.Cases {
 		t.Run(c.Case, func(t *testing.T) {
-			m, err := Load(filepath.Join(hf(t), "models", c.Model), torch.CPU)
+			m, err := Load(fixtures.Dir(t, "hf/models/"+c.Model), torch.CPU)
 			if err != nil {
 				t.Fatal(err)
 			}

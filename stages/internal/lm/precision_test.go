@@ -25,7 +25,7 @@ func use(t testing.TB, m *Model, p Precision) *Model {
 	return m
 }
 
-// The README of the fixtures gives what implementations of bfloat16 differ by among each other: 0.5 in logits and
+// bench/fixtures/hf/README.md gives what implementations of bfloat16 differ by among each other: 0.5 in logits and
 // log-probabilities, 5 % in norms of gradients, 0.5 % in the loss. The stream between layers is float32 here, so the numbers
 // lie near those of float32 too.
 func TestBF16IsNearTheReference(t *testing.T) {

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"rcgrpo/bench/fixtures"
 )
 
 func TestMalformedSafetensorsAreRefused(t *testing.T) {
@@ -44,7 +46,7 @@ func TestMalformedSafetensorsAreRefused(t *testing.T) {
 // Each malformed file of the fixtures is refused with a sentence that names it. A valid file is read, or refused for the
 // one thing that the format allows and no decoder has: another type.
 func TestSafetensorsOfTheFixtures(t *testing.T) {
-	dir := filepath.Join(hf(t), "safetensors")
+	dir := fixtures.Dir(t, "hf/safetensors")
 	text, err := os.ReadFile(filepath.Join(dir, "expect.json"))
 	if err != nil {
 		t.Fatal(err)

@@ -11,8 +11,8 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// BenchmarkShape does what bench/lm_torch.py of the fixtures does with transformers: the same sizes, batches and lengths.
-// bench/lm.sh runs both in turns.
+// BenchmarkShape has the sizes, batches and lengths at which bench/lm.sh times transformers. The script runs both in
+// turns.
 func BenchmarkShape(b *testing.B) {
 	for _, size := range []struct {
 		name                  string

@@ -2,10 +2,8 @@ package token
 
 import (
 	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -13,7 +11,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"rcgrpo/bfcl/fixtures"
+	"rcgrpo/bench/fixtures"
 )
 
 var families = map[string]string{"qwen2": "qwen2_5", "llama3": "llama3_1"}
@@ -21,25 +19,12 @@ var families = map[string]string{"qwen2": "qwen2_5", "llama3": "llama3_1"}
 // loaded keeps the large tokenizers, which take long to read under the race detector.
 var loaded = map[string]*Tokenizer{}
 
-func loadGzip(t testing.TB, name string) *Tokenizer {
+func loadLarge(t testing.TB, name string) *Tokenizer {
 	t.Helper()
 	if tok := loaded[name]; tok != nil {
 		return tok
 	}
-	file, err := os.Open(fixtures.Path(t, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	z, err := gzip.NewReader(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tok, err := Parse(raw)
+	tok, err := Parse(fixtures.Read(t, name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +35,7 @@ func loadGzip(t testing.TB, name string) *Tokenizer {
 func TestEncodingAndDecodingEqualThePublishedTokenizers(t *testing.T) {
 	for family, file := range families {
 		t.Run(family, func(t *testing.T) {
-			tok := loadGzip(t, "hf/tokenizers/"+file+".tokenizer.json.gz")
+			tok := loadLarge(t, "hf/tokenizers/"+file+".tokenizer.json")
 			bad := 0
 			type vector struct {
 				Kind    string  `json:"kind"`
@@ -87,7 +72,7 @@ func TestEncodingAndDecodingEqualThePublishedTokenizers(t *testing.T) {
 func TestStreamGivesOutTextAsSoonAsItIsDecided(t *testing.T) {
 	for family, file := range families {
 		t.Run(family, func(t *testing.T) {
-			tok := loadGzip(t, "hf/tokenizers/"+file+".tokenizer.json.gz")
+			tok := loadLarge(t, "hf/tokenizers/"+file+".tokenizer.json")
 			type vector struct {
 				IDs     []int32  `json:"ids"`
 				Emitted []string `json:"emitted"`
@@ -115,7 +100,7 @@ func TestStreamGivesOutTextAsSoonAsItIsDecided(t *testing.T) {
 func TestTokenizerFileComesBackByteForByte(t *testing.T) {
 	for _, name := range []string{"models/qwen2-tiny/tokenizer.json", "models/llama31-tiny/tokenizer.json",
 		"special_rows/tokenizer_before.json", "special_rows/tokenizer_after.json", "special_rows/tokenizer_padded_after.json"} {
-		path := fixtures.Path(t, "hf/"+name)
+		path := fixtures.File(t, "hf/"+name)
 		tok, err := Load(path)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -163,10 +148,7 @@ func TestAddedRewardTokensEncodeAsInTheReference(t *testing.T) {
 			Strings []vector `json:"strings"`
 		} `json:"real_tokenizers"`
 	}
-	raw, err := os.ReadFile(fixtures.Path(t, "hf/special_rows/expect.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := fixtures.Read(t, "hf/special_rows/expect.json")
 	if err := json.Unmarshal(raw, &expect); err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +173,7 @@ func TestAddedRewardTokensEncodeAsInTheReference(t *testing.T) {
 		}
 	}
 	for suffix, vectors := range map[string][]vector{"": expect.Strings, "padded_": expect.Padded} {
-		tok, err := Load(fixtures.Path(t, "hf/special_rows/tokenizer_"+suffix+"before.json"))
+		tok, err := Load(fixtures.File(t, "hf/special_rows/tokenizer_"+suffix+"before.json"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -199,18 +181,17 @@ func TestAddedRewardTokensEncodeAsInTheReference(t *testing.T) {
 			if file == "after" {
 				check("tiny "+suffix, tok, vectors)
 			}
-			want, err := os.ReadFile(fixtures.Path(t, "hf/special_rows/tokenizer_"+suffix+file+".json"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := fixtures.Read(t, "hf/special_rows/tokenizer_"+suffix+file+".json")
 			if got := tok.JSON(); !bytes.Equal(got, want) {
 				t.Errorf("%s: the written file %s differs at %q", suffix, file, firstDifference(got, want))
 			}
 		}
 	}
 	for name, real := range expect.Real {
-		check(name, loadGzip(t, "hf/tokenizers/"+name+".tokenizer.json.gz").Clone(), real.Strings)
-		expect.Cases = append(expect.Cases, real.sizes)
+		t.Run(name, func(t *testing.T) {
+			check(name, loadLarge(t, "hf/tokenizers/"+name+".tokenizer.json").Clone(), real.Strings)
+			expect.Cases = append(expect.Cases, real.sizes)
+		})
 	}
 	for _, c := range expect.Cases {
 		after := c.After
@@ -448,7 +429,7 @@ func BenchmarkEncode(b *testing.B) {
 	text := strings.Join(corpus(100), "\n")
 	for name, file := range families {
 		b.Run(name, func(b *testing.B) {
-			tok := loadGzip(b, "hf/tokenizers/"+file+".tokenizer.json.gz")
+			tok := loadLarge(b, "hf/tokenizers/"+file+".tokenizer.json")
 			b.SetBytes(int64(len(text)))
 			n := 0
 			for b.Loop() {
