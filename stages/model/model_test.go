@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"rcgrpo/bench/fixtures"
 	"rcgrpo/engine"
 	"rcgrpo/engine/enginetest"
 )
@@ -67,8 +68,15 @@ func TestModelFoldersAreJudgedBeforeAnythingRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	template := func(text string) {
+		if err := os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	published := string(fixtures.Read(t, "hf/chat/qwen2_5.jinja"))
 	path := fmt.Sprintf("path = dir(%q)\n", dir)
 	write(config)
+	template(published)
 	if got := load(t, path); got != "" {
 		t.Error(got)
 	}
@@ -80,6 +88,20 @@ func TestModelFoldersAreJudgedBeforeAnythingRuns(t *testing.T) {
 		if got := load(t, tc.body); !strings.Contains(got, tc.want) {
 			t.Errorf("%s: got %q, want %q", tc.body, got, tc.want)
 		}
+	}
+	if got := load(t, `layout = "qwen2.5"`+"\n"+sound); !strings.Contains(got, "line 4: No folder") {
+		t.Error(got)
+	}
+	template(published + "{# edited #}")
+	if got := load(t, path); !strings.Contains(got, "Not a model that can be used: ") || !strings.Contains(got, `write layout = "qwen2.5"`) {
+		t.Error(got)
+	}
+	if got := load(t, path+`layout = "qwen2.5"`); got != "" {
+		t.Error(got)
+	}
+	write(strings.Replace(config, "qwen2", "llama", 1))
+	if got := load(t, path+`layout = "qwen2.5"`); !strings.Contains(got, "belongs to another family") {
+		t.Error(got)
 	}
 	write(strings.Replace(config, "{", `{"new_trick": 1, `, 1))
 	if got := load(t, path); !strings.Contains(got, `Not a model that can be used: `) || !strings.Contains(got, `unknown key "new_trick"`) {

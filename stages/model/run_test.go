@@ -1,0 +1,40 @@
+//go:build libtorch
+
+package model
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"rcgrpo/bench/fixtures"
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+)
+
+// A folder with an edited chat template is exported with the published template of the layout that the stage names.
+func TestALayoutReplacesTheTemplateOfTheFolder(t *testing.T) {
+	from, published := fixtures.Dir(t, "hf/models/qwen2-tiny"), fixtures.Read(t, "hf/chat/qwen2_5.jinja")
+	if err := os.WriteFile(filepath.Join(from, "chat_template.jinja"), append(published, "edited"...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for layout, works := range map[string]bool{"": false, "qwen2.5": true} {
+		dir := t.TempDir()
+		job, err := engine.NewJob(engine.JobSetup{Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &settings{Path: &artifact.File{Path: from, Dir: true}, Layout: layout}
+		err = s.Run(t.Context(), job)
+		if (err == nil) != works {
+			t.Errorf("layout %q: got error %v", layout, err)
+		}
+		if !works {
+			continue
+		}
+		got, err := os.ReadFile(filepath.Join(dir, "checkpoint", "chat_template.jinja"))
+		if err != nil || string(got) != string(published) {
+			t.Errorf("layout %q: the exported template is not the published one (%v)", layout, err)
+		}
+	}
+}
