@@ -145,7 +145,12 @@ func (w *watch) result(lock *artifact.Lock, err error) result {
 	if w.guard == nil || err != nil {
 		return res
 	}
-	killSession(w.holder.PID) // what it left running
+	killSession(w.holder.PID)
+	if w.holder.Group {
+		if text := (leftovers{scratch: w.Store.Work(w.task.Key)}).kill(); text != "" {
+			w.emit(Event{Address: w.task.Address, Kind: EventNote, Text: text})
+		}
+	}
 	w.tail.read(w.holder.folder().events(w.holder.Address), w.observe)
 	res.adopted, res.attempt, res.took = true, w.holder.Attempt, time.Since(w.holder.Since)
 	switch {

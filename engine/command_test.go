@@ -305,7 +305,7 @@ func TestProgramWhoseEndCannotBeWrittenDownIsNoKilledOne(t *testing.T) {
 		return nil
 	})
 	defer disk.Fail(nil)
-	err := j.Execute(t.Context(), shell("kill -9 $$"))
+	err := j.Execute(t.Context(), shell("kill -9 $PPID"))
 	if !errors.Is(err, syscall.ENOSPC) || causeOf(err) == CauseKilled || !strings.Contains(fmt.Sprint(err), "written down") {
 		t.Errorf("got %v, want that no space is left", err)
 	}

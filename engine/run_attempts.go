@@ -137,12 +137,8 @@ func (r *run) takeUp(w *Work) {
 
 func timeoutError(limit time.Duration) error { return fmt.Errorf("%w of %v", errTimeout, limit) }
 
-// takeLog takes a log from the run's, or that of the shell.
+// takeLog takes a log from the run's.
 func (w *Work) takeLog() (err error) {
-	if w.shell.waits() {
-		w.log = w.shell.log
-		return nil
-	}
 	if w.log, err = w.logs.take(); err == nil {
 		w.log.begin(w.Log)
 	}

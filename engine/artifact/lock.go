@@ -161,7 +161,12 @@ func (l *Lock) Unlock() error {
 	// The name goes first, while the lock still keeps others out: who waits on the old file notices (see lock) and
 	// takes the new one.
 	err := os.Remove(l.path)
-	return errors.Join(err, l.file.Close())
+	return errors.Join(err, l.free())
+}
+
+// free unlocks and closes the file. To close it alone would leave the lock to a process that has inherited the file.
+func (l *Lock) free() error {
+	return errors.Join(unix.Flock(int(l.file.Fd()), unix.LOCK_UN), l.file.Close())
 }
 
 // TryLock takes a key's lock, or answers nil when someone else has it.
@@ -170,7 +175,7 @@ func (s *Store) TryLock(key string) (*Lock, error) {
 		return nil, err
 	}
 	l := s.blank()
-	if l != nil && !s.Claim(l, key) {
+	if l != nil && !s.claim(l, key) {
 		l.Retire()
 		l = nil
 	}

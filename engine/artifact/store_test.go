@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -486,5 +487,35 @@ func TestOnlyFileOrFolderOfAnArtifact(t *testing.T) {
 				t.Errorf("%v: got %q, %v, want %q", made, path, ok, want)
 			}
 		}
+	}
+}
+
+// The holder frees the lock although a process that inherited the file lives on.
+func TestUnlockFreesTheLockOfAnInheritedFile(t *testing.T) {
+	s := openStore(t)
+	for name, free := range map[string]func(*Lock) error{"unlock": (*Lock).Unlock, "retire": (*Lock).Retire} {
+		l, err := s.TryLock(key("a"))
+		if err != nil || l == nil {
+			t.Fatal(l, err)
+		}
+		child := exec.Command("sleep", "600")
+		child.ExtraFiles = []*os.File{l.File()}
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if err := free(l); err != nil {
+			t.Error(err)
+		}
+		again, err := s.TryLock(key("a"))
+		if again == nil || err != nil {
+			t.Errorf("%s: the lock is still held (%v)", name, err)
+		} else if err := again.Unlock(); err != nil {
+			t.Error(err)
+		}
+		child.Process.Kill()
+		child.Wait()
+	}
+	if err := s.RemoveSpares(); err != nil {
+		t.Error(err)
 	}
 }

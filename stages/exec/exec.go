@@ -36,12 +36,7 @@ func Kind() *engine.Kind {
 			}
 			return ports
 		},
-		Draws: func(s engine.Stage) bool { return s.(*settings).Draws },
-		Scripted: func(s engine.Stage) bool {
-			e := s.(*settings)
-			names := slices.Concat(slices.Collect(maps.Keys(e.Env)), slices.Collect(maps.Keys(e.Inputs)), slices.Collect(maps.Keys(e.Outputs)))
-			return len(e.Secrets) == 0 && engine.Scriptable(e.Command, names...)
-		},
+		Draws:   func(s engine.Stage) bool { return s.(*settings).Draws },
 		Folders: func(s engine.Stage) []string { return s.(*settings).folders() },
 		Light:   true, // the engine starts the command itself
 		Devices: true,
