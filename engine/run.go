@@ -572,7 +572,7 @@ func (r *run) assignment(t *task) assignment {
 			continue
 		case up.state == failed:
 			missing.Why = "failed: " + up.why
-			missing.Lines = lastLines(r.folder.log(up.Address), failureLines)
+			missing.Lines = withShortLines(lastLines(r.folder.log(up.Address), failureLines))
 		case up.state == skipped:
 			missing.Why = "was skipped: " + up.why
 		default:
@@ -695,7 +695,7 @@ func (r *run) fail(t *task, err error, took time.Duration) {
 	r.failed = append(r.failed, t)
 	log := r.folder.log(t.Address)
 	lines := lastLines(log, failureLines)
-	f := &Failure{Text: err.Error(), Cause: failureCause(err, ofLastAttempt(lines)), Log: log, Lines: lines}
+	f := &Failure{Text: err.Error(), Cause: failureCause(err, ofLastAttempt(lines)), Log: log, Lines: withShortLines(lines)}
 	if work := r.Store.Work(t.Key); t.Key != "" && exists(work) {
 		f.Work = work
 	}
