@@ -221,15 +221,23 @@ type mask struct {
 	err     error
 }
 
+// SecretLines returns the lines of a secret that are not empty. Each of them is secret by itself.
+func SecretLines(secret string) (lines []string) {
+	for line := range strings.Lines(secret) {
+		if line = strings.Trim(line, "\r\n"); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
 // newMask hides the secrets and, where one has several lines, each of them.
 func newMask(to io.Writer, secrets []string) *mask {
 	m := &mask{to: to}
 	for _, s := range secrets {
-		for line := range strings.Lines(s) {
-			if line = strings.Trim(line, "\r\n"); line != "" {
-				m.secrets = append(m.secrets, []byte(line))
-				m.longest = max(m.longest, len(line))
-			}
+		for _, line := range SecretLines(s) {
+			m.secrets = append(m.secrets, []byte(line))
+			m.longest = max(m.longest, len(line))
 		}
 	}
 	slices.SortFunc(m.secrets, func(a, b []byte) int { return len(b) - len(a) }) // one may be part of another

@@ -294,3 +294,129 @@ stage "exec" "a" {
 		t.Errorf("got the note %q, want none", note.Text)
 	}
 }
+
+// The value of a secret in the name of an output reaches no event, manifest, error or published file.
+func TestSecretInTheNameOfAnOutputIsRefused(t *testing.T) {
+	t.Setenv("TOKEN", "geheim\nzweite")
+	for name, tc := range map[string]struct{ text, outputs string }{
+		"a file":                  {`echo 1 >"$out/x-$first.txt"`, `out = "made/"`},
+		"a folder":                {`mkdir "$out/$first"; echo 1 >"$out/$first/x"`, `out = "made/"`},
+		"a link":                  {`echo 1 >"$out/x"; ln -s / "$out/$first"`, `out = "made/"`},
+		"its second line":         {`echo 1 >"$out/zweite"`, `out = "made/"`},
+		"the path in the setting": {`echo 1 >"$out"`, `out = "made/geheim.txt"`},
+		"a path that is not made": {`true`, `out = "made/geheim.txt"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			events, err := l.run(fmt.Sprintf(`
+stage "exec" "a" {
+  command = ["sh", "-c", %q]
+  secrets = ["TOKEN"]
+  outputs = { %s }
+}
+`, `first=geheim; `+tc.text, tc.outputs), engine.PlanOptions{})
+			failed, found := find(events, engine.EventFailed, "stage.exec.a")
+			if err == nil || !found || !strings.Contains(failed.Text, "contains the value of the secret TOKEN") {
+				t.Fatalf("got %v, %q, want that the name is refused", err, failed.Text)
+			}
+			if text := fmt.Sprintf("%+v", failed.Failure); strings.Contains(text, "geheim") || strings.Contains(text, "zweite") {
+				t.Errorf("got %s, want no secret in it", text)
+			}
+			if manifests, _, err := l.store.Manifests(); err != nil || len(manifests) > 0 {
+				t.Errorf("got %d results, %v, want none", len(manifests), err)
+			}
+			if _, err := os.Stat(filepath.Join(l.dir, "made")); err == nil {
+				t.Error("something was published")
+			}
+		})
+	}
+}
+
+// A name that is not UTF-8 cannot stand in a manifest: the stage fails before anything is committed.
+func TestNamesThatAreNotUTF8AreRefusedBeforeTheCommit(t *testing.T) {
+	l := newLab(t)
+	events, err := l.run(`
+stage "exec" "a" {
+  command = ["sh", "-c", "echo 1 >\"$out/$(printf 'a\\377b')\""]
+  outputs = { out = "made/" }
+}
+`, engine.PlanOptions{})
+	failed, found := find(events, engine.EventFailed, "stage.exec.a")
+	if err == nil || !found || !strings.Contains(failed.Text, `"made/a\xffb": the name of a file in a result must be valid UTF-8`) {
+		t.Fatalf("got %v, %q, want that the name is refused", err, failed.Text)
+	}
+	if manifests, _, err := l.store.Manifests(); err != nil || len(manifests) > 0 {
+		t.Errorf("got %d results, %v, want none", len(manifests), err)
+	}
+	if problems, err := l.store.Check(); err != nil || len(problems) > 0 {
+		t.Errorf("got %v, %v, want a sound store", problems, err)
+	}
+}
+
+// Nothing is written through a symbolic link below the experiment's folder, and what stands where a file is published
+// and is no plain file is moved aside unread.
+func TestPublishedFilesFollowNoLink(t *testing.T) {
+	const stages = `
+stage "exec" "a" {
+  command = ["sh", "-c", "echo made > $out"]
+  outputs = { out = "deep/made/a.txt" }
+}
+`
+	for name, tc := range map[string]struct {
+		prepare func(l *lab, outside string) error
+		aside   bool
+	}{
+		"the first folder": {prepare: func(l *lab, outside string) error { return os.Symlink(outside, filepath.Join(l.dir, "deep")) }},
+		"the second folder": {prepare: func(l *lab, outside string) error {
+			return errors.Join(os.Mkdir(filepath.Join(l.dir, "deep"), 0o700), os.Symlink(outside, filepath.Join(l.dir, "deep", "made")))
+		}},
+		"the file": {aside: true, prepare: func(l *lab, outside string) error {
+			return errors.Join(os.MkdirAll(filepath.Join(l.dir, "deep", "made"), 0o700), os.WriteFile(filepath.Join(outside, "victim"), []byte("made\n"), 0o600),
+				os.Symlink(filepath.Join(outside, "victim"), filepath.Join(l.dir, "deep", "made", "a.txt")))
+		}},
+		"a named pipe": {aside: true, prepare: func(l *lab, outside string) error {
+			return errors.Join(os.MkdirAll(filepath.Join(l.dir, "deep", "made"), 0o700), syscall.Mkfifo(filepath.Join(l.dir, "deep", "made", "a.txt"), 0o600))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, outside := newLab(t), t.TempDir()
+			if err := tc.prepare(l, outside); err != nil {
+				t.Fatal(err)
+			}
+			before, err := os.ReadDir(outside)
+			if err != nil {
+				t.Fatal(err)
+			}
+			events, err := l.run(stages, engine.PlanOptions{Paranoid: true})
+			if _, done := find(events, engine.EventDone, "stage.exec.a"); !done {
+				t.Fatalf("got %v, want that the stage is done", err)
+			}
+			if !tc.aside && (err == nil || !strings.Contains(err.Error(), "is a symbolic link, and files are published into folders of the experiment only")) {
+				t.Errorf("got %v, want a sentence about the link", err)
+			}
+			if after, err := os.ReadDir(outside); err != nil || len(after) != len(before) {
+				t.Errorf("got %d files outside, %v, want the %d from before", len(after), err, len(before))
+			}
+			if !tc.aside {
+				return
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			if info, err := os.Lstat(filepath.Join(l.dir, "deep", "made", "a.txt")); err != nil || !info.Mode().IsRegular() {
+				t.Errorf("got %v, %v, want a plain file", info, err)
+			}
+			if info, err := os.Lstat(filepath.Join(l.dir, "deep", "made", "a.txt.edited")); err != nil || info.Mode().IsRegular() {
+				t.Errorf("got %v, %v, want what stood there before", info, err)
+			}
+			for range 2 { // a pipe put there later is noticed, and not read
+				if err := errors.Join(os.Remove(filepath.Join(l.dir, "deep", "made", "a.txt")), syscall.Mkfifo(filepath.Join(l.dir, "deep", "made", "a.txt"), 0o600)); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := l.run(stages, engine.PlanOptions{Paranoid: true}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
