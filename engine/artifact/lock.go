@@ -221,13 +221,26 @@ func LockFile(path string) (*Lock, error) {
 // lock is lockFile in a folder that is made when it is not there.
 func (s *Store) lock(path string, how int) (*Lock, error) {
 	l, err := lockFile(path, how)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return l, err
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = s.MakeDir(filepath.Dir(path)); err == nil {
+			l, err = lockFile(path, how)
+		}
 	}
-	if err := s.MakeDir(filepath.Dir(path)); err != nil {
-		return nil, err
+	return l, s.explained(err)
+}
+
+// explained makes a sentence of an error of a store that cannot be written. Whatever writes takes a lock first.
+func (s *Store) explained(err error) error {
+	var why string
+	switch {
+	case errors.Is(err, unix.EROFS):
+		why = "its file system is read-only: mount it for writing"
+	case errors.Is(err, fs.ErrPermission):
+		why = "its permissions forbid it: change them"
+	default:
+		return err
 	}
-	return lockFile(path, how)
+	return fmt.Errorf("the store %s cannot be written, since %s, or name another folder in the site file (store.path); %w", s.dir, why, err)
 }
 
 // lockFile opens and locks path, again when the file was removed between the two steps. It answers nil when someone

@@ -12,8 +12,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	"rcgrpo/engine/internal/disk"
 )
 
 // openStore opens a store in a fresh folder and checks at the end of the test that it is sound, unless the test
@@ -517,5 +520,33 @@ func TestUnlockFreesTheLockOfAnInheritedFile(t *testing.T) {
 	}
 	if err := s.RemoveSpares(); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestStoreThatCannotBeWrittenSaysSoInASentence(t *testing.T) {
+	defer disk.Fail(nil)
+	for cause, want := range map[error]string{
+		syscall.EROFS:  "cannot be written, since its file system is read-only: mount it for writing, or name another folder in the site file",
+		syscall.EACCES: "cannot be written, since its permissions forbid it: change them, or name another folder in the site file",
+	} {
+		for name, made := range map[string]bool{"a store with results": true, "an empty folder": false} {
+			disk.Fail(nil)
+			s := openStore(t)
+			if made {
+				commit(t, s, "a", files{"x": "1"})
+			}
+			disk.Fail(func(op, path string) error { return cause })
+			_, use := s.Use()
+			_, gc := s.Collect(1)
+			_, lock := s.TryLock(key("b"))
+			for op, err := range map[string]error{"use": use, "gc": gc, "lock": lock} {
+				if op == "gc" && !made && err == nil {
+					continue // it has nothing to do
+				}
+				if err == nil || !strings.Contains(err.Error(), "the store "+s.Dir()+" "+want) || !errors.Is(err, cause) {
+					t.Errorf("%s, %s: got %v, want %q", name, op, err, want)
+				}
+			}
+		}
 	}
 }
