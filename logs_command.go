@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,12 +56,13 @@ func logsCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	}
 	ctx, _, stop := interruptible(stderr)
 	defer stop()
-	p := &logPrinter{Watch: watch, out: &escaped{to: stdout}, note: stderr, pinned: folder != ""}
+	text := &escaped{to: stdout}
+	p := &logPrinter{Watch: watch, out: text, note: stderr, pinned: folder != ""}
 	if *raw {
 		p.out = stdout
 	}
 	defer p.close()
-	if err := p.print(ctx, *last, *follow); err != nil {
+	if err := cmp.Or(p.print(ctx, *last, *follow), text.flush()); err != nil {
 		return c.fail(err)
 	}
 	return exitDone
@@ -94,6 +96,16 @@ func (e *escaped) Write(text []byte) (int, error) {
 		return 0, err
 	}
 	return len(text), nil
+}
+
+// flush writes what is left of a character that the log does not complete.
+func (e *escaped) flush() error {
+	var b []byte
+	for _, c := range e.held {
+		b = fmt.Appendf(b, `\x%02x`, c)
+	}
+	_, err := e.to.Write(b)
+	return err
 }
 
 // followEvery is how often a log that is followed is looked at.

@@ -244,13 +244,14 @@ func TestLogsOfAGivenRunStayThere(t *testing.T) {
 
 func TestEscapedTextSteersNoTerminal(t *testing.T) {
 	for text, want := range map[string]string{
-		"a\tb\r\nü €\n":         "a\tb\r\nü €\n",
-		"\x1b[2J\x07":           `\x1b[2J\x07`,
-		"\x00\x7f":              `\x00\x7f`,
-		"\u009b31m":             `\u009b31m`,
-		"\x9b31m":               `\x9b31m`,
-		"\xff\xfe end":          `\xff\xfe end`,
-		"\u202e and \U0001F600": "\u202e and \U0001F600",
+		"a\tb\r\nü €\n":           "a\tb\r\nü €\n",
+		"\x1b[2J\x07":             `\x1b[2J\x07`,
+		"\x00\x7f":                `\x00\x7f`,
+		"\u009b31m":               `\u009b31m`,
+		"the end is cut \xe2\x82": `the end is cut \xe2\x82`,
+		"\x9b31m":                 `\x9b31m`,
+		"\xff\xfe end":            `\xff\xfe end`,
+		"\u202e and \U0001F600":   "\u202e and \U0001F600",
 	} {
 		for cut := range len(text) { // however the writes fall
 			var got bytes.Buffer
@@ -259,6 +260,9 @@ func TestEscapedTextSteersNoTerminal(t *testing.T) {
 				if _, err := io.WriteString(e, part); err != nil {
 					t.Fatal(err)
 				}
+			}
+			if err := e.flush(); err != nil {
+				t.Fatal(err)
 			}
 			if got.String() != want {
 				t.Errorf("%q, cut at %d: got %q, want %q", text, cut, got.String(), want)
