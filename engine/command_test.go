@@ -194,6 +194,72 @@ stage "light" "a" {
 	}
 }
 
+// A process that left its program's session ends although the engine that started the program is gone: the run that
+// adopts the program kills it, whether the program has ended before or goes on, and so does the run that starts again
+// after the supervising shell was killed.
+func TestDaemonsOfAKilledEngineEndWithTheNextRun(t *testing.T) {
+	for name, tc := range map[string]struct {
+		ends  string // sent to the program before the next run
+		kills bool   // the supervising shell is killed instead
+		later string // sent once the next run has adopted the program
+	}{
+		"adopted after its end": {ends: "go on\n"},
+		"adopted alive":         {later: "go on\n"},
+		"started again":         {kills: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			fifo := filepath.Join(l.dir, "fifo")
+			if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			l.write(`
+stage "light" "a" {
+  text  = "one"
+  shell = "test ! -e $dir/again || exit 0; setsid sh -c 'echo $$ >$dir/daemon; exec sleep 600' & until [ -s $dir/daemon ]; do sleep 0.01; done; echo $$ $PPID >$dir/pids; read -r x <$dir/fifo"
+}
+`)
+			engine := l.engine()
+			if err := engine.Start(); err != nil {
+				t.Fatal(err)
+			}
+			program := pidsOf(t, filepath.Join(l.dir, "pids"), 2)
+			daemon := pidsOf(t, filepath.Join(l.dir, "daemon"), 1)
+			var h holder
+			for deadline := time.Now().Add(30 * time.Second); h.PID == 0; time.Sleep(5 * time.Millisecond) {
+				if l.store().Holder(l.plan().Nodes[0].Key, &h); time.Now().After(deadline) {
+					t.Fatal("the lock never named the program")
+				}
+			}
+			engine.Process.Kill()
+			engine.Wait()
+			switch {
+			case tc.kills:
+				l.put("again", "")
+				syscall.Kill(program[1], syscall.SIGKILL)
+				gonePids(t, program[1:])
+				l.mustRun()
+				gonePids(t, append(program, daemon...))
+			case tc.ends != "":
+				os.WriteFile(fifo, []byte(tc.ends), 0)
+				gonePids(t, program)
+				if s, ok := processStat(daemon[0]); !ok || s.ended {
+					t.Fatal("the daemon ended with the program, so this test shows nothing")
+				}
+				l.mustRun()
+				gonePids(t, daemon)
+			default:
+				done := l.adopting(t.Context())
+				os.WriteFile(fifo, []byte(tc.later), 0)
+				if r := <-done; r.err != nil {
+					t.Error(r.err, r.text())
+				}
+				gonePids(t, append(program, daemon...))
+			}
+		})
+	}
+}
+
 func TestProgramThatFailedWithoutAnEngineRunsAgain(t *testing.T) {
 	l := newLab(t)
 	l.write(`
