@@ -203,8 +203,9 @@ func TestDaemonsOfAKilledEngineEndWithTheNextRun(t *testing.T) {
 		kills bool   // the supervising shell is killed instead
 		later string // sent once the next run has adopted the program
 	}{
-		"adopted after its end": {ends: "go on\n"},
-		"adopted alive":         {later: "go on\n"},
+		"adopted after its end": {ends: "0\n"},
+		"adopted alive":         {later: "0\n"},
+		"adopted, then failing": {later: "3\n"},
 		"started again":         {kills: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -216,7 +217,7 @@ func TestDaemonsOfAKilledEngineEndWithTheNextRun(t *testing.T) {
 			l.write(`
 stage "light" "a" {
   text  = "one"
-  shell = "test ! -e $dir/again || exit 0; setsid sh -c 'echo $$ >$dir/daemon; exec sleep 600' & until [ -s $dir/daemon ]; do sleep 0.01; done; echo $$ $PPID >$dir/pids; read -r x <$dir/fifo"
+  shell = "test ! -e $dir/again || exit 0; setsid sh -c 'echo $$ >$dir/daemon; exec sleep 600' & until [ -s $dir/daemon ]; do sleep 0.01; done; echo $$ $PPID >$dir/pids; read -r x <$dir/fifo; exit $x"
 }
 `)
 			engine := l.engine()
@@ -251,7 +252,7 @@ stage "light" "a" {
 			default:
 				done := l.adopting(t.Context())
 				os.WriteFile(fifo, []byte(tc.later), 0)
-				if r := <-done; r.err != nil {
+				if r := <-done; (r.err != nil) != (tc.later == "3\n") {
 					t.Error(r.err, r.text())
 				}
 				gonePids(t, append(program, daemon...))
@@ -358,6 +359,29 @@ func TestProgramEndsWithItsOwnCode(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), "sh 0") {
 		t.Errorf("log: got %q, want the name and number of arguments of the shell as ever", log)
+	}
+}
+
+// The words of a command name a program: what only the supervising shell could do is not found.
+func TestCommandIsAProgramAndNoBuiltin(t *testing.T) {
+	for _, tc := range []struct {
+		want string
+		args []string
+	}{
+		{"", []string{"true"}},
+		{"exit code 1", []string{"false"}},
+		{"exit code 127", []string{"exit", "0"}},
+		{"exit code 127", []string{"eval", "exit 0"}},
+		{"exit code 127", []string{"trap", "-", "EXIT"}},
+		{"exit code 127", []string{"exec", "true"}},
+	} {
+		j, _ := programJob(t)
+		p := shell("")
+		p.Args = tc.args
+		err := j.Execute(t.Context(), p)
+		if got := fmt.Sprint(err); tc.want == "" && err != nil || !strings.Contains(got, tc.want) {
+			t.Errorf("%q: got %v, want %q", tc.args, err, tc.want)
+		}
 	}
 }
 

@@ -65,7 +65,7 @@ stage "light" "ends" {
 }
 stage "light" "runs" {
   text  = "2"
-  shell = "echo first; yes | head -c 1000000; until [ $(stat -L -c %s /proc/self/fd/1) -lt 65536 ]; do sleep 0.01; done; echo last"
+  shell = "echo first; yes | head -c 1000000; until [ $(stat -L -c %s /proc/self/fd/2) -lt 65536 ]; do sleep 0.01; done; echo last"
 }
 stage "light" "fails" {
   text  = "3"
