@@ -88,6 +88,7 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 	if j.share != nil {
 		files = append(files, j.share)
 	}
+	started := time.Now()
 	left.before = lastPID()
 	process, err := os.StartProcess("/bin/sh", slices.Concat([]string{"sh", "-c", superviseText(), "sh"}, p.Args),
 		&os.ProcAttr{Dir: p.Dir, Env: append(slices.Clip(p.Env), scratchVariable+"="+j.Dir), Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
@@ -98,6 +99,9 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 	awaitExit(process.Pid)
 	syscall.Kill(-process.Pid, syscall.SIGKILL) // its number is not reaped and so not another process's yet
 	left.session = process.Pid
+	if time.Since(started) > time.Minute { // process numbers may have begun anew
+		left.before = 0
+	}
 	j.report(left.kill())
 	state, err := process.Wait()
 	if err = errors.Join(attended(), finish(), err); err != nil {

@@ -123,7 +123,7 @@ func startedAfter(before int) (pids []int) {
 // led, and those that left the session but have the stage's scratch folder in their environment.
 type leftovers struct {
 	session int    // 0: not known
-	before  int    // lastPID before the program started; 0: not known
+	before  int    // lastPID before the program started; 0: not known, or too long ago
 	scratch string // folder
 }
 
@@ -132,10 +132,10 @@ func (l leftovers) list() (pids []int) {
 	mark := []byte(scratchVariable + "=" + l.scratch + "\x00")
 	for _, pid := range startedAfter(l.before) {
 		s, ok := processStat(pid)
-		if !ok || s.ended || l.session != 0 && s.group == l.session {
+		if !ok || s.ended || s.session == 0 || l.session != 0 && s.group == l.session { // session 0 is the kernel's
 			continue
 		}
-		found := l.session != 0 && s.session == l.session || bytes.Contains(environment(pid, l.before != 0), mark)
+		found := l.session != 0 && s.session == l.session || bytes.Contains(environment(pid), mark)
 		if found && pid == processOfThread(pid) {
 			pids = append(pids, pid)
 		}
@@ -143,12 +143,12 @@ func (l leftovers) list() (pids []int) {
 	return pids
 }
 
-// environment is that of a process, as it was when its program started. A process that replaces its program at this
-// moment has none for an instant; young says to wait for the new one.
-func environment(pid int, young bool) []byte {
+// environment returns the variables that a process got when its program started. A process that is just replacing its
+// program has none for a moment, so environment reads again.
+func environment(pid int) []byte {
 	for try := 0; ; try++ {
 		env, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
-		if err != nil || len(env) > 0 || !young || try == 20 {
+		if err != nil || len(env) > 0 || try == 20 {
 			return env
 		}
 		time.Sleep(time.Millisecond)
