@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"rcgrpo/engine"
 )
@@ -20,6 +23,7 @@ func logsCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	c := newCall("logs", "ADDRESS [EXP]", stdout, stderr)
 	follow := c.Bool("f", false, "go on until the stage has ended")
 	last := c.Int("n", 0, "only the last `N` lines; 0: all")
+	raw := c.Bool("raw", false, "print the bytes as the stage wrote them; otherwise control characters, which could steer the terminal, are escaped")
 	run := c.String("run", "", "`RUN` to look into, such as latest~1 or the beginning of an ID; default the newest that started the stage")
 	if code, done := c.parse(args); done {
 		return code
@@ -52,12 +56,56 @@ func logsCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	}
 	ctx, _, stop := interruptible(stderr)
 	defer stop()
-	p := &logPrinter{Watch: watch, out: stdout, note: stderr, pinned: folder != ""}
+	text := &escaped{to: stdout}
+	p := &logPrinter{Watch: watch, out: text, note: stderr, pinned: folder != ""}
+	if *raw {
+		p.out = stdout
+	}
 	defer p.close()
-	if err := p.print(ctx, *last, *follow); err != nil {
+	if err := cmp.Or(p.print(ctx, *last, *follow), text.flush()); err != nil {
 		return c.fail(err)
 	}
 	return exitDone
+}
+
+// escaped writes text with its control characters escaped, except tabs and ends of lines.
+type escaped struct {
+	to   io.Writer
+	held []byte // the first bytes of a character
+}
+
+func (e *escaped) Write(text []byte) (int, error) {
+	rest := append(e.held, text...)
+	var b []byte
+	for len(rest) > 0 && utf8.FullRune(rest) {
+		r, n := utf8.DecodeRune(rest)
+		switch {
+		case r == '\n' || r == '\t' || r == '\r':
+			b = append(b, byte(r))
+		case r == utf8.RuneError && n == 1 || r < ' ' || r == 0x7f:
+			b = fmt.Appendf(b, `\x%02x`, rest[0])
+		case unicode.IsControl(r):
+			b = fmt.Appendf(b, `\u%04x`, r)
+		default:
+			b = append(b, rest[:n]...)
+		}
+		rest = rest[n:]
+	}
+	e.held = append([]byte(nil), rest...)
+	if _, err := e.to.Write(b); err != nil {
+		return 0, err
+	}
+	return len(text), nil
+}
+
+// flush writes what is left of a character that the log does not complete.
+func (e *escaped) flush() error {
+	var b []byte
+	for _, c := range e.held {
+		b = fmt.Appendf(b, `\x%02x`, c)
+	}
+	_, err := e.to.Write(b)
+	return err
 }
 
 // followEvery is how often a log that is followed is looked at.
@@ -149,7 +197,25 @@ func (p *logPrinter) copy(last int) error {
 		p.file = f
 		fmt.Fprintf(p.note, "rcgrpo logs: run %s\n", engine.RunName(p.Folder))
 	}
+	if err := p.skipCut(); err != nil {
+		return err
+	}
 	_, err = io.Copy(p.out, p.file)
+	return err
+}
+
+// skipCut moves to the end of a log that has become shorter than what was printed: the engine has cut it to its limit.
+func (p *logPrinter) skipCut() error {
+	printed, err := p.file.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return err
+	}
+	info, err := p.file.Stat()
+	if err != nil || info.Size() >= printed {
+		return err
+	}
+	fmt.Fprintf(p.note, "rcgrpo logs: the log reached its limit and was cut; continuing at its end\n")
+	_, err = p.file.Seek(0, io.SeekEnd)
 	return err
 }
 
@@ -164,19 +230,21 @@ func skipToLast(f *os.File, n int) error {
 	starts := make([]int64, 0, n)
 	lines := bufio.NewReader(f)
 	var at int64
+	begins := true // the next piece is the start of a line
 	for {
-		line, err := lines.ReadString('\n')
-		if line != "" {
+		line, err := lines.ReadSlice('\n')
+		if len(line) > 0 && begins {
 			if len(starts) == n {
 				starts = append(starts[:0], starts[1:]...)
 			}
 			starts = append(starts, at)
-			at += int64(len(line))
 		}
+		at += int64(len(line))
+		begins = err == nil
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			return err
 		}
 	}

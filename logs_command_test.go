@@ -241,3 +241,47 @@ func TestLogsOfAGivenRunStayThere(t *testing.T) {
 		t.Errorf("got %q, %v, want the log of run 0 only", out, err)
 	}
 }
+
+func TestEscapedTextSteersNoTerminal(t *testing.T) {
+	for text, want := range map[string]string{
+		"a\tb\r\nü €\n":           "a\tb\r\nü €\n",
+		"\x1b[2J\x07":             `\x1b[2J\x07`,
+		"\x00\x7f":                `\x00\x7f`,
+		"\u009b31m":               `\u009b31m`,
+		"the end is cut \xe2\x82": `the end is cut \xe2\x82`,
+		"\x9b31m":                 `\x9b31m`,
+		"\xff\xfe end":            `\xff\xfe end`,
+		"\u202e and \U0001F600":   "\u202e and \U0001F600",
+	} {
+		for cut := range len(text) { // however the writes fall
+			var got bytes.Buffer
+			e := &escaped{to: &got}
+			for _, part := range []string{text[:cut], text[cut:]} {
+				if _, err := io.WriteString(e, part); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := e.flush(); err != nil {
+				t.Fatal(err)
+			}
+			if got.String() != want {
+				t.Errorf("%q, cut at %d: got %q, want %q", text, cut, got.String(), want)
+			}
+		}
+	}
+}
+
+func TestLinesLongerThanABufferCountOnce(t *testing.T) {
+	store := logStore(t)
+	r := newLoggedRun(t, store, "1", false)
+	r.event(engine.EventStarted)
+	long := strings.Repeat("x", 300_000)
+	r.append("logs/toy.a.log", "one\n"+long+"\nthree\n")
+	r.event(engine.EventFailed)
+	for n, want := range map[int]string{1: "three\n", 2: long + "\nthree\n"} {
+		p, out := printerOf(t, store, "")
+		if err := p.print(t.Context(), n, true); err != nil || out.String() != want {
+			t.Errorf("last %d lines: got %d bytes, %v, want %d", n, out.Len(), err, len(want))
+		}
+	}
+}

@@ -73,7 +73,8 @@ func main() {
 	if os.Getenv("GOGC") == "" { // most commands are over before the heap has 16 MiB: a collection would cost more than it frees
 		debug.SetGCPercent(400)
 	}
-	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	stdout := &output{file: os.Stdout, stderr: os.Stderr}
+	os.Exit(stdout.code(run(os.Args[1:], os.Stdin, stdout, os.Stderr)))
 }
 
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
@@ -273,12 +274,15 @@ func printJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
+// descriptor is a writer that may be a terminal.
+type descriptor interface{ Fd() uintptr }
+
 // colored says whether a writer is a terminal that wants colours.
 func colored(w io.Writer) bool {
 	return os.Getenv("NO_COLOR") == "" && isTerminal(w)
 }
 
 func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := w.(descriptor)
 	return ok && term.IsTerminal(int(f.Fd()))
 }

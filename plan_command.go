@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -365,7 +364,7 @@ func wrapped(text string, width int) string {
 
 // widthOf is the width of the terminal that w is; 0 when it is none.
 func widthOf(w io.Writer) int {
-	f, ok := w.(*os.File)
+	f, ok := w.(descriptor)
 	if !ok || !isTerminal(w) {
 		return 0
 	}

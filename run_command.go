@@ -26,6 +26,8 @@ func runCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	if code, done := c.parse(args); done {
 		return code
 	}
+	// A reader that closes the pipe must not end the run. To ignore the signal instead would have the stages ignore it.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	if idle := c.unchanged(po); idle != nil {
 		display := newDisplay(stdout)
 		display.Observe(idle.Ended())
@@ -120,7 +122,7 @@ func interruptible(stderr io.Writer) (ctx context.Context, kill <-chan struct{},
 func newDisplay(stdout io.Writer) *engine.Display {
 	o := engine.DisplayOptions{Terminal: isTerminal(stdout) && os.Getenv("TERM") != "dumb"}
 	o.Colour = o.Terminal && colored(stdout)
-	if f, ok := stdout.(*os.File); ok && o.Terminal {
+	if f, ok := stdout.(descriptor); ok && o.Terminal {
 		o.Size = func() (int, int) {
 			width, height, err := term.GetSize(int(f.Fd()))
 			if err != nil || width < 20 || height < 5 { // a terminal that does not know its size

@@ -69,7 +69,7 @@ func showCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	if x == nil {
 		return code
 	}
-	if f, ok := stdout.(*os.File); ok && isTerminal(stdout) {
+	if f, ok := stdout.(descriptor); ok && isTerminal(stdout) {
 		if width, _, err := term.GetSize(int(f.Fd())); err == nil {
 			v.width = width
 		}

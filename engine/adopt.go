@@ -21,7 +21,8 @@ type watch struct {
 	tail   tail
 	last   *Event   // progress
 	guard  *os.File // open while we are the one who has adopted it
-	cause  error    // why it was told to stop
+	log    logLimit
+	cause  error // why it was told to stop
 	kill   time.Time
 }
 
@@ -87,6 +88,7 @@ func (w *watch) look() {
 	if w.guard == nil {
 		return
 	}
+	w.note(w.log.look())
 	if limit := w.task.Timeout; limit > 0 && w.cause == nil && time.Since(w.holder.Since) > limit {
 		w.stop(errTimeout)
 	}
@@ -115,6 +117,9 @@ func (w *watch) tell() {
 		live.first, live.last = Event{Time: h.Since}, *w.last
 	}
 	w.note(w.folder.showLogOf(h, w.task.Address))
+	w.log = logLimit{path: w.folder.log(w.task.Address), most: w.Experiment.Site.LogLimit, report: func(text string) {
+		w.emit(Event{Address: w.task.Address, Kind: EventNote, Text: text})
+	}}
 	w.emit(Event{Address: w.task.Address, Kind: EventAdopted, Key: w.task.Key, Attempt: h.Attempt, Seconds: since.Seconds(),
 		Expect: w.task.Expect.Seconds(), Path: w.folder.log(w.task.Address), Text: fmt.Sprintf("it goes on from %s: %s", h.text(), live.text(time.Now()))})
 	if w.last != nil {
@@ -145,7 +150,12 @@ func (w *watch) result(lock *artifact.Lock, err error) result {
 	if w.guard == nil || err != nil {
 		return res
 	}
-	killSession(w.holder.PID) // what it left running
+	killSession(w.holder.PID)
+	if w.holder.Group {
+		if text := (leftovers{scratch: w.Store.Work(w.task.Key)}).kill(); text != "" {
+			w.emit(Event{Address: w.task.Address, Kind: EventNote, Text: text})
+		}
+	}
 	w.tail.read(w.holder.folder().events(w.holder.Address), w.observe)
 	res.adopted, res.attempt, res.took = true, w.holder.Attempt, time.Since(w.holder.Since)
 	switch {

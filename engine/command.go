@@ -29,84 +29,39 @@ type Program struct {
 	Secret []string // texts that the log shows as ***
 }
 
-// attended stands before the text that a shell runs for a program. Whatever ends the shell, its last act is to write the
-// exit record to descriptor 3, the key's lock file, and to end what the program left in its process group: so a later
-// engine finds how it ended when the first one is gone. Asked to stop, the shell waits for the command that it runs.
-//
-// Why a trap in the very shell: a stage's text costs no process of its own then. A subshell or a second shell around
-// it, measured beside `sh -c 'echo 1 > f'` of 0.79 ms, takes 0.3 or 0.8 ms more, the trap 0.1.
-var attended = sync.OnceValue(func() string {
-	return traps("kill -9 0") + "; "
+// superviseText is the text of the shell that supervises a program. The shell starts the program in a process of its
+// own, without the descriptors of the engine, so the program can neither change the shell nor write into the lock. A
+// command that is a shell text runs in its own shell too: only there do $$, traps and exec mean what they mean elsewhere.
+// Whatever ends the program, the last act of the supervising shell is to write the exit record to the key's lock file
+// and to end the program's process group, so a later engine finds how the program ended when the first one is gone.
+// A request to stop reaches the whole group; the shell waits for the program and then ends with 143. Other signals to
+// the group leave the shell alone, since only the program's own end counts.
+var superviseText = sync.OnceValue(func() string {
+	return fmt.Sprintf(`trap 'command echo "%[1]s" >&%[2]d; kill -9 0' EXIT; trap 'exit 143' TERM
+trap : HUP INT QUIT ALRM USR1 USR2
+(exec "$@") %[2]d>&- %[3]d>&-
+exit $?`, artifact.ExitText(), lockFile, leaseFile)
 })
 
-// traps has a shell write its exit record when it ends, do one thing more then, and end when it is asked to.
-func traps(last string) string {
-	return `trap 'command echo "` + artifact.ExitText() + `" >&3; ` + last + `' EXIT; trap 'exit 143' TERM`
-}
-
-// shellArgs are the arguments for /bin/sh to run a program attended. The text of a program `sh -c TEXT` runs in that
-// shell itself, unless it may replace the shell or its traps; any other program runs below it.
-func shellArgs(p Program) []string {
-	if len(p.Args) >= 3 && p.Args[1] == "-c" && isShell(p) && !needsOwnShell(p.Args[2]) {
-		return slices.Concat([]string{p.Args[0], "-c", attended() + p.Args[2]}, p.Args[3:])
-	}
-	return slices.Concat([]string{"sh", "-c", attended() + `"$@"`, "sh"}, p.Args)
-}
-
-// needsOwnShell says whether a text may replace its shell or the traps of it.
-func needsOwnShell(text string) bool {
-	return strings.Contains(text, "exec") || strings.Contains(text, "trap")
-}
-
-// isShell says whether a program is /bin/sh.
-func isShell(p Program) bool {
-	if p.Args[0] == "/bin/sh" {
-		return true
-	}
-	if p.Args[0] != "sh" {
-		return false
-	}
-	for _, v := range slices.Backward(p.Env) { // later ones win
-		if path, found := strings.CutPrefix(v, "PATH="); found {
-			is, known := shells.Load(path)
-			if !known {
-				is = leadsToShell(path)
-				shells.Store(path, is)
-			}
-			return is.(bool)
-		}
-	}
-	return false
-}
-
-// shells remembers by the value of PATH whether it leads to /bin/sh.
-var shells sync.Map
-
-// leadsToShell says whether the first sh of a search path is /bin/sh.
-func leadsToShell(path string) bool {
-	shell, err := os.Stat("/bin/sh")
-	if err != nil {
-		return false
-	}
-	for _, dir := range filepath.SplitList(path) {
-		if info, err := os.Stat(filepath.Join(dir, "sh")); err == nil && !info.IsDir() && info.Mode()&0o111 != 0 {
-			return os.SameFile(info, shell)
-		}
-	}
-	return false
-}
+// scratchVariable holds the stage's scratch folder in the environment of its program. What the program starts inherits
+// it, so the engine finds processes that have left the program's session.
+const scratchVariable = "RCGRPO_SCRATCH"
 
 // Adopted says that the stage's program was started by an engine that is gone, and has ended well: Dir is as it left
 // it, and Execute has nothing to do.
 func (j *Job) Adopted() bool { return j.adopted }
 
 // Execute runs a program to its end. What it prints goes to the stage's log, its standard input is empty. When ctx ends,
-// the program is asked to stop and later killed; whatever it left running in its process group is killed in any case.
+// the program is asked to stop and later killed. Processes that it leaves running are killed in any case (leftovers).
 //
 // When the engine itself is killed, the program goes on and keeps the key's lock, so nobody else can run the node.
 // After it has ended, a run that takes the lock finds its exit code there and goes on behind Execute (Adopted). A
 // program with secrets does not last so long: nobody would mask its output.
 func (j *Job) Execute(ctx context.Context, p Program) error {
+	left := leftovers{scratch: j.Dir}
+	if j.adopted || j.resumes { // of this program, or of one whose supervising shell was killed
+		j.report(left.kill())
+	}
 	if j.adopted {
 		return j.lock.ForgetExit()
 	}
@@ -133,29 +88,23 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 	if j.share != nil {
 		files = append(files, j.share)
 	}
-	shell, over := j.giveShell(p, log, lock.File())
-	var process *os.Process
-	if shell != nil {
-		process = shell.process
-	} else {
-		process, err = os.StartProcess("/bin/sh", shellArgs(p), &os.ProcAttr{Dir: p.Dir, Env: p.Env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
-	}
+	started := time.Now()
+	left.before = lastPID()
+	process, err := os.StartProcess("/bin/sh", slices.Concat([]string{"sh", "-c", superviseText(), "sh"}, p.Args),
+		&os.ProcAttr{Dir: p.Dir, Env: append(slices.Clip(p.Env), scratchVariable+"="+j.Dir), Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
 	if err != nil {
 		return errors.Join(fmt.Errorf("start %s: %w", p.Args[0], err), finish())
 	}
 	attended := j.attend(ctx, process.Pid)
-	goesOn := shell != nil && shell.await(over, lock)
-	var state *os.ProcessState // of a shell that does not go on
-	if !goesOn {
-		awaitExit(process.Pid)
-		syscall.Kill(-process.Pid, syscall.SIGKILL) // what it left; the number is not reaped and so not another's yet
-		state, err = process.Wait()
+	awaitExit(process.Pid)
+	syscall.Kill(-process.Pid, syscall.SIGKILL) // its number is not reaped and so not another process's yet
+	left.session = process.Pid
+	if time.Since(started) > time.Minute { // process numbers may have begun anew
+		left.before = 0
 	}
-	err = errors.Join(attended(), finish(), err)
-	if goesOn && ctx.Err() != nil { // it may have been asked to stop meanwhile
-		shell.end()
-	}
-	if err != nil {
+	j.report(left.kill())
+	state, err := process.Wait()
+	if err = errors.Join(attended(), finish(), err); err != nil {
 		return fmt.Errorf("attend to the program: %w", err)
 	}
 	code, _, recorded := lock.Exit()
@@ -165,10 +114,8 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 		}
 		code = state.ExitCode()
 	}
-	if state != nil {
-		if usage, ok := state.SysUsage().(*syscall.Rusage); ok {
-			j.peakBytes = max(j.peakBytes, usage.Maxrss<<10) // Linux counts KiB
-		}
+	if usage, ok := state.SysUsage().(*syscall.Rusage); ok {
+		j.peakBytes = max(j.peakBytes, usage.Maxrss<<10) // Linux counts KiB
 	}
 	switch {
 	case code == 0:
@@ -179,6 +126,13 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 		return codeError(p.Args[0], code, j.kills)
 	}
 	return exitError(&exec.ExitError{ProcessState: state}, j.kills)
+}
+
+// report passes on a note about the stage, unless it is empty.
+func (j *Job) report(text string) {
+	if text != "" && j.observe != nil {
+		j.observe(Event{Time: time.Now(), Address: j.Address, Kind: EventNote, Text: text})
+	}
 }
 
 // nothing is the standard input of programs. It stays open.
@@ -271,15 +225,23 @@ type mask struct {
 	err     error
 }
 
+// SecretLines returns the lines of a secret that are not empty. Each of them is secret by itself.
+func SecretLines(secret string) (lines []string) {
+	for line := range strings.Lines(secret) {
+		if line = strings.Trim(line, "\r\n"); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
 // newMask hides the secrets and, where one has several lines, each of them.
 func newMask(to io.Writer, secrets []string) *mask {
 	m := &mask{to: to}
 	for _, s := range secrets {
-		for line := range strings.Lines(s) {
-			if line = strings.Trim(line, "\r\n"); line != "" {
-				m.secrets = append(m.secrets, []byte(line))
-				m.longest = max(m.longest, len(line))
-			}
+		for _, line := range SecretLines(s) {
+			m.secrets = append(m.secrets, []byte(line))
+			m.longest = max(m.longest, len(line))
 		}
 	}
 	slices.SortFunc(m.secrets, func(a, b []byte) int { return len(b) - len(a) }) // one may be part of another

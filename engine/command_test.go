@@ -194,6 +194,73 @@ stage "light" "a" {
 	}
 }
 
+// A process that left its program's session ends although the engine that started the program is gone: the run that
+// adopts the program kills it, whether the program has ended before or goes on, and so does the run that starts again
+// after the supervising shell was killed.
+func TestDaemonsOfAKilledEngineEndWithTheNextRun(t *testing.T) {
+	for name, tc := range map[string]struct {
+		ends  string // sent to the program before the next run
+		kills bool   // the supervising shell is killed instead
+		later string // sent once the next run has adopted the program
+	}{
+		"adopted after its end": {ends: "0\n"},
+		"adopted alive":         {later: "0\n"},
+		"adopted, then failing": {later: "3\n"},
+		"started again":         {kills: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			fifo := filepath.Join(l.dir, "fifo")
+			if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			l.write(`
+stage "light" "a" {
+  text  = "one"
+  shell = "test ! -e $dir/again || exit 0; setsid sh -c 'echo $$ >$dir/daemon; exec sleep 600' & until [ -s $dir/daemon ]; do sleep 0.01; done; echo $$ $PPID >$dir/pids; read -r x <$dir/fifo; exit $x"
+}
+`)
+			engine := l.engine()
+			if err := engine.Start(); err != nil {
+				t.Fatal(err)
+			}
+			program := pidsOf(t, filepath.Join(l.dir, "pids"), 2)
+			daemon := pidsOf(t, filepath.Join(l.dir, "daemon"), 1)
+			var h holder
+			for deadline := time.Now().Add(30 * time.Second); h.PID == 0; time.Sleep(5 * time.Millisecond) {
+				if l.store().Holder(l.plan().Nodes[0].Key, &h); time.Now().After(deadline) {
+					t.Fatal("the lock never named the program")
+				}
+			}
+			engine.Process.Kill()
+			engine.Wait()
+			switch {
+			case tc.kills:
+				l.put("again", "")
+				syscall.Kill(program[1], syscall.SIGKILL)
+				gonePids(t, program[1:])
+				l.mustRun()
+				gonePids(t, append(program, daemon...))
+			case tc.ends != "":
+				os.WriteFile(fifo, []byte(tc.ends), 0)
+				gonePids(t, program)
+				if s, ok := processStat(daemon[0]); !ok || s.ended {
+					t.Fatal("the daemon ended with the program, so this test shows nothing")
+				}
+				l.mustRun()
+				gonePids(t, daemon)
+			default:
+				done := l.adopting(t.Context())
+				os.WriteFile(fifo, []byte(tc.later), 0)
+				if r := <-done; (r.err != nil) != (tc.later == "3\n") {
+					t.Error(r.err, r.text())
+				}
+				gonePids(t, append(program, daemon...))
+			}
+		})
+	}
+}
+
 func TestProgramThatFailedWithoutAnEngineRunsAgain(t *testing.T) {
 	l := newLab(t)
 	l.write(`
@@ -295,6 +362,29 @@ func TestProgramEndsWithItsOwnCode(t *testing.T) {
 	}
 }
 
+// The words of a command name a program: what only the supervising shell could do is not found.
+func TestCommandIsAProgramAndNoBuiltin(t *testing.T) {
+	for _, tc := range []struct {
+		want string
+		args []string
+	}{
+		{"", []string{"true"}},
+		{"exit code 1", []string{"false"}},
+		{"exit code 127", []string{"exit", "0"}},
+		{"exit code 127", []string{"eval", "exit 0"}},
+		{"exit code 127", []string{"trap", "-", "EXIT"}},
+		{"exit code 127", []string{"exec", "true"}},
+	} {
+		j, _ := programJob(t)
+		p := shell("")
+		p.Args = tc.args
+		err := j.Execute(t.Context(), p)
+		if got := fmt.Sprint(err); tc.want == "" && err != nil || !strings.Contains(got, tc.want) {
+			t.Errorf("%q: got %v, want %q", tc.args, err, tc.want)
+		}
+	}
+}
+
 // On a full disk the shell that ends itself leaves no record: that is told, and not a kill of which nobody knows.
 func TestProgramWhoseEndCannotBeWrittenDownIsNoKilledOne(t *testing.T) {
 	j, _ := programJob(t)
@@ -305,7 +395,7 @@ func TestProgramWhoseEndCannotBeWrittenDownIsNoKilledOne(t *testing.T) {
 		return nil
 	})
 	defer disk.Fail(nil)
-	err := j.Execute(t.Context(), shell("kill -9 $$"))
+	err := j.Execute(t.Context(), shell("kill -9 $PPID"))
 	if !errors.Is(err, syscall.ENOSPC) || causeOf(err) == CauseKilled || !strings.Contains(fmt.Sprint(err), "written down") {
 		t.Errorf("got %v, want that no space is left", err)
 	}

@@ -258,7 +258,7 @@ func (l *lab) crashEngine() *exec.Cmd {
 }
 
 // A chain of small stages is always in the middle of something: one has ended and is being taken in, the one before is not recorded
-// yet, a shell waits for the one after. Killed there, a plain run afterwards converges too.
+// yet. Killed there, a plain run afterwards converges too.
 func TestKilledChainsConverge(t *testing.T) {
 	const stages, rounds = 30, 10
 	var chain strings.Builder
@@ -305,7 +305,7 @@ func (l *lab) processes() (left []string) {
 			if err != nil {
 				continue
 			}
-			dir, _ := os.Readlink(filepath.Join("/proc", e.Name(), "cwd")) // a resident shell has no environment
+			dir, _ := os.Readlink(filepath.Join("/proc", e.Name(), "cwd"))
 			if bytes.Contains(env, []byte("LAB="+l.dir+"\x00")) || strings.HasPrefix(dir, l.dir+"/") {
 				line, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
 				left = append(left, e.Name()+" "+strings.ReplaceAll(string(line), "\x00", " "))

@@ -43,7 +43,6 @@ type Job struct {
 
 	lock      *artifact.Lock      // of the key, for a program that the stage starts; nil without one
 	share     *os.File            // of the machine, likewise
-	shell     *residentShell      // that may run it; nil without one
 	sign      func(pid int) error // names that program in the lock
 	kills     int64               // what oomKills said at the start
 	kill      <-chan struct{}     // closed when the program is to end at once; nil: never

@@ -24,9 +24,6 @@ type Kind struct {
 	// byte, from where a smaller one ends (Job.Shorter). why, if not "", says why it does not with these settings.
 	Extends func(Stage) (setting, why string)
 
-	// Scripted says whether Run does little but run a text of the shell (Job.Execute) and take what it made, given the decoded
-	// settings: then a shell that other stages used may run it. nil: never.
-	Scripted func(Stage) bool
 	// Folders lists, slash-separated and sorted, those that Job.Dir has when Run begins and does not resume, given the decoded settings.
 	// nil: none.
 	Folders func(Stage) []string

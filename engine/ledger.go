@@ -174,8 +174,8 @@ func (l *ledger) add(pattern string) (*slot, error) {
 	return &slot{file: f}, nil
 }
 
-// reserve sets a slot aside, which says nothing until take. The caller has the lock.
-func (l *ledger) reserve() (*slot, error) {
+// take writes down what a stage holds, in a slot whose file the stage's process is to inherit. The caller has the lock.
+func (l *ledger) take(held lease) (*slot, error) {
 	i := slices.IndexFunc(l.slots, func(s *slot) bool { return !s.used })
 	if i < 0 {
 		s, err := l.add("lease-*")
@@ -184,23 +184,11 @@ func (l *ledger) reserve() (*slot, error) {
 		}
 		i, l.slots = len(l.slots), append(l.slots, s)
 	}
-	l.slots[i].used = true
-	return l.slots[i], nil
-}
-
-// take writes down what a stage holds, in a slot of reserve or, when it is nil, in any, and returns the slot, whose file the stage's
-// process is to inherit. The caller has the lock.
-func (l *ledger) take(s *slot, held lease) (*slot, error) {
-	var err error
-	if s == nil {
-		if s, err = l.reserve(); err != nil {
-			return nil, err
-		}
-	}
+	s := l.slots[i]
 	if err := l.write(s, held); err != nil {
-		s.used = false
 		return nil, err
 	}
+	s.used = true
 	return s, nil
 }
 

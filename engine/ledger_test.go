@@ -45,7 +45,7 @@ func (l *ledger) mustTake(t testing.TB, held lease) *slot {
 		t.Fatal(err)
 	}
 	defer l.unlock()
-	s, err := l.take(nil, held)
+	s, err := l.take(held)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,6 @@ type Work struct {
 	finish     func(*artifact.Finished)      // takes what a stage made in this process, to be recorded
 	logs       *logPool                      // of the run
 	log        *stageLog                     // from there; nil: the log is opened by its name
-	shell      *residentShell                // to run its program; nil without one
 	adopt      bool                          // its program has ended already: only what it made is to be taken
 }
 
@@ -78,13 +77,9 @@ func (w Work) Held() []*os.File {
 
 // Perform runs the node in this process; the run records its result. What the stage logs goes to log.
 func (w Work) Perform(ctx context.Context, log io.Writer, observe func(Event)) error {
-	p := performance{Node: w.Node, Experiment: w.Experiment, Store: w.Store, User: w.user, Folder: w.folder, Assignment: w.assignment,
+	return (&performance{Node: w.Node, Experiment: w.Experiment, Store: w.Store, User: w.user, Folder: w.folder, Assignment: w.assignment,
 		Log: log, Observe: observe, Lock: w.lock, Share: w.lease, Adopt: w.adopt, Kill: w.Kill,
-		Parts: w.parts, Inputs: w.inputs, Finish: w.finish}
-	if w.Attempt == 1 {
-		p.Shell = w.shell
-	}
-	return p.run(ctx)
+		Parts: w.parts, Inputs: w.inputs, Finish: w.finish}).run(ctx)
 }
 
 // How long a stage may take to stop before it is killed.
@@ -107,12 +102,7 @@ func (thisMachine) Execute(ctx context.Context, w Work, observe func(Event)) err
 	if w.log != nil {
 		err := w.Perform(ctx, w.log.file, observe)
 		blank, endErr := w.logs.end(w.log, err)
-		switch {
-		case !blank:
-			w.shell.end()
-		case w.shell.waits(): // the log stays with it
-			w.shell.log = w.log
-		default:
+		if blank {
 			w.logs.giveBack(w.log)
 		}
 		return cmp.Or(err, endErr)

@@ -99,13 +99,6 @@ func (p *logPool) end(l *stageLog, err error) (blank bool, _ error) {
 	return false, errors.Join(disk.Rename(l.path, log), l.file.Close())
 }
 
-// isSilent says whether mark has something to do.
-func (p *logPool) isSilent(log string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.silent[log]
-}
-
 // mark makes a link to the empty file where the log of a silent stage would be, before anybody hears of its end.
 func (p *logPool) mark(log string) error {
 	p.mu.Lock()
@@ -125,17 +118,8 @@ func (p *logPool) mark(log string) error {
 	return disk.Link(empty, log)
 }
 
-// giveBack takes a file back that is the log of no stage after all.
+// giveBack takes the file of a silent stage back, for another one.
 func (p *logPool) giveBack(l *stageLog) {
-	l.mu.Lock()
-	if l.log != "" {
-		l.timer.Stop()
-		if l.named {
-			os.Remove(l.log)
-		}
-		l.log = ""
-	}
-	l.mu.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.free = append(p.free, l)

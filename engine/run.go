@@ -79,7 +79,6 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 	var commitErr error
 	closing.Go(func() {
 		commitErr = r.committer.Close()
-		r.closeShells()
 		r.tidying.Wait()
 		r.note(errors.Join(r.logs.close(), p.Store.RemoveSpares(), p.copies.compact()))
 		if len(busy) > 0 { // by a killed run's child perhaps, that was about to be gone
@@ -164,9 +163,8 @@ type run struct {
 	byAddress map[string]*task
 	results   chan result
 	free      chan func() // to a goroutine of beside that waits for work
-	shells    residentShells
-	pending   int // results that will still come
-	recording int // of them those that the committer has
+	pending   int         // results that will still come
+	recording int         // of them those that the committer has
 	committer *artifact.Committer
 	logs      *logPool
 	tidying   sync.WaitGroup // of scratch folders
@@ -214,7 +212,6 @@ type task struct {
 	claim     *claim         // from the first time it is ready
 	gpus      []string       // ids that it holds while it runs
 	lease     *slot          // likewise, its entry in the ledger
-	shell     *residentShell // that is to serve it; nil without one
 	collected bool           // its bytes are gone
 	attempts  int            // of an adopted start that failed
 	commit    *pendingCommit // of a result made in this process
@@ -223,15 +220,13 @@ type task struct {
 // result is what a goroutine of the run reports to loop.
 type result struct {
 	task *task
-	lock *artifact.Lock // of a task that waited for it, or has left its shell the one that it had
+	lock *artifact.Lock // of a task that waited for it
 	err  error
 	ran  bool
 	took time.Duration
 
 	made     *artifact.Finished // by a stage that ran in this process
 	recorded bool               // it is now, or err says why it cannot be
-
-	shell *residentShell // that the task has left; nil without one
 
 	adopted bool // another run had started it, and we looked after it to its end
 	attempt int  // of that start
@@ -459,36 +454,31 @@ func (r *run) queue(t *task) {
 // the machine.
 func (r *run) start(ctx context.Context, t *task) {
 	if err := r.user.Keep(t.Key); err != nil {
-		r.dropShell(t)
 		r.release(t)
 		r.fail(t, err, 0)
 		return
 	}
 	if t.Key != "" && t.lock == nil {
-		if !r.bindShell(t) {
-			lock, err := r.Store.TryLock(t.Key)
-			if err != nil {
-				r.release(t)
-				r.fail(t, err, 0)
-				return
-			}
-			if lock == nil {
-				r.release(t)
-				r.awaitLock(ctx, t)
-				return
-			}
-			t.lock = lock
+		lock, err := r.Store.TryLock(t.Key)
+		if err != nil {
+			r.release(t)
+			r.fail(t, err, 0)
+			return
 		}
+		if lock == nil {
+			r.release(t)
+			r.awaitLock(ctx, t)
+			return
+		}
+		t.lock = lock
 		if r.madeMeanwhile(t) {
-			r.dropShell(t)
 			r.release(t)
 			return
 		}
 	}
 	t.state = running
 	w := Work{Node: t.Node, Experiment: r.Experiment, Store: r.Store, CPUs: t.claim.need.cpus, GPUs: t.gpus,
-		Attempt: t.attempts + 1, Log: r.folder.log(t.Address), Kill: r.kill, user: r.user, folder: r.folder, assignment: r.assignment(t), lock: t.lock, lease: t.lease.inherited(), logs: r.logs, shell: t.shell}
-	t.shell = nil
+		Attempt: t.attempts + 1, Log: r.folder.log(t.Address), Kill: r.kill, user: r.user, folder: r.folder, assignment: r.assignment(t), lock: t.lock, lease: t.lease.inherited(), logs: r.logs}
 	res := result{task: t, ran: true}
 	w.parts, w.inputs = t.parts, map[string]*artifact.Manifest{}
 	var commits []*pendingCommit
@@ -513,19 +503,13 @@ func (r *run) start(ctx context.Context, t *task) {
 		if res.err == nil {
 			res.err = r.attempts(ctx, w)
 		}
-		if res.err != nil {
-			w.shell.end()
-		} else if w.shell.waits() {
-			res.lock = r.passOn(w.shell, w.lock)
-		}
-		res.took, res.shell = time.Since(started), w.shell
+		res.took = time.Since(started)
 		r.results <- res
 	})
 }
 
 // putAway begins to remove what was there for further stages, while the last results are recorded.
 func (r *run) putAway() {
-	r.closeShells()
 	r.tidying.Go(func() { r.note(r.Store.RemoveSpares()) })
 }
 
@@ -588,7 +572,7 @@ func (r *run) assignment(t *task) assignment {
 			continue
 		case up.state == failed:
 			missing.Why = "failed: " + up.why
-			missing.Lines = lastLines(r.folder.log(up.Address), failureLines)
+			missing.Lines = withShortLines(lastLines(r.folder.log(up.Address), failureLines))
 		case up.state == skipped:
 			missing.Why = "was skipped: " + up.why
 		default:
@@ -624,13 +608,7 @@ func (r *run) take(ctx context.Context, res result) {
 		}
 		return
 	}
-	r.shells.small = res.took < residentFor && r.logs.isSilent(r.folder.log(t.Address))
-	lease := t.lease
 	r.release(t)
-	if res.shell.waits() {
-		t.lock = res.lock
-		r.keepShell(res.shell, lease)
-	}
 	if res.err != nil && t.Key != "" { // a stage that was killed could not do it itself
 		r.note(r.Store.Discard(t.Key))
 		res.made.Drop()
@@ -717,7 +695,7 @@ func (r *run) fail(t *task, err error, took time.Duration) {
 	r.failed = append(r.failed, t)
 	log := r.folder.log(t.Address)
 	lines := lastLines(log, failureLines)
-	f := &Failure{Text: err.Error(), Cause: failureCause(err, ofLastAttempt(lines)), Log: log, Lines: lines}
+	f := &Failure{Text: err.Error(), Cause: failureCause(err, ofLastAttempt(lines)), Log: log, Lines: withShortLines(lines)}
 	if work := r.Store.Work(t.Key); t.Key != "" && exists(work) {
 		f.Work = work
 	}

@@ -95,7 +95,12 @@ func (r *run) attempt(ctx context.Context, w Work) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, w.Node.Timeout, errTimeout)
 		defer cancel()
 	}
+	log := logLimit{path: w.Log, most: r.Experiment.Site.LogLimit, report: func(text string) {
+		r.emit(Event{Address: w.Node.Address, Kind: EventNote, Text: text})
+	}}
+	end := log.keep()
 	err := r.executor.Execute(ctx, w, r.emit)
+	r.note(end())
 	if err != nil && errors.Is(context.Cause(ctx), errTimeout) {
 		return timeoutError(w.Node.Timeout)
 	}
@@ -137,12 +142,8 @@ func (r *run) takeUp(w *Work) {
 
 func timeoutError(limit time.Duration) error { return fmt.Errorf("%w of %v", errTimeout, limit) }
 
-// takeLog takes a log from the run's, or that of the shell.
+// takeLog takes a log from the run's.
 func (w *Work) takeLog() (err error) {
-	if w.shell.waits() {
-		w.log = w.shell.log
-		return nil
-	}
 	if w.log, err = w.logs.take(); err == nil {
 		w.log.begin(w.Log)
 	}

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -132,17 +131,29 @@ func lastLines(path string, n int) []string {
 	if err != nil {
 		return nil
 	}
-	if from > 0 { // the first line may be torn
-		if _, rest, ok := bytes.Cut(b, []byte("\n")); ok {
-			b = rest
-		}
-	}
 	text := strings.TrimRight(string(b), "\n")
 	if text == "" {
 		return nil
 	}
 	lines := strings.Split(text, "\n")
+	if from > 0 && len(lines) > 1 { // the first one is torn
+		lines = lines[1:]
+	}
 	return lines[max(0, len(lines)-n):]
+}
+
+// shownOfLine is how many bytes of a line are shown with a failure: the last ones.
+const shownOfLine = 1000
+
+// withShortLines returns the lines with the beginnings of long ones replaced by "… ".
+func withShortLines(lines []string) []string {
+	short := slices.Clone(lines)
+	for i, line := range short {
+		if len(line) > shownOfLine {
+			short[i] = "… " + strings.ToValidUTF8(line[len(line)-shownOfLine:], "")
+		}
+	}
+	return short
 }
 
 // Plural writes "1 stage", "2 stages".

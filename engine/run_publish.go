@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -68,8 +69,16 @@ func (p *Plan) readCopies() error {
 		}
 		for _, pub := range n.Manifest.Published {
 			path := filepath.Join(p.Experiment.Dir, filepath.FromSlash(pub.Name))
-			if digest, err := artifact.Digest(path); err != nil || digest == fileDigest(n.Manifest, pub) {
-				continue // one that is missing is noticed anyway
+			info, err := os.Lstat(path)
+			if err != nil {
+				continue // it is noticed anyway
+			}
+			digest := ""
+			if info.Mode().IsRegular() {
+				digest, err = artifact.Digest(path)
+			}
+			if err != nil || digest == fileDigest(n.Manifest, pub) {
+				continue
 			}
 			if _, recorded := p.copies.of(path); recorded {
 				if err := p.copies.record(copyRecord{Path: path}); err != nil {
@@ -106,6 +115,11 @@ func (r *run) publish(m *artifact.Manifest, store *artifact.Store) {
 			from = a.Path(pub.File)
 		}
 		to := filepath.Join(r.Experiment.Dir, filepath.FromSlash(pub.Name))
+		if link := linkedFolder(r.Experiment.Dir, pub.Name); link != "" {
+			r.note(fmt.Errorf("publish %s of %s: %s is a symbolic link, and files are published into folders of the experiment only: replace the link by a folder, or change the output's path",
+				pub.Name, m.Address, link))
+			continue
+		}
 		how, err := publishFile(r.copies, from, to, string(r.folder), fileDigest(m, pub))
 		if err != nil {
 			r.note(fmt.Errorf("publish %s of %s: %w", pub.Name, m.Address, err))
@@ -113,6 +127,19 @@ func (r *run) publish(m *artifact.Manifest, store *artifact.Store) {
 			r.emit(Event{Address: m.Address, Kind: EventFile, Path: to, Text: how})
 		}
 	}
+}
+
+// linkedFolder returns the first folder on the way from dir to the file of a published name that is a symbolic link; ""
+// when there is none.
+func linkedFolder(dir, name string) string {
+	words := strings.Split(name, "/")
+	for i := 1; i < len(words); i++ {
+		path := filepath.Join(dir, filepath.Join(words[:i]...))
+		if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			return path
+		}
+	}
+	return ""
 }
 
 // publishFile makes to a copy of from, whose digest is want, and says how: "" when it was one already. A file at to that
@@ -137,9 +164,11 @@ func publishFile(copies *copies, from, to, by, want string) (how string, err err
 			return "", nil
 		}
 	default:
-		have, err := artifact.Digest(to)
-		if err != nil {
-			return "", err
+		have := ""
+		if info.Mode().IsRegular() { // a link is not followed, and a named pipe would never end
+			if have, err = artifact.Digest(to); err != nil {
+				return "", err
+			}
 		}
 		if have == want {
 			return "", copies.record(copyRecord{to, want, info.Size(), info.ModTime()})

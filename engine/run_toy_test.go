@@ -164,8 +164,7 @@ func drawsToy(s Stage) bool {
 func toys() Registry {
 	return Registry{
 		{Name: "toy", Summary: "runs in its own process", Version: 1, New: func() Stage { return &toy{} }, Outputs: toyOutputs, Draws: drawsToy, Devices: true},
-		{Name: "light", Summary: "runs in place", Version: 1, New: func() Stage { return &toy{} }, Outputs: toyOutputs, Draws: drawsToy, Light: true,
-			Scripted: func(s Stage) bool { return s.(*toy).Shell != "" }},
+		{Name: "light", Summary: "runs in place", Version: 1, New: func() Stage { return &toy{} }, Outputs: toyOutputs, Draws: drawsToy, Light: true},
 		{Name: "page", Summary: "runs always", Version: 1, New: func() Stage { return &page{} }, Outputs: toyOutputs, Always: true, Gathers: true, Light: true},
 	}
 }

@@ -16,6 +16,7 @@ type Site struct {
 	Path      string   // the site file; "" when there is none
 	StorePath string   // absolute; "" when nothing names a store and there is no home folder
 	Limit     int64    // bytes; applied by `store gc` only; 0: none
+	LogLimit  int64    // bytes of one stage's log; 0: none
 	BFCL      string   // folder of the benchmark's data, absolute; "" when the site names none
 	CPUs      int      // slots of the local executor; 0: as many as this process may use
 	Memory    int64    // bytes; 0: not limited
@@ -34,6 +35,7 @@ const defaultStore = "~/.cache/rcgrpo"
 // siteSettings is the form of the site file.
 type siteSettings struct {
 	Store     *storeBlock     `hcl:"store,block" doc:"where results are kept"`
+	Logs      *logsBlock      `hcl:"logs,block" doc:"what stages print"`
 	Data      *dataBlock      `hcl:"data,block" doc:"where data lies that stages read"`
 	Executors []executorBlock `hcl:"executor,block" doc:"what runs stages"`
 	Notify    *notifyBlock    `hcl:"notify,block" doc:"what is told of the end of a run"`
@@ -47,6 +49,15 @@ type storeBlock struct {
 
 	PathAt hcl.Range `hcl:"path,attr_range"`
 }
+
+type logsBlock struct {
+	Limit byteSize `hcl:"limit,optional" doc:"size of one stage's log, of which the middle is removed when it becomes longer; \"0B\" is no limit"`
+
+	LimitAt hcl.Range `hcl:"limit,attr_range"`
+}
+
+// defaultLogLimit is the limit of a log when no site file says otherwise.
+const defaultLogLimit = 1e9
 
 // at is where the path stands; nil when no file says it.
 func (s *storeBlock) at() *hcl.Range {
@@ -89,7 +100,7 @@ func LoadSite(src Source) (site *Site, files map[string]*hcl.File, diags hcl.Dia
 func (l *loader) site() {
 	site := &Site{AutoGPUs: true, Executor: "local"}
 	l.x.Site = site
-	settings := siteSettings{Store: &storeBlock{Path: defaultStore}}
+	settings := siteSettings{Store: &storeBlock{Path: defaultStore}, Logs: &logsBlock{Limit: defaultLogLimit}}
 	site.Path = cmp.Or(l.src.Site, envValue(l.src.Env, "RCGRPO_SITE"))
 	base := "."
 	if site.Path == "" {
@@ -120,7 +131,10 @@ func (l *loader) site() {
 		}
 		site.Notify = n.Command
 	}
-	site.Limit = int64(settings.Store.Limit)
+	site.Limit, site.LogLimit = int64(settings.Store.Limit), int64(settings.Logs.Limit)
+	if site.LogLimit > 0 && site.LogLimit < leastLogLimit {
+		l.errorf(&settings.Logs.LimitAt, "Bad size", "logs.limit must be at least 64KiB, or \"0B\" for no limit; got %d bytes.", site.LogLimit)
+	}
 	if path := settings.Store.Path; path != defaultStore || envValue(l.src.Env, "HOME") != "" {
 		resolved, err := l.resolve(base, path)
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"rcgrpo/engine/internal/disk"
 )
@@ -70,6 +71,9 @@ func list(dir string, links linkRule) ([]FileInfo, error) {
 		name := filepath.ToSlash(rel)
 		if strings.ContainsAny(name, "\n\r") {
 			return fmt.Errorf("%q: a file name may not contain a line break", path)
+		}
+		if links == refuseLinks && !utf8.ValidString(name) { // a manifest, which is JSON, could not name it
+			return fmt.Errorf("%q: the name of a file in a result must be valid UTF-8", name)
 		}
 		if d.Type()&fs.ModeSymlink != 0 && links == followLinks {
 			target, err := os.Stat(path)

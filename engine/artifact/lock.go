@@ -161,7 +161,12 @@ func (l *Lock) Unlock() error {
 	// The name goes first, while the lock still keeps others out: who waits on the old file notices (see lock) and
 	// takes the new one.
 	err := os.Remove(l.path)
-	return errors.Join(err, l.file.Close())
+	return errors.Join(err, l.free())
+}
+
+// free unlocks and closes the file. To close it alone would leave the lock to a process that has inherited the file.
+func (l *Lock) free() error {
+	return errors.Join(unix.Flock(int(l.file.Fd()), unix.LOCK_UN), l.file.Close())
 }
 
 // TryLock takes a key's lock, or answers nil when someone else has it.
@@ -170,7 +175,7 @@ func (s *Store) TryLock(key string) (*Lock, error) {
 		return nil, err
 	}
 	l := s.blank()
-	if l != nil && !s.Claim(l, key) {
+	if l != nil && !s.claim(l, key) {
 		l.Retire()
 		l = nil
 	}
@@ -216,13 +221,26 @@ func LockFile(path string) (*Lock, error) {
 // lock is lockFile in a folder that is made when it is not there.
 func (s *Store) lock(path string, how int) (*Lock, error) {
 	l, err := lockFile(path, how)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return l, err
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = s.MakeDir(filepath.Dir(path)); err == nil {
+			l, err = lockFile(path, how)
+		}
 	}
-	if err := s.MakeDir(filepath.Dir(path)); err != nil {
-		return nil, err
+	return l, s.explained(err)
+}
+
+// explained makes a sentence of an error of a store that cannot be written. Whatever writes takes a lock first.
+func (s *Store) explained(err error) error {
+	var why string
+	switch {
+	case errors.Is(err, unix.EROFS):
+		why = "its file system is read-only: mount it for writing"
+	case errors.Is(err, fs.ErrPermission):
+		why = "its permissions forbid it: change them"
+	default:
+		return err
 	}
-	return lockFile(path, how)
+	return fmt.Errorf("the store %s cannot be written, since %s, or name another folder in the site file (store.path); %w", s.dir, why, err)
 }
 
 // lockFile opens and locks path, again when the file was removed between the two steps. It answers nil when someone

@@ -26,7 +26,7 @@ type Manifest struct {
 	Run       string    `json:"run,omitempty"`    // id of the run that made it
 	Started   time.Time `json:"started"`
 	Seconds   float64   `json:"seconds"`              // wall time of the stage
-	PeakBytes int64     `json:"peak_bytes,omitempty"` // 0 where nobody could see it, as of a command in a resident shell
+	PeakBytes int64     `json:"peak_bytes,omitempty"` // 0 where nobody could see it; of a command at least the engine's, which Linux counts for what it starts
 	Begun     string    `json:"begun,omitempty"`      // key of the shorter result of its series that it went on from
 
 	Published []Published `json:"published,omitempty"`

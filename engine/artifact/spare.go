@@ -1,12 +1,7 @@
 package artifact
 
 import (
-	"bytes"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -188,50 +183,14 @@ func (s *Store) removeSpares() error {
 	return errors.Join(errs...)
 }
 
-// lockAhead takes a lock before it is known of what key: Claim says that later. Until then its file has the name of a key that nothing
-// has, so nobody waits for it, however long that takes.
-func (s *Store) lockAhead() (*Lock, error) {
-	var name [sha256.Size]byte
-	rand.Read(name[:])
-	l, err := s.TryLock(hex.EncodeToString(name[:]))
-	if err == nil && l == nil {
-		err = errors.New("lock: the file that was just made is another's")
-	}
-	return l, err
-}
-
-// Claim makes a lock of no key that of one. It answers false when somebody has that already, or left something there.
-func (s *Store) Claim(l *Lock, key string) bool {
+// claim makes a spare lock that of a key. It answers false when somebody has that already, or left something there.
+func (s *Store) claim(l *Lock, key string) bool {
 	path := s.path("locks", key)
 	if validKey(key) != nil || disk.RenameNew(l.path, path) != nil {
 		return false
 	}
 	l.path = path
 	return true
-}
-
-// saidAtMost bounds what PassOn hands on of a holder's description. More of it would be as good as none.
-const saidAtMost = 4096
-
-// PassOn takes its lock from a key, since processes that go on have its file too, and gives the key another one, which says the same of its holder.
-// What it took is of no key then, until Claim.
-func (s *Store) PassOn(l *Lock) (*Lock, error) {
-	said := make([]byte, saidAtMost)
-	n, err := l.file.ReadAt(said, 0)
-	if err != nil && err != io.EOF {
-		return nil, err
-	}
-	said, _, _ = bytes.Cut(said[:n], []byte("\n"))
-	heir, err := s.lockAhead()
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(heir.Describe(said), disk.Exchange(heir.path, l.path)); err != nil {
-		return nil, errors.Join(err, heir.Unlock())
-	}
-	heir.path, l.path = l.path, heir.path
-	l.erase(0) // or it says whose it was, under a name that nobody asks for
-	return heir, nil
 }
 
 // blank locks a spare and makes it say nothing. It answers nil when there is none.
@@ -283,5 +242,5 @@ func (l *Lock) Retire() error {
 		return l.Unlock()
 	}
 	l.spare.putLock(l.path)
-	return l.file.Close()
+	return l.free()
 }

@@ -75,64 +75,6 @@ func TestRetiredLocksServeOtherKeys(t *testing.T) {
 }
 
 // How long a program took that ended while nobody attended to it is counted to its end, not to when somebody found it.
-// A key whose lock is passed on stays locked all the while and has the same holder. What it had before serves another key, with whoever has its
-// file open; and where that is impossible nothing has changed.
-func TestPassOn(t *testing.T) {
-	defer disk.Fail(nil)
-	s := openStore(t)
-	held := func(name, by string) {
-		t.Helper()
-		if l, err := s.TryLock(key(name)); l != nil || err != nil {
-			t.Fatalf("%s can be locked twice (%v)", name, err)
-		}
-		var holder string
-		if err := s.Holder(key(name), &holder); holder != by {
-			t.Errorf("the holder of %s is said to be %q (%v), want %q", name, holder, err, by)
-		}
-	}
-	l, err := s.TryLock(key("a"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Describe([]byte(`"a's"`)); err != nil {
-		t.Fatal(err)
-	}
-	disk.Fail(func(op, path string) error {
-		if op == "rename" && path == l.path {
-			return errors.New("it cannot be")
-		}
-		return nil
-	})
-	if heir, err := s.PassOn(l); heir != nil || err == nil {
-		t.Fatalf("without a rename: got %v, %v", heir, err)
-	}
-	disk.Fail(nil)
-	held("a", "a's")
-	heir, err := s.PassOn(l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	held("a", "a's")
-	if !s.Claim(l, key("b")) {
-		t.Fatal("what a had cannot be b's")
-	}
-	held("b", "")
-	if err := heir.Retire(); err != nil {
-		t.Fatal(err)
-	}
-	held("b", "")
-	again, err := s.TryLock(key("a"))
-	if again == nil || err != nil {
-		t.Fatalf("a is not free: %v", err)
-	}
-	if err := errors.Join(again.Unlock(), l.Unlock(), s.RemoveSpares()); err != nil {
-		t.Error(err)
-	}
-	if keys, err := s.Locked(); len(keys) > 0 || err != nil {
-		t.Errorf("left: %v, %v", keys, err)
-	}
-}
-
 func TestExitRecordKeepsItsTime(t *testing.T) {
 	s := openStore(t)
 	killed, err := s.TryLock(key("a"))

@@ -6,13 +6,17 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	"rcgrpo/engine/internal/disk"
 )
 
 // openStore opens a store in a fresh folder and checks at the end of the test that it is sound, unless the test
@@ -484,6 +488,64 @@ func TestOnlyFileOrFolderOfAnArtifact(t *testing.T) {
 			path, ok := a.Only()
 			if ok != (strings.TrimSpace(want) != "") || ok && path != filepath.Join(recorded.Dir, want) {
 				t.Errorf("%v: got %q, %v, want %q", made, path, ok, want)
+			}
+		}
+	}
+}
+
+// The holder frees the lock although a process that inherited the file lives on.
+func TestUnlockFreesTheLockOfAnInheritedFile(t *testing.T) {
+	s := openStore(t)
+	for name, free := range map[string]func(*Lock) error{"unlock": (*Lock).Unlock, "retire": (*Lock).Retire} {
+		l, err := s.TryLock(key("a"))
+		if err != nil || l == nil {
+			t.Fatal(l, err)
+		}
+		child := exec.Command("sleep", "600")
+		child.ExtraFiles = []*os.File{l.File()}
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if err := free(l); err != nil {
+			t.Error(err)
+		}
+		again, err := s.TryLock(key("a"))
+		if again == nil || err != nil {
+			t.Errorf("%s: the lock is still held (%v)", name, err)
+		} else if err := again.Unlock(); err != nil {
+			t.Error(err)
+		}
+		child.Process.Kill()
+		child.Wait()
+	}
+	if err := s.RemoveSpares(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStoreThatCannotBeWrittenSaysSoInASentence(t *testing.T) {
+	defer disk.Fail(nil)
+	for cause, want := range map[error]string{
+		syscall.EROFS:  "cannot be written, since its file system is read-only: mount it for writing, or name another folder in the site file",
+		syscall.EACCES: "cannot be written, since its permissions forbid it: change them, or name another folder in the site file",
+	} {
+		for name, made := range map[string]bool{"a store with results": true, "an empty folder": false} {
+			disk.Fail(nil)
+			s := openStore(t)
+			if made {
+				commit(t, s, "a", files{"x": "1"})
+			}
+			disk.Fail(func(op, path string) error { return cause })
+			_, use := s.Use()
+			_, gc := s.Collect(1)
+			_, lock := s.TryLock(key("b"))
+			for op, err := range map[string]error{"use": use, "gc": gc, "lock": lock} {
+				if op == "gc" && !made && err == nil {
+					continue // it has nothing to do
+				}
+				if err == nil || !strings.Contains(err.Error(), "the store "+s.Dir()+" "+want) || !errors.Is(err, cause) {
+					t.Errorf("%s, %s: got %v, want %q", name, op, err, want)
+				}
 			}
 		}
 	}

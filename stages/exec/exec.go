@@ -1,7 +1,7 @@
 // Package exec is the stage kind `exec`: any command as a stage.
 //
-// The command starts in an empty folder with PATH, HOME, TMPDIR, PWD and the device variables, and besides one variable for
-// each input and output, which holds a path. An output named `out/score.txt` is what lies there when the command has
+// The command starts in an empty folder with PATH, HOME, TMPDIR, PWD, RCGRPO_SCRATCH and the device variables, and besides one
+// variable for each input and output, which holds a path. An output named `out/score.txt` is what lies there when the command has
 // ended well, a file or a folder; the port holds it under its own name (score.txt) and a copy is published beside the
 // experiment. Where seeds multiply the stage, the copies are told apart: score@3.txt.
 package exec
@@ -36,12 +36,7 @@ func Kind() *engine.Kind {
 			}
 			return ports
 		},
-		Draws: func(s engine.Stage) bool { return s.(*settings).Draws },
-		Scripted: func(s engine.Stage) bool {
-			e := s.(*settings)
-			names := slices.Concat(slices.Collect(maps.Keys(e.Env)), slices.Collect(maps.Keys(e.Inputs)), slices.Collect(maps.Keys(e.Outputs)))
-			return len(e.Secrets) == 0 && engine.Scriptable(e.Command, names...)
-		},
+		Draws:   func(s engine.Stage) bool { return s.(*settings).Draws },
 		Folders: func(s engine.Stage) []string { return s.(*settings).folders() },
 		Light:   true, // the engine starts the command itself
 		Devices: true,
@@ -53,7 +48,7 @@ type settings struct {
 	Inputs  map[string]artifact.Data `hcl:"inputs,optional" doc:"file(), dir() or a port for each variable that the command finds its path in; a port of type files stands for the file or folder in it, another for its folder"`
 	Outputs map[string]string        `hcl:"outputs,optional" doc:"path for each port, in the folder that the command starts in; a variable of the port's name holds it; a copy is published beside the experiment; a path that ends in / is a folder made before"`
 	Env     map[string]string        `hcl:"env,optional" doc:"further variables"`
-	Secrets []string                 `hcl:"secrets,optional" doc:"variables passed on from the environment: only their names are in the key, their values are masked in the log"`
+	Secrets []string                 `hcl:"secrets,optional" doc:"variables passed on from the environment: only their names are in the key; their values are masked in the log, but not in another form such as base64, and an output with one in its name is refused"`
 	Draws   bool                     `hcl:"draws,optional" doc:"chance enters: one node for each seed, which the command finds in RCGRPO_SEED"`
 
 	CommandRange hcl.Range `hcl:"command,attr_range"`
@@ -64,7 +59,7 @@ type settings struct {
 }
 
 // given are the variables that the stage sets by itself, which nothing else may be called.
-var given = []string{"PATH", "HOME", "TMPDIR", "PWD", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "RCGRPO_SEED"}
+var given = []string{"PATH", "HOME", "TMPDIR", "PWD", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "RCGRPO_SEED", "RCGRPO_SCRATCH"}
 
 var variableName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
 

@@ -46,7 +46,7 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 		return err
 	}
 	for _, port := range slices.Sorted(maps.Keys(s.Outputs)) {
-		if err := s.collect(job, dir, port); err != nil {
+		if err := s.collect(job, dir, port, secrets); err != nil {
 			return fmt.Errorf("output %s: %w", port, err)
 		}
 	}
@@ -132,8 +132,11 @@ func (s *settings) secrets() (map[string]string, error) {
 }
 
 // collect moves what the command made into its port and publishes it.
-func (s *settings) collect(job *engine.Job, dir, port string) error {
+func (s *settings) collect(job *engine.Job, dir, port string, secrets map[string]string) error {
 	to := s.Outputs[port]
+	if name := secretIn(to, secrets); name != "" {
+		return fmt.Errorf("its path contains the value of the secret %s, and paths are stored and printed: give it another one", name)
+	}
 	made := filepath.Join(dir, filepath.FromSlash(to))
 	info, err := os.Lstat(made)
 	switch {
@@ -148,6 +151,9 @@ func (s *settings) collect(job *engine.Job, dir, port string) error {
 	}
 	name := path.Base(path.Clean(to))
 	err = filepath.WalkDir(made, func(at string, d fs.DirEntry, err error) error {
+		if name := secretIn(strings.TrimPrefix(at, made), secrets); name != "" {
+			return fmt.Errorf("the name of a file in %s contains the value of the secret %s, and names are stored and printed: choose another name", to, name)
+		}
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -166,6 +172,18 @@ func (s *settings) collect(job *engine.Job, dir, port string) error {
 		return err
 	}
 	return putInto(job, port, made)
+}
+
+// secretIn returns the variable whose secret value stands in a text; "" when none does.
+func secretIn(text string, secrets map[string]string) string {
+	for _, name := range slices.Sorted(maps.Keys(secrets)) {
+		for _, line := range engine.SecretLines(secrets[name]) {
+			if strings.Contains(text, line) {
+				return name
+			}
+		}
+	}
+	return ""
 }
 
 // putInto puts an output into its port's folder: the one in which it lies, when nothing else does.

@@ -178,14 +178,6 @@ func RenameNew(from, to string) error {
 	return unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
 }
 
-// Exchange swaps two names of files.
-func Exchange(one, other string) error {
-	if err := check("rename", other); err != nil {
-		return err
-	}
-	return unix.Renameat2(unix.AT_FDCWD, one, unix.AT_FDCWD, other, unix.RENAME_EXCHANGE)
-}
-
 // Link is os.Link.
 func Link(from, to string) error {
 	if err := check("link", to); err != nil {
