@@ -3,7 +3,6 @@ package bfcl
 import (
 	"errors"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -48,9 +47,6 @@ func (d *Data) Time(repeats, workers int) (Timing, error) {
 	for _, t := range d.tasks {
 		trajectories[t] = groundTruthSteps(t)
 	}
-	// The heap is some 20 MB. Collecting when it has grown fivefold costs little memory and saves a tenth of the time; a
-	// process that trains has a heap so large that collections are as rare.
-	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	var before, after runtime.MemStats
 	for range max(repeats, 1) {
 		var passed, rewarded atomic.Int64

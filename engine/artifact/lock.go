@@ -254,14 +254,7 @@ func lockFile(path string, how int) (*Lock, error) {
 	}
 }
 
-func flock(f *os.File, how int) error {
-	for {
-		err := unix.Flock(int(f.Fd()), how)
-		if !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
-}
+func flock(f *os.File, how int) error { return disk.Flock(f, how) }
 
 func sameFile(f *os.File, path string) (opened fs.FileInfo, same bool) {
 	opened, err := f.Stat()

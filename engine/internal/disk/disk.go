@@ -210,6 +210,24 @@ func Chtimes(path string, at time.Time) error {
 	return os.Chtimes(path, at, at)
 }
 
+// Flock acquires or releases the lock of an open file, as flock(2) does. To release one cannot fail here.
+func Flock(f *os.File, how int) error {
+	if how != unix.LOCK_UN {
+		if err := check("flock", f.Name()); err != nil {
+			return err
+		}
+	}
+	for {
+		switch err := unix.Flock(int(f.Fd()), how); err {
+		case nil:
+			return nil
+		case unix.EINTR:
+		default:
+			return &fs.PathError{Op: "flock", Path: f.Name(), Err: err}
+		}
+	}
+}
+
 // Sync is f.Sync.
 func Sync(f *os.File) error {
 	if err := check("sync", f.Name()); err != nil {
