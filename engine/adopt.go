@@ -20,6 +20,8 @@ type watch struct {
 	holder holder
 	tail   tail
 	last   *Event   // progress
+	engine int      // process of the run that makes it; 0: unknown, or on another machine
+	paused bool     // that process is stopped, and we have said so
 	guard  *os.File // open while we are the one who has adopted it
 	cause  error    // why it was told to stop
 	kill   time.Time
@@ -73,12 +75,20 @@ func (w *watch) look() {
 	if w.Store.Holder(w.task.Key, &h) == nil && w.guard == nil && h != w.holder { // first seen, or started again
 		w.holder = h
 		w.tail.close()
-		w.tail, w.last = tail{}, nil
+		w.tail, w.last, w.engine = tail{}, nil, 0
+		if record, err := h.folder().record(); err == nil && record.Host == hostName() {
+			w.engine = record.PID
+		}
 	}
 	if w.holder.Run == "" {
 		return
 	}
 	w.tail.read(w.holder.folder().events(w.holder.Address), w.observe)
+	paused := w.guard == nil && stopped(w.engine) && w.holder.folder().live()
+	if paused && !w.paused {
+		w.emit(Event{Address: w.task.Address, Kind: EventNote, Text: fmt.Sprintf("waiting for run %s, but %s", RunName(w.holder.Run), stoppedText(w.engine))})
+	}
+	w.paused = paused
 	if w.guard == nil && w.holder.PID != 0 && w.holder.alive() {
 		if w.guard = w.holder.adopt(); w.guard != nil {
 			w.tell()

@@ -189,15 +189,14 @@ func (l *ledger) openMutex() error {
 	return fmt.Errorf("%s is removed as often as it is made", path)
 }
 
-// How often a run looks whether its files are still in the ledger, and how long all runs have to register again in one
-// that was emptied.
-const (
-	renewEvery  = time.Second
-	renewWithin = 2 * renewEvery
-)
+// renewEvery is how often a run looks whether its files are still in the ledger. Tests shorten it.
+var renewEvery = time.Second
+
+// renewWithin is how long all runs have to register again in a ledger that was emptied.
+func renewWithin() time.Duration { return 2 * renewEvery }
 
 // obscure notes that leases of other runs may be missing, because the folder was emptied.
-func (l *ledger) obscure() { l.opaque = sinceBoot() + renewWithin }
+func (l *ledger) obscure() { l.opaque = sinceBoot() + renewWithin() }
 
 // isOpaque reports whether leases of other runs may be missing.
 func (l *ledger) isOpaque() bool { return sinceBoot() < l.opaque }
@@ -262,8 +261,8 @@ func (l *ledger) unlock() { disk.Flock(l.mutex, unix.LOCK_UN) }
 func (l *ledger) busyError() error {
 	who := "a process that this machine does not show"
 	for pid := range processesWithOpen("mutex") {
-		if stat, ok := processStat(pid); ok && pid != os.Getpid() && locks(pid, l.mutex) {
-			if who = fmt.Sprintf("process %d", pid); stopped(pid, stat.start) {
+		if pid != os.Getpid() && locks(pid, l.mutex) {
+			if who = fmt.Sprintf("process %d", pid); stopped(pid) {
 				who += fmt.Sprintf(", which is stopped (`kill -CONT %d` continues it, `kill -9 %d` ends it)", pid, pid)
 			}
 		}
@@ -310,9 +309,9 @@ func processesWithOpen(name string) map[int]bool {
 }
 
 // stopped reports whether a process is stopped, by SIGSTOP or ^Z.
-func stopped(pid int, start uint64) bool {
+func stopped(pid int) bool {
 	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
-	return err == nil && strings.Contains(string(status), "\nState:\tT") && sameProcess(pid, start)
+	return err == nil && strings.Contains(string(status), "\nState:\tT")
 }
 
 // wishHolds is how long a wish counts after it was written. A run that waits writes it each time that it looks; one that
@@ -335,7 +334,7 @@ func (l *ledger) others() ([]lease, error) {
 		if !ok || held.Run == "" || held.Wish && now-held.Written > wishHolds {
 			continue
 		}
-		if held.stopped = stopped(held.PID, held.Start); held.stopped && !held.Wish && l.ended(e.Name(), held) {
+		if held.stopped = stopped(held.PID) && sameProcess(held.PID, held.Start); held.stopped && !held.Wish && l.ended(e.Name(), held) {
 			continue
 		}
 		all = append(all, held)
@@ -554,7 +553,7 @@ func holders(others []lease, need share) string {
 		}
 		text := fmt.Sprintf("%s of run %s has %s", o.Address, RunName(o.Run), has)
 		if o.stopped {
-			text += ", and " + stoppedText(o.PID)
+			text += "; " + stoppedText(o.PID)
 		}
 		names = append(names, text)
 	}
@@ -567,5 +566,5 @@ func holders(others []lease, need share) string {
 
 // stoppedText says that a run is stopped, and what continues it.
 func stoppedText(pid int) string {
-	return fmt.Sprintf("that run is stopped (process %d; `fg` in its terminal or `kill -CONT %d` continues it)", pid, pid)
+	return fmt.Sprintf("its engine is stopped (process %d; `fg` in its terminal or `kill -CONT %d` continues it)", pid, pid)
 }

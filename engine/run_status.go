@@ -181,6 +181,9 @@ func (s *RunStatus) Text() string {
 	took := duration(s.Now().Sub(s.Started).Seconds())
 	switch s.State() {
 	case "running":
+		if s.Host == hostName() && stopped(s.PID) {
+			return fmt.Sprintf("started %s ago, but %s", took, stoppedText(s.PID))
+		}
 		return "running for " + took
 	case "ended":
 		return "ended after " + took
