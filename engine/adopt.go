@@ -97,7 +97,7 @@ func (w *watch) look() {
 	if w.guard == nil {
 		return
 	}
-	if limit := w.task.Timeout; limit > 0 && w.cause == nil && time.Since(w.holder.Since) > limit {
+	if limit := w.task.Timeout; limit > 0 && w.cause == nil && w.holder.running() > limit {
 		w.stop(errTimeout)
 	}
 	if w.cause != nil && time.Now().After(w.kill) || !w.holder.alive() {
@@ -119,14 +119,14 @@ func (w *watch) observe(e Event) {
 // tell says that the stage is ours now.
 func (w *watch) tell() {
 	h := w.holder
-	since := time.Since(h.Since)
-	live := liveStage{started: h.Since}
+	since, now := h.running(), time.Now()
+	live := liveStage{started: now.Add(-since)}
 	if w.last != nil {
-		live.first, live.last = Event{Time: h.Since}, *w.last
+		live.first, live.last = Event{Time: live.started}, *w.last
 	}
 	w.note(w.folder.showLogOf(h, w.task.Address))
 	w.emit(Event{Address: w.task.Address, Kind: EventAdopted, Key: w.task.Key, Attempt: h.Attempt, Seconds: since.Seconds(),
-		Expect: w.task.Expect.Seconds(), Path: w.folder.log(w.task.Address), Text: fmt.Sprintf("it goes on from %s: %s", h.text(), live.text(time.Now()))})
+		Expect: w.task.Expect.Seconds(), Path: w.folder.log(w.task.Address), Text: fmt.Sprintf("it goes on from %s: %s", h.text(), live.text(now))})
 	if w.last != nil {
 		e := *w.last
 		e.Address = w.task.Address
@@ -157,7 +157,7 @@ func (w *watch) result(lock *artifact.Lock, err error) result {
 	}
 	killSession(w.holder.PID) // what it left running
 	w.tail.read(w.holder.folder().events(w.holder.Address), w.observe)
-	res.adopted, res.attempt, res.took = true, w.holder.Attempt, time.Since(w.holder.Since)
+	res.adopted, res.attempt, res.took = true, w.holder.Attempt, w.holder.running()
 	switch {
 	case errors.Is(w.cause, errTimeout):
 		res.err = timeoutError(w.task.Timeout)

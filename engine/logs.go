@@ -35,6 +35,7 @@ type stageLog struct {
 	mu    sync.Mutex
 	log   string      // of which stage; "" for none
 	named bool        // it has that name too
+	moved bool        // it has that name alone: the file system has no links
 	timer *time.Timer // to give it
 }
 
@@ -75,8 +76,12 @@ func (l *stageLog) begin(log string) {
 func (l *stageLog) name(log string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.log == log && !l.named {
-		l.named = disk.Link(l.path, log) == nil
+	if l.log != log || l.named {
+		return
+	}
+	if l.named = disk.Link(l.path, log) == nil; !l.named && !exists(log) {
+		l.named = disk.Rename(l.path, log) == nil
+		l.moved = l.named
 	}
 }
 
@@ -122,7 +127,10 @@ func (p *logPool) mark(log string) error {
 	if err := disk.WriteFile(empty, nil, 0o600); err != nil {
 		return err
 	}
-	return disk.Link(empty, log)
+	if disk.Link(empty, log) == nil {
+		return nil
+	}
+	return disk.WriteFile(log, nil, 0o600) // the file system has no links
 }
 
 // giveBack takes a file back that is the log of no stage after all.
@@ -134,6 +142,11 @@ func (p *logPool) giveBack(l *stageLog) {
 			os.Remove(l.log)
 		}
 		l.log = ""
+	}
+	if l.moved {
+		l.drop()
+		l.mu.Unlock()
+		return
 	}
 	l.mu.Unlock()
 	p.mu.Lock()
@@ -154,7 +167,12 @@ func (p *logPool) close() error {
 }
 
 // drop removes the file under the name that it was made under.
-func (l *stageLog) drop() error { return errors.Join(os.Remove(l.path), l.file.Close()) }
+func (l *stageLog) drop() error {
+	if l.moved {
+		return l.file.Close()
+	}
+	return errors.Join(os.Remove(l.path), l.file.Close())
+}
 
 func sizeOf(f *os.File) (int64, error) {
 	info, err := f.Stat()
@@ -172,8 +190,10 @@ func (f runFolder) showLogOf(h holder, address string) error {
 			return err
 		}
 	}
-	if err := os.Symlink(theirs, f.log(address)); !errors.Is(err, os.ErrExist) {
-		return err
+	err := os.Symlink(theirs, f.log(address))
+	if err == nil || errors.Is(err, os.ErrExist) {
+		return nil
 	}
-	return nil
+	// The file system has no links.
+	return disk.WriteFile(f.log(address), []byte("another run started this stage; its log is "+theirs+"\n"), 0o600)
 }

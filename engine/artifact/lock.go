@@ -240,7 +240,7 @@ func lockFile(path string, how int) (*Lock, error) {
 		}
 		if err != nil {
 			f.Close()
-			return nil, fmt.Errorf("lock %s: %w", path, err)
+			return nil, fmt.Errorf("the store needs locks on files, and its file system gives none: %w. Name a folder on another file system (store { path } in the site file)", err)
 		}
 		if opened, same := sameFile(f, path); same {
 			l := &Lock{file: f, path: path, used: opened.Size() > exitAt}
