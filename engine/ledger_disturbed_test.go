@@ -507,3 +507,25 @@ func snapshot(t *testing.T, p *Plan) string {
 	}
 	return b.String()
 }
+
+// In a ledger that was emptied, nothing starts until all runs had time to register again.
+func TestNothingStartsInALedgerThatWasJustEmptied(t *testing.T) {
+	dir := ownLedger(t)
+	defer func(d time.Duration) { renewEvery = d }(renewEvery)
+	renewEvery = 100 * time.Millisecond
+	if err := os.Mkdir(dir, 0o700); err != nil { // without a mutex: somebody has emptied it
+		t.Fatal(err)
+	}
+	l := newLab(t)
+	l.write("stage \"toy\" \"a\" {\n}\n")
+	begun := sinceBoot()
+	var started time.Duration
+	err := l.plan().Run(t.Context(), RunOptions{}, func(e Event) {
+		if e.Kind == EventStarted {
+			started = sinceBoot()
+		}
+	})
+	if waited := started - begun; err != nil || waited < renewWithin() {
+		t.Errorf("got %v, started after %v, want at least %v", err, waited, renewWithin())
+	}
+}

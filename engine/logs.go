@@ -190,7 +190,7 @@ func (f runFolder) showLogOf(h holder, address string) error {
 			return err
 		}
 	}
-	err := os.Symlink(theirs, f.log(address))
+	err := disk.Symlink(theirs, f.log(address))
 	if err == nil || errors.Is(err, os.ErrExist) {
 		return nil
 	}

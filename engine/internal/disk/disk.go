@@ -20,6 +20,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Optional are the operations that a file system may lack. Whoever uses one has another way.
+var Optional = []string{"link", "symlink", "tmpfile", "exchange", "renamenew"}
+
 // ErrShort, from the function given to Fail, makes a write stop in the middle for want of room.
 var ErrShort = errors.New("short write")
 
@@ -172,7 +175,7 @@ func Rename(from, to string) error {
 
 // RenameNew is Rename where nothing has the new name; otherwise, and where the system cannot promise that, it is an error.
 func RenameNew(from, to string) error {
-	if err := check("rename", to); err != nil {
+	if err := errors.Join(check("rename", to), check("renamenew", to)); err != nil {
 		return err
 	}
 	return unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
@@ -180,10 +183,18 @@ func RenameNew(from, to string) error {
 
 // Exchange swaps two names of files.
 func Exchange(one, other string) error {
-	if err := check("rename", other); err != nil {
+	if err := errors.Join(check("rename", other), check("exchange", other)); err != nil {
 		return err
 	}
 	return unix.Renameat2(unix.AT_FDCWD, one, unix.AT_FDCWD, other, unix.RENAME_EXCHANGE)
+}
+
+// Symlink is os.Symlink.
+func Symlink(to, path string) error {
+	if err := check("symlink", path); err != nil {
+		return err
+	}
+	return os.Symlink(to, path)
 }
 
 // Link is os.Link.

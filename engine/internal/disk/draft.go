@@ -25,11 +25,13 @@ func NewDraft(near, dir, pattern string) (*Draft, error) {
 	if err := check("create", dir); err != nil {
 		return nil, err
 	}
-	f, err := open(near, unix.O_TMPFILE|os.O_RDWR, 0o600)
-	if err == nil {
-		return &Draft{File: f}, nil
+	if check("tmpfile", near) == nil {
+		if f, err := open(near, unix.O_TMPFILE|os.O_RDWR, 0o600); err == nil {
+			return &Draft{File: f}, nil
+		}
 	}
-	if f, err = createTemp(dir, pattern); err != nil {
+	f, err := createTemp(dir, pattern)
+	if err != nil {
 		return nil, err
 	}
 	return &Draft{File: f, temporary: f.Name()}, nil
