@@ -45,6 +45,10 @@ func TestTimeoutOfAnAdoptedStageDoesNotFollowTheClock(t *testing.T) {
 				t.Fatal(err)
 			}
 			done := l.adopting(t.Context())
+			inside.SetReadDeadline(time.Now().Add(5 * followEvery)) // of the looks that the run takes at it
+			if _, err := inside.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("at the gate: got %v, want that the stage is not stopped", err)
+			}
 			inside.pass()
 			r := <-done
 			if r.err != nil {

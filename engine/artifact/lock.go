@@ -240,7 +240,10 @@ func lockFile(path string, how int) (*Lock, error) {
 		}
 		if err != nil {
 			f.Close()
-			return nil, fmt.Errorf("the store needs locks on files, and its file system gives none: %w. Name a folder on another file system (store { path } in the site file)", err)
+			if errors.Is(err, unix.ENOLCK) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) {
+				err = fmt.Errorf("the store needs locks on files, and its file system has none (name a folder on another file system, store { path } in the site file): %w", err)
+			}
+			return nil, err
 		}
 		if opened, same := sameFile(f, path); same {
 			l := &Lock{file: f, path: path, used: opened.Size() > exitAt}

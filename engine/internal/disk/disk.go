@@ -6,6 +6,7 @@
 package disk
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"io/fs"
@@ -19,9 +20,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-// Optional are the operations that a file system may lack. Whoever uses one has another way.
-var Optional = []string{"link", "symlink", "tmpfile", "exchange", "renamenew"}
 
 // ErrShort, from the function given to Fail, makes a write stop in the middle for want of room.
 var ErrShort = errors.New("short write")
@@ -38,8 +36,26 @@ func Fail(f func(op, path string) error) {
 	fault.Store(&f)
 }
 
-func check(op, path string) error {
-	f := fault.Load()
+// Optional are the operations that a file system may lack. Their callers have another way, but for flock.
+var Optional = []string{"link", "symlink", "tmpfile", "exchange", "renamenew", "flock"}
+
+// Lack has every operation of Optional ask f first, whose error it returns, as on a file system that lacks it; nil for
+// none. It is for tests, and holds for the whole process.
+func Lack(f func(op, path string) error) {
+	if f == nil {
+		lacking.Store(nil)
+		return
+	}
+	lacking.Store(&f)
+}
+
+var lacking atomic.Pointer[func(op, path string) error]
+
+func have(op, path string) error { return ask(lacking.Load(), op, path) }
+
+func check(op, path string) error { return ask(fault.Load(), op, path) }
+
+func ask(f *func(op, path string) error, op, path string) error {
 	if f == nil {
 		return nil
 	}
@@ -175,7 +191,7 @@ func Rename(from, to string) error {
 
 // RenameNew is Rename where nothing has the new name; otherwise, and where the system cannot promise that, it is an error.
 func RenameNew(from, to string) error {
-	if err := errors.Join(check("rename", to), check("renamenew", to)); err != nil {
+	if err := cmp.Or(check("rename", to), have("renamenew", to)); err != nil {
 		return err
 	}
 	return unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
@@ -183,7 +199,7 @@ func RenameNew(from, to string) error {
 
 // Exchange swaps two names of files.
 func Exchange(one, other string) error {
-	if err := errors.Join(check("rename", other), check("exchange", other)); err != nil {
+	if err := cmp.Or(check("rename", other), have("exchange", other)); err != nil {
 		return err
 	}
 	return unix.Renameat2(unix.AT_FDCWD, one, unix.AT_FDCWD, other, unix.RENAME_EXCHANGE)
@@ -191,7 +207,7 @@ func Exchange(one, other string) error {
 
 // Symlink is os.Symlink.
 func Symlink(to, path string) error {
-	if err := check("symlink", path); err != nil {
+	if err := cmp.Or(check("symlink", path), have("symlink", path)); err != nil {
 		return err
 	}
 	return os.Symlink(to, path)
@@ -199,7 +215,7 @@ func Symlink(to, path string) error {
 
 // Link is os.Link.
 func Link(from, to string) error {
-	if err := check("link", to); err != nil {
+	if err := cmp.Or(check("link", to), have("link", to)); err != nil {
 		return err
 	}
 	return os.Link(from, to)
@@ -224,7 +240,7 @@ func Chtimes(path string, at time.Time) error {
 // Flock acquires or releases the lock of an open file, as flock(2) does. To release one cannot fail here.
 func Flock(f *os.File, how int) error {
 	if how != unix.LOCK_UN {
-		if err := check("flock", f.Name()); err != nil {
+		if err := have("flock", f.Name()); err != nil {
 			return err
 		}
 	}
