@@ -1,6 +1,7 @@
 package main
 
 import (
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -90,4 +91,55 @@ func rung(pkg string) string {
 		return "stages/*"
 	}
 	return pkg
+}
+
+// The settings of the Go runtime belong to the process, so only the command may set them: a library that does changes
+// what its caller has chosen.
+func TestLibrariesLeaveTheRuntimeAlone(t *testing.T) {
+	setters := map[string]bool{"debug.SetGCPercent": true, "debug.SetMemoryLimit": true, "debug.SetMaxThreads": true, "debug.SetMaxStack": true}
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() && path != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata") {
+			if err == nil {
+				err = fs.SkipDir
+			}
+			return err
+		}
+		if filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") || path == "main.go" {
+			return nil
+		}
+		files := token.NewFileSet()
+		file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			f, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			of, ok := f.X.(*ast.Ident)
+			if !ok {
+				return true
+			}
+			name := of.Name + "." + f.Sel.Name
+			asks := name == "runtime.GOMAXPROCS" && isZero(call.Args[0])
+			if setters[name] || name == "runtime.GOMAXPROCS" && !asks {
+				t.Errorf("%s: got a call of %s, want none outside main.go", files.Position(call.Pos()), name)
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func isZero(e ast.Expr) bool {
+	literal, ok := e.(*ast.BasicLit)
+	return ok && literal.Value == "0"
 }

@@ -131,7 +131,17 @@ func newDisplay(stdout io.Writer) *engine.Display {
 			return width, height
 		}
 	}
-	return engine.NewDisplay(stdout, o)
+	display := engine.NewDisplay(stdout, o)
+	if o.Terminal {
+		continued := make(chan os.Signal, 1)
+		signal.Notify(continued, syscall.SIGCONT)
+		go func() {
+			for range continued {
+				display.Continued()
+			}
+		}()
+	}
+	return display
 }
 
 // nodeCommand runs "rcgrpo node -run DIR -node ADDRESS", the process of one stage.

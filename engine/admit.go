@@ -16,11 +16,14 @@ type sharing struct {
 	asked  chan view // an answer that is under way; nil without one
 	looks  int       // since all devices were quiet
 
-	blocked  bool      // something waits, and not for a stage of this run
-	head     *claim    // what waits
-	since    time.Time // since when it is the first
-	told     string    // what was said about that
-	toldView error     // likewise about the driver
+	blocked  bool          // something waits, and not for a stage of this run
+	head     *claim        // what waits
+	since    time.Duration // since when it is the first; counts from boot
+	told     string        // what was said about that
+	toldView error         // likewise about the driver
+	toldLost bool          // likewise about files of the ledger that somebody has removed
+
+	notes []Event // that wait until the ledger is unlocked
 }
 
 // How a run shares with others: how often it looks whether its turn has come, how often it looks again at devices that
@@ -57,45 +60,83 @@ func (r *run) startReady(ctx context.Context) {
 }
 
 // admit takes the next task that may start off the queue and gives it its share of the machine; nil when none may. With
-// an error the task cannot have it.
+// an error the task cannot have it. All runs of the user wait while this one decides, so it reports afterwards: whoever
+// reads its events may block for ever.
 func (r *run) admit(ctx context.Context) (*task, error) {
-	l := r.ledger
-	if err := l.lock(); err != nil {
+	if err := r.ledger.lock(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil, nil
+		}
 		return r.refuse(err)
 	}
-	defer l.unlock()
+	d := r.decide(ctx)
+	r.ledger.unlock()
+	for _, e := range r.notes {
+		r.emit(e)
+	}
+	r.notes = nil
+	for _, t := range d.same {
+		r.awaitLock(ctx, t)
+	}
+	r.note(d.trouble)
+	switch {
+	case d.err == nil:
+	case d.task == nil:
+		return r.refuse(d.err)
+	default:
+		r.release(d.task)
+	}
+	return d.task, d.err
+}
+
+// decision is what admit has found while it had the ledger's lock.
+type decision struct {
+	task    *task   // that may start, or cannot because of err
+	same    []*task // that are to wait for other runs, which make the same
+	err     error
+	trouble error // that stops nothing
+}
+
+// decide is admit without its reports. The caller has the ledger's lock.
+func (r *run) decide(ctx context.Context) (d decision) {
+	l := r.ledger
+	if l.isOpaque() {
+		r.blocked = true
+		return d
+	}
 	others, err := l.others()
 	if err != nil {
-		return r.refuse(err)
+		d.err = err
+		return d
 	}
 	now := time.Now()
-	if len(others) > 0 && r.attach(ctx, others) {
-		return nil, nil
+	if len(others) > 0 {
+		if d.same = r.takeSame(others); len(r.schedule.queue) == 0 {
+			return d
+		}
 	}
 	if head := r.schedule.queue[0]; r.head != head {
-		r.head, r.since = head, now
+		r.head, r.since = head, sinceBoot()
 	}
 	free := r.offer(ctx, others, now)
 	c := r.schedule.next(now)
 	if c == nil {
-		r.note(r.hold(others, now))
-		return nil, nil
+		d.trouble = r.hold(others)
+		return d
 	}
 	t := c.task
 	able := r.machine.view.able(t.Resources.GPUMemory, free)
 	if len(able) < c.need.gpus { // enough devices, but some too small
 		r.schedule.putBack(c)
 		r.blocked = true
-		return nil, nil
+		return d
 	}
 	t.gpus = able[:c.need.gpus:c.need.gpus]
 	r.gpus = slices.DeleteFunc(r.gpus, func(id string) bool { return slices.Contains(t.gpus, id) })
-	held := lease{Address: t.Address, Key: t.Key, CPUs: c.need.cpus, Memory: t.Resources.Memory, GPUs: t.gpus, Devices: len(t.gpus), Since: now}
-	if t.lease, err = l.take(held); err != nil {
-		r.release(t)
-		return t, err
-	}
-	return t, nil
+	held := lease{Address: t.Address, Key: t.Key, CPUs: c.need.cpus, Memory: t.Resources.Memory, GPUs: t.gpus, Devices: len(t.gpus), Since: sinceBoot()}
+	d.task = t
+	t.lease, d.err = l.take(held)
+	return d
 }
 
 // refuse takes the first of the queue off it, for an error of the ledger to become its failure.
@@ -105,9 +146,8 @@ func (r *run) refuse(err error) (*task, error) {
 	return t, fmt.Errorf("share the machine with other runs: %w", err)
 }
 
-// attach lets tasks of the queue wait for those that make the same, which takes no share. It says whether there were any.
-func (r *run) attach(ctx context.Context, others []lease) bool {
-	var same []*task
+// takeSame takes the tasks off the queue that another run is making; to wait for it takes no share.
+func (r *run) takeSame(others []lease) (same []*task) {
 	for _, c := range r.schedule.queue {
 		t := c.task
 		if t.Key != "" && t.lock == nil && slices.ContainsFunc(others, func(o lease) bool { return o.Key == t.Key && o.Store == r.ledger.store }) {
@@ -116,9 +156,8 @@ func (r *run) attach(ctx context.Context, others []lease) bool {
 	}
 	for _, t := range same {
 		r.schedule.remove(t.claim)
-		r.awaitLock(ctx, t)
 	}
-	return len(same) > 0 && len(r.schedule.queue) == 0
+	return same
 }
 
 // offer tells the schedule what others leave and returns the ids of the devices that may be used. What a run has
@@ -147,7 +186,7 @@ func (r *run) offer(ctx context.Context, others []lease, now time.Time) (free []
 	taken.gpus = len(r.gpus) - len(free)
 	left := r.schedule.free.minus(taken)
 	for _, o := range others {
-		if o.Wish && now.Sub(o.Since) > patienceFirst && o.Since.Before(r.since) {
+		if o.Wish && sinceBoot()-o.Since > patienceFirst && o.Since < r.since {
 			kept := share{min(o.CPUs, max(0, left.cpus)), min(o.Devices, max(0, left.gpus)), min(o.Memory, max(0, left.memory))}
 			left, taken = left.minus(kept), taken.plus(kept)
 		}
@@ -184,7 +223,7 @@ func (r *run) inspected(ctx context.Context, now time.Time, free []string) bool 
 	if r.view.err != nil {
 		if r.toldView == nil {
 			r.toldView = r.view.err
-			r.emit(Event{Kind: EventNote, Text: fmt.Sprintf("whether strangers use the GPUs is not known: %v", r.view.err)})
+			r.later(Event{Kind: EventNote, Text: fmt.Sprintf("whether strangers use the GPUs is not known: %v", r.view.err)})
 		}
 		return true
 	}
@@ -210,8 +249,11 @@ func (r *run) inspected(ctx context.Context, now time.Time, free []string) bool 
 	return false
 }
 
+// later has admit emit an event once the ledger is unlocked.
+func (r *run) later(e Event) { r.notes = append(r.notes, e) }
+
 // hold notes that the first of the queue waits, and for whom. It returns an error of the ledger.
-func (r *run) hold(others []lease, now time.Time) error {
+func (r *run) hold(others []lease) error {
 	need := r.head.need
 	if !need.fits(r.schedule.free) { // for stages of this run
 		return nil
@@ -230,9 +272,9 @@ func (r *run) hold(others []lease, now time.Time) error {
 			}
 		}
 	}
-	if text := strings.Join(why, "; "); text != "" && text != r.told && now.Sub(r.since) > patienceFirst {
+	if text := strings.Join(why, "; "); text != "" && text != r.told && sinceBoot()-r.since > patienceFirst {
 		r.told = text
-		r.emit(Event{Address: r.head.task.Address, Kind: EventNote, Text: "waiting for its share of the machine: " + text})
+		r.later(Event{Address: r.head.task.Address, Kind: EventNote, Text: "waiting for its share of the machine: " + text})
 	}
 	if need.gpus > len(r.gpus)-strangers { // other runs can do nothing about it
 		return r.ledger.waitNoMore()
@@ -253,7 +295,21 @@ func (r *run) release(t *task) {
 	slices.Sort(r.gpus)
 	t.gpus = nil
 	if t.lease != nil {
-		r.note(r.ledger.release(t.lease))
+		r.note(t.lease.release())
 		t.lease = nil
 	}
+}
+
+// renewLeases registers what this run holds again, if somebody has removed it.
+func (r *run) renewLeases(ctx context.Context) {
+	lost, err := r.ledger.renew(ctx)
+	if !lost || r.toldLost {
+		return
+	}
+	r.toldLost = true
+	text := fmt.Sprintf("files were removed from %s, through which runs share the machine; this run has registered again", r.ledger.dir)
+	if err != nil {
+		text = fmt.Sprintf("files were removed from %s, through which runs share the machine, and this run cannot register again, so others may overload the machine: %v", r.ledger.dir, err)
+	}
+	r.emit(Event{Kind: EventNote, Text: text})
 }

@@ -20,6 +20,8 @@ type watch struct {
 	holder holder
 	tail   tail
 	last   *Event   // progress
+	engine int      // process of the run that makes it; 0: unknown, or on another machine
+	paused bool     // that process is stopped, and we have said so
 	guard  *os.File // open while we are the one who has adopted it
 	log    logLimit
 	cause  error // why it was told to stop
@@ -74,12 +76,20 @@ func (w *watch) look() {
 	if w.Store.Holder(w.task.Key, &h) == nil && w.guard == nil && h != w.holder { // first seen, or started again
 		w.holder = h
 		w.tail.close()
-		w.tail, w.last = tail{}, nil
+		w.tail, w.last, w.engine = tail{}, nil, 0
+		if record, err := h.folder().record(); err == nil && record.Host == hostName() {
+			w.engine = record.PID
+		}
 	}
 	if w.holder.Run == "" {
 		return
 	}
 	w.tail.read(w.holder.folder().events(w.holder.Address), w.observe)
+	paused := w.guard == nil && stopped(w.engine) && w.holder.folder().live()
+	if paused && !w.paused {
+		w.emit(Event{Address: w.task.Address, Kind: EventNote, Text: fmt.Sprintf("waiting for run %s, but %s", RunName(w.holder.Run), stoppedText(w.engine))})
+	}
+	w.paused = paused
 	if w.guard == nil && w.holder.PID != 0 && w.holder.alive() {
 		if w.guard = w.holder.adopt(); w.guard != nil {
 			w.tell()
@@ -89,7 +99,7 @@ func (w *watch) look() {
 		return
 	}
 	w.note(w.log.look())
-	if limit := w.task.Timeout; limit > 0 && w.cause == nil && time.Since(w.holder.Since) > limit {
+	if limit := w.task.Timeout; limit > 0 && w.cause == nil && w.holder.running() > limit {
 		w.stop(errTimeout)
 	}
 	if w.cause != nil && time.Now().After(w.kill) || !w.holder.alive() {
@@ -111,17 +121,17 @@ func (w *watch) observe(e Event) {
 // tell says that the stage is ours now.
 func (w *watch) tell() {
 	h := w.holder
-	since := time.Since(h.Since)
-	live := liveStage{started: h.Since}
+	since, now := h.running(), time.Now()
+	live := liveStage{started: now.Add(-since)}
 	if w.last != nil {
-		live.first, live.last = Event{Time: h.Since}, *w.last
+		live.first, live.last = Event{Time: live.started}, *w.last
 	}
 	w.note(w.folder.showLogOf(h, w.task.Address))
 	w.log = logLimit{path: w.folder.log(w.task.Address), most: w.Experiment.Site.LogLimit, report: func(text string) {
 		w.emit(Event{Address: w.task.Address, Kind: EventNote, Text: text})
 	}}
 	w.emit(Event{Address: w.task.Address, Kind: EventAdopted, Key: w.task.Key, Attempt: h.Attempt, Seconds: since.Seconds(),
-		Expect: w.task.Expect.Seconds(), Path: w.folder.log(w.task.Address), Text: fmt.Sprintf("it goes on from %s: %s", h.text(), live.text(time.Now()))})
+		Expect: w.task.Expect.Seconds(), Path: w.folder.log(w.task.Address), Text: fmt.Sprintf("it goes on from %s: %s", h.text(), live.text(now))})
 	if w.last != nil {
 		e := *w.last
 		e.Address = w.task.Address
@@ -157,7 +167,7 @@ func (w *watch) result(lock *artifact.Lock, err error) result {
 		}
 	}
 	w.tail.read(w.holder.folder().events(w.holder.Address), w.observe)
-	res.adopted, res.attempt, res.took = true, w.holder.Attempt, time.Since(w.holder.Since)
+	res.adopted, res.attempt, res.took = true, w.holder.Attempt, w.holder.running()
 	switch {
 	case errors.Is(w.cause, errTimeout):
 		res.err = timeoutError(w.task.Timeout)

@@ -42,7 +42,8 @@ func ask(ctx context.Context, query string) ([][]string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, driverPatience, fmt.Errorf("no answer in %v", driverPatience))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, query, "--format=csv,noheader,nounits")
-	cmd.WaitDelay = time.Second // a child of it may hold its output
+	cmd.Env = append(os.Environ(), "LC_ALL=C") // numbers as we read them
+	cmd.WaitDelay = time.Second                // a child of it may hold its output
 	out, err := cmd.Output()
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("nvidia-smi %s: %w", query, context.Cause(ctx))

@@ -163,3 +163,21 @@ func TestDevicesWithTooLittleMemoryAreNotUsed(t *testing.T) {
 		t.Errorf("more than any device has: got %v, want an error", r.err)
 	}
 }
+
+// The driver's tool prints numbers as the language of the user has them, unless it is asked for others.
+func TestDriverIsAskedForNumbersThatWeRead(t *testing.T) {
+	dir := fakeDriver(t, threeGPUs, "")
+	tool := filepath.Join(dir, "nvidia-smi")
+	text, err := os.ReadFile(tool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := strings.Replace(string(text), "\n", "\n[ \"$LC_ALL\" = C ] || { echo '۰, GPU-aaa, ۸۱٬۹۲۰, ۴'; exit; }\n", 1)
+	if err := os.WriteFile(tool, []byte(other), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("LC_ALL", "fa_IR.UTF-8")
+	if v := inspectNow(t.Context()); v.err != nil || len(v.devices) != 3 || v.devices[0].total != 80<<30 {
+		t.Errorf("got %+v, want three devices, the first of 80 GiB", v)
+	}
+}

@@ -81,7 +81,8 @@ func (l *eventLog) write(e Event) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e.Kind == EventProgress {
-		if e.Time.Sub(l.last[e.Address]) < progressWritten && e.Done != e.Total {
+		// The stage's process has given the time. It may be before that of the last one: the clock can be set.
+		if since := e.Time.Sub(l.last[e.Address]); since >= 0 && since < progressWritten && e.Done != e.Total {
 			return nil
 		}
 		l.last[e.Address] = e.Time

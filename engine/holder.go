@@ -72,6 +72,18 @@ func (h holder) name(pid int) holder {
 	return h
 }
 
+// running is how long the stage's process has been running. The clock of this machine may have been set since its start,
+// so where that can be known it counts from the boot.
+func (h holder) running() time.Duration {
+	if h.Start > 0 && !h.elsewhere() {
+		return max(0, sinceBoot()-time.Duration(h.Start)*processTick)
+	}
+	return max(0, time.Since(h.Since))
+}
+
+// processTick is the unit in which the kernel tells when a process was started.
+const processTick = time.Second / 100
+
 // alive says whether the stage's process is there. One that has not signed yet counts as alive.
 func (h holder) alive() bool { return h.PID == 0 || h.elsewhere() || sameProcess(h.PID, h.Start) }
 

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -28,7 +29,7 @@ func openTestLedger(t testing.TB, run string) *ledger {
 
 func (l *ledger) mustOthers(t testing.TB) []lease {
 	t.Helper()
-	if err := l.lock(); err != nil {
+	if err := l.lock(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	defer l.unlock()
@@ -41,7 +42,7 @@ func (l *ledger) mustOthers(t testing.TB) []lease {
 
 func (l *ledger) mustTake(t testing.TB, held lease) *slot {
 	t.Helper()
-	if err := l.lock(); err != nil {
+	if err := l.lock(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	defer l.unlock()
@@ -91,7 +92,7 @@ func TestLeaseThatIsGivenBackCountsNoMoreAndItsFileServesAgain(t *testing.T) {
 		if got := b.mustOthers(t); len(got) != 1 || got[0].Address != strings.Repeat("long", 5-i) {
 			t.Errorf("taken: got %+v", got)
 		}
-		if err := a.release(s); err != nil {
+		if err := s.release(); err != nil {
 			t.Fatal(err)
 		}
 		if got := b.mustOthers(t); len(got) != 0 {
@@ -155,7 +156,7 @@ func TestSecondRunWaitsForItsShare(t *testing.T) {
 			if len(wishes) != 1 || !wishes[0].Wish || wishes[0].Address != "stage.toy.a" {
 				t.Errorf("wishes: got %+v, want that of toy.a", wishes)
 			}
-			if err := other.release(s); err != nil {
+			if err := s.release(); err != nil {
 				t.Fatal(err)
 			}
 			if err := <-done; err != nil {
@@ -177,8 +178,8 @@ func TestLongerWishOfAnotherRunIsLeftFree(t *testing.T) {
 	ownLedger(t)
 	other := openTestLedger(t, "runs/y/1")
 	held := other.mustTake(t, lease{Address: "stage.other.small", GPUs: []string{"0"}, Devices: 1, CPUs: 1})
-	wish := func(since time.Time) {
-		if err := other.lock(); err != nil {
+	wish := func(since time.Duration) {
+		if err := other.lock(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		defer other.unlock()
@@ -186,7 +187,7 @@ func TestLongerWishOfAnotherRunIsLeftFree(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wish(time.Now().Add(-time.Hour))
+	wish(sinceBoot() - time.Hour)
 	l := newLab(t)
 	l.write(`
 stage "toy" "device" {
@@ -214,14 +215,14 @@ stage "toy" "plain" {
 		t.Errorf("%s started, although an older wish needs what it took", got)
 	case <-time.After(3 * lookAgain):
 	}
-	wish(time.Now()) // younger than ours
+	wish(sinceBoot()) // younger than ours
 	if got := <-started; got != "toy.device" {
 		t.Errorf("then: got %s, want toy.device", got)
 	}
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if err := other.release(held); err != nil {
+	if err := held.release(); err != nil {
 		t.Error(err)
 	}
 	if err := other.close(); err != nil {
@@ -258,7 +259,7 @@ func TestWishGoesWhenSomebodyElseMakesTheStage(t *testing.T) {
 	same := other.mustTake(t, lease{Address: "stage.toy.a", Key: key, CPUs: 1})
 	await(0)
 	for _, s := range []*slot{all, same} {
-		if err := other.release(s); err != nil {
+		if err := s.release(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -276,14 +277,19 @@ func TestWishGoesWhenSomebodyElseMakesTheStage(t *testing.T) {
 func TestWishThatNobodyRenewsKeepsNothing(t *testing.T) {
 	dir := ownLedger(t)
 	stopped, other := openTestLedger(t, "runs/x/1"), openTestLedger(t, "runs/y/2")
-	if err := stopped.wait(share{cpus: 1}, "stage.toy.a", time.Now().Add(-time.Hour)); err != nil {
+	if err := stopped.wait(share{cpus: 1}, "stage.toy.a", sinceBoot()-time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	if got := other.mustOthers(t); len(got) != 1 {
 		t.Errorf("a wish just written: got %+v, want it", got)
 	}
-	old := time.Now().Add(-2 * wishHolds)
-	if err := os.Chtimes(stopped.wish.file.Name(), old, old); err != nil {
+	written := stopped.wish.held
+	written.Written = sinceBoot() - 2*wishHolds
+	b, err := json.Marshal(written)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stopped.wish.file.WriteAt(append(b, '\n'), 0); err != nil {
 		t.Fatal(err)
 	}
 	if got := other.mustOthers(t); len(got) != 0 {
@@ -312,7 +318,7 @@ func BenchmarkLease(b *testing.B) {
 			own := openTestLedger(b, "runs/x/1")
 			for b.Loop() {
 				own.mustOthers(b)
-				if err := own.release(own.mustTake(b, lease{Address: "stage.toy.b", Key: strings.Repeat("0", 64), CPUs: 1})); err != nil {
+				if err := own.mustTake(b, lease{Address: "stage.toy.b", Key: strings.Repeat("0", 64), CPUs: 1}).release(); err != nil {
 					b.Fatal(err)
 				}
 			}

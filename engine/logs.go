@@ -35,6 +35,7 @@ type stageLog struct {
 	mu    sync.Mutex
 	log   string      // of which stage; "" for none
 	named bool        // it has that name too
+	moved bool        // it has that name alone: the file system has no links
 	timer *time.Timer // to give it
 }
 
@@ -75,8 +76,12 @@ func (l *stageLog) begin(log string) {
 func (l *stageLog) name(log string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.log == log && !l.named {
-		l.named = disk.Link(l.path, log) == nil
+	if l.log != log || l.named {
+		return
+	}
+	if l.named = disk.Link(l.path, log) == nil; !l.named && !exists(log) {
+		l.named = disk.Rename(l.path, log) == nil
+		l.moved = l.named
 	}
 }
 
@@ -115,7 +120,10 @@ func (p *logPool) mark(log string) error {
 	if err := disk.WriteFile(empty, nil, 0o600); err != nil {
 		return err
 	}
-	return disk.Link(empty, log)
+	if disk.Link(empty, log) == nil {
+		return nil
+	}
+	return disk.WriteFile(log, nil, 0o600) // the file system has no links
 }
 
 // giveBack takes the file of a silent stage back, for another one.
@@ -138,7 +146,12 @@ func (p *logPool) close() error {
 }
 
 // drop removes the file under the name that it was made under.
-func (l *stageLog) drop() error { return errors.Join(os.Remove(l.path), l.file.Close()) }
+func (l *stageLog) drop() error {
+	if l.moved {
+		return l.file.Close()
+	}
+	return errors.Join(os.Remove(l.path), l.file.Close())
+}
 
 func sizeOf(f *os.File) (int64, error) {
 	info, err := f.Stat()
@@ -156,8 +169,10 @@ func (f runFolder) showLogOf(h holder, address string) error {
 			return err
 		}
 	}
-	if err := os.Symlink(theirs, f.log(address)); !errors.Is(err, os.ErrExist) {
-		return err
+	err := disk.Symlink(theirs, f.log(address))
+	if err == nil || errors.Is(err, os.ErrExist) {
+		return nil
 	}
-	return nil
+	// The file system has no links.
+	return disk.WriteFile(f.log(address), []byte("another run started this stage; its log is "+theirs+"\n"), 0o600)
 }

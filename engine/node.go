@@ -171,7 +171,7 @@ func (p *performance) run(ctx context.Context) error {
 		Seed: n.Seed, Parts: parts, Revision: Revision(), Device: job.Device, Run: p.Folder.id(),
 		Started: started.UTC(), Seconds: time.Since(started).Seconds(), Published: job.published}
 	if job.adopted {
-		m.Started, m.Seconds = a.Since.UTC(), job.ended.Sub(a.Since).Seconds()
+		m.Started, m.Seconds = a.Since.UTC(), max(0, job.ended.Sub(a.Since).Seconds()) // the clock may have been set back
 	}
 	if job.shorter != nil {
 		m.Begun = job.shorter.Key

@@ -2,8 +2,6 @@ package engine
 
 import (
 	"bytes"
-	"runtime/debug"
-	"sync"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -17,33 +15,11 @@ const pieceSize = 4 << 10
 // parseText is hclsyntax.ParseConfig; it parses long texts in pieces, several at once.
 func parseText(text []byte, path string) (*hcl.File, hcl.Diagnostics) {
 	if len(text) > 2*pieceSize {
-		if len(text) < collectedFrom {
-			defer collectAfterwards()()
-		}
 		if file := parsePieces(text, path, pieceSize); file != nil {
 			return file, nil
 		}
 	}
 	return hclsyntax.ParseConfig(text, path, hcl.InitialPos)
-}
-
-// collectedFrom is the size of a text from which garbage is collected while it is parsed; what is parsed of a smaller one takes less
-// than 100 MiB.
-const collectedFrom = 512 << 10
-
-// collector is locked by whoever has turned the garbage collector off.
-var collector sync.Mutex
-
-// collectAfterwards turns the garbage collector off until the function that it returns is called. In the middle of parsing it
-// would find little, and slow it down. Just after, half of the heap are tokens, and stages are decoded into that memory, instead of
-// fresh memory, of which the kernel hands out each page by itself.
-func collectAfterwards() (done func()) {
-	collector.Lock()
-	percent := debug.SetGCPercent(-1)
-	return func() {
-		debug.SetGCPercent(percent)
-		collector.Unlock()
-	}
 }
 
 // parsePieces parses pieces of at least size bytes. It returns nil where the text has to be parsed as a whole: with mistakes, and when a cut could be wrong.

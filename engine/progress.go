@@ -100,6 +100,13 @@ func (d *Display) Close() {
 	d.redraw(time.Now())
 }
 
+// Continued says that the process was stopped and goes on, as after ^Z and fg: the shell has written over the live lines.
+func (d *Display) Continued() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.drawn, d.changed = nil, true
+}
+
 // Observe shows an event.
 func (d *Display) Observe(e Event) {
 	d.mu.Lock()
@@ -182,11 +189,12 @@ func (d *Display) progress(e Event) {
 		i = len(d.running) - 1
 	}
 	s := d.running[i]
-	if s.first.Time.IsZero() || s.first.Unit != e.Unit && s.first.Unit != "" || e.Done < s.last.Done {
+	set := e.Time.Before(s.last.Time) // the clock
+	if s.first.Time.IsZero() || s.first.Unit != e.Unit && s.first.Unit != "" || e.Done < s.last.Done || set {
 		s.first = e
 	}
 	s.last = e
-	if !d.o.Terminal && e.Time.Sub(s.told) >= tellEvery {
+	if !d.o.Terminal && (set || e.Time.Sub(s.told) >= tellEvery) {
 		s.told = e.Time
 		d.say("", "...", shellAddress(s.address), s.text(e.Time))
 	}
@@ -347,7 +355,7 @@ func (d *Display) paint(colour, text string) string {
 
 // duration writes seconds for people: "0.4s", "12s", "3m05s", "2h10m".
 func duration(seconds float64) string {
-	d := time.Duration(seconds * float64(time.Second))
+	d := max(0, time.Duration(seconds*float64(time.Second))) // less than nothing when the clock was set
 	switch {
 	case d < 10*time.Second:
 		return fmt.Sprintf("%.1fs", d.Seconds())

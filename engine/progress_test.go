@@ -223,3 +223,20 @@ skipped: toy.z (toy.y failed)
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
 }
+
+// After ^Z and fg, what stands above the cursor is the shell's: the display draws below it.
+func TestContinuedDisplayErasesNothing(t *testing.T) {
+	var screen strings.Builder
+	d := NewDisplay(&screen, DisplayOptions{Terminal: true})
+	now := time.Now()
+	d.Observe(Event{Time: now, Kind: EventStarted, Address: "stage.toy.a"})
+	d.Continued()
+	screen.Reset()
+	d.mu.Lock()
+	d.redraw(now.Add(time.Second))
+	d.mu.Unlock()
+	if got := screen.String(); !strings.Contains(got, "toy.a") || strings.Contains(got, "\x1b[J") {
+		t.Errorf("got %q, want the live lines and nothing erased", got)
+	}
+	d.Close()
+}

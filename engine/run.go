@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -27,8 +27,9 @@ type RunOptions struct {
 //
 // When nothing is to be done, nothing is written and only an EventEnded comes. When ctx ends, running stages are asked to stop, and the error is
 // ErrInterrupted. When stages fail, the error is a *RunError; each failure came as an event before. What was committed stays in
-// every case, and running the same plan again goes on from there.
+// every case, and running the same plan again goes on from there. The plan itself does not change.
 func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error {
+	p = p.clone()
 	if p.paranoid {
 		if err := p.readCopies(); err != nil {
 			return err
@@ -43,14 +44,13 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 	if err != nil {
 		return err
 	}
-	if err := p.keepFound(user); err != nil {
+	if p, err = p.keepFound(user); err != nil {
 		return errors.Join(err, user.Close())
 	}
 	r := &run{Plan: p, user: user, executor: o.Executor, keepGoing: o.KeepGoing, kill: o.Kill, observe: observe, results: make(chan result, 64), free: make(chan func())}
 	if r.executor == nil {
 		r.executor = thisMachine{}
 	}
-	roomForSyscalls()
 	r.link()
 	if err := r.measure(ctx); err != nil {
 		return errors.Join(err, user.Close())
@@ -98,8 +98,24 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 	return errors.Join(err, r.recordErr, r.ledger.close(), r.events.close(), lock.Close(), user.Close())
 }
 
-// keepFound has gc leave what the plan has found in the store. When it was there in the meantime, the plan is made anew.
-func (p *Plan) keepFound(user *artifact.User) error {
+// clone copies what a run changes in a plan: keys and results that become known, and what it has made.
+func (p *Plan) clone() *Plan {
+	c := *p
+	c.Nodes, c.recorded = make([]*Planned, len(p.Nodes)), maps.Clone(p.recorded)
+	copied := make(map[*Planned]*Planned, len(p.Nodes))
+	for i, n := range p.Nodes {
+		d := *n
+		if d.Twin != nil { // it stands before this one
+			d.Twin = copied[d.Twin]
+		}
+		c.Nodes[i], copied[n] = &d, &d
+	}
+	return &c
+}
+
+// keepFound has gc leave what the plan has found in the store. It returns the plan, or, when gc was there in the meantime,
+// a new one.
+func (p *Plan) keepFound(user *artifact.User) (*Plan, error) {
 	for {
 		var keys []string
 		for _, n := range p.Nodes {
@@ -108,27 +124,17 @@ func (p *Plan) keepFound(user *artifact.User) error {
 			}
 		}
 		if err := user.Keep(keys...); err != nil {
-			return err
+			return nil, err
 		}
 		if p.collection == p.Store.LastCollection() {
-			return nil
+			return p, nil
 		}
-		fresh, err := p.Experiment.PlanWith(p.Store, p.options)
-		if err != nil {
-			return err
+		var err error
+		if p, err = p.Experiment.PlanWith(p.Store, p.options); err != nil {
+			return nil, err
 		}
-		*p = *fresh
 	}
 }
-
-// roomForSyscalls lets two more threads run Go code than there are processors, unless the user has said how many. Most of what a small
-// stage costs here are operations on files: each takes longer than the scheduler of goroutines waits until it has other work
-// done in the place of the thread that is in the kernel, and to hand that over and back costs more than to have a place left.
-var roomForSyscalls = sync.OnceFunc(func() {
-	if os.Getenv("GOMAXPROCS") == "" {
-		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 2)
-	}
-})
 
 // idle says that a run would change nothing: no node runs, and every published file is as it was.
 func (p *Plan) idle() bool {
@@ -313,6 +319,8 @@ func (r *run) loop(ctx context.Context) error {
 		}
 	}
 	interrupted := ctx.Done()
+	renew := time.NewTicker(renewEvery)
+	defer renew.Stop()
 	for {
 		r.startReady(ctx)
 		if r.pending == 0 && !r.blocked {
@@ -328,6 +336,8 @@ func (r *run) loop(ctx context.Context) error {
 		}
 		select {
 		case <-again:
+		case <-renew.C:
+			r.renewLeases(ctx)
 		case res := <-r.results:
 			r.pending--
 			r.take(ctx, res)

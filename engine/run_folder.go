@@ -87,8 +87,12 @@ func createRunFolder(p *Plan) (runFolder, *os.File, error) {
 	var tail [2]byte
 	rand.Read(tail[:])
 	started := time.Now()
-	id := started.UTC().Format("20060102-150405.000") + "-" + hex.EncodeToString(tail[:])
 	x := p.Experiment
+	before, err := runFolders(p.Store, x.Name)
+	if err != nil {
+		return "", nil, err
+	}
+	id := runTime(started, before) + "-" + hex.EncodeToString(tail[:])
 	f := runFolder(filepath.Join(p.Store.Runs(x.Name), id))
 	aside := runFolder(filepath.Join(p.Store.Runs(x.Name), "."+id))
 	if err := p.Store.MakeDir(p.Store.Runs(x.Name)); err != nil {
@@ -103,8 +107,8 @@ func createRunFolder(p *Plan) (runFolder, *os.File, error) {
 	if err != nil {
 		return f, nil, err
 	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return f, nil, errors.Join(fmt.Errorf("lock %s: %w", lock.Name(), err), lock.Close())
+	if err := disk.Flock(lock, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return f, nil, errors.Join(err, lock.Close())
 	}
 	err = f.write(p, started, aside)
 	if err == nil {
@@ -114,6 +118,24 @@ func createRunFolder(p *Plan) (runFolder, *os.File, error) {
 		return f, nil, errors.Join(err, lock.Close())
 	}
 	return f, lock, nil
+}
+
+// runTimeFormat is how the id of a run begins. Ids sort by it.
+const runTimeFormat = "20060102-150405.000"
+
+// runTime is the time in the id of a new run: that of its start, but later than that of every run before, newest first,
+// also when somebody has set the clock back meanwhile.
+func runTime(started time.Time, before []runFolder) string {
+	now := started.UTC().Format(runTimeFormat)
+	if len(before) == 0 {
+		return now
+	}
+	newest := before[0].id()
+	newest = newest[:min(len(newest), len(runTimeFormat))]
+	if at, err := time.Parse(runTimeFormat, newest); err == nil && newest >= now {
+		return at.Add(time.Millisecond).Format(runTimeFormat)
+	}
+	return now
 }
 
 // write fills the folder while it lies aside.

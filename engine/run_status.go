@@ -141,7 +141,7 @@ func (n *NodeStatus) observe(e Event) {
 	case EventAdopted:
 		n.State, n.First, n.Progress, n.Started = EventStarted, nil, nil, e.Time.Add(-time.Duration(e.Seconds*float64(time.Second)))
 	case EventProgress:
-		if n.First == nil {
+		if n.First == nil || e.Time.Before(n.First.Time) { // or the clock was set
 			n.First = &e
 		}
 		n.Progress = &e
@@ -181,6 +181,9 @@ func (s *RunStatus) Text() string {
 	took := duration(s.Now().Sub(s.Started).Seconds())
 	switch s.State() {
 	case "running":
+		if s.Host == hostName() && stopped(s.PID) {
+			return fmt.Sprintf("started %s ago, but %s", took, stoppedText(s.PID))
+		}
 		return "running for " + took
 	case "ended":
 		return "ended after " + took

@@ -258,7 +258,10 @@ func lockFile(path string, how int) (*Lock, error) {
 		}
 		if err != nil {
 			f.Close()
-			return nil, fmt.Errorf("lock %s: %w", path, err)
+			if errors.Is(err, unix.ENOLCK) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) {
+				err = fmt.Errorf("the store needs locks on files, and its file system has none (name a folder on another file system, store { path } in the site file): %w", err)
+			}
+			return nil, err
 		}
 		if opened, same := sameFile(f, path); same {
 			l := &Lock{file: f, path: path, used: opened.Size() > exitAt}
@@ -272,14 +275,7 @@ func lockFile(path string, how int) (*Lock, error) {
 	}
 }
 
-func flock(f *os.File, how int) error {
-	for {
-		err := unix.Flock(int(f.Fd()), how)
-		if !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
-}
+func flock(f *os.File, how int) error { return disk.Flock(f, how) }
 
 func sameFile(f *os.File, path string) (opened fs.FileInfo, same bool) {
 	opened, err := f.Stat()

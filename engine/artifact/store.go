@@ -55,7 +55,8 @@ func Open(dir string) (*Store, error) {
 	if info, err := os.Stat(abs); err == nil && !info.IsDir() {
 		return nil, fmt.Errorf("open store: %s is a file, not a folder", abs)
 	}
-	return &Store{dir: abs}, nil
+	s := &Store{dir: abs}
+	return s, s.readable()
 }
 
 // Dir is the store's folder, absolute. It may not exist yet.

@@ -32,6 +32,11 @@ func (s *Store) Use() (*User, error) {
 		if err != nil {
 			return nil, err
 		}
+		if lock != nil {
+			if err := s.owned(lock.file); err != nil {
+				return nil, errors.Join(err, lock.Unlock())
+			}
+		}
 		if lock != nil { // otherwise somebody has just looked whether we live
 			return &User{store: s, lock: lock, kept: map[string]bool{}}, nil
 		}

@@ -6,6 +6,7 @@
 package disk
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"io/fs"
@@ -35,8 +36,26 @@ func Fail(f func(op, path string) error) {
 	fault.Store(&f)
 }
 
-func check(op, path string) error {
-	f := fault.Load()
+// Optional are the operations that a file system may lack. Their callers have another way, but for flock.
+var Optional = []string{"link", "symlink", "tmpfile", "renamenew", "flock"}
+
+// Lack has every operation of Optional ask f first, whose error it returns, as on a file system that lacks it; nil for
+// none. It is for tests, and holds for the whole process.
+func Lack(f func(op, path string) error) {
+	if f == nil {
+		lacking.Store(nil)
+		return
+	}
+	lacking.Store(&f)
+}
+
+var lacking atomic.Pointer[func(op, path string) error]
+
+func have(op, path string) error { return ask(lacking.Load(), op, path) }
+
+func check(op, path string) error { return ask(fault.Load(), op, path) }
+
+func ask(f *func(op, path string) error, op, path string) error {
 	if f == nil {
 		return nil
 	}
@@ -172,15 +191,23 @@ func Rename(from, to string) error {
 
 // RenameNew is Rename where nothing has the new name; otherwise, and where the system cannot promise that, it is an error.
 func RenameNew(from, to string) error {
-	if err := check("rename", to); err != nil {
+	if err := cmp.Or(check("rename", to), have("renamenew", to)); err != nil {
 		return err
 	}
 	return unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
 }
 
+// Symlink is os.Symlink.
+func Symlink(to, path string) error {
+	if err := cmp.Or(check("symlink", path), have("symlink", path)); err != nil {
+		return err
+	}
+	return os.Symlink(to, path)
+}
+
 // Link is os.Link.
 func Link(from, to string) error {
-	if err := check("link", to); err != nil {
+	if err := cmp.Or(check("link", to), have("link", to)); err != nil {
 		return err
 	}
 	return os.Link(from, to)
@@ -200,6 +227,24 @@ func Chtimes(path string, at time.Time) error {
 		return err
 	}
 	return os.Chtimes(path, at, at)
+}
+
+// Flock acquires or releases the lock of an open file, as flock(2) does. To release one cannot fail here.
+func Flock(f *os.File, how int) error {
+	if how != unix.LOCK_UN {
+		if err := have("flock", f.Name()); err != nil {
+			return err
+		}
+	}
+	for {
+		switch err := unix.Flock(int(f.Fd()), how); err {
+		case nil:
+			return nil
+		case unix.EINTR:
+		default:
+			return &fs.PathError{Op: "flock", Path: f.Name(), Err: err}
+		}
+	}
 }
 
 // Sync is f.Sync.

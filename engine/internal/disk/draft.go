@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"math/rand/v2"
@@ -25,11 +26,13 @@ func NewDraft(near, dir, pattern string) (*Draft, error) {
 	if err := check("create", dir); err != nil {
 		return nil, err
 	}
-	f, err := open(near, unix.O_TMPFILE|os.O_RDWR, 0o600)
-	if err == nil {
-		return &Draft{File: f}, nil
+	if have("tmpfile", near) == nil {
+		if f, err := open(near, unix.O_TMPFILE|os.O_RDWR, 0o600); err == nil {
+			return &Draft{File: f}, nil
+		}
 	}
-	if f, err = createTemp(dir, pattern); err != nil {
+	f, err := createTemp(dir, pattern)
+	if err != nil {
 		return nil, err
 	}
 	return &Draft{File: f, temporary: f.Name()}, nil
@@ -40,7 +43,7 @@ func (d *Draft) Link(to string) error {
 	if d.temporary != "" {
 		return Link(d.temporary, to)
 	}
-	if err := check("link", to); err != nil {
+	if err := cmp.Or(check("link", to), have("link", to)); err != nil {
 		return err
 	}
 	if !noEmptyPath.Load() && unix.Linkat(int(d.Fd()), "", unix.AT_FDCWD, to, unix.AT_EMPTY_PATH) == nil {

@@ -1,0 +1,347 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// place is a folder with an experiment, a store and the command, as another user may have it on another machine.
+type place struct {
+	*testing.T
+	dir, binary string
+	env         []string
+	user        uint32 // 0: the one that runs the test
+}
+
+// newPlace makes a place that other users can reach.
+func newPlace(t *testing.T) *place {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &place{T: t, dir: dir, binary: filepath.Join(dir, "rcgrpo")}
+	if os.Link(self, p.binary) != nil {
+		copyFile(t, self, p.binary)
+	}
+	p.env = append(os.Environ(), "HOME="+dir, "RCGRPO_LEASES="+filepath.Join(dir, "leases"), "LC_ALL=C")
+	p.put("site.hcl", "store {\n  path = \"store\"\n}\n")
+	return p
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	in, err := os.Open(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o755)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(out, in); errors.Join(err, out.Close()) != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p *place) put(name, text string) {
+	p.Helper()
+	if err := os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o644); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// rcgrpo runs the command in the place and returns what it prints and its exit code.
+func (p *place) rcgrpo(args ...string) (text string, code int) {
+	p.Helper()
+	cmd := exec.Command(p.binary, args...)
+	cmd.Dir, cmd.Env = p.dir, p.env
+	if p.user != 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: p.user, Gid: p.user}}
+	}
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		p.Fatal(err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// want runs the command and checks its exit code and parts of what it prints.
+func (p *place) want(code int, parts []string, args ...string) {
+	p.Helper()
+	text, got := p.rcgrpo(args...)
+	if got != code {
+		p.Errorf("%v as user %d: got exit code %d, want %d: %s", args, p.user, got, code, text)
+	}
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			p.Errorf("%v as user %d: got %q, want %q in it", args, p.user, text, part)
+		}
+	}
+}
+
+// needs skips a test without its tools.
+func needs(t *testing.T, tools ...string) {
+	t.Helper()
+	for _, tool := range tools {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("there is no %s", tool)
+		}
+	}
+}
+
+func needsRoot(t *testing.T) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("only root can do this")
+	}
+}
+
+// must runs a tool.
+func must(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %v: %s", args, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+const twoStages = `
+experiment {
+}
+
+stage "exec" "a" {
+  command = ["sh", "-c", "echo 1 > $out"]
+  outputs = { out = "a.txt" }
+}
+
+stage "exec" "b" {
+  command = ["sh", "-c", "cat $a > $out; echo said"]
+  inputs  = { a = stage.exec.a.out }
+  outputs = { out = "b.txt" }
+}
+`
+
+// ^Z in a terminal stops the run and not its stages, status says so, and fg goes on where it was, below what the shell
+// has written.
+func TestStoppedInATerminalAndContinued(t *testing.T) {
+	needs(t, "tmux", "bash", "mkfifo")
+	p := newPlace(t)
+	gate := filepath.Join(p.dir, "gate")
+	must(t, "mkfifo", gate)
+	p.put("x.hcl", strings.Replace(twoStages, "echo 1 >", "read x < "+gate+"; echo 1 >", 1))
+	socket := filepath.Join(p.dir, "tmux")
+	tmux := func(args ...string) string {
+		t.Helper()
+		return must(t, append([]string{"tmux", "-S", socket, "-f", "/dev/null"}, args...)...)
+	}
+	start := exec.Command("tmux", "-S", socket, "-f", "/dev/null", "new-session", "-d", "-s", "s", "-x", "120", "-y", "40", "bash --norc --noprofile -i")
+	start.Dir, start.Env = p.dir, append(p.env, "TERM=screen", "PS1=prompt> ", "HISTFILE=/dev/null")
+	if out, err := start.CombinedOutput(); err != nil {
+		t.Skipf("tmux does not start: %v: %s", err, out)
+	}
+	server := tmux("display-message", "-p", "#{pid}")
+	defer func() {
+		tmux("kill-server")
+		for begin := time.Now(); time.Since(begin) < time.Minute; time.Sleep(time.Millisecond) { // it still has files here
+			if _, err := os.Stat("/proc/" + server); err != nil {
+				return
+			}
+		}
+	}()
+	screen := func() string { return tmux("capture-pane", "-p", "-t", "s") }
+	await := func(what string) {
+		t.Helper()
+		for begin := time.Now(); !strings.Contains(screen(), what); time.Sleep(10 * time.Millisecond) {
+			if time.Since(begin) > time.Minute {
+				t.Fatalf("no %q on the screen after a minute:\n%s", what, screen())
+			}
+		}
+	}
+	tmux("send-keys", "-t", "s", "./rcgrpo run x.hcl", "Enter")
+	await("1 running")
+	in, err := os.OpenFile(gate, os.O_WRONLY, 0) // returns when the stage reads
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmux("send-keys", "-t", "s", "C-z")
+	await("Stopped")
+	p.want(exitDone, []string{"its engine is stopped (process "}, "status", "x.hcl")
+	if _, err := in.WriteString("go\n"); err != nil { // the stage ends while the run is stopped
+		t.Fatal(err)
+	}
+	in.Close()
+	tmux("send-keys", "-t", "s", "echo beside; fg; echo ended with $?", "Enter")
+	await("ended with 0")
+	_, after, _ := strings.Cut(screen(), "Stopped")
+	lines := strings.Split(after, "\n")[1:]
+	at := func(line string) int {
+		t.Helper()
+		for i, l := range lines {
+			if strings.TrimSpace(l) == line || strings.HasPrefix(l, line) {
+				return i
+			}
+		}
+		t.Errorf("no line %q on the screen:\n%s", line, strings.Join(lines, "\n"))
+		return -1
+	}
+	if beside, again, a := at("beside"), at("./rcgrpo run x.hcl"), at("done    exec.a"); beside > again || again > a {
+		t.Errorf("the run has written over what the shell wrote:\n%s", strings.Join(lines, "\n"))
+	}
+	p.want(exitDone, []string{"nothing to do"}, "run", "x.hcl")
+}
+
+// A store belongs to one user. Others are told so in a sentence, and root, who can write everywhere, leaves nothing in it
+// that its owner could not read.
+func TestTwoUsersAndOneStore(t *testing.T) {
+	needsRoot(t)
+	p := newPlace(t)
+	const owner, other = 54321, 54322
+	for _, name := range []string{"", "store"} { // a folder for both
+		dir := filepath.Join(p.dir, name)
+		if err := errors.Join(os.MkdirAll(dir, 0o777), os.Chmod(dir, 0o777)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.put("x.hcl", twoStages)
+	as := func(user uint32) {
+		p.user = user
+		p.env = append(p.env, fmt.Sprintf("RCGRPO_LEASES=%s", filepath.Join(p.dir, fmt.Sprint("leases-", user))))
+	}
+	as(owner)
+	if text, code := p.rcgrpo("run", "x.hcl"); code == -1 || strings.Contains(text, "permission denied") && strings.Contains(text, "exec") {
+		t.Skipf("other users cannot reach %s: %s", p.dir, text)
+	}
+	p.want(exitDone, []string{"nothing to do"}, "run", "x.hcl")
+	as(other)
+	for _, args := range [][]string{{"run", "x.hcl"}, {"plan", "x.hcl"}, {"status", "x.hcl"}, {"store", "check"}, {"store", "ls"}} {
+		p.want(exitFailed, []string{"is private to user 54321", "store { path }"}, args...)
+	}
+	p.user = 0
+	p.want(exitDone, []string{"2 up to date"}, "plan", "x.hcl")
+	p.put("x.hcl", strings.Replace(twoStages, "echo 1", "echo 2", 1))
+	p.want(exitFailed, []string{"belongs to user 54321", "(user root)", "store { path }"}, "run", "x.hcl")
+	as(owner)
+	p.want(exitDone, nil, "run", "x.hcl")
+	p.want(exitDone, []string{"sound"}, "store", "check")
+}
+
+// exFAT has no hard links, no symbolic links, no modes, no files without a name, no sparse files and times of 2 seconds.
+func TestStoreOnAFileSystemWithoutLinksAndModes(t *testing.T) {
+	needsRoot(t)
+	needs(t, "mkfs.exfat", "mount.exfat-fuse", "losetup", "umount")
+	p := newPlace(t)
+	image, to := filepath.Join(p.dir, "image"), filepath.Join(p.dir, "mounted")
+	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 64<<20), os.Mkdir(to, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	must(t, "mkfs.exfat", image)
+	device, err := exec.Command("losetup", "-f", "--show", image).Output()
+	if err != nil {
+		t.Skipf("there is no loop device: %v", err)
+	}
+	loop := string(bytes.TrimSpace(device))
+	defer must(t, "losetup", "-d", loop)
+	if out, err := exec.Command("mount.exfat-fuse", loop, to).CombinedOutput(); err != nil {
+		t.Skipf("exFAT cannot be mounted: %v: %s", err, out)
+	}
+	defer must(t, "umount", to)
+	if os.Link(p.binary, filepath.Join(to, "link")) == nil {
+		t.Fatal("this file system has hard links, so the test proves nothing")
+	}
+	p.dir = to
+	p.put("site.hcl", "store {\n  path = \"store\"\n}\n")
+	p.put("x.hcl", twoStages)
+	p.want(exitDone, []string{"2 done"}, "run", "x.hcl")
+	p.want(exitDone, []string{"nothing to do"}, "run", "x.hcl")
+	p.want(exitDone, []string{"said"}, "logs", "exec.b", "x.hcl")
+	p.want(exitDone, []string{"sound"}, "store", "check")
+	p.put("x.hcl", strings.Replace(twoStages, "echo 1", "sleep 0.2; echo 2", 1)) // longer than a log is without its name
+	p.want(exitDone, []string{"2 done"}, "run", "x.hcl")
+	p.want(exitDone, nil, "store", "gc", "-limit", "1B", "-yes")
+	p.want(exitDone, []string{"done"}, "run", "-replace", "exec.a", "x.hcl")
+	p.want(exitDone, []string{"sound"}, "store", "check")
+	if b, err := os.ReadFile(filepath.Join(to, "b.txt")); err != nil || string(b) != "2\n" {
+		t.Errorf("b.txt: got %q, %v, want 2", b, err)
+	}
+	p.env = append(p.env, "RCGRPO_LEASES="+filepath.Join(to, "leases"))
+	p.want(exitFailed, []string{"RCGRPO_LEASES", "mode 0700"}, "run", "-replace", "exec.a", "x.hcl")
+}
+
+// Numbers, order and letters of the user's language enter no result and no plan. Pashto has other digits, another decimal
+// separator and another order of letters.
+func TestLocaleChangesNothing(t *testing.T) {
+	needs(t, "localedef", "locale")
+	p := newPlace(t)
+	p.put("x.hcl", `
+experiment {
+}
+
+stage "exec" "numbers" {
+  command = ["sh", "-c", "{ /usr/bin/printf '%.2f\n' 1234.5; printf 'b\nA\na\nB\n' | sort; awk 'BEGIN { print 7 / 2 }'; } > $out"]
+  outputs = { out = "numbers.txt" }
+}
+`)
+	locales := filepath.Join(p.dir, "locales")
+	if err := os.Mkdir(locales, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var wantFile []byte
+	var wantPlan string
+	for i, name := range []string{"C", "ps_AF"} {
+		locale := name
+		if name != "C" {
+			locale += ".UTF-8"
+			if out, err := exec.Command("localedef", "-i", name, "-f", "UTF-8", filepath.Join(locales, locale)).CombinedOutput(); err != nil {
+				t.Skipf("the locale %s cannot be made: %s", name, out)
+			}
+		}
+		p.env = append(p.env, "LOCPATH="+locales, "LC_ALL="+locale, "LANG="+locale, "LANGUAGE="+locale)
+		ask := exec.Command("locale", "decimal_point")
+		ask.Env = p.env
+		if point, err := ask.Output(); err != nil || (strings.TrimSpace(string(point)) == ".") != (name == "C") {
+			t.Fatalf("%s: got the decimal point %q, %v, so the test proves nothing", locale, point, err)
+		}
+		if err := os.RemoveAll(filepath.Join(p.dir, "store")); err != nil {
+			t.Fatal(err)
+		}
+		plan, code := p.rcgrpo("plan", "x.hcl")
+		if code != exitDone {
+			t.Fatalf("%s: plan: %s", locale, plan)
+		}
+		p.want(exitDone, []string{"1 done"}, "run", "-replace", "exec.numbers", "x.hcl")
+		p.want(exitDone, []string{"nothing to do"}, "run", "x.hcl")
+		file, err := os.ReadFile(filepath.Join(p.dir, "numbers.txt"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(filepath.Join(p.dir, "numbers.txt")); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			wantFile, wantPlan = file, plan
+		}
+		if !bytes.Equal(file, wantFile) {
+			t.Errorf("%s: the stage wrote %q, want %q as in C", locale, file, wantFile)
+		}
+		if plan != wantPlan {
+			t.Errorf("%s: the plan is\n%s\nwant\n%s", locale, plan, wantPlan)
+		}
+	}
+}
