@@ -59,8 +59,15 @@ func clock() int64 {
 	return now.Nano()
 }
 
-// tick is the longest time between two values of clock that Linux can be built for.
-const tick = 10 * time.Millisecond
+// awaitTick returns when clock is past the present moment, so that files written before it have stamps that are not
+// young any more. It waits at most 20 ms, two of the longest ticks that Linux can be built for.
+func awaitTick() {
+	const longest, step = 20 * time.Millisecond, time.Millisecond / 2
+	begun := time.Now() // newer kernels give finer times than clock to some files
+	for clock() <= begun.UnixNano() && time.Since(begun) < longest {
+		time.Sleep(step)
+	}
+}
 
 // folderStamp sums up the stamps of everything in a folder; newest has the latest times of them.
 func folderStamp(path string) (sum, newest stamp, err error) {
