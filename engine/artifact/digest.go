@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"rcgrpo/engine/internal/disk"
 )
@@ -52,7 +54,7 @@ func treeDigest(files []FileInfo) string {
 type linkRule int
 
 const (
-	refuseLinks linkRule = iota // artifacts hold plain files only
+	refuseLinks linkRule = iota // artifacts hold plain files only, each with one name
 	followLinks                 // data of the user's may be linked
 )
 
@@ -82,6 +84,11 @@ func list(dir string, links linkRule) ([]FileInfo, error) {
 		} else if !d.Type().IsRegular() {
 			return fmt.Errorf("%s is no plain file but %s", path, Form(d.Type()))
 		}
+		if links == refuseLinks {
+			if err := ownInode(path, d); err != nil {
+				return err
+			}
+		}
 		sum, size, err := hashFile(path)
 		if err != nil {
 			return err
@@ -91,6 +98,35 @@ func list(dir string, links linkRule) ([]FileInfo, error) {
 	})
 	slices.SortFunc(files, func(a, b FileInfo) int { return cmp.Compare(a.Name, b.Name) })
 	return files, err
+}
+
+// ownInode replaces a file that has other names (hard links) by a copy. The store seals the files it keeps, which would
+// change mode and time of the file under its other names too, and a write through one of them would damage the result.
+func ownInode(path string, d fs.DirEntry) error {
+	info, err := d.Info()
+	if err != nil {
+		return err
+	}
+	if sys, ok := info.Sys().(*syscall.Stat_t); !ok || sys.Nlink < 2 {
+		return nil
+	}
+	in, err := disk.Open(path)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := disk.CreateTemp(filepath.Dir(path), asidePattern)
+	if err != nil {
+		return err
+	}
+	_, err = disk.Copy(out, in) // copy_file_range, so a file system with reflinks shares the blocks
+	if err = errors.Join(err, out.Close()); err == nil {
+		err = disk.Rename(out.Name(), path)
+	}
+	if err != nil {
+		os.Remove(out.Name())
+	}
+	return err
 }
 
 // Form names what is neither a file nor a folder: "a symbolic link".
