@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/disk"
 )
 
 // Idle is the verdict that a run of an experiment would change nothing.
@@ -243,24 +243,29 @@ func (p *Plan) verdict() (keep func()) {
 	return func() { writeCompiled(path, record) }
 }
 
-// readWitnessed reads a file; the witness is of its state before that.
+// maxSource is the size in bytes of the largest file of HCL.
+const maxSource = 64 << 20
+
+// ReadSource reads a file of HCL: a plain file of at most 64 MiB.
+func ReadSource(path string) ([]byte, error) {
+	text, _, err := readWitnessed(path)
+	return text, err
+}
+
+// readWitnessed reads a file of HCL; the witness is of its state before that.
 func readWitnessed(path string) ([]byte, witness, error) {
-	f, err := os.Open(path)
+	now := clock()
+	f, err := disk.OpenPlain(path, maxSource)
 	if err != nil {
 		return nil, witness{}, err
 	}
 	defer f.Close()
-	now := clock()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, witness{}, err
-	}
 	text, err := io.ReadAll(f)
 	if err != nil {
 		return nil, witness{}, err
 	}
 	sum := sha256.Sum256(text)
-	w := witness{path: absolute(path), stamp: stampOf(info), digest: hex.EncodeToString(sum[:])}
+	w := witness{path: absolute(path), stamp: stampOfStat(f.Stat()), digest: hex.EncodeToString(sum[:])}
 	w.young = w.stamp.young(now)
 	return text, w, nil
 }

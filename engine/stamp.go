@@ -34,7 +34,11 @@ func stampAt(dir int, name string, flags int) (stamp, error) {
 	if err := unix.Fstatat(dir, name, &st, flags); err != nil {
 		return stamp{}, err
 	}
-	return stamp{st.Size, st.Mtim.Nano(), st.Ctim.Nano(), st.Ino}, nil
+	return stampOfStat(&st), nil
+}
+
+func stampOfStat(st *unix.Stat_t) stamp {
+	return stamp{st.Size, st.Mtim.Nano(), st.Ctim.Nano(), st.Ino}
 }
 
 // changed is the time of the last change that a stamp knows of, in nanoseconds. Some file systems count whole seconds.

@@ -81,6 +81,9 @@ func list(dir string, links linkRule) ([]FileInfo, error) {
 			if target.IsDir() {
 				return fmt.Errorf("%s links to a folder; name that folder itself", path)
 			}
+			if !target.Mode().IsRegular() {
+				return fmt.Errorf("%s links to %s, which is no plain file", path, Form(target.Mode()))
+			}
 		} else if !d.Type().IsRegular() {
 			return fmt.Errorf("%s is no plain file but %s", path, Form(d.Type()))
 		}
@@ -144,7 +147,7 @@ func Form(t fs.FileMode) string {
 
 // hashFile reads a file and returns its SHA-256 and how many bytes that is of.
 func hashFile(path string) (sum string, size int64, err error) {
-	f, err := disk.Open(path)
+	f, err := disk.OpenPlain(path, disk.MaxPlain)
 	if err != nil {
 		return "", 0, err
 	}
@@ -152,7 +155,7 @@ func hashFile(path string) (sum string, size int64, err error) {
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
 	h := sha256.New()
-	size, err = io.CopyBuffer(h, struct{ io.Reader }{f}, *buffer) // a bare file would bring its own buffer
+	size, err = io.CopyBuffer(h, f, *buffer)
 	if err != nil {
 		return "", 0, err
 	}
