@@ -59,7 +59,7 @@ func fmtCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 	code := exitDone
 	for _, path := range paths {
-		text, err := os.ReadFile(path)
+		text, err := engine.ReadSource(path)
 		if err != nil { // the others can be formatted all the same
 			code = c.fail(err)
 			continue

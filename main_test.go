@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "rewrite the golden text of the scripts"
 // TestMain lets the test binary be the command, so that scripts run it, and it runs itself for the stages.
 func TestMain(m *testing.M) {
 	os.Setenv("GORACE", "atexit_sleep_ms=0") // a process otherwise lingers for a second under the race detector
-	testscript.Main(m, map[string]func(){"rcgrpo": main})
+	testscript.Main(m, map[string]func(){"rcgrpo": main, "holds-temporary": holdTemporaryFolder})
 }
 
 // TestScripts runs the sessions of testdata/script, named verb_case.txtar. -update rewrites their golden text.

@@ -132,15 +132,15 @@ func readPageFile(path string) (page []byte, dir string, done func(), err error)
 		page, err = os.ReadFile(path)
 		return page, filepath.Dir(path), func() {}, err
 	}
-	unpacked, err := os.MkdirTemp("", "rcgrpo-bundle-")
+	unpacked, done, err := temporaryFolder("rcgrpo-bundle-")
 	if err != nil {
 		return nil, "", nil, err
 	}
 	if page, _, err = reports.OpenBundle(path, unpacked); err != nil {
-		os.RemoveAll(unpacked)
+		done()
 		return nil, "", nil, err
 	}
-	return page, filepath.Join(unpacked, "experiment"), func() { os.RemoveAll(unpacked) }, nil
+	return page, filepath.Join(unpacked, "experiment"), done, nil
 }
 
 // findBeside finds the experiment of that name in a folder: its file, or the folder itself.
@@ -165,12 +165,12 @@ func (c *call) reproductionStore(x *engine.Experiment, into string, run, replace
 		store, err = artifact.Open(into)
 		return store, forget, err
 	}
-	dir, err := os.MkdirTemp("", "rcgrpo-reproduce-")
+	dir, forget, err := temporaryFolder("rcgrpo-reproduce-")
 	if err != nil {
-		return nil, forget, err
+		return nil, func() {}, err
 	}
 	store, err = artifact.Open(filepath.Join(dir, "store"))
-	return store, func() { os.RemoveAll(dir) }, err
+	return store, forget, err
 }
 
 // recorded is how long the plan's stages took when the page was made, as far as the site's store knows.

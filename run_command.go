@@ -100,6 +100,7 @@ func interruptible(stderr io.Writer) (ctx context.Context, kill <-chan struct{},
 	atOnce := make(chan struct{})
 	signals := make(chan os.Signal, 3)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	stopping.Add(1)
 	go func() {
 		for _, act := range []func(){cancel, func() { close(atOnce) }, func() {
 			fmt.Fprintln(stderr, "stopped; the next run goes on from what is committed")
@@ -113,6 +114,7 @@ func interruptible(stderr io.Writer) (ctx context.Context, kill <-chan struct{},
 	}()
 	return ctx, atOnce, func() {
 		signal.Stop(signals)
+		stopping.Add(-1)
 		close(signals)
 		cancel()
 	}

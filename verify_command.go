@@ -67,11 +67,10 @@ func (c *call) openPage(path, bundle string) (page []byte, store *artifact.Store
 		store, err = artifact.Open(site.StorePath)
 		return page, store, done, err
 	}
-	dir, err := os.MkdirTemp("", "rcgrpo-bundle-")
+	dir, done, err := temporaryFolder("rcgrpo-bundle-")
 	if err != nil {
-		return nil, nil, done, err
+		return nil, nil, func() {}, err
 	}
-	done = func() { os.RemoveAll(dir) }
 	inside, store, err := reports.OpenBundle(bundle, dir)
 	if err != nil {
 		done()

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/disk"
 )
 
 // Idle is the verdict that a run of an experiment would change nothing.
@@ -55,16 +55,15 @@ func Unchanged(src Source) *Idle {
 	if !ok {
 		return nil
 	}
-	c, file, err := readCompiled(path, buildID(), identity)
+	c, err := readCompiled(path, buildID(), identity)
 	if err != nil {
 		return nil
 	}
-	defer file.Close()
-	again, holds := c.holds(src, file)
+	again, holds := c.holds(src)
 	if !holds {
 		return nil
 	}
-	if again >= refreshFrom && c.readResults(file) == nil {
+	if again >= refreshFrom {
 		writeCompiled(path, c.encode()) // where that is impossible, the next one reads them again too
 	}
 	return &Idle{Experiment: c.experiment, Counts: c.counts, Disabled: c.disabled}
@@ -128,9 +127,10 @@ var buildID = sync.OnceValue(func() string {
 	return string(b)
 })
 
-// holds looks at everything that the verdict was concluded from. again is the number of files whose content had to be
-// read because their stamps prove nothing any more; their witnesses are as good as new then.
-func (c *compiled) holds(src Source, record *os.File) (again int, holds bool) {
+// holds compares every file that the verdict rests on with its witness: files of the experiment and of data, published
+// files, manifests and files of objects. again counts the files whose content was read because their stamps prove
+// nothing any more; their witnesses are current then.
+func (c *compiled) holds(src Source) (again int, holds bool) {
 	if !c.sameFiles(src) {
 		return 0, false
 	}
@@ -147,14 +147,20 @@ func (c *compiled) holds(src Source, record *os.File) (again int, holds bool) {
 		}
 		return same
 	}
-	holds = inPieces(len(c.read)+len(c.published), manyStats, func(i int) bool {
-		if i < len(c.read) {
+	inputs, copies := len(c.read), len(c.published)
+	holds = inPieces(inputs+copies+len(c.results), manyStats, func(i int) bool {
+		switch {
+		case i < inputs:
 			return look(&c.read[i], 0)
+		case i < inputs+copies:
+			w := &c.published[i-inputs]
+			before := w.stamp
+			return look(w, unix.AT_SYMLINK_NOFOLLOW) && w.stamp == before // only a run copies it again
 		}
-		w := &c.published[i-len(c.read)]
-		before := w.stamp
-		return look(w, unix.AT_SYMLINK_NOFOLLOW) && w.stamp == before // one that was written again is for a run to look at
-	}) && c.storeHolds(base, record)
+		w := &c.results[i-inputs-copies]
+		now, err := stampAt(base, w.path, unix.AT_SYMLINK_NOFOLLOW)
+		return err == nil && now == w.stamp && !w.young
+	})
 	return int(reread.Load()), holds
 }
 
@@ -170,27 +176,6 @@ func (c *compiled) sameFiles(src Source) bool {
 		}
 	}
 	return true
-}
-
-// storeHolds trusts the store as long as nothing has come into its folders or gone from them. Otherwise, each result is
-// looked at.
-func (c *compiled) storeHolds(base int, record *os.File) bool {
-	trusted := true
-	for _, w := range c.store {
-		now, err := stampAt(base, w.path, 0)
-		trusted = trusted && err == nil && now == w.stamp && !w.young
-	}
-	if trusted {
-		return true
-	}
-	if c.readResults(record) != nil {
-		return false
-	}
-	return inPieces(len(c.results), manyStats, func(i int) bool {
-		w := &c.results[i]
-		now, err := stampAt(base, w.path, unix.AT_SYMLINK_NOFOLLOW)
-		return err == nil && now == w.stamp
-	})
 }
 
 // unchanged compares a file with its witness, by content where the stamps differ or are too young: then the witness is
@@ -250,31 +235,37 @@ func (p *Plan) verdict() (keep func()) {
 		c.paths = append(c.paths, absolute(path))
 	}
 	c.read = x.read()
-	if c.store, ok = p.storeFolders(); !ok || !p.gatherResults(c) {
+	awaitTick() // or the results that were committed last have stamps that prove nothing
+	if !p.gatherResults(c) {
 		return nil
 	}
 	record := c.encode()
 	return func() { writeCompiled(path, record) }
 }
 
-// readWitnessed reads a file; the witness is of its state before that.
+// maxSource is the size in bytes of the largest file of HCL.
+const maxSource = 64 << 20
+
+// ReadSource reads a file of HCL: a plain file of at most 64 MiB.
+func ReadSource(path string) ([]byte, error) {
+	text, _, err := readWitnessed(path)
+	return text, err
+}
+
+// readWitnessed reads a file of HCL; the witness is of its state before that.
 func readWitnessed(path string) ([]byte, witness, error) {
-	f, err := os.Open(path)
+	now := clock()
+	f, err := disk.OpenPlain(path, maxSource)
 	if err != nil {
 		return nil, witness{}, err
 	}
 	defer f.Close()
-	now := clock()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, witness{}, err
-	}
 	text, err := io.ReadAll(f)
 	if err != nil {
 		return nil, witness{}, err
 	}
 	sum := sha256.Sum256(text)
-	w := witness{path: absolute(path), stamp: stampOf(info), digest: hex.EncodeToString(sum[:])}
+	w := witness{path: absolute(path), stamp: stampOfStat(f.Stat()), digest: hex.EncodeToString(sum[:])}
 	w.young = w.stamp.young(now)
 	return text, w, nil
 }
@@ -284,27 +275,6 @@ func (x *Experiment) read() []witness {
 	all := append(slices.Clone(x.loader.parsed), x.loader.digests.witnesses()...)
 	slices.SortFunc(all, func(a, b witness) int { return strings.Compare(a.path, b.path) })
 	return all
-}
-
-// storeFolders are the witnesses of the store's folders, older than anything that is looked at after them: what changes in
-// the folders from now on will show.
-func (p *Plan) storeFolders() ([]witness, bool) {
-	var all []witness
-	for _, name := range []string{"nodes", "objects"} {
-		w := witness{path: filepath.Join(p.Store.Dir(), name)}
-		for wait := time.Millisecond; ; wait *= 2 {
-			now, err := clock(), error(nil)
-			if w.stamp, err = stampAt(unix.AT_FDCWD, w.path, 0); err != nil {
-				return nil, false
-			}
-			if w.young = w.stamp.young(now); !w.young || wait > 2*tick {
-				break
-			}
-			time.Sleep(wait)
-		}
-		all = append(all, w)
-	}
-	return all, true
 }
 
 // gatherResults adds all results and published files to c, and says whether they are what the plan is up to date with.
@@ -350,8 +320,11 @@ func (p *Plan) gatherResults(c *compiled) bool {
 
 // result looks up what is recorded under a key, with the witnesses of its files.
 func (p *Plan) result(key string) (m *artifact.Manifest, files []witness, ok bool) {
+	now := clock()
 	m, err := p.Store.Witness(key, p.recorded[key], func(path string, info fs.FileInfo) {
-		files = append(files, witness{path: path, stamp: stampOf(info)})
+		w := witness{path: path, stamp: stampOf(info)}
+		w.young = w.stamp.young(now)
+		files = append(files, w)
 	})
 	return m, files, err == nil || errors.Is(err, artifact.ErrCollected)
 }

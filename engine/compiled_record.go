@@ -28,8 +28,7 @@ type compiled struct {
 	paths     []string  // the experiment's own files, absolute
 	read      []witness // files of the experiment and of variables, the site file, data
 	published []witness
-	store     []witness // the folders of manifests and objects
-	results   []witness // manifests and objects below the store; read only when those folders have changed
+	results   []witness // manifests and files of objects
 }
 
 // witness is a file or folder as it was found.
@@ -41,57 +40,43 @@ type witness struct {
 	digest string // of the content; "" where the stamp has to do
 }
 
-// A record is a header and two parts, each with its checksum, so that a torn or garbled one is no record. It is IEEE's,
+// A record is a header and a body with its checksum, so that a torn or garbled one is no record. The checksum is IEEE's,
 // for Go makes the tables of the first sum in 0.03 ms, and Castagnoli's in 0.2, which every command would wait for.
 const (
-	compiledMagic  = "rcgrpo compiled\x02"
-	compiledHeader = len(compiledMagic) + 2*12
+	compiledMagic  = "rcgrpo compiled\x03"
+	compiledHeader = len(compiledMagic) + 4
 )
 
 func (c *compiled) encode() []byte {
-	front, results := recordWriter{base: c.base + "/"}, recordWriter{base: c.base + "/"}
+	w := recordWriter{b: make([]byte, compiledHeader), base: c.base + "/"}
 	for _, s := range []string{c.build, c.identity, c.experiment, c.base} {
-		front.text(s)
+		w.text(s)
 	}
-	front.number(uint64(len(c.counts)))
+	w.number(uint64(len(c.counts)))
 	for _, verb := range slices.Sorted(maps.Keys(c.counts)) {
-		front.text(string(verb))
-		front.number(uint64(c.counts[verb]))
+		w.text(string(verb))
+		w.number(uint64(c.counts[verb]))
 	}
-	front.texts(c.disabled)
-	front.texts(c.paths)
-	front.witnesses(c.read)
-	front.witnesses(c.published)
-	front.witnesses(c.store)
-	results.witnesses(c.results)
-	out := make([]byte, 0, compiledHeader+len(front.b)+len(results.b))
-	out = append(out, compiledMagic...)
-	for _, part := range [][]byte{front.b, results.b} {
-		out = binary.LittleEndian.AppendUint64(out, uint64(len(part)))
-		out = binary.LittleEndian.AppendUint32(out, crc32.ChecksumIEEE(part))
-	}
-	return append(append(out, front.b...), results.b...)
+	w.texts(c.disabled)
+	w.texts(c.paths)
+	w.witnesses(c.read)
+	w.witnesses(c.published)
+	w.witnesses(c.results)
+	copy(w.b, compiledMagic)
+	binary.LittleEndian.PutUint32(w.b[len(compiledMagic):], crc32.ChecksumIEEE(w.b[compiledHeader:]))
+	return w.b
 }
 
-// readCompiled reads the record in path but for its results, which readResults adds while file is open. A record that
-// was not written by this build for this identity is as good as none.
-func readCompiled(path, build, identity string) (c *compiled, file *os.File, err error) {
-	file, err = os.Open(path)
+// readCompiled reads the record in path. A record that was not written by this build for this identity is as good as
+// none.
+func readCompiled(path, build, identity string) (*compiled, error) {
+	d, err := readRecord(path)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			file.Close()
-		}
-	}()
-	d, err := readPart(file, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	c = &compiled{build: d.text(), identity: d.text(), counts: map[Verb]int{}}
+	c := &compiled{build: d.text(), identity: d.text(), counts: map[Verb]int{}}
 	if d.failed || c.build != build || c.identity != identity {
-		return nil, nil, errors.New("another build or experiment")
+		return nil, errors.New("another build or experiment")
 	}
 	c.experiment, c.base = d.text(), d.text()
 	for range d.length() {
@@ -99,53 +84,40 @@ func readCompiled(path, build, identity string) (c *compiled, file *os.File, err
 		c.counts[verb] = int(d.number())
 	}
 	c.disabled, c.paths = d.texts(), d.texts()
-	c.read, c.published, c.store = d.witnesses(), d.witnesses(), d.witnesses()
+	c.read, c.published, c.results = d.witnesses(), d.witnesses(), d.witnesses()
 	if d.failed || d.rest != "" {
-		return nil, nil, errGarbled
+		return nil, errGarbled
 	}
-	return c, file, nil
-}
-
-func (c *compiled) readResults(file *os.File) error {
-	d, err := readPart(file, 1)
-	if err != nil {
-		return err
-	}
-	if c.results = d.witnesses(); d.failed || d.rest != "" {
-		return errGarbled
-	}
-	return nil
+	return c, nil
 }
 
 var errGarbled = errors.New("garbled record")
 
-// readPart reads the front (0) or the results (1) of a record.
-func readPart(file *os.File, part int) (recordReader, error) {
-	header := make([]byte, compiledHeader)
-	if _, err := io.ReadFull(io.NewSectionReader(file, 0, int64(compiledHeader)), header); err != nil {
+// readRecord reads the body of a record whose checksum is right.
+func readRecord(path string) (recordReader, error) {
+	file, err := os.Open(path)
+	if err != nil {
 		return recordReader{}, err
 	}
+	defer file.Close()
 	info, err := file.Stat()
 	if err != nil {
 		return recordReader{}, err
 	}
-	lengths := header[len(compiledMagic):]
-	front, results := binary.LittleEndian.Uint64(lengths), binary.LittleEndian.Uint64(lengths[12:])
-	size := uint64(info.Size())
-	if string(header[:len(compiledMagic)]) != compiledMagic || front > size || results > size || uint64(compiledHeader)+front+results != size {
-		return recordReader{}, errGarbled
-	}
-	start, length, sum := uint64(compiledHeader), front, lengths[8:]
-	if part == 1 {
-		start, length, sum = start+front, results, lengths[20:]
-	}
-	var text strings.Builder
-	text.Grow(int(length))
-	found := crc32.NewIEEE()
-	if _, err := io.Copy(io.MultiWriter(&text, found), io.NewSectionReader(file, int64(start), int64(length))); err != nil {
+	header := make([]byte, compiledHeader)
+	if _, err := io.ReadFull(file, header); err != nil {
 		return recordReader{}, err
 	}
-	if found.Sum32() != binary.LittleEndian.Uint32(sum) {
+	if string(header[:len(compiledMagic)]) != compiledMagic {
+		return recordReader{}, errGarbled
+	}
+	var text strings.Builder
+	text.Grow(int(info.Size()) - compiledHeader)
+	found := crc32.NewIEEE()
+	if _, err := io.Copy(io.MultiWriter(&text, found), file); err != nil {
+		return recordReader{}, err
+	}
+	if found.Sum32() != binary.LittleEndian.Uint32(header[len(compiledMagic):]) {
 		return recordReader{}, errGarbled
 	}
 	return recordReader{rest: text.String()}, nil

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/internal/disk"
 )
 
@@ -96,12 +98,6 @@ func (b *bench) settle() {
 		b.Fatalf("%v\n%s", r.err, r.text())
 	}
 	awaitTick()
-}
-
-func awaitTick() {
-	for now := time.Now().UnixNano(); clock() <= now; {
-		time.Sleep(time.Millisecond)
-	}
 }
 
 // rewrite gives a file other content of the same length with the same modification time.
@@ -242,9 +238,20 @@ func TestUnchangedAnswersAsAPlanDoes(t *testing.T) {
 			_, err := b.store().Collect(0)
 			b.must(err)
 		}, false},
-		"manifest removed": {func(b *bench) { b.must(os.Remove(b.glob("store/nodes/*.json"))) }, false},
-		"object removed":   {func(b *bench) { b.must(os.RemoveAll(b.glob("store/objects/*"))) }, false},
-		"store removed":    {func(b *bench) { b.must(os.RemoveAll(b.storeDir)) }, false},
+		"manifest removed":    {func(b *bench) { b.must(os.Remove(b.glob("store/nodes/*.json"))) }, false},
+		"object removed":      {func(b *bench) { b.must(os.RemoveAll(b.glob("store/objects/*"))) }, false},
+		"store removed":       {func(b *bench) { b.must(os.RemoveAll(b.storeDir)) }, false},
+		"result file removed": {func(b *bench) { b.must(os.Remove(b.glob("store/objects/*/out.txt"))) }, false},
+		"result file appended to": {func(b *bench) {
+			object := b.glob("store/objects/*/out.txt")
+			b.must(os.Chmod(object, 0o644))
+			f, err := os.OpenFile(object, os.O_APPEND|os.O_WRONLY, 0)
+			b.must(err)
+			_, err = f.WriteString("more")
+			b.must(errors.Join(err, f.Close()))
+		}, false},
+		"manifest truncated":          {func(b *bench) { b.must(os.Truncate(b.glob("store/nodes/*.json"), 40)) }, false},
+		"random bytes over manifests": {(*bench).garbleManifests, false},
 		"another result came in": {func(b *bench) {
 			b.put("store/nodes/"+strings.Repeat("a", 64)+".json", "{}")
 			b.must(os.Remove(b.path("store/nodes/" + strings.Repeat("a", 64) + ".json")))
@@ -285,6 +292,80 @@ func TestUnchangedAnswersAsAPlanDoes(t *testing.T) {
 	}
 }
 
+// garbleManifests writes as many random bytes over every manifest as it has.
+func (b *bench) garbleManifests() {
+	b.Helper()
+	manifests, err := filepath.Glob(b.path("store/nodes/*.json"))
+	b.must(err)
+	for _, path := range manifests {
+		info, err := os.Stat(path)
+		b.must(err)
+		noise := make([]byte, info.Size())
+		rand.NewChaCha8([32]byte{1}).Read(noise)
+		b.must(os.WriteFile(path, noise, 0o600))
+	}
+}
+
+// Whatever happens to files of results between two runs, the second makes those results again, and the store is sound.
+func TestDamagedResultsRunAgain(t *testing.T) {
+	for name, tc := range map[string]struct {
+		damage func(*bench)
+		again  []string // addresses that run
+	}{
+		"file removed":                {func(b *bench) { b.must(os.Remove(b.object("first"))) }, []string{"stage.light.first"}},
+		"folder removed":              {func(b *bench) { b.must(os.RemoveAll(filepath.Dir(b.object("first")))) }, []string{"stage.light.first"}},
+		"file truncated":              {func(b *bench) { b.must(os.Chmod(b.object("first"), 0o644)); b.must(os.Truncate(b.object("first"), 1)) }, []string{"stage.light.first"}},
+		"manifest truncated":          {func(b *bench) { b.must(os.Truncate(b.manifest("second"), 40)) }, []string{"stage.light.second"}},
+		"manifest emptied":            {func(b *bench) { b.must(os.Truncate(b.manifest("second"), 0)) }, []string{"stage.light.second"}},
+		"random bytes over manifests": {(*bench).garbleManifests, []string{"stage.light.first", "stage.light.second", "stage.page.report"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.settle()
+			if !b.compare() {
+				t.Fatal("no answer although nothing changed")
+			}
+			tc.damage(b)
+			if b.compare() {
+				t.Error("the run says that there is nothing to do")
+			}
+			r := b.runPlan(b.Context(), b.planned(), RunOptions{})
+			if r.err != nil {
+				t.Fatalf("the run: %v\n%s", r.err, r.text())
+			}
+			var ran []string
+			for _, e := range r.events {
+				if e.Kind == EventDone {
+					ran = append(ran, e.Address)
+				}
+			}
+			slices.Sort(ran)
+			if !slices.Equal(ran, tc.again) {
+				t.Errorf("ran again: got %v, want %v", ran, tc.again)
+			}
+			if problems, err := b.store().Check(); err != nil || len(problems) > 0 {
+				t.Errorf("the store afterwards: got %v, %v, want no problem", problems, err)
+			}
+		})
+	}
+}
+
+// manifest is the path of what is recorded for a stage, by its name; object that of its only file.
+func (b *bench) manifest(stage string) string {
+	return b.path("store/nodes/" + b.recorded(stage).Key + ".json")
+}
+
+func (b *bench) object(stage string) string {
+	return b.path("store/objects/" + b.recorded(stage).Outputs["out"].Digest + "/out.txt")
+}
+
+func (b *bench) recorded(stage string) *artifact.Manifest {
+	b.Helper()
+	m, err := b.store().Last("x", "stage.light."+stage)
+	b.must(err)
+	return m
+}
+
 // mend leaves the store as newLab wants to find it.
 func (b *bench) mend() {
 	if problems, err := b.store().Check(); err != nil || len(problems) > 0 {
@@ -320,9 +401,8 @@ func TestStampsOfTheLastTickAreNotTrusted(t *testing.T) {
 	b.settle()
 	b.must(os.Chtimes(b.path("page.txt"), future, future))
 	b.settle()
-	c, file, err := readCompiled(b.glob("store/compiled/*"), buildID(), filepath.Base(b.glob("store/compiled/*")))
+	c, err := readCompiled(b.glob("store/compiled/*"), buildID(), filepath.Base(b.glob("store/compiled/*")))
 	b.must(err)
-	file.Close()
 	var young []string
 	for _, w := range append(c.read, c.published...) {
 		if w.young {
@@ -357,12 +437,7 @@ func TestGarbledRecordIsNone(t *testing.T) {
 		bad := slices.Clone(sound)
 		bad[i] ^= 0x10
 		b.must(os.WriteFile(path, bad, 0o600))
-		c, file, err := readCompiled(path, buildID(), filepath.Base(path))
-		if err == nil {
-			err = c.readResults(file)
-			file.Close()
-		}
-		if err == nil {
+		if _, err := readCompiled(path, buildID(), filepath.Base(path)); err == nil {
 			t.Errorf("byte %d of %d garbled: read all the same", i, len(sound))
 		}
 	}
@@ -547,30 +622,26 @@ func FuzzCompiledRecord(f *testing.F) {
 func TestRecordKeepsEverything(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "compiled", "r")
 	want := compiled{build: "b", identity: "i", experiment: "x", counts: map[Verb]int{UpToDate: 300, Collected: 1}, disabled: []string{"d", ""}, base: "/base",
-		paths: []string{"/base/x.hcl"},
-		read:  []witness{{path: "/base/one", young: true, digest: "d", stamp: stamp{1, -2, 3, 1 << 63}}, {path: "/basement", folder: true}},
-		store: []witness{{path: "/s", stamp: stamp{Size: 9}}}, results: []witness{{path: "/base/r"}}}
+		paths:   []string{"/base/x.hcl"},
+		read:    []witness{{path: "/base/one", young: true, digest: "d", stamp: stamp{1, -2, 3, 1 << 63}}, {path: "/basement", folder: true}},
+		results: []witness{{path: "/base/r", stamp: stamp{Size: 9}}}}
 	if err := writeCompiled(path, want.encode()); err != nil {
 		t.Fatal(err)
 	}
-	got, file, err := readCompiled(path, "b", "i")
+	got, err := readCompiled(path, "b", "i")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
-	if err := got.readResults(file); err != nil {
-		t.Fatal(err)
-	}
 	want.read[0].path, want.results[0].path = "one", "r"
-	if !maps.Equal(got.counts, want.counts) || !slices.Equal(got.read, want.read) || !slices.Equal(got.store, want.store) ||
+	if !maps.Equal(got.counts, want.counts) || !slices.Equal(got.read, want.read) ||
 		!slices.Equal(got.results, want.results) || !slices.Equal(got.disabled, want.disabled) || !slices.Equal(got.paths, want.paths) ||
 		got.base != want.base || got.experiment != want.experiment || len(got.published) != 0 {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if _, _, err := readCompiled(path, "another", "i"); err == nil {
+	if _, err := readCompiled(path, "another", "i"); err == nil {
 		t.Error("read a record of another build")
 	}
-	if _, _, err := readCompiled(path, "b", "another"); err == nil {
+	if _, err := readCompiled(path, "b", "another"); err == nil {
 		t.Error("read a record of another experiment")
 	}
 }

@@ -1,11 +1,17 @@
 package engine
 
 import (
+	"errors"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/disk"
 )
 
 func TestMapOfFilesAndPortsBecomesEdgesAndDigests(t *testing.T) {
@@ -37,5 +43,88 @@ stage "exec" "x" {
 	}
 	if _, _, ok := n.Key(func(*Node, string) (string, bool) { return "d", true }); !ok {
 		t.Error("the node has no key")
+	}
+}
+
+// Only plain files have a content that a key can hold. Everything else is refused without being opened or read to its end,
+// which devices and pipes may not have.
+func TestDataAreOnlyPlainFiles(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for _, name := range []string{"pipes", "links", "sound"} {
+		if err := os.Mkdir(at(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sparse, err := os.Create(at("sparse"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(sparse.Truncate(disk.MaxPlain+1), sparse.Close()); err != nil {
+		t.Skip("this file system has no large files: ", err)
+	}
+	err = errors.Join(unix.Mkfifo(at("pipe"), 0o600), unix.Mkfifo(at("pipes/pipe"), 0o600), os.Symlink("/dev/zero", at("zero")),
+		os.Symlink("/dev/zero", at("links/zero")), os.Symlink("/proc/self/maps", at("proc")), os.Symlink("pipe", at("linked pipe")),
+		os.WriteFile(at("sound/file"), nil, 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for expr, want := range map[string]string{
+		`file("pipe")`:        "pipe is a named pipe",
+		`file("linked pipe")`: "linked pipe is a named pipe",
+		`file("zero")`:        "zero is a device",
+		`file("/dev/zero")`:   "/dev/zero is a device",
+		`dir("/dev/zero")`:    "/dev/zero is a device",
+		`dir("pipe")`:         "pipe is a named pipe",
+		`dir("pipes")`:        "pipes/pipe is no plain file but a named pipe",
+		`dir("links")`:        "links/zero links to a device",
+		`file("sparse")`:      "at most 1099511627776 are read",
+		`file("proc")`:        "more than the 0 bytes of its size",
+		`dir("sound")`:        "",
+	} {
+		t.Run(expr, func(t *testing.T) {
+			if err := os.WriteFile(at("x.hcl"), []byte("experiment {\n}\nstage \"toy\" \"a\" {\n  data = ["+expr+"]\n}\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, diags := Load(Source{Path: at("x.hcl"), Env: []string{"HOME=" + dir}}, toys())
+			if want == "" && diags.HasErrors() || want != "" && !strings.Contains(diags.Error(), want) {
+				t.Errorf("got %v, want %q", diags, want)
+			}
+		})
+	}
+}
+
+// Files of HCL are as plain, and small.
+func TestSourcesAreOnlyPlainFiles(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	good := at("good.hcl")
+	err := errors.Join(unix.Mkfifo(at("pipe.hcl"), 0o600), os.WriteFile(good, []byte("experiment {\n}\n"), 0o600),
+		os.WriteFile(at("large.hcl"), nil, 0o600), os.Truncate(at("large.hcl"), maxSource+1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"HOME=" + dir}
+	for name, tc := range map[string]struct {
+		src  Source
+		want string
+	}{
+		"experiment": {Source{Path: at("pipe.hcl"), Env: env}, "pipe.hcl is no plain file"},
+		"device":     {Source{Path: "/dev/zero", Env: env}, "/dev/zero is no plain file"},
+		"variables":  {Source{Path: good, VarFiles: []string{at("pipe.hcl")}, Env: env}, "pipe.hcl is no plain file"},
+		"site":       {Source{Path: good, Site: at("pipe.hcl"), Env: env}, "pipe.hcl is no plain file"},
+		"size":       {Source{Path: at("large.hcl"), Env: env}, "large.hcl has 67108865 bytes"},
+	} {
+		if _, diags := Load(tc.src, toys()); !strings.Contains(diags.Error(), tc.want) {
+			t.Errorf("%s: got %v, want %q", name, diags, tc.want)
+		}
+		if tc.src.Path != good {
+			if _, err := ReadSource(tc.src.Path); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("ReadSource of %s: got %v, want %q", name, err, tc.want)
+			}
+		}
+	}
+	if _, err := FindExperiment(dir); err == nil || !strings.Contains(err.Error(), "no plain file") && !strings.Contains(err.Error(), "bytes") {
+		t.Errorf("FindExperiment beside them: got %v, want the first that is refused", err)
 	}
 }

@@ -68,8 +68,10 @@ func (c *digests) of(path, written string, dir bool) (string, error) {
 		return "", err
 	case info.IsDir() && !dir:
 		return "", fmt.Errorf("%s is a folder; name it with dir()", written)
-	case !info.IsDir() && dir:
+	case info.Mode().IsRegular() && dir:
 		return "", fmt.Errorf("%s is a file; name it with file()", written)
+	case !info.Mode().IsRegular() && !info.IsDir():
+		return "", fmt.Errorf("%s is %s; only plain files and folders have a content that a key can hold", written, artifact.Form(info.Mode()))
 	}
 	w.stamp = stampOf(info)
 	newest := w.stamp

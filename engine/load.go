@@ -242,7 +242,7 @@ func FindExperiment(dir string) (string, error) {
 	}
 	var with []string
 	for _, path := range paths {
-		text, err := os.ReadFile(path)
+		text, err := ReadSource(path)
 		if err != nil {
 			return "", err
 		}

@@ -34,7 +34,11 @@ func stampAt(dir int, name string, flags int) (stamp, error) {
 	if err := unix.Fstatat(dir, name, &st, flags); err != nil {
 		return stamp{}, err
 	}
-	return stamp{st.Size, st.Mtim.Nano(), st.Ctim.Nano(), st.Ino}, nil
+	return stampOfStat(&st), nil
+}
+
+func stampOfStat(st *unix.Stat_t) stamp {
+	return stamp{st.Size, st.Mtim.Nano(), st.Ctim.Nano(), st.Ino}
 }
 
 // changed is the time of the last change that a stamp knows of, in nanoseconds. Some file systems count whole seconds.
@@ -59,8 +63,15 @@ func clock() int64 {
 	return now.Nano()
 }
 
-// tick is the longest time between two values of clock that Linux can be built for.
-const tick = 10 * time.Millisecond
+// awaitTick returns when clock is past the present moment, so that files written before it have stamps that are not
+// young any more. It waits at most 20 ms, two of the longest ticks that Linux can be built for.
+func awaitTick() {
+	const longest, step = 20 * time.Millisecond, time.Millisecond / 2
+	begun := time.Now() // newer kernels give finer times than clock to some files
+	for clock() <= begun.UnixNano() && time.Since(begun) < longest {
+		time.Sleep(step)
+	}
+}
 
 // folderStamp sums up the stamps of everything in a folder; newest has the latest times of them.
 func folderStamp(path string) (sum, newest stamp, err error) {

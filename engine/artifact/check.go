@@ -59,8 +59,8 @@ func (s *Store) Manifests() ([]*Manifest, []Problem, error) {
 }
 
 // Check reads everything: each manifest, each object's names, sizes and hashes. It returns what differs from the
-// records, in the order of Manifests; an empty result means that the store is sound. Nothing is changed but, after a
-// finding, the time stamps of the damaged file and of the folder of objects, so that the next run rebuilds it.
+// records, in the order of Manifests; an empty result means that the store is sound. Check changes nothing but the time
+// stamp of an edited file, so that the next run rebuilds it.
 func (s *Store) Check() ([]Problem, error) {
 	manifests, problems, err := s.Manifests()
 	if err != nil {
@@ -82,10 +82,6 @@ func (s *Store) Check() ([]Problem, error) {
 				problems = append(problems, p)
 			}
 		}
-	}
-	if len(problems) > 0 {
-		now := time.Now()
-		os.Chtimes(s.path("objects"), now, now) // a read-only store stays as it is
 	}
 	return problems, nil
 }
@@ -111,12 +107,11 @@ func (s *Store) Verify(m *Manifest) error {
 	return nil
 }
 
-// unseal moves the time stamps of a damaged file and of the folder of objects, for those who trust a content as long as
-// these stay. A read-only store stays as it is.
+// unseal moves the time stamp of an edited file, so that every later look finds the damage. It ignores errors: a
+// read-only store stays as it is.
 func (s *Store) unseal(path string) {
 	now := time.Now()
 	os.Chtimes(path, now, now)
-	os.Chtimes(s.path("objects"), now, now)
 }
 
 // CheckPort reads the files of one port of a result, with those that stand aside of it, and returns what differs from the

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"unicode/utf8"
 
 	"rcgrpo/engine/internal/disk"
@@ -53,7 +55,7 @@ func treeDigest(files []FileInfo) string {
 type linkRule int
 
 const (
-	refuseLinks linkRule = iota // artifacts hold plain files only
+	refuseLinks linkRule = iota // artifacts hold plain files only, each with one name
 	followLinks                 // data of the user's may be linked
 )
 
@@ -83,8 +85,16 @@ func list(dir string, links linkRule) ([]FileInfo, error) {
 			if target.IsDir() {
 				return fmt.Errorf("%s links to a folder; name that folder itself", path)
 			}
+			if !target.Mode().IsRegular() {
+				return fmt.Errorf("%s links to %s, which is no plain file", path, Form(target.Mode()))
+			}
 		} else if !d.Type().IsRegular() {
 			return fmt.Errorf("%s is no plain file but %s", path, Form(d.Type()))
+		}
+		if links == refuseLinks {
+			if err := ownInode(path, d); err != nil {
+				return err
+			}
 		}
 		sum, size, err := hashFile(path)
 		if err != nil {
@@ -95,6 +105,35 @@ func list(dir string, links linkRule) ([]FileInfo, error) {
 	})
 	slices.SortFunc(files, func(a, b FileInfo) int { return cmp.Compare(a.Name, b.Name) })
 	return files, err
+}
+
+// ownInode replaces a file that has other names (hard links) by a copy. The store seals the files it keeps, which would
+// change mode and time of the file under its other names too, and a write through one of them would damage the result.
+func ownInode(path string, d fs.DirEntry) error {
+	info, err := d.Info()
+	if err != nil {
+		return err
+	}
+	if sys, ok := info.Sys().(*syscall.Stat_t); !ok || sys.Nlink < 2 {
+		return nil
+	}
+	in, err := disk.Open(path)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := disk.CreateTemp(filepath.Dir(path), asidePattern)
+	if err != nil {
+		return err
+	}
+	_, err = disk.Copy(out, in) // copy_file_range, so a file system with reflinks shares the blocks
+	if err = errors.Join(err, out.Close()); err == nil {
+		err = disk.Rename(out.Name(), path)
+	}
+	if err != nil {
+		os.Remove(out.Name())
+	}
+	return err
 }
 
 // Form names what is neither a file nor a folder: "a symbolic link".
@@ -112,7 +151,7 @@ func Form(t fs.FileMode) string {
 
 // hashFile reads a file and returns its SHA-256 and how many bytes that is of.
 func hashFile(path string) (sum string, size int64, err error) {
-	f, err := disk.Open(path)
+	f, err := disk.OpenPlain(path, disk.MaxPlain)
 	if err != nil {
 		return "", 0, err
 	}
@@ -120,7 +159,7 @@ func hashFile(path string) (sum string, size int64, err error) {
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
 	h := sha256.New()
-	size, err = io.CopyBuffer(h, struct{ io.Reader }{f}, *buffer) // a bare file would bring its own buffer
+	size, err = io.CopyBuffer(h, f, *buffer)
 	if err != nil {
 		return "", 0, err
 	}

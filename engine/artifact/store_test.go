@@ -550,3 +550,56 @@ func TestStoreThatCannotBeWrittenSaysSoInASentence(t *testing.T) {
 		}
 	}
 }
+
+// A stage may link a file of the user's, or of another result, into its output. The store keeps a copy then: it changes
+// neither mode nor time of the other name, and a write through that name does not reach the result.
+func TestHardLinksInOutputsAreCopied(t *testing.T) {
+	s := openStore(t)
+	victim := filepath.Join(t.TempDir(), "victim")
+	if err := os.WriteFile(victim, []byte("precious"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.Stat(victim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := s.Begin(key("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := g.Dir("out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"linked", "again", "times.txt"} {
+		if err := os.Link(victim, filepath.Join(dir, name)); err != nil {
+			t.Skip("this file system has no hard links: ", err)
+		}
+	}
+	m, err := g.Commit(Manifest{Experiment: "x", Address: "stage.toy.a"}, map[string]string{"out": "files"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := os.Stat(victim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after.Mode() != before.Mode() || !after.ModTime().Equal(before.ModTime()) {
+		t.Errorf("the user's file: got %v of %v, want %v of %v", after.Mode(), after.ModTime(), before.Mode(), before.ModTime())
+	}
+	if err := os.WriteFile(victim, []byte("changed!"), 0); err != nil {
+		t.Fatal(err)
+	}
+	a, err := s.Open(m, "out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"linked", "again", "times.txt"} {
+		if got, err := os.ReadFile(a.Path(name)); err != nil || string(got) != "precious" {
+			t.Errorf("%s: got %q, %v, want what the stage linked", name, got, err)
+		}
+	}
+	if got := m.Outputs["out"].Files; len(got) != 2 || got[0].Name != "again" || got[1].Name != "linked" {
+		t.Errorf("files of the port: got %+v, want again and linked", got)
+	}
+}
