@@ -136,7 +136,9 @@ func TestOnlyWhatComesOutOfAProfileIsInTheKey(t *testing.T) {
 	if paper != written {
 		t.Error("profile = \"paper\" and no profile at all differ in the key")
 	}
-	verl, byHand := settingsText(t, `profile = "verl"`), settingsText(t, `
+	verl, byHand := settingsText(t, "profile = \"verl\"\nbatch = 512\nkl {\nbeta = 0.001\n}"), settingsText(t, `
+		batch       = 512
+		minibatches = 256
 		advantage {
 			ddof = 1
 			lone = "reward"
@@ -153,8 +155,7 @@ func TestOnlyWhatComesOutOfAProfileIsInTheKey(t *testing.T) {
 			count_eps = 1e-8
 		}
 		kl {
-			beta        = 0
-			aggregate   = "loss"
+			beta        = 0.001
 			log_clamp   = 20
 			value_clamp = 10
 		}`)
