@@ -90,6 +90,15 @@ func check(dir string) error {
 	return err
 }
 
+// WithoutEffect names the settings that change nothing while the others are as they are.
+func (s *settings) WithoutEffect() map[string]string {
+	if s.Path == nil {
+		return nil
+	}
+	const why = "a folder brings its tokenizer"
+	return map[string]string{"vocab": why, "corpus_size": why}
+}
+
 func (s *settings) Check() hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	bad := func(summary, detail string, at hcl.Range) {
