@@ -198,8 +198,8 @@ func (s *settings) check(tokens bool) hcl.Diagnostics {
 	if s.Updates < 1 {
 		bad("Too few updates", fmt.Sprintf("Training makes at least one update; got %d.", s.Updates), s.UpdatesRange)
 	}
-	if s.Group < 1 || s.Group == 1 && s.Advantage.Lone != "reward" {
-		bad("Group too small", fmt.Sprintf("An advantage compares the trajectories of one group, so group must be at least 2; got %d. With advantage { lone = \"reward\" } it may be 1.", s.Group), s.GroupRange)
+	if s.Group < 1 || s.Group == 1 && s.Advantage.Lone == "formula" {
+		bad("Group too small", fmt.Sprintf("An advantage compares the trajectories of one group, so group must be at least 2; got %d. A group of 1 needs advantage { lone = \"reward\" } or \"zero\".", s.Group), s.GroupRange)
 	}
 	if s.Group == 1 && s.ZeroVariance != "keep" {
 		bad("No group has variance", fmt.Sprintf("A group of one is equal in itself, so zero_variance = %q would leave out every group; set zero_variance = \"keep\".", s.ZeroVariance), s.GroupRange)
