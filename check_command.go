@@ -96,6 +96,9 @@ func kindsCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 		reg.WriteMarkdown(stdout)
 	case len(c.args) == 1:
 		docs[0].WriteText(stdout)
+		if slices.ContainsFunc(docs[0].Settings, func(s engine.SettingDoc) bool { return s.Name == "kl.beta" }) {
+			fmt.Fprintf(stdout, "\nweight of KL beside the policy, with these defaults: %s\n", rl.Profiles()[0].Objective.KLWeightText())
+		}
 	default:
 		for _, d := range docs {
 			fmt.Fprintf(stdout, "%-10s %s\n", d.Name, d.Summary)
@@ -126,11 +129,17 @@ func (c *call) profiles(reg engine.Registry, docs []engine.KindDoc, name string)
 		sources[p.Name] = p.Source
 	}
 	var columns [][]engine.SettingDoc
+	weights := []string{"weight of KL beside the policy"}
 	header := []string{"setting"}
 	for _, p := range known {
 		if p == known[0] || p == name || name == "all" {
 			header = append(header, p)
 			columns = append(columns, kind.DescribePreset(p).Settings)
+			o, err := rl.ProfileNamed(p)
+			if err != nil {
+				return c.fail(err)
+			}
+			weights = append(weights, o.KLWeightText())
 			fmt.Fprintf(c.stdout, "%-9s %s\n", p, sources[p])
 		}
 	}
@@ -150,6 +159,7 @@ func (c *call) profiles(reg engine.Registry, docs []engine.KindDoc, name string)
 		}
 		rows = append(rows, row)
 	}
+	rows = append(rows, weights)
 	fmt.Fprintln(c.stdout)
 	w := tabwriter.NewWriter(c.stdout, 0, 0, 3, ' ', 0)
 	for _, row := range rows {

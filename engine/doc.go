@@ -24,5 +24,7 @@
 // A block with defaults is a pointer: an absent block keeps the value New put there, a present one keeps the
 // defaults of the attributes it does not name. Repeated blocks are slices of structs. Embedded structs lend their fields.
 //
+// A stage whose settings may have no effect in combination is an EffectTeller: writing such a setting is an error.
+//
 // A Ref in a settings struct has no seed, unless the kind gathers; Job.Open resolves it for the node that runs.
 package engine

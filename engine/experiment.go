@@ -111,6 +111,8 @@ type Setting struct {
 	Range hcl.Range // zero when the file does not name it
 	InKey bool      // false for settings tagged `key:"-"`
 	Path  string    // of the file or folder it names; "" for a plain value
+
+	NoEffect string // why its value changes nothing while the other settings are as they are; "" where it may
 }
 
 // Resources are what a node occupies while it runs.

@@ -184,6 +184,9 @@ func (l *loader) decodeInstance(s *stageBlock, key string, ctx *hcl.EvalContext)
 		return nil
 	}
 	l.bind(in, settings, d.ranges)
+	if !d.diags.HasErrors() && !d.doubt {
+		s.diags = append(s.diags, in.markEffects(d.ranges)...)
+	}
 	return in
 }
 

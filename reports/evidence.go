@@ -72,9 +72,10 @@ func (in *Input) port() string { return in.Address + "." + in.Ref.Port }
 type StageEvidence struct {
 	Address  string            `json:"address"`
 	Kind     string            `json:"kind"`
-	Key      string            `json:"key,omitempty"`      // "" when the store knew no result
-	Manifest string            `json:"manifest,omitempty"` // fingerprint
-	Settings map[string]string `json:"settings,omitempty"` // of a stage without a result
+	Key      string            `json:"key,omitempty"`       // "" when the store knew no result
+	Manifest string            `json:"manifest,omitempty"`  // fingerprint
+	Settings map[string]string `json:"settings,omitempty"`  // of a stage without a result
+	NoEffect []string          `json:"no_effect,omitempty"` // settings that change nothing beside the others, by name
 }
 
 // fingerprint is the SHA-256 of what a manifest says about how a result was made. What changes without the result

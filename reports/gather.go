@@ -204,7 +204,7 @@ func (g *gathering) transcripts(in *Input, a *artifact.Artifact) error {
 
 // record is what the manifest of a stage says.
 func record(stage StageEvidence, store *artifact.Store) (Record, error) {
-	r := Record{Address: stage.Address, Kind: stage.Kind, Settings: stage.Settings}
+	r := Record{Address: stage.Address, Kind: stage.Kind, Settings: stage.Settings, NoEffect: stage.NoEffect}
 	if stage.Key == "" {
 		return r, nil
 	}

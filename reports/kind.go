@@ -38,7 +38,7 @@ func Kind() *engine.Kind {
 	return &engine.Kind{
 		Name:    "report",
 		Summary: "A page of scores and curves: tables, tests, figures, evidence; as HTML, Markdown, text, LaTeX, CSV and JSON.",
-		Version: 5,
+		Version: 6,
 		New: func() engine.Stage {
 			return &settings{Windows: &windows{Early: PaperWindows.Early, Late: PaperWindows.Late}}
 		},
@@ -312,6 +312,11 @@ func ancestor(store *artifact.Store, experiment string, reader *artifact.Manifes
 // stageEvidence names the manifest of a node, or its settings where there is none.
 func stageEvidence(n *engine.Node, m *artifact.Manifest) (StageEvidence, error) {
 	stage := StageEvidence{Address: n.Address, Kind: n.Kind.Name}
+	for _, setting := range n.Settings {
+		if setting.NoEffect != "" {
+			stage.NoEffect = append(stage.NoEffect, setting.Name)
+		}
+	}
 	if m != nil {
 		stage.Key = m.Key
 		var err error

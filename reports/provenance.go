@@ -160,7 +160,7 @@ var paperSettings = sync.OnceValue(func() map[string]map[string]string {
 
 func paperRL(batch string, more map[string]string) map[string]string {
 	all := map[string]string{
-		"lr": "1e-06", "batch": batch, "group": "5", "updates": "350", "kl.beta": "0.1", "kl.estimator": `"k3"`, "kl.aggregate": `"token_mean"`,
+		"lr": "1e-06", "batch": batch, "group": "5", "updates": "350", "kl.beta": "0.1", "kl.estimator": `"k3"`, "kl.aggregate": `"loss"`,
 		"clip.low": "0.2", "clip.high": "0.2", "ratio.level": `"trajectory"`, "ratio.denominator": `"old"`, "loss.aggregate": `"trajectory_sum"`,
 		"advantage.baseline": `"group_mean"`, "advantage.scale": `"group_std"`, "advantage.ddof": "0", "advantage.eps": "1e-06",
 		"entropy": "0", "zero_variance": `"keep"`,
@@ -175,6 +175,7 @@ func (s *Study) settingsTables() (departing, all *Table) {
 	type column struct {
 		head, kind, address string
 		settings            map[string]string
+		noEffect            []string
 	}
 	var columns []column
 	names := map[string]bool{}
@@ -192,7 +193,7 @@ func (s *Study) settingsTables() (departing, all *Table) {
 		if slices.ContainsFunc(columns, same) {
 			head = strings.TrimPrefix(r.Address, "stage.")
 		}
-		columns = append(columns, column{head, r.Kind, r.Address, r.Settings})
+		columns = append(columns, column{head, r.Kind, r.Address, r.Settings, r.NoEffect})
 		for name := range r.Settings {
 			names[name] = true
 		}
@@ -220,6 +221,9 @@ func (s *Study) settingsTables() (departing, all *Table) {
 				cell = cell.With("paper: %s", strings.Trim(paper, `"`))
 				departures++
 			}
+			if slices.Contains(c.noEffect, name) {
+				cell = cell.With("no effect here")
+			}
 			row.Cells = append(row.Cells, cell)
 		}
 		all.Rows = append(all.Rows, row)
@@ -227,7 +231,7 @@ func (s *Study) settingsTables() (departing, all *Table) {
 			departing.Rows = append(departing.Rows, row)
 		}
 	}
-	all.Notes = []string{"Defaults included."}
+	all.Notes = []string{"Defaults included. \"No effect here\": a default that changes nothing beside the stage's other settings."}
 	departing.Notes = []string{fmt.Sprintf("Marked: %s from the paper's profile (its tables, equations and text; for what these leave open, the reading this program takes by default).", plural(departures, "departure"))}
 	if len(departing.Rows) == 0 {
 		return nil, all

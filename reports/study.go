@@ -108,6 +108,7 @@ type Record struct {
 	Address  string
 	Kind     string
 	Settings map[string]string // canonical JSON by name
+	NoEffect []string          // settings that change nothing beside the others, by name
 	Made     bool              // its manifest was found; the rest says nothing otherwise
 	Started  time.Time
 	Seconds  float64

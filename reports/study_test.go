@@ -231,6 +231,20 @@ func TestDeparturesStandApartFromAllSettings(t *testing.T) {
 	}
 }
 
+// A default that changes nothing beside the other settings says so; clip.low under one optimizer step, for example.
+func TestSettingsTableMarksDefaultsWithoutEffect(t *testing.T) {
+	s := &Study{Records: []Record{{Address: "stage.grpo.arm", Kind: "grpo", NoEffect: []string{"clip.low"},
+		Settings: map[string]string{"clip.low": "0.2", "kl.beta": "0.1"}}}}
+	_, all := s.settingsTables()
+	got := map[string]string{}
+	for _, row := range all.Rows {
+		got[row.Cells[0].Text] = row.Cells[1].Detail
+	}
+	if got["clip.low"] != "no effect here" || got["kl.beta"] != "" {
+		t.Errorf("details: got %v, want \"no effect here\" beside clip.low alone", got)
+	}
+}
+
 func TestWindowsShrinkToAFifthOfShortRuns(t *testing.T) {
 	for n, want := range map[int]Windows{350: {70, 70}, 140: {70, 70}, 139: {27, 27}, 3: {1, 1}} {
 		if got := PaperWindows.fit(n); got != want {

@@ -140,8 +140,8 @@ func TestAdaptersOfStages(t *testing.T) {
 		t.Errorf("divergence to the model without adapter: %v before the first update, want 0; %v before the last, want more", first, last)
 	}
 	for _, m := range curve {
-		if ratio, gap := m.Values["log_ratio_max"], m.Values["sampler_gap"]; ratio != 0 || gap >= 1e-3 || gap == 0 {
-			t.Errorf("update %d: largest log ratio %v, want exactly 0; sampled against recomputed %v, want less than 1e-3", m.Update, ratio, gap)
+		if gap := m.Values["sampler_gap"]; gap >= 1e-3 || gap == 0 {
+			t.Errorf("update %d: sampled against recomputed %v, want less than 1e-3", m.Update, gap)
 		}
 	}
 	best := filepath.Join(dir, "stage.rc-grpo.arm@1", "best", checkpoint.AdapterFolder)

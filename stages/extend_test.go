@@ -76,6 +76,7 @@ stage "rc-grpo" "arm" {
   group   = 3
   lr      = 1e-3
   keep    = 3
+  passes  = 2
   evaluate {
     tasks  = [stage.tasks.drills.train]
     every  = 7

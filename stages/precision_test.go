@@ -63,7 +63,7 @@ func runInPrecision(t *testing.T, split, precision string) string {
 }
 
 // Recomputation changes no byte of what stages make; bf16 changes what they compute a little, and still gives float32
-// checkpoints and a first ratio of exactly 1.
+// checkpoints.
 func TestStagesInBF16AndWithRecomputation(t *testing.T) {
 	plain := runInPrecision(t, "", "")
 	again := runInPrecision(t, "recompute = true", "")
@@ -91,7 +91,7 @@ func TestStagesInBF16AndWithRecomputation(t *testing.T) {
 	if fine == rough || math.Abs(rough-fine) > 0.01*fine {
 		t.Errorf("loss of the first update: %v in bf16, want near %v and not equal", rough, fine)
 	}
-	if values := first(coarse, "stage.rc-grpo.arm@1"); values["log_ratio_max"] != 0 || !(values["sampler_gap"] < 0.1) {
-		t.Errorf("in bf16: largest log ratio %v of the first update, want exactly 0; sampled against recomputed %v", values["log_ratio_max"], values["sampler_gap"])
+	if values := first(coarse, "stage.rc-grpo.arm@1"); !(values["sampler_gap"] < 0.1) {
+		t.Errorf("in bf16: sampled against recomputed %v, want less than 0.1", values["sampler_gap"])
 	}
 }

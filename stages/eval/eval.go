@@ -55,6 +55,13 @@ func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 	}
 }
 
+// WithoutEffect names the settings that change nothing while the others are as they are.
+func (s *settings) WithoutEffect() map[string]string {
+	e := rl.Effects{}
+	e.Add(s.Temperature == 0, "greedy decoding takes the most probable token", "top_p")
+	return e
+}
+
 func (s *settings) Check() hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	if s.Temperature < 0 {

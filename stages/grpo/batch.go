@@ -8,8 +8,8 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// batch is the material of one update: trajectories of whole groups, one after the other. Its flat lists hold N action
-// tokens, those of one trajectory after those of another.
+// batch is the material of one update, or of one of its optimizer steps: trajectories of whole groups, one after the
+// other. Its flat lists hold N action tokens, those of one trajectory after those of another.
 type batch struct {
 	trajectories []*rl.Trajectory
 	size         int       // of a group
@@ -18,11 +18,13 @@ type batch struct {
 	first        []int     // [B] place of the first of them in the flat lists
 	turn         []int     // [N] turn of each action token
 	logpSampled  []float64 // [N] the sampler's log-probability, for comparison only
+	logpOld      []float64 // [N] the old policy's; nil in the only step of an update, whose policy is the old one
 	sequences    []lm.Sequence
 	skip         []bool    // [B] left out of the objective; nil leaves out none
 	penalty      []float64 // [B] taken off the rewards; nil for none
 	advantages   []float64
 	totals       rl.Totals
+	before       lm.TokenStats // of the policy before the first step, where that was asked for
 }
 
 // newBatch lays the trajectories of an update out for the model. advantage completes it.
@@ -45,12 +47,37 @@ func newBatch(trajectories []*rl.Trajectory, size int) *batch {
 	return b
 }
 
+// minibatches cuts a batch into those of its optimizer steps, in order: tasks groups each, fewer in the last; the whole
+// batch where tasks is 0. advantage has to come before, since advantages are those of the whole batch.
+func (b *batch) minibatches(o *rl.Objective) []*batch {
+	if o.Minibatches == 0 || o.Minibatches*b.size >= len(b.trajectories) {
+		return []*batch{b}
+	}
+	var parts []*batch
+	row := 0
+	for trajectories := range slices.Chunk(b.trajectories, o.Minibatches*b.size) {
+		part := newBatch(trajectories, b.size)
+		end := row + len(trajectories)
+		part.advantages = b.advantages[row:end]
+		if b.skip != nil {
+			part.skip = b.skip[row:end]
+		}
+		if b.logpOld != nil {
+			part.logpOld = b.logpOld[b.first[row]:][:len(part.turn)]
+		}
+		part.totals = o.Totals(&rl.Batch{Length: part.length, Skip: part.skip, Turn: part.turn})
+		parts = append(parts, part)
+		row = end
+	}
+	return parts
+}
+
 // advantage computes the advantages from the rewards less a penalty each [B], nil for none. Groups count as equal by
 // their rewards alone, with or without a penalty.
 func (b *batch) advantage(o *rl.Objective, penalty []float64) {
 	rewards := make([]float64, len(b.trajectories))
 	for i, t := range b.trajectories {
-		rewards[i] = t.Reward
+		rewards[i] = float64(t.Reward)
 		if penalty != nil {
 			rewards[i] -= penalty[i]
 		}
@@ -72,8 +99,7 @@ func (b *batch) equalGroups() []bool {
 	return equal
 }
 
-// evaluate computes the objective over the trajectories [first, first+n), given what the model says of their tokens. The
-// old policy is the policy itself before its update: its log-probabilities are the training forward's own.
+// evaluate computes the objective over the trajectories [first, first+n), given what the model says of their tokens.
 func (b *batch) evaluate(o *rl.Objective, first, n int, s lm.TokenStats) (*rl.Outcome, error) {
 	from := b.first[first]
 	to := from + len(s.Logp)
@@ -82,6 +108,9 @@ func (b *batch) evaluate(o *rl.Objective, first, n int, s lm.TokenStats) (*rl.Ou
 	}
 	part := &rl.Batch{Length: b.length[first : first+n], Advantage: b.advantages[first : first+n], Turn: b.turn[from:to],
 		Logp: s.Logp, LogpOld: s.Logp, LogpRef: s.LogpRef, KL: s.KL, Entropy: s.Entropy}
+	if b.logpOld != nil {
+		part.LogpOld = b.logpOld[from:to]
+	}
 	if b.skip != nil {
 		part.Skip = b.skip[first : first+n]
 	}

@@ -143,6 +143,7 @@ func benchmarkUpdate(b *testing.B, cfg lm.Config) {
 		}
 		batch := newBatch(trajectories, benchGroup)
 		mark := cpu()
+		check(s.prepare(context.Background(), trainer, reference, batch))
 		_, _, err = s.accumulate(context.Background(), trainer, reference, batch)
 		check(err)
 		p.learn += cpu() - mark

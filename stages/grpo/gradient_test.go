@@ -145,6 +145,9 @@ func TestGradientOfTheObjectiveThroughTheModel(t *testing.T) {
 			defer trainer.Close()
 			s := &settings{Objective: tc.o, Temperature: tc.temperature}
 			b := newBatch(conversations(), 3)
+			if err := s.prepare(ctx, trainer, reference, b); err != nil {
+				t.Fatal(err)
+			}
 			outcome, old, err := s.accumulate(ctx, trainer, reference, b)
 			if err != nil {
 				t.Fatal(err)
@@ -231,7 +234,7 @@ func TestPenaltyOfAPolicyThatIsItsReferenceIsZero(t *testing.T) {
 			tr.Reward = 1
 		}
 		b := newBatch(trajectories, 3)
-		if _, _, err := s.accumulate(t.Context(), trainer, tc.reference, b); err != nil {
+		if err := s.prepare(t.Context(), trainer, tc.reference, b); err != nil {
 			t.Fatal(err)
 		}
 		if zero := !slices.ContainsFunc(b.advantages, func(a float64) bool { return a != 0 }); zero != tc.zero {

@@ -1,9 +1,10 @@
 // Package grpo holds the stage kinds `grpo` and `rc-grpo`: group-relative policy optimisation, unconditioned (Shao et al.
 // 2024) and with a reward token drawn per rollout (paper, section 3.2).
 //
-// An update takes `batch` tasks, samples a group of G episodes of each, and makes one optimizer step. π_old is the
-// training forward's own log-probability, so the first ratio is exactly 1. The reference policy is the checkpoint given
-// as `policy`, frozen, under the same reward token. What the objective computes stands in package rl.
+// An update takes `batch` tasks, samples a group of G episodes of each, and makes one optimizer step, or several with
+// `minibatches` and `passes`. π_old is the training forward's log-probability before the first step, so the first ratio
+// is exactly 1. The learning rate follows updates, not steps. The reference policy is the checkpoint given as `policy`,
+// frozen, under the same reward token. What the objective computes stands in package rl.
 package grpo
 
 import (
@@ -36,14 +37,14 @@ func Kinds() []*engine.Kind {
 	}
 	return []*engine.Kind{
 		{
-			Name: "grpo", Version: 3, Outputs: outputs, Draws: draws, Extends: extends,
+			Name: "grpo", Version: 4, Outputs: outputs, Draws: draws, Extends: extends,
 			Summary: "Group relative policy optimisation over multi-turn episodes, under the condition of its checkpoint.",
 			New: func() engine.Stage {
 				return &grpo{settings: defaults(64), Tokens: &fixed{}}
 			},
 		},
 		{
-			Name: "rc-grpo", Version: 3, Outputs: outputs, Draws: draws, Extends: extends,
+			Name: "rc-grpo", Version: 4, Outputs: outputs, Draws: draws, Extends: extends,
 			Summary: "Reward-conditioned GRPO: every rollout of a group draws its reward token.",
 			New: func() engine.Stage {
 				return &conditioned{settings: defaults(256), Tokens: &drawn{High: 0.5, Allocation: "iid", Position: "checkpoint", Init: "mean"}}
@@ -71,7 +72,7 @@ type settings struct {
 	Tasks       []artifact.Ref `hcl:"tasks" port:"tasks" doc:"training tasks, of one set or several; which of them an update takes is a function of the seed and these settings alone"`
 	Order       string         `hcl:"order,optional" choices:"shuffled|given" doc:"shuffled passes over the tasks in a new order each time; given takes them as they stand, set after set: a curriculum made by whoever made the sets"`
 	Weights     []float64      `hcl:"weights,optional" doc:"curriculum by shares: of every stretch of the training each set gets its part, in the order of tasks; without it several sets are one"`
-	Updates     int            `hcl:"updates,optional" unit:"updates" doc:"optimizer updates (the paper logs 350)"`
+	Updates     int            `hcl:"updates,optional" unit:"updates" doc:"updates: each samples a batch and learns from it (the paper logs 350)"`
 	Group       int            `hcl:"group,optional" unit:"episodes" doc:"episodes per task, G (paper, eq. 6: 5)"`
 	Batch       int            `hcl:"batch,optional" unit:"tasks" doc:"tasks per update (paper: 64 for GRPO, 256 for RC-GRPO)"`
 	LR          float64        `hcl:"lr,optional" doc:"learning rate (paper: 1e-6)"`
@@ -197,8 +198,11 @@ func (s *settings) check(tokens bool) hcl.Diagnostics {
 	if s.Updates < 1 {
 		bad("Too few updates", fmt.Sprintf("Training makes at least one update; got %d.", s.Updates), s.UpdatesRange)
 	}
-	if s.Group < 2 {
-		bad("Group too small", fmt.Sprintf("An advantage compares the trajectories of one group, so group must be at least 2; got %d.", s.Group), s.GroupRange)
+	if s.Group < 1 || s.Group == 1 && s.Advantage.Lone == "formula" {
+		bad("Group too small", fmt.Sprintf("An advantage compares the trajectories of one group, so group must be at least 2; got %d. A group of 1 needs advantage { lone = \"reward\" } or \"zero\".", s.Group), s.GroupRange)
+	}
+	if s.Group == 1 && s.ZeroVariance != "keep" {
+		bad("No group has variance", fmt.Sprintf("A group of one is equal in itself, so zero_variance = %q would leave out every group; set zero_variance = \"keep\".", s.ZeroVariance), s.GroupRange)
 	}
 	if s.Batch < 1 {
 		bad("Batch too small", fmt.Sprintf("An update takes at least one task; got %d.", s.Batch), s.BatchRange)
@@ -246,6 +250,24 @@ func (s *settings) check(tokens bool) hcl.Diagnostics {
 	diags = append(diags, s.Optimizer.Check()...)
 	diags = append(diags, s.Checkpoints.Check()...)
 	return append(diags, s.Limits.Check()...)
+}
+
+// WithoutEffect names the settings that change nothing while the others are as they are.
+func (s *settings) WithoutEffect() map[string]string {
+	e := rl.Effects{}
+	s.Objective.WithoutEffect(e, s.Batch, s.Group)
+	s.Schedule.WithoutEffect(e)
+	s.Split.WithoutEffect(e)
+	e.Add(len(s.Tasks) == 1, "one set of tasks is the whole training", "weights")
+	e.Add(s.Evaluate != nil && s.Evaluate.Temperature == 0, "greedy decoding takes the most probable token", "evaluate.top_p")
+	return e
+}
+
+// WithoutEffect is that of both kinds, and the allocation of tokens that are all the same.
+func (s *conditioned) WithoutEffect() map[string]string {
+	e := rl.Effects(s.settings.WithoutEffect())
+	e.Add(s.Tokens.High == 0 || s.Tokens.High == 1, "all rollouts get the same token", "tokens.allocation")
+	return e
 }
 
 func (s *grpo) Check() hcl.Diagnostics {

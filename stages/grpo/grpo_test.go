@@ -107,7 +107,7 @@ func TestAProfileGivesDefaultsAndTheFileWins(t *testing.T) {
 		want func(o *rl.Objective)
 	}{
 		"alone":                  {`profile = "dr_grpo"`, func(*rl.Objective) {}},
-		"a block names one more": {"clip {\nhigh = 0.3\n}\nprofile = \"dr_grpo\"", func(o *rl.Objective) { o.Clip.High = 0.3 }},
+		"a block names one more": {"clip {\nhigh = 0.3\n}\npasses = 2\nprofile = \"dr_grpo\"", func(o *rl.Objective) { o.Clip.High, o.Passes = 0.3, 2 }},
 		"the paper's value wins over the profile's": {"ratio {\nlevel = \"trajectory\"\n}\nprofile = \"dr_grpo\"",
 			func(o *rl.Objective) { o.Ratio.Level = "trajectory" }},
 	} {
@@ -136,30 +136,29 @@ func TestOnlyWhatComesOutOfAProfileIsInTheKey(t *testing.T) {
 	if paper != written {
 		t.Error("profile = \"paper\" and no profile at all differ in the key")
 	}
-	verl, byHand := settingsText(t, `profile = "verl"`), settingsText(t, `
+	trl, byHand := settingsText(t, "profile = \"trl\"\npasses = 2"), settingsText(t, `
+		passes = 2
 		advantage {
-			ddof = 1
-			lone = "reward"
+			ddof    = 1
+			eps     = 1e-4
+			missing = "leave_out"
 		}
 		ratio {
-			level = "token"
-		}
-		clip {
-			dual = 3
+			level     = "token"
+			log_clamp = 0
 		}
 		loss {
 			aggregate = "token_mean"
-			rows      = "non_empty"
-			count_eps = 1e-8
 		}
 		kl {
-			beta        = 0
-			aggregate   = "loss"
-			log_clamp   = 20
-			value_clamp = 10
+			beta = 0
 		}`)
-	if verl != byHand {
-		t.Errorf("profile = \"verl\":\n%s\nwritten out:\n%s", verl, byHand)
+	if trl != byHand {
+		t.Errorf("profile = \"trl\":\n%s\nwritten out:\n%s", trl, byHand)
+	}
+	verl := settingsText(t, `profile = "verl"`)
+	if !strings.Contains(verl, "minibatches = 256\n") {
+		t.Errorf("profile = \"verl\":\n%s\nwant verl's mini-batches of 256 tasks", verl)
 	}
 	if verl == written {
 		t.Error("profile = \"verl\" changes nothing in the key")

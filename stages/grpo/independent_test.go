@@ -43,6 +43,13 @@ type whole struct {
 			}
 			Entropy float64 `json:"entropy_token_mean"`
 		}
+		Profiles []struct {
+			Profile, Source string
+			Advantages      []float64
+			Loss            float64
+			ClipFraction    float64 `json:"clip_fraction"`
+			Grad            [][]float64
+		}
 	}
 }
 
@@ -155,74 +162,98 @@ func (r *whole) trajectories() []*rl.Trajectory {
 }
 
 // TestAWholeUpdateEqualsTheIndependentOne takes the fixture's updates through the code of a training: batches, advantages,
-// forward and backward pass of the model, policy and reference. Weights and passes are float32, so values of size 1 are
-// right to about 1e-6, and so are gradients, which are sums over at most 56 tokens divided by as many.
+// forward and backward pass of the model, policy and reference. The second of them is off policy: its old
+// log-probabilities are recorded before the first. Beside the paper's objective, each update goes through the published
+// losses of verl, TRL and others. Weights and passes are float32, so values of size 1 are right to about 1e-6, and so are
+// gradients, which are sums over at most 56 tokens divided by as many.
 func TestAWholeUpdateEqualsTheIndependentOne(t *testing.T) {
 	const tolerance = 2e-6
 	largest := 0.0
 	near := func(what string, got, want float64) {
+		t.Helper()
 		largest = max(largest, math.Abs(got-want)/max(1, math.Abs(want)))
 		if !(math.Abs(got-want) <= tolerance*max(1, math.Abs(want))) {
 			t.Errorf("%s: got %v, want %v", what, got, want)
 		}
 	}
-	records := 0
+	records, clipped, published := 0, 0, map[string]int{}
 	fixtures.Records(t, "rl/objective.jsonl", func(r whole) {
 		records++
 		reference, old := tableModel(t, r.Inputs.LogitsRef), tableModel(t, r.Inputs.LogitsOld)
-		b := newBatch(r.trajectories(), r.G)
-		sampled, err := old.Stats(t.Context(), b.sequences, nil, 1)
-		if err != nil {
-			t.Fatal(err)
+		// step makes the gradient of one optimizer step under an objective: the first of an update, or a later one.
+		step := func(what string, o rl.Objective, logits [][]float64, first bool, grad [][]float64) *rl.Outcome {
+			t.Helper()
+			s := &settings{Objective: o, Temperature: 1}
+			s.Passes = 2
+			b := newBatch(r.trajectories(), r.G)
+			recording, err := lm.NewTrainer(old, lm.OptimizerConfig{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer recording.Close()
+			if err := s.prepare(t.Context(), recording, reference, b); err != nil {
+				t.Fatal(err)
+			}
+			trainer, err := lm.NewTrainer(tableModel(t, logits), lm.OptimizerConfig{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer trainer.Close()
+			outcome, _, err := s.accumulate(t.Context(), trainer, reference, b.minibatches(&s.Objective)[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, l := range outcome.LogRatio {
+				if first && l != 0 {
+					t.Fatalf("%s: a log ratio is %v, want exactly 0", what, l)
+				}
+			}
+			gradient, err := trainer.Gradient()
+			if err != nil {
+				t.Fatal(err)
+			}
+			head := gradient[(r.V+r.States)*tableWidth:] // after the embeddings
+			for state, row := range grad {
+				for token, g := range row {
+					near(what+", gradient", float64(head[token*tableWidth+state])/normed(), g)
+				}
+			}
+			return outcome
 		}
 		for u, update := range r.Updates {
 			for name, want := range update.Out.KL {
 				what := r.ID + ", " + update.Name + ", " + name
-				policy := tableModel(t, update.Logits)
-				trainer, err := lm.NewTrainer(policy, lm.OptimizerConfig{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				s := &settings{Objective: rl.PaperObjective(), Temperature: 1}
-				s.KL.Beta = r.Beta
-				s.KL.Estimator, s.KL.Aggregate, _ = strings.Cut(name, "_")
-				var outcome *rl.Outcome
-				if u == 0 {
-					outcome, _, err = s.accumulate(t.Context(), trainer, reference, b)
-					for _, l := range outcome.LogRatio {
-						if l != 0 {
-							t.Fatalf("%s: a log ratio is %v, want exactly 0", what, l)
-						}
-					}
-				} else { // off policy, as a training with one update per batch never is
-					_, err = trainer.Accumulate(t.Context(), b.sequences, reference, 1, func(_, _ int, now lm.TokenStats) (lm.Weights, error) {
-						outcome, err = s.Objective.Evaluate(&rl.Batch{Length: b.length, Advantage: b.advantages, Turn: b.turn, Logp: now.Logp, LogpOld: sampled.Logp,
-							LogpRef: now.LogpRef, KL: now.KL, Entropy: now.Entropy}, b.totals)
-						if err != nil {
-							return lm.Weights{}, err
-						}
-						return lm.Weights{Logp: outcome.DLogp, KL: outcome.DKL, Entropy: outcome.DEntropy}, nil
-					})
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				o := rl.PaperObjective()
+				o.KL.Beta = r.Beta
+				o.KL.Estimator, o.KL.Aggregate, _ = strings.Cut(name, "_")
+				outcome := step(what, o, update.Logits, u == 0, want.Grad)
 				near(what+", policy loss", outcome.Policy, update.Out.PolicyLoss)
 				near(what+", divergence", outcome.KL, want.Value)
 				near(what+", loss", outcome.Loss, want.Loss)
-				gradient, err := trainer.Gradient()
+			}
+			for _, p := range update.Profiles {
+				what := r.ID + ", " + update.Name + ", " + p.Profile + " of " + p.Source
+				o, err := rl.ProfileNamed(p.Profile)
 				if err != nil {
 					t.Fatal(err)
 				}
-				head := gradient[(r.V+r.States)*tableWidth:] // after the embeddings
-				for state, row := range want.Grad {
-					for token, g := range row {
-						near(what+", gradient", float64(head[token*tableWidth+state])/normed(), g)
+				o.KL.Beta, o.Minibatches = 0, 0
+				if p.Profile == "dr_grpo" { // verl divides by the width, its snapshot by nothing else
+					o.Loss.Scale = float64(len(r.Inputs.Mask[0]))
+					if p.Source == "verl@b178a3c" {
+						o.Loss.Rows = "one"
 					}
 				}
-				trainer.Close()
+				outcome := step(what, o, update.Logits, u == 0, p.Grad)
+				near(what+", loss", outcome.Loss, p.Loss)
+				near(what+", clip fraction", outcome.ClipFraction(), p.ClipFraction)
+				clipped += outcome.Clipped
+				published[p.Profile]++
 			}
 		}
 	})
-	t.Logf("%d records, largest deviation %.1e", records, largest)
+	if clipped == 0 || published["verl"] == 0 || published["trl"] == 0 {
+		t.Errorf("%d ratios clipped in updates of %v, want some, and updates of verl and TRL", clipped, published)
+	}
+	t.Logf("%d records, updates by profile %v, largest deviation %.1e", records, published, largest)
 }

@@ -35,9 +35,14 @@ func TestAnUpdateWithHalfTheMicroBatchIsTheSameUpdate(t *testing.T) {
 		v = map[string]float64{}
 		b := newBatch(conversations(), r.Group)
 		if err := checkpoint.WithinMemory(r.job, &r.Split, r.trainer, b.sequences, func() error {
+			if err := r.prepare(t.Context(), r.trainer, r.reference, b); err != nil {
+				return err
+			}
 			outcome, stats, err := r.accumulate(t.Context(), r.trainer, r.reference, b)
 			if err == nil {
-				b.describe(&r.Objective, outcome, stats, v)
+				b.describe(&r.Objective, stats, v)
+				b.describeOutcome(&r.Objective, outcome, 1, v)
+				v["loss"] = outcome.Loss
 			}
 			return err
 		}); err != nil {

@@ -125,7 +125,7 @@ type training struct {
 	watch     *rl.Watch
 	best      best
 	made      int  // updates
-	ahead     bool // the weights are those of an update that is not logged yet
+	ahead     bool // the weights are those of an update, or of some of its steps, that is not logged yet
 
 	scratch  *resume.Training
 	recorded *recorder
@@ -303,7 +303,7 @@ func (t *training) close() {
 	}
 }
 
-// update samples groups, learns from them once, and logs.
+// update samples groups, learns from them, and logs.
 func (t *training) update(ctx context.Context, u int) error {
 	values, times := map[string]float64{}, map[string]float64{}
 	took := func(name string, work func() error) error {
@@ -334,7 +334,6 @@ func (t *training) update(ctx context.Context, u int) error {
 		t.groups.taken = before // as if it had not begun
 		return err
 	}
-	t.ahead = true
 	times["tokens_per_s"] = values["tokens"] / (times["rollout_s"] + times["update_s"])
 	if e := t.Evaluate; e != nil && u%e.Every == 0 {
 		if err := took("eval_s", func() error { return t.evaluate(ctx, u, values) }); err != nil {
@@ -364,47 +363,78 @@ func (t *training) update(ctx context.Context, u int) error {
 	return nil
 }
 
-// learn makes the optimizer step of update u, unless an alarm has it left out, and adds its metrics to v.
+// learn makes the optimizer steps of update u, and adds its metrics to v. A step that an alarm leaves out ends the update.
 func (t *training) learn(ctx context.Context, u int, b *batch, v map[string]float64) error {
-	var outcome *rl.Outcome
-	var stats lm.TokenStats
-	err := checkpoint.WithinMemory(t.job, &t.Split, t.trainer, b.sequences, func() (err error) {
-		outcome, stats, err = t.accumulate(ctx, t.trainer, t.reference, b)
+	if err := t.withinMemory(b, func() error { return t.prepare(ctx, t.trainer, t.reference, b) }); err != nil {
 		return err
-	})
-	if err != nil {
-		return err
+	}
+	parts := b.minibatches(&t.Objective)
+	steps, taken, norms := t.Passes*len(parts), 0, 0.0
+	var all rl.Outcome // sums over steps
+	for step := range steps {
+		part := parts[step%len(parts)]
+		var outcome *rl.Outcome
+		var stats lm.TokenStats
+		err := t.withinMemory(part, func() (err error) {
+			outcome, stats, err = t.accumulate(ctx, t.trainer, t.reference, part)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		norm, err := t.trainer.Norm()
+		if err != nil {
+			return err
+		}
+		all.Add(outcome)
+		norms += norm
+		observed := map[string]float64{"loss": outcome.Loss, "grad_norm": norm} // what alarms learn of a later step
+		if step == 0 {
+			before := stats
+			if steps > 1 {
+				before = b.before
+			}
+			b.describe(&t.Objective, before, v)
+			t.describeSampler(u, b, before, v)
+			maps.Copy(v, observed)
+			observed = v
+		}
+		t.ahead = true
+		apply := t.heed(u, step, observed, v)
+		rate := t.Schedule.Rate(u-1, t.Updates, t.LR) * t.watch.Rate
+		skipped := !apply
+		if apply {
+			_, skipped, err = t.trainer.Update(rate)
+		} else {
+			err = t.trainer.Drop()
+		}
+		if math.IsNaN(norm) || math.IsInf(norm, 0) {
+			err = t.dump(u, part, stats, err)
+		}
+		if err != nil {
+			return err
+		}
+		if !skipped {
+			taken++
+			v["lr"] = rate
+		}
+		if !apply {
+			steps = step + 1 // the rest is left out
+			break
+		}
 	}
 	v["micro_batch"] = float64(t.trainer.MicroTokens())
-	b.describe(&t.Objective, outcome, stats, v)
-	if t.TopP < 1 { // the sampler's distribution is another
-		maps.DeleteFunc(v, func(name string, _ float64) bool { return strings.HasPrefix(name, "sampler_gap") })
-	} else if u == 1 || u == t.Updates {
-		t.job.Logf("update %d: log-probabilities as sampled and as recomputed differ by %.2g at the median, %.2g and %.2g at 95 and 99 %%, %.2g at most, over %d tokens",
-			u, v["sampler_gap_p50"], v["sampler_gap_p95"], v["sampler_gap_p99"], v["sampler_gap"], len(stats.Logp))
-	}
-	if v["grad_norm"], err = t.trainer.Norm(); err != nil {
-		return err
-	}
-	apply := t.heed(u, v)
-	v["lr"] = t.Schedule.Rate(u-1, t.Updates, t.LR) * t.watch.Rate
-	skipped := !apply
-	if apply {
-		_, skipped, err = t.trainer.Update(v["lr"])
-	} else {
-		err = t.trainer.Drop()
-	}
-	if norm := v["grad_norm"]; math.IsNaN(norm) || math.IsInf(norm, 0) {
-		err = t.dump(u, b, stats, err)
-	}
-	if err != nil {
-		return err
-	}
-	v["skipped"] = 0
-	if skipped {
-		v["skipped"], v["lr"] = 1, 0
+	v["loss"], v["grad_norm"] = all.Loss/float64(steps), norms/float64(steps)
+	b.describeOutcome(&t.Objective, &all, steps, v)
+	v["skipped"] = 1 - float64(taken)/float64(t.Passes*len(parts))
+	if taken == 0 {
+		v["lr"] = 0
 	}
 	return nil
+}
+
+func (t *training) withinMemory(b *batch, work func() error) error {
+	return checkpoint.WithinMemory(t.job, &t.Split, t.trainer, b.sequences, work)
 }
 
 // dump keeps the batch of an update whose gradient is no finite number, says where, and returns the error that ends the
@@ -419,13 +449,18 @@ func (t *training) dump(u int, b *batch, stats lm.TokenStats, end error) error {
 	return t.log.Dump(t.job, u, rows, end)
 }
 
-// heed asks the alarms about the values of an update, and says whether its gradient is applied. One that stops the
-// training leaves the policy as the update before made it.
-func (t *training) heed(u int, v map[string]float64) (apply bool) {
-	raised := t.watch.Observe(v)
+// heed evaluates the alarms on the values of an optimizer step, logs them in v, and says whether its gradient is applied.
+func (t *training) heed(u, step int, observed, v map[string]float64) (apply bool) {
+	at := fmt.Sprintf("update %d", u)
+	if step > 0 {
+		at += fmt.Sprintf(", optimizer step %d", step+1)
+	}
+	raised := t.watch.Observe(observed)
 	apply = true
 	for _, a := range t.Alarms {
-		v["alarm_"+a.Name] = 0
+		if step == 0 {
+			v["alarm_"+a.Name] = 0
+		}
 		action, ok := raised[a.Name]
 		if !ok {
 			continue
@@ -434,30 +469,52 @@ func (t *training) heed(u int, v map[string]float64) (apply bool) {
 		switch action {
 		case rl.ActionStop:
 			apply = false
-			t.job.Logf("update %d: alarm %s stops the training; the policy of update %d is its result", u, a.Name, u-1)
+			t.job.Logf("%s: alarm %s stops the training; the policy before it is its result", at, a.Name)
 		case rl.ActionSkip:
 			apply = false
-			t.job.Logf("update %d: alarm %s leaves it out", u, a.Name)
+			t.job.Logf("%s: alarm %s leaves it out", at, a.Name)
 		case rl.ActionLowerRate:
-			t.job.Logf("update %d: alarm %s lowers the learning rate to %g of its course", u, a.Name, t.watch.Rate)
+			t.job.Logf("%s: alarm %s lowers the learning rate to %g of its course", at, a.Name, t.watch.Rate)
 		}
 	}
 	return apply
 }
 
-// accumulate adds the gradient of the objective over a batch to the trainer's, and returns the objective's outcome and
-// what the model says of each action token. With the KL term in the reward, a pass of both models comes before, because
-// advantages need it; policy and reference are then read by the same code, so while they are equal the penalty is 0.
-func (s *settings) accumulate(ctx context.Context, trainer *lm.Trainer, reference *lm.Model, b *batch) (*rl.Outcome, lm.TokenStats, error) {
+// prepare completes a batch before the first optimizer step of its update. Where the update makes several steps, the old
+// policy's log-probabilities are those of this training forward, taken in the minibatches of the steps, so that the first
+// ratio is exactly 1. With the KL term in the reward the advantages need both models; they are read by the same code, so
+// while they are equal the penalty is 0.
+func (s *settings) prepare(ctx context.Context, trainer *lm.Trainer, reference *lm.Model, b *batch) error {
+	several := s.Steps(len(b.trajectories)/b.size) > 1
+	penalised := s.KL.Place == "reward" && s.KL.Beta != 0
 	var penalty []float64
-	if s.KL.Place == "reward" && s.KL.Beta != 0 {
-		before, err := trainer.Stats(ctx, b.sequences, reference, s.Temperature)
-		if err != nil {
-			return nil, before, fmt.Errorf("divergence for the reward: %w", err)
+	if several || penalised {
+		b.before = lm.TokenStats{}
+		perStep := len(b.sequences)
+		if s.Minibatches > 0 {
+			perStep = min(perStep, s.Minibatches*b.size)
 		}
-		penalty = s.Penalty(b.length, before.Logp, before.LogpRef)
+		for sequences := range slices.Chunk(b.sequences, perStep) {
+			stats, err := trainer.Stats(ctx, sequences, reference, s.Temperature)
+			if err != nil {
+				return fmt.Errorf("log-probabilities before the update: %w", err)
+			}
+			b.before.Append(stats)
+		}
+	}
+	if several {
+		b.logpOld = b.before.Logp
+	}
+	if penalised {
+		penalty = s.Penalty(b.length, b.before.Logp, b.before.LogpRef)
 	}
 	b.advantage(&s.Objective, penalty)
+	return nil
+}
+
+// accumulate adds the gradient of the objective over a batch that is complete to the trainer's, and returns the
+// objective's outcome and what the model says of each action token.
+func (s *settings) accumulate(ctx context.Context, trainer *lm.Trainer, reference *lm.Model, b *batch) (*rl.Outcome, lm.TokenStats, error) {
 	outcome := &rl.Outcome{}
 	stats, err := trainer.Accumulate(ctx, b.sequences, reference, s.Temperature, func(first, n int, stats lm.TokenStats) (lm.Weights, error) {
 		part, err := b.evaluate(&s.Objective, first, n, stats)
@@ -470,22 +527,44 @@ func (s *settings) accumulate(ctx context.Context, trainer *lm.Trainer, referenc
 	return outcome, stats, err
 }
 
-// describe adds the metrics of an update to v, under the names of rl.Metrics.
-func (b *batch) describe(objective *rl.Objective, o *rl.Outcome, stats lm.TokenStats, v map[string]float64) {
+// describe adds what is known of an update before its first step to v, under the names of rl.Metrics. stats are the old
+// policy's.
+func (b *batch) describe(objective *rl.Objective, stats lm.TokenStats, v map[string]float64) {
 	maps.Copy(v, rl.GroupsOf(b.trajectories, b.size).Diagnose())
 	rl.DescribeEpisodes(b.trajectories, v)
-	rl.DescribeRatios(o.LogRatio, v)
 	if stats.LogpRef != nil {
 		rl.DescribeKL(stats.Logp, stats.LogpRef, stats.KL, v)
 	}
 	v["mean_abs_advantage"], v["effective_sample_size"] = rl.AdvantageSizes(b.advantages)
-	v["loss"], v["kl"], v["clip_fraction"] = o.Loss, o.KL, o.ClipFraction()
-	for _, p := range b.penalty {
-		v["kl"] += p / objective.KL.Beta / float64(len(b.penalty))
-	}
 	rl.DescribeSampler(stats.Logp, b.logpSampled, v)
 	v["entropy"] = 0
 	for _, h := range stats.Entropy {
 		v["entropy"] += h / float64(len(stats.Entropy))
+	}
+	if objective.KL.Beta != 0 && objective.KL.Place == "loss" {
+		v["kl_weight"] = objective.KLWeight(&rl.Batch{Length: b.length, Skip: b.skip, Turn: b.turn}, b.totals)
+	}
+}
+
+// describeOutcome adds what the optimizer steps of an update came to, given the sum of their outcomes.
+func (b *batch) describeOutcome(objective *rl.Objective, sum *rl.Outcome, steps int, v map[string]float64) {
+	v["kl"] = sum.KL / float64(steps)
+	for _, p := range b.penalty {
+		v["kl"] += p / objective.KL.Beta / float64(len(b.penalty))
+	}
+	if objective.RatiosVary(len(b.trajectories) / b.size) {
+		v["clip_fraction"] = sum.ClipFraction()
+		rl.DescribeRatios(sum.LogRatio, v)
+	}
+}
+
+// describeSampler logs how sampled and recomputed log-probabilities differ, and leaves the figures out where the sampler's
+// distribution is another.
+func (t *training) describeSampler(u int, b *batch, stats lm.TokenStats, v map[string]float64) {
+	if t.TopP < 1 {
+		maps.DeleteFunc(v, func(name string, _ float64) bool { return strings.HasPrefix(name, "sampler_gap") })
+	} else if u == 1 || u == t.Updates {
+		t.job.Logf("update %d: log-probabilities as sampled and as recomputed differ by %.2g at the median, %.2g and %.2g at 95 and 99 %%, %.2g at most, over %d tokens",
+			u, v["sampler_gap_p50"], v["sampler_gap_p95"], v["sampler_gap_p99"], v["sampler_gap"], len(stats.Logp))
 	}
 }

@@ -108,6 +108,15 @@ func (s *settings) chatLayout(cfg lm.Config) (*chat.Layout, error) {
 	return nil, fmt.Errorf("layout %q belongs to another family than the decoder %q, whose layout is %q", s.Layout, cfg.Family, layout.Name)
 }
 
+// WithoutEffect names the settings that change nothing while the others are as they are.
+func (s *settings) WithoutEffect() map[string]string {
+	if s.Path == nil {
+		return nil
+	}
+	const why = "a folder brings its tokenizer"
+	return map[string]string{"vocab": why, "corpus_size": why}
+}
+
 func (s *settings) Check() hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	bad := func(summary, detail string, at hcl.Range) {

@@ -16,10 +16,11 @@ type Advantage struct {
 	Eps      float64 `hcl:"eps,optional" doc:"added to the standard deviation, after the root (paper, eq. 6, without a value; verl 1e-6, TRL 1e-4, OpenRLHF 1e-9)"`
 	Floor    float64 `hcl:"floor,optional" doc:"least variance before the root (verl's vectorised variant 1e-6, OpenRLHF's whitening 1e-8)"`
 	Missing  string  `hcl:"missing,optional" choices:"spread|leave_out" doc:"a member without a reward (NaN): spread makes its whole group NaN (paper, verl), leave_out computes mean and deviation without it and gives it 0 (TRL)"`
-	Lone     string  `hcl:"lone,optional" choices:"formula|reward|zero" doc:"a group of one: what the formula gives (NaN for a sample deviation), its reward as if mean 0 and deviation 1 (verl), or 0 (NeMo-RL)"`
+	Lone     string  `hcl:"lone,optional" choices:"formula|reward|zero" doc:"a group of one, or with one reward left: what the formula gives, its reward as if mean 0 and deviation 1 (verl; group = 1 needs it), or 0 (NeMo-RL)"`
 
-	DDOFRange hcl.Range `hcl:"ddof,attr_range"`
-	EpsRange  hcl.Range `hcl:"eps,attr_range"`
+	ScaleRange hcl.Range `hcl:"scale,attr_range"`
+	DDOFRange  hcl.Range `hcl:"ddof,attr_range"`
+	EpsRange   hcl.Range `hcl:"eps,attr_range"`
 }
 
 // Check reports values out of range.
@@ -28,6 +29,10 @@ func (a *Advantage) Check() hcl.Diagnostics {
 	if a.DDOF != 0 && a.DDOF != 1 {
 		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "No such standard deviation",
 			Detail: fmt.Sprintf("ddof is 0 (population) or 1 (sample); got %d.", a.DDOF), Subject: a.DDOFRange.Ptr()})
+	}
+	if a.Scale == "others_std" && a.Baseline != "leave_one_out" {
+		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Scale needs its baseline",
+			Detail: fmt.Sprintf("scale = \"others_std\" divides by the deviation of the members that baseline = \"leave_one_out\" compares with; got baseline = %q.", a.Baseline), Subject: a.ScaleRange.Ptr()})
 	}
 	if a.Eps < 0 {
 		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Negative eps",
@@ -66,10 +71,10 @@ func (a *Advantage) Of(group []int, rewards []float64, length []int) []float64 {
 
 // centre subtracts the baseline of one group, and divides by its own deviation where the scale is one of a group.
 func (a *Advantage) centre(members []int, rewards, out []float64) {
-	if i := members[0]; len(members) == 1 && a.Lone == "zero" {
+	if i, alone := a.loneMember(members, rewards); alone && a.Lone == "zero" {
 		out[i] = 0
 		return
-	} else if len(members) == 1 && a.Lone == "reward" {
+	} else if alone && a.Lone == "reward" {
 		out[i] = rewards[i]
 		if a.Scale == "group_std" {
 			out[i] /= 1 + a.Eps
@@ -94,6 +99,17 @@ func (a *Advantage) centre(members []int, rewards, out []float64) {
 	if a.Scale == "group_std" {
 		divide(out, members, a.deviation(members, rewards)+a.Eps)
 	}
+}
+
+// loneMember returns the only member of a group that the convention counts; ok is false where there are several or none.
+func (a *Advantage) loneMember(members []int, rewards []float64) (i int, ok bool) {
+	n := 0
+	for _, m := range members {
+		if a.Missing != "leave_out" || !math.IsNaN(rewards[m]) {
+			i, n = m, n+1
+		}
+	}
+	return i, n == 1
 }
 
 // mean over members, without those that have no reward if the convention leaves them out.

@@ -11,8 +11,8 @@ import (
 // Alarm watches one sort of trouble while a policy trains and says what happens then. It looks at an update after its
 // gradient is known and before it is applied, so that the update that raises the alarm can still be left out.
 type Alarm struct {
-	Name    string   `hcl:"name,label" doc:"gap: the mean gap between high and low over the last updates is below limit. zero_variance: the mean share of groups without variance is above it. entropy: the mean entropy is below it. spike: the gradient norm is above limit times the median of the updates before. nan: loss or gradient is no finite number, as many times in a row as updates says"`
-	Action  string   `hcl:"action" choices:"stop|skip|lower_rate" doc:"stop ends the stage with the policy as it stands, which is its result; skip leaves the update out; lower_rate multiplies the learning rate by factor from this update on"`
+	Name    string   `hcl:"name,label" doc:"gap: the mean gap between high and low over the last updates is below limit. zero_variance: the mean share of groups without variance is above it. entropy: the mean entropy is below it. spike: the gradient norm is above limit times the median of the updates before. nan: loss or gradient is no finite number, as many times in a row as updates says. Where an update makes several optimizer steps, spike and nan count steps, the others look before the first"`
+	Action  string   `hcl:"action" choices:"stop|skip|lower_rate" doc:"stop ends the stage with the policy as it stands, which is its result; skip leaves the update out, or what is left of its steps; lower_rate multiplies the learning rate by factor from this update on"`
 	Limit   *float64 `hcl:"limit,optional" doc:"gap 0.02 in reward, zero_variance 0.95, entropy 0.01 nats per token, spike 10 times the median, unless set"`
 	Updates *int     `hcl:"updates,optional" unit:"updates" doc:"how many are looked at together: gap 10, zero_variance 5, entropy 5, spike 20, nan 1, unless set"`
 	Factor  *float64 `hcl:"factor,optional" doc:"what lower_rate multiplies the rate by; 0.5 unless set"`

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 )
 
 // Batch is what an objective sees of B trajectories: N action tokens, those of one trajectory after those of another,
@@ -315,7 +316,7 @@ func (o *Objective) addKL(b *Batch, t Totals, out *Outcome) {
 	for i, n := range b.Length {
 		to := from + n
 		if !b.skips(i) {
-			w := o.klWeight(t, n)
+			w := o.klWeight(b, t, from, to)
 			for k := from; k < to; k++ {
 				if exact {
 					out.KL += w * b.KL[k]
@@ -335,25 +336,85 @@ func (o *Objective) addKL(b *Batch, t Totals, out *Outcome) {
 	}
 }
 
-// klWeight is what one token of a trajectory with n action tokens counts in the divergence.
-func (o *Objective) klWeight(t Totals, n int) float64 {
+// klWeight is the weight of the divergence at each token [from, to) of a trajectory.
+func (o *Objective) klWeight(b *Batch, t Totals, from, to int) float64 {
 	w := 0.0
 	switch o.KL.Aggregate {
 	case "trajectory_sum":
 		w = 1 / float64(t.Rows)
 	case "trajectory_mean":
-		w = 1 / float64(n) / float64(t.Rows)
-	case "loss":
-		l, tokens := *o.Loss, t
-		tokens.Units = t.Tokens
-		w = l.weight(tokens, n)
-	default: // token_mean
+		w = 1 / float64(to-from) / float64(t.Rows)
+	case "token_mean":
 		w = 1 / float64(t.Tokens)
+	default: // loss: the weight with which the slope of a ratio reaches each of these tokens
+		return o.Loss.weight(t, o.countUnits(b, from, to))
 	}
 	if math.IsInf(w, 0) {
 		return 0
 	}
 	return w
+}
+
+// KLWeight is the effective weight of the KL term beside the policy's: beta times the sum over action tokens of their
+// weights in the KL term, over that of their weights in the policy's term at ratio 1 and advantage 1. It is beta with
+// kl.aggregate = "loss", and falls with the length of episodes where the policy's term sums over a trajectory and the
+// KL term takes a mean. It is 0 without action tokens or without the term in the loss.
+func (o *Objective) KLWeight(b *Batch, t Totals) float64 {
+	if o.KL.Place != "loss" {
+		return 0
+	}
+	kl, policy, from := 0.0, 0.0, 0
+	for i, n := range b.Length {
+		if !b.skips(i) {
+			kl += float64(n) * o.klWeight(b, t, from, from+n)
+			policy += float64(n) * o.Loss.weight(t, o.countUnits(b, from, from+n))
+		}
+		from += n
+	}
+	if policy == 0 {
+		return 0
+	}
+	return o.KL.Beta * kl / policy
+}
+
+// KLWeightText is KLWeight as a formula, for batches that are not known yet.
+func (o *Objective) KLWeightText() string {
+	text := fmt.Sprint(o.KL.Beta)
+	switch {
+	case o.KL.Beta == 0:
+		return "0"
+	case o.KL.Place == "reward":
+		return text + " of the reward per nat of an episode"
+	case o.KL.Aggregate == "loss":
+		return text
+	}
+	const tokens = "action tokens of an episode"
+	over, under := "", "" // the weight of a token in the policy's term is over / under, as a share of a trajectory's
+	switch {
+	case o.Loss.Aggregate == "constant":
+		over = fmt.Sprint(o.Loss.Scale)
+	case o.Loss.Aggregate == "trajectory_sum" || o.Ratio.Level == "trajectory":
+	case o.Ratio.Level == "turn":
+		over = "turns of an episode"
+	default:
+		over = tokens
+	}
+	if o.KL.Aggregate != "trajectory_sum" {
+		under = tokens
+	}
+	if over == under {
+		over, under = "", ""
+	}
+	if o.Loss.Rows == "one" && o.Loss.Aggregate != "token_mean" {
+		under = strings.TrimPrefix(under+" / episodes", " / ")
+	}
+	if over != "" {
+		text += " × " + over
+	}
+	if under != "" {
+		text += " / " + under
+	}
+	return text
 }
 
 // addEntropy adds the entropy bonus: the mean over action tokens.

@@ -468,22 +468,122 @@ func TestPaperLossByHand(t *testing.T) {
 	}
 }
 
-func TestKLSummedUpAsTheLossCountsTokensWhateverTheRatioCovers(t *testing.T) {
-	// Divergences 1, 2 and 6 in trajectories of two tokens and one: mean 3, sum per trajectory (3 + 6)/2, mean per
-	// trajectory (1.5 + 6)/2.
-	for aggregate, want := range map[string]float64{"token_mean": 3, "trajectory_sum": 4.5, "trajectory_mean": 3.75} {
-		o := PaperObjective()
-		o.KL = &KL{Beta: 1, Estimator: "exact", Gradient: "own", Place: "loss", Aggregate: "loss"}
-		o.Loss.Aggregate = aggregate
-		b := &Batch{Length: []int{2, 1}, Advantage: []float64{0, 0}, Logp: make([]float64, 3), LogpOld: make([]float64, 3), KL: []float64{1, 2, 6}}
-		for _, how := range []string{"loss", aggregate} {
-			o.KL.Aggregate = how
-			out, err := o.Evaluate(b, o.Totals(b))
-			if err != nil {
-				t.Fatal(err)
+// episodes is a batch of three episodes of as many action tokens each, in two turns. Every token has the same divergence
+// from the reference, every episode an advantage of size 1, and policy and old policy are one.
+func episodes(length int) *Batch {
+	b := &Batch{Length: []int{length, length, length}, Advantage: []float64{1, -1, 1}}
+	for range 3 {
+		for k := range length {
+			b.Turn = append(b.Turn, k*2/length)
+			b.Logp, b.LogpOld, b.LogpRef = append(b.Logp, -1), append(b.LogpOld, -1), append(b.LogpRef, -1.5)
+			b.KL = append(b.KL, 0.25)
+		}
+	}
+	return b
+}
+
+// gradients sums up |d loss / d logp| of the KL term and of the policy's term.
+func gradients(t *testing.T, o Objective, b *Batch) (kl, policy float64) {
+	t.Helper()
+	part := func(beta float64, advantage []float64) (sum float64) {
+		only, k := o, *o.KL
+		k.Beta, only.KL = beta, &k
+		part := *b
+		part.Advantage = advantage
+		out, err := only.Evaluate(&part, only.Totals(&part))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range out.DLogp {
+			sum += math.Abs(g)
+		}
+		return sum
+	}
+	return part(o.KL.Beta, make([]float64, len(b.Advantage))), part(0, b.Advantage)
+}
+
+// Beta is what the file says only if the KL term weighs a token as the policy's term does; otherwise its weight depends
+// on the length of episodes, as KLWeight says.
+func TestBetaIsTheWeightOfKLBesideThePolicyWhateverTheLength(t *testing.T) {
+	slope := 1 - math.Exp(-0.5) // of k3 at d = 0.5
+	for _, level := range []string{"trajectory", "turn", "token", "sequence_mean"} {
+		for _, aggregate := range []string{"trajectory_sum", "trajectory_mean", "token_mean", "constant"} {
+			for _, length := range []int{4, 40, 400} {
+				o := PaperObjective()
+				o.Ratio.Level, o.Loss.Aggregate, o.Loss.Scale = level, aggregate, 16
+				b := episodes(length)
+				kl, policy := gradients(t, o, b)
+				if got := kl / policy / slope; math.Abs(got-0.1) > 1e-12 { // sums of 1,200 float64s
+					t.Errorf("%s, %s, episodes of %d tokens: the gradient of KL weighs %v of the policy's, want beta, 0.1", level, aggregate, length, got)
+				}
+				if got := o.KLWeight(b, o.Totals(b)); math.Abs(got-0.1) > 1e-12 {
+					t.Errorf("%s, %s, episodes of %d tokens: weight %v, want 0.1", level, aggregate, length, got)
+				}
 			}
-			if math.Abs(out.KL-want) > 1e-12 || math.Abs(out.Loss-want) > 1e-12 {
-				t.Errorf("%s as %s: got %v, want %v", aggregate, how, out.KL, want)
+		}
+	}
+}
+
+func TestKLAveragedOverTokensIsWeakerByTheLengthOfAnEpisode(t *testing.T) {
+	slope := 1 - math.Exp(-0.5)
+	for _, tc := range []struct {
+		loss, kl string
+		weight   func(length float64) float64
+		text     string
+	}{
+		{"trajectory_sum", "token_mean", func(n float64) float64 { return 0.1 / n }, "0.1 / action tokens of an episode"},
+		{"trajectory_sum", "trajectory_mean", func(n float64) float64 { return 0.1 / n }, "0.1 / action tokens of an episode"},
+		{"trajectory_sum", "trajectory_sum", func(float64) float64 { return 0.1 }, "0.1"},
+		{"trajectory_mean", "token_mean", func(float64) float64 { return 0.1 }, "0.1"},
+		{"trajectory_mean", "trajectory_sum", func(n float64) float64 { return 0.1 * n }, "0.1 × action tokens of an episode"},
+		{"constant", "token_mean", func(n float64) float64 { return 0.1 * 16 / n }, "0.1 × 16 / action tokens of an episode"},
+		{"token_mean", "loss", func(float64) float64 { return 0.1 }, "0.1"},
+	} {
+		for _, length := range []int{4, 400} {
+			o := PaperObjective()
+			o.Ratio.Level, o.Loss.Aggregate, o.Loss.Scale, o.KL.Aggregate = "token", tc.loss, 16, tc.kl
+			b, want := episodes(length), tc.weight(float64(length))
+			kl, policy := gradients(t, o, b)
+			if got := kl / policy / slope; math.Abs(got-want) > 1e-9*want {
+				t.Errorf("loss %s, kl %s, %d tokens: the gradient of KL weighs %v of the policy's, want %v", tc.loss, tc.kl, length, got, want)
+			}
+			if got := o.KLWeight(b, o.Totals(b)); math.Abs(got-want) > 1e-9*want {
+				t.Errorf("loss %s, kl %s, %d tokens: weight %v, want %v", tc.loss, tc.kl, length, got, want)
+			}
+			if got := o.KLWeightText(); got != tc.text {
+				t.Errorf("loss %s, kl %s: got %q, want %q", tc.loss, tc.kl, got, tc.text)
+			}
+		}
+	}
+}
+
+// The documentation of kl.estimator says which divergence each estimator's gradient descends. Over a vocabulary of four
+// tokens the mean gradient in the logits, of samples of the policy, is a sum, and so are both directions' gradients.
+func TestGradientOfEachEstimatorIsThatOfTheDirectionItsDocumentationNames(t *testing.T) {
+	now, ref := table{{0.3, -0.7, 1.1, 0}}, table{{-0.4, 0.9, 0.2, 0.1}}
+	p, q := now.logp(0), ref.logp(0)
+	_, forward := now.divergence(ref, 0) // D(pi || ref)
+	reverse := make([]float64, 4)        // D(ref || pi): p - q
+	for v := range reverse {
+		reverse[v] = math.Exp(p[v]) - math.Exp(q[v])
+	}
+	for _, tc := range []struct {
+		k    KL
+		want []float64
+	}{
+		{KL{Estimator: "k1", Gradient: "own"}, make([]float64, 4)},
+		{KL{Estimator: "k2", Gradient: "own"}, forward},
+		{KL{Estimator: "k3", Gradient: "own"}, reverse},
+		{KL{Estimator: "k3", Gradient: "k2"}, forward},
+	} {
+		for v := range 4 { // d logp(token) / d logit v = [v = token] - p(v)
+			got := 0.0
+			for token := range 4 {
+				_, slope := tc.k.token(p[token]-q[token], 0)
+				got += math.Exp(p[token]) * slope * (indicator(v == token) - math.Exp(p[v]))
+			}
+			if math.Abs(got-tc.want[v]) > 1e-12 {
+				t.Errorf("%s with gradient %s, logit %d: got %v, want %v", tc.k.Estimator, tc.k.Gradient, v, got, tc.want[v])
 			}
 		}
 	}

@@ -10,14 +10,19 @@ import (
 // term towards the reference policy, and an entropy bonus (paper, eq. 8). PaperObjective gives the paper's values; Profiles the
 // conventions of other trainers. Evaluate computes it in closed form.
 type Objective struct {
-	Profile      string     `hcl:"profile,optional" preset:"true" choices:"paper|verl|trl|openrlhf|dr_grpo|dapo|gspo" key:"-" doc:"convention whose values are the defaults of advantage, ratio, clip, loss, kl, entropy and zero_variance; what the file says itself wins, and only the values that come out are in the key (rcgrpo kinds grpo -profile all)"`
+	Profile      string     `hcl:"profile,optional" preset:"true" choices:"paper|verl|trl|openrlhf|dr_grpo|dapo|gspo" key:"-" doc:"convention whose values are the defaults of advantage, ratio, clip, loss, kl, minibatches, passes, entropy and zero_variance; what the file says itself wins, and only the values that come out are in the key (rcgrpo kinds grpo -profile all)"`
 	Advantage    *Advantage `hcl:"advantage,block" doc:"how rewards become advantages (paper, eq. 6)"`
 	Ratio        *Ratio     `hcl:"ratio,block" doc:"importance ratio of policy to old policy (paper, eq. 7)"`
 	Clip         *Clip      `hcl:"clip,block" doc:"bounds of the ratio (paper, eq. 9; PPO, eq. 7)"`
 	Loss         *Loss      `hcl:"loss,block" doc:"how the terms of a batch are summed up (paper, eq. 8: mean over the trajectories of a group)"`
 	KL           *KL        `hcl:"kl,block" doc:"divergence from the policy to the reference policy (paper, eq. 8)"`
+	Minibatches  int        `hcl:"minibatches,optional" unit:"tasks" doc:"tasks per optimizer step within the batch of an update, in their order (verl: 256 prompts); the last step of a pass may have fewer. 0 takes the whole batch, so that an update makes one step and every ratio to the old policy is 1"`
+	Passes       int        `hcl:"passes,optional" unit:"passes" doc:"passes over the batch of an update (verl: ppo_epochs, 1). From the second optimizer step on the policy has moved away from the old one, whose log-probabilities are those of the training forward before the first step, so ratio and clip act"`
 	Entropy      float64    `hcl:"entropy,optional" doc:"coefficient of the mean entropy of action tokens, which is rewarded; 0 is none (paper, eq. 8; verl entropy_coeff, PPO eq. 9)"`
 	ZeroVariance string     `hcl:"zero_variance,optional" choices:"keep|mask|resample" doc:"groups whose rewards are all equal: keep them (paper, eq. 8: their KL term still counts), mask leaves them out of every sum and count, resample draws other tasks (DAPO)"`
+
+	MinibatchesRange hcl.Range `hcl:"minibatches,attr_range"`
+	PassesRange      hcl.Range `hcl:"passes,attr_range"`
 }
 
 // Ratio is the importance ratio pi / pi_old.
@@ -38,6 +43,7 @@ type Clip struct {
 	LowRange  hcl.Range `hcl:"low,attr_range"`
 	HighRange hcl.Range `hcl:"high,attr_range"`
 	DualRange hcl.Range `hcl:"dual,attr_range"`
+	CapRange  hcl.Range `hcl:"cap,attr_range"`
 }
 
 // Loss says how the terms of a batch become one number. A term is what Ratio.Level makes one of: a token, a turn, a
@@ -54,10 +60,10 @@ type Loss struct {
 // KL is the divergence term. d is logp - logp_ref of a sampled token.
 type KL struct {
 	Beta       float64 `hcl:"beta,optional" doc:"coefficient (paper, eq. 8: 0.1); 0 needs no reference policy"`
-	Estimator  string  `hcl:"estimator,optional" choices:"k1|abs|k2|k3|exact" doc:"per token with d = log pi - log pi_ref: d, |d|, d^2/2, exp(-d) - 1 + d (Schulman 2020), or exact over the whole vocabulary; the paper leaves it open"`
+	Estimator  string  `hcl:"estimator,optional" choices:"k1|abs|k2|k3|exact" doc:"per token with d = log pi - log pi_ref: d, |d|, d^2/2, exp(-d) - 1 + d (Schulman 2020), or exact over the whole vocabulary; the paper leaves it open. In the loss, over samples of the policy, k3's gradient is on average that of the other direction, D(pi_ref || pi), and k1's is 0; k2 and exact have the gradient of D(pi || pi_ref), as has gradient = k2 under any estimator's value"`
 	Gradient   string  `hcl:"gradient,optional" choices:"own|k2|importance" doc:"of the estimator itself; of k2 under the estimator's value (straight-through; verl's + variants); or k2's times the ratio to the old policy, at most 10 (OpenRLHF 0.11)"`
 	Place      string  `hcl:"place,optional" choices:"loss|reward" doc:"in the loss (paper, eq. 8), or subtracted from the reward before advantages, as a sum over the trajectory at sampling (OpenRLHF)"`
-	Aggregate  string  `hcl:"aggregate,optional" choices:"token_mean|trajectory_sum|trajectory_mean|loss" doc:"mean over all action tokens; sum or mean per trajectory, then mean over trajectories; or as the policy's loss does (verl, TRL); the paper leaves it open"`
+	Aggregate  string  `hcl:"aggregate,optional" choices:"token_mean|trajectory_sum|trajectory_mean|loss" doc:"loss gives a token's divergence the weight that the policy's term gives its log-probability (verl, TRL), so beta is the weight of KL beside the policy, whatever the length of an episode. token_mean is the mean over all action tokens, trajectory_sum and trajectory_mean are a sum or mean per trajectory, then the mean over trajectories: beside loss.aggregate = trajectory_sum, token_mean and trajectory_mean weigh beta / (action tokens of an episode). The paper leaves it open"`
 	Weighted   bool    `hcl:"weighted,optional" doc:"each token's value times its ratio (TRL's bias correction)"`
 	LogClamp   float64 `hcl:"log_clamp,optional" doc:"k3 keeps d within plus and minus this (verl: 20); 0 is no clamp"`
 	ValueClamp float64 `hcl:"value_clamp,optional" doc:"the estimate is kept within plus and minus this (verl's k3, OpenRLHF: 10); 0 is no clamp"`
@@ -77,7 +83,8 @@ func PaperObjective() Objective {
 		Ratio:        &Ratio{Level: "trajectory", Denominator: "old", LogClamp: 20},
 		Clip:         &Clip{Low: 0.2, High: 0.2},
 		Loss:         &Loss{Aggregate: "trajectory_sum", Rows: "all"},
-		KL:           &KL{Beta: 0.1, Estimator: "k3", Gradient: "own", Place: "loss", Aggregate: "token_mean"},
+		KL:           &KL{Beta: 0.1, Estimator: "k3", Gradient: "own", Place: "loss", Aggregate: "loss"},
+		Passes:       1,
 		ZeroVariance: "keep",
 	}
 }
@@ -98,6 +105,15 @@ func (o *Objective) Check() hcl.Diagnostics {
 	if o.Clip.Dual != 0 && o.Clip.Dual <= 1 {
 		bad("Clip out of range", fmt.Sprintf("dual bounds the loss of large ratios, so it is above 1, or 0 for none; got %v.", o.Clip.Dual), o.Clip.DualRange)
 	}
+	if o.Clip.Cap != 0 && o.Clip.Cap < 1 {
+		bad("Clip out of range", fmt.Sprintf("cap bounds ratios that have grown, so it is at least 1, or 0 for none; got %v.", o.Clip.Cap), o.Clip.CapRange)
+	}
+	if o.Minibatches < 0 {
+		bad("Negative number of tasks", fmt.Sprintf("minibatches is the number of tasks of an optimizer step, or 0 for the whole batch; got %d.", o.Minibatches), o.MinibatchesRange)
+	}
+	if o.Passes < 1 {
+		bad("Too few passes", fmt.Sprintf("An update passes over its batch at least once; got passes = %d.", o.Passes), o.PassesRange)
+	}
 	if o.Loss.Aggregate == "constant" && o.Loss.Scale <= 0 {
 		bad("Scale missing", fmt.Sprintf("aggregate = \"constant\" divides by scale, which must be above 0; got %v.", o.Loss.Scale), o.Loss.ScaleRange)
 	}
@@ -108,6 +124,19 @@ func (o *Objective) Check() hcl.Diagnostics {
 		bad("Exact KL elsewhere", "The exact divergence is a term of the loss with its own gradient: place = \"loss\", gradient = \"own\" and no weighting.", o.KL.EstimatorRange)
 	}
 	return diags
+}
+
+// Steps is the number of optimizer steps that an update of so many groups makes.
+func (o *Objective) Steps(groups int) int {
+	if o.Minibatches == 0 || o.Minibatches >= groups {
+		return o.Passes
+	}
+	return o.Passes * ((groups + o.Minibatches - 1) / o.Minibatches)
+}
+
+// RatiosVary says whether some ratio can differ from 1. In the only step of an update, policy and old policy are one.
+func (o *Objective) RatiosVary(groups int) bool {
+	return o.Steps(groups) > 1 || o.Ratio.Denominator == "reference"
 }
 
 // NeedsReference says whether the objective reads log-probabilities of the reference policy.

@@ -15,7 +15,7 @@ type Profile struct {
 }
 
 // ProfileSettings are the settings and blocks of an Objective that a profile gives values to.
-var ProfileSettings = []string{"advantage", "ratio", "clip", "loss", "kl", "entropy", "zero_variance"}
+var ProfileSettings = []string{"advantage", "ratio", "clip", "loss", "kl", "minibatches", "passes", "entropy", "zero_variance"}
 
 // Profiles are the conventions of the field under the names people use for them, the first the paper's. Each is a fresh
 // copy. They cover the objective; rates, schedules and sizes are settings of an experiment.
@@ -28,6 +28,7 @@ func Profiles() []Profile {
 	verl.Clip = &Clip{Low: 0.2, High: 0.2, Dual: 3}
 	verl.Loss = &Loss{Aggregate: "token_mean", Rows: "non_empty", CountEps: 1e-8}
 	verl.KL = &KL{Beta: 0, Estimator: "k3", Gradient: "own", Place: "loss", Aggregate: "loss", LogClamp: 20, ValueClamp: 10}
+	verl.Minibatches = 256
 
 	trl := PaperObjective()
 	trl.Advantage = &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 1, Eps: 1e-4, Missing: "leave_out", Lone: "formula"}

@@ -105,6 +105,14 @@ func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 // extends says that more epochs go on from fewer where the learning rate allows it.
 func (s *settings) extends() (setting, why string) { return "epochs", s.Schedule.Extends() }
 
+// WithoutEffect names the settings that change nothing while the others are as they are.
+func (s *settings) WithoutEffect() map[string]string {
+	e := rl.Effects{}
+	s.Schedule.WithoutEffect(e)
+	s.Split.WithoutEffect(e)
+	return e
+}
+
 func (s *settings) Check() hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	if s.Epochs < 1 {

@@ -18,6 +18,7 @@ import (
 	"rcgrpo/bfcl/drill"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/rl"
 )
 
 // Kind returns the stage kind.
@@ -57,16 +58,11 @@ type settings struct {
 	Pool     int    `hcl:"pool,optional" unit:"drills" doc:"size of the pool that the test sets of all seeds are drawn from (source drills, form multi)"`
 	PoolSeed int    `hcl:"pool_seed,optional" doc:"seed of the pool, the same for every seed of the experiment (source drills, form multi)"`
 
-	Def           hcl.Range `hcl:"tasks,def_range"`
-	VersionRange  hcl.Range `hcl:"version,attr_range"`
-	TakeRange     hcl.Range `hcl:"take,attr_range"`
-	PromptRange   hcl.Range `hcl:"prompt,attr_range"`
-	FormRange     hcl.Range `hcl:"form,attr_range"`
-	TrainRange    hcl.Range `hcl:"train,attr_range"`
-	SkipRange     hcl.Range `hcl:"skip,attr_range"`
-	TestRange     hcl.Range `hcl:"test,attr_range"`
-	PoolRange     hcl.Range `hcl:"pool,attr_range"`
-	PoolSeedRange hcl.Range `hcl:"pool_seed,attr_range"`
+	TakeRange   hcl.Range `hcl:"take,attr_range"`
+	PromptRange hcl.Range `hcl:"prompt,attr_range"`
+	TrainRange  hcl.Range `hcl:"train,attr_range"`
+	SkipRange   hcl.Range `hcl:"skip,attr_range"`
+	TestRange   hcl.Range `hcl:"test,attr_range"`
 }
 
 // setPorts are the ports that hold tasks.
@@ -86,19 +82,13 @@ type split struct {
 	Seed  int     `hcl:"seed,optional" doc:"seed of the draw of families (by family)"`
 	Order string  `hcl:"order,optional" choices:"file|lexicographic" doc:"order of the ids before the paper's shuffle (by paper)"`
 
-	Def        hcl.Range `hcl:"split,def_range"`
-	TestRange  hcl.Range `hcl:"test,attr_range"`
-	SeedRange  hcl.Range `hcl:"seed,attr_range"`
-	OrderRange hcl.Range `hcl:"order,attr_range"`
+	TestRange hcl.Range `hcl:"test,attr_range"`
 }
 
 func (s *settings) Check() hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	bad := func(summary, detail string, at hcl.Range) {
 		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: detail, Subject: at.Ptr()})
-	}
-	for _, v := range s.idle() {
-		bad("Setting without effect", fmt.Sprintf("%s says something about %s; here it would be ignored. Leave it out.", v.name, v.about), v.at)
 	}
 	if s.Split.Test <= 0 || s.Split.Test >= 1 {
 		bad("Test share out of range", fmt.Sprintf("The test set takes a share of the task numbers between 0 and 1, both excluded; got %v.", s.Split.Test), s.Split.TestRange)
@@ -121,47 +111,24 @@ func (s *settings) Check() hcl.Diagnostics {
 	return diags
 }
 
-// idleSetting is one that the file gives although nothing would read it.
-type idleSetting struct {
-	name, about string
-	at          hcl.Range
-}
-
-// idle lists the settings in the file that belong to another source or form. A test size of 0 is true of all forms.
-func (s *settings) idle() []idleSetting {
+// WithoutEffect names the settings that belong to another source or form, or to a set without tasks.
+func (s *settings) WithoutEffect() map[string]string {
 	const (
-		drills = "generated drills"
-		multi  = "drills of form multi, which alone have test sets"
-		bench  = "the benchmark's own tasks"
-		family = "the split by family"
-		paper  = "the paper's split"
+		drills = "it is about generated drills"
+		multi  = "it is about the test sets, which drills of form multi alone have"
+		bench  = "it is about the benchmark's own tasks"
 	)
-	var found []idleSetting
-	add := func(when bool, name, about string, at hcl.Range) {
-		if when && at != s.Def && at != s.Split.Def {
-			found = append(found, idleSetting{name, about, at})
-		}
-	}
+	e := rl.Effects{}
 	official := s.Source == "bfcl"
-	trainOnly := !official && drill.Form(s.Form) != drill.Multi
-	add(official, "form", drills, s.FormRange)
-	add(official, "train", drills, s.TrainRange)
-	add(official, "skip", drills, s.SkipRange)
-	add(official, "test", drills, s.TestRange)
-	add(official, "pool", drills, s.PoolRange)
-	add(official, "pool_seed", drills, s.PoolSeedRange)
-	add(trainOnly && s.Test != 0, "test", multi, s.TestRange)
-	add(trainOnly, "pool", multi, s.PoolRange)
-	add(trainOnly, "pool_seed", multi, s.PoolSeedRange)
-	add(!official, "version", bench, s.VersionRange)
-	add(!official, "take", bench, s.TakeRange)
-	if !official && s.Split.Def != (hcl.Range{}) {
-		found = append(found, idleSetting{"split", bench, s.Split.Def})
-	}
-	add(official && s.Split.By == "paper", "split.test", family, s.Split.TestRange)
-	add(official && s.Split.By == "paper", "split.seed", family, s.Split.SeedRange)
-	add(official && s.Split.By == "family", "split.order", paper, s.Split.OrderRange)
-	return found
+	e.Add(official, drills, "form", "train", "skip", "test", "pool", "pool_seed")
+	e.Add(!official, bench, "version", "take", "split.by", "split.test", "split.seed", "split.order")
+	e.Add(drill.Form(s.Form) != drill.Multi, multi, "pool", "pool_seed")
+	e.Add(drill.Form(s.Form) != drill.Multi && s.Test != 0, multi, "test") // that there are none is true of all forms
+	e.Add(s.Test == 0, "the test sets are empty", "pool", "pool_seed")
+	e.Add(s.Train == 0, "the training set is empty", "skip")
+	e.Add(s.Split.By == "paper", "it is about the split by family", "split.test", "split.seed")
+	e.Add(s.Split.By == "family", "it is about the paper's split", "split.order")
+	return e
 }
 
 // Run writes the sets.

@@ -192,7 +192,7 @@ func TestPackedEqualsOneByOne(t *testing.T) {
 	packed := allStats(t, m, all, ref, 1)
 	var single TokenStats
 	for _, q := range all {
-		single.append(allStats(t, m, []Sequence{q}, ref, 1))
+		single.Append(allStats(t, m, []Sequence{q}, ref, 1))
 	}
 	for i := range packed.Logp { // the matrix kernels round differently at other sizes
 		near(t, "logp", packed.Logp[i], single.Logp[i], 1e-5)

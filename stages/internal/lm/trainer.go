@@ -201,7 +201,7 @@ func (m *Model) run(ctx context.Context, sequences []Sequence, ref *Model, tempe
 			if s.Err() != nil {
 				return s.Err()
 			}
-			all.append(stats)
+			all.Append(stats)
 			if then == nil {
 				return nil
 			}
@@ -229,7 +229,8 @@ func tokenStats(rows []torch.HeadStat, owner []int32, hasRef bool) (s TokenStats
 	return s
 }
 
-func (s *TokenStats) append(t TokenStats) {
+// Append adds the statistics of the next part of the same batch.
+func (s *TokenStats) Append(t TokenStats) {
 	s.Logp = append(s.Logp, t.Logp...)
 	s.Entropy = append(s.Entropy, t.Entropy...)
 	s.LogpRef = append(s.LogpRef, t.LogpRef...)

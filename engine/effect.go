@@ -1,0 +1,65 @@
+package engine
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+)
+
+// EffectTeller is a stage that knows which of its settings cannot change a byte of its result while the others are as
+// they are. A file that gives such a setting another value than its default is wrong: the decoder reports it. Pages mark
+// the defaults among them (Setting.NoEffect).
+type EffectTeller interface {
+	// WithoutEffect returns these settings by name ("clip.low", "alarm[0].limit") with the reason, a clause such as
+	// "a constant rate does not fall". It is called after Check has found nothing.
+	WithoutEffect() map[string]string
+}
+
+// markEffects sets NoEffect of each setting of an instance, and reports those that the file sets to no purpose. ranges
+// are the places of the settings that the file names, in their order there.
+func (in *instance) markEffects(ranges map[string]hcl.Range) hcl.Diagnostics {
+	teller, ok := in.stage.(EffectTeller)
+	if !ok {
+		return nil
+	}
+	idle := teller.WithoutEffect()
+	if len(idle) == 0 {
+		return nil
+	}
+	defaults := map[string]string{}
+	for _, s := range settingsOf(in.block.kind.defaults(in.stage)) {
+		defaults[s.Name] = s.Value
+	}
+	var diags hcl.Diagnostics
+	for i := range in.settings {
+		s := &in.settings[i]
+		s.NoEffect = idle[s.Name]
+		at, written := ranges[s.Name]
+		if value, known := defaults[s.Name]; s.NoEffect == "" || !written || known && value == s.Value {
+			continue
+		}
+		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Setting without effect", Subject: &at,
+			Detail: fmt.Sprintf("%s = %s changes nothing here: %s. Leave it out.", s.Name, strings.ReplaceAll(s.Value, `","`, `", "`), s.NoEffect)})
+	}
+	return diags
+}
+
+// defaults returns the stage that a file without settings gives, but for the preset, which is that of stage.
+func (k *Kind) defaults(stage Stage) Stage {
+	fresh := k.New()
+	v := reflect.ValueOf(stage).Elem()
+	for _, f := range fieldsOf(v.Type()) {
+		if name := v.FieldByIndex(f.index); f.preset && name.String() != "" {
+			fresh.(Preset).UsePreset(name.String())
+		}
+	}
+	return fresh
+}
+
+func settingsOf(stage Stage) []Setting {
+	var w walker
+	w.structure(reflect.ValueOf(stage).Elem(), "", true)
+	return w.settings
+}

@@ -1,0 +1,165 @@
+//go:build libtorch
+
+package grpo
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"rcgrpo/engine"
+	"rcgrpo/stages/internal/checkpoint"
+	"rcgrpo/stages/internal/lm"
+	"rcgrpo/stages/internal/metrics"
+	"rcgrpo/stages/internal/resume"
+	"rcgrpo/stages/rl"
+)
+
+// The bandit has ten arms, the ten tokens of a model's vocabulary. An episode is one prompt and one token; it earns 1 if
+// that is the winning token.
+const (
+	banditArms  = 10
+	banditWin   = 7
+	banditGroup = 8
+)
+
+// bandit is a training on the bandit. Its prompts are the tokens 0 (none), 1 (high) and 2 (low).
+func bandit(t *testing.T, change func(s *settings)) *training {
+	t.Helper()
+	job, err := engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := defaults(4)
+	s.Group, s.LR, s.Updates = banditGroup, 1e-2, 40
+	change(&s)
+	m, err := lm.New(lm.Config{Family: "qwen2", Vocab: banditArms, Hidden: 16, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 8, MLP: 16, RopeBase: 1000,
+		NormEps: 1e-6, MaxPosition: 8}, rand.New(rand.NewPCG(1, 5)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &training{settings: &s, job: job, policy: &checkpoint.Policy{Model: m, Tokenizer: letters(t)}, watch: rl.NewWatch(nil)}
+	t.Cleanup(func() { r.close(); m.Close() })
+	if r.scratch, err = resume.Open(job.Dir, resume.Settings{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.scratch.Restore(&struct{}{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if r.log, err = metrics.Open(r.scratch); err != nil {
+		t.Fatal(err)
+	}
+	if r.reference, err = m.Clone(); err != nil {
+		t.Fatal(err)
+	}
+	if r.trainer, err = r.policy.Trainer(*s.Optimizer); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+var banditPrompts = map[string]int32{rl.TokenNone: 0, rl.TokenHigh: 1, rl.TokenLow: 2}
+
+// chances are the policy's probabilities of the arms after a prompt.
+func chances(t *testing.T, m *lm.Model, token string) (p [banditArms]float64) {
+	t.Helper()
+	var all []lm.Sequence
+	for arm := range int32(banditArms) {
+		all = append(all, lm.Sequence{IDs: []int32{banditPrompts[token], arm}, Learn: []bool{false, true}})
+	}
+	stats, err := m.Stats(t.Context(), all, nil, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for arm, logp := range stats.Logp {
+		p[arm] = math.Exp(logp)
+	}
+	return p
+}
+
+// success trains on the bandit with the given reward of the winning token, and returns the probability of winning before
+// and after under a token. Groups get their tokens as allocation says.
+func success(t *testing.T, token string, allocation func(update int, key string) []string, reward float64, change func(s *settings)) (before, after float64) {
+	t.Helper()
+	r := bandit(t, change)
+	before = chances(t, r.policy.Model, token)[banditWin]
+	for u := 1; u <= r.Updates; u++ {
+		var trajectories []*rl.Trajectory
+		p := map[string][banditArms]float64{}
+		for group := range r.Batch {
+			for member, given := range allocation(u, string(rune('a'+group))) {
+				if _, known := p[given]; !known {
+					p[given] = chances(t, r.policy.Model, given)
+				}
+				draw, arm := rl.Key(1, u, string(rune('a'+group)), member, 0), 0
+				for arm < banditArms-1 && draw >= p[given][arm] {
+					draw -= p[given][arm]
+					arm++
+				}
+				e := &rl.Trajectory{Task: "bandit", Update: u, Member: member, Token: given, Stop: rl.StopDone,
+					IDs: []int32{banditPrompts[given], int32(arm)}, Mask: []bool{false, true}, Logp: []float32{0, float32(math.Log(p[given][arm]))},
+					Messages: []rl.Message{{Role: rl.RoleUser, From: 0, To: 1}, {Role: rl.RoleAssistant, From: 1, To: 2}}}
+				if arm == banditWin {
+					e.Reward = rewardOf(reward)
+				}
+				trajectories = append(trajectories, e)
+			}
+		}
+		if err := r.learn(t.Context(), u, newBatch(trajectories, r.Group), map[string]float64{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return before, chances(t, r.policy.Model, token)[banditWin]
+}
+
+func rewardOf(x float64) float64 { return x }
+
+func untold(int, string) []string {
+	tokens := make([]string, banditGroup)
+	for i := range tokens {
+		tokens[i] = rl.TokenNone
+	}
+	return tokens
+}
+
+func conditionedHalf(update int, key string) []string {
+	return rl.AllocateTokens(rl.AllocationIID, 0.5, banditGroup, 1, update, key)
+}
+
+// TestLearningRaisesTheRewardOfABandit: a wrong sign of the advantage, of a gradient or of the KL term fails it.
+func TestLearningRaisesTheRewardOfABandit(t *testing.T) {
+	start := time.Now()
+	verl, err := rl.ProfileNamed("verl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		token      string
+		allocation func(int, string) []string
+		reward     float64
+		change     func(s *settings)
+		from, to   float64 // where the probability of winning has to end
+	}{
+		"GRPO":                        {rl.TokenNone, untold, 1, func(*settings) {}, 0.9, 1},
+		"RC-GRPO, under high":         {rl.TokenHigh, conditionedHalf, 1, func(*settings) {}, 0.9, 1},
+		"RC-GRPO, under low":          {rl.TokenLow, conditionedHalf, 1, func(*settings) {}, 0.9, 1},
+		"verl's conventions":          {rl.TokenNone, untold, 1, func(s *settings) { s.Objective = verl }, 0.9, 1},
+		"minibatches and passes":      {rl.TokenNone, untold, 1, func(s *settings) { s.Minibatches, s.Passes = 2, 2 }, 0.9, 1},
+		"exact KL":                    {rl.TokenNone, untold, 1, func(s *settings) { s.KL.Estimator = "exact" }, 0.9, 1},
+		"GRPO held by a large beta":   {rl.TokenNone, untold, 1, func(s *settings) { s.KL.Beta = 30 }, 0.05, 0.25},
+		"held by a large exact beta":  {rl.TokenNone, untold, 1, func(s *settings) { s.KL.Beta, s.KL.Estimator = 30, "exact" }, 0.05, 0.25},
+		"RC-GRPO held by a large one": {rl.TokenHigh, conditionedHalf, 1, func(s *settings) { s.KL.Beta = 30 }, 0.05, 0.25},
+		"a punished token":            {rl.TokenNone, untold, -1, func(*settings) {}, 0, 0.02},
+	} {
+		before, after := success(t, tc.token, tc.allocation, tc.reward, tc.change)
+		t.Logf("%s: %.3f before, %.3f after", name, before, after)
+		if before < 0.01 || before > 0.2 {
+			t.Errorf("%s: the model begins with %v, want about a tenth, 0.01 to 0.2", name, before)
+		}
+		if after < tc.from || after > tc.to {
+			t.Errorf("%s: the probability of winning went from %v to %v, want between %v and %v", name, before, after, tc.from, tc.to)
+		}
+	}
+	t.Logf("%v in all", time.Since(start).Round(time.Millisecond))
+}

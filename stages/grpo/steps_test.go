@@ -1,0 +1,191 @@
+//go:build libtorch
+
+package grpo
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"testing"
+
+	"rcgrpo/stages/internal/lm"
+	"rcgrpo/stages/rl"
+)
+
+// several is a training of a tiny model whose updates make an optimizer step of one task after another, twice.
+func several(t *testing.T, alarms ...rl.Alarm) *training {
+	t.Helper()
+	r := alone(t, alarms...)
+	r.Minibatches, r.Passes = 1, 2
+	return r
+}
+
+func weightsOf(t *testing.T, r *training) []float32 {
+	t.Helper()
+	w, err := r.policy.Model.Weights()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// The old policy is that before the first step, in the numbers of the training forward, and stays so through all steps.
+func TestOldPolicyIsThatBeforeTheFirstOptimizerStep(t *testing.T) {
+	for _, precision := range []lm.Precision{lm.Float32, lm.BF16} {
+		r := several(t)
+		r.trainer.SetMicroTokens(12) // several micro-batches in a step
+		if err := r.policy.Model.Use(precision); err != nil {
+			t.Fatal(err)
+		}
+		b := newBatch(conversations(), r.Group)
+		if err := r.prepare(t.Context(), r.trainer, r.reference, b); err != nil {
+			t.Fatal(err)
+		}
+		parts := b.minibatches(&r.Objective)
+		if len(parts) != 2 {
+			t.Fatalf("got %d minibatches, want one for each of 2 tasks", len(parts))
+		}
+		for step := range 4 {
+			outcome, _, err := r.accumulate(t.Context(), r.trainer, r.reference, parts[step%2])
+			if err != nil {
+				t.Fatal(err)
+			}
+			moved := slices.ContainsFunc(outcome.LogRatio, func(l float64) bool { return l != 0 })
+			if moved != (step > 0) {
+				t.Errorf("%s, step %d: log ratios %v, want exactly 0 in the first step and others later", precision, step+1, outcome.LogRatio)
+			}
+			if _, _, err := r.trainer.Update(1e-2); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// An update of several steps is what the objective, evaluated by hand on each minibatch against the log-probabilities
+// before the update, makes of the weights, to the bit.
+func TestUpdateOfSeveralStepsEqualsTheStepsByHand(t *testing.T) {
+	r := several(t)
+	r.Temperature, r.Ratio.Level, r.Clip.Low, r.Clip.High = 1, "token", 0.05, 0.05
+	b := newBatch(conversations(), r.Group)
+	v := map[string]float64{}
+	if err := r.learn(t.Context(), 1, b, v); err != nil {
+		t.Fatal(err)
+	}
+	got := weightsOf(t, r)
+	if v["clip_fraction"] <= 0 || v["log_ratio_max"] <= 0 || v["skipped"] != 0 {
+		t.Errorf("clip_fraction %v, log_ratio_max %v, skipped %v: want ratios that are clipped and no step left out", v["clip_fraction"], v["log_ratio_max"], v["skipped"])
+	}
+
+	hand := several(t)
+	groups := [][]*rl.Trajectory{conversations()[:3], conversations()[3:]}
+	var old []lm.TokenStats
+	for _, members := range groups {
+		stats, err := hand.trainer.Stats(t.Context(), newBatch(members, 3).sequences, nil, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		old = append(old, stats)
+	}
+	for step := range 4 {
+		part := newBatch(groups[step%2], 3)
+		part.advantage(&r.Objective, nil)
+		_, err := hand.trainer.Accumulate(t.Context(), part.sequences, hand.reference, 1, func(_, _ int, now lm.TokenStats) (lm.Weights, error) {
+			out, err := r.Objective.Evaluate(&rl.Batch{Length: part.length, Advantage: part.advantages, Turn: part.turn, Logp: now.Logp,
+				LogpOld: old[step%2].Logp, LogpRef: now.LogpRef, Entropy: now.Entropy}, part.totals)
+			return lm.Weights{Logp: out.DLogp}, err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := hand.trainer.Update(r.LR); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(got, weightsOf(t, hand)) {
+		t.Error("the weights differ from those of the steps by hand")
+	}
+}
+
+func TestRatiosAndClippingAreLoggedOnlyWhereTheyCanVary(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(r *training)
+		logged bool
+	}{
+		"one step":                    {func(*training) {}, false},
+		"two passes":                  {func(r *training) { r.Passes = 2 }, true},
+		"two minibatches":             {func(r *training) { r.Minibatches = 1 }, true},
+		"a minibatch of everything":   {func(r *training) { r.Minibatches = 2 }, false},
+		"ratio against the reference": {func(r *training) { r.Ratio.Denominator = "reference" }, true},
+	} {
+		r := alone(t)
+		tc.change(r)
+		v, _ := update(t, r, 1, rewards(1, 0, 1, 0, 1, 0))
+		for _, metric := range []string{"clip_fraction", "log_ratio_p05", "log_ratio_p50", "log_ratio_p95", "log_ratio_max"} {
+			if _, logged := v[metric]; logged != tc.logged {
+				t.Errorf("%s: %s is logged: %v, want %v", name, metric, logged, tc.logged)
+			}
+		}
+		if v["kl_weight"] != r.KL.Beta {
+			t.Errorf("%s: kl_weight %v, want beta, %v", name, v["kl_weight"], r.KL.Beta)
+		}
+	}
+}
+
+// Of an update whose second step has no finite gradient, an alarm leaves out that step and the rest.
+func TestAlarmsWatchEveryOptimizerStep(t *testing.T) {
+	for _, action := range []string{rl.ActionSkip, rl.ActionStop} {
+		r := several(t, rl.Alarm{Name: rl.AlarmNaN, Action: action})
+		v, moved := update(t, r, 1, rewards(1, 0, 0, math.Inf(1), 0, 1)) // in the second group
+		if !moved || v["skipped"] != 0.75 || v["alarm_nan"] != 1 || v["lr"] != 1e-2 {
+			t.Errorf("%s: moved %v, skipped %v, alarm %v, rate %v; want the first of four steps made", action, moved, v["skipped"], v["alarm_nan"], v["lr"])
+		}
+		if r.watch.Stopped != (action == rl.ActionStop) {
+			t.Errorf("%s: stopped %v", action, r.watch.Stopped)
+		}
+	}
+}
+
+// callsLeft is a context that is cancelled after a number of looks at it.
+type callsLeft struct {
+	context.Context
+	n int
+}
+
+func (c *callsLeft) Err() error {
+	if c.n--; c.n < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// A training that is told to stop saves itself only if its weights are those after an update: not inside a pass.
+func TestTrainingToldToStopInsideAPassIsNotSavedAsItStands(t *testing.T) {
+	inside := 0
+	for n := range 1000 {
+		r := several(t)
+		r.Temperature = 1
+		before := weightsOf(t, r)
+		err := r.learn(&callsLeft{t.Context(), n}, 1, newBatch(conversations(), r.Group), map[string]float64{})
+		if err == nil {
+			if inside == 0 {
+				t.Error("no interruption lay between two optimizer steps")
+			}
+			return
+		}
+		if !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		moved := !slices.Equal(before, weightsOf(t, r))
+		if moved && !r.ahead {
+			t.Errorf("interrupted at look %d: the weights have moved, and the training would be saved as if they had not", n)
+		}
+		if !moved && r.ahead {
+			t.Errorf("interrupted at look %d: nothing has moved, and the training would not be saved", n)
+		}
+		if moved {
+			inside++
+		}
+	}
+	t.Error("the update never came to an end")
+}
