@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/disk"
 )
 
 // watch is what a run does about a node that another process makes. While the engine that started the stage lives, it
@@ -252,4 +253,15 @@ func (r *run) wants(s Survivor) bool {
 		}
 	}
 	return false
+}
+
+// showLogOf makes the log of a stage that another engine started the log of an address of this run.
+func (f runFolder) showLogOf(h holder, address string) error {
+	theirs := h.folder().log(h.Address)
+	err := disk.Symlink(theirs, f.log(address))
+	if err == nil || errors.Is(err, os.ErrExist) {
+		return nil
+	}
+	// The file system has no links.
+	return disk.WriteFile(f.log(address), []byte("another run started this stage; its log is "+theirs+"\n"), 0o600)
 }

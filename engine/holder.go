@@ -25,7 +25,6 @@ type holder struct {
 	Start   uint64    `json:"start,omitempty"` // of that process
 	Group   bool      `json:"group,omitempty"` // to stop it, ask its whole process group
 	Kills   int64     `json:"kills"`           // what oomKills said when it started
-	Log     string    `json:"log,omitempty"`   // where its log lies before that has its name; "" for nowhere else
 }
 
 // hostName is what processes on this machine call it.

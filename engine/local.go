@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,8 +43,6 @@ type Work struct {
 	parts      artifact.Parts                // of the key; nil when the output is not kept
 	inputs     map[string]*artifact.Manifest // by address, also those that are not recorded yet
 	finish     func(*artifact.Finished)      // takes what a stage made in this process, to be recorded
-	logs       *logPool                      // of the run
-	log        *stageLog                     // from there; nil: the log is opened by its name
 	adopt      bool                          // its program has ended already: only what it made is to be taken
 }
 
@@ -99,14 +96,6 @@ func graceAfter(cause error) time.Duration {
 type thisMachine struct{}
 
 func (thisMachine) Execute(ctx context.Context, w Work, observe func(Event)) error {
-	if w.log != nil {
-		err := w.Perform(ctx, w.log.file, observe)
-		blank, endErr := w.logs.end(w.log, err)
-		if blank {
-			w.logs.giveBack(w.log)
-		}
-		return cmp.Or(err, endErr)
-	}
 	log, err := w.openLog()
 	if err != nil {
 		return err

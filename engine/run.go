@@ -70,7 +70,7 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 	if r.events, err = openEventLog(folder.path("events.jsonl")); err != nil {
 		return errors.Join(err, lock.Close(), user.Close())
 	}
-	r.committer, r.logs = p.Store.Committer(), newLogPool(folder)
+	r.committer = p.Store.Committer()
 	r.emit(Event{Kind: EventPlanned, Counts: p.counts(), Path: string(folder)})
 	r.tellForgotten()
 	err = r.loop(ctx)
@@ -80,7 +80,7 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 	closing.Go(func() {
 		commitErr = r.committer.Close()
 		r.tidying.Wait()
-		r.note(errors.Join(r.logs.close(), p.Store.RemoveSpares(), p.copies.compact()))
+		r.note(errors.Join(p.Store.RemoveSpares(), p.copies.compact()))
 		if len(busy) > 0 { // by a killed run's child perhaps, that was about to be gone
 			_, err := p.Store.Tidy()
 			r.note(err)
@@ -172,7 +172,6 @@ type run struct {
 	pending   int         // results that will still come
 	recording int         // of them those that the committer has
 	committer *artifact.Committer
-	logs      *logPool
 	tidying   sync.WaitGroup // of scratch folders
 	lost      error          // why a result could not be recorded
 	failed    []*task
@@ -488,7 +487,7 @@ func (r *run) start(ctx context.Context, t *task) {
 	}
 	t.state = running
 	w := Work{Node: t.Node, Experiment: r.Experiment, Store: r.Store, CPUs: t.claim.need.cpus, GPUs: t.gpus,
-		Attempt: t.attempts + 1, Log: r.folder.log(t.Address), Kill: r.kill, user: r.user, folder: r.folder, assignment: r.assignment(t), lock: t.lock, lease: t.lease.inherited(), logs: r.logs}
+		Attempt: t.attempts + 1, Log: r.folder.log(t.Address), Kill: r.kill, user: r.user, folder: r.folder, assignment: r.assignment(t), lock: t.lock, lease: t.lease.inherited()}
 	res := result{task: t, ran: true}
 	w.parts, w.inputs = t.parts, map[string]*artifact.Manifest{}
 	var commits []*pendingCommit
@@ -629,7 +628,6 @@ func (r *run) take(ctx context.Context, res result) {
 	case res.err != nil:
 		r.fail(t, res.err, res.took)
 	case t.Key == "":
-		r.note(r.logs.mark(r.folder.log(t.Address)))
 		r.show(t, res.took)
 	case res.made != nil:
 		r.made(t, res.made, res.took)

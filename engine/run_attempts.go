@@ -77,13 +77,13 @@ func (r *run) attempt(ctx context.Context, w Work) error {
 	if w.lock.Left() {
 		r.takeUp(&w)
 	}
-	if err := r.begin(&w); err != nil {
-		return err
-	}
-	if _, here := r.executor.(thisMachine); !here || w.Attempt > 1 { // this machine opens it itself
-		if err := w.beginLog(); err != nil {
+	if w.lock != nil {
+		if err := w.assignment.holder(r.folder).write(w.lock.File()); err != nil {
 			return err
 		}
+	}
+	if err := w.beginLog(); err != nil {
+		return err
 	}
 	r.emit(Event{Address: w.Node.Address, Kind: EventStarted, Attempt: w.Attempt, Key: w.assignment.Key,
 		Expect: r.byAddress[w.Node.Address].Expect.Seconds(), Path: w.Log})
@@ -107,28 +107,6 @@ func (r *run) attempt(ctx context.Context, w Work) error {
 	return err
 }
 
-// begin has the log of an attempt ready and writes down whose the key's lock is.
-func (r *run) begin(w *Work) error {
-	h := w.assignment.holder(r.folder)
-	if r.inPlace(w.Node) && w.Attempt == 1 && !w.adopt {
-		if err := w.takeLog(); err != nil {
-			return err
-		}
-		h.Log = w.log.path
-	}
-	if w.lock == nil {
-		return nil
-	}
-	if err := h.write(w.lock.File()); err != nil {
-		if w.log != nil {
-			_, endErr := w.logs.end(w.log, err)
-			err = errors.Join(err, endErr)
-		}
-		return err
-	}
-	return nil
-}
-
 // takeUp makes an attempt one that only takes what a program has left whose engine is gone.
 func (r *run) takeUp(w *Work) {
 	var before holder
@@ -142,20 +120,12 @@ func (r *run) takeUp(w *Work) {
 
 func timeoutError(limit time.Duration) error { return fmt.Errorf("%w of %v", errTimeout, limit) }
 
-// takeLog takes a log from the run's.
-func (w *Work) takeLog() (err error) {
-	if w.log, err = w.logs.take(); err == nil {
-		w.log.begin(w.Log)
-	}
-	return err
-}
-
-// openLog opens the log, which is there from the first byte on, whatever becomes of the stage.
+// openLog opens the log for appending. The file exists from the start of the stage on.
 func (w Work) openLog() (*os.File, error) {
 	return disk.OpenFile(w.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 }
 
-// beginLog makes the log and separates an attempt from the one before.
+// beginLog creates the log and marks the beginning of a further attempt.
 func (w Work) beginLog() error {
 	f, err := w.openLog()
 	if err != nil {

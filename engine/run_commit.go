@@ -33,7 +33,6 @@ func (r *run) made(t *task, f *artifact.Finished, took time.Duration) {
 	r.pending++
 	r.recording++
 	r.committer.Add(f, func(err error) {
-		r.note(r.logs.mark(r.folder.log(t.Address)))
 		if err == nil {
 			r.tellDone(t, f.Manifest, took)
 			r.note(lock.Retire())
