@@ -38,7 +38,7 @@ func Kind() *engine.Kind {
 	return &engine.Kind{
 		Name:    "report",
 		Summary: "A page of scores and curves: tables, tests, figures, evidence; as HTML, Markdown, text, LaTeX, CSV and JSON.",
-		Version: 5,
+		Version: 6,
 		New: func() engine.Stage {
 			return &settings{Windows: &windows{Early: PaperWindows.Early, Late: PaperWindows.Late}}
 		},
@@ -228,6 +228,7 @@ func (s *settings) evidence(job *engine.Job) (*Evidence, *artifact.Store, error)
 		Format: EvidenceFormat, Name: job.Experiment.Name, Question: job.Experiment.Question, Expect: job.Experiment.Expect,
 		Notes: s.Notes, Arms: s.Arms, Windows: Windows{Early: s.Windows.Early, Late: s.Windows.Late}, Chosen: s.chosen(),
 	}
+	ev.Files = sourceFiles(job.Experiment)
 	for _, m := range job.Missing() {
 		ev.Failures = append(ev.Failures, Failure{Address: m.Address, Cause: m.Why, Log: m.Lines})
 	}
