@@ -118,3 +118,22 @@ func TestReadmeNamesEveryPageOfTheDocumentation(t *testing.T) {
 		}
 	}
 }
+
+// How many cells, values and artifacts a page has is printed by verify and changes with every table, so documents do not
+// repeat it.
+func TestDocumentsDoNotCountWhatVerifyCounts(t *testing.T) {
+	paths, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	counted := regexp.MustCompile(`[0-9][0-9,.]* (cells|values of figures|artifacts)\b`)
+	for _, path := range append(paths, "README.md") {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := counted.Find(text); found != nil {
+			t.Errorf("%s says %q; verify prints the number of the page at hand", path, found)
+		}
+	}
+}

@@ -282,7 +282,8 @@ func colored(w io.Writer) bool {
 	return os.Getenv("NO_COLOR") == "" && isTerminal(w)
 }
 
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(descriptor)
+// isTerminal reports whether a reader or writer is a terminal.
+func isTerminal(stream any) bool {
+	f, ok := stream.(descriptor)
 	return ok && term.IsTerminal(int(f.Fd()))
 }

@@ -23,6 +23,7 @@ func TestMain(m *testing.M) {
 // TestScripts runs the sessions of testdata/script, named verb_case.txtar. -update rewrites their golden text.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{Dir: "testdata/script", UpdateScripts: *update, RequireUniqueNames: true,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"rebundle": rebundle, "bomb": bomb},
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("HOME", e.WorkDir)
 			e.Setenv("RCGRPO_LEASES", filepath.Join(e.WorkDir, ".leases")) // runs of other scripts are none of ours

@@ -48,6 +48,9 @@ func reportCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	if err != nil {
 		return c.fail(err)
 	}
+	if *bundle != "" { // the page records the experiment's files, of which a comment may have changed since it was made
+		o.Replace = o.Targets
+	}
 	plan, err := x.PlanWith(store, o)
 	if err != nil {
 		return c.fail(err)

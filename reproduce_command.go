@@ -1,27 +1,35 @@
 package main
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/reports"
 )
 
-// reproduceCommand runs `rcgrpo reproduce PAGE#CELL [EXP]`: it prints the stages behind one cell of a page and, with -run,
-// runs them in a fresh store and compares.
-func reproduceCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
+// reproduceCommand runs `rcgrpo reproduce PAGE#CELL [EXP]`: it prints the stages behind one cell of a page, with every
+// command that they start and every file that they read, and with -run runs them in a fresh store and compares. An
+// experiment that the caller did not name may be a stranger's: its commands run only with the caller's consent.
+func reproduceCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	c := newCall("reproduce", "PAGE#CELL [EXP]", stdout, stderr)
 	run := c.Bool("run", false, "run the stages in a fresh store and compare")
 	into := c.String("into", "", "keep that store in this `FOLDER`; an interrupted run goes on there")
 	replace := c.Bool("replace", false, "run the stages in the site's store instead, although it holds their results")
+	trust := c.Bool("trust", false, "run the commands of the page's experiment without asking")
+	limit := c.limitFlag()
 	if code, done := c.parse(args); done {
 		return code
 	}
@@ -35,12 +43,12 @@ func reproduceCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int 
 	if *replace && *into != "" {
 		return c.misuse("-replace runs in the site's store, -into in another: want one of them")
 	}
-	page, dir, done, err := readPageFile(path)
+	in, err := c.openPage(path, "", *limit)
 	if err != nil {
 		return c.fail(err)
 	}
-	defer done()
-	ev, err := reports.ReadEvidence(page)
+	defer in.close()
+	ev, err := reports.ReadEvidence(in.page)
 	if err != nil {
 		return c.fail(fmt.Errorf("%s: %w", path, err))
 	}
@@ -48,10 +56,16 @@ func reproduceCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int 
 	if err != nil {
 		return c.fail(fmt.Errorf("%s: %w", path, err))
 	}
-	experiment := ""
-	if len(c.args) == 2 {
+	experiment, named := "", len(c.args) == 2
+	switch {
+	case named:
 		experiment = c.args[1]
-	} else if experiment, err = findBeside(dir, ev.Name); err != nil {
+	case in.bundle != nil:
+		experiment, err = findBeside(in.bundle.Experiment, ev.Name)
+	default:
+		experiment, err = findBeside(filepath.Dir(path), ev.Name)
+	}
+	if err != nil {
 		return c.fail(fmt.Errorf("%w: name the experiment after the cell", err))
 	}
 	c.source.Name = ev.Name
@@ -59,12 +73,17 @@ func reproduceCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int 
 	if x == nil {
 		return code
 	}
+	if faults := ev.CheckExperiment(x); len(faults) > 0 && in.bundle != nil && !named {
+		return c.fail(fmt.Errorf("%s: %s: nothing in it was run", path, visible(strings.Join(faults, "; "))))
+	} else if len(faults) > 0 {
+		fmt.Fprintf(stderr, "warning: %s\n", visible(strings.Join(faults, "; ")))
+	}
 	store, forget, err := c.reproductionStore(x, *into, *run, *replace)
 	if err != nil {
 		return c.fail(err)
 	}
 	defer forget()
-	o := engine.PlanOptions{Targets: source.Stages()}
+	o := engine.PlanOptions{Targets: source.Stages(), DataOnly: true}
 	plan, err := x.PlanWith(store, o)
 	if err == nil && *replace {
 		for _, n := range plan.Nodes {
@@ -75,18 +94,27 @@ func reproduceCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int 
 	if err != nil {
 		return c.fail(err)
 	}
-	fmt.Fprintf(stdout, "%s is %s\n\n", cell, source)
+	fmt.Fprintf(stdout, "%s is %s\n\n", cell, visible(source.String()))
+	fmt.Fprintf(stdout, "Behind it: %d of the %d stages of %s.\n", len(plan.Nodes), len(x.Nodes), x.Name)
+	for _, l := range planLines(plan, engine.Forecast{}) {
+		fmt.Fprintf(stdout, "  %s\n", strings.TrimSuffix(l.stem+"@"+strings.Join(l.seeds, ","), "@"))
+	}
+	foreign := printForeign(stdout, plan)
 	if !*run && !*replace {
-		fmt.Fprintf(stdout, "Behind it: %d of the %d stages of %s.\n", len(plan.Nodes), len(x.Nodes), x.Name)
-		took := c.recorded(x, ev, plan)
-		for _, l := range planLines(plan, engine.Forecast{}) {
-			fmt.Fprintf(stdout, "  %s\n", strings.TrimSuffix(l.stem+"@"+strings.Join(l.seeds, ","), "@"))
-		}
-		if took > 0 {
+		if took := c.recorded(x, ev, plan); took > 0 {
 			fmt.Fprintf(stdout, "They took %s of stage time when the page was made.\n", took.Round(time.Second))
 		}
 		fmt.Fprintln(stdout, "-run runs them in a fresh store and compares.")
 		return exitDone
+	}
+	if foreign > 0 && !named && !*trust {
+		if !isTerminal(stdin) {
+			return c.fail(errors.New("these commands run with your rights, and the files are yours: read them, then add -trust"))
+		}
+		fmt.Fprint(stdout, "These commands run with your rights, and the files are yours. Run them? [y/N] ")
+		if !agreed(stdin) {
+			return c.fail(errors.New("nothing was run"))
+		}
 	}
 	ctx, kill, stop := interruptible(stderr)
 	defer stop()
@@ -102,7 +130,7 @@ func reproduceCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int 
 	case err != nil:
 		return c.fail(err)
 	}
-	r, err := reports.Reproduce(page, cell, store, func(address string) (*artifact.Manifest, error) { return store.Last(x.Name, address) })
+	r, err := reports.Reproduce(in.page, cell, store, func(address string) (*artifact.Manifest, error) { return store.Last(x.Name, address) })
 	if err != nil {
 		return c.fail(err)
 	}
@@ -126,21 +154,59 @@ func cutCell(arg string) (page, cell string, ok bool) {
 	return arg[:i], arg[i+1:], true
 }
 
-// readPageFile reads a page, or the one in a bundle, and says in which folder its experiment should be.
-func readPageFile(path string) (page []byte, dir string, done func(), err error) {
-	if !strings.HasSuffix(path, reports.BundleSuffix) {
-		page, err = os.ReadFile(path)
-		return page, filepath.Dir(path), func() {}, err
+// printForeign prints the commands that the stages of a plan start, and the files of the user's that they read. It
+// returns how many there are.
+func printForeign(w io.Writer, plan *engine.Plan) int {
+	shown, n := map[engine.Stage]bool{}, 0
+	files := map[string]bool{}
+	for _, node := range plan.Nodes {
+		for _, f := range node.Files {
+			files[f.Path] = true
+		}
+		starter, ok := node.Stage.(engine.Starter)
+		if !ok || shown[node.Stage] { // seeds share their stage
+			continue
+		}
+		shown[node.Stage] = true
+		n++
+		stem, _, _ := strings.Cut(node.Address, "@")
+		fmt.Fprintf(w, "%s starts:\n", stem)
+		args, env := starter.Starts()
+		for _, word := range args {
+			fmt.Fprintf(w, "  | %s\n", strings.ReplaceAll(visible(word), "\n", "\n  | "))
+		}
+		for _, v := range env {
+			if _, _, set := strings.Cut(v, "="); !set {
+				v += " of your environment"
+			}
+			fmt.Fprintf(w, "  with %s\n", strings.ReplaceAll(visible(v), "\n", "\n  | "))
+		}
 	}
-	unpacked, done, err := temporaryFolder("rcgrpo-bundle-")
-	if err != nil {
-		return nil, "", nil, err
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		fmt.Fprintf(w, "reads %s\n", visible(path))
 	}
-	if page, _, err = reports.OpenBundle(path, unpacked); err != nil {
-		done()
-		return nil, "", nil, err
+	return n + len(files)
+}
+
+// visible shows text from outside on a terminal: everything but line breaks that no font shows, or that moves the
+// cursor or turns the direction of writing, is escaped.
+func visible(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if r == '\n' || unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
 	}
-	return page, filepath.Join(unpacked, "experiment"), done, nil
+	return b.String()
+}
+
+// agreed reads one line and reports whether it says yes.
+func agreed(stdin io.Reader) bool {
+	line, _ := bufio.NewReader(stdin).ReadString('\n') // at the end of the input: no
+	answer := strings.ToLower(strings.TrimSpace(line))
+	return answer == "y" || answer == "yes"
 }
 
 // findBeside finds the experiment of that name in a folder: its file, or the folder itself.

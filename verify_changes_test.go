@@ -19,10 +19,11 @@ import (
 // changeBytes verifies the page of a bundle, then n times changes one random byte of one of its artifacts, and wants each
 // change found and the file named. The time stamp of the file does not give it away.
 func changeBytes(file, dir string, n int, logf func(string, ...any)) error {
-	page, store, err := reports.OpenBundle(file, dir)
+	b, err := reports.OpenBundle(file, dir, reports.BundleBytes)
 	if err != nil {
 		return err
 	}
+	page, store := b.Page, b.Store
 	whole, err := reports.Verify(page, store)
 	if err != nil {
 		return err

@@ -1,12 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
-	"os"
+	"strconv"
 	"strings"
 
-	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/reports"
 )
@@ -17,18 +17,28 @@ func verifyCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	c := newCall("verify", "PAGE", stdout, stderr)
 	bundle := c.String("bundle", "", "read the artifacts from this `FILE` instead of the store")
 	asJSON := c.Bool("json", false, "print the result for programs")
+	limit := c.limitFlag()
 	if code, done := c.parse(args); done {
 		return code
 	}
 	if len(c.args) != 1 {
 		return c.misuse("want one page, or a bundle, which has its page inside; got %d", len(c.args))
 	}
-	page, store, done, err := c.openPage(c.args[0], *bundle)
+	in, err := c.openPage(c.args[0], *bundle, *limit)
 	if err != nil {
 		return c.fail(err)
 	}
-	defer done()
-	v, err := reports.Verify(page, store)
+	defer in.close()
+	var v *reports.Verification
+	if in.bundle != nil {
+		v, err = reports.VerifyBundle(in.page, in.bundle)
+	} else {
+		var store *artifact.Store
+		if store, _, err = c.siteStore(); err != nil {
+			return c.fail(fmt.Errorf("%w, or name a bundle with -bundle", err))
+		}
+		v, err = reports.Verify(in.page, store)
+	}
 	if err != nil {
 		return c.fail(fmt.Errorf("%s: %w", c.args[0], err))
 	}
@@ -46,44 +56,62 @@ func verifyCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	return exitDone
 }
 
-// openPage reads a page and opens the store that its artifacts are in: that of a bundle, unpacked until done is called,
-// or the site's. A bundle may stand in the page's place.
-func (c *call) openPage(path, bundle string) (page []byte, store *artifact.Store, done func(), err error) {
+// openedPage is a page that a command reads, and the bundle that it came with.
+type openedPage struct {
+	page   []byte
+	bundle *reports.Bundle // nil without one
+	close  func()          // removes the unpacked bundle
+}
+
+// openPage reads a page. Of a bundle, which may stand in the page's place, at most limit bytes are unpacked into a folder
+// that close removes, and so does a signal.
+func (c *call) openPage(path, bundle string, limit int64) (in openedPage, err error) {
 	if strings.HasSuffix(path, reports.BundleSuffix) {
 		path, bundle = "", path
 	}
-	done = func() {}
+	in = openedPage{close: func() {}}
 	if path != "" {
-		if page, err = os.ReadFile(path); err != nil {
-			return nil, nil, done, err
+		if in.page, err = reports.ReadPage(path); err != nil {
+			return in, err
 		}
 	}
 	if bundle == "" {
-		site, _, diags := engine.LoadSite(c.source)
-		c.tell(diags, nil)
-		if diags.HasErrors() || site.StorePath == "" {
-			return nil, nil, done, fmt.Errorf("no store: name a site file with -site, or a bundle with -bundle")
-		}
-		store, err = artifact.Open(site.StorePath)
-		return page, store, done, err
+		return in, nil
 	}
 	dir, done, err := temporaryFolder("rcgrpo-bundle-")
 	if err != nil {
-		return nil, nil, func() {}, err
+		return in, err
 	}
-	inside, store, err := reports.OpenBundle(bundle, dir)
-	if err != nil {
+	in.close = done
+	if in.bundle, err = reports.OpenBundle(bundle, dir, limit); err != nil {
 		done()
-		return nil, nil, func() {}, err
+		return in, err
 	}
 	if path == "" {
-		page = inside
+		in.page = in.bundle.Page
 	}
-	return page, store, done, nil
+	return in, nil
+}
+
+// limitFlag is the flag that says how much a bundle may unpack to.
+func (c *call) limitFlag() *int64 {
+	limit := int64(reports.BundleBytes)
+	c.Func("limit", fmt.Sprintf("most `MEGABYTES` that a bundle may unpack to (default %d)", limit>>20), func(text string) error {
+		n, err := strconv.ParseInt(text, 10, 32)
+		if err != nil || n < 1 {
+			return errors.New("want a whole number of megabytes")
+		}
+		limit = n << 20
+		return nil
+	})
+	return &limit
 }
 
 func printVerification(w io.Writer, v *reports.Verification, page string) error {
 	var b strings.Builder
+	for _, text := range v.NotCovered {
+		fmt.Fprintln(&b, text)
+	}
 	for _, fault := range v.Faults {
 		fmt.Fprintf(&b, "%s\n", fault)
 	}
@@ -102,9 +130,13 @@ func printVerification(w io.Writer, v *reports.Verification, page string) error 
 		if v.NumbersHold() {
 			fmt.Fprintln(&b, "Every number is as recomputed. The rest differs as it does between versions of rcgrpo; if this one made the page, it was edited.")
 		}
-		verdict = fmt.Sprintf("%d damaged or other artifacts, %d differences", len(v.Faults), len(v.Differences))
+		verdict = fmt.Sprintf("%d damaged or other artifacts and files, %d differences", len(v.Faults), len(v.Differences))
 	}
-	fmt.Fprintf(&b, "%s: %d cells, %d values of figures, transcripts of %d arms, %d artifacts read to the last byte: %s\n", page, v.Cells, v.Values, v.Transcripts, v.Artifacts, verdict)
-	_, err := io.WriteString(w, b.String())
+	files := ""
+	if v.Files > 0 {
+		files = fmt.Sprintf("%d files of the experiment, ", v.Files)
+	}
+	fmt.Fprintf(&b, "%s: %d cells, %d values of figures, transcripts of %d arms, %s%d artifacts read to the last byte: %s\n", page, v.Cells, v.Values, v.Transcripts, files, v.Artifacts, verdict)
+	_, err := io.WriteString(w, visible(b.String()))
 	return err
 }

@@ -52,6 +52,13 @@ type Publisher interface {
 	Publishes() []string // names below the experiment's folder, as Job.Publish takes them
 }
 
+// Starter is a stage that starts a program which its settings name.
+type Starter interface {
+	// Starts returns the program, for a person to read before it runs: its arguments, the variables that the settings
+	// give it as NAME=VALUE, and as NAME alone those that it takes from the caller's environment.
+	Starts() (args, env []string)
+}
+
 // Runner is a stage this binary can run. Tensor kinds implement it only under the build tag libtorch; a Stage that
 // is no Runner is started in the torch binary.
 type Runner interface {

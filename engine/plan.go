@@ -88,6 +88,9 @@ type PlanOptions struct {
 	Targets []string // addresses (Experiment.Find); only these and what they read
 	Replace []string // addresses that run although they are up to date
 
+	// DataOnly leaves out the stages that no target reads: those that come in by depends_on alone.
+	DataOnly bool
+
 	// Paranoid reads every result that is up to date, and every published copy, and compares contents, where otherwise one
 	// look at the time stamps is enough. Inputs from outside are the affair of Source.Paranoid.
 	Paranoid bool
@@ -103,7 +106,7 @@ func (x *Experiment) PlanWith(store *artifact.Store, o PlanOptions) (*Plan, erro
 	if x.broken {
 		return nil, fmt.Errorf("experiment %s has mistakes and cannot be planned", x.Name)
 	}
-	wanted, err := x.targets(o.Targets)
+	wanted, err := x.targets(o.Targets, o.DataOnly)
 	if err != nil {
 		return nil, err
 	}
@@ -142,8 +145,9 @@ func (x *Experiment) PlanWith(store *artifact.Store, o PlanOptions) (*Plan, erro
 	return p, nil
 }
 
-// targets returns the nodes of the addresses with all they need; nil, for all, without addresses.
-func (x *Experiment) targets(addresses []string) (map[*Node]bool, error) {
+// targets returns the nodes of the addresses with all they need, or with all they read where dataOnly is true; nil, for
+// all, without addresses.
+func (x *Experiment) targets(addresses []string, dataOnly bool) (map[*Node]bool, error) {
 	if len(addresses) == 0 {
 		return nil, nil
 	}
@@ -156,6 +160,9 @@ func (x *Experiment) targets(addresses []string) (map[*Node]bool, error) {
 		wanted[n] = true
 		for _, in := range n.Inputs {
 			want(in.From)
+		}
+		if dataOnly {
+			return
 		}
 		for _, from := range n.After {
 			want(from)

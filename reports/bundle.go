@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -22,14 +23,20 @@ const (
 	bundlePage       = "page.html"
 	bundleExperiment = "experiment/" // its files
 	bundleStore      = "store/"      // a store with the ports and manifests behind the page
+	bundleManifests  = bundleStore + "nodes/"
+	bundleObjects    = bundleStore + "objects/"
 )
 
 // WriteBundle writes a page with everything its numbers come from: the artifacts it read (all transcripts among them), the
-// manifests, and the experiment's files by name. Equal contents give equal bytes.
+// manifests, and the experiment's files by name, which must be those that the page records. Equal contents give equal
+// bytes.
 func WriteBundle(w io.Writer, page []byte, store *artifact.Store, experiment map[string][]byte) error {
 	ev, err := ReadEvidence(page)
 	if err != nil {
 		return fmt.Errorf("the page: %w", err)
+	}
+	if faults := ev.checkFiles(experiment); len(faults) > 0 {
+		return fmt.Errorf("the experiment is not the one that the page was made from: %s", strings.Join(faults, "; "))
 	}
 	files := map[string]string{}
 	part := func(address, key string, ports ...string) error {
@@ -94,40 +101,119 @@ func WriteBundle(w io.Writer, page []byte, store *artifact.Store, experiment map
 	return errors.Join(t.Close(), z.Close())
 }
 
-// OpenBundle unpacks a bundle into a folder and returns its page and its store.
-func OpenBundle(file, dir string) (page []byte, store *artifact.Store, err error) {
+// Bundle is an unpacked bundle.
+type Bundle struct {
+	Page       []byte
+	Store      *artifact.Store
+	Experiment string            // folder of the experiment's files
+	Files      map[string][]byte // the experiment's files by name
+}
+
+// BundleBytes is what a bundle may unpack to unless the reader allows more.
+const BundleBytes = 512 << 20
+
+// Limits of the contents of a bundle, far above those of any page that a browser can show. The limit in bytes also bounds
+// what may be read from the compressed rows in its store.
+const (
+	maxBundleFiles  = 10_000
+	maxBundleDepth  = 8 // folders below an object
+	maxPageBytes    = 32 << 20
+	maxSourceBytes  = 1 << 20  // of all files of the experiment
+	maxRecordsBytes = 64 << 20 // of all manifests
+	maxRows         = 2_000_000
+	maxRowBytes     = 64 << 20
+)
+
+// OpenBundle unpacks a bundle into a folder, reading it as a stream. It writes at most limit bytes and refuses
+// everything that WriteBundle does not write: other names, links and devices, more or larger files than any page needs.
+func OpenBundle(file, dir string, limit int64) (*Bundle, error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer f.Close()
 	z, err := gzip.NewReader(f)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s is no bundle: %w", file, err)
+		return nil, fmt.Errorf("%s is no bundle: %w", file, err)
 	}
+	b := &Bundle{Experiment: filepath.Join(dir, bundleExperiment), Files: map[string][]byte{}}
+	left := map[string]int64{bundlePage: maxPageBytes, bundleExperiment: maxSourceBytes, bundleManifests: maxRecordsBytes, bundleObjects: limit}
 	t := tar.NewReader(z)
-	for {
+	for n, unpacked := 0, int64(0); ; n++ {
 		h, err := t.Next()
 		if err == io.EOF {
 			break
 		}
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s is no bundle: %w", file, err)
+			return nil, fmt.Errorf("%s is no bundle: %w", file, err)
 		}
-		if h.Typeflag != tar.TypeReg || !filepath.IsLocal(filepath.FromSlash(h.Name)) {
-			return nil, nil, fmt.Errorf("%s holds %q, which is no plain file below it", file, h.Name)
+		part := bundlePart(h.Name)
+		if h.Typeflag != tar.TypeReg || part == "" {
+			return nil, fmt.Errorf("%s holds %q, which is no file of a bundle", file, h.Name)
+		}
+		if n == maxBundleFiles {
+			return nil, fmt.Errorf("%s holds more than %d files, which no bundle needs", file, maxBundleFiles)
+		}
+		if unpacked += h.Size; unpacked > limit {
+			return nil, fmt.Errorf("%s unpacks to more than %s: allow more with -limit if you trust it", file, bytesText(limit))
+		}
+		if left[part] -= h.Size; left[part] < 0 {
+			return nil, fmt.Errorf("%s: %q makes its part of the bundle, %s, larger than any page needs", file, h.Name, part)
 		}
 		path := filepath.Join(dir, filepath.FromSlash(h.Name))
-		if err := unpackFile(t, path, strings.HasPrefix(h.Name, bundleStore+"objects/")); err != nil {
-			return nil, nil, err
+		if err := unpackFile(t, path, part == bundleObjects); err != nil {
+			return nil, fmt.Errorf("%s: unpack %q: %w", file, h.Name, err)
+		}
+		if name, ok := strings.CutPrefix(h.Name, bundleExperiment); ok {
+			if b.Files[name], err = os.ReadFile(path); err != nil {
+				return nil, err
+			}
 		}
 	}
-	page, err = os.ReadFile(filepath.Join(dir, bundlePage))
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s holds no %s", file, bundlePage)
+	if b.Page, err = os.ReadFile(filepath.Join(dir, bundlePage)); err != nil {
+		return nil, fmt.Errorf("%s holds no %s", file, bundlePage)
 	}
-	store, err = artifact.Open(filepath.Join(dir, bundleStore))
-	return page, store, err
+	if b.Store, err = artifact.Open(filepath.Join(dir, bundleStore)); err != nil {
+		return nil, err
+	}
+	b.Store.Limit(&artifact.Budget{Bytes: limit, Rows: maxRows, Line: maxRowBytes})
+	return b, nil
+}
+
+// bundlePart returns the part of a bundle that a file belongs to; "" for a name that WriteBundle does not write.
+func bundlePart(name string) string {
+	if !filepath.IsLocal(filepath.FromSlash(name)) || path.Clean(name) != name {
+		return ""
+	}
+	for _, part := range []string{bundleExperiment, bundleManifests, bundleObjects} {
+		below, ok := strings.CutPrefix(name, part)
+		folders := strings.Count(below, "/")
+		switch {
+		case !ok:
+		case part == bundleObjects && 1 <= folders && folders <= maxBundleDepth,
+			part == bundleManifests && folders == 0 && strings.HasSuffix(below, ".json"),
+			part == bundleExperiment && folders == 0:
+			return part
+		}
+	}
+	if name == bundlePage {
+		return bundlePage
+	}
+	return ""
+}
+
+// ReadPage reads a page, which is not larger than a page can be.
+func ReadPage(file string) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	page, err := io.ReadAll(io.LimitReader(f, maxPageBytes+1))
+	if err == nil && len(page) > maxPageBytes {
+		err = fmt.Errorf("%s has more than %s, which no page of this program has", file, bytesText(maxPageBytes))
+	}
+	return page, err
 }
 
 func unpackFile(r io.Reader, path string, object bool) error {

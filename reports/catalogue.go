@@ -136,11 +136,9 @@ func (s *Study) usualSections() []Section {
 		}
 		return all
 	}
-	legend := ""
 	var curves, folded []Part
 	for _, figure := range curveFigures {
 		for _, part := range parts["fig-"+figure.id] {
-			legend = part.Figure.legend()
 			if part.Figure.Folded {
 				folded = append(folded, part)
 			} else {
@@ -153,7 +151,7 @@ func (s *Study) usualSections() []Section {
 		{ID: "results", Title: "Results", Parts: s.bySet(of("main", "seeds", "fig-categories", "pass-at-k", "fig-pass-at-k", "fig-outcomes"))},
 		{ID: "differences", Title: "Differences", Parts: of("compare")},
 		{ID: "token", Title: "The reward token", Parts: of("gap", "gap-training")},
-		{ID: "training", Title: "Training dynamics", Lead: legend, Parts: training},
+		{ID: "training", Title: "Training dynamics", Parts: training},
 		{ID: "transcripts", Title: "Transcripts", Lead: "Episodes in full. Which ones is decided by a hash of their names, half of them failures where there are enough.", Parts: of("transcripts")},
 		{ID: "tasks", Title: "Data", Parts: of("data", "certificate", "mixtures")},
 		{ID: "setup", Title: "Settings", Parts: of("departures", "settings")},

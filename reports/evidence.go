@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -33,6 +34,9 @@ type Evidence struct {
 	Chosen   []Chosen     `json:"chosen,omitempty"` // sections that the report asked for; none: the usual ones
 	Failures []Failure    `json:"failures,omitempty"`
 
+	// Files of the experiment. Pages that were made before these were recorded have none.
+	Files []SourceFile `json:"files,omitempty"`
+
 	Inputs  []Input         `json:"inputs"`
 	Records []StageEvidence `json:"records"`
 
@@ -41,6 +45,60 @@ type Evidence struct {
 	// figure's id alone stands for all of it.
 	Sources []Source       `json:"sources"`
 	Cells   map[string]int `json:"cells"`
+}
+
+// SourceFile is a file of the experiment as it was when the page was made.
+type SourceFile struct {
+	Name   string `json:"name"` // without its folder
+	SHA256 string `json:"sha256"`
+}
+
+// sourceFiles records the experiment's files.
+func sourceFiles(x *engine.Experiment) []SourceFile {
+	var files []SourceFile
+	for _, path := range x.Paths {
+		if f := x.Files[path]; f != nil {
+			sum := sha256.Sum256(f.Bytes)
+			files = append(files, SourceFile{filepath.Base(path), hex.EncodeToString(sum[:])})
+		}
+	}
+	return files
+}
+
+// checkFiles compares files of an experiment, by name, with those that the evidence records, and returns a sentence for
+// each that is missing, differs or is not recorded; nil where the evidence records none.
+func (ev *Evidence) checkFiles(files map[string][]byte) []string {
+	if len(ev.Files) == 0 {
+		return nil
+	}
+	var faults []string
+	recorded := map[string]bool{}
+	for _, f := range ev.Files {
+		recorded[f.Name] = true
+		text, ok := files[f.Name]
+		sum := sha256.Sum256(text)
+		if got := hex.EncodeToString(sum[:]); !ok {
+			faults = append(faults, fmt.Sprintf("the experiment's file %q is missing", f.Name))
+		} else if got != f.SHA256 {
+			faults = append(faults, fmt.Sprintf("the experiment's file %q has sha256 %s, the page was made from %s", f.Name, prefix(got, 16), prefix(f.SHA256, 16)))
+		}
+	}
+	for _, name := range sortedKeys(files) {
+		if !recorded[name] {
+			faults = append(faults, fmt.Sprintf("the page was not made from the experiment's file %q", name))
+		}
+	}
+	return faults
+}
+
+// CheckExperiment compares the files of a loaded experiment with those that the evidence records, as Verify does with
+// those of a bundle.
+func (ev *Evidence) CheckExperiment(x *engine.Experiment) []string {
+	files := map[string][]byte{}
+	for _, path := range x.Paths {
+		files[filepath.Base(path)] = x.Files[path].Bytes
+	}
+	return ev.checkFiles(files)
 }
 
 // EvidenceFormat is the version of Evidence that this program writes and reads.
@@ -187,7 +245,7 @@ func ReadEvidence(page []byte) (*Evidence, error) {
 	if found == nil {
 		return nil, errors.New("it carries no evidence: want an HTML page that a report stage made from committed results")
 	}
-	text, err := unpacked(string(found[1]))
+	text, err := unpacked(string(found[1]), maxEvidenceBytes)
 	if err != nil {
 		return nil, fmt.Errorf("its evidence is damaged: %w", err)
 	}
@@ -198,11 +256,49 @@ func ReadEvidence(page []byte) (*Evidence, error) {
 	if ev.Format != EvidenceFormat {
 		return nil, fmt.Errorf("its evidence has format %d; this program reads %d", ev.Format, EvidenceFormat)
 	}
+	if err := ev.check(); err != nil {
+		return nil, fmt.Errorf("its evidence is damaged: %w", err)
+	}
 	return ev, nil
 }
 
-// unpacked is the text that packed packed.
-func unpacked(text string) ([]byte, error) {
+// Limits of the evidence in a page, and of everything else that is packed in it.
+const (
+	maxEvidenceBytes = 16 << 20
+	maxPackedBytes   = 16 << 20
+	maxInputs        = 5_000
+	maxRecords       = 5_000
+	maxChosen        = 1_000 // sections, pieces in them, pairs, notes, arms
+)
+
+// check refuses evidence that no report writes.
+func (ev *Evidence) check() error {
+	if ev.Name != "" && (ev.Name != filepath.Base(ev.Name) || !filepath.IsLocal(ev.Name)) {
+		return fmt.Errorf("it calls the experiment %q, and a name holds no folder", ev.Name)
+	}
+	if ev.Windows.Early < 1 || ev.Windows.Late < 1 {
+		return fmt.Errorf("its windows have %d and %d updates, and a window has at least one", ev.Windows.Early, ev.Windows.Late)
+	}
+	chosen := len(ev.Chosen) + len(ev.Compare) + len(ev.Notes) + len(ev.Arms) + len(ev.Failures)
+	for _, one := range ev.Chosen {
+		chosen += len(one.Show)
+	}
+	for _, one := range ev.Compare {
+		chosen += len(one.Pairs)
+	}
+	for _, count := range []struct {
+		n, most int
+		what    string
+	}{{len(ev.Inputs), maxInputs, "inputs"}, {len(ev.Records), maxRecords, "stages"}, {chosen, maxChosen, "sections, pairs, notes, arms and failures"}} {
+		if count.n > count.most {
+			return fmt.Errorf("it has %d %s, more than the %d that a page can have", count.n, count.what, count.most)
+		}
+	}
+	return nil
+}
+
+// unpacked is the text that packed packed; an error where it has more than limit bytes.
+func unpacked(text string, limit int64) ([]byte, error) {
 	b, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil {
 		return nil, err
@@ -211,7 +307,11 @@ func unpacked(text string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return io.ReadAll(z)
+	all, err := io.ReadAll(io.LimitReader(z, limit+1))
+	if err == nil && int64(len(all)) > limit {
+		return nil, fmt.Errorf("it unpacks to more than %d bytes", limit)
+	}
+	return all, err
 }
 
 // SourceOf returns the source of a cell by its id, with or without "#".

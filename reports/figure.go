@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Figure is a drawing as a plain value: curves over a numeric axis; or, when Categories are named, points with
@@ -37,8 +38,9 @@ type Series struct {
 	Dash    int    // 0 solid, 1 dashed, 2 dotted
 	Step    int    // place on the scale of colours from few to many, from 1; 0 for the colour of the arm
 
-	X    []float64 // curves: the common axis of all Runs
-	Runs []Curve   // curves: one per seed
+	X    []float64   // curves: the common axis of all Runs
+	Runs []Curve     // curves: one per seed
+	Ends *[2]float64 // curves: means over the early and the late window, as the tables have them; nil: no table does
 
 	Points []Point // one per category, or at their X
 	Spans  []Span
@@ -134,20 +136,56 @@ func movingAverage(y []float64, window int) []float64 {
 	return result
 }
 
-// legend says how curves are drawn.
-func (f *Figure) legend() string {
-	what := "the run"
-	if len(f.Series) > 0 && len(f.Series[0].Runs) > 1 {
+// Caption is the note and how the curves of this figure are drawn, with the window that smooths them.
+func (f *Figure) Caption() string { return strings.TrimSpace(f.Note + " " + f.drawing()) }
+
+// drawing says how curves are drawn; "" for other figures.
+func (f *Figure) drawing() string {
+	if f.Categories != nil || f.Lanes != nil || f.Diagonal != "" || len(f.Series) == 0 {
+		return ""
+	}
+	what, several, faint := "each run", false, false
+	for _, s := range f.Series {
+		several = several || len(s.Runs) > 1
+		faint = faint || s.Variant == ""
+	}
+	if several {
 		what = "the mean over seeds"
 	}
-	text := "Curves: " + what + " at each update."
-	if f.Smooth > 1 {
-		text = fmt.Sprintf("Thick curves: moving average of %s over %d updates; thin, where an arm has one: as measured.", what, f.Smooth)
+	shape := "Curves"
+	if f.Stacked {
+		shape = "Areas"
 	}
-	if what != "the run" {
+	text := fmt.Sprintf("%s: %s at each %s.", shape, what, f.X)
+	if f.Smooth > 1 {
+		text = fmt.Sprintf("%s: moving average of %s over %d %ss", shape, what, f.Smooth, f.X)
+		if faint && !f.Stacked {
+			text += "; faint: not smoothed"
+		}
+		text += "."
+	}
+	if several && !f.Stacked {
 		text += " Bands: lowest to highest seed."
 	}
 	return text
+}
+
+// values returns the two numbers that forms without drawings print for a series: its means over the windows of the
+// tables, or else its first and last value.
+func (s *Series) values() (first, last float64) {
+	if s.Ends != nil {
+		return s.Ends[0], s.Ends[1]
+	}
+	mean := s.mean()
+	return firstOf(mean), lastOf(mean)
+}
+
+// numbers says what the values of the series are.
+func (f *Figure) numbers() string {
+	if len(f.Series) > 0 && f.Series[0].Ends != nil {
+		return "Numbers: means over the early and the late window, as in the tables."
+	}
+	return fmt.Sprintf("Numbers: at the first and at the last %s.", f.X)
 }
 
 // data is the figure as rows of text, the first being the head: what stands behind the fold and in the CSV file.

@@ -228,6 +228,7 @@ func (s *settings) evidence(job *engine.Job) (*Evidence, *artifact.Store, error)
 		Format: EvidenceFormat, Name: job.Experiment.Name, Question: job.Experiment.Question, Expect: job.Experiment.Expect,
 		Notes: s.Notes, Arms: s.Arms, Windows: Windows{Early: s.Windows.Early, Late: s.Windows.Late}, Chosen: s.chosen(),
 	}
+	ev.Files = sourceFiles(job.Experiment)
 	for _, m := range job.Missing() {
 		ev.Failures = append(ev.Failures, Failure{Address: m.Address, Cause: m.Why, Log: m.Lines})
 	}

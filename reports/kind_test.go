@@ -306,7 +306,7 @@ func TestReportOfAWholeExperiment(t *testing.T) {
 	}
 	// The same numbers for programs and for papers.
 	folder := filepath.Dir(textFile)
-	for name, wanted := range map[string]string{JSONFile: `"count": 90`, LaTeXFile: `\caption{Success on test tasks, greedy decoding}`,
+	for name, wanted := range map[string]string{JSONFile: `"count": 90`, LaTeXFile: `\caption{Success on test tasks, greedy decoding`,
 		CSVFolder + "/main-test.csv": "Much training,", CSVFolder + "/fig-reward.csv": "update,"} {
 		content, err := os.ReadFile(filepath.Join(folder, name))
 		if err != nil {

@@ -226,6 +226,7 @@ func (s *Study) successFigures() []*Figure {
 			if len(series.Runs) == 0 {
 				continue
 			}
+			series.Ends = a.ends(fmt.Sprintf("successes_%d", k), s.Windows)
 			series.Name, series.Arm, series.Step = fmt.Sprintf("%d of %d", k, size), NoArm, 1+k*(len(lightSteps)-1)/size
 			longest = max(longest, len(series.X))
 			f.Series = append(f.Series, series)

@@ -4,14 +4,17 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode"
 )
 
-// LaTeX writes the tables of the page, each as a table environment with the rules of booktabs, to be put into a
-// document by \input. Details stand below their value; a mark is bold (best) or italic (departs from the paper).
+// LaTeX writes the tables of the page, each as a longtable with the rules of booktabs, to be put into a document by
+// \input. A table that is wider than the text is continued with its first column again. Details stand below their value; a
+// mark is bold (best) or italic (departs from the paper).
 func (p *Page) LaTeX(w io.Writer) error {
 	out := &sticky{w: w}
 	out.line("% Tables of: " + clean(p.Title))
-	out.line(`% The document needs \usepackage{booktabs}.`)
+	out.line(`% The document needs \usepackage[T1]{fontenc} and \usepackage{array,booktabs,longtable}, one column of text, and`)
+	out.line(fmt.Sprintf("%% lines of at least %d pt.", latexLine))
 	for _, s := range p.Sections {
 		for _, part := range s.Parts {
 			if part.Table != nil {
@@ -22,39 +25,96 @@ func (p *Page) LaTeX(w io.Writer) error {
 	return out.err
 }
 
+// Widths in points: the narrowest line of text that tables are made for (that of the class article), what stands between
+// two columns, and the widest that a column of words becomes while others have no room.
+const (
+	latexLine = 345
+	latexGap  = 6
+	latexWide = 110
+)
+
 func (t *Table) latex(out *sticky) {
-	layout := ""
-	heads := make([]string, len(t.Columns))
+	least, natural := make([]float64, len(t.Columns)), make([]float64, len(t.Columns))
 	for i, c := range t.Columns {
-		heads[i] = latexText(c.Name)
-		if c.Left || i == 0 {
-			layout += "l"
-		} else {
-			layout += "r"
+		least[i], natural[i] = latexWidths(c.Name)
+		for _, r := range t.Rows {
+			if i < len(r.Cells) {
+				least[i], natural[i] = r.Cells[i].latexWidths(least[i], natural[i])
+			}
+		}
+		natural[i] = max(least[i], min(natural[i], latexWide))
+	}
+	for from := 1; from < len(t.Columns) || from == 1; {
+		to, used := from, natural[0]+latexGap
+		for to < len(t.Columns) && (to == from || used+natural[to]+latexGap <= latexLine) {
+			used += natural[to] + latexGap
+			to++
+		}
+		columns := []int{0}
+		for i := from; i < to; i++ {
+			columns = append(columns, i)
+		}
+		t.latexPart(out, columns, least, natural)
+		from = max(to, from+1)
+	}
+	for _, n := range append([]string{t.Lead}, t.Notes...) {
+		if n != "" {
+			out.line(`{\footnotesize\raggedright ` + latexText(n) + `\par}`)
 		}
 	}
-	out.line("\n\\begin{table}\n\\centering")
-	out.line(`\caption{` + latexText(t.Title) + `}\label{tab:` + slug(t.ID) + `}`)
-	out.line(`\begin{tabular}{` + layout + "}\n\\toprule")
-	out.line(strings.Join(heads, " & ") + " \\\\\n\\midrule")
+}
+
+// latexPart writes some columns, the first of the table among them. Their widths are shares of the line.
+func (t *Table) latexPart(out *sticky, columns []int, least, natural []float64) {
+	widths, sum := make([]float64, len(columns)), 0.0
+	for i, c := range columns {
+		widths[i] = natural[c] + latexGap
+		sum += widths[i]
+	}
+	if sum > latexLine { // two columns that do not fit: the wider one gives
+		wide := 0
+		if len(columns) > 1 && natural[columns[1]] > natural[columns[0]] {
+			wide = 1
+		}
+		widths[wide] = max(widths[wide]-(sum-latexLine), least[columns[wide]]+latexGap)
+		sum = latexLine
+	}
+	layout := ""
+	heads := make([]string, len(columns))
+	for i, c := range columns {
+		side := `\raggedleft`
+		if t.Columns[c].Left || c == 0 {
+			side = `\raggedright`
+		}
+		layout += fmt.Sprintf(`>{%s\arraybackslash}p{\dimexpr %.4f\linewidth-2\tabcolsep\relax}`, side, widths[i]/latexLine)
+		heads[i] = latexText(t.Columns[c].Name)
+	}
+	title := latexText(t.Title)
+	label := `\label{tab:` + slug(t.ID) + `}`
+	if columns[len(columns)-1] != len(t.Columns)-1 || len(columns) > 1 && columns[1] != 1 {
+		title += ": " + latexText(t.Columns[columns[min(1, len(columns)-1)]].Name) + " to " + latexText(t.Columns[columns[len(columns)-1]].Name)
+		label = `\label{tab:` + slug(t.ID) + fmt.Sprintf("-%d", columns[min(1, len(columns)-1)]) + `}`
+	}
+	head := strings.Join(heads, " & ") + ` \\`
+	out.line(fmt.Sprintf("\n{\\footnotesize\\tabcolsep=%dpt\n\\begin{longtable}{%s}", latexGap/2, layout))
+	out.line(`\caption{` + title + `}` + label + ` \\`)
+	out.line("\\toprule\n" + head + "\n\\midrule\n\\endfirsthead")
+	out.line("\\toprule\n" + head + "\n\\midrule\n\\endhead")
+	out.line("\\bottomrule\n\\endfoot")
 	for _, r := range t.Rows {
-		cells := make([]string, len(t.Columns))
-		for i, c := range r.Cells {
-			cells[i] = c.latex(layout[i])
+		cells := make([]string, len(columns))
+		for i, c := range columns {
+			if c < len(r.Cells) {
+				cells[i] = r.Cells[c].latex()
+			}
 		}
 		out.line(strings.Join(cells, " & ") + ` \\`)
 	}
-	out.line("\\bottomrule\n\\end{tabular}")
-	for _, n := range append([]string{t.Lead}, t.Notes...) {
-		if n != "" {
-			out.line(`\par\smallskip{\footnotesize ` + latexText(n) + `}`)
-		}
-	}
-	out.line(`\end{table}`)
+	out.line("\\end{longtable}}")
 }
 
-// latex stacks text and details, to the side of their column ('l' or 'r').
-func (c Cell) latex(side byte) string {
+// latex stacks text and details.
+func (c Cell) latex() string {
 	text := latexText(c.Text)
 	switch c.Mark {
 	case MarkBest:
@@ -62,21 +122,105 @@ func (c Cell) latex(side byte) string {
 	case MarkDiffers:
 		text = `\textit{` + text + `}`
 	}
-	if c.Detail == "" {
-		return text
+	for _, line := range c.details() {
+		text += `\par{\scriptsize ` + latexText(line) + `}`
 	}
-	var below []string
-	for line := range strings.SplitSeq(c.Detail, " · ") {
-		below = append(below, `{\scriptsize `+latexText(line)+`}`)
-	}
-	return fmt.Sprintf(`\shortstack[%c]{%s\\%s}`, side, text, strings.Join(below, `\\`))
+	return text
 }
 
-// latexEscapes are the characters that mean something to LaTeX, and those of our own tables that no text font has.
+// details are the lines of the cell's detail.
+func (c Cell) details() []string {
+	if c.Detail == "" {
+		return nil
+	}
+	return strings.Split(c.Detail, " · ")
+}
+
+// latexWidths are the widths of a column once this cell is in it.
+func (c Cell) latexWidths(least, natural float64) (float64, float64) {
+	for _, line := range append(c.details(), c.Text) {
+		l, n := latexWidths(line)
+		least, natural = max(least, l), max(natural, n)
+	}
+	return least, natural
+}
+
+// latexWidths estimates the width of a text in one line, and of its longest piece that is not broken.
+func latexWidths(text string) (least, natural float64) {
+	const spare = 4 // bold letters, and the rest that an estimate needs
+	piece := 0.0
+	for _, p := range latexPieces(text) {
+		piece = 0
+		for _, r := range p {
+			piece += latexRuneWidth(r)
+		}
+		least = max(least, piece+spare)
+		natural += piece
+	}
+	return least, natural + spare
+}
+
+// latexRuneWidth is at least the width of a character of Latin Modern at 8 pt.
+func latexRuneWidth(r rune) float64 {
+	switch {
+	case strings.ContainsRune("mwMW%…→↑↓−–≥≤≠×", r):
+		return 8.3
+	case unicode.IsUpper(r) || r > 0x7f && r != '\u00a0' || strings.ContainsRune("+=<>&@_#~", r):
+		return 6.6
+	case strings.ContainsRune("iljt.,;:'|![]()/ \u00a0-", r):
+		return 3.4
+	}
+	return 4.7
+}
+
+// latexPieces cuts a text where a line may end: at blanks, and in words that are longer than any number after punctuation or
+// somewhere. A piece keeps the blank that follows it.
+func latexPieces(text string) []string {
+	const long, longest = 16, 12 // characters of a word that is cut, and of a piece of it
+	var pieces []string
+	for _, word := range strings.SplitAfter(clean(text), " ") {
+		if len([]rune(word)) <= long {
+			pieces = append(pieces, word)
+			continue
+		}
+		var piece []rune
+		for _, r := range word {
+			piece = append(piece, r)
+			if len(piece) == longest || strings.ContainsRune("._-/@[]=+,;:\u00a0", r) {
+				pieces, piece = append(pieces, string(piece)), nil
+			}
+		}
+		if len(piece) > 0 {
+			pieces = append(pieces, string(piece))
+		}
+	}
+	return pieces
+}
+
+// latexEscapes are the characters that mean something to LaTeX, brackets and stars because a row may begin with them, and those
+// of our own tables that no text font has.
 var latexEscapes = strings.NewReplacer(`\`, `\textbackslash{}`, "{", `\{`, "}", `\}`, "$", `\$`, "&", `\&`, "#", `\#`, "^", `\textasciicircum{}`,
 	"_", `\_`, "~", `\textasciitilde{}`, "%", `\%`, "<", `\textless{}`, ">", `\textgreater{}`, "|", `\textbar{}`, `"`, `\textquotedbl{}`,
+	"[", "{[}", "]", "{]}", "*", "{*}", "`", `\textasciigrave{}`, "-", "{-}",
 	"\u00a0", "~", "\u202f", `\,`, "−", `$-$`, "–", "--", "…", `\ldots{}`, "→", `$\to$`, "↑", `$\uparrow$`, "↓", `$\downarrow$`,
-	"Δ", `$\Delta$`, "ρ", `$\rho$`, "σ", `$\sigma$`, "Σ", `$\Sigma$`, "²", `$^2$`, "³", `$^3$`, "·", `$\cdot$`, "‖", `$\|$`, "★", `$\star$`, "≠", `$\neq$`)
+	"Δ", `$\Delta$`, "ρ", `$\rho$`, "σ", `$\sigma$`, "Σ", `$\Sigma$`, "π", `$\pi$`, "β", `$\beta$`, "ε", `$\varepsilon$`, "α", `$\alpha$`, "γ", `$\gamma$`,
+	"²", `$^2$`, "³", `$^3$`, "·", `$\cdot$`, "×", `$\times$`, "±", `$\pm$`, "‖", `$\|$`, "★", `$\star$`, "≠", `$\neq$`, "≤", `$\le$`, "≥", `$\ge$`, "√", `$\surd$`)
 
-// latexText is foreign text as LaTeX, in one line.
-func latexText(text string) string { return latexEscapes.Replace(clean(text)) }
+// latexText is foreign text as LaTeX, in one line. A character that its fonts lack stands there by its number.
+func latexText(text string) string {
+	var b strings.Builder
+	for i, piece := range latexPieces(text) {
+		if i > 0 && !strings.HasSuffix(b.String(), " ") {
+			b.WriteString(`\allowbreak{}`)
+		}
+		for _, r := range piece {
+			known := r < 0x7f || latexEscapes.Replace(string(r)) != string(r)
+			if letter := unicode.Is(unicode.Latin, r) && r < 0x180; !known && !letter {
+				fmt.Fprintf(&b, "{[}U+%04X{]}", r)
+			} else {
+				b.WriteString(latexEscapes.Replace(string(r)))
+			}
+		}
+	}
+	return b.String()
+}

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Markdown writes the page as GitHub-flavoured Markdown: tables in full, of each curve its first and last smoothed
-// value.
+// Markdown writes the page as GitHub-flavoured Markdown: tables in full, of each curve the two values that the
+// tables have of it.
 func (p *Page) Markdown(w io.Writer) error {
 	out := &sticky{w: w}
 	out.line("# " + escaped(p.Title))
@@ -90,7 +90,11 @@ func (t *Table) markdown(out *sticky) {
 }
 
 func (f *Figure) markdown(out *sticky) {
-	out.line(fmt.Sprintf("**%s.** %s\n", escaped(f.Title), escaped(f.Note)))
+	note := f.Note
+	if f.Categories == nil && f.Lanes == nil && f.Diagonal == "" {
+		note = strings.TrimSpace(note + " " + f.numbers())
+	}
+	out.line(fmt.Sprintf("**%s.** %s\n", escaped(f.Title), escaped(note)))
 	if f.Categories != nil || f.Diagonal != "" {
 		for _, row := range f.data()[1:] {
 			out.line("- " + escaped(strings.Join(row, " · ")))
@@ -104,8 +108,8 @@ func (f *Figure) markdown(out *sticky) {
 		return
 	}
 	for _, s := range f.Series {
-		y := movingAverage(s.mean(), f.Smooth)
-		out.line(fmt.Sprintf("- %s: %s → %s", escaped(s.full()), significant(firstOf(y)), significant(lastOf(y))))
+		first, last := s.values()
+		out.line(fmt.Sprintf("- %s: %s → %s", escaped(s.full()), significant(first), significant(last)))
 	}
 }
 

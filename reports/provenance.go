@@ -147,26 +147,48 @@ func (s *Study) mixtureTable() *Table {
 	return t
 }
 
-// paperSettings are the values of the paper's profile by kind and setting: those its settings tables, equations and
-// text give, and for what it leaves open the reading that rl.PaperObjective takes.
-var paperSettings = sync.OnceValue(func() map[string]map[string]string {
+// PaperSettings returns the values of the paper's profile by kind and setting: those of its settings tables, equations and
+// text, and for what it leaves open the defaults of the kinds. A test compares them with the kinds.
+var PaperSettings = sync.OnceValue(func() map[string]map[string]string {
+	tokens := map[string]string{"tokens.position": `"first_user"`, "tokens.init": `"mean"`}
+	tuning := map[string]string{"lr": "1e-05", "batch": "16", "schedule.shape": `"cosine"`, "schedule.warmup": "0.03", "optimizer.weight_decay": "0"}
+	rl := map[string]string{
+		"lr": "1e-06", "group": "5", "updates": "350", "zero_variance": `"keep"`, "entropy": "0",
+		"kl.beta": "0.1", "kl.estimator": `"k3"`, "kl.gradient": `"own"`, "kl.place": `"loss"`, "kl.aggregate": `"loss"`,
+		"kl.weighted": "false", "kl.log_clamp": "0", "kl.value_clamp": "0",
+		"clip.low": "0.2", "clip.high": "0.2", "clip.dual": "0", "clip.cap": "0",
+		"ratio.level": `"trajectory"`, "ratio.denominator": `"old"`, "ratio.log_clamp": "20", "ratio.only_above": "false",
+		"loss.aggregate": `"trajectory_sum"`, "loss.rows": `"all"`, "loss.scale": "0", "loss.count_eps": "0",
+		"advantage.baseline": `"group_mean"`, "advantage.scale": `"group_std"`, "advantage.ddof": "0", "advantage.eps": "1e-06",
+		"advantage.floor": "0", "advantage.missing": `"spread"`, "advantage.lone": `"formula"`,
+		"schedule.shape": `"constant"`, "schedule.warmup": "0", "optimizer.weight_decay": "0.01",
+	}
+	of := func(parts ...map[string]string) map[string]string {
+		all := map[string]string{"schedule.final": "0", "optimizer.beta1": "0.9", "optimizer.beta2": "0.999",
+			"optimizer.eps": "1e-08", "optimizer.clip_norm": "1"}
+		for _, part := range parts {
+			maps.Copy(all, part)
+		}
+		return all
+	}
 	return map[string]map[string]string{
-		"sft":     {"lr": "1e-05", "batch": "16", "epochs": "2"},
-		"rctp-ft": {"lr": "1e-05", "batch": "16", "epochs": "5", "tokens.position": `"first_user"`},
-		"grpo":    paperRL("64", nil),
-		"rc-grpo": paperRL("256", map[string]string{"tokens.high": "0.5", "tokens.allocation": `"iid"`}),
+		"sft":     of(tuning, map[string]string{"epochs": "2"}),
+		"rctp-ft": of(tuning, tokens, map[string]string{"epochs": "5"}),
+		"grpo":    of(rl, map[string]string{"batch": "64"}),
+		"rc-grpo": of(rl, tokens, map[string]string{"batch": "256", "tokens.high": "0.5", "tokens.allocation": `"iid"`}),
 	}
 })
 
-func paperRL(batch string, more map[string]string) map[string]string {
-	all := map[string]string{
-		"lr": "1e-06", "batch": batch, "group": "5", "updates": "350", "kl.beta": "0.1", "kl.estimator": `"k3"`, "kl.aggregate": `"loss"`,
-		"clip.low": "0.2", "clip.high": "0.2", "ratio.level": `"trajectory"`, "ratio.denominator": `"old"`, "loss.aggregate": `"trajectory_sum"`,
-		"advantage.baseline": `"group_mean"`, "advantage.scale": `"group_std"`, "advantage.ddof": "0", "advantage.eps": "1e-06",
-		"entropy": "0", "zero_variance": `"keep"`,
+// departure returns the paper's value of a setting where a stage of that kind has another one.
+func departure(kind, setting, value string) (paper string, departs bool) {
+	paper, known := PaperSettings()[kind][setting]
+	if !known || sameValue(paper, value) {
+		return "", false
 	}
-	maps.Copy(all, more)
-	return all
+	if setting == "tokens.position" && value == `"checkpoint"` { // as the stage that trained the tokens, which is marked itself
+		return "", false
+	}
+	return paper, true
 }
 
 // settingsTables list what the training stages were set to: first the settings in which a stage departs from the paper,
@@ -181,7 +203,7 @@ func (s *Study) settingsTables() (departing, all *Table) {
 	names := map[string]bool{}
 	instances := map[string][]string{} // of a stage, whose settings may differ
 	for _, r := range s.Records {
-		if paperSettings()[r.Kind] == nil {
+		if PaperSettings()[r.Kind] == nil {
 			continue
 		}
 		head := stageName(r.Address)
@@ -216,7 +238,7 @@ func (s *Study) settingsTables() (departing, all *Table) {
 				continue
 			}
 			cell := Words("%s", strings.Trim(value, `"`)).From(Source{From: instances[stageName(c.address)], Rows: "settings." + name, By: "setting, defaults included"})
-			if paper, ok := paperSettings()[c.kind][name]; ok && !sameValue(paper, value) {
+			if paper, departs := departure(c.kind, name, value); departs {
 				cell.Mark = MarkDiffers
 				cell = cell.With("paper: %s", strings.Trim(paper, `"`))
 				departures++

@@ -2,6 +2,7 @@ package reports
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -242,6 +243,29 @@ func TestSettingsTableMarksDefaultsWithoutEffect(t *testing.T) {
 	}
 	if got["clip.low"] != "no effect here" || got["kl.beta"] != "" {
 		t.Errorf("details: got %v, want \"no effect here\" beside clip.low alone", got)
+	}
+}
+
+// The settings that the head of drills.hcl promises, as that file sets them.
+func TestDeparturesListSchedulesMomentsAndTokens(t *testing.T) {
+	s := &Study{Records: []Record{
+		{Address: "stage.rctp-ft.warm", Kind: "rctp-ft", Settings: map[string]string{"schedule.shape": `"linear"`, "schedule.warmup": "0", "schedule.final": "0.1",
+			"optimizer.beta1": "0.9", "optimizer.beta2": "0.98", "tokens.position": `"before_each_action"`, "tokens.init": `"copy:<|assistant|>"`}},
+		{Address: "stage.rc-grpo.arm", Kind: "rc-grpo", Settings: map[string]string{"schedule.shape": `"constant"`, "schedule.warmup": "5", "schedule.final": "0",
+			"optimizer.beta1": "0.9", "optimizer.beta2": "0.98", "tokens.position": `"before_each_action"`, "tokens.init": `"copy:<|assistant|>"`}},
+		{Address: "stage.rc-grpo.paper", Kind: "rc-grpo", Settings: map[string]string{"tokens.position": `"checkpoint"`, "tokens.init": `"mean"`}},
+	}}
+	departing, _ := s.settingsTables()
+	got := map[string]string{}
+	for _, row := range departing.Rows {
+		for _, c := range row.Cells[1:] {
+			got[row.Cells[0].Text] += map[Mark]string{MarkDiffers: "x", MarkNone: "-"}[c.Mark]
+		}
+	}
+	want := map[string]string{"schedule.shape": "x--", "schedule.warmup": "xx-", "schedule.final": "x--", "optimizer.beta2": "xx-",
+		"tokens.position": "xx-", "tokens.init": "xx-"}
+	if !maps.Equal(got, want) {
+		t.Errorf("got marks %v, want %v (rctp-ft.warm, rc-grpo.arm, rc-grpo.paper)", got, want)
 	}
 }
 

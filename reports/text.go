@@ -183,9 +183,16 @@ func marked(c Cell, text string) string {
 	return text
 }
 
-// text draws each series as a line of blocks between its first and last mean value.
+// text draws each series as a line of blocks between the two values that the tables have of it.
 func (f *Figure) text(out *sticky, width int) {
-	out.wrapped(clean(f.Title)+prefixed(" – ", clean(f.Note)), width)
+	note := f.Note
+	if f.Categories == nil && f.Lanes == nil && f.Diagonal == "" {
+		note += " " + f.numbers()
+		if f.Smooth > 1 {
+			note += fmt.Sprintf(" Blocks: moving average over %d %ss.", f.Smooth, f.X)
+		}
+	}
+	out.wrapped(clean(f.Title)+prefixed(" – ", clean(strings.TrimSpace(note))), width)
 	if f.Categories != nil || f.Diagonal != "" {
 		for _, row := range f.data()[1:] {
 			out.line("  " + clean(strings.Join(row, "  ")))
@@ -214,8 +221,9 @@ func (f *Figure) text(out *sticky, width int) {
 	}
 	for _, s := range f.Series {
 		y := movingAverage(s.mean(), f.Smooth)
-		out.line(fmt.Sprintf("  %-*s %8s %s %s", names, clean(s.full()), significant(firstOf(y)),
-			sparkline(y, low, high, max(10, min(60, width-names-24))), significant(lastOf(y))))
+		first, last := s.values()
+		out.line(fmt.Sprintf("  %-*s %8s %s %s", names, clean(s.full()), significant(first),
+			sparkline(y, low, high, max(10, min(60, width-names-24))), significant(last)))
 	}
 }
 

@@ -72,6 +72,12 @@ func (a *Arm) summary(metric string, w Windows) summary {
 	return s
 }
 
+// ends are the means of a metric over the early and the late window, as in the tables.
+func (a *Arm) ends(metric string, w Windows) *[2]float64 {
+	both := a.summary(metric, w)
+	return &[2]float64{Mean(both.early), Mean(both.late)}
+}
+
 // meanNumber is the mean over seeds, with their range when there are several.
 func meanNumber(values []float64) Cell {
 	if len(values) == 0 {
@@ -387,6 +393,9 @@ func (s *Study) curveFigure(row int) *Figure {
 		for i := range s.Arms {
 			series := s.Arms[i].curveSeries(metric, kind.tuning)
 			series.Arm, series.Dash = i, m
+			if !kind.tuning {
+				series.Ends = s.Arms[i].ends(metric, s.Windows)
+			}
 			if len(kind.names) > 1 {
 				series.Variant = kind.names[m]
 			}

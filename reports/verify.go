@@ -19,8 +19,10 @@ type Verification struct {
 	Values      int `json:"values"`      // in the data of figures
 	Transcripts int `json:"transcripts"` // arms whose transcripts the page shows
 	Artifacts   int `json:"artifacts"`   // that were read, with every byte hashed
+	Files       int `json:"files"`       // of the experiment, compared with those that the page was made from
 
-	Faults      []string     `json:"faults,omitempty"`      // artifacts and records that are not those of the page
+	NotCovered  []string     `json:"not_covered,omitempty"` // sentences about what was compared with nothing
+	Faults      []string     `json:"faults,omitempty"`      // artifacts, records and files that are not those of the page
 	Differences []Difference `json:"differences,omitempty"` // between the page and what follows from the artifacts
 }
 
@@ -44,11 +46,30 @@ func (v *Verification) NumbersHold() bool {
 // compares: each byte of the artifacts with its record, each cell and each byte of the page with what comes out. It
 // fails only when the page carries no evidence; whatever is wrong stands in the result.
 func Verify(page []byte, store *artifact.Store) (*Verification, error) {
+	return verify(page, store, nil)
+}
+
+// VerifyBundle is Verify with the artifacts of a bundle. It also compares the experiment's files in the bundle with
+// those that the page was made from. page is the bundle's own or another one.
+func VerifyBundle(page []byte, b *Bundle) (*Verification, error) {
+	return verify(page, b.Store, b.Files)
+}
+
+// verify is Verify; experiment is nil where no files of the experiment are at hand.
+func verify(page []byte, store *artifact.Store, experiment map[string][]byte) (*Verification, error) {
 	ev, err := ReadEvidence(page)
 	if err != nil {
 		return nil, err
 	}
 	v := new(Verification)
+	switch {
+	case experiment == nil:
+	case len(ev.Files) == 0:
+		v.NotCovered = append(v.NotCovered, "The page was made before pages recorded the experiment's files: those of the bundle were compared with nothing. Read them before you run them.")
+	default:
+		v.Files = len(experiment)
+		v.Faults = append(v.Faults, ev.checkFiles(experiment)...)
+	}
 	shown := readPage(page)
 	v.Cells, v.Transcripts = len(shown.cells), len(shown.talks)
 	for _, f := range shown.figures {
@@ -64,6 +85,10 @@ func Verify(page []byte, store *artifact.Store) (*Verification, error) {
 		v.Faults = append(v.Faults, err.Error())
 		return v, nil
 	}
+	if err := study.checkSize(); err != nil {
+		v.Faults = append(v.Faults, err.Error())
+		return v, nil
+	}
 	var again bytes.Buffer
 	if err := ev.page(study).HTML(&again); err != nil {
 		return nil, err
@@ -72,6 +97,57 @@ func Verify(page []byte, store *artifact.Store) (*Verification, error) {
 		v.compare(ev, shown, readPage(again.Bytes()))
 	}
 	return v, nil
+}
+
+// Limits of a page that is computed again: task sets, and cells of its tables or values of a figure.
+const (
+	maxSets  = 100
+	maxCells = 2_000_000
+)
+
+// checkSize refuses a study whose page would be larger than a page of real results can be: a few bytes of an artifact
+// can name a task set, a category or an update of their own.
+func (s *Study) checkSize() error {
+	sets, categories, tasks, updates := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[int]bool{}
+	runs, pairs := 0, len(s.Arms)
+	for i := range s.Arms {
+		for _, r := range s.Arms[i].Runs {
+			runs++
+			for _, row := range r.Scores {
+				sets[row.Set], categories[row.Category], tasks[row.Set+"\x00"+row.Task] = true, true, true
+			}
+			for _, row := range r.Curve {
+				updates[row.Update] = true
+			}
+			for _, row := range r.Tuning {
+				updates[row.Update] = true
+			}
+		}
+	}
+	for _, d := range s.Data {
+		for _, task := range d.Tasks {
+			categories[task.Category] = true
+		}
+	}
+	for _, c := range s.Compare {
+		pairs += len(c.Pairs)
+	}
+	const columns = 20 // at least as many as any table has beside its categories
+	rows := len(sets)*(runs+pairs) + len(s.Data)
+	for _, size := range []struct {
+		n    int
+		what string
+	}{
+		{len(sets) * (maxCells / maxSets), fmt.Sprintf("%d task sets", len(sets))},
+		{rows * (len(categories) + columns), fmt.Sprintf("%d task sets, %d categories, %d runs and %d pairs", len(sets), len(categories), runs, pairs)},
+		{len(tasks) * len(s.Arms), fmt.Sprintf("%d tasks and %d arms", len(tasks), len(s.Arms))},
+		{len(updates) * runs, fmt.Sprintf("%d updates and %d runs", len(updates), runs)},
+	} {
+		if size.n > maxCells {
+			return fmt.Errorf("the artifacts have %s, more than a page can show: nothing was computed again", size.what)
+		}
+	}
+	return nil
 }
 
 // checkArtifacts hashes everything that the page rests on and returns the ports and records that are missing
@@ -168,8 +244,8 @@ func (v *Verification) compare(ev *Evidence, shown, again *pageText) {
 	}
 	for i := range max(len(shown.talks), len(again.talks)) {
 		if a, b := at(shown.talks, i), at(again.talks, i); a != b {
-			was, err := unpacked(a)
-			is, err2 := unpacked(b)
+			was, err := unpacked(a, maxPackedBytes)
+			is, err2 := unpacked(b, maxPackedBytes)
 			if err != nil || err2 != nil {
 				was, is = []byte(a), []byte(b)
 			}
@@ -299,6 +375,7 @@ func pattern(text string) func() *regexp.Regexp {
 
 func readPage(page []byte) *pageText {
 	p := &pageText{cells: map[string]cellText{}, figures: map[string]figureText{}}
+	left := int64(maxPackedBytes) // that figures may unpack to, all together
 	text := string(page)
 	if lib, err := library(); err == nil { // a megabyte that holds none of what is looked for
 		text = strings.Replace(text, lib, "", 1)
@@ -329,7 +406,8 @@ func readPage(page []byte) *pageText {
 	})
 	take(figurePattern(), func(m []string) {
 		f := figureText{packed: m[2]}
-		if csvText, err := unpacked(m[2]); err == nil {
+		if csvText, err := unpacked(m[2], left); err == nil {
+			left -= int64(len(csvText))
 			r := csv.NewReader(bytes.NewReader(csvText))
 			r.FieldsPerRecord = -1
 			f.rows, _ = r.ReadAll() // a damaged one shows as packed data that differ

@@ -137,11 +137,18 @@ func (s *Store) CheckPort(m *Manifest, port string) []Problem {
 func (s *Store) checkObject(o Output) []Problem {
 	dir := s.objectDir(o.Digest)
 	var problems []Problem
+	if validKey(o.Digest) != nil { // the record of a stranger's bundle may name any path
+		return []Problem{{Path: o.Digest, What: "no digest"}}
+	}
 	if got := treeDigest(o.Files); got != o.Digest {
 		problems = append(problems, Problem{Path: dir, What: "the record does not add up: its files give digest " + got})
 	}
 	recorded := map[string]bool{}
 	for _, f := range o.Files {
+		if !filepath.IsLocal(filepath.FromSlash(f.Name)) {
+			problems = append(problems, Problem{Path: f.Name, What: "no name of a file in an object"})
+			continue
+		}
 		recorded[f.Name] = true
 		path := filepath.Join(dir, filepath.FromSlash(f.Name))
 		sum, _, err := hashFile(path)

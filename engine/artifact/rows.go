@@ -16,10 +16,55 @@ import (
 
 // Rows reads a file of JSON Lines, one T per line, decompressing when its name ends in ".gz". It stops at the first
 // mistake and yields it, with file and line, beside a zero T.
-func Rows[T any](a *Artifact, file string) iter.Seq2[T, error] { return ReadRows[T](a.Path(file)) }
+func Rows[T any](a *Artifact, file string) iter.Seq2[T, error] {
+	return rowsWithin[T](a.Path(file), a.budget)
+}
 
 // ReadRows is Rows for a file that is no artifact.
-func ReadRows[T any](path string) iter.Seq2[T, error] {
+func ReadRows[T any](path string) iter.Seq2[T, error] { return rowsWithin[T](path, nil) }
+
+// Budget bounds how much may be read as rows from a store of unknown origin, over all of its files: a few megabytes of
+// gzip can hold gigabytes. A Budget serves one goroutine.
+type Budget struct {
+	Bytes int64 // of decompressed text that may still be read
+	Rows  int64 // that may still be read
+	Line  int64 // longest row, in bytes
+}
+
+// Limit makes every later Rows of the store's artifacts draw on the budget. A read beyond it is an error.
+func (s *Store) Limit(b *Budget) { s.budget = b }
+
+// budgeted counts what is read from r against a budget.
+type budgeted struct {
+	r io.Reader
+	*Budget
+	line int64 // bytes that the current row may still have
+}
+
+func (b *budgeted) Read(p []byte) (int, error) {
+	switch {
+	case b.Bytes <= 0:
+		return 0, errors.New("the rows of this store have more bytes than the limit allows")
+	case b.line <= 0:
+		return 0, fmt.Errorf("a row has more than %d bytes", b.Line)
+	}
+	n, err := b.r.Read(p[:min(int64(len(p)), b.Bytes, b.line)])
+	b.Bytes -= int64(n)
+	b.line -= int64(n)
+	return n, err
+}
+
+// begin starts a row.
+func (b *budgeted) begin() error {
+	if b.Rows--; b.Rows < 0 {
+		return errors.New("the store has more rows than the limit allows")
+	}
+	b.line = b.Line
+	return nil
+}
+
+// rowsWithin is ReadRows that draws on a budget; nil is without limit.
+func rowsWithin[T any](path string, budget *Budget) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var zero T
 		f, err := os.Open(path)
@@ -37,8 +82,19 @@ func ReadRows[T any](path string) iter.Seq2[T, error] {
 			}
 			in = z
 		}
+		var limit *budgeted
+		if budget != nil {
+			limit = &budgeted{r: in, Budget: budget, line: budget.Line}
+			in = limit
+		}
 		lines := bufio.NewReaderSize(in, 1<<16)
 		for n := 1; ; n++ {
+			if limit != nil {
+				if err := limit.begin(); err != nil {
+					yield(zero, fmt.Errorf("%s:%d: %w", path, n, err))
+					return
+				}
+			}
 			line, readErr := lines.ReadBytes('\n')
 			if readErr != nil && readErr != io.EOF {
 				yield(zero, fmt.Errorf("%s:%d: %w", path, n, readErr))

@@ -2,6 +2,7 @@ package artifact
 
 import (
 	"bytes"
+	"compress/gzip"
 	"math"
 	"os"
 	"path/filepath"
@@ -81,5 +82,60 @@ func TestRowThatIsNoJSONIsAnErrorThatSticks(t *testing.T) {
 	}
 	if w.Write(row{}) == nil || w.Close() == nil {
 		t.Error("the first error does not stick")
+	}
+}
+
+func TestRowsStopAtTheBudgetOfTheirStore(t *testing.T) {
+	lines := func(line string, n int) []byte { return []byte(strings.Repeat(line+"\n", n)) }
+	for name, tc := range map[string]struct {
+		text   []byte
+		budget Budget
+		want   string // part of the error; "" for none
+	}{
+		"all that is there":         {lines(`{"update":1}`, 10), Budget{Bytes: 1000, Rows: 100, Line: 100}, ""},
+		"more rows":                 {lines(`{}`, 101), Budget{Bytes: 1000, Rows: 100, Line: 100}, "more rows than the limit"},
+		"more bytes":                {lines(`{"update":1}`, 90), Budget{Bytes: 1000, Rows: 100, Line: 500}, "more bytes than the limit"},
+		"a row that does not end":   {bytes.Repeat([]byte(" "), 900), Budget{Bytes: 1000, Rows: 100, Line: 500}, "a row has more than 500 bytes"},
+		"gigabytes in a few bytes":  {bytes.Repeat([]byte(" "), 1<<20), Budget{Bytes: 1 << 30, Rows: 100, Line: 1 << 18}, "a row has more than"},
+		"the same of another store": {lines(`{}`, 101), Budget{Bytes: 1 << 20, Rows: 1 << 20, Line: 1 << 20}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, key := openStore(t), strings.Repeat("a", 64)
+			staging, err := s.Begin(key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir, err := staging.Dir("rows")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var packed bytes.Buffer
+			z := gzip.NewWriter(&packed)
+			if _, err := z.Write(tc.text); err != nil {
+				t.Fatal(err)
+			}
+			if err := z.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, "rows.jsonl.gz"), packed.Bytes(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			m, err := staging.Commit(Manifest{Key: key}, map[string]string{"rows": "rows"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Limit(&tc.budget)
+			a, err := s.Open(m, "rows")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got error
+			for _, err := range Rows[row](a, "rows.jsonl.gz") {
+				got = err
+			}
+			if tc.want == "" && got != nil || tc.want != "" && (got == nil || !strings.Contains(got.Error(), tc.want)) {
+				t.Errorf("got error %v, want %q", got, tc.want)
+			}
+		})
 	}
 }

@@ -44,6 +44,7 @@ type Store struct {
 	spare   spares
 	room    room
 	holding holding
+	budget  *Budget // of Rows; nil without limit
 }
 
 // Open names the store in dir. Nothing is created before the first write; a missing folder is an empty store.
@@ -266,6 +267,7 @@ type Artifact struct {
 	Ref      Ref       // how the reader named it; zero when it did not
 	aside    string    // folder of the times.* files, "" without any
 	files    []FileInfo
+	budget   *Budget
 }
 
 // Open opens one port of a result.
@@ -274,7 +276,7 @@ func (s *Store) Open(m *Manifest, port string) (*Artifact, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s has no port %q; it has %v", m.Address, port, m.Ports())
 	}
-	a := &Artifact{Dir: s.objectDir(o.Digest), Type: o.Type, Digest: o.Digest, Manifest: m, files: o.Files}
+	a := &Artifact{Dir: s.objectDir(o.Digest), Type: o.Type, Digest: o.Digest, Manifest: m, files: o.Files, budget: s.budget}
 	if o.Aside != nil {
 		a.aside = s.objectDir(o.Aside.Digest)
 	}

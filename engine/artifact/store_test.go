@@ -253,6 +253,40 @@ func TestDamageIsNoticedNamedAndHealed(t *testing.T) {
 }
 
 // An edit that restores size and time stamp escapes the one stat per file; Check reads the bytes.
+// A bundle of a stranger brings its own records: they lead to no file of the reader's.
+func TestCheckReadsNothingOutsideTheObjects(t *testing.T) {
+	s := openStore(t)
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*Output){
+		"by a file's name": func(o *Output) {
+			o.Files[0].Name = strings.Repeat("../", 20) + strings.TrimPrefix(secret, "/")
+			o.Digest = treeDigest(o.Files)
+		},
+		"by a digest": func(o *Output) {
+			o.Digest = strings.Repeat("../", 20) + strings.TrimPrefix(filepath.Dir(secret), "/")
+			o.Files[0].Name = "secret"
+		},
+	} {
+		m := *commit(t, s, "a", files{"f": "text"})
+		o := m.Outputs["out"]
+		o.Files = slices.Clone(o.Files)
+		change(&o)
+		m.Outputs = map[string]Output{"out": o}
+		problems := s.CheckPort(&m, "out")
+		if len(problems) == 0 {
+			t.Errorf("%s: got no problem", name)
+		}
+		for _, p := range problems {
+			if strings.Contains(p.What, "sha256") {
+				t.Errorf("%s: a file outside the store was read: %s", name, p)
+			}
+		}
+	}
+}
+
 func TestCheckFindsWhatTheTimeStampHides(t *testing.T) {
 	s := openStore(t)
 	m := commit(t, s, "a", files{"x.txt": "hello"})

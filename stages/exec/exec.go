@@ -130,3 +130,11 @@ func (s *settings) Publishes() []string {
 	}
 	return names
 }
+
+// Starts returns the command and the variables that the file gives it.
+func (s *settings) Starts() (args, env []string) {
+	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
+		env = append(env, name+"="+s.Env[name])
+	}
+	return s.Command, append(env, s.Secrets...)
+}

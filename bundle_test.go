@@ -1,0 +1,176 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// rebundle forges a bundle in a script: rebundle IN OUT NAME PATTERN TEXT replaces a regular expression in the file of
+// that name, which is added where the bundle has none. The name "evidence" means the evidence inside page.html.
+func rebundle(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 5 {
+		ts.Fatalf("usage: rebundle IN OUT NAME PATTERN TEXT")
+	}
+	in, err := os.Open(ts.MkAbs(args[0]))
+	ts.Check(err)
+	defer in.Close()
+	z, err := gzip.NewReader(in)
+	ts.Check(err)
+	var out bytes.Buffer
+	packer := gzip.NewWriter(&out)
+	w := tar.NewWriter(packer)
+	write := func(name string, content []byte) {
+		ts.Check(w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content)), Format: tar.FormatPAX}))
+		_, err := w.Write(content)
+		ts.Check(err)
+	}
+	pattern, found, changed := regexp.MustCompile(args[3]), false, false
+	for r := tar.NewReader(z); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		ts.Check(err)
+		content, err := io.ReadAll(r)
+		ts.Check(err)
+		replaced := content
+		switch {
+		case h.Name == args[2]:
+			found, replaced = true, pattern.ReplaceAll(content, []byte(args[4]))
+		case h.Name == "page.html" && args[2] == "evidence":
+			found, replaced = true, forgeEvidence(ts, content, pattern, args[4])
+		}
+		changed = changed || !bytes.Equal(content, replaced)
+		write(h.Name, replaced)
+	}
+	if !found {
+		write(args[2], []byte(args[4]))
+	} else if !changed {
+		ts.Fatalf("%s of %s has no %q", args[2], args[0], args[3])
+	}
+	ts.Check(w.Close())
+	ts.Check(packer.Close())
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), out.Bytes(), 0o644))
+}
+
+// forgeEvidence replaces a pattern in the evidence of a page and packs it as the program does.
+func forgeEvidence(ts *testscript.TestScript, page []byte, pattern *regexp.Regexp, text string) []byte {
+	place := regexp.MustCompile(`(id="evidence-of-this-page">)([A-Za-z0-9_-]*)`)
+	m := place.FindSubmatch(page)
+	if m == nil {
+		ts.Fatalf("the page has no evidence")
+	}
+	packed, err := base64.RawURLEncoding.DecodeString(string(m[2]))
+	ts.Check(err)
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	ts.Check(err)
+	evidence, err := io.ReadAll(z)
+	ts.Check(err)
+	var b bytes.Buffer
+	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	ts.Check(err)
+	_, err = w.Write(pattern.ReplaceAll(evidence, []byte(text)))
+	ts.Check(err)
+	ts.Check(w.Close())
+	return place.ReplaceAll(page, []byte("${1}"+base64.RawURLEncoding.EncodeToString(b.Bytes())))
+}
+
+// A signal that comes while a bundle is read leaves no unpacked folder.
+func TestASignalRemovesTheUnpackedBundle(t *testing.T) {
+	dir := t.TempDir()
+	fifo := filepath.Join(dir, "slow.tar.gz") // never written to, so that the command stays where it reads it
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	temporary := filepath.Join(dir, "tmp")
+	if err := os.Mkdir(temporary, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	binary := filepath.Join(dir, "rcgrpo") // the test binary is the command when it is called so
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(self, binary); err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(binary, "verify", fifo)
+	c.Env = append(os.Environ(), "TMPDIR="+temporary)
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	unpacked := func() []string {
+		found, err := filepath.Glob(filepath.Join(temporary, "rcgrpo-bundle-*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	writer, err := os.OpenFile(fifo, os.O_WRONLY, 0) // returns once the command reads, with its signals in place
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	if len(unpacked()) != 1 {
+		t.Errorf("got folders %q while the command reads, want one", unpacked())
+	}
+	if err := c.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	c.Wait()
+	if got := c.ProcessState.ExitCode(); got != exitInterrupted {
+		t.Errorf("got exit code %d, want %d", got, exitInterrupted)
+	}
+	if left := unpacked(); len(left) > 0 {
+		t.Errorf("got %s after the signal, want nothing", strings.Join(left, ", "))
+	}
+}
+
+// bomb writes a small bundle in a script that unpacks to more than the limits: bomb file OUT announces 3 GB in one file,
+// bomb many OUT holds many files.
+func bomb(ts *testscript.TestScript, neg bool, args []string) {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	w := tar.NewWriter(z)
+	switch args[0] {
+	case "file":
+		ts.Check(w.WriteHeader(&tar.Header{Name: "store/objects/aa/rows.jsonl", Mode: 0o644, Size: 3 << 30}))
+		_, err := w.Write(make([]byte, 1<<20)) // what follows is never read
+		ts.Check(err)
+	case "many":
+		for i := range 10_001 {
+			ts.Check(w.WriteHeader(&tar.Header{Name: fmt.Sprintf("store/objects/aa/%d", i), Mode: 0o644}))
+		}
+		ts.Check(w.Close())
+	default:
+		ts.Fatalf("no bomb %s", args[0])
+	}
+	ts.Check(z.Close())
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), b.Bytes(), 0o644))
+}
+
+func TestTextFromOutsideCannotSteerTheTerminal(t *testing.T) {
+	for text, want := range map[string]string{
+		"rm -rf ~\nsecond":       "rm -rf ~\nsecond",
+		"\x1b[2K\recho harmless": `\x1b[2K\recho harmless`,
+		"a\u202eb\u00a0c":        `a\u202eb\u00a0c`,
+		"grüße":                  "grüße",
+	} {
+		if got := visible(text); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}

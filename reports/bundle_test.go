@@ -1,0 +1,166 @@
+package reports
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/rl"
+)
+
+// hostilePage commits rows as the result of an evaluation and returns a page of an empty study whose evidence names it,
+// with a store that has the limits of a bundle.
+func hostilePage(t *testing.T, rows func(yield func(rl.Score) bool)) ([]byte, *artifact.Store) {
+	t.Helper()
+	store, err := artifact.Open(filepath.Join(t.TempDir(), "store"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := strings.Repeat("ab", 32)
+	staging, err := store.Begin(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := staging.Dir("scores")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := artifact.CreateRows[rl.Score](dir, rl.ScoresFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows(func(row rl.Score) bool { return w.Write(row) == nil })
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	m, err := staging.Commit(artifact.Manifest{Key: key, Address: "stage.eval.arm"}, map[string]string{"scores": "scores"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ev := emptyEvidence()
+	ev.Inputs = []Input{{Role: roleScores, Address: "stage.eval.arm", Ref: artifact.Ref{Kind: "eval", Name: "arm", Port: "scores"},
+		Key: key, Digest: m.Outputs["scores"].Digest}}
+	p := (&Study{Name: "hostile"}).Page()
+	p.Evidence = ev
+	store.Limit(&artifact.Budget{Bytes: BundleBytes, Rows: maxRows, Line: maxRowBytes})
+	return []byte(htmlOf(t, p)), store
+}
+
+func emptyEvidence() *Evidence {
+	return &Evidence{Format: EvidenceFormat, Name: "hostile", Windows: PaperWindows}
+}
+
+func TestNothingIsComputedFromMoreThanAPageCanShow(t *testing.T) {
+	for name, tc := range map[string]struct {
+		rows int
+		row  func(i int) rl.Score
+		want string
+	}{
+		"a set of its own for each row": {100_000, func(i int) rl.Score { return rl.Score{Set: fmt.Sprint(i)} }, "100000 task sets"},
+		"a few sets of many categories": {50_000, func(i int) rl.Score { return rl.Score{Set: fmt.Sprint(i % 50), Category: fmt.Sprint(i)} },
+			"50 task sets, 50000 categories, 1 runs"},
+		"what a page can show": {10, func(i int) rl.Score { return rl.Score{Set: "test", Task: fmt.Sprint(i)} }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			page, store := hostilePage(t, func(yield func(rl.Score) bool) {
+				for i := range tc.rows {
+					yield(tc.row(i))
+				}
+			})
+			v := verified(t, page, store)
+			if tc.want == "" {
+				if len(v.Faults) > 0 {
+					t.Errorf("got faults %q, want none", v.Faults)
+				}
+				return
+			}
+			if len(v.Faults) != 1 || !strings.Contains(v.Faults[0], tc.want) || !strings.Contains(v.Faults[0], "more than a page can show") {
+				t.Errorf("got faults %q, want one with %q", v.Faults, tc.want)
+			}
+		})
+	}
+}
+
+// withEvidence is a page with this text as its evidence.
+func withEvidence(t *testing.T, text []byte) []byte {
+	t.Helper()
+	p := (&Study{Name: "hostile"}).Page()
+	p.Evidence = emptyEvidence()
+	packedText, err := packed(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return regexp.MustCompile(`(id="`+evidenceID+`">)[A-Za-z0-9_-]*`).ReplaceAll([]byte(htmlOf(t, p)), []byte("${1}"+packedText))
+}
+
+func TestEvidenceThatNoReportWritesIsRefused(t *testing.T) {
+	if _, err := ReadEvidence(withEvidence(t, evidenceText(t, func(*Evidence) {}))); err != nil {
+		t.Fatalf("got %v for evidence of a report, want none", err)
+	}
+	for want, change := range map[string]func(*Evidence){
+		`calls the experiment "../../etc"`: func(ev *Evidence) { ev.Name = "../../etc" },
+		`calls the experiment ".."`:        func(ev *Evidence) { ev.Name = ".." },
+		"a window has at least one":        func(ev *Evidence) { ev.Windows.Late = -5 },
+		"5001 inputs":                      func(ev *Evidence) { ev.Inputs = make([]Input, maxInputs+1) },
+		"5001 stages":                      func(ev *Evidence) { ev.Records = make([]StageEvidence, maxRecords+1) },
+		"1002 sections":                    func(ev *Evidence) { ev.Chosen = []Chosen{{Show: make([]string, maxChosen+1)}} },
+		"unpacks to more than":             func(ev *Evidence) { ev.Question = strings.Repeat("a", maxEvidenceBytes) },
+	} {
+		_, err := ReadEvidence(withEvidence(t, evidenceText(t, change)))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want an error with %q", err, want)
+		}
+	}
+}
+
+func evidenceText(t *testing.T, change func(*Evidence)) []byte {
+	t.Helper()
+	ev := emptyEvidence()
+	change(ev)
+	text, err := json.Marshal(ev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// The data of all figures of a page draw on one limit: many of them, each small when packed, are not unpacked.
+func TestFiguresOfAPageUnpackToALimit(t *testing.T) {
+	huge, err := packed(bytes.Repeat([]byte(strings.Repeat("a", 999)+"\n"), maxPackedBytes*4/10/1000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var page strings.Builder
+	for i := range 5 {
+		fmt.Fprintf(&page, `<a id="fig-%d-csv" data-file="x" data-packed="%s">`, i, huge)
+	}
+	read := readPage([]byte(page.String()))
+	unpackedFigures := 0
+	for _, f := range read.figures {
+		if len(f.rows) > 0 {
+			unpackedFigures++
+		}
+	}
+	if len(read.figures) != 5 || unpackedFigures != 2 { // two of 0.4 of the limit each fit
+		t.Errorf("got %d of %d figures unpacked, want 2 of 5", unpackedFigures, len(read.figures))
+	}
+}
+
+func TestAPageIsReadUpToALimit(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "page.html")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(file, maxPageBytes+1); err != nil { // sparse
+		t.Fatal(err)
+	}
+	if _, err := ReadPage(file); err == nil || !strings.Contains(err.Error(), "which no page of this program has") {
+		t.Errorf("got %v, want an error", err)
+	}
+}

@@ -1,0 +1,91 @@
+package reports
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"rcgrpo/stages/rl"
+)
+
+// A page shows trainings of different lengths, so no window is that of all its figures.
+func TestEachCaptionNamesItsOwnSmoothing(t *testing.T) {
+	s := synthetic(2, 16, 150)
+	for i := range s.Arms {
+		for j := range s.Arms[i].Runs {
+			for u := range 400 { // fine-tuning is longer than RL
+				s.Arms[i].Runs[j].Tuning = append(s.Arms[i].Runs[j].Tuning, rl.Metric{Update: u + 1, Values: map[string]float64{"loss": 1}})
+			}
+		}
+	}
+	page := s.Page()
+	checked := 0
+	for _, section := range page.Sections {
+		if strings.Contains(section.Lead, "verage") {
+			t.Errorf("section %s: got lead %q, want no smoothing in it", section.Title, section.Lead)
+		}
+		for _, part := range section.Parts {
+			f := part.Figure
+			if f == nil || len(f.Series) == 0 || len(f.Series[0].Runs) == 0 {
+				continue
+			}
+			checked++
+			want := "moving average of the mean over seeds over 7 updates"
+			switch {
+			case f.ID == "fig-tuning":
+				want = "moving average of the mean over seeds over 20 updates"
+			case f.X == "k":
+				want = "Curves: the mean over seeds at each k."
+			}
+			if !strings.Contains(f.Caption(), want) {
+				t.Errorf("%s: got caption %q, want %q in it", f.ID, f.Caption(), want)
+			}
+		}
+	}
+	if checked < 10 {
+		t.Errorf("only %d figures of curves", checked)
+	}
+	if page := htmlOf(t, page); strings.Count(page, "over 20 updates") != 1 {
+		t.Errorf("the page names the window of 20 updates %d times, want once", strings.Count(page, "over 20 updates"))
+	}
+}
+
+func TestCurvesInTextAgreeWithTheTables(t *testing.T) {
+	s := synthetic(2, 16, 100)
+	for i := range s.Arms {
+		for j := range s.Arms[i].Runs {
+			for u, row := range s.Arms[i].Runs[j].Curve { // no mean of a few updates is that of a window
+				row.Values["entropy"] = float64(u*u*u) + float64(i)
+			}
+		}
+	}
+	page := s.Page()
+	var md, text bytes.Buffer
+	if err := page.Markdown(&md); err != nil {
+		t.Fatal(err)
+	}
+	if err := page.Text(&text, 120); err != nil {
+		t.Fatal(err)
+	}
+	tables := page.tables()
+	at := slices.IndexFunc(tables, func(table *Table) bool { return table.ID == "entropy" })
+	if at < 0 || len(tables[at].Rows) < 4 {
+		t.Fatal("the page has no table of the entropy of four arms")
+	}
+	for _, row := range tables[at].Rows {
+		name, early, late := row.Cells[0].Text, row.Cells[1].Text, row.Cells[2].Text
+		if want := fmt.Sprintf("- %s: %s → %s\n", escaped(name), early, late); !strings.Contains(md.String(), want) {
+			t.Errorf("%s: the Markdown page has no line %q", name, want)
+		}
+		found := false
+		for line := range strings.Lines(text.String()) {
+			words := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), name))
+			found = found || strings.HasPrefix(strings.TrimSpace(line), name+" ") && len(words) == 3 && words[0] == early && words[2] == late
+		}
+		if !found {
+			t.Errorf("%s: the text page has no curve from %s to %s", name, early, late)
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package reports
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// compileLaTeX puts tables into a document of the class article and returns the log of pdflatex.
+func compileLaTeX(t *testing.T, tables []byte) string {
+	t.Helper()
+	program, err := exec.LookPath("pdflatex")
+	if err != nil {
+		t.Skip("pdflatex is not installed (Debian: texlive-latex-recommended, lmodern)")
+	}
+	dir := t.TempDir()
+	document := `\documentclass{article}
+\usepackage[T1]{fontenc}
+\usepackage{lmodern}
+\usepackage{array,booktabs,longtable}
+\begin{document}
+\input{page.tex}
+\end{document}
+`
+	for name, text := range map[string][]byte{"document.tex": []byte(document), "page.tex": tables} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 { // longtable needs two
+		c := exec.Command(program, "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "document.tex")
+		c.Dir, c.Env = dir, append(os.Environ(), "max_print_line=1000")
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("pdflatex: %v\n%s", err, out[max(0, len(out)-2000):])
+		}
+	}
+	log, err := os.ReadFile(filepath.Join(dir, "document.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(log)
+}
+
+func TestLaTeXCompilesWithinTheLineAndThePage(t *testing.T) {
+	const most = 5 // pt, which nobody sees
+	overfull := regexp.MustCompile(`Overfull \\([hv])box \(([0-9.]+)pt too (?:wide|high)\)[^\n]*\n[^\n]*`)
+	for name, p := range map[string]*Page{
+		"invented numbers": latexStudy().Page(),
+		"one seed":         synthetic(1, 40, 30).Page(),
+		"hostile names":    hostile("\\input{/etc/passwd} $x^2 & #1 {% ~_ 中文 \u202e `|<>\"' [6pt]* ü").Page(),
+		"a long name":      hostile(strings.Repeat("Donaudampfschifffahrt", 5)).Page(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var tables bytes.Buffer
+			if err := p.LaTeX(&tables); err != nil {
+				t.Fatal(err)
+			}
+			for _, layout := range regexp.MustCompile(`\\begin\{longtable\}.*`).FindAllString(tables.String(), -1) {
+				sum := 0.0 // TeX centres a longtable that is too wide and says nothing
+				for _, share := range regexp.MustCompile(`\\dimexpr ([0-9.]+)`).FindAllStringSubmatch(layout, -1) {
+					width, err := strconv.ParseFloat(share[1], 64)
+					if err != nil {
+						t.Fatal(err)
+					}
+					sum += width
+				}
+				if sum > 1.001 { // rounded to four digits
+					t.Errorf("got a table of %.3f lines, want at most 1: %s", sum, layout)
+				}
+			}
+			log := compileLaTeX(t, tables.Bytes())
+			for _, m := range overfull.FindAllStringSubmatch(log, -1) {
+				if points, err := strconv.ParseFloat(m[2], 64); err != nil || points > most {
+					t.Errorf("got a box %s pt beyond its place, want at most %d: %s", m[2], most, m[0])
+				}
+			}
+			for _, problem := range []string{"Missing character", "LaTeX Error", "float too large", "Reference"} {
+				if at := strings.Index(log, problem); at >= 0 {
+					t.Errorf("the log has %q: %.200s", problem, log[at:])
+				}
+			}
+		})
+	}
+}
+
+// latexStudy has every table, with the stages of a large experiment.
+func latexStudy() *Study {
+	s := synthetic(3, 80, 150)
+	for i := range 60 {
+		r := s.Records[i%len(s.Records)]
+		r.Address += strconv.Itoa(i)
+		s.Records = append(s.Records, r)
+	}
+	for i, kind := range []string{"sft", "rctp-ft", "grpo", "rc-grpo"} {
+		r := Record{Address: "stage." + kind + ".arm[\"RCTP-FT + RC-GRPO\"]@1", Kind: kind, Made: true, Settings: map[string]string{}}
+		for name, value := range PaperSettings()[kind] {
+			if i%2 == 0 {
+				value = "0.123"
+			}
+			r.Settings[name] = value
+		}
+		s.Records = append(s.Records, r)
+	}
+	return s
+}
