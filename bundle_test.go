@@ -131,8 +131,8 @@ func TestASignalRemovesTheUnpackedBundle(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Wait()
-	if got := c.ProcessState.ExitCode(); got != exitInterrupted {
-		t.Errorf("got exit code %d, want %d", got, exitInterrupted)
+	if got := c.ProcessState.Sys().(syscall.WaitStatus); !got.Signaled() || got.Signal() != syscall.SIGTERM {
+		t.Errorf("got the end %v, want SIGTERM", c.ProcessState)
 	}
 	if left := unpacked(); len(left) > 0 {
 		t.Errorf("got %s after the signal, want nothing", strings.Join(left, ", "))
