@@ -35,10 +35,11 @@ type ledger struct {
 	run    string   // folder of the run
 	store  string
 	slots  []*slot
-	wish   *slot                 // what the run waits for; nil when it never waited
-	opaque time.Duration         // since boot; until then leases of other runs may be missing
-	open   map[string]openAnswer // by file name, of leases whose engine is stopped
-	start  uint64                // of this process, in ticks since boot
+	wish   *slot             // what the run waits for; nil when it never waited
+	opaque time.Duration     // since boot; until then leases of other runs may be missing
+	open   map[string]answer // by file name: does a process other than the engine, which is stopped, have the file open
+	halted map[int]answer    // by process: is that engine stopped
+	start  uint64            // of this process, in ticks since boot
 }
 
 // lease is what one stage reserves of the machine, or what a run waits for. Times count from the boot of the machine:
@@ -119,7 +120,7 @@ func ownFile(info fs.FileInfo) bool {
 func openLedger(run, store string) (*ledger, error) {
 	var errs []error
 	for _, dir := range ledgerFolders() {
-		l := &ledger{dir: dir, run: run, store: store, open: map[string]openAnswer{}}
+		l := &ledger{dir: dir, run: run, store: store, open: map[string]answer{}, halted: map[int]answer{}}
 		if self, ok := processStat(os.Getpid()); ok {
 			l.start = self.start
 		}
@@ -334,7 +335,7 @@ func (l *ledger) others() ([]lease, error) {
 		if !ok || held.Run == "" || held.Wish && now-held.Written > wishHolds {
 			continue
 		}
-		if held.stopped = stopped(held.PID) && sameProcess(held.PID, held.Start); held.stopped && !held.Wish && l.ended(e.Name(), held) {
+		if held.stopped = l.isStopped(held); held.stopped && !held.Wish && l.ended(e.Name(), held) {
 			continue
 		}
 		all = append(all, held)
@@ -342,10 +343,21 @@ func (l *ledger) others() ([]lease, error) {
 	return all, nil
 }
 
-// openAnswer remembers whether a process other than the engine has a lease's file open.
-type openAnswer struct {
-	open bool
-	at   time.Duration
+// answer is one of the kernel, to ask for which takes longer than all else that is done under the lock.
+type answer struct {
+	yes bool
+	at  time.Duration
+}
+
+// isStopped reports whether the engine of a lease is stopped, or was so a moment ago.
+func (l *ledger) isStopped(held lease) bool {
+	now := sinceBoot()
+	a, known := l.halted[held.PID]
+	if !known || now-a.at > lookAgain {
+		a = answer{stopped(held.PID) && sameProcess(held.PID, held.Start), now}
+		l.halted[held.PID] = a
+	}
+	return a.yes
 }
 
 // ended reports whether the stage of a lease has ended although its engine, which is stopped, has not released it: no
@@ -358,10 +370,10 @@ func (l *ledger) ended(name string, held lease) bool {
 		pids := processesWithOpen(name)
 		delete(pids, held.PID)
 		delete(pids, os.Getpid())
-		a = openAnswer{len(pids) > 0, now}
+		a = answer{len(pids) > 0, now}
 		l.open[name] = a
 	}
-	return !a.open
+	return !a.yes
 }
 
 func (l *ledger) owns(name string) bool {
