@@ -70,16 +70,20 @@ func Number(v float64) Cell {
 	return Cell{Text: significant(v), Value: &v}
 }
 
-// Share is a cell with a proportion: per cent, count and Wilson interval.
-func Share(count, of int) Cell {
+// Share is a cell with a proportion of independent episodes: per cent, count and Wilson interval.
+func Share(count, of int) Cell { return shareCell(count, of, Wilson(count, of, Level)) }
+
+// shareCell is a cell with a proportion: per cent, count and interval; a dash without episodes.
+func shareCell(count, of int, i Interval) Cell {
 	if of == 0 {
 		return Cell{Text: "–"}
 	}
-	v, i := float64(count)/float64(of), Wilson(count, of, Level)
-	return Cell{
-		Text: percent(v), Detail: fmt.Sprintf("%d/%d · %s", count, of, i.percent()),
-		Value: &v, Count: count, Of: of, Interval: &i,
+	v := float64(count) / float64(of)
+	c := Cell{Text: percent(v), Detail: fmt.Sprintf("%d/%d", count, of), Value: &v, Count: count, Of: of}
+	if i.Known() {
+		c.Detail, c.Interval = c.Detail+" · "+i.percent(), &i
 	}
+	return c
 }
 
 // With returns the cell with a detail under its text.
