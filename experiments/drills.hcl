@@ -377,10 +377,29 @@ stage "report" "page" {
     early = 20
     late  = 20
   }
+  compare "the paper's method" { # the claims of expect: success above the other arms, and the fewest groups without variance
+    pairs = [
+      ["SFT + GRPO", "RCTP-FT + RC-GRPO"], ["SFT + RC-GRPO", "RCTP-FT + RC-GRPO"], ["RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"],
+    ]
+    expect = "higher"
+  }
+  compare "the paper's method" {
+    outcome = "zero_variance"
+    pairs = [
+      ["SFT + GRPO", "RCTP-FT + RC-GRPO"], ["SFT + RC-GRPO", "RCTP-FT + RC-GRPO"], ["RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"],
+    ]
+    expect = "lower"
+  }
   compare "reward conditioning" {
     pairs = [["RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"], ["SFT + GRPO", "SFT + RC-GRPO"]]
   }
   compare "initialisation" {
     pairs = [["SFT + RC-GRPO", "RCTP-FT + RC-GRPO"], ["SFT + GRPO", "RCTP-FT + GRPO"]]
+  }
+  compare "RL" {
+    outcome = "sampled"
+    pairs = [
+      ["RCTP-FT", "RCTP-FT + RC-GRPO"], ["RCTP-FT", "RCTP-FT + GRPO"], ["SFT", "SFT + RC-GRPO"], ["SFT", "SFT + GRPO"],
+    ]
   }
 }

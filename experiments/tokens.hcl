@@ -252,6 +252,11 @@ stage "report" "page" {
   compare "balanced groups" {
     pairs = [["iid, p = 0.5", "stratified, p = 0.5"]]
   }
+  compare "balanced groups" {
+    outcome = "sigma2"
+    pairs   = [["iid, p = 0.5", "stratified, p = 0.5"]]
+    expect  = "higher"
+  }
   compare "share of high" {
     pairs = [
       ["iid, p = 0.5", "iid, p = 0"], ["iid, p = 0.5", "iid, p = 0.25"], ["iid, p = 0.5", "iid, p = 0.75"],

@@ -81,12 +81,14 @@ func addFigures(parts []Part, figures ...*Figure) []Part {
 	return parts
 }
 
-// answers are the sentences of the comparisons that expect something, or of the first one where none does, on the first
-// set of tasks or in training.
+// answers are the sentences of the first comparison and of every other one that expects something, on the first set of
+// tasks or in training.
 func (s *Study) answers() []string {
-	asked := slices.DeleteFunc(slices.Clone(s.comparisons()), func(c Comparison) bool { return c.Expect == "" })
-	if all := s.comparisons(); len(asked) == 0 && len(all) > 0 {
-		asked = all[:1]
+	var asked []Comparison
+	for i, c := range s.comparisons() {
+		if i == 0 || c.Expect != "" {
+			asked = append(asked, c)
+		}
 	}
 	scored, trained := []Contrast{}, s.judged("", true)
 	set := ""

@@ -53,7 +53,7 @@ type settings struct {
 	Curves   []artifact.Ref `hcl:"curves,optional" port:"metrics" doc:"trainings; a curve takes the label of the arm whose policy it trained"`
 	Data     []artifact.Ref `hcl:"data,optional" port:"tasks|dataset" doc:"task sets for the table of the split and its certificate, and data sets for what went into them"`
 	Show     []artifact.Ref `hcl:"transcripts,optional" port:"trajectories" doc:"episodes to show in full, at most 40 for each label, chosen by hash among failures and successes"`
-	Compare  []compare      `hcl:"compare,block" doc:"pairs to compare; those that expect something, or the first, answer the question. Without any, every arm is compared with the first"`
+	Compare  []compare      `hcl:"compare,block" doc:"pairs to compare; the first one and those that expect something answer the question. Without any, every arm is compared with the first"`
 	Sections []section      `hcl:"section,block" doc:"sections of the page instead of the usual ones, in this order"`
 	Windows  *windows       `hcl:"windows,block" doc:"updates summarised at the beginning and the end of a training"`
 	Arms     []string       `hcl:"arms,optional" doc:"labels in the order of the page; arms not named here follow. Without it, arms that compare blocks name come first"`
@@ -68,7 +68,7 @@ type compare struct {
 	Label    string     `hcl:"name,label" doc:"what the second arm of each pair has and the first has not"`
 	Pairs    [][]string `hcl:"pairs" doc:"labels of two arms: without, with"`
 	Outcome  string     `hcl:"outcome,optional" doc:"success by greedy decoding, sampled for that of sampled episodes, or a metric of training such as zero_variance: its mean over the late window, paired by seed"`
-	Expect   string     `hcl:"expect,optional" choices:"higher|lower" doc:"expected outcome of the second arm of each pair; the head of the page then says whether it came out so. Without any, the first block stands at the head"`
+	Expect   string     `hcl:"expect,optional" choices:"higher|lower" doc:"expected outcome of the second arm of each pair; the head of the page then says whether it came out so, beside the first block"`
 	Unpaired bool       `hcl:"unpaired,optional" doc:"compare arms that were evaluated on different tasks; otherwise outcomes are paired by task, and a pair that loses more than a tenth of either side's tasks is an error"`
 
 	PairsRange    hcl.Range `hcl:"pairs,attr_range"`

@@ -299,8 +299,8 @@ func TestTheAnswerNamesEveryExpectation(t *testing.T) {
 		}
 	}
 	s := &Study{Windows: Windows{1, 2}, Arms: []Arm{{"SFT + GRPO", plain}, {"RCTP-FT + RC-GRPO", token}}, Compare: []Comparison{
-		{Label: "other", Pairs: [][2]string{{"RCTP-FT + RC-GRPO", "SFT + GRPO"}}},
 		{Label: "the method", Pairs: [][2]string{{"SFT + GRPO", "RCTP-FT + RC-GRPO"}}, Expect: "higher"},
+		{Label: "other", Pairs: [][2]string{{"RCTP-FT + RC-GRPO", "SFT + GRPO"}}},
 		{Label: "the method", Pairs: [][2]string{{"SFT + GRPO", "RCTP-FT + RC-GRPO"}}, Outcome: "zero_variance", Expect: "lower"},
 	}}
 	answers := s.answers()
