@@ -221,16 +221,16 @@ func (s *Study) taskCount(set string) (each, all int) {
 	return each, len(different)
 }
 
-// comparable reports whether a comparison can be made of two arms on any set.
+// comparable reports whether both arms have the outcome of a comparison, on one set.
 func (s *Study) comparable(how Comparison, names [2]string) bool {
 	a, b := s.arm(names[0]), s.arm(names[1])
 	if how.ofTraining() {
 		_, ok := compareTraining(a, b, s.Windows, how)
 		return ok
 	}
+	greedy := how.Outcome != OutcomeSampled
 	return slices.ContainsFunc(s.sets(), func(set string) bool {
-		_, ok := compareEvaluations(a.side(), b.side(), set, how)
-		return ok
+		return len(a.policies(set, greedy)) > 0 && len(b.policies(set, greedy)) > 0
 	})
 }
 

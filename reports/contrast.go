@@ -34,7 +34,6 @@ type Contrast struct {
 	Verdict  int     // +1: B has more of the outcome, -1: A has more, 0: not decided
 
 	Source Source // of the outcomes; By is for the cell to say
-	lost   loss
 }
 
 // PolicyPair is one policy of each side.
@@ -58,20 +57,56 @@ type side struct {
 
 func (a *Arm) side() side { return side{a.Label, a.Runs, a.condition()} }
 
-// loss is the side of a pair that loses the largest share of its tasks when tasks are paired.
+// mostLost is the share of its tasks that either side of a paired comparison may lose.
+const mostLost = 0.1
+
+// loss says how many tasks of an arm have no partner when tasks are paired.
 type loss struct {
 	arm      string
 	lost, of int
 }
 
-func (l loss) share() float64 { return float64(l.lost) / float64(max(1, l.of)) }
+func (l loss) tooMany() bool { return float64(l.lost) > mostLost*float64(l.of) }
 
-// mostLost is the share of its tasks that either side of a paired comparison may lose.
-const mostLost = 0.1
+// unmatched is the larger loss of two sides on a set, among the runs that are compared with each other.
+func unmatched(a, b side, set string, greedy bool) loss {
+	var worst loss
+	matched(a, b, func(x, y *Run) {
+		left, right := x.outcomes(set, a.token, greedy), y.outcomes(set, b.token, greedy)
+		if len(left) == 0 || len(right) == 0 {
+			return
+		}
+		shared := 0
+		for id := range left {
+			if _, both := right[id]; both {
+				shared++
+			}
+		}
+		for _, one := range []loss{{a.name, len(left) - shared, len(left)}, {b.name, len(right) - shared, len(right)}} {
+			if float64(one.lost)*float64(max(1, worst.of)) > float64(worst.lost)*float64(one.of) {
+				worst = one
+			}
+		}
+	})
+	return worst
+}
 
-// compareEvaluations compares the success of two sides on a set of tasks. Paired, it takes runs by seed (a run without seed
-// belongs to every seed of the other side) and their tasks by id; tasks that only one side has are left out and counted
-// in lost. Unpaired, every policy counts with all its tasks. ok is false when there is nothing to compare.
+// matched calls compare with the runs of both sides that belong together: those of one seed. A run without seed belongs to
+// every seed of the other side.
+func matched(a, b side, compare func(x, y *Run)) {
+	for i := range a.runs {
+		for j := range b.runs {
+			x, y := &a.runs[i], &b.runs[j]
+			if x.Seed == nil || y.Seed == nil || *x.Seed == *y.Seed {
+				compare(x, y)
+			}
+		}
+	}
+}
+
+// compareEvaluations compares the success of two sides on a set of tasks. Paired, it takes runs by seed and their tasks by
+// id; tasks that only one side has are left out. Unpaired, every policy counts with all its tasks. ok is false when there
+// is nothing to compare.
 func compareEvaluations(a, b side, set string, how Comparison) (c Contrast, ok bool) {
 	greedy := how.Outcome != OutcomeSampled
 	left, right := scoresOf(a.runs, "", set, a.token, "", greedy), scoresOf(b.runs, "", set, b.token, "", greedy)
@@ -94,40 +129,25 @@ func (c *Contrast) paired(a, b side, set string, greedy bool, seed uint64) bool 
 	type pair struct{ a, b policy }
 	var pairs []pair
 	sideA, sideB := map[string]outcomes{}, map[string]outcomes{} // by policy, the tasks that are paired
-	for i := range a.runs {
-		for j := range b.runs {
-			x, y := &a.runs[i], &b.runs[j]
-			if x.Seed != nil && y.Seed != nil && *x.Seed != *y.Seed {
-				continue
-			}
-			left, right := x.outcomes(set, a.token, greedy), y.outcomes(set, b.token, greedy)
-			if len(left) == 0 || len(right) == 0 {
-				continue
-			}
-			at := slices.IndexFunc(pairs, func(p pair) bool { return p.a.identity == x.identity() && p.b.identity == y.identity() })
-			if at < 0 {
-				at = len(pairs)
-				pairs = append(pairs, pair{policy{identity: x.identity(), outcomes: outcomes{}}, policy{identity: y.identity(), outcomes: outcomes{}}})
-			}
-			p := &pairs[at]
-			p.b.seeds = append(p.b.seeds, cmp.Or(y.Name(), x.Name()))
-			shared := 0
-			for id, one := range left {
-				other, both := right[id]
-				if !both {
-					continue
-				}
-				shared++
+	matched(a, b, func(x, y *Run) {
+		left, right := x.outcomes(set, a.token, greedy), y.outcomes(set, b.token, greedy)
+		if len(left) == 0 || len(right) == 0 {
+			return
+		}
+		at := slices.IndexFunc(pairs, func(p pair) bool { return p.a.identity == x.identity() && p.b.identity == y.identity() })
+		if at < 0 {
+			at = len(pairs)
+			pairs = append(pairs, pair{policy{identity: x.identity(), outcomes: outcomes{}}, policy{identity: y.identity(), outcomes: outcomes{}}})
+		}
+		p := &pairs[at]
+		p.b.seeds = append(p.b.seeds, cmp.Or(y.Name(), x.Name()))
+		for id, one := range left {
+			if other, both := right[id]; both {
 				p.a.add(id, one, greedy)
 				p.b.add(id, other, greedy)
 			}
-			for _, one := range []loss{{a.name, len(left) - shared, len(left)}, {b.name, len(right) - shared, len(right)}} {
-				if one.share() > c.lost.share() {
-					c.lost = one
-				}
-			}
 		}
-	}
+	})
 	var perPair, perTask []float64
 	var families []string
 	for i := range pairs {
@@ -277,29 +297,23 @@ func compareTraining(a, b *Arm, windows Windows, how Comparison) (c Contrast, ok
 		Families: Bootstrap{Interval: unknown}, Source: Source{Rows: how.Outcome}}
 	values := [2]map[string]float64{{}, {}} // by training
 	var perPair []float64
-	for i := range a.Runs {
-		for j := range b.Runs {
-			x, y := &a.Runs[i], &b.Runs[j]
-			if x.Seed != nil && y.Seed != nil && *x.Seed != *y.Seed {
-				continue
-			}
-			_, left, okLeft := x.values(how.Outcome)
-			_, right, okRight := y.values(how.Outcome)
-			if !okLeft || !okRight {
-				continue
-			}
-			n := min(len(left), len(right))
-			late := windows.fit(n).Late
-			va, vb := window(left[:n], late, true), window(right[:n], late, true)
-			if math.IsNaN(va) || math.IsNaN(vb) {
-				continue
-			}
-			values[0][x.CurveFrom], values[1][y.CurveFrom] = va, vb
-			c.Pairs = append(c.Pairs, PolicyPair{Name: cmp.Or(y.Name(), x.Name()), N: late, Difference: vb - va, P: math.NaN()})
-			perPair = append(perPair, vb-va)
-			c.Source = together("", how.Outcome, c.Source, Source{From: []string{x.CurveFrom, y.CurveFrom}})
+	matched(a.side(), b.side(), func(x, y *Run) {
+		_, left, okLeft := x.values(how.Outcome)
+		_, right, okRight := y.values(how.Outcome)
+		if !okLeft || !okRight {
+			return
 		}
-	}
+		n := min(len(left), len(right))
+		late := windows.fit(n).Late
+		va, vb := window(left[:n], late, true), window(right[:n], late, true)
+		if math.IsNaN(va) || math.IsNaN(vb) {
+			return
+		}
+		values[0][x.CurveFrom], values[1][y.CurveFrom] = va, vb
+		c.Pairs = append(c.Pairs, PolicyPair{Name: cmp.Or(y.Name(), x.Name()), N: late, Difference: vb - va, P: math.NaN()})
+		perPair = append(perPair, vb-va)
+		c.Source = together("", how.Outcome, c.Source, Source{From: []string{x.CurveFrom, y.CurveFrom}})
+	})
 	if len(c.Pairs) == 0 {
 		return c, false
 	}
@@ -361,8 +375,8 @@ func (s *Study) judged(set string, training bool) []Contrast {
 	return all
 }
 
-// unmatched returns an error where a pair of a comparison loses more than a tenth of either side's tasks by pairing.
-func (s *Study) unmatched(how Comparison) error {
+// pairable returns an error where a pair of a comparison loses more than a tenth of either side's tasks by pairing.
+func (s *Study) pairable(how Comparison) error {
 	if how.Unpaired || how.ofTraining() {
 		return nil
 	}
@@ -372,25 +386,38 @@ func (s *Study) unmatched(how Comparison) error {
 			continue
 		}
 		for _, set := range s.sets() {
-			c, _ := compareEvaluations(a.side(), b.side(), set, how)
-			if c.lost.share() > mostLost {
+			if l := unmatched(a.side(), b.side(), set, how.Outcome != OutcomeSampled); l.tooMany() {
 				return fmt.Errorf("compare %q pairs the tasks of %q with those of %q, but %d of %d tasks of %q in set %s have no partner, more than a tenth: "+
 					"evaluate both on the same tasks, or set unpaired = true to compare different tasks",
-					how.Label, names[0], names[1], c.lost.lost, c.lost.of, c.lost.arm, cmp.Or(set, "test"))
+					how.Label, names[0], names[1], l.lost, l.of, l.arm, cmp.Or(set, "test"))
 			}
 		}
 	}
 	return nil
 }
 
-// check returns an error where the report was asked for a comparison that its data do not allow.
+// check returns an error where the data do not allow a comparison of the report.
 func (s *Study) check() error {
 	for _, how := range s.Compare {
-		if err := s.unmatched(how); err != nil {
+		if err := s.pairable(how); err != nil {
 			return err
 		}
 	}
+	for i := range s.Arms {
+		high, low := s.Arms[i].tokenSides()
+		for _, set := range s.sets() {
+			if l := unmatched(low, high, set, true); l.tooMany() {
+				return fmt.Errorf("%d of %d tasks of %q in set %s have no partner under the other token, more than a tenth: evaluate both tokens on the same tasks",
+					l.lost, l.of, l.arm, cmp.Or(set, "test"))
+			}
+		}
+	}
 	return nil
+}
+
+// tokenSides are the arm under each token.
+func (a *Arm) tokenSides() (high, low side) {
+	return side{a.Label + ", high", a.Runs, rl.TokenHigh}, side{a.Label + ", low", a.Runs, rl.TokenLow}
 }
 
 // nameSeed derives the seed of a bootstrap from the names of what it compares, so that a page is the same each time.

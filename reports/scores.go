@@ -194,18 +194,14 @@ func (s *Study) markBest(t *Table, arms []*Arm, set string) {
 		if i == best {
 			continue
 		}
-		how := Comparison{}
-		c, ok := compareEvaluations(a.side(), arms[best].side(), set, how)
-		if c.lost.share() > mostLost {
-			how.Unpaired = true
-			c, ok = compareEvaluations(a.side(), arms[best].side(), set, how)
-		}
-		if !ok {
-			return
-		}
+		how := Comparison{Unpaired: unmatched(a.side(), arms[best].side(), set, true).tooMany()}
 		if at := slices.IndexFunc(all, func(c Contrast) bool { return c.tests(how, [2]string{a.Label, arms[best].Label}) }); at >= 0 {
 			against = append(against, at)
 			continue
+		}
+		c, ok := compareEvaluations(a.side(), arms[best].side(), set, how)
+		if !ok {
+			return
 		}
 		against, all = append(against, len(all)), append(all, c)
 	}
@@ -299,7 +295,7 @@ func (s *Study) comparisonTable(how Comparison, set string, all []Contrast) *Tab
 	case how.ofTraining():
 		t.ID, t.Title = "compare-"+slug(how.Label)+"-training", "Effect of "+how.Label+" on "+outcomeWords(how.Outcome)
 	case how.Outcome == OutcomeSampled:
-		t.Title += ", sampled"
+		t.ID, t.Title = t.ID+"-sampled", t.Title+", sampled"
 	}
 	var shown []*Contrast
 	method := s.Part
@@ -442,7 +438,8 @@ func (s *Study) gapTable(set string) *Table {
 	}
 	for i := range s.Arms {
 		a := &s.Arms[i]
-		c, ok := compareEvaluations(side{a.Label + ", low", a.Runs, rl.TokenLow}, side{a.Label + ", high", a.Runs, rl.TokenHigh}, set, Comparison{})
+		high, low := a.tokenSides()
+		c, ok := compareEvaluations(low, high, set, Comparison{})
 		if !ok {
 			continue
 		}

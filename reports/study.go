@@ -215,7 +215,7 @@ func (s *Study) comparisons() []Comparison {
 	unpaired := Comparison{Label: paired.Label + ", on other tasks", Unpaired: true}
 	for _, a := range s.Arms[1:] {
 		pair := [2]string{s.Arms[0].Label, a.Label}
-		if s.unmatched(Comparison{Pairs: [][2]string{pair}}) != nil {
+		if s.pairable(Comparison{Pairs: [][2]string{pair}}) != nil {
 			unpaired.Pairs = append(unpaired.Pairs, pair)
 		} else {
 			paired.Pairs = append(paired.Pairs, pair)

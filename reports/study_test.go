@@ -244,6 +244,17 @@ func TestLosingATenthOfTheTasksIsNoError(t *testing.T) {
 	}
 }
 
+func TestTokensOnDifferentTasksAreAnError(t *testing.T) {
+	run := scored(1, "10")
+	for i := range run.Scores {
+		run.Scores[i].Token = []string{rl.TokenHigh, rl.TokenLow}[i]
+	}
+	s := &Study{Arms: []Arm{{"a", []Run{run}}}}
+	if err := s.check(); err == nil || !strings.Contains(err.Error(), "under the other token") {
+		t.Errorf("got %v, want an error about the tokens", err)
+	}
+}
+
 func TestThreePoliciesPerSideAreComparedByWelchWhereTasksDiffer(t *testing.T) {
 	share := func(seed int64, passed, by int) Run {
 		return renumbered(scored(seed, strings.Repeat("1", passed)+strings.Repeat("0", 100-passed)), by)
