@@ -137,6 +137,7 @@ func (s *Study) facts() []string {
 			fewer = append(fewer, fmt.Sprintf("%s (%s, %d evaluations)", a.Label, policyCount(len(identities)), evaluated))
 		}
 	}
+	drawn := false // evaluations have different tasks
 	if len(s.Arms) > 0 {
 		text := plural(len(s.Arms), "arm")
 		if len(seeds) > 0 {
@@ -154,12 +155,16 @@ func (s *Study) facts() []string {
 			text += fmt.Sprintf(", %d %s", each, setName(set))
 			switch {
 			case all > each:
-				text += fmt.Sprintf(" per evaluation, %d different ones, so that intervals over seeds contain the luck of the draw", all)
+				text += fmt.Sprintf(" per evaluation (%d different ones)", all)
+				drawn = true
 			case len(seeds) > 1:
 				text += ", the same for every seed"
 			}
 		}
 		facts = append(facts, text+".")
+	}
+	if drawn && len(seeds) > 1 {
+		facts = append(facts, "Evaluations of one set have different tasks, so intervals over seeds contain the luck of the draw.")
 	}
 	if len(fewer) > 0 {
 		facts = append(facts, "Evaluated more often than trained, which makes no more seeds: "+strings.Join(fewer, "; ")+".")

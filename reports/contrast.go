@@ -585,10 +585,10 @@ func (c *Contrast) excludes() string {
 	switch {
 	case low > high:
 		return "too few policies for an interval"
-	case low >= 0:
-		return "excludes " + down + ", and " + up + " above " + size(high)
+	case low >= 0: // the adjusted p-value does not decide
+		return "excludes " + up + " above " + size(high) + ", and " + down + " only without the adjustment"
 	case high <= 0:
-		return "excludes " + up + ", and " + down + " above " + size(-low)
+		return "excludes " + down + " above " + size(-low) + ", and " + up + " only without the adjustment"
 	}
 	return "excludes " + up + " above " + size(high) + " and " + down + " above " + size(-low)
 }

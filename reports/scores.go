@@ -379,12 +379,12 @@ func (s *Study) comparisonTable(how Comparison, set string, all []Contrast) *Tab
 // comparisonNotes say what the columns of a comparison take as independent.
 func comparisonNotes(how Comparison, tests int) []string {
 	notes := []string{}
-	adjusted := fmt.Sprintf("p-values are Holm-adjusted over all %s of the set, in whichever table they stand.", plural(tests, "test"))
+	adjusted := fmt.Sprintf("p-values are Holm-adjusted over all tests of the set (%d), in whichever table they stand.", tests)
 	claim := fmt.Sprintf("A claim about the methods needs %d policies per side and both intervals to exclude 0. With fewer policies a verdict is about these checkpoints only: every pair must reject, so its largest p counts, and the interval over families must exclude 0.", methodPolicies)
 	switch {
 	case how.ofTraining():
 		return []string{"Mean over the late window of a training, which ends at the same update on both sides; below it the lowest and the highest seed. Differences are paired by seed, and the t-interval takes seeds as independent.",
-			fmt.Sprintf("A verdict needs %d seeds per side. ", methodPolicies) + strings.Replace(adjusted, "of the set", "of training outcomes", 1)}
+			fmt.Sprintf("A verdict needs %d seeds per side. p-values are Holm-adjusted over all tests of training outcomes (%d), in whichever table they stand.", methodPolicies, tests)}
 	case how.Unpaired:
 		notes = append(notes, "The two sides have different tasks, which are not paired. Newcombe's interval combines the clustered intervals of both sides; the bootstrap resamples the families of each side (2,000 resamples); the interval over seeds is Welch's.")
 	default:
