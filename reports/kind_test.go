@@ -45,7 +45,7 @@ func outputs(ports map[string]string) func(engine.Stage) map[string]string {
 func scriptedKind(name string, ports map[string]string, run func(*scripted, *engine.Job) error) *engine.Kind {
 	return &engine.Kind{Name: name, Summary: "scripted", Version: 1, Light: true, Outputs: outputs(ports),
 		New:   func() engine.Stage { return &scripted{run: run, LR: 1e-6, Updates: 10} },
-		Draws: func(engine.Stage) bool { return name == "grpo" }}
+		Draws: func(engine.Stage) bool { return name == "grpo" || name == "draw" }}
 }
 
 func (s *scripted) skill(job *engine.Job) (float64, error) {
@@ -167,10 +167,24 @@ func makeTasks(_ *scripted, job *engine.Job) error {
 	return nil
 }
 
+// drawTasks makes other tasks for each seed.
+func drawTasks(_ *scripted, job *engine.Job) error {
+	dir, err := job.Create("test")
+	if err != nil {
+		return err
+	}
+	var rows []bfcl.Task
+	for i := range 40 {
+		rows = append(rows, bfcl.Task{ID: fmt.Sprintf("draw_%d_%d", job.Seed, i), Number: i, Family: fmt.Sprint(i / 2), Category: bfcl.Categories[i%4]})
+	}
+	return artifact.WriteRows(dir, bfcl.TasksFile, rows)
+}
+
 func scriptedKinds() engine.Registry {
 	trained := map[string]string{"checkpoint": "checkpoint", "metrics": "metrics"}
 	return engine.Registry{
 		scriptedKind("tasks", map[string]string{"train": "tasks", "test": "tasks"}, makeTasks),
+		scriptedKind("draw", map[string]string{"test": "tasks"}, drawTasks),
 		scriptedKind("sft", trained, train), scriptedKind("grpo", trained, train),
 		scriptedKind("eval", map[string]string{"scores": "scores", "trajectories": "trajectories"}, evaluate),
 		Kind(),
@@ -206,6 +220,17 @@ stage "eval" "arm" {
   tasks  = [stage.tasks.t.test]
   token  = "high"
 }
+stage "draw" "own" {}
+stage "grpo" "once" {
+  seed   = 1
+  policy = stage.sft.warm.checkpoint
+  gain   = 0.1
+}
+stage "eval" "once" { # trained once, evaluated on three draws of tasks
+  for_each = { "Trained once" = stage.grpo.once.checkpoint }
+  policy   = each.value
+  tasks    = [stage.draw.own.test]
+}
 stage "eval" "low" {
   for_each = { "Much training" = stage.grpo.arm["much"].checkpoint }
   policy   = each.value
@@ -213,7 +238,7 @@ stage "eval" "low" {
   token    = "low"
 }
 stage "report" "page" {
-  scores = [stage.eval.arm, stage.eval.low]
+  scores = [stage.eval.arm, stage.eval.low, stage.eval.once]
   curves = [stage.grpo.arm, stage.sft.warm]
   transcripts = [stage.eval.arm]
   data   = [stage.tasks.t.train, stage.tasks.t.test]
@@ -315,6 +340,7 @@ func TestReportOfAWholeExperiment(t *testing.T) {
 	wantAll(t, text, "Does training help?", "Scripted stages, no model.",
 		"more training, success on test tasks: Much training is better, as expected. Much training 75.0 % (90/120) against 55.0 % (66/120) for Little training: +20.0 points",
 		"over task families (3 seeds, 40 tasks).",
+		"Trained once (one policy, 3 evaluations)", "40 test tasks per evaluation (160 different ones)",
 		"more training, reward, late in training: Much training is higher, as expected. Much training 0.650 against 0.530 for Little training: +0.120, 95 % interval +0.0902 … +0.150 over seeds (3 seeds).")
 	wantAll(t, page, "Much training: 20 of 30 failed and 20 of 90 passed episodes")
 	wantAll(t, text, "Much training: 20 of 30 failed and 20 of 90 passed episodes, in the HTML page")
@@ -372,6 +398,46 @@ func TestReportSettingsAreChecked(t *testing.T) {
 		}
 		if got != summary {
 			t.Errorf("got diagnostic %q, want %q", got, summary)
+		}
+	}
+}
+
+func TestOneNameAndSeedIsOnePolicy(t *testing.T) {
+	g := &gathering{study: &Study{}, lineal: map[string]string{}}
+	scores := func(stage, policy string) error {
+		dir := t.TempDir()
+		if err := artifact.WriteRows(dir, rl.ScoresFile, []rl.Score{{Task: "1", Greedy: true}}); err != nil {
+			t.Fatal(err)
+		}
+		in := &Input{Address: stage, Ref: artifact.Ref{Kind: "eval", Name: "arm", Key: "SFT", Port: "scores"}}
+		return g.scores(in, &artifact.Artifact{Dir: dir, Manifest: &artifact.Manifest{Parts: map[string]string{"input.policy": policy}}})
+	}
+	if err := scores("stage.eval.a", `"digest 1"`); err != nil {
+		t.Fatal(err)
+	}
+	if err := scores("stage.eval.b", `"digest 1"`); err != nil {
+		t.Errorf("the same policy again: %v", err)
+	}
+	if err := scores("stage.eval.c", `"digest 2"`); err == nil || !strings.Contains(err.Error(), `different policies under the name "SFT"`) {
+		t.Errorf("another policy under the same name: got %v, want an error", err)
+	}
+}
+
+func TestComparisonsAreChecked(t *testing.T) {
+	for summary, c := range map[string]compare{
+		"":                       {Outcome: "zero_variance"},
+		"Unknown outcome":        {Outcome: "zero_varianse"},
+		"Setting without effect": {Outcome: "zero_variance", Unpaired: true},
+	} {
+		s := Kind().New().(*settings)
+		c.Label, c.Pairs = "x", [][]string{{"a", "b"}}
+		s.Compare = []compare{c}
+		got := ""
+		if diags := s.Check(); len(diags) > 0 {
+			got = diags[0].Summary
+		}
+		if got != summary {
+			t.Errorf("%+v: got diagnostic %q, want %q", c, got, summary)
 		}
 	}
 }
