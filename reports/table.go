@@ -131,9 +131,6 @@ func (i Interval) percent() string {
 	return signed(fmt.Sprintf("%.1f\u00a0…\u00a0%.1f", 100*i.Low, 100*i.High))
 }
 
-// points writes the interval of a difference of shares in percentage points.
-func (i Interval) points() string { return points(i.Low) + "\u00a0…\u00a0" + points(i.High) }
-
 // significant writes a number with three significant digits, without an exponent where that stays short.
 func significant(v float64) string {
 	switch size := math.Abs(v); {
