@@ -158,7 +158,7 @@ func (s *Study) facts() []string {
 				text += fmt.Sprintf(" per evaluation (%d different ones)", all)
 				drawn = true
 			case len(seeds) > 1:
-				text += ", the same for every seed"
+				text += " (the same for every seed)"
 			}
 		}
 		facts = append(facts, text+".")

@@ -635,8 +635,12 @@ func (c *Contrast) sentence(on string) string {
 	text.WriteString(")")
 	if c.Verdict == 0 {
 		text.WriteString("; " + c.excludes())
-		if c.Expect != "" {
-			text.WriteString("; expected: " + c.Expect)
+		switch {
+		case c.Expect == "" || c.Mean == 0:
+		case (c.Mean > 0) == (c.Expect == "higher"):
+			text.WriteString("; the difference has the expected direction")
+		default:
+			text.WriteString("; the difference has the direction opposite to the expected one")
 		}
 	}
 	return text.String() + "."

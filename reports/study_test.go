@@ -336,6 +336,21 @@ func TestTheAnswerNamesEveryExpectation(t *testing.T) {
 	}
 }
 
+func TestUndecidedAnswersStateTheirDirection(t *testing.T) {
+	undecided := Contrast{A: "a", B: "b", Comparison: Comparison{Label: "x", Expect: "higher"}, Pairs: []PolicyPair{{N: 80}},
+		Mean: -0.055, OverSeeds: Interval{-0.14, 0.01}, Families: Bootstrap{Interval: Interval{-0.08, -0.04}}}
+	for expect, want := range map[string]string{
+		"higher": "; the difference has the direction opposite to the expected one.",
+		"lower":  "; the difference has the expected direction.",
+		"":       " points.",
+	} {
+		undecided.Expect = expect
+		if got := undecided.sentence("success"); !strings.HasSuffix(got, want) || !strings.HasPrefix(got, "x, success: not decided. b") {
+			t.Errorf("expected %q: got %q, want it to end with %q", expect, got, want)
+		}
+	}
+}
+
 func TestUndecidedResultsSayWhatTheyExclude(t *testing.T) {
 	for want, c := range map[string]Contrast{
 		"excludes gains above 2.2 points and losses above 3.5 points":             {OverSeeds: Interval{-0.035, 0.022}, Families: Bootstrap{Interval: Interval{-0.02, 0.006}}},
