@@ -189,25 +189,33 @@ func (s *Study) markBest(t *Table, arms []*Arm, set string) {
 		return
 	}
 	all := s.contrasts(set, false) // every test of the set is adjusted for
-	var against []int
+	type test struct{ at, won int }
+	var against []test
 	for i, a := range arms {
 		if i == best {
 			continue
 		}
 		how := Comparison{Unpaired: unmatched(a.side(), arms[best].side(), set, true).tooMany()}
-		if at := slices.IndexFunc(all, func(c Contrast) bool { return c.tests(how, [2]string{a.Label, arms[best].Label}) }); at >= 0 {
-			against = append(against, at)
+		made := func(names ...string) int {
+			return slices.IndexFunc(all, func(c Contrast) bool { return c.tests(how, [2]string(names)) })
+		}
+		if at := made(a.Label, arms[best].Label); at >= 0 {
+			against = append(against, test{at, 1})
+			continue
+		}
+		if at := made(arms[best].Label, a.Label); at >= 0 {
+			against = append(against, test{at, -1})
 			continue
 		}
 		c, ok := compareEvaluations(a.side(), arms[best].side(), set, how)
 		if !ok {
 			return
 		}
-		against, all = append(against, len(all)), append(all, c)
+		against, all = append(against, test{len(all), 1}), append(all, c)
 	}
 	judge(all)
-	for _, at := range against {
-		if all[at].Verdict <= 0 {
+	for _, one := range against {
+		if all[one.at].Verdict != one.won {
 			return
 		}
 	}

@@ -400,16 +400,10 @@ func TestProposition2IsDrawnWithoutTheNoiseOfTheGap(t *testing.T) {
 	one := int64(1)
 	run := Run{Seed: &one, CurveFrom: "x", Curve: []rl.Metric{{Update: 1, Values: map[string]float64{"sigma2": 0.1, "token_gap": 0.3, "token_gap_se": 0.1, "prop2_bound": 0.018, "prop2_excess": 0.084}}}}
 	s := &Study{Arms: []Arm{{"a", []Run{run}}}}
-	row := slices.IndexFunc(curveFigures, func(f struct {
-		id, title, note, y string
-		metrics            []string
-		names              []string
-		share              bool
-		folded             bool
-		tuning             bool
-	}) bool {
-		return f.id == "variance"
-	})
+	row := 0
+	for curveFigures[row].id != "variance" {
+		row++
+	}
 	data := s.curveFigure(row).data()
 	if len(data) != 2 || data[1][1] != "0.1" || data[1][2] != "0.016" {
 		t.Errorf("got %q, want measured 0.1 and bound 0.016", data)
@@ -511,6 +505,24 @@ func TestBestIsMarkedOnlyWhenEveryTestSupportsIt(t *testing.T) {
 				t.Errorf("got a mark on row %d, want %d", got, tc.want)
 			}
 		})
+	}
+}
+
+// Seven tasks won and none lost against either of two arms: p = 2/2⁷ = 0.0156 each, 0.031 for two tests and 0.062 for four.
+func TestTheMarkOfTheBestIsAdjustedForAllTestsOfTheSet(t *testing.T) {
+	none, seven := strings.Repeat("0", 40), strings.Repeat("10", 7)+strings.Repeat("0", 26)
+	s := &Study{Arms: []Arm{{"a", []Run{scored(1, none)}}, {"b", []Run{scored(1, none)}}, {"c", []Run{scored(1, seven)}}}}
+	for _, tc := range []struct {
+		compare []Comparison
+		want    Mark
+	}{
+		{[]Comparison{{Label: "x", Pairs: [][2]string{{"c", "a"}}}}, MarkBest}, // a test that the mark needs anyway
+		{[]Comparison{{Label: "x", Pairs: [][2]string{{"a", "b"}}}, {Label: "y", Pairs: [][2]string{{"a", "b"}}, Unpaired: true}}, MarkNone},
+	} {
+		s.Compare = tc.compare
+		if got := s.mainTable("").Rows[2].Cells[1].Mark; got != tc.want {
+			t.Errorf("%+v: got mark %q, want %q", tc.compare, got, tc.want)
+		}
 	}
 }
 
