@@ -358,7 +358,7 @@ func (s *Study) comparisonTable(how Comparison, set string, all []Contrast) *Tab
 		if method || c.ofTraining() {
 			cell := Words("–")
 			if c.method() {
-				cell = Words("%s", c.between(c.OverSeeds)).With("p = %s, adjusted %s", probability(c.OverSeedsP), probability(c.Adjusted))
+				cell = Words("%s", c.between(c.OverSeeds)).With("p %s, adjusted %s", equals(probability(c.OverSeedsP)), probability(c.Adjusted))
 			}
 			by := "paired t-interval over seeds"
 			if c.Unpaired {
@@ -382,6 +382,14 @@ func (s *Study) comparisonTable(how Comparison, set string, all []Contrast) *Tab
 	}
 	t.Notes = comparisonNotes(how, shown[0].Tests)
 	return t
+}
+
+// equals puts "=" before a p-value that has no sign of its own.
+func equals(p string) string {
+	if strings.HasPrefix(p, "<") {
+		return p
+	}
+	return "= " + p
 }
 
 // comparisonNotes say what the columns of a comparison take as independent.
