@@ -57,10 +57,11 @@ stage "tasks" "multi" {
   seed   = 0
 }
 
-stage "tasks" "drills" { # what fine-tuning sees, and the 200 + 200 held-out drills of each seed
+stage "tasks" "drills" { # the fine-tuning drills of a seed, and 500 + 500 held-out drills, the same for every seed
   source = "drills"
   train  = 1000
-  test   = 200
+  test   = 500
+  pool   = 500
 }
 
 stage "tasks" "fresh" { # what RL sees
@@ -70,10 +71,9 @@ stage "tasks" "fresh" { # what RL sees
   test   = 0
 }
 
-# --- One base for all seeds: random weights that learn to copy, then to call -------------------------------------------
+# --- One base per seed: random weights that learn to copy, then to call -------------------------------------------------
 
 stage "model" "random" {
-  seed   = 0
   corpus = [stage.curate.copy.expert, stage.curate.single.expert, stage.curate.multi.expert]
   vocab  = 1408
   architecture {
@@ -101,7 +101,6 @@ stage "curate" "multi" {
 }
 
 stage "sft" "copy" {
-  seed   = 0
   policy = stage.model.random.checkpoint
   data   = [stage.curate.copy.expert]
   epochs = 1
@@ -117,7 +116,6 @@ stage "sft" "copy" {
 }
 
 stage "sft" "base" {
-  seed   = 0
   policy = stage.sft.copy.checkpoint
   data   = [stage.curate.single.expert, stage.curate.multi.expert]
   epochs = 1
@@ -286,14 +284,25 @@ stage "rc-grpo" "arm" {
 
 stage "eval" "arm" {
   for_each = {
-    "SFT + GRPO"                        = stage.grpo.arm["sft"].checkpoint
-    "SFT + RC-GRPO"                     = stage.rc-grpo.arm["sft"].checkpoint
-    "RCTP-FT + GRPO"                    = stage.grpo.arm["rctp"].checkpoint
-    "RCTP-FT + RC-GRPO"                 = stage.rc-grpo.arm["rctp"].checkpoint
-    "RCTP-FT + RC-GRPO (paper profile)" = stage.rc-grpo.paper.checkpoint
+    "SFT + GRPO"        = stage.grpo.arm["sft"].checkpoint
+    "SFT + RC-GRPO"     = stage.rc-grpo.arm["sft"].checkpoint
+    "RCTP-FT + GRPO"    = stage.grpo.arm["rctp"].checkpoint
+    "RCTP-FT + RC-GRPO" = stage.rc-grpo.arm["rctp"].checkpoint
   }
   policy = each.value
   tasks  = [stage.tasks.drills.test, stage.tasks.drills.test_new]
+  limits {
+    steps   = 4
+    reply   = 60
+    context = 384
+  }
+}
+
+stage "eval" "paper" { # trained with one seed, so evaluated once
+  seed     = 1
+  for_each = { "RCTP-FT + RC-GRPO (paper profile)" = stage.rc-grpo.paper.checkpoint }
+  policy   = each.value
+  tasks    = [stage.tasks.drills.test, stage.tasks.drills.test_new]
   limits {
     steps   = 4
     reply   = 60
@@ -354,24 +363,43 @@ stage "eval" "sampled" { # at temperature 1, as in training: RL moves this befor
 }
 
 stage "report" "page" {
-  scores      = [stage.eval.arm, stage.eval.before, stage.eval.low, stage.eval.sampled]
+  scores      = [stage.eval.arm, stage.eval.paper, stage.eval.before, stage.eval.low, stage.eval.sampled]
   transcripts = [stage.eval.arm]
   arms        = ["SFT + GRPO", "SFT + RC-GRPO", "RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"]
   curves      = [stage.grpo.arm, stage.rc-grpo.arm, stage.rc-grpo.paper, stage.sft.warm, stage.rctp-ft.warm]
   data        = [stage.tasks.drills.train, stage.tasks.drills.test, stage.tasks.drills.test_new, stage.curate.data.mixed]
   notes = [
     "A tiny model on generated tasks: 574,592 parameters from random weights, on drills over three of the benchmark's simulated classes. What holds here need not hold for models of 7 B parameters on the benchmark.",
-    "One base serves all seeds; seeds change fine-tuning data, failures, rollouts and the draw of test drills.",
+    "Each seed has a base of its own (weights and order of the drills; the drills that bases learn from are the same), its own fine-tuning data, failures and rollouts. All seeds are tested on the same drills.",
     "The paper-profile arm has one seed and 50 updates, and the token where the paper's appendix puts it: in the first user message.",
   ]
   windows {
     early = 20
     late  = 20
   }
+  compare "the paper's method" { # the claims of expect: success above the other arms, and the fewest groups without variance
+    pairs = [
+      ["SFT + GRPO", "RCTP-FT + RC-GRPO"], ["SFT + RC-GRPO", "RCTP-FT + RC-GRPO"], ["RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"],
+    ]
+    expect = "higher"
+  }
+  compare "the paper's method" {
+    outcome = "zero_variance"
+    pairs = [
+      ["SFT + GRPO", "RCTP-FT + RC-GRPO"], ["SFT + RC-GRPO", "RCTP-FT + RC-GRPO"], ["RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"],
+    ]
+    expect = "lower"
+  }
   compare "reward conditioning" {
     pairs = [["RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"], ["SFT + GRPO", "SFT + RC-GRPO"]]
   }
   compare "initialisation" {
     pairs = [["SFT + RC-GRPO", "RCTP-FT + RC-GRPO"], ["SFT + GRPO", "RCTP-FT + GRPO"]]
+  }
+  compare "RL" {
+    outcome = "sampled"
+    pairs = [
+      ["RCTP-FT", "RCTP-FT + RC-GRPO"], ["RCTP-FT", "RCTP-FT + GRPO"], ["SFT", "SFT + RC-GRPO"], ["SFT", "SFT + GRPO"],
+    ]
   }
 }

@@ -57,16 +57,17 @@ stage "tasks" "multi" {
   seed   = 0
 }
 
-stage "tasks" "drills" { # what fine-tuning sees, and the 400 + 400 held-out drills of each seed
+stage "tasks" "drills" { # the fine-tuning drills of a seed, and 400 + 400 held-out drills, the same for every seed
   source = "drills"
   train  = 2000
   test   = 400
+  pool   = 400
 }
 
 stage "tasks" "fresh" { # what RL sees
   source = "drills"
   train  = local.groups * 200 # whatever var.updates is, so that more updates go on from fewer
-  skip   = 2000 # those that fine-tuning sees
+  skip   = 2000               # those that fine-tuning sees
   test   = 0
 }
 
@@ -333,16 +334,35 @@ stage "report" "page" {
   data        = [stage.tasks.drills.train, stage.tasks.drills.test, stage.tasks.drills.test_new, stage.curate.data.mixed]
   notes = [
     "A tiny model on generated tasks: 1.4 million parameters from random weights, on drills over three of the benchmark's simulated classes. What holds here need not hold for models of 7 B parameters on the benchmark.",
-    "One base serves all seeds; seeds change fine-tuning data, failures, rollouts and the draw of test drills.",
+    "One base serves all seeds, so intervals over seeds say nothing about another base. Seeds change fine-tuning data, failures and rollouts; all are tested on the same drills.",
   ]
   windows {
     early = 20
     late  = 20
+  }
+  compare "the paper's method" { # the claims of expect: success above the other arms, and the fewest groups without variance
+    pairs = [
+      ["SFT + GRPO", "RCTP-FT + RC-GRPO"], ["SFT + RC-GRPO", "RCTP-FT + RC-GRPO"], ["RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"],
+    ]
+    expect = "higher"
+  }
+  compare "the paper's method" {
+    outcome = "zero_variance"
+    pairs = [
+      ["SFT + GRPO", "RCTP-FT + RC-GRPO"], ["SFT + RC-GRPO", "RCTP-FT + RC-GRPO"], ["RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"],
+    ]
+    expect = "lower"
   }
   compare "reward conditioning" {
     pairs = [["RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"], ["SFT + GRPO", "SFT + RC-GRPO"]]
   }
   compare "initialisation" {
     pairs = [["SFT + RC-GRPO", "RCTP-FT + RC-GRPO"], ["SFT + GRPO", "RCTP-FT + GRPO"]]
+  }
+  compare "RL" {
+    outcome = "sampled"
+    pairs = [
+      ["RCTP-FT", "RCTP-FT + RC-GRPO"], ["RCTP-FT", "RCTP-FT + GRPO"], ["SFT", "SFT + RC-GRPO"], ["SFT", "SFT + GRPO"],
+    ]
   }
 }

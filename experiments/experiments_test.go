@@ -101,3 +101,67 @@ func TestEveryExperimentPlans(t *testing.T) {
 		t.Error("no experiment in this folder")
 	}
 }
+
+// settings of a node by name, as they stand in its key.
+func settings(t *testing.T, file, address string) map[string]string {
+	t.Helper()
+	x, diags := engine.Load(engine.Source{Path: file, Vars: variables(t, file)}, registry())
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	for _, n := range x.Nodes {
+		if n.Address == address {
+			found := map[string]string{}
+			for _, s := range n.Settings {
+				found[s.Name] = s.Value
+			}
+			return found
+		}
+	}
+	t.Fatalf("%s has no node %s", file, address)
+	return nil
+}
+
+func TestDrillsHaveABasePerSeedAndOneTestSet(t *testing.T) {
+	for _, file := range []string{"drills.hcl", "tokens.hcl", "temperature.hcl", "forecast.hcl"} {
+		for _, address := range []string{"stage.model.random@2", "stage.sft.copy@2", "stage.sft.base@2"} {
+			settings(t, file, address)
+		}
+	}
+	for _, file := range []string{"drills.hcl", "drills_long.hcl", "tokens.hcl", "temperature.hcl", "forecast.hcl"} {
+		// The test sets are a draw from the pool, so a draw of all of it is the same for every seed.
+		if s := settings(t, file, "stage.tasks.drills@1"); s["test"] != s["pool"] {
+			t.Errorf("%s: each seed draws %s test tasks from a pool of %s, want all of it", file, s["test"], s["pool"])
+		}
+	}
+}
+
+// The claims of an experiment's expectation, and the largest effect of its page, each have a comparison.
+func TestReportsCompareWhatTheirExperimentsExpect(t *testing.T) {
+	type claim struct{ without, with, outcome, expect, unpaired string }
+	method := []claim{
+		{"SFT + GRPO", "RCTP-FT + RC-GRPO", "", "higher", "false"},
+		{"SFT + RC-GRPO", "RCTP-FT + RC-GRPO", "", "higher", "false"},
+		{"RCTP-FT + GRPO", "RCTP-FT + RC-GRPO", "", "higher", "false"},
+		{"SFT + GRPO", "RCTP-FT + RC-GRPO", "zero_variance", "lower", "false"},
+		{"RCTP-FT", "RCTP-FT + RC-GRPO", "sampled", "", "false"},
+	}
+	for file, claims := range map[string][]claim{
+		"drills.hcl": method, "drills_long.hcl": method,
+		"splits.hcl": {{"RCTP-FT + RC-GRPO (family)", "RCTP-FT + RC-GRPO (paper)", "", "higher", "true"}, {"Base (family)", "Base (paper)", "", "", "true"}},
+		"tokens.hcl": {{"iid, p = 0.5", "stratified, p = 0.5", "sigma2", "higher", "false"}},
+	} {
+		s := settings(t, file, "stage.report.page")
+		for _, c := range claims {
+			found := false
+			for i := 0; s[fmt.Sprintf("compare[%d].pairs", i)] != ""; i++ {
+				of := func(name string) string { return s[fmt.Sprintf("compare[%d].%s", i, name)] }
+				found = found || strings.Contains(of("pairs"), fmt.Sprintf("[%q,%q]", c.without, c.with)) && of("outcome") == fmt.Sprintf("%q", c.outcome) &&
+					of("expect") == fmt.Sprintf("%q", c.expect) && of("unpaired") == c.unpaired
+			}
+			if !found {
+				t.Errorf("%s: no comparison makes the claim %+v", file, c)
+			}
+		}
+	}
+}

@@ -55,10 +55,11 @@ stage "tasks" "multi" {
   seed   = 0
 }
 
-stage "tasks" "drills" { # what fine-tuning sees, and the 200 + 200 held-out drills of each seed
+stage "tasks" "drills" { # the fine-tuning drills of a seed, and 500 + 500 held-out drills, the same for every seed
   source = "drills"
   train  = 1000
-  test   = 200
+  test   = 500
+  pool   = 500
 }
 
 stage "tasks" "fresh" { # what RL sees
@@ -68,10 +69,9 @@ stage "tasks" "fresh" { # what RL sees
   test   = 0
 }
 
-# --- One base for all seeds: random weights that learn to copy, then to call -------------------------------------------
+# --- One base per seed: random weights that learn to copy, then to call -------------------------------------------------
 
 stage "model" "random" {
-  seed   = 0
   corpus = [stage.curate.copy.expert, stage.curate.single.expert, stage.curate.multi.expert]
   vocab  = 1408
   architecture {
@@ -99,7 +99,6 @@ stage "curate" "multi" {
 }
 
 stage "sft" "copy" {
-  seed   = 0
   policy = stage.model.random.checkpoint
   data   = [stage.curate.copy.expert]
   epochs = 1
@@ -115,7 +114,6 @@ stage "sft" "copy" {
 }
 
 stage "sft" "base" {
-  seed   = 0
   policy = stage.sft.copy.checkpoint
   data   = [stage.curate.single.expert, stage.curate.multi.expert]
   epochs = 1

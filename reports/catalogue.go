@@ -24,11 +24,18 @@ func pieces() []piece {
 		{"fig-pass-at-k", "the same as curves over k", eachSetFigure((*Study).passFigure)},
 		{"compare", "differences of the compared pairs, with tests", func(s *Study) []Part {
 			var parts []Part
-			for _, set := range s.sets() {
+			tables := func(set string, training bool) {
+				judged := s.judged(set, training)
 				for _, c := range s.comparisons() {
-					parts = add(parts, s.comparisonTable(c, set))
+					if c.ofTraining() == training {
+						parts = add(parts, s.comparisonTable(c, set, judged))
+					}
 				}
 			}
+			for _, set := range s.sets() {
+				tables(set, false)
+			}
+			tables("", true)
 			return parts
 		}},
 		{"gap", "what the reward token does to a policy", eachSet((*Study).gapTable)},

@@ -81,17 +81,37 @@ func addFigures(parts []Part, figures ...*Figure) []Part {
 	return parts
 }
 
-// answers are the sentences of the first comparison on the first set.
+// answers are the sentences of the first comparison and of every other one that expects something, on the first set of
+// tasks or in training.
 func (s *Study) answers() []string {
-	comparisons, sets := s.comparisons(), s.sets()
-	if len(comparisons) == 0 || len(sets) == 0 {
-		return nil
+	var asked []Comparison
+	for i, c := range s.comparisons() {
+		if i == 0 || c.Expect != "" {
+			asked = append(asked, c)
+		}
 	}
-	pairs := s.paired(comparisons[0], sets[0])
-	verdicts, _ := decideAll(pairs)
+	scored, trained := []Contrast{}, s.judged("", true)
+	set := ""
+	if sets := s.sets(); len(sets) > 0 {
+		set = sets[0]
+		scored = s.judged(set, false)
+	}
 	var answers []string
-	for i := range pairs {
-		answers = append(answers, pairs[i].sentence(verdicts[i]))
+	for _, how := range asked {
+		judged, on := scored, "success on "+setName(set)
+		switch {
+		case how.ofTraining():
+			judged, on = trained, outcomeWords(how.Outcome)
+		case how.Outcome == OutcomeSampled:
+			on = "sampled " + on
+		}
+		for _, names := range how.Pairs {
+			if at := slices.IndexFunc(judged, func(c Contrast) bool { return c.tests(how, names) }); at >= 0 {
+				c := judged[at]
+				c.Comparison = how // another block may have made the same test
+				answers = append(answers, c.sentence(on))
+			}
+		}
 	}
 	return answers
 }
@@ -100,13 +120,24 @@ func (s *Study) answers() []string {
 func (s *Study) facts() []string {
 	var facts []string
 	seeds := map[int64]bool{}
+	var fewer []string // arms that were evaluated with more seeds than they have policies
 	for _, a := range s.Arms {
-		for _, r := range a.Runs {
+		evaluated, identities := 0, map[string]bool{}
+		for i := range a.Runs {
+			r := &a.Runs[i]
 			if r.Seed != nil {
 				seeds[*r.Seed] = true
 			}
+			if len(r.Scores) > 0 {
+				evaluated++
+				identities[r.identity()] = true
+			}
+		}
+		if len(identities) < evaluated {
+			fewer = append(fewer, fmt.Sprintf("%s (%s, %d evaluations)", a.Label, policyCount(len(identities)), evaluated))
 		}
 	}
+	drawn := false // evaluations have different tasks
 	if len(s.Arms) > 0 {
 		text := plural(len(s.Arms), "arm")
 		if len(seeds) > 0 {
@@ -117,20 +148,26 @@ func (s *Study) facts() []string {
 			text += fmt.Sprintf(", %s (%s)", plural(len(seeds), "seed"), strings.Join(names, ", "))
 		}
 		for _, set := range s.sets() {
-			n := 0
-			for i := range s.Arms {
-				for j := range s.Arms[i].Runs {
-					n = max(n, len(s.Arms[i].Runs[j].greedy(set, s.Arms[i].condition())))
-				}
+			each, all := s.taskCount(set)
+			if each == 0 {
+				continue
 			}
-			if n > 0 {
-				text += fmt.Sprintf(", %d %s", n, setName(set))
-				if len(seeds) > 1 {
-					text += " per seed"
-				}
+			text += fmt.Sprintf(", %d %s", each, setName(set))
+			switch {
+			case all > each:
+				text += fmt.Sprintf(" per evaluation (%d different ones)", all)
+				drawn = true
+			case len(seeds) > 1:
+				text += " (the same for every seed)"
 			}
 		}
 		facts = append(facts, text+".")
+	}
+	if drawn && len(seeds) > 1 {
+		facts = append(facts, "Evaluations of one set have different tasks, so intervals over seeds contain the luck of the draw.")
+	}
+	if len(fewer) > 0 {
+		facts = append(facts, "Evaluated more often than trained, which makes no more seeds: "+strings.Join(fewer, "; ")+".")
 	}
 	longest := 0
 	for _, a := range s.Arms {
@@ -141,20 +178,65 @@ func (s *Study) facts() []string {
 	if longest > 0 {
 		facts = append(facts, fmt.Sprintf("Up to %d updates of training per arm.", longest))
 	}
-	var missing []string
+	var missing, impossible []string
 	for _, c := range s.Compare {
 		for _, pair := range c.Pairs {
+			absent := false
 			for _, label := range pair {
-				if s.arm(label) == nil && !slices.Contains(missing, label) {
-					missing = append(missing, label)
+				if s.arm(label) == nil {
+					absent = true
+					if !slices.Contains(missing, label) {
+						missing = append(missing, label)
+					}
 				}
+			}
+			if !absent && !s.comparable(c, pair) {
+				impossible = append(impossible, fmt.Sprintf("%s → %s (%s)", pair[0], pair[1], c.Label))
 			}
 		}
 	}
 	if len(missing) > 0 {
 		facts = append(facts, "Not scored, so missing from the comparisons: "+strings.Join(missing, ", ")+".")
 	}
+	if len(impossible) > 0 {
+		facts = append(facts, "Both sides never have the compared outcome, so not compared: "+strings.Join(impossible, "; ")+".")
+	}
 	return facts
+}
+
+func policyCount(n int) string {
+	if n == 1 {
+		return "one policy"
+	}
+	return fmt.Sprintf("%d policies", n)
+}
+
+// taskCount is the largest number of tasks of a set in one evaluation, and that of different ones in all of them.
+func (s *Study) taskCount(set string) (each, all int) {
+	different := map[string]bool{}
+	for i := range s.Arms {
+		for j := range s.Arms[i].Runs {
+			found := s.Arms[i].Runs[j].outcomes(set, s.Arms[i].condition(), true)
+			each = max(each, len(found))
+			for task := range found {
+				different[task] = true
+			}
+		}
+	}
+	return each, len(different)
+}
+
+// comparable reports whether both arms have the outcome of a comparison, on one set.
+func (s *Study) comparable(how Comparison, names [2]string) bool {
+	a, b := s.arm(names[0]), s.arm(names[1])
+	if how.ofTraining() {
+		_, ok := compareTraining(a, b, s.Windows, how)
+		return ok
+	}
+	greedy := how.Outcome != OutcomeSampled
+	return slices.ContainsFunc(s.sets(), func(set string) bool {
+		return len(a.policies(set, greedy)) > 0 && len(b.policies(set, greedy)) > 0
+	})
 }
 
 func sortedSeeds(seeds map[int64]bool) []int64 {

@@ -103,9 +103,16 @@ func (g *gathering) scores(in *Input, a *artifact.Artifact) error {
 		run.Scores = append(run.Scores, row)
 	}
 	run.ScoresFrom = append(run.ScoresFrom, Stretch{in.port(), len(run.Scores) - before})
-	if a.Manifest != nil {
-		g.lineal[a.Manifest.Parts["input.policy"]] = in.Label
+	if a.Manifest == nil {
+		return nil
 	}
+	policy := a.Manifest.Parts["input.policy"]
+	g.lineal[policy] = in.Label
+	if run.Policy != "" && run.Policy != policy {
+		return fmt.Errorf("%s and %s evaluate different policies under the name %q: give them different for_each keys, because an arm has one policy per seed",
+			run.ScoresFrom[0].Address, in.port(), in.Label)
+	}
+	run.Policy = policy
 	return nil
 }
 

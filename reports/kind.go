@@ -17,6 +17,7 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/rl"
 )
 
 // Files of the port page.
@@ -52,7 +53,7 @@ type settings struct {
 	Curves   []artifact.Ref `hcl:"curves,optional" port:"metrics" doc:"trainings; a curve takes the label of the arm whose policy it trained"`
 	Data     []artifact.Ref `hcl:"data,optional" port:"tasks|dataset" doc:"task sets for the table of the split and its certificate, and data sets for what went into them"`
 	Show     []artifact.Ref `hcl:"transcripts,optional" port:"trajectories" doc:"episodes to show in full, at most 40 for each label, chosen by hash among failures and successes"`
-	Compare  []compare      `hcl:"compare,block" doc:"pairs to compare; the first block is the question. Without any, every arm is compared with the first"`
+	Compare  []compare      `hcl:"compare,block" doc:"pairs to compare; the first one and those that expect something answer the question. Without any, every arm is compared with the first"`
 	Sections []section      `hcl:"section,block" doc:"sections of the page instead of the usual ones, in this order"`
 	Windows  *windows       `hcl:"windows,block" doc:"updates summarised at the beginning and the end of a training"`
 	Arms     []string       `hcl:"arms,optional" doc:"labels in the order of the page; arms not named here follow. Without it, arms that compare blocks name come first"`
@@ -64,10 +65,26 @@ type settings struct {
 }
 
 type compare struct {
-	Label string     `hcl:"name,label" doc:"what the second arm of each pair has and the first has not"`
-	Pairs [][]string `hcl:"pairs" doc:"labels of two arms: without, with"`
+	Label    string     `hcl:"name,label" doc:"what the second arm of each pair has and the first has not"`
+	Pairs    [][]string `hcl:"pairs" doc:"labels of two arms: without, with"`
+	Outcome  string     `hcl:"outcome,optional" doc:"success by greedy decoding, sampled for that of sampled episodes, or a metric of training such as zero_variance: its mean over the late window, paired by seed"`
+	Expect   string     `hcl:"expect,optional" choices:"higher|lower" doc:"expected outcome of the second arm of each pair; the head of the page then says whether it came out so, beside the first block"`
+	Unpaired bool       `hcl:"unpaired,optional" doc:"compare arms that were evaluated on different tasks; otherwise outcomes are paired by task, and a pair that loses more than a tenth of either side's tasks is an error"`
 
-	PairsRange hcl.Range `hcl:"pairs,attr_range"`
+	PairsRange    hcl.Range `hcl:"pairs,attr_range"`
+	OutcomeRange  hcl.Range `hcl:"outcome,attr_range"`
+	UnpairedRange hcl.Range `hcl:"unpaired,attr_range"`
+}
+
+func (c *compare) comparison() Comparison {
+	made := Comparison{Label: c.Label, Outcome: c.Outcome, Expect: c.Expect, Unpaired: c.Unpaired}
+	if made.Outcome == OutcomeSuccess {
+		made.Outcome = ""
+	}
+	for _, pair := range c.Pairs {
+		made.Pairs = append(made.Pairs, [2]string{pair[0], pair[1]})
+	}
+	return made
 }
 
 type section struct {
@@ -76,6 +93,17 @@ type section struct {
 	Text  string   `hcl:"text,optional" doc:"a sentence below the heading"`
 
 	ShowRange hcl.Range `hcl:"show,attr_range"`
+}
+
+// comparableOutcomes are the values of compare.outcome.
+func comparableOutcomes() []string {
+	names := []string{OutcomeSuccess, OutcomeSampled}
+	for _, m := range rl.Metrics {
+		if !strings.HasSuffix(m.Name, "_") {
+			names = append(names, m.Name)
+		}
+	}
+	return names
 }
 
 func (s *settings) chosen() []Chosen {
@@ -103,7 +131,15 @@ func (s *settings) Check() hcl.Diagnostics {
 	for _, ref := range s.Scores {
 		known[label(ref)] = true
 	}
+	outcomes := comparableOutcomes()
 	for _, c := range s.Compare {
+		training := Comparison{Outcome: c.Outcome}
+		switch {
+		case c.Outcome != "" && !slices.Contains(outcomes, c.Outcome):
+			bad(c.OutcomeRange, "Unknown outcome", "No outcome is called %q%s It is success, sampled, or a metric of training (rcgrpo kinds report).", c.Outcome, cmp.Or(engine.NearHint(c.Outcome, outcomes), "."))
+		case c.Unpaired && training.ofTraining():
+			bad(c.UnpairedRange, "Setting without effect", "unpaired is about tasks; %s is logged by trainings, which are paired by seed. Leave it out.", c.Outcome)
+		}
 		for _, pair := range c.Pairs {
 			if len(pair) != 2 {
 				bad(c.PairsRange, "Pair expected", "A pair names two arms, [without, with]; this one names %d.", len(pair))
@@ -157,6 +193,9 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 	}
 	study, err := gather(ev, func(in *Input) (*artifact.Artifact, error) { return job.Open(in.Ref) }, store)
 	if err != nil {
+		return err
+	}
+	if err := study.check(); err != nil {
 		return err
 	}
 	ev.Arms, ev.Compare = study.labels(), study.comparisons() // as they are, also for a part of the page
@@ -233,11 +272,7 @@ func (s *settings) evidence(job *engine.Job) (*Evidence, *artifact.Store, error)
 		ev.Failures = append(ev.Failures, Failure{Address: m.Address, Cause: m.Why, Log: m.Lines})
 	}
 	for _, c := range s.Compare {
-		comparison := Comparison{Label: c.Label}
-		for _, pair := range c.Pairs {
-			comparison.Pairs = append(comparison.Pairs, [2]string{pair[0], pair[1]})
-		}
-		ev.Compare = append(ev.Compare, comparison)
+		ev.Compare = append(ev.Compare, c.comparison())
 	}
 	node := job.Experiment.Node(job.Address)
 	made := map[string]*artifact.Manifest{} // by address

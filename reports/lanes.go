@@ -57,7 +57,7 @@ func (s *Study) outcomeFigure(set string) *Figure {
 		a := &s.Arms[i]
 		l := lane{i, map[string]outcomes{}}
 		for j := range a.Runs {
-			if o := a.Runs[j].greedy(set, a.condition()); len(o) > 0 {
+			if o := a.Runs[j].outcomes(set, a.condition(), true); len(o) > 0 {
 				l.bySeed[a.Runs[j].Name()] = o
 				for task := range o {
 					found[episode{a.Runs[j].Name(), task}] = true
@@ -79,7 +79,7 @@ func (s *Study) outcomeFigure(set string) *Figure {
 		switch {
 		case !known:
 			return ' '
-		case o.passed:
+		case o.passed > 0:
 			return '1'
 		}
 		return '0'

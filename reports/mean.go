@@ -27,11 +27,11 @@ func StandardDeviation(values []float64) float64 {
 	return math.Sqrt(sum / float64(len(values)-1))
 }
 
-// TInterval is the interval of the mean of independent values, such as one result per seed. Unknown below two
-// values.
+// TInterval is the interval of the mean of independent values, such as one result per seed. Unknown below two values, and
+// where all values are equal: a spread that was not seen is not known to be 0.
 func TInterval(values []float64, level float64) Interval {
 	n := float64(len(values))
-	if n < 2 {
+	if n < 2 || slices.Min(values) == slices.Max(values) {
 		return unknown
 	}
 	mean := Mean(values)
@@ -72,45 +72,41 @@ func Holm(p []float64) []float64 {
 	return adjusted
 }
 
-// The level of every test and interval on a page, and the power for which effects count as detectable.
-const (
-	Level = 0.95
-	Power = 0.80
-)
+// Level of every test and interval on a page.
+const Level = 0.95
 
-// DetectablePaired is the smallest difference of two proportions on the same n tasks that McNemar's test would find
-// with the usual power, when a share discordant of the tasks is passed by exactly one policy (Connor 1987, normal
-// approximation). A difference cannot exceed the discordant share; where even that would not be found, the share
-// itself is too small for a decision and the result is +Inf.
-func DetectablePaired(n int, discordant float64) float64 {
-	if n <= 0 || discordant <= 0 {
-		return math.Inf(1)
+// meanVariance is the cluster-robust variance of the mean total(sums)/total(sizes), each unit being a cluster, with the
+// correction F/(F-1) for F units. NaN below two units.
+func meanVariance(sums, sizes []float64) float64 {
+	units, n := float64(len(sums)), total(sizes)
+	if units < 2 {
+		return math.NaN()
 	}
-	alpha, beta := NormalQuantile(0.5+Level/2), NormalQuantile(Power)
-	needed := func(effect float64) float64 {
-		root := alpha*math.Sqrt(discordant) + beta*math.Sqrt(discordant-effect*effect)
-		return root * root / (effect * effect)
+	mean, square := total(sums)/n, 0.0
+	for i := range sums {
+		deviation := sums[i] - mean*sizes[i]
+		square += deviation * deviation
 	}
-	if needed(discordant) > float64(n) {
-		return math.Inf(1)
-	}
-	low, high := 0.0, discordant
-	for range 60 {
-		if mid := (low + high) / 2; needed(mid) > float64(n) {
-			low = mid
-		} else {
-			high = mid
-		}
-	}
-	return high
+	return units / (units - 1) * square / (n * n)
 }
 
-// DetectableOverSeeds is the smallest mean difference that a paired t-test over seeds would find with the usual
-// power, given the differences seen (the noncentral t approximated by a shifted one). +Inf below two seeds.
-func DetectableOverSeeds(differences []float64) float64 {
-	n := float64(len(differences))
-	if n < 2 {
-		return math.Inf(1)
+// tTest is the two-sided p-value of an estimate against 0, given its variance and degrees of freedom. NaN where no
+// variance was seen, because then nothing is known about the error.
+func tTest(estimate, variance, df float64) float64 {
+	if !(variance > 0) {
+		return math.NaN()
 	}
-	return (TQuantile(0.5+Level/2, n-1) + TQuantile(Power, n-1)) * StandardDeviation(differences) / math.Sqrt(n)
+	return twoSidedT(estimate/math.Sqrt(variance), df)
+}
+
+// welch is the interval and the two-sided p-value of mean b minus mean a, from the variances of the means and their degrees
+// of freedom (Welch 1947, with Satterthwaite's degrees of freedom). Unknown where no variance was seen.
+func welch(difference, varianceA, dfA, varianceB, dfB, level float64) (Interval, float64) {
+	variance := varianceA + varianceB
+	if !(variance > 0) {
+		return unknown, math.NaN()
+	}
+	df := variance * variance / (varianceA*varianceA/dfA + varianceB*varianceB/dfB)
+	half := TQuantile(0.5+level/2, df) * math.Sqrt(variance)
+	return Interval{difference - half, difference + half}, tTest(difference, variance, df)
 }

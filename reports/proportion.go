@@ -14,6 +14,14 @@ func (i Interval) Excludes(v float64) bool { return v < i.Low || v > i.High }
 // Known says whether the interval has two bounds.
 func (i Interval) Known() bool { return !math.IsNaN(i.Low) && !math.IsNaN(i.High) }
 
+// ifKnown is the interval, or nil where it is unknown.
+func (i Interval) ifKnown() *Interval {
+	if !i.Known() {
+		return nil
+	}
+	return &i
+}
+
 // unknown is the interval of something that cannot be estimated.
 var unknown = Interval{math.NaN(), math.NaN()}
 
@@ -22,11 +30,7 @@ func Wilson(successes, n int, level float64) Interval {
 	if n <= 0 {
 		return unknown
 	}
-	z := NormalQuantile(0.5 + level/2)
-	size, p := float64(n), float64(successes)/float64(n)
-	centre := (p + z*z/(2*size)) / (1 + z*z/size)
-	half := z / (1 + z*z/size) * math.Sqrt(p*(1-p)/size+z*z/(4*size*size))
-	i := Interval{centre - half, centre + half}
+	i := scoreInterval(float64(successes)/float64(n), float64(n), level)
 	if successes == 0 {
 		i.Low = 0
 	}
@@ -34,6 +38,65 @@ func Wilson(successes, n int, level float64) Interval {
 		i.High = 1
 	}
 	return i
+}
+
+// scoreInterval is Wilson's interval of a share p of size episodes; size need not be whole.
+func scoreInterval(p, size, level float64) Interval {
+	z := NormalQuantile(0.5 + level/2)
+	centre := (p + z*z/(2*size)) / (1 + z*z/size)
+	half := z / (1 + z*z/size) * math.Sqrt(p*(1-p)/size+z*z/(4*size*size))
+	return Interval{centre - half, centre + half}
+}
+
+// Family counts the episodes of one task family.
+type Family struct{ Passed, Episodes int }
+
+// ClusteredWilson is Wilson's interval of the pooled share of episodes that come in families. Episodes of one family pass
+// and fail together, so n of them carry less information than n independent ones: n is divided by the design effect, the
+// cluster-robust variance of the share over that of independent episodes, and corrected for few families as Korn and
+// Graubard (1998) do. The effective number is at most n; it is n where every family has one episode. Where all episodes
+// pass or all fail, they do not show how alike families are, and a family counts as one episode.
+//
+// Unknown without episodes, and where a single family has both outcomes.
+func ClusteredWilson(families []Family, level float64) Interval {
+	var passed, n int
+	for _, f := range families {
+		passed, n = passed+f.Passed, n+f.Episodes
+	}
+	count := len(families)
+	switch {
+	case n == 0:
+		return unknown
+	case passed == 0:
+		return Wilson(0, count, level)
+	case passed == n:
+		return Wilson(count, count, level)
+	case count < 2:
+		return unknown
+	}
+	share := float64(passed) / float64(n)
+	independent := share * (1 - share) / float64(n-1)
+	few := TQuantile(0.5+level/2, float64(n-1)) / TQuantile(0.5+level/2, float64(count-1))
+	effective := float64(n) * independent / clusteredVariance(families) * few * few
+	return scoreInterval(share, math.Min(effective, float64(n)), level)
+}
+
+// clusteredVariance is the cluster-robust variance of the pooled share, with the correction F/(F-1) for F families.
+func clusteredVariance(families []Family) float64 {
+	sums, sizes := make([]float64, len(families)), make([]float64, len(families))
+	for i, f := range families {
+		sums[i], sizes[i] = float64(f.Passed), float64(f.Episodes)
+	}
+	return meanVariance(sums, sizes)
+}
+
+// Newcombe is the hybrid score interval of the difference b - a of two independent shares (Newcombe 1998, method 10), from
+// the interval of each.
+func Newcombe(a float64, of Interval, b float64, with Interval) Interval {
+	return Interval{
+		b - a - math.Hypot(b-with.Low, of.High-a),
+		b - a + math.Hypot(with.High-b, a-of.Low),
+	}
 }
 
 // ClopperPearson is the exact interval of a proportion (Clopper and Pearson 1934). Unknown for n = 0.

@@ -38,14 +38,52 @@ func PairedBootstrap(differences []float64, seed uint64, replicates int, level f
 // ClusterBootstrap resamples families with all their members, because tasks of one family succeed and fail
 // together: family names the cluster of each difference. Clusters are drawn in ascending order of their names.
 func ClusterBootstrap(differences []float64, family []string, seed uint64, replicates int, level float64) Bootstrap {
+	sums, sizes := byFamily(differences, family)
+	return resample(sums, sizes, seed, replicates, level)
+}
+
+// byFamily sums values by family, in ascending order of the families' names.
+func byFamily(values []float64, family []string) (sums, sizes []float64) {
 	names := slices.Compact(slices.Sorted(slices.Values(family)))
-	sums, sizes := make([]float64, len(names)), make([]float64, len(names))
-	for i, d := range differences {
+	sums, sizes = make([]float64, len(names)), make([]float64, len(names))
+	for i, v := range values {
 		at, _ := slices.BinarySearch(names, family[i])
-		sums[at] += d
+		sums[at] += v
 		sizes[at]++
 	}
-	return resample(sums, sizes, seed, replicates, level)
+	return sums, sizes
+}
+
+// sides are the sums of a value and the numbers of its observations by family, of two sets of tasks.
+type sides struct{ sumsA, sizesA, sumsB, sizesB []float64 }
+
+// UnpairedBootstrap resamples the families of each side by themselves and returns mean B minus mean A. Units counts the
+// families of both sides.
+func (s sides) UnpairedBootstrap(seed uint64, replicates int, level float64) Bootstrap {
+	b := Bootstrap{Mean: math.NaN(), Interval: unknown, Error: math.NaN(), Units: len(s.sumsA) + len(s.sumsB)}
+	if len(s.sumsA) == 0 || len(s.sumsB) == 0 {
+		return b
+	}
+	b.Mean = total(s.sumsB)/total(s.sizesB) - total(s.sumsA)/total(s.sizesA)
+	random := splitMix{state: seed}
+	b.Replicates = make([]float64, replicates)
+	for r := range b.Replicates {
+		a := random.mean(s.sumsA, s.sizesA)
+		b.Replicates[r] = random.mean(s.sumsB, s.sizesB) - a
+	}
+	b.summarise(level)
+	return b
+}
+
+// uniform is the interval of a mean difference whose families all show the same value, where resampling would give a
+// point. By Clopper and Pearson's bound at most a share 1 - ((1-level)/2)^(1/families) of all families shows another
+// value, which lies between -1 and 1.
+func uniform(value float64, families int, level float64) Interval {
+	if families == 0 {
+		return unknown
+	}
+	others := ClopperPearson(0, families, level).High
+	return Interval{value - others*(value+1), value + others*(1-value)}
 }
 
 // resample draws len(sums) units with replacement per replicate; the statistic is the drawn sum over the drawn size.
@@ -59,18 +97,28 @@ func resample(sums, sizes []float64, seed uint64, replicates int, level float64)
 	random := splitMix{state: seed}
 	b.Replicates = make([]float64, replicates)
 	for r := range b.Replicates {
-		sum, size := 0.0, 0.0
-		for range n {
-			i := random.below(n)
-			sum += sums[i]
-			size += sizes[i]
-		}
-		b.Replicates[r] = sum / size
+		b.Replicates[r] = random.mean(sums, sizes)
 	}
+	b.summarise(level)
+	return b
+}
+
+// mean draws as many units as there are with replacement and returns their sum over their size.
+func (s *splitMix) mean(sums, sizes []float64) float64 {
+	sum, size := 0.0, 0.0
+	for range sums {
+		i := s.below(len(sums))
+		sum += sums[i]
+		size += sizes[i]
+	}
+	return sum / size
+}
+
+// summarise computes interval and error from the replicates.
+func (b *Bootstrap) summarise(level float64) {
 	sorted := slices.Sorted(slices.Values(b.Replicates))
 	b.Interval = Interval{Quantile(sorted, (1-level)/2), Quantile(sorted, (1+level)/2)}
 	b.Error = StandardDeviation(b.Replicates)
-	return b
 }
 
 func total(values []float64) float64 {

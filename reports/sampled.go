@@ -3,6 +3,7 @@ package reports
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"rcgrpo/stages/rl"
@@ -13,11 +14,10 @@ import (
 // at least twice.
 func (s *Study) passTable(set string) *Table {
 	most := 0
-	curves := make([][][]float64, len(s.Arms)) // by arm and run: pass@1, pass@2, pass@4, …
+	curves := make([][][]float64, len(s.Arms)) // by arm and policy: pass@1, pass@2, pass@4, …
 	for i := range s.Arms {
-		a := &s.Arms[i]
-		for j := range a.Runs {
-			curve := passCurve(a.Runs[j].Scores, set, a.condition())
+		for _, p := range s.Arms[i].policies(set, false) {
+			curve := p.passCurve()
 			curves[i] = append(curves[i], curve)
 			most = max(most, len(curve))
 		}
@@ -27,7 +27,7 @@ func (s *Study) passTable(set string) *Table {
 	}
 	t := &Table{
 		ID: "pass-at-k-" + setID(set), Title: "pass@k on " + setName(set) + ", sampled", Columns: []Column{{Name: "Arm", Left: true}},
-		Notes: []string{"The probability that at least one of k sampled episodes of a task succeeds, by the unbiased estimator of Chen et al. 2021 (eq. 1), mean over tasks; several seeds: mean over seeds with its 95 % t-interval."},
+		Notes: []string{"The probability that at least one of k sampled episodes of a task succeeds, by the unbiased estimator of Chen et al. 2021 (eq. 1), mean over tasks; from three policies on, the mean over policies with its 95 % t-interval, below that each policy by itself."},
 	}
 	for p := range most {
 		t.Columns = append(t.Columns, Column{Name: fmt.Sprintf("k = %d", 1<<p)})
@@ -44,7 +44,7 @@ func (s *Study) passTable(set string) *Table {
 				}
 			}
 			found = found || len(values) > 0
-			row.Cells = append(row.Cells, shareMean(values).From(scoresOf(a.Runs, fmt.Sprintf("pass@%d, mean over tasks, then over seeds", 1<<p), set, a.condition(), "", false)))
+			row.Cells = append(row.Cells, meanOrEach(values).From(scoresOf(a.Runs, fmt.Sprintf("pass@%d, mean over tasks, then over policies", 1<<p), set, a.condition(), "", false)))
 		}
 		if found {
 			t.Rows = append(t.Rows, row)
@@ -63,17 +63,14 @@ func (s *Study) passFigure(set string) *Figure {
 	for i := range s.Arms {
 		a := &s.Arms[i]
 		series := Series{Name: a.Label, Arm: i}
-		for j := range a.Runs {
-			run := &a.Runs[j]
-			curve := passCurve(run.Scores, set, a.condition())
-			if len(curve) == 0 {
-				continue
-			}
+		for _, one := range a.policies(set, false) {
+			curve := one.passCurve()
 			for p := len(series.X); p < len(curve); p++ {
 				series.X = append(series.X, float64(int(1)<<p))
 			}
 			most = max(most, len(curve))
-			series.Runs = append(series.Runs, Curve{Name: run.Name(), Y: curve, Source: scoresOf(a.Runs[j:j+1], "pass@k, mean over tasks", set, a.condition(), "", false)})
+			own := slices.DeleteFunc(slices.Clone(a.Runs), func(r Run) bool { return r.identity() != one.identity })
+			series.Runs = append(series.Runs, Curve{Name: one.name(), Y: curve, Source: scoresOf(own, "pass@k, mean over tasks", set, a.condition(), "", false)})
 		}
 		if len(series.Runs) > 0 {
 			f.Series = append(f.Series, series)
@@ -85,49 +82,32 @@ func (s *Study) passFigure(set string) *Figure {
 	return f
 }
 
-// passCurve is pass@1, pass@2, pass@4, … of a run's sampled episodes on a set under a token.
-func passCurve(scores []rl.Score, set, token string) []float64 {
-	type tally struct{ n, right int }
-	tasks := map[string]tally{}
-	for _, row := range scores {
-		if row.Greedy || row.Set != set || row.Token != token {
-			continue
-		}
-		c := tasks[row.Task]
-		c.n++
-		if row.Reward == 1 {
-			c.right++
-		}
-		tasks[row.Task] = c
-	}
+// passCurve is pass@1, pass@2, pass@4, … of a policy's sampled episodes.
+func (p *policy) passCurve() []float64 {
 	fewest := math.MaxInt
-	for _, c := range tasks {
-		fewest = min(fewest, c.n)
+	for _, one := range p.outcomes {
+		fewest = min(fewest, one.episodes)
 	}
 	var curve []float64
-	for k := 1; len(tasks) > 0 && k <= fewest; k *= 2 {
+	for k := 1; len(p.outcomes) > 0 && k <= fewest; k *= 2 {
 		sum := 0.0
-		for _, task := range sortedKeys(tasks) { // in one order, so that sums are equal
-			sum += rl.PassAtK(tasks[task].n, tasks[task].right, k)
+		for _, task := range sortedKeys(p.outcomes) { // in one order, so that sums are equal
+			sum += rl.PassAtK(p.outcomes[task].episodes, p.outcomes[task].passed, k)
 		}
-		curve = append(curve, sum/float64(len(tasks)))
+		curve = append(curve, sum/float64(len(p.outcomes)))
 	}
 	return curve
 }
 
-// shareMean is the mean of shares with its t-interval, cut to what a share can be.
-func shareMean(shares []float64) Cell {
-	if len(shares) == 0 {
+// meanOrEach is the mean of shares with its interval, or, of too few policies for one, each of them.
+func meanOrEach(shares []float64) Cell {
+	switch {
+	case len(shares) == 0:
 		return Words("–")
+	case len(shares) < methodPolicies:
+		return shareList(shares)
 	}
-	mean := Mean(shares)
-	c := Cell{Text: percent(mean), Value: &mean}
-	if len(shares) > 1 {
-		i := TInterval(shares, Level)
-		i.Low, i.High = math.Max(0, i.Low), math.Min(1, i.High)
-		c.Interval, c.Detail = &i, "t\u00a0"+i.percent()
-	}
-	return c
+	return shareMean(shares)
 }
 
 // forecastTable holds Proposition 1's forecast of the share of groups without variance, made before the first update,

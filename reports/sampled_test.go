@@ -21,7 +21,7 @@ func TestPassAtKByHand(t *testing.T) {
 	run.ScoresFrom = []Stretch{{"stage.eval.x@1.scores", len(run.Scores)}}
 	// One of four right: 1/4, 1/2, 1. Two of four: 1/2, 1 - 1/6, 1. Means over the four tasks.
 	want := []float64{(0.25 + 1 + 0 + 0.5) / 4, (0.5 + 1 + 0 + 5.0/6) / 4, 3.0 / 4}
-	got := passCurve(run.Scores, "test", "")
+	got := policies([]Run{run}, "test", "", false)[0].passCurve()
 	if !slices.EqualFunc(got, want, func(a, b float64) bool { return math.Abs(a-b) < 1e-12 }) {
 		t.Errorf("got %v, want %v", got, want)
 	}

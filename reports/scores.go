@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"rcgrpo/stages/rl"
 )
@@ -46,23 +47,15 @@ func slug(text string) string {
 	return string(id)
 }
 
-// counted are the successes and episodes of each run of the arm on a set, greedy, among the outcomes for which counts
-// holds; runs without any are left out.
-func (a *Arm) counted(set string, counts, passes func(outcome) bool) (passed, of []int) {
-	return countedIn(a.Runs, a.condition(), set, counts, passes)
-}
-
-func countedIn(runs []Run, token, set string, counts, passes func(outcome) bool) (passed, of []int) {
-	for i := range runs {
-		if k, n := runs[i].greedy(set, token).count(counts, passes); n > 0 {
-			passed, of = append(passed, k), append(of, n)
+// samples of some policies, of a category (all with ""), those without episodes left out.
+func samples(all []policy, category string, official bool) []sample {
+	var found []sample
+	for i := range all {
+		if one := all[i].sample(category, official); len(one) > 0 {
+			found = append(found, one)
 		}
 	}
-	return passed, of
-}
-
-func ofCategory(c string) func(outcome) bool {
-	return func(o outcome) bool { return o.category == c }
+	return found
 }
 
 // shownCategories are those of a set that get a column; a single one is the overall column already.
@@ -78,14 +71,14 @@ func (s *Study) shownCategories(set string) []string {
 // with the official verdict beside it.
 func (s *Study) mainTable(set string) *Table {
 	categories := s.shownCategories(set)
-	seeds := 0
+	most := 0
 	for i := range s.Arms {
-		_, of := s.Arms[i].counted(set, anyOutcome, rewarded)
-		seeds = max(seeds, len(of))
+		most = max(most, len(s.Arms[i].policies(set, true)))
 	}
+	overSeeds := most >= methodPolicies || s.Part
 	t := &Table{ID: "main-" + setID(set), Title: "Success on " + setName(set) + ", greedy decoding"}
 	t.Columns = []Column{{Name: "Arm", Left: true}, {Name: "Overall"}}
-	if seeds > 1 || s.Part {
+	if overSeeds {
 		t.Columns = append(t.Columns, Column{Name: "Mean over seeds"})
 	}
 	for _, c := range categories {
@@ -100,23 +93,25 @@ func (s *Study) mainTable(set string) *Table {
 	var shown []*Arm
 	for i := range s.Arms {
 		a := &s.Arms[i]
-		k, n := a.counted(set, anyOutcome, rewarded)
-		if len(k) == 0 {
+		all := a.policies(set, true)
+		if len(all) == 0 {
 			continue
 		}
-		row := Row{Arm: i, Cells: []Cell{Words("%s", a.Label), pooledShare(k, n).From(a.scored(set, "", byReward))}}
+		share := func(category string, official bool) Cell { return pooled(samples(all, category, official)).share() }
+		row := Row{Arm: i, Cells: []Cell{Words("%s", a.Label), share("", false).From(a.scored(set, "", byReward))}}
 		if token := a.condition(); token != rl.TokenNone {
 			row.Cells[0] = row.Cells[0].With("conditioned on %s", token)
 		}
-		if seeds > 1 || s.Part {
-			row.Cells = append(row.Cells, seedMean(k, n).From(a.scored(set, "", byMean)))
+		if overSeeds {
+			row.Cells = append(row.Cells, seedMean(rates(samples(all, "", false))).From(a.scored(set, "", byMean)))
 		}
 		for _, c := range categories {
-			row.Cells = append(row.Cells, pooledShare(a.counted(set, ofCategory(c), rewarded)).From(a.scored(set, c, byReward)))
+			row.Cells = append(row.Cells, share(c, false).From(a.scored(set, c, byReward)))
 		}
-		row.Cells = append(row.Cells, pooledShare(a.counted(set, anyOutcome, officially)).From(a.scored(set, "", byVerdict)))
+		row.Cells = append(row.Cells, share("", true).From(a.scored(set, "", byVerdict)))
 		if sampled {
-			row.Cells = append(row.Cells, a.sampledCell(set))
+			row.Cells = append(row.Cells, pooled(samples(a.policies(set, false), "", false)).share().
+				From(scoresOf(a.Runs, byReward, set, a.condition(), "", false)))
 		}
 		t.Rows = append(t.Rows, row)
 		shown = append(shown, a)
@@ -125,45 +120,30 @@ func (s *Study) mainTable(set string) *Table {
 		return nil
 	}
 	s.markBest(t, shown, set)
-	t.Notes = []string{"Success is the paper's reward (final state equal and every ground-truth call made); the official verdict is the benchmark's own checker on the same episodes."}
-	if seeds > 1 {
-		t.Lead = fmt.Sprintf("Per cent, successes of episodes and 95 %% Wilson interval of %s pooled; beside the overall figure the mean over seeds with its 95 %% t-interval.", plural(seeds, "seed"))
-		t.Notes = append(t.Notes, "A Wilson interval takes the pooled episodes as independent; those of one seed share a training, so it is somewhat too narrow. Each seed's own counts stand in the next table.")
-	} else {
-		t.Notes = append(t.Notes, "Below each percentage: successes of tasks, and the 95 % Wilson interval.")
+	t.Notes = []string{
+		"Success is the paper's reward (final state equal and every ground-truth call made); the official verdict is the benchmark's own checker on the same episodes.",
+		"Below each percentage: successes of episodes, and the 95 % Wilson interval clustered by task family, because the episodes of one family pass and fail together. It takes families as independent and holds for these policies.",
 	}
-	t.Notes = append(t.Notes, fmt.Sprintf("★ marks an arm that beats every other one by the tests of this page (Holm-adjusted); no mark means that the data do not decide. Cells below %d tasks are never marked.", smallest))
+	if most > 1 {
+		t.Lead = "Per cent of the episodes of all policies of an arm together. A policy that several seeds evaluate counts once."
+	}
+	if overSeeds {
+		t.Notes = append(t.Notes, fmt.Sprintf("Mean over seeds: of distinct policies, with its 95 %% t-interval, which takes policies as independent; a dash with fewer than %d of them. A t-interval beyond 0 or 100 %% is cut there, and the cell says so.", methodPolicies))
+	}
+	t.Notes = append(t.Notes, fmt.Sprintf("★ marks an arm that beats every other one by the tests of this page, Holm-adjusted together with all comparisons on the set; no mark means that the data do not decide. Cells below %d episodes are never marked.", smallest))
 	return t
 }
 
 func (s *Study) hasSampled(set string) bool {
-	for i := range s.Arms {
-		for j := range s.Arms[i].Runs {
-			if _, n := s.Arms[i].Runs[j].sampled(set, s.Arms[i].condition()); n > 0 {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-func (a *Arm) sampledCell(set string) Cell {
-	token := a.condition()
-	var k, n []int
-	for j := range a.Runs {
-		if passed, of := a.Runs[j].sampled(set, token); of > 0 {
-			k, n = append(k, passed), append(n, of)
-		}
-	}
-	return pooledShare(k, n).From(scoresOf(a.Runs, byReward, set, token, "", false))
+	return slices.ContainsFunc(s.Arms, func(a Arm) bool { return len(a.policies(set, false)) > 0 })
 }
 
 // How the cells of scores are computed.
 const (
-	byReward      = "share of reward 1, Wilson interval"
-	byVerdict     = "share of passed official verdicts, Wilson interval"
-	byMean        = "mean over seeds of the share of reward 1, t-interval"
-	byVerdictMean = "mean over seeds of the share of passed official verdicts, t-interval"
+	byReward      = "share of reward 1, Wilson interval clustered by family"
+	byVerdict     = "share of passed official verdicts, Wilson interval clustered by family"
+	byMean        = "mean over policies of the share of reward 1, t-interval"
+	byVerdictMean = "mean over policies of the share of passed official verdicts, t-interval"
 )
 
 // scored is the source of a value made from the arm's greedy episodes on a set, of one category or of all ("").
@@ -208,33 +188,47 @@ func (s *Study) markBest(t *Table, arms []*Arm, set string) {
 	if best < 0 || len(arms) < 2 || t.Rows[best].Cells[1].Of < smallest {
 		return
 	}
-	var pairs []Paired
+	all := s.contrasts(set, false) // every test of the set is adjusted for
+	type test struct{ at, won int }
+	var against []test
 	for i, a := range arms {
 		if i == best {
 			continue
 		}
-		p, ok := compareRuns(a.Label, a.Runs, a.condition(), arms[best].Label, arms[best].Runs, arms[best].condition(), set)
+		how := Comparison{Unpaired: unmatched(a.side(), arms[best].side(), set, true).tooMany()}
+		made := func(names ...string) int {
+			return slices.IndexFunc(all, func(c Contrast) bool { return c.tests(how, [2]string(names)) })
+		}
+		if at := made(a.Label, arms[best].Label); at >= 0 {
+			against = append(against, test{at, 1})
+			continue
+		}
+		if at := made(arms[best].Label, a.Label); at >= 0 {
+			against = append(against, test{at, -1})
+			continue
+		}
+		c, ok := compareEvaluations(a.side(), arms[best].side(), set, how)
 		if !ok {
 			return
 		}
-		pairs = append(pairs, p)
+		against, all = append(against, test{len(all), 1}), append(all, c)
 	}
-	verdicts, _ := decideAll(pairs)
-	for _, v := range verdicts {
-		if v <= 0 {
+	judge(all)
+	for _, one := range against {
+		if all[one.at].Verdict != one.won {
 			return
 		}
 	}
 	t.Rows[best].Cells[1].Mark = MarkBest
 }
 
-// seedTable shows each seed by itself and the mean over seeds of every column; nil for a single seed.
+// seedTable shows each policy by itself and the mean over policies of every column; nil where each arm has one.
 func (s *Study) seedTable(set string) *Table {
 	categories := s.shownCategories(set)
 	t := &Table{
 		ID: "seeds-" + setID(set), Title: "The same, each seed by itself (" + setName(set) + ")", Folded: true,
 		Columns: []Column{{Name: "Arm", Left: true}, {Name: "Seed", Left: true}, {Name: "Overall"}},
-		Notes:   []string{"Counts with 95 % Wilson intervals; means over seeds with their 95 % t-intervals."},
+		Notes:   []string{"Counts with 95 % Wilson intervals clustered by family; means over seeds with their 95 % t-intervals. A policy that several seeds evaluate has one row."},
 	}
 	for _, c := range categories {
 		t.Columns = append(t.Columns, Column{Name: c})
@@ -243,17 +237,14 @@ func (s *Study) seedTable(set string) *Table {
 	several := false
 	for i := range s.Arms {
 		a := &s.Arms[i]
-		several = several || len(a.Runs) > 1
-		shown := 0
-		for j := range a.Runs {
-			if len(a.Runs[j].greedy(set, a.condition())) == 0 {
-				continue
-			}
-			shown++
-			t.Rows = append(t.Rows, Row{Arm: i, Cells: a.seedCells(a.Runs[j:j+1], a.Runs[j].Name(), set, categories, pooledShare)})
+		all := a.policies(set, true)
+		several = several || len(all) > 1
+		for j := range all {
+			own := slices.DeleteFunc(slices.Clone(a.Runs), func(r Run) bool { return r.identity() != all[j].identity })
+			t.Rows = append(t.Rows, Row{Arm: i, Cells: a.seedCells(all[j:j+1], own, all[j].name(), set, categories)})
 		}
-		if shown > 1 {
-			t.Rows = append(t.Rows, Row{Arm: i, Cells: a.seedCells(a.Runs, "mean", set, categories, seedMean)})
+		if len(all) >= methodPolicies {
+			t.Rows = append(t.Rows, Row{Arm: i, Cells: a.seedCells(all, a.Runs, "mean", set, categories)})
 		}
 	}
 	if !several && !s.Part || len(t.Rows) == 0 {
@@ -262,119 +253,194 @@ func (s *Study) seedTable(set string) *Table {
 	return t
 }
 
-// seedCells is a row of the table by seeds: a cell for each column, made from the counts of some of the arm's runs.
-func (a *Arm) seedCells(runs []Run, name, set string, categories []string, cell func(counts, sizes []int) Cell) []Cell {
+// seedCells is a row of the table by seeds: a cell for each column, made from some policies of the arm and the runs that
+// evaluated them.
+func (a *Arm) seedCells(all []policy, runs []Run, name, set string, categories []string) []Cell {
 	reward, verdict := byReward, byVerdict
-	if len(runs) > 1 {
+	if len(all) > 1 {
 		reward, verdict = byMean, byVerdictMean
 	}
-	of := func(category, by string, counts, passes func(outcome) bool) Cell {
-		return cell(countedIn(runs, a.condition(), set, counts, passes)).From(scoresOf(runs, by, set, a.condition(), category, true))
+	of := func(category, by string, official bool) Cell {
+		found := samples(all, category, official)
+		cell := pooled(found).share()
+		if len(all) > 1 {
+			cell = seedMean(rates(found))
+		}
+		return cell.From(scoresOf(runs, by, set, a.condition(), category, true))
 	}
-	cells := []Cell{Words("%s", a.Label), Words("%s", name), of("", reward, anyOutcome, rewarded)}
+	cells := []Cell{Words("%s", a.Label), Words("%s", name), of("", reward, false)}
 	for _, c := range categories {
-		cells = append(cells, of(c, reward, ofCategory(c), rewarded))
+		cells = append(cells, of(c, reward, false))
 	}
-	return append(cells, of("", verdict, anyOutcome, officially))
+	return append(cells, of("", verdict, true))
 }
 
-// paired computes the pairs of a comparison on one set; pairs whose labels have no common tasks are left out.
-func (s *Study) paired(c Comparison, set string) []Paired {
-	var pairs []Paired
-	for _, names := range c.Pairs {
-		a, b := s.arm(names[0]), s.arm(names[1])
-		if a == nil || b == nil {
-			continue
-		}
-		if p, ok := compareRuns(a.Label, a.Runs, a.condition(), b.Label, b.Runs, b.condition(), set); ok {
-			pairs = append(pairs, p)
-		}
+// How the cells of comparisons are computed.
+const (
+	byMcNemar  = "McNemar's exact test, each pair of policies by itself"
+	byFisher   = "Fisher's exact test, each pair of policies by itself"
+	byClusters = "t-test over task families, each pair of policies by itself"
+
+	byAdjusted = ", p Holm-adjusted over all tests of the set"
+)
+
+// exactTest is the head of the column of the tests of checkpoints, and how they are computed.
+func (c *Comparison) exactTest() (head, by string) {
+	switch {
+	case c.Outcome == OutcomeSampled:
+		return "t over families", byClusters
+	case c.Unpaired:
+		return "Fisher's exact", byFisher
 	}
-	return pairs
+	return "Exact McNemar", byMcNemar
 }
 
-// comparisonTable is an ablation: what each pair scores without and with, and whether the difference is decided.
-func (s *Study) comparisonTable(c Comparison, set string) *Table {
-	pairs := s.paired(c, set)
-	if len(pairs) == 0 {
+// comparisonTable is an ablation: the outcome of each pair without and with, and whether the difference is decided. all
+// are the contrasts of the set, or of training, judged together.
+func (s *Study) comparisonTable(how Comparison, set string, all []Contrast) *Table {
+	t := &Table{ID: "compare-" + slug(how.Label) + "-" + setID(set), Title: "Effect of " + how.Label + " on " + setName(set)}
+	switch {
+	case how.ofTraining():
+		t.ID, t.Title = "compare-"+slug(how.Label)+"-training", "Effect of "+how.Label+" on "+outcomeWords(how.Outcome)
+	case how.Outcome == OutcomeSampled:
+		t.ID, t.Title = t.ID+"-sampled", t.Title+", sampled"
+	}
+	var shown []*Contrast
+	method := s.Part
+	for _, names := range how.Pairs {
+		if at := slices.IndexFunc(all, func(c Contrast) bool { return c.tests(how, names) }); at >= 0 {
+			shown = append(shown, &all[at])
+			method = method || all[at].method()
+		}
+	}
+	if len(shown) == 0 {
 		return nil
 	}
-	seeds := 0
-	for _, p := range pairs {
-		seeds = max(seeds, len(p.Seeds))
+	unit := "Δ"
+	if shown[0].inPoints() {
+		unit = "Δ points"
 	}
-	method := seeds >= methodSeeds
-	t := &Table{ID: "compare-" + slug(c.Label) + "-" + setID(set), Title: "Effect of " + c.Label + " on " + setName(set)}
-	t.Columns = []Column{{Name: "Without → with", Left: true}, {Name: "Without"}, {Name: "With"}, {Name: "Δ points"}}
-	if method {
+	t.Columns = []Column{{Name: "Without → with", Left: true}, {Name: "Without"}, {Name: "With"}, {Name: unit}}
+	exact, byExact := how.exactTest()
+	if method || how.ofTraining() {
 		t.Columns = append(t.Columns, Column{Name: "95 % over seeds"})
 	}
-	t.Columns = append(t.Columns, Column{Name: "95 % over families"}, Column{Name: "Exact McNemar"}, Column{Name: "Verdict", Left: true})
-	verdicts, adjusted := decideAll(pairs)
-	all := together("", "") // p-values are adjusted over the table, so every pair has a part in them
-	for i := range pairs {
-		all = together("", "", all, pairs[i].Source)
+	if how.Unpaired {
+		t.Columns = append(t.Columns, Column{Name: "95 % Newcombe"})
 	}
-	for i := range pairs {
-		p := &pairs[i]
-		mean, adjustedBy := p.Mean, together("", p.Source.Rows, p.Source, all)
-		by := func(source Source, how string) Source { source.By = how; return source }
-		row := Row{Arm: NoArm, Cells: []Cell{Words("%s → %s", p.A, p.B), p.side(false), p.side(true),
-			Cell{Text: points(mean), Value: &mean, Interval: &p.Families.Interval}.From(by(p.Source, "mean over seeds of the difference paired by task, family bootstrap"))}}
-		if method {
-			row.Cells = append(row.Cells, Words("%s", p.OverSeeds.points()).With("p = %s, adjusted %s", probability(p.OverSeedsP), probability(adjusted[i][0])).
-				From(by(adjustedBy, "paired t-interval over seeds, p Holm-adjusted over the table")))
+	if !how.ofTraining() {
+		t.Columns = append(t.Columns, Column{Name: "95 % over families"}, Column{Name: exact})
+	}
+	t.Columns = append(t.Columns, Column{Name: "Verdict", Left: true})
+	every := together("", "") // p-values are adjusted over all contrasts, so each of them is read
+	for i := range all {
+		every = together("", "", every, all[i].Source)
+	}
+	for _, c := range shown {
+		own := func(by string) Source { return Source{From: c.Source.From, Rows: c.Source.Rows, By: by} }
+		adjusted := func(by string) Source { return together(by+byAdjusted, c.Source.Rows, c.Source, every) }
+		mean, shownInterval := c.Mean, c.Families.Interval
+		if how.ofTraining() {
+			shownInterval = c.OverSeeds
 		}
-		row.Cells = append(row.Cells, Words("%s", p.Families.points()).With("%d families", p.Families.Units).From(by(p.Source, "bootstrap over families, 2,000 resamples")))
-		mcnemar := p.mcnemarCell(adjusted[i], method)
-		if method {
-			mcnemar.Source = by(p.Source, byMcNemar)
-		} else {
-			mcnemar.Source = by(adjustedBy, byMcNemar+", p Holm-adjusted over the table")
+		byMean := "mean of the differences, paired by task, family bootstrap"
+		switch {
+		case c.ofTraining():
+			byMean = byLate + ", paired by seed"
+		case c.Unpaired:
+			byMean = "difference of the mean shares, bootstrap by family on each side"
 		}
-		row.Cells = append(row.Cells, mcnemar, p.verdictCell(verdicts[i]).From(by(adjustedBy, "tests of the table, Holm-adjusted; smallest detectable difference")))
+		row := Row{Arm: NoArm, Cells: []Cell{Words("%s → %s", c.A, c.B), c.CellA.From(own(byReward)), c.CellB.From(own(byReward)),
+			Cell{Text: c.difference(mean), Value: &mean, Interval: shownInterval.ifKnown()}.From(own(byMean))}}
+		if c.ofTraining() {
+			row.Cells[1].Source.By, row.Cells[2].Source.By = byLate, byLate
+		}
+		if method || c.ofTraining() {
+			cell := Words("–")
+			if c.method() {
+				cell = Words("%s", c.between(c.OverSeeds)).With("p %s, adjusted %s", equals(probability(c.OverSeedsP)), probability(c.Adjusted))
+			}
+			by := "paired t-interval over seeds"
+			if c.Unpaired {
+				by = "Welch's t-interval over seeds"
+			}
+			row.Cells = append(row.Cells, cell.From(adjusted(by)))
+		}
+		if c.Unpaired {
+			row.Cells = append(row.Cells, Words("%s", c.between(c.Newcombe)).From(own("Newcombe's interval from the clustered Wilson intervals of both sides")))
+		}
+		if !c.ofTraining() {
+			row.Cells = append(row.Cells, Words("%s", c.between(c.Families.Interval)).With("%d families", c.Families.Units).From(own("bootstrap over families, 2,000 resamples")),
+				c.exactCell().From(adjusted(byExact)))
+		}
+		verdict := Words("%s", c.verdict()).With("%s", c.expected())
+		if c.Verdict == 0 {
+			verdict = verdict.With("%s", c.excludes())
+		}
+		row.Cells = append(row.Cells, verdict.From(adjusted("tests of the set; excluded effects from both intervals")))
 		t.Rows = append(t.Rows, row)
 	}
-	t.Notes = []string{"Differences are paired by task. McNemar's exact test is made for each seed by itself (tasks passed only without / only with); it speaks about those two checkpoints."}
-	if method {
-		t.Notes = append(t.Notes, "A claim about the method needs both intervals to exclude 0: the paired t-interval over seeds (p-values Holm-adjusted over the table's rows) and the bootstrap over task families (2,000 resamples).")
-	} else {
-		t.Notes = append(t.Notes, fmt.Sprintf("With fewer than %d seeds nothing is claimed about the method; p-values are Holm-adjusted over the table.", methodSeeds))
-	}
+	t.Notes = comparisonNotes(how, shown[0].Tests)
 	return t
 }
 
-func (p *Paired) mcnemarCell(adjusted []float64, method bool) Cell {
-	text, detail := "", ""
-	for i, s := range p.Seeds {
-		if i > 0 {
-			text, detail = text+"; ", detail+"; "
-		}
-		text += probability(s.P)
-		detail += fmt.Sprintf("%d/%d", s.OnlyA, s.OnlyB)
+// equals puts "=" before a p-value that has no sign of its own.
+func equals(p string) string {
+	if strings.HasPrefix(p, "<") {
+		return p
 	}
-	if !method && len(adjusted) > 0 && !math.IsNaN(adjusted[0]) {
-		detail += " · adjusted"
-		for i, v := range adjusted {
-			if i > 0 {
-				detail += ";"
-			}
-			detail += " " + probability(v)
-		}
-	}
-	return Cell{Text: text, Detail: detail}
+	return "= " + p
 }
 
-func (p *Paired) verdictCell(verdict int) Cell {
+// comparisonNotes say what the columns of a comparison take as independent.
+func comparisonNotes(how Comparison, tests int) []string {
+	notes := []string{}
+	adjusted := fmt.Sprintf("p-values are Holm-adjusted over all tests of the set (%d), in whichever table they stand.", tests)
+	claim := fmt.Sprintf("A claim about the methods needs %d policies per side and both intervals to exclude 0. With fewer policies a verdict is about these checkpoints only: every pair must reject, so its largest p counts, and the interval over families must exclude 0.", methodPolicies)
 	switch {
-	case verdict == 0 && math.IsInf(p.Detectable, 0):
-		return Words("not decided").With("too few tasks differ")
-	case verdict == 0:
-		return Words("not decided").With("detectable: %.1f points", 100*p.Detectable)
-	case verdict > 0:
-		return Words("%s is better", p.B)
+	case how.ofTraining():
+		return []string{"Mean over the late window of a training, which ends at the same update on both sides; below it the lowest and the highest seed. Differences are paired by seed, and the t-interval takes seeds as independent.",
+			fmt.Sprintf("A verdict needs %d seeds per side. p-values are Holm-adjusted over all tests of training outcomes (%d), in whichever table they stand.", methodPolicies, tests)}
+	case how.Unpaired:
+		notes = append(notes, "The two sides have different tasks, which are not paired. Newcombe's interval combines the clustered intervals of both sides; the bootstrap resamples the families of each side (2,000 resamples); the interval over seeds is Welch's.")
+	default:
+		notes = append(notes, "Differences are paired by task. The bootstrap resamples task families with all their tasks and policies (2,000 resamples); the t-interval takes seeds as independent.")
 	}
-	return Words("%s is better", p.A)
+	switch {
+	case how.Outcome == OutcomeSampled:
+		notes = append(notes, "The t-test over task families is made for each pair of policies by itself.")
+	case how.Unpaired:
+		notes = append(notes, "Fisher's exact test is made for each pair of policies by itself and takes tasks as independent.")
+	default:
+		notes = append(notes, "McNemar's exact test is made for each pair of policies by itself (tasks passed only without / only with) and takes tasks as independent.")
+	}
+	return append(notes, claim+" "+adjusted)
+}
+
+// outcomeWords name a metric of training as the tables of the late phase do.
+func outcomeWords(metric string) string {
+	for _, c := range slices.Concat(signalMetrics, lateMetrics) {
+		if c.metric == metric {
+			return strings.ToLower(c.head[:1]) + c.head[1:] + ", late in training"
+		}
+	}
+	return metric + ", late in training"
+}
+
+// exactCell lists the tests of the pairs of policies, and their adjusted values where they decide.
+func (c *Contrast) exactCell() Cell {
+	var ps, details []string
+	for _, p := range c.Pairs {
+		ps = append(ps, probability(p.P))
+		if !c.Unpaired && c.Outcome != OutcomeSampled {
+			details = append(details, fmt.Sprintf("%d/%d", p.OnlyA, p.OnlyB))
+		}
+	}
+	cell := Cell{Text: strings.Join(ps, "; "), Detail: strings.Join(details, "; ")}
+	if !c.method() && c.Tests > 0 {
+		cell.Detail = strings.TrimPrefix(cell.Detail+" · adjusted "+probability(c.Adjusted), " · ")
+	}
+	return cell
 }
 
 // gapTable shows what the reward token does: success under high and under low for every arm evaluated under both,
@@ -383,20 +449,22 @@ func (s *Study) gapTable(set string) *Table {
 	t := &Table{
 		ID: "gap-" + setID(set), Title: "What the reward token does on " + setName(set),
 		Columns: []Column{{Name: "Policy", Left: true}, {Name: "High"}, {Name: "Low"}, {Name: "Gap, points"}, {Name: "95 % interval"}, {Name: "Exact McNemar"}},
-		Notes:   []string{"Greedy success of one checkpoint when conditioned on each token, paired by task; gap is high minus low."},
+		Notes: []string{"Greedy success of one checkpoint when conditioned on each token, paired by task; gap is high minus low. Over seeds: t-interval, which takes policies as independent. " +
+			"Over task families: bootstrap, which takes families as independent; where no task differs, the interval comes from Clopper and Pearson's bound for the share of families in which one could. p-values of this table are not adjusted and decide nothing."},
 	}
 	for i := range s.Arms {
 		a := &s.Arms[i]
-		p, ok := compareRuns(a.Label+", low", a.Runs, rl.TokenLow, a.Label+", high", a.Runs, rl.TokenHigh, set)
+		high, low := a.tokenSides()
+		c, ok := compareEvaluations(low, high, set, Comparison{})
 		if !ok {
 			continue
 		}
-		interval, over := p.interval()
-		gap := p.Mean
-		by := func(how string) Source { return Source{From: p.Source.From, Rows: p.Source.Rows, By: how} }
-		t.Rows = append(t.Rows, Row{Arm: i, Cells: []Cell{Words("%s", a.Label), p.side(true), p.side(false),
-			Cell{Text: points(gap), Value: &gap, Interval: &interval}.From(by("mean over seeds of high minus low, paired by task")),
-			Words("%s", interval.points()).With("%s", over).From(by("interval " + over)), p.mcnemarCell(nil, true).From(by(byMcNemar))}})
+		interval, over := c.interval()
+		gap := c.Mean
+		by := func(how string) Source { return Source{From: c.Source.From, Rows: c.Source.Rows, By: how} }
+		t.Rows = append(t.Rows, Row{Arm: i, Cells: []Cell{Words("%s", a.Label), c.CellB.From(by(byReward)), c.CellA.From(by(byReward)),
+			Cell{Text: points(gap), Value: &gap, Interval: interval.ifKnown()}.From(by("mean over policies of high minus low, paired by task")),
+			Words("%s", c.between(interval)).With("%s", over).From(by("interval " + over)), c.exactCell().From(by(byMcNemar))}})
 	}
 	if len(t.Rows) == 0 {
 		return nil
@@ -409,17 +477,18 @@ func (s *Study) categoryFigure(set string) *Figure {
 	categories := s.shownCategories(set)
 	f := &Figure{
 		ID: "fig-categories-" + setID(set), Title: "Success on " + setName(set), X: "category", Y: "success", Share: true,
-		Note: "Points: all seeds pooled, with the 95 % Wilson interval. Small rings: each seed by itself.", Categories: append([]string{"Overall"}, categories...),
+		Note: "Points: all policies pooled, with the 95 % Wilson interval clustered by task family. Small rings: each policy by itself.", Categories: append([]string{"Overall"}, categories...),
 	}
 	several := false
 	for i := range s.Arms {
 		a := &s.Arms[i]
-		if _, n := a.counted(set, anyOutcome, rewarded); len(n) == 0 {
+		all := a.policies(set, true)
+		if len(all) == 0 {
 			continue
 		}
-		series := Series{Name: a.Label, Arm: i, Points: []Point{a.point(set, "", anyOutcome)}}
+		series := Series{Name: a.Label, Arm: i, Points: []Point{a.point(all, set, "")}}
 		for _, c := range categories {
-			series.Points = append(series.Points, a.point(set, c, ofCategory(c)))
+			series.Points = append(series.Points, a.point(all, set, c))
 		}
 		several = several || len(series.Points[0].Each) > 1
 		f.Series = append(f.Series, series)
@@ -428,21 +497,23 @@ func (s *Study) categoryFigure(set string) *Figure {
 		return nil
 	}
 	if !several {
-		f.Note = "Points with the 95 % Wilson interval."
+		f.Note = "Points with the 95 % Wilson interval, clustered by task family."
 	}
 	return f
 }
 
-func (a *Arm) point(set, category string, counts func(outcome) bool) Point {
-	k, n := a.counted(set, counts, rewarded)
+// point of a category (all with ""), from the policies of the arm.
+func (a *Arm) point(all []policy, set, category string) Point {
+	found := samples(all, category, false)
 	p := Point{Value: math.NaN(), Interval: unknown, Source: a.scored(set, category, byReward)}
-	if c := pooledShare(k, n); c.Of > 0 {
-		p.Value, p.Interval, p.Label = *c.Value, *c.Interval, fraction(c)
-	}
-	if len(k) > 1 {
-		for i := range k {
-			p.Each = append(p.Each, float64(k[i])/float64(n[i]))
+	if c := pooled(found).share(); c.Of > 0 {
+		p.Value, p.Label = *c.Value, fraction(c)
+		if c.Interval != nil {
+			p.Interval = *c.Interval
 		}
+	}
+	if len(found) > 1 {
+		p.Each = rates(found)
 	}
 	return p
 }

@@ -2,7 +2,9 @@ package reports
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -158,20 +160,116 @@ func TestHolmMultipliesTheSmallestByTheNumberOfComparisons(t *testing.T) {
 	}
 }
 
-// By hand: at n = 400 and discordant share 0.2, Connor's formula needs (1.95996·0.44721 + 0.84162·sqrt(0.2-d²))²/d²
-// = 400 tasks, which d = 0.06246 solves.
-func TestDetectablePairedSolvesConnorsFormula(t *testing.T) {
-	if got := DetectablePaired(400, 0.2); math.Abs(got-0.06246) > 1e-5 {
-		t.Errorf("got %.5f, want 0.06246", got)
+// close12 compares with a value printed with 15 digits or more.
+func close12(t *testing.T, what string, got, want float64) {
+	t.Helper()
+	if !(math.Abs(got-want) <= 1e-12*math.Max(1, math.Abs(want))) {
+		t.Errorf("%s: got %.16g, want %.16g", what, got, want)
 	}
-	for name, got := range map[string]float64{
-		"no tasks":                DetectablePaired(0, 0.2),
-		"no discordant task":      DetectablePaired(80, 0),
-		"too few can ever differ": DetectablePaired(80, 0.02),
+}
+
+// The expected values are statsmodels 0.15.0's: the variance is OLS(y, 1).fit(cov_type="cluster", use_correction=True), the
+// interval proportion_confint(p*n_eff, n_eff, method="wilson"), with quantiles of scipy 1.17.1.
+func TestClusteredWilsonEqualsStatsmodels(t *testing.T) {
+	for name, tc := range map[string]struct {
+		families            []Family
+		variance, low, high float64
+	}{
+		"families alike within":      {[]Family{{3, 3}, {0, 2}, {4, 5}, {1, 4}, {2, 2}, {0, 3}}, 0.03195187268360437, 0.19514729350460902, 0.835844122990109},
+		"six episodes each":          {[]Family{{5, 6}, {6, 6}, {2, 6}, {1, 6}, {6, 6}, {0, 6}, {3, 6}, {6, 6}}, 0.02077132936507941, 0.2971383452580641, 0.8464046414163979},
+		"never more than n episodes": {[]Family{{1, 2}, {1, 2}, {1, 2}, {1, 2}, {1, 2}, {1, 2}}, 0, 0.253781597633706, 0.746218402366294},
 	} {
-		if !math.IsInf(got, 1) {
-			t.Errorf("%s: got %v, want +Inf", name, got)
+		got := ClusteredWilson(tc.families, Level)
+		close12(t, name+", variance", clusteredVariance(tc.families), tc.variance)
+		close12(t, name+", low", got.Low, tc.low)
+		close12(t, name+", high", got.High, tc.high)
+	}
+}
+
+func TestClusteredWilsonOfSingleEpisodesIsWilsons(t *testing.T) {
+	families := make([]Family, 80)
+	for i := range families {
+		families[i] = Family{0, 1}
+		if i < 68 {
+			families[i].Passed = 1
 		}
+	}
+	got, want := ClusteredWilson(families, Level), Wilson(68, 80, Level)
+	close12(t, "low", got.Low, want.Low)
+	close12(t, "high", got.High, want.High)
+	// Where all episodes fail nothing is known about how alike families are: ten families count as ten episodes.
+	if got, want := ClusteredWilson(slices.Repeat([]Family{{0, 30}}, 10), Level), Wilson(0, 10, Level); got != want {
+		t.Errorf("all fail: got %v, want %v", got, want)
+	}
+	if got := ClusteredWilson([]Family{{1, 2}}, Level); got.Known() {
+		t.Errorf("one family with both outcomes: got %v, want an unknown interval", got)
+	}
+}
+
+// statsmodels 0.15.0: confint_proportions_2indep(k2, n2, k1, n1, method="newcomb", compare="diff"). The first is Newcombe's
+// own example (1998, table II, a): 56/70 against 48/80 gives 0.0524 … 0.3339.
+func TestNewcombeEqualsStatsmodels(t *testing.T) {
+	for _, tc := range []struct {
+		k1, n1, k2, n2 int
+		low, high      float64
+	}{
+		{48, 80, 56, 70, 0.05243147240236498, 0.33387265403690614},
+		{10, 10, 0, 10, -1, -0.6075093504305241},
+		{68, 80, 59, 80, -0.2350629803927142, 0.01361287869317268},
+	} {
+		got := Newcombe(float64(tc.k1)/float64(tc.n1), Wilson(tc.k1, tc.n1, Level), float64(tc.k2)/float64(tc.n2), Wilson(tc.k2, tc.n2, Level))
+		close12(t, fmt.Sprint(tc, ", low"), got.Low, tc.low)
+		close12(t, fmt.Sprint(tc, ", high"), got.High, tc.high)
+	}
+}
+
+// scipy 1.17.1: ttest_ind(y, x, equal_var=False) with its confidence_interval(); statsmodels 0.15.0 for the clusters:
+// OLS(d, 1).fit(cov_type="cluster", use_t=True).
+func TestWelchAndClusteredTEqualScipy(t *testing.T) {
+	x, y := []float64{.61, .64, .58}, []float64{.70, .72, .69, .75}
+	of := func(values []float64) (variance, df float64) {
+		n := float64(len(values))
+		return StandardDeviation(values) * StandardDeviation(values) / n, n - 1
+	}
+	vx, dx := of(x)
+	vy, dy := of(y)
+	i, p := welch(Mean(y)-Mean(x), vx, dx, vy, dy, Level)
+	close12(t, "Welch, p", p, 0.00808931623218704)
+	close12(t, "Welch, low", i.Low, 0.04499224384242018)
+	close12(t, "Welch, high", i.High, 0.1650077561575798)
+
+	sums, sizes := byFamily([]float64{.5, -.25, .25, 1, 0, .75, -.5, .25}, []string{"a", "a", "b", "b", "b", "c", "d", "d"})
+	close12(t, "clusters, variance", meanVariance(sums, sizes), 0.0234375)
+	close12(t, "clusters, p", tTest(0.25, meanVariance(sums, sizes), 3), 0.200976226198922)
+}
+
+// 0 of 12 families: Clopper and Pearson's upper bound is 1 - 0.025^(1/12) = 0.26465.
+func TestFamiliesWithoutSpreadGiveNoPoint(t *testing.T) {
+	bound := 1 - math.Pow(0.025, 1.0/12)
+	for value, want := range map[float64]Interval{0: {-bound, bound}, 1: {1 - 2*bound, 1}, -0.5: {-0.5 - bound*0.5, -0.5 + bound*1.5}} {
+		got := uniform(value, 12, Level)
+		close12(t, fmt.Sprint(value, ", low"), got.Low, want.Low)
+		close12(t, fmt.Sprint(value, ", high"), got.High, want.High)
+	}
+	if i := TInterval([]float64{0, 0, 0}, Level); i.Known() {
+		t.Errorf("three equal values: got the t-interval %v, want an unknown one", i)
+	}
+}
+
+// Enumerated by hand: side A has two families with sums 0 and 2 of size 2, side B one with 1 of 2. A resample of A has mean
+// 0, 1/2 or 1, one of B always 1/2, so that differences are 1/2, 0 or -1/2, and the quantiles of many are the ends.
+func TestUnpairedBootstrapResamplesEachSide(t *testing.T) {
+	b := sides{[]float64{0, 2}, []float64{2, 2}, []float64{1}, []float64{2}}.UnpairedBootstrap(5, 4000, Level)
+	if b.Mean != 0 || b.Low != -0.5 || b.High != 0.5 || b.Units != 3 {
+		t.Errorf("got %v in %v of %d families, want 0 in -0.5 to 0.5 of 3", b.Mean, b.Interval, b.Units)
+	}
+	counts := map[float64]int{}
+	for _, v := range b.Replicates {
+		counts[v]++
+	}
+	// 1000, 2000 and 1000 are expected; four standard deviations are 110 and 127.
+	if len(counts) != 3 || math.Abs(float64(counts[-0.5]-1000)) > 110 || math.Abs(float64(counts[0]-2000)) > 127 {
+		t.Errorf("got %v", counts)
 	}
 }
 
@@ -180,6 +278,7 @@ func TestStatisticsOfNothingAreUnknown(t *testing.T) {
 		"Wilson":          Wilson(0, 0, Level),
 		"Clopper-Pearson": ClopperPearson(0, 0, Level),
 		"t, one seed":     TInterval([]float64{0.5}, Level),
+		"clustered":       ClusteredWilson(nil, Level),
 		"bootstrap":       PairedBootstrap(nil, 1, 10, Level).Interval,
 	} {
 		if i.Known() || i.Excludes(0) {

@@ -3,6 +3,7 @@ package reports
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"rcgrpo/bfcl"
@@ -38,6 +39,10 @@ type Arm struct {
 type Run struct {
 	Seed *int64 // nil where seeds do not multiply
 
+	// Policy is the digest of the evaluated policy, "" where no manifest records it. An arm has as many policies as it has
+	// digests: several seeds may evaluate one policy.
+	Policy string
+
 	Scores     []rl.Score
 	ScoresFrom []Stretch // which of them came from where, in their order
 
@@ -60,10 +65,33 @@ func (r *Run) Name() string {
 	return fmt.Sprintf("seed %d", *r.Seed)
 }
 
-// Comparison names pairs of labels: without and with whatever its label says.
+// identity tells the policies of an arm apart: the digest, or the seed where no digest is known.
+func (r *Run) identity() string {
+	if r.Policy != "" {
+		return r.Policy
+	}
+	return r.Name()
+}
+
+// Comparison names pairs of labels, without and with what its label says, and the outcome to compare.
 type Comparison struct {
-	Label string      `json:"label"`
-	Pairs [][2]string `json:"pairs"`
+	Label   string      `json:"label"`
+	Pairs   [][2]string `json:"pairs"`
+	Outcome string      `json:"outcome,omitempty"` // "" for OutcomeSuccess, OutcomeSampled, or a metric of training
+	Expect  string      `json:"expect,omitempty"`  // "higher" or "lower": the expected outcome of the second arm of each pair
+	// Unpaired compares arms that were evaluated on different tasks.
+	Unpaired bool `json:"unpaired,omitempty"`
+}
+
+// Outcomes of a Comparison that come from evaluations. Every other outcome is a metric of training in its late window.
+const (
+	OutcomeSuccess = "success" // by greedy decoding
+	OutcomeSampled = "sampled" // success of sampled episodes
+)
+
+// ofTraining reports whether the outcome is a metric of training.
+func (c *Comparison) ofTraining() bool {
+	return c.Outcome != "" && c.Outcome != OutcomeSuccess && c.Outcome != OutcomeSampled
 }
 
 // Windows are the updates summarised at both ends of a training; the paper's are 70 each.
@@ -178,16 +206,23 @@ func (s *Study) categories(set string) []string {
 	return sortedKeys(found)
 }
 
-// comparisons are the named ones; without any, every arm is compared with the first.
+// comparisons are the named ones; without any, every arm is compared with the first, by task where both have the same
+// tasks.
 func (s *Study) comparisons() []Comparison {
 	if len(s.Compare) > 0 || len(s.Arms) < 2 {
 		return s.Compare
 	}
-	c := Comparison{Label: "against " + s.Arms[0].Label}
+	paired := Comparison{Label: "against " + s.Arms[0].Label}
+	unpaired := Comparison{Label: paired.Label + ", on other tasks", Unpaired: true}
 	for _, a := range s.Arms[1:] {
-		c.Pairs = append(c.Pairs, [2]string{s.Arms[0].Label, a.Label})
+		pair := [2]string{s.Arms[0].Label, a.Label}
+		if s.pairable(Comparison{Pairs: [][2]string{pair}}) != nil {
+			unpaired.Pairs = append(unpaired.Pairs, pair)
+		} else {
+			paired.Pairs = append(paired.Pairs, pair)
+		}
 	}
-	return []Comparison{c}
+	return slices.DeleteFunc([]Comparison{paired, unpaired}, func(c Comparison) bool { return len(c.Pairs) == 0 })
 }
 
 // condition is the reward token an arm is judged under: high where it was evaluated with tokens, none otherwise.
@@ -206,54 +241,164 @@ func (a *Arm) condition() string {
 	return condition
 }
 
-// outcomes of one run, by task.
-type outcomes map[string]outcome
+// outcomes of one policy on one set of tasks, by task.
+type outcomes map[string]tally
 
-type outcome struct {
-	passed, official bool
-	family, category string
+// tally counts the episodes of one task.
+type tally struct {
+	family, category           string
+	episodes, passed, official int
 }
 
-// greedy are the outcomes of greedy decoding on a set under a token.
-func (r *Run) greedy(set, token string) outcomes {
+// rate is the share of the task's episodes with reward 1.
+func (t tally) rate() float64 { return float64(t.passed) / float64(t.episodes) }
+
+// outcomes of a run on a set under a token. Greedy decoding gives one episode per task.
+func (r *Run) outcomes(set, token string, greedy bool) outcomes {
 	found := outcomes{}
 	for _, row := range r.Scores {
-		if row.Greedy && row.Set == set && row.Token == token {
-			found[row.Task] = outcome{row.Reward == 1, row.Official, row.Family, row.Category}
+		if row.Greedy == greedy && row.Set == set && row.Token == token {
+			one := tally{family: row.Family, category: row.Category, episodes: 1}
+			if row.Reward == 1 {
+				one.passed = 1
+			}
+			if row.Official {
+				one.official = 1
+			}
+			found.add(row.Task, one, greedy)
 		}
 	}
 	return found
 }
 
-// sampled counts the successes among sampled episodes on a set under a token.
-func (r *Run) sampled(set, token string) (count, of int) {
-	for _, row := range r.Scores {
-		if !row.Greedy && row.Set == set && row.Token == token {
-			of++
-			if row.Reward == 1 {
-				count++
-			}
-		}
+// add counts more episodes of a task. Greedy decoding gives the same episode each time, so the first one stands.
+func (o outcomes) add(task string, more tally, greedy bool) {
+	known, ok := o[task]
+	switch {
+	case !ok:
+		o[task] = more
+	case !greedy:
+		known.episodes, known.passed, known.official = known.episodes+more.episodes, known.passed+more.passed, known.official+more.official
+		o[task] = known
 	}
-	return count, of
 }
 
-// count says how many outcomes there are for which counts holds, and how many of those pass.
-func (o outcomes) count(counts func(outcome) bool, passes func(outcome) bool) (passed, of int) {
+// policy is one policy of an arm with the outcomes of all runs that evaluated it.
+type policy struct {
+	identity string
+	seeds    []string // names of those runs
+	outcomes
+}
+
+// name is "seed 3", or "seeds 1, 2, 3" where several seeds evaluated one policy; "" without seeds.
+func (p *policy) name() string {
+	if len(p.seeds) < 2 {
+		return strings.Join(p.seeds, "")
+	}
+	name := "seeds "
+	for i, seed := range p.seeds {
+		if i > 0 {
+			name += ", "
+		}
+		name += strings.TrimPrefix(seed, "seed ")
+	}
+	return name
+}
+
+// policies of some runs on a set under a token, those without episodes left out.
+func policies(runs []Run, set, token string, greedy bool) []policy {
+	var all []policy
+	for i := range runs {
+		run := &runs[i]
+		found := run.outcomes(set, token, greedy)
+		if len(found) == 0 {
+			continue
+		}
+		at := slices.IndexFunc(all, func(p policy) bool { return p.identity == run.identity() })
+		if at < 0 {
+			at = len(all)
+			all = append(all, policy{identity: run.identity(), outcomes: outcomes{}})
+		}
+		if name := run.Name(); name != "" {
+			all[at].seeds = append(all[at].seeds, name)
+		}
+		for task, one := range found {
+			all[at].add(task, one, greedy)
+		}
+	}
+	return all
+}
+
+// policies of the arm on a set, greedy or sampled, under the token it is judged by.
+func (a *Arm) policies(set string, greedy bool) []policy {
+	return policies(a.Runs, set, a.condition(), greedy)
+}
+
+// sample is a number of episodes with their successes, by family.
+type sample map[string]Family
+
+// sample of the outcomes of a category (all with ""), by the paper's reward or by the official verdict.
+func (o outcomes) sample(category string, official bool) sample {
+	families := sample{}
 	for _, one := range o {
-		if counts(one) {
-			of++
-			if passes(one) {
-				passed++
-			}
+		if category != "" && one.category != category {
+			continue
 		}
+		f := families[one.family]
+		f.Episodes += one.episodes
+		if official {
+			f.Passed += one.official
+		} else {
+			f.Passed += one.passed
+		}
+		families[one.family] = f
 	}
-	return passed, of
+	return families
 }
 
-func anyOutcome(outcome) bool   { return true }
-func rewarded(o outcome) bool   { return o.passed }
-func officially(o outcome) bool { return o.official }
+// pooled is all samples together.
+func pooled(samples []sample) sample {
+	all := sample{}
+	for _, one := range samples {
+		for name, f := range one {
+			all[name] = Family{all[name].Passed + f.Passed, all[name].Episodes + f.Episodes}
+		}
+	}
+	return all
+}
+
+func (s sample) count() (passed, episodes int) {
+	for _, f := range s {
+		passed, episodes = passed+f.Passed, episodes+f.Episodes
+	}
+	return passed, episodes
+}
+
+// families in the order of their names.
+func (s sample) families() []Family {
+	var all []Family
+	for _, name := range sortedKeys(s) {
+		all = append(all, s[name])
+	}
+	return all
+}
+
+// share is the cell of the sample: per cent, count and the interval clustered by family; a dash without episodes.
+func (s sample) share() Cell {
+	passed, episodes := s.count()
+	return shareCell(passed, episodes, ClusteredWilson(s.families(), Level))
+}
+
+// rates are the shares of the samples that have episodes.
+func rates(samples []sample) []float64 {
+	var shares []float64
+	for _, one := range samples {
+		if passed, episodes := one.count(); episodes > 0 {
+			shares = append(shares, float64(passed)/float64(episodes))
+		}
+	}
+	return shares
+}
 
 func sortedKeys[V any](m map[string]V) []string {
 	keys := make([]string, 0, len(m))

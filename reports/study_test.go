@@ -21,49 +21,142 @@ func scored(seed int64, passes string) Run {
 	return r
 }
 
+// of is one side of a contrast.
+func of(runs ...Run) side { return side{"arm", runs, ""} }
+
 func TestPairedDifferencesByHand(t *testing.T) {
-	a := []Run{scored(1, "1100"), scored(2, "1000")}
-	b := []Run{scored(1, "1011"), scored(2, "1111"), scored(3, "1111")} // seed 3 has no partner
-	p, ok := compareRuns("a", a, "", "b", b, "", "")
-	if !ok || len(p.Seeds) != 2 {
-		t.Fatalf("got %+v, want two paired seeds", p)
+	a := of(scored(1, "1100"), scored(2, "1000"))
+	b := of(scored(1, "1011"), scored(2, "1111"), scored(3, "1111")) // seed 3 has no partner
+	c, ok := compareEvaluations(a, b, "", Comparison{})
+	if !ok || len(c.Pairs) != 2 {
+		t.Fatalf("got %+v, want two pairs", c)
 	}
 	// Seed 1: 2 against 3 of 4, one task lost, two won. Seed 2: 1 against 4, three won.
-	one, two := p.Seeds[0], p.Seeds[1]
+	one, two := c.Pairs[0], c.Pairs[1]
 	if one.OnlyA != 1 || one.OnlyB != 2 || one.Difference != 0.25 || one.P != 1 {
 		t.Errorf("seed 1: got %+v", one)
 	}
 	if two.OnlyA != 0 || two.OnlyB != 3 || two.Difference != 0.75 || two.P != 0.25 { // 2/2³
 		t.Errorf("seed 2: got %+v", two)
 	}
-	if p.Mean != 0.5 || p.Families.Mean != 0.5 || p.Families.Units != 2 {
-		t.Errorf("got mean %v, over families %v of %d, want 0.5, 0.5 of 2", p.Mean, p.Families.Mean, p.Families.Units)
+	if c.Mean != 0.5 || c.Families.Mean != 0.5 || c.Families.Units != 2 {
+		t.Errorf("got mean %v, over families %v of %d, want 0.5, 0.5 of 2", c.Mean, c.Families.Mean, c.Families.Units)
 	}
 }
 
 func TestARunWithoutSeedStandsBesideEverySeed(t *testing.T) {
 	base := scored(0, "1000")
 	base.Seed = nil
-	p, ok := compareRuns("base", []Run{base}, "", "b", []Run{scored(1, "1100"), scored(2, "1110")}, "", "")
-	if !ok || len(p.Seeds) != 2 || p.Mean != 0.375 || p.Seeds[1].Name != "seed 2" {
-		t.Errorf("got %+v", p)
+	c, ok := compareEvaluations(of(base), of(scored(1, "1100"), scored(2, "1110")), "", Comparison{})
+	if !ok || len(c.Pairs) != 2 || c.Mean != 0.375 || c.Pairs[1].Name != "seed 2" || c.PoliciesA != 1 || c.PoliciesB != 2 {
+		t.Errorf("got %+v", c)
+	}
+	if c.CellA.Of != 4 || c.CellB.Of != 8 { // the base's episodes count once
+		t.Errorf("got %d and %d episodes, want 4 and 8", c.CellA.Of, c.CellB.Of)
 	}
 }
 
-func TestDecisionsNeedEverySeedOrBothIntervals(t *testing.T) {
+// trainedOnce makes runs that evaluate one policy with several seeds.
+func trainedOnce(policy string, passes ...string) []Run {
+	var runs []Run
+	for i, p := range passes {
+		run := scored(int64(i+1), p)
+		run.Policy = policy
+		runs = append(runs, run)
+	}
+	return runs
+}
+
+// renumbered moves the tasks and families of a run, so that each seed has a draw of its own.
+func renumbered(r Run, by int) Run {
+	r.Scores = slices.Clone(r.Scores)
+	for i := range r.Scores {
+		r.Scores[i].Task, r.Scores[i].Family = fmt.Sprint(by+i), fmt.Sprint((by+i)/2)
+	}
+	return r
+}
+
+func TestPoliciesAreCountedByDigestAndNotBySeed(t *testing.T) {
+	passes := []string{strings.Repeat("10", 20), strings.Repeat("11", 20), strings.Repeat("0111", 10)}
+	failing := strings.Repeat("0", 40)
+	once, thrice := trainedOnce("one digest", passes...), []Run{scored(1, failing), scored(2, failing), scored(3, "1"+failing[1:])}
+	for i := range once {
+		once[i], thrice[i] = renumbered(once[i], 100*i), renumbered(thrice[i], 100*i)
+	}
+	s := &Study{
+		Arms:    []Arm{{"thrice", thrice}, {"once", once}},
+		Compare: []Comparison{{Label: "x", Pairs: [][2]string{{"thrice", "once"}}}},
+	}
+	table := s.mainTable("")
+	if got := table.Rows[0].Cells[2].Text; got == "–" {
+		t.Errorf("three policies have no mean over seeds")
+	}
+	if got := table.Rows[1].Cells[2].Text; got != "–" {
+		t.Errorf("one policy on three draws of tasks: got the mean over seeds %q, want a dash", got)
+	}
+	if got := table.Rows[1].Cells[1]; got.Count != 90 || got.Of != 120 {
+		t.Errorf("one policy on three draws of tasks: got %d/%d, want 90/120", got.Count, got.Of)
+	}
+	c := s.judged("", false)[0]
+	if c.method() || c.OverSeeds.Known() || c.PoliciesB != 1 {
+		t.Errorf("one policy against three: got the interval over seeds %v of %d policies, want none", c.OverSeeds, c.PoliciesB)
+	}
+	if c.Verdict != 1 || c.scope() != "these checkpoints" {
+		t.Errorf("got verdict %d about %s, want 1 about these checkpoints", c.Verdict, c.scope())
+	}
+	if facts := strings.Join(s.facts(), " "); !strings.Contains(facts, "once (one policy, 3 evaluations)") || !strings.Contains(facts, "40 test tasks per evaluation (120 different ones)") {
+		t.Errorf("got facts %q", facts)
+	}
+	var rows []string
+	for _, row := range s.seedTable("").Rows {
+		rows = append(rows, row.Cells[0].Text+", "+row.Cells[1].Text)
+	}
+	if want := []string{"thrice, seed 1", "thrice, seed 2", "thrice, seed 3", "thrice, mean", "once, seeds 1, 2, 3"}; !slices.Equal(rows, want) {
+		t.Errorf("got rows %q, want %q", rows, want)
+	}
+	// The same digests on the other side make three policies, and then there is a claim about the method.
+	for i := range once {
+		s.Arms[1].Runs[i].Policy = fmt.Sprint("digest ", i)
+	}
+	if c := s.judged("", false)[0]; !c.method() || c.PoliciesB != 3 {
+		t.Errorf("three policies on either side: got %d and no interval over seeds", c.PoliciesB)
+	}
+}
+
+func TestGreedyEpisodesOfOnePolicyAndTaskCountOnce(t *testing.T) {
+	s := &Study{Arms: []Arm{{"once", trainedOnce("d", "1100", "1100", "1100")}}}
+	if got := s.mainTable("").Rows[0].Cells[1]; got.Count != 2 || got.Of != 4 {
+		t.Errorf("one policy on the same tasks with three seeds: got %d/%d, want 2/4", got.Count, got.Of)
+	}
+}
+
+func TestTwoPoliciesHaveNoMeanOverSeeds(t *testing.T) {
+	s := &Study{Arms: []Arm{{"two", []Run{scored(1, "1100"), scored(2, "1000")}}, {"three", []Run{scored(1, "1110"), scored(2, "1000"), scored(3, "1100")}}}}
+	table := s.mainTable("")
+	if got := table.Rows[0].Cells[2].Text; got != "–" {
+		t.Errorf("two policies: got the mean over seeds %q, want a dash", got)
+	}
+	if got := table.Rows[1].Cells[2].Text; got != "50.0\u00a0%" { // of 3/4, 1/4 and 2/4
+		t.Errorf("three policies: got the mean over seeds %q, want 50.0 %%", got)
+	}
+}
+
+func TestDecisionsNeedEveryPairOrBothIntervals(t *testing.T) {
 	won, lost := strings.Repeat("01", 20), strings.Repeat("00", 20)
 	mixed := strings.Repeat("0010", 10)
 	for name, tc := range map[string]struct {
-		a, b []string
-		want int
+		a, b   []string
+		want   int
+		method bool
 	}{
-		"one seed, ten tasks won":              {[]string{lost}, []string{won}, 1},
-		"one seed, ten tasks lost":             {[]string{won}, []string{lost}, -1},
-		"one seed, nothing differs":            {[]string{won}, []string{won}, 0},
-		"two seeds, only one of them decided":  {[]string{lost, lost}, []string{won, lost}, 0},
-		"two seeds, in opposite directions":    {[]string{lost, won}, []string{won, lost}, 0},
-		"three seeds, always better":           {[]string{lost, lost, lost}, []string{won, won, mixed}, 1},
-		"three seeds, the mean is one of them": {[]string{lost, lost, lost}, []string{won, lost, lost}, 0},
+		"one seed, twenty tasks won":           {[]string{lost}, []string{won}, 1, false},
+		"one seed, twenty tasks lost":          {[]string{won}, []string{lost}, -1, false},
+		"one seed, nothing differs":            {[]string{won}, []string{won}, 0, false},
+		"two seeds, only one of them decided":  {[]string{lost, lost}, []string{won, lost}, 0, false},
+		"two seeds, in opposite directions":    {[]string{lost, won}, []string{won, lost}, 0, false},
+		"three seeds, always better":           {[]string{lost, lost, lost}, []string{won, won, mixed}, 1, true},
+		"three seeds, the mean is one of them": {[]string{lost, lost, lost}, []string{won, lost, lost}, 0, true},
+		"three seeds, one difference":          {[]string{lost, lost, lost}, []string{won, won, won}, 1, false}, // no spread: nothing about the method
 	} {
 		t.Run(name, func(t *testing.T) {
 			runs := func(all []string) (r []Run) {
@@ -72,12 +165,298 @@ func TestDecisionsNeedEverySeedOrBothIntervals(t *testing.T) {
 				}
 				return r
 			}
-			p, _ := compareRuns("a", runs(tc.a), "", "b", runs(tc.b), "", "")
-			verdicts, _ := decideAll([]Paired{p})
-			if verdicts[0] != tc.want {
-				t.Errorf("got verdict %d, want %d (%+v, over seeds %v, over families %v)", verdicts[0], tc.want, p.Seeds, p.OverSeeds, p.Families.Interval)
+			c, _ := compareEvaluations(of(runs(tc.a)...), of(runs(tc.b)...), "", Comparison{})
+			all := []Contrast{c}
+			judge(all)
+			if all[0].Verdict != tc.want || all[0].method() != tc.method {
+				t.Errorf("got verdict %d, method %v, want %d, %v (%+v, over seeds %v, over families %v)", all[0].Verdict, all[0].method(), tc.want, tc.method, c.Pairs, c.OverSeeds, c.Families.Interval)
 			}
 		})
+	}
+}
+
+// Thirty families of ten tasks that pass and fail together: McNemar's test, which takes 300 tasks as independent, rejects,
+// but three families were won and none was lost.
+func TestAVerdictAboutCheckpointsNeedsTheFamiliesToo(t *testing.T) {
+	a, b := scored(1, strings.Repeat("0", 300)), scored(1, strings.Repeat("1", 30)+strings.Repeat("0", 270))
+	for i := range a.Scores {
+		a.Scores[i].Family, b.Scores[i].Family = fmt.Sprint(i/10), fmt.Sprint(i/10)
+	}
+	c, _ := compareEvaluations(of(a), of(b), "", Comparison{})
+	all := []Contrast{c}
+	if judge(all); all[0].Pairs[0].P > 1e-8 || all[0].Verdict != 0 {
+		t.Errorf("got p = %v, families %v and verdict %d, want a tiny p, an interval that contains 0 and no verdict", c.Pairs[0].P, c.Families.Interval, all[0].Verdict)
+	}
+}
+
+// Sides of different tasks: 12 of 40 against 25 of 40. Fisher's p is scipy 1.17.1's, fisher_exact([[12, 28], [25, 15]]).
+func TestDifferentTasksAreComparedUnpaired(t *testing.T) {
+	a, b := scored(1, strings.Repeat("1", 12)+strings.Repeat("0", 28)), scored(1, strings.Repeat("1", 25)+strings.Repeat("0", 15))
+	b = renumbered(b, 1000)
+	b.Scores[0].Task = "0" // one task in common
+	for i := range a.Scores {
+		a.Scores[i].Family, b.Scores[i].Family = fmt.Sprint(i), fmt.Sprint(1000+i)
+	}
+	s := &Study{Arms: []Arm{{"a", []Run{a}}, {"b", []Run{b}}}, Compare: []Comparison{{Label: "split", Pairs: [][2]string{{"a", "b"}}}}}
+	err := s.check()
+	if err == nil {
+		t.Fatal("a paired comparison that loses 39 of 40 tasks is no error")
+	}
+	for _, want := range []string{`"split"`, "39 of 40 tasks", "unpaired = true", "more than a tenth"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("got %q, want it to contain %q", err, want)
+		}
+	}
+	s.Compare[0].Unpaired = true
+	if err := s.check(); err != nil {
+		t.Errorf("an unpaired comparison: %v", err)
+	}
+	c := s.judged("", false)[0]
+	close12(t, "Fisher", c.Pairs[0].P, 0.006745915282824635)
+	close12(t, "difference", c.Mean, 13.0/40)
+	want := Newcombe(12.0/40, Wilson(12, 40, Level), 25.0/40, Wilson(25, 40, Level))
+	close12(t, "Newcombe, low", c.Newcombe.Low, want.Low)
+	close12(t, "Newcombe, high", c.Newcombe.High, want.High)
+	if c.Verdict != 1 || c.Families.Units != 80 || !c.Families.Excludes(0) || !strings.Contains(c.scope(), "checkpoints") {
+		t.Errorf("got verdict %d with families %v of %d", c.Verdict, c.Families.Interval, c.Families.Units)
+	}
+	table := s.comparisonTable(s.Compare[0], "", s.judged("", false))
+	var heads []string
+	for _, column := range table.Columns {
+		heads = append(heads, column.Name)
+	}
+	if want := []string{"Without → with", "Without", "With", "Δ points", "95 % Newcombe", "95 % over families", "Fisher's exact", "Verdict"}; !slices.Equal(heads, want) {
+		t.Errorf("got columns %q, want %q", heads, want)
+	}
+	// Without compare blocks the report decides by the tasks.
+	s.Compare = nil
+	if got := s.comparisons(); len(got) != 1 || !got[0].Unpaired {
+		t.Errorf("arms with different tasks and no compare block: got %+v, want them unpaired", got)
+	}
+}
+
+func TestLosingATenthOfTheTasksIsNoError(t *testing.T) {
+	ten := strings.Repeat("1", 10)
+	for n, ok := range map[int]bool{10: true, 9: true, 8: false} {
+		s := &Study{Arms: []Arm{{"a", []Run{scored(1, ten)}}, {"b", []Run{scored(1, ten[:n])}}}, Compare: []Comparison{{Label: "x", Pairs: [][2]string{{"b", "a"}}}}}
+		if err := s.check(); (err == nil) != ok {
+			t.Errorf("%d of 10 tasks have a partner: got %v, want an error: %v", n, err, !ok)
+		}
+	}
+}
+
+func TestTokensOnDifferentTasksAreAnError(t *testing.T) {
+	run := scored(1, "10")
+	for i := range run.Scores {
+		run.Scores[i].Token = []string{rl.TokenHigh, rl.TokenLow}[i]
+	}
+	s := &Study{Arms: []Arm{{"a", []Run{run}}}}
+	if err := s.check(); err == nil || !strings.Contains(err.Error(), "under the other token") {
+		t.Errorf("got %v, want an error about the tokens", err)
+	}
+}
+
+func TestThreePoliciesPerSideAreComparedByWelchWhereTasksDiffer(t *testing.T) {
+	share := func(seed int64, passed, by int) Run {
+		return renumbered(scored(seed, strings.Repeat("1", passed)+strings.Repeat("0", 100-passed)), by)
+	}
+	a := of(share(1, 61, 0), share(2, 64, 0), share(3, 58, 0))
+	b := of(share(1, 70, 1000), share(2, 72, 1000), share(3, 69, 1000), share(4, 75, 1000))
+	c, _ := compareEvaluations(a, b, "", Comparison{Unpaired: true})
+	close12(t, "p", c.OverSeedsP, 0.00808931623218704) // as in TestWelchAndClusteredTEqualScipy
+	close12(t, "low", c.OverSeeds.Low, 0.04499224384242018)
+	close12(t, "mean", c.Mean, 0.105)
+}
+
+// Two comparisons of one set with two tests each, and one test that both make: three tests are adjusted together. By hand:
+// only the seed with 9 against 0 tasks has p = 2/2⁹; Holm multiplies it by 3.
+func TestAllTestsOfASetAreAdjustedTogether(t *testing.T) {
+	none, nine, three := strings.Repeat("0", 40), strings.Repeat("10", 9)+strings.Repeat("0", 22), strings.Repeat("10", 3)+strings.Repeat("0", 34)
+	arm := func(label, passes string) Arm { return Arm{label, []Run{scored(1, passes)}} }
+	s := &Study{Arms: []Arm{arm("a", none), arm("b", nine), arm("c", three), arm("d", none)}, Compare: []Comparison{
+		{Label: "one", Pairs: [][2]string{{"a", "b"}, {"a", "c"}}},
+		{Label: "two", Pairs: [][2]string{{"a", "b"}, {"a", "d"}}},
+	}}
+	all := s.judged("", false)
+	if len(all) != 3 || all[0].Tests != 3 {
+		t.Fatalf("got %d contrasts adjusted over %d tests, want 3 over 3", len(all), all[0].Tests)
+	}
+	close12(t, "adjusted", all[0].Adjusted, 3*2/math.Pow(2, 9))
+	for _, how := range s.Compare { // the same value in whichever table it stands
+		row := s.comparisonTable(how, "", all).Rows[0]
+		if got := row.Cells[5].Detail; got != "0/9 · adjusted 0.012" {
+			t.Errorf("%s: got %q, want 0/9 · adjusted 0.012", how.Label, got)
+		}
+	}
+}
+
+// curves makes a training that logs the values of a metric.
+func logging(seed int64, metric string, values ...float64) Run {
+	r := Run{Seed: &seed, CurveFrom: fmt.Sprintf("stage.grpo.x@%d.metrics", seed)}
+	for i, v := range values {
+		r.Curve = append(r.Curve, rl.Metric{Update: i + 1, Values: map[string]float64{metric: v}})
+	}
+	return r
+}
+
+// The late window of two updates is 0.5, 0.6 and 0.4 on the one side, 0.4, 0.45 and 0.28 on the other: differences −0.10,
+// −0.15 and −0.12. Their t-interval is −0.1233 ± 4.30265·0.0251661/√3, p = 0.0135 (scipy 1.17.1, ttest_1samp).
+func TestTheAnswerNamesEveryExpectation(t *testing.T) {
+	plain := []Run{logging(1, "zero_variance", 0.9, 0.5, 0.5), logging(2, "zero_variance", 0.9, 0.6, 0.6), logging(3, "zero_variance", 0.9, 0.4, 0.4)}
+	token := []Run{logging(1, "zero_variance", 0.1, 0.4, 0.4), logging(2, "zero_variance", 0.1, 0.45, 0.45), logging(3, "zero_variance", 0.1, 0.28, 0.28)}
+	for i, passes := range [][2]string{{"11110000", "11000000"}, {"11111000", "11000000"}, {"11110000", "10000000"}} {
+		for side, runs := range [][]Run{plain, token} {
+			from := scored(int64(i+1), strings.Repeat(passes[side], 10))
+			runs[i].Scores, runs[i].ScoresFrom = from.Scores, from.ScoresFrom
+		}
+	}
+	s := &Study{Windows: Windows{1, 2}, Arms: []Arm{{"SFT + GRPO", plain}, {"RCTP-FT + RC-GRPO", token}}, Compare: []Comparison{
+		{Label: "the method", Pairs: [][2]string{{"SFT + GRPO", "RCTP-FT + RC-GRPO"}}, Expect: "higher"},
+		{Label: "other", Pairs: [][2]string{{"RCTP-FT + RC-GRPO", "SFT + GRPO"}}},
+		{Label: "the method", Pairs: [][2]string{{"SFT + GRPO", "RCTP-FT + RC-GRPO"}}, Outcome: "zero_variance", Expect: "lower"},
+	}}
+	answers := s.answers()
+	if len(answers) != 2 {
+		t.Fatalf("got %d answers, want one for each expectation: %q", len(answers), answers)
+	}
+	for i, wanted := range [][]string{
+		{"the method, success on test tasks: SFT + GRPO is better, the opposite of the expectation.", "RCTP-FT + RC-GRPO 20.8 % (50/240) against 54.2 % (130/240) for SFT + GRPO: −33.3 points", "over seeds", "(3 seeds, 80 tasks)"},
+		{"the method, groups without variance, late in training: RCTP-FT + RC-GRPO is lower, as expected.", "37.7 % against 50.0 % for SFT + GRPO: −12.3 points, 95 % interval −18.6 … −6.1 over seeds (3 seeds)"},
+	} {
+		got := strings.ReplaceAll(answers[i], "\u00a0", " ")
+		for _, want := range wanted {
+			if !strings.Contains(got, want) {
+				t.Errorf("got %q, want it to contain %q", got, want)
+			}
+		}
+	}
+	for _, c := range s.judged("", true) {
+		if math.Abs(c.OverSeedsP-0.0135) > 5e-4 || c.Adjusted != c.OverSeedsP {
+			t.Errorf("got p = %v, adjusted %v, want 0.0135 for both: training has one test", c.OverSeedsP, c.Adjusted)
+		}
+	}
+}
+
+func TestUndecidedAnswersStateTheirDirection(t *testing.T) {
+	undecided := Contrast{A: "a", B: "b", Comparison: Comparison{Label: "x", Expect: "higher"}, Pairs: []PolicyPair{{N: 80}},
+		Mean: -0.055, OverSeeds: Interval{-0.14, 0.01}, Families: Bootstrap{Interval: Interval{-0.08, -0.04}}}
+	for expect, want := range map[string]string{
+		"higher": "; the difference has the direction opposite to the expected one.",
+		"lower":  "; the difference has the expected direction.",
+		"":       " points.",
+	} {
+		undecided.Expect = expect
+		if got := undecided.sentence("success"); !strings.HasSuffix(got, want) || !strings.HasPrefix(got, "x, success: not decided. b") {
+			t.Errorf("expected %q: got %q, want it to end with %q", expect, got, want)
+		}
+	}
+}
+
+func TestUndecidedResultsSayWhatTheyExclude(t *testing.T) {
+	for want, c := range map[string]Contrast{
+		"excludes gains above 2.2 points and losses above 3.5 points":             {OverSeeds: Interval{-0.035, 0.022}, Families: Bootstrap{Interval: Interval{-0.02, 0.006}}},
+		"excludes gains above 3.0 points and losses above 0.5 points":             {OverSeeds: unknown, Families: Bootstrap{Interval: Interval{-0.005, 0.03}}},
+		"excludes gains above 3.0 points, and losses only without the adjustment": {OverSeeds: unknown, Families: Bootstrap{Interval: Interval{0.005, 0.03}}},
+		"excludes increases above 1.50 and decreases above 0.250":                 {Comparison: Comparison{Outcome: "kl"}, OverSeeds: Interval{-0.25, 1.5}, Families: Bootstrap{Interval: unknown}},
+		"too few policies for an interval":                                        {Comparison: Comparison{Outcome: "kl"}, OverSeeds: unknown, Families: Bootstrap{Interval: unknown}},
+	} {
+		if got := c.excludes(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestTrainingsOfDifferentLengthsAreComparedAtTheSameUpdates(t *testing.T) {
+	long, short := logging(1, "reward", 0.1, 0.2, 0.3, 0.4, 0.5, 0.6), logging(2, "reward", 0.7, 0.8, 0.9)
+	short.Seed = long.Seed
+	s := &Study{Windows: Windows{1, 1}, Arms: []Arm{{"long", []Run{long}}, {"short", []Run{short}}}}
+	var got []string
+	for _, row := range s.lateTable().Rows {
+		got = append(got, row.Cells[0].Text+" "+row.Cells[1].Text+" "+row.Cells[2].Text)
+	}
+	if want := []string{"long 6 0.600", "long 3 0.300", "short 3 0.900"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	c, _ := compareTraining(&s.Arms[0], &s.Arms[1], s.Windows, Comparison{Outcome: "reward"})
+	close12(t, "difference", c.Mean, 0.9-0.3)
+	// The long arm's row of the short window needs to know of the short training.
+	if from := s.lateTable().Rows[1].Cells[2].Source.From; !slices.Contains(from, short.CurveFrom) {
+		t.Errorf("got sources %q, want the shorter training among them", from)
+	}
+}
+
+func TestIntervalsThatAreCutSaySo(t *testing.T) {
+	cell := shareMean([]float64{0.9, 1, 0.95}) // t: 0.95 ± 4.3027·0.05/√3 = 0.826 … 1.074
+	if got := strings.ReplaceAll(cell.Detail, "\u00a0", " "); got != "t 82.6 … 100.0 · cut from 82.6 … 107.4" || cell.Interval.High != 1 {
+		t.Errorf("got %q in %v", got, *cell.Interval)
+	}
+	if got := strings.ReplaceAll(shareMean([]float64{0.4, 0.5, 0.6}).Detail, "\u00a0", " "); got != "t 25.2 … 74.8" {
+		t.Errorf("an interval inside: got %q", got)
+	}
+}
+
+// Gap 0.3 with standard error 0.1, p = 1/2 and G = 5: the bound is 0.2·(0.09 − 0.01) = 0.016 where the plain square gives
+// 0.018. The log has σ² = 0.1 and prop2_excess = 0.1 − 0.016.
+func TestProposition2IsDrawnWithoutTheNoiseOfTheGap(t *testing.T) {
+	one := int64(1)
+	run := Run{Seed: &one, CurveFrom: "x", Curve: []rl.Metric{{Update: 1, Values: map[string]float64{"sigma2": 0.1, "token_gap": 0.3, "token_gap_se": 0.1, "prop2_bound": 0.018, "prop2_excess": 0.084}}}}
+	s := &Study{Arms: []Arm{{"a", []Run{run}}}}
+	row := 0
+	for curveFigures[row].id != "variance" {
+		row++
+	}
+	data := s.curveFigure(row).data()
+	if len(data) != 2 || data[1][1] != "0.1" || data[1][2] != "0.016" {
+		t.Errorf("got %q, want measured 0.1 and bound 0.016", data)
+	}
+}
+
+// High and low pass the same tasks for every seed: nothing differs in 20 families, which excludes gaps above
+// 1 − 0.025^(1/20) = 16.8 points and nothing smaller.
+func TestAGapOfNothingIsNoCertainty(t *testing.T) {
+	var runs []Run
+	for seed := range int64(3) {
+		run := scored(seed, strings.Repeat("01", 20))
+		for _, row := range run.Scores {
+			row.Token = rl.TokenLow
+			run.Scores = append(run.Scores, row)
+		}
+		for i := range 40 {
+			run.Scores[i].Token = rl.TokenHigh
+		}
+		run.ScoresFrom[0].N = 80
+		runs = append(runs, run)
+	}
+	s := &Study{Arms: []Arm{{"a", runs}}}
+	cell := s.gapTable("").Rows[0].Cells[4]
+	if got := strings.ReplaceAll(cell.Text, "\u00a0", " "); got != "−16.8 … +16.8" || cell.Detail != "over task families" {
+		t.Errorf("got %q %q, want −16.8 … +16.8 over task families", got, cell.Detail)
+	}
+}
+
+// One sampled episode per task before and after training, three seeds: the contrast has a row and a test.
+func TestSampledSuccessIsCompared(t *testing.T) {
+	sampledRun := func(seed int64, passes string) Run {
+		r := scored(seed, passes)
+		for i := range r.Scores {
+			r.Scores[i].Greedy = false
+		}
+		return r
+	}
+	before, after := strings.Repeat("1000", 10), strings.Repeat("1101", 10)
+	s := &Study{
+		Arms:    []Arm{{"RCTP-FT", []Run{sampledRun(1, before), sampledRun(2, before), sampledRun(3, "0"+before[1:])}}, {"RCTP-FT + GRPO", []Run{sampledRun(1, after), sampledRun(2, after), sampledRun(3, after)}}},
+		Compare: []Comparison{{Label: "RL", Pairs: [][2]string{{"RCTP-FT", "RCTP-FT + GRPO"}}, Outcome: OutcomeSampled}},
+	}
+	c := s.judged("", false)[0]
+	// Differences 20/40, 20/40 and 21/40: mean 61/120, sd 0.025/√3, t = 61/120 / (0.025/3) = 61 with two degrees of
+	// freedom, whose p is 1 − 61/√(61² + 2).
+	close12(t, "mean", c.Mean, 61.0/120)
+	if math.Abs(c.OverSeedsP-(1-61/math.Sqrt(61*61+2))) > 1e-12 || c.Verdict != 1 || !c.method() {
+		t.Errorf("got p = %v and verdict %d, want %v and 1", c.OverSeedsP, c.Verdict, 1-61/math.Sqrt(61*61+2))
+	}
+	if title := s.comparisonTable(s.Compare[0], "", s.judged("", false)).Title; title != "Effect of RL on test tasks, sampled" {
+		t.Errorf("got title %q", title)
 	}
 }
 
@@ -85,11 +464,11 @@ func TestDecisionsNeedEverySeedOrBothIntervals(t *testing.T) {
 func TestAnswerSentenceOfOneSeed(t *testing.T) {
 	s := &Study{
 		Arms:    []Arm{{"RCTP-FT + GRPO", []Run{scored(1, strings.Repeat("1", 59)+strings.Repeat("0", 21))}}, {"RCTP-FT + RC-GRPO", []Run{scored(1, strings.Repeat("1", 68)+strings.Repeat("0", 12))}}},
-		Compare: []Comparison{{"reward conditioning", [][2]string{{"RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"}}}},
+		Compare: []Comparison{{Label: "reward conditioning", Pairs: [][2]string{{"RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"}}}},
 	}
 	got := strings.ReplaceAll(s.answers()[0], "\u00a0", " ")
-	for _, want := range []string{"RCTP-FT + RC-GRPO 85.0 % (68/80) against 73.8 % (59/80) for RCTP-FT + GRPO: paired difference +11.2 points, 95 % interval",
-		"over task families", "RCTP-FT + RC-GRPO is better at n = 80, one seed (these two checkpoints differ)."} { // 0 against 9: p = 2/2⁹
+	for _, want := range []string{"reward conditioning, success on test tasks: RCTP-FT + RC-GRPO is better.", // 0 against 9: p = 2/2⁹
+		"RCTP-FT + RC-GRPO 85.0 % (68/80) against 73.8 % (59/80) for RCTP-FT + GRPO: +11.2 points, 95 % interval", "over task families (these two checkpoints, 80 tasks)."} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got %q, want it to contain %q", got, want)
 		}
@@ -130,6 +509,24 @@ func TestBestIsMarkedOnlyWhenEveryTestSupportsIt(t *testing.T) {
 	}
 }
 
+// Seven tasks won and none lost against either of two arms: p = 2/2⁷ = 0.0156 each, 0.031 for two tests and 0.062 for four.
+func TestTheMarkOfTheBestIsAdjustedForAllTestsOfTheSet(t *testing.T) {
+	none, seven := strings.Repeat("0", 40), strings.Repeat("10", 7)+strings.Repeat("0", 26)
+	s := &Study{Arms: []Arm{{"a", []Run{scored(1, none)}}, {"b", []Run{scored(1, none)}}, {"c", []Run{scored(1, seven)}}}}
+	for _, tc := range []struct {
+		compare []Comparison
+		want    Mark
+	}{
+		{[]Comparison{{Label: "x", Pairs: [][2]string{{"c", "a"}}}}, MarkBest}, // a test that the mark needs anyway
+		{[]Comparison{{Label: "x", Pairs: [][2]string{{"a", "b"}}}, {Label: "y", Pairs: [][2]string{{"a", "b"}}, Unpaired: true}}, MarkNone},
+	} {
+		s.Compare = tc.compare
+		if got := s.mainTable("").Rows[2].Cells[1].Mark; got != tc.want {
+			t.Errorf("%+v: got mark %q, want %q", tc.compare, got, tc.want)
+		}
+	}
+}
+
 // TestWindowsAndCorrelationsOfLoggedSeries recomputes the series of the vectors through the page's tables.
 func TestWindowsAndCorrelationsOfLoggedSeries(t *testing.T) {
 	type record struct {
@@ -161,10 +558,10 @@ func TestWindowsAndCorrelationsOfLoggedSeries(t *testing.T) {
 		}
 		s := &Study{Arms: []Arm{{"x", []Run{run}}}, Windows: PaperWindows}
 		row := s.entropyTable().Rows[0].Cells
-		close(r.ID, "early entropy", *row[1].Value, r.Out.Windows["early_1_70"]["entropy"])
-		close(r.ID, "late entropy", *row[2].Value, r.Out.Windows["last_70"]["entropy"])
-		close(r.ID, "change", 100**row[3].Value, r.Out.Change)
-		close(r.ID, "correlation", *row[4].Value, r.Out.Correlation.Pearson)
+		close(r.ID, "early entropy", *row[2].Value, r.Out.Windows["early_1_70"]["entropy"])
+		close(r.ID, "late entropy", *row[3].Value, r.Out.Windows["last_70"]["entropy"])
+		close(r.ID, "change", 100**row[4].Value, r.Out.Change)
+		close(r.ID, "correlation", *row[5].Value, r.Out.Correlation.Pearson)
 		x, y, _ := run.both("entropy", "reward")
 		c := Correlate(x, y)
 		close(r.ID, "p", c.P, r.Out.Correlation.P)
@@ -174,9 +571,10 @@ func TestWindowsAndCorrelationsOfLoggedSeries(t *testing.T) {
 	}
 }
 
-// Two seeds of different sizes: 3 of 4 and 1 of 2 tasks pass, so 4 of 6 pooled, and 62.5 % in the mean.
-func TestMainTablePoolsWithWilsonAndShowsTheMeanOverSeedsBesideIt(t *testing.T) {
-	s := &Study{Arms: []Arm{{"a", []Run{scored(1, "1110"), scored(2, "10")}}, {"b", []Run{scored(1, "0000")}}}}
+// Three seeds of different sizes: 3 of 4, 1 of 2 and 4 of 4 tasks pass, so 8 of 10 pooled, and 75 % in the mean. The first
+// family passes 5 of 6, the second 3 of 4.
+func TestMainTablePoolsByFamilyAndShowsTheMeanOverSeedsBesideIt(t *testing.T) {
+	s := &Study{Arms: []Arm{{"a", []Run{scored(1, "1110"), scored(2, "10"), scored(3, "1111")}}, {"b", []Run{scored(1, "0000")}}}}
 	table := s.mainTable("")
 	var heads []string
 	for _, c := range table.Columns {
@@ -186,17 +584,17 @@ func TestMainTablePoolsWithWilsonAndShowsTheMeanOverSeedsBesideIt(t *testing.T) 
 		t.Fatalf("got columns %q, want %q", heads, want)
 	}
 	overall, mean := table.Rows[0].Cells[1], table.Rows[0].Cells[2]
-	if wilson := Wilson(4, 6, Level); overall.Count != 4 || overall.Of != 6 || *overall.Value != 4.0/6 || *overall.Interval != wilson {
-		t.Errorf("overall: got %d/%d, %v, interval %v, want 4/6 and %v", overall.Count, overall.Of, *overall.Value, *overall.Interval, wilson)
+	if want := ClusteredWilson([]Family{{5, 6}, {3, 4}}, Level); overall.Count != 8 || overall.Of != 10 || *overall.Value != 0.8 || *overall.Interval != want {
+		t.Errorf("overall: got %d/%d, %v, interval %v, want 8/10 and %v", overall.Count, overall.Of, *overall.Value, *overall.Interval, want)
 	}
-	if *mean.Value != 0.625 || mean.Of != 0 || *mean.Interval != (Interval{0, 1}) { // t with one degree of freedom, cut to a share
-		t.Errorf("mean: got %v in %v, want 0.625 in 0 to 1", *mean.Value, *mean.Interval)
+	if *mean.Value != 0.75 || mean.Of != 0 || *mean.Interval != (Interval{0.75 - 4.302652729749464*0.25/math.Sqrt(3), 1}) { // t with two degrees of freedom, cut to a share
+		t.Errorf("mean: got %v in %v, want 0.75 in 0.129 to 1", *mean.Value, *mean.Interval)
 	}
 	if got := table.Rows[1].Cells[2].Text; got != "–" {
 		t.Errorf("mean over one seed: got %q, want a dash", got)
 	}
-	if each := s.categoryFigure("").Series[0].Points[0].Each; !slices.Equal(each, []float64{0.75, 0.5}) {
-		t.Errorf("each seed in the figure: got %v, want 0.75 and 0.5", each)
+	if each := s.categoryFigure("").Series[0].Points[0].Each; !slices.Equal(each, []float64{0.75, 0.5, 1}) {
+		t.Errorf("each seed in the figure: got %v, want 0.75, 0.5 and 1", each)
 	}
 }
 
@@ -208,7 +606,7 @@ func TestArmsStandAsNamedThenAsComparedThenAsTheyCame(t *testing.T) {
 		"compared first":     {nil, "dbca"},
 		"named before those": {[]string{"a"}, "adbc"},
 	} {
-		s := &Study{Arms: []Arm{{Label: "c"}, {Label: "a"}, {Label: "b"}, {Label: "d"}}, Compare: []Comparison{{"x", [][2]string{{"d", "b"}}}}}
+		s := &Study{Arms: []Arm{{Label: "c"}, {Label: "a"}, {Label: "b"}, {Label: "d"}}, Compare: []Comparison{{Label: "x", Pairs: [][2]string{{"d", "b"}}}}}
 		s.sortArms(tc.named)
 		got := ""
 		for _, a := range s.Arms {
@@ -293,7 +691,7 @@ func TestCoverageAndFalseWins(t *testing.T) {
 			t.Errorf("%s: got %.1f %%, want %.1f to %.1f", what, 100*share, 100*low, 100*high)
 		}
 	}
-	hits := 0
+	covered := 0
 	for range 2 * experiments {
 		p, k := 0.1+0.8*r.Float64(), 0
 		for range 80 {
@@ -302,10 +700,35 @@ func TestCoverageAndFalseWins(t *testing.T) {
 			}
 		}
 		if !Wilson(k, 80, Level).Excludes(p) {
-			hits++
+			covered++
 		}
 	}
-	within("Wilson at n = 80 covers", hits, 2*experiments, 0.92, 0.97)
+	within("Wilson at n = 80 covers", covered, 2*experiments, 0.92, 0.97)
+
+	// Families of five episodes differ in how hard they are; clustered, Wilson's interval covers as promised, plain not.
+	hits, plainHits := 0, 0
+	for range 2 * experiments {
+		var families []Family
+		passed, truth := 0, 0.5
+		for range 60 {
+			p := truth + 0.3*(2*r.Float64()-1)
+			f := Family{Episodes: 5}
+			for range 5 {
+				if r.Float64() < p {
+					f.Passed++
+				}
+			}
+			families, passed = append(families, f), passed+f.Passed
+		}
+		if !ClusteredWilson(families, Level).Excludes(truth) {
+			hits++
+		}
+		if !Wilson(passed, 300, Level).Excludes(truth) {
+			plainHits++
+		}
+	}
+	within("clustered Wilson with 60 families covers", hits, 2*experiments, 0.92, 0.97)
+	within("plain Wilson of the same episodes covers", plainHits, 2*experiments, 0.8, 0.92)
 
 	// Families differ in how much the second policy gains (mean 0.1); three tasks each.
 	for _, one := range []struct {
@@ -357,8 +780,9 @@ func TestCoverageAndFalseWins(t *testing.T) {
 				runs[side] = append(runs[side], scored(seed, text.String()))
 			}
 		}
-		p, _ := compareRuns("a", runs[0], "", "b", runs[1], "", "")
-		if verdicts, _ := decideAll([]Paired{p}); verdicts[0] != 0 {
+		c, _ := compareEvaluations(of(runs[0]...), of(runs[1]...), "", Comparison{})
+		all := []Contrast{c}
+		if judge(all); all[0].Verdict != 0 {
 			wins++
 		}
 	}

@@ -17,8 +17,11 @@ func synthetic(seeds, tasks, updates int) *Study {
 		Name: "drills", Question: "Do reward tokens keep groups informative once the policy is peaked?",
 		Expect: "RCTP-FT + RC-GRPO above the other arms; zero-variance share lowest in both RC arms",
 		Compare: []Comparison{
-			{"reward conditioning", [][2]string{{"RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"}, {"SFT + GRPO", "SFT + RC-GRPO"}}},
-			{"initialisation", [][2]string{{"SFT + RC-GRPO", "RCTP-FT + RC-GRPO"}, {"SFT + GRPO", "RCTP-FT + GRPO"}}},
+			{Label: "the paper's method", Pairs: [][2]string{{"SFT + GRPO", "RCTP-FT + RC-GRPO"}}, Expect: "higher"},
+			{Label: "the paper's method", Pairs: [][2]string{{"SFT + GRPO", "RCTP-FT + RC-GRPO"}}, Outcome: "zero_variance", Expect: "lower"},
+			{Label: "reward conditioning", Pairs: [][2]string{{"RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"}, {"SFT + GRPO", "SFT + RC-GRPO"}}},
+			{Label: "initialisation", Pairs: [][2]string{{"SFT + RC-GRPO", "RCTP-FT + RC-GRPO"}, {"SFT + GRPO", "RCTP-FT + GRPO"}}},
+			{Label: "RL", Pairs: [][2]string{{"RCTP-FT", "RCTP-FT + RC-GRPO"}}, Outcome: OutcomeSampled},
 		},
 		Windows: PaperWindows,
 	}
@@ -141,6 +144,7 @@ func syntheticCurve(r *rand.Rand, skill float64, arm int, token bool, updates in
 			v["reward_high"], v["reward_low"] = v["reward"]+.05*(1-t), v["reward"]-.05*(1-t)
 			v["token_gap"] = v["reward_high"] - v["reward_low"] + noise(.03)
 			v["prop2_bound"] = .2 * v["token_gap"] * v["token_gap"]
+			v["prop2_excess"] = v["sigma2"] - .2*(v["token_gap"]*v["token_gap"]-.03*.03)
 		}
 		if u == 1 {
 			v["forecast_zero_variance"] = v["zero_variance"] + noise(.06)

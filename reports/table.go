@@ -70,16 +70,20 @@ func Number(v float64) Cell {
 	return Cell{Text: significant(v), Value: &v}
 }
 
-// Share is a cell with a proportion: per cent, count and Wilson interval.
-func Share(count, of int) Cell {
+// Share is a cell with a proportion of independent episodes: per cent, count and Wilson interval.
+func Share(count, of int) Cell { return shareCell(count, of, Wilson(count, of, Level)) }
+
+// shareCell is a cell with a proportion: per cent, count and interval; a dash without episodes.
+func shareCell(count, of int, i Interval) Cell {
 	if of == 0 {
 		return Cell{Text: "–"}
 	}
-	v, i := float64(count)/float64(of), Wilson(count, of, Level)
-	return Cell{
-		Text: percent(v), Detail: fmt.Sprintf("%d/%d · %s", count, of, i.percent()),
-		Value: &v, Count: count, Of: of, Interval: &i,
+	v := float64(count) / float64(of)
+	c := Cell{Text: percent(v), Detail: fmt.Sprintf("%d/%d", count, of), Value: &v, Count: count, Of: of}
+	if i.Known() {
+		c.Detail, c.Interval = c.Detail+" · "+i.percent(), &i
 	}
+	return c
 }
 
 // With returns the cell with a detail under its text.
@@ -126,9 +130,6 @@ func points(difference float64) string {
 func (i Interval) percent() string {
 	return signed(fmt.Sprintf("%.1f\u00a0…\u00a0%.1f", 100*i.Low, 100*i.High))
 }
-
-// points writes the interval of a difference of shares in percentage points.
-func (i Interval) points() string { return points(i.Low) + "\u00a0…\u00a0" + points(i.High) }
 
 // significant writes a number with three significant digits, without an exponent where that stays short.
 func significant(v float64) string {

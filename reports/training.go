@@ -18,8 +18,11 @@ func (r *Run) values(metric string) (updates, values []float64, found bool) {
 func columnOf(rows []rl.Metric, metric string) (updates, values []float64, found bool) {
 	for _, row := range rows {
 		v, ok := row.Values[metric]
-		if metric == "successes_" {
+		switch metric {
+		case "successes_":
 			v, ok = meanSuccesses(row.Values)
+		case unbiasedBound:
+			v, ok = unbiasedProp2(row.Values)
 		}
 		if !ok {
 			v = math.NaN()
@@ -40,6 +43,16 @@ func meanSuccesses(values map[string]float64) (mean float64, ok bool) {
 		}
 		mean += float64(k) * share
 	}
+}
+
+// unbiasedBound stands for Proposition 2's bound without the sampling variance of the gap, which the logged
+// prop2_bound contains: gap² of a noisy gap is on average too large by the square of its standard error.
+const unbiasedBound = "sigma2 - prop2_excess"
+
+func unbiasedProp2(values map[string]float64) (bound float64, ok bool) {
+	sigma2, known := values["sigma2"]
+	excess, ok := values["prop2_excess"]
+	return sigma2 - excess, ok && known
 }
 
 // window is the mean of the first or the last n logged values.
@@ -116,23 +129,86 @@ const (
 	byLate  = "mean over the late window, then over seeds"
 )
 
-// windowNote says which updates were summarised.
-func (s *Study) windowNote() string {
-	var said []string
+// block is the study as far as a number of updates: the trainings that have as many, and of each no more than those. The
+// windows of all trainings of a block cover the same updates.
+type block struct {
+	*Study
+	updates int
+	// bound is a training that ends there, "" for the longest ones: a longer training is cut because of it.
+	bound string
+}
+
+// blocks are one for each length that trainings of the study have, the longest first.
+func (s *Study) blocks() []block {
+	ends := map[int]string{}
 	for i := range s.Arms {
 		for _, r := range s.Arms[i].Runs {
-			if n := len(r.Curve); n > 0 {
-				w := s.Windows.fit(n)
-				text := fmt.Sprintf("early: the first %d of %d updates, late: the last %d", w.Early, n, w.Late)
-				if len(said) == 0 || said[len(said)-1] != text {
-					said = append(said, text)
-				}
+			if n := len(r.Curve); n > 0 && ends[n] == "" {
+				ends[n] = r.CurveFrom
 			}
 		}
 	}
-	note := "Windows: " + strings.Join(said, "; ") + "."
-	if len(said) > 0 && s.Windows == PaperWindows && !strings.Contains(said[0], "first 70") {
-		note += " The paper's 70 updates would not fit twice; a fifth of the run is the share they have there."
+	var all []block
+	for n := range ends {
+		all = append(all, block{updates: n, bound: ends[n]})
+	}
+	slices.SortFunc(all, func(a, b block) int { return b.updates - a.updates })
+	for i := range all {
+		cut := *s
+		cut.Arms = make([]Arm, len(s.Arms))
+		for j, a := range s.Arms {
+			cut.Arms[j].Label = a.Label
+			for _, r := range a.Runs {
+				if len(r.Curve) >= all[i].updates {
+					r.Curve = r.Curve[:all[i].updates]
+					cut.Arms[j].Runs = append(cut.Arms[j].Runs, r)
+				}
+			}
+		}
+		all[i].Study = &cut
+		if i == 0 {
+			all[i].bound = ""
+		}
+	}
+	return all
+}
+
+// early and late name the updates of the windows: "1–20", "131–150".
+func (b *block) early() string { return updatesBetween(1, b.Windows.fit(b.updates).Early) }
+
+func (b *block) late() string {
+	return updatesBetween(b.updates-b.Windows.fit(b.updates).Late+1, b.updates)
+}
+
+func updatesBetween(first, last int) string {
+	if first == last {
+		return fmt.Sprint(first)
+	}
+	return fmt.Sprintf("%d–%d", first, last)
+}
+
+// logged is the source of a value of an arm within the block, to which the training that cuts the others belongs.
+func (b *block) logged(arm int, by string, metrics ...string) Source {
+	source := b.Arms[arm].logged(by, metrics...)
+	if b.bound == "" || len(source.From) == 0 {
+		return source
+	}
+	return together(source.By, source.Rows, source, Source{From: []string{b.bound}})
+}
+
+// windowNote says how the windows were chosen.
+func (s *Study) windowNote() string {
+	note := fmt.Sprintf("Windows: the first %d and the last %d updates", s.Windows.Early, s.Windows.Late)
+	all := s.blocks()
+	for _, b := range all {
+		if b.Windows.fit(b.updates) != s.Windows {
+			note += "; a training too short for both has a fifth of its updates in each, the share of the paper's 70 of 350"
+			break
+		}
+	}
+	note += "."
+	if len(all) > 1 {
+		note += " Where trainings have different lengths, a row holds the updates that it names, and longer ones stand beside a shorter one with the same updates."
 	}
 	return note
 }
@@ -141,47 +217,44 @@ func (s *Study) windowNote() string {
 func (s *Study) entropyTable() *Table {
 	t := &Table{
 		ID: "entropy", Title: "Entropy, and its correlation with the reward",
-		Columns: []Column{{Name: "Arm", Left: true}, {Name: "Early"}, {Name: "Late"}, {Name: "Δ"}, {Name: "ρ(entropy, reward)"},
+		Columns: []Column{{Name: "Arm", Left: true}, {Name: "Updates", Left: true}, {Name: "Early"}, {Name: "Late"}, {Name: "Δ"}, {Name: "ρ(entropy, reward)"},
 			{Name: "p, n updates"}, {Name: "p, effective n"}},
 	}
-	for i := range s.Arms {
-		a := &s.Arms[i]
-		both := a.summary("entropy", s.Windows)
-		if len(both.early) == 0 {
-			continue
-		}
-		row := Row{Arm: i, Cells: []Cell{Words("%s", a.Label), meanNumber(both.early).From(a.logged(byEarly, "entropy")), meanNumber(both.late).From(a.logged(byLate, "entropy")),
-			changeCell(Mean(both.early), Mean(both.late)).From(a.logged("late over early window, minus 1", "entropy"))}}
-		var rho []float64
-		var plainP, effectiveP, effectiveN []string
-		for j := range a.Runs {
-			entropy, reward, ok := a.Runs[j].both("entropy", "reward")
-			if !ok {
+	for _, b := range s.blocks() {
+		for i := range b.Arms {
+			a := &b.Arms[i]
+			both := a.summary("entropy", s.Windows)
+			if len(both.early) == 0 {
 				continue
 			}
-			c := Correlate(entropy, reward)
-			rho = append(rho, c.Pearson)
-			plainP = append(plainP, probability(c.P))
-			effectiveP = append(effectiveP, probability(c.PEff))
-			effectiveN = append(effectiveN, significant(c.NEff))
+			row := Row{Arm: i, Cells: []Cell{Words("%s", a.Label), Words("%s, %s", b.early(), b.late()), meanNumber(both.early).From(b.logged(i, byEarly, "entropy")),
+				meanNumber(both.late).From(b.logged(i, byLate, "entropy")),
+				changeCell(Mean(both.early), Mean(both.late)).From(b.logged(i, "late over early window, minus 1", "entropy"))}}
+			var rho []float64
+			var plainP, effectiveP, effectiveN []string
+			for j := range a.Runs {
+				entropy, reward, ok := a.Runs[j].both("entropy", "reward")
+				if !ok {
+					continue
+				}
+				c := Correlate(entropy, reward)
+				rho = append(rho, c.Pearson)
+				plainP = append(plainP, probability(c.P))
+				effectiveP = append(effectiveP, probability(c.PEff))
+				effectiveN = append(effectiveN, significant(c.NEff))
+			}
+			row.Cells = append(row.Cells, meanWithT(rho).From(b.logged(i, "Pearson's correlation over the updates of a run, t-interval over seeds", "entropy", "reward")),
+				Words("%s", strings.Join(plainP, "; ")).From(b.logged(i, "p of Pearson's correlation, every update counts", "entropy", "reward")),
+				Words("%s", strings.Join(effectiveP, "; ")).With("n = %s", strings.Join(effectiveN, "; ")).
+					From(b.logged(i, "p of Pearson's correlation with the effective number of updates", "entropy", "reward")))
+			t.Rows = append(t.Rows, row)
 		}
-		correlation := meanNumber(rho).From(a.logged("Pearson's correlation over the updates of a run, t-interval over seeds", "entropy", "reward"))
-		if len(rho) > 1 {
-			interval := TInterval(rho, Level)
-			correlation = correlation.With("t\u00a0%s\u00a0…\u00a0%s", significant(interval.Low), significant(interval.High))
-			correlation.Interval = &interval
-		}
-		row.Cells = append(row.Cells, correlation,
-			Words("%s", strings.Join(plainP, "; ")).From(a.logged("p of Pearson's correlation, every update counts", "entropy", "reward")),
-			Words("%s", strings.Join(effectiveP, "; ")).With("n = %s", strings.Join(effectiveN, "; ")).
-				From(a.logged("p of Pearson's correlation with the effective number of updates", "entropy", "reward")))
-		t.Rows = append(t.Rows, row)
 	}
 	if len(t.Rows) == 0 {
 		return nil
 	}
 	t.Notes = []string{s.windowNote(),
-		"ρ: Pearson's correlation over the updates of a run, as in the paper; several seeds: mean, t-interval over seeds, one p-value per seed. The first p-value takes all updates as independent (the paper's way), the second counts only as many as two series with these lag-one autocorrelations are worth."}
+		"ρ: Pearson's correlation over the updates of a run, as in the paper; three seeds or more: mean, t-interval over seeds, one p-value per seed. The first p-value takes all updates as independent (the paper's way), the second counts only as many as two series with these lag-one autocorrelations are worth."}
 	return t
 }
 
@@ -250,7 +323,7 @@ func (s *Study) signalTable() *Table {
 // windowTable holds the means of metrics over the late window, a row per arm with a curve; nil when nothing was
 // logged.
 func (s *Study) windowTable(id, title string, columns []lateColumn, note string) *Table {
-	t := &Table{ID: id, Title: title, Columns: []Column{{Name: "Arm", Left: true}}}
+	t := &Table{ID: id, Title: title, Columns: []Column{{Name: "Arm", Left: true}, {Name: "Updates", Left: true}}}
 	var used []string
 	for _, c := range columns {
 		for i := range s.Arms {
@@ -260,16 +333,18 @@ func (s *Study) windowTable(id, title string, columns []lateColumn, note string)
 			}
 		}
 	}
-	for i := range s.Arms {
-		a := &s.Arms[i]
-		if !a.hasCurve() {
-			continue
+	for _, b := range s.blocks() {
+		for i := range b.Arms {
+			a := &b.Arms[i]
+			if !a.hasCurve() {
+				continue
+			}
+			row := Row{Arm: i, Cells: []Cell{Words("%s", a.Label), Words("%s", b.late())}}
+			for _, metric := range used {
+				row.Cells = append(row.Cells, meanNumber(a.summary(metric, s.Windows).late).From(b.logged(i, byLate, metric)))
+			}
+			t.Rows = append(t.Rows, row)
 		}
-		row := Row{Arm: i, Cells: []Cell{Words("%s", a.Label)}}
-		for _, metric := range used {
-			row.Cells = append(row.Cells, meanNumber(a.summary(metric, s.Windows).late).From(a.logged(byLate, metric)))
-		}
-		t.Rows = append(t.Rows, row)
 	}
 	if len(t.Rows) == 0 || len(used) == 0 {
 		return nil
@@ -282,18 +357,20 @@ func (s *Study) windowTable(id, title string, columns []lateColumn, note string)
 func (s *Study) trainingGapTable() *Table {
 	t := &Table{
 		ID: "gap-training", Title: "The token's effect on sampled episodes during training",
-		Columns: []Column{{Name: "Arm", Left: true}, {Name: "High, early"}, {Name: "Low, early"}, {Name: "Gap, early"}, {Name: "High, late"}, {Name: "Low, late"}, {Name: "Gap, late"}},
-		Notes:   []string{s.windowNote()},
+		Columns: []Column{{Name: "Arm", Left: true}, {Name: "Updates", Left: true}, {Name: "High, early"}, {Name: "Low, early"}, {Name: "Gap, early"}, {Name: "High, late"}, {Name: "Low, late"}, {Name: "Gap, late"}},
+		Notes:   []string{s.windowNote(), "Gaps of three seeds or more have their t-interval over seeds."},
 	}
-	for i := range s.Arms {
-		a := &s.Arms[i]
-		high, low, gap := a.summary("reward_high", s.Windows), a.summary("reward_low", s.Windows), a.summary("token_gap", s.Windows)
-		if len(high.early) == 0 || len(low.early) == 0 {
-			continue
+	for _, b := range s.blocks() {
+		for i := range b.Arms {
+			a := &b.Arms[i]
+			high, low, gap := a.summary("reward_high", s.Windows), a.summary("reward_low", s.Windows), a.summary("token_gap", s.Windows)
+			if len(high.early) == 0 || len(low.early) == 0 {
+				continue
+			}
+			t.Rows = append(t.Rows, Row{Arm: i, Cells: []Cell{Words("%s", a.Label), Words("%s, %s", b.early(), b.late()),
+				meanNumber(high.early).From(b.logged(i, byEarly, "reward_high")), meanNumber(low.early).From(b.logged(i, byEarly, "reward_low")), meanWithT(gap.early).From(b.logged(i, byEarly+", t-interval", "token_gap")),
+				meanNumber(high.late).From(b.logged(i, byLate, "reward_high")), meanNumber(low.late).From(b.logged(i, byLate, "reward_low")), meanWithT(gap.late).From(b.logged(i, byLate+", t-interval", "token_gap"))}})
 		}
-		t.Rows = append(t.Rows, Row{Arm: i, Cells: []Cell{Words("%s", a.Label),
-			meanNumber(high.early).From(a.logged(byEarly, "reward_high")), meanNumber(low.early).From(a.logged(byEarly, "reward_low")), gapCell(gap.early).From(a.logged(byEarly+", t-interval", "token_gap")),
-			meanNumber(high.late).From(a.logged(byLate, "reward_high")), meanNumber(low.late).From(a.logged(byLate, "reward_low")), gapCell(gap.late).From(a.logged(byLate+", t-interval", "token_gap"))}})
 	}
 	if len(t.Rows) == 0 {
 		return nil
@@ -301,11 +378,10 @@ func (s *Study) trainingGapTable() *Table {
 	return t
 }
 
-// gapCell is the mean gap with its t-interval over seeds.
-func gapCell(gaps []float64) Cell {
-	c := meanNumber(gaps)
-	if len(gaps) > 1 {
-		i := TInterval(gaps, Level)
+// meanWithT is the mean over trainings with its t-interval, from three of them on.
+func meanWithT(values []float64) Cell {
+	c := meanNumber(values)
+	if i := TInterval(values, Level); len(values) >= methodPolicies && i.Known() {
 		c.Interval = &i
 		c = c.With("t\u00a0%s\u00a0…\u00a0%s", significant(i.Low), significant(i.High))
 	}
@@ -343,8 +419,8 @@ var curveFigures = []struct {
 	{id: "tokens-reward", title: "Reward by token", y: "mean reward", metrics: []string{"reward_high", "reward_low"}, names: []string{"high", "low"}, share: true,
 		note: "Sampled episodes, by the token they were conditioned on."},
 	{id: "tokens-gap", title: "Gap between the tokens", y: "high minus low", metrics: []string{"token_gap"}},
-	{id: "variance", title: "Reward variance within groups, and Proposition 2", y: "reward²", metrics: []string{"sigma2", "prop2_bound"}, names: []string{"measured mean σ²", "bound (G−1)/G·p(1−p)·gap²"},
-		note: "Population variance of the rewards of a group, mean over groups, and how much of it the token guarantees."},
+	{id: "variance", title: "Reward variance within groups, and Proposition 2", y: "reward²", metrics: []string{"sigma2", unbiasedBound}, names: []string{"measured mean σ²", "bound (G−1)/G·p(1−p)·(gap² − se²)"},
+		note: "Population variance of the rewards of a group, mean over groups, and how much of it the token guarantees. The bound is unbiased: the sampling variance se² of the gap is taken off gap², so that single updates may lie below 0."},
 	{id: "log-ratio", folded: true, title: "Log-ratio quantiles", y: "nats", metrics: []string{"log_ratio_p50", "log_ratio_p05", "log_ratio_p95"}, names: []string{"median", "5 %", "95 %"},
 		note: "Of the ratios that are clipped."},
 	{id: "turns", folded: true, title: "User turns reached", y: "turns per episode", metrics: []string{"turns"}},
@@ -370,10 +446,14 @@ func (a *Arm) curveSeries(metric string, tuning bool) Series {
 		if !ok {
 			continue
 		}
+		by := "as logged"
+		if metric == unbiasedBound {
+			by = "difference of logged values"
+		}
 		if len(updates) > len(series.X) {
 			series.X = updates
 		}
-		series.Runs = append(series.Runs, Curve{Name: run.Name(), Y: values, Source: Source{From: []string{run.CurveFrom}, Rows: metric, By: "as logged"}})
+		series.Runs = append(series.Runs, Curve{Name: run.Name(), Y: values, Source: Source{From: []string{run.CurveFrom}, Rows: metric, By: by}})
 	}
 	return series
 }
@@ -419,8 +499,13 @@ func (s *Study) valuesTable() *Table {
 		ID: "values", Title: "All logged values, means over the late window", Folded: true,
 		Columns: []Column{{Name: "Value", Left: true}, {Name: "Definition", Left: true}, {Name: "Unit", Left: true}},
 	}
-	var arms []int
+	type column struct {
+		block *block
+		arm   int
+	}
+	var columns []column
 	logged := map[string]bool{}
+	all := s.blocks()
 	for i := range s.Arms {
 		for _, r := range s.Arms[i].Runs {
 			for _, row := range r.Curve {
@@ -429,9 +514,12 @@ func (s *Study) valuesTable() *Table {
 				}
 			}
 		}
-		if s.Arms[i].hasCurve() {
-			arms = append(arms, i)
-			t.Columns = append(t.Columns, Column{Name: s.Arms[i].Label})
+		for j := range all { // an arm's trainings of the greatest length
+			if b := &all[j]; b.Arms[i].hasCurve() {
+				columns = append(columns, column{b, i})
+				t.Columns = append(t.Columns, Column{Name: s.Arms[i].Label + ", updates " + b.late()})
+				break
+			}
 		}
 	}
 	for _, info := range rl.Metrics {
@@ -440,8 +528,9 @@ func (s *Study) valuesTable() *Table {
 				continue
 			}
 			row := Row{Arm: NoArm, Cells: []Cell{Words("%s", name), Words("%s", info.Formula), Words("%s", info.Unit)}}
-			for _, i := range arms {
-				row.Cells = append(row.Cells, meanNumber(s.Arms[i].summary(name, s.Windows).late).From(s.Arms[i].logged(byLate, name)))
+			for _, c := range columns {
+				a := &c.block.Arms[c.arm]
+				row.Cells = append(row.Cells, meanNumber(a.summary(name, s.Windows).late).From(a.logged(byLate, name)))
 			}
 			t.Rows = append(t.Rows, row)
 		}

@@ -176,7 +176,7 @@ func TestAChangedByteOfThePageIsFound(t *testing.T) {
 	page, store := scriptedPage(t, "none")
 	for name, change := range map[string]struct{ old, new, where string }{
 		"a cell":         {">90/120<", ">96/120<", "main-test.r"},
-		"the answer":     {"difference &#43;20.0 points", "difference &#43;25.0 points", "rest of the page"},
+		"the answer":     {"Little training: &#43;20.0 points", "Little training: &#43;25.0 points", "rest of the page"},
 		"the expression": {"Does training help?</p>", "Does training hurt?</p>", "rest of the page"},
 		"the style":      {"border-collapse", "border-collapsf", "rest of the page"},
 		"a hidden place": {`class="block" id="main-test"`, `class="black" id="main-test"`, "rest of the page"},
