@@ -75,7 +75,7 @@ func TestCurvesInTextAgreeWithTheTables(t *testing.T) {
 		t.Fatal("the page has no table of the entropy of four arms")
 	}
 	for _, row := range tables[at].Rows {
-		name, early, late := row.Cells[0].Text, row.Cells[1].Text, row.Cells[2].Text
+		name, early, late := row.Cells[0].Text, row.Cells[2].Text, row.Cells[3].Text
 		if want := fmt.Sprintf("- %s: %s → %s\n", escaped(name), early, late); !strings.Contains(md.String(), want) {
 			t.Errorf("%s: the Markdown page has no line %q", name, want)
 		}
