@@ -169,6 +169,7 @@ var start = map[string]string{
 type effect struct {
 	kind, setting    string
 	one, other, both string
+	in               string   // settings that the row does not name
 	inherited        bool     // a row of the kind that shares this kind's settings
 	occasion         bool     // without both, the data decide
 	shownBy          []string // tests that the row names instead
@@ -330,6 +331,26 @@ type trial struct {
 	alone      bool   // without what both have
 }
 
+// contexts are combinations in which settings may lose their effect. With RCGRPO_EFFECTS=all the test runs every row in
+// each of them, some minutes: either the two stages differ, or they are refused.
+var contexts = map[string][]string{
+	"grpo": {
+		"passes = 2", "passes = 2; ratio.level = \"token\"; loss.aggregate = \"trajectory_mean\"", "minibatches = 1; ratio.level = \"turn\"",
+		"ratio.level = \"sequence_mean\"", "loss.aggregate = \"constant\"; loss.scale = 7", "loss.aggregate = \"token_mean\"; ratio.level = \"token\"",
+		"kl.beta = 0", "kl.place = \"reward\"", "kl.estimator = \"exact\"", "kl.estimator = \"k2\"", "kl.gradient = \"importance\"", "ratio.denominator = \"reference\"",
+		"advantage.scale = \"none\"", "advantage.scale = \"batch_std\"", "advantage.scale = \"token_whiten\"",
+		"advantage.scale = \"others_std\"; advantage.baseline = \"leave_one_out\"", "group = 1; advantage.lone = \"reward\"",
+		"zero_variance = \"mask\"", "zero_variance = \"resample\"", "profile = \"verl\"", "profile = \"gspo\"", "profile = \"openrlhf\"", "profile = \"dr_grpo\"",
+		"evaluate.tasks = [stage.tasks.drills.train]; evaluate.every = 1", "lora.rank = 2; lora.alpha = 4", "mode = \"fast\"",
+	},
+	"rc-grpo": {"tokens.high = 1", "tokens.high = 0"},
+	"sft":     {"schedule.shape = \"constant\"", "lora.rank = 2; lora.alpha = 4"},
+	"eval":    {"temperature = 1"},
+	"tasks":   {"form = \"single\"", "form = \"copy\"", "train = 0", "test = 0", "source = \"bfcl\"", "source = \"bfcl\"; split.by = \"paper\""},
+	"curate":  {"spoilt = 1", "failures = [stage.rollout.bad.trajectories]; ratio = 0"},
+	"report":  {"curves = []", "scores = []"},
+}
+
 func TestEverySettingHasAnEffect(t *testing.T) {
 	t.Setenv("EFFECT_ONE", "first")
 	t.Setenv("EFFECT_OTHER", "second")
@@ -375,6 +396,18 @@ func TestEverySettingHasAnEffect(t *testing.T) {
 		}
 	}
 
+	if os.Getenv("RCGRPO_EFFECTS") == "all" {
+		for _, e := range effects(t) {
+			for _, context := range contexts[e.kind] {
+				if e.note == "" && !e.occasion {
+					both := strings.TrimPrefix(e.both+"; "+context, "; ")
+					e.in = context
+					trials = append(trials, trial{e, add(e, e.one, both), add(e, e.other, both), true})
+				}
+			}
+		}
+	}
+
 	refused := mistakes(t, dir, site, blocks)
 	for _, tr := range trials {
 		for _, name := range []string{tr.one, tr.other} {
@@ -397,7 +430,9 @@ func TestEverySettingHasAnEffect(t *testing.T) {
 			continue
 		}
 		if one == other {
-			if tr.alone {
+			if tr.in != "" {
+				t.Errorf("%s %s has no effect with %s, and the file is not refused", tr.kind, tr.setting, tr.in)
+			} else if tr.alone {
 				t.Errorf("%s %s has no effect without %s, and the file is not refused", tr.kind, tr.setting, tr.both)
 			} else {
 				t.Errorf("%s %s: both stages have the same result\n%s%s", tr.kind, tr.setting, blocks[tr.one], blocks[tr.other])
