@@ -17,9 +17,10 @@ import (
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/reports"
 )
 
-// upstream is what the stages of docs/effects.md read. The model learns four drills well enough to succeed at most of its
+// upstream is what the stages of EFFECTS.md read. The model learns four drills well enough to succeed at most of its
 // attempts and not at all, so that rewards within a group differ.
 const upstream = `
 experiment {
@@ -165,7 +166,7 @@ var start = map[string]string{
 	"report":  "scores = [stage.eval.good, stage.eval.bad]; curves = [stage.grpo.arm]; data = [stage.tasks.drills.train]; transcripts = [stage.eval.good]",
 }
 
-// effect is a row of docs/effects.md.
+// effect is a row of EFFECTS.md.
 type effect struct {
 	kind, setting    string
 	one, other, both string
@@ -175,10 +176,10 @@ type effect struct {
 	note             string   // why there are no two stages
 }
 
-// effects reads docs/effects.md.
+// effects reads EFFECTS.md.
 func effects(t *testing.T) []effect {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(fixtures.Root(t), "docs", "effects.md"))
+	text, err := os.ReadFile("EFFECTS.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +197,7 @@ func effects(t *testing.T) []effect {
 		}
 		cells := strings.Split(strings.ReplaceAll(line, `\|`, "\x00"), "|")
 		if len(cells) != 6 {
-			t.Fatalf("docs/effects.md: %q has %d columns, want 4", line, len(cells)-2)
+			t.Fatalf("EFFECTS.md: %q has %d columns, want 4", line, len(cells)-2)
 		}
 		if of, ok := strings.CutPrefix(strings.TrimSpace(cells[1]), "as "); ok { // the settings that two kinds share
 			for _, e := range all {
@@ -313,13 +314,13 @@ func TestEverySettingIsListedWithItsEffect(t *testing.T) {
 			}
 			name := k.Name + " " + s.Name
 			if listed[name] != 1 {
-				t.Errorf("docs/effects.md has %d rows of %s, want 1", listed[name], name)
+				t.Errorf("EFFECTS.md has %d rows of %s, want 1", listed[name], name)
 			}
 			delete(listed, name)
 		}
 	}
 	for name := range listed {
-		t.Errorf("docs/effects.md has a row of %s, which no kind has", name)
+		t.Errorf("EFFECTS.md has a row of %s, which no kind has", name)
 	}
 }
 
@@ -481,6 +482,19 @@ func perform(t *testing.T, dir, site string, blocks map[string]string) (digests,
 	for _, n := range p.Nodes {
 		if n.Manifest == nil {
 			continue
+		}
+		if n.Kind.Name == "report" && !strings.Contains(blocks[n.Name], "section") { // of a training with one optimizer step
+			page, err := store.Open(n.Manifest, "page")
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := os.ReadFile(page.Path(reports.MarkdownFile))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(string(text), "no effect here") && strings.Contains(blocks[n.Name], "stage.grpo.arm") {
+				t.Errorf("%s: the table of settings marks no default without effect", n.Address)
+			}
 		}
 		for _, port := range slices.Sorted(maps.Keys(n.Manifest.Outputs)) {
 			digests[n.Name] += port + " " + n.Manifest.Outputs[port].Digest + "\n"

@@ -332,3 +332,96 @@ func killTrainings(t *testing.T, experiment string, kills int) {
 	}
 	t.Logf("an undisturbed run takes %v; kills hit %v", whole.Round(time.Millisecond), hit)
 }
+
+// damages are what befalls the checkpoints in a scratch folder between two attempts.
+var damages = map[string]func(t *testing.T, states []string){
+	"a flipped bit in the newest": func(t *testing.T, states []string) { rewriteLargest(t, slices.Max(states), flipped) },
+	"the newest is cut": func(t *testing.T, states []string) {
+		rewriteLargest(t, slices.Max(states), func(b []byte) []byte { return b[:len(b)/2] })
+	},
+	"the newest is of another version": func(t *testing.T, states []string) {
+		if err := os.WriteFile(filepath.Join(slices.Max(states), "state.json"), []byte(`{"format": 1}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	},
+	"a flipped bit in each": func(t *testing.T, states []string) {
+		for _, dir := range states {
+			rewriteLargest(t, dir, flipped)
+		}
+	},
+}
+
+func flipped(b []byte) []byte {
+	b[len(b)/2] ^= 1
+	return b
+}
+
+// rewriteLargest changes the largest file of a folder.
+func rewriteLargest(t *testing.T, dir string, change func([]byte) []byte) {
+	t.Helper()
+	var text []byte
+	path := ""
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		b, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(b) > len(text) {
+			text, path = b, filepath.Join(dir, e.Name())
+		}
+	}
+	if err := os.WriteFile(path, change(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTrainingWithDamagedCheckpointsEndsInTheSameBytes kills RC-GRPO runs until they have left checkpoints, damages these,
+// and has the next attempt end in the bytes of a run that nobody touched, after a sentence about it.
+func TestTrainingWithDamagedCheckpointsEndsInTheSameBytes(t *testing.T) {
+	prepared := t.TempDir()
+	if err := os.WriteFile(filepath.Join(prepared, "survivors.hcl"), []byte(strings.ReplaceAll(survivors, "LORA", "")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := train(prepared); err != nil {
+		t.Fatal(err)
+	}
+	want := trained(t, prepared)
+	for name, damage := range damages {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.CopyFS(dir, os.DirFS(prepared)); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.RemoveAll(filepath.Join(dir, "rc-grpo.arm")); err != nil {
+				t.Fatal(err)
+			}
+			var states []string
+			for kills := 0; len(states) < 2; kills++ {
+				if killed := kill(t, dir, time.Minute, 20_000); !killed || kills == 30 {
+					t.Fatalf("after %d kills the training has left %d checkpoints, want 2 before its end", kills, len(states))
+				}
+				var err error
+				if states, err = filepath.Glob(filepath.Join(dir, "rc-grpo.arm", "work", "states", "0*")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			damage(t, states)
+			cmd, said := victim(t, dir)
+			if err := cmd.Wait(); err != nil {
+				t.Fatalf("%v: %s", err, said)
+			}
+			if !strings.Contains(said.String(), "in the scratch folder cannot be used") || !strings.Contains(said.String(), "resuming from the") {
+				t.Errorf("said %q, want a sentence about the damage", said)
+			}
+			for port, digest := range trained(t, dir) {
+				if digest != want[port] {
+					t.Errorf("%s has other bytes", port)
+				}
+			}
+		})
+	}
+}

@@ -185,6 +185,9 @@ func (t *training) resume() (err error) {
 	if t.made, err = t.scratch.Restore(&p, t.trainer.Restore); err != nil {
 		return err
 	}
+	for _, sentence := range t.scratch.Passed {
+		t.job.Logf("%s", sentence)
+	}
 	if t.log, err = metrics.Open(t.scratch); err != nil {
 		return err
 	}

@@ -138,6 +138,9 @@ func (s *settings) train(ctx context.Context, job *engine.Job, policy *checkpoin
 	if t.made, err = t.scratch.Restore(&progress{}, t.trainer.Restore); err != nil {
 		return err
 	}
+	for _, sentence := range t.scratch.Passed {
+		job.Logf("%s", sentence)
+	}
 	if t.log, err = metrics.Open(t.scratch); err != nil {
 		return err
 	}

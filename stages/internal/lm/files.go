@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"rcgrpo/stages/internal/torch"
 )
@@ -50,7 +51,14 @@ func CheckFolder(dir string) (Config, error) {
 // readWeights gathers all weights of a folder in the order of layout.
 func readWeights(dir string, cfg Config, flat []float32) error {
 	err := eachWeight(dir, cfg, func(r *weightsReader, w weight) error {
-		return r.read(w.name, w.shape, flat[w.offset:w.offset+w.len()])
+		into := flat[w.offset : w.offset+w.len()]
+		if err := r.read(w.name, w.shape, into); err != nil {
+			return err
+		}
+		if i := slices.IndexFunc(into, func(x float32) bool { return x-x != 0 }); i >= 0 {
+			return fmt.Errorf("tensor %q of %s holds %v at place %d of %d: weights are finite numbers, so the file is damaged or comes from a training that diverged", w.name, r.path, into[i], i, len(into))
+		}
+		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("load weights: %w", err)

@@ -13,6 +13,7 @@
 package resume
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -20,6 +21,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,7 +30,7 @@ import (
 )
 
 // format is raised when what older code left can no longer be read.
-const format = 1
+const format = 2
 
 // stateFile is the file of a state's folder that says what is in it; it is written last.
 const stateFile = "state.json"
@@ -42,12 +44,15 @@ type Settings struct {
 // Training is the scratch folder of a training. It is used by one goroutine, except for Append.
 type Training struct {
 	Settings
-	dir    string
-	update int // of the state that it began with or saved last; 0 for none
-	saved  time.Time
-	rows   []*Rows
-	marks  map[string]mark // of that state
-	log    *log
+	Passed []string // sentences about states that Restore could not use
+
+	dir     string
+	update  int // of the state that it began with or saved last; 0 for none
+	saved   time.Time
+	rows    []*Rows
+	marks   map[string]mark   // of that state
+	folders map[string]folder // that Replace filled, by name
+	log     *log
 }
 
 // state is what stateFile holds.
@@ -57,6 +62,14 @@ type state struct {
 	Progress json.RawMessage `json:"progress"`
 	Files    map[string]file `json:"files"`
 	Rows     map[string]mark `json:"rows"`
+
+	Folders map[string]folder `json:"folders"`
+}
+
+// folder is a folder of the scratch beside the states, as it was filled.
+type folder struct {
+	Dir   string          `json:"dir"`
+	Files map[string]file `json:"files"` // by slash-separated path
 }
 
 type file struct {
@@ -66,9 +79,9 @@ type file struct {
 
 // Open opens the scratch folder of a job. After it, Restore comes first.
 func Open(dir string, s Settings) (*Training, error) {
-	t := &Training{Settings: s, dir: dir, saved: time.Now(), marks: map[string]mark{}}
+	t := &Training{Settings: s, dir: dir, saved: time.Now(), marks: map[string]mark{}, folders: map[string]folder{}}
 	t.Keep = max(1, t.Keep)
-	for _, folder := range []string{t.states(), t.logs(), t.rowFiles()} {
+	for _, folder := range []string{t.states(), t.logs(), t.rowFiles(), t.folderFiles()} {
 		if err := os.MkdirAll(folder, 0o700); err != nil {
 			return nil, fmt.Errorf("resume: %w", err)
 		}
@@ -80,53 +93,111 @@ func (t *Training) states() string   { return filepath.Join(t.dir, "states") }
 func (t *Training) logs() string     { return filepath.Join(t.dir, "log") }
 func (t *Training) rowFiles() string { return filepath.Join(t.dir, "rows") }
 
+func (t *Training) folderFiles() string { return filepath.Join(t.dir, "folders") }
+
 // stateName names a state by the updates made before it, so that names sort.
 func stateName(update int) string { return fmt.Sprintf("%09d", update) }
 
-// Restore goes back to the newest state that is whole: it decodes what Save was given into progress, calls read with the
-// state's folder, and returns the updates made until then. Damaged states are passed over. Without a state it returns 0.
-// In either case the log of what happened since is ready for Replayed and Append.
+// Restore goes back to the newest state that is whole: it calls read with the state's
+// folder, decodes what Save was given into progress, and returns the updates made until then. Without such a state it returns 0. Passed says why newer states
+// were passed over; they are removed. In either case the log of what happened since is ready for Replayed and Append.
+//
+// A read that fails has perhaps filled part of what it should fill. An older state fills it again; without one, the error
+// says that the next attempt starts again.
 func (t *Training) Restore(progress any, read func(dir string) error) (update int, err error) {
 	known, err := numbered(t.states())
 	if err != nil {
 		return 0, err
 	}
+	var unread error
 	for _, n := range slices.Backward(known) {
 		dir := filepath.Join(t.states(), stateName(n))
-		s, whole := t.whole(dir)
-		if !whole {
-			continue
+		s, why := t.whole(dir)
+		if why == nil {
+			if why = read(dir); why == nil { // progress is filled once, by the state that is used
+				why = json.Unmarshal(s.Progress, progress)
+			}
+			unread = why
 		}
-		if err := json.Unmarshal(s.Progress, progress); err != nil {
-			return 0, fmt.Errorf("resume from %s: %w", dir, err)
+		if why == nil {
+			t.update, t.marks, t.folders = s.Update, s.Rows, s.Folders
+			break
 		}
-		if err := read(dir); err != nil {
-			return 0, fmt.Errorf("resume from %s: %w", dir, err)
+		t.Passed = append(t.Passed, fmt.Sprintf("the checkpoint after update %d in the scratch folder cannot be used: %v", n, why))
+		if err := os.RemoveAll(dir); err != nil {
+			return 0, fmt.Errorf("resume: %w", err)
 		}
-		t.update, t.marks = s.Update, s.Rows
-		break
+	}
+	if unread != nil {
+		return 0, fmt.Errorf("resume: %w; no other checkpoint is left, so the stage starts again at the next run", unread)
+	}
+	if len(t.Passed) > 0 {
+		t.Passed = append(t.Passed, "resuming from "+t.origin())
 	}
 	t.log, err = openLog(t.logs(), t.update)
 	return t.update, err
 }
 
-// whole reads a state and says whether it and the rows before it are as they were saved.
-func (t *Training) whole(dir string) (s state, ok bool) {
-	raw, err := os.ReadFile(filepath.Join(dir, stateFile))
-	if err != nil || json.Unmarshal(raw, &s) != nil || s.Format != format {
-		return s, false
+func (t *Training) origin() string {
+	if t.update == 0 {
+		return "the start: no checkpoint is whole"
 	}
-	for name, want := range s.Files {
-		if got, err := sum(filepath.Join(dir, name)); err != nil || got != want {
-			return s, false
-		}
+	return fmt.Sprintf("the checkpoint after update %d", t.update)
+}
+
+// readState reads what a state says is in it.
+func readState(dir string) (s state, err error) {
+	raw, err := os.ReadFile(filepath.Join(dir, stateFile))
+	if err != nil {
+		return s, err
+	}
+	if bytes.HasPrefix(raw, []byte("{")) { // without a checksum, as the first format
+		return s, fmt.Errorf("another version of rcgrpo wrote it")
+	}
+	want, text, _ := bytes.Cut(raw, []byte("\n"))
+	if got := sha256.Sum256(text); hex.EncodeToString(got[:]) != string(want) {
+		return s, fmt.Errorf("%s is damaged", stateFile)
+	}
+	if err := json.Unmarshal(text, &s); err != nil || s.Format != format {
+		return s, fmt.Errorf("another version of rcgrpo wrote it, in format %d; this one reads format %d", s.Format, format)
+	}
+	return s, nil
+}
+
+// whole reads a state; the error says in what it, or the rows and folders that belong to it, differ from what was saved.
+func (t *Training) whole(dir string) (s state, err error) {
+	if s, err = readState(dir); err != nil {
+		return s, err
+	}
+	if err := unchanged(dir, s.Files); err != nil {
+		return s, err
 	}
 	for name, want := range s.Rows {
 		if !want.reached(filepath.Join(t.rowFiles(), name)) {
-			return s, false
+			return s, fmt.Errorf("the rows %s beside it are damaged", name)
 		}
 	}
-	return s, true
+	for _, f := range s.Folders {
+		if err := unchanged(filepath.Join(t.folderFiles(), f.Dir), f.Files); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// unchanged compares the files of a folder with their sums.
+func unchanged(dir string, files map[string]file) error {
+	for name, want := range files {
+		switch got, err := sum(filepath.Join(dir, filepath.FromSlash(name))); {
+		case err != nil:
+			return err
+		case got.Bytes != want.Bytes:
+			return fmt.Errorf("%s has %d bytes, want %d", name, got.Bytes, want.Bytes)
+		case got != want:
+			return fmt.Errorf("%s is damaged", name)
+		}
+	}
+	return nil
 }
 
 // Due says whether it is time for a state.
@@ -153,7 +224,7 @@ func (t *Training) Save(update int, progress any, write func(dir string) error) 
 	if err := write(aside); err != nil {
 		return err
 	}
-	s := state{Format: format, Update: update, Files: map[string]file{}, Rows: map[string]mark{}}
+	s := state{Format: format, Update: update, Files: map[string]file{}, Rows: map[string]mark{}, Folders: maps.Clone(t.folders)}
 	if s.Progress, err = json.Marshal(progress); err != nil {
 		return err
 	}
@@ -180,8 +251,8 @@ func (t *Training) Save(update int, progress any, write func(dir string) error) 
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(aside, stateFile)
-	if err := errors.Join(os.WriteFile(path, text, 0o600), syncPath(path), syncPath(aside)); err != nil {
+	path, digest := filepath.Join(aside, stateFile), sha256.Sum256(text)
+	if err := errors.Join(os.WriteFile(path, fmt.Appendf(nil, "%x\n%s", digest, text), 0o600), syncPath(path), syncPath(aside)); err != nil {
 		return err
 	}
 	dir := filepath.Join(t.states(), stateName(update))
@@ -198,20 +269,68 @@ func (t *Training) Save(update int, progress any, write func(dir string) error) 
 	return t.makeRoom()
 }
 
-// Folder is a folder of the scratch by name; Replace fills it.
-func (t *Training) Folder(name string) string { return filepath.Join(t.dir, name) }
+// Folder is the folder of the scratch that Replace filled last under a name.
+func (t *Training) Folder(name string) string {
+	return filepath.Join(t.folderFiles(), t.folders[name].Dir)
+}
 
-// Replace fills a folder of the scratch anew. It is not part of a state: an attempt that goes back to before it was filled
-// fills it again with the same.
+// Replace fills a folder of the scratch anew. States that are saved from here on contain it; those from before keep theirs.
 func (t *Training) Replace(name string, write func(dir string) error) error {
-	dir, aside := t.Folder(name), t.Folder("."+name)
-	if err := errors.Join(os.RemoveAll(aside), os.Mkdir(aside, 0o700)); err != nil {
+	dir, err := os.MkdirTemp(t.folderFiles(), name+".")
+	if err != nil {
 		return err
 	}
-	if err := write(aside); err != nil {
+	f := folder{Dir: filepath.Base(dir), Files: map[string]file{}}
+	if err := write(dir); err != nil {
+		return errors.Join(err, os.RemoveAll(dir))
+	}
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		if err := syncPath(path); err != nil {
+			return err
+		}
+		inside, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		f.Files[filepath.ToSlash(inside)], err = sum(path)
+		return err
+	})
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(dir))
+	}
+	t.folders[name] = f
+	return nil
+}
+
+// dropFolders removes the folders that Replace filled and that no state contains any more.
+func (t *Training) dropFolders() error {
+	used := map[string]bool{}
+	for _, f := range t.folders {
+		used[f.Dir] = true
+	}
+	known, err := numbered(t.states())
+	if err != nil {
 		return err
 	}
-	return errors.Join(os.RemoveAll(dir), os.Rename(aside, dir))
+	for _, n := range known {
+		s, err := readState(filepath.Join(t.states(), stateName(n)))
+		if err != nil {
+			return err
+		}
+		for _, f := range s.Folders {
+			used[f.Dir] = true
+		}
+	}
+	entries, err := os.ReadDir(t.folderFiles())
+	for _, e := range entries {
+		if !used[e.Name()] {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(t.folderFiles(), e.Name())))
+		}
+	}
+	return err
 }
 
 // progressFile holds the progress of a state that stands beside a result.
@@ -242,7 +361,7 @@ func (t *Training) makeRoom() error {
 		return err
 	}
 	if len(known) < t.Keep {
-		return nil
+		return t.dropFolders()
 	}
 	first := known[len(known)-t.Keep]
 	for _, n := range known {
@@ -256,7 +375,7 @@ func (t *Training) makeRoom() error {
 			err = errors.Join(err, os.Remove(filepath.Join(t.logs(), stateName(n))))
 		}
 	}
-	return errors.Join(err, listErr)
+	return errors.Join(err, listErr, t.dropFolders())
 }
 
 // Close closes the files. The folder stays: it goes when the stage has succeeded.
