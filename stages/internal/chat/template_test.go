@@ -229,6 +229,7 @@ func TestAnotherTemplateIsRefused(t *testing.T) {
 		"no file":              {&qwen, nil, "tokenizer_config.json"},
 		"config is not JSON":   {&qwen, map[string]string{configFile: `{`}, "tokenizer_config.json"},
 		"template is a number": {&qwen, map[string]string{configFile: `{"chat_template": 3}`}, "no chat template"},
+		"too large":            {&qwen, map[string]string{TemplateFile: qwenTemplate + strings.Repeat(" ", 1<<20)}, "at most 1 MiB"},
 		"quoted twice":         {&qwen, map[string]string{TemplateFile: quoted}, "not the published one"},
 	} {
 		err := tc.layout.CheckTemplate(folder(tc.files))
