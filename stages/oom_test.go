@@ -126,8 +126,8 @@ func TestATrainingThatRunsOutOfMemory(t *testing.T) {
 		return text, failure, metrics
 	}
 	t.Run("deterministic: it fails for want of memory and names the split to set", func(t *testing.T) {
-		_, failure, _ := run(t, "300", `on_oom = "halve_micro_batch"`)
-		if failure == nil || failure.Cause != engine.CauseOOM || !strings.Contains(failure.Text, `in mode = "deterministic" it is for you to set it: micro_batch = `) {
+		_, failure, _ := run(t, "300", "")
+		if failure == nil || failure.Cause != engine.CauseOOM || !strings.Contains(failure.Text, `or on_oom = "halve_micro_batch" with mode = "fast"`) {
 			t.Errorf("got %+v", failure)
 		}
 	})

@@ -101,7 +101,7 @@ func success(t *testing.T, token string, allocation func(update int, key string)
 					IDs: []int32{banditPrompts[given], int32(arm)}, Mask: []bool{false, true}, Logp: []float32{0, float32(math.Log(p[given][arm]))},
 					Messages: []rl.Message{{Role: rl.RoleUser, From: 0, To: 1}, {Role: rl.RoleAssistant, From: 1, To: 2}}}
 				if arm == banditWin {
-					e.Reward = rewardOf(reward)
+					setReward(&e.Reward, reward)
 				}
 				trajectories = append(trajectories, e)
 			}
@@ -113,7 +113,7 @@ func success(t *testing.T, token string, allocation func(update int, key string)
 	return before, chances(t, r.policy.Model, token)[banditWin]
 }
 
-func rewardOf(x float64) float64 { return x }
+func setReward[R ~float64](to *R, reward float64) { *to = R(reward) }
 
 func untold(int, string) []string {
 	tokens := make([]string, banditGroup)

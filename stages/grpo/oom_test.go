@@ -82,7 +82,6 @@ func TestWithoutLeaveToHalveTheErrorNamesTheSplit(t *testing.T) {
 		want  string
 	}{
 		"stop":                 {rl.Split{Mode: rl.ModeFast, MicroBatch: 4096, OnOOM: "stop"}, 24, `or on_oom = "halve_micro_batch" with mode = "fast"`},
-		"deterministic":        {rl.Split{Mode: rl.ModeDeterministic, MicroBatch: 4096, OnOOM: rl.HalveMicroBatch}, 24, `it is for you to set it: micro_batch = `},
 		"nothing left to half": {rl.Split{Mode: rl.ModeFast, MicroBatch: 4096, OnOOM: rl.HalveMicroBatch}, 1, "every trajectory has gone alone already"},
 	} {
 		t.Run(name, func(t *testing.T) {

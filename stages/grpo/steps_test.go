@@ -136,7 +136,10 @@ func TestRatiosAndClippingAreLoggedOnlyWhereTheyCanVary(t *testing.T) {
 func TestAlarmsWatchEveryOptimizerStep(t *testing.T) {
 	for _, action := range []string{rl.ActionSkip, rl.ActionStop} {
 		r := several(t, rl.Alarm{Name: rl.AlarmNaN, Action: action})
-		v, moved := update(t, r, 1, rewards(1, 0, 0, math.Inf(1), 0, 1)) // in the second group
+		v, moved := update(t, r, 1, func(r *training, list []*rl.Trajectory) {
+			rewards(1, 0, 0, 0, 0, 1)(r, list)
+			setReward(&list[3].Reward, math.Inf(1)) // in the second group
+		})
 		if !moved || v["skipped"] != 0.75 || v["alarm_nan"] != 1 || v["lr"] != 1e-2 {
 			t.Errorf("%s: moved %v, skipped %v, alarm %v, rate %v; want the first of four steps made", action, moved, v["skipped"], v["alarm_nan"], v["lr"])
 		}

@@ -20,7 +20,6 @@ import (
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/resume"
 	"rcgrpo/stages/internal/token"
-	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl"
 )
 
@@ -39,7 +38,6 @@ func poisoned(t *testing.T) *checkpoint.Policy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer m.Close()
 	dir := t.TempDir()
 	if err := m.Save(dir); err != nil {
 		t.Fatal(err)
@@ -62,11 +60,10 @@ func poisoned(t *testing.T) *checkpoint.Policy {
 	if err := os.WriteFile(path, raw, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	sick, err := lm.Load(dir, torch.CPU)
-	if err != nil {
+	if err := m.Restore(dir); err != nil { // which, unlike Load, takes weights as they are
 		t.Fatal(err)
 	}
-	p := &checkpoint.Policy{Model: sick, Tokenizer: tokens}
+	p := &checkpoint.Policy{Model: m, Tokenizer: tokens}
 	t.Cleanup(func() { p.Close() })
 	return p
 }

@@ -32,8 +32,6 @@ func WithinMemory(job *engine.Job, s *rl.Split, t *lm.Trainer, batch []lm.Sequen
 			return engine.WithCause(engine.CauseOOM, fmt.Errorf("%w; every trajectory has gone alone already, so no smaller micro_batch helps: give the stage more memory, or train shorter trajectories or fewer weights", err))
 		case s.OnOOM != rl.HalveMicroBatch:
 			return engine.WithCause(engine.CauseOOM, fmt.Errorf("%w; set micro_batch = %d, or on_oom = %q with mode = %q", err, half, rl.HalveMicroBatch, rl.ModeFast))
-		case s.Mode != rl.ModeFast:
-			return engine.WithCause(engine.CauseOOM, fmt.Errorf("%w; another split rounds otherwise, so in mode = %q it is for you to set it: micro_batch = %d", err, s.Mode, half))
 		}
 		job.Logf("memory ran out with micro_batch = %d: the update is repeated with %d, and training goes on with that (%v)", had, half, err)
 		t.SetMicroTokens(half)

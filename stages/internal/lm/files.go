@@ -30,7 +30,12 @@ func Load(dir string, device torch.Device) (*Model, error) {
 		return nil, err
 	}
 	m, err := place(cfg, device, func(s *torch.Scope, flat *torch.Tensor) {
-		s.Fill(flat, func(flat []float32) error { return readWeights(dir, cfg, flat) })
+		s.Fill(flat, func(flat []float32) error {
+			if err := readWeights(dir, cfg, flat); err != nil {
+				return err
+			}
+			return checkFinite(dir, cfg, flat)
+		})
 	})
 	if err != nil {
 		return nil, err
@@ -51,17 +56,23 @@ func CheckFolder(dir string) (Config, error) {
 // readWeights gathers all weights of a folder in the order of layout.
 func readWeights(dir string, cfg Config, flat []float32) error {
 	err := eachWeight(dir, cfg, func(r *weightsReader, w weight) error {
-		into := flat[w.offset : w.offset+w.len()]
-		if err := r.read(w.name, w.shape, into); err != nil {
-			return err
-		}
-		if i := slices.IndexFunc(into, func(x float32) bool { return x-x != 0 }); i >= 0 {
-			return fmt.Errorf("tensor %q of %s holds %v at place %d of %d: weights are finite numbers, so the file is damaged or comes from a training that diverged", w.name, r.path, into[i], i, len(into))
-		}
-		return nil
+		return r.read(w.name, w.shape, flat[w.offset:w.offset+w.len()])
 	})
 	if err != nil {
 		return fmt.Errorf("load weights: %w", err)
+	}
+	return nil
+}
+
+// checkFinite refuses weights that are NaN or infinite. Every number computed with them would be NaN.
+func checkFinite(dir string, cfg Config, flat []float32) error {
+	weights, _ := layout(cfg)
+	for _, w := range weights {
+		values := flat[w.offset : w.offset+w.len()]
+		if i := slices.IndexFunc(values, func(x float32) bool { return x-x != 0 }); i >= 0 {
+			return fmt.Errorf("load weights: %s: tensor %q holds %v at index %d of %d: weights must be finite, so the file is damaged or comes from a training that diverged",
+				dir, w.name, values[i], i, len(values))
+		}
 	}
 	return nil
 }

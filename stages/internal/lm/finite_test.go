@@ -35,7 +35,7 @@ func TestWeightsThatAreNoFiniteNumbersAreRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = Load(dir, torch.CPU)
-		if err == nil || !strings.Contains(err.Error(), "holds "+name+" at place ") || !strings.Contains(err.Error(), "damaged or comes from a training that diverged") {
+		if err == nil || !strings.Contains(err.Error(), "holds "+name+" at index ") || !strings.Contains(err.Error(), "damaged or comes from a training that diverged") {
 			t.Errorf("%s: got %v, want an error that names it", name, err)
 		}
 	}
