@@ -53,6 +53,10 @@ func (l *loader) evaluateVariables() {
 	object := map[string]cty.Value{}
 	for _, v := range l.variables {
 		v.value = l.valueOf(v, fromFiles)
+		if excess := l.allowance.check(v.value, v.block.DefRange(), true); excess != nil { // a text may have become a number
+			l.diags = append(l.diags, excess...)
+			v.value = cty.DynamicVal
+		}
 		object[v.name] = v.value
 	}
 	l.global.Variables = map[string]cty.Value{"var": cty.ObjectVal(object)}

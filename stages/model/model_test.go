@@ -44,7 +44,7 @@ func TestMistakesOfAModelStandOnTheirLine(t *testing.T) {
 	for _, tc := range []struct{ old, replaced, want string }{ // the first setting is on line 4
 		{"hidden = 32", "hidden = 0", "line 7: Size out of range: hidden must be at least 1 and at most 131072; got 0."},
 		{"hidden = 32", "hidden = 1000000000", "line 7: Size out of range: hidden must be at least 1 and at most 131072; got 1000000000."},
-		{"layers = 2", "layers = 1000000000", "Size out of range: layers must be at least 1 and at most 1024; got 1000000000."},
+		{"layers = 1", "layers = 1000000000", "Size out of range: layers must be at least 1 and at most 1024; got 1000000000."},
 		{"mlp = 48", "mlp = 1000000000000", "line 11: Size out of range: mlp"},
 		{"context = 64", "context = 1000000000000", "line 13: Size out of range: context"},
 		{"corpus = [stage.given.g.expert]", "vocab = 1000000000\ncorpus = [stage.given.g.expert]", "line 4: Size out of range: vocab"},
