@@ -103,7 +103,7 @@ func (s *Study) certificateTable() *Table {
 // summaryWords say what the counts of a mixture's maker mean.
 var summaryWords = map[string]string{
 	"experts": "expert episodes", "real": "failures from rollouts", "spoilt": "failures spoilt from experts",
-	"rollouts": "rollouts offered", "failed": "rollouts with reward 0", "duplicates": "repeated failures left out",
+	"rollouts": "rollouts offered", "missing": "rollouts without a reward, whose environment failed", "failed": "rollouts with reward 0", "duplicates": "repeated failures left out",
 	"no_failure": "tasks without a failure, quota passed on", "short_real": "real failures asked for and not to be had, replaced by spoilt ones",
 	"unspoilable": "tasks that could not be spoilt, quota passed on",
 }

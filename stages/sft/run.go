@@ -82,6 +82,7 @@ func (s *settings) examples(job *engine.Job, policy *checkpoint.Policy, conditio
 	}
 	longest := policy.Model.Config().MaxPosition
 	var examples []lm.Sequence
+	missing := 0
 	for _, ref := range s.Data {
 		data, err := job.Open(ref)
 		if err != nil {
@@ -90,6 +91,10 @@ func (s *settings) examples(job *engine.Job, policy *checkpoint.Policy, conditio
 		for t, err := range artifact.Rows[rl.Trajectory](data, rl.DatasetFile) {
 			if err != nil {
 				return nil, err
+			}
+			if t.Reward.Missing() { // the environment failed: neither an expert nor a failure
+				missing++
+				continue
 			}
 			given := rl.TokenNone
 			if conditioned {
@@ -102,8 +107,11 @@ func (s *settings) examples(job *engine.Job, policy *checkpoint.Policy, conditio
 			examples = append(examples, lm.Sequence{IDs: ids, Learn: learn})
 		}
 	}
+	if missing > 0 {
+		job.Logf("%s left out: the environment failed, so they have no reward", engine.Plural(missing, "trajectory"))
+	}
 	if len(examples) == 0 {
-		return nil, fmt.Errorf("the data sets hold no trajectory")
+		return nil, fmt.Errorf("the data sets hold no trajectory with a reward")
 	}
 	return examples, nil
 }

@@ -131,13 +131,35 @@ func TestOnlyTheExpertsOwnTokensAreLearned(t *testing.T) {
 	}
 }
 
+func TestEpisodesWithoutARewardAreNotLearned(t *testing.T) {
+	data := corpus(t)
+	p := policyFor(t, data, 2048)
+	whole, err := encode(t, p, data, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[1].Reward, data[1].Stop = rl.MissingReward(), rl.StopError
+	for _, conditioned := range []bool{false, true} {
+		got, err := encode(t, p, data, conditioned)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got) != len(data)-1 || !conditioned && !reflect.DeepEqual(got, slices.Delete(slices.Clone(whole), 1, 2)) {
+			t.Errorf("conditioned %v: got %d examples of %d trajectories, want all but the second", conditioned, len(got), len(data))
+		}
+	}
+	if _, err := encode(t, p, data[1:2], false); err == nil || !strings.Contains(err.Error(), "no trajectory with a reward") {
+		t.Errorf("none left: got %v", err)
+	}
+}
+
 func TestEpisodesTooLongForTheModelAreNamed(t *testing.T) {
 	data := corpus(t)
 	_, err := encode(t, policyFor(t, data, 32), data, false)
 	if err == nil || !strings.Contains(err.Error(), "task t_0 has") || !strings.Contains(err.Error(), "the model takes 32") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := encode(t, policyFor(t, data, 2048), nil, false); err == nil || err.Error() != "the data sets hold no trajectory" {
+	if _, err := encode(t, policyFor(t, data, 2048), nil, false); err == nil || err.Error() != "the data sets hold no trajectory with a reward" {
 		t.Errorf("empty data: got %v", err)
 	}
 }

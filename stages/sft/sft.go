@@ -23,7 +23,7 @@ import (
 // Kinds returns sft and rctp-ft. Defaults are the paper's (tables of settings) where it gives them.
 func Kinds() []*engine.Kind {
 	defaults := func(epochs int) settings {
-		return settings{Epochs: epochs, Batch: 16, LR: 1e-5,
+		return settings{Epochs: epochs, Batch: 16, LR: defaultLR,
 			Schedule:    &rl.Schedule{Shape: "cosine", Warmup: 0.03},
 			Optimizer:   &rl.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, ClipNorm: 1},
 			Split:       rl.DefaultSplit(lm.DefaultMicroTokens),
@@ -53,13 +53,16 @@ func Kinds() []*engine.Kind {
 	}
 }
 
+// defaultLR is the paper's learning rate, which is for all weights.
+const defaultLR = 1e-5
+
 // settings are what both kinds share.
 type settings struct {
 	Policy    artifact.Ref   `hcl:"policy" port:"checkpoint" doc:"checkpoint to start from"`
 	Data      []artifact.Ref `hcl:"data" port:"dataset" doc:"data sets, shuffled together"`
 	Epochs    int            `hcl:"epochs,optional" unit:"epochs" doc:"passes over the data (paper: 2 for SFT, 5 for RCTP-FT)"`
 	Batch     int            `hcl:"batch,optional" unit:"trajectories" doc:"trajectories per update (paper: 16)"`
-	LR        float64        `hcl:"lr,optional" doc:"peak learning rate (paper: 1e-5)"`
+	LR        float64        `hcl:"lr,optional" doc:"peak learning rate (paper: 1e-5); an adapter (lora) needs a higher one, usually 1e-4 to 5e-4"`
 	Schedule  *rl.Schedule   `hcl:"schedule,block" doc:"course of the learning rate"`
 	Optimizer *rl.Optimizer  `hcl:"optimizer,block" doc:"AdamW and gradient clipping"`
 
@@ -121,6 +124,7 @@ func (s *settings) Check() hcl.Diagnostics {
 	}
 	diags = append(diags, s.Split.Check()...)
 	diags = append(diags, s.LoRA.Check()...)
+	diags = append(diags, s.LoRA.CheckRate(s.LR, defaultLR, s.LRRange)...)
 	diags = append(diags, s.Schedule.Check()...)
 	diags = append(diags, s.Checkpoints.Check()...)
 	return append(diags, s.Optimizer.Check()...)

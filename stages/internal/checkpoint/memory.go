@@ -65,7 +65,7 @@ func PlanPass(job *engine.Job, c lm.Config, u lm.Use, tokens int) error {
 }
 
 // RefuseMemory is the error of a stage that takes more than it has; it names the settings with which it would fit. have 0
-// is unknown and refuses nothing.
+// is unknown and refuses nothing. An adapter (lora) is not among them: it is another method, at another learning rate.
 func RefuseMemory(c lm.Config, u lm.Use, have int64) error {
 	parts := c.Memory(u)
 	if need := lm.TotalMemory(parts); have <= 0 || need <= have {
@@ -108,10 +108,6 @@ func waysToFit(c lm.Config, u lm.Use, have int64) (ways []way) {
 		{u.Slots > 0, func(u *lm.Use) string {
 			shrink(u, &u.Context, 256)
 			return fmt.Sprintf("limits { context = %d }", u.Context)
-		}},
-		{u.Train && u.Adapter == 0, func(u *lm.Use) string {
-			u.Adapter = lm.LoRA{Rank: 16, Targets: lm.Projections}.Parameters(c)
-			return "lora { rank = 16, alpha = 32 }"
 		}},
 		{u.Precision != lm.BF16, func(u *lm.Use) string {
 			u.Precision = lm.BF16
