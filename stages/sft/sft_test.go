@@ -49,6 +49,7 @@ func TestValuesOutOfRangeAreRefused(t *testing.T) {
 	for _, tc := range []struct{ kind, body, want string }{
 		{"sft", "epochs = 0", "at least once; got 0"},
 		{"sft", "batch = 0", "at least one trajectory; got 0"},
+		{"sft", "context = -1", "or 0 for all; got -1"},
 		{"sft", "lr = -1", "above 0; got -1"},
 		{"sft", "micro_batch = -1", "got micro_batch = -1"},
 		{"rctp-ft", "on_oom = \"retry\"", "halve_micro_batch"},

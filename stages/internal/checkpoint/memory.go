@@ -105,6 +105,10 @@ func waysToFit(c lm.Config, u lm.Use, have int64) (ways []way) {
 			shrink(u, &u.Pass, 16)
 			return fmt.Sprintf("micro_batch = %d", u.Pass)
 		}},
+		{u.Pass > 0 && u.Alone && u.Slots == 0, func(u *lm.Use) string {
+			shrink(u, &u.Pass, 256)
+			return fmt.Sprintf("context = %d", u.Pass)
+		}},
 		{u.Slots > 0, func(u *lm.Use) string {
 			shrink(u, &u.Context, 256)
 			return fmt.Sprintf("limits { context = %d }", u.Context)

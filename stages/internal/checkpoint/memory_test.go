@@ -21,6 +21,7 @@ func TestAStageThatDoesNotFitIsToldWhatWould(t *testing.T) {
 	}{
 		"sampling on one card":     {lm.Use{Slots: 64, Context: 16384}, 139 * gib, []string{"limits { context = 8192 }", `precision = "bf16"`}},
 		"fine-tuning on one card":  {lm.Use{Train: true, Pass: 4096}, 139 * gib, []string{"recompute = true", "micro_batch = 2048"}},
+		"one long trajectory":      {lm.Use{Train: true, Pass: 16384, Alone: true, Recompute: true}, 120 * gib, []string{"context = 4096"}},
 		"fine-tuning on a smaller": {lm.Use{Train: true, Pass: 4096}, 80 * gib, nil},
 		"all of it on two":         {lm.Use{Train: true, Reference: true, Pass: 4096, Slots: 64, Context: 16384}, 150 * gib, []string{"recompute = true and micro_batch = 16 and limits { context = 1024 }"}},
 		"all of it on one":         {lm.Use{Train: true, Reference: true, Pass: 4096, Slots: 64, Context: 16384}, 139 * gib, nil},
