@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"rcgrpo/bfcl"
 	"rcgrpo/stages/rl"
 )
 
@@ -114,7 +115,7 @@ func (s *Study) mainTable(set string) *Table {
 		for _, c := range categories {
 			row.Cells = append(row.Cells, pooledShare(a.counted(set, ofCategory(c), rewarded)).From(a.scored(set, c, byReward)))
 		}
-		row.Cells = append(row.Cells, pooledShare(a.counted(set, anyOutcome, officially)).From(a.scored(set, "", byVerdict)))
+		row.Cells = append(row.Cells, unlessMerged(a.Runs, set, pooledShare(a.counted(set, anyOutcome, officially)).From(a.scored(set, "", byVerdict))))
 		if sampled {
 			row.Cells = append(row.Cells, a.sampledCell(set))
 		}
@@ -134,6 +135,19 @@ func (s *Study) mainTable(set string) *Table {
 	}
 	t.Notes = append(t.Notes, fmt.Sprintf("★ marks an arm that beats every other one by the tests of this page (Holm-adjusted); no mark means that the data do not decide. Cells below %d tasks are never marked.", smallest))
 	return t
+}
+
+// unlessMerged returns a cell of official verdicts, or a dash where the requests of the set's tasks are merged: the official
+// checker compares turns, and these episodes have one.
+func unlessMerged(runs []Run, set string, verdicts Cell) Cell {
+	for _, r := range runs {
+		for _, row := range r.Scores {
+			if row.Set == set && row.Prompt == bfcl.PromptMerged {
+				return Words("–").With("merged prompt")
+			}
+		}
+	}
+	return verdicts
 }
 
 func (s *Study) hasSampled(set string) bool {
@@ -275,7 +289,7 @@ func (a *Arm) seedCells(runs []Run, name, set string, categories []string, cell 
 	for _, c := range categories {
 		cells = append(cells, of(c, reward, ofCategory(c), rewarded))
 	}
-	return append(cells, of("", verdict, anyOutcome, officially))
+	return append(cells, unlessMerged(runs, set, of("", verdict, anyOutcome, officially)))
 }
 
 // paired computes the pairs of a comparison on one set; pairs whose labels have no common tasks are left out.

@@ -42,19 +42,17 @@ func TestThePapersExperimentsRunAtAPretendedScale(t *testing.T) {
 	t.Setenv("RCGRPO_LEASES", filepath.Join(t.TempDir(), "leases"))
 	qwen, llama := tinyFolder(t, data, benchmark, "qwen2"), tinyFolder(t, data, benchmark, "llama")
 	for _, tc := range []struct {
-		file  string
-		seeds string
-		vars  map[string]string
-		// Tables of the page beside those that every page has.
-		tables []string
+		file, seeds string
+		vars        map[string]string
+		tables      []string // of the page, beside those that every page has
 	}{
-		{"paper_qwen.hcl", "[1, 2, 3]", map[string]string{"base": qwen, "batches": "{ grpo = 2, rc = 3 }"}, []string{"seeds"}},
-		{"paper_llama.hcl", "[1]", map[string]string{"base": llama, "explorer": qwen, "batches": "{ grpo = 2, rc = 3 }"}, nil},
-		{"equal_compute.hcl", "[1]", map[string]string{"base": qwen, "batches": "{ small = 2, large = 3 }"}, nil},
+		{"paper_qwen.hcl", "[1, 2, 3]", map[string]string{"base": qwen, "batches": "{ grpo = 2, rc = 3 }"}, []string{"seeds", "compare", "mixtures"}},
+		{"paper_llama.hcl", "[1]", map[string]string{"base": llama, "explorer": qwen, "batches": "{ grpo = 2, rc = 3 }"}, []string{"compare", "mixtures"}},
+		{"equal_compute.hcl", "[1]", map[string]string{"base": qwen, "batches": "{ small = 2, large = 3 }"}, []string{"compare", "mixtures"}},
 		{"splits.hcl", "[1]", map[string]string{"base": qwen, "batch": "2"}, nil},
 	} {
 		t.Run(tc.file, func(t *testing.T) {
-			for name, value := range map[string]string{"gpus": "0", "updates": "2", "take": "1", "reply": "160", "context": "32768", "precision": "float32"} {
+			for name, value := range map[string]string{"gpus": "0", "updates": "1", "take": "1", "reply": "160", "context": "32768", "precision": "float32"} {
 				tc.vars[name] = value
 			}
 			p := playFile(t, tc.file, tc.seeds, tc.vars, benchmark)
@@ -83,7 +81,7 @@ func playFile(t *testing.T, file, seeds string, vars map[string]string, benchmar
 	}
 	path, site := filepath.Join(dir, file), filepath.Join(dir, "site.hcl")
 	err = errors.Join(os.WriteFile(path, []byte(before+"seeds = "+seeds+after), 0o600),
-		os.WriteFile(site, fmt.Appendf(nil, "data {\n  bfcl = %q\n}\nexecutor \"local\" {\n  cpus = 1\n}\n", benchmark), 0o600))
+		os.WriteFile(site, fmt.Appendf(nil, "store {\n  path = %q\n}\ndata {\n  bfcl = %q\n}\nexecutor \"local\" {\n  cpus = 1\n}\n", filepath.Join(dir, "store"), benchmark), 0o600))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +89,7 @@ func playFile(t *testing.T, file, seeds string, vars map[string]string, benchmar
 	if len(diags) > 0 {
 		t.Fatal(diags)
 	}
-	store, err := artifact.Open(filepath.Join(dir, "store"))
+	store, err := artifact.Open(x.Site.StorePath)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +148,7 @@ func (p pretended) checkRewardsAndGradients(t *testing.T) {
 			reward, learns := 0.0, false
 			for _, m := range rows[rl.Metric](t, p.folder(t, n, "metrics"), rl.MetricsFile) {
 				v := m.Values
-				reward += v["reward"] / 2
+				reward = max(reward, v["reward"])
 				learns = learns || v["mean_abs_advantage"] > 0.1 && v["grad_norm"] > 1e-6
 				if math.IsNaN(v["loss"]) || math.IsNaN(v["grad_norm"]) || v["skipped"] != 0 {
 					t.Errorf("%s: update %d is skipped or no number: %v", n.Address, m.Update, v)
@@ -159,8 +157,8 @@ func (p pretended) checkRewardsAndGradients(t *testing.T) {
 			if strings.Contains(n.Address, "family") { // whose tasks the model does not know
 				continue
 			}
-			if !learns || reward == 0 || reward == 1 {
-				t.Errorf("%s: mean reward %v, an update with advantages and a gradient: %v", n.Address, reward, learns)
+			if !learns || reward == 0 {
+				t.Errorf("%s: largest mean reward %v, an update with advantages and a gradient: %v", n.Address, reward, learns)
 			}
 		case "rctp-ft":
 			if m := rows[rl.Metric](t, p.folder(t, n, "metrics"), rl.MetricsFile); len(m) != 5 || !(m[0].Values["grad_norm"] > 0) {
@@ -178,7 +176,8 @@ func (p pretended) checkPage(t *testing.T, more []string) {
 	}
 	dir := p.folder(t, last, "page")
 	for _, name := range []string{reports.HTMLFile, reports.MarkdownFile, reports.TextFile, reports.LaTeXFile} {
-		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || len(text) < 2000 || strings.Contains(string(text), "NaN") {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || len(text) < 2000 || name != reports.HTMLFile && strings.Contains(string(text), "NaN") { // its scripts know NaN
 			t.Errorf("%s: %d bytes, %v; want a page without NaN", name, len(text), err)
 		}
 	}
@@ -195,14 +194,13 @@ func (p pretended) checkPage(t *testing.T, more []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%.3000s", text)
 	var tables []string
 	for _, table := range page.Tables {
 		if len(table.Rows) > 0 {
 			tables = append(tables, table.ID)
 		}
 	}
-	for _, want := range append([]string{"main", "compare", "data", "certificate", "settings", "runs", "evidence", "values"}, more...) {
+	for _, want := range append([]string{"main", "gap-training", "entropy", "late", "signal", "values", "data", "certificate", "departures", "settings", "runs", "evidence"}, more...) {
 		if !slices.ContainsFunc(tables, func(id string) bool { return strings.HasPrefix(id, want) }) {
 			t.Errorf("no table %s; there are %v", want, tables)
 		}
@@ -242,13 +240,6 @@ func tinyFolder(t *testing.T, data *bfcl.Data, benchmark, family string) string 
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if d := os.Getenv("ZDEV"); d != "" {
-		dir = filepath.Join(d, family)
-		if _, err := os.Stat(filepath.Join(dir, "config.json")); err == nil {
-			return dir
-		}
-		os.MkdirAll(dir, 0o700)
-	}
 	for name, text := range map[string][]byte{checkpoint.TokenizerFile: tokens.JSON(), chat.TemplateFile: source,
 		"tokenizer_config.json": fmt.Appendf(nil, `{"bos_token": %q}`, special[0])} {
 		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
@@ -262,10 +253,17 @@ func tinyFolder(t *testing.T, data *bfcl.Data, benchmark, family string) string 
 	if err := errors.Join(err, os.Remove(filepath.Join(dir, checkpoint.MetaFile))); err != nil {
 		t.Fatal(err)
 	}
-	var lessons []lm.Sequence
-	for _, e := range experts {
-		ids, learn := chat.Encode(codec, e, rl.TokenNone)
-		lessons = append(lessons, lm.Sequence{IDs: ids, Learn: learn})
+	var lessons [][]lm.Sequence // the same episodes, as they are and with something in the place of a reward token
+	for _, goal := range []string{"", "\n[Reward Goal: high]", "\n[Reward Goal: low]"} {
+		var variant []lm.Sequence
+		for _, e := range experts {
+			told := *e
+			told.Messages = slices.Clone(e.Messages)
+			told.Messages[0].Text += goal
+			ids, learn := chat.Encode(codec, &told, rl.TokenNone)
+			variant = append(variant, lm.Sequence{IDs: ids, Learn: learn})
+		}
+		lessons = append(lessons, variant)
 	}
 	m, err := lm.New(lm.Config{Family: family, Vocab: tokens.Size(), Hidden: 48, Layers: 1, Heads: 4, KVHeads: 2, HeadDim: 16, MLP: 192, RopeBase: 10000,
 		NormEps: 1e-6, MaxPosition: 32768}, engine.Rand(1, family))
@@ -297,8 +295,9 @@ func keptExperts(t *testing.T, data *bfcl.Data) (experts []*rl.Trajectory) {
 	return experts
 }
 
-// memorise trains a model until it gives each lesson a probability of more than an eighth as a whole.
-func memorise(t *testing.T, m *lm.Model, lessons []lm.Sequence) {
+// memorise trains a model on one variant of the lessons after another, until it gives each lesson a probability of more than
+// an eighth as a whole.
+func memorise(t *testing.T, m *lm.Model, lessons [][]lm.Sequence) {
 	t.Helper()
 	trainer, err := lm.NewTrainer(m, lm.OptimizerConfig{})
 	if err != nil {
@@ -306,13 +305,16 @@ func memorise(t *testing.T, m *lm.Model, lessons []lm.Sequence) {
 	}
 	defer trainer.Close()
 	const enough = 2 // nats of a lesson
-	worst := math.Inf(1)
-	for u := 0; worst > enough && u < 200; u++ {
-		worst = 0
-		_, err := trainer.Accumulate(t.Context(), lessons, nil, 1, func(first, n int, s lm.TokenStats) (lm.Weights, error) {
+	known := 0       // variants in a row
+	for u := 0; known < len(lessons); u++ {
+		if u == 300 {
+			t.Fatal("the model does not learn its lessons")
+		}
+		variant, worst := lessons[u%len(lessons)], 0.0
+		_, err := trainer.Accumulate(t.Context(), variant, nil, 1, func(first, n int, s lm.TokenStats) (lm.Weights, error) {
 			w := lm.Weights{Logp: make([]float64, len(s.Logp))}
 			from := 0
-			for _, lesson := range lessons[first : first+n] {
+			for _, lesson := range variant[first : first+n] {
 				nats := 0.0
 				for _, learned := range lesson.Learn {
 					if learned {
@@ -322,7 +324,6 @@ func memorise(t *testing.T, m *lm.Model, lessons []lm.Sequence) {
 					}
 				}
 				worst = max(worst, nats)
-				if u%5 == 0 { fmt.Println("Z", u, len(lesson.IDs), from, nats) }
 			}
 			return w, nil
 		})
@@ -330,15 +331,14 @@ func memorise(t *testing.T, m *lm.Model, lessons []lm.Sequence) {
 			t.Fatal(err)
 		}
 		if worst <= enough {
+			known++
 			err = trainer.Drop()
 		} else {
+			known = 0
 			_, _, err = trainer.Update(1e-2)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	if worst > enough {
-		t.Fatalf("the model does not learn its lessons: %v nats for the hardest", worst)
 	}
 }
