@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -134,6 +136,58 @@ func TestDocumentsDoNotCountWhatVerifyCounts(t *testing.T) {
 		}
 		if found := counted.Find(text); found != nil {
 			t.Errorf("%s says %q; verify prints the number of the page at hand", path, found)
+		}
+	}
+}
+
+// The tree of docs/architecture.md names folders that are there. Other claims about parts of the program hold as long as
+// some code mentions the part.
+func TestArchitectureNamesOnlyWhatIsThere(t *testing.T) {
+	page, err := os.ReadFile("docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "## The tree\n```\n")
+	tree, _, found := strings.Cut(rest, "```")
+	if !found {
+		t.Fatal("docs/architecture.md has no tree")
+	}
+	folder, parent, folders := regexp.MustCompile(`[a-z0-9_./]+/`), "", 0
+	for line := range strings.Lines(tree) {
+		inside := strings.HasPrefix(line, "  ")
+		for i, name := range folder.FindAllString(line, -1) {
+			if inside {
+				name = filepath.Join(parent, name)
+			} else if i == 0 {
+				parent = name
+			}
+			if info, err := os.Stat(name); err != nil || !info.IsDir() {
+				t.Errorf("docs/architecture.md names the folder %s, which is not there", name)
+			}
+			folders++
+		}
+	}
+	if folders < 20 {
+		t.Errorf("%d folders are found in the tree, want at least 20", folders)
+	}
+	var code bytes.Buffer
+	err = filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() && path != "." && strings.HasPrefix(d.Name(), ".") {
+			return cmp.Or(err, fs.SkipDir)
+		}
+		if filepath.Ext(path) == ".go" && !strings.HasSuffix(path, "_test.go") {
+			text, err := os.ReadFile(path)
+			code.Write(text)
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"c10d", "NCCL", "endpoint"} {
+		if strings.Contains(string(page), part) && !strings.Contains(code.String(), part) {
+			t.Errorf("docs/architecture.md speaks of %s, and no code does", part)
 		}
 	}
 }

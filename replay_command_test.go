@@ -20,7 +20,7 @@ func rolloutsIn(t *testing.T) (dir string) {
 	for u := range 2 {
 		for g, rewards := range [][]float64{{1, 0, 0, 1}, {1, 1, 1, 0}} {
 			for i, reward := range rewards {
-				rows = append(rows, &rl.Trajectory{Task: string(rune('a' + g)), Update: u + 1, Member: i, Reward: reward,
+				rows = append(rows, &rl.Trajectory{Task: string(rune('a' + g)), Update: u + 1, Member: i, Reward: rl.Reward(reward),
 					IDs: []int32{0, 1}, Mask: []bool{false, true}, Logp: []float32{0, -1}, Messages: []rl.Message{{To: 2}}})
 			}
 		}

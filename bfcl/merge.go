@@ -17,10 +17,13 @@ const DoneTool = "done"
 // DoneCall is the call of it.
 const DoneCall = DoneTool + "()"
 
-// Merged is the task with all its requests in one turn, the other prompt mode of the paper: "Step k: …" for each turn
-// that has a request of its own, all tools offered from the start, those withheld in turns too, and the ground truth of
-// all turns in a row. Its reward is that of the task in turns; the official verdict, which looks at single turns, has no
-// meaning for it. t is not changed.
+// closing ends the request of a merged task, in the words of the paper (appendix, "Format").
+const closing = "Complete all the steps above using the available tools. Call done() when you have finished all tasks."
+
+// Merged returns the task with all its requests in one turn, the other prompt mode of the paper: "Step k: …" for each
+// turn that has a request of its own, then the instruction to call done() at the end. All tools are offered from the
+// start, those withheld in turns too, and the ground truth is that of all turns in a row. Its reward is that of the task
+// in turns; the official verdict, which compares turns, has no meaning for it. t is not changed.
 func (t *Task) Merged() *Task {
 	merged := *t
 	merged.Prompt = PromptMerged
@@ -31,7 +34,7 @@ func (t *Task) Merged() *Task {
 		}
 		truth = append(truth, turn.GroundTruth...)
 	}
-	merged.Turns = []Turn{{User: strings.Join(requests, "\n"), GroundTruth: truth}}
+	merged.Turns = []Turn{{User: strings.Join(append(requests, closing), "\n"), GroundTruth: truth}}
 	return &merged
 }
 

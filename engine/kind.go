@@ -40,6 +40,12 @@ type Stage interface {
 	Check() hcl.Diagnostics
 }
 
+// Linked is a stage with rules about the stages that it reads. Load calls CheckInputs for every node once all references
+// are resolved and nothing is wrong so far.
+type Linked interface {
+	CheckInputs(n *Node) hcl.Diagnostics
+}
+
 // Preset is a stage with a setting (tag preset) whose value names defaults of others. UsePreset puts them in. The decoder
 // calls it before it reads any other setting of the stage, so what the file says itself wins.
 type Preset interface {

@@ -113,6 +113,13 @@ func (l *loader) load() {
 	if !l.diags.HasErrors() {
 		l.expand()
 	}
+	if !l.diags.HasErrors() {
+		for _, n := range l.x.Nodes {
+			if linked, ok := n.Stage.(Linked); ok {
+				l.diags = append(l.diags, linked.CheckInputs(n)...)
+			}
+		}
+	}
 }
 
 func (l *loader) errorf(rng *hcl.Range, summary, format string, args ...any) {

@@ -4,7 +4,11 @@
 #
 #   rcgrpo plan experiments/equal_compute.hcl -var base=/models/Qwen2.5-7B-Instruct
 #
-# Cost: eight RL runs for each seed, four of each batch; what paper_qwen.hcl has made in the same store is not made again.
+# Cost: twelve RL runs for each seed, six of each batch; stages that paper_qwen.hcl has in common with it are reused from
+# the same store.
+#
+# Stages on several GPUs do not work yet, so each asks for one (`gpus`), and the file cannot run at the paper's size.
+# Memory is that of paper_qwen.hcl: an RL arm takes 200.5 GiB and an H200 has 139 GiB; Qwen2.5-3B-Instruct fits (95.1 GiB).
 
 experiment {
   question = "What is left of the differences between the arms when batch and number of updates are equal?"
@@ -19,8 +23,14 @@ variable "base" {
 
 variable "gpus" {
   type        = number
-  default     = 8
-  description = "GPUs of a training or evaluation stage (the paper: 8 H200)"
+  default     = 1
+  description = "GPUs of a training or evaluation stage: 1, or 0 for the CPU; several do not work yet (the paper: 8 H200)"
+}
+
+variable "precision" {
+  type        = string
+  default     = "bf16"
+  description = "numbers that go into products; weights, moments and sums are float32 (the paper says nothing)"
 }
 
 variable "updates" {
@@ -50,7 +60,7 @@ variable "reply" {
 variable "context" {
   type        = number
   default     = 16384
-  description = "longest episode in tokens (the paper gives none)"
+  description = "longest episode, and longest trajectory of fine-tuning, in tokens (the paper gives none)"
 }
 
 locals {
@@ -74,14 +84,17 @@ stage "model" "base" {
 stage "tasks" "bfcl" {
   source = "bfcl"
   take   = var.take
+  prompt = "merged"
   split {
     by = "paper"
   }
 }
 
 stage "rollout" "explore" { # where failures come from
-  policy = stage.model.base.checkpoint
-  tasks  = stage.tasks.bfcl.train
+  policy    = stage.model.base.checkpoint
+  tasks     = stage.tasks.bfcl.train
+  samples   = 4 # 720 failures from 2,880 rollouts: enough unless more than three quarters succeed or repeat
+  precision = var.precision
   limits {
     reply   = var.reply
     context = var.context
@@ -100,23 +113,29 @@ stage "curate" "data" {
 # --- Stage 1: 2 passes over 720 expert trajectories are 90 updates, 5 over 1,440 are 450 -----------------------------------
 
 stage "sft" "warm" {
-  for_each = { paper = 2, equal = 10 }
-  policy   = stage.model.base.checkpoint
-  data     = [stage.curate.data.expert]
-  epochs   = each.value
-  batch    = 16
-  lr       = 1e-5
+  for_each  = { paper = 2, equal = 10 }
+  policy    = stage.model.base.checkpoint
+  data      = [stage.curate.data.expert]
+  epochs    = each.value
+  batch     = 16
+  lr        = 1e-5
+  context   = var.context
+  precision = var.precision
+  recompute = true
   resources {
     gpus = var.gpus
   }
 }
 
 stage "rctp-ft" "warm" {
-  policy = stage.model.base.checkpoint
-  data   = [stage.curate.data.mixed]
-  epochs = 5
-  batch  = 16
-  lr     = 1e-5
+  policy    = stage.model.base.checkpoint
+  data      = [stage.curate.data.mixed]
+  epochs    = 5
+  batch     = 16
+  lr        = 1e-5
+  context   = var.context
+  precision = var.precision
+  recompute = true
   tokens {
     position = "first_user"
     init     = "mean"
@@ -129,13 +148,15 @@ stage "rctp-ft" "warm" {
 # --- Stage 2: every init with both batches -------------------------------------------------------------------------------------
 
 stage "grpo" "arm" {
-  for_each = local.arms
-  policy   = each.value.init
-  tasks    = [stage.tasks.bfcl.train]
-  updates  = var.updates
-  group    = 5
-  batch    = each.value.batch
-  lr       = 1e-6
+  for_each  = local.arms
+  policy    = each.value.init
+  tasks     = [stage.tasks.bfcl.train]
+  updates   = var.updates
+  group     = 5
+  batch     = each.value.batch
+  lr        = 1e-6
+  precision = var.precision
+  recompute = true
   clip {
     low  = 0.2
     high = 0.2
@@ -153,13 +174,15 @@ stage "grpo" "arm" {
 }
 
 stage "rc-grpo" "arm" {
-  for_each = local.arms
-  policy   = each.value.init
-  tasks    = [stage.tasks.bfcl.train]
-  updates  = var.updates
-  group    = 5
-  batch    = each.value.batch
-  lr       = 1e-6
+  for_each  = local.arms
+  policy    = each.value.init
+  tasks     = [stage.tasks.bfcl.train]
+  updates   = var.updates
+  group     = 5
+  batch     = each.value.batch
+  lr        = 1e-6
+  precision = var.precision
+  recompute = true
   clip {
     low  = 0.2
     high = 0.2
@@ -188,8 +211,9 @@ stage "eval" "arm" {
     { for name, arm in local.arms : replace(name, " (", " + GRPO (") => stage.grpo.arm[name].checkpoint },
     { for name, arm in local.arms : replace(name, " (", " + RC-GRPO (") => stage.rc-grpo.arm[name].checkpoint },
   )
-  policy = each.value
-  tasks  = [stage.tasks.bfcl.test]
+  policy    = each.value
+  tasks     = [stage.tasks.bfcl.test]
+  precision = var.precision
   limits {
     reply   = var.reply
     context = var.context
@@ -204,6 +228,7 @@ stage "report" "page" {
   curves = [stage.grpo.arm, stage.rc-grpo.arm, stage.sft.warm, stage.rctp-ft.warm]
   data   = [stage.tasks.bfcl.train, stage.tasks.bfcl.test, stage.curate.data.mixed]
   notes = [
+    "All requests of a task stand in one prompt that ends with the instruction to call done(), as in paper_qwen.hcl.",
     "The number in brackets is the batch in tasks per update. Equal updates: SFT makes ten passes over 720 trajectories, as many updates as RCTP-FT's five over 1,440.",
     "The spread of a batch grows with the number of its groups; arms with different batches cannot be compared by it.",
   ]

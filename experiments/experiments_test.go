@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -49,6 +50,180 @@ func folder(t *testing.T, family string) string {
 		t.Fatal(err)
 	}
 	return dir
+}
+
+// shapes are the configurations of published models, as far as memory depends on them.
+var shapes = map[string]string{
+	"Qwen2.5-7B-Instruct": `{"model_type": "qwen2", "vocab_size": 152064, "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
+		"num_attention_heads": 28, "num_key_value_heads": 4, "max_position_embeddings": 32768}`,
+	"Qwen2.5-3B-Instruct": `{"model_type": "qwen2", "vocab_size": 151936, "hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36,
+		"num_attention_heads": 16, "num_key_value_heads": 2, "max_position_embeddings": 32768, "tie_word_embeddings": true}`,
+	"Llama-3.1-8B-Instruct": `{"model_type": "llama", "vocab_size": 128256, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+		"num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 131072}`,
+	"Llama-3.2-3B-Instruct": `{"model_type": "llama", "vocab_size": 128256, "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 28,
+		"num_attention_heads": 24, "num_key_value_heads": 8, "max_position_embeddings": 131072, "tie_word_embeddings": true}`,
+}
+
+// memory plans the stages of paper_qwen.hcl from a base: the text of each kind's plan, and whether it fits an H200.
+func memory(t *testing.T, base, context string) (text map[string]string, fits map[string]bool) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(shapes[base]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	x, diags := engine.Load(engine.Source{Path: "paper_qwen.hcl", Vars: map[string]string{"base": dir, "context": context}}, registry())
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	text, fits = map[string]string{}, map[string]bool{}
+	for _, n := range x.Nodes {
+		if plan, ok := stages.Memory(n, 139<<30); ok {
+			text[n.Kind.Name], fits[n.Kind.Name] = plan.Text, plan.Unfit == nil
+		}
+	}
+	return text, fits
+}
+
+// total is the first number of a plan's text: "72.9 GiB".
+func total(text string) string {
+	total, _, _ := strings.Cut(text, ":")
+	return total
+}
+
+// The table of docs/models.md, and the heads of the files.
+func TestMemoryOfThePapersFilesIsWhatThePlanSays(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "docs", "models.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := 0
+	for line := range strings.Lines(string(page)) {
+		var cells []string
+		for cell := range strings.SplitSeq(strings.Trim(strings.TrimSpace(line), "|"), "|") {
+			cells = append(cells, strings.TrimSpace(cell))
+		}
+		if shapes[cells[0]] == "" {
+			continue
+		}
+		rows++
+		text, fits := memory(t, cells[0], cells[1])
+		said := "nothing"
+		switch {
+		case fits["eval"] && fits["sft"] && fits["grpo"]:
+			said = "everything"
+		case fits["eval"] && fits["sft"]:
+			said = "all but RL"
+		case fits["eval"]:
+			said = "rollouts and evaluation"
+		}
+		want := fmt.Sprintf("| %s | %s | %s | %s | %s | %s |", cells[0], cells[1], total(text["eval"]), total(text["sft"]), total(text["grpo"]), said)
+		if got := strings.TrimSpace(line); got != want {
+			t.Errorf("docs/models.md: got %s, want %s", got, want)
+		}
+		for _, same := range [][2]string{{"rollout", "eval"}, {"sft", "rctp-ft"}, {"grpo", "rc-grpo"}} {
+			if text[same[0]] != text[same[1]] {
+				t.Errorf("%s: %s takes %s and %s takes %s, and the table has one number", cells[0], same[0], text[same[0]], same[1], text[same[1]])
+			}
+		}
+	}
+	if rows != 7 {
+		t.Errorf("docs/models.md: %d rows of known models, want 7", rows)
+	}
+	qwen, llama, small, other := "Qwen2.5-7B-Instruct", "Llama-3.1-8B-Instruct", "Qwen2.5-3B-Instruct", "Llama-3.2-3B-Instruct"
+	type number struct{ base, context, kind string }
+	for file, numbers := range map[string][]number{
+		"paper_qwen.hcl": {{qwen, "16384", "eval"}, {qwen, "16384", "sft"}, {qwen, "8192", "sft"}, {qwen, "16384", "grpo"}, {qwen, "16384", ""},
+			{small, "16384", "eval"}, {small, "16384", "sft"}, {small, "16384", "grpo"}},
+		"paper_llama.hcl": {{qwen, "16384", "eval"}, {llama, "16384", "eval"}, {llama, "8192", "eval"}, {llama, "16384", "sft"}, {llama, "8192", "sft"},
+			{llama, "16384", "grpo"}, {llama, "16384", ""}, {other, "8192", "eval"}, {other, "8192", "sft"}, {other, "8192", "grpo"}},
+		"equal_compute.hcl": {{qwen, "16384", "grpo"}, {small, "16384", "grpo"}},
+		"splits.hcl":        {{qwen, "16384", "grpo"}, {small, "16384", "grpo"}},
+	} {
+		head, _, _ := strings.Cut(read(t, file), "experiment {")
+		for _, n := range numbers {
+			text, _ := memory(t, n.base, n.context)
+			want := total(text[n.kind])
+			if n.kind == "" { // what no setting makes smaller
+				sum := 0.0
+				for part := range strings.SplitSeq(text["grpo"], ", ") {
+					for _, name := range []string{"weights ", "reference ", "gradient ", "two moments "} {
+						if _, value, ok := strings.Cut(part, name); ok {
+							gib, err := strconv.ParseFloat(strings.TrimSuffix(value, " GiB"), 64)
+							if err != nil {
+								t.Fatal(err)
+							}
+							sum += gib
+						}
+					}
+				}
+				want = fmt.Sprintf("%.1f GiB", sum)
+			}
+			if !strings.Contains(head, want) {
+				t.Errorf("%s: its head lacks %s, the memory of %s with %s at %s tokens", file, want, n.kind, n.base, n.context)
+			}
+		}
+	}
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestThePapersFilesMergeTheRequestsOfATask(t *testing.T) {
+	for _, file := range []string{"paper_qwen.hcl", "paper_llama.hcl", "equal_compute.hcl", "splits.hcl"} {
+		x, diags := engine.Load(engine.Source{Path: file, Vars: variables(t, file)}, registry())
+		if diags.HasErrors() {
+			t.Fatal(diags)
+		}
+		prompts := map[string]int{}
+		for _, n := range x.Nodes {
+			for _, s := range n.Settings {
+				if n.Kind.Name == "tasks" && s.Name == "prompt" {
+					prompts[s.Value]++
+				}
+			}
+		}
+		if len(prompts) != 1 || prompts[`"merged"`] == 0 {
+			t.Errorf("%s: prompts %v, want the paper's, \"merged\", alone", file, prompts)
+		}
+	}
+}
+
+// A run refuses a stage that asks for more devices than its kind can use, so a default that does is a file that cannot run.
+func TestNoStageAsksForMoreDevicesThanItCanUse(t *testing.T) {
+	files, err := filepath.Glob("*.hcl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	for _, file := range files {
+		if file == "site.hcl" {
+			continue
+		}
+		x, diags := engine.Load(engine.Source{Path: file, Vars: variables(t, file)}, registry())
+		if diags.HasErrors() {
+			t.Fatal(diags)
+		}
+		for _, n := range x.Nodes {
+			asked += n.Resources.GPUs
+			if n.Resources.GPUs > 1 && !n.Kind.Devices {
+				t.Errorf("%s: %s asks for %d GPUs, and a %s stage works on one", file, n.Address, n.Resources.GPUs, n.Kind.Name)
+				break
+			}
+		}
+		head, _, _ := strings.Cut(read(t, file), "experiment {")
+		if strings.Contains(read(t, file), "variable \"gpus\"") && !strings.Contains(head, "Stages on several GPUs do not work yet") {
+			t.Errorf("%s: its head does not say that stages on several GPUs do not work", file)
+		}
+	}
+	if asked == 0 {
+		t.Error("no experiment asks for a GPU")
+	}
 }
 
 // plan loads an experiment and plans it against an empty store: every stage runs. Warnings count as mistakes.

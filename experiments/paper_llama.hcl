@@ -1,10 +1,18 @@
-# The paper's table on Llama-3.1-8B-Instruct: base model and four arms, with the paper's settings literally. The failures
-# that RCTP-FT learns from were sampled from Qwen2.5-7B-Instruct, as the paper says; for Llama they are off-policy.
+# The paper's table on Llama-3.1-8B-Instruct: base model and four arms, with the paper's settings. The failures that
+# RCTP-FT learns from are sampled from Qwen2.5-7B-Instruct, as the paper says; for Llama they are off-policy.
 #
 #   rcgrpo plan experiments/paper_llama.hcl -var base=/models/Llama-3.1-8B-Instruct -var explorer=/models/Qwen2.5-7B-Instruct
 #
 # Cost: as paper_qwen.hcl, times 1.1 (8.0 against 7.6 B parameters). The rollouts of Qwen are shared with paper_qwen.hcl
 # when both use one store.
+#
+# Stages on several GPUs do not work yet, so each asks for one (`gpus`), and the file cannot run at the paper's size.
+# Memory as `rcgrpo plan` computes it, beside the 139 GiB of an H200 (sold as 141 GB):
+#   rollouts of Qwen       72.9 GiB, fits
+#   evaluation            146.5 GiB, does not fit; 81.5 GiB with -var context=8192
+#   fine-tuning           151.8 GiB, does not fit, nor with -var context=8192 (143.2 GiB)
+#   an RL arm             281.2 GiB, does not fit: weights, reference, gradient and moments alone are 149.6 GiB
+# With Llama-3.2-3B-Instruct as base and -var context=8192 everything fits: 64.1 GiB, 59.5 GiB and 118.0 GiB.
 
 experiment {
   question = "Does RCTP-FT followed by RC-GRPO raise multi-turn success of Llama-3.1-8B-Instruct as the paper reports?"
@@ -24,8 +32,14 @@ variable "explorer" {
 
 variable "gpus" {
   type        = number
-  default     = 8
-  description = "GPUs of a training or evaluation stage (the paper: 8 H200)"
+  default     = 1
+  description = "GPUs of a training or evaluation stage: 1, or 0 for the CPU; several do not work yet (the paper: 8 H200)"
+}
+
+variable "precision" {
+  type        = string
+  default     = "bf16"
+  description = "numbers that go into products; weights, moments and sums are float32 (the paper says nothing)"
 }
 
 variable "updates" {
@@ -55,7 +69,7 @@ variable "reply" {
 variable "context" {
   type        = number
   default     = 16384
-  description = "longest episode in tokens (the paper gives none)"
+  description = "longest episode, and longest trajectory of fine-tuning, in tokens (the paper gives none)"
 }
 
 locals {
@@ -78,14 +92,17 @@ stage "model" "explorer" {
 stage "tasks" "bfcl" {
   source = "bfcl"
   take   = var.take
+  prompt = "merged"
   split {
     by = "paper"
   }
 }
 
 stage "rollout" "explore" { # where failures come from
-  policy = stage.model.explorer.checkpoint
-  tasks  = stage.tasks.bfcl.train
+  policy    = stage.model.explorer.checkpoint
+  tasks     = stage.tasks.bfcl.train
+  samples   = 4 # 720 failures from 2,880 rollouts: enough unless more than three quarters succeed or repeat
+  precision = var.precision
   limits {
     reply   = var.reply
     context = var.context
@@ -104,22 +121,28 @@ stage "curate" "data" {
 # --- Stage 1 -----------------------------------------------------------------------------------------------------------------
 
 stage "sft" "warm" {
-  policy = stage.model.base.checkpoint
-  data   = [stage.curate.data.expert]
-  epochs = 2
-  batch  = 16
-  lr     = 1e-5
+  policy    = stage.model.base.checkpoint
+  data      = [stage.curate.data.expert]
+  epochs    = 2
+  batch     = 16
+  lr        = 1e-5
+  context   = var.context
+  precision = var.precision
+  recompute = true
   resources {
     gpus = var.gpus
   }
 }
 
 stage "rctp-ft" "warm" {
-  policy = stage.model.base.checkpoint
-  data   = [stage.curate.data.mixed]
-  epochs = 5
-  batch  = 16
-  lr     = 1e-5
+  policy    = stage.model.base.checkpoint
+  data      = [stage.curate.data.mixed]
+  epochs    = 5
+  batch     = 16
+  lr        = 1e-5
+  context   = var.context
+  precision = var.precision
+  recompute = true
   tokens {
     position = "first_user"
     init     = "mean"
@@ -132,13 +155,15 @@ stage "rctp-ft" "warm" {
 # --- Stage 2 -----------------------------------------------------------------------------------------------------------------
 
 stage "grpo" "arm" {
-  for_each = local.inits
-  policy   = each.value
-  tasks    = [stage.tasks.bfcl.train]
-  updates  = var.updates
-  group    = 5
-  batch    = var.batches.grpo
-  lr       = 1e-6
+  for_each  = local.inits
+  policy    = each.value
+  tasks     = [stage.tasks.bfcl.train]
+  updates   = var.updates
+  group     = 5
+  batch     = var.batches.grpo
+  lr        = 1e-6
+  precision = var.precision
+  recompute = true
   clip {
     low  = 0.2
     high = 0.2
@@ -156,13 +181,15 @@ stage "grpo" "arm" {
 }
 
 stage "rc-grpo" "arm" {
-  for_each = local.inits
-  policy   = each.value
-  tasks    = [stage.tasks.bfcl.train]
-  updates  = var.updates
-  group    = 5
-  batch    = var.batches.rc
-  lr       = 1e-6
+  for_each  = local.inits
+  policy    = each.value
+  tasks     = [stage.tasks.bfcl.train]
+  updates   = var.updates
+  group     = 5
+  batch     = var.batches.rc
+  lr        = 1e-6
+  precision = var.precision
+  recompute = true
   clip {
     low  = 0.2
     high = 0.2
@@ -194,8 +221,9 @@ stage "eval" "arm" {
     "RCTP-FT + GRPO"    = stage.grpo.arm["rctp"].checkpoint
     "RCTP-FT + RC-GRPO" = stage.rc-grpo.arm["rctp"].checkpoint
   }
-  policy = each.value
-  tasks  = [stage.tasks.bfcl.test]
+  policy    = each.value
+  tasks     = [stage.tasks.bfcl.test]
+  precision = var.precision
   limits {
     reply   = var.reply
     context = var.context
@@ -215,9 +243,11 @@ stage "report" "page" {
     "The failures are rollouts of Qwen2.5-7B-Instruct, as in the paper: off-policy for Llama.",
     "The paper's batch of 256 for RC-GRPO and 64 for GRPO is read as tasks per update; equal_compute.hcl has the arms with equal batches.",
     "The split is the paper's draw of 80 of 800 samples: nearly every test task has a sibling in training. splits.hcl compares it with a split by family.",
+    "All requests of a task stand in one prompt that ends with the instruction to call done() (the paper's appendix, \"Format\"); one sentence of that appendix gives them turn by turn in fine-tuning.",
     "The token stands in the first user message (the paper's appendix); its section 3.1 puts it before each action.",
+    "42 of the benchmark's 800 tasks have expert trajectories of more than 16,384 tokens: fine-tuning leaves them out, and no episode of RL or evaluation is that long.",
     "The paper reports one run of each arm; here are three seeds.",
-    "Open in the paper and set here: KL k3 per token, summed over a trajectory as the policy's term is, constant learning rate, weight decay 0.01, clipping at norm 1, replies of at most 1,024 and episodes of at most 16,384 tokens.",
+    "Open in the paper and set here: KL k3 per token, summed over a trajectory as the policy's term is, constant learning rate, weight decay 0.01, clipping at norm 1, products in bfloat16, replies of at most 1,024 and episodes of at most 16,384 tokens.",
   ]
   compare "reward conditioning" {
     pairs = [["RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"], ["SFT + GRPO", "SFT + RC-GRPO"]]

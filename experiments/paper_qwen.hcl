@@ -1,13 +1,19 @@
 # The paper's main table on Qwen2.5-7B-Instruct: base model and four arms, {SFT, RCTP-FT} x {GRPO, RC-GRPO}, on the
-# benchmark's multi-turn tasks, with the paper's settings literally. What the paper leaves open or contradicts is set here
-# and named in the notes of the page.
+# benchmark's multi-turn tasks, with the paper's settings. The file sets what the paper leaves open or contradicts, and the
+# notes of the page name it.
 #
 #   rcgrpo plan experiments/paper_qwen.hcl -var base=/models/Qwen2.5-7B-Instruct
 #
-# Cost: five RL runs' worth of rollouts of 7 B parameters. The GRPO arms make 350 updates of 64 x 5 episodes, the RC-GRPO
-# arms 350 of 256 x 5: 1.1 million episodes for each seed. At the 92.8 s that NeMo-RL reports for 2,048 samples of 1,000
+# Cost: four RL runs of a model of 7 B parameters. The GRPO arms make 350 updates of 64 x 5 episodes, the RC-GRPO arms
+# 350 of 256 x 5: 1.1 million episodes for each seed. At the 92.8 s that NeMo-RL reports for 2,048 samples of 1,000
 # tokens on 16 H100, an RC-GRPO arm of one seed is some 900 GPU hours on such cards, a GRPO arm some 230.
-# Stages ask for 8 GPUs; this release computes on one CPU or GPU per process, so the file is ready before the hardware is.
+#
+# Stages on several GPUs do not work yet, so each asks for one (`gpus`), and the file cannot run at the paper's size.
+# Memory as `rcgrpo plan` computes it, beside the 139 GiB of an H200 (sold as 141 GB):
+#   rollouts, evaluation   72.9 GiB, fits
+#   fine-tuning           144.1 GiB, does not fit; 135.9 GiB with -var context=8192
+#   an RL arm             200.5 GiB, does not fit: weights, reference, gradient and moments alone are 141.9 GiB
+# With Qwen2.5-3B-Instruct as base everything fits: 43.4 GiB, 62.2 GiB and 95.1 GiB.
 
 experiment {
   question = "Does RCTP-FT followed by RC-GRPO raise multi-turn success of Qwen2.5-7B-Instruct as the paper reports?"
@@ -22,8 +28,14 @@ variable "base" {
 
 variable "gpus" {
   type        = number
-  default     = 8
-  description = "GPUs of a training or evaluation stage (the paper: 8 H200)"
+  default     = 1
+  description = "GPUs of a training or evaluation stage: 1, or 0 for the CPU; several do not work yet (the paper: 8 H200)"
+}
+
+variable "precision" {
+  type        = string
+  default     = "bf16"
+  description = "numbers that go into products; weights, moments and sums are float32 (the paper says nothing)"
 }
 
 variable "updates" {
@@ -53,7 +65,7 @@ variable "reply" {
 variable "context" {
   type        = number
   default     = 16384
-  description = "longest episode in tokens (the paper gives none)"
+  description = "longest episode, and longest trajectory of fine-tuning, in tokens (the paper gives none)"
 }
 
 locals {
@@ -72,14 +84,17 @@ stage "model" "base" {
 stage "tasks" "bfcl" {
   source = "bfcl"
   take   = var.take
+  prompt = "merged"
   split {
     by = "paper"
   }
 }
 
 stage "rollout" "explore" { # where failures come from
-  policy = stage.model.base.checkpoint
-  tasks  = stage.tasks.bfcl.train
+  policy    = stage.model.base.checkpoint
+  tasks     = stage.tasks.bfcl.train
+  samples   = 4 # 720 failures from 2,880 rollouts: enough unless more than three quarters succeed or repeat
+  precision = var.precision
   limits {
     reply   = var.reply
     context = var.context
@@ -98,22 +113,28 @@ stage "curate" "data" {
 # --- Stage 1 -----------------------------------------------------------------------------------------------------------------
 
 stage "sft" "warm" {
-  policy = stage.model.base.checkpoint
-  data   = [stage.curate.data.expert]
-  epochs = 2
-  batch  = 16
-  lr     = 1e-5
+  policy    = stage.model.base.checkpoint
+  data      = [stage.curate.data.expert]
+  epochs    = 2
+  batch     = 16
+  lr        = 1e-5
+  context   = var.context
+  precision = var.precision
+  recompute = true
   resources {
     gpus = var.gpus
   }
 }
 
 stage "rctp-ft" "warm" {
-  policy = stage.model.base.checkpoint
-  data   = [stage.curate.data.mixed]
-  epochs = 5
-  batch  = 16
-  lr     = 1e-5
+  policy    = stage.model.base.checkpoint
+  data      = [stage.curate.data.mixed]
+  epochs    = 5
+  batch     = 16
+  lr        = 1e-5
+  context   = var.context
+  precision = var.precision
+  recompute = true
   tokens {
     position = "first_user"
     init     = "mean"
@@ -126,13 +147,15 @@ stage "rctp-ft" "warm" {
 # --- Stage 2 -----------------------------------------------------------------------------------------------------------------
 
 stage "grpo" "arm" {
-  for_each = local.inits
-  policy   = each.value
-  tasks    = [stage.tasks.bfcl.train]
-  updates  = var.updates
-  group    = 5
-  batch    = var.batches.grpo
-  lr       = 1e-6
+  for_each  = local.inits
+  policy    = each.value
+  tasks     = [stage.tasks.bfcl.train]
+  updates   = var.updates
+  group     = 5
+  batch     = var.batches.grpo
+  lr        = 1e-6
+  precision = var.precision
+  recompute = true
   clip {
     low  = 0.2
     high = 0.2
@@ -150,13 +173,15 @@ stage "grpo" "arm" {
 }
 
 stage "rc-grpo" "arm" {
-  for_each = local.inits
-  policy   = each.value
-  tasks    = [stage.tasks.bfcl.train]
-  updates  = var.updates
-  group    = 5
-  batch    = var.batches.rc
-  lr       = 1e-6
+  for_each  = local.inits
+  policy    = each.value
+  tasks     = [stage.tasks.bfcl.train]
+  updates   = var.updates
+  group     = 5
+  batch     = var.batches.rc
+  lr        = 1e-6
+  precision = var.precision
+  recompute = true
   clip {
     low  = 0.2
     high = 0.2
@@ -188,8 +213,9 @@ stage "eval" "arm" {
     "RCTP-FT + GRPO"    = stage.grpo.arm["rctp"].checkpoint
     "RCTP-FT + RC-GRPO" = stage.rc-grpo.arm["rctp"].checkpoint
   }
-  policy = each.value
-  tasks  = [stage.tasks.bfcl.test]
+  policy    = each.value
+  tasks     = [stage.tasks.bfcl.test]
+  precision = var.precision
   limits {
     reply   = var.reply
     context = var.context
@@ -208,9 +234,11 @@ stage "report" "page" {
   notes = [
     "The paper's batch of 256 for RC-GRPO and 64 for GRPO is read as tasks per update; equal_compute.hcl has the arms with equal batches.",
     "The split is the paper's draw of 80 of 800 samples: nearly every test task has a sibling in training. splits.hcl compares it with a split by family.",
+    "All requests of a task stand in one prompt that ends with the instruction to call done() (the paper's appendix, \"Format\"); one sentence of that appendix gives them turn by turn in fine-tuning.",
     "The token stands in the first user message (the paper's appendix); its section 3.1 puts it before each action.",
+    "42 of the benchmark's 800 tasks have expert trajectories of more than 16,384 tokens: fine-tuning leaves them out, and no episode of RL or evaluation is that long.",
     "The paper reports one run of each arm; here are three seeds.",
-    "Open in the paper and set here: KL k3 per token, summed over a trajectory as the policy's term is, constant learning rate, weight decay 0.01, clipping at norm 1, replies of at most 1,024 and episodes of at most 16,384 tokens.",
+    "Open in the paper and set here: KL k3 per token, summed over a trajectory as the policy's term is, constant learning rate, weight decay 0.01, clipping at norm 1, products in bfloat16, replies of at most 1,024 and episodes of at most 16,384 tokens.",
   ]
   compare "reward conditioning" {
     pairs = [["RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"], ["SFT + GRPO", "SFT + RC-GRPO"]]

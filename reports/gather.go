@@ -204,7 +204,9 @@ func (g *gathering) transcripts(in *Input, a *artifact.Artifact) error {
 		if err != nil {
 			return err
 		}
-		g.study.Transcripts[at].add(transcript(row, seed))
+		if !row.Reward.Missing() { // neither a failure nor a success
+			g.study.Transcripts[at].add(transcript(row, seed))
+		}
 	}
 	return nil
 }

@@ -145,7 +145,7 @@ func evaluate(s *scripted, job *engine.Job) error {
 		if !row.Greedy {
 			continue
 		}
-		played = append(played, rl.Trajectory{Task: row.Task, Reward: row.Reward, Stop: row.Stop, Messages: []rl.Message{{Role: rl.RoleUser, Text: "Begin."}}})
+		played = append(played, rl.Trajectory{Task: row.Task, Reward: rl.Reward(row.Reward), Stop: row.Stop, Messages: []rl.Message{{Role: rl.RoleUser, Text: "Begin."}}})
 	}
 	return artifact.WriteRows(dir, rl.TrajectoriesFile, played)
 }

@@ -103,7 +103,7 @@ func (s *Study) certificateTable() *Table {
 // summaryWords say what the counts of a mixture's maker mean.
 var summaryWords = map[string]string{
 	"experts": "expert episodes", "real": "failures from rollouts", "spoilt": "failures spoilt from experts",
-	"rollouts": "rollouts offered", "failed": "rollouts with reward 0", "duplicates": "repeated failures left out",
+	"rollouts": "rollouts offered", "missing": "rollouts without a reward, whose environment failed", "failed": "rollouts with reward 0", "duplicates": "repeated failures left out",
 	"no_failure": "tasks without a failure, quota passed on", "short_real": "real failures asked for and not to be had, replaced by spoilt ones",
 	"unspoilable": "tasks that could not be spoilt, quota passed on",
 }
@@ -160,7 +160,7 @@ var PaperSettings = sync.OnceValue(func() map[string]map[string]string {
 		"ratio.level": `"trajectory"`, "ratio.denominator": `"old"`, "ratio.log_clamp": "20", "ratio.only_above": "false",
 		"loss.aggregate": `"trajectory_sum"`, "loss.rows": `"all"`, "loss.scale": "0", "loss.count_eps": "0",
 		"advantage.baseline": `"group_mean"`, "advantage.scale": `"group_std"`, "advantage.ddof": "0", "advantage.eps": "1e-06",
-		"advantage.floor": "0", "advantage.missing": `"spread"`, "advantage.lone": `"formula"`,
+		"advantage.floor": "0", "advantage.missing": `"leave_out"`, "advantage.lone": `"formula"`,
 		"schedule.shape": `"constant"`, "schedule.warmup": "0", "optimizer.weight_decay": "0.01",
 	}
 	of := func(parts ...map[string]string) map[string]string {

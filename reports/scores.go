@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"rcgrpo/bfcl"
 	"rcgrpo/stages/rl"
 )
 
@@ -108,7 +109,7 @@ func (s *Study) mainTable(set string) *Table {
 		for _, c := range categories {
 			row.Cells = append(row.Cells, share(c, false).From(a.scored(set, c, byReward)))
 		}
-		row.Cells = append(row.Cells, share("", true).From(a.scored(set, "", byVerdict)))
+		row.Cells = append(row.Cells, unlessMerged(a.Runs, set, share("", true).From(a.scored(set, "", byVerdict))))
 		if sampled {
 			row.Cells = append(row.Cells, pooled(samples(a.policies(set, false), "", false)).share().
 				From(scoresOf(a.Runs, byReward, set, a.condition(), "", false)))
@@ -132,6 +133,19 @@ func (s *Study) mainTable(set string) *Table {
 	}
 	t.Notes = append(t.Notes, fmt.Sprintf("★ marks an arm that beats every other one by the tests of this page, Holm-adjusted together with all comparisons on the set; no mark means that the data do not decide. Cells below %d episodes are never marked.", smallest))
 	return t
+}
+
+// unlessMerged returns a cell of official verdicts, or a dash where the requests of the set's tasks are merged: the official
+// checker compares turns, and these episodes have one.
+func unlessMerged(runs []Run, set string, verdicts Cell) Cell {
+	for _, r := range runs {
+		for _, row := range r.Scores {
+			if row.Set == set && row.Prompt == bfcl.PromptMerged {
+				return Words("–").With("merged prompt")
+			}
+		}
+	}
+	return verdicts
 }
 
 func (s *Study) hasSampled(set string) bool {
@@ -272,7 +286,7 @@ func (a *Arm) seedCells(all []policy, runs []Run, name, set string, categories [
 	for _, c := range categories {
 		cells = append(cells, of(c, reward, false))
 	}
-	return append(cells, of("", verdict, true))
+	return append(cells, unlessMerged(runs, set, of("", verdict, true)))
 }
 
 // How the cells of comparisons are computed.

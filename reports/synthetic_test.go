@@ -104,7 +104,7 @@ func synthetic(seeds, tasks, updates int) *Study {
 }
 
 func syntheticEpisode(n int, token bool) *rl.Trajectory {
-	t := &rl.Trajectory{Task: fmt.Sprintf("drill_1_%05d", n), Category: "base", Origin: rl.OriginPolicy, Stop: rl.StopDone, Reward: float64(n % 2), RState: 1, Official: n%2 == 1, Calls: 2,
+	t := &rl.Trajectory{Task: fmt.Sprintf("drill_1_%05d", n), Category: "base", Origin: rl.OriginPolicy, Stop: rl.StopDone, Reward: rl.Reward(n % 2), RState: 1, Official: n%2 == 1, Calls: 2,
 		Messages: []rl.Message{
 			{Role: rl.RoleUser, Text: fmt.Sprintf("Open the folder temp_%d, and list what is in it, hidden files included.", n), From: 0, To: 4},
 			{Role: rl.RoleAssistant, Text: fmt.Sprintf("[cd(folder='temp_%d'), ls(a=True)]", n), Calls: []string{fmt.Sprintf("cd(folder='temp_%d')", n), "ls(a=True)"}, From: 4, To: 8},

@@ -61,7 +61,7 @@ type Utterance struct {
 // transcript is what a page keeps of a trajectory.
 func transcript(t *rl.Trajectory, seed string) Transcript {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%d\x00%s", t.Task, seed, t.Member, t.Token))
-	kept := Transcript{Task: t.Task, Category: t.Category, Seed: seed, Token: t.Token, Origin: t.Origin, Reward: t.Reward, Official: t.Official,
+	kept := Transcript{Task: t.Task, Category: t.Category, Seed: seed, Token: t.Token, Origin: t.Origin, Reward: float64(t.Reward), Official: t.Official,
 		Failure: t.Failure, Stop: t.Stop, Calls: t.Calls, Errors: t.Errors, hash: hex.EncodeToString(sum[:])}
 	for _, m := range t.Messages {
 		u := Utterance{Role: m.Role, Turn: m.Turn + 1, Text: m.Text, Calls: m.Calls}

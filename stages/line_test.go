@@ -531,7 +531,7 @@ func (p played) checkGap(t *testing.T, arm string, m rl.Metric) {
 	sum, n := map[string]float64{}, map[string]float64{}
 	for _, tr := range p.trajectories(t, `stage.rc-grpo.arm["`+arm+`"]@1`) {
 		if tr.Update == m.Update {
-			sum[tr.Token] += tr.Reward
+			sum[tr.Token] += float64(tr.Reward)
 			n[tr.Token]++
 		}
 	}

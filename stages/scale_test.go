@@ -3,6 +3,12 @@
 package stages
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,141 +19,325 @@ import (
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/reports"
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/token"
+	"rcgrpo/stages/rl"
 )
 
-// The paper's experiments as they stand in experiments/, at a pretended scale: a tiny random model of the same family and a
-// few tasks, through the same files with other variables. Every training and evaluation of seed 1 runs.
+// The paper's experiments as they stand in experiments/, at a pretended scale: a tiny model of the same family and one task of
+// each set, through the same files with other variables, up to the page. The model knows the expert episodes of these tasks
+// well enough to succeed in some of its rollouts and not in all, so that groups have variance and gradients are not 0.
 func TestThePapersExperimentsRunAtAPretendedScale(t *testing.T) {
 	benchmark := fixtures.Benchmark(t)
 	data, err := bfcl.LoadData(benchmark)
 	if err != nil {
 		t.Fatal(err)
 	}
-	qwen, llama := tinyFolder(t, data, "qwen2"), ""
+	t.Setenv("RCGRPO_LEASES", filepath.Join(t.TempDir(), "leases"))
+	qwen, llama := tinyFolder(t, data, benchmark, "qwen2"), ""
 	if fixtures.Llama(t) {
-		llama = tinyFolder(t, data, "llama")
+		llama = tinyFolder(t, data, benchmark, "llama")
 	}
-	site := &engine.Site{BFCL: benchmark, CPUs: 1}
 	for _, tc := range []struct {
-		file string
-		vars map[string]string
+		file, seeds string
+		vars        map[string]string
+		tables      []string // of the page, beside those that every page has
 	}{
-		{"paper_qwen.hcl", map[string]string{"base": qwen, "batches": "{ grpo = 1, rc = 2 }"}},
-		{"paper_llama.hcl", map[string]string{"base": llama, "explorer": qwen, "batches": "{ grpo = 1, rc = 2 }"}},
-		{"equal_compute.hcl", map[string]string{"base": qwen, "batches": "{ small = 1, large = 2 }"}},
-		{"splits.hcl", map[string]string{"base": qwen, "batch": "1"}},
+		{"paper_qwen.hcl", "[1, 2, 3]", map[string]string{"base": qwen, "batches": "{ grpo = 2, rc = 3 }"}, []string{"seeds", "compare", "mixtures"}},
+		{"paper_llama.hcl", "[1]", map[string]string{"base": llama, "explorer": qwen, "batches": "{ grpo = 2, rc = 3 }"}, []string{"compare", "mixtures"}},
+		{"equal_compute.hcl", "[1]", map[string]string{"base": qwen, "batches": "{ small = 2, large = 3 }"}, []string{"compare", "mixtures"}},
+		{"splits.hcl", "[1]", map[string]string{"base": qwen, "batch": "2"}, nil},
 	} {
 		t.Run(tc.file, func(t *testing.T) {
 			if tc.vars["base"] == "" {
 				t.Skip(fixtures.NoLlama)
 			}
-			for name, value := range map[string]string{"gpus": "0", "updates": "1", "take": "1", "reply": "4", "context": "32768"} {
+			for name, value := range map[string]string{"gpus": "0", "updates": "1", "take": "1", "reply": "160", "context": "32768", "precision": "float32"} {
 				tc.vars[name] = value
 			}
-			dir := t.TempDir()
-			x, diags := engine.Load(engine.Source{Path: withoutReport(t, dir, tc.file), Vars: tc.vars}, engine.Registry(Kinds()))
-			if diags.HasErrors() {
-				t.Fatal(diags)
-			}
-			for _, n := range x.Nodes {
-				if n.Seed == nil || *n.Seed == 1 {
-					runNode(t, n, dir, site)
-				}
-			}
+			p := playFile(t, tc.file, tc.seeds, tc.vars, benchmark)
+			p.checkRewardsAndGradients(t)
+			p.checkPage(t, tc.tables)
 		})
 	}
 }
 
-// withoutReport copies an experiment without its last block, whose kind is none of this package.
-func withoutReport(t *testing.T, dir, file string) string {
+// pretended is a run of one of the paper's files.
+type pretended struct {
+	*engine.Plan
+}
+
+// playFile runs a file of experiments/ to its end, with other seeds and in this process, into a store of its own.
+func playFile(t *testing.T, file, seeds string, vars map[string]string, benchmark string) pretended {
 	t.Helper()
+	dir := t.TempDir()
 	text, err := os.ReadFile(filepath.Join(fixtures.Root(t), "experiments", file))
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, _, found := strings.Cut(string(text), "stage \"report\"")
+	before, after, found := strings.Cut(string(text), "seeds    = [1, 2, 3]")
 	if !found {
-		t.Fatalf("%s has no report", file)
+		t.Fatalf("%s has no seeds [1, 2, 3]", file)
 	}
-	path := filepath.Join(dir, file)
-	if err := os.WriteFile(path, []byte(before), 0o600); err != nil {
+	path, site := filepath.Join(dir, file), filepath.Join(dir, "site.hcl")
+	err = errors.Join(os.WriteFile(path, []byte(before+"seeds = "+seeds+after), 0o600),
+		os.WriteFile(site, fmt.Appendf(nil, "store {\n  path = %q\n}\ndata {\n  bfcl = %q\n}\nexecutor \"local\" {\n  cpus = 1\n}\n", filepath.Join(dir, "store"), benchmark), 0o600))
+	if err != nil {
 		t.Fatal(err)
 	}
-	return path
+	x, diags := engine.Load(engine.Source{Path: path, Vars: vars, Site: site}, append(engine.Registry(Kinds()), reports.Kind()))
+	if len(diags) > 0 {
+		t.Fatal(diags)
+	}
+	store, err := artifact.Open(x.Site.StorePath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := x.Plan(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := plan.Run(t.Context(), engine.RunOptions{Executor: here{}}, func(e engine.Event) {
+		if e.Failure != nil {
+			t.Log(e.Address, e.Failure.Text)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if plan, err = x.Plan(store); err != nil { // with the results
+		t.Fatal(err)
+	}
+	return pretended{plan}
 }
 
-// tinyFolder is a model folder with random weights, a vocabulary trained on the documents of the benchmark's tools, and the
-// family's template.
-func tinyFolder(t *testing.T, data *bfcl.Data, family string) string {
+// here runs every stage in this process.
+type here struct{}
+
+func (here) Execute(ctx context.Context, w engine.Work, observe func(engine.Event)) error {
+	return w.Perform(ctx, io.Discard, observe)
+}
+
+// folder is where a port of a node lies.
+func (p pretended) folder(t *testing.T, n *engine.Planned, port string) string {
 	t.Helper()
-	special := []string{"<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>"}
-	template, first := "hf/chat/qwen2_5.jinja", `"<|endoftext|>"`
+	m, err := p.Store.Lookup(n.Key)
+	if err != nil || m == nil {
+		t.Fatalf("%s has no result (%v)", n.Address, err)
+	}
+	a, err := p.Store.Open(m, port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.Dir
+}
+
+// checkRewardsAndGradients: a model that always fails, or never, has advantages and gradients of 0 everywhere, and whatever is
+// wrong behind them would not show.
+func (p pretended) checkRewardsAndGradients(t *testing.T) {
+	for _, n := range p.Nodes {
+		switch n.Kind.Name {
+		case "rollout":
+			earned := map[float64]int{}
+			for _, e := range rows[*rl.Trajectory](t, p.folder(t, n, "trajectories"), rl.TrajectoriesFile) {
+				earned[float64(e.Reward)]++
+			}
+			if earned[0] == 0 || earned[0]+earned[1] != 4 {
+				t.Errorf("%s: rewards %v, want four, failures among them", n.Address, earned)
+			}
+		case "grpo", "rc-grpo":
+			reward, learns := 0.0, false
+			for _, m := range rows[rl.Metric](t, p.folder(t, n, "metrics"), rl.MetricsFile) {
+				v := m.Values
+				reward = max(reward, v["reward"])
+				learns = learns || v["mean_abs_advantage"] > 0.1 && v["grad_norm"] > 1e-6
+				if math.IsNaN(v["loss"]) || math.IsNaN(v["grad_norm"]) || v["skipped"] != 0 {
+					t.Errorf("%s: update %d is skipped or no number: %v", n.Address, m.Update, v)
+				}
+			}
+			if strings.Contains(n.Address, "family") { // whose tasks the model does not know
+				continue
+			}
+			if !learns || reward == 0 {
+				t.Errorf("%s: largest mean reward %v, an update with advantages and a gradient: %v", n.Address, reward, learns)
+			}
+		case "rctp-ft":
+			if m := rows[rl.Metric](t, p.folder(t, n, "metrics"), rl.MetricsFile); len(m) != 5 || !(m[0].Values["grad_norm"] > 0) {
+				t.Errorf("%s: got %v, want five updates with gradients", n.Address, m)
+			}
+		}
+	}
+}
+
+// checkPage: the page is there in every form, with every table that the file's stages can fill.
+func (p pretended) checkPage(t *testing.T, more []string) {
+	last := p.Nodes[len(p.Nodes)-1]
+	if last.Kind.Name != "report" {
+		t.Fatalf("the last stage is %s, want the report", last.Address)
+	}
+	dir := p.folder(t, last, "page")
+	for _, name := range []string{reports.HTMLFile, reports.MarkdownFile, reports.TextFile, reports.LaTeXFile} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || len(text) < 2000 || name != reports.HTMLFile && strings.Contains(string(text), "NaN") { // its scripts know NaN
+			t.Errorf("%s: %d bytes, %v; want a page without NaN", name, len(text), err)
+		}
+	}
+	var page struct {
+		Tables []struct {
+			ID   string
+			Rows []any
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(dir, reports.JSONFile))
+	if err == nil {
+		err = json.Unmarshal(text, &page)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tables []string
+	for _, table := range page.Tables {
+		if len(table.Rows) > 0 {
+			tables = append(tables, table.ID)
+		}
+	}
+	for _, want := range append([]string{"main", "gap-training", "entropy", "late", "signal", "values", "data", "certificate", "departures", "settings", "runs", "evidence"}, more...) {
+		if !slices.ContainsFunc(tables, func(id string) bool { return strings.HasPrefix(id, want) }) {
+			t.Errorf("no table %s; there are %v", want, tables)
+		}
+	}
+}
+
+// tinyFolder is a model folder of a family: a tiny model that knows the expert episodes of the tasks that take = 1
+// keeps of the paper's split, a vocabulary trained on the documents of the benchmark's tools and these episodes, and the family's template.
+func tinyFolder(t *testing.T, data *bfcl.Data, benchmark, family string) string {
+	t.Helper()
+	layout, special, template := "qwen2.5", []string{"<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>"}, "hf/chat/qwen2_5.jinja"
 	if family == "llama" {
+		layout, template = "llama3.1", "hf/chat/llama3_1.jinja"
 		special = []string{"<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>", "<|eot_id|>"}
-		template, first = "hf/chat/llama3_1.jinja", `"<|begin_of_text|>"`
 	}
 	functions, err := chat.FunctionsOf(data)
 	if err != nil {
 		t.Fatal(err)
 	}
+	experts := keptExperts(t, data)
 	var texts []string
 	for _, f := range functions {
 		texts = append(texts, string(f))
 	}
+	for _, e := range experts {
+		for _, m := range e.Messages {
+			texts = append(texts, m.Text)
+		}
+	}
 	slices.Sort(texts)
-	tokens, err := token.Train(texts, 3000, special)
+	tokens, err := token.Train(texts, 4000, special)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := lm.New(lm.Config{Family: family, Vocab: tokens.Size(), Hidden: 16, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 8, MLP: 24, RopeBase: 10000,
+	dir := t.TempDir()
+	for name, text := range map[string][]byte{checkpoint.TokenizerFile: tokens.JSON(), chat.TemplateFile: fixtures.Read(t, template),
+		"tokenizer_config.json": fmt.Appendf(nil, `{"bos_token": %q}`, special[0])} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := (checkpoint.Meta{Family: layout}).Write(dir); err != nil { // for the codec; a folder from the hub has none
+		t.Fatal(err)
+	}
+	codec, err := checkpoint.OpenCodec(dir, benchmark)
+	if err := errors.Join(err, os.Remove(filepath.Join(dir, checkpoint.MetaFile))); err != nil {
+		t.Fatal(err)
+	}
+	var lessons [][]lm.Sequence // the same episodes, as they are and with something in the place of a reward token
+	for _, goal := range []string{"", "\n[Reward Goal: high]", "\n[Reward Goal: low]"} {
+		var variant []lm.Sequence
+		for _, e := range experts {
+			told := *e
+			told.Messages = slices.Clone(e.Messages)
+			told.Messages[0].Text += goal
+			ids, learn := chat.Encode(codec, &told, rl.TokenNone)
+			variant = append(variant, lm.Sequence{IDs: ids, Learn: learn})
+		}
+		lessons = append(lessons, variant)
+	}
+	m, err := lm.New(lm.Config{Family: family, Vocab: tokens.Size(), Hidden: 48, Layers: 1, Heads: 4, KVHeads: 2, HeadDim: 16, MLP: 192, RopeBase: 10000,
 		NormEps: 1e-6, MaxPosition: 32768}, engine.Rand(1, family))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	dir := t.TempDir()
+	memorise(t, m, lessons)
 	if err := m.Save(dir); err != nil {
 		t.Fatal(err)
-	}
-	for name, text := range map[string][]byte{checkpoint.TokenizerFile: tokens.JSON(), chat.TemplateFile: fixtures.Read(t, template),
-		"tokenizer_config.json": []byte(`{"bos_token": ` + first + `}`)} {
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
 	}
 	return dir
 }
 
-// runNode runs a node as the engine would, with its inputs from beside it.
-func runNode(t *testing.T, n *engine.Node, dir string, site *engine.Site) {
+// keptExperts are the expert episodes of the tasks that take = 1 keeps of the paper's split.
+func keptExperts(t *testing.T, data *bfcl.Data) (experts []*rl.Trajectory) {
 	t.Helper()
-	place := func(n *engine.Node) string {
-		return filepath.Join(dir, strings.NewReplacer("/", "_").Replace(n.Address))
-	}
-	seed := int64(0)
-	if n.Seed != nil {
-		seed = *n.Seed
-	}
-	setup := engine.JobSetup{Dir: place(n), Seed: seed, Site: site, Inputs: map[artifact.Ref]string{}}
-	for _, in := range n.Inputs {
-		ref := in.Ref
-		ref.Seed = nil
-		setup.Inputs[ref] = filepath.Join(place(in.From), ref.Port)
-	}
-	job, err := engine.NewJob(setup)
+	paper, err := bfcl.PaperSplit(data.Tasks(), "file")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Stage.(engine.Runner).Run(t.Context(), job); err != nil {
-		t.Fatalf("%s: %v", n.Address, err)
+	for _, task := range []*bfcl.Task{paper.Train[0], paper.Test[0]} {
+		e, err := rl.Expert(task.Merged(), bfcl.Settings{Data: data, Today: bfcl.ReleaseDate})
+		if err != nil || e.Reward != 1 {
+			t.Fatalf("expert of %s: %v, %v", task.ID, e, err)
+		}
+		experts = append(experts, e)
 	}
-	for port := range n.Outputs {
-		if files, err := os.ReadDir(filepath.Join(place(n), port)); err != nil || len(files) == 0 {
-			t.Errorf("%s: port %s holds nothing (%v)", n.Address, port, err)
+	return experts
+}
+
+// memorise trains a model on one variant of the lessons after another, until it gives each lesson a probability of more than
+// an eighth as a whole.
+func memorise(t *testing.T, m *lm.Model, lessons [][]lm.Sequence) {
+	t.Helper()
+	trainer, err := lm.NewTrainer(m, lm.OptimizerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer trainer.Close()
+	const enough = 2 // nats of a lesson
+	known := 0       // variants in a row
+	for u := 0; known < len(lessons); u++ {
+		if u == 300 {
+			t.Fatal("the model does not learn its lessons")
+		}
+		variant, worst := lessons[u%len(lessons)], 0.0
+		_, err := trainer.Accumulate(t.Context(), variant, nil, 1, func(first, n int, s lm.TokenStats) (lm.Weights, error) {
+			w := lm.Weights{Logp: make([]float64, len(s.Logp))}
+			from := 0
+			for _, lesson := range variant[first : first+n] {
+				nats := 0.0
+				for _, learned := range lesson.Learn {
+					if learned {
+						nats -= s.Logp[from]
+						w.Logp[from] = -1e-2
+						from++
+					}
+				}
+				worst = max(worst, nats)
+			}
+			return w, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if worst <= enough {
+			known++
+			err = trainer.Drop()
+		} else {
+			known = 0
+			_, _, err = trainer.Update(1e-2)
+		}
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
 }

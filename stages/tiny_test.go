@@ -5,9 +5,11 @@ package stages
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
 )
 
 // tinyModel is a model of random weights whose vocabulary comes from stage.curate.data.
@@ -60,4 +62,34 @@ func loaded(t *testing.T, dir, text string) *engine.Experiment {
 		t.Fatal(diags)
 	}
 	return x
+}
+
+// runNode runs a node as the engine would, with its inputs from beside it.
+func runNode(t *testing.T, n *engine.Node, dir string, site *engine.Site) {
+	t.Helper()
+	place := func(n *engine.Node) string {
+		return filepath.Join(dir, strings.NewReplacer("/", "_").Replace(n.Address))
+	}
+	seed := int64(0)
+	if n.Seed != nil {
+		seed = *n.Seed
+	}
+	setup := engine.JobSetup{Dir: place(n), Seed: seed, Site: site, Inputs: map[artifact.Ref]string{}}
+	for _, in := range n.Inputs {
+		ref := in.Ref
+		ref.Seed = nil
+		setup.Inputs[ref] = filepath.Join(place(in.From), ref.Port)
+	}
+	job, err := engine.NewJob(setup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Stage.(engine.Runner).Run(t.Context(), job); err != nil {
+		t.Fatalf("%s: %v", n.Address, err)
+	}
+	for port := range n.Outputs {
+		if files, err := os.ReadDir(filepath.Join(place(n), port)); err != nil || len(files) == 0 {
+			t.Errorf("%s: port %s holds nothing (%v)", n.Address, port, err)
+		}
+	}
 }

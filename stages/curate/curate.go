@@ -2,7 +2,7 @@
 //
 // The port expert holds one trajectory per task, made by executing the task's ground truth. The port mixed (paper,
 // appendix on the dataset) holds the same trajectories marked high and failures marked low, at an exact ratio. A failure
-// is either a real one, a rollout that earned reward 0, or an expert episode spoilt on purpose, labelled as such; both
+// is either a real one, a rollout that earned reward 0 (one without a reward is no failure), or an expert episode spoilt on purpose, labelled as such; both
 // kinds are executed and checked to have reward 0. A task whose rollouts all succeeded passes its quota on to others;
 // summary.json (a Summary) counts how often that happened, and pages show it.
 package curate
@@ -25,7 +25,8 @@ type Summary struct {
 	Real       int `json:"real"`        // failures from rollouts
 	Spoilt     int `json:"spoilt"`      // failures made from experts
 	Rollouts   int `json:"rollouts"`    // rollouts offered
-	Failed     int `json:"failed"`      // of these with reward 0
+	Missing    int `json:"missing"`     // rollouts without a reward, whose environment failed
+	Failed     int `json:"failed"`      // rollouts with reward 0
 	Duplicates int `json:"duplicates"`  // failed ones that repeat another of their task
 	NoFailure  int `json:"no_failure"`  // tasks without a failed rollout, whose quota passed on
 	ShortReal  int `json:"short_real"`  // real failures asked for and not to be had, replaced by spoilt ones
@@ -37,7 +38,7 @@ func Kind() *engine.Kind {
 	return &engine.Kind{
 		Name:    "curate",
 		Summary: "Data sets for fine-tuning: expert trajectories, and experts with failures at an exact ratio, marked by reward token.",
-		Version: 2,
+		Version: 3,
 		New:     func() engine.Stage { return &settings{Ratio: 1} },
 		Outputs: func(s engine.Stage) map[string]string {
 			ports := map[string]string{"expert": "dataset"}
@@ -53,12 +54,48 @@ func Kind() *engine.Kind {
 
 type settings struct {
 	Tasks    artifact.Ref   `hcl:"tasks" port:"tasks" doc:"tasks whose ground truth makes the experts"`
-	Failures []artifact.Ref `hcl:"failures,optional" port:"trajectories" doc:"rollouts on these tasks; those with reward 0 are real failures"`
+	Failures []artifact.Ref `hcl:"failures,optional" port:"trajectories" doc:"rollouts on these tasks; those with reward 0 are real failures. Ask for more of them than failures are needed: without spoilt ones the stage fails where too many succeed or repeat"`
 	Ratio    float64        `hcl:"ratio,optional" doc:"failures per expert trajectory (paper: 1)"`
 	Spoilt   float64        `hcl:"spoilt,optional" doc:"share of the failures that are spoilt expert episodes; 0 takes real ones only"`
 
-	RatioRange  hcl.Range `hcl:"ratio,attr_range"`
-	SpoiltRange hcl.Range `hcl:"spoilt,attr_range"`
+	FailuresRange hcl.Range `hcl:"failures,attr_range"`
+	RatioRange    hcl.Range `hcl:"ratio,attr_range"`
+	SpoiltRange   hcl.Range `hcl:"spoilt,attr_range"`
+}
+
+// CheckInputs reports rollouts that may hold fewer failures than the mixed data set takes from them, before they are
+// sampled. It says nothing where spoilt experts can fill the gap, or where the number of episodes is not in the settings.
+func (s *settings) CheckInputs(n *engine.Node) hcl.Diagnostics {
+	if s.Spoilt > 0 || s.Ratio <= 0 || len(s.Failures) == 0 {
+		return nil
+	}
+	offered := 0
+	for _, ref := range s.Failures {
+		in, ok := n.Input(ref)
+		if !ok {
+			return nil
+		}
+		sampler, ok := in.From.Stage.(interface{ EpisodesPerTask() int })
+		if !ok {
+			return nil
+		}
+		offered += sampler.EpisodesPerTask()
+	}
+	d := &hcl.Diagnostic{Subject: &s.FailuresRange}
+	wayOut := "Raise samples of the rollouts, lower ratio, or allow spoilt experts (spoilt above 0)."
+	switch share := 100 * (1 - s.Ratio/float64(offered)); {
+	case s.Ratio >= float64(offered):
+		d.Severity, d.Summary = hcl.DiagError, "Too few rollouts"
+		d.Detail = fmt.Sprintf("The data takes %v real failures per task (ratio) from %s per task, so a single success or a repeated failure among the rollouts would end this stage, after all of them are sampled. %s",
+			s.Ratio, engine.Plural(offered, "rollout"), wayOut)
+	case 2*s.Ratio > float64(offered):
+		d.Severity, d.Summary = hcl.DiagWarning, "Barely enough rollouts"
+		d.Detail = fmt.Sprintf("The data takes %v real failures per task (ratio) from %s per task: this stage fails if more than %.0f %% of the rollouts succeed or repeat a failure. %s",
+			s.Ratio, engine.Plural(offered, "rollout"), share, wayOut)
+	default:
+		return nil
+	}
+	return hcl.Diagnostics{d}
 }
 
 func (s *settings) Check() hcl.Diagnostics {

@@ -34,7 +34,7 @@ func drills(t *testing.T, form drill.Form, n int) []*bfcl.Task {
 
 // rollout is an episode in which the policy said one thing.
 func rollout(task *bfcl.Task, said string, reward float64) *rl.Trajectory {
-	return &rl.Trajectory{Task: task.ID, Family: task.Family, Category: task.Category, Origin: rl.OriginPolicy, Reward: reward, Stop: rl.StopDone,
+	return &rl.Trajectory{Task: task.ID, Family: task.Family, Category: task.Category, Origin: rl.OriginPolicy, Reward: rl.Reward(reward), Stop: rl.StopDone,
 		Messages: []rl.Message{{Role: rl.RoleUser, Text: task.Turns[0].User}, {Role: rl.RoleAssistant, Text: said}}}
 }
 
@@ -266,6 +266,32 @@ func TestDuplicatesAreDroppedAlsoAcrossRollouts(t *testing.T) {
 	}
 	if sum.Failed != 12 || sum.Duplicates != 2 || sum.Real != 10 || len(mixed) != 14 {
 		t.Errorf("got %+v and %d rows, want 12 failed, 2 duplicates, 10 real and 14 rows", sum, len(mixed))
+	}
+}
+
+func TestRolloutsWithoutARewardAreNoFailures(t *testing.T) {
+	b := explored(t, 4, 1)
+	for _, task := range b.tasks {
+		for k := range 3 {
+			broken := rollout(task, fmt.Sprintf("nothing %d", k), 0)
+			broken.Reward, broken.Stop = rl.MissingReward(), rl.StopError
+			b.rollouts[0] = append(b.rollouts[0], broken)
+		}
+	}
+	_, mixed, sum, err := curate(t, b, 1, 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (Summary{Experts: 4, Real: 4, Rollouts: 20, Missing: 12, Failed: 4}); sum != want {
+		t.Errorf("summary: got %+v, want %+v", sum, want)
+	}
+	for _, r := range mixed {
+		if r.Reward.Missing() || r.Stop == rl.StopError {
+			t.Errorf("task %s: an episode whose environment failed is in the data", r.Task)
+		}
+	}
+	if _, _, _, err := curate(t, b, 2, 0, 1); err == nil || !strings.Contains(err.Error(), "8 real failures are wanted and the rollouts have 4") {
+		t.Errorf("more failures than there are: got %v", err)
 	}
 }
 

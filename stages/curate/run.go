@@ -111,6 +111,10 @@ func (c *curation) rollouts() error {
 				return fmt.Errorf("the rollouts of stage.%s.%s are on task %s, which is not one of the tasks curated here; give both stages the same tasks", ref.Kind, ref.Name, t.Task)
 			}
 			c.sum.Rollouts++
+			if t.Reward.Missing() {
+				c.sum.Missing++
+				continue
+			}
 			if t.Reward != 0 {
 				continue
 			}
@@ -141,8 +145,9 @@ func (c *curation) isNew(t *rl.Trajectory) bool {
 	return true
 }
 
-// failures takes ratio failures per expert: of these the share spoilt is made from experts, the others are rollouts. Each
-// task has the same quota; what one cannot fill passes on to the others, and what rollouts cannot fill is spoilt.
+// failures takes ratio failures per expert: the share spoilt is made from experts, the rest are rollouts. Each task has
+// the same quota; the other tasks fill what one task cannot. With spoilt above 0, more experts are spoilt where the
+// rollouts hold too few failures; with spoilt = 0 that is an error.
 func (c *curation) failures(ctx context.Context) ([]*rl.Trajectory, error) {
 	total := int(math.Round(c.Ratio * float64(len(c.expert))))
 	wantSpoilt := int(math.Round(c.Spoilt * float64(total)))

@@ -19,7 +19,7 @@ func Kind() *engine.Kind {
 	return &engine.Kind{
 		Name:    "eval",
 		Summary: "Episodes on held-out tasks: the paper's reward and the official verdict of each.",
-		Version: 3,
+		Version: 4,
 		New: func() engine.Stage {
 			return &settings{Token: "checkpoint", Samples: 1, TopP: 1, Limits: rl.DefaultLimits(), Arithmetic: rl.DefaultArithmetic()}
 		},
@@ -42,10 +42,62 @@ type settings struct {
 
 	rl.Arithmetic
 
+	TasksRange       hcl.Range `hcl:"tasks,attr_range"`
 	TemperatureRange hcl.Range `hcl:"temperature,attr_range"`
 	TopPRange        hcl.Range `hcl:"top_p,attr_range"`
 	SamplesRange     hcl.Range `hcl:"samples,attr_range"`
 	KRange           hcl.Range `hcl:"k,attr_range"`
+}
+
+// scores returns the rows of the episodes that have a reward, given the set of each.
+func (s *settings) scores(trajectories []*rl.Trajectory, sets []string) []rl.Score {
+	var scores []rl.Score
+	for i, t := range trajectories {
+		if !t.Reward.Missing() {
+			scores = append(scores, t.Score(sets[i], s.Temperature == 0))
+		}
+	}
+	return scores
+}
+
+// CheckInputs warns where the policy was chosen, while it trained, by the tasks on which it is evaluated here.
+func (s *settings) CheckInputs(n *engine.Node) hcl.Diagnostics {
+	evaluated := map[edge]bool{}
+	for _, ref := range s.Tasks {
+		if in, ok := n.Input(ref); ok {
+			evaluated[edge{in.From, in.Ref.Port}] = true
+		}
+	}
+	ref := s.Policy
+	for at := n; ; {
+		in, ok := at.Input(ref)
+		if !ok {
+			return nil
+		}
+		chooser, chooses := in.From.Stage.(interface{ ChoosesOn() []artifact.Ref })
+		if chooses && in.Ref.Port == "best" {
+			for _, task := range chooser.ChoosesOn() {
+				chosen, ok := in.From.Input(task)
+				if ok && evaluated[edge{chosen.From, chosen.Ref.Port}] {
+					return hcl.Diagnostics{{Severity: hcl.DiagWarning, Summary: "Evaluated on the tasks that chose the policy",
+						Detail: fmt.Sprintf("The port best of stage.%s.%s holds the policy with the highest reward on stage.%s.%s.%s (evaluate { tasks }), so its success on these tasks is too high by the luck of that choice. "+
+							"Evaluate it on other tasks, choose on other tasks, or take the port checkpoint.", in.From.Kind.Name, in.From.Name, task.Kind, task.Name, task.Port), Subject: &s.TasksRange}}
+				}
+			}
+		}
+		from, ok := in.From.Stage.(checkpoint.MemoryUser)
+		if !ok {
+			return nil
+		}
+		at = in.From
+		ref, _ = from.MemoryUse()
+	}
+}
+
+// edge is a port of a node.
+type edge struct {
+	from *engine.Node
+	port string
 }
 
 // MemoryUse is a sampler alone.

@@ -6,6 +6,7 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/enginetest"
+	"rcgrpo/stages/rl"
 )
 
 // mistakes are those of an eval stage with this body.
@@ -32,5 +33,12 @@ func TestValuesOutOfRangeAreRefused(t *testing.T) {
 		if want == "" && got != "" || !strings.Contains(got, want) {
 			t.Errorf("%q: got %q, want it to say %q", body, got, want)
 		}
+	}
+}
+
+func TestEpisodesWithoutARewardHaveNoScore(t *testing.T) {
+	got := (&settings{}).scores([]*rl.Trajectory{{Task: "a", Reward: 1}, {Task: "b", Reward: rl.MissingReward(), Stop: rl.StopError}, {Task: "c"}}, []string{"x", "y", "z"})
+	if len(got) != 2 || got[0].Task != "a" || got[0].Reward != 1 || got[0].Set != "x" || got[1].Task != "c" || got[1].Reward != 0 || got[1].Set != "z" {
+		t.Errorf("got %+v, want the rows of a and c", got)
 	}
 }

@@ -46,10 +46,7 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	if err != nil {
 		return err
 	}
-	scores := make([]rl.Score, len(trajectories))
-	for i, t := range trajectories {
-		scores[i] = t.Score(sets[i], s.Temperature == 0)
-	}
+	scores := s.scores(trajectories, sets)
 	dir, err := job.Create("scores")
 	if err != nil {
 		return err

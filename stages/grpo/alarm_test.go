@@ -62,7 +62,7 @@ func letters(t *testing.T) *token.Tokenizer {
 // plant changes an update's trajectories, or how they are looked at.
 type plant func(r *training, trajectories []*rl.Trajectory)
 
-func rewards(list ...float64) plant {
+func rewards(list ...rl.Reward) plant {
 	return func(_ *training, trajectories []*rl.Trajectory) {
 		for i, tr := range trajectories {
 			tr.Reward = list[i]
@@ -111,8 +111,8 @@ func TestAlarmsAct(t *testing.T) {
 			r.Temperature, r.KL.Beta = 0.02, 0 // the divergence of so peaked a policy overflows
 		}, true},
 		"a spike":          {rl.Alarm{Name: rl.AlarmSpike, Updates: &two}, rewards(1000, 0, 0, 0, 1000, 0), true},
-		"a NaN":            {rl.Alarm{Name: rl.AlarmNaN}, rewards(math.NaN(), 0, 1, 0, 1, 0), false},
-		"an infinite loss": {rl.Alarm{Name: rl.AlarmNaN}, rewards(math.Inf(1), 0, 1, 0, 1, 0), false},
+		"a NaN":            {rl.Alarm{Name: rl.AlarmNaN}, rewards(rl.Reward(math.Inf(-1)), 0, 1, 0, 1, 0), false},
+		"an infinite loss": {rl.Alarm{Name: rl.AlarmNaN}, rewards(rl.Reward(math.Inf(1)), 0, 1, 0, 1, 0), false},
 	} {
 		for _, action := range []string{rl.ActionSkip, rl.ActionStop, rl.ActionLowerRate} {
 			t.Run(name+", "+action, func(t *testing.T) {
@@ -155,7 +155,7 @@ func TestWithoutAlarmsAGradientThatIsNoNumberIsLeftOut(t *testing.T) {
 	if _, moved := update(t, r, 1, rewards(1, 0, 1, 0, 1, 0)); !moved {
 		t.Fatal("a healthy update moves nothing")
 	}
-	if v, moved := update(t, r, 2, rewards(math.NaN(), 0, 1, 0, 1, 0)); moved || v["skipped"] != 1 || v["lr"] != 0 {
+	if v, moved := update(t, r, 2, rewards(rl.Reward(math.Inf(-1)), 0, 1, 0, 1, 0)); moved || v["skipped"] != 1 || v["lr"] != 0 {
 		t.Errorf("moved %v, logged %v", moved, v)
 	}
 }
@@ -163,7 +163,7 @@ func TestWithoutAlarmsAGradientThatIsNoNumberIsLeftOut(t *testing.T) {
 // The batch that was left out can be read, and the third in a row ends the training.
 func TestBatchesWithoutAFiniteGradientAreKept(t *testing.T) {
 	r := alone(t)
-	healthy, planted := rewards(1, 0, 1, 0, 1, 0), rewards(1, 0, 1, math.Inf(1), 1, 0)
+	healthy, planted := rewards(1, 0, 1, 0, 1, 0), rewards(1, 0, 1, rl.Reward(math.Inf(1)), 1, 0)
 	for u, p := range []plant{healthy, planted, planted, healthy, planted, planted} { // two in a row are not three
 		update(t, r, u+1, p)
 	}
@@ -189,8 +189,8 @@ func TestBatchesWithoutAFiniteGradientAreKept(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := trajectories[len(updates)%len(trajectories)]
-		reward := any(want.Reward)
-		if math.IsInf(want.Reward, 0) {
+		reward := any(float64(want.Reward))
+		if math.IsInf(float64(want.Reward), 0) {
 			reward = "+Inf"
 		}
 		n := 0

@@ -13,7 +13,6 @@ import (
 type batch struct {
 	trajectories []*rl.Trajectory
 	size         int       // of a group
-	group        []int     // [B] number of each trajectory's group
 	length       []int     // [B] action tokens of each trajectory
 	first        []int     // [B] place of the first of them in the flat lists
 	turn         []int     // [N] turn of each action token
@@ -31,7 +30,6 @@ type batch struct {
 func newBatch(trajectories []*rl.Trajectory, size int) *batch {
 	b := &batch{trajectories: trajectories, size: size}
 	for i, t := range trajectories {
-		b.group = append(b.group, i/size)
 		b.sequences = append(b.sequences, lm.Sequence{IDs: t.IDs, Learn: t.Mask})
 		b.first = append(b.first, len(b.turn))
 		for _, m := range t.Messages {
@@ -75,17 +73,14 @@ func (b *batch) minibatches(o *rl.Objective) []*batch {
 // advantage computes the advantages from the rewards less a penalty each [B], nil for none. Groups count as equal by
 // their rewards alone, with or without a penalty.
 func (b *batch) advantage(o *rl.Objective, penalty []float64) {
-	rewards := make([]float64, len(b.trajectories))
-	for i, t := range b.trajectories {
-		rewards[i] = float64(t.Reward)
-		if penalty != nil {
-			rewards[i] -= penalty[i]
-		}
-	}
 	b.penalty = penalty
-	b.advantages = o.Advantage.Of(b.group, rewards, b.length)
+	b.advantages, b.skip = o.Advantage.OfEpisodes(b.trajectories, b.size, penalty, b.length)
 	if o.ZeroVariance == "mask" {
-		b.skip = b.equalGroups()
+		equal := b.equalGroups()
+		for i, without := range b.skip {
+			equal[i] = equal[i] || without
+		}
+		b.skip = equal
 	}
 	b.totals = o.Totals(&rl.Batch{Length: b.length, Skip: b.skip, Turn: b.turn})
 }
@@ -94,7 +89,7 @@ func (b *batch) advantage(o *rl.Objective, penalty []float64) {
 func (b *batch) equalGroups() []bool {
 	equal := make([]bool, 0, len(b.trajectories))
 	for members := range slices.Chunk(b.trajectories, b.size) {
-		equal = append(equal, slices.Repeat([]bool{equalRewards(members)}, len(members))...)
+		equal = append(equal, slices.Repeat([]bool{rl.EqualRewards(members)}, len(members))...)
 	}
 	return equal
 }

@@ -139,7 +139,7 @@ func benchmarkUpdate(b *testing.B, cfg lm.Config) {
 			if len(t.IDs) != benchPrompt+benchNew {
 				b.Fatalf("an episode has %d tokens, want %d", len(t.IDs), benchPrompt+benchNew)
 			}
-			t.Reward = float64(i % 2)
+			t.Reward = rl.Reward(i % 2)
 		}
 		batch := newBatch(trajectories, benchGroup)
 		mark := cpu()

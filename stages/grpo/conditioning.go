@@ -35,8 +35,14 @@ func (c *conditioning) sample(ctx context.Context, tasks []*bfcl.Task, samples i
 	if err != nil {
 		return nil, err
 	}
+	if _, err := rl.Rewarded(got); err != nil {
+		return nil, err
+	}
 	counts := make([]rl.TaskSample, len(tasks))
 	for i, t := range got {
+		if t.Reward.Missing() {
+			continue
+		}
 		s := &counts[i/(len(tokens)*samples)]
 		right := 0
 		if t.Reward == 1 {

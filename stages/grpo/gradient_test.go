@@ -32,7 +32,7 @@ func tiny(t *testing.T, seed uint64) *lm.Model {
 func conversations() []*rl.Trajectory {
 	r := rand.New(rand.NewPCG(8, 9))
 	var out []*rl.Trajectory
-	for i, reward := range []float64{1, 0, 0, 1, 1, 0} {
+	for i, reward := range []rl.Reward{1, 0, 0, 1, 1, 0} {
 		t := &rl.Trajectory{Task: "t", Reward: reward}
 		piece := func(role string, turn, n int, own bool) {
 			from := len(t.IDs)

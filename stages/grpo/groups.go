@@ -38,9 +38,10 @@ func (s *sampler) next(n int) []*bfcl.Task {
 // rounds bounds how often zero_variance = "resample" draws tasks anew for one update; after that what there is counts.
 const rounds = 4
 
-// update collects the groups of an update, the members of each side by side, and says how many it sampled.
+// update collects the groups of an update, the members of each side by side, and says how many it sampled. Too many
+// failures of the environment among them are an error.
 func (s *sampler) update(ctx context.Context, u int) (trajectories []*rl.Trajectory, sampled int, err error) {
-	var kept, equal []*rl.Trajectory
+	var kept, equal, all []*rl.Trajectory
 	before := map[string]int{} // groups of each task in this update
 	full := s.batch * s.group
 	for round := 0; round < rounds && len(kept) < full; round++ {
@@ -50,13 +51,17 @@ func (s *sampler) update(ctx context.Context, u int) (trajectories []*rl.Traject
 			return nil, 0, err
 		}
 		sampled += len(tasks)
+		all = append(all, got...)
 		for members := range slices.Chunk(got, s.group) {
-			if s.resample && equalRewards(members) {
+			if s.resample && rl.EqualRewards(members) {
 				equal = append(equal, members...)
 			} else {
 				kept = append(kept, members...)
 			}
 		}
+	}
+	if _, err := rl.Rewarded(all); err != nil {
+		return nil, 0, err
 	}
 	return append(kept, equal[:full-len(kept)]...), sampled, nil
 }
@@ -77,13 +82,4 @@ func (s *sampler) rollouts(u int, tasks []*bfcl.Task, before map[string]int) []r
 		}
 	}
 	return list
-}
-
-func equalRewards(members []*rl.Trajectory) bool {
-	for _, m := range members {
-		if m.Reward != members[0].Reward {
-			return false
-		}
-	}
-	return true
 }

@@ -27,7 +27,7 @@ func scripted(n int, reward func(r rl.Rollout) float64) *sampler {
 	s.collect = func(_ context.Context, list []rl.Rollout) ([]*rl.Trajectory, error) {
 		var out []*rl.Trajectory
 		for _, r := range list {
-			out = append(out, &rl.Trajectory{Task: r.Task.ID, Update: r.Update, Member: r.Member, Token: r.Token, Reward: reward(r)})
+			out = append(out, &rl.Trajectory{Task: r.Task.ID, Update: r.Update, Member: r.Member, Token: r.Token, Reward: rl.Reward(reward(r))})
 		}
 		return out, nil
 	}
@@ -269,8 +269,61 @@ func TestErrorOfTheCollectorStopsTheUpdate(t *testing.T) {
 	}
 }
 
+func TestTooManyFailuresOfTheEnvironmentStopAnUpdate(t *testing.T) {
+	for name, tc := range map[string]struct {
+		tasks, broken int
+		stops         bool
+	}{"1 of 40 episodes": {20, 1, false}, "2 of 40": {20, 2, false}, "3 of 40": {20, 3, true}, "all": {20, 40, true}} {
+		n := 0
+		s := scripted(tc.tasks, func(rl.Rollout) float64 {
+			if n++; n <= tc.broken {
+				return math.NaN()
+			}
+			return float64(n % 2)
+		})
+		s.batch = 20
+		got, _, err := s.update(t.Context(), 1)
+		if tc.stops != (err != nil) || err != nil && !strings.Contains(err.Error(), fmt.Sprintf("the environment failed in %d of 40 episodes", tc.broken)) {
+			t.Errorf("%s: got %d trajectories, %v", name, len(got), err)
+		}
+	}
+}
+
+// The batch goes on without the member that has no reward, or without its group, and learns nothing from its tokens.
+func TestMissingRewardsAreLeftOutOfTheLoss(t *testing.T) {
+	list := []*rl.Trajectory{episode(1, 2), episode(0, 3), episode(rl.MissingReward(), 1), episode(1, 4), episode(0, 2), episode(0, 1)}
+	stats := lm.TokenStats{}
+	for range 13 {
+		stats.Logp, stats.LogpRef = append(stats.Logp, -1), append(stats.LogpRef, -1.5)
+	}
+	gradients := map[string][]float64{}
+	for missing, want := range map[string]struct {
+		skip   []bool
+		tokens int
+	}{"leave_out": {[]bool{false, false, true, false, false, false}, 12}, "spread": {[]bool{true, true, true, false, false, false}, 7}} {
+		b := newBatch(list, 3)
+		o := rl.PaperObjective()
+		o.Advantage.Missing = missing
+		b.advantage(&o, nil)
+		if !slices.Equal(b.skip, want.skip) || b.totals.Tokens != want.tokens {
+			t.Errorf("missing = %q: skips %v and counts %d tokens, want %v and %d", missing, b.skip, b.totals.Tokens, want.skip, want.tokens)
+		}
+		out, err := b.evaluate(&o, 0, len(list), stats)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gradients[missing] = out.DLogp
+		if math.IsNaN(out.Loss) || out.DLogp[5] != 0 || (out.DLogp[0] == 0) != (missing == "spread") || out.DLogp[6] == 0 {
+			t.Errorf("missing = %q: loss %v, derivatives %v", missing, out.Loss, out.DLogp)
+		}
+	}
+	if slices.Equal(gradients["leave_out"], gradients["spread"]) {
+		t.Error("advantage { missing } changes nothing")
+	}
+}
+
 // episode is a trajectory of n action tokens in one reply, after two given ones.
-func episode(reward float64, n int) *rl.Trajectory {
+func episode(reward rl.Reward, n int) *rl.Trajectory {
 	t := &rl.Trajectory{Reward: reward, IDs: []int32{1, 2}, Mask: []bool{false, false}, Logp: []float32{0, 0},
 		Messages: []rl.Message{{Role: rl.RoleUser, To: 1}, {Role: rl.RoleAssistant, From: 1, To: 2 + n}}}
 	for k := range n {

@@ -55,7 +55,7 @@ func Kinds() []*engine.Kind {
 
 func defaults(batch int) settings {
 	return settings{
-		Order: "shuffled", Updates: 350, Group: 5, Batch: batch, LR: 1e-6, Temperature: 1, TopP: 1, Keep: 1,
+		Order: "shuffled", Updates: 350, Group: 5, Batch: batch, LR: defaultLR, Temperature: 1, TopP: 1, Keep: 1,
 		Objective: rl.PaperObjective(),
 		Schedule:  &rl.Schedule{Shape: "constant"},
 		Optimizer: &rl.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01, ClipNorm: 1},
@@ -66,6 +66,9 @@ func defaults(batch int) settings {
 	}
 }
 
+// defaultLR is the paper's learning rate, which is for all weights.
+const defaultLR = 1e-6
+
 // settings are what both kinds share.
 type settings struct {
 	Policy      artifact.Ref   `hcl:"policy" port:"checkpoint" doc:"checkpoint to start from; frozen, it is the reference policy too"`
@@ -75,7 +78,7 @@ type settings struct {
 	Updates     int            `hcl:"updates,optional" unit:"updates" doc:"updates: each samples a batch and learns from it (the paper logs 350)"`
 	Group       int            `hcl:"group,optional" unit:"episodes" doc:"episodes per task, G (paper, eq. 6: 5)"`
 	Batch       int            `hcl:"batch,optional" unit:"tasks" doc:"tasks per update (paper: 64 for GRPO, 256 for RC-GRPO)"`
-	LR          float64        `hcl:"lr,optional" doc:"learning rate (paper: 1e-6)"`
+	LR          float64        `hcl:"lr,optional" doc:"learning rate (paper: 1e-6); an adapter (lora) needs a higher one, usually 1e-5 to 5e-5"`
 	Temperature float64        `hcl:"temperature,optional" doc:"sampling temperature of rollouts (verl, TRL, OpenRLHF: 1); the objective's log-probabilities use it too"`
 	TopP        float64        `hcl:"top_p,optional" doc:"rollouts are sampled from the fewest most probable tokens whose probabilities reach this (nucleus, Holtzman et al. 2020); 1 is the whole vocabulary. The objective's log-probabilities are those of the whole vocabulary either way (verl, TRL), so below 1 the first ratio is not that of sampler and policy, and sampler_gap is not logged"`
 	Keep        int            `hcl:"keep,optional" unit:"updates" doc:"trajectories of every n-th update are kept in the port trajectories; 0 keeps none"`
@@ -186,6 +189,14 @@ func (s *settings) episodes() int {
 // evaluates says that the policy with the best evaluation while training is a port too.
 func (s *settings) evaluates() bool { return s.Evaluate != nil }
 
+// ChoosesOn returns the tasks whose rewards choose the port best.
+func (s *settings) ChoosesOn() []artifact.Ref {
+	if s.Evaluate == nil {
+		return nil
+	}
+	return s.Evaluate.Tasks
+}
+
 // extends says that more updates go on from fewer where the learning rate allows it.
 func (s *settings) extends() (setting, why string) { return "updates", s.Schedule.Extends() }
 
@@ -246,6 +257,7 @@ func (s *settings) check(tokens bool) hcl.Diagnostics {
 	diags = append(diags, s.Objective.Check()...)
 	diags = append(diags, s.Split.Check()...)
 	diags = append(diags, s.LoRA.Check()...)
+	diags = append(diags, s.LoRA.CheckRate(s.LR, defaultLR, s.LRRange)...)
 	diags = append(diags, s.Schedule.Check()...)
 	diags = append(diags, s.Optimizer.Check()...)
 	diags = append(diags, s.Checkpoints.Check()...)

@@ -76,6 +76,7 @@ func TestValuesOutOfRangeAreRefused(t *testing.T) {
 		{"grpo", "optimizer {\nbeta1 = 1\n}", "below 1; got 1"},
 		{"grpo", "kl {\nestimator = \"exact\"\nplace = \"reward\"\n}", "place = \"loss\""},
 		{"grpo", "weights = [1, 2]", "for 1 sets"},
+		{"rc-grpo", "lora {\nrank = 1\nalpha = 1\n}", "lr = 1e-06 is a rate for all weights. A low-rank adapter usually learns at 1e-05 to 5e-05"},
 		{"grpo", "lora {\nrank = -2\nalpha = 1\n}", "rank of at least 1; got -2"},
 		{"rc-grpo", "lora {\nrank = 1\nalpha = 1\ntargets = [\"lm_head\"]\n}", "got \"lm_head\""},
 		{"grpo", "weights = [0]", "above 0; got [0]"},

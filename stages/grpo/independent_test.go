@@ -148,7 +148,7 @@ func rewrite(t *testing.T, dir string, values map[string]func(row, column int) f
 func (r *whole) trajectories() []*rl.Trajectory {
 	var out []*rl.Trajectory
 	for i, reward := range r.Inputs.Rewards {
-		t := &rl.Trajectory{Reward: reward, Token: r.Inputs.RewardToken[i]}
+		t := &rl.Trajectory{Reward: rl.Reward(reward), Token: r.Inputs.RewardToken[i]}
 		for k, masked := range r.Inputs.Mask[i] {
 			turn, from := r.Inputs.Turn[i][k], len(t.IDs)
 			t.IDs = append(t.IDs, int32(r.V+r.Inputs.State[i][k]), int32(r.Inputs.Token[i][k]))

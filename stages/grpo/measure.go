@@ -59,9 +59,12 @@ func (t *training) evaluate(ctx context.Context, u int, v map[string]float64) er
 	if err != nil {
 		return err
 	}
+	if got, err = rl.Rewarded(got); err != nil {
+		return err
+	}
 	v["eval_reward"], v["eval_official"] = 0, 0
 	for _, e := range got {
-		v["eval_reward"] += e.Reward / float64(len(got))
+		v["eval_reward"] += float64(e.Reward) / float64(len(got))
 		if e.Official {
 			v["eval_official"] += 1 / float64(len(got))
 		}

@@ -63,6 +63,9 @@ func (r *recorder) collect(list []rl.Rollout, sample func(rest []rl.Rollout, fin
 	}
 	err := sample(rest, func(i int, t *rl.Trajectory) error {
 		out[missing[i]] = t
+		if t.Reward.Missing() { // the environment may work in the next attempt
+			return nil
+		}
 		return r.scratch.Append(t)
 	})
 	return out, err

@@ -36,7 +36,7 @@ func TestFinishedTrajectoriesOfTheOpenUpdateAreNotSampledAgain(t *testing.T) {
 		list = append(list, rl.Rollout{Task: task, Update: 7, Member: member, Token: rl.TokenHigh})
 	}
 	played := func(ask rl.Rollout) *rl.Trajectory {
-		return &rl.Trajectory{Task: ask.Task.ID, Update: ask.Update, Member: ask.Member, Token: ask.Token, Reward: float64(10 + ask.Member), Logp: []float32{-1.0 / 3}}
+		return &rl.Trajectory{Task: ask.Task.ID, Update: ask.Update, Member: ask.Member, Token: ask.Token, Reward: rl.Reward(10 + ask.Member), Logp: []float32{-1.0 / 3}}
 	}
 	killed := errors.New("killed")
 	first := openRecorder(t, dir, 6)
@@ -70,6 +70,27 @@ func TestFinishedTrajectoriesOfTheOpenUpdateAreNotSampledAgain(t *testing.T) {
 	}
 	if left := openRecorder(t, dir, 7).left(); left != 0 {
 		t.Errorf("after the update was saved %d trajectories are left, want none", left)
+	}
+}
+
+// The environment may be well again: an episode that it failed in is played anew by the next attempt.
+func TestEpisodesWithoutARewardAreSampledAgain(t *testing.T) {
+	dir, list := t.TempDir(), []rl.Rollout{{Task: &bfcl.Task{ID: "t1"}, Update: 1}, {Task: &bfcl.Task{ID: "t1"}, Update: 1, Member: 1}}
+	_, err := openRecorder(t, dir, 0).collect(list, func(rest []rl.Rollout, finished func(int, *rl.Trajectory) error) error {
+		return errors.Join(finished(0, &rl.Trajectory{Task: "t1", Update: 1, Reward: rl.MissingReward(), Stop: rl.StopError}),
+			finished(1, &rl.Trajectory{Task: "t1", Update: 1, Member: 1, Reward: 1}))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := openRecorder(t, dir, 0).collect(list, func(rest []rl.Rollout, finished func(int, *rl.Trajectory) error) error {
+		if len(rest) != 1 || rest[0].Member != 0 {
+			t.Errorf("asked for %v again, want the member without a reward", rest)
+		}
+		return finished(0, &rl.Trajectory{Task: "t1", Update: 1, Reward: 1})
+	})
+	if err != nil || got[0].Reward != 1 || got[1].Reward != 1 {
+		t.Errorf("got %v, %v", got, err)
 	}
 }
 

@@ -445,7 +445,7 @@ func (t *training) withinMemory(b *batch, work func() error) error {
 func (t *training) dump(u int, b *batch, stats lm.TokenStats, end error) error {
 	var rows []metrics.Skipped
 	for i, tr := range b.trajectories {
-		reward, advantage := metrics.Number(tr.Reward), metrics.Number(b.advantages[i])
+		reward, advantage := metrics.Number(float64(tr.Reward)), metrics.Number(b.advantages[i])
 		rows = append(rows, metrics.Skipped{Update: u, Task: tr.Task, Token: tr.Token, Reward: &reward, Advantage: &advantage,
 			Logp: metrics.Numbers(stats.Logp[b.first[i] : b.first[i]+b.length[i]]), Text: t.policy.Tokenizer.Decode(tr.IDs, false), IDs: tr.IDs, Mask: tr.Mask})
 	}

@@ -15,8 +15,8 @@ type Advantage struct {
 	DDOF     int     `hcl:"ddof,optional" doc:"0: population standard deviation (paper, eq. 6), 1: sample (verl, TRL, OpenRLHF)"`
 	Eps      float64 `hcl:"eps,optional" doc:"added to the standard deviation, after the root (paper, eq. 6, without a value; verl 1e-6, TRL 1e-4, OpenRLHF 1e-9)"`
 	Floor    float64 `hcl:"floor,optional" doc:"least variance before the root (verl's vectorised variant 1e-6, OpenRLHF's whitening 1e-8)"`
-	Missing  string  `hcl:"missing,optional" choices:"spread|leave_out" doc:"a member without a reward (NaN): spread makes its whole group NaN (paper, verl), leave_out computes mean and deviation without it and gives it 0 (TRL)"`
-	Lone     string  `hcl:"lone,optional" choices:"formula|reward|zero" doc:"a group of one, or with one reward left: what the formula gives, its reward as if mean 0 and deviation 1 (verl), or 0 (NeMo-RL); group = 1 needs one of the last two"`
+	Missing  string  `hcl:"missing,optional" choices:"leave_out|spread" doc:"the environment failed in an episode, so that its reward is missing: leave_out computes mean and deviation from the other members and the update goes on without the episode (TRL), spread leaves its whole group out (its advantages are NaN in verl); above 5 % of an update's episodes the stage stops either way"`
+	Lone     string  `hcl:"lone,optional" choices:"formula|reward|zero" doc:"a group of one, or with one reward left: what the formula gives (no advantage where that is NaN), its reward as if mean 0 and deviation 1 (verl; group = 1 needs it), or 0 (NeMo-RL)"`
 
 	ScaleRange hcl.Range `hcl:"scale,attr_range"`
 	DDOFRange  hcl.Range `hcl:"ddof,attr_range"`

@@ -384,21 +384,22 @@ func (e *live) give(ids []int32) {
 	e.t.Logp = append(e.t.Logp, make([]float32, len(ids))...)
 }
 
-// fail ends an episode whose environment failed.
+// fail ends an episode whose environment failed. Its reward is missing.
 func (r *collection) fail(e *live, err error) {
 	e.t.Stop = StopError
 	e.t.Failure = err.Error()
+	e.t.Reward, e.t.RState, e.t.RAction = MissingReward(), MissingReward(), MissingReward()
 }
 
 // judge records the verdict of an episode that has ended. The official one is the checker's, also where the episode was
 // abandoned. A reward is earned only where the policy ended the episode itself; bfcl/SPEC.md 11 would compare the states
 // of a truncated one too.
 func (t *Trajectory) judge(v bfcl.Verdict) {
-	t.RState, t.RAction = v.RState, v.RAction
+	t.RState, t.RAction = Reward(v.RState), Reward(v.RAction)
 	t.Failure = v.ErrorType
 	switch t.Stop {
 	case StopDone:
-		t.Reward, t.Official = v.Reward, v.Official
+		t.Reward, t.Official = Reward(v.Reward), v.Official
 	case StopTurnLimit:
 		t.Official = v.Official
 	default:

@@ -23,7 +23,7 @@ var Metrics = []MetricInfo{
 	{"reward_low", "mean R of episodes under the low token", "reward", ""},
 	{"token_gap", "reward_high - reward_low", "reward", "higher"},
 	{"token_gap_se", "root of s²_high/n_high + s²_low/n_low (sample variances)", "reward", ""},
-	{"official", "share of episodes that the official checker accepts", "share", "higher"},
+	{"official", "share of episodes with a reward that the official checker accepts", "share", "higher"},
 	{"zero_variance", "share of groups whose rewards are all equal", "share", "lower"},
 	{"all_right", "share of groups with R = 1 throughout", "share", ""},
 	{"all_wrong", "share of groups with R = 0 throughout", "share", "lower"},
@@ -49,7 +49,7 @@ var Metrics = []MetricInfo{
 	{"spread_batch_ddof1", "the same, ddof 1; at most 3.578 with G = 5 and 0/1 rewards", "advantage", ""},
 	{"mean_abs_advantage", "mean |A|", "advantage", "higher"},
 	{"effective_sample_size", "(sum |A|)² / sum A²", "episodes", "higher"},
-	{"successes_", "share of groups with that many members at R = 1 (0 to G)", "share", ""},
+	{"successes_", "share of groups with that many members at R = 1 (0 to G), of the groups in which every member has a reward", "share", ""},
 	{"entropy", "mean entropy of the policy over action tokens, at the sampling temperature", "nats per token", ""},
 	{"kl", "divergence to the reference policy as the loss has it; with place = reward the mean over trajectories of what was subtracted, without beta", "nats", "lower"},
 	{"kl_k1", "mean of d = log pi - log pi_ref over action tokens", "nats per token", "lower"},
@@ -77,7 +77,7 @@ var Metrics = []MetricInfo{
 	{"learned_tokens", "tokens with a loss (fine-tuning)", "tokens", ""},
 	{"micro_batch", "tokens of one forward and backward pass: the split of the update's batch", "tokens", ""},
 	{"truncated", "share of episodes cut off by a limit of length, reply or turn", "share", "lower"},
-	{"stop_", "share of episodes that ended for that reason (done, turn_limit, length, step, error)", "share", ""},
+	{"stop_", "share of episodes that ended for that reason (done, turn_limit, length, step, error); error is a failure of the environment, whose episode has no reward and enters no other value of rewards", "share", ""},
 	{"eval_reward", "mean R on the fixed subset of held-out tasks, under the condition of the checkpoint, after the update", "reward", "higher"},
 	{"eval_official", "share of the subset that the official checker accepts", "share", "higher"},
 }
@@ -113,15 +113,22 @@ type Groups struct {
 	High    [][]bool
 }
 
-// GroupsOf cuts trajectories into groups of a size. Token conditions count when both tokens occur.
+// GroupsOf cuts trajectories into groups of a size. Members without a reward are left out, and so is a group of which
+// none is left. Token conditions count when both tokens occur.
 func GroupsOf(trajectories []*Trajectory, size int) Groups {
 	var g Groups
 	tokens := map[string]bool{}
 	for members := range slices.Chunk(trajectories, size) {
-		rewards, high := make([]float64, len(members)), make([]bool, len(members))
-		for i, t := range members {
-			rewards[i], high[i] = t.Reward, t.Token == TokenHigh
-			tokens[t.Token] = true
+		rewards := groupRewards(members)
+		if len(rewards) == 0 {
+			continue
+		}
+		var high []bool
+		for _, t := range members {
+			if !t.Reward.Missing() {
+				high = append(high, t.Token == TokenHigh)
+				tokens[t.Token] = true
+			}
 		}
 		g.Rewards = append(g.Rewards, rewards)
 		g.High = append(g.High, high)
@@ -158,8 +165,12 @@ func (g Groups) Diagnose() map[string]float64 {
 	}
 	v["reward"] = mean(all)
 	if counts := g.Successes(); counts != nil {
+		full := 0
+		for _, c := range counts {
+			full += c
+		}
 		for k, c := range counts {
-			v["successes_"+strconv.Itoa(k)] = float64(c) / n
+			v["successes_"+strconv.Itoa(k)] = float64(c) / float64(full)
 		}
 	}
 	g.spreads(v)
@@ -169,22 +180,28 @@ func (g Groups) Diagnose() map[string]float64 {
 	return v
 }
 
-// Successes counts the groups by their number of members with reward 1 [G+1]; nil when some reward is neither 0 nor 1,
-// or groups differ in size.
+// Successes counts the groups of G members by their number of members with reward 1 [G+1]. Smaller groups, which a
+// missing reward leaves, do not count. It returns nil when some reward is neither 0 nor 1.
 func (g Groups) Successes() []int {
 	if len(g.Rewards) == 0 {
 		return nil
 	}
-	counts := make([]int, len(g.Rewards[0])+1)
+	size := 0
+	for _, rewards := range g.Rewards {
+		size = max(size, len(rewards))
+	}
+	counts := make([]int, size+1)
 	for _, rewards := range g.Rewards {
 		k := 0
 		for _, r := range rewards {
-			if r != 0 && r != 1 || len(rewards) != len(g.Rewards[0]) {
+			if r != 0 && r != 1 {
 				return nil
 			}
 			k += int(r)
 		}
-		counts[k]++
+		if len(rewards) == size {
+			counts[k]++
+		}
 	}
 	return counts
 }
@@ -305,12 +322,17 @@ func DescribeEpisodes(trajectories []*Trajectory, v map[string]float64) {
 	for _, reason := range []string{StopDone, StopTurnLimit, StopLength, StopStep, StopError} {
 		v["stop_"+reason] = 0
 	}
-	calls, errs := 0, 0
+	calls, errs, rewarded := 0, 0, 0.0
+	for _, t := range trajectories {
+		rewarded += indicator(!t.Reward.Missing())
+	}
 	for _, name := range []string{"official", "turns", "sampled_tokens", "sampled_tokens_max", "tokens", "truncated"} {
 		v[name] = 0
 	}
 	for _, t := range trajectories {
-		v["official"] += indicator(t.Official) / n
+		if t.Official {
+			v["official"] += 1 / rewarded
+		}
 		v["stop_"+t.Stop] += 1 / n
 		calls += t.Calls
 		errs += t.Errors

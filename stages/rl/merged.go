@@ -37,8 +37,8 @@ func (m mergedEnv) Verdict() bfcl.Verdict {
 	return v
 }
 
-// start begins an episode in the prompt mode of its task. A merged one, whose turn holds the steps of several, may have
-// twice as many (docs/training.md 3: 20 and 40).
+// start begins an episode in the prompt mode of its task. A merged episode may have twice as many steps, because its one
+// turn holds the steps of several.
 func start(t *bfcl.Task, s bfcl.Settings) (Env, error) {
 	if t.Prompt == bfcl.PromptMerged {
 		s.MaxSteps *= 2

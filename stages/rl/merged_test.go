@@ -18,7 +18,8 @@ func TestAMergedTaskHasAllRequestsInOneTurn(t *testing.T) {
 		{User: "Close it.", GroundTruth: []string{"close()", "log()"}},
 	}}
 	m := task.Merged()
-	if len(m.Turns) != 1 || m.Turns[0].User != "Step 1: Copy it.\nStep 2: Send it.\nStep 3: Close it." || m.Turns[0].Revealed != nil ||
+	if len(m.Turns) != 1 || m.Turns[0].User != "Step 1: Copy it.\nStep 2: Send it.\nStep 3: Close it.\n"+
+		"Complete all the steps above using the available tools. Call done() when you have finished all tasks." || m.Turns[0].Revealed != nil ||
 		!slices.Equal(m.Turns[0].GroundTruth, []string{"cp()", "send()", "close()", "log()"}) || m.Prompt != bfcl.PromptMerged || m.ID != "x" {
 		t.Errorf("got %+v", m)
 	}

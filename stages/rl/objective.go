@@ -79,7 +79,7 @@ type KL struct {
 func PaperObjective() Objective {
 	return Objective{
 		Profile:      "paper",
-		Advantage:    &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 0, Eps: 1e-6, Missing: "spread", Lone: "formula"},
+		Advantage:    &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 0, Eps: 1e-6, Missing: "leave_out", Lone: "formula"},
 		Ratio:        &Ratio{Level: "trajectory", Denominator: "old", LogClamp: 20},
 		Clip:         &Clip{Low: 0.2, High: 0.2},
 		Loss:         &Loss{Aggregate: "trajectory_sum", Rows: "all"},

@@ -23,7 +23,7 @@ func Profiles() []Profile {
 	paper := PaperObjective()
 
 	verl := PaperObjective()
-	verl.Advantage = &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 1, Eps: 1e-6, Missing: "spread", Lone: "reward"}
+	verl.Advantage = &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 1, Eps: 1e-6, Missing: "leave_out", Lone: "reward"}
 	verl.Ratio = &Ratio{Level: "token", Denominator: "old", LogClamp: 20}
 	verl.Clip = &Clip{Low: 0.2, High: 0.2, Dual: 3}
 	verl.Loss = &Loss{Aggregate: "token_mean", Rows: "non_empty", CountEps: 1e-8}
@@ -37,19 +37,19 @@ func Profiles() []Profile {
 	trl.KL = &KL{Beta: 0, Estimator: "k3", Gradient: "own", Place: "loss", Aggregate: "loss"}
 
 	openrlhf := PaperObjective()
-	openrlhf.Advantage = &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 1, Eps: 1e-9, Missing: "spread", Lone: "formula"}
+	openrlhf.Advantage = &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 1, Eps: 1e-9, Missing: "leave_out", Lone: "formula"}
 	openrlhf.Ratio = &Ratio{Level: "token", Denominator: "old", LogClamp: 20}
 	openrlhf.Loss = &Loss{Aggregate: "token_mean", Rows: "non_empty", CountEps: 1e-8}
 	openrlhf.KL = &KL{Beta: 0.01, Estimator: "k1", Gradient: "own", Place: "reward", Aggregate: "token_mean", ValueClamp: 10}
 
 	drGRPO := PaperObjective()
-	drGRPO.Advantage = &Advantage{Baseline: "group_mean", Scale: "none", Missing: "spread", Lone: "formula"}
+	drGRPO.Advantage = &Advantage{Baseline: "group_mean", Scale: "none", Missing: "leave_out", Lone: "formula"}
 	drGRPO.Ratio = &Ratio{Level: "token", Denominator: "old"}
 	drGRPO.Loss = &Loss{Aggregate: "constant", Rows: "all", Scale: 1024}
 	drGRPO.KL = &KL{Beta: 0, Estimator: "k3", Gradient: "own", Place: "loss", Aggregate: "loss"}
 
 	dapo := PaperObjective()
-	dapo.Advantage = &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 1, Eps: 1e-6, Missing: "spread", Lone: "reward"}
+	dapo.Advantage = &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 1, Eps: 1e-6, Missing: "leave_out", Lone: "reward"}
 	dapo.Ratio = &Ratio{Level: "token", Denominator: "old", LogClamp: 20}
 	dapo.Clip = &Clip{Low: 0.2, High: 0.28, Dual: 10}
 	dapo.Loss = &Loss{Aggregate: "token_mean", Rows: "non_empty"}
@@ -57,7 +57,7 @@ func Profiles() []Profile {
 	dapo.ZeroVariance = "resample"
 
 	gspo := PaperObjective()
-	gspo.Advantage = &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 1, Eps: 1e-6, Missing: "spread", Lone: "reward"}
+	gspo.Advantage = &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 1, Eps: 1e-6, Missing: "leave_out", Lone: "reward"}
 	gspo.Ratio = &Ratio{Level: "sequence_mean", Denominator: "old", LogClamp: 10, OnlyAbove: true}
 	gspo.Clip = &Clip{Low: 3e-4, High: 4e-4}
 	gspo.Loss = &Loss{Aggregate: "trajectory_mean", Rows: "non_empty", CountEps: 1e-8}

@@ -105,10 +105,7 @@ func (r *Rollouts) replay(o *Objective, update []*Trajectory) (map[string]float6
 		v[name] = diagnosed[name]
 	}
 	b := &Batch{}
-	var group []int
-	var rewards []float64
 	for i, t := range update {
-		group, rewards = append(group, i/r.Size), append(rewards, t.Reward)
 		n := 0
 		for k, own := range t.Mask {
 			if own {
@@ -118,16 +115,20 @@ func (r *Rollouts) replay(o *Objective, update []*Trajectory) (map[string]float6
 			}
 		}
 		b.Length = append(b.Length, n)
-		equal := groups.Rewards[i/r.Size]
-		b.Skip = append(b.Skip, o.ZeroVariance == "mask" && slices.Min(equal) == slices.Max(equal))
+		first := i / r.Size * r.Size
+		b.Skip = append(b.Skip, o.ZeroVariance == "mask" && EqualRewards(update[first:first+r.Size]))
 	}
 	b.LogpOld = b.Logp
-	b.Advantage = o.Advantage.Of(group, rewards, b.Length)
-	for i, reward := range groups.Rewards {
-		adv := b.Advantage[i*r.Size : (i+1)*r.Size]
+	var without []bool
+	b.Advantage, without = o.Advantage.OfEpisodes(update, r.Size, nil, b.Length)
+	for i, skip := range without {
+		b.Skip[i] = b.Skip[i] || skip
+	}
+	for first := 0; first < len(update); first += r.Size {
+		adv := b.Advantage[first : first+r.Size]
 		d := slices.Max(adv) - slices.Min(adv)
 		v["spread_within"] += d / float64(len(groups.Rewards))
-		if mixed := 1 - diagnosed["zero_variance"]; slices.Min(reward) != slices.Max(reward) {
+		if mixed := 1 - diagnosed["zero_variance"]; !EqualRewards(update[first : first+r.Size]) {
 			v["spread_within_mixed"] += d / (mixed * float64(len(groups.Rewards)))
 		}
 	}
@@ -240,7 +241,7 @@ func (r *Rollouts) GroupSizes() []GroupEffect {
 			for _, reward := range rewards {
 				right += int(indicator(reward == 1))
 			}
-			samples = append(samples, TaskSample{High: r.Size, HighRight: right})
+			samples = append(samples, TaskSample{High: len(rewards), HighRight: right})
 			variance += sampleVariance(rewards)
 			n++
 		}

@@ -14,7 +14,7 @@ func stored(updates ...[][]float64) (out []*Trajectory) {
 	for u, groups := range updates {
 		for g, rewards := range groups {
 			for i, reward := range rewards {
-				t := &Trajectory{Task: fmt.Sprint("t", g), Update: u + 1, Member: i, Reward: reward, IDs: []int32{0}, Mask: []bool{false}, Logp: []float32{0}}
+				t := &Trajectory{Task: fmt.Sprint("t", g), Update: u + 1, Member: i, Reward: Reward(reward), IDs: []int32{0}, Mask: []bool{false}, Logp: []float32{0}}
 				for range i + 1 {
 					t.IDs, t.Mask, t.Logp = append(t.IDs, 1), append(t.Mask, true), append(t.Logp, -1)
 				}

@@ -45,15 +45,15 @@ type Trajectory struct {
 	Mask []bool    `json:"mask,omitempty"` // [T] true where the policy itself sampled the token
 	Logp []float32 `json:"logp,omitempty"` // [T] natural log, at sampling; 0 where Mask is false
 
-	Reward   float64 `json:"reward"`   // R_state * R_action, 0 or 1
-	RState   float64 `json:"r_state"`  // final states equal
-	RAction  float64 `json:"r_action"` // every ground-truth call made
-	Official bool    `json:"official"` // the official checker's verdict
-	Failure  string  `json:"failure,omitempty"`
-	Stop     string  `json:"stop"` // why the episode ended, one of the Stop constants
-	Calls    int     `json:"calls"`
-	Errors   int     `json:"errors"` // calls whose result was an execution error
-	Spoilt   string  `json:"spoilt,omitempty"`
+	Reward   Reward `json:"reward"`   // R_state * R_action, 0 or 1; missing where the environment failed
+	RState   Reward `json:"r_state"`  // final states equal
+	RAction  Reward `json:"r_action"` // every ground-truth call made
+	Official bool   `json:"official"` // the official checker's verdict
+	Failure  string `json:"failure,omitempty"`
+	Stop     string `json:"stop"` // why the episode ended, one of the Stop constants
+	Calls    int    `json:"calls"`
+	Errors   int    `json:"errors"` // calls whose result was an execution error
+	Spoilt   string `json:"spoilt,omitempty"`
 }
 
 // Why an episode ended.
@@ -101,7 +101,7 @@ func toolMessage(turn int, results []string) Message {
 	return m
 }
 
-// Score is one evaluated episode: a row of a scores artifact (file scores.jsonl).
+// Score is one evaluated episode: a row of a scores artifact (file scores.jsonl). An episode without a reward has none.
 type Score struct {
 	Task     string  `json:"task"`
 	Family   string  `json:"family"`
@@ -119,7 +119,7 @@ type Score struct {
 	Tokens   int     `json:"tokens"` // sampled tokens
 }
 
-// Score is the row of an evaluated episode of a set of tasks.
+// Score returns the row of an evaluated episode of a set of tasks. The episode has a reward.
 func (t *Trajectory) Score(set string, greedy bool) Score {
 	sampled := 0
 	for _, own := range t.Mask {
@@ -128,7 +128,7 @@ func (t *Trajectory) Score(set string, greedy bool) Score {
 		}
 	}
 	return Score{Task: t.Task, Family: t.Family, Category: t.Category, Set: set, Prompt: t.Prompt, Token: t.Token, Sample: t.Member, Greedy: greedy,
-		Reward: t.Reward, Official: t.Official, Failure: t.Failure, Stop: t.Stop, Calls: t.Calls, Tokens: sampled}
+		Reward: float64(t.Reward), Official: t.Official, Failure: t.Failure, Stop: t.Stop, Calls: t.Calls, Tokens: sampled}
 }
 
 // Metric is one row of a metrics artifact (file metrics.jsonl): the values logged at one update, by the names of the

@@ -44,6 +44,9 @@ type settings struct {
 	TopPRange        hcl.Range `hcl:"top_p,attr_range"`
 }
 
+// EpisodesPerTask returns how many trajectories of each task the stage makes.
+func (s *settings) EpisodesPerTask() int { return s.Samples }
+
 // MemoryUse is a sampler alone.
 func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 	return s.Policy, func(c lm.Config) lm.Use {

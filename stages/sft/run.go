@@ -82,6 +82,7 @@ func (s *settings) examples(job *engine.Job, policy *checkpoint.Policy, conditio
 	}
 	longest := policy.Model.Config().MaxPosition
 	var examples []lm.Sequence
+	missing, long := 0, 0
 	for _, ref := range s.Data {
 		data, err := job.Open(ref)
 		if err != nil {
@@ -91,19 +92,34 @@ func (s *settings) examples(job *engine.Job, policy *checkpoint.Policy, conditio
 			if err != nil {
 				return nil, err
 			}
+			if t.Reward.Missing() { // the environment failed: neither an expert nor a failure
+				missing++
+				continue
+			}
 			given := rl.TokenNone
 			if conditioned {
 				given = t.Token
 			}
 			ids, learn := chat.Encode(codec, &t, given)
+			if s.Context > 0 && len(ids) > s.Context {
+				long++
+				continue
+			}
 			if len(ids) > longest {
-				return nil, fmt.Errorf("task %s has %d tokens, the model takes %d; raise the context of its architecture or leave the task out", t.Task, len(ids), longest)
+				return nil, fmt.Errorf("task %s has %d tokens, the model takes %d; leave longer trajectories out (context = %d), or raise the context of the model's architecture",
+					t.Task, len(ids), longest, longest)
 			}
 			examples = append(examples, lm.Sequence{IDs: ids, Learn: learn})
 		}
 	}
+	if missing > 0 {
+		job.Logf("%s left out: the environment failed, so they have no reward", engine.Plural(missing, "trajectory"))
+	}
+	if long > 0 {
+		job.Logf("%s left out: more than %d tokens (context)", engine.Plural(long, "trajectory"), s.Context)
+	}
 	if len(examples) == 0 {
-		return nil, fmt.Errorf("the data sets hold no trajectory")
+		return nil, fmt.Errorf("the data sets hold no trajectory to learn: %d have no reward and %d have more tokens than context", missing, long)
 	}
 	return examples, nil
 }

@@ -3,6 +3,7 @@
 package sft
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
@@ -63,16 +64,25 @@ func policyFor(t *testing.T, data []*rl.Trajectory, context int) *checkpoint.Pol
 
 func encode(t *testing.T, p *checkpoint.Policy, data []*rl.Trajectory, conditioned bool) ([]lm.Sequence, error) {
 	t.Helper()
+	examples, _, err := encodeUpTo(t, p, data, conditioned, 0)
+	return examples, err
+}
+
+// encodeUpTo leaves longer trajectories than context out, and also returns the log.
+func encodeUpTo(t *testing.T, p *checkpoint.Policy, data []*rl.Trajectory, conditioned bool, context int) ([]lm.Sequence, string, error) {
+	t.Helper()
 	dir, ref := t.TempDir(), artifact.Ref{Kind: "curate", Name: "d", Port: "mixed"}
 	if err := artifact.WriteRows(dir, rl.DatasetFile, data); err != nil {
 		t.Fatal(err)
 	}
-	job, err := engine.NewJob(engine.JobSetup{Dir: filepath.Join(dir, "job"), Inputs: map[artifact.Ref]string{ref: dir}})
+	var log strings.Builder
+	job, err := engine.NewJob(engine.JobSetup{Dir: filepath.Join(dir, "job"), Inputs: map[artifact.Ref]string{ref: dir}, Log: &log})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &settings{Data: []artifact.Ref{ref}}
-	return s.examples(job, p, conditioned)
+	s := &settings{Data: []artifact.Ref{ref}, Context: context}
+	examples, err := s.examples(job, p, conditioned)
+	return examples, log.String(), err
 }
 
 // learned is the text of the tokens with loss, reply by reply.
@@ -131,13 +141,62 @@ func TestOnlyTheExpertsOwnTokensAreLearned(t *testing.T) {
 	}
 }
 
+func TestEpisodesWithoutARewardAreNotLearned(t *testing.T) {
+	data := corpus(t)
+	p := policyFor(t, data, 2048)
+	whole, err := encode(t, p, data, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[1].Reward, data[1].Stop = rl.MissingReward(), rl.StopError
+	for _, conditioned := range []bool{false, true} {
+		got, err := encode(t, p, data, conditioned)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got) != len(data)-1 || !conditioned && !reflect.DeepEqual(got, slices.Delete(slices.Clone(whole), 1, 2)) {
+			t.Errorf("conditioned %v: got %d examples of %d trajectories, want all but the second", conditioned, len(got), len(data))
+		}
+	}
+	if _, err := encode(t, p, data[1:2], false); err == nil || !strings.Contains(err.Error(), "1 have no reward") {
+		t.Errorf("none left: got %v", err)
+	}
+}
+
+func TestTrajectoriesBeyondTheContextAreLeftOutAndCounted(t *testing.T) {
+	data := corpus(t)
+	p := policyFor(t, data, 2048)
+	whole, err := encode(t, p, data, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lengths []int
+	for _, e := range whole {
+		lengths = append(lengths, len(e.IDs))
+	}
+	slices.Sort(lengths)
+	for context, want := range map[int]int{0: len(data), lengths[3]: 4, lengths[3] - 1: 3, lengths[5]: 6} {
+		got, said, err := encodeUpTo(t, p, data, false, context)
+		if err != nil {
+			t.Fatal(err)
+		}
+		line := fmt.Sprintf("left out: more than %d tokens", context)
+		if len(got) != want || strings.Contains(said, line) != (want < len(data)) {
+			t.Errorf("context = %d: got %d examples of lengths %v and %q, want %d", context, len(got), lengths, said, want)
+		}
+	}
+	if _, _, err := encodeUpTo(t, p, data, false, 5); err == nil || !strings.Contains(err.Error(), "6 have more tokens than context") {
+		t.Errorf("none left: got %v", err)
+	}
+}
+
 func TestEpisodesTooLongForTheModelAreNamed(t *testing.T) {
 	data := corpus(t)
 	_, err := encode(t, policyFor(t, data, 32), data, false)
 	if err == nil || !strings.Contains(err.Error(), "task t_0 has") || !strings.Contains(err.Error(), "the model takes 32") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := encode(t, policyFor(t, data, 2048), nil, false); err == nil || err.Error() != "the data sets hold no trajectory" {
+	if _, err := encode(t, policyFor(t, data, 2048), nil, false); err == nil || err.Error() != "the data sets hold no trajectory to learn: 0 have no reward and 0 have more tokens than context" {
 		t.Errorf("empty data: got %v", err)
 	}
 }

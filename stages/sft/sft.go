@@ -23,7 +23,7 @@ import (
 // Kinds returns sft and rctp-ft. Defaults are the paper's (tables of settings) where it gives them.
 func Kinds() []*engine.Kind {
 	defaults := func(epochs int) settings {
-		return settings{Epochs: epochs, Batch: 16, LR: 1e-5,
+		return settings{Epochs: epochs, Batch: 16, LR: defaultLR,
 			Schedule:    &rl.Schedule{Shape: "cosine", Warmup: 0.03},
 			Optimizer:   &rl.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, ClipNorm: 1},
 			Split:       rl.DefaultSplit(lm.DefaultMicroTokens),
@@ -53,13 +53,17 @@ func Kinds() []*engine.Kind {
 	}
 }
 
+// defaultLR is the paper's learning rate, which is for all weights.
+const defaultLR = 1e-5
+
 // settings are what both kinds share.
 type settings struct {
 	Policy    artifact.Ref   `hcl:"policy" port:"checkpoint" doc:"checkpoint to start from"`
 	Data      []artifact.Ref `hcl:"data" port:"dataset" doc:"data sets, shuffled together"`
 	Epochs    int            `hcl:"epochs,optional" unit:"epochs" doc:"passes over the data (paper: 2 for SFT, 5 for RCTP-FT)"`
 	Batch     int            `hcl:"batch,optional" unit:"trajectories" doc:"trajectories per update (paper: 16)"`
-	LR        float64        `hcl:"lr,optional" doc:"peak learning rate (paper: 1e-5)"`
+	Context   int            `hcl:"context,optional" unit:"tokens" doc:"longer trajectories are left out, and the log counts them; 0 takes all, and one that the model cannot take is an error"`
+	LR        float64        `hcl:"lr,optional" doc:"peak learning rate (paper: 1e-5); an adapter (lora) needs a higher one, usually 1e-4 to 5e-4"`
 	Schedule  *rl.Schedule   `hcl:"schedule,block" doc:"course of the learning rate"`
 	Optimizer *rl.Optimizer  `hcl:"optimizer,block" doc:"AdamW and gradient clipping"`
 
@@ -73,6 +77,8 @@ type settings struct {
 	EpochsRange hcl.Range `hcl:"epochs,attr_range"`
 	BatchRange  hcl.Range `hcl:"batch,attr_range"`
 	LRRange     hcl.Range `hcl:"lr,attr_range"`
+
+	ContextRange hcl.Range `hcl:"context,attr_range"`
 }
 
 type sft struct {
@@ -91,10 +97,14 @@ type tokens struct {
 	InitRange hcl.Range `hcl:"init,attr_range"`
 }
 
-// MemoryUse is a training with passes of micro_batch tokens, as many as a batch may have.
+// MemoryUse is a training with passes of micro_batch tokens, as many as a batch may have, or of the longest trajectory
+// that context allows, which goes through the model alone.
 func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 	return s.Policy, func(c lm.Config) lm.Use {
 		u := lm.Use{Train: true, Precision: lm.Precision(s.Precision), Recompute: s.Recompute, Pass: min(s.MicroBatch, s.Batch*c.MaxPosition)}
+		if longest := min(s.Context, c.MaxPosition); longest > u.Pass {
+			u.Pass, u.Alone = longest, true
+		}
 		if s.LoRA != nil {
 			u.Adapter, u.Dropout = s.LoRA.Shape().Parameters(c), s.LoRA.Dropout > 0
 		}
@@ -127,8 +137,13 @@ func (s *settings) Check() hcl.Diagnostics {
 		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Learning rate out of range",
 			Detail: fmt.Sprintf("The learning rate must be above 0; got %v.", s.LR), Subject: s.LRRange.Ptr()})
 	}
+	if s.Context < 0 {
+		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Negative length",
+			Detail: fmt.Sprintf("context is the longest trajectory in tokens, or 0 for all; got %d.", s.Context), Subject: s.ContextRange.Ptr()})
+	}
 	diags = append(diags, s.Split.Check()...)
 	diags = append(diags, s.LoRA.Check()...)
+	diags = append(diags, s.LoRA.CheckRate(s.LR, defaultLR, s.LRRange)...)
 	diags = append(diags, s.Schedule.Check()...)
 	diags = append(diags, s.Checkpoints.Check()...)
 	return append(diags, s.Optimizer.Check()...)

@@ -37,10 +37,19 @@ func TestDefaultsAreThePapers(t *testing.T) {
 	}
 }
 
+func TestUsualRatesOfAnAdapterAreNotWarnedOf(t *testing.T) {
+	for _, body := range []string{"lr = 1e-4\nlora {\nrank = 1\nalpha = 1\n}", "lr = 5e-5\nlora {\nrank = 1\nalpha = 1\n}", "lr = 1e-7"} {
+		if _, got := load(t, "sft", body); got != "" {
+			t.Errorf("%q: got %q, want nothing", body, got)
+		}
+	}
+}
+
 func TestValuesOutOfRangeAreRefused(t *testing.T) {
 	for _, tc := range []struct{ kind, body, want string }{
 		{"sft", "epochs = 0", "at least once; got 0"},
 		{"sft", "batch = 0", "at least one trajectory; got 0"},
+		{"sft", "context = -1", "or 0 for all; got -1"},
 		{"sft", "lr = -1", "above 0; got -1"},
 		{"sft", "micro_batch = -1", "got micro_batch = -1"},
 		{"rctp-ft", "on_oom = \"retry\"", "halve_micro_batch"},
@@ -51,6 +60,8 @@ func TestValuesOutOfRangeAreRefused(t *testing.T) {
 		{"sft", "optimizer {\nweight_decay = -1\n}", "weight_decay must be at least 0; got -1"},
 		{"sft", "tokens {}", "tokens"},
 		{"sft", "lora {\nalpha = 1\n}", "rank"},
+		{"sft", "lora {\nrank = 1\nalpha = 1\n}", "lr = 1e-05 is a rate for all weights. A low-rank adapter usually learns at 0.0001 to 0.0005"},
+		{"rctp-ft", "lr = 2e-5\nlora {\nrank = 1\nalpha = 1\n}", "lr = 2e-05 is a rate for all weights"},
 		{"sft", "lora {\nrank = 0\nalpha = 1\n}", "rank of at least 1; got 0"},
 		{"sft", "lora {\nrank = 1\nalpha = 0\n}", "alpha must be above 0, or the adapter changes nothing; got 0"},
 		{"sft", "lora {\nrank = 1\nalpha = 1\ndropout = 1\n}", "from 0 to below 1; got 1"},

@@ -26,7 +26,7 @@ func Kind() *engine.Kind {
 	return &engine.Kind{
 		Name:    "tasks",
 		Summary: "Tasks with their split: the benchmark's (source bfcl), or generated drills.",
-		Version: 1,
+		Version: 2,
 		New: func() engine.Stage {
 			return &settings{Version: bfcl.Version, Prompt: "turns", Form: string(drill.Multi), Train: 1000, Test: 200, Pool: 1000, PoolSeed: 42,
 				Split: &split{By: "family", Test: 0.1, Seed: 42, Order: "file"}}
@@ -46,7 +46,7 @@ func Kind() *engine.Kind {
 type settings struct {
 	Source  string `hcl:"source" choices:"bfcl|drills" doc:"the benchmark's official tasks, or drills generated over its classes"`
 	Version string `hcl:"version,optional" doc:"release of the benchmark's data (source bfcl); the site file says where it lies"`
-	Prompt  string `hcl:"prompt,optional" choices:"turns|merged" doc:"turns gives the requests one after the other, as the benchmark does; merged all of them in the first message, with all tools and one more, done, that ends the episode (the paper has both); whoever reads the tasks keeps to it"`
+	Prompt  string `hcl:"prompt,optional" choices:"turns|merged" doc:"turns gives the requests one after the other, as the benchmark does; merged all of them in the first message, which ends with the instruction to call done() when all tasks are finished, with all tools and one more, done, that ends the episode (the paper has both); the stages that read the tasks keep to it"`
 	Split   *split `hcl:"split,block" doc:"how the benchmark's tasks are divided (source bfcl)"`
 
 	Take int `hcl:"take,optional" unit:"tasks" doc:"tasks kept of each set, evenly from its categories, for trying an experiment out; 0 keeps all (source bfcl)"`

@@ -42,13 +42,17 @@ func (p *Policy) Sampler(job *engine.Job, tasks []*bfcl.Task, limits rl.Limits, 
 	}, nil
 }
 
-// Sample plays the rollouts, reports progress, and returns the trajectories in order.
+// Sample plays the rollouts, reports progress, and returns the trajectories in order, those without a reward included.
+// Too many failures of the environment are an error; fewer are logged.
 func (s *Sampler) Sample(ctx context.Context, job *engine.Job, rollouts []rl.Rollout) ([]*rl.Trajectory, error) {
-	done, earned := 0, 0.0
+	done, rewarded, earned := 0, 0, 0.0
 	trajectories, stats, err := s.Collect(ctx, rollouts, func(_ int, t *rl.Trajectory) error {
 		done++
-		earned += t.Reward
-		job.Progress(done, len(rollouts), "episodes", engine.Value{Name: "reward", Value: earned / float64(done)})
+		if !t.Reward.Missing() {
+			rewarded++
+			earned += float64(t.Reward)
+		}
+		job.Progress(done, len(rollouts), "episodes", engine.Value{Name: "reward", Value: earned / float64(max(1, rewarded))})
 		return nil
 	})
 	if err != nil {
@@ -56,6 +60,12 @@ func (s *Sampler) Sample(ctx context.Context, job *engine.Job, rollouts []rl.Rol
 	}
 	job.Logf("%d episodes in %.1f s: %d tokens sampled, %d given, %d through the model; %d batches; %.1f s in the model, %.1f s waiting for environments",
 		len(rollouts), stats.Wall.Seconds(), stats.Sampled, stats.Given, s.decoder.Computed(), stats.Batches, stats.InPolicy.Seconds(), stats.InWaiting.Seconds())
+	if _, err := rl.Rewarded(trajectories); err != nil {
+		return nil, err
+	}
+	if n := len(rollouts) - rewarded; n > 0 {
+		job.Logf("the environment failed in %s: no reward, no score and no data come from there", engine.Plural(n, "episode"))
+	}
 	return trajectories, nil
 }
 

@@ -61,6 +61,20 @@ func (l *LoRA) Check() hcl.Diagnostics {
 	return diags
 }
 
+// leastRate is how many times the rate for all weights the learning rate of an adapter is at least, as a rule.
+const leastRate = 5
+
+// CheckRate warns of a learning rate that is usual for all weights and too low for an adapter. whole is the kind's default,
+// which is meant for all weights. Without a block there is nothing to report.
+func (l *LoRA) CheckRate(lr, whole float64, at hcl.Range) hcl.Diagnostics {
+	if l == nil || lr >= leastRate*whole {
+		return nil
+	}
+	return hcl.Diagnostics{{Severity: hcl.DiagWarning, Summary: "Learning rate low for an adapter",
+		Detail: fmt.Sprintf("lr = %g is a rate for all weights. A low-rank adapter usually learns at %.2g to %.2g, 10 to 50 times that for all weights (Hu et al. 2021, appendix D: mostly 1e-4 to 5e-4 for fine-tuning): set lr.",
+			lr, 10*whole, 50*whole), Subject: at.Ptr()}}
+}
+
 // Shape is the adapter that the block asks for, without rows of reward tokens.
 func (l *LoRA) Shape() lm.LoRA {
 	c := lm.LoRA{Rank: l.Rank, Alpha: l.Alpha, Targets: l.Targets, Dropout: l.Dropout}

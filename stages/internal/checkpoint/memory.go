@@ -9,8 +9,9 @@ import (
 	"rcgrpo/stages/internal/lm"
 )
 
-// Slots is how many episodes are sampled at once. The number of rows changes the last bits of a matrix product, so it is
-// the same for every stage.
+// Slots is how many episodes every stage samples at once. On a GPU, in bfloat16 and in mode = "fast" the number of rows
+// changes how products are rounded, so it is one constant; in float32 on the CPU with mode = "deterministic" the bits of an
+// episode do not depend on it.
 const Slots = 64
 
 // cpu is the device of a job without GPU.
@@ -65,7 +66,7 @@ func PlanPass(job *engine.Job, c lm.Config, u lm.Use, tokens int) error {
 }
 
 // RefuseMemory is the error of a stage that takes more than it has; it names the settings with which it would fit. have 0
-// is unknown and refuses nothing.
+// is unknown and refuses nothing. An adapter (lora) is not among them: it is another method, at another learning rate.
 func RefuseMemory(c lm.Config, u lm.Use, have int64) error {
 	parts := c.Memory(u)
 	if need := lm.TotalMemory(parts); have <= 0 || need <= have {
@@ -105,13 +106,13 @@ func waysToFit(c lm.Config, u lm.Use, have int64) (ways []way) {
 			shrink(u, &u.Pass, 16)
 			return fmt.Sprintf("micro_batch = %d", u.Pass)
 		}},
+		{u.Pass > 0 && u.Alone && u.Slots == 0, func(u *lm.Use) string {
+			shrink(u, &u.Pass, 256)
+			return fmt.Sprintf("context = %d", u.Pass)
+		}},
 		{u.Slots > 0, func(u *lm.Use) string {
 			shrink(u, &u.Context, 256)
 			return fmt.Sprintf("limits { context = %d }", u.Context)
-		}},
-		{u.Train && u.Adapter == 0, func(u *lm.Use) string {
-			u.Adapter = lm.LoRA{Rank: 16, Targets: lm.Projections}.Parameters(c)
-			return "lora { rank = 16, alpha = 32 }"
 		}},
 		{u.Precision != lm.BF16, func(u *lm.Use) string {
 			u.Precision = lm.BF16

@@ -20,9 +20,11 @@ func TestAStageThatDoesNotFitIsToldWhatWould(t *testing.T) {
 		want []string // that are offered beside more memory
 	}{
 		"sampling on one card":     {lm.Use{Slots: 64, Context: 16384}, 139 * gib, []string{"limits { context = 8192 }", `precision = "bf16"`}},
-		"fine-tuning on one card":  {lm.Use{Train: true, Pass: 4096}, 139 * gib, []string{"recompute = true", "micro_batch = 2048", "lora { rank = 16, alpha = 32 }"}},
-		"fine-tuning on a smaller": {lm.Use{Train: true, Pass: 4096}, 80 * gib, []string{"recompute = true and micro_batch = 16 and lora { rank = 16, alpha = 32 }"}},
-		"all of it":                {lm.Use{Train: true, Reference: true, Pass: 4096, Slots: 64, Context: 16384}, 80 * gib, []string{"recompute = true and micro_batch = 16 and limits { context = 256 } and lora { rank = 16, alpha = 32 }"}},
+		"fine-tuning on one card":  {lm.Use{Train: true, Pass: 4096}, 139 * gib, []string{"recompute = true", "micro_batch = 2048"}},
+		"one long trajectory":      {lm.Use{Train: true, Pass: 16384, Alone: true, Recompute: true}, 120 * gib, []string{"context = 4096"}},
+		"fine-tuning on a smaller": {lm.Use{Train: true, Pass: 4096}, 80 * gib, nil},
+		"all of it on two":         {lm.Use{Train: true, Reference: true, Pass: 4096, Slots: 64, Context: 16384}, 150 * gib, []string{"recompute = true and micro_batch = 16 and limits { context = 1024 }"}},
+		"all of it on one":         {lm.Use{Train: true, Reference: true, Pass: 4096, Slots: 64, Context: 16384}, 139 * gib, nil},
 		"far too small":            {lm.Use{Train: true, Pass: 4096}, 8 * gib, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -47,6 +49,9 @@ func TestAStageThatDoesNotFitIsToldWhatWould(t *testing.T) {
 				if !strings.Contains(err.Error(), text) {
 					t.Errorf("%v lacks %q", err, text)
 				}
+			}
+			if strings.Contains(err.Error(), "lora") {
+				t.Errorf("%v offers another method as if it saved memory only", err)
 			}
 			if strings.Contains(err.Error(), "out of memory") { // or a retry on oom would start it again
 				t.Errorf("%v reads like an allocation that failed", err)

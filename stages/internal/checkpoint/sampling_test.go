@@ -3,9 +3,12 @@
 package checkpoint
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 
 	"rcgrpo/bfcl"
@@ -113,6 +116,51 @@ func TestEpisodesOfABatchAreThoseSampledOneByOne(t *testing.T) {
 			if !slices.Equal(got[i].IDs, want[i].IDs) || got[i].Stop != want[i].Stop || far > 1e-5 { // some processors round products by their size
 				t.Errorf("%d slots, rollout %d: %d tokens ended by %s, log-probabilities %.1g off; want %d ended by %s", slots, i, len(got[i].IDs), got[i].Stop, far, len(want[i].IDs), want[i].Stop)
 			}
+		}
+	}
+}
+
+// A broken environment shows nothing about the policy: a few failures are logged, many end the stage.
+func TestFailuresOfTheEnvironmentAreLoggedOrEndTheStage(t *testing.T) {
+	p, tasks := drilled(t)
+	for broken, want := range map[int]string{0: "", 1: "the environment failed in 1 episode: no reward", 2: "the environment failed in 2 of 24 episodes"} {
+		var log strings.Builder
+		job, err := engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Seed: 3, Log: &log})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sampler, err := p.Sampler(job, tasks, rl.Limits{Steps: 2, Reply: 8, Context: 500}, 1, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sampler.Close()
+		start := sampler.Start
+		var mu sync.Mutex
+		left := broken
+		sampler.Start = func(task *bfcl.Task) (rl.Env, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if left--; left >= 0 {
+				return nil, errors.New("no connection")
+			}
+			return start(task)
+		}
+		var asks []rl.Rollout
+		for member := range 4 {
+			for _, task := range tasks {
+				asks = append(asks, rl.Rollout{Task: task, Member: member})
+			}
+		}
+		got, err := sampler.Sample(t.Context(), job, asks)
+		said := log.String()
+		if err != nil {
+			said = err.Error()
+		}
+		if (err != nil) != (broken == 2) || !strings.Contains(said, want) || broken == 0 && strings.Contains(said, "the environment failed") {
+			t.Errorf("%d of 24: got %q, want it to say %q", broken, said, want)
+		}
+		if err == nil && len(got) != len(asks) {
+			t.Errorf("%d of 24: %d trajectories, want all", broken, len(got))
 		}
 	}
 }

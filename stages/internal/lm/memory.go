@@ -13,7 +13,7 @@ type Use struct {
 	Dropout   bool // of the adapter's inputs
 	Reference bool // a second model, frozen
 	Pass      int  // tokens of a forward and backward pass; 0 makes none
-	Alone     bool // the pass is one sequence, so that no setting makes it smaller
+	Alone     bool // the pass is one sequence, which micro_batch does not make smaller
 
 	Slots, Context int // sequences that are sampled at once, and the longest; 0 samples none
 	Threads        int // of the CPU that sample; 0 counts as 1
