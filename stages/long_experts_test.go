@@ -58,7 +58,7 @@ func TestExpertTrajectoriesBeyondTheContextOfThePapersFiles(t *testing.T) {
 					long++
 				}
 			}
-			text, err = os.ReadFile(filepath.Join(fixtures.Root(t), "experiments", file))
+			text, err := os.ReadFile(filepath.Join(fixtures.Root(t), "experiments", file))
 			if err != nil {
 				t.Fatal(err)
 			}
