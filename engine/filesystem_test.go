@@ -114,10 +114,14 @@ func TestLedgerLiesWhereThereAreLocks(t *testing.T) {
 	if err != nil || !strings.HasPrefix(l.dir, home) {
 		t.Fatalf("got %+v, %v, want a ledger below %s", l, err, home)
 	}
+	held := l.mustTake(t, lease{Address: "stage.toy.a", CPUs: 1}).file.Name()
+	lacking(t, syscall.ENOLCK, home, "flock")
+	if _, ok := readLease(held); ok || !exists(held) {
+		t.Errorf("a lease that cannot be asked for its lock: got %v, there %v, want it neither read nor removed", ok, exists(held))
+	}
 	if err := l.close(); err != nil {
 		t.Error(err)
 	}
-	lacking(t, syscall.ENOLCK, home, "flock")
 	l, err = openLedger("runs/x/1", "store")
 	if want := fmt.Sprintf("/tmp/rcgrpo-%d", os.Getuid()); err != nil || l.dir != want {
 		t.Fatalf("home without locks: got %+v, %v, want a ledger in %s", l, err, want)
