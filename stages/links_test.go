@@ -62,9 +62,9 @@ func TestAPlanSeesThatRolloutsMayHoldTooFewFailures(t *testing.T) {
 		want     string // "" nothing
 		fails    bool
 	}{
-		"as many as are wanted":       {map[string]string{"a": ""}, one, "Too few rollouts: The data takes 1 real failures per task (ratio) from 1 rollout per task, so a single success", true},
-		"fewer than are wanted":       {map[string]string{"a": "samples = 2"}, one + "ratio = 3", "takes 3 real failures per task (ratio) from 2 rollouts", true},
-		"hardly more":                 {map[string]string{"a": "samples = 4"}, one + "ratio = 3", "Barely enough rollouts: The data takes 3 real failures per task (ratio) from 4 rollouts per task: this stage fails if more than 25 % of the rollouts succeed", false},
+		"as many as are wanted":       {map[string]string{"a": ""}, one, "Too few rollouts: ratio = 1 asks for that many real failures per task, and the stages in failures make 1 rollout per task: one success", true},
+		"fewer than are wanted":       {map[string]string{"a": "samples = 2"}, one + "ratio = 3", "ratio = 3 asks for that many real failures per task, and the stages in failures make 2 rollouts per task", true},
+		"hardly more":                 {map[string]string{"a": "samples = 4"}, one + "ratio = 3", "Barely enough rollouts: ratio = 3 asks for that many real failures per task, and the stages in failures make 4 rollouts per task: this stage fails if more than 25 % of them succeed", false},
 		"twice as many":               {map[string]string{"a": "samples = 2"}, one, "", false},
 		"of several stages":           {map[string]string{"a": "", "b": ""}, "failures = [stage.rollout.a.trajectories, stage.rollout.b.trajectories]\n", "", false},
 		"spoilt experts fill the gap": {map[string]string{"a": ""}, one + "spoilt = 0.5", "", false},

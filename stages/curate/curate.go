@@ -86,11 +86,11 @@ func (s *settings) CheckInputs(n *engine.Node) hcl.Diagnostics {
 	switch share := 100 * (1 - s.Ratio/float64(offered)); {
 	case s.Ratio >= float64(offered):
 		d.Severity, d.Summary = hcl.DiagError, "Too few rollouts"
-		d.Detail = fmt.Sprintf("The data takes %v real failures per task (ratio) from %s per task, so a single success or a repeated failure among the rollouts would end this stage, after all of them are sampled. %s",
+		d.Detail = fmt.Sprintf("ratio = %v asks for that many real failures per task, and the stages in failures make %s per task: one success or one repeated failure among them would end this stage, after all of them are sampled. %s",
 			s.Ratio, engine.Plural(offered, "rollout"), wayOut)
 	case 2*s.Ratio > float64(offered):
 		d.Severity, d.Summary = hcl.DiagWarning, "Barely enough rollouts"
-		d.Detail = fmt.Sprintf("The data takes %v real failures per task (ratio) from %s per task: this stage fails if more than %.0f %% of the rollouts succeed or repeat a failure. %s",
+		d.Detail = fmt.Sprintf("ratio = %v asks for that many real failures per task, and the stages in failures make %s per task: this stage fails if more than %.0f %% of them succeed or repeat a failure. %s",
 			s.Ratio, engine.Plural(offered, "rollout"), share, wayOut)
 	default:
 		return nil

@@ -2,6 +2,7 @@
 // at once, what a group's rewards say, and what an update minimises. It knows no tensors and no engine.
 //
 //	Trajectory, Message     the record of an episode; Score and Metric are rows made of it
+//	Reward                  of an episode; missing where its environment failed
 //	Policy, Codec, Env      what samples tokens, what turns messages into tokens, what executes calls
 //	Collector               samples many episodes in shared batches
 //	Expert, Spoil           trajectories made from ground truth, and failures made from it on purpose

@@ -19,7 +19,7 @@ func Kind() *engine.Kind {
 	return &engine.Kind{
 		Name:    "rollout",
 		Summary: "Episodes sampled from a policy, kept as trajectories.",
-		Version: 3,
+		Version: 4,
 		New: func() engine.Stage {
 			return &settings{Samples: 1, Temperature: 1, TopP: 1, Token: "checkpoint", Limits: rl.DefaultLimits(), Arithmetic: rl.DefaultArithmetic()}
 		},
