@@ -129,6 +129,9 @@ const (
 	pass          // of a for, which comes many times
 )
 
+// UnwrapExpression is for the parts of HCL that look at an expression without evaluating it, such as types of variables.
+func (b *bounded) UnwrapExpression() hcl.Expression { return b.Expression }
+
 // Value is that of the expression, or unknown when it is too large or one before it was.
 func (b *bounded) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	if spent := b.allowance.diagnostics(); spent != nil {

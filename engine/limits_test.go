@@ -133,6 +133,24 @@ func TestConsoleGoesOnAfterAnExcess(t *testing.T) {
 	}
 }
 
+// Limits leave types as they are written.
+func TestTypesOfVariablesAreNoValues(t *testing.T) {
+	x, diags := loadToys(t, `
+experiment {
+}
+variable "nested" {
+  type    = map(object({ names = list(string), n = number }))
+  default = { a = { names = ["x"], n = 1 } }
+}
+stage "toy" "a" {
+  text = var.nested.a.names[0]
+}
+`)
+	if diags.HasErrors() || x.Node("stage.toy.a").Stage.(*toy).Text != "x" {
+		t.Errorf("got %v, want the text x", diags)
+	}
+}
+
 // Values from outside have the same limits.
 func TestHostileVariablesAreRefused(t *testing.T) {
 	dir := t.TempDir()
