@@ -120,7 +120,9 @@ func TestPageInABrowser(t *testing.T) {
 				t.Errorf("the page is %v pixels wider than the window", beyond)
 			}
 			if axe := axeScript(t); axe == "" {
-				t.Run("accessibility", func(t *testing.T) { t.Skip("axe-core is not here (make axe downloads it, AXE names another axe.min.js)") })
+				t.Run("accessibility", func(t *testing.T) {
+					t.Skip("axe-core is not here (make axe downloads it, AXE names another axe.min.js)")
+				})
 			} else {
 				p.eval(axe, nil)
 				var serious []string
