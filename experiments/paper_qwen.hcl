@@ -210,7 +210,7 @@ stage "report" "page" {
     "The split is the paper's draw of 80 of 800 samples: nearly every test task has a sibling in training. splits.hcl compares it with a split by family.",
     "The token stands in the first user message (the paper's appendix); its section 3.1 puts it before each action.",
     "The paper reports one run of each arm; here are three seeds.",
-    "Open in the paper and set here: KL k3 per token, summed over a trajectory as the policy's term is, constant learning rate, weight decay 0.01, clipping at norm 1, replies of at most 1,024 and episodes of at most 16,384 tokens.",
+    "Open in the paper and set here: KL k3 per token and token mean, constant learning rate, weight decay 0.01, clipping at norm 1, replies of at most 1,024 and episodes of at most 16,384 tokens.",
   ]
   compare "reward conditioning" {
     pairs = [["RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"], ["SFT + GRPO", "SFT + RC-GRPO"]]
