@@ -72,6 +72,7 @@ stage "grpo" "after" {
   updates = 1
   batch   = 1
   group   = 2
+  lr      = 1e-5
   lora {
     rank  = 1
     alpha = 1
