@@ -24,19 +24,12 @@ const (
 	filterConcat = "$concat" // x ~ y
 	filterText   = "$text"   // {{ x }}
 	filterEach   = "$each"   // for ... in x
+	filterTimes  = "$times"  // x * y
 )
 
-// causeName is the variable that holds a rendering's first error: the library's own account of it names every node on
-// the way.
-const causeName = "$cause"
-
-type firstError struct{ err error }
-
-func (f *firstError) set(err error) {
-	if f.err == nil {
-		f.err = err
-	}
-}
+// renderingName is the variable that holds the state of a rendering, with its first error: the library's own account of
+// that names every node on the way.
+const renderingName = "$rendering"
 
 type filter = exec.FilterFunction
 
@@ -63,28 +56,20 @@ var filters = sync.OnceValue(func() map[string]filter {
 		filterConcat: func(_ *exec.Evaluator, in *exec.Value, p *exec.VarArgs) *exec.Value {
 			return exec.AsValue(text(in) + text(p.First()))
 		},
-		filterText: func(_ *exec.Evaluator, in *exec.Value, _ *exec.VarArgs) *exec.Value { return exec.AsValue(text(in)) },
-		filterEach: func(_ *exec.Evaluator, in *exec.Value, _ *exec.VarArgs) *exec.Value { return each(in) },
-		"string":   func(_ *exec.Evaluator, in *exec.Value, _ *exec.VarArgs) *exec.Value { return exec.AsValue(text(in)) },
-		"trim":     func(_ *exec.Evaluator, in *exec.Value, p *exec.VarArgs) *exec.Value { return trim(in, p) },
-		"length":   func(_ *exec.Evaluator, in *exec.Value, _ *exec.VarArgs) *exec.Value { return length(in) },
-		"count":    func(_ *exec.Evaluator, in *exec.Value, _ *exec.VarArgs) *exec.Value { return length(in) },
-		"items":    func(_ *exec.Evaluator, in *exec.Value, _ *exec.VarArgs) *exec.Value { return items(in) },
-		"tojson":   toJSON,
-		"default":  orDefault,
-		"d":        orDefault,
+		filterText:  func(_ *exec.Evaluator, in *exec.Value, _ *exec.VarArgs) *exec.Value { return exec.AsValue(text(in)) },
+		filterEach:  func(e *exec.Evaluator, in *exec.Value, p *exec.VarArgs) *exec.Value { return eachCharged(e, in, p) },
+		filterTimes: func(_ *exec.Evaluator, in *exec.Value, p *exec.VarArgs) *exec.Value { return times(in, p.First()) },
+		"string":    func(_ *exec.Evaluator, in *exec.Value, _ *exec.VarArgs) *exec.Value { return exec.AsValue(text(in)) },
+		"trim":      func(_ *exec.Evaluator, in *exec.Value, p *exec.VarArgs) *exec.Value { return trim(in, p) },
+		"length":    func(_ *exec.Evaluator, in *exec.Value, _ *exec.VarArgs) *exec.Value { return length(in) },
+		"count":     func(_ *exec.Evaluator, in *exec.Value, _ *exec.VarArgs) *exec.Value { return length(in) },
+		"items":     func(_ *exec.Evaluator, in *exec.Value, _ *exec.VarArgs) *exec.Value { return items(in) },
+		"tojson":    toJSON,
+		"default":   orDefault,
+		"d":         orDefault,
 	})
 	for name, f := range all {
-		all[name] = func(e *exec.Evaluator, in *exec.Value, p *exec.VarArgs) *exec.Value {
-			if in.IsError() { // the library would hand it to the filter as a value
-				return in
-			}
-			out := f(e, in, p)
-			if cause, ok := e.Environment.Context.Get(causeName); ok && out.IsError() {
-				cause.(*firstError).set(errors.New(out.Error()))
-			}
-			return out
-		}
+		all[name] = limited(name, f)
 	}
 	return all
 })
@@ -167,6 +152,18 @@ func each(v *exec.Value) *exec.Value {
 		return fail("a loop cannot run over %s", typeName(x))
 	}
 	return v
+}
+
+// eachCharged is each, charged with all passes of the loop, each of which writes the text that the argument counts.
+func eachCharged(e *exec.Evaluator, in *exec.Value, p *exec.VarArgs) *exec.Value {
+	out := each(in)
+	if out.IsError() {
+		return out
+	}
+	if err := renderingOf(e.Environment).charge(int64(out.Len()) * (perCall + int64(p.First().Integer()))); err != nil {
+		return exec.AsValue(err)
+	}
+	return out
 }
 
 func items(v *exec.Value) *exec.Value {
@@ -270,6 +267,9 @@ var tests = sync.OnceValue(func() map[string]exec.TestFunction {
 			if in.IsError() {
 				return false, errors.New(in.Error())
 			}
+			if _, err := sized(in); err != nil {
+				return false, err
+			}
 			v := plain(in.Interface())
 			if o, ok := v.(map[string]any); ok && o != nil { // a namespace
 				return name == "defined", nil
@@ -283,6 +283,7 @@ var tests = sync.OnceValue(func() map[string]exec.TestFunction {
 // methods of texts and lists are the library's; those of dicts are ours, in order.
 var methods = sync.OnceValue(func() exec.Methods {
 	m := builtins.Methods
+	m.Str = exec.NewMethodSet(textMethods())
 	method := func(f func(o object, p *exec.VarArgs) (any, error)) exec.Method[map[string]any] {
 		return func(_ map[string]any, self *exec.Value, p *exec.VarArgs) (any, error) {
 			o, ok := plain(self.Interface()).(object)
@@ -319,28 +320,6 @@ var methods = sync.OnceValue(func() exec.Methods {
 var globals = sync.OnceValue(func() map[string]any {
 	all := map[string]any{
 		"none": nil, "None": nil,
-		"range": func(p *exec.VarArgs) (any, error) {
-			bounds := []int{0, 0, 1}
-			for i, a := range p.Args {
-				if n, ok := plain(a).(int); ok && i < 3 {
-					bounds[i] = n
-				} else {
-					return nil, errors.New("range takes one to three whole numbers")
-				}
-			}
-			if len(p.Args) == 1 {
-				bounds[0], bounds[1] = 0, bounds[0]
-			}
-			from, to, step := bounds[0], bounds[1], bounds[2]
-			if step == 0 || len(p.Args) == 0 || (to-from)/step > 1e6 {
-				return nil, errors.New("range: the step is 0, or there are more than a million numbers")
-			}
-			numbers := list{}
-			for i := from; step > 0 && i < to || step < 0 && i > to; i += step {
-				numbers = append(numbers, i)
-			}
-			return numbers, nil
-		},
 	}
 	if namespace, ok := builtins.GlobalFunctions.Get("namespace"); ok {
 		all["namespace"] = namespace
@@ -348,10 +327,34 @@ var globals = sync.OnceValue(func() map[string]any {
 	return all
 })
 
+// numbers is range(...), charged with what it makes.
+func (r *rendering) numbers(p *exec.VarArgs) (any, error) {
+	bounds := []int{0, 0, 1}
+	for i, a := range p.Args {
+		if n, ok := plain(a).(int); ok && i < 3 {
+			bounds[i] = n
+		} else {
+			return nil, errors.New("range takes one to three whole numbers")
+		}
+	}
+	if len(p.Args) == 1 {
+		bounds[0], bounds[1] = 0, bounds[0]
+	}
+	from, to, step := bounds[0], bounds[1], bounds[2]
+	if step == 0 || len(p.Args) == 0 || float64(to)-float64(from) > 1e6*max(1, float64(step)) || float64(from)-float64(to) > 1e6*max(1, -float64(step)) {
+		return nil, errors.New("range: the step is 0, or there are more than a million numbers")
+	}
+	numbers := list{}
+	for i := from; step > 0 && i < to || step < 0 && i > to; i += step {
+		numbers = append(numbers, i)
+	}
+	return numbers, r.charge(int64(10 * len(numbers)))
+}
+
 // statements are those that chat templates use; any other is refused when the template is read.
 var statements = sync.OnceValue(func() map[string]parser.ControlStructureParser {
-	all := map[string]parser.ControlStructureParser{"set": parseSet, "generation": parseGeneration}
-	for _, name := range []string{"if", "for", "macro", "break", "continue"} {
+	all := map[string]parser.ControlStructureParser{"set": parseSet, "generation": parseGeneration, "macro": parseMacro}
+	for _, name := range []string{"if", "for", "break", "continue"} {
 		if f, ok := builtins.ControlStructures.Get(name); ok {
 			all[name] = f
 		}
@@ -431,6 +434,16 @@ func (s *set) Execute(r *exec.Renderer, _ *nodes.ControlStructureBlock) error {
 	}
 	if value.IsError() {
 		return value
+	}
+	size, err := sized(value)
+	if state := renderingOf(r.Environment); state != nil {
+		if err == nil {
+			err = state.charge(size)
+		}
+		if err != nil {
+			state.set(err)
+			return err
+		}
 	}
 	switch target := s.target.(type) {
 	case *nodes.Name:

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"errors"
 	"fmt"
 
 	controls "github.com/nikolalohinski/gonja/v2/builtins/control_structures"
@@ -31,39 +32,54 @@ func rewriteNodes(list []nodes.Node) error {
 }
 
 func rewriteStatement(s nodes.ControlStructure) error {
-	var bodies []*nodes.Wrapper
 	switch s := s.(type) {
 	case *controls.IfControlStructure:
 		for i, c := range s.Conditions {
 			s.Conditions[i] = rewrite(c)
 		}
-		bodies = s.Wrappers
 	case *controls.ForControlStructure:
-		s.ObjectEvaluator = filtered(rewrite(s.ObjectEvaluator), filterEach)
+		if s.Recursive {
+			return errors.New("a recursive loop is not understood here")
+		}
+		at := s.ObjectEvaluator.Position()
+		s.ObjectEvaluator = filtered(rewrite(s.ObjectEvaluator), filterEach, &nodes.Integer{Location: at, Val: int(literalText(bodiesOf(s)...))})
 		s.IfCondition = rewrite(s.IfCondition)
-		bodies = []*nodes.Wrapper{s.BodyWrapper, s.EmptyWrapper}
-	case *controls.MacroControlStructure:
+	case *macro:
 		for _, p := range s.Kwargs {
 			if p.Value != nil {
 				p.Value = rewrite(p.Value)
 			}
 		}
-		bodies = []*nodes.Wrapper{s.Wrapper}
+		s.text = literalText(bodiesOf(s)...)
 	case *set:
 		s.value, s.condition, s.otherwise = rewrite(s.value), rewrite(s.condition), rewrite(s.otherwise)
 		if a, ok := s.target.(*nodes.GetAttribute); ok {
 			a.Node = rewrite(a.Node)
 		}
-		bodies = []*nodes.Wrapper{s.body}
-	case *generation:
-		bodies = []*nodes.Wrapper{s.body}
 	}
-	for _, b := range bodies {
+	for _, b := range bodiesOf(s) {
 		if b != nil {
 			if err := rewriteNodes(b.Nodes); err != nil {
 				return err
 			}
 		}
+	}
+	return nil
+}
+
+// bodiesOf are what stands within a statement; some may be nil.
+func bodiesOf(s nodes.ControlStructure) []*nodes.Wrapper {
+	switch s := s.(type) {
+	case *controls.IfControlStructure:
+		return s.Wrappers
+	case *controls.ForControlStructure:
+		return []*nodes.Wrapper{s.BodyWrapper, s.EmptyWrapper}
+	case *macro:
+		return []*nodes.Wrapper{s.Wrapper}
+	case *set:
+		return []*nodes.Wrapper{s.body}
+	case *generation:
+		return []*nodes.Wrapper{s.body}
 	}
 	return nil
 }
@@ -85,6 +101,8 @@ func rewrite(e nodes.Expression) nodes.Expression {
 			return filtered(e.Left, filterAdd, e.Right)
 		case tokens.Tilde:
 			return filtered(e.Left, filterConcat, e.Right)
+		case tokens.Multiply:
+			return filtered(e.Left, filterTimes, e.Right)
 		}
 	case *nodes.UnaryExpression:
 		e.Term = rewrite(e.Term)

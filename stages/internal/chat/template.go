@@ -96,6 +96,9 @@ func templateOf(value json.RawMessage) (string, error) {
 // NewTemplate compiles a template. special are the special tokens by the names of tokenizer_config.json.
 func NewTemplate(source string, special map[string]string) (t *Template, err error) {
 	defer wreck(&err)
+	if err := checkSource(source); err != nil {
+		return nil, fmt.Errorf("chat template: %w", err)
+	}
 	c := config.New()
 	c.TrimBlocks = true // as Hugging Face compiles them, with lstrip_blocks below
 	compiled, err := exec.NewTemplate(TemplateFile, c, onlySource(stripBlocks(source)), &exec.Environment{
@@ -144,9 +147,9 @@ func (t *Template) Render(p Prompt) (text string, err error) {
 // execute renders with variables beside those that every template has.
 func (t *Template) execute(given map[string]any, date time.Time) (text string, err error) {
 	defer wreck(&err)
-	var cause firstError
+	cause := rendering{begun: time.Now()}
 	variables := map[string]any{
-		causeName: &cause, "documents": nil, "tools": nil, "messages": list{}, "add_generation_prompt": false,
+		renderingName: &cause, "range": cause.numbers, "documents": nil, "tools": nil, "messages": list{}, "add_generation_prompt": false,
 		"raise_exception": func(message string) (string, error) {
 			cause.set(errors.New(message))
 			return "", cause.err
@@ -166,7 +169,7 @@ func (t *Template) execute(given map[string]any, date time.Time) (text string, e
 	var b bytes.Buffer
 	err = t.template.Execute(&b, exec.NewContext(variables))
 	switch {
-	case err != nil && cause.err != nil:
+	case cause.err != nil:
 		return "", fmt.Errorf("chat template: %w", cause.err)
 	case err != nil:
 		return "", fmt.Errorf("chat template: %w", err)
