@@ -57,6 +57,9 @@ type architecture struct {
 	ContextRange  hcl.Range `hcl:"context,attr_range"`
 }
 
+// maxCorpus is the largest corpus_size, in trajectories.
+const maxCorpus = 100_000_000
+
 // Shape is the shape of the decoder that a stage of this kind makes; ok is false for another stage, or where the folder
 // cannot be read.
 func Shape(stage engine.Stage) (c lm.Config, ok bool) {
@@ -116,16 +119,17 @@ func (s *settings) Check() hcl.Diagnostics {
 		return diags
 	}
 	for _, n := range []struct {
-		name  string
-		value int
-		at    hcl.Range
+		name        string
+		value, most int
+		at          hcl.Range
 	}{
-		{"hidden", a.Hidden, a.HiddenRange}, {"layers", a.Layers, a.LayersRange}, {"heads", a.Heads, a.HeadsRange},
-		{"kv_heads", a.KVHeads, a.KVRange}, {"mlp", a.MLP, a.MLPRange}, {"context", a.Context, a.ContextRange},
-		{"corpus_size", s.CorpusSize, s.CorpusSizeRange},
+		{"hidden", a.Hidden, lm.MaxHidden, a.HiddenRange}, {"layers", a.Layers, lm.MaxLayers, a.LayersRange},
+		{"heads", a.Heads, lm.MaxHeads, a.HeadsRange}, {"kv_heads", a.KVHeads, lm.MaxHeads, a.KVRange},
+		{"mlp", a.MLP, lm.MaxMLP, a.MLPRange}, {"context", a.Context, lm.MaxContext, a.ContextRange},
+		{"corpus_size", s.CorpusSize, maxCorpus, s.CorpusSizeRange}, {"vocab", max(1, s.Vocab), lm.MaxVocab, s.VocabRange},
 	} {
-		if n.value < 1 {
-			bad("Size out of range", fmt.Sprintf("%s must be at least 1; got %d.", n.name, n.value), n.at)
+		if n.value < 1 || n.value > n.most {
+			bad("Size out of range", fmt.Sprintf("%s must be at least 1 and at most %d; got %d.", n.name, n.most, n.value), n.at)
 		}
 	}
 	if a.RopeBase <= 0 {
@@ -133,6 +137,9 @@ func (s *settings) Check() hcl.Diagnostics {
 	}
 	if diags.HasErrors() {
 		return diags
+	}
+	if a.Hidden/a.Heads > lm.MaxHeadDim {
+		bad("Heads too wide", fmt.Sprintf("A head may have a width of %d; %d / %d is more.", lm.MaxHeadDim, a.Hidden, a.Heads), a.HeadsRange)
 	}
 	if a.Hidden%a.Heads != 0 || a.Hidden/a.Heads%2 != 0 {
 		bad("Heads do not divide the width", fmt.Sprintf("Each head takes an even share of the width, for rotary positions; %d / %d is none.", a.Hidden, a.Heads), a.HeadsRange)

@@ -41,7 +41,13 @@ func TestMistakesOfAModelStandOnTheirLine(t *testing.T) {
 		t.Fatal(got)
 	}
 	for _, tc := range []struct{ old, replaced, want string }{ // the first setting is on line 4
-		{"hidden = 32", "hidden = 0", "line 7: Size out of range: hidden must be at least 1; got 0."},
+		{"hidden = 32", "hidden = 0", "line 7: Size out of range: hidden must be at least 1 and at most 131072; got 0."},
+		{"hidden = 32", "hidden = 1000000000", "line 7: Size out of range: hidden must be at least 1 and at most 131072; got 1000000000."},
+		{"layers = 1", "layers = 1000000000", "Size out of range: layers must be at least 1 and at most 1024; got 1000000000."},
+		{"mlp = 48", "mlp = 1000000000000", "line 11: Size out of range: mlp"},
+		{"context = 64", "context = 1000000000000", "line 13: Size out of range: context"},
+		{"corpus = [stage.given.g.expert]", "vocab = 1000000000\ncorpus = [stage.given.g.expert]", "line 4: Size out of range: vocab"},
+		{"hidden = 32", "hidden = 100000", "line 9: Heads too wide"},
 		{"mlp = 48", "mlp = -1", "line 11: Size out of range: mlp"},
 		{"context = 64", "context = 0", "line 13: Size out of range: context"},
 		{"rope_base = 1000", "rope_base = 0", "line 12: Rotary base out of range"},
@@ -80,6 +86,14 @@ func TestModelFoldersAreJudgedBeforeAnythingRuns(t *testing.T) {
 		if got := load(t, tc.body); !strings.Contains(got, tc.want) {
 			t.Errorf("%s: got %q, want %q", tc.body, got, tc.want)
 		}
+	}
+	write(strings.Replace(config, `"num_hidden_layers": 1`, `"num_hidden_layers": 1000000000`, 1))
+	if got := load(t, path); !strings.Contains(got, "num_hidden_layers must be at least 1 and at most 1024, got 1000000000") {
+		t.Error(got)
+	}
+	write(strings.Repeat(" ", 2<<20) + config)
+	if got := load(t, path); !strings.Contains(got, "must be a plain file of at most 1048576 bytes") {
+		t.Error(got)
 	}
 	write(strings.Replace(config, "{", `{"new_trick": 1, `, 1))
 	if got := load(t, path); !strings.Contains(got, `Not a model that can be used: `) || !strings.Contains(got, `unknown key "new_trick"`) {

@@ -43,15 +43,28 @@ var families = map[string]struct {
 
 func (c Config) bias() bool { return families[c.Family].bias }
 
+// The largest shape of a decoder, several times that of any published one. Planning already takes time and memory with
+// the layers, and sizes are multiplied, so a shape is bounded before anything is computed from it.
+const (
+	MaxVocab   = 1 << 22
+	MaxHidden  = 1 << 17
+	MaxLayers  = 1 << 10
+	MaxHeads   = 1 << 12
+	MaxHeadDim = 1 << 12
+	MaxMLP     = 1 << 19
+	MaxContext = 1 << 27
+)
+
 // Check reports the first value that no decoder can have.
 func (c Config) Check() error {
 	for _, v := range []struct {
-		name string
-		n    int
-	}{{"vocab_size", c.Vocab}, {"hidden_size", c.Hidden}, {"num_hidden_layers", c.Layers}, {"num_attention_heads", c.Heads},
-		{"num_key_value_heads", c.KVHeads}, {"head_dim", c.HeadDim}, {"intermediate_size", c.MLP}, {"max_position_embeddings", c.MaxPosition}} {
-		if v.n < 1 {
-			return fmt.Errorf("model config: %s must be at least 1, got %d", v.name, v.n)
+		name    string
+		n, most int
+	}{{"vocab_size", c.Vocab, MaxVocab}, {"hidden_size", c.Hidden, MaxHidden}, {"num_hidden_layers", c.Layers, MaxLayers},
+		{"num_attention_heads", c.Heads, MaxHeads}, {"num_key_value_heads", c.KVHeads, MaxHeads}, {"head_dim", c.HeadDim, MaxHeadDim},
+		{"intermediate_size", c.MLP, MaxMLP}, {"max_position_embeddings", c.MaxPosition, MaxContext}} {
+		if v.n < 1 || v.n > v.most {
+			return fmt.Errorf("model config: %s must be at least 1 and at most %d, got %d", v.name, v.most, v.n)
 		}
 	}
 	_, known := families[c.Family]

@@ -31,7 +31,7 @@ func ReadConfig(dir string) (Config, error) {
 
 func readConfig(dir string) (Config, configFile, error) {
 	path := filepath.Join(dir, ConfigFile)
-	text, err := os.ReadFile(path)
+	text, err := readSmall(path)
 	if err != nil {
 		return Config{}, nil, fmt.Errorf("model config: %w", err)
 	}
@@ -56,6 +56,21 @@ func readConfig(dir string) (Config, configFile, error) {
 	return c, f, nil
 }
 
+// maxConfig is the size in bytes of the largest config.json or generation_config.json; published ones have a few thousand.
+const maxConfig = 1 << 20
+
+// readSmall reads a plain file of at most maxConfig bytes.
+func readSmall(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxConfig {
+		return nil, fmt.Errorf("%s must be a plain file of at most %d bytes, got %v of %d", path, maxConfig, info.Mode(), info.Size())
+	}
+	return os.ReadFile(path)
+}
+
 // GenerationFile is the file of a model folder with the defaults that other programs sample with.
 const GenerationFile = "generation_config.json"
 
@@ -63,7 +78,7 @@ const GenerationFile = "generation_config.json"
 // programs and play no part here, where a stage says how it samples; its token ids must be ones of the model.
 func CheckGeneration(dir string, c Config) error {
 	path := filepath.Join(dir, GenerationFile)
-	text, err := os.ReadFile(path)
+	text, err := readSmall(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

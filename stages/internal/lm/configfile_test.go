@@ -90,7 +90,7 @@ func TestEveryKeyOfAConfigIsUsedOrRefused(t *testing.T) {
 		{map[string]any{"architectures": []string{"Qwen2ForCausalLM"}}, `of model_type "llama" only LlamaForCausalLM is supported`},
 		{map[string]any{"model_type": "mamba", "architectures": nil}, `model_type "mamba" is not supported`},
 		{map[string]any{"vocab_size": "many"}, `key "vocab_size": `},
-		{map[string]any{"hidden_size": nil}, "hidden_size must be at least 1, got 0"},
+		{map[string]any{"hidden_size": nil}, "hidden_size must be at least 1 and at most 131072, got 0"},
 	} {
 		if _, err := ReadConfig(published(t, tc.edits)); err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), ConfigFile) {
 			t.Errorf("%v: got %v, want %q", tc.edits, err, tc.want)
