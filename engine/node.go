@@ -410,13 +410,23 @@ func NodeMain(runDir, address string, reg Registry, stderr io.Writer) int {
 			return 1
 		}
 	}
-	err := RunNode(ctx, runDir, address, reg, observe)
+	err := runNodeSafely(ctx, runDir, address, reg, observe)
 	if err == nil {
 		return 0
 	}
 	fmt.Fprintln(stderr, err)
 	observe(Event{Time: time.Now(), Address: address, Kind: EventFailed, Text: err.Error(), Failure: &Failure{Text: err.Error(), Cause: causeOf(err)}})
 	return 1
+}
+
+// runNodeSafely is RunNode that returns a panic outside of the stage's own Run, where runStage recovers, as an error too.
+func runNodeSafely(ctx context.Context, runDir, address string, reg Registry, observe func(Event)) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("%s ended by a mistake of the program: %v", address, v)
+		}
+	}()
+	return RunNode(ctx, runDir, address, reg, observe)
 }
 
 // childObserver appends events to the file that engines follow, and says in the key's lock who we are. A process whose

@@ -250,6 +250,27 @@ stage "light" "a" {
 	}
 }
 
+// A stage's process says in a sentence what broke, also where the stage's own Run has not begun or is over, and never ends
+// with a trace of Go.
+func TestPanicOfAStageProcessIsASentence(t *testing.T) {
+	l := newLab(t)
+	l.write("stage \"toy\" \"a\" {\n}\n")
+	l.mustRun()
+	runs, err := filepath.Glob(filepath.Join(l.storeDir, "runs", "x", "*"))
+	if err != nil || len(runs) != 1 {
+		t.Fatalf("got %v, %v, want one run", runs, err)
+	}
+	broken := toys()
+	broken[0].New = func() Stage { panic("a mistake in a kind") }
+	var stderr strings.Builder
+	if code := NodeMain(runs[0], "stage.toy.a", broken, &stderr); code != 1 {
+		t.Errorf("exit code: got %d, want 1", code)
+	}
+	if got := stderr.String(); !strings.Contains(got, "stage.toy.a ended by a mistake of the program: a mistake in a kind") || strings.Contains(got, "goroutine") {
+		t.Errorf("got %q, want a sentence", got)
+	}
+}
+
 func TestRetriesFollowTheCauseOfTheFailure(t *testing.T) {
 	for name, tc := range map[string]struct {
 		settings string
