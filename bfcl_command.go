@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"rcgrpo/bfcl"
-	"rcgrpo/engine"
 )
 
 const bfclUsage = `usage:
@@ -29,34 +28,25 @@ func bfclCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	commands := map[string]func(c *bfclCall) error{
 		"check": (*bfclCall).check, "replay": (*bfclCall).replay, "show": (*bfclCall).show, "chat": (*bfclCall).chat,
 	}
-	if len(args) == 1 && strings.TrimLeft(args[0], "-") == "h" {
-		fmt.Fprint(stdout, bfclUsage)
-		return exitDone
+	name, rest := cutCommand(args, slices.Collect(maps.Keys(commands)))
+	if name == "" {
+		return noSubcommand("bfcl", bfclUsage, args, slices.Collect(maps.Keys(commands)), stdout, stderr)
 	}
-	if len(args) == 0 || commands[args[0]] == nil {
-		if len(args) > 0 {
-			fmt.Fprintf(stderr, "rcgrpo bfcl: there is no %s%s\n", args[0], engine.NearHint(args[0], slices.Collect(maps.Keys(commands))))
-		}
-		fmt.Fprint(stderr, bfclUsage)
-		return exitMisuse
-	}
-	c := &bfclCall{stdin: stdin, stdout: stdout, stderr: stderr}
-	c.flags = flag.NewFlagSet("rcgrpo bfcl "+args[0], flag.ContinueOnError)
-	c.flags.SetOutput(stderr)
-	c.flags.Usage = func() {
-		fmt.Fprint(stderr, bfclUsage)
-		c.flags.PrintDefaults()
-	}
-	c.flags.StringVar(&c.dataDir, "data", ".deps/bfcl", "folder of the official data")
-	c.args = args[1:]
-	err := commands[args[0]](c)
+	c := &bfclCall{stdin: stdin, stdout: stdout, stderr: stderr, args: rest}
+	c.flags = flag.NewFlagSet("rcgrpo bfcl "+name, flag.ContinueOnError)
+	c.flags.SetOutput(io.Discard)
+	c.flags.Usage = func() {}
+	c.flags.StringVar(&c.dataDir, "data", ".deps/bfcl", "`FOLDER` of the official data")
+	err := commands[name](c)
 	switch {
 	case err == nil:
 		return 0
+	case errors.Is(err, flag.ErrHelp):
+		return exitDone
 	case errors.Is(err, errBFCLUsage):
 		return exitMisuse
 	case !errors.Is(err, errBFCLFound):
-		fmt.Fprintf(stderr, "rcgrpo bfcl %s: %v\n", args[0], err)
+		fmt.Fprintf(stderr, "rcgrpo bfcl %s: %v\n", name, err)
 	}
 	return 1
 }
@@ -75,15 +65,23 @@ type bfclCall struct {
 	args           []string
 }
 
-// parse reads the flags and checks how many arguments are left.
+// parse reads the flags, wherever they stand, and checks how many arguments are left. It answers a call for help.
 func (c *bfclCall) parse(least, most int) error {
-	if err := c.flags.Parse(c.args); err != nil {
+	words, err := parseFlags(c.flags, c.args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprintf(c.stdout, "%s\nFlags of %s:\n", bfclUsage, c.flags.Name())
+		c.flags.SetOutput(c.stdout)
+		c.flags.PrintDefaults()
+		return err
+	case err != nil:
+		fmt.Fprintf(c.stderr, "%s: %s; %s -h lists the flags\n", c.flags.Name(), flagError(c.flags, err), c.flags.Name())
 		return errBFCLUsage
-	}
-	if n := c.flags.NArg(); n < least || n > most {
+	case len(words) < least || len(words) > most:
 		fmt.Fprint(c.stderr, bfclUsage)
 		return errBFCLUsage
 	}
+	c.args = words
 	return nil
 }
 
@@ -94,8 +92,8 @@ func (c *bfclCall) check() error {
 	if err := c.parse(0, 1); err != nil {
 		return err
 	}
-	if c.flags.NArg() == 1 {
-		c.dataDir = c.flags.Arg(0)
+	if len(c.args) == 1 {
+		c.dataDir = c.args[0]
 	}
 	data, err := bfcl.LoadData(c.dataDir)
 	if data == nil {
@@ -215,7 +213,7 @@ func (c *bfclCall) task() (*bfcl.Data, *bfcl.Task, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	id := c.flags.Arg(0)
+	id := c.args[0]
 	t := data.Task(id)
 	if t == nil {
 		t = data.Task("multi_turn_" + id)

@@ -92,10 +92,13 @@ func TestBFCLShowAndChat(t *testing.T) {
 }
 
 func TestBFCLUsage(t *testing.T) {
-	for _, args := range [][]string{nil, {"nope"}, {"show"}, {"check", "-nope"}, {"check", "a", "b"}} {
+	for _, args := range [][]string{nil, {"nope"}, {"show"}, {"check", "a", "b"}} {
 		if code, _, errs := runBFCL(t, "", args...); code != exitMisuse || !strings.Contains(errs, "usage:") {
 			t.Errorf("%q: got code %d, %s, want misuse and the usage", args, code, errs)
 		}
+	}
+	if code, _, errs := runBFCL(t, "", "check", "-wrokers", "1"); code != exitMisuse || !strings.Contains(errs, "did you mean -workers?") {
+		t.Errorf("a wrong flag: got code %d, %s, want misuse and the right one", code, errs)
 	}
 	if code, _, errs := runBFCL(t, "", "check", filepath.Join(t.TempDir(), "none")); code != 1 || !strings.Contains(errs, "make build") {
 		t.Errorf("missing data: got code %d, %s", code, errs)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -160,5 +161,91 @@ func TestColoursAreForTerminalsWithoutNoColor(t *testing.T) {
 	t.Setenv("NO_COLOR", "1")
 	if colored(terminal) {
 		t.Error("colours in spite of NO_COLOR")
+	}
+}
+
+// helpLines are all commands and subcommands.
+func helpLines() [][]string {
+	var lines [][]string
+	for _, c := range commands() {
+		if c.summary != "" {
+			lines = append(lines, []string{c.name})
+		}
+	}
+	for command, subcommands := range map[string][]string{"store": {"ls", "check", "gc"}, "bfcl": {"check", "replay", "show", "chat"}} {
+		for _, name := range subcommands {
+			lines = append(lines, []string{command, name})
+		}
+	}
+	return lines
+}
+
+// A call for help is answered on standard output with exit code 0, in every spelling, wherever it stands.
+func TestHelpIsAnAnswer(t *testing.T) {
+	exitFolder(t)
+	for _, line := range helpLines() {
+		calls := [][]string{append(slices.Clone(line), "-h"), append(slices.Clone(line), "--help"), append(slices.Clone(line), "-help")}
+		if len(line) == 2 || line[0] != "store" && line[0] != "bfcl" {
+			calls = append(calls, append(slices.Clone(line), "word", "--help"))
+		}
+		for _, call := range calls {
+			code, stdout, stderr := callLine("", call...)
+			if code != exitDone || !strings.HasPrefix(stdout, "usage:") || stderr != "" {
+				t.Errorf("%v: got %d, %q, %q, want the usage on standard output", call, code, stdout, stderr)
+			}
+			if len(line) == 2 && !strings.Contains(stdout, "rcgrpo "+strings.Join(line, " ")) {
+				t.Errorf("%v: got %q, want the usage of that command", call, stdout)
+			}
+		}
+	}
+}
+
+// Flags may stand before, between and behind the words of a line, also before the command; behind -- all are words.
+func TestFlagsMayStandAnywhere(t *testing.T) {
+	exitFolder(t)
+	if err := os.WriteFile("site2.hcl", []byte("store {\n  path = \"store2\"\n}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ line, same string }{
+		{"plan -site site2.hcl good.hcl", "plan good.hcl -site site2.hcl"},
+		{"plan -site=site2.hcl good.hcl", "-site site2.hcl plan good.hcl"},
+		{"check good.hcl ports.hcl -site site2.hcl", "check good.hcl -site site2.hcl ports.hcl"},
+		{"why -site site2.hcl exec.a good.hcl", "why exec.a good.hcl -site site2.hcl"},
+		{"graph -format mermaid good.hcl", "graph good.hcl -format mermaid"},
+		{"fmt -check good.hcl ugly.hcl", "fmt good.hcl -check ugly.hcl"},
+		{"kinds -markdown exec", "kinds exec -markdown"},
+		{"store ls -json -site site2.hcl", "store -site site2.hcl ls -json"},
+		{"store gc -limit 1GB -site site2.hcl", "store -limit 1GB -site site2.hcl gc"},
+		{"store check -site site2.hcl", "store -site site2.hcl check"},
+		{"bfcl check -data nowhere", "bfcl -data nowhere check"},
+		{"bfcl show -data nowhere -full TASK", "bfcl show TASK -data nowhere -full"},
+		{"bfcl chat -data nowhere TASK", "bfcl chat TASK -data nowhere"},
+		{"bfcl replay -data nowhere -in file -verify", "bfcl -verify -data nowhere replay -in file"},
+		{"show -site site2.hcl exec.a.out good.hcl", "show exec.a.out good.hcl -site site2.hcl"},
+		{"console -site site2.hcl good.hcl", "console good.hcl -site site2.hcl"},
+		{"report -site site2.hcl good.hcl", "report good.hcl -site site2.hcl"},
+		{"status -site site2.hcl good.hcl", "status good.hcl -site site2.hcl"},
+		{"logs -site site2.hcl exec.a good.hcl", "logs exec.a good.hcl -site site2.hcl"},
+		{"lint -n 10 nowhere.csv", "lint nowhere.csv -n 10"},
+		{"diff -site site2.hcl a b", "diff a b -site site2.hcl"},
+		{"verify -site site2.hcl page.html", "verify page.html -site site2.hcl"},
+		{"reproduce -site site2.hcl page.html#c", "reproduce page.html#c -site site2.hcl"},
+		{"replay -group 2 nowhere.jsonl good.hcl", "replay nowhere.jsonl good.hcl -group 2"},
+		{"completion bash -site site2.hcl", "completion -site site2.hcl bash"},
+		{"run -site site2.hcl fails.hcl -target exec.b", "run fails.hcl -target exec.b -site site2.hcl"},
+	} {
+		code, stdout, stderr := callLine("", strings.Fields(tc.line)...)
+		again, stdoutAgain, stderrAgain := callLine("", strings.Fields(tc.same)...)
+		if code != again || stdout != stdoutAgain || stderr != stderrAgain {
+			t.Errorf("%s: got %d, %q, %q\n%s: got %d, %q, %q, want the same", tc.line, code, stdout, stderr, tc.same, again, stdoutAgain, stderrAgain)
+		}
+		if strings.Contains(stdout+stderr, "there is no flag") || code == exitMisuse && !strings.Contains(stderr, "word") {
+			t.Errorf("%s: got %d, %s", tc.line, code, stderr)
+		}
+	}
+	for _, line := range []string{"plan -- -site", "bfcl show -- -full", "store -- ls", "-- plan good.hcl"} {
+		if code, stdout, _ := callLine("", strings.Fields(line)...); code == exitDone || stdout != "" {
+			t.Errorf("%s: got %d, %q, want words and no flags behind --", line, code, stdout)
+		}
 	}
 }

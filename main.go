@@ -11,6 +11,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -83,21 +84,43 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 	var names []string
 	for _, c := range commands() {
-		if c.name == args[0] {
-			return c.run(args[1:], stdin, stdout, stderr)
-		}
 		names = append(names, c.name)
 	}
-	switch strings.TrimLeft(args[0], "-") {
-	case "help", "h":
+	name, rest := cutCommand(args, names)
+	for _, c := range commands() {
+		if c.name == name {
+			return c.run(rest, stdin, stdout, stderr)
+		}
+	}
+	switch {
+	case asksForHelp(args[0]):
 		usage(stdout)
 		return exitDone
-	case "version":
+	case strings.TrimLeft(args[0], "-") == "version":
 		fmt.Fprintf(stdout, "rcgrpo, built by %s from sources %s\n", runtime.Version(), engine.Revision())
 		return exitDone
 	}
 	fmt.Fprintf(stderr, "rcgrpo: there is no command %s%s\n", args[0], engine.NearHint(args[0], names))
 	return exitMisuse
+}
+
+// cutCommand takes the name of a command off its line. Flags may stand before it; name is "" where the first word that is no
+// flag's is no command either.
+func cutCommand(args, names []string) (name string, rest []string) {
+	for i, arg := range args {
+		if slices.Contains(names, arg) {
+			return arg, slices.Concat(args[:i], args[i+1:])
+		}
+		if arg == "--" || !strings.HasPrefix(args[0], "-") || asksForHelp(arg) {
+			break
+		}
+	}
+	return "", args
+}
+
+// asksForHelp says whether a word is help, or a flag that asks for it.
+func asksForHelp(arg string) bool {
+	return slices.Contains([]string{"help", "-h", "--h", "-help", "--help"}, arg)
 }
 
 func usage(w io.Writer) {
@@ -145,38 +168,46 @@ func newCall(name, takes string, stdout, stderr io.Writer) *call {
 // parse reads flags anywhere on the line; what is left goes to args. When done is true the command ends with code:
 // help was asked for, or the line is wrong.
 func (c *call) parse(args []string) (code int, done bool) {
+	var err error
+	c.args, err = parseFlags(c.FlagSet, args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintf(c.stdout, "usage: %s\n\n", strings.TrimSpace(c.Name()+" [flags] "+c.takes))
+		c.SetOutput(c.stdout)
+		c.PrintDefaults()
+		return exitDone, true
+	}
+	if err != nil {
+		return c.misuse("%s; %s -h lists the flags", flagError(c.FlagSet, err), c.Name()), true
+	}
+	return 0, false
+}
+
+// parseFlags reads the flags of a line, wherever they stand before a --, and returns the other words.
+func parseFlags(flags *flag.FlagSet, args []string) (words []string, err error) {
 	for {
-		err := c.FlagSet.Parse(args)
-		if errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintf(c.stdout, "usage: %s\n\n", strings.TrimSpace(c.Name()+" [flags] "+c.takes))
-			c.SetOutput(c.stdout)
-			c.PrintDefaults()
-			return exitDone, true
+		if err := flags.Parse(args); err != nil {
+			return nil, err
 		}
-		if err != nil {
-			return c.misuse("%s; %s -h lists the flags", c.flagError(err), c.Name()), true
-		}
-		rest := c.FlagSet.Args()
+		rest := flags.Args()
 		if len(rest) == 0 {
-			return 0, false
+			return words, nil
 		}
 		if read := len(args) - len(rest); read > 0 && args[read-1] == "--" { // only arguments from here on
-			c.args = append(c.args, rest...)
-			return 0, false
+			return append(words, rest...), nil
 		}
-		c.args = append(c.args, rest[0])
+		words = append(words, rest[0])
 		args = rest[1:]
 	}
 }
 
 // flagError says what is wrong with a flag; of one that does not exist, which was meant.
-func (c *call) flagError(err error) string {
+func flagError(flags *flag.FlagSet, err error) string {
 	name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
 	if !unknown {
 		return err.Error()
 	}
 	var names []string
-	c.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
+	flags.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
 	hint := engine.NearHint(name, names)
 	if hint != "" {
 		hint = strings.Replace(hint, "did you mean ", "did you mean -", 1)

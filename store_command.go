@@ -27,19 +27,25 @@ const storeUsage = `usage:
 // storeCommand runs "rcgrpo store ls|check|gc".
 func storeCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	commands := map[string]func(c *call, args []string) int{"ls": storeList, "check": storeCheck, "gc": storeGarbage}
-	if len(args) == 1 && strings.TrimLeft(args[0], "-") == "h" {
-		fmt.Fprint(stdout, storeUsage)
+	name, rest := cutCommand(args, slices.Collect(maps.Keys(commands)))
+	if name == "" {
+		return noSubcommand("store", storeUsage, args, slices.Collect(maps.Keys(commands)), stdout, stderr)
+	}
+	c := newCall("store "+name, "", stdout, stderr)
+	return commands[name](c, rest)
+}
+
+// noSubcommand ends a command whose line names none of its subcommands: with the usage, as an answer when it was asked for.
+func noSubcommand(command, usage string, args, names []string, stdout, stderr io.Writer) int {
+	if len(args) > 0 && asksForHelp(args[0]) {
+		fmt.Fprint(stdout, usage)
 		return exitDone
 	}
-	if len(args) == 0 || commands[args[0]] == nil {
-		if len(args) > 0 {
-			fmt.Fprintf(stderr, "rcgrpo store: there is no %s%s\n", args[0], engine.NearHint(args[0], slices.Collect(maps.Keys(commands))))
-		}
-		fmt.Fprint(stderr, storeUsage)
-		return exitMisuse
+	if len(args) > 0 {
+		fmt.Fprintf(stderr, "rcgrpo %s: there is no %s%s\n", command, args[0], engine.NearHint(args[0], names))
 	}
-	c := newCall("store "+args[0], "", stdout, stderr)
-	return commands[args[0]](c, args[1:])
+	fmt.Fprint(stderr, usage)
+	return exitMisuse
 }
 
 // storeFilter picks results.
