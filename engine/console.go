@@ -19,6 +19,10 @@ func (x *Experiment) Eval(expression string) (string, hcl.Diagnostics) {
 		return "", diags
 	}
 	l := x.loader
+	l.allowance.renew()
+	if diags := l.allowance.bind(expr); diags.HasErrors() {
+		return "", diags
+	}
 	items, byLocal, byStage := l.items()
 	var needs []int
 	for _, t := range expr.Variables() {

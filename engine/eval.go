@@ -30,11 +30,26 @@ func (l *loader) eval(expr hclsyntax.Expression, ctx *hcl.EvalContext, each bool
 	if diags.HasErrors() {
 		return cty.DynamicVal, diags
 	}
-	val, diags := expr.Value(ctx)
+	val, diags := l.value(expr, ctx)
 	if diags.HasErrors() {
 		suggestFunctions(diags)
 		suggestKeys(diags)
 		return cty.DynamicVal, diags
+	}
+	return val, diags
+}
+
+// value is expr.Value within the limits of what expressions may compute.
+func (l *loader) value(expr hclsyntax.Expression, ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
+	val, diags := expr.Value(ctx)
+	if spent := l.allowance.diagnostics(); spent != nil { // whatever else is said follows from it, or try() has hidden it
+		return cty.DynamicVal, spent
+	}
+	if diags.HasErrors() {
+		return cty.DynamicVal, diags
+	}
+	if excess := l.allowance.check(val, expr.Range(), true); excess != nil {
+		return cty.DynamicVal, excess
 	}
 	return val, diags
 }

@@ -19,7 +19,7 @@ import (
 
 // pureFunctions are the functions of every expression. None reads the clock, the environment, the network or a disk.
 var pureFunctions = sync.OnceValue(func() map[string]function.Function {
-	return map[string]function.Function{
+	all := map[string]function.Function{
 		"abs": stdlib.AbsoluteFunc, "ceil": stdlib.CeilFunc, "floor": stdlib.FloorFunc, "int": stdlib.IntFunc, "log": stdlib.LogFunc,
 		"max": stdlib.MaxFunc, "min": stdlib.MinFunc, "parseint": stdlib.ParseIntFunc, "pow": stdlib.PowFunc, "signum": stdlib.SignumFunc,
 
@@ -49,6 +49,10 @@ var pureFunctions = sync.OnceValue(func() map[string]function.Function {
 
 		"can": tryfunc.CanFunc, "try": tryfunc.TryFunc,
 	}
+	for name := range estimates() {
+		all[name] = estimated(name, all[name])
+	}
+	return all
 })
 
 // withoutData keeps references and files out of a function that would write them as text: neither an edge nor a content would

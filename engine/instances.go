@@ -329,13 +329,28 @@ func (l *loader) expand() {
 				l.x.Disabled = append(l.x.Disabled, in.address())
 			case in.multiplies:
 				for _, seed := range l.x.Seeds {
+					if l.tooMany(s) {
+						return
+					}
 					l.node(in, seed)
 				}
 			default:
+				if l.tooMany(s) {
+					return
+				}
 				l.node(in, noSeed)
 			}
 		}
 	}
+}
+
+// tooMany reports that a stage would be one more than an experiment may have, and whether it would.
+func (l *loader) tooMany(s *stageBlock) bool {
+	if len(l.x.Nodes) < maxNodes {
+		return false
+	}
+	l.errorf(&s.def, "Too many stages", "An experiment may have %d stages, counting every key of a for_each and every seed; with this one it has more.", maxNodes)
+	return true
 }
 
 // node returns the node of an instance for a seed, after those it reads.

@@ -30,6 +30,8 @@ type loader struct {
 	data    sync.Mutex // guards x.Digests while stages are decoded
 	parsed  []witness  // files of HCL
 
+	allowance allowance // of what expressions may compute
+
 	experiments []*hclsyntax.Block
 	variables   []*variable
 	locals      []*localValue
@@ -171,7 +173,11 @@ func (l *loader) parseFile(path string) *hclsyntax.Body {
 	if !ok || diags.HasErrors() {
 		return nil
 	}
-	l.diags = append(l.diags, repeatedKeys(body)...)
+	l.diags = append(l.diags, inBlocks(body, l.allowance.bind)...)
+	if l.diags.HasErrors() {
+		return nil
+	}
+	l.diags = append(l.diags, inBlocks(body, repeatedKeys)...)
 	return body
 }
 

@@ -124,17 +124,20 @@ func withoutEchoes(diags hcl.Diagnostics) hcl.Diagnostics {
 	return out
 }
 
-// repeatedKeys finds keys that stand twice in one map. HCL would let the last one win, and an arm of a for_each would be
-// gone without a word.
-func repeatedKeys(b *hclsyntax.Body) hcl.Diagnostics {
-	diags := hclsyntax.VisitAll(b.Attributes, repeatedKeysHere)
+// inBlocks calls visit with the attributes of a body and with each of its blocks, several at once.
+func inBlocks(b *hclsyntax.Body, visit func(hclsyntax.Node) hcl.Diagnostics) hcl.Diagnostics {
+	diags := visit(b.Attributes)
 	ofBlocks := make([]hcl.Diagnostics, len(b.Blocks))
 	inPieces(len(b.Blocks), manyStages, func(i int) bool {
-		ofBlocks[i] = hclsyntax.VisitAll(b.Blocks[i], repeatedKeysHere)
+		ofBlocks[i] = visit(b.Blocks[i])
 		return true
 	})
 	return append(diags, slices.Concat(ofBlocks...)...)
 }
+
+// repeatedKeys finds keys that stand twice in one map. HCL would let the last one win, and an arm of a for_each would be
+// gone without a word.
+func repeatedKeys(n hclsyntax.Node) hcl.Diagnostics { return hclsyntax.VisitAll(n, repeatedKeysHere) }
 
 // repeatedKeysHere is repeatedKeys of a map alone.
 func repeatedKeysHere(n hclsyntax.Node) hcl.Diagnostics {

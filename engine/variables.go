@@ -53,6 +53,10 @@ func (l *loader) evaluateVariables() {
 	object := map[string]cty.Value{}
 	for _, v := range l.variables {
 		v.value = l.valueOf(v, fromFiles)
+		if excess := l.allowance.check(v.value, v.block.DefRange(), true); excess != nil { // a text may have become a number
+			l.diags = append(l.diags, excess...)
+			v.value = cty.DynamicVal
+		}
 		object[v.name] = v.value
 	}
 	l.global.Variables = map[string]cty.Value{"var": cty.ObjectVal(object)}
@@ -151,7 +155,7 @@ func (l *loader) variableFiles(byName map[string]*variable) map[string]cty.Value
 				l.errorf(&a.NameRange, "Unknown variable", "The experiment has no variable %s%s", a.Name, didYouMean(a.Name, l.variableNames()))
 				continue
 			}
-			val, diags := a.Expr.Value(&hcl.EvalContext{Functions: pureFunctions()})
+			val, diags := l.value(a.Expr, &hcl.EvalContext{Functions: pureFunctions()})
 			l.diags = append(l.diags, diags...)
 			if diags.HasErrors() {
 				values[a.Name] = cty.DynamicVal
@@ -200,7 +204,16 @@ func (l *loader) parseVariable(v *variable, text, from string) cty.Value {
 	expr, diags := hclsyntax.ParseExpression([]byte(text), from, hcl.InitialPos)
 	var val cty.Value
 	if !diags.HasErrors() {
-		val, diags = expr.Value(&hcl.EvalContext{Functions: pureFunctions()})
+		diags = l.allowance.bind(expr)
+	}
+	if !diags.HasErrors() {
+		val, diags = l.value(expr, &hcl.EvalContext{Functions: pureFunctions()})
+	}
+	for _, d := range diags {
+		if d.Summary == tooLarge {
+			l.errorf(nil, d.Summary, "%s: %s", from, d.Detail)
+			return cty.DynamicVal
+		}
 	}
 	if diags.HasErrors() {
 		l.errorf(nil, "Bad value", "%s: %q is no value of type %s; strings inside lists and maps need quotes.", from, text, typeexpr.TypeString(v.typ))

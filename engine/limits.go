@@ -1,0 +1,352 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/function"
+)
+
+// Limits of what expressions may compute. A file of a few lines can describe a value that no memory holds; the limits stop
+// it before the work is done.
+const (
+	maxValue    = 8 << 20   // bytes of one value: those of its texts and perPart for each of its parts
+	maxValues   = 256 << 20 // bytes of all values of one Load, with those of every pass of a for and perPass for each
+	perPart     = 32
+	perPass     = 256
+	maxElements = 10_000 // of a list or map that a function takes: finding their common type takes time with the square
+	maxNesting  = 200    // lists and maps in each other
+	maxExponent = 1100   // of two, in a number: somewhat more than a float64 has
+	maxNodes    = 500_000
+)
+
+// tooLarge is the summary of every excess.
+const tooLarge = "Value too large"
+
+// allowance counts what expressions have computed. After the first excess it is spent and nothing more is evaluated.
+type allowance struct {
+	used  atomic.Int64
+	spent atomic.Pointer[hcl.Diagnostic] // of the first excess
+}
+
+// renew makes an allowance as good as new.
+func (a *allowance) renew() {
+	a.used.Store(0)
+	a.spent.Store(nil)
+}
+
+// excess returns the diagnostic of the first excess, which this one may be.
+func (a *allowance) excess(at hcl.Range, detail string) hcl.Diagnostics {
+	a.spent.CompareAndSwap(nil, mistake(&at, tooLarge, "%s", detail))
+	return a.diagnostics()
+}
+
+// diagnostics is the first excess, if there was one.
+func (a *allowance) diagnostics() hcl.Diagnostics {
+	if first := a.spent.Load(); first != nil {
+		return hcl.Diagnostics{first}
+	}
+	return nil
+}
+
+// check returns the diagnostic of a value that is too large. A charged one counts towards all values of the Load.
+func (a *allowance) check(v cty.Value, at hcl.Range, charged bool) hcl.Diagnostics {
+	size := measure{}
+	if !size.add(v, 0) {
+		return a.excess(at, size.why)
+	}
+	if charged && a.used.Add(size.n) > maxValues {
+		return a.excess(at, fmt.Sprintf("All values of an experiment together may take %d MiB; this one goes beyond. Every part of a list or map counts %d bytes, every text its length, every pass of a for %d bytes.", maxValues>>20, perPart, perPass))
+	}
+	return nil
+}
+
+// measure sums up the size of values until it is too large.
+type measure struct {
+	n   int64
+	why string
+}
+
+// add is false when the value is too large, for the reason why.
+func (m *measure) add(v cty.Value, depth int) bool {
+	m.n += perPart
+	t := v.Type()
+	switch {
+	case !v.IsKnown() || v.IsNull():
+	case t == cty.String:
+		m.n += int64(len(v.AsString()))
+	case t == cty.Number:
+		if f := v.AsBigFloat(); !f.IsInf() && f.Sign() != 0 && !smallExponent(f) {
+			m.why = "A number may have up to 308 digits before or after its point, as in 1e308 and 1e-308; this one has more."
+			return false
+		}
+	case depth > maxNesting:
+		m.why = fmt.Sprintf("Lists and maps may stand %d deep in each other; here it is one more.", maxNesting)
+		return false
+	case v.CanIterateElements():
+		for it := v.ElementIterator(); it.Next(); {
+			k, e := it.Element()
+			if k.Type() == cty.String && k.IsKnown() && !k.IsNull() {
+				m.n += int64(len(k.AsString()))
+			}
+			if !m.add(e, depth+1) {
+				return false
+			}
+		}
+	}
+	if m.n > maxValue {
+		m.why = fmt.Sprintf("A value may take %d MiB; this one takes more. Every part of a list or map counts %d bytes, every text its length. Large data belong into files: file(), dir().", maxValue>>20, perPart)
+		return false
+	}
+	return true
+}
+
+func smallExponent(f *big.Float) bool {
+	e := f.MantExp(nil)
+	return -maxExponent <= e && e <= maxExponent
+}
+
+// bounded is an expression whose value is checked before the expression around it works with it.
+type bounded struct {
+	*hclsyntax.ParenthesesExpr // so that a walk finds the expression within
+	allowance                  *allowance
+	role                       role
+}
+
+// role is what the expression around it does with the value of a bounded one.
+type role int
+
+const (
+	operand  role = iota
+	argument      // of a function, which may convert it to a list or map with elements of one type
+	pass          // of a for, which comes many times
+)
+
+// UnwrapExpression is for the parts of HCL that look at an expression without evaluating it, such as types of variables.
+func (b *bounded) UnwrapExpression() hcl.Expression { return b.Expression }
+
+// Value is that of the expression, or unknown when it is too large or one before it was.
+func (b *bounded) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
+	if spent := b.allowance.diagnostics(); spent != nil {
+		return cty.DynamicVal, spent
+	}
+	if b.role == pass {
+		b.allowance.used.Add(perPass)
+	}
+	v, diags := b.Expression.Value(ctx)
+	if b.role == argument && (v.Type().IsTupleType() || v.Type().IsObjectType()) && parts(v) > maxElements {
+		return cty.DynamicVal, append(diags, b.allowance.excess(b.SrcRange, fmt.Sprintf("A list or map that a function takes may have %d elements; this one has %d.", maxElements, parts(v)))...)
+	}
+	if excess := b.allowance.check(v, b.SrcRange, b.role == pass); excess != nil {
+		return cty.DynamicVal, append(diags, excess...)
+	}
+	return v, diags
+}
+
+// bind has all expressions below a node keep to the allowance: what a for makes in each pass is charged, and operands,
+// arguments and parts of templates are checked. It returns the mistakes that can be seen without evaluating anything.
+func (a *allowance) bind(n hclsyntax.Node) hcl.Diagnostics {
+	return hclsyntax.VisitAll(n, func(n hclsyntax.Node) hcl.Diagnostics {
+		if b, ok := n.(*bounded); ok {
+			n = b.Expression
+		}
+		switch e := n.(type) {
+		case *hclsyntax.ForExpr:
+			a.bound(&e.CollExpr, operand)
+			a.bound(&e.KeyExpr, pass)
+			a.bound(&e.ValExpr, pass)
+			a.bound(&e.CondExpr, pass)
+		case *hclsyntax.TemplateExpr:
+			for i := range e.Parts {
+				a.bound(&e.Parts[i], operand)
+			}
+		case *hclsyntax.FunctionCallExpr:
+			for i := range e.Args {
+				a.bound(&e.Args[i], argument)
+			}
+		case *hclsyntax.BinaryOpExpr:
+			a.bound(&e.LHS, operand)
+			a.bound(&e.RHS, operand)
+		case *hclsyntax.ConditionalExpr:
+			a.bound(&e.TrueResult, operand)
+			a.bound(&e.FalseResult, operand)
+		case *hclsyntax.SplatExpr:
+			a.bound(&e.Source, operand)
+		case *hclsyntax.LiteralValueExpr:
+			return a.check(e.Val, e.SrcRange, false)
+		}
+		return nil
+	})
+}
+
+// bound wraps an expression. A literal needs it only where each pass of a for is counted.
+func (a *allowance) bound(e *hclsyntax.Expression, r role) {
+	switch inner := (*e).(type) {
+	case nil, *bounded:
+		return
+	case *hclsyntax.LiteralValueExpr:
+		if r != pass {
+			return
+		}
+	case *hclsyntax.TemplateExpr:
+		if r != pass && inner.IsStringLiteral() {
+			return
+		}
+	}
+	*e = &bounded{&hclsyntax.ParenthesesExpr{Expression: *e, SrcRange: (*e).Range()}, a, r}
+}
+
+// estimates are upper bounds of the size, or of the work, of functions whose result can be much larger than their
+// arguments, or whose time is not linear in them.
+var estimates = sync.OnceValue(func() map[string]func(args []cty.Value) int64 {
+	return map[string]func(args []cty.Value) int64{
+		"csvdecode":  func(args []cty.Value) int64 { return product(perPart, count(args[0], ",")+count(args[0], "\n")) },
+		"distinct":   func(args []cty.Value) int64 { return product(parts(args[0]), parts(args[0])) / 4 }, // compares all with all
+		"format":     func(args []cty.Value) int64 { return formatted(args, false) },
+		"formatlist": func(args []cty.Value) int64 { return formatted(args, true) },
+		"indent":     func(args []cty.Value) int64 { return product(integer(args[0]), 1+count(args[1], "\n")) },
+		"join": func(args []cty.Value) int64 {
+			n := int64(0)
+			for _, list := range args[1:] {
+				n += parts(list)
+			}
+			return product(n, length(args[0]))
+		},
+		"jsondecode": func(args []cty.Value) int64 { return product(perPart, count(args[0], ",")) },
+		"parseint":   func(args []cty.Value) int64 { return product(length(args[0]), length(args[0])) / 64 },
+		"regex":      func(args []cty.Value) int64 { return product(length(args[0]), length(args[1])) / 64 },
+		"regexall":   func(args []cty.Value) int64 { return product(length(args[0])+perPart, length(args[1])) },
+		"replace":    func(args []cty.Value) int64 { return product(count(args[0], text(args[1])), length(args[2])) },
+		"setproduct": func(args []cty.Value) int64 {
+			n := perPart * int64(len(args))
+			for _, list := range args {
+				n = product(n, parts(list))
+			}
+			return n
+		},
+		"split":    func(args []cty.Value) int64 { return product(perPart, count(args[1], text(args[0]))) },
+		"tonumber": func(args []cty.Value) int64 { return product(length(args[0]), length(args[0])) / 64 },
+	}
+})
+
+// estimated is f, called name, that refuses arguments for which its result would be too large.
+func estimated(name string, f function.Function) function.Function {
+	estimate := estimates()[name]
+	return guarded(f, func(args []cty.Value) error {
+		if len(args) < len(f.Params()) {
+			return nil // which is told otherwise
+		}
+		if name == "indent" && integer(args[0]) < 0 {
+			return function.NewArgErrorf(0, "a text cannot be indented by %d spaces", integer(args[0]))
+		}
+		if name == "jsondecode" && tooNested(text(args[0])) {
+			return function.NewArgErrorf(0, "lists and objects may stand %d deep in each other; here it is more", maxNesting)
+		}
+		if estimate(args) > maxValue {
+			return fmt.Errorf("its result could take more than the %d MiB that a value may have, or too long to compute", maxValue>>20)
+		}
+		return nil
+	})
+}
+
+// product of counts, none negative; math.MaxInt64 where it is larger.
+func product(a, b int64) int64 {
+	if a > 0 && b > math.MaxInt64/a {
+		return math.MaxInt64
+	}
+	return a * b
+}
+
+// text is that of a known string; "" of anything else.
+func text(v cty.Value) string {
+	if v.Type() != cty.String || !v.IsKnown() || v.IsNull() {
+		return ""
+	}
+	return v.AsString()
+}
+
+func length(v cty.Value) int64 { return int64(len(text(v))) }
+
+func count(v cty.Value, part string) int64 { return int64(strings.Count(text(v), part)) }
+
+// parts is the number of elements of a list, set, tuple, map or object; 0 of anything else.
+func parts(v cty.Value) int64 {
+	if !v.CanIterateElements() {
+		return 0
+	}
+	return int64(v.LengthInt())
+}
+
+// integer is a known number, cut to an int64; 0 of anything else.
+func integer(v cty.Value) int64 {
+	if v.Type() != cty.Number || !v.IsKnown() || v.IsNull() {
+		return 0
+	}
+	n, _ := v.AsBigFloat().Int64()
+	return n
+}
+
+// formatted bounds the text of format, or all those of formatlist.
+func formatted(args []cty.Value, list bool) int64 {
+	verbs, width := int64(0), int64(0)
+	for _, directive := range strings.Split(text(args[0]), "%")[1:] {
+		verbs++
+		number := int64(0)
+		for i := range len(directive) {
+			if d := directive[i]; d >= '0' && d <= '9' {
+				number = min(number*10+int64(d-'0'), maxValue+1)
+			} else if d >= 'A' && d <= 'Z' || d >= 'a' && d <= 'z' {
+				break
+			} else {
+				width, number = width+number, 0
+			}
+		}
+		width += number
+	}
+	times := int64(1)
+	for _, arg := range args[1:] {
+		if list {
+			times = max(times, parts(arg))
+		}
+	}
+	total := product(times, length(args[0])+width)
+	for _, arg := range args[1:] {
+		size := measure{}
+		size.add(arg, 0)
+		if !list || parts(arg) == 0 {
+			size.n = product(size.n, times)
+		}
+		if total += product(verbs, size.n); total > maxValue {
+			return math.MaxInt64
+		}
+	}
+	return total
+}
+
+// tooNested says whether JSON has more lists and objects in each other than a value may.
+func tooNested(json string) bool {
+	depth, quoted := 0, false
+	for i := 0; i < len(json); i++ {
+		switch c := json[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '[' || c == '{':
+			if depth++; depth > maxNesting {
+				return true
+			}
+		case c == ']' || c == '}':
+			depth--
+		}
+	}
+	return false
+}
