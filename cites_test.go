@@ -9,17 +9,20 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
 // cited is a page in a comment, with the number of the section behind its name, as in bfcl/SPEC.md 13.4.
-var cited = regexp.MustCompile(`([\w./$-]*\w\.md)\b(?:,? (?:section )?(\d+(?:\.\d+)*))?`)
+var cited = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`([\w./$-]*\w\.md)\b(?:,? (?:section )?(\d+(?:\.\d+)*))?`)
+})
 
 // unnamed is a citation that leaves out which page it means.
-var unnamed = regexp.MustCompile(`\(spec \d|training page`)
+var unnamed = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\(spec \d|training page`) })
 
 // linked is the target of a link of Markdown inside the repository.
-var linked = regexp.MustCompile(`\]\(([^)#:]+)\)`)
+var linked = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\]\(([^)#:]+)\)`) })
 
 // A reader of a clone can open every page that a comment cites, and finds the section there. A page is named from the
 // root or from the folder of the file.
@@ -34,10 +37,10 @@ func TestEveryCitedPageAndSectionExists(t *testing.T) {
 		return "", false
 	}
 	check := func(file, text string) {
-		if m := unnamed.FindString(text); m != "" {
+		if m := unnamed().FindString(text); m != "" {
 			t.Errorf("%s: a comment says %q; name the page by its path", file, m)
 		}
-		for _, m := range cited.FindAllStringSubmatch(text, -1) {
+		for _, m := range cited().FindAllStringSubmatch(text, -1) {
 			seen++
 			path, ok := exists(file, m[1])
 			if !ok {
@@ -80,7 +83,7 @@ func TestEveryCitedPageAndSectionExists(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			for _, m := range linked.FindAllStringSubmatch(string(text), -1) {
+			for _, m := range linked().FindAllStringSubmatch(string(text), -1) {
 				if _, err := os.Stat(filepath.Join(filepath.Dir(path), m[1])); err != nil {
 					t.Errorf("%s links %s: %v", path, m[1], err)
 				}

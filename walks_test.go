@@ -48,7 +48,7 @@ var walks = []walk{
 		{"run_command.go", `var o engine.RunOptions`, `o := engine.RunOptions{Executor: apart.Executor{}}`},
 	}},
 	{"family", []line{
-		{"stages/internal/chat/family.go", `{"llama3.1", "llama", NewLlama},`, "{\"llama3.1\", \"llama\", NewLlama},\n\t{\"toy\", \"toy\", NewToy},"},
+		{"stages/internal/chat/family.go", `{&qwen, &llama}`, "{&qwen, &llama, &toy}"},
 		{"stages/internal/lm/config.go", `"llama": {class: "LlamaForCausalLM"},`, "\"llama\": {class: \"LlamaForCausalLM\"},\n\t\"toy\":   {class: \"ToyForCausalLM\"},"},
 	}},
 }

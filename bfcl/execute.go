@@ -129,7 +129,7 @@ type Outcome struct {
 // Unsupported reports whether the call is valid Python that this package does not evaluate.
 func (o Outcome) Unsupported() bool { return o.Exception == py.UnsupportedClass }
 
-// run executes one call string (spec 5). Side effects made before an exception stay.
+// run executes one call string (bfcl/SPEC.md 5). Side effects made before an exception stay.
 func (s *side) run(call string) Outcome {
 	v, err := s.value(call)
 	text := ""

@@ -2,6 +2,7 @@ package bfcl
 
 import (
 	"strings"
+	"sync"
 
 	"rcgrpo/bfcl/internal/api"
 	"rcgrpo/bfcl/internal/py"
@@ -32,7 +33,7 @@ func (v *methodValue) PyClone(m *py.Memo) py.Value   { return v }
 
 // evalNames are the names other than instances that the official executor's eval resolves: its own variables, and
 // Python's builtin functions and types.
-var evalNames = func() map[string]bool {
+var evalNames = sync.OnceValue(func() map[string]bool {
 	names := map[string]bool{}
 	for _, name := range strings.Fields(`
 		long_context is_evaL_run model_name test_entry_id involved_classes
@@ -44,7 +45,7 @@ var evalNames = func() map[string]bool {
 		names[name] = true
 	}
 	return names
-}()
+})
 
 // Lookup returns an instance by the name of its variable.
 func (s scope) Lookup(name string) (py.Value, error) {
@@ -53,7 +54,7 @@ func (s scope) Lookup(name string) (py.Value, error) {
 			return &instanceValue{class, i}, nil
 		}
 	}
-	if evalNames[name] {
+	if evalNames()[name] {
 		return nil, py.Unsupported()
 	}
 	return nil, py.Raise("NameError", "name '%s' is not defined", name)

@@ -3,7 +3,9 @@
 package model
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -91,7 +93,9 @@ func (s *settings) checkFolder() error {
 	if err := lm.CheckGeneration(s.Path.Path, cfg); err != nil {
 		return err
 	}
-	_, err = s.chatLayout(cfg)
+	if _, err = s.chatLayout(cfg); errors.Is(err, fs.ErrNotExist) {
+		return nil // a folder without a tokenizer's files is refused when the stage runs
+	}
 	return err
 }
 
