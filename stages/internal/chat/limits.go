@@ -54,7 +54,8 @@ func (r *rendering) charge(size int64) error {
 		return nil
 	}
 	if r.work += perCall + size; r.work > maxWork {
-		r.set(fmt.Errorf("the template does too much: %d units of work, where every operation and pass of a loop counts %d and every byte of a text one", maxWork, perCall))
+		r.set(fmt.Errorf("the template does too much: %d units of work, where every operation and pass of a loop "+
+			"counts %d and every byte of a text one", maxWork, perCall))
 		return r.err
 	}
 	if r.work%(1<<10) < perCall+size && time.Since(r.begun) > maxTime {
@@ -64,12 +65,13 @@ func (r *rendering) charge(size int64) error {
 	return nil
 }
 
-// sized returns the size of a value, and an error where that is more than a value may have. It looks at no more than that,
-// so a list that holds itself is an error.
+// sized returns the size of a value, and an error where that is more than a value may have. It looks at no
+// more than that, so a list that holds itself is an error.
 func sized(v any) (int64, error) {
 	n := int64(0)
 	if !addSize(v, &n, 0) {
-		return 0, fmt.Errorf("a value is larger than %d MiB, or has more than %d lists in each other", maxValueSize>>20, maxItemDepth)
+		return 0, fmt.Errorf("a value is larger than %d MiB, or has more than %d lists in each other",
+			maxValueSize>>20, maxItemDepth)
 	}
 	return n, nil
 }
@@ -122,7 +124,9 @@ func addSize(v any, n *int64, depth int) bool {
 }
 
 // shallow are the filters that look at a value without going through it.
-var shallow = map[string]bool{filterName: true, "length": true, "count": true, "default": true, "d": true, "first": true, "last": true, "safe": true}
+var shallow = map[string]bool{
+	filterName: true, "length": true, "count": true, "default": true, "d": true, "first": true, "last": true, "safe": true,
+}
 
 // limited is a filter within the limits: its input is checked before, its work charged after.
 func limited(name string, f filter) filter {
