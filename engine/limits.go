@@ -14,14 +14,14 @@ import (
 	"github.com/zclconf/go-cty/cty/function"
 )
 
-// Limits of what expressions may compute. A file of a few lines can describe a value that no memory holds; the limits stop
-// it before the work is done.
+// Limits of what expressions may compute. A file of a few lines can describe a value that no memory
+// holds; the limits stop it before the work is done.
 const (
 	maxValue    = 8 << 20   // bytes of one value: those of its texts and perPart for each of its parts
 	maxValues   = 256 << 20 // bytes of all values of one Load, with those of every pass of a for and perPass for each
 	perPart     = 32
 	perPass     = 256
-	maxElements = 10_000 // of a list or map that a function takes: finding their common type takes time with the square
+	maxElements = 10_000 // of a list or map that a function takes: to find their common type takes quadratic time
 	maxNesting  = 200    // lists and maps in each other
 	maxExponent = 1100   // of two, in a number: somewhat more than a float64 has
 	maxNodes    = 500_000
@@ -63,7 +63,9 @@ func (a *allowance) check(v cty.Value, at hcl.Range, charged bool) hcl.Diagnosti
 		return a.excess(at, size.why)
 	}
 	if charged && a.used.Add(size.n) > maxValues {
-		return a.excess(at, fmt.Sprintf("All values of an experiment together may take %d MiB; this one goes beyond. Every part of a list or map counts %d bytes, every text its length, every pass of a for %d bytes.", maxValues>>20, perPart, perPass))
+		return a.excess(at, fmt.Sprintf("All values of an experiment together may take %d MiB; this one goes beyond. "+
+			"Every part of a list or map counts %d bytes, every text its length, every pass of a for %d bytes.",
+			maxValues>>20, perPart, perPass))
 	}
 	return nil
 }
@@ -102,7 +104,8 @@ func (m *measure) add(v cty.Value, depth int) bool {
 		}
 	}
 	if m.n > maxValue {
-		m.why = fmt.Sprintf("A value may take %d MiB; this one takes more. Every part of a list or map counts %d bytes, every text its length. Large data belong into files: file(), dir().", maxValue>>20, perPart)
+		m.why = fmt.Sprintf("A value may take %d MiB; this one takes more. Every part of a list or map counts %d bytes, "+
+			"every text its length. Large data belong into files: file(), dir().", maxValue>>20, perPart)
 		return false
 	}
 	return true
@@ -142,7 +145,8 @@ func (b *bounded) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	}
 	v, diags := b.Expression.Value(ctx)
 	if b.role == argument && (v.Type().IsTupleType() || v.Type().IsObjectType()) && parts(v) > maxElements {
-		return cty.DynamicVal, append(diags, b.allowance.excess(b.SrcRange, fmt.Sprintf("A list or map that a function takes may have %d elements; this one has %d.", maxElements, parts(v)))...)
+		why := fmt.Sprintf("A list or map that a function takes may have %d elements; this one has %d.", maxElements, parts(v))
+		return cty.DynamicVal, append(diags, b.allowance.excess(b.SrcRange, why)...)
 	}
 	if excess := b.allowance.check(v, b.SrcRange, b.role == pass); excess != nil {
 		return cty.DynamicVal, append(diags, excess...)

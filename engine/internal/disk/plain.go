@@ -71,7 +71,8 @@ func (p *Plain) Read(b []byte) (n int, err error) {
 	case n == 0:
 		return 0, io.EOF
 	case int64(n) > p.left:
-		return 0, fmt.Errorf("%s has more than the %d bytes of its size: it is being written, or is no file on a disk; copy it and name the copy", p.path, p.stat.Size)
+		return 0, fmt.Errorf("%s has more than the %d bytes of its size: it is being written, or is no file on a disk; "+
+			"copy it and name the copy", p.path, p.stat.Size)
 	}
 	p.left -= int64(n)
 	return n, nil
