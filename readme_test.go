@@ -75,7 +75,7 @@ func TestReadme(t *testing.T) {
 		}
 		fmt.Fprintf(&session, "exec %s\n", c)
 	}
-	if n := strings.Count(session.String(), "exec rcgrpo"); n < 20 {
+	if n := strings.Count(session.String(), "exec rcgrpo"); n < 6 {
 		t.Errorf("only %d commands", n)
 	}
 	dir := t.TempDir()
