@@ -9,7 +9,6 @@ import (
 
 	"rcgrpo/bench/fixtures"
 	"rcgrpo/bfcl"
-	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
 )
 
@@ -290,14 +289,6 @@ func BenchmarkEpisode(b *testing.B) {
 			b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "tokens/s")
 		})
 	}
-}
-
-func textOf(parts []token.Part) string {
-	var b strings.Builder
-	for _, p := range parts {
-		b.WriteString(p.Text)
-	}
-	return b.String()
 }
 
 // firstDifference shows two texts from shortly before they differ.
