@@ -166,7 +166,7 @@ func TestFolderOfManyFiles(t *testing.T) {
 	if got != fmt.Sprintf("%x", want.Sum(nil)) {
 		t.Errorf("got %s, want %x", got, want.Sum(nil))
 	}
-	if perFile := (after.TotalAlloc - before.TotalAlloc) / (folders * each); perFile > 4<<10 {
+	if perFile := (after.TotalAlloc - before.TotalAlloc) / (folders * each); perFile > 4<<10 && !raced { // the race detector empties pools
 		t.Errorf("allocated %d bytes for each file, want at most 4 KiB", perFile)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "many", "d07/f100"), []byte("x 100"), 0o600); err != nil {
