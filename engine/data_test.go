@@ -132,6 +132,9 @@ func TestSourcesAreOnlyPlainFiles(t *testing.T) {
 	}
 }
 
+// raced is true under the race detector.
+var raced bool
+
 // A folder may hold very many files: its digest is that of the names and contents, the memory is bounded by the number of
 // files, and a change of one is noticed. (With a million files the first look took 458 MB and later ones 36.)
 func TestFolderOfManyFiles(t *testing.T) {

@@ -181,3 +181,11 @@ func TestDriverIsAskedForNumbersThatWeRead(t *testing.T) {
 		t.Errorf("got %+v, want three devices, the first of 80 GiB", v)
 	}
 }
+
+// CUDA numbers devices by speed unless it is told otherwise, nvidia-smi by their place on the bus.
+func TestStagesCountDevicesAsTheDriverDoes(t *testing.T) {
+	got := strings.Join(childEnv([]string{"CUDA_DEVICE_ORDER=FASTEST_FIRST"}, 1, []string{"1"}), " ")
+	if got != "OMP_NUM_THREADS=1 CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=1 "+childVariable+"=1" {
+		t.Errorf("got %s", got)
+	}
+}

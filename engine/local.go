@@ -244,6 +244,7 @@ func stageBinary(n *Node) (string, error) {
 func childEnv(env []string, cpus int, gpus []string) []string {
 	own := []string{
 		fmt.Sprintf("OMP_NUM_THREADS=%d", cpus),
+		"CUDA_DEVICE_ORDER=PCI_BUS_ID", // numbers as nvidia-smi gives them; CUDA's own order is by speed
 		"CUDA_VISIBLE_DEVICES=" + strings.Join(gpus, ","),
 		childVariable + "=1",
 	}

@@ -59,7 +59,7 @@ type settings struct {
 }
 
 // given are the variables that the stage sets by itself, which nothing else may be called.
-var given = []string{"PATH", "HOME", "TMPDIR", "PWD", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "RCGRPO_SEED", "RCGRPO_SCRATCH"}
+var given = []string{"PATH", "HOME", "TMPDIR", "PWD", "OMP_NUM_THREADS", "CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "RCGRPO_SEED", "RCGRPO_SCRATCH"}
 
 var variableName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
 

@@ -73,6 +73,7 @@ func (s *settings) folders() []string {
 func (s *settings) environment(job *engine.Job, dir string) ([]string, error) {
 	env := []string{
 		fmt.Sprintf("OMP_NUM_THREADS=%d", job.Threads),
+		"CUDA_DEVICE_ORDER=PCI_BUS_ID",
 		"CUDA_VISIBLE_DEVICES=" + strings.Join(job.GPUs, ","),
 		"PWD=" + dir,
 	}
