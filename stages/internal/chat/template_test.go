@@ -61,13 +61,15 @@ var read [2]struct {
 // fixtureTokenizer reads each of the two large tokenizers once.
 func fixtureTokenizer(t testing.TB, family int) *token.Tokenizer {
 	t.Helper()
-	source := fixtures.Read(t, "hf/tokenizers/"+families[family]+".tokenizer.json")
 	read[family].once.Do(func() {
 		var err error
-		if read[family].tok, err = token.Parse(source); err != nil {
+		if read[family].tok, err = token.Parse(fixtures.Read(t, "hf/tokenizers/"+families[family]+".tokenizer.json")); err != nil {
 			t.Fatal(err)
 		}
 	})
+	if read[family].tok == nil {
+		t.Fatalf("the tokenizer of %s could not be read", families[family])
+	}
 	return read[family].tok
 }
 
