@@ -50,7 +50,7 @@ build: deps
 test: build lint axe
 	@GO=$(GO) GORACE=atexit_sleep_ms=0 $(GO) run ./build/gotest -race ./... \
 		-- . ./reports \
-		-- -tags libtorch ./stages/... \
+		-- -tags libtorch ./stages/... ./experiments \
 		-- -tags libtorch -skip '^(TestScripts|TestSixteenRuns.*|TestAdditions.*)$$' .
 
 # No file is left out with the tag, so what is checked with it is checked; that everything builds without it, `build` shows.

@@ -312,9 +312,16 @@ func TestDamagedResultsRunAgain(t *testing.T) {
 		damage func(*bench)
 		again  []string // addresses that run
 	}{
-		"file removed":                {func(b *bench) { b.must(os.Remove(b.object("first"))) }, []string{"stage.light.first"}},
-		"folder removed":              {func(b *bench) { b.must(os.RemoveAll(filepath.Dir(b.object("first")))) }, []string{"stage.light.first"}},
-		"file truncated":              {func(b *bench) { b.must(os.Chmod(b.object("first"), 0o644)); b.must(os.Truncate(b.object("first"), 1)) }, []string{"stage.light.first"}},
+		"file removed":   {func(b *bench) { b.must(os.Remove(b.object("first"))) }, []string{"stage.light.first"}},
+		"folder removed": {func(b *bench) { b.must(os.RemoveAll(filepath.Dir(b.object("first")))) }, []string{"stage.light.first"}},
+		"file truncated": {func(b *bench) { b.must(os.Chmod(b.object("first"), 0o644)); b.must(os.Truncate(b.object("first"), 1)) }, []string{"stage.light.first"}},
+		"file appended to": {func(b *bench) {
+			b.must(os.Chmod(b.object("first"), 0o644))
+			f, err := os.OpenFile(b.object("first"), os.O_WRONLY|os.O_APPEND, 0)
+			b.must(err)
+			_, err = f.WriteString("more")
+			b.must(errors.Join(err, f.Close()))
+		}, []string{"stage.light.first"}},
 		"manifest truncated":          {func(b *bench) { b.must(os.Truncate(b.manifest("second"), 40)) }, []string{"stage.light.second"}},
 		"manifest emptied":            {func(b *bench) { b.must(os.Truncate(b.manifest("second"), 0)) }, []string{"stage.light.second"}},
 		"random bytes over manifests": {(*bench).garbleManifests, []string{"stage.light.first", "stage.light.second", "stage.page.report"}},

@@ -11,7 +11,7 @@
 // a comma, one of: nothing (a setting that must be given), optional, block, label, attr_range (the place of the
 // setting named) or def_range (the place of the block itself). Further tags:
 //
-//	port     artifact type a reference must have, alternatives separated by |: `port:"checkpoint|endpoint"`
+//	port     artifact type a reference must have, alternatives separated by |: `port:"checkpoint|dataset"`
 //	doc      one phrase for `rcgrpo kinds` and docs/language.md
 //	unit     unit of the value, for the same
 //	choices  permitted strings, separated by |

@@ -14,7 +14,7 @@ import (
 // SettingDoc describes one setting of a kind, as `rcgrpo kinds` and docs/language.md print it.
 type SettingDoc struct {
 	Name     string   `json:"name"` // "clip.low"; "compare.pairs" in a block that may be repeated
-	Type     string   `json:"type"` // "number", "list of strings", "checkpoint or endpoint", "block", "block, repeated"
+	Type     string   `json:"type"` // "number", "list of strings", "checkpoint or dataset", "block", "block, repeated"
 	Unit     string   `json:"unit,omitempty"`
 	Default  string   `json:"default,omitempty"` // as HCL; "" where there is none
 	Required bool     `json:"required,omitempty"`

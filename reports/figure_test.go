@@ -52,6 +52,22 @@ func TestEachCaptionNamesItsOwnSmoothing(t *testing.T) {
 	}
 }
 
+// A page prints the effective weight of the KL term beside all other logged values.
+func TestAPagePrintsTheWeightOfKL(t *testing.T) {
+	s := synthetic(1, 16, 20)
+	for i := range s.Arms {
+		for _, row := range s.Arms[i].Runs[0].Curve {
+			row.Values["kl_weight"] = 0.1
+		}
+	}
+	for _, row := range s.valuesTable().Rows {
+		if strings.HasPrefix(row.Cells[0].Text, "kl_weight") && row.Cells[1].Text != "" {
+			return
+		}
+	}
+	t.Error("the table of all values has no row of kl_weight")
+}
+
 func TestCurvesInTextAgreeWithTheTables(t *testing.T) {
 	s := synthetic(2, 16, 100)
 	for i := range s.Arms {

@@ -293,7 +293,7 @@ func (s *grpo) Check() hcl.Diagnostics {
 }
 
 func (s *conditioned) Check() hcl.Diagnostics {
-	diags := s.settings.check(true)
+	diags := s.settings.check(s.Tokens.High > 0 && s.Tokens.High < 1)
 	if h := s.Tokens.High; h < 0 || h > 1 {
 		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Probability out of range",
 			Detail:  fmt.Sprintf("high is the probability of the high token, between 0 and 1; got %v.", h),

@@ -86,6 +86,8 @@ func TestValuesOutOfRangeAreRefused(t *testing.T) {
 		{"grpo", "evaluate {\ntasks = stage.given.g.tasks\nevery = 2\nsubset = -1\n}", "got -1"},
 		{"grpo", "evaluate {\ntasks = stage.given.g.tasks\nevery = 2\ntemperature = -1\n}", "got -1"},
 		{"grpo", "alarm \"gap\" {\naction = \"stop\"\n}", "in rc-grpo"},
+		{"rc-grpo", "alarm \"gap\" {\naction = \"stop\"\n}\ntokens {\nhigh = 1\n}", "Alarm without effect"},
+		{"grpo", "group = 1\nadvantage {\nmissing = \"spread\"\nlone = \"zero\"\n}", "Setting without effect"},
 		{"rc-grpo", "alarm \"gaps\" {\naction = \"stop\"\n}", "got \"gaps\""},
 		{"grpo", "alarm \"nan\" {\naction = \"stop\"\nlimit = 2\n}", "takes no limit"},
 		{"grpo", "alarm \"spike\" {\naction = \"stop\"\nlimit = -2\n}", "got -2"},

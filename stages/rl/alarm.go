@@ -78,7 +78,7 @@ func CheckAlarms(alarms []Alarm, tokens bool) hcl.Diagnostics {
 		case slices.Contains(seen, a.Name):
 			bad("Alarm given twice", fmt.Sprintf("One block says what happens when %s is raised; this is another.", a.Name), a.NameRange)
 		case a.Name == AlarmGap && !tokens:
-			bad("Alarm without effect", "The gap between high and low is there only where rollouts draw their token: in rc-grpo.", a.NameRange)
+			bad("Alarm without effect", "The gap between high and low exists only where rollouts draw both tokens: in rc-grpo, with tokens.high between 0 and 1.", a.NameRange)
 		}
 		seen = append(seen, a.Name)
 		if a.Limit != nil && (*a.Limit <= 0 || a.Name == AlarmNaN) {

@@ -59,6 +59,7 @@ func (o *Objective) advantageEffects(e Effects, size int) {
 	e.Add(a.Scale == "none", "advantage.scale is none, so nothing is divided by a deviation", "advantage.ddof", "advantage.eps", "advantage.floor")
 	e.Add(a.Scale == "token_whiten", "token_whiten divides by the population deviation over tokens, at least floor", "advantage.ddof", "advantage.eps")
 	e.Add(size == 1, "a group of one is compared with nobody", "advantage.baseline")
+	e.Add(size == 1, "an episode without a reward leaves no other member of its group", "advantage.missing")
 	e.Add(size == 1 && a.Scale == "group_std", "a group of one has no deviation", "advantage.ddof", "advantage.floor")
 	e.Add(size > 1 && a.Missing == "spread", "groups have more than one member, and missing = spread leaves none out", "advantage.lone")
 }
