@@ -133,13 +133,11 @@ func (c *bfclCall) checkTruth(data *bfcl.Data) (failed int, err error) {
 	var tally bfcl.Tally
 	calls := map[string]int{}
 	for _, t := range data.Tasks() {
-		var turns [][][]string
 		for _, turn := range t.Turns {
-			turns = append(turns, [][]string{turn.GroundTruth})
 			calls[t.Category] += len(turn.GroundTruth)
 			calls["all"] += len(turn.GroundTruth)
 		}
-		e, _, err := t.Play(bfcl.Settings{Data: data, Today: bfcl.ReleaseDate}, turns)
+		e, _, err := t.Play(bfcl.Settings{Data: data, Today: bfcl.ReleaseDate}, t.GroundTruthSteps())
 		if err != nil {
 			return failed, err
 		}

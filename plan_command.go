@@ -325,7 +325,7 @@ func planSummary(p *engine.Plan, f engine.Forecast) string {
 			text += fmt.Sprintf(", %.3g GPU hours", f.GPUHours)
 		}
 		if f.Bytes > 0 {
-			text += ", " + bytesText(f.Bytes) + " of disk"
+			text += ", " + engine.BytesText(f.Bytes) + " of disk"
 		}
 		if f.Unknown > 0 {
 			text += fmt.Sprintf(", without %d never run before", f.Unknown)

@@ -657,7 +657,7 @@ func (v *view) files() error {
 		list = append(list, o.Aside.Files...)
 	}
 	for _, f := range list {
-		fmt.Fprintf(v.out, "  %10s  %.12s  %s\n", bytesText(f.Bytes), f.SHA256, v.Path(f.Name))
+		fmt.Fprintf(v.out, "  %10s  %.12s  %s\n", engine.BytesText(f.Bytes), f.SHA256, v.Path(f.Name))
 	}
 	return nil
 }

@@ -243,18 +243,6 @@ func writeStatusJSON(w io.Writer, runs []*engine.RunStatus, survivors []engine.S
 	return printJSON(w, out)
 }
 
-// bytesText writes a size with three digits: "1.5 MB".
-func bytesText(n int64) string {
-	size, units := float64(n), []string{"B", "kB", "MB", "GB", "TB"}
-	for len(units) > 1 && size >= 1000 {
-		size, units = size/1000, units[1:]
-	}
-	if units[0] == "B" {
-		return fmt.Sprintf("%d B", n)
-	}
-	return fmt.Sprintf("%.3g %s", size, units[0])
-}
-
 func secondsText(s float64) string {
 	return (time.Duration(s*1000) * time.Millisecond).Round(100 * time.Millisecond).String()
 }

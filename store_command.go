@@ -77,7 +77,7 @@ func (a *age) Set(text string) error {
 // size is a flag such as 1.5GB.
 type size int64
 
-func (s *size) String() string { return bytesText(int64(*s)) }
+func (s *size) String() string { return engine.BytesText(int64(*s)) }
 
 func (s *size) Set(text string) error {
 	n, err := engine.ParseBytes(text)
@@ -200,13 +200,13 @@ func writeStore(w io.Writer, dir string, results []storedResult, problems []arti
 			total += r.Bytes
 			seconds += r.Seconds
 		}
-		fmt.Fprintf(out, "%.12s  %10s  %8s  %s  %-*s  %s%s\n", r.Key, bytesText(r.Bytes), secondsText(r.Seconds),
+		fmt.Fprintf(out, "%.12s  %10s  %8s  %s  %-*s  %s%s\n", r.Key, engine.BytesText(r.Bytes), secondsText(r.Seconds),
 			r.Started.Local().Format("2006-01-02 15:04"), experiment, cmp.Or(r.Experiment, "-"), r.Address, state)
 	}
 	for _, p := range problems {
 		fmt.Fprintln(out, p)
 	}
-	fmt.Fprintf(out, "%s, %s in %s; making them again takes %s\n", engine.Plural(len(results), "result"), bytesText(total), dir, secondsText(seconds))
+	fmt.Fprintf(out, "%s, %s in %s; making them again takes %s\n", engine.Plural(len(results), "result"), engine.BytesText(total), dir, secondsText(seconds))
 	return out.Flush()
 }
 
@@ -301,13 +301,13 @@ func storeGarbage(c *call, args []string) int {
 		if g.Manifest != nil {
 			cost = "  " + secondsText(g.Seconds) + " to make it again"
 		}
-		fmt.Fprintf(c.stdout, "%-20s %10s  %s%s\n", g.What, bytesText(g.Bytes), g.Name, cost)
+		fmt.Fprintf(c.stdout, "%-20s %10s  %s%s\n", g.What, engine.BytesText(g.Bytes), g.Name, cost)
 	}
 	verb := "would free"
 	if *yes {
 		verb = "freed"
 	}
-	fmt.Fprintf(c.stdout, "%s %s of %s; making it all again takes %s\n", verb, bytesText(freed), engine.Plural(len(plan), "thing"), secondsText(seconds))
+	fmt.Fprintf(c.stdout, "%s %s of %s; making it all again takes %s\n", verb, engine.BytesText(freed), engine.Plural(len(plan), "thing"), secondsText(seconds))
 	if !*yes && len(plan) > 0 {
 		fmt.Fprintln(c.stdout, "nothing was removed: -yes does it")
 	}

@@ -9,7 +9,7 @@ func BenchmarkGroundTruth(b *testing.B) {
 	calls := 0
 	trajectories := map[*Task][][][]string{}
 	for _, t := range data.Tasks() {
-		trajectories[t] = groundTruthSteps(t)
+		trajectories[t] = t.GroundTruthSteps()
 		for _, turn := range t.Turns {
 			calls += 2 * len(turn.GroundTruth)
 		}

@@ -28,3 +28,14 @@ func (t *Task) Play(s Settings, turns [][][]string) (*Episode, [][][]Outcome, er
 	e.turns = len(turns)
 	return e, played, nil
 }
+
+// GroundTruthSteps returns the ground truth as a trajectory for Play: one step per turn, none in an empty turn.
+func (t *Task) GroundTruthSteps() [][][]string {
+	turns := make([][][]string, len(t.Turns))
+	for i, turn := range t.Turns {
+		if len(turn.GroundTruth) > 0 {
+			turns[i] = [][]string{turn.GroundTruth}
+		}
+	}
+	return turns
+}

@@ -45,7 +45,7 @@ func (d *Data) Time(repeats, workers int) (Timing, error) {
 	}
 	trajectories := make(map[*Task][][][]string, len(d.tasks))
 	for _, t := range d.tasks {
-		trajectories[t] = groundTruthSteps(t)
+		trajectories[t] = t.GroundTruthSteps()
 	}
 	var before, after runtime.MemStats
 	for range max(repeats, 1) {
@@ -120,17 +120,6 @@ func (d *Data) round(workers int, work func(*Task) error) (float64, error) {
 	}
 	group.Wait()
 	return time.Since(start).Seconds(), errors.Join(errs...)
-}
-
-// groundTruthSteps is the ground truth as a trajectory: one step per turn, none in an empty turn.
-func groundTruthSteps(t *Task) [][][]string {
-	turns := make([][][]string, len(t.Turns))
-	for i, turn := range t.Turns {
-		if len(turn.GroundTruth) > 0 {
-			turns[i] = [][]string{turn.GroundTruth}
-		}
-	}
-	return turns
 }
 
 func median(x []float64) float64 {

@@ -173,7 +173,7 @@ func throughFunction(t *testing.T, v vector) string {
 	case "str.splitlines":
 		return list(py.SplitLines(s))
 	case "str.split":
-		return list(py.SplitWhitespace(s))
+		return list(strings.FieldsFunc(s, py.Space))
 	case "str.lower":
 		return py.Lower(s)
 	case "len":

@@ -73,7 +73,7 @@ func (l *logLimit) look() error {
 	if !l.told {
 		l.told = true
 		l.report(fmt.Sprintf("its log reached the limit of %s: the middle is removed, and a line in the log says how much (logs.limit of the site file)",
-			sizeText(l.most)))
+			BytesText(l.most)))
 	}
 	return nil
 }
@@ -121,14 +121,4 @@ func cutLog(path string, most int64) error {
 		return err
 	}
 	return f.Truncate(to + kept)
-}
-
-// sizeText writes a number of bytes with the largest decimal unit that it has at least one of.
-func sizeText(n int64) string {
-	units := []string{"B", "kB", "MB", "GB", "TB"}
-	x, i := float64(n), 0
-	for ; x >= 1000 && i < len(units)-1; i++ {
-		x /= 1000
-	}
-	return fmt.Sprintf("%.3g %s", x, units[i])
 }

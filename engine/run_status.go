@@ -253,3 +253,15 @@ func ParseBytes(text string) (int64, error) {
 	}
 	return n, nil
 }
+
+// BytesText writes a size with three digits and the largest decimal unit that it has at least one of: "1.5 MB".
+func BytesText(n int64) string {
+	size, units := float64(n), []string{"B", "kB", "MB", "GB", "TB"}
+	for len(units) > 1 && size >= 1000 {
+		size, units = size/1000, units[1:]
+	}
+	if units[0] == "B" {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.3g %s", size, units[0])
+}

@@ -349,9 +349,11 @@ func (r *replayer) states(where string, e *bfcl.Episode, state, private map[stri
 	if err != nil {
 		return err
 	}
-	hidden, err := e.Private()
-	if err != nil {
-		return err
+	var hidden []json.RawMessage
+	if private != nil {
+		if hidden, err = e.Private(); err != nil {
+			return err
+		}
 	}
 	for i, class := range e.Task().Classes {
 		if want, ok := state[class]; ok {
@@ -593,7 +595,7 @@ func (r *replayer) verdict(rec *recorded, v bfcl.Verdict, checks []recordedCheck
 	}
 }
 
-// finalState compares the policy's final state; "=gt" stands for the final state of the ground truth.
+// finalState compares the policy's final state; "=gt" denotes the final state of the ground truth.
 func (r *replayer) finalState(rec *recorded, t *bfcl.Task, e *bfcl.Episode) error {
 	if rec.FinalState == nil {
 		return nil
@@ -619,11 +621,7 @@ func (r *replayer) truthState(t *bfcl.Task) (map[string]json.RawMessage, error) 
 	if f, ok := r.final[t.ID]; ok {
 		return f, nil
 	}
-	turns := make([][][]string, len(t.Turns))
-	for i, turn := range t.Turns {
-		turns[i] = [][]string{turn.GroundTruth}
-	}
-	e, _, err := t.Play(r.settings, turns)
+	e, _, err := t.Play(r.settings, t.GroundTruthSteps())
 	if err != nil {
 		return nil, err
 	}

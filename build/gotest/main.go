@@ -115,7 +115,7 @@ func (s *summary) read(r io.Reader) error {
 // verdict is go's own line about a package that failed.
 var verdict = regexp.MustCompile(`(?m)^FAIL(\t.*)?\n`)
 
-// chatter are the lines of `go test -v` that only say which test goes on.
+// chatter matches the lines of `go test -v` that only name the running test.
 var chatter = regexp.MustCompile(`^=== (RUN|PAUSE|CONT|NAME|ATTR) `)
 
 func (s *summary) take(e event) {

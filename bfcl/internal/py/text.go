@@ -77,10 +77,7 @@ func Space(r rune) bool {
 // Strip is str.strip() without arguments.
 func Strip(s string) string { return strings.TrimFunc(s, Space) }
 
-// SplitWhitespace is str.split() without arguments.
-func SplitWhitespace(s string) []string { return strings.FieldsFunc(s, Space) }
-
-// CountWords is len(SplitWhitespace(s)) without making the words.
+// CountWords returns len(s.split()) without making the words.
 func CountWords(s string) int {
 	n, inside := 0, false
 	for i := 0; i < len(s); {

@@ -98,9 +98,9 @@ func (t *Training) folderFiles() string { return filepath.Join(t.dir, "folders")
 // stateName names a state by the updates made before it, so that names sort.
 func stateName(update int) string { return fmt.Sprintf("%09d", update) }
 
-// Restore goes back to the newest state that is whole: it calls read with the state's
-// folder, decodes what Save was given into progress, and returns the updates made until then. Without such a state it returns 0. Passed says why newer states
-// were passed over; they are removed. In either case the log of what happened since is ready for Replayed and Append.
+// Restore resumes from the newest whole state: it calls read with the state's folder, decodes the value given to Save
+// into progress, and returns the number of updates made until then. Without such a state it returns 0. Passed says why
+// newer states cannot be used; they are removed. In either case the log of later events is ready for Replayed and Append.
 //
 // A read that fails has perhaps filled part of what it should fill. An older state fills it again; without one, the error
 // says that the next attempt starts again.
