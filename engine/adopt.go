@@ -123,16 +123,16 @@ func (w *watch) observe(e Event) {
 func (w *watch) tell() {
 	h := w.holder
 	since, now := h.running(), time.Now()
-	live := liveStage{started: now.Add(-since)}
+	live := Pace{Started: now.Add(-since)}
 	if w.last != nil {
-		live.first, live.last = Event{Time: live.started}, *w.last
+		live.First, live.Last = Event{Time: live.Started}, *w.last
 	}
 	w.note(w.folder.showLogOf(h, w.task.Address))
 	w.log = logLimit{path: w.folder.log(w.task.Address), most: w.Experiment.Site.LogLimit, report: func(text string) {
 		w.emit(Event{Address: w.task.Address, Kind: EventNote, Text: text})
 	}}
 	w.emit(Event{Address: w.task.Address, Kind: EventAdopted, Key: w.task.Key, Attempt: h.Attempt, Seconds: since.Seconds(),
-		Expect: w.task.Expect.Seconds(), Path: w.folder.log(w.task.Address), Text: fmt.Sprintf("it goes on from %s: %s", h.text(), live.text(now))})
+		Expect: w.task.Expect.Seconds(), Path: w.folder.log(w.task.Address), Text: fmt.Sprintf("it goes on from %s: %s", h.text(), live.Text(now))})
 	if w.last != nil {
 		e := *w.last
 		e.Address = w.task.Address

@@ -134,11 +134,11 @@ type Survivor struct {
 
 // Text says how the stage stands and what ends it.
 func (s Survivor) Text(now time.Time) string {
-	live := liveStage{started: s.Since}
+	live := Pace{Started: s.Since}
 	if s.Progress != nil {
-		live.first, live.last = Event{Time: s.Since}, *s.Progress
+		live.First, live.Last = Event{Time: s.Since}, *s.Progress
 	}
-	text := fmt.Sprintf("%s of run %s goes on as process %d: %s", s.Address, RunName(s.Run), s.PID, live.text(now))
+	text := fmt.Sprintf("%s of run %s goes on as process %d: %s", s.Address, RunName(s.Run), s.PID, live.Text(now))
 	if !s.Adopted {
 		kill := fmt.Sprint("kill ", s.PID)
 		if s.Group {

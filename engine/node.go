@@ -394,12 +394,11 @@ const (
 )
 
 // NodeMain is the process of one node: it runs RunNode and returns the exit code. Started by an engine, it appends its
-// events to a file of the run folder, stops gracefully on SIGTERM, and goes on when the engine is gone; started by hand,
-// it prints lines.
-func NodeMain(runDir, address string, reg Registry, stderr io.Writer) int {
+// events to a file of the run folder, stops gracefully on SIGTERM, and continues without its engine; started by hand,
+// it passes them to observe.
+func NodeMain(runDir, address string, reg Registry, stderr io.Writer, observe func(Event)) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	observe := plainObserver(stderr)
 	if os.Getenv(childVariable) != "" {
 		syscall.CloseOnExec(lockFile)
 		syscall.CloseOnExec(leaseFile)
@@ -455,10 +454,4 @@ func childObserver(folder runFolder, address string) (func(Event), error) {
 			fmt.Fprintf(os.Stderr, "write events: %v\n", err)
 		}
 	}, nil
-}
-
-// plainObserver prints a line per event.
-func plainObserver(w io.Writer) func(Event) {
-	d := NewDisplay(w, DisplayOptions{})
-	return d.Observe
 }

@@ -178,7 +178,7 @@ func (s *RunStatus) State() string {
 
 // Text says in a few words how the run stands.
 func (s *RunStatus) Text() string {
-	took := duration(s.Now().Sub(s.Started).Seconds())
+	took := durationText(s.Now().Sub(s.Started).Seconds())
 	switch s.State() {
 	case "running":
 		if s.Host == hostName() && stopped(s.PID) {
@@ -197,13 +197,13 @@ func (n NodeStatus) Text(now time.Time) string {
 	case EventPlanned:
 		return cmp.Or(n.Note, "waiting")
 	case EventStarted:
-		return n.live().text(now)
+		return n.live().Text(now)
 	case EventFailed:
 		return n.Failure.Text
 	case EventSkipped:
 		return n.Note
 	case EventDone, EventShown:
-		return duration(n.Seconds)
+		return durationText(n.Seconds)
 	}
 	return ""
 }
@@ -212,13 +212,13 @@ func (n NodeStatus) Text(now time.Time) string {
 // cannot be known yet.
 func (n NodeStatus) Pace(now time.Time) (rate, left float64) {
 	live := n.live()
-	return live.rate(), live.left(now)
+	return live.Rate(), live.Left(now)
 }
 
-func (n NodeStatus) live() *liveStage {
-	s := &liveStage{started: n.Started}
+func (n NodeStatus) live() Pace {
+	s := Pace{Started: n.Started}
 	if n.First != nil && n.Progress != nil {
-		s.first, s.last = *n.First, *n.Progress
+		s.First, s.Last = *n.First, *n.Progress
 	}
 	return s
 }

@@ -263,7 +263,7 @@ func TestPanicOfAStageProcessIsASentence(t *testing.T) {
 	broken := toys()
 	broken[0].New = func() Stage { panic("a mistake in a kind") }
 	var stderr strings.Builder
-	if code := NodeMain(runs[0], "stage.toy.a", broken, &stderr); code != 1 {
+	if code := NodeMain(runs[0], "stage.toy.a", broken, &stderr, func(Event) {}); code != 1 {
 		t.Errorf("exit code: got %d, want 1", code)
 	}
 	if got := stderr.String(); !strings.Contains(got, "stage.toy.a ended by a mistake of the program: a mistake in a kind") || strings.Contains(got, "goroutine") {

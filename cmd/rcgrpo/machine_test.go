@@ -274,14 +274,14 @@ func TestStoreOnAFileSystemWithoutLinksAndModes(t *testing.T) {
 	p.want(exitDone, []string{"sound"}, "store", "check")
 	p.put("x.hcl", strings.Replace(twoStages, "echo 1", "sleep 0.2; echo 2", 1)) // longer than a log is without its name
 	p.want(exitDone, []string{"2 done"}, "run", "x.hcl")
-	p.want(exitDone, nil, "store", "gc", "-limit", "1B", "-yes")
-	p.want(exitDone, []string{"done"}, "run", "-replace", "exec.a", "x.hcl")
+	p.want(exitDone, nil, "store", "gc", "--limit", "1B", "--yes")
+	p.want(exitDone, []string{"done"}, "run", "--replace", "exec.a", "x.hcl")
 	p.want(exitDone, []string{"sound"}, "store", "check")
 	if b, err := os.ReadFile(filepath.Join(to, "b.txt")); err != nil || string(b) != "2\n" {
 		t.Errorf("b.txt: got %q, %v, want 2", b, err)
 	}
 	p.env = append(p.env, "RCGRPO_LEASES="+filepath.Join(to, "leases"))
-	p.want(exitFailed, []string{"RCGRPO_LEASES", "mode 0700"}, "run", "-replace", "exec.a", "x.hcl")
+	p.want(exitFailed, []string{"RCGRPO_LEASES", "mode 0700"}, "run", "--replace", "exec.a", "x.hcl")
 }
 
 // Numbers, order and letters of the user's language enter no result and no plan. Pashto has other digits, another decimal
@@ -325,7 +325,7 @@ stage "exec" "numbers" {
 		if code != exitDone {
 			t.Fatalf("%s: plan: %s", locale, plan)
 		}
-		p.want(exitDone, []string{"1 done"}, "run", "-replace", "exec.numbers", "x.hcl")
+		p.want(exitDone, []string{"1 done"}, "run", "--replace", "exec.numbers", "x.hcl")
 		p.want(exitDone, []string{"nothing to do"}, "run", "x.hcl")
 		file, err := os.ReadFile(filepath.Join(p.dir, "numbers.txt"))
 		if err != nil {

@@ -40,23 +40,23 @@ func replayed(args ...string) (text string, code int) {
 
 func TestReplayShowsStoredRolloutsUnderOtherSettings(t *testing.T) {
 	dir := rolloutsIn(t)
-	got, code := replayed(dir, "-profile", "trl", "-group", "2")
+	got, code := replayed(dir, "--profile", "trl", "--group", "2")
 	if code != exitDone {
 		t.Fatal(got)
 	}
 	// Pairs: (1,0), (0,1), (1,1), (1,0). With eps small, ddof 0 gives advantages of 1 and a spread of 2, ddof 1 √2.
 	contains(t, got, "16 trajectories in 2 updates, groups of 4", "paper trl", "groups 2 4 *", "zero_variance 0 0.25 *", "spread_within_mixed 2.155 1.414 *",
 		"2 0.417 0.333 0.083", "1 4 2.155 1.866 0.000 0.2188 2.155", "4 1 2.732 2.366") // the spread over a batch, alone and together
-	got, code = replayed(dir, "-set", "advantage.scale=none")
+	got, code = replayed(dir, "--set", "advantage.scale=none")
 	if code != exitDone {
 		t.Fatal(got)
 	}
 	contains(t, got, "paper advantage.scale=none", "spread_within_mixed 2.155 1 *", "zero_variance 0 0")
-	if got, code = replayed(filepath.Join(dir, rl.TrajectoriesFile), "-profile", "all"); code != exitDone {
+	if got, code = replayed(filepath.Join(dir, rl.TrajectoriesFile), "--profile", "all"); code != exitDone {
 		t.Fatal(got)
 	}
 	contains(t, got, "paper verl trl openrlhf dr_grpo dapo gspo")
-	if got, code = replayed(dir, "-json"); code != exitDone {
+	if got, code = replayed(dir, "--json"); code != exitDone {
 		t.Fatal(got)
 	}
 	contains(t, got, `"columns": [ { "name": "paper", "values": {`, `"zero_variance": 0`, `"batch_sizes": [ { "groups": 1, "batches": 4, "spread_batch": [ 2.15`)
@@ -68,10 +68,10 @@ func TestReplayRefusesWhatItCannotDo(t *testing.T) {
 		args []string
 		want string
 	}{
-		"a larger group":    {[]string{dir, "-group", "5"}, "2 to 4"},
-		"no such profile":   {[]string{dir, "-profile", "ppo"}, `no profile "ppo"`},
-		"no such setting":   {[]string{dir, "-set", "lr=1"}, "no setting lr"},
-		"no value":          {[]string{dir, "-set", "lr"}, "want SETTING=VALUE"},
+		"a larger group":    {[]string{dir, "--group", "5"}, "2 to 4"},
+		"no such profile":   {[]string{dir, "--profile", "ppo"}, `no profile "ppo"`},
+		"no such setting":   {[]string{dir, "--set", "lr=1"}, "no setting lr"},
+		"no value":          {[]string{dir, "--set", "lr"}, "want SETTING=VALUE"},
 		"an empty folder":   {[]string{t.TempDir()}, "trajectories"},
 		"nothing":           {nil, "want a file or folder"},
 		"no such file":      {[]string{filepath.Join(dir, "none")}, "there is no file or folder"},
@@ -133,7 +133,7 @@ stage "rc-grpo" "arm" {
 	}
 	for _, n := range x.Nodes {
 		r := &replaying{view: &view{Artifact: &artifact.Artifact{Manifest: &artifact.Manifest{Address: n.Address}}}, trained: rl.PaperObjective()}
-		r.learnSettings(x)
+		r.readSettings(x)
 		trains := n.Kind.Name == "rc-grpo"
 		if r.known != trains || trains && (r.trained.Loss.Scale != 64 || r.trained.Advantage.Scale != "none" || r.trained.KL.Beta != 0) {
 			t.Errorf("%s: known %v, %+v", n.Address, r.known, r.trained.Loss)

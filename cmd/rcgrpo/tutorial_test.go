@@ -42,7 +42,7 @@ func TestTutorial(t *testing.T) {
 		}
 	}
 	session.WriteString(`changes 200 dr_grpo.tar.gz
-exec rcgrpo plan mine -detailed-exitcode
+exec rcgrpo plan mine --detailed-exitcode
 grep 'RCTP-FT . Dr. GRPO' mine/dr_grpo.html
 grep 'href="#section-2">Training' mine/dr_grpo.html
 `)
