@@ -14,30 +14,35 @@ import (
 // ladder lists the packages of this module, and the guarded libraries, that a package may import: the table of
 // docs/architecture.md. "stages/*" is every kind.
 var ladder = map[string][]string{
-	"bfcl/internal/py":            {},
-	"stages/internal/token":       {},
-	"engine/internal/dag":         {},
-	"engine/internal/disk":        {},
-	"engine/artifact":             {"engine/internal/disk"},
-	"stages/internal/torch":       {"gotch"},
-	"bfcl/internal/api":           {"bfcl/internal/py"},
-	"bfcl":                        {"bfcl/internal/api", "bfcl/internal/py"},
-	"bfcl/drill":                  {"bfcl"},
-	"bfcl/golden":                 {"bfcl", "bfcl/internal/py"},
-	"bench/fixtures":              {},
-	"build/gotest":                {},
-	"engine":                      {"engine/artifact", "engine/internal/dag", "engine/internal/disk"},
-	"engine/enginetest":           {"engine", "engine/artifact"},
-	"stages/rl":                   {"bfcl"},
-	"stages/internal/chat":        {"stages/rl", "stages/internal/token", "bfcl"},
-	"stages/internal/lm":          {"stages/internal/torch", "stages/rl"},
-	"stages/internal/resume":      {},
-	"stages/internal/metrics":     {"engine", "engine/artifact", "stages/rl", "stages/internal/resume"},
-	"stages/internal/checkpoint":  {"engine", "engine/artifact", "bfcl", "stages/rl", "stages/internal/chat", "stages/internal/lm", "stages/internal/token", "stages/internal/torch"},
-	"stages/*":                    {"engine", "engine/artifact", "bfcl", "bfcl/drill", "stages/rl", "stages/internal/chat", "stages/internal/lm", "stages/internal/token", "stages/internal/torch", "stages/internal/checkpoint", "stages/internal/metrics", "stages/internal/resume"},
-	"reports":                     {"engine", "engine/artifact", "stages/rl", "bfcl", "go-echarts", "tablewriter"},
-	"stages":                      {"engine", "stages/rl", "stages/*", "stages/internal/checkpoint", "stages/internal/chat", "stages/internal/lm"},
-	"cmd/rcgrpo":                  {"engine", "engine/artifact", "stages", "stages/rl", "reports", "bfcl", "bfcl/golden", "cmd/rcgrpo/internal/display", "cobra"},
+	"bfcl/internal/py":        {},
+	"stages/internal/token":   {},
+	"engine/internal/dag":     {},
+	"engine/internal/disk":    {},
+	"engine/artifact":         {"engine/internal/disk"},
+	"stages/internal/torch":   {"gotch"},
+	"bfcl/internal/api":       {"bfcl/internal/py"},
+	"bfcl":                    {"bfcl/internal/api", "bfcl/internal/py"},
+	"bfcl/drill":              {"bfcl"},
+	"bfcl/golden":             {"bfcl", "bfcl/internal/py"},
+	"bench/fixtures":          {},
+	"build/gotest":            {},
+	"engine":                  {"engine/artifact", "engine/internal/dag", "engine/internal/disk"},
+	"engine/enginetest":       {"engine", "engine/artifact"},
+	"stages/rl":               {"bfcl"},
+	"stages/internal/chat":    {"stages/rl", "stages/internal/token", "bfcl"},
+	"stages/internal/lm":      {"stages/internal/torch", "stages/rl"},
+	"stages/internal/resume":  {},
+	"stages/internal/metrics": {"engine", "engine/artifact", "stages/rl", "stages/internal/resume"},
+	"stages/internal/checkpoint": {"engine", "engine/artifact", "bfcl", "stages/rl", "stages/internal/chat",
+		"stages/internal/lm", "stages/internal/token", "stages/internal/torch"},
+	"stages/*": {"engine", "engine/artifact", "bfcl", "bfcl/drill", "stages/rl",
+		"stages/internal/chat", "stages/internal/lm", "stages/internal/token", "stages/internal/torch",
+		"stages/internal/checkpoint", "stages/internal/metrics", "stages/internal/resume"},
+	"reports": {"engine", "engine/artifact", "stages/rl", "bfcl", "go-echarts", "tablewriter"},
+	"stages": {"engine", "stages/rl", "stages/*", "stages/internal/checkpoint",
+		"stages/internal/chat", "stages/internal/lm"},
+	"cmd/rcgrpo": {"engine", "engine/artifact", "stages", "stages/rl", "reports", "bfcl", "bfcl/golden",
+		"cmd/rcgrpo/internal/display", "cobra"},
 	"cmd/rcgrpo/internal/display": {"engine"},
 }
 
@@ -96,7 +101,8 @@ func rung(pkg string) string {
 
 // The settings of the Go runtime belong to the process: a library must not override the choice of its caller.
 func TestLibrariesLeaveTheRuntimeAlone(t *testing.T) {
-	setters := map[string]bool{"debug.SetGCPercent": true, "debug.SetMemoryLimit": true, "debug.SetMaxThreads": true, "debug.SetMaxStack": true}
+	setters := map[string]bool{"debug.SetGCPercent": true, "debug.SetMemoryLimit": true, "debug.SetMaxThreads": true,
+		"debug.SetMaxStack": true}
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() && path != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata") {
 			if err == nil {

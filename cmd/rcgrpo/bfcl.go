@@ -149,7 +149,8 @@ func (c *bfclFlags) replay(in, out string, verify bool) error {
 		fmt.Fprintf(w, "%d allowed differences: syntax errors, other TypeErrors, sets in hash order\n", report.Allowed)
 	}
 	if report.Prompting > 0 {
-		fmt.Fprintf(w, "%d records of the format \"prompting\" are not compared: the format is not implemented\n", report.Prompting)
+		fmt.Fprintf(w, "%d records of the format \"prompting\" are not compared: the format is not implemented\n",
+			report.Prompting)
 	}
 	fmt.Fprintf(w, "%d trajectories, %d calls, differing: %d, unsupported: %d\n",
 		report.Trajectories, report.Calls, len(report.Differing), len(report.Unsupported))
@@ -192,7 +193,8 @@ func (c *bfclFlags) show(id string, full bool) error {
 		return err
 	}
 	w := c.OutOrStdout()
-	fmt.Fprintf(w, "%s  %s\nclasses: %s\ntools: %s\n", t.ID, t.Family, strings.Join(t.Classes, ", "), strings.Join(e.Tools(), " "))
+	fmt.Fprintf(w, "%s  %s\nclasses: %s\ntools: %s\n", t.ID, t.Family, strings.Join(t.Classes, ", "),
+		strings.Join(e.Tools(), " "))
 	state, err := e.State()
 	if err != nil {
 		return err

@@ -17,7 +17,8 @@ import (
 
 func diffCommand() *cobra.Command {
 	c := newExperimentCommand("diff RUN RUN", "Show the differences between two runs", wantArgs(2, 2,
-		"want two runs: latest, latest~1, EXPERIMENT/latest, prefixes of IDs, or folders; `rcgrpo status --runs 10` lists some"))
+		"want two runs: latest, latest~1, EXPERIMENT/latest, prefixes of IDs, or folders; "+
+			"`rcgrpo status --runs 10` lists some"))
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	c.RunE = func(_ *cobra.Command, args []string) error {
 		store, _, err := c.siteStore()

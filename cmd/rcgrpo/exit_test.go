@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +19,11 @@ func callLine(stdin string, line ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
+func oneStage(name, command, outputs string) string {
+	const text = "experiment {\n}\n\nstage \"exec\" %q {\n  command = [%s]\n  outputs = { %s }\n}\n"
+	return fmt.Sprintf(text, name, command, outputs)
+}
+
 // exitFolder changes to a folder with valid, invalid and unformatted experiments and a site file.
 func exitFolder(t *testing.T) {
 	t.Helper()
@@ -25,9 +31,9 @@ func exitFolder(t *testing.T) {
 	t.Setenv("HOME", ".")
 	for name, text := range map[string]string{
 		"site.hcl":  "store {\n  path = \"store\"\n}\n",
-		"good.hcl":  "experiment {\n}\n\nstage \"exec\" \"a\" {\n  command = [\"sh\", \"-c\", \"echo hello > $out\"]\n  outputs = { out = \"a.txt\" }\n}\n",
-		"ports.hcl": "experiment {\n}\n\nstage \"exec\" \"two\" {\n  command = [\"true\"]\n  outputs = { left = \"l.txt\", right = \"r.txt\" }\n}\n",
-		"fails.hcl": "experiment {\n}\n\nstage \"exec\" \"a\" {\n  command = [\"false\"]\n  outputs = { out = \"f.txt\" }\n}\n",
+		"good.hcl":  oneStage("a", `"sh", "-c", "echo hello > $out"`, `out = "a.txt"`),
+		"ports.hcl": oneStage("two", `"true"`, `left = "l.txt", right = "r.txt"`),
+		"fails.hcl": oneStage("a", `"false"`, `out = "f.txt"`),
 		"bad.hcl":   "experiment {\n}\n\nstage \"exce\" \"a\" {\n}\n",
 		"ugly.hcl":  "experiment {\nseeds=[1]\n}\n",
 	} {
@@ -47,8 +53,7 @@ func walk(c *cobra.Command, f func(c *cobra.Command, line []string)) {
 	}
 }
 
-// A call for help prints the usage on standard output, wherever the flag is. A wrong flag prints one line that names the
-// command.
+// Help is printed on standard output, wherever the flag is. A wrong flag gives one line that names the command.
 func TestEveryCommandHasHelpAndRejectsUnknownFlags(t *testing.T) {
 	exitFolder(t)
 	walk(newRoot(), func(c *cobra.Command, line []string) {
@@ -62,7 +67,8 @@ func TestEveryCommandHasHelpAndRejectsUnknownFlags(t *testing.T) {
 			}
 		}
 		code, stdout, stderr := callLine("", append(slices.Clone(line), "--nonsense")...)
-		if code != exitMisuse || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "rcgrpo "+line[0]) {
+		if code != exitMisuse || stdout != "" || strings.Count(stderr, "\n") != 1 ||
+			!strings.Contains(stderr, "rcgrpo "+line[0]) {
 			t.Errorf("%v --nonsense: got %d, %q, %q", line, code, stdout, stderr)
 		}
 	})
@@ -83,14 +89,15 @@ func TestLongFlagsWithOneDashPrintOneWarning(t *testing.T) {
 			t.Errorf("%s: got %d, %q, want a warning about %s", line, code, stderr, renamed)
 		}
 	}
-	for _, line := range []string{"logs exec.a good.hcl -n 3", "show -n 0 exec.a.out good.hcl", "plan --var -json good.hcl", "plan -- -json"} {
+	for _, line := range []string{"logs exec.a good.hcl -n 3", "show -n 0 exec.a.out good.hcl",
+		"plan --var -json good.hcl", "plan -- -json"} {
 		if _, _, stderr := callLine("", strings.Fields(line)...); strings.Contains(stderr, warning) {
 			t.Errorf("%s: got %q, want no warning", line, stderr)
 		}
 	}
 }
 
-// The exit codes of docs/language.md: 0 done, 1 failed, 2 changes, 64 misuse. 130, interrupted, is in run_interrupted.txtar.
+// The exit codes are those of docs/language.md. Code 130, interrupted, is in run_interrupted.txtar.
 func TestExitCodes(t *testing.T) {
 	exitFolder(t)
 	for _, tc := range []struct {
@@ -234,7 +241,8 @@ func TestFlagsMayStandAnywhere(t *testing.T) {
 		code, stdout, stderr := callLine("", strings.Fields(tc.line)...)
 		again, stdoutAgain, stderrAgain := callLine("", strings.Fields(tc.same)...)
 		if code != again || stdout != stdoutAgain || stderr != stderrAgain {
-			t.Errorf("%s: got %d, %q, %q\n%s: got %d, %q, %q, want the same", tc.line, code, stdout, stderr, tc.same, again, stdoutAgain, stderrAgain)
+			t.Errorf("%s: got %d, %q, %q\n%s: got %d, %q, %q, want the same", tc.line, code, stdout, stderr, tc.same, again,
+				stdoutAgain, stderrAgain)
 		}
 		if strings.Contains(stdout+stderr, "there is no flag") || code == exitMisuse && !strings.Contains(stderr, "word") {
 			t.Errorf("%s: got %d, %s", tc.line, code, stderr)

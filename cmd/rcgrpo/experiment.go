@@ -45,7 +45,7 @@ func newExperimentCommand(use, short string, args cobra.PositionalArgs) *experim
 func (c *experimentFlags) planFlags(o *engine.PlanOptions) {
 	c.Flags().StringArrayVar(&o.Targets, "target", nil, "only `ADDRESS` and its inputs; repeatable")
 	c.Flags().StringArrayVar(&o.Replace, "replace", nil, "run `ADDRESS` although it is up to date; repeatable")
-	c.Flags().BoolVar(&o.Paranoid, "paranoid", false, "read all inputs, results and copies instead of trusting time stamps")
+	c.Flags().BoolVar(&o.Paranoid, "paranoid", false, "read all files instead of trusting time stamps")
 	c.completeFlag("target", c.addresses)
 	c.completeFlag("replace", c.addresses)
 }

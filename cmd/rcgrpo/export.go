@@ -44,8 +44,8 @@ type exported struct {
 // export prints the rows of every artifact that an address matches.
 //
 // CSV is one wide table for data frames: a row per update (metrics), episode (scores, trajectories), task or example.
-// The columns address and seed identify the artifact; the others have the names of the rows. A missing value is an empty
-// cell. Lists, such as tokens and messages, are only in JSON. Numbers are printed as recorded.
+// The columns address and seed identify the artifact. A missing value is an empty cell. Lists, such as tokens and
+// messages, are only in JSON. Numbers are printed as recorded.
 func export(w, notes io.Writer, x *engine.Experiment, store *artifact.Store, address, task string, asJSON bool) error {
 	nodes, port, err := portNodes(x, address)
 	if err != nil {

@@ -26,7 +26,8 @@ type formatter struct {
 }
 
 func fmtCommand() *cobra.Command {
-	f := &formatter{experimentFlags: newExperimentCommand("fmt [PATH...]", "Format files; - is standard input", cobra.ArbitraryArgs)}
+	f := &formatter{experimentFlags: newExperimentCommand("fmt [PATH...]", "Format files; - is standard input",
+		cobra.ArbitraryArgs)}
 	f.Flags().BoolVar(&f.check, "check", false, "write nothing; exit with 1 if a file would change")
 	f.Flags().BoolVar(&f.diff, "diff", false, "write nothing; print the changes")
 	f.Flags().BoolVar(&f.recursive, "recursive", false, "also format the folders below, except hidden ones")

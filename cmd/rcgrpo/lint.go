@@ -28,7 +28,7 @@ func lintCommand() *cobra.Command {
 		}
 		return nil
 	})
-	overall := c.Flags().String("overall", "", "`COLUMN` of all tasks (default: the first whose N is the sum of the others)")
+	overall := c.Flags().String("overall", "", "`COLUMN` of all tasks (default: the first whose N is the sum of the rest)")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	c.RunE = func(_ *cobra.Command, args []string) error {
 		if denominators == nil {

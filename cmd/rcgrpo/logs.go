@@ -25,7 +25,7 @@ func logsCommand() *cobra.Command {
 	follow := c.Flags().BoolP("follow", "f", false, "follow the log until the stage ends")
 	last := c.Flags().IntP("lines", "n", 0, "only the last `N` lines; 0: all")
 	raw := c.Flags().Bool("raw", false, "do not escape control characters")
-	run := c.Flags().String("run", "", "`RUN`, such as latest~1 or a prefix of its ID (default: the newest that started the stage)")
+	run := c.Flags().String("run", "", "`RUN`, such as latest~1 or a prefix of an ID (default: the newest with the stage)")
 	c.completeFirst(c.addresses)
 	c.RunE = func(_ *cobra.Command, args []string) error {
 		watch, err := c.watch(args[0], args[1:], *run)

@@ -50,7 +50,8 @@ func newRoot() *cobra.Command {
 	cobra.EnableCommandSorting = false
 	root := newGroup("rcgrpo [EXP]", "Plan, run and report experiments on tool-calling language models.")
 	root.Use = "rcgrpo"
-	root.Long = root.Short + "\n\nEXP is an experiment: a file or folder. Without it, the only experiment of the current folder is used."
+	root.Long = root.Short +
+		"\n\nEXP is an experiment: a file or folder. The default is the only experiment of this folder."
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(flagError)
 	root.CompletionOptions.DisableDefaultCmd = true

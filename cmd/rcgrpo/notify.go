@@ -16,8 +16,8 @@ import (
 	"rcgrpo/engine"
 )
 
-// notification describes a run to the command of the site file's notify block: as JSON on standard input, and shorter in
-// the environment.
+// notification describes a run to the command of the site file's notify block: as JSON on standard input, and in the
+// environment.
 type notification struct {
 	Experiment string         `json:"experiment"`
 	Run        string         `json:"run"`

@@ -45,7 +45,8 @@ func TestNotifySendsEveryOutcome(t *testing.T) {
 			if err := json.Unmarshal(b, &told); err != nil {
 				t.Fatal(err)
 			}
-			if told.Outcome != tc.outcome || told.Error != tc.error || told.Seconds != 3 || told.Counts["done"] != 2 || told.Folder != dir {
+			if told.Outcome != tc.outcome || told.Error != tc.error || told.Seconds != 3 || told.Counts["done"] != 2 ||
+				told.Folder != dir {
 				t.Errorf("got %+v, want outcome %s and error %q after 3 s", told, tc.outcome, tc.error)
 			}
 		})
@@ -58,7 +59,8 @@ func TestNotifyKillsWhatTakesTooLong(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	err := r.start(ctx, &engine.Site{Path: filepath.Join(dir, "site.hcl"), Notify: []string{"sh", "-c", "sleep 1000 & sleep 1000"}})
+	err := r.start(ctx, &engine.Site{Path: filepath.Join(dir, "site.hcl"),
+		Notify: []string{"sh", "-c", "sleep 1000 & sleep 1000"}})
 	if err == nil || !strings.Contains(err.Error(), "took more than 10s and was killed") {
 		t.Errorf("got %v, want that it was killed", err)
 	}

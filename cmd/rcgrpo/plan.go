@@ -158,7 +158,8 @@ func writePlan(w io.Writer, p *engine.Plan, f engine.Forecast, o planLayout) {
 	for _, l := range planLines(p, f) {
 		if o.all || l.runs() {
 			shown = append(shown, l)
-			if n := len([]rune(l.address())); o.width == 0 || verbWidth+n+10 <= o.width { // a long address does not widen the column
+			n := len([]rune(l.address()))
+			if o.width == 0 || verbWidth+n+10 <= o.width { // a long address does not widen the column
 				width = max(width, n)
 			}
 		}

@@ -67,7 +67,8 @@ func (r *replaying) read(c *experimentFlags, args []string) error {
 	switch {
 	case err == nil && info.IsDir():
 		path = filepath.Join(path, rl.TrajectoriesFile)
-	case errors.Is(err, os.ErrNotExist) && strings.ContainsRune(path, filepath.Separator) && !strings.ContainsRune(path, '['):
+	case errors.Is(err, os.ErrNotExist) && strings.ContainsRune(path, filepath.Separator) &&
+		!strings.ContainsRune(path, '['):
 		return fmt.Errorf("there is no file or folder %s", path)
 	case errors.Is(err, os.ErrNotExist):
 		x, err := c.load(strings.Join(args[1:], ""))
@@ -107,7 +108,8 @@ func (r *replaying) readSettings(x *engine.Experiment) {
 			continue
 		}
 		for _, s := range n.Settings {
-			if block, _, _ := strings.Cut(s.Name, "."); slices.Contains(rl.ProfileSettings, block) && r.trained.Set(s.Name, s.Value) == nil {
+			if block, _, _ := strings.Cut(s.Name, "."); slices.Contains(rl.ProfileSettings, block) &&
+				r.trained.Set(s.Name, s.Value) == nil {
 				r.known = true
 			}
 		}
@@ -182,7 +184,8 @@ func (r *replaying) print(columns []column) error {
 	for _, u := range r.rollouts.Updates {
 		trajectories += len(u)
 	}
-	fmt.Fprintf(r.out, "%d trajectories in %d updates, groups of %d\n", trajectories, len(r.rollouts.Updates), r.rollouts.Size)
+	fmt.Fprintf(r.out, "%d trajectories in %d updates, groups of %d\n", trajectories, len(r.rollouts.Updates),
+		r.rollouts.Size)
 	header := []string{"<statistic"}
 	for _, c := range columns {
 		header = append(header, c.Name)

@@ -16,7 +16,8 @@ import (
 )
 
 func reportCommand() *cobra.Command {
-	c := newExperimentCommand("report [EXP]", "Write the pages of an experiment again; --bundle adds their evidence", oneExperiment)
+	c := newExperimentCommand("report [EXP]", "Write the pages of an experiment again; --bundle adds their evidence",
+		oneExperiment)
 	var targets []string
 	c.Flags().StringArrayVar(&targets, "target", nil, "only the report at `ADDRESS`; repeatable")
 	bundle := c.Flags().String("bundle", "", "pack page, artifacts and experiment into `FILE"+reports.BundleSuffix+"`")
@@ -101,7 +102,8 @@ func (c *experimentFlags) report(x *engine.Experiment, targets []string, bundle 
 }
 
 // writeBundle packs the page of a result and everything that it depends on into a file.
-func writeBundle(stdout io.Writer, path string, x *engine.Experiment, m *artifact.Manifest, store *artifact.Store) error {
+func writeBundle(stdout io.Writer, path string, x *engine.Experiment, m *artifact.Manifest,
+	store *artifact.Store) error {
 	page, err := reports.PageOf(m, store)
 	if err != nil {
 		return err

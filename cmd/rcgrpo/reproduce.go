@@ -153,7 +153,8 @@ func (r *reproduction) askForTrust() error {
 	return nil
 }
 
-func (r *reproduction) runAndCompare(page []byte, x *engine.Experiment, store *artifact.Store, plan *engine.Plan) error {
+func (r *reproduction) runAndCompare(page []byte, x *engine.Experiment, store *artifact.Store,
+	plan *engine.Plan) error {
 	ctx, kill, stop := interruptible(r.stderr())
 	defer stop()
 	view := newDisplay(r.stdout())
@@ -188,8 +189,8 @@ func cutCell(arg string) (page, cell string, ok bool) {
 	return arg[:i], arg[i+1:], true
 }
 
-// printForeign prints the commands that the stages of a plan start and the user's files that they read. It returns their
-// number.
+// printForeign prints the commands that the stages of a plan start and the user's files that they read. It returns the
+// number of both.
 func printForeign(w io.Writer, plan *engine.Plan) int {
 	shown, n := map[engine.Stage]bool{}, 0
 	files := map[string]bool{}

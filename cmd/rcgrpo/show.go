@@ -40,14 +40,15 @@ var views = map[string]func(*view) error{
 }
 
 func showCommand() *cobra.Command {
-	c := newExperimentCommand("show ADDRESS.PORT [EXP]", "Show an artifact as text, or its rows as CSV or JSON", wantArgs(1, 2,
-		"want the address of a stage with its port, such as eval.arm[sft]@1.scores, and optionally an experiment"))
+	c := newExperimentCommand("show ADDRESS.PORT [EXP]", "Show an artifact as text, or its rows as CSV or JSON",
+		wantArgs(1, 2,
+			"want the address of a stage with its port, such as eval.arm[sft]@1.scores, and optionally an experiment"))
 	v := &view{width: 100}
 	c.Flags().IntVarP(&v.pick, "row", "n", -1, "show row `N`, counted from 0, of trajectories or tasks")
 	c.Flags().StringVar(&v.task, "task", "", "only rows of the task `ID`")
 	asCSV := c.Flags().Bool("csv", false, "print rows as CSV; ADDRESS may contain * and omit keys and seeds")
 	asJSON := c.Flags().Bool("json", false, "print rows as JSON, with the same addresses as --csv")
-	policy := c.Flags().String("policy", "", "show trajectories as tokens of the checkpoint at `ADDRESS` or in this folder")
+	policy := c.Flags().String("policy", "", "show trajectories as tokens of the checkpoint at `ADDRESS` or in a folder")
 	c.completeFirst(c.ports)
 	c.RunE = func(_ *cobra.Command, args []string) error {
 		if *asCSV && *asJSON {
@@ -107,7 +108,8 @@ func (v *view) open(x *engine.Experiment, store *artifact.Store, address string)
 		for _, n := range nodes {
 			names = append(names, n.Address)
 		}
-		return fmt.Errorf("%s matches several stages; name one of %s (--csv and --json print all)", address, strings.Join(names, ", "))
+		return fmt.Errorf("%s matches several stages; name one of %s (--csv and --json print all)", address,
+			strings.Join(names, ", "))
 	}
 	results, err := current(x, store, nodes)
 	if err != nil {
@@ -155,13 +157,14 @@ func portNodes(x *engine.Experiment, address string) (nodes []*engine.Node, port
 		if port != "" {
 			return nil, "", fmt.Errorf("%s has no port %s, only %s", nodes[0].Address, port, strings.Join(ports, ", "))
 		}
-		return nil, "", fmt.Errorf("%s has the ports %s; name one: %s.%s", nodes[0].Address, strings.Join(ports, ", "), address, ports[0])
+		return nil, "", fmt.Errorf("%s has the ports %s; name one: %s.%s", nodes[0].Address, strings.Join(ports, ", "),
+			address, ports[0])
 	}
 	return nodes, port, nil
 }
 
-// current returns the result of each node: of the experiment as it is, or else the last one of an earlier version. It is
-// nil for a node without results.
+// current returns the result of each node: the current one, or else the last one of an earlier version of the
+// experiment. It is nil for a node without results.
 func current(x *engine.Experiment, store *artifact.Store, nodes []*engine.Node) ([]*artifact.Manifest, error) {
 	plan, err := x.Plan(store)
 	if err != nil {

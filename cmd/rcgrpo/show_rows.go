@@ -134,10 +134,12 @@ func (v *view) scores() error {
 	order := slices.SortedFunc(maps.Keys(groups), func(a, b group) int {
 		return cmp.Or(cmp.Compare(a.set, b.set), cmp.Compare(a.token, b.token), cmp.Compare(a.category, b.category))
 	})
-	t := newTable(fmt.Sprintf("%d episodes, 95 %% Wilson intervals", len(all)), "<set", "<token", "<category", "reward 1", "official")
+	t := newTable(fmt.Sprintf("%d episodes, 95 %% Wilson intervals", len(all)), "<set", "<token", "<category",
+		"reward 1", "official")
 	for _, g := range order {
 		n := groups[g]
-		t.row(g.set, g.token, cmp.Or(g.category, "all"), reports.Share(n.Reward1, n.Episodes), reports.Share(n.Official, n.Episodes))
+		t.row(g.set, g.token, cmp.Or(g.category, "all"), reports.Share(n.Reward1, n.Episodes),
+			reports.Share(n.Official, n.Episodes))
 	}
 	if err := t.write(v.out, "scores", v.width); err != nil {
 		return err
@@ -240,7 +242,8 @@ func trajectoryTable(all []rl.Trajectory) *table {
 	order := slices.SortedFunc(maps.Keys(groups), func(a, b group) int {
 		return cmp.Or(cmp.Compare(a.origin, b.origin), cmp.Compare(a.token, b.token), cmp.Compare(a.stop, b.stop))
 	})
-	t := newTable(fmt.Sprintf("%d trajectories", len(all)), "<origin", "<token", "<stop", "reward 1", "calls", "call errors")
+	t := newTable(fmt.Sprintf("%d trajectories", len(all)), "<origin", "<token", "<stop", "reward 1", "calls",
+		"call errors")
 	for _, g := range order {
 		n := groups[g]
 		t.row(g.origin, g.token, g.stop, reports.Share(n.reward, n.n), n.calls, n.errors)

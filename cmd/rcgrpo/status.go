@@ -43,7 +43,10 @@ func statusCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		survivors = slices.DeleteFunc(survivors, func(s engine.Survivor) bool { return !slices.Contains(names, s.Experiment) })
+		survivors = slices.DeleteFunc(survivors, func(s engine.Survivor) bool {
+			return !slices.Contains(names,
+				s.Experiment)
+		})
 		if *asJSON {
 			return writeStatusJSON(c.stdout(), runs, survivors, *all)
 		}
@@ -98,7 +101,8 @@ func newestRuns(store *artifact.Store, experiments []string, n int) ([]*engine.R
 
 // listed reports whether status lists a node without --all: it runs, failed, or has a note.
 func listed(n engine.NodeStatus) bool {
-	return n.State == engine.EventStarted || n.State == engine.EventFailed || n.State == engine.EventPlanned && n.Note != ""
+	return n.State == engine.EventStarted || n.State == engine.EventFailed || n.State == engine.EventPlanned &&
+		n.Note != ""
 }
 
 func writeStatus(w io.Writer, s *engine.RunStatus, all bool) {

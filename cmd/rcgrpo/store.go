@@ -46,7 +46,8 @@ func (a *age) Type() string { return "TIME" }
 
 func (a *age) Set(text string) error {
 	for suffix, unit := range map[string]time.Duration{"d": 24 * time.Hour, "w": 7 * 24 * time.Hour} {
-		if n, err := strconv.ParseFloat(strings.TrimSuffix(text, suffix), 64); err == nil && strings.HasSuffix(text, suffix) && n >= 0 {
+		if n, err := strconv.ParseFloat(strings.TrimSuffix(text, suffix), 64); err == nil &&
+			strings.HasSuffix(text, suffix) && n >= 0 {
 			*a = age(n * float64(unit))
 			return nil
 		}
@@ -245,7 +246,8 @@ func storeCheckCommand() *cobra.Command {
 }
 
 func storeGarbageCommand() *cobra.Command {
-	c := newExperimentCommand("gc", "List results to remove to stay under the limit; --yes removes them", wantArgs(0, 0, ""))
+	c := newExperimentCommand("gc", "List results to remove to stay under the limit; --yes removes them",
+		wantArgs(0, 0, ""))
 	limit := c.Flags().String("limit", "", "`SIZE` of the store, such as 200GB (default: the site file's)")
 	yes := c.Flags().Bool("yes", false, "remove the listed results")
 	c.RunE = func(*cobra.Command, []string) error { return c.collectGarbage(*limit, *yes) }

@@ -134,8 +134,8 @@ func printVerification(w io.Writer, v *reports.Verification, page string) error 
 	if v.Files > 0 {
 		files = fmt.Sprintf("%d files of the experiment, ", v.Files)
 	}
-	fmt.Fprintf(&b, "%s: %d cells, %d values of figures, transcripts of %d arms, %s%d artifacts, all read completely: %s\n",
-		page, v.Cells, v.Values, v.Transcripts, files, v.Artifacts, verdict)
+	const counts = "%s: %d cells, %d values of figures, transcripts of %d arms, %s%d artifacts, all read completely: %s\n"
+	fmt.Fprintf(&b, counts, page, v.Cells, v.Values, v.Transcripts, files, v.Artifacts, verdict)
 	_, err := io.WriteString(w, visible(b.String()))
 	return err
 }

@@ -81,7 +81,8 @@ func writeFailures(w io.Writer, store *artifact.Store, experiment string, addres
 		}
 		for _, n := range s.Nodes {
 			if addresses[n.Address] && n.Failure != nil {
-				fmt.Fprintf(w, "%s failed in run %s: %s\n  log: %s\n", n.Address, engine.RunName(folder), n.Failure.Text, n.Failure.Log)
+				fmt.Fprintf(w, "%s failed in run %s: %s\n  log: %s\n", n.Address, engine.RunName(folder), n.Failure.Text,
+					n.Failure.Log)
 			}
 			delete(addresses, n.Address)
 		}
@@ -109,8 +110,9 @@ func writeWhy(w io.Writer, n *engine.Node, planned map[*engine.Node]*engine.Plan
 		if d.Verb != engine.UpToDate {
 			made = "last made"
 		}
-		fmt.Fprintf(w, "  %s %s in %s by run %s (key %.12s, code %s)\n",
-			made, last.Started.Local().Format("2006-01-02 15:04:05"), secondsText(last.Seconds), last.Run, last.Key, last.Revision)
+		started := last.Started.Local().Format("2006-01-02 15:04:05")
+		fmt.Fprintf(w, "  %s %s in %s by run %s (key %.12s, code %s)\n", made, started, secondsText(last.Seconds), last.Run,
+			last.Key, last.Revision)
 	}
 	for _, in := range d.Inputs {
 		if up := planned[in.From]; up != nil && up.Verb != engine.UpToDate {

@@ -51,7 +51,8 @@ func story() []engine.Event {
 		{Time: at(30), Kind: engine.EventFailed, Address: `stage.grpo.arm["sft"]@3`, Text: "loss is NaN",
 			Failure: &engine.Failure{Text: "loss is NaN", Log: "/runs/log", Work: "/work", Lines: []string{"update 30"}}},
 		{Time: at(30), Kind: engine.EventSkipped, Address: "stage.report.page", Text: "stage.grpo.arm failed"},
-		{Time: at(31), Kind: engine.EventEnded, Counts: map[string]int{"done": 1, "failed": 1, "skipped": 1, "up to date": 2}},
+		{Time: at(31), Kind: engine.EventEnded, Counts: map[string]int{"done": 1, "failed": 1, "skipped": 1,
+			"up to date": 2}},
 	}
 }
 
@@ -104,7 +105,8 @@ func TestTerminalDisplayRedrawsALinePerRunningStage(t *testing.T) {
 	}
 	d.Observe(events[5])
 	got = see()
-	if len(got) != 3 || got[0] != "\x1b[32mdone   \x1b[0m eval.base  21s" || !strings.HasPrefix(got[1], "  grpo.arm[sft]@3  30/100") {
+	if len(got) != 3 || got[0] != "\x1b[32mdone   \x1b[0m eval.base  21s" ||
+		!strings.HasPrefix(got[1], "  grpo.arm[sft]@3  30/100") {
 		t.Errorf("after the first stage: got %q, want its line above the live lines", got)
 	}
 	for _, e := range events[6:] {
@@ -118,8 +120,9 @@ func TestTerminalDisplayRedrawsALinePerRunningStage(t *testing.T) {
 
 func TestNothingToDoIsOneLine(t *testing.T) {
 	for want, counts := range map[string]map[string]int{
-		"nothing to do: 12 stages up to date\n":                                                     {"up to date": 12},
-		"nothing to do: 1 stage up to date, 2 collected by gc (--replace ADDRESS runs one again)\n": {"up to date": 1, "collected": 2},
+		"nothing to do: 12 stages up to date\n": {"up to date": 12},
+		"nothing to do: 1 stage up to date, 2 collected by gc (--replace ADDRESS runs one again)\n": {"up to date": 1,
+			"collected": 2},
 	} {
 		var b bytes.Buffer
 		d := New(&b, Options{Terminal: true})
@@ -142,7 +145,7 @@ func TestDurationsAreRoundedForPeople(t *testing.T) {
 // stagesAt returns n stages that have been running for half a minute.
 func stagesAt(n int) (running []*stage) {
 	for i := range n {
-		s := &stage{address: fmt.Sprintf(`stage.rc-grpo.arm["RCTP-FT + RC-GRPO, learning rate 1e-5, group 8"]@%d`, i+1)}
+		s := &stage{address: fmt.Sprintf(`stage.rc-grpo.arm["RCTP-FT + RC-GRPO, rate 1e-5, group 8"]@%d`, i+1)}
 		s.Started = noon
 		switch i {
 		case 1:
@@ -150,7 +153,7 @@ func stagesAt(n int) (running []*stage) {
 		default:
 			s.First = engine.Event{Time: noon, Unit: "updates"}
 			s.Last = engine.Event{Time: noon.Add(30 * time.Second), Done: 3 * (i + 1), Total: 1000, Unit: "updates",
-				Values: []engine.Value{{Name: "reward", Value: 0.25}, {Name: "kl", Value: 0.0125}}}
+				Values: []engine.Value{{Name: "reward", Value: 0.25}}}
 		}
 		running = append(running, s)
 	}
@@ -170,9 +173,9 @@ func TestFrames(t *testing.T) {
   eval.base                     30s of about 1m30s
   rc-grpo.arm[RC…5, group 8]@3  9/1000 updates      0%  3.33 s each  ETA 55m03s`},
 		"three stages, 200 columns: everything fits": {3, 200, 9, `
-  rc-grpo.arm[RCTP-FT + RC-GRPO, learning rate 1e-5, group 8]@1  3/1000 updates      0%  10 s each    ETA 2h46m   reward 0.25  kl 0.0125
-  eval.base                                                      30s of about 1m30s
-  rc-grpo.arm[RCTP-FT + RC-GRPO, learning rate 1e-5, group 8]@3  9/1000 updates      0%  3.33 s each  ETA 55m03s  reward 0.25  kl 0.0125`},
+  rc-grpo.arm[RCTP-FT + RC-GRPO, rate 1e-5, group 8]@1  3/1000 updates      0%  10 s each    ETA 2h46m   reward 0.25
+  eval.base                                             30s of about 1m30s
+  rc-grpo.arm[RCTP-FT + RC-GRPO, rate 1e-5, group 8]@3  9/1000 updates      0%  3.33 s each  ETA 55m03s  reward 0.25`},
 		"twenty stages, three rows": {20, 60, 3, `
   rc-grpo.arm…group 8]@1  3/1000 updates      0%  ETA 2h46m
   eval.base               30s of about 1m30s
@@ -212,7 +215,8 @@ func TestSkippedStagesAreGroupedByReason(t *testing.T) {
 	d.Observe(engine.Event{Time: noon, Kind: engine.EventPlanned, Counts: map[string]int{"run": 40}})
 	d.Observe(engine.Event{Time: noon, Kind: engine.EventFailed, Address: "stage.toy.a", Text: "two\nlines\x1b[2J"})
 	for i := range 30 {
-		d.Observe(engine.Event{Time: noon, Kind: engine.EventSkipped, Address: fmt.Sprintf("stage.toy.n%d", i), Text: "stage.toy.a failed"})
+		d.Observe(engine.Event{Time: noon, Kind: engine.EventSkipped, Address: fmt.Sprintf("stage.toy.n%d", i),
+			Text: "stage.toy.a failed"})
 	}
 	d.Observe(engine.Event{Time: noon, Kind: engine.EventSkipped, Address: "stage.toy.z", Text: "stage.toy.y failed"})
 	d.Observe(engine.Event{Time: noon, Kind: engine.EventEnded, Counts: map[string]int{"failed": 1, "skipped": 31}})

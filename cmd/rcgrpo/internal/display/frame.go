@@ -46,8 +46,8 @@ func erase(lines []string, width int) string {
 // minNameWidth is the width that an address keeps when the columns need space.
 const minNameWidth = 20
 
-// frame returns a line per running stage: address, aligned columns, and the values that fit. Lines are shorter than width
-// and at most rows. A long address is shortened first.
+// frame returns a line per running stage: address, aligned columns, and the values that fit. It returns at most rows
+// lines, each shorter than width. A long address is shortened first.
 func frame(running []*stage, now time.Time, width, rows int) []string {
 	rows = max(1, rows)
 	shown := running
