@@ -129,7 +129,7 @@ func faultAt(t *testing.T, n int64, after bool, fault error, want map[string]str
 	var committed []string
 	for _, d := range l.plan().Nodes {
 		if d.Verb == UpToDate {
-			committed = append(committed, shellAddress(d.Address))
+			committed = append(committed, ShortAddress(d.Address))
 		}
 	}
 	if r.err == nil && len(committed) != 4 {

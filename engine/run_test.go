@@ -212,7 +212,7 @@ func TestFailureIsToldOnceWithItsLogAndOnlyItsReadersAreSkipped(t *testing.T) {
 		t.Errorf("page: got %q, %v, want %q", got, err, want)
 	}
 	for _, n := range l.plan().Nodes {
-		if shellAddress(n.Address) == "page.report" && n.Verb == UpToDate {
+		if ShortAddress(n.Address) == "page.report" && n.Verb == UpToDate {
 			t.Error("the page made without its inputs was kept")
 		}
 	}
@@ -226,8 +226,8 @@ func TestAfterAFailureNothingNewStartsWithoutKeepGoing(t *testing.T) {
 	l.write(failing)
 	p := l.plan()
 	for _, n := range p.Nodes { // the failing stage is on the longest path, so it comes first
-		if shellAddress(n.Address) == "toy.bad" {
-			n.Expect = time.Hour
+		if ShortAddress(n.Address) == "toy.bad" {
+			n.Estimate = time.Hour
 		}
 	}
 	r := l.runPlan(t.Context(), p, RunOptions{})
@@ -381,7 +381,7 @@ func TestKillAfterAnyEventConverges(t *testing.T) {
 			t.Errorf("killed after event %d (%s): got digests %v, want %v", k, last, got, want)
 		}
 		for _, address := range done {
-			if slices.Contains(r.of(EventStarted), shellAddress(address)) {
+			if slices.Contains(r.of(EventStarted), ShortAddress(address)) {
 				t.Errorf("killed after event %d (%s): %s was committed and ran again", k, last, address)
 			}
 		}
@@ -478,7 +478,7 @@ func TestDeletedArtifactIsMadeAgainAlone(t *testing.T) {
 	l.mustRun()
 	before := l.digests()
 	for _, n := range l.plan().Nodes {
-		if shellAddress(n.Address) == "toy.b" {
+		if ShortAddress(n.Address) == "toy.b" {
 			if err := os.RemoveAll(filepath.Join(l.storeDir, "objects", n.Manifest.Outputs["out"].Digest)); err != nil {
 				t.Fatal(err)
 			}
