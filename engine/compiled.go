@@ -321,7 +321,7 @@ func (p *Plan) gatherResults(c *compiled) bool {
 // result looks up what is recorded under a key, with the witnesses of its files.
 func (p *Plan) result(key string) (m *artifact.Manifest, files []witness, ok bool) {
 	now := clock()
-	m, err := p.Store.Witness(key, p.recorded[key], func(path string, info fs.FileInfo) {
+	m, err := p.Store.Witness(key, func(path string, info fs.FileInfo) {
 		w := witness{path: path, stamp: stampOf(info)}
 		w.young = w.stamp.young(now)
 		files = append(files, w)
