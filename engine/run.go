@@ -27,62 +27,73 @@ type RunOptions struct {
 // asked to stop, and the error is ErrInterrupted. When stages fail, the error is a *RunError; each failure has been an
 // event before. Committed results stay in every case, and another run of the plan resumes from them. The plan itself does
 // not change.
-func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) (err error) {
+func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error {
 	p = p.clone()
 	if p.idle() {
 		p.Compile()
 		observe(Event{Time: time.Now(), Kind: EventEnded, Counts: p.counts()})
 		return nil
 	}
-	closing := func(close func() error) { err = errors.Join(err, close()) }
-	session, err := p.Store.NewSession()
-	if err != nil {
-		return err
-	}
-	defer closing(session.Close)
-	if p, err = p.pinFound(session); err != nil {
-		return err
-	}
-	r := &run{Plan: p, RunOptions: o, session: session, observe: observe, flusher: p.Store.Flusher(),
-		ended: make(chan stageEnd), foreign: make(chan foreignEnd)}
-	r.editions = sync.OnceValue(r.findEditions)
+	r := &run{RunOptions: o, observe: observe, flusher: p.Store.Flusher(), ended: make(chan stageEnd), foreign: make(chan foreignEnd)}
 	if r.Executor == nil {
 		r.Executor = thisMachine{}
 	}
+	errs := []error{r.open(ctx, p)}
+	if errs[0] == nil {
+		errs = r.execute(ctx)
+	}
+	for _, close := range slices.Backward(r.closers) {
+		errs = append(errs, close())
+	}
+	return errors.Join(errs...)
+}
+
+// open prepares the run. It adds to closers whatever it has opened, also before an error.
+func (r *run) open(ctx context.Context, p *Plan) (err error) {
+	if r.session, err = p.Store.NewSession(); err != nil {
+		return err
+	}
+	r.closers = append(r.closers, r.session.Close)
+	if r.Plan, err = p.pinFound(r.session); err != nil {
+		return err
+	}
+	r.editions = sync.OnceValue(r.findEditions)
 	r.link()
 	if err := r.measure(ctx); err != nil {
 		return err
 	}
-	busy, err := p.Store.RemoveStale()
+	if _, err := r.Store.RemoveStale(); err != nil {
+		return err
+	}
+	folder, lock, err := createRunFolder(r.Plan)
 	if err != nil {
 		return err
 	}
-	folder, lock, err := createRunFolder(p)
-	if err != nil {
-		return err
-	}
-	defer closing(lock.Close)
 	r.folder = folder
-	if r.ledger, err = openLedger(string(folder), p.Store.Dir()); err != nil {
+	r.closers = append(r.closers, lock.Close)
+	if r.ledger, err = openLedger(string(folder), r.Store.Dir()); err != nil {
 		return err
 	}
-	defer closing(r.ledger.close)
+	r.closers = append(r.closers, r.ledger.close)
 	if r.events, err = openEventLog(folder.path("events.jsonl")); err != nil {
 		return err
 	}
-	defer closing(r.events.close)
-	r.emit(Event{Kind: EventPlanned, Counts: p.counts(), Path: string(folder)})
+	r.closers = append(r.closers, r.events.close)
+	return nil
+}
+
+// execute runs the loop and completes the run. It returns its errors, one per cause.
+func (r *run) execute(ctx context.Context) []error {
+	r.emit(Event{Kind: EventPlanned, Counts: r.counts(), Path: string(r.folder)})
 	r.reportOrphans()
-	err = errors.Join(r.loop(ctx), r.flusher.Close())
-	if len(busy) > 0 { // probably by a child of a killed run that was about to end
-		_, err := p.Store.RemoveStale()
-		r.recordError(err)
+	err, flushErr := r.loop(ctx), r.flusher.Close()
+	_, staleErr := r.Store.RemoveStale() // of processes of a killed run that have ended since open
+	r.recordError(staleErr)
+	if err == nil && flushErr == nil {
+		r.Compile()
 	}
-	if err == nil {
-		p.Compile()
-	}
-	r.emit(Event{Kind: EventEnded, Counts: r.outcome(), Path: string(folder)})
-	return errors.Join(err, r.recordErr)
+	r.emit(Event{Kind: EventEnded, Counts: r.outcome(), Path: string(r.folder)})
+	return []error{err, flushErr, r.recordErr}
 }
 
 // clone copies the nodes of a plan, which a run changes.
@@ -150,6 +161,7 @@ type run struct {
 	RunOptions
 	session   *artifact.Session
 	flusher   *artifact.Flusher
+	closers   []func() error
 	editions  func() map[edition]bool // of published files, found at the first call
 	folder    runFolder
 	tasks     []*task
