@@ -321,7 +321,7 @@ func (p *Plan) gatherResults(c *verdictFile) bool {
 // result looks up what is recorded under a key, with the fileStates of its files.
 func (p *Plan) result(key string) (m *artifact.Manifest, files []fileState, ok bool) {
 	now := clock()
-	m, err := p.Store.Witness(key, p.recorded[key], func(path string, info fs.FileInfo) {
+	m, err := p.Store.Witness(key, func(path string, info fs.FileInfo) {
 		w := fileState{path: path, stamp: stampOf(info)}
 		w.tooRecent = w.stamp.tooRecent(now)
 		files = append(files, w)

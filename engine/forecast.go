@@ -120,7 +120,7 @@ func (p *Plan) Forecast(ctx context.Context) Forecast {
 	f := Forecast{Placements: map[*Planned]Placement{}}
 	r := &run{Plan: p}
 	r.link()
-	m := machineFor(ctx, p.Experiment.Site, slices.ContainsFunc(r.tasks, func(t *task) bool { return !t.settled() && t.Resources.GPUs > 0 }))
+	m := machineFor(ctx, p.Experiment.Site, slices.ContainsFunc(r.tasks, func(t *task) bool { return t.state != ended && t.Resources.GPUs > 0 }))
 	begin := time.Now()
 	s := schedule{free: share{m.cpus, len(m.gpus), m.memory}}
 	free, now, moment := m.gpus, begin, 0
@@ -132,7 +132,7 @@ func (p *Plan) Forecast(ctx context.Context) Forecast {
 	}
 	var settle func(t *task) // what reads it has one less to wait for
 	settle = func(t *task) {
-		t.state = finished
+		t.state = ended
 		for _, reader := range t.readers {
 			if reader.waits--; reader.waits == 0 && reader.state == waiting {
 				if m.unfit(reader.Node) != "" {
@@ -144,7 +144,7 @@ func (p *Plan) Forecast(ctx context.Context) Forecast {
 		}
 	}
 	for _, t := range r.tasks {
-		if t.settled() {
+		if t.state == ended {
 			continue
 		}
 		if t.Estimate == 0 {

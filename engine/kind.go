@@ -24,10 +24,6 @@ type Kind struct {
 	// byte, from where a smaller one ends (Job.Shorter). why, if not "", says why it does not with these settings.
 	Length func(Stage) (setting, why string)
 
-	// Folders lists, slash-separated and sorted, those that Job.Dir has when Run begins and does not resume, given the decoded settings.
-	// nil: none.
-	Folders func(Stage) []string
-
 	AcrossSeeds   bool // takes the instances of all seeds at once and is one node itself
 	AfterFailures bool // runs even when stages above it failed, and is then not cached
 	InProcess     bool // runs inside the engine's process

@@ -24,10 +24,8 @@ type Plan struct {
 
 	paranoid   bool
 	options    PlanOptions
-	collection string                        // Store.LastCollection when the plan was begun
-	ahead      map[*Node]found               // while planning: what was looked up already
-	copies     *copies                       // what is published
-	recorded   map[string]*artifact.Finished // by key: what a run of this plan has made in this process
+	collection string          // Store.LastCollection when the plan was begun
+	ahead      map[*Node]found // while planning: what was looked up already
 }
 
 // Planned is a node with its verdict.
@@ -46,8 +44,6 @@ type Planned struct {
 	// Expected of a run, from what this address took last, else from the recorded runs most like it; 0: unknown.
 	Estimate      time.Duration
 	EstimateBytes int64 // of its results
-
-	absent artifact.Parts // of Key, when the store had nothing under it
 }
 
 // Verb is what a run would do with a node.
@@ -115,11 +111,7 @@ func NewPlan(x *Experiment, store *artifact.Store, o PlanOptions) (*Plan, error)
 			forced[n] = true
 		}
 	}
-	p := &Plan{Experiment: x, Store: store, paranoid: o.Paranoid, options: o, collection: store.LastCollection(), copies: openCopies(store),
-		recorded: map[string]*artifact.Finished{}}
-	if err := p.copies.refresh(); err != nil {
-		return nil, err
-	}
+	p := &Plan{Experiment: x, Store: store, paranoid: o.Paranoid, options: o, collection: store.LastCollection()}
 	planned := make(map[*Node]*Planned, len(x.Nodes))
 	p.lookAhead(wanted)
 	for _, n := range x.Nodes {
@@ -257,9 +249,6 @@ func (p *Plan) decide(n *Node, planned map[*Node]*Planned, force bool) (*Planned
 			return d, nil
 		case err != nil && m == nil && !errors.Is(err, artifact.ErrNotFound):
 			return nil, err
-		}
-		if errors.Is(err, artifact.ErrNotFound) {
-			d.absent = parts
 		}
 	}
 	last, err := p.last(n)

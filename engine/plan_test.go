@@ -57,13 +57,16 @@ func commit(t *testing.T, p *Plan, n *Node, key string, parts artifact.Parts, co
 		}
 		writeFile(t, filepath.Join(dir, "out.txt"), content(n, key, port))
 	}
-	m, err := staging.Commit(artifact.Manifest{
+	c, err := staging.Commit(artifact.Manifest{
 		Key: key, Kind: n.Kind.Name, Version: n.Kind.Version, Experiment: p.Experiment.Name, Address: n.Address, Parts: parts, Seconds: 2,
 	}, n.Outputs)
+	if err == nil {
+		err = p.Store.Flush(c)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m
+	return c.Manifest
 }
 
 // changing gives new content whenever the key is new; constant always the same.

@@ -53,8 +53,11 @@ func (s *script) Execute(ctx context.Context, w Work, observe func(Event)) error
 	if err := os.WriteFile(filepath.Join(dir, "out.txt"), []byte(name), 0o644); err != nil {
 		return err
 	}
-	_, err = g.Commit(artifact.Manifest{Experiment: "x", Address: w.Node.Address}, w.Node.Outputs)
-	return err
+	c, err := g.Commit(artifact.Manifest{Experiment: "x", Address: w.Node.Address}, w.Node.Outputs)
+	if err != nil {
+		return err
+	}
+	return w.Store.Flush(c)
 }
 
 // next waits for n more nodes to start and returns their names, sorted.

@@ -509,47 +509,6 @@ func TestCollectedResultsAreMadeAgainOnlyForWhoReadsThem(t *testing.T) {
 	l.want(r, EventDone, "light.c", "light.d", "toy.a", "toy.b")
 }
 
-func TestPublishedFilesAreCopiesRestoredAndKeptAside(t *testing.T) {
-	l := newLab(t)
-	stages := `
-stage "page" "report" {
-  text = "one"
-}
-`
-	l.write(stages)
-	l.mustRun()
-	path := filepath.Join(l.dir, "page.txt")
-	read := func(path string) string {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Error(err)
-		}
-		return string(b)
-	}
-	if got := read(path); got != "one\n" {
-		t.Fatalf("published: got %q", got)
-	}
-	os.Remove(path)
-	r := l.mustRun()
-	if e, ok := r.find(EventFile, ""); !ok || e.Text != "restored" || read(path) != "one\n" {
-		t.Errorf("removed: got %s, want it restored", r.text())
-	}
-	os.WriteFile(path, []byte("mine"), 0o644)
-	r = l.mustRun()
-	if e, ok := r.find(EventFile, ""); !ok || !strings.Contains(e.Text, "page.txt.edited") || read(path) != "one\n" || read(path+".edited") != "mine" {
-		t.Errorf("edited: got %s, want it kept aside and restored", r.text())
-	}
-	l.want(l.mustRun(), EventFile)
-	l.write(strings.Replace(stages, "one", "two", 1))
-	l.mustRun()
-	if read(path) != "two\n" {
-		t.Error("a new result is not published")
-	}
-	if _, err := os.Stat(path + ".edited.2"); err == nil {
-		t.Error("a copy nobody edited was kept aside")
-	}
-}
-
 func TestEventsFileHoldsWhatWasTold(t *testing.T) {
 	l := newLab(t)
 	l.write(diamond)

@@ -269,7 +269,7 @@ func (l *lab) put(name, text string) {
 func (l *lab) tidy() {
 	l.Helper()
 	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		busy, err := l.store().Tidy()
+		busy, err := l.store().RemoveStale()
 		if err != nil {
 			l.Error(err)
 		}
