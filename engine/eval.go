@@ -167,7 +167,7 @@ func (l *loader) checkVariable(name string, hasName bool) *hcl.Diagnostic {
 	known := false
 	for _, v := range l.variables {
 		if v.name == name || !hasName {
-			v.used.Store(true)
+			v.used = true
 			known = true
 		}
 		names = append(names, v.name)

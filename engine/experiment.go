@@ -61,10 +61,13 @@ type Experiment struct {
 	Disabled         []string // addresses of the instances that `enabled` left out, with those that read them
 	Source           Source
 
+	VariableNames []string    // of all variable blocks, also of an experiment with errors
+	Invalid       bool        // Load reported an error; such an experiment cannot be planned
+	Warned        bool        // Load reported an error or a warning
+	Sources       []fileState // every file and folder that Load read, for a stored verdict
+
 	byAddress map[string]*Node
-	loader    *loader // for Eval and Compile
-	broken    bool    // Load found mistakes, so there is nothing to plan
-	warned    bool    // Load had something to tell
+	evaluate  func(expression string) (string, hcl.Diagnostics)
 }
 
 // Node is one unit of work: an instance of a stage, for one seed where seeds multiply.
@@ -90,10 +93,6 @@ type Node struct {
 	Executor  string    // "" is the site's default
 	Doc       string    // its description
 	Range     hcl.Range // header of the stage block
-
-	// parts of the key that do not depend on inputs, and the key where there are none; made once
-	own    artifact.Parts
-	ownKey string
 }
 
 // Input is one edge: a port of another node, bound to a setting of this one.
@@ -132,9 +131,6 @@ type Retry struct {
 
 // Node returns the node with that exact address, or nil.
 func (x *Experiment) Node(address string) *Node { return x.byAddress[address] }
-
-// VariableNames lists the variables that the files declare, also of an experiment with mistakes.
-func (x *Experiment) VariableNames() []string { return x.loader.variableNames() }
 
 // Find returns the nodes that a user's address means: with or without "stage.", quotes optional in the brackets, a
 // missing key or seed standing for all of them. The order is topological. An address that means nothing is an error

@@ -216,9 +216,7 @@ func (l *loader) dataFunction(base string, dir bool) function.Function {
 			if err != nil {
 				return cty.NilVal, function.NewArgError(0, err)
 			}
-			l.data.Lock()
 			l.x.Digests[path] = digest
-			l.data.Unlock()
 			return cty.CapsuleVal(fileType, &artifact.File{Path: path, Digest: digest, Dir: dir}), nil
 		},
 	})

@@ -52,7 +52,7 @@ type element struct {
 	value cty.Value
 }
 
-// decodeStage makes the instances of a stage block. Several blocks may be decoded at once: of what they share, each only reads.
+// decodeStage makes the instances of a stage block.
 func (l *loader) decodeStage(s *stageBlock, ctx *hcl.EvalContext) {
 	elements, ok := []element{{}}, true
 	if s.keyed {
@@ -92,7 +92,7 @@ func (l *loader) forEach(s *stageBlock, ctx *hcl.EvalContext) ([]element, bool) 
 	unknown := []element{{value: cty.DynamicVal}}
 	expr := s.block.Body.Attributes["for_each"].Expr
 	val, diags := l.eval(expr, ctx, false)
-	s.diags = append(s.diags, diags...)
+	l.diags = append(l.diags, diags...)
 	if diags.HasErrors() || !val.IsKnown() {
 		return unknown, false
 	}
@@ -103,7 +103,7 @@ func (l *loader) forEach(s *stageBlock, ctx *hcl.EvalContext) ([]element, bool) 
 		if t.IsTupleType() || t.IsListType() {
 			hint = " Write toset([…]) around a list of strings."
 		}
-		s.errorf(expr.Range().Ptr(), "Wrong type", "for_each must be a map or a set of strings; got %s.%s", describe(val), hint)
+		l.errorf(expr.Range().Ptr(), "Wrong type", "for_each must be a map or a set of strings; got %s.%s", describe(val), hint)
 		return unknown, false
 	}
 	var elements []element
@@ -113,7 +113,7 @@ func (l *loader) forEach(s *stageBlock, ctx *hcl.EvalContext) ([]element, bool) 
 			return unknown, false
 		}
 		if wrong := badKey(key.AsString()); wrong != "" {
-			s.errorf(expr.Range().Ptr(), "Bad key", "The key %q of for_each stands in addresses such as %s, so it %s.", key.AsString(), address(s.kindName, s.name, "KEY", true, nil), wrong)
+			l.errorf(expr.Range().Ptr(), "Bad key", "The key %q of for_each stands in addresses such as %s, so it %s.", key.AsString(), address(s.kindName, s.name, "KEY", true, nil), wrong)
 			return unknown, false
 		}
 		elements = append(elements, element{key.AsString(), value})
@@ -146,9 +146,9 @@ func (l *loader) decodeInstance(s *stageBlock, key string, ctx *hcl.EvalContext)
 	m.structure(newBody(s.block.Body, owner, s.def, func(name string) bool {
 		return isMeta(name) && name != "for_each" && name != "depends_on"
 	}), reflect.ValueOf(&in.meta).Elem(), "")
-	s.diags = append(s.diags, m.diags...)
+	l.diags = append(l.diags, m.diags...)
 	if !m.diags.HasErrors() {
-		s.checkRetry(&in.meta.Retry)
+		l.checkRetry(&in.meta.Retry)
 	}
 	l.checkMeta(in)
 	in.dependsOn = l.dependsOn(s, eval)
@@ -156,7 +156,7 @@ func (l *loader) decodeInstance(s *stageBlock, key string, ctx *hcl.EvalContext)
 		for _, a := range newBody(s.block.Body, "", hcl.Range{}, nil).attrs { // names in it may be wrong as well
 			if !isMeta(a.Name) {
 				_, diags := eval(a.Expr)
-				s.diags = append(s.diags, diags...)
+				l.diags = append(l.diags, diags...)
 			}
 		}
 		return nil
@@ -176,7 +176,7 @@ func (l *loader) decodeInstance(s *stageBlock, key string, ctx *hcl.EvalContext)
 	if !failed && !d.doubt {
 		d.diags = append(d.diags, in.stage.Check()...)
 	}
-	s.diags = append(s.diags, d.diags...)
+	l.diags = append(l.diags, d.diags...)
 	if s.kind.Outputs != nil {
 		in.outputs = s.kind.Outputs(in.stage)
 	}
@@ -185,7 +185,7 @@ func (l *loader) decodeInstance(s *stageBlock, key string, ctx *hcl.EvalContext)
 	}
 	l.bindInputs(in, settings, d.ranges)
 	if !d.diags.HasErrors() && !d.doubt {
-		s.diags = append(s.diags, in.markEffects(d.ranges)...)
+		l.diags = append(l.diags, in.markEffects(d.ranges)...)
 	}
 	return in
 }
@@ -214,16 +214,15 @@ func (l *loader) bindInputs(in *instance, settings reflect.Value, ranges map[str
 
 // checkMeta looks for conflicts between the settings every stage understands.
 func (l *loader) checkMeta(in *instance) {
-	s := in.block
 	if e := in.meta.Executor; e != "" && !slices.Contains(executors, e) {
-		s.errorf(&in.meta.ExecutorRange, "Unknown executor", "There is no executor %q%s", e, didYouMean(e, executors))
+		l.errorf(&in.meta.ExecutorRange, "Unknown executor", "There is no executor %q%s", e, didYouMean(e, executors))
 	}
 	r := &in.meta.Resources
 	if r.GPUMemory > 0 && r.GPUs == 0 {
-		s.errorf(&r.Range, "Memory without device", "resources.gpu_memory is the memory of each device, but gpus is 0; set gpus.")
+		l.errorf(&r.Range, "Memory without device", "resources.gpu_memory is the memory of each device, but gpus is 0; set gpus.")
 	}
 	if !l.x.Site.AutoGPUs && l.x.Site.Path != "" && int(min(r.GPUs, math.MaxInt32)) > len(l.x.Site.GPUs) {
-		s.diags = append(s.diags, &hcl.Diagnostic{
+		l.diags = append(l.diags, &hcl.Diagnostic{
 			Severity: hcl.DiagWarning, Summary: "More devices than there are", Subject: &r.GPUsRange,
 			Detail: fmt.Sprintf("The stage wants %s; %s has %d. It can be planned here but not run.", Plural(int(r.GPUs), "GPU"), l.x.Site.Path, len(l.x.Site.GPUs)),
 		})
@@ -234,20 +233,20 @@ func (l *loader) checkMeta(in *instance) {
 var causeLike = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-zA-Z]+$`) })
 
 // checkRetry looks for a retry that repeats nothing, and for causes that do not exist.
-func (s *stageBlock) checkRetry(retry *retryBlock) {
+func (l *loader) checkRetry(retry *retryBlock) {
 	switch {
 	case retry.Attempts > 1 && len(retry.On) == 0:
-		s.errorf(&retry.Range, "Retry of nothing", "retry.attempts is %d, but no failure is named to be tried again; say which, for example on = [\"oom\", \"preempted\"].", retry.Attempts)
+		l.errorf(&retry.Range, "Retry of nothing", "retry.attempts is %d, but no failure is named to be tried again; say which, for example on = [\"oom\", \"preempted\"].", retry.Attempts)
 	case retry.Attempts < 2 && (len(retry.On) > 0 || retry.Backoff > 0):
-		s.errorf(&retry.Range, "Retry of nothing", "retry.attempts counts all starts, so with %d nothing is tried again; give the number of starts, for example attempts = 3.", retry.Attempts)
+		l.errorf(&retry.Range, "Retry of nothing", "retry.attempts counts all starts, so with %d nothing is tried again; give the number of starts, for example attempts = 3.", retry.Attempts)
 	}
 	for _, on := range retry.On {
 		if near := nearest(on, failureCauses); near != "" && near != on && causeLike().MatchString(on) {
-			s.errorf(&retry.OnRange, "Unknown cause", "retry.on: no failure has the cause %q; did you mean %s? To match %s as text of the error, write it as a pattern, \"(%s)\".", on, near, on, on)
+			l.errorf(&retry.OnRange, "Unknown cause", "retry.on: no failure has the cause %q; did you mean %s? To match %s as text of the error, write it as a pattern, \"(%s)\".", on, near, on, on)
 			continue
 		}
 		if _, err := regexp.Compile(on); err != nil {
-			s.errorf(&retry.OnRange, "Bad pattern", "retry.on: %s. It takes oom, nan, preempted, timeout or a regular expression.", err)
+			l.errorf(&retry.OnRange, "Bad pattern", "retry.on: %s. It takes oom, nan, preempted, timeout or a regular expression.", err)
 		}
 	}
 }
@@ -259,7 +258,7 @@ func (l *loader) dependsOn(s *stageBlock, eval func(hclsyntax.Expression) (cty.V
 		return nil
 	}
 	val, diags := eval(a.Expr)
-	s.diags = append(s.diags, diags...)
+	l.diags = append(l.diags, diags...)
 	var found []*instance
 	var gather func(v cty.Value)
 	gather = func(v cty.Value) {
@@ -276,7 +275,7 @@ func (l *loader) dependsOn(s *stageBlock, eval func(hclsyntax.Expression) (cty.V
 				gather(e)
 			}
 		default:
-			s.errorf(a.Expr.Range().Ptr(), "Wrong type", "depends_on must be a list of stages, such as [stage.sft.warm]; it holds %s.", describe(v))
+			l.errorf(a.Expr.Range().Ptr(), "Wrong type", "depends_on must be a list of stages, such as [stage.sft.warm]; it holds %s.", describe(v))
 		}
 	}
 	gather(val)

@@ -18,28 +18,31 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
-// Key is the hash of all that decides what a node makes: kind and version, settings with their defaults, the seed if
-// it draws, and for each input the content digest that digest gives for it. ok is false while one of them is unknown;
-// the parts, which nobody may change, then lack that input. Names, comments, order, formatting and paths are in no key, except that a kind that
-// gathers shows the addresses of what it reads, so they are in its.
-func (n *Node) Key(digest func(from *Node, port string) (string, bool)) (key string, parts artifact.Parts, ok bool) {
-	own := n.ownParts()
-	if len(n.Inputs) == 0 {
-		if n.ownKey == "" {
-			n.ownKey = keyOf(own)
+// Key returns the hash of everything that determines what a node produces: kind, version, settings with their
+// defaults, the seed if the node is stochastic, and the content digest of each input, as returned by digest. ok is
+// false while a digest is unknown; parts then lack that input. Names, comments, order, formatting and paths are in no
+// key, with one exception: a kind that reads all seeds shows the addresses of its inputs, so they are in its key.
+func Key(n *Node, digest func(from *Node, port string) (string, bool)) (key string, parts artifact.Parts, ok bool) {
+	parts = artifact.Parts{"kind": jsonText(n.Kind.Name), "version": strconv.Itoa(n.Kind.Version)}
+	for _, s := range n.Settings {
+		if s.InKey {
+			parts["settings."+s.Name] = s.Value
 		}
-		return n.ownKey, own, true
 	}
-	parts = make(artifact.Parts, len(own)+len(n.Inputs))
-	maps.Copy(parts, own)
+	if n.Stochastic && n.Seed != nil {
+		parts["seed"] = strconv.FormatInt(*n.Seed, 10)
+	}
 	ok = true
 	for _, in := range n.Inputs {
 		d, known := digest(in.From, in.Ref.Port)
-		if !known {
+		switch {
+		case !known:
 			ok = false
-			continue
+		case n.Kind.AcrossSeeds:
+			parts[inputPart(in.Setting)] = jsonText([]string{d, in.From.Address, in.Ref.Port})
+		default:
+			parts[inputPart(in.Setting)] = jsonText(d)
 		}
-		parts[inputPart(in.Setting)] = n.inputValue(in, d)
 	}
 	if !ok {
 		return "", parts, false
@@ -62,31 +65,6 @@ func keyOf(parts artifact.Parts) string {
 }
 
 func inputPart(setting string) string { return "input." + setting }
-
-// inputValue is what an input contributes to the key.
-func (n *Node) inputValue(in Input, digest string) string {
-	if n.Kind.AcrossSeeds {
-		return jsonText([]string{digest, in.From.Address, in.Ref.Port})
-	}
-	return jsonText(digest)
-}
-
-// ownParts are the parts that do not depend on inputs.
-func (n *Node) ownParts() artifact.Parts {
-	if n.own != nil {
-		return n.own
-	}
-	n.own = artifact.Parts{"kind": jsonText(n.Kind.Name), "version": strconv.Itoa(n.Kind.Version)}
-	for _, s := range n.Settings {
-		if s.InKey {
-			n.own["settings."+s.Name] = s.Value
-		}
-	}
-	if n.Stochastic && n.Seed != nil {
-		n.own["seed"] = strconv.FormatInt(*n.Seed, 10)
-	}
-	return n.own
-}
 
 // walker goes through a decoded settings struct in the order of its fields.
 type settingsWalker struct {

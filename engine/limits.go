@@ -6,7 +6,6 @@ import (
 	"math/big"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -32,28 +31,24 @@ const tooLarge = "Value too large"
 
 // allowance counts what expressions have computed. After the first excess it is spent and nothing more is evaluated.
 type allowance struct {
-	used  atomic.Int64
-	spent atomic.Pointer[hcl.Diagnostic] // of the first excess
-}
-
-// renew makes an allowance as good as new.
-func (a *allowance) renew() {
-	a.used.Store(0)
-	a.spent.Store(nil)
+	used  int64
+	spent *hcl.Diagnostic // of the first excess
 }
 
 // excess returns the diagnostic of the first excess, which this one may be.
 func (a *allowance) excess(at hcl.Range, detail string) hcl.Diagnostics {
-	a.spent.CompareAndSwap(nil, mistake(&at, tooLarge, "%s", detail))
+	if a.spent == nil {
+		a.spent = mistake(&at, tooLarge, "%s", detail)
+	}
 	return a.diagnostics()
 }
 
 // diagnostics is the first excess, if there was one.
 func (a *allowance) diagnostics() hcl.Diagnostics {
-	if first := a.spent.Load(); first != nil {
-		return hcl.Diagnostics{first}
+	if a.spent == nil {
+		return nil
 	}
-	return nil
+	return hcl.Diagnostics{a.spent}
 }
 
 // check returns the diagnostic of a value that is too large. A charged one counts towards all values of the Load.
@@ -62,7 +57,10 @@ func (a *allowance) check(v cty.Value, at hcl.Range, charged bool) hcl.Diagnosti
 	if !size.add(v, 0) {
 		return a.excess(at, size.why)
 	}
-	if charged && a.used.Add(size.n) > maxValues {
+	if charged {
+		a.used += size.n
+	}
+	if charged && a.used > maxValues {
 		return a.excess(at, fmt.Sprintf("All values of an experiment together may take %d MiB; this one goes beyond. "+
 			"Every part of a list or map counts %d bytes, every text its length, every pass of a for %d bytes.",
 			maxValues>>20, perPart, perPass))
@@ -141,7 +139,7 @@ func (b *bounded) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 		return cty.DynamicVal, spent
 	}
 	if b.role == pass {
-		b.allowance.used.Add(perPass)
+		b.allowance.used += perPass
 	}
 	v, diags := b.Expression.Value(ctx)
 	if b.role == argument && (v.Type().IsTupleType() || v.Type().IsObjectType()) && parts(v) > maxElements {

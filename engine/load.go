@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -27,7 +26,6 @@ type loader struct {
 	x       *Experiment
 	diags   hcl.Diagnostics
 	digests digests
-	data    sync.Mutex  // guards x.Digests while stages are decoded
 	parsed  []fileState // files of HCL
 
 	allowance allowance // of what expressions may compute
@@ -52,12 +50,7 @@ type stageBlock struct {
 	def            hcl.Range // its header
 	keyed          bool      // has for_each
 	instances      []*instance
-	value          cty.Value       // what `stage.KIND.NAME` is; unknown after a mistake
-	diags          hcl.Diagnostics // of decoding it
-}
-
-func (s *stageBlock) errorf(rng *hcl.Range, summary, format string, args ...any) {
-	s.diags = append(s.diags, mistake(rng, summary, format, args...))
+	value          cty.Value // what `stage.KIND.NAME` is; unknown after a mistake
 }
 
 // localValue is one attribute of a locals block.
@@ -81,11 +74,13 @@ func Load(src Source, reg Registry) (*Experiment, hcl.Diagnostics) {
 		},
 		named: map[string]map[string]*stageBlock{}, localNamed: map[string]*localValue{},
 	}
-	l.x.loader = l
 	l.load()
 	l.digests.save()
-	l.x.broken = l.diags.HasErrors()
-	l.x.warned = len(l.diags) > 0
+	l.x.VariableNames = l.variableNames()
+	l.x.Sources = slices.AppendSeq(l.parsed, maps.Values(l.digests.seen))
+	slices.SortFunc(l.x.Sources, func(a, b fileState) int { return strings.Compare(a.path, b.path) })
+	l.x.evaluate = l.evaluate
+	l.x.Invalid, l.x.Warned = l.diags.HasErrors(), len(l.diags) > 0
 	return l.x, sortDiagnostics(l.diags)
 }
 
@@ -159,7 +154,7 @@ func (l *loader) parse() (bodies []*hclsyntax.Body, ok bool) {
 
 // parseFile reads one file; it returns nil after a mistake.
 func (l *loader) parseFile(path string) *hclsyntax.Body {
-	text, w, err := readWitnessed(path)
+	text, w, err := readSource(path)
 	if err != nil {
 		l.errorf(nil, "Unreadable file", "%s.", err)
 		return nil
@@ -170,7 +165,7 @@ func (l *loader) parseFile(path string) *hclsyntax.Body {
 		l.diags = append(l.diags, d)
 		return nil
 	}
-	file, diags := parseText(text, path)
+	file, diags := hclsyntax.ParseConfig(text, path, hcl.InitialPos)
 	l.diags = append(l.diags, dropFollowUps(diags)...)
 	if file == nil {
 		return nil
@@ -180,11 +175,11 @@ func (l *loader) parseFile(path string) *hclsyntax.Body {
 	if !ok || diags.HasErrors() {
 		return nil
 	}
-	l.diags = append(l.diags, inBlocks(body, l.allowance.bind)...)
+	l.diags = append(l.diags, l.allowance.bind(body)...)
 	if l.diags.HasErrors() {
 		return nil
 	}
-	l.diags = append(l.diags, inBlocks(body, repeatedKeys)...)
+	l.diags = append(l.diags, hclsyntax.VisitAll(body, repeatedKeys)...)
 	return body
 }
 
@@ -268,7 +263,7 @@ func FindExperiment(dir string) (string, error) {
 		if checkNesting(text, path) != nil {
 			continue
 		}
-		file, _ := parseText(text, path)
+		file, _ := hclsyntax.ParseConfig(text, path, hcl.InitialPos)
 		if b, ok := file.Body.(*hclsyntax.Body); ok && hasExperiment(b) {
 			with = append(with, path)
 		}
@@ -407,20 +402,18 @@ type item struct {
 	stage     *stageBlock // of a stage
 }
 
-// evaluateAll evaluates locals and stages after what they refer to, stages on several processors. Cycles are told once
-// each, with their path.
+// evaluateAll evaluates locals and stages after their dependencies. It reports each cycle once, with its path.
 func (l *loader) evaluateAll() {
 	items, byLocal, byStage := l.items()
 	needs := make([][]int, len(items))
-	every(len(items), manyStages, func(i int) bool {
+	for i := range items {
 		if items[i].stage != nil && len(l.experiments) > 0 {
-			needs[i] = append(needs[i], 0) // seeds
+			needs[i] = append(needs[i], 0) // the experiment block has the seeds
 		}
 		for _, t := range items[i].mentions() {
 			needs[i] = append(needs[i], l.dependenciesOf(t, byLocal, byStage)...)
 		}
-		return true
-	})
+	}
 	order, cycles := dag.Order(len(items), func(i int) []int { return needs[i] })
 	for _, cycle := range cycles {
 		var path []string
@@ -430,45 +423,9 @@ func (l *loader) evaluateAll() {
 		at := items[cycle[0]].at
 		l.errorf(&at, "Dependency cycle", "Each of these needs the next: %s.", strings.Join(path, " → "))
 	}
-	evaluate := func(i int) { items[i].evaluate(l.contextFor(items, needs[i])) }
-	for _, rank := range ranks(order, needs, len(cycles) > 0) {
-		var stages []int
-		for _, i := range rank {
-			if items[i].stage != nil {
-				stages = append(stages, i)
-			} else {
-				evaluate(i)
-			}
-		}
-		every(len(stages), manyStages, func(i int) bool {
-			evaluate(stages[i])
-			return true
-		})
-	}
 	for _, i := range order {
-		if s := items[i].stage; s != nil {
-			l.diags = append(l.diags, s.diags...)
-		}
+		items[i].evaluate(l.contextFor(items, needs[i]))
 	}
-}
-
-// ranks cuts an order into pieces whose items need nothing of their own piece; in a graph with cycles each stands alone.
-func ranks(order []int, needs [][]int, cyclic bool) [][]int {
-	var pieces [][]int
-	rank := make([]int, len(order))
-	for n, i := range order {
-		for _, up := range needs[i] {
-			rank[i] = max(rank[i], rank[up]+1)
-		}
-		if cyclic {
-			rank[i] = n
-		}
-		if rank[i] == len(pieces) {
-			pieces = append(pieces, nil)
-		}
-		pieces[rank[i]] = append(pieces[rank[i]], i)
-	}
-	return pieces
 }
 
 func (l *loader) items() (items []item, byLocal map[string]int, byStage map[*stageBlock]int) {
@@ -612,7 +569,7 @@ func (l *loader) decodeExperiment(bl *hclsyntax.Block, ctx *hcl.EvalContext) {
 // warnUnused names the variables nothing reads.
 func (l *loader) warnUnused() {
 	for _, v := range l.variables {
-		if !v.used.Load() && !l.diags.HasErrors() {
+		if !v.used && !l.diags.HasErrors() {
 			rng := v.block.DefRange()
 			l.diags = append(l.diags, &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: "Unused variable", Detail: fmt.Sprintf("Nothing reads var.%s.", v.name), Subject: &rng})
 		}

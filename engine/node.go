@@ -217,7 +217,7 @@ func (p *performance) inputs() (map[string]*artifact.Manifest, error) {
 }
 
 func (p *performance) checkKey(inputs map[string]*artifact.Manifest) (artifact.Parts, error) {
-	key, parts, ok := p.Node.Key(digestsOf(inputs))
+	key, parts, ok := Key(p.Node, digestsOf(inputs))
 	if !ok {
 		return nil, fmt.Errorf("%s: not every input has a result", p.Node.Address)
 	}

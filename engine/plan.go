@@ -25,7 +25,6 @@ type Plan struct {
 	paranoid   bool
 	options    PlanOptions
 	collection string                        // Store.LastCollection when the plan was begun
-	ahead      map[*Node]found               // while planning: what was looked up already
 	copies     *copies                       // what is published
 	recorded   map[string]*artifact.Finished // by key: what a run of this plan has made in this process
 }
@@ -98,7 +97,7 @@ type PlanOptions struct {
 
 // NewPlan compares the nodes of an experiment with the store. It writes nothing, and its time is linear in nodes and edges.
 func NewPlan(x *Experiment, store *artifact.Store, o PlanOptions) (*Plan, error) {
-	if x.broken {
+	if x.Invalid {
 		return nil, fmt.Errorf("experiment %s has mistakes and cannot be planned", x.Name)
 	}
 	wanted, err := x.targets(o.Targets, o.DataOnly)
@@ -121,7 +120,6 @@ func NewPlan(x *Experiment, store *artifact.Store, o PlanOptions) (*Plan, error)
 		return nil, err
 	}
 	planned := make(map[*Node]*Planned, len(x.Nodes))
-	p.lookAhead(wanted)
 	for _, n := range x.Nodes {
 		if wanted != nil && !wanted[n] {
 			continue
@@ -133,7 +131,6 @@ func NewPlan(x *Experiment, store *artifact.Store, o PlanOptions) (*Plan, error)
 		planned[n] = d
 		p.Nodes = append(p.Nodes, d)
 	}
-	p.ahead = nil
 	p.findDuplicates()
 	p.rebuildCollected(planned)
 	p.estimate()
@@ -175,50 +172,8 @@ func (x *Experiment) targets(addresses []string, dataOnly bool) (map[*Node]bool,
 	return wanted, nil
 }
 
-// found is what the store says about a node.
-type found struct {
-	result  *artifact.Manifest // of its key
-	err     error
-	last    *artifact.Manifest // of its address; looked up where there is no result
-	lastErr error
-}
-
-// lookAhead looks up the nodes that read no other, several at once; those that do need the results of these first.
-func (p *Plan) lookAhead(wanted map[*Node]bool) {
-	var nodes []*Node
-	for _, n := range p.Experiment.Nodes {
-		if len(n.Inputs) == 0 && (wanted == nil || wanted[n]) {
-			nodes = append(nodes, n)
-		}
-	}
-	results := make([]found, len(nodes))
-	every(len(nodes), manyReads, func(i int) bool {
-		key, _, _ := nodes[i].Key(nil)
-		f := &results[i]
-		if f.result, f.err = p.lookup(nodes[i], key); f.err != nil {
-			f.last, f.lastErr = p.last(nodes[i])
-		}
-		return true
-	})
-	p.ahead = make(map[*Node]found, len(nodes))
-	for i, n := range nodes {
-		p.ahead[n] = results[i]
-	}
-}
-
-// last asks the store what was committed last for a node's address.
-func (p *Plan) last(n *Node) (*artifact.Manifest, error) {
-	if f, ok := p.ahead[n]; ok && f.err != nil {
-		return f.last, f.lastErr
-	}
-	return p.Store.Last(p.Experiment.Name, n.Address)
-}
-
-// lookup asks the store for the result of a node's key.
-func (p *Plan) lookup(n *Node, key string) (*artifact.Manifest, error) {
-	if f, ok := p.ahead[n]; ok {
-		return f.result, f.err
-	}
+// lookup returns the result of a key from the store.
+func (p *Plan) lookup(key string) (*artifact.Manifest, error) {
 	m, err := p.Store.Lookup(key)
 	if err == nil && p.paranoid {
 		err = p.Store.Verify(m)
@@ -229,7 +184,7 @@ func (p *Plan) lookup(n *Node, key string) (*artifact.Manifest, error) {
 // decide gives a node its verb, after those it reads have theirs.
 func (p *Plan) decide(n *Node, planned map[*Node]*Planned, force bool) (*Planned, error) {
 	d := &Planned{Node: n, Force: force}
-	key, parts, ok := n.Key(func(from *Node, port string) (string, bool) {
+	key, parts, ok := Key(n, func(from *Node, port string) (string, bool) {
 		up := planned[from]
 		if up.Verb != UpToDate && up.Verb != Collected {
 			return "", false
@@ -240,7 +195,7 @@ func (p *Plan) decide(n *Node, planned map[*Node]*Planned, force bool) (*Planned
 	var damage *artifact.DamageError
 	if ok {
 		d.Key = key
-		m, err := p.lookup(n, key)
+		m, err := p.lookup(key)
 		switch {
 		case err == nil && !force:
 			d.Verb, d.Manifest = UpToDate, m
@@ -262,7 +217,7 @@ func (p *Plan) decide(n *Node, planned map[*Node]*Planned, force bool) (*Planned
 			d.absent = parts
 		}
 	}
-	last, err := p.last(n)
+	last, err := p.Store.Last(p.Experiment.Name, n.Address)
 	if err != nil && !errors.Is(err, artifact.ErrNotFound) {
 		return nil, err
 	}
@@ -286,7 +241,7 @@ func (p *Plan) decide(n *Node, planned map[*Node]*Planned, force bool) (*Planned
 
 // keptIfUnchanged says whether the store has a result for n, made earlier, in case its inputs come out as they were.
 func (p *Plan) keptIfUnchanged(n *Node, planned map[*Node]*Planned) bool {
-	key, _, ok := n.Key(func(from *Node, port string) (string, bool) {
+	key, _, ok := Key(n, func(from *Node, port string) (string, bool) {
 		up := planned[from]
 		m := up.Manifest
 		if m == nil {

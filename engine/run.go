@@ -36,7 +36,7 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 		}
 	}
 	if p.idle() {
-		p.Compile()
+		p.SaveVerdict()
 		observe(Event{Time: time.Now(), Kind: EventEnded, Counts: p.counts()})
 		return nil
 	}
@@ -381,7 +381,7 @@ func (r *run) settle(t *task) {
 		r.queue(t)
 		return
 	}
-	key, parts, ok := t.Node.Key(r.digest)
+	key, parts, ok := Key(t.Node, r.digest)
 	if !ok {
 		r.fail(t, errors.New("an input has no digest"), 0)
 		return

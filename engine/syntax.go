@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -124,23 +123,9 @@ func dropFollowUps(diags hcl.Diagnostics) hcl.Diagnostics {
 	return out
 }
 
-// inBlocks calls visit with the attributes of a body and with each of its blocks, several at once.
-func inBlocks(b *hclsyntax.Body, visit func(hclsyntax.Node) hcl.Diagnostics) hcl.Diagnostics {
-	diags := visit(b.Attributes)
-	ofBlocks := make([]hcl.Diagnostics, len(b.Blocks))
-	every(len(b.Blocks), manyStages, func(i int) bool {
-		ofBlocks[i] = visit(b.Blocks[i])
-		return true
-	})
-	return append(diags, slices.Concat(ofBlocks...)...)
-}
-
-// repeatedKeys finds keys that stand twice in one map. HCL would let the last one win, and an arm of a for_each would be
-// gone without a word.
-func repeatedKeys(n hclsyntax.Node) hcl.Diagnostics { return hclsyntax.VisitAll(n, repeatedKeysHere) }
-
-// repeatedKeysHere is repeatedKeys of a map alone.
-func repeatedKeysHere(n hclsyntax.Node) hcl.Diagnostics {
+// repeatedKeys reports keys that occur twice in one map. HCL would silently use the last one, and an arm of a
+// for_each would disappear.
+func repeatedKeys(n hclsyntax.Node) hcl.Diagnostics {
 	object, ok := n.(*hclsyntax.ObjectConsExpr)
 	if !ok || len(object.Items) < 2 {
 		return nil

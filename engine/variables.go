@@ -3,7 +3,6 @@ package engine
 import (
 	"fmt"
 	"strings"
-	"sync/atomic"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/ext/typeexpr"
@@ -22,7 +21,7 @@ type variable struct {
 	hasDefault bool
 	rules      []*hclsyntax.Block // validation
 	value      cty.Value          // unknown after a mistake
-	used       atomic.Bool        // some expression names it
+	used       bool
 }
 
 // evaluateVariables reads the variable blocks and gives each its value: -var, then -var-file, then the environment,
