@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -24,15 +23,6 @@ type Verdict struct {
 	Experiment string
 	Counts     map[Verb]int // of all nodes
 	Disabled   []string     // as in Experiment
-}
-
-// Ended returns the only event that such a run would report.
-func (v *Verdict) Ended() Event {
-	counts := map[string]int{}
-	for verb, n := range v.Counts {
-		counts[string(verb)] = n
-	}
-	return Event{Time: time.Now(), Kind: EventEnded, Counts: counts}
 }
 
 // Unchanged returns the verdict that SaveVerdict stored, if every file it was derived from is unchanged. It does not

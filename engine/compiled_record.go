@@ -30,15 +30,6 @@ type verdictFile struct {
 	results   []fileState // manifests and files of objects
 }
 
-// fileState is a file or folder as it was found.
-type fileState struct {
-	path      string
-	folder    bool
-	tooRecent bool // the stamp proves nothing, so that only the content counts
-	stamp     stamp
-	digest    string // of the content; "" where the stamp is enough
-}
-
 // A record is text: a line with the CRC-32 of the remaining text, a line of JSON with the exported fields of
 // verdictFile, and a line for each file: use, size, mtime, ctime, inode, digest and path.
 const recordMagic = "rcgrpo verdict 4 "
@@ -159,20 +150,4 @@ func writeVerdict(path string, record []byte) error {
 		return err
 	}
 	return writeTemporary(path, record)
-}
-
-// writeTemporary writes a file under a temporary name and renames it. Unlike disk.WriteFile it does not flush.
-func writeTemporary(path string, content []byte) error {
-	file, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(content)
-	if err = cmp.Or(err, file.Close()); err == nil {
-		err = os.Rename(file.Name(), path)
-	}
-	if err != nil {
-		os.Remove(file.Name())
-	}
-	return err
 }

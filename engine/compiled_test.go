@@ -164,7 +164,7 @@ func (b *bench) compare() (answered bool) {
 	p, err := NewPlan(x, b.store(), PlanOptions{})
 	b.must(err)
 	r := b.runPlan(b.Context(), p, RunOptions{})
-	ended := idle.Ended()
+	ended := EndedUnchanged(idle)
 	if len(r.events) != 1 || r.events[0].Kind != ended.Kind || !maps.Equal(r.events[0].Counts, ended.Counts) {
 		b.Errorf("answered with %v; a run says\n%s%v", ended, r.text(), r.events[0].Counts)
 	}

@@ -3,6 +3,8 @@ package engine
 import (
 	"cmp"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 )
@@ -77,4 +79,30 @@ func editDistance(a, b string) int {
 type Related struct {
 	Text  string
 	Range hcl.Range
+}
+
+// Plural writes "1 stage", "2 stages".
+func Plural(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
+// longestShown is how much of a value is shown, in characters.
+const longestShown = 48
+
+// shown writes the canonical value of a part as a person would: 1e-5 rather than 0.00001, long texts cut.
+func formatValue(value string, known bool) string {
+	if !known {
+		return "(none)"
+	}
+	if x, err := strconv.ParseFloat(value, 64); err == nil && x != 0 && (x < 1e-3 && x > -1e-3) {
+		mantissa, exponent, _ := strings.Cut(strconv.FormatFloat(x, 'e', -1, 64), "e-")
+		return mantissa + "e-" + strings.TrimLeft(exponent, "0")
+	}
+	if text := []rune(value); len(text) > longestShown {
+		return string(text[:longestShown-1]) + "…"
+	}
+	return value
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -166,4 +167,20 @@ func readSource(path string) ([]byte, fileState, error) {
 	f := fileState{path: absolute(path), stamp: stampOfStat(file.Stat()), digest: hex.EncodeToString(sum[:])}
 	f.tooRecent = f.stamp.tooRecent(now)
 	return text, f, nil
+}
+
+// writeTemporary writes a file under a temporary name and renames it. Unlike disk.WriteFile it does not flush.
+func writeTemporary(path string, content []byte) error {
+	file, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	if err = cmp.Or(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		os.Remove(file.Name())
+	}
+	return err
 }

@@ -310,14 +310,6 @@ func (l *loader) checkPublished() {
 	}
 }
 
-// absolute is the path from the root, or as it is when the current folder is gone.
-func absolute(path string) string {
-	if abs, err := filepath.Abs(path); err == nil {
-		return abs
-	}
-	return path
-}
-
 // noSeed stands for the one node of an instance that seeds do not multiply.
 const noSeed = math.MinInt64
 

@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"context"
-
 	"github.com/hashicorp/hcl/v2"
 )
 
@@ -65,8 +63,13 @@ type Starter interface {
 	Starts() (args, env []string)
 }
 
-// Runner is a stage this binary can run. Tensor kinds implement it only under the build tag libtorch; a Stage that
-// is no Runner is started in the torch binary.
-type Runner interface {
-	Run(ctx context.Context, job *Job) error
-}
+const (
+	CauseOOM       = "oom"       // out of memory, on host or device
+	CauseNaN       = "nan"       // a number that is none where one is needed
+	CausePreempted = "preempted" // told to stop by someone else
+	CauseTimeout   = "timeout"   // ran longer than its timeout
+	CauseKilled    = "killed"    // by SIGKILL of someone unknown; a retry does not name it
+)
+
+// failureCauses are all of them.
+var failureCauses = []string{CauseOOM, CauseNaN, CausePreempted, CauseTimeout}

@@ -345,7 +345,7 @@ func (p *performance) output() (output, error) {
 			take:   taken(staging.Take),
 			state:  staging.State,
 			commit: func(m artifact.Manifest) error {
-				if series, _, length, _ := p.Node.series(m.Parts); series != "" {
+				if series, _, length, _ := series(p.Node, m.Parts); series != "" {
 					if err := staging.KeepState(series, length); err != nil {
 						return err
 					}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -100,7 +99,7 @@ func NewPlan(x *Experiment, store *artifact.Store, o PlanOptions) (*Plan, error)
 	if x.Invalid {
 		return nil, fmt.Errorf("experiment %s has mistakes and cannot be planned", x.Name)
 	}
-	wanted, err := x.targets(o.Targets, o.DataOnly)
+	wanted, err := targets(x, o.Targets, o.DataOnly)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +138,7 @@ func NewPlan(x *Experiment, store *artifact.Store, o PlanOptions) (*Plan, error)
 
 // targets returns the nodes of the addresses with all they need, or with all they read where dataOnly is true; nil, for
 // all, without addresses.
-func (x *Experiment) targets(addresses []string, dataOnly bool) (map[*Node]bool, error) {
+func targets(x *Experiment, addresses []string, dataOnly bool) (map[*Node]bool, error) {
 	if len(addresses) == 0 {
 		return nil, nil
 	}
@@ -222,10 +221,10 @@ func (p *Plan) decide(n *Node, planned map[*Node]*Planned, force bool) (*Planned
 		return nil, err
 	}
 	d.remember(last)
-	d.Causes = n.causes(last, parts, ok)
+	d.Causes = causes(n, last, parts, ok)
 	d.Verb, d.Cause = MustRun, smallest(d.Causes)
 	if ok {
-		if d.ContinuesFrom, err = n.continuesFrom(p.Store, parts, last); err != nil {
+		if d.ContinuesFrom, err = continuesFrom(n, p.Store, parts, last); err != nil {
 			return nil, err
 		}
 	}
@@ -234,7 +233,7 @@ func (p *Plan) decide(n *Node, planned map[*Node]*Planned, force bool) (*Planned
 		d.Cause = Cause{Reason: ReasonRequested, Text: "asked for with -replace"}
 	case !ok && (d.Cause.Reason == ReasonNone || p.keptIfUnchanged(n, planned)):
 		d.Verb = MayRun
-		d.Cause = n.waits(planned)
+		d.Cause = waitCause(n, planned)
 	}
 	return d, nil
 }
@@ -316,7 +315,7 @@ func (p *Plan) findDuplicates() {
 }
 
 // waits is the cause of a node whose inputs may change: the first that is going to be rebuilt.
-func (n *Node) waits(planned map[*Node]*Planned) Cause {
+func waitCause(n *Node, planned map[*Node]*Planned) Cause {
 	for _, in := range n.Inputs {
 		if v := planned[in.From].Verb; v != UpToDate && v != Collected {
 			return Cause{Reason: ReasonInput, Text: fmt.Sprintf("input %s may change (%s)", in.Setting, in.From.Address), Range: in.Range}
@@ -340,7 +339,7 @@ func smallest(causes []Cause) Cause {
 // causes names the differences between the parts recorded for an address and those of now: version, settings in their
 // order, seed, inputs. Inputs that are not known yet are left out. Without a difference there is none, unless all is
 // known and the record itself is gone.
-func (n *Node) causes(last *artifact.Manifest, parts artifact.Parts, complete bool) []Cause {
+func causes(n *Node, last *artifact.Manifest, parts artifact.Parts, complete bool) []Cause {
 	if last == nil {
 		return []Cause{{Reason: ReasonNew, Text: "new", Range: n.Range}}
 	}
@@ -402,9 +401,6 @@ func (n *Node) causes(last *artifact.Manifest, parts artifact.Parts, complete bo
 	return found
 }
 
-// longestShown is how much of a value is shown, in characters.
-const longestShown = 48
-
 // change writes an old value and a new one. Of long ones the beginning that they share is left out, so that what differs
 // is seen.
 func formatChange(had string, known bool, have string) string {
@@ -416,21 +412,6 @@ func formatChange(had string, known bool, have string) string {
 		}
 	}
 	return formatValue(had, known) + " → " + formatValue(have, true)
-}
-
-// shown writes the canonical value of a part as a person would: 1e-5 rather than 0.00001, long texts cut.
-func formatValue(value string, known bool) string {
-	if !known {
-		return "(none)"
-	}
-	if x, err := strconv.ParseFloat(value, 64); err == nil && x != 0 && (x < 1e-3 && x > -1e-3) {
-		mantissa, exponent, _ := strings.Cut(strconv.FormatFloat(x, 'e', -1, 64), "e-")
-		return mantissa + "e-" + strings.TrimLeft(exponent, "0")
-	}
-	if text := []rune(value); len(text) > longestShown {
-		return string(text[:longestShown-1]) + "…"
-	}
-	return value
 }
 
 // String is the cause with its place: `settings.lr 1e-5 → 2e-5 (ablation.hcl:14)`.

@@ -59,6 +59,9 @@ type logsBlock struct {
 // defaultLogLimit is the limit of a log when no site file says otherwise.
 const defaultLogLimit = 1e9
 
+// leastLogLimit is the smallest limit that leaves room for the line about the removed part.
+const leastLogLimit = 64 << 10
+
 // at is where the path stands; nil when no file says it.
 func (s *storeBlock) at() *hcl.Range {
 	if s.PathAt.Filename == "" {

@@ -94,3 +94,20 @@ func folderStamp(path string) (sum, newest stamp, err error) {
 	})
 	return sum, newest, err
 }
+
+// fileState is a file or folder as it was found.
+type fileState struct {
+	path      string
+	folder    bool
+	tooRecent bool // the stamp proves nothing, so that only the content counts
+	stamp     stamp
+	digest    string // of the content; "" where the stamp is enough
+}
+
+// absolute is the path from the root, or as it is when the current folder is gone.
+func absolute(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
+}
