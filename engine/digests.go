@@ -17,11 +17,11 @@ import (
 	"rcgrpo/engine/internal/disk"
 )
 
-// digests finds the content digests of the user's files and folders, each once. Large ones are remembered by their
-// stamps, in a file of the store that may vanish at any time.
+// digests computes the content digest of each file and folder once. Digests of large files are cached by their
+// stamps in a file of the store, which may be deleted at any time.
 type digests struct {
-	pinned map[string]string // by absolute path; believed without a look
-	cache  string            // path of the cache file; "" for none
+	pinned map[string]string // by absolute path; used without reading the file
+	cache  string            // path of the cache; "" for none
 
 	seen   map[string]fileState // by absolute path
 	known  map[string]seenFile
@@ -29,22 +29,22 @@ type digests struct {
 	dirty  bool
 }
 
-// seenFile is what a cached digest is believed by.
+// seenFile is a cached digest.
 type seenFile struct {
 	stamp
 	Digest string `json:"digest"`
 }
 
 const (
-	// cacheFrom is the size from which reading a file costs more than asking the cache.
+	// cacheFrom is the size at which reading a file costs more than reading the cache.
 	cacheFrom = 1 << 20
-	// settled is how old a file's time stamp must be before it proves anything: younger, it may change again
-	// within one tick of the file system's clock.
+	// settled is the minimum age of a file's time stamp; a younger file may change again within one tick of the
+	// file system's clock.
 	settled = 2 * time.Second
 )
 
-// of returns the digest of a file or folder and complains when path is not what was called for. In messages it is
-// called by the name the user wrote.
+// of returns the digest of a file or folder. It is an error if path is a folder instead of a file or vice versa.
+// written is the path in error messages.
 func (c *digests) of(path, written string, dir bool) (string, error) {
 	if d, ok := c.pinned[path]; ok {
 		return d, nil
@@ -92,7 +92,7 @@ func fileOrFolder(dir bool) string {
 	return "file"
 }
 
-// content reads a file or folder, unless it is large and known. mtime is its newest.
+// content computes the digest of a file or folder, unless it is large and cached. mtime is the newest in it.
 func (c *digests) content(w fileState, mtime int64) (string, error) {
 	read := artifact.FileDigest
 	if w.folder {
@@ -116,19 +116,19 @@ func (c *digests) content(w fileState, mtime int64) (string, error) {
 	return digest, nil
 }
 
-// remembered is what the cache file says of a path.
+// remembered returns the cached digest of a path.
 func (c *digests) remembered(path string) seenFile {
 	if !c.loaded {
 		c.loaded = true
 		c.known = map[string]seenFile{}
 		if b, err := os.ReadFile(c.cache); err == nil && json.Unmarshal(b, &c.known) != nil {
-			c.known = map[string]seenFile{} // torn or foreign: as if it were not there
+			c.known = map[string]seenFile{} // torn or foreign: start with an empty cache
 		}
 	}
 	return c.known[path]
 }
 
-// save keeps what was learnt. A store that cannot be written only costs the next reader the hash.
+// save writes the cache. If the store is not writable, the next Load reads the files again.
 func (c *digests) save() {
 	if !c.dirty || c.cache == "" {
 		return

@@ -17,7 +17,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// meta is what every stage understands besides the settings of its kind, for_each and depends_on.
+// meta are the settings of every stage, except for_each and depends_on.
 type meta struct {
 	Seed          *int64         `hcl:"seed,optional" doc:"pins the stage to one seed"`
 	Enabled       bool           `hcl:"enabled,optional" doc:"false leaves the stage out, and all that read it"`
@@ -46,13 +46,13 @@ type retryBlock struct {
 	Range    hcl.Range     `hcl:"retry,def_range"`
 }
 
-// element is one key and value of a for_each; the only one, without key, where there is none.
+// element is one key and value of a for_each. Without for_each there is one element without a key.
 type element struct {
 	key   string
 	value cty.Value
 }
 
-// decodeStage makes the instances of a stage block.
+// decodeStage decodes the instances of a stage block.
 func (l *loader) decodeStage(s *stageBlock, ctx *hcl.EvalContext) {
 	elements, ok := []element{{}}, true
 	if s.keyed {
@@ -78,7 +78,7 @@ func (l *loader) decodeStage(s *stageBlock, ctx *hcl.EvalContext) {
 		byKey[e.key] = in.value()
 	}
 	switch {
-	case !ok: // stays unknown
+	case !ok: // the value stays unknown
 	case s.keyed:
 		s.value = cty.ObjectVal(byKey)
 	default:
@@ -86,8 +86,8 @@ func (l *loader) decodeStage(s *stageBlock, ctx *hcl.EvalContext) {
 	}
 }
 
-// forEach evaluates for_each. After a mistake there is one element whose value is unknown, so that the rest of the
-// block is looked at all the same.
+// forEach evaluates for_each. After an error it returns one element with an unknown value, so that the rest of the
+// block is still checked.
 func (l *loader) forEach(s *stageBlock, ctx *hcl.EvalContext) ([]element, bool) {
 	unknown := []element{{value: cty.DynamicVal}}
 	expr := s.block.Body.Attributes["for_each"].Expr
@@ -122,7 +122,7 @@ func (l *loader) forEach(s *stageBlock, ctx *hcl.EvalContext) ([]element, bool) 
 	return elements, true
 }
 
-// badKey says what a for_each key may not be; "" when it is one.
+// badKey returns why a string is not a valid for_each key, or "".
 func badKey(key string) string {
 	if key == "" {
 		return "must not be empty"
@@ -135,7 +135,7 @@ func badKey(key string) string {
 	return ""
 }
 
-// decodeInstance decodes a block for one element. It returns nil when its ports cannot be known.
+// decodeInstance decodes a block for one element. It returns nil if its ports are unknown.
 func (l *loader) decodeInstance(s *stageBlock, key string, ctx *hcl.EvalContext) *instance {
 	in := &instance{block: s, key: key, meta: meta{Enabled: true}, nodes: map[int64]*Node{}}
 	eval := func(e hclsyntax.Expression) (cty.Value, hcl.Diagnostics) { return l.eval(e, ctx, s.keyed) }
@@ -153,7 +153,7 @@ func (l *loader) decodeInstance(s *stageBlock, key string, ctx *hcl.EvalContext)
 	l.checkMeta(in)
 	in.dependsOn = l.dependsOn(s, eval)
 	if s.kind == nil {
-		for _, a := range newBody(s.block.Body, "", hcl.Range{}, nil).attrs { // names in it may be wrong as well
+		for _, a := range newBody(s.block.Body, "", hcl.Range{}, nil).attrs { // report wrong names in them too
 			if !isMeta(a.Name) {
 				_, diags := eval(a.Expr)
 				l.diags = append(l.diags, diags...)
@@ -190,7 +190,8 @@ func (l *loader) decodeInstance(s *stageBlock, key string, ctx *hcl.EvalContext)
 	return in
 }
 
-// bind finds the edges and settings in a decoded value, and with them whether seeds multiply the instance.
+// bindInputs collects the edges and settings of a decoded value and decides whether the instance has one node per
+// seed.
 func (l *loader) bindInputs(in *instance, settings reflect.Value, ranges map[string]hcl.Range) {
 	kind := in.block.kind
 	in.stochastic = kind.Stochastic != nil && kind.Stochastic(in.stage)
@@ -212,7 +213,7 @@ func (l *loader) bindInputs(in *instance, settings reflect.Value, ranges map[str
 	in.multiplies = in.multiplies && in.meta.Seed == nil && !kind.AcrossSeeds
 }
 
-// checkMeta looks for conflicts between the settings every stage understands.
+// checkMeta checks the settings of every stage for conflicts.
 func (l *loader) checkMeta(in *instance) {
 	if e := in.meta.Executor; e != "" && !slices.Contains(executors, e) {
 		l.errorf(&in.meta.ExecutorRange, "Unknown executor", "There is no executor %q%s", e, didYouMean(e, executors))
@@ -229,10 +230,10 @@ func (l *loader) checkMeta(in *instance) {
 	}
 }
 
-// causeLike is a pattern that may be meant as the name of a cause.
+// causeLike matches patterns that may be a misspelt cause.
 var causeLike = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-zA-Z]+$`) })
 
-// checkRetry looks for a retry that repeats nothing, and for causes that do not exist.
+// checkRetry reports a retry without effect and unknown causes.
 func (l *loader) checkRetry(retry *retryBlock) {
 	switch {
 	case retry.Attempts > 1 && len(retry.On) == 0:
@@ -251,7 +252,7 @@ func (l *loader) checkRetry(retry *retryBlock) {
 	}
 }
 
-// dependsOn evaluates depends_on: instances, or ports of them, in lists and objects of any depth.
+// dependsOn evaluates depends_on: instances or ports, in lists and objects of any depth.
 func (l *loader) dependsOn(s *stageBlock, eval func(hclsyntax.Expression) (cty.Value, hcl.Diagnostics)) []*instance {
 	a := s.block.Body.Attributes["depends_on"]
 	if a == nil {
@@ -282,7 +283,7 @@ func (l *loader) dependsOn(s *stageBlock, eval func(hclsyntax.Expression) (cty.V
 	return found
 }
 
-// checkPublished finds files that two instances publish, and such as the experiment itself reads.
+// checkPublished reports files that two instances publish, and files that the experiment itself reads.
 func (l *loader) checkPublished() {
 	taken := map[string]*instance{}
 	for _, s := range l.stages {
@@ -310,11 +311,11 @@ func (l *loader) checkPublished() {
 	}
 }
 
-// noSeed stands for the one node of an instance that seeds do not multiply.
+// noSeed is the index of the only node of an instance without one node per seed.
 const noSeed = math.MinInt64
 
-// expand makes the nodes: for every seed where seeds multiply, otherwise one, and those of other seeds that pinned
-// stages read. They come out in topological order.
+// expandSeeds creates the nodes in topological order: one per seed for stochastic instances and their readers, one
+// for others, and nodes of further seeds that pinned stages read.
 func (l *loader) expandSeeds() {
 	for _, s := range l.stages {
 		for _, in := range s.instances {
@@ -338,7 +339,7 @@ func (l *loader) expandSeeds() {
 	}
 }
 
-// tooMany reports that a stage would be one more than an experiment may have, and whether it would.
+// tooMany reports whether one more node would exceed the limit, with a diagnostic.
 func (l *loader) tooMany(s *stageBlock) bool {
 	if len(l.x.Nodes) < maxNodes {
 		return false
@@ -347,7 +348,7 @@ func (l *loader) tooMany(s *stageBlock) bool {
 	return true
 }
 
-// node returns the node of an instance for a seed, after those it reads.
+// node returns the node of an instance for a seed. It creates the nodes of its inputs first.
 func (l *loader) node(in *instance, seed int64) *Node {
 	if !in.multiplies {
 		seed = noSeed
@@ -365,10 +366,10 @@ func (l *loader) node(in *instance, seed int64) *Node {
 		},
 		Retry: Retry{Attempts: int(in.meta.Retry.Attempts), On: in.meta.Retry.On, Backoff: in.meta.Retry.Backoff},
 	}
-	var at *int64 // the seed in the address
+	var at *int64 // nil: the address has no seed
 	if in.multiplies {
 		n.Seed = &seed
-		if l.seeded || seed != l.x.Seeds[0] { // without a list, only the nodes that pinned stages ask for say theirs
+		if l.seeded || seed != l.x.Seeds[0] { // without a list of seeds, only nodes for pinned readers show their seed
 			at = &seed
 		}
 	} else {
@@ -381,7 +382,7 @@ func (l *loader) node(in *instance, seed int64) *Node {
 		switch {
 		case !r.from.multiplies:
 			input.From = l.node(r.from, noSeed)
-		case r.ref.Seed != nil: // gathered
+		case r.ref.Seed != nil: // the kind reads all seeds
 			input.From = l.node(r.from, *r.ref.Seed)
 		default:
 			input.From = l.node(r.from, *n.Seed)
@@ -397,7 +398,7 @@ func (l *loader) node(in *instance, seed int64) *Node {
 	return n
 }
 
-// afterNodes are the nodes that a depends_on means: of the same seed, or of all seeds where the reader has none.
+// afterNodes returns the nodes of a depends_on: those of the same seed, or of all seeds if the reader has none.
 func (l *loader) afterNodes(from *instance, seed *int64) []*Node {
 	switch {
 	case from.disabled:

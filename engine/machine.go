@@ -7,15 +7,15 @@ import (
 	"slices"
 )
 
-// machine is what the local executor may give out.
+// machine is the capacity of the local executor.
 type machine struct {
 	cpus   int
-	gpus   []string // ids
-	memory int64    // bytes; 0: not limited
-	view   view     // what the driver says of the devices, when someone wants any
+	gpus   []string // IDs
+	memory int64    // bytes; 0: unlimited
+	view   view     // the driver's answer, if a stage needs a GPU
 }
 
-// machineFor reads the site, and asks the driver for the devices when someone wants any.
+// machineFor combines the site file and, if a stage needs a GPU, the driver's answer.
 func machineFor(ctx context.Context, site *Site, wantsGPU bool) machine {
 	if site == nil {
 		site = &Site{AutoGPUs: true}
@@ -32,7 +32,7 @@ func machineFor(ctx context.Context, site *Site, wantsGPU bool) machine {
 	return m
 }
 
-// unfit says why a node can never run on the machine, "" when it can.
+// unfit returns why a node can never run on the machine, or "".
 func (m machine) unfit(n *Node) string {
 	switch {
 	case n.Resources.GPUs > 1 && !n.Kind.MultiGPU:
@@ -49,7 +49,7 @@ func (m machine) unfit(n *Node) string {
 	return ""
 }
 
-// share is what a node occupies of the machine. Of CPUs it gets what there is.
+// share returns what a node reserves on the machine, at most all CPUs.
 func (m machine) share(n *Node) share {
 	s := share{cpus: min(max(1, n.Resources.CPUs), m.cpus), gpus: n.Resources.GPUs}
 	if m.memory > 0 {

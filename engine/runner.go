@@ -22,12 +22,12 @@ func EndedUnchanged(v *Verdict) Event {
 	return Event{Time: time.Now(), Kind: EventEnded, Counts: counts}
 }
 
-// Shorter is a result that differs from the one to be made only in a smaller value of the setting that Kind.Extends
-// names. A stage that goes on from it makes the same bytes as one that does all by itself.
+// Shorter is a result that differs from the requested one only in a smaller value of the setting named by
+// Kind.Length. A stage that resumes from it produces the same bytes as one that starts from the beginning.
 type Shorter struct {
 	Length int    // the setting's value
-	State  string // folder that it filled as Job.State
-	Key    string // of the result
+	State  string // the folder that was its Job.State
+	Key    string // key of the result
 
 	open func(port string) (*artifact.Artifact, error)
 }
@@ -35,14 +35,14 @@ type Shorter struct {
 // Open opens one of its ports.
 func (s *Shorter) Open(port string) (*artifact.Artifact, error) { return s.open(port) }
 
-// Shorter returns the longest result that the stage can go on from, nil without any.
+// Shorter returns the longest result from which the stage can resume, or nil.
 func (j *Job) Shorter() *Shorter { return j.shorter }
 
-// State returns an empty folder for the state from which a longer run of this stage can go on. It is in no digest, and
-// gc drops it first.
+// State returns an empty folder for the state from which a longer run of this stage can resume. No digest includes
+// it, and gc evicts it first.
 func (j *Job) State() (dir string, err error) { return j.state() }
 
-// shorter finds what a performance can go on from.
+// shorter returns the result from which this execution can resume.
 func (p *performance) shorter(parts artifact.Parts) (*Shorter, error) {
 	key, _, length, why := series(p.Node, parts)
 	if key == "" || why != "" {

@@ -8,8 +8,8 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
-// series is the key of a node without the setting by which its kind can be extended, and that setting's value. setting
-// is "" for a kind without one; why says why these settings cannot be extended.
+// series returns the key of a node without the setting named by Kind.Length, and that setting's value. setting is
+// "" for a kind without one; why is the reason why these settings cannot be extended.
 func series(n *Node, parts artifact.Parts) (key, setting string, length int, why string) {
 	if n.Kind.Length == nil {
 		return "", "", 0, ""
@@ -25,8 +25,8 @@ func series(n *Node, parts artifact.Parts) (key, setting string, length int, why
 	return keyOf(rest), setting, length, why
 }
 
-// begins says what a run of a node with these parts would begin with: "" for nothing, which needs no word unless the
-// address has a shorter result.
+// continuesFrom returns the shorter result from which a run of a node with these parts would resume, or why it
+// cannot. It returns "" if there is nothing to report.
 func continuesFrom(n *Node, store *artifact.Store, parts artifact.Parts, last *artifact.Manifest) (string, error) {
 	key, setting, length, why := series(n, parts)
 	switch {

@@ -14,7 +14,7 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
-// walker goes through a decoded settings struct in the order of its fields.
+// settingsWalker flattens a decoded settings struct, in the order of its fields.
 type settingsWalker struct {
 	ranges   map[string]hcl.Range
 	settings []Setting
@@ -49,8 +49,8 @@ func (w *settingsWalker) block(v reflect.Value, path string, inKey bool) {
 	}
 }
 
-// leaf records one value. References become edges, files stand with their digests, lists and maps that hold any of
-// them are taken apart; everything else is one setting.
+// leaf records one value: a reference as an edge, a file as its digest. Lists and maps that contain references or
+// files are flattened; any other value is one setting.
 func (w *settingsWalker) leaf(v reflect.Value, path string, at hcl.Range, inKey bool) {
 	if v.Kind() == reflect.Interface && !v.IsNil() {
 		v = v.Elem()
@@ -84,7 +84,7 @@ func (w *settingsWalker) leaf(v reflect.Value, path string, at hcl.Range, inKey 
 	}
 }
 
-// holdsData says whether a list or map holds references or files, at any depth.
+// holdsData reports whether a list or map contains references or files, at any depth.
 func holdsData(v reflect.Value) bool {
 	if v.Kind() != reflect.Slice && v.Kind() != reflect.Map {
 		return false
@@ -119,12 +119,12 @@ func holdsData(v reflect.Value) bool {
 
 func isData(t reflect.Type) bool { return t == refGoType || t == fileGoType || t == dataGoType }
 
-// Canonical is a setting of which several spellings mean the same: the value it returns stands in the key instead. A
-// stage must do the same, to the byte, for all settings with one canonical value.
+// Canonical is a setting with several equivalent spellings. Its key contains the value returned. A stage must
+// produce identical bytes for all settings with the same canonical value.
 type Canonical interface{ Canonical() any }
 
-// canonical writes a value as JSON that is the same whenever the value is: keys sorted, no escapes for HTML, empty
-// and missing lists alike, durations as text.
+// canonical returns the JSON of a value: sorted keys, no HTML escapes, empty and missing lists alike, durations as
+// text. Equal values have equal JSON.
 func canonical(v reflect.Value) string {
 	if c, ok := v.Interface().(Canonical); ok {
 		return canonical(reflect.ValueOf(c.Canonical()))
@@ -159,7 +159,7 @@ func jsonText(v any) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil { // no setting can hold what JSON cannot
+	if err := e.Encode(v); err != nil { // no setting has a type that JSON cannot represent
 		panic(fmt.Sprintf("engine: %T as JSON: %v", v, err))
 	}
 	return strings.TrimSuffix(b.String(), "\n")
