@@ -217,7 +217,7 @@ func (p *performance) inputs() (map[string]*artifact.Manifest, error) {
 }
 
 func (p *performance) checkKey(inputs map[string]*artifact.Manifest) (artifact.Parts, error) {
-	key, parts, ok := p.Node.Key(digestsOf(inputs))
+	key, parts, ok := Key(p.Node, digestsOf(inputs))
 	if !ok {
 		return nil, fmt.Errorf("%s: not every input has a result", p.Node.Address)
 	}
@@ -337,7 +337,7 @@ func (p *performance) output() (output, error) {
 			take:   taken(staging.Take),
 			state:  staging.State,
 			commit: func(m artifact.Manifest) error {
-				if series, _, length, _ := p.Node.series(m.Parts); series != "" {
+				if series, _, length, _ := series(p.Node, m.Parts); series != "" {
 					if err := staging.KeepState(series, length); err != nil {
 						return err
 					}
