@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 )
@@ -64,71 +63,20 @@ func (p *Plan) expectLike() {
 	}
 }
 
-// machine is what the local executor may give out.
-type machine struct {
-	cpus   int
-	gpus   []string // ids
-	memory int64    // bytes; 0: not limited
-	view   view     // what the driver says of the devices, when someone wants any
-}
-
-// machineFor reads the site, and asks the driver for the devices when someone wants any.
-func machineFor(ctx context.Context, site *Site, wantsGPU bool) machine {
-	if site == nil {
-		site = &Site{AutoGPUs: true}
-	}
-	m := machine{cpus: cmp.Or(site.CPUs, ownCPUs()), gpus: slices.Clone(site.GPUs), memory: site.Memory}
-	if wantsGPU {
-		m.view = inspectNow(ctx)
-	}
-	if wantsGPU && site.AutoGPUs {
-		for _, d := range m.view.devices {
-			m.gpus = append(m.gpus, d.index)
-		}
-	}
-	return m
-}
-
-// unfit says why a node can never run on the machine, "" when it can.
-func (m machine) unfit(n *Node) string {
-	switch {
-	case n.Resources.GPUs > 1 && !n.Kind.Devices:
-		return fmt.Sprintf("asks for %s, and a %s stage works on one so far: the others would be held and stand idle. Write gpus = 1; instances and seeds run side by side, each on a device of its own",
-			Plural(n.Resources.GPUs, "GPU"), n.Kind.Name)
-	case n.Resources.GPUs > len(m.gpus):
-		return fmt.Sprintf("asks for %s and this machine offers %d (executor \"local\" of the site file, `gpus`)", Plural(n.Resources.GPUs, "GPU"), len(m.gpus))
-	case n.Resources.GPUs > len(m.view.able(n.Resources.GPUMemory, m.gpus)):
-		return fmt.Sprintf("asks for %s with %d MiB each, and %d of this machine have that much", Plural(n.Resources.GPUs, "GPU"),
-			n.Resources.GPUMemory>>20, len(m.view.able(n.Resources.GPUMemory, m.gpus)))
-	case m.memory > 0 && n.Resources.Memory > m.memory:
-		return fmt.Sprintf("asks for %d bytes of memory and the site file grants %d", n.Resources.Memory, m.memory)
-	}
-	return ""
-}
-
-// share is what a node occupies of the machine. Of CPUs it gets what there is.
-func (m machine) share(n *Node) share {
-	s := share{cpus: min(max(1, n.Resources.CPUs), m.cpus), gpus: n.Resources.GPUs}
-	if m.memory > 0 {
-		s.memory = n.Resources.Memory
-	}
-	return s
-}
-
 // Forecast runs the scheduler over expected times instead of stages.
 func (p *Plan) Forecast(ctx context.Context) Forecast {
 	f := Forecast{Placements: map[*Planned]Placement{}}
 	r := &run{Plan: p}
 	r.link()
-	m := machineFor(ctx, p.Experiment.Site, slices.ContainsFunc(r.tasks, func(t *task) bool { return !t.settled() && t.Resources.GPUs > 0 }))
+	m := Detect(ctx, p.Experiment.Site, slices.ContainsFunc(r.tasks, func(t *task) bool { return !t.settled() && t.Resources.GPUs > 0 }))
 	begin := time.Now()
-	s := schedule{free: share{m.cpus, len(m.gpus), m.memory}}
-	free, now, moment := m.gpus, begin, 0
+	s := Queue{Free: Share{m.CPUs, len(m.GPUs), m.Memory}}
+	free, now, moment := m.GPUs, begin, 0
 	var running []*task
 	ends := map[*task]time.Time{}
 	release := func(t *task) {
-		t.claim = &claim{task: t, need: m.share(t.Node), released: moment, rank: t.rank, expect: t.Expect}
-		s.add(t.claim)
+		t.request = &Request{ID: t.Address, Need: m.share(t.Resources), ReadyAt: moment, Rank: t.rank, Estimate: t.Expect}
+		s.Add(t.request)
 	}
 	var settle func(t *task) // what reads it has one less to wait for
 	settle = func(t *task) {
@@ -158,7 +106,7 @@ func (p *Plan) Forecast(ctx context.Context) Forecast {
 		}
 	}
 	for _, t := range slices.Clone(r.tasks) {
-		if t.state == waiting && t.waits == 0 && t.claim == nil {
+		if t.state == waiting && t.waits == 0 && t.request == nil {
 			if m.unfit(t.Node) != "" {
 				settle(t)
 			} else {
@@ -167,12 +115,12 @@ func (p *Plan) Forecast(ctx context.Context) Forecast {
 		}
 	}
 	for {
-		for c := s.next(now); c != nil; c = s.next(now) {
-			t := c.task
+		for c := s.Next(now); c != nil; c = s.Next(now) {
+			t := r.byAddress[c.ID]
 			t.state = ready
-			t.gpus, free = slices.Clone(free[:c.need.gpus]), free[c.need.gpus:]
-			f.Placements[t.Planned] = Placement{Executor: cmp.Or(t.Executor, p.Experiment.Site.Executor, "local"), CPUs: c.need.cpus, GPUs: t.gpus, Start: now.Sub(begin),
-				Memory: m.memoryOf(t.Node)}
+			t.gpus, free = slices.Clone(free[:c.Need.GPUs]), free[c.Need.GPUs:]
+			f.Placements[t.Planned] = Placement{Executor: cmp.Or(t.Executor, p.Experiment.Site.Executor, "local"), CPUs: c.Need.CPUs, GPUs: t.gpus, Start: now.Sub(begin),
+				Memory: m.memoryOf(t.Resources)}
 			ends[t] = now.Add(t.Expect)
 			running = append(running, t)
 		}
@@ -183,7 +131,7 @@ func (p *Plan) Forecast(ctx context.Context) Forecast {
 		running = slices.DeleteFunc(running, func(t *task) bool { return t == first })
 		moment++
 		now = ends[first]
-		s.release(first.claim)
+		s.Release(first.request)
 		free = append(free, first.gpus...)
 		slices.Sort(free)
 		settle(first)

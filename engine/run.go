@@ -47,9 +47,9 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 	if p, err = p.keepFound(user); err != nil {
 		return errors.Join(err, user.Close())
 	}
-	r := &run{Plan: p, user: user, executor: o.Executor, keepGoing: o.KeepGoing, kill: o.Kill, observe: observe, results: make(chan result, 64), free: make(chan func())}
+	r := &run{Plan: p, user: user, executor: o.Executor, keepGoing: o.KeepGoing, kill: o.Kill, observe: observe, results: make(chan result, 64), workers: make(chan func())}
 	if r.executor == nil {
-		r.executor = thisMachine{}
+		r.executor = localExecutor{}
 	}
 	r.link()
 	if err := r.measure(ctx); err != nil {
@@ -64,7 +64,7 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 		return errors.Join(err, user.Close())
 	}
 	r.folder = folder
-	if r.ledger, err = openLedger(string(folder), p.Store.Dir()); err != nil {
+	if r.ledger, err = OpenLedger(string(folder), p.Store.Dir()); err != nil {
 		return errors.Join(err, lock.Close(), user.Close())
 	}
 	if r.events, err = openEventLog(folder.path("events.jsonl")); err != nil {
@@ -72,18 +72,18 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 	}
 	r.committer = p.Store.Committer()
 	r.emit(Event{Kind: EventPlanned, Counts: p.counts(), Path: string(folder)})
-	r.tellForgotten()
+	r.reportOrphans()
 	err = r.loop(ctx)
-	close(r.free)
+	close(r.workers)
 	var closing sync.WaitGroup
 	var commitErr error
 	closing.Go(func() {
 		commitErr = r.committer.Close()
 		r.tidying.Wait()
-		r.note(errors.Join(p.Store.RemoveSpares(), p.copies.compact()))
+		r.recordError(errors.Join(p.Store.RemoveSpares(), p.copies.compact()))
 		if len(busy) > 0 { // by a killed run's child perhaps, that was about to be gone
 			_, err := p.Store.Tidy()
-			r.note(err)
+			r.recordError(err)
 		}
 	})
 	var keep func() // the verdict that all is up to date
@@ -95,7 +95,7 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 		keep() // not before what it rests on is on the disk
 	}
 	r.emit(Event{Kind: EventEnded, Counts: r.outcome(), Path: string(folder)})
-	return errors.Join(err, r.recordErr, r.ledger.close(), r.events.close(), lock.Close(), user.Close())
+	return errors.Join(err, r.recordErr, r.ledger.Close(), r.events.close(), lock.Close(), user.Close())
 }
 
 // clone copies what a run changes in a plan: keys and results that become known, and what it has made.
@@ -164,11 +164,11 @@ type run struct {
 	executor  Executor
 	keepGoing bool
 	kill      <-chan struct{}
-	folder    runFolder
+	folder    Folder
 	tasks     []*task
 	byAddress map[string]*task
 	results   chan result
-	free      chan func() // to a goroutine of beside that waits for work
+	workers   chan func() // to a goroutine of beside that waits for work
 	pending   int         // results that will still come
 	recording int         // of them those that the committer has
 	committer *artifact.Committer
@@ -177,14 +177,14 @@ type run struct {
 	failed    []*task
 	stopping  bool // the context has ended
 
-	schedule schedule
+	queued Queue
 	sharing
 	moment  int // counts what has ended, for the schedule
-	machine machine
+	machine Machine
 	gpus    []string // ids of the devices that this run holds none of now
 
 	record    sync.Mutex // guards what follows
-	events    *eventLog
+	events    *EventLog
 	observe   func(Event)
 	recordErr error
 }
@@ -214,9 +214,9 @@ type task struct {
 	waits     int           // of reads that are not settled
 	rank      time.Duration // expected time from its start to the end of the longest path through it
 	lock      *artifact.Lock
-	claim     *claim         // from the first time it is ready
+	request   *Request       // from the first time it is ready
 	gpus      []string       // ids that it holds while it runs
-	lease     *slot          // likewise, its entry in the ledger
+	lease     *LeaseFile     // likewise, its entry in the ledger
 	collected bool           // its bytes are gone
 	attempts  int            // of an adopted start that failed
 	commit    *pendingCommit // of a result made in this process
@@ -293,15 +293,15 @@ func (t *task) countWaits() {
 // measure finds out what the machine offers and refuses what can never fit.
 func (r *run) measure(ctx context.Context) error {
 	open := slices.DeleteFunc(slices.Clone(r.tasks), (*task).settled)
-	r.machine = machineFor(ctx, r.Experiment.Site, slices.ContainsFunc(open, func(t *task) bool { return t.Resources.GPUs > 0 }))
+	r.machine = Detect(ctx, r.Experiment.Site, slices.ContainsFunc(open, func(t *task) bool { return t.Resources.GPUs > 0 }))
 	var errs []error
 	for _, t := range open {
 		if why := r.machine.unfit(t.Node); why != "" {
 			errs = append(errs, fmt.Errorf("%s %s", t.Address, why))
 		}
 	}
-	r.gpus, r.view = slices.Clone(r.machine.gpus), r.machine.view
-	r.schedule.free = share{r.machine.cpus, len(r.gpus), r.machine.memory}
+	r.gpus, r.driver = slices.Clone(r.machine.GPUs), r.machine.Driver
+	r.queued.Free = Share{r.machine.CPUs, len(r.gpus), r.machine.Memory}
 	return errors.Join(errs...)
 }
 
@@ -331,7 +331,7 @@ func (r *run) loop(ctx context.Context) error {
 		}
 		var again <-chan time.Time
 		if r.blocked {
-			again = time.After(lookAgain)
+			again = time.After(admitEvery)
 		}
 		select {
 		case <-again:
@@ -453,83 +453,25 @@ func (r *run) demand(t *task) bool {
 // queue makes a task ready to run as soon as the schedule lets it.
 func (r *run) queue(t *task) {
 	t.state = ready
-	if t.claim == nil {
-		t.claim = &claim{task: t, need: r.machine.share(t.Node), released: r.moment, rank: t.rank, expect: t.Expect}
+	if t.request == nil {
+		t.request = &Request{ID: t.Address, Need: r.machine.share(t.Resources), ReadyAt: r.moment, Rank: t.rank, Estimate: t.Expect}
 	}
-	r.schedule.add(t.claim)
-}
-
-// start takes the key's lock and runs t; when someone else has the lock, it waits for it without holding a share of
-// the machine.
-func (r *run) start(ctx context.Context, t *task) {
-	if err := r.user.Keep(t.Key); err != nil {
-		r.release(t)
-		r.fail(t, err, 0)
-		return
-	}
-	if t.Key != "" && t.lock == nil {
-		lock, err := r.Store.TryLock(t.Key)
-		if err != nil {
-			r.release(t)
-			r.fail(t, err, 0)
-			return
-		}
-		if lock == nil {
-			r.release(t)
-			r.awaitLock(ctx, t)
-			return
-		}
-		t.lock = lock
-		if r.madeMeanwhile(t) {
-			r.release(t)
-			return
-		}
-	}
-	t.state = running
-	w := Work{Node: t.Node, Experiment: r.Experiment, Store: r.Store, CPUs: t.claim.need.cpus, GPUs: t.gpus,
-		Attempt: t.attempts + 1, Log: r.folder.log(t.Address), Kill: r.kill, user: r.user, folder: r.folder, assignment: r.assignment(t), lock: t.lock, lease: t.lease.inherited()}
-	res := result{task: t, ran: true}
-	w.parts, w.inputs = t.parts, map[string]*artifact.Manifest{}
-	var commits []*pendingCommit
-	for _, up := range t.reads {
-		if up.manifest != nil {
-			w.inputs[up.Address] = up.manifest
-		}
-		if up.commit != nil {
-			commits = append(commits, up.commit)
-		}
-	}
-	w.finish = func(f *artifact.Finished) {
-		res.made.Drop() // of an attempt before
-		res.made = f
-	}
-	r.pending++
-	r.beside(func() {
-		started := time.Now()
-		if !r.inPlace(t.Node) || t.Kind.Gathers { // another process finds its inputs in the store, and a report what is behind them
-			res.err = r.awaitCommits(commits)
-		}
-		if res.err == nil {
-			res.err = r.attempts(ctx, w)
-		}
-		res.took = time.Since(started)
-		r.results <- res
-	})
+	r.queued.Add(t.request)
 }
 
 // putAway begins to remove what was there for further stages, while the last results are recorded.
 func (r *run) putAway() {
-	r.tidying.Go(func() { r.note(r.Store.RemoveSpares()) })
+	r.tidying.Go(func() { r.recordError(r.Store.RemoveSpares()) })
 }
 
 // beside runs f beside loop, on a goroutine that has done so before when one is free: the stack of a new one has to grow first, which
 // small stages feel.
 func (r *run) beside(f func()) {
 	select {
-	case r.free <- f:
+	case r.workers <- f:
 	default:
 		go func() {
-			for ; f != nil; f = <-r.free {
+			for ; f != nil; f = <-r.workers {
 				f()
 			}
 		}()
@@ -537,16 +479,16 @@ func (r *run) beside(f func()) {
 }
 
 func (r *run) awaitLock(ctx context.Context, t *task) {
-	r.note(r.user.Keep(t.Key)) // what is made there is to stay
+	r.recordError(r.user.Keep(t.Key)) // what is made there is to stay
 	t.state = locked
 	text := "waiting: another run is making it"
-	var h holder
+	var h Holder
 	if r.Store.Holder(t.Key, &h) == nil {
-		text = "waiting: it is being made by " + h.text()
+		text = "waiting: it is being made by " + h.Text()
 	}
 	r.emit(Event{Address: t.Address, Kind: EventNote, Text: text})
 	r.pending++
-	go func() { r.results <- r.attend(ctx, t) }()
+	go func() { r.results <- r.waitForLock(ctx, t) }()
 }
 
 // madeMeanwhile keeps t when its result appeared before its lock could be taken.
@@ -565,31 +507,9 @@ func (r *run) madeMeanwhile(t *task) bool {
 
 func (r *run) unlock(t *task) {
 	if t.lock != nil {
-		r.note(t.lock.Unlock())
+		r.recordError(t.lock.Unlock())
 		t.lock = nil
 	}
-}
-
-func (r *run) assignment(t *task) assignment {
-	a := assignment{Address: t.Address, Key: t.Key, Inputs: map[string]string{}, Missing: map[string]*MissingError{},
-		Store: r.Store.Dir(), CPUs: t.claim.need.cpus, GPUs: t.gpus, Revision: Revision()}
-	for _, up := range t.reads {
-		missing := &MissingError{Address: up.Address}
-		switch {
-		case up.manifest != nil:
-			a.Inputs[up.Address] = up.manifest.Key
-			continue
-		case up.state == failed:
-			missing.Why = "failed: " + up.why
-			missing.Lines = withShortLines(lastLines(r.folder.log(up.Address), failureLines))
-		case up.state == skipped:
-			missing.Why = "was skipped: " + up.why
-		default:
-			missing.Why = "was made without some of its inputs and is not kept"
-		}
-		a.Missing[up.Address] = missing
-	}
-	return a
 }
 
 // take handles what a goroutine reports.
@@ -604,7 +524,7 @@ func (r *run) take(ctx context.Context, res result) {
 		t.lock = res.lock
 		switch {
 		case res.adopted:
-			r.takeAdopted(ctx, res)
+			r.onAdopted(ctx, res)
 		case res.err != nil && ctx.Err() != nil:
 			r.drop(t)
 		case res.err != nil:
@@ -617,9 +537,9 @@ func (r *run) take(ctx context.Context, res result) {
 		}
 		return
 	}
-	r.release(t)
+	r.free(t)
 	if res.err != nil && t.Key != "" { // a stage that was killed could not do it itself
-		r.note(r.Store.Discard(t.Key))
+		r.recordError(r.Store.Discard(t.Key))
 		res.made.Drop()
 	}
 	switch {
@@ -646,12 +566,12 @@ func (r *run) take(ctx context.Context, res result) {
 // finish takes in a committed result.
 func (r *run) finish(t *task, m *artifact.Manifest, took time.Duration) {
 	t.state, t.how, t.manifest = finished, EventDone, m
-	r.tellDone(t, m, took)
+	r.reportDone(t, m, took)
 	r.after(t)
 }
 
-// tellDone tells of a committed result and publishes it.
-func (r *run) tellDone(t *task, m *artifact.Manifest, took time.Duration) {
+// reportDone tells of a committed result and publishes it.
+func (r *run) reportDone(t *task, m *artifact.Manifest, took time.Duration) {
 	seconds := max(took.Seconds(), m.Seconds) // a program may have run before us
 	r.emit(Event{Address: t.Address, Kind: EventDone, Key: t.Key, Seconds: seconds})
 	if old := t.Manifest; old != nil && old.Key == m.Key {
@@ -667,7 +587,7 @@ func (r *run) tellDone(t *task, m *artifact.Manifest, took time.Duration) {
 // keep takes in a result that the store had.
 func (r *run) keep(t *task, m *artifact.Manifest) {
 	t.state, t.how, t.manifest = finished, EventKept, m
-	r.note(r.Store.Remember(r.Experiment.Name, t.Address, t.Key))
+	r.recordError(r.Store.Remember(r.Experiment.Name, t.Address, t.Key))
 	r.emit(Event{Address: t.Address, Kind: EventKept, Key: t.Key})
 	r.publish(m, r.Store)
 	r.after(t)
@@ -679,7 +599,7 @@ func (r *run) show(t *task, took time.Duration) {
 	r.emit(Event{Address: t.Address, Kind: EventShown, Seconds: took.Seconds(), Path: r.folder.shown(t.Address), Text: "not kept: inputs are missing"})
 	var m artifact.Manifest
 	if err := readJSON(r.folder.path("shown", fileName(t.Address), "manifest.json"), &m); err != nil {
-		r.note(err)
+		r.recordError(err)
 	} else {
 		r.publish(&m, nil)
 	}
@@ -703,7 +623,7 @@ func (r *run) fail(t *task, err error, took time.Duration) {
 	r.failed = append(r.failed, t)
 	log := r.folder.log(t.Address)
 	lines := lastLines(log, failureLines)
-	f := &Failure{Text: err.Error(), Cause: failureCause(err, ofLastAttempt(lines)), Log: log, Lines: withShortLines(lines)}
+	f := &Failure{Text: err.Error(), Cause: failureCause(err, ofLastAttempt(lines)), Log: log, Lines: shortLines(lines)}
 	if work := r.Store.Work(t.Key); t.Key != "" && exists(work) {
 		f.Work = work
 	}
@@ -717,11 +637,6 @@ func (r *run) fail(t *task, err error, took time.Duration) {
 			}
 		}
 	}
-}
-
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
 }
 
 // halted is why nothing new starts after a failure.
@@ -745,7 +660,7 @@ func (r *run) block(t *task, why string) {
 
 func (r *run) skip(t *task, why string) {
 	if t.state == ready {
-		r.schedule.remove(t.claim)
+		r.queued.Remove(t.request)
 	}
 	t.state, t.why = skipped, why
 	r.unlock(t)
@@ -793,8 +708,8 @@ func (r *run) emit(e Event) {
 	r.observe(e)
 }
 
-// note keeps the first error of the run's own book-keeping, which does not stop it.
-func (r *run) note(err error) {
+// recordError keeps the first error of the run's own book-keeping, which does not stop it.
+func (r *run) recordError(err error) {
 	if err == nil || errors.Is(err, os.ErrNotExist) {
 		return
 	}

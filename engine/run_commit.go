@@ -15,7 +15,7 @@ type pendingCommit struct {
 
 // inPlace says whether a node runs in this process.
 func (r *run) inPlace(n *Node) bool {
-	_, here := r.executor.(thisMachine)
+	_, here := r.executor.(localExecutor)
 	return here && runsInPlace(n)
 }
 
@@ -25,7 +25,7 @@ func (r *run) made(t *task, f *artifact.Finished, took time.Duration) {
 	r.tidying.Add(1)
 	r.beside(func() {
 		defer r.tidying.Done()
-		r.note(r.Store.RemoveWork(t.Key, t.Node.folders()...)) // the next stage may want such a one
+		r.recordError(r.Store.RemoveWork(t.Key, t.Node.folders()...)) // the next stage may want such a one
 	})
 	lock, c := t.lock, &pendingCommit{done: make(chan struct{})}
 	t.lock, t.commit = nil, c
@@ -34,11 +34,11 @@ func (r *run) made(t *task, f *artifact.Finished, took time.Duration) {
 	r.recording++
 	r.committer.Add(f, func(err error) {
 		if err == nil {
-			r.tellDone(t, f.Manifest, took)
-			r.note(lock.Retire())
+			r.reportDone(t, f.Manifest, took)
+			r.recordError(lock.Retire())
 		} else {
-			r.note(r.Store.Discard(t.Key))
-			r.note(lock.Unlock())
+			r.recordError(r.Store.Discard(t.Key))
+			r.recordError(lock.Unlock())
 		}
 		c.err = err
 		close(c.done)

@@ -109,20 +109,20 @@ func (r *run) publish(m *artifact.Manifest, store *artifact.Store) {
 		if store != nil {
 			a, err := store.Open(m, pub.Port)
 			if err != nil {
-				r.note(fmt.Errorf("publish %s of %s: %w", pub.Name, m.Address, err))
+				r.recordError(fmt.Errorf("publish %s of %s: %w", pub.Name, m.Address, err))
 				continue
 			}
 			from = a.Path(pub.File)
 		}
 		to := filepath.Join(r.Experiment.Dir, filepath.FromSlash(pub.Name))
 		if link := linkedFolder(r.Experiment.Dir, pub.Name); link != "" {
-			r.note(fmt.Errorf("publish %s of %s: %s is a symbolic link, and files are published into folders of the experiment only: replace the link by a folder, or change the output's path",
+			r.recordError(fmt.Errorf("publish %s of %s: %s is a symbolic link, and files are published into folders of the experiment only: replace the link by a folder, or change the output's path",
 				pub.Name, m.Address, link))
 			continue
 		}
 		how, err := publishFile(r.copies, from, to, string(r.folder), fileDigest(m, pub))
 		if err != nil {
-			r.note(fmt.Errorf("publish %s of %s: %w", pub.Name, m.Address, err))
+			r.recordError(fmt.Errorf("publish %s of %s: %w", pub.Name, m.Address, err))
 		} else if how != "" {
 			r.emit(Event{Address: m.Address, Kind: EventFile, Path: to, Text: how})
 		}

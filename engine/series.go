@@ -46,36 +46,3 @@ func (n *Node) begins(store *artifact.Store, parts artifact.Parts, last *artifac
 	}
 	return "", nil
 }
-
-// Shorter is a result that differs from the one to be made only in a smaller value of the setting that Kind.Extends
-// names. A stage that goes on from it makes the same bytes as one that does all by itself.
-type Shorter struct {
-	Length int    // the setting's value
-	State  string // folder that it filled as Job.State
-	Key    string // of the result
-
-	open func(port string) (*artifact.Artifact, error)
-}
-
-// Open opens one of its ports.
-func (s *Shorter) Open(port string) (*artifact.Artifact, error) { return s.open(port) }
-
-// Shorter returns the longest result that the stage can go on from, nil without any.
-func (j *Job) Shorter() *Shorter { return j.shorter }
-
-// State returns an empty folder for the state from which a longer run of this stage can go on. It is in no digest, and
-// gc drops it first.
-func (j *Job) State() (dir string, err error) { return j.state() }
-
-// shorter finds what a performance can go on from.
-func (p *performance) shorter(parts artifact.Parts) (*Shorter, error) {
-	key, _, length, why := p.Node.series(parts)
-	if key == "" || why != "" {
-		return nil, nil
-	}
-	s, err := p.Store.Longest(key, length, p.User)
-	if err != nil || s == nil {
-		return nil, err
-	}
-	return &Shorter{s.Length, s.Dir, s.Manifest.Key, func(port string) (*artifact.Artifact, error) { return p.Store.Open(s.Manifest, port) }}, nil
-}

@@ -26,6 +26,9 @@ type Site struct {
 	Notify    []string // command to start when a run has ended; nil: none
 }
 
+// leastLogLimit leaves room for the line about the removed bytes.
+const leastLogLimit = 64 << 10
+
 // executors are the names an executor may have.
 var executors = []string{"local"}
 
