@@ -31,19 +31,19 @@ type adoption struct {
 const adoptionPoll = 100 * time.Millisecond
 
 // waitForLock waits for the lock of a key that another process holds. It runs in a goroutine of its own.
-func (r *run) waitForLock(ctx context.Context, t *task) result {
+func (r *run) waitForLock(ctx context.Context, t *task) foreignEnd {
 	a := &adoption{run: r, task: t}
 	defer a.close()
 	waiting, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	acquired := make(chan result, 1)
+	acquired := make(chan foreignEnd, 1)
 	go func() {
 		lock, err := r.Store.Lock(waiting, t.Key)
-		acquired <- result{task: t, lock: lock, err: err}
+		acquired <- foreignEnd{task: t, lock: lock, err: err}
 	}()
 	every := time.NewTicker(adoptionPoll)
 	defer every.Stop()
-	interrupted, killed := ctx.Done(), r.kill
+	interrupted, killed := ctx.Done(), r.Kill
 	a.poll()
 	for {
 		select {
@@ -63,7 +63,7 @@ func (r *run) waitForLock(ctx context.Context, t *task) result {
 			if res := <-acquired; res.lock != nil {
 				r.recordError(res.lock.Unlock())
 			}
-			return result{task: t, err: context.Cause(ctx)}
+			return foreignEnd{task: t, err: context.Cause(ctx)}
 		}
 	}
 }
@@ -134,7 +134,7 @@ func (a *adoption) report() {
 	a.recordError(a.folder.linkLog(h, address))
 	a.limit = a.logLimit(address)
 	a.emit(Event{Address: address, Kind: EventAdopted, Key: a.task.Key, Attempt: h.Attempt, Seconds: since.Seconds(),
-		Expect: a.task.Expect.Seconds(), Path: a.folder.log(address),
+		Expect: a.task.Estimate.Seconds(), Path: a.folder.log(address),
 		Text: fmt.Sprintf("it continues from %s: %s", h.Text(), paceSince(now.Add(-since), a.last).Text(now))})
 	if a.last != nil {
 		e := *a.last
@@ -159,7 +159,7 @@ func (a *adoption) stop(cause error) {
 }
 
 // result completes the result once the lock is acquired.
-func (a *adoption) result(res result) result {
+func (a *adoption) result(res foreignEnd) foreignEnd {
 	if a.guard == nil || res.err != nil {
 		return res
 	}
@@ -213,10 +213,12 @@ func (a *adoption) close() {
 }
 
 // onAdopted handles the end of an adopted stage, whose lock this run has acquired.
-func (r *run) onAdopted(ctx context.Context, res result) {
+func (r *run) onAdopted(ctx context.Context, res foreignEnd) {
 	t := res.task
 	if m, err := r.Store.Lookup(t.Key); err == nil && !t.Force {
-		r.finish(t, m, res.took)
+		r.reportDone(t, m, res.took)
+		r.publish(t, m)
+		r.finish(t, EventDone, m)
 		r.unlock(t)
 		return
 	}
@@ -227,8 +229,7 @@ func (r *run) onAdopted(ctx context.Context, res result) {
 	r.recordError(r.Store.Discard(t.Key))
 	switch {
 	case ctx.Err() != nil:
-		t.state = running // drop reports the scratch folder
-		r.drop(t)
+		r.interrupt(t)
 	case r.shouldRetry(t.Node, res.attempt, res.err):
 		t.attempts = res.attempt
 		r.queue(t)
@@ -251,7 +252,7 @@ func (r *run) reportOrphans() {
 // needs reports whether a node has the key of an orphan, or may still get it.
 func (r *run) needs(o Orphan) bool {
 	for _, t := range r.tasks {
-		if t.Key == o.Key || t.Address == o.Address && t.Verb == RunUnlessUnchanged && !t.settled() {
+		if t.Key == o.Key || t.Address == o.Address && t.Verb == MayRun && t.state != ended {
 			return true
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"rcgrpo/engine/artifact"
-	"rcgrpo/engine/internal/disk"
 )
 
 // Program is a program that a stage executes.
@@ -59,7 +58,7 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 		j.note(leftovers{mark: mark}.kill())
 	}
 	if j.adopted {
-		return j.lock.ForgetExit()
+		return j.lock.ClearExit()
 	}
 	lock := j.lock
 	if lock == nil { // outside a run
@@ -77,7 +76,7 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 	if err != nil {
 		return err
 	}
-	if err := lock.AwaitExit(); err != nil {
+	if err := lock.PrepareExit(); err != nil {
 		return errors.Join(err, finish())
 	}
 	files := []*os.File{stdin, log, log, lock.File()}
@@ -114,14 +113,14 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 func (j *Job) programError(ctx context.Context, name string, lock *artifact.Lock, exit Exit) error {
 	code, _, recorded := lock.Exit()
 	if !recorded {
-		if err := lock.Unwritable(); err != nil {
+		if err := lock.ClearExit(); err != nil {
 			return fmt.Errorf("%s has ended, but its exit code could not be recorded: %w", name, err)
 		}
 		code = exit.Code
 	}
 	switch {
 	case code == 0 && (recorded || exit.Signal == 0):
-		return lock.ForgetExit()
+		return lock.ClearExit()
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case code > 0:
@@ -131,4 +130,4 @@ func (j *Job) programError(ctx context.Context, name string, lock *artifact.Lock
 }
 
 // devNull is the standard input of programs. It stays open.
-var devNull = sync.OnceValues(func() (*os.File, error) { return disk.Open(os.DevNull) })
+var devNull = sync.OnceValues(func() (*os.File, error) { return os.Open(os.DevNull) })

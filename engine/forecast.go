@@ -30,7 +30,7 @@ type Placement struct {
 
 // expectLike gives nodes that have never run the expectations of what is most like them: the median of the recorded runs
 // of their stage (other seeds, other instances), or else of their kind in this experiment.
-func (p *Plan) expectLike() {
+func (p *Plan) estimate() {
 	type likeness struct{ kind, name string }
 	times, bytes := map[likeness][]time.Duration{}, map[likeness][]int64{}
 	for _, d := range p.Nodes {
@@ -58,7 +58,7 @@ func (p *Plan) expectLike() {
 			like.name = ""
 		}
 		if n := len(times[like]); n > 0 {
-			d.Expect, d.ExpectBytes = times[like][n/2], bytes[like][n/2]
+			d.Estimate, d.EstimateBytes = times[like][n/2], bytes[like][n/2]
 		}
 	}
 }
@@ -68,19 +68,19 @@ func (p *Plan) Forecast(ctx context.Context) Forecast {
 	f := Forecast{Placements: map[*Planned]Placement{}}
 	r := &run{Plan: p}
 	r.link()
-	m := Detect(ctx, p.Experiment.Site, slices.ContainsFunc(r.tasks, func(t *task) bool { return !t.settled() && t.Resources.GPUs > 0 }))
+	m := Detect(ctx, p.Experiment.Site, slices.ContainsFunc(r.tasks, func(t *task) bool { return t.state != ended && t.Resources.GPUs > 0 }))
 	begin := time.Now()
-	s := Queue{Free: Share{m.CPUs, len(m.GPUs), m.Memory}}
+	s := Queue{Free: Share{CPUs: m.CPUs, GPUs: len(m.GPUs), Memory: m.Memory}}
 	free, now, moment := m.GPUs, begin, 0
 	var running []*task
 	ends := map[*task]time.Time{}
 	release := func(t *task) {
-		t.request = &Request{ID: t.Address, Need: m.share(t.Resources), ReadyAt: moment, Rank: t.rank, Estimate: t.Expect}
+		t.request = &Request{ID: t.Address, Need: m.share(t.Resources), ReadyAt: moment, Rank: t.rank, Estimate: t.Estimate}
 		s.Add(t.request)
 	}
 	var settle func(t *task) // what reads it has one less to wait for
 	settle = func(t *task) {
-		t.state = finished
+		t.state = ended
 		for _, reader := range t.readers {
 			if reader.waits--; reader.waits == 0 && reader.state == waiting {
 				if m.unfit(reader.Node) != "" {
@@ -92,15 +92,15 @@ func (p *Plan) Forecast(ctx context.Context) Forecast {
 		}
 	}
 	for _, t := range r.tasks {
-		if t.settled() {
+		if t.state == ended {
 			continue
 		}
-		if t.Expect == 0 {
+		if t.Estimate == 0 {
 			f.Unknown++
 		}
-		f.Work += t.Expect
-		f.GPUHours += t.Expect.Hours() * float64(t.Resources.GPUs)
-		f.Bytes += t.ExpectBytes
+		f.Work += t.Estimate
+		f.GPUHours += t.Estimate.Hours() * float64(t.Resources.GPUs)
+		f.Bytes += t.EstimateBytes
 		if why := m.unfit(t.Node); why != "" {
 			f.Placements[t.Planned] = Placement{Unfit: why}
 		}
@@ -121,7 +121,7 @@ func (p *Plan) Forecast(ctx context.Context) Forecast {
 			t.gpus, free = slices.Clone(free[:c.Need.GPUs]), free[c.Need.GPUs:]
 			f.Placements[t.Planned] = Placement{Executor: cmp.Or(t.Executor, p.Experiment.Site.Executor, "local"), CPUs: c.Need.CPUs, GPUs: t.gpus, Start: now.Sub(begin),
 				Memory: m.memoryOf(t.Resources)}
-			ends[t] = now.Add(t.Expect)
+			ends[t] = now.Add(t.Estimate)
 			running = append(running, t)
 		}
 		if len(running) == 0 {

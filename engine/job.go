@@ -64,11 +64,11 @@ type jobProgram struct {
 	peakBytes int64
 }
 
-// Open opens an input by the Ref in the decoded settings. Only a stage of a kind with Always can get a *MissingError; it
+// Open opens an input by the Ref in the decoded settings. Only a stage of a kind with AfterFailures can get a *MissingError; it
 // omits that input and reports it.
 func (j *Job) Open(ref artifact.Ref) (*artifact.Artifact, error) { return j.open(ref) }
 
-// Missing returns the missing inputs in the order of the settings. It is empty unless the kind has Always and a stage
+// Missing returns the missing inputs in the order of the settings. It is empty unless the kind has AfterFailures and a stage
 // before this one failed; then the output of this stage is shown, not committed.
 func (j *Job) Missing() []*MissingError { return slices.Clone(j.missing) }
 
@@ -90,7 +90,7 @@ func (j *Job) Memory() int64 {
 	return j.memory()
 }
 
-// Shorter is a result whose key differs only in a smaller value of the setting that Kind.Extends names. A stage that
+// Shorter is a result whose key differs only in a smaller value of the setting that Kind.Length names. A stage that
 // resumes from it produces the same bytes as one that starts from the beginning.
 type Shorter struct {
 	Length int    // value of the setting

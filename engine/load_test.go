@@ -82,7 +82,7 @@ func TestPaperExperimentHasTheNodesOfThePage(t *testing.T) {
 	if got, want := inputsOf(exec), []string{"inputs.page = stage.report.paper.page"}; !slices.Equal(got, want) || len(exec.Files) != 1 {
 		t.Errorf("exec reads %v and %d files, want %v and one", got, len(exec.Files), want)
 	}
-	if got, want := addresses(exec.After), []string{"stage.sft.warm@1", "stage.sft.warm@2", "stage.sft.warm@3"}; !slices.Equal(got, want) {
+	if got, want := addresses(exec.DependsOn), []string{"stage.sft.warm@1", "stage.sft.warm@2", "stage.sft.warm@3"}; !slices.Equal(got, want) {
 		t.Errorf("exec waits for %v, want %v", got, want)
 	}
 	place := map[*Node]int{}

@@ -19,7 +19,7 @@ func gracePeriod(cause error) time.Duration {
 	return 2 * time.Minute // to finish a checkpoint
 }
 
-// localExecutor runs kinds with Light in this process and others in one process each.
+// localExecutor runs kinds with InProcess in this process and others in one process each.
 type localExecutor struct{}
 
 func (localExecutor) Execute(ctx context.Context, w Work, observe func(Event)) error {
@@ -32,7 +32,7 @@ func (localExecutor) Execute(ctx context.Context, w Work, observe func(Event)) e
 // runsInPlace reports whether localExecutor runs a node in this process.
 func runsInPlace(n *Node) bool {
 	_, ok := n.Stage.(Runner)
-	return ok && n.Kind.Light
+	return ok && n.Kind.InProcess
 }
 
 // runProcess runs `node` of the right binary. If this engine is killed, the stage continues and its events are in a file.

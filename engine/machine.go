@@ -45,7 +45,7 @@ func (m Machine) unfit(n *Node) string {
 	gpus := Plural(r.GPUs, "GPU")
 	large := len(m.Driver.withMemory(r.GPUMemory, m.GPUs))
 	switch {
-	case r.GPUs > 1 && !n.Kind.Devices:
+	case r.GPUs > 1 && !n.Kind.MultiGPU:
 		return fmt.Sprintf("requests %s, but a %s stage uses only one; the others would be idle. "+
 			"Write gpus = 1: instances and seeds run in parallel, each on its own GPU", gpus, n.Kind.Name)
 	case r.GPUs > len(m.GPUs):

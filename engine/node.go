@@ -127,12 +127,12 @@ func RunNode(ctx context.Context, runDir, address string, reg Registry, observe 
 		}
 		defer lock.Unlock()
 	}
-	session, err := store.Use() // this process may outlive the session of its engine
+	session, err := store.NewSession() // this process may outlive the session of its engine
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, session.Close()) }()
-	if err := session.Keep(append(slices.Collect(maps.Values(a.Inputs)), a.Key)...); err != nil {
+	if err := session.Pin(append(slices.Collect(maps.Values(a.Inputs)), a.Key)...); err != nil {
 		return err
 	}
 	s := &start{Work: Work{Assignment: a, Node: n}, experiment: x, store: store, session: session, folder: folder,

@@ -108,11 +108,11 @@ func (d *Display) Continued() {
 func (d *Display) Observe(e Event) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	name := shellAddress(e.Address)
+	name := ShortAddress(e.Address)
 	switch e.Kind {
 	case EventPlanned:
 		d.started = e.Time
-		d.left = e.Counts[string(Run)] + e.Counts[string(RunUnlessUnchanged)]
+		d.left = e.Counts[string(MustRun)] + e.Counts[string(MayRun)]
 	case EventStarted:
 		d.drop(e.Address)
 		s := &liveStage{address: e.Address, Pace: Pace{Started: e.Time, Estimate: time.Duration(e.Expect * float64(time.Second))}, told: e.Time}
@@ -149,7 +149,7 @@ func (d *Display) Observe(e Event) {
 		d.failure(e.Failure)
 	case EventSkipped:
 		d.settle(e)
-		d.skip(name, shellAddress(e.Text))
+		d.skip(name, ShortAddress(e.Text))
 	case EventEnded:
 		d.summary(e)
 	}
@@ -193,7 +193,7 @@ func (d *Display) progress(e Event) {
 	s.Last = e
 	if !d.o.Terminal && (set || e.Time.Sub(s.told) >= tellEvery) {
 		s.told = e.Time
-		d.say("", "...", shellAddress(s.address), s.Text(e.Time))
+		d.say("", "...", ShortAddress(s.address), s.Text(e.Time))
 	}
 }
 

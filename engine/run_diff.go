@@ -126,7 +126,7 @@ func diffParts(from, to artifact.Parts) []string {
 		case isInput && inFrom && inTo:
 			causes = append(causes, "input "+input+" changed")
 		default:
-			causes = append(causes, fmt.Sprintf("%s %s → %s", name, shown(before, inFrom), shown(after, inTo)))
+			causes = append(causes, fmt.Sprintf("%s %s → %s", name, formatValue(before, inFrom), formatValue(after, inTo)))
 		}
 	}
 	for name := range from {

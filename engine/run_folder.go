@@ -71,7 +71,7 @@ type Assignment struct {
 	Revision string
 }
 
-// MissingError reports a missing input of a stage that runs after failures (Kind.Always).
+// MissingError reports a missing input of a stage that runs after failures (Kind.AfterFailures).
 type MissingError struct {
 	Address string   // of the stage that should have made the input
 	Why     string   // "failed: …", "was skipped: stage.model.base failed"
@@ -104,8 +104,8 @@ func fileName(address string) string {
 			return r
 		}
 		return '_'
-	}, shellAddress(address))
-	if name != shellAddress(address) || len(name) > 120 {
+	}, ShortAddress(address))
+	if name != ShortAddress(address) || len(name) > 120 {
 		sum := sha256.Sum256([]byte(address))
 		name = name[:min(len(name), 120)] + "-" + hex.EncodeToString(sum[:4])
 	}

@@ -26,7 +26,7 @@ func createRunFolder(p *Plan) (Folder, *os.File, error) {
 	record := RunRecord{Experiment: x.Name, Path: x.Source.Path, Revision: Revision()}
 	for _, n := range p.Nodes {
 		record.Nodes = append(record.Nodes,
-			RunNodeRecord{n.Address, string(n.Verb), n.Cause.Text, n.Key, n.Expect.Seconds()})
+			RunNodeRecord{n.Address, string(n.Verb), n.Cause.Text, n.Key, n.Estimate.Seconds()})
 	}
 	return createFolder(p.Store, source, files, record)
 }

@@ -224,4 +224,4 @@ func (n NodeStatus) pace() Pace {
 }
 
 // SameAddress reports whether two spellings name one address: `stage.` and quotes are optional.
-func SameAddress(a, b string) bool { return shellAddress(a) == shellAddress(b) }
+func SameAddress(a, b string) bool { return ShortAddress(a) == ShortAddress(b) }

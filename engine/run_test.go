@@ -212,7 +212,7 @@ func TestFailureIsToldOnceWithItsLogAndOnlyItsReadersAreSkipped(t *testing.T) {
 		t.Errorf("page: got %q, %v, want %q", got, err, want)
 	}
 	for _, n := range l.plan().Nodes {
-		if shellAddress(n.Address) == "page.report" && n.Verb == UpToDate {
+		if ShortAddress(n.Address) == "page.report" && n.Verb == UpToDate {
 			t.Error("the page made without its inputs was kept")
 		}
 	}
@@ -226,8 +226,8 @@ func TestAfterAFailureNothingNewStartsWithoutKeepGoing(t *testing.T) {
 	l.write(failing)
 	p := l.plan()
 	for _, n := range p.Nodes { // the failing stage is on the longest path, so it comes first
-		if shellAddress(n.Address) == "toy.bad" {
-			n.Expect = time.Hour
+		if ShortAddress(n.Address) == "toy.bad" {
+			n.Estimate = time.Hour
 		}
 	}
 	r := l.runPlan(t.Context(), p, RunOptions{})
@@ -381,7 +381,7 @@ func TestKillAfterAnyEventConverges(t *testing.T) {
 			t.Errorf("killed after event %d (%s): got digests %v, want %v", k, last, got, want)
 		}
 		for _, address := range done {
-			if slices.Contains(r.of(EventStarted), shellAddress(address)) {
+			if slices.Contains(r.of(EventStarted), ShortAddress(address)) {
 				t.Errorf("killed after event %d (%s): %s was committed and ran again", k, last, address)
 			}
 		}
@@ -478,7 +478,7 @@ func TestDeletedArtifactIsMadeAgainAlone(t *testing.T) {
 	l.mustRun()
 	before := l.digests()
 	for _, n := range l.plan().Nodes {
-		if shellAddress(n.Address) == "toy.b" {
+		if ShortAddress(n.Address) == "toy.b" {
 			if err := os.RemoveAll(filepath.Join(l.storeDir, "objects", n.Manifest.Outputs["out"].Digest)); err != nil {
 				t.Fatal(err)
 			}
@@ -507,47 +507,6 @@ func TestCollectedResultsAreMadeAgainOnlyForWhoReadsThem(t *testing.T) {
 	r = l.mustRun()
 	// c reads a, and d reads b and c.
 	l.want(r, EventDone, "light.c", "light.d", "toy.a", "toy.b")
-}
-
-func TestPublishedFilesAreCopiesRestoredAndKeptAside(t *testing.T) {
-	l := newLab(t)
-	stages := `
-stage "page" "report" {
-  text = "one"
-}
-`
-	l.write(stages)
-	l.mustRun()
-	path := filepath.Join(l.dir, "page.txt")
-	read := func(path string) string {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Error(err)
-		}
-		return string(b)
-	}
-	if got := read(path); got != "one\n" {
-		t.Fatalf("published: got %q", got)
-	}
-	os.Remove(path)
-	r := l.mustRun()
-	if e, ok := r.find(EventFile, ""); !ok || e.Text != "restored" || read(path) != "one\n" {
-		t.Errorf("removed: got %s, want it restored", r.text())
-	}
-	os.WriteFile(path, []byte("mine"), 0o644)
-	r = l.mustRun()
-	if e, ok := r.find(EventFile, ""); !ok || !strings.Contains(e.Text, "page.txt.edited") || read(path) != "one\n" || read(path+".edited") != "mine" {
-		t.Errorf("edited: got %s, want it kept aside and restored", r.text())
-	}
-	l.want(l.mustRun(), EventFile)
-	l.write(strings.Replace(stages, "one", "two", 1))
-	l.mustRun()
-	if read(path) != "two\n" {
-		t.Error("a new result is not published")
-	}
-	if _, err := os.Stat(path + ".edited.2"); err == nil {
-		t.Error("a copy nobody edited was kept aside")
-	}
 }
 
 func TestEventsFileHoldsWhatWasTold(t *testing.T) {

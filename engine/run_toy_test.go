@@ -163,9 +163,9 @@ func drawsToy(s Stage) bool {
 // toys are one heavy, one light kind, and one that runs always.
 func toys() Registry {
 	return Registry{
-		{Name: "toy", Summary: "runs in its own process", Version: 1, New: func() Stage { return &toy{} }, Outputs: toyOutputs, Draws: drawsToy, Devices: true},
-		{Name: "light", Summary: "runs in place", Version: 1, New: func() Stage { return &toy{} }, Outputs: toyOutputs, Draws: drawsToy, Light: true},
-		{Name: "page", Summary: "runs always", Version: 1, New: func() Stage { return &page{} }, Outputs: toyOutputs, Always: true, Gathers: true, Light: true},
+		{Name: "toy", Summary: "runs in its own process", Version: 1, New: func() Stage { return &toy{} }, Outputs: toyOutputs, Stochastic: drawsToy, MultiGPU: true},
+		{Name: "light", Summary: "runs in place", Version: 1, New: func() Stage { return &toy{} }, Outputs: toyOutputs, Stochastic: drawsToy, InProcess: true},
+		{Name: "page", Summary: "runs always", Version: 1, New: func() Stage { return &page{} }, Outputs: toyOutputs, AfterFailures: true, AcrossSeeds: true, InProcess: true},
 	}
 }
 
@@ -219,7 +219,7 @@ func planToys(path, store string) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return x.Plan(s)
+	return NewPlan(x, s, PlanOptions{})
 }
 
 // lab is an experiment's folder with a store beside it.
@@ -269,7 +269,7 @@ func (l *lab) put(name, text string) {
 func (l *lab) tidy() {
 	l.Helper()
 	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		busy, err := l.store().Tidy()
+		busy, err := l.store().RemoveStale()
 		if err != nil {
 			l.Error(err)
 		}
@@ -370,7 +370,7 @@ func (r record) of(kind EventKind) []string {
 	var names []string
 	for _, e := range r.events {
 		if e.Kind == kind {
-			names = append(names, shellAddress(e.Address))
+			names = append(names, ShortAddress(e.Address))
 		}
 	}
 	slices.Sort(names)
@@ -379,7 +379,7 @@ func (r record) of(kind EventKind) []string {
 
 func (r record) find(kind EventKind, address string) (Event, bool) {
 	for _, e := range r.events {
-		if e.Kind == kind && (shellAddress(e.Address) == address || address == "") {
+		if e.Kind == kind && (ShortAddress(e.Address) == address || address == "") {
 			return e, true
 		}
 	}
@@ -421,7 +421,7 @@ func (l *lab) digests() map[string]string {
 func (l *lab) text(address string) string {
 	l.Helper()
 	for _, n := range l.plan().Nodes {
-		if shellAddress(n.Address) == address && n.Manifest != nil {
+		if ShortAddress(n.Address) == address && n.Manifest != nil {
 			a, err := l.store().Open(n.Manifest, "out")
 			if err != nil {
 				l.Fatal(err)

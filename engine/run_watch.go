@@ -170,7 +170,7 @@ func FindLogged(store *artifact.Store, experiment, wanted string) (string, error
 			if SameAddress(n.Address, wanted) {
 				return n.Address, nil
 			}
-			names = append(names, shellAddress(n.Address))
+			names = append(names, ShortAddress(n.Address))
 		}
 		if newest == nil {
 			newest = names

@@ -70,22 +70,22 @@ type start struct {
 	Work
 	experiment *Experiment
 	store      *artifact.Store
-	session    *artifact.User
+	session    *artifact.Session
 	folder     Folder
 	lock       *artifact.Lock // of the key; nil if the output is not committed, or in a process of its own
 	lease      *os.File       // nil without one, or in a process of its own
 	adopted    bool           // the program has ended, after its engine: only its output is committed
 	ownProcess bool           // the peak memory of this process is that of the stage
 
-	parts  artifact.Parts                // of the key; nil: computed from inputs
-	inputs map[string]*artifact.Manifest // by address; nil: read from the store
-	finish func(*artifact.Finished)      // receives the result to commit; nil: it is committed here
+	parts     artifact.Parts                // of the key; nil: computed from inputs
+	inputs    map[string]*artifact.Manifest // by address; nil: read from the store
+	committed func(*artifact.Committed)     // receives the result to flush; nil: it is flushed here
 }
 
 // start acquires the lock of a task's key and executes it in a goroutine. If another process holds the lock, the task
 // frees its share and waits.
 func (r *run) start(ctx context.Context, t *task) {
-	if err := r.user.Keep(t.Key); err != nil {
+	if err := r.session.Pin(t.Key); err != nil {
 		r.free(t)
 		r.fail(t, err, 0)
 		return
@@ -103,42 +103,36 @@ func (r *run) start(ctx context.Context, t *task) {
 			return
 		}
 		t.lock = lock
-		if r.madeMeanwhile(t) {
+		if r.reuseNew(t) {
 			r.free(t)
 			return
 		}
 	}
 	t.state = running
-	res := result{task: t, ran: true}
-	s := &start{Work: Work{Assignment: r.assignment(t), Node: t.Node, Kill: r.kill},
-		experiment: r.Experiment, store: r.Store, session: r.user, folder: r.folder,
+	e := stageEnd{task: t}
+	s := &start{Work: Work{Assignment: r.assignment(t), Node: t.Node, Kill: r.Kill},
+		experiment: r.Experiment, store: r.Store, session: r.session, folder: r.folder,
 		lock: t.lock, lease: t.lease.Inherited(), parts: t.parts, inputs: map[string]*artifact.Manifest{}}
 	s.Work.start = s
-	var commits []*pendingCommit
 	for _, up := range t.reads {
 		if up.manifest != nil {
 			s.inputs[up.Address] = up.manifest
 		}
-		if up.commit != nil {
-			commits = append(commits, up.commit)
-		}
 	}
-	s.finish = func(f *artifact.Finished) {
-		res.made.Drop() // of an earlier attempt
-		res.made = f
+	s.committed = func(c *artifact.Committed) {
+		e.manifest = c.Manifest
+		r.flusher.Add(c)
 	}
 	r.pending++
-	r.beside(func() {
+	go func() {
 		started := time.Now()
-		if !r.inPlace(t.Node) || t.Kind.Gathers { // another process reads the inputs from the store, and a report their history
-			res.err = r.awaitCommits(commits)
+		e.err = r.attempts(ctx, s)
+		e.took = time.Since(started)
+		if e.err == nil && t.Key != "" {
+			e.manifest, e.err = r.commit(t, e.manifest, e.took)
 		}
-		if res.err == nil {
-			res.err = r.attempts(ctx, s)
-		}
-		res.took = time.Since(started)
-		r.results <- res
-	})
+		r.ended <- e
+	}()
 }
 
 // assignment describes the first attempt at a task.
@@ -151,10 +145,10 @@ func (r *run) assignment(t *task) Assignment {
 		case up.manifest != nil:
 			a.Inputs[up.Address] = up.manifest.Key
 			continue
-		case up.state == failed:
+		case up.how == EventFailed:
 			missing.Why = "failed: " + up.why
 			missing.Lines = shortLines(lastLines(r.folder.log(up.Address), failureLines))
-		case up.state == skipped:
+		case up.how == EventSkipped:
 			missing.Why = "was skipped: " + up.why
 		default:
 			missing.Why = "was executed without some of its inputs and is not committed"
@@ -173,7 +167,7 @@ func (r *run) attempt(ctx context.Context, s *start) error {
 			return err
 		}
 	}
-	if s.lock.Left() {
+	if s.lock.TakeOrphan() {
 		r.adoptFinished(s)
 	}
 	if s.lock != nil {
@@ -186,7 +180,7 @@ func (r *run) attempt(ctx context.Context, s *start) error {
 	}
 	defer s.Log.Close()
 	r.emit(Event{Address: address, Kind: EventStarted, Attempt: s.Attempt, Key: s.Key,
-		Expect: r.byAddress[address].Expect.Seconds(), Path: s.Log.Name()})
+		Expect: r.byAddress[address].Estimate.Seconds(), Path: s.Log.Name()})
 	if !inPlace {
 		r.events.flush() // before a process that may outlive this one
 	}
@@ -197,7 +191,7 @@ func (r *run) attempt(ctx context.Context, s *start) error {
 	}
 	limit := r.logLimit(address)
 	end := limit.watch()
-	err := r.executor.Execute(ctx, s.Work, r.emit)
+	err := r.Executor.Execute(ctx, s.Work, r.emit)
 	r.recordError(end())
 	if err != nil && errors.Is(context.Cause(ctx), errTimeout) {
 		return timeoutError(s.Node.Timeout)
@@ -235,8 +229,8 @@ func (s *start) openLog() (err error) {
 	return err
 }
 
-// execute binds the inputs, runs the stage and commits the result, or passes it to finish. After an error the key has no
-// result; the scratch folder is removed only with the commit.
+// execute binds the inputs, runs the stage and commits the result. After an error the key has no result; the scratch
+// folder is removed only after the commit.
 func (s *start) execute(ctx context.Context, observe func(Event)) error {
 	runner, ok := s.Node.Stage.(Runner)
 	if !ok {
@@ -264,7 +258,7 @@ func (s *start) execute(ctx context.Context, observe func(Event)) error {
 	if err := out.commit(s.manifest(job, started)); err != nil {
 		return errors.Join(err, out.abort())
 	}
-	if s.finish != nil && s.Key != "" {
+	if s.committed != nil && s.Key != "" { // the run removes the folder
 		return nil
 	}
 	return os.RemoveAll(job.Dir)
@@ -379,19 +373,11 @@ func (s *start) newJob(ctx context.Context, observe func(Event)) (*Job, error) {
 		if err := disk.MkdirAll(j.Dir, 0o700); err != nil {
 			return nil, err
 		}
-		return j, artifact.MakeFolders(j.Dir, n.folders())
+		return j, nil
 	}
-	fresh, err := s.store.MakeWork(s.Key, n.folders()...)
+	fresh, err := s.store.MakeWork(s.Key)
 	j.resumes = !fresh
 	return j, err
-}
-
-// folders returns the folders that the stage expects in its scratch folder.
-func (n *Node) folders() []string {
-	if n.Kind.Folders == nil {
-		return nil
-	}
-	return n.Kind.Folders(n.Stage)
 }
 
 // open opens an input.
@@ -495,20 +481,20 @@ func (s *start) shownOutput() output {
 	}
 }
 
-// commit commits the staged result, or passes it to finish.
+// commit commits the staged result.
 func (s *start) commit(staging *artifact.Staging, m artifact.Manifest) error {
 	if series, _, length, _ := s.Node.series(m.Parts); series != "" {
 		if err := staging.KeepState(series, length); err != nil {
 			return err
 		}
 	}
-	if s.finish == nil {
-		_, err := staging.Commit(m, s.Node.Outputs)
+	c, err := staging.Commit(m, s.Node.Outputs)
+	if err != nil {
 		return err
 	}
-	f, err := staging.Finish(m, s.Node.Outputs)
-	if err == nil {
-		s.finish(f)
+	if s.committed == nil {
+		return s.store.Flush(c)
 	}
-	return err
+	s.committed(c)
+	return nil
 }
