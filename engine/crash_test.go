@@ -176,7 +176,7 @@ func (c *crash) trial() {
 			c.Errorf("left in %s: %v", folder, left)
 		}
 	}
-	if all, err := Survivors(l.store()); err != nil || len(all) > 0 {
+	if all, err := Orphans(l.store()); err != nil || len(all) > 0 {
 		c.Errorf("survivors: got %v, %v, want none", all, err)
 	}
 }

@@ -45,7 +45,7 @@ func TestRunsWithoutWhatAFileSystemMayLack(t *testing.T) {
 					t.Errorf("%s: got %s, want %s as elsewhere", address, got, digest)
 				}
 			}
-			folder := runFolder(newestRun(t, l))
+			folder := Folder(newestRun(t, l))
 			for address, said := range map[string]string{"stage.light.long": "said\n", "stage.light.silent": "", "stage.light.a": ""} {
 				if b, err := os.ReadFile(folder.log(address)); err != nil || string(b) != said {
 					t.Errorf("log of %s: got %q, %v, want %q", address, b, err, said)
@@ -75,7 +75,7 @@ func TestRunsWithoutWhatAFileSystemMayLack(t *testing.T) {
 			if r := <-done; r.err != nil {
 				t.Errorf("adoption: %v\n%s", r.err, r.text())
 			}
-			if b, err := os.ReadFile(runFolder(newestRun(t, l)).log("stage.toy.b")); err != nil || len(b) == 0 {
+			if b, err := os.ReadFile(Folder(newestRun(t, l)).log("stage.toy.b")); err != nil || len(b) == 0 {
 				t.Errorf("log of the adopted stage: got %q, %v, want it, or where it is", b, err)
 			}
 		})
@@ -110,28 +110,28 @@ func TestLedgerLiesWhereThereAreLocks(t *testing.T) {
 	t.Setenv("HOME", home)
 	t.Setenv("XDG_STATE_HOME", "")
 	t.Setenv(leasesVariable, "")
-	l, err := openLedger("runs/x/1", "store")
+	l, err := OpenLedger("runs/x/1", "store")
 	if err != nil || !strings.HasPrefix(l.dir, home) {
 		t.Fatalf("got %+v, %v, want a ledger below %s", l, err, home)
 	}
-	held := l.mustTake(t, lease{Address: "stage.toy.a", CPUs: 1}).file.Name()
+	held := l.mustTake(t, Lease{Address: "stage.toy.a", CPUs: 1}).file.Name()
 	lacking(t, syscall.ENOLCK, home, "flock")
 	if _, ok := readLease(held); ok || !exists(held) {
 		t.Errorf("a lease that cannot be asked for its lock: got %v, there %v, want it neither read nor removed", ok, exists(held))
 	}
-	if err := l.close(); err != nil {
+	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
-	l, err = openLedger("runs/x/1", "store")
+	l, err = OpenLedger("runs/x/1", "store")
 	if want := fmt.Sprintf("/tmp/rcgrpo-%d", os.Getuid()); err != nil || l.dir != want {
 		t.Fatalf("home without locks: got %+v, %v, want a ledger in %s", l, err, want)
 	}
-	if err := l.close(); err != nil {
+	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
 	named := filepath.Join(home, "named")
 	t.Setenv(leasesVariable, named)
-	if _, err := openLedger("runs/x/1", "store"); !errors.Is(err, syscall.ENOLCK) || !strings.Contains(err.Error(), leasesVariable) || !strings.Contains(err.Error(), named) {
+	if _, err := OpenLedger("runs/x/1", "store"); !errors.Is(err, syscall.ENOLCK) || !strings.Contains(err.Error(), leasesVariable) || !strings.Contains(err.Error(), named) {
 		t.Errorf("a named folder without locks: got %v, want an error with the way out", err)
 	}
 }

@@ -112,8 +112,8 @@ func newGraph(nodes []*Planned) *graph {
 func (p *Plan) Forecast(ctx context.Context) Forecast {
 	g := newGraph(p.Nodes)
 	needsGPU := slices.ContainsFunc(g.nodes, func(d *Planned) bool { return d.Resources.GPUs > 0 })
-	s := &simulation{graph: g, machine: machineFor(ctx, p.Experiment.Site, needsGPU),
-		executor: cmp.Or(p.Experiment.Site.Executor, "local"), claims: map[*claim]int{}}
+	s := &simulation{graph: g, machine: Detect(ctx, p.Experiment.Site, needsGPU),
+		executor: cmp.Or(p.Experiment.Site.Executor, "local"), nodeOf: map[string]int{}}
 	f := Forecast{Placements: map[*Planned]Placement{}}
 	for _, d := range g.nodes {
 		if d.Estimate == 0 {
@@ -133,26 +133,26 @@ func (p *Plan) Forecast(ctx context.Context) Forecast {
 // simulation schedules the nodes of a graph on a machine in simulated time.
 type simulation struct {
 	*graph
-	machine  machine
+	machine  Machine
 	executor string // of nodes that name none
 
-	schedule schedule
-	claims   map[*claim]int // node of each claim
-	now      time.Time
-	moment   int // number of stages that have ended
+	queue  Queue
+	nodeOf map[string]int // node of each claim
+	now    time.Time
+	moment int // number of stages that have ended
 }
 
 // run fills placements and returns the time from the first start to the last end.
 func (s *simulation) run(placements map[*Planned]Placement) time.Duration {
 	type execution struct {
-		claim *claim
-		gpus  []string
-		end   time.Time
+		request *Request
+		gpus    []string
+		end     time.Time
 	}
 	begin := time.Now()
 	s.now = begin
-	s.schedule.free = share{s.machine.cpus, len(s.machine.gpus), s.machine.memory}
-	free := s.machine.gpus
+	s.queue.Free = Share{s.machine.CPUs, len(s.machine.GPUs), s.machine.Memory}
+	free := s.machine.GPUs
 	for i, n := range slices.Clone(s.waits) {
 		if n == 0 {
 			s.ready(i)
@@ -160,12 +160,12 @@ func (s *simulation) run(placements map[*Planned]Placement) time.Duration {
 	}
 	var running []execution
 	for {
-		for c := s.schedule.next(s.now); c != nil; c = s.schedule.next(s.now) {
-			d := s.nodes[s.claims[c]]
-			e := execution{c, slices.Clone(free[:c.need.gpus]), s.now.Add(d.Estimate)}
-			free = free[c.need.gpus:]
-			placements[d] = Placement{Executor: cmp.Or(d.Executor, s.executor), CPUs: c.need.cpus, GPUs: e.gpus,
-				Start: s.now.Sub(begin), Memory: s.machine.memoryOf(d.Node)}
+		for c := s.queue.Next(s.now); c != nil; c = s.queue.Next(s.now) {
+			d := s.nodes[s.nodeOf[c.ID]]
+			e := execution{c, slices.Clone(free[:c.Need.GPUs]), s.now.Add(d.Estimate)}
+			free = free[c.Need.GPUs:]
+			placements[d] = Placement{Executor: cmp.Or(d.Executor, s.executor), CPUs: c.Need.CPUs, GPUs: e.gpus,
+				Start: s.now.Sub(begin), Memory: s.machine.memoryOf(d.Resources)}
 			running = append(running, e)
 		}
 		if len(running) == 0 {
@@ -181,10 +181,10 @@ func (s *simulation) run(placements map[*Planned]Placement) time.Duration {
 		running = slices.Delete(running, first, first+1)
 		s.moment++
 		s.now = e.end
-		s.schedule.release(e.claim)
+		s.queue.Release(e.request)
 		free = append(free, e.gpus...)
 		slices.Sort(free)
-		s.ended(s.claims[e.claim])
+		s.ended(s.nodeOf[e.request.ID])
 	}
 }
 
@@ -195,9 +195,9 @@ func (s *simulation) ready(i int) {
 		s.ended(i)
 		return
 	}
-	c := &claim{need: s.machine.share(d.Node), released: s.moment, rank: s.rank[i], expect: d.Estimate}
-	s.claims[c] = i
-	s.schedule.add(c)
+	c := &Request{ID: d.Address, Need: s.machine.share(d.Resources), ReadyAt: s.moment, Rank: s.rank[i], Estimate: d.Estimate}
+	s.nodeOf[c.ID] = i
+	s.queue.Add(c)
 }
 
 func (s *simulation) ended(i int) {

@@ -36,7 +36,7 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 	}
 	r := &run{RunOptions: o, observe: observe, flusher: p.Store.Flusher(), ended: make(chan stageEnd), foreign: make(chan foreignEnd)}
 	if r.Executor == nil {
-		r.Executor = thisMachine{}
+		r.Executor = localExecutor{}
 	}
 	errs := []error{r.open(ctx, p)}
 	if errs[0] == nil {
@@ -71,10 +71,10 @@ func (r *run) open(ctx context.Context, p *Plan) (err error) {
 	}
 	r.folder = folder
 	r.closers = append(r.closers, lock.Close)
-	if r.ledger, err = openLedger(string(folder), r.Store.Dir()); err != nil {
+	if r.ledger, err = OpenLedger(string(folder), r.Store.Dir()); err != nil {
 		return err
 	}
-	r.closers = append(r.closers, r.ledger.close)
+	r.closers = append(r.closers, r.ledger.Close)
 	if r.events, err = openEventLog(folder.path("events.jsonl")); err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ type run struct {
 	flusher   *artifact.Flusher
 	closers   []func() error
 	editions  func() map[edition]bool // of published files, found at the first call
-	folder    runFolder
+	folder    Folder
 	tasks     []*task
 	byAddress map[string]*task
 	ended     chan stageEnd
@@ -172,14 +172,14 @@ type run struct {
 	failed    []*task
 	stopping  bool // ctx has ended
 
-	schedule schedule
+	queued Queue
 	sharing
 	moment  int // counts ends, for the schedule
-	machine machine
+	machine Machine
 	gpus    []string // ids of the free devices
 
 	record    sync.Mutex // guards the fields below
-	events    *eventLog
+	events    *EventLog
 	observe   func(Event)
 	recordErr error
 }
@@ -225,11 +225,11 @@ type task struct {
 	waits     int           // number of reads that have not ended
 	rank      time.Duration // expected time from its start to the end of the longest path through it
 	lock      *artifact.Lock
-	claim     *claim   // since it was first ready
-	gpus      []string // ids of its devices while it runs
-	lease     *slot    // its entry in the ledger while it runs
-	collected bool     // gc removed its bytes
-	attempts  int      // of an adopted stage that failed
+	request   *Request   // since it was first ready
+	gpus      []string   // ids of its devices while it runs
+	lease     *LeaseFile // its entry in the ledger while it runs
+	collected bool       // gc removed its bytes
+	attempts  int        // of an adopted stage that failed
 }
 
 // link makes the tasks and their edges, ranks them and ends those without work.
@@ -287,15 +287,15 @@ func (t *task) countWaits() {
 func (r *run) measure(ctx context.Context) error {
 	open := slices.DeleteFunc(slices.Clone(r.tasks), func(t *task) bool { return t.state == ended })
 	needGPUs := slices.ContainsFunc(open, func(t *task) bool { return t.Resources.GPUs > 0 })
-	r.machine = machineFor(ctx, r.Experiment.Site, needGPUs)
+	r.machine = Detect(ctx, r.Experiment.Site, needGPUs)
 	var errs []error
 	for _, t := range open {
 		if why := r.machine.unfit(t.Node); why != "" {
 			errs = append(errs, fmt.Errorf("%s %s", t.Address, why))
 		}
 	}
-	r.gpus, r.view = slices.Clone(r.machine.gpus), r.machine.view
-	r.schedule.free = share{r.machine.cpus, len(r.gpus), r.machine.memory}
+	r.gpus, r.driver = slices.Clone(r.machine.GPUs), r.machine.Driver
+	r.queued.Free = Share{CPUs: r.machine.CPUs, GPUs: len(r.gpus), Memory: r.machine.Memory}
 	return errors.Join(errs...)
 }
 
@@ -317,7 +317,7 @@ func (r *run) loop(ctx context.Context) error {
 	for r.startReady(ctx); r.pending > 0 || r.blocked; r.startReady(ctx) {
 		var again <-chan time.Time
 		if r.blocked { // the ledger may answer differently soon
-			again = time.After(lookAgain)
+			again = time.After(admitEvery)
 		}
 		select {
 		case e := <-r.ended:
@@ -437,62 +437,10 @@ func (r *run) rebuildCollected(t *task) bool {
 // queue makes a task ready.
 func (r *run) queue(t *task) {
 	t.state = ready
-	if t.claim == nil {
-		t.claim = &claim{task: t, need: r.machine.share(t.Node), released: r.moment, rank: t.rank, expect: t.Estimate}
+	if t.request == nil {
+		t.request = &Request{ID: t.Address, Need: r.machine.share(t.Resources), ReadyAt: r.moment, Rank: t.rank, Estimate: t.Estimate}
 	}
-	r.schedule.add(t.claim)
-}
-
-// start acquires the key's lock and executes t in a goroutine. If another process has the lock, the task gives its share
-// of the machine back and waits.
-func (r *run) start(ctx context.Context, t *task) {
-	if err := r.session.Pin(t.Key); err != nil {
-		r.release(t)
-		r.fail(t, err, 0)
-		return
-	}
-	if t.Key != "" && t.lock == nil {
-		lock, err := r.Store.TryLock(t.Key)
-		if err != nil {
-			r.release(t)
-			r.fail(t, err, 0)
-			return
-		}
-		if lock == nil {
-			r.release(t)
-			r.awaitLock(ctx, t)
-			return
-		}
-		t.lock = lock
-		if r.reuseNew(t) {
-			r.release(t)
-			return
-		}
-	}
-	t.state = running
-	e := stageEnd{task: t}
-	w := Work{Node: t.Node, Experiment: r.Experiment, Store: r.Store, CPUs: t.claim.need.cpus, GPUs: t.gpus,
-		Attempt: t.attempts + 1, Log: r.folder.log(t.Address), Kill: r.Kill, user: r.session, folder: r.folder,
-		assignment: r.assignment(t), lock: t.lock, lease: t.lease.inherited(), parts: t.parts, inputs: map[string]*artifact.Manifest{}}
-	for _, up := range t.reads {
-		if up.manifest != nil {
-			w.inputs[up.Address] = up.manifest
-		}
-	}
-	w.finish = func(c *artifact.Committed) {
-		e.manifest = c.Manifest
-		r.flusher.Add(c)
-	}
-	r.pending++
-	go func() {
-		started := time.Now()
-		e.err = r.attempts(ctx, w)
-		e.took = time.Since(started)
-		if e.err == nil && t.Key != "" {
-			e.manifest, e.err = r.commit(t, e.manifest, e.took)
-		}
-		r.ended <- e
-	}()
+	r.queued.Add(t.request)
 }
 
 // commit reports and publishes a committed result and removes its scratch folder. Without a manifest, another process
@@ -512,7 +460,7 @@ func (r *run) commit(t *task, m *artifact.Manifest, took time.Duration) (*artifa
 
 // inPlace reports whether a node runs in this process.
 func (r *run) inPlace(n *Node) bool {
-	_, here := r.Executor.(thisMachine)
+	_, here := r.Executor.(localExecutor)
 	return here && runsInPlace(n)
 }
 
@@ -521,13 +469,13 @@ func (r *run) awaitLock(ctx context.Context, t *task) {
 	r.recordError(r.session.Pin(t.Key))
 	t.state = running
 	text := "waiting: another run is making it"
-	var h holder
+	var h Holder
 	if r.Store.Holder(t.Key, &h) == nil {
-		text = "waiting: it is being made by " + h.text()
+		text = "waiting: it is being made by " + h.Text()
 	}
 	r.emit(Event{Address: t.Address, Kind: EventNote, Text: text})
 	r.pending++
-	go func() { r.foreign <- r.attend(ctx, t) }()
+	go func() { r.foreign <- r.waitForLock(ctx, t) }()
 }
 
 // reuseNew reuses a result that appeared before the key's lock was acquired.
@@ -551,34 +499,12 @@ func (r *run) unlock(t *task) {
 	}
 }
 
-func (r *run) assignment(t *task) assignment {
-	a := assignment{Address: t.Address, Key: t.Key, Inputs: map[string]string{}, Missing: map[string]*MissingError{},
-		Store: r.Store.Dir(), CPUs: t.claim.need.cpus, GPUs: t.gpus, Revision: Revision()}
-	for _, up := range t.reads {
-		missing := &MissingError{Address: up.Address}
-		switch {
-		case up.manifest != nil:
-			a.Inputs[up.Address] = up.manifest.Key
-			continue
-		case up.how == EventFailed:
-			missing.Why = "failed: " + up.why
-			missing.Lines = withShortLines(lastLines(r.folder.log(up.Address), failureLines))
-		case up.how == EventSkipped:
-			missing.Why = "was skipped: " + up.why
-		default:
-			missing.Why = "was made without some of its inputs and is not kept"
-		}
-		a.Missing[up.Address] = missing
-	}
-	return a
-}
-
 // onEnded handles the end of a stage that this run executed.
 func (r *run) onEnded(ctx context.Context, e stageEnd) {
 	t := e.task
 	r.pending--
 	r.moment++
-	r.release(t)
+	r.free(t)
 	switch {
 	case e.err == nil && t.Key == "":
 		r.show(t, e.took)
@@ -675,7 +601,7 @@ func (r *run) fail(t *task, err error, took time.Duration) {
 	r.failed = append(r.failed, t)
 	log := r.folder.log(t.Address)
 	lines := lastLines(log, failureLines)
-	f := &Failure{Text: err.Error(), Cause: failureCause(err, ofLastAttempt(lines)), Log: log, Lines: withShortLines(lines)}
+	f := &Failure{Text: err.Error(), Cause: failureCause(err, ofLastAttempt(lines)), Log: log, Lines: shortLines(lines)}
 	if work := r.Store.Work(t.Key); t.Key != "" && exists(work) {
 		f.Work = work
 	}
@@ -689,11 +615,6 @@ func (r *run) fail(t *task, err error, took time.Duration) {
 			}
 		}
 	}
-}
-
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
 }
 
 // stopReason is why nothing new starts after a failure.
@@ -717,7 +638,7 @@ func (r *run) skipReaders(t *task, why string) {
 
 func (r *run) skip(t *task, why string) {
 	if t.state == ready {
-		r.schedule.remove(t.claim)
+		r.queued.Remove(t.request)
 	}
 	t.state, t.how, t.why = ended, EventSkipped, why
 	r.unlock(t)

@@ -42,7 +42,7 @@ func (s *script) Execute(ctx context.Context, w Work, observe func(Event)) error
 	if err != nil {
 		return err
 	}
-	g, err := w.Store.Begin(w.assignment.Key)
+	g, err := w.start.store.Begin(w.Key)
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (s *script) Execute(ctx context.Context, w Work, observe func(Event)) error
 	if err != nil {
 		return err
 	}
-	return w.Store.Flush(c)
+	return w.start.store.Flush(c)
 }
 
 // next waits for n more nodes to start and returns their names, sorted.

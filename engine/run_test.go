@@ -154,7 +154,7 @@ stage "toy" "a" {
   }
 }
 `)
-	if r := l.run(RunOptions{}); r.err == nil || !strings.Contains(r.err.Error(), "asks for 4 GPUs and this machine offers 3") {
+	if r := l.run(RunOptions{}); r.err == nil || !strings.Contains(r.err.Error(), "requests 4 GPUs, but this machine offers 3") {
 		t.Errorf("too many GPUs: got %v, want a refusal before anything runs", r.err)
 	}
 }
@@ -263,10 +263,10 @@ func TestPanicOfAStageProcessIsASentence(t *testing.T) {
 	broken := toys()
 	broken[0].New = func() Stage { panic("a mistake in a kind") }
 	var stderr strings.Builder
-	if code := NodeMain(runs[0], "stage.toy.a", broken, &stderr); code != 1 {
+	if code := NodeMain(runs[0], "stage.toy.a", broken, &stderr, func(Event) {}); code != 1 {
 		t.Errorf("exit code: got %d, want 1", code)
 	}
-	if got := stderr.String(); !strings.Contains(got, "stage.toy.a ended by a mistake of the program: a mistake in a kind") || strings.Contains(got, "goroutine") {
+	if got := stderr.String(); !strings.Contains(got, "stage.toy.a ended with a bug in the program: a mistake in a kind") || strings.Contains(got, "goroutine") {
 		t.Errorf("got %q, want a sentence", got)
 	}
 }

@@ -172,7 +172,7 @@ func toys() Registry {
 // TestMain lets the test binary be the engine's binary: `node` runs a node, `engine` a whole experiment.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 6 && os.Args[1] == "node" {
-		os.Exit(NodeMain(os.Args[3], os.Args[5], toys(), os.Stderr))
+		os.Exit(NodeMain(os.Args[3], os.Args[5], toys(), os.Stderr, func(Event) {}))
 	}
 	if len(os.Args) == 4 && os.Args[1] == "engine" {
 		os.Exit(engineMain(os.Args[2], os.Args[3]))

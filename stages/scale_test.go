@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -117,7 +116,7 @@ func playFile(t *testing.T, file, seeds string, vars map[string]string, benchmar
 type here struct{}
 
 func (here) Execute(ctx context.Context, w engine.Work, observe func(engine.Event)) error {
-	return w.Perform(ctx, io.Discard, observe)
+	return w.Perform(ctx, observe)
 }
 
 // folder is where a port of a node lies.

@@ -157,5 +157,5 @@ func nodeCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	if *dir == "" || *address == "" || len(c.args) > 0 {
 		return c.misuse("want -run FOLDER -node ADDRESS")
 	}
-	return engine.NodeMain(*dir, *address, kinds(), stderr)
+	return engine.NodeMain(*dir, *address, kinds(), stderr, engine.NewDisplay(stderr, engine.DisplayOptions{}).Observe)
 }

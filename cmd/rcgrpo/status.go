@@ -84,11 +84,11 @@ func statusCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 			runs = append(runs, s)
 		}
 	}
-	survivors, err := engine.Survivors(store)
+	survivors, err := engine.Orphans(store)
 	if err != nil {
 		return c.fail(err)
 	}
-	survivors = slices.DeleteFunc(survivors, func(s engine.Survivor) bool { return !slices.Contains(names, s.Experiment) })
+	survivors = slices.DeleteFunc(survivors, func(s engine.Orphan) bool { return !slices.Contains(names, s.Experiment) })
 	switch {
 	case *asJSON:
 		if err := writeStatusJSON(stdout, runs, survivors, *all); err != nil {
@@ -198,7 +198,7 @@ type statusNodeJSON struct {
 	Log     string         `json:"log,omitempty"`
 }
 
-func writeStatusJSON(w io.Writer, runs []*engine.RunStatus, survivors []engine.Survivor, all bool) error {
+func writeStatusJSON(w io.Writer, runs []*engine.RunStatus, survivors []engine.Orphan, all bool) error {
 	type survivor struct {
 		Address string    `json:"address"`
 		Run     string    `json:"run"` // folder of the run that it has outlived

@@ -23,7 +23,7 @@ import (
 // Main is TestMain of a package that runs the suite: the test binary can then run a node in a process of its own.
 func Main(m *testing.M) {
 	if len(os.Args) == 6 && os.Args[1] == "node" {
-		os.Exit(engine.NodeMain(os.Args[3], os.Args[5], kinds, os.Stderr))
+		os.Exit(engine.NodeMain(os.Args[3], os.Args[5], kinds, os.Stderr, func(engine.Event) {}))
 	}
 	os.Setenv("GORACE", "atexit_sleep_ms=0") // a process otherwise lingers for a second under the race detector
 	os.Exit(m.Run())
