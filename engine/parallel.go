@@ -6,15 +6,15 @@ import (
 	"sync/atomic"
 )
 
-// How many files, or blocks of stages to decode, it takes to be worth a goroutine.
+// Numbers of files, or of blocks to decode, that justify a goroutine.
 const (
 	manyStats  = 128
 	manyReads  = 16
 	manyStages = 16
 )
 
-// inPieces says whether ok holds for all of 0 … n-1, on several processors where there are least of them for each.
-// Each takes a few at a time, for one may start late or be slow; the caller works too.
+// inPieces reports whether ok holds for all of 0 … n-1. It uses several CPUs if each gets at least so many
+// numbers. A goroutine takes a few at a time, since one may start late or be slow; the caller works too.
 func inPieces(n, least int, ok func(i int) bool) bool {
 	few := max(1, least/4)
 	var taken atomic.Int64

@@ -20,7 +20,8 @@ type Staging struct {
 	ports map[string]string // folder of each port
 }
 
-// Begin starts a result and removes the unfinished output of an earlier attempt. The caller holds the lock of the key.
+// Begin starts a result and removes the unfinished output of an earlier attempt. The caller holds the lock of
+// the key.
 func (s *Store) Begin(key string) (*Staging, error) {
 	if err := s.Discard(key); err != nil {
 		return nil, fmt.Errorf("begin %s: %w", key, err)
@@ -40,7 +41,7 @@ func (s *Store) Discard(key string) error {
 func (g *Staging) Dir(port string) (string, error) {
 	dir := filepath.Join(g.dir, port)
 	if filepath.Dir(dir) != g.dir {
-		return "", fmt.Errorf("%q is no port name", port)
+		return "", fmt.Errorf("%q is not a port name", port)
 	}
 	if have := g.ports[port]; have != "" {
 		return have, nil
@@ -52,7 +53,7 @@ func (g *Staging) Dir(port string) (string, error) {
 // Take declares an existing folder as that of a port. It must be on the file system of the store; Commit moves it.
 func (g *Staging) Take(port, dir string) error {
 	if g.ports[port] != "" {
-		return fmt.Errorf("port %q has its folder already", port)
+		return fmt.Errorf("port %q already has a folder", port)
 	}
 	g.ports[port] = dir
 	return nil
@@ -67,9 +68,10 @@ type Committed struct {
 	unsealed []Output
 }
 
-// Commit moves the objects of a result to their places and names its manifest: from then on Lookup finds it. m gets its
-// Key and Outputs; types holds the artifact type of each declared port. A declared port that was not written, or a
-// written one that was not declared, is an error. After an error the key has no result and Abort may follow.
+// Commit moves the objects of a result to their places and names its manifest: from then on Lookup finds it.
+// m gets its Key and Outputs; types holds the artifact type of each declared port. A declared port that was
+// not written, or a written one that was not declared, is an error. After an error the key has no result and
+// Abort may follow.
 //
 // Nothing is durable before Flush. After a power cut Lookup hashes every object that was not flushed, so a torn one
 // counts as damaged and its stage runs again.
@@ -199,8 +201,8 @@ func (s *Store) record(m *Manifest) error {
 	return s.point(pointer{m.Experiment, m.Address, m.Key})
 }
 
-// Flush makes results durable and seals their objects. A single result is flushed file by file; for several, one flush
-// of the file system takes a tenth of the time.
+// Flush makes results durable and seals their objects. A single result is flushed file by file; for several,
+// one flush of the file system takes a tenth of the time.
 func (s *Store) Flush(results ...*Committed) error {
 	err := s.syncResults(results)
 	if err != nil {
