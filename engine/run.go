@@ -371,6 +371,12 @@ func (r *run) resolve(t *task) {
 		return
 	}
 	t.Key, t.parts = key, parts
+	if twin := t.Twin; twin != nil && !t.Force {
+		if m := r.byAddress[twin.Address].manifest; m != nil && m.Key == key {
+			r.reuse(t, m) // Lookup might have to hash it
+			return
+		}
+	}
 	if !t.Force {
 		if err := r.session.Pin(key); err != nil {
 			r.fail(t, err, 0)
@@ -481,34 +487,35 @@ func (r *run) start(ctx context.Context, t *task) {
 			w.inputs[up.Address] = up.manifest
 		}
 	}
-	w.finish = func(c *artifact.Committed) {
-		e.manifest = c.Manifest
-		r.flusher.Add(c)
-	}
+	var made *artifact.Committed
+	w.finish = func(c *artifact.Committed) { made = c }
 	r.pending++
 	go func() {
 		started := time.Now()
 		e.err = r.attempts(ctx, w)
 		e.took = time.Since(started)
 		if e.err == nil && t.Key != "" {
-			e.manifest, e.err = r.commit(t, e.manifest, e.took)
+			e.manifest, e.err = r.commit(t, made, e.took)
 		}
 		r.ended <- e
 	}()
 }
 
-// commit reports and publishes a committed result and removes its scratch folder. Without a manifest, another
-// process committed it.
-func (r *run) commit(t *task, m *artifact.Manifest, took time.Duration) (*artifact.Manifest, error) {
-	if m == nil {
-		var err error
-		if m, err = r.Store.Lookup(t.Key); err != nil {
-			return nil, fmt.Errorf("the stage succeeded, but its result is %w", err)
-		}
+// commit reports and publishes a committed result and removes its scratch folder. A result of this process is then
+// flushed; with a nil result, another process has committed and flushed it.
+func (r *run) commit(t *task, made *artifact.Committed, took time.Duration) (m *artifact.Manifest, err error) {
+	if made != nil {
+		m = made.Manifest
+	} else if m, err = r.Store.Lookup(t.Key); err != nil {
+		return nil, fmt.Errorf("the stage succeeded, but its result is %w", err)
 	}
 	r.reportDone(t, m, took)
 	r.publish(t, m)
 	r.recordError(r.Store.RemoveWork(t.Key))
+	if made != nil {
+		r.flusher.Add(made, t.lock)
+		t.lock = nil
+	}
 	return m, nil
 }
 

@@ -241,25 +241,27 @@ type Flusher struct {
 
 	mu      sync.Mutex
 	pending []*Committed
+	locks   []*Lock
 
 	busy sync.Mutex // held during a flush; guards err
-	err  error      // the first error
+	err  error
 }
 
 // Flusher returns one for the store. It must be closed.
 func (s *Store) Flusher() *Flusher { return &Flusher{store: s} }
 
-// Add schedules a result for the next flush.
-func (f *Flusher) Add(c *Committed) {
+// Add schedules a result for the next flush, which then releases the lock of its key: another run that waits for the
+// result would have to hash an unsealed one.
+func (f *Flusher) Add(c *Committed, lock *Lock) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.pending = append(f.pending, c)
+	f.pending, f.locks = append(f.pending, c), append(f.locks, lock)
 	if len(f.pending) == 1 {
 		time.AfterFunc(flushAfter, f.flush)
 	}
 }
 
-// Close flushes the pending results, waits for a flush that runs, and returns the first error of all flushes.
+// Close flushes the pending results, waits for a flush that runs, and returns the errors of all flushes.
 func (f *Flusher) Close() error {
 	f.flush()
 	return f.err
@@ -269,13 +271,15 @@ func (f *Flusher) flush() {
 	f.busy.Lock()
 	defer f.busy.Unlock()
 	f.mu.Lock()
-	group := f.pending
-	f.pending = nil
+	group, locks := f.pending, f.locks
+	f.pending, f.locks = nil, nil
 	f.mu.Unlock()
 	if len(group) == 0 {
 		return
 	}
-	if err := f.store.Flush(group...); err != nil && f.err == nil {
-		f.err = err
+	errs := []error{f.err, f.store.Flush(group...)}
+	for _, l := range locks {
+		errs = append(errs, l.Unlock())
 	}
+	f.err = errors.Join(errs...)
 }

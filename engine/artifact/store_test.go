@@ -195,7 +195,7 @@ func TestFlusherSealsAndReportsItsError(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			f.Add(c)
+			f.Add(c, lock(t, s, fmt.Sprint(fault, i)))
 			made = append(made, c.Manifest)
 		}
 		disk.Fail(func(op, _ string) error {
@@ -210,6 +210,9 @@ func TestFlusherSealsAndReportsItsError(t *testing.T) {
 		for _, m := range made {
 			if sealed, err := s.verify("", m.Outputs["out"], nil); err != nil || sealed != (fault == nil) {
 				t.Errorf("with %v: sealed %v, %v", fault, sealed, err)
+			}
+			if exists(s.path("locks", m.Key)) {
+				t.Errorf("with %v: a lock is held", fault)
 			}
 		}
 	}
