@@ -13,7 +13,7 @@ import (
 	"rcgrpo/engine/internal/disk"
 )
 
-// lacking makes the store look as if its file system lacked operations.
+// lacking makes the file system lack operations below a path.
 func lacking(t *testing.T, fault error, below string, ops ...string) {
 	disk.Lack(func(op, path string) error {
 		if slices.Contains(ops, op) && strings.HasPrefix(path, below) {
@@ -24,7 +24,7 @@ func lacking(t *testing.T, fault error, below string, ops ...string) {
 	t.Cleanup(func() { disk.Lack(nil) })
 }
 
-// What a file system may lack, such as exFAT, is never needed: runs, logs, published files, gc and adoption do without.
+// Runs, logs, published files, gc and adoption work without the operations that a file system such as exFAT lacks.
 func TestRunsWithoutWhatAFileSystemMayLack(t *testing.T) {
 	want := newLab(t)
 	want.write(faultyRun)
@@ -38,7 +38,8 @@ func TestRunsWithoutWhatAFileSystemMayLack(t *testing.T) {
 			}
 			l := newLab(t)
 			lacking(t, syscall.EPERM, l.dir, ops...)
-			l.write(faultyRun + "stage \"light\" \"long\" {\n text = \"long\"\n shell = \"echo said; sleep 0.2\"\n}\nstage \"light\" \"silent\" {\n text = \"silent\"\n shell = \"sleep 0.2\"\n}\n")
+			l.write(faultyRun + "stage \"light\" \"long\" {\n text = \"long\"\n shell = \"echo said; sleep 0.2\"\n}\n" +
+				"stage \"light\" \"silent\" {\n text = \"silent\"\n shell = \"sleep 0.2\"\n}\n")
 			l.mustRun()
 			for address, digest := range want.digests() {
 				if got := l.digests()[address]; got != digest {
@@ -103,8 +104,8 @@ func TestStoreWithoutLocksIsRefusedWithTheWayOut(t *testing.T) {
 	}
 }
 
-// A home without locks, as some network file systems are, has the ledger elsewhere; a folder that the user has named does
-// not.
+// A home without locks, as some network file systems are, has the ledger elsewhere; a folder that the user
+// has named does not.
 func TestLedgerLiesWhereThereAreLocks(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
@@ -117,7 +118,7 @@ func TestLedgerLiesWhereThereAreLocks(t *testing.T) {
 	held := l.mustTake(t, Lease{Address: "stage.toy.a", CPUs: 1}).file.Name()
 	lacking(t, syscall.ENOLCK, home, "flock")
 	if _, ok := readLease(held); ok || !exists(held) {
-		t.Errorf("a lease that cannot be asked for its lock: got %v, there %v, want it neither read nor removed", ok, exists(held))
+		t.Errorf("a lease whose lock fails: read %v, exists %v, want it neither read nor removed", ok, exists(held))
 	}
 	if err := l.Close(); err != nil {
 		t.Error(err)

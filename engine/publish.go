@@ -15,8 +15,8 @@ import (
 	"rcgrpo/engine/internal/disk"
 )
 
-// A published copy has the end time of its result as modification time, so one stat shows that a file is the copy. A file
-// with another time is hashed.
+// A published copy has the end time of its result as modification time, so one stat shows that a file is the
+// copy. A file with another time is hashed.
 
 // publishedFiles returns the published files of a result. intact reports whether each is the copy of its output.
 func (p *Plan) publishedFiles(m *artifact.Manifest) (files []fileState, intact bool) {
@@ -46,7 +46,8 @@ func (p *Plan) publishedFile(m *artifact.Manifest, pub artifact.Published) (w fi
 	return w, true
 }
 
-// isCopy reports whether a file is the copy of f, by its size and time or by its content. A paranoid plan always reads it.
+// isCopy reports whether a file is the copy of f, by its size and time or by its content. A paranoid plan
+// always reads it.
 func (p *Plan) isCopy(path string, info fs.FileInfo, f artifact.FileInfo, ended time.Time) (bool, error) {
 	if !info.Mode().IsRegular() || info.Size() != f.Bytes {
 		return false, nil
@@ -58,8 +59,8 @@ func (p *Plan) isCopy(path string, info fs.FileInfo, f artifact.FileInfo, ended 
 	return digest == f.SHA256, err
 }
 
-// Unlike lists the published files of results that are up to date which are missing, edited, or copies of another result,
-// by their names. A run publishes them again.
+// Unlike lists the published files of results that are up to date which are missing, edited, or copies of
+// another result, by their names. A run publishes them again.
 func (p *Plan) Unlike() []string {
 	var names []string
 	for _, n := range p.Nodes {
@@ -75,8 +76,8 @@ func (p *Plan) Unlike() []string {
 	return names
 }
 
-// publish copies the published files of a result to the experiment's folder, unless the copies exist. An error does not
-// fail the stage, since its result is safe.
+// publish copies the published files of a result to the experiment's folder, unless the copies exist. An
+// error does not fail the stage, since its result is safe.
 func (r *run) publish(t *task, m *artifact.Manifest) {
 	changed := false
 	for _, pub := range m.Published {
@@ -94,8 +95,8 @@ func (r *run) publish(t *task, m *artifact.Manifest) {
 	}
 }
 
-// publishFile publishes one file and reports how: "" if the copy existed. A file that is no copy of any result belongs to
-// the user and is moved to NAME.edited.
+// publishFile publishes one file and reports how: "" if the copy existed. A file that is no copy of any
+// result belongs to the user and is moved to NAME.edited.
 func (r *run) publishFile(t *task, m *artifact.Manifest, pub artifact.Published) (how string, err error) {
 	if link := linkedFolder(r.Experiment.Dir, pub.Name); link != "" {
 		return "", fmt.Errorf("%s is a symbolic link, and files are published into folders of the experiment only: "+
@@ -161,8 +162,8 @@ func (r *run) source(m *artifact.Manifest, pub artifact.Published) (path string,
 	return path, f, err
 }
 
-// isOldCopy reports whether a file is the copy of another result: of the last one of the address, by size and time, or of
-// any earlier one, by content.
+// isOldCopy reports whether a file is the copy of another result: of the last one of the address, by size and
+// time, or of any earlier one, by content.
 func (r *run) isOldCopy(t *task, pub artifact.Published, path string, info fs.FileInfo) (bool, error) {
 	if !info.Mode().IsRegular() {
 		return false, nil
@@ -185,8 +186,8 @@ func (r *run) isOldCopy(t *task, pub artifact.Published, path string, info fs.Fi
 // edition is a content of a published file.
 type edition struct{ name, digest string }
 
-// findEditions returns the contents of the experiment's published files in all results of the store, also in those of
-// runs with missing inputs.
+// findEditions returns the contents of the experiment's published files in all results of the store, also in
+// those of runs with missing inputs.
 func (r *run) findEditions() map[edition]bool {
 	all := map[edition]bool{}
 	manifests, _, _ := r.Store.Manifests() // without a manifest a copy counts as edited, and is not lost
@@ -237,8 +238,8 @@ func keepEdited(path string) (string, error) {
 	return to, disk.Rename(path, to)
 }
 
-// copyFile makes to a copy of from with the given time. It is written in the folder temp, or beside to if temp is on
-// another file system, and then renamed.
+// copyFile makes to a copy of from with the given time. It is written in the folder temp, or beside to if
+// temp is on another file system, and then renamed.
 func copyFile(from, to, temp string, at time.Time) error {
 	if err := disk.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err

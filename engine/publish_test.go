@@ -57,8 +57,8 @@ func TestPublishedFilesAreCopiesRestoredAndKeptAside(t *testing.T) {
 	}
 }
 
-// Copies of other results are replaced, whatever their time: of the last result, of one before, of a run with missing
-// inputs, and those of stores that did not set the time.
+// Copies of other results are replaced, whatever their time: of the last result, of one before, of a run with
+// missing inputs, and those of stores that did not set the time.
 func TestOldCopiesAreReplaced(t *testing.T) {
 	l, path, change := publishLab(t)
 	touch := func() {
@@ -86,7 +86,8 @@ func TestOldCopiesAreReplaced(t *testing.T) {
 			t.Fatalf("%s: a copy nobody edited was kept aside", tc.name)
 		}
 	}
-	const broken = "stage \"light\" \"a\" {\n fail = \"broken\"\n}\nstage \"page\" \"report\" {\n from = [stage.light.a.out]\n text = \"%\"\n}\n"
+	const broken = "stage \"light\" \"a\" {\n fail = \"broken\"\n}\n" +
+		"stage \"page\" \"report\" {\n from = [stage.light.a.out]\n text = \"%\"\n}\n"
 	for _, text := range []string{"1", "2"} {
 		l.write(strings.Replace(broken, "%", text, 1))
 		l.run(RunOptions{})
@@ -112,7 +113,8 @@ func TestCopiesCrossFileSystems(t *testing.T) {
 	}
 	t.Cleanup(func() { os.RemoveAll(there) })
 	at := time.Unix(1, 2)
-	for name, temp := range map[string]string{"same": t.TempDir(), "other": there, "removed": filepath.Join(dir, "removed")} {
+	folders := map[string]string{"same": t.TempDir(), "other": there, "removed": filepath.Join(dir, "removed")}
+	for name, temp := range folders {
 		to := filepath.Join(dir, name, "deep", "to")
 		if err := copyFile(from, to, temp, at); err != nil {
 			t.Fatalf("%s: %v", name, err)

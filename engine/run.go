@@ -19,14 +19,14 @@ type RunOptions struct {
 	Kill      <-chan struct{} // closed to end running stages at once, after the end of ctx; nil: never
 }
 
-// Run executes the plan and calls observe with one event at a time. Stages run in parallel as far as the site's CPUs,
-// GPUs and memory allow, those on the longest expected path first. A stage whose inputs come out unchanged is reused; a
-// stage that another run executes is waited for and reused.
+// Run executes the plan and calls observe with one event at a time. Stages run in parallel as far as the
+// site's CPUs, GPUs and memory allow, those on the longest expected path first. A stage whose inputs come out
+// unchanged is reused; a stage that another run executes is waited for and reused.
 //
-// If there is nothing to do, Run writes nothing and observe gets only an EventEnded. When ctx ends, running stages are
-// asked to stop, and the error is ErrInterrupted. When stages fail, the error is a *RunError; each failure has been an
-// event before. Committed results stay in every case, and another run of the plan resumes from them. The plan itself does
-// not change.
+// If there is nothing to do, Run writes nothing and observe gets only an EventEnded. When ctx ends, running
+// stages are asked to stop, and the error is ErrInterrupted. When stages fail, the error is a *RunError; each
+// failure has been an event before. Committed results stay in every case, and another run of the plan resumes
+// from them. The plan itself does not change.
 func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error {
 	p = p.clone()
 	if p.idle() {
@@ -34,7 +34,8 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 		observe(Event{Time: time.Now(), Kind: EventEnded, Counts: p.counts()})
 		return nil
 	}
-	r := &run{RunOptions: o, observe: observe, flusher: p.Store.Flusher(), ended: make(chan stageEnd), foreign: make(chan foreignEnd)}
+	r := &run{RunOptions: o, observe: observe, flusher: p.Store.Flusher(),
+		ended: make(chan stageEnd), foreign: make(chan foreignEnd)}
 	if r.Executor == nil {
 		r.Executor = localExecutor{}
 	}
@@ -111,8 +112,8 @@ func (p *Plan) clone() *Plan {
 	return &c
 }
 
-// pinFound pins the results that the plan has found in the store. If gc has removed something since, it returns a new
-// plan.
+// pinFound pins the results that the plan has found in the store. If gc has removed something since, it
+// returns a new plan.
 func (p *Plan) pinFound(session *artifact.Session) (*Plan, error) {
 	for {
 		var keys []string
@@ -356,8 +357,8 @@ func (r *run) loop(ctx context.Context) error {
 	return e
 }
 
-// resolve decides on a task whose inputs have ended: it is reused if the store has its key now, otherwise it becomes
-// ready.
+// resolve decides on a task whose inputs have ended: it is reused if the store has its key now, otherwise it
+// becomes ready.
 func (r *run) resolve(t *task) {
 	if r.inputsMissing(t) {
 		t.Key = ""
@@ -370,6 +371,12 @@ func (r *run) resolve(t *task) {
 		return
 	}
 	t.Key, t.parts = key, parts
+	if twin := t.Twin; twin != nil && !t.Force {
+		if m := r.byAddress[twin.Address].manifest; m != nil && m.Key == key {
+			r.reuse(t, m) // Lookup might have to hash it
+			return
+		}
+	}
 	if !t.Force {
 		if err := r.session.Pin(key); err != nil {
 			r.fail(t, err, 0)
@@ -443,18 +450,21 @@ func (r *run) queue(t *task) {
 	r.queued.Add(t.request)
 }
 
-// commit reports and publishes a committed result and removes its scratch folder. Without a manifest, another process
-// committed it.
-func (r *run) commit(t *task, m *artifact.Manifest, took time.Duration) (*artifact.Manifest, error) {
-	if m == nil {
-		var err error
-		if m, err = r.Store.Lookup(t.Key); err != nil {
-			return nil, fmt.Errorf("it ended well, but its result is %w", err)
-		}
+// commit reports and publishes a committed result and removes its scratch folder. A result of this process is then
+// flushed; with a nil result, another process has committed and flushed it.
+func (r *run) commit(t *task, made *artifact.Committed, took time.Duration) (m *artifact.Manifest, err error) {
+	if made != nil {
+		m = made.Manifest
+	} else if m, err = r.Store.Lookup(t.Key); err != nil {
+		return nil, fmt.Errorf("the stage succeeded, but its result is %w", err)
 	}
 	r.reportDone(t, m, took)
 	r.publish(t, m)
 	r.recordError(r.Store.RemoveWork(t.Key))
+	if made != nil {
+		r.flusher.Add(made, t.lock)
+		t.lock = nil
+	}
 	return m, nil
 }
 
@@ -558,7 +568,7 @@ func (r *run) reportDone(t *task, m *artifact.Manifest, took time.Duration) {
 		for _, port := range m.Ports() {
 			if old.Outputs[port].Digest != m.Outputs[port].Digest {
 				r.emit(Event{Address: t.Address, Kind: EventNote,
-					Text: fmt.Sprintf("port %s came out with other bytes than the last time, although nothing it depends on changed", port)})
+					Text: fmt.Sprintf("port %s differs from the last result, although nothing it depends on has changed", port)})
 			}
 		}
 	}
@@ -574,7 +584,8 @@ func (r *run) reuse(t *task, m *artifact.Manifest) {
 
 // show ends a task whose output is not kept.
 func (r *run) show(t *task, took time.Duration) {
-	r.emit(Event{Address: t.Address, Kind: EventShown, Seconds: took.Seconds(), Path: r.folder.shown(t.Address), Text: "not kept: inputs are missing"})
+	r.emit(Event{Address: t.Address, Kind: EventShown, Seconds: took.Seconds(), Path: r.folder.shown(t.Address),
+		Text: "not kept: inputs are missing"})
 	var m artifact.Manifest
 	if err := readJSON(r.folder.path("shown", fileName(t.Address), "manifest.json"), &m); err != nil {
 		r.recordError(err)
@@ -605,7 +616,8 @@ func (r *run) fail(t *task, err error, took time.Duration) {
 	if work := r.Store.Work(t.Key); t.Key != "" && exists(work) {
 		f.Work = work
 	}
-	r.emit(Event{Address: t.Address, Kind: EventFailed, Text: err.Error(), Seconds: took.Seconds(), Path: log, Failure: f})
+	r.emit(Event{Address: t.Address, Kind: EventFailed, Text: err.Error(), Seconds: took.Seconds(), Path: log,
+		Failure: f})
 	r.unlock(t)
 	r.skipReaders(t, t.Address+" failed")
 	if !r.KeepGoing {
@@ -619,7 +631,7 @@ func (r *run) fail(t *task, err error, took time.Duration) {
 
 // stopReason is why nothing new starts after a failure.
 func (r *run) stopReason() string {
-	return r.failed[0].Address + " failed (-keep-going goes on with what does not need it)"
+	return r.failed[0].Address + " failed (-keep-going continues with the stages that do not need it)"
 }
 
 // skipReaders skips the readers of a task without a result, except those that run after failures.

@@ -15,7 +15,7 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
-// script is an executor that runs nothing: each node waits in its hall until the test lets it end.
+// script is an executor that runs nothing: each node waits until the test ends it.
 type script struct {
 	mu      sync.Mutex
 	inside  []Work
@@ -151,7 +151,7 @@ func TestGPUsAreExclusive(t *testing.T) {
 	done := make(chan record, 1)
 	go func() { done <- l.run(RunOptions{Executor: s}) }()
 	for range 12 {
-		// Whatever has started holds devices of its own; the first of them makes room for the next.
+		// Each started node has devices of its own; the end of the first frees some for the next.
 		w := <-s.arrived
 		if gpus, _ := s.occupied(t); len(gpus) > 4 {
 			t.Errorf("GPUs in use: got %v, want at most 4", gpus)

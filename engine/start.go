@@ -119,17 +119,15 @@ func (r *run) start(ctx context.Context, t *task) {
 			s.inputs[up.Address] = up.manifest
 		}
 	}
-	s.committed = func(c *artifact.Committed) {
-		e.manifest = c.Manifest
-		r.flusher.Add(c)
-	}
+	var made *artifact.Committed
+	s.committed = func(c *artifact.Committed) { made = c }
 	r.pending++
 	go func() {
 		started := time.Now()
 		e.err = r.attempts(ctx, s)
 		e.took = time.Since(started)
 		if e.err == nil && t.Key != "" {
-			e.manifest, e.err = r.commit(t, e.manifest, e.took)
+			e.manifest, e.err = r.commit(t, made, e.took)
 		}
 		r.ended <- e
 	}()

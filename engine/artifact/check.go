@@ -53,13 +53,15 @@ func (s *Store) Manifests() ([]*Manifest, []Problem, error) {
 		all = append(all, m)
 	}
 	slices.SortFunc(all, func(a, b *Manifest) int {
-		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.Experiment, b.Experiment), cmp.Compare(a.Key, b.Key))
+		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.Experiment, b.Experiment),
+			cmp.Compare(a.Key, b.Key))
 	})
 	return all, problems, nil
 }
 
-// Check reads every manifest and the names, sizes and hashes of every object. It returns the differences in the order of
-// Manifests, none for a sound store. It changes only the time of an edited file, so that the next run replaces it.
+// Check reads every manifest and the names, sizes and hashes of every object. It returns the differences in
+// the order of Manifests, none for a sound store. It changes only the time of an edited file, so that the
+// next run replaces it.
 func (s *Store) Check() ([]Problem, error) {
 	manifests, problems, err := s.Manifests()
 	if err != nil {
@@ -85,8 +87,8 @@ func (s *Store) Check() ([]Problem, error) {
 	return problems, nil
 }
 
-// Verify compares the content of every file of a result with the record, whatever its time. Damage is a *DamageError, and
-// the file loses its seal, so that every later Lookup finds the damage.
+// Verify compares the content of every file of a result with the record, whatever its time. Damage is a
+// *DamageError, and the file loses its seal, so that every later Lookup finds the damage.
 func (s *Store) Verify(m *Manifest) error {
 	for _, o := range m.objects() {
 		for _, f := range o.Files {
@@ -112,12 +114,13 @@ func (s *Store) unseal(path string) {
 	os.Chtimes(path, now, now)
 }
 
-// CheckPort compares the files of one port of a result, times.* included, with the record. A port without a record is a
-// problem, not an error.
+// CheckPort compares the files of one port of a result, times.* included, with the record. A port without a
+// record is a problem, not an error.
 func (s *Store) CheckPort(m *Manifest, port string) []Problem {
 	o, ok := m.Outputs[port]
 	if !ok {
-		return []Problem{{Address: m.Address, Key: m.Key, Path: s.path("nodes", m.Key+".json"), What: fmt.Sprintf("has no port %q", port)}}
+		return []Problem{{Address: m.Address, Key: m.Key, Path: s.path("nodes", m.Key+".json"),
+			What: fmt.Sprintf("has no port %q", port)}}
 	}
 	problems := s.checkObject(o)
 	if o.Times != nil {

@@ -20,9 +20,9 @@ import (
 	"rcgrpo/engine/internal/disk"
 )
 
-// Digest returns the content digest of a file or folder: the value of file() and dir() in keys. The digest of a folder
-// covers the relative names and contents of its files, not empty folders, permissions and times. Symbolic links are
-// followed.
+// Digest returns the content digest of a file or folder: the value of file() and dir() in keys. The digest of
+// a folder covers the relative names and contents of its files, not empty folders, permissions and times.
+// Symbolic links are followed.
 func Digest(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -108,8 +108,9 @@ func list(dir string, links linkRule) ([]FileInfo, error) {
 	return files, err
 }
 
-// ownInode replaces a file with several names (hard links) by a copy: sealing it would change the mode and time of the other
-// names, and a write through one of them would damage the result. It also makes sure that the file does not look sealed.
+// ownInode replaces a file with several names (hard links) by a copy: sealing it would change the mode and
+// time of the other names, and a write through one of them would damage the result. It also makes sure that
+// the file does not look sealed.
 func ownInode(path string, d fs.DirEntry) error {
 	info, err := d.Info()
 	if err != nil {

@@ -1,9 +1,9 @@
-// Package artifact is the store of results: immutable folders named by their content, and a manifest per result that
-// records its node, inputs and cost.
+// Package artifact is the store of results: immutable folders named by their content, and a manifest per
+// result that records its node, inputs and cost.
 //
-// Start with Open. Store.Lookup returns the result of a key. A new result is written into a Staging and committed
-// (Staging.Commit): a kill at any moment leaves either the whole result or none. An Artifact is one port of a result; Rows
-// reads its rows and CreateRows writes them.
+// Start with Open. Store.Lookup returns the result of a key. A new result is written into a Staging and
+// committed (Staging.Commit): a kill at any moment leaves either the whole result or none. An Artifact is one
+// port of a result; Rows reads its rows and CreateRows writes them.
 //
 // The store's folder is private to its user and created by the first write:
 //
@@ -19,10 +19,11 @@
 //	edited/…             damaged objects, moved here when their node ran again
 //	removed/…            files that gc is deleting
 //
-// Durability. Commit renames objects to their places and then names the manifest, all unflushed. Flush follows for a group
-// of results; only then do their objects get the time Sealed. After a power cut an object without it is hashed, so a torn
-// one counts as damaged and its node runs again. A torn manifest counts as absent.
+// Durability. Commit renames objects to their places and then names the manifest, all unflushed. Flush
+// follows for a group of results; only then do their objects get the time Sealed. After a power cut an object
+// without it is hashed, so a torn one counts as damaged and its node runs again. A torn manifest counts as
+// absent.
 //
-// The digest of an object covers names and contents. Files whose name begins with "times." contain clock times, rates and
-// memory; they form an object of their own (Output.Times), so that they never reach a key.
+// The digest of an object covers names and contents. Files whose name begins with "times." contain clock
+// times, rates and memory; they form an object of their own (Output.Times), so that they never reach a key.
 package artifact

@@ -1,7 +1,7 @@
 package artifact
 
-// File is a file or folder that a setting names with file() or dir(). Keys contain the digest only, so data and experiments
-// can move.
+// File is a file or folder that a setting names with file() or dir(). Keys contain the digest only, so data
+// and experiments can move.
 type File struct {
 	Path   string // absolute
 	Digest string // of the content

@@ -33,10 +33,10 @@ type Garbage struct {
 	paths    []string
 }
 
-// Garbage plans a collection: first unusable files (objects without a manifest, quarantined objects, output of killed
-// stages), then, while objects and states have more than limit bytes, the states of series, and after them results by
-// ascending seconds to recreate per byte. A limit of 0 keeps every result. Pinned results stay. Manifests always stay, so
-// the nodes that read a collected result keep their keys.
+// Garbage plans a collection: first unusable files (objects without a manifest, quarantined objects, output
+// of killed stages), then, while objects and states have more than limit bytes, the states of series, and
+// after them results by ascending seconds to recreate per byte. A limit of 0 keeps every result. Pinned
+// results stay. Manifests always stay, so the nodes that read a collected result keep their keys.
 func (s *Store) Garbage(limit int64) ([]Garbage, error) {
 	pinned, err := s.pinned()
 	if err != nil {
@@ -93,9 +93,10 @@ func (s *Store) garbage(limit int64, pinned map[string]bool) ([]Garbage, error) 
 	return plan, nil
 }
 
-// unusable plans the removal of everything that no result needs. It also returns the states of series that results could
-// do without, and the bytes of all usable objects and states.
-func (s *Store) unusable(uses map[string]int, alive map[string]*Manifest, pinned map[string]bool) (plan, states []Garbage, total int64, err error) {
+// unusable plans the removal of everything that no result needs. It also returns the states of series that
+// results could do without, and the bytes of all usable objects and states.
+func (s *Store) unusable(uses map[string]int, alive map[string]*Manifest, pinned map[string]bool) (
+	plan, states []Garbage, total int64, err error) {
 	err = s.each("objects", func(name, path string) error {
 		n, err := size(path)
 		if uses[name] == 0 {
@@ -134,8 +135,8 @@ func (s *Store) unusable(uses map[string]int, alive map[string]*Manifest, pinned
 	return plan, states, total, err
 }
 
-// Collect removes the items of Garbage(limit) and returns them. Runs continue beside it; they wait before a commit or a pin
-// until the items are planned and moved away. After a kill the next gc removes the rest.
+// Collect removes the items of Garbage(limit) and returns them. Runs continue beside it; they wait before a
+// commit or a pin until the items are planned and moved away. After a kill the next gc removes the rest.
 func (s *Store) Collect(limit int64) ([]Garbage, error) {
 	if !exists(s.dir) {
 		return nil, nil
@@ -250,8 +251,8 @@ func (s *Store) markCollected(m *Manifest) error {
 	return s.writeJSON(s.path("nodes"), s.path("nodes", m.Key+".json"), &gone)
 }
 
-// makeRoom deletes files on a full disk, where not even a mark can be written: the unusable ones, or else the first result
-// that shares no object. Its mark follows; after a kill in between the result counts as damaged.
+// makeRoom deletes files on a full disk, where not even a mark can be written: the unusable ones, or else the
+// first result that shares no object. Its mark follows; after a kill in between the result counts as damaged.
 func (s *Store) makeRoom(plan []Garbage) (made []Garbage, err error) {
 	useless := slices.DeleteFunc(slices.Clone(plan), func(g Garbage) bool { return g.Manifest != nil })
 	if len(useless) > 0 {
@@ -277,8 +278,8 @@ func (s *Store) makeRoom(plan []Garbage) (made []Garbage, err error) {
 	return made, nil
 }
 
-// checkOrphans returns an error if a locked key is not pinned: the engine of that stage was killed, and its inputs have lost
-// their pins.
+// checkOrphans returns an error if a locked key is not pinned: the engine of that stage was killed, and its
+// inputs have lost their pins.
 func (s *Store) checkOrphans(locked []string, pinned map[string]bool) error {
 	for _, key := range locked {
 		var holder json.RawMessage

@@ -18,8 +18,8 @@ import (
 	"rcgrpo/engine/internal/disk"
 )
 
-// Lock is the lock (flock) of a key, held while its node runs. The kernel releases it when the last process that has the
-// file open ends, so no lock survives a kill; a child that inherits File holds it too.
+// Lock is the lock (flock) of a key, held while its node runs. The kernel releases it when the last process
+// that has the file open ends, so no lock survives a kill; a child that inherits File holds it too.
 //
 // The file describes the holder (Describe). At offset exitAt it has the exit record of the holder's program
 // (PrepareExit, Exit), so the next holder finds how a program ended whose engine was killed.
@@ -34,8 +34,8 @@ type Lock struct {
 // exitAt is the offset of the exit record, behind the description of the holder.
 const exitAt = 8192
 
-// ExitText is the exit record that the supervising shell of a program writes with `echo "TEXT"` to the inherited file: $?
-// and the boot id, since a record written before a power cut proves nothing after it.
+// ExitText is the exit record that the supervising shell of a program writes with `echo "TEXT"` to the
+// inherited file: $? and the boot id, since a record written before a power cut proves nothing after it.
 func ExitText() string { return "exit $? " + boot() }
 
 // boot identifies this start of the machine.
@@ -58,15 +58,16 @@ func (l *Lock) PrepareExit() error {
 	return errors.Join(err, seekErr)
 }
 
-// ClearExit invalidates the exit record. It must come before the output of the program is moved: after a kill in between,
-// the next holder would search for the output in vain. The error of a full disk explains a missing record.
+// ClearExit invalidates the exit record. It must come before the output of the program is moved: after a kill
+// in between, the next holder would search for the output in vain. The error of a full disk explains a
+// missing record.
 func (l *Lock) ClearExit() error {
 	_, err := disk.WriteAt(l.file, []byte("-"), exitAt)
 	return err
 }
 
-// TakeOrphan reports once whether an earlier holder left a program that succeeded, with its output in the scratch folder
-// of the key. If the caller cannot use the output, the stage starts anew.
+// TakeOrphan reports once whether an earlier holder left a program that succeeded, with its output in the
+// scratch folder of the key. If the caller cannot use the output, the stage starts anew.
 func (l *Lock) TakeOrphan() bool {
 	if l == nil || !l.orphan {
 		return false
@@ -116,8 +117,8 @@ func Describe(lock *os.File, v []byte) error {
 	return err
 }
 
-// Holder reads the description of a key's holder into v. It may be that of an earlier holder; without one the error is
-// ErrNotFound.
+// Holder reads the description of a key's holder into v. It may be that of an earlier holder; without one the
+// error is ErrNotFound.
 func (s *Store) Holder(key string, v any) error {
 	f, err := os.Open(s.path("locks", key))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -147,7 +148,8 @@ func (s *Store) Locked() ([]string, error) {
 
 // Unlock releases the lock and removes its file, also while a process that inherited the file still runs.
 func (l *Lock) Unlock() error {
-	// The file is removed first, under the lock. A process that has opened it finds that the name is gone and retries.
+	// The file is removed first, under the lock. A process that has opened it finds that the name is gone and
+	// retries.
 	err := os.Remove(l.path)
 	return errors.Join(err, unix.Flock(int(l.file.Fd()), unix.LOCK_UN), l.file.Close())
 }
@@ -163,7 +165,8 @@ func (s *Store) TryLock(key string) (*Lock, error) {
 // lockEvery is the interval between two attempts of Lock.
 const lockEvery = 20 * time.Millisecond
 
-// Lock acquires the lock of a key and waits while it is held elsewhere. When ctx ends first, the error is its cause.
+// Lock acquires the lock of a key and waits while it is held elsewhere. When ctx ends first, the error is its
+// cause.
 func (s *Store) Lock(ctx context.Context, key string) (*Lock, error) {
 	again := time.NewTicker(lockEvery)
 	defer again.Stop()
@@ -188,8 +191,8 @@ func LockFile(path string) (*Lock, error) {
 	return l, err
 }
 
-// lock is lockFile in the store. Every write to the store starts with a lock, so its errors explain a store that cannot be
-// written.
+// lock is lockFile in the store. Every write to the store starts with a lock, so its errors explain a store
+// that cannot be written.
 func (s *Store) lock(path string, how int) (l *Lock, err error) {
 	err = s.inFolder(path, func() error {
 		l, err = lockFile(path, how)
@@ -204,12 +207,12 @@ func (s *Store) lock(path string, how int) (l *Lock, err error) {
 	default:
 		return l, err
 	}
-	return l, fmt.Errorf("the store %s cannot be written, since %s, or name another folder in the site file (store.path); %w",
-		s.dir, why, err)
+	return l, fmt.Errorf("the store %s cannot be written, since %s, "+
+		"or name another folder in the site file (store.path); %w", s.dir, why, err)
 }
 
-// lockFile opens and locks path, and retries if the file was removed in between. It returns nil if the lock is held and
-// how contains LOCK_NB.
+// lockFile opens and locks path, and retries if the file was removed in between. It returns nil if the lock
+// is held and how contains LOCK_NB.
 func lockFile(path string, how int) (*Lock, error) {
 	for {
 		f, err := disk.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
@@ -242,9 +245,9 @@ func lockFile(path string, how int) (*Lock, error) {
 	}
 }
 
-// RemoveStale removes the leftovers of killed runs: files of sessions, free lock files, unfinished output, and scratch
-// folders of keys that have a result. It leaves the lock file of a program that has succeeded without its engine, since
-// a run may still use the output. busy lists the keys whose locks are held.
+// RemoveStale removes the leftovers of killed runs: files of sessions, free lock files, unfinished output,
+// and scratch folders of keys that have a result. It leaves the lock file of a program that has succeeded
+// without its engine, since a run may still use the output. busy lists the keys whose locks are held.
 func (s *Store) RemoveStale() (busy []string, err error) {
 	if err := s.eachSession(func(*os.File) error { return nil }); err != nil {
 		return nil, err

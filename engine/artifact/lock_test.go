@@ -145,8 +145,9 @@ func TestStaleFilesAreRemovedAndOrphansStay(t *testing.T) {
 	}
 	for path, want := range map[string]bool{
 		s.Work(key("done")): false, s.Work(key("killed")): true, s.Work(key("running")): true,
-		s.path("staging", key("done")): false, s.path("staging", key("killed")): false, s.path("staging", key("running")): true,
-		s.path("locks", key("killed")): false, s.path("locks", key("orphan")): true,
+		s.path("staging", key("done")): false, s.path("staging", key("killed")): false,
+		s.path("staging", key("running")): true,
+		s.path("locks", key("killed")):    false, s.path("locks", key("orphan")): true,
 	} {
 		if exists(path) != want {
 			t.Errorf("%s exists: got %v, want %v", path, !want, want)

@@ -43,8 +43,8 @@ type Output struct {
 	Bytes  int64      `json:"bytes"`
 	Files  []FileInfo `json:"files"` // sorted by name
 
-	// Times holds the files called times.*: clock times, rates, memory. They are verified like the others and are part
-	// of no key.
+	// Times holds the files called times.*: clock times, rates, memory. They are verified like the others and
+	// are part of no key.
 	Times *Output `json:"aside,omitempty"`
 }
 

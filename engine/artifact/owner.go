@@ -26,8 +26,8 @@ func (s *Store) readable() error {
 	return nil
 }
 
-// owned returns an error if a new file in the store has another owner than its folder, as when root writes to the store of
-// a user: the owner could not read the files.
+// owned returns an error if a new file in the store has another owner than its folder, as when root writes to
+// the store of a user: the owner could not read the files.
 func (s *Store) owned(made *os.File) error {
 	file, err := made.Stat()
 	if err != nil {
@@ -41,7 +41,8 @@ func (s *Store) owned(made *os.File) error {
 		return nil
 	}
 	return fmt.Errorf("the store %s belongs to %s, who could not read the files of %s. "+
-		"Run as that user, or name a folder of your own (store { path } in the site file)", s.dir, userName(uidOf(folder)), userName(uidOf(file)))
+		"Run as that user, or name a folder of your own (store { path } in the site file)",
+		s.dir, userName(uidOf(folder)), userName(uidOf(file)))
 }
 
 // ownerOf names the owner of a folder, or of the folder around one that this user may not stat.

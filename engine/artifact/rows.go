@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// Rows reads a file of JSON Lines, one T per line, and decompresses it if its name ends in ".gz". It stops at the first
-// error and yields it, with file and line, beside a zero T.
+// Rows reads a file of JSON Lines, one T per line, and decompresses it if its name ends in ".gz". It stops at
+// the first error and yields it, with file and line, beside a zero T.
 func Rows[T any](a *Artifact, file string) iter.Seq2[T, error] {
 	return rowsWithin[T](a.Path(file), a.budget)
 }
@@ -23,8 +23,8 @@ func Rows[T any](a *Artifact, file string) iter.Seq2[T, error] {
 // ReadRows is Rows for a file outside a store.
 func ReadRows[T any](path string) iter.Seq2[T, error] { return rowsWithin[T](path, nil) }
 
-// Budget limits the rows read from all files of a store of unknown origin: a few megabytes of gzip can contain gigabytes. A
-// Budget is for one goroutine.
+// Budget limits the rows read from all files of a store of unknown origin: a few megabytes of gzip can
+// contain gigabytes. A Budget is for one goroutine.
 type Budget struct {
 	Bytes int64 // of decompressed text left
 	Rows  int64 // left
@@ -117,8 +117,8 @@ func rowsWithin[T any](path string, budget *Budget) iter.Seq2[T, error] {
 	}
 }
 
-// RowWriter writes JSON Lines. Equal rows give identical bytes: keys of maps are sorted, the gzip header has no time. After
-// an error every later call returns it.
+// RowWriter writes JSON Lines. Equal rows give identical bytes: keys of maps are sorted, the gzip header has
+// no time. After an error every later call returns it.
 type RowWriter[T any] struct {
 	file *os.File
 	buf  *bufio.Writer

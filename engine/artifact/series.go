@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// A series is a set of results that differ in their length only: 350 updates, 400 updates. A result may have a state from
-// which a longer one resumes. The state is part of no digest, no result needs it, and gc removes it first.
+// A series is a set of results that differ in their length only: 350 updates, 400 updates. A result may have
+// a state from which a longer one resumes. The state is part of no digest, no result needs it, and gc removes
+// it first.
 //
 // States are in series/SERIES/LENGTH.KEY: KEY is the key of the result, SERIES the key without the length.
 
@@ -31,8 +32,8 @@ func (g *Staging) State() (dir string, err error) {
 	return dir, g.store.MakeDir(dir)
 }
 
-// KeepState moves the state, if there is one, to its series. It comes before Commit: a state without a result is never
-// found.
+// KeepState moves the state, if there is one, to its series. It comes before Commit: a state without a result
+// is never found.
 func (g *Staging) KeepState(series string, length int) error {
 	from := filepath.Join(g.dir, ".state")
 	files, err := list(from, refuseLinks)
@@ -56,13 +57,13 @@ func (g *Staging) KeepState(series string, length int) error {
 		err = syncFile(filepath.Dir(to))
 	}
 	if err != nil {
-		return fmt.Errorf("keep the state of %s: %w", g.key, err)
+		return fmt.Errorf("store the state of %s: %w", g.key, err)
 	}
 	return nil
 }
 
-// Longest returns the longest result of a series below a length that is intact and has an intact state, nil without any.
-// session pins the candidates; with a nil session gc may remove the result at any time.
+// Longest returns the longest result of a series below a length that is intact and has an intact state, nil
+// without any. session pins the candidates; with a nil session gc may remove the result at any time.
 func (s *Store) Longest(series string, below int, session *Session) (*Shorter, error) {
 	if err := validKey(series); err != nil {
 		return nil, err

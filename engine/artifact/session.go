@@ -15,8 +15,9 @@ import (
 	"rcgrpo/engine/internal/disk"
 )
 
-// Session is the use of a store by a run or by the process of a stage. gc does not remove the results that a session has
-// pinned. The file of a session is locked (flock) while its process lives and has one key per line.
+// Session is the use of a store by a run or by the process of a stage. gc does not remove the results that a
+// session has pinned. The file of a session is locked (flock) while its process lives and has one key per
+// line.
 type Session struct {
 	store *Store
 	lock  *Lock
@@ -42,8 +43,8 @@ func (s *Store) NewSession() (*Session, error) {
 	}
 }
 
-// Pin protects the results of keys from gc until the session is closed, those of the future too. A result that is looked
-// up afterwards stays; one looked up before may be gone. Empty keys are ignored.
+// Pin protects the results of keys from gc until the session is closed, those of the future too. A result
+// that is looked up afterwards stays; one looked up before may be gone. Empty keys are ignored.
 func (u *Session) Pin(keys ...string) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -118,8 +119,8 @@ func (s *Store) eachSession(f func(*os.File) error) error {
 	})
 }
 
-// gcBarrier is a shared lock that prevents gc from removing anything: from the creation of an object to the manifest that
-// names it, and during Pin. All its holders in this process share one file.
+// gcBarrier is a shared lock that prevents gc from removing anything: from the creation of an object to the
+// manifest that names it, and during Pin. All its holders in this process share one file.
 type gcBarrier struct {
 	mu   sync.Mutex
 	n    int
@@ -168,8 +169,8 @@ func (s *Store) waitExclusive() (*Lock, error) {
 	}
 }
 
-// LastCollection identifies the last removal by gc; "" for none. A result that was looked up before it and is not pinned
-// may be gone.
+// LastCollection identifies the last removal by gc; "" for none. A result that was looked up before it and is
+// not pinned may be gone.
 func (s *Store) LastCollection() string {
 	b, _ := os.ReadFile(s.path("locks", "store"))
 	return string(b)

@@ -20,7 +20,8 @@ type Staging struct {
 	ports map[string]string // folder of each port
 }
 
-// Begin starts a result and removes the unfinished output of an earlier attempt. The caller holds the lock of the key.
+// Begin starts a result and removes the unfinished output of an earlier attempt. The caller holds the lock of
+// the key.
 func (s *Store) Begin(key string) (*Staging, error) {
 	if err := s.Discard(key); err != nil {
 		return nil, fmt.Errorf("begin %s: %w", key, err)
@@ -40,7 +41,7 @@ func (s *Store) Discard(key string) error {
 func (g *Staging) Dir(port string) (string, error) {
 	dir := filepath.Join(g.dir, port)
 	if filepath.Dir(dir) != g.dir {
-		return "", fmt.Errorf("%q is no port name", port)
+		return "", fmt.Errorf("%q is not a port name", port)
 	}
 	if have := g.ports[port]; have != "" {
 		return have, nil
@@ -52,7 +53,7 @@ func (g *Staging) Dir(port string) (string, error) {
 // Take declares an existing folder as that of a port. It must be on the file system of the store; Commit moves it.
 func (g *Staging) Take(port, dir string) error {
 	if g.ports[port] != "" {
-		return fmt.Errorf("port %q has its folder already", port)
+		return fmt.Errorf("port %q already has a folder", port)
 	}
 	g.ports[port] = dir
 	return nil
@@ -67,9 +68,10 @@ type Committed struct {
 	unsealed []Output
 }
 
-// Commit moves the objects of a result to their places and names its manifest: from then on Lookup finds it. m gets its
-// Key and Outputs; types holds the artifact type of each declared port. A declared port that was not written, or a
-// written one that was not declared, is an error. After an error the key has no result and Abort may follow.
+// Commit moves the objects of a result to their places and names its manifest: from then on Lookup finds it.
+// m gets its Key and Outputs; types holds the artifact type of each declared port. A declared port that was
+// not written, or a written one that was not declared, is an error. After an error the key has no result and
+// Abort may follow.
 //
 // Nothing is durable before Flush. After a power cut Lookup hashes every object that was not flushed, so a torn one
 // counts as damaged and its stage runs again.
@@ -199,8 +201,8 @@ func (s *Store) record(m *Manifest) error {
 	return s.point(pointer{m.Experiment, m.Address, m.Key})
 }
 
-// Flush makes results durable and seals their objects. A single result is flushed file by file; for several, one flush
-// of the file system takes a tenth of the time.
+// Flush makes results durable and seals their objects. A single result is flushed file by file; for several,
+// one flush of the file system takes a tenth of the time.
 func (s *Store) Flush(results ...*Committed) error {
 	err := s.syncResults(results)
 	if err != nil {
@@ -239,25 +241,27 @@ type Flusher struct {
 
 	mu      sync.Mutex
 	pending []*Committed
+	locks   []*Lock
 
 	busy sync.Mutex // held during a flush; guards err
-	err  error      // the first error
+	err  error
 }
 
 // Flusher returns one for the store. It must be closed.
 func (s *Store) Flusher() *Flusher { return &Flusher{store: s} }
 
-// Add schedules a result for the next flush.
-func (f *Flusher) Add(c *Committed) {
+// Add schedules a result for the next flush, which then releases the lock of its key: another run that waits for the
+// result would have to hash an unsealed one.
+func (f *Flusher) Add(c *Committed, lock *Lock) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.pending = append(f.pending, c)
+	f.pending, f.locks = append(f.pending, c), append(f.locks, lock)
 	if len(f.pending) == 1 {
 		time.AfterFunc(flushAfter, f.flush)
 	}
 }
 
-// Close flushes the pending results, waits for a flush that runs, and returns the first error of all flushes.
+// Close flushes the pending results, waits for a flush that runs, and returns the errors of all flushes.
 func (f *Flusher) Close() error {
 	f.flush()
 	return f.err
@@ -267,13 +271,15 @@ func (f *Flusher) flush() {
 	f.busy.Lock()
 	defer f.busy.Unlock()
 	f.mu.Lock()
-	group := f.pending
-	f.pending = nil
+	group, locks := f.pending, f.locks
+	f.pending, f.locks = nil, nil
 	f.mu.Unlock()
 	if len(group) == 0 {
 		return
 	}
-	if err := f.store.Flush(group...); err != nil && f.err == nil {
-		f.err = err
+	errs := []error{f.err, f.store.Flush(group...)}
+	for _, l := range locks {
+		errs = append(errs, l.Unlock())
 	}
+	f.err = errors.Join(errs...)
 }

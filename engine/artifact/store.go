@@ -16,8 +16,8 @@ import (
 	"rcgrpo/engine/internal/disk"
 )
 
-// ErrNotFound and ErrCollected are the answers of Lookup and Last without a usable result. ErrCollected comes with the
-// manifest.
+// ErrNotFound and ErrCollected are the answers of Lookup and Last without a usable result. ErrCollected comes
+// with the manifest.
 var (
 	ErrNotFound  = errors.New("not in the store")
 	ErrCollected = errors.New("its bytes were removed by gc")
@@ -35,8 +35,8 @@ type DamageError struct {
 
 func (e *DamageError) Error() string { return fmt.Sprintf("%s of %s is %s", e.File, e.Address, e.What) }
 
-// Sealed is the modification time of every durable file in objects/. An edit changes it, so one stat per file shows whether
-// a result is intact; a file with another time is hashed.
+// Sealed is the modification time of every durable file in objects/. An edit changes it, so one stat per file
+// shows whether a result is intact; a file with another time is hashed.
 var Sealed = time.Unix(946684800, 0) // 2000-01-01
 
 // Store is a folder of results. Any number of goroutines and processes may use it at once; reading takes no lock.
@@ -87,8 +87,9 @@ func (s *Store) path(parts ...string) string {
 
 func (s *Store) objectDir(digest string) string { return s.path("objects", digest) }
 
-// Lookup returns the result of a key, after one stat per file. Without a manifest the error is ErrNotFound; if gc removed
-// the bytes it is ErrCollected; if a file is missing or edited it is a *DamageError. The last two come with the manifest.
+// Lookup returns the result of a key, after one stat per file. Without a manifest the error is ErrNotFound;
+// if gc removed the bytes it is ErrCollected; if a file is missing or edited it is a *DamageError. The last
+// two come with the manifest.
 func (s *Store) Lookup(key string) (*Manifest, error) { return s.lookup(key, nil) }
 
 // visitor is called with each file that an answer depends on, as it was before it was read. nil is allowed.
@@ -108,7 +109,8 @@ func (s *Store) lookup(key string, visit visitor) (*Manifest, error) {
 	return m, s.intactAll(m, visit)
 }
 
-// Witness is Lookup that calls visit with each file its answer depends on: the manifest and the files of the objects.
+// Witness is Lookup that calls visit with each file its answer depends on: the manifest and the files of the
+// objects.
 func (s *Store) Witness(key string, visit func(path string, info fs.FileInfo)) (*Manifest, error) {
 	path := s.path("nodes", key+".json")
 	info, err := os.Lstat(path)
@@ -207,8 +209,8 @@ func (s *Store) filePath(o Output, f FileInfo) string {
 	return filepath.Join(s.objectDir(o.Digest), filepath.FromSlash(f.Name))
 }
 
-// pointer is the content of last/HASH.json, or the part of it that counts: on file systems with hard links that file is a
-// link to the manifest, which has the same fields.
+// pointer is the content of last/HASH.json, or the part of it that counts: on file systems with hard links
+// that file is a link to the manifest, which has the same fields.
 type pointer struct {
 	Experiment string `json:"experiment"`
 	Address    string `json:"address"`
@@ -220,8 +222,8 @@ func (s *Store) pointerPath(experiment, address string) string {
 	return s.path("last", hex.EncodeToString(sum[:])+".json")
 }
 
-// Last returns the manifest that was last committed or reused for an address of an experiment, or ErrNotFound. Its files
-// are not checked: it explains why a node has another key now.
+// Last returns the manifest that was last committed or reused for an address of an experiment, or
+// ErrNotFound. Its files are not checked: it explains why a node has another key now.
 func (s *Store) Last(experiment, address string) (*Manifest, error) {
 	var p pointer
 	if err := readJSON(s.pointerPath(experiment, address), &p); err != nil || validKey(p.Key) != nil {
@@ -247,7 +249,8 @@ func (s *Store) Remember(experiment, address, key string) error {
 	return s.point(pointer{experiment, address, key})
 }
 
-// point replaces the file of a pointer by a link to its manifest, or by a copy of the pointer where links are impossible.
+// point replaces the file of a pointer by a link to its manifest, or by a copy of the pointer where links are
+// impossible.
 func (s *Store) point(p pointer) error {
 	path, manifest := s.pointerPath(p.Experiment, p.Address), s.path("nodes", p.Key+".json")
 	link := func(to string) error {
@@ -285,15 +288,16 @@ func (s *Store) Open(m *Manifest, port string) (*Artifact, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s has no port %q; it has %v", m.Address, port, m.Ports())
 	}
-	a := &Artifact{Dir: s.objectDir(o.Digest), Type: o.Type, Digest: o.Digest, Manifest: m, files: o.Files, budget: s.budget}
+	a := &Artifact{Dir: s.objectDir(o.Digest), Type: o.Type, Digest: o.Digest, Manifest: m, files: o.Files,
+		budget: s.budget}
 	if o.Times != nil {
 		a.times = s.objectDir(o.Times.Digest)
 	}
 	return a, nil
 }
 
-// Path returns the path of a file of the artifact by the name under which it was written, times.* files included. The file
-// may not exist.
+// Path returns the path of a file of the artifact by the name under which it was written, times.* files
+// included. The file may not exist.
 func (a *Artifact) Path(name string) string {
 	if isTimes(name) && a.times != "" {
 		return filepath.Join(a.times, filepath.FromSlash(name))
@@ -301,8 +305,8 @@ func (a *Artifact) Path(name string) string {
 	return filepath.Join(a.Dir, filepath.FromSlash(name))
 }
 
-// Only returns the path of the one file or folder that contains the whole artifact. ok is false if there are several, or
-// none.
+// Only returns the path of the one file or folder that contains the whole artifact. ok is false if there are
+// several, or none.
 func (a *Artifact) Only() (path string, ok bool) {
 	var names []string
 	for _, f := range a.files {
@@ -328,11 +332,11 @@ func (a *Artifact) Only() (path string, ok bool) {
 // validKey rejects everything but a hash, since keys become parts of paths.
 func validKey(key string) error {
 	if len(key) < 8 || len(key) > 128 {
-		return fmt.Errorf("%q is no key: want hexadecimal digits", key)
+		return fmt.Errorf("%q is not a key: want hexadecimal digits", key)
 	}
 	for _, c := range key {
 		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return fmt.Errorf("%q is no key: want hexadecimal digits", key)
+			return fmt.Errorf("%q is not a key: want hexadecimal digits", key)
 		}
 	}
 	return nil
@@ -349,8 +353,9 @@ func readJSON(path string, v any) error {
 	return nil
 }
 
-// Part returns the files that a store needs for some ports of one result: slash-separated name below the store's folder to
-// path. It does not check the files. For a result that gc removed the error is ErrCollected.
+// Part returns the files that a store needs for some ports of one result: slash-separated name below the
+// store's folder to path. It does not check the files. For a result that gc removed the error is
+// ErrCollected.
 func (s *Store) Part(key string, ports ...string) (map[string]string, error) {
 	m, err := s.Manifest(key)
 	if err != nil {

@@ -195,7 +195,7 @@ func TestFlusherSealsAndReportsItsError(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			f.Add(c)
+			f.Add(c, lock(t, s, fmt.Sprint(fault, i)))
 			made = append(made, c.Manifest)
 		}
 		disk.Fail(func(op, _ string) error {
@@ -210,6 +210,9 @@ func TestFlusherSealsAndReportsItsError(t *testing.T) {
 		for _, m := range made {
 			if sealed, err := s.verify("", m.Outputs["out"], nil); err != nil || sealed != (fault == nil) {
 				t.Errorf("with %v: sealed %v, %v", fault, sealed, err)
+			}
+			if exists(s.path("locks", m.Key)) {
+				t.Errorf("with %v: a lock is held", fault)
 			}
 		}
 	}
@@ -371,7 +374,8 @@ func TestCommitRefusesWhatIsNotAsDeclared(t *testing.T) {
 			if err := tc.fill(g); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := g.Commit(Manifest{Address: "stage.toy.a"}, tc.types); err == nil || !strings.Contains(err.Error(), tc.want) {
+			_, err = g.Commit(Manifest{Address: "stage.toy.a"}, tc.types)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("commit: got %v, want an error with %q", err, tc.want)
 			}
 			if err := g.Abort(); err != nil {
@@ -522,8 +526,10 @@ func TestOnlyFileOrFolderOfAnArtifact(t *testing.T) {
 func TestStoreThatCannotBeWrittenSaysSoInASentence(t *testing.T) {
 	defer disk.Fail(nil)
 	for cause, want := range map[error]string{
-		syscall.EROFS:  "cannot be written, since its file system is read-only: mount it for writing, or name another folder in the site file",
-		syscall.EACCES: "cannot be written, since its permissions forbid it: change them, or name another folder in the site file",
+		syscall.EROFS: "cannot be written, since its file system is read-only: mount it for writing, " +
+			"or name another folder in the site file",
+		syscall.EACCES: "cannot be written, since its permissions forbid it: change them, " +
+			"or name another folder in the site file",
 	} {
 		for name, made := range map[string]bool{"a store with results": true, "an empty folder": false} {
 			disk.Fail(nil)
@@ -580,7 +586,8 @@ func TestHardLinksInOutputsAreCopied(t *testing.T) {
 		t.Fatal(err)
 	}
 	if after.Mode() != before.Mode() || !after.ModTime().Equal(before.ModTime()) {
-		t.Errorf("the user's file: got %v of %v, want %v of %v", after.Mode(), after.ModTime(), before.Mode(), before.ModTime())
+		t.Errorf("the user's file: got %v of %v, want %v of %v",
+			after.Mode(), after.ModTime(), before.Mode(), before.ModTime())
 	}
 	if err := os.WriteFile(victim, []byte("changed!"), 0); err != nil {
 		t.Fatal(err)

@@ -3,9 +3,9 @@ package dag
 
 import "slices"
 
-// Order returns the vertices such that each follows those it needs, otherwise by number. Time and memory are linear in
-// vertices and edges. For every edge that closes a cycle, Order also returns the cycle, in which each vertex needs the next
-// and the last needs the first, and ignores that edge.
+// Order returns the vertices such that each follows those it needs, otherwise by number. Time and memory are
+// linear in vertices and edges. For every edge that closes a cycle, Order also returns the cycle, in which
+// each vertex needs the next and the last needs the first, and ignores that edge.
 func Order(n int, needs func(v int) []int) (order []int, cycles [][]int) {
 	const (
 		unseen = iota

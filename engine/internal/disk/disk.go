@@ -1,5 +1,5 @@
-// Package disk writes the files of the store and of run folders. Its functions are those of package os; Fail lets a test
-// make any of them fail, as a full or broken disk would.
+// Package disk writes the files of the store and of run folders. Its functions are those of package os; Fail
+// lets a test make any of them fail, as a full or broken disk would.
 package disk
 
 import (
@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -19,31 +20,23 @@ var ErrShort = errors.New("short write")
 // Optional are the operations that a file system may lack. Only flock has no replacement.
 var Optional = []string{"link", "symlink", "flock"}
 
-// hook is called with each operation before it is executed; its error is returned instead.
+// hook is called before an operation, whose error it may set.
 type hook struct {
-	f atomic.Pointer[func(op, path string) error]
+	atomic.Pointer[func(op, path string) error]
 }
 
 var fail, lack hook
 
-// Fail makes every write call f first and return its error instead of writing; nil ends that. It is for tests and affects
-// the whole process.
-func Fail(f func(op, path string) error) { fail.set(f) }
+// Fail makes every write call f first and return its error instead of writing; nil ends that. It is for tests
+// and affects the whole process.
+func Fail(f func(op, path string) error) { fail.Store(&f) }
 
 // Lack is Fail for the operations of Optional alone, to imitate a file system without them.
-func Lack(f func(op, path string) error) { lack.set(f) }
-
-func (h *hook) set(f func(op, path string) error) {
-	if f == nil {
-		h.f.Store(nil)
-		return
-	}
-	h.f.Store(&f)
-}
+func Lack(f func(op, path string) error) { lack.Store(&f) }
 
 func (h *hook) check(op, path string) error {
-	f := h.f.Load()
-	if f == nil {
+	f := h.Load()
+	if f == nil || *f == nil {
 		return nil
 	}
 	if err := (*f)(op, path); err != nil {
@@ -52,36 +45,41 @@ func (h *hook) check(op, path string) error {
 	return nil
 }
 
+// do executes an operation unless a hook makes it fail.
+func do(op, path string, f func() error) error {
+	if op != "flock" { // it writes nothing
+		if err := fail.check(op, path); err != nil {
+			return err
+		}
+	}
+	if slices.Contains(Optional, op) {
+		if err := lack.check(op, path); err != nil {
+			return err
+		}
+	}
+	return f()
+}
+
 // Mkdir is os.Mkdir.
 func Mkdir(path string, perm fs.FileMode) error {
-	if err := fail.check("mkdir", path); err != nil {
-		return err
-	}
-	return os.Mkdir(path, perm)
+	return do("mkdir", path, func() error { return os.Mkdir(path, perm) })
 }
 
 // MkdirAll is os.MkdirAll.
 func MkdirAll(path string, perm fs.FileMode) error {
-	if err := fail.check("mkdir", path); err != nil {
-		return err
-	}
-	return os.MkdirAll(path, perm)
+	return do("mkdir", path, func() error { return os.MkdirAll(path, perm) })
 }
 
 // OpenFile is os.OpenFile of a file to be written.
-func OpenFile(path string, flag int, perm fs.FileMode) (*os.File, error) {
-	if err := fail.check("open", path); err != nil {
-		return nil, err
-	}
-	return os.OpenFile(path, flag, perm)
+func OpenFile(path string, flag int, perm fs.FileMode) (f *os.File, err error) {
+	err = do("open", path, func() error { f, err = os.OpenFile(path, flag, perm); return err })
+	return f, err
 }
 
 // CreateTemp is os.CreateTemp.
-func CreateTemp(dir, pattern string) (*os.File, error) {
-	if err := fail.check("create", dir); err != nil {
-		return nil, err
-	}
-	return os.CreateTemp(dir, pattern)
+func CreateTemp(dir, pattern string) (f *os.File, err error) {
+	err = do("create", dir, func() error { f, err = os.CreateTemp(dir, pattern); return err })
+	return f, err
 }
 
 // WriteFile is os.WriteFile.
@@ -95,110 +93,84 @@ func WriteFile(path string, b []byte, perm fs.FileMode) error {
 }
 
 // Write is f.Write.
-func Write(f *os.File, b []byte) (int, error) {
-	if err := fail.check("write", f.Name()); err != nil {
-		return half(f.Write, b, f.Name(), err)
-	}
-	return f.Write(b)
-}
+func Write(f *os.File, b []byte) (int, error) { return write(f, b, f.Write) }
 
 // WriteAt is f.WriteAt.
 func WriteAt(f *os.File, b []byte, at int64) (int, error) {
-	if err := fail.check("write", f.Name()); err != nil {
-		return half(func(b []byte) (int, error) { return f.WriteAt(b, at) }, b, f.Name(), err)
-	}
-	return f.WriteAt(b, at)
+	return write(f, b, func(b []byte) (int, error) { return f.WriteAt(b, at) })
 }
 
-// half writes half of b if the fault is a short write.
-func half(write func([]byte) (int, error), b []byte, path string, fault error) (int, error) {
-	if !errors.Is(fault, ErrShort) {
+// write writes half of b if the fault is ErrShort.
+func write(f *os.File, b []byte, to func([]byte) (int, error)) (int, error) {
+	fault := fail.check("write", f.Name())
+	switch {
+	case fault == nil:
+		return to(b)
+	case !errors.Is(fault, ErrShort):
 		return 0, fault
 	}
-	n, err := write(b[:len(b)/2])
+	n, err := to(b[:len(b)/2])
 	if err == nil {
-		err = &fs.PathError{Op: "write", Path: path, Err: unix.ENOSPC}
+		err = &fs.PathError{Op: "write", Path: f.Name(), Err: unix.ENOSPC}
 	}
 	return n, err
 }
 
 // Copy is io.Copy into a file.
-func Copy(to *os.File, from io.Reader) (int64, error) {
-	if err := fail.check("write", to.Name()); err != nil {
-		return 0, err
-	}
-	return io.Copy(to, from)
+func Copy(to *os.File, from io.Reader) (n int64, err error) {
+	err = do("write", to.Name(), func() error { n, err = io.Copy(to, from); return err })
+	return n, err
 }
 
 // Rename is os.Rename.
 func Rename(from, to string) error {
-	if err := fail.check("rename", to); err != nil {
-		return err
-	}
-	return os.Rename(from, to)
+	return do("rename", to, func() error { return os.Rename(from, to) })
 }
 
 // Symlink is os.Symlink.
 func Symlink(to, path string) error {
-	if err := errors.Join(fail.check("symlink", path), lack.check("symlink", path)); err != nil {
-		return err
-	}
-	return os.Symlink(to, path)
+	return do("symlink", path, func() error { return os.Symlink(to, path) })
 }
 
 // Link is os.Link.
 func Link(from, to string) error {
-	if err := errors.Join(fail.check("link", to), lack.check("link", to)); err != nil {
-		return err
-	}
-	return os.Link(from, to)
+	return do("link", to, func() error { return os.Link(from, to) })
 }
 
 // Chmod is os.Chmod.
 func Chmod(path string, mode fs.FileMode) error {
-	if err := fail.check("chmod", path); err != nil {
-		return err
-	}
-	return os.Chmod(path, mode)
+	return do("chmod", path, func() error { return os.Chmod(path, mode) })
 }
 
 // Chtimes is os.Chtimes with one time.
 func Chtimes(path string, at time.Time) error {
-	if err := fail.check("chtimes", path); err != nil {
-		return err
-	}
-	return os.Chtimes(path, at, at)
+	return do("chtimes", path, func() error { return os.Chtimes(path, at, at) })
 }
 
 // Flock acquires or releases the lock of an open file, as flock(2) does. A release never fails.
 func Flock(f *os.File, how int) error {
-	if how != unix.LOCK_UN {
-		if err := lack.check("flock", f.Name()); err != nil {
-			return err
+	lock := func() error {
+		err := ignoreSignals(func() error { return unix.Flock(int(f.Fd()), how) })
+		if err != nil {
+			return &fs.PathError{Op: "flock", Path: f.Name(), Err: err}
 		}
+		return nil
 	}
-	err := ignoreSignals(func() error { return unix.Flock(int(f.Fd()), how) })
-	if err != nil {
-		return &fs.PathError{Op: "flock", Path: f.Name(), Err: err}
+	if how == unix.LOCK_UN {
+		return lock()
 	}
-	return nil
+	return do("flock", f.Name(), lock)
 }
 
 // Sync is f.Sync.
-func Sync(f *os.File) error {
-	if err := fail.check("sync", f.Name()); err != nil {
-		return err
-	}
-	return f.Sync()
-}
+func Sync(f *os.File) error { return do("sync", f.Name(), f.Sync) }
 
 // SyncSystem flushes the file system of an open file.
 func SyncSystem(f *os.File) error {
-	if err := fail.check("syncfs", f.Name()); err != nil {
-		return err
-	}
-	if err := unix.Syncfs(int(f.Fd())); err != nil {
-		return &fs.PathError{Op: "syncfs", Path: f.Name(), Err: err}
-	}
-	return nil
+	return do("syncfs", f.Name(), func() error {
+		if err := unix.Syncfs(int(f.Fd())); err != nil {
+			return &fs.PathError{Op: "syncfs", Path: f.Name(), Err: err}
+		}
+		return nil
+	})
 }

@@ -11,7 +11,8 @@ import (
 // MaxPlain is the size in bytes of the largest file that OpenPlain opens.
 const MaxPlain = 1 << 40
 
-// Plain reads a regular file named by a user. Reading always ends: devices, pipes and endless files of /proc are errors.
+// Plain reads a regular file named by a user. Reading always ends: devices, pipes and endless files of /proc
+// are errors.
 type Plain struct {
 	path string
 	fd   int
