@@ -32,7 +32,7 @@ func TestTimeoutOfAnAdoptedStageDoesNotFollowTheClock(t *testing.T) {
 			if err != nil || len(keys) != 1 {
 				t.Fatal(keys, err)
 			}
-			var h holder
+			var h Holder
 			if err := l.store().Holder(keys[0], &h); err != nil {
 				t.Fatal(err)
 			}
@@ -66,13 +66,13 @@ func TestTimeoutOfAnAdoptedStageDoesNotFollowTheClock(t *testing.T) {
 	if !ok {
 		t.Fatal("no /proc/self/stat")
 	}
-	h := holder{Host: hostName(), PID: os.Getpid(), Start: self.start, Since: time.Now().Add(day)}
+	h := Holder{Host: hostName(), PID: os.Getpid(), Start: self.start, Since: time.Now().Add(day)}
 	if got := h.running(); got <= 0 || got > time.Hour {
 		t.Errorf("this process: got %v, want its age", got)
 	}
 }
 
-// The progress of a stage reaches events.jsonl and status although the clock was set.
+// The progress that a stage's process reports reaches events.jsonl, status and the display although the clock was set.
 func TestProgressGoesOnWhenTheClockIsSet(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events.jsonl")
 	log, err := openEventLog(path)
@@ -172,7 +172,7 @@ func TestProgramThatEndedBeforeItBeganByTheClockTookNoTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var h holder
+	var h Holder
 	var key string
 	until(t, "the program is named", func() bool {
 		keys, _ := l.store().Locked()

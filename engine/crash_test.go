@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// crashing has stages of every sort: processes of their own, stages in the engine's process, and programs.
+// crashing has stages in their own process, stages in the engine's process, and programs.
 const crashing = `
 stage "toy" "a" {
   text  = "a"
@@ -62,9 +62,10 @@ stage "light" "e" {
 }
 `
 
-// TestKilledRunsConverge kills engines, stages or both at random moments and then runs plainly until that succeeds.
-// Every time the results are those of an undisturbed run, nothing that was committed is made again, and no process and
-// no half-made file is left. $RCGRPO_CRASH says how many kills, $RCGRPO_SEED repeats a run of this test.
+// TestKilledRunsConverge kills engines, stages or both at random moments and then repeats the run until it
+// succeeds. The results must equal those of an undisturbed run, no committed stage may run again, and no
+// process and no partial file may be left. $RCGRPO_CRASH is the number of kills, $RCGRPO_SEED repeats a run
+// of this test.
 func TestKilledRunsConverge(t *testing.T) {
 	kills := 50
 	if text := os.Getenv("RCGRPO_CRASH"); text != "" {
@@ -100,7 +101,7 @@ func TestKilledRunsConverge(t *testing.T) {
 	c.tell()
 }
 
-// crash counts what the kills did.
+// crash counts kills and their effects.
 type crash struct {
 	*testing.T
 	rng    *rand.Rand
@@ -124,7 +125,7 @@ func (c *crash) targets() string {
 	return strings.Join(parts, ", ")
 }
 
-// trial kills one experiment one to three times and lets it come to its end. Beside every second one gc goes on all the time.
+// trial kills one experiment one to three times and then completes it. gc runs beside every second trial.
 func (c *crash) trial() {
 	c.trials++
 	l := newLab(c.T)
@@ -133,7 +134,7 @@ func (c *crash) trial() {
 		defer l.collecting(0, true)()
 	}
 	before := c.kills["stage"] + c.kills["both"]
-	made := map[string]int{} // starts of what was committed at the last kill, by address
+	made := map[string]int{} // starts of the stages committed at the last kill, by address
 	for range 1 + c.rng.IntN(3) {
 		engine := l.crashEngine()
 		if err := engine.Start(); err != nil {
@@ -155,7 +156,7 @@ func (c *crash) trial() {
 			c.Fatalf("no convergence after %d runs: %v\n%s", n, err, out)
 		}
 	}
-	for address, n := range c.repeated(l, made) { // a process of its own goes on when the engine is killed
+	for address, n := range c.repeated(l, made) { // it survives its engine
 		if strings.HasPrefix(address, "stage.toy.") && n > 1+killedStages {
 			c.repeats++
 			c.Errorf("%s started %d times, and only %d stages were killed", address, n, killedStages)
@@ -170,20 +171,20 @@ func (c *crash) trial() {
 		c.orphans += len(left)
 		c.Errorf("processes left: %v", left)
 	}
-	l.tidy() // a last run that found nothing to do has written nothing
+	l.tidy() // an idle run removes nothing
 	for _, folder := range []string{"work", "staging"} {
 		if left, _ := os.ReadDir(filepath.Join(l.storeDir, folder)); len(left) > 0 {
 			c.Errorf("left in %s: %v", folder, left)
 		}
 	}
-	if all, err := Survivors(l.store()); err != nil || len(all) > 0 {
+	if all, err := Orphans(l.store()); err != nil || len(all) > 0 {
 		c.Errorf("survivors: got %v, %v, want none", all, err)
 	}
 }
 
-// kill ends the engine, one of its stages, or both, and the engine's wait.
+// kill kills the engine, one of its stages, or both, and waits for the engine.
 func (c *crash) kill(engine *exec.Cmd) {
-	if s, ok := processStat(engine.Process.Pid); !ok || s.ended { // it came to its end before
+	if s, ok := processStat(engine.Process.Pid); !ok || s.ended { // it has ended before
 		engine.Wait()
 		return
 	}
@@ -202,13 +203,13 @@ func (c *crash) kill(engine *exec.Cmd) {
 	if target != "stage" {
 		engine.Process.Kill()
 	}
-	engine.Wait() // with a stage killed it ends by itself
+	engine.Wait() // if only a stage was killed, the engine ends by itself
 	c.kills[target]++
 	c.killed++
 }
 
-// status asks how the runs stand: none of them is live, whatever their stages do, but for the instant in which a process
-// that was being started still has the files of its engine.
+// status checks that no run is live, apart from the instant in which a starting process has the files of its
+// engine.
 func (c *crash) status(l *lab) {
 	folders, err := Runs(l.store(), "x")
 	if err != nil {
@@ -227,7 +228,7 @@ func (c *crash) status(l *lab) {
 	}
 }
 
-// repeated compares the starts of what was committed the last time with those now, and returns these.
+// repeated compares the number of starts of each committed stage with the last one, and returns the new numbers.
 func (c *crash) repeated(l *lab, made map[string]int) (starts map[string]int) {
 	starts = map[string]int{}
 	for _, address := range l.counted() {
@@ -257,8 +258,7 @@ func (l *lab) crashEngine() *exec.Cmd {
 	return cmd
 }
 
-// A chain of small stages is always in the middle of something: one has ended and is being taken in, the one before is not recorded
-// yet. Killed there, a plain run afterwards converges too.
+// A chain of small stages is killed while one result is committed and an earlier one is flushed.
 func TestKilledChainsConverge(t *testing.T) {
 	const stages, rounds = 30, 10
 	var chain strings.Builder
@@ -267,7 +267,8 @@ func TestKilledChainsConverge(t *testing.T) {
 		if i > 0 {
 			from = fmt.Sprintf("from = [stage.light.s%d.out]", i-1)
 		}
-		fmt.Fprintf(&chain, "stage \"light\" \"s%d\" {\n%s\ncount = \"$dir/count\"\nshell = \"mkdir made; echo %d >made/out.txt\"\ntakes = true\n}\n", i, from, i)
+		fmt.Fprintf(&chain, "stage \"light\" \"s%d\" {\n%s\ncount = \"$dir/count\"\n"+
+			"shell = \"mkdir made; echo %d >made/out.txt\"\ntakes = true\n}\n", i, from, i)
 	}
 	for range rounds {
 		l := newLab(t)
@@ -291,11 +292,11 @@ func TestKilledChainsConverge(t *testing.T) {
 		if left := l.processes(); len(left) > 0 {
 			t.Errorf("killed at stage %d, left: %v", kill, left)
 		}
-		l.tidy() // what was about to be gone when that run began is for the next one
+		l.tidy() // of processes that were about to end when that run began
 	}
 }
 
-// processes lists those that belong to the lab, after a moment for what is just ending.
+// processes lists the processes of the lab, after a moment for those about to end.
 func (l *lab) processes() (left []string) {
 	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		left = nil

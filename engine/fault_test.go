@@ -18,8 +18,8 @@ import (
 	"rcgrpo/engine/internal/disk"
 )
 
-// faultyRun is small and still does all that a run writes: a program with its exit record, a chain, two nodes that
-// give the same bytes, and a published file.
+// faultyRun needs every kind of write: a program with its exit record, a chain, two nodes with identical
+// bytes, and a published file.
 const faultyRun = `
 stage "light" "a" {
   text  = "a"
@@ -39,8 +39,8 @@ stage "page" "c" {
 }
 `
 
-// failAt makes the n-th write fail, and with after also all that follow. It returns how many writes there were and the
-// one that failed.
+// failAt makes the n-th write fail, and with after also the later ones. It returns the number of writes and
+// the one that failed.
 func failAt(t *testing.T, n int64, after bool, fault error) (writes *atomic.Int64, hit *atomic.Pointer[string]) {
 	writes, hit = new(atomic.Int64), new(atomic.Pointer[string])
 	disk.Fail(func(op, path string) error {
@@ -61,8 +61,8 @@ func failAt(t *testing.T, n int64, after bool, fault error) (writes *atomic.Int6
 	return writes, hit
 }
 
-// Whatever write of a run fails, it ends with a sentence, nothing half-made stands under a key, and a plain run
-// afterwards gives the same bytes and repeats nothing that was committed.
+// Whatever write of a run fails, the run ends with an error that names the path, no key has a partial result,
+// and a run afterwards makes identical results and repeats no committed stage.
 func TestEveryWriteMayFail(t *testing.T) {
 	undisturbed := newLab(t)
 	undisturbed.write(faultyRun)
@@ -91,7 +91,7 @@ func TestEveryWriteMayFail(t *testing.T) {
 	}
 }
 
-// faultAt runs with one fault and then without. It says whether the run had so many writes.
+// faultAt runs with one fault and then without. more reports whether the run had so many writes.
 func faultAt(t *testing.T, n int64, after bool, fault error, want map[string]string) (more bool) {
 	l := newLab(t)
 	l.write(faultyRun)
@@ -117,7 +117,7 @@ func faultAt(t *testing.T, n int64, after bool, fault error, want map[string]str
 	if r.err == nil && len(r.of(EventFailed)) > 0 {
 		t.Errorf("%s: stages failed and the run did not: %s", what, r.text())
 	}
-	if r.err != nil { // the sentence says what and where
+	if r.err != nil {
 		text := r.err.Error() + r.text()
 		if !strings.Contains(text, l.storeDir) && !strings.Contains(text, l.dir) {
 			t.Errorf("%s: got %q, want the place", what, text)
@@ -129,11 +129,11 @@ func faultAt(t *testing.T, n int64, after bool, fault error, want map[string]str
 	var committed []string
 	for _, d := range l.plan().Nodes {
 		if d.Verb == UpToDate {
-			committed = append(committed, shellAddress(d.Address))
+			committed = append(committed, ShortAddress(d.Address))
 		}
 	}
 	if r.err == nil && len(committed) != 4 {
-		t.Errorf("%s: the run says that all is well, and %v is committed", what, committed)
+		t.Errorf("%s: the run reports success, and %v is committed", what, committed)
 	}
 	again := l.mustRun()
 	for _, name := range again.of(EventStarted) {
@@ -150,7 +150,7 @@ func faultAt(t *testing.T, n int64, after bool, fault error, want map[string]str
 	return true
 }
 
-// A store that cannot be written is read as ever, and a run says what it could not write.
+// A plan reads a read-only store without a write; the error of a run names the store.
 func TestStoreThatCannotBeWrittenIsRead(t *testing.T) {
 	l := newLab(t)
 	l.write(faultyRun)
@@ -170,7 +170,7 @@ func TestStoreThatCannotBeWrittenIsRead(t *testing.T) {
 	}
 }
 
-// What a power cut may tear, a run heals: every file of the store is cut at every byte, one after the other.
+// A power cut may tear any unflushed file. Each of them is cut at every position, one after the other.
 func TestTornFilesAreHealed(t *testing.T) {
 	l := newLab(t)
 	l.write(`
@@ -181,7 +181,7 @@ stage "light" "a" {
 	l.mustRun()
 	want := l.digests()
 	var torn []string
-	for _, pattern := range []string{"nodes/*.json", "last/*.json", "published.jsonl", "runs/x/*/events.jsonl", "runs/x/*/plan.json"} {
+	for _, pattern := range []string{"nodes/*.json", "last/*.json", "runs/x/*/events.jsonl", "runs/x/*/plan.json"} {
 		paths, err := filepath.Glob(filepath.Join(l.storeDir, pattern))
 		if err != nil {
 			t.Fatal(err)
@@ -217,7 +217,38 @@ stage "light" "a" {
 	}
 }
 
-// gc between a plan and its run takes away what the plan has found, and the run makes it again.
+// After a power cut, an object that was not flushed may have any content. Its stage alone runs again.
+func TestTornUnsealedObjectIsMadeAgain(t *testing.T) {
+	l := newLab(t)
+	l.write(fmt.Sprintf(belowLight, 0))
+	t.Cleanup(func() { disk.Fail(nil) })
+	disk.Fail(func(op, _ string) error {
+		if op == "syncfs" || op == "sync" {
+			return syscall.EIO
+		}
+		return nil
+	})
+	if r := l.run(RunOptions{}); !errors.Is(r.err, syscall.EIO) || len(r.of(EventDone)) != 2 {
+		t.Fatalf("without a flush: got %v, want the error of the flush and two results\n%s", r.err, r.text())
+	}
+	disk.Fail(nil)
+	want := l.digests()
+	for _, n := range l.plan().Nodes {
+		if n.Name == "b" {
+			path := filepath.Join(l.storeDir, "objects", n.Manifest.Outputs["out"].Digest, "out.txt")
+			text, err := os.ReadFile(path)
+			if err := errors.Join(err, os.Chmod(path, 0o600), os.WriteFile(path, make([]byte, len(text)), 0)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	l.want(l.mustRun(), EventDone, "light.b")
+	if got := l.digests(); !maps.Equal(got, want) {
+		t.Errorf("digests: got %v, want %v", got, want)
+	}
+}
+
+// If gc removes the results that a plan has found, the run makes them again.
 func TestCollectionBetweenPlanAndRun(t *testing.T) {
 	l := newLab(t)
 	l.write(fmt.Sprintf(belowLight, 0))
@@ -227,9 +258,11 @@ func TestCollectionBetweenPlanAndRun(t *testing.T) {
 	if _, err := l.store().Collect(1); err != nil {
 		t.Fatal(err)
 	}
-	if r := l.runPlan(t.Context(), p, RunOptions{}); r.err != nil || !slices.Equal(r.of(EventDone), []string{"light.a", "light.b"}) {
+	r := l.runPlan(t.Context(), p, RunOptions{})
+	if r.err != nil {
 		t.Fatalf("after a collection: %v\n%s", r.err, r.text())
 	}
+	l.want(r, EventDone, "light.a", "light.b")
 }
 
 const belowLight = `
@@ -242,12 +275,12 @@ stage "light" "b" {
 }
 `
 
-// gc of everything, again and again, while runs of all sorts of stages go on: nothing that they have found or made is missing.
+// gc of everything, again and again, removes no result that a run beside it has found or made.
 func TestCollectionsBesideRuns(t *testing.T) {
 	l := newLab(t)
 	end := l.collecting(1, false)
 	var runs sync.WaitGroup
-	for range 3 { // of equal nodes, so that they also find what others make
+	for range 3 { // with equal nodes, so that they also reuse results of each other
 		runs.Go(func() {
 			for i := range 10 {
 				dir := t.TempDir()
@@ -276,7 +309,7 @@ stage "toy" "d" {
 	}
 }
 
-// While a stage runs, gc removes what its run does not need, and nothing else: also when the engine is gone by then.
+// gc beside a running stage removes only results that its run does not need, also after the engine was killed.
 func TestCollectionBesideAStageThatRuns(t *testing.T) {
 	const waits = `
 stage "light" "a" {
@@ -329,8 +362,8 @@ stage "%s" "b" {
 	}
 }
 
-// A program that goes on without its engine reads what nobody says to keep: gc waits for it to end.
-func TestCollectionIsRefusedWhileAProgramRunsWhoseEngineIsGone(t *testing.T) {
+// The inputs of a program whose engine was killed are not pinned, so gc is refused until it ends.
+func TestCollectionIsRefusedBesideAnOrphanedProgram(t *testing.T) {
 	l := newLab(t)
 	l.write(`
 stage "light" "a" {

@@ -38,7 +38,7 @@ func TestInvalidFilesAreToldAtTheRightLine(t *testing.T) {
 				}
 			}
 			x, diags := Load(Source{Path: path}, paperKinds())
-			if _, err := x.Plan(store); err == nil || len(x.Nodes) > 0 {
+			if _, err := NewPlan(x, store, PlanOptions{}); err == nil || len(x.Nodes) > 0 {
 				t.Errorf("it reaches a plan: %d nodes, %v", len(x.Nodes), err)
 			}
 			for _, d := range diags {

@@ -75,7 +75,7 @@ func TestPublishedNamesStayBelowTheExperiment(t *testing.T) {
 
 func TestProgressIsThrottledButTheEndIsTold(t *testing.T) {
 	var told []Event
-	j := &Job{observe: func(e Event) { told = append(told, e) }}
+	j := &Job{jobBackend: jobBackend{observe: func(e Event) { told = append(told, e) }}}
 	for i := range 1000 {
 		j.Progress(i+1, 1000, "updates", Value{"loss", math.NaN()}, Value{"reward", 1})
 	}

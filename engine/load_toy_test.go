@@ -143,16 +143,16 @@ func paperKinds() Registry {
 		return s
 	}
 	return Registry{
-		{Name: "model", Summary: "Weights.", Version: 1, New: func() Stage { return &toyModel{} }, Outputs: ports("checkpoint"), Draws: func(s Stage) bool { return s.(*toyModel).Path.Path == "" }},
-		{Name: "tasks", Summary: "Tasks.", Version: 1, New: func() Stage { return &toyTasks{} }, Outputs: ports("train", "test"), Draws: func(s Stage) bool { return s.(*toyTasks).Source == "drills" }},
-		{Name: "rollout", Summary: "Episodes.", Version: 1, New: func() Stage { return &toyRollout{Samples: 1} }, Outputs: ports("trajectories"), Draws: yes},
-		{Name: "curate", Summary: "Data.", Version: 1, New: func() Stage { return &toyCurate{Ratio: 1} }, Outputs: ports("expert", "mixed"), Draws: yes},
-		{Name: "sft", Summary: "Fine-tuning.", Version: 2, New: train, Outputs: ports("checkpoint", "metrics"), Draws: yes},
-		{Name: "rctp-ft", Summary: "Fine-tuning.", Version: 1, New: train, Outputs: ports("checkpoint", "metrics"), Draws: yes},
-		{Name: "grpo", Summary: "Optimisation.", Version: 1, Devices: true, New: grpo, Outputs: ports("checkpoint", "metrics", "trajectories"), Draws: yes},
-		{Name: "rc-grpo", Summary: "Optimisation.", Version: 1, New: grpo, Outputs: ports("checkpoint", "metrics", "trajectories"), Draws: yes},
-		{Name: "eval", Summary: "Scores.", Version: 1, New: func() Stage { return &toyEval{} }, Outputs: ports("scores", "trajectories"), Draws: func(s Stage) bool { return s.(*toyEval).Sample }},
-		{Name: "report", Summary: "Page.", Version: 1, New: func() Stage { return &toyReport{} }, Outputs: ports("page"), Gathers: true, Light: true, Always: true},
+		{Name: "model", Summary: "Weights.", Version: 1, New: func() Stage { return &toyModel{} }, Outputs: ports("checkpoint"), Stochastic: func(s Stage) bool { return s.(*toyModel).Path.Path == "" }},
+		{Name: "tasks", Summary: "Tasks.", Version: 1, New: func() Stage { return &toyTasks{} }, Outputs: ports("train", "test"), Stochastic: func(s Stage) bool { return s.(*toyTasks).Source == "drills" }},
+		{Name: "rollout", Summary: "Episodes.", Version: 1, New: func() Stage { return &toyRollout{Samples: 1} }, Outputs: ports("trajectories"), Stochastic: yes},
+		{Name: "curate", Summary: "Data.", Version: 1, New: func() Stage { return &toyCurate{Ratio: 1} }, Outputs: ports("expert", "mixed"), Stochastic: yes},
+		{Name: "sft", Summary: "Fine-tuning.", Version: 2, New: train, Outputs: ports("checkpoint", "metrics"), Stochastic: yes},
+		{Name: "rctp-ft", Summary: "Fine-tuning.", Version: 1, New: train, Outputs: ports("checkpoint", "metrics"), Stochastic: yes},
+		{Name: "grpo", Summary: "Optimisation.", Version: 1, MultiGPU: true, New: grpo, Outputs: ports("checkpoint", "metrics", "trajectories"), Stochastic: yes},
+		{Name: "rc-grpo", Summary: "Optimisation.", Version: 1, New: grpo, Outputs: ports("checkpoint", "metrics", "trajectories"), Stochastic: yes},
+		{Name: "eval", Summary: "Scores.", Version: 1, New: func() Stage { return &toyEval{} }, Outputs: ports("scores", "trajectories"), Stochastic: func(s Stage) bool { return s.(*toyEval).Sample }},
+		{Name: "report", Summary: "Page.", Version: 1, New: func() Stage { return &toyReport{} }, Outputs: ports("page"), AcrossSeeds: true, InProcess: true, AfterFailures: true},
 		{Name: "exec", Summary: "A command.", Version: 1, New: func() Stage { return &toyExec{} }, Outputs: func(s Stage) map[string]string {
 			out := map[string]string{}
 			for port := range s.(*toyExec).Outputs {

@@ -60,8 +60,8 @@ func (m *mutable) Run(_ context.Context, job *Job) error {
 func mutableKinds() Registry {
 	var reg Registry
 	for _, name := range []string{"follow", "steady"} {
-		k := &Kind{Name: name, Summary: "for mutations", Version: 1, Light: true, Outputs: toyOutputs}
-		k.Draws = func(s Stage) bool { return s.(*mutable).Draw }
+		k := &Kind{Name: name, Summary: "for mutations", Version: 1, InProcess: true, Outputs: toyOutputs}
+		k.Stochastic = func(s Stage) bool { return s.(*mutable).Draw }
 		k.New = func() Stage {
 			m := &mutable{LR: 0.5, steady: name == "steady", kind: k}
 			m.Clip = &struct {
@@ -193,7 +193,7 @@ func (g *generated) plan(t *testing.T, o PlanOptions) (*Plan, string) {
 	if diags.HasErrors() {
 		t.Fatalf("%s\n%s", diags, text)
 	}
-	p, err := x.PlanWith(g.store, o)
+	p, err := NewPlan(x, g.store, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +265,7 @@ var mutations = []struct {
 		if len(s.names) > 5 {
 			s.names = s.names[4:]
 		}
-		return &injected{nodes: of(s), reason: ReasonSetting, text: "settings.names " + shown(was, true) + " → ", at: s.id() + ".names"}
+		return &injected{nodes: of(s), reason: ReasonSetting, text: "settings.names " + formatValue(was, true) + " → ", at: s.id() + ".names"}
 	}},
 	{"a setting taken back to its default", func(_ *testing.T, _ *generated, s *genStage) *injected {
 		if s.lr == "" {
@@ -441,12 +441,12 @@ func (g *generated) check(t *testing.T, name string, want *injected, p *Plan, te
 	for _, d := range p.Nodes {
 		reads := slices.ContainsFunc(d.Inputs, func(in Input) bool { return touched[in.From] })
 		switch {
-		case !g.had[d.Address] && d.Verb == Run:
+		case !g.had[d.Address] && d.Verb == MustRun:
 			touched[d.Node] = true
 		case (want.nodes(d.Node) || !g.had[d.Address]) && d.Verb == UpToDate && !reads: // the store has had this before
-		case want.nodes(d.Node) && (d.Verb == Run || d.Twin != nil || reads):
+		case want.nodes(d.Node) && (d.Verb == MustRun || d.DuplicateOf != nil || reads):
 			touched[d.Node] = true
-			if d.Twin != nil || d.Verb == RunUnlessUnchanged {
+			if d.DuplicateOf != nil || d.Verb == MayRun {
 				break
 			}
 			if d.Cause.Reason != want.reason || !strings.HasPrefix(d.Cause.Text, want.text) {
@@ -458,7 +458,7 @@ func (g *generated) check(t *testing.T, name string, want *injected, p *Plan, te
 			}
 		case !want.nodes(d.Node) && reads:
 			touched[d.Node] = true
-			if d.Verb != RunUnlessUnchanged {
+			if d.Verb != MayRun {
 				t.Errorf("%s: %s is %s, want it to wait for what it reads", name, d.Address, d.Verb)
 			}
 		case want.nodes(d.Node) || d.Verb != UpToDate:
@@ -472,11 +472,11 @@ func (g *generated) check(t *testing.T, name string, want *injected, p *Plan, te
 func work(p *Plan) (run, may []string) {
 	for _, d := range p.Nodes {
 		switch d.Verb {
-		case Run:
-			run = append(run, shellAddress(d.Address))
+		case MustRun:
+			run = append(run, ShortAddress(d.Address))
 			fallthrough
-		case RunUnlessUnchanged:
-			may = append(may, shellAddress(d.Address))
+		case MayRun:
+			may = append(may, ShortAddress(d.Address))
 		}
 	}
 	slices.Sort(may)
@@ -506,7 +506,7 @@ func TestCollectedResultsAreRebuiltForWhatRunsOnly(t *testing.T) {
 			for _, in := range d.Inputs {
 				needed[in.From] = needed[in.From] || needed[d.Node]
 			}
-			if (d.Verb == Run) != needed[d.Node] {
+			if (d.Verb == MustRun) != needed[d.Node] {
 				t.Errorf("%s is %s (%s), needed %v\n%s", d.Address, d.Verb, d.Cause, needed[d.Node], text)
 			}
 			if d.Verb == Collected {
@@ -534,7 +534,7 @@ func TestTwinsRunOnce(t *testing.T) {
 		if diags.HasErrors() {
 			t.Fatal(diags)
 		}
-		p, err := x.Plan(g.store)
+		p, err := NewPlan(x, g.store, PlanOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,7 +20,7 @@ func perform(t *testing.T, p *Plan, content func(n *Node, key, port string) stri
 	made := map[*Node]*artifact.Manifest{}
 	var executed []string
 	for _, d := range p.Nodes {
-		key, parts, ok := d.Node.Key(func(from *Node, port string) (string, bool) {
+		key, parts, ok := Key(d.Node, func(from *Node, port string) (string, bool) {
 			o, ok := made[from].Outputs[port]
 			return o.Digest, ok
 		})
@@ -57,13 +57,16 @@ func commit(t *testing.T, p *Plan, n *Node, key string, parts artifact.Parts, co
 		}
 		writeFile(t, filepath.Join(dir, "out.txt"), content(n, key, port))
 	}
-	m, err := staging.Commit(artifact.Manifest{
+	c, err := staging.Commit(artifact.Manifest{
 		Key: key, Kind: n.Kind.Name, Version: n.Kind.Version, Experiment: p.Experiment.Name, Address: n.Address, Parts: parts, Seconds: 2,
 	}, n.Outputs)
+	if err == nil {
+		err = p.Store.Flush(c)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m
+	return c.Manifest
 }
 
 // changing gives new content whenever the key is new; constant always the same.
@@ -72,7 +75,7 @@ func constant(n *Node, _, port string) string   { return n.Address + port }
 
 func planOf(t *testing.T, text string, store *artifact.Store, o PlanOptions) *Plan {
 	t.Helper()
-	p, err := mustLoad(t, text).PlanWith(store, o)
+	p, err := NewPlan(mustLoad(t, text), store, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +96,7 @@ func verdicts(p *Plan) map[string]string {
 	out := map[string]string{}
 	for _, d := range p.Nodes {
 		if d.Verb != UpToDate {
-			out[shellAddress(d.Address)] = string(d.Verb) + ": " + d.Cause.Text
+			out[ShortAddress(d.Address)] = string(d.Verb) + ": " + d.Cause.Text
 		}
 	}
 	return out
@@ -184,7 +187,7 @@ func TestVersionAndContentOfFilesAreCauses(t *testing.T) {
 		if diags.HasErrors() {
 			t.Fatal(diags)
 		}
-		p, err := x.Plan(store)
+		p, err := NewPlan(x, store, PlanOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -265,7 +268,7 @@ func TestTargetAndReplace(t *testing.T) {
 	if got["sft.warm"] != "run: asked for with -replace" || !strings.HasPrefix(got["grpo.arm"], "run unless unchanged") || len(got) != 2 {
 		t.Errorf("replace: got %v", got)
 	}
-	if _, err := mustLoad(t, chain).PlanWith(store, PlanOptions{Targets: []string{"sft.worm"}}); err == nil || !strings.Contains(err.Error(), "did you mean sft.warm?") {
+	if _, err := NewPlan(mustLoad(t, chain), store, PlanOptions{Targets: []string{"sft.worm"}}); err == nil || !strings.Contains(err.Error(), "did you mean sft.warm?") {
 		t.Errorf("unknown target: got %v", err)
 	}
 }
@@ -281,10 +284,10 @@ func TestWhatIsPlannedIsWhatIsExecuted(t *testing.T) {
 			var run, may []string
 			for _, d := range p.Nodes {
 				switch d.Verb {
-				case Run:
+				case MustRun:
 					run = append(run, d.Address)
 					may = append(may, d.Address)
-				case RunUnlessUnchanged:
+				case MayRun:
 					may = append(may, d.Address)
 				}
 			}
@@ -324,7 +327,7 @@ func BenchmarkPlanUpToDate(b *testing.B) {
 		if diags.HasErrors() {
 			b.Fatal(diags)
 		}
-		p, err := x.Plan(store)
+		p, err := NewPlan(x, store, PlanOptions{})
 		if err != nil {
 			b.Fatal(err)
 		}

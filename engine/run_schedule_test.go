@@ -15,7 +15,7 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
-// script is an executor that runs nothing: each node waits in its hall until the test lets it end.
+// script is an executor that runs nothing: each node waits until the test ends it.
 type script struct {
 	mu      sync.Mutex
 	inside  []Work
@@ -28,7 +28,7 @@ func newScript() *script {
 }
 
 func (s *script) Execute(ctx context.Context, w Work, observe func(Event)) error {
-	name := shellAddress(w.Node.Address)
+	name := ShortAddress(w.Node.Address)
 	leave := make(chan error)
 	s.mu.Lock()
 	s.inside = append(s.inside, w)
@@ -42,7 +42,7 @@ func (s *script) Execute(ctx context.Context, w Work, observe func(Event)) error
 	if err != nil {
 		return err
 	}
-	g, err := w.Store.Begin(w.assignment.Key)
+	g, err := w.start.store.Begin(w.Key)
 	if err != nil {
 		return err
 	}
@@ -53,8 +53,11 @@ func (s *script) Execute(ctx context.Context, w Work, observe func(Event)) error
 	if err := os.WriteFile(filepath.Join(dir, "out.txt"), []byte(name), 0o644); err != nil {
 		return err
 	}
-	_, err = g.Commit(artifact.Manifest{Experiment: "x", Address: w.Node.Address}, w.Node.Outputs)
-	return err
+	c, err := g.Commit(artifact.Manifest{Experiment: "x", Address: w.Node.Address}, w.Node.Outputs)
+	if err != nil {
+		return err
+	}
+	return w.start.store.Flush(c)
 }
 
 // next waits for n more nodes to start and returns their names, sorted.
@@ -62,7 +65,7 @@ func (s *script) next(n int) []string {
 	var names []string
 	for range n {
 		w := <-s.arrived
-		names = append(names, shellAddress(w.Node.Address))
+		names = append(names, ShortAddress(w.Node.Address))
 	}
 	slices.Sort(names)
 	return names
@@ -111,8 +114,8 @@ stage "toy" "tail" {
 `)
 	p := l.plan()
 	for _, n := range p.Nodes {
-		n.Expect = map[string]time.Duration{"toy.short": 5 * time.Second, "toy.medium": 20 * time.Second,
-			"toy.head": 10 * time.Second, "toy.tail": 60 * time.Second}[shellAddress(n.Address)]
+		n.Estimate = map[string]time.Duration{"toy.short": 5 * time.Second, "toy.medium": 20 * time.Second,
+			"toy.head": 10 * time.Second, "toy.tail": 60 * time.Second}[ShortAddress(n.Address)]
 	}
 	s := newScript()
 	done := make(chan record)
@@ -148,7 +151,7 @@ func TestGPUsAreExclusive(t *testing.T) {
 	done := make(chan record, 1)
 	go func() { done <- l.run(RunOptions{Executor: s}) }()
 	for range 12 {
-		// Whatever has started holds devices of its own; the first of them makes room for the next.
+		// Each started node has devices of its own; the end of the first frees some for the next.
 		w := <-s.arrived
 		if gpus, _ := s.occupied(t); len(gpus) > 4 {
 			t.Errorf("GPUs in use: got %v, want at most 4", gpus)
@@ -156,7 +159,7 @@ func TestGPUsAreExclusive(t *testing.T) {
 		if len(w.GPUs) != w.Node.Resources.GPUs {
 			t.Errorf("%s got %v, want %d", w.Node.Address, w.GPUs, w.Node.Resources.GPUs)
 		}
-		go s.end(shellAddress(w.Node.Address), nil)
+		go s.end(ShortAddress(w.Node.Address), nil)
 	}
 	if r := <-done; r.err != nil {
 		t.Error(r.err)

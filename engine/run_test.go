@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -39,7 +40,7 @@ stage "light" "d" {
 }
 `
 
-// tree lists every file below dir with size and time stamp.
+// tree lists every file below dir with its time.
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -57,9 +58,9 @@ func tree(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// The child of a killed run has all its locks for an instant, between clone and exec.
-func TestRunTidiesAtItsEndWhatWasBusyAtItsStart(t *testing.T) {
-	l := newLab(t) // which looks for locks that are left
+// A child of a killed run holds all its locks for an instant, between clone and exec.
+func TestRunRemovesAtItsEndLocksThatWereHeldAtItsStart(t *testing.T) {
+	l := newLab(t) // checks for locks at the end
 	l.write(diamond)
 	lock, err := l.store().TryLock(strings.Repeat("ab", 32))
 	if err != nil {
@@ -72,11 +73,11 @@ func TestRunTidiesAtItsEndWhatWasBusyAtItsStart(t *testing.T) {
 		}
 	})
 	if err != nil || !gone {
-		t.Errorf("run: %v; the other's lock was there: %v", err, gone)
+		t.Errorf("run: %v; the other lock existed: %v", err, gone)
 	}
 }
 
-func TestSecondRunHasNothingToDoAndWritesNothing(t *testing.T) {
+func TestSecondRunWritesNothing(t *testing.T) {
 	l := newLab(t)
 	l.write(diamond)
 	l.want(l.mustRun(), EventDone, "light.c", "light.d", "toy.a", "toy.b")
@@ -86,7 +87,7 @@ func TestSecondRunHasNothingToDoAndWritesNothing(t *testing.T) {
 	before := tree(t, l.storeDir)
 	r := l.mustRun()
 	if len(r.events) != 1 || r.events[0].Kind != EventEnded || r.events[0].Counts[string(UpToDate)] != 4 {
-		t.Errorf("second run: got %s, want the end alone", r.text())
+		t.Errorf("second run: got %s, want only the end", r.text())
 	}
 	if after := tree(t, l.storeDir); !maps.Equal(before, after) {
 		t.Error("the second run wrote to the store")
@@ -96,7 +97,7 @@ func TestSecondRunHasNothingToDoAndWritesNothing(t *testing.T) {
 	}
 }
 
-func TestOnlyStagesBelowAChangeRunAndUnchangedOutputsStopIt(t *testing.T) {
+func TestOnlyReadersOfAChangedOutputRun(t *testing.T) {
 	l := newLab(t)
 	l.write(diamond)
 	l.mustRun()
@@ -105,7 +106,7 @@ func TestOnlyStagesBelowAChangeRunAndUnchangedOutputsStopIt(t *testing.T) {
   count`, 1))
 	r := l.mustRun()
 	l.want(r, EventDone, "light.d", "toy.b")
-	// Another setting of a that gives the same bytes: what reads it is kept.
+	// If a changed setting of a gives identical bytes, its readers are reused.
 	noted := strings.Replace(diamond, `text  = "a"`, `text  = "a"
   note  = "in the key, not in the output"`, 1)
 	l.write(noted)
@@ -117,7 +118,7 @@ func TestOnlyStagesBelowAChangeRunAndUnchangedOutputsStopIt(t *testing.T) {
 	r = l.mustRun()
 	l.want(r, EventDone)
 	l.want(r, EventKept)
-	// And back again: everything is still there.
+	// Back at the first settings, every result is in the store.
 	l.write(diamond)
 	l.want(l.mustRun(), EventDone)
 	if got := len(l.counted()); got != starts {
@@ -125,7 +126,7 @@ func TestOnlyStagesBelowAChangeRunAndUnchangedOutputsStopIt(t *testing.T) {
 	}
 }
 
-func TestHeavyStagesGetTheirShareOfTheMachine(t *testing.T) {
+func TestStagesGetTheirShareOfTheMachine(t *testing.T) {
 	l := newLab(t)
 	l.write(`
 stage "toy" "a" {
@@ -154,7 +155,7 @@ stage "toy" "a" {
   }
 }
 `)
-	if r := l.run(RunOptions{}); r.err == nil || !strings.Contains(r.err.Error(), "asks for 4 GPUs and this machine offers 3") {
+	if r := l.run(RunOptions{}); r.err == nil || !strings.Contains(r.err.Error(), "requests 4 GPUs, but this machine offers 3") {
 		t.Errorf("too many GPUs: got %v, want a refusal before anything runs", r.err)
 	}
 }
@@ -186,24 +187,26 @@ stage "page" "report" {
 }
 `
 
-func TestFailureIsToldOnceWithItsLogAndOnlyItsReadersAreSkipped(t *testing.T) {
+func TestFailureIsReportedOnceWithItsLogAndOnlyItsReadersAreSkipped(t *testing.T) {
 	l := newLab(t)
 	l.write(failing)
 	r := l.run(RunOptions{KeepGoing: true})
 	var e *RunError
-	if !errors.As(r.err, &e) || !slices.Equal(e.Failed, []string{"stage.toy.bad"}) || !slices.Equal(e.Skipped, []string{"stage.toy.below"}) {
+	if !errors.As(r.err, &e) || !slices.Equal(e.Failed, []string{"stage.toy.bad"}) ||
+		!slices.Equal(e.Skipped, []string{"stage.toy.below"}) {
 		t.Fatalf("run: got %v, want toy.bad failed and toy.below skipped", r.err)
 	}
 	l.want(r, EventFailed, "toy.bad")
 	l.want(r, EventDone, "light.beside", "toy.a", "toy.late")
 	failed, _ := r.find(EventFailed, "toy.bad")
-	if f := failed.Failure; f == nil || f.Text != "the loss is not a number" || !slices.Contains(f.Lines, "about to fail") || f.Work == "" {
+	if f := failed.Failure; f == nil || f.Text != "the loss is not a number" || f.Work == "" ||
+		!slices.Contains(f.Lines, "about to fail") {
 		t.Errorf("failure: got %+v, want the error, the log's lines and the scratch folder", failed.Failure)
 	}
 	if b, err := os.ReadFile(failed.Failure.Log); err != nil || !strings.Contains(string(b), "about to fail") {
 		t.Errorf("log: got %q, %v", b, err)
 	}
-	// The page ran, says what is missing, is published and not kept.
+	// The page runs, names the missing inputs, is published and not kept.
 	l.want(r, EventShown, "page.report")
 	got, err := os.ReadFile(filepath.Join(l.dir, "page.txt"))
 	want := "page\nstage.toy.bad is missing: it failed: the loss is not a number\na\n" +
@@ -212,11 +215,11 @@ func TestFailureIsToldOnceWithItsLogAndOnlyItsReadersAreSkipped(t *testing.T) {
 		t.Errorf("page: got %q, %v, want %q", got, err, want)
 	}
 	for _, n := range l.plan().Nodes {
-		if shellAddress(n.Address) == "page.report" && n.Verb == UpToDate {
+		if ShortAddress(n.Address) == "page.report" && n.Verb == UpToDate {
 			t.Error("the page made without its inputs was kept")
 		}
 	}
-	// Mended, it goes on from there.
+	// With the error corrected, the run resumes.
 	l.write(strings.Replace(failing, `fail = "the loss is not a number"`, "", 1))
 	l.want(l.mustRun(), EventDone, "page.report", "toy.bad", "toy.below")
 }
@@ -226,8 +229,8 @@ func TestAfterAFailureNothingNewStartsWithoutKeepGoing(t *testing.T) {
 	l.write(failing)
 	p := l.plan()
 	for _, n := range p.Nodes { // the failing stage is on the longest path, so it comes first
-		if shellAddress(n.Address) == "toy.bad" {
-			n.Expect = time.Hour
+		if ShortAddress(n.Address) == "toy.bad" {
+			n.Estimate = time.Hour
 		}
 	}
 	r := l.runPlan(t.Context(), p, RunOptions{})
@@ -250,8 +253,7 @@ stage "light" "a" {
 	}
 }
 
-// A stage's process says in a sentence what broke, also where the stage's own Run has not begun or is over, and never ends
-// with a trace of Go.
+// The process of a stage reports a panic outside of the stage's Run as an error too, without a trace of Go.
 func TestPanicOfAStageProcessIsASentence(t *testing.T) {
 	l := newLab(t)
 	l.write("stage \"toy\" \"a\" {\n}\n")
@@ -266,30 +268,35 @@ func TestPanicOfAStageProcessIsASentence(t *testing.T) {
 	if code := NodeMain(runs[0], "stage.toy.a", broken, &stderr, func(Event) {}); code != 1 {
 		t.Errorf("exit code: got %d, want 1", code)
 	}
-	if got := stderr.String(); !strings.Contains(got, "stage.toy.a ended by a mistake of the program: a mistake in a kind") || strings.Contains(got, "goroutine") {
+	if got := stderr.String(); !strings.Contains(got, "stage.toy.a ended with a bug in the program: a mistake in a kind") || strings.Contains(got, "goroutine") {
 		t.Errorf("got %q, want a sentence", got)
 	}
 }
 
 func TestRetriesFollowTheCauseOfTheFailure(t *testing.T) {
 	for name, tc := range map[string]struct {
-		settings string
+		settings string // of the stage
+		attempts int
+		on       string
 		starts   int
 		ok       bool
 	}{
-		"a named cause":                   {"fail = \"x\"\n cause = \"oom\"\n until = 3\n retry {\n attempts = 3\n on = [\"oom\"]\n }", 3, true},
-		"too few attempts":                {"fail = \"x\"\n cause = \"oom\"\n until = 3\n retry {\n attempts = 2\n on = [\"oom\"]\n }", 2, false},
-		"another cause":                   {"fail = \"x\"\n cause = \"nan\"\n until = 2\n retry {\n attempts = 3\n on = [\"oom\"]\n }", 1, false},
-		"a deterministic error":           {"fail = \"x\"\n until = 2\n retry {\n attempts = 3\n on = [\"oom\", \"nan\", \"timeout\", \"preempted\"]\n }", 1, false},
-		"a pattern of the text":           {"fail = \"link down\"\n until = 2\n retry {\n attempts = 2\n on = [\"link (down|lost)\"]\n }", 2, true},
-		"an allocator's words, unlabeled": {"fail = \"CUDA out of memory\"\n until = 2\n retry {\n attempts = 2\n on = [\"oom\"]\n }", 2, true},
+		"a named cause":         {"fail = \"x\"\n cause = \"oom\"\n until = 3", 3, `"oom"`, 3, true},
+		"too few attempts":      {"fail = \"x\"\n cause = \"oom\"\n until = 3", 2, `"oom"`, 2, false},
+		"another cause":         {"fail = \"x\"\n cause = \"nan\"\n until = 2", 3, `"oom"`, 1, false},
+		"a deterministic error": {"fail = \"x\"\n until = 2", 3, `"oom", "nan", "timeout", "preempted"`, 1, false},
+		"a pattern of the text": {"fail = \"link down\"\n until = 2", 2, `"link (down|lost)"`, 2, true},
+		"an allocator's error":  {"fail = \"CUDA out of memory\"\n until = 2", 2, `"oom"`, 2, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t)
-			l.write("stage \"toy\" \"a\" {\n count = \"$dir/count\"\n " + tc.settings + "\n}\n")
+			l.write(fmt.Sprintf("stage \"toy\" \"a\" {\n count = \"$dir/count\"\n %s\n"+
+				" retry {\n attempts = %d\n on = [%s]\n }\n}\n",
+				tc.settings, tc.attempts, tc.on))
 			r := l.run(RunOptions{})
 			if (r.err == nil) != tc.ok || len(l.counted()) != tc.starts {
-				t.Errorf("got %v after %d starts, want success %v after %d\n%s", r.err, len(l.counted()), tc.ok, tc.starts, r.text())
+				t.Errorf("got %v after %d starts, want success %v after %d\n%s",
+					r.err, len(l.counted()), tc.ok, tc.starts, r.text())
 			}
 		})
 	}
@@ -297,7 +304,7 @@ func TestRetriesFollowTheCauseOfTheFailure(t *testing.T) {
 
 func TestTimeoutStopsAStageAndIsACause(t *testing.T) {
 	l := newLab(t)
-	l.gate() // nobody lets the stage in, whether it has come that far or not
+	l.gate() // the stage waits there
 	l.write(`
 stage "toy" "a" {
   gate    = "$dir/gate"
@@ -345,8 +352,8 @@ stage "toy" "b" {
 	}
 }
 
-// The engine is killed after its first event, after its second, and so on: wherever it was, a plain run afterwards comes
-// to the same bytes and repeats nothing that was committed.
+// The engine is killed after its first event, after its second, and so on. A run afterwards makes identical
+// results and repeats no committed stage.
 func TestKillAfterAnyEventConverges(t *testing.T) {
 	undisturbed := newLab(t)
 	undisturbed.write(diamond)
@@ -381,11 +388,11 @@ func TestKillAfterAnyEventConverges(t *testing.T) {
 			t.Errorf("killed after event %d (%s): got digests %v, want %v", k, last, got, want)
 		}
 		for _, address := range done {
-			if slices.Contains(r.of(EventStarted), shellAddress(address)) {
+			if slices.Contains(r.of(EventStarted), ShortAddress(address)) {
 				t.Errorf("killed after event %d (%s): %s was committed and ran again", k, last, address)
 			}
 		}
-		l.tidy() // an idle run writes nothing, so it leaves this to the next
+		l.tidy() // an idle run removes nothing
 		if strings.HasPrefix(last, string(EventEnded)) {
 			break
 		}
@@ -478,7 +485,7 @@ func TestDeletedArtifactIsMadeAgainAlone(t *testing.T) {
 	l.mustRun()
 	before := l.digests()
 	for _, n := range l.plan().Nodes {
-		if shellAddress(n.Address) == "toy.b" {
+		if ShortAddress(n.Address) == "toy.b" {
 			if err := os.RemoveAll(filepath.Join(l.storeDir, "objects", n.Manifest.Outputs["out"].Digest)); err != nil {
 				t.Fatal(err)
 			}
@@ -491,11 +498,11 @@ func TestDeletedArtifactIsMadeAgainAlone(t *testing.T) {
 	}
 }
 
-func TestCollectedResultsAreMadeAgainOnlyForWhoReadsThem(t *testing.T) {
+func TestCollectedResultsAreMadeAgainForTheirReadersOnly(t *testing.T) {
 	l := newLab(t)
 	l.write(diamond)
 	l.mustRun()
-	if _, err := l.store().Collect(1); err != nil { // everything goes, the manifests stay
+	if _, err := l.store().Collect(1); err != nil { // the manifests stay
 		t.Fatal(err)
 	}
 	r := l.run(RunOptions{})
@@ -509,48 +516,7 @@ func TestCollectedResultsAreMadeAgainOnlyForWhoReadsThem(t *testing.T) {
 	l.want(r, EventDone, "light.c", "light.d", "toy.a", "toy.b")
 }
 
-func TestPublishedFilesAreCopiesRestoredAndKeptAside(t *testing.T) {
-	l := newLab(t)
-	stages := `
-stage "page" "report" {
-  text = "one"
-}
-`
-	l.write(stages)
-	l.mustRun()
-	path := filepath.Join(l.dir, "page.txt")
-	read := func(path string) string {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Error(err)
-		}
-		return string(b)
-	}
-	if got := read(path); got != "one\n" {
-		t.Fatalf("published: got %q", got)
-	}
-	os.Remove(path)
-	r := l.mustRun()
-	if e, ok := r.find(EventFile, ""); !ok || e.Text != "restored" || read(path) != "one\n" {
-		t.Errorf("removed: got %s, want it restored", r.text())
-	}
-	os.WriteFile(path, []byte("mine"), 0o644)
-	r = l.mustRun()
-	if e, ok := r.find(EventFile, ""); !ok || !strings.Contains(e.Text, "page.txt.edited") || read(path) != "one\n" || read(path+".edited") != "mine" {
-		t.Errorf("edited: got %s, want it kept aside and restored", r.text())
-	}
-	l.want(l.mustRun(), EventFile)
-	l.write(strings.Replace(stages, "one", "two", 1))
-	l.mustRun()
-	if read(path) != "two\n" {
-		t.Error("a new result is not published")
-	}
-	if _, err := os.Stat(path + ".edited.2"); err == nil {
-		t.Error("a copy nobody edited was kept aside")
-	}
-}
-
-func TestEventsFileHoldsWhatWasTold(t *testing.T) {
+func TestEventsFileEqualsTheObservedEvents(t *testing.T) {
 	l := newLab(t)
 	l.write(diamond)
 	r := l.mustRun()

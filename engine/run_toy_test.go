@@ -20,8 +20,8 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
-// toy is a stage for tests: it writes its text and the contents of its inputs, and does on the way what its settings
-// ask for. Its runs are counted by lines of the file Count, and at a Gate (a Unix socket) the test decides how it goes on.
+// toy is a stage for tests: it writes its text and the contents of its inputs. The file Count gets a line per
+// run. At a Gate (a Unix socket) the stage waits for the test.
 type toy struct {
 	From  []artifact.Ref  `hcl:"from,optional" port:"files"`
 	Data  []artifact.File `hcl:"data,optional"`
@@ -34,8 +34,8 @@ type toy struct {
 	Cause string          `hcl:"cause,optional" key:"-"` // of that error
 	Until int             `hcl:"until,optional" key:"-"` // it fails below this attempt only
 	Panic bool            `hcl:"panic,optional" key:"-"`
-	Shell string          `hcl:"shell,optional" key:"-"` // text that it runs before all else
-	Takes bool            `hcl:"takes,optional"`         // its output is the folder made/, as that text leaves it
+	Shell string          `hcl:"shell,optional" key:"-"` // script that runs first
+	Takes bool            `hcl:"takes,optional"`         // its output is the folder made/ of that script
 }
 
 func (t *toy) Check() hcl.Diagnostics { return nil }
@@ -45,12 +45,13 @@ func (t *toy) Run(ctx context.Context, job *Job) error {
 		return err
 	}
 	if t.Takes && !job.Adopted() {
-		if err := os.RemoveAll(filepath.Join(job.Dir, "made")); err != nil { // of an attempt before
+		if err := os.RemoveAll(filepath.Join(job.Dir, "made")); err != nil { // of an earlier attempt
 			return err
 		}
 	}
 	if t.Shell != "" {
-		if err := job.Execute(ctx, Program{Args: []string{"sh", "-c", t.Shell}, Dir: job.Dir, Env: []string{"PATH=" + os.Getenv("PATH"), "lab=" + os.Getenv("LAB")}}); err != nil {
+		if err := job.Execute(ctx, Program{Args: []string{"sh", "-c", t.Shell}, Dir: job.Dir,
+			Env: []string{"PATH=" + os.Getenv("PATH"), "lab=" + os.Getenv("LAB")}}); err != nil {
 			return err
 		}
 	}
@@ -61,7 +62,7 @@ func (t *toy) Run(ctx context.Context, job *Job) error {
 	if err != nil {
 		return err
 	}
-	// Half of the output is there before the gate, so that a kill meets a half-made result.
+	// Half of the output exists at the gate, so that a kill leaves a partial result.
 	path := filepath.Join(dir, "out.txt")
 	if err := os.WriteFile(path, []byte("half"), 0o644); err != nil {
 		return err
@@ -112,7 +113,7 @@ func (t *toy) Run(ctx context.Context, job *Job) error {
 }
 
 func (t *toy) count(job *Job) error {
-	if t.Count == "" || job.Adopted() { // then it was counted when its program started
+	if t.Count == "" || job.Adopted() { // counted at the start of its program
 		return nil
 	}
 	f, err := os.OpenFile(t.Count, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -123,7 +124,7 @@ func (t *toy) count(job *Job) error {
 	return errors.Join(err, f.Close())
 }
 
-// wait tells the test at the gate who is there and waits for its word.
+// wait reports its address and process to the gate and waits for an answer.
 func (t *toy) wait(ctx context.Context, job *Job) error {
 	conn, err := net.Dial("unix", t.Gate)
 	if err != nil {
@@ -143,7 +144,7 @@ func (t *toy) wait(ctx context.Context, job *Job) error {
 	return nil
 }
 
-// page is a toy that runs after failures and publishes what it wrote.
+// page is a toy that runs after failures and publishes its output.
 type page struct{ toy }
 
 func (p *page) Run(ctx context.Context, job *Job) error {
@@ -160,12 +161,12 @@ func drawsToy(s Stage) bool {
 	return ok && t.Draw
 }
 
-// toys are one heavy, one light kind, and one that runs always.
+// toys are a kind with its own process, one in the engine's process, and one that runs after failures.
 func toys() Registry {
 	return Registry{
-		{Name: "toy", Summary: "runs in its own process", Version: 1, New: func() Stage { return &toy{} }, Outputs: toyOutputs, Draws: drawsToy, Devices: true},
-		{Name: "light", Summary: "runs in place", Version: 1, New: func() Stage { return &toy{} }, Outputs: toyOutputs, Draws: drawsToy, Light: true},
-		{Name: "page", Summary: "runs always", Version: 1, New: func() Stage { return &page{} }, Outputs: toyOutputs, Always: true, Gathers: true, Light: true},
+		{Name: "toy", Summary: "runs in its own process", Version: 1, New: func() Stage { return &toy{} }, Outputs: toyOutputs, Stochastic: drawsToy, MultiGPU: true},
+		{Name: "light", Summary: "runs in place", Version: 1, New: func() Stage { return &toy{} }, Outputs: toyOutputs, Stochastic: drawsToy, InProcess: true},
+		{Name: "page", Summary: "runs always", Version: 1, New: func() Stage { return &page{} }, Outputs: toyOutputs, AfterFailures: true, AcrossSeeds: true, InProcess: true},
 	}
 }
 
@@ -180,21 +181,21 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "headless" {
 		headlessMain()
 	}
-	// Runs of other tests are none of ours. Children inherit this.
+	// Other tests have other ledgers. Children inherit this.
 	leases, err := os.MkdirTemp("", "leases")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	os.Setenv(leasesVariable, filepath.Join(leases, "new")) // an empty one would look as if it had just been emptied
-	// And this: under the race detector a process otherwise lingers for a second after its end.
+	os.Setenv(leasesVariable, filepath.Join(leases, "new")) // an existing empty folder would count as emptied
+	// Under the race detector a process otherwise stays for a second after its end.
 	os.Setenv("GORACE", "atexit_sleep_ms=0")
 	code := m.Run()
 	os.RemoveAll(leases)
 	os.Exit(code)
 }
 
-// engineMain plans and runs an experiment and prints its events' kinds and addresses.
+// engineMain plans and runs an experiment and prints its events.
 func engineMain(path, store string) int {
 	p, err := planToys(path, store)
 	if err != nil {
@@ -219,7 +220,7 @@ func planToys(path, store string) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return x.Plan(s)
+	return NewPlan(x, s, PlanOptions{})
 }
 
 // lab is an experiment's folder with a store beside it.
@@ -246,7 +247,7 @@ func newLab(t *testing.T) *lab {
 		if err != nil || len(problems) > 0 {
 			t.Errorf("the store at the end: got %v, %v, want a sound one", problems, err)
 		}
-		l.tidy() // what was killed leaves to the next run
+		l.tidy() // a run leaves this to the next
 		for _, folder := range []string{"staging", "locks", "users"} {
 			left, _ := os.ReadDir(filepath.Join(l.storeDir, folder))
 			left = slices.DeleteFunc(left, func(e os.DirEntry) bool { return e.Name() == "store" })
@@ -265,11 +266,11 @@ func (l *lab) put(name, text string) {
 	}
 }
 
-// tidy does what the next run would do first. It waits for processes that have made their result and are about to be gone.
+// tidy removes stale files, as the next run does, and waits for processes that are about to end.
 func (l *lab) tidy() {
 	l.Helper()
 	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		busy, err := l.store().Tidy()
+		busy, err := l.store().RemoveStale()
 		if err != nil {
 			l.Error(err)
 		}
@@ -279,8 +280,8 @@ func (l *lab) tidy() {
 	}
 }
 
-// collecting removes from the store what is above a limit, again and again, until end, which says how often something went. refused says
-// that gc may be refused.
+// collecting runs gc with a limit again and again until end, which returns how often gc removed something.
+// refused allows gc to be refused.
 func (l *lab) collecting(limit int64, refused bool) (end func() int) {
 	store, over, collected := l.store(), make(chan struct{}), make(chan int)
 	go func() {
@@ -370,7 +371,7 @@ func (r record) of(kind EventKind) []string {
 	var names []string
 	for _, e := range r.events {
 		if e.Kind == kind {
-			names = append(names, shellAddress(e.Address))
+			names = append(names, ShortAddress(e.Address))
 		}
 	}
 	slices.Sort(names)
@@ -379,7 +380,7 @@ func (r record) of(kind EventKind) []string {
 
 func (r record) find(kind EventKind, address string) (Event, bool) {
 	for _, e := range r.events {
-		if e.Kind == kind && (shellAddress(e.Address) == address || address == "") {
+		if e.Kind == kind && (ShortAddress(e.Address) == address || address == "") {
 			return e, true
 		}
 	}
@@ -421,7 +422,7 @@ func (l *lab) digests() map[string]string {
 func (l *lab) text(address string) string {
 	l.Helper()
 	for _, n := range l.plan().Nodes {
-		if shellAddress(n.Address) == address && n.Manifest != nil {
+		if ShortAddress(n.Address) == address && n.Manifest != nil {
 			a, err := l.store().Open(n.Manifest, "out")
 			if err != nil {
 				l.Fatal(err)
@@ -446,7 +447,7 @@ func (l *lab) counted() []string {
 	return lines
 }
 
-// gate is where toys wait for the test.
+// gate is the socket where toys wait for the test.
 type gate struct {
 	t    *testing.T
 	l    net.Listener
@@ -485,13 +486,13 @@ func (g *gate) next() visitor {
 	return v
 }
 
-// pass lets the toy go on.
+// pass ends the wait of the toy.
 func (v visitor) pass() {
 	fmt.Fprintln(v.Conn, "go")
 	v.Conn.Close()
 }
 
-// engine starts an engine as a process of its own.
+// engine returns the command of an engine in its own process.
 func (l *lab) engine() *exec.Cmd {
 	l.Helper()
 	self, err := os.Executable()

@@ -90,7 +90,7 @@ func (c *experimentFlags) variables() []string {
 		return nil
 	}
 	var names []string
-	for _, name := range x.VariableNames() {
+	for _, name := range x.VariableNames {
 		names = append(names, name+"=")
 	}
 	return names
@@ -109,7 +109,7 @@ func (c *experimentFlags) completions(withPorts bool) []string {
 	}
 	var names []string
 	for _, n := range x.Nodes {
-		name := strings.ReplaceAll(strings.TrimPrefix(n.Address, "stage."), `"`, "")
+		name := engine.ShortAddress(n.Address)
 		if !withPorts {
 			names = append(names, name)
 			continue

@@ -108,11 +108,11 @@ func (c *experimentFlags) plan(args []string, o engine.PlanOptions) (*engine.Pla
 	if err != nil {
 		return nil, err
 	}
-	return x.PlanWith(store, o)
+	return engine.NewPlan(x, store, o)
 }
 
 // unchanged returns the stored answer that an experiment is up to date. It is nil if the experiment must be loaded.
-func (c *experimentFlags) unchanged(args []string, o engine.PlanOptions) *engine.Idle {
+func (c *experimentFlags) unchanged(args []string, o engine.PlanOptions) *engine.Verdict {
 	if len(o.Targets)+len(o.Replace) > 0 || o.Paranoid {
 		return nil
 	}

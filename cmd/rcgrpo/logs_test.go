@@ -42,7 +42,7 @@ func newLoggedRun(t *testing.T, store *artifact.Store, id string, live bool) *lo
 		}
 	}
 	r.json("plan.json", engine.RunRecord{ID: id, Experiment: "x",
-		Nodes: []engine.RunNodeRecord{{Address: "stage.toy.a", Verb: engine.Run}}})
+		Nodes: []engine.RunNodeRecord{{Address: "stage.toy.a", Verb: string(engine.MustRun)}}})
 	return r
 }
 
@@ -189,7 +189,7 @@ func TestLogsFollowTheRunThatHoldsTheKey(t *testing.T) {
 	maker.append("logs/toy.a.log", "made here\n")
 	waiting := newLoggedRun(t, store, "2", true)
 	plan := engine.RunRecord{ID: "2", Experiment: "x", Nodes: []engine.RunNodeRecord{{Address: "stage.toy.a",
-		Verb: engine.Run, Key: key}}}
+		Verb: string(engine.MustRun), Key: key}}}
 	if err := os.Remove(filepath.Join(waiting.dir, "plan.json")); err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func planCommand() *cobra.Command {
 			return err
 		}
 		if short {
-			p.Compile()
+			p.SaveVerdict()
 		}
 		forecast := p.Forecast(context.Background())
 		if *asJSON {
@@ -80,10 +80,10 @@ func planLines(p *engine.Plan, f engine.Forecast) []*planLine {
 		if seeded {
 			cause = strings.NewReplacer("@"+seed+")", ")", "@"+seed+",", ",").Replace(cause)
 		}
-		id := identity{string(n.Verb), stem, cause, n.Begins}
+		id := identity{string(n.Verb), stem, cause, n.ContinuesFrom}
 		l := lines[id]
 		if l == nil {
-			l = &planLine{verb: n.Verb, stem: stem, cause: cause, begins: n.Begins, known: true, start: math.MaxInt64}
+			l = &planLine{verb: n.Verb, stem: stem, cause: cause, begins: n.ContinuesFrom, known: true, start: math.MaxInt64}
 			lines[id] = l
 			order = append(order, l)
 		}
@@ -96,8 +96,8 @@ func planLines(p *engine.Plan, f engine.Forecast) []*planLine {
 		if seeded {
 			l.seeds = append(l.seeds, seed)
 		}
-		l.expect += n.Expect
-		l.known = l.known && n.Expect > 0
+		l.expect += n.Estimate
+		l.known = l.known && n.Estimate > 0
 	}
 	return order
 }
@@ -110,7 +110,7 @@ func (l *planLine) address() string {
 	return l.stem + "@" + strings.Join(l.seeds, ",")
 }
 
-func (l *planLine) runs() bool { return l.verb == engine.Run || l.verb == engine.RunUnlessUnchanged }
+func (l *planLine) runs() bool { return l.verb == engine.MustRun || l.verb == engine.MayRun }
 
 // minDuration is the shortest expected time that a plan mentions.
 const minDuration = 100 * time.Millisecond
@@ -145,10 +145,10 @@ type planLayout struct {
 	width      int // of the terminal; 0: unlimited
 }
 
-const verbWidth = len(engine.RunUnlessUnchanged) + 2
+const verbWidth = len(engine.MayRun) + 2
 
 var verbColor = map[engine.Verb]string{
-	engine.Run: "33", engine.RunUnlessUnchanged: "36", engine.Collected: "2", engine.UpToDate: "32",
+	engine.MustRun: "33", engine.MayRun: "36", engine.Collected: "2", engine.UpToDate: "32",
 }
 
 // writePlan prints a plan for people. Without all, it only counts the stages that are up to date.
@@ -216,7 +216,7 @@ func writeDisabled(w io.Writer, disabled []string, listed bool) {
 // planCounts returns the number of nodes of each verb.
 func planCounts(experiment string, counts map[engine.Verb]int) string {
 	var parts []string
-	for _, v := range []engine.Verb{engine.UpToDate, engine.Collected, engine.Run, engine.RunUnlessUnchanged} {
+	for _, v := range []engine.Verb{engine.UpToDate, engine.Collected, engine.MustRun, engine.MayRun} {
 		if counts[v] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", counts[v], strings.Replace(string(v), "run", "to run", 1)))
 		}

@@ -86,7 +86,7 @@ func writePlanJSON(w io.Writer, p *engine.Plan, f engine.Forecast) error {
 		out.Counts[string(n.Verb)]++
 		j := planNodeJSON{
 			Address: n.Address, Kind: n.Kind.Name, Seed: n.Seed, Verb: n.Verb, Key: n.Key, Outputs: n.Outputs,
-			Expect: n.Expect.Seconds(), Bytes: n.ExpectBytes, Begins: n.Begins, Executor: n.Executor,
+			Expect: n.Estimate.Seconds(), Bytes: n.EstimateBytes, Begins: n.ContinuesFrom, Executor: n.Executor,
 			GPUs: n.Resources.GPUs, CPUs: n.Resources.CPUs, Memory: n.Resources.Memory, GPUMemory: n.Resources.GPUMemory,
 			File: n.Range.Filename, Line: n.Range.Start.Line,
 		}
@@ -105,7 +105,7 @@ func writePlanJSON(w io.Writer, p *engine.Plan, f engine.Forecast) error {
 		for _, in := range n.Inputs {
 			j.Inputs = append(j.Inputs, planInputJSON{in.Setting, in.From.Address, in.Ref.Port})
 		}
-		for _, a := range n.After {
+		for _, a := range n.DependsOn {
 			j.After = append(j.After, a.Address)
 		}
 		if n.Manifest != nil {

@@ -58,13 +58,13 @@ func (c *experimentFlags) report(x *engine.Experiment, targets []string, bundle 
 	if bundle != "" { // the page records the experiment's files; a comment in them may have changed since
 		o.Replace = targets
 	}
-	plan, err := x.PlanWith(store, o)
+	plan, err := engine.NewPlan(x, store, o)
 	if err != nil {
 		return err
 	}
 	waiting := 0
 	for _, n := range plan.Nodes {
-		if (n.Verb == engine.Run || n.Verb == engine.RunUnlessUnchanged) && n.Kind.Name != reports.Kind().Name {
+		if (n.Verb == engine.MustRun || n.Verb == engine.MayRun) && n.Kind.Name != reports.Kind().Name {
 			waiting++
 		}
 	}

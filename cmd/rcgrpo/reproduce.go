@@ -82,12 +82,12 @@ func (r *reproduction) reproduce(in openedPage, experiment []string) error {
 	}
 	defer remove()
 	o := engine.PlanOptions{Targets: source.Stages(), DataOnly: true}
-	plan, err := x.PlanWith(store, o)
+	plan, err := engine.NewPlan(x, store, o)
 	if err == nil && r.replace {
 		for _, n := range plan.Nodes {
 			o.Replace = append(o.Replace, n.Address)
 		}
-		plan, err = x.PlanWith(store, o)
+		plan, err = engine.NewPlan(x, store, o)
 	}
 	if err != nil {
 		return err

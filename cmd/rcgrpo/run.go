@@ -33,7 +33,7 @@ func (c *experimentFlags) run(args []string, o engine.RunOptions, po engine.Plan
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	if idle := c.unchanged(args, po); idle != nil {
 		view := newDisplay(c.stdout())
-		view.Observe(idle.Ended())
+		view.Observe(engine.EndedUnchanged(idle))
 		view.Close()
 		return nil
 	}

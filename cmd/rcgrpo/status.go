@@ -39,11 +39,11 @@ func statusCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		survivors, err := engine.Survivors(store)
+		survivors, err := engine.Orphans(store)
 		if err != nil {
 			return err
 		}
-		survivors = slices.DeleteFunc(survivors, func(s engine.Survivor) bool {
+		survivors = slices.DeleteFunc(survivors, func(s engine.Orphan) bool {
 			return !slices.Contains(names,
 				s.Experiment)
 		})
@@ -188,7 +188,7 @@ type statusNodeJSON struct {
 	Log     string         `json:"log,omitempty"`
 }
 
-func writeStatusJSON(w io.Writer, runs []*engine.RunStatus, survivors []engine.Survivor, all bool) error {
+func writeStatusJSON(w io.Writer, runs []*engine.RunStatus, survivors []engine.Orphan, all bool) error {
 	type survivor struct {
 		Address string    `json:"address"`
 		Run     string    `json:"run"` // folder of the run that started it

@@ -40,7 +40,7 @@ func (c *experimentFlags) why(address string, experiment []string, o engine.Plan
 	if len(o.Targets) == 0 {
 		o.Targets = []string{address}
 	}
-	p, err := x.PlanWith(store, o)
+	p, err := engine.NewPlan(x, store, o)
 	if err != nil {
 		return err
 	}

@@ -162,7 +162,7 @@ func (s *stage) plan(t *testing.T) *engine.Plan {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := x.Plan(store)
+	p, err := engine.NewPlan(x, store, engine.PlanOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +252,7 @@ func (s *stage) wantFailure(t *testing.T, cause, text string) {
 func (s *stage) wantNothing(t *testing.T) {
 	t.Helper()
 	p := s.plan(t)
-	if p.Nodes[0].Verb != engine.Run {
+	if p.Nodes[0].Verb != engine.MustRun {
 		t.Errorf("got %s, want no result", p.Nodes[0].Verb)
 	}
 	if left, _ := os.ReadDir(filepath.Join(p.Store.Dir(), "staging")); len(left) > 0 {

@@ -113,11 +113,11 @@ func (d *Display) Continued() {
 func (d *Display) Observe(e engine.Event) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	name := shortAddress(e.Address)
+	name := engine.ShortAddress(e.Address)
 	switch e.Kind {
 	case engine.EventPlanned:
 		d.started = e.Time
-		d.left = e.Counts[string(engine.Run)] + e.Counts[string(engine.RunUnlessUnchanged)]
+		d.left = e.Counts[string(engine.MustRun)] + e.Counts[string(engine.MayRun)]
 	case engine.EventStarted:
 		d.start(e, 0)
 		if !d.o.Terminal {
@@ -149,7 +149,7 @@ func (d *Display) Observe(e engine.Event) {
 		d.failure(e.Failure)
 	case engine.EventSkipped:
 		d.end(e)
-		d.skip(name, shortAddress(e.Text))
+		d.skip(name, engine.ShortAddress(e.Text))
 	case engine.EventEnded:
 		d.summary(e)
 	}
@@ -205,7 +205,7 @@ func (d *Display) progress(e engine.Event) {
 	s.Last = e
 	if !d.o.Terminal && (clockSet || e.Time.Sub(s.printedAt) >= printEvery) {
 		s.printedAt = e.Time
-		d.print("", "...", shortAddress(s.address), s.Text(e.Time))
+		d.print("", "...", engine.ShortAddress(s.address), s.Text(e.Time))
 	}
 }
 
@@ -290,11 +290,6 @@ func (d *Display) paint(colour, text string) string {
 		return text
 	}
 	return colours[colour] + text + "\x1b[0m"
-}
-
-// shortAddress removes the parts of an address that a shell user may omit.
-func shortAddress(address string) string {
-	return strings.ReplaceAll(strings.TrimPrefix(address, "stage."), `"`, "")
 }
 
 // durationText formats seconds for people: "0.4s", "12s", "3m05s", "2h10m".

@@ -63,7 +63,7 @@ func frame(running []*stage, now time.Time, width, rows int) []string {
 	var widths [4]int
 	name := 0
 	for i, s := range shown {
-		all[i].name = shortAddress(s.address)
+		all[i].name = engine.ShortAddress(s.address)
 		all[i].columns, all[i].values = s.Columns(now)
 		name = max(name, utf8.RuneCountInString(all[i].name))
 		for c, text := range all[i].columns {

@@ -20,15 +20,10 @@ func (Executor) Execute(ctx context.Context, w engine.Work, observe func(engine.
 	if err != nil {
 		return err
 	}
-	log, err := os.OpenFile(w.Log, os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	fmt.Fprintf(log, "apart starts %s\n", w.Node.Address)
+	fmt.Fprintf(w.Log, "apart starts %s\n", w.Node.Address)
 	command := exec.CommandContext(ctx, binary, w.Args()...)
 	command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) }
-	command.Env, command.ExtraFiles, command.Stdout, command.Stderr = w.Env(os.Environ()), w.Held(), log, log
+	command.Env, command.ExtraFiles, command.Stdout, command.Stderr = w.Env(os.Environ()), w.Held(), w.Log, w.Log
 	if err := command.Start(); err != nil {
 		return err
 	}
