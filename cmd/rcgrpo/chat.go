@@ -1,14 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"rcgrpo/bfcl"
 )
@@ -32,22 +29,28 @@ func (c *bfclFlags) chat(id string) error {
 	if err != nil {
 		return err
 	}
-	read, w, closing, err := c.lines(e)
-	if err != nil {
-		return err
-	}
-	defer closing()
+	w := c.OutOrStdout()
+	next, restore := lineReader(c.InOrStdin(), w, func(line string, pos int, key rune) (string, int, bool) {
+		if key != '\t' {
+			return "", 0, false
+		}
+		return complete(line, pos, e.Tools())
+	})
 	fmt.Fprintf(w, "%s  %s\n%s", t.ID, strings.Join(t.Classes, ", "), chatHelp)
 	for turn := -1; !e.Done(); {
 		if e.Turn() != turn {
 			turn = e.Turn()
 			fmt.Fprintf(w, "\nturn %d of %d  user: %s\n", turn+1, len(t.Turns), e.User())
 		}
-		line, err := read()
-		if err == io.EOF || line == ":quit" {
+		line, err := next()
+		if err := restore(); err != nil {
+			return err
+		}
+		line = strings.TrimRight(line, "\r\n")
+		if err == io.EOF && line == "" || line == ":quit" {
 			break
 		}
-		if err != nil {
+		if err != nil && err != io.EOF {
 			return err
 		}
 		if name, asked := strings.CutPrefix(line, "?"); asked {
@@ -123,40 +126,6 @@ func printVerdict(w io.Writer, v bfcl.Verdict) {
 		}
 	}
 	fmt.Fprintf(w, "reward %v = state %v * action %v\n", v.Reward, v.RState, v.RAction)
-}
-
-// lines returns a reader of lines and the writer for answers. On a terminal it is an editor with completion.
-func (c *bfclFlags) lines(e *bfcl.Episode) (read func() (string, error), w io.Writer, closing func(), err error) {
-	stdout := c.OutOrStdout()
-	file, ok := c.InOrStdin().(*os.File)
-	if !ok || !isTerminal(file) {
-		scanner := bufio.NewScanner(c.InOrStdin())
-		scanner.Buffer(nil, 1<<20)
-		return func() (string, error) {
-			if scanner.Scan() {
-				return scanner.Text(), nil
-			}
-			if err := scanner.Err(); err != nil {
-				return "", err
-			}
-			return "", io.EOF
-		}, stdout, func() {}, nil
-	}
-	old, err := term.MakeRaw(int(file.Fd()))
-	if err != nil {
-		return nil, nil, nil, fmt.Errorf("terminal: %w", err)
-	}
-	t := term.NewTerminal(struct {
-		io.Reader
-		io.Writer
-	}{file, stdout}, "> ")
-	t.AutoCompleteCallback = func(line string, pos int, key rune) (string, int, bool) {
-		if key != '\t' {
-			return "", 0, false
-		}
-		return complete(line, pos, e.Tools())
-	}
-	return t.ReadLine, t, func() { _ = term.Restore(int(file.Fd()), old) }, nil
 }
 
 // complete extends the word before the cursor to the common prefix of the matching tools. A unique name gets an opening

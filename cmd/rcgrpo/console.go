@@ -54,7 +54,7 @@ func (c *experimentFlags) evaluate(x *engine.Experiment, expression string) erro
 }
 
 func (c *experimentFlags) evaluateLines(x *engine.Experiment) error {
-	next, restore := lineReader(c.InOrStdin(), c.stdout())
+	next, restore := lineReader(c.InOrStdin(), c.stdout(), nil)
 	var failed error
 	for {
 		line, err := next()
@@ -80,9 +80,12 @@ func (c *experimentFlags) evaluateLines(x *engine.Experiment) error {
 	}
 }
 
-// lineReader returns the lines of stdin; on a terminal with a prompt, editing and a history. restore ends the raw mode
-// of the terminal until the next line.
-func lineReader(stdin io.Reader, stdout io.Writer) (next func() (string, error), restore func() error) {
+// completer is the callback of term.Terminal for each key.
+type completer func(line string, pos int, key rune) (newLine string, newPos int, ok bool)
+
+// lineReader returns the lines of stdin; on a terminal with a prompt, editing, a history and completion. restore ends the
+// raw mode of the terminal until the next line.
+func lineReader(stdin io.Reader, stdout io.Writer, keys completer) (next func() (string, error), restore func() error) {
 	in, ok := stdin.(*os.File)
 	if !ok || !isTerminal(stdout) || !isTerminal(in) {
 		lines := bufio.NewReader(stdin)
@@ -92,6 +95,7 @@ func lineReader(stdin io.Reader, stdout io.Writer) (next func() (string, error),
 		io.Reader
 		io.Writer
 	}{in, stdout}, "> ")
+	editor.AutoCompleteCallback = keys
 	var before *term.State
 	next = func() (string, error) {
 		var err error

@@ -49,13 +49,11 @@ func (f *formatter) formatInput() error {
 		return err
 	}
 	formatted, ok := f.format("<stdin>", text)
+	f.failed = !ok || f.check && !bytes.Equal(text, formatted)
 	switch {
-	case !ok, f.check && !bytes.Equal(text, formatted):
-		f.failed = true
-	}
-	if ok && f.diff {
+	case ok && f.diff:
 		f.printDiff("<stdin>", text, formatted)
-	} else if ok && !f.check {
+	case ok && !f.check:
 		if _, err := f.stdout().Write(formatted); err != nil {
 			return err
 		}

@@ -45,6 +45,7 @@ func showCommand() *cobra.Command {
 			"want the address of a stage with its port, such as eval.arm[sft]@1.scores, and optionally an experiment"))
 	v := &view{width: 100}
 	c.Flags().IntVarP(&v.pick, "row", "n", -1, "show row `N`, counted from 0, of trajectories or tasks")
+	c.Flags().Lookup("row").DefValue = "0"
 	c.Flags().StringVar(&v.task, "task", "", "only rows of the task `ID`")
 	asCSV := c.Flags().Bool("csv", false, "print rows as CSV; ADDRESS may contain * and omit keys and seeds")
 	asJSON := c.Flags().Bool("json", false, "print rows as JSON, with the same addresses as --csv")
