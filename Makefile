@@ -1,18 +1,18 @@
-# Everything a clean clone needs: Go, a C++17 compiler, python3 with pip, Linux on x86-64.
+# A clean clone needs Go, a C++17 compiler, python3 with pip, and Linux on x86-64.
 #
-#   make demo    builds, runs the four-arm experiment on two cores and says where its page lies
-#   make test    everything that is checked before a change goes in
-#   make build   bin/rcgrpo (no cgo) and bin/rcgrpo-torch (the same main over libtorch)
-#   make bench   the benchmarks: the official Python of BFCL, other engines and transformers beside ours, and what the engine must hold
-#   make crash   the long variants of the tests that kill: 1,000 kills of engines and stages (KILLS=N), 200 of trainings
-#   make images  the pictures of docs/images, from PAGE (the demo's, unless named)
-#   make browser opens PAGE in Chromium with the network off: charts, colours, widths, accessibility
-#   make changes changes 200 random bytes of the artifacts behind the demo's page, one after the other: each must be found
-#   make env     prints the exports with which plain `go build -tags libtorch` works: eval "$(make env)"
-#   make clean   removes what make built; .deps (downloads) stays, `rm -rf .deps` removes that too
+#   make demo    builds, runs the four-arm experiment on two cores and prints the path of its page
+#   make test    all checks that a change must pass
+#   make build   bin/rcgrpo (no cgo) and bin/rcgrpo-torch (the same command with libtorch)
+#   make bench   the benchmarks, beside BFCL's Python, other engines and transformers, and the bars of the engine
+#   make crash   long variants of the kill tests: 1,000 kills of engines and stages (KILLS=N), 200 of trainings
+#   make images  the pictures of docs/images, from PAGE (default: the demo's)
+#   make browser opens PAGE in Chromium without a network: charts, colours, widths, accessibility
+#   make changes changes 200 random bytes of the artifacts behind the demo's page; verify must find each
+#   make env     prints the environment for `go build -tags libtorch`: eval "$(make env)"
+#   make clean   removes the build; the downloads in .deps stay
 #
-# LIBTORCH=DIR uses a libtorch 2.11.0 that is already there (a folder with lib/ and include/; the folder of an installed
-# Python package torch is one) instead of fetching it.
+# LIBTORCH=DIR uses an installed libtorch 2.11.0 instead of a download: a folder with lib/ and include/, such as the one
+# of the Python package torch.
 
 ROOT     := $(CURDIR)
 DEPS     := $(ROOT)/.deps
@@ -21,8 +21,7 @@ PYTHON   ?= python3
 GO       ?= go
 STATICCHECK := $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-# gotch asks the linker for these; none is needed on a CPU, and an empty archive satisfies it. libtorch.so itself only
-# pulls in CUDA.
+# gotch links these libraries. A CPU needs none, so empty archives replace them.
 EMPTY    := $(DEPS)/empty
 ARCHIVES := torch cuda cudart cublas cudnn caffe2_nvrtc nvrtc-builtins nvrtc nvToolsExt c10_cuda torch_cuda
 
@@ -36,33 +35,32 @@ export BFCL_DATA    ?= $(DEPS)/bfcl
 demo: build
 	bin/rcgrpo run experiments/drills.hcl
 
-# Both binaries carry the digest of what they were built from: the engine starts no other torch binary than its own.
+# Both binaries contain the digest of their sources: the engine starts only a torch binary with the same digest.
 build: deps
 	@source=$$(find . -name .deps -prune -o -name .git -prune -o -type f \( -name '*.go' -o -name '*.[ch]' -o -name go.mod -o -path './reports/assets/*' \) -print | LC_ALL=C sort | xargs sha256sum | sha256sum | cut -c1-16) && \
 	CGO_ENABLED=0 $(GO) build -ldflags "-X rcgrpo/engine.SourceDigest=$$source" -o bin/rcgrpo ./cmd/rcgrpo && \
 	$(GO) build -tags libtorch -ldflags "-X rcgrpo/engine.SourceDigest=$$source" -o bin/rcgrpo-torch ./cmd/rcgrpo
 
-# The race detector runs over everything that is plain Go. The tensor packages run without it: it cannot see into
-# libtorch, slows every call across the border, and their Go side is one locked thread. What costs ten times as much under
-# it and is skipped or smaller there (`raced` in the tests) is whole in the second line. The last line is about main over
-# libtorch; its sessions of many commands stay with the binary without cgo, which starts in a hundredth of the time.
-# All four run, whatever fails; build/gotest counts a test once and ends with one line: passed, failed, skipped.
+# The race detector runs on all plain Go packages, but not on the tensor packages: it does not see libtorch, slows every
+# call of it, and their Go code runs on one locked thread. The second line runs the tests that are skipped or smaller
+# with the race detector (`raced`). The last line tests the command with libtorch, without the long scripts. All four
+# lines run even after failures; build/gotest counts a test once and prints one summary line.
 test: build lint axe
 	@GO=$(GO) GORACE=atexit_sleep_ms=0 $(GO) run ./build/gotest -race ./... \
 		-- ./cmd/rcgrpo ./docs ./reports \
 		-- -tags libtorch ./stages/... ./experiments \
 		-- -tags libtorch -skip '^(TestScripts|TestSixteenRuns.*)$$' ./cmd/rcgrpo
 
-# No file is left out with the tag, so what is checked with it is checked; that everything builds without it, `build` shows.
+# With the tag all files are checked; `build` also compiles without it.
 lint: deps
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt changes: $$unformatted"; exit 1; }
-	@untagged=$$(grep -rlE --include='*.go' --exclude-dir=.deps '^//go:build.*!libtorch' .); test -z "$$untagged" || { echo "built only without libtorch, so never checked here: $$untagged"; exit 1; }
+	@untagged=$$(grep -rlE --include='*.go' --exclude-dir=.deps '^//go:build.*!libtorch' .); test -z "$$untagged" || { echo "built only without libtorch, so not checked here: $$untagged"; exit 1; }
 	$(GO) vet -tags libtorch ./...
 	$(STATICCHECK) -tags libtorch ./...
 
-# Where npm is, the browser test of the pages looks for faults of accessibility too.
+# With npm, the browser test also checks the accessibility of pages.
 axe:
-	@command -v npm >/dev/null && $(PYTHON) build/fetch.py axe $(DEPS) || echo "axe-core is not here: the accessibility of pages is not checked"
+	@command -v npm >/dev/null && $(PYTHON) build/fetch.py axe $(DEPS) || echo "no axe-core: the accessibility of pages is not checked"
 
 PAGE ?= experiments/drills.html
 
@@ -101,7 +99,7 @@ clean:
 	rm -rf bin out
 
 deps: $(EMPTY)
-	@$(if $(filter $(DEPS)/libtorch,$(LIBTORCH)),$(PYTHON) build/fetch.py libtorch $(DEPS) 1>&2,test -e $(LIBTORCH)/lib/libtorch_cpu.so || { echo "LIBTORCH=$(LIBTORCH) holds no lib/libtorch_cpu.so" 1>&2; exit 1; })
+	@$(if $(filter $(DEPS)/libtorch,$(LIBTORCH)),$(PYTHON) build/fetch.py libtorch $(DEPS) 1>&2,test -e $(LIBTORCH)/lib/libtorch_cpu.so || { echo "LIBTORCH=$(LIBTORCH) has no lib/libtorch_cpu.so" 1>&2; exit 1; })
 	@$(PYTHON) build/fetch.py bfcl $(DEPS) 1>&2
 
 $(EMPTY):

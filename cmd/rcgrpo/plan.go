@@ -174,8 +174,9 @@ func writePlan(w io.Writer, p *engine.Plan, f engine.Forecast, o planLayout) {
 		if len(names) > 3 {
 			more = " and " + english.Plural(len(names)-3, "other", "")
 		}
-		lines = append(lines, fmt.Sprintf("Missing, edited or outdated: %s%s. A run copies these files from the store; "+
-			"edited ones are kept under another name.", strings.Join(names[:min(3, len(names))], ", "), more))
+		first := strings.Join(names[:min(3, len(names))], ", ")
+		lines = append(lines, fmt.Sprintf(
+			"Missing, edited or outdated: %s%s. A run publishes these files again and renames edited ones.", first, more))
 	}
 	for _, line := range slices.Concat(lines, memoryLines(p, f), unfitLines(p, f)) {
 		fmt.Fprintln(w, wrapped(line, o.width))

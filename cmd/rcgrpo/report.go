@@ -62,15 +62,8 @@ func (c *experimentFlags) report(x *engine.Experiment, targets []string, bundle 
 	if err != nil {
 		return err
 	}
-	waiting := 0
-	for _, n := range plan.Nodes {
-		if (n.Verb == engine.MustRun || n.Verb == engine.MayRun) && n.Kind.Name != reports.Kind().Name {
-			waiting++
-		}
-	}
-	if waiting > 0 {
-		return fmt.Errorf("the page needs results that are not in the store (%d stages would run): "+
-			"see rcgrpo plan, then rcgrpo run", waiting)
+	if err := wantInputs(plan); err != nil {
+		return err
 	}
 	ctx, kill, stop := interruptible(c.stderr())
 	defer stop()
@@ -99,6 +92,21 @@ func (c *experimentFlags) report(x *engine.Experiment, targets []string, bundle 
 		}
 	}
 	return nil
+}
+
+// wantInputs returns an error if a stage other than a report would run.
+func wantInputs(plan *engine.Plan) error {
+	waiting := 0
+	for _, n := range plan.Nodes {
+		if (n.Verb == engine.MustRun || n.Verb == engine.MayRun) && n.Kind.Name != reports.Kind().Name {
+			waiting++
+		}
+	}
+	if waiting == 0 {
+		return nil
+	}
+	return fmt.Errorf("the page needs results that are not in the store (%d stages would run): "+
+		"see rcgrpo plan, then rcgrpo run", waiting)
 }
 
 // writeBundle packs the page of a result and everything that it depends on into a file.
