@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"slices"
@@ -6,9 +6,12 @@ import (
 	"testing"
 
 	"github.com/hashicorp/hcl/v2"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/enginetest"
 )
 
-// calls has at least one call of every function, with what it gives.
+// calls contains at least one call of every function, with its result.
 var calls = [][2]string{
 	{"abs(-2)", "2"}, {"ceil(1.2)", "2"}, {"floor(1.8)", "1"}, {"int(1.8)", "1"}, {"log(8, 2)", "3"},
 	{"max(1, 3, 2)", "3"}, {"min(4, 3)", "3"}, {`parseint("ff", 16)`, "255"}, {"pow(2, 10)", "1024"}, {"signum(-7)", "-1"},
@@ -36,9 +39,9 @@ var calls = [][2]string{
 	{"can(1 + 1)", "true"}, {`can({ a = 1 }.b)`, "false"}, {`try({ a = 1 }.b, 9)`, "9"},
 }
 
-func TestEveryFunctionGivesWhatItSays(t *testing.T) {
-	x := mustLoad(t, "experiment {}\n")
-	called := map[string]bool{"file": true, "dir": true} // shown elsewhere
+func TestFunctionsReturnTheirResults(t *testing.T) {
+	x := enginetest.MustLoadPaper(t, "experiment {}\n")
+	called := map[string]bool{"file": true, "dir": true} // tested in data_test.go
 	for _, c := range calls {
 		got, diags := x.Eval(c[0])
 		if diags.HasErrors() || got != c[1] {
@@ -47,15 +50,15 @@ func TestEveryFunctionGivesWhatItSays(t *testing.T) {
 		name, _, _ := strings.Cut(c[0], "(")
 		called[name] = true
 	}
-	for _, name := range Functions() {
+	for _, name := range engine.Functions() {
 		if !called[name] {
-			t.Errorf("%s is not called here", name)
+			t.Errorf("%s has no call in this test", name)
 		}
 	}
 }
 
-func TestFunctionsRefuseWhatTheyCannotTake(t *testing.T) {
-	x := mustLoad(t, "experiment {}\nstage \"model\" \"m\" {\n  path = file(\"raw.csv\")\n}\n")
+func TestFunctionsRefuseWrongArguments(t *testing.T) {
+	x := enginetest.MustLoadPaper(t, "experiment {}\nstage \"model\" \"m\" {\n  path = file(\"raw.csv\")\n}\n")
 	for expression, want := range map[string]string{
 		`sum(["a"])`:                     "want every element to be a number",
 		"sum(3)":                         "want a list or a set, got the number 3",

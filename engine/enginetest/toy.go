@@ -163,6 +163,7 @@ func (t *Toy) wait(ctx context.Context, job *engine.Job) error {
 	if err != nil {
 		return fmt.Errorf("at the gate: %w", err)
 	}
+	job.Logf("passed the gate")
 	return nil
 }
 
