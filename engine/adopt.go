@@ -132,7 +132,7 @@ func (w *watch) tell() {
 		w.emit(Event{Address: w.task.Address, Kind: EventNote, Text: text})
 	}}
 	w.emit(Event{Address: w.task.Address, Kind: EventAdopted, Key: w.task.Key, Attempt: h.Attempt, Seconds: since.Seconds(),
-		Expect: w.task.Expect.Seconds(), Path: w.folder.log(w.task.Address), Text: fmt.Sprintf("it goes on from %s: %s", h.text(), live.text(now))})
+		Expect: w.task.Estimate.Seconds(), Path: w.folder.log(w.task.Address), Text: fmt.Sprintf("it goes on from %s: %s", h.text(), live.text(now))})
 	if w.last != nil {
 		e := *w.last
 		e.Address = w.task.Address
@@ -248,7 +248,7 @@ func (r *run) tellForgotten() {
 // wants says whether a node has the survivor's key, or may still get it.
 func (r *run) wants(s Survivor) bool {
 	for _, t := range r.tasks {
-		if t.Key == s.Key || t.Address == s.Address && t.Verb == RunUnlessUnchanged && !t.settled() {
+		if t.Key == s.Key || t.Address == s.Address && t.Verb == MayRun && !t.settled() {
 			return true
 		}
 	}

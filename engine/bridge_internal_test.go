@@ -91,7 +91,7 @@ type record struct {
 
 func (r record) find(kind EventKind, address string) (Event, bool) {
 	for _, e := range r.events {
-		if e.Kind == kind && (address == "" || shellAddress(e.Address) == address) {
+		if e.Kind == kind && (address == "" || ShortAddress(e.Address) == address) {
 			return e, true
 		}
 	}
@@ -112,7 +112,7 @@ func (l *lab) want(r record, kind EventKind, names ...string) {
 	var got []string
 	for _, e := range r.events {
 		if e.Kind == kind {
-			got = append(got, shellAddress(e.Address))
+			got = append(got, ShortAddress(e.Address))
 		}
 	}
 	slices.Sort(got)
@@ -168,7 +168,7 @@ func changing() {}
 
 func planOf(t *testing.T, text string, store *artifact.Store, o PlanOptions) *Plan {
 	t.Helper()
-	p, err := mustLoad(t, text).PlanWith(store, o)
+	p, err := NewPlan(mustLoad(t, text), store, o)
 	if err != nil {
 		t.Fatal(err)
 	}

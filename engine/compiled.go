@@ -21,14 +21,14 @@ import (
 )
 
 // Idle is the verdict that a run of an experiment would change nothing.
-type Idle struct {
+type Verdict struct {
 	Experiment string
 	Counts     map[Verb]int // of all nodes
 	Disabled   []string     // as in Experiment
 }
 
 // Ended is all that such a run would tell.
-func (i *Idle) Ended() Event {
+func (i *Verdict) Ended() Event {
 	counts := map[string]int{}
 	for verb, n := range i.Counts {
 		counts[string(verb)] = n
@@ -40,7 +40,7 @@ func (i *Idle) Ended() Event {
 // the verdict was concluded from, without parsing the experiment. It returns nil when something may have changed or
 // nothing was compiled; then Load and Plan tell. A Source without a path means the only experiment of this folder, as
 // FindExperiment does. RCGRPO_COMPILED=off in the environment turns it off, so that everything is read again.
-func Unchanged(src Source) *Idle {
+func Unchanged(src Source) *Verdict {
 	if src.Path == "" {
 		src.Path = "."
 		if paths, _, _, err := experimentFiles(".", nil); err == nil && len(paths) == 1 {
@@ -59,14 +59,14 @@ func Unchanged(src Source) *Idle {
 	if err != nil {
 		return nil
 	}
-	again, holds := c.holds(src)
+	again, holds := c.stillHolds(src)
 	if !holds {
 		return nil
 	}
 	if again >= refreshFrom {
 		writeCompiled(path, c.encode()) // where that is impossible, the next one reads them again too
 	}
-	return &Idle{Experiment: c.experiment, Counts: c.counts, Disabled: c.disabled}
+	return &Verdict{Experiment: c.experiment, Counts: c.counts, Disabled: c.disabled}
 }
 
 // refreshFrom is how many files that were touched, but hold what they held, are worth a new record: below it a run that
@@ -127,10 +127,10 @@ var buildID = sync.OnceValue(func() string {
 	return string(b)
 })
 
-// holds compares every file that the verdict rests on with its witness: files of the experiment and of data, published
+// holds compares every file that the verdict rests on with its fileState: files of the experiment and of data, published
 // files, manifests and files of objects. again counts the files whose content was read because their stamps prove
-// nothing any more; their witnesses are current then.
-func (c *compiled) holds(src Source) (again int, holds bool) {
+// nothing any more; their fileStates are current then.
+func (c *verdictFile) stillHolds(src Source) (again int, holds bool) {
 	if !c.sameFiles(src) {
 		return 0, false
 	}
@@ -140,7 +140,7 @@ func (c *compiled) holds(src Source) (again int, holds bool) {
 	}
 	defer unix.Close(base)
 	var reread atomic.Int64
-	look := func(w *witness, flags int) bool {
+	look := func(w *fileState, flags int) bool {
 		same, read := w.unchanged(base, c.base, flags)
 		if read {
 			reread.Add(1)
@@ -148,7 +148,7 @@ func (c *compiled) holds(src Source) (again int, holds bool) {
 		return same
 	}
 	inputs, copies := len(c.read), len(c.published)
-	holds = inPieces(inputs+copies+len(c.results), manyStats, func(i int) bool {
+	holds = every(inputs+copies+len(c.results), manyStats, func(i int) bool {
 		switch {
 		case i < inputs:
 			return look(&c.read[i], 0)
@@ -159,13 +159,13 @@ func (c *compiled) holds(src Source) (again int, holds bool) {
 		}
 		w := &c.results[i-inputs-copies]
 		now, err := stampAt(base, w.path, unix.AT_SYMLINK_NOFOLLOW)
-		return err == nil && now == w.stamp && !w.young
+		return err == nil && now == w.stamp && !w.tooRecent
 	})
 	return int(reread.Load()), holds
 }
 
 // sameFiles says whether the experiment has the files it had.
-func (c *compiled) sameFiles(src Source) bool {
+func (c *verdictFile) sameFiles(src Source) bool {
 	paths, _, _, err := experimentFiles(src.Path, src.besides())
 	if err != nil || len(paths) != len(c.paths) {
 		return false
@@ -178,10 +178,10 @@ func (c *compiled) sameFiles(src Source) bool {
 	return true
 }
 
-// unchanged compares a file with its witness, by content where the stamps differ or are too young: then the witness is
+// unchanged compares a file with its fileState, by content where the stamps differ or are too young: then the witness is
 // renewed and read is true. The file's name may be relative to the folder base, which is open as dir.
-func (w *witness) unchanged(dir int, base string, flags int) (same, read bool) {
-	if !w.young && !w.folder {
+func (w *fileState) unchanged(dir int, base string, flags int) (same, read bool) {
+	if !w.tooRecent && !w.folder {
 		now, err := stampAt(dir, w.path, flags)
 		if err != nil {
 			return false, false
@@ -194,7 +194,7 @@ func (w *witness) unchanged(dir int, base string, flags int) (same, read bool) {
 	if !filepath.IsAbs(path) {
 		path = base + "/" + path
 	}
-	if !w.young && w.folder {
+	if !w.tooRecent && w.folder {
 		now, _, err := folderStamp(path)
 		if err != nil {
 			return false, false
@@ -208,7 +208,7 @@ func (w *witness) unchanged(dir int, base string, flags int) (same, read bool) {
 	if err != nil || digest != w.digest {
 		return false, true
 	}
-	*w = d.seen[path].witness
+	*w = d.seen[path].fileState
 	return true, true
 }
 
@@ -230,7 +230,7 @@ func (p *Plan) verdict() (keep func()) {
 	if !ok {
 		return nil
 	}
-	c := &compiled{build: buildID(), identity: identity, experiment: x.Name, base: x.Dir, disabled: x.Disabled, counts: map[Verb]int{}}
+	c := &verdictFile{build: buildID(), identity: identity, experiment: x.Name, base: x.Dir, disabled: x.Disabled, counts: map[Verb]int{}}
 	for _, path := range x.Paths {
 		c.paths = append(c.paths, absolute(path))
 	}
@@ -252,47 +252,47 @@ func ReadSource(path string) ([]byte, error) {
 	return text, err
 }
 
-// readWitnessed reads a file of HCL; the witness is of its state before that.
-func readWitnessed(path string) ([]byte, witness, error) {
+// readWitnessed reads a file of HCL; the fileState is of its state before that.
+func readWitnessed(path string) ([]byte, fileState, error) {
 	now := clock()
 	f, err := disk.OpenPlain(path, maxSource)
 	if err != nil {
-		return nil, witness{}, err
+		return nil, fileState{}, err
 	}
 	defer f.Close()
 	text, err := io.ReadAll(f)
 	if err != nil {
-		return nil, witness{}, err
+		return nil, fileState{}, err
 	}
 	sum := sha256.Sum256(text)
-	w := witness{path: absolute(path), stamp: stampOfStat(f.Stat()), digest: hex.EncodeToString(sum[:])}
-	w.young = w.stamp.young(now)
+	w := fileState{path: absolute(path), stamp: stampOfStat(f.Stat()), digest: hex.EncodeToString(sum[:])}
+	w.tooRecent = w.stamp.tooRecent(now)
 	return text, w, nil
 }
 
 // read lists what Load has read.
-func (x *Experiment) read() []witness {
+func (x *Experiment) read() []fileState {
 	all := append(slices.Clone(x.loader.parsed), x.loader.digests.witnesses()...)
-	slices.SortFunc(all, func(a, b witness) int { return strings.Compare(a.path, b.path) })
+	slices.SortFunc(all, func(a, b fileState) int { return strings.Compare(a.path, b.path) })
 	return all
 }
 
 // gatherResults adds all results and published files to c, and says whether they are what the plan is up to date with.
-func (p *Plan) gatherResults(c *compiled) bool {
+func (p *Plan) gatherResults(c *verdictFile) bool {
 	index := make(map[*Node]int, len(p.Nodes))
 	for i, n := range p.Nodes {
 		index[n.Node] = i
 	}
 	manifests := make([]*artifact.Manifest, len(p.Nodes))
-	results := make([][]witness, len(p.Nodes))
-	published := make([][]witness, len(p.Nodes))
-	intact := inPieces(len(p.Nodes), manyReads, func(i int) (ok bool) {
+	results := make([][]fileState, len(p.Nodes))
+	published := make([][]fileState, len(p.Nodes))
+	intact := every(len(p.Nodes), manyReads, func(i int) (ok bool) {
 		manifests[i], results[i], ok = p.result(p.Nodes[i].Key)
 		if ok && manifests[i].Collected.IsZero() {
 			published[i], ok = p.publishedFiles(manifests[i])
 		}
 		return ok
-	}) && inPieces(len(p.Nodes), manyReads, func(i int) bool { // with these inputs, is that its key?
+	}) && every(len(p.Nodes), manyReads, func(i int) bool { // with these inputs, is that its key?
 		n := p.Nodes[i]
 		if len(n.Inputs) == 0 {
 			return true
@@ -318,12 +318,12 @@ func (p *Plan) gatherResults(c *compiled) bool {
 	return true
 }
 
-// result looks up what is recorded under a key, with the witnesses of its files.
-func (p *Plan) result(key string) (m *artifact.Manifest, files []witness, ok bool) {
+// result looks up what is recorded under a key, with the fileStates of its files.
+func (p *Plan) result(key string) (m *artifact.Manifest, files []fileState, ok bool) {
 	now := clock()
 	m, err := p.Store.Witness(key, p.recorded[key], func(path string, info fs.FileInfo) {
-		w := witness{path: path, stamp: stampOf(info)}
-		w.young = w.stamp.young(now)
+		w := fileState{path: path, stamp: stampOf(info)}
+		w.tooRecent = w.stamp.tooRecent(now)
 		files = append(files, w)
 	})
 	return m, files, err == nil || errors.Is(err, artifact.ErrCollected)

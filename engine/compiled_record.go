@@ -15,7 +15,7 @@ import (
 
 // compiled is what is kept of an experiment that was found up to date: all that this was concluded from, so that a
 // later run sees by looking at the same files that it still holds, without parsing or decoding anything.
-type compiled struct {
+type verdictFile struct {
 	build    string // id of the binary that concluded it
 	identity string // of the experiment and its variables: see identityOf
 
@@ -24,20 +24,20 @@ type compiled struct {
 	counts     map[Verb]int
 	disabled   []string
 
-	base      string    // the experiment's folder; paths of witnesses below it are relative to it, once read
-	paths     []string  // the experiment's own files, absolute
-	read      []witness // files of the experiment and of variables, the site file, data
-	published []witness
-	results   []witness // manifests and files of objects
+	base      string      // the experiment's folder; paths of witnesses below it are relative to it, once read
+	paths     []string    // the experiment's own files, absolute
+	read      []fileState // files of the experiment and of variables, the site file, data
+	published []fileState
+	results   []fileState // manifests and files of objects
 }
 
-// witness is a file or folder as it was found.
-type witness struct {
-	path   string
-	folder bool
-	young  bool // the stamp proves nothing: look at the content
-	stamp  stamp
-	digest string // of the content; "" where the stamp has to do
+// fileState is a file or folder as it was found.
+type fileState struct {
+	path      string
+	folder    bool
+	tooRecent bool // the stamp proves nothing: look at the content
+	stamp     stamp
+	digest    string // of the content; "" where the stamp has to do
 }
 
 // A record is a header and a body with its checksum, so that a torn or garbled one is no record. The checksum is IEEE's,
@@ -47,7 +47,7 @@ const (
 	compiledHeader = len(compiledMagic) + 4
 )
 
-func (c *compiled) encode() []byte {
+func (c *verdictFile) encode() []byte {
 	w := recordWriter{b: make([]byte, compiledHeader), base: c.base + "/"}
 	for _, s := range []string{c.build, c.identity, c.experiment, c.base} {
 		w.text(s)
@@ -69,12 +69,12 @@ func (c *compiled) encode() []byte {
 
 // readCompiled reads the record in path. A record that was not written by this build for this identity is as good as
 // none.
-func readCompiled(path, build, identity string) (*compiled, error) {
+func readCompiled(path, build, identity string) (*verdictFile, error) {
 	d, err := readRecord(path)
 	if err != nil {
 		return nil, err
 	}
-	c := &compiled{build: d.text(), identity: d.text(), counts: map[Verb]int{}}
+	c := &verdictFile{build: d.text(), identity: d.text(), counts: map[Verb]int{}}
 	if d.failed || c.build != build || c.identity != identity {
 		return nil, errors.New("another build or experiment")
 	}
@@ -165,7 +165,7 @@ func (w *recordWriter) texts(list []string) {
 	}
 }
 
-func (w *recordWriter) witnesses(list []witness) {
+func (w *recordWriter) witnesses(list []fileState) {
 	w.number(uint64(len(list)))
 	size := 0
 	for _, one := range list {
@@ -178,7 +178,7 @@ func (w *recordWriter) witnesses(list []witness) {
 		if one.folder {
 			flags |= flagFolder
 		}
-		if one.young {
+		if one.tooRecent {
 			flags |= flagYoung
 		}
 		w.b = append(w.b, flags)
@@ -190,7 +190,7 @@ func (w *recordWriter) witnesses(list []witness) {
 	}
 }
 
-// witnessSize is how many bytes a witness takes at most besides its texts.
+// witnessSize is how many bytes a fileState takes at most besides its texts.
 const witnessSize = 1 + 4*8 + 2*binary.MaxVarintLen32
 
 const (
@@ -250,8 +250,8 @@ func (r *recordReader) texts() []string {
 	return list
 }
 
-func (r *recordReader) witnesses() []witness {
-	list := make([]witness, r.length())
+func (r *recordReader) witnesses() []fileState {
+	list := make([]fileState, r.length())
 	for i := range list {
 		w := &list[i]
 		w.path = r.text()
@@ -259,7 +259,7 @@ func (r *recordReader) witnesses() []witness {
 		if r.failed {
 			return nil
 		}
-		w.folder, w.young = fixed[0]&flagFolder != 0, fixed[0]&flagYoung != 0
+		w.folder, w.tooRecent = fixed[0]&flagFolder != 0, fixed[0]&flagYoung != 0
 		w.stamp = stamp{int64(word(fixed[1:])), int64(word(fixed[9:])), int64(word(fixed[17:])), word(fixed[25:])}
 		w.digest = r.text()
 	}

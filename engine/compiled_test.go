@@ -83,7 +83,7 @@ func (b *bench) planned() *Plan {
 	if diags.HasErrors() {
 		b.Fatal(diags)
 	}
-	p, err := x.Plan(b.store())
+	p, err := NewPlan(x, b.store(), PlanOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func (b *bench) compare() (answered bool) {
 	if len(diags) > 0 {
 		b.Fatalf("answered in spite of %v", diags)
 	}
-	p, err := x.Plan(b.store())
+	p, err := NewPlan(x, b.store(), PlanOptions{})
 	b.must(err)
 	r := b.runPlan(b.Context(), p, RunOptions{})
 	ended := idle.Ended()
@@ -395,7 +395,7 @@ func TestStampsOfTheLastTickAreNotTrusted(t *testing.T) {
 		"whole seconds, one ago":               {stamp{Mtime: 4 * second, Ctime: 4 * second}, 5 * second, true},
 		"whole seconds, three ago":             {stamp{Mtime: 4 * second, Ctime: 4 * second}, 7 * second, false},
 	} {
-		if got := tc.s.young(tc.now); got != tc.want {
+		if got := tc.s.tooRecent(tc.now); got != tc.want {
 			t.Errorf("%s: young: got %v, want %v", name, got, tc.want)
 		}
 	}
@@ -412,7 +412,7 @@ func TestStampsOfTheLastTickAreNotTrusted(t *testing.T) {
 	b.must(err)
 	var young []string
 	for _, w := range append(c.read, c.published...) {
-		if w.young {
+		if w.tooRecent {
 			young = append(young, w.path)
 		}
 	}
@@ -423,7 +423,7 @@ func TestStampsOfTheLastTickAreNotTrusted(t *testing.T) {
 	now, err := os.Stat(b.path("data/one.txt"))
 	b.must(err)
 	for _, young := range []bool{false, true} {
-		forged := witness{path: b.path("data/one.txt"), stamp: stampOf(now), digest: w.digest + "x", young: young}
+		forged := fileState{path: b.path("data/one.txt"), stamp: stampOf(now), digest: w.digest + "x", tooRecent: young}
 		if same, _ := forged.unchanged(0, "", 0); same == young {
 			t.Errorf("another content with this stamp, young %v: got same %v", young, same)
 		}
@@ -514,7 +514,7 @@ func TestOnlyAWholeQuietPlanIsCompiled(t *testing.T) {
 	b.settle()
 	b.must(os.RemoveAll(b.path("store/compiled")))
 	x, _ := Load(b.src, toys())
-	p, err := x.PlanWith(b.store(), PlanOptions{Targets: []string{"light.first"}})
+	p, err := NewPlan(x, b.store(), PlanOptions{Targets: []string{"light.first"}})
 	b.must(err)
 	p.Compile()
 	if b.compare() {
@@ -611,9 +611,9 @@ func TestRecordIsRenewedAfterManyTouches(t *testing.T) {
 
 // Reading anything as a record ends with an error at worst.
 func FuzzCompiledRecord(f *testing.F) {
-	c := compiled{build: "b", identity: "i", experiment: "x", counts: map[Verb]int{UpToDate: 3}, disabled: []string{"d"}, base: "/base",
-		read:    []witness{{path: "/base/one", young: true, digest: "d", stamp: stamp{1, 2, 3, 4}}, {path: "/two", folder: true}},
-		results: []witness{{path: "/r"}}}
+	c := verdictFile{build: "b", identity: "i", experiment: "x", counts: map[Verb]int{UpToDate: 3}, disabled: []string{"d"}, base: "/base",
+		read:    []fileState{{path: "/base/one", tooRecent: true, digest: "d", stamp: stamp{1, 2, 3, 4}}, {path: "/two", folder: true}},
+		results: []fileState{{path: "/r"}}}
 	f.Add(string(c.encode()[compiledHeader:]))
 	f.Fuzz(func(t *testing.T, text string) {
 		r := recordReader{rest: text}
@@ -628,10 +628,10 @@ func FuzzCompiledRecord(f *testing.F) {
 
 func TestRecordKeepsEverything(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "compiled", "r")
-	want := compiled{build: "b", identity: "i", experiment: "x", counts: map[Verb]int{UpToDate: 300, Collected: 1}, disabled: []string{"d", ""}, base: "/base",
+	want := verdictFile{build: "b", identity: "i", experiment: "x", counts: map[Verb]int{UpToDate: 300, Collected: 1}, disabled: []string{"d", ""}, base: "/base",
 		paths:   []string{"/base/x.hcl"},
-		read:    []witness{{path: "/base/one", young: true, digest: "d", stamp: stamp{1, -2, 3, 1 << 63}}, {path: "/basement", folder: true}},
-		results: []witness{{path: "/base/r", stamp: stamp{Size: 9}}}}
+		read:    []fileState{{path: "/base/one", tooRecent: true, digest: "d", stamp: stamp{1, -2, 3, 1 << 63}}, {path: "/basement", folder: true}},
+		results: []fileState{{path: "/base/r", stamp: stamp{Size: 9}}}}
 	if err := writeCompiled(path, want.encode()); err != nil {
 		t.Fatal(err)
 	}

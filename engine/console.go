@@ -11,7 +11,7 @@ import (
 func (x *Experiment) Eval(expression string) (string, hcl.Diagnostics) {
 	const name = "<console>"
 	x.Files[name] = &hcl.File{Bytes: []byte(expression)}
-	if d := tooDeep([]byte(expression), name); d != nil {
+	if d := checkNesting([]byte(expression), name); d != nil {
 		return "", hcl.Diagnostics{d}
 	}
 	expr, diags := hclsyntax.ParseExpression([]byte(expression), name, hcl.InitialPos)
@@ -26,7 +26,7 @@ func (x *Experiment) Eval(expression string) (string, hcl.Diagnostics) {
 	items, byLocal, byStage := l.items()
 	var needs []int
 	for _, t := range expr.Variables() {
-		needs = append(needs, l.resolveMention(t, byLocal, byStage)...)
+		needs = append(needs, l.dependenciesOf(t, byLocal, byStage)...)
 	}
 	val, diags := l.eval(expr, l.contextFor(items, needs), false)
 	if diags.HasErrors() {

@@ -115,7 +115,7 @@ func TestStageWaitsForAStrangerToLeave(t *testing.T) {
 			case EventNote:
 				said <- e.Text
 			case EventStarted:
-				started <- shellAddress(e.Address)
+				started <- ShortAddress(e.Address)
 			}
 		})
 	}()

@@ -29,7 +29,7 @@ type digests struct {
 // sighting is what was found at a path.
 type sighting struct {
 	sync.Mutex // held while it is read, so that it is read once
-	witness    // without a digest before that
+	fileState  // without a digest before that
 }
 
 // seenFile is what a cached digest is believed by.
@@ -58,7 +58,7 @@ func (c *digests) of(path, written string, dir bool) (string, error) {
 	if s.digest != "" && s.folder == dir {
 		return s.digest, nil
 	}
-	w := witness{path: path, folder: dir}
+	w := fileState{path: path, folder: dir}
 	now := clock()
 	info, err := os.Stat(path)
 	switch {
@@ -80,11 +80,11 @@ func (c *digests) of(path, written string, dir bool) (string, error) {
 			return "", err
 		}
 	}
-	w.young = newest.young(now)
+	w.tooRecent = newest.tooRecent(now)
 	if w.digest, err = c.content(w, newest.Mtime); err != nil {
 		return "", err
 	}
-	s.witness = w
+	s.fileState = w
 	return w.digest, nil
 }
 
@@ -103,12 +103,12 @@ func (c *digests) at(path string) *sighting {
 	return s
 }
 
-// witnesses lists what was found, once nothing is being read any more.
-func (c *digests) witnesses() []witness {
-	var all []witness
+// fileStates lists what was found, once nothing is being read any more.
+func (c *digests) witnesses() []fileState {
+	var all []fileState
 	for _, s := range c.seen {
 		if s.digest != "" {
-			all = append(all, s.witness)
+			all = append(all, s.fileState)
 		}
 	}
 	return all
@@ -122,7 +122,7 @@ func fileOrFolder(dir bool) string {
 }
 
 // content reads a file or folder, unless it is large and known. mtime is its newest.
-func (c *digests) content(w witness, mtime int64) (string, error) {
+func (c *digests) content(w fileState, mtime int64) (string, error) {
 	read := artifact.FileDigest
 	if w.folder {
 		read = artifact.Digest

@@ -8,10 +8,10 @@ import (
 	"github.com/hashicorp/hcl/v2"
 )
 
-// EffectTeller is a stage that knows which of its settings cannot change a byte of its result while the others are as
+// EffectChecker is a stage that knows which of its settings cannot change a byte of its result while the others are as
 // they are. A file that gives such a setting another value than its default is wrong: the decoder reports it. Pages mark
 // the defaults among them (Setting.NoEffect).
-type EffectTeller interface {
+type EffectChecker interface {
 	// WithoutEffect returns these settings by name ("clip.low", "alarm[0].limit") with the reason, a clause such as
 	// "a constant rate does not fall". It is called after Check has found nothing.
 	WithoutEffect() map[string]string
@@ -20,7 +20,7 @@ type EffectTeller interface {
 // markEffects sets NoEffect of each setting of an instance, and reports those that the file sets to no purpose. ranges
 // are the places of the settings that the file names, in their order there.
 func (in *instance) markEffects(ranges map[string]hcl.Range) hcl.Diagnostics {
-	teller, ok := in.stage.(EffectTeller)
+	teller, ok := in.stage.(EffectChecker)
 	if !ok {
 		return nil
 	}
@@ -59,7 +59,7 @@ func (k *Kind) defaults(stage Stage) Stage {
 }
 
 func settingsOf(stage Stage) []Setting {
-	var w walker
+	var w settingsWalker
 	w.structure(reflect.ValueOf(stage).Elem(), "", true)
 	return w.settings
 }

@@ -76,11 +76,11 @@ type Node struct {
 	Stage   Stage  // decoded settings; shared by the seeds of an instance, so never written to
 	// Seed of the random streams: nil where seeds do not multiply, then one node stands for all.
 	// A pinned stage (`seed = 7`) has a seed but no @ in its address.
-	Seed  *int64
-	Draws bool // chance enters with these settings, so Seed is in the key
+	Seed       *int64
+	Stochastic bool // chance enters with these settings, so Seed is in the key
 
 	Inputs    []Input // every Ref of the decoded value, in the order of the settings
-	After     []*Node // depends_on: order without content
+	DependsOn []*Node // depends_on: order without content
 	Files     []artifact.File
 	Outputs   map[string]string // port -> artifact type
 	Settings  []Setting         // flattened canonical settings, for keys and causes
@@ -140,11 +140,11 @@ func (x *Experiment) VariableNames() []string { return x.loader.variableNames() 
 // missing key or seed standing for all of them. The order is topological. An address that means nothing is an error
 // with the nearest one.
 func (x *Experiment) Find(address string) ([]*Node, error) {
-	want := shellAddress(address)
+	want := ShortAddress(address)
 	stem, seed, seeded := strings.Cut(want, "@")
 	var found []*Node
 	for _, n := range x.Nodes {
-		have := shellAddress(n.Address)
+		have := ShortAddress(n.Address)
 		haveStem, haveSeed, _ := strings.Cut(have, "@")
 		instance, _, _ := strings.Cut(haveStem, "[")
 		if (stem == haveStem || stem == instance) && (!seeded || seed == haveSeed) {
@@ -156,10 +156,10 @@ func (x *Experiment) Find(address string) ([]*Node, error) {
 	}
 	var names []string
 	for _, n := range x.Nodes {
-		names = append(names, shellAddress(n.Address))
+		names = append(names, ShortAddress(n.Address))
 	}
 	for _, a := range x.Disabled {
-		if strings.HasPrefix(shellAddress(a), stem) {
+		if strings.HasPrefix(ShortAddress(a), stem) {
 			return nil, fmt.Errorf("%s is disabled in experiment %s", a, x.Name)
 		}
 	}
@@ -192,14 +192,14 @@ func address(kind, name, key string, keyed bool, seed *int64) string {
 	return b.String()
 }
 
-// shellAddress is the form a shell may write: no "stage.", no quotes.
-func shellAddress(a string) string {
+// ShortAddress is the form a shell may write: no "stage.", no quotes.
+func ShortAddress(a string) string {
 	return strings.ReplaceAll(strings.TrimPrefix(a, "stage."), `"`, "")
 }
 
-// AddressFits says whether an address fits a pattern, in which `*` stands for any text and `?` for any character;
+// MatchAddress reports whether an address fits a pattern, in which `*` stands for any text and `?` for any character;
 // `stage.` and quotes may be left out of both.
-func AddressFits(address, pattern string) bool {
+func MatchAddress(address, pattern string) bool {
 	var fits func(a, p []rune) bool
 	fits = func(a, p []rune) bool {
 		for i, r := range p {
@@ -217,5 +217,5 @@ func AddressFits(address, pattern string) bool {
 		}
 		return len(a) == len(p)
 	}
-	return fits([]rune(shellAddress(address)), []rune(shellAddress(pattern)))
+	return fits([]rune(ShortAddress(address)), []rune(ShortAddress(pattern)))
 }

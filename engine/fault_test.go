@@ -128,7 +128,7 @@ func runWithFault(t *testing.T, n int64, after bool, fault error, want map[strin
 	var committed []string
 	for _, d := range l.Plan().Nodes {
 		if d.Verb == engine.UpToDate {
-			committed = append(committed, enginetest.Short(d.Address))
+			committed = append(committed, engine.ShortAddress(d.Address))
 		}
 	}
 	if r.Err == nil && len(committed) != 4 {

@@ -31,7 +31,7 @@ type Placement struct {
 
 // expectLike gives nodes that have never run the expectations of what is most like them: the median of the recorded runs
 // of their stage (other seeds, other instances), or else of their kind in this experiment.
-func (p *Plan) expectLike() {
+func (p *Plan) estimate() {
 	type likeness struct{ kind, name string }
 	times, bytes := map[likeness][]time.Duration{}, map[likeness][]int64{}
 	for _, d := range p.Nodes {
@@ -59,7 +59,7 @@ func (p *Plan) expectLike() {
 			like.name = ""
 		}
 		if n := len(times[like]); n > 0 {
-			d.Expect, d.ExpectBytes = times[like][n/2], bytes[like][n/2]
+			d.Estimate, d.EstimateBytes = times[like][n/2], bytes[like][n/2]
 		}
 	}
 }
@@ -92,7 +92,7 @@ func machineFor(ctx context.Context, site *Site, wantsGPU bool) machine {
 // unfit says why a node can never run on the machine, "" when it can.
 func (m machine) unfit(n *Node) string {
 	switch {
-	case n.Resources.GPUs > 1 && !n.Kind.Devices:
+	case n.Resources.GPUs > 1 && !n.Kind.MultiGPU:
 		return fmt.Sprintf("asks for %s, and a %s stage works on one so far: the others would be held and stand idle. Write gpus = 1; instances and seeds run side by side, each on a device of its own",
 			Plural(n.Resources.GPUs, "GPU"), n.Kind.Name)
 	case n.Resources.GPUs > len(m.gpus):
@@ -127,7 +127,7 @@ func (p *Plan) Forecast(ctx context.Context) Forecast {
 	var running []*task
 	ends := map[*task]time.Time{}
 	release := func(t *task) {
-		t.claim = &claim{task: t, need: m.share(t.Node), released: moment, rank: t.rank, expect: t.Expect}
+		t.claim = &claim{task: t, need: m.share(t.Node), released: moment, rank: t.rank, expect: t.Estimate}
 		s.add(t.claim)
 	}
 	var settle func(t *task) // what reads it has one less to wait for
@@ -147,12 +147,12 @@ func (p *Plan) Forecast(ctx context.Context) Forecast {
 		if t.settled() {
 			continue
 		}
-		if t.Expect == 0 {
+		if t.Estimate == 0 {
 			f.Unknown++
 		}
-		f.Work += t.Expect
-		f.GPUHours += t.Expect.Hours() * float64(t.Resources.GPUs)
-		f.Bytes += t.ExpectBytes
+		f.Work += t.Estimate
+		f.GPUHours += t.Estimate.Hours() * float64(t.Resources.GPUs)
+		f.Bytes += t.EstimateBytes
 		if why := m.unfit(t.Node); why != "" {
 			f.Placements[t.Planned] = Placement{Unfit: why}
 		}
@@ -173,7 +173,7 @@ func (p *Plan) Forecast(ctx context.Context) Forecast {
 			t.gpus, free = slices.Clone(free[:c.need.gpus]), free[c.need.gpus:]
 			f.Placements[t.Planned] = Placement{Executor: cmp.Or(t.Executor, p.Experiment.Site.Executor, "local"), CPUs: c.need.cpus, GPUs: t.gpus, Start: now.Sub(begin),
 				Memory: m.memoryOf(t.Node)}
-			ends[t] = now.Add(t.Expect)
+			ends[t] = now.Add(t.Estimate)
 			running = append(running, t)
 		}
 		if len(running) == 0 {

@@ -151,7 +151,7 @@ func (l *loader) decodeInstance(s *stageBlock, key string, ctx *hcl.EvalContext)
 		s.checkRetry(&in.meta.Retry)
 	}
 	l.checkMeta(in)
-	in.after = l.dependsOn(s, eval)
+	in.dependsOn = l.dependsOn(s, eval)
 	if s.kind == nil {
 		for _, a := range newBody(s.block.Body, "", hcl.Range{}, nil).attrs { // names in it may be wrong as well
 			if !isMeta(a.Name) {
@@ -164,7 +164,7 @@ func (l *loader) decodeInstance(s *stageBlock, key string, ctx *hcl.EvalContext)
 
 	in.stage = s.kind.New()
 	d := decoder{ranges: map[string]hcl.Range{}, eval: eval, also: reserved}
-	if s.kind.Gathers {
+	if s.kind.AcrossSeeds {
 		d.seeds = l.x.Seeds
 		if in.meta.Seed != nil {
 			d.seeds = []int64{*in.meta.Seed}
@@ -183,7 +183,7 @@ func (l *loader) decodeInstance(s *stageBlock, key string, ctx *hcl.EvalContext)
 	if (failed || d.doubt) && len(in.outputs) == 0 {
 		return nil
 	}
-	l.bind(in, settings, d.ranges)
+	l.bindInputs(in, settings, d.ranges)
 	if !d.diags.HasErrors() && !d.doubt {
 		s.diags = append(s.diags, in.markEffects(d.ranges)...)
 	}
@@ -191,17 +191,17 @@ func (l *loader) decodeInstance(s *stageBlock, key string, ctx *hcl.EvalContext)
 }
 
 // bind finds the edges and settings in a decoded value, and with them whether seeds multiply the instance.
-func (l *loader) bind(in *instance, settings reflect.Value, ranges map[string]hcl.Range) {
+func (l *loader) bindInputs(in *instance, settings reflect.Value, ranges map[string]hcl.Range) {
 	kind := in.block.kind
-	in.draws = kind.Draws != nil && kind.Draws(in.stage)
-	in.multiplies = in.draws
+	in.stochastic = kind.Stochastic != nil && kind.Stochastic(in.stage)
+	in.multiplies = in.stochastic
 	in.disabled = !in.meta.Enabled
-	w := walker{ranges: ranges}
+	w := settingsWalker{ranges: ranges}
 	w.structure(settings, "", true)
 	in.settings, in.files = w.settings, w.files
 	for _, r := range w.refs {
 		from := l.named[r.ref.Kind][r.ref.Name].instance(r.ref.Key)
-		if from.disabled && kind.Gathers {
+		if from.disabled && kind.AcrossSeeds {
 			continue
 		}
 		in.disabled = in.disabled || from.disabled
@@ -209,7 +209,7 @@ func (l *loader) bind(in *instance, settings reflect.Value, ranges map[string]hc
 		r.from = from
 		in.inputs = append(in.inputs, r)
 	}
-	in.multiplies = in.multiplies && in.meta.Seed == nil && !kind.Gathers
+	in.multiplies = in.multiplies && in.meta.Seed == nil && !kind.AcrossSeeds
 }
 
 // checkMeta looks for conflicts between the settings every stage understands.
@@ -303,7 +303,7 @@ func (l *loader) checkPublished() {
 				taken[name] = in
 				path := absolute(filepath.Join(l.x.Dir, filepath.FromSlash(name)))
 				_, read := l.x.Digests[path]
-				if read || slices.ContainsFunc(l.parsed, func(w witness) bool { return w.path == path }) {
+				if read || slices.ContainsFunc(l.parsed, func(w fileState) bool { return w.path == path }) {
 					l.errorf(&s.def, "Published over a source", "%s would publish %s, which the experiment itself reads; give the output another path.", in.address(), name)
 				}
 			}
@@ -324,7 +324,7 @@ const noSeed = math.MinInt64
 
 // expand makes the nodes: for every seed where seeds multiply, otherwise one, and those of other seeds that pinned
 // stages read. They come out in topological order.
-func (l *loader) expand() {
+func (l *loader) expandSeeds() {
 	for _, s := range l.stages {
 		for _, in := range s.instances {
 			switch {
@@ -365,7 +365,7 @@ func (l *loader) node(in *instance, seed int64) *Node {
 		return n
 	}
 	n := &Node{
-		Kind: in.block.kind, Name: in.block.name, EachKey: in.key, Stage: in.stage, Draws: in.draws, Files: in.files,
+		Kind: in.block.kind, Name: in.block.name, EachKey: in.key, Stage: in.stage, Stochastic: in.stochastic, Files: in.files,
 		Outputs: in.outputs, Settings: in.settings, Executor: in.meta.Executor, Timeout: in.meta.Timeout,
 		Doc: in.meta.Description, Range: in.block.def,
 		Resources: Resources{
@@ -398,8 +398,8 @@ func (l *loader) node(in *instance, seed int64) *Node {
 		}
 		n.Inputs = append(n.Inputs, input)
 	}
-	for _, from := range in.after {
-		n.After = append(n.After, l.afterNodes(from, n.Seed)...)
+	for _, from := range in.dependsOn {
+		n.DependsOn = append(n.DependsOn, l.afterNodes(from, n.Seed)...)
 	}
 	l.x.Nodes = append(l.x.Nodes, n)
 	l.x.byAddress[n.Address] = n

@@ -40,7 +40,7 @@ func TestInvalidFilesAreToldAtTheRightLine(t *testing.T) {
 				}
 			}
 			x, diags := engine.Load(engine.Source{Path: path}, enginetest.PaperKinds())
-			if _, err := x.Plan(store); err == nil || len(x.Nodes) > 0 {
+			if _, err := engine.NewPlan(x, store, engine.PlanOptions{}); err == nil || len(x.Nodes) > 0 {
 				t.Errorf("plan: got %d nodes, %v, want an error", len(x.Nodes), err)
 			}
 			for _, d := range diags {

@@ -65,7 +65,7 @@ func inputPart(setting string) string { return "input." + setting }
 
 // inputValue is what an input contributes to the key.
 func (n *Node) inputValue(in Input, digest string) string {
-	if n.Kind.Gathers {
+	if n.Kind.AcrossSeeds {
 		return jsonText([]string{digest, in.From.Address, in.Ref.Port})
 	}
 	return jsonText(digest)
@@ -82,21 +82,21 @@ func (n *Node) ownParts() artifact.Parts {
 			n.own["settings."+s.Name] = s.Value
 		}
 	}
-	if n.Draws && n.Seed != nil {
+	if n.Stochastic && n.Seed != nil {
 		n.own["seed"] = strconv.FormatInt(*n.Seed, 10)
 	}
 	return n.own
 }
 
 // walker goes through a decoded settings struct in the order of its fields.
-type walker struct {
+type settingsWalker struct {
 	ranges   map[string]hcl.Range
 	settings []Setting
 	refs     []boundRef
 	files    []artifact.File
 }
 
-func (w *walker) structure(v reflect.Value, prefix string, inKey bool) {
+func (w *settingsWalker) structure(v reflect.Value, prefix string, inKey bool) {
 	for _, f := range fieldsOf(v.Type()) {
 		value := v.FieldByIndex(f.index)
 		switch f.role {
@@ -108,7 +108,7 @@ func (w *walker) structure(v reflect.Value, prefix string, inKey bool) {
 	}
 }
 
-func (w *walker) block(v reflect.Value, path string, inKey bool) {
+func (w *settingsWalker) block(v reflect.Value, path string, inKey bool) {
 	switch v.Kind() {
 	case reflect.Slice:
 		for i := range v.Len() {
@@ -125,7 +125,7 @@ func (w *walker) block(v reflect.Value, path string, inKey bool) {
 
 // leaf records one value. References become edges, files stand with their digests, lists and maps that hold any of
 // them are taken apart; everything else is one setting.
-func (w *walker) leaf(v reflect.Value, path string, at hcl.Range, inKey bool) {
+func (w *settingsWalker) leaf(v reflect.Value, path string, at hcl.Range, inKey bool) {
 	if v.Kind() == reflect.Interface && !v.IsNil() {
 		v = v.Elem()
 	}

@@ -19,19 +19,19 @@ type Kind struct {
 	// Outputs maps each port to its artifact type ("tasks", "checkpoint", ...), given the decoded settings.
 	Outputs func(Stage) map[string]string
 	// Draws says whether chance enters, given the decoded settings. A nil Draws means it never does.
-	Draws func(Stage) bool
+	Stochastic func(Stage) bool
 	// Extends names the whole-numbered setting that says how long the stage works, where a greater value goes on, byte for
 	// byte, from where a smaller one ends (Job.Shorter). why, if not "", says why it does not with these settings.
-	Extends func(Stage) (setting, why string)
+	Length func(Stage) (setting, why string)
 
 	// Folders lists, slash-separated and sorted, those that Job.Dir has when Run begins and does not resume, given the decoded settings.
 	// nil: none.
 	Folders func(Stage) []string
 
-	Gathers bool // takes the instances of all seeds at once and is one node itself
-	Always  bool // runs even when stages above it failed, and is then not cached
-	Light   bool // runs inside the engine's process
-	Devices bool // can use several GPUs; without it a run refuses more than one
+	AcrossSeeds   bool // takes the instances of all seeds at once and is one node itself
+	AfterFailures bool // runs even when stages above it failed, and is then not cached
+	InProcess     bool // runs inside the engine's process
+	MultiGPU      bool // can use several GPUs; without it a run refuses more than one
 }
 
 // Stage holds the settings of one instance of a kind, decoded from HCL.

@@ -59,11 +59,11 @@ func (k *Kind) describe(stage Stage) KindDoc {
 		d.Ports = k.Outputs(stage)
 	}
 	switch {
-	case k.Gathers:
+	case k.AcrossSeeds:
 		d.Draws = "gathers"
-	case k.Draws != nil && k.Draws(stage):
+	case k.Stochastic != nil && k.Stochastic(stage):
 		d.Draws = "yes"
-	case k.Draws != nil:
+	case k.Stochastic != nil:
 		d.Draws = "depends"
 	}
 	d.Settings = describeSettings(reflect.ValueOf(stage).Elem(), "", true)
@@ -189,7 +189,7 @@ func defaultText(v reflect.Value, optional bool) string {
 		return ""
 	}
 	if v.Kind() == reflect.Float64 || v.Kind() == reflect.Float32 {
-		return shown(strconv.FormatFloat(v.Float(), 'g', -1, 64), true)
+		return formatValue(strconv.FormatFloat(v.Float(), 'g', -1, 64), true)
 	}
 	return strings.ReplaceAll(canonical(v), `","`, `", "`)
 }

@@ -503,7 +503,7 @@ func snapshot(t *testing.T, p *Plan) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintln(&b, n.Address, n.Verb, n.Cause.Text, n.Key, n.Twin != nil, n.Expect, string(result))
+		fmt.Fprintln(&b, n.Address, n.Verb, n.Cause.Text, n.Key, n.DuplicateOf != nil, n.Estimate, string(result))
 	}
 	return b.String()
 }

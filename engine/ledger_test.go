@@ -203,7 +203,7 @@ stage "toy" "plain" {
 	go func() {
 		done <- l.plan().Run(t.Context(), RunOptions{}, func(e Event) {
 			if e.Kind == EventDone {
-				started <- shellAddress(e.Address)
+				started <- ShortAddress(e.Address)
 			}
 		})
 	}()

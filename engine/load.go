@@ -27,8 +27,8 @@ type loader struct {
 	x       *Experiment
 	diags   hcl.Diagnostics
 	digests digests
-	data    sync.Mutex // guards x.Digests while stages are decoded
-	parsed  []witness  // files of HCL
+	data    sync.Mutex  // guards x.Digests while stages are decoded
+	parsed  []fileState // files of HCL
 
 	allowance allowance // of what expressions may compute
 
@@ -39,9 +39,9 @@ type loader struct {
 	stages      []*stageBlock
 	named       map[string]map[string]*stageBlock // by kind, then name
 
-	global *hcl.EvalContext // functions and var
-	seeded bool             // the experiment names its seeds, so addresses carry them
-	spoilt bool             // what should have been the experiment block is something else
+	global        *hcl.EvalContext // functions and var
+	seeded        bool             // the experiment names its seeds, so addresses carry them
+	badExperiment bool             // what should have been the experiment block is something else
 }
 
 // stageBlock is one `stage KIND NAME` of the files.
@@ -101,17 +101,17 @@ func (l *loader) load() {
 	}
 	l.global = &hcl.EvalContext{Functions: l.functions(l.x.Dir)}
 	for _, b := range bodies {
-		l.shell(b)
+		l.collectBlocks(b)
 	}
-	l.checkShell()
+	l.checkBlocks()
 	l.evaluateVariables()
-	l.evaluateItems()
+	l.evaluateAll()
 	l.warnUnused()
 	if !l.diags.HasErrors() {
 		l.checkPublished()
 	}
 	if !l.diags.HasErrors() {
-		l.expand()
+		l.expandSeeds()
 	}
 	if !l.diags.HasErrors() {
 		for _, n := range l.x.Nodes {
@@ -165,13 +165,13 @@ func (l *loader) parseFile(path string) *hclsyntax.Body {
 		return nil
 	}
 	l.parsed = append(l.parsed, w)
-	if d := tooDeep(text, path); d != nil {
+	if d := checkNesting(text, path); d != nil {
 		l.x.Files[path] = &hcl.File{Bytes: text}
 		l.diags = append(l.diags, d)
 		return nil
 	}
 	file, diags := parseText(text, path)
-	l.diags = append(l.diags, withoutEchoes(diags)...)
+	l.diags = append(l.diags, dropFollowUps(diags)...)
 	if file == nil {
 		return nil
 	}
@@ -265,7 +265,7 @@ func FindExperiment(dir string) (string, error) {
 		if len(paths) == 1 { // Load looks closer
 			return path, nil
 		}
-		if tooDeep(text, path) != nil {
+		if checkNesting(text, path) != nil {
 			continue
 		}
 		file, _ := parseText(text, path)
@@ -289,12 +289,12 @@ func hasExperiment(b *hclsyntax.Body) bool {
 // topLevel are the blocks of a file with their labels.
 var topLevel = map[string][]string{"experiment": {}, "variable": {"NAME"}, "locals": {}, "stage": {"KIND", "NAME"}}
 
-// shell sorts the blocks of one file.
-func (l *loader) shell(b *hclsyntax.Body) {
+// collectBlocks sorts the blocks of one file.
+func (l *loader) collectBlocks(b *hclsyntax.Body) {
 	for _, a := range newBody(b, "", hcl.Range{}, nil).attrs {
 		if _, block := topLevel[a.Name]; block {
 			l.errorf(&a.NameRange, "Block expected", "%s is a block: write %s without an equals sign.", upperFirst("the "+a.Name), blockForm(a.Name))
-			l.spoilt = l.spoilt || a.Name == "experiment"
+			l.badExperiment = l.badExperiment || a.Name == "experiment"
 			continue
 		}
 		detail := fmt.Sprintf("Nothing can be set here; a value of your own goes into a locals block: locals { %s = … }.", a.Name)
@@ -318,7 +318,7 @@ func (l *loader) shell(b *hclsyntax.Body) {
 		if len(bl.Labels) != len(labels) {
 			rng := bl.DefRange()
 			l.errorf(&rng, "Wrong labels", "Write %s: block %s takes %s, not %d.", blockForm(bl.Type), bl.Type, Plural(len(labels), "label"), len(bl.Labels))
-			l.spoilt = l.spoilt || bl.Type == "experiment"
+			l.badExperiment = l.badExperiment || bl.Type == "experiment"
 			continue
 		}
 		switch bl.Type {
@@ -382,10 +382,10 @@ func (l *loader) addStage(bl *hclsyntax.Block) {
 	l.stages = append(l.stages, s)
 }
 
-// checkShell looks at what the blocks are together.
-func (l *loader) checkShell() {
+// checkBlocks looks at what the blocks are together.
+func (l *loader) checkBlocks() {
 	switch {
-	case l.spoilt: // it is there, with a mistake that was told
+	case l.badExperiment: // it is there, with a mistake that was told
 	case len(l.experiments) == 0 && len(l.x.Paths) == 1:
 		at := hcl.Range{Filename: l.x.Paths[0], Start: hcl.InitialPos, End: hcl.InitialPos}
 		l.errorf(&at, "No experiment", "%s has no experiment block; begin with experiment { question = \"…\" }.", l.x.Paths[0])
@@ -407,17 +407,17 @@ type item struct {
 	stage     *stageBlock // of a stage
 }
 
-// evaluateItems evaluates locals and stages after what they refer to, stages on several processors. Cycles are told once
+// evaluateAll evaluates locals and stages after what they refer to, stages on several processors. Cycles are told once
 // each, with their path.
-func (l *loader) evaluateItems() {
+func (l *loader) evaluateAll() {
 	items, byLocal, byStage := l.items()
 	needs := make([][]int, len(items))
-	inPieces(len(items), manyStages, func(i int) bool {
+	every(len(items), manyStages, func(i int) bool {
 		if items[i].stage != nil && len(l.experiments) > 0 {
 			needs[i] = append(needs[i], 0) // seeds
 		}
 		for _, t := range items[i].mentions() {
-			needs[i] = append(needs[i], l.resolveMention(t, byLocal, byStage)...)
+			needs[i] = append(needs[i], l.dependenciesOf(t, byLocal, byStage)...)
 		}
 		return true
 	})
@@ -440,7 +440,7 @@ func (l *loader) evaluateItems() {
 				evaluate(i)
 			}
 		}
-		inPieces(len(stages), manyStages, func(i int) bool {
+		every(len(stages), manyStages, func(i int) bool {
 			evaluate(stages[i])
 			return true
 		})
@@ -514,8 +514,8 @@ func mentions(b *hclsyntax.Body) []hcl.Traversal {
 	return found
 }
 
-// resolveMention returns the items a traversal needs. Names that mean nothing are told when they are evaluated.
-func (l *loader) resolveMention(t hcl.Traversal, byLocal map[string]int, byStage map[*stageBlock]int) []int {
+// dependenciesOf returns the items a traversal needs. Names that mean nothing are told when they are evaluated.
+func (l *loader) dependenciesOf(t hcl.Traversal, byLocal map[string]int, byStage map[*stageBlock]int) []int {
 	switch t.RootName() {
 	case "local":
 		if name, ok := stepName(t, 1); ok {

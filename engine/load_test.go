@@ -90,7 +90,7 @@ func TestPaperExperimentHasTheNodesOfThePaper(t *testing.T) {
 	if got := len(exec.Files); got != 1 {
 		t.Errorf("exec reads %d files, want 1", got)
 	}
-	if got, want := addresses(exec.After), []string{"stage.sft.warm@1", "stage.sft.warm@2", "stage.sft.warm@3"}; !slices.Equal(got, want) {
+	if got, want := addresses(exec.DependsOn), []string{"stage.sft.warm@1", "stage.sft.warm@2", "stage.sft.warm@3"}; !slices.Equal(got, want) {
 		t.Errorf("exec waits for %v, want %v", got, want)
 	}
 	for i, n := range x.Nodes {

@@ -110,7 +110,7 @@ func (thisMachine) Execute(ctx context.Context, w Work, observe func(Event)) err
 // runsInPlace says whether this machine needs no process of its own for a node.
 func runsInPlace(n *Node) bool {
 	_, ok := n.Stage.(Runner)
-	return ok && n.Kind.Light
+	return ok && n.Kind.InProcess
 }
 
 // process runs `node` of the right binary and waits for it. The child leads a session of its own: ^C and the end of the

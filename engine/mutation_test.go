@@ -61,8 +61,8 @@ func (m *mutable) Run(_ context.Context, job *engine.Job) error {
 func mutableKinds() engine.Registry {
 	var reg engine.Registry
 	for _, name := range []string{"follow", "steady"} {
-		k := &engine.Kind{Name: name, Summary: "for mutations", Version: 1, Light: true, Outputs: enginetest.FilesOut}
-		k.Draws = func(s engine.Stage) bool { return s.(*mutable).Draw }
+		k := &engine.Kind{Name: name, Summary: "for mutations", Version: 1, InProcess: true, Outputs: enginetest.FilesOut}
+		k.Stochastic = func(s engine.Stage) bool { return s.(*mutable).Draw }
 		k.New = func() engine.Stage {
 			m := &mutable{LR: 0.5, steady: name == "steady", kind: k}
 			m.Clip = &struct {
@@ -195,7 +195,7 @@ func (g *generated) plan(t *testing.T, o engine.PlanOptions) (*engine.Plan, stri
 	if diags.HasErrors() {
 		t.Fatalf("%s\n%s", diags, text)
 	}
-	p, err := x.PlanWith(g.store, o)
+	p, err := engine.NewPlan(x, g.store, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func (g *generated) run(t *testing.T, p *engine.Plan) (executed []string) {
 	}
 	err := p.Run(t.Context(), engine.RunOptions{}, func(e engine.Event) {
 		if e.Kind == engine.EventDone {
-			executed = append(executed, enginetest.Short(e.Address))
+			executed = append(executed, engine.ShortAddress(e.Address))
 		}
 	})
 	if err != nil {
@@ -433,12 +433,12 @@ func (g *generated) check(t *testing.T, name string, want *injected, p *engine.P
 	for _, d := range p.Nodes {
 		reads := slices.ContainsFunc(d.Inputs, func(in engine.Input) bool { return touched[in.From] })
 		switch {
-		case !g.had[d.Address] && d.Verb == engine.Run:
+		case !g.had[d.Address] && d.Verb == engine.MustRun:
 			touched[d.Node] = true
 		case (want.nodes(d.Node) || !g.had[d.Address]) && d.Verb == engine.UpToDate && !reads: // an earlier state
-		case want.nodes(d.Node) && (d.Verb == engine.Run || d.Twin != nil || reads):
+		case want.nodes(d.Node) && (d.Verb == engine.MustRun || d.DuplicateOf != nil || reads):
 			touched[d.Node] = true
-			if d.Twin != nil || d.Verb == engine.RunUnlessUnchanged {
+			if d.DuplicateOf != nil || d.Verb == engine.MayRun {
 				break
 			}
 			if d.Cause.Reason != want.reason || !strings.HasPrefix(d.Cause.Text, want.text) {
@@ -451,8 +451,8 @@ func (g *generated) check(t *testing.T, name string, want *injected, p *engine.P
 			}
 		case !want.nodes(d.Node) && reads:
 			touched[d.Node] = true
-			if d.Verb != engine.RunUnlessUnchanged {
-				t.Errorf("%s: %s: got %s, want %s", name, d.Address, d.Verb, engine.RunUnlessUnchanged)
+			if d.Verb != engine.MayRun {
+				t.Errorf("%s: %s: got %s, want %s", name, d.Address, d.Verb, engine.MayRun)
 			}
 		case want.nodes(d.Node) || d.Verb != engine.UpToDate:
 			t.Errorf("%s: %s: got %s (%s)", name, d.Address, d.Verb, d.Cause)
@@ -486,7 +486,7 @@ func TestCollectedResultsAreRebuiltOnlyForStagesThatRun(t *testing.T) {
 			for _, in := range d.Inputs {
 				needed[in.From] = needed[in.From] || needed[d.Node]
 			}
-			if (d.Verb == engine.Run) != needed[d.Node] {
+			if (d.Verb == engine.MustRun) != needed[d.Node] {
 				t.Errorf("%s: got %s (%s), needed %v\n%s", d.Address, d.Verb, d.Cause, needed[d.Node], text)
 			}
 			if d.Verb == engine.Collected {

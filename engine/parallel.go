@@ -13,9 +13,9 @@ const (
 	manyStages = 16
 )
 
-// inPieces says whether ok holds for all of 0 … n-1, on several processors where there are least of them for each.
+// every says whether ok holds for all of 0 … n-1, on several processors where there are least of them for each.
 // Each takes a few at a time, for one may start late or be slow; the caller works too.
-func inPieces(n, least int, ok func(i int) bool) bool {
+func every(n, least int, ok func(i int) bool) bool {
 	few := max(1, least/4)
 	var taken atomic.Int64
 	var failed atomic.Bool

@@ -48,7 +48,7 @@ func parsePieces(text []byte, path string, size int) *hcl.File {
 		at.Byte += end
 		rest = rest[end:]
 	}
-	sound := inPieces(len(pieces), 1, func(i int) bool {
+	sound := every(len(pieces), 1, func(i int) bool {
 		p := &pieces[i]
 		file, diags := hclsyntax.ParseConfig(p.text, path, p.start)
 		if len(diags) > 0 {

@@ -33,19 +33,19 @@ type Plan struct {
 // Planned is a node with its verdict.
 type Planned struct {
 	*Node
-	Verb     Verb
-	Cause    Cause
-	Causes   []Cause            // every difference from what was committed last, Cause being the first
-	Key      string             // "" while an input is still to be built
-	Manifest *artifact.Manifest // of UpToDate and Collected
-	Last     *artifact.Manifest // what this address committed last, nil when new
-	Force    bool               // -replace: runs although the store has its key
-	Twin     *Planned           // the node before it that has the same key and runs, so that this one is kept
-	Begins   string             // what a run would go on from, or why it cannot; "" where there is nothing
+	Verb          Verb
+	Cause         Cause
+	Causes        []Cause            // every difference from what was committed last, Cause being the first
+	Key           string             // "" while an input is still to be built
+	Manifest      *artifact.Manifest // of UpToDate and Collected
+	Last          *artifact.Manifest // what this address committed last, nil when new
+	Force         bool               // -replace: runs although the store has its key
+	DuplicateOf   *Planned           // the node before it that has the same key and runs, so that this one is kept
+	ContinuesFrom string             // what a run would go on from, or why it cannot; "" where there is nothing
 
 	// Expected of a run, from what this address took last, else from the recorded runs most like it; 0: unknown.
-	Expect      time.Duration
-	ExpectBytes int64 // of its results
+	Estimate      time.Duration
+	EstimateBytes int64 // of its results
 
 	absent artifact.Parts // of Key, when the store had nothing under it
 }
@@ -54,10 +54,10 @@ type Planned struct {
 type Verb string
 
 const (
-	UpToDate           Verb = "up to date"
-	Run                Verb = "run"
-	RunUnlessUnchanged Verb = "run unless unchanged" // an input is going to be rebuilt
-	Collected          Verb = "collected"            // manifest known, bytes gone, nobody who runs reads them
+	UpToDate  Verb = "up to date"
+	MustRun   Verb = "run"
+	MayRun    Verb = "run unless unchanged" // an input is going to be rebuilt
+	Collected Verb = "collected"            // manifest known, bytes gone, nobody who runs reads them
 )
 
 // Cause is the smallest reason for a Verb.
@@ -80,7 +80,7 @@ const (
 	ReasonMissing   Reason = "missing"   // recorded, but its bytes are damaged or gone
 	ReasonCollected Reason = "collected" // gc removed the bytes and something that runs reads them
 	ReasonRequested Reason = "requested" // -replace
-	ReasonTwin      Reason = "twin"      // another node of the plan has the same key and runs first
+	ReasonDuplicate Reason = "twin"      // another node of the plan has the same key and runs first
 )
 
 // PlanOptions narrow or force a plan.
@@ -96,13 +96,8 @@ type PlanOptions struct {
 	Paranoid bool
 }
 
-// Plan compares every node with the store. It reads, and writes nothing; its time is linear in nodes and edges.
-func (x *Experiment) Plan(store *artifact.Store) (*Plan, error) {
-	return x.PlanWith(store, PlanOptions{})
-}
-
-// PlanWith is Plan for some addresses, or with some of them forced to run.
-func (x *Experiment) PlanWith(store *artifact.Store, o PlanOptions) (*Plan, error) {
+// NewPlan compares the nodes of an experiment with the store. It writes nothing, and its time is linear in nodes and edges.
+func NewPlan(x *Experiment, store *artifact.Store, o PlanOptions) (*Plan, error) {
 	if x.broken {
 		return nil, fmt.Errorf("experiment %s has mistakes and cannot be planned", x.Name)
 	}
@@ -139,9 +134,9 @@ func (x *Experiment) PlanWith(store *artifact.Store, o PlanOptions) (*Plan, erro
 		p.Nodes = append(p.Nodes, d)
 	}
 	p.ahead = nil
-	p.twins()
-	p.demand(planned)
-	p.expectLike()
+	p.findDuplicates()
+	p.rebuildCollected(planned)
+	p.estimate()
 	return p, nil
 }
 
@@ -164,7 +159,7 @@ func (x *Experiment) targets(addresses []string, dataOnly bool) (map[*Node]bool,
 		if dataOnly {
 			return
 		}
-		for _, from := range n.After {
+		for _, from := range n.DependsOn {
 			want(from)
 		}
 	}
@@ -197,7 +192,7 @@ func (p *Plan) lookAhead(wanted map[*Node]bool) {
 		}
 	}
 	results := make([]found, len(nodes))
-	inPieces(len(nodes), manyReads, func(i int) bool {
+	every(len(nodes), manyReads, func(i int) bool {
 		key, _, _ := nodes[i].Key(nil)
 		f := &results[i]
 		if f.result, f.err = p.lookup(nodes[i], key); f.err != nil {
@@ -256,7 +251,7 @@ func (p *Plan) decide(n *Node, planned map[*Node]*Planned, force bool) (*Planned
 			d.remember(m)
 			return d, nil
 		case errors.As(err, &damage):
-			d.Verb = Run
+			d.Verb = MustRun
 			d.remember(m)
 			d.Cause = Cause{Reason: ReasonMissing, Text: fmt.Sprintf("its file %s is %s", filepath.Base(damage.File), damage.What)}
 			return d, nil
@@ -273,9 +268,9 @@ func (p *Plan) decide(n *Node, planned map[*Node]*Planned, force bool) (*Planned
 	}
 	d.remember(last)
 	d.Causes = n.causes(last, parts, ok)
-	d.Verb, d.Cause = Run, smallest(d.Causes)
+	d.Verb, d.Cause = MustRun, smallest(d.Causes)
 	if ok {
-		if d.Begins, err = n.begins(p.Store, parts, last); err != nil {
+		if d.ContinuesFrom, err = n.continuesFrom(p.Store, parts, last); err != nil {
 			return nil, err
 		}
 	}
@@ -283,7 +278,7 @@ func (p *Plan) decide(n *Node, planned map[*Node]*Planned, force bool) (*Planned
 	case force:
 		d.Cause = Cause{Reason: ReasonRequested, Text: "asked for with -replace"}
 	case !ok && (d.Cause.Reason == ReasonNone || p.keptIfUnchanged(n, planned)):
-		d.Verb = RunUnlessUnchanged
+		d.Verb = MayRun
 		d.Cause = n.waits(planned)
 	}
 	return d, nil
@@ -313,7 +308,7 @@ func (p *Plan) keptIfUnchanged(n *Node, planned map[*Node]*Planned) bool {
 // remember takes over what was committed last, and what that took.
 func (d *Planned) remember(m *artifact.Manifest) {
 	if d.Last = m; m != nil {
-		d.Expect, d.ExpectBytes = seconds(m), m.Bytes()
+		d.Estimate, d.EstimateBytes = seconds(m), m.Bytes()
 	}
 }
 
@@ -326,39 +321,39 @@ func seconds(m *artifact.Manifest) time.Duration {
 
 // collected says that gc removed the bytes and that nothing is certain to need them.
 func (d *Planned) collected() bool {
-	return d.Verb == Collected || d.Verb == RunUnlessUnchanged && d.Cause.Reason == ReasonCollected
+	return d.Verb == Collected || d.Verb == MayRun && d.Cause.Reason == ReasonCollected
 }
 
-// demand turns collected results into work where something that runs reads them.
-func (p *Plan) demand(planned map[*Node]*Planned) {
+// rebuildCollected turns collected results into work where something that runs reads them.
+func (p *Plan) rebuildCollected(planned map[*Node]*Planned) {
 	for _, d := range slices.Backward(p.Nodes) {
-		if d.Verb != Run && d.Verb != RunUnlessUnchanged {
+		if d.Verb != MustRun && d.Verb != MayRun {
 			continue
 		}
 		for _, in := range d.Inputs {
 			up := planned[in.From]
 			switch {
-			case up.Verb == Collected && d.Verb == RunUnlessUnchanged:
-				up.Verb = RunUnlessUnchanged
+			case up.Verb == Collected && d.Verb == MayRun:
+				up.Verb = MayRun
 				up.Cause = Cause{Reason: ReasonCollected, Text: fmt.Sprintf("gc removed its bytes, and %s may read it", d.Address)}
-			case up.collected() && d.Verb == Run:
-				up.Verb = Run
+			case up.collected() && d.Verb == MustRun:
+				up.Verb = MustRun
 				up.Cause = Cause{Reason: ReasonCollected, Text: fmt.Sprintf("%s reads it, and gc removed its bytes", d.Address)}
 			}
 		}
 	}
 }
 
-// twins finds nodes that run under one key: the first does, the others find its result.
-func (p *Plan) twins() {
+// findDuplicates finds nodes that run under one key: the first does, the others find its result.
+func (p *Plan) findDuplicates() {
 	first := map[string]*Planned{}
 	for _, d := range p.Nodes {
-		if d.Verb != Run || d.Key == "" || d.Force {
+		if d.Verb != MustRun || d.Key == "" || d.Force {
 			continue
 		}
 		if twin := first[d.Key]; twin != nil {
-			d.Twin, d.Verb = twin, RunUnlessUnchanged
-			d.Cause = Cause{Reason: ReasonTwin, Text: fmt.Sprintf("the same as %s, which runs", twin.Address)}
+			d.DuplicateOf, d.Verb = twin, MayRun
+			d.Cause = Cause{Reason: ReasonDuplicate, Text: fmt.Sprintf("the same as %s, which runs", twin.Address)}
 			continue
 		}
 		first[d.Key] = d
@@ -414,7 +409,7 @@ func (n *Node) causes(last *artifact.Manifest, parts artifact.Parts, complete bo
 		case s.Path != "" && known:
 			add(Cause{ReasonSetting, fmt.Sprintf("%s: content of %s changed", name, filepath.Base(s.Path)), s.Range})
 		default:
-			add(Cause{ReasonSetting, name + " " + change(had, known, s.Value), s.Range})
+			add(Cause{ReasonSetting, name + " " + formatChange(had, known, s.Value), s.Range})
 		}
 	}
 	if had, have := last.Parts["seed"], parts["seed"]; had != have {
@@ -444,7 +439,7 @@ func (n *Node) causes(last *artifact.Manifest, parts artifact.Parts, complete bo
 			add(Cause{ReasonInput, fmt.Sprintf("input %s is gone", setting), n.Range})
 			continue
 		}
-		add(Cause{ReasonSetting, fmt.Sprintf("%s %s → (none)", name, shown(last.Parts[name], true)), n.Range})
+		add(Cause{ReasonSetting, fmt.Sprintf("%s %s → (none)", name, formatValue(last.Parts[name], true)), n.Range})
 	}
 	if len(found) == 0 && complete {
 		return []Cause{{Reason: ReasonMissing, Text: "its record is gone from the store"}}
@@ -457,19 +452,19 @@ const longestShown = 48
 
 // change writes an old value and a new one. Of long ones the beginning that they share is left out, so that what differs
 // is seen.
-func change(had string, known bool, have string) string {
+func formatChange(had string, known bool, have string) string {
 	from, to := []rune(had), []rune(have)
 	const context = 12
 	if n := commonPrefix(had, have); known && n < len(had) && max(len(from), len(to)) > longestShown {
 		if skip := len([]rune(strings.ToValidUTF8(had[:n], ""))) - context; skip > context {
-			return "…" + shown(string(from[skip:]), true) + " → …" + shown(string(to[skip:]), true)
+			return "…" + formatValue(string(from[skip:]), true) + " → …" + formatValue(string(to[skip:]), true)
 		}
 	}
-	return shown(had, known) + " → " + shown(have, true)
+	return formatValue(had, known) + " → " + formatValue(have, true)
 }
 
 // shown writes the canonical value of a part as a person would: 1e-5 rather than 0.00001, long texts cut.
-func shown(value string, known bool) string {
+func formatValue(value string, known bool) string {
 	if !known {
 		return "(none)"
 	}
@@ -504,5 +499,5 @@ func (c Cause) MarshalJSON() ([]byte, error) {
 
 // Changes says whether a run would do anything.
 func (p *Plan) Changes() bool {
-	return slices.ContainsFunc(p.Nodes, func(d *Planned) bool { return d.Verb == Run || d.Verb == RunUnlessUnchanged })
+	return slices.ContainsFunc(p.Nodes, func(d *Planned) bool { return d.Verb == MustRun || d.Verb == MayRun })
 }

@@ -17,7 +17,7 @@ import (
 
 func planOf(t *testing.T, text string, store *artifact.Store, o engine.PlanOptions) *engine.Plan {
 	t.Helper()
-	p, err := enginetest.MustLoadPaper(t, text).PlanWith(store, o)
+	p, err := engine.NewPlan(enginetest.MustLoadPaper(t, text), store, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestVersionAndContentOfFilesAreCauses(t *testing.T) {
 		if diags.HasErrors() {
 			t.Fatal(diags)
 		}
-		p, err := x.Plan(store)
+		p, err := engine.NewPlan(x, store, engine.PlanOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,7 +185,7 @@ func TestTargetAndReplace(t *testing.T) {
 	if got["sft.warm"] != "run: asked for with -replace" || !strings.HasPrefix(got["grpo.arm"], "run unless unchanged") || len(got) != 2 {
 		t.Errorf("replace: got %v, want that sft.warm runs and grpo.arm may run", got)
 	}
-	_, err := enginetest.MustLoadPaper(t, chain).PlanWith(store, engine.PlanOptions{Targets: []string{"sft.worm"}})
+	_, err := engine.NewPlan(enginetest.MustLoadPaper(t, chain), store, engine.PlanOptions{Targets: []string{"sft.worm"}})
 	if err == nil || !strings.Contains(err.Error(), "did you mean sft.warm?") {
 		t.Errorf("unknown target: got %v, want a hint", err)
 	}
@@ -201,7 +201,7 @@ func TestExecutedStagesAreThoseOfThePlan(t *testing.T) {
 			p := planOf(t, strings.Replace(text, m.from, m.to, 1), store, engine.PlanOptions{})
 			executed := enginetest.Make(t, p, content)
 			for i, a := range executed {
-				executed[i] = enginetest.Short(a)
+				executed[i] = engine.ShortAddress(a)
 			}
 			wantWithin(t, m.name+", "+how, p, executed)
 			if _, may := enginetest.Work(p); how == "by key" && len(executed) != len(may) {
@@ -237,7 +237,7 @@ func BenchmarkPlanUpToDate(b *testing.B) {
 		if diags.HasErrors() {
 			b.Fatal(diags)
 		}
-		p, err := x.Plan(store)
+		p, err := engine.NewPlan(x, store, engine.PlanOptions{})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -111,11 +111,11 @@ func (d *Display) Continued() {
 func (d *Display) Observe(e Event) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	name := shellAddress(e.Address)
+	name := ShortAddress(e.Address)
 	switch e.Kind {
 	case EventPlanned:
 		d.started = e.Time
-		d.left = e.Counts[string(Run)] + e.Counts[string(RunUnlessUnchanged)]
+		d.left = e.Counts[string(MustRun)] + e.Counts[string(MayRun)]
 	case EventStarted:
 		d.drop(e.Address)
 		s := &liveStage{address: e.Address, started: e.Time, expect: time.Duration(e.Expect * float64(time.Second)), told: e.Time}
@@ -152,7 +152,7 @@ func (d *Display) Observe(e Event) {
 		d.failure(e.Failure)
 	case EventSkipped:
 		d.settle(e)
-		d.skip(name, shellAddress(e.Text))
+		d.skip(name, ShortAddress(e.Text))
 	case EventEnded:
 		d.summary(e)
 	}
@@ -196,7 +196,7 @@ func (d *Display) progress(e Event) {
 	s.last = e
 	if !d.o.Terminal && (set || e.Time.Sub(s.told) >= tellEvery) {
 		s.told = e.Time
-		d.say("", "...", shellAddress(s.address), s.text(e.Time))
+		d.say("", "...", ShortAddress(s.address), s.text(e.Time))
 	}
 }
 

@@ -61,7 +61,7 @@ func frame(running []*liveStage, now time.Time, width, rows int) []string {
 	var widths [4]int
 	name := 0
 	for i, s := range shown {
-		all[i].name = shellAddress(s.address)
+		all[i].name = ShortAddress(s.address)
 		all[i].columns, all[i].values = s.columns(now)
 		name = max(name, utf8.RuneCountInString(all[i].name))
 		for c, text := range all[i].columns {

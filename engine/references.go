@@ -28,16 +28,16 @@ var (
 
 // instance is one for_each element of a stage block, or the block itself: the unit that is decoded.
 type instance struct {
-	block    *stageBlock
-	key      string // "" without for_each
-	stage    Stage
-	outputs  map[string]string
-	meta     meta
-	after    []*instance // depends_on
-	inputs   []boundRef  // the references of the decoded value
-	settings []Setting
-	files    []artifact.File
-	draws    bool
+	block      *stageBlock
+	key        string // "" without for_each
+	stage      Stage
+	outputs    map[string]string
+	meta       meta
+	dependsOn  []*instance // depends_on
+	inputs     []boundRef  // the references of the decoded value
+	settings   []Setting
+	files      []artifact.File
+	stochastic bool
 	// multiplies says that there is a node for every seed; never for pinned and gathering instances.
 	multiplies bool
 	disabled   bool

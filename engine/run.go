@@ -105,8 +105,8 @@ func (p *Plan) clone() *Plan {
 	copied := make(map[*Planned]*Planned, len(p.Nodes))
 	for i, n := range p.Nodes {
 		d := *n
-		if d.Twin != nil { // it stands before this one
-			d.Twin = copied[d.Twin]
+		if d.DuplicateOf != nil { // it stands before this one
+			d.DuplicateOf = copied[d.DuplicateOf]
 		}
 		c.Nodes[i], copied[n] = &d, &d
 	}
@@ -130,7 +130,7 @@ func (p *Plan) keepFound(user *artifact.User) (*Plan, error) {
 			return p, nil
 		}
 		var err error
-		if p, err = p.Experiment.PlanWith(p.Store, p.options); err != nil {
+		if p, err = NewPlan(p.Experiment, p.Store, p.options); err != nil {
 			return nil, err
 		}
 	}
@@ -138,7 +138,7 @@ func (p *Plan) keepFound(user *artifact.User) (*Plan, error) {
 
 // idle says that a run would change nothing: no node runs, and every published file is as it was.
 func (p *Plan) idle() bool {
-	return inPieces(len(p.Nodes), manyReads, func(i int) bool {
+	return every(len(p.Nodes), manyReads, func(i int) bool {
 		n := p.Nodes[i]
 		if n.Verb == UpToDate && n.Manifest != nil {
 			_, intact := p.publishedFiles(n.Manifest)
@@ -265,15 +265,15 @@ func (r *run) link() {
 		for _, reader := range t.readers {
 			t.rank = max(t.rank, reader.rank)
 		}
-		t.rank += max(t.Expect, time.Second) // without a record every stage counts the same
+		t.rank += max(t.Estimate, time.Second) // without a record every stage counts the same
 	}
 }
 
 // above lists the nodes that come before this one.
 func (t *task) above() []*Node {
-	nodes := slices.Clone(t.After)
-	if t.Twin != nil {
-		nodes = append(nodes, t.Twin.Node)
+	nodes := slices.Clone(t.DependsOn)
+	if t.DuplicateOf != nil {
+		nodes = append(nodes, t.DuplicateOf.Node)
 	}
 	for _, in := range t.Inputs {
 		nodes = append(nodes, in.From)
@@ -376,7 +376,7 @@ func (r *run) settle(t *task) {
 		r.queue(t)
 		return
 	}
-	if t.absent != nil && t.Twin == nil && len(t.reads) == 0 { // nothing has changed since the plan; start looks again, under the lock
+	if t.absent != nil && t.DuplicateOf == nil && len(t.reads) == 0 { // nothing has changed since the plan; start looks again, under the lock
 		t.parts = t.absent
 		r.queue(t)
 		return
@@ -386,7 +386,7 @@ func (r *run) settle(t *task) {
 		r.fail(t, errors.New("an input has no digest"), 0)
 		return
 	}
-	hopeless := t.Key == "" && t.Verb == Run // the store had nothing that it could be, and start looks again, under the lock
+	hopeless := t.Key == "" && t.Verb == MustRun // the store had nothing that it could be, and start looks again, under the lock
 	t.Key, t.parts = key, parts
 	if !t.Force && !hopeless {
 		if err := r.user.Keep(key); err != nil {
@@ -404,7 +404,7 @@ func (r *run) settle(t *task) {
 		}
 		t.Manifest = m // damaged or collected: its digests tell whether the new bytes are the old ones
 	}
-	if r.demand(t) {
+	if r.rebuildInputs(t) {
 		return
 	}
 	r.queue(t)
@@ -425,8 +425,8 @@ func (r *run) inputsMissing(t *task) bool {
 	return slices.ContainsFunc(t.reads, func(up *task) bool { return up.state == failed || up.state == skipped || up.how == EventShown })
 }
 
-// demand makes the results that t reads and gc has collected run again, and says whether there are any.
-func (r *run) demand(t *task) bool {
+// rebuildCollected makes the results that t reads and gc has collected run again, and says whether there are any.
+func (r *run) rebuildInputs(t *task) bool {
 	for _, up := range t.reads {
 		if up.state != finished || !up.collected {
 			continue
@@ -454,7 +454,7 @@ func (r *run) demand(t *task) bool {
 func (r *run) queue(t *task) {
 	t.state = ready
 	if t.claim == nil {
-		t.claim = &claim{task: t, need: r.machine.share(t.Node), released: r.moment, rank: t.rank, expect: t.Expect}
+		t.claim = &claim{task: t, need: r.machine.share(t.Node), released: r.moment, rank: t.rank, expect: t.Estimate}
 	}
 	r.schedule.add(t.claim)
 }
@@ -506,7 +506,7 @@ func (r *run) start(ctx context.Context, t *task) {
 	r.pending++
 	r.beside(func() {
 		started := time.Now()
-		if !r.inPlace(t.Node) || t.Kind.Gathers { // another process finds its inputs in the store, and a report what is behind them
+		if !r.inPlace(t.Node) || t.Kind.AcrossSeeds { // another process finds its inputs in the store, and a report what is behind them
 			res.err = r.awaitCommits(commits)
 		}
 		if res.err == nil {
@@ -610,7 +610,7 @@ func (r *run) take(ctx context.Context, res result) {
 		case res.err != nil:
 			r.fail(t, res.err, 0)
 		case r.madeMeanwhile(t):
-		case len(r.failed) > 0 && !r.keepGoing && !t.Kind.Always:
+		case len(r.failed) > 0 && !r.keepGoing && !t.Kind.AfterFailures:
 			r.skip(t, r.halted())
 		default:
 			r.queue(t)
@@ -712,7 +712,7 @@ func (r *run) fail(t *task, err error, took time.Duration) {
 	r.block(t, t.Address+" failed")
 	if !r.keepGoing {
 		for _, other := range r.tasks {
-			if !other.Kind.Always && (other.state == waiting || other.state == ready) {
+			if !other.Kind.AfterFailures && (other.state == waiting || other.state == ready) {
 				r.skip(other, r.halted())
 			}
 		}
@@ -735,7 +735,7 @@ func (r *run) block(t *task, why string) {
 		if reader.state != waiting {
 			continue
 		}
-		if !reader.Kind.Always {
+		if !reader.Kind.AfterFailures {
 			r.skip(reader, why)
 		} else if reader.waits--; reader.waits == 0 {
 			r.settle(reader)

@@ -86,7 +86,7 @@ func (r *run) attempt(ctx context.Context, w Work) error {
 		return err
 	}
 	r.emit(Event{Address: w.Node.Address, Kind: EventStarted, Attempt: w.Attempt, Key: w.assignment.Key,
-		Expect: r.byAddress[w.Node.Address].Expect.Seconds(), Path: w.Log})
+		Expect: r.byAddress[w.Node.Address].Estimate.Seconds(), Path: w.Log})
 	if !r.inPlace(w.Node) {
 		r.events.flush() // that process may outlive this one
 	}

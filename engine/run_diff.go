@@ -222,7 +222,7 @@ func diffParts(had, have artifact.Parts) []string {
 		case strings.HasPrefix(name, "input.") && known && given:
 			causes = append(causes, "input "+strings.TrimPrefix(name, "input.")+" changed")
 		default:
-			causes = append(causes, fmt.Sprintf("%s %s → %s", name, shown(before, known), shown(after, given)))
+			causes = append(causes, fmt.Sprintf("%s %s → %s", name, formatValue(before, known), formatValue(after, given)))
 		}
 	}
 	slices.Sort(causes)

@@ -73,8 +73,8 @@ func fileName(address string) string {
 			return r
 		}
 		return '_'
-	}, shellAddress(address))
-	if name != shellAddress(address) || len(name) > 120 {
+	}, ShortAddress(address))
+	if name != ShortAddress(address) || len(name) > 120 {
 		sum := sha256.Sum256([]byte(address))
 		name = name[:min(len(name), 120)] + "-" + hex.EncodeToString(sum[:4])
 	}
@@ -162,7 +162,7 @@ func (f runFolder) write(p *Plan, started time.Time, aside runFolder) error {
 	record := RunRecord{ID: f.id(), Experiment: x.Name, Path: x.Source.Path, Started: started.UTC(), PID: os.Getpid(),
 		Host: host, Revision: Revision()}
 	for _, n := range p.Nodes {
-		record.Nodes = append(record.Nodes, RunNodeRecord{n.Address, n.Verb, n.Cause.Text, n.Key, n.Expect.Seconds()})
+		record.Nodes = append(record.Nodes, RunNodeRecord{n.Address, n.Verb, n.Cause.Text, n.Key, n.Estimate.Seconds()})
 	}
 	var sourceErr error
 	var beside sync.WaitGroup // both name everything there is

@@ -15,7 +15,7 @@ import (
 )
 
 // publishedFiles returns the published files of a result, if every one is the copy that was made of it.
-func (p *Plan) publishedFiles(m *artifact.Manifest) (files []witness, intact bool) {
+func (p *Plan) publishedFiles(m *artifact.Manifest) (files []fileState, intact bool) {
 	for _, pub := range m.Published {
 		w, intact := p.publishedFile(m, pub)
 		if !intact {
@@ -27,7 +27,7 @@ func (p *Plan) publishedFiles(m *artifact.Manifest) (files []witness, intact boo
 }
 
 // publishedFile is publishedFiles of one of them.
-func (p *Plan) publishedFile(m *artifact.Manifest, pub artifact.Published) (w witness, intact bool) {
+func (p *Plan) publishedFile(m *artifact.Manifest, pub artifact.Published) (w fileState, intact bool) {
 	path := filepath.Join(p.Experiment.Dir, filepath.FromSlash(pub.Name))
 	record, recorded := p.copies.of(path)
 	if !recorded {
@@ -38,8 +38,8 @@ func (p *Plan) publishedFile(m *artifact.Manifest, pub artifact.Published) (w wi
 	if err != nil || record.SHA256 != fileDigest(m, pub) || info.Size() != record.Bytes || !info.ModTime().Equal(record.Time) {
 		return w, false
 	}
-	w = witness{path: path, stamp: stampOf(info), digest: record.SHA256}
-	w.young = w.stamp.young(now)
+	w = fileState{path: path, stamp: stampOf(info), digest: record.SHA256}
+	w.tooRecent = w.stamp.tooRecent(now)
 	return w, true
 }
 

@@ -31,7 +31,7 @@ func (s *scripted) Execute(ctx context.Context, w engine.Work, observe func(engi
 	leave := make(chan error)
 	s.mu.Lock()
 	s.running = append(s.running, w)
-	s.leave[enginetest.Short(w.Node.Address)] = leave
+	s.leave[engine.ShortAddress(w.Node.Address)] = leave
 	s.mu.Unlock()
 	s.started <- w
 	err := <-leave
@@ -47,7 +47,7 @@ func (s *scripted) Execute(ctx context.Context, w engine.Work, observe func(engi
 // next waits until n more nodes have started and returns their names, sorted.
 func (s *scripted) next(n int) (names []string) {
 	for range n {
-		names = append(names, enginetest.Short((<-s.started).Node.Address))
+		names = append(names, engine.ShortAddress((<-s.started).Node.Address))
 	}
 	slices.Sort(names)
 	return names
@@ -96,8 +96,8 @@ stage "toy" "tail" {
 `)
 	p := l.Plan()
 	for _, n := range p.Nodes {
-		n.Expect = map[string]time.Duration{"toy.short": 5 * time.Second, "toy.medium": 20 * time.Second,
-			"toy.head": 10 * time.Second, "toy.tail": 60 * time.Second}[enginetest.Short(n.Address)]
+		n.Estimate = map[string]time.Duration{"toy.short": 5 * time.Second, "toy.medium": 20 * time.Second,
+			"toy.head": 10 * time.Second, "toy.tail": 60 * time.Second}[engine.ShortAddress(n.Address)]
 	}
 	s, done := newScripted(), make(chan enginetest.Record)
 	go func() { done <- l.RunPlan(t.Context(), p, engine.RunOptions{Executor: s}) }()
@@ -138,7 +138,7 @@ func TestGPUsAreExclusive(t *testing.T) {
 		if len(w.GPUs) != w.Node.Resources.GPUs {
 			t.Errorf("%s: got GPUs %v, want %d", w.Node.Address, w.GPUs, w.Node.Resources.GPUs)
 		}
-		go s.end(enginetest.Short(w.Node.Address), nil)
+		go s.end(engine.ShortAddress(w.Node.Address), nil)
 	}
 	if r := <-done; r.Err != nil {
 		t.Error(r.Err)

@@ -243,7 +243,7 @@ func RunName(folder string) string {
 }
 
 // SameAddress says whether two spellings mean one address: `stage.` and quotes may be left out.
-func SameAddress(a, b string) bool { return shellAddress(a) == shellAddress(b) }
+func SameAddress(a, b string) bool { return ShortAddress(a) == ShortAddress(b) }
 
 // ParseBytes reads a size such as "200GB" or "1.5 GiB".
 func ParseBytes(text string) (int64, error) {

@@ -42,7 +42,7 @@ stage "toy" "below" {
 		}
 		states := map[string]EventKind{}
 		for _, n := range s.Nodes {
-			states[shellAddress(n.Address)] = n.State
+			states[ShortAddress(n.Address)] = n.State
 		}
 		return s, states
 	}

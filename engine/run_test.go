@@ -210,8 +210,8 @@ func TestAfterAFailureNoStageStartsWithoutKeepGoing(t *testing.T) {
 	l.Write(failing)
 	p := l.Plan()
 	for _, n := range p.Nodes { // on the longest path, so the failing stage starts first
-		if enginetest.Short(n.Address) == "toy.bad" {
-			n.Expect = time.Hour
+		if engine.ShortAddress(n.Address) == "toy.bad" {
+			n.Estimate = time.Hour
 		}
 	}
 	r := l.RunPlan(t.Context(), p, engine.RunOptions{})
@@ -364,7 +364,7 @@ func TestKillAfterAnyEventConverges(t *testing.T) {
 		for n := 0; n < k && lines.Scan(); n++ {
 			last = lines.Text()
 			if address, ok := strings.CutPrefix(last, "done "); ok {
-				done = append(done, enginetest.Short(strings.TrimSpace(address)))
+				done = append(done, engine.ShortAddress(strings.TrimSpace(address)))
 			}
 		}
 		cmd.Process.Kill()

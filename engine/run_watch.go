@@ -171,7 +171,7 @@ func FindLogged(store *artifact.Store, experiment, wanted string) (string, error
 		}
 		if newest == nil {
 			for _, n := range record.Nodes {
-				newest = append(newest, shellAddress(n.Address))
+				newest = append(newest, ShortAddress(n.Address))
 			}
 		}
 	}

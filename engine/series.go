@@ -11,10 +11,10 @@ import (
 // series is the key of a node without the setting by which its kind can be extended, and that setting's value. setting
 // is "" for a kind without one; why says why these settings cannot be extended.
 func (n *Node) series(parts artifact.Parts) (key, setting string, length int, why string) {
-	if n.Kind.Extends == nil {
+	if n.Kind.Length == nil {
 		return "", "", 0, ""
 	}
-	setting, why = n.Kind.Extends(n.Stage)
+	setting, why = n.Kind.Length(n.Stage)
 	part := "settings." + setting
 	length, err := strconv.Atoi(parts[part])
 	if err != nil {
@@ -27,7 +27,7 @@ func (n *Node) series(parts artifact.Parts) (key, setting string, length int, wh
 
 // begins says what a run of a node with these parts would begin with: "" for nothing, which needs no word unless the
 // address has a shorter result.
-func (n *Node) begins(store *artifact.Store, parts artifact.Parts, last *artifact.Manifest) (string, error) {
+func (n *Node) continuesFrom(store *artifact.Store, parts artifact.Parts, last *artifact.Manifest) (string, error) {
 	key, setting, length, why := n.series(parts)
 	switch {
 	case key == "":

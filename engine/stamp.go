@@ -52,7 +52,7 @@ func (s stamp) changed() int64 {
 
 // young says of a stamp taken when clock said now that it proves nothing: within the same tick of the clock the file
 // could change once more and keep it.
-func (s stamp) young(now int64) bool { return s.changed() >= now }
+func (s stamp) tooRecent(now int64) bool { return s.changed() >= now }
 
 // clock is the time that the kernel gives to a file that is written now. It advances by ticks of a few milliseconds.
 func clock() int64 {

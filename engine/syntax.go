@@ -19,18 +19,18 @@ const (
 // Format lays a file out in the one layout. Formatting changes no key. A text with errors of syntax is not formatted;
 // the place of an error is shown with the text as it is.
 func Format(text []byte, path string) ([]byte, hcl.Diagnostics) {
-	if d := tooDeep(text, path); d != nil {
+	if d := checkNesting(text, path); d != nil {
 		return nil, hcl.Diagnostics{d}
 	}
 	if _, diags := hclsyntax.ParseConfig(text, path, hcl.InitialPos); diags.HasErrors() {
-		return nil, withoutEchoes(diags)
+		return nil, dropFollowUps(diags)
 	}
 	return hclwrite.Format(text), nil
 }
 
-// tooDeep finds the first place that is nested beyond deepest or an operator beyond longest. Strings and comments count
+// checkNesting finds the first place that is nested beyond deepest or an operator beyond longest. Strings and comments count
 // only when the plain bytes look suspicious already, so an ordinary file is not read twice.
-func tooDeep(text []byte, path string) *hcl.Diagnostic {
+func checkNesting(text []byte, path string) *hcl.Diagnostic {
 	if !looksDeep(text) {
 		return nil
 	}
@@ -71,7 +71,7 @@ func tooDeep(text []byte, path string) *hcl.Diagnostic {
 	return nil
 }
 
-// looksDeep is tooDeep for bytes, whatever they mean: quick, and often wrong about strings.
+// looksDeep is checkNesting for bytes, whatever they mean: quick, and often wrong about strings.
 func looksDeep(text []byte) bool {
 	depth, round, chain := 0, 0, 0
 	for _, c := range text {
@@ -100,9 +100,9 @@ func looksDeep(text []byte) bool {
 	return false
 }
 
-// withoutEchoes leaves out errors of syntax that only follow from another one: what stands behind it on the same line, and
+// dropFollowUps leaves out errors of syntax that only follow from another one: what stands behind it on the same line, and
 // the same complaint about the next line.
-func withoutEchoes(diags hcl.Diagnostics) hcl.Diagnostics {
+func dropFollowUps(diags hcl.Diagnostics) hcl.Diagnostics {
 	var out hcl.Diagnostics
 	var last *hcl.Diagnostic
 	for _, d := range sortDiagnostics(diags) {
@@ -128,7 +128,7 @@ func withoutEchoes(diags hcl.Diagnostics) hcl.Diagnostics {
 func inBlocks(b *hclsyntax.Body, visit func(hclsyntax.Node) hcl.Diagnostics) hcl.Diagnostics {
 	diags := visit(b.Attributes)
 	ofBlocks := make([]hcl.Diagnostics, len(b.Blocks))
-	inPieces(len(b.Blocks), manyStages, func(i int) bool {
+	every(len(b.Blocks), manyStages, func(i int) bool {
 		ofBlocks[i] = visit(b.Blocks[i])
 		return true
 	})

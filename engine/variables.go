@@ -197,7 +197,7 @@ func (l *loader) parseVariable(v *variable, text, from string) cty.Value {
 	if v.typ == cty.String {
 		return cty.StringVal(text)
 	}
-	if d := tooDeep([]byte(text), from); d != nil {
+	if d := checkNesting([]byte(text), from); d != nil {
 		l.errorf(nil, d.Summary, "%s: %s", from, d.Detail)
 		return cty.DynamicVal
 	}

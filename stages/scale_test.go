@@ -96,7 +96,7 @@ func playFile(t *testing.T, file, seeds string, vars map[string]string, benchmar
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := x.Plan(store)
+	plan, err := engine.NewPlan(x, store, engine.PlanOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func playFile(t *testing.T, file, seeds string, vars map[string]string, benchmar
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if plan, err = x.Plan(store); err != nil { // with the results
+	if plan, err = engine.NewPlan(x, store, engine.PlanOptions{}); err != nil { // with the results
 		t.Fatal(err)
 	}
 	return pretended{plan}

@@ -163,7 +163,7 @@ func (s *suite) wantFailure(r Record, cause, text string) {
 func (s *suite) wantNoResult() {
 	s.Helper()
 	n := s.Planned("act.a")
-	if n.Verb != engine.Run {
+	if n.Verb != engine.MustRun {
 		s.Errorf("got %s, want no result", n.Verb)
 	}
 	if left, _ := os.ReadDir(filepath.Join(s.StoreDir, "staging")); len(left) > 0 {

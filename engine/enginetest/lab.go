@@ -67,7 +67,7 @@ func PlanToys(path, store string) (*engine.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return x.Plan(s)
+	return engine.NewPlan(x, s, engine.PlanOptions{})
 }
 
 func kinds() engine.Registry { return append(ToyKinds(), actKind) }
@@ -161,7 +161,7 @@ func (l *Lab) Plan() *engine.Plan {
 func (l *Lab) Planned(address string) *engine.Planned {
 	l.Helper()
 	for _, n := range l.Plan().Nodes {
-		if Short(n.Address) == address {
+		if engine.ShortAddress(n.Address) == address {
 			return n
 		}
 	}
@@ -341,11 +341,6 @@ func (l *Lab) Starts() []string {
 	return all
 }
 
-// Short returns an address without `stage.` and quotes.
-func Short(address string) string {
-	return strings.ReplaceAll(strings.TrimPrefix(address, "stage."), `"`, "")
-}
-
 // Record contains the events of a run and its error.
 type Record struct {
 	Events []engine.Event
@@ -357,7 +352,7 @@ func (r Record) Of(kind engine.EventKind) []string {
 	var names []string
 	for _, e := range r.Events {
 		if e.Kind == kind {
-			names = append(names, Short(e.Address))
+			names = append(names, engine.ShortAddress(e.Address))
 		}
 	}
 	slices.Sort(names)
@@ -367,7 +362,7 @@ func (r Record) Of(kind engine.EventKind) []string {
 // Find returns the first event of a kind and a short address; any address if that is "".
 func (r Record) Find(kind engine.EventKind, address string) (engine.Event, bool) {
 	for _, e := range r.Events {
-		if e.Kind == kind && (address == "" || Short(e.Address) == address) {
+		if e.Kind == kind && (address == "" || engine.ShortAddress(e.Address) == address) {
 			return e, true
 		}
 	}

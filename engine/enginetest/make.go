@@ -83,11 +83,11 @@ func NewStore(t testing.TB) *artifact.Store {
 func Work(p *engine.Plan) (run, may []string) {
 	for _, d := range p.Nodes {
 		switch d.Verb {
-		case engine.Run:
-			run = append(run, Short(d.Address))
+		case engine.MustRun:
+			run = append(run, engine.ShortAddress(d.Address))
 			fallthrough
-		case engine.RunUnlessUnchanged:
-			may = append(may, Short(d.Address))
+		case engine.MayRun:
+			may = append(may, engine.ShortAddress(d.Address))
 		}
 	}
 	return run, may
@@ -98,7 +98,7 @@ func Causes(p *engine.Plan) map[string]string {
 	out := map[string]string{}
 	for _, d := range p.Nodes {
 		if d.Verb != engine.UpToDate {
-			out[Short(d.Address)] = string(d.Verb) + ": " + d.Cause.Text
+			out[engine.ShortAddress(d.Address)] = string(d.Verb) + ": " + d.Cause.Text
 		}
 	}
 	return out

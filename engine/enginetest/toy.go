@@ -44,10 +44,10 @@ func ToyKinds() engine.Registry {
 	}
 	toy := func() engine.Stage { return &Toy{} }
 	return engine.Registry{
-		{Name: "toy", Summary: "runs in its own process", Version: 1, New: toy, Outputs: FilesOut, Draws: draws, Devices: true},
-		{Name: "light", Summary: "runs in place", Version: 1, New: toy, Outputs: FilesOut, Draws: draws, Light: true},
+		{Name: "toy", Summary: "runs in its own process", Version: 1, New: toy, Outputs: FilesOut, Stochastic: draws, MultiGPU: true},
+		{Name: "light", Summary: "runs in place", Version: 1, New: toy, Outputs: FilesOut, Stochastic: draws, InProcess: true},
 		{Name: "page", Summary: "runs always", Version: 1, New: func() engine.Stage { return &page{} }, Outputs: FilesOut,
-			Always: true, Gathers: true, Light: true},
+			AfterFailures: true, AcrossSeeds: true, InProcess: true},
 	}
 }
 

@@ -25,7 +25,7 @@ var notInASession = map[string]string{
 // TestReadme runs the commands of README.md in its order, on its own example made smaller and on a stand-in for the
 // demo's experiment that has the stages which the commands name.
 func TestReadme(t *testing.T) {
-	page, err := os.ReadFile("README.md")
+	page, err := os.ReadFile(rootFile(t, "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,6 +135,7 @@ stage "report" "page" {
 
 // A block of commands stands where a test runs it: in README.md, docs/tutorial.md or docs/models.md, and each of its exceptions is one.
 func TestCommandsStandOnlyWhereTheyAreRun(t *testing.T) {
+	t.Chdir(fixtures.Root(t))
 	paths, err := filepath.Glob("docs/*.md")
 	if err != nil {
 		t.Fatal(err)
@@ -156,6 +157,11 @@ func TestCommandsStandOnlyWhereTheyAreRun(t *testing.T) {
 			}
 		}
 	}
+}
+
+// rootFile returns the path of a file of the repository.
+func rootFile(t *testing.T, name string) string {
+	return filepath.Join(fixtures.Root(t), name)
 }
 
 // shellCommands are the lines of a page's blocks of commands, without what explains them.

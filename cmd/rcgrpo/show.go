@@ -146,7 +146,7 @@ func portNodes(x *engine.Experiment, address string) (nodes []*engine.Node, port
 	}
 	if strings.ContainsAny(address, "*?") {
 		for _, n := range x.Nodes {
-			if _, ok := n.Outputs[end]; ok && engine.AddressFits(n.Address, stem) {
+			if _, ok := n.Outputs[end]; ok && engine.MatchAddress(n.Address, stem) {
 				nodes = append(nodes, n)
 			}
 		}
@@ -180,7 +180,7 @@ func portNodes(x *engine.Experiment, address string) (nodes []*engine.Node, port
 // current returns the result of each node as the experiment stands, or else the one it had before it was edited; nil:
 // there is none yet.
 func current(x *engine.Experiment, store *artifact.Store, nodes []*engine.Node) ([]*artifact.Manifest, error) {
-	plan, err := x.Plan(store)
+	plan, err := engine.NewPlan(x, store, engine.PlanOptions{})
 	if err != nil {
 		return nil, err
 	}

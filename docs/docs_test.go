@@ -1,4 +1,4 @@
-package main
+package docs_test
 
 import (
 	"bytes"
@@ -46,7 +46,7 @@ func TestLanguagePageIsCurrent(t *testing.T) {
 		return
 	}
 	if string(page) != want {
-		t.Errorf("%s is not what the kinds say (%d and %d bytes after the marker); run go test -run TestLanguagePage . -update", path, len(had), printed.Len())
+		t.Errorf("%s is not what the kinds say (%d and %d bytes after the marker); run go test ./docs -run TestLanguagePage -update", path, len(had), printed.Len())
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 // Kind returns the stage kind.
 func Kind() *engine.Kind {
 	return &engine.Kind{
-		Name: "thin", Summary: "Every n-th task of a set.", Version: 1, Light: true,
+		Name: "thin", Summary: "Every n-th task of a set.", Version: 1, InProcess: true,
 		New:     func() engine.Stage { return &settings{Every: 2} },
 		Outputs: func(engine.Stage) map[string]string { return map[string]string{"kept": "tasks"} },
 	}

@@ -279,7 +279,7 @@ func (c *call) plan(o engine.PlanOptions) (p *engine.Plan, code int) {
 	if err != nil {
 		return nil, c.fail(err)
 	}
-	p, err = x.PlanWith(store, o)
+	p, err = engine.NewPlan(x, store, o)
 	if err != nil {
 		return nil, c.fail(err)
 	}
@@ -288,7 +288,7 @@ func (c *call) plan(o engine.PlanOptions) (p *engine.Plan, code int) {
 
 // unchanged answers for the experiment that the only argument names, if any, without loading it: nil when it must be loaded
 // to know what a run would do.
-func (c *call) unchanged(o engine.PlanOptions) *engine.Idle {
+func (c *call) unchanged(o engine.PlanOptions) *engine.Verdict {
 	if len(c.args) > 1 || len(o.Targets)+len(o.Replace) > 0 || o.Paranoid {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package main
+package docs_test
 
 import (
 	"encoding/json"
@@ -14,7 +14,7 @@ import (
 )
 
 // walk is one way of adding to this program, as the table of docs/architecture.md says: the new files lie in
-// testdata/walks/DIR, the lines that change are these.
+// docs/testdata/walks/DIR, the lines that change are these.
 type walk struct {
 	dir   string
 	lines []line
@@ -44,14 +44,17 @@ var walks = []walk{
 		{"reports/kind.go", `fig-variance,`, `fig-best, fig-variance,`},
 	}},
 	{"executor", []line{
-		{"run_command.go", `"rcgrpo/engine"`, "\"rcgrpo/engine\"\n\t\"rcgrpo/engine/apart\""},
-		{"run_command.go", `var o engine.RunOptions`, `o := engine.RunOptions{Executor: apart.Executor{}}`},
+		{"cmd/rcgrpo/run.go", `"rcgrpo/engine"`, "\"rcgrpo/engine\"\n\t\"rcgrpo/engine/apart\""},
+		{"cmd/rcgrpo/run.go", `var o engine.RunOptions`, `o := engine.RunOptions{Executor: apart.Executor{}}`},
 	}},
 	{"family", []line{
 		{"stages/internal/chat/family.go", `{&qwen, &llama}`, "{&qwen, &llama, &toy}"},
 		{"stages/internal/lm/config.go", `"llama": {class: "LlamaForCausalLM"},`, "\"llama\": {class: \"LlamaForCausalLM\"},\n\t\"toy\":   {class: \"ToyForCausalLM\"},"},
 	}},
 }
+
+// raced reports whether the race detector is on.
+var raced bool
 
 // TestAdditionsTouchTheFilesThatTheirTableNames walks every path of CONTRIBUTING.md at once, over the sources as they are
 // (go's -overlay): what the table names is enough for a program and for the tests of the packages that were added to.
@@ -70,7 +73,7 @@ func TestAdditionsTouchTheFilesThatTheirTableNames(t *testing.T) {
 	replace := map[string]string{} // path in the tree -> file that stands for it
 	texts := map[string]string{}   // changed files
 	for _, w := range walks {
-		from := filepath.Join("testdata", "walks", w.dir)
+		from := filepath.Join("docs", "testdata", "walks", w.dir)
 		err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() {
 				return err
@@ -129,7 +132,7 @@ func TestAdditionsTouchTheFilesThatTheirTableNames(t *testing.T) {
 		t.Fatalf("the executor suite: %v\n%s", err, out)
 	}
 	goes("test", "-run", "Calendar|Panic|Clone|Official|Toy|BestOf|Piece|Sizes|LoggedNumber", "./bfcl/internal/api", "./bfcl", "./stages/internal/chat", "./stages/rl", "./reports")
-	goes("build", "-o", filepath.Join(dir, "rcgrpo"), ".")
+	goes("build", "-o", filepath.Join(dir, "rcgrpo"), "./cmd/rcgrpo")
 
 	session := fmt.Sprintf(walkSession, filepath.Join(dir, "rcgrpo"))
 	if err := os.WriteFile(filepath.Join(dir, "walk.txtar"), []byte(session), 0o600); err != nil {

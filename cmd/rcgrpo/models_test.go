@@ -21,7 +21,7 @@ import (
 // The file and the commands of docs/models.md in its order, a little smaller and on a folder of the fixtures of which one layer
 // is left; its Python too, where $PYTHON has transformers.
 func TestModelsPage(t *testing.T) {
-	page, err := os.ReadFile("docs/models.md")
+	page, err := os.ReadFile(rootFile(t, "docs/models.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

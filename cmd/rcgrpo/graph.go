@@ -65,7 +65,7 @@ func graphOf(x *engine.Experiment, seeds bool) (nodes []string, edges []edge) {
 		for _, in := range n.Inputs {
 			add(edge{name(in.From), to, in.Ref.Port})
 		}
-		for _, from := range n.After {
+		for _, from := range n.DependsOn {
 			add(edge{name(from), to, ""})
 		}
 	}

@@ -97,7 +97,7 @@ func (f *storeFilter) flags(c *call) {
 func (f *storeFilter) picks(r storedResult, now time.Time) bool {
 	since := age(now.Sub(r.Started))
 	return (f.experiment == "" || f.experiment == r.Experiment) && (f.kind == "" || f.kind == r.Kind) &&
-		(f.address == "" || engine.AddressFits(r.Address, f.address)) && (f.older == 0 || since > f.older) &&
+		(f.address == "" || engine.MatchAddress(r.Address, f.address)) && (f.older == 0 || since > f.older) &&
 		(f.newer == 0 || since <= f.newer) && r.Bytes >= int64(f.larger)
 }
 

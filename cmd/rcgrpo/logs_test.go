@@ -41,7 +41,7 @@ func newLoggedRun(t *testing.T, store *artifact.Store, id string, live bool) *lo
 			t.Fatal(err)
 		}
 	}
-	r.json("plan.json", engine.RunRecord{ID: id, Experiment: "x", Nodes: []engine.RunNodeRecord{{Address: "stage.toy.a", Verb: engine.Run}}})
+	r.json("plan.json", engine.RunRecord{ID: id, Experiment: "x", Nodes: []engine.RunNodeRecord{{Address: "stage.toy.a", Verb: engine.MustRun}}})
 	return r
 }
 
@@ -185,7 +185,7 @@ func TestLogsFollowTheRunThatHoldsTheKey(t *testing.T) {
 	maker := newLoggedRun(t, store, "1", true)
 	maker.append("logs/toy.a.log", "made here\n")
 	waiting := newLoggedRun(t, store, "2", true)
-	plan := engine.RunRecord{ID: "2", Experiment: "x", Nodes: []engine.RunNodeRecord{{Address: "stage.toy.a", Verb: engine.Run, Key: key}}}
+	plan := engine.RunRecord{ID: "2", Experiment: "x", Nodes: []engine.RunNodeRecord{{Address: "stage.toy.a", Verb: engine.MustRun, Key: key}}}
 	if err := os.Remove(filepath.Join(waiting.dir, "plan.json")); err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func whyCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	if len(o.Targets) == 0 {
 		o.Targets = c.args[:1]
 	}
-	p, err := x.PlanWith(store, o)
+	p, err := engine.NewPlan(x, store, o)
 	if err != nil {
 		return c.fail(err)
 	}

@@ -51,13 +51,13 @@ func reportCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	if *bundle != "" { // the page records the experiment's files, of which a comment may have changed since it was made
 		o.Replace = o.Targets
 	}
-	plan, err := x.PlanWith(store, o)
+	plan, err := engine.NewPlan(x, store, o)
 	if err != nil {
 		return c.fail(err)
 	}
 	waiting := 0
 	for _, n := range plan.Nodes {
-		if (n.Verb == engine.Run || n.Verb == engine.RunUnlessUnchanged) && n.Kind.Name != reports.Kind().Name {
+		if (n.Verb == engine.MustRun || n.Verb == engine.MayRun) && n.Kind.Name != reports.Kind().Name {
 			waiting++
 		}
 	}

@@ -16,7 +16,7 @@ import (
 
 // The files and commands of docs/tutorial.md, in its order, as a session. A command appears after the files above it.
 func TestTutorial(t *testing.T) {
-	page, err := os.ReadFile("docs/tutorial.md")
+	page, err := os.ReadFile(rootFile(t, "docs/tutorial.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -95,10 +95,10 @@ func planLines(p *engine.Plan, f engine.Forecast) []*planLine {
 		if seeded {
 			cause = strings.NewReplacer("@"+seed+")", ")", "@"+seed+",", ",").Replace(cause)
 		}
-		id := identity{string(n.Verb), stem, cause, n.Begins}
+		id := identity{string(n.Verb), stem, cause, n.ContinuesFrom}
 		l := lines[id]
 		if l == nil {
-			l = &planLine{verb: n.Verb, stem: stem, cause: cause, begins: n.Begins, known: true, start: math.MaxInt64}
+			l = &planLine{verb: n.Verb, stem: stem, cause: cause, begins: n.ContinuesFrom, known: true, start: math.MaxInt64}
 			lines[id] = l
 			order = append(order, l)
 		}
@@ -111,8 +111,8 @@ func planLines(p *engine.Plan, f engine.Forecast) []*planLine {
 		if seeded {
 			l.seeds = append(l.seeds, seed)
 		}
-		l.expect += n.Expect
-		l.known = l.known && n.Expect > 0
+		l.expect += n.Estimate
+		l.known = l.known && n.Estimate > 0
 	}
 	return order
 }
@@ -124,11 +124,11 @@ func (l *planLine) address() string {
 	return l.stem + "@" + strings.Join(l.seeds, ",")
 }
 
-var verbColor = map[engine.Verb]string{engine.Run: "33", engine.RunUnlessUnchanged: "36", engine.Collected: "2", engine.UpToDate: "32"}
+var verbColor = map[engine.Verb]string{engine.MustRun: "33", engine.MayRun: "36", engine.Collected: "2", engine.UpToDate: "32"}
 
 // cost is what is known of a line that runs: how long, on which devices, and from when.
 func (l *planLine) cost() string {
-	if !l.known || l.expect < worthTelling || l.verb != engine.Run && l.verb != engine.RunUnlessUnchanged {
+	if !l.known || l.expect < worthTelling || l.verb != engine.MustRun && l.verb != engine.MayRun {
 		return ""
 	}
 	text := "~" + roundTime(l.expect)
@@ -156,7 +156,7 @@ type planLayout struct {
 	width      int // of the terminal; 0: lines may have any length
 }
 
-const verbWidth = len(engine.RunUnlessUnchanged) + 2
+const verbWidth = len(engine.MayRun) + 2
 
 // writePlan prints a plan for people. Without all, what is up to date is only counted. A line too long for
 // the terminal has its cause below.
@@ -164,7 +164,7 @@ func writePlan(w io.Writer, p *engine.Plan, f engine.Forecast, o planLayout) {
 	var shown []*planLine
 	width := 0
 	for _, l := range planLines(p, f) {
-		if o.all || l.verb == engine.Run || l.verb == engine.RunUnlessUnchanged {
+		if o.all || l.verb == engine.MustRun || l.verb == engine.MayRun {
 			shown = append(shown, l)
 			if n := len([]rune(l.address())); o.width == 0 || verbWidth+n+10 <= o.width { // one long address moves no column
 				width = max(width, n)
@@ -268,7 +268,7 @@ func writeDisabled(w io.Writer, disabled []string, listed bool) {
 // planCounts says how many nodes of each verb an experiment has.
 func planCounts(experiment string, counts map[engine.Verb]int) string {
 	var parts []string
-	for _, v := range []engine.Verb{engine.UpToDate, engine.Collected, engine.Run, engine.RunUnlessUnchanged} {
+	for _, v := range []engine.Verb{engine.UpToDate, engine.Collected, engine.MustRun, engine.MayRun} {
 		if counts[v] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", counts[v], strings.Replace(string(v), "run", "to run", 1)))
 		}
@@ -462,7 +462,7 @@ func writePlanJSON(w io.Writer, p *engine.Plan, f engine.Forecast) error {
 		out.Counts[string(n.Verb)]++
 		j := planNodeJSON{
 			Address: n.Address, Kind: n.Kind.Name, Seed: n.Seed, Verb: n.Verb, Key: n.Key, Outputs: n.Outputs,
-			Expect: n.Expect.Seconds(), Bytes: n.ExpectBytes, Begins: n.Begins, Executor: n.Executor, GPUs: n.Resources.GPUs, CPUs: n.Resources.CPUs,
+			Expect: n.Estimate.Seconds(), Bytes: n.EstimateBytes, Begins: n.ContinuesFrom, Executor: n.Executor, GPUs: n.Resources.GPUs, CPUs: n.Resources.CPUs,
 			Memory: n.Resources.Memory, GPUMemory: n.Resources.GPUMemory, File: n.Range.Filename, Line: n.Range.Start.Line,
 		}
 		if n.Cause.Reason != engine.ReasonNone {
@@ -480,7 +480,7 @@ func writePlanJSON(w io.Writer, p *engine.Plan, f engine.Forecast) error {
 		for _, in := range n.Inputs {
 			j.Inputs = append(j.Inputs, planInputJSON{in.Setting, in.From.Address, in.Ref.Port})
 		}
-		for _, a := range n.After {
+		for _, a := range n.DependsOn {
 			j.After = append(j.After, a.Address)
 		}
 		if n.Manifest != nil {

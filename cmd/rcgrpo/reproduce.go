@@ -84,12 +84,12 @@ func reproduceCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) 
 	}
 	defer forget()
 	o := engine.PlanOptions{Targets: source.Stages(), DataOnly: true}
-	plan, err := x.PlanWith(store, o)
+	plan, err := engine.NewPlan(x, store, o)
 	if err == nil && *replace {
 		for _, n := range plan.Nodes {
 			o.Replace = append(o.Replace, n.Address)
 		}
-		plan, err = x.PlanWith(store, o)
+		plan, err = engine.NewPlan(x, store, o)
 	}
 	if err != nil {
 		return c.fail(err)
