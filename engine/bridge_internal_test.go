@@ -16,8 +16,8 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
-// The internal tests cannot import enginetest, which imports the engine. The external tests fill in Bridge instead. This
-// file goes when the last internal test that uses a lab has become external.
+// The internal tests cannot import enginetest, which imports the engine. The external tests fill in Bridge
+// instead. This file goes when the last internal test that uses a lab has become external.
 var Bridge struct {
 	ToyKinds, PaperKinds func() Registry
 	NewLab               func(t *testing.T) (lab BridgeLab, dir, store string)

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"bytes"
+	_ "embed"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -20,54 +21,13 @@ import (
 )
 
 // crashing has stages in their own processes, stages inside the engine, and programs.
-const crashing = `
-stage "toy" "a" {
-  text  = "a"
-  draw  = true
-  count = "$dir/count"
-}
-stage "light" "program" {
-  text  = "program"
-  count = "$dir/count"
-  shell = "sleep 0.05; echo done"
-}
-stage "light" "b" {
-  from  = [stage.toy.a.out]
-  text  = "b"
-  count = "$dir/count"
-}
-stage "toy" "c" {
-  from  = [stage.light.b.out, stage.light.program.out]
-  text  = "c"
-  count = "$dir/count"
-}
-stage "light" "command" {
-  from  = [stage.light.b.out]
-  text  = "command"
-  count = "$dir/count"
-  shell = "(sleep 0.04); sleep 0.02"
-}
-stage "light" "taken" {
-  from  = [stage.light.command.out]
-  count = "$dir/count"
-  shell = "mkdir made; sleep 0.01; echo taken >made/out.txt"
-  takes = true
-}
-stage "toy" "d" {
-  from  = [stage.toy.a.out, stage.light.taken.out]
-  text  = "d"
-  count = "$dir/count"
-}
-stage "light" "e" {
-  from  = [stage.toy.c.out, stage.toy.d.out]
-  text  = "e"
-  count = "$dir/count"
-}
-`
+//
+//go:embed testdata/toys/crashing.hcl
+var crashing string
 
-// TestKilledRunsConverge kills engines, stages or both at random moments and then runs until that succeeds. Each time the
-// results are those of an undisturbed run, no committed stage runs again, and no process and no partial file is left.
-// $RCGRPO_CRASH is the number of kills, $RCGRPO_SEED repeats an earlier test.
+// TestKilledRunsConverge kills engines, stages or both at random moments and then runs until that succeeds.
+// Each time the results are those of an undisturbed run, no committed stage runs again, and no process and
+// no partial file is left. $RCGRPO_CRASH is the number of kills, $RCGRPO_SEED repeats an earlier test.
 func TestKilledRunsConverge(t *testing.T) {
 	kills := number(t, "RCGRPO_CRASH", 50)
 	seed := number(t, "RCGRPO_SEED", uint64(time.Now().UnixNano()))
@@ -78,7 +38,8 @@ func TestKilledRunsConverge(t *testing.T) {
 	if err := crashEngine(undisturbed).Run(); err != nil {
 		t.Fatal(err)
 	}
-	c := &crash{T: t, rng: rand.New(rand.NewPCG(seed, 0)), want: undisturbed.Digests(), length: time.Since(began), kills: map[string]int{}}
+	c := &crash{T: t, rng: rand.New(rand.NewPCG(seed, 0)), length: time.Since(began), kills: map[string]int{}}
+	c.want = undisturbed.Digests()
 	for logged := uint64(0); c.killed < kills && !t.Failed(); {
 		c.trial()
 		if c.killed >= logged+100 && c.killed < kills {
@@ -119,8 +80,8 @@ func (c *crash) String() string {
 	for _, target := range slices.Sorted(maps.Keys(c.kills)) {
 		targets = append(targets, fmt.Sprintf("%d %s", c.kills[target], target))
 	}
-	return fmt.Sprintf("%d kills (%s): %d convergences in %d experiments, %d repeats, %d orphans, %d adoptions", c.killed,
-		strings.Join(targets, ", "), c.converged, c.trials, c.repeats, c.orphans, c.adopted)
+	return fmt.Sprintf("%d kills (%s): %d convergences in %d experiments, %d repeats, %d orphans, %d adoptions",
+		c.killed, strings.Join(targets, ", "), c.converged, c.trials, c.repeats, c.orphans, c.adopted)
 }
 
 // trial kills an experiment one to three times and then runs it to its end, beside gc in every second trial.
@@ -188,7 +149,8 @@ func (c *crash) kill(cmd *exec.Cmd) {
 	}
 	target := []string{"engine", "stage", "both"}[c.rng.IntN(3)]
 	stages := children(cmd.Process.Pid)
-	for deadline := time.Now().Add(c.length / 4); target != "engine" && len(stages) == 0 && time.Now().Before(deadline); {
+	deadline := time.Now().Add(c.length / 4)
+	for target != "engine" && len(stages) == 0 && time.Now().Before(deadline) {
 		time.Sleep(time.Millisecond)
 		stages = children(cmd.Process.Pid)
 	}
@@ -206,8 +168,8 @@ func (c *crash) kill(cmd *exec.Cmd) {
 	c.killed++
 }
 
-// wantNoLiveRun checks that no run has status live. A process that was being started holds the files of its engine for an
-// instant.
+// wantNoLiveRun checks that no run has status live. A process that was being started holds the files of its
+// engine for an instant.
 func (c *crash) wantNoLiveRun(l *enginetest.Lab) {
 	runs, err := engine.Runs(l.Store(), "x")
 	if err != nil {
@@ -218,7 +180,7 @@ func (c *crash) wantNoLiveRun(l *enginetest.Lab) {
 			s, err := engine.Status(run)
 			late := time.Now().After(deadline)
 			if err != nil || s.Live && late {
-				c.Errorf("status of %s after the kill: got %+v, %v, want a run that is not live", engine.RunName(run), s, err)
+				c.Errorf("status of %s: got %+v, %v, want a run that is not live", engine.RunName(run), s, err)
 			}
 			if err != nil || !s.Live || late {
 				break
@@ -227,8 +189,8 @@ func (c *crash) wantNoLiveRun(l *enginetest.Lab) {
 	}
 }
 
-// wantNoRepeats checks that the stages of made have not started again, returns the number of starts of every stage, and
-// updates made.
+// wantNoRepeats checks that the stages of made have not started again, returns the number of starts of
+// every stage, and updates made.
 func (c *crash) wantNoRepeats(l *enginetest.Lab, made map[string]int) (starts map[string]int) {
 	starts = map[string]int{}
 	for _, address := range l.Starts() {
@@ -264,8 +226,14 @@ func TestKilledChainsConverge(t *testing.T) {
 	var text strings.Builder
 	from := ""
 	for i := range stages {
-		fmt.Fprintf(&text, "stage \"light\" \"s%d\" {\n%s\ncount = \"$dir/count\"\nshell = \"mkdir made; echo %d >made/out.txt\"\ntakes = true\n}\n",
-			i, from, i)
+		fmt.Fprintf(&text, `
+stage "light" "s%d" {
+  %s
+  count = "$dir/count"
+  shell = "mkdir made; echo %[1]d >made/out.txt"
+  takes = true
+}
+`, i, from)
 		from = fmt.Sprintf("from = [stage.light.s%d.out]", i)
 	}
 	for range rounds {

@@ -39,9 +39,7 @@ stage "exec" "x" {
 	if got := s.Inputs["train"].Ref; got.Name != "t" || got.Port != "train" {
 		t.Errorf("inputs.train: got %+v, want port train of t", got)
 	}
-	if got, want := inputsOf(n), []string{"inputs.train = stage.tasks.t.train"}; !slices.Equal(got, want) {
-		t.Errorf("edges: got %v, want %v", got, want)
-	}
+	wantList(t, "edges", inputsOf(n), "inputs.train = stage.tasks.t.train")
 	i := slices.IndexFunc(n.Settings, func(s engine.Setting) bool { return s.Name == "inputs.src" })
 	if i < 0 || n.Settings[i].Value != strconv.Quote(s.Inputs["src"].File.Digest) {
 		t.Errorf("settings: got %+v, want inputs.src with the file's digest", n.Settings)
@@ -51,8 +49,8 @@ stage "exec" "x" {
 	}
 }
 
-// A key can only contain the content of a plain file. Devices and pipes are refused before they are opened, since a read
-// may never end.
+// A key can only contain the content of a plain file. Devices and pipes are refused before they are opened,
+// since a read may never end.
 func TestDataAreOnlyPlainFiles(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -68,8 +66,9 @@ func TestDataAreOnlyPlainFiles(t *testing.T) {
 	if err := errors.Join(sparse.Truncate(disk.MaxPlain+1), sparse.Close()); err != nil {
 		t.Skip("this file system has no large files: ", err)
 	}
-	err = errors.Join(unix.Mkfifo(at("pipe"), 0o600), unix.Mkfifo(at("pipes/pipe"), 0o600), os.Symlink("/dev/zero", at("zero")),
-		os.Symlink("/dev/zero", at("links/zero")), os.Symlink("/proc/self/maps", at("proc")), os.Symlink("pipe", at("linked pipe")),
+	err = errors.Join(unix.Mkfifo(at("pipe"), 0o600), unix.Mkfifo(at("pipes/pipe"), 0o600),
+		os.Symlink("/dev/zero", at("zero")), os.Symlink("/dev/zero", at("links/zero")),
+		os.Symlink("/proc/self/maps", at("proc")), os.Symlink("pipe", at("linked pipe")),
 		os.WriteFile(at("sound/file"), nil, 0o600))
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +88,8 @@ func TestDataAreOnlyPlainFiles(t *testing.T) {
 	} {
 		t.Run(expr, func(t *testing.T) {
 			enginetest.WriteFile(t, at("x.hcl"), "experiment {\n}\nstage \"toy\" \"a\" {\n  data = ["+expr+"]\n}\n")
-			_, diags := engine.Load(engine.Source{Path: at("x.hcl"), Env: []string{"HOME=" + dir}}, enginetest.ToyKinds())
+			src := engine.Source{Path: at("x.hcl"), Env: []string{"HOME=" + dir}}
+			_, diags := engine.Load(src, enginetest.ToyKinds())
 			if want == "" && diags.HasErrors() || want != "" && !strings.Contains(diags.Error(), want) {
 				t.Errorf("got %v, want %q", diags, want)
 			}
@@ -106,17 +106,18 @@ func TestSourcesAreOnlySmallPlainFiles(t *testing.T) {
 	if err := errors.Join(unix.Mkfifo(at("pipe.hcl"), 0o600), os.Truncate(at("large.hcl"), 64<<20+1)); err != nil {
 		t.Fatal(err)
 	}
-	env := []string{"HOME=" + dir}
 	for name, tc := range map[string]struct {
 		src  engine.Source
 		want string
 	}{
-		"experiment is a pipe":    {engine.Source{Path: at("pipe.hcl"), Env: env}, "pipe.hcl is no plain file"},
-		"experiment is a device":  {engine.Source{Path: "/dev/zero", Env: env}, "/dev/zero is no plain file"},
-		"experiment is too large": {engine.Source{Path: at("large.hcl"), Env: env}, "large.hcl has 67108865 bytes"},
-		"variables are a pipe":    {engine.Source{Path: good, VarFiles: []string{at("pipe.hcl")}, Env: env}, "pipe.hcl is no plain file"},
-		"site file is a pipe":     {engine.Source{Path: good, Site: at("pipe.hcl"), Env: env}, "pipe.hcl is no plain file"},
+		"experiment is a pipe":    {engine.Source{Path: at("pipe.hcl")}, "pipe.hcl is no plain file"},
+		"experiment is a device":  {engine.Source{Path: "/dev/zero"}, "/dev/zero is no plain file"},
+		"experiment is too large": {engine.Source{Path: at("large.hcl")}, "large.hcl has 67108865 bytes"},
+		"variables are a pipe": {engine.Source{Path: good, VarFiles: []string{at("pipe.hcl")}},
+			"pipe.hcl is no plain file"},
+		"site file is a pipe": {engine.Source{Path: good, Site: at("pipe.hcl")}, "pipe.hcl is no plain file"},
 	} {
+		tc.src.Env = []string{"HOME=" + dir}
 		if _, diags := engine.Load(tc.src, enginetest.ToyKinds()); !strings.Contains(diags.Error(), tc.want) {
 			t.Errorf("%s: got %v, want %q", name, diags, tc.want)
 		}
@@ -135,7 +136,8 @@ func TestSourcesAreOnlySmallPlainFiles(t *testing.T) {
 // raced is true under the race detector, which empties pools and thereby allocates more.
 var raced bool
 
-// The digest of a folder hashes names and contents. A folder may contain very many files, so the memory for each is limited.
+// The digest of a folder hashes names and contents. A folder may contain very many files, so the memory for
+// each is limited.
 func TestFolderOfManyFiles(t *testing.T) {
 	const folders, each = 20, 200
 	dir := t.TempDir()

@@ -37,14 +37,16 @@ func (s *switched) WithoutEffect() map[string]string {
 }
 
 func TestSettingWithoutEffectIsAnErrorUnlessItRepeatsTheDefault(t *testing.T) {
-	kinds := engine.Registry{{Name: "switched", Summary: "Has a detail.", Version: 1, Outputs: enginetest.FilesOut, New: func() engine.Stage {
+	newSwitched := func() engine.Stage {
 		s := &switched{}
 		s.Detail = &struct {
 			Size  int      `hcl:"size,optional"`
 			Words []string `hcl:"words,optional"`
 		}{Size: 5}
 		return s
-	}}}
+	}
+	kinds := engine.Registry{{Name: "switched", Summary: "Has a detail.", Version: 1,
+		New: newSwitched, Outputs: enginetest.FilesOut}}
 	const without = "Setting without effect: detail.%s changes nothing here: on is false. Leave it out."
 	for body, want := range map[string]string{
 		"":                                       "",
@@ -60,7 +62,8 @@ func TestSettingWithoutEffectIsAnErrorUnlessItRepeatsTheDefault(t *testing.T) {
 		x, diags := enginetest.Load(t, kinds, "stage \"switched\" \"s\" {\n"+body+"\n}\n")
 		got := ""
 		for _, d := range diags {
-			got += fmt.Sprintf("%d,%d-%d %s: %s", d.Subject.Start.Line, d.Subject.Start.Column, d.Subject.End.Column, d.Summary, d.Detail)
+			at := d.Subject
+			got += fmt.Sprintf("%d,%d-%d %s: %s", at.Start.Line, at.Start.Column, at.End.Column, d.Summary, d.Detail)
 		}
 		if got != want {
 			t.Errorf("%q: got %q, want %q", body, got, want)

@@ -38,7 +38,8 @@ stage "toy" "c" {
 }
 `
 
-// Some file systems, such as exFAT, lack operations. Runs, logs, published files, gc and adoption work without them.
+// Some file systems, such as exFAT, lack operations. Runs, logs, published files, gc and adoption work
+// without them.
 func TestRunsWithoutOptionalOperationsOfTheFileSystem(t *testing.T) {
 	undisturbed := enginetest.NewLab(t)
 	undisturbed.Write(faultyRun)

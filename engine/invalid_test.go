@@ -15,8 +15,8 @@ import (
 	"rcgrpo/engine/enginetest"
 )
 
-// Each faulty line of testdata/invalid contains "# ERROR: summary", or "# ERROR: summary ; part of the detail". A file must
-// give these diagnostics, no others, and no plan.
+// Each faulty line of testdata/invalid contains "# ERROR: summary", or "# ERROR: summary ; part of the
+// detail". A file must give these diagnostics, no others, and no plan.
 func TestInvalidFilesAreToldAtTheRightLine(t *testing.T) {
 	paths, err := filepath.Glob("testdata/invalid/*.hcl")
 	if err != nil || len(paths) == 0 {
@@ -104,7 +104,7 @@ var misspellings = []struct{ from, to, want string }{
 	{"policy   = each.value", "policy   = eech.value", "each"},
 	// references
 	{"policy  = stage.model.base.checkpoint\n  tasks", "policy  = stage.modle.base.checkpoint\n  tasks", "model"},
-	{"policy  = stage.model.base.checkpoint\n  tasks", "policy  = stage.model.bsae.checkpoint\n  tasks", "stage.model.base"},
+	{"policy  = stage.model.base.checkpoint\n  tasks", "policy  = stage.model.bsae\n  tasks", "stage.model.base"},
 	{"policy  = stage.model.base.checkpoint\n  tasks", "policy  = stage.model.base.chekpoint\n  tasks", "checkpoint"},
 	{"policy  = stage.model.base.checkpoint\n  tasks", "policy  = stages.model.base.checkpoint\n  tasks", "stage"},
 	{"tasks.bfcl.train\n  samples", "tasks.bfcl.tarin\n  samples", "train"},
@@ -163,7 +163,8 @@ func TestMisspellingsAreReportedWithTheIntendedNameAtTheirLine(t *testing.T) {
 			line := 1 + strings.Count(text[:at], "\n")
 			_, diags := enginetest.LoadPaper(t, text[:at]+m.to+text[at+len(m.from):])
 			found := slices.ContainsFunc(diags, func(d *hcl.Diagnostic) bool {
-				return cmp.Or(d.Subject, &hcl.Range{}).Start.Line == line && strings.Contains(d.Detail, "did you mean "+m.want+"?")
+				at := cmp.Or(d.Subject, &hcl.Range{}).Start.Line
+				return at == line && strings.Contains(d.Detail, "did you mean "+m.want+"?")
 			})
 			if !found {
 				t.Errorf("got %v, want %q at line %d", diags, m.want, line)
@@ -196,11 +197,13 @@ func TestDeepNestingIsReported(t *testing.T) {
 			}
 		})
 	}
-	enginetest.MustLoadPaper(t, "experiment {}\nlocals {\n  a = \""+strings.Repeat("([.+", 6000)+"\"\n}\n") // a string has no depth
+	quoted := `"` + strings.Repeat("([.+", 6000) + `"` // a string has no depth
+	enginetest.MustLoadPaper(t, "experiment {}\nlocals {\n  a = "+quoted+"\n}\n")
 }
 
 func TestLongLinesAreShortenedInDiagnostics(t *testing.T) {
-	x, diags := enginetest.LoadPaper(t, "experiment {}\nstage \"tasks\" \"t\" {\n  source = \""+strings.Repeat("é", 1<<18)+"\"\n}\n")
+	long := strings.Repeat("é", 1<<18)
+	x, diags := enginetest.LoadPaper(t, "experiment {}\nstage \"tasks\" \"t\" {\n  source = \""+long+"\"\n}\n")
 	var text strings.Builder
 	engine.WriteDiagnostics(&text, diags, x.Files, false)
 	if len(diags) != 1 || text.Len() > 2000 || !strings.Contains(text.String(), "x.hcl:3") {

@@ -221,8 +221,8 @@ stage "exec" "c" {
 
 func TestRenamedStageKeepsItsKey(t *testing.T) {
 	text := paperText(t)
-	renamed := strings.NewReplacer("stage.curate.data", "stage.curate.mix", `"curate" "data"`, `"curate" "mix"`).Replace(text)
-	now := keysOf(t, renamed)
+	rename := strings.NewReplacer("stage.curate.data", "stage.curate.mix", `"curate" "data"`, `"curate" "mix"`)
+	now := keysOf(t, rename.Replace(text))
 	for address, key := range keysOf(t, text) {
 		if now[strings.Replace(address, "curate.data", "curate.mix", 1)] != key {
 			t.Errorf("%s: got another key", address)

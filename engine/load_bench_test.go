@@ -10,7 +10,8 @@ import (
 	"rcgrpo/engine/enginetest"
 )
 
-// BenchmarkLoad loads a chain of stages that are linked by locals. The time per stage must not grow with their number.
+// BenchmarkLoad loads a chain of stages that are linked by locals. The time per stage must not grow with
+// their number.
 func BenchmarkLoad(b *testing.B) {
 	for _, n := range []int{100, 1000, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -19,8 +20,8 @@ func BenchmarkLoad(b *testing.B) {
 			inputs := "{}"
 			for i := range n {
 				fmt.Fprintf(&text, "locals {\n  out%d = stage.exec.s%d.out\n}\n", i, i)
-				fmt.Fprintf(&text, "stage \"exec\" \"s%d\" {\n  command = [\"sort\", \"-n\"]\n  inputs  = %s\n  outputs = { out = \"o%d\" }\n}\n",
-					i, inputs, i)
+				fmt.Fprintf(&text, "stage \"exec\" \"s%d\" {\n  command = [\"sort\", \"-n\"]\n", i)
+				fmt.Fprintf(&text, "  inputs  = %s\n  outputs = { out = \"o%d\" }\n}\n", inputs, i)
 				inputs = fmt.Sprintf("{ from = local.out%d }", i)
 			}
 			path := filepath.Join(b.TempDir(), "x.hcl")

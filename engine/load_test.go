@@ -37,6 +37,14 @@ func addresses(nodes []*engine.Node) []string {
 	return out
 }
 
+// wantList compares two lists of strings.
+func wantList(t *testing.T, what string, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
+
 func inputsOf(n *engine.Node) []string {
 	var out []string
 	for _, in := range n.Inputs {
@@ -55,8 +63,8 @@ func TestPaperExperimentHasTheNodesOfThePaper(t *testing.T) {
 			single++
 		}
 	}
-	// Once: base model, tasks, scores of Base, report, exec. For each of three seeds: rollout, curate, two warm starts,
-	// four arms and their four evaluations.
+	// Once: base model, tasks, scores of Base, report, exec. For each of three seeds: rollout, curate, two
+	// warm starts, four arms and their four evaluations.
 	if single != 5 || multiplied != 3*12 {
 		t.Errorf("got %d single and %d multiplied nodes, want 5 and 36: %v", single, multiplied, addresses(x.Nodes))
 	}
@@ -65,34 +73,33 @@ func TestPaperExperimentHasTheNodesOfThePaper(t *testing.T) {
 		`stage.eval.arm["Base"]`:   {"policy = stage.model.base.checkpoint", "tasks = stage.tasks.bfcl.test"},
 		"stage.exec.score":         {"inputs.page = stage.report.paper.page"},
 	} {
-		if got := inputsOf(x.Node(address)); !slices.Equal(got, want) {
-			t.Errorf("inputs of %s: got %v, want %v", address, got, want)
-		}
+		wantList(t, "inputs of "+address, inputsOf(x.Node(address)), want...)
 	}
 	arm := x.Node(`stage.grpo.arm["rctp"]@2`)
-	if s := arm.Stage.(*enginetest.PaperGRPO); s.Updates != 350 || s.Group != 8 || s.Clip.Low != 0.1 || s.Clip.High != 0.2 {
+	s := arm.Stage.(*enginetest.PaperGRPO)
+	if s.Updates != 350 || s.Group != 8 || s.Clip.Low != 0.1 || s.Clip.High != 0.2 {
 		t.Errorf("settings: got %+v %+v, want the file's values over the defaults", s, s.Clip)
 	}
-	if arm.Resources != (engine.Resources{GPUs: 8, CPUs: 2, Memory: 64e9, GPUMemory: 40 << 30}) || arm.Timeout != 48*time.Hour ||
-		arm.Retry.Attempts != 3 || len(arm.Retry.On) != 2 || arm.Retry.Backoff != 30*time.Second || arm.Doc != "unconditioned" {
+	if arm.Resources != (engine.Resources{GPUs: 8, CPUs: 2, Memory: 64e9, GPUMemory: 40 << 30}) ||
+		arm.Timeout != 48*time.Hour || arm.Doc != "unconditioned" ||
+		arm.Retry.Attempts != 3 || len(arm.Retry.On) != 2 || arm.Retry.Backoff != 30*time.Second {
 		t.Errorf("settings of every stage: got %+v %v %+v %q", arm.Resources, arm.Timeout, arm.Retry, arm.Doc)
 	}
 	warm := x.Node("stage.sft.warm@1").Stage.(*enginetest.PaperTrain)
-	if warm.Epochs != 2 || warm.LR != 1e-5 || warm.Limit != 90*time.Minute || !slices.Equal(warm.Names, []string{"n0", "n1"}) ||
-		warm.Weights["b"] != 2 || warm.Warmup != nil || warm.Tokens.High != 1 {
+	wantList(t, "names", warm.Names, "n0", "n1")
+	if warm.Epochs != 2 || warm.LR != 1e-5 || warm.Limit != 90*time.Minute || warm.Weights["b"] != 2 ||
+		warm.Warmup != nil || warm.Tokens.High != 1 {
 		t.Errorf("warm start: got %+v", warm)
 	}
 	report := x.Node("stage.report.paper")
-	if got := len(report.Inputs); got != 1+4*3+4*3 { // scores of Base once, scores and curves of four arms for three seeds
+	if got := len(report.Inputs); got != 1+4*3+4*3 { // scores of Base; scores and curves of four arms, three seeds
 		t.Errorf("report reads %d artifacts, want 25: %v", got, inputsOf(report))
 	}
 	exec := x.Node("stage.exec.score")
 	if got := len(exec.Files); got != 1 {
 		t.Errorf("exec reads %d files, want 1", got)
 	}
-	if got, want := addresses(exec.DependsOn), []string{"stage.sft.warm@1", "stage.sft.warm@2", "stage.sft.warm@3"}; !slices.Equal(got, want) {
-		t.Errorf("exec waits for %v, want %v", got, want)
-	}
+	wantList(t, "exec waits", addresses(exec.DependsOn), "stage.sft.warm@1", "stage.sft.warm@2", "stage.sft.warm@3")
 	for i, n := range x.Nodes {
 		for _, in := range n.Inputs {
 			if slices.Index(x.Nodes, in.From) >= i {
@@ -152,11 +159,9 @@ stage "eval" "x" {
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := enginetest.MustLoadPaper(t, seedsHead+tc.stages)
-			want := append([]string{"stage.model.base", "stage.tasks.drawn@1", "stage.tasks.drawn@2", "stage.tasks.fixed"}, tc.want...)
+			want := append(tc.want, "stage.model.base", "stage.tasks.drawn@1", "stage.tasks.drawn@2", "stage.tasks.fixed")
 			slices.Sort(want)
-			if got := addresses(x.Nodes); !slices.Equal(got, want) {
-				t.Errorf("got %v, want %v", got, want)
-			}
+			wantList(t, "nodes", addresses(x.Nodes), want...)
 			if x.Node("stage.tasks.drawn@7") == nil {
 				return
 			}
@@ -169,9 +174,7 @@ stage "eval" "x" {
 
 func TestWithoutSeedsNoAddressHasOne(t *testing.T) {
 	x := enginetest.MustLoadPaper(t, strings.Replace(seedsHead, "seeds = [1, 2]", "", 1))
-	if got, want := addresses(x.Nodes), []string{"stage.model.base", "stage.tasks.drawn", "stage.tasks.fixed"}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
+	wantList(t, "nodes", addresses(x.Nodes), "stage.model.base", "stage.tasks.drawn", "stage.tasks.fixed")
 	if s := x.Node("stage.tasks.drawn").Seed; s == nil || *s != 1 {
 		t.Errorf("seed: got %v, want 1", s)
 	}
@@ -185,13 +188,12 @@ stage "curate" "c" {
   seed  = 5
 }
 `)
-	if got, want := addresses(x.Nodes), []string{"stage.curate.c", "stage.tasks.t", "stage.tasks.t@5"}; !slices.Equal(got, want) {
-		t.Errorf("with a pinned stage: got %v, want %v", got, want)
-	}
+	wantList(t, "with a pinned stage", addresses(x.Nodes), "stage.curate.c", "stage.tasks.t", "stage.tasks.t@5")
 }
 
 func TestConditionalSelectsBetweenStagesOfDifferentKinds(t *testing.T) {
-	x := enginetest.MustLoadPaper(t, strings.Replace(chain, "policy = stage.sft.warm", "policy = 1 > 2 ? stage.model.m : stage.sft.warm", 1))
+	const choice = "policy = 1 > 2 ? stage.model.m : stage.sft.warm"
+	x := enginetest.MustLoadPaper(t, strings.Replace(chain, "policy = stage.sft.warm", choice, 1))
 	if got := x.Node("stage.grpo.arm").Inputs[0].From.Address; got != "stage.sft.warm" {
 		t.Errorf("got %s, want stage.sft.warm", got)
 	}
@@ -248,15 +250,10 @@ stage "report" "r" {
 }
 experiment {}
 `)
-	if got, want := addresses(x.Nodes), []string{`stage.eval.e["a"]`, `stage.model.m["a"]`, "stage.report.r", "stage.tasks.t"}; !slices.Equal(got, want) {
-		t.Errorf("nodes: got %v, want %v", got, want)
-	}
-	if want := []string{`stage.model.m["b"]`, `stage.eval.e["b"]`}; !slices.Equal(x.Disabled, want) {
-		t.Errorf("disabled: got %v, want %v", x.Disabled, want)
-	}
-	if got, want := inputsOf(x.Node("stage.report.r")), []string{`scores[0] = stage.eval.e["a"].scores`}; !slices.Equal(got, want) {
-		t.Errorf("report: got %v, want %v", got, want)
-	}
+	wantList(t, "nodes", addresses(x.Nodes),
+		`stage.eval.e["a"]`, `stage.model.m["a"]`, "stage.report.r", "stage.tasks.t")
+	wantList(t, "disabled", x.Disabled, `stage.model.m["b"]`, `stage.eval.e["b"]`)
+	wantList(t, "report", inputsOf(x.Node("stage.report.r")), `scores[0] = stage.eval.e["a"].scores`)
 }
 
 func TestVariablesComeFromFlagThenFileThenEnvironmentThenDefault(t *testing.T) {
@@ -284,19 +281,16 @@ stage "exec" "x" {
 		{"default", func(s *engine.Source) {}, []string{"echo", "none", "1"}},
 		{"environment", func(s *engine.Source) {
 			s.Env = []string{"RCGRPO_VAR_samples=2", "RCGRPO_VAR_name=env", "RCGRPO_VAR_other=1"}
-		},
-			[]string{"echo", "env", "2"}},
+		}, []string{"echo", "env", "2"}},
 		{"file", func(s *engine.Source) { s.VarFiles = []string{file} }, []string{"echo", "file", "3"}},
 		{"flag", func(s *engine.Source) { s.Vars["samples"] = "4" }, []string{"echo", "file", "4"}},
 	} {
 		before := change
 		change = func(s *engine.Source) { before(s); tc.add(s) }
 		x := enginetest.MustLoadPaper(t, text, change)
-		again := enginetest.MustLoadPaper(t, text, func(s *engine.Source) { s.Vars = x.Vars }) // as a run folder stores them
+		again := enginetest.MustLoadPaper(t, text, func(s *engine.Source) { s.Vars = x.Vars }) // from a run folder
 		for _, x := range []*engine.Experiment{x, again} {
-			if got := x.Nodes[0].Stage.(*enginetest.PaperExec).Command; !slices.Equal(got, tc.want) {
-				t.Errorf("%s: got %q, want %q", tc.source, got, tc.want)
-			}
+			wantList(t, tc.source, x.Nodes[0].Stage.(*enginetest.PaperExec).Command, tc.want...)
 		}
 	}
 }
@@ -366,7 +360,8 @@ func TestFindExperiment(t *testing.T) {
 	} {
 		enginetest.WriteFile(t, filepath.Join(dir, step.name), step.text)
 		got, err := engine.FindExperiment(dir)
-		if got != step.want || (err == nil) != (step.err == "") || err != nil && !strings.Contains(err.Error(), step.err) {
+		wrongErr := (err == nil) != (step.err == "") || err != nil && !strings.Contains(err.Error(), step.err)
+		if got != step.want || wrongErr {
 			t.Errorf("with %s: got %q, %v, want %q, %q", step.name, got, err, step.want, step.err)
 		}
 	}
@@ -375,14 +370,16 @@ func TestFindExperiment(t *testing.T) {
 func TestFindAcceptsAddressesAsAShellPassesThem(t *testing.T) {
 	x := loadFile(t, "testdata/valid/paper.hcl")
 	for address, want := range map[string]int{
-		`stage.grpo.arm["sft"]@3`: 1, "grpo.arm[sft]@3": 1, "grpo.arm[sft]": 3, "grpo.arm": 6, "grpo.arm@2": 2, "tasks.bfcl": 1,
+		`stage.grpo.arm["sft"]@3`: 1, "grpo.arm[sft]@3": 1, "grpo.arm[sft]": 3, "grpo.arm": 6, "grpo.arm@2": 2,
+		"tasks.bfcl": 1,
 	} {
 		nodes, err := x.Find(address)
 		if err != nil || len(nodes) != want {
 			t.Errorf("%s: got %d nodes, %v, want %d", address, len(nodes), err, want)
 		}
 	}
-	if _, err := x.Find("gpro.arm[sft]@3"); err == nil || !strings.Contains(err.Error(), "did you mean grpo.arm[sft]@3?") {
+	_, err := x.Find("gpro.arm[sft]@3")
+	if err == nil || !strings.Contains(err.Error(), "did you mean grpo.arm[sft]@3?") {
 		t.Errorf("misspelt: got %v, want a hint", err)
 	}
 }
@@ -409,8 +406,9 @@ default_executor = "local"
 	if diags.HasErrors() {
 		t.Fatal(diags)
 	}
-	if site.StorePath != filepath.Join(dir, "cache") || site.Limit != 200e9 || site.BFCL != "/home/me/bfcl" || site.CPUs != 6 ||
-		site.Memory != 64<<30 || site.AutoGPUs || !slices.Equal(site.GPUs, []string{"0", "3"}) {
+	wantList(t, "GPUs", site.GPUs, "0", "3")
+	if site.StorePath != filepath.Join(dir, "cache") || site.Limit != 200e9 || site.BFCL != "/home/me/bfcl" ||
+		site.CPUs != 6 || site.Memory != 64<<30 || site.AutoGPUs {
 		t.Errorf("got %+v, want the values of the file", site)
 	}
 	site, _, _ = engine.LoadSite(engine.Source{Env: []string{"HOME=/home/me"}})
@@ -476,21 +474,22 @@ func TestEval(t *testing.T) {
 			t.Errorf("%s: got %s, %v, want %s", expression, got, diags, want)
 		}
 	}
-	if _, diags := x.Eval("var.update"); len(diags) != 1 || !strings.Contains(diags[0].Detail, "did you mean var.updates?") {
+	_, diags := x.Eval("var.update")
+	if len(diags) != 1 || !strings.Contains(diags[0].Detail, "did you mean var.updates?") {
 		t.Errorf("misspelt: got %v, want a hint", diags)
 	}
 }
 
-// The digest of a large file is reused while size and times of the file are the same, except with Paranoid. A file that was
-// just written may change again within its time stamp, so its digest is not stored.
+// The digest of a large file is reused while size and times of the file are the same, except with Paranoid.
+// A file that was just written may change again within its time stamp, so its digest is not stored.
 func TestDigestsOfLargeFilesAreCached(t *testing.T) {
 	dir := t.TempDir()
-	path, file, cache := filepath.Join(dir, "x.hcl"), filepath.Join(dir, "weights.bin"), filepath.Join(dir, "store", "digests.json")
+	path, file := filepath.Join(dir, "x.hcl"), filepath.Join(dir, "weights.bin")
+	site, cache := filepath.Join(dir, "site.hcl"), filepath.Join(dir, "store", "digests.json")
 	enginetest.WriteFile(t, path, "experiment {}\nstage \"model\" \"m\" {\n  path = file(\"weights.bin\")\n}\n")
-	enginetest.WriteFile(t, filepath.Join(dir, "site.hcl"), "store {\n  path = \"store\"\n}\n")
+	enginetest.WriteFile(t, site, "store {\n  path = \"store\"\n}\n")
 	digest := func(paranoid bool) string {
-		x := loadFile(t, path, func(s *engine.Source) { s.Site, s.Paranoid = filepath.Join(dir, "site.hcl"), paranoid })
-		return x.Digests[file]
+		return loadFile(t, path, func(s *engine.Source) { s.Site, s.Paranoid = site, paranoid }).Digests[file]
 	}
 	enginetest.WriteFile(t, file, strings.Repeat("x", 1<<20)) // the smallest large file
 	first := digest(false)
@@ -534,7 +533,8 @@ func TestRegistryCheck(t *testing.T) {
 	}
 	k := &engine.Kind{Name: "bad", New: func() engine.Stage { return &bad{} }}
 	got := strings.Join(engine.Registry{k, k}.Check(), "\n")
-	for _, want := range []string{"twice in the list", "no summary", "version 0", "setting seed means something else", "chan int", `"sometimes"`} {
+	for _, want := range []string{"twice in the list", "no summary", "version 0", "setting seed means something else",
+		"chan int", `"sometimes"`} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got %s, want %q in it", got, want)
 		}

@@ -20,7 +20,8 @@ import (
 	"rcgrpo/engine/enginetest"
 )
 
-// mutable writes its whole key, so its output changes with its key; a steady one writes only its text and its seed.
+// mutable writes its whole key, so its output changes with its key; a steady one writes only its text and
+// its seed.
 type mutable struct {
 	From  []artifact.Ref `hcl:"from,optional" port:"files"`
 	File  artifact.File  `hcl:"file,optional"`
@@ -61,7 +62,7 @@ func (m *mutable) Run(_ context.Context, job *engine.Job) error {
 func mutableKinds() engine.Registry {
 	var reg engine.Registry
 	for _, name := range []string{"follow", "steady"} {
-		k := &engine.Kind{Name: name, Summary: "for mutations", Version: 1, InProcess: true, Outputs: enginetest.FilesOut}
+		k := &engine.Kind{Name: name, Summary: "Mutates.", Version: 1, InProcess: true, Outputs: enginetest.FilesOut}
 		k.Stochastic = func(s engine.Stage) bool { return s.(*mutable).Draw }
 		k.New = func() engine.Stage {
 			m := &mutable{LR: 0.5, steady: name == "steady", kind: k}
@@ -244,7 +245,8 @@ func input(s *genStage, text, at string) *injected {
 	return &injected{nodes: of(s), reason: engine.ReasonInput, text: "input " + text, at: at}
 }
 
-// mutations change an experiment and return the expected cause; nil if this experiment does not allow the mutation.
+// mutations change an experiment and return the expected cause; nil if this experiment does not allow the
+// mutation.
 var mutations = []struct {
 	name   string
 	change func(t *testing.T, g *generated, s *genStage) *injected
@@ -380,8 +382,9 @@ var mutations = []struct {
 	}},
 }
 
-// After any change, the nodes with verb run are executed, and other executed nodes have verb run unless unchanged. The
-// cause is the change, at its line. If every output follows its inputs, all nodes with these verbs are executed.
+// After any change, the nodes with verb run are executed, and other executed nodes have verb run unless
+// unchanged. The cause is the change, at its line. If every output follows its inputs, all nodes with these
+// verbs are executed.
 func TestMutationsRunWhatThePlanSaysForTheCauseItNames(t *testing.T) {
 	const total = 500
 	made := map[string]int{}
@@ -421,12 +424,13 @@ func TestMutationsRunWhatThePlanSaysForTheCauseItNames(t *testing.T) {
 			t.Errorf("no mutation of type %q", m.name)
 		}
 	}
-	t.Logf("%d mutations, %d with equality; %d nodes executed of %d planned: %v", total, equal, executedIn, plannedIn, made)
+	t.Logf("%d mutations, %d with equality; %d nodes executed of %d planned: %v",
+		total, equal, executedIn, plannedIn, made)
 }
 
-// check compares verbs and causes with the mutation: the mutated nodes run for its cause, their readers run unless they
-// are unchanged, new nodes (for example after a stage starts to draw) have causes of their own, and all others are up to
-// date. It returns the nodes that run and those that run or may run.
+// check compares verbs and causes with the mutation: the mutated nodes run for its cause, their readers run
+// unless they are unchanged, new nodes (for example after a stage starts to draw) have causes of their own,
+// and all others are up to date. It returns the nodes that run and those that run or may run.
 func (g *generated) check(t *testing.T, name string, want *injected, p *engine.Plan, text string) (run, may []string) {
 	t.Helper()
 	touched := map[*engine.Node]bool{}
@@ -463,8 +467,8 @@ func (g *generated) check(t *testing.T, name string, want *injected, p *engine.P
 	return run, may
 }
 
-// After gc removed all objects, a change runs the stages that it reaches and rebuilds their inputs. The rest stays
-// collected.
+// After gc removed all objects, a change runs the stages that it reaches and rebuilds their inputs. The
+// rest stays collected.
 func TestCollectedResultsAreRebuiltOnlyForStagesThatRun(t *testing.T) {
 	rebuilt, spared := 0, 0
 	for seed := range uint64(40) {
@@ -502,7 +506,8 @@ func TestCollectedResultsAreRebuiltOnlyForStagesThatRun(t *testing.T) {
 	}
 }
 
-// memoryDir returns a temporary folder, in memory if the machine has /dev/shm: these tests make thousands of files.
+// memoryDir returns a temporary folder, in memory if the machine has /dev/shm: these tests make thousands
+// of files.
 func memoryDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "rcgrpo-test-*")

@@ -125,7 +125,7 @@ func TestGPUsAreExclusive(t *testing.T) {
 	l.Put("site.hcl", "executor \"local\" {\n cpus = 64\n gpus = [\"0\", \"1\", \"2\", \"3\"]\n}\n")
 	var stages strings.Builder
 	for i := range 12 {
-		fmt.Fprintf(&stages, "stage \"toy\" \"s%d\" {\n text = \"%d\"\n resources {\n gpus = %d\n }\n}\n", i, i, 1+i%3)
+		fmt.Fprintf(&stages, "stage \"toy\" \"s%[1]d\" {\n text = \"%[1]d\"\n resources {\n gpus = %d\n }\n}\n", i, 1+i%3)
 	}
 	l.Write(stages.String())
 	s, done := newScripted(), make(chan enginetest.Record)

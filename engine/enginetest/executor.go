@@ -19,8 +19,8 @@ import (
 var actKind = &engine.Kind{Name: "act", Summary: "Ends as its script says.", Version: 1,
 	New: func() engine.Stage { return &act{} }, Outputs: FilesOut}
 
-// act ends as the file Script says: "well", "fail", "die" (by SIGKILL), or "wait" for the end of its context. It counts
-// its starts in its scratch folder, where a training would save checkpoints.
+// act ends as the file Script says: "well", "fail", "die" (by SIGKILL), or "wait" for the end of its
+// context. It counts its starts in its scratch folder, where a training would save checkpoints.
 type act struct {
 	Script string `hcl:"script" key:"-"`
 }
@@ -38,7 +38,8 @@ func (a *act) Run(ctx context.Context, job *engine.Job) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(os.WriteFile(starts, now, 0o600), os.WriteFile(filepath.Join(dir, "out.txt"), now, 0o600)); err != nil {
+	err = errors.Join(os.WriteFile(starts, now, 0o600), os.WriteFile(filepath.Join(dir, "out.txt"), now, 0o600))
+	if err != nil {
 		return err
 	}
 	script, err := os.ReadFile(a.Script)
@@ -62,8 +63,8 @@ func (a *act) Run(ctx context.Context, job *engine.Job) error {
 	return nil
 }
 
-// Executor is the suite that every executor must pass: success, failure text, cancel, kill, restart. x is nil for the
-// local executor. The package's TestMain must call Main.
+// Executor is the suite that every executor must pass: success, failure text, cancel, kill, restart. x is
+// nil for the local executor. The package's TestMain must call Main.
 func Executor(t *testing.T, x engine.Executor) {
 	t.Setenv("RCGRPO_LEASES", filepath.Join(t.TempDir(), "leases")) // runs of other tests must not interfere
 	for name, test := range map[string]func(*suite){
@@ -75,7 +76,8 @@ func Executor(t *testing.T, x engine.Executor) {
 				s.Errorf("got events %v, want the progress", r)
 			}
 			started, _ := r.Find(engine.EventStarted, "act.a")
-			if log, err := os.ReadFile(started.Path); err != nil || !strings.Contains(string(log), "the script says well") {
+			log, err := os.ReadFile(started.Path)
+			if err != nil || !strings.Contains(string(log), "the script says well") {
 				s.Errorf("log: got %q, %v, want the stage's output", log, err)
 			}
 		},

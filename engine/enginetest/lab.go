@@ -18,8 +18,8 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
-// Main is the TestMain of a package that uses Lab or Executor: its test binary also serves as the engine's binary. `node`
-// runs a node, `engine` a whole experiment of toys.
+// Main is the TestMain of a package that uses Lab or Executor: its test binary also serves as the engine's
+// binary. `node` runs a node, `engine` a whole experiment of toys.
 func Main(m *testing.M) {
 	switch {
 	case len(os.Args) == 6 && os.Args[1] == "node":
@@ -38,8 +38,8 @@ func isolated(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	os.Setenv("RCGRPO_LEASES", filepath.Join(dir, "new")) // a folder that exists and is empty looks recently cleaned
-	os.Setenv("GORACE", "atexit_sleep_ms=0")              // under the race detector every process would linger for a second
+	os.Setenv("RCGRPO_LEASES", filepath.Join(dir, "new")) // an existing empty folder looks recently cleaned
+	os.Setenv("GORACE", "atexit_sleep_ms=0")              // otherwise each process lingers for a second
 	return m.Run()
 }
 
@@ -47,7 +47,9 @@ func isolated(m *testing.M) int {
 func engineMain(path, store string) int {
 	p, err := PlanToys(path, store)
 	if err == nil {
-		err = p.Run(context.Background(), engine.RunOptions{}, func(e engine.Event) { fmt.Println(e.Kind, e.Address, e.Text) })
+		err = p.Run(context.Background(), engine.RunOptions{}, func(e engine.Event) {
+			fmt.Println(e.Kind, e.Address, e.Text)
+		})
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -59,7 +61,8 @@ func engineMain(path, store string) int {
 // PlanToys loads an experiment of toys with the site file beside it and plans it.
 func PlanToys(path, store string) (*engine.Plan, error) {
 	dir := filepath.Dir(path)
-	x, diags := engine.Load(engine.Source{Path: path, Site: filepath.Join(dir, "site.hcl"), Env: []string{"HOME=" + dir}}, kinds())
+	src := engine.Source{Path: path, Site: filepath.Join(dir, "site.hcl"), Env: []string{"HOME=" + dir}}
+	x, diags := engine.Load(src, kinds())
 	if diags.HasErrors() {
 		return nil, diags
 	}
@@ -169,7 +172,8 @@ func (l *Lab) Planned(address string) *engine.Planned {
 	return nil
 }
 
-// Tidy removes the leftovers of killed runs, as the next run would. It waits for processes that are about to end.
+// Tidy removes the leftovers of killed runs, as the next run would. It waits for processes that are about
+// to end.
 func (l *Lab) Tidy() {
 	l.Helper()
 	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -183,8 +187,8 @@ func (l *Lab) Tidy() {
 	}
 }
 
-// Collect runs gc with a limit again and again until end is called. end returns the number of collections that removed
-// something. With mayBeBusy, gc may be refused.
+// Collect runs gc with a limit again and again until end is called. end returns the number of collections
+// that removed something. With mayBeBusy, gc may be refused.
 func (l *Lab) Collect(limit int64, mayBeBusy bool) (end func() int) {
 	store, over, collected := l.Store(), make(chan struct{}), make(chan int)
 	go func() {
@@ -263,8 +267,8 @@ func (l *Lab) Engine() *exec.Cmd {
 	return cmd
 }
 
-// KillEngine runs the experiment in another process and kills that process, but not the stage, when a stage reaches the
-// gate.
+// KillEngine runs the experiment in another process and kills that process, but not the stage, when a stage
+// reaches the gate.
 func (l *Lab) KillEngine(g *Gate) Visitor {
 	l.Helper()
 	engine := l.Engine()

@@ -1,5 +1,6 @@
-// Package enginetest supports tests of the engine and of packages around it. Lab runs experiments of toy kinds, Executor is
-// the suite that every executor must pass, LoadPaper and Load read experiments, Make commits results without running.
+// Package enginetest supports tests of the engine and of packages around it. Lab runs experiments of toy
+// kinds, Executor is the suite that every executor must pass, LoadPaper and Load read experiments, Make
+// commits results without running.
 package enginetest
 
 import (
@@ -48,8 +49,8 @@ func Node(x *engine.Experiment, kind string) *engine.Node {
 	return nil
 }
 
-// Given returns the kind `given`, whose outputs are the given ports and types. It replaces the stages that a tested stage
-// reads.
+// Given returns the kind `given`, whose outputs are the given ports and types. It replaces the stages that
+// a tested stage reads.
 func Given(ports map[string]string) *engine.Kind {
 	return &engine.Kind{Name: "given", Summary: "Given.", New: func() engine.Stage { return &given{} },
 		Outputs: func(engine.Stage) map[string]string { return ports }}

@@ -18,8 +18,8 @@ func ByKey(_ *engine.Node, key, port string) string { return key + port }
 // ByAddress gives a node the same content under every key.
 func ByAddress(n *engine.Node, _, port string) string { return n.Address + port }
 
-// Make does the work of a plan without running stages: it commits content for every node whose key has no result. It
-// returns the addresses of these nodes.
+// Make does the work of a plan without running stages: it commits content for every node whose key has no
+// result. It returns the addresses of these nodes.
 func Make(t testing.TB, p *engine.Plan, content Content) (executed []string) {
 	t.Helper()
 	made := map[*engine.Node]*artifact.Manifest{}
@@ -48,7 +48,8 @@ func Make(t testing.TB, p *engine.Plan, content Content) (executed []string) {
 	return executed
 }
 
-func commit(t testing.TB, p *engine.Plan, n *engine.Node, key string, parts artifact.Parts, content Content) *artifact.Manifest {
+func commit(t testing.TB, p *engine.Plan, n *engine.Node, key string, parts artifact.Parts,
+	content Content) *artifact.Manifest {
 	t.Helper()
 	staging, err := p.Store.Begin(key)
 	if err != nil {

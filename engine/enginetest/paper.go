@@ -1,6 +1,7 @@
 package enginetest
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -16,8 +17,8 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
-// The settings below have the names and ports of the real kinds and cover every sort of setting that the decoder supports.
-// These stages never run.
+// The settings below have the names and ports of the real kinds and cover every sort of setting that the
+// decoder supports. These stages never run.
 
 type paperModel struct {
 	Path   artifact.File `hcl:"path,optional"`
@@ -117,18 +118,17 @@ func (s *PaperGRPO) Check() hcl.Diagnostics {
 	}
 	return hcl.Diagnostics{{
 		Severity: hcl.DiagError, Summary: "Group too small", Subject: s.GroupAt.Ptr(),
-		Detail: fmt.Sprintf("An advantage compares trajectories of one group, so group must be at least 2; got %d.", s.Group),
+		Detail: fmt.Sprintf("An advantage compares trajectories, so group must be at least 2; got %d.", s.Group),
 	}}
 }
 
-// ports returns the Outputs function of a kind whose ports have their own names as types, unless given as "port:type".
+// ports returns the Outputs function of a kind whose ports have their own names as types, unless given as
+// "port:type".
 func ports(names ...string) func(engine.Stage) map[string]string {
 	out := map[string]string{}
 	for _, n := range names {
-		port, kind, ok := strings.Cut(n, ":")
-		if out[port] = kind; !ok {
-			out[port] = port
-		}
+		port, kind, _ := strings.Cut(n, ":")
+		out[port] = cmp.Or(kind, port)
 	}
 	return func(engine.Stage) map[string]string { return out }
 }
@@ -157,19 +157,23 @@ func PaperKinds() engine.Registry {
 	optimised := ports("checkpoint", "metrics", "trajectories")
 	return engine.Registry{
 		{Name: "model", Summary: "Weights.", Version: 1, New: func() engine.Stage { return &paperModel{} },
-			Outputs: ports("checkpoint"), Stochastic: func(s engine.Stage) bool { return s.(*paperModel).Path.Path == "" }},
+			Outputs:    ports("checkpoint"),
+			Stochastic: func(s engine.Stage) bool { return s.(*paperModel).Path.Path == "" }},
 		{Name: "tasks", Summary: "Tasks.", Version: 1, New: func() engine.Stage { return &paperTasks{} },
-			Outputs: ports("train:tasks", "test:tasks"), Stochastic: func(s engine.Stage) bool { return s.(*paperTasks).Source == "drills" }},
+			Outputs:    ports("train:tasks", "test:tasks"),
+			Stochastic: func(s engine.Stage) bool { return s.(*paperTasks).Source == "drills" }},
 		{Name: "rollout", Summary: "Episodes.", Version: 1, New: func() engine.Stage { return &paperRollout{Samples: 1} },
 			Outputs: ports("trajectories"), Stochastic: always},
 		{Name: "curate", Summary: "Data.", Version: 1, New: func() engine.Stage { return &paperCurate{Ratio: 1} },
 			Outputs: ports("expert:dataset", "mixed:dataset"), Stochastic: always},
 		{Name: "sft", Summary: "Fine-tuning.", Version: 2, New: train, Outputs: trained, Stochastic: always},
 		{Name: "rctp-ft", Summary: "Fine-tuning.", Version: 1, New: train, Outputs: trained, Stochastic: always},
-		{Name: "grpo", Summary: "Optimisation.", Version: 1, New: grpo, Outputs: optimised, Stochastic: always, MultiGPU: true},
+		{Name: "grpo", Summary: "Optimisation.", Version: 1, New: grpo, Outputs: optimised, Stochastic: always,
+			MultiGPU: true},
 		{Name: "rc-grpo", Summary: "Optimisation.", Version: 1, New: grpo, Outputs: optimised, Stochastic: always},
 		{Name: "eval", Summary: "Scores.", Version: 1, New: func() engine.Stage { return &paperEval{} },
-			Outputs: ports("scores", "trajectories"), Stochastic: func(s engine.Stage) bool { return s.(*paperEval).Sample }},
+			Outputs:    ports("scores", "trajectories"),
+			Stochastic: func(s engine.Stage) bool { return s.(*paperEval).Sample }},
 		{Name: "report", Summary: "Page.", Version: 1, New: func() engine.Stage { return &PaperReport{} },
 			Outputs: ports("page"), AcrossSeeds: true, InProcess: true, AfterFailures: true},
 		{Name: "exec", Summary: "A command.", Version: 1, New: func() engine.Stage { return &PaperExec{} },
@@ -213,15 +217,17 @@ func PaperText(t testing.TB, path string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strings.NewReplacer(`dir("folder")`, `file("raw.csv")`, `file("folder/raw.csv")`, `file("raw.csv")`).Replace(string(text))
+	const raw = `file("raw.csv")`
+	return strings.NewReplacer(`dir("folder")`, raw, `file("folder/raw.csv")`, raw).Replace(string(text))
 }
 
-// Keys returns the key of every node, by address, under the assumption that each output is a function of its node's key.
-// Two experiments differ in the keys of all nodes that a change reaches.
+// Keys returns the key of every node, by address, under the assumption that each output is a function of
+// its node's key. Two experiments differ in the keys of all nodes that a change reaches.
 func Keys(x *engine.Experiment) map[string]string {
 	keys := map[string]string{}
+	digest := func(from *engine.Node, port string) (string, bool) { return keys[from.Address] + port, true }
 	for _, n := range x.Nodes {
-		keys[n.Address], _, _ = n.Key(func(from *engine.Node, port string) (string, bool) { return keys[from.Address] + port, true })
+		keys[n.Address], _, _ = n.Key(digest)
 	}
 	return keys
 }

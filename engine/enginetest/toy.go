@@ -17,8 +17,8 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
-// Toy writes its text and the contents of its inputs to out.txt. The other settings make it draw a random number, run a
-// shell text, wait for the test, fail or panic on the way.
+// Toy writes its text and the contents of its inputs to out.txt. The other settings make it draw a random
+// number, run a shell text, wait for the test, fail or panic on the way.
 type Toy struct {
 	From  []artifact.Ref  `hcl:"from,optional" port:"files"`
 	Data  []artifact.File `hcl:"data,optional"`
@@ -35,8 +35,8 @@ type Toy struct {
 	Takes bool            `hcl:"takes,optional"`         // the output is the folder made/, written by Shell
 }
 
-// ToyKinds are "toy", which runs in its own process, "light", which runs inside the engine, and "page", which runs inside
-// the engine even after failures and publishes page.txt.
+// ToyKinds are "toy", which runs in its own process, "light", which runs inside the engine, and "page",
+// which runs inside the engine even after failures and publishes page.txt.
 func ToyKinds() engine.Registry {
 	draws := func(s engine.Stage) bool {
 		t, ok := s.(*Toy)
@@ -44,10 +44,12 @@ func ToyKinds() engine.Registry {
 	}
 	toy := func() engine.Stage { return &Toy{} }
 	return engine.Registry{
-		{Name: "toy", Summary: "runs in its own process", Version: 1, New: toy, Outputs: FilesOut, Stochastic: draws, MultiGPU: true},
-		{Name: "light", Summary: "runs in place", Version: 1, New: toy, Outputs: FilesOut, Stochastic: draws, InProcess: true},
-		{Name: "page", Summary: "runs always", Version: 1, New: func() engine.Stage { return &page{} }, Outputs: FilesOut,
-			AfterFailures: true, AcrossSeeds: true, InProcess: true},
+		{Name: "toy", Summary: "runs in its own process", Version: 1, New: toy,
+			Outputs: FilesOut, Stochastic: draws, MultiGPU: true},
+		{Name: "light", Summary: "runs in place", Version: 1, New: toy,
+			Outputs: FilesOut, Stochastic: draws, InProcess: true},
+		{Name: "page", Summary: "runs always", Version: 1, New: func() engine.Stage { return &page{} },
+			Outputs: FilesOut, AfterFailures: true, AcrossSeeds: true, InProcess: true},
 	}
 }
 
@@ -66,8 +68,9 @@ func (t *Toy) Run(ctx context.Context, job *engine.Job) error {
 		}
 	}
 	if t.Shell != "" {
-		env := []string{"PATH=" + os.Getenv("PATH"), "lab=" + os.Getenv("LAB")}
-		if err := job.Execute(ctx, engine.Program{Args: []string{"sh", "-c", t.Shell}, Dir: job.Dir, Env: env}); err != nil {
+		p := engine.Program{Args: []string{"sh", "-c", t.Shell}, Dir: job.Dir,
+			Env: []string{"PATH=" + os.Getenv("PATH"), "lab=" + os.Getenv("LAB")}}
+		if err := job.Execute(ctx, p); err != nil {
 			return err
 		}
 	}
