@@ -16,10 +16,10 @@ import (
 	"rcgrpo/engine"
 )
 
-var actKind = &engine.Kind{Name: "act", Summary: "Ends as its script says.", Version: 1,
+var actKind = &engine.Kind{Name: "act", Summary: "Ends as its script demands.", Version: 1,
 	New: func() engine.Stage { return &act{} }, Outputs: FilesOut}
 
-// act ends as the file Script says: "well", "fail", "die" (by SIGKILL), or "wait" for the end of its
+// act ends as the file Script demands: "well", "fail", "die" (by SIGKILL), or "wait" for the end of its
 // context. It counts its starts in its scratch folder, where a training would save checkpoints.
 type act struct {
 	Script string `hcl:"script" key:"-"`
@@ -46,7 +46,7 @@ func (a *act) Run(ctx context.Context, job *engine.Job) error {
 	if err != nil {
 		return err
 	}
-	job.Logf("the script says %s", script)
+	job.Logf("the script demands %s", script)
 	job.Progress(1, 1, "starts")
 	switch string(script) {
 	case "fail":
@@ -77,7 +77,7 @@ func Executor(t *testing.T, x engine.Executor) {
 			}
 			started, _ := r.Find(engine.EventStarted, "act.a")
 			log, err := os.ReadFile(started.Path)
-			if err != nil || !strings.Contains(string(log), "the script says well") {
+			if err != nil || !strings.Contains(string(log), "the script demands well") {
 				s.Errorf("log: got %q, %v, want the stage's output", log, err)
 			}
 		},
