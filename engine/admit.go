@@ -55,7 +55,7 @@ func (r *run) startReady(ctx context.Context) {
 		r.start(ctx, t)
 	}
 	if !r.blocked { // what waited may have left the queue some other way than through admit
-		r.note(r.ledger.waitNoMore())
+		r.recordError(r.ledger.waitNoMore())
 	}
 }
 
@@ -78,7 +78,7 @@ func (r *run) admit(ctx context.Context) (*task, error) {
 	for _, t := range d.same {
 		r.awaitLock(ctx, t)
 	}
-	r.note(d.trouble)
+	r.recordError(d.trouble)
 	switch {
 	case d.err == nil:
 	case d.task == nil:
@@ -295,7 +295,7 @@ func (r *run) release(t *task) {
 	slices.Sort(r.gpus)
 	t.gpus = nil
 	if t.lease != nil {
-		r.note(t.lease.release())
+		r.recordError(t.lease.release())
 		t.lease = nil
 	}
 }

@@ -30,7 +30,7 @@ type watch struct {
 }
 
 // attend waits for the lock of a key that somebody else holds. It runs beside loop.
-func (r *run) attend(ctx context.Context, t *task) result {
+func (r *run) attend(ctx context.Context, t *task) foreignEnd {
 	w := &watch{run: r, task: t}
 	defer w.close()
 	waiting, giveUp := context.WithCancel(context.Background())
@@ -46,7 +46,7 @@ func (r *run) attend(ctx context.Context, t *task) result {
 	}()
 	every := time.NewTicker(followEvery)
 	defer every.Stop()
-	interrupted, killed := ctx.Done(), r.kill
+	interrupted, killed := ctx.Done(), r.Kill
 	w.look()
 	for {
 		select {
@@ -64,9 +64,9 @@ func (r *run) attend(ctx context.Context, t *task) result {
 			}
 			giveUp()
 			if a := <-free; a.lock != nil {
-				r.note(a.lock.Unlock())
+				r.recordError(a.lock.Unlock())
 			}
-			return result{task: t, err: context.Cause(ctx)}
+			return foreignEnd{task: t, err: context.Cause(ctx)}
 		}
 	}
 }
@@ -99,7 +99,7 @@ func (w *watch) look() {
 	if w.guard == nil {
 		return
 	}
-	w.note(w.log.look())
+	w.recordError(w.log.look())
 	if limit := w.task.Timeout; limit > 0 && w.cause == nil && w.holder.running() > limit {
 		w.stop(errTimeout)
 	}
@@ -127,7 +127,7 @@ func (w *watch) tell() {
 	if w.last != nil {
 		live.first, live.last = Event{Time: live.started}, *w.last
 	}
-	w.note(w.folder.showLogOf(h, w.task.Address))
+	w.recordError(w.folder.showLogOf(h, w.task.Address))
 	w.log = logLimit{path: w.folder.log(w.task.Address), most: w.Experiment.Site.LogLimit, report: func(text string) {
 		w.emit(Event{Address: w.task.Address, Kind: EventNote, Text: text})
 	}}
@@ -156,8 +156,8 @@ func (w *watch) stop(cause error) {
 }
 
 // result is what the run learns when the lock is free.
-func (w *watch) result(lock *artifact.Lock, err error) result {
-	res := result{task: w.task, lock: lock, err: err}
+func (w *watch) result(lock *artifact.Lock, err error) foreignEnd {
+	res := foreignEnd{task: w.task, lock: lock, err: err}
 	if w.guard == nil || err != nil {
 		return res
 	}
@@ -209,11 +209,13 @@ func (w *watch) close() {
 	}
 }
 
-// takeAdopted takes in how an adopted stage ended. Its key's lock is ours.
-func (r *run) takeAdopted(ctx context.Context, res result) {
+// onAdopted takes in how an adopted stage ended. Its key's lock is ours.
+func (r *run) onAdopted(ctx context.Context, res foreignEnd) {
 	t := res.task
 	if m, err := r.Store.Lookup(t.Key); err == nil && !t.Force {
-		r.finish(t, m, res.took)
+		r.reportDone(t, m, res.took)
+		r.publish(t, m)
+		r.finish(t, EventDone, m)
 		r.unlock(t)
 		return
 	}
@@ -221,11 +223,10 @@ func (r *run) takeAdopted(ctx context.Context, res result) {
 		r.queue(t)
 		return
 	}
-	r.note(r.Store.Discard(t.Key))
+	r.recordError(r.Store.Discard(t.Key))
 	switch {
 	case ctx.Err() != nil:
-		t.state = running // so that drop tells of the scratch folder
-		r.drop(t)
+		r.interrupt(t)
 	case r.again(t.Node, res.attempt, res.err, r.folder.log(t.Address)):
 		t.attempts = res.attempt
 		r.queue(t)
@@ -234,10 +235,10 @@ func (r *run) takeAdopted(ctx context.Context, res result) {
 	}
 }
 
-// tellForgotten names the stages of this experiment that outlived their run and that this one has no use for.
-func (r *run) tellForgotten() {
+// reportOrphans names the stages of this experiment that outlived their run and that this one has no use for.
+func (r *run) reportOrphans() {
 	all, err := Survivors(r.Store)
-	r.note(err)
+	r.recordError(err)
 	for _, s := range all {
 		if s.Experiment == r.Experiment.Name && !s.Adopted && !r.wants(s) {
 			r.emit(Event{Kind: EventNote, Text: fmt.Sprintf("nothing here needs it any more: %s", s.Text(time.Now()))})
@@ -248,7 +249,7 @@ func (r *run) tellForgotten() {
 // wants says whether a node has the survivor's key, or may still get it.
 func (r *run) wants(s Survivor) bool {
 	for _, t := range r.tasks {
-		if t.Key == s.Key || t.Address == s.Address && t.Verb == MayRun && !t.settled() {
+		if t.Key == s.Key || t.Address == s.Address && t.Verb == MayRun && t.state != ended {
 			return true
 		}
 	}

@@ -18,7 +18,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"rcgrpo/engine/artifact"
-	"rcgrpo/engine/internal/disk"
 )
 
 // Program is a program that a stage runs as its own.
@@ -63,7 +62,7 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 		j.report(left.kill())
 	}
 	if j.adopted {
-		return j.lock.ForgetExit()
+		return j.lock.ClearExit()
 	}
 	lock := j.lock
 	if lock == nil { // outside a run
@@ -81,7 +80,7 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 	if err != nil {
 		return err
 	}
-	if err := lock.AwaitExit(); err != nil {
+	if err := lock.PrepareExit(); err != nil {
 		return errors.Join(err, finish())
 	}
 	files := []*os.File{empty, log, log, lock.File()}
@@ -109,7 +108,7 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 	}
 	code, _, recorded := lock.Exit()
 	if !recorded { // the shell ends itself with its group, so a kill is all that is seen of a program without a record
-		if err := lock.Unwritable(); err != nil {
+		if err := lock.ClearExit(); err != nil {
 			return fmt.Errorf("%s has ended, and how it did could not be written down: %w", p.Args[0], err)
 		}
 		code = state.ExitCode()
@@ -119,7 +118,7 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 	}
 	switch {
 	case code == 0:
-		return lock.ForgetExit()
+		return lock.ClearExit()
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case code > 0:
@@ -136,7 +135,7 @@ func (j *Job) report(text string) {
 }
 
 // nothing is the standard input of programs. It stays open.
-var nothing = sync.OnceValues(func() (*os.File, error) { return disk.Open(os.DevNull) })
+var nothing = sync.OnceValues(func() (*os.File, error) { return os.Open(os.DevNull) })
 
 // codeError says what an exit code of a program means, nil for 0. A shell reports a signal as a code above 128.
 func codeError(name string, code int, kills int64) error {

@@ -47,7 +47,7 @@ func TestRunsWithoutOptionalOperationsOfTheFileSystem(t *testing.T) {
 	optional := slices.DeleteFunc(slices.Clone(disk.Optional), func(op string) bool { return op == "flock" })
 	for _, op := range append(slices.Clone(optional), "all of these") {
 		t.Run(op, func(t *testing.T) {
-			ops := []string{op, "tmpfile"} // named files need links, files without a name are the other way
+			ops := []string{op}
 			if op == "all of these" {
 				ops = optional
 			}

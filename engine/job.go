@@ -55,7 +55,7 @@ type Job struct {
 	shown     time.Time // last Progress that was passed on
 }
 
-// MissingError says why an input of a stage that runs after failures (Kind.Always) is not there.
+// MissingError says why an input of a stage that runs after failures (Kind.AfterFailures) is not there.
 type MissingError struct {
 	Address string   // of the stage that should have made it
 	Why     string   // "failed: …", "was skipped: stage.model.base failed"

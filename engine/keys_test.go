@@ -269,7 +269,7 @@ stage "tasks" "t" {
   }
 }
 `)
-	_, parts, _ := x.Nodes[0].Key(nil)
+	_, parts, _ := engine.Key(x.Nodes[0], nil)
 	want := map[string]string{
 		"kind": `"tasks"`, "version": "1", "seed": "1", "settings.source": `"drills"`, "settings.count": "0",
 		"settings.split.by": `""`, "settings.split.test": "0.00001", "settings.split.seed": "0",

@@ -35,14 +35,14 @@ type Work struct {
 	Log        string          // file that takes the stage's output
 	Kill       <-chan struct{} // closed when the stage is to end at once, without its checkpoint; nil: never
 
-	user       *artifact.User // of the store, for what the stage finds there
+	user       *artifact.Session // of the store, for what the stage finds there
 	folder     runFolder
 	assignment assignment
 	lock       *artifact.Lock                // nil when the output is not kept
 	lease      *os.File                      // its share of the machine; nil without one
 	parts      artifact.Parts                // of the key; nil when the output is not kept
 	inputs     map[string]*artifact.Manifest // by address, also those that are not recorded yet
-	finish     func(*artifact.Finished)      // takes what a stage made in this process, to be recorded
+	finish     func(*artifact.Committed)     // takes the result of a stage in this process, to be flushed
 	adopt      bool                          // its program has ended already: only what it made is to be taken
 }
 
@@ -72,7 +72,7 @@ func (w Work) Held() []*os.File {
 	return files
 }
 
-// Perform runs the node in this process; the run records its result. What the stage logs goes to log.
+// Perform runs the node in this process; the run flushes its result. What the stage logs goes to log.
 func (w Work) Perform(ctx context.Context, log io.Writer, observe func(Event)) error {
 	return (&performance{Node: w.Node, Experiment: w.Experiment, Store: w.Store, User: w.user, Folder: w.folder, Assignment: w.assignment,
 		Log: log, Observe: observe, Lock: w.lock, Share: w.lease, Adopt: w.adopt, Kill: w.Kill,

@@ -12,9 +12,6 @@ import (
 	"rcgrpo/engine/internal/disk"
 )
 
-// leastLogLimit is the smallest limit that leaves room for the line about what was removed.
-const leastLogLimit = 64 << 10
-
 // logLimit keeps the log of a running stage within a size. A program writes to the file itself, so that it can outlive
 // the engine; the engine can only look at the size and cut the middle out.
 type logLimit struct {

@@ -101,12 +101,12 @@ func RunNode(ctx context.Context, runDir, address string, reg Registry, observe 
 		}
 		defer lock.Unlock()
 	}
-	user, err := store.Use() // for this process may outlive its engine
+	user, err := store.NewSession() // for this process may outlive its engine
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, user.Close()) }()
-	if err := user.Keep(append(slices.Collect(maps.Values(a.Inputs)), a.Key)...); err != nil {
+	if err := user.Pin(append(slices.Collect(maps.Values(a.Inputs)), a.Key)...); err != nil {
 		return err
 	}
 	p := performance{Node: n, Experiment: x, Store: store, User: user, Folder: folder, Assignment: a, Log: os.Stderr, Observe: observe, OwnProcess: true}
@@ -118,7 +118,7 @@ type performance struct {
 	Node       *Node
 	Experiment *Experiment
 	Store      *artifact.Store
-	User       *artifact.User
+	User       *artifact.Session
 	Folder     runFolder
 	Assignment assignment
 	Log        io.Writer
@@ -130,7 +130,7 @@ type performance struct {
 	Kill       <-chan struct{}
 	Parts      artifact.Parts                // of the key; nil: it is concluded again, from what this process has read
 	Inputs     map[string]*artifact.Manifest // by address; nil: they are read from the store
-	Finish     func(*artifact.Finished)      // takes what was made, to be recorded; nil: it is committed here
+	Finish     func(*artifact.Committed)     // takes the committed result, to be flushed; nil: it is flushed here
 }
 
 // run binds the inputs, runs the stage and commits what it made, or hands it to Finish. Whatever happens, nothing
@@ -217,7 +217,7 @@ func (p *performance) inputs() (map[string]*artifact.Manifest, error) {
 }
 
 func (p *performance) checkKey(inputs map[string]*artifact.Manifest) (artifact.Parts, error) {
-	key, parts, ok := p.Node.Key(digestsOf(inputs))
+	key, parts, ok := Key(p.Node, digestsOf(inputs))
 	if !ok {
 		return nil, fmt.Errorf("%s: not every input has a result", p.Node.Address)
 	}
@@ -290,19 +290,11 @@ func (p *performance) job(ctx context.Context, inputs map[string]*artifact.Manif
 		if err := disk.MkdirAll(job.Dir, 0o700); err != nil {
 			return nil, err
 		}
-		return job, artifact.MakeFolders(job.Dir, n.folders())
+		return job, nil
 	}
-	fresh, err := p.Store.MakeWork(a.Key, n.folders()...)
+	fresh, err := p.Store.MakeWork(a.Key)
 	job.resumes = !fresh
 	return job, err
-}
-
-// folders are those that the stage finds in its scratch folder.
-func (n *Node) folders() []string {
-	if n.Kind.Folders == nil {
-		return nil
-	}
-	return n.Kind.Folders(n.Stage)
 }
 
 // output is where a stage's ports go.
@@ -345,20 +337,20 @@ func (p *performance) output() (output, error) {
 			take:   taken(staging.Take),
 			state:  staging.State,
 			commit: func(m artifact.Manifest) error {
-				if series, _, length, _ := p.Node.series(m.Parts); series != "" {
+				if series, _, length, _ := series(p.Node, m.Parts); series != "" {
 					if err := staging.KeepState(series, length); err != nil {
 						return err
 					}
 				}
-				if p.Finish == nil {
-					_, err := staging.Commit(m, types)
+				c, err := staging.Commit(m, types)
+				if err != nil {
 					return err
 				}
-				f, err := staging.Finish(m, types)
-				if err == nil {
-					p.Finish(f)
+				if p.Finish == nil {
+					return p.Store.Flush(c)
 				}
-				return err
+				p.Finish(c)
+				return nil
 			},
 			abort: staging.Abort,
 		}, nil

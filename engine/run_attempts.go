@@ -74,7 +74,7 @@ func (r *run) attempt(ctx context.Context, w Work) error {
 			return err
 		}
 	}
-	if w.lock.Left() {
+	if w.lock.TakeOrphan() {
 		r.takeUp(&w)
 	}
 	if w.lock != nil {
@@ -99,8 +99,8 @@ func (r *run) attempt(ctx context.Context, w Work) error {
 		r.emit(Event{Address: w.Node.Address, Kind: EventNote, Text: text})
 	}}
 	end := log.keep()
-	err := r.executor.Execute(ctx, w, r.emit)
-	r.note(end())
+	err := r.Executor.Execute(ctx, w, r.emit)
+	r.recordError(end())
 	if err != nil && errors.Is(context.Cause(ctx), errTimeout) {
 		return timeoutError(w.Node.Timeout)
 	}
@@ -114,7 +114,7 @@ func (r *run) takeUp(w *Work) {
 		return
 	}
 	w.adopt, w.assignment.Since = true, before.Since
-	r.note(r.folder.showLogOf(before, w.Node.Address))
+	r.recordError(r.folder.showLogOf(before, w.Node.Address))
 	r.emit(Event{Address: w.Node.Address, Kind: EventNote, Text: fmt.Sprintf("adopted: its program ended well after %s was gone", before.text())})
 }
 

@@ -14,17 +14,6 @@ import (
 
 // Causes of failures that a retry may name (`retry { on = ["oom"] }`). A failure without a cause is deterministic, as
 // far as anyone knows, and never retried unless a pattern of the user's matches its text.
-const (
-	CauseOOM       = "oom"       // out of memory, on host or device
-	CauseNaN       = "nan"       // a number that is none where one is needed
-	CausePreempted = "preempted" // told to stop by someone else
-	CauseTimeout   = "timeout"   // ran longer than its timeout
-	CauseKilled    = "killed"    // by SIGKILL of someone unknown; a retry does not name it
-)
-
-// failureCauses are all of them.
-var failureCauses = []string{CauseOOM, CauseNaN, CausePreempted, CauseTimeout}
-
 // WithCause marks an error of a stage with one of the causes, for the engine's retry rules.
 func WithCause(cause string, err error) error { return &causeError{cause, err} }
 
@@ -154,12 +143,4 @@ func withShortLines(lines []string) []string {
 		}
 	}
 	return short
-}
-
-// Plural writes "1 stage", "2 stages".
-func Plural(n int, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return fmt.Sprintf("%d %s", n, noun)
 }

@@ -393,39 +393,6 @@ func TestNodesWithEqualKeysRunOnce(t *testing.T) {
 	}
 }
 
-func TestPublishedFilesAreCopiesRestoredAndKeptAside(t *testing.T) {
-	l := enginetest.NewLab(t)
-	const stages = "stage \"page\" \"report\" {\n  text = \"one\"\n}\n"
-	l.Write(stages)
-	l.MustRun()
-	path := filepath.Join(l.Dir, "page.txt")
-	if got := l.Read("page.txt"); got != "one\n" {
-		t.Fatalf("published: got %q, want %q", got, "one\n")
-	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	r := l.MustRun()
-	if e, ok := r.Find(engine.EventFile, ""); !ok || e.Text != "restored" || l.Read("page.txt") != "one\n" {
-		t.Errorf("removed: got %s, want the file restored", r)
-	}
-	l.Put("page.txt", "mine")
-	r = l.MustRun()
-	if e, ok := r.Find(engine.EventFile, ""); !ok || !strings.Contains(e.Text, "page.txt.edited") ||
-		l.Read("page.txt") != "one\n" || l.Read("page.txt.edited") != "mine" {
-		t.Errorf("edited: got %s, want the edit renamed and the file restored", r)
-	}
-	l.Want(l.MustRun(), engine.EventFile)
-	l.Write(strings.Replace(stages, "one", "two", 1))
-	l.MustRun()
-	if got := l.Read("page.txt"); got != "two\n" {
-		t.Errorf("new result: got %q, want it published", got)
-	}
-	if _, err := os.Stat(path + ".edited.2"); err == nil {
-		t.Error("a copy without edits was renamed")
-	}
-}
-
 func TestEventsFileContainsTheReportedEvents(t *testing.T) {
 	l := enginetest.NewLab(t)
 	l.Write(diamond)

@@ -427,7 +427,7 @@ func load(t *testing.T, dir, site string, blocks map[string]string) (x *engine.E
 	}
 	kinds := registry()
 	for _, k := range kinds {
-		k.Light = true // in this process
+		k.InProcess = true // in this process
 	}
 	x, all := engine.Load(engine.Source{Path: path, Site: site}, kinds)
 	for _, d := range all {

@@ -653,8 +653,8 @@ func (v *view) files() error {
 	fmt.Fprintln(v.out, "\nfiles")
 	o := v.Manifest.Outputs[v.port()]
 	list := slices.Clone(o.Files)
-	if o.Aside != nil {
-		list = append(list, o.Aside.Files...)
+	if o.Times != nil {
+		list = append(list, o.Times.Files...)
 	}
 	for _, f := range list {
 		fmt.Fprintf(v.out, "  %10s  %.12s  %s\n", engine.BytesText(f.Bytes), f.SHA256, v.Path(f.Name))

@@ -32,11 +32,11 @@ func shown(t *testing.T, typ string, set func(*view), fill func(dir string) erro
 	if err := fill(dir); err != nil {
 		t.Fatal(err)
 	}
-	m, err := staging.Commit(artifact.Manifest{Experiment: "x", Address: "stage.toy.a"}, map[string]string{"out": typ})
+	c, err := staging.Commit(artifact.Manifest{Experiment: "x", Address: "stage.toy.a"}, map[string]string{"out": typ})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := store.Open(m, "out")
+	a, err := store.Open(c.Manifest, "out")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -120,12 +120,12 @@ func TestRowsStopAtTheBudgetOfTheirStore(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, "rows.jsonl.gz"), packed.Bytes(), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			m, err := staging.Commit(Manifest{Key: key}, map[string]string{"rows": "rows"})
+			c, err := staging.Commit(Manifest{Key: key}, map[string]string{"rows": "rows"})
 			if err != nil {
 				t.Fatal(err)
 			}
 			s.Limit(&tc.budget)
-			a, err := s.Open(m, "rows")
+			a, err := s.Open(c.Manifest, "rows")
 			if err != nil {
 				t.Fatal(err)
 			}

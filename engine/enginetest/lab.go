@@ -177,7 +177,7 @@ func (l *Lab) Planned(address string) *engine.Planned {
 func (l *Lab) Tidy() {
 	l.Helper()
 	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		busy, err := l.Store().Tidy()
+		busy, err := l.Store().RemoveStale()
 		if err != nil {
 			l.Error(err)
 		}

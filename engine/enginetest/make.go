@@ -24,7 +24,7 @@ func Make(t testing.TB, p *engine.Plan, content Content) (executed []string) {
 	t.Helper()
 	made := map[*engine.Node]*artifact.Manifest{}
 	for _, d := range p.Nodes {
-		key, parts, ok := d.Node.Key(func(from *engine.Node, port string) (string, bool) {
+		key, parts, ok := engine.Key(d.Node, func(from *engine.Node, port string) (string, bool) {
 			o, ok := made[from].Outputs[port]
 			return o.Digest, ok
 		})
@@ -62,12 +62,15 @@ func commit(t testing.TB, p *engine.Plan, n *engine.Node, key string, parts arti
 		}
 		WriteFile(t, filepath.Join(dir, "out.txt"), content(n, key, port))
 	}
-	m, err := staging.Commit(artifact.Manifest{Key: key, Kind: n.Kind.Name, Version: n.Kind.Version,
+	c, err := staging.Commit(artifact.Manifest{Key: key, Kind: n.Kind.Name, Version: n.Kind.Version,
 		Experiment: p.Experiment.Name, Address: n.Address, Parts: parts, Seconds: 2}, n.Outputs)
+	if err == nil {
+		err = p.Store.Flush(c)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m
+	return c.Manifest
 }
 
 // NewStore opens a store in a temporary folder.

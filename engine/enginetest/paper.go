@@ -227,7 +227,7 @@ func Keys(x *engine.Experiment) map[string]string {
 	keys := map[string]string{}
 	digest := func(from *engine.Node, port string) (string, bool) { return keys[from.Address] + port, true }
 	for _, n := range x.Nodes {
-		keys[n.Address], _, _ = n.Key(digest)
+		keys[n.Address], _, _ = engine.Key(n, digest)
 	}
 	return keys
 }

@@ -37,7 +37,6 @@ func Kind() *engine.Kind {
 			return ports
 		},
 		Stochastic: func(s engine.Stage) bool { return s.(*settings).Draws },
-		Folders:    func(s engine.Stage) []string { return s.(*settings).folders() },
 		InProcess:  true, // the engine starts the command itself
 		MultiGPU:   true,
 	}

@@ -11,16 +11,16 @@ import (
 	"rcgrpo/engine/internal/disk"
 )
 
-func TestGarbageLeavesWhatUsersKeep(t *testing.T) {
+func TestGarbageLeavesPinnedResults(t *testing.T) {
 	s := openStore(t)
 	commit(t, s, "mine", files{"x": "mine"})
 	commit(t, s, "same", files{"x": "mine"}) // the same object
 	commit(t, s, "other", files{"x": "other"})
-	user, err := s.Use()
+	session, err := s.NewSession()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := user.Keep(key("mine"), "", key("unmade")); err != nil {
+	if err := session.Pin(key("mine"), "", key("unmade")); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"unmade", "killed"} {
@@ -31,7 +31,7 @@ func TestGarbageLeavesWhatUsersKeep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lock, err := s.TryLock(key("unmade")) // or it would be what a killed stage left
+	lock, err := s.TryLock(key("unmade")) // or it would be stale
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,11 +53,11 @@ func TestGarbageLeavesWhatUsersKeep(t *testing.T) {
 	if got, want := names(planned), key("killed")+" stage.toy.other stage.toy.same"; got != want {
 		t.Errorf("plan: got %s, want %s", got, want)
 	}
-	if got, want := names(done), "stage.toy.other stage.toy.same"; got != want { // what killed stages leave goes before
+	if got, want := names(done), "stage.toy.other stage.toy.same"; got != want { // stale output goes before
 		t.Errorf("collected: got %s, want %s", got, want)
 	}
 	if _, err := s.Lookup(key("mine")); err != nil {
-		t.Errorf("lookup of what is kept: %v", err)
+		t.Errorf("lookup of the pinned result: %v", err)
 	}
 	if _, err := os.Stat(s.path("staging", key("unmade"), "half")); err != nil {
 		t.Errorf("the output being written: %v", err)
@@ -65,15 +65,15 @@ func TestGarbageLeavesWhatUsersKeep(t *testing.T) {
 	if left, _ := os.ReadDir(s.path("removed")); len(left) > 0 {
 		t.Errorf("left in removed: %v", left)
 	}
-	if err := errors.Join(os.RemoveAll(s.path("staging", key("unmade"))), lock.Unlock(), user.Close()); err != nil {
+	if err := errors.Join(os.RemoveAll(s.path("staging", key("unmade"))), lock.Unlock(), session.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if done, err = other.Collect(1); err != nil || names(done) != "stage.toy.mine" {
-		t.Errorf("collected when the user is gone: got %s, %v, want stage.toy.mine", names(done), err)
+		t.Errorf("collected after the session: got %s, %v, want stage.toy.mine", names(done), err)
 	}
 }
 
-func TestKilledUsersKeepNothing(t *testing.T) {
+func TestKilledSessionsPinNothing(t *testing.T) {
 	s := openStore(t)
 	commit(t, s, "a", files{"x": "12"})
 	os.MkdirAll(s.path("users"), 0o700)
@@ -86,40 +86,37 @@ func TestKilledUsersKeepNothing(t *testing.T) {
 	}
 }
 
-// An object stands in its place before a manifest names it; gc must not take it for garbage in between.
-func TestCollectionWaitsForResultsOnTheirWay(t *testing.T) {
+// An object exists before the manifest that names it.
+func TestCollectionWaitsForACommit(t *testing.T) {
 	s := openStore(t)
-	f := finish(t, s, "a", files{"x": "1"})
-	other, err := Open(s.Dir())
+	other, err := Open(s.Dir()) // as another process has it
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func(was time.Duration) { gapWithin = was }(gapWithin)
-	gapWithin = 20 * time.Millisecond
-	if _, err := other.Collect(0); !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), "without a pause") {
-		t.Errorf("collect before the result is recorded: got %v, want ErrBusy", err)
-	}
-	gapWithin = time.Minute
-	collected := make(chan error)
-	go func() {
-		_, err := other.Collect(0)
-		collected <- err
-	}()
-	c := s.Committer()
-	c.Add(f, func(err error) {
-		if err != nil {
-			t.Error(err)
+	defer func(was time.Duration) { exclusiveWithin = was }(exclusiveWithin)
+	exclusiveWithin = 20 * time.Millisecond
+	defer disk.Fail(nil)
+	manifest, asked := s.path("nodes", key("a")+".json"), false
+	disk.Fail(func(op, path string) error {
+		if op == "rename" && path == manifest && !asked {
+			asked = true
+			if _, err := other.Collect(0); !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), "without a pause") {
+				t.Errorf("collect before the manifest exists: got %v, want ErrBusy", err)
+			}
 		}
+		return nil
 	})
-	if err := errors.Join(c.Close(), <-collected); err != nil {
-		t.Fatal(err)
+	commit(t, s, "a", files{"x": "1"})
+	disk.Fail(nil)
+	if _, err := other.Collect(0); err != nil || !asked {
+		t.Errorf("collect after the commit: %v (asked before: %v)", err, asked)
 	}
 	if _, err := s.Lookup(key("a")); err != nil {
 		t.Errorf("lookup: %v", err)
 	}
 }
 
-// On a full disk not even the mark of what is to go can be written. gc frees something first.
+// On a full disk gc frees space before it can write a mark.
 func TestCollectionOnAFullDisk(t *testing.T) {
 	for name, more := range map[string]func(s *Store){
 		"with garbage": func(s *Store) {
