@@ -371,7 +371,7 @@ func (r *run) resolve(t *task) {
 		return
 	}
 	t.Key, t.parts = key, parts
-	if twin := t.Twin; twin != nil && !t.Force {
+	if twin := t.DuplicateOf; twin != nil && !t.Force {
 		if m := r.byAddress[twin.Address].manifest; m != nil && m.Key == key {
 			r.reuse(t, m) // Lookup might have to hash it
 			return
