@@ -32,7 +32,7 @@ func TestRandomStreamsDependOnSeedAndNameAlone(t *testing.T) {
 	}
 }
 
-func TestJobAloneReadsItsInputsAndKeepsItsPorts(t *testing.T) {
+func TestNewJobReadsItsInputsAndKeepsItsPorts(t *testing.T) {
 	in, dir := t.TempDir(), t.TempDir()
 	ref := artifact.Ref{Kind: "toy", Name: "a", Port: "out"}
 	if err := os.WriteFile(filepath.Join(in, "out.txt"), []byte("hello"), 0o600); err != nil {
@@ -73,7 +73,7 @@ func TestPublishedNamesStayBelowTheExperiment(t *testing.T) {
 	}
 }
 
-func TestProgressIsThrottledButTheEndIsTold(t *testing.T) {
+func TestProgressIsThrottledExceptTheEnd(t *testing.T) {
 	var told []Event
 	j := &Job{jobBackend: jobBackend{observe: func(e Event) { told = append(told, e) }}}
 	for i := range 1000 {

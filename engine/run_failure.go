@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Causes of failures that a retry may name (`retry { on = ["oom"] }`). A failure without a cause counts as deterministic
-// and is retried only if a pattern of the user matches its text.
+// Causes of failures that a retry may name (`retry { on = ["oom"] }`). A failure without a cause counts as
+// deterministic and is retried only if a pattern of the user matches its text.
 const (
 	CauseOOM       = "oom"       // out of memory, on host or device
 	CauseNaN       = "nan"       // not a number, where a number is needed
@@ -104,7 +104,8 @@ func killedError(before, after int64) error {
 
 // oomText matches the messages of allocators and of the kernel when memory runs out.
 var oomText = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?i)out of memory|can(no|')t allocate memory|not enough memory|bad_alloc|CUDA_ERROR_OUT_OF_MEMORY`)
+	return regexp.MustCompile(`(?i)out of memory|can(no|')t allocate memory|not enough memory|bad_alloc` +
+		`|CUDA_ERROR_OUT_OF_MEMORY`)
 })
 
 // causeOf returns the cause of a stage's error, or "".
@@ -124,7 +125,8 @@ func causeOf(err error) string {
 	return ""
 }
 
-// failureCause is causeOf, or the cause in the last lines of the log, because the error of a program has only an exit code.
+// failureCause is causeOf, or the cause in the last lines of the log, because the error of a program has only an
+// exit code.
 func failureCause(err error, lines []string) string {
 	cause := causeOf(err)
 	if cause == "" && slices.ContainsFunc(lines, oomText().MatchString) {

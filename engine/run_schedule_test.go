@@ -15,7 +15,7 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
-// script is an executor that runs nothing: each node waits in its hall until the test lets it end.
+// script is an executor that executes nothing: each node waits until the test ends it.
 type script struct {
 	mu      sync.Mutex
 	inside  []Work
@@ -78,7 +78,7 @@ func (s *script) end(name string, err error) {
 	leave <- err
 }
 
-// occupied returns the GPU ids in use and the CPUs, and reports an id in use twice.
+// occupied returns the reserved GPU ids and CPUs, and reports an id that is reserved twice.
 func (s *script) occupied(t *testing.T) (gpus []string, cpus int) {
 	t.Helper()
 	s.mu.Lock()
@@ -151,7 +151,7 @@ func TestGPUsAreExclusive(t *testing.T) {
 	done := make(chan record, 1)
 	go func() { done <- l.run(RunOptions{Executor: s}) }()
 	for range 12 {
-		// Whatever has started holds devices of its own; the first of them makes room for the next.
+		// The started stages have reserved distinct GPUs; the end of the first frees them for the next.
 		w := <-s.arrived
 		if gpus, _ := s.occupied(t); len(gpus) > 4 {
 			t.Errorf("GPUs in use: got %v, want at most 4", gpus)
@@ -166,7 +166,7 @@ func TestGPUsAreExclusive(t *testing.T) {
 	}
 }
 
-func TestExecutorsErrorIsTheFailure(t *testing.T) {
+func TestExecutorErrorIsTheFailure(t *testing.T) {
 	l := newLab(t)
 	l.write("stage \"toy\" \"a\" {\n}\n")
 	s := newScript()
