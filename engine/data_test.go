@@ -44,7 +44,7 @@ stage "exec" "x" {
 	if i < 0 || n.Settings[i].Value != jsonText(s.Inputs["src"].File.Digest) {
 		t.Errorf("settings: got %+v, want inputs.src with the file's digest", n.Settings)
 	}
-	if _, _, ok := n.Key(func(*Node, string) (string, bool) { return "d", true }); !ok {
+	if _, _, ok := Key(n, func(*Node, string) (string, bool) { return "d", true }); !ok {
 		t.Error("the node has no key")
 	}
 }

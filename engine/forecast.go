@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Forecast is what a run of a plan would cost if every stage took its expected time and whatever runs unless unchanged
-// ran. Stages without expectation count as nothing and are counted.
+// Forecast is the expected cost of running a plan, if every stage takes its estimated time and every stage that may run
+// runs. Stages without an estimate count as nothing and are counted in Unknown.
 type Forecast struct {
 	Wall       time.Duration // from the start of the run to its end, on this machine
 	Work       time.Duration // of all stages together
 	GPUHours   float64       // devices times hours
-	Bytes      int64         // that the results take in the store
-	Unknown    int           // stages that nothing is known of
+	Bytes      int64         // size of the results in the store
+	Unknown    int           // stages without an estimate
 	Placements map[*Planned]Placement
 }
 
@@ -22,14 +22,14 @@ type Forecast struct {
 type Placement struct {
 	Executor string
 	CPUs     int
-	GPUs     []string      // ids of its devices
+	GPUs     []string      // IDs of its devices
 	Start    time.Duration // after the start of the run
-	Memory   int64         // bytes that it may use on its device; 0 where nobody says
-	Unfit    string        // why it can never run here; the rest is then empty
+	Memory   int64         // bytes that it may use on its device; 0: unknown
+	Unfit    string        // why it can never run here; the other fields are then empty
 }
 
-// expectLike gives nodes that have never run the expectations of what is most like them: the median of the recorded runs
-// of their stage (other seeds, other instances), or else of their kind in this experiment.
+// estimate gives nodes that have never run the median of the recorded runs of their stage (other seeds, other
+// instances), or else of their kind in this experiment.
 func (p *Plan) estimate() {
 	type likeness struct{ kind, name string }
 	times, bytes := map[likeness][]time.Duration{}, map[likeness][]int64{}
@@ -63,79 +63,147 @@ func (p *Plan) estimate() {
 	}
 }
 
-// Forecast runs the scheduler over expected times instead of stages.
-func (p *Plan) Forecast(ctx context.Context) Forecast {
-	f := Forecast{Placements: map[*Planned]Placement{}}
-	r := &run{Plan: p}
-	r.link()
-	m := Detect(ctx, p.Experiment.Site, slices.ContainsFunc(r.tasks, func(t *task) bool { return t.state != ended && t.Resources.GPUs > 0 }))
-	begin := time.Now()
-	s := Queue{Free: Share{CPUs: m.CPUs, GPUs: len(m.GPUs), Memory: m.Memory}}
-	free, now, moment := m.GPUs, begin, 0
-	var running []*task
-	ends := map[*task]time.Time{}
-	release := func(t *task) {
-		t.request = &Request{ID: t.Address, Need: m.share(t.Resources), ReadyAt: moment, Rank: t.rank, Estimate: t.Estimate}
-		s.Add(t.request)
+// graph is the order in which the open nodes of a plan run: those that a run has to execute or may execute.
+type graph struct {
+	nodes   []*Planned
+	readers [][]int         // of each node, the nodes that wait for it
+	waits   []int           // of each node, the number of open nodes that it waits for
+	rank    []time.Duration // of each node, the estimated time of the longest path from its start to the end
+}
+
+func newGraph(nodes []*Planned) *graph {
+	g := &graph{}
+	index := map[*Node]int{}
+	for _, d := range nodes {
+		if d.Verb != UpToDate && !d.collected() {
+			index[d.Node] = len(g.nodes)
+			g.nodes = append(g.nodes, d)
+		}
 	}
-	var settle func(t *task) // what reads it has one less to wait for
-	settle = func(t *task) {
-		t.state = ended
-		for _, reader := range t.readers {
-			if reader.waits--; reader.waits == 0 && reader.state == waiting {
-				if m.unfit(reader.Node) != "" {
-					settle(reader)
-				} else {
-					release(reader)
-				}
+	n := len(g.nodes)
+	g.readers, g.waits, g.rank = make([][]int, n), make([]int, n), make([]time.Duration, n)
+	for i, d := range g.nodes {
+		before := slices.Clone(d.DependsOn)
+		if d.DuplicateOf != nil {
+			before = append(before, d.DuplicateOf.Node)
+		}
+		for _, in := range d.Inputs {
+			before = append(before, in.From)
+		}
+		seen := map[int]bool{}
+		for _, from := range before {
+			if up, open := index[from]; open && !seen[up] {
+				seen[up] = true
+				g.readers[up] = append(g.readers[up], i)
+				g.waits[i]++
 			}
 		}
 	}
-	for _, t := range r.tasks {
-		if t.state == ended {
-			continue
+	for i := n - 1; i >= 0; i-- {
+		for _, reader := range g.readers[i] {
+			g.rank[i] = max(g.rank[i], g.rank[reader])
 		}
-		if t.Estimate == 0 {
+		g.rank[i] += max(g.nodes[i].Estimate, time.Second) // without a record every stage counts the same
+	}
+	return g
+}
+
+// Forecast runs the scheduler over estimated times instead of stages.
+func (p *Plan) Forecast(ctx context.Context) Forecast {
+	g := newGraph(p.Nodes)
+	needsGPU := slices.ContainsFunc(g.nodes, func(d *Planned) bool { return d.Resources.GPUs > 0 })
+	s := &simulation{graph: g, machine: Detect(ctx, p.Experiment.Site, needsGPU),
+		executor: cmp.Or(p.Experiment.Site.Executor, "local"), requests: map[*Request]int{}}
+	f := Forecast{Placements: map[*Planned]Placement{}}
+	for _, d := range g.nodes {
+		if d.Estimate == 0 {
 			f.Unknown++
 		}
-		f.Work += t.Estimate
-		f.GPUHours += t.Estimate.Hours() * float64(t.Resources.GPUs)
-		f.Bytes += t.EstimateBytes
-		if why := m.unfit(t.Node); why != "" {
-			f.Placements[t.Planned] = Placement{Unfit: why}
+		f.Work += d.Estimate
+		f.GPUHours += d.Estimate.Hours() * float64(d.Resources.GPUs)
+		f.Bytes += d.EstimateBytes
+		if why := s.machine.unfit(d.Node); why != "" {
+			f.Placements[d] = Placement{Unfit: why}
 		}
 	}
-	for _, t := range slices.Clone(r.tasks) {
-		if t.state == waiting && t.waits == 0 && t.request == nil {
-			if m.unfit(t.Node) != "" {
-				settle(t)
-			} else {
-				release(t)
-			}
+	f.Wall = s.run(f.Placements)
+	return f
+}
+
+// simulation schedules the nodes of a graph on a machine in simulated time.
+type simulation struct {
+	*graph
+	machine  Machine
+	executor string // of nodes that name none
+
+	queue    Queue
+	requests map[*Request]int // node of each request
+	now      time.Time
+	moment   int // number of stages that have ended
+}
+
+// run fills placements and returns the time from the first start to the last end.
+func (s *simulation) run(placements map[*Planned]Placement) time.Duration {
+	type execution struct {
+		request *Request
+		gpus    []string
+		end     time.Time
+	}
+	begin := time.Now()
+	s.now = begin
+	s.queue.Free = Share{CPUs: s.machine.CPUs, GPUs: len(s.machine.GPUs), Memory: s.machine.Memory}
+	free := s.machine.GPUs
+	for i, n := range slices.Clone(s.waits) {
+		if n == 0 {
+			s.ready(i)
 		}
 	}
+	var running []execution
 	for {
-		for c := s.Next(now); c != nil; c = s.Next(now) {
-			t := r.byAddress[c.ID]
-			t.state = ready
-			t.gpus, free = slices.Clone(free[:c.Need.GPUs]), free[c.Need.GPUs:]
-			f.Placements[t.Planned] = Placement{Executor: cmp.Or(t.Executor, p.Experiment.Site.Executor, "local"), CPUs: c.Need.CPUs, GPUs: t.gpus, Start: now.Sub(begin),
-				Memory: m.memoryOf(t.Resources)}
-			ends[t] = now.Add(t.Estimate)
-			running = append(running, t)
+		for q := s.queue.Next(s.now); q != nil; q = s.queue.Next(s.now) {
+			d := s.nodes[s.requests[q]]
+			e := execution{q, slices.Clone(free[:q.Need.GPUs]), s.now.Add(d.Estimate)}
+			free = free[q.Need.GPUs:]
+			placements[d] = Placement{Executor: cmp.Or(d.Executor, s.executor), CPUs: q.Need.CPUs, GPUs: e.gpus,
+				Start: s.now.Sub(begin), Memory: s.machine.memoryOf(d.Resources)}
+			running = append(running, e)
 		}
 		if len(running) == 0 {
-			break
+			return s.now.Sub(begin)
 		}
-		first := slices.MinFunc(running, func(a, b *task) int { return ends[a].Compare(ends[b]) })
-		running = slices.DeleteFunc(running, func(t *task) bool { return t == first })
-		moment++
-		now = ends[first]
-		s.Release(first.request)
-		free = append(free, first.gpus...)
+		first := 0
+		for i := range running {
+			if running[i].end.Before(running[first].end) {
+				first = i
+			}
+		}
+		e := running[first]
+		running = slices.Delete(running, first, first+1)
+		s.moment++
+		s.now = e.end
+		s.queue.Release(e.request)
+		free = append(free, e.gpus...)
 		slices.Sort(free)
-		settle(first)
+		s.ended(s.requests[e.request])
 	}
-	f.Wall = now.Sub(begin)
-	return f
+}
+
+// ready queues a node. A node that can never run here is skipped, so that its readers are placed all the same.
+func (s *simulation) ready(i int) {
+	d := s.nodes[i]
+	if s.machine.unfit(d.Node) != "" {
+		s.ended(i)
+		return
+	}
+	q := &Request{ID: d.Address, Need: s.machine.share(d.Resources), ReadyAt: s.moment, Rank: s.rank[i], Estimate: d.Estimate}
+	s.requests[q] = i
+	s.queue.Add(q)
+}
+
+func (s *simulation) ended(i int) {
+	for _, reader := range s.readers[i] {
+		if s.waits[reader]--; s.waits[reader] == 0 {
+			s.ready(reader)
+		}
+	}
 }

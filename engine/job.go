@@ -90,26 +90,6 @@ func (j *Job) Memory() int64 {
 	return j.memory()
 }
 
-// Shorter is a result whose key differs only in a smaller value of the setting that Kind.Length names. A stage that
-// resumes from it produces the same bytes as one that starts from the beginning.
-type Shorter struct {
-	Length int    // value of the setting
-	State  string // the folder that it filled as Job.State
-	Key    string // of the result
-
-	open func(port string) (*artifact.Artifact, error)
-}
-
-// Open opens one of its ports.
-func (s *Shorter) Open(port string) (*artifact.Artifact, error) { return s.open(port) }
-
-// Shorter returns the longest result that the stage can resume from; nil without any.
-func (j *Job) Shorter() *Shorter { return j.shorter }
-
-// State returns an empty folder for the state from which a longer run of this stage can resume. It is part of no
-// digest, and gc collects it first.
-func (j *Job) State() (dir string, err error) { return j.state() }
-
 // Publish makes the engine copy a file of a port to name, a path below the experiment's folder, after the stage has
 // succeeded. The next run restores a published file that is missing, and first moves an edited one to NAME.edited.
 func (j *Job) Publish(port, file, name string) error {

@@ -25,7 +25,7 @@ import (
 func keysOf(x *Experiment) map[string]string {
 	keys := map[string]string{}
 	for _, n := range x.Nodes {
-		keys[n.Address], _, _ = n.Key(func(from *Node, port string) (string, bool) { return keys[from.Address] + port, true })
+		keys[n.Address], _, _ = Key(n, func(from *Node, port string) (string, bool) { return keys[from.Address] + port, true })
 	}
 	return keys
 }
@@ -268,7 +268,7 @@ func TestContentOfAFileIsInTheKeyAndItsPathIsNot(t *testing.T) {
 
 func TestKeysDoNotChangeByAccident(t *testing.T) {
 	x := mustLoad(t, "experiment {}\nstage \"tasks\" \"t\" {\n  source = \"drills\"\n  split {\n    test = 1e-5\n  }\n}\n")
-	_, parts, _ := x.Nodes[0].Key(nil)
+	_, parts, _ := Key(x.Nodes[0], nil)
 	want := map[string]string{
 		"kind": `"tasks"`, "version": "1", "seed": "1", "settings.source": `"drills"`, "settings.count": "0",
 		"settings.split.by": `""`, "settings.split.test": "0.00001", "settings.split.seed": "0",

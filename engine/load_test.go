@@ -2,11 +2,8 @@ package engine
 
 import (
 	"encoding/json"
-	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -582,60 +579,5 @@ func TestRegistryCheck(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("got %s, want %q in it", got, want)
 		}
-	}
-}
-
-// Stages are decoded several at once. What comes of it, mistakes and their order included, is what one processor finds.
-func TestStagesDecodedAtOnceAreThoseDecodedOneByOne(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	write("data", "the same for all")
-	var sound, broken strings.Builder
-	for _, text := range []*strings.Builder{&sound, &broken} {
-		text.WriteString("experiment {}\nvariable \"n\" {\n  type    = number\n  default = 1\n}\n")
-	}
-	const layer = 8 * manyStages
-	for i := range 3 * layer {
-		from := `file("data")`
-		if i >= layer { // a stage of the layer before, by way of a local
-			fmt.Fprintf(&sound, "locals {\n  out%d = stage.exec.s%d.out\n}\n", i, i-layer)
-			from = fmt.Sprintf("local.out%d", i)
-		}
-		fmt.Fprintf(&sound, "stage \"exec\" \"s%d\" {\n  command = [\"echo\", \"${var.n + %d}\"]\n  inputs  = { in = %s }\n  outputs = { out = \"o%d\" }\n}\n", i, i, from, i)
-		fmt.Fprintf(&broken, "stage \"exec\" \"s%d\" {\n  command = var.m%d\n  inputs  = { in = file(\"none%d\") }\n  outputs = { out = stage.exec.s%d.out }\n  wrong   = %d\n}\n", i, i, i, max(0, i-layer), i)
-	}
-	for name, path := range map[string]string{"sound": write("sound.hcl", sound.String()), "with mistakes": write("broken.hcl", broken.String())} {
-		t.Run(name, func(t *testing.T) {
-			load := func(processors int) (keys map[string]string, said []string) {
-				defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
-				x, diags := Load(Source{Path: path}, paperKinds())
-				for _, d := range diags {
-					said = append(said, d.Error()+d.Detail)
-				}
-				return keysOf(x), said
-			}
-			keys, said := load(1)
-			if x, _ := Load(Source{Path: path}, paperKinds()); name == "sound" && len(inputsOf(x.Node(fmt.Sprintf("stage.exec.s%d", 2*layer)))) != 1 {
-				t.Errorf("a stage of the third layer reads none of the second")
-			}
-			if name == "sound" && (len(keys) != 3*layer || len(said) > 0) || name != "sound" && len(said) < 4*3*layer-layer {
-				t.Fatalf("on one processor: %d keys and %d diagnostics: %.3q", len(keys), len(said), said)
-			}
-			for range 3 {
-				atOnce, saidAtOnce := load(8)
-				if !maps.Equal(atOnce, keys) {
-					t.Errorf("other keys: got %d, want %d", len(atOnce), len(keys))
-				}
-				if !slices.Equal(saidAtOnce, said) {
-					t.Errorf("other diagnostics: got %d, want %d", len(saidAtOnce), len(said))
-				}
-			}
-		})
 	}
 }

@@ -6,11 +6,10 @@ import (
 	"sync/atomic"
 )
 
-// How many files, or blocks of stages to decode, it takes to be worth a goroutine.
+// How many files it takes to be worth a goroutine.
 const (
-	manyStats  = 128
-	manyReads  = 16
-	manyStages = 16
+	manyStats = 128
+	manyReads = 16
 )
 
 // every says whether ok holds for all of 0 … n-1, on several processors where there are least of them for each.

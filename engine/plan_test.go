@@ -20,7 +20,7 @@ func perform(t *testing.T, p *Plan, content func(n *Node, key, port string) stri
 	made := map[*Node]*artifact.Manifest{}
 	var executed []string
 	for _, d := range p.Nodes {
-		key, parts, ok := d.Node.Key(func(from *Node, port string) (string, bool) {
+		key, parts, ok := Key(d.Node, func(from *Node, port string) (string, bool) {
 			o, ok := made[from].Outputs[port]
 			return o.Digest, ok
 		})

@@ -30,7 +30,7 @@ type RunOptions struct {
 func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error {
 	p = p.clone()
 	if p.idle() {
-		p.Compile()
+		p.SaveVerdict()
 		observe(Event{Time: time.Now(), Kind: EventEnded, Counts: p.counts()})
 		return nil
 	}
@@ -90,7 +90,7 @@ func (r *run) execute(ctx context.Context) []error {
 	_, staleErr := r.Store.RemoveStale() // of processes of a killed run that have ended since open
 	r.recordError(staleErr)
 	if err == nil && flushErr == nil {
-		r.Compile()
+		r.SaveVerdict()
 	}
 	r.emit(Event{Kind: EventEnded, Counts: r.outcome(), Path: string(r.folder)})
 	return []error{err, flushErr, r.recordErr}
@@ -364,7 +364,7 @@ func (r *run) resolve(t *task) {
 		r.queue(t)
 		return
 	}
-	key, parts, ok := t.Node.Key(r.digest)
+	key, parts, ok := Key(t.Node, r.digest)
 	if !ok {
 		r.fail(t, errors.New("an input has no digest"), 0)
 		return

@@ -14,19 +14,6 @@ import (
 	"time"
 )
 
-// Causes of failures that a retry may name (`retry { on = ["oom"] }`). A failure without a cause counts as
-// deterministic and is retried only if a pattern of the user matches its text.
-const (
-	CauseOOM       = "oom"       // out of memory, on host or device
-	CauseNaN       = "nan"       // not a number, where a number is needed
-	CausePreempted = "preempted" // another process requested the stop
-	CauseTimeout   = "timeout"   // ran longer than its timeout
-	CauseKilled    = "killed"    // by SIGKILL of an unknown process; a retry cannot name it
-)
-
-// failureCauses are the causes that a retry may name.
-var failureCauses = []string{CauseOOM, CauseNaN, CausePreempted, CauseTimeout}
-
 // WithCause marks an error of a stage with one of the causes, for the retry rules.
 func WithCause(cause string, err error) error { return &causeError{cause, err} }
 

@@ -8,9 +8,9 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
-// series is the key of a node without the setting by which its kind can be extended, and that setting's value. setting
-// is "" for a kind without one; why says why these settings cannot be extended.
-func (n *Node) series(parts artifact.Parts) (key, setting string, length int, why string) {
+// series returns the key of a node without the setting named by Kind.Length, and that setting's value. setting is
+// "" for a kind without one; why is the reason why these settings cannot be extended.
+func series(n *Node, parts artifact.Parts) (key, setting string, length int, why string) {
 	if n.Kind.Length == nil {
 		return "", "", 0, ""
 	}
@@ -25,10 +25,10 @@ func (n *Node) series(parts artifact.Parts) (key, setting string, length int, wh
 	return keyOf(rest), setting, length, why
 }
 
-// begins says what a run of a node with these parts would begin with: "" for nothing, which needs no word unless the
-// address has a shorter result.
-func (n *Node) continuesFrom(store *artifact.Store, parts artifact.Parts, last *artifact.Manifest) (string, error) {
-	key, setting, length, why := n.series(parts)
+// continuesFrom returns the shorter result from which a run of a node with these parts would resume, or why it
+// cannot. It returns "" if there is nothing to report.
+func continuesFrom(n *Node, store *artifact.Store, parts artifact.Parts, last *artifact.Manifest) (string, error) {
+	key, setting, length, why := series(n, parts)
 	switch {
 	case key == "":
 		return "", nil
@@ -41,7 +41,7 @@ func (n *Node) continuesFrom(store *artifact.Store, parts artifact.Parts, last *
 	case last == nil:
 		return "", nil
 	}
-	if before, _, had, _ := n.series(last.Parts); before == key && had < length {
+	if before, _, had, _ := series(n, last.Parts); before == key && had < length {
 		return fmt.Sprintf("from the start, not from %s = %d: %s", setting, had, why), nil
 	}
 	return "", nil

@@ -279,7 +279,7 @@ func (s *start) bindInputs() error {
 	if s.Key == "" || s.parts != nil {
 		return nil
 	}
-	key, parts, ok := s.Node.Key(func(from *Node, port string) (string, bool) {
+	key, parts, ok := Key(s.Node, func(from *Node, port string) (string, bool) {
 		m := s.inputs[from.Address]
 		if m == nil {
 			return "", false
@@ -403,7 +403,7 @@ func (s *start) open(ref artifact.Ref) (*artifact.Artifact, error) {
 
 // shorter finds a shorter result that the stage can resume from.
 func (s *start) shorter() (*Shorter, error) {
-	key, _, length, why := s.Node.series(s.parts)
+	key, _, length, why := series(s.Node, s.parts)
 	if key == "" || why != "" {
 		return nil, nil
 	}
@@ -483,7 +483,7 @@ func (s *start) shownOutput() output {
 
 // commit commits the staged result.
 func (s *start) commit(staging *artifact.Staging, m artifact.Manifest) error {
-	if series, _, length, _ := s.Node.series(m.Parts); series != "" {
+	if series, _, length, _ := series(s.Node, m.Parts); series != "" {
 		if err := staging.KeepState(series, length); err != nil {
 			return err
 		}

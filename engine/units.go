@@ -22,11 +22,3 @@ func BytesText(n int64) string {
 	}
 	return fmt.Sprintf("%.3g %s", size, units[0])
 }
-
-// Plural formats "1 stage", "2 stages".
-func Plural(n int, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return fmt.Sprintf("%d %s", n, noun)
-}

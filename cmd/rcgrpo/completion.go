@@ -219,7 +219,7 @@ func (l completed) variables() []string {
 		return nil
 	}
 	var names []string
-	for _, name := range x.VariableNames() {
+	for _, name := range x.VariableNames {
 		names = append(names, name+"=")
 	}
 	return names

@@ -39,7 +39,7 @@ func planCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 		return code
 	}
 	if plain {
-		p.Compile()
+		p.SaveVerdict()
 	}
 	forecast := p.Forecast(context.Background())
 	if *asJSON {

@@ -30,7 +30,7 @@ func runCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	if idle := c.unchanged(po); idle != nil {
 		display := newDisplay(stdout)
-		display.Observe(idle.Ended())
+		display.Observe(engine.EndedUnchanged(idle))
 		display.Close()
 		return exitDone
 	}
