@@ -167,7 +167,7 @@ func TestInterruptOfTheAdoptingRunStopsTheStage(t *testing.T) {
 	}
 }
 
-func TestFailureOfAnAdoptedStageIsTakenInWithItsCause(t *testing.T) {
+func TestAdoptedStageFailsWithItsCause(t *testing.T) {
 	const stage = `
 stage "toy" "a" {
   gate  = "$dir/gate"
@@ -236,7 +236,7 @@ func TestTimeoutOfAnAdoptedStageCountsFromItsStart(t *testing.T) {
 	gonePids(t, []int{inside.pid})
 }
 
-func TestSurvivorThatNobodyNeedsIsNamed(t *testing.T) {
+func TestOrphanThatNoStageNeedsIsReported(t *testing.T) {
 	l := newLab(t)
 	g := l.gate()
 	l.write(outliving)
@@ -251,8 +251,8 @@ func TestSurvivorThatNobodyNeedsIsNamed(t *testing.T) {
 	l.tidy()
 }
 
-// The kernel counts what it kills for want of memory; a kill by hand does not move that count.
-func TestKernelsCountOfKillsIsRead(t *testing.T) {
+// The kernel counts kills because memory ran out; other kills do not change that count.
+func TestOOMKillsAreCounted(t *testing.T) {
 	if path := oomFile(); path == "" {
 		t.Skip("this kernel counts no kills")
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// fakeDriver puts an nvidia-smi on the PATH that answers with the files gpus and apps of the returned folder.
+// fakeDriver puts an nvidia-smi into PATH that prints the files gpus and apps of the returned folder.
 func fakeDriver(t *testing.T, gpus, apps string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -27,7 +27,7 @@ func fakeDriver(t *testing.T, gpus, apps string) (dir string) {
 
 const threeGPUs = "0, GPU-aaa, 81920, 4\n1, GPU-bbb, 81920, 20000\n2, GPU-ccc, 40960, [N/A]\n"
 
-func TestDriversAnswersAreRead(t *testing.T) {
+func TestDriverAnswersAreParsed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		gpus, apps string
 		want       []string // who uses 0, 1 and 2
@@ -66,7 +66,7 @@ func TestDriversAnswersAreRead(t *testing.T) {
 	}
 }
 
-func TestDriverThatIsNotThereOrHangs(t *testing.T) {
+func TestMissingAndHangingDriverAreErrors(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	if v := queryGPUs(t.Context()); !errors.Is(v.err, errNoDriver) {
 		t.Errorf("without nvidia-smi: got %v, want errNoDriver", v.err)
@@ -91,7 +91,7 @@ stage "toy" "a" {
 }
 `
 
-func TestDeviceOfAStrangerIsLeftAlone(t *testing.T) {
+func TestGPUWithAForeignProcessIsNotUsed(t *testing.T) {
 	ownLedger(t)
 	fakeDriver(t, threeGPUs, "GPU-aaa, 999999999, 1200\n")
 	l := newLab(t)
@@ -102,7 +102,7 @@ func TestDeviceOfAStrangerIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestStageWaitsForAStrangerToLeave(t *testing.T) {
+func TestStageWaitsForTheEndOfAForeignProcess(t *testing.T) {
 	ownLedger(t)
 	dir := fakeDriver(t, "0, GPU-aaa, 81920, 4\n", "GPU-aaa, 999999999, 1200\n")
 	l := newLab(t)
@@ -136,7 +136,7 @@ func TestStageWaitsForAStrangerToLeave(t *testing.T) {
 	}
 }
 
-func TestSilentDriverIsToldOfAndDevicesCountAsFree(t *testing.T) {
+func TestFailingDriverIsReportedAndGPUsCountAsUnused(t *testing.T) {
 	ownLedger(t)
 	fakeDriver(t, "nothing of use\n", "")
 	l := newLab(t)
@@ -148,7 +148,7 @@ func TestSilentDriverIsToldOfAndDevicesCountAsFree(t *testing.T) {
 	l.want(r, EventDone, "toy.a")
 }
 
-func TestDevicesWithTooLittleMemoryAreNotUsed(t *testing.T) {
+func TestGPUsWithTooLittleMemoryAreNotUsed(t *testing.T) {
 	ownLedger(t)
 	fakeDriver(t, strings.ReplaceAll(threeGPUs, "81920", "20480"), "")
 	l := newLab(t)
@@ -164,8 +164,8 @@ func TestDevicesWithTooLittleMemoryAreNotUsed(t *testing.T) {
 	}
 }
 
-// The driver's tool prints numbers as the language of the user has them, unless it is asked for others.
-func TestDriverIsAskedForNumbersThatWeRead(t *testing.T) {
+// nvidia-smi formats numbers by the locale.
+func TestDriverIsQueriedInTheCLocale(t *testing.T) {
 	dir := fakeDriver(t, threeGPUs, "")
 	tool := filepath.Join(dir, "nvidia-smi")
 	text, err := os.ReadFile(tool)
@@ -182,7 +182,7 @@ func TestDriverIsAskedForNumbersThatWeRead(t *testing.T) {
 	}
 }
 
-// CUDA numbers devices by speed unless it is told otherwise, nvidia-smi by their place on the bus.
+// By default CUDA numbers GPUs by speed; nvidia-smi numbers them by PCI bus.
 func TestStagesCountDevicesAsTheDriverDoes(t *testing.T) {
 	got := strings.Join(childEnv([]string{"CUDA_DEVICE_ORDER=FASTEST_FIRST"}, 1, []string{"1"}), " ")
 	if got != "OMP_NUM_THREADS=1 CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=1 "+childVariable+"=1" {

@@ -42,7 +42,7 @@ func TestPublishedNamesStayBelowTheExperiment(t *testing.T) {
 	}
 }
 
-func TestProgressIsThrottledButTheEndIsTold(t *testing.T) {
+func TestProgressIsThrottledExceptTheEnd(t *testing.T) {
 	var told []Event
 	j := &Job{jobBackend: jobBackend{observe: func(e Event) { told = append(told, e) }}}
 	for i := range 1000 {

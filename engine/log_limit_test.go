@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// What is cut from a log is its middle, and the line there counts every byte that was written and is not there any more.
-func TestCutLogKeepsBeginAndEndAndCountsTheRest(t *testing.T) {
+// cutLog removes the middle, and its mark counts every removed byte.
+func TestCutLogKeepsStartAndEndAndCountsTheRest(t *testing.T) {
 	const most = 64 << 10
 	path := filepath.Join(t.TempDir(), "log")
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -53,9 +53,9 @@ func TestCutLogKeepsBeginAndEndAndCountsTheRest(t *testing.T) {
 	}
 }
 
-// The log of a stage that prints much is cut while it runs and at its end; that is reported once, and a failure still
+// The log of a verbose stage is cut while it runs and at its end; that is reported once, and a failure still
 // shows the last lines.
-func TestLogOfAStageKeepsToTheLimitOfTheSite(t *testing.T) {
+func TestStageLogStaysWithinTheLimitOfTheSite(t *testing.T) {
 	l := newLab(t)
 	l.put("site.hcl", labSite+"\nlogs {\n  limit = \"64KiB\"\n}\n")
 	l.write(`
@@ -137,8 +137,7 @@ func TestLimitOfLogs(t *testing.T) {
 	}
 }
 
-// A last line that is longer than what is read of a log is shown by its end.
-func TestLastLinesOfALongLineAreItsEnd(t *testing.T) {
+func TestLastLinesEndWithTheEndOfALongLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	long := strings.Repeat("x", 30_000_000)
 	for text, want := range map[string]string{

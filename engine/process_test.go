@@ -19,7 +19,8 @@ func init() {
 	}
 }
 
-// headlessMain is a process whose first thread ends, which makes it look like one that has ended, while another goes on.
+// headlessMain is a process whose first thread ends, so that it looks like an ended process, while another thread
+// continues.
 func headlessMain() {
 	go func() {
 		for stat := ""; !strings.Contains(stat, ") Z "); time.Sleep(time.Millisecond) {
@@ -33,7 +34,7 @@ func headlessMain() {
 	syscall.Syscall(syscall.SYS_EXIT, 0, 0, 0)
 }
 
-func TestProcessHasEndedWithItsLastThread(t *testing.T) {
+func TestProcessEndsWithItsLastThread(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe", "headless")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	out, err := cmd.StdoutPipe()

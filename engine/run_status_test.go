@@ -92,7 +92,7 @@ func TestFileNamesOfAddressesAreDistinctAndPlain(t *testing.T) {
 	}
 }
 
-func TestRunFoldersKeepNoSecretsOfTheEnvironment(t *testing.T) {
+func TestRunFoldersOmitSecretsOfTheEnvironment(t *testing.T) {
 	for v, want := range map[string]bool{"HOME=/home/a": false, "RCGRPO_SITE=site.hcl": false, "HF_TOKEN=hf_x": true,
 		"RCGRPO_VAR_base=/models": true, "PATH=/bin": true} {
 		if got := omitFromFolder(v); got != want {
@@ -116,7 +116,7 @@ func TestCausesOfFailures(t *testing.T) {
 	}
 }
 
-// logOf is the log that a watch begins with, and whether more may come.
+// logOf returns the first log of a watch and whether the stage may write more.
 func logOf(store *artifact.Store, experiment, address string) (path string, goesOn bool, err error) {
 	w, err := WatchStage(store, experiment, address, "")
 	if err != nil {
@@ -126,8 +126,8 @@ func logOf(store *artifact.Store, experiment, address string) (path string, goes
 	return w.Log, standing == GoesOn, err
 }
 
-// What an attempt before the last one said is no cause of the failure that is told.
-func TestCauseIsThatOfTheLastAttempt(t *testing.T) {
+// Log lines of earlier attempts do not determine the cause of a failure.
+func TestCauseComesFromTheLastAttempt(t *testing.T) {
 	lines := []string{"CUDA out of memory", attemptMark + "2", "no such file"}
 	if got := ofLastAttempt(lines); len(got) != 1 || got[0] != "no such file" {
 		t.Errorf("got %q, want the lines of the second attempt", got)

@@ -26,7 +26,7 @@ type Site struct {
 	Notify    []string // command to start at the end of a run; nil: none
 }
 
-// executors are the names an executor may have.
+// executors are the valid names of executors.
 var executors = []string{"local"}
 
 // defaultStore is the store without a site file.

@@ -5,7 +5,7 @@ import (
 	"testing/fstest"
 )
 
-func TestMemoryOfAMachineIsThatOfTheTightestControlGroup(t *testing.T) {
+func TestMachineMemoryIsThatOfTheTightestControlGroup(t *testing.T) {
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 	info := file("MemTotal:       24000000 kB\nMemFree:  1 kB\n")
 	for name, tc := range map[string]struct {
@@ -26,7 +26,7 @@ func TestMemoryOfAMachineIsThatOfTheTightestControlGroup(t *testing.T) {
 	}
 }
 
-func TestCPUsOfAMachineAreThoseOfTheTightestControlGroup(t *testing.T) {
+func TestMachineCPUsAreThoseOfTheTightestControlGroup(t *testing.T) {
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 	for name, tc := range map[string]struct {
 		files fstest.MapFS
@@ -48,7 +48,7 @@ func TestCPUsOfAMachineAreThoseOfTheTightestControlGroup(t *testing.T) {
 	}
 }
 
-func TestMemoryOfAStageIsWhatItStatesOrItsDeviceHas(t *testing.T) {
+func TestStageMemoryIsStatedOrThatOfItsDevice(t *testing.T) {
 	m := Machine{Memory: 7, GPUs: []string{"0", "1"}, Driver: GPUs{devices: []device{{index: "0", total: 80}, {index: "1", total: 40}}}}
 	for name, tc := range map[string]struct {
 		r    Resources
