@@ -176,7 +176,7 @@ func (c *crash) wantNoLiveRun(l *enginetest.Lab) {
 		c.Fatal(err)
 	}
 	for _, run := range runs {
-		for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 			s, err := engine.Status(run)
 			late := time.Now().After(deadline)
 			if err != nil || s.Live && late {
@@ -260,9 +260,9 @@ stage "light" "s%d" {
 	}
 }
 
-// processes lists the processes of a lab, after up to two seconds for those that are about to end.
+// processes lists the processes of a lab, after up to 30 seconds for those that are about to end.
 func processes(l *enginetest.Lab) (left []string) {
-	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		left = nil
 		entries, _ := os.ReadDir("/proc")
 		for _, e := range entries {
