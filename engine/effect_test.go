@@ -45,13 +45,13 @@ func TestSettingWithoutEffectIsAnErrorUnlessItRepeatsTheDefault(t *testing.T) {
 	for body, want := range map[string]string{
 		"":                                       "",
 		"on = true\ndetail {\nsize = 4\n}":       "",
-		"detail {\nsize = 4\n}":                  "x.hcl:4,1-9 Setting without effect: detail.size = 4 changes nothing here: on is false. Leave it out.",
+		"detail {\nsize = 4\n}":                  "x.hcl:4,1-9 Setting without effect: detail.size = 4 has no effect: on is false. Remove it.",
 		"detail {\nsize = 5\n}":                  "",
 		"detail {\nsize = null\n}":               "",
 		"detail {}":                              "",
-		"detail {\nwords = [\"a\", \"b\"]\n}":    "x.hcl:4,1-19 Setting without effect: detail.words = [\"a\", \"b\"] changes nothing here: on is false. Leave it out.",
+		"detail {\nwords = [\"a\", \"b\"]\n}":    "x.hcl:4,1-19 Setting without effect: detail.words = [\"a\", \"b\"] has no effect: on is false. Remove it.",
 		"name = \"fine\"\ndetail {\nsize = 9\n}": "",
-		"name = \"fine\"\ndetail {\nsize = 5\n}": "x.hcl:5,1-9 Setting without effect: detail.size = 5 changes nothing here: on is false. Leave it out.",
+		"name = \"fine\"\ndetail {\nsize = 5\n}": "x.hcl:5,1-9 Setting without effect: detail.size = 5 has no effect: on is false. Remove it.",
 	} {
 		path := t.TempDir() + "/x.hcl"
 		writeFile(t, path, "experiment {}\nstage \"switched\" \"s\" {\n"+body+"\n}\n")

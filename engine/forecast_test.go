@@ -104,7 +104,7 @@ func TestWhatCanNeverFitIsToldByThePlan(t *testing.T) {
 	text := fmt.Sprintf(forecastText, `"a"`, 8)
 	p, f := forecastOf(t, text, text, "model.m")
 	i := slices.IndexFunc(p.Nodes, func(d *Planned) bool { return d.Kind.Name == "grpo" })
-	if at := f.Placements[p.Nodes[i]]; !strings.Contains(at.Unfit, "asks for 8 GPUs and this machine offers 2") {
+	if at := f.Placements[p.Nodes[i]]; !strings.Contains(at.Unfit, "needs 8 GPUs, and this machine offers 2") {
 		t.Errorf("got %+v", at)
 	}
 	if got := f.Placements[p.Nodes[len(p.Nodes)-1]]; got.Unfit != "" || got.Executor != "local" {
@@ -118,7 +118,7 @@ func TestAStageThatWorksOnOneDeviceIsRefusedSeveral(t *testing.T) {
 		many bool
 		gpus int
 		want string
-	}{{false, 1, ""}, {true, 2, ""}, {false, 2, "asks for 2 GPUs, and a sft stage works on one so far"}} {
+	}{{false, 1, ""}, {true, 2, ""}, {false, 2, "needs 2 GPUs, but a sft stage uses only one"}} {
 		n := &Node{Kind: &Kind{Name: "sft", MultiGPU: tc.many}, Resources: Resources{GPUs: tc.gpus}}
 		if why := m.unfit(n); !strings.HasPrefix(why, tc.want) || (tc.want == "") != (why == "") {
 			t.Errorf("%+v: got %q", tc, why)

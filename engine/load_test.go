@@ -318,7 +318,7 @@ func TestMistakesOnTheCommandLineAreTold(t *testing.T) {
 	text := "experiment {}\nvariable \"samples\" {\n  default = 1\n}\nlocals {\n  s = var.samples\n}\n"
 	for name, tc := range map[string]struct{ vars, want string }{
 		"unknown name": {"sampels=3", "did you mean samples?"},
-		"no number":    {"samples=many", "is no value of type number"},
+		"no number":    {"samples=many", "is not a value of type number"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, diags := loadText(t, text, func(s *Source) {

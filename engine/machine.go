@@ -36,15 +36,18 @@ func machineFor(ctx context.Context, site *Site, wantsGPU bool) machine {
 func (m machine) unfit(n *Node) string {
 	switch {
 	case n.Resources.GPUs > 1 && !n.Kind.MultiGPU:
-		return fmt.Sprintf("asks for %s, and a %s stage works on one so far: the others would be held and stand idle. Write gpus = 1; instances and seeds run side by side, each on a device of its own",
+		return fmt.Sprintf("needs %s, but a %s stage uses only one: the others would be idle. Set gpus = 1; "+
+			"instances and seeds run in parallel, each on its own device",
 			Plural(n.Resources.GPUs, "GPU"), n.Kind.Name)
 	case n.Resources.GPUs > len(m.gpus):
-		return fmt.Sprintf("asks for %s and this machine offers %d (executor \"local\" of the site file, `gpus`)", Plural(n.Resources.GPUs, "GPU"), len(m.gpus))
+		return fmt.Sprintf("needs %s, and this machine offers %d (executor \"local\" of the site file, `gpus`)",
+			Plural(n.Resources.GPUs, "GPU"), len(m.gpus))
 	case n.Resources.GPUs > len(m.view.able(n.Resources.GPUMemory, m.gpus)):
-		return fmt.Sprintf("asks for %s with %d MiB each, and %d of this machine have that much", Plural(n.Resources.GPUs, "GPU"),
+		return fmt.Sprintf("needs %s with %d MiB each, and %d of this machine have enough memory",
+			Plural(n.Resources.GPUs, "GPU"),
 			n.Resources.GPUMemory>>20, len(m.view.able(n.Resources.GPUMemory, m.gpus)))
 	case m.memory > 0 && n.Resources.Memory > m.memory:
-		return fmt.Sprintf("asks for %d bytes of memory and the site file grants %d", n.Resources.Memory, m.memory)
+		return fmt.Sprintf("needs %d bytes of memory, and the site file allows %d", n.Resources.Memory, m.memory)
 	}
 	return ""
 }

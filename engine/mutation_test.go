@@ -307,7 +307,7 @@ var mutations = []struct {
 			return nil
 		}
 		s.from = s.from[:len(s.from)-1]
-		return &injected{nodes: of(s), reason: ReasonInput, text: fmt.Sprintf("input from[%d] is gone", len(s.from)), at: s.id()}
+		return &injected{nodes: of(s), reason: ReasonInput, text: fmt.Sprintf("input from[%d] was removed", len(s.from)), at: s.id()}
 	}},
 	{"the seed of a pinned stage", func(_ *testing.T, g *generated, s *genStage) *injected {
 		if s.seed == 0 || !s.draw || len(s.from) > 0 {
@@ -335,7 +335,7 @@ var mutations = []struct {
 		return &injected{nodes: func(n *Node) bool { return n.Kind == k }, reason: ReasonVersion, text: fmt.Sprintf("version %d → %d", k.Version-1, k.Version)}
 	}},
 	{"-replace", func(_ *testing.T, _ *generated, s *genStage) *injected {
-		return &injected{nodes: of(s), reason: ReasonRequested, text: "asked for with -replace", o: PlanOptions{Replace: []string{s.id()}}, same: true}
+		return &injected{nodes: of(s), reason: ReasonRequested, text: "requested with -replace", o: PlanOptions{Replace: []string{s.id()}}, same: true}
 	}},
 	{"a damaged object", func(t *testing.T, g *generated, s *genStage) *injected {
 		digest, what := "", "missing"
@@ -538,7 +538,7 @@ func TestTwinsRunOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := verdicts(p); got["follow.a"] != "run: new" || got["follow.b"] != "run unless unchanged: the same as stage.follow.a, which runs" {
+		if got := verdicts(p); got["follow.a"] != "run: new" || got["follow.b"] != "run unless unchanged: same key as stage.follow.a, which runs" {
 			t.Errorf("planned: %v", got)
 		}
 		if got := g.run(t, p); !slices.Equal(got, []string{"follow.a"}) {

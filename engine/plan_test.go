@@ -262,7 +262,7 @@ func TestTargetAndReplace(t *testing.T) {
 	perform(t, planOf(t, chain, store, PlanOptions{}), changing)
 	p = planOf(t, chain, store, PlanOptions{Replace: []string{"sft.warm"}})
 	got := verdicts(p)
-	if got["sft.warm"] != "run: asked for with -replace" || !strings.HasPrefix(got["grpo.arm"], "run unless unchanged") || len(got) != 2 {
+	if got["sft.warm"] != "run: requested with -replace" || !strings.HasPrefix(got["grpo.arm"], "run unless unchanged") || len(got) != 2 {
 		t.Errorf("replace: got %v", got)
 	}
 	if _, err := NewPlan(mustLoad(t, chain), store, PlanOptions{Targets: []string{"sft.worm"}}); err == nil || !strings.Contains(err.Error(), "did you mean sft.warm?") {

@@ -154,7 +154,7 @@ stage "toy" "a" {
   }
 }
 `)
-	if r := l.run(RunOptions{}); r.err == nil || !strings.Contains(r.err.Error(), "asks for 4 GPUs and this machine offers 3") {
+	if r := l.run(RunOptions{}); r.err == nil || !strings.Contains(r.err.Error(), "needs 4 GPUs, and this machine offers 3") {
 		t.Errorf("too many GPUs: got %v, want a refusal before anything runs", r.err)
 	}
 }

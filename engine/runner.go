@@ -52,5 +52,8 @@ func (p *performance) shorter(parts artifact.Parts) (*Shorter, error) {
 	if err != nil || s == nil {
 		return nil, err
 	}
-	return &Shorter{s.Length, s.Dir, s.Manifest.Key, func(port string) (*artifact.Artifact, error) { return p.Store.Open(s.Manifest, port) }}, nil
+	return &Shorter{s.Length, s.Dir, s.Manifest.Key, func(port string) (*artifact.Artifact,
+		error) {
+		return p.Store.Open(s.Manifest, port)
+	}}, nil
 }
