@@ -47,7 +47,7 @@ func TestSettingWithoutEffectIsAnErrorUnlessItRepeatsTheDefault(t *testing.T) {
 	}
 	kinds := engine.Registry{{Name: "switched", Summary: "Has a detail.", Version: 1,
 		New: newSwitched, Outputs: enginetest.FilesOut}}
-	const without = "Setting without effect: detail.%s changes nothing here: on is false. Leave it out."
+	const without = "Setting without effect: detail.%s has no effect: on is false. Remove it."
 	for body, want := range map[string]string{
 		"":                                       "",
 		"on = true\ndetail {\nsize = 4\n}":       "",

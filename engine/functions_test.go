@@ -71,8 +71,8 @@ func TestFunctionsRefuseWrongArguments(t *testing.T) {
 		"alltrue([1, 2])":                "want every element to be a bool",
 		"one([1, 2])":                    "want one element or none, got 2",
 		"startswith(1, [])":              "string required",
-		"jsonencode([stage.model.m])":    "cannot be made a text",
-		`format("%v", file("raw.csv"))`:  "cannot be made a text",
+		"jsonencode([stage.model.m])":    "cannot be converted to a string",
+		`format("%v", file("raw.csv"))`:  "cannot be converted to a string",
 		`"${stage.model.m.checkpoint}s"`: "string required",
 	} {
 		_, diags := x.Eval(expression)

@@ -313,7 +313,7 @@ var mutations = []struct {
 			return nil
 		}
 		s.from = s.from[:len(s.from)-1]
-		return input(s, fmt.Sprintf("from[%d] is gone", len(s.from)), s.id())
+		return input(s, fmt.Sprintf("input from[%d] was removed", len(s.from)), s.id())
 	}},
 	{"the seed of a pinned stage", func(_ *testing.T, g *generated, s *genStage) *injected {
 		if s.seed == 0 || !s.draw || len(s.from) > 0 {
@@ -344,7 +344,7 @@ var mutations = []struct {
 			text: fmt.Sprintf("version %d → %d", k.Version-1, k.Version)}
 	}},
 	{"-replace", func(_ *testing.T, _ *generated, s *genStage) *injected {
-		return &injected{nodes: of(s), reason: engine.ReasonRequested, text: "asked for with -replace",
+		return &injected{nodes: of(s), reason: engine.ReasonRequested, text: "requested with -replace",
 			o: engine.PlanOptions{Replace: []string{s.id()}}, same: true}
 	}},
 	{"a damaged object", func(t *testing.T, g *generated, s *genStage) *injected {
