@@ -74,7 +74,7 @@ browser: axe
 
 changes: build
 	@mkdir -p out
-	bin/rcgrpo report experiments/drills.hcl -bundle out/demo.tar.gz
+	bin/rcgrpo report experiments/drills.hcl --bundle out/demo.tar.gz
 	RCGRPO_BUNDLE=$(ROOT)/out/demo.tar.gz $(GO) test -count=1 -timeout 60m -run TestChangesOfABundle -v ./cmd/rcgrpo
 
 bench: build

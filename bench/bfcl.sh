@@ -22,10 +22,10 @@ one_core() { if command -v taskset >/dev/null; then taskset -c 0 "$@"; else "$@"
 median() { python3 -c 'import json,sys; print(json.load(sys.stdin)["replay_and_check_median_s"])'; }
 for turn in $(seq "${1:-3}"); do
 	theirs=$(one_core python3 "$script" "$official" | median)
-	ours=$(one_core bin/rcgrpo bfcl check -time .deps/bfcl | median)
+	ours=$(one_core bin/rcgrpo bfcl check --time .deps/bfcl | median)
 	python3 -c "print(f'turn $turn: Python $theirs s, ours $ours s, {$theirs/$ours:.1f} x')"
 done
-bin/rcgrpo bfcl check -time .deps/bfcl | grep -E 'per_call|per_episode'
+bin/rcgrpo bfcl check --time .deps/bfcl | grep -E 'per_call|per_episode'
 for workers in 1 2; do
-	echo "workers $workers: $(bin/rcgrpo bfcl check -time -workers $workers .deps/bfcl | median) s"
+	echo "workers $workers: $(bin/rcgrpo bfcl check --time --workers $workers .deps/bfcl | median) s"
 done

@@ -11,37 +11,43 @@ import (
 	"testing"
 )
 
-// ladder says which packages of ours, and of the libraries that only one room may touch, a package may import: the
-// table of docs/architecture.md. "stages/*" stands for every kind.
+// ladder lists the packages of this module, and the guarded libraries, that a package may import: the table of
+// docs/architecture.md. "stages/*" is every kind.
 var ladder = map[string][]string{
-	"bfcl/internal/py":           {},
-	"stages/internal/token":      {},
-	"engine/internal/dag":        {},
-	"engine/internal/disk":       {},
-	"engine/artifact":            {"engine/internal/disk"},
-	"stages/internal/torch":      {"gotch"},
-	"bfcl/internal/api":          {"bfcl/internal/py"},
-	"bfcl":                       {"bfcl/internal/api", "bfcl/internal/py"},
-	"bfcl/drill":                 {"bfcl"},
-	"bfcl/golden":                {"bfcl", "bfcl/internal/py"},
-	"bench/fixtures":             {},
-	"build/gotest":               {},
-	"engine":                     {"engine/artifact", "engine/internal/dag", "engine/internal/disk"},
-	"engine/enginetest":          {"engine", "engine/artifact"},
-	"stages/rl":                  {"bfcl"},
-	"stages/internal/chat":       {"stages/rl", "stages/internal/token", "bfcl"},
-	"stages/internal/lm":         {"stages/internal/torch", "stages/rl"},
-	"stages/internal/resume":     {},
-	"stages/internal/metrics":    {"engine", "engine/artifact", "stages/rl", "stages/internal/resume"},
-	"stages/internal/checkpoint": {"engine", "engine/artifact", "bfcl", "stages/rl", "stages/internal/chat", "stages/internal/lm", "stages/internal/token", "stages/internal/torch"},
-	"stages/*":                   {"engine", "engine/artifact", "bfcl", "bfcl/drill", "stages/rl", "stages/internal/chat", "stages/internal/lm", "stages/internal/token", "stages/internal/torch", "stages/internal/checkpoint", "stages/internal/metrics", "stages/internal/resume"},
-	"reports":                    {"engine", "engine/artifact", "stages/rl", "bfcl", "go-echarts", "tablewriter"},
-	"stages":                     {"engine", "stages/rl", "stages/*", "stages/internal/checkpoint", "stages/internal/chat", "stages/internal/lm"},
-	"cmd/rcgrpo":                 {"engine", "engine/artifact", "stages", "stages/rl", "reports", "bfcl", "bfcl/golden"},
+	"bfcl/internal/py":        {},
+	"stages/internal/token":   {},
+	"engine/internal/dag":     {},
+	"engine/internal/disk":    {},
+	"engine/artifact":         {"engine/internal/disk"},
+	"stages/internal/torch":   {"gotch"},
+	"bfcl/internal/api":       {"bfcl/internal/py"},
+	"bfcl":                    {"bfcl/internal/api", "bfcl/internal/py"},
+	"bfcl/drill":              {"bfcl"},
+	"bfcl/golden":             {"bfcl", "bfcl/internal/py"},
+	"bench/fixtures":          {},
+	"build/gotest":            {},
+	"engine":                  {"engine/artifact", "engine/internal/dag", "engine/internal/disk"},
+	"engine/enginetest":       {"engine", "engine/artifact"},
+	"stages/rl":               {"bfcl"},
+	"stages/internal/chat":    {"stages/rl", "stages/internal/token", "bfcl"},
+	"stages/internal/lm":      {"stages/internal/torch", "stages/rl"},
+	"stages/internal/resume":  {},
+	"stages/internal/metrics": {"engine", "engine/artifact", "stages/rl", "stages/internal/resume"},
+	"stages/internal/checkpoint": {"engine", "engine/artifact", "bfcl", "stages/rl", "stages/internal/chat",
+		"stages/internal/lm", "stages/internal/token", "stages/internal/torch"},
+	"stages/*": {"engine", "engine/artifact", "bfcl", "bfcl/drill", "stages/rl",
+		"stages/internal/chat", "stages/internal/lm", "stages/internal/token", "stages/internal/torch",
+		"stages/internal/checkpoint", "stages/internal/metrics", "stages/internal/resume"},
+	"reports": {"engine", "engine/artifact", "stages/rl", "bfcl", "go-echarts", "tablewriter"},
+	"stages": {"engine", "stages/rl", "stages/*", "stages/internal/checkpoint",
+		"stages/internal/chat", "stages/internal/lm"},
+	"cmd/rcgrpo": {"engine", "engine/artifact", "stages", "stages/rl", "reports", "bfcl", "bfcl/golden",
+		"cmd/rcgrpo/internal/display", "cobra"},
+	"cmd/rcgrpo/internal/display": {"engine"},
 }
 
 // guarded are the libraries that only some packages may import.
-var guarded = []string{"gotch", "go-echarts", "tablewriter"}
+var guarded = []string{"gotch", "go-echarts", "tablewriter", "cobra"}
 
 func TestImportsKeepToTheLadder(t *testing.T) {
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
@@ -57,7 +63,7 @@ func TestImportsKeepToTheLadder(t *testing.T) {
 		pkg := rung(filepath.ToSlash(filepath.Dir(path)))
 		allowed, known := ladder[pkg]
 		if !known {
-			t.Errorf("%s: package %s has no row in the ladder; give it one here and in docs/architecture.md", path, pkg)
+			t.Errorf("%s: package %s has no row in the ladder; add one here and in docs/architecture.md", path, pkg)
 			return nil
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
@@ -75,7 +81,7 @@ func TestImportsKeepToTheLadder(t *testing.T) {
 				continue
 			}
 			if !slices.Contains(allowed, seen) {
-				t.Errorf("%s imports %s, which %s must not see", path, name, pkg)
+				t.Errorf("%s imports %s; package %s must not", path, name, pkg)
 			}
 		}
 		return nil
@@ -85,7 +91,7 @@ func TestImportsKeepToTheLadder(t *testing.T) {
 	}
 }
 
-// rung maps the package of a kind to "stages/*", any other to itself.
+// rung returns "stages/*" for the package of a kind, otherwise the package itself.
 func rung(pkg string) string {
 	if name, ok := strings.CutPrefix(pkg, "stages/"); ok && name != "rl" && !strings.Contains(name, "/") {
 		return "stages/*"
@@ -93,10 +99,10 @@ func rung(pkg string) string {
 	return pkg
 }
 
-// The settings of the Go runtime belong to the process, so only the command may set them: a library that does changes
-// what its caller has chosen.
+// The settings of the Go runtime belong to the process: a library must not override the choice of its caller.
 func TestLibrariesLeaveTheRuntimeAlone(t *testing.T) {
-	setters := map[string]bool{"debug.SetGCPercent": true, "debug.SetMemoryLimit": true, "debug.SetMaxThreads": true, "debug.SetMaxStack": true}
+	setters := map[string]bool{"debug.SetGCPercent": true, "debug.SetMemoryLimit": true, "debug.SetMaxThreads": true,
+		"debug.SetMaxStack": true}
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() && path != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata") {
 			if err == nil {

@@ -13,19 +13,18 @@ import (
 	"testing"
 )
 
-// cited is a page in a comment, with the number of the section behind its name, as in bfcl/SPEC.md 13.4.
+// cited matches a page and the number of a section, as in bfcl/SPEC.md 13.4.
 var cited = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`([\w./$-]*\w\.md)\b(?:,? (?:section )?(\d+(?:\.\d+)*))?`)
 })
 
-// unnamed is a citation that leaves out which page it means.
+// unnamed matches a citation without the path of the page.
 var unnamed = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\(spec \d|training page`) })
 
-// linked is the target of a link of Markdown inside the repository.
+// linked matches the target of a Markdown link inside the repository.
 var linked = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\]\(([^)#:]+)\)`) })
 
-// A reader of a clone can open every page that a comment cites, and finds the section there. A page is named from the
-// root or from the folder of the file.
+// Comments cite only pages and sections of this repository. A path is relative to the root or to the citing file.
 func TestEveryCitedPageAndSectionExists(t *testing.T) {
 	seen := 0
 	exists := func(file, page string) (path string, ok bool) {
@@ -38,7 +37,7 @@ func TestEveryCitedPageAndSectionExists(t *testing.T) {
 	}
 	check := func(file, text string) {
 		if m := unnamed().FindString(text); m != "" {
-			t.Errorf("%s: a comment says %q; name the page by its path", file, m)
+			t.Errorf("%s: the comment %q needs the path of the page", file, m)
 		}
 		for _, m := range cited().FindAllStringSubmatch(text, -1) {
 			seen++
@@ -57,7 +56,8 @@ func TestEveryCitedPageAndSectionExists(t *testing.T) {
 		}
 	}
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() && (strings.HasPrefix(d.Name(), ".") && path != "." || slices.Contains([]string{"testdata", "out", "bin"}, d.Name())) {
+		if err != nil || d.IsDir() && (strings.HasPrefix(d.Name(), ".") && path != "." ||
+			slices.Contains([]string{"testdata", "out", "bin"}, d.Name())) {
 			if err == nil {
 				err = fs.SkipDir
 			}
@@ -95,6 +95,6 @@ func TestEveryCitedPageAndSectionExists(t *testing.T) {
 		t.Fatal(err)
 	}
 	if seen < 40 {
-		t.Errorf("found %d cited pages only", seen)
+		t.Errorf("found %d cited pages, want at least 40", seen)
 	}
 }

@@ -13,11 +13,11 @@ import (
 	"rcgrpo/reports"
 )
 
-// chosenByTheFile are settings of the paper's tables that a kind gives no default, or another one.
+// chosenByTheFile are settings of the paper that have no default, or another one.
 var chosenByTheFile = []string{"lr", "batch", "epochs", "updates", "group", "tokens.high"}
 
-// The page marks departures from the paper's profile. Where the paper is silent, the profile is what the kinds do unless a
-// file says otherwise, so a changed default or a new setting of the objective must reach the page's table.
+// The page marks departures from the paper's profile. Where the paper specifies nothing, the profile has the defaults
+// of the kinds. So a new setting of the objective, or a changed default, must be added to the page's table.
 func TestPaperSettingsAreTheDefaultsOfTheKinds(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "x.hcl")
 	text := `
@@ -79,19 +79,22 @@ stage "rc-grpo" "x" {
 			known[s.Name] = true
 			want, listed := paper[s.Name]
 			objective := false
-			for _, block := range []string{"advantage.", "ratio.", "clip.", "loss.", "kl.", "schedule.", "optimizer.", "tokens."} {
+			for _, block := range []string{"advantage.", "ratio.", "clip.", "loss.", "kl.", "schedule.", "optimizer.",
+				"tokens."} {
 				objective = objective || strings.HasPrefix(s.Name, block)
 			}
 			switch {
 			case !listed && objective && !(n.Kind.Name == "grpo" && s.Name == "tokens.high"): // grpo has no token
-				t.Errorf("%s of %s is not in reports.PaperSettings, so a page would not mark it; its default is %s", s.Name, n.Kind.Name, s.Value)
-			case listed && !slices.Contains(chosenByTheFile, s.Name) && !equalJSON(t, s.Value, want) && s.Value != `"checkpoint"`:
+				t.Errorf("%s of %s is not in reports.PaperSettings, so a page would not mark it; its default is %s", s.Name,
+					n.Kind.Name, s.Value)
+			case listed && !slices.Contains(chosenByTheFile, s.Name) && !equalJSON(t, s.Value, want) &&
+				s.Value != `"checkpoint"`:
 				t.Errorf("%s of %s: reports.PaperSettings has %s, the default is %s", s.Name, n.Kind.Name, want, s.Value)
 			}
 		}
 		for name := range paper {
 			if !known[name] {
-				t.Errorf("reports.PaperSettings has %s of %s, which is no setting", name, n.Kind.Name)
+				t.Errorf("reports.PaperSettings has %s of %s, which is not a setting", name, n.Kind.Name)
 			}
 		}
 	}

@@ -22,7 +22,7 @@ func TestKindsAreSound(t *testing.T) {
 	}
 }
 
-// What comes after the marker in docs/language.md is printed from the kinds; -update renews it.
+// The part of docs/language.md after the marker is generated from the kinds; -update renews it.
 func TestLanguagePageIsCurrent(t *testing.T) {
 	const path, marker = "docs/language.md", "renews it. -->\n"
 	page, err := os.ReadFile(path)
@@ -46,12 +46,12 @@ func TestLanguagePageIsCurrent(t *testing.T) {
 		return
 	}
 	if string(page) != want {
-		t.Errorf("%s is not what the kinds say (%d and %d bytes after the marker); run go test ./docs -run TestLanguagePage -update", path, len(had), printed.Len())
+		t.Errorf("%s is outdated (%d bytes after the marker, want %d); run go test ./docs -run TestLanguagePage -update",
+			path, len(had), printed.Len())
 	}
 }
 
-// Every hcl block of the documentation is what it says: an experiment plans, a site file is read, and a fragment is
-// part of an experiment.
+// Every hcl block of the documentation loads: as an experiment, a site file, or a part of an experiment.
 func TestHCLOfTheDocumentation(t *testing.T) {
 	paths, err := filepath.Glob("docs/*.md")
 	if err != nil {
@@ -97,14 +97,14 @@ func checkBlock(t *testing.T, text string) {
 	}
 	_, diags := engine.Load(engine.Source{Path: file, Env: os.Environ(), Vars: vars}, kinds())
 	for _, d := range diags {
-		if fragment && slices.Contains([]string{"Reference to nothing", "Unknown local", "Unknown variable", "Unused variable"}, d.Summary) {
-			continue // what it refers to stands elsewhere
+		if fragment && slices.Contains([]string{"Reference to nothing", "Unknown local", "Unknown variable",
+			"Unused variable"}, d.Summary) {
+			continue // the fragment refers to other parts
 		}
 		t.Errorf("%s: %s\n%s", d.Summary, d.Detail, text)
 	}
 }
 
-// A page of docs/ that the README does not name is never found.
 func TestReadmeNamesEveryPageOfTheDocumentation(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
@@ -114,15 +114,15 @@ func TestReadmeNamesEveryPageOfTheDocumentation(t *testing.T) {
 	if err != nil || len(pages) == 0 {
 		t.Fatalf("no pages: %v", err)
 	}
-	for _, page := range append(pages, "CONTRIBUTING.md", "CHANGELOG.md", "CITATION.cff", "LICENSE", "experiments/LOG.md") {
+	for _, page := range append(pages, "CONTRIBUTING.md", "CHANGELOG.md", "CITATION.cff", "LICENSE",
+		"experiments/LOG.md") {
 		if !strings.Contains(string(readme), "]("+page+")") {
 			t.Errorf("README.md does not link %s", page)
 		}
 	}
 }
 
-// How many cells, values and artifacts a page has is printed by verify and changes with every table, so documents do not
-// repeat it.
+// Every new table changes the counts of cells, values and artifacts. verify prints them; documents do not repeat them.
 func TestDocumentsDoNotCountWhatVerifyCounts(t *testing.T) {
 	paths, err := filepath.Glob("docs/*.md")
 	if err != nil {
@@ -135,13 +135,13 @@ func TestDocumentsDoNotCountWhatVerifyCounts(t *testing.T) {
 			t.Fatal(err)
 		}
 		if found := counted.Find(text); found != nil {
-			t.Errorf("%s says %q; verify prints the number of the page at hand", path, found)
+			t.Errorf("%s contains %q; verify prints the current number", path, found)
 		}
 	}
 }
 
-// The tree of docs/architecture.md names folders that are there. Other claims about parts of the program hold as long as
-// some code mentions the part.
+// The tree of docs/architecture.md names existing folders. Some other parts must appear in the code if the page names
+// them.
 func TestArchitectureNamesOnlyWhatIsThere(t *testing.T) {
 	page, err := os.ReadFile("docs/architecture.md")
 	if err != nil {
@@ -162,13 +162,13 @@ func TestArchitectureNamesOnlyWhatIsThere(t *testing.T) {
 				parent = name
 			}
 			if info, err := os.Stat(name); err != nil || !info.IsDir() {
-				t.Errorf("docs/architecture.md names the folder %s, which is not there", name)
+				t.Errorf("docs/architecture.md names the folder %s, which does not exist", name)
 			}
 			folders++
 		}
 	}
 	if folders < 20 {
-		t.Errorf("%d folders are found in the tree, want at least 20", folders)
+		t.Errorf("got %d folders in the tree, want at least 20", folders)
 	}
 	var code bytes.Buffer
 	err = filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
@@ -187,7 +187,7 @@ func TestArchitectureNamesOnlyWhatIsThere(t *testing.T) {
 	}
 	for _, part := range []string{"c10d", "NCCL", "endpoint"} {
 		if strings.Contains(string(page), part) && !strings.Contains(code.String(), part) {
-			t.Errorf("docs/architecture.md speaks of %s, and no code does", part)
+			t.Errorf("docs/architecture.md names %s, which no code does", part)
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Package docs_test checks rules of the whole repository: imports, pages, citations, ways of extending it. Its tests run
-// in the root of the repository.
+// Package docs_test checks rules of the whole repository: imports, pages, citations, extensions. Its tests run in the
+// root of the repository.
 package docs_test
 
 import (

@@ -13,14 +13,14 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// walk is one way of adding to this program, as the table of docs/architecture.md says: the new files lie in
-// docs/testdata/walks/DIR, the lines that change are these.
+// walk is one way of extending the program, as in the table of docs/architecture.md. The new files are in
+// docs/testdata/walks/DIR.
 type walk struct {
 	dir   string
 	lines []line
 }
 
-// line is a line of a file, by a part of it that stands there once, and that part afterwards.
+// line is a change of a file: old occurs once and becomes new.
 type line struct{ file, old, new string }
 
 var walks = []walk{
@@ -30,17 +30,24 @@ var walks = []walk{
 	}},
 	{"class", []line{
 		{"bfcl/internal/api/class.go", `{"VehicleControlAPI", "vehicle_control", vehicleMethods, newVehicleControlAPI},`,
-			"{\"VehicleControlAPI\", \"vehicle_control\", vehicleMethods, newVehicleControlAPI},\n\t{\"CalendarAPI\", \"calendar\", calendarMethods, newCalendarAPI},"},
+			"{\"VehicleControlAPI\", \"vehicle_control\", vehicleMethods, newVehicleControlAPI},\n" +
+				"\t{\"CalendarAPI\", \"calendar\", calendarMethods, newCalendarAPI},"},
 	}},
 	{"figure", []line{
-		{"reports/catalogue.go", `piece{"certificate",`, "piece{\"fig-sizes\", \"turns of the tasks\", func(s *Study) []Part { return addFigures(nil, s.sizeFigure()) }},\n\t\tpiece{\"certificate\","},
+		{"reports/catalogue.go", `piece{"certificate",`,
+			"piece{\"fig-sizes\", \"turns of the tasks\", func(s *Study) []Part { return addFigures(nil, s.sizeFigure()) }},\n" +
+				"\t\tpiece{\"certificate\","},
 		{"reports/catalogue.go", `of("data", "certificate"`, `of("data", "fig-sizes", "certificate"`},
 		{"reports/kind.go", `data, certificate,`, `data, fig-sizes, certificate,`},
 	}},
 	{"number", []line{
-		{"stages/rl/diagnostics.go", `{"sigma2", "mean over groups`, "{\"best_of_group\", \"mean over groups of max R\", \"reward\", \"higher\"},\n\t{\"sigma2\", \"mean over groups"},
-		{"stages/rl/diagnostics.go", `v["reward_range"] += (high - low) / n`, "v[\"reward_range\"] += (high - low) / n\n\t\tv[\"best_of_group\"] += high / n"},
-		{"reports/training.go", `{id: "variance",`, "{id: \"best\", title: \"Best of a group\", y: \"reward\", metrics: []string{\"best_of_group\"}},\n\t{id: \"variance\","},
+		{"stages/rl/diagnostics.go", `{"sigma2", "mean over groups`,
+			"{\"best_of_group\", \"mean over groups of max R\", \"reward\", \"higher\"},\n\t{\"sigma2\", \"mean over groups"},
+		{"stages/rl/diagnostics.go", `v["reward_range"] += (high - low) / n`,
+			"v[\"reward_range\"] += (high - low) / n\n\t\tv[\"best_of_group\"] += high / n"},
+		{"reports/training.go", `{id: "variance",`,
+			"{id: \"best\", title: \"Best of a group\", y: \"reward\", metrics: []string{\"best_of_group\"}},\n" +
+				"\t{id: \"variance\","},
 		{"reports/kind.go", `fig-variance,`, `fig-best, fig-variance,`},
 	}},
 	{"executor", []line{
@@ -49,28 +56,29 @@ var walks = []walk{
 	}},
 	{"family", []line{
 		{"stages/internal/chat/family.go", `{&qwen, &llama}`, "{&qwen, &llama, &toy}"},
-		{"stages/internal/lm/config.go", `"llama": {class: "LlamaForCausalLM"},`, "\"llama\": {class: \"LlamaForCausalLM\"},\n\t\"toy\":   {class: \"ToyForCausalLM\"},"},
+		{"stages/internal/lm/config.go", `"llama": {class: "LlamaForCausalLM"},`,
+			"\"llama\": {class: \"LlamaForCausalLM\"},\n\t\"toy\":   {class: \"ToyForCausalLM\"},"},
 	}},
 }
 
 // raced reports whether the race detector is on.
 var raced bool
 
-// TestAdditionsTouchTheFilesThatTheirTableNames walks every path of CONTRIBUTING.md at once, over the sources as they are
-// (go's -overlay): what the table names is enough for a program and for the tests of the packages that were added to.
+// All extensions of CONTRIBUTING.md are made at once in an overlay of the sources. The program builds, and the tests of
+// the extended packages pass.
 func TestAdditionsTouchTheFilesThatTheirTableNames(t *testing.T) {
 	if testing.Short() {
-		t.Skip("builds the program once more")
+		t.Skip("builds the program")
 	}
 	if raced {
-		t.Skip("runs without the race detector, which its program and its tests have not")
+		t.Skip("its program and tests have no race detector")
 	}
 	root, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	replace := map[string]string{} // path in the tree -> file that stands for it
+	replace := map[string]string{} // path in the tree -> replacement
 	texts := map[string]string{}   // changed files
 	for _, w := range walks {
 		from := filepath.Join("docs", "testdata", "walks", w.dir)
@@ -125,13 +133,15 @@ func TestAdditionsTouchTheFilesThatTheirTableNames(t *testing.T) {
 			t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
 		}
 	}
-	goes("test", "-c", "-vet=off", "-o", filepath.Join(dir, "apart.test"), "./engine/apart") // go test wants the folder to be there
+	goes("test", "-c", "-vet=off", "-o", filepath.Join(dir, "apart.test"),
+		"./engine/apart") // go test requires an existing folder
 	suite := exec.CommandContext(t.Context(), filepath.Join(dir, "apart.test"))
 	suite.Dir = dir
 	if out, err := suite.CombinedOutput(); err != nil {
 		t.Fatalf("the executor suite: %v\n%s", err, out)
 	}
-	goes("test", "-run", "Calendar|Panic|Clone|Official|Toy|BestOf|Piece|Sizes|LoggedNumber", "./bfcl/internal/api", "./bfcl", "./stages/internal/chat", "./stages/rl", "./reports")
+	goes("test", "-run", "Calendar|Panic|Clone|Official|Toy|BestOf|Piece|Sizes|LoggedNumber", "./bfcl/internal/api",
+		"./bfcl", "./stages/internal/chat", "./stages/rl", "./reports")
 	goes("build", "-o", filepath.Join(dir, "rcgrpo"), "./cmd/rcgrpo")
 
 	session := fmt.Sprintf(walkSession, filepath.Join(dir, "rcgrpo"))
@@ -145,7 +155,7 @@ func TestAdditionsTouchTheFilesThatTheirTableNames(t *testing.T) {
 	}})
 }
 
-// walkSession is what a user sees of the additions that need no tensors.
+// walkSession uses the extensions that need no tensors.
 const walkSession = `
 env R=%s
 exec $R kinds thin
@@ -198,6 +208,8 @@ stage "model" "toy" {
   path = dir("toy")
 }
 -- toy/config.json --
-{"architectures": ["ToyForCausalLM"], "model_type": "toy", "hidden_act": "silu", "hidden_size": 64, "intermediate_size": 160, "max_position_embeddings": 512,
- "num_attention_heads": 4, "num_hidden_layers": 3, "num_key_value_heads": 2, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "tie_word_embeddings": false, "vocab_size": 512}
+{"architectures": ["ToyForCausalLM"], "model_type": "toy", "hidden_act": "silu", "hidden_size": 64,
+ "intermediate_size": 160, "max_position_embeddings": 512, "num_attention_heads": 4, "num_hidden_layers": 3,
+ "num_key_value_heads": 2, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "tie_word_embeddings": false,
+ "vocab_size": 512}
 `

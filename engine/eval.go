@@ -70,7 +70,7 @@ func suggestFunctions(diags hcl.Diagnostics) {
 		if slices.Contains(impure, name) {
 			d.Detail = fmt.Sprintf("There is no function %s: no function reads the clock, the environment, "+
 				"the network or random numbers, so that the same files give the same experiment everywhere. "+
-				"Pass such a value as a variable: -var or RCGRPO_VAR_NAME.", name)
+				"Pass such a value as a variable: --var or RCGRPO_VAR_NAME.", name)
 		}
 	}
 }

@@ -27,8 +27,8 @@ func (r Registry) Lookup(name string) *Kind {
 // that a child process loads the same experiment as its engine.
 type Source struct {
 	Path     string            // a file, or a folder with one experiment block, without VarFiles and Site
-	Vars     map[string]string `json:",omitempty"` // -var NAME=VALUE
-	VarFiles []string          `json:",omitempty"` // -var-file FILE; later files win
+	Vars     map[string]string `json:",omitempty"` // --var NAME=VALUE
+	VarFiles []string          `json:",omitempty"` // --var-file FILE; later files win
 	Site     string            `json:",omitempty"` // site file; "": $RCGRPO_SITE, then ./site.hcl
 	Env      []string          `json:",omitempty"` // NAME=VALUE; only RCGRPO_* and HOME are read
 

@@ -246,7 +246,7 @@ func without(paths, files []string) []string {
 
 // FindExperiment returns the path of the only experiment in a folder: the file with an experiment block, or the
 // folder itself if it contains more files. The error lists the choices. It considers all files, so that commands
-// with and without -var-file find the same experiment under the same name.
+// with and without --var-file find the same experiment under the same name.
 func FindExperiment(dir string) (string, error) {
 	paths, _, _, err := experimentFiles(dir, nil)
 	if err != nil {
@@ -300,7 +300,7 @@ func (l *loader) collectBlocks(b *hclsyntax.Body) {
 		detail := fmt.Sprintf("Settings must be inside a block; put your own value into a locals block: "+
 			"locals { %s = … }.", a.Name)
 		if len(b.Blocks) == 0 && len(l.x.Paths) > 1 {
-			detail += fmt.Sprintf(" If these are values of variables, pass -var-file %s, or move or rename "+
+			detail += fmt.Sprintf(" If these are values of variables, pass --var-file %s, or move or rename "+
 				"the file so that it does not end in .hcl.", a.NameRange.Filename)
 		}
 		l.errorf(&a.NameRange, "Setting outside a block", "%s", detail)

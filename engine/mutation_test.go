@@ -344,7 +344,7 @@ var mutations = []struct {
 			text: fmt.Sprintf("version %d → %d", k.Version-1, k.Version)}
 	}},
 	{"-replace", func(_ *testing.T, _ *generated, s *genStage) *injected {
-		return &injected{nodes: of(s), reason: engine.ReasonRequested, text: "requested with -replace",
+		return &injected{nodes: of(s), reason: engine.ReasonRequested, text: "requested with --replace",
 			o: engine.PlanOptions{Replace: []string{s.id()}}, same: true}
 	}},
 	{"a damaged object", func(t *testing.T, g *generated, s *genStage) *injected {

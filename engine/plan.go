@@ -35,7 +35,7 @@ type Planned struct {
 	Key           string             // "" until all inputs are known
 	Manifest      *artifact.Manifest // of UpToDate and Collected
 	Last          *artifact.Manifest // the last result committed for this address; nil if new
-	Force         bool               // -replace: runs even if the store has its key
+	Force         bool               // --replace: runs even if the store has its key
 	DuplicateOf   *Planned           // the earlier node with the same key, which runs
 	ContinuesFrom string             // the result from which a run would resume, or why it cannot; may be ""
 
@@ -73,7 +73,7 @@ const (
 	ReasonSeed      Reason = "seed"      // the seed of a stochastic stage differs
 	ReasonMissing   Reason = "missing"   // recorded, but damaged or deleted
 	ReasonCollected Reason = "collected" // gc removed the bytes and a node that runs reads them
-	ReasonRequested Reason = "requested" // -replace
+	ReasonRequested Reason = "requested" // --replace
 	ReasonDuplicate Reason = "twin"      // another node of the plan has the same key and runs first
 )
 
@@ -221,7 +221,7 @@ func (p *Plan) decide(n *Node, planned map[*Node]*Planned, force bool) (*Planned
 	}
 	switch {
 	case force:
-		d.Cause = Cause{Reason: ReasonRequested, Text: "requested with -replace"}
+		d.Cause = Cause{Reason: ReasonRequested, Text: "requested with --replace"}
 	case !ok && (d.Cause.Reason == ReasonNone || p.keptIfUnchanged(n, planned)):
 		d.Verb = MayRun
 		d.Cause = waitCause(n, planned)

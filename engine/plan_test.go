@@ -121,7 +121,7 @@ func TestTargetAndReplace(t *testing.T) {
 	p = planOf(t, chain, store, engine.PlanOptions{Replace: []string{"sft.warm"}})
 	got := enginetest.Causes(p)
 	waits := strings.HasPrefix(got["grpo.arm"], "run unless unchanged")
-	if got["sft.warm"] != "run: requested with -replace" || !waits || len(got) != 2 {
+	if got["sft.warm"] != "run: requested with --replace" || !waits || len(got) != 2 {
 		t.Errorf("replace: got %v, want that sft.warm runs and grpo.arm may run", got)
 	}
 	_, err := engine.NewPlan(p.Experiment, store, engine.PlanOptions{Targets: []string{"sft.worm"}})

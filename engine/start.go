@@ -36,7 +36,7 @@ type Work struct {
 
 // Args returns the arguments with which Binary executes the node.
 func (w Work) Args() []string {
-	return []string{"node", "-run", string(w.start.folder), "-node", w.Node.Address}
+	return []string{"node", "--run", string(w.start.folder), "--node", w.Node.Address}
 }
 
 // Binary returns the program that can execute the node: this one, or the one with tensors.

@@ -24,7 +24,7 @@ type variable struct {
 	used       bool
 }
 
-// evaluateVariables decodes the variable blocks. A value comes from -var, else -var-file, else the environment,
+// evaluateVariables decodes the variable blocks. A value comes from --var, else --var-file, else the environment,
 // else the default.
 func (l *loader) evaluateVariables() {
 	byName := map[string]*variable{}
@@ -48,7 +48,7 @@ func (l *loader) evaluateVariables() {
 	fromFiles := l.variableFiles(byName)
 	for name := range l.src.Vars {
 		if byName[name] == nil {
-			l.errorf(nil, "Unknown variable", "-var %s: the experiment has no variable %s%s", name, name,
+			l.errorf(nil, "Unknown variable", "--var %s: the experiment has no variable %s%s", name, name,
 				didYouMean(name, l.variableNames()))
 		}
 	}
@@ -146,7 +146,7 @@ func (l *loader) declare(v *variable) {
 	}
 }
 
-// variableFiles reads the -var-file files; the last file with a variable wins.
+// variableFiles reads the --var-file files; the last file with a variable wins.
 func (l *loader) variableFiles(byName map[string]*variable) map[string]cty.Value {
 	values := map[string]cty.Value{}
 	for _, path := range l.src.VarFiles {
@@ -186,7 +186,7 @@ func (l *loader) variableFiles(byName map[string]*variable) map[string]cty.Value
 // valueOf returns the value of a variable; unknown after an error.
 func (l *loader) valueOf(v *variable, fromFiles map[string]cty.Value) cty.Value {
 	if text, ok := l.src.Vars[v.name]; ok {
-		return l.parseVariable(v, text, "-var "+v.name)
+		return l.parseVariable(v, text, "--var "+v.name)
 	}
 	if val, ok := fromFiles[v.name]; ok {
 		return val
@@ -200,7 +200,7 @@ func (l *loader) valueOf(v *variable, fromFiles map[string]cty.Value) cty.Value 
 	}
 	rng := v.block.DefRange()
 	l.errorf(&rng, "Missing variable",
-		"Variable %s has no default and no value: pass -var %s=…, set %s, or add a default.", v.name, v.name, env)
+		"Variable %s has no default and no value: pass --var %s=…, set %s, or add a default.", v.name, v.name, env)
 	return cty.DynamicVal
 }
 
@@ -270,7 +270,7 @@ func (l *loader) validate(v *variable) {
 	}
 }
 
-// variableText formats a value for -var.
+// variableText formats a value for --var.
 func variableText(v cty.Value) string {
 	if v.Type() == cty.String && !v.IsNull() {
 		return v.AsString()

@@ -2,7 +2,7 @@
 # gain the method's or the compute's? Every arm of paper_qwen.hcl is run with both batches, and SFT also with as many
 # updates as RCTP-FT makes.
 #
-#   rcgrpo plan experiments/equal_compute.hcl -var base=/models/Qwen2.5-7B-Instruct
+#   rcgrpo plan experiments/equal_compute.hcl --var base=/models/Qwen2.5-7B-Instruct
 #
 # Cost: twelve RL runs for each seed, six of each batch; stages that paper_qwen.hcl has in common with it are reused from
 # the same store.

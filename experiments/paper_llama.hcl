@@ -1,7 +1,7 @@
 # The paper's table on Llama-3.1-8B-Instruct: base model and four arms, with the paper's settings. The failures that
 # RCTP-FT learns from are sampled from Qwen2.5-7B-Instruct, as the paper says; for Llama they are off-policy.
 #
-#   rcgrpo plan experiments/paper_llama.hcl -var base=/models/Llama-3.1-8B-Instruct -var explorer=/models/Qwen2.5-7B-Instruct
+#   rcgrpo plan experiments/paper_llama.hcl --var base=/models/Llama-3.1-8B-Instruct --var explorer=/models/Qwen2.5-7B-Instruct
 #
 # Cost: as paper_qwen.hcl, times 1.1 (8.0 against 7.6 B parameters). The rollouts of Qwen are shared with paper_qwen.hcl
 # when both use one store.

@@ -2,7 +2,7 @@
 # benchmark's multi-turn tasks, with the paper's settings. The file sets what the paper leaves open or contradicts, and the
 # notes of the page name it.
 #
-#   rcgrpo plan experiments/paper_qwen.hcl -var base=/models/Qwen2.5-7B-Instruct
+#   rcgrpo plan experiments/paper_qwen.hcl --var base=/models/Qwen2.5-7B-Instruct
 #
 # Cost: four RL runs of a model of 7 B parameters. The GRPO arms make 350 updates of 64 x 5 episodes, the RC-GRPO arms
 # 350 of 256 x 5: 1.1 million episodes for each seed. At the 92.8 s that NeMo-RL reports for 2,048 samples of 1,000

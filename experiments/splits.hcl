@@ -2,7 +2,7 @@
 # categories share their tasks, so that nearly every test task has a sibling with the same ground truth in training. The same
 # method is trained and tested under both splits.
 #
-#   rcgrpo plan experiments/splits.hcl -var base=/models/Qwen2.5-7B-Instruct
+#   rcgrpo plan experiments/splits.hcl --var base=/models/Qwen2.5-7B-Instruct
 #
 # Cost: for each seed and split a fine-tuning and an RC-GRPO run; the paper's half is shared with paper_qwen.hcl.
 #

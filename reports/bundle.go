@@ -155,7 +155,7 @@ func OpenBundle(file, dir string, limit int64) (*Bundle, error) {
 			return nil, fmt.Errorf("%s holds more than %d files, which no bundle needs", file, maxBundleFiles)
 		}
 		if unpacked += h.Size; unpacked > limit {
-			return nil, fmt.Errorf("%s unpacks to more than %s: allow more with -limit if you trust it", file, bytesText(limit))
+			return nil, fmt.Errorf("%s unpacks to more than %s: allow more with --limit if you trust it", file, bytesText(limit))
 		}
 		if left[part] -= h.Size; left[part] < 0 {
 			return nil, fmt.Errorf("%s: %q makes its part of the bundle, %s, larger than any page needs", file, h.Name, part)

@@ -18,8 +18,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// rebundle forges a bundle in a script: rebundle IN OUT NAME PATTERN TEXT replaces a regular expression in the file of
-// that name, which is added where the bundle has none. The name "evidence" means the evidence inside page.html.
+// rebundle forges a bundle in a script. rebundle IN OUT NAME PATTERN TEXT replaces a regular expression in a file,
+// or adds the file. The name "evidence" is the evidence inside page.html.
 func rebundle(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 5 {
 		ts.Fatalf("usage: rebundle IN OUT NAME PATTERN TEXT")
@@ -88,7 +88,6 @@ func forgeEvidence(ts *testscript.TestScript, page []byte, pattern *regexp.Regex
 	return place.ReplaceAll(page, []byte("${1}"+base64.RawURLEncoding.EncodeToString(b.Bytes())))
 }
 
-// A signal that comes while a bundle is read leaves no unpacked folder.
 func TestASignalRemovesTheUnpackedBundle(t *testing.T) {
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "slow.tar.gz") // never written to, so that the command stays where it reads it
@@ -99,15 +98,7 @@ func TestASignalRemovesTheUnpackedBundle(t *testing.T) {
 	if err := os.Mkdir(temporary, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	binary := filepath.Join(dir, "rcgrpo") // the test binary is the command when it is called so
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(self, binary); err != nil {
-		t.Fatal(err)
-	}
-	c := exec.Command(binary, "verify", fifo)
+	c := exec.Command(commandBinary(t, dir), "verify", fifo)
 	c.Env = append(os.Environ(), "TMPDIR="+temporary)
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
@@ -119,7 +110,7 @@ func TestASignalRemovesTheUnpackedBundle(t *testing.T) {
 		}
 		return found
 	}
-	writer, err := os.OpenFile(fifo, os.O_WRONLY, 0) // returns once the command reads, with its signals in place
+	writer, err := os.OpenFile(fifo, os.O_WRONLY, 0) // returns once the command reads; it handles signals by then
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,8 +130,8 @@ func TestASignalRemovesTheUnpackedBundle(t *testing.T) {
 	}
 }
 
-// bomb writes a small bundle in a script that unpacks to more than the limits: bomb file OUT announces 3 GB in one file,
-// bomb many OUT holds many files.
+// bomb writes a small bundle that exceeds the limits when it is unpacked: bomb file OUT has one file of 3 GB, bomb many
+// OUT has many files.
 func bomb(ts *testscript.TestScript, neg bool, args []string) {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
@@ -148,7 +139,7 @@ func bomb(ts *testscript.TestScript, neg bool, args []string) {
 	switch args[0] {
 	case "file":
 		ts.Check(w.WriteHeader(&tar.Header{Name: "store/objects/aa/rows.jsonl", Mode: 0o644, Size: 3 << 30}))
-		_, err := w.Write(make([]byte, 1<<20)) // what follows is never read
+		_, err := w.Write(make([]byte, 1<<20)) // the rest is never read
 		ts.Check(err)
 	case "many":
 		for i := range 10_001 {
@@ -162,7 +153,7 @@ func bomb(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), b.Bytes(), 0o644))
 }
 
-func TestTextFromOutsideCannotSteerTheTerminal(t *testing.T) {
+func TestForeignTextCannotControlTheTerminal(t *testing.T) {
 	for text, want := range map[string]string{
 		"rm -rf ~\nsecond":       "rm -rf ~\nsecond",
 		"\x1b[2K\recho harmless": `\x1b[2K\recho harmless`,

@@ -8,57 +8,53 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/stages/rl"
 )
 
-// diffCommand runs "rcgrpo diff RUN RUN": what differs between two runs.
-func diffCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
-	c := newCall("diff", "RUN RUN", stdout, stderr)
-	asJSON := c.Bool("json", false, "print everything for programs")
-	if code, done := c.parse(args); done {
-		return code
-	}
-	if len(c.args) != 2 {
-		return c.misuse("want two runs: latest, latest~1, EXPERIMENT/latest, beginnings of an ID, or folders; `rcgrpo status -runs 10` names some")
-	}
-	store, _, err := c.siteStore()
-	if err != nil {
-		return c.fail(err)
-	}
-	here, err := experimentName("")
-	if err != nil {
-		here = "" // latest is of all experiments then
-	}
-	var runs [2]*engine.RunStatus
-	for i, name := range c.args {
-		folder, err := engine.FindRun(store, here, name)
+func diffCommand() *cobra.Command {
+	c := newExperimentCommand("diff RUN RUN", "Show the differences between two runs", wantArgs(2, 2,
+		"want two runs: latest, latest~1, EXPERIMENT/latest, prefixes of IDs, or folders; "+
+			"`rcgrpo status --runs 10` lists some"))
+	asJSON := c.Flags().Bool("json", false, "print JSON")
+	c.RunE = func(_ *cobra.Command, args []string) error {
+		store, _, err := c.siteStore()
 		if err != nil {
-			return c.fail(err)
+			return err
 		}
-		if runs[i], err = engine.Status(folder); err != nil {
-			return c.fail(err)
+		here, err := experimentName(nil)
+		if err != nil {
+			here = "" // latest refers to all experiments
 		}
+		var runs [2]*engine.RunStatus
+		for i, name := range args {
+			folder, err := engine.FindRun(store, here, name)
+			if err != nil {
+				return err
+			}
+			if runs[i], err = engine.Status(folder); err != nil {
+				return err
+			}
+		}
+		d, err := engine.Diff(store, runs[0], runs[1])
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			return writeRunDiffJSON(c.stdout(), store, d)
+		}
+		return writeRunDiff(c.stdout(), store, d)
 	}
-	d, err := engine.Diff(store, runs[0], runs[1])
-	if err != nil {
-		return c.fail(err)
-	}
-	if *asJSON {
-		err = writeRunDiffJSON(stdout, store, d)
-	} else {
-		err = writeRunDiff(stdout, store, d)
-	}
-	if err != nil {
-		return c.fail(err)
-	}
-	return exitDone
+	return c.Command
 }
 
 func writeRunDiff(w io.Writer, store *artifact.Store, d *engine.RunDiff) error {
 	for i, s := range []*engine.RunStatus{d.From, d.To} {
-		fmt.Fprintf(w, "%s  %s  %s, code %s\n", []string{"first ", "second"}[i], engine.RunName(s.Folder), s.Text(), s.Revision)
+		word := []string{"first ", "second"}[i]
+		fmt.Fprintf(w, "%s  %s  %s, code %s\n", word, engine.RunName(s.Folder), s.Text(), s.Revision)
 	}
 	for _, n := range d.Nodes {
 		took := ""
@@ -72,14 +68,15 @@ func writeRunDiff(w io.Writer, store *artifact.Store, d *engine.RunDiff) error {
 		if n.From == nil || n.To == nil {
 			continue
 		}
-		if before, after := n.From.Revision, n.To.Revision; before != after && (before != d.From.Revision || after != d.To.Revision) {
+		before, after := n.From.Revision, n.To.Revision
+		if before != after && (before != d.From.Revision || after != d.To.Revision) {
 			fmt.Fprintf(w, "  code %s → %s\n", before, after)
 		}
 		if len(n.Outputs) == 0 {
-			fmt.Fprintln(w, "  the same bytes")
+			fmt.Fprintln(w, "  identical outputs")
 			continue
 		}
-		fmt.Fprintf(w, "  other bytes: %s\n", strings.Join(n.Outputs, ", "))
+		fmt.Fprintf(w, "  different outputs: %s\n", strings.Join(n.Outputs, ", "))
 		scores, err := scoreChanges(store, n)
 		if err != nil {
 			return err
@@ -88,18 +85,11 @@ func writeRunDiff(w io.Writer, store *artifact.Store, d *engine.RunDiff) error {
 			fmt.Fprintf(w, "  %s\n", s)
 		}
 	}
-	fmt.Fprintf(w, "%d differ, %d are the same\n", len(d.Nodes), d.Same)
+	fmt.Fprintf(w, "%d differ, %d are identical\n", len(d.Nodes), d.Same)
 	return nil
 }
 
-// tally is how many episodes earned reward 1, and how many the official checker passed.
-type tally struct {
-	Episodes int `json:"episodes"`
-	Reward1  int `json:"reward_1"`
-	Official int `json:"official"`
-}
-
-// scoreChange is how the scores of one set of tasks under one token differ between two results.
+// scoreChange is the difference of two results in the scores of one task set under one token.
 type scoreChange struct {
 	Port  string `json:"port"`
 	Set   string `json:"set,omitempty"`
@@ -121,11 +111,12 @@ func (s scoreChange) String() string {
 		}
 		return fmt.Sprintf("%.1f %% (%d/%d)", 100*float64(n)/float64(of), n, of)
 	}
-	return fmt.Sprintf("%s: reward 1 %s → %s, official %s → %s", strings.Join(words, " "), share(s.From.Reward1, s.From.Episodes),
-		share(s.To.Reward1, s.To.Episodes), share(s.From.Official, s.From.Episodes), share(s.To.Official, s.To.Episodes))
+	return fmt.Sprintf("%s: reward 1 %s → %s, official %s → %s", strings.Join(words, " "),
+		share(s.From.Reward1, s.From.Episodes), share(s.To.Reward1, s.To.Episodes),
+		share(s.From.Official, s.From.Episodes), share(s.To.Official, s.To.Episodes))
 }
 
-// scoreChanges compares the scores among the outputs that differ; those whose bytes gc removed are left out.
+// scoreChanges compares the scores among the different outputs. Collected ones are omitted.
 func scoreChanges(store *artifact.Store, n engine.NodeDiff) ([]scoreChange, error) {
 	type group struct{ port, set, token string }
 	var order []group
@@ -151,14 +142,7 @@ func scoreChanges(store *artifact.Store, n engine.NodeDiff) ([]scoreChange, erro
 					tallies[g] = new([2]tally)
 					order = append(order, g)
 				}
-				t := &tallies[g][side]
-				t.Episodes++
-				if s.Reward >= 1 {
-					t.Reward1++
-				}
-				if s.Official {
-					t.Official++
-				}
+				tallies[g][side].add(s)
 			}
 		}
 	}
@@ -198,7 +182,9 @@ func writeRunDiffJSON(w io.Writer, store *artifact.Store, d *engine.RunDiff) err
 		To    run    `json:"to"`
 		Same  int    `json:"same"`
 		Nodes []node `json:"nodes"`
-	}{run{d.From.Folder, d.From.State(), d.From.Revision}, run{d.To.Folder, d.To.State(), d.To.Revision}, d.Same, []node{}}
+	}{
+		run{d.From.Folder, d.From.State(), d.From.Revision}, run{d.To.Folder, d.To.State(), d.To.Revision}, d.Same, []node{},
+	}
 	resultOf := func(m *artifact.Manifest) *result {
 		if m == nil {
 			return nil

@@ -3,8 +3,6 @@
 package main
 
 import (
-	"errors"
-	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -67,33 +65,7 @@ stage "rc-grpo" "arm" {
 }
 `
 
-// namedCommand is this test binary under the name of the command, as scripts have it.
-func namedCommand(t *testing.T) string {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "rcgrpo")
-	if os.Link(self, path) == nil {
-		return path
-	}
-	from, err := os.Open(self)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer from.Close()
-	to, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o700)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.Copy(to, from); errors.Join(err, to.Close()) != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-// results are the digests of all ports that the store of a folder holds.
+// results returns the digests of all ports in the store of a folder.
 func results(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	store, err := artifact.Open(filepath.Join(dir, "store"))
@@ -113,10 +85,10 @@ func results(t *testing.T, dir string) map[string]string {
 	return out
 }
 
-// One ^C in the middle of a training: the stage writes its checkpoint, the command ends with 130, and the next run goes
-// on from there to the bytes of a run that nobody stopped.
-func TestInterruptedTrainingGoesOnWhereItStopped(t *testing.T) {
-	binary := namedCommand(t)
+// After ^C a training stage writes its checkpoint and the command exits with 130. The next run resumes it. The result
+// is identical to that of an uninterrupted run.
+func TestInterruptedTrainingIsResumed(t *testing.T) {
+	binary := commandBinary(t, t.TempDir())
 	folder := func() string {
 		dir := t.TempDir()
 		for name, text := range map[string]string{"x.hcl": interrupted, "site.hcl": "store {\n  path = \"store\"\n}\n"} {
@@ -164,7 +136,7 @@ func TestInterruptedTrainingGoesOnWhereItStopped(t *testing.T) {
 	}
 	for address := range results(t, dir) {
 		if strings.Contains(address, "rc-grpo") {
-			t.Fatalf("%s is there although its stage was stopped", address)
+			t.Fatalf("%s exists although its stage was stopped", address)
 		}
 	}
 	cmd, said = start(dir)
@@ -172,7 +144,7 @@ func TestInterruptedTrainingGoesOnWhereItStopped(t *testing.T) {
 		t.Fatalf("the run after ^C: %v: %s", err, said)
 	}
 	if got, want := results(t, dir), results(t, whole); !maps.Equal(got, want) {
-		t.Errorf("after ^C and another run: %v\nwant what an undisturbed run makes: %v", got, want)
+		t.Errorf("after ^C and another run: got %v\nwant %v", got, want)
 	}
 	logs, err := filepath.Glob(filepath.Join(dir, "store", "runs", "x", "*", "logs", "rc-grpo.arm.log"))
 	if err != nil {
@@ -188,10 +160,10 @@ func TestInterruptedTrainingGoesOnWhereItStopped(t *testing.T) {
 	}
 	went := regexp.MustCompile(`going on after update (\d+), with (\d+) trajectories`).FindSubmatch(text)
 	if went == nil {
-		t.Fatalf("the second run did not go on from the first: %s", text)
+		t.Fatalf("the second run did not resume the first: %s", text)
 	}
 	if after, _ := strconv.Atoi(string(went[1])); after >= 30 {
-		t.Errorf("it went on after update %d, when all was done", after)
+		t.Errorf("it resumed after update %d of 30", after)
 	}
 	t.Logf("%s", went[0])
 }

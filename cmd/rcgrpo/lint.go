@@ -1,71 +1,67 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strconv"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"rcgrpo/reports"
 )
 
-// lintCommand runs `rcgrpo lint TABLE.csv -n N,N,...`: it prints what cannot be right in a table of percentages with
-// known denominators, and exits with 1 when there is anything.
-func lintCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	c := newCall("lint", "TABLE.csv -n N,N,...", stdout, stderr)
+func lintCommand() *cobra.Command {
+	c := newExperimentCommand("lint TABLE.csv", "Find impossible values in a table of percentages (- is standard input)",
+		wantArgs(1, 1, "want one table as CSV (- is standard input)"))
 	var denominators []int
-	c.Func("n", "`N,N,...`: the number of tasks behind each column of percentages", func(s string) error {
+	c.Flags().FuncP("tasks", "n", "`N,N,...`: number of tasks of each column of percentages", func(s string) error {
 		denominators = nil
 		for field := range strings.SplitSeq(s, ",") {
 			n, err := strconv.Atoi(strings.TrimSpace(field))
 			if err != nil {
-				return fmt.Errorf("want whole numbers with commas between them")
+				return errors.New("want whole numbers with commas between them")
 			}
 			denominators = append(denominators, n)
 		}
 		return nil
 	})
-	overall := c.String("overall", "", "the `COLUMN` over all tasks (default the first whose N is the sum of the others')")
-	asJSON := c.Bool("json", false, "print the findings as JSON")
-	if code, done := c.parse(args); done {
-		return code
-	}
-	if len(c.args) != 1 {
-		return c.misuse("want one table as CSV (- is standard input), got %d", len(c.args))
-	}
-	if denominators == nil {
-		return c.misuse("want the number of tasks behind each column of percentages, such as -n 80,18,17,22,23")
-	}
-	in, name := stdin, "standard input"
-	if c.args[0] != "-" {
-		f, err := os.Open(c.args[0])
-		if err != nil {
-			return c.fail(err)
+	overall := c.Flags().String("overall", "", "`COLUMN` of all tasks (default: the first whose N is the sum of the rest)")
+	asJSON := c.Flags().Bool("json", false, "print JSON")
+	c.RunE = func(_ *cobra.Command, args []string) error {
+		if denominators == nil {
+			return misuse("want the number of tasks of each column of percentages, such as -n 80,18,17,22,23")
 		}
-		defer f.Close()
-		in, name = f, c.args[0]
+		in, name := c.InOrStdin(), "standard input"
+		if args[0] != "-" {
+			f, err := os.Open(args[0])
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			in, name = f, args[0]
+		}
+		table, err := reports.ReadPercentTable(in, denominators, *overall)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		findings, err := reports.Lint(table)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if *asJSON {
+			err = printJSON(c.stdout(), append([]reports.Finding{}, findings...)) // [] instead of null
+		} else {
+			err = printFindings(c.stdout(), findings, len(table.Rows))
+		}
+		if err == nil && len(findings) > 0 {
+			err = exitCode(exitFailed)
+		}
+		return err
 	}
-	table, err := reports.ReadPercentTable(in, denominators, *overall)
-	if err != nil {
-		return c.fail(fmt.Errorf("%s: %w", name, err))
-	}
-	findings, err := reports.Lint(table)
-	if err != nil {
-		return c.fail(fmt.Errorf("%s: %w", name, err))
-	}
-	if *asJSON {
-		err = printJSON(stdout, append([]reports.Finding{}, findings...)) // [] where there are none
-	} else {
-		err = printFindings(stdout, findings, len(table.Rows))
-	}
-	if err != nil {
-		return c.fail(err)
-	}
-	if len(findings) > 0 {
-		return exitFailed
-	}
-	return exitDone
+	return c.Command
 }
 
 func printFindings(w io.Writer, findings []reports.Finding, rows int) error {

@@ -9,69 +9,69 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/spf13/cobra"
+
 	"rcgrpo/engine"
 )
 
-// logsCommand runs "rcgrpo logs ADDR": what a stage wrote, from its first byte or its last lines, and what it goes on
-// to write: through restarts within its run, adoption by another, and a new run after a kill, until the stage has ended.
-func logsCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
-	c := newCall("logs", "ADDRESS [EXP]", stdout, stderr)
-	follow := c.Bool("f", false, "go on until the stage has ended")
-	last := c.Int("n", 0, "only the last `N` lines; 0: all")
-	raw := c.Bool("raw", false, "print the bytes as the stage wrote them; otherwise control characters, which could steer the terminal, are escaped")
-	run := c.String("run", "", "`RUN` to look into, such as latest~1 or the beginning of an ID; default the newest that started the stage")
-	if code, done := c.parse(args); done {
-		return code
+func logsCommand() *cobra.Command {
+	c := newExperimentCommand("logs ADDRESS [EXP]", "Show the log of a stage",
+		wantArgs(1, 2, "want the address of a stage, and optionally an experiment"))
+	c.Long = c.Short + ". With -f, follow it through restarts, adoption and new runs until the stage ends."
+	follow := c.Flags().BoolP("follow", "f", false, "follow the log until the stage ends")
+	last := c.Flags().IntP("lines", "n", 0, "only the last `N` lines; 0: all")
+	raw := c.Flags().Bool("raw", false, "do not escape control characters")
+	run := c.Flags().String("run", "", "`RUN`, such as latest~1 or a prefix of an ID (default: the newest with the stage)")
+	c.completeFirst(c.addresses)
+	c.RunE = func(_ *cobra.Command, args []string) error {
+		watch, err := c.watch(args[0], args[1:], *run)
+		if err != nil {
+			return err
+		}
+		ctx, _, stop := interruptible(c.stderr())
+		defer stop()
+		text := &escaped{to: c.stdout()}
+		p := &logPrinter{Watch: watch, out: text, note: c.stderr(), pinned: *run != ""}
+		if *raw {
+			p.out = c.stdout()
+		}
+		defer p.close()
+		return cmp.Or(p.print(ctx, *last, *follow), text.flush())
 	}
-	if len(c.args) < 1 || len(c.args) > 2 {
-		return c.misuse("want the address of a stage, and perhaps an experiment")
-	}
+	return c.Command
+}
+
+// watch finds a stage in the named run, or in the newest run of the experiment that started it.
+func (c *experimentFlags) watch(address string, experiment []string, run string) (*engine.Watch, error) {
 	store, _, err := c.siteStore()
 	if err != nil {
-		return c.fail(err)
+		return nil, err
 	}
-	name, err := experimentName(strings.Join(c.args[1:], ""))
-	if err != nil && *run == "" {
-		return c.misuse("%v", err)
+	name, err := experimentName(experiment)
+	if err != nil && run == "" {
+		return nil, usageError{err}
 	}
 	folder := ""
-	if *run != "" {
-		if folder, err = engine.FindRun(store, name, *run); err != nil {
-			return c.fail(err)
+	if run != "" {
+		if folder, err = engine.FindRun(store, name, run); err != nil {
+			return nil, err
 		}
 		name = filepath.Base(filepath.Dir(folder))
 	}
-	address, err := engine.FindLogged(store, name, c.args[0])
-	if err != nil {
-		return c.fail(err)
+	if address, err = engine.FindLogged(store, name, address); err != nil {
+		return nil, err
 	}
-	watch, err := engine.WatchStage(store, name, address, folder)
-	if err != nil {
-		return c.fail(err)
-	}
-	ctx, _, stop := interruptible(stderr)
-	defer stop()
-	text := &escaped{to: stdout}
-	p := &logPrinter{Watch: watch, out: text, note: stderr, pinned: folder != ""}
-	if *raw {
-		p.out = stdout
-	}
-	defer p.close()
-	if err := cmp.Or(p.print(ctx, *last, *follow), text.flush()); err != nil {
-		return c.fail(err)
-	}
-	return exitDone
+	return engine.WatchStage(store, name, address, folder)
 }
 
-// escaped writes text with its control characters escaped, except tabs and ends of lines.
+// escaped writes text and escapes its control characters, except tabs and line breaks.
 type escaped struct {
 	to   io.Writer
-	held []byte // the first bytes of a character
+	held []byte // the first bytes of an incomplete character
 }
 
 func (e *escaped) Write(text []byte) (int, error) {
@@ -98,7 +98,7 @@ func (e *escaped) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// flush writes what is left of a character that the log does not complete.
+// flush writes the bytes of an incomplete character.
 func (e *escaped) flush() error {
 	var b []byte
 	for _, c := range e.held {
@@ -108,7 +108,7 @@ func (e *escaped) flush() error {
 	return err
 }
 
-// followEvery is how often a log that is followed is looked at.
+// followEvery is the interval at which a followed log is read.
 const followEvery = 200 * time.Millisecond
 
 // logPrinter copies the logs of a stage.
@@ -117,7 +117,7 @@ type logPrinter struct {
 	out, note io.Writer
 	pinned    bool // to one run
 	file      *os.File
-	waits     bool // and has said so
+	waits     bool // for the next run, as already printed
 }
 
 func (p *logPrinter) close() {
@@ -128,7 +128,7 @@ func (p *logPrinter) close() {
 
 func (p *logPrinter) print(ctx context.Context, last int, follow bool) error {
 	for {
-		standing, err := p.Look() // before the copy, so that nothing written before the end is lost
+		standing, err := p.Look() // before the copy: otherwise the last lines could be lost
 		if err != nil {
 			return err
 		}
@@ -155,7 +155,7 @@ func (p *logPrinter) print(ctx context.Context, last int, follow bool) error {
 				}
 			}
 			if !moved {
-				return fmt.Errorf("run %s has not started %s, so there is nothing that it wrote", engine.RunName(p.Folder), p.Address)
+				return fmt.Errorf("run %s has not started %s, so there is no log", engine.RunName(p.Folder), p.Address)
 			}
 			continue
 		case standing == engine.RunKilled && !p.waits:
@@ -170,7 +170,7 @@ func (p *logPrinter) print(ctx context.Context, last int, follow bool) error {
 	}
 }
 
-// copy prints what the log has more than the last time. The log of a run that adopted the stage is the one it had.
+// copy prints the new part of the log. A run that adopts the stage continues its log.
 func (p *logPrinter) copy(last int) error {
 	f, err := os.Open(p.Log)
 	if errors.Is(err, os.ErrNotExist) {
@@ -190,7 +190,7 @@ func (p *logPrinter) copy(last int) error {
 	case sameFile(p.file, f):
 		f.Close()
 	default:
-		if _, err := io.Copy(p.out, p.file); err != nil { // the rest of the one before
+		if _, err := io.Copy(p.out, p.file); err != nil { // the rest of the previous log
 			return errors.Join(err, f.Close())
 		}
 		p.file.Close()
@@ -204,7 +204,7 @@ func (p *logPrinter) copy(last int) error {
 	return err
 }
 
-// skipCut moves to the end of a log that has become shorter than what was printed: the engine has cut it to its limit.
+// skipCut moves to the end of a log that became shorter: the engine cut it at its limit.
 func (p *logPrinter) skipCut() error {
 	printed, err := p.file.Seek(0, io.SeekCurrent)
 	if err != nil {
@@ -230,7 +230,7 @@ func skipToLast(f *os.File, n int) error {
 	starts := make([]int64, 0, n)
 	lines := bufio.NewReader(f)
 	var at int64
-	begins := true // the next piece is the start of a line
+	begins := true // the next slice starts a line
 	for {
 		line, err := lines.ReadSlice('\n')
 		if len(line) > 0 && begins {

@@ -17,7 +17,7 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
-// loggedRun is a run folder made by hand, with one stage in it.
+// loggedRun is a hand-made run folder with one stage.
 type loggedRun struct {
 	*testing.T
 	dir  string
@@ -41,7 +41,8 @@ func newLoggedRun(t *testing.T, store *artifact.Store, id string, live bool) *lo
 			t.Fatal(err)
 		}
 	}
-	r.json("plan.json", engine.RunRecord{ID: id, Experiment: "x", Nodes: []engine.RunNodeRecord{{Address: "stage.toy.a", Verb: string(engine.MustRun)}}})
+	r.json("plan.json", engine.RunRecord{ID: id, Experiment: "x",
+		Nodes: []engine.RunNodeRecord{{Address: "stage.toy.a", Verb: string(engine.MustRun)}}})
 	return r
 }
 
@@ -136,9 +137,10 @@ func TestLogsFollowAStageThroughItsRunsUntilItHasEnded(t *testing.T) {
 	second.event(engine.EventStarted)
 	want("run x/2")
 	want("two")
-	// The third run adopts the stage: its log is a link to the one that goes on.
+	// The third run adopts the stage: its log is a link to the log of the second run.
 	third := newLoggedRun(t, store, "3", true)
-	if err := os.Symlink(filepath.Join(second.dir, "logs", "toy.a.log"), filepath.Join(third.dir, "logs", "toy.a.log")); err != nil {
+	if err := os.Symlink(filepath.Join(second.dir, "logs", "toy.a.log"),
+		filepath.Join(third.dir, "logs", "toy.a.log")); err != nil {
 		t.Fatal(err)
 	}
 	third.event(engine.EventAdopted)
@@ -156,7 +158,7 @@ func TestLogsFollowAStageThroughItsRunsUntilItHasEnded(t *testing.T) {
 	}
 }
 
-func TestLogsOfAStageThatAnotherRunMakesAreThatRuns(t *testing.T) {
+func TestLogsOfAStageInAnotherRunAreOfThatRun(t *testing.T) {
 	store := logStore(t)
 	maker := newLoggedRun(t, store, "1", true)
 	maker.append("logs/toy.a.log", "made here\n")
@@ -173,19 +175,21 @@ func TestLogsOfAStageThatAnotherRunMakesAreThatRuns(t *testing.T) {
 		t.Errorf("once it was found made: got %q, %v, want the log of the run that made it", out, err)
 	}
 	p, _ = printerOf(t, store, waiting.dir)
-	if err := p.print(t.Context(), 0, true); err == nil || !strings.Contains(err.Error(), "run x/2 has not started stage.toy.a") {
+	if err := p.print(t.Context(), 0, true); err == nil || !strings.Contains(err.Error(),
+		"run x/2 has not started stage.toy.a") {
 		t.Errorf("of the run that waited: got %v, want that it wrote nothing", err)
 	}
 }
 
-// While the newest run waits for one that makes the same key, its log is the one to follow.
+// While the newest run waits for another run with the same key, logs follows the other run.
 func TestLogsFollowTheRunThatHoldsTheKey(t *testing.T) {
 	store := logStore(t)
 	const key = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 	maker := newLoggedRun(t, store, "1", true)
 	maker.append("logs/toy.a.log", "made here\n")
 	waiting := newLoggedRun(t, store, "2", true)
-	plan := engine.RunRecord{ID: "2", Experiment: "x", Nodes: []engine.RunNodeRecord{{Address: "stage.toy.a", Verb: string(engine.MustRun), Key: key}}}
+	plan := engine.RunRecord{ID: "2", Experiment: "x", Nodes: []engine.RunNodeRecord{{Address: "stage.toy.a",
+		Verb: string(engine.MustRun), Key: key}}}
 	if err := os.Remove(filepath.Join(waiting.dir, "plan.json")); err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +216,7 @@ func TestLogsFollowTheRunThatHoldsTheKey(t *testing.T) {
 	}
 }
 
-func TestUnknownStageIsToldWithSomeOfThoseThereAre(t *testing.T) {
+func TestErrorOfAnUnknownStageNamesExistingOnes(t *testing.T) {
 	store := logStore(t)
 	r := newLoggedRun(t, store, "1", false)
 	plan := engine.RunRecord{ID: "1", Experiment: "x"}
@@ -229,7 +233,7 @@ func TestUnknownStageIsToldWithSomeOfThoseThereAre(t *testing.T) {
 	}
 }
 
-func TestLogsOfAGivenRunStayThere(t *testing.T) {
+func TestLogsOfAGivenRunIgnoreLaterRuns(t *testing.T) {
 	store := logStore(t)
 	for i := range 2 {
 		r := newLoggedRun(t, store, fmt.Sprint(i), false)
@@ -242,7 +246,7 @@ func TestLogsOfAGivenRunStayThere(t *testing.T) {
 	}
 }
 
-func TestEscapedTextSteersNoTerminal(t *testing.T) {
+func TestEscapedTextCannotControlTheTerminal(t *testing.T) {
 	for text, want := range map[string]string{
 		"a\tb\r\nü €\n":           "a\tb\r\nü €\n",
 		"\x1b[2J\x07":             `\x1b[2J\x07`,

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,48 +13,25 @@ import (
 	"time"
 )
 
-// place is a folder with an experiment, a store and the command, as another user may have it on another machine.
+// place is a folder with an experiment, a store and the command.
 type place struct {
 	*testing.T
 	dir, binary string
 	env         []string
-	user        uint32 // 0: the one that runs the test
+	user        uint32 // 0: the user of the test
 }
 
-// newPlace makes a place that other users can reach.
+// newPlace creates a place that other users can access.
 func newPlace(t *testing.T) *place {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &place{T: t, dir: dir, binary: filepath.Join(dir, "rcgrpo")}
-	if os.Link(self, p.binary) != nil {
-		copyFile(t, self, p.binary)
-	}
+	p := &place{T: t, dir: dir, binary: commandBinary(t, dir)}
 	p.env = append(os.Environ(), "HOME="+dir, "RCGRPO_LEASES="+filepath.Join(dir, "leases"), "LC_ALL=C")
 	p.put("site.hcl", "store {\n  path = \"store\"\n}\n")
 	return p
-}
-
-func copyFile(t *testing.T, from, to string) {
-	t.Helper()
-	in, err := os.Open(from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o755)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.Copy(out, in); errors.Join(err, out.Close()) != nil {
-		t.Fatal(err)
-	}
 }
 
 func (p *place) put(name, text string) {
@@ -65,7 +41,7 @@ func (p *place) put(name, text string) {
 	}
 }
 
-// rcgrpo runs the command in the place and returns what it prints and its exit code.
+// rcgrpo runs the command in the place and returns its output and exit code.
 func (p *place) rcgrpo(args ...string) (text string, code int) {
 	p.Helper()
 	cmd := exec.Command(p.binary, args...)
@@ -81,7 +57,7 @@ func (p *place) rcgrpo(args ...string) (text string, code int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// want runs the command and checks its exit code and parts of what it prints.
+// want runs the command and checks its exit code and parts of its output.
 func (p *place) want(code int, parts []string, args ...string) {
 	p.Helper()
 	text, got := p.rcgrpo(args...)
@@ -138,8 +114,7 @@ stage "exec" "b" {
 }
 `
 
-// ^Z in a terminal stops the run and not its stages, status says so, and fg goes on where it was, below what the shell
-// has written.
+// ^Z in a terminal stops the run but not its stages, and status reports it. fg continues below the output of the shell.
 func TestStoppedInATerminalAndContinued(t *testing.T) {
 	needs(t, "tmux", "bash", "mkfifo")
 	p := newPlace(t)
@@ -151,7 +126,8 @@ func TestStoppedInATerminalAndContinued(t *testing.T) {
 		t.Helper()
 		return must(t, append([]string{"tmux", "-S", socket, "-f", "/dev/null"}, args...)...)
 	}
-	start := exec.Command("tmux", "-S", socket, "-f", "/dev/null", "new-session", "-d", "-s", "s", "-x", "120", "-y", "40", "bash --norc --noprofile -i")
+	start := exec.Command("tmux", "-S", socket, "-f", "/dev/null", "new-session", "-d", "-s", "s", "-x", "120", "-y",
+		"40", "bash --norc --noprofile -i")
 	start.Dir, start.Env = p.dir, append(p.env, "TERM=screen", "PS1=prompt> ", "HISTFILE=/dev/null")
 	if out, err := start.CombinedOutput(); err != nil {
 		t.Skipf("tmux does not start: %v: %s", err, out)
@@ -159,7 +135,7 @@ func TestStoppedInATerminalAndContinued(t *testing.T) {
 	server := tmux("display-message", "-p", "#{pid}")
 	defer func() {
 		tmux("kill-server")
-		for begin := time.Now(); time.Since(begin) < time.Minute; time.Sleep(time.Millisecond) { // it still has files here
+		for begin := time.Now(); time.Since(begin) < time.Minute; time.Sleep(time.Millisecond) { // it has files here
 			if _, err := os.Stat("/proc/" + server); err != nil {
 				return
 			}
@@ -202,13 +178,13 @@ func TestStoppedInATerminalAndContinued(t *testing.T) {
 		return -1
 	}
 	if beside, again, a := at("beside"), at("./rcgrpo run x.hcl"), at("done    exec.a"); beside > again || again > a {
-		t.Errorf("the run has written over what the shell wrote:\n%s", strings.Join(lines, "\n"))
+		t.Errorf("the run has overwritten the output of the shell:\n%s", strings.Join(lines, "\n"))
 	}
 	p.want(exitDone, []string{"nothing to do"}, "run", "x.hcl")
 }
 
-// A store belongs to one user. Others are told so in a sentence, and root, who can write everywhere, leaves nothing in it
-// that its owner could not read.
+// A store belongs to one user. Other users get an error that names the owner. Root can write everywhere, but creates no
+// file that the owner cannot read.
 func TestTwoUsersAndOneStore(t *testing.T) {
 	needsRoot(t)
 	p := newPlace(t)
@@ -225,12 +201,14 @@ func TestTwoUsersAndOneStore(t *testing.T) {
 		p.env = append(p.env, fmt.Sprintf("RCGRPO_LEASES=%s", filepath.Join(p.dir, fmt.Sprint("leases-", user))))
 	}
 	as(owner)
-	if text, code := p.rcgrpo("run", "x.hcl"); code == -1 || strings.Contains(text, "permission denied") && strings.Contains(text, "exec") {
+	if text, code := p.rcgrpo("run", "x.hcl"); code == -1 || strings.Contains(text, "permission denied") &&
+		strings.Contains(text, "exec") {
 		t.Skipf("other users cannot reach %s: %s", p.dir, text)
 	}
 	p.want(exitDone, []string{"nothing to do"}, "run", "x.hcl")
 	as(other)
-	for _, args := range [][]string{{"run", "x.hcl"}, {"plan", "x.hcl"}, {"status", "x.hcl"}, {"store", "check"}, {"store", "ls"}} {
+	for _, args := range [][]string{{"run", "x.hcl"}, {"plan", "x.hcl"}, {"status", "x.hcl"}, {"store", "check"},
+		{"store", "ls"}} {
 		p.want(exitFailed, []string{"is private to user 54321", "store { path }"}, args...)
 	}
 	p.user = 0
@@ -242,7 +220,7 @@ func TestTwoUsersAndOneStore(t *testing.T) {
 	p.want(exitDone, []string{"sound"}, "store", "check")
 }
 
-// exFAT has no hard links, no symbolic links, no modes, no files without a name, no sparse files and times of 2 seconds.
+// exFAT has no links, modes, unnamed files and sparse files, and its times have a resolution of 2 seconds.
 func TestStoreOnAFileSystemWithoutLinksAndModes(t *testing.T) {
 	needsRoot(t)
 	needs(t, "mkfs.exfat", "mount.exfat-fuse", "losetup", "umount")
@@ -272,20 +250,19 @@ func TestStoreOnAFileSystemWithoutLinksAndModes(t *testing.T) {
 	p.want(exitDone, []string{"nothing to do"}, "run", "x.hcl")
 	p.want(exitDone, []string{"said"}, "logs", "exec.b", "x.hcl")
 	p.want(exitDone, []string{"sound"}, "store", "check")
-	p.put("x.hcl", strings.Replace(twoStages, "echo 1", "sleep 0.2; echo 2", 1)) // longer than a log is without its name
+	p.put("x.hcl", strings.Replace(twoStages, "echo 1", "sleep 0.2; echo 2", 1)) // long enough for its log to get a name
 	p.want(exitDone, []string{"2 done"}, "run", "x.hcl")
-	p.want(exitDone, nil, "store", "gc", "-limit", "1B", "-yes")
-	p.want(exitDone, []string{"done"}, "run", "-replace", "exec.a", "x.hcl")
+	p.want(exitDone, nil, "store", "gc", "--limit", "1B", "--yes")
+	p.want(exitDone, []string{"done"}, "run", "--replace", "exec.a", "x.hcl")
 	p.want(exitDone, []string{"sound"}, "store", "check")
 	if b, err := os.ReadFile(filepath.Join(to, "b.txt")); err != nil || string(b) != "2\n" {
 		t.Errorf("b.txt: got %q, %v, want 2", b, err)
 	}
 	p.env = append(p.env, "RCGRPO_LEASES="+filepath.Join(to, "leases"))
-	p.want(exitFailed, []string{"RCGRPO_LEASES", "mode 0700"}, "run", "-replace", "exec.a", "x.hcl")
+	p.want(exitFailed, []string{"RCGRPO_LEASES", "mode 0700"}, "run", "--replace", "exec.a", "x.hcl")
 }
 
-// Numbers, order and letters of the user's language enter no result and no plan. Pashto has other digits, another decimal
-// separator and another order of letters.
+// The locale changes no result and no plan. Pashto has other digits, another decimal separator and another collation.
 func TestLocaleChangesNothing(t *testing.T) {
 	needs(t, "localedef", "locale")
 	p := newPlace(t)
@@ -294,7 +271,10 @@ experiment {
 }
 
 stage "exec" "numbers" {
-  command = ["sh", "-c", "{ /usr/bin/printf '%.2f\n' 1234.5; printf 'b\nA\na\nB\n' | sort; awk 'BEGIN { print 7 / 2 }'; } > $out"]
+  command = ["sh", "-c", <<-EOT
+    { /usr/bin/printf '%.2f\n' 1234.5; printf 'b\nA\na\nB\n' | sort; awk 'BEGIN { print 7 / 2 }'; } > $out
+  EOT
+  ]
   outputs = { out = "numbers.txt" }
 }
 `)
@@ -308,7 +288,8 @@ stage "exec" "numbers" {
 		locale := name
 		if name != "C" {
 			locale += ".UTF-8"
-			if out, err := exec.Command("localedef", "-i", name, "-f", "UTF-8", filepath.Join(locales, locale)).CombinedOutput(); err != nil {
+			if out, err := exec.Command("localedef", "-i", name, "-f", "UTF-8",
+				filepath.Join(locales, locale)).CombinedOutput(); err != nil {
 				t.Skipf("the locale %s cannot be made: %s", name, out)
 			}
 		}
@@ -325,7 +306,7 @@ stage "exec" "numbers" {
 		if code != exitDone {
 			t.Fatalf("%s: plan: %s", locale, plan)
 		}
-		p.want(exitDone, []string{"1 done"}, "run", "-replace", "exec.numbers", "x.hcl")
+		p.want(exitDone, []string{"1 done"}, "run", "--replace", "exec.numbers", "x.hcl")
 		p.want(exitDone, []string{"nothing to do"}, "run", "x.hcl")
 		file, err := os.ReadFile(filepath.Join(p.dir, "numbers.txt"))
 		if err != nil {

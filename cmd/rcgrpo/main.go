@@ -1,11 +1,9 @@
-// Command rcgrpo plans, runs and reports experiments written in HCL. README.md has the tour, docs/language.md the
-// language, docs/architecture.md the house.
+// Command rcgrpo plans, runs and reports experiments written in HCL. README.md is the tour, docs/language.md the
+// reference of the language, docs/architecture.md describes the code.
 package main
 
 import (
-	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -14,11 +12,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hashicorp/hcl/v2"
-	"golang.org/x/term"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"rcgrpo/engine"
-	"rcgrpo/engine/artifact"
 	"rcgrpo/reports"
 	"rcgrpo/stages"
 )
@@ -27,294 +24,210 @@ import (
 const (
 	exitDone        = 0
 	exitFailed      = 1
-	exitChanges     = 2 // plan -detailed-exitcode, when something would run
+	exitChanges     = 2 // plan --detailed-exitcode: something would run
 	exitMisuse      = 64
 	exitInterrupted = 130
 )
 
-// kinds is the list of stage kinds this binary knows.
+// kinds returns the stage kinds of this binary.
 func kinds() engine.Registry {
 	return append(engine.Registry(stages.Kinds()), reports.Kind())
 }
 
-// command is one word after `rcgrpo`.
-type command struct {
-	name, args, summary string
-	run                 func(args []string, stdin io.Reader, stdout, stderr io.Writer) int
-}
-
-func commands() []command {
-	return []command{
-		{"plan", "[EXP]", "what would run, why, and how long it takes", planCommand},
-		{"run", "[EXP]", "do what the plan says", runCommand},
-		{"status", "[EXP]", "how the newest run stands", statusCommand},
-		{"logs", "ADDRESS [EXP]", "what a stage wrote (-f, -n N, -run RUN)", logsCommand},
-		{"why", "ADDRESS [EXP]", "what a run would do with a stage, and all the causes", whyCommand},
-		{"diff", "RUN RUN", "what differs between two runs", diffCommand},
-		{"show", "ADDRESS.PORT [EXP]", "an artifact as text, or its rows as -csv or -json", showCommand},
-		{"replay", "TRAJECTORIES [EXP]", "stored rollouts under other settings (-profile, -group, -set)", replayCommand},
-		{"check", "[EXP...]", "find mistakes without running anything", checkCommand},
-		{"fmt", "[PATH...]", "format files (-check, -diff; - is standard input)", fmtCommand},
-		{"graph", "[EXP]", "draw the stages as dot or mermaid", graphCommand},
-		{"console", "[EXP]", "evaluate expressions with the values of an experiment", consoleCommand},
-		{"kinds", "[KIND]", "the kinds of stages and their settings", kindsCommand},
-		{"report", "[EXP]", "its pages again; -bundle packs one with its evidence", reportCommand},
-		{"verify", "PAGE", "compute every number of a page again from the artifacts", verifyCommand},
-		{"reproduce", "PAGE#CELL [EXP]", "the smallest run behind one number of a page; -run does it and compares", reproduceCommand},
-		{"lint", "TABLE.csv -n N,N,...", "find what cannot be in a table of percentages", lintCommand},
-		{"store", "ls|check|gc", "the results that are kept", storeCommand},
-		{"bfcl", "check|replay|show|chat", "the benchmark by itself", bfclCommand},
-		{"completion", "bash|zsh|fish", "what makes the shell complete commands, flags and addresses", completionCommand},
-		{"complete", "", "", completeCommand}, // asked by the shell
-		{"node", "", "", nodeCommand},         // started by the engine
-	}
-}
-
 func main() {
-	if os.Getenv("GOGC") == "" { // most commands are over before the heap has 16 MiB: a collection would cost more than it frees
+	if os.Getenv("GOGC") == "" { // most commands end before the heap reaches 16 MiB
 		debug.SetGCPercent(400)
+	}
+	if len(os.Args) > 1 && os.Args[1] == "node" { // started by the engine, once per stage
+		os.Exit(runNode(os.Args[2:], os.Stderr))
 	}
 	stdout := &output{file: os.Stdout, stderr: os.Stderr}
 	os.Exit(stdout.code(run(os.Args[1:], os.Stdin, stdout, os.Stderr)))
 }
 
+// newRoot returns the tree of commands.
+func newRoot() *cobra.Command {
+	cobra.EnableCommandSorting = false
+	root := newGroup("rcgrpo [EXP]", "Plan, run and report experiments on tool-calling language models.")
+	root.Use = "rcgrpo"
+	root.Long = root.Short +
+		"\n\nEXP is an experiment: a file or folder. The default is the only experiment of this folder."
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetFlagErrorFunc(flagError)
+	root.CompletionOptions.DisableDefaultCmd = true
+	version := root.Flags().Bool("version", false, "print the version")
+	subcommand := root.RunE
+	root.RunE = func(c *cobra.Command, args []string) error {
+		if *version {
+			return printVersion(c.OutOrStdout())
+		}
+		return subcommand(c, args)
+	}
+	for _, group := range []struct {
+		title    string
+		commands []*cobra.Command
+	}{
+		{"Write experiments:", []*cobra.Command{
+			checkCommand(), fmtCommand(), kindsCommand(), consoleCommand(), graphCommand(),
+		}},
+		{"Run experiments:", []*cobra.Command{planCommand(), runCommand(), statusCommand(), logsCommand()}},
+		{"Inspect results:", []*cobra.Command{showCommand(), whyCommand(), diffCommand(), replayCommand()}},
+		{"Share and check pages:", []*cobra.Command{
+			reportCommand(), verifyCommand(), reproduceCommand(), lintCommand(),
+		}},
+		{"Other commands:", []*cobra.Command{storeCommand(), bfclCommand(), completionCommand(), {
+			Use: "version", Short: "Print the version", Args: wantArgs(0, 0, ""),
+			RunE: func(c *cobra.Command, _ []string) error { return printVersion(c.OutOrStdout()) },
+		}}},
+	} {
+		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
+		for _, c := range group.commands {
+			c.GroupID = group.title
+			root.AddCommand(c)
+		}
+	}
+	root.SetHelpCommandGroupID("Other commands:")
+	root.InitDefaultHelpCmd()
+	return root
+}
+
+func printVersion(w io.Writer) error {
+	_, err := fmt.Fprintf(w, "rcgrpo, built by %s from sources %s\n", runtime.Version(), engine.Revision())
+	return err
+}
+
+// exitCode is an error that the command has already reported.
+type exitCode int
+
+func (c exitCode) Error() string { return fmt.Sprint("exit code ", int(c)) }
+
+// usageError is a mistake in the command line.
+type usageError struct{ error }
+
+func misuse(format string, args ...any) error {
+	return usageError{fmt.Errorf(format, args...)}
+}
+
+// run executes a command line and returns its exit code.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	if len(args) == 0 {
-		usage(stderr)
+	root := newRoot()
+	line, renamed := arrange(root, args)
+	if len(renamed) > 0 {
+		fmt.Fprintf(stderr, "warning: write %s; flags with one dash end with the next release\n", strings.Join(renamed, ", "))
+	}
+	root.SetArgs(line)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	c, err := root.ExecuteC()
+	var code exitCode
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.As(err, &code):
+		return int(code)
+	}
+	reportError(c, err)
+	if errors.As(err, new(usageError)) {
 		return exitMisuse
 	}
-	var names []string
-	for _, c := range commands() {
-		names = append(names, c.name)
-	}
-	name, rest := cutCommand(args, names)
-	for _, c := range commands() {
-		if c.name == name {
-			return c.run(rest, stdin, stdout, stderr)
-		}
-	}
-	switch {
-	case asksForHelp(args[0]):
-		usage(stdout)
-		return exitDone
-	case strings.TrimLeft(args[0], "-") == "version":
-		fmt.Fprintf(stdout, "rcgrpo, built by %s from sources %s\n", runtime.Version(), engine.Revision())
-		return exitDone
-	}
-	fmt.Fprintf(stderr, "rcgrpo: there is no command %s%s\n", args[0], engine.NearHint(args[0], names))
-	return exitMisuse
-}
-
-// cutCommand takes the name of a command off its line. Flags may stand before it; name is "" where the first word that is no
-// flag's is no command either.
-func cutCommand(args, names []string) (name string, rest []string) {
-	for i, arg := range args {
-		if slices.Contains(names, arg) {
-			return arg, slices.Concat(args[:i], args[i+1:])
-		}
-		if arg == "--" || !strings.HasPrefix(args[0], "-") || asksForHelp(arg) {
-			break
-		}
-	}
-	return "", args
-}
-
-// asksForHelp says whether a word is help, or a flag that asks for it.
-func asksForHelp(arg string) bool {
-	return slices.Contains([]string{"help", "-h", "--h", "-help", "--help"}, arg)
-}
-
-func usage(w io.Writer) {
-	fmt.Fprint(w, "rcgrpo plans, runs and reports experiments.\n\n")
-	for _, c := range commands() {
-		if c.summary == "" {
-			continue
-		}
-		fmt.Fprintf(w, "  rcgrpo %-30s %s\n", c.name+" "+c.args, c.summary)
-	}
-	fmt.Fprint(w, "\nEXP is a file or folder; without it the only experiment of this folder. rcgrpo COMMAND -h lists the flags,\nrcgrpo version names the sources that this is built from.\n")
-}
-
-// call is one call of a command that works on an experiment: its flags and what the command line said.
-type call struct {
-	*flag.FlagSet
-	takes          string // arguments that are no flags, as its help names them
-	stdout, stderr io.Writer
-	source         engine.Source
-	args           []string // what is no flag
-}
-
-// newCall prepares the flags that every command on an experiment has.
-func newCall(name, takes string, stdout, stderr io.Writer) *call {
-	c := &call{FlagSet: flag.NewFlagSet("rcgrpo "+name, flag.ContinueOnError), takes: takes, stdout: stdout, stderr: stderr}
-	c.SetOutput(io.Discard)
-	c.Usage = func() {}
-	c.source = engine.Source{Vars: map[string]string{}, Env: os.Environ()}
-	c.Func("var", "`NAME=VALUE` of a variable", func(s string) error {
-		name, value, ok := strings.Cut(s, "=")
-		if !ok {
-			return fmt.Errorf("want NAME=VALUE")
-		}
-		c.source.Vars[name] = value
-		return nil
-	})
-	c.Func("var-file", "`FILE` with values of variables; later ones win", func(s string) error {
-		c.source.VarFiles = append(c.source.VarFiles, s)
-		return nil
-	})
-	c.StringVar(&c.source.Site, "site", "", "site `FILE` (default $RCGRPO_SITE, ./site.hcl)")
-	return c
-}
-
-// parse reads flags anywhere on the line; what is left goes to args. When done is true the command ends with code:
-// help was asked for, or the line is wrong.
-func (c *call) parse(args []string) (code int, done bool) {
-	var err error
-	c.args, err = parseFlags(c.FlagSet, args)
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintf(c.stdout, "usage: %s\n\n", strings.TrimSpace(c.Name()+" [flags] "+c.takes))
-		c.SetOutput(c.stdout)
-		c.PrintDefaults()
-		return exitDone, true
-	}
-	if err != nil {
-		return c.misuse("%s; %s -h lists the flags", flagError(c.FlagSet, err), c.Name()), true
-	}
-	return 0, false
-}
-
-// parseFlags reads the flags of a line, wherever they stand before a --, and returns the other words.
-func parseFlags(flags *flag.FlagSet, args []string) (words []string, err error) {
-	for {
-		if err := flags.Parse(args); err != nil {
-			return nil, err
-		}
-		rest := flags.Args()
-		if len(rest) == 0 {
-			return words, nil
-		}
-		if read := len(args) - len(rest); read > 0 && args[read-1] == "--" { // only arguments from here on
-			return append(words, rest...), nil
-		}
-		words = append(words, rest[0])
-		args = rest[1:]
-	}
-}
-
-// flagError says what is wrong with a flag; of one that does not exist, which was meant.
-func flagError(flags *flag.FlagSet, err error) string {
-	name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
-	if !unknown {
-		return err.Error()
-	}
-	var names []string
-	flags.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
-	hint := engine.NearHint(name, names)
-	if hint != "" {
-		hint = strings.Replace(hint, "did you mean ", "did you mean -", 1)
-	}
-	return fmt.Sprintf("there is no flag -%s%s", name, strings.TrimSuffix(hint, "?")) + map[bool]string{true: "?"}[hint != ""]
-}
-
-// misuse complains about the command line.
-func (c *call) misuse(format string, args ...any) int {
-	fmt.Fprintf(c.stderr, "%s: %s\n", c.Name(), fmt.Sprintf(format, args...))
-	return exitMisuse
-}
-
-// fail tells of an error.
-func (c *call) fail(err error) int {
-	fmt.Fprintf(c.stderr, "%s: %v\n", c.Name(), err)
 	return exitFailed
 }
 
-// load reads the experiment at path, or the only one here when path is "". With mistakes, which it prints, x is nil
-// and code says how to end.
-func (c *call) load(path string) (x *engine.Experiment, code int) {
-	if path == "" {
-		found, err := engine.FindExperiment(".")
-		if err != nil {
-			return nil, c.misuse("%v", err)
+func reportError(c *cobra.Command, err error) {
+	fmt.Fprintf(c.ErrOrStderr(), "%s: %v\n", c.CommandPath(), err)
+}
+
+// arrange moves the names of commands to the front, because flags may precede them. It rewrites long flags with one
+// dash, and returns their new names.
+func arrange(root *cobra.Command, args []string) (line, renamed []string) {
+	c, words := root, slices.Clone(args)
+	for c.HasSubCommands() {
+		sub, i := findCommand(c, words)
+		if sub == nil {
+			break
 		}
-		path = found
+		c, line, words = sub, append(line, words[i]), slices.Delete(words, i, i+1)
 	}
-	c.source.Path = path
-	x, diags := engine.Load(c.source, kinds())
-	c.tell(diags, x.Files)
-	if diags.HasErrors() {
-		return nil, exitFailed
+	value := false // the word is the value of the flag before it
+	for i, word := range words {
+		if word == "--" {
+			break
+		}
+		name, _, assigned := strings.Cut(strings.TrimLeft(word, "-"), "=")
+		f := c.Flags().Lookup(name)
+		isLong := strings.HasPrefix(word, "-") && len(name) > 1 && (f != nil || name == "help")
+		if isLong && !value && !strings.HasPrefix(word, "--") {
+			words[i] = "-" + word
+			renamed = append(renamed, "--"+name)
+		}
+		if len(name) == 1 && strings.HasPrefix(word, "-") {
+			f = c.Flags().ShorthandLookup(name)
+		}
+		value = !value && strings.HasPrefix(word, "-") && f != nil && f.NoOptDefVal == "" && !assigned
 	}
-	return x, exitDone
+	return append(line, words...), renamed
 }
 
-// experiment loads the experiment that the only argument names, if any.
-func (c *call) experiment() (x *engine.Experiment, code int) {
-	if len(c.args) > 1 {
-		return nil, c.misuse("one experiment at a time; got %s", strings.Join(c.args, " "))
+// findCommand returns the subcommand that a line names and the index of its name. Only flags may precede the name.
+func findCommand(c *cobra.Command, words []string) (*cobra.Command, int) {
+	for i, word := range words {
+		for _, sub := range c.Commands() {
+			if sub.Name() == word {
+				return sub, i
+			}
+		}
+		if word == "--" || !strings.HasPrefix(words[0], "-") || slices.Contains([]string{"-h", "-help", "--help"}, word) {
+			break
+		}
 	}
-	return c.load(strings.Join(c.args, ""))
+	return nil, 0
 }
 
-// tell prints diagnostics.
-func (c *call) tell(diags hcl.Diagnostics, files map[string]*hcl.File) {
-	engine.WriteDiagnostics(c.stderr, diags, files, colored(c.stderr))
-}
-
-// store opens the store of the experiment's site.
-func (c *call) store(x *engine.Experiment) (*artifact.Store, error) {
-	if x.Site.StorePath == "" {
-		return nil, errors.New(`no store: HOME is not set, so name a folder in the site file: store { path = "…" }`)
+// newGroup returns a command that only has subcommands.
+func newGroup(use, short string, commands ...*cobra.Command) *cobra.Command {
+	group := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs}
+	group.AddCommand(commands...)
+	group.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			c.SetOut(c.ErrOrStderr())
+			return errors.Join(c.Help(), exitCode(exitMisuse))
+		}
+		var names []string
+		for _, sub := range c.Commands() {
+			names = append(names, sub.Name())
+		}
+		hint := engine.NearHint(args[0], names)
+		return misuse("there is no command %s%s (%s -h lists the commands)", args[0], hint, c.CommandPath())
 	}
-	return artifact.Open(x.Site.StorePath)
+	return group
 }
 
-// plan loads the experiment that the only argument names and plans it. Without a plan, of which it has told why, code says
-// how to end.
-func (c *call) plan(o engine.PlanOptions) (p *engine.Plan, code int) {
-	x, code := c.experiment()
-	if x == nil {
-		return nil, code
+// flagError explains a wrong flag and suggests a similar one.
+func flagError(c *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) {
+		name, dashes := unknown.GetSpecifiedName(), "--"
+		if group := unknown.GetSpecifiedShortnames(); group != "" {
+			name, dashes = group, "-"
+		}
+		var names []string
+		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		hint := strings.Replace(engine.NearHint(name, names), "did you mean ", "did you mean --", 1)
+		err = fmt.Errorf("there is no flag %s%s%s", dashes, name, hint)
 	}
-	store, err := c.store(x)
-	if err != nil {
-		return nil, c.fail(err)
+	return misuse("%w (%s -h lists the flags)", err, c.CommandPath())
+}
+
+// wantArgs checks the number of arguments. Its message describes the arguments.
+func wantArgs(least, most int, message string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		switch {
+		case len(args) >= least && len(args) <= most:
+			return nil
+		case most == 0:
+			return misuse("the command has no arguments; got %s", strings.Join(args, " "))
+		}
+		return misuse("%s; got %d arguments", message, len(args))
 	}
-	p, err = engine.NewPlan(x, store, o)
-	if err != nil {
-		return nil, c.fail(err)
-	}
-	return p, exitDone
-}
-
-// unchanged answers for the experiment that the only argument names, if any, without loading it: nil when it must be loaded
-// to know what a run would do.
-func (c *call) unchanged(o engine.PlanOptions) *engine.Verdict {
-	if len(c.args) > 1 || len(o.Targets)+len(o.Replace) > 0 || o.Paranoid {
-		return nil
-	}
-	source := c.source
-	source.Path = strings.Join(c.args, "")
-	return engine.Unchanged(source)
-}
-
-// printJSON prints a value for programs.
-func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
-}
-
-// descriptor is a writer that may be a terminal.
-type descriptor interface{ Fd() uintptr }
-
-// colored says whether a writer is a terminal that wants colours.
-func colored(w io.Writer) bool {
-	return os.Getenv("NO_COLOR") == "" && isTerminal(w)
-}
-
-// isTerminal reports whether a reader or writer is a terminal.
-func isTerminal(stream any) bool {
-	f, ok := stream.(descriptor)
-	return ok && term.IsTerminal(int(f.Fd()))
 }

@@ -14,10 +14,31 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden text of the scripts")
 
-// TestMain lets the test binary be the command, so that scripts run it, and it runs itself for the stages.
+// TestMain turns the test binary into the command when it is called rcgrpo: by scripts, and by itself for stages.
 func TestMain(m *testing.M) {
-	os.Setenv("GORACE", "atexit_sleep_ms=0") // a process otherwise lingers for a second under the race detector
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // the race detector delays each exit by a second
 	testscript.Main(m, map[string]func(){"rcgrpo": main, "holds-temporary": holdTemporaryFolder})
+}
+
+// commandBinary links or copies the test binary into a folder as rcgrpo, and returns its path.
+func commandBinary(t *testing.T, dir string) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "rcgrpo")
+	if os.Link(self, path) == nil {
+		return path
+	}
+	program, err := os.ReadFile(self)
+	if err == nil {
+		err = os.WriteFile(path, program, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // TestScripts runs the sessions of testdata/script, named verb_case.txtar. -update rewrites their golden text.
@@ -26,16 +47,15 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"rebundle": rebundle, "bomb": bomb},
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("HOME", e.WorkDir)
-			e.Setenv("RCGRPO_LEASES", filepath.Join(e.WorkDir, ".leases")) // runs of other scripts are none of ours
+			e.Setenv("RCGRPO_LEASES", filepath.Join(e.WorkDir, ".leases")) // separate from other scripts
 			e.Setenv("GORACE", os.Getenv("GORACE"))
 			return nil
 		}})
 }
 
-// TestNoPackageOfOursBuildsTablesBeforeMain holds the start of every command short: what a package makes before main is
-// first touched memory, of which each page costs 2 µs. A map or a regular expression that a few commands need is a
-// sync.OnceValue.
-func TestNoPackageOfOursBuildsTablesBeforeMain(t *testing.T) {
+// Start-up is short because no package builds tables before main: each new page of memory costs 2 µs. A map or regular
+// expression that few commands need is a sync.OnceValue.
+func TestNoPackageBuildsTablesBeforeMain(t *testing.T) {
 	const most = 8 << 10 // bytes
 	c := exec.Command(os.Args[0], "-test.run=^$")
 	c.Env = append(os.Environ(), "GODEBUG=inittrace=1")
@@ -45,7 +65,7 @@ func TestNoPackageOfOursBuildsTablesBeforeMain(t *testing.T) {
 	}
 	packages := regexp.MustCompile(`(?m)^init (rcgrpo\S*) .*, (\d+) bytes`).FindAllStringSubmatch(string(traced), -1)
 	if len(packages) < 5 {
-		t.Fatalf("the runtime tells of %d packages of ours:\n%s", len(packages), traced)
+		t.Fatalf("got %d packages:\n%s", len(packages), traced)
 	}
 	for _, p := range packages {
 		if bytes, err := strconv.Atoi(p[2]); err != nil || bytes > most {

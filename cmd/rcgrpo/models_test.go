@@ -18,8 +18,8 @@ import (
 	"rcgrpo/bench/fixtures"
 )
 
-// The file and the commands of docs/models.md in its order, a little smaller and on a folder of the fixtures of which one layer
-// is left; its Python too, where $PYTHON has transformers.
+// TestModelsPage runs the file and the commands of docs/models.md with one layer of a small model, and its Python if
+// $PYTHON has transformers.
 func TestModelsPage(t *testing.T) {
 	page, err := os.ReadFile(rootFile(t, "docs/models.md"))
 	if err != nil {
@@ -38,7 +38,7 @@ func TestModelsPage(t *testing.T) {
 	for _, c := range commands {
 		c, ours := strings.CutPrefix(c, "bin/")
 		if !ours {
-			t.Errorf("%q is run by no test", c)
+			t.Errorf("no test runs %q", c)
 		}
 		fmt.Fprintf(&session, "exec %s\n", c)
 		switch {
@@ -51,21 +51,24 @@ func TestModelsPage(t *testing.T) {
 	if len(commands) != 4 {
 		t.Errorf("%d commands, want 4", len(commands))
 	}
-	session.WriteString("exists trained/model.safetensors trained/config.json trained/tokenizer.json trained/adapter/adapter_model.safetensors\n" +
+	session.WriteString("exists trained/model.safetensors trained/config.json trained/tokenizer.json\n" +
+		"exists trained/adapter/adapter_model.safetensors\n" +
 		"cmp trained/generation_config.json models/Qwen2.5-0.5B-Instruct/generation_config.json\n" +
 		"cmp trained/tokenizer_config.json models/Qwen2.5-0.5B-Instruct/tokenizer_config.json\n")
 	if python := os.Getenv("PYTHON"); python != "" && exec.Command(python, "-c", "import transformers").Run() == nil {
 		fmt.Fprintf(&session, "exec %s load.py\nstdout 'torch.Size'\n", python)
 	}
 	agent := block("hcl")
-	for _, smaller := range [][2]string{{"group       = 4", "group       = 2"}, {"    \"Base\"       = stage.model.base.checkpoint\n    \"SFT\"        = stage.sft.warm.checkpoint\n", ""}} {
+	for _, smaller := range [][2]string{{"group       = 4", "group       = 2"},
+		{"    \"Base\"       = stage.model.base.checkpoint\n    \"SFT\"        = stage.sft.warm.checkpoint\n", ""}} {
 		if strings.Count(agent, smaller[0]) != 1 {
-			t.Errorf("the file has %q not once; make it smaller in another way here", smaller[0])
+			t.Errorf("the file must contain %q once; adapt this test", smaller[0])
 		}
 		agent = strings.Replace(agent, smaller[0], smaller[1], 1)
 	}
 	dir := t.TempDir()
-	files := map[string]string{"site.hcl": "store {\n  path = \"store\"\n}\ndata {\n  bfcl = \"" + benchmark + "\"\n}\n", "agent.hcl": agent, "load.py": block("python")}
+	files := map[string]string{"site.hcl": "store {\n  path = \"store\"\n}\ndata {\n  bfcl = \"" + benchmark + "\"\n}\n",
+		"agent.hcl": agent, "load.py": block("python")}
 	session.WriteString("\n")
 	for name, text := range files {
 		fmt.Fprintf(&session, "-- %s --\n%s", name, text)
@@ -81,8 +84,8 @@ func TestModelsPage(t *testing.T) {
 	}})
 }
 
-// firstLayer copies a model folder with the first of its layers alone, and lets it read what the benchmark's tools take: rotary
-// positions have no weights.
+// firstLayer copies a model folder with its first layer only. It raises the context to the size of the benchmark's
+// tools; rotary positions have no weights.
 func firstLayer(from, to string) error {
 	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
 		return err

@@ -6,11 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -18,23 +16,23 @@ import (
 	"rcgrpo/engine"
 )
 
-// runEnd is what the command of the site file's notify block learns of a run: JSON on its standard input, and the same
-// in short in its environment.
-type runEnd struct {
+// notification describes a run to the command of the site file's notify block: as JSON on standard input, and in the
+// environment.
+type notification struct {
 	Experiment string         `json:"experiment"`
 	Run        string         `json:"run"`
 	Outcome    string         `json:"outcome"` // done, failed, interrupted
 	Folder     string         `json:"folder"`
 	Started    time.Time      `json:"started"`
 	Seconds    float64        `json:"seconds"`
-	Counts     map[string]int `json:"counts"` // stages by how they ended
+	Counts     map[string]int `json:"counts"` // stages by state
 	Error      string         `json:"error,omitempty"`
-	Stage      string         `json:"stage,omitempty"` // that failed first
-	Log        string         `json:"log,omitempty"`   // of it
+	Stage      string         `json:"stage,omitempty"` // the first that failed
+	Log        string         `json:"log,omitempty"`   // of that stage
 }
 
-// observe takes in an event of the run.
-func (r *runEnd) observe(e engine.Event) {
+// observe records an event of the run.
+func (r *notification) observe(e engine.Event) {
 	switch e.Kind {
 	case engine.EventPlanned:
 		r.Folder, r.Run, r.Started = e.Path, filepath.Base(e.Path), e.Time
@@ -47,12 +45,12 @@ func (r *runEnd) observe(e engine.Event) {
 	}
 }
 
-// notifyLimit is how long the command may take.
+// notifyLimit is the timeout of the command.
 const notifyLimit = 10 * time.Second
 
-// notify starts the site's command, if there is one, and waits for it. A run that had nothing to do has no folder and
-// tells nobody. What the command prints goes to notify.log in the run's folder.
-func (r *runEnd) notify(site *engine.Site, runErr error) error {
+// send runs the site's command, if there is one. Its output goes to notify.log in the folder of the run. A run with
+// nothing to do has no folder and sends nothing.
+func (r *notification) send(site *engine.Site, runErr error) error {
 	if site == nil || site.Notify == nil || r.Folder == "" {
 		return nil
 	}
@@ -62,7 +60,7 @@ func (r *runEnd) notify(site *engine.Site, runErr error) error {
 		r.Outcome = "interrupted"
 	case runErr != nil:
 		r.Outcome = "failed"
-		if !errors.As(runErr, &failed) && r.Error == "" { // of the run itself
+		if !errors.As(runErr, &failed) && r.Error == "" { // an error of the run, not of a stage
 			r.Error = runErr.Error()
 		}
 	}
@@ -71,8 +69,8 @@ func (r *runEnd) notify(site *engine.Site, runErr error) error {
 	return r.start(ctx, site)
 }
 
-// start starts the command and waits for it, until ctx ends at the latest.
-func (r *runEnd) start(ctx context.Context, site *engine.Site) error {
+// start runs the command until ctx ends.
+func (r *notification) start(ctx context.Context, site *engine.Site) error {
 	input, err := json.Marshal(r)
 	if err != nil {
 		return err
@@ -90,7 +88,7 @@ func (r *runEnd) start(ctx context.Context, site *engine.Site) error {
 	cmd.Dir = filepath.Dir(site.Path)
 	cmd.Env = append(os.Environ(), r.environment()...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), output, output
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with what it starts; ^C is not for it
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // to kill its children too; ^C does not reach it
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	err = cmd.Run()
 	switch {
@@ -102,12 +100,10 @@ func (r *runEnd) start(ctx context.Context, site *engine.Site) error {
 	return nil
 }
 
-func (r *runEnd) environment() []string {
-	counts := make([]string, 0, len(r.Counts))
-	for _, what := range slices.Sorted(maps.Keys(r.Counts)) {
-		counts = append(counts, fmt.Sprintf("%d %s", r.Counts[what], what))
+func (r *notification) environment() []string {
+	return []string{
+		"RCGRPO_EXPERIMENT=" + r.Experiment, "RCGRPO_RUN=" + r.Run, "RCGRPO_OUTCOME=" + r.Outcome,
+		"RCGRPO_FOLDER=" + r.Folder, fmt.Sprintf("RCGRPO_SECONDS=%.1f", r.Seconds),
+		"RCGRPO_COUNTS=" + countsText(r.Counts), "RCGRPO_ERROR=" + r.Error, "RCGRPO_STAGE=" + r.Stage,
 	}
-	return []string{"RCGRPO_EXPERIMENT=" + r.Experiment, "RCGRPO_RUN=" + r.Run, "RCGRPO_OUTCOME=" + r.Outcome, "RCGRPO_FOLDER=" + r.Folder,
-		fmt.Sprintf("RCGRPO_SECONDS=%.1f", r.Seconds), "RCGRPO_COUNTS=" + strings.Join(counts, ", "), "RCGRPO_ERROR=" + r.Error,
-		"RCGRPO_STAGE=" + r.Stage}
 }

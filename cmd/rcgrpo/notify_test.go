@@ -13,7 +13,7 @@ import (
 	"rcgrpo/engine"
 )
 
-func TestNotifyTellsOfEveryOutcome(t *testing.T) {
+func TestNotifySendsEveryOutcome(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err            error
 		outcome, error string
@@ -25,7 +25,7 @@ func TestNotifyTellsOfEveryOutcome(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			r := runEnd{Experiment: "x"}
+			r := notification{Experiment: "x"}
 			now := time.Now()
 			r.observe(engine.Event{Kind: engine.EventPlanned, Path: dir, Time: now})
 			if tc.error == "no luck" {
@@ -34,18 +34,19 @@ func TestNotifyTellsOfEveryOutcome(t *testing.T) {
 			}
 			r.observe(engine.Event{Kind: engine.EventEnded, Counts: map[string]int{"done": 2}, Time: now.Add(3 * time.Second)})
 			site := &engine.Site{Path: filepath.Join(dir, "site.hcl"), Notify: []string{"sh", "-c", "cat > told"}}
-			if err := r.notify(site, tc.err); err != nil {
+			if err := r.send(site, tc.err); err != nil {
 				t.Fatal(err)
 			}
 			b, err := os.ReadFile(filepath.Join(dir, "told"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			var told runEnd
+			var told notification
 			if err := json.Unmarshal(b, &told); err != nil {
 				t.Fatal(err)
 			}
-			if told.Outcome != tc.outcome || told.Error != tc.error || told.Seconds != 3 || told.Counts["done"] != 2 || told.Folder != dir {
+			if told.Outcome != tc.outcome || told.Error != tc.error || told.Seconds != 3 || told.Counts["done"] != 2 ||
+				told.Folder != dir {
 				t.Errorf("got %+v, want outcome %s and error %q after 3 s", told, tc.outcome, tc.error)
 			}
 		})
@@ -54,11 +55,12 @@ func TestNotifyTellsOfEveryOutcome(t *testing.T) {
 
 func TestNotifyKillsWhatTakesTooLong(t *testing.T) {
 	dir := t.TempDir()
-	r := runEnd{Experiment: "x", Folder: dir}
+	r := notification{Experiment: "x", Folder: dir}
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	err := r.start(ctx, &engine.Site{Path: filepath.Join(dir, "site.hcl"), Notify: []string{"sh", "-c", "sleep 1000 & sleep 1000"}})
+	err := r.start(ctx, &engine.Site{Path: filepath.Join(dir, "site.hcl"),
+		Notify: []string{"sh", "-c", "sleep 1000 & sleep 1000"}})
 	if err == nil || !strings.Contains(err.Error(), "took more than 10s and was killed") {
 		t.Errorf("got %v, want that it was killed", err)
 	}

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// output is the standard output of a command. It stores the first error, so that a command whose output is lost does not
-// exit with 0.
+// output is the standard output of a command. It stores the first error: a command whose output is lost must not exit
+// with 0.
 type output struct {
 	file   *os.File
 	stderr io.Writer
@@ -29,11 +29,10 @@ func (o *output) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Fd returns the descriptor, for questions about the terminal.
+// Fd returns the descriptor.
 func (o *output) Fd() uintptr { return o.file.Fd() }
 
-// code returns the exit code of a command that ended with code. A reader that closes the pipe has read enough, so only
-// other errors count.
+// code returns the exit code of the process for the exit code of a command. A reader that closed the pipe is no error.
 func (o *output) code(code int) int {
 	if code == exitDone && o.err != nil && !errors.Is(o.err, syscall.EPIPE) {
 		return exitFailed

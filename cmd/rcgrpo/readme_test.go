@@ -16,14 +16,13 @@ import (
 	"rcgrpo/bench/fixtures"
 )
 
-// notInASession are the commands of README.md that no session can run.
+// notInASession are the commands of README.md that the test cannot run.
 var notInASession = map[string]string{
 	"make demo": "fetches libtorch and trains for ten minutes; its steps are run here and in the tutorial",
 	"make test": "runs this test",
 }
 
-// TestReadme runs the commands of README.md in its order, on its own example made smaller and on a stand-in for the
-// demo's experiment that has the stages which the commands name.
+// TestReadme runs the commands of README.md on a smaller version of its example. A stand-in replaces the demo.
 func TestReadme(t *testing.T) {
 	page, err := os.ReadFile(rootFile(t, "README.md"))
 	if err != nil {
@@ -34,9 +33,10 @@ func TestReadme(t *testing.T) {
 		t.Fatal("README.md has no example")
 	}
 	rates := string(example[1])
-	for _, smaller := range [][2]string{{"[1, 2, 3]", "[1]"}, {"train  = 500", "train  = 60"}, {"test   = 100", "test   = 20"}, {"hidden    = 64", "hidden    = 32"}, {"layers    = 2", "layers    = 1"}} {
+	for _, smaller := range [][2]string{{"[1, 2, 3]", "[1]"}, {"train  = 500", "train  = 60"},
+		{"test   = 100", "test   = 20"}, {"hidden    = 64", "hidden    = 32"}, {"layers    = 2", "layers    = 1"}} {
 		if strings.Count(rates, smaller[0]) != 1 {
-			t.Errorf("the example has %q not once; make it smaller in another way here", smaller[0])
+			t.Errorf("the example must contain %q once; adapt this test", smaller[0])
 		}
 		rates = strings.Replace(rates, smaller[0], smaller[1], 1)
 	}
@@ -51,13 +51,13 @@ func TestReadme(t *testing.T) {
 		}
 		command, ours := strings.CutPrefix(c, "bin/")
 		if !ours {
-			t.Errorf("%q is run by no test; add it to the session or say why not", c)
+			t.Errorf("no test runs %q; add it to the session or to notInASession", c)
 			continue
 		}
 		fmt.Fprintf(&session, "exec %s\n", command)
 	}
 	if n := strings.Count(session.String(), "exec rcgrpo"); n < 5 {
-		t.Errorf("only %d commands", n)
+		t.Errorf("got %d commands, want at least 5", n)
 	}
 	dir := t.TempDir()
 	files := map[string]string{"site.hcl": "store {\n  path = \"store\"\n}\n", "rates.hcl": rates, "demo": demoStandIn}
@@ -72,14 +72,14 @@ func TestReadme(t *testing.T) {
 		e.Setenv("HOME", e.WorkDir)
 		e.Setenv("RCGRPO_SITE", filepath.Join(e.WorkDir, "site.hcl"))
 		e.Setenv("RCGRPO_LEASES", filepath.Join(e.WorkDir, ".leases"))
-		if err := os.Mkdir(filepath.Join(e.WorkDir, ".deps"), 0o755); err != nil { // where make puts it
+		if err := os.Mkdir(filepath.Join(e.WorkDir, ".deps"), 0o755); err != nil { // as make does
 			return err
 		}
 		return os.Symlink(benchmark, filepath.Join(e.WorkDir, ".deps", "bfcl"))
 	}})
 }
 
-// demoStandIn has the stages of experiments/drills.hcl that README.md names.
+// demoStandIn has the stages of experiments/drills.hcl that README.md uses.
 const demoStandIn = `
 experiment {
   question = "Do the commands of the README work?"
@@ -133,8 +133,8 @@ stage "report" "page" {
 }
 `
 
-// A block of commands stands where a test runs it: in README.md, docs/tutorial.md or docs/models.md, and each of its exceptions is one.
-func TestCommandsStandOnlyWhereTheyAreRun(t *testing.T) {
+// Only pages whose commands are tested have blocks of commands: README.md, docs/tutorial.md and docs/models.md.
+func TestAllCommandsOfThePagesAreTested(t *testing.T) {
 	t.Chdir(fixtures.Root(t))
 	paths, err := filepath.Glob("docs/*.md")
 	if err != nil {
@@ -146,13 +146,14 @@ func TestCommandsStandOnlyWhereTheyAreRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		commands := shellCommands(string(page))
-		if run := slices.Contains([]string{"README.md", filepath.Join("docs", "tutorial.md"), filepath.Join("docs", "models.md")}, path); len(commands) > 0 && !run {
-			t.Errorf("%s has commands that no test runs: %q", path, commands)
+		if run := slices.Contains([]string{"README.md", filepath.Join("docs", "tutorial.md"),
+			filepath.Join("docs", "models.md")}, path); len(commands) > 0 && !run {
+			t.Errorf("%s has untested commands: %q", path, commands)
 		}
 		if path == "README.md" {
 			for c := range notInASession {
 				if !slices.Contains(commands, c) {
-					t.Errorf("README.md has no command %q any more", c)
+					t.Errorf("README.md does not have the command %q", c)
 				}
 			}
 		}
@@ -164,7 +165,7 @@ func rootFile(t *testing.T, name string) string {
 	return filepath.Join(fixtures.Root(t), name)
 }
 
-// shellCommands are the lines of a page's blocks of commands, without what explains them.
+// shellCommands returns the commands of a page without their comments.
 func shellCommands(page string) []string {
 	var commands []string
 	for _, block := range regexp.MustCompile("(?s)```(?:sh|bash|console)\n(.*?)```").FindAllStringSubmatch(page, -1) {

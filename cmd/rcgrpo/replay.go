@@ -2,138 +2,128 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
-	"rcgrpo/reports"
 	"rcgrpo/stages/rl"
 )
 
-// replaying is one call of replay: stored rollouts, and the settings they are looked at under.
+// replaying computes the statistics of stored rollouts under chosen settings.
 type replaying struct {
 	*view
-	trained  rl.Objective // of the run, where it is known
-	known    bool
+	trained  rl.Objective // the paper's objective unless known
+	known    bool         // the objective of the run is known
 	rollouts *rl.Rollouts
 }
 
-// replayCommand runs "rcgrpo replay TRAJECTORIES [EXP]": advantages, losses and diagnostics of stored rollouts under
-// other settings than those they were sampled for.
-func replayCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
-	c := newCall("replay", "TRAJECTORIES [EXP]", stdout, stderr)
+func replayCommand() *cobra.Command {
+	c := newExperimentCommand("replay TRAJECTORIES [EXP]", "Show stored rollouts under other settings", wantArgs(1, 2,
+		"want a file or folder of trajectories, or the address of a stage with its port, such as "+
+			"rc-grpo.arm[sft]@1.trajectories, and optionally an experiment"))
 	var profiles, set []string
-	list := func(into *[]string) func(string) error {
-		return func(s string) error { *into = append(*into, s); return nil }
+	c.Flags().StringArrayVar(&profiles, "profile", nil, "profile `NAME` of another trainer, or all; repeatable")
+	c.Flags().StringArrayVar(&set, "set", nil, "`SETTING=VALUE` of the objective, such as advantage.ddof=1; repeatable")
+	group := c.Flags().Int("group", 0, "take groups of `N` members from the stored ones")
+	asJSON := c.Flags().Bool("json", false, "print JSON")
+	c.completeFlag("profile", func() []string {
+		names := []string{"all"}
+		for _, p := range rl.Profiles() {
+			names = append(names, p.Name)
+		}
+		return names
+	})
+	c.RunE = func(_ *cobra.Command, args []string) error {
+		r := &replaying{view: &view{out: c.stdout(), width: 100}, trained: rl.PaperObjective()}
+		if err := r.read(c, args); err != nil {
+			return err
+		}
+		columns, err := r.columns(profiles, set, c.Flags().Changed("group"), *group)
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			return printJSON(c.stdout(), struct {
+				Columns    []column         `json:"columns"`
+				BatchSizes []rl.BatchEffect `json:"batch_sizes"`
+				GroupSizes []rl.GroupEffect `json:"group_sizes"`
+			}{columns, r.rollouts.BatchSizes(), r.rollouts.GroupSizes()})
+		}
+		return r.print(columns)
 	}
-	c.Func("profile", "another trainer's convention `NAME`, or all; may be repeated", list(&profiles))
-	c.Func("set", "`SETTING=VALUE` of the objective, such as advantage.ddof=1; may be repeated", list(&set))
-	asJSON := c.Bool("json", false, "print the numbers for programs")
-	group := c.Int("group", 0, "take groups of `N` members from the stored ones")
-	if code, done := c.parse(args); done {
-		return code
-	}
-	if len(c.args) < 1 || len(c.args) > 2 {
-		return c.misuse("want a file or folder of trajectories, or the address of a stage with its port, such as rc-grpo.arm[sft]@1.trajectories, and perhaps an experiment")
-	}
-	r := &replaying{view: &view{out: stdout, width: 100}, trained: rl.PaperObjective()}
-	if code := r.read(c); code != exitDone {
-		return code
-	}
-	columns, err := r.columns(profiles, set, flagGiven(c.FlagSet, "group"), *group)
-	if err != nil {
-		return c.fail(err)
-	}
-	if *asJSON {
-		err = printJSON(stdout, struct {
-			Columns    []column         `json:"columns"`
-			BatchSizes []rl.BatchEffect `json:"batch_sizes"`
-			GroupSizes []rl.GroupEffect `json:"group_sizes"`
-		}{columns, r.rollouts.BatchSizes(), r.rollouts.GroupSizes()})
-	} else {
-		err = r.print(columns)
-	}
-	if err != nil {
-		return c.fail(err)
-	}
-	return exitDone
+	return c.Command
 }
 
-func flagGiven(flags *flag.FlagSet, name string) (given bool) {
-	flags.Visit(func(f *flag.Flag) { given = given || f.Name == name })
-	return given
-}
-
-// read finds the trajectories: in a file, a folder, or the store.
-func (r *replaying) read(c *call) (code int) {
-	path := c.args[0]
+// read reads the trajectories of a file, a folder, or a stage in the store.
+func (r *replaying) read(c *experimentFlags, args []string) error {
+	path := args[0]
 	info, err := os.Stat(path)
 	switch {
 	case err == nil && info.IsDir():
 		path = filepath.Join(path, rl.TrajectoriesFile)
-	case errors.Is(err, os.ErrNotExist) && strings.ContainsRune(path, filepath.Separator) && !strings.ContainsRune(path, '['):
-		return c.fail(fmt.Errorf("there is no file or folder %s", path))
+	case errors.Is(err, os.ErrNotExist) && strings.ContainsRune(path, filepath.Separator) &&
+		!strings.ContainsRune(path, '['):
+		return fmt.Errorf("there is no file or folder %s", path)
 	case errors.Is(err, os.ErrNotExist):
-		var x *engine.Experiment
-		if x, code = c.load(strings.Join(c.args[1:], "")); x == nil {
-			return code
+		x, err := c.load(strings.Join(args[1:], ""))
+		if err != nil {
+			return err
 		}
 		store, err := c.store(x)
 		if err != nil {
-			return c.fail(err)
+			return err
 		}
-		if err := r.open(x, store, c.args[0]); err != nil {
-			return c.fail(err)
+		if err := r.open(x, store, args[0]); err != nil {
+			return err
 		}
 		if r.Type != "trajectories" {
-			return c.fail(fmt.Errorf("%s is of type %s, not trajectories", c.args[0], r.Type))
+			return fmt.Errorf("%s is of type %s, not trajectories", args[0], r.Type)
 		}
-		r.learnSettings(x)
+		r.readSettings(x)
 		path = r.Path(rl.TrajectoriesFile)
 	case err != nil:
-		return c.fail(err)
+		return err
 	}
 	var all []*rl.Trajectory
 	for t, err := range artifact.ReadRows[*rl.Trajectory](path) {
 		if err != nil {
-			return c.fail(err)
+			return err
 		}
 		all = append(all, t)
 	}
-	if r.rollouts, err = rl.RolloutsOf(all); err != nil {
-		return c.fail(err)
-	}
-	return exitDone
+	r.rollouts, err = rl.RolloutsOf(all)
+	return err
 }
 
-// learnSettings takes the objective from the stage that sampled the trajectories; one that trains nothing has none.
-func (r *replaying) learnSettings(x *engine.Experiment) {
+// readSettings reads the objective of the stage that sampled the trajectories, if that stage trains.
+func (r *replaying) readSettings(x *engine.Experiment) {
 	for _, n := range x.Nodes {
 		if n.Address != r.Manifest.Address {
 			continue
 		}
 		for _, s := range n.Settings {
-			if block, _, _ := strings.Cut(s.Name, "."); slices.Contains(rl.ProfileSettings, block) && r.trained.Set(s.Name, s.Value) == nil {
+			if block, _, _ := strings.Cut(s.Name, "."); slices.Contains(rl.ProfileSettings, block) &&
+				r.trained.Set(s.Name, s.Value) == nil {
 				r.known = true
 			}
 		}
 	}
 }
 
-// column is what stored rollouts give under one choice of settings.
+// column holds the statistics under one choice of settings.
 type column struct {
 	Name   string             `json:"name"`
 	Values map[string]float64 `json:"values"`
 }
 
-// columns computes the run's own settings (the paper's, where they are not known), then each profile, then, where
-// settings or a size of groups are given, the first with those.
+// columns returns the column of the run's settings (the paper's, if unknown), one per profile, and one for --set and
+// --group.
 func (r *replaying) columns(profiles, set []string, regroup bool, group int) ([]column, error) {
 	rollouts := r.rollouts
 	var out []column
@@ -159,10 +149,10 @@ func (r *replaying) columns(profiles, set []string, regroup bool, group int) ([]
 	for _, s := range set {
 		setting, value, ok := strings.Cut(s, "=")
 		if !ok {
-			return nil, fmt.Errorf("-set %s: want SETTING=VALUE", s)
+			return nil, fmt.Errorf("--set %s: want SETTING=VALUE", s)
 		}
 		if err := other.Set(setting, value); err != nil {
-			return nil, fmt.Errorf("-set %s: %w", s, err)
+			return nil, fmt.Errorf("--set %s: %w", s, err)
 		}
 	}
 	changes := slices.Clone(set)
@@ -170,7 +160,8 @@ func (r *replaying) columns(profiles, set []string, regroup bool, group int) ([]
 		changes = append(changes, fmt.Sprintf("group=%d", group))
 	}
 	for _, p := range rl.Profiles() {
-		if !slices.Contains(profiles, p.Name) && !slices.Contains(profiles, "all") || p.Name == "paper" && !r.known && len(changes) == 0 {
+		chosen := slices.Contains(profiles, p.Name) || slices.Contains(profiles, "all")
+		if !chosen || p.Name == "paper" && !r.known && len(changes) == 0 { // the first column is the paper's already
 			continue
 		}
 		if err := add(p.Name, rollouts, p.Objective); err != nil {
@@ -193,44 +184,47 @@ func (r *replaying) print(columns []column) error {
 	for _, u := range r.rollouts.Updates {
 		trajectories += len(u)
 	}
-	fmt.Fprintf(r.out, "%d trajectories in %d updates, groups of %d\n", trajectories, len(r.rollouts.Updates), r.rollouts.Size)
-	t := &reports.Table{ID: "replay", Title: "means over updates; * differs from the first column", Columns: []reports.Column{{Name: "statistic", Left: true}}}
+	fmt.Fprintf(r.out, "%d trajectories in %d updates, groups of %d\n", trajectories, len(r.rollouts.Updates),
+		r.rollouts.Size)
+	header := []string{"<statistic"}
 	for _, c := range columns {
-		t.Columns = append(t.Columns, reports.Column{Name: c.Name})
+		header = append(header, c.Name)
 	}
+	t := newTable("means over updates; * differs from the first column", header...)
 	for _, m := range rl.Replayed {
-		cells := []reports.Cell{reports.Words("%s", m.Name)}
+		cells := []any{m.Name}
 		for _, c := range columns {
 			mark := ""
 			if c.Values[m.Name] != columns[0].Values[m.Name] {
 				mark = " *"
 			}
-			cells = append(cells, reports.Words("%.4g%s", c.Values[m.Name], mark))
+			cells = append(cells, fmt.Sprintf("%.4g%s", c.Values[m.Name], mark))
 		}
-		t.Rows = append(t.Rows, reports.Row{Arm: reports.NoArm, Cells: cells})
+		t.row(cells...)
 	}
-	if err := r.section("advantages and loss", reports.Part{Table: t}); err != nil {
+	if err := t.write(r.out, "advantages and loss", r.width); err != nil {
 		return err
 	}
-	b := &reports.Table{ID: "batch", Title: "the same groups in batches of other sizes: the spread over a batch grows, the rest does not", Columns: []reports.Column{
-		{Name: "groups per batch"}, {Name: "batches"}, {Name: "spread, ddof 0"}, {Name: "spread, ddof 1"}, {Name: "zero-variance"}, {Name: "sigma²"}, {Name: "spread within"}}}
+	digits := func(n int, x float64) string { return fmt.Sprintf("%.*f", n, x) }
+	t = newTable("the same groups in batches of other sizes: only the spread over a batch changes",
+		"groups per batch", "batches", "spread, ddof 0", "spread, ddof 1", "zero-variance", "sigma²", "spread within")
 	for _, e := range r.rollouts.BatchSizes() {
-		b.Rows = append(b.Rows, reports.Row{Arm: reports.NoArm, Cells: []reports.Cell{reports.Words("%d", e.Groups), reports.Words("%d", e.Batches),
-			reports.Words("%.3f", e.SpreadBatch[0]), reports.Words("%.3f", e.SpreadBatch[1]), reports.Words("%.3f", e.ZeroVariance),
-			reports.Words("%.4f", e.Sigma2), reports.Words("%.3f", e.SpreadWithin)}})
+		t.row(e.Groups, e.Batches, digits(3, e.SpreadBatch[0]), digits(3, e.SpreadBatch[1]), digits(3, e.ZeroVariance),
+			digits(4, e.Sigma2), digits(3, e.SpreadWithin))
 	}
-	if err := r.section("batch size", reports.Part{Table: b}); err != nil {
+	if err := t.write(r.out, "batch size", r.width); err != nil {
 		return err
 	}
-	g := &reports.Table{ID: "group", Title: "groups of other sizes, expected without bias from the stored ones", Columns: []reports.Column{
-		{Name: "members"}, {Name: "zero-variance"}, {Name: "all right"}, {Name: "all wrong"}, {Name: "sigma²"}}}
+	t = newTable("groups of other sizes, unbiased estimates from the stored groups",
+		"members", "zero-variance", "all right", "all wrong", "sigma²")
 	for _, e := range r.rollouts.GroupSizes() {
-		g.Rows = append(g.Rows, reports.Row{Arm: reports.NoArm, Cells: []reports.Cell{reports.Words("%d", e.Size), reports.Words("%.3f", e.ZeroVariance),
-			reports.Words("%.3f", e.AllRight), reports.Words("%.3f", e.AllWrong), reports.Words("%.4f", e.Sigma2)}})
+		t.row(e.Size, digits(3, e.ZeroVariance), digits(3, e.AllRight), digits(3, e.AllWrong), digits(4, e.Sigma2))
 	}
-	if err := r.section("group size", reports.Part{Table: g}); err != nil {
+	if err := t.write(r.out, "group size", r.width); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(r.out, "\nStored rollouts know the log-probabilities of the policy that sampled them alone: ratios are 1, so clipping does nothing,\nand divergence and entropy are left out. Groups that zero_variance = \"resample\" would have replaced are kept.")
+	_, err := fmt.Fprintln(r.out, `
+Stored rollouts contain the log-probabilities of the sampling policy only. So all ratios are 1, clipping has no effect,
+and divergence and entropy are omitted. Groups that zero_variance = "resample" would replace are included.`)
 	return err
 }

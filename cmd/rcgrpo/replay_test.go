@@ -31,7 +31,7 @@ func rolloutsIn(t *testing.T) (dir string) {
 	return dir
 }
 
-// replayed is what replay prints, and how it ends.
+// replayed returns the output of replay and its exit code.
 func replayed(args ...string) (text string, code int) {
 	var out, errs bytes.Buffer
 	code = run(append([]string{"replay"}, args...), strings.NewReader(""), &out, &errs)
@@ -40,38 +40,40 @@ func replayed(args ...string) (text string, code int) {
 
 func TestReplayShowsStoredRolloutsUnderOtherSettings(t *testing.T) {
 	dir := rolloutsIn(t)
-	got, code := replayed(dir, "-profile", "trl", "-group", "2")
+	got, code := replayed(dir, "--profile", "trl", "--group", "2")
 	if code != exitDone {
 		t.Fatal(got)
 	}
 	// Pairs: (1,0), (0,1), (1,1), (1,0). With eps small, ddof 0 gives advantages of 1 and a spread of 2, ddof 1 √2.
-	contains(t, got, "16 trajectories in 2 updates, groups of 4", "paper trl", "groups 2 4 *", "zero_variance 0 0.25 *", "spread_within_mixed 2.155 1.414 *",
-		"2 0.417 0.333 0.083", "1 4 2.155 1.866 0.000 0.2188 2.155", "4 1 2.732 2.366") // the spread over a batch, alone and together
-	got, code = replayed(dir, "-set", "advantage.scale=none")
+	contains(t, got, "16 trajectories in 2 updates, groups of 4", "paper trl", "groups 2 4 *", "zero_variance 0 0.25 *",
+		"spread_within_mixed 2.155 1.414 *",
+		"2 0.417 0.333 0.083", "1 4 2.155 1.866 0.000 0.2188 2.155", "4 1 2.732 2.366")
+	got, code = replayed(dir, "--set", "advantage.scale=none")
 	if code != exitDone {
 		t.Fatal(got)
 	}
 	contains(t, got, "paper advantage.scale=none", "spread_within_mixed 2.155 1 *", "zero_variance 0 0")
-	if got, code = replayed(filepath.Join(dir, rl.TrajectoriesFile), "-profile", "all"); code != exitDone {
+	if got, code = replayed(filepath.Join(dir, rl.TrajectoriesFile), "--profile", "all"); code != exitDone {
 		t.Fatal(got)
 	}
 	contains(t, got, "paper verl trl openrlhf dr_grpo dapo gspo")
-	if got, code = replayed(dir, "-json"); code != exitDone {
+	if got, code = replayed(dir, "--json"); code != exitDone {
 		t.Fatal(got)
 	}
-	contains(t, got, `"columns": [ { "name": "paper", "values": {`, `"zero_variance": 0`, `"batch_sizes": [ { "groups": 1, "batches": 4, "spread_batch": [ 2.15`)
+	contains(t, got, `"columns": [ { "name": "paper", "values": {`, `"zero_variance": 0`,
+		`"batch_sizes": [ { "groups": 1, "batches": 4, "spread_batch": [ 2.15`)
 }
 
-func TestReplayRefusesWhatItCannotDo(t *testing.T) {
+func TestReplayRejectsWrongArguments(t *testing.T) {
 	dir := rolloutsIn(t)
 	for name, tc := range map[string]struct {
 		args []string
 		want string
 	}{
-		"a larger group":    {[]string{dir, "-group", "5"}, "2 to 4"},
-		"no such profile":   {[]string{dir, "-profile", "ppo"}, `no profile "ppo"`},
-		"no such setting":   {[]string{dir, "-set", "lr=1"}, "no setting lr"},
-		"no value":          {[]string{dir, "-set", "lr"}, "want SETTING=VALUE"},
+		"a larger group":    {[]string{dir, "--group", "5"}, "2 to 4"},
+		"no such profile":   {[]string{dir, "--profile", "ppo"}, `no profile "ppo"`},
+		"no such setting":   {[]string{dir, "--set", "lr=1"}, "no setting lr"},
+		"no value":          {[]string{dir, "--set", "lr"}, "want SETTING=VALUE"},
 		"an empty folder":   {[]string{t.TempDir()}, "trajectories"},
 		"nothing":           {nil, "want a file or folder"},
 		"no such file":      {[]string{filepath.Join(dir, "none")}, "there is no file or folder"},
@@ -79,7 +81,7 @@ func TestReplayRefusesWhatItCannotDo(t *testing.T) {
 		"a file of no rows": {[]string{emptyFile(t)}, "no trajectories"},
 	} {
 		if got, code := replayed(tc.args...); code == exitDone || !strings.Contains(got, tc.want) {
-			t.Errorf("%s: ended with %d and %q, want it to say %q", name, code, got, tc.want)
+			t.Errorf("%s: got code %d, %q, want %q", name, code, got, tc.want)
 		}
 	}
 }
@@ -132,10 +134,12 @@ stage "rc-grpo" "arm" {
 		t.Fatal(diags)
 	}
 	for _, n := range x.Nodes {
-		r := &replaying{view: &view{Artifact: &artifact.Artifact{Manifest: &artifact.Manifest{Address: n.Address}}}, trained: rl.PaperObjective()}
-		r.learnSettings(x)
+		r := &replaying{view: &view{Artifact: &artifact.Artifact{Manifest: &artifact.Manifest{Address: n.Address}}},
+			trained: rl.PaperObjective()}
+		r.readSettings(x)
 		trains := n.Kind.Name == "rc-grpo"
-		if r.known != trains || trains && (r.trained.Loss.Scale != 64 || r.trained.Advantage.Scale != "none" || r.trained.KL.Beta != 0) {
+		if r.known != trains || trains && (r.trained.Loss.Scale != 64 || r.trained.Advantage.Scale != "none" ||
+			r.trained.KL.Beta != 0) {
 			t.Errorf("%s: known %v, %+v", n.Address, r.known, r.trained.Loss)
 		}
 	}

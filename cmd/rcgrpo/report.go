@@ -7,53 +7,60 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/google/renameio/v2"
+	"github.com/spf13/cobra"
+
 	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
 	"rcgrpo/reports"
 )
 
-// reportCommand runs `rcgrpo report [EXP]`: it makes the pages of an experiment again from what the store holds and, with
-// -bundle, packs one with everything behind it.
-func reportCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
-	c := newCall("report", "[EXP]", stdout, stderr)
-	var o engine.PlanOptions
-	c.Func("target", "only the report at this `ADDRESS`; may be repeated", func(s string) error {
-		o.Targets = append(o.Targets, s)
-		return nil
-	})
-	bundle := c.String("bundle", "", "pack the page, the artifacts behind its numbers and the experiment's files into `FILE"+reports.BundleSuffix+"`")
-	if code, done := c.parse(args); done {
-		return code
+func reportCommand() *cobra.Command {
+	c := newExperimentCommand("report [EXP]", "Write the pages of an experiment again; --bundle adds their evidence",
+		oneExperiment)
+	var targets []string
+	c.Flags().StringArrayVar(&targets, "target", nil, "only the report at `ADDRESS`; repeatable")
+	bundle := c.Flags().String("bundle", "", "pack page, artifacts and experiment into `FILE"+reports.BundleSuffix+"`")
+	c.completeFlag("target", c.addresses)
+	c.RunE = func(_ *cobra.Command, args []string) error {
+		if *bundle != "" && !strings.HasSuffix(*bundle, reports.BundleSuffix) {
+			return misuse("the name of a bundle ends in %s; got %s", reports.BundleSuffix, *bundle)
+		}
+		x, err := c.load(strings.Join(args, ""))
+		if err != nil {
+			return err
+		}
+		return c.report(x, targets, *bundle)
 	}
-	if *bundle != "" && !strings.HasSuffix(*bundle, reports.BundleSuffix) {
-		return c.misuse("the name of a bundle ends in %s; got %s", reports.BundleSuffix, *bundle)
-	}
-	x, code := c.experiment()
-	if x == nil {
-		return code
-	}
-	if len(o.Targets) == 0 {
+	return c.Command
+}
+
+// report runs the report stages of an experiment whose inputs are up to date, and prints the names of the files.
+func (c *experimentFlags) report(x *engine.Experiment, targets []string, bundle string) error {
+	if len(targets) == 0 {
 		for _, n := range x.Nodes {
 			if n.Kind.Name == reports.Kind().Name {
-				o.Targets = append(o.Targets, n.Address)
+				targets = append(targets, n.Address)
 			}
 		}
 	}
-	if len(o.Targets) == 0 {
-		return c.fail(fmt.Errorf("%s has no report stage", x.Name))
+	if len(targets) == 0 {
+		return fmt.Errorf("%s has no report stage", x.Name)
 	}
-	if *bundle != "" && len(o.Targets) > 1 {
-		return c.misuse("a bundle holds one page; pick it with -target: %s", strings.Join(o.Targets, ", "))
+	if bundle != "" && len(targets) > 1 {
+		return misuse("a bundle holds one page; choose it with --target: %s", strings.Join(targets, ", "))
 	}
 	store, err := c.store(x)
 	if err != nil {
-		return c.fail(err)
+		return err
 	}
-	if *bundle != "" { // the page records the experiment's files, of which a comment may have changed since it was made
-		o.Replace = o.Targets
+	o := engine.PlanOptions{Targets: targets}
+	if bundle != "" { // the page records the experiment's files; a comment in them may have changed since
+		o.Replace = targets
 	}
 	plan, err := engine.NewPlan(x, store, o)
 	if err != nil {
-		return c.fail(err)
+		return err
 	}
 	waiting := 0
 	for _, n := range plan.Nodes {
@@ -62,66 +69,64 @@ func reportCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 		}
 	}
 	if waiting > 0 {
-		return c.fail(fmt.Errorf("the page needs results that the store does not hold (%d stages would run): see rcgrpo plan, then rcgrpo run", waiting))
+		return fmt.Errorf("the page needs results that are not in the store (%d stages would run): "+
+			"see rcgrpo plan, then rcgrpo run", waiting)
 	}
-	ctx, kill, stop := interruptible(stderr)
+	ctx, kill, stop := interruptible(c.stderr())
 	defer stop()
 	if err := plan.Run(ctx, engine.RunOptions{Kill: kill}, func(engine.Event) {}); err != nil {
-		return c.fail(err)
+		return err
 	}
-	for _, address := range o.Targets {
+	for _, address := range targets {
 		nodes, err := x.Find(address)
 		if err != nil {
-			return c.fail(err)
+			return err
 		}
 		for _, n := range nodes {
 			m, err := store.Last(x.Name, n.Address)
 			if err != nil {
-				return c.fail(fmt.Errorf("%s: %w", n.Address, err))
+				return fmt.Errorf("%s: %w", n.Address, err)
 			}
 			for _, p := range m.Published {
-				fmt.Fprintln(stdout, filepath.Join(x.Dir, filepath.FromSlash(p.Name)))
+				fmt.Fprintln(c.stdout(), filepath.Join(x.Dir, filepath.FromSlash(p.Name)))
 			}
-			if *bundle == "" {
+			if bundle == "" {
 				continue
 			}
-			page, err := reports.PageOf(m, store)
-			if err != nil {
-				return c.fail(err)
+			if err := writeBundle(c.stdout(), bundle, x, m, store); err != nil {
+				return fmt.Errorf("write %s: %w", bundle, err)
 			}
-			files := map[string][]byte{}
-			for _, path := range x.Paths {
-				files[filepath.Base(path)] = x.Files[path].Bytes
-			}
-			if err := writeWhole(*bundle, func(w io.Writer) error { return reports.WriteBundle(w, page, store, files) }); err != nil {
-				return c.fail(fmt.Errorf("write %s: %w", *bundle, err))
-			}
-			info, err := os.Stat(*bundle)
-			if err != nil {
-				return c.fail(err)
-			}
-			fmt.Fprintf(stdout, "%s (%d bytes)\n", *bundle, info.Size())
 		}
 	}
-	return exitDone
+	return nil
 }
 
-// writeWhole writes a file aside and renames it, so that it is whole or not there.
-func writeWhole(path string, write func(io.Writer) error) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+// writeBundle packs the page of a result and everything that it depends on into a file.
+func writeBundle(stdout io.Writer, path string, x *engine.Experiment, m *artifact.Manifest,
+	store *artifact.Store) error {
+	page, err := reports.PageOf(m, store)
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // nothing, once it is renamed
-	if err := write(f); err != nil {
-		f.Close()
+	files := map[string][]byte{}
+	for _, path := range x.Paths {
+		files[filepath.Base(path)] = x.Files[path].Bytes
+	}
+	f, err := renameio.NewPendingFile(path, renameio.WithPermissions(0o644))
+	if err != nil {
 		return err
 	}
-	if err := f.Close(); err != nil {
+	defer f.Cleanup()
+	if err := reports.WriteBundle(f, page, store, files); err != nil {
 		return err
 	}
-	if err := os.Chmod(f.Name(), 0o644); err != nil {
+	if err := f.CloseAtomicallyReplace(); err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), path)
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(stdout, "%s (%d bytes)\n", path, info.Size())
+	return err
 }

@@ -15,137 +15,172 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/spf13/cobra"
+
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/reports"
 )
 
-// reproduceCommand runs `rcgrpo reproduce PAGE#CELL [EXP]`: it prints the stages behind one cell of a page, with every
-// command that they start and every file that they read, and with -run runs them in a fresh store and compares. An
-// experiment that the caller did not name may be a stranger's: its commands run only with the caller's consent.
-func reproduceCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	c := newCall("reproduce", "PAGE#CELL [EXP]", stdout, stderr)
-	run := c.Bool("run", false, "run the stages in a fresh store and compare")
-	into := c.String("into", "", "keep that store in this `FOLDER`; an interrupted run goes on there")
-	replace := c.Bool("replace", false, "run the stages in the site's store instead, although it holds their results")
-	trust := c.Bool("trust", false, "run the commands of the page's experiment without asking")
-	limit := c.limitFlag()
-	if code, done := c.parse(args); done {
-		return code
+// reproduction is the command reproduce.
+type reproduction struct {
+	*experimentFlags
+	run, replace, trust bool
+	into                string
+	limit               int64
+
+	path, cell string // PAGE#CELL
+	named      bool   // the user named the experiment
+}
+
+func reproduceCommand() *cobra.Command {
+	r := &reproduction{experimentFlags: newExperimentCommand("reproduce PAGE#CELL [EXP]",
+		"Show the stages behind one number of a page; --run runs them and compares",
+		wantArgs(1, 2, "want PAGE#CELL and at most one experiment"))}
+	r.Flags().BoolVar(&r.run, "run", false, "run the stages in a fresh store and compare")
+	r.Flags().StringVar(&r.into, "into", "", "keep that store in `FOLDER`; an interrupted run resumes there")
+	r.Flags().BoolVar(&r.replace, "replace", false, "run the stages again in the store of the site instead")
+	r.Flags().BoolVar(&r.trust, "trust", false, "run the commands of the page's experiment without asking")
+	r.limitFlag(&r.limit)
+	r.RunE = func(_ *cobra.Command, args []string) error {
+		var ok bool
+		if r.path, r.cell, ok = cutCell(args[0]); !ok {
+			return misuse("want PAGE#CELL, such as drills.html#main-test.r1c2; got %s", args[0])
+		}
+		if r.replace && r.into != "" {
+			return misuse("--replace and --into exclude each other: each selects a store")
+		}
+		r.named = len(args) == 2
+		in, err := r.openPage(r.path, "", r.limit)
+		if err != nil {
+			return err
+		}
+		defer in.close()
+		return r.reproduce(in, args[1:])
 	}
-	if len(c.args) < 1 || len(c.args) > 2 {
-		return c.misuse("want PAGE#CELL and at most one experiment, got %d arguments", len(c.args))
-	}
-	path, cell, ok := cutCell(c.args[0])
-	if !ok {
-		return c.misuse("want PAGE#CELL, such as drills.html#main-test.r1c2; got %s", c.args[0])
-	}
-	if *replace && *into != "" {
-		return c.misuse("-replace runs in the site's store, -into in another: want one of them")
-	}
-	in, err := c.openPage(path, "", *limit)
-	if err != nil {
-		return c.fail(err)
-	}
-	defer in.close()
+	return r.Command
+}
+
+// reproduce prints the stages behind the cell, with the commands that they start and the files that they read. With
+// --run or --replace it runs them and compares.
+func (r *reproduction) reproduce(in openedPage, experiment []string) error {
 	ev, err := reports.ReadEvidence(in.page)
 	if err != nil {
-		return c.fail(fmt.Errorf("%s: %w", path, err))
+		return fmt.Errorf("%s: %w", r.path, err)
 	}
-	source, err := ev.SourceOf(cell)
+	source, err := ev.SourceOf(r.cell)
 	if err != nil {
-		return c.fail(fmt.Errorf("%s: %w", path, err))
+		return fmt.Errorf("%s: %w", r.path, err)
 	}
-	experiment, named := "", len(c.args) == 2
-	switch {
-	case named:
-		experiment = c.args[1]
-	case in.bundle != nil:
-		experiment, err = findBeside(in.bundle.Experiment, ev.Name)
-	default:
-		experiment, err = findBeside(filepath.Dir(path), ev.Name)
-	}
+	x, err := r.experiment(in, ev, experiment)
 	if err != nil {
-		return c.fail(fmt.Errorf("%w: name the experiment after the cell", err))
+		return err
 	}
-	c.source.Name = ev.Name
-	x, code := c.load(experiment)
-	if x == nil {
-		return code
-	}
-	if faults := ev.CheckExperiment(x); len(faults) > 0 && in.bundle != nil && !named {
-		return c.fail(fmt.Errorf("%s: %s: nothing in it was run", path, visible(strings.Join(faults, "; "))))
-	} else if len(faults) > 0 {
-		fmt.Fprintf(stderr, "warning: %s\n", visible(strings.Join(faults, "; ")))
-	}
-	store, forget, err := c.reproductionStore(x, *into, *run, *replace)
+	store, remove, err := r.openStore(x)
 	if err != nil {
-		return c.fail(err)
+		return err
 	}
-	defer forget()
+	defer remove()
 	o := engine.PlanOptions{Targets: source.Stages(), DataOnly: true}
 	plan, err := engine.NewPlan(x, store, o)
-	if err == nil && *replace {
+	if err == nil && r.replace {
 		for _, n := range plan.Nodes {
 			o.Replace = append(o.Replace, n.Address)
 		}
 		plan, err = engine.NewPlan(x, store, o)
 	}
 	if err != nil {
-		return c.fail(err)
+		return err
 	}
-	fmt.Fprintf(stdout, "%s is %s\n\n", cell, visible(source.String()))
-	fmt.Fprintf(stdout, "Behind it: %d of the %d stages of %s.\n", len(plan.Nodes), len(x.Nodes), x.Name)
+	w := r.stdout()
+	fmt.Fprintf(w, "%s is %s\n\n", r.cell, visible(source.String()))
+	fmt.Fprintf(w, "It depends on %d of the %d stages of %s.\n", len(plan.Nodes), len(x.Nodes), x.Name)
 	for _, l := range planLines(plan, engine.Forecast{}) {
-		fmt.Fprintf(stdout, "  %s\n", strings.TrimSuffix(l.stem+"@"+strings.Join(l.seeds, ","), "@"))
+		fmt.Fprintf(w, "  %s\n", l.address())
 	}
-	foreign := printForeign(stdout, plan)
-	if !*run && !*replace {
-		if took := c.recorded(x, ev, plan); took > 0 {
-			fmt.Fprintf(stdout, "They took %s of stage time when the page was made.\n", took.Round(time.Second))
+	foreign := printForeign(w, plan)
+	if !r.run && !r.replace {
+		if took := r.recorded(x, ev, plan); took > 0 {
+			fmt.Fprintf(w, "They took %s of stage time when the page was made.\n", took.Round(time.Second))
 		}
-		fmt.Fprintln(stdout, "-run runs them in a fresh store and compares.")
-		return exitDone
+		fmt.Fprintln(w, "--run runs them in a fresh store and compares.")
+		return nil
 	}
-	if foreign > 0 && !named && !*trust {
-		if !isTerminal(stdin) {
-			return c.fail(errors.New("these commands run with your rights, and the files are yours: read them, then add -trust"))
-		}
-		fmt.Fprint(stdout, "These commands run with your rights, and the files are yours. Run them? [y/N] ")
-		if !agreed(stdin) {
-			return c.fail(errors.New("nothing was run"))
+	if foreign > 0 && !r.named && !r.trust {
+		if err := r.askForTrust(); err != nil {
+			return err
 		}
 	}
-	ctx, kill, stop := interruptible(stderr)
-	defer stop()
-	display := newDisplay(stdout)
-	err = plan.Run(ctx, engine.RunOptions{Kill: kill}, display.Observe)
-	display.Close()
-	var failed *engine.RunError
-	switch {
-	case errors.Is(err, engine.ErrInterrupted):
-		return exitInterrupted
-	case errors.As(err, &failed): // told already
-		return exitFailed
-	case err != nil:
-		return c.fail(err)
-	}
-	r, err := reports.Reproduce(in.page, cell, store, func(address string) (*artifact.Manifest, error) { return store.Last(x.Name, address) })
-	if err != nil {
-		return c.fail(err)
-	}
-	for _, port := range r.Differs {
-		fmt.Fprintf(stdout, "%s came out otherwise than the page's\n", port)
-	}
-	if !r.Equal() {
-		fmt.Fprintf(stdout, "%s (%s) differs: the page shows %q, the run gives %q\n", r.Cell, r.Name, r.Shown, r.Got)
-		return exitFailed
-	}
-	fmt.Fprintf(stdout, "%s (%s) is equal: %s\n", r.Cell, r.Name, r.Got)
-	return exitDone
+	return r.runAndCompare(in.page, x, store, plan)
 }
 
-// cutCell cuts PAGE#CELL; a path may hold a # of its own.
+// experiment loads the experiment that the user named, or the one beside the page. The latter may come from anyone.
+func (r *reproduction) experiment(in openedPage, ev *reports.Evidence, named []string) (*engine.Experiment, error) {
+	path, err := strings.Join(named, ""), error(nil)
+	switch {
+	case r.named:
+	case in.bundle != nil:
+		path, err = findBeside(in.bundle.Experiment, ev.Name)
+	default:
+		path, err = findBeside(filepath.Dir(r.path), ev.Name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: name the experiment after the cell", err)
+	}
+	r.source.Name = ev.Name
+	x, err := r.load(path)
+	if err != nil {
+		return nil, err
+	}
+	if faults := visible(strings.Join(ev.CheckExperiment(x), "; ")); faults != "" {
+		if in.bundle != nil && !r.named {
+			return nil, fmt.Errorf("%s: %s: nothing in it was run", r.path, faults)
+		}
+		fmt.Fprintf(r.stderr(), "warning: %s\n", faults)
+	}
+	return x, nil
+}
+
+func (r *reproduction) askForTrust() error {
+	if !isTerminal(r.InOrStdin()) {
+		return errors.New("these commands run with your permissions on your files: read them, then add --trust")
+	}
+	fmt.Fprint(r.stdout(), "These commands run with your permissions on your files. Run them? [y/N] ")
+	line, _ := bufio.NewReader(r.InOrStdin()).ReadString('\n') // the end of the input means no
+	if answer := strings.ToLower(strings.TrimSpace(line)); answer != "y" && answer != "yes" {
+		return errors.New("nothing was run")
+	}
+	return nil
+}
+
+func (r *reproduction) runAndCompare(page []byte, x *engine.Experiment, store *artifact.Store,
+	plan *engine.Plan) error {
+	ctx, kill, stop := interruptible(r.stderr())
+	defer stop()
+	view := newDisplay(r.stdout())
+	err := plan.Run(ctx, engine.RunOptions{Kill: kill}, view.Observe)
+	view.Close()
+	if err != nil {
+		return r.ranWith(err)
+	}
+	got, err := reports.Reproduce(page, r.cell, store, func(address string) (*artifact.Manifest, error) {
+		return store.Last(x.Name, address)
+	})
+	if err != nil {
+		return err
+	}
+	for _, port := range got.Differs {
+		fmt.Fprintf(r.stdout(), "%s differs from the page's\n", port)
+	}
+	if !got.Equal() {
+		fmt.Fprintf(r.stdout(), "%s (%s) differs: page %q, run %q\n", got.Cell, got.Name, got.Shown, got.Got)
+		return exitCode(exitFailed)
+	}
+	fmt.Fprintf(r.stdout(), "%s (%s) is equal: %s\n", got.Cell, got.Name, got.Got)
+	return nil
+}
+
+// cutCell splits PAGE#CELL. The path may contain # too.
 func cutCell(arg string) (page, cell string, ok bool) {
 	i := strings.LastIndexByte(arg, '#')
 	if i < 1 || i == len(arg)-1 {
@@ -154,8 +189,8 @@ func cutCell(arg string) (page, cell string, ok bool) {
 	return arg[:i], arg[i+1:], true
 }
 
-// printForeign prints the commands that the stages of a plan start, and the files of the user's that they read. It
-// returns how many there are.
+// printForeign prints the commands that the stages of a plan start and the user's files that they read. It returns the
+// number of both.
 func printForeign(w io.Writer, plan *engine.Plan) int {
 	shown, n := map[engine.Stage]bool{}, 0
 	files := map[string]bool{}
@@ -164,7 +199,7 @@ func printForeign(w io.Writer, plan *engine.Plan) int {
 			files[f.Path] = true
 		}
 		starter, ok := node.Stage.(engine.Starter)
-		if !ok || shown[node.Stage] { // seeds share their stage
+		if !ok || shown[node.Stage] { // seeds share a stage
 			continue
 		}
 		shown[node.Stage] = true
@@ -188,8 +223,8 @@ func printForeign(w io.Writer, plan *engine.Plan) int {
 	return n + len(files)
 }
 
-// visible shows text from outside on a terminal: everything but line breaks that no font shows, or that moves the
-// cursor or turns the direction of writing, is escaped.
+// visible makes foreign text safe for a terminal: it escapes all characters that are not printable, such as those that
+// move the cursor or change the direction of writing. Line breaks stay.
 func visible(text string) string {
 	var b strings.Builder
 	for _, r := range text {
@@ -202,14 +237,7 @@ func visible(text string) string {
 	return b.String()
 }
 
-// agreed reads one line and reports whether it says yes.
-func agreed(stdin io.Reader) bool {
-	line, _ := bufio.NewReader(stdin).ReadString('\n') // at the end of the input: no
-	answer := strings.ToLower(strings.TrimSpace(line))
-	return answer == "y" || answer == "yes"
-}
-
-// findBeside finds the experiment of that name in a folder: its file, or the folder itself.
+// findBeside returns the file of an experiment in a folder, or the only experiment there.
 func findBeside(dir, name string) (string, error) {
 	file := filepath.Join(dir, name+".hcl")
 	_, err := os.Stat(file)
@@ -219,35 +247,33 @@ func findBeside(dir, name string) (string, error) {
 	return file, err
 }
 
-// reproductionStore is where a cell is reproduced: a new folder, which forget removes, unless into names one or the
-// site's is asked for. Without a run it is an empty store.
-func (c *call) reproductionStore(x *engine.Experiment, into string, run, replace bool) (store *artifact.Store, forget func(), err error) {
-	forget = func() {}
+// openStore opens the store of the run: the site's, the one of --into, or a temporary one that remove deletes.
+func (r *reproduction) openStore(x *engine.Experiment) (store *artifact.Store, remove func(), err error) {
 	switch {
-	case replace:
-		store, err = c.store(x)
-		return store, forget, err
-	case into != "":
-		store, err = artifact.Open(into)
-		return store, forget, err
+	case r.replace:
+		store, err = r.store(x)
+		return store, func() {}, err
+	case r.into != "":
+		store, err = artifact.Open(r.into)
+		return store, func() {}, err
 	}
-	dir, forget, err := temporaryFolder("rcgrpo-reproduce-")
+	dir, remove, err := temporaryFolder("rcgrpo-reproduce-")
 	if err != nil {
 		return nil, func() {}, err
 	}
 	store, err = artifact.Open(filepath.Join(dir, "store"))
-	return store, forget, err
+	return store, remove, err
 }
 
-// recorded is how long the plan's stages took when the page was made, as far as the site's store knows.
-func (c *call) recorded(x *engine.Experiment, ev *reports.Evidence, plan *engine.Plan) time.Duration {
-	store, err := c.store(x)
+// recorded returns the time that the stages of the plan took for the page, as far as the store of the site has records.
+func (r *reproduction) recorded(x *engine.Experiment, ev *reports.Evidence, plan *engine.Plan) time.Duration {
+	store, err := r.store(x)
 	if err != nil {
 		return 0
 	}
 	keys := map[string]string{}
-	for _, r := range ev.Records {
-		keys[r.Address] = r.Key
+	for _, record := range ev.Records {
+		keys[record.Address] = record.Key
 	}
 	sum := 0.0
 	for _, n := range plan.Nodes {

@@ -3,98 +3,95 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"syscall"
 
-	"golang.org/x/term"
+	"github.com/spf13/cobra"
 
+	"rcgrpo/cmd/rcgrpo/internal/display"
 	"rcgrpo/engine"
 	"rcgrpo/reports"
 )
 
-// runCommand runs "rcgrpo run ARGS": it plans the experiment and does what the plan says.
-func runCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
-	c := newCall("run", "[EXP]", stdout, stderr)
+func runCommand() *cobra.Command {
+	c := newExperimentCommand("run [EXP]", "Run the stages that are not up to date", oneExperiment)
 	var o engine.RunOptions
 	var po engine.PlanOptions
-	c.BoolVar(&o.KeepGoing, "keep-going", false, "after a failure, go on with everything that does not depend on it")
-	live := c.Bool("page", false, "show the run on a page in the browser: progress, curves so far, what the machine does; for you alone, until the run ends")
+	c.Flags().BoolVar(&o.KeepGoing, "keep-going", false, "after a failure, run all stages that do not depend on it")
+	page := c.Flags().Bool("page", false, "serve a page that follows the run: progress, curves, load of the machine")
 	c.planFlags(&po)
-	if code, done := c.parse(args); done {
-		return code
-	}
-	// A reader that closes the pipe must not end the run. To ignore the signal instead would have the stages ignore it.
+	c.RunE = func(_ *cobra.Command, args []string) error { return c.run(args, o, po, *page) }
+	return c.Command
+}
+
+func (c *experimentFlags) run(args []string, o engine.RunOptions, po engine.PlanOptions, page bool) error {
+	// A reader that closes the pipe must not end the run. If the signal were ignored, the stages would inherit that.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	if idle := c.unchanged(po); idle != nil {
-		display := newDisplay(stdout)
-		display.Observe(engine.EndedUnchanged(idle))
-		display.Close()
-		return exitDone
+	if idle := c.unchanged(args, po); idle != nil {
+		view := newDisplay(c.stdout())
+		view.Observe(engine.EndedUnchanged(idle))
+		view.Close()
+		return nil
 	}
-	plan, code := c.plan(po)
-	if plan == nil {
-		return code
+	plan, err := c.plan(args, po)
+	if err != nil {
+		return err
 	}
-	if err := unfitMemory(plan); err != nil && !o.KeepGoing { // keep-going: that stage refuses by itself, others run
-		return c.fail(err)
+	if err := unfitMemory(plan); err != nil && !o.KeepGoing { // with --keep-going only that stage fails
+		return err
 	}
-	ctx, kill, stop := interruptible(stderr)
+	ctx, kill, stop := interruptible(c.stderr())
 	defer stop()
 	o.Kill = kill
-	watch := func(engine.Event) {}
-	if *live {
-		page, err := reports.StartLive(plan.Experiment)
+	observePage := func(engine.Event) {}
+	if page {
+		live, err := reports.StartLive(plan.Experiment)
 		if err != nil {
-			return c.fail(err)
+			return err
 		}
-		defer page.Close()
-		watch = page.Observe
-		fmt.Fprintf(stderr, "the run on a page: %s\n", page.URL)
+		defer live.Close()
+		observePage = live.Observe
+		fmt.Fprintf(c.stderr(), "page of the run: %s\n", live.URL)
 	}
-	display := newDisplay(stdout)
-	end := runEnd{Experiment: plan.Experiment.Name}
-	err := plan.Run(ctx, o, func(e engine.Event) {
+	view := newDisplay(c.stdout())
+	end := notification{Experiment: plan.Experiment.Name}
+	runErr := plan.Run(ctx, o, func(e engine.Event) {
 		end.observe(e)
-		watch(e)
-		display.Observe(e)
+		observePage(e)
+		view.Observe(e)
 	})
-	display.Close()
-	if err := end.notify(plan.Experiment.Site, err); err != nil {
-		fmt.Fprintf(stderr, "note: %v; the run is not touched by that\n", err)
+	view.Close()
+	if err := end.send(plan.Experiment.Site, runErr); err != nil {
+		fmt.Fprintf(c.stderr(), "warning: %v (the run is not affected)\n", err)
 	}
-	var failed *engine.RunError
-	switch {
-	case err == nil:
-		return exitDone
-	case errors.Is(err, engine.ErrInterrupted):
-		c.tellRest(err)
-		return exitInterrupted
-	case errors.As(err, &failed): // told already
-		c.tellRest(err)
-		return exitFailed
-	}
-	return c.fail(err)
+	return c.ranWith(runErr)
 }
 
-// tellRest tells what a run could not do beside its stages, such as a file that it could not publish: the display has told
-// only of these.
-func (c *call) tellRest(err error) {
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return
+// ranWith returns the error of a command after a run. The display has already printed the failures of stages, so other
+// errors, such as a file that could not be published, are printed here.
+func (c *experimentFlags) ranWith(err error) error {
+	interrupted := errors.Is(err, engine.ErrInterrupted)
+	if !interrupted && !errors.As(err, new(*engine.RunError)) {
+		return err
 	}
-	for _, part := range joined.Unwrap() {
-		var failed *engine.RunError
-		if !errors.Is(part, engine.ErrInterrupted) && !errors.As(part, &failed) {
-			c.fail(part)
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, part := range joined.Unwrap() {
+			if !errors.Is(part, engine.ErrInterrupted) && !errors.As(part, new(*engine.RunError)) {
+				reportError(c.Command, part)
+			}
 		}
 	}
+	if interrupted {
+		return exitCode(exitInterrupted)
+	}
+	return exitCode(exitFailed)
 }
 
-// interruptible gives a context that ends with the first ^C. The second closes kill, the third ends the process.
+// interruptible returns a context that the first ^C cancels. The second ^C closes kill, the third ends the process.
 func interruptible(stderr io.Writer) (ctx context.Context, kill <-chan struct{}, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	atOnce := make(chan struct{})
@@ -103,7 +100,7 @@ func interruptible(stderr io.Writer) (ctx context.Context, kill <-chan struct{},
 	stopping.Add(1)
 	go func() {
 		for _, act := range []func(){cancel, func() { close(atOnce) }, func() {
-			fmt.Fprintln(stderr, "stopped; the next run goes on from what is committed")
+			fmt.Fprintln(stderr, "stopped; the next run resumes from the committed results")
 			os.Exit(exitInterrupted)
 		}} {
 			if _, ok := <-signals; !ok {
@@ -120,42 +117,38 @@ func interruptible(stderr io.Writer) (ctx context.Context, kill <-chan struct{},
 	}
 }
 
-// newDisplay shows a run on stdout, in place when that is a terminal.
-func newDisplay(stdout io.Writer) *engine.Display {
-	o := engine.DisplayOptions{Terminal: isTerminal(stdout) && os.Getenv("TERM") != "dumb"}
+// newDisplay returns a display of a run on stdout.
+func newDisplay(stdout io.Writer) *display.Display {
+	o := display.Options{Terminal: isTerminal(stdout) && os.Getenv("TERM") != "dumb"}
 	o.Colour = o.Terminal && colored(stdout)
-	if f, ok := stdout.(descriptor); ok && o.Terminal {
-		o.Size = func() (int, int) {
-			width, height, err := term.GetSize(int(f.Fd()))
-			if err != nil || width < 20 || height < 5 { // a terminal that does not know its size
-				return 80, 24
-			}
-			return width, height
-		}
+	o.Size = func() (width, height int) {
+		width, height, _ = terminalSize(stdout)
+		return width, height
 	}
-	display := engine.NewDisplay(stdout, o)
+	view := display.New(stdout, o)
 	if o.Terminal {
 		continued := make(chan os.Signal, 1)
 		signal.Notify(continued, syscall.SIGCONT)
 		go func() {
 			for range continued {
-				display.Continued()
+				view.Continued()
 			}
 		}()
 	}
-	return display
+	return view
 }
 
-// nodeCommand runs "rcgrpo node -run DIR -node ADDRESS", the process of one stage.
-func nodeCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
-	c := newCall("node", "", stdout, stderr)
-	dir := c.String("run", "", "run `FOLDER`")
-	address := c.String("node", "", "`ADDRESS` of the stage")
-	if code, done := c.parse(args); done {
-		return code
+// runNode runs "rcgrpo node -run FOLDER -node ADDRESS", the process of one stage. The engine starts it, so it has no
+// help and builds no tree of commands.
+func runNode(args []string, stderr io.Writer) int {
+	flags := flag.NewFlagSet("rcgrpo node", flag.ContinueOnError)
+	dir := flags.String("run", "", "run `FOLDER`")
+	address := flags.String("node", "", "`ADDRESS` of the stage")
+	if flags.Parse(args) != nil || *dir == "" || *address == "" || flags.NArg() > 0 {
+		fmt.Fprintln(stderr, "rcgrpo node: want -run FOLDER -node ADDRESS")
+		return exitMisuse
 	}
-	if *dir == "" || *address == "" || len(c.args) > 0 {
-		return c.misuse("want -run FOLDER -node ADDRESS")
-	}
-	return engine.NodeMain(*dir, *address, kinds(), stderr, engine.NewDisplay(stderr, engine.DisplayOptions{}).Observe)
+	view := display.New(stderr, display.Options{})
+	defer view.Close()
+	return engine.NodeMain(*dir, *address, kinds(), stderr, view.Observe)
 }

@@ -14,7 +14,7 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// shown commits an artifact of one type, written by fill, and returns what show prints of it.
+// shown commits an artifact that fill writes and returns the output of show.
 func shown(t *testing.T, typ string, set func(*view), fill func(dir string) error) (string, error) {
 	t.Helper()
 	store, err := artifact.Open(t.TempDir())
@@ -112,7 +112,8 @@ func TestShowScoresWithWilsonIntervals(t *testing.T) {
 	contains(t, got, "10 episodes", "80.0 %", "8/10 · 49.0 … 94.3", "10/10", "all", "base", "high")
 
 	got, err = shown(t, "scores", nil, func(dir string) error {
-		return errors.Join(artifact.WriteRows(dir, rl.ScoresFile, rows), artifact.WriteRows(dir, rl.PassesFile, rl.Passes(rows, []int{1, 5})))
+		return errors.Join(artifact.WriteRows(dir, rl.ScoresFile, rows),
+			artifact.WriteRows(dir, rl.PassesFile, rl.Passes(rows, []int{1, 5})))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +122,8 @@ func TestShowScoresWithWilsonIntervals(t *testing.T) {
 }
 
 func TestShowTrajectoryAsConversation(t *testing.T) {
-	trajectory := rl.Trajectory{Task: "drill_1", Category: "base", Origin: rl.OriginPolicy, Token: "low", Stop: rl.StopDone, Reward: 1,
+	trajectory := rl.Trajectory{Task: "drill_1", Category: "base", Origin: rl.OriginPolicy, Token: "low",
+		Stop: rl.StopDone, Reward: 1,
 		IDs: []int32{1, 2, 3, 4}, Mask: []bool{false, false, true, true}, Logp: []float32{0, 0, -0.5, -1.5},
 		Messages: []rl.Message{
 			{Role: "user", Turn: 0, Text: "List the files.", From: 0, To: 2},
@@ -137,7 +139,8 @@ func TestShowTrajectoryAsConversation(t *testing.T) {
 		t.Fatal(err)
 	}
 	contains(t, got, "drill_1  base, member 0, origin policy, token low", "reward 1", "turn 1",
-		"user       List the files.", "assistant  [[[ls()]", "(2 of 2 tokens sampled, mean logprob -1.000)\n           ▂▄\n", `tool       {"files": []}`)
+		"user       List the files.", "assistant  [[[ls()]", "(2 of 2 tokens sampled, mean logprob -1.000)\n           ▂▄\n",
+		`tool       {"files": []}`)
 	if strings.Contains(got, "\x1b") {
 		t.Error("what the policy wrote steers the terminal")
 	}
@@ -165,13 +168,15 @@ func TestShowTrajectoryAsConversation(t *testing.T) {
 func TestShowCheckpointsSettingsAndFiles(t *testing.T) {
 	got, err := shown(t, "checkpoint", nil, func(dir string) error {
 		b, _ := json.Marshal(map[string]any{"hidden_size": 128})
-		return errors.Join(os.WriteFile(filepath.Join(dir, "config.json"), b, 0o644), os.Mkdir(filepath.Join(dir, "adapter"), 0o755),
+		return errors.Join(os.WriteFile(filepath.Join(dir, "config.json"), b, 0o644),
+			os.Mkdir(filepath.Join(dir, "adapter"), 0o755),
 			os.WriteFile(filepath.Join(dir, "adapter", "adapter_config.json"), []byte(`{"r": 16}`), 0o644))
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	contains(t, got, "hidden_size", "128", "config.json", "19 B", "adapter/adapter_config.json\n  r                            16")
+	contains(t, got, "hidden_size", "128", "config.json", "19 B",
+		"adapter/adapter_config.json\n  r                            16")
 }
 
 func TestLongLinesWrapAtSpaces(t *testing.T) {

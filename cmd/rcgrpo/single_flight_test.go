@@ -14,11 +14,10 @@ import (
 	"time"
 )
 
-// raced says that the race detector is on, under which the commands that look on cost tens of times as much.
+// raced reports whether the race detector is on. It makes commands tens of times slower.
 var raced bool
 
-// TestSixteenRunsExecuteEachStageOnce starts 16 runs at once on one store, half of them from a second checkout, while
-// status, plan, logs and store gc look on.
+// Sixteen concurrent runs share one store, half of them from a second checkout, beside status, plan, logs and store gc.
 func TestSixteenRunsExecuteEachStageOnce(t *testing.T) {
 	stages, runs := 200, 16
 	if raced {
@@ -33,7 +32,9 @@ func TestSixteenRunsExecuteEachStageOnce(t *testing.T) {
 		if i >= stages/2 { // a second layer
 			input = fmt.Sprintf("{ src = stage.exec.s%d.out }", i-stages/2)
 		}
-		fmt.Fprintf(&text, "stage \"exec\" \"s%d\" {\n  command = [\"sh\", \"-c\", \"echo s%d >> %s; echo %d > \\\"$out\\\"\"]\n  inputs  = %s\n  outputs = { out = \"made/s%d.txt\" }\n}\n",
+		fmt.Fprintf(&text, "stage \"exec\" \"s%d\" {\n"+
+			"  command = [\"sh\", \"-c\", \"echo s%d >> %s; echo %d > \\\"$out\\\"\"]\n"+
+			"  inputs  = %s\n  outputs = { out = \"made/s%d.txt\" }\n}\n",
 			i, i, log, i, input, i)
 	}
 	site := fmt.Sprintf("store {\n  path = %q\n}\nexecutor \"local\" {\n  cpus = 4\n}\n", filepath.Join(base, "store"))
@@ -66,7 +67,8 @@ func TestSixteenRunsExecuteEachStageOnce(t *testing.T) {
 				if args[0] == "status" {
 					took = append(took, time.Since(began))
 				}
-				if early := bytes.Contains(out, []byte("has no runs")) || bytes.Contains(out, []byte("has no log")) || bytes.Contains(out, []byte("has not started")); err != nil && !early {
+				if early := bytes.Contains(out, []byte("has no runs")) || bytes.Contains(out, []byte("has no log")) ||
+					bytes.Contains(out, []byte("has not started")); err != nil && !early {
 					t.Errorf("%s during the runs: %v\n%s", strings.Join(args, " "), err, out)
 					return
 				}

@@ -13,55 +13,41 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/dustin/go-humanize/english"
+	"github.com/spf13/cobra"
+
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 )
 
-const storeUsage = `usage:
-  rcgrpo store ls [flags]                what the store holds, and what it took to make it (-h lists filters and orders)
-  rcgrpo store check                     read everything and name what is damaged
-  rcgrpo store gc [-limit SIZE] [-yes]   what may be removed to stay under the limit; -yes removes it
-`
-
-// storeCommand runs "rcgrpo store ls|check|gc".
-func storeCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
-	commands := map[string]func(c *call, args []string) int{"ls": storeList, "check": storeCheck, "gc": storeGarbage}
-	name, rest := cutCommand(args, slices.Collect(maps.Keys(commands)))
-	if name == "" {
-		return noSubcommand("store", storeUsage, args, slices.Collect(maps.Keys(commands)), stdout, stderr)
-	}
-	c := newCall("store "+name, "", stdout, stderr)
-	return commands[name](c, rest)
+func storeCommand() *cobra.Command {
+	return newGroup("store", "List, check and clean the stored results",
+		storeListCommand(), storeCheckCommand(), storeGarbageCommand())
 }
 
-// noSubcommand ends a command whose line names none of its subcommands: with the usage, as an answer when it was asked for.
-func noSubcommand(command, usage string, args, names []string, stdout, stderr io.Writer) int {
-	if len(args) > 0 && asksForHelp(args[0]) {
-		fmt.Fprint(stdout, usage)
-		return exitDone
-	}
-	if len(args) > 0 {
-		fmt.Fprintf(stderr, "rcgrpo %s: there is no %s%s\n", command, args[0], engine.NearHint(args[0], names))
-	}
-	fmt.Fprint(stderr, usage)
-	return exitMisuse
-}
-
-// storeFilter picks results.
+// storeFilter selects results.
 type storeFilter struct {
 	experiment, kind, address string
 	older, newer              age
 	larger                    size
 }
 
-// age is a flag such as 36h, 7d or 2w.
+// age is the value of a flag, such as 36h, 7d or 2w.
 type age time.Duration
 
-func (a *age) String() string { return time.Duration(*a).String() }
+func (a *age) String() string {
+	if *a == 0 {
+		return ""
+	}
+	return time.Duration(*a).String()
+}
+
+func (a *age) Type() string { return "TIME" }
 
 func (a *age) Set(text string) error {
 	for suffix, unit := range map[string]time.Duration{"d": 24 * time.Hour, "w": 7 * 24 * time.Hour} {
-		if n, err := strconv.ParseFloat(strings.TrimSuffix(text, suffix), 64); err == nil && strings.HasSuffix(text, suffix) && n >= 0 {
+		if n, err := strconv.ParseFloat(strings.TrimSuffix(text, suffix), 64); err == nil &&
+			strings.HasSuffix(text, suffix) && n >= 0 {
 			*a = age(n * float64(unit))
 			return nil
 		}
@@ -74,10 +60,17 @@ func (a *age) Set(text string) error {
 	return nil
 }
 
-// size is a flag such as 1.5GB.
+// size is the value of a flag, such as 1.5GB.
 type size int64
 
-func (s *size) String() string { return engine.BytesText(int64(*s)) }
+func (s *size) String() string {
+	if *s == 0 {
+		return ""
+	}
+	return engine.BytesText(int64(*s))
+}
+
+func (s *size) Type() string { return "SIZE" }
 
 func (s *size) Set(text string) error {
 	n, err := engine.ParseBytes(text)
@@ -85,13 +78,14 @@ func (s *size) Set(text string) error {
 	return err
 }
 
-func (f *storeFilter) flags(c *call) {
-	c.StringVar(&f.experiment, "experiment", "", "only results of the experiment `NAME`")
-	c.StringVar(&f.kind, "kind", "", "only results of stages of this `KIND`")
-	c.StringVar(&f.address, "address", "", "only results whose address fits `PATTERN`, such as 'eval.*@1'")
-	c.Var(&f.older, "older", "only results made longer ago than this `TIME`, such as 36h or 7d")
-	c.Var(&f.newer, "newer", "only results made within this `TIME`")
-	c.Var(&f.larger, "larger", "only results of at least this `SIZE`, such as 100MB")
+func (f *storeFilter) addFlags(c *experimentFlags) {
+	c.Flags().StringVar(&f.experiment, "experiment", "", "only results of the experiment `NAME`")
+	c.Flags().StringVar(&f.kind, "kind", "", "only results of stages of this `KIND`")
+	c.Flags().StringVar(&f.address, "address", "", "only results whose address matches `PATTERN`, such as 'eval.*@1'")
+	c.Flags().Var(&f.older, "older", "only results older than `TIME`, such as 36h or 7d")
+	c.Flags().Var(&f.newer, "newer", "only results newer than `TIME`")
+	c.Flags().Var(&f.larger, "larger", "only results of at least `SIZE`, such as 100MB")
+	c.completeFlag("kind", kindNames)
 }
 
 func (f *storeFilter) picks(r storedResult, now time.Time) bool {
@@ -101,10 +95,10 @@ func (f *storeFilter) picks(r storedResult, now time.Time) bool {
 		(f.newer == 0 || since <= f.newer) && r.Bytes >= int64(f.larger)
 }
 
-// storeOrders are the orders of `store ls -sort`. What is worth most takes most seconds to make again for each byte kept:
-// gc begins at the other end.
+// storeOrders are the orders of `store ls --sort`. A result is worth the seconds that it took per byte; gc removes the
+// results that are worth least.
 var storeOrders = map[string]func(a, b storedResult) int{
-	"address": func(a, b storedResult) int { return 0 }, // as they come
+	"address": func(a, b storedResult) int { return 0 }, // the order of the store
 	"age":     func(a, b storedResult) int { return a.Started.Compare(b.Started) },
 	"size":    func(a, b storedResult) int { return cmp.Compare(b.Bytes, a.Bytes) },
 	"seconds": func(a, b storedResult) int { return cmp.Compare(b.Seconds, a.Seconds) },
@@ -113,7 +107,7 @@ var storeOrders = map[string]func(a, b storedResult) int{
 	},
 }
 
-// storedResult is the summary of a manifest that `store ls` prints.
+// storedResult is the summary of a manifest.
 type storedResult struct {
 	Key        string            `json:"key"`
 	Experiment string            `json:"experiment"`
@@ -122,7 +116,7 @@ type storedResult struct {
 	Seed       *int64            `json:"seed,omitempty"`
 	Types      map[string]string `json:"types"` // port -> artifact type
 	Bytes      int64             `json:"bytes"`
-	Seconds    float64           `json:"seconds"` // that it took
+	Seconds    float64           `json:"seconds"`
 	Started    time.Time         `json:"started"`
 	Run        string            `json:"run,omitempty"`
 	Revision   string            `json:"revision"`
@@ -132,56 +126,52 @@ type storedResult struct {
 }
 
 func newStoredResult(m *artifact.Manifest) storedResult {
-	r := storedResult{Key: m.Key, Experiment: m.Experiment, Address: m.Address, Kind: m.Kind, Seed: m.Seed, Types: map[string]string{},
-		Bytes: m.Bytes(), Seconds: m.Seconds, Started: m.Started, Run: m.Run, Revision: m.Revision, Device: m.Device,
-		PeakBytes: m.PeakBytes, Collected: m.Collected}
+	r := storedResult{Key: m.Key, Experiment: m.Experiment, Address: m.Address, Kind: m.Kind, Seed: m.Seed,
+		Types: map[string]string{}, Bytes: m.Bytes(), Seconds: m.Seconds, Started: m.Started, Run: m.Run,
+		Revision: m.Revision, Device: m.Device, PeakBytes: m.PeakBytes, Collected: m.Collected}
 	for port, o := range m.Outputs {
 		r.Types[port] = o.Type
 	}
 	return r
 }
 
-func storeList(c *call, args []string) int {
+func storeListCommand() *cobra.Command {
+	c := newExperimentCommand("ls", "List the stored results and the time that they took", wantArgs(0, 0, ""))
 	var filter storeFilter
-	filter.flags(c)
-	order := c.String("sort", "address", "`ORDER`: address, age (oldest first), size, seconds (to make it again), or worth (seconds per byte)")
-	asJSON := c.Bool("json", false, "print everything for programs")
-	if code, done := c.parse(args); done {
-		return code
-	}
-	if len(c.args) > 0 {
-		return c.misuse("takes no arguments; got %s", strings.Join(c.args, " "))
-	}
-	compare := storeOrders[*order]
-	if compare == nil {
-		orders := slices.Sorted(maps.Keys(storeOrders))
-		return c.misuse("there is no order %s%s", *order, cmp.Or(engine.NearHint(*order, orders), ", only "+strings.Join(orders, ", ")))
-	}
-	store, _, err := c.siteStore()
-	if err != nil {
-		return c.fail(err)
-	}
-	manifests, problems, err := store.Manifests()
-	if err != nil {
-		return c.fail(err)
-	}
-	now := time.Now()
-	var results []storedResult
-	for _, m := range manifests {
-		if r := newStoredResult(m); filter.picks(r, now) {
-			results = append(results, r)
+	filter.addFlags(c)
+	orders := slices.Sorted(maps.Keys(storeOrders))
+	order := c.Flags().String("sort", "address", "`ORDER`: address, age (oldest first), size, seconds (run time), "+
+		"or worth (seconds per byte; gc removes the last first)")
+	asJSON := c.Flags().Bool("json", false, "print JSON")
+	c.completeFlag("sort", func() []string { return orders })
+	c.RunE = func(*cobra.Command, []string) error {
+		compare := storeOrders[*order]
+		if compare == nil {
+			hint := cmp.Or(engine.NearHint(*order, orders), ", only "+strings.Join(orders, ", "))
+			return misuse("there is no order %s%s", *order, hint)
 		}
+		store, _, err := c.siteStore()
+		if err != nil {
+			return err
+		}
+		manifests, problems, err := store.Manifests()
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		results := []storedResult{}
+		for _, m := range manifests {
+			if r := newStoredResult(m); filter.picks(r, now) {
+				results = append(results, r)
+			}
+		}
+		slices.SortStableFunc(results, compare)
+		if *asJSON {
+			return writeStoreJSON(c.stdout(), store.Dir(), results, problems)
+		}
+		return writeStore(c.stdout(), store.Dir(), results, problems)
 	}
-	slices.SortStableFunc(results, compare)
-	if *asJSON {
-		err = writeStoreJSON(c.stdout, store.Dir(), results, problems)
-	} else {
-		err = writeStore(c.stdout, store.Dir(), results, problems)
-	}
-	if err != nil {
-		return c.fail(err)
-	}
-	return exitDone
+	return c.Command
 }
 
 func writeStore(w io.Writer, dir string, results []storedResult, problems []artifact.Problem) error {
@@ -206,7 +196,8 @@ func writeStore(w io.Writer, dir string, results []storedResult, problems []arti
 	for _, p := range problems {
 		fmt.Fprintln(out, p)
 	}
-	fmt.Fprintf(out, "%s, %s in %s; making them again takes %s\n", engine.Plural(len(results), "result"), engine.BytesText(total), dir, secondsText(seconds))
+	fmt.Fprintf(out, "%s, %s in %s; running them again takes %s\n",
+		english.Plural(len(results), "result", ""), engine.BytesText(total), dir, secondsText(seconds))
 	return out.Flush()
 }
 
@@ -220,78 +211,75 @@ func writeStoreJSON(w io.Writer, dir string, results []storedResult, problems []
 		Results  []storedResult `json:"results"`
 		Problems []problem      `json:"problems"`
 	}{dir, results, []problem{}}
-	if out.Results == nil {
-		out.Results = []storedResult{}
-	}
 	for _, p := range problems {
 		out.Problems = append(out.Problems, problem{p.Path, p.What})
 	}
 	return printJSON(w, out)
 }
 
-func storeCheck(c *call, args []string) int {
-	if code, done := c.parse(args); done {
-		return code
-	}
-	if len(c.args) > 0 {
-		return c.misuse("takes no arguments; got %s", strings.Join(c.args, " "))
-	}
-	store, _, err := c.siteStore()
-	if err != nil {
-		return c.fail(err)
-	}
-	problems, err := store.Check()
-	if err != nil {
-		return c.fail(err)
-	}
-	told := map[string]bool{} // results of one stage may share a file
-	for _, p := range problems {
-		if line := p.String(); !told[line] {
-			told[line] = true
-			fmt.Fprintln(c.stdout, line)
+func storeCheckCommand() *cobra.Command {
+	c := newExperimentCommand("check", "Read all results and report damage", wantArgs(0, 0, ""))
+	c.RunE = func(*cobra.Command, []string) error {
+		store, _, err := c.siteStore()
+		if err != nil {
+			return err
 		}
+		problems, err := store.Check()
+		if err != nil {
+			return err
+		}
+		printed := map[string]bool{} // results of one stage may share a file
+		for _, p := range problems {
+			if line := p.String(); !printed[line] {
+				printed[line] = true
+				fmt.Fprintln(c.stdout(), line)
+			}
+		}
+		if len(problems) > 0 {
+			fmt.Fprintf(c.stdout(), "%s; a run computes damaged results again\n", english.Plural(len(printed), "problem", ""))
+			return exitCode(exitFailed)
+		}
+		fmt.Fprintf(c.stdout(), "%s is sound\n", store.Dir())
+		return nil
 	}
-	if len(problems) > 0 {
-		fmt.Fprintf(c.stdout, "%s; a run makes damaged results again\n", engine.Plural(len(told), "problem"))
-		return exitFailed
-	}
-	fmt.Fprintf(c.stdout, "%s is sound\n", store.Dir())
-	return exitDone
+	return c.Command
 }
 
-func storeGarbage(c *call, args []string) int {
-	limitText := c.String("limit", "", "keep the store under this `SIZE`, such as 200GB; default the site file's")
-	yes := c.Bool("yes", false, "remove what is listed")
-	if code, done := c.parse(args); done {
-		return code
-	}
-	if len(c.args) > 0 {
-		return c.misuse("takes no arguments; got %s", strings.Join(c.args, " "))
-	}
+func storeGarbageCommand() *cobra.Command {
+	c := newExperimentCommand("gc", "List results to remove to stay under the limit; --yes removes them",
+		wantArgs(0, 0, ""))
+	limit := c.Flags().String("limit", "", "`SIZE` of the store, such as 200GB (default: the site file's)")
+	yes := c.Flags().Bool("yes", false, "remove the listed results")
+	c.RunE = func(*cobra.Command, []string) error { return c.collectGarbage(*limit, *yes) }
+	return c.Command
+}
+
+func (c *experimentFlags) collectGarbage(limitText string, yes bool) error {
 	store, site, err := c.siteStore()
 	if err != nil {
-		return c.fail(err)
+		return err
 	}
 	limit := site.Limit
-	if *limitText != "" {
-		if limit, err = engine.ParseBytes(*limitText); err != nil {
-			return c.fail(err)
+	if limitText != "" {
+		if limit, err = engine.ParseBytes(limitText); err != nil {
+			return err
 		}
 		if limit == 0 {
-			return c.misuse("-limit %s would be no limit; 1B removes every result", *limitText)
+			return misuse("--limit %s would mean no limit; 1B removes every result", limitText)
 		}
 	}
-	gc := store.Garbage
-	if *yes {
-		gc = store.Collect
+	gc, verb := store.Garbage, "would free"
+	if yes {
+		gc, verb = store.Collect, "freed"
 	}
 	plan, err := gc(limit)
 	if errors.Is(err, artifact.ErrBusy) {
-		return c.fail(fmt.Errorf("%w; try again when that has ended (`rcgrpo status` tells)", err))
+		return fmt.Errorf("%w; try again when that run has ended (see `rcgrpo status`)", err)
 	}
 	if err != nil {
-		return c.fail(err)
+		return err
 	}
+	w := c.stdout()
 	var freed int64
 	var seconds float64
 	for _, g := range plan {
@@ -299,28 +287,22 @@ func storeGarbage(c *call, args []string) int {
 		seconds += g.Seconds
 		cost := ""
 		if g.Manifest != nil {
-			cost = "  " + secondsText(g.Seconds) + " to make it again"
+			cost = "  " + secondsText(g.Seconds) + " to run again"
 		}
-		fmt.Fprintf(c.stdout, "%-20s %10s  %s%s\n", g.What, engine.BytesText(g.Bytes), g.Name, cost)
+		fmt.Fprintf(w, "%-20s %10s  %s%s\n", g.What, engine.BytesText(g.Bytes), g.Name, cost)
 	}
-	verb := "would free"
-	if *yes {
-		verb = "freed"
-	}
-	fmt.Fprintf(c.stdout, "%s %s of %s; making it all again takes %s\n", verb, engine.BytesText(freed), engine.Plural(len(plan), "thing"), secondsText(seconds))
-	if !*yes && len(plan) > 0 {
-		fmt.Fprintln(c.stdout, "nothing was removed: -yes does it")
+	fmt.Fprintf(w, "%s %s of %s; running it all again takes %s\n",
+		verb, engine.BytesText(freed), english.Plural(len(plan), "thing", ""), secondsText(seconds))
+	if !yes && len(plan) > 0 {
+		fmt.Fprintln(w, "nothing was removed; --yes removes it")
 	}
 	if limit == 0 {
-		fmt.Fprintln(c.stdout, "results stay, since there is no limit: say -limit SIZE, or limit in the site file's store block")
-		return exitDone
+		fmt.Fprintln(w, "there is no limit, so results stay: set --limit SIZE, or limit in the store block of the site file")
+		return nil
 	}
 	inUse, err := store.InUse()
-	if err != nil {
-		return c.fail(err)
+	if err == nil && inUse > 0 {
+		fmt.Fprintf(w, "in use by active runs: %s\n", english.Plural(inUse, "result", ""))
 	}
-	if inUse > 0 {
-		fmt.Fprintf(c.stdout, "kept for runs that go on: %s\n", engine.Plural(inUse, "result"))
-	}
-	return exitDone
+	return err
 }

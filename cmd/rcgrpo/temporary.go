@@ -8,14 +8,14 @@ import (
 	"syscall"
 )
 
-// stopping counts the runs of this process that handle signals themselves (interruptible).
+// stopping counts the runs of this process that handle signals (see interruptible).
 var stopping atomic.Int32
 
-// temporaryFolder makes a folder that remove removes. A signal that ends the process removes it too, unless a run
-// handles that signal.
+// temporaryFolder creates a folder and returns a function that removes it. A signal that ends the process also removes
+// it, unless a run handles that signal.
 func temporaryFolder(prefix string) (dir string, remove func(), err error) {
 	signals, removed := make(chan os.Signal, 3), make(chan struct{})
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP) // before the folder is there
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP) // before the folder exists
 	if dir, err = os.MkdirTemp("", prefix+"*"); err != nil {
 		signal.Stop(signals)
 		return "", func() {}, err
@@ -29,13 +29,13 @@ func temporaryFolder(prefix string) (dir string, remove func(), err error) {
 				if stopping.Load() > 0 && s != syscall.SIGHUP {
 					continue
 				}
-				for range 3 { // the folder may be being filled
+				for range 3 { // another goroutine may be writing files
 					if os.RemoveAll(dir) == nil {
 						break
 					}
 				}
 				signal.Reset(s)
-				syscall.Kill(os.Getpid(), s.(syscall.Signal)) // so that the caller sees by which signal it ended
+				syscall.Kill(os.Getpid(), s.(syscall.Signal)) // the parent process sees this signal
 			}
 		}
 	}()

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// holdTemporaryFolder is a program that makes a temporary folder, prints its name, and never ends.
+// holdTemporaryFolder is a program that creates a temporary folder, prints its name and never exits.
 func holdTemporaryFolder() {
 	dir, _, err := temporaryFolder("held-")
 	if err != nil {

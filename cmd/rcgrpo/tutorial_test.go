@@ -14,7 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// The files and commands of docs/tutorial.md, in its order, as a session. A command appears after the files above it.
+// TestTutorial runs the commands of docs/tutorial.md. A file is created when the page reaches it.
 func TestTutorial(t *testing.T) {
 	page, err := os.ReadFile(rootFile(t, "docs/tutorial.md"))
 	if err != nil {
@@ -30,7 +30,7 @@ func TestTutorial(t *testing.T) {
 		if kind == "hcl" {
 			name := names.FindAllStringSubmatch(string(page[:at[0]]), -1)
 			if name == nil {
-				t.Fatalf("block %d belongs to no file", n+1)
+				t.Fatalf("block %d has no file", n+1)
 			}
 			fmt.Fprintf(&session, "cp file%d %s\n", n, name[len(name)-1][1])
 			fmt.Fprintf(&files, "-- file%d --\n%s", n, text)
@@ -42,26 +42,28 @@ func TestTutorial(t *testing.T) {
 		}
 	}
 	session.WriteString(`changes 200 dr_grpo.tar.gz
-exec rcgrpo plan mine -detailed-exitcode
+exec rcgrpo plan mine --detailed-exitcode
 grep 'RCTP-FT . Dr. GRPO' mine/dr_grpo.html
 grep 'href="#section-2">Training' mine/dr_grpo.html
 `)
 	dir := t.TempDir()
 	site := "-- site.hcl --\nstore {\n  path = \"store\"\n}\n"
-	if err := os.WriteFile(filepath.Join(dir, "tutorial.txtar"), []byte(session.String()+"\n"+site+files.String()), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "tutorial.txtar"), []byte(session.String()+"\n"+site+files.String()),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	if commands < 12 {
 		t.Errorf("only %d commands", commands)
 	}
-	testscript.Run(t, testscript.Params{Dir: dir, Cmds: map[string]func(*testscript.TestScript, bool, []string){"changes": changes}, Setup: func(e *testscript.Env) error {
+	testscript.Run(t, testscript.Params{Dir: dir, Cmds: map[string]func(*testscript.TestScript, bool,
+		[]string){"changes": changes}, Setup: func(e *testscript.Env) error {
 		e.Setenv("HOME", e.WorkDir)
 		e.Setenv("RCGRPO_SITE", filepath.Join(e.WorkDir, "site.hcl"))
 		return nil
 	}})
 }
 
-// changes is changeBytes in a session: changes N BUNDLE.
+// changes N BUNDLE calls changeBytes in a script.
 func changes(ts *testscript.TestScript, neg bool, args []string) {
 	n, err := strconv.Atoi(args[0])
 	ts.Check(err)

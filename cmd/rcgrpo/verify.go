@@ -7,65 +7,62 @@ import (
 	"strconv"
 	"strings"
 
-	"rcgrpo/engine/artifact"
+	"github.com/spf13/cobra"
+
 	"rcgrpo/reports"
 )
 
-// verifyCommand runs `rcgrpo verify PAGE`: it computes every number of a page again from the artifacts and exits with 1
-// when anything differs.
-func verifyCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
-	c := newCall("verify", "PAGE", stdout, stderr)
-	bundle := c.String("bundle", "", "read the artifacts from this `FILE` instead of the store")
-	asJSON := c.Bool("json", false, "print the result for programs")
-	limit := c.limitFlag()
-	if code, done := c.parse(args); done {
-		return code
-	}
-	if len(c.args) != 1 {
-		return c.misuse("want one page, or a bundle, which has its page inside; got %d", len(c.args))
-	}
-	in, err := c.openPage(c.args[0], *bundle, *limit)
-	if err != nil {
-		return c.fail(err)
-	}
-	defer in.close()
-	var v *reports.Verification
-	if in.bundle != nil {
-		v, err = reports.VerifyBundle(in.page, in.bundle)
-	} else {
-		var store *artifact.Store
-		if store, _, err = c.siteStore(); err != nil {
-			return c.fail(fmt.Errorf("%w, or name a bundle with -bundle", err))
+func verifyCommand() *cobra.Command {
+	c := newExperimentCommand("verify PAGE", "Recompute every number of a page from the artifacts",
+		wantArgs(1, 1, "want one page, or a bundle, which contains its page"))
+	bundle := c.Flags().String("bundle", "", "read the artifacts from `FILE` instead of the store")
+	asJSON := c.Flags().Bool("json", false, "print JSON")
+	var limit int64
+	c.limitFlag(&limit)
+	c.RunE = func(_ *cobra.Command, args []string) error {
+		in, err := c.openPage(args[0], *bundle, limit)
+		if err != nil {
+			return err
 		}
-		v, err = reports.Verify(in.page, store)
+		defer in.close()
+		v, err := c.verify(in)
+		if err != nil {
+			return fmt.Errorf("%s: %w", args[0], err)
+		}
+		if *asJSON {
+			err = printJSON(c.stdout(), v)
+		} else {
+			err = printVerification(c.stdout(), v, args[0])
+		}
+		if err == nil && !v.OK() {
+			err = exitCode(exitFailed)
+		}
+		return err
 	}
-	if err != nil {
-		return c.fail(fmt.Errorf("%s: %w", c.args[0], err))
-	}
-	if *asJSON {
-		err = printJSON(stdout, v)
-	} else {
-		err = printVerification(stdout, v, c.args[0])
-	}
-	if err != nil {
-		return c.fail(err)
-	}
-	if !v.OK() {
-		return exitFailed
-	}
-	return exitDone
+	return c.Command
 }
 
-// openedPage is a page that a command reads, and the bundle that it came with.
+func (c *experimentFlags) verify(in openedPage) (*reports.Verification, error) {
+	if in.bundle != nil {
+		return reports.VerifyBundle(in.page, in.bundle)
+	}
+	store, _, err := c.siteStore()
+	if err != nil {
+		return nil, fmt.Errorf("%w, or name a bundle with --bundle", err)
+	}
+	return reports.Verify(in.page, store)
+}
+
+// openedPage is a page and its bundle.
 type openedPage struct {
 	page   []byte
 	bundle *reports.Bundle // nil without one
 	close  func()          // removes the unpacked bundle
 }
 
-// openPage reads a page. Of a bundle, which may stand in the page's place, at most limit bytes are unpacked into a folder
-// that close removes, and so does a signal.
-func (c *call) openPage(path, bundle string, limit int64) (in openedPage, err error) {
+// openPage reads a page, or a bundle with its page. It unpacks at most limit bytes of a bundle into a temporary folder;
+// close and signals remove it.
+func (c *experimentFlags) openPage(path, bundle string, limit int64) (in openedPage, err error) {
 	if strings.HasSuffix(path, reports.BundleSuffix) {
 		path, bundle = "", path
 	}
@@ -93,18 +90,18 @@ func (c *call) openPage(path, bundle string, limit int64) (in openedPage, err er
 	return in, nil
 }
 
-// limitFlag is the flag that says how much a bundle may unpack to.
-func (c *call) limitFlag() *int64 {
-	limit := int64(reports.BundleBytes)
-	c.Func("limit", fmt.Sprintf("most `MEGABYTES` that a bundle may unpack to (default %d)", limit>>20), func(text string) error {
+// limitFlag adds the flag for the size of an unpacked bundle.
+func (c *experimentFlags) limitFlag(limit *int64) {
+	*limit = reports.BundleBytes
+	usage := fmt.Sprintf("unpack at most `MEGABYTES` of a bundle (default %d)", *limit>>20)
+	c.Flags().Func("limit", usage, func(text string) error {
 		n, err := strconv.ParseInt(text, 10, 32)
 		if err != nil || n < 1 {
 			return errors.New("want a whole number of megabytes")
 		}
-		limit = n << 20
+		*limit = n << 20
 		return nil
 	})
-	return &limit
 }
 
 func printVerification(w io.Writer, v *reports.Verification, page string) error {
@@ -118,25 +115,27 @@ func printVerification(w io.Writer, v *reports.Verification, page string) error 
 	for _, d := range v.Differences {
 		recomputed := fmt.Sprintf("recomputed %q", d.Recomputed)
 		if d.Recomputed == "" {
-			recomputed = "cannot be computed again"
+			recomputed = "cannot be recomputed"
 		}
 		fmt.Fprintf(&b, "%s: shows %q, %s\n", d.Where, d.Shown, recomputed)
 		if d.Source != "" {
 			fmt.Fprintf(&b, "    %s\n", d.Source)
 		}
 	}
-	verdict := "all of it follows from the artifacts"
+	verdict := "everything follows from the artifacts"
 	if !v.OK() {
 		if v.NumbersHold() {
-			fmt.Fprintln(&b, "Every number is as recomputed. The rest differs as it does between versions of rcgrpo; if this one made the page, it was edited.")
+			fmt.Fprintln(&b, "All numbers are correct. The rest differs, as between versions of rcgrpo; "+
+				"if this version made the page, the page was edited.")
 		}
-		verdict = fmt.Sprintf("%d damaged or other artifacts and files, %d differences", len(v.Faults), len(v.Differences))
+		verdict = fmt.Sprintf("%d damaged or changed artifacts and files, %d differences", len(v.Faults), len(v.Differences))
 	}
 	files := ""
 	if v.Files > 0 {
 		files = fmt.Sprintf("%d files of the experiment, ", v.Files)
 	}
-	fmt.Fprintf(&b, "%s: %d cells, %d values of figures, transcripts of %d arms, %s%d artifacts read to the last byte: %s\n", page, v.Cells, v.Values, v.Transcripts, files, v.Artifacts, verdict)
+	const counts = "%s: %d cells, %d values of figures, transcripts of %d arms, %s%d artifacts, all read completely: %s\n"
+	fmt.Fprintf(&b, counts, page, v.Cells, v.Values, v.Transcripts, files, v.Artifacts, verdict)
 	_, err := io.WriteString(w, visible(b.String()))
 	return err
 }

@@ -16,8 +16,8 @@ import (
 	"rcgrpo/reports"
 )
 
-// changeBytes verifies the page of a bundle, then n times changes one random byte of one of its artifacts, and wants each
-// change found and the file named. The time stamp of the file does not give it away.
+// changeBytes verifies the page of a bundle, then changes a random byte of its artifacts n times. Verify must report
+// each change and name the file, although its time stamp is unchanged.
 func changeBytes(file, dir string, n int, logf func(string, ...any)) error {
 	b, err := reports.OpenBundle(file, dir, reports.BundleBytes)
 	if err != nil {
@@ -66,18 +66,20 @@ func changeBytes(file, dir string, n int, logf func(string, ...any)) error {
 			return err
 		}
 		if v.OK() || !slices.ContainsFunc(v.Faults, func(fault string) bool { return strings.Contains(fault, path) }) {
-			return fmt.Errorf("change %d: byte %d of %s went unnoticed: %d faults, %d differences", i, at, path, len(v.Faults), len(v.Differences))
+			return fmt.Errorf("change %d: byte %d of %s was not found: %d faults, %d differences", i, at, path, len(v.Faults),
+				len(v.Differences))
 		}
 		touched[path] = true
 		if err := write(path, content); err != nil {
 			return err
 		}
 	}
-	logf("%d cells and %d values of figures recomputed equal; %d changes of a byte found, in %d of %d files", whole.Cells, whole.Values, n, len(touched), len(files))
+	logf("%d cells and %d values of figures recomputed equal; %d changes of a byte found, in %d of %d files",
+		whole.Cells, whole.Values, n, len(touched), len(files))
 	return nil
 }
 
-// TestChangesOfABundle does so with the bundle that $RCGRPO_BUNDLE names (make changes).
+// TestChangesOfABundle tests the bundle in $RCGRPO_BUNDLE (make changes).
 func TestChangesOfABundle(t *testing.T) {
 	file := os.Getenv("RCGRPO_BUNDLE")
 	if file == "" {

@@ -7,63 +7,62 @@ import (
 	"io/fs"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 )
 
-// whyCommand runs "rcgrpo why ADDRESS [EXP]": what a run would do with a stage and everything that makes it so, up to the
-// stages where it begins.
-func whyCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
-	c := newCall("why", "ADDRESS [EXP]", stdout, stderr)
+func whyCommand() *cobra.Command {
+	c := newExperimentCommand("why ADDRESS [EXP]", "Explain what a run would do with a stage, with all causes",
+		wantArgs(1, 2, "want the address of a stage, and optionally an experiment"))
 	var o engine.PlanOptions
 	c.planFlags(&o)
-	if code, done := c.parse(args); done {
-		return code
-	}
-	if len(c.args) < 1 || len(c.args) > 2 {
-		return c.misuse("want the address of a stage, and perhaps an experiment")
-	}
-	x, code := c.load(strings.Join(c.args[1:], ""))
-	if x == nil {
-		return code
-	}
-	nodes, err := x.Find(c.args[0])
+	c.completeFirst(c.addresses)
+	c.RunE = func(_ *cobra.Command, args []string) error { return c.why(args[0], args[1:], o) }
+	return c.Command
+}
+
+func (c *experimentFlags) why(address string, experiment []string, o engine.PlanOptions) error {
+	c.source.Paranoid = o.Paranoid
+	x, err := c.load(strings.Join(experiment, ""))
 	if err != nil {
-		return c.fail(err)
+		return err
+	}
+	nodes, err := x.Find(address)
+	if err != nil {
+		return err
 	}
 	store, err := c.store(x)
 	if err != nil {
-		return c.fail(err)
+		return err
 	}
 	if len(o.Targets) == 0 {
-		o.Targets = c.args[:1]
+		o.Targets = []string{address}
 	}
 	p, err := engine.NewPlan(x, store, o)
 	if err != nil {
-		return c.fail(err)
+		return err
 	}
 	planned := map[*engine.Node]*engine.Planned{}
 	for _, n := range p.Nodes {
 		planned[n.Node] = n
 	}
-	told := map[*engine.Node]bool{}
+	printed := map[*engine.Node]bool{}
 	waiting := map[string]bool{}
 	for _, n := range nodes {
 		if planned[n] == nil {
-			return c.fail(fmt.Errorf("-target leaves %s aside", n.Address))
+			return fmt.Errorf("--target excludes %s", n.Address)
 		}
-		writeWhy(stdout, n, planned, told)
+		writeWhy(c.stdout(), n, planned, printed)
 		if planned[n].Verb != engine.UpToDate {
 			waiting[n.Address] = true
 		}
 	}
-	if err := writeFailures(stdout, store, x.Name, waiting); err != nil {
-		return c.fail(err)
-	}
-	return exitDone
+	return writeFailures(c.stdout(), store, x.Name, waiting)
 }
 
-// writeFailures tells how stages failed in the newest run that has each.
+// writeFailures prints the failure of each stage in the newest run that contains the stage.
 func writeFailures(w io.Writer, store *artifact.Store, experiment string, addresses map[string]bool) error {
 	folders, err := engine.Runs(store, experiment)
 	if err != nil {
@@ -74,7 +73,7 @@ func writeFailures(w io.Writer, store *artifact.Store, experiment string, addres
 			return nil
 		}
 		s, err := engine.Status(folder)
-		if errors.Is(err, fs.ErrNotExist) { // it has no plan yet, or was removed
+		if errors.Is(err, fs.ErrNotExist) { // no plan yet, or removed
 			continue
 		}
 		if err != nil {
@@ -82,7 +81,8 @@ func writeFailures(w io.Writer, store *artifact.Store, experiment string, addres
 		}
 		for _, n := range s.Nodes {
 			if addresses[n.Address] && n.Failure != nil {
-				fmt.Fprintf(w, "%s failed in run %s: %s\n  log: %s\n", n.Address, engine.RunName(folder), n.Failure.Text, n.Failure.Log)
+				fmt.Fprintf(w, "%s failed in run %s: %s\n  log: %s\n", n.Address, engine.RunName(folder), n.Failure.Text,
+					n.Failure.Log)
 			}
 			delete(addresses, n.Address)
 		}
@@ -90,17 +90,17 @@ func writeFailures(w io.Writer, store *artifact.Store, experiment string, addres
 	return nil
 }
 
-// writeWhy tells of a node, then of those it reads that are not up to date, each once.
-func writeWhy(w io.Writer, n *engine.Node, planned map[*engine.Node]*engine.Planned, told map[*engine.Node]bool) {
-	if told[n] {
+// writeWhy prints the causes of a node, then those of its inputs that are not up to date, each once.
+func writeWhy(w io.Writer, n *engine.Node, planned map[*engine.Node]*engine.Planned, printed map[*engine.Node]bool) {
+	if printed[n] {
 		return
 	}
-	told[n] = true
+	printed[n] = true
 	d := planned[n]
 	fmt.Fprintf(w, "%s: %s\n", d.Address, d.Verb)
 	causes := d.Causes
 	if d.Cause.Reason != engine.ReasonNone && (len(causes) == 0 || causes[0].Reason != d.Cause.Reason) {
-		causes = append([]engine.Cause{d.Cause}, causes...) // asked for, damaged, collected, or waiting for an input
+		causes = append([]engine.Cause{d.Cause}, causes...) // replaced, damaged, collected, or waiting for an input
 	}
 	for _, cause := range causes {
 		fmt.Fprintf(w, "  %s\n", cause)
@@ -110,12 +110,13 @@ func writeWhy(w io.Writer, n *engine.Node, planned map[*engine.Node]*engine.Plan
 		if d.Verb != engine.UpToDate {
 			made = "last made"
 		}
-		fmt.Fprintf(w, "  %s %s in %s by run %s (key %.12s, code %s)\n", made, last.Started.Local().Format("2006-01-02 15:04:05"),
-			secondsText(last.Seconds), last.Run, last.Key, last.Revision)
+		started := last.Started.Local().Format("2006-01-02 15:04:05")
+		fmt.Fprintf(w, "  %s %s in %s by run %s (key %.12s, code %s)\n", made, started, secondsText(last.Seconds), last.Run,
+			last.Key, last.Revision)
 	}
 	for _, in := range d.Inputs {
 		if up := planned[in.From]; up != nil && up.Verb != engine.UpToDate {
-			writeWhy(w, in.From, planned, told)
+			writeWhy(w, in.From, planned, printed)
 		}
 	}
 }

@@ -115,7 +115,7 @@ func (o *Objective) Set(name, text string) error {
 	} else if !nested && at.field.IsValid() && at.field.Kind() != reflect.Pointer {
 		return at.set(name, text)
 	}
-	return fmt.Errorf("the objective has no setting %s; rcgrpo kinds grpo -profile paper lists them", name)
+	return fmt.Errorf("the objective has no setting %s; rcgrpo kinds grpo --profile paper lists them", name)
 }
 
 // settingField is a field of a settings struct with the strings it may hold.

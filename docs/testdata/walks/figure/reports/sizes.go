@@ -2,7 +2,14 @@ package reports
 
 // sizeFigure shows how many turns the tasks of each set have; nil without sets.
 func (s *Study) sizeFigure() *Figure {
-	f := &Figure{ID: "fig-sizes", Title: "Turns of the tasks", X: "turns", Y: "share of tasks", Share: true, Note: "How many requests a task makes."}
+	f := &Figure{
+		ID:    "fig-sizes",
+		Title: "Turns of the tasks",
+		X:     "turns",
+		Y:     "share of tasks",
+		Share: true,
+		Note:  "How many requests a task makes.",
+	}
 	for i, set := range s.Data {
 		series, most := Series{Name: set.Label, Arm: i}, 0
 		for _, task := range set.Tasks {

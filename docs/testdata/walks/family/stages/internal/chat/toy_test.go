@@ -22,7 +22,10 @@ func TestToyLaysOutAsItsTemplate(t *testing.T) {
 	if got, want := toy.Begin(tools), like.Begin(tools); !slices.Equal(got, want) {
 		t.Errorf("begins with %v, want %v", got, want)
 	}
-	if got, want := toy.User("Hello", true, rl.TokenNone), like.User("Hello", true, rl.TokenNone); !slices.Equal(got, want) {
+	if got, want := toy.User("Hello", true, rl.TokenNone), like.User("Hello", true, rl.TokenNone); !slices.Equal(
+		got,
+		want,
+	) {
 		t.Errorf("a request is %v, want %v", got, want)
 	}
 }

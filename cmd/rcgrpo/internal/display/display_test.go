@@ -1,4 +1,4 @@
-package engine
+package display
 
 import (
 	"bytes"
@@ -9,9 +9,11 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"rcgrpo/engine"
 )
 
-// screen replays what a display wrote on a terminal and returns the lines that a person sees.
+// screen returns the lines that a terminal shows after the output of a display.
 func screen(t *testing.T, written string) []string {
 	t.Helper()
 	up := regexp.MustCompile(`^\x1b\[(\d+)F\x1b\[J`)
@@ -35,26 +37,28 @@ func screen(t *testing.T, written string) []string {
 
 var noon = time.Date(2026, 3, 23, 12, 0, 0, 0, time.UTC)
 
-// story is a run of two stages, one of which fails.
-func story() []Event {
+// story returns the events of a run of two stages, one of which fails.
+func story() []engine.Event {
 	at := func(seconds float64) time.Time { return noon.Add(time.Duration(seconds * float64(time.Second))) }
-	return []Event{
-		{Time: at(0), Kind: EventPlanned, Counts: map[string]int{"run": 3, "up to date": 2}},
-		{Time: at(0), Kind: EventStarted, Address: `stage.grpo.arm["sft"]@3`},
-		{Time: at(0), Kind: EventStarted, Address: "stage.eval.base"},
-		{Time: at(10), Kind: EventProgress, Address: `stage.grpo.arm["sft"]@3`, Done: 10, Total: 100, Unit: "updates"},
-		{Time: at(20), Kind: EventProgress, Address: `stage.grpo.arm["sft"]@3`, Done: 30, Total: 100, Unit: "updates", Values: []Value{{"reward", 0.25}}},
-		{Time: at(21), Kind: EventDone, Address: "stage.eval.base", Seconds: 21},
-		{Time: at(30), Kind: EventFailed, Address: `stage.grpo.arm["sft"]@3`, Text: "loss is NaN",
-			Failure: &Failure{Text: "loss is NaN", Log: "/runs/log", Work: "/work", Lines: []string{"update 30"}}},
-		{Time: at(30), Kind: EventSkipped, Address: "stage.report.page", Text: "stage.grpo.arm failed"},
-		{Time: at(31), Kind: EventEnded, Counts: map[string]int{"done": 1, "failed": 1, "skipped": 1, "up to date": 2}},
+	return []engine.Event{
+		{Time: at(0), Kind: engine.EventPlanned, Counts: map[string]int{"run": 3, "up to date": 2}},
+		{Time: at(0), Kind: engine.EventStarted, Address: `stage.grpo.arm["sft"]@3`},
+		{Time: at(0), Kind: engine.EventStarted, Address: "stage.eval.base"},
+		{Time: at(10), Kind: engine.EventProgress, Address: `stage.grpo.arm["sft"]@3`, Done: 10, Total: 100, Unit: "updates"},
+		{Time: at(20), Kind: engine.EventProgress, Address: `stage.grpo.arm["sft"]@3`, Done: 30, Total: 100, Unit: "updates",
+			Values: []engine.Value{{Name: "reward", Value: 0.25}}},
+		{Time: at(21), Kind: engine.EventDone, Address: "stage.eval.base", Seconds: 21},
+		{Time: at(30), Kind: engine.EventFailed, Address: `stage.grpo.arm["sft"]@3`, Text: "loss is NaN",
+			Failure: &engine.Failure{Text: "loss is NaN", Log: "/runs/log", Work: "/work", Lines: []string{"update 30"}}},
+		{Time: at(30), Kind: engine.EventSkipped, Address: "stage.report.page", Text: "stage.grpo.arm failed"},
+		{Time: at(31), Kind: engine.EventEnded, Counts: map[string]int{"done": 1, "failed": 1, "skipped": 1,
+			"up to date": 2}},
 	}
 }
 
 func TestPlainDisplayIsLinesOnly(t *testing.T) {
 	var b bytes.Buffer
-	d := NewDisplay(&b, DisplayOptions{})
+	d := New(&b, Options{})
 	for _, e := range story() {
 		d.Observe(e)
 	}
@@ -79,7 +83,7 @@ skipped: report.page (grpo.arm failed)
 
 func TestTerminalDisplayRedrawsALinePerRunningStage(t *testing.T) {
 	var b bytes.Buffer
-	d := NewDisplay(&b, DisplayOptions{Terminal: true, Colour: true, Size: func() (int, int) { return 60, 24 }})
+	d := New(&b, Options{Terminal: true, Colour: true, Size: func() (int, int) { return 60, 24 }})
 	defer d.Close()
 	see := func() []string {
 		d.mu.Lock()
@@ -97,12 +101,13 @@ func TestTerminalDisplayRedrawsALinePerRunningStage(t *testing.T) {
 		"2 running · 1 to go · 20s",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
-		t.Errorf("while two run: got %q, want %q", got, want)
+		t.Errorf("with two running stages: got %q, want %q", got, want)
 	}
 	d.Observe(events[5])
 	got = see()
-	if len(got) != 3 || got[0] != "\x1b[32mdone   \x1b[0m eval.base  21s" || !strings.HasPrefix(got[1], "  grpo.arm[sft]@3  30/100") {
-		t.Errorf("after one is done: got %q, want its line above the live ones", got)
+	if len(got) != 3 || got[0] != "\x1b[32mdone   \x1b[0m eval.base  21s" ||
+		!strings.HasPrefix(got[1], "  grpo.arm[sft]@3  30/100") {
+		t.Errorf("after the first stage: got %q, want its line above the live lines", got)
 	}
 	for _, e := range events[6:] {
 		d.Observe(e)
@@ -115,12 +120,13 @@ func TestTerminalDisplayRedrawsALinePerRunningStage(t *testing.T) {
 
 func TestNothingToDoIsOneLine(t *testing.T) {
 	for want, counts := range map[string]map[string]int{
-		"nothing to do: 12 stages up to date\n":                                                     {"up to date": 12},
-		"nothing to do: 1 stage up to date, 2 collected by gc (-replace ADDRESS makes one again)\n": {"up to date": 1, "collected": 2},
+		"nothing to do: 12 stages up to date\n": {"up to date": 12},
+		"nothing to do: 1 stage up to date, 2 collected by gc (--replace ADDRESS runs one again)\n": {"up to date": 1,
+			"collected": 2},
 	} {
 		var b bytes.Buffer
-		d := NewDisplay(&b, DisplayOptions{Terminal: true})
-		d.Observe(Event{Time: noon, Kind: EventEnded, Counts: counts})
+		d := New(&b, Options{Terminal: true})
+		d.Observe(engine.Event{Time: noon, Kind: engine.EventEnded, Counts: counts})
 		d.Close()
 		if got := b.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -128,7 +134,7 @@ func TestNothingToDoIsOneLine(t *testing.T) {
 	}
 }
 
-func TestDurationsAreWrittenForPeople(t *testing.T) {
+func TestDurationsAreRoundedForPeople(t *testing.T) {
 	for seconds, want := range map[float64]string{0.04: "0.0s", 9.94: "9.9s", 59.4: "59s", 61: "1m01s", 7800: "2h10m"} {
 		if got := durationText(seconds); got != want {
 			t.Errorf("%v s: got %q, want %q", seconds, got, want)
@@ -136,16 +142,18 @@ func TestDurationsAreWrittenForPeople(t *testing.T) {
 	}
 }
 
-// stagesAt is n running stages, half a minute into their work.
-func stagesAt(n int) (running []*liveStage) {
+// stagesAt returns n stages that have been running for half a minute.
+func stagesAt(n int) (running []*stage) {
 	for i := range n {
-		s := &liveStage{address: fmt.Sprintf(`stage.rc-grpo.arm["RCTP-FT + RC-GRPO, learning rate 1e-5, group 8"]@%d`, i+1), Pace: Pace{Started: noon}}
+		s := &stage{address: fmt.Sprintf(`stage.rc-grpo.arm["RCTP-FT + RC-GRPO, rate 1e-5, group 8"]@%d`, i+1)}
+		s.Started = noon
 		switch i {
 		case 1:
 			s.address, s.Estimate = "stage.eval.base", 90*time.Second
 		default:
-			s.First = Event{Time: noon, Unit: "updates"}
-			s.Last = Event{Time: noon.Add(30 * time.Second), Done: 3 * (i + 1), Total: 1000, Unit: "updates", Values: []Value{{"reward", 0.25}, {"kl", 0.0125}}}
+			s.First = engine.Event{Time: noon, Unit: "updates"}
+			s.Last = engine.Event{Time: noon.Add(30 * time.Second), Done: 3 * (i + 1), Total: 1000, Unit: "updates",
+				Values: []engine.Value{{Name: "reward", Value: 0.25}}}
 		}
 		running = append(running, s)
 	}
@@ -158,16 +166,16 @@ func TestFrames(t *testing.T) {
 		stages, width, rows int
 		want                string
 	}{
-		"one stage, 80 columns: the address gives way, then the values": {1, 80, 9, `
+		"one stage, 80 columns: the address is shortened, values are dropped": {1, 80, 9, `
   rc-grpo.arm[RCTP-… 1e-5, group 8]@1  3/1000 updates  0%  10 s each  ETA 2h46m`},
-		"three stages, 80 columns: columns stand below each other": {3, 80, 9, `
+		"three stages, 80 columns: columns are aligned": {3, 80, 9, `
   rc-grpo.arm[RC…5, group 8]@1  3/1000 updates      0%  10 s each    ETA 2h46m
   eval.base                     30s of about 1m30s
   rc-grpo.arm[RC…5, group 8]@3  9/1000 updates      0%  3.33 s each  ETA 55m03s`},
-		"three stages, 200 columns: there is room for everything": {3, 200, 9, `
-  rc-grpo.arm[RCTP-FT + RC-GRPO, learning rate 1e-5, group 8]@1  3/1000 updates      0%  10 s each    ETA 2h46m   reward 0.25  kl 0.0125
-  eval.base                                                      30s of about 1m30s
-  rc-grpo.arm[RCTP-FT + RC-GRPO, learning rate 1e-5, group 8]@3  9/1000 updates      0%  3.33 s each  ETA 55m03s  reward 0.25  kl 0.0125`},
+		"three stages, 200 columns: everything fits": {3, 200, 9, `
+  rc-grpo.arm[RCTP-FT + RC-GRPO, rate 1e-5, group 8]@1  3/1000 updates      0%  10 s each    ETA 2h46m   reward 0.25
+  eval.base                                             30s of about 1m30s
+  rc-grpo.arm[RCTP-FT + RC-GRPO, rate 1e-5, group 8]@3  9/1000 updates      0%  3.33 s each  ETA 55m03s  reward 0.25`},
 		"twenty stages, three rows": {20, 60, 3, `
   rc-grpo.arm…group 8]@1  3/1000 updates      0%  ETA 2h46m
   eval.base               30s of about 1m30s
@@ -201,16 +209,17 @@ func TestLinesThatWrapInANarrowerTerminalAreErasedWhole(t *testing.T) {
 	}
 }
 
-func TestManySkippedStagesAreNamedByReason(t *testing.T) {
+func TestSkippedStagesAreGroupedByReason(t *testing.T) {
 	var b bytes.Buffer
-	d := NewDisplay(&b, DisplayOptions{})
-	d.Observe(Event{Time: noon, Kind: EventPlanned, Counts: map[string]int{"run": 40}})
-	d.Observe(Event{Time: noon, Kind: EventFailed, Address: "stage.toy.a", Text: "two\nlines\x1b[2J"})
+	d := New(&b, Options{})
+	d.Observe(engine.Event{Time: noon, Kind: engine.EventPlanned, Counts: map[string]int{"run": 40}})
+	d.Observe(engine.Event{Time: noon, Kind: engine.EventFailed, Address: "stage.toy.a", Text: "two\nlines\x1b[2J"})
 	for i := range 30 {
-		d.Observe(Event{Time: noon, Kind: EventSkipped, Address: fmt.Sprintf("stage.toy.n%d", i), Text: "stage.toy.a failed"})
+		d.Observe(engine.Event{Time: noon, Kind: engine.EventSkipped, Address: fmt.Sprintf("stage.toy.n%d", i),
+			Text: "stage.toy.a failed"})
 	}
-	d.Observe(Event{Time: noon, Kind: EventSkipped, Address: "stage.toy.z", Text: "stage.toy.y failed"})
-	d.Observe(Event{Time: noon, Kind: EventEnded, Counts: map[string]int{"failed": 1, "skipped": 31}})
+	d.Observe(engine.Event{Time: noon, Kind: engine.EventSkipped, Address: "stage.toy.z", Text: "stage.toy.y failed"})
+	d.Observe(engine.Event{Time: noon, Kind: engine.EventEnded, Counts: map[string]int{"failed": 1, "skipped": 31}})
 	d.Close()
 	want := `FAILED  toy.a  two
 lines[2J
@@ -224,19 +233,19 @@ skipped: toy.z (toy.y failed)
 	}
 }
 
-// After ^Z and fg, what stands above the cursor is the shell's: the display draws below it.
+// After ^Z and fg the lines above the cursor belong to the shell.
 func TestContinuedDisplayErasesNothing(t *testing.T) {
 	var screen strings.Builder
-	d := NewDisplay(&screen, DisplayOptions{Terminal: true})
+	d := New(&screen, Options{Terminal: true})
 	now := time.Now()
-	d.Observe(Event{Time: now, Kind: EventStarted, Address: "stage.toy.a"})
+	d.Observe(engine.Event{Time: now, Kind: engine.EventStarted, Address: "stage.toy.a"})
 	d.Continued()
 	screen.Reset()
 	d.mu.Lock()
 	d.redraw(now.Add(time.Second))
 	d.mu.Unlock()
 	if got := screen.String(); !strings.Contains(got, "toy.a") || strings.Contains(got, "\x1b[J") {
-		t.Errorf("got %q, want the live lines and nothing erased", got)
+		t.Errorf("got %q, want live lines and no erase sequence", got)
 	}
 	d.Close()
 }

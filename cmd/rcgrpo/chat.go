@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"rcgrpo/bfcl"
@@ -16,9 +17,14 @@ const chatHelp = `One line is one step: a call such as cd(folder='docs'), or sev
 An empty line yields the turn. ? lists the tools, ?NAME describes one, :quit ends. Tab completes a tool's name.
 `
 
-// chat lets a person play the policy.
-func (c *bfclCall) chat() error {
-	data, t, err := c.task()
+func bfclChatCommand() *cobra.Command {
+	c := newBFCLCommand("chat TASK", "Play the policy in the terminal", oneTask)
+	c.RunE = func(_ *cobra.Command, args []string) error { return c.chat(args[0]) }
+	return c.Command
+}
+
+func (c *bfclFlags) chat(id string) error {
+	data, t, err := c.task(id)
 	if err != nil {
 		return err
 	}
@@ -60,7 +66,7 @@ func (c *bfclCall) chat() error {
 	return nil
 }
 
-// splitCalls divides a line at semicolons outside quotes.
+// splitCalls splits a line at semicolons outside quotes.
 func splitCalls(line string) []string {
 	var calls []string
 	quote, start := byte(0), 0
@@ -101,7 +107,7 @@ func describe(w io.Writer, data *bfcl.Data, e *bfcl.Episode, name string) {
 			}
 		}
 	}
-	fmt.Fprintf(w, "there is no tool %q here\n", name)
+	fmt.Fprintf(w, "there is no tool %q\n", name)
 }
 
 func printVerdict(w io.Writer, v bfcl.Verdict) {
@@ -119,12 +125,12 @@ func printVerdict(w io.Writer, v bfcl.Verdict) {
 	fmt.Fprintf(w, "reward %v = state %v * action %v\n", v.Reward, v.RState, v.RAction)
 }
 
-// lines gives a reader of lines and the writer that goes with it: an editor with completion when standard input is a
-// terminal, plain lines otherwise.
-func (c *bfclCall) lines(e *bfcl.Episode) (read func() (string, error), w io.Writer, closing func(), err error) {
-	file, ok := c.stdin.(*os.File)
-	if !ok || !term.IsTerminal(int(file.Fd())) {
-		scanner := bufio.NewScanner(c.stdin)
+// lines returns a reader of lines and the writer for answers. On a terminal it is an editor with completion.
+func (c *bfclFlags) lines(e *bfcl.Episode) (read func() (string, error), w io.Writer, closing func(), err error) {
+	stdout := c.OutOrStdout()
+	file, ok := c.InOrStdin().(*os.File)
+	if !ok || !isTerminal(file) {
+		scanner := bufio.NewScanner(c.InOrStdin())
 		scanner.Buffer(nil, 1<<20)
 		return func() (string, error) {
 			if scanner.Scan() {
@@ -134,16 +140,16 @@ func (c *bfclCall) lines(e *bfcl.Episode) (read func() (string, error), w io.Wri
 				return "", err
 			}
 			return "", io.EOF
-		}, c.stdout, func() {}, nil
+		}, stdout, func() {}, nil
 	}
 	old, err := term.MakeRaw(int(file.Fd()))
 	if err != nil {
-		return nil, nil, nil, fmt.Errorf("the terminal: %w", err)
+		return nil, nil, nil, fmt.Errorf("terminal: %w", err)
 	}
 	t := term.NewTerminal(struct {
 		io.Reader
 		io.Writer
-	}{file, c.stdout}, "> ")
+	}{file, stdout}, "> ")
 	t.AutoCompleteCallback = func(line string, pos int, key rune) (string, int, bool) {
 		if key != '\t' {
 			return "", 0, false
@@ -153,8 +159,8 @@ func (c *bfclCall) lines(e *bfcl.Episode) (read func() (string, error), w io.Wri
 	return t.ReadLine, t, func() { _ = term.Restore(int(file.Fd()), old) }, nil
 }
 
-// complete extends the word before the cursor as far as all tools that begin with it agree; a whole name gets its
-// opening parenthesis.
+// complete extends the word before the cursor to the common prefix of the matching tools. A unique name gets an opening
+// parenthesis.
 func complete(line string, pos int, tools []string) (string, int, bool) {
 	start := strings.LastIndexAny(line[:pos], " ;(?=,") + 1
 	word := line[start:pos]

@@ -16,9 +16,11 @@ func TestCSVHasARowPerUpdateAndAColumnPerMetric(t *testing.T) {
 	}
 	var b bytes.Buffer
 	err := writeCSV(&b, []exported{
-		{Address: `stage.grpo.arm["a, b"]@3`, Seed: &seed, Rows: raw(`{"update":1,"values":{"kl":0.1,"loss":1e-5}}`, `{"update":2,"values":{"loss":0.25}}`),
+		{Address: `stage.grpo.arm["a, b"]@3`, Seed: &seed, Rows: raw(`{"update":1,"values":{"kl":0.1,"loss":1e-5}}`,
+			`{"update":2,"values":{"loss":0.25}}`),
 			Times: raw(`{"update":1,"values":{"seconds":2}}`, `{"update":2,"values":{"seconds":3}}`)},
-		{Address: "stage.eval.x", Rows: raw(`{"task":"say \"hi\"","greedy":true,"calls":["a"],"state":{"n":1},"failure":null}`)},
+		{Address: "stage.eval.x", Rows: raw(
+			`{"task":"say \"hi\"","greedy":true,"calls":["a"],"state":{"n":1},"failure":null}`)},
 	})
 	want := `address,seed,update,kl,loss,seconds,task,greedy,state.n
 "stage.grpo.arm[""a, b""]@3",3,1,0.1,1e-5,2,,,

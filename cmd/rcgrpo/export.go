@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"time"
 
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
@@ -17,7 +18,7 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// rowFiles names the file of rows of each artifact type that has one.
+// rowFiles maps artifact types to their file of rows.
 var rowFiles = map[string]string{
 	"metrics":      rl.MetricsFile,
 	"scores":       rl.ScoresFile,
@@ -26,7 +27,7 @@ var rowFiles = map[string]string{
 	"dataset":      rl.DatasetFile,
 }
 
-// exported is an artifact with its rows, as `show -json` prints it.
+// exported is an artifact with its rows, as `show --json` prints it.
 type exported struct {
 	Address string            `json:"address"`
 	Seed    *int64            `json:"seed,omitempty"`
@@ -36,16 +37,15 @@ type exported struct {
 	Folder  string            `json:"folder"`
 	Made    string            `json:"made"`
 	Seconds float64           `json:"seconds"`
-	Rows    []json.RawMessage `json:"rows"`            // null for a type that has none
-	Times   []json.RawMessage `json:"times,omitempty"` // of metrics: what each update took
+	Rows    []json.RawMessage `json:"rows"`            // null if the type has none
+	Times   []json.RawMessage `json:"times,omitempty"` // of metrics: the duration of each update
 }
 
-// export prints the rows of every artifact that an address names.
+// export prints the rows of every artifact that an address matches.
 //
-// As CSV it is a wide table, the form that data frames read: a row per update (metrics), episode (scores, trajectories),
-// task or example; columns address and seed say whose row it is, the others are named as in the rows, those of metrics
-// as in the kind's table. A cell is empty where a row lacks the value; lists, such as tokens and messages, are left to
-// -json. Numbers are written as they are recorded.
+// CSV is one wide table for data frames: a row per update (metrics), episode (scores, trajectories), task or example.
+// The columns address and seed identify the artifact. A missing value is an empty cell. Lists, such as tokens and
+// messages, are only in JSON. Numbers are printed as recorded.
 func export(w, notes io.Writer, x *engine.Experiment, store *artifact.Store, address, task string, asJSON bool) error {
 	nodes, port, err := portNodes(x, address)
 	if err != nil {
@@ -65,14 +65,14 @@ func export(w, notes io.Writer, x *engine.Experiment, store *artifact.Store, add
 		if err != nil {
 			return err
 		}
-		e := exported{Address: nodes[i].Address, Seed: nodes[i].Seed, Port: port, Type: a.Type, Digest: a.Digest, Folder: a.Dir,
-			Made: m.Started.Format("2006-01-02T15:04:05Z07:00"), Seconds: m.Seconds}
+		e := exported{Address: nodes[i].Address, Seed: nodes[i].Seed, Port: port, Type: a.Type, Digest: a.Digest,
+			Folder: a.Dir, Made: m.Started.Format(time.RFC3339), Seconds: m.Seconds}
 		if file := rowFiles[a.Type]; file != "" {
 			if e.Rows, err = rawRows(a, file, task); err != nil {
 				return err
 			}
 		} else if !asJSON {
-			return fmt.Errorf("%s is of type %s, which has no rows; -json names its folder", address, a.Type)
+			return fmt.Errorf("%s is of type %s, which has no rows; --json prints its folder", address, a.Type)
 		}
 		if a.Type == "metrics" {
 			if e.Times, err = rawRows(a, rl.TimesFile, ""); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -82,7 +82,7 @@ func export(w, notes io.Writer, x *engine.Experiment, store *artifact.Store, add
 		all = append(all, e)
 	}
 	if len(all) == 0 {
-		return fmt.Errorf("nothing to print; `rcgrpo run` makes it")
+		return fmt.Errorf("there is no result yet; `rcgrpo run` computes it")
 	}
 	if asJSON {
 		return printJSON(w, all)
@@ -90,7 +90,7 @@ func export(w, notes io.Writer, x *engine.Experiment, store *artifact.Store, add
 	return writeCSV(w, all)
 }
 
-// rawRows reads rows as they are, those of one task when task is not "".
+// rawRows reads rows without decoding them, only those of the task unless task is "".
 func rawRows(a *artifact.Artifact, file, task string) ([]json.RawMessage, error) {
 	rows := []json.RawMessage{}
 	for row, err := range artifact.Rows[json.RawMessage](a, file) {
@@ -111,7 +111,7 @@ func rawRows(a *artifact.Artifact, file, task string) ([]json.RawMessage, error)
 	return rows, nil
 }
 
-// writeCSV prints all rows under one head: the columns in the order in which they first appear.
+// writeCSV prints all rows as one table. Columns are in the order of their first appearance.
 func writeCSV(w io.Writer, all []exported) error {
 	t := csvTable{column: map[string]int{}}
 	for _, e := range all {
@@ -147,7 +147,7 @@ func writeCSV(w io.Writer, all []exported) error {
 	return errors.Join(c.Error(), out.Flush())
 }
 
-// csvTable is a table whose columns are found as its rows come.
+// csvTable is a table that adds columns when a row needs them.
 type csvTable struct {
 	head   []string
 	column map[string]int
@@ -170,8 +170,8 @@ func (t *csvTable) put(name, value string) {
 	(*row)[i] = value
 }
 
-// flatten puts the single values of an object, in its order. The values of a metric's row stand under their own names,
-// those of any other object inside under NAME.FIELD.
+// flatten puts the scalar values of an object in their order. A nested field is named NAME.FIELD, except those of
+// "values", the metrics of a row.
 func (t *csvTable) flatten(object json.RawMessage, prefix string) error {
 	d := json.NewDecoder(bytes.NewReader(object))
 	if brace, err := d.Token(); err != nil || brace != json.Delim('{') {

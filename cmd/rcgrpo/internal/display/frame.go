@@ -1,4 +1,4 @@
-package engine
+package display
 
 import (
 	"fmt"
@@ -6,9 +6,11 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"rcgrpo/engine"
 )
 
-// redraw writes the lines that stay above the live lines, and these anew, in one write so that the screen does not flicker.
+// redraw writes the permanent lines above the new live lines. It uses one write so that the screen does not flicker.
 func (d *Display) redraw(now time.Time) {
 	var b strings.Builder
 	width, height := 0, 0
@@ -29,7 +31,7 @@ func (d *Display) redraw(now time.Time) {
 	d.drawnAt, d.changed = now, false
 }
 
-// erase takes live lines off a screen that may be narrower than when they were drawn: it wraps them then.
+// erase returns the sequence that removes live lines. A screen that became narrower has wrapped them.
 func erase(lines []string, width int) string {
 	if len(lines) == 0 {
 		return ""
@@ -41,12 +43,12 @@ func erase(lines []string, width int) string {
 	return fmt.Sprintf("\x1b[%dF\x1b[J", rows)
 }
 
-// leastName is what is left of an address when the columns beside it need the room.
-const leastName = 20
+// minNameWidth is the width that an address keeps when the columns need space.
+const minNameWidth = 20
 
-// frame lays out a line per running stage, at most rows of them, each shorter than width: address, columns, and as many of the
-// values as there is room for. The columns stand below each other; an address gives way to them.
-func frame(running []*liveStage, now time.Time, width, rows int) []string {
+// frame returns a line per running stage: address, aligned columns, and the values that fit. It returns at most rows
+// lines, each shorter than width. A long address is shortened first.
+func frame(running []*stage, now time.Time, width, rows int) []string {
 	rows = max(1, rows)
 	shown := running
 	if len(running) > rows {
@@ -61,7 +63,7 @@ func frame(running []*liveStage, now time.Time, width, rows int) []string {
 	var widths [4]int
 	name := 0
 	for i, s := range shown {
-		all[i].name = ShortAddress(s.address)
+		all[i].name = engine.ShortAddress(s.address)
 		all[i].columns, all[i].values = s.Columns(now)
 		name = max(name, utf8.RuneCountInString(all[i].name))
 		for c, text := range all[i].columns {
@@ -74,24 +76,24 @@ func frame(running []*liveStage, now time.Time, width, rows int) []string {
 			room -= 2 + w
 		}
 	}
-	if room < min(name, leastName) && widths[2] > 0 { // the rate goes first: the time left says it too
+	if room < min(name, minNameWidth) && widths[2] > 0 { // drop the rate: the time left follows from it
 		room += 2 + widths[2]
 		widths[2] = 0
 	}
-	name = min(name, max(room, leastName))
+	name = min(name, max(room, minNameWidth))
 	var lines []string
 	for _, l := range all {
 		text := fmt.Sprintf("  %-*s", name, cutMiddle(l.name, name))
 		for c, w := range widths {
 			switch {
 			case w == 0:
-			case c == 1: // percent, to the right
+			case c == 1: // percent, right-aligned
 				text += fmt.Sprintf("  %*s", w, l.columns[c])
 			default:
 				text += fmt.Sprintf("  %-*s", w, l.columns[c])
 			}
 		}
-		for _, value := range l.values { // as long as they fit whole
+		for _, value := range l.values { // never cut
 			if utf8.RuneCountInString(text)+2+utf8.RuneCountInString(value) >= width {
 				break
 			}
@@ -105,13 +107,15 @@ func frame(running []*liveStage, now time.Time, width, rows int) []string {
 	return lines
 }
 
-// status is the line for everything that has no line of its own.
+// status returns the line below the live lines: counts and the run time.
 func (d *Display) status(now time.Time) string {
 	parts := []string{fmt.Sprintf("%d running", len(d.running))}
 	if n := d.left - len(d.running); n > 0 {
 		parts = append(parts, fmt.Sprintf("%d to go", n))
 	}
-	for _, kind := range []EventKind{EventDone, EventKept, EventFailed, EventSkipped} {
+	for _, kind := range []engine.EventKind{
+		engine.EventDone, engine.EventKept, engine.EventFailed, engine.EventSkipped,
+	} {
 		if n := d.done[string(kind)]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, kind))
 		}
@@ -119,7 +123,7 @@ func (d *Display) status(now time.Time) string {
 	return strings.Join(append(parts, durationText(now.Sub(d.started).Seconds())), " · ")
 }
 
-// cut ends a text that is too long with an ellipsis.
+// cut shortens a text that is too long and ends it with an ellipsis.
 func cut(text string, width int) string {
 	if utf8.RuneCountInString(text) <= width {
 		return text
@@ -127,7 +131,7 @@ func cut(text string, width int) string {
 	return string([]rune(text)[:max(0, width-1)]) + "…"
 }
 
-// cutMiddle keeps both ends of a text that is too long: of an address, the kind and the seed.
+// cutMiddle shortens the middle of a text that is too long: an address keeps its kind and seed.
 func cutMiddle(text string, width int) string {
 	runes := []rune(text)
 	if len(runes) <= width || width < 3 {

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+)
+
+// experimentFlags is a command that loads an experiment or opens a store, with the flags of all such commands.
+type experimentFlags struct {
+	*cobra.Command
+	source engine.Source
+}
+
+func newExperimentCommand(use, short string, args cobra.PositionalArgs) *experimentFlags {
+	c := &experimentFlags{Command: &cobra.Command{Use: use, Short: short, Args: args}}
+	c.source = engine.Source{Vars: map[string]string{}, Env: os.Environ()}
+	c.Flags().Func("var", "set a variable: `NAME=VALUE`", func(s string) error {
+		name, value, ok := strings.Cut(s, "=")
+		if !ok {
+			return errors.New("want NAME=VALUE")
+		}
+		c.source.Vars[name] = value
+		return nil
+	})
+	c.Flags().StringArrayVar(&c.source.VarFiles, "var-file", nil, "read variables from `FILE`; later files win")
+	c.Flags().StringVar(&c.source.Site, "site", "", "site `FILE` (default $RCGRPO_SITE, then ./site.hcl)")
+	c.completeFlag("var", c.variables)
+	return c
+}
+
+// planFlags adds the flags that narrow or force a plan.
+func (c *experimentFlags) planFlags(o *engine.PlanOptions) {
+	c.Flags().StringArrayVar(&o.Targets, "target", nil, "only `ADDRESS` and its inputs; repeatable")
+	c.Flags().StringArrayVar(&o.Replace, "replace", nil, "run `ADDRESS` although it is up to date; repeatable")
+	c.Flags().BoolVar(&o.Paranoid, "paranoid", false, "read all files instead of trusting time stamps")
+	c.completeFlag("target", c.addresses)
+	c.completeFlag("replace", c.addresses)
+}
+
+func (c *experimentFlags) stdout() io.Writer { return c.OutOrStdout() }
+func (c *experimentFlags) stderr() io.Writer { return c.ErrOrStderr() }
+
+var oneExperiment = wantArgs(0, 1, "want one experiment at a time")
+
+// load loads the experiment at path, or the only one of this folder if path is "". It prints all diagnostics; after
+// errors it returns an exitCode.
+func (c *experimentFlags) load(path string) (*engine.Experiment, error) {
+	if path == "" {
+		found, err := engine.FindExperiment(".")
+		if err != nil {
+			return nil, usageError{err}
+		}
+		path = found
+	}
+	c.source.Path = path
+	x, diags := engine.Load(c.source, kinds())
+	c.printDiagnostics(diags, x.Files)
+	if diags.HasErrors() {
+		return nil, exitCode(exitFailed)
+	}
+	return x, nil
+}
+
+func (c *experimentFlags) printDiagnostics(diags hcl.Diagnostics, files map[string]*hcl.File) {
+	engine.WriteDiagnostics(c.stderr(), diags, files, colored(c.stderr()))
+}
+
+// store opens the store of the experiment's site.
+func (c *experimentFlags) store(x *engine.Experiment) (*artifact.Store, error) {
+	if x.Site.StorePath == "" {
+		return nil, errors.New(`no store: HOME is not set; name a folder in the site file: store { path = "…" }`)
+	}
+	return artifact.Open(x.Site.StorePath)
+}
+
+// siteStore opens the store of the site file without loading an experiment.
+func (c *experimentFlags) siteStore() (*artifact.Store, *engine.Site, error) {
+	site, files, diags := engine.LoadSite(c.source)
+	c.printDiagnostics(diags, files)
+	if diags.HasErrors() {
+		return nil, nil, errors.New("the site file has errors")
+	}
+	store, err := c.store(&engine.Experiment{Site: site})
+	return store, site, err
+}
+
+// plan loads and plans the experiment that args name, if any.
+func (c *experimentFlags) plan(args []string, o engine.PlanOptions) (*engine.Plan, error) {
+	c.source.Paranoid = o.Paranoid
+	x, err := c.load(strings.Join(args, ""))
+	if err != nil {
+		return nil, err
+	}
+	store, err := c.store(x)
+	if err != nil {
+		return nil, err
+	}
+	return engine.NewPlan(x, store, o)
+}
+
+// unchanged returns the stored answer that an experiment is up to date. It is nil if the experiment must be loaded.
+func (c *experimentFlags) unchanged(args []string, o engine.PlanOptions) *engine.Verdict {
+	if len(o.Targets)+len(o.Replace) > 0 || o.Paranoid {
+		return nil
+	}
+	source := c.source
+	source.Path = strings.Join(args, "")
+	return engine.Unchanged(source)
+}
+
+// experimentName returns the name of the experiment that args name, or of the only one here, without reading it.
+func experimentName(args []string) (string, error) {
+	path := strings.Join(args, "")
+	if path == "" {
+		found, err := engine.FindExperiment(".")
+		if err != nil {
+			return "", err
+		}
+		path = found
+	}
+	abs, err := filepath.Abs(path)
+	return strings.TrimSuffix(filepath.Base(abs), ".hcl"), err
+}
+
+// printJSON prints a value for programs.
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// secondsText formats seconds in tenths: "1m2.3s".
+func secondsText(s float64) string {
+	return (time.Duration(s*1000) * time.Millisecond).Round(100 * time.Millisecond).String()
+}
+
+// descriptor is a writer that may be a terminal.
+type descriptor interface{ Fd() uintptr }
+
+// colored reports whether a writer is a terminal that shows colours.
+func colored(w io.Writer) bool {
+	return os.Getenv("NO_COLOR") == "" && isTerminal(w)
+}
+
+// isTerminal reports whether a reader or writer is a terminal.
+func isTerminal(stream any) bool {
+	f, ok := stream.(descriptor)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// terminalSize returns the size of the terminal that w is; 80 by 24 if the terminal does not report one, ok false if w
+// is no terminal.
+func terminalSize(w io.Writer) (width, height int, ok bool) {
+	if !isTerminal(w) {
+		return 0, 0, false
+	}
+	width, height, err := term.GetSize(int(w.(descriptor).Fd()))
+	if err != nil || width < 20 || height < 5 {
+		return 80, 24, true
+	}
+	return width, height, true
+}

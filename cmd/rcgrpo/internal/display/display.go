@@ -1,0 +1,307 @@
+// Package display shows a run to a person. A Display receives the events of a run: on a terminal it redraws a line per
+// running stage and a status line, elsewhere it prints plain lines. The engine knows nothing of it.
+package display
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"github.com/dustin/go-humanize/english"
+
+	"rcgrpo/engine"
+)
+
+// Options describe the writer of a Display.
+type Options struct {
+	Terminal bool                       // lines may be redrawn in place
+	Colour   bool                       // escape sequences for colours are allowed
+	Size     func() (width, height int) // of the terminal; nil: 80 by 24
+}
+
+// Display prints the events of a run. Its methods may be called concurrently.
+type Display struct {
+	o Options
+
+	mu      sync.Mutex
+	out     io.Writer
+	lines   bytes.Buffer // permanent lines that are not written yet
+	running []*stage
+	drawn   []string // live lines on the screen
+	drawnAt time.Time
+	changed bool // since drawnAt
+	started time.Time
+	left    int // stages that may still run
+	done    map[string]int
+	failed  []string
+	skipped []skippedStages
+	stop    chan struct{}
+	ended   sync.WaitGroup
+}
+
+// skippedStages are the stages that were skipped for one reason.
+type skippedStages struct {
+	why   string
+	names []string
+}
+
+// stage is a running stage.
+type stage struct {
+	engine.Pace
+	address   string
+	printedAt time.Time // the last plain line of its progress
+}
+
+const (
+	redrawEvery = 100 * time.Millisecond
+	printEvery  = 10 * time.Second // plain progress of one stage
+)
+
+// New returns a display that writes to w. The caller calls Close at the end.
+func New(w io.Writer, o Options) *Display {
+	d := &Display{o: o, out: w, done: map[string]int{}, stop: make(chan struct{})}
+	if d.o.Size == nil {
+		d.o.Size = func() (int, int) { return 80, 24 }
+	}
+	if o.Terminal {
+		d.ended.Go(d.tick)
+	}
+	return d
+}
+
+// tick redraws after changes, and every second without one because the run times advance.
+func (d *Display) tick() {
+	every := time.NewTicker(redrawEvery)
+	defer every.Stop()
+	for {
+		select {
+		case now := <-every.C:
+			d.mu.Lock()
+			if d.changed || now.Sub(d.drawnAt) >= time.Second {
+				d.redraw(now)
+			}
+			d.mu.Unlock()
+		case <-d.stop:
+			return
+		}
+	}
+}
+
+// Close removes the live lines.
+func (d *Display) Close() {
+	close(d.stop)
+	d.ended.Wait()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.running = nil
+	d.redraw(time.Now())
+}
+
+// Continued draws below the cursor instead of over the last live lines: after ^Z and fg the shell has overwritten them.
+func (d *Display) Continued() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.drawn, d.changed = nil, true
+}
+
+// Observe shows an event.
+func (d *Display) Observe(e engine.Event) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	name := engine.ShortAddress(e.Address)
+	switch e.Kind {
+	case engine.EventPlanned:
+		d.started = e.Time
+		d.left = e.Counts[string(engine.MustRun)] + e.Counts[string(engine.MayRun)]
+	case engine.EventStarted:
+		d.start(e, 0)
+		if !d.o.Terminal {
+			d.print("", "start", name, "")
+		}
+	case engine.EventAdopted:
+		d.start(e, time.Duration(e.Seconds*float64(time.Second)))
+		d.print("yellow", "adopt", name, e.Text)
+	case engine.EventProgress:
+		d.progress(e)
+	case engine.EventNote:
+		d.print("yellow", "note", name, e.Text)
+	case engine.EventDone:
+		d.end(e)
+		d.print("green", "done", name, durationText(e.Seconds))
+	case engine.EventKept:
+		d.end(e)
+		d.print("dim", "kept", name, "unchanged")
+	case engine.EventShown:
+		d.end(e)
+		d.print("yellow", "shown", name, e.Text)
+	case engine.EventFile:
+		how, more, _ := strings.Cut(e.Text, "; ")
+		d.print("", how, e.Path, more)
+	case engine.EventFailed:
+		d.end(e)
+		d.failed = append(d.failed, name)
+		d.print("red", "FAILED", name, e.Text)
+		d.failure(e.Failure)
+	case engine.EventSkipped:
+		d.end(e)
+		d.skip(name, engine.ShortAddress(e.Text))
+	case engine.EventEnded:
+		d.summary(e)
+	}
+	d.changed = true
+	since := e.Time.Sub(d.drawnAt) // negative if the clock was set
+	if !d.o.Terminal || since < 0 || since >= redrawEvery || e.Kind == engine.EventFailed {
+		d.redraw(e.Time) // otherwise tick redraws: many short stages cost one frame
+	}
+}
+
+// start adds a live line for a stage that has been running for some time.
+func (d *Display) start(e engine.Event, running time.Duration) {
+	d.remove(e.Address)
+	s := &stage{address: e.Address, printedAt: e.Time}
+	s.Started, s.Estimate = e.Time.Add(-running), time.Duration(e.Expect*float64(time.Second))
+	if e.Kind == engine.EventAdopted {
+		s.First = engine.Event{Time: s.Started}
+	}
+	d.running = append(d.running, s)
+}
+
+func (d *Display) skip(name, why string) {
+	i := slices.IndexFunc(d.skipped, func(s skippedStages) bool { return s.why == why })
+	if i < 0 {
+		i = len(d.skipped)
+		d.skipped = append(d.skipped, skippedStages{why: why})
+	}
+	d.skipped[i].names = append(d.skipped[i].names, name)
+}
+
+// remove removes the live line of a stage.
+func (d *Display) remove(address string) {
+	d.running = slices.DeleteFunc(d.running, func(s *stage) bool { return s.address == address })
+}
+
+func (d *Display) end(e engine.Event) {
+	d.remove(e.Address)
+	d.done[string(e.Kind)]++
+	d.left = max(0, d.left-1)
+}
+
+func (d *Display) progress(e engine.Event) {
+	i := slices.IndexFunc(d.running, func(s *stage) bool { return s.address == e.Address })
+	if i < 0 { // a node that was started by hand has no start event
+		i = len(d.running)
+		d.running = append(d.running, &stage{Pace: engine.Pace{Started: e.Time}, address: e.Address})
+	}
+	s := d.running[i]
+	clockSet := e.Time.Before(s.Last.Time)
+	if s.First.Time.IsZero() || s.First.Unit != e.Unit && s.First.Unit != "" || e.Done < s.Last.Done || clockSet {
+		s.First = e
+	}
+	s.Last = e
+	if !d.o.Terminal && (clockSet || e.Time.Sub(s.printedAt) >= printEvery) {
+		s.printedAt = e.Time
+		d.print("", "...", engine.ShortAddress(s.address), s.Text(e.Time))
+	}
+}
+
+func (d *Display) failure(f *engine.Failure) {
+	if f == nil {
+		return
+	}
+	for _, line := range f.Lines {
+		d.line("  | " + plain(line))
+	}
+	if f.Log != "" {
+		d.line("  log:     " + f.Log)
+	}
+	if f.Work != "" {
+		d.line("  scratch: " + f.Work)
+	}
+}
+
+// summary prints the failed and the skipped stages, then the last line of the run.
+func (d *Display) summary(e engine.Event) {
+	if len(d.done) == 0 && len(d.skipped) == 0 {
+		text := fmt.Sprintf("nothing to do: %s up to date", english.Plural(e.Counts[string(engine.UpToDate)], "stage", ""))
+		if n := e.Counts[string(engine.Collected)]; n > 0 {
+			text += fmt.Sprintf(", %d collected by gc (--replace ADDRESS runs one again)", n)
+		}
+		d.line(text)
+		return
+	}
+	if len(d.failed) > 0 {
+		d.line(d.paint("red", "failed: "+joinNames(d.failed)))
+	}
+	for _, s := range d.skipped {
+		d.line(fmt.Sprintf("skipped: %s (%s)", joinNames(s.names), plain(s.why)))
+	}
+	var parts []string
+	for _, word := range []string{
+		string(engine.EventDone), string(engine.EventKept), string(engine.EventShown), string(engine.EventFailed),
+		string(engine.EventSkipped), string(engine.UpToDate), string(engine.Collected),
+	} {
+		if n := e.Counts[word]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, word))
+		}
+	}
+	d.line(fmt.Sprintf("%s in %s", strings.Join(parts, ", "), durationText(e.Time.Sub(d.started).Seconds())))
+}
+
+// joinNames joins names; of many, only the first ones.
+func joinNames(names []string) string {
+	const most = 12
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most-2], ", "), len(names)-most+2)
+}
+
+// print adds a permanent line: a word, a name, a text.
+func (d *Display) print(colour, word, name, text string) {
+	if name != "" && text != "" {
+		name += "  "
+	}
+	d.line(strings.TrimRight(d.paint(colour, fmt.Sprintf("%-7s", word))+" "+name+plain(text), " "))
+}
+
+func (d *Display) line(text string) {
+	d.lines.WriteString(text + "\n")
+}
+
+// plain removes control characters except tabs and line breaks: the output of a stage must not control the terminal.
+func plain(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\t' && r != '\n' {
+			return -1
+		}
+		return r
+	}, text)
+}
+
+var colours = map[string]string{"red": "\x1b[31m", "green": "\x1b[32m", "yellow": "\x1b[33m", "dim": "\x1b[2m"}
+
+func (d *Display) paint(colour, text string) string {
+	if !d.o.Colour || colours[colour] == "" {
+		return text
+	}
+	return colours[colour] + text + "\x1b[0m"
+}
+
+// durationText formats seconds for people: "0.4s", "12s", "3m05s", "2h10m".
+func durationText(seconds float64) string {
+	d := max(0, time.Duration(seconds*float64(time.Second))) // negative if the clock was set
+	switch {
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%.0fs", d.Seconds())
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	}
+	return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+}
