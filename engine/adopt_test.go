@@ -135,7 +135,8 @@ func TestStageOutlivesItsEngineAndTheNextRunAdoptsIt(t *testing.T) {
 	}
 	l.want(r, EventDone, "toy.b", "toy.c")
 	l.want(r, EventStarted, "toy.c")
-	if e, _ := r.find(EventAdopted, "toy.b"); !strings.Contains(e.Text, RunName(folders[1])) || !strings.Contains(e.Text, "1/2 halves") {
+	if e, _ := r.find(EventAdopted, "toy.b"); !strings.Contains(e.Text, RunName(folders[1])) ||
+		!strings.Contains(e.Text, "1/2 halves") {
 		t.Errorf("adoption: got %q, want the run and the progress", e.Text)
 	}
 	if got, want := l.digests(), undisturbed.digests(); !maps.Equal(got, want) {
@@ -204,7 +205,8 @@ stage "toy" "a" {
 		inside.pass()
 		r := <-done
 		failed, ok := r.find(EventFailed, "toy.a")
-		if !ok || failed.Text != "the loss is not a number" || failed.Failure.Cause != CauseNaN || !slices.Contains(failed.Failure.Lines, "about to fail") {
+		if !ok || failed.Text != "the loss is not a number" || failed.Failure.Cause != CauseNaN ||
+			!slices.Contains(failed.Failure.Lines, "about to fail") {
 			t.Errorf("got %s, want the failure with cause and log", r.text())
 		}
 	})
@@ -230,7 +232,8 @@ func TestTimeoutOfAnAdoptedStageCountsFromItsStart(t *testing.T) {
 	l.write(strings.Replace(outliving, `text  = "b"`, "text  = \"b\"\n  timeout = \"1ms\"", 1))
 	done := l.adopting(t.Context())
 	r := <-done
-	if failed, ok := r.find(EventFailed, "toy.b"); !ok || failed.Failure.Cause != CauseTimeout || !strings.Contains(failed.Text, "timeout of 1ms") {
+	if failed, ok := r.find(EventFailed, "toy.b"); !ok || failed.Failure.Cause != CauseTimeout ||
+		!strings.Contains(failed.Text, "timeout of 1ms") {
 		t.Errorf("got %s, want a timeout", r.text())
 	}
 	gonePids(t, []int{inside.pid})
@@ -243,7 +246,8 @@ func TestOrphanThatNoStageNeedsIsReported(t *testing.T) {
 	inside := l.killedEngine(g)
 	l.write("stage \"toy\" \"a\" {\n text = \"something else\"\n}\n")
 	r := l.mustRun()
-	if e, ok := r.find(EventNote, ""); !ok || !strings.Contains(e.Text, "stage.toy.b") || !strings.Contains(e.Text, "kill ") {
+	if e, ok := r.find(EventNote, ""); !ok || !strings.Contains(e.Text, "stage.toy.b") || !strings.Contains(e.Text,
+		"kill ") {
 		t.Errorf("got %s, want a note about toy.b and how to stop it", r.text())
 	}
 	syscall.Kill(inside.pid, syscall.SIGTERM)

@@ -81,9 +81,11 @@ func TestProgressContinuesWhenTheClockIsSet(t *testing.T) {
 	}
 	node := NodeStatus{}
 	now := time.Now()
-	at := []time.Time{now, now.Add(-day), now.Add(2*time.Second - day), now.Add(4*time.Second - day), now.Add(6 * time.Second)}
+	at := []time.Time{now, now.Add(-day), now.Add(2*time.Second - day), now.Add(4*time.Second - day),
+		now.Add(6 * time.Second)}
 	for i, time := range at {
-		e := Event{Time: time, Kind: EventProgress, Address: "stage.toy.a", Done: 10 * (i + 1), Total: 1000, Unit: "updates"}
+		e := Event{Time: time, Kind: EventProgress, Address: "stage.toy.a", Done: 10 * (i + 1), Total: 1000,
+			Unit: "updates"}
 		if err := log.write(e); err != nil {
 			t.Fatal(err)
 		}
@@ -158,7 +160,8 @@ func TestFilesFromTheFutureAreReadAgain(t *testing.T) {
 // The duration of a result is never negative, because the next plan uses it as an estimate.
 func TestProgramThatEndsBeforeItsStartByTheClockTakesNoTime(t *testing.T) {
 	l := newLab(t)
-	l.write("stage \"light\" \"a\" {\n shell = \"mkdir made; echo 1 > made/out.txt; read x < $dir/go\"\n takes = true\n}\n")
+	l.write("stage \"light\" \"a\" {\n shell = \"mkdir made; echo 1 > made/out.txt; read x < $dir/go\"\n" +
+		" takes = true\n}\n")
 	fifo := filepath.Join(l.dir, "go")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)

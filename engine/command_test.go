@@ -396,7 +396,8 @@ func TestMissingExitRecordOnAFullDiskIsNotAKill(t *testing.T) {
 	})
 	defer disk.Fail(nil)
 	err := j.Execute(t.Context(), shell("kill -9 $PPID"))
-	if !errors.Is(err, syscall.ENOSPC) || causeOf(err) == CauseKilled || !strings.Contains(fmt.Sprint(err), "could not be recorded") {
+	if !errors.Is(err, syscall.ENOSPC) || causeOf(err) == CauseKilled || !strings.Contains(fmt.Sprint(err),
+		"could not be recorded") {
 		t.Errorf("got %v, want that no space is left", err)
 	}
 }

@@ -33,9 +33,11 @@ func TestDriverAnswersAreParsed(t *testing.T) {
 		want       []string // who uses 0, 1 and 2
 		err        string
 	}{
-		"nobody":               {strings.ReplaceAll(threeGPUs, "20000", "0"), "", []string{"", "", ""}, ""},
-		"a process":            {threeGPUs, "GPU-aaa, 999999999, 1200\n", []string{"process 999999999 uses 1200 MiB", "a process that this machine does not show uses 20000 MiB", ""}, ""},
-		"memory not told":      {threeGPUs, "GPU-ccc, 999999999, [N/A]\nGPU-ccc, 1, 5\n", []string{"", "20000", "process 999999999 uses it, and 1 more"}, ""},
+		"nobody": {strings.ReplaceAll(threeGPUs, "20000", "0"), "", []string{"", "", ""}, ""},
+		"a process": {threeGPUs, "GPU-aaa, 999999999, 1200\n", []string{"process 999999999 uses 1200 MiB",
+			"a process that this machine does not show uses 20000 MiB", ""}, ""},
+		"memory not told": {threeGPUs, "GPU-ccc, 999999999, [N/A]\nGPU-ccc, 1, 5\n", []string{"", "20000",
+			"process 999999999 uses it, and 1 more"}, ""},
 		"a slice of a device":  {threeGPUs, "MIG-1-2-3, 77, 1200\n", []string{"", "20000", ""}, ""},
 		"words instead":        {threeGPUs, "No running processes found\n", []string{"", "20000", ""}, ""},
 		"rubbish":              {"NVIDIA-SMI has failed because it couldn't communicate\n", "", nil, "want index"},
@@ -72,7 +74,8 @@ func TestMissingAndHangingDriverAreErrors(t *testing.T) {
 		t.Errorf("without nvidia-smi: got %v, want errNoDriver", v.err)
 	}
 	dir := fakeDriver(t, "", "")
-	if err := os.WriteFile(filepath.Join(dir, "nvidia-smi"), []byte("#!/bin/sh\nexec /bin/sleep 600\n"), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "nvidia-smi"), []byte("#!/bin/sh\nexec /bin/sleep 600\n"),
+		0o755); err != nil {
 		t.Fatal(err)
 	}
 	defer func(d time.Duration) { driverTimeout = d }(driverTimeout)
@@ -172,7 +175,8 @@ func TestDriverIsQueriedInTheCLocale(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := strings.Replace(string(text), "\n", "\n[ \"$LC_ALL\" = C ] || { echo '۰, GPU-aaa, ۸۱٬۹۲۰, ۴'; exit; }\n", 1)
+	other := strings.Replace(string(text), "\n", "\n[ \"$LC_ALL\" = C ] || "+
+		"{ echo '۰, GPU-aaa, ۸۱٬۹۲۰, ۴'; exit; }\n", 1)
 	if err := os.WriteFile(tool, []byte(other), 0o755); err != nil {
 		t.Fatal(err)
 	}

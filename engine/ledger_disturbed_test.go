@@ -39,7 +39,8 @@ func TestNoEventIsReportedWhileTheLedgerIsLocked(t *testing.T) {
 		same  bool // another run makes the stage
 		want  string
 	}{
-		"waiting for CPUs":           {held: Lease{CPUs: 3}, stage: "resources {\n cpus = 2\n }", want: "waiting for its share"},
+		"waiting for CPUs": {held: Lease{CPUs: 3}, stage: "resources {\n cpus = 2\n }",
+			want: "waiting for its share"},
 		"waiting for a result":       {held: Lease{CPUs: 1}, same: true, want: "another run is making it"},
 		"the driver gives no answer": {held: Lease{CPUs: 1}, stage: "resources {\n gpus = 1\n }", want: "cannot check"},
 	} {
@@ -132,7 +133,8 @@ func TestLedgerLockEndsWithTheContextOrNamesTheHolder(t *testing.T) {
 		t.Errorf("with a context that has ended: got %v, want its cause", err)
 	}
 	ledgerTimeout = 20 * time.Millisecond
-	if err := l.Lock(t.Context()); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("by process %d:", holder.Pid)) {
+	if err := l.Lock(t.Context()); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("by process %d:",
+		holder.Pid)) {
 		t.Errorf("a process holds it: got %v, want an error that names process %d", err, holder.Pid)
 	}
 	stopProcess(t, holder.Pid)
@@ -146,7 +148,8 @@ func TestLedgerLockEndsWithTheContextOrNamesTheHolder(t *testing.T) {
 	e := newLab(t)
 	e.write("stage \"toy\" \"a\" {\n}\n")
 	r := e.run(RunOptions{})
-	if f, ok := r.find(EventFailed, "toy.a"); !ok || !strings.Contains(f.Text, "share the machine with other runs") || !strings.Contains(f.Text, "stopped") {
+	if f, ok := r.find(EventFailed, "toy.a"); !ok || !strings.Contains(f.Text,
+		"share the machine with other runs") || !strings.Contains(f.Text, "stopped") {
 		t.Errorf("a run beside it: got %s, want a failure with the reason", r.text())
 	}
 	if err := l.Close(); err != nil {
@@ -191,7 +194,8 @@ func TestRemovedMutexIsCreatedAgain(t *testing.T) {
 				t.Errorf("b while a has the mutex: got %v, %v, want no lock", locked, err)
 			}
 			if !a.Partial() || !b.Partial() {
-				t.Errorf("stages may start at once (a %v, b %v), before other runs have registered again", !a.Partial(), !b.Partial())
+				t.Errorf("stages may start at once (a %v, b %v), before other runs have registered again", !a.Partial(),
+					!b.Partial())
 			}
 			c := openTestLedger(t, "runs/z/3")
 			if !c.Partial() {
@@ -438,8 +442,10 @@ func TestLedgerFolderIsNotCleanedByAge(t *testing.T) {
 		env  map[string]string
 		want []string
 	}{
-		"a home":          {map[string]string{"HOME": home}, []string{filepath.Join(home, ".local/state/rcgrpo", name), temporary}},
-		"a state folder":  {map[string]string{"HOME": home, "XDG_STATE_HOME": state}, []string{filepath.Join(state, "rcgrpo", name), temporary}},
+		"a home": {map[string]string{"HOME": home}, []string{filepath.Join(home, ".local/state/rcgrpo",
+			name), temporary}},
+		"a state folder": {map[string]string{"HOME": home, "XDG_STATE_HOME": state}, []string{filepath.Join(state,
+			"rcgrpo", name), temporary}},
 		"no home":         {map[string]string{"HOME": ""}, []string{temporary}},
 		"a missing home":  {map[string]string{"HOME": "/nonexistent"}, []string{temporary}},
 		"home of another": {map[string]string{"HOME": "/proc/sys"}, []string{temporary}},

@@ -57,7 +57,8 @@ func TestLeaseCountsUntilTheLastProcessThatInheritedItEnds(t *testing.T) {
 	dir := ownLedger(t)
 	a, b := openTestLedger(t, "runs/x/1"), openTestLedger(t, "runs/y/2")
 	s := a.mustTake(t, Lease{Address: "stage.toy.a", CPUs: 2, GPUs: []string{"1"}, Devices: 1, Memory: 5})
-	if got := b.mustOthers(t); len(got) != 1 || got[0].Share() != (Share{2, 1, 5}) || got[0].Run != "runs/x/1" || len(a.mustOthers(t)) != 0 {
+	if got := b.mustOthers(t); len(got) != 1 || got[0].Share() != (Share{2, 1, 5}) || got[0].Run != "runs/x/1" ||
+		len(a.mustOthers(t)) != 0 {
 		t.Fatalf("others: got %+v, want the lease of the first run, and none for itself", got)
 	}
 	child := exec.Command("sleep", "600")
@@ -127,8 +128,9 @@ func TestSecondRunWaitsForItsShare(t *testing.T) {
 		resources string
 		want      string
 	}{
-		"of the CPUs":    {Lease{CPUs: 3}, "cpus = 2", "stage.other.one of run y/1 has 3 CPUs"},
-		"of the devices": {Lease{GPUs: []string{"0", "2"}, Devices: 2}, "gpus = 2", "stage.other.one of run y/1 has GPU 0, 2"},
+		"of the CPUs": {Lease{CPUs: 3}, "cpus = 2", "stage.other.one of run y/1 has 3 CPUs"},
+		"of the devices": {Lease{GPUs: []string{"0", "2"}, Devices: 2}, "gpus = 2",
+			"stage.other.one of run y/1 has GPU 0, 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ownLedger(t)
@@ -244,7 +246,8 @@ func TestRequestIsWithdrawnWhenAnotherRunExecutesTheStage(t *testing.T) {
 	go func() { done <- plan.Run(t.Context(), RunOptions{}, func(Event) {}) }()
 	await := func(requests int) {
 		t.Helper()
-		for deadline := time.Now().Add(requestTimeout / 2); len(other.mustOthers(t)) != requests; time.Sleep(time.Millisecond) {
+		deadline := time.Now().Add(requestTimeout / 2)
+		for ; len(other.mustOthers(t)) != requests; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("requests: got %+v, want %d", other.mustOthers(t), requests)
 			}
@@ -317,7 +320,8 @@ func BenchmarkLease(b *testing.B) {
 			own := openTestLedger(b, "runs/x/1")
 			for b.Loop() {
 				own.mustOthers(b)
-				if err := own.mustTake(b, Lease{Address: "stage.toy.b", Key: strings.Repeat("0", 64), CPUs: 1}).Free(); err != nil {
+				if err := own.mustTake(b, Lease{Address: "stage.toy.b", Key: strings.Repeat("0", 64),
+					CPUs: 1}).Free(); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -44,7 +44,8 @@ func TestCutLogKeepsStartAndEndAndCountsTheRest(t *testing.T) {
 			t.Errorf("cut %d: got %d bytes removed, want %d", cut, removed, want)
 		}
 		tail := strings.TrimPrefix(rest, mark)
-		if !strings.HasPrefix(head, "line 1\nline 2\n") || !strings.HasPrefix(tail, "line ") || !strings.HasSuffix(tail, fmt.Sprintf("line %d\n", line)) {
+		if !strings.HasPrefix(head, "line 1\nline 2\n") || !strings.HasPrefix(tail, "line ") ||
+			!strings.HasSuffix(tail, fmt.Sprintf("line %d\n", line)) {
 			t.Errorf("cut %d: got a log of %.20q … %.20q … %q", cut, head, tail, tail[max(0, len(tail)-20):])
 		}
 		if len(b) > most {
@@ -100,12 +101,14 @@ stage "light" "short" {
 		if last == "" {
 			last = "last\n"
 		}
-		if len(b) > 64<<10 || notes != 1 || !strings.HasPrefix(string(b), "first\ny\n") || !strings.HasSuffix(string(b), "\ny\n"+last) || !strings.Contains(string(b), "bytes were removed here") {
+		if len(b) > 64<<10 || notes != 1 || !strings.HasPrefix(string(b), "first\ny\n") ||
+			!strings.HasSuffix(string(b), "\ny\n"+last) || !strings.Contains(string(b), "bytes were removed here") {
 			t.Errorf("%s: got %d bytes, %d notes, %.20q … %.20q", name, len(b), notes, b, b[max(0, len(b)-20):])
 		}
 	}
 	failed, _ := r.find(EventFailed, "light.fails")
-	if failed.Failure == nil || len(failed.Failure.Lines) == 0 || failed.Failure.Lines[len(failed.Failure.Lines)-1] != "the reason" {
+	if failed.Failure == nil || len(failed.Failure.Lines) == 0 ||
+		failed.Failure.Lines[len(failed.Failure.Lines)-1] != "the reason" {
 		t.Errorf("got %+v, want the last lines of the log", failed.Failure)
 	}
 }

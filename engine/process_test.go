@@ -54,7 +54,8 @@ func TestProcessEndsWithItsLastThread(t *testing.T) {
 		t.Errorf("got %+v, %v, want a process that goes on", s, ok)
 	}
 	killSession(pid)
-	for deadline := time.Now().Add(10 * time.Second); !s.ended && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); !s.ended &&
+		time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		s, ok = processStat(pid)
 	}
 	if !ok || !s.ended || sameProcess(pid, s.start) {

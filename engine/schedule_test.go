@@ -63,7 +63,8 @@ func simulate(t *testing.T, jobs []*simJob, gpus int) time.Duration {
 			if free -= c.Need.GPUs; free < 0 {
 				t.Fatalf("%d GPUs are reserved twice", -free)
 			}
-			if started++; started%50 == 0 || len(s.Waiting) < 100 { // of all the others now and then, of the first of each size always
+			// Checks all requests now and then, and always the first of each size.
+			if started++; started%50 == 0 || len(s.Waiting) < 100 {
 				overtaken(t, s.Waiting, c)
 			} else {
 				overtaken(t, s.Waiting[:min(len(s.Waiting), 20)], c)
@@ -95,8 +96,10 @@ func simulate(t *testing.T, jobs []*simJob, gpus int) time.Duration {
 func overtaken(t *testing.T, waiting []*Request, starts *Request) {
 	t.Helper()
 	for _, c := range waiting {
-		if c.Need.GPUs <= starts.Need.GPUs && (c.ReadyAt < starts.ReadyAt || c.ReadyAt == starts.ReadyAt && c.compare(starts) < 0) {
-			t.Fatalf("one of %d devices, released at %d, waits while one of %d starts, released at %d", c.Need.GPUs, c.ReadyAt, starts.Need.GPUs, starts.ReadyAt)
+		if c.Need.GPUs <= starts.Need.GPUs && (c.ReadyAt < starts.ReadyAt || c.ReadyAt == starts.ReadyAt &&
+			c.compare(starts) < 0) {
+			t.Fatalf("one of %d devices, released at %d, waits while one of %d starts, released at %d", c.Need.GPUs,
+				c.ReadyAt, starts.Need.GPUs, starts.ReadyAt)
 		}
 	}
 }
