@@ -52,9 +52,9 @@ func (r *run) startReady(ctx context.Context) {
 	}
 }
 
-// admit removes the next task that may start from the queue and reserves its share; nil if none may start. With an error,
-// the returned task cannot be started. All runs of the user wait while the ledger is locked, and the reader of this run's
-// events may block, so admit reports after it has unlocked the ledger.
+// admit removes the next task that may start from the queue and reserves its share; nil if none may start. With
+// an error, the returned task cannot be started. All runs of the user wait while the ledger is locked, and the
+// reader of this run's events may block, so admit reports after it has unlocked the ledger.
 func (r *run) admit(ctx context.Context) (*task, error) {
 	if err := r.ledger.Lock(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -123,8 +123,8 @@ func (r *run) decide(ctx context.Context) (d decision) {
 	t.gpus = large[:q.Need.GPUs:q.Need.GPUs]
 	r.gpus = slices.DeleteFunc(r.gpus, func(id string) bool { return slices.Contains(t.gpus, id) })
 	d.task = t
-	t.lease, d.err = r.ledger.Reserve(Lease{Address: t.Address, Key: t.Key, CPUs: q.Need.CPUs, Memory: t.Resources.Memory,
-		GPUs: t.gpus, Devices: len(t.gpus), Since: sinceBoot()})
+	t.lease, d.err = r.ledger.Reserve(Lease{Address: t.Address, Key: t.Key, CPUs: q.Need.CPUs,
+		Memory: t.Resources.Memory, GPUs: t.gpus, Devices: len(t.gpus), Since: sinceBoot()})
 	return d
 }
 
@@ -154,8 +154,8 @@ func (r *run) joinOthers(others []Lease) (duplicates []*task) {
 	return duplicates
 }
 
-// available sets the share that others use in the queue and returns the ids of the free GPUs. Resources that another run
-// has requested for longer than this one stay free for it.
+// available sets the share that others use in the queue and returns the ids of the free GPUs. Resources that
+// another run has requested for longer than this one stay free for it.
 func (r *run) available(ctx context.Context, others []Lease, now time.Time) []string {
 	taken := Share{}
 	free := slices.Clone(r.gpus)
@@ -203,8 +203,9 @@ func (r *run) unused(ids []string) []string {
 	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return r.driver.foreignUse(id) != "" })
 }
 
-// queryDriver reports whether the driver's answer about the free GPUs is recent. If not, it starts a query, unless too few
-// GPUs were unused a moment ago. If the driver fails, it reports that once, and all GPUs count as unused.
+// queryDriver reports whether the driver's answer about the free GPUs is recent. If not, it starts a query,
+// unless too few GPUs were unused a moment ago. If the driver fails, it reports that once, and all GPUs count as
+// unused.
 func (r *run) queryDriver(ctx context.Context, now time.Time, free []string) bool {
 	if r.query != nil {
 		select {
@@ -248,8 +249,8 @@ func (r *run) queryDriver(ctx context.Context, now time.Time, free []string) boo
 // delay defers an event until admit has unlocked the ledger.
 func (r *run) delay(e Event) { r.delayed = append(r.delayed, e) }
 
-// publishRequest records in the ledger that the first task of the queue waits, and reports for which processes. It returns
-// an error of the ledger.
+// publishRequest records in the ledger that the first task of the queue waits, and reports for which processes.
+// It returns an error of the ledger.
 func (r *run) publishRequest(others []Lease) error {
 	need := r.head.Need
 	if !need.Fits(r.queued.Free) { // stages of this run must end first

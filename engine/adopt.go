@@ -11,9 +11,9 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
-// adoption waits for a node that another process executes. While the engine that started the stage lives, it only shows
-// the progress. After the end of that engine, one of the waiting runs adopts the stage: it applies the timeout, stops the
-// stage if the run is interrupted, and receives its failure.
+// adoption waits for a node that another process executes. While the engine that started the stage lives, it
+// only shows the progress. After the end of that engine, one of the waiting runs adopts the stage: it applies
+// the timeout, stops the stage if the run is interrupted, and receives its failure.
 type adoption struct {
 	*run
 	task   *task
@@ -73,7 +73,6 @@ func (a *adoption) poll() {
 	var h Holder
 	if a.Store.Holder(a.task.Key, &h) == nil && a.guard == nil && h != a.holder { // a new attempt
 		a.holder = h
-		a.events.close()
 		a.events, a.last, a.engine = eventReader{}, nil, 0
 		if record, err := h.folder().record(); err == nil && record.Host == hostName() {
 			a.engine = record.PID
@@ -206,7 +205,6 @@ func (a *adoption) unknownExit() error {
 }
 
 func (a *adoption) close() {
-	a.events.close()
 	if a.guard != nil {
 		a.guard.Close()
 	}

@@ -135,7 +135,8 @@ func TestStageOutlivesItsEngineAndTheNextRunAdoptsIt(t *testing.T) {
 	}
 	l.want(r, EventDone, "toy.b", "toy.c")
 	l.want(r, EventStarted, "toy.c")
-	if e, _ := r.find(EventAdopted, "toy.b"); !strings.Contains(e.Text, RunName(folders[1])) || !strings.Contains(e.Text, "1/2 halves") {
+	if e, _ := r.find(EventAdopted, "toy.b"); !strings.Contains(e.Text, RunName(folders[1])) ||
+		!strings.Contains(e.Text, "1/2 halves") {
 		t.Errorf("adoption: got %q, want the run and the progress", e.Text)
 	}
 	if got, want := l.digests(), undisturbed.digests(); !maps.Equal(got, want) {
@@ -167,7 +168,7 @@ func TestInterruptOfTheAdoptingRunStopsTheStage(t *testing.T) {
 	}
 }
 
-func TestFailureOfAnAdoptedStageIsTakenInWithItsCause(t *testing.T) {
+func TestAdoptedStageFailsWithItsCause(t *testing.T) {
 	const stage = `
 stage "toy" "a" {
   gate  = "$dir/gate"
@@ -204,7 +205,8 @@ stage "toy" "a" {
 		inside.pass()
 		r := <-done
 		failed, ok := r.find(EventFailed, "toy.a")
-		if !ok || failed.Text != "the loss is not a number" || failed.Failure.Cause != CauseNaN || !slices.Contains(failed.Failure.Lines, "about to fail") {
+		if !ok || failed.Text != "the loss is not a number" || failed.Failure.Cause != CauseNaN ||
+			!slices.Contains(failed.Failure.Lines, "about to fail") {
 			t.Errorf("got %s, want the failure with cause and log", r.text())
 		}
 	})
@@ -230,20 +232,22 @@ func TestTimeoutOfAnAdoptedStageCountsFromItsStart(t *testing.T) {
 	l.write(strings.Replace(outliving, `text  = "b"`, "text  = \"b\"\n  timeout = \"1ms\"", 1))
 	done := l.adopting(t.Context())
 	r := <-done
-	if failed, ok := r.find(EventFailed, "toy.b"); !ok || failed.Failure.Cause != CauseTimeout || !strings.Contains(failed.Text, "timeout of 1ms") {
+	if failed, ok := r.find(EventFailed, "toy.b"); !ok || failed.Failure.Cause != CauseTimeout ||
+		!strings.Contains(failed.Text, "timeout of 1ms") {
 		t.Errorf("got %s, want a timeout", r.text())
 	}
 	gonePids(t, []int{inside.pid})
 }
 
-func TestSurvivorThatNobodyNeedsIsNamed(t *testing.T) {
+func TestOrphanThatNoStageNeedsIsReported(t *testing.T) {
 	l := newLab(t)
 	g := l.gate()
 	l.write(outliving)
 	inside := l.killedEngine(g)
 	l.write("stage \"toy\" \"a\" {\n text = \"something else\"\n}\n")
 	r := l.mustRun()
-	if e, ok := r.find(EventNote, ""); !ok || !strings.Contains(e.Text, "stage.toy.b") || !strings.Contains(e.Text, "kill ") {
+	if e, ok := r.find(EventNote, ""); !ok || !strings.Contains(e.Text, "stage.toy.b") || !strings.Contains(e.Text,
+		"kill ") {
 		t.Errorf("got %s, want a note about toy.b and how to stop it", r.text())
 	}
 	syscall.Kill(inside.pid, syscall.SIGTERM)
@@ -251,8 +255,8 @@ func TestSurvivorThatNobodyNeedsIsNamed(t *testing.T) {
 	l.tidy()
 }
 
-// The kernel counts what it kills for want of memory; a kill by hand does not move that count.
-func TestKernelsCountOfKillsIsRead(t *testing.T) {
+// The kernel counts kills because memory ran out; other kills do not change that count.
+func TestOOMKillsAreCounted(t *testing.T) {
 	if path := oomFile(); path == "" {
 		t.Skip("this kernel counts no kills")
 	}

@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A test cannot set the clock of the machine, and nobody can intercept how Go reads it. What another process wrote down
-// before the clock was set by a day differs from the clock now by that day, so these tests move what was written.
+// A test cannot set the clock of the machine or intercept how Go reads it. Times that another process recorded before
+// the clock was set by a day differ from the current time by that day, so these tests change the recorded times.
 
 const day = 24 * time.Hour
 
-// clocks names both ways to set a clock by the difference of what was written before.
+// clocks lists the differences of recorded times, one per direction.
 var clocks = map[string]time.Duration{"set forward": -day, "set back": day}
 
-// A stage that outlives its engine may run for its timeout, whatever happens to the clock meanwhile.
+// A stage that outlives its engine may run for its timeout even if the clock is set.
 func TestTimeoutOfAnAdoptedStageDoesNotFollowTheClock(t *testing.T) {
 	for name, moved := range clocks {
 		t.Run(name, func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestTimeoutOfAnAdoptedStageDoesNotFollowTheClock(t *testing.T) {
 				t.Fatal(err)
 			}
 			done := l.adopting(t.Context())
-			inside.SetReadDeadline(time.Now().Add(5 * followEvery)) // of the looks that the run takes at it
+			inside.SetReadDeadline(time.Now().Add(5 * followEvery)) // several polls of the run
 			if _, err := inside.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("at the gate: got %v, want that the stage is not stopped", err)
 			}
@@ -72,8 +72,8 @@ func TestTimeoutOfAnAdoptedStageDoesNotFollowTheClock(t *testing.T) {
 	}
 }
 
-// The progress that a stage's process reports reaches events.jsonl, status and the display although the clock was set.
-func TestProgressGoesOnWhenTheClockIsSet(t *testing.T) {
+// Progress reaches events.jsonl, status and the display after the clock was set.
+func TestProgressContinuesWhenTheClockIsSet(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events.jsonl")
 	log, err := openEventLog(path)
 	if err != nil {
@@ -81,9 +81,11 @@ func TestProgressGoesOnWhenTheClockIsSet(t *testing.T) {
 	}
 	node := NodeStatus{}
 	now := time.Now()
-	at := []time.Time{now, now.Add(-day), now.Add(2*time.Second - day), now.Add(4*time.Second - day), now.Add(6 * time.Second)}
+	at := []time.Time{now, now.Add(-day), now.Add(2*time.Second - day), now.Add(4*time.Second - day),
+		now.Add(6 * time.Second)}
 	for i, time := range at {
-		e := Event{Time: time, Kind: EventProgress, Address: "stage.toy.a", Done: 10 * (i + 1), Total: 1000, Unit: "updates"}
+		e := Event{Time: time, Kind: EventProgress, Address: "stage.toy.a", Done: 10 * (i + 1), Total: 1000,
+			Unit: "updates"}
 		if err := log.write(e); err != nil {
 			t.Fatal(err)
 		}
@@ -109,8 +111,7 @@ func TestProgressGoesOnWhenTheClockIsSet(t *testing.T) {
 	}
 }
 
-// The newest run is the one that was started last.
-func TestNewestRunIsTheLastOneAlsoAfterTheClockWasSetBack(t *testing.T) {
+func TestNewestRunIsTheLastStartedAfterTheClockWasSetBack(t *testing.T) {
 	l := newLab(t)
 	l.write("stage \"toy\" \"a\" {\n text = \"1\"\n}\n")
 	l.mustRun()
@@ -133,8 +134,8 @@ func TestNewestRunIsTheLastOneAlsoAfterTheClockWasSetBack(t *testing.T) {
 	}
 }
 
-// Files that were written before the clock was set back look as if they were from the future. They prove nothing by
-// their times, and a change that keeps size and time is found all the same.
+// After the clock was set back, files have times in the future. Such times prove nothing, and a change that
+// keeps size and time is detected.
 func TestFilesFromTheFutureAreReadAgain(t *testing.T) {
 	l := newLab(t)
 	future := time.Now().Add(day)
@@ -156,10 +157,11 @@ func TestFilesFromTheFutureAreReadAgain(t *testing.T) {
 	}
 }
 
-// What a result took is never less than nothing: it is what the next plan expects.
-func TestProgramThatEndedBeforeItBeganByTheClockTookNoTime(t *testing.T) {
+// The duration of a result is never negative, because the next plan uses it as an estimate.
+func TestProgramThatEndsBeforeItsStartByTheClockTakesNoTime(t *testing.T) {
 	l := newLab(t)
-	l.write("stage \"light\" \"a\" {\n shell = \"mkdir made; echo 1 > made/out.txt; read x < $dir/go\"\n takes = true\n}\n")
+	l.write("stage \"light\" \"a\" {\n shell = \"mkdir made; echo 1 > made/out.txt; read x < $dir/go\"\n" +
+		" takes = true\n}\n")
 	fifo := filepath.Join(l.dir, "go")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)

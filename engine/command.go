@@ -21,13 +21,14 @@ type Program struct {
 	Secret []string // replaced by *** in the log
 }
 
-// superviseText is the text of the shell that supervises a program. The shell starts the program in a process of its own
-// without the engine's descriptors, so the program can neither change the shell nor write into the lock. A command that
-// is a shell text also runs in its own shell, where $$, traps and exec have their usual meaning.
+// superviseText is the text of the shell that supervises a program. The shell starts the program in a process of
+// its own without the engine's descriptors, so the program can neither change the shell nor write into the lock.
+// A command that is a shell text also runs in its own shell, where $$, traps and exec have their usual meaning.
 //
-// However the program ends, the shell writes the exit record into the key's lock file and kills the process group, so a
-// later engine finds the exit code if the first engine is gone. A request to stop reaches the whole group; the shell waits
-// for the program and exits with 143. It ignores other signals to the group, because only the end of the program counts.
+// However the program ends, the shell writes the exit record into the key's lock file and kills the process
+// group, so a later engine finds the exit code if the first engine is gone. A request to stop reaches the whole
+// group; the shell waits for the program and exits with 143. It ignores other signals to the group, because only
+// the end of the program counts.
 var superviseText = sync.OnceValue(func() string {
 	return fmt.Sprintf(`trap 'command echo "%[1]s" >&%[2]d; kill -9 0' EXIT; trap 'exit 143' TERM
 trap : HUP INT QUIT ALRM USR1 USR2
@@ -35,23 +36,23 @@ trap : HUP INT QUIT ALRM USR1 USR2
 exit $?`, artifact.ExitText(), lockFile, leaseFile)
 })
 
-// scratchMark is a variable in the environment of a stage's program and of the processes that it starts. The engine finds
-// those that have left the program's session by it.
+// scratchMark is a variable in the environment of a stage's program and of the processes that it starts. The
+// engine finds those that have left the program's session by it.
 func scratchMark(dir string) string { return "RCGRPO_SCRATCH=" + dir }
 
 // signAfter is the run time after which a program is stored in the lock. Other runs only wait for shorter programs.
 const signAfter = 100 * time.Millisecond
 
-// Adopted reports that an earlier engine started the stage's program and the program has ended successfully. Dir contains
-// its files, and Execute does nothing.
+// Adopted reports that an earlier engine started the stage's program and the program has ended successfully. Dir
+// contains its files, and Execute does nothing.
 func (j *Job) Adopted() bool { return j.adopted }
 
-// Execute runs a program. Its output goes to the stage's log, its standard input is empty. When ctx ends, the program
-// gets a request to stop and is killed later. Processes that it leaves running are killed.
+// Execute runs a program. Its output goes to the stage's log, its standard input is empty. When ctx ends, the
+// program gets a request to stop and is killed later. Processes that it leaves running are killed.
 //
-// If the engine is killed, the program continues and holds the key's lock. After its end, a run that acquires the lock
-// reads the exit code and resumes behind Execute (Adopted). A program with secrets ends with its engine, which masks its
-// output.
+// If the engine is killed, the program continues and holds the key's lock. After its end, a run that acquires
+// the lock reads the exit code and resumes behind Execute (Adopted). A program with secrets ends with its
+// engine, which masks its output.
 func (j *Job) Execute(ctx context.Context, p Program) error {
 	mark := scratchMark(j.Dir)
 	if j.adopted || j.resumes { // processes of the adopted program, or of one whose supervising shell was killed
@@ -83,8 +84,8 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 	if j.lease != nil {
 		files = append(files, j.lease)
 	}
-	process, err := Start(Command{Args: slices.Concat([]string{"/bin/sh", "-c", superviseText(), "sh"}, p.Args), Dir: p.Dir,
-		Env: p.Env, Files: files, Group: true, Mark: mark})
+	process, err := Start(Command{Args: slices.Concat([]string{"/bin/sh", "-c", superviseText(), "sh"}, p.Args),
+		Dir: p.Dir, Env: p.Env, Files: files, Group: true, Mark: mark})
 	if err != nil {
 		return errors.Join(fmt.Errorf("start %s: %w", p.Args[0], err), finish())
 	}
@@ -108,8 +109,8 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 	return j.programError(ctx, p.Args[0], lock, exit)
 }
 
-// programError returns the error of a program that has ended, by its exit record. The supervising shell is killed with its
-// group, so without a record its own exit status counts.
+// programError returns the error of a program that has ended, by its exit record. The supervising shell is
+// killed with its group, so without a record its own exit status counts.
 func (j *Job) programError(ctx context.Context, name string, lock *artifact.Lock, exit Exit) error {
 	code, _, recorded := lock.Exit()
 	if !recorded {

@@ -16,7 +16,7 @@ import (
 	"rcgrpo/engine/internal/disk"
 )
 
-// programJob is a job whose log the test reads.
+// programJob returns a job and its log.
 func programJob(t *testing.T) (*Job, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
@@ -31,7 +31,7 @@ func shell(text string) Program {
 	return Program{Args: []string{"sh", "-c", text}, Env: []string{"PATH=" + os.Getenv("PATH")}}
 }
 
-func TestProgramSeesItsEnvironmentOnlyAndEndsWithItsCode(t *testing.T) {
+func TestProgramHasOnlyItsEnvironmentAndReturnsItsExitCode(t *testing.T) {
 	t.Setenv("STRANGER", "here")
 	j, log := programJob(t)
 	p := shell(`echo "x=$x stranger=$STRANGER"; cat; pwd; exit 3`)
@@ -63,7 +63,7 @@ func TestSecretsAreMaskedInTheLog(t *testing.T) {
 		"carriage returns too": {[]string{"geheim"}, "1 geheim\r2 geheim\r", "1 ***\r2 ***\r"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for cut := range len(tc.printed) { // however the writes fall
+			for cut := range len(tc.printed) { // at every split of the writes
 				var log bytes.Buffer
 				m := newMask(&log, tc.secrets)
 				m.Write([]byte(tc.printed[:cut]))
@@ -86,7 +86,7 @@ func TestSecretsAreMaskedInTheLog(t *testing.T) {
 	}
 }
 
-// pidsOf reads the numbers of processes that a program wrote to a file, as soon as they are there.
+// pidsOf waits until a program has written n PIDs to a file, and returns them.
 func pidsOf(t *testing.T, path string, n int) []int {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
@@ -107,7 +107,7 @@ func pidsOf(t *testing.T, path string, n int) []int {
 	return nil
 }
 
-// gonePids waits for processes to end: one that nobody has asked how has ended too, and let go of its locks.
+// gonePids waits until processes have ended, reaped or not, and have released their locks.
 func gonePids(t *testing.T, pids []int) {
 	t.Helper()
 	for _, pid := range pids {
@@ -147,7 +147,8 @@ func TestProgramStopsWithItsContext(t *testing.T) {
 	gonePids(t, all)
 }
 
-// A program whose engine was killed goes on and keeps the key's lock; the next run waits for it and takes what it made.
+// A program whose engine was killed continues and holds the key's lock; the next run waits for it and commits
+// its output.
 func TestProgramOutlivesItsEngineAndIsAdopted(t *testing.T) {
 	for name, shell := range map[string]string{
 		"the shell itself": `echo $$ >$dir/pids; echo ran >>$dir/ran; read -r x <$dir/fifo`,
@@ -194,9 +195,8 @@ stage "light" "a" {
 	}
 }
 
-// A process that left its program's session ends although the engine that started the program is gone: the run that
-// adopts the program kills it, whether the program has ended before or goes on, and so does the run that starts again
-// after the supervising shell was killed.
+// A process that left its program's session is killed by the run that adopts the program, running or ended, or that
+// starts it again after a kill of the supervising shell.
 func TestDaemonsOfAKilledEngineEndWithTheNextRun(t *testing.T) {
 	for name, tc := range map[string]struct {
 		ends  string // sent to the program before the next run
@@ -283,7 +283,7 @@ stage "light" "a" {
 	l.want(l.mustRun(), EventDone, "light.a")
 }
 
-// A program that has run for a while is named in its key's lock: the next run looks after it and takes its failure in.
+// A program that runs for a while is stored in its key's lock: the next run supervises it and reports its failure.
 func TestLongProgramIsAdoptedAlive(t *testing.T) {
 	l := newLab(t)
 	fifo := filepath.Join(l.dir, "fifo")
@@ -336,8 +336,8 @@ stage "light" "a" {
 	gonePids(t, []int{h.PID})
 }
 
-// What ends a shell's text decides the code, whichever way it is attended.
-func TestProgramEndsWithItsOwnCode(t *testing.T) {
+// The exit code is that of plain `sh -c`, however the text ends.
+func TestProgramReturnsItsOwnExitCode(t *testing.T) {
 	j, log := programJob(t)
 	for text, want := range map[string]string{
 		"exit 4":                            "exit code 4",
@@ -362,7 +362,7 @@ func TestProgramEndsWithItsOwnCode(t *testing.T) {
 	}
 }
 
-// The words of a command name a program: what only the supervising shell could do is not found.
+// The words of a command name a program: builtins of the supervising shell are not found.
 func TestCommandIsAProgramAndNoBuiltin(t *testing.T) {
 	for _, tc := range []struct {
 		want string
@@ -385,8 +385,8 @@ func TestCommandIsAProgramAndNoBuiltin(t *testing.T) {
 	}
 }
 
-// On a full disk the shell that ends itself leaves no record: that is told, and not a kill of which nobody knows.
-func TestProgramWhoseEndCannotBeWrittenDownIsNoKilledOne(t *testing.T) {
+// On a full disk the supervising shell kills itself without a record; the error is the full disk, not a kill.
+func TestMissingExitRecordOnAFullDiskIsNotAKill(t *testing.T) {
 	j, _ := programJob(t)
 	disk.Fail(func(op, path string) error {
 		if op == "write" {
@@ -396,7 +396,8 @@ func TestProgramWhoseEndCannotBeWrittenDownIsNoKilledOne(t *testing.T) {
 	})
 	defer disk.Fail(nil)
 	err := j.Execute(t.Context(), shell("kill -9 $PPID"))
-	if !errors.Is(err, syscall.ENOSPC) || causeOf(err) == CauseKilled || !strings.Contains(fmt.Sprint(err), "could not be recorded") {
+	if !errors.Is(err, syscall.ENOSPC) || causeOf(err) == CauseKilled || !strings.Contains(fmt.Sprint(err),
+		"could not be recorded") {
 		t.Errorf("got %v, want that no space is left", err)
 	}
 }

@@ -153,7 +153,10 @@ func (c *verdictFile) stillHolds(src Source) (reread int, holds bool) {
 // sameFiles reports whether the experiment consists of the recorded files.
 func (c *verdictFile) sameFiles(src Source) bool {
 	paths, _, _, err := experimentFiles(src.Path, src.besides())
-	return err == nil && slices.EqualFunc(paths, c.Paths, func(path, had string) bool { return absolute(path) == had })
+	return err == nil && slices.EqualFunc(paths, c.Paths, func(path,
+		had string) bool {
+		return absolute(path) == had
+	})
 }
 
 // unchanged compares a file with its recorded state. It reads the content only if the stamps differ or are too recent;

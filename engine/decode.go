@@ -47,7 +47,9 @@ func newBody(b *hclsyntax.Body, owner string, def hcl.Range, keep func(name stri
 			out.attrs = append(out.attrs, a)
 		}
 	}
-	slices.SortFunc(out.attrs, func(x, y *hclsyntax.Attribute) int { return cmp.Compare(x.SrcRange.Start.Byte, y.SrcRange.Start.Byte) })
+	slices.SortFunc(out.attrs, func(x, y *hclsyntax.Attribute) int {
+		return cmp.Compare(x.SrcRange.Start.Byte, y.SrcRange.Start.Byte)
+	})
 	for _, bl := range b.Blocks {
 		if keep == nil || keep(bl.Type) {
 			out.blocks = append(out.blocks, bl)
@@ -57,7 +59,8 @@ func newBody(b *hclsyntax.Body, owner string, def hcl.Range, keep func(name stri
 }
 
 func (d *decoder) errorf(rng hcl.Range, summary, format string, args ...any) {
-	d.diags = append(d.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(format, args...), Subject: &rng})
+	d.diags = append(d.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary,
+		Detail: fmt.Sprintf(format, args...), Subject: &rng})
 }
 
 // structure decodes b into the struct v, which contains the defaults. Paths of settings begin with prefix.
@@ -94,7 +97,8 @@ func (d *decoder) structure(b body, v reflect.Value, prefix string) {
 		switch f.role {
 		case roleSetting:
 			if !f.optional && !given[f.name] {
-				d.errorf(b.def, "Missing setting", "%s needs the setting %s%s.", upperFirst(b.owner), f.name, meaning(f))
+				d.errorf(b.def, "Missing setting", "%s needs the setting %s%s.", upperFirst(b.owner), f.name,
+					meaning(f))
 			}
 		case roleAttrRange:
 			rng, ok := d.ranges[prefix+f.name]
@@ -144,7 +148,8 @@ func (d *decoder) blocks(b body, v reflect.Value, fields []field, prefix string)
 		var target reflect.Value
 		switch {
 		case !repeated && n > 0:
-			d.errorf(bl.DefRange(), "Duplicate block", "%s may have one block %s; this is another.", upperFirst(b.owner), f.name)
+			d.errorf(bl.DefRange(), "Duplicate block", "%s may have only one block %s; remove this one.",
+				upperFirst(b.owner), f.name)
 			continue
 		case repeated:
 			if n == 0 {
@@ -183,26 +188,32 @@ func (d *decoder) labels(bl *hclsyntax.Block, v reflect.Value, path string) {
 	}
 	switch {
 	case len(bl.Labels) < len(names):
-		d.errorf(bl.DefRange(), "Missing label", "Write %s %q { … }: the block needs a label, its %s.", bl.Type, names[len(bl.Labels)], names[len(bl.Labels)])
+		d.errorf(bl.DefRange(), "Missing label", "Write %s %q { … }: the block needs a label, its %s.", bl.Type,
+			names[len(bl.Labels)], names[len(bl.Labels)])
 	case len(bl.Labels) > len(names):
-		d.errorf(bl.LabelRanges[len(names)], "Unexpected label", "Block %s takes %s.", bl.Type, Plural(len(names), "label"))
+		d.errorf(bl.LabelRanges[len(names)], "Unexpected label", "Block %s takes %s.", bl.Type,
+			Plural(len(names), "label"))
 	}
 }
 
 func (d *decoder) unknownSetting(a *hclsyntax.Attribute, b body, fields []field) {
 	if findField(fields, a.Name, roleBlock) != nil {
-		d.errorf(a.NameRange, "Block expected", "In %s, %s is a block: write %s { … } without an equals sign.", b.owner, a.Name, a.Name)
+		d.errorf(a.NameRange, "Block expected", "In %s, %s is a block: write %s { … } without an equals sign.",
+			b.owner, a.Name, a.Name)
 		return
 	}
-	d.errorf(a.NameRange, "Unknown setting", "%s has no setting %s%s%s", upperFirst(b.owner), a.Name, didYouMean(a.Name, append(fieldNames(fields), d.also...)), known(fields))
+	d.errorf(a.NameRange, "Unknown setting", "%s has no setting %s%s%s", upperFirst(b.owner), a.Name,
+		didYouMean(a.Name, append(fieldNames(fields), d.also...)), known(fields))
 }
 
 func (d *decoder) unknownBlock(bl *hclsyntax.Block, b body, fields []field) {
 	if findField(fields, bl.Type, roleSetting) != nil {
-		d.errorf(bl.TypeRange, "Setting expected", "In %s, %s is a setting: write %s = ….", b.owner, bl.Type, bl.Type)
+		d.errorf(bl.TypeRange, "Setting expected", "In %s, %s is a setting: write %s = ….", b.owner, bl.Type,
+			bl.Type)
 		return
 	}
-	d.errorf(bl.TypeRange, "Unknown block", "%s has no block %s%s%s", upperFirst(b.owner), bl.Type, didYouMean(bl.Type, append(fieldNames(fields), d.also...)), known(fields))
+	d.errorf(bl.TypeRange, "Unknown block", "%s has no block %s%s%s", upperFirst(b.owner), bl.Type,
+		didYouMean(bl.Type, append(fieldNames(fields), d.also...)), known(fields))
 }
 
 func findField(fields []field, name string, role fieldRole) *field {
@@ -327,7 +338,8 @@ func (d *decoder) text(dst reflect.Value, val cty.Value, f *field, expr hclsynta
 	}
 	s := val.AsString()
 	if len(f.choices) > 0 && !slices.Contains(f.choices, s) {
-		d.errorf(expr.Range(), "Unknown choice", "%s must be one of %s; got %s%s", path, quoteAll(f.choices), quoted(s), didYouMean(s, f.choices))
+		d.errorf(expr.Range(), "Unknown choice", "%s must be one of %s; got %s%s", path, quoteAll(f.choices),
+			quoted(s), didYouMean(s, f.choices))
 		return
 	}
 	dst.SetString(s)
@@ -356,7 +368,8 @@ func (d *decoder) number(dst reflect.Value, val cty.Value, expr hclsyntax.Expres
 	case reflect.Uint, reflect.Uint32, reflect.Uint64:
 		x, exact := n.Uint64()
 		if exact != big.Exact || dst.OverflowUint(x) {
-			d.errorf(expr.Range(), "Bad number", "%s must be a whole number that is not negative; got %s.", path, n.Text('g', 17))
+			d.errorf(expr.Range(), "Bad number", "%s must be a whole number that is not negative; got %s.", path,
+				n.Text('g', 17))
 			return
 		}
 		dst.SetUint(x)
@@ -395,7 +408,8 @@ func parseBytes(s string) (int64, bool) {
 	units := []struct {
 		name string
 		size float64
-	}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"kB", 1e3}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1}}
+	}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"kB", 1e3}, {"KB", 1e3}, {"MB",
+		1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1}}
 	for _, u := range units {
 		if number, ok := strings.CutSuffix(s, u.name); ok {
 			x, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
@@ -478,7 +492,8 @@ func (d *decoder) dynamic(val cty.Value, expr hclsyntax.Expression, path string)
 		out := make([]any, 0, val.LengthInt())
 		for it := val.ElementIterator(); it.Next(); {
 			_, element := it.Element()
-			out = append(out, d.dynamic(element, elementExpr(expr, len(out)), fmt.Sprintf("%s[%d]", path, len(out))))
+			out = append(out, d.dynamic(element, elementExpr(expr, len(out)),
+				fmt.Sprintf("%s[%d]", path, len(out))))
 		}
 		return out
 	case t.IsObjectType() || t.IsMapType():
@@ -505,7 +520,7 @@ func elementExpr(expr hclsyntax.Expression, i int) hclsyntax.Expression {
 func itemExpr(expr hclsyntax.Expression, key string) hclsyntax.Expression {
 	if object, ok := expr.(*hclsyntax.ObjectConsExpr); ok {
 		for _, item := range object.Items {
-			if k, diags := item.KeyExpr.Value(nil); !diags.HasErrors() && k.Type() == cty.String && k.IsKnown() && !k.IsNull() && k.AsString() == key {
+			if k, diags := item.KeyExpr.Value(nil); !diags.HasErrors() && text(k) == key && k.Type() == cty.String {
 				return item.ValueExpr
 			}
 		}

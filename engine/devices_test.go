@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// fakeDriver puts an nvidia-smi on the PATH that answers with the files gpus and apps of the returned folder.
+// fakeDriver puts an nvidia-smi into PATH that prints the files gpus and apps of the returned folder.
 func fakeDriver(t *testing.T, gpus, apps string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -27,15 +27,17 @@ func fakeDriver(t *testing.T, gpus, apps string) (dir string) {
 
 const threeGPUs = "0, GPU-aaa, 81920, 4\n1, GPU-bbb, 81920, 20000\n2, GPU-ccc, 40960, [N/A]\n"
 
-func TestDriversAnswersAreRead(t *testing.T) {
+func TestDriverAnswersAreParsed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		gpus, apps string
 		want       []string // who uses 0, 1 and 2
 		err        string
 	}{
-		"nobody":               {strings.ReplaceAll(threeGPUs, "20000", "0"), "", []string{"", "", ""}, ""},
-		"a process":            {threeGPUs, "GPU-aaa, 999999999, 1200\n", []string{"process 999999999 uses 1200 MiB", "a process that this machine does not show uses 20000 MiB", ""}, ""},
-		"memory not told":      {threeGPUs, "GPU-ccc, 999999999, [N/A]\nGPU-ccc, 1, 5\n", []string{"", "20000", "process 999999999 uses it, and 1 more"}, ""},
+		"nobody": {strings.ReplaceAll(threeGPUs, "20000", "0"), "", []string{"", "", ""}, ""},
+		"a process": {threeGPUs, "GPU-aaa, 999999999, 1200\n", []string{"process 999999999 uses 1200 MiB",
+			"a process that this machine does not show uses 20000 MiB", ""}, ""},
+		"memory not told": {threeGPUs, "GPU-ccc, 999999999, [N/A]\nGPU-ccc, 1, 5\n", []string{"", "20000",
+			"process 999999999 uses it, and 1 more"}, ""},
 		"a slice of a device":  {threeGPUs, "MIG-1-2-3, 77, 1200\n", []string{"", "20000", ""}, ""},
 		"words instead":        {threeGPUs, "No running processes found\n", []string{"", "20000", ""}, ""},
 		"rubbish":              {"NVIDIA-SMI has failed because it couldn't communicate\n", "", nil, "want index"},
@@ -66,13 +68,14 @@ func TestDriversAnswersAreRead(t *testing.T) {
 	}
 }
 
-func TestDriverThatIsNotThereOrHangs(t *testing.T) {
+func TestMissingAndHangingDriverAreErrors(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	if v := queryGPUs(t.Context()); !errors.Is(v.err, errNoDriver) {
 		t.Errorf("without nvidia-smi: got %v, want errNoDriver", v.err)
 	}
 	dir := fakeDriver(t, "", "")
-	if err := os.WriteFile(filepath.Join(dir, "nvidia-smi"), []byte("#!/bin/sh\nexec /bin/sleep 600\n"), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "nvidia-smi"), []byte("#!/bin/sh\nexec /bin/sleep 600\n"),
+		0o755); err != nil {
 		t.Fatal(err)
 	}
 	defer func(d time.Duration) { driverTimeout = d }(driverTimeout)
@@ -91,7 +94,7 @@ stage "toy" "a" {
 }
 `
 
-func TestDeviceOfAStrangerIsLeftAlone(t *testing.T) {
+func TestGPUWithAForeignProcessIsNotUsed(t *testing.T) {
 	ownLedger(t)
 	fakeDriver(t, threeGPUs, "GPU-aaa, 999999999, 1200\n")
 	l := newLab(t)
@@ -102,7 +105,7 @@ func TestDeviceOfAStrangerIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestStageWaitsForAStrangerToLeave(t *testing.T) {
+func TestStageWaitsForTheEndOfAForeignProcess(t *testing.T) {
 	ownLedger(t)
 	dir := fakeDriver(t, "0, GPU-aaa, 81920, 4\n", "GPU-aaa, 999999999, 1200\n")
 	l := newLab(t)
@@ -136,7 +139,7 @@ func TestStageWaitsForAStrangerToLeave(t *testing.T) {
 	}
 }
 
-func TestSilentDriverIsToldOfAndDevicesCountAsFree(t *testing.T) {
+func TestFailingDriverIsReportedAndGPUsCountAsUnused(t *testing.T) {
 	ownLedger(t)
 	fakeDriver(t, "nothing of use\n", "")
 	l := newLab(t)
@@ -148,7 +151,7 @@ func TestSilentDriverIsToldOfAndDevicesCountAsFree(t *testing.T) {
 	l.want(r, EventDone, "toy.a")
 }
 
-func TestDevicesWithTooLittleMemoryAreNotUsed(t *testing.T) {
+func TestGPUsWithTooLittleMemoryAreNotUsed(t *testing.T) {
 	ownLedger(t)
 	fakeDriver(t, strings.ReplaceAll(threeGPUs, "81920", "20480"), "")
 	l := newLab(t)
@@ -164,15 +167,16 @@ func TestDevicesWithTooLittleMemoryAreNotUsed(t *testing.T) {
 	}
 }
 
-// The driver's tool prints numbers as the language of the user has them, unless it is asked for others.
-func TestDriverIsAskedForNumbersThatWeRead(t *testing.T) {
+// nvidia-smi formats numbers by the locale.
+func TestDriverIsQueriedInTheCLocale(t *testing.T) {
 	dir := fakeDriver(t, threeGPUs, "")
 	tool := filepath.Join(dir, "nvidia-smi")
 	text, err := os.ReadFile(tool)
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := strings.Replace(string(text), "\n", "\n[ \"$LC_ALL\" = C ] || { echo '۰, GPU-aaa, ۸۱٬۹۲۰, ۴'; exit; }\n", 1)
+	other := strings.Replace(string(text), "\n", "\n[ \"$LC_ALL\" = C ] || "+
+		"{ echo '۰, GPU-aaa, ۸۱٬۹۲۰, ۴'; exit; }\n", 1)
 	if err := os.WriteFile(tool, []byte(other), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +186,7 @@ func TestDriverIsAskedForNumbersThatWeRead(t *testing.T) {
 	}
 }
 
-// CUDA numbers devices by speed unless it is told otherwise, nvidia-smi by their place on the bus.
+// By default CUDA numbers GPUs by speed; nvidia-smi numbers them by PCI bus.
 func TestStagesCountDevicesAsTheDriverDoes(t *testing.T) {
 	got := strings.Join(childEnv([]string{"CUDA_DEVICE_ORDER=FASTEST_FIRST"}, 1, []string{"1"}), " ")
 	if got != "OMP_NUM_THREADS=1 CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=1 "+childVariable+"=1" {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
-	"github.com/zclconf/go-cty/cty"
 )
 
 // WriteDiagnostics prints each diagnostic: the summary, the line of the file with the range underlined, the values
@@ -147,7 +146,7 @@ func usedValues(d *hcl.Diagnostic) []string {
 	var out []string
 	for _, t := range d.Expression.Variables() {
 		val, diags := t.TraverseAbs(d.EvalContext)
-		if diags.HasErrors() || !val.IsKnown() || val.IsNull() || val.Type() != cty.String && val.Type() != cty.Number && val.Type() != cty.Bool {
+		if diags.HasErrors() || !val.IsKnown() || val.IsNull() || !val.Type().IsPrimitiveType() {
 			continue
 		}
 		if text := traversalText(t) + " is " + shortened(valueText(val)); !slices.Contains(out, text) {
@@ -186,7 +185,8 @@ type PosJSON struct {
 func DiagnosticsJSON(diags hcl.Diagnostics) []DiagnosticJSON {
 	out := make([]DiagnosticJSON, 0, len(diags))
 	for _, d := range diags {
-		j := DiagnosticJSON{Severity: "error", Summary: d.Summary, Detail: shortened(d.Detail), Values: usedValues(d)}
+		j := DiagnosticJSON{Severity: "error", Summary: d.Summary, Detail: shortened(d.Detail),
+			Values: usedValues(d)}
 		if d.Severity == hcl.DiagWarning {
 			j.Severity = "warning"
 		}
@@ -202,5 +202,6 @@ func DiagnosticsJSON(diags hcl.Diagnostics) []DiagnosticJSON {
 }
 
 func placeJSON(r hcl.Range, text string) *PlaceJSON {
-	return &PlaceJSON{File: r.Filename, Start: PosJSON{r.Start.Line, r.Start.Column, r.Start.Byte}, End: PosJSON{r.End.Line, r.End.Column, r.End.Byte}, Text: text}
+	return &PlaceJSON{File: r.Filename, Start: PosJSON{r.Start.Line, r.Start.Column, r.Start.Byte},
+		End: PosJSON{r.End.Line, r.End.Column, r.End.Byte}, Text: text}
 }

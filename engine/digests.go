@@ -61,11 +61,12 @@ func (c *digests) of(path, written string, dir bool) (string, error) {
 	case err != nil:
 		return "", err
 	case info.IsDir() && !dir:
-		return "", fmt.Errorf("%s is a folder; name it with dir()", written)
+		return "", fmt.Errorf("%s is a folder; use dir()", written)
 	case info.Mode().IsRegular() && dir:
-		return "", fmt.Errorf("%s is a file; name it with file()", written)
+		return "", fmt.Errorf("%s is a file; use file()", written)
 	case !info.Mode().IsRegular() && !info.IsDir():
-		return "", fmt.Errorf("%s is %s; only plain files and folders have a content that a key can hold", written, artifact.Form(info.Mode()))
+		return "", fmt.Errorf("%s is %s; only regular files and folders have content for a key", written,
+			artifact.Form(info.Mode()))
 	}
 	w.stamp = stampOf(info)
 	newest := w.stamp

@@ -40,8 +40,10 @@ func (in *instance) markEffects(ranges map[string]hcl.Range) hcl.Diagnostics {
 		if value, known := defaults[s.Name]; s.NoEffect == "" || !written || known && value == s.Value {
 			continue
 		}
-		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Setting without effect", Subject: &at,
-			Detail: fmt.Sprintf("%s = %s changes nothing here: %s. Leave it out.", s.Name, strings.ReplaceAll(s.Value, `","`, `", "`), s.NoEffect)})
+		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Setting without effect",
+			Subject: &at,
+			Detail: fmt.Sprintf("%s = %s has no effect: %s. Remove it.", s.Name,
+				strings.ReplaceAll(s.Value, `","`, `", "`), s.NoEffect)})
 	}
 	return diags
 }

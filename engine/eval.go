@@ -55,7 +55,8 @@ func (l *loader) value(expr hclsyntax.Expression, ctx *hcl.EvalContext) (cty.Val
 }
 
 // impure are functions of other languages that no expression may call.
-var impure = []string{"env", "getenv", "timestamp", "plantimestamp", "now", "time", "uuid", "random", "rand", "http", "hostname", "exec", "shell"}
+var impure = []string{"env", "getenv", "timestamp", "plantimestamp", "now", "time", "uuid", "random", "rand",
+	"http", "hostname", "exec", "shell"}
 
 // suggestFunctions adds the nearest name to errors about unknown functions.
 func suggestFunctions(diags hcl.Diagnostics) {
@@ -67,7 +68,9 @@ func suggestFunctions(diags hcl.Diagnostics) {
 		name := call.CalledFunctionName()
 		d.Detail = fmt.Sprintf("There is no function %s%s", name, didYouMean(name, Functions()))
 		if slices.Contains(impure, name) {
-			d.Detail = fmt.Sprintf("There is no function %s: none reads the clock, the environment, the network or chance, so that the same files mean the same everywhere. What differs is a variable: -var or RCGRPO_VAR_NAME.", name)
+			d.Detail = fmt.Sprintf("There is no function %s: no function reads the clock, the environment, "+
+				"the network or random numbers, so that the same files give the same experiment everywhere. "+
+				"Pass such a value as a variable: --var or RCGRPO_VAR_NAME.", name)
 		}
 	}
 }
@@ -112,7 +115,10 @@ func keysOfValue(val cty.Value) []string {
 
 // decode fills the struct that settings points to from b.
 func (l *loader) decode(b body, ctx *hcl.EvalContext, settings any) {
-	d := decoder{ranges: map[string]hcl.Range{}, eval: func(e hclsyntax.Expression) (cty.Value, hcl.Diagnostics) { return l.eval(e, ctx, false) }}
+	d := decoder{ranges: map[string]hcl.Range{}, eval: func(e hclsyntax.Expression) (cty.Value,
+		hcl.Diagnostics) {
+		return l.eval(e, ctx, false)
+	}}
 	d.structure(b, reflect.ValueOf(settings).Elem(), "")
 	l.diags = append(l.diags, d.diags...)
 }
@@ -133,29 +139,33 @@ func (l *loader) checkName(t hcl.Traversal, each bool) *hcl.Diagnostic {
 	case "each":
 		switch {
 		case !each:
-			return &hcl.Diagnostic{Summary: "No for_each here", Detail: "each.key and each.value exist only in a stage that has for_each."}
+			return &hcl.Diagnostic{Summary: "No for_each here", Detail: "each.key and each.value exist only " +
+				"in a stage that has for_each."}
 		case name != "key" && name != "value":
-			return unknownName("each", name, []string{"key", "value"}, "for_each gives each.key and each.value, not")
+			return unknownName("each", name, []string{"key", "value"},
+				"for_each gives each.key and each.value, not")
 		}
 	case "stage":
 		return l.checkStage(t)
 	default:
 		roots := []string{"var", "local", "stage", "each"}
-		detail := fmt.Sprintf("Nothing is called %s%s An expression begins with var, local, stage or each; text stands in quotes.", root, didYouMean(root, roots))
+		detail := fmt.Sprintf("There is no name %s%s An expression begins with var, local, stage or each; a "+
+			"string needs quotes.", root, didYouMean(root, roots))
 		switch {
 		case slices.Contains([]string{"yes", "no", "on", "off", "True", "False", "TRUE", "FALSE"}, root):
-			detail = fmt.Sprintf("Nothing is called %s; a yes or no is written true or false.", root)
+			detail = fmt.Sprintf("There is no name %s; the booleans are true and false.", root)
 		case slices.Contains([]string{"None", "nil", "NULL"}, root):
-			detail = fmt.Sprintf("Nothing is called %s; a setting without a value is null.", root)
+			detail = fmt.Sprintf("There is no name %s; a setting without a value is null.", root)
 		case shellName().MatchString(root):
-			detail += fmt.Sprintf(" For a variable of the shell write $%s or $${%s}.", root, root)
+			detail += fmt.Sprintf(" For a shell variable write $%s or $${%s}.", root, root)
 		}
 		if _, ok := l.localNamed[root]; ok {
 			detail = fmt.Sprintf("Write local.%s.", root)
 		} else if slices.ContainsFunc(l.variables, func(v *variable) bool { return v.name == root }) {
 			detail = fmt.Sprintf("Write var.%s.", root)
 		} else if l.named[root] != nil {
-			detail = fmt.Sprintf("A reference to another stage begins with stage: write stage.%s.", traversalText(t))
+			detail = fmt.Sprintf("A reference to another stage begins with stage: write stage.%s.",
+				traversalText(t))
 		}
 		return &hcl.Diagnostic{Summary: "Unknown name", Detail: detail}
 	}
@@ -180,10 +190,13 @@ func (l *loader) checkVariable(name string, hasName bool) *hcl.Diagnostic {
 
 // unknownName reports a wrong name under a root. A name like updates-1 gets a hint about the minus sign.
 func unknownName(root, name string, names []string, sentence string) *hcl.Diagnostic {
-	d := &hcl.Diagnostic{Summary: "Unknown " + map[string]string{"var": "variable", "local": "local", "each": "name"}[root]}
+	d := &hcl.Diagnostic{Summary: "Unknown " + map[string]string{"var": "variable", "local": "local",
+		"each": "name"}[root]}
 	for at := range len(name) {
 		if name[at] == '-' && slices.Contains(names, name[:at]) {
-			d.Detail = fmt.Sprintf("In HCL a name may hold hyphens, so %s.%s is one name, and nothing has it. To subtract, put spaces around the minus: %s.%s - %s.", root, name, root, name[:at], name[at+1:])
+			d.Detail = fmt.Sprintf("In HCL a name may contain hyphens, so %s.%s is one name, and it is not "+
+				"defined. To subtract, put spaces around the minus: %s.%s - %s.", root, name, root, name[:at],
+				name[at+1:])
 			return d
 		}
 	}
@@ -198,8 +211,8 @@ func unknownName(root, name string, names []string, sentence string) *hcl.Diagno
 	return d
 }
 
-// checkStage checks that `stage.KIND.NAME[key].PORT` exists, as far as it is written out. Keys and ports are known
-// only after that stage is decoded; a stage with errors of its own is not checked.
+// checkStage checks that `stage.KIND.NAME[key].PORT` exists, as far as it is written out. Keys and ports are known only
+// after that stage is decoded; a stage with errors of its own is not checked.
 func (l *loader) checkStage(t hcl.Traversal) *hcl.Diagnostic {
 	kind, hasKind := stepName(t, 1)
 	name, hasName := stepName(t, 2)
@@ -208,7 +221,8 @@ func (l *loader) checkStage(t hcl.Traversal) *hcl.Diagnostic {
 	}
 	byName := l.named[kind]
 	if byName == nil {
-		return &hcl.Diagnostic{Summary: "Reference to nothing", Detail: fmt.Sprintf("No stage here is of kind %s%s", kind, didYouMean(kind, slices.Sorted(maps.Keys(l.named))))}
+		return noReference("Reference to nothing", nil, "There is no stage of kind %s%s", kind,
+			didYouMean(kind, slices.Sorted(maps.Keys(l.named))))
 	}
 	if !hasName {
 		return nil
@@ -216,58 +230,79 @@ func (l *loader) checkStage(t hcl.Traversal) *hcl.Diagnostic {
 	s := byName[name]
 	if s == nil {
 		names := slices.Sorted(maps.Keys(byName))
-		detail := fmt.Sprintf("There is no stage %q %q", kind, name)
+		hint := fmt.Sprintf(". The stages of this kind are %s.", strings.Join(names, ", "))
 		if near := nearest(name, names); near != "" {
-			detail += fmt.Sprintf("; did you mean stage.%s.%s?", kind, near)
-		} else {
-			detail += fmt.Sprintf(". Of that kind there are %s.", strings.Join(names, ", "))
+			hint = fmt.Sprintf("; did you mean stage.%s.%s?", kind, near)
 		}
-		return &hcl.Diagnostic{Summary: "Reference to nothing", Detail: detail}
+		return noReference("Reference to nothing", nil, "There is no stage %q %q%s", kind, name, hint)
 	}
 	if s.value == cty.DynamicVal || len(s.instances) == 0 && !s.keyed {
 		return nil
 	}
-	in, step := (*instance)(nil), 3
 	if s.keyed {
 		key, ok := stepName(t, 3)
 		if !ok {
 			return nil
 		}
-		if in = s.instance(key); in == nil {
-			var keys []string
-			for _, i := range s.instances {
-				keys = append(keys, i.key)
-			}
-			its := Related{Text: "its for_each", Range: s.block.Body.Attributes["for_each"].SrcRange}
-			if len(keys) == 0 {
-				return &hcl.Diagnostic{Summary: "Unknown key", Detail: fmt.Sprintf("The for_each of stage.%s.%s is empty, so there is no instance %q.", kind, name, key), Extra: its}
-			}
-			if _, port := s.instances[0].outputs[key]; port {
-				return &hcl.Diagnostic{Summary: "Several instances", Detail: fmt.Sprintf("stage.%s.%s has for_each; name the instance before its port, for example %s.%s.", kind, name, s.instances[0].address(), key), Extra: its}
-			}
-			return &hcl.Diagnostic{Summary: "Unknown key", Detail: fmt.Sprintf("The for_each of stage.%s.%s has no key %q%s Its keys are %s.", kind, name, key, didYouMean(key, keys), quoteAll(keys)), Extra: its}
+		if in := s.instance(key); in != nil {
+			return in.checkPort(t, 4)
 		}
-		step = 4
-	} else {
-		in = s.instances[0]
-		if step < len(t) {
-			if _, isAttr := t[step].(hcl.TraverseAttr); !isAttr {
-				return &hcl.Diagnostic{Summary: "No for_each there", Detail: fmt.Sprintf("stage.%s.%s has no for_each, so it has no keys; write stage.%s.%s.PORT.", kind, name, kind, name)}
-			}
+		return s.unknownKey(key)
+	}
+	if len(t) > 3 {
+		if _, isAttr := t[3].(hcl.TraverseAttr); !isAttr {
+			return noReference("No for_each there", nil, "%s has no for_each, so it has no keys; write %s.PORT.",
+				s.address(), s.address())
 		}
 	}
+	return s.instances[0].checkPort(t, 3)
+}
+
+func noReference(summary string, extra any, format string, args ...any) *hcl.Diagnostic {
+	return &hcl.Diagnostic{Summary: summary, Detail: fmt.Sprintf(format, args...), Extra: extra}
+}
+
+// unknownKey reports a reference to a key that for_each does not have.
+func (s *stageBlock) unknownKey(key string) *hcl.Diagnostic {
+	var keys []string
+	for _, i := range s.instances {
+		keys = append(keys, i.key)
+	}
+	forEach := Related{Text: "its for_each", Range: s.block.Body.Attributes["for_each"].SrcRange}
+	if len(keys) == 0 {
+		return noReference("Unknown key", forEach, "The for_each of %s is empty, so there is no instance %q.",
+			s.address(), key)
+	}
+	if _, port := s.instances[0].outputs[key]; port {
+		return noReference("Several instances", forEach,
+			"%s has for_each; write the key before the port, for example %s.%s.", s.address(),
+			s.instances[0].address(), key)
+	}
+	return noReference("Unknown key", forEach, "The for_each of %s has no key %q%s Its keys are %s.", s.address(), key,
+		didYouMean(key, keys), quoteAll(keys))
+}
+
+// checkPort checks that the port at a step of a traversal exists.
+func (in *instance) checkPort(t hcl.Traversal, step int) *hcl.Diagnostic {
 	port, ok := stepName(t, step)
 	if !ok {
 		return nil
 	}
-	if _, ok := in.outputs[port]; !ok {
-		return &hcl.Diagnostic{Summary: "Unknown port", Detail: fmt.Sprintf("%s has no port %s%s Its ports are %s.", in.address(), port, didYouMean(port, slices.Sorted(maps.Keys(in.outputs))), listPorts(in.outputs)), Extra: declaredHere(in)}
+	if _, ok := in.outputs[port]; ok {
+		return nil
 	}
-	return nil
+	return noReference("Unknown port", declaredHere(in), "%s has no port %s%s Its ports are %s.", in.address(), port,
+		didYouMean(port, slices.Sorted(maps.Keys(in.outputs))), listPorts(in.outputs))
 }
 
+// address returns the address of the block, without key and seed.
+func (s *stageBlock) address() string { return address(s.kindName, s.name, "", false, nil) }
+
 func (s *stageBlock) instance(key string) *instance {
-	i, ok := slices.BinarySearchFunc(s.instances, key, func(in *instance, key string) int { return strings.Compare(in.key, key) })
+	i, ok := slices.BinarySearchFunc(s.instances, key, func(in *instance,
+		key string) int {
+		return strings.Compare(in.key, key)
+	})
 	if !ok {
 		return nil
 	}

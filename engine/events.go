@@ -69,8 +69,8 @@ type Failure struct {
 
 func (f *Failure) Error() string { return f.Text }
 
-// EventLog appends events to a file as JSON Lines. It writes whole lines, so a kill tears at most the last one. Events
-// that a person waits for are written at once, the others within eventDelay.
+// EventLog appends events to a file as JSON Lines. It writes whole lines, so a kill tears at most the last one.
+// Events that a person waits for are written at once, the others within eventDelay.
 type EventLog struct {
 	mu        sync.Mutex
 	file      *os.File
@@ -143,8 +143,8 @@ func (l *EventLog) close() error {
 	return errors.Join(l.err, l.file.Close())
 }
 
-// ReadEvents calls f for every whole event of r and skips damaged lines. read is the number of bytes of whole lines, at
-// which a later call can continue.
+// ReadEvents calls f for every whole event of r and skips damaged lines. read is the number of bytes of whole
+// lines, at which a later call can continue.
 func ReadEvents(r io.Reader, f func(Event)) (read int64, err error) {
 	lines := bufio.NewReader(r)
 	for {

@@ -26,9 +26,9 @@ func (r Registry) Lookup(name string) *Kind {
 // Source is where an experiment is and its external inputs. It is plain data: a run folder stores it as JSON, so
 // that a child process loads the same experiment as its engine.
 type Source struct {
-	Path     string            // a file, or a folder with exactly one experiment block; VarFiles and Site do not belong to the folder
-	Vars     map[string]string `json:",omitempty"` // -var NAME=VALUE
-	VarFiles []string          `json:",omitempty"` // -var-file FILE; later files win
+	Path     string            // a file, or a folder with one experiment block, without VarFiles and Site
+	Vars     map[string]string `json:",omitempty"` // --var NAME=VALUE
+	VarFiles []string          `json:",omitempty"` // --var-file FILE; later files win
 	Site     string            `json:",omitempty"` // site file; "": $RCGRPO_SITE, then ./site.hcl
 	Env      []string          `json:",omitempty"` // NAME=VALUE; only RCGRPO_* and HOME are read
 

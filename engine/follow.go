@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"bufio"
-	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
@@ -12,61 +10,46 @@ import (
 
 const followEvery = 100 * time.Millisecond
 
+// readNewEvents calls f for the whole events of a file behind offset, and returns the offset behind them. A missing file
+// counts as empty.
+func readNewEvents(path string, offset int64, f func(Event)) (int64, error) {
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return offset, nil
+	}
+	if err != nil {
+		return offset, err
+	}
+	defer file.Close()
+	if _, err := file.Seek(offset, io.SeekStart); err != nil {
+		return offset, err
+	}
+	n, err := ReadEvents(file, f)
+	return offset + n, err
+}
+
 // eventReader reads the events that a stage's process appends to a file.
 type eventReader struct {
+	offset  int64
 	failure *Failure // reported by the process
-	file    *os.File
-	lines   *bufio.Reader
-	partial []byte // of a line without its end
 	err     error
 }
 
-// read calls observe for the events since the last call. A missing file counts as empty.
+// read calls observe for the events since the last call, except for the failure.
 func (r *eventReader) read(path string, observe func(Event)) {
-	if r.file == nil {
-		f, err := os.Open(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			return
+	r.offset, r.err = readNewEvents(path, r.offset, func(e Event) {
+		if e.Kind == EventFailed {
+			r.failure = e.Failure
+		} else {
+			observe(e)
 		}
-		if err != nil {
-			r.err = err
-			return
-		}
-		r.file, r.lines = f, bufio.NewReader(f)
-	}
-	for {
-		line, err := r.lines.ReadBytes('\n')
-		r.partial = append(r.partial, line...)
-		if err != nil {
-			if err != io.EOF {
-				r.err = err
-			}
-			return
-		}
-		var e Event
-		if json.Unmarshal(r.partial, &e) == nil {
-			if e.Kind == EventFailed {
-				r.failure = e.Failure
-			} else {
-				observe(e)
-			}
-		}
-		r.partial = r.partial[:0]
-	}
-}
-
-func (r *eventReader) close() {
-	if r.file != nil {
-		r.file.Close()
-		r.file = nil
-	}
+	})
 }
 
 // Follow passes on the events that a stage's process appends to a file (Work.Events) until ended is closed. It returns
 // the failure that the process reported, or the error of reading the file.
 func Follow(path string, ended <-chan struct{}, observe func(Event)) error {
 	var r eventReader
-	defer r.close()
 	every := time.NewTicker(followEvery)
 	defer every.Stop()
 	for {
@@ -86,7 +69,6 @@ func Follow(path string, ended <-chan struct{}, observe func(Event)) error {
 // lastProgress returns the last progress in a file of events; nil without any.
 func lastProgress(path string) (last *Event) {
 	var r eventReader
-	defer r.close()
 	r.read(path, func(e Event) {
 		if e.Kind == EventProgress {
 			last = &e

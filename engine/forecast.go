@@ -113,7 +113,7 @@ func (p *Plan) Forecast(ctx context.Context) Forecast {
 	g := newGraph(p.Nodes)
 	needsGPU := slices.ContainsFunc(g.nodes, func(d *Planned) bool { return d.Resources.GPUs > 0 })
 	s := &simulation{graph: g, machine: Detect(ctx, p.Experiment.Site, needsGPU),
-		executor: cmp.Or(p.Experiment.Site.Executor, "local"), nodeOf: map[string]int{}}
+		executor: cmp.Or(p.Experiment.Site.Executor, "local"), requests: map[*Request]int{}}
 	f := Forecast{Placements: map[*Planned]Placement{}}
 	for _, d := range g.nodes {
 		if d.Estimate == 0 {
@@ -136,10 +136,10 @@ type simulation struct {
 	machine  Machine
 	executor string // of nodes that name none
 
-	queue  Queue
-	nodeOf map[string]int // node of each claim
-	now    time.Time
-	moment int // number of stages that have ended
+	queue    Queue
+	requests map[*Request]int // node of each request
+	now      time.Time
+	moment   int // number of stages that have ended
 }
 
 // run fills placements and returns the time from the first start to the last end.
@@ -151,7 +151,7 @@ func (s *simulation) run(placements map[*Planned]Placement) time.Duration {
 	}
 	begin := time.Now()
 	s.now = begin
-	s.queue.Free = Share{s.machine.CPUs, len(s.machine.GPUs), s.machine.Memory}
+	s.queue.Free = Share{CPUs: s.machine.CPUs, GPUs: len(s.machine.GPUs), Memory: s.machine.Memory}
 	free := s.machine.GPUs
 	for i, n := range slices.Clone(s.waits) {
 		if n == 0 {
@@ -160,11 +160,11 @@ func (s *simulation) run(placements map[*Planned]Placement) time.Duration {
 	}
 	var running []execution
 	for {
-		for c := s.queue.Next(s.now); c != nil; c = s.queue.Next(s.now) {
-			d := s.nodes[s.nodeOf[c.ID]]
-			e := execution{c, slices.Clone(free[:c.Need.GPUs]), s.now.Add(d.Estimate)}
-			free = free[c.Need.GPUs:]
-			placements[d] = Placement{Executor: cmp.Or(d.Executor, s.executor), CPUs: c.Need.CPUs, GPUs: e.gpus,
+		for q := s.queue.Next(s.now); q != nil; q = s.queue.Next(s.now) {
+			d := s.nodes[s.requests[q]]
+			e := execution{q, slices.Clone(free[:q.Need.GPUs]), s.now.Add(d.Estimate)}
+			free = free[q.Need.GPUs:]
+			placements[d] = Placement{Executor: cmp.Or(d.Executor, s.executor), CPUs: q.Need.CPUs, GPUs: e.gpus,
 				Start: s.now.Sub(begin), Memory: s.machine.memoryOf(d.Resources)}
 			running = append(running, e)
 		}
@@ -184,7 +184,7 @@ func (s *simulation) run(placements map[*Planned]Placement) time.Duration {
 		s.queue.Release(e.request)
 		free = append(free, e.gpus...)
 		slices.Sort(free)
-		s.ended(s.nodeOf[e.request.ID])
+		s.ended(s.requests[e.request])
 	}
 }
 
@@ -195,9 +195,9 @@ func (s *simulation) ready(i int) {
 		s.ended(i)
 		return
 	}
-	c := &Request{ID: d.Address, Need: s.machine.share(d.Resources), ReadyAt: s.moment, Rank: s.rank[i], Estimate: d.Estimate}
-	s.nodeOf[c.ID] = i
-	s.queue.Add(c)
+	q := &Request{ID: d.Address, Need: s.machine.share(d.Resources), ReadyAt: s.moment, Rank: s.rank[i], Estimate: d.Estimate}
+	s.requests[q] = i
+	s.queue.Add(q)
 }
 
 func (s *simulation) ended(i int) {

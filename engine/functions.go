@@ -20,32 +20,41 @@ import (
 // pureFunctions are available in every expression. None reads the clock, the environment, the network or a disk.
 var pureFunctions = sync.OnceValue(func() map[string]function.Function {
 	all := map[string]function.Function{
-		"abs": stdlib.AbsoluteFunc, "ceil": stdlib.CeilFunc, "floor": stdlib.FloorFunc, "int": stdlib.IntFunc, "log": stdlib.LogFunc,
-		"max": stdlib.MaxFunc, "min": stdlib.MinFunc, "parseint": stdlib.ParseIntFunc, "pow": stdlib.PowFunc, "signum": stdlib.SignumFunc,
+		"abs": stdlib.AbsoluteFunc, "ceil": stdlib.CeilFunc, "floor": stdlib.FloorFunc, "int": stdlib.IntFunc,
+		"log": stdlib.LogFunc, "max": stdlib.MaxFunc, "min": stdlib.MinFunc, "parseint": stdlib.ParseIntFunc,
+		"pow": stdlib.PowFunc, "signum": stdlib.SignumFunc,
 
-		"chomp": stdlib.ChompFunc, "format": withoutData(stdlib.FormatFunc), "formatlist": withoutData(stdlib.FormatListFunc), "indent": stdlib.IndentFunc,
-		"join": stdlib.JoinFunc, "lower": stdlib.LowerFunc, "regex": stdlib.RegexFunc, "regexall": stdlib.RegexAllFunc,
-		"replace": stdlib.ReplaceFunc, "split": stdlib.SplitFunc, "strlen": stdlib.StrlenFunc, "strrev": stdlib.ReverseFunc,
-		"substr": stdlib.SubstrFunc, "title": stdlib.TitleFunc, "trim": stdlib.TrimFunc, "trimprefix": stdlib.TrimPrefixFunc,
-		"trimspace": stdlib.TrimSpaceFunc, "trimsuffix": stdlib.TrimSuffixFunc, "upper": stdlib.UpperFunc,
+		"chomp": stdlib.ChompFunc, "format": withoutData(stdlib.FormatFunc),
+		"formatlist": withoutData(stdlib.FormatListFunc), "indent": stdlib.IndentFunc, "join": stdlib.JoinFunc,
+		"lower": stdlib.LowerFunc, "regex": stdlib.RegexFunc, "regexall": stdlib.RegexAllFunc,
+		"replace": stdlib.ReplaceFunc, "split": stdlib.SplitFunc, "strlen": stdlib.StrlenFunc,
+		"strrev": stdlib.ReverseFunc, "substr": stdlib.SubstrFunc, "title": stdlib.TitleFunc,
+		"trim": stdlib.TrimFunc, "trimprefix": stdlib.TrimPrefixFunc, "trimspace": stdlib.TrimSpaceFunc,
+		"trimsuffix": stdlib.TrimSuffixFunc, "upper": stdlib.UpperFunc,
 
-		"chunklist": stdlib.ChunklistFunc, "coalesce": stdlib.CoalesceFunc, "coalescelist": stdlib.CoalesceListFunc,
-		"compact": stdlib.CompactFunc, "concat": stdlib.ConcatFunc, "contains": ofLists(stdlib.ContainsFunc, "strcontains"), "distinct": stdlib.DistinctFunc,
-		"element": stdlib.ElementFunc, "flatten": stdlib.FlattenFunc, "index": stdlib.IndexFunc, "keys": stdlib.KeysFunc,
-		"length": ofLists(stdlib.LengthFunc, "strlen"), "lookup": stdlib.LookupFunc, "merge": stdlib.MergeFunc, "range": stdlib.RangeFunc,
-		"reverse": ofLists(stdlib.ReverseListFunc, "strrev"), "setintersection": stdlib.SetIntersectionFunc, "setproduct": stdlib.SetProductFunc,
-		"setsubtract":            stdlib.SetSubtractFunc,
-		"setsymmetricdifference": stdlib.SetSymmetricDifferenceFunc, "setunion": stdlib.SetUnionFunc, "slice": stdlib.SliceFunc, "sort": stdlib.SortFunc,
-		"values": stdlib.ValuesFunc, "zipmap": stdlib.ZipmapFunc,
+		"chunklist": stdlib.ChunklistFunc, "coalesce": stdlib.CoalesceFunc,
+		"coalescelist": stdlib.CoalesceListFunc, "compact": stdlib.CompactFunc, "concat": stdlib.ConcatFunc,
+		"contains": ofLists(stdlib.ContainsFunc, "strcontains"), "distinct": stdlib.DistinctFunc,
+		"element": stdlib.ElementFunc, "flatten": stdlib.FlattenFunc, "index": stdlib.IndexFunc,
+		"keys": stdlib.KeysFunc, "length": ofLists(stdlib.LengthFunc, "strlen"), "lookup": stdlib.LookupFunc,
+		"merge": stdlib.MergeFunc, "range": stdlib.RangeFunc,
+		"reverse": ofLists(stdlib.ReverseListFunc, "strrev"), "setintersection": stdlib.SetIntersectionFunc,
+		"setproduct": stdlib.SetProductFunc, "setsubtract": stdlib.SetSubtractFunc,
+		"setsymmetricdifference": stdlib.SetSymmetricDifferenceFunc, "setunion": stdlib.SetUnionFunc,
+		"slice": stdlib.SliceFunc, "sort": stdlib.SortFunc, "values": stdlib.ValuesFunc,
+		"zipmap": stdlib.ZipmapFunc,
 
-		"csvdecode": stdlib.CSVDecodeFunc, "jsondecode": stdlib.JSONDecodeFunc, "jsonencode": withoutData(stdlib.JSONEncodeFunc),
+		"csvdecode": stdlib.CSVDecodeFunc, "jsondecode": stdlib.JSONDecodeFunc,
+		"jsonencode": withoutData(stdlib.JSONEncodeFunc),
 
-		"tobool": conversion(cty.Bool), "tolist": conversion(cty.List(cty.DynamicPseudoType)), "tomap": conversion(cty.Map(cty.DynamicPseudoType)),
-		"tonumber": conversion(cty.Number), "toset": conversion(cty.Set(cty.DynamicPseudoType)), "tostring": conversion(cty.String),
+		"tobool": conversion(cty.Bool), "tolist": conversion(cty.List(cty.DynamicPseudoType)),
+		"tomap": conversion(cty.Map(cty.DynamicPseudoType)), "tonumber": conversion(cty.Number),
+		"toset": conversion(cty.Set(cty.DynamicPseudoType)), "tostring": conversion(cty.String),
 
 		// The standard library lacks these, but HCL users expect them.
-		"alltrue": truths("alltrue", true), "anytrue": truths("anytrue", false), "sum": sumFunction, "one": oneFunction,
-		"startswith": textTest(strings.HasPrefix), "endswith": textTest(strings.HasSuffix), "strcontains": textTest(strings.Contains),
+		"alltrue": truths("alltrue", true), "anytrue": truths("anytrue", false), "sum": sumFunction,
+		"one": oneFunction, "startswith": textTest(strings.HasPrefix), "endswith": textTest(strings.HasSuffix),
+		"strcontains": textTest(strings.Contains),
 
 		"can": tryfunc.CanFunc, "try": tryfunc.TryFunc,
 	}
@@ -62,7 +71,9 @@ func withoutData(f function.Function) function.Function {
 		for i, arg := range args {
 			err := cty.Walk(arg, func(_ cty.Path, v cty.Value) (bool, error) {
 				if t := v.Type(); t == refType || t == fileType {
-					return false, function.NewArgErrorf(i, "%s cannot be made a text; a setting that takes one gets it as it is", describe(v))
+					return false, function.NewArgErrorf(i,
+						"%s cannot be converted to a string; assign it to a setting without a function",
+						describe(v))
 				}
 				return true, nil
 			})
@@ -78,7 +89,8 @@ func withoutData(f function.Function) function.Function {
 func ofLists(f function.Function, forTexts string) function.Function {
 	return guarded(f, func(args []cty.Value) error {
 		if args[0].Type() == cty.String {
-			return function.NewArgErrorf(0, "want a list or the like, got %s; the function for texts is %s", describe(args[0]), forTexts)
+			return function.NewArgErrorf(0, "want a list, set or map, got %s; the function for strings is %s",
+				describe(args[0]), forTexts)
 		}
 		return nil
 	})
@@ -100,7 +112,8 @@ func guarded(f function.Function, check func(args []cty.Value) error) function.F
 
 func conversion(to cty.Type) function.Function {
 	return function.New(&function.Spec{
-		Params: []function.Parameter{{Name: "value", Type: cty.DynamicPseudoType, AllowNull: true, AllowDynamicType: true}},
+		Params: []function.Parameter{{Name: "value", Type: cty.DynamicPseudoType, AllowNull: true,
+			AllowDynamicType: true}},
 		Type: func(args []cty.Value) (cty.Type, error) {
 			v, err := convert.Convert(args[0], to)
 			if err != nil {
@@ -140,7 +153,8 @@ func elementsOf(list cty.Value, t cty.Type) ([]cty.Value, error) {
 
 // truths is alltrue (stops at the first false) or anytrue (stops at the first true).
 func truths(name string, all bool) function.Function {
-	return function.New(&function.Spec{Description: name, Params: collection, Type: function.StaticReturnType(cty.Bool),
+	return function.New(&function.Spec{Description: name, Params: collection,
+		Type: function.StaticReturnType(cty.Bool),
 		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
 			elements, err := elementsOf(args[0], cty.Bool)
 			for _, e := range elements {

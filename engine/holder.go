@@ -30,7 +30,8 @@ type Holder struct {
 
 // holder returns the holder of an attempt before its process has started.
 func (a Assignment) holder(folder Folder) Holder {
-	return Holder{Run: string(folder), Address: a.Address, Since: a.Since, Attempt: a.Attempt, Host: hostName(), Kills: a.Kills}
+	return Holder{Run: string(folder), Address: a.Address, Since: a.Since, Attempt: a.Attempt,
+		Host: hostName(), Kills: a.Kills}
 }
 
 func (h Holder) write(lock *os.File) error {
@@ -74,7 +75,8 @@ func (h Holder) running() time.Duration {
 	return max(0, time.Since(h.Since))
 }
 
-// alive reports whether the stage's process may be running. A process that is remote or not known yet counts as alive.
+// alive reports whether the stage's process may be running. A process that is remote or not known yet counts as
+// alive.
 func (h Holder) alive() bool { return h.PID == 0 || h.remote() || sameProcess(h.PID, h.Start) }
 
 func (h Holder) remote() bool { return h.Host != hostName() }

@@ -19,18 +19,18 @@ import (
 
 // meta are the settings of every stage, except for_each and depends_on.
 type meta struct {
-	Seed          *int64         `hcl:"seed,optional" doc:"pins the stage to one seed"`
-	Enabled       bool           `hcl:"enabled,optional" doc:"false leaves the stage out, and all that read it"`
+	Seed          *int64         `hcl:"seed,optional" doc:"runs the stage for this seed only"`
+	Enabled       bool           `hcl:"enabled,optional" doc:"false disables the stage and all stages that read it"`
 	Executor      string         `hcl:"executor,optional" doc:"name of an executor of the site file"`
 	ExecutorRange hcl.Range      `hcl:"executor,attr_range"`
-	Timeout       time.Duration  `hcl:"timeout,optional" doc:"longest time one attempt may take"`
-	Description   string         `hcl:"description,optional" doc:"for readers"`
-	Resources     resourcesBlock `hcl:"resources,block" doc:"what the stage occupies while it runs"`
+	Timeout       time.Duration  `hcl:"timeout,optional" doc:"time limit of one attempt"`
+	Description   string         `hcl:"description,optional" doc:"description for people"`
+	Resources     resourcesBlock `hcl:"resources,block" doc:"resources reserved while the stage runs"`
 	Retry         retryBlock     `hcl:"retry,block" doc:"when a failed stage is started again"`
 }
 
 type resourcesBlock struct {
-	GPUs      uint      `hcl:"gpus,optional" doc:"devices, for this stage alone; an exec stage may have several, any other works on one"`
+	GPUs      uint      `hcl:"gpus,optional" doc:"number of reserved devices; only exec stages may have several"`
 	CPUs      uint      `hcl:"cpus,optional" doc:"processor slots; 0 counts as 1"`
 	Memory    byteSize  `hcl:"memory,optional" doc:"main memory"`
 	GPUMemory byteSize  `hcl:"gpu_memory,optional" doc:"memory of each device"`
@@ -39,8 +39,8 @@ type resourcesBlock struct {
 }
 
 type retryBlock struct {
-	Attempts uint          `hcl:"attempts,optional" doc:"starts in all"`
-	On       []string      `hcl:"on,optional" doc:"oom, nan, preempted, timeout, or a pattern that the error or one of the last lines of the log matches"`
+	Attempts uint          `hcl:"attempts,optional" doc:"number of starts"`
+	On       []string      `hcl:"on,optional" doc:"oom, nan, preempted, timeout, or a pattern for the error and the end of the log"`
 	Backoff  time.Duration `hcl:"backoff,optional" doc:"wait before the next attempt"`
 	OnRange  hcl.Range     `hcl:"on,attr_range"`
 	Range    hcl.Range     `hcl:"retry,def_range"`
@@ -67,7 +67,8 @@ func (l *loader) decodeStage(s *stageBlock, ctx *hcl.EvalContext) {
 			if !ok {
 				key = cty.UnknownVal(cty.String)
 			}
-			scope.Variables = map[string]cty.Value{"each": cty.ObjectVal(map[string]cty.Value{"key": key, "value": e.value})}
+			scope.Variables = map[string]cty.Value{"each": cty.ObjectVal(map[string]cty.Value{"key": key,
+				"value": e.value})}
 		}
 		in := l.decodeInstance(s, e.key, scope)
 		if in == nil {
@@ -103,7 +104,8 @@ func (l *loader) forEach(s *stageBlock, ctx *hcl.EvalContext) ([]element, bool) 
 		if t.IsTupleType() || t.IsListType() {
 			hint = " Write toset([…]) around a list of strings."
 		}
-		l.errorf(expr.Range().Ptr(), "Wrong type", "for_each must be a map or a set of strings; got %s.%s", describe(val), hint)
+		l.errorf(expr.Range().Ptr(), "Wrong type", "for_each must be a map or a set of strings; got %s.%s",
+			describe(val), hint)
 		return unknown, false
 	}
 	var elements []element
@@ -113,7 +115,9 @@ func (l *loader) forEach(s *stageBlock, ctx *hcl.EvalContext) ([]element, bool) 
 			return unknown, false
 		}
 		if wrong := badKey(key.AsString()); wrong != "" {
-			l.errorf(expr.Range().Ptr(), "Bad key", "The key %q of for_each stands in addresses such as %s, so it %s.", key.AsString(), address(s.kindName, s.name, "KEY", true, nil), wrong)
+			l.errorf(expr.Range().Ptr(), "Bad key",
+				"The key %q of for_each is part of addresses such as %s, so it %s.", key.AsString(),
+				address(s.kindName, s.name, "KEY", true, nil), wrong)
 			return unknown, false
 		}
 		elements = append(elements, element{key.AsString(), value})
@@ -129,7 +133,7 @@ func badKey(key string) string {
 	}
 	for _, r := range key {
 		if strings.ContainsRune("@[]\"\\", r) || !unicode.IsPrint(r) {
-			return fmt.Sprintf("must not hold %q", r)
+			return fmt.Sprintf("must not contain %q", r)
 		}
 	}
 	return ""
@@ -216,16 +220,19 @@ func (l *loader) bindInputs(in *instance, settings reflect.Value, ranges map[str
 // checkMeta checks the settings of every stage for conflicts.
 func (l *loader) checkMeta(in *instance) {
 	if e := in.meta.Executor; e != "" && !slices.Contains(executors, e) {
-		l.errorf(&in.meta.ExecutorRange, "Unknown executor", "There is no executor %q%s", e, didYouMean(e, executors))
+		l.errorf(&in.meta.ExecutorRange, "Unknown executor", "There is no executor %q%s", e,
+			didYouMean(e, executors))
 	}
 	r := &in.meta.Resources
 	if r.GPUMemory > 0 && r.GPUs == 0 {
-		l.errorf(&r.Range, "Memory without device", "resources.gpu_memory is the memory of each device, but gpus is 0; set gpus.")
+		l.errorf(&r.Range, "Memory without device",
+			"resources.gpu_memory is the memory of each device, but gpus is 0; set gpus.")
 	}
 	if !l.x.Site.AutoGPUs && l.x.Site.Path != "" && int(min(r.GPUs, math.MaxInt32)) > len(l.x.Site.GPUs) {
 		l.diags = append(l.diags, &hcl.Diagnostic{
 			Severity: hcl.DiagWarning, Summary: "More devices than there are", Subject: &r.GPUsRange,
-			Detail: fmt.Sprintf("The stage wants %s; %s has %d. It can be planned here but not run.", Plural(int(r.GPUs), "GPU"), l.x.Site.Path, len(l.x.Site.GPUs)),
+			Detail: fmt.Sprintf("The stage needs %s; %s has %d. The stage can be planned on this machine but "+
+				"not run.", Plural(int(r.GPUs), "GPU"), l.x.Site.Path, len(l.x.Site.GPUs)),
 		})
 	}
 }
@@ -237,17 +244,21 @@ var causeLike = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile
 func (l *loader) checkRetry(retry *retryBlock) {
 	switch {
 	case retry.Attempts > 1 && len(retry.On) == 0:
-		l.errorf(&retry.Range, "Retry of nothing", "retry.attempts is %d, but no failure is named to be tried again; say which, for example on = [\"oom\", \"preempted\"].", retry.Attempts)
+		l.errorf(&retry.Range, "Retry of nothing", "retry.attempts is %d, but retry.on is empty, so no "+
+			"failure is retried; list causes, for example on = [\"oom\", \"preempted\"].", retry.Attempts)
 	case retry.Attempts < 2 && (len(retry.On) > 0 || retry.Backoff > 0):
-		l.errorf(&retry.Range, "Retry of nothing", "retry.attempts counts all starts, so with %d nothing is tried again; give the number of starts, for example attempts = 3.", retry.Attempts)
+		l.errorf(&retry.Range, "Retry of nothing", "retry.attempts counts all starts, so with %d nothing is "+
+			"retried; set the number of starts, for example attempts = 3.", retry.Attempts)
 	}
 	for _, on := range retry.On {
 		if near := nearest(on, failureCauses); near != "" && near != on && causeLike().MatchString(on) {
-			l.errorf(&retry.OnRange, "Unknown cause", "retry.on: no failure has the cause %q; did you mean %s? To match %s as text of the error, write it as a pattern, \"(%s)\".", on, near, on, on)
+			l.errorf(&retry.OnRange, "Unknown cause", "retry.on: no failure has the cause %q; did you mean "+
+				"%s? To match %s in the text of the error, write a pattern, \"(%s)\".", on, near, on, on)
 			continue
 		}
 		if _, err := regexp.Compile(on); err != nil {
-			l.errorf(&retry.OnRange, "Bad pattern", "retry.on: %s. It takes oom, nan, preempted, timeout or a regular expression.", err)
+			l.errorf(&retry.OnRange, "Bad pattern",
+				"retry.on: %s. It takes oom, nan, preempted, timeout or a regular expression.", err)
 		}
 	}
 }
@@ -276,7 +287,8 @@ func (l *loader) dependsOn(s *stageBlock, eval func(hclsyntax.Expression) (cty.V
 				gather(e)
 			}
 		default:
-			l.errorf(a.Expr.Range().Ptr(), "Wrong type", "depends_on must be a list of stages, such as [stage.sft.warm]; it holds %s.", describe(v))
+			l.errorf(a.Expr.Range().Ptr(), "Wrong type",
+				"depends_on must be a list of stages, such as [stage.sft.warm]; it contains %s.", describe(v))
 		}
 	}
 	gather(val)
@@ -296,15 +308,18 @@ func (l *loader) checkPublished() {
 			slices.Sort(names)
 			for _, name := range names {
 				if other := taken[name]; other != nil {
-					l.diags = append(l.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Published twice", Subject: &s.def,
-						Detail: fmt.Sprintf("%s and %s both publish %s; give one of them another path.", other.address(), in.address(), name),
-						Extra:  Related{Text: "the other one", Range: other.block.def}})
+					l.diags = append(l.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Published twice",
+						Subject: &s.def,
+						Detail: fmt.Sprintf("%s and %s both publish %s; change one of the paths.",
+							other.address(), in.address(), name),
+						Extra: Related{Text: "the other one", Range: other.block.def}})
 				}
 				taken[name] = in
 				path := absolute(filepath.Join(l.x.Dir, filepath.FromSlash(name)))
 				_, read := l.x.Digests[path]
 				if read || slices.ContainsFunc(l.parsed, func(w fileState) bool { return w.path == path }) {
-					l.errorf(&s.def, "Published over a source", "%s would publish %s, which the experiment itself reads; give the output another path.", in.address(), name)
+					l.errorf(&s.def, "Published over a source", "%s would publish %s, which is a source of "+
+						"the experiment; change the path of the output.", in.address(), name)
 				}
 			}
 		}
@@ -344,7 +359,8 @@ func (l *loader) tooMany(s *stageBlock) bool {
 	if len(l.x.Nodes) < maxNodes {
 		return false
 	}
-	l.errorf(&s.def, "Too many stages", "An experiment may have %d stages, counting every key of a for_each and every seed; with this one it has more.", maxNodes)
+	l.errorf(&s.def, "Too many stages", "An experiment may have at most %d stages, counting every key of a "+
+		"for_each and every seed; this stage exceeds the limit.", maxNodes)
 	return true
 }
 
@@ -357,7 +373,8 @@ func (l *loader) node(in *instance, seed int64) *Node {
 		return n
 	}
 	n := &Node{
-		Kind: in.block.kind, Name: in.block.name, EachKey: in.key, Stage: in.stage, Stochastic: in.stochastic, Files: in.files,
+		Kind: in.block.kind, Name: in.block.name, EachKey: in.key, Stage: in.stage, Stochastic: in.stochastic,
+		Files:   in.files,
 		Outputs: in.outputs, Settings: in.settings, Executor: in.meta.Executor, Timeout: in.meta.Timeout,
 		Doc: in.meta.Description, Range: in.block.def,
 		Resources: Resources{

@@ -64,16 +64,16 @@ type jobProgram struct {
 	peakBytes int64
 }
 
-// Open opens an input by the Ref in the decoded settings. Only a stage of a kind with AfterFailures can get a *MissingError; it
-// omits that input and reports it.
+// Open opens an input by the Ref in the decoded settings. Only a stage of a kind with AfterFailures can get a
+// *MissingError; it omits that input and reports it.
 func (j *Job) Open(ref artifact.Ref) (*artifact.Artifact, error) { return j.open(ref) }
 
-// Missing returns the missing inputs in the order of the settings. It is empty unless the kind has AfterFailures and a stage
-// before this one failed; then the output of this stage is shown, not committed.
+// Missing returns the missing inputs in the order of the settings. It is empty unless the kind has AfterFailures
+// and a stage before this one failed; then the output of this stage is shown, not committed.
 func (j *Job) Missing() []*MissingError { return slices.Clone(j.missing) }
 
-// Create returns the folder of a port, empty at the first call. All ports are committed together when Run returns nil.
-// Files named times.* are not part of the digest (see package artifact).
+// Create returns the folder of a port, empty at the first call. All ports are committed together when Run
+// returns nil. Files named times.* are not part of the digest (see package artifact).
 func (j *Job) Create(port string) (dir string, err error) { return j.create(port) }
 
 // Take makes a folder the content of a port. The folder is Dir or below it.
@@ -89,26 +89,6 @@ func (j *Job) Memory() int64 {
 	}
 	return j.memory()
 }
-
-// Shorter is a result whose key differs only in a smaller value of the setting that Kind.Length names. A stage that
-// resumes from it produces the same bytes as one that starts from the beginning.
-type Shorter struct {
-	Length int    // value of the setting
-	State  string // the folder that it filled as Job.State
-	Key    string // of the result
-
-	open func(port string) (*artifact.Artifact, error)
-}
-
-// Open opens one of its ports.
-func (s *Shorter) Open(port string) (*artifact.Artifact, error) { return s.open(port) }
-
-// Shorter returns the longest result that the stage can resume from; nil without any.
-func (j *Job) Shorter() *Shorter { return j.shorter }
-
-// State returns an empty folder for the state from which a longer run of this stage can resume. It is part of no digest,
-// and gc collects it first.
-func (j *Job) State() (dir string, err error) { return j.state() }
 
 // Publish makes the engine copy a file of a port to name, a path below the experiment's folder, after the stage has
 // succeeded. The next run restores a published file that is missing, and first moves an edited one to NAME.edited.
@@ -152,7 +132,8 @@ func (j *Job) Progress(done, total int, unit string, values ...Value) {
 		finite := slices.DeleteFunc(slices.Clone(values), func(v Value) bool { // JSON has no other numbers
 			return math.IsNaN(v.Value) || math.IsInf(v.Value, 0)
 		})
-		j.observe(Event{Time: now, Address: j.Address, Kind: EventProgress, Done: done, Total: total, Unit: unit, Values: finite})
+		j.observe(Event{Time: now, Address: j.Address, Kind: EventProgress,
+			Done: done, Total: total, Unit: unit, Values: finite})
 	}
 }
 
@@ -180,8 +161,8 @@ type JobSetup struct {
 	Log    io.Writer               // nil: discarded
 }
 
-// NewJob creates a job outside a plan, for tests and for stages on files outside a store. The content of a port is in the
-// folder of that name below s.Dir (Job.State in .state); nothing is committed.
+// NewJob creates a job outside a plan, for tests and for stages on files outside a store. The content of a port
+// is in the folder of that name below s.Dir (Job.State in .state); nothing is committed.
 func NewJob(s JobSetup) (*Job, error) {
 	work := filepath.Join(s.Dir, "work")
 	if err := os.MkdirAll(work, 0o700); err != nil {

@@ -73,7 +73,8 @@ func (k *Kind) describe(stage Stage) KindDoc {
 // StageSettings describes the settings of every stage.
 func StageSettings() []SettingDoc {
 	head := []SettingDoc{
-		{Name: "for_each", Type: "map or set of strings", Doc: "one instance for each element; each.key and each.value"},
+		{Name: "for_each", Type: "map or set of strings", Doc: "one instance for each element; each.key and " +
+			"each.value"},
 		{Name: "depends_on", Type: "list of references", Doc: "stages to wait for without reading them"},
 	}
 	all := append(head, describeSettings(reflect.ValueOf(meta{Enabled: true}), "", false)...)
@@ -89,10 +90,12 @@ func describeSettings(v reflect.Value, prefix string, keyed bool) []SettingDoc {
 		value := v.FieldByIndex(f.index)
 		switch f.role {
 		case roleLabel:
-			docs = append(docs, SettingDoc{Name: prefix + f.name, Type: "label", Required: true, Keyed: keyed && f.inKey, Doc: f.doc})
+			docs = append(docs, SettingDoc{Name: prefix + f.name, Type: "label", Required: true,
+				Keyed: keyed && f.inKey, Doc: f.doc})
 		case roleSetting:
 			docs = append(docs, SettingDoc{
-				Name: prefix + f.name, Type: typeName(f.typ, f.ports), Unit: f.unit, Default: defaultText(value, f.optional),
+				Name: prefix + f.name, Type: typeName(f.typ, f.ports), Unit: f.unit, Default: defaultText(value,
+					f.optional),
 				Required: !f.optional, Choices: f.choices, Keyed: keyed && f.inKey, Doc: f.doc,
 			})
 		case roleBlock:
@@ -279,6 +282,7 @@ func markdownSettings(w io.Writer, settings []SettingDoc) {
 		if !s.Keyed && s.Type != "block" {
 			note = strings.TrimPrefix(note+"; not in the key", "; ")
 		}
-		fmt.Fprintf(w, "| `%s` | %s | %s | %s |\n", s.Name, strings.ReplaceAll(s.typeText(), "|", "\\|"), strings.ReplaceAll(value, "|", "\\|"), strings.ReplaceAll(note, "|", "\\|"))
+		fmt.Fprintf(w, "| `%s` | %s | %s | %s |\n", s.Name, strings.ReplaceAll(s.typeText(), "|", "\\|"),
+			strings.ReplaceAll(value, "|", "\\|"), strings.ReplaceAll(note, "|", "\\|"))
 	}
 }

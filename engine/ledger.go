@@ -18,16 +18,16 @@ import (
 	"rcgrpo/engine/internal/disk"
 )
 
-// Ledger records the reservations of all runs of one user on one machine, whatever their stores. It is a private folder
-// with one file per reservation, which counts while the file is locked. The stage's process inherits the open file, so
-// the kernel releases the lock when the last process of the stage ends.
+// Ledger records the reservations of all runs of one user on one machine, whatever their stores. It is a private
+// folder with one file per reservation, which counts while the file is locked. The stage's process inherits the
+// open file, so the kernel releases the lock when the last process of the stage ends.
 //
-// A run decides while it holds the lock of the file "mutex". Until it releases that lock it writes only files of this
-// folder, because all other runs of the user wait.
+// A run decides while it holds the lock of the file "mutex". Until it releases that lock it writes only files of
+// this folder, because all other runs of the user wait.
 //
-// If files are removed from the folder while runs use it, each run notices within renewEvery, creates the folder and the
-// mutex again and registers its running stages again. No stage starts until all runs had time to do so. A reservation
-// that was registered again ends with its run: it does not cover a stage that outlives the run.
+// If files are removed from the folder while runs use it, each run notices within renewEvery, creates the folder
+// and the mutex again and registers its running stages again. No stage starts until all runs had time to do so.
+// A reservation that was registered again ends with its run: it does not cover a stage that outlives the run.
 type Ledger struct {
 	dir     string
 	mutex   *os.File // nil before the first lock, and after its name was removed
@@ -83,10 +83,10 @@ func (f *LeaseFile) Inherited() *os.File {
 // leasesVariable names the environment variable that overrides the folder of the ledger.
 const leasesVariable = "RCGRPO_LEASES"
 
-// ledgerFolders returns the candidate folders of the ledger; the first usable one is the ledger. The user's state folder
-// is best: it survives logouts, unlike $XDG_RUNTIME_DIR, and is not cleaned by age, unlike /tmp. Machines may share it,
-// so the folder's name contains the host name. $TMPDIR may differ between shells. /tmp serves users without a home
-// folder, or with one on a file system without locks.
+// ledgerFolders returns the candidate folders of the ledger; the first usable one is the ledger. The user's
+// state folder is best: it survives logouts, unlike $XDG_RUNTIME_DIR, and is not cleaned by age, unlike /tmp.
+// Machines may share it, so the folder's name contains the host name. $TMPDIR may differ between shells. /tmp
+// serves users without a home folder, or with one on a file system without locks.
 func ledgerFolders() []string {
 	if dir := os.Getenv(leasesVariable); dir != "" {
 		return []string{dir}
@@ -96,7 +96,8 @@ func ledgerFolders() []string {
 	if !filepath.IsAbs(state) {
 		state = filepath.Join(home, ".local", "state")
 	}
-	if info, err := os.Stat(home); err == nil && filepath.IsAbs(home) && ownFile(info) { // sudo may keep another user's HOME
+	// sudo may keep the HOME of another user.
+	if info, err := os.Stat(home); err == nil && filepath.IsAbs(home) && ownFile(info) {
 		folders = append(folders, filepath.Join(state, "rcgrpo", "leases-"+url.PathEscape(hostName())))
 	}
 	return append(folders, filepath.Join("/tmp", fmt.Sprintf("rcgrpo-%d", os.Getuid())))
@@ -267,12 +268,12 @@ func (l *Ledger) busyError() error {
 		"and cannot start stages until it is unlocked", l.mutex.Name(), ledgerTimeout, holder)
 }
 
-// requestTimeout is how long a request counts after it was written. A waiting run rewrites its request at each poll; a
-// run whose engine is stopped must not reserve resources that it does not use.
+// requestTimeout is how long a request counts after it was written. A waiting run rewrites its request at each
+// poll; a run whose engine is stopped must not reserve resources that it does not use.
 const requestTimeout = 10 * time.Second
 
-// Others returns the reservations and requests of other runs, and removes the files of runs that have ended. The caller
-// holds the mutex.
+// Others returns the reservations and requests of other runs, and removes the files of runs that have ended. The
+// caller holds the mutex.
 func (l *Ledger) Others() ([]Lease, error) {
 	entries, err := os.ReadDir(l.dir)
 	if err != nil {
@@ -320,9 +321,9 @@ func (l *Ledger) isStopped(lease Lease) bool {
 	})
 }
 
-// hasEnded reports whether the stage of a lease has ended although its stopped engine has not freed the lease: no other
-// process has the file open. A stage that runs in the process of the engine is stopped with it and counts as ended
-// until the engine continues.
+// hasEnded reports whether the stage of a lease has ended although its stopped engine has not freed the lease:
+// no other process has the file open. A stage that runs in the process of the engine is stopped with it and
+// counts as ended until the engine continues.
 func (l *Ledger) hasEnded(name string, lease Lease) bool {
 	return !cachedFact(l.open, name, renewEvery, func() bool {
 		pids := processesWithOpen(name)

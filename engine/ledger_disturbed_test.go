@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mutexIsFree reports whether the mutex of a ledger can be acquired now.
+// mutexIsFree reports whether the mutex of a ledger is unlocked.
 func mutexIsFree(t *testing.T, dir string) bool {
 	t.Helper()
 	f, err := os.OpenFile(filepath.Join(dir, "mutex"), os.O_RDWR, 0)
@@ -30,8 +30,8 @@ func mutexIsFree(t *testing.T, dir string) bool {
 	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
 }
 
-// Whoever reads the events of a run may block for ever, as a terminal does after ^S. All other runs of the user need the
-// ledger meanwhile.
+// The reader of a run's events may block for ever, as a terminal does after ^S; other runs must be able to lock the
+// ledger during that time.
 func TestNoEventIsReportedWhileTheLedgerIsLocked(t *testing.T) {
 	for name, tc := range map[string]struct {
 		held  Lease
@@ -39,7 +39,8 @@ func TestNoEventIsReportedWhileTheLedgerIsLocked(t *testing.T) {
 		same  bool // another run makes the stage
 		want  string
 	}{
-		"waiting for CPUs":           {held: Lease{CPUs: 3}, stage: "resources {\n cpus = 2\n }", want: "waiting for its share"},
+		"waiting for CPUs": {held: Lease{CPUs: 3}, stage: "resources {\n cpus = 2\n }",
+			want: "waiting for its share"},
 		"waiting for a result":       {held: Lease{CPUs: 1}, same: true, want: "another run is making it"},
 		"the driver gives no answer": {held: Lease{CPUs: 1}, stage: "resources {\n gpus = 1\n }", want: "cannot check"},
 	} {
@@ -64,7 +65,7 @@ func TestNoEventIsReportedWhileTheLedgerIsLocked(t *testing.T) {
 			s := other.mustTake(t, tc.held)
 			seen := false
 			err := plan.Run(t.Context(), RunOptions{}, func(e Event) {
-				if e.Kind != EventNote || seen { // the loop alone writes notes, and nobody else has the mutex
+				if e.Kind != EventNote || seen { // only the loop emits notes, and no other process uses the mutex
 					return
 				}
 				seen = true
@@ -93,7 +94,7 @@ func TestNoEventIsReportedWhileTheLedgerIsLocked(t *testing.T) {
 	}
 }
 
-// holdMutex has another process hold the mutex of a ledger and returns that process.
+// holdMutex starts a process that holds the mutex of a ledger.
 func holdMutex(t *testing.T, dir string) *os.Process {
 	t.Helper()
 	flock, err := exec.LookPath("flock")
@@ -118,21 +119,22 @@ func holdMutex(t *testing.T, dir string) *os.Process {
 	return cmd.Process
 }
 
-func TestLockOfTheLedgerEndsWithTheContextOrWithAnErrorThatNamesTheHolder(t *testing.T) {
+func TestLedgerLockEndsWithTheContextOrNamesTheHolder(t *testing.T) {
 	dir := ownLedger(t)
 	l := openTestLedger(t, "runs/x/1")
 	holder := holdMutex(t, dir)
 	defer func(d time.Duration) { ledgerTimeout = d }(ledgerTimeout)
 
 	ledgerTimeout = time.Hour
-	cause := errors.New("the user has had enough")
+	cause := errors.New("interrupted by the user")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
 	if err := l.Lock(ctx); !errors.Is(err, cause) {
 		t.Errorf("with a context that has ended: got %v, want its cause", err)
 	}
 	ledgerTimeout = 20 * time.Millisecond
-	if err := l.Lock(t.Context()); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("by process %d:", holder.Pid)) {
+	if err := l.Lock(t.Context()); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("by process %d:",
+		holder.Pid)) {
 		t.Errorf("a process holds it: got %v, want an error that names process %d", err, holder.Pid)
 	}
 	stopProcess(t, holder.Pid)
@@ -142,12 +144,13 @@ func TestLockOfTheLedgerEndsWithTheContextOrWithAnErrorThatNamesTheHolder(t *tes
 			t.Errorf("a stopped process holds it: got %v, want %q in it", err, want)
 		}
 	}
-	// A run that meets it fails its stage with that sentence, instead of waiting for ever.
+	// A run beside that process fails its stage with this error instead of waiting for ever.
 	e := newLab(t)
 	e.write("stage \"toy\" \"a\" {\n}\n")
 	r := e.run(RunOptions{})
-	if f, ok := r.find(EventFailed, "toy.a"); !ok || !strings.Contains(f.Text, "share the machine with other runs") || !strings.Contains(f.Text, "stopped") {
-		t.Errorf("a run beside it: got %s, want a failure that says why", r.text())
+	if f, ok := r.find(EventFailed, "toy.a"); !ok || !strings.Contains(f.Text,
+		"share the machine with other runs") || !strings.Contains(f.Text, "stopped") {
+		t.Errorf("a run beside it: got %s, want a failure with the reason", r.text())
 	}
 	if err := l.Close(); err != nil {
 		t.Error(err)
@@ -163,7 +166,7 @@ func stopProcess(t *testing.T, pid int) {
 	until(t, "the process is stopped", func() bool { return stopped(pid) })
 }
 
-// until waits for a condition that another process brings about.
+// until waits for a condition that another process fulfils.
 func until(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !f(); time.Sleep(time.Millisecond) {
@@ -173,7 +176,7 @@ func until(t *testing.T, what string, f func() bool) {
 	}
 }
 
-func TestMutexThatHasLostItsNameIsNoMutex(t *testing.T) {
+func TestRemovedMutexIsCreatedAgain(t *testing.T) {
 	for name, remove := range map[string]func(dir string) error{
 		"the mutex is removed":  func(dir string) error { return os.Remove(filepath.Join(dir, "mutex")) },
 		"the folder is removed": os.RemoveAll,
@@ -191,11 +194,12 @@ func TestMutexThatHasLostItsNameIsNoMutex(t *testing.T) {
 				t.Errorf("b while a has the mutex: got %v, %v, want no lock", locked, err)
 			}
 			if !a.Partial() || !b.Partial() {
-				t.Errorf("stages may start at once (a %v, b %v), although others have not registered again", !a.Partial(), !b.Partial())
+				t.Errorf("stages may start at once (a %v, b %v), before other runs have registered again", !a.Partial(),
+					!b.Partial())
 			}
 			c := openTestLedger(t, "runs/z/3")
 			if !c.Partial() {
-				t.Error("a run that begins now may start stages at once, although others have not registered again")
+				t.Error("a new run may start stages before other runs have registered again")
 			}
 			a.Unlock()
 			if err := errors.Join(a.Close(), b.Close(), c.Close()); err != nil {
@@ -205,7 +209,7 @@ func TestMutexThatHasLostItsNameIsNoMutex(t *testing.T) {
 	}
 }
 
-// removals are what cleaners do to the folder of the ledger.
+// removals remove files of the ledger as cleaning tools do.
 var removals = map[string]func(dir string) error{
 	"emptied": func(dir string) error {
 		entries, err := os.ReadDir(dir)
@@ -217,9 +221,9 @@ var removals = map[string]func(dir string) error{
 	"removed": os.RemoveAll,
 }
 
-// Two runs share the machine; somebody empties the folder of the ledger. The one that waits goes on waiting, and both end
-// well.
-func TestRunsRegisterAgainInALedgerThatWasEmptied(t *testing.T) {
+// The folder of the ledger is emptied while two runs share the machine. The second run continues to wait, and both
+// succeed.
+func TestRunsRegisterAgainInAnEmptiedLedger(t *testing.T) {
 	for name, remove := range removals {
 		t.Run(name, func(t *testing.T) {
 			dir := ownLedger(t)
@@ -245,8 +249,8 @@ func TestRunsRegisterAgainInALedgerThatWasEmptied(t *testing.T) {
 			if err := remove(dir); err != nil {
 				t.Fatal(err)
 			}
-			// When both have registered again and the second has looked, it has had every chance to start.
-			until(t, "lease and wish are there again", func() bool {
+			// After both have registered again and the second has polled, it would have started.
+			until(t, "lease and request exist again", func() bool {
 				leases, _ := filepath.Glob(filepath.Join(dir, leasePattern))
 				wishes, _ := filepath.Glob(filepath.Join(dir, requestPattern))
 				return len(leases) > 0 && len(wishes) > 0
@@ -254,7 +258,7 @@ func TestRunsRegisterAgainInALedgerThatWasEmptied(t *testing.T) {
 			watcher := openTestLedger(t, "runs/z/1")
 			written := time.Duration(0)
 			for looks := 0; looks < 3; {
-				until(t, "the second run looks again", func() bool {
+				until(t, "the second run polls again", func() bool {
 					i := slices.IndexFunc(watcher.mustOthers(t), func(o Lease) bool { return o.Waits })
 					return i >= 0 && watcher.mustOthers(t)[i].Written > written
 				})
@@ -268,7 +272,7 @@ func TestRunsRegisterAgainInALedgerThatWasEmptied(t *testing.T) {
 			if r := <-ended; r.err != nil {
 				t.Errorf("the first run: %v\n%s", r.err, r.text())
 			} else if _, ok := r.find(EventNote, ""); !ok {
-				t.Errorf("the first run says nothing of it: %s", r.text())
+				t.Errorf("the first run does not report it: %s", r.text())
 			}
 			if err := <-secondEnded; err != nil {
 				t.Errorf("the second run: %v", err)
@@ -283,8 +287,8 @@ func TestRunsRegisterAgainInALedgerThatWasEmptied(t *testing.T) {
 	}
 }
 
-// A run that finds its lease gone at its end has done all the same what it was to do.
-func TestLeaseThatIsMissingAtTheEndIsNoError(t *testing.T) {
+// A run whose lease was removed succeeds.
+func TestMissingLeaseAtTheEndIsNoError(t *testing.T) {
 	for name, remove := range removals {
 		t.Run(name, func(t *testing.T) {
 			dir := ownLedger(t)
@@ -305,7 +309,7 @@ func TestLeaseThatIsMissingAtTheEndIsNoError(t *testing.T) {
 	}
 }
 
-// startEngine starts an engine as a process of its own and returns it with the lines that it prints.
+// startEngine starts an engine as a process and returns it and its output.
 func startEngine(t *testing.T, l *lab) (cmd *exec.Cmd, out *strings.Builder) {
 	t.Helper()
 	cmd, out = l.engine(), &strings.Builder{}
@@ -321,9 +325,9 @@ func startEngine(t *testing.T, l *lab) (cmd *exec.Cmd, out *strings.Builder) {
 	return cmd, out
 }
 
-// A run that somebody has stopped keeps what its stages use while they run, and others are told so. When the stages have
-// ended, it keeps nothing.
-func TestStageThatHasEndedUnderAStoppedRunHoldsNothing(t *testing.T) {
+// The running stages of a stopped engine keep their reservations, which waiting runs report. Ended stages reserve
+// nothing.
+func TestEndedStageOfAStoppedRunReservesNothing(t *testing.T) {
 	for name, stage := range map[string]string{
 		"a process": "stage \"toy\" \"a\" {\n gate = \"$dir/gate\"\n",
 		"a program": "stage \"light\" \"a\" {\n shell = \"read x < $dir/gate\"\n",
@@ -378,7 +382,7 @@ func TestStageThatHasEndedUnderAStoppedRunHoldsNothing(t *testing.T) {
 				t.Error(err)
 			}
 			if !stopped(engine.Process.Pid) {
-				t.Error("the first run goes on, so the test proves nothing")
+				t.Error("the first run is not stopped, so the test proves nothing")
 			}
 			engine.Process.Signal(syscall.SIGCONT)
 			if err := engine.Wait(); err != nil {
@@ -397,8 +401,8 @@ func newestRun(t *testing.T, l *lab) string {
 	return all[0]
 }
 
-// Who waits for a stage of a stopped run, whose lock that run keeps, is told so.
-func TestWaitingForAStageOfAStoppedRunNamesItsState(t *testing.T) {
+// A run that waits for the lock of a stopped run reports that it is stopped.
+func TestWaitForAStageOfAStoppedRunReportsItsState(t *testing.T) {
 	ownLedger(t)
 	l := newLab(t)
 	g := l.gate()
@@ -415,7 +419,7 @@ func TestWaitingForAStageOfAStoppedRunNamesItsState(t *testing.T) {
 		})
 	}()
 	if text := <-notes; !strings.Contains(text, "being made by") {
-		t.Errorf("first: got %q, want by whom it is made", text)
+		t.Errorf("first: got %q, want the run that executes it", text)
 	}
 	if text := <-notes; !strings.Contains(text, fmt.Sprintf("stopped (process %d", engine.Process.Pid)) {
 		t.Errorf("then: got %q, want that process %d is stopped", text, engine.Process.Pid)
@@ -430,7 +434,7 @@ func TestWaitingForAStageOfAStoppedRunNamesItsState(t *testing.T) {
 	}
 }
 
-func TestLedgerLiesWhereNobodyCleans(t *testing.T) {
+func TestLedgerFolderIsNotCleanedByAge(t *testing.T) {
 	home, state, leases := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "named")
 	temporary := fmt.Sprintf("/tmp/rcgrpo-%d", os.Getuid())
 	name := "leases-" + hostName()
@@ -438,8 +442,10 @@ func TestLedgerLiesWhereNobodyCleans(t *testing.T) {
 		env  map[string]string
 		want []string
 	}{
-		"a home":          {map[string]string{"HOME": home}, []string{filepath.Join(home, ".local/state/rcgrpo", name), temporary}},
-		"a state folder":  {map[string]string{"HOME": home, "XDG_STATE_HOME": state}, []string{filepath.Join(state, "rcgrpo", name), temporary}},
+		"a home": {map[string]string{"HOME": home}, []string{filepath.Join(home, ".local/state/rcgrpo",
+			name), temporary}},
+		"a state folder": {map[string]string{"HOME": home, "XDG_STATE_HOME": state}, []string{filepath.Join(state,
+			"rcgrpo", name), temporary}},
 		"no home":         {map[string]string{"HOME": ""}, []string{temporary}},
 		"a missing home":  {map[string]string{"HOME": "/nonexistent"}, []string{temporary}},
 		"home of another": {map[string]string{"HOME": "/proc/sys"}, []string{temporary}},
@@ -507,12 +513,12 @@ func snapshot(t *testing.T, p *Plan) string {
 	return b.String()
 }
 
-// In a ledger that was emptied, nothing starts until all runs had time to register again.
-func TestNothingStartsInALedgerThatWasJustEmptied(t *testing.T) {
+// In an emptied ledger nothing starts until all runs had time to register again.
+func TestNothingStartsInAnEmptiedLedgerBeforeRunsRegisterAgain(t *testing.T) {
 	dir := ownLedger(t)
 	defer func(d time.Duration) { renewEvery = d }(renewEvery)
 	renewEvery = 100 * time.Millisecond
-	if err := os.Mkdir(dir, 0o700); err != nil { // without a mutex: somebody has emptied it
+	if err := os.Mkdir(dir, 0o700); err != nil { // without a mutex: it was emptied
 		t.Fatal(err)
 	}
 	l := newLab(t)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// ownLedger gives the test a ledger of its own.
+// ownLedger sets a private ledger folder for the test.
 func ownLedger(t testing.TB) string {
 	dir := filepath.Join(t.TempDir(), "leases")
 	t.Setenv(leasesVariable, dir)
@@ -53,19 +53,20 @@ func (l *Ledger) mustTake(t testing.TB, held Lease) *LeaseFile {
 	return s
 }
 
-func TestLeaseLivesAsLongAsTheLastProcessThatInheritedIt(t *testing.T) {
+func TestLeaseCountsUntilTheLastProcessThatInheritedItEnds(t *testing.T) {
 	dir := ownLedger(t)
 	a, b := openTestLedger(t, "runs/x/1"), openTestLedger(t, "runs/y/2")
 	s := a.mustTake(t, Lease{Address: "stage.toy.a", CPUs: 2, GPUs: []string{"1"}, Devices: 1, Memory: 5})
-	if got := b.mustOthers(t); len(got) != 1 || got[0].Share() != (Share{2, 1, 5}) || got[0].Run != "runs/x/1" || len(a.mustOthers(t)) != 0 {
-		t.Fatalf("others: got %+v, want what the first run took, and none for itself", got)
+	if got := b.mustOthers(t); len(got) != 1 || got[0].Share() != (Share{2, 1, 5}) || got[0].Run != "runs/x/1" ||
+		len(a.mustOthers(t)) != 0 {
+		t.Fatalf("others: got %+v, want the lease of the first run, and none for itself", got)
 	}
 	child := exec.Command("sleep", "600")
 	child.ExtraFiles = []*os.File{s.Inherited()}
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
 	}
-	s.file.Close() // as when the engine is killed
+	s.file.Close() // as after a kill of the engine
 	a.mutex.Close()
 	if got := b.mustOthers(t); len(got) != 1 {
 		t.Errorf("while the stage's process lives: got %+v, want its lease", got)
@@ -84,19 +85,19 @@ func TestLeaseLivesAsLongAsTheLastProcessThatInheritedIt(t *testing.T) {
 	}
 }
 
-func TestLeaseThatIsGivenBackCountsNoMoreAndItsFileServesAgain(t *testing.T) {
+func TestFreedLeaseDoesNotCountAndItsFileIsReused(t *testing.T) {
 	dir := ownLedger(t)
 	a, b := openTestLedger(t, "runs/x/1"), openTestLedger(t, "runs/y/2")
 	for i := range 5 {
 		s := a.mustTake(t, Lease{Address: strings.Repeat("long", 5-i), CPUs: 1})
 		if got := b.mustOthers(t); len(got) != 1 || got[0].Address != strings.Repeat("long", 5-i) {
-			t.Errorf("taken: got %+v", got)
+			t.Errorf("reserved: got %+v", got)
 		}
 		if err := s.Free(); err != nil {
 			t.Fatal(err)
 		}
 		if got := b.mustOthers(t); len(got) != 0 {
-			t.Errorf("given back: got %+v", got)
+			t.Errorf("freed: got %+v", got)
 		}
 	}
 	if entries, _ := os.ReadDir(dir); len(entries) != 2 {
@@ -109,26 +110,27 @@ func TestLeaseThatIsGivenBackCountsNoMoreAndItsFileServesAgain(t *testing.T) {
 	}
 }
 
-func TestLedgerOfSomebodyElseIsRefused(t *testing.T) {
+func TestReadableLedgerFolderIsRefused(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "open")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv(leasesVariable, dir)
 	if _, err := OpenLedger("r", "s"); err == nil || !strings.Contains(err.Error(), leasesVariable) {
-		t.Errorf("a folder that others can read: got %v, want an error with the way out", err)
+		t.Errorf("a folder that others can read: got %v, want an error that names the variable", err)
 	}
 }
 
-// A run that finds the machine taken starts nothing, says whom it waits for, and goes on when there is room.
+// A run on a fully reserved machine starts nothing, reports the holder, and starts once the resources are free.
 func TestSecondRunWaitsForItsShare(t *testing.T) {
 	for name, tc := range map[string]struct {
 		held      Lease
 		resources string
 		want      string
 	}{
-		"of the CPUs":    {Lease{CPUs: 3}, "cpus = 2", "stage.other.one of run y/1 has 3 CPUs"},
-		"of the devices": {Lease{GPUs: []string{"0", "2"}, Devices: 2}, "gpus = 2", "stage.other.one of run y/1 has GPU 0, 2"},
+		"of the CPUs": {Lease{CPUs: 3}, "cpus = 2", "stage.other.one of run y/1 has 3 CPUs"},
+		"of the devices": {Lease{GPUs: []string{"0", "2"}, Devices: 2}, "gpus = 2",
+			"stage.other.one of run y/1 has GPU 0, 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ownLedger(t)
@@ -150,11 +152,11 @@ func TestSecondRunWaitsForItsShare(t *testing.T) {
 				t.Errorf("got %q, want %q in it", text, tc.want)
 			}
 			if got := l.counted(); len(got) != 0 {
-				t.Errorf("started all the same: %v", got)
+				t.Errorf("started on a reserved machine: %v", got)
 			}
-			wishes := other.mustOthers(t)
-			if len(wishes) != 1 || !wishes[0].Waits || wishes[0].Address != "stage.toy.a" {
-				t.Errorf("wishes: got %+v, want that of toy.a", wishes)
+			requests := other.mustOthers(t)
+			if len(requests) != 1 || !requests[0].Waits || requests[0].Address != "stage.toy.a" {
+				t.Errorf("requests: got %+v, want that of toy.a", requests)
 			}
 			if err := s.Free(); err != nil {
 				t.Fatal(err)
@@ -172,13 +174,12 @@ func TestSecondRunWaitsForItsShare(t *testing.T) {
 	}
 }
 
-// A gang of another run that has waited longer is not starved: nothing starts that would take what it waits for, and
-// what does not, starts.
-func TestLongerWishOfAnotherRunIsLeftFree(t *testing.T) {
+// Resources that another run has requested for longer stay free for it; stages that need other resources start.
+func TestOlderRequestOfAnotherRunHasPriority(t *testing.T) {
 	ownLedger(t)
 	other := openTestLedger(t, "runs/y/1")
 	held := other.mustTake(t, Lease{Address: "stage.other.small", GPUs: []string{"0"}, Devices: 1, CPUs: 1})
-	wish := func(since time.Duration) {
+	request := func(since time.Duration) {
 		if err := other.Lock(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -187,7 +188,7 @@ func TestLongerWishOfAnotherRunIsLeftFree(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wish(sinceBoot() - time.Hour)
+	request(sinceBoot() - time.Hour)
 	l := newLab(t)
 	l.write(`
 stage "toy" "device" {
@@ -212,10 +213,10 @@ stage "toy" "plain" {
 	}
 	select {
 	case got := <-started:
-		t.Errorf("%s started, although an older wish needs what it took", got)
+		t.Errorf("%s started on resources of an older request", got)
 	case <-time.After(3 * admitEvery):
 	}
-	wish(sinceBoot()) // younger than ours
+	request(sinceBoot()) // younger than that of the run
 	if got := <-started; got != "toy.device" {
 		t.Errorf("then: got %s, want toy.device", got)
 	}
@@ -230,9 +231,9 @@ stage "toy" "plain" {
 	}
 }
 
-// A run whose waiting stage another run makes meanwhile wants no share any more: a wish that stayed would keep that other
-// run, and with it itself, waiting for ever.
-func TestWishGoesWhenSomebodyElseMakesTheStage(t *testing.T) {
+// Once another run executes the stage that a run waits for, its request would block that other run, and so itself,
+// for ever.
+func TestRequestIsWithdrawnWhenAnotherRunExecutesTheStage(t *testing.T) {
 	ownLedger(t)
 	l := newLab(t)
 	l.write("stage \"toy\" \"a\" {\n count = \"$dir/count\"\n}\n")
@@ -243,11 +244,12 @@ func TestWishGoesWhenSomebodyElseMakesTheStage(t *testing.T) {
 	all := other.mustTake(t, Lease{Address: "stage.other.one", CPUs: 64})
 	done := make(chan error)
 	go func() { done <- plan.Run(t.Context(), RunOptions{}, func(Event) {}) }()
-	await := func(wishes int) {
+	await := func(requests int) {
 		t.Helper()
-		for deadline := time.Now().Add(requestTimeout / 2); len(other.mustOthers(t)) != wishes; time.Sleep(time.Millisecond) {
+		deadline := time.Now().Add(requestTimeout / 2)
+		for ; len(other.mustOthers(t)) != requests; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
-				t.Fatalf("wishes: got %+v, want %d", other.mustOthers(t), wishes)
+				t.Fatalf("requests: got %+v, want %d", other.mustOthers(t), requests)
 			}
 		}
 	}
@@ -274,14 +276,14 @@ func TestWishGoesWhenSomebodyElseMakesTheStage(t *testing.T) {
 	}
 }
 
-func TestWishThatNobodyRenewsKeepsNothing(t *testing.T) {
+func TestRequestExpiresUnlessItIsRenewed(t *testing.T) {
 	dir := ownLedger(t)
 	stopped, other := openTestLedger(t, "runs/x/1"), openTestLedger(t, "runs/y/2")
 	if err := stopped.Request(Share{CPUs: 1}, "stage.toy.a", sinceBoot()-time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	if got := other.mustOthers(t); len(got) != 1 {
-		t.Errorf("a wish just written: got %+v, want it", got)
+		t.Errorf("a new request: got %+v, want one", got)
 	}
 	written := stopped.request.lease
 	written.Written = sinceBoot() - 2*requestTimeout
@@ -293,7 +295,7 @@ func TestWishThatNobodyRenewsKeepsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := other.mustOthers(t); len(got) != 0 {
-		t.Errorf("a wish written long ago: got %+v, want none", got)
+		t.Errorf("an old request: got %+v, want none", got)
 	}
 	for _, l := range []*Ledger{stopped, other} {
 		if err := l.Close(); err != nil {
@@ -305,7 +307,7 @@ func TestWishThatNobodyRenewsKeepsNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkLease takes a share of the machine and gives it back, as each start of a stage does.
+// BenchmarkLease reserves and frees a share of the machine, as each start of a stage does.
 func BenchmarkLease(b *testing.B) {
 	for _, runs := range []int{0, 1, 8} {
 		b.Run(fmt.Sprintf("beside %d runs", runs), func(b *testing.B) {
@@ -318,7 +320,8 @@ func BenchmarkLease(b *testing.B) {
 			own := openTestLedger(b, "runs/x/1")
 			for b.Loop() {
 				own.mustOthers(b)
-				if err := own.mustTake(b, Lease{Address: "stage.toy.b", Key: strings.Repeat("0", 64), CPUs: 1}).Free(); err != nil {
+				if err := own.mustTake(b, Lease{Address: "stage.toy.b", Key: strings.Repeat("0", 64),
+					CPUs: 1}).Free(); err != nil {
 					b.Fatal(err)
 				}
 			}

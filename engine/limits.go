@@ -61,7 +61,8 @@ func (a *allowance) check(v cty.Value, at hcl.Range, charged bool) hcl.Diagnosti
 		a.used += size.n
 	}
 	if charged && a.used > maxValues {
-		return a.excess(at, fmt.Sprintf("All values of an experiment together may take %d MiB; this one goes beyond. "+
+		return a.excess(at, fmt.Sprintf("All values of an experiment together may take %d MiB; this value "+
+			"exceeds the limit. "+
 			"Every part of a list or map counts %d bytes, every text its length, every pass of a for %d bytes.",
 			maxValues>>20, perPart, perPass))
 	}
@@ -84,11 +85,12 @@ func (m *measure) add(v cty.Value, depth int) bool {
 		m.n += int64(len(v.AsString()))
 	case t == cty.Number:
 		if f := v.AsBigFloat(); !f.IsInf() && f.Sign() != 0 && !smallExponent(f) {
-			m.why = "A number may have up to 308 digits before or after its point, as in 1e308 and 1e-308; this one has more."
+			m.why = "A number may have up to 308 digits before or after the decimal point, as in 1e308 and " +
+				"1e-308; this number has more."
 			return false
 		}
 	case depth > maxNesting:
-		m.why = fmt.Sprintf("Lists and maps may stand %d deep in each other; here it is one more.", maxNesting)
+		m.why = fmt.Sprintf("Lists and maps may be nested %d deep; this value is nested deeper.", maxNesting)
 		return false
 	case v.CanIterateElements():
 		for it := v.ElementIterator(); it.Next(); {
@@ -102,8 +104,9 @@ func (m *measure) add(v cty.Value, depth int) bool {
 		}
 	}
 	if m.n > maxValue {
-		m.why = fmt.Sprintf("A value may take %d MiB; this one takes more. Every part of a list or map counts %d bytes, "+
-			"every text its length. Large data belong into files: file(), dir().", maxValue>>20, perPart)
+		m.why = fmt.Sprintf("A value may take %d MiB; this value takes more. Every part of a list or map "+
+			"counts %d bytes, "+
+			"every text its length. Put large data into files: file(), dir().", maxValue>>20, perPart)
 		return false
 	}
 	return true
@@ -144,7 +147,8 @@ func (b *bounded) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	}
 	v, diags := b.Expression.Value(ctx)
 	if b.role == argument && (v.Type().IsTupleType() || v.Type().IsObjectType()) && parts(v) > maxElements {
-		why := fmt.Sprintf("A list or map that a function takes may have %d elements; this one has %d.", maxElements, parts(v))
+		why := fmt.Sprintf("A list or map argument of a function may have %d elements; this one has %d.",
+			maxElements, parts(v))
 		return cty.DynamicVal, append(diags, b.allowance.excess(b.SrcRange, why)...)
 	}
 	if excess := b.allowance.check(v, b.SrcRange, b.role == pass); excess != nil {
@@ -210,8 +214,11 @@ func (a *allowance) bound(e *hclsyntax.Expression, r role) {
 // arguments, or whose time is not linear.
 var estimates = sync.OnceValue(func() map[string]func(args []cty.Value) int64 {
 	return map[string]func(args []cty.Value) int64{
-		"csvdecode":  func(args []cty.Value) int64 { return product(perPart, count(args[0], ",")+count(args[0], "\n")) },
-		"distinct":   func(args []cty.Value) int64 { return product(parts(args[0]), parts(args[0])) / 4 }, // compares all pairs
+		"csvdecode": func(args []cty.Value) int64 {
+			return product(perPart,
+				count(args[0], ",")+count(args[0], "\n"))
+		},
+		"distinct":   func(args []cty.Value) int64 { return product(parts(args[0]), parts(args[0])) / 4 },
 		"format":     func(args []cty.Value) int64 { return formatted(args, false) },
 		"formatlist": func(args []cty.Value) int64 { return formatted(args, true) },
 		"indent":     func(args []cty.Value) int64 { return product(integer(args[0]), 1+count(args[1], "\n")) },
@@ -226,7 +233,10 @@ var estimates = sync.OnceValue(func() map[string]func(args []cty.Value) int64 {
 		"parseint":   func(args []cty.Value) int64 { return product(length(args[0]), length(args[0])) / 64 },
 		"regex":      func(args []cty.Value) int64 { return product(length(args[0]), length(args[1])) / 64 },
 		"regexall":   func(args []cty.Value) int64 { return product(length(args[0])+perPart, length(args[1])) },
-		"replace":    func(args []cty.Value) int64 { return product(count(args[0], text(args[1])), length(args[2])) },
+		"replace": func(args []cty.Value) int64 {
+			return product(count(args[0], text(args[1])),
+				length(args[2]))
+		},
 		"setproduct": func(args []cty.Value) int64 {
 			n := perPart * int64(len(args))
 			for _, list := range args {
@@ -250,10 +260,12 @@ func estimated(name string, f function.Function) function.Function {
 			return function.NewArgErrorf(0, "a text cannot be indented by %d spaces", integer(args[0]))
 		}
 		if name == "jsondecode" && tooNested(text(args[0])) {
-			return function.NewArgErrorf(0, "lists and objects may stand %d deep in each other; here it is more", maxNesting)
+			return function.NewArgErrorf(0, "lists and objects may be nested %d deep; this text is nested deeper",
+				maxNesting)
 		}
 		if estimate(args) > maxValue {
-			return fmt.Errorf("its result could take more than the %d MiB that a value may have, or too long to compute", maxValue>>20)
+			return fmt.Errorf("its result could take more than the %d MiB that a value may have, or too long "+
+				"to compute", maxValue>>20)
 		}
 		return nil
 	})

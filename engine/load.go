@@ -122,7 +122,8 @@ func (l *loader) errorf(rng *hcl.Range, summary, format string, args ...any) {
 }
 
 func mistake(rng *hcl.Range, summary, format string, args ...any) *hcl.Diagnostic {
-	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(format, args...), Subject: rng}
+	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(format, args...),
+		Subject: rng}
 }
 
 // parse reads the files of the experiment and sets its name, folder and paths.
@@ -236,13 +237,16 @@ func without(paths, files []string) []string {
 	}
 	return slices.DeleteFunc(paths, func(path string) bool {
 		info, err := os.Stat(path)
-		return err == nil && slices.ContainsFunc(infos, func(file fs.FileInfo) bool { return os.SameFile(file, info) })
+		return err == nil && slices.ContainsFunc(infos, func(file fs.FileInfo) bool {
+			return os.SameFile(file,
+				info)
+		})
 	})
 }
 
 // FindExperiment returns the path of the only experiment in a folder: the file with an experiment block, or the
 // folder itself if it contains more files. The error lists the choices. It considers all files, so that commands
-// with and without -var-file find the same experiment under the same name.
+// with and without --var-file find the same experiment under the same name.
 func FindExperiment(dir string) (string, error) {
 	paths, _, _, err := experimentFiles(dir, nil)
 	if err != nil {
@@ -288,13 +292,16 @@ var topLevel = map[string][]string{"experiment": {}, "variable": {"NAME"}, "loca
 func (l *loader) collectBlocks(b *hclsyntax.Body) {
 	for _, a := range newBody(b, "", hcl.Range{}, nil).attrs {
 		if _, block := topLevel[a.Name]; block {
-			l.errorf(&a.NameRange, "Block expected", "%s is a block: write %s without an equals sign.", upperFirst("the "+a.Name), blockForm(a.Name))
+			l.errorf(&a.NameRange, "Block expected", "%s is a block: write %s without an equals sign.",
+				upperFirst("the "+a.Name), blockForm(a.Name))
 			l.badExperiment = l.badExperiment || a.Name == "experiment"
 			continue
 		}
-		detail := fmt.Sprintf("Nothing can be set here; a value of your own goes into a locals block: locals { %s = … }.", a.Name)
+		detail := fmt.Sprintf("Settings must be inside a block; put your own value into a locals block: "+
+			"locals { %s = … }.", a.Name)
 		if len(b.Blocks) == 0 && len(l.x.Paths) > 1 {
-			detail += fmt.Sprintf(" If these are values of variables, say -var-file %s, or keep the file elsewhere or without .hcl while it is not named.", a.NameRange.Filename)
+			detail += fmt.Sprintf(" If these are values of variables, pass --var-file %s, or move or rename "+
+				"the file so that it does not end in .hcl.", a.NameRange.Filename)
 		}
 		l.errorf(&a.NameRange, "Setting outside a block", "%s", detail)
 	}
@@ -303,16 +310,19 @@ func (l *loader) collectBlocks(b *hclsyntax.Body) {
 		if !known {
 			hint := didYouMean(bl.Type, slices.Sorted(maps.Keys(topLevel)))
 			if l.reg.Lookup(bl.Type) != nil {
-				hint = fmt.Sprintf("; did you mean stage %q %q?", bl.Type, strings.Join(append(bl.Labels, "NAME")[:1], ""))
+				hint = fmt.Sprintf("; did you mean stage %q %q?", bl.Type,
+					strings.Join(append(bl.Labels, "NAME")[:1], ""))
 			} else if slices.Contains([]string{"store", "data", "executor"}, bl.Type) {
 				hint = "; it belongs in the site file."
 			}
-			l.errorf(&bl.TypeRange, "Unknown block", "A file has the blocks experiment, variable, locals and stage, but no %s%s", bl.Type, hint)
+			l.errorf(&bl.TypeRange, "Unknown block",
+				"A file has the blocks experiment, variable, locals and stage, but no %s%s", bl.Type, hint)
 			continue
 		}
 		if len(bl.Labels) != len(labels) {
 			rng := bl.DefRange()
-			l.errorf(&rng, "Wrong labels", "Write %s: block %s takes %s, not %d.", blockForm(bl.Type), bl.Type, Plural(len(labels), "label"), len(bl.Labels))
+			l.errorf(&rng, "Wrong labels", "Write %s: block %s takes %s, not %d.", blockForm(bl.Type), bl.Type,
+				Plural(len(labels), "label"), len(bl.Labels))
 			l.badExperiment = l.badExperiment || bl.Type == "experiment"
 			continue
 		}
@@ -339,11 +349,13 @@ func blockForm(name string) string {
 
 func (l *loader) addLocals(bl *hclsyntax.Block) {
 	for _, nested := range bl.Body.Blocks {
-		l.errorf(&nested.TypeRange, "Unknown block", "A locals block holds values only: write %s = { … }.", nested.Type)
+		l.errorf(&nested.TypeRange, "Unknown block", "A locals block contains only values: write %s = { … }.",
+			nested.Type)
 	}
 	for _, a := range newBody(bl.Body, "", hcl.Range{}, nil).attrs {
 		if before := l.localNamed[a.Name]; before != nil {
-			l.errorf(&a.NameRange, "Duplicate local", "local.%s was given at %s already.", a.Name, place(before.attr.NameRange))
+			l.errorf(&a.NameRange, "Duplicate local", "local.%s is already defined at %s.", a.Name,
+				place(before.attr.NameRange))
 			continue
 		}
 		v := &localValue{attr: a, value: cty.DynamicVal}
@@ -353,7 +365,8 @@ func (l *loader) addLocals(bl *hclsyntax.Block) {
 }
 
 func (l *loader) addStage(bl *hclsyntax.Block) {
-	s := &stageBlock{kindName: bl.Labels[0], name: bl.Labels[1], block: bl, def: bl.DefRange(), value: cty.DynamicVal}
+	s := &stageBlock{kindName: bl.Labels[0], name: bl.Labels[1], block: bl, def: bl.DefRange(),
+		value: cty.DynamicVal}
 	s.kind = l.reg.Lookup(s.kindName)
 	_, s.keyed = bl.Body.Attributes["for_each"]
 	if s.kind == nil {
@@ -361,13 +374,16 @@ func (l *loader) addStage(bl *hclsyntax.Block) {
 		for _, k := range l.reg {
 			kinds = append(kinds, k.Name)
 		}
-		l.errorf(&bl.LabelRanges[0], "Unknown kind", "There is no kind of stage called %q%s `rcgrpo kinds` lists them.", s.kindName, didYouMean(s.kindName, kinds))
+		l.errorf(&bl.LabelRanges[0], "Unknown kind", "There is no kind %q%s `rcgrpo kinds` lists them.",
+			s.kindName, didYouMean(s.kindName, kinds))
 	}
 	if !hclsyntax.ValidIdentifier(s.name) {
-		l.errorf(&bl.LabelRanges[1], "Bad name", "A stage's name is read in references, so it must begin with a letter and hold only letters, digits, - and _; got %q.", s.name)
+		l.errorf(&bl.LabelRanges[1], "Bad name", "The name of a stage is used in references, so it must begin "+
+			"with a letter and contain only letters, digits, - and _; got %q.", s.name)
 	}
 	if before := l.named[s.kindName][s.name]; before != nil {
-		l.errorf(&s.def, "Duplicate stage", "stage.%s.%s stands at %s already; give this one another name.", s.kindName, s.name, place(before.def))
+		l.errorf(&s.def, "Duplicate stage", "stage.%s.%s is already defined at %s; rename this stage.",
+			s.kindName, s.name, place(before.def))
 		return
 	}
 	if l.named[s.kindName] == nil {
@@ -383,11 +399,14 @@ func (l *loader) checkBlocks() {
 	case l.badExperiment: // already reported
 	case len(l.experiments) == 0 && len(l.x.Paths) == 1:
 		at := hcl.Range{Filename: l.x.Paths[0], Start: hcl.InitialPos, End: hcl.InitialPos}
-		l.errorf(&at, "No experiment", "%s has no experiment block; begin with experiment { question = \"…\" }.", l.x.Paths[0])
+		l.errorf(&at, "No experiment", "%s has no experiment block; begin with experiment { question = \"…\" }.",
+			l.x.Paths[0])
 	case len(l.experiments) > 1:
 		for _, bl := range l.experiments[1:] {
 			rng := bl.DefRange()
-			l.errorf(&rng, "Duplicate experiment", "The experiment block stands at %s already; files of a folder belong to one experiment.", place(l.experiments[0].DefRange()))
+			l.errorf(&rng, "Duplicate experiment",
+				"There is already an experiment block at %s; all files of a folder belong to one experiment.",
+				place(l.experiments[0].DefRange()))
 		}
 	}
 }
@@ -421,7 +440,7 @@ func (l *loader) evaluateAll() {
 			path = append(path, items[i].name)
 		}
 		at := items[cycle[0]].at
-		l.errorf(&at, "Dependency cycle", "Each of these needs the next: %s.", strings.Join(path, " → "))
+		l.errorf(&at, "Dependency cycle", "These depend on each other: %s.", strings.Join(path, " → "))
 	}
 	for _, i := range order {
 		items[i].evaluate(l.contextFor(items, needs[i]))
@@ -545,9 +564,9 @@ func (l *loader) contextFor(items []item, needs []int) *hcl.EvalContext {
 // decodeExperiment decodes the experiment block.
 func (l *loader) decodeExperiment(bl *hclsyntax.Block, ctx *hcl.EvalContext) {
 	var settings struct {
-		Question   string    `hcl:"question,optional" doc:"what the experiment is to find out"`
-		Expect     string    `hcl:"expect,optional" doc:"what is expected, written down before"`
-		Seeds      []int64   `hcl:"seeds,optional" doc:"one run of every stage that depends on chance for each"`
+		Question   string    `hcl:"question,optional" doc:"research question"`
+		Expect     string    `hcl:"expect,optional" doc:"expected outcome, written down in advance"`
+		Seeds      []int64   `hcl:"seeds,optional" doc:"seeds; every stochastic stage runs once per seed"`
 		SeedsRange hcl.Range `hcl:"seeds,attr_range"`
 	}
 	settings.Seeds = l.x.Seeds
@@ -557,12 +576,13 @@ func (l *loader) decodeExperiment(bl *hclsyntax.Block, ctx *hcl.EvalContext) {
 	seen := map[int64]bool{}
 	for _, s := range settings.Seeds {
 		if seen[s] {
-			l.errorf(&settings.SeedsRange, "Duplicate seed", "Seed %d stands twice in the list; it would be the same run.", s)
+			l.errorf(&settings.SeedsRange, "Duplicate seed", "Seed %d occurs twice in the list; remove one.", s)
 		}
 		seen[s] = true
 	}
 	if len(settings.Seeds) == 0 {
-		l.errorf(&settings.SeedsRange, "No seeds", "The list of seeds is empty; name at least one, or leave the setting out for seed 1.")
+		l.errorf(&settings.SeedsRange, "No seeds",
+			"The list of seeds is empty; list at least one seed, or omit the setting for seed 1.")
 	}
 }
 
@@ -571,7 +591,8 @@ func (l *loader) warnUnused() {
 	for _, v := range l.variables {
 		if !v.used && !l.diags.HasErrors() {
 			rng := v.block.DefRange()
-			l.diags = append(l.diags, &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: "Unused variable", Detail: fmt.Sprintf("Nothing reads var.%s.", v.name), Subject: &rng})
+			l.diags = append(l.diags, &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: "Unused variable",
+				Detail: fmt.Sprintf("No expression uses var.%s.", v.name), Subject: &rng})
 		}
 	}
 }

@@ -35,7 +35,8 @@ func runsInPlace(n *Node) bool {
 	return ok && n.Kind.InProcess
 }
 
-// runProcess runs `node` of the right binary. If this engine is killed, the stage continues and its events are in a file.
+// runProcess runs `node` of the right binary. If this engine is killed, the stage continues and its events are
+// in a file.
 func runProcess(ctx context.Context, w Work, observe func(Event)) error {
 	binary, err := w.Binary()
 	if err != nil {

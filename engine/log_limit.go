@@ -14,8 +14,8 @@ import (
 
 const logPollEvery = 100 * time.Millisecond
 
-// logLimit limits the log of a running stage. A program writes to the file itself, because it may outlive the engine, so
-// the engine can only poll the size and cut out the middle.
+// logLimit limits the log of a running stage. A program writes to the file itself, because it may outlive the
+// engine, so the engine can only poll the size and cut out the middle.
 type logLimit struct {
 	path   string
 	most   int64  // bytes; 0: no limit
@@ -29,28 +29,25 @@ func (l *logLimit) watch() (end func() error) {
 		return func() error { return nil }
 	}
 	stop, stopped := make(chan struct{}), make(chan error, 1)
-	start := time.AfterFunc(logPollEvery, func() {
+	go func() {
 		every := time.NewTicker(logPollEvery)
 		defer every.Stop()
 		var first error
 		for {
-			if err := l.poll(); first == nil {
-				first = err
-			}
 			select {
 			case <-every.C:
+				if err := l.poll(); first == nil {
+					first = err
+				}
 			case <-stop:
-				stopped <- first
+				stopped <- errors.Join(first, l.poll())
 				return
 			}
 		}
-	})
+	}()
 	return func() error {
 		close(stop)
-		if start.Stop() { // it never polled
-			stopped <- nil
-		}
-		return errors.Join(<-stopped, l.poll())
+		return <-stopped
 	}
 }
 
@@ -79,8 +76,8 @@ func (l *logLimit) poll() error {
 // cutMark replaces the removed middle of a log.
 const cutMark = "\n--- %d bytes were removed here, because the log reached its limit\n"
 
-// cutLog shortens a log that exceeds most bytes: it keeps the first half of the limit and the newest quarter, with cutMark
-// between them. Text that a program appends during the cut may be lost.
+// cutLog shortens a log that exceeds most bytes: it keeps the first half of the limit and the newest quarter,
+// with cutMark between them. Text that a program appends during the cut may be lost.
 func cutLog(path string, most int64) error {
 	f, err := disk.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -99,7 +96,7 @@ func cutLog(path string, most int64) error {
 		return err
 	}
 	var earlier int64
-	if _, err := fmt.Sscanf(string(old[:n]), cutMark, &earlier); err == nil { // count the removed bytes, not the old mark
+	if _, err := fmt.Sscanf(string(old[:n]), cutMark, &earlier); err == nil { // the old mark does not count
 		removed += earlier - int64(len(fmt.Sprintf(cutMark, earlier)))
 	}
 	line := make([]byte, 64<<10)

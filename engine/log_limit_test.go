@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// What is cut from a log is its middle, and the line there counts every byte that was written and is not there any more.
-func TestCutLogKeepsBeginAndEndAndCountsTheRest(t *testing.T) {
+// cutLog removes the middle, and its mark counts every removed byte.
+func TestCutLogKeepsStartAndEndAndCountsTheRest(t *testing.T) {
 	const most = 64 << 10
 	path := filepath.Join(t.TempDir(), "log")
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -44,7 +44,8 @@ func TestCutLogKeepsBeginAndEndAndCountsTheRest(t *testing.T) {
 			t.Errorf("cut %d: got %d bytes removed, want %d", cut, removed, want)
 		}
 		tail := strings.TrimPrefix(rest, mark)
-		if !strings.HasPrefix(head, "line 1\nline 2\n") || !strings.HasPrefix(tail, "line ") || !strings.HasSuffix(tail, fmt.Sprintf("line %d\n", line)) {
+		if !strings.HasPrefix(head, "line 1\nline 2\n") || !strings.HasPrefix(tail, "line ") ||
+			!strings.HasSuffix(tail, fmt.Sprintf("line %d\n", line)) {
 			t.Errorf("cut %d: got a log of %.20q … %.20q … %q", cut, head, tail, tail[max(0, len(tail)-20):])
 		}
 		if len(b) > most {
@@ -53,9 +54,9 @@ func TestCutLogKeepsBeginAndEndAndCountsTheRest(t *testing.T) {
 	}
 }
 
-// The log of a stage that prints much is cut while it runs and at its end; that is reported once, and a failure still
+// The log of a verbose stage is cut while it runs and at its end; that is reported once, and a failure still
 // shows the last lines.
-func TestLogOfAStageKeepsToTheLimitOfTheSite(t *testing.T) {
+func TestStageLogStaysWithinTheLimitOfTheSite(t *testing.T) {
 	l := newLab(t)
 	l.put("site.hcl", labSite+"\nlogs {\n  limit = \"64KiB\"\n}\n")
 	l.write(`
@@ -100,12 +101,14 @@ stage "light" "short" {
 		if last == "" {
 			last = "last\n"
 		}
-		if len(b) > 64<<10 || notes != 1 || !strings.HasPrefix(string(b), "first\ny\n") || !strings.HasSuffix(string(b), "\ny\n"+last) || !strings.Contains(string(b), "bytes were removed here") {
+		if len(b) > 64<<10 || notes != 1 || !strings.HasPrefix(string(b), "first\ny\n") ||
+			!strings.HasSuffix(string(b), "\ny\n"+last) || !strings.Contains(string(b), "bytes were removed here") {
 			t.Errorf("%s: got %d bytes, %d notes, %.20q … %.20q", name, len(b), notes, b, b[max(0, len(b)-20):])
 		}
 	}
 	failed, _ := r.find(EventFailed, "light.fails")
-	if failed.Failure == nil || len(failed.Failure.Lines) == 0 || failed.Failure.Lines[len(failed.Failure.Lines)-1] != "the reason" {
+	if failed.Failure == nil || len(failed.Failure.Lines) == 0 ||
+		failed.Failure.Lines[len(failed.Failure.Lines)-1] != "the reason" {
 		t.Errorf("got %+v, want the last lines of the log", failed.Failure)
 	}
 }
@@ -137,8 +140,7 @@ func TestLimitOfLogs(t *testing.T) {
 	}
 }
 
-// A last line that is longer than what is read of a log is shown by its end.
-func TestLastLinesOfALongLineAreItsEnd(t *testing.T) {
+func TestLastLinesEndWithTheEndOfALongLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	long := strings.Repeat("x", 30_000_000)
 	for text, want := range map[string]string{

@@ -54,9 +54,9 @@ const (
 	leaseFile     = 4              // inherited descriptor of the lease, behind the lock
 )
 
-// NodeMain is the main function of the process of one node and returns the exit code. Started by an engine, it appends
-// its events to a file of the run folder, stops on SIGTERM after a checkpoint, and continues if the engine is killed.
-// Started by hand, it passes the events to observe.
+// NodeMain is the main function of the process of one node and returns the exit code. Started by an engine, it
+// appends its events to a file of the run folder, stops on SIGTERM after a checkpoint, and continues if the
+// engine is killed. Started by hand, it passes the events to observe.
 func NodeMain(runDir, address string, reg Registry, stderr io.Writer, observe func(Event)) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -89,8 +89,9 @@ func runNodeSafely(ctx context.Context, runDir, address string, reg Registry, ob
 	return RunNode(ctx, runDir, address, reg, observe)
 }
 
-// RunNode executes one node of a run folder in this process, as its engine assigned it, and commits the result. It loads
-// the experiment from the folder's copy and returns an error if the node's key differs from the planned one.
+// RunNode executes one node of a run folder in this process, as its engine assigned it, and commits the result.
+// It loads the experiment from the folder's copy and returns an error if the node's key differs from the planned
+// one.
 func RunNode(ctx context.Context, runDir, address string, reg Registry, observe func(Event)) (err error) {
 	folder := Folder(runDir)
 	source, err := folder.source()

@@ -33,8 +33,8 @@ func (p Pace) Left(now time.Time) float64 {
 	return max(0, float64(p.Last.Total-p.Last.Done)/rate-now.Sub(p.Last.Time).Seconds())
 }
 
-// Columns returns done of total (the run time if there is no progress), percent, rate and time left, and the values of
-// the newest progress.
+// Columns returns done of total (the run time if there is no progress), percent, rate and time left, and the
+// values of the newest progress.
 func (p Pace) Columns(now time.Time) (columns [4]string, values []string) {
 	e := p.Last
 	if e.Time.IsZero() {

@@ -35,7 +35,7 @@ type Planned struct {
 	Key           string             // "" until all inputs are known
 	Manifest      *artifact.Manifest // of UpToDate and Collected
 	Last          *artifact.Manifest // the last result committed for this address; nil if new
-	Force         bool               // -replace: runs even if the store has its key
+	Force         bool               // --replace: runs even if the store has its key
 	DuplicateOf   *Planned           // the earlier node with the same key, which runs
 	ContinuesFrom string             // the result from which a run would resume, or why it cannot; may be ""
 
@@ -51,7 +51,7 @@ const (
 	UpToDate  Verb = "up to date"
 	MustRun   Verb = "run"
 	MayRun    Verb = "run unless unchanged" // an input will be rebuilt
-	Collected Verb = "collected"            // the manifest exists, the bytes are collected, and no node that runs reads them
+	Collected Verb = "collected"            // the bytes are collected, and no node that runs reads them
 )
 
 // Cause is the reason for a Verb.
@@ -73,7 +73,7 @@ const (
 	ReasonSeed      Reason = "seed"      // the seed of a stochastic stage differs
 	ReasonMissing   Reason = "missing"   // recorded, but damaged or deleted
 	ReasonCollected Reason = "collected" // gc removed the bytes and a node that runs reads them
-	ReasonRequested Reason = "requested" // -replace
+	ReasonRequested Reason = "requested" // --replace
 	ReasonDuplicate Reason = "twin"      // another node of the plan has the same key and runs first
 )
 
@@ -90,10 +90,11 @@ type PlanOptions struct {
 	Paranoid bool
 }
 
-// NewPlan compares the nodes of an experiment with the store. It writes nothing, and its time is linear in nodes and edges.
+// NewPlan compares the nodes of an experiment with the store. It writes nothing. Its time is linear in nodes and
+// edges.
 func NewPlan(x *Experiment, store *artifact.Store, o PlanOptions) (*Plan, error) {
 	if x.Invalid {
-		return nil, fmt.Errorf("experiment %s has mistakes and cannot be planned", x.Name)
+		return nil, fmt.Errorf("experiment %s has errors and cannot be planned", x.Name)
 	}
 	wanted, err := targets(x, o.Targets, o.DataOnly)
 	if err != nil {
@@ -199,7 +200,8 @@ func (p *Plan) decide(n *Node, planned map[*Node]*Planned, force bool) (*Planned
 		case errors.As(err, &damage):
 			d.Verb = MustRun
 			d.remember(m)
-			d.Cause = Cause{Reason: ReasonMissing, Text: fmt.Sprintf("its file %s is %s", filepath.Base(damage.File), damage.What)}
+			d.Cause = Cause{Reason: ReasonMissing, Text: fmt.Sprintf("its file %s is %s",
+				filepath.Base(damage.File), damage.What)}
 			return d, nil
 		case err != nil && m == nil && !errors.Is(err, artifact.ErrNotFound):
 			return nil, err
@@ -219,7 +221,7 @@ func (p *Plan) decide(n *Node, planned map[*Node]*Planned, force bool) (*Planned
 	}
 	switch {
 	case force:
-		d.Cause = Cause{Reason: ReasonRequested, Text: "asked for with -replace"}
+		d.Cause = Cause{Reason: ReasonRequested, Text: "requested with --replace"}
 	case !ok && (d.Cause.Reason == ReasonNone || p.keptIfUnchanged(n, planned)):
 		d.Verb = MayRun
 		d.Cause = waitCause(n, planned)
@@ -278,10 +280,12 @@ func (p *Plan) rebuildCollected(planned map[*Node]*Planned) {
 			switch {
 			case up.Verb == Collected && d.Verb == MayRun:
 				up.Verb = MayRun
-				up.Cause = Cause{Reason: ReasonCollected, Text: fmt.Sprintf("gc removed its bytes, and %s may read it", d.Address)}
+				up.Cause = Cause{Reason: ReasonCollected, Text: fmt.Sprintf("collected by gc, and %s may read it",
+					d.Address)}
 			case up.collected() && d.Verb == MustRun:
 				up.Verb = MustRun
-				up.Cause = Cause{Reason: ReasonCollected, Text: fmt.Sprintf("%s reads it, and gc removed its bytes", d.Address)}
+				up.Cause = Cause{Reason: ReasonCollected, Text: fmt.Sprintf("collected by gc, and %s reads it",
+					d.Address)}
 			}
 		}
 	}
@@ -296,7 +300,7 @@ func (p *Plan) findDuplicates() {
 		}
 		if twin := first[d.Key]; twin != nil {
 			d.DuplicateOf, d.Verb = twin, MayRun
-			d.Cause = Cause{Reason: ReasonDuplicate, Text: fmt.Sprintf("the same as %s, which runs", twin.Address)}
+			d.Cause = Cause{Reason: ReasonDuplicate, Text: fmt.Sprintf("same key as %s, which runs", twin.Address)}
 			continue
 		}
 		first[d.Key] = d
@@ -307,7 +311,8 @@ func (p *Plan) findDuplicates() {
 func waitCause(n *Node, planned map[*Node]*Planned) Cause {
 	for _, in := range n.Inputs {
 		if v := planned[in.From].Verb; v != UpToDate && v != Collected {
-			return Cause{Reason: ReasonInput, Text: fmt.Sprintf("input %s may change (%s)", in.Setting, in.From.Address), Range: in.Range}
+			return Cause{Reason: ReasonInput, Text: fmt.Sprintf("input %s may change (%s)", in.Setting,
+				in.From.Address), Range: in.Range}
 		}
 	}
 	return Cause{}
@@ -350,7 +355,8 @@ func causes(n *Node, last *artifact.Manifest, parts artifact.Parts, complete boo
 		switch {
 		case !s.InKey || known && had == s.Value:
 		case s.Path != "" && known:
-			add(Cause{ReasonSetting, fmt.Sprintf("%s: content of %s changed", name, filepath.Base(s.Path)), s.Range})
+			add(Cause{ReasonSetting, fmt.Sprintf("%s: content of %s changed", name, filepath.Base(s.Path)),
+				s.Range})
 		default:
 			add(Cause{ReasonSetting, name + " " + formatChange(had, known, s.Value), s.Range})
 		}
@@ -379,13 +385,13 @@ func causes(n *Node, last *artifact.Manifest, parts artifact.Parts, complete boo
 	slices.Sort(gone)
 	for _, name := range gone {
 		if setting, ok := strings.CutPrefix(name, "input."); ok {
-			add(Cause{ReasonInput, fmt.Sprintf("input %s is gone", setting), n.Range})
+			add(Cause{ReasonInput, fmt.Sprintf("input %s was removed", setting), n.Range})
 			continue
 		}
 		add(Cause{ReasonSetting, fmt.Sprintf("%s %s → (none)", name, formatValue(last.Parts[name], true)), n.Range})
 	}
 	if len(found) == 0 && complete {
-		return []Cause{{Reason: ReasonMissing, Text: "its record is gone from the store"}}
+		return []Cause{{Reason: ReasonMissing, Text: "its record is missing from the store"}}
 	}
 	return found
 }

@@ -72,9 +72,9 @@ type Exit struct {
 	Left      string         // a sentence that names the processes it left running, which were killed; "": none
 }
 
-// Wait returns after the program and all processes that it started have ended. When ctx ends, the program gets SIGTERM,
-// and SIGKILL after the grace period for ctx's cause or when kill is closed.
-func (p *Process) Wait(ctx context.Context, grace func(cause error) time.Duration, kill <-chan struct{}) (Exit, error) {
+// Wait returns after the program and all processes that it started have ended. When ctx ends, the program gets
+// SIGTERM, and SIGKILL after the grace period for ctx's cause or when kill is closed.
+func (p *Process) Wait(ctx context.Context, grace func(error) time.Duration, kill <-chan struct{}) (Exit, error) {
 	select {
 	case <-p.Ended:
 	case <-ctx.Done():
@@ -177,7 +177,7 @@ func stopped(pid int) bool { return strings.HasPrefix(statusField(pid, "State"),
 
 // stoppedText reports that the engine of a run is stopped and how to continue it.
 func stoppedText(pid int) string {
-	return fmt.Sprintf("its engine is stopped (process %d; `fg` in its terminal or `kill -CONT %d` continues it)", pid, pid)
+	return fmt.Sprintf("its engine is stopped (process %[1]d; `fg` in its terminal or `kill -CONT %[1]d` continues it)", pid)
 }
 
 // statusField returns a field of /proc/PID/status; "" if there is no such process or thread.
@@ -306,13 +306,14 @@ func (l leftovers) kill() string {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	switch {
-	case len(names) == 0:
+	if len(names) == 0 {
 		return ""
-	case len(left) > 0:
-		return fmt.Sprintf("its program left %s running, and process %v could not be killed", strings.Join(names, ", "), left)
 	}
-	return fmt.Sprintf("its program left %s running; killed", strings.Join(names, ", "))
+	text := fmt.Sprintf("its program left %s running", strings.Join(names, ", "))
+	if len(left) > 0 {
+		return text + fmt.Sprintf(", and process %v could not be killed", left)
+	}
+	return text + "; killed"
 }
 
 // lastPID returns the newest PID or thread id; 0: unknown.
@@ -334,8 +335,8 @@ func lastPID() int {
 // loadAverage stays open, because every stage reads it.
 var loadAverage = sync.OnceValues(func() (*os.File, error) { return os.Open("/proc/loadavg") })
 
-// startedAfter lists the PIDs and thread ids that the kernel assigned after lastPID returned before. If before is 0 or
-// the PIDs have wrapped around, it lists all processes.
+// startedAfter lists the PIDs and thread ids that the kernel assigned after lastPID returned before. If before
+// is 0 or the PIDs have wrapped around, it lists all processes.
 func startedAfter(before int) (pids []int) {
 	const atMost = 10_000
 	last := lastPID()
@@ -383,8 +384,8 @@ func controlGroups(root fs.FS, controller string, f func(folder string, v2 bool)
 	}
 }
 
-// oomFile is the file that counts processes killed because memory ran out: of this process's control group, or else of
-// the machine; "": none.
+// oomFile is the file that counts processes killed because memory ran out: of this process's control group, or
+// else of the machine; "": none.
 var oomFile = sync.OnceValue(func() (file string) {
 	controlGroups(os.DirFS("/"), "memory", func(folder string, v2 bool) {
 		name := "memory.oom_control"

@@ -15,10 +15,12 @@ import (
 func init() {
 	if len(os.Args) == 2 && os.Args[1] == "headless" {
 		runtime.LockOSThread() // keeps main on the thread that the process began with
+		headlessMain()
 	}
 }
 
-// headlessMain is a process whose first thread ends, which makes it look like one that has ended, while another goes on.
+// headlessMain is a process whose first thread ends, so that it looks like an ended process, while another thread
+// continues.
 func headlessMain() {
 	go func() {
 		for stat := ""; !strings.Contains(stat, ") Z "); time.Sleep(time.Millisecond) {
@@ -32,7 +34,7 @@ func headlessMain() {
 	syscall.Syscall(syscall.SYS_EXIT, 0, 0, 0)
 }
 
-func TestProcessHasEndedWithItsLastThread(t *testing.T) {
+func TestProcessEndsWithItsLastThread(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe", "headless")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	out, err := cmd.StdoutPipe()
@@ -52,7 +54,8 @@ func TestProcessHasEndedWithItsLastThread(t *testing.T) {
 		t.Errorf("got %+v, %v, want a process that goes on", s, ok)
 	}
 	killSession(pid)
-	for deadline := time.Now().Add(10 * time.Second); !s.ended && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); !s.ended &&
+		time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		s, ok = processStat(pid)
 	}
 	if !ok || !s.ended || sameProcess(pid, s.start) {

@@ -72,7 +72,10 @@ func (in *instance) value() cty.Value {
 func instanceOf(val cty.Value) *instance {
 	t := val.Type()
 	// A conditional between instances with different ports has a map type.
-	if !t.IsObjectType() && !(t.IsMapType() && t.ElementType() == refType) || !val.IsKnown() || val.IsNull() || val.LengthInt() == 0 {
+	if !t.IsObjectType() && !(t.IsMapType() && t.ElementType() == refType) {
+		return nil
+	}
+	if !val.IsKnown() || val.IsNull() || val.LengthInt() == 0 {
 		return nil
 	}
 	if t.IsObjectType() {
@@ -153,7 +156,9 @@ func (d *decoder) reference(r *refValue, f *field, expr hclsyntax.Expression, pa
 	case d.seeds == nil || !r.from.multiplies:
 		return []artifact.Ref{r.Ref}
 	case !many:
-		d.errorf(expr.Range(), "Several seeds", "%s takes one artifact, but %s exists once for every seed. Pin that stage with seed = …, or write the setting as a list if its kind has one.", path, r)
+		d.errorf(expr.Range(), "Several seeds", "%s accepts one artifact, but %s exists once per seed. Pin "+
+			"that stage with seed = …, or use a setting of this kind that accepts a list, if there is one.", path,
+			r)
 		return nil
 	}
 	var refs []artifact.Ref
@@ -182,11 +187,14 @@ func (d *decoder) pickPort(in *instance, f *field, expr hclsyntax.Expression, pa
 	case 0:
 		d.diags = append(d.diags, &hcl.Diagnostic{
 			Severity: hcl.DiagError, Summary: "Wrong artifact type", Subject: expr.Range().Ptr(),
-			Detail: fmt.Sprintf("%s must be %s, and %s has none: its ports are %s.", path, article(strings.Join(f.ports, " or ")), in.address(), listPorts(in.outputs)),
-			Extra:  declaredHere(in),
+			Detail: fmt.Sprintf("%s must be %s, and %s has none: its ports are %s.", path,
+				article(strings.Join(f.ports, " or ")), in.address(), listPorts(in.outputs)),
+			Extra: declaredHere(in),
 		})
 	default:
-		d.errorf(expr.Range(), "Ambiguous port", "%s could mean any of the ports %s of %s; write %s.%s.", path, strings.Join(fitting, ", "), in.address(), in.address(), fitting[0])
+		d.errorf(expr.Range(), "Ambiguous port",
+			"%s is ambiguous: the ports %s of %s have a matching type; write for example %s.%s.", path,
+			strings.Join(fitting, ", "), in.address(), in.address(), fitting[0])
 	}
 	return nil
 }
@@ -205,8 +213,9 @@ func (d *decoder) wrongArtifact(r *refValue, f *field, expr hclsyntax.Expression
 	}
 	d.diags = append(d.diags, &hcl.Diagnostic{
 		Severity: hcl.DiagError, Summary: "Wrong artifact type", Subject: expr.Range().Ptr(),
-		Detail: fmt.Sprintf("%s must be %s; %s is of type %s.%s", path, article(strings.Join(f.ports, " or ")), r, r.Type, hint),
-		Extra:  declaredHere(r.from),
+		Detail: fmt.Sprintf("%s must be %s; %s is of type %s.%s", path, article(strings.Join(f.ports, " or ")), r,
+			r.Type, hint),
+		Extra: declaredHere(r.from),
 	})
 }
 
@@ -215,7 +224,9 @@ func (d *decoder) severalInstances(val cty.Value, f *field, expr hclsyntax.Expre
 	if it := val.ElementIterator(); it.Next() {
 		_, first := it.Element()
 		if in := instanceOf(first); in != nil && in.block.keyed {
-			d.errorf(expr.Range(), "Several instances", "%s takes one artifact, but stage.%s.%s has for_each; name one of its instances, for example %s.", path, in.block.kindName, in.block.name, in.address())
+			d.errorf(expr.Range(), "Several instances", "%s accepts one artifact, but stage.%s.%s has "+
+				"for_each; refer to one instance, for example %s.", path, in.block.kindName, in.block.name,
+				in.address())
 			return
 		}
 	}
@@ -247,5 +258,6 @@ func listPorts(outputs map[string]string) string {
 }
 
 func declaredHere(in *instance) Related {
-	return Related{Text: fmt.Sprintf("%s has the ports %s", in.address(), listPorts(in.outputs)), Range: in.block.def}
+	return Related{Text: fmt.Sprintf("%s has the ports %s", in.address(), listPorts(in.outputs)),
+		Range: in.block.def}
 }

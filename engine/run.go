@@ -631,7 +631,7 @@ func (r *run) fail(t *task, err error, took time.Duration) {
 
 // stopReason is why nothing new starts after a failure.
 func (r *run) stopReason() string {
-	return r.failed[0].Address + " failed (-keep-going continues with the stages that do not need it)"
+	return r.failed[0].Address + " failed (--keep-going continues with the stages that do not need it)"
 }
 
 // skipReaders skips the readers of a task without a result, except those that run after failures.

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// attempts starts a node until it succeeds or its retry block allows no further attempt. It runs in a goroutine of its own.
+// attempts starts a node until it succeeds or its retry block allows no further attempt. It runs in a goroutine
+// of its own.
 func (r *run) attempts(ctx context.Context, s *start) error {
 	for ; ; s.Attempt++ {
 		if s.Attempt > 1 {
@@ -28,8 +29,8 @@ func (r *run) attempts(ctx context.Context, s *start) error {
 	}
 }
 
-// shouldRetry reports whether a node is started again after a failure, and emits a note if it is. A program explains its
-// failure in its log, so the last lines of this attempt's log count as part of the error.
+// shouldRetry reports whether a node is started again after a failure, and emits a note if it is. A program
+// explains its failure in its log, so the last lines of this attempt's log count as part of the error.
 func (r *run) shouldRetry(n *Node, attempt int, err error) bool {
 	if attempt >= n.Retry.Attempts {
 		return false

@@ -25,8 +25,8 @@ type NodeDiff struct {
 	From, To *artifact.Manifest // of the results; nil: none
 }
 
-// Diff compares the results of two runs: the parts of the keys, and the digests. A node without a result in one of them
-// is changed, with the reason as the cause.
+// Diff compares the results of two runs: the parts of the keys, and the digests. A node without a result in one
+// of them is changed, with the reason as the cause.
 func Diff(store *artifact.Store, from, to *RunStatus) (*RunDiff, error) {
 	d := &RunDiff{From: from, To: to}
 	before, after := map[string]NodeStatus{}, map[string]NodeStatus{}

@@ -91,7 +91,8 @@ func killedError(before, after int64) error {
 
 // oomText matches the messages of allocators and of the kernel when memory runs out.
 var oomText = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?i)out of memory|can(no|')t allocate memory|not enough memory|bad_alloc|CUDA_ERROR_OUT_OF_MEMORY`)
+	return regexp.MustCompile(`(?i)out of memory|can(no|')t allocate memory|not enough memory|bad_alloc` +
+		`|CUDA_ERROR_OUT_OF_MEMORY`)
 })
 
 // causeOf returns the cause of a stage's error, or "".
@@ -111,7 +112,8 @@ func causeOf(err error) string {
 	return ""
 }
 
-// failureCause is causeOf, or the cause in the last lines of the log, because the error of a program has only an exit code.
+// failureCause is causeOf, or the cause in the last lines of the log, because the error of a program has only an
+// exit code.
 func failureCause(err error, lines []string) string {
 	cause := causeOf(err)
 	if cause == "" && slices.ContainsFunc(lines, oomText().MatchString) {

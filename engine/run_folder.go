@@ -112,10 +112,12 @@ func fileName(address string) string {
 	return name
 }
 
-// createFolder creates and locks the folder of a new run of an experiment. It appears complete, by one rename. files are
-// the experiment's files by base name; createFolder sets the path of the source, and the id, time and process of the
-// record.
-func createFolder(store *artifact.Store, source Source, files map[string][]byte, record RunRecord) (Folder, *os.File, error) {
+// createFolder creates and locks the folder of a new run of an experiment. It appears complete, by one rename.
+// files are the experiment's files by base name; createFolder sets the path of the source, and the id, time and
+// process of the record.
+func createFolder(
+	store *artifact.Store, source Source, files map[string][]byte, record RunRecord,
+) (Folder, *os.File, error) {
 	folders, err := runFolders(store, record.Experiment)
 	if err != nil {
 		return "", nil, err
@@ -169,8 +171,8 @@ func createFolder(store *artifact.Store, source Source, files map[string][]byte,
 // runTimeFormat is the prefix of a run's id. Runs are sorted by id.
 const runTimeFormat = "20060102-150405.000"
 
-// runTime returns the prefix for a new run: its start time, or a later one if the newest run has a later prefix because
-// the clock was set back. folders are sorted, newest first.
+// runTime returns the prefix for a new run: its start time, or a later one if the newest run has a later prefix
+// because the clock was set back. folders are sorted, newest first.
 func runTime(started time.Time, folders []Folder) string {
 	now := started.UTC().Format(runTimeFormat)
 	if len(folders) == 0 {
@@ -243,8 +245,9 @@ func subfolders(dir string) (names []string, err error) {
 	return names, err
 }
 
-// FindRun returns the folder of a run. The name is a folder, EXPERIMENT/ID, ID, a unique prefix of these, or `latest` or
-// `latest~N` (the Nth before it), of the experiment given before it (EXPERIMENT/latest) or by the parameter; "": of all.
+// FindRun returns the folder of a run. The name is a folder, EXPERIMENT/ID, ID, a unique prefix of these, or
+// `latest` or `latest~N` (the Nth before it), of the experiment given before it (EXPERIMENT/latest) or by the
+// parameter; "": of all.
 func FindRun(store *artifact.Store, experiment, name string) (string, error) {
 	if exists(Folder(name).path("plan.json")) {
 		return name, nil
@@ -277,7 +280,8 @@ func FindRun(store *artifact.Store, experiment, name string) (string, error) {
 		for _, f := range runs[:min(5, len(runs))] {
 			names = append(names, RunName(string(f)))
 		}
-		return "", fmt.Errorf("there is no run %s in %s; the last ones are %s", name, store.Runs(""), strings.Join(names, ", "))
+		return "", fmt.Errorf("there is no run %s in %s; the last ones are %s",
+			name, store.Runs(""), strings.Join(names, ", "))
 	}
 	return "", fmt.Errorf("%s is ambiguous: it matches the runs %s", name, strings.Join(found, ", "))
 }

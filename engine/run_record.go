@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// createRunFolder creates and locks the folder of a run of the plan, with everything that the process of a stage needs.
+// createRunFolder creates and locks the folder of a run of the plan, with everything that the process of a stage
+// needs.
 func createRunFolder(p *Plan) (Folder, *os.File, error) {
 	x := p.Experiment
 	files := map[string][]byte{} // as they were loaded, even if they have changed since

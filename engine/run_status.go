@@ -2,10 +2,7 @@ package engine
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"time"
 
 	"rcgrpo/engine/artifact"
@@ -55,19 +52,12 @@ func Status(folder string) (*RunStatus, error) {
 	if err != nil {
 		return nil, err
 	}
-	events, err := os.Open(Folder(folder).path("events.jsonl"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return s, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer events.Close()
 	index := map[string]*NodeStatus{}
 	for i := range s.Nodes {
 		index[s.Nodes[i].Address] = &s.Nodes[i]
 	}
-	_, err = ReadEvents(events, func(e Event) { s.observe(e, index[e.Address]) })
+	events := Folder(folder).path("events.jsonl")
+	_, err = readNewEvents(events, 0, func(e Event) { s.observe(e, index[e.Address]) })
 	s.findOrphans()
 	return s, err
 }

@@ -47,7 +47,8 @@ stage "toy" "below" {
 		return s, states
 	}
 	s, states := status()
-	if !s.Live || s.Ended || states["toy.a"] != EventStarted || states["toy.below"] != EventPlanned || !strings.HasPrefix(s.Text(), "running") {
+	if !s.Live || s.Ended || states["toy.a"] != EventStarted || states["toy.below"] != EventPlanned ||
+		!strings.HasPrefix(s.Text(), "running") {
 		t.Errorf("during the run: got live %v, ended %v, %v, %q", s.Live, s.Ended, states, s.Text())
 	}
 	path, live, err := logOf(l.store(), "x", "stage.toy.a")
@@ -60,7 +61,8 @@ stage "toy" "below" {
 	inside.pass()
 	<-done
 	s, states = status()
-	if s.Live || !s.Ended || states["toy.a"] != EventDone || states["toy.bad"] != EventFailed || states["toy.below"] != EventSkipped {
+	if s.Live || !s.Ended || states["toy.a"] != EventDone || states["toy.bad"] != EventFailed ||
+		states["toy.below"] != EventSkipped {
 		t.Errorf("after the run: got live %v, ended %v, %v", s.Live, s.Ended, states)
 	}
 	for _, n := range s.Nodes {
@@ -75,14 +77,16 @@ stage "toy" "below" {
 	if got, err := FindLogged(l.store(), "x", "toy.bad"); err != nil || got != "stage.toy.bad" {
 		t.Errorf("the address of toy.bad: got %q, %v", got, err)
 	}
-	if _, err := FindLogged(l.store(), "x", "toy.bda"); err == nil || !strings.Contains(err.Error(), "did you mean toy.bad") {
+	if _, err := FindLogged(l.store(), "x", "toy.bda"); err == nil || !strings.Contains(err.Error(),
+		"did you mean toy.bad") {
 		t.Errorf("a misspelt address: got %v, want a hint", err)
 	}
 }
 
 func TestFileNamesOfAddressesAreDistinctAndPlain(t *testing.T) {
 	seen := map[string]string{}
-	for _, address := range []string{`stage.eval.arm["SFT + GRPO"]@1`, `stage.eval.arm["SFT_+_GRPO"]@1`, `stage.eval.arm["a/b"]`,
+	for _, address := range []string{`stage.eval.arm["SFT + GRPO"]@1`, `stage.eval.arm["SFT_+_GRPO"]@1`,
+		`stage.eval.arm["a/b"]`,
 		`stage.eval.arm["../../x"]`, "stage.sft.warm", `stage.eval.arm["` + strings.Repeat("long", 100) + `"]`} {
 		name := fileName(address)
 		if strings.ContainsAny(name, "/ \"") || len(name) > 200 || seen[name] != "" {
@@ -92,7 +96,7 @@ func TestFileNamesOfAddressesAreDistinctAndPlain(t *testing.T) {
 	}
 }
 
-func TestRunFoldersKeepNoSecretsOfTheEnvironment(t *testing.T) {
+func TestRunFoldersOmitSecretsOfTheEnvironment(t *testing.T) {
 	for v, want := range map[string]bool{"HOME=/home/a": false, "RCGRPO_SITE=site.hcl": false, "HF_TOKEN=hf_x": true,
 		"RCGRPO_VAR_base=/models": true, "PATH=/bin": true} {
 		if got := omitFromFolder(v); got != want {
@@ -104,8 +108,10 @@ func TestRunFoldersKeepNoSecretsOfTheEnvironment(t *testing.T) {
 func TestCausesOfFailures(t *testing.T) {
 	for text, want := range map[string]string{
 		"CUDA error: out of memory": CauseOOM, "terminate called after throwing std::bad_alloc": CauseOOM,
-		"fork/exec: cannot allocate memory": CauseOOM, "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8589934592 bytes": CauseOOM,
-		"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB": CauseOOM, "shape [2, 3], want [3, 2]": "", "the room is full": "",
+		"fork/exec: cannot allocate memory":                                                  CauseOOM,
+		"DefaultCPUAllocator: can't allocate memory: you tried to allocate 8589934592 bytes": CauseOOM,
+		"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB":            CauseOOM,
+		"shape [2, 3], want [3, 2]":                                                          "", "the room is full": "",
 	} {
 		if got := causeOf(errors.New(text)); got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)
@@ -116,7 +122,7 @@ func TestCausesOfFailures(t *testing.T) {
 	}
 }
 
-// logOf is the log that a watch begins with, and whether more may come.
+// logOf returns the first log of a watch and whether the stage may write more.
 func logOf(store *artifact.Store, experiment, address string) (path string, goesOn bool, err error) {
 	w, err := WatchStage(store, experiment, address, "")
 	if err != nil {
@@ -126,8 +132,8 @@ func logOf(store *artifact.Store, experiment, address string) (path string, goes
 	return w.Log, standing == GoesOn, err
 }
 
-// What an attempt before the last one said is no cause of the failure that is told.
-func TestCauseIsThatOfTheLastAttempt(t *testing.T) {
+// Log lines of earlier attempts do not determine the cause of a failure.
+func TestCauseComesFromTheLastAttempt(t *testing.T) {
 	lines := []string{"CUDA out of memory", attemptMark + "2", "no such file"}
 	if got := ofLastAttempt(lines); len(got) != 1 || got[0] != "no such file" {
 		t.Errorf("got %q, want the lines of the second attempt", got)

@@ -1,11 +1,7 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -24,9 +20,9 @@ type Watch struct {
 	read       int64      // bytes of events.jsonl
 }
 
-// WatchStage starts with the run in folder. If folder is "", it starts with the newest run, if that is live and executes
-// the stage or will do so, or else with the newest run that has a log of the stage. Without such a run it returns
-// artifact.ErrNotFound.
+// WatchStage starts with the run in folder. If folder is "", it starts with the newest run, if that is live and
+// executes the stage or will do so, or else with the newest run that has a log of the stage. Without such a run
+// it returns artifact.ErrNotFound.
 func WatchStage(store *artifact.Store, experiment, address, folder string) (*Watch, error) {
 	w := &Watch{store: store, experiment: experiment, Address: address}
 	if folder == "" {
@@ -51,7 +47,8 @@ func WatchStage(store *artifact.Store, experiment, address, folder string) (*Wat
 	return w, w.start(Folder(folder))
 }
 
-// executor returns the run of the experiment that executes a stage of this run: another one if it holds the stage's key.
+// executor returns the run of the experiment that executes a stage of this run: another one if it holds the
+// stage's key.
 func (f Folder) executor(store *artifact.Store, address string) Folder {
 	record, err := f.record()
 	if err != nil {
@@ -108,19 +105,8 @@ func (w *Watch) Look() (Standing, error) {
 	return RunKilled, nil
 }
 
-func (w *Watch) readEvents() error {
-	f, err := os.Open(Folder(w.Folder).path("events.jsonl"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if _, err := f.Seek(w.read, io.SeekStart); err != nil {
-		return err
-	}
-	n, err := ReadEvents(f, func(e Event) {
+func (w *Watch) readEvents() (err error) {
+	w.read, err = readNewEvents(Folder(w.Folder).path("events.jsonl"), w.read, func(e Event) {
 		switch e.Address {
 		case w.Address:
 			w.status.observe(e, &w.status.Nodes[0])
@@ -128,7 +114,6 @@ func (w *Watch) readEvents() error {
 			w.status.observe(e, nil)
 		}
 	})
-	w.read += n
 	return err
 }
 

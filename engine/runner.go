@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"time"
+
+	"rcgrpo/engine/artifact"
 )
 
 // Runner is a stage that this binary can run. Tensor kinds implement it only under the build tag libtorch; a Stage that
@@ -19,3 +21,23 @@ func EndedUnchanged(v *Verdict) Event {
 	}
 	return Event{Time: time.Now(), Kind: EventEnded, Counts: counts}
 }
+
+// Shorter is a result that differs from the requested one only in a smaller value of the setting named by
+// Kind.Length. A stage that resumes from it produces the same bytes as one that starts from the beginning.
+type Shorter struct {
+	Length int    // the setting's value
+	State  string // the folder that was its Job.State
+	Key    string // key of the result
+
+	open func(port string) (*artifact.Artifact, error)
+}
+
+// Open opens one of its ports.
+func (s *Shorter) Open(port string) (*artifact.Artifact, error) { return s.open(port) }
+
+// Shorter returns the longest result from which the stage can resume, or nil.
+func (j *Job) Shorter() *Shorter { return j.shorter }
+
+// State returns an empty folder for the state from which a longer run of this stage can resume. No digest includes
+// it, and gc evicts it first.
+func (j *Job) State() (dir string, err error) { return j.state() }

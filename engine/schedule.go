@@ -55,11 +55,11 @@ func (q *Request) compare(o *Request) int {
 // Queue decides which request starts next. The first request starts as soon as it fits. Until then it has a
 // reservation for its expected start, and a later request may start only if it does not delay that start.
 //
-// Requests for GPUs are served in batches: requests that become ready while one batch is served form the next batch,
-// smallest first, so the machine is drained for large requests once per batch. Requests that become ready together
-// when no other waits form a batch of their own, ordered by the longest path. A large request therefore waits for at
-// most its own batch and the one before, and no request for GPUs is overtaken by one that became ready later and needs
-// as many or more.
+// Requests for GPUs are served in batches: requests that become ready while one batch is served form the next
+// batch, smallest first, so the machine is drained for large requests once per batch. Requests that become ready
+// together when no other waits form a batch of their own, ordered by the longest path. A large request therefore
+// waits for at most its own batch and the one before, and no request for GPUs is overtaken by one that became
+// ready later and needs as many or more.
 type Queue struct {
 	Free    Share      // of the resources of this run
 	Taken   Share      // part of Free that other runs use, for an unknown time

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// job of a simulation: a Request with the time it really takes and the jobs that wait for it.
+// simJob is a request in a simulation with its real run time and the jobs that wait for it.
 type simJob struct {
 	Request
 	took    time.Duration
@@ -18,7 +18,7 @@ type simJob struct {
 	running bool
 }
 
-// simEnds is a heap of running jobs by their end.
+// simEnds is a heap of running jobs, ordered by end.
 type simEnds []*simJob
 
 func (h simEnds) Len() int { return len(h) }
@@ -33,9 +33,9 @@ func (h *simEnds) Pop() any {
 	return last
 }
 
-// simulate runs jobs in virtual time and returns when the last one ended. It reports devices given twice and starvation:
-// a job that waits while a later one (released later, or together with it and behind it in the queue) that asks for as
-// many devices or more starts.
+// simulate runs jobs in virtual time and returns when the last one ended. It reports devices given twice and
+// starvation: a job that waits while a later one (released later, or together with it and behind it in the
+// queue) that asks for as many devices or more starts.
 func simulate(t *testing.T, jobs []*simJob, gpus int) time.Duration {
 	t.Helper()
 	s := &Queue{Free: Share{CPUs: 1 << 20, GPUs: gpus, Memory: 1 << 60}}
@@ -61,9 +61,10 @@ func simulate(t *testing.T, jobs []*simJob, gpus int) time.Duration {
 			j.starts, j.running = now, true
 			heap.Push(&ends, j)
 			if free -= c.Need.GPUs; free < 0 {
-				t.Fatalf("%d devices are given twice", -free)
+				t.Fatalf("%d GPUs are reserved twice", -free)
 			}
-			if started++; started%50 == 0 || len(s.Waiting) < 100 { // of all the others now and then, of the first of each size always
+			// Checks all requests now and then, and always the first of each size.
+			if started++; started%50 == 0 || len(s.Waiting) < 100 {
 				overtaken(t, s.Waiting, c)
 			} else {
 				overtaken(t, s.Waiting[:min(len(s.Waiting), 20)], c)
@@ -90,13 +91,15 @@ func simulate(t *testing.T, jobs []*simJob, gpus int) time.Duration {
 	return now.Sub(begin)
 }
 
-// overtaken reports those who wait although one that was released later, or together with them and stands behind them,
-// starts and asks for as many devices or more.
+// overtaken reports those who wait although one that was released later, or together with them and stands behind
+// them, starts and asks for as many devices or more.
 func overtaken(t *testing.T, waiting []*Request, starts *Request) {
 	t.Helper()
 	for _, c := range waiting {
-		if c.Need.GPUs <= starts.Need.GPUs && (c.ReadyAt < starts.ReadyAt || c.ReadyAt == starts.ReadyAt && c.compare(starts) < 0) {
-			t.Fatalf("one of %d devices, released at %d, waits while one of %d starts, released at %d", c.Need.GPUs, c.ReadyAt, starts.Need.GPUs, starts.ReadyAt)
+		if c.Need.GPUs <= starts.Need.GPUs && (c.ReadyAt < starts.ReadyAt || c.ReadyAt == starts.ReadyAt &&
+			c.compare(starts) < 0) {
+			t.Fatalf("one of %d devices, released at %d, waits while one of %d starts, released at %d", c.Need.GPUs,
+				c.ReadyAt, starts.Need.GPUs, starts.ReadyAt)
 		}
 	}
 }
@@ -136,7 +139,7 @@ func simJobs(rng *rand.Rand, n, layers int) []*simJob {
 	return jobs
 }
 
-// lowerBound is what no schedule can beat: the devices' work, or the longest path.
+// lowerBound is the least possible makespan: the total GPU time divided by the GPUs, or the longest path.
 func lowerBound(jobs []*simJob, gpus int) time.Duration {
 	var area, path time.Duration
 	for _, j := range jobs {
@@ -169,26 +172,26 @@ func TestSimulatedSchedulesAreTightAndStarveNobody(t *testing.T) {
 	}
 }
 
-// gang is a Request for a test: CPUs, devices, expected minutes (0: unknown), release.
+// gang returns a request: CPUs, GPUs, estimated minutes (0: unknown), logical time.
 func gang(cpus, gpus, minutes, released int) *Request {
 	d := time.Duration(minutes) * time.Minute
 	return &Request{Need: Share{CPUs: cpus, GPUs: gpus}, ReadyAt: released, Estimate: d, Rank: d}
 }
 
-func TestGangHasItsReservation(t *testing.T) {
+func TestLargeRequestHasAReservation(t *testing.T) {
 	at := time.Unix(0, 0)
 	for name, tc := range map[string]struct {
 		running, large, later *Request
 		starts                bool // later does, while large waits
 	}{
-		"ends before the gang's turn":          {gang(1, 1, 60, 0), gang(1, 8, 10, 1), gang(1, 1, 50, 2), true},
-		"would delay the gang":                 {gang(1, 1, 60, 0), gang(1, 8, 10, 1), gang(1, 1, 70, 2), false},
-		"leaves enough beside the gang":        {gang(1, 4, 60, 0), gang(1, 6, 10, 1), gang(1, 2, 70, 2), true},
-		"nobody knows how long it takes":       {gang(1, 1, 60, 0), gang(1, 8, 10, 1), gang(1, 1, 0, 2), false},
-		"nobody knows when the gang can start": {gang(1, 1, 0, 0), gang(1, 8, 10, 1), gang(1, 1, 1, 2), false},
-		"without devices, beside it":           {gang(1, 1, 60, 0), gang(1, 8, 10, 1), gang(4, 0, 70, 2), true},
-		"without devices, in its way":          {gang(1, 1, 60, 0), gang(8, 8, 10, 1), gang(4, 0, 70, 2), false},
-		"asks for as many":                     {gang(1, 4, 60, 0), gang(6, 4, 10, 1), gang(1, 4, 5, 2), false},
+		"ends before the gang's turn":      {gang(1, 1, 60, 0), gang(1, 8, 10, 1), gang(1, 1, 50, 2), true},
+		"would delay the gang":             {gang(1, 1, 60, 0), gang(1, 8, 10, 1), gang(1, 1, 70, 2), false},
+		"leaves enough beside the gang":    {gang(1, 4, 60, 0), gang(1, 6, 10, 1), gang(1, 2, 70, 2), true},
+		"its run time is unknown":          {gang(1, 1, 60, 0), gang(1, 8, 10, 1), gang(1, 1, 0, 2), false},
+		"the start of the gang is unknown": {gang(1, 1, 0, 0), gang(1, 8, 10, 1), gang(1, 1, 1, 2), false},
+		"without devices, beside it":       {gang(1, 1, 60, 0), gang(1, 8, 10, 1), gang(4, 0, 70, 2), true},
+		"without devices, in its way":      {gang(1, 1, 60, 0), gang(8, 8, 10, 1), gang(4, 0, 70, 2), false},
+		"asks for as many":                 {gang(1, 4, 60, 0), gang(6, 4, 10, 1), gang(1, 4, 5, 2), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &Queue{Free: Share{CPUs: 8, GPUs: 8}}
@@ -205,7 +208,7 @@ func TestGangHasItsReservation(t *testing.T) {
 			case tc.starts && got != tc.later:
 				t.Errorf("got %+v, want the later one to start", got)
 			case !tc.starts && got != nil:
-				t.Errorf("got %+v, want nobody to start", got)
+				t.Errorf("got %+v, want no start", got)
 			}
 			s.Release(tc.running)
 			if tc.starts {
@@ -218,8 +221,8 @@ func TestGangHasItsReservation(t *testing.T) {
 	}
 }
 
-// A gang starts although small jobs never cease to come.
-func TestGangIsServedInAStreamOfSmallOnes(t *testing.T) {
+// A request for all GPUs starts although small requests arrive all the time.
+func TestLargeRequestStartsInAStreamOfSmallOnes(t *testing.T) {
 	s := &Queue{Free: Share{CPUs: 64, GPUs: 8}}
 	now := time.Unix(0, 0)
 	large := gang(1, 8, 10, 1)
@@ -246,7 +249,7 @@ func TestGangIsServedInAStreamOfSmallOnes(t *testing.T) {
 	t.Error("the gang never started")
 }
 
-func TestRemovedClaimsReserveNothing(t *testing.T) {
+func TestRemovedRequestReservesNothing(t *testing.T) {
 	s := &Queue{Free: Share{CPUs: 8, GPUs: 2}}
 	running, large, small := gang(1, 1, 60, 0), gang(1, 2, 10, 0), gang(1, 1, 90, 0)
 	for _, c := range []*Request{small, large} {
@@ -260,5 +263,5 @@ func TestRemovedClaimsReserveNothing(t *testing.T) {
 	if got := s.Next(time.Unix(0, 0)); got != running || len(s.Waiting) != 0 {
 		t.Errorf("got %+v with %d in the queue, want the last one", got, len(s.Waiting))
 	}
-	s.Remove(large) // it is not there
+	s.Remove(large) // it is not waiting
 }

@@ -84,8 +84,9 @@ func readFields(t reflect.Type) (fields []field, mistakes []string) {
 		name, role, _ := strings.Cut(tag, ",")
 		out := field{
 			name: name, index: []int{i}, typ: f.Type,
-			doc: f.Tag.Get("doc"), unit: f.Tag.Get("unit"), inKey: f.Tag.Get("key") != "-", preset: f.Tag.Get("preset") != "",
-			ports: splitTag(f.Tag.Get("port")), choices: splitTag(f.Tag.Get("choices")),
+			doc: f.Tag.Get("doc"), unit: f.Tag.Get("unit"), inKey: f.Tag.Get("key") != "-",
+			preset: f.Tag.Get("preset") != "",
+			ports:  splitTag(f.Tag.Get("port")), choices: splitTag(f.Tag.Get("choices")),
 		}
 		switch role {
 		case "":
@@ -168,7 +169,8 @@ func settable(t reflect.Type, outermost bool) bool {
 		return true
 	}
 	switch t.Kind() {
-	case reflect.Bool, reflect.String, reflect.Int, reflect.Int32, reflect.Int64, reflect.Uint, reflect.Uint32, reflect.Uint64, reflect.Float32, reflect.Float64:
+	case reflect.Bool, reflect.String, reflect.Int, reflect.Int32, reflect.Int64, reflect.Uint, reflect.Uint32,
+		reflect.Uint64, reflect.Float32, reflect.Float64:
 		return true
 	case reflect.Slice:
 		return settable(t.Elem(), false)
@@ -181,7 +183,8 @@ func settable(t reflect.Type, outermost bool) bool {
 }
 
 // reserved are the names that every stage has. A kind may not redefine them.
-var reserved = []string{"for_each", "seed", "depends_on", "enabled", "executor", "timeout", "description", "resources", "retry"}
+var reserved = []string{"for_each", "seed", "depends_on", "enabled", "executor", "timeout", "description",
+	"resources", "retry"}
 
 // Check reports errors in kinds: duplicate names, settings that collide with those of every stage, tags and field
 // types that the decoder does not support, kinds without summary or version. A test of the literal list calls it.

@@ -26,7 +26,7 @@ type Site struct {
 	Notify    []string // command to start at the end of a run; nil: none
 }
 
-// executors are the names an executor may have.
+// executors are the valid names of executors.
 var executors = []string{"local"}
 
 // defaultStore is the store without a site file.
@@ -35,23 +35,23 @@ const defaultStore = "~/.cache/rcgrpo"
 // siteSettings is the structure of the site file.
 type siteSettings struct {
 	Store     *storeBlock     `hcl:"store,block" doc:"where results are kept"`
-	Logs      *logsBlock      `hcl:"logs,block" doc:"what stages print"`
-	Data      *dataBlock      `hcl:"data,block" doc:"where data lies that stages read"`
-	Executors []executorBlock `hcl:"executor,block" doc:"what runs stages"`
-	Notify    *notifyBlock    `hcl:"notify,block" doc:"what is told of the end of a run"`
-	Default   string          `hcl:"default_executor,optional" doc:"the executor of stages that name none"`
+	Logs      *logsBlock      `hcl:"logs,block" doc:"logs of stages"`
+	Data      *dataBlock      `hcl:"data,block" doc:"folders of data that stages read"`
+	Executors []executorBlock `hcl:"executor,block" doc:"executors of stages"`
+	Notify    *notifyBlock    `hcl:"notify,block" doc:"command to start at the end of a run"`
+	Default   string          `hcl:"default_executor,optional" doc:"executor of stages that name none"`
 	DefaultAt hcl.Range       `hcl:"default_executor,attr_range"`
 }
 
 type storeBlock struct {
 	Path  string   `hcl:"path,optional" doc:"folder"`
-	Limit byteSize `hcl:"limit,optional" doc:"size that store gc keeps to"`
+	Limit byteSize `hcl:"limit,optional" doc:"size limit applied by store gc"`
 
 	PathAt hcl.Range `hcl:"path,attr_range"`
 }
 
 type logsBlock struct {
-	Limit byteSize `hcl:"limit,optional" doc:"size of one stage's log, of which the middle is removed when it becomes longer; \"0B\" is no limit"`
+	Limit byteSize `hcl:"limit,optional" doc:"size limit of a stage's log; the middle is removed; \"0B\": no limit"`
 
 	LimitAt hcl.Range `hcl:"limit,attr_range"`
 }
@@ -82,7 +82,7 @@ type notifyBlock struct {
 
 type executorBlock struct {
 	Name   string    `hcl:"name,label"`
-	GPUs   any       `hcl:"gpus,optional" doc:"\"auto\" or a list of device ids"`
+	GPUs   any       `hcl:"gpus,optional" doc:"\"auto\" or a list of device IDs"`
 	CPUs   any       `hcl:"cpus,optional" doc:"\"auto\" or a number of slots"`
 	Memory any       `hcl:"memory,optional" doc:"\"auto\" or a size such as \"64GB\""`
 	At     hcl.Range `hcl:"executor,def_range"`
@@ -129,13 +129,15 @@ func (l *loader) site() {
 	l.siteExecutors(settings)
 	if n := settings.Notify; n != nil {
 		if len(n.Command) == 0 || n.Command[0] == "" {
-			l.errorf(&n.CommandAt, "No command", "notify.command names a program and its arguments, for example [\"notify-send\", \"rcgrpo\"].")
+			l.errorf(&n.CommandAt, "No command", "notify.command must contain a program and its arguments, "+
+				"for example [\"notify-send\", \"rcgrpo\"].")
 		}
 		site.Notify = n.Command
 	}
 	site.Limit, site.LogLimit = int64(settings.Store.Limit), int64(settings.Logs.Limit)
 	if site.LogLimit > 0 && site.LogLimit < leastLogLimit {
-		l.errorf(&settings.Logs.LimitAt, "Bad size", "logs.limit must be at least 64KiB, or \"0B\" for no limit; got %d bytes.", site.LogLimit)
+		l.errorf(&settings.Logs.LimitAt, "Bad size",
+			"logs.limit must be at least 64KiB, or \"0B\" for no limit; got %d bytes.", site.LogLimit)
 	}
 	if path := settings.Store.Path; path != defaultStore || envValue(l.src.Env, "HOME") != "" {
 		resolved, err := l.resolve(base, path)
@@ -151,7 +153,7 @@ func (l *loader) siteExecutors(settings siteSettings) {
 	named := map[string]bool{}
 	for _, e := range settings.Executors {
 		if named[e.Name] {
-			l.errorf(&e.At, "Duplicate executor", "The site file has an executor %q already.", e.Name)
+			l.errorf(&e.At, "Duplicate executor", "The site file already has an executor %q.", e.Name)
 			continue
 		}
 		named[e.Name] = true
@@ -159,7 +161,8 @@ func (l *loader) siteExecutors(settings siteSettings) {
 			continue
 		}
 		if !slices.Contains(executors, e.Name) {
-			l.errorf(&e.At, "Unknown executor", "There is no executor %q%s This build has local.", e.Name, didYouMean(e.Name, executors))
+			l.errorf(&e.At, "Unknown executor", "There is no executor %q%s This build has local.", e.Name,
+				didYouMean(e.Name, executors))
 			continue
 		}
 		switch v := e.GPUs.(type) {
@@ -173,16 +176,17 @@ func (l *loader) siteExecutors(settings siteSettings) {
 				}
 				switch {
 				case !ok || text == "" || strings.ContainsAny(text, ", "):
-					l.errorf(&e.GPUsAt, "Wrong type", "gpus must be \"auto\" or a list of device ids, such as [0, 1] or [\"GPU-…\"].")
+					l.errorf(&e.GPUsAt, "Wrong type",
+						"gpus must be \"auto\" or a list of device IDs, such as [0, 1] or [\"GPU-…\"].")
 				case slices.Contains(site.GPUs, text):
-					l.errorf(&e.GPUsAt, "Duplicate device", "Device %s stands twice in gpus; it can be given to one stage at a time.", text)
+					l.errorf(&e.GPUsAt, "Duplicate device", "Device %s occurs twice in gpus; remove one.", text)
 				default:
 					site.GPUs = append(site.GPUs, text)
 				}
 			}
 		default:
 			if v != "auto" {
-				l.errorf(&e.GPUsAt, "Wrong type", "gpus must be \"auto\" or a list of device ids.")
+				l.errorf(&e.GPUsAt, "Wrong type", "gpus must be \"auto\" or a list of device IDs.")
 			}
 		}
 		switch v := e.CPUs.(type) {
@@ -201,7 +205,8 @@ func (l *loader) siteExecutors(settings siteSettings) {
 		if text, ok := e.Memory.(string); ok && text != "auto" {
 			size, ok := parseBytes(text)
 			if !ok {
-				l.errorf(&e.MemAt, "Wrong type", "memory must be \"auto\" or a size such as \"64GB\"; got %q.", text)
+				l.errorf(&e.MemAt, "Wrong type", "memory must be \"auto\" or a size such as \"64GB\"; got %q.",
+					text)
 			}
 			site.Memory = size
 		} else if !ok && e.Memory != nil {
@@ -210,7 +215,8 @@ func (l *loader) siteExecutors(settings siteSettings) {
 	}
 	if d := settings.Default; d != "" {
 		if !slices.Contains(executors, d) {
-			l.errorf(&settings.DefaultAt, "Unknown executor", "There is no executor %q%s", d, didYouMean(d, executors))
+			l.errorf(&settings.DefaultAt, "Unknown executor", "There is no executor %q%s", d,
+				didYouMean(d, executors))
 		}
 		site.Executor = d
 	}

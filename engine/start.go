@@ -17,9 +17,9 @@ import (
 	"rcgrpo/engine/internal/disk"
 )
 
-// Executor executes one attempt at a node. It returns nil when the result is committed (or, if inputs are missing, ready
-// to be shown), the stage's error, or the context's cause. A stage may outlive the process of the executor; then the next
-// run adopts it. Package enginetest has the suite that each executor must pass.
+// Executor executes one attempt at a node. It returns nil when the result is committed (or, if inputs are
+// missing, ready to be shown), the stage's error, or the context's cause. A stage may outlive the process of the
+// executor; then the next run adopts it. Package enginetest has the suite that each executor must pass.
 type Executor interface {
 	Execute(ctx context.Context, w Work, observe func(Event)) error
 }
@@ -36,7 +36,7 @@ type Work struct {
 
 // Args returns the arguments with which Binary executes the node.
 func (w Work) Args() []string {
-	return []string{"node", "-run", string(w.start.folder), "-node", w.Node.Address}
+	return []string{"node", "--run", string(w.start.folder), "--node", w.Node.Address}
 }
 
 // Binary returns the program that can execute the node: this one, or the one with tensors.
@@ -48,8 +48,8 @@ func (w Work) Env(base []string) []string { return childEnv(base, w.CPUs, w.GPUs
 // Events returns the file to which that program appends its events as JSON Lines, for Follow.
 func (w Work) Events() string { return w.start.folder.events(w.Node.Address) }
 
-// Held returns the files that the program inherits as descriptors 3, 4, …: the lock of the key and the lease, which stay
-// locked while one of its processes lives.
+// Held returns the files that the program inherits as descriptors 3, 4, …: the lock of the key and the lease,
+// which stay locked while one of its processes lives.
 func (w Work) Held() []*os.File {
 	var files []*os.File
 	for _, f := range []*os.File{w.start.lock.File(), w.start.lease} {
@@ -481,8 +481,8 @@ func (s *start) shownOutput() output {
 
 // commit commits the staged result.
 func (s *start) commit(staging *artifact.Staging, m artifact.Manifest) error {
-	if key, _, length, _ := series(s.Node, m.Parts); key != "" {
-		if err := staging.KeepState(key, length); err != nil {
+	if series, _, length, _ := series(s.Node, m.Parts); series != "" {
+		if err := staging.KeepState(series, length); err != nil {
 			return err
 		}
 	}

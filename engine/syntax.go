@@ -34,7 +34,8 @@ func checkNesting(text []byte, path string) *hcl.Diagnostic {
 		return nil
 	}
 	tooFar := func(at hcl.Range, format string, args ...any) *hcl.Diagnostic {
-		return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Nested too deeply", Detail: fmt.Sprintf(format, args...), Subject: &at}
+		return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Nested too deeply",
+			Detail: fmt.Sprintf(format, args...), Subject: &at}
 	}
 	tokens, _ := hclsyntax.LexConfig(text, path, hcl.InitialPos) // the parser reports lexical errors
 	depth, round, chain := 0, 0, 0
@@ -56,15 +57,18 @@ func checkNesting(text []byte, path string) *hcl.Diagnostic {
 			if round == 0 {
 				chain = 0
 			}
-		case hclsyntax.TokenIdent, hclsyntax.TokenNumberLit, hclsyntax.TokenQuotedLit, hclsyntax.TokenStringLit, hclsyntax.TokenComment:
+		case hclsyntax.TokenIdent, hclsyntax.TokenNumberLit, hclsyntax.TokenQuotedLit, hclsyntax.TokenStringLit,
+			hclsyntax.TokenComment:
 		default:
 			chain++
 		}
 		if depth > deepest {
-			return tooFar(t.Range, "Brackets, braces and templates may stand %d deep in each other; here it is one more.", deepest)
+			return tooFar(t.Range, "Brackets, braces and templates may be nested %d deep; this one is nested "+
+				"deeper.", deepest)
 		}
 		if chain > longest {
-			return tooFar(t.Range, "One expression may have %d operators; this is one more. Give parts of it names in a locals block.", longest)
+			return tooFar(t.Range, "An expression may have %d operators; this one has more. Move parts of it "+
+				"into a locals block.", longest)
 		}
 	}
 	return nil
@@ -144,7 +148,8 @@ func repeatedKeys(n hclsyntax.Node) hcl.Diagnostics {
 		}
 		diags = append(diags, &hcl.Diagnostic{
 			Severity: hcl.DiagError, Summary: "Duplicate key", Subject: item.KeyExpr.Range().Ptr(),
-			Detail: fmt.Sprintf("The map has the key %q already, at %s; the second would replace the first.", key.AsString(), place(at)),
+			Detail: fmt.Sprintf("The map already has the key %q at %s; the second value would replace the first.",
+				key.AsString(), place(at)),
 		})
 	}
 	return diags

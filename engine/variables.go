@@ -24,7 +24,7 @@ type variable struct {
 	used       bool
 }
 
-// evaluateVariables decodes the variable blocks. A value comes from -var, else -var-file, else the environment,
+// evaluateVariables decodes the variable blocks. A value comes from --var, else --var-file, else the environment,
 // else the default.
 func (l *loader) evaluateVariables() {
 	byName := map[string]*variable{}
@@ -32,11 +32,13 @@ func (l *loader) evaluateVariables() {
 	for _, v := range l.variables {
 		if before := byName[v.name]; before != nil {
 			rng := v.block.DefRange()
-			l.errorf(&rng, "Duplicate variable", "Variable %s is declared at %s already.", v.name, place(before.block.DefRange()))
+			l.errorf(&rng, "Duplicate variable", "Variable %s is already declared at %s.", v.name,
+				place(before.block.DefRange()))
 			continue
 		}
 		if !hclsyntax.ValidIdentifier(v.name) {
-			l.errorf(&v.block.LabelRanges[0], "Bad name", "A variable's name must begin with a letter and hold only letters, digits, - and _; got %q.", v.name)
+			l.errorf(&v.block.LabelRanges[0], "Bad name", "The name of a variable must begin with a letter "+
+				"and contain only letters, digits, - and _; got %q.", v.name)
 		}
 		byName[v.name] = v
 		kept = append(kept, v)
@@ -46,13 +48,14 @@ func (l *loader) evaluateVariables() {
 	fromFiles := l.variableFiles(byName)
 	for name := range l.src.Vars {
 		if byName[name] == nil {
-			l.errorf(nil, "Unknown variable", "-var %s: the experiment has no variable %s%s", name, name, didYouMean(name, l.variableNames()))
+			l.errorf(nil, "Unknown variable", "--var %s: the experiment has no variable %s%s", name, name,
+				didYouMean(name, l.variableNames()))
 		}
 	}
 	object := map[string]cty.Value{}
 	for _, v := range l.variables {
 		v.value = l.valueOf(v, fromFiles)
-		if excess := l.allowance.check(v.value, v.block.DefRange(), true); excess != nil { // the conversion may have created a large number
+		if excess := l.allowance.check(v.value, v.block.DefRange(), true); excess != nil { // of a converted value
 			l.diags = append(l.diags, excess...)
 			v.value = cty.DynamicVal
 		}
@@ -90,7 +93,8 @@ func (l *loader) declare(v *variable) {
 				if word := hcl.ExprAsKeyword(a.Expr); word != "" {
 					d.Detail = fmt.Sprintf("There is no type %s%s", word, didYouMean(word, typeWords))
 				}
-				d.Detail += " A type is string, number, bool, any, or such as list(string), map(number), object({ name = string })."
+				d.Detail += " A type is string, number, bool, any, or such as list(string), map(number), " +
+					"object({ name = string })."
 			}
 			l.diags = append(l.diags, diags...)
 			if diags.HasErrors() {
@@ -100,7 +104,8 @@ func (l *loader) declare(v *variable) {
 		case "default":
 			v.hasDefault = true
 			if len(a.Expr.Variables()) > 0 {
-				l.errorf(a.Expr.Range().Ptr(), "Variable in a default", "A default is a plain value; what is computed from variables goes into a locals block.")
+				l.errorf(a.Expr.Range().Ptr(), "Variable in a default",
+					"A default must be a constant; compute values from variables in a locals block.")
 				v.fallback, v.typ = cty.DynamicVal, cty.DynamicPseudoType
 				continue
 			}
@@ -112,12 +117,15 @@ func (l *loader) declare(v *variable) {
 				l.errorf(a.Expr.Range().Ptr(), "Wrong type", "description must be a string in quotes.")
 			}
 		default:
-			l.errorf(&a.NameRange, "Unknown setting", "A variable has the settings type, default and description, but no %s%s", a.Name, didYouMean(a.Name, []string{"type", "default", "description", "validation"}))
+			l.errorf(&a.NameRange, "Unknown setting",
+				"A variable has the settings type, default and description, but no %s%s", a.Name,
+				didYouMean(a.Name, []string{"type", "default", "description", "validation"}))
 		}
 	}
 	for _, bl := range v.block.Body.Blocks {
 		if bl.Type != "validation" {
-			l.errorf(&bl.TypeRange, "Unknown block", "A variable has validation blocks, but no %s%s", bl.Type, didYouMean(bl.Type, []string{"validation"}))
+			l.errorf(&bl.TypeRange, "Unknown block", "A variable has validation blocks, but no %s%s", bl.Type,
+				didYouMean(bl.Type, []string{"validation"}))
 			continue
 		}
 		v.rules = append(v.rules, bl)
@@ -129,7 +137,8 @@ func (l *loader) declare(v *variable) {
 		if typed {
 			val, err := convert.Convert(v.fallback, v.typ)
 			if err != nil {
-				l.errorf(v.block.Body.Attributes["default"].Expr.Range().Ptr(), "Wrong type", "The default of variable %s does not fit its type: %s.", v.name, err)
+				l.errorf(v.block.Body.Attributes["default"].Expr.Range().Ptr(), "Wrong type",
+					"The default of variable %s does not fit its type: %s.", v.name, err)
 				val = cty.DynamicVal
 			}
 			v.fallback = val
@@ -137,7 +146,7 @@ func (l *loader) declare(v *variable) {
 	}
 }
 
-// variableFiles reads the -var-file files; the last file with a variable wins.
+// variableFiles reads the --var-file files; the last file with a variable wins.
 func (l *loader) variableFiles(byName map[string]*variable) map[string]cty.Value {
 	values := map[string]cty.Value{}
 	for _, path := range l.src.VarFiles {
@@ -146,12 +155,14 @@ func (l *loader) variableFiles(byName map[string]*variable) map[string]cty.Value
 			continue
 		}
 		for _, bl := range b.Blocks {
-			l.errorf(&bl.TypeRange, "Unknown block", "A file of variables holds lines like updates = 350 and no blocks.")
+			l.errorf(&bl.TypeRange, "Unknown block",
+				"A file of variables contains only lines such as updates = 350, without blocks.")
 		}
 		for _, a := range newBody(b, "", hcl.Range{}, nil).attrs {
 			v := byName[a.Name]
 			if v == nil {
-				l.errorf(&a.NameRange, "Unknown variable", "The experiment has no variable %s%s", a.Name, didYouMean(a.Name, l.variableNames()))
+				l.errorf(&a.NameRange, "Unknown variable", "The experiment has no variable %s%s", a.Name,
+					didYouMean(a.Name, l.variableNames()))
 				continue
 			}
 			val, diags := l.value(a.Expr, &hcl.EvalContext{Functions: pureFunctions()})
@@ -162,7 +173,8 @@ func (l *loader) variableFiles(byName map[string]*variable) map[string]cty.Value
 			}
 			converted, err := convert.Convert(val, v.typ)
 			if err != nil {
-				l.errorf(a.Expr.Range().Ptr(), "Wrong type", "Variable %s is %s: %s.", a.Name, typeexpr.TypeString(v.typ), err)
+				l.errorf(a.Expr.Range().Ptr(), "Wrong type", "Variable %s is %s: %s.", a.Name,
+					typeexpr.TypeString(v.typ), err)
 				converted = cty.DynamicVal
 			}
 			values[a.Name] = converted
@@ -174,7 +186,7 @@ func (l *loader) variableFiles(byName map[string]*variable) map[string]cty.Value
 // valueOf returns the value of a variable; unknown after an error.
 func (l *loader) valueOf(v *variable, fromFiles map[string]cty.Value) cty.Value {
 	if text, ok := l.src.Vars[v.name]; ok {
-		return l.parseVariable(v, text, "-var "+v.name)
+		return l.parseVariable(v, text, "--var "+v.name)
 	}
 	if val, ok := fromFiles[v.name]; ok {
 		return val
@@ -187,7 +199,8 @@ func (l *loader) valueOf(v *variable, fromFiles map[string]cty.Value) cty.Value 
 		return v.fallback
 	}
 	rng := v.block.DefRange()
-	l.errorf(&rng, "Missing variable", "Variable %s has no default and no value: say -var %s=…, set %s, or give it a default.", v.name, v.name, env)
+	l.errorf(&rng, "Missing variable",
+		"Variable %s has no default and no value: pass --var %s=…, set %s, or add a default.", v.name, v.name, env)
 	return cty.DynamicVal
 }
 
@@ -215,7 +228,8 @@ func (l *loader) parseVariable(v *variable, text, from string) cty.Value {
 		}
 	}
 	if diags.HasErrors() {
-		l.errorf(nil, "Bad value", "%s: %q is no value of type %s; strings inside lists and maps need quotes.", from, text, typeexpr.TypeString(v.typ))
+		l.errorf(nil, "Bad value", "%s: %q is not a value of type %s; strings inside lists and maps need quotes.",
+			from, text, typeexpr.TypeString(v.typ))
 		return cty.DynamicVal
 	}
 	converted, err := convert.Convert(val, v.typ)
@@ -240,7 +254,9 @@ func (l *loader) validate(v *variable) {
 		before := len(l.diags)
 		for _, t := range mentions(bl.Body) {
 			if t.RootName() != "var" {
-				l.errorf(t.SourceRange().Ptr(), "Only variables here", "A validation looks at variables, such as var.%s, before anything else has a value; %s has none yet.", v.name, traversalText(t))
+				l.errorf(t.SourceRange().Ptr(), "Only variables here", "A validation is evaluated before "+
+					"anything but variables has a value, so it can use var.%s but not %s.", v.name,
+					traversalText(t))
 			}
 		}
 		if len(l.diags) > before {
@@ -254,7 +270,7 @@ func (l *loader) validate(v *variable) {
 	}
 }
 
-// variableText formats a value for -var.
+// variableText formats a value for --var.
 func variableText(v cty.Value) string {
 	if v.Type() == cty.String && !v.IsNull() {
 		return v.AsString()

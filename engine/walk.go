@@ -63,7 +63,8 @@ func (w *settingsWalker) leaf(v reflect.Value, path string, at hcl.Range, inKey 
 	case v.Type() == fileGoType:
 		if f := v.Interface().(artifact.File); f.Path != "" {
 			w.files = append(w.files, f)
-			w.settings = append(w.settings, Setting{Name: path, Value: jsonText(f.Digest), Range: at, InKey: inKey, Path: f.Path})
+			w.settings = append(w.settings, Setting{Name: path, Value: jsonText(f.Digest), Range: at,
+				InKey: inKey, Path: f.Path})
 		}
 	case v.Type() == dataGoType:
 		data := v.Interface().(artifact.Data)

@@ -179,21 +179,19 @@ func (s *Store) collect(limit int64, collection *os.File) ([]Garbage, error) {
 			}
 		}
 	}
-	plan, err := s.garbage(limit, pinned)
-	if err == nil {
-		err = s.moveAway(plan, collection)
+	var made []Garbage
+	for full := false; ; full = true {
+		plan, err := s.garbage(limit, pinned)
+		if err == nil {
+			err = s.moveAway(plan, collection)
+		}
+		if full || !errors.Is(err, unix.ENOSPC) {
+			return append(made, plan...), err
+		}
+		if made, err = s.makeRoom(plan); err != nil {
+			return made, err
+		}
 	}
-	if !errors.Is(err, unix.ENOSPC) {
-		return plan, err
-	}
-	made, err := s.makeRoom(plan)
-	if err == nil {
-		plan, err = s.garbage(limit, pinned)
-	}
-	if err == nil {
-		err = s.moveAway(plan, collection)
-	}
-	return append(made, plan...), err
 }
 
 // moveAway moves garbage to a folder below removed/, with the stored verdicts, since they depend on results.

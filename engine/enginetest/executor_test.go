@@ -12,9 +12,9 @@ import (
 
 func TestMain(m *testing.M) { Main(m) }
 
-func TestThisMachine(t *testing.T) { Executor(t, nil) }
+func TestLocalExecutor(t *testing.T) { Executor(t, nil) }
 
-// inPlace performs nodes in the engine's process.
+// inPlace runs nodes in the engine's process.
 type inPlace struct{}
 
 func (inPlace) Execute(ctx context.Context, w engine.Work, observe func(engine.Event)) error {
@@ -42,14 +42,14 @@ func (apart) Execute(ctx context.Context, w engine.Work, observe func(engine.Eve
 	go func() { followed <- engine.Follow(w.Events(), ended, observe) }()
 	waitErr := cmd.Wait()
 	close(ended)
-	told := <-followed
+	failure := <-followed
 	switch {
 	case waitErr == nil:
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case told != nil:
-		return told
+	case failure != nil:
+		return failure
 	}
 	return engine.WithCause(engine.CauseKilled, waitErr)
 }

@@ -17,7 +17,7 @@ stage "curate" "data" {
 stage "sft" "warm" {
   policy = stage.model.base.checkpoint
   data   = stage.curate.data.expert
-  retry { # ERROR: Retry of nothing ; no failure is named
+  retry { # ERROR: Retry of nothing ; retry.on is empty
     attempts = 3
   }
 }

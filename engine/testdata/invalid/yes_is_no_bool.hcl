@@ -17,5 +17,5 @@ stage "curate" "data" {
 stage "eval" "e" {
   policy = stage.model.base.checkpoint
   tasks  = stage.tasks.t.test
-  sample = yes # ERROR: Unknown name ; true or false
+  sample = yes # ERROR: Unknown name ; true and false
 }
