@@ -83,8 +83,8 @@ func (c *experimentFlags) evaluateLines(x *engine.Experiment) error {
 // completer is the callback of term.Terminal for each key.
 type completer func(line string, pos int, key rune) (newLine string, newPos int, ok bool)
 
-// lineReader returns the lines of stdin; on a terminal with a prompt, editing, a history and completion. restore ends the
-// raw mode of the terminal until the next line.
+// lineReader returns the lines of stdin; on a terminal with a prompt, editing, a history and completion. restore ends
+// the raw mode of the terminal until the next line.
 func lineReader(stdin io.Reader, stdout io.Writer, keys completer) (next func() (string, error), restore func() error) {
 	in, ok := stdin.(*os.File)
 	if !ok || !isTerminal(stdout) || !isTerminal(in) {

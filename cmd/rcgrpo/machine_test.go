@@ -214,7 +214,7 @@ func TestTwoUsersAndOneStore(t *testing.T) {
 	p.user = 0
 	p.want(exitDone, []string{"2 up to date"}, "plan", "x.hcl")
 	p.put("x.hcl", strings.Replace(twoStages, "echo 1", "echo 2", 1))
-	p.want(exitFailed, []string{"belongs to user 54321", "(user root)", "store { path }"}, "run", "x.hcl")
+	p.want(exitFailed, []string{"belongs to user 54321", "user root", "store { path }"}, "run", "x.hcl")
 	as(owner)
 	p.want(exitDone, nil, "run", "x.hcl")
 	p.want(exitDone, []string{"sound"}, "store", "check")
