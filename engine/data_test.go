@@ -49,9 +49,9 @@ stage "exec" "x" {
 	}
 }
 
-// Only plain files have a content that a key can hold. Everything else is refused without being opened or read to its end,
-// which devices and pipes may not have.
-func TestDataAreOnlyPlainFiles(t *testing.T) {
+// Only regular files have content for a key. Everything else is rejected without opening it or reading it to its
+// end, which devices and pipes may not have.
+func TestDataMustBeRegularFiles(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	for _, name := range []string{"pipes", "links", "sound"} {
@@ -66,8 +66,10 @@ func TestDataAreOnlyPlainFiles(t *testing.T) {
 	if err := errors.Join(sparse.Truncate(disk.MaxPlain+1), sparse.Close()); err != nil {
 		t.Skip("this file system has no large files: ", err)
 	}
-	err = errors.Join(unix.Mkfifo(at("pipe"), 0o600), unix.Mkfifo(at("pipes/pipe"), 0o600), os.Symlink("/dev/zero", at("zero")),
-		os.Symlink("/dev/zero", at("links/zero")), os.Symlink("/proc/self/maps", at("proc")), os.Symlink("pipe", at("linked pipe")),
+	err = errors.Join(unix.Mkfifo(at("pipe"), 0o600), unix.Mkfifo(at("pipes/pipe"), 0o600),
+		os.Symlink("/dev/zero", at("zero")),
+		os.Symlink("/dev/zero", at("links/zero")), os.Symlink("/proc/self/maps", at("proc")), os.Symlink("pipe",
+			at("linked pipe")),
 		os.WriteFile(at("sound/file"), nil, 0o600))
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +88,8 @@ func TestDataAreOnlyPlainFiles(t *testing.T) {
 		`dir("sound")`:        "",
 	} {
 		t.Run(expr, func(t *testing.T) {
-			if err := os.WriteFile(at("x.hcl"), []byte("experiment {\n}\nstage \"toy\" \"a\" {\n  data = ["+expr+"]\n}\n"), 0o600); err != nil {
+			if err := os.WriteFile(at("x.hcl"),
+				[]byte("experiment {\n}\nstage \"toy\" \"a\" {\n  data = ["+expr+"]\n}\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			_, diags := Load(Source{Path: at("x.hcl"), Env: []string{"HOME=" + dir}}, toys())
@@ -97,8 +100,8 @@ func TestDataAreOnlyPlainFiles(t *testing.T) {
 	}
 }
 
-// Files of HCL are as plain, and small.
-func TestSourcesAreOnlyPlainFiles(t *testing.T) {
+// HCL files must be regular and small.
+func TestSourcesMustBeRegularFiles(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	good := at("good.hcl")
@@ -114,9 +117,10 @@ func TestSourcesAreOnlyPlainFiles(t *testing.T) {
 	}{
 		"experiment": {Source{Path: at("pipe.hcl"), Env: env}, "pipe.hcl is no plain file"},
 		"device":     {Source{Path: "/dev/zero", Env: env}, "/dev/zero is no plain file"},
-		"variables":  {Source{Path: good, VarFiles: []string{at("pipe.hcl")}, Env: env}, "pipe.hcl is no plain file"},
-		"site":       {Source{Path: good, Site: at("pipe.hcl"), Env: env}, "pipe.hcl is no plain file"},
-		"size":       {Source{Path: at("large.hcl"), Env: env}, "large.hcl has 67108865 bytes"},
+		"variables": {Source{Path: good, VarFiles: []string{at("pipe.hcl")}, Env: env},
+			"pipe.hcl is no plain file"},
+		"site": {Source{Path: good, Site: at("pipe.hcl"), Env: env}, "pipe.hcl is no plain file"},
+		"size": {Source{Path: at("large.hcl"), Env: env}, "large.hcl has 67108865 bytes"},
 	} {
 		if _, diags := Load(tc.src, toys()); !strings.Contains(diags.Error(), tc.want) {
 			t.Errorf("%s: got %v, want %q", name, diags, tc.want)
@@ -127,7 +131,8 @@ func TestSourcesAreOnlyPlainFiles(t *testing.T) {
 			}
 		}
 	}
-	if _, err := FindExperiment(dir); err == nil || !strings.Contains(err.Error(), "no plain file") && !strings.Contains(err.Error(), "bytes") {
+	if _, err := FindExperiment(dir); err == nil || !strings.Contains(err.Error(),
+		"no plain file") && !strings.Contains(err.Error(), "bytes") {
 		t.Errorf("FindExperiment beside them: got %v, want the first that is refused", err)
 	}
 }
@@ -135,8 +140,8 @@ func TestSourcesAreOnlyPlainFiles(t *testing.T) {
 // raced is true under the race detector.
 var raced bool
 
-// A folder may hold very many files: its digest is that of the names and contents, the memory is bounded by the number of
-// files, and a change of one is noticed. (With a million files the first look took 458 MB and later ones 36.)
+// A folder may contain very many files: its digest covers names and contents, memory is linear in the number of
+// files, and a change of one file is noticed. (With a million files the first Load took 458 MB and later ones 36.)
 func TestFolderOfManyFiles(t *testing.T) {
 	const folders, each = 20, 200
 	dir := t.TempDir()

@@ -32,7 +32,7 @@ stage "eval" "e" {
 }
 `
 
-// forecastOf plans a text with all of it recorded (each stage took two seconds) but forced to run again.
+// forecastOf plans a text with a record for each stage (two seconds each) that is forced to run again.
 func forecastOf(t *testing.T, before, now string, replace ...string) (*Plan, Forecast) {
 	t.Helper()
 	store := newStore(t)
@@ -46,7 +46,7 @@ func forecastOf(t *testing.T, before, now string, replace ...string) (*Plan, For
 	return p, p.Forecast(t.Context())
 }
 
-// placed writes where and when each node would run: "eval.e: [] from 4s".
+// placed formats where and when each node would run: "eval.e: [] from 4s".
 func placed(p *Plan, f Forecast) []string {
 	var out []string
 	for _, d := range p.Nodes {
@@ -61,8 +61,9 @@ func placed(p *Plan, f Forecast) []string {
 func TestForecastPlacesStagesOnDevicesInTheOrderOfTheScheduler(t *testing.T) {
 	text := fmt.Sprintf(forecastText, `"a", "b", "c"`, 1)
 	p, f := forecastOf(t, text, text, "grpo.arm")
-	// Three arms of two seconds on two devices; a, which eval reads, is on the longest path and comes first.
-	want := []string{"eval.e: [] from 2s", "grpo.arm[a]: [3] from 0s", "grpo.arm[b]: [5] from 0s", "grpo.arm[c]: [3] from 2s"}
+	// Three arms of two seconds on two devices; a, which eval reads, is on the longest path and starts first.
+	want := []string{"eval.e: [] from 2s", "grpo.arm[a]: [3] from 0s", "grpo.arm[b]: [5] from 0s",
+		"grpo.arm[c]: [3] from 2s"}
 	if got := placed(p, f); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -89,7 +90,7 @@ func TestForecastOfGangs(t *testing.T) {
 	}
 }
 
-func TestNewInstancesAreExpectedToBeLikeTheOthers(t *testing.T) {
+func TestEstimatesOfNewInstancesComeFromSimilarOnes(t *testing.T) {
 	_, f := forecastOf(t, fmt.Sprintf(forecastText, `"a"`, 1), fmt.Sprintf(forecastText, `"a", "b"`, 1))
 	if f.Work != 2*time.Second || f.Bytes == 0 || f.Unknown != 0 {
 		t.Errorf("got %+v", f)
@@ -100,7 +101,7 @@ func TestNewInstancesAreExpectedToBeLikeTheOthers(t *testing.T) {
 	}
 }
 
-func TestWhatCanNeverFitIsToldByThePlan(t *testing.T) {
+func TestForecastReportsNodesThatNeverFit(t *testing.T) {
 	text := fmt.Sprintf(forecastText, `"a"`, 8)
 	p, f := forecastOf(t, text, text, "model.m")
 	i := slices.IndexFunc(p.Nodes, func(d *Planned) bool { return d.Kind.Name == "grpo" })
@@ -112,7 +113,7 @@ func TestWhatCanNeverFitIsToldByThePlan(t *testing.T) {
 	}
 }
 
-func TestAStageThatWorksOnOneDeviceIsRefusedSeveral(t *testing.T) {
+func TestSeveralDevicesNeedAMultiGPUKind(t *testing.T) {
 	m := machine{cpus: 8, gpus: []string{"3", "5"}}
 	for _, tc := range []struct {
 		many bool

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// FuzzLoad checks that no text makes Load panic, and that what loads without mistakes has a key for every node.
+// FuzzLoad checks that Load never panics, and that every node of an experiment without errors has a key.
 func FuzzLoad(f *testing.F) {
 	for _, pattern := range []string{"testdata/valid/*.hcl", "testdata/invalid/*.hcl"} {
 		paths, err := filepath.Glob(pattern)
@@ -43,7 +43,7 @@ func loadAny(t *testing.T, text string) {
 	}
 }
 
-// Texts with lines missing, doubled or swapped, and with words exchanged, are told or loaded, never a panic.
+// Texts with missing, doubled or swapped lines, and with exchanged words, never cause a panic.
 func TestTornFilesNeverPanic(t *testing.T) {
 	text := paperText(t)
 	rng := rand.New(rand.NewPCG(3, 4))

@@ -12,9 +12,9 @@ import (
 	"github.com/hashicorp/hcl/v2"
 )
 
-// Every file of testdata/invalid holds its mistakes with the summary expected on the guilty line, after "# ERROR:";
-// what stands after a semicolon must be in the sentences. There must be these diagnostics and no others, and none of the
-// files reaches a plan, so nothing of it can run.
+// Every file of testdata/invalid contains its errors with the expected summary on the faulty line, after "#
+// ERROR:"; a text after a semicolon must occur in the detail. There must be no other diagnostics, and none of the
+// files can be planned, so nothing in them can run.
 func TestInvalidFilesAreToldAtTheRightLine(t *testing.T) {
 	paths, err := filepath.Glob("testdata/invalid/*.hcl")
 	if err != nil || len(paths) == 0 {
@@ -69,7 +69,7 @@ func TestInvalidFilesAreToldAtTheRightLine(t *testing.T) {
 	}
 }
 
-// misspellings are changes of the paper's experiment, each with the name that was meant.
+// misspellings are changes of the paper's experiment, each with the correct name.
 var misspellings = []struct{ from, to, want string }{
 	// kinds, blocks of files
 	{`stage "rollout"`, `stage "rolout"`, "rollout"},
@@ -102,8 +102,10 @@ var misspellings = []struct{ from, to, want string }{
 	{"policy   = each.value", "policy   = eech.value", "each"},
 	// references
 	{"policy  = stage.model.base.checkpoint\n  tasks", "policy  = stage.modle.base.checkpoint\n  tasks", "model"},
-	{"policy  = stage.model.base.checkpoint\n  tasks", "policy  = stage.model.bsae.checkpoint\n  tasks", "stage.model.base"},
-	{"policy  = stage.model.base.checkpoint\n  tasks", "policy  = stage.model.base.chekpoint\n  tasks", "checkpoint"},
+	{"policy  = stage.model.base.checkpoint\n  tasks", "policy  = stage.model.bsae.checkpoint\n  tasks",
+		"stage.model.base"},
+	{"policy  = stage.model.base.checkpoint\n  tasks", "policy  = stage.model.base.chekpoint\n  tasks",
+		"checkpoint"},
 	{"policy  = stage.model.base.checkpoint\n  tasks", "policy  = stages.model.base.checkpoint\n  tasks", "stage"},
 	{"tasks.bfcl.train\n  samples", "tasks.bfcl.tarin\n  samples", "train"},
 	{"data    = stage.curate.data.expert", "data    = stage.curate.data.epxert", "expert"},
@@ -128,7 +130,7 @@ var misspellings = []struct{ from, to, want string }{
 	{`source = "bfcl"`, `source = "bfc"`, "bfcl"},
 	{`position = "first_user"`, `position = "fist_user"`, "first_user"},
 	{`position = "first_user"`, `position = "before_each_acton"`, "before_each_action"},
-	// what every stage understands
+	// settings of every stage
 	{"for_each = local.inits", "foreach = local.inits", "for_each"},
 	{"resources {", "resource {", "resources"},
 	{"gpus       =", "gpu       =", "gpus"},
@@ -150,8 +152,8 @@ var misspellings = []struct{ from, to, want string }{
 	{"local.inits", "merg(local.inits)", "merge"},
 }
 
-// Every misspelling is told with the name that was meant, at the line where it stands.
-func TestMisspellingsGetTheNameThatWasMeant(t *testing.T) {
+// Every misspelling is reported with the correct name, at its line.
+func TestMisspellingsAreReportedWithTheNearestName(t *testing.T) {
 	text := paperText(t)
 	for _, m := range misspellings {
 		t.Run(m.to, func(t *testing.T) {
@@ -162,7 +164,8 @@ func TestMisspellingsGetTheNameThatWasMeant(t *testing.T) {
 			line := 1 + strings.Count(text[:at], "\n")
 			_, diags := loadText(t, text[:at]+m.to+text[at+len(m.from):])
 			right := slices.ContainsFunc(diags, func(d *hcl.Diagnostic) bool {
-				return cmp.Or(d.Subject, &hcl.Range{}).Start.Line == line && strings.Contains(d.Detail, "did you mean "+m.want+"?")
+				return cmp.Or(d.Subject, &hcl.Range{}).Start.Line == line && strings.Contains(d.Detail,
+					"did you mean "+m.want+"?")
 			})
 			if !right {
 				t.Errorf("got %v, want %q at line %d", diags, m.want, line)
@@ -171,8 +174,8 @@ func TestMisspellingsGetTheNameThatWasMeant(t *testing.T) {
 	}
 }
 
-// What would overflow the stack of a parser or an evaluator is told instead.
-func TestDeepNestingIsTold(t *testing.T) {
+// Text that would overflow the stack of the parser or the evaluator is reported instead.
+func TestDeepNestingIsReported(t *testing.T) {
 	for name, value := range map[string]string{
 		"brackets":     strings.Repeat("[", 6000),
 		"parentheses":  strings.Repeat("(", 6000) + "1" + strings.Repeat(")", 6000),
@@ -198,8 +201,9 @@ func TestDeepNestingIsTold(t *testing.T) {
 	mustLoad(t, "experiment {}\nlocals {\n  a = \""+strings.Repeat("([.+", 6000)+"\"\n}\n") // only a text
 }
 
-func TestLongLinesAreShownInPart(t *testing.T) {
-	x, diags := loadText(t, "experiment {}\nstage \"tasks\" \"t\" {\n  source = \""+strings.Repeat("é", 1<<18)+"\"\n}\n")
+func TestLongLinesAreTruncated(t *testing.T) {
+	x, diags := loadText(t, "experiment {}\nstage \"tasks\" \"t\" {\n  source = \""+strings.Repeat("é",
+		1<<18)+"\"\n}\n")
 	var told strings.Builder
 	WriteDiagnostics(&told, diags, x.Files, false)
 	if len(diags) != 1 || told.Len() > 2000 || !strings.Contains(told.String(), "x.hcl:3") {
@@ -207,7 +211,7 @@ func TestLongLinesAreShownInPart(t *testing.T) {
 	}
 }
 
-// Files from other editors mean the same: a byte order mark, lines that end in CR LF, tabs.
+// Files from other editors are equal: a byte order mark, CR LF line ends, tabs.
 func TestEditorsChangeNoKey(t *testing.T) {
 	text := paperText(t)
 	want := keysOf(mustLoad(t, text))

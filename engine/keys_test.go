@@ -20,12 +20,15 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
-// keysOf gives every node's key when each output's content is a function of its node's key: the keys that differ
-// between two experiments are then those of all nodes that anything reaches.
+// keysOf returns every node's key if each output depends only on its node's key: keys differ exactly for the nodes
+// that a change reaches.
 func keysOf(x *Experiment) map[string]string {
 	keys := map[string]string{}
 	for _, n := range x.Nodes {
-		keys[n.Address], _, _ = Key(n, func(from *Node, port string) (string, bool) { return keys[from.Address] + port, true })
+		keys[n.Address], _, _ = Key(n, func(from *Node, port string) (string,
+			bool) {
+			return keys[from.Address] + port, true
+		})
 	}
 	return keys
 }
@@ -38,8 +41,9 @@ func paperText(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The texts of these tests stand in folders of their own.
-	return strings.NewReplacer(`dir("folder")`, `file("raw.csv")`, `file("folder/raw.csv")`, `file("raw.csv")`).Replace(string(text))
+	// The texts of these tests are in folders of their own.
+	return strings.NewReplacer(`dir("folder")`, `file("raw.csv")`, `file("folder/raw.csv")`,
+		`file("raw.csv")`).Replace(string(text))
 }
 
 func TestFormattingChangesNoKey(t *testing.T) {
@@ -54,7 +58,7 @@ func TestFormattingChangesNoKey(t *testing.T) {
 	}
 }
 
-// cosmetic are changes of the text that must change no key, whatever the number drawn.
+// cosmetic are changes of the text that change no key, for any random number.
 var cosmetic = []struct {
 	name   string
 	change func(text string, rng *rand.Rand) string
@@ -84,7 +88,8 @@ var cosmetic = []struct {
 	}},
 	{"a variable renamed", func(s string, rng *rand.Rand) string {
 		name := fmt.Sprintf("rounds%d", rng.IntN(100))
-		return strings.NewReplacer("var.updates", "var."+name, `variable "updates"`, `variable "`+name+`"`).Replace(s)
+		return strings.NewReplacer("var.updates", "var."+name, `variable "updates"`,
+			`variable "`+name+`"`).Replace(s)
 	}},
 	{"a default written out", func(s string, _ *rand.Rand) string {
 		if strings.Contains(s, "high = 0.2") {
@@ -100,10 +105,12 @@ var cosmetic = []struct {
 		return strings.Replace(s, "RCTP-FT + RC-GRPO above", fmt.Sprintf("%d above", rng.Int()), 1)
 	}},
 	{"resources, timeout, retry and description", func(s string, rng *rand.Rand) string {
-		return strings.NewReplacer("gpus       = 8", fmt.Sprintf("gpus = %d", 1+rng.IntN(8)), `"48h"`, `"50h"`, "attempts = 3", "attempts = 2", `"unconditioned"`, `"plain"`).Replace(s)
+		return strings.NewReplacer("gpus       = 8", fmt.Sprintf("gpus = %d", 1+rng.IntN(8)), `"48h"`, `"50h"`,
+			"attempts = 3", "attempts = 2", `"unconditioned"`, `"plain"`).Replace(s)
 	}},
 	{"map entries in another order", func(s string, _ *rand.Rand) string {
-		return strings.Replace(s, "{ sft = stage.sft.warm.checkpoint, rctp = stage.rctp-ft.warm.checkpoint }", "{ rctp = stage.rctp-ft.warm.checkpoint, sft = stage.sft.warm.checkpoint }", 1)
+		return strings.Replace(s, "{ sft = stage.sft.warm.checkpoint, rctp = stage.rctp-ft.warm.checkpoint }",
+			"{ rctp = stage.rctp-ft.warm.checkpoint, sft = stage.sft.warm.checkpoint }", 1)
 	}},
 	{"the port picked by type", func(s string, _ *rand.Rand) string {
 		return strings.ReplaceAll(s, "policy = stage.model.base.checkpoint", "policy = stage.model.base")
@@ -131,7 +138,7 @@ func TestCosmeticMutationsChangeNoKey(t *testing.T) {
 	}
 }
 
-// semantic are changes of one value, with the stage blocks they are made in.
+// semantic are changes of one value, with the stage blocks that contain it.
 var semantic = []struct {
 	name, from, to string
 	stages         []string
@@ -202,17 +209,19 @@ stage "exec" "c" {
 }
 `
 	a := keysOf(mustLoad(t, text))
-	b := keysOf(mustLoad(t, strings.Replace(text, "x = stage.exec.a.out, y = stage.exec.b.out", "y = stage.exec.a.out, x = stage.exec.b.out", 1)))
+	b := keysOf(mustLoad(t, strings.Replace(text, "x = stage.exec.a.out, y = stage.exec.b.out",
+		"y = stage.exec.a.out, x = stage.exec.b.out", 1)))
 	if a["stage.exec.c"] == b["stage.exec.c"] {
 		t.Error("swapping two inputs keeps the key")
 	}
 }
 
-// Renaming a stage reruns nothing, but what shows names to people: the kinds that gather.
+// Renaming a stage reruns nothing except kinds that read all seeds, because they show names.
 func TestRenamedStageKeepsItsKey(t *testing.T) {
 	text := paperText(t)
 	old := keysOf(mustLoad(t, text))
-	now := keysOf(mustLoad(t, strings.NewReplacer("stage.curate.data", "stage.curate.mix", `"curate" "data"`, `"curate" "mix"`).Replace(text)))
+	now := keysOf(mustLoad(t, strings.NewReplacer("stage.curate.data", "stage.curate.mix", `"curate" "data"`,
+		`"curate" "mix"`).Replace(text)))
 	for address, key := range old {
 		if now[strings.Replace(address, "curate.data", "curate.mix", 1)] != key {
 			t.Errorf("%s has another key", address)
@@ -220,7 +229,7 @@ func TestRenamedStageKeepsItsKey(t *testing.T) {
 	}
 }
 
-// The same settings under another seed list give the same keys: a seed's node does not know the others.
+// Equal settings under another seed list have equal keys: the key of a seed's node does not depend on other seeds.
 func TestSeedListIsInNoKeyButTheReports(t *testing.T) {
 	text := paperText(t)
 	old := keysOf(mustLoad(t, text))
@@ -233,17 +242,19 @@ func TestSeedListIsInNoKeyButTheReports(t *testing.T) {
 	}
 }
 
-// Where and when a stage runs is in no key: the site, an executor, a stage to wait for.
+// Where and when a stage runs is in no key: the site, the executor, depends_on.
 func TestSiteExecutorAndOrderAreInNoKey(t *testing.T) {
 	text := paperText(t)
 	want := keysOf(mustLoad(t, text))
 	site := filepath.Join(t.TempDir(), "site.hcl")
-	writeFile(t, site, "store {\n  path = \"elsewhere\"\n}\ndata {\n  bfcl = \"elsewhere\"\n}\nexecutor \"local\" {\n  cpus   = 64\n  gpus   = [0, 1, 2, 3, 4, 5, 6, 7]\n  memory = \"1TB\"\n}\n")
+	writeFile(t, site, "store {\n  path = \"elsewhere\"\n}\ndata {\n  bfcl = \"elsewhere\"\n}\nexecutor "+
+		"\"local\" {\n  cpus   = 64\n  gpus   = [0, 1, 2, 3, 4, 5, 6, 7]\n  memory = \"1TB\"\n}\n")
 	if got := keysOf(mustLoad(t, text, func(s *Source) { s.Site = site })); !maps.Equal(got, want) {
 		t.Error("the site file changes keys")
 	}
 	for _, line := range []string{`executor = "local"`, "depends_on = [stage.curate.data]", "enabled = 1 < 2"} {
-		if got := keysOf(mustLoad(t, strings.Replace(text, "  epochs  = 2", "  epochs  = 2\n  "+line, 1))); !maps.Equal(got, want) {
+		if got := keysOf(mustLoad(t, strings.Replace(text, "  epochs  = 2", "  epochs  = 2\n  "+line,
+			1))); !maps.Equal(got, want) {
 			t.Errorf("%s changes keys", line)
 		}
 	}
@@ -267,7 +278,8 @@ func TestContentOfAFileIsInTheKeyAndItsPathIsNot(t *testing.T) {
 }
 
 func TestKeysDoNotChangeByAccident(t *testing.T) {
-	x := mustLoad(t, "experiment {}\nstage \"tasks\" \"t\" {\n  source = \"drills\"\n  split {\n    test = 1e-5\n  }\n}\n")
+	x := mustLoad(t, "experiment {}\nstage \"tasks\" \"t\" {\n  source = \"drills\"\n  split {\n    test = "+
+		"1e-5\n  }\n}\n")
 	_, parts, _ := Key(x.Nodes[0], nil)
 	want := map[string]string{
 		"kind": `"tasks"`, "version": "1", "seed": "1", "settings.source": `"drills"`, "settings.count": "0",
@@ -281,7 +293,7 @@ func TestKeysDoNotChangeByAccident(t *testing.T) {
 	}
 }
 
-// Keys are found again in the stores of earlier builds, so the text that is hashed must stay the same to the byte.
+// Stores of earlier builds contain keys, so the hashed text must stay identical.
 func TestKeysHashCanonicalJSON(t *testing.T) {
 	parts := artifact.Parts{"kind": `"exec"`, "settings.command": `["sh","-c","echo \\"a\\" \\\\ > $out"]`, "": ""}
 	for c := range rune(0x300) {

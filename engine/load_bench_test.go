@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// BenchmarkLoad loads a chain of stages through locals; time per stage should not grow with their number.
+// BenchmarkLoad loads a chain of stages through locals; the time per stage should not grow with their number.
 func BenchmarkLoad(b *testing.B) {
 	for _, n := range []int{100, 1000, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -19,7 +19,9 @@ func BenchmarkLoad(b *testing.B) {
 				if i > 0 {
 					before = fmt.Sprintf("{ from = local.out%d }", i-1)
 				}
-				fmt.Fprintf(&text, "locals {\n  out%d = stage.exec.s%d.out\n}\nstage \"exec\" \"s%d\" {\n  command = [\"sort\", \"-n\"]\n  inputs  = %s\n  outputs = { out = \"o%d\" }\n}\n", i, i, i, before, i)
+				fmt.Fprintf(&text, "locals {\n  out%d = stage.exec.s%d.out\n}\nstage \"exec\" \"s%d\" {\n  "+
+					"command = [\"sort\", \"-n\"]\n  inputs  = %s\n  outputs = { out = \"o%d\" }\n}\n", i, i, i,
+					before, i)
 			}
 			path := filepath.Join(b.TempDir(), "x.hcl")
 			if err := os.WriteFile(path, []byte(text.String()), 0o644); err != nil {

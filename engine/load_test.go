@@ -57,18 +57,21 @@ func TestPaperExperimentHasTheNodesOfThePage(t *testing.T) {
 	if arm == nil {
 		t.Fatal("no node for the arm of seed 2")
 	}
-	if got, want := inputsOf(arm), []string{"policy = stage.rctp-ft.warm@2.checkpoint", "tasks = stage.tasks.bfcl.train"}; !slices.Equal(got, want) {
+	if got, want := inputsOf(arm), []string{"policy = stage.rctp-ft.warm@2.checkpoint",
+		"tasks = stage.tasks.bfcl.train"}; !slices.Equal(got, want) {
 		t.Errorf("inputs: got %v, want %v", got, want)
 	}
 	if s := arm.Stage.(*toyGRPO); s.Updates != 350 || s.Group != 8 || s.Clip.Low != 0.1 || s.Clip.High != 0.2 {
 		t.Errorf("settings: got %+v %+v, want the file's values over the defaults", s, s.Clip)
 	}
-	if arm.Resources != (Resources{GPUs: 8, CPUs: 2, Memory: 64e9, GPUMemory: 40 << 30}) || arm.Timeout != 48*time.Hour ||
+	if arm.Resources != (Resources{GPUs: 8, CPUs: 2, Memory: 64e9,
+		GPUMemory: 40 << 30}) || arm.Timeout != 48*time.Hour ||
 		arm.Retry.Attempts != 3 || len(arm.Retry.On) != 2 || arm.Retry.Backoff != 30*time.Second || arm.Doc != "unconditioned" {
 		t.Errorf("what every stage understands: got %+v %v %+v %q", arm.Resources, arm.Timeout, arm.Retry, arm.Doc)
 	}
 	warm := x.Node("stage.sft.warm@1").Stage.(*toyTrain)
-	if warm.Epochs != 2 || warm.LR != 1e-5 || warm.Limit != 90*time.Minute || !slices.Equal(warm.Names, []string{"n0", "n1"}) || warm.Weights["b"] != 2 || warm.Warmup != nil || warm.Tokens.High != 1 {
+	if warm.Epochs != 2 || warm.LR != 1e-5 || warm.Limit != 90*time.Minute || !slices.Equal(warm.Names,
+		[]string{"n0", "n1"}) || warm.Weights["b"] != 2 || warm.Warmup != nil || warm.Tokens.High != 1 {
 		t.Errorf("warm start: got %+v", warm)
 	}
 	report := x.Node("stage.report.paper")
@@ -76,10 +79,12 @@ func TestPaperExperimentHasTheNodesOfThePage(t *testing.T) {
 		t.Errorf("report reads %d artifacts, want 25: %v", got, inputsOf(report))
 	}
 	exec := x.Node("stage.exec.score")
-	if got, want := inputsOf(exec), []string{"inputs.page = stage.report.paper.page"}; !slices.Equal(got, want) || len(exec.Files) != 1 {
+	if got, want := inputsOf(exec), []string{"inputs.page = stage.report.paper.page"}; !slices.Equal(got,
+		want) || len(exec.Files) != 1 {
 		t.Errorf("exec reads %v and %d files, want %v and one", got, len(exec.Files), want)
 	}
-	if got, want := addresses(exec.DependsOn), []string{"stage.sft.warm@1", "stage.sft.warm@2", "stage.sft.warm@3"}; !slices.Equal(got, want) {
+	if got, want := addresses(exec.DependsOn), []string{"stage.sft.warm@1", "stage.sft.warm@2",
+		"stage.sft.warm@3"}; !slices.Equal(got, want) {
 		t.Errorf("exec waits for %v, want %v", got, want)
 	}
 	place := map[*Node]int{}
@@ -110,7 +115,7 @@ stage "model" "base" {
 }
 `
 
-func TestSeedsMultiplyWhatDependsOnChance(t *testing.T) {
+func TestStochasticStagesRunOncePerSeed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		stages string
 		want   []string // besides those of seedsHead
@@ -150,7 +155,8 @@ stage "eval" "x" {
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := mustLoad(t, seedsHead+tc.stages)
-			want := append([]string{"stage.model.base", "stage.tasks.drawn@1", "stage.tasks.drawn@2", "stage.tasks.fixed"}, tc.want...)
+			want := append([]string{"stage.model.base", "stage.tasks.drawn@1", "stage.tasks.drawn@2",
+				"stage.tasks.fixed"}, tc.want...)
 			slices.Sort(want)
 			if got := addresses(x.Nodes); !slices.Equal(got, want) {
 				t.Errorf("got %v, want %v", got, want)
@@ -173,14 +179,17 @@ func TestPinnedStageReadsTheNodesOfItsSeed(t *testing.T) {
 
 func TestWithoutSeedsNoAddressCarriesOne(t *testing.T) {
 	x := mustLoad(t, strings.Replace(seedsHead, "seeds = [1, 2]", "", 1))
-	if got, want := addresses(x.Nodes), []string{"stage.model.base", "stage.tasks.drawn", "stage.tasks.fixed"}; !slices.Equal(got, want) {
+	if got, want := addresses(x.Nodes), []string{"stage.model.base", "stage.tasks.drawn",
+		"stage.tasks.fixed"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	if s := x.Node("stage.tasks.drawn").Seed; s == nil || *s != 1 {
 		t.Errorf("seed: got %v, want 1", s)
 	}
-	x = mustLoad(t, "experiment {}\nstage \"tasks\" \"t\" {\n  source = \"drills\"\n}\nstage \"curate\" \"c\" {\n  tasks = stage.tasks.t.train\n  seed  = 5\n}\n")
-	if got, want := addresses(x.Nodes), []string{"stage.curate.c", "stage.tasks.t", "stage.tasks.t@5"}; !slices.Equal(got, want) {
+	x = mustLoad(t, "experiment {}\nstage \"tasks\" \"t\" {\n  source = \"drills\"\n}\nstage \"curate\" \"c\" "+
+		"{\n  tasks = stage.tasks.t.train\n  seed  = 5\n}\n")
+	if got, want := addresses(x.Nodes), []string{"stage.curate.c", "stage.tasks.t",
+		"stage.tasks.t@5"}; !slices.Equal(got, want) {
 		t.Errorf("with a pinned stage: got %v, want %v", got, want)
 	}
 }
@@ -188,7 +197,8 @@ func TestWithoutSeedsNoAddressCarriesOne(t *testing.T) {
 func TestEdgesAreTheReferencesOfTheDecodedValue(t *testing.T) {
 	x := loadFile(t, "testdata/valid/paper.hcl")
 	base := x.Node(`stage.eval.arm["Base"]`)
-	if got, want := inputsOf(base), []string{"policy = stage.model.base.checkpoint", "tasks = stage.tasks.bfcl.test"}; !slices.Equal(got, want) {
+	if got, want := inputsOf(base), []string{"policy = stage.model.base.checkpoint",
+		"tasks = stage.tasks.bfcl.test"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
@@ -219,8 +229,9 @@ stage "eval" "e" {
 	}
 }
 
-func TestRetryTakesPatternsBesidesTheCauses(t *testing.T) {
-	mustLoad(t, "experiment {}\nstage \"tasks\" \"t\" {\n  source = \"bfcl\"\n  retry {\n    attempts = 2\n    on       = [\"nan in the loss\", \"(timeuot)\", \"preempted\"]\n  }\n}\n")
+func TestRetryAcceptsPatternsBesidesCauses(t *testing.T) {
+	mustLoad(t, "experiment {}\nstage \"tasks\" \"t\" {\n  source = \"bfcl\"\n  retry {\n    attempts = 2\n   "+
+		" on       = [\"nan in the loss\", \"(timeuot)\", \"preempted\"]\n  }\n}\n")
 }
 
 func TestInputFindsTheNodeThatASettingMeans(t *testing.T) {
@@ -241,7 +252,7 @@ func TestInputFindsTheNodeThatASettingMeans(t *testing.T) {
 	}
 }
 
-func TestDisabledStagesTakeTheirReadersWithThemAndReportsLeaveThemOut(t *testing.T) {
+func TestDisablingAStageDisablesItsReadersExceptReports(t *testing.T) {
 	x := mustLoad(t, `
 stage "tasks" "t" {
   source = "bfcl"
@@ -261,7 +272,8 @@ stage "report" "r" {
 }
 experiment {}
 `)
-	if got, want := addresses(x.Nodes), []string{`stage.eval.e["a"]`, `stage.model.m["a"]`, "stage.report.r", "stage.tasks.t"}; !slices.Equal(got, want) {
+	if got, want := addresses(x.Nodes), []string{`stage.eval.e["a"]`, `stage.model.m["a"]`, "stage.report.r",
+		"stage.tasks.t"}; !slices.Equal(got, want) {
 		t.Errorf("nodes: got %v, want %v", got, want)
 	}
 	if want := []string{`stage.model.m["b"]`, `stage.eval.e["b"]`}; !slices.Equal(x.Disabled, want) {
@@ -314,7 +326,7 @@ stage "exec" "x" {
 	}
 }
 
-func TestMistakesOnTheCommandLineAreTold(t *testing.T) {
+func TestCommandLineErrorsAreReported(t *testing.T) {
 	text := "experiment {}\nvariable \"samples\" {\n  default = 1\n}\nlocals {\n  s = var.samples\n}\n"
 	for name, tc := range map[string]struct{ vars, want string }{
 		"unknown name": {"sampels=3", "did you mean samples?"},
@@ -339,7 +351,7 @@ func TestUnusedVariableIsAWarning(t *testing.T) {
 	}
 }
 
-// A run folder keeps the source as JSON with copied files; what it loads has the keys of the original.
+// A run folder stores the source as JSON with copies of the files; loading it gives the keys of the original.
 func TestSourceOfARunFolderGivesTheSameKeys(t *testing.T) {
 	x := loadFile(t, "testdata/valid/folder")
 	dir := filepath.Join(t.TempDir(), "files")
@@ -394,7 +406,7 @@ func TestFindExperiment(t *testing.T) {
 	}
 }
 
-func TestFindUnderstandsWhatAShellMayWrite(t *testing.T) {
+func TestFindAcceptsShortAddresses(t *testing.T) {
 	x := loadFile(t, "testdata/valid/paper.hcl")
 	for address, want := range map[string]int{
 		`stage.grpo.arm["sft"]@3`: 1, "grpo.arm[sft]@3": 1, "grpo.arm[sft]": 3, "grpo.arm": 6, "grpo.arm@2": 2, "tasks.bfcl": 1,
@@ -404,7 +416,8 @@ func TestFindUnderstandsWhatAShellMayWrite(t *testing.T) {
 			t.Errorf("%s: got %d nodes, %v, want %d", address, len(nodes), err, want)
 		}
 	}
-	if _, err := x.Find("gpro.arm[sft]@3"); err == nil || !strings.Contains(err.Error(), "did you mean grpo.arm[sft]@3?") {
+	if _, err := x.Find("gpro.arm[sft]@3"); err == nil || !strings.Contains(err.Error(),
+		"did you mean grpo.arm[sft]@3?") {
 		t.Errorf("misspelt: got %v", err)
 	}
 }
@@ -431,7 +444,8 @@ default_executor = "local"
 	if diags.HasErrors() {
 		t.Fatal(diags)
 	}
-	if site.StorePath != filepath.Join(dir, "cache") || site.Limit != 200e9 || site.BFCL != "/home/me/bfcl" || site.CPUs != 6 ||
+	if site.StorePath != filepath.Join(dir,
+		"cache") || site.Limit != 200e9 || site.BFCL != "/home/me/bfcl" || site.CPUs != 6 ||
 		site.Memory != 64<<30 || site.AutoGPUs || !slices.Equal(site.GPUs, []string{"0", "3"}) {
 		t.Errorf("got %+v", site)
 	}
@@ -477,7 +491,8 @@ default_executor = "local"
 		"default_executor = \"lcoal\"\n":                "local",
 	} {
 		writeFile(t, path, text)
-		if _, _, diags := LoadSite(Source{Site: path}); len(diags) != 1 || !strings.Contains(diags[0].Detail, "did you mean "+want+"?") {
+		if _, _, diags := LoadSite(Source{Site: path}); len(diags) != 1 || !strings.Contains(diags[0].Detail,
+			"did you mean "+want+"?") {
 			t.Errorf("%q: got %v, want %s", text, diags, want)
 		}
 	}
@@ -501,13 +516,14 @@ func TestEval(t *testing.T) {
 			t.Errorf("%s: got %s, %v, want %s", expression, got, diags, want)
 		}
 	}
-	if _, diags := x.Eval("var.update"); len(diags) != 1 || !strings.Contains(diags[0].Detail, "did you mean var.updates?") {
+	if _, diags := x.Eval("var.update"); len(diags) != 1 || !strings.Contains(diags[0].Detail,
+		"did you mean var.updates?") {
 		t.Errorf("misspelt: got %v", diags)
 	}
 }
 
-// Large files are hashed once: as long as the stat data stay, the digest is taken from the store's memory of them.
-func TestDigestsOfLargeFilesAreRemembered(t *testing.T) {
+// Large files are hashed once: while the stat data are unchanged, the digest comes from the store's cache.
+func TestDigestsOfLargeFilesAreCached(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "weights.bin")
 	writeFile(t, path, strings.Repeat("x", cacheFrom))
@@ -533,8 +549,8 @@ func TestDigestsOfLargeFilesAreRemembered(t *testing.T) {
 	}
 }
 
-// What the memory of digests says is believed as long as the stat data stay, and not at all by the paranoid.
-func TestParanoidReadsFilesWhoseDigestsAreRemembered(t *testing.T) {
+// Cached digests are used while the stat data are unchanged, and never if paranoid.
+func TestParanoidIgnoresCachedDigests(t *testing.T) {
 	dir := t.TempDir()
 	path, file := filepath.Join(dir, "x.hcl"), filepath.Join(dir, "weights.bin")
 	writeFile(t, path, "experiment {}\nstage \"model\" \"m\" {\n  path = file(\"weights.bin\")\n}\n")
@@ -545,7 +561,10 @@ func TestParanoidReadsFilesWhoseDigestsAreRemembered(t *testing.T) {
 		t.Fatal(err)
 	}
 	load := func(paranoid bool) string {
-		return loadFile(t, path, func(s *Source) { s.Site, s.Paranoid = filepath.Join(dir, "site.hcl"), paranoid }).Digests[file]
+		return loadFile(t, path, func(s *Source) {
+			s.Site, s.Paranoid = filepath.Join(dir, "site.hcl"),
+				paranoid
+		}).Digests[file]
 	}
 	right := load(false)
 	memory := filepath.Join(dir, "store", "digests.json")
@@ -575,7 +594,8 @@ func TestRegistryCheck(t *testing.T) {
 	}
 	k := &Kind{Name: "bad", New: func() Stage { return &bad{} }}
 	got := strings.Join(Registry{k, k}.Check(), "\n")
-	for _, want := range []string{"twice in the list", "no summary", "version 0", "setting seed means something else", "chan int", `"sometimes"`} {
+	for _, want := range []string{"twice in the list", "no summary", "version 0",
+		"setting seed means something else", "chan int", `"sometimes"`} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got %s, want %q in it", got, want)
 		}

@@ -14,7 +14,7 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
-// Kinds with the names and ports of the real ones and every sort of setting the decoder knows. They are never run.
+// Kinds with the names and ports of the real kinds and every type of setting. They are never run.
 
 type toyModel struct {
 	Path   artifact.File `hcl:"path,optional"`
@@ -116,7 +116,7 @@ func (s *toyGRPO) Check() hcl.Diagnostics {
 	}}
 }
 
-// paperKinds is the registry of the tests of the language.
+// paperKinds is the registry of the language tests.
 func paperKinds() Registry {
 	ports := func(names ...string) func(Stage) map[string]string {
 		types := map[string]string{"train": "tasks", "test": "tasks", "expert": "dataset", "mixed": "dataset"}
@@ -143,27 +143,40 @@ func paperKinds() Registry {
 		return s
 	}
 	return Registry{
-		{Name: "model", Summary: "Weights.", Version: 1, New: func() Stage { return &toyModel{} }, Outputs: ports("checkpoint"), Stochastic: func(s Stage) bool { return s.(*toyModel).Path.Path == "" }},
-		{Name: "tasks", Summary: "Tasks.", Version: 1, New: func() Stage { return &toyTasks{} }, Outputs: ports("train", "test"), Stochastic: func(s Stage) bool { return s.(*toyTasks).Source == "drills" }},
-		{Name: "rollout", Summary: "Episodes.", Version: 1, New: func() Stage { return &toyRollout{Samples: 1} }, Outputs: ports("trajectories"), Stochastic: yes},
-		{Name: "curate", Summary: "Data.", Version: 1, New: func() Stage { return &toyCurate{Ratio: 1} }, Outputs: ports("expert", "mixed"), Stochastic: yes},
-		{Name: "sft", Summary: "Fine-tuning.", Version: 2, New: train, Outputs: ports("checkpoint", "metrics"), Stochastic: yes},
-		{Name: "rctp-ft", Summary: "Fine-tuning.", Version: 1, New: train, Outputs: ports("checkpoint", "metrics"), Stochastic: yes},
-		{Name: "grpo", Summary: "Optimisation.", Version: 1, MultiGPU: true, New: grpo, Outputs: ports("checkpoint", "metrics", "trajectories"), Stochastic: yes},
-		{Name: "rc-grpo", Summary: "Optimisation.", Version: 1, New: grpo, Outputs: ports("checkpoint", "metrics", "trajectories"), Stochastic: yes},
-		{Name: "eval", Summary: "Scores.", Version: 1, New: func() Stage { return &toyEval{} }, Outputs: ports("scores", "trajectories"), Stochastic: func(s Stage) bool { return s.(*toyEval).Sample }},
-		{Name: "report", Summary: "Page.", Version: 1, New: func() Stage { return &toyReport{} }, Outputs: ports("page"), AcrossSeeds: true, InProcess: true, AfterFailures: true},
-		{Name: "exec", Summary: "A command.", Version: 1, New: func() Stage { return &toyExec{} }, Outputs: func(s Stage) map[string]string {
-			out := map[string]string{}
-			for port := range s.(*toyExec).Outputs {
-				out[port] = "files"
-			}
-			return out
-		}},
+		{Name: "model", Summary: "Weights.", Version: 1, New: func() Stage { return &toyModel{} },
+			Outputs: ports("checkpoint"), Stochastic: func(s Stage) bool { return s.(*toyModel).Path.Path == "" }},
+		{Name: "tasks", Summary: "Tasks.", Version: 1, New: func() Stage { return &toyTasks{} },
+			Outputs:    ports("train", "test"),
+			Stochastic: func(s Stage) bool { return s.(*toyTasks).Source == "drills" }},
+		{Name: "rollout", Summary: "Episodes.", Version: 1, New: func() Stage { return &toyRollout{Samples: 1} },
+			Outputs: ports("trajectories"), Stochastic: yes},
+		{Name: "curate", Summary: "Data.", Version: 1, New: func() Stage { return &toyCurate{Ratio: 1} },
+			Outputs: ports("expert", "mixed"), Stochastic: yes},
+		{Name: "sft", Summary: "Fine-tuning.", Version: 2, New: train, Outputs: ports("checkpoint", "metrics"),
+			Stochastic: yes},
+		{Name: "rctp-ft", Summary: "Fine-tuning.", Version: 1, New: train,
+			Outputs: ports("checkpoint", "metrics"), Stochastic: yes},
+		{Name: "grpo", Summary: "Optimisation.", Version: 1, MultiGPU: true, New: grpo,
+			Outputs: ports("checkpoint", "metrics", "trajectories"), Stochastic: yes},
+		{Name: "rc-grpo", Summary: "Optimisation.", Version: 1, New: grpo,
+			Outputs: ports("checkpoint", "metrics", "trajectories"), Stochastic: yes},
+		{Name: "eval", Summary: "Scores.", Version: 1, New: func() Stage { return &toyEval{} },
+			Outputs:    ports("scores", "trajectories"),
+			Stochastic: func(s Stage) bool { return s.(*toyEval).Sample }},
+		{Name: "report", Summary: "Page.", Version: 1, New: func() Stage { return &toyReport{} },
+			Outputs: ports("page"), AcrossSeeds: true, InProcess: true, AfterFailures: true},
+		{Name: "exec", Summary: "A command.", Version: 1, New: func() Stage { return &toyExec{} },
+			Outputs: func(s Stage) map[string]string {
+				out := map[string]string{}
+				for port := range s.(*toyExec).Outputs {
+					out[port] = "files"
+				}
+				return out
+			}},
 	}
 }
 
-// loadText loads an experiment from one text, with a store of its own.
+// loadText loads an experiment from one text, with its own store.
 func loadText(t *testing.T, text string, change ...func(*Source)) (*Experiment, hcl.Diagnostics) {
 	t.Helper()
 	dir := t.TempDir()
@@ -181,7 +194,7 @@ func sourceOf(path string, change ...func(*Source)) Source {
 	return src
 }
 
-// mustLoad is loadText for a text without mistakes.
+// mustLoad is loadText for a text without errors.
 func mustLoad(t *testing.T, text string, change ...func(*Source)) *Experiment {
 	t.Helper()
 	x, diags := loadText(t, text, change...)

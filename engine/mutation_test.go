@@ -18,8 +18,8 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
-// mutable is a stage that writes all that is in its key, so that its output changes whenever anything in it does; a
-// steady one writes its text and its seed only.
+// mutable is a stage whose output contains everything in its key, so that the output changes with the key. A
+// steady stage writes only its text and its seed.
 type mutable struct {
 	From  []artifact.Ref `hcl:"from,optional" port:"files"`
 	File  artifact.File  `hcl:"file,optional"`
@@ -56,7 +56,7 @@ func (m *mutable) Run(_ context.Context, job *Job) error {
 	return errors.Join(err, os.WriteFile(filepath.Join(dir, "out.txt"), b, 0o600))
 }
 
-// mutableKinds are "follow", whose output changes whenever an input does, and "steady".
+// mutableKinds are "follow", whose output changes with every input, and "steady".
 func mutableKinds() Registry {
 	var reg Registry
 	for _, name := range []string{"follow", "steady"} {
@@ -74,7 +74,7 @@ func mutableKinds() Registry {
 	return reg
 }
 
-// generated is an experiment that can be changed and written out.
+// generated is an experiment that can be changed and formatted.
 type generated struct {
 	dir    string
 	reg    Registry
@@ -97,10 +97,11 @@ type genStage struct {
 
 func (s *genStage) id() string { return s.kind + "." + s.name }
 
-// newGenerated makes an experiment of four to eight stages; with an even seed all of them follow their inputs.
+// newGenerated returns an experiment of four to eight stages; with an even seed all stages follow their inputs.
 func newGenerated(t *testing.T, seed uint64) *generated {
 	t.Helper()
-	g := &generated{dir: memoryDir(t), reg: mutableKinds(), rng: rand.New(rand.NewPCG(seed, 5)), seeds: []int{1}, follow: seed%2 == 0}
+	g := &generated{dir: memoryDir(t), reg: mutableKinds(), rng: rand.New(rand.NewPCG(seed, 5)), seeds: []int{1},
+		follow: seed%2 == 0}
 	store, err := artifact.Open(filepath.Join(g.dir, "store"))
 	if err != nil {
 		t.Fatal(err)
@@ -114,10 +115,11 @@ func newGenerated(t *testing.T, seed uint64) *generated {
 
 func (g *generated) fresh() int { g.count++; return g.count }
 
-// addStage appends a stage that reads up to three of those before it.
+// addStage appends a stage that reads up to three earlier stages.
 func (g *generated) addStage() *genStage {
 	n := g.fresh()
-	s := &genStage{kind: "follow", name: fmt.Sprintf("s%d", n), text: fmt.Sprintf("text %d", n), draw: g.rng.IntN(3) == 0}
+	s := &genStage{kind: "follow", name: fmt.Sprintf("s%d", n), text: fmt.Sprintf("text %d", n),
+		draw: g.rng.IntN(3) == 0}
 	if !g.follow && g.rng.IntN(2) == 0 {
 		s.kind = "steady"
 	}
@@ -152,7 +154,7 @@ func (g *generated) put(name, text string) {
 	}
 }
 
-// text writes the experiment; one setting on a line.
+// text formats the experiment, one setting per line.
 func (g *generated) text() string {
 	var b strings.Builder
 	seeds, _ := json.Marshal(g.seeds)
@@ -200,7 +202,7 @@ func (g *generated) plan(t *testing.T, o PlanOptions) (*Plan, string) {
 	return p, text
 }
 
-// run does what the plan says and returns the addresses that were executed.
+// run executes the plan and returns the executed addresses.
 func (g *generated) run(t *testing.T, p *Plan) []string {
 	t.Helper()
 	g.had = map[string]bool{}
@@ -219,7 +221,7 @@ func (g *generated) run(t *testing.T, p *Plan) []string {
 	return r.of(EventDone)
 }
 
-// injected is what a mutation should be told as: the cause of the nodes it was made to, and the line to blame.
+// injected is the expected report of a mutation: the cause, the mutated nodes and the line.
 type injected struct {
 	nodes  func(n *Node) bool
 	reason Reason
@@ -229,14 +231,14 @@ type injected struct {
 	same   bool // what is rebuilt has the bytes it had
 }
 
-// of are the nodes of a stage.
+// of returns the nodes of a stage.
 func of(s *genStage) func(*Node) bool {
 	return func(n *Node) bool { return n.Kind.Name == s.kind && n.Name == s.name }
 }
 
 func shownJSON(v any) string { b, _ := json.Marshal(v); return string(b) }
 
-// mutations change g and say what that should be told as; a nil answer means that this experiment cannot be changed so.
+// mutations change g and return the expected report; nil if this experiment cannot be changed so.
 var mutations = []struct {
 	name   string
 	change func(t *testing.T, g *generated, s *genStage) *injected
@@ -244,17 +246,20 @@ var mutations = []struct {
 	{"a setting", func(_ *testing.T, g *generated, s *genStage) *injected {
 		was := cmp.Or(s.lr, "0.5")
 		s.lr = fmt.Sprintf("1.%d1", g.fresh())
-		return &injected{nodes: of(s), reason: ReasonSetting, text: "settings.lr " + was + " → " + s.lr, at: s.id() + ".lr"}
+		return &injected{nodes: of(s), reason: ReasonSetting, text: "settings.lr " + was + " → " + s.lr,
+			at: s.id() + ".lr"}
 	}},
 	{"a text", func(_ *testing.T, g *generated, s *genStage) *injected {
 		was := s.text
 		s.text = fmt.Sprintf("other %d", g.fresh())
-		return &injected{nodes: of(s), reason: ReasonSetting, text: fmt.Sprintf("settings.text %q → %q", was, s.text)}
+		return &injected{nodes: of(s), reason: ReasonSetting,
+			text: fmt.Sprintf("settings.text %q → %q", was, s.text)}
 	}},
 	{"a setting in a block", func(_ *testing.T, g *generated, s *genStage) *injected {
 		was := cmp.Or(s.low, "0.25")
 		s.low = fmt.Sprintf("1.%d2", g.fresh())
-		return &injected{nodes: of(s), reason: ReasonSetting, text: "settings.clip.low " + was + " → " + s.low, at: s.id() + ".  low"}
+		return &injected{nodes: of(s), reason: ReasonSetting, text: "settings.clip.low " + was + " → " + s.low,
+			at: s.id() + ".  low"}
 	}},
 	{"an element of a list", func(_ *testing.T, g *generated, s *genStage) *injected {
 		was := shownJSON(s.names)
@@ -265,7 +270,8 @@ var mutations = []struct {
 		if len(s.names) > 5 {
 			s.names = s.names[4:]
 		}
-		return &injected{nodes: of(s), reason: ReasonSetting, text: "settings.names " + formatValue(was, true) + " → ", at: s.id() + ".names"}
+		return &injected{nodes: of(s), reason: ReasonSetting,
+			text: "settings.names " + formatValue(was, true) + " → ", at: s.id() + ".names"}
 	}},
 	{"a setting taken back to its default", func(_ *testing.T, _ *generated, s *genStage) *injected {
 		if s.lr == "" {
@@ -280,7 +286,8 @@ var mutations = []struct {
 			return nil
 		}
 		g.put(s.file, fmt.Sprint("content ", g.fresh()))
-		return &injected{nodes: of(s), reason: ReasonSetting, text: "settings.file: content of " + s.file + " changed", at: s.id() + ".file"}
+		return &injected{nodes: of(s), reason: ReasonSetting,
+			text: "settings.file: content of " + s.file + " changed", at: s.id() + ".file"}
 	}},
 	{"another input", func(_ *testing.T, g *generated, s *genStage) *injected {
 		at := slices.Index(g.stages, s)
@@ -292,7 +299,8 @@ var mutations = []struct {
 			return nil
 		}
 		s.from[i] = to
-		return &injected{nodes: of(s), reason: ReasonInput, text: fmt.Sprintf("input from[%d] changed (stage.%s", i, to), at: s.id() + ".from"}
+		return &injected{nodes: of(s), reason: ReasonInput, text: fmt.Sprintf("input from[%d] changed (stage.%s",
+			i, to), at: s.id() + ".from"}
 	}},
 	{"one more input", func(_ *testing.T, g *generated, s *genStage) *injected {
 		at := slices.Index(g.stages, s)
@@ -300,14 +308,16 @@ var mutations = []struct {
 			return nil
 		}
 		s.from = append(s.from, g.stages[g.rng.IntN(at)].id())
-		return &injected{nodes: of(s), reason: ReasonInput, text: fmt.Sprintf("input from[%d] is new", len(s.from)-1), at: s.id() + ".from"}
+		return &injected{nodes: of(s), reason: ReasonInput, text: fmt.Sprintf("input from[%d] is new",
+			len(s.from)-1), at: s.id() + ".from"}
 	}},
 	{"one input less", func(_ *testing.T, _ *generated, s *genStage) *injected {
 		if len(s.from) == 0 {
 			return nil
 		}
 		s.from = s.from[:len(s.from)-1]
-		return &injected{nodes: of(s), reason: ReasonInput, text: fmt.Sprintf("input from[%d] was removed", len(s.from)), at: s.id()}
+		return &injected{nodes: of(s), reason: ReasonInput, text: fmt.Sprintf("input from[%d] was removed",
+			len(s.from)), at: s.id()}
 	}},
 	{"the seed of a pinned stage", func(_ *testing.T, g *generated, s *genStage) *injected {
 		if s.seed == 0 || !s.draw || len(s.from) > 0 {
@@ -315,7 +325,8 @@ var mutations = []struct {
 		}
 		was := s.seed
 		s.seed = 100 + g.fresh()
-		return &injected{nodes: of(s), reason: ReasonSeed, text: fmt.Sprintf("seed %d → %d", was, s.seed), at: s.id()}
+		return &injected{nodes: of(s), reason: ReasonSeed, text: fmt.Sprintf("seed %d → %d", was, s.seed),
+			at: s.id()}
 	}},
 	{"one more seed", func(_ *testing.T, g *generated, _ *genStage) *injected {
 		if len(g.seeds) > 2 {
@@ -323,7 +334,8 @@ var mutations = []struct {
 		}
 		seed := 100 + g.fresh()
 		g.seeds = append(g.seeds, seed)
-		return &injected{nodes: func(n *Node) bool { return strings.HasSuffix(n.Address, fmt.Sprint("@", seed)) }, reason: ReasonNew, text: "new"}
+		return &injected{nodes: func(n *Node) bool { return strings.HasSuffix(n.Address, fmt.Sprint("@", seed)) },
+			reason: ReasonNew, text: "new"}
 	}},
 	{"a new stage", func(_ *testing.T, g *generated, _ *genStage) *injected {
 		s := g.addStage()
@@ -332,10 +344,12 @@ var mutations = []struct {
 	{"a new version of a kind", func(_ *testing.T, g *generated, s *genStage) *injected {
 		k := g.reg.Lookup(s.kind)
 		k.Version++
-		return &injected{nodes: func(n *Node) bool { return n.Kind == k }, reason: ReasonVersion, text: fmt.Sprintf("version %d → %d", k.Version-1, k.Version)}
+		return &injected{nodes: func(n *Node) bool { return n.Kind == k }, reason: ReasonVersion,
+			text: fmt.Sprintf("version %d → %d", k.Version-1, k.Version)}
 	}},
 	{"-replace", func(_ *testing.T, _ *generated, s *genStage) *injected {
-		return &injected{nodes: of(s), reason: ReasonRequested, text: "requested with -replace", o: PlanOptions{Replace: []string{s.id()}}, same: true}
+		return &injected{nodes: of(s), reason: ReasonRequested, text: "requested with -replace",
+			o: PlanOptions{Replace: []string{s.id()}}, same: true}
 	}},
 	{"a damaged object", func(t *testing.T, g *generated, s *genStage) *injected {
 		digest, what := "", "missing"
@@ -367,13 +381,14 @@ var mutations = []struct {
 		for _, d := range p.Nodes {
 			shares[d.Address] = d.Manifest.Outputs["out"].Digest == digest
 		}
-		return &injected{nodes: func(n *Node) bool { return shares[n.Address] }, reason: ReasonMissing, text: "its file out.txt is " + what, same: true}
+		return &injected{nodes: func(n *Node) bool { return shares[n.Address] }, reason: ReasonMissing,
+			text: "its file out.txt is " + what, same: true}
 	}},
 }
 
-// However an experiment is changed, the nodes said to run are run, what runs was said to run or to run unless its inputs
-// come out unchanged, and the cause named is the change that was made, at its line. Where every output follows its
-// inputs, nothing that was said to run unless unchanged is kept.
+// After any mutation, nodes with the verb run are executed, executed nodes have the verb run or run unless
+// unchanged, and the named cause is the mutation, at its line. If every output follows its inputs, nothing with
+// run unless unchanged is kept.
 func TestMutationsRunWhatThePlanSaysForTheCauseItNames(t *testing.T) {
 	const total = 500
 	made := map[string]int{}
@@ -412,10 +427,11 @@ func TestMutationsRunWhatThePlanSaysForTheCauseItNames(t *testing.T) {
 			t.Errorf("no mutation was %s", m.name)
 		}
 	}
-	t.Logf("%d mutations, %d with equality; %d nodes executed of %d planned: %v", total, equal, executedIn, plannedIn, made)
+	t.Logf("%d mutations, %d with equality; %d nodes executed of %d planned: %v", total, equal, executedIn,
+		plannedIn, made)
 }
 
-// within runs the plan and compares what was executed with what was to run, and what might.
+// within runs the plan and compares the executed nodes with the verbs.
 func (g *generated) within(t *testing.T, name string, p *Plan, run, may []string) (executed []string) {
 	t.Helper()
 	executed = g.run(t, p)
@@ -432,9 +448,9 @@ func (g *generated) within(t *testing.T, name string, p *Plan, run, may []string
 	return executed
 }
 
-// check compares verbs and causes with what was injected: those nodes run, for that cause; what reads them runs unless they
-// come out unchanged; a node that was not there before, as when a stage comes to depend on chance, runs for causes of its own; everything else
-// is up to date. It returns the nodes to run, and those that may.
+// check compares verbs and causes with the mutation: mutated nodes run for that cause, their readers run unless
+// unchanged, new nodes run for their own causes, and everything else is up to date. It returns the nodes that run,
+// and those that may.
 func (g *generated) check(t *testing.T, name string, want *injected, p *Plan, text string) (run, may []string) {
 	t.Helper()
 	touched := map[*Node]bool{}
@@ -450,11 +466,13 @@ func (g *generated) check(t *testing.T, name string, want *injected, p *Plan, te
 				break
 			}
 			if d.Cause.Reason != want.reason || !strings.HasPrefix(d.Cause.Text, want.text) {
-				t.Errorf("%s: the cause of %s is %s %q, want %s %q", name, d.Address, d.Cause.Reason, d.Cause.Text, want.reason, want.text)
+				t.Errorf("%s: the cause of %s is %s %q, want %s %q", name, d.Address, d.Cause.Reason,
+					d.Cause.Text, want.reason, want.text)
 			}
 			line := 1 + strings.Count(text[:max(0, strings.Index(text, "# "+want.at+"\n"))], "\n")
 			if want.at != "" && d.Cause.Range.Start.Line != line {
-				t.Errorf("%s: the cause of %s is at line %d, want %d", name, d.Address, d.Cause.Range.Start.Line, line)
+				t.Errorf("%s: the cause of %s is at line %d, want %d", name, d.Address, d.Cause.Range.Start.Line,
+					line)
 			}
 		case !want.nodes(d.Node) && reads:
 			touched[d.Node] = true
@@ -468,7 +486,7 @@ func (g *generated) check(t *testing.T, name string, want *injected, p *Plan, te
 	return work(p)
 }
 
-// work lists the nodes of a plan that run, and those that run or may run.
+// work returns the nodes of a plan that run, and those that run or may run.
 func work(p *Plan) (run, may []string) {
 	for _, d := range p.Nodes {
 		switch d.Verb {
@@ -483,8 +501,9 @@ func work(p *Plan) (run, may []string) {
 	return run, may
 }
 
-// After gc has removed all bytes, a change runs what it reaches and rebuilds what that reads; the rest stays collected.
-func TestCollectedResultsAreRebuiltForWhatRunsOnly(t *testing.T) {
+// After gc has collected all results, a change runs the nodes that it reaches and rebuilds their inputs; all other
+// nodes stay collected.
+func TestCollectedResultsAreRebuiltOnlyForNodesThatRun(t *testing.T) {
 	rebuilt, spared := 0, 0
 	for seed := range uint64(40) {
 		g := newGenerated(t, seed+1000)
@@ -522,8 +541,8 @@ func TestCollectedResultsAreRebuiltForWhatRunsOnly(t *testing.T) {
 	}
 }
 
-// Stages with equal keys are run once, by the first of them.
-func TestTwinsRunOnce(t *testing.T) {
+// Nodes with equal keys are executed once.
+func TestDuplicatesRunOnce(t *testing.T) {
 	const text = "experiment {}\n" +
 		"stage \"follow\" \"a\" {\n  text = \"same\"\n}\nstage \"follow\" \"b\" {\n  text = \"same\"\n}\n"
 	for range 5 {
@@ -538,7 +557,8 @@ func TestTwinsRunOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := verdicts(p); got["follow.a"] != "run: new" || got["follow.b"] != "run unless unchanged: same key as stage.follow.a, which runs" {
+		if got := verdicts(p); got["follow.a"] != "run: new" || got["follow.b"] != "run unless unchanged: "+
+			"same key as stage.follow.a, which runs" {
 			t.Errorf("planned: %v", got)
 		}
 		if got := g.run(t, p); !slices.Equal(got, []string{"follow.a"}) {
@@ -547,7 +567,7 @@ func TestTwinsRunOnce(t *testing.T) {
 	}
 }
 
-// memoryDir is a temporary folder, in memory where the machine offers that: nothing here is to survive a power cut.
+// memoryDir is a temporary folder in memory, if the machine has one: nothing here must survive a power cut.
 func memoryDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "rcgrpo-test-*")

@@ -13,8 +13,8 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
-// perform does what a plan says with made-up contents: content(n, port) of each node that has no result under its key.
-// It returns the addresses that were executed.
+// perform executes a plan with invented contents: content(n, port) for each node without a result of its key. It
+// returns the addresses that were executed.
 func perform(t *testing.T, p *Plan, content func(n *Node, key, port string) string) []string {
 	t.Helper()
 	made := map[*Node]*artifact.Manifest{}
@@ -66,7 +66,7 @@ func commit(t *testing.T, p *Plan, n *Node, key string, parts artifact.Parts, co
 	return m
 }
 
-// changing gives new content whenever the key is new; constant always the same.
+// changing returns different content for every key; constant always the same.
 func changing(_ *Node, key, port string) string { return key + port }
 func constant(n *Node, _, port string) string   { return n.Address + port }
 
@@ -88,7 +88,7 @@ func newStore(t *testing.T) *artifact.Store {
 	return store
 }
 
-// verdicts maps addresses to "verb: cause", without what is up to date.
+// verdicts maps addresses to "verb: cause", without nodes that are up to date.
 func verdicts(p *Plan) map[string]string {
 	out := map[string]string{}
 	for _, d := range p.Nodes {
@@ -132,12 +132,14 @@ func TestPlanNamesTheSmallestCause(t *testing.T) {
 			"sft.warm": "run: settings.lr 1e-5 → 2e-5",
 			"grpo.arm": "run unless unchanged: input policy may change (stage.sft.warm)",
 		}},
-		"a default replaced": {"lr     = 1e-5", "lr = 1e-5\n  epochs = 3\n  tokens {\n    high = 0.5\n  }", map[string]string{
-			"sft.warm": "run: settings.epochs 1 → 3 and 1 more",
-			"grpo.arm": "run unless unchanged: input policy may change (stage.sft.warm)",
-		}},
+		"a default replaced": {"lr     = 1e-5", "lr = 1e-5\n  epochs = 3\n  tokens {\n    high = 0.5\n  }",
+			map[string]string{
+				"sft.warm": "run: settings.epochs 1 → 3 and 1 more",
+				"grpo.arm": "run unless unchanged: input policy may change (stage.sft.warm)",
+			}},
 		"a setting outside the key": {"lr     = 1e-5", "lr = 1e-5\n  echo = \"hello\"", map[string]string{}},
-		"a new stage": {"stage \"grpo\"", "stage \"eval\" \"e\" {\n  policy = stage.sft.warm\n  tasks = stage.tasks.t.test\n}\nstage \"grpo\"", map[string]string{
+		"a new stage": {"stage \"grpo\"", "stage \"eval\" \"e\" {\n  policy = stage.sft.warm\n  tasks = " +
+			"stage.tasks.t.test\n}\nstage \"grpo\"", map[string]string{
 			"eval.e": "run: new",
 		}},
 		"another input": {"stage.curate.data.expert", "stage.curate.data.mixed", map[string]string{
@@ -195,7 +197,7 @@ func TestVersionAndContentOfFilesAreCauses(t *testing.T) {
 	if got := verdicts(plan())["model.m"]; got != "run: settings.path: content of raw.csv changed" {
 		t.Errorf("content: got %s", got)
 	}
-	// The model comes out as before, so nothing below it runs.
+	// The model is rebuilt without a change, so its readers do not run.
 	if got, want := perform(t, plan(), constant), []string{"stage.model.m"}; !slices.Equal(got, want) {
 		t.Errorf("executed: got %v, want %v", got, want)
 	}
@@ -217,16 +219,18 @@ func TestChangedAndChangedBackIsUpToDate(t *testing.T) {
 	}
 }
 
-// A setting that goes back to an older value runs nothing if the input that is going to be rebuilt comes out as it was.
-func TestOlderResultIsKeptWhenARebuiltInputComesOutTheSame(t *testing.T) {
+// A setting that returns to an older value runs nothing if the rebuilt input is unchanged.
+func TestOlderResultIsReusedIfARebuiltInputIsUnchanged(t *testing.T) {
 	store := newStore(t)
-	lr, ratio := strings.NewReplacer("1e-5", "2e-5"), strings.NewReplacer("tasks = stage.tasks.t.train\n}", "tasks = stage.tasks.t.train\n  ratio = 3\n}")
+	lr, ratio := strings.NewReplacer("1e-5", "2e-5"), strings.NewReplacer("tasks = stage.tasks.t.train\n}",
+		"tasks = stage.tasks.t.train\n  ratio = 3\n}")
 	for _, text := range []string{chain, lr.Replace(chain), chain} {
 		perform(t, planOf(t, text, store, PlanOptions{}), constant)
 	}
 	p := planOf(t, ratio.Replace(lr.Replace(chain)), store, PlanOptions{})
 	got := verdicts(p)
-	if got["curate.data"] != "run: settings.ratio 1 → 3" || got["sft.warm"] != "run unless unchanged: input data may change (stage.curate.data)" {
+	if got["curate.data"] != "run: settings.ratio 1 → 3" || got["sft.warm"] != "run unless unchanged: input "+
+		"data may change (stage.curate.data)" {
 		t.Errorf("planned: %v", got)
 	}
 	if got, want := perform(t, p, constant), []string{"stage.curate.data"}; !slices.Equal(got, want) {
@@ -248,7 +252,9 @@ func TestDamagedResultRunsAndItsReadersOnlyWhenItChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := verdicts(planOf(t, chain, store, PlanOptions{}))
-	if !strings.HasPrefix(got["sft.warm"], "run: its file out.txt is missing") || !strings.HasPrefix(got["grpo.arm"], "run unless unchanged") || len(got) != 2 {
+	if !strings.HasPrefix(got["sft.warm"],
+		"run: its file out.txt is missing") || !strings.HasPrefix(got["grpo.arm"],
+		"run unless unchanged") || len(got) != 2 {
 		t.Errorf("got %v", got)
 	}
 }
@@ -262,18 +268,22 @@ func TestTargetAndReplace(t *testing.T) {
 	perform(t, planOf(t, chain, store, PlanOptions{}), changing)
 	p = planOf(t, chain, store, PlanOptions{Replace: []string{"sft.warm"}})
 	got := verdicts(p)
-	if got["sft.warm"] != "run: requested with -replace" || !strings.HasPrefix(got["grpo.arm"], "run unless unchanged") || len(got) != 2 {
+	if got["sft.warm"] != "run: requested with -replace" || !strings.HasPrefix(got["grpo.arm"],
+		"run unless unchanged") || len(got) != 2 {
 		t.Errorf("replace: got %v", got)
 	}
-	if _, err := NewPlan(mustLoad(t, chain), store, PlanOptions{Targets: []string{"sft.worm"}}); err == nil || !strings.Contains(err.Error(), "did you mean sft.warm?") {
+	if _, err := NewPlan(mustLoad(t, chain), store,
+		PlanOptions{Targets: []string{"sft.worm"}}); err == nil || !strings.Contains(err.Error(),
+		"did you mean sft.warm?") {
 		t.Errorf("unknown target: got %v", err)
 	}
 }
 
-// Whatever is changed: run ⊆ executed ⊆ run ∪ run unless unchanged, with equality where every output follows its inputs.
-func TestWhatIsPlannedIsWhatIsExecuted(t *testing.T) {
+// After any change: run ⊆ executed ⊆ run ∪ run unless unchanged, with equality if every output follows its inputs.
+func TestPlannedNodesAreExecuted(t *testing.T) {
 	text := strings.Replace(paperText(t), "[1, 2, 3]", "[1]", 1)
-	for how, content := range map[string]func(*Node, string, string) string{"changing": changing, "constant": constant} {
+	for how, content := range map[string]func(*Node, string, string) string{"changing": changing,
+		"constant": constant} {
 		store := newStore(t)
 		for _, m := range semantic {
 			perform(t, planOf(t, text, store, PlanOptions{}), content)
@@ -315,7 +325,8 @@ func BenchmarkPlanUpToDate(b *testing.B) {
 	store := newStoreIn(b.TempDir())
 	dir := b.TempDir()
 	path := filepath.Join(dir, "x.hcl")
-	if err := errors.Join(os.WriteFile(path, []byte(strings.NewReplacer(`dir("folder")`, `file("raw.csv")`, "folder/", "").Replace(string(text))), 0o644),
+	if err := errors.Join(os.WriteFile(path, []byte(strings.NewReplacer(`dir("folder")`, `file("raw.csv")`,
+		"folder/", "").Replace(string(text))), 0o644),
 		os.WriteFile(filepath.Join(dir, "raw.csv"), []byte("1"), 0o644)); err != nil {
 		b.Fatal(err)
 	}
