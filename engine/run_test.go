@@ -382,7 +382,7 @@ func TestNodesWithEqualKeysRunOnce(t *testing.T) {
 	const stage = "stage \"toy\" %q {\n  count = \"$dir/count\"\n}\n"
 	l.Write(fmt.Sprintf(stage+stage, "a", "b"))
 	got := enginetest.Causes(l.Plan())
-	if got["toy.a"] != "run: new" || got["toy.b"] != "run unless unchanged: the same as stage.toy.a, which runs" {
+	if got["toy.a"] != "run: new" || got["toy.b"] != "run unless unchanged: same key as stage.toy.a, which runs" {
 		t.Errorf("plan: got %v, want that b waits for a", got)
 	}
 	r := l.MustRun()
