@@ -123,8 +123,10 @@ stage "toy" "b" {
 	}
 	l.Write("stage \"toy\" \"a\" {\n  text = \"more\"\n  resources {\n    gpus = 4\n  }\n}\n")
 	r := l.Run(engine.RunOptions{})
-	if r.Err == nil || !strings.Contains(r.Err.Error(), "requests 4 GPUs, but this machine offers 3") {
-		t.Errorf("too many GPUs: got %v, want an error before any stage runs", r.Err)
+	for _, want := range []string{"stage.toy.a", "4 GPUs", "this machine offers 3"} {
+		if r.Err == nil || !strings.Contains(r.Err.Error(), want) {
+			t.Errorf("too many GPUs: got %v, want an error with %q before any stage runs", r.Err, want)
+		}
 	}
 }
 
