@@ -8,10 +8,10 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-// CallJSON takes a call of the form name(k=v, ...) apart: the tool's name and its arguments as a JSON object in the
-// order of the call, as function-calling formats write them. It undoes what DecodeQwen and DecodeLlama31 do. Positional
-// arguments get their names from the tool's signature. An error says why a text has no such form: it is not one call by
-// name, an argument has no name, or its value is no literal that JSON can hold.
+// CallJSON splits a call of the form name(k=v, ...) into the tool's name and its arguments as a
+// JSON object in the order of the call. It is the inverse of DecodeQwen and DecodeLlama31.
+// Positional arguments get their names from the tool's signature. Text that is not one call by
+// name, unnamed arguments and values that JSON cannot represent are errors.
 func CallJSON(call string) (name string, arguments json.RawMessage, err error) {
 	a, ok := readAction(call)
 	if !ok {

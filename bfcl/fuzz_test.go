@@ -59,15 +59,15 @@ func FuzzClass(f *testing.F) {
 			}
 		}
 		c := e.Clone()
-		state, err := stateJSON(e.model.instances[0].State())
-		copied, err2 := stateJSON(c.model.instances[0].State())
+		state, err := stateJSON(e.model.list[0].State())
+		copied, err2 := stateJSON(c.model.list[0].State())
 		if err != nil || err2 != nil || state != copied {
 			t.Errorf("state %s (%v), of the clone %s (%v)", state, err, copied, err2)
 		}
 		for _, call := range lines {
 			c.model.run(call)
 		}
-		if after, _ := stateJSON(e.model.instances[0].State()); after != state {
+		if after, _ := stateJSON(e.model.list[0].State()); after != state {
 			t.Error("calls on a clone changed its original")
 		}
 		e.Verdict()

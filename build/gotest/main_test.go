@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// module is a tiny module with packages that pass, fail, do not build, and exit in the middle of a test.
+// module is a small module with packages that pass, fail, do not build, and exit during a test.
 var module = map[string]string{
 	"go.mod":           "module m\n\ngo 1.24\n",
 	"good/a_test.go":   "package good\n\nimport \"testing\"\n\nfunc TestA(t *testing.T) {\n\tt.Run(\"sub\", func(t *testing.T) { t.Log(\"before\"); t.Skip(\"no llama here\") })\n}\n\nfunc TestB(t *testing.T) { t.Skip(\"no llama here\") }\n\nfunc TestC(t *testing.T) { t.SkipNow() }\n",
@@ -20,7 +20,7 @@ var module = map[string]string{
 	"exits/a_test.go":  "package exits\n\nimport (\n\t\"os\"\n\t\"testing\"\n)\n\nfunc TestA(t *testing.T) { os.Exit(3) }\n",
 }
 
-// runs has gotest run lists of arguments in the module and returns what it prints and whether nothing failed.
+// runs executes gotest in the module and returns its output and whether all tests passed.
 func runs(t *testing.T, lists ...string) (text string, ok bool) {
 	t.Helper()
 	dir := t.TempDir()

@@ -6,22 +6,23 @@ import (
 	"unicode/utf8"
 )
 
-// ParseDate reads text as datetime.strptime(text, "%Y-%m-%d") does: four digits for the year, one or two for month and
-// day. The result is midnight UTC. It fails with the TypeError or ValueError that Python raises.
+// ParseDate is datetime.strptime(text, "%Y-%m-%d"): four digits for the year, one or two for month
+// and day. The result is midnight UTC. The error is Python's TypeError or ValueError.
 func ParseDate(text Value) (time.Time, error) { return strptime(text, "%Y-%m-%d") }
 
-// ParseDateTime reads text as datetime.strptime(text, "%Y-%m-%d %H:%M:%S") does. The result is in UTC; it fails as
-// ParseDate does.
+// ParseDateTime is datetime.strptime(text, "%Y-%m-%d %H:%M:%S"), in UTC, with the errors of
+// ParseDate.
 func ParseDateTime(text Value) (time.Time, error) { return strptime(text, "%Y-%m-%d %H:%M:%S") }
 
-// strptime reads text by one of the two layouts above. Python compiles a layout into a regular expression in which
-// no field can give back a digit to the next one (a separator follows), so reading from left to right is the same.
+// strptime reads text by one of the two layouts above. Python compiles a layout into a regular
+// expression whose fields cannot backtrack (a separator follows each), so reading from left to
+// right is equivalent.
 func strptime(text Value, layout string) (time.Time, error) {
 	s, ok := text.(string)
 	if !ok {
 		kind := TypeName(text)
 		if text == nil {
-			kind = "None" // what the argument parser calls it
+			kind = "None" // the name in the message of CPython's argument parser
 		}
 		return time.Time{}, Raise("TypeError", "strptime() argument 1 must be str, not %s", kind)
 	}
@@ -55,14 +56,14 @@ func strptime(text Value, layout string) (time.Time, error) {
 	if t.Day() != day {
 		return time.Time{}, Raise("ValueError", "day is out of range for month")
 	}
-	if second > 59 { // leap seconds pass the layout, but no datetime holds them
+	if second > 59 { // leap seconds match the layout, but datetime rejects them
 		return time.Time{}, Raise("ValueError", "second must be in 0..59")
 	}
 	return t, nil
 }
 
-// dateFields reads the fields of a date from the left. After a field that does not match, ok is false and nothing
-// more is read.
+// dateFields reads the fields of a date from the left. After a mismatch, ok is false and the
+// methods read nothing.
 type dateFields struct {
 	rest string
 	ok   bool
@@ -91,8 +92,8 @@ func (f *dateFields) blanks() {
 	f.rest = rest
 }
 
-// pair reads the first alternative that matches: a sequence of "[a-b]" (ASCII), "d" (any decimal digit) and
-// characters that stand for themselves. The result is the number the digits make.
+// pair reads the first alternative that matches: a sequence of "[a-b]" (ASCII), "d" (any decimal
+// digit) and literal characters. The result is the number that the digits form.
 func (f *dateFields) pair(alternatives ...string) int {
 	if !f.ok {
 		return 0
@@ -114,7 +115,7 @@ func matchDigits(s, pattern string) (number, size int, ok bool) {
 		}
 		c, width := s[size], 1
 		switch pattern[0] {
-		case '[': // "[a-b]"
+		case '[':
 			if c < pattern[1] || c > pattern[3] {
 				return 0, 0, false
 			}
@@ -141,8 +142,8 @@ func matchDigits(s, pattern string) (number, size int, ok bool) {
 	return number, size, true
 }
 
-// decimalDigit returns the value of the decimal digit, of any script, that s begins with, and its width in bytes,
-// which is 0 where s begins with something else.
+// decimalDigit returns the value of the decimal digit, of any script, at the start of s, and its
+// width in bytes, or 0 if there is none.
 func decimalDigit(s string) (digit, size int) {
 	r, size := utf8.DecodeRuneInString(s)
 	if !Decimal(r) {
