@@ -114,7 +114,8 @@ func LoadData(dir string) (*Data, error) {
 		l.readCategory(category)
 	}
 	l.checkDocumented()
-	l.data.digest = hex.EncodeToString(l.hash(nil))
+	digest := sha256.Sum256(l.sum)
+	l.data.digest = hex.EncodeToString(digest[:])
 	assignFamilies(l.data.tasks)
 	if len(l.faults) > 0 {
 		return l.data, l.faults
@@ -145,11 +146,6 @@ func (l *loader) read(file string) ([]byte, bool) {
 	digest := sha256.Sum256(raw)
 	l.sum = append(l.sum, digest[:]...)
 	return raw, true
-}
-
-func (l *loader) hash([]byte) []byte {
-	digest := sha256.Sum256(l.sum)
-	return digest[:]
 }
 
 // longConstants are the constants of long_context.json that the classes read.

@@ -29,7 +29,7 @@ func TestOfficialDataIsTheKnownRelease(t *testing.T) {
 	}
 }
 
-// damaged copies the official data and changes one file of it, or leaves it out where the change leaves nothing.
+// damaged copies the official data with one changed file; an empty file is omitted.
 func damaged(t *testing.T, file string, change func(text string) string) string {
 	t.Helper()
 	from, to := fixtures.Benchmark(t), t.TempDir()
@@ -74,7 +74,7 @@ func changeLine(n int, from, to string) func(string) string {
 	}
 }
 
-// Each damage is found with file, line and field, and costs no more than its own task.
+// Each fault is reported with file, line and field, and removes only its own task.
 func TestDamagedDataIsNamedAndTheRestStillLoads(t *testing.T) {
 	const base, answers = "BFCL_v4_multi_turn_base.json", "possible_answer/BFCL_v4_multi_turn_base.json"
 	whole := len(official(t).Tasks())
@@ -131,11 +131,14 @@ func TestDamagedDataIsNamedAndTheRestStillLoads(t *testing.T) {
 		}, base + ":2: id: ", "stands in line 1 already", 0},
 		"id of another file": {base, changeLine(6, `"multi_turn_base_5"`, `"multi_turn_miss_param_5"`),
 			base + ":6: id: ", "not an id of this file", 1},
-		"withheld function of another class": {"BFCL_v4_multi_turn_miss_func.json", changeLine(1, `"missed_function": {"3": ["`, `"missed_function": {"3": ["un`),
+		"withheld function of another class": {"BFCL_v4_multi_turn_miss_func.json",
+			changeLine(1, `"missed_function": {"3": ["`, `"missed_function": {"3": ["un`),
 			"BFCL_v4_multi_turn_miss_func.json:1: missed_function.3[0]: ", "no involved class", 1},
-		"reveal in no turn": {"BFCL_v4_multi_turn_miss_func.json", changeLine(1, `"missed_function": {"3"`, `"missed_function": {"93"`),
+		"reveal in no turn": {"BFCL_v4_multi_turn_miss_func.json",
+			changeLine(1, `"missed_function": {"3"`, `"missed_function": {"93"`),
 			"BFCL_v4_multi_turn_miss_func.json:1: missed_function.93: ", "not a turn", 1},
-		"document of a function that does not exist": {"multi_turn_func_doc/math_api.json", changeLine(1, `"name": "`, `"name": "not_`),
+		"document of a function that does not exist": {"multi_turn_func_doc/math_api.json",
+			changeLine(1, `"name": "`, `"name": "not_`),
 			"multi_turn_func_doc/math_api.json:1: name: ", "has no function", 0},
 		"documents missing": {"multi_turn_func_doc/math_api.json", func(string) string { return "" },
 			"multi_turn_func_doc/math_api.json: ", "documents the functions of class MathAPI", 0},
@@ -169,7 +172,8 @@ func TestDamagedDataIsNamedAndTheRestStillLoads(t *testing.T) {
 }
 
 func TestMissingFolderSaysWhatToDo(t *testing.T) {
-	if _, err := LoadData(filepath.Join(t.TempDir(), "none")); err == nil || !strings.Contains(err.Error(), "make build") {
+	if _, err := LoadData(filepath.Join(t.TempDir(), "none")); err == nil ||
+		!strings.Contains(err.Error(), "make build") {
 		t.Errorf("got %v, want an error that names make build", err)
 	}
 	data, err := LoadData(t.TempDir())

@@ -18,7 +18,8 @@ func TestCallJSONIsUndoneByTheDecoders(t *testing.T) {
 			t.Errorf("%s: got %s, %v, want %s", call, args, err, want)
 			continue
 		}
-		qwen, err := DecodeQwen("<tool_call>\n{\"name\": \"" + name + "\", \"arguments\": " + string(args) + "}\n</tool_call>")
+		qwen, err := DecodeQwen("<tool_call>\n{\"name\": \"" + name + "\", \"arguments\": " + string(args) +
+			"}\n</tool_call>")
 		if err != nil || len(qwen) != 1 {
 			t.Fatalf("%s: decoded %v, %v", call, qwen, err)
 		}

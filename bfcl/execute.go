@@ -139,7 +139,7 @@ func (in *instances) run(call string) Outcome {
 	v, err := in.value(call)
 	text := ""
 	if err == nil {
-		text, err = py.ResultErr(v)
+		text, err = py.Result(v)
 	}
 	if err != nil {
 		e := py.AsException(err)

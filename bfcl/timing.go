@@ -108,9 +108,7 @@ func (d *Data) round(workers int, work func(*Task) error) (float64, error) {
 	errs := make([]error, workers)
 	var group sync.WaitGroup
 	for w := range workers {
-		group.Add(1)
-		go func() {
-			defer group.Done()
+		group.Go(func() {
 			for errs[w] == nil {
 				i := int(next.Add(1)) - 1
 				if i >= len(d.tasks) {
@@ -118,7 +116,7 @@ func (d *Data) round(workers int, work func(*Task) error) (float64, error) {
 				}
 				errs[w] = work(d.tasks[i])
 			}
-		}()
+		})
 	}
 	group.Wait()
 	return time.Since(start).Seconds(), errors.Join(errs...)

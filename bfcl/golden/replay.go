@@ -132,21 +132,19 @@ type recorded struct {
 	Tools   []string            `json:"tools"`
 	HeldOut map[string][]string `json:"held_out"`
 
-	Calls         json.RawMessage            `json:"calls"`
-	InitialConfig json.RawMessage            `json:"initial_config"`
-	InitialState  map[string]json.RawMessage `json:"-"`
-	Turns         []recordedTurn             `json:"turns"`
+	Calls         json.RawMessage `json:"calls"`
+	InitialConfig json.RawMessage `json:"initial_config"`
+	Turns         []recordedTurn  `json:"turns"`
 
-	Steps      [][][]string               `json:"steps"`
-	Results    [][][]recordedResult       `json:"results"`
-	FinalState json.RawMessage            `json:"final_state"`
-	Private    map[string]json.RawMessage `json:"-"`
-	Checks     []recordedCheck            `json:"turn_checks"`
-	Official   *recordedVerdict           `json:"official"`
-	RState     float64                    `json:"r_state"`
-	RAction    float64                    `json:"r_action"`
-	RInjective float64                    `json:"r_action_injective"`
-	Reward     float64                    `json:"reward"`
+	Steps      [][][]string         `json:"steps"`
+	Results    [][][]recordedResult `json:"results"`
+	FinalState json.RawMessage      `json:"final_state"`
+	Checks     []recordedCheck      `json:"turn_checks"`
+	Official   *recordedVerdict     `json:"official"`
+	RState     float64              `json:"r_state"`
+	RAction    float64              `json:"r_action"`
+	RInjective float64              `json:"r_action_injective"`
+	Reward     float64              `json:"reward"`
 }
 
 type recordedTurn struct {
@@ -595,8 +593,8 @@ func (r *replayer) verdict(rec *recorded, v bfcl.Verdict, checks []recordedCheck
 	if got, _ := json.Marshal(official); !bytes.Equal(got, want) {
 		r.differ(rec.PID, "official verdict: got %s, want %s", clip(string(got)), clip(string(want)))
 	}
-	got, wanted := [4]float64{v.RState, v.RAction, v.RActionInjective, v.Reward}, [4]float64{rec.RState,
-		rec.RAction, rec.RInjective, rec.Reward}
+	got := [4]float64{v.RState, v.RAction, v.RActionInjective, v.Reward}
+	wanted := [4]float64{rec.RState, rec.RAction, rec.RInjective, rec.Reward}
 	if got != wanted {
 		r.differ(rec.PID, "r_state, r_action, r_action_injective, reward: got %v, want %v", got, wanted)
 	}
@@ -705,8 +703,7 @@ func (r *replayer) sequence(rec *recorded, line []byte) error {
 		return err
 	}
 	return r.write(map[string]any{"sid": rec.SID, "name": rec.Name, "class": rec.Class, "task": rec.Task,
-		"long_context": rec.Long,
-		"calls":        outs, "final_state": final[0]})
+		"long_context": rec.Long, "calls": outs, "final_state": final[0]})
 }
 
 // decode replays a record of golden_decode.

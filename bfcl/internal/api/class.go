@@ -84,7 +84,6 @@ func (s *Shared) Clone(m *py.Memo) *Shared {
 	return &c
 }
 
-// Required returns a parameter without a default.
 func Required(name string) Param { return Param{Name: name, Required: true} }
 
 // Optional returns a parameter with an immutable default.

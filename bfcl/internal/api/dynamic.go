@@ -25,7 +25,6 @@ func asList(v py.Value, method string) (*py.List, error) {
 	return nil, py.AttributeError(v, method)
 }
 
-// lower returns v.lower().
 func lower(v py.Value) (string, error) {
 	if s, ok := v.(string); ok {
 		return py.Lower(s), nil
@@ -33,7 +32,6 @@ func lower(v py.Value) (string, error) {
 	return "", py.AttributeError(v, "lower")
 }
 
-// field returns v[name].
 func field(v py.Value, name string) (py.Value, error) {
 	if d, ok := v.(*py.Dict); ok {
 		if val, ok := d.GetStr(name); ok {

@@ -37,7 +37,6 @@ type File struct {
 
 func (f *File) PyType() string { return "File" }
 
-// PyEqual compares name and content.
 func (f *File) PyEqual(other py.Value) bool {
 	o, ok := other.(*File)
 	return ok && (f == o || py.Equal(f.Name, o.Name) && py.Equal(f.Content, o.Content))

@@ -103,7 +103,6 @@ func mathLogarithm(args []py.Value) (py.Value, error) {
 	return py.NewDict("result", v), nil
 }
 
-// sumOf returns sum(numbers).
 func sumOf(numbers py.Value) (py.Value, error) {
 	items, err := py.Iterate(numbers)
 	if err != nil {
@@ -112,7 +111,6 @@ func sumOf(numbers py.Value) (py.Value, error) {
 	return py.Sum(items)
 }
 
-// meanOf returns sum(numbers) / len(numbers).
 func meanOf(numbers py.Value) (py.Value, error) {
 	sum, err := sumOf(numbers)
 	if err != nil {

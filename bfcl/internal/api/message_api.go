@@ -6,7 +6,6 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-// Positions of MessageAPI's methods.
 const (
 	messageListUsers = iota
 	messageUserID

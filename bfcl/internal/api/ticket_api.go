@@ -2,7 +2,6 @@ package api
 
 import "rcgrpo/bfcl/internal/py"
 
-// Positions of TicketAPI's methods.
 const (
 	ticketCreate = iota
 	ticketGet

@@ -2,7 +2,6 @@ package api
 
 import "rcgrpo/bfcl/internal/py"
 
-// Positions of TradingBot's methods.
 const (
 	tradingWatch = iota
 	tradingCancel

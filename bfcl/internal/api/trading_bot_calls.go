@@ -252,7 +252,7 @@ var tradingClock = time.Date(2024, 9, 1, 10, 30, 0, 0, time.UTC)
 // excludes the rest of the last day. A falsy bound is open.
 func (b *tradingBot) history(start, end py.Value) (py.Value, error) {
 	if !py.Truthy(b.authenticated) {
-		return py.NewList(fault("User not authenticated. Please log in to view transaction history.")), nil // a list, as in Python
+		return py.NewList(fault("User not authenticated. Please log in to view transaction history.")), nil
 	}
 	from, to := time.Time{}, time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) // after every valid date
 	var err error

@@ -2,7 +2,6 @@ package api
 
 import "rcgrpo/bfcl/internal/py"
 
-// Positions of TravelAPI's methods.
 const (
 	travelAuthenticate = iota
 	travelBook

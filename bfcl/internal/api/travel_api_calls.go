@@ -278,7 +278,7 @@ func quote(date, from, to, class py.Value) (cost float64, refusal string, err er
 		if err := py.Hashable(class); err != nil {
 			return 0, "", err
 		}
-		return 0, "Invalid travel class. Must be one of {'economy', 'business', 'first'}", nil // a set, so its order is arbitrary
+		return 0, "Invalid travel class. Must be one of {'economy', 'business', 'first'}", nil // a Python set
 	}
 	cost, _, err = flightCost(from, to, date, class)
 	if py.IsException(err, "ValueError") {

@@ -7,7 +7,6 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-// Positions of TwitterAPI's methods.
 const (
 	twitterLogin = iota
 	twitterLoginStatus

@@ -2,7 +2,6 @@ package api
 
 import "rcgrpo/bfcl/internal/py"
 
-// Positions of VehicleControlAPI's methods.
 const (
 	vehicleParkingBrake = iota
 	vehicleClimate

@@ -137,7 +137,6 @@ func celsius(fahrenheit py.Value) (py.Value, error) {
 	return py.TrueDiv(c, int64(9))
 }
 
-// between returns low <= v <= high.
 func between(v, low, high py.Value) (bool, error) {
 	if above, err := py.Compare("<=", low, v); !above || err != nil {
 		return false, err

@@ -40,14 +40,9 @@ func JSON(v Value) (string, error) {
 }
 
 // Result returns the benchmark's result string of a value (bfcl/SPEC.md 6): a string unchanged, a
-// dict as JSON if possible, other values as Python text.
-func Result(v Value) string {
-	text, _ := ResultErr(v)
-	return text
-}
-
-// ResultErr is Result with Python's exception for an int of more than 4,300 digits.
-func ResultErr(v Value) (string, error) {
+// dict as JSON if possible, other values as Python text. The error is Python's exception for an int
+// of more than 4,300 digits.
+func Result(v Value) (string, error) {
 	switch v := v.(type) {
 	case string:
 		return v, nil
