@@ -59,10 +59,10 @@ func (d *Data) Docs(class string) []ToolDoc { return d.docs[class] }
 // IsVersion returns an error unless the data is byte-identical to release v.
 func (d *Data) IsVersion(v string) error {
 	if v != Version {
-		return fmt.Errorf("the benchmark's version %q is not one this program knows; it behaves as %q does", v, Version)
+		return fmt.Errorf("unknown benchmark version %q; this program implements %q", v, Version)
 	}
 	if d.digest != dataDigest {
-		return fmt.Errorf("the benchmark's data is not that of version %s: its SHA-256 is %s, want %s; "+
+		return fmt.Errorf("the benchmark data is not version %s: got SHA-256 %s, want %s; "+
 			"unpack it again with `make build`", v, d.digest, dataDigest)
 	}
 	return nil
@@ -105,7 +105,7 @@ func (f Faults) Error() string {
 // records.
 func LoadData(dir string) (*Data, error) {
 	if _, err := os.Stat(dir); err != nil {
-		return nil, fmt.Errorf("the benchmark's data: %w; `make build` unpacks it into .deps/bfcl", err)
+		return nil, fmt.Errorf("load the benchmark data: %w; `make build` unpacks it into .deps/bfcl", err)
 	}
 	l := &loader{dir: dir, data: &Data{byID: map[string]*Task{}, docs: map[string][]ToolDoc{}}}
 	l.readLong()
@@ -169,7 +169,7 @@ func (l *loader) readLong() {
 	}
 	d, ok := v.(*py.Dict)
 	if !ok {
-		l.fault(file, 0, "", "it is a %s, want an object of constants", py.TypeName(v))
+		l.fault(file, 0, "", "got %s, want an object of constants", py.TypeName(v))
 		return
 	}
 	l.data.long = make(map[string]py.Value, d.Len())
@@ -202,7 +202,7 @@ func docFile(c *api.Class) string { return "multi_turn_func_doc/" + c.DocFile + 
 func (l *loader) checkDocumented() {
 	for _, class := range l.undocumented {
 		if slices.ContainsFunc(l.data.tasks, func(t *Task) bool { return slices.Contains(t.Classes, class.Name) }) {
-			l.fault(docFile(class), 0, "", "there is no such file; it documents the functions of class %s", class.Name)
+			l.fault(docFile(class), 0, "", "file not found; it documents the functions of class %s", class.Name)
 		}
 	}
 }
@@ -229,7 +229,7 @@ func (l *loader) readDocs() {
 			}
 			switch {
 			case doc.Name == nil:
-				l.fault(file, line, "name", "it is missing")
+				l.fault(file, line, "name", "missing")
 			case tools()[*doc.Name].class != class:
 				l.fault(file, line, "name", "class %s has no function %q", class.Name, *doc.Name)
 			case known[*doc.Name]:
@@ -332,7 +332,7 @@ func (l *loader) readCategory(category string) {
 			return
 		}
 		if first, twice := seen[q.id]; twice {
-			l.fault(name, line, "id", "%s stands in line %d already", q.id, first)
+			l.fault(name, line, "id", "%s is already in line %d", q.id, first)
 			return
 		}
 		seen[q.id] = line
@@ -380,7 +380,7 @@ func (l *loader) fields(file string, line int, text []byte) (*py.Dict, map[strin
 	}
 	d, ok := v.(*py.Dict)
 	if !ok {
-		l.fault(file, line, "", "the line is a %s, want an object", py.TypeName(v))
+		l.fault(file, line, "", "got %s, want an object", py.TypeName(v))
 		return nil, nil, false
 	}
 	var raw map[string]json.RawMessage
@@ -395,7 +395,7 @@ func (l *loader) fields(file string, line int, text []byte) (*py.Dict, map[strin
 func field[T any](l *loader, file string, line int, d *py.Dict, name, want string) (T, bool) {
 	v, ok := d.GetStr(name)
 	if !ok {
-		l.fault(file, line, name, "it is missing, want %s", want)
+		l.fault(file, line, name, "missing, want %s", want)
 		var none T
 		return none, false
 	}
@@ -405,16 +405,9 @@ func field[T any](l *loader, file string, line int, d *py.Dict, name, want strin
 func typed[T any](l *loader, file string, line int, v py.Value, name, want string) (T, bool) {
 	t, ok := v.(T)
 	if !ok {
-		l.fault(file, line, name, "it is %s %s, want %s", article(py.TypeName(v)), py.TypeName(v), want)
+		l.fault(file, line, name, "got %s, want %s", py.TypeName(v), want)
 	}
 	return t, ok
-}
-
-func article(noun string) string {
-	if strings.ContainsAny(noun[:1], "aeiou") {
-		return "an"
-	}
-	return "a"
 }
 
 // texts reads a list of strings.
@@ -450,7 +443,7 @@ func (l *loader) readQuestion(file string, line int, text []byte, category strin
 	q.id = id
 	l.readTurns(file, line, d, &q)
 	if list, ok := d.GetStr("involved_classes"); !ok {
-		l.fault(file, line, "involved_classes", "it is missing, want a list of class names")
+		l.fault(file, line, "involved_classes", "missing, want a list of class names")
 	} else if q.classes, ok = texts(l, file, line, list, "involved_classes"); ok {
 		l.checkClasses(file, line, q.classes)
 	}
@@ -459,7 +452,7 @@ func (l *loader) readQuestion(file string, line int, text []byte, category strin
 		config.Each(func(k, v py.Value) bool {
 			typed[*py.Dict](l, file, line, v, "initial_config."+py.Str(k), "an object")
 			if _, known := api.Lookup(py.Str(k)); !known {
-				l.fault(file, line, "initial_config."+py.Str(k), "there is no such class")
+				l.fault(file, line, "initial_config."+py.Str(k), "unknown class")
 			}
 			return true
 		})
@@ -475,14 +468,14 @@ func isNumber(s string) bool {
 
 func (l *loader) checkClasses(file string, line int, classes []string) {
 	if len(classes) == 0 {
-		l.fault(file, line, "involved_classes", "it is empty, want at least one class name")
+		l.fault(file, line, "involved_classes", "empty, want at least one class name")
 	}
 	for i, name := range classes {
 		at := fmt.Sprintf("involved_classes[%d]", i)
 		if _, known := api.Lookup(name); !known {
-			l.fault(file, line, at, "there is no class %q", name)
+			l.fault(file, line, at, "unknown class %q", name)
 		} else if slices.Contains(classes[:i], name) {
-			l.fault(file, line, at, "class %q is named twice", name)
+			l.fault(file, line, at, "duplicate class %q", name)
 		}
 	}
 }
@@ -493,7 +486,7 @@ func (l *loader) readTurns(file string, line int, d *py.Dict, q *question) {
 		return
 	}
 	if len(turns.Items) == 0 {
-		l.fault(file, line, "question", "it is empty, want at least one turn")
+		l.fault(file, line, "question", "empty, want at least one turn")
 	}
 	for i, v := range turns.Items {
 		at := fmt.Sprintf("question[%d]", i)
@@ -510,11 +503,11 @@ func (l *loader) readTurns(file string, line int, d *py.Dict, q *question) {
 			}
 			role, ok := field[string](l, file, line, message, "role", "a string")
 			if ok && role != "user" {
-				l.fault(file, line, at+"[0].role", "it is %q, want \"user\"", role)
+				l.fault(file, line, at+"[0].role", "got %q, want \"user\"", role)
 			}
 			content, found := message.GetStr("content")
 			if !found {
-				l.fault(file, line, at+"[0].content", "it is missing, want a string")
+				l.fault(file, line, at+"[0].content", "missing, want a string")
 			} else {
 				user, _ = typed[string](l, file, line, content, at+"[0].content", "a string")
 			}
@@ -537,13 +530,13 @@ func (l *loader) readMissed(file string, line int, d *py.Dict, q *question) {
 		at := "missed_function." + py.Str(k)
 		turn, err := strconv.Atoi(py.Str(k))
 		if err != nil || turn < 0 || turn >= len(q.turns) {
-			l.fault(file, line, at, "the key is not a turn of the question, want 0 to %d", len(q.turns)-1)
+			l.fault(file, line, at, "the key is not a turn index, want 0 to %d", len(q.turns)-1)
 			return true
 		}
 		names, _ := texts(l, file, line, v, at)
 		for i, name := range names {
 			if t, known := tools()[name]; !known || !slices.Contains(q.classes, t.class.Name) {
-				l.fault(file, line, fmt.Sprintf("%s[%d]", at, i), "function %q belongs to no involved class", name)
+				l.fault(file, line, fmt.Sprintf("%s[%d]", at, i), "function %q does not belong to the involved classes", name)
 			}
 		}
 		q.revealed[turn] = names
@@ -568,7 +561,7 @@ func (l *loader) readAnswers(file string) map[string]answer {
 			return
 		}
 		if first, twice := answers[id]; twice {
-			l.fault(file, line, "id", "%s stands in line %d already", id, first.line)
+			l.fault(file, line, "id", "%s is already in line %d", id, first.line)
 			return
 		}
 		list, ok := field[*py.List](l, file, line, d, "ground_truth", "a list of turns")
@@ -592,7 +585,7 @@ func (l *loader) readAnswers(file string) map[string]answer {
 func (l *loader) join(file string, line int, q question, answerFile string, a answer) {
 	before := len(l.faults)
 	if len(a.turns) != len(q.turns) {
-		l.fault(answerFile, a.line, "ground_truth", "it has %d turns, the question has %d", len(a.turns), len(q.turns))
+		l.fault(answerFile, a.line, "ground_truth", "got %d turns, want %d as in the question", len(a.turns), len(q.turns))
 		return
 	}
 	cut := strings.LastIndexByte(q.id, '_')
@@ -624,14 +617,14 @@ func (l *loader) join(file string, line int, q question, answerFile string, a an
 func callFault(t *Task, call string) string {
 	a, ok := readAction(call)
 	if !ok {
-		return fmt.Sprintf("%q is not a call of a function by its name", call)
+		return fmt.Sprintf("%q is not a call of a function by name", call)
 	}
 	known, ok := tools()[a.name]
 	if !ok {
-		return fmt.Sprintf("there is no function %q", a.name)
+		return fmt.Sprintf("unknown function %q", a.name)
 	}
 	if !slices.Contains(t.Classes, known.class.Name) {
-		return fmt.Sprintf("function %q belongs to %s, which is not among the involved classes", a.name, known.class.Name)
+		return fmt.Sprintf("function %q belongs to %s, which is not an involved class", a.name, known.class.Name)
 	}
 	args := map[string]bool{}
 	for _, arg := range a.args {

@@ -15,14 +15,14 @@ import (
 func CallJSON(call string) (name string, arguments json.RawMessage, err error) {
 	a, ok := readAction(call)
 	if !ok {
-		return "", nil, fmt.Errorf("call %q: it is not a call of a tool by its name", call)
+		return "", nil, fmt.Errorf("call %q: not a call of a tool by name", call)
 	}
 	var b strings.Builder
 	b.WriteByte('{')
 	for i, arg := range a.args {
 		switch {
 		case arg.name == "":
-			return "", nil, fmt.Errorf("call %q: argument %d has no name, and the tool has no parameter there", call, i+1)
+			return "", nil, fmt.Errorf("call %q: argument %d exceeds the tool's parameters", call, i+1)
 		case arg.expr != "":
 			return "", nil, fmt.Errorf("call %q: argument %s is an expression, not a value", call, arg.name)
 		}
@@ -41,7 +41,7 @@ func CallJSON(call string) (name string, arguments json.RawMessage, err error) {
 	}
 	b.WriteByte('}')
 	if !json.Valid([]byte(b.String())) {
-		return "", nil, fmt.Errorf("call %q: JSON has no infinity and no NaN", call)
+		return "", nil, fmt.Errorf("call %q: JSON cannot represent infinity and NaN", call)
 	}
 	return a.name, json.RawMessage(b.String()), nil
 }

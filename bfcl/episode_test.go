@@ -184,7 +184,7 @@ func TestTaskRoundTripsThroughJSON(t *testing.T) {
 	}
 }
 
-func TestTasksThatCannotStartSayWhy(t *testing.T) {
+func TestTasksThatCannotStartNameTheReason(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*Task)
 		says   string
@@ -268,7 +268,7 @@ func TestClonesAreIndependentAndComplete(t *testing.T) {
 }
 
 // A thousand concurrent episodes, several per task, have the results of sequential ones.
-func TestConcurrentEpisodesDoNotMeet(t *testing.T) {
+func TestConcurrentEpisodesAreIndependent(t *testing.T) {
 	tasks, settings := []*Task{filesTask()}, Settings{}
 	if !testing.Short() {
 		data := official(t)

@@ -28,7 +28,7 @@ func newWorld(t *Task, long map[string]py.Value, today time.Time) (*world, error
 		}
 		var ok bool
 		if config, ok = v.(*py.Dict); !ok {
-			return nil, taskError(t, "initial_config is a "+py.TypeName(v)+", want an object of class names")
+			return nil, taskError(t, "initial_config is "+py.TypeName(v)+", want an object of class names")
 		}
 	}
 	w := &world{task: t, today: today}
@@ -42,7 +42,7 @@ func newWorld(t *Task, long map[string]py.Value, today time.Time) (*world, error
 		var scenario *py.Dict
 		if v, ok := config.GetStr(name); ok {
 			if scenario, ok = v.(*py.Dict); !ok {
-				return nil, taskError(t, "initial_config."+name+" is a "+py.TypeName(v)+", want an object")
+				return nil, taskError(t, "initial_config."+name+" is "+py.TypeName(v)+", want an object")
 			}
 		}
 		if err := instance.Load(scenario, shared, t.longContext()); err != nil {

@@ -19,7 +19,7 @@ func SettingsFor(tasks []*Task, dir string) (Settings, error) {
 			continue
 		}
 		if dir == "" {
-			return s, fmt.Errorf("the benchmark's data is not there: name its folder in the site file, " +
+			return s, fmt.Errorf("benchmark data not found: set its folder in the site file, " +
 				"data { bfcl = \"...\" }, or run `make build`, which unpacks it into .deps/bfcl")
 		}
 		data, err := LoadData(dir)

@@ -120,7 +120,7 @@ func truthKey(t *Task) string {
 // numbers. No family has tasks in both sets; both sets keep the order of tasks.
 func FamilySplit(tasks []*Task, share float64, seed int64) (Split, error) {
 	if share <= 0 || share >= 1 {
-		return Split{}, fmt.Errorf("split by family: the test share must lie between 0 and 1, got %v", share)
+		return Split{}, fmt.Errorf("split by family: test share must be between 0 and 1, got %v", share)
 	}
 	numbers := map[string]map[int]bool{} // family -> numbers
 	all := map[int]bool{}
@@ -189,11 +189,10 @@ func PaperSplit(tasks []*Task, order string) (Split, error) {
 			return strings.Compare(a.ID, b.ID)
 		})
 	default:
-		return Split{}, fmt.Errorf("the paper's split: the order of ids must be \"file\" or \"lexicographic\", got %q", order)
+		return Split{}, fmt.Errorf("paper split: the order of ids must be \"file\" or \"lexicographic\", got %q", order)
 	}
 	if len(ids) <= paperTest {
-		return Split{}, fmt.Errorf("the paper's split takes %d tasks for the test, but there are only %d",
-			paperTest, len(ids))
+		return Split{}, fmt.Errorf("paper split: got %d tasks, want more than %d", len(ids), paperTest)
 	}
 	r := py.NewRandom(paperSeed)
 	r.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })

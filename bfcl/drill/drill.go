@@ -39,13 +39,13 @@ const attempts = 10_000
 // drills exist for training only.
 func Generate(rng *rand.Rand, form Form, set Set, prefix string, n int) ([]*bfcl.Task, error) {
 	if n < 0 {
-		return nil, fmt.Errorf("generate drills: the number must be at least 0, got %d", n)
+		return nil, fmt.Errorf("generate drills: got count %d, want at least 0", n)
 	}
 	if set != Train && set != Test && set != TestNew {
-		return nil, fmt.Errorf("generate drills: unknown set %q; known are train, test and test_new", set)
+		return nil, fmt.Errorf("generate drills: unknown set %q, want train, test or test_new", set)
 	}
 	if form != Copy && form != Single && form != Multi {
-		return nil, fmt.Errorf("generate drills: unknown form %q; known are copy, single and multi", form)
+		return nil, fmt.Errorf("generate drills: unknown form %q, want copy, single or multi", form)
 	}
 	if form != Multi && set != Train {
 		return nil, fmt.Errorf("generate drills: %s drills have no pairs of intents, so there is no set "+

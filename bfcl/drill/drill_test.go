@@ -41,7 +41,7 @@ func pairs(task *bfcl.Task) [][2]string {
 	return out
 }
 
-func TestNoFamilyStandsOnBothSides(t *testing.T) {
+func TestNoFamilyIsInBothSets(t *testing.T) {
 	for _, task := range generateT(t, 1, Multi, Train, 2000) {
 		for _, p := range pairs(task) {
 			if HeldOut(p[0], p[1]) {

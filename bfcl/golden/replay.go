@@ -198,7 +198,7 @@ func (r *replayer) record(line []byte) error {
 	case rec.Class != "":
 		return r.sequence(&rec, line)
 	}
-	return fmt.Errorf("the record has none of the fields format, pid, turns and class, so its form is unknown")
+	return fmt.Errorf("unknown record form: none of the fields format, pid, turns and class is set")
 }
 
 func (r *replayer) differ(where, format string, args ...any) {
@@ -388,7 +388,7 @@ func (r *replayer) official(id string) (*bfcl.Task, error) {
 	if t := r.data.Task(id); t != nil {
 		return t, nil
 	}
-	return nil, fmt.Errorf("the benchmark's data has no task %q", id)
+	return nil, fmt.Errorf("the benchmark data has no task %q", id)
 }
 
 type resultOut struct {
@@ -431,7 +431,7 @@ func (r *replayer) groundTruth(rec *recorded, line []byte) error {
 		r.differ(rec.ID, "tools: got %v, want %v", got, rec.Tools)
 	}
 	if len(rec.Turns) != len(t.Turns) {
-		return fmt.Errorf("task %s: the record has %d turns, the task %d", rec.ID, len(rec.Turns), len(t.Turns))
+		return fmt.Errorf("task %s: got %d turns in the record, want %d", rec.ID, len(rec.Turns), len(t.Turns))
 	}
 	if err := r.states(rec.ID+" start", e, more.InitialState, more.InitialPrivate); err != nil {
 		return err

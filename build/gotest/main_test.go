@@ -75,7 +75,7 @@ func TestReasonsPrecedeTheFinalCounts(t *testing.T) {
 	}
 }
 
-func TestATestThatFailsInOneRunOrSkipsInAllCountsSo(t *testing.T) {
+func TestOneFailureFailsAndOnlySkipsEverywhereSkip(t *testing.T) {
 	var out bytes.Buffer
 	s := newSummary(&out)
 	event := func(action, test, output string) string {

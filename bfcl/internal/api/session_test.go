@@ -241,7 +241,7 @@ func FuzzCalls(f *testing.F) {
 	})
 }
 
-func TestClonesGoTheirOwnWay(t *testing.T) {
+func TestClonesAreIndependent(t *testing.T) {
 	values := []py.Value{"USR001", "john", "john123", "x", "SFO", "LAX", "economy", "AAPL", "c1", "b1", "driver",
 		int64(0), int64(1), true, py.NewList("a"), py.NewList("driver"), py.NewDict("status", "Closed")}
 	classes, long := variants(t)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestKeysThatPythonTakesForOne(t *testing.T) {
+func TestEqualKeysOfDifferentTypesAreOneKey(t *testing.T) {
 	huge := new(big.Int).Lsh(big.NewInt(1), 70)
 	d := NewDict(int64(1), "one", "1", "text", huge, "huge", nil, "none", Tuple{int64(1), "a"}, "tuple", 0.5,
 		"half")
@@ -178,7 +178,7 @@ func (nothing) Call(f Value, _ []Value, _ []Argument) (Value, error) {
 	return nil, Raise("TypeError", "'%s' object is not callable", TypeName(f))
 }
 
-func TestDeepTextIsRefusedNotFollowed(t *testing.T) {
+func TestDeepNestingIsAnError(t *testing.T) {
 	for name, src := range map[string]string{
 		"brackets": repeated("[", 5000), "signs": repeated("-", 100000) + "1", "attributes": "a" +
 			repeated(".a", 100000),
