@@ -440,10 +440,6 @@ func (r *replayer) groundTruth(rec *recorded, line []byte) error {
 	if err != nil {
 		return err
 	}
-	type turnOut struct {
-		Calls []resultOut                `json:"calls"`
-		State map[string]json.RawMessage `json:"state"`
-	}
 	out := struct {
 		ID           string                     `json:"id"`
 		Tools        []string                   `json:"tools"`
@@ -452,33 +448,12 @@ func (r *replayer) groundTruth(rec *recorded, line []byte) error {
 		Valid        bool                       `json:"valid"`
 		Reward       float64                    `json:"reward"`
 	}{ID: rec.ID, Tools: e.Tools(), InitialState: initial}
-	for k, turn := range rec.Turns {
-		where := fmt.Sprintf("%s turn %d", rec.ID, k)
-		if held := rec.HeldOut[fmt.Sprint(k)]; held != nil {
-			tools := e.Tools()
-			if len(tools) < len(held) || !slices.Equal(tools[len(tools)-len(held):], held) {
-				r.differ(where, "tools: got %v, want %v at the end", tools, held)
-			}
-		}
-		var one turnOut
-		for _, c := range turn.Calls {
-			o, err := e.Execute([]string{c.Call})
-			if err != nil {
-				return err
-			}
-			r.compare(where, c.Call, o[0], c)
-			one.Calls = append(one.Calls, newResultOut(c.Call, o[0]))
-		}
-		if err := r.states(where, e, turn.State, turn.Private); err != nil {
+	for k := range rec.Turns {
+		turn, err := r.turn(rec, k, e)
+		if err != nil {
 			return err
 		}
-		if one.State, err = stateOf(e); err != nil {
-			return err
-		}
-		out.Turns = append(out.Turns, one)
-		if _, err := e.Execute(nil); err != nil {
-			return err
-		}
+		out.Turns = append(out.Turns, turn)
 	}
 	v := e.Verdict()
 	if !v.Official || v.Reward != 1 {
@@ -487,6 +462,39 @@ func (r *replayer) groundTruth(rec *recorded, line []byte) error {
 	r.tally.Add(t.Category, v)
 	out.Valid, out.Reward = v.Official, v.Reward
 	return r.write(out)
+}
+
+type turnOut struct {
+	Calls []resultOut                `json:"calls"`
+	State map[string]json.RawMessage `json:"state"`
+}
+
+// turn replays one turn of the ground truth.
+func (r *replayer) turn(rec *recorded, k int, e *bfcl.Episode) (out turnOut, err error) {
+	where := fmt.Sprintf("%s turn %d", rec.ID, k)
+	if held := rec.HeldOut[fmt.Sprint(k)]; held != nil {
+		tools := e.Tools()
+		if len(tools) < len(held) || !slices.Equal(tools[len(tools)-len(held):], held) {
+			r.differ(where, "tools: got %v, want %v at the end", tools, held)
+		}
+	}
+	turn := rec.Turns[k]
+	for _, c := range turn.Calls {
+		o, err := e.Execute([]string{c.Call})
+		if err != nil {
+			return out, err
+		}
+		r.compare(where, c.Call, o[0], c)
+		out.Calls = append(out.Calls, newResultOut(c.Call, o[0]))
+	}
+	if err := r.states(where, e, turn.State, turn.Private); err != nil {
+		return out, err
+	}
+	if out.State, err = stateOf(e); err != nil {
+		return out, err
+	}
+	_, err = e.Execute(nil)
+	return out, err
 }
 
 // perturbed replays a record of golden_perturbed.
