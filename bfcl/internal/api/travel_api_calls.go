@@ -434,8 +434,7 @@ func (a *travelAPI) setLimit(token, limit py.Value) (py.Value, error) {
 	return py.NewDict("budget_limit", limit), nil
 }
 
-// exchange converts between currencies through US dollars; conversions to US dollars are rounded to
-// cents.
+// exchange converts from US dollars, or to US dollars with rounding to cents.
 func exchange(base, target, value py.Value) (py.Value, error) {
 	for _, rate := range exchangeRates {
 		var amount py.Value
