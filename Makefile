@@ -39,8 +39,8 @@ demo: build
 # Both binaries carry the digest of what they were built from: the engine starts no other torch binary than its own.
 build: deps
 	@source=$$(find . -name .deps -prune -o -name .git -prune -o -type f \( -name '*.go' -o -name '*.[ch]' -o -name go.mod -o -path './reports/assets/*' \) -print | LC_ALL=C sort | xargs sha256sum | sha256sum | cut -c1-16) && \
-	CGO_ENABLED=0 $(GO) build -ldflags "-X rcgrpo/engine.SourceDigest=$$source" -o bin/rcgrpo . && \
-	$(GO) build -tags libtorch -ldflags "-X rcgrpo/engine.SourceDigest=$$source" -o bin/rcgrpo-torch .
+	CGO_ENABLED=0 $(GO) build -ldflags "-X rcgrpo/engine.SourceDigest=$$source" -o bin/rcgrpo ./cmd/rcgrpo && \
+	$(GO) build -tags libtorch -ldflags "-X rcgrpo/engine.SourceDigest=$$source" -o bin/rcgrpo-torch ./cmd/rcgrpo
 
 # The race detector runs over everything that is plain Go. The tensor packages run without it: it cannot see into
 # libtorch, slows every call across the border, and their Go side is one locked thread. What costs ten times as much under
@@ -49,9 +49,9 @@ build: deps
 # All four run, whatever fails; build/gotest counts a test once and ends with one line: passed, failed, skipped.
 test: build lint axe
 	@GO=$(GO) GORACE=atexit_sleep_ms=0 $(GO) run ./build/gotest -race ./... \
-		-- . ./reports \
+		-- ./cmd/rcgrpo ./docs ./reports \
 		-- -tags libtorch ./stages/... ./experiments \
-		-- -tags libtorch -skip '^(TestScripts|TestSixteenRuns.*|TestAdditions.*)$$' .
+		-- -tags libtorch -skip '^(TestScripts|TestSixteenRuns.*)$$' ./cmd/rcgrpo
 
 # No file is left out with the tag, so what is checked with it is checked; that everything builds without it, `build` shows.
 lint: deps
@@ -75,7 +75,7 @@ browser: axe
 changes: build
 	@mkdir -p out
 	bin/rcgrpo report experiments/drills.hcl -bundle out/demo.tar.gz
-	RCGRPO_BUNDLE=$(ROOT)/out/demo.tar.gz $(GO) test -count=1 -timeout 60m -run TestChangesOfABundle -v .
+	RCGRPO_BUNDLE=$(ROOT)/out/demo.tar.gz $(GO) test -count=1 -timeout 60m -run TestChangesOfABundle -v ./cmd/rcgrpo
 
 bench: build
 	bench/bfcl.sh

@@ -9,41 +9,34 @@ import (
 	"time"
 )
 
-// sharing is what a run knows of those with whom it shares the machine: other runs, and strangers.
+// sharing is the state of a run that concerns other users of the machine: other runs, and foreign processes on GPUs.
 type sharing struct {
-	ledger *ledger
-	view   view
-	asked  chan view // an answer that is under way; nil without one
-	looks  int       // since all devices were quiet
+	ledger *Ledger
+	driver GPUs
+	query  chan GPUs // a query of the driver that is under way; nil: none
+	polls  int       // queries since all free GPUs were unused
 
-	blocked  bool          // something waits, and not for a stage of this run
-	head     *claim        // what waits
-	since    time.Duration // since when it is the first; counts from boot
-	told     string        // what was said about that
-	toldView error         // likewise about the driver
-	toldLost bool          // likewise about files of the ledger that somebody has removed
+	blocked bool          // the queue waits for resources that this run does not hold
+	head    *Request      // the first request of the queue
+	since   time.Duration // when head became the first; since boot
 
-	notes []Event // that wait until the ledger is unlocked
+	reportedWait   string // the last report about head
+	driverReported bool   // an error of the driver was reported
+	lostReported   bool   // the removal of files of the ledger was reported
+	delayed        []Event
 }
 
-// How a run shares with others: how often it looks whether its turn has come, how often it looks again at devices that
-// strangers use, and how long a run must have waited before others hold back for it.
 const (
-	lookAgain     = 100 * time.Millisecond
-	inspectSoon   = 500 * time.Millisecond // at first: it may be a stage of ours that is ending
-	inspectAgain  = 5 * time.Second
-	patienceFirst = time.Second
+	admitEvery      = 100 * time.Millisecond // between polls of a blocked run
+	firstDriverPoll = 500 * time.Millisecond // a foreign process may be an ending stage of this run
+	lastDriverPoll  = 5 * time.Second
+	priorityAfter   = time.Second // a request that waits so long goes before younger ones of other runs
 )
 
-func inspectNow(ctx context.Context) view {
-	devices, err := inspect(ctx)
-	return view{at: time.Now(), devices: devices, err: err}
-}
-
-// startReady starts what the schedule lets start on what other runs and strangers leave.
+// startReady starts every task that the queue, other runs and foreign processes allow to start.
 func (r *run) startReady(ctx context.Context) {
 	r.blocked = false
-	for !r.stopping && ctx.Err() == nil && len(r.schedule.queue) > 0 {
+	for !r.stopping && ctx.Err() == nil && len(r.queued.Waiting) > 0 {
 		t, err := r.admit(ctx)
 		if err != nil {
 			r.fail(t, err, 0)
@@ -54,262 +47,287 @@ func (r *run) startReady(ctx context.Context) {
 		}
 		r.start(ctx, t)
 	}
-	if !r.blocked { // what waited may have left the queue some other way than through admit
-		r.note(r.ledger.waitNoMore())
+	if !r.blocked { // the waiting task may have left the queue without admit
+		r.recordError(r.ledger.Withdraw())
 	}
 }
 
-// admit takes the next task that may start off the queue and gives it its share of the machine; nil when none may. With
-// an error the task cannot have it. All runs of the user wait while this one decides, so it reports afterwards: whoever
-// reads its events may block for ever.
+// admit removes the next task that may start from the queue and reserves its share; nil if none may start. With an error,
+// the returned task cannot be started. All runs of the user wait while the ledger is locked, and the reader of this run's
+// events may block, so admit reports after it has unlocked the ledger.
 func (r *run) admit(ctx context.Context) (*task, error) {
-	if err := r.ledger.lock(ctx); err != nil {
+	if err := r.ledger.Lock(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil, nil
 		}
 		return r.refuse(err)
 	}
 	d := r.decide(ctx)
-	r.ledger.unlock()
-	for _, e := range r.notes {
+	r.ledger.Unlock()
+	for _, e := range r.delayed {
 		r.emit(e)
 	}
-	r.notes = nil
-	for _, t := range d.same {
+	r.delayed = nil
+	for _, t := range d.duplicates {
 		r.awaitLock(ctx, t)
 	}
-	r.note(d.trouble)
-	switch {
-	case d.err == nil:
-	case d.task == nil:
+	r.recordError(d.requestErr)
+	if d.err != nil && d.task == nil {
 		return r.refuse(d.err)
-	default:
-		r.release(d.task)
+	}
+	if d.err != nil {
+		r.free(d.task)
 	}
 	return d.task, d.err
 }
 
-// decision is what admit has found while it had the ledger's lock.
+// decision is the result of decide.
 type decision struct {
-	task    *task   // that may start, or cannot because of err
-	same    []*task // that are to wait for other runs, which make the same
-	err     error
-	trouble error // that stops nothing
+	task       *task   // to start, or unable to start because of err
+	duplicates []*task // that another run executes
+	err        error
+	requestErr error // does not stop the run
 }
 
-// decide is admit without its reports. The caller has the ledger's lock.
+// decide is the part of admit that holds the ledger's mutex.
 func (r *run) decide(ctx context.Context) (d decision) {
-	l := r.ledger
-	if l.isOpaque() {
+	if r.ledger.Partial() {
 		r.blocked = true
 		return d
 	}
-	others, err := l.others()
+	others, err := r.ledger.Others()
 	if err != nil {
 		d.err = err
 		return d
 	}
-	now := time.Now()
-	if len(others) > 0 {
-		if d.same = r.takeSame(others); len(r.schedule.queue) == 0 {
-			return d
-		}
-	}
-	if head := r.schedule.queue[0]; r.head != head {
-		r.head, r.since = head, sinceBoot()
-	}
-	free := r.offer(ctx, others, now)
-	c := r.schedule.next(now)
-	if c == nil {
-		d.trouble = r.hold(others)
+	if d.duplicates = r.joinOthers(others); len(r.queued.Waiting) == 0 {
 		return d
 	}
-	t := c.task
-	able := r.machine.view.able(t.Resources.GPUMemory, free)
-	if len(able) < c.need.gpus { // enough devices, but some too small
-		r.schedule.putBack(c)
+	if head := r.queued.Waiting[0]; r.head != head {
+		r.head, r.since = head, sinceBoot()
+	}
+	now := time.Now()
+	free := r.available(ctx, others, now)
+	q := r.queued.Next(now)
+	if q == nil {
+		d.requestErr = r.publishRequest(others)
+		return d
+	}
+	t := r.byAddress[q.ID]
+	large := r.machine.Driver.withMemory(t.Resources.GPUMemory, free)
+	if len(large) < q.Need.GPUs { // enough GPUs, but some are too small
+		r.queued.PutBack(q)
 		r.blocked = true
 		return d
 	}
-	t.gpus = able[:c.need.gpus:c.need.gpus]
+	t.gpus = large[:q.Need.GPUs:q.Need.GPUs]
 	r.gpus = slices.DeleteFunc(r.gpus, func(id string) bool { return slices.Contains(t.gpus, id) })
-	held := lease{Address: t.Address, Key: t.Key, CPUs: c.need.cpus, Memory: t.Resources.Memory, GPUs: t.gpus, Devices: len(t.gpus), Since: sinceBoot()}
 	d.task = t
-	t.lease, d.err = l.take(held)
+	t.lease, d.err = r.ledger.Reserve(Lease{Address: t.Address, Key: t.Key, CPUs: q.Need.CPUs, Memory: t.Resources.Memory,
+		GPUs: t.gpus, Devices: len(t.gpus), Since: sinceBoot()})
 	return d
 }
 
-// refuse takes the first of the queue off it, for an error of the ledger to become its failure.
+// refuse removes the first task from the queue; the error of the ledger becomes its failure.
 func (r *run) refuse(err error) (*task, error) {
-	t := r.schedule.queue[0].task
-	r.schedule.remove(t.claim)
-	return t, fmt.Errorf("share the machine with other runs: %w", err)
+	q := r.queued.Waiting[0]
+	r.queued.Remove(q)
+	return r.byAddress[q.ID], fmt.Errorf("share the machine with other runs: %w", err)
 }
 
-// takeSame takes the tasks off the queue that another run is making; to wait for it takes no share.
-func (r *run) takeSame(others []lease) (same []*task) {
-	for _, c := range r.schedule.queue {
-		t := c.task
-		if t.Key != "" && t.lock == nil && slices.ContainsFunc(others, func(o lease) bool { return o.Key == t.Key && o.Store == r.ledger.store }) {
-			same = append(same, t)
+// joinOthers removes the tasks that another run executes from the queue; waiting for a result needs no share.
+func (r *run) joinOthers(others []Lease) (duplicates []*task) {
+	if len(others) == 0 {
+		return nil
+	}
+	for _, q := range r.queued.Waiting {
+		t := r.byAddress[q.ID]
+		if t.Key != "" && t.lock == nil && slices.ContainsFunc(others, func(o Lease) bool {
+			return o.Key == t.Key && o.Store == r.ledger.store
+		}) {
+			duplicates = append(duplicates, t)
 		}
 	}
-	for _, t := range same {
-		r.schedule.remove(t.claim)
+	for _, t := range duplicates {
+		r.queued.Remove(t.request)
 	}
-	return same
+	return duplicates
 }
 
-// offer tells the schedule what others leave and returns the ids of the devices that may be used. What a run has
-// waited for longer than this one is left to it.
-func (r *run) offer(ctx context.Context, others []lease, now time.Time) (free []string) {
-	taken := share{}
-	free = slices.Clone(r.gpus)
-	drop := func(ids []string) {
-		free = slices.DeleteFunc(free, func(id string) bool {
-			return slices.ContainsFunc(ids, func(o string) bool { return r.view.same(id, o) })
-		})
-	}
+// available sets the share that others use in the queue and returns the ids of the free GPUs. Resources that another run
+// has requested for longer than this one stay free for it.
+func (r *run) available(ctx context.Context, others []Lease, now time.Time) []string {
+	taken := Share{}
+	free := slices.Clone(r.gpus)
 	for _, o := range others {
-		if !o.Wish {
-			taken = taken.plus(share{o.CPUs, 0, o.Memory})
-			drop(o.GPUs)
+		if !o.Waits {
+			taken = taken.Plus(Share{CPUs: o.CPUs, Memory: o.Memory})
+			free = slices.DeleteFunc(free, func(id string) bool { return r.reserves(o, id) })
 		}
 	}
-	if !errors.Is(r.view.err, errNoDriver) && r.asksDevices(len(free)) {
-		if r.inspected(ctx, now, free) {
-			free = r.quiet(free)
+	if !errors.Is(r.driver.err, errNoDriver) && r.wantsGPUs(len(free)) {
+		if r.queryDriver(ctx, now, free) {
+			free = r.unused(free)
 		} else {
 			free = nil
 		}
 	}
-	taken.gpus = len(r.gpus) - len(free)
-	left := r.schedule.free.minus(taken)
+	taken.GPUs = len(r.gpus) - len(free)
+	left := r.queued.Free.Minus(taken)
 	for _, o := range others {
-		if o.Wish && sinceBoot()-o.Since > patienceFirst && o.Since < r.since {
-			kept := share{min(o.CPUs, max(0, left.cpus)), min(o.Devices, max(0, left.gpus)), min(o.Memory, max(0, left.memory))}
-			left, taken = left.minus(kept), taken.plus(kept)
+		if o.Waits && sinceBoot()-o.Since > priorityAfter && o.Since < r.since {
+			kept := Share{CPUs: min(o.CPUs, max(0, left.CPUs)), GPUs: min(o.Devices, max(0, left.GPUs)),
+				Memory: min(o.Memory, max(0, left.Memory))}
+			left, taken = left.Minus(kept), taken.Plus(kept)
 		}
 	}
-	if r.machine.memory == 0 { // not limited
-		taken.memory = 0
+	if r.machine.Memory == 0 { // unlimited
+		taken.Memory = 0
 	}
-	r.schedule.taken = taken
+	r.queued.Taken = taken
 	return free
 }
 
-// asksDevices says whether something in the queue could use that many devices.
-func (r *run) asksDevices(free int) bool {
-	return slices.ContainsFunc(r.schedule.queue, func(c *claim) bool { return c.need.gpus > 0 && c.need.gpus <= free })
+// reserves reports whether a lease contains a GPU.
+func (r *run) reserves(o Lease, id string) bool {
+	return slices.ContainsFunc(o.GPUs, func(other string) bool { return r.driver.same(id, other) })
 }
 
-// quiet lists those of the devices that no stranger was seen to use.
-func (r *run) quiet(ids []string) []string {
-	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return r.view.stranger(id) != "" })
+// wantsGPUs reports whether a waiting task could start on that many GPUs.
+func (r *run) wantsGPUs(free int) bool {
+	return slices.ContainsFunc(r.queued.Waiting, func(q *Request) bool { return q.Need.GPUs > 0 && q.Need.GPUs <= free })
 }
 
-// inspected says whether the driver was asked just now about the devices that no run holds; otherwise it is being asked,
-// or will be, when only those that strangers use are left. A driver that gives no answer is told of once, and devices
-// count as free.
-func (r *run) inspected(ctx context.Context, now time.Time, free []string) bool {
-	if r.asked != nil {
+// unused returns the GPUs that no foreign process uses.
+func (r *run) unused(ids []string) []string {
+	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return r.driver.foreignUse(id) != "" })
+}
+
+// queryDriver reports whether the driver's answer about the free GPUs is recent. If not, it starts a query, unless too few
+// GPUs were unused a moment ago. If the driver fails, it reports that once, and all GPUs count as unused.
+func (r *run) queryDriver(ctx context.Context, now time.Time, free []string) bool {
+	if r.query != nil {
 		select {
-		case r.view = <-r.asked:
-			r.asked = nil
+		case r.driver = <-r.query:
+			r.query = nil
 		default:
 			return false
 		}
 	}
-	if r.view.err != nil {
-		if r.toldView == nil {
-			r.toldView = r.view.err
-			r.later(Event{Kind: EventNote, Text: fmt.Sprintf("whether strangers use the GPUs is not known: %v", r.view.err)})
+	if r.driver.err != nil {
+		if !r.driverReported {
+			r.driverReported = true
+			r.delay(Event{Kind: EventNote,
+				Text: fmt.Sprintf("cannot check whether other processes use the GPUs: %v", r.driver.err)})
 		}
 		return true
 	}
-	// What was held when the driver was asked had processes then that may be gone now.
-	stale := slices.ContainsFunc(free, func(id string) bool { return !slices.Contains(r.view.about, id) })
-	if !stale && r.view.fresh(now) {
-		if len(r.quiet(free)) == len(free) {
-			r.looks = 0
+	// The processes of a GPU that was reserved at the query may have ended since.
+	stale := slices.ContainsFunc(free, func(id string) bool { return !slices.Contains(r.driver.free, id) })
+	if !stale && r.driver.fresh(now) {
+		if len(r.unused(free)) == len(free) {
+			r.polls = 0
 		}
 		return true
 	}
-	if !stale && !r.asksDevices(len(r.quiet(free))) && now.Sub(r.view.at) < min(inspectAgain, inspectSoon<<min(r.looks, 8)) {
+	pause := min(lastDriverPoll, firstDriverPoll<<min(r.polls, 8))
+	if !stale && !r.wantsGPUs(len(r.unused(free))) && now.Sub(r.driver.at) < pause {
 		return false
 	}
-	r.looks++
-	asked, about := make(chan view, 1), slices.Clone(free)
-	r.asked = asked
+	r.polls++
+	query, ids := make(chan GPUs, 1), slices.Clone(free)
+	r.query = query
 	go func() {
-		v := inspectNow(ctx)
-		v.about = about
-		asked <- v
+		g := queryGPUs(ctx)
+		g.free = ids
+		query <- g
 	}()
 	return false
 }
 
-// later has admit emit an event once the ledger is unlocked.
-func (r *run) later(e Event) { r.notes = append(r.notes, e) }
+// delay defers an event until admit has unlocked the ledger.
+func (r *run) delay(e Event) { r.delayed = append(r.delayed, e) }
 
-// hold notes that the first of the queue waits, and for whom. It returns an error of the ledger.
-func (r *run) hold(others []lease) error {
-	need := r.head.need
-	if !need.fits(r.schedule.free) { // for stages of this run
+// publishRequest records in the ledger that the first task of the queue waits, and reports for which processes. It returns
+// an error of the ledger.
+func (r *run) publishRequest(others []Lease) error {
+	need := r.head.Need
+	if !need.Fits(r.queued.Free) { // stages of this run must end first
 		return nil
 	}
 	r.blocked = true
-	var why []string
-	if text := holders(others, need); text != "" {
-		why = append(why, text)
-	}
-	strangers := 0
-	if need.gpus > 0 {
+	reasons := holders(others, need)
+	foreign := 0
+	if need.GPUs > 0 {
 		for _, id := range r.gpus {
-			if text := r.view.stranger(id); text != "" && !heldByOthers(others, id, r.view) {
-				strangers++
-				why = append(why, fmt.Sprintf("GPU %s is left alone: %s, and no run of yours has it", id, text))
+			reserved := slices.ContainsFunc(others, func(o Lease) bool { return r.reserves(o, id) })
+			if use := r.driver.foreignUse(id); use != "" && !reserved {
+				foreign++
+				reasons = append(reasons, fmt.Sprintf("GPU %s is not used: %s, and no run of yours has reserved it", id, use))
 			}
 		}
 	}
-	if text := strings.Join(why, "; "); text != "" && text != r.told && sinceBoot()-r.since > patienceFirst {
-		r.told = text
-		r.later(Event{Address: r.head.task.Address, Kind: EventNote, Text: "waiting for its share of the machine: " + text})
+	text := strings.Join(reasons, "; ")
+	if text != "" && text != r.reportedWait && sinceBoot()-r.since > priorityAfter {
+		r.reportedWait = text
+		r.delay(Event{Address: r.head.ID, Kind: EventNote, Text: "waiting for its share of the machine: " + text})
 	}
-	if need.gpus > len(r.gpus)-strangers { // other runs can do nothing about it
-		return r.ledger.waitNoMore()
+	if need.GPUs > len(r.gpus)-foreign { // other runs cannot free enough
+		return r.ledger.Withdraw()
 	}
-	return r.ledger.wait(need, r.head.task.Address, r.since)
+	return r.ledger.Request(need, r.head.ID, r.since)
 }
 
-func heldByOthers(others []lease, id string, v view) bool {
-	return slices.ContainsFunc(others, func(o lease) bool {
-		return slices.ContainsFunc(o.GPUs, func(held string) bool { return v.same(held, id) })
-	})
+// holders describes the leases that contain resources which need lacks, at most three of them.
+func holders(others []Lease, need Share) (texts []string) {
+	for _, o := range others {
+		var has string
+		switch {
+		case o.Waits:
+			continue
+		case need.GPUs > 0 && len(o.GPUs) > 0:
+			has = "GPU " + strings.Join(o.GPUs, ", ")
+		case need.GPUs == 0:
+			has = Plural(o.CPUs, "CPU")
+		default:
+			continue
+		}
+		text := fmt.Sprintf("%s of run %s has %s", o.Address, RunName(o.Run), has)
+		if o.stopped {
+			text += "; " + stoppedText(o.PID)
+		}
+		texts = append(texts, text)
+	}
+	const most = 3
+	if len(texts) > most {
+		texts = append(texts[:most], fmt.Sprintf("and %d more", len(texts)-most))
+	}
+	return texts
 }
 
-// release gives back what a task held.
-func (r *run) release(t *task) {
-	r.schedule.release(t.claim)
+// free releases the share of a task.
+func (r *run) free(t *task) {
+	r.queued.Release(t.request)
 	r.gpus = append(r.gpus, t.gpus...)
 	slices.Sort(r.gpus)
 	t.gpus = nil
 	if t.lease != nil {
-		r.note(t.lease.release())
+		r.recordError(t.lease.Free())
 		t.lease = nil
 	}
 }
 
-// renewLeases registers what this run holds again, if somebody has removed it.
+// renewLeases registers the run again if files were removed from the ledger.
 func (r *run) renewLeases(ctx context.Context) {
-	lost, err := r.ledger.renew(ctx)
-	if !lost || r.toldLost {
+	lost, err := r.ledger.Renew(ctx)
+	if !lost || r.lostReported {
 		return
 	}
-	r.toldLost = true
-	text := fmt.Sprintf("files were removed from %s, through which runs share the machine; this run has registered again", r.ledger.dir)
+	r.lostReported = true
+	outcome := "this run has registered again"
 	if err != nil {
-		text = fmt.Sprintf("files were removed from %s, through which runs share the machine, and this run cannot register again, so others may overload the machine: %v", r.ledger.dir, err)
+		outcome = fmt.Sprintf("this run cannot register again, so other runs may overload the machine: %v", err)
 	}
-	r.emit(Event{Kind: EventNote, Text: text})
+	r.emit(Event{Kind: EventNote,
+		Text: fmt.Sprintf("files were removed from %s, through which runs share the machine; %s", r.ledger.dir, outcome)})
 }

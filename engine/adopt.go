@@ -9,259 +9,252 @@ import (
 	"time"
 
 	"rcgrpo/engine/artifact"
-	"rcgrpo/engine/internal/disk"
 )
 
-// watch is what a run does about a node that another process makes. While the engine that started the stage lives, it
-// only shows how far the stage is. Once that engine is gone, one of those who wait adopts the stage: it keeps to the
-// timeout, stops the stage when the user wants that, and takes its failure in.
-type watch struct {
+// adoption waits for a node that another process executes. While the engine that started the stage lives, it only shows
+// the progress. After the end of that engine, one of the waiting runs adopts the stage: it applies the timeout, stops the
+// stage if the run is interrupted, and receives its failure.
+type adoption struct {
 	*run
 	task   *task
-	holder holder
-	tail   tail
+	holder Holder
+	events eventReader
 	last   *Event   // progress
-	engine int      // process of the run that makes it; 0: unknown, or on another machine
-	paused bool     // that process is stopped, and we have said so
-	guard  *os.File // open while we are the one who has adopted it
-	log    logLimit
-	cause  error // why it was told to stop
-	kill   time.Time
+	engine int      // process of the run that started the stage; 0: unknown or remote
+	paused bool     // that process is stopped, which was reported
+	guard  *os.File // open if this run has adopted the stage
+	limit  *logLimit
+	cause  error // of the request to stop
+	killAt time.Time
 }
 
-// attend waits for the lock of a key that somebody else holds. It runs beside loop.
-func (r *run) attend(ctx context.Context, t *task) result {
-	w := &watch{run: r, task: t}
-	defer w.close()
-	waiting, giveUp := context.WithCancel(context.Background())
-	defer giveUp()
-	type answer struct {
-		lock *artifact.Lock
-		err  error
-	}
-	free := make(chan answer, 1)
+const adoptionPoll = 100 * time.Millisecond
+
+// waitForLock waits for the lock of a key that another process holds. It runs in a goroutine of its own.
+func (r *run) waitForLock(ctx context.Context, t *task) foreignEnd {
+	a := &adoption{run: r, task: t}
+	defer a.close()
+	waiting, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	acquired := make(chan foreignEnd, 1)
 	go func() {
 		lock, err := r.Store.Lock(waiting, t.Key)
-		free <- answer{lock, err}
+		acquired <- foreignEnd{task: t, lock: lock, err: err}
 	}()
-	every := time.NewTicker(followEvery)
+	every := time.NewTicker(adoptionPoll)
 	defer every.Stop()
-	interrupted, killed := ctx.Done(), r.kill
-	w.look()
+	interrupted, killed := ctx.Done(), r.Kill
+	a.poll()
 	for {
 		select {
-		case a := <-free:
-			return w.result(a.lock, a.err)
+		case res := <-acquired:
+			return a.result(res)
 		case <-every.C:
-			w.look()
+			a.poll()
 		case <-killed:
-			killed, w.kill = nil, time.Now()
+			killed, a.killAt = nil, time.Now()
 		case <-interrupted:
 			interrupted = nil
-			if w.guard != nil {
-				w.stop(context.Cause(ctx))
+			if a.guard != nil {
+				a.stop(context.Cause(ctx))
 				continue
 			}
-			giveUp()
-			if a := <-free; a.lock != nil {
-				r.note(a.lock.Unlock())
+			cancel()
+			if res := <-acquired; res.lock != nil {
+				r.recordError(res.lock.Unlock())
 			}
-			return result{task: t, err: context.Cause(ctx)}
+			return foreignEnd{task: t, err: context.Cause(ctx)}
 		}
 	}
 }
 
-// look takes in what has happened since the last look.
-func (w *watch) look() {
-	var h holder
-	if w.Store.Holder(w.task.Key, &h) == nil && w.guard == nil && h != w.holder { // first seen, or started again
-		w.holder = h
-		w.tail.close()
-		w.tail, w.last, w.engine = tail{}, nil, 0
+// poll updates the adoption from the lock, the events and the processes.
+func (a *adoption) poll() {
+	var h Holder
+	if a.Store.Holder(a.task.Key, &h) == nil && a.guard == nil && h != a.holder { // a new attempt
+		a.holder = h
+		a.events.close()
+		a.events, a.last, a.engine = eventReader{}, nil, 0
 		if record, err := h.folder().record(); err == nil && record.Host == hostName() {
-			w.engine = record.PID
+			a.engine = record.PID
 		}
 	}
-	if w.holder.Run == "" {
+	if a.holder.Run == "" {
 		return
 	}
-	w.tail.read(w.holder.folder().events(w.holder.Address), w.observe)
-	paused := w.guard == nil && stopped(w.engine) && w.holder.folder().live()
-	if paused && !w.paused {
-		w.emit(Event{Address: w.task.Address, Kind: EventNote, Text: fmt.Sprintf("waiting for run %s, but %s", RunName(w.holder.Run), stoppedText(w.engine))})
-	}
-	w.paused = paused
-	if w.guard == nil && w.holder.PID != 0 && w.holder.alive() {
-		if w.guard = w.holder.adopt(); w.guard != nil {
-			w.tell()
+	a.events.read(a.holder.folder().events(a.holder.Address), a.observe)
+	if a.guard == nil {
+		a.reportPause()
+		if a.holder.PID != 0 && a.holder.alive() {
+			if a.guard = a.holder.adopt(); a.guard != nil {
+				a.report()
+			}
 		}
 	}
-	if w.guard == nil {
+	if a.guard == nil {
 		return
 	}
-	w.note(w.log.look())
-	if limit := w.task.Timeout; limit > 0 && w.cause == nil && w.holder.running() > limit {
-		w.stop(errTimeout)
+	a.recordError(a.limit.poll())
+	if limit := a.task.Timeout; limit > 0 && a.cause == nil && a.holder.running() > limit {
+		a.stop(errTimeout)
 	}
-	if w.cause != nil && time.Now().After(w.kill) || !w.holder.alive() {
-		killSession(w.holder.PID)
+	if a.cause != nil && time.Now().After(a.killAt) || !a.holder.alive() {
+		killSession(a.holder.PID)
 	}
 }
 
-// observe passes on the progress of the stage under the address that it has here.
-func (w *watch) observe(e Event) {
+// reportPause reports that the engine of the stage is stopped.
+func (a *adoption) reportPause() {
+	paused := stopped(a.engine) && a.holder.folder().live()
+	if paused && !a.paused {
+		a.note(fmt.Sprintf("waiting for run %s, but %s", RunName(a.holder.Run), stoppedText(a.engine)))
+	}
+	a.paused = paused
+}
+
+func (a *adoption) note(text string) {
+	a.emit(Event{Address: a.task.Address, Kind: EventNote, Text: text})
+}
+
+// observe passes on the progress of the stage under its address in this run.
+func (a *adoption) observe(e Event) {
 	if e.Kind != EventProgress {
 		return
 	}
-	if w.last = &e; w.guard != nil || time.Since(e.Time) < time.Second {
-		e.Address = w.task.Address
-		w.emit(e)
+	if a.last = &e; a.guard != nil || time.Since(e.Time) < time.Second {
+		e.Address = a.task.Address
+		a.emit(e)
 	}
 }
 
-// tell says that the stage is ours now.
-func (w *watch) tell() {
-	h := w.holder
+// report reports the adoption and the progress so far.
+func (a *adoption) report() {
+	h, address := a.holder, a.task.Address
 	since, now := h.running(), time.Now()
-	live := liveStage{started: now.Add(-since)}
-	if w.last != nil {
-		live.first, live.last = Event{Time: live.started}, *w.last
-	}
-	w.note(w.folder.showLogOf(h, w.task.Address))
-	w.log = logLimit{path: w.folder.log(w.task.Address), most: w.Experiment.Site.LogLimit, report: func(text string) {
-		w.emit(Event{Address: w.task.Address, Kind: EventNote, Text: text})
-	}}
-	w.emit(Event{Address: w.task.Address, Kind: EventAdopted, Key: w.task.Key, Attempt: h.Attempt, Seconds: since.Seconds(),
-		Expect: w.task.Expect.Seconds(), Path: w.folder.log(w.task.Address), Text: fmt.Sprintf("it goes on from %s: %s", h.text(), live.text(now))})
-	if w.last != nil {
-		e := *w.last
-		e.Address = w.task.Address
-		w.emit(e)
+	a.recordError(a.folder.linkLog(h, address))
+	a.limit = a.logLimit(address)
+	a.emit(Event{Address: address, Kind: EventAdopted, Key: a.task.Key, Attempt: h.Attempt, Seconds: since.Seconds(),
+		Expect: a.task.Estimate.Seconds(), Path: a.folder.log(address),
+		Text: fmt.Sprintf("it continues from %s: %s", h.Text(), paceSince(now.Add(-since), a.last).Text(now))})
+	if a.last != nil {
+		e := *a.last
+		e.Address = address
+		a.emit(e)
 	}
 }
 
-// stop asks the stage to end, and sees to it that it does.
-func (w *watch) stop(cause error) {
-	w.cause = cause
-	if w.kill.IsZero() {
-		w.kill = time.Now().Add(graceAfter(cause))
+// stop requests the stage to stop; poll kills it after the grace period.
+func (a *adoption) stop(cause error) {
+	a.cause = cause
+	if a.killAt.IsZero() {
+		a.killAt = time.Now().Add(gracePeriod(cause))
 	}
-	if sameProcess(w.holder.PID, w.holder.Start) {
-		asked := w.holder.PID
-		if w.holder.Group {
-			asked = -asked
+	if sameProcess(a.holder.PID, a.holder.Start) {
+		pid := a.holder.PID
+		if a.holder.Group {
+			pid = -pid
 		}
-		syscall.Kill(asked, syscall.SIGTERM)
+		syscall.Kill(pid, syscall.SIGTERM)
 	}
 }
 
-// result is what the run learns when the lock is free.
-func (w *watch) result(lock *artifact.Lock, err error) result {
-	res := result{task: w.task, lock: lock, err: err}
-	if w.guard == nil || err != nil {
+// result completes the result once the lock is acquired.
+func (a *adoption) result(res foreignEnd) foreignEnd {
+	if a.guard == nil || res.err != nil {
 		return res
 	}
-	killSession(w.holder.PID)
-	if w.holder.Group {
-		if text := (leftovers{scratch: w.Store.Work(w.task.Key)}).kill(); text != "" {
-			w.emit(Event{Address: w.task.Address, Kind: EventNote, Text: text})
+	killSession(a.holder.PID)
+	if a.holder.Group {
+		if text := (leftovers{mark: scratchMark(a.Store.Work(a.task.Key))}).kill(); text != "" {
+			a.note(text)
 		}
 	}
-	w.tail.read(w.holder.folder().events(w.holder.Address), w.observe)
-	res.adopted, res.attempt, res.took = true, w.holder.Attempt, w.holder.running()
+	a.events.read(a.holder.folder().events(a.holder.Address), a.observe)
+	res.adopted, res.attempt, res.took = true, a.holder.Attempt, a.holder.running()
 	switch {
-	case errors.Is(w.cause, errTimeout):
-		res.err = timeoutError(w.task.Timeout)
-	case w.cause != nil:
-		res.err = w.cause
-	case w.tail.failure != nil:
-		res.err = w.tail.failure.err()
-	case w.holder.Group:
-		res.err = w.exitError(lock)
+	case errors.Is(a.cause, errTimeout):
+		res.err = timeoutError(a.task.Timeout)
+	case a.cause != nil:
+		res.err = a.cause
+	case a.events.failure != nil:
+		res.err = a.events.failure
+	case a.holder.Group:
+		res.err = a.exitError(res.lock)
 	default:
-		res.err = w.silentError()
+		res.err = a.unknownExit()
 	}
 	return res
 }
 
-// exitError says how an adopted program ended, by the exit record that it left in the lock's file.
-func (w *watch) exitError(lock *artifact.Lock) error {
+// exitError explains the end of an adopted program by the exit record in the lock.
+func (a *adoption) exitError(lock *artifact.Lock) error {
 	code, _, ok := lock.Exit()
 	if !ok {
-		return w.silentError()
+		return a.unknownExit()
 	}
-	return codeError(w.task.Address, code, w.holder.Kills)
+	return codeError(a.task.Address, code, a.holder.Kills)
 }
 
-// silentError is for a process that ended without saying why; whose it was not cannot ask the kernel how.
-func (w *watch) silentError() error {
-	err := killedError(w.holder.Kills, oomKills())
+// unknownExit is the error of a process without an exit record; only its parent could read its exit status.
+func (a *adoption) unknownExit() error {
+	err := killedError(a.holder.Kills, oomKills())
 	if causeOf(err) == CauseKilled {
-		err = WithCause(CauseKilled, fmt.Errorf("its process %d ended without a word, as when somebody kills it", w.holder.PID))
+		err = WithCause(CauseKilled,
+			fmt.Errorf("its process %d ended without an exit record, as when it is killed", a.holder.PID))
 	}
 	return err
 }
 
-func (w *watch) close() {
-	w.tail.close()
-	if w.guard != nil {
-		w.guard.Close()
+func (a *adoption) close() {
+	a.events.close()
+	if a.guard != nil {
+		a.guard.Close()
 	}
 }
 
-// takeAdopted takes in how an adopted stage ended. Its key's lock is ours.
-func (r *run) takeAdopted(ctx context.Context, res result) {
+// onAdopted handles the end of an adopted stage, whose lock this run has acquired.
+func (r *run) onAdopted(ctx context.Context, res foreignEnd) {
 	t := res.task
 	if m, err := r.Store.Lookup(t.Key); err == nil && !t.Force {
-		r.finish(t, m, res.took)
+		r.reportDone(t, m, res.took)
+		r.publish(t, m)
+		r.finish(t, EventDone, m)
 		r.unlock(t)
 		return
 	}
-	if res.err == nil { // a program, whose output is still to be taken
+	if res.err == nil { // a program, whose output is not committed yet
 		r.queue(t)
 		return
 	}
-	r.note(r.Store.Discard(t.Key))
+	r.recordError(r.Store.Discard(t.Key))
 	switch {
 	case ctx.Err() != nil:
-		t.state = running // so that drop tells of the scratch folder
-		r.drop(t)
-	case r.again(t.Node, res.attempt, res.err, r.folder.log(t.Address)):
+		r.interrupt(t)
+	case r.shouldRetry(t.Node, res.attempt, res.err):
 		t.attempts = res.attempt
 		r.queue(t)
 	default:
-		r.fail(t, lastWord(res.attempt, res.err), res.took)
+		r.fail(t, finalError(res.attempt, res.err), res.took)
 	}
 }
 
-// tellForgotten names the stages of this experiment that outlived their run and that this one has no use for.
-func (r *run) tellForgotten() {
-	all, err := Survivors(r.Store)
-	r.note(err)
-	for _, s := range all {
-		if s.Experiment == r.Experiment.Name && !s.Adopted && !r.wants(s) {
-			r.emit(Event{Kind: EventNote, Text: fmt.Sprintf("nothing here needs it any more: %s", s.Text(time.Now()))})
+// reportOrphans names the orphans of this experiment that this run does not need.
+func (r *run) reportOrphans() {
+	all, err := Orphans(r.Store)
+	r.recordError(err)
+	for _, o := range all {
+		if o.Experiment == r.Experiment.Name && !o.Adopted && !r.needs(o) {
+			r.emit(Event{Kind: EventNote, Text: fmt.Sprintf("no stage of this plan needs it: %s", o.Text(time.Now()))})
 		}
 	}
 }
 
-// wants says whether a node has the survivor's key, or may still get it.
-func (r *run) wants(s Survivor) bool {
+// needs reports whether a node has the key of an orphan, or may still get it.
+func (r *run) needs(o Orphan) bool {
 	for _, t := range r.tasks {
-		if t.Key == s.Key || t.Address == s.Address && t.Verb == RunUnlessUnchanged && !t.settled() {
+		if t.Key == o.Key || t.Address == o.Address && t.Verb == MayRun && t.state != ended {
 			return true
 		}
 	}
 	return false
-}
-
-// showLogOf makes the log of a stage that another engine started the log of an address of this run.
-func (f runFolder) showLogOf(h holder, address string) error {
-	theirs := h.folder().log(h.Address)
-	err := disk.Symlink(theirs, f.log(address))
-	if err == nil || errors.Is(err, os.ErrExist) {
-		return nil
-	}
-	// The file system has no links.
-	return disk.WriteFile(f.log(address), []byte("another run started this stage; its log is "+theirs+"\n"), 0o600)
 }

@@ -84,7 +84,7 @@ func TestStageOutlivesItsEngineAndTheNextRunAdoptsIt(t *testing.T) {
 	if err != nil || !live {
 		t.Errorf("log of the living stage: got %q, live %v, %v, want that it goes on", path, live, err)
 	}
-	all, err := Survivors(l.store())
+	all, err := Orphans(l.store())
 	if err != nil || len(all) != 1 || all[0].Address != "stage.toy.b" || all[0].PID != inside.pid || all[0].Adopted ||
 		!strings.Contains(all[0].Text(time.Now()), "1/2 halves") {
 		t.Errorf("survivors: got %+v, %v, want toy.b with its progress", all, err)
@@ -105,7 +105,7 @@ func TestStageOutlivesItsEngineAndTheNextRunAdoptsIt(t *testing.T) {
 	}
 
 	done := l.adopting(t.Context())
-	if all, err := Survivors(l.store()); err != nil || len(all) != 1 || !all[0].Adopted {
+	if all, err := Orphans(l.store()); err != nil || len(all) != 1 || !all[0].Adopted {
 		t.Errorf("survivors: got %+v, %v, want an adopted one", all, err)
 	}
 	folders, err := Runs(l.store(), "x")

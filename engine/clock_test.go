@@ -32,7 +32,7 @@ func TestTimeoutOfAnAdoptedStageDoesNotFollowTheClock(t *testing.T) {
 			if err != nil || len(keys) != 1 {
 				t.Fatal(keys, err)
 			}
-			var h holder
+			var h Holder
 			if err := l.store().Holder(keys[0], &h); err != nil {
 				t.Fatal(err)
 			}
@@ -66,7 +66,7 @@ func TestTimeoutOfAnAdoptedStageDoesNotFollowTheClock(t *testing.T) {
 	if !ok {
 		t.Fatal("no /proc/self/stat")
 	}
-	h := holder{Host: hostName(), PID: os.Getpid(), Start: self.start, Since: time.Now().Add(day)}
+	h := Holder{Host: hostName(), PID: os.Getpid(), Start: self.start, Since: time.Now().Add(day)}
 	if got := h.running(); got <= 0 || got > time.Hour {
 		t.Errorf("this process: got %v, want its age", got)
 	}
@@ -95,7 +95,7 @@ func TestProgressGoesOnWhenTheClockIsSet(t *testing.T) {
 			if rate, left := node.Pace(e.Time); rate < 4.9 || rate > 5.1 || left <= 0 {
 				t.Errorf("after the clock was set back: got %v updates/s and %v s left, want 5/s", rate, left)
 			}
-			if got := display.running[0].rate(); got < 4.9 || got > 5.1 {
+			if got := display.running[0].Rate(); got < 4.9 || got > 5.1 {
 				t.Errorf("the display: got %v updates/s, want 5", got)
 			}
 		}
@@ -114,7 +114,7 @@ func TestProgressGoesOnWhenTheClockIsSet(t *testing.T) {
 		t.Errorf("the display says nothing after the clock was set back: %q", shown.String())
 	}
 	display.Close()
-	if got := duration(-day.Seconds()); got != "0.0s" {
+	if got := durationText(-day.Seconds()); got != "0.0s" {
 		t.Errorf("a duration of minus a day: got %s, want 0.0s", got)
 	}
 }
@@ -182,7 +182,7 @@ func TestProgramThatEndedBeforeItBeganByTheClockTookNoTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var h holder
+	var h Holder
 	var key string
 	until(t, "the program is named", func() bool {
 		keys, _ := l.store().Locked()

@@ -77,11 +77,11 @@ func TestSecretsAreMaskedInTheLog(t *testing.T) {
 	}
 	var log bytes.Buffer
 	m := newMask(&log, []string{"geheim"})
-	for range heldAtMost {
+	for range maxPending {
 		m.Write([]byte("x geheim "))
 	}
 	m.Flush()
-	if strings.Contains(log.String(), "geheim") || len(log.String()) != heldAtMost*len("x *** ") {
+	if strings.Contains(log.String(), "geheim") || len(log.String()) != maxPending*len("x *** ") {
 		t.Errorf("a line without end: %d bytes, want all secrets hidden", log.Len())
 	}
 }
@@ -181,7 +181,7 @@ stage "light" "a" {
 			r := l.mustRun()
 			gonePids(t, pids)
 			l.want(r, EventDone, "light.a")
-			if !strings.Contains(r.text(), "adopted: its program ended well") {
+			if !strings.Contains(r.text(), "adopted: its program ended successfully") {
 				t.Errorf("got %s, want a note that says it was adopted", r.text())
 			}
 			if got, _ := os.ReadFile(filepath.Join(l.dir, "ran")); string(got) != "ran\n" {
@@ -226,7 +226,7 @@ stage "light" "a" {
 			}
 			program := pidsOf(t, filepath.Join(l.dir, "pids"), 2)
 			daemon := pidsOf(t, filepath.Join(l.dir, "daemon"), 1)
-			var h holder
+			var h Holder
 			for deadline := time.Now().Add(30 * time.Second); h.PID == 0; time.Sleep(5 * time.Millisecond) {
 				if l.store().Holder(l.plan().Nodes[0].Key, &h); time.Now().After(deadline) {
 					t.Fatal("the lock never named the program")
@@ -301,7 +301,7 @@ stage "light" "a" {
 		t.Fatal(err)
 	}
 	key := l.plan().Nodes[0].Key
-	var h holder
+	var h Holder
 	for deadline := time.Now().Add(30 * time.Second); h.PID == 0; time.Sleep(5 * time.Millisecond) {
 		if l.store().Holder(key, &h); time.Now().After(deadline) {
 			t.Fatal("the lock never named the program")
@@ -323,7 +323,7 @@ stage "light" "a" {
 	if err := engine.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for h = (holder{}); h.PID == 0 || !h.alive(); time.Sleep(5 * time.Millisecond) {
+	for h = (Holder{}); h.PID == 0 || !h.alive(); time.Sleep(5 * time.Millisecond) {
 		l.store().Holder(key, &h)
 	}
 	engine.Process.Kill()
@@ -396,7 +396,7 @@ func TestProgramWhoseEndCannotBeWrittenDownIsNoKilledOne(t *testing.T) {
 	})
 	defer disk.Fail(nil)
 	err := j.Execute(t.Context(), shell("kill -9 $PPID"))
-	if !errors.Is(err, syscall.ENOSPC) || causeOf(err) == CauseKilled || !strings.Contains(fmt.Sprint(err), "written down") {
+	if !errors.Is(err, syscall.ENOSPC) || causeOf(err) == CauseKilled || !strings.Contains(fmt.Sprint(err), "could not be recorded") {
 		t.Errorf("got %v, want that no space is left", err)
 	}
 }

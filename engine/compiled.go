@@ -5,42 +5,31 @@ import (
 	"debug/elf"
 	"encoding/hex"
 	"errors"
-	"io"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"rcgrpo/engine/artifact"
-	"rcgrpo/engine/internal/disk"
 )
 
-// Idle is the verdict that a run of an experiment would change nothing.
-type Idle struct {
+// Verdict says that a run of an experiment would change nothing.
+type Verdict struct {
 	Experiment string
 	Counts     map[Verb]int // of all nodes
 	Disabled   []string     // as in Experiment
 }
 
-// Ended is all that such a run would tell.
-func (i *Idle) Ended() Event {
-	counts := map[string]int{}
-	for verb, n := range i.Counts {
-		counts[string(verb)] = n
-	}
-	return Event{Time: time.Now(), Kind: EventEnded, Counts: counts}
-}
-
-// Unchanged answers from the compiled form that Compile left, where nothing has changed since: one look at each file that
-// the verdict was concluded from, without parsing the experiment. It returns nil when something may have changed or
-// nothing was compiled; then Load and Plan tell. A Source without a path means the only experiment of this folder, as
-// FindExperiment does. RCGRPO_COMPILED=off in the environment turns it off, so that everything is read again.
-func Unchanged(src Source) *Idle {
+// Unchanged returns the verdict that SaveVerdict stored, if every file it was derived from is unchanged. It does not
+// parse the experiment. It returns nil if something may have changed or no verdict is stored; then Load and NewPlan
+// decide. A Source without a path means the only experiment of the current folder, as in FindExperiment.
+// RCGRPO_COMPILED=off in the environment disables stored verdicts.
+func Unchanged(src Source) *Verdict {
 	if src.Path == "" {
 		src.Path = "."
 		if paths, _, _, err := experimentFiles(".", nil); err == nil && len(paths) == 1 {
@@ -51,37 +40,40 @@ func Unchanged(src Source) *Idle {
 	if len(diags) > 0 || site.StorePath == "" {
 		return nil
 	}
-	path, identity, ok := compiledPlace(src, site)
+	path, identity, ok := verdictPath(src, site)
 	if !ok {
 		return nil
 	}
-	c, err := readCompiled(path, buildID(), identity)
+	c, err := readVerdict(path, buildID(), identity)
 	if err != nil {
 		return nil
 	}
-	again, holds := c.holds(src)
+	reread, holds := c.stillHolds(src)
 	if !holds {
 		return nil
 	}
-	if again >= refreshFrom {
-		writeCompiled(path, c.encode()) // where that is impossible, the next one reads them again too
+	if reread >= refreshFrom {
+		if record, ok := c.encode(); ok {
+			_ = writeVerdict(path, record) // without it the next run reads the files again
+		}
 	}
-	return &Idle{Experiment: c.experiment, Counts: c.counts, Disabled: c.disabled}
+	return &Verdict{Experiment: c.Experiment, Counts: c.Counts, Disabled: c.Disabled}
 }
 
-// refreshFrom is how many files that were touched, but hold what they held, are worth a new record: below it a run that
-// has nothing to do writes nothing.
+// refreshFrom is the number of touched but equal files that justify a new record. Below it a run with nothing to do
+// writes nothing.
 const refreshFrom = 100
 
-// compiledPlace says where the compiled form of an experiment lies, and what it must say of itself. ok is false where
-// there can be none.
-func compiledPlace(src Source, site *Site) (path, identity string, ok bool) {
-	if envValue(src.Env, "RCGRPO_COMPILED") == "off" || src.Base != "" || src.Name != "" || src.Digests != nil || buildID() == "" {
+// verdictPath returns where the verdict of an experiment is stored, and the identity that it must contain. ok is false
+// where none can be stored.
+func verdictPath(src Source, site *Site) (path, identity string, ok bool) {
+	if envValue(src.Env, "RCGRPO_COMPILED") == "off" || src.Base != "" || src.Name != "" || src.Digests != nil ||
+		buildID() == "" {
 		return "", "", false
 	}
 	h := sha256.New()
-	say := func(what ...string) {
-		for _, s := range what {
+	add := func(texts ...string) {
+		for _, s := range texts {
 			h.Write([]byte(s))
 			h.Write([]byte{0})
 		}
@@ -90,26 +82,21 @@ func compiledPlace(src Source, site *Site) (path, identity string, ok bool) {
 		if p != "" {
 			p = absolute(p)
 		}
-		say("path", p)
+		add("path", p)
 	}
-	names := make([]string, 0, len(src.Vars))
-	for name := range src.Vars {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		say("var", name, src.Vars[name])
+	for _, name := range slices.Sorted(maps.Keys(src.Vars)) {
+		add("var", name, src.Vars[name])
 	}
 	for _, v := range src.Env {
 		if strings.HasPrefix(v, "RCGRPO_VAR_") || strings.HasPrefix(v, "HOME=") {
-			say("env", v)
+			add("env", v)
 		}
 	}
 	identity = hex.EncodeToString(h.Sum(nil))
 	return filepath.Join(site.StorePath, "compiled", identity), identity, true
 }
 
-// buildID is the id that the Go linker gave this binary, from its content; "" when it has none.
+// buildID returns the ID that the Go linker derived from the content of this binary; "" if it has none.
 var buildID = sync.OnceValue(func() string {
 	f, err := elf.Open("/proc/self/exe")
 	if err != nil {
@@ -127,177 +114,131 @@ var buildID = sync.OnceValue(func() string {
 	return string(b)
 })
 
-// holds compares every file that the verdict rests on with its witness: files of the experiment and of data, published
-// files, manifests and files of objects. again counts the files whose content was read because their stamps prove
-// nothing any more; their witnesses are current then.
-func (c *compiled) holds(src Source) (again int, holds bool) {
+// stillHolds compares every file of the verdict with its recorded state. reread counts the files whose content had to
+// be read because their stamps prove nothing; their states are current afterwards.
+func (c *verdictFile) stillHolds(src Source) (reread int, holds bool) {
 	if !c.sameFiles(src) {
 		return 0, false
 	}
-	base, err := unix.Open(c.base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	base, err := unix.Open(c.Base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return 0, false
 	}
 	defer unix.Close(base)
-	var reread atomic.Int64
-	look := func(w *witness, flags int) bool {
-		same, read := w.unchanged(base, c.base, flags)
-		if read {
-			reread.Add(1)
+	var read atomic.Int64
+	check := func(f *fileState, flags int) bool {
+		same, wasRead := f.unchanged(base, c.Base, flags)
+		if wasRead {
+			read.Add(1)
 		}
 		return same
 	}
-	inputs, copies := len(c.read), len(c.published)
-	holds = inPieces(inputs+copies+len(c.results), manyStats, func(i int) bool {
+	sources, copies := len(c.sources), len(c.published)
+	holds = every(sources+copies+len(c.results), manyStats, func(i int) bool {
 		switch {
-		case i < inputs:
-			return look(&c.read[i], 0)
-		case i < inputs+copies:
-			w := &c.published[i-inputs]
-			before := w.stamp
-			return look(w, unix.AT_SYMLINK_NOFOLLOW) && w.stamp == before // only a run copies it again
+		case i < sources:
+			return check(&c.sources[i], 0)
+		case i < sources+copies:
+			f := &c.published[i-sources]
+			before := f.stamp
+			return check(f, unix.AT_SYMLINK_NOFOLLOW) && f.stamp == before // a touched copy is published again
 		}
-		w := &c.results[i-inputs-copies]
-		now, err := stampAt(base, w.path, unix.AT_SYMLINK_NOFOLLOW)
-		return err == nil && now == w.stamp && !w.young
+		f := &c.results[i-sources-copies]
+		now, err := stampAt(base, f.path, unix.AT_SYMLINK_NOFOLLOW)
+		return err == nil && now == f.stamp && !f.tooRecent
 	})
-	return int(reread.Load()), holds
+	return int(read.Load()), holds
 }
 
-// sameFiles says whether the experiment has the files it had.
-func (c *compiled) sameFiles(src Source) bool {
+// sameFiles reports whether the experiment consists of the recorded files.
+func (c *verdictFile) sameFiles(src Source) bool {
 	paths, _, _, err := experimentFiles(src.Path, src.besides())
-	if err != nil || len(paths) != len(c.paths) {
-		return false
-	}
-	for i := range paths {
-		if absolute(paths[i]) != c.paths[i] {
-			return false
-		}
-	}
-	return true
+	return err == nil && slices.EqualFunc(paths, c.Paths, func(path, had string) bool { return absolute(path) == had })
 }
 
-// unchanged compares a file with its witness, by content where the stamps differ or are too young: then the witness is
-// renewed and read is true. The file's name may be relative to the folder base, which is open as dir.
-func (w *witness) unchanged(dir int, base string, flags int) (same, read bool) {
-	if !w.young && !w.folder {
-		now, err := stampAt(dir, w.path, flags)
-		if err != nil {
-			return false, false
-		}
-		if now == w.stamp {
-			return true, false
-		}
-	}
-	path := w.path
+// unchanged compares a file with its recorded state. It reads the content only if the stamps differ or are too recent;
+// read is then true and the state is updated. A relative path is below base, which is open as dir.
+func (f *fileState) unchanged(dir int, base string, flags int) (same, read bool) {
+	path := f.path
 	if !filepath.IsAbs(path) {
 		path = base + "/" + path
 	}
-	if !w.young && w.folder {
-		now, _, err := folderStamp(path)
-		if err != nil {
-			return false, false
+	if !f.tooRecent {
+		var now stamp
+		var err error
+		if f.folder {
+			now, _, err = folderStamp(path)
+		} else {
+			now, err = stampAt(dir, f.path, flags)
 		}
-		if now == w.stamp {
-			return true, false
+		if err != nil || now == f.stamp {
+			return err == nil, false
 		}
 	}
 	var d digests
-	digest, err := d.of(path, path, w.folder)
-	if err != nil || digest != w.digest {
+	digest, err := d.of(path, path, f.folder)
+	if err != nil || digest != f.digest {
 		return false, true
 	}
-	*w = d.seen[path].witness
+	*f = d.seen[path]
 	return true, true
 }
 
-// Compile keeps a verdict for Unchanged, if everything is up to date now. It looks at all results and published files
-// once more, and writes nothing else; a store that cannot be written only costs the next reader the time.
-func (p *Plan) Compile() {
-	if keep := p.verdict(); keep != nil {
-		keep()
+// SaveVerdict stores a verdict for Unchanged, if everything is up to date. It stats all results and published files.
+// A store that cannot be written is no error: it only costs the next run time.
+func (p *Plan) SaveVerdict() {
+	if save := p.verdict(); save != nil {
+		save()
 	}
 }
 
-// verdict is Compile up to the writing, which the function that it returns does; nil where there is nothing to keep.
-func (p *Plan) verdict() (keep func()) {
+// verdict derives the verdict; the returned function stores it. It is nil where there is no verdict.
+func (p *Plan) verdict() (save func()) {
 	x := p.Experiment
-	if len(p.Nodes) != len(x.Nodes) || x.warned || x.Site == nil || x.Site.StorePath != p.Store.Dir() {
+	if len(p.Nodes) != len(x.Nodes) || x.Warned || x.Site == nil || x.Site.StorePath != p.Store.Dir() {
 		return nil
 	}
-	path, identity, ok := compiledPlace(x.Source, x.Site)
+	path, identity, ok := verdictPath(x.Source, x.Site)
 	if !ok {
 		return nil
 	}
-	c := &compiled{build: buildID(), identity: identity, experiment: x.Name, base: x.Dir, disabled: x.Disabled, counts: map[Verb]int{}}
+	c := &verdictFile{Build: buildID(), Identity: identity, Experiment: x.Name, Base: x.Dir, Disabled: x.Disabled,
+		Counts: map[Verb]int{}, sources: x.Sources}
 	for _, path := range x.Paths {
-		c.paths = append(c.paths, absolute(path))
+		c.Paths = append(c.Paths, absolute(path))
 	}
-	c.read = x.read()
-	awaitTick() // or the results that were committed last have stamps that prove nothing
-	if !p.gatherResults(c) {
+	awaitTick() // otherwise the stamps of the results that were committed last are too recent
+	if !p.addResults(c) {
 		return nil
 	}
-	record := c.encode()
-	return func() { writeCompiled(path, record) }
-}
-
-// maxSource is the size in bytes of the largest file of HCL.
-const maxSource = 64 << 20
-
-// ReadSource reads a file of HCL: a plain file of at most 64 MiB.
-func ReadSource(path string) ([]byte, error) {
-	text, _, err := readWitnessed(path)
-	return text, err
-}
-
-// readWitnessed reads a file of HCL; the witness is of its state before that.
-func readWitnessed(path string) ([]byte, witness, error) {
-	now := clock()
-	f, err := disk.OpenPlain(path, maxSource)
-	if err != nil {
-		return nil, witness{}, err
+	record, ok := c.encode()
+	if !ok {
+		return nil
 	}
-	defer f.Close()
-	text, err := io.ReadAll(f)
-	if err != nil {
-		return nil, witness{}, err
-	}
-	sum := sha256.Sum256(text)
-	w := witness{path: absolute(path), stamp: stampOfStat(f.Stat()), digest: hex.EncodeToString(sum[:])}
-	w.young = w.stamp.young(now)
-	return text, w, nil
+	return func() { _ = writeVerdict(path, record) }
 }
 
-// read lists what Load has read.
-func (x *Experiment) read() []witness {
-	all := append(slices.Clone(x.loader.parsed), x.loader.digests.witnesses()...)
-	slices.SortFunc(all, func(a, b witness) int { return strings.Compare(a.path, b.path) })
-	return all
-}
-
-// gatherResults adds all results and published files to c, and says whether they are what the plan is up to date with.
-func (p *Plan) gatherResults(c *compiled) bool {
+// addResults adds all results and published files to c. It reports whether they are those that the plan is based on.
+func (p *Plan) addResults(c *verdictFile) bool {
 	index := make(map[*Node]int, len(p.Nodes))
 	for i, n := range p.Nodes {
 		index[n.Node] = i
 	}
 	manifests := make([]*artifact.Manifest, len(p.Nodes))
-	results := make([][]witness, len(p.Nodes))
-	published := make([][]witness, len(p.Nodes))
-	intact := inPieces(len(p.Nodes), manyReads, func(i int) (ok bool) {
+	results := make([][]fileState, len(p.Nodes))
+	published := make([][]fileState, len(p.Nodes))
+	intact := every(len(p.Nodes), manyReads, func(i int) (ok bool) {
 		manifests[i], results[i], ok = p.result(p.Nodes[i].Key)
 		if ok && manifests[i].Collected.IsZero() {
 			published[i], ok = p.publishedFiles(manifests[i])
 		}
 		return ok
-	}) && inPieces(len(p.Nodes), manyReads, func(i int) bool { // with these inputs, is that its key?
+	}) && every(len(p.Nodes), manyReads, func(i int) bool { // the key must follow from these inputs
 		n := p.Nodes[i]
 		if len(n.Inputs) == 0 {
 			return true
 		}
-		key, _, ok := n.Node.Key(func(from *Node, port string) (string, bool) {
+		key, _, ok := Key(n.Node, func(from *Node, port string) (string, bool) {
 			o, ok := manifests[index[from]].Outputs[port]
 			return o.Digest, ok
 		})
@@ -308,9 +249,9 @@ func (p *Plan) gatherResults(c *compiled) bool {
 	}
 	for i, m := range manifests {
 		if m.Collected.IsZero() {
-			c.counts[UpToDate]++
+			c.Counts[UpToDate]++
 		} else {
-			c.counts[Collected]++
+			c.Counts[Collected]++
 		}
 		c.results = append(c.results, results[i]...)
 		c.published = append(c.published, published[i]...)
@@ -318,13 +259,13 @@ func (p *Plan) gatherResults(c *compiled) bool {
 	return true
 }
 
-// result looks up what is recorded under a key, with the witnesses of its files.
-func (p *Plan) result(key string) (m *artifact.Manifest, files []witness, ok bool) {
+// result returns the manifest of a key with the states of its files.
+func (p *Plan) result(key string) (m *artifact.Manifest, files []fileState, ok bool) {
 	now := clock()
-	m, err := p.Store.Witness(key, p.recorded[key], func(path string, info fs.FileInfo) {
-		w := witness{path: path, stamp: stampOf(info)}
-		w.young = w.stamp.young(now)
-		files = append(files, w)
+	m, err := p.Store.Witness(key, func(path string, info fs.FileInfo) {
+		f := fileState{path: path, stamp: stampOf(info)}
+		f.tooRecent = f.stamp.tooRecent(now)
+		files = append(files, f)
 	})
 	return m, files, err == nil || errors.Is(err, artifact.ErrCollected)
 }

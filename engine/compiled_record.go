@@ -2,272 +2,152 @@ package engine
 
 import (
 	"cmp"
-	"encoding/binary"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"hash/crc32"
-	"io"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
+	"strconv"
 	"strings"
 )
 
-// compiled is what is kept of an experiment that was found up to date: all that this was concluded from, so that a
-// later run sees by looking at the same files that it still holds, without parsing or decoding anything.
-type compiled struct {
-	build    string // id of the binary that concluded it
-	identity string // of the experiment and its variables: see identityOf
+// verdictFile is the stored form of the verdict "nothing to do": everything it was derived from, so that a later run
+// confirms it with one stat per file, without parsing or decoding the experiment.
+type verdictFile struct {
+	Build    string // ID of the binary that derived it
+	Identity string // of the experiment and its variables (verdictPath)
 
 	// The answer.
-	experiment string
-	counts     map[Verb]int
-	disabled   []string
+	Experiment string
+	Counts     map[Verb]int
+	Disabled   []string
 
-	base      string    // the experiment's folder; paths of witnesses below it are relative to it, once read
-	paths     []string  // the experiment's own files, absolute
-	read      []witness // files of the experiment and of variables, the site file, data
-	published []witness
-	results   []witness // manifests and files of objects
+	Base      string      // the experiment's folder; read back, paths below it are relative to it
+	Paths     []string    // the experiment's own files, absolute
+	sources   []fileState // files of the experiment and of variables, the site file, data
+	published []fileState
+	results   []fileState // manifests and files of objects
 }
 
-// witness is a file or folder as it was found.
-type witness struct {
-	path   string
-	folder bool
-	young  bool // the stamp proves nothing: look at the content
-	stamp  stamp
-	digest string // of the content; "" where the stamp has to do
-}
+// A record is text: a line with the CRC-32 of the remaining text, a line of JSON with the exported fields of
+// verdictFile, and a line for each file: use, size, mtime, ctime, inode, digest and path.
+const recordMagic = "rcgrpo verdict 4 "
 
-// A record is a header and a body with its checksum, so that a torn or garbled one is no record. The checksum is IEEE's,
-// for Go makes the tables of the first sum in 0.03 ms, and Castagnoli's in 0.2, which every command would wait for.
 const (
-	compiledMagic  = "rcgrpo compiled\x03"
-	compiledHeader = len(compiledMagic) + 4
+	useSource    = 's' // compared by stamp, then by content
+	usePublished = 'p' // compared by stamp; a copy that was only touched has to be published again
+	useResult    = 'r' // compared by stamp
+	markFolder   = "/" // follows the use
+	markRecent   = "?" // follows the use: tooRecent
+	noDigest     = "-"
 )
 
-func (c *compiled) encode() []byte {
-	w := recordWriter{b: make([]byte, compiledHeader), base: c.base + "/"}
-	for _, s := range []string{c.build, c.identity, c.experiment, c.base} {
-		w.text(s)
+var errGarbled = errors.New("garbled record")
+
+// encode returns the record. ok is false if a path cannot be written as one line.
+func (c *verdictFile) encode() (record []byte, ok bool) {
+	header, err := json.Marshal(c)
+	if err != nil {
+		return nil, false
 	}
-	w.number(uint64(len(c.counts)))
-	for _, verb := range slices.Sorted(maps.Keys(c.counts)) {
-		w.text(string(verb))
-		w.number(uint64(c.counts[verb]))
+	b := append(header, '\n')
+	for _, list := range []struct {
+		use   byte
+		files []fileState
+	}{{useSource, c.sources}, {usePublished, c.published}, {useResult, c.results}} {
+		for i := range list.files {
+			f := &list.files[i]
+			if strings.Contains(f.path, "\n") {
+				return nil, false
+			}
+			b = f.appendLine(append(b, list.use), c.Base+"/")
+		}
 	}
-	w.texts(c.disabled)
-	w.texts(c.paths)
-	w.witnesses(c.read)
-	w.witnesses(c.published)
-	w.witnesses(c.results)
-	copy(w.b, compiledMagic)
-	binary.LittleEndian.PutUint32(w.b[len(compiledMagic):], crc32.ChecksumIEEE(w.b[compiledHeader:]))
-	return w.b
+	return append(fmt.Appendf(nil, "%s%08x\n", recordMagic, crc32.ChecksumIEEE(b)), b...), true
 }
 
-// readCompiled reads the record in path. A record that was not written by this build for this identity is as good as
-// none.
-func readCompiled(path, build, identity string) (*compiled, error) {
-	d, err := readRecord(path)
+// appendLine appends the line of a file after its use. Paths below base lose it.
+func (f *fileState) appendLine(b []byte, base string) []byte {
+	if f.folder {
+		b = append(b, markFolder...)
+	}
+	if f.tooRecent {
+		b = append(b, markRecent...)
+	}
+	for _, n := range [...]int64{f.stamp.Size, f.stamp.Mtime, f.stamp.Ctime} {
+		b = strconv.AppendInt(append(b, ' '), n, 10)
+	}
+	b = strconv.AppendUint(append(b, ' '), f.stamp.Inode, 10)
+	b = append(append(b, ' '), cmp.Or(f.digest, noDigest)...)
+	b = append(append(b, ' '), strings.TrimPrefix(f.path, base)...)
+	return append(b, '\n')
+}
+
+// readVerdict reads the record in path. A torn or garbled record, and one of another build or experiment, is an error.
+func readVerdict(path, build, identity string) (*verdictFile, error) {
+	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	c := &compiled{build: d.text(), identity: d.text(), counts: map[Verb]int{}}
-	if d.failed || c.build != build || c.identity != identity {
+	first, body, _ := strings.Cut(string(b), "\n")
+	if first != fmt.Sprintf("%s%08x", recordMagic, crc32.ChecksumIEEE(b[min(len(b), len(first)+1):])) {
+		return nil, errGarbled
+	}
+	header, lines, _ := strings.Cut(body, "\n")
+	c := new(verdictFile)
+	if json.Unmarshal([]byte(header), c) != nil {
+		return nil, errGarbled
+	}
+	if c.Build != build || c.Identity != identity {
 		return nil, errors.New("another build or experiment")
 	}
-	c.experiment, c.base = d.text(), d.text()
-	for range d.length() {
-		verb := Verb(d.text())
-		c.counts[verb] = int(d.number())
-	}
-	c.disabled, c.paths = d.texts(), d.texts()
-	c.read, c.published, c.results = d.witnesses(), d.witnesses(), d.witnesses()
-	if d.failed || d.rest != "" {
-		return nil, errGarbled
+	for line := range strings.Lines(lines) {
+		use, f, ok := parseLine(strings.TrimSuffix(line, "\n"))
+		if !ok {
+			return nil, errGarbled
+		}
+		switch use {
+		case useSource:
+			c.sources = append(c.sources, f)
+		case usePublished:
+			c.published = append(c.published, f)
+		default:
+			c.results = append(c.results, f)
+		}
 	}
 	return c, nil
 }
 
-var errGarbled = errors.New("garbled record")
-
-// readRecord reads the body of a record whose checksum is right.
-func readRecord(path string) (recordReader, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return recordReader{}, err
+// parseLine is the inverse of appendLine.
+func parseLine(line string) (use byte, f fileState, ok bool) {
+	fields := strings.SplitN(line, " ", 7)
+	if len(fields) != 7 || fields[0] == "" {
+		return 0, f, false
 	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return recordReader{}, err
+	flags := fields[0][1:]
+	f.folder, f.tooRecent = strings.Contains(flags, markFolder), strings.Contains(flags, markRecent)
+	ok = true
+	for i, n := range []*int64{&f.stamp.Size, &f.stamp.Mtime, &f.stamp.Ctime} {
+		var err error
+		*n, err = strconv.ParseInt(fields[1+i], 10, 64)
+		ok = ok && err == nil
 	}
-	header := make([]byte, compiledHeader)
-	if _, err := io.ReadFull(file, header); err != nil {
-		return recordReader{}, err
+	inode, err := strconv.ParseUint(fields[4], 10, 64)
+	f.stamp.Inode, f.path = inode, fields[6]
+	if fields[5] != noDigest {
+		f.digest = fields[5]
 	}
-	if string(header[:len(compiledMagic)]) != compiledMagic {
-		return recordReader{}, errGarbled
-	}
-	var text strings.Builder
-	text.Grow(int(info.Size()) - compiledHeader)
-	found := crc32.NewIEEE()
-	if _, err := io.Copy(io.MultiWriter(&text, found), file); err != nil {
-		return recordReader{}, err
-	}
-	if found.Sum32() != binary.LittleEndian.Uint32(header[len(compiledMagic):]) {
-		return recordReader{}, errGarbled
-	}
-	return recordReader{rest: text.String()}, nil
+	return fields[0][0], f, ok && err == nil
 }
 
-// writeCompiled puts an encoded record in path, unless it stands there already.
-func writeCompiled(path string, b []byte) error {
-	if have, err := os.ReadFile(path); err == nil && string(have) == string(b) {
+// writeVerdict stores a record in path, unless the file has this content already.
+func writeVerdict(path string, record []byte) error {
+	if have, err := os.ReadFile(path); err == nil && string(have) == string(record) {
 		return nil
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	aside, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-	if err != nil {
-		return err
-	}
-	_, err = aside.Write(b)
-	if err = cmp.Or(err, aside.Close()); err == nil {
-		err = os.Rename(aside.Name(), path)
-	}
-	if err != nil {
-		os.Remove(aside.Name())
-	}
-	return err
-}
-
-// recordWriter appends values; paths below base lose it.
-type recordWriter struct {
-	b    []byte
-	base string
-}
-
-func (w *recordWriter) number(n uint64) { w.b = binary.AppendUvarint(w.b, n) }
-
-func (w *recordWriter) text(s string) {
-	w.number(uint64(len(s)))
-	w.b = append(w.b, s...)
-}
-
-func (w *recordWriter) texts(list []string) {
-	w.number(uint64(len(list)))
-	for _, s := range list {
-		w.text(s)
-	}
-}
-
-func (w *recordWriter) witnesses(list []witness) {
-	w.number(uint64(len(list)))
-	size := 0
-	for _, one := range list {
-		size += witnessSize + len(one.path) + len(one.digest)
-	}
-	w.b = slices.Grow(w.b, size)
-	for _, one := range list {
-		w.text(strings.TrimPrefix(one.path, w.base))
-		var flags byte
-		if one.folder {
-			flags |= flagFolder
-		}
-		if one.young {
-			flags |= flagYoung
-		}
-		w.b = append(w.b, flags)
-		s := one.stamp
-		for _, n := range [...]uint64{uint64(s.Size), uint64(s.Mtime), uint64(s.Ctime), s.Inode} {
-			w.b = binary.LittleEndian.AppendUint64(w.b, n)
-		}
-		w.text(one.digest)
-	}
-}
-
-// witnessSize is how many bytes a witness takes at most besides its texts.
-const witnessSize = 1 + 4*8 + 2*binary.MaxVarintLen32
-
-const (
-	flagFolder = 1 << iota
-	flagYoung
-)
-
-// recordReader takes values from a text. After a mistake it has failed and gives zeros.
-type recordReader struct {
-	rest   string
-	failed bool
-}
-
-func (r *recordReader) number() uint64 {
-	var n uint64
-	for i := range min(len(r.rest), binary.MaxVarintLen64) {
-		b := r.rest[i]
-		n |= uint64(b&0x7f) << (7 * i)
-		if b < 0x80 {
-			r.rest = r.rest[i+1:]
-			return n
-		}
-	}
-	r.fail()
-	return 0
-}
-
-func (r *recordReader) fail() { r.rest, r.failed = "", true }
-
-// length is the number of things that follow, each of which takes at least one byte.
-func (r *recordReader) length() int {
-	n := r.number()
-	if n > uint64(len(r.rest)) {
-		r.fail()
-		return 0
-	}
-	return int(n)
-}
-
-func (r *recordReader) bytes(n int) string {
-	if n > len(r.rest) {
-		r.fail()
-		return ""
-	}
-	s := r.rest[:n]
-	r.rest = r.rest[n:]
-	return s
-}
-
-func (r *recordReader) text() string { return r.bytes(r.length()) }
-
-func (r *recordReader) texts() []string {
-	list := make([]string, r.length())
-	for i := range list {
-		list[i] = r.text()
-	}
-	return list
-}
-
-func (r *recordReader) witnesses() []witness {
-	list := make([]witness, r.length())
-	for i := range list {
-		w := &list[i]
-		w.path = r.text()
-		fixed := r.bytes(1 + 4*8)
-		if r.failed {
-			return nil
-		}
-		w.folder, w.young = fixed[0]&flagFolder != 0, fixed[0]&flagYoung != 0
-		w.stamp = stamp{int64(word(fixed[1:])), int64(word(fixed[9:])), int64(word(fixed[17:])), word(fixed[25:])}
-		w.digest = r.text()
-	}
-	return list
-}
-
-// word is the little-endian number that s begins with.
-func word(s string) uint64 {
-	_ = s[7]
-	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 | uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
+	return writeTemporary(path, record)
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -83,7 +84,7 @@ func (b *bench) planned() *Plan {
 	if diags.HasErrors() {
 		b.Fatal(diags)
 	}
-	p, err := x.Plan(b.store())
+	p, err := NewPlan(x, b.store(), PlanOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -160,10 +161,10 @@ func (b *bench) compare() (answered bool) {
 	if len(diags) > 0 {
 		b.Fatalf("answered in spite of %v", diags)
 	}
-	p, err := x.Plan(b.store())
+	p, err := NewPlan(x, b.store(), PlanOptions{})
 	b.must(err)
 	r := b.runPlan(b.Context(), p, RunOptions{})
-	ended := idle.Ended()
+	ended := EndedUnchanged(idle)
 	if len(r.events) != 1 || r.events[0].Kind != ended.Kind || !maps.Equal(r.events[0].Counts, ended.Counts) {
 		b.Errorf("answered with %v; a run says\n%s%v", ended, r.text(), r.events[0].Counts)
 	}
@@ -395,7 +396,7 @@ func TestStampsOfTheLastTickAreNotTrusted(t *testing.T) {
 		"whole seconds, one ago":               {stamp{Mtime: 4 * second, Ctime: 4 * second}, 5 * second, true},
 		"whole seconds, three ago":             {stamp{Mtime: 4 * second, Ctime: 4 * second}, 7 * second, false},
 	} {
-		if got := tc.s.young(tc.now); got != tc.want {
+		if got := tc.s.tooRecent(tc.now); got != tc.want {
 			t.Errorf("%s: young: got %v, want %v", name, got, tc.want)
 		}
 	}
@@ -408,22 +409,22 @@ func TestStampsOfTheLastTickAreNotTrusted(t *testing.T) {
 	b.settle()
 	b.must(os.Chtimes(b.path("page.txt"), future, future))
 	b.settle()
-	c, err := readCompiled(b.glob("store/compiled/*"), buildID(), filepath.Base(b.glob("store/compiled/*")))
+	c, err := readVerdict(b.glob("store/compiled/*"), buildID(), filepath.Base(b.glob("store/compiled/*")))
 	b.must(err)
 	var young []string
-	for _, w := range append(c.read, c.published...) {
-		if w.young {
+	for _, w := range append(c.sources, c.published...) {
+		if w.tooRecent {
 			young = append(young, w.path)
 		}
 	}
 	if want := []string{"data/many", "data/one.txt", "x.hcl", "page.txt"}; !slices.Equal(young, want) {
 		t.Errorf("young: got %v, want %v", young, want)
 	}
-	w := c.read[1]
+	w := c.sources[1]
 	now, err := os.Stat(b.path("data/one.txt"))
 	b.must(err)
 	for _, young := range []bool{false, true} {
-		forged := witness{path: b.path("data/one.txt"), stamp: stampOf(now), digest: w.digest + "x", young: young}
+		forged := fileState{path: b.path("data/one.txt"), stamp: stampOf(now), digest: w.digest + "x", tooRecent: young}
 		if same, _ := forged.unchanged(0, "", 0); same == young {
 			t.Errorf("another content with this stamp, young %v: got same %v", young, same)
 		}
@@ -444,7 +445,7 @@ func TestGarbledRecordIsNone(t *testing.T) {
 		bad := slices.Clone(sound)
 		bad[i] ^= 0x10
 		b.must(os.WriteFile(path, bad, 0o600))
-		if _, err := readCompiled(path, buildID(), filepath.Base(path)); err == nil {
+		if _, err := readVerdict(path, buildID(), filepath.Base(path)); err == nil {
 			t.Errorf("byte %d of %d garbled: read all the same", i, len(sound))
 		}
 	}
@@ -514,9 +515,9 @@ func TestOnlyAWholeQuietPlanIsCompiled(t *testing.T) {
 	b.settle()
 	b.must(os.RemoveAll(b.path("store/compiled")))
 	x, _ := Load(b.src, toys())
-	p, err := x.PlanWith(b.store(), PlanOptions{Targets: []string{"light.first"}})
+	p, err := NewPlan(x, b.store(), PlanOptions{Targets: []string{"light.first"}})
 	b.must(err)
-	p.Compile()
+	p.SaveVerdict()
 	if b.compare() {
 		t.Error("part of the plan was compiled")
 	}
@@ -610,45 +611,51 @@ func TestRecordIsRenewedAfterManyTouches(t *testing.T) {
 }
 
 // Reading anything as a record ends with an error at worst.
-func FuzzCompiledRecord(f *testing.F) {
-	c := compiled{build: "b", identity: "i", experiment: "x", counts: map[Verb]int{UpToDate: 3}, disabled: []string{"d"}, base: "/base",
-		read:    []witness{{path: "/base/one", young: true, digest: "d", stamp: stamp{1, 2, 3, 4}}, {path: "/two", folder: true}},
-		results: []witness{{path: "/r"}}}
-	f.Add(string(c.encode()[compiledHeader:]))
-	f.Fuzz(func(t *testing.T, text string) {
-		r := recordReader{rest: text}
-		for !r.failed && r.rest != "" {
-			r.text()
-			r.texts()
-			r.witnesses()
-			r.number()
+func FuzzVerdictLine(f *testing.F) {
+	f.Add("r 1 2 3 4 - store/nodes/a.json")
+	f.Add("s/? 1 -2 3 18446744073709551615 d /base with spaces")
+	f.Fuzz(func(t *testing.T, line string) {
+		use, state, ok := parseLine(line)
+		if !ok || strings.Contains(line, "\n") {
+			return
+		}
+		if again, same, ok := parseLine(strings.TrimSuffix(string(state.appendLine([]byte{use}, "/")), "\n")); !ok || again != use ||
+			same.stamp != state.stamp || same.digest != state.digest {
+			t.Errorf("%q: got %c %+v, then %c %+v", line, use, state, again, same)
 		}
 	})
 }
 
 func TestRecordKeepsEverything(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "compiled", "r")
-	want := compiled{build: "b", identity: "i", experiment: "x", counts: map[Verb]int{UpToDate: 300, Collected: 1}, disabled: []string{"d", ""}, base: "/base",
-		paths:   []string{"/base/x.hcl"},
-		read:    []witness{{path: "/base/one", young: true, digest: "d", stamp: stamp{1, -2, 3, 1 << 63}}, {path: "/basement", folder: true}},
-		results: []witness{{path: "/base/r", stamp: stamp{Size: 9}}}}
-	if err := writeCompiled(path, want.encode()); err != nil {
+	want := verdictFile{Build: "b", Identity: "i", Experiment: "x", Counts: map[Verb]int{UpToDate: 300, Collected: 1},
+		Disabled: []string{"d", ""}, Base: "/base", Paths: []string{"/base/x.hcl"},
+		sources: []fileState{{path: "/base/one", tooRecent: true, digest: "d", stamp: stamp{1, -2, 3, 1 << 63}},
+			{path: "/basement", folder: true, digest: "e"}},
+		published: []fileState{{path: "/base/two words", digest: "f"}},
+		results:   []fileState{{path: "/base/r", stamp: stamp{Size: 9}}}}
+	record, ok := want.encode()
+	if !ok {
+		t.Fatal("not encoded")
+	}
+	if err := writeVerdict(path, record); err != nil {
 		t.Fatal(err)
 	}
-	got, err := readCompiled(path, "b", "i")
+	got, err := readVerdict(path, "b", "i")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want.read[0].path, want.results[0].path = "one", "r"
-	if !maps.Equal(got.counts, want.counts) || !slices.Equal(got.read, want.read) ||
-		!slices.Equal(got.results, want.results) || !slices.Equal(got.disabled, want.disabled) || !slices.Equal(got.paths, want.paths) ||
-		got.base != want.base || got.experiment != want.experiment || len(got.published) != 0 {
+	want.sources[0].path, want.published[0].path, want.results[0].path = "one", "two words", "r"
+	if !reflect.DeepEqual(got, &want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if _, err := readCompiled(path, "another", "i"); err == nil {
-		t.Error("read a record of another build")
+	for name, of := range map[string][2]string{"another build": {"another", "i"}, "another experiment": {"b", "another"}} {
+		if _, err := readVerdict(path, of[0], of[1]); err == nil {
+			t.Errorf("read a record of %s", name)
+		}
 	}
-	if _, err := readCompiled(path, "b", "another"); err == nil {
-		t.Error("read a record of another experiment")
+	want.sources[0].path = "two\nlines"
+	if _, ok := want.encode(); ok {
+		t.Error("a path of two lines was encoded")
 	}
 }

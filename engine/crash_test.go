@@ -1,7 +1,8 @@
-package engine
+package engine_test
 
 import (
 	"bytes"
+	_ "embed"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -14,139 +15,98 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/enginetest"
 )
 
-// crashing has stages of every sort: processes of their own, stages in the engine's process, and programs.
-const crashing = `
-stage "toy" "a" {
-  text  = "a"
-  draw  = true
-  count = "$dir/count"
-}
-stage "light" "program" {
-  text  = "program"
-  count = "$dir/count"
-  shell = "sleep 0.05; echo done"
-}
-stage "light" "b" {
-  from  = [stage.toy.a.out]
-  text  = "b"
-  count = "$dir/count"
-}
-stage "toy" "c" {
-  from  = [stage.light.b.out, stage.light.program.out]
-  text  = "c"
-  count = "$dir/count"
-}
-stage "light" "command" {
-  from  = [stage.light.b.out]
-  text  = "command"
-  count = "$dir/count"
-  shell = "(sleep 0.04); sleep 0.02"
-}
-stage "light" "taken" {
-  from  = [stage.light.command.out]
-  count = "$dir/count"
-  shell = "mkdir made; sleep 0.01; echo taken >made/out.txt"
-  takes = true
-}
-stage "toy" "d" {
-  from  = [stage.toy.a.out, stage.light.taken.out]
-  text  = "d"
-  count = "$dir/count"
-}
-stage "light" "e" {
-  from  = [stage.toy.c.out, stage.toy.d.out]
-  text  = "e"
-  count = "$dir/count"
-}
-`
+// crashing has stages in their own processes, stages inside the engine, and programs.
+//
+//go:embed testdata/toys/crashing.hcl
+var crashing string
 
-// TestKilledRunsConverge kills engines, stages or both at random moments and then runs plainly until that succeeds.
-// Every time the results are those of an undisturbed run, nothing that was committed is made again, and no process and
-// no half-made file is left. $RCGRPO_CRASH says how many kills, $RCGRPO_SEED repeats a run of this test.
+// TestKilledRunsConverge kills engines, stages or both at random moments and then runs until that succeeds.
+// Each time the results are those of an undisturbed run, no committed stage runs again, and no process and
+// no partial file is left. $RCGRPO_CRASH is the number of kills, $RCGRPO_SEED repeats an earlier test.
 func TestKilledRunsConverge(t *testing.T) {
-	kills := 50
-	if text := os.Getenv("RCGRPO_CRASH"); text != "" {
-		var err error
-		if kills, err = strconv.Atoi(text); err != nil {
-			t.Fatalf("RCGRPO_CRASH: %v", err)
-		}
-	}
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("RCGRPO_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("RCGRPO_SEED: %v", err)
-		}
-	}
+	kills := number(t, "RCGRPO_CRASH", 50)
+	seed := number(t, "RCGRPO_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
-
-	undisturbed := newLab(t)
-	undisturbed.write(crashing)
+	undisturbed := enginetest.NewLab(t)
+	undisturbed.Write(crashing)
 	began := time.Now()
-	if err := undisturbed.crashEngine().Run(); err != nil {
+	if err := crashEngine(undisturbed).Run(); err != nil {
 		t.Fatal(err)
 	}
-	c := &crash{T: t, rng: rng, want: undisturbed.digests(), length: time.Since(began), kills: map[string]int{}}
-	for told := 0; c.killed < kills && !t.Failed(); {
+	c := &crash{T: t, rng: rand.New(rand.NewPCG(seed, 0)), length: time.Since(began), kills: map[string]int{}}
+	c.want = undisturbed.Digests()
+	for logged := uint64(0); c.killed < kills && !t.Failed(); {
 		c.trial()
-		if c.killed >= told+100 && c.killed < kills {
-			told = c.killed
-			c.tell()
+		if c.killed >= logged+100 && c.killed < kills {
+			logged = c.killed
+			c.Log(c)
 		}
 	}
-	c.tell()
+	c.Log(c)
 }
 
-// crash counts what the kills did.
+// number returns a variable of the environment.
+func number(t *testing.T, variable string, unset uint64) uint64 {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		return unset
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", variable, err)
+	}
+	return n
+}
+
 type crash struct {
 	*testing.T
 	rng    *rand.Rand
 	want   map[string]string // digests of an undisturbed run
-	length time.Duration     // of one
+	length time.Duration     // of an undisturbed run
 
-	kills                                                map[string]int // by target
-	killed, trials, converged, repeats, orphans, adopted int
+	kills                                        map[string]int // by target
+	killed                                       uint64
+	trials, converged, repeats, orphans, adopted int
 }
 
-func (c *crash) tell() {
-	c.Logf("%d kills (%s): %d convergences in %d experiments, %d repeats, %d orphans, %d adoptions", c.killed,
-		c.targets(), c.converged, c.trials, c.repeats, c.orphans, c.adopted)
-}
-
-func (c *crash) targets() string {
-	var parts []string
+func (c *crash) String() string {
+	var targets []string
 	for _, target := range slices.Sorted(maps.Keys(c.kills)) {
-		parts = append(parts, fmt.Sprintf("%d %s", c.kills[target], target))
+		targets = append(targets, fmt.Sprintf("%d %s", c.kills[target], target))
 	}
-	return strings.Join(parts, ", ")
+	return fmt.Sprintf("%d kills (%s): %d convergences in %d experiments, %d repeats, %d orphans, %d adoptions",
+		c.killed, strings.Join(targets, ", "), c.converged, c.trials, c.repeats, c.orphans, c.adopted)
 }
 
-// trial kills one experiment one to three times and lets it come to its end. Beside every second one gc goes on all the time.
+// trial kills an experiment one to three times and then runs it to its end, beside gc in every second trial.
 func (c *crash) trial() {
 	c.trials++
-	l := newLab(c.T)
-	l.write(crashing)
+	l := enginetest.NewLab(c.T)
+	l.Write(crashing)
 	if c.trials%2 == 0 {
-		defer l.collecting(0, true)()
+		defer l.Collect(0, true)()
 	}
 	before := c.kills["stage"] + c.kills["both"]
-	made := map[string]int{} // starts of what was committed at the last kill, by address
+	made := map[string]int{} // starts of the stages that were committed at the last kill, by address
 	for range 1 + c.rng.IntN(3) {
-		engine := l.crashEngine()
-		if err := engine.Start(); err != nil {
+		cmd := crashEngine(l)
+		if err := cmd.Start(); err != nil {
 			c.Fatal(err)
 		}
 		time.Sleep(time.Duration(c.rng.Int64N(int64(c.length)*4/5 + 1)))
-		c.kill(engine)
-		c.repeated(l, made)
-		c.status(l)
+		c.kill(cmd)
+		c.wantNoRepeats(l, made)
+		c.wantNoLiveRun(l)
 	}
 	killedStages := c.kills["stage"] + c.kills["both"] - before
 	for n := 0; ; n++ {
-		out, err := l.crashEngine().Output()
+		out, err := crashEngine(l).Output()
 		c.adopted += bytes.Count(out, []byte("adopted"))
 		if err == nil {
 			break
@@ -155,43 +115,44 @@ func (c *crash) trial() {
 			c.Fatalf("no convergence after %d runs: %v\n%s", n, err, out)
 		}
 	}
-	for address, n := range c.repeated(l, made) { // a process of its own goes on when the engine is killed
+	for address, n := range c.wantNoRepeats(l, made) { // a stage in its own process survives its engine
 		if strings.HasPrefix(address, "stage.toy.") && n > 1+killedStages {
 			c.repeats++
 			c.Errorf("%s started %d times, and only %d stages were killed", address, n, killedStages)
 		}
 	}
-	if got := l.digests(); !maps.Equal(got, c.want) {
+	if got := l.Digests(); !maps.Equal(got, c.want) {
 		c.Errorf("digests: got %v, want %v", got, c.want)
 	} else {
 		c.converged++
 	}
-	if left := l.processes(); len(left) > 0 {
+	if left := processes(l); len(left) > 0 {
 		c.orphans += len(left)
 		c.Errorf("processes left: %v", left)
 	}
-	l.tidy() // a last run that found nothing to do has written nothing
+	l.Tidy()
 	for _, folder := range []string{"work", "staging"} {
-		if left, _ := os.ReadDir(filepath.Join(l.storeDir, folder)); len(left) > 0 {
+		if left, _ := os.ReadDir(filepath.Join(l.StoreDir, folder)); len(left) > 0 {
 			c.Errorf("left in %s: %v", folder, left)
 		}
 	}
-	if all, err := Survivors(l.store()); err != nil || len(all) > 0 {
-		c.Errorf("survivors: got %v, %v, want none", all, err)
+	if all, err := engine.Orphans(l.Store()); err != nil || len(all) > 0 {
+		c.Errorf("stages without an engine: got %v, %v, want none", all, err)
 	}
 }
 
-// kill ends the engine, one of its stages, or both, and the engine's wait.
-func (c *crash) kill(engine *exec.Cmd) {
-	if s, ok := processStat(engine.Process.Pid); !ok || s.ended { // it came to its end before
-		engine.Wait()
+// kill ends the engine, one of its stages, or both, and waits for the engine.
+func (c *crash) kill(cmd *exec.Cmd) {
+	if _, state, _ := stat(cmd.Process.Pid); state == "Z" { // it has ended
+		cmd.Wait()
 		return
 	}
 	target := []string{"engine", "stage", "both"}[c.rng.IntN(3)]
-	stages := children(engine.Process.Pid)
-	for deadline := time.Now().Add(c.length / 4); target != "engine" && len(stages) == 0 && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond) // for one to start
-		stages = children(engine.Process.Pid)
+	stages := children(cmd.Process.Pid)
+	deadline := time.Now().Add(c.length / 4)
+	for target != "engine" && len(stages) == 0 && time.Now().Before(deadline) {
+		time.Sleep(time.Millisecond)
+		stages = children(cmd.Process.Pid)
 	}
 	if len(stages) == 0 {
 		target = "engine"
@@ -200,37 +161,39 @@ func (c *crash) kill(engine *exec.Cmd) {
 		syscall.Kill(stages[c.rng.IntN(len(stages))], syscall.SIGKILL)
 	}
 	if target != "stage" {
-		engine.Process.Kill()
+		cmd.Process.Kill()
 	}
-	engine.Wait() // with a stage killed it ends by itself
+	cmd.Wait() // ends by itself after a stage was killed
 	c.kills[target]++
 	c.killed++
 }
 
-// status asks how the runs stand: none of them is live, whatever their stages do, but for the instant in which a process
-// that was being started still has the files of its engine.
-func (c *crash) status(l *lab) {
-	folders, err := Runs(l.store(), "x")
+// wantNoLiveRun checks that no run has status live. A process that was being started holds the files of its
+// engine for an instant.
+func (c *crash) wantNoLiveRun(l *enginetest.Lab) {
+	runs, err := engine.Runs(l.Store(), "x")
 	if err != nil {
 		c.Fatal(err)
 	}
-	for _, folder := range folders {
+	for _, run := range runs {
 		for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-			s, err := Status(folder)
-			if err != nil || s.Live && time.Now().After(deadline) {
-				c.Errorf("status of %s after the kill: got %+v, %v, want one that is not live", RunName(folder), s, err)
+			s, err := engine.Status(run)
+			late := time.Now().After(deadline)
+			if err != nil || s.Live && late {
+				c.Errorf("status of %s: got %+v, %v, want a run that is not live", engine.RunName(run), s, err)
 			}
-			if err != nil || !s.Live || time.Now().After(deadline) {
+			if err != nil || !s.Live || late {
 				break
 			}
 		}
 	}
 }
 
-// repeated compares the starts of what was committed the last time with those now, and returns these.
-func (c *crash) repeated(l *lab, made map[string]int) (starts map[string]int) {
+// wantNoRepeats checks that the stages of made have not started again, returns the number of starts of
+// every stage, and updates made.
+func (c *crash) wantNoRepeats(l *enginetest.Lab, made map[string]int) (starts map[string]int) {
 	starts = map[string]int{}
-	for _, address := range l.counted() {
+	for _, address := range l.Starts() {
 		starts[address]++
 	}
 	for address, n := range made {
@@ -239,7 +202,7 @@ func (c *crash) repeated(l *lab, made map[string]int) (starts map[string]int) {
 			c.Errorf("%s was committed and started again", address)
 		}
 	}
-	manifests, _, err := l.store().Manifests()
+	manifests, _, err := l.Store().Manifests()
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -249,54 +212,56 @@ func (c *crash) repeated(l *lab, made map[string]int) (starts map[string]int) {
 	return starts
 }
 
-// crashEngine is an engine whose processes all carry the lab's name in their environment.
-func (l *lab) crashEngine() *exec.Cmd {
-	cmd := l.engine()
-	cmd.Env = append(os.Environ(), "LAB="+l.dir)
+// crashEngine returns an engine whose processes all have the lab's folder in their environment.
+func crashEngine(l *enginetest.Lab) *exec.Cmd {
+	cmd := l.Engine()
+	cmd.Env = append(os.Environ(), "LAB="+l.Dir)
 	cmd.Stderr = nil
 	return cmd
 }
 
-// A chain of small stages is always in the middle of something: one has ended and is being taken in, the one before is not recorded
-// yet. Killed there, a plain run afterwards converges too.
+// In a chain of small stages, one stage is being committed while the next one starts.
 func TestKilledChainsConverge(t *testing.T) {
 	const stages, rounds = 30, 10
-	var chain strings.Builder
+	var text strings.Builder
+	from := ""
 	for i := range stages {
-		from := ""
-		if i > 0 {
-			from = fmt.Sprintf("from = [stage.light.s%d.out]", i-1)
-		}
-		fmt.Fprintf(&chain, "stage \"light\" \"s%d\" {\n%s\ncount = \"$dir/count\"\nshell = \"mkdir made; echo %d >made/out.txt\"\ntakes = true\n}\n", i, from, i)
+		fmt.Fprintf(&text, `
+stage "light" "s%d" {
+  %s
+  count = "$dir/count"
+  shell = "mkdir made; echo %[1]d >made/out.txt"
+  takes = true
+}
+`, i, from)
+		from = fmt.Sprintf("from = [stage.light.s%d.out]", i)
 	}
 	for range rounds {
-		l := newLab(t)
-		l.write(chain.String())
-		engine, kill := l.crashEngine(), 1+rand.IntN(stages-1)
-		if err := engine.Start(); err != nil {
+		l := enginetest.NewLab(t)
+		l.Write(text.String())
+		cmd, kill := crashEngine(l), 1+rand.IntN(stages-1)
+		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		for deadline := time.Now().Add(20 * time.Second); len(l.counted()) < kill && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(20 * time.Second); len(l.Starts()) < kill && time.Now().Before(deadline); {
 			time.Sleep(time.Millisecond)
 		}
-		engine.Process.Kill()
-		engine.Wait()
-		r := l.run(RunOptions{})
-		if r.err != nil {
-			t.Fatalf("killed at stage %d, the next run: %v\n%s", kill, r.err, r.text())
+		cmd.Process.Kill()
+		cmd.Wait()
+		if r := l.Run(engine.RunOptions{}); r.Err != nil {
+			t.Fatalf("killed at stage %d, next run: %v\n%s", kill, r.Err, r)
 		}
-		if got, want := l.text(fmt.Sprintf("light.s%d", stages-1)), fmt.Sprintln(stages-1); got != want {
-			t.Errorf("the last stage made %q, want %q", got, want)
+		if got, want := l.Text(fmt.Sprintf("light.s%d", stages-1)), fmt.Sprintln(stages-1); got != want {
+			t.Errorf("killed at stage %d: got last output %q, want %q", kill, got, want)
 		}
-		if left := l.processes(); len(left) > 0 {
-			t.Errorf("killed at stage %d, left: %v", kill, left)
+		if left := processes(l); len(left) > 0 {
+			t.Errorf("killed at stage %d: processes left: %v", kill, left)
 		}
-		l.tidy() // what was about to be gone when that run began is for the next one
 	}
 }
 
-// processes lists those that belong to the lab, after a moment for what is just ending.
-func (l *lab) processes() (left []string) {
+// processes lists the processes of a lab, after up to two seconds for those that are about to end.
+func processes(l *enginetest.Lab) (left []string) {
 	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		left = nil
 		entries, _ := os.ReadDir("/proc")
@@ -306,7 +271,7 @@ func (l *lab) processes() (left []string) {
 				continue
 			}
 			dir, _ := os.Readlink(filepath.Join("/proc", e.Name(), "cwd"))
-			if bytes.Contains(env, []byte("LAB="+l.dir+"\x00")) || strings.HasPrefix(dir, l.dir+"/") {
+			if bytes.Contains(env, []byte("LAB="+l.Dir+"\x00")) || strings.HasPrefix(dir, l.Dir+"/") {
 				line, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
 				left = append(left, e.Name()+" "+strings.ReplaceAll(string(line), "\x00", " "))
 			}
@@ -317,7 +282,7 @@ func (l *lab) processes() (left []string) {
 	}
 }
 
-// children lists the processes whose parent is pid.
+// children returns the running processes whose parent is pid.
 func children(pid int) (all []int) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
@@ -325,14 +290,20 @@ func children(pid int) (all []int) {
 		if err != nil {
 			continue
 		}
-		b, err := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
-		if err != nil {
-			continue
-		}
-		fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-		if parent, err := strconv.Atoi(fields[1]); err == nil && parent == pid && fields[0] != "Z" {
+		if parent, state, ok := stat(child); ok && parent == pid && state != "Z" {
 			all = append(all, child)
 		}
 	}
 	return all
+}
+
+// stat returns the parent and the state of a process from /proc/PID/stat.
+func stat(pid int) (parent int, state string, ok bool) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, "", false
+	}
+	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	parent, err = strconv.Atoi(fields[1])
+	return parent, fields[0], err == nil
 }

@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"crypto/sha256"
@@ -8,19 +8,21 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/internal/disk"
 )
 
 func TestMapOfFilesAndPortsBecomesEdgesAndDigests(t *testing.T) {
-	x := mustLoad(t, `
-experiment {
-}
+	x := enginetest.MustLoadPaper(t, `
+experiment {}
 stage "tasks" "t" {
   source = "bfcl"
 }
@@ -30,27 +32,25 @@ stage "exec" "x" {
 }
 `)
 	n := x.Node("stage.exec.x")
-	s := n.Stage.(*toyExec)
+	s := n.Stage.(*enginetest.PaperExec)
 	if got := filepath.Base(s.Inputs["src"].File.Path); got != "raw.csv" || s.Inputs["src"].Ref != (artifact.Ref{}) {
 		t.Errorf("inputs.src: got %+v, want the file raw.csv", s.Inputs["src"])
 	}
 	if got := s.Inputs["train"].Ref; got.Name != "t" || got.Port != "train" {
 		t.Errorf("inputs.train: got %+v, want port train of t", got)
 	}
-	if len(n.Inputs) != 1 || n.Inputs[0].Setting != "inputs.train" || n.Inputs[0].From.Address != "stage.tasks.t" {
-		t.Errorf("edges: got %+v, want inputs.train from stage.tasks.t", n.Inputs)
-	}
-	i := slices.IndexFunc(n.Settings, func(s Setting) bool { return s.Name == "inputs.src" })
-	if i < 0 || n.Settings[i].Value != jsonText(s.Inputs["src"].File.Digest) {
+	wantList(t, "edges", inputsOf(n), "inputs.train = stage.tasks.t.train")
+	i := slices.IndexFunc(n.Settings, func(s engine.Setting) bool { return s.Name == "inputs.src" })
+	if i < 0 || n.Settings[i].Value != strconv.Quote(s.Inputs["src"].File.Digest) {
 		t.Errorf("settings: got %+v, want inputs.src with the file's digest", n.Settings)
 	}
-	if _, _, ok := n.Key(func(*Node, string) (string, bool) { return "d", true }); !ok {
-		t.Error("the node has no key")
+	if _, _, ok := engine.Key(n, func(*engine.Node, string) (string, bool) { return "d", true }); !ok {
+		t.Error("got no key, want one")
 	}
 }
 
-// Only plain files have a content that a key can hold. Everything else is refused without being opened or read to its end,
-// which devices and pipes may not have.
+// A key can only contain the content of a plain file. Devices and pipes are refused before they are opened,
+// since a read may never end.
 func TestDataAreOnlyPlainFiles(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -66,8 +66,9 @@ func TestDataAreOnlyPlainFiles(t *testing.T) {
 	if err := errors.Join(sparse.Truncate(disk.MaxPlain+1), sparse.Close()); err != nil {
 		t.Skip("this file system has no large files: ", err)
 	}
-	err = errors.Join(unix.Mkfifo(at("pipe"), 0o600), unix.Mkfifo(at("pipes/pipe"), 0o600), os.Symlink("/dev/zero", at("zero")),
-		os.Symlink("/dev/zero", at("links/zero")), os.Symlink("/proc/self/maps", at("proc")), os.Symlink("pipe", at("linked pipe")),
+	err = errors.Join(unix.Mkfifo(at("pipe"), 0o600), unix.Mkfifo(at("pipes/pipe"), 0o600),
+		os.Symlink("/dev/zero", at("zero")), os.Symlink("/dev/zero", at("links/zero")),
+		os.Symlink("/proc/self/maps", at("proc")), os.Symlink("pipe", at("linked pipe")),
 		os.WriteFile(at("sound/file"), nil, 0o600))
 	if err != nil {
 		t.Fatal(err)
@@ -86,10 +87,9 @@ func TestDataAreOnlyPlainFiles(t *testing.T) {
 		`dir("sound")`:        "",
 	} {
 		t.Run(expr, func(t *testing.T) {
-			if err := os.WriteFile(at("x.hcl"), []byte("experiment {\n}\nstage \"toy\" \"a\" {\n  data = ["+expr+"]\n}\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			_, diags := Load(Source{Path: at("x.hcl"), Env: []string{"HOME=" + dir}}, toys())
+			enginetest.WriteFile(t, at("x.hcl"), "experiment {\n}\nstage \"toy\" \"a\" {\n  data = ["+expr+"]\n}\n")
+			src := engine.Source{Path: at("x.hcl"), Env: []string{"HOME=" + dir}}
+			_, diags := engine.Load(src, enginetest.ToyKinds())
 			if want == "" && diags.HasErrors() || want != "" && !strings.Contains(diags.Error(), want) {
 				t.Errorf("got %v, want %q", diags, want)
 			}
@@ -97,46 +97,47 @@ func TestDataAreOnlyPlainFiles(t *testing.T) {
 	}
 }
 
-// Files of HCL are as plain, and small.
-func TestSourcesAreOnlyPlainFiles(t *testing.T) {
+func TestSourcesAreOnlySmallPlainFiles(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	good := at("good.hcl")
-	err := errors.Join(unix.Mkfifo(at("pipe.hcl"), 0o600), os.WriteFile(good, []byte("experiment {\n}\n"), 0o600),
-		os.WriteFile(at("large.hcl"), nil, 0o600), os.Truncate(at("large.hcl"), maxSource+1))
-	if err != nil {
+	enginetest.WriteFile(t, good, "experiment {\n}\n")
+	enginetest.WriteFile(t, at("large.hcl"), "")
+	if err := errors.Join(unix.Mkfifo(at("pipe.hcl"), 0o600), os.Truncate(at("large.hcl"), 64<<20+1)); err != nil {
 		t.Fatal(err)
 	}
-	env := []string{"HOME=" + dir}
 	for name, tc := range map[string]struct {
-		src  Source
+		src  engine.Source
 		want string
 	}{
-		"experiment": {Source{Path: at("pipe.hcl"), Env: env}, "pipe.hcl is no plain file"},
-		"device":     {Source{Path: "/dev/zero", Env: env}, "/dev/zero is no plain file"},
-		"variables":  {Source{Path: good, VarFiles: []string{at("pipe.hcl")}, Env: env}, "pipe.hcl is no plain file"},
-		"site":       {Source{Path: good, Site: at("pipe.hcl"), Env: env}, "pipe.hcl is no plain file"},
-		"size":       {Source{Path: at("large.hcl"), Env: env}, "large.hcl has 67108865 bytes"},
+		"experiment is a pipe":    {engine.Source{Path: at("pipe.hcl")}, "pipe.hcl is no plain file"},
+		"experiment is a device":  {engine.Source{Path: "/dev/zero"}, "/dev/zero is no plain file"},
+		"experiment is too large": {engine.Source{Path: at("large.hcl")}, "large.hcl has 67108865 bytes"},
+		"variables are a pipe": {engine.Source{Path: good, VarFiles: []string{at("pipe.hcl")}},
+			"pipe.hcl is no plain file"},
+		"site file is a pipe": {engine.Source{Path: good, Site: at("pipe.hcl")}, "pipe.hcl is no plain file"},
 	} {
-		if _, diags := Load(tc.src, toys()); !strings.Contains(diags.Error(), tc.want) {
+		tc.src.Env = []string{"HOME=" + dir}
+		if _, diags := engine.Load(tc.src, enginetest.ToyKinds()); !strings.Contains(diags.Error(), tc.want) {
 			t.Errorf("%s: got %v, want %q", name, diags, tc.want)
 		}
 		if tc.src.Path != good {
-			if _, err := ReadSource(tc.src.Path); err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("ReadSource of %s: got %v, want %q", name, err, tc.want)
+			if _, err := engine.ReadSource(tc.src.Path); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("ReadSource, %s: got %v, want %q", name, err, tc.want)
 			}
 		}
 	}
-	if _, err := FindExperiment(dir); err == nil || !strings.Contains(err.Error(), "no plain file") && !strings.Contains(err.Error(), "bytes") {
-		t.Errorf("FindExperiment beside them: got %v, want the first that is refused", err)
+	_, err := engine.FindExperiment(dir)
+	if err == nil || !strings.Contains(err.Error(), "no plain file") && !strings.Contains(err.Error(), "bytes") {
+		t.Errorf("FindExperiment: got %v, want an error about the first refused file", err)
 	}
 }
 
-// raced is true under the race detector.
+// raced is true under the race detector, which empties pools and thereby allocates more.
 var raced bool
 
-// A folder may hold very many files: its digest is that of the names and contents, the memory is bounded by the number of
-// files, and a change of one is noticed. (With a million files the first look took 458 MB and later ones 36.)
+// The digest of a folder hashes names and contents. A folder may contain very many files, so the memory for
+// each is limited.
 func TestFolderOfManyFiles(t *testing.T) {
 	const folders, each = 20, 200
 	dir := t.TempDir()
@@ -147,16 +148,14 @@ func TestFolderOfManyFiles(t *testing.T) {
 		}
 		for f := range each {
 			name, text := fmt.Sprintf("d%02d/f%03d", d, f), fmt.Sprintf("%d %d", d, f)
-			if err := os.WriteFile(filepath.Join(dir, "many", name), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			enginetest.WriteFile(t, filepath.Join(dir, "many", name), text)
 			fmt.Fprintf(want, "%x  %s\n", sha256.Sum256([]byte(text)), name)
 		}
 	}
 	file := filepath.Join(dir, "x.hcl")
-	writeFile(t, file, "experiment {\n}\nstage \"toy\" \"a\" {\n  data = [dir(\"many\")]\n}\n")
+	enginetest.WriteFile(t, file, "experiment {\n}\nstage \"toy\" \"a\" {\n  data = [dir(\"many\")]\n}\n")
 	digest := func() string {
-		x, diags := Load(sourceOf(file), toys())
+		x, diags := engine.Load(engine.Source{Path: file}, enginetest.ToyKinds())
 		if diags.HasErrors() {
 			t.Fatal(diags)
 		}
@@ -166,16 +165,14 @@ func TestFolderOfManyFiles(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	got := digest()
 	runtime.ReadMemStats(&after)
-	if got != fmt.Sprintf("%x", want.Sum(nil)) {
-		t.Errorf("got %s, want %x", got, want.Sum(nil))
+	if want := fmt.Sprintf("%x", want.Sum(nil)); got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
-	if perFile := (after.TotalAlloc - before.TotalAlloc) / (folders * each); perFile > 4<<10 && !raced { // the race detector empties pools
-		t.Errorf("allocated %d bytes for each file, want at most 4 KiB", perFile)
+	if perFile := (after.TotalAlloc - before.TotalAlloc) / (folders * each); perFile > 4<<10 && !raced {
+		t.Errorf("got %d bytes allocated per file, want at most 4 KiB", perFile)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "many", "d07/f100"), []byte("x 100"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	enginetest.WriteFile(t, filepath.Join(dir, "many", "d07/f100"), "x 100")
 	if digest() == got {
-		t.Error("the change of one file was not noticed")
+		t.Error("changed file: got the same digest, want another")
 	}
 }

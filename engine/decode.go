@@ -19,28 +19,27 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
-// decoder fills settings structs from the bodies of blocks. It goes on after a mistake and collects them all; a
-// field whose value is in doubt keeps its default. Values that depend on an earlier mistake are unknown and passed
-// over in silence.
+// decoder fills settings structs from blocks. It collects all errors. After an error a field keeps its default. A
+// value that depends on an earlier error is unknown and reported only once.
 type decoder struct {
 	eval   func(hclsyntax.Expression) (cty.Value, hcl.Diagnostics)
-	ranges map[string]hcl.Range // place of each setting that the file names, by its path ("clip.low")
-	seeds  []int64              // seeds a reference brings when it gathers; nil: references carry none
-	also   []string             // names that are read elsewhere, for suggestions
-	refs   []*refValue          // what was referred to
+	ranges map[string]hcl.Range // range of each setting in the file, by path ("clip.low")
+	seeds  []int64              // seeds of each reference, for kinds across seeds; nil: references have no seed
+	also   []string             // names decoded elsewhere, for suggestions
+	refs   []*refValue          // references found
 	diags  hcl.Diagnostics
-	doubt  bool // some value depends on an earlier mistake
+	doubt  bool // some value depends on an earlier error
 }
 
-// body is what a block holds, without the parts somebody else reads.
+// body is the content of a block without the names that are decoded elsewhere.
 type body struct {
-	attrs  []*hclsyntax.Attribute // by position
+	attrs  []*hclsyntax.Attribute // in the order of the file
 	blocks []*hclsyntax.Block
-	owner  string    // `stage "sft" "warm"`, for messages
+	owner  string    // `stage "sft" "warm"`, for diagnostics
 	def    hcl.Range // header of the block
 }
 
-// newBody takes the attributes and blocks of b whose names keep accepts; a nil keep takes all.
+// newBody returns the attributes and blocks of b that keep accepts; nil accepts all.
 func newBody(b *hclsyntax.Body, owner string, def hcl.Range, keep func(name string) bool) body {
 	out := body{owner: owner, def: def}
 	for name, a := range b.Attributes {
@@ -61,7 +60,7 @@ func (d *decoder) errorf(rng hcl.Range, summary, format string, args ...any) {
 	d.diags = append(d.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(format, args...), Subject: &rng})
 }
 
-// structure decodes b into the struct v, which holds the defaults. Settings are recorded under prefix.
+// structure decodes b into the struct v, which contains the defaults. Paths of settings begin with prefix.
 func (d *decoder) structure(b body, v reflect.Value, prefix string) {
 	fields := fieldsOf(v.Type())
 	given := map[string]bool{}
@@ -69,7 +68,7 @@ func (d *decoder) structure(b body, v reflect.Value, prefix string) {
 		f := findField(fields, a.Name, roleSetting)
 		if f == nil {
 			d.unknownSetting(a, b, fields)
-			given[nearest(a.Name, fieldNames(fields))] = true // so that it is not missed as well
+			given[nearest(a.Name, fieldNames(fields))] = true // do not report it as missing too
 			continue
 		}
 		given[f.name] = true
@@ -80,7 +79,7 @@ func (d *decoder) structure(b body, v reflect.Value, prefix string) {
 			d.doubt = true
 			continue
 		}
-		if val.IsNull() { // as if it were not there, so that a conditional can leave a default alone
+		if val.IsNull() { // null means absent, so that a conditional can keep a default
 			given[f.name] = f.optional
 			continue
 		}
@@ -109,7 +108,7 @@ func (d *decoder) structure(b body, v reflect.Value, prefix string) {
 	}
 }
 
-// presetFirst puts the attribute that names a preset before the others, which may change what it gives.
+// presetFirst moves the attribute with a preset to the front, because the other attributes override it.
 func presetFirst(attrs []*hclsyntax.Attribute, fields []field) []*hclsyntax.Attribute {
 	isPreset := func(a *hclsyntax.Attribute) bool {
 		f := findField(fields, a.Name, roleSetting)
@@ -169,7 +168,7 @@ func (d *decoder) blocks(b body, v reflect.Value, fields []field, prefix string)
 	}
 }
 
-// labels puts the labels of a block into the fields that want them.
+// labels stores the labels of a block in the fields tagged label.
 func (d *decoder) labels(bl *hclsyntax.Block, v reflect.Value, path string) {
 	var names []string
 	for _, f := range fieldsOf(v.Type()) {
@@ -225,7 +224,7 @@ func fieldNames(fields []field) []string {
 	return names
 }
 
-// known is the sentence that lists what may be written, when that is short enough to help.
+// known returns a sentence with the valid names, or "" if there are too many to help.
 func known(fields []field) string {
 	names := fieldNames(fields)
 	if len(names) == 0 {
@@ -247,7 +246,8 @@ func meaning(f *field) string {
 	return ""
 }
 
-// assign puts a known value that is not null into dst. The place of a mistake is the element of expr where possible.
+// assign stores a known value that is not null in dst. Errors have the range of the element of expr where
+// possible.
 func (d *decoder) assign(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
 	switch dst.Type() {
 	case refGoType:
@@ -297,7 +297,7 @@ func (d *decoder) assign(dst reflect.Value, val cty.Value, f *field, expr hclsyn
 	}
 }
 
-// data fills an artifact.Data from a file() or dir(), or from a reference.
+// data stores file(), dir() or a reference in an artifact.Data.
 func (d *decoder) data(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
 	switch {
 	case val.Type() == fileType:
@@ -390,7 +390,7 @@ func (d *decoder) byteSize(dst reflect.Value, val cty.Value, expr hclsyntax.Expr
 	d.wrongType(val, expr, path, `a size such as "16GB" or "512MiB"`)
 }
 
-// parseBytes reads a size with a unit; kB, MB, GB, TB are powers of 1000, KiB … TiB of 1024.
+// parseBytes parses a size with a unit; kB, MB, GB, TB are powers of 1000, KiB … TiB of 1024.
 func parseBytes(s string) (int64, bool) {
 	units := []struct {
 		name string
@@ -449,8 +449,8 @@ func (d *decoder) element(dst reflect.Value, val cty.Value, f *field, expr hclsy
 	}
 }
 
-// dynamic turns a value of any type into plain Go: bool, string, float64 or int64, []any, map[string]any,
-// artifact.Ref and artifact.File.
+// dynamic converts a value of any type to Go: bool, string, float64 or int64, []any, map[string]any, artifact.Ref
+// and artifact.File.
 func (d *decoder) dynamic(val cty.Value, expr hclsyntax.Expression, path string) any {
 	t := val.Type()
 	switch {
@@ -493,7 +493,7 @@ func (d *decoder) dynamic(val cty.Value, expr hclsyntax.Expression, path string)
 	return nil
 }
 
-// elementExpr returns the expression of element i when expr is a literal list, else expr.
+// elementExpr returns the expression of element i if expr is a literal list, else expr.
 func elementExpr(expr hclsyntax.Expression, i int) hclsyntax.Expression {
 	if list, ok := expr.(*hclsyntax.TupleConsExpr); ok && i < len(list.Exprs) {
 		return list.Exprs[i]
@@ -501,7 +501,7 @@ func elementExpr(expr hclsyntax.Expression, i int) hclsyntax.Expression {
 	return expr
 }
 
-// itemExpr returns the expression bound to key when expr is a literal map, else expr.
+// itemExpr returns the expression of key if expr is a literal map, else expr.
 func itemExpr(expr hclsyntax.Expression, key string) hclsyntax.Expression {
 	if object, ok := expr.(*hclsyntax.ObjectConsExpr); ok {
 		for _, item := range object.Items {
@@ -513,7 +513,7 @@ func itemExpr(expr hclsyntax.Expression, key string) hclsyntax.Expression {
 	return expr
 }
 
-// describe says in a few words what a value is.
+// describe returns a short description of a value.
 func describe(val cty.Value) string {
 	t := val.Type()
 	switch {
@@ -546,7 +546,7 @@ func describe(val cty.Value) string {
 	return "a " + t.FriendlyName()
 }
 
-// quoted is a string of the user's in quotes, cut when it is long.
+// quoted returns a string in quotes, truncated if it is long.
 func quoted(s string) string {
 	if r := []rune(s); len(r) > 40 {
 		s = string(r[:40]) + "…"
@@ -562,7 +562,7 @@ func quoteAll(names []string) string {
 	return strings.Join(quoted, ", ")
 }
 
-// upperFirst begins a sentence; a setting alone keeps its own spelling (`lr must be …`).
+// upperFirst capitalises a sentence, unless it begins with a setting (`lr must be …`).
 func upperFirst(s string) string {
 	if !strings.Contains(s, " ") {
 		return s

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,36 +16,35 @@ import (
 // device is a GPU as the driver describes it.
 type device struct {
 	index, uuid string
-	total, used int64 // bytes; -1: the driver does not say
-	apps        []app
+	total, used int64 // bytes; -1: unknown
+	apps        []gpuProcess
 }
 
-// app is a process that computes on a device.
-type app struct {
+// gpuProcess is a process that uses a GPU.
+type gpuProcess struct {
 	pid  int
-	used int64 // bytes of the device; -1: the driver does not say
+	used int64 // bytes of the GPU's memory; -1: unknown
 }
 
-// driverPatience is how long the driver's tool may take to answer. Tests shorten it.
-var driverPatience = 10 * time.Second
+// driverTimeout limits one call of nvidia-smi. Tests shorten it.
+var driverTimeout = 10 * time.Second
 
-// errNoDriver says that this machine has no driver to ask.
 var errNoDriver = errors.New("there is no nvidia-smi")
 
-// ask runs nvidia-smi and returns the rows of its table.
-func ask(ctx context.Context, query string) ([][]string, error) {
+// nvidiaSMI runs a query and returns the rows of its table.
+func nvidiaSMI(ctx context.Context, query string) ([][]string, error) {
 	path, err := exec.LookPath("nvidia-smi")
 	if err != nil {
 		return nil, errNoDriver
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, driverPatience, fmt.Errorf("no answer in %v", driverPatience))
+	ctx, cancel := context.WithTimeoutCause(ctx, driverTimeout, fmt.Errorf("no answer in %v", driverTimeout))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, query, "--format=csv,noheader,nounits")
-	cmd.Env = append(os.Environ(), "LC_ALL=C") // numbers as we read them
-	cmd.WaitDelay = time.Second                // a child of it may hold its output
+	cmd.Env = append(os.Environ(), "LC_ALL=C") // the locale changes the format of numbers
+	cmd.WaitDelay = time.Second                // a child process may keep the output open
 	out, err := cmd.Output()
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("nvidia-smi %s: %w", query, context.Cause(ctx))
+		err = context.Cause(ctx)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("nvidia-smi %s: %w", query, err)
@@ -60,9 +58,9 @@ func ask(ctx context.Context, query string) ([][]string, error) {
 	return rows, nil
 }
 
-// inspect asks the driver which devices there are and who computes on them.
+// inspect queries the driver for the GPUs and the processes on them.
 func inspect(ctx context.Context) ([]device, error) {
-	rows, err := ask(ctx, "--query-gpu=index,uuid,memory.total,memory.used")
+	rows, err := nvidiaSMI(ctx, "--query-gpu=index,uuid,memory.total,memory.used")
 	if err != nil {
 		return nil, err
 	}
@@ -76,24 +74,24 @@ func inspect(ctx context.Context) ([]device, error) {
 		}
 		all = append(all, device{index: row[0], uuid: row[1], total: mebibytes(row[2]), used: mebibytes(row[3])})
 	}
-	if rows, err = ask(ctx, "--query-compute-apps=gpu_uuid,pid,used_memory"); err != nil {
+	if rows, err = nvidiaSMI(ctx, "--query-compute-apps=gpu_uuid,pid,used_memory"); err != nil {
 		return nil, err
 	}
 	for _, row := range rows {
-		if len(row) != 3 { // "No running processes found" in some versions
+		if len(row) != 3 { // some versions print "No running processes found"
 			continue
 		}
 		pid, err := strconv.Atoi(row[1])
 		i := slices.IndexFunc(all, func(d device) bool { return d.uuid == row[0] })
-		if err != nil || i < 0 { // a slice of a device has an id of its own and no row above
+		if err != nil || i < 0 { // a MIG slice has its own uuid, which the first query does not list
 			continue
 		}
-		all[i].apps = append(all[i].apps, app{pid, mebibytes(row[2])})
+		all[i].apps = append(all[i].apps, gpuProcess{pid, mebibytes(row[2])})
 	}
 	return all, nil
 }
 
-// mebibytes reads a size; "[N/A]" and the like are -1.
+// mebibytes parses a size; "[N/A]" and other text is -1.
 func mebibytes(text string) int64 {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 {
@@ -102,71 +100,75 @@ func mebibytes(text string) int64 {
 	return n << 20
 }
 
-// view is what the driver said last. Devices it does not know by the id of the site file count as free.
-type view struct {
-	at      time.Time // zero: it was never asked
+// GPUs is the last answer of the driver. A GPU that the answer does not contain counts as unused.
+type GPUs struct {
+	at      time.Time // zero: the driver was never queried
 	devices []device
-	about   []string // ids of the devices that no run held then
+	free    []string // ids of the GPUs that no run had reserved at that time
 	err     error
 }
 
-// fresh says whether a stage may start by this view.
-func (v view) fresh(now time.Time) bool { return !v.at.IsZero() && now.Sub(v.at) < 2*time.Second }
+func queryGPUs(ctx context.Context) GPUs {
+	devices, err := inspect(ctx)
+	return GPUs{at: time.Now(), devices: devices, err: err}
+}
 
-// find returns the device with that id, or nil.
-func (v view) find(id string) *device {
-	for i, d := range v.devices {
+// fresh reports whether the answer is recent enough to start a stage.
+func (g GPUs) fresh(now time.Time) bool { return !g.at.IsZero() && now.Sub(g.at) < 2*time.Second }
+
+func (g GPUs) find(id string) *device {
+	for i, d := range g.devices {
 		if id == d.index || id == d.uuid {
-			return &v.devices[i]
+			return &g.devices[i]
 		}
 	}
 	return nil
 }
 
-// same says whether two ids mean one device.
-func (v view) same(a, b string) bool {
+// same reports whether two ids (index or uuid) name one GPU.
+func (g GPUs) same(a, b string) bool {
 	if a == b {
 		return true
 	}
-	d := v.find(a)
-	return d != nil && d == v.find(b)
+	d := g.find(a)
+	return d != nil && d == g.find(b)
 }
 
-// quietMemory is what a device without any process may have in use: the driver's own, and a screen's.
-const quietMemory = 1 << 30
+// idleMemory is the most memory that an unused GPU may show: the driver and a screen need some.
+const idleMemory = 1 << 30
 
-// stranger says who uses a device that no run holds; "" when nobody does.
-func (v view) stranger(id string) string {
-	d := v.find(id)
+// foreignUse describes the process that uses a GPU that no run has reserved; "" if none does.
+func (g GPUs) foreignUse(id string) string {
+	d := g.find(id)
 	if d == nil {
 		return ""
 	}
-	if len(d.apps) > 0 {
-		a := d.apps[0]
-		text := fmt.Sprintf("process %d", a.pid)
-		if name, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(a.pid), "comm")); err == nil {
-			text += " (" + plain(strings.TrimSpace(string(name))) + ")"
+	if len(d.apps) == 0 {
+		if d.used > idleMemory {
+			return fmt.Sprintf("a process that this machine does not show uses %d MiB of it", d.used>>20)
 		}
-		if a.used > 0 {
-			text += fmt.Sprintf(" uses %d MiB of it", a.used>>20)
-		} else {
-			text += " uses it"
-		}
-		if n := len(d.apps) - 1; n > 0 {
-			text += fmt.Sprintf(", and %d more", n)
-		}
-		return text
+		return ""
 	}
-	if d.used > quietMemory {
-		return fmt.Sprintf("a process that this machine does not show uses %d MiB of it", d.used>>20)
+	a := d.apps[0]
+	text := fmt.Sprintf("process %d", a.pid)
+	if name := processName(a.pid); name != "?" {
+		text += " (" + name + ")"
 	}
-	return ""
+	if a.used > 0 {
+		text += fmt.Sprintf(" uses %d MiB of it", a.used>>20)
+	} else {
+		text += " uses it"
+	}
+	if n := len(d.apps) - 1; n > 0 {
+		text += fmt.Sprintf(", and %d more", n)
+	}
+	return text
 }
 
-// able lists those of the devices that have that much memory; one whose memory is not known has.
-func (v view) able(memory int64, ids []string) []string {
+// withMemory returns the ids of the GPUs that have that many bytes; a GPU of unknown size counts as large enough.
+func (g GPUs) withMemory(memory int64, ids []string) []string {
 	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
-		d := v.find(id)
+		d := g.find(id)
 		return memory > 0 && d != nil && d.total >= 0 && d.total < memory
 	})
 }

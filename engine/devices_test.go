@@ -46,7 +46,7 @@ func TestDriversAnswersAreRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			fakeDriver(t, tc.gpus, tc.apps)
-			v := inspectNow(t.Context())
+			v := queryGPUs(t.Context())
 			if tc.err != "" {
 				if v.err == nil || !strings.Contains(v.err.Error(), tc.err) {
 					t.Errorf("got %v, want an error with %q", v.err, tc.err)
@@ -58,7 +58,7 @@ func TestDriversAnswersAreRead(t *testing.T) {
 			}
 			for i, want := range tc.want {
 				id := []string{"0", "GPU-bbb", "2"}[i]
-				if got := v.stranger(id); !strings.Contains(got, want) || want == "" && got != "" {
+				if got := v.foreignUse(id); !strings.Contains(got, want) || want == "" && got != "" {
 					t.Errorf("GPU %s: got %q, want %q", id, got, want)
 				}
 			}
@@ -68,16 +68,16 @@ func TestDriversAnswersAreRead(t *testing.T) {
 
 func TestDriverThatIsNotThereOrHangs(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	if v := inspectNow(t.Context()); !errors.Is(v.err, errNoDriver) {
+	if v := queryGPUs(t.Context()); !errors.Is(v.err, errNoDriver) {
 		t.Errorf("without nvidia-smi: got %v, want errNoDriver", v.err)
 	}
 	dir := fakeDriver(t, "", "")
 	if err := os.WriteFile(filepath.Join(dir, "nvidia-smi"), []byte("#!/bin/sh\nexec /bin/sleep 600\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	defer func(d time.Duration) { driverPatience = d }(driverPatience)
-	driverPatience = 50 * time.Millisecond
-	if v := inspectNow(t.Context()); v.err == nil || !strings.Contains(v.err.Error(), "no answer in 50ms") {
+	defer func(d time.Duration) { driverTimeout = d }(driverTimeout)
+	driverTimeout = 50 * time.Millisecond
+	if v := queryGPUs(t.Context()); v.err == nil || !strings.Contains(v.err.Error(), "no answer in 50ms") {
 		t.Errorf("one that hangs: got %v, want an error that says so", v.err)
 	}
 }
@@ -115,7 +115,7 @@ func TestStageWaitsForAStrangerToLeave(t *testing.T) {
 			case EventNote:
 				said <- e.Text
 			case EventStarted:
-				started <- shellAddress(e.Address)
+				started <- ShortAddress(e.Address)
 			}
 		})
 	}()
@@ -142,7 +142,7 @@ func TestSilentDriverIsToldOfAndDevicesCountAsFree(t *testing.T) {
 	l := newLab(t)
 	l.write(onDevice)
 	r := l.mustRun()
-	if e, ok := r.find(EventNote, ""); !ok || !strings.Contains(e.Text, "not known") {
+	if e, ok := r.find(EventNote, ""); !ok || !strings.Contains(e.Text, "cannot check") {
 		t.Errorf("got %s, want a note that strangers are not known", r.text())
 	}
 	l.want(r, EventDone, "toy.a")
@@ -177,7 +177,7 @@ func TestDriverIsAskedForNumbersThatWeRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("LC_ALL", "fa_IR.UTF-8")
-	if v := inspectNow(t.Context()); v.err != nil || len(v.devices) != 3 || v.devices[0].total != 80<<30 {
+	if v := queryGPUs(t.Context()); v.err != nil || len(v.devices) != 3 || v.devices[0].total != 80<<30 {
 		t.Errorf("got %+v, want three devices, the first of 80 GiB", v)
 	}
 }

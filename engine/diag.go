@@ -3,13 +3,15 @@ package engine
 import (
 	"cmp"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 )
 
-// nearest returns the candidate that a misspelt name most likely meant, or "" when none is near: at most one edit
-// for every three letters, with a swap of neighbours counted as one. Where there is none, another form of the word will
-// do (retries for retry, gpu_mem for gpu_memory): the one that begins alike for two thirds of the shorter.
+// nearest returns the candidate closest to a misspelt name, or "". It allows one edit per three letters; a swap of
+// neighbours is one edit. Otherwise it accepts a candidate with a common prefix of two thirds of the shorter word
+// (retries for retry, gpu_mem for gpu_memory).
 func nearest(name string, candidates []string) string {
 	best, bestDistance := "", 1+max(1, len(name)/3)
 	for _, c := range candidates {
@@ -37,12 +39,12 @@ func commonPrefix(a, b string) int {
 	return n
 }
 
-// didYouMean ends a sentence about an unknown name: with the nearest one, or with a full stop.
+// didYouMean ends a sentence about an unknown name with the nearest candidate or a full stop.
 func didYouMean(name string, candidates []string) string {
 	return cmp.Or(NearHint(name, candidates), ".")
 }
 
-// NearHint is "; did you mean NAME?", or "" when nothing is near.
+// NearHint returns "; did you mean NAME?", or "" if no candidate is near.
 func NearHint(name string, candidates []string) string {
 	if n := nearest(name, candidates); n != "" {
 		return fmt.Sprintf("; did you mean %s?", n)
@@ -73,8 +75,35 @@ func editDistance(a, b string) int {
 	return last[len(b)]
 }
 
-// Related is a second place that a diagnostic speaks of, in its Extra.
+// Related is a second range of a diagnostic, in its Extra.
 type Related struct {
 	Text  string
 	Range hcl.Range
+}
+
+// Plural returns "1 stage" or "2 stages".
+func Plural(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
+// longestShown is the length of a printed value, in characters.
+const longestShown = 48
+
+// formatValue formats the canonical value of a key part for people: 1e-5 rather than 0.00001, long texts
+// truncated.
+func formatValue(value string, known bool) string {
+	if !known {
+		return "(none)"
+	}
+	if x, err := strconv.ParseFloat(value, 64); err == nil && x != 0 && (x < 1e-3 && x > -1e-3) {
+		mantissa, exponent, _ := strings.Cut(strconv.FormatFloat(x, 'e', -1, 64), "e-")
+		return mantissa + "e-" + strings.TrimLeft(exponent, "0")
+	}
+	if text := []rune(value); len(text) > longestShown {
+		return string(text[:longestShown-1]) + "…"
+	}
+	return value
 }

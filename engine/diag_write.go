@@ -13,8 +13,8 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// WriteDiagnostics tells what is wrong: for each diagnostic its summary, the line of the file with the place
-// underlined, the values of the variables in the expression, and the sentences. files are those of the experiment.
+// WriteDiagnostics prints each diagnostic: the summary, the line of the file with the range underlined, the values
+// of the variables in the expression, and the detail. files are those of the experiment.
 func WriteDiagnostics(w io.Writer, diags hcl.Diagnostics, files map[string]*hcl.File, color bool) {
 	p := painter{color}
 	for i, d := range diags {
@@ -50,7 +50,7 @@ func (p painter) paint(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// writeSnippet shows one line of a file with the range underlined, after a line that says where it is.
+// writeSnippet prints the position and one line of a file with the range underlined.
 func writeSnippet(w io.Writer, at hcl.Range, files map[string]*hcl.File, p painter, note string) {
 	where := place(at)
 	if block := enclosingBlock(files[at.Filename], at); block != "" {
@@ -89,7 +89,7 @@ func writeSnippet(w io.Writer, at hcl.Range, files map[string]*hcl.File, p paint
 	fmt.Fprintf(w, "      │ %s%s\n", pad.String(), p.paint("31;1", strings.Repeat("^", max(1, to-from))))
 }
 
-// window cuts a line that is too long to read down to what stands around columns from to to, and moves these.
+// window truncates a long line around the columns from to to, and adjusts them.
 func window(line string, from, to int) (string, int, int) {
 	const widest, before = 200, 40
 	runes := []rune(line)
@@ -108,7 +108,7 @@ func window(line string, from, to int) (string, int, int) {
 	return text, from - start, min(to, end+1) - start
 }
 
-// most is how much of a sentence or value is shown.
+// most is the length of a printed detail or value, in bytes.
 const most = 2000
 
 func shortened(text string) string {
@@ -118,7 +118,7 @@ func shortened(text string) string {
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
-// enclosingBlock names the outermost block around a range, "" when the range is its header or stands outside.
+// enclosingBlock returns the name of the outermost block around a range, or "".
 func enclosingBlock(file *hcl.File, at hcl.Range) string {
 	if file == nil {
 		return ""
@@ -139,7 +139,7 @@ func enclosingBlock(file *hcl.File, at hcl.Range) string {
 	return ""
 }
 
-// usedValues lists the plain values of the variables in the expression of a diagnostic: `var.updates is 5`.
+// usedValues returns the plain values of the variables in the expression of a diagnostic: `var.updates is 5`.
 func usedValues(d *hcl.Diagnostic) []string {
 	if d.Expression == nil || d.EvalContext == nil {
 		return nil
@@ -182,7 +182,7 @@ type PosJSON struct {
 	Byte   int `json:"byte"`
 }
 
-// DiagnosticsJSON turns diagnostics into their form for programs; the list is never nil.
+// DiagnosticsJSON converts diagnostics to JSON structs. The list is never nil.
 func DiagnosticsJSON(diags hcl.Diagnostics) []DiagnosticJSON {
 	out := make([]DiagnosticJSON, 0, len(diags))
 	for _, d := range diags {

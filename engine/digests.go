@@ -1,64 +1,58 @@
 package engine
 
 import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/disk"
 )
 
-// digests finds the content digests of the user's files and folders, each once. Large ones are remembered by their
-// stamps, in a file of the store that may vanish at any time.
+// digests computes the content digest of each file and folder once. Digests of large files are cached by their
+// stamps in a file of the store, which may be deleted at any time.
 type digests struct {
-	pinned map[string]string // by absolute path; believed without a look
-	cache  string            // path of the cache file; "" for none
+	pinned map[string]string // by absolute path; used without reading the file
+	cache  string            // path of the cache; "" for none
 
-	mu     sync.Mutex           // guards what follows; stages are decoded several at once
-	seen   map[string]*sighting // by absolute path
+	seen   map[string]fileState // by absolute path
 	known  map[string]seenFile
 	loaded bool
 	dirty  bool
 }
 
-// sighting is what was found at a path.
-type sighting struct {
-	sync.Mutex // held while it is read, so that it is read once
-	witness    // without a digest before that
-}
-
-// seenFile is what a cached digest is believed by.
+// seenFile is a cached digest.
 type seenFile struct {
 	stamp
 	Digest string `json:"digest"`
 }
 
 const (
-	// cacheFrom is the size from which reading a file costs more than asking the cache.
+	// cacheFrom is the size at which reading a file costs more than reading the cache.
 	cacheFrom = 1 << 20
-	// settled is how old a file's time stamp must be before it proves anything: younger, it may change again
-	// within one tick of the file system's clock.
+	// settled is the minimum age of a file's time stamp; a younger file may change again within one tick of the
+	// file system's clock.
 	settled = 2 * time.Second
 )
 
-// of returns the digest of a file or folder and complains when path is not what was called for. In messages it is
-// called by the name the user wrote.
+// of returns the digest of a file or folder. It is an error if path is a folder instead of a file or vice versa.
+// written is the path in error messages.
 func (c *digests) of(path, written string, dir bool) (string, error) {
 	if d, ok := c.pinned[path]; ok {
 		return d, nil
 	}
-	s := c.at(path)
-	s.Lock()
-	defer s.Unlock()
-	if s.digest != "" && s.folder == dir {
+	if s, ok := c.seen[path]; ok && s.folder == dir {
 		return s.digest, nil
 	}
-	w := witness{path: path, folder: dir}
+	w := fileState{path: path, folder: dir}
 	now := clock()
 	info, err := os.Stat(path)
 	switch {
@@ -80,38 +74,15 @@ func (c *digests) of(path, written string, dir bool) (string, error) {
 			return "", err
 		}
 	}
-	w.young = newest.young(now)
+	w.tooRecent = newest.tooRecent(now)
 	if w.digest, err = c.content(w, newest.Mtime); err != nil {
 		return "", err
 	}
-	s.witness = w
+	if c.seen == nil {
+		c.seen = map[string]fileState{}
+	}
+	c.seen[path] = w
 	return w.digest, nil
-}
-
-// at is where that is kept which is found at a path.
-func (c *digests) at(path string) *sighting {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s := c.seen[path]
-	if s == nil {
-		if c.seen == nil {
-			c.seen = map[string]*sighting{}
-		}
-		s = new(sighting)
-		c.seen[path] = s
-	}
-	return s
-}
-
-// witnesses lists what was found, once nothing is being read any more.
-func (c *digests) witnesses() []witness {
-	var all []witness
-	for _, s := range c.seen {
-		if s.digest != "" {
-			all = append(all, s.witness)
-		}
-	}
-	return all
 }
 
 func fileOrFolder(dir bool) string {
@@ -121,8 +92,8 @@ func fileOrFolder(dir bool) string {
 	return "file"
 }
 
-// content reads a file or folder, unless it is large and known. mtime is its newest.
-func (c *digests) content(w witness, mtime int64) (string, error) {
+// content computes the digest of a file or folder, unless it is large and cached. mtime is the newest in it.
+func (c *digests) content(w fileState, mtime int64) (string, error) {
 	read := artifact.FileDigest
 	if w.folder {
 		read = artifact.Digest
@@ -139,29 +110,25 @@ func (c *digests) content(w witness, mtime int64) (string, error) {
 		return "", err
 	}
 	if begun.Sub(time.Unix(0, mtime)) > settled {
-		c.mu.Lock()
-		defer c.mu.Unlock()
 		c.known[w.path] = seenFile{w.stamp, digest}
 		c.dirty = true
 	}
 	return digest, nil
 }
 
-// remembered is what the cache file says of a path.
+// remembered returns the cached digest of a path.
 func (c *digests) remembered(path string) seenFile {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if !c.loaded {
 		c.loaded = true
 		c.known = map[string]seenFile{}
 		if b, err := os.ReadFile(c.cache); err == nil && json.Unmarshal(b, &c.known) != nil {
-			c.known = map[string]seenFile{} // torn or foreign: as if it were not there
+			c.known = map[string]seenFile{} // torn or foreign: start with an empty cache
 		}
 	}
 	return c.known[path]
 }
 
-// save keeps what was learnt. A store that cannot be written only costs the next reader the hash.
+// save writes the cache. If the store is not writable, the next Load reads the files again.
 func (c *digests) save() {
 	if !c.dirty || c.cache == "" {
 		return
@@ -170,16 +137,50 @@ func (c *digests) save() {
 	if err != nil {
 		return
 	}
-	dir := filepath.Dir(c.cache)
-	if os.MkdirAll(dir, 0o700) != nil {
-		return
+	if os.MkdirAll(filepath.Dir(c.cache), 0o700) == nil {
+		_ = writeTemporary(c.cache, b)
 	}
-	aside, err := os.CreateTemp(dir, ".digests-*")
+}
+
+// maxSource is the size in bytes of the largest HCL file.
+const maxSource = 64 << 20
+
+// ReadSource reads an HCL file: a regular file of at most 64 MiB.
+func ReadSource(path string) ([]byte, error) {
+	text, _, err := readSource(path)
+	return text, err
+}
+
+// readSource is ReadSource that also returns the state of the file before it was read.
+func readSource(path string) ([]byte, fileState, error) {
+	now := clock()
+	file, err := disk.OpenPlain(path, maxSource)
 	if err != nil {
-		return
+		return nil, fileState{}, err
 	}
-	_, err = aside.Write(b)
-	if cerr := aside.Close(); err != nil || cerr != nil || os.Rename(aside.Name(), c.cache) != nil {
-		os.Remove(aside.Name())
+	defer file.Close()
+	text, err := io.ReadAll(file)
+	if err != nil {
+		return nil, fileState{}, err
 	}
+	sum := sha256.Sum256(text)
+	f := fileState{path: absolute(path), stamp: stampOfStat(file.Stat()), digest: hex.EncodeToString(sum[:])}
+	f.tooRecent = f.stamp.tooRecent(now)
+	return text, f, nil
+}
+
+// writeTemporary writes a file under a temporary name and renames it. Unlike disk.WriteFile it does not flush.
+func writeTemporary(path string, content []byte) error {
+	file, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	if err = cmp.Or(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		os.Remove(file.Name())
+	}
+	return err
 }

@@ -2,7 +2,7 @@
 // stage learns or measures is the affair of its Kind.
 //
 // Start with Load, which turns a file or folder into an Experiment: a graph of Nodes, decoded, checked and linked.
-// Experiment.Plan compares it with a store (package engine/artifact) and says for every node whether it would run and
+// NewPlan compares it with a store (package engine/artifact) and says for every node whether it would run and
 // why; Plan.Run does it. The language is described in docs/language.md.
 //
 // # Settings structs
@@ -24,7 +24,7 @@
 // A block with defaults is a pointer: an absent block keeps the value New put there, a present one keeps the
 // defaults of the attributes it does not name. Repeated blocks are slices of structs. Embedded structs lend their fields.
 //
-// A stage whose settings may have no effect in combination is an EffectTeller: writing such a setting is an error.
+// A stage whose settings may have no effect in combination is an EffectChecker: writing such a setting is an error.
 //
 // A Ref in a settings struct has no seed, unless the kind gathers; Job.Open resolves it for the node that runs.
 package engine

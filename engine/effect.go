@@ -8,19 +8,19 @@ import (
 	"github.com/hashicorp/hcl/v2"
 )
 
-// EffectTeller is a stage that knows which of its settings cannot change a byte of its result while the others are as
-// they are. A file that gives such a setting another value than its default is wrong: the decoder reports it. Pages mark
+// EffectChecker is a stage that knows which settings have no effect on its result, given the other settings. A
+// file that sets such a setting to another value than the default is wrong, and the decoder reports it. Pages mark
 // the defaults among them (Setting.NoEffect).
-type EffectTeller interface {
-	// WithoutEffect returns these settings by name ("clip.low", "alarm[0].limit") with the reason, a clause such as
-	// "a constant rate does not fall". It is called after Check has found nothing.
+type EffectChecker interface {
+	// WithoutEffect returns these settings by name ("clip.low", "alarm[0].limit") with the reason, a clause such
+	// as "a constant rate does not fall". It is called if Check reports nothing.
 	WithoutEffect() map[string]string
 }
 
-// markEffects sets NoEffect of each setting of an instance, and reports those that the file sets to no purpose. ranges
-// are the places of the settings that the file names, in their order there.
+// markEffects sets NoEffect of each setting of an instance and reports those that the file sets without effect.
+// ranges are the ranges of the settings in the file.
 func (in *instance) markEffects(ranges map[string]hcl.Range) hcl.Diagnostics {
-	teller, ok := in.stage.(EffectTeller)
+	teller, ok := in.stage.(EffectChecker)
 	if !ok {
 		return nil
 	}
@@ -46,7 +46,7 @@ func (in *instance) markEffects(ranges map[string]hcl.Range) hcl.Diagnostics {
 	return diags
 }
 
-// defaults returns the stage that a file without settings gives, but for the preset, which is that of stage.
+// defaults returns a stage with the default settings and the preset of stage.
 func (k *Kind) defaults(stage Stage) Stage {
 	fresh := k.New()
 	v := reflect.ValueOf(stage).Elem()
@@ -59,7 +59,7 @@ func (k *Kind) defaults(stage Stage) Stage {
 }
 
 func settingsOf(stage Stage) []Setting {
-	var w walker
+	var w settingsWalker
 	w.structure(reflect.ValueOf(stage).Elem(), "", true)
 	return w.settings
 }

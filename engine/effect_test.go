@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"fmt"
@@ -6,9 +6,12 @@ import (
 	"testing"
 
 	"github.com/hashicorp/hcl/v2"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/enginetest"
 )
 
-// switched is a stage whose block detail acts only where on is true.
+// switched is a stage whose block detail has an effect only where on is true.
 type switched struct {
 	Name   string `hcl:"name,optional" preset:"true" choices:"plain|fine" key:"-"`
 	On     bool   `hcl:"on,optional"`
@@ -34,31 +37,33 @@ func (s *switched) WithoutEffect() map[string]string {
 }
 
 func TestSettingWithoutEffectIsAnErrorUnlessItRepeatsTheDefault(t *testing.T) {
-	kinds := Registry{{Name: "switched", Summary: "Has a detail.", Version: 1, New: func() Stage {
+	newSwitched := func() engine.Stage {
 		s := &switched{}
 		s.Detail = &struct {
 			Size  int      `hcl:"size,optional"`
 			Words []string `hcl:"words,optional"`
 		}{Size: 5}
 		return s
-	}, Outputs: func(Stage) map[string]string { return map[string]string{"out": "files"} }}}
+	}
+	kinds := engine.Registry{{Name: "switched", Summary: "Has a detail.", Version: 1,
+		New: newSwitched, Outputs: enginetest.FilesOut}}
+	const without = "Setting without effect: detail.%s changes nothing here: on is false. Leave it out."
 	for body, want := range map[string]string{
 		"":                                       "",
 		"on = true\ndetail {\nsize = 4\n}":       "",
-		"detail {\nsize = 4\n}":                  "x.hcl:4,1-9 Setting without effect: detail.size = 4 changes nothing here: on is false. Leave it out.",
+		"detail {\nsize = 4\n}":                  "4,1-9 " + fmt.Sprintf(without, "size = 4"),
 		"detail {\nsize = 5\n}":                  "",
 		"detail {\nsize = null\n}":               "",
 		"detail {}":                              "",
-		"detail {\nwords = [\"a\", \"b\"]\n}":    "x.hcl:4,1-19 Setting without effect: detail.words = [\"a\", \"b\"] changes nothing here: on is false. Leave it out.",
+		"detail {\nwords = [\"a\", \"b\"]\n}":    "4,1-19 " + fmt.Sprintf(without, `words = ["a", "b"]`),
 		"name = \"fine\"\ndetail {\nsize = 9\n}": "",
-		"name = \"fine\"\ndetail {\nsize = 5\n}": "x.hcl:5,1-9 Setting without effect: detail.size = 5 changes nothing here: on is false. Leave it out.",
+		"name = \"fine\"\ndetail {\nsize = 5\n}": "5,1-9 " + fmt.Sprintf(without, "size = 5"),
 	} {
-		path := t.TempDir() + "/x.hcl"
-		writeFile(t, path, "experiment {}\nstage \"switched\" \"s\" {\n"+body+"\n}\n")
-		x, diags := Load(Source{Path: path}, kinds)
+		x, diags := enginetest.Load(t, kinds, "stage \"switched\" \"s\" {\n"+body+"\n}\n")
 		got := ""
 		for _, d := range diags {
-			got += fmt.Sprintf("x.hcl:%d,%d-%d %s: %s", d.Subject.Start.Line, d.Subject.Start.Column, d.Subject.End.Column, d.Summary, d.Detail)
+			at := d.Subject
+			got += fmt.Sprintf("%d,%d-%d %s: %s", at.Start.Line, at.Start.Column, at.End.Column, d.Summary, d.Detail)
 		}
 		if got != want {
 			t.Errorf("%q: got %q, want %q", body, got, want)
@@ -67,8 +72,9 @@ func TestSettingWithoutEffectIsAnErrorUnlessItRepeatsTheDefault(t *testing.T) {
 			continue
 		}
 		for _, s := range x.Nodes[0].Settings {
-			if idle := strings.HasPrefix(s.Name, "detail.") && !strings.Contains(body, "on = true"); (s.NoEffect == "on is false") != idle {
-				t.Errorf("%q: %s: no effect because %q, want a reason: %v", body, s.Name, s.NoEffect, idle)
+			noEffect := strings.HasPrefix(s.Name, "detail.") && !strings.Contains(body, "on = true")
+			if (s.NoEffect == "on is false") != noEffect {
+				t.Errorf("%q: %s has no effect because %q, want a reason: %v", body, s.Name, s.NoEffect, noEffect)
 			}
 		}
 	}

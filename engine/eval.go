@@ -15,8 +15,8 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// eval evaluates an expression after a look at the names in it, so that a wrong name is told with the nearest right
-// one. With a mistake the value is unknown.
+// eval evaluates an expression. It checks the names first, so that a wrong name is reported with the nearest valid
+// one. After an error the value is unknown.
 func (l *loader) eval(expr hclsyntax.Expression, ctx *hcl.EvalContext, each bool) (cty.Value, hcl.Diagnostics) {
 	var diags hcl.Diagnostics
 	for _, t := range expr.Variables() {
@@ -39,10 +39,10 @@ func (l *loader) eval(expr hclsyntax.Expression, ctx *hcl.EvalContext, each bool
 	return val, diags
 }
 
-// value is expr.Value within the limits of what expressions may compute.
+// value evaluates expr within the allowance.
 func (l *loader) value(expr hclsyntax.Expression, ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	val, diags := expr.Value(ctx)
-	if spent := l.allowance.diagnostics(); spent != nil { // whatever else is said follows from it, or try() has hidden it
+	if spent := l.allowance.diagnostics(); spent != nil { // other errors follow from this one, or try() hides it
 		return cty.DynamicVal, spent
 	}
 	if diags.HasErrors() {
@@ -54,10 +54,10 @@ func (l *loader) value(expr hclsyntax.Expression, ctx *hcl.EvalContext) (cty.Val
 	return val, diags
 }
 
-// impure are functions of other languages that read what no expression may.
+// impure are functions of other languages that no expression may call.
 var impure = []string{"env", "getenv", "timestamp", "plantimestamp", "now", "time", "uuid", "random", "rand", "http", "hostname", "exec", "shell"}
 
-// suggestFunctions adds the nearest name to complaints about unknown functions.
+// suggestFunctions adds the nearest name to errors about unknown functions.
 func suggestFunctions(diags hcl.Diagnostics) {
 	for _, d := range diags {
 		call, ok := hcl.DiagnosticExtra[hclsyntax.FunctionCallUnknownDiagExtra](d)
@@ -72,7 +72,7 @@ func suggestFunctions(diags hcl.Diagnostics) {
 	}
 }
 
-// suggestKeys adds the nearest name to complaints about a key that a value lacks, such as local.sizes.smal.
+// suggestKeys adds the nearest key to errors about a missing key, such as local.sizes.smal.
 func suggestKeys(diags hcl.Diagnostics) {
 	for _, d := range diags {
 		expr, ok := d.Expression.(*hclsyntax.ScopeTraversalExpr)
@@ -102,7 +102,7 @@ func suggestKeys(diags hcl.Diagnostics) {
 	}
 }
 
-// keysOfValue lists the keys of an object or a map, sorted.
+// keysOfValue returns the sorted keys of an object or a map.
 func keysOfValue(val cty.Value) []string {
 	if val.Type().IsObjectType() {
 		return slices.Sorted(maps.Keys(val.Type().AttributeTypes()))
@@ -117,10 +117,10 @@ func (l *loader) decode(b body, ctx *hcl.EvalContext, settings any) {
 	l.diags = append(l.diags, d.diags...)
 }
 
-// shellName is how variables of the environment are usually called.
+// shellName matches the usual names of environment variables.
 var shellName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Z][A-Z0-9_]+$`) })
 
-// checkName says what is wrong with the names of a traversal: nil when it leads to something.
+// checkName reports unknown names in a traversal. It returns nil if they exist.
 func (l *loader) checkName(t hcl.Traversal, each bool) *hcl.Diagnostic {
 	name, hasName := stepName(t, 1)
 	switch root := t.RootName(); root {
@@ -167,7 +167,7 @@ func (l *loader) checkVariable(name string, hasName bool) *hcl.Diagnostic {
 	known := false
 	for _, v := range l.variables {
 		if v.name == name || !hasName {
-			v.used.Store(true)
+			v.used = true
 			known = true
 		}
 		names = append(names, v.name)
@@ -178,7 +178,7 @@ func (l *loader) checkVariable(name string, hasName bool) *hcl.Diagnostic {
 	return unknownName("var", name, names, "No variable block declares")
 }
 
-// unknownName tells of a wrong name under a root; a name like updates-1 gets the hint about the minus sign.
+// unknownName reports a wrong name under a root. A name like updates-1 gets a hint about the minus sign.
 func unknownName(root, name string, names []string, sentence string) *hcl.Diagnostic {
 	d := &hcl.Diagnostic{Summary: "Unknown " + map[string]string{"var": "variable", "local": "local", "each": "name"}[root]}
 	for at := range len(name) {
@@ -198,8 +198,8 @@ func unknownName(root, name string, names []string, sentence string) *hcl.Diagno
 	return d
 }
 
-// checkStage looks whether `stage.KIND.NAME[key].PORT` exists, as far as it is written out. What belongs to an
-// instance is known only when that stage has been decoded; a stage with mistakes of its own is not complained about.
+// checkStage checks that `stage.KIND.NAME[key].PORT` exists, as far as it is written out. Keys and ports are known
+// only after that stage is decoded; a stage with errors of its own is not checked.
 func (l *loader) checkStage(t hcl.Traversal) *hcl.Diagnostic {
 	kind, hasKind := stepName(t, 1)
 	name, hasName := stepName(t, 2)
@@ -274,7 +274,7 @@ func (s *stageBlock) instance(key string) *instance {
 	return s.instances[i]
 }
 
-// traversalText writes a traversal of names as it stands in the file.
+// traversalText formats a traversal of names as in the file.
 func traversalText(t hcl.Traversal) string {
 	text := t.RootName()
 	for i := range t[1:] {

@@ -12,25 +12,25 @@ import (
 	"rcgrpo/engine/internal/disk"
 )
 
-// EventKind is the closed list of what happens in a run.
+// EventKind names an event of a run.
 type EventKind string
 
 const (
 	EventPlanned  EventKind = "planned"  // the run starts: Counts of the plan
-	EventStarted  EventKind = "started"  // a stage starts, or starts again (Attempt)
-	EventAdopted  EventKind = "adopted"  // a stage that outlived its run goes on under this one, after Seconds of running
+	EventStarted  EventKind = "started"  // an attempt at a stage starts
+	EventAdopted  EventKind = "adopted"  // this run adopts a stage that has been running for Seconds
 	EventProgress EventKind = "progress" // Done of Total
-	EventNote     EventKind = "note"     // something worth a line, for example waiting for another run
-	EventDone     EventKind = "done"     // committed
-	EventKept     EventKind = "kept"     // its inputs came out unchanged, or another run made it
-	EventShown    EventKind = "shown"    // ran with inputs missing; its output is published, not kept
+	EventNote     EventKind = "note"     // a message, for example about waiting for another run
+	EventDone     EventKind = "done"     // the result is committed
+	EventKept     EventKind = "kept"     // the result is in the store: the inputs are unchanged, or another run made it
+	EventShown    EventKind = "shown"    // executed with inputs missing; the output is published but not committed
 	EventFailed   EventKind = "failed"
-	EventSkipped  EventKind = "skipped" // because of what stands in Text
-	EventFile     EventKind = "file"    // a file was published: Path, Text says how
+	EventSkipped  EventKind = "skipped" // for the reason in Text
+	EventFile     EventKind = "file"    // a file was published: Path and Text
 	EventEnded    EventKind = "ended"   // the run ends: Counts
 )
 
-// Event is one line of a run's events.jsonl.
+// Event is a line of a run's events.jsonl.
 type Event struct {
 	Time    time.Time `json:"time"`
 	Address string    `json:"address,omitempty"`
@@ -44,45 +44,61 @@ type Event struct {
 
 	Attempt int     `json:"attempt,omitempty"`
 	Key     string  `json:"key,omitempty"`
-	Seconds float64 `json:"seconds,omitempty"` // wall time of what ended
-	Expect  float64 `json:"expect,omitempty"`  // seconds expected of what started; 0: unknown
-	Path    string  `json:"path,omitempty"`    // log of what started or failed; file that was published
+	Seconds float64 `json:"seconds,omitempty"` // wall time of the ended stage
+	Expect  float64 `json:"expect,omitempty"`  // estimate for the started stage in seconds; 0: unknown
+	Path    string  `json:"path,omitempty"`    // log of the stage; published file
 
 	Failure *Failure       `json:"failure,omitempty"`
 	Counts  map[string]int `json:"counts,omitempty"` // by verb at the start, by outcome at the end
 }
 
-// eventLog appends events to a file as JSON Lines, whole lines at a time, so that a kill tears at most the last. What
-// somebody may be waiting for is written at once, the rest within eventsWritten.
-type eventLog struct {
-	mu   sync.Mutex
-	file *os.File
-	last map[string]time.Time // of the progress written, by address
-	held []byte               // lines that are not written
-	due  bool                 // flush will be called
-	err  error                // the first of writing
+// Value is a number shown beside a stage's progress.
+type Value struct {
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
 }
 
-// eventsWritten is how long a reader of events.jsonl may lag behind.
-const eventsWritten = 50 * time.Millisecond
+// Failure is the error of a failed stage.
+type Failure struct {
+	Text  string   `json:"text"`
+	Cause string   `json:"cause,omitempty"` // one of the Cause constants; "": deterministic
+	Log   string   `json:"log,omitempty"`   // path
+	Lines []string `json:"lines,omitempty"` // the last lines of the log
+	Work  string   `json:"work,omitempty"`  // scratch folder that the stage left
+}
 
-// progressWritten bounds how often the progress of a stage reaches events.jsonl.
-const progressWritten = time.Second
+func (f *Failure) Error() string { return f.Text }
 
-func openEventLog(path string) (*eventLog, error) {
+// EventLog appends events to a file as JSON Lines. It writes whole lines, so a kill tears at most the last one. Events
+// that a person waits for are written at once, the others within eventDelay.
+type EventLog struct {
+	mu        sync.Mutex
+	file      *os.File
+	last      map[string]time.Time // of the newest written progress, by address
+	pending   []byte               // lines to be written
+	scheduled bool                 // flush will run
+	err       error                // the first error of writing
+}
+
+const (
+	eventDelay    = 50 * time.Millisecond
+	progressEvery = time.Second // between written progress events of one stage
+)
+
+func openEventLog(path string) (*EventLog, error) {
 	f, err := disk.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	return &eventLog{file: f, last: map[string]time.Time{}}, nil
+	return &EventLog{file: f, last: map[string]time.Time{}}, nil
 }
 
-func (l *eventLog) write(e Event) error {
+func (l *EventLog) write(e Event) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e.Kind == EventProgress {
-		// The stage's process has given the time. It may be before that of the last one: the clock can be set.
-		if since := e.Time.Sub(l.last[e.Address]); since >= 0 && since < progressWritten && e.Done != e.Total {
+		since := e.Time.Sub(l.last[e.Address]) // negative if the clock was set
+		if since >= 0 && since < progressEvery && e.Done != e.Total {
 			return nil
 		}
 		l.last[e.Address] = e.Time
@@ -91,70 +107,58 @@ func (l *eventLog) write(e Event) error {
 	if err != nil {
 		return err
 	}
-	l.held = append(append(l.held, line...), '\n')
+	l.pending = append(append(l.pending, line...), '\n')
 	switch e.Kind {
 	case EventStarted, EventDone, EventKept, EventFile, EventProgress:
-		if !l.due {
-			l.due = true
-			time.AfterFunc(eventsWritten, l.flush)
+		if !l.scheduled {
+			l.scheduled = true
+			time.AfterFunc(eventDelay, l.flush)
 		}
-		return l.err
+	default:
+		l.writePending()
 	}
-	l.put()
 	return l.err
 }
 
-func (l *eventLog) flush() {
+func (l *EventLog) flush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.due = false
-	l.put()
+	l.scheduled = false
+	l.writePending()
 }
 
-// put writes what is held.
-func (l *eventLog) put() {
-	if len(l.held) == 0 {
+func (l *EventLog) writePending() {
+	if len(l.pending) == 0 {
 		return
 	}
-	_, err := disk.Write(l.file, l.held)
-	l.held = l.held[:0]
+	_, err := disk.Write(l.file, l.pending)
+	l.pending = l.pending[:0]
 	if l.err == nil {
 		l.err = err
 	}
 }
 
-func (l *eventLog) close() error {
+func (l *EventLog) close() error {
 	l.flush()
 	return errors.Join(l.err, l.file.Close())
 }
 
-func writeEvent(w io.Writer, e Event) error {
-	b, err := json.Marshal(e)
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(append(b, '\n'))
-	return err
-}
-
-// ReadEvents calls f for every whole event of r and skips what is torn. read counts the bytes of the lines that are
-// finished: a later call that starts there sees what was appended since, and nothing twice.
+// ReadEvents calls f for every whole event of r and skips damaged lines. read is the number of bytes of whole lines, at
+// which a later call can continue.
 func ReadEvents(r io.Reader, f func(Event)) (read int64, err error) {
 	lines := bufio.NewReader(r)
 	for {
 		line, err := lines.ReadBytes('\n')
-		var e Event
-		if err == nil {
-			read += int64(len(line))
-			if json.Unmarshal(line, &e) == nil {
-				f(e)
-			}
-		}
 		if err == io.EOF {
 			return read, nil
 		}
 		if err != nil {
 			return read, err
+		}
+		read += int64(len(line))
+		var e Event
+		if json.Unmarshal(line, &e) == nil {
+			f(e)
 		}
 	}
 }

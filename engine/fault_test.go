@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"errors"
@@ -14,12 +14,14 @@ import (
 	"testing"
 	"time"
 
+	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/internal/disk"
 )
 
-// faultyRun is small and still does all that a run writes: a program with its exit record, a chain, two nodes that
-// give the same bytes, and a published file.
+// faultyRun contains everything that a run writes: a program with its exit record, a chain, two nodes with
+// identical outputs, and a published file.
 const faultyRun = `
 stage "light" "a" {
   text  = "a"
@@ -39,8 +41,8 @@ stage "page" "c" {
 }
 `
 
-// failAt makes the n-th write fail, and with after also all that follow. It returns how many writes there were and the
-// one that failed.
+// failAt makes the n-th write fail, and all later ones if after is set. It returns the number of writes so
+// far and a description of the failed one.
 func failAt(t *testing.T, n int64, after bool, fault error) (writes *atomic.Int64, hit *atomic.Pointer[string]) {
 	writes, hit = new(atomic.Int64), new(atomic.Pointer[string])
 	disk.Fail(func(op, path string) error {
@@ -61,13 +63,13 @@ func failAt(t *testing.T, n int64, after bool, fault error) (writes *atomic.Int6
 	return writes, hit
 }
 
-// Whatever write of a run fails, it ends with a sentence, nothing half-made stands under a key, and a plain run
-// afterwards gives the same bytes and repeats nothing that was committed.
+// Whichever write of a run fails, the run ends with an error that names the place, no key has a partial
+// result, and a plain run afterwards gives the same results and repeats no committed stage.
 func TestEveryWriteMayFail(t *testing.T) {
-	undisturbed := newLab(t)
-	undisturbed.write(faultyRun)
-	undisturbed.mustRun()
-	want := undisturbed.digests()
+	undisturbed := enginetest.NewLab(t)
+	undisturbed.Write(faultyRun)
+	undisturbed.MustRun()
+	want := undisturbed.Digests()
 	for _, tc := range []struct {
 		name  string
 		fault error
@@ -81,7 +83,7 @@ func TestEveryWriteMayFail(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			for n, more := int64(1), true; more; n += tc.step {
 				t.Run(fmt.Sprint("write ", n), func(t *testing.T) {
-					more = faultAt(t, n, tc.after, tc.fault, want)
+					more = runWithFault(t, n, tc.after, tc.fault, want)
 				})
 				if n > 1000 {
 					t.Fatal("a run of four stages has more than 1000 writes")
@@ -91,107 +93,98 @@ func TestEveryWriteMayFail(t *testing.T) {
 	}
 }
 
-// faultAt runs with one fault and then without. It says whether the run had so many writes.
-func faultAt(t *testing.T, n int64, after bool, fault error, want map[string]string) (more bool) {
-	l := newLab(t)
-	l.write(faultyRun)
-	p := l.plan()
+// runWithFault runs with one fault and then without. It reports whether the run had n writes.
+func runWithFault(t *testing.T, n int64, after bool, fault error, want map[string]string) bool {
+	l := enginetest.NewLab(t)
+	l.Write(faultyRun)
+	p := l.Plan()
 	_, hit := failAt(t, n, after, fault)
-	ended := make(chan record, 1)
-	go func() { ended <- l.runPlan(t.Context(), p, RunOptions{}) }()
-	var r record
+	ended := make(chan enginetest.Record, 1)
+	go func() { ended <- l.RunPlan(t.Context(), p, engine.RunOptions{}) }()
+	var r enginetest.Record
 	select {
 	case r = <-ended:
 	case <-time.After(30 * time.Second):
 		disk.Fail(nil)
-		t.Fatal("the run hangs")
+		t.Fatal("the run did not end within 30 s")
 	}
 	disk.Fail(nil)
 	if hit.Load() == nil {
-		if r.err != nil {
-			t.Errorf("without a fault: %v", r.err)
+		if r.Err != nil {
+			t.Errorf("without a fault: got %v", r.Err)
 		}
 		return false
 	}
-	what := *hit.Load()
-	if r.err == nil && len(r.of(EventFailed)) > 0 {
-		t.Errorf("%s: stages failed and the run did not: %s", what, r.text())
+	fails := *hit.Load()
+	if r.Err == nil && len(r.Of(engine.EventFailed)) > 0 {
+		t.Errorf("%s: stages failed and the run did not: %s", fails, r)
 	}
-	if r.err != nil { // the sentence says what and where
-		text := r.err.Error() + r.text()
-		if !strings.Contains(text, l.storeDir) && !strings.Contains(text, l.dir) {
-			t.Errorf("%s: got %q, want the place", what, text)
-		}
+	if r.Err != nil && !strings.Contains(r.Err.Error()+r.String(), l.Dir) {
+		t.Errorf("%s: got %v\n%s, want the place", fails, r.Err, r)
 	}
-	if problems, err := l.store().Check(); err != nil || len(problems) > 0 {
-		t.Errorf("%s: the store afterwards: %v, %v", what, problems, err)
+	if problems, err := l.Store().Check(); err != nil || len(problems) > 0 {
+		t.Errorf("%s: store afterwards: got %v, %v, want no problems", fails, problems, err)
 	}
 	var committed []string
-	for _, d := range l.plan().Nodes {
-		if d.Verb == UpToDate {
-			committed = append(committed, shellAddress(d.Address))
+	for _, d := range l.Plan().Nodes {
+		if d.Verb == engine.UpToDate {
+			committed = append(committed, engine.ShortAddress(d.Address))
 		}
 	}
-	if r.err == nil && len(committed) != 4 {
-		t.Errorf("%s: the run says that all is well, and %v is committed", what, committed)
+	if r.Err == nil && len(committed) != 4 {
+		t.Errorf("%s: the run succeeded, and only %v are committed", fails, committed)
 	}
-	again := l.mustRun()
-	for _, name := range again.of(EventStarted) {
+	for _, name := range l.MustRun().Of(engine.EventStarted) {
 		if slices.Contains(committed, name) {
-			t.Errorf("%s: %s was committed and ran again", what, name)
+			t.Errorf("%s: %s was committed and ran again", fails, name)
 		}
 	}
-	if got := l.digests(); !maps.Equal(got, want) {
-		t.Errorf("%s: digests afterwards: got %v, want %v", what, got, want)
+	if got := l.Digests(); !maps.Equal(got, want) {
+		t.Errorf("%s: digests afterwards: got %v, want %v", fails, got, want)
 	}
-	if b, err := os.ReadFile(filepath.Join(l.dir, "page.txt")); err != nil || len(b) == 0 {
-		t.Errorf("%s: the published file afterwards: %q, %v", what, b, err)
+	if l.Read("page.txt") == "" {
+		t.Errorf("%s: published file afterwards: got none", fails)
 	}
 	return true
 }
 
-// A store that cannot be written is read as ever, and a run says what it could not write.
-func TestStoreThatCannotBeWrittenIsRead(t *testing.T) {
-	l := newLab(t)
-	l.write(faultyRun)
-	l.mustRun()
-	l.write(strings.Replace(faultyRun, `"a"`+"\n  shell", `"other"`+"\n  shell", 1))
+func TestReadOnlyStoreIsReadAndARunReportsTheFailedWrite(t *testing.T) {
+	l := enginetest.NewLab(t)
+	l.Write(faultyRun)
+	l.MustRun()
+	l.Write(strings.Replace(faultyRun, `"a"`+"\n  shell", `"other"`+"\n  shell", 1))
 	writes, _ := failAt(t, 1, true, syscall.EROFS)
-	p := l.plan()
-	if _, err := Runs(l.store(), "x"); err != nil {
+	p := l.Plan()
+	if _, err := engine.Runs(l.Store(), "x"); err != nil {
 		t.Error(err)
 	}
 	if n := writes.Load(); n != 0 {
-		t.Errorf("plan tried to write %d times, want none", n)
+		t.Errorf("got %d writes by plan, want none", n)
 	}
-	r := l.runPlan(t.Context(), p, RunOptions{})
-	if r.err == nil || !errors.Is(r.err, syscall.EROFS) || !strings.Contains(r.err.Error(), l.storeDir) {
-		t.Errorf("run: got %v, want a read-only file system and the place", r.err)
+	r := l.RunPlan(t.Context(), p, engine.RunOptions{})
+	if !errors.Is(r.Err, syscall.EROFS) || !strings.Contains(r.Err.Error(), l.StoreDir) {
+		t.Errorf("run: got %v, want a read-only file system and the place", r.Err)
 	}
 }
 
-// What a power cut may tear, a run heals: every file of the store is cut at every byte, one after the other.
+// A power cut may tear files: every file of the store is cut at every byte, one after the other.
 func TestTornFilesAreHealed(t *testing.T) {
-	l := newLab(t)
-	l.write(`
-stage "light" "a" {
-  text = "a"
-}
-`)
-	l.mustRun()
-	want := l.digests()
-	var torn []string
-	for _, pattern := range []string{"nodes/*.json", "last/*.json", "published.jsonl", "runs/x/*/events.jsonl", "runs/x/*/plan.json"} {
-		paths, err := filepath.Glob(filepath.Join(l.storeDir, pattern))
+	l := enginetest.NewLab(t)
+	l.Write("stage \"light\" \"a\" {\n  text = \"a\"\n}\n")
+	l.MustRun()
+	want := l.Digests()
+	var files []string
+	for _, pattern := range []string{"nodes/*.json", "last/*.json", "runs/x/*/events.jsonl", "runs/x/*/plan.json"} {
+		paths, err := filepath.Glob(filepath.Join(l.StoreDir, pattern))
 		if err != nil {
 			t.Fatal(err)
 		}
-		torn = append(torn, paths...)
+		files = append(files, paths...)
 	}
-	if len(torn) < 4 {
-		t.Fatalf("got %v, want a manifest, a pointer, events and a plan", torn)
+	if len(files) < 4 {
+		t.Fatalf("got %v, want a manifest, a pointer, events and a plan", files)
 	}
-	for _, path := range torn {
+	for _, path := range files {
 		whole, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -200,39 +193,48 @@ stage "light" "a" {
 			if err := errors.Join(os.Remove(path), os.WriteFile(path, whole[:cut], 0o600)); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := Runs(l.store(), "x"); err != nil {
+			if _, err := engine.Runs(l.Store(), "x"); err != nil {
 				t.Errorf("%s cut at %d: status: %v", path, cut, err)
 			}
-			p, err := planToys(l.file, l.storeDir)
-			if err != nil {
-				t.Fatalf("%s cut at %d: plan: %v", path, cut, err)
+			if r := l.Run(engine.RunOptions{}); r.Err != nil {
+				t.Fatalf("%s cut at %d: run: %v", path, cut, r.Err)
 			}
-			if r := l.runPlan(t.Context(), p, RunOptions{}); r.err != nil {
-				t.Fatalf("%s cut at %d: run: %v", path, cut, r.err)
-			}
-			if got := l.digests(); !maps.Equal(got, want) {
-				t.Fatalf("%s cut at %d: digests %v, want %v", path, cut, got, want)
+			if got := l.Digests(); !maps.Equal(got, want) {
+				t.Fatalf("%s cut at %d: got digests %v, want %v", path, cut, got, want)
 			}
 		}
 	}
 }
 
-// gc between a plan and its run takes away what the plan has found, and the run makes it again.
-func TestCollectionBetweenPlanAndRun(t *testing.T) {
-	l := newLab(t)
-	l.write(fmt.Sprintf(belowLight, 0))
-	l.mustRun()
-	l.write(fmt.Sprintf(belowLight, 1))
-	p := l.plan()
-	if _, err := l.store().Collect(1); err != nil {
+// After a power cut, an object that was not flushed may have any content. Only its stage runs again.
+func TestTornUnsealedObjectIsMadeAgain(t *testing.T) {
+	l := enginetest.NewLab(t)
+	l.Write(fmt.Sprintf(readsLight, 0))
+	t.Cleanup(func() { disk.Fail(nil) })
+	disk.Fail(func(op, _ string) error {
+		if op == "syncfs" || op == "sync" {
+			return syscall.EIO
+		}
+		return nil
+	})
+	if r := l.Run(engine.RunOptions{}); !errors.Is(r.Err, syscall.EIO) || len(r.Of(engine.EventDone)) != 2 {
+		t.Fatalf("without a flush: got %v, want the error of the flush and two results\n%s", r.Err, r)
+	}
+	disk.Fail(nil)
+	want := l.Digests()
+	digest := l.Planned("light.b").Manifest.Outputs["out"].Digest
+	path := filepath.Join(l.StoreDir, "objects", digest, "out.txt")
+	text, err := os.ReadFile(path)
+	if err := errors.Join(err, os.Chmod(path, 0o600), os.WriteFile(path, make([]byte, len(text)), 0)); err != nil {
 		t.Fatal(err)
 	}
-	if r := l.runPlan(t.Context(), p, RunOptions{}); r.err != nil || !slices.Equal(r.of(EventDone), []string{"light.a", "light.b"}) {
-		t.Fatalf("after a collection: %v\n%s", r.err, r.text())
+	l.Want(l.MustRun(), engine.EventDone, "light.b")
+	if got := l.Digests(); !maps.Equal(got, want) {
+		t.Errorf("digests: got %v, want %v", got, want)
 	}
 }
 
-const belowLight = `
+const readsLight = `
 stage "light" "a" {
   text = "a"
 }
@@ -242,18 +244,33 @@ stage "light" "b" {
 }
 `
 
-// gc of everything, again and again, while runs of all sorts of stages go on: nothing that they have found or made is missing.
+func TestRunMakesResultsAgainThatWereCollectedAfterThePlan(t *testing.T) {
+	l := enginetest.NewLab(t)
+	l.Write(fmt.Sprintf(readsLight, 0))
+	l.MustRun()
+	l.Write(fmt.Sprintf(readsLight, 1))
+	p := l.Plan()
+	if _, err := l.Store().Collect(1); err != nil {
+		t.Fatal(err)
+	}
+	r := l.RunPlan(t.Context(), p, engine.RunOptions{})
+	if r.Err != nil {
+		t.Error(r.Err)
+	}
+	l.Want(r, engine.EventDone, "light.a", "light.b")
+}
+
+// gc of everything, again and again, beside runs of all sorts of stages: no result that a run found or made
+// is missing.
 func TestCollectionsBesideRuns(t *testing.T) {
-	l := newLab(t)
-	end := l.collecting(1, false)
+	l := enginetest.NewLab(t)
+	end := l.Collect(1, false)
 	var runs sync.WaitGroup
-	for range 3 { // of equal nodes, so that they also find what others make
+	for range 3 { // with equal nodes, so that each run also finds results of the others
 		runs.Go(func() {
 			for i := range 10 {
-				dir := t.TempDir()
-				own := &lab{T: t, dir: dir, file: filepath.Join(dir, "x.hcl"), storeDir: l.storeDir}
-				own.put("site.hcl", labSite)
-				own.write(fmt.Sprintf(belowLight+`
+				own := enginetest.NewLabIn(t, t.TempDir(), l.StoreDir)
+				own.Write(fmt.Sprintf(readsLight+`
 stage "light" "c" {
   from  = [stage.light.b.out]
   shell = "mkdir -p made; echo c > made/out.txt"
@@ -264,100 +281,101 @@ stage "toy" "d" {
   text = "d"
 }
 `, i))
-				if r := own.run(RunOptions{}); r.err != nil {
-					t.Errorf("%v\n%s", r.err, r.text())
+				if r := own.Run(engine.RunOptions{}); r.Err != nil {
+					t.Errorf("%v\n%s", r.Err, r)
 				}
 			}
 		})
 	}
 	runs.Wait()
 	if end() == 0 {
-		t.Error("nothing was ever collected")
+		t.Error("no collection removed a result")
 	}
 }
 
-// While a stage runs, gc removes what its run does not need, and nothing else: also when the engine is gone by then.
-func TestCollectionBesideAStageThatRuns(t *testing.T) {
-	const waits = `
+// While a stage runs, gc removes exactly the results that its run does not need, even if the engine was killed.
+func TestCollectionBesideARunningStage(t *testing.T) {
+	for name, tc := range map[string]struct {
+		kind   string
+		killed bool
+	}{
+		"in its own process":                       {"toy", false},
+		"inside the engine":                        {"light", false},
+		"in its own process, the engine is killed": {"toy", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := enginetest.NewLab(t)
+			l.Write(fmt.Sprintf(readsLight, 0))
+			l.MustRun()
+			g := l.Gate()
+			l.Write(fmt.Sprintf(`
 stage "light" "a" {
-  text = "%d"
+  text = "1"
 }
 stage "%s" "b" {
   from = [stage.light.a.out]
   gate = "$dir/gate"
 }
-`
-	for _, of := range []struct {
-		kind   string
-		killed bool
-	}{{"toy", false}, {"light", false}, {"toy", true}} {
-		t.Run(fmt.Sprintf("%s, killed %v", of.kind, of.killed), func(t *testing.T) {
-			l := newLab(t)
-			l.write(fmt.Sprintf(belowLight, 0))
-			l.mustRun()
-			g := l.gate()
-			l.write(fmt.Sprintf(waits, 1, of.kind))
-			var inside visitor
-			var done chan record
-			if of.killed {
-				inside = l.killedEngine(g)
+`, tc.kind))
+			var inside enginetest.Visitor
+			var done <-chan enginetest.Record
+			if tc.killed {
+				inside = l.KillEngine(g)
 			} else {
-				done = make(chan record, 1)
-				go func() { done <- l.run(RunOptions{}) }()
-				inside = g.next()
+				done = l.Start(t.Context())
+				inside = g.Next()
 			}
-			plan, err := l.store().Collect(1)
+			collected, err := l.Store().Collect(1)
 			var gone []string
-			for _, g := range plan {
-				gone = append(gone, g.What+" "+g.Name)
+			for _, c := range collected {
+				gone = append(gone, c.What+" "+c.Name)
 			}
 			slices.Sort(gone)
-			if want := []string{"result stage.light.a", "result stage.light.b"}; err != nil || !slices.Equal(gone, want) {
-				t.Errorf("collected: got %v, %v, want the results of before: %v", gone, err, want)
+			if err != nil {
+				t.Error(err)
 			}
-			if of.killed {
-				done = l.adopting(t.Context())
+			wantList(t, "collected", gone, "result stage.light.a", "result stage.light.b") // of the earlier run
+			if tc.killed {
+				done = l.Adopt(t.Context())
 			}
-			inside.pass()
-			if r := <-done; r.err != nil {
-				t.Fatalf("%v\n%s", r.err, r.text())
+			inside.Pass()
+			if r := <-done; r.Err != nil {
+				t.Fatalf("%v\n%s", r.Err, r)
 			}
-			if plan, err := l.store().Collect(1); err != nil || len(plan) != 2 {
-				t.Errorf("collected after the run: got %v, %v, want its two results", plan, err)
+			if collected, err := l.Store().Collect(1); err != nil || len(collected) != 2 {
+				t.Errorf("collected after the run: got %v, %v, want its two results", collected, err)
 			}
 		})
 	}
 }
 
-// A program that goes on without its engine reads what nobody says to keep: gc waits for it to end.
-func TestCollectionIsRefusedWhileAProgramRunsWhoseEngineIsGone(t *testing.T) {
-	l := newLab(t)
-	l.write(`
+// The inputs of a program whose engine was killed are not protected, so gc waits for its end.
+func TestCollectionIsRefusedWhileAProgramRunsWhoseEngineWasKilled(t *testing.T) {
+	l := enginetest.NewLab(t)
+	l.Write(`
 stage "light" "a" {
-  shell = "mkdir -p made; echo a > made/out.txt; touch $dir/runs; while [ ! -e $dir/go ]; do sleep 0.01; done"
+  shell = "mkdir -p made; echo a > made/out.txt; echo yes > $dir/runs; while [ ! -e $dir/go ]; do sleep 0.01; done"
   takes = true
 }
 `)
-	engine := l.engine()
-	if err := engine.Start(); err != nil {
+	cmd := l.Engine()
+	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for !exists(filepath.Join(l.dir, "runs")) {
+	for l.Read("runs") == "" {
 		time.Sleep(time.Millisecond)
 	}
-	if err := engine.Process.Kill(); err != nil {
+	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	engine.Wait()
-	if _, err := l.store().Collect(1); !errors.Is(err, artifact.ErrBusy) {
+	cmd.Wait()
+	if _, err := l.Store().Collect(1); !errors.Is(err, artifact.ErrBusy) {
 		t.Errorf("collect while it runs: got %v, want ErrBusy", err)
 	}
-	l.put("go", "")
-	l.tidy()
-	if _, err := l.store().Collect(1); err != nil {
+	l.Put("go", "")
+	l.Tidy()
+	if _, err := l.Store().Collect(1); err != nil {
 		t.Errorf("collect after its end: %v", err)
 	}
-	if r := l.run(RunOptions{}); r.err != nil {
-		t.Errorf("%v\n%s", r.err, r.text())
-	}
+	l.MustRun()
 }

@@ -1,8 +1,6 @@
-package engine
+package engine_test
 
 import (
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,10 +8,12 @@ import (
 	"syscall"
 	"testing"
 
+	"rcgrpo/engine"
+	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/internal/disk"
 )
 
-// lacking makes the store look as if its file system lacked operations.
+// lacking makes the file system below a folder lack operations.
 func lacking(t *testing.T, fault error, below string, ops ...string) {
 	disk.Lack(func(op, path string) error {
 		if slices.Contains(ops, op) && strings.HasPrefix(path, below) {
@@ -24,114 +24,105 @@ func lacking(t *testing.T, fault error, below string, ops ...string) {
 	t.Cleanup(func() { disk.Lack(nil) })
 }
 
-// What a file system may lack, such as exFAT, is never needed: runs, logs, published files, gc and adoption do without.
-func TestRunsWithoutWhatAFileSystemMayLack(t *testing.T) {
-	want := newLab(t)
-	want.write(faultyRun)
-	want.mustRun()
+// outliving waits at the gate in its second of three stages.
+const outliving = `
+stage "toy" "a" {
+  text  = "a"
+}
+stage "toy" "b" {
+  from  = [stage.toy.a.out]
+  gate  = "$dir/gate"
+}
+stage "toy" "c" {
+  from  = [stage.toy.b.out]
+}
+`
+
+// Some file systems, such as exFAT, lack operations. Runs, logs, published files, gc and adoption work
+// without them.
+func TestRunsWithoutOptionalOperationsOfTheFileSystem(t *testing.T) {
+	undisturbed := enginetest.NewLab(t)
+	undisturbed.Write(faultyRun)
+	undisturbed.MustRun()
 	optional := slices.DeleteFunc(slices.Clone(disk.Optional), func(op string) bool { return op == "flock" })
 	for _, op := range append(slices.Clone(optional), "all of these") {
 		t.Run(op, func(t *testing.T) {
-			ops := []string{op, "tmpfile"} // links are asked of named files: those without a name have no other way
+			ops := []string{op}
 			if op == "all of these" {
 				ops = optional
 			}
-			l := newLab(t)
-			lacking(t, syscall.EPERM, l.dir, ops...)
-			l.write(faultyRun + "stage \"light\" \"long\" {\n text = \"long\"\n shell = \"echo said; sleep 0.2\"\n}\nstage \"light\" \"silent\" {\n text = \"silent\"\n shell = \"sleep 0.2\"\n}\n")
-			l.mustRun()
-			for address, digest := range want.digests() {
-				if got := l.digests()[address]; got != digest {
-					t.Errorf("%s: got %s, want %s as elsewhere", address, got, digest)
+			l := enginetest.NewLab(t)
+			lacking(t, syscall.EPERM, l.Dir, ops...)
+			l.Write(faultyRun + `
+stage "light" "long" {
+  text  = "long"
+  shell = "echo said; sleep 0.2"
+}
+stage "light" "silent" {
+  text  = "silent"
+  shell = "sleep 0.2"
+}
+`)
+			r := l.MustRun()
+			digests := l.Digests()
+			for address, want := range undisturbed.Digests() {
+				if got := digests[address]; got != want {
+					t.Errorf("%s: got digest %s, want %s", address, got, want)
 				}
 			}
-			folder := runFolder(newestRun(t, l))
-			for address, said := range map[string]string{"stage.light.long": "said\n", "stage.light.silent": "", "stage.light.a": ""} {
-				if b, err := os.ReadFile(folder.log(address)); err != nil || string(b) != said {
-					t.Errorf("log of %s: got %q, %v, want %q", address, b, err, said)
+			for address, want := range map[string]string{"light.long": "said\n", "light.silent": "", "light.a": ""} {
+				e, _ := r.Find(engine.EventStarted, address)
+				if b, err := os.ReadFile(e.Path); err != nil || string(b) != want {
+					t.Errorf("log of %s: got %q, %v, want %q", address, b, err, want)
 				}
 			}
-			if p := l.plan(); p.Changes() {
-				t.Error("the next plan has work to do")
+			if p := l.Plan(); p.Changes() {
+				t.Errorf("next plan: got %v, want no work", enginetest.Causes(p))
 			}
-			if _, err := l.store().Collect(0); err != nil {
+			if _, err := l.Store().Collect(0); err != nil {
 				t.Error(err)
 			}
-			if err := os.Remove(filepath.Join(l.dir, "page.txt")); err != nil {
+			if err := os.Remove(filepath.Join(l.Dir, "page.txt")); err != nil {
 				t.Fatal(err)
 			}
-			l.mustRun()
-			if _, err := os.Stat(filepath.Join(l.dir, "page.txt")); err != nil {
-				t.Errorf("the published file: %v", err)
+			l.MustRun()
+			if l.Read("page.txt") == "" {
+				t.Error("published file: got none, want it restored")
 			}
 
-			l = newLab(t)
-			lacking(t, syscall.EPERM, l.dir, ops...)
-			g := l.gate()
-			l.write(outliving)
-			inside := l.killedEngine(g)
-			done := l.adopting(t.Context())
-			inside.pass()
-			if r := <-done; r.err != nil {
-				t.Errorf("adoption: %v\n%s", r.err, r.text())
+			l = enginetest.NewLab(t)
+			lacking(t, syscall.EPERM, l.Dir, ops...)
+			g := l.Gate()
+			l.Write(outliving)
+			inside := l.KillEngine(g)
+			done := l.Adopt(t.Context())
+			inside.Pass()
+			if r = <-done; r.Err != nil {
+				t.Errorf("adoption: %v\n%s", r.Err, r)
 			}
-			if b, err := os.ReadFile(runFolder(newestRun(t, l)).log("stage.toy.b")); err != nil || len(b) == 0 {
-				t.Errorf("log of the adopted stage: got %q, %v, want it, or where it is", b, err)
+			e, _ := r.Find(engine.EventAdopted, "toy.b")
+			if b, err := os.ReadFile(e.Path); err != nil || len(b) == 0 {
+				t.Errorf("log of the adopted stage: got %q, %v, want the log or its location", b, err)
 			}
 		})
 	}
 }
 
-// Without locks there can be no store: two runs would make one result at once. The error says what to do.
+// Without locks, two runs could write one result at once.
 func TestStoreWithoutLocksIsRefusedWithTheWayOut(t *testing.T) {
 	for _, fault := range []error{syscall.ENOLCK, syscall.ENOSYS, syscall.EOPNOTSUPP} {
-		l := newLab(t)
-		l.write(faultyRun)
-		p := l.plan()
-		lacking(t, fault, l.dir, "flock")
-		r := l.runPlan(t.Context(), p, RunOptions{})
+		l := enginetest.NewLab(t)
+		l.Write(faultyRun)
+		p := l.Plan()
+		lacking(t, fault, l.Dir, "flock")
+		r := l.RunPlan(t.Context(), p, engine.RunOptions{})
 		disk.Lack(nil)
-		for _, want := range []string{"locks", l.storeDir, "another file system", "store { path }"} {
-			if r.err == nil || !strings.Contains(r.err.Error(), want) {
-				t.Errorf("%v: got %v, want %q in it", fault, r.err, want)
+		for _, want := range []string{"locks", l.StoreDir, "another file system", "store { path }"} {
+			if r.Err == nil || !strings.Contains(r.Err.Error(), want) {
+				t.Errorf("%v: got %v, want %q in it", fault, r.Err, want)
 			}
 		}
-		if len(r.of(EventStarted)) > 0 {
-			t.Errorf("%v: stages have started: %s", fault, r.text())
-		}
-		l.mustRun()
-	}
-}
-
-// A home without locks, as some network file systems are, has the ledger elsewhere; a folder that the user has named does
-// not.
-func TestLedgerLiesWhereThereAreLocks(t *testing.T) {
-	home := t.TempDir()
-	t.Setenv("HOME", home)
-	t.Setenv("XDG_STATE_HOME", "")
-	t.Setenv(leasesVariable, "")
-	l, err := openLedger("runs/x/1", "store")
-	if err != nil || !strings.HasPrefix(l.dir, home) {
-		t.Fatalf("got %+v, %v, want a ledger below %s", l, err, home)
-	}
-	held := l.mustTake(t, lease{Address: "stage.toy.a", CPUs: 1}).file.Name()
-	lacking(t, syscall.ENOLCK, home, "flock")
-	if _, ok := readLease(held); ok || !exists(held) {
-		t.Errorf("a lease that cannot be asked for its lock: got %v, there %v, want it neither read nor removed", ok, exists(held))
-	}
-	if err := l.close(); err != nil {
-		t.Error(err)
-	}
-	l, err = openLedger("runs/x/1", "store")
-	if want := fmt.Sprintf("/tmp/rcgrpo-%d", os.Getuid()); err != nil || l.dir != want {
-		t.Fatalf("home without locks: got %+v, %v, want a ledger in %s", l, err, want)
-	}
-	if err := l.close(); err != nil {
-		t.Error(err)
-	}
-	named := filepath.Join(home, "named")
-	t.Setenv(leasesVariable, named)
-	if _, err := openLedger("runs/x/1", "store"); !errors.Is(err, syscall.ENOLCK) || !strings.Contains(err.Error(), leasesVariable) || !strings.Contains(err.Error(), named) {
-		t.Errorf("a named folder without locks: got %v, want an error with the way out", err)
+		l.Want(r, engine.EventStarted)
+		l.MustRun()
 	}
 }

@@ -3,19 +3,18 @@ package engine
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 )
 
-// Forecast is what a run of a plan would cost if every stage took its expected time and whatever runs unless unchanged
-// ran. Stages without expectation count as nothing and are counted.
+// Forecast is the expected cost of running a plan, if every stage takes its estimated time and every stage that may run
+// runs. Stages without an estimate count as nothing and are counted in Unknown.
 type Forecast struct {
 	Wall       time.Duration // from the start of the run to its end, on this machine
 	Work       time.Duration // of all stages together
 	GPUHours   float64       // devices times hours
-	Bytes      int64         // that the results take in the store
-	Unknown    int           // stages that nothing is known of
+	Bytes      int64         // size of the results in the store
+	Unknown    int           // stages without an estimate
 	Placements map[*Planned]Placement
 }
 
@@ -23,15 +22,15 @@ type Forecast struct {
 type Placement struct {
 	Executor string
 	CPUs     int
-	GPUs     []string      // ids of its devices
+	GPUs     []string      // IDs of its devices
 	Start    time.Duration // after the start of the run
-	Memory   int64         // bytes that it may use on its device; 0 where nobody says
-	Unfit    string        // why it can never run here; the rest is then empty
+	Memory   int64         // bytes that it may use on its device; 0: unknown
+	Unfit    string        // why it can never run here; the other fields are then empty
 }
 
-// expectLike gives nodes that have never run the expectations of what is most like them: the median of the recorded runs
-// of their stage (other seeds, other instances), or else of their kind in this experiment.
-func (p *Plan) expectLike() {
+// estimate gives nodes that have never run the median of the recorded runs of their stage (other seeds, other
+// instances), or else of their kind in this experiment.
+func (p *Plan) estimate() {
 	type likeness struct{ kind, name string }
 	times, bytes := map[likeness][]time.Duration{}, map[likeness][]int64{}
 	for _, d := range p.Nodes {
@@ -59,135 +58,152 @@ func (p *Plan) expectLike() {
 			like.name = ""
 		}
 		if n := len(times[like]); n > 0 {
-			d.Expect, d.ExpectBytes = times[like][n/2], bytes[like][n/2]
+			d.Estimate, d.EstimateBytes = times[like][n/2], bytes[like][n/2]
 		}
 	}
 }
 
-// machine is what the local executor may give out.
-type machine struct {
-	cpus   int
-	gpus   []string // ids
-	memory int64    // bytes; 0: not limited
-	view   view     // what the driver says of the devices, when someone wants any
+// graph is the order in which the open nodes of a plan run: those that a run has to execute or may execute.
+type graph struct {
+	nodes   []*Planned
+	readers [][]int         // of each node, the nodes that wait for it
+	waits   []int           // of each node, the number of open nodes that it waits for
+	rank    []time.Duration // of each node, the estimated time of the longest path from its start to the end
 }
 
-// machineFor reads the site, and asks the driver for the devices when someone wants any.
-func machineFor(ctx context.Context, site *Site, wantsGPU bool) machine {
-	if site == nil {
-		site = &Site{AutoGPUs: true}
-	}
-	m := machine{cpus: cmp.Or(site.CPUs, ownCPUs()), gpus: slices.Clone(site.GPUs), memory: site.Memory}
-	if wantsGPU {
-		m.view = inspectNow(ctx)
-	}
-	if wantsGPU && site.AutoGPUs {
-		for _, d := range m.view.devices {
-			m.gpus = append(m.gpus, d.index)
+func newGraph(nodes []*Planned) *graph {
+	g := &graph{}
+	index := map[*Node]int{}
+	for _, d := range nodes {
+		if d.Verb != UpToDate && !d.collected() {
+			index[d.Node] = len(g.nodes)
+			g.nodes = append(g.nodes, d)
 		}
 	}
-	return m
-}
-
-// unfit says why a node can never run on the machine, "" when it can.
-func (m machine) unfit(n *Node) string {
-	switch {
-	case n.Resources.GPUs > 1 && !n.Kind.Devices:
-		return fmt.Sprintf("asks for %s, and a %s stage works on one so far: the others would be held and stand idle. Write gpus = 1; instances and seeds run side by side, each on a device of its own",
-			Plural(n.Resources.GPUs, "GPU"), n.Kind.Name)
-	case n.Resources.GPUs > len(m.gpus):
-		return fmt.Sprintf("asks for %s and this machine offers %d (executor \"local\" of the site file, `gpus`)", Plural(n.Resources.GPUs, "GPU"), len(m.gpus))
-	case n.Resources.GPUs > len(m.view.able(n.Resources.GPUMemory, m.gpus)):
-		return fmt.Sprintf("asks for %s with %d MiB each, and %d of this machine have that much", Plural(n.Resources.GPUs, "GPU"),
-			n.Resources.GPUMemory>>20, len(m.view.able(n.Resources.GPUMemory, m.gpus)))
-	case m.memory > 0 && n.Resources.Memory > m.memory:
-		return fmt.Sprintf("asks for %d bytes of memory and the site file grants %d", n.Resources.Memory, m.memory)
-	}
-	return ""
-}
-
-// share is what a node occupies of the machine. Of CPUs it gets what there is.
-func (m machine) share(n *Node) share {
-	s := share{cpus: min(max(1, n.Resources.CPUs), m.cpus), gpus: n.Resources.GPUs}
-	if m.memory > 0 {
-		s.memory = n.Resources.Memory
-	}
-	return s
-}
-
-// Forecast runs the scheduler over expected times instead of stages.
-func (p *Plan) Forecast(ctx context.Context) Forecast {
-	f := Forecast{Placements: map[*Planned]Placement{}}
-	r := &run{Plan: p}
-	r.link()
-	m := machineFor(ctx, p.Experiment.Site, slices.ContainsFunc(r.tasks, func(t *task) bool { return !t.settled() && t.Resources.GPUs > 0 }))
-	begin := time.Now()
-	s := schedule{free: share{m.cpus, len(m.gpus), m.memory}}
-	free, now, moment := m.gpus, begin, 0
-	var running []*task
-	ends := map[*task]time.Time{}
-	release := func(t *task) {
-		t.claim = &claim{task: t, need: m.share(t.Node), released: moment, rank: t.rank, expect: t.Expect}
-		s.add(t.claim)
-	}
-	var settle func(t *task) // what reads it has one less to wait for
-	settle = func(t *task) {
-		t.state = finished
-		for _, reader := range t.readers {
-			if reader.waits--; reader.waits == 0 && reader.state == waiting {
-				if m.unfit(reader.Node) != "" {
-					settle(reader)
-				} else {
-					release(reader)
-				}
+	n := len(g.nodes)
+	g.readers, g.waits, g.rank = make([][]int, n), make([]int, n), make([]time.Duration, n)
+	for i, d := range g.nodes {
+		before := slices.Clone(d.DependsOn)
+		if d.DuplicateOf != nil {
+			before = append(before, d.DuplicateOf.Node)
+		}
+		for _, in := range d.Inputs {
+			before = append(before, in.From)
+		}
+		seen := map[int]bool{}
+		for _, from := range before {
+			if up, open := index[from]; open && !seen[up] {
+				seen[up] = true
+				g.readers[up] = append(g.readers[up], i)
+				g.waits[i]++
 			}
 		}
 	}
-	for _, t := range r.tasks {
-		if t.settled() {
-			continue
+	for i := n - 1; i >= 0; i-- {
+		for _, reader := range g.readers[i] {
+			g.rank[i] = max(g.rank[i], g.rank[reader])
 		}
-		if t.Expect == 0 {
+		g.rank[i] += max(g.nodes[i].Estimate, time.Second) // without a record every stage counts the same
+	}
+	return g
+}
+
+// Forecast runs the scheduler over estimated times instead of stages.
+func (p *Plan) Forecast(ctx context.Context) Forecast {
+	g := newGraph(p.Nodes)
+	needsGPU := slices.ContainsFunc(g.nodes, func(d *Planned) bool { return d.Resources.GPUs > 0 })
+	s := &simulation{graph: g, machine: Detect(ctx, p.Experiment.Site, needsGPU),
+		executor: cmp.Or(p.Experiment.Site.Executor, "local"), nodeOf: map[string]int{}}
+	f := Forecast{Placements: map[*Planned]Placement{}}
+	for _, d := range g.nodes {
+		if d.Estimate == 0 {
 			f.Unknown++
 		}
-		f.Work += t.Expect
-		f.GPUHours += t.Expect.Hours() * float64(t.Resources.GPUs)
-		f.Bytes += t.ExpectBytes
-		if why := m.unfit(t.Node); why != "" {
-			f.Placements[t.Planned] = Placement{Unfit: why}
+		f.Work += d.Estimate
+		f.GPUHours += d.Estimate.Hours() * float64(d.Resources.GPUs)
+		f.Bytes += d.EstimateBytes
+		if why := s.machine.unfit(d.Node); why != "" {
+			f.Placements[d] = Placement{Unfit: why}
 		}
 	}
-	for _, t := range slices.Clone(r.tasks) {
-		if t.state == waiting && t.waits == 0 && t.claim == nil {
-			if m.unfit(t.Node) != "" {
-				settle(t)
-			} else {
-				release(t)
-			}
+	f.Wall = s.run(f.Placements)
+	return f
+}
+
+// simulation schedules the nodes of a graph on a machine in simulated time.
+type simulation struct {
+	*graph
+	machine  Machine
+	executor string // of nodes that name none
+
+	queue  Queue
+	nodeOf map[string]int // node of each claim
+	now    time.Time
+	moment int // number of stages that have ended
+}
+
+// run fills placements and returns the time from the first start to the last end.
+func (s *simulation) run(placements map[*Planned]Placement) time.Duration {
+	type execution struct {
+		request *Request
+		gpus    []string
+		end     time.Time
+	}
+	begin := time.Now()
+	s.now = begin
+	s.queue.Free = Share{s.machine.CPUs, len(s.machine.GPUs), s.machine.Memory}
+	free := s.machine.GPUs
+	for i, n := range slices.Clone(s.waits) {
+		if n == 0 {
+			s.ready(i)
 		}
 	}
+	var running []execution
 	for {
-		for c := s.next(now); c != nil; c = s.next(now) {
-			t := c.task
-			t.state = ready
-			t.gpus, free = slices.Clone(free[:c.need.gpus]), free[c.need.gpus:]
-			f.Placements[t.Planned] = Placement{Executor: cmp.Or(t.Executor, p.Experiment.Site.Executor, "local"), CPUs: c.need.cpus, GPUs: t.gpus, Start: now.Sub(begin),
-				Memory: m.memoryOf(t.Node)}
-			ends[t] = now.Add(t.Expect)
-			running = append(running, t)
+		for c := s.queue.Next(s.now); c != nil; c = s.queue.Next(s.now) {
+			d := s.nodes[s.nodeOf[c.ID]]
+			e := execution{c, slices.Clone(free[:c.Need.GPUs]), s.now.Add(d.Estimate)}
+			free = free[c.Need.GPUs:]
+			placements[d] = Placement{Executor: cmp.Or(d.Executor, s.executor), CPUs: c.Need.CPUs, GPUs: e.gpus,
+				Start: s.now.Sub(begin), Memory: s.machine.memoryOf(d.Resources)}
+			running = append(running, e)
 		}
 		if len(running) == 0 {
-			break
+			return s.now.Sub(begin)
 		}
-		first := slices.MinFunc(running, func(a, b *task) int { return ends[a].Compare(ends[b]) })
-		running = slices.DeleteFunc(running, func(t *task) bool { return t == first })
-		moment++
-		now = ends[first]
-		s.release(first.claim)
-		free = append(free, first.gpus...)
+		first := 0
+		for i := range running {
+			if running[i].end.Before(running[first].end) {
+				first = i
+			}
+		}
+		e := running[first]
+		running = slices.Delete(running, first, first+1)
+		s.moment++
+		s.now = e.end
+		s.queue.Release(e.request)
+		free = append(free, e.gpus...)
 		slices.Sort(free)
-		settle(first)
+		s.ended(s.nodeOf[e.request.ID])
 	}
-	f.Wall = now.Sub(begin)
-	return f
+}
+
+// ready queues a node. A node that can never run here is skipped, so that its readers are placed all the same.
+func (s *simulation) ready(i int) {
+	d := s.nodes[i]
+	if s.machine.unfit(d.Node) != "" {
+		s.ended(i)
+		return
+	}
+	c := &Request{ID: d.Address, Need: s.machine.share(d.Resources), ReadyAt: s.moment, Rank: s.rank[i], Estimate: d.Estimate}
+	s.nodeOf[c.ID] = i
+	s.queue.Add(c)
+}
+
+func (s *simulation) ended(i int) {
+	for _, reader := range s.readers[i] {
+		if s.waits[reader]--; s.waits[reader] == 0 {
+			s.ready(reader)
+		}
+	}
 }

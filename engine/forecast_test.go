@@ -39,7 +39,7 @@ func forecastOf(t *testing.T, before, now string, replace ...string) (*Plan, For
 	perform(t, planOf(t, before, store, PlanOptions{}), changing)
 	x := mustLoad(t, now)
 	x.Site = &Site{CPUs: 8, GPUs: []string{"3", "5"}, Executor: "local"}
-	p, err := x.PlanWith(store, PlanOptions{Replace: replace})
+	p, err := NewPlan(x, store, PlanOptions{Replace: replace})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func placed(p *Plan, f Forecast) []string {
 	var out []string
 	for _, d := range p.Nodes {
 		if at, ok := f.Placements[d]; ok {
-			out = append(out, fmt.Sprintf("%s: %v from %v%s", shellAddress(d.Address), at.GPUs, at.Start, at.Unfit))
+			out = append(out, fmt.Sprintf("%s: %v from %v%s", ShortAddress(d.Address), at.GPUs, at.Start, at.Unfit))
 		}
 	}
 	slices.Sort(out)
@@ -104,7 +104,7 @@ func TestWhatCanNeverFitIsToldByThePlan(t *testing.T) {
 	text := fmt.Sprintf(forecastText, `"a"`, 8)
 	p, f := forecastOf(t, text, text, "model.m")
 	i := slices.IndexFunc(p.Nodes, func(d *Planned) bool { return d.Kind.Name == "grpo" })
-	if at := f.Placements[p.Nodes[i]]; !strings.Contains(at.Unfit, "asks for 8 GPUs and this machine offers 2") {
+	if at := f.Placements[p.Nodes[i]]; !strings.Contains(at.Unfit, "requests 8 GPUs, but this machine offers 2") {
 		t.Errorf("got %+v", at)
 	}
 	if got := f.Placements[p.Nodes[len(p.Nodes)-1]]; got.Unfit != "" || got.Executor != "local" {
@@ -113,13 +113,13 @@ func TestWhatCanNeverFitIsToldByThePlan(t *testing.T) {
 }
 
 func TestAStageThatWorksOnOneDeviceIsRefusedSeveral(t *testing.T) {
-	m := machine{cpus: 8, gpus: []string{"3", "5"}}
+	m := Machine{CPUs: 8, GPUs: []string{"3", "5"}}
 	for _, tc := range []struct {
 		many bool
 		gpus int
 		want string
-	}{{false, 1, ""}, {true, 2, ""}, {false, 2, "asks for 2 GPUs, and a sft stage works on one so far"}} {
-		n := &Node{Kind: &Kind{Name: "sft", Devices: tc.many}, Resources: Resources{GPUs: tc.gpus}}
+	}{{false, 1, ""}, {true, 2, ""}, {false, 2, "requests 2 GPUs, but a sft stage uses only one"}} {
+		n := &Node{Kind: &Kind{Name: "sft", MultiGPU: tc.many}, Resources: Resources{GPUs: tc.gpus}}
 		if why := m.unfit(n); !strings.HasPrefix(why, tc.want) || (tc.want == "") != (why == "") {
 			t.Errorf("%+v: got %q", tc, why)
 		}

@@ -17,7 +17,7 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
-// pureFunctions are the functions of every expression. None reads the clock, the environment, the network or a disk.
+// pureFunctions are available in every expression. None reads the clock, the environment, the network or a disk.
 var pureFunctions = sync.OnceValue(func() map[string]function.Function {
 	all := map[string]function.Function{
 		"abs": stdlib.AbsoluteFunc, "ceil": stdlib.CeilFunc, "floor": stdlib.FloorFunc, "int": stdlib.IntFunc, "log": stdlib.LogFunc,
@@ -43,7 +43,7 @@ var pureFunctions = sync.OnceValue(func() map[string]function.Function {
 		"tobool": conversion(cty.Bool), "tolist": conversion(cty.List(cty.DynamicPseudoType)), "tomap": conversion(cty.Map(cty.DynamicPseudoType)),
 		"tonumber": conversion(cty.Number), "toset": conversion(cty.Set(cty.DynamicPseudoType)), "tostring": conversion(cty.String),
 
-		// These are not in the standard library, but everybody who writes HCL expects them.
+		// The standard library lacks these, but HCL users expect them.
 		"alltrue": truths("alltrue", true), "anytrue": truths("anytrue", false), "sum": sumFunction, "one": oneFunction,
 		"startswith": textTest(strings.HasPrefix), "endswith": textTest(strings.HasSuffix), "strcontains": textTest(strings.Contains),
 
@@ -55,8 +55,8 @@ var pureFunctions = sync.OnceValue(func() map[string]function.Function {
 	return all
 })
 
-// withoutData keeps references and files out of a function that would write them as text: neither an edge nor a content would
-// come of it.
+// withoutData rejects references and files as arguments of a function that converts them to text, because the
+// result would be neither an edge nor content in the key.
 func withoutData(f function.Function) function.Function {
 	return guarded(f, func(args []cty.Value) error {
 		for i, arg := range args {
@@ -74,7 +74,7 @@ func withoutData(f function.Function) function.Function {
 	})
 }
 
-// ofLists names the function for texts to who calls the one for lists with a text.
+// ofLists adds the name of the string function to the error of a list function that is called with a string.
 func ofLists(f function.Function, forTexts string) function.Function {
 	return guarded(f, func(args []cty.Value) error {
 		if args[0].Type() == cty.String {
@@ -84,7 +84,7 @@ func ofLists(f function.Function, forTexts string) function.Function {
 	})
 }
 
-// guarded is f behind a check of its arguments.
+// guarded calls check before f.
 func guarded(f function.Function, check func(args []cty.Value) error) function.Function {
 	return function.New(&function.Spec{
 		Params: f.Params(), VarParam: f.VarParam(),
@@ -118,10 +118,10 @@ func conversion(to cty.Type) function.Function {
 	})
 }
 
-// collection is an argument that may be a list, set or tuple of anything.
+// collection is a parameter for a list, set or tuple.
 var collection = []function.Parameter{{Name: "list", Type: cty.DynamicPseudoType}}
 
-// elementsOf takes a list, set or tuple apart; each element must be convertible to t.
+// elementsOf returns the elements of a list, set or tuple, converted to t.
 func elementsOf(list cty.Value, t cty.Type) ([]cty.Value, error) {
 	if lt := list.Type(); !lt.IsListType() && !lt.IsSetType() && !lt.IsTupleType() {
 		return nil, function.NewArgErrorf(0, "want a list or a set, got %s", describe(list))
@@ -138,7 +138,7 @@ func elementsOf(list cty.Value, t cty.Type) ([]cty.Value, error) {
 	return all, nil
 }
 
-// truths is alltrue (ends at the first false) or anytrue (at the first true).
+// truths is alltrue (stops at the first false) or anytrue (stops at the first true).
 func truths(name string, all bool) function.Function {
 	return function.New(&function.Spec{Description: name, Params: collection, Type: function.StaticReturnType(cty.Bool),
 		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
@@ -162,7 +162,7 @@ var sumFunction = function.New(&function.Spec{Params: collection, Type: function
 		return total, err
 	}})
 
-// oneFunction gives the only element of a list, or null for an empty one.
+// oneFunction returns the only element of a list, or null for an empty list.
 var oneFunction = function.New(&function.Spec{Params: collection,
 	Type: func(args []cty.Value) (cty.Type, error) {
 		elements, err := elementsOf(args[0], cty.DynamicPseudoType)
@@ -192,7 +192,7 @@ func textTest(test func(text, part string) bool) function.Function {
 		}})
 }
 
-// functions returns the pure functions and the two that name data: file() and dir(), relative to folder base.
+// functions returns the pure functions and file() and dir(), whose paths are relative to base.
 func (l *loader) functions(base string) map[string]function.Function {
 	all := make(map[string]function.Function, len(pureFunctions())+2)
 	for name, f := range pureFunctions() {
@@ -216,15 +216,13 @@ func (l *loader) dataFunction(base string, dir bool) function.Function {
 			if err != nil {
 				return cty.NilVal, function.NewArgError(0, err)
 			}
-			l.data.Lock()
 			l.x.Digests[path] = digest
-			l.data.Unlock()
 			return cty.CapsuleVal(fileType, &artifact.File{Path: path, Digest: digest, Dir: dir}), nil
 		},
 	})
 }
 
-// resolve makes a path of the user's absolute: relative to base, ~ for the home folder.
+// resolve makes a path absolute: relative to base, with ~ for the home folder.
 func (l *loader) resolve(base, path string) (string, error) {
 	if path == "" {
 		return "", fmt.Errorf("the path is empty")
@@ -242,7 +240,7 @@ func (l *loader) resolve(base, path string) (string, error) {
 	return filepath.Abs(path)
 }
 
-// envValue looks up NAME in a list of NAME=VALUE.
+// envValue returns the value of NAME in a list of NAME=VALUE.
 func envValue(env []string, name string) string {
 	value, _ := lookupEnv(env, name)
 	return value
@@ -257,7 +255,7 @@ func lookupEnv(env []string, name string) (string, bool) {
 	return "", false
 }
 
-// fileText is how a file() or dir() value is shown.
+// fileText formats a file() or dir() value.
 func fileText(v cty.Value) string {
 	f := v.EncapsulatedValue().(*artifact.File)
 	if f.Dir {
@@ -266,7 +264,7 @@ func fileText(v cty.Value) string {
 	return fmt.Sprintf("file(%q)", f.Path)
 }
 
-// Functions lists the names of the functions an expression may call, sorted.
+// Functions returns the sorted names of all functions.
 func Functions() []string {
 	return slices.Sorted(slices.Values(append(slices.Collect(maps.Keys(pureFunctions())), "file", "dir")))
 }

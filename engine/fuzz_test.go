@@ -1,14 +1,18 @@
-package engine
+package engine_test
 
 import (
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/enginetest"
 )
 
-// FuzzLoad checks that no text makes Load panic, and that what loads without mistakes has a key for every node.
+// FuzzLoad checks that no text makes Load panic, and that every node of a text without mistakes has a key.
 func FuzzLoad(f *testing.F) {
 	for _, pattern := range []string{"testdata/valid/*.hcl", "testdata/invalid/*.hcl"} {
 		paths, err := filepath.Glob(pattern)
@@ -27,23 +31,22 @@ func FuzzLoad(f *testing.F) {
 }
 
 func loadAny(t *testing.T, text string) {
-	x, diags := loadText(t, text)
-	var told strings.Builder
-	WriteDiagnostics(&told, diags, x.Files, true)
+	x, diags := enginetest.LoadPaper(t, text)
+	engine.WriteDiagnostics(io.Discard, diags, x.Files, true)
 	if diags.HasErrors() {
 		if len(x.Nodes) > 0 {
-			t.Errorf("nodes in spite of mistakes")
+			t.Errorf("got %d nodes beside errors, want none", len(x.Nodes))
 		}
 		return
 	}
-	for address, key := range keysOf(x) {
+	for address, key := range enginetest.Keys(x) {
 		if len(key) != 64 {
-			t.Errorf("%s: key %q", address, key)
+			t.Errorf("%s: got key %q, want 64 digits", address, key)
 		}
 	}
 }
 
-// Texts with lines missing, doubled or swapped, and with words exchanged, are told or loaded, never a panic.
+// Lines are deleted, doubled or swapped, and words exchanged.
 func TestTornFilesNeverPanic(t *testing.T) {
 	text := paperText(t)
 	rng := rand.New(rand.NewPCG(3, 4))

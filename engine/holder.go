@@ -2,44 +2,38 @@ package engine
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/disk"
 )
 
-// holder says who makes a node, written into the lock of its key for everybody else to read.
-type holder struct {
+// Holder identifies the process that executes a node. It is stored in the lock of the node's key.
+type Holder struct {
 	Run     string    `json:"run"` // folder of the run that started it
 	Address string    `json:"address"`
 	Since   time.Time `json:"since"`
 	Attempt int       `json:"attempt"`
 	Host    string    `json:"host"`
-	PID     int       `json:"pid,omitempty"`   // of the stage's process; 0 until it has said so itself
-	Start   uint64    `json:"start,omitempty"` // of that process
-	Group   bool      `json:"group,omitempty"` // to stop it, ask its whole process group
-	Kills   int64     `json:"kills"`           // what oomKills said when it started
+	PID     int       `json:"pid,omitempty"`   // of the stage's process; 0: not known yet
+	Start   uint64    `json:"start,omitempty"` // of that process, in ticks since boot
+	Group   bool      `json:"group,omitempty"` // stop requests go to its process group
+	Kills   int64     `json:"kills"`           // oomKills when it started
 }
 
-// hostName is what processes on this machine call it.
-var hostName = sync.OnceValue(func() string {
-	name, _ := os.Hostname()
-	return name
-})
-
-// holder is what this assignment's lock says before the process that runs it has come to life.
-func (a assignment) holder(folder runFolder) holder {
-	return holder{Run: string(folder), Address: a.Address, Since: a.Since, Attempt: a.Attempt, Host: hostName(), Kills: a.Kills}
+// holder returns the holder of an attempt before its process has started.
+func (a Assignment) holder(folder Folder) Holder {
+	return Holder{Run: string(folder), Address: a.Address, Since: a.Since, Attempt: a.Attempt, Host: hostName(), Kills: a.Kills}
 }
 
-// write describes the holder in the lock.
-func (h holder) write(lock *os.File) error {
+func (h Holder) write(lock *os.File) error {
 	b, err := json.Marshal(h)
 	if err != nil {
 		return err
@@ -47,54 +41,50 @@ func (h holder) write(lock *os.File) error {
 	return artifact.Describe(lock, b)
 }
 
-// sign describes this process as the holder, in the lock that it inherited as a descriptor.
-func (h holder) sign(descriptor int) error {
-	self, ok := processStat(os.Getpid())
+// withProcess sets the process of the holder.
+func (h Holder) withProcess(pid int) (Holder, error) {
+	stat, ok := processStat(pid)
 	if !ok {
-		return fmt.Errorf("read /proc/self/stat")
+		return h, fmt.Errorf("read %s", procFile(pid, "stat"))
 	}
-	h.PID, h.Start = os.Getpid(), self.start
-	own, err := syscall.Dup(descriptor) // closing this one leaves the lock alone
+	h.PID, h.Start = pid, stat.start
+	return h, nil
+}
+
+// sign stores this process as the holder in the lock that it inherited as a descriptor.
+func (h Holder) sign(descriptor int) error {
+	h, err := h.withProcess(os.Getpid())
 	if err != nil {
 		return err
 	}
-	lock := os.NewFile(uintptr(own), "lock")
-	defer lock.Close()
-	return h.write(lock)
-}
-
-// name makes a program, which leads its session, the holder's process.
-func (h holder) name(pid int) holder {
-	if stat, ok := processStat(pid); ok {
-		h.PID, h.Start, h.Group = pid, stat.start, true
+	copied, err := syscall.Dup(descriptor) // Close must not close the descriptor of the lock
+	if err != nil {
+		return err
 	}
-	return h
+	lock := os.NewFile(uintptr(copied), "lock")
+	return errors.Join(h.write(lock), lock.Close())
 }
 
-// running is how long the stage's process has been running. The clock of this machine may have been set since its start,
-// so where that can be known it counts from the boot.
-func (h holder) running() time.Duration {
-	if h.Start > 0 && !h.elsewhere() {
+// running returns how long the stage's process has been running. On this machine it counts from the boot, because the
+// clock may have been set.
+func (h Holder) running() time.Duration {
+	if h.Start > 0 && !h.remote() {
 		return max(0, sinceBoot()-time.Duration(h.Start)*processTick)
 	}
 	return max(0, time.Since(h.Since))
 }
 
-// processTick is the unit in which the kernel tells when a process was started.
-const processTick = time.Second / 100
+// alive reports whether the stage's process may be running. A process that is remote or not known yet counts as alive.
+func (h Holder) alive() bool { return h.PID == 0 || h.remote() || sameProcess(h.PID, h.Start) }
 
-// alive says whether the stage's process is there. One that has not signed yet counts as alive.
-func (h holder) alive() bool { return h.PID == 0 || h.elsewhere() || sameProcess(h.PID, h.Start) }
+func (h Holder) remote() bool { return h.Host != hostName() }
 
-// elsewhere says that it runs on another machine, whose processes nobody here can see.
-func (h holder) elsewhere() bool { return h.Host != hostName() }
+func (h Holder) folder() Folder { return Folder(h.Run) }
 
-func (h holder) folder() runFolder { return runFolder(h.Run) }
-
-// text names the run and the process.
-func (h holder) text() string {
+// Text names the run and the process.
+func (h Holder) Text() string {
 	text := "run " + RunName(h.Run)
-	if h.elsewhere() {
+	if h.remote() {
 		text += " on " + h.Host
 	}
 	if h.PID != 0 {
@@ -103,9 +93,9 @@ func (h holder) text() string {
 	return text
 }
 
-// adopt makes this process the one that looks after the stage, until the file is closed; nil when another engine does.
-func (h holder) adopt() *os.File {
-	if h.elsewhere() || h.folder().live() {
+// adopt makes this process responsible for the stage until the file is closed; nil if another engine is responsible.
+func (h Holder) adopt() *os.File {
+	if h.remote() || h.folder().live() {
 		return nil
 	}
 	f, err := os.OpenFile(h.folder().path("nodes", fileName(h.Address)+".adopter"), os.O_CREATE|os.O_RDWR, 0o600)
@@ -119,56 +109,73 @@ func (h holder) adopt() *os.File {
 	return f
 }
 
-// Survivor is a stage that goes on although the run that started it is gone.
-type Survivor struct {
+// linkLog makes the log of a stage that another engine started the log of an address of this run.
+func (f Folder) linkLog(h Holder, address string) error {
+	log := h.folder().log(h.Address)
+	err := disk.Symlink(log, f.log(address))
+	if err == nil || errors.Is(err, os.ErrExist) {
+		return nil
+	}
+	// The file system has no symbolic links.
+	return disk.WriteFile(f.log(address), []byte("another run started this stage; its log is "+log+"\n"), 0o600)
+}
+
+// Orphan is a running stage whose run has ended.
+type Orphan struct {
 	Key        string
 	Address    string
 	Experiment string
 	Run        string // folder
 	PID        int
 	Since      time.Time
-	Progress   *Event // the last; nil without any
-	Adopted    bool   // another run looks after it
-	Group      bool   // a program: asked to stop through its process group
+	Progress   *Event // the newest; nil without any
+	Adopted    bool   // another run has adopted it
+	Group      bool   // it is a program: stop requests go to its process group
 }
 
-// Text says how the stage stands and what ends it.
-func (s Survivor) Text(now time.Time) string {
-	live := liveStage{started: s.Since}
-	if s.Progress != nil {
-		live.first, live.last = Event{Time: s.Since}, *s.Progress
+// Text describes the progress of the stage and how to stop it.
+func (o Orphan) Text(now time.Time) string {
+	text := fmt.Sprintf("%s of run %s is still running as process %d: %s", o.Address, RunName(o.Run), o.PID,
+		paceSince(o.Since, o.Progress).Text(now))
+	if o.Adopted {
+		return text
 	}
-	text := fmt.Sprintf("%s of run %s goes on as process %d: %s", s.Address, RunName(s.Run), s.PID, live.text(now))
-	if !s.Adopted {
-		kill := fmt.Sprint("kill ", s.PID)
-		if s.Group {
-			kill = fmt.Sprint("kill -- -", s.PID)
-		}
-		text += fmt.Sprintf("; a run that needs it adopts it, `%s` stops it", kill)
+	kill := fmt.Sprint("kill ", o.PID)
+	if o.Group {
+		kill = fmt.Sprint("kill -- -", o.PID)
 	}
-	return text
+	return text + fmt.Sprintf("; a run that needs it adopts it, `%s` stops it", kill)
 }
 
-// Survivors lists the stages that have outlived their runs. It waits for nobody.
-func Survivors(store *artifact.Store) ([]Survivor, error) {
+// paceSince is the pace of a stage of which only the newest progress is known.
+func paceSince(started time.Time, last *Event) Pace {
+	p := Pace{Started: started}
+	if last != nil {
+		p.First, p.Last = Event{Time: started}, *last
+	}
+	return p
+}
+
+// Orphans lists the running stages of a store whose runs have ended. It does not wait for locks.
+func Orphans(store *artifact.Store) ([]Orphan, error) {
 	keys, err := store.Locked()
 	if err != nil {
 		return nil, err
 	}
-	var all []Survivor
+	var all []Orphan
 	for _, key := range keys {
-		var h holder
-		if store.Holder(key, &h) != nil || h.PID == 0 || h.elsewhere() || h.folder().live() || !sameProcess(h.PID, h.Start) {
+		var h Holder
+		if store.Holder(key, &h) != nil || h.PID == 0 || h.remote() || h.folder().live() || !sameProcess(h.PID, h.Start) {
 			continue
 		}
-		s := Survivor{Key: key, Address: h.Address, Experiment: filepath.Base(filepath.Dir(h.Run)), Run: h.Run, PID: h.PID, Since: h.Since, Group: h.Group,
-			Progress: lastProgress(h.folder().events(h.Address))}
+		o := Orphan{Key: key, Address: h.Address, Experiment: filepath.Base(filepath.Dir(h.Run)), Run: h.Run, PID: h.PID,
+			Since: h.Since, Group: h.Group, Progress: lastProgress(h.folder().events(h.Address))}
 		if adopted := h.adopt(); adopted != nil {
 			adopted.Close()
 		} else {
-			s.Adopted = true
+			o.Adopted = true
 		}
-		all = append(all, s)
+		all = append(all, o)
 	}
 	return all, nil
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// meta is what every stage understands besides the settings of its kind, for_each and depends_on.
+// meta are the settings of every stage, except for_each and depends_on.
 type meta struct {
 	Seed          *int64         `hcl:"seed,optional" doc:"pins the stage to one seed"`
 	Enabled       bool           `hcl:"enabled,optional" doc:"false leaves the stage out, and all that read it"`
@@ -46,13 +46,13 @@ type retryBlock struct {
 	Range    hcl.Range     `hcl:"retry,def_range"`
 }
 
-// element is one key and value of a for_each; the only one, without key, where there is none.
+// element is one key and value of a for_each. Without for_each there is one element without a key.
 type element struct {
 	key   string
 	value cty.Value
 }
 
-// decodeStage makes the instances of a stage block. Several blocks may be decoded at once: of what they share, each only reads.
+// decodeStage decodes the instances of a stage block.
 func (l *loader) decodeStage(s *stageBlock, ctx *hcl.EvalContext) {
 	elements, ok := []element{{}}, true
 	if s.keyed {
@@ -78,7 +78,7 @@ func (l *loader) decodeStage(s *stageBlock, ctx *hcl.EvalContext) {
 		byKey[e.key] = in.value()
 	}
 	switch {
-	case !ok: // stays unknown
+	case !ok: // the value stays unknown
 	case s.keyed:
 		s.value = cty.ObjectVal(byKey)
 	default:
@@ -86,13 +86,13 @@ func (l *loader) decodeStage(s *stageBlock, ctx *hcl.EvalContext) {
 	}
 }
 
-// forEach evaluates for_each. After a mistake there is one element whose value is unknown, so that the rest of the
-// block is looked at all the same.
+// forEach evaluates for_each. After an error it returns one element with an unknown value, so that the rest of the
+// block is still checked.
 func (l *loader) forEach(s *stageBlock, ctx *hcl.EvalContext) ([]element, bool) {
 	unknown := []element{{value: cty.DynamicVal}}
 	expr := s.block.Body.Attributes["for_each"].Expr
 	val, diags := l.eval(expr, ctx, false)
-	s.diags = append(s.diags, diags...)
+	l.diags = append(l.diags, diags...)
 	if diags.HasErrors() || !val.IsKnown() {
 		return unknown, false
 	}
@@ -103,7 +103,7 @@ func (l *loader) forEach(s *stageBlock, ctx *hcl.EvalContext) ([]element, bool) 
 		if t.IsTupleType() || t.IsListType() {
 			hint = " Write toset([…]) around a list of strings."
 		}
-		s.errorf(expr.Range().Ptr(), "Wrong type", "for_each must be a map or a set of strings; got %s.%s", describe(val), hint)
+		l.errorf(expr.Range().Ptr(), "Wrong type", "for_each must be a map or a set of strings; got %s.%s", describe(val), hint)
 		return unknown, false
 	}
 	var elements []element
@@ -113,7 +113,7 @@ func (l *loader) forEach(s *stageBlock, ctx *hcl.EvalContext) ([]element, bool) 
 			return unknown, false
 		}
 		if wrong := badKey(key.AsString()); wrong != "" {
-			s.errorf(expr.Range().Ptr(), "Bad key", "The key %q of for_each stands in addresses such as %s, so it %s.", key.AsString(), address(s.kindName, s.name, "KEY", true, nil), wrong)
+			l.errorf(expr.Range().Ptr(), "Bad key", "The key %q of for_each stands in addresses such as %s, so it %s.", key.AsString(), address(s.kindName, s.name, "KEY", true, nil), wrong)
 			return unknown, false
 		}
 		elements = append(elements, element{key.AsString(), value})
@@ -122,7 +122,7 @@ func (l *loader) forEach(s *stageBlock, ctx *hcl.EvalContext) ([]element, bool) 
 	return elements, true
 }
 
-// badKey says what a for_each key may not be; "" when it is one.
+// badKey returns why a string is not a valid for_each key, or "".
 func badKey(key string) string {
 	if key == "" {
 		return "must not be empty"
@@ -135,7 +135,7 @@ func badKey(key string) string {
 	return ""
 }
 
-// decodeInstance decodes a block for one element. It returns nil when its ports cannot be known.
+// decodeInstance decodes a block for one element. It returns nil if its ports are unknown.
 func (l *loader) decodeInstance(s *stageBlock, key string, ctx *hcl.EvalContext) *instance {
 	in := &instance{block: s, key: key, meta: meta{Enabled: true}, nodes: map[int64]*Node{}}
 	eval := func(e hclsyntax.Expression) (cty.Value, hcl.Diagnostics) { return l.eval(e, ctx, s.keyed) }
@@ -146,17 +146,17 @@ func (l *loader) decodeInstance(s *stageBlock, key string, ctx *hcl.EvalContext)
 	m.structure(newBody(s.block.Body, owner, s.def, func(name string) bool {
 		return isMeta(name) && name != "for_each" && name != "depends_on"
 	}), reflect.ValueOf(&in.meta).Elem(), "")
-	s.diags = append(s.diags, m.diags...)
+	l.diags = append(l.diags, m.diags...)
 	if !m.diags.HasErrors() {
-		s.checkRetry(&in.meta.Retry)
+		l.checkRetry(&in.meta.Retry)
 	}
 	l.checkMeta(in)
-	in.after = l.dependsOn(s, eval)
+	in.dependsOn = l.dependsOn(s, eval)
 	if s.kind == nil {
-		for _, a := range newBody(s.block.Body, "", hcl.Range{}, nil).attrs { // names in it may be wrong as well
+		for _, a := range newBody(s.block.Body, "", hcl.Range{}, nil).attrs { // report wrong names in them too
 			if !isMeta(a.Name) {
 				_, diags := eval(a.Expr)
-				s.diags = append(s.diags, diags...)
+				l.diags = append(l.diags, diags...)
 			}
 		}
 		return nil
@@ -164,7 +164,7 @@ func (l *loader) decodeInstance(s *stageBlock, key string, ctx *hcl.EvalContext)
 
 	in.stage = s.kind.New()
 	d := decoder{ranges: map[string]hcl.Range{}, eval: eval, also: reserved}
-	if s.kind.Gathers {
+	if s.kind.AcrossSeeds {
 		d.seeds = l.x.Seeds
 		if in.meta.Seed != nil {
 			d.seeds = []int64{*in.meta.Seed}
@@ -176,32 +176,33 @@ func (l *loader) decodeInstance(s *stageBlock, key string, ctx *hcl.EvalContext)
 	if !failed && !d.doubt {
 		d.diags = append(d.diags, in.stage.Check()...)
 	}
-	s.diags = append(s.diags, d.diags...)
+	l.diags = append(l.diags, d.diags...)
 	if s.kind.Outputs != nil {
 		in.outputs = s.kind.Outputs(in.stage)
 	}
 	if (failed || d.doubt) && len(in.outputs) == 0 {
 		return nil
 	}
-	l.bind(in, settings, d.ranges)
+	l.bindInputs(in, settings, d.ranges)
 	if !d.diags.HasErrors() && !d.doubt {
-		s.diags = append(s.diags, in.markEffects(d.ranges)...)
+		l.diags = append(l.diags, in.markEffects(d.ranges)...)
 	}
 	return in
 }
 
-// bind finds the edges and settings in a decoded value, and with them whether seeds multiply the instance.
-func (l *loader) bind(in *instance, settings reflect.Value, ranges map[string]hcl.Range) {
+// bindInputs collects the edges and settings of a decoded value and decides whether the instance has one node per
+// seed.
+func (l *loader) bindInputs(in *instance, settings reflect.Value, ranges map[string]hcl.Range) {
 	kind := in.block.kind
-	in.draws = kind.Draws != nil && kind.Draws(in.stage)
-	in.multiplies = in.draws
+	in.stochastic = kind.Stochastic != nil && kind.Stochastic(in.stage)
+	in.multiplies = in.stochastic
 	in.disabled = !in.meta.Enabled
-	w := walker{ranges: ranges}
+	w := settingsWalker{ranges: ranges}
 	w.structure(settings, "", true)
 	in.settings, in.files = w.settings, w.files
 	for _, r := range w.refs {
 		from := l.named[r.ref.Kind][r.ref.Name].instance(r.ref.Key)
-		if from.disabled && kind.Gathers {
+		if from.disabled && kind.AcrossSeeds {
 			continue
 		}
 		in.disabled = in.disabled || from.disabled
@@ -209,57 +210,56 @@ func (l *loader) bind(in *instance, settings reflect.Value, ranges map[string]hc
 		r.from = from
 		in.inputs = append(in.inputs, r)
 	}
-	in.multiplies = in.multiplies && in.meta.Seed == nil && !kind.Gathers
+	in.multiplies = in.multiplies && in.meta.Seed == nil && !kind.AcrossSeeds
 }
 
-// checkMeta looks for conflicts between the settings every stage understands.
+// checkMeta checks the settings of every stage for conflicts.
 func (l *loader) checkMeta(in *instance) {
-	s := in.block
 	if e := in.meta.Executor; e != "" && !slices.Contains(executors, e) {
-		s.errorf(&in.meta.ExecutorRange, "Unknown executor", "There is no executor %q%s", e, didYouMean(e, executors))
+		l.errorf(&in.meta.ExecutorRange, "Unknown executor", "There is no executor %q%s", e, didYouMean(e, executors))
 	}
 	r := &in.meta.Resources
 	if r.GPUMemory > 0 && r.GPUs == 0 {
-		s.errorf(&r.Range, "Memory without device", "resources.gpu_memory is the memory of each device, but gpus is 0; set gpus.")
+		l.errorf(&r.Range, "Memory without device", "resources.gpu_memory is the memory of each device, but gpus is 0; set gpus.")
 	}
 	if !l.x.Site.AutoGPUs && l.x.Site.Path != "" && int(min(r.GPUs, math.MaxInt32)) > len(l.x.Site.GPUs) {
-		s.diags = append(s.diags, &hcl.Diagnostic{
+		l.diags = append(l.diags, &hcl.Diagnostic{
 			Severity: hcl.DiagWarning, Summary: "More devices than there are", Subject: &r.GPUsRange,
 			Detail: fmt.Sprintf("The stage wants %s; %s has %d. It can be planned here but not run.", Plural(int(r.GPUs), "GPU"), l.x.Site.Path, len(l.x.Site.GPUs)),
 		})
 	}
 }
 
-// causeLike is a pattern that may be meant as the name of a cause.
+// causeLike matches patterns that may be a misspelt cause.
 var causeLike = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-zA-Z]+$`) })
 
-// checkRetry looks for a retry that repeats nothing, and for causes that do not exist.
-func (s *stageBlock) checkRetry(retry *retryBlock) {
+// checkRetry reports a retry without effect and unknown causes.
+func (l *loader) checkRetry(retry *retryBlock) {
 	switch {
 	case retry.Attempts > 1 && len(retry.On) == 0:
-		s.errorf(&retry.Range, "Retry of nothing", "retry.attempts is %d, but no failure is named to be tried again; say which, for example on = [\"oom\", \"preempted\"].", retry.Attempts)
+		l.errorf(&retry.Range, "Retry of nothing", "retry.attempts is %d, but no failure is named to be tried again; say which, for example on = [\"oom\", \"preempted\"].", retry.Attempts)
 	case retry.Attempts < 2 && (len(retry.On) > 0 || retry.Backoff > 0):
-		s.errorf(&retry.Range, "Retry of nothing", "retry.attempts counts all starts, so with %d nothing is tried again; give the number of starts, for example attempts = 3.", retry.Attempts)
+		l.errorf(&retry.Range, "Retry of nothing", "retry.attempts counts all starts, so with %d nothing is tried again; give the number of starts, for example attempts = 3.", retry.Attempts)
 	}
 	for _, on := range retry.On {
 		if near := nearest(on, failureCauses); near != "" && near != on && causeLike().MatchString(on) {
-			s.errorf(&retry.OnRange, "Unknown cause", "retry.on: no failure has the cause %q; did you mean %s? To match %s as text of the error, write it as a pattern, \"(%s)\".", on, near, on, on)
+			l.errorf(&retry.OnRange, "Unknown cause", "retry.on: no failure has the cause %q; did you mean %s? To match %s as text of the error, write it as a pattern, \"(%s)\".", on, near, on, on)
 			continue
 		}
 		if _, err := regexp.Compile(on); err != nil {
-			s.errorf(&retry.OnRange, "Bad pattern", "retry.on: %s. It takes oom, nan, preempted, timeout or a regular expression.", err)
+			l.errorf(&retry.OnRange, "Bad pattern", "retry.on: %s. It takes oom, nan, preempted, timeout or a regular expression.", err)
 		}
 	}
 }
 
-// dependsOn evaluates depends_on: instances, or ports of them, in lists and objects of any depth.
+// dependsOn evaluates depends_on: instances or ports, in lists and objects of any depth.
 func (l *loader) dependsOn(s *stageBlock, eval func(hclsyntax.Expression) (cty.Value, hcl.Diagnostics)) []*instance {
 	a := s.block.Body.Attributes["depends_on"]
 	if a == nil {
 		return nil
 	}
 	val, diags := eval(a.Expr)
-	s.diags = append(s.diags, diags...)
+	l.diags = append(l.diags, diags...)
 	var found []*instance
 	var gather func(v cty.Value)
 	gather = func(v cty.Value) {
@@ -276,14 +276,14 @@ func (l *loader) dependsOn(s *stageBlock, eval func(hclsyntax.Expression) (cty.V
 				gather(e)
 			}
 		default:
-			s.errorf(a.Expr.Range().Ptr(), "Wrong type", "depends_on must be a list of stages, such as [stage.sft.warm]; it holds %s.", describe(v))
+			l.errorf(a.Expr.Range().Ptr(), "Wrong type", "depends_on must be a list of stages, such as [stage.sft.warm]; it holds %s.", describe(v))
 		}
 	}
 	gather(val)
 	return found
 }
 
-// checkPublished finds files that two instances publish, and such as the experiment itself reads.
+// checkPublished reports files that two instances publish, and files that the experiment itself reads.
 func (l *loader) checkPublished() {
 	taken := map[string]*instance{}
 	for _, s := range l.stages {
@@ -303,7 +303,7 @@ func (l *loader) checkPublished() {
 				taken[name] = in
 				path := absolute(filepath.Join(l.x.Dir, filepath.FromSlash(name)))
 				_, read := l.x.Digests[path]
-				if read || slices.ContainsFunc(l.parsed, func(w witness) bool { return w.path == path }) {
+				if read || slices.ContainsFunc(l.parsed, func(w fileState) bool { return w.path == path }) {
 					l.errorf(&s.def, "Published over a source", "%s would publish %s, which the experiment itself reads; give the output another path.", in.address(), name)
 				}
 			}
@@ -311,20 +311,12 @@ func (l *loader) checkPublished() {
 	}
 }
 
-// absolute is the path from the root, or as it is when the current folder is gone.
-func absolute(path string) string {
-	if abs, err := filepath.Abs(path); err == nil {
-		return abs
-	}
-	return path
-}
-
-// noSeed stands for the one node of an instance that seeds do not multiply.
+// noSeed is the index of the only node of an instance without one node per seed.
 const noSeed = math.MinInt64
 
-// expand makes the nodes: for every seed where seeds multiply, otherwise one, and those of other seeds that pinned
-// stages read. They come out in topological order.
-func (l *loader) expand() {
+// expandSeeds creates the nodes in topological order: one per seed for stochastic instances and their readers, one
+// for others, and nodes of further seeds that pinned stages read.
+func (l *loader) expandSeeds() {
 	for _, s := range l.stages {
 		for _, in := range s.instances {
 			switch {
@@ -347,7 +339,7 @@ func (l *loader) expand() {
 	}
 }
 
-// tooMany reports that a stage would be one more than an experiment may have, and whether it would.
+// tooMany reports whether one more node would exceed the limit, with a diagnostic.
 func (l *loader) tooMany(s *stageBlock) bool {
 	if len(l.x.Nodes) < maxNodes {
 		return false
@@ -356,7 +348,7 @@ func (l *loader) tooMany(s *stageBlock) bool {
 	return true
 }
 
-// node returns the node of an instance for a seed, after those it reads.
+// node returns the node of an instance for a seed. It creates the nodes of its inputs first.
 func (l *loader) node(in *instance, seed int64) *Node {
 	if !in.multiplies {
 		seed = noSeed
@@ -365,7 +357,7 @@ func (l *loader) node(in *instance, seed int64) *Node {
 		return n
 	}
 	n := &Node{
-		Kind: in.block.kind, Name: in.block.name, EachKey: in.key, Stage: in.stage, Draws: in.draws, Files: in.files,
+		Kind: in.block.kind, Name: in.block.name, EachKey: in.key, Stage: in.stage, Stochastic: in.stochastic, Files: in.files,
 		Outputs: in.outputs, Settings: in.settings, Executor: in.meta.Executor, Timeout: in.meta.Timeout,
 		Doc: in.meta.Description, Range: in.block.def,
 		Resources: Resources{
@@ -374,10 +366,10 @@ func (l *loader) node(in *instance, seed int64) *Node {
 		},
 		Retry: Retry{Attempts: int(in.meta.Retry.Attempts), On: in.meta.Retry.On, Backoff: in.meta.Retry.Backoff},
 	}
-	var at *int64 // the seed in the address
+	var at *int64 // nil: the address has no seed
 	if in.multiplies {
 		n.Seed = &seed
-		if l.seeded || seed != l.x.Seeds[0] { // without a list, only the nodes that pinned stages ask for say theirs
+		if l.seeded || seed != l.x.Seeds[0] { // without a list of seeds, only nodes for pinned readers show their seed
 			at = &seed
 		}
 	} else {
@@ -390,7 +382,7 @@ func (l *loader) node(in *instance, seed int64) *Node {
 		switch {
 		case !r.from.multiplies:
 			input.From = l.node(r.from, noSeed)
-		case r.ref.Seed != nil: // gathered
+		case r.ref.Seed != nil: // the kind reads all seeds
 			input.From = l.node(r.from, *r.ref.Seed)
 		default:
 			input.From = l.node(r.from, *n.Seed)
@@ -398,15 +390,15 @@ func (l *loader) node(in *instance, seed int64) *Node {
 		}
 		n.Inputs = append(n.Inputs, input)
 	}
-	for _, from := range in.after {
-		n.After = append(n.After, l.afterNodes(from, n.Seed)...)
+	for _, from := range in.dependsOn {
+		n.DependsOn = append(n.DependsOn, l.afterNodes(from, n.Seed)...)
 	}
 	l.x.Nodes = append(l.x.Nodes, n)
 	l.x.byAddress[n.Address] = n
 	return n
 }
 
-// afterNodes are the nodes that a depends_on means: of the same seed, or of all seeds where the reader has none.
+// afterNodes returns the nodes of a depends_on: those of the same seed, or of all seeds if the reader has none.
 func (l *loader) afterNodes(from *instance, seed *int64) []*Node {
 	switch {
 	case from.disabled:

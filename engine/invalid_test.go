@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"cmp"
@@ -10,36 +10,38 @@ import (
 	"testing"
 
 	"github.com/hashicorp/hcl/v2"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/enginetest"
 )
 
-// Every file of testdata/invalid holds its mistakes with the summary expected on the guilty line, after "# ERROR:";
-// what stands after a semicolon must be in the sentences. There must be these diagnostics and no others, and none of the
-// files reaches a plan, so nothing of it can run.
+// Each faulty line of testdata/invalid contains "# ERROR: summary", or "# ERROR: summary ; part of the
+// detail". A file must give these diagnostics, no others, and no plan.
 func TestInvalidFilesAreToldAtTheRightLine(t *testing.T) {
 	paths, err := filepath.Glob("testdata/invalid/*.hcl")
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no files: %v", err)
 	}
-	store := newStore(t)
+	store := enginetest.NewStore(t)
 	for _, path := range paths {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".hcl"), func(t *testing.T) {
-			text, err := os.ReadFile(path)
+			file, err := os.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)
 			}
 			var want, got []string
-			said := map[string]string{}
-			for i, line := range strings.Split(string(text), "\n") {
+			details := map[string]string{}
+			for i, line := range strings.Split(string(file), "\n") {
 				if _, expected, ok := strings.Cut(line, "# ERROR: "); ok {
 					summary, detail, _ := strings.Cut(expected, " ; ")
 					at := fmt.Sprintf("%d: %s", i+1, strings.TrimSpace(summary))
 					want = append(want, at)
-					said[at] = strings.TrimSpace(detail)
+					details[at] = strings.TrimSpace(detail)
 				}
 			}
-			x, diags := Load(Source{Path: path}, paperKinds())
-			if _, err := x.Plan(store); err == nil || len(x.Nodes) > 0 {
-				t.Errorf("it reaches a plan: %d nodes, %v", len(x.Nodes), err)
+			x, diags := engine.Load(engine.Source{Path: path}, enginetest.PaperKinds())
+			if _, err := engine.NewPlan(x, store, engine.PlanOptions{}); err == nil || len(x.Nodes) > 0 {
+				t.Errorf("plan: got %d nodes, %v, want an error", len(x.Nodes), err)
 			}
 			for _, d := range diags {
 				if d.Severity != hcl.DiagError {
@@ -51,8 +53,8 @@ func TestInvalidFilesAreToldAtTheRightLine(t *testing.T) {
 				}
 				at := fmt.Sprintf("%d: %s", line, d.Summary)
 				got = append(got, at)
-				if !strings.Contains(d.Detail, said[at]) {
-					t.Errorf("%s: got %q, want %q in it", at, d.Detail, said[at])
+				if !strings.Contains(d.Detail, details[at]) {
+					t.Errorf("%s: got %q, want %q in it", at, d.Detail, details[at])
 				}
 			}
 			slices.Sort(want)
@@ -60,18 +62,18 @@ func TestInvalidFilesAreToldAtTheRightLine(t *testing.T) {
 			if !slices.Equal(got, want) {
 				t.Errorf("got %q, want %q\n%s", got, want, diags)
 			}
-			var shown strings.Builder
-			WriteDiagnostics(&shown, diags, x.Files, false)
-			if !strings.Contains(shown.String(), "^") || strings.Contains(shown.String(), "%!") {
-				t.Errorf("told as:\n%s", shown.String())
+			var text strings.Builder
+			engine.WriteDiagnostics(&text, diags, x.Files, false)
+			if !strings.Contains(text.String(), "^") || strings.Contains(text.String(), "%!") {
+				t.Errorf("written as:\n%s", text.String())
 			}
 		})
 	}
 }
 
-// misspellings are changes of the paper's experiment, each with the name that was meant.
+// misspellings of the paper's experiment, each with the intended name.
 var misspellings = []struct{ from, to, want string }{
-	// kinds, blocks of files
+	// kinds and blocks
 	{`stage "rollout"`, `stage "rolout"`, "rollout"},
 	{`stage "curate"`, `stage "currate"`, "curate"},
 	{`stage "rc-grpo"`, `stage "rcgrpo"`, "rc-grpo"},
@@ -82,7 +84,7 @@ var misspellings = []struct{ from, to, want string }{
 	{"experiment {", "experimnet {", "experiment"},
 	{"locals {", "local {", "locals"},
 	{`variable "updates"`, `varible "updates"`, "variable"},
-	// the experiment's own settings
+	// settings of the experiment block
 	{"question =", "qestion =", "question"},
 	{"expect   =", "expects   =", "expect"},
 	{"seeds    =", "seed    =", "seeds"},
@@ -95,14 +97,14 @@ var misspellings = []struct{ from, to, want string }{
 	{"validation {", "validate {", "validation"},
 	{"condition = var", "conditon = var", "condition"},
 	{"message   =", "mesage   =", "message"},
-	// locals, each
+	// locals and each
 	{"for_each = local.inits", "for_each = local.init", "local.inits"},
 	{"policy   = each.value", "policy   = each.vale", "each.value"},
 	{"policy   = each.value", "policy   = each.ke", "each.key"},
 	{"policy   = each.value", "policy   = eech.value", "each"},
 	// references
 	{"policy  = stage.model.base.checkpoint\n  tasks", "policy  = stage.modle.base.checkpoint\n  tasks", "model"},
-	{"policy  = stage.model.base.checkpoint\n  tasks", "policy  = stage.model.bsae.checkpoint\n  tasks", "stage.model.base"},
+	{"policy  = stage.model.base.checkpoint\n  tasks", "policy  = stage.model.bsae\n  tasks", "stage.model.base"},
 	{"policy  = stage.model.base.checkpoint\n  tasks", "policy  = stage.model.base.chekpoint\n  tasks", "checkpoint"},
 	{"policy  = stage.model.base.checkpoint\n  tasks", "policy  = stages.model.base.checkpoint\n  tasks", "stage"},
 	{"tasks.bfcl.train\n  samples", "tasks.bfcl.tarin\n  samples", "train"},
@@ -128,7 +130,7 @@ var misspellings = []struct{ from, to, want string }{
 	{`source = "bfcl"`, `source = "bfc"`, "bfcl"},
 	{`position = "first_user"`, `position = "fist_user"`, "first_user"},
 	{`position = "first_user"`, `position = "before_each_acton"`, "before_each_action"},
-	// what every stage understands
+	// settings of every stage
 	{"for_each = local.inits", "foreach = local.inits", "for_each"},
 	{"resources {", "resource {", "resources"},
 	{"gpus       =", "gpu       =", "gpus"},
@@ -150,8 +152,7 @@ var misspellings = []struct{ from, to, want string }{
 	{"local.inits", "merg(local.inits)", "merge"},
 }
 
-// Every misspelling is told with the name that was meant, at the line where it stands.
-func TestMisspellingsGetTheNameThatWasMeant(t *testing.T) {
+func TestMisspellingsAreReportedWithTheIntendedNameAtTheirLine(t *testing.T) {
 	text := paperText(t)
 	for _, m := range misspellings {
 		t.Run(m.to, func(t *testing.T) {
@@ -160,19 +161,20 @@ func TestMisspellingsGetTheNameThatWasMeant(t *testing.T) {
 				t.Fatalf("the text lacks %q", m.from)
 			}
 			line := 1 + strings.Count(text[:at], "\n")
-			_, diags := loadText(t, text[:at]+m.to+text[at+len(m.from):])
-			right := slices.ContainsFunc(diags, func(d *hcl.Diagnostic) bool {
-				return cmp.Or(d.Subject, &hcl.Range{}).Start.Line == line && strings.Contains(d.Detail, "did you mean "+m.want+"?")
+			_, diags := enginetest.LoadPaper(t, text[:at]+m.to+text[at+len(m.from):])
+			found := slices.ContainsFunc(diags, func(d *hcl.Diagnostic) bool {
+				at := cmp.Or(d.Subject, &hcl.Range{}).Start.Line
+				return at == line && strings.Contains(d.Detail, "did you mean "+m.want+"?")
 			})
-			if !right {
+			if !found {
 				t.Errorf("got %v, want %q at line %d", diags, m.want, line)
 			}
 		})
 	}
 }
 
-// What would overflow the stack of a parser or an evaluator is told instead.
-func TestDeepNestingIsTold(t *testing.T) {
+// Deeper values would overflow the stack of the parser or the evaluator.
+func TestDeepNestingIsReported(t *testing.T) {
 	for name, value := range map[string]string{
 		"brackets":     strings.Repeat("[", 6000),
 		"parentheses":  strings.Repeat("(", 6000) + "1" + strings.Repeat(")", 6000),
@@ -186,38 +188,25 @@ func TestDeepNestingIsTold(t *testing.T) {
 		"over lines":   "(1" + strings.Repeat("\n+1", 6000) + ")",
 	} {
 		t.Run(name, func(t *testing.T) {
-			x, diags := loadText(t, "experiment {}\nlocals {\n  a = "+value+"\n}\n")
+			x, diags := enginetest.LoadPaper(t, "experiment {}\nlocals {\n  a = "+value+"\n}\n")
 			if len(diags) != 1 || diags[0].Summary != "Nested too deeply" {
-				t.Errorf("got %v", diags)
+				t.Errorf("got %v, want one diagnostic", diags)
 			}
 			if _, diags := x.Eval(value); len(diags) != 1 || diags[0].Summary != "Nested too deeply" {
-				t.Errorf("in the console: got %v", diags)
+				t.Errorf("in the console: got %v, want one diagnostic", diags)
 			}
 		})
 	}
-	mustLoad(t, "experiment {}\nlocals {\n  a = \""+strings.Repeat("([.+", 6000)+"\"\n}\n") // only a text
+	quoted := `"` + strings.Repeat("([.+", 6000) + `"` // a string has no depth
+	enginetest.MustLoadPaper(t, "experiment {}\nlocals {\n  a = "+quoted+"\n}\n")
 }
 
-func TestLongLinesAreShownInPart(t *testing.T) {
-	x, diags := loadText(t, "experiment {}\nstage \"tasks\" \"t\" {\n  source = \""+strings.Repeat("é", 1<<18)+"\"\n}\n")
-	var told strings.Builder
-	WriteDiagnostics(&told, diags, x.Files, false)
-	if len(diags) != 1 || told.Len() > 2000 || !strings.Contains(told.String(), "x.hcl:3") {
-		t.Errorf("got %d diagnostics in %d bytes: %.500s", len(diags), told.Len(), told.String())
-	}
-}
-
-// Files from other editors mean the same: a byte order mark, lines that end in CR LF, tabs.
-func TestEditorsChangeNoKey(t *testing.T) {
-	text := paperText(t)
-	want := keysOf(mustLoad(t, text))
-	for name, other := range map[string]string{
-		"byte order mark": "\ufeff" + text,
-		"CR LF":           strings.ReplaceAll(text, "\n", "\r\n"),
-		"tabs":            strings.ReplaceAll(text, "  ", "\t"),
-	} {
-		if got := keysOf(mustLoad(t, other)); !equalMaps(got, want) {
-			t.Errorf("%s changes keys", name)
-		}
+func TestLongLinesAreShortenedInDiagnostics(t *testing.T) {
+	long := strings.Repeat("é", 1<<18)
+	x, diags := enginetest.LoadPaper(t, "experiment {}\nstage \"tasks\" \"t\" {\n  source = \""+long+"\"\n}\n")
+	var text strings.Builder
+	engine.WriteDiagnostics(&text, diags, x.Files, false)
+	if len(diags) != 1 || text.Len() > 2000 || !strings.Contains(text.String(), "x.hcl:3") {
+		t.Errorf("got %d diagnostics in %d bytes: %.500s", len(diags), text.Len(), text.String())
 	}
 }

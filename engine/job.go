@@ -17,78 +17,101 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
-// Job is what a running stage has of the engine: its inputs, the folders to write to, its random streams, and a way to
-// say how far it is. Open, Create, Progress and Logf may be called from several goroutines.
+// Job gives a running stage its inputs, folders, random streams and log. Open, Create, Progress and Logf are safe for
+// concurrent use.
 type Job struct {
 	Address    string
 	Experiment *Experiment
-	Seed       int64  // of the random streams; 0 where seeds do not multiply
-	Dir        string // scratch, kept when the stage fails or is killed, so that the next attempt can resume from it
-	Device     string // "cpu" or "cuda" (the devices in CUDA_VISIBLE_DEVICES); a stage may say more, it is recorded
-	Threads    int    // CPU slots of this stage
+	Seed       int64  // of the random streams; 0 if the stage does not run per seed
+	Dir        string // scratch folder, kept when the stage fails or is killed, so that the next attempt can resume
+	Device     string // "cpu" or "cuda" (the devices in CUDA_VISIBLE_DEVICES); recorded, and a stage may refine it
+	Threads    int    // CPUs of this stage
 	GPUs       []string
 	Attempt    int // 1 for the first start within this run
 	Site       *Site
 
-	shorter *Shorter
-	memory  func() int64 // nil: nobody says
-	state   func() (string, error)
-	open    func(ref artifact.Ref) (*artifact.Artifact, error)
-	create  func(port string) (string, error)
-	take    func(port, dir string) error
-	resumes bool
-	missing []*MissingError
-	observe func(Event)
-	log     io.Writer
-
-	lock      *artifact.Lock      // of the key, for a program that the stage starts; nil without one
-	share     *os.File            // of the machine, likewise
-	sign      func(pid int) error // names that program in the lock
-	kills     int64               // what oomKills said at the start
-	kill      <-chan struct{}     // closed when the program is to end at once; nil: never
-	adopted   bool                // the program has ended already, well, at this moment:
-	ended     time.Time
-	peakBytes int64 // of the programs it started
+	jobBackend
+	jobProgram
 
 	mu        sync.Mutex
 	published []artifact.Published
-	shown     time.Time // last Progress that was passed on
+	reported  time.Time // last Progress that was passed on
 }
 
-// MissingError says why an input of a stage that runs after failures (Kind.Always) is not there.
-type MissingError struct {
-	Address string   // of the stage that should have made it
-	Why     string   // "failed: …", "was skipped: stage.model.base failed"
-	Lines   []string // the last lines of its log, when it failed
+// jobBackend connects a job to the store or, for NewJob, to plain folders.
+type jobBackend struct {
+	open    func(ref artifact.Ref) (*artifact.Artifact, error)
+	create  func(port string) (string, error)
+	take    func(port, dir string) error
+	state   func() (string, error)
+	memory  func() int64 // nil: unknown
+	shorter *Shorter
+	missing []*MissingError
+	resumes bool
+	observe func(Event) // nil: no observer
+	log     io.Writer
 }
 
-func (e *MissingError) Error() string { return fmt.Sprintf("%s is missing: it %s", e.Address, e.Why) }
-
-// Open opens an input for reading, by the Ref of the decoded settings. Only a stage whose kind is Always can meet a
-// *MissingError here; it leaves that input out and says so.
-func (j *Job) Open(ref artifact.Ref) (*artifact.Artifact, error) {
-	return j.open(ref)
+// jobProgram is the state of Execute.
+type jobProgram struct {
+	lock      *artifact.Lock      // of the key; nil without one
+	lease     *os.File            // nil without one
+	sign      func(pid int) error // stores the program in the lock
+	kills     int64               // oomKills at the start
+	kill      <-chan struct{}     // closed to end the program at once; nil: never
+	adopted   bool                // the program ended successfully before this job, at ended
+	ended     time.Time
+	peakBytes int64
 }
 
-// Missing returns the inputs that are not there, with the reasons, in the order of the settings. It is empty unless
-// the kind is Always and something above failed; what such a stage writes is shown and not kept.
+// Open opens an input by the Ref in the decoded settings. Only a stage of a kind with AfterFailures can get a *MissingError; it
+// omits that input and reports it.
+func (j *Job) Open(ref artifact.Ref) (*artifact.Artifact, error) { return j.open(ref) }
+
+// Missing returns the missing inputs in the order of the settings. It is empty unless the kind has AfterFailures and a stage
+// before this one failed; then the output of this stage is shown, not committed.
 func (j *Job) Missing() []*MissingError { return slices.Clone(j.missing) }
 
-// Create returns the folder to fill for a port, new and empty at the first call. All ports appear together, by one
-// rename, when Run returns nil. Files named times.* stay outside the digest (see package artifact).
-func (j *Job) Create(port string) (dir string, err error) {
-	return j.create(port)
-}
+// Create returns the folder of a port, empty at the first call. All ports are committed together when Run returns nil.
+// Files named times.* are not part of the digest (see package artifact).
+func (j *Job) Create(port string) (dir string, err error) { return j.create(port) }
 
-// Take is Create for a folder that lies below Dir, or is Dir, and holds all that the port is to hold.
+// Take makes a folder the content of a port. The folder is Dir or below it.
 func (j *Job) Take(port, dir string) error { return j.take(port, dir) }
 
-// Resumes says whether Dir may hold something of an earlier attempt.
+// Resumes reports whether Dir may contain files of an earlier attempt.
 func (j *Job) Resumes() bool { return j.resumes }
 
-// Publish asks the engine to copy a file of a port to NAME beside the experiment once the stage has succeeded. A
-// published file that is missing later is restored by the next run; one edited by hand is moved to NAME.edited first.
-// The name stays below the experiment's folder.
+// Memory returns the bytes that the stage may use on its device; 0: unknown. It may query the GPU driver.
+func (j *Job) Memory() int64 {
+	if j.memory == nil {
+		return 0
+	}
+	return j.memory()
+}
+
+// Shorter is a result whose key differs only in a smaller value of the setting that Kind.Length names. A stage that
+// resumes from it produces the same bytes as one that starts from the beginning.
+type Shorter struct {
+	Length int    // value of the setting
+	State  string // the folder that it filled as Job.State
+	Key    string // of the result
+
+	open func(port string) (*artifact.Artifact, error)
+}
+
+// Open opens one of its ports.
+func (s *Shorter) Open(port string) (*artifact.Artifact, error) { return s.open(port) }
+
+// Shorter returns the longest result that the stage can resume from; nil without any.
+func (j *Job) Shorter() *Shorter { return j.shorter }
+
+// State returns an empty folder for the state from which a longer run of this stage can resume. It is part of no digest,
+// and gc collects it first.
+func (j *Job) State() (dir string, err error) { return j.state() }
+
+// Publish makes the engine copy a file of a port to name, a path below the experiment's folder, after the stage has
+// succeeded. The next run restores a published file that is missing, and first moves an edited one to NAME.edited.
 func (j *Job) Publish(port, file, name string) error {
 	if !filepath.IsLocal(name) {
 		return fmt.Errorf("%s publishes %q, which is not a path below the experiment's folder", j.Address, name)
@@ -104,36 +127,32 @@ func (j *Job) Publish(port, file, name string) error {
 	return nil
 }
 
-// Rand is a random stream of this stage. It depends on seed and name only, never on the address, so stages of one
-// seed that ask for the same stream draw the same numbers. Each call starts the stream anew.
+// Rand returns a random stream that depends on seed and name only, never on the address, so stages with the same seed
+// and stream draw the same numbers. Each call restarts the stream.
 func (j *Job) Rand(stream string) *rand.Rand { return Rand(j.Seed, stream) }
 
-// Rand is the stream of that name under a seed: ChaCha8, keyed by the SHA-256 of both.
+// Rand returns the stream of a name under a seed: ChaCha8, keyed by the SHA-256 of both.
 func Rand(seed int64, stream string) *rand.Rand {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(seed))
 	return rand.New(rand.NewChaCha8(sha256.Sum256(append(b, stream...))))
 }
 
-// Value is a number shown beside a stage's progress.
-type Value struct {
-	Name  string  `json:"name"`
-	Value float64 `json:"value"`
-}
+const reportEvery = 100 * time.Millisecond
 
-// progressEvery bounds how often a stage's progress is passed on.
-const progressEvery = 100 * time.Millisecond
-
-// Progress says that done of total units are finished; a total of 0 is unknown. It is cheap enough for every step.
+// Progress reports that done of total units are finished; a total of 0 is unknown. It is cheap enough for every step.
 func (j *Job) Progress(done, total int, unit string, values ...Value) {
 	now := time.Now()
 	j.mu.Lock()
-	due := now.Sub(j.shown) >= progressEvery || done == total
+	due := now.Sub(j.reported) >= reportEvery || done == total
 	if due {
-		j.shown = now
+		j.reported = now
 	}
 	j.mu.Unlock()
 	if due && j.observe != nil {
-		j.observe(Event{Time: now, Address: j.Address, Kind: EventProgress, Done: done, Total: total, Unit: unit, Values: finite(values)})
+		finite := slices.DeleteFunc(slices.Clone(values), func(v Value) bool { // JSON has no other numbers
+			return math.IsNaN(v.Value) || math.IsInf(v.Value, 0)
+		})
+		j.observe(Event{Time: now, Address: j.Address, Kind: EventProgress, Done: done, Total: total, Unit: unit, Values: finite})
 	}
 }
 
@@ -145,48 +164,51 @@ func (j *Job) Logf(format string, args ...any) {
 	fmt.Fprintln(j.log, text)
 }
 
-// finite drops what JSON cannot carry.
-func finite(values []Value) []Value {
-	return slices.DeleteFunc(slices.Clone(values), func(v Value) bool { return math.IsNaN(v.Value) || math.IsInf(v.Value, 0) })
+// note reports a message about the stage, unless it is empty.
+func (j *Job) note(text string) {
+	if text != "" && j.observe != nil {
+		j.observe(Event{Time: time.Now(), Address: j.Address, Kind: EventNote, Text: text})
+	}
 }
 
-// JobSetup is what NewJob needs.
+// JobSetup is the input of NewJob.
 type JobSetup struct {
-	Dir    string // below it: work/ (Job.Dir) and one folder per port
+	Dir    string // parent of work/ (Job.Dir) and of one folder per port
 	Seed   int64
-	Inputs map[artifact.Ref]string // folder that each input is read from
+	Inputs map[artifact.Ref]string // folder of each input
 	Site   *Site                   // nil: an empty one
-	Log    io.Writer               // nil: nowhere
+	Log    io.Writer               // nil: discarded
 }
 
-// NewJob makes a job outside a plan, to run a stage alone: in tests, or on files that no store holds. Whatever port is
-// created lies in the folder of that name below s.Dir afterwards (Job.State in .state); nothing is committed.
+// NewJob creates a job outside a plan, for tests and for stages on files outside a store. The content of a port is in the
+// folder of that name below s.Dir (Job.State in .state); nothing is committed.
 func NewJob(s JobSetup) (*Job, error) {
 	work := filepath.Join(s.Dir, "work")
 	if err := os.MkdirAll(work, 0o700); err != nil {
 		return nil, err
 	}
 	j := &Job{Address: "stage.alone", Experiment: &Experiment{}, Seed: s.Seed, Dir: work, Device: "cpu", Threads: 1,
-		Attempt: 1, Site: s.Site, log: s.Log}
+		Attempt: 1, Site: s.Site}
 	if j.Site == nil {
 		j.Site = &Site{CPUs: 1}
+	}
+	create := func(name string) (string, error) {
+		dir := filepath.Join(s.Dir, name)
+		return dir, os.MkdirAll(dir, 0o700)
+	}
+	j.jobBackend = jobBackend{log: s.Log, resumes: true, create: create,
+		open: func(ref artifact.Ref) (*artifact.Artifact, error) {
+			dir, ok := s.Inputs[ref]
+			if !ok {
+				return nil, fmt.Errorf("no input for stage.%s.%s.%s", ref.Kind, ref.Name, ref.Port)
+			}
+			return &artifact.Artifact{Dir: dir, Type: ref.Type, Ref: ref}, nil
+		},
+		take:  func(port, dir string) error { return os.Rename(dir, filepath.Join(s.Dir, port)) },
+		state: func() (string, error) { return create(".state") },
 	}
 	if j.log == nil {
 		j.log = io.Discard
 	}
-	j.open = func(ref artifact.Ref) (*artifact.Artifact, error) {
-		dir, ok := s.Inputs[ref]
-		if !ok {
-			return nil, fmt.Errorf("no input for stage.%s.%s.%s", ref.Kind, ref.Name, ref.Port)
-		}
-		return &artifact.Artifact{Dir: dir, Type: ref.Type, Ref: ref}, nil
-	}
-	j.resumes = true
-	j.take = func(port, dir string) error { return os.Rename(dir, filepath.Join(s.Dir, port)) }
-	j.create = func(port string) (string, error) {
-		dir := filepath.Join(s.Dir, port)
-		return dir, os.MkdirAll(dir, 0o700)
-	}
-	j.state = func() (string, error) { return j.create(".state") }
 	return j, nil
 }

@@ -1,13 +1,8 @@
 package engine
 
 import (
-	"bytes"
 	"math"
-	"os"
-	"path/filepath"
 	"testing"
-
-	"rcgrpo/engine/artifact"
 )
 
 func TestRandomStreamsDependOnSeedAndNameAlone(t *testing.T) {
@@ -32,32 +27,6 @@ func TestRandomStreamsDependOnSeedAndNameAlone(t *testing.T) {
 	}
 }
 
-func TestJobAloneReadsItsInputsAndKeepsItsPorts(t *testing.T) {
-	in, dir := t.TempDir(), t.TempDir()
-	ref := artifact.Ref{Kind: "toy", Name: "a", Port: "out"}
-	if err := os.WriteFile(filepath.Join(in, "out.txt"), []byte("hello"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var log bytes.Buffer
-	j, err := NewJob(JobSetup{Dir: dir, Seed: 3, Inputs: map[artifact.Ref]string{ref: in}, Log: &log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := (&toy{From: []artifact.Ref{ref}, Text: "mine"}).Run(t.Context(), j); err != nil {
-		t.Fatal(err)
-	}
-	if b, err := os.ReadFile(filepath.Join(dir, "out", "out.txt")); err != nil || string(b) != "mine\nhello\n" {
-		t.Errorf("port: got %q, %v", b, err)
-	}
-	if _, err := j.Open(artifact.Ref{Kind: "toy", Name: "b", Port: "out"}); err == nil {
-		t.Error("an input that was not given: got no error, want one")
-	}
-	j.Logf("a line\n")
-	if log.String() != "a line\n" {
-		t.Errorf("log: got %q", log.String())
-	}
-}
-
 func TestPublishedNamesStayBelowTheExperiment(t *testing.T) {
 	for _, name := range []string{"../page.html", "/etc/page.html", ""} {
 		if err := new(Job).Publish("page", "page.html", name); err == nil {
@@ -75,7 +44,7 @@ func TestPublishedNamesStayBelowTheExperiment(t *testing.T) {
 
 func TestProgressIsThrottledButTheEndIsTold(t *testing.T) {
 	var told []Event
-	j := &Job{observe: func(e Event) { told = append(told, e) }}
+	j := &Job{jobBackend: jobBackend{observe: func(e Event) { told = append(told, e) }}}
 	for i := range 1000 {
 		j.Progress(i+1, 1000, "updates", Value{"loss", math.NaN()}, Value{"reward", 1})
 	}

@@ -1,14 +1,9 @@
-package engine
+package engine_test
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -17,44 +12,58 @@ import (
 
 	"github.com/hashicorp/hcl/v2/hclwrite"
 
-	"rcgrpo/engine/artifact"
+	"rcgrpo/engine"
+	"rcgrpo/engine/enginetest"
 )
 
-// keysOf gives every node's key when each output's content is a function of its node's key: the keys that differ
-// between two experiments are then those of all nodes that anything reaches.
-func keysOf(x *Experiment) map[string]string {
-	keys := map[string]string{}
-	for _, n := range x.Nodes {
-		keys[n.Address], _, _ = n.Key(func(from *Node, port string) (string, bool) { return keys[from.Address] + port, true })
-	}
-	return keys
-}
+const paperFile = "testdata/valid/paper.hcl"
 
-func equalMaps(a, b map[string]string) bool { return maps.Equal(a, b) }
+func paperText(t *testing.T) string { return enginetest.PaperText(t, paperFile) }
 
-func paperText(t *testing.T) string {
+func keysOf(t *testing.T, text string, change ...func(*engine.Source)) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile("testdata/valid/paper.hcl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The texts of these tests stand in folders of their own.
-	return strings.NewReplacer(`dir("folder")`, `file("raw.csv")`, `file("folder/raw.csv")`, `file("raw.csv")`).Replace(string(text))
+	return enginetest.Keys(enginetest.MustLoadPaper(t, text, change...))
 }
 
-func TestFormattingChangesNoKey(t *testing.T) {
+func TestTextsWithTheSameMeaningHaveTheSameKeys(t *testing.T) {
 	text := paperText(t)
-	want := keysOf(mustLoad(t, text))
-	ugly := regexp.MustCompile(` +=`).ReplaceAllString(text, "    =")
-	if got := keysOf(mustLoad(t, ugly)); !maps.Equal(got, want) {
-		t.Error("spaces before the equals sign change keys")
+	want := keysOf(t, text)
+	spaces := regexp.MustCompile(` +=`).ReplaceAllString(text, "    =")
+	with := func(line string) string { return strings.Replace(text, "  epochs  = 2", "  epochs  = 2\n  "+line, 1) }
+	for name, other := range map[string]string{
+		"spaces before the equals sign": spaces,
+		"formatted":                     string(hclwrite.Format([]byte(spaces))),
+		"byte order mark":               "\ufeff" + text,
+		"lines that end in CR LF":       strings.ReplaceAll(text, "\n", "\r\n"),
+		"tabs":                          strings.ReplaceAll(text, "  ", "\t"),
+		"an executor":                   with(`executor = "local"`),
+		"an order without content":      with("depends_on = [stage.curate.data]"),
+		"enabled":                       with("enabled = 1 < 2"),
+	} {
+		if got := keysOf(t, other); !maps.Equal(got, want) {
+			t.Errorf("%s: got other keys", name)
+		}
 	}
-	if got := keysOf(mustLoad(t, string(hclwrite.Format([]byte(ugly))))); !maps.Equal(got, want) {
-		t.Error("formatting changes keys")
+	site := filepath.Join(t.TempDir(), "site.hcl")
+	enginetest.WriteFile(t, site, `
+store {
+  path = "elsewhere"
+}
+data {
+  bfcl = "elsewhere"
+}
+executor "local" {
+  cpus   = 64
+  gpus   = [0, 1, 2, 3, 4, 5, 6, 7]
+  memory = "1TB"
+}
+`)
+	if got := keysOf(t, text, func(s *engine.Source) { s.Site = site }); !maps.Equal(got, want) {
+		t.Error("site file: got other keys")
 	}
 }
 
-// cosmetic are changes of the text that must change no key, whatever the number drawn.
+// cosmetic changes of the text change no key, for any random number.
 var cosmetic = []struct {
 	name   string
 	change func(text string, rng *rand.Rand) string
@@ -92,7 +101,7 @@ var cosmetic = []struct {
 		}
 		return strings.Replace(s, "    low = 0.1", "    low = 0.1\n    high = 0.2", 1)
 	}},
-	{"a value computed otherwise", func(s string, rng *rand.Rand) string {
+	{"a value computed from others", func(s string, rng *rand.Rand) string {
 		n := rng.IntN(300)
 		return strings.Replace(s, "default = 350", fmt.Sprintf("default = %d + %d", n, 350-n), 1)
 	}},
@@ -100,19 +109,21 @@ var cosmetic = []struct {
 		return strings.Replace(s, "RCTP-FT + RC-GRPO above", fmt.Sprintf("%d above", rng.Int()), 1)
 	}},
 	{"resources, timeout, retry and description", func(s string, rng *rand.Rand) string {
-		return strings.NewReplacer("gpus       = 8", fmt.Sprintf("gpus = %d", 1+rng.IntN(8)), `"48h"`, `"50h"`, "attempts = 3", "attempts = 2", `"unconditioned"`, `"plain"`).Replace(s)
+		return strings.NewReplacer("gpus       = 8", fmt.Sprintf("gpus = %d", 1+rng.IntN(8)), `"48h"`, `"50h"`,
+			"attempts = 3", "attempts = 2", `"unconditioned"`, `"plain"`).Replace(s)
 	}},
 	{"map entries in another order", func(s string, _ *rand.Rand) string {
-		return strings.Replace(s, "{ sft = stage.sft.warm.checkpoint, rctp = stage.rctp-ft.warm.checkpoint }", "{ rctp = stage.rctp-ft.warm.checkpoint, sft = stage.sft.warm.checkpoint }", 1)
+		return strings.Replace(s, "{ sft = stage.sft.warm.checkpoint, rctp = stage.rctp-ft.warm.checkpoint }",
+			"{ rctp = stage.rctp-ft.warm.checkpoint, sft = stage.sft.warm.checkpoint }", 1)
 	}},
-	{"the port picked by type", func(s string, _ *rand.Rand) string {
+	{"a port inferred from its type", func(s string, _ *rand.Rand) string {
 		return strings.ReplaceAll(s, "policy = stage.model.base.checkpoint", "policy = stage.model.base")
 	}},
 }
 
 func TestCosmeticMutationsChangeNoKey(t *testing.T) {
 	text := paperText(t)
-	want := keysOf(mustLoad(t, text))
+	want := keysOf(t, text)
 	rng := rand.New(rand.NewPCG(1, 1))
 	for i := range 200 {
 		mutated, names := text, []string{}
@@ -121,47 +132,46 @@ func TestCosmeticMutationsChangeNoKey(t *testing.T) {
 			mutated = m.change(mutated, rng)
 			names = append(names, m.name)
 		}
-		x, diags := loadText(t, mutated)
+		x, diags := enginetest.LoadPaper(t, mutated)
 		if diags.HasErrors() {
 			t.Fatalf("mutation %d (%v): %s\n%s", i, names, diags, mutated)
 		}
-		if got := keysOf(x); !maps.Equal(got, want) {
+		if got := enginetest.Keys(x); !maps.Equal(got, want) {
 			t.Fatalf("mutation %d (%v) changes keys", i, names)
 		}
 	}
 }
 
-// semantic are changes of one value, with the stage blocks they are made in.
+// semantic changes of one value, with the stages whose settings contain it.
 var semantic = []struct {
 	name, from, to string
 	stages         []string
 }{
 	{"a setting", "ratio    = 1", "ratio    = 2", []string{"curate.data"}},
-	{"a setting that stood on its default", "epochs  = 2", "epochs  = 2\n  warmup = 3", []string{"sft.warm"}},
+	{"a setting that had its default", "epochs  = 2", "epochs  = 2\n  warmup = 3", []string{"sft.warm"}},
 	{"a setting in a block", "low = 0.1", "low = 0.15", []string{"grpo.arm"}},
 	{"a choice", `position = "first_user"`, `position = "before_each_action"`, []string{"rctp-ft.warm"}},
 	{"an element of a list", `"n${n}"`, `"m${n}"`, []string{"sft.warm"}},
 	{"an entry of a map", "a = 1, b", "a = 4, b", []string{"sft.warm"}},
 	{"a variable", "default = 350", "default = 351", []string{"grpo.arm", "rc-grpo.arm"}},
 	{"a port", "data   = stage.curate.data.mixed", "data   = stage.curate.data.expert", []string{"rctp-ft.warm"}},
-	{"the order of compares", `compare "initialisation"`, `compare "start"`, []string{"report.paper"}},
+	{"the label of a block", `compare "initialisation"`, `compare "start"`, []string{"report.paper"}},
 	{"a command", `\"$src\" >`, `-u \"$src\" >`, []string{"exec.score"}},
-	{"what no stage has", "samples = 4", "samples = 5", []string{"rollout.explore"}},
+	{"the number of samples", "samples = 4", "samples = 5", []string{"rollout.explore"}},
 	{"the test split", "test = 0.1", "test = 0.2", []string{"tasks.bfcl"}},
 }
 
 func TestSemanticMutationsChangeExactlyWhatTheyReach(t *testing.T) {
 	text := paperText(t)
-	before := mustLoad(t, text)
-	old := keysOf(before)
+	old := keysOf(t, text)
 	for _, m := range semantic {
 		t.Run(m.name, func(t *testing.T) {
 			if !strings.Contains(text, m.from) {
 				t.Fatalf("the text lacks %q", m.from)
 			}
-			x := mustLoad(t, strings.Replace(text, m.from, m.to, 1))
+			x := enginetest.MustLoadPaper(t, strings.Replace(text, m.from, m.to, 1))
 			var want, got []string
-			reached := map[*Node]bool{}
+			reached := map[*engine.Node]bool{}
 			for _, n := range x.Nodes {
 				reached[n] = slices.Contains(m.stages, n.Kind.Name+"."+n.Name)
 				for _, in := range n.Inputs {
@@ -171,7 +181,7 @@ func TestSemanticMutationsChangeExactlyWhatTheyReach(t *testing.T) {
 					want = append(want, n.Address)
 				}
 			}
-			for address, key := range keysOf(x) {
+			for address, key := range enginetest.Keys(x) {
 				if old[address] != key {
 					got = append(got, address)
 				}
@@ -198,53 +208,36 @@ stage "exec" "b" {
 }
 stage "exec" "c" {
   command = ["c"]
-  inputs  = { x = stage.exec.a.out, y = stage.exec.b.out }
+  inputs  = { %s = stage.exec.a.out, %s = stage.exec.b.out }
 }
 `
-	a := keysOf(mustLoad(t, text))
-	b := keysOf(mustLoad(t, strings.Replace(text, "x = stage.exec.a.out, y = stage.exec.b.out", "y = stage.exec.a.out, x = stage.exec.b.out", 1)))
-	if a["stage.exec.c"] == b["stage.exec.c"] {
-		t.Error("swapping two inputs keeps the key")
+	key := func(first, second string) string {
+		return keysOf(t, fmt.Sprintf(text, first, second))["stage.exec.c"]
+	}
+	if key("x", "y") == key("y", "x") {
+		t.Error("swapped inputs: got the same key, want another")
 	}
 }
 
-// Renaming a stage reruns nothing, but what shows names to people: the kinds that gather.
 func TestRenamedStageKeepsItsKey(t *testing.T) {
 	text := paperText(t)
-	old := keysOf(mustLoad(t, text))
-	now := keysOf(mustLoad(t, strings.NewReplacer("stage.curate.data", "stage.curate.mix", `"curate" "data"`, `"curate" "mix"`).Replace(text)))
-	for address, key := range old {
+	rename := strings.NewReplacer("stage.curate.data", "stage.curate.mix", `"curate" "data"`, `"curate" "mix"`)
+	now := keysOf(t, rename.Replace(text))
+	for address, key := range keysOf(t, text) {
 		if now[strings.Replace(address, "curate.data", "curate.mix", 1)] != key {
-			t.Errorf("%s has another key", address)
+			t.Errorf("%s: got another key", address)
 		}
 	}
 }
 
-// The same settings under another seed list give the same keys: a seed's node does not know the others.
-func TestSeedListIsInNoKeyButTheReports(t *testing.T) {
+// A node of one seed does not depend on the other seeds; the report and its readers do.
+func TestSeedListIsOnlyInKeysOfNodesAcrossSeeds(t *testing.T) {
 	text := paperText(t)
-	old := keysOf(mustLoad(t, text))
-	now := keysOf(mustLoad(t, strings.Replace(text, "[1, 2, 3]", "[3, 1]", 1)))
-	for address, key := range now {
-		gathered := strings.Contains(address, "report") || strings.Contains(address, "exec")
-		if same := old[address] == key; same == gathered {
-			t.Errorf("%s: same key %v", address, same)
-		}
-	}
-}
-
-// Where and when a stage runs is in no key: the site, an executor, a stage to wait for.
-func TestSiteExecutorAndOrderAreInNoKey(t *testing.T) {
-	text := paperText(t)
-	want := keysOf(mustLoad(t, text))
-	site := filepath.Join(t.TempDir(), "site.hcl")
-	writeFile(t, site, "store {\n  path = \"elsewhere\"\n}\ndata {\n  bfcl = \"elsewhere\"\n}\nexecutor \"local\" {\n  cpus   = 64\n  gpus   = [0, 1, 2, 3, 4, 5, 6, 7]\n  memory = \"1TB\"\n}\n")
-	if got := keysOf(mustLoad(t, text, func(s *Source) { s.Site = site })); !maps.Equal(got, want) {
-		t.Error("the site file changes keys")
-	}
-	for _, line := range []string{`executor = "local"`, "depends_on = [stage.curate.data]", "enabled = 1 < 2"} {
-		if got := keysOf(mustLoad(t, strings.Replace(text, "  epochs  = 2", "  epochs  = 2\n  "+line, 1))); !maps.Equal(got, want) {
-			t.Errorf("%s changes keys", line)
+	old := keysOf(t, text)
+	for address, key := range keysOf(t, strings.Replace(text, "[1, 2, 3]", "[3, 1]", 1)) {
+		across := strings.Contains(address, "report") || strings.Contains(address, "exec")
+		if same := old[address] == key; same == across {
+			t.Errorf("%s: got same key %v, want %v", address, same, !across)
 		}
 	}
 }
@@ -253,22 +246,30 @@ func TestContentOfAFileIsInTheKeyAndItsPathIsNot(t *testing.T) {
 	const text = "experiment {}\nstage \"model\" \"m\" {\n  path = file(\"%s\")\n}\n"
 	key := func(name, content string) string {
 		dir := t.TempDir()
-		writeFile(t, dir+"/"+name, content)
-		writeFile(t, dir+"/x.hcl", fmt.Sprintf(text, name))
-		return keysOf(loadFile(t, dir+"/x.hcl"))["stage.model.m"]
+		enginetest.WriteFile(t, dir+"/"+name, content)
+		enginetest.WriteFile(t, dir+"/x.hcl", fmt.Sprintf(text, name))
+		return enginetest.Keys(loadFile(t, dir+"/x.hcl"))["stage.model.m"]
 	}
 	one := key("a.bin", "one")
 	if key("b.bin", "one") != one {
-		t.Error("another name gives another key")
+		t.Error("other name: got another key, want the same")
 	}
 	if key("a.bin", "two") == one {
-		t.Error("another content gives the same key")
+		t.Error("other content: got the same key, want another")
 	}
 }
 
 func TestKeysDoNotChangeByAccident(t *testing.T) {
-	x := mustLoad(t, "experiment {}\nstage \"tasks\" \"t\" {\n  source = \"drills\"\n  split {\n    test = 1e-5\n  }\n}\n")
-	_, parts, _ := x.Nodes[0].Key(nil)
+	x := enginetest.MustLoadPaper(t, `
+experiment {}
+stage "tasks" "t" {
+  source = "drills"
+  split {
+    test = 1e-5
+  }
+}
+`)
+	_, parts, _ := engine.Key(x.Nodes[0], nil)
 	want := map[string]string{
 		"kind": `"tasks"`, "version": "1", "seed": "1", "settings.source": `"drills"`, "settings.count": "0",
 		"settings.split.by": `""`, "settings.split.test": "0.00001", "settings.split.seed": "0",
@@ -276,32 +277,7 @@ func TestKeysDoNotChangeByAccident(t *testing.T) {
 	if !maps.Equal(map[string]string(parts), want) {
 		t.Errorf("parts: got %v, want %v", parts, want)
 	}
-	if got := keysOf(x)["stage.tasks.t"]; len(got) != 64 {
+	if got := enginetest.Keys(x)["stage.tasks.t"]; len(got) != 64 {
 		t.Errorf("key: got %q, want 64 hexadecimal digits", got)
-	}
-}
-
-// Keys are found again in the stores of earlier builds, so the text that is hashed must stay the same to the byte.
-func TestKeysHashCanonicalJSON(t *testing.T) {
-	parts := artifact.Parts{"kind": `"exec"`, "settings.command": `["sh","-c","echo \\"a\\" \\\\ > $out"]`, "": ""}
-	for c := range rune(0x300) {
-		parts[string(c)] = string([]rune{c, '"', c})
-	}
-	for _, text := range []string{"\u2028", "\u2029", "\xff\xfe", "日本", "<&>", "\U0001F600"} {
-		parts["x"+text] = text
-	}
-	var want bytes.Buffer
-	e := json.NewEncoder(&want)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(map[string]string(parts)); err != nil {
-		t.Fatal(err)
-	}
-	sum := sha256.Sum256(bytes.TrimSuffix(want.Bytes(), []byte{'\n'}))
-	if got := keyOf(parts); got != hex.EncodeToString(sum[:]) {
-		t.Errorf("got %s, want the hash of %s", got, want.String())
-	}
-	const want1 = "ac271ef40ee280734aa82523dd5b1e6a45314c821621e51b223cb28d0a6c7914" // printf … | sha256sum
-	if got := keyOf(artifact.Parts{"kind": `"exec"`, "version": "1"}); got != want1 {
-		t.Errorf(`got %s, want %s, the hash of {"kind":"\"exec\"","version":"1"}`, got, want1)
 	}
 }

@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// SettingDoc describes one setting of a kind, as `rcgrpo kinds` and docs/language.md print it.
+// SettingDoc describes one setting of a kind, for `rcgrpo kinds` and docs/language.md.
 type SettingDoc struct {
-	Name     string   `json:"name"` // "clip.low"; "compare.pairs" in a block that may be repeated
+	Name     string   `json:"name"` // "clip.low"; "compare.pairs" in a repeated block
 	Type     string   `json:"type"` // "number", "list of strings", "checkpoint or dataset", "block", "block, repeated"
 	Unit     string   `json:"unit,omitempty"`
-	Default  string   `json:"default,omitempty"` // as HCL; "" where there is none
+	Default  string   `json:"default,omitempty"` // as HCL; "" for none
 	Required bool     `json:"required,omitempty"`
 	Choices  []string `json:"choices,omitempty"`
 	Keyed    bool     `json:"in_key"`
@@ -28,15 +28,15 @@ type KindDoc struct {
 	Name     string            `json:"name"`
 	Summary  string            `json:"summary"`
 	Version  int               `json:"version"`
-	Ports    map[string]string `json:"ports"` // with the defaults of the settings; other settings may give others
+	Ports    map[string]string `json:"ports"` // with default settings
 	Draws    string            `json:"draws"` // "yes", "no", "depends" or "gathers"
 	Settings []SettingDoc      `json:"settings"`
 }
 
-// Describe returns the documentation of a kind, read from its settings struct and defaults.
+// Describe returns the documentation of a kind, derived from its settings struct and defaults.
 func (k *Kind) Describe() KindDoc { return k.describe(k.New()) }
 
-// Presets lists the presets of a kind; none where no setting names any.
+// Presets returns the presets of a kind, or nil.
 func (k *Kind) Presets() []string {
 	for _, f := range fieldsOf(reflect.TypeOf(k.New()).Elem()) {
 		if f.preset {
@@ -46,7 +46,7 @@ func (k *Kind) Presets() []string {
 	return nil
 }
 
-// DescribePreset is Describe with the defaults that one of Presets gives.
+// DescribePreset is Describe with the defaults of a preset.
 func (k *Kind) DescribePreset(name string) KindDoc {
 	stage := k.New()
 	stage.(Preset).UsePreset(name)
@@ -59,18 +59,18 @@ func (k *Kind) describe(stage Stage) KindDoc {
 		d.Ports = k.Outputs(stage)
 	}
 	switch {
-	case k.Gathers:
+	case k.AcrossSeeds:
 		d.Draws = "gathers"
-	case k.Draws != nil && k.Draws(stage):
+	case k.Stochastic != nil && k.Stochastic(stage):
 		d.Draws = "yes"
-	case k.Draws != nil:
+	case k.Stochastic != nil:
 		d.Draws = "depends"
 	}
 	d.Settings = describeSettings(reflect.ValueOf(stage).Elem(), "", true)
 	return d
 }
 
-// StageSettings describes the settings that every stage understands.
+// StageSettings describes the settings of every stage.
 func StageSettings() []SettingDoc {
 	head := []SettingDoc{
 		{Name: "for_each", Type: "map or set of strings", Doc: "one instance for each element; each.key and each.value"},
@@ -117,7 +117,7 @@ func describeBlock(value reflect.Value, f field, prefix string, keyed bool) []Se
 	return append([]SettingDoc{head}, describeSettings(value, prefix+f.name+".", head.Keyed)...)
 }
 
-// typeName is the type of a setting in the language's words.
+// typeName returns the type of a setting in the language's words.
 func typeName(t reflect.Type, ports []string) string {
 	switch t {
 	case refGoType:
@@ -169,7 +169,7 @@ func pluralType(name string) string {
 	return name + "s"
 }
 
-// defaultText writes the value New put into a field; nothing for one that means "not set".
+// defaultText formats the default of a field; "" for a value that means "not set".
 func defaultText(v reflect.Value, optional bool) string {
 	if !optional || v.Type() == refGoType || v.Type() == fileGoType || v.Type() == dataGoType {
 		return ""
@@ -189,7 +189,7 @@ func defaultText(v reflect.Value, optional bool) string {
 		return ""
 	}
 	if v.Kind() == reflect.Float64 || v.Kind() == reflect.Float32 {
-		return shown(strconv.FormatFloat(v.Float(), 'g', -1, 64), true)
+		return formatValue(strconv.FormatFloat(v.Float(), 'g', -1, 64), true)
 	}
 	return strings.ReplaceAll(canonical(v), `","`, `", "`)
 }
@@ -244,8 +244,8 @@ func (s SettingDoc) note() string {
 	return note
 }
 
-// WriteMarkdown writes the part of docs/language.md that comes from the code: what every stage understands, then each
-// kind with its ports and settings.
+// WriteMarkdown writes the generated part of docs/language.md: the settings of every stage, then each kind with
+// its ports and settings.
 func (r Registry) WriteMarkdown(w io.Writer) {
 	fmt.Fprintf(w, "## Settings of every stage\n\n")
 	markdownSettings(w, StageSettings())

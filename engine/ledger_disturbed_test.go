@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,14 +34,14 @@ func mutexIsFree(t *testing.T, dir string) bool {
 // ledger meanwhile.
 func TestNoEventIsReportedWhileTheLedgerIsLocked(t *testing.T) {
 	for name, tc := range map[string]struct {
-		held  lease
+		held  Lease
 		stage string
 		same  bool // another run makes the stage
 		want  string
 	}{
-		"waiting for CPUs":           {held: lease{CPUs: 3}, stage: "resources {\n cpus = 2\n }", want: "waiting for its share"},
-		"waiting for a result":       {held: lease{CPUs: 1}, same: true, want: "another run is making it"},
-		"the driver gives no answer": {held: lease{CPUs: 1}, stage: "resources {\n gpus = 1\n }", want: "not known"},
+		"waiting for CPUs":           {held: Lease{CPUs: 3}, stage: "resources {\n cpus = 2\n }", want: "waiting for its share"},
+		"waiting for a result":       {held: Lease{CPUs: 1}, same: true, want: "another run is making it"},
+		"the driver gives no answer": {held: Lease{CPUs: 1}, stage: "resources {\n gpus = 1\n }", want: "cannot check"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := ownLedger(t)
@@ -75,7 +74,7 @@ func TestNoEventIsReportedWhileTheLedgerIsLocked(t *testing.T) {
 				if !mutexIsFree(t, dir) {
 					t.Errorf("the ledger is locked while the run reports %q", e.Text)
 				}
-				if err := s.release(); err != nil {
+				if err := s.Free(); err != nil {
 					t.Error(err)
 				}
 				if unlock != nil {
@@ -87,7 +86,7 @@ func TestNoEventIsReportedWhileTheLedgerIsLocked(t *testing.T) {
 			if err != nil || !seen {
 				t.Errorf("got %v and a note: %v, want a run that ends well after a note", err, seen)
 			}
-			if err := other.close(); err != nil {
+			if err := other.Close(); err != nil {
 				t.Error(err)
 			}
 		})
@@ -129,15 +128,15 @@ func TestLockOfTheLedgerEndsWithTheContextOrWithAnErrorThatNamesTheHolder(t *tes
 	cause := errors.New("the user has had enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
-	if err := l.lock(ctx); !errors.Is(err, cause) {
+	if err := l.Lock(ctx); !errors.Is(err, cause) {
 		t.Errorf("with a context that has ended: got %v, want its cause", err)
 	}
 	ledgerTimeout = 20 * time.Millisecond
-	if err := l.lock(t.Context()); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("by process %d:", holder.Pid)) {
+	if err := l.Lock(t.Context()); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("by process %d:", holder.Pid)) {
 		t.Errorf("a process holds it: got %v, want an error that names process %d", err, holder.Pid)
 	}
 	stopProcess(t, holder.Pid)
-	err := l.lock(t.Context())
+	err := l.Lock(t.Context())
 	for _, want := range []string{filepath.Join(dir, "mutex"), "stopped", fmt.Sprintf("kill -CONT %d", holder.Pid)} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("a stopped process holds it: got %v, want %q in it", err, want)
@@ -150,7 +149,7 @@ func TestLockOfTheLedgerEndsWithTheContextOrWithAnErrorThatNamesTheHolder(t *tes
 	if f, ok := r.find(EventFailed, "toy.a"); !ok || !strings.Contains(f.Text, "share the machine with other runs") || !strings.Contains(f.Text, "stopped") {
 		t.Errorf("a run beside it: got %s, want a failure that says why", r.text())
 	}
-	if err := l.close(); err != nil {
+	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
 }
@@ -185,21 +184,21 @@ func TestMutexThatHasLostItsNameIsNoMutex(t *testing.T) {
 			if err := remove(dir); err != nil {
 				t.Fatal(err)
 			}
-			if err := a.lock(t.Context()); err != nil {
+			if err := a.Lock(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if locked, err := b.tryLock(); locked || err != nil {
 				t.Errorf("b while a has the mutex: got %v, %v, want no lock", locked, err)
 			}
-			if !a.isOpaque() || !b.isOpaque() {
-				t.Errorf("stages may start at once (a %v, b %v), although others have not registered again", !a.isOpaque(), !b.isOpaque())
+			if !a.Partial() || !b.Partial() {
+				t.Errorf("stages may start at once (a %v, b %v), although others have not registered again", !a.Partial(), !b.Partial())
 			}
 			c := openTestLedger(t, "runs/z/3")
-			if !c.isOpaque() {
+			if !c.Partial() {
 				t.Error("a run that begins now may start stages at once, although others have not registered again")
 			}
-			a.unlock()
-			if err := errors.Join(a.close(), b.close(), c.close()); err != nil {
+			a.Unlock()
+			if err := errors.Join(a.Close(), b.Close(), c.Close()); err != nil {
 				t.Error(err)
 			}
 		})
@@ -249,14 +248,14 @@ func TestRunsRegisterAgainInALedgerThatWasEmptied(t *testing.T) {
 			// When both have registered again and the second has looked, it has had every chance to start.
 			until(t, "lease and wish are there again", func() bool {
 				leases, _ := filepath.Glob(filepath.Join(dir, leasePattern))
-				wishes, _ := filepath.Glob(filepath.Join(dir, wishPattern))
+				wishes, _ := filepath.Glob(filepath.Join(dir, requestPattern))
 				return len(leases) > 0 && len(wishes) > 0
 			})
 			watcher := openTestLedger(t, "runs/z/1")
 			written := time.Duration(0)
 			for looks := 0; looks < 3; {
 				until(t, "the second run looks again", func() bool {
-					i := slices.IndexFunc(watcher.mustOthers(t), func(o lease) bool { return o.Wish })
+					i := slices.IndexFunc(watcher.mustOthers(t), func(o Lease) bool { return o.Waits })
 					return i >= 0 && watcher.mustOthers(t)[i].Written > written
 				})
 				written = sinceBoot()
@@ -277,7 +276,7 @@ func TestRunsRegisterAgainInALedgerThatWasEmptied(t *testing.T) {
 			if got := second.counted(); len(got) != 1 {
 				t.Errorf("starts: got %v, want one", got)
 			}
-			if err := watcher.close(); err != nil {
+			if err := watcher.Close(); err != nil {
 				t.Error(err)
 			}
 		})
@@ -434,7 +433,7 @@ func TestWaitingForAStageOfAStoppedRunNamesItsState(t *testing.T) {
 func TestLedgerLiesWhereNobodyCleans(t *testing.T) {
 	home, state, leases := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "named")
 	temporary := fmt.Sprintf("/tmp/rcgrpo-%d", os.Getuid())
-	name := fileName("leases-" + hostName())
+	name := "leases-" + hostName()
 	for what, tc := range map[string]struct {
 		env  map[string]string
 		want []string
@@ -475,7 +474,7 @@ func TestRunDoesNotChangeThePlanOfItsCaller(t *testing.T) {
 				l.write(strings.Replace(faultyRun, "text  = \"a\"", "text  = \"other\"", 1))
 			}
 			p := l.plan()
-			before, nodes, recorded := snapshot(t, p), slices.Clone(p.Nodes), maps.Clone(p.recorded)
+			before, nodes := snapshot(t, p), slices.Clone(p.Nodes)
 			if collect {
 				if _, err := l.store().Collect(0); err != nil {
 					t.Fatal(err)
@@ -487,8 +486,8 @@ func TestRunDoesNotChangeThePlanOfItsCaller(t *testing.T) {
 			if after := snapshot(t, p); after != before {
 				t.Errorf("the plan after its run: got\n%s\nwant\n%s", after, before)
 			}
-			if !slices.Equal(p.Nodes, nodes) || len(p.recorded) != len(recorded) {
-				t.Error("the run has put other nodes, or what it made, into the plan")
+			if !slices.Equal(p.Nodes, nodes) {
+				t.Error("the run has put other nodes into the plan")
 			}
 		})
 	}
@@ -503,7 +502,7 @@ func snapshot(t *testing.T, p *Plan) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintln(&b, n.Address, n.Verb, n.Cause.Text, n.Key, n.Twin != nil, n.Expect, string(result))
+		fmt.Fprintln(&b, n.Address, n.Verb, n.Cause.Text, n.Key, n.DuplicateOf != nil, n.Estimate, string(result))
 	}
 	return b.String()
 }

@@ -18,35 +18,35 @@ func ownLedger(t testing.TB) string {
 	return dir
 }
 
-func openTestLedger(t testing.TB, run string) *ledger {
+func openTestLedger(t testing.TB, run string) *Ledger {
 	t.Helper()
-	l, err := openLedger(run, "store")
+	l, err := OpenLedger(run, "store")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return l
 }
 
-func (l *ledger) mustOthers(t testing.TB) []lease {
+func (l *Ledger) mustOthers(t testing.TB) []Lease {
 	t.Helper()
-	if err := l.lock(t.Context()); err != nil {
+	if err := l.Lock(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	defer l.unlock()
-	all, err := l.others()
+	defer l.Unlock()
+	all, err := l.Others()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return all
 }
 
-func (l *ledger) mustTake(t testing.TB, held lease) *slot {
+func (l *Ledger) mustTake(t testing.TB, held Lease) *LeaseFile {
 	t.Helper()
-	if err := l.lock(t.Context()); err != nil {
+	if err := l.Lock(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	defer l.unlock()
-	s, err := l.take(held)
+	defer l.Unlock()
+	s, err := l.Reserve(held)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,12 +56,12 @@ func (l *ledger) mustTake(t testing.TB, held lease) *slot {
 func TestLeaseLivesAsLongAsTheLastProcessThatInheritedIt(t *testing.T) {
 	dir := ownLedger(t)
 	a, b := openTestLedger(t, "runs/x/1"), openTestLedger(t, "runs/y/2")
-	s := a.mustTake(t, lease{Address: "stage.toy.a", CPUs: 2, GPUs: []string{"1"}, Devices: 1, Memory: 5})
-	if got := b.mustOthers(t); len(got) != 1 || got[0].share() != (share{2, 1, 5}) || got[0].Run != "runs/x/1" || len(a.mustOthers(t)) != 0 {
+	s := a.mustTake(t, Lease{Address: "stage.toy.a", CPUs: 2, GPUs: []string{"1"}, Devices: 1, Memory: 5})
+	if got := b.mustOthers(t); len(got) != 1 || got[0].Share() != (Share{2, 1, 5}) || got[0].Run != "runs/x/1" || len(a.mustOthers(t)) != 0 {
 		t.Fatalf("others: got %+v, want what the first run took, and none for itself", got)
 	}
 	child := exec.Command("sleep", "600")
-	child.ExtraFiles = []*os.File{s.inherited()}
+	child.ExtraFiles = []*os.File{s.Inherited()}
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestLeaseLivesAsLongAsTheLastProcessThatInheritedIt(t *testing.T) {
 	if got := b.mustOthers(t); len(got) != 0 {
 		t.Errorf("after its end: got %+v, want nothing", got)
 	}
-	if err := b.close(); err != nil {
+	if err := b.Close(); err != nil {
 		t.Error(err)
 	}
 	entries, err := os.ReadDir(dir)
@@ -88,11 +88,11 @@ func TestLeaseThatIsGivenBackCountsNoMoreAndItsFileServesAgain(t *testing.T) {
 	dir := ownLedger(t)
 	a, b := openTestLedger(t, "runs/x/1"), openTestLedger(t, "runs/y/2")
 	for i := range 5 {
-		s := a.mustTake(t, lease{Address: strings.Repeat("long", 5-i), CPUs: 1})
+		s := a.mustTake(t, Lease{Address: strings.Repeat("long", 5-i), CPUs: 1})
 		if got := b.mustOthers(t); len(got) != 1 || got[0].Address != strings.Repeat("long", 5-i) {
 			t.Errorf("taken: got %+v", got)
 		}
-		if err := s.release(); err != nil {
+		if err := s.Free(); err != nil {
 			t.Fatal(err)
 		}
 		if got := b.mustOthers(t); len(got) != 0 {
@@ -102,8 +102,8 @@ func TestLeaseThatIsGivenBackCountsNoMoreAndItsFileServesAgain(t *testing.T) {
 	if entries, _ := os.ReadDir(dir); len(entries) != 2 {
 		t.Errorf("files: got %v, want the mutex and one lease", entries)
 	}
-	for _, l := range []*ledger{a, b} {
-		if err := l.close(); err != nil {
+	for _, l := range []*Ledger{a, b} {
+		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -115,7 +115,7 @@ func TestLedgerOfSomebodyElseIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv(leasesVariable, dir)
-	if _, err := openLedger("r", "s"); err == nil || !strings.Contains(err.Error(), leasesVariable) {
+	if _, err := OpenLedger("r", "s"); err == nil || !strings.Contains(err.Error(), leasesVariable) {
 		t.Errorf("a folder that others can read: got %v, want an error with the way out", err)
 	}
 }
@@ -123,12 +123,12 @@ func TestLedgerOfSomebodyElseIsRefused(t *testing.T) {
 // A run that finds the machine taken starts nothing, says whom it waits for, and goes on when there is room.
 func TestSecondRunWaitsForItsShare(t *testing.T) {
 	for name, tc := range map[string]struct {
-		held      lease
+		held      Lease
 		resources string
 		want      string
 	}{
-		"of the CPUs":    {lease{CPUs: 3}, "cpus = 2", "stage.other.one of run y/1 has 3 CPUs"},
-		"of the devices": {lease{GPUs: []string{"0", "2"}, Devices: 2}, "gpus = 2", "stage.other.one of run y/1 has GPU 0, 2"},
+		"of the CPUs":    {Lease{CPUs: 3}, "cpus = 2", "stage.other.one of run y/1 has 3 CPUs"},
+		"of the devices": {Lease{GPUs: []string{"0", "2"}, Devices: 2}, "gpus = 2", "stage.other.one of run y/1 has GPU 0, 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ownLedger(t)
@@ -153,10 +153,10 @@ func TestSecondRunWaitsForItsShare(t *testing.T) {
 				t.Errorf("started all the same: %v", got)
 			}
 			wishes := other.mustOthers(t)
-			if len(wishes) != 1 || !wishes[0].Wish || wishes[0].Address != "stage.toy.a" {
+			if len(wishes) != 1 || !wishes[0].Waits || wishes[0].Address != "stage.toy.a" {
 				t.Errorf("wishes: got %+v, want that of toy.a", wishes)
 			}
-			if err := s.release(); err != nil {
+			if err := s.Free(); err != nil {
 				t.Fatal(err)
 			}
 			if err := <-done; err != nil {
@@ -165,7 +165,7 @@ func TestSecondRunWaitsForItsShare(t *testing.T) {
 			if got := l.counted(); len(got) != 1 {
 				t.Errorf("starts: got %v, want one", got)
 			}
-			if err := other.close(); err != nil {
+			if err := other.Close(); err != nil {
 				t.Error(err)
 			}
 		})
@@ -177,13 +177,13 @@ func TestSecondRunWaitsForItsShare(t *testing.T) {
 func TestLongerWishOfAnotherRunIsLeftFree(t *testing.T) {
 	ownLedger(t)
 	other := openTestLedger(t, "runs/y/1")
-	held := other.mustTake(t, lease{Address: "stage.other.small", GPUs: []string{"0"}, Devices: 1, CPUs: 1})
+	held := other.mustTake(t, Lease{Address: "stage.other.small", GPUs: []string{"0"}, Devices: 1, CPUs: 1})
 	wish := func(since time.Duration) {
-		if err := other.lock(t.Context()); err != nil {
+		if err := other.Lock(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		defer other.unlock()
-		if err := other.wait(share{cpus: 1, gpus: 3}, "stage.other.gang", since); err != nil {
+		defer other.Unlock()
+		if err := other.Request(Share{CPUs: 1, GPUs: 3}, "stage.other.gang", since); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -203,7 +203,7 @@ stage "toy" "plain" {
 	go func() {
 		done <- l.plan().Run(t.Context(), RunOptions{}, func(e Event) {
 			if e.Kind == EventDone {
-				started <- shellAddress(e.Address)
+				started <- ShortAddress(e.Address)
 			}
 		})
 	}()
@@ -213,7 +213,7 @@ stage "toy" "plain" {
 	select {
 	case got := <-started:
 		t.Errorf("%s started, although an older wish needs what it took", got)
-	case <-time.After(3 * lookAgain):
+	case <-time.After(3 * admitEvery):
 	}
 	wish(sinceBoot()) // younger than ours
 	if got := <-started; got != "toy.device" {
@@ -222,10 +222,10 @@ stage "toy" "plain" {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if err := held.release(); err != nil {
+	if err := held.Free(); err != nil {
 		t.Error(err)
 	}
-	if err := other.close(); err != nil {
+	if err := other.Close(); err != nil {
 		t.Error(err)
 	}
 }
@@ -240,12 +240,12 @@ func TestWishGoesWhenSomebodyElseMakesTheStage(t *testing.T) {
 	key, store := plan.Nodes[0].Key, l.store()
 	other := openTestLedger(t, "runs/y/1")
 	other.store = store.Dir()
-	all := other.mustTake(t, lease{Address: "stage.other.one", CPUs: 64})
+	all := other.mustTake(t, Lease{Address: "stage.other.one", CPUs: 64})
 	done := make(chan error)
 	go func() { done <- plan.Run(t.Context(), RunOptions{}, func(Event) {}) }()
 	await := func(wishes int) {
 		t.Helper()
-		for deadline := time.Now().Add(wishHolds / 2); len(other.mustOthers(t)) != wishes; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(requestTimeout / 2); len(other.mustOthers(t)) != wishes; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("wishes: got %+v, want %d", other.mustOthers(t), wishes)
 			}
@@ -256,10 +256,10 @@ func TestWishGoesWhenSomebodyElseMakesTheStage(t *testing.T) {
 	if err != nil || lock == nil {
 		t.Fatal(lock, err)
 	}
-	same := other.mustTake(t, lease{Address: "stage.toy.a", Key: key, CPUs: 1})
+	same := other.mustTake(t, Lease{Address: "stage.toy.a", Key: key, CPUs: 1})
 	await(0)
-	for _, s := range []*slot{all, same} {
-		if err := s.release(); err != nil {
+	for _, s := range []*LeaseFile{all, same} {
+		if err := s.Free(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -269,7 +269,7 @@ func TestWishGoesWhenSomebodyElseMakesTheStage(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if err := other.close(); err != nil {
+	if err := other.Close(); err != nil {
 		t.Error(err)
 	}
 }
@@ -277,26 +277,26 @@ func TestWishGoesWhenSomebodyElseMakesTheStage(t *testing.T) {
 func TestWishThatNobodyRenewsKeepsNothing(t *testing.T) {
 	dir := ownLedger(t)
 	stopped, other := openTestLedger(t, "runs/x/1"), openTestLedger(t, "runs/y/2")
-	if err := stopped.wait(share{cpus: 1}, "stage.toy.a", sinceBoot()-time.Hour); err != nil {
+	if err := stopped.Request(Share{CPUs: 1}, "stage.toy.a", sinceBoot()-time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	if got := other.mustOthers(t); len(got) != 1 {
 		t.Errorf("a wish just written: got %+v, want it", got)
 	}
-	written := stopped.wish.held
-	written.Written = sinceBoot() - 2*wishHolds
+	written := stopped.request.lease
+	written.Written = sinceBoot() - 2*requestTimeout
 	b, err := json.Marshal(written)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := stopped.wish.file.WriteAt(append(b, '\n'), 0); err != nil {
+	if _, err := stopped.request.file.WriteAt(append(b, '\n'), 0); err != nil {
 		t.Fatal(err)
 	}
 	if got := other.mustOthers(t); len(got) != 0 {
 		t.Errorf("a wish written long ago: got %+v, want none", got)
 	}
-	for _, l := range []*ledger{stopped, other} {
-		if err := l.close(); err != nil {
+	for _, l := range []*Ledger{stopped, other} {
+		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -312,17 +312,17 @@ func BenchmarkLease(b *testing.B) {
 			ownLedger(b)
 			for i := range runs {
 				other := openTestLedger(b, fmt.Sprintf("runs/y/%d", i))
-				other.mustTake(b, lease{Address: "stage.toy.a", CPUs: 1})
-				b.Cleanup(func() { other.close() })
+				other.mustTake(b, Lease{Address: "stage.toy.a", CPUs: 1})
+				b.Cleanup(func() { other.Close() })
 			}
 			own := openTestLedger(b, "runs/x/1")
 			for b.Loop() {
 				own.mustOthers(b)
-				if err := own.mustTake(b, lease{Address: "stage.toy.b", Key: strings.Repeat("0", 64), CPUs: 1}).release(); err != nil {
+				if err := own.mustTake(b, Lease{Address: "stage.toy.b", Key: strings.Repeat("0", 64), CPUs: 1}).Free(); err != nil {
 					b.Fatal(err)
 				}
 			}
-			if err := own.close(); err != nil {
+			if err := own.Close(); err != nil {
 				b.Fatal(err)
 			}
 		})

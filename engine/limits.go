@@ -6,7 +6,6 @@ import (
 	"math/big"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -14,55 +13,54 @@ import (
 	"github.com/zclconf/go-cty/cty/function"
 )
 
-// Limits of what expressions may compute. A file of a few lines can describe a value that no memory
-// holds; the limits stop it before the work is done.
+// Limits of expressions. A short file can describe a value that does not fit into memory; the limits stop the
+// evaluation before it is computed.
 const (
-	maxValue    = 8 << 20   // bytes of one value: those of its texts and perPart for each of its parts
-	maxValues   = 256 << 20 // bytes of all values of one Load, with those of every pass of a for and perPass for each
+	maxValue    = 8 << 20   // bytes of one value: its texts, and perPart for each element
+	maxValues   = 256 << 20 // bytes of all values of one Load, and perPass for each pass of a for
 	perPart     = 32
 	perPass     = 256
-	maxElements = 10_000 // of a list or map that a function takes: to find their common type takes quadratic time
-	maxNesting  = 200    // lists and maps in each other
-	maxExponent = 1100   // of two, in a number: somewhat more than a float64 has
+	maxElements = 10_000 // of a list or map argument: finding the common type of its elements takes quadratic time
+	maxNesting  = 200    // nested lists and maps
+	maxExponent = 1100   // of 2, in a number: somewhat more than a float64 has
 	maxNodes    = 500_000
 )
 
-// tooLarge is the summary of every excess.
+// tooLarge is the summary of all diagnostics about limits.
 const tooLarge = "Value too large"
 
-// allowance counts what expressions have computed. After the first excess it is spent and nothing more is evaluated.
+// allowance counts the size of computed values. After the first excess nothing more is evaluated.
 type allowance struct {
-	used  atomic.Int64
-	spent atomic.Pointer[hcl.Diagnostic] // of the first excess
+	used  int64
+	spent *hcl.Diagnostic // of the first excess
 }
 
-// renew makes an allowance as good as new.
-func (a *allowance) renew() {
-	a.used.Store(0)
-	a.spent.Store(nil)
-}
-
-// excess returns the diagnostic of the first excess, which this one may be.
+// excess records the first excess and returns its diagnostic.
 func (a *allowance) excess(at hcl.Range, detail string) hcl.Diagnostics {
-	a.spent.CompareAndSwap(nil, mistake(&at, tooLarge, "%s", detail))
+	if a.spent == nil {
+		a.spent = mistake(&at, tooLarge, "%s", detail)
+	}
 	return a.diagnostics()
 }
 
-// diagnostics is the first excess, if there was one.
+// diagnostics returns the diagnostic of the first excess, if any.
 func (a *allowance) diagnostics() hcl.Diagnostics {
-	if first := a.spent.Load(); first != nil {
-		return hcl.Diagnostics{first}
+	if a.spent == nil {
+		return nil
 	}
-	return nil
+	return hcl.Diagnostics{a.spent}
 }
 
-// check returns the diagnostic of a value that is too large. A charged one counts towards all values of the Load.
+// check reports a value that is too large. If charged, the value counts towards the limit of all values.
 func (a *allowance) check(v cty.Value, at hcl.Range, charged bool) hcl.Diagnostics {
 	size := measure{}
 	if !size.add(v, 0) {
 		return a.excess(at, size.why)
 	}
-	if charged && a.used.Add(size.n) > maxValues {
+	if charged {
+		a.used += size.n
+	}
+	if charged && a.used > maxValues {
 		return a.excess(at, fmt.Sprintf("All values of an experiment together may take %d MiB; this one goes beyond. "+
 			"Every part of a list or map counts %d bytes, every text its length, every pass of a for %d bytes.",
 			maxValues>>20, perPart, perPass))
@@ -70,13 +68,13 @@ func (a *allowance) check(v cty.Value, at hcl.Range, charged bool) hcl.Diagnosti
 	return nil
 }
 
-// measure sums up the size of values until it is too large.
+// measure sums up the size of values until the limit.
 type measure struct {
 	n   int64
 	why string
 }
 
-// add is false when the value is too large, for the reason why.
+// add returns false if the value is too large; why is then the reason.
 func (m *measure) add(v cty.Value, depth int) bool {
 	m.n += perPart
 	t := v.Type()
@@ -116,32 +114,33 @@ func smallExponent(f *big.Float) bool {
 	return -maxExponent <= e && e <= maxExponent
 }
 
-// bounded is an expression whose value is checked before the expression around it works with it.
+// bounded is an expression whose value is checked before the surrounding expression uses it.
 type bounded struct {
-	*hclsyntax.ParenthesesExpr // so that a walk finds the expression within
+	*hclsyntax.ParenthesesExpr // lets hclsyntax.Walk find the inner expression
 	allowance                  *allowance
 	role                       role
 }
 
-// role is what the expression around it does with the value of a bounded one.
+// role is how the surrounding expression uses the value of a bounded expression.
 type role int
 
 const (
 	operand  role = iota
 	argument      // of a function, which may convert it to a list or map with elements of one type
-	pass          // of a for, which comes many times
+	pass          // of a for, which is evaluated many times
 )
 
-// UnwrapExpression is for the parts of HCL that look at an expression without evaluating it, such as types of variables.
+// UnwrapExpression is for code in HCL that inspects an expression without evaluating it, such as types of
+// variables.
 func (b *bounded) UnwrapExpression() hcl.Expression { return b.Expression }
 
-// Value is that of the expression, or unknown when it is too large or one before it was.
+// Value evaluates the expression. The result is unknown if it, or an earlier value, is too large.
 func (b *bounded) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	if spent := b.allowance.diagnostics(); spent != nil {
 		return cty.DynamicVal, spent
 	}
 	if b.role == pass {
-		b.allowance.used.Add(perPass)
+		b.allowance.used += perPass
 	}
 	v, diags := b.Expression.Value(ctx)
 	if b.role == argument && (v.Type().IsTupleType() || v.Type().IsObjectType()) && parts(v) > maxElements {
@@ -154,8 +153,8 @@ func (b *bounded) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	return v, diags
 }
 
-// bind has all expressions below a node keep to the allowance: what a for makes in each pass is charged, and operands,
-// arguments and parts of templates are checked. It returns the mistakes that can be seen without evaluating anything.
+// bind makes all expressions below a node use the allowance: each pass of a for is charged, and operands,
+// arguments and parts of templates are checked. It reports literals that are too large.
 func (a *allowance) bind(n hclsyntax.Node) hcl.Diagnostics {
 	return hclsyntax.VisitAll(n, func(n hclsyntax.Node) hcl.Diagnostics {
 		if b, ok := n.(*bounded); ok {
@@ -190,7 +189,7 @@ func (a *allowance) bind(n hclsyntax.Node) hcl.Diagnostics {
 	})
 }
 
-// bound wraps an expression. A literal needs it only where each pass of a for is counted.
+// bound wraps an expression. A literal is wrapped only where each pass of a for is counted.
 func (a *allowance) bound(e *hclsyntax.Expression, r role) {
 	switch inner := (*e).(type) {
 	case nil, *bounded:
@@ -207,12 +206,12 @@ func (a *allowance) bound(e *hclsyntax.Expression, r role) {
 	*e = &bounded{&hclsyntax.ParenthesesExpr{Expression: *e, SrcRange: (*e).Range()}, a, r}
 }
 
-// estimates are upper bounds of the size, or of the work, of functions whose result can be much larger than their
-// arguments, or whose time is not linear in them.
+// estimates are upper bounds of the size or work of functions whose result can be much larger than their
+// arguments, or whose time is not linear.
 var estimates = sync.OnceValue(func() map[string]func(args []cty.Value) int64 {
 	return map[string]func(args []cty.Value) int64{
 		"csvdecode":  func(args []cty.Value) int64 { return product(perPart, count(args[0], ",")+count(args[0], "\n")) },
-		"distinct":   func(args []cty.Value) int64 { return product(parts(args[0]), parts(args[0])) / 4 }, // compares all with all
+		"distinct":   func(args []cty.Value) int64 { return product(parts(args[0]), parts(args[0])) / 4 }, // compares all pairs
 		"format":     func(args []cty.Value) int64 { return formatted(args, false) },
 		"formatlist": func(args []cty.Value) int64 { return formatted(args, true) },
 		"indent":     func(args []cty.Value) int64 { return product(integer(args[0]), 1+count(args[1], "\n")) },
@@ -240,12 +239,12 @@ var estimates = sync.OnceValue(func() map[string]func(args []cty.Value) int64 {
 	}
 })
 
-// estimated is f, called name, that refuses arguments for which its result would be too large.
+// estimated wraps function f, so that it rejects arguments with a result that is too large.
 func estimated(name string, f function.Function) function.Function {
 	estimate := estimates()[name]
 	return guarded(f, func(args []cty.Value) error {
 		if len(args) < len(f.Params()) {
-			return nil // which is told otherwise
+			return nil // reported by the function itself
 		}
 		if name == "indent" && integer(args[0]) < 0 {
 			return function.NewArgErrorf(0, "a text cannot be indented by %d spaces", integer(args[0]))
@@ -260,7 +259,7 @@ func estimated(name string, f function.Function) function.Function {
 	})
 }
 
-// product of counts, none negative; math.MaxInt64 where it is larger.
+// product multiplies counts; on overflow it returns math.MaxInt64.
 func product(a, b int64) int64 {
 	if a > 0 && b > math.MaxInt64/a {
 		return math.MaxInt64
@@ -268,7 +267,7 @@ func product(a, b int64) int64 {
 	return a * b
 }
 
-// text is that of a known string; "" of anything else.
+// text returns a known string, or "".
 func text(v cty.Value) string {
 	if v.Type() != cty.String || !v.IsKnown() || v.IsNull() {
 		return ""
@@ -280,7 +279,7 @@ func length(v cty.Value) int64 { return int64(len(text(v))) }
 
 func count(v cty.Value, part string) int64 { return int64(strings.Count(text(v), part)) }
 
-// parts is the number of elements of a list, set, tuple, map or object; 0 of anything else.
+// parts returns the number of elements of a list, set, tuple, map or object, else 0.
 func parts(v cty.Value) int64 {
 	if !v.CanIterateElements() {
 		return 0
@@ -288,7 +287,7 @@ func parts(v cty.Value) int64 {
 	return int64(v.LengthInt())
 }
 
-// integer is a known number, cut to an int64; 0 of anything else.
+// integer returns a known number truncated to an int64, else 0.
 func integer(v cty.Value) int64 {
 	if v.Type() != cty.Number || !v.IsKnown() || v.IsNull() {
 		return 0
@@ -297,7 +296,7 @@ func integer(v cty.Value) int64 {
 	return n
 }
 
-// formatted bounds the text of format, or all those of formatlist.
+// formatted returns an upper bound of the text of format, or of all texts of formatlist.
 func formatted(args []cty.Value, list bool) int64 {
 	verbs, width := int64(0), int64(0)
 	for _, directive := range strings.Split(text(args[0]), "%")[1:] {
@@ -334,7 +333,7 @@ func formatted(args []cty.Value, list bool) int64 {
 	return total
 }
 
-// tooNested says whether JSON has more lists and objects in each other than a value may.
+// tooNested reports whether JSON is nested deeper than maxNesting.
 func tooNested(json string) bool {
 	depth, quoted := 0, false
 	for i := 0; i < len(json); i++ {

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -20,17 +19,16 @@ import (
 	"rcgrpo/engine/internal/dag"
 )
 
-// loader is the state of one Load.
+// loader is the state of one call of Load.
 type loader struct {
 	src     Source
 	reg     Registry
 	x       *Experiment
 	diags   hcl.Diagnostics
 	digests digests
-	data    sync.Mutex // guards x.Digests while stages are decoded
-	parsed  []witness  // files of HCL
+	parsed  []fileState // HCL files
 
-	allowance allowance // of what expressions may compute
+	allowance allowance // limits what expressions compute
 
 	experiments []*hclsyntax.Block
 	variables   []*variable
@@ -39,25 +37,20 @@ type loader struct {
 	stages      []*stageBlock
 	named       map[string]map[string]*stageBlock // by kind, then name
 
-	global *hcl.EvalContext // functions and var
-	seeded bool             // the experiment names its seeds, so addresses carry them
-	spoilt bool             // what should have been the experiment block is something else
+	global        *hcl.EvalContext // functions and var
+	seeded        bool             // the experiment block has seeds, so addresses contain them
+	badExperiment bool             // the experiment block is malformed, and the error is reported
 }
 
-// stageBlock is one `stage KIND NAME` of the files.
+// stageBlock is one `stage KIND NAME` block.
 type stageBlock struct {
 	kindName, name string
-	kind           *Kind // nil when there is no such kind
+	kind           *Kind // nil if the kind is unknown
 	block          *hclsyntax.Block
-	def            hcl.Range // its header
+	def            hcl.Range // header of the block
 	keyed          bool      // has for_each
 	instances      []*instance
-	value          cty.Value       // what `stage.KIND.NAME` is; unknown after a mistake
-	diags          hcl.Diagnostics // of decoding it
-}
-
-func (s *stageBlock) errorf(rng *hcl.Range, summary, format string, args ...any) {
-	s.diags = append(s.diags, mistake(rng, summary, format, args...))
+	value          cty.Value // value of `stage.KIND.NAME`; unknown after an error
 }
 
 // localValue is one attribute of a locals block.
@@ -66,12 +59,12 @@ type localValue struct {
 	value cty.Value
 }
 
-// Load reads the experiment that src names, decodes every stage with its kind and links the references. It does not
-// stop at the first mistake: the diagnostics name all that could be found, in the order of the files, except that
-// files with errors of syntax are not looked into further. The experiment is never nil, so that its Files can show
-// the places of the diagnostics; it may be planned only when they hold no error.
+// Load reads the experiment of src, decodes every stage with its kind and resolves the references. It reports
+// every error that it finds, in the order of the files; a file with syntax errors is not checked further. The
+// experiment is never nil, because its Files are needed to print the diagnostics. An experiment with errors cannot
+// be planned.
 //
-// Nothing of the user's is started or written, but for the memory of large files' digests in the store.
+// Load starts no process. It writes only the cache of digests of large files in the store.
 func Load(src Source, reg Registry) (*Experiment, hcl.Diagnostics) {
 	l := &loader{
 		src: src, reg: reg,
@@ -81,11 +74,13 @@ func Load(src Source, reg Registry) (*Experiment, hcl.Diagnostics) {
 		},
 		named: map[string]map[string]*stageBlock{}, localNamed: map[string]*localValue{},
 	}
-	l.x.loader = l
 	l.load()
 	l.digests.save()
-	l.x.broken = l.diags.HasErrors()
-	l.x.warned = len(l.diags) > 0
+	l.x.VariableNames = l.variableNames()
+	l.x.Sources = slices.AppendSeq(l.parsed, maps.Values(l.digests.seen))
+	slices.SortFunc(l.x.Sources, func(a, b fileState) int { return strings.Compare(a.path, b.path) })
+	l.x.evaluate = l.evaluate
+	l.x.Invalid, l.x.Warned = l.diags.HasErrors(), len(l.diags) > 0
 	return l.x, sortDiagnostics(l.diags)
 }
 
@@ -101,17 +96,17 @@ func (l *loader) load() {
 	}
 	l.global = &hcl.EvalContext{Functions: l.functions(l.x.Dir)}
 	for _, b := range bodies {
-		l.shell(b)
+		l.collectBlocks(b)
 	}
-	l.checkShell()
+	l.checkBlocks()
 	l.evaluateVariables()
-	l.evaluateItems()
+	l.evaluateAll()
 	l.warnUnused()
 	if !l.diags.HasErrors() {
 		l.checkPublished()
 	}
 	if !l.diags.HasErrors() {
-		l.expand()
+		l.expandSeeds()
 	}
 	if !l.diags.HasErrors() {
 		for _, n := range l.x.Nodes {
@@ -143,7 +138,7 @@ func (l *loader) parse() (bodies []*hclsyntax.Body, ok bool) {
 			bodies = append(bodies, b)
 		}
 	}
-	if len(paths) > 1 { // in a folder, only the files around the experiment belong to it
+	if len(paths) > 1 { // exactly the files of the experiment are in the folder
 		owners := 0
 		for _, b := range bodies {
 			if hasExperiment(b) {
@@ -157,21 +152,21 @@ func (l *loader) parse() (bodies []*hclsyntax.Body, ok bool) {
 	return bodies, !l.diags.HasErrors()
 }
 
-// parseFile reads one file; it returns nil after a mistake.
+// parseFile reads one file. It returns nil after an error.
 func (l *loader) parseFile(path string) *hclsyntax.Body {
-	text, w, err := readWitnessed(path)
+	text, w, err := readSource(path)
 	if err != nil {
 		l.errorf(nil, "Unreadable file", "%s.", err)
 		return nil
 	}
 	l.parsed = append(l.parsed, w)
-	if d := tooDeep(text, path); d != nil {
+	if d := checkNesting(text, path); d != nil {
 		l.x.Files[path] = &hcl.File{Bytes: text}
 		l.diags = append(l.diags, d)
 		return nil
 	}
-	file, diags := parseText(text, path)
-	l.diags = append(l.diags, withoutEchoes(diags)...)
+	file, diags := hclsyntax.ParseConfig(text, path, hcl.InitialPos)
+	l.diags = append(l.diags, dropFollowUps(diags)...)
 	if file == nil {
 		return nil
 	}
@@ -180,24 +175,24 @@ func (l *loader) parseFile(path string) *hclsyntax.Body {
 	if !ok || diags.HasErrors() {
 		return nil
 	}
-	l.diags = append(l.diags, inBlocks(body, l.allowance.bind)...)
+	l.diags = append(l.diags, l.allowance.bind(body)...)
 	if l.diags.HasErrors() {
 		return nil
 	}
-	l.diags = append(l.diags, inBlocks(body, repeatedKeys)...)
+	l.diags = append(l.diags, hclsyntax.VisitAll(body, repeatedKeys)...)
 	return body
 }
 
-// siteFile is the name that never belongs to an experiment.
+// siteFile is never part of an experiment.
 const siteFile = "site.hcl"
 
-// besides are the files that are named as something else than the experiment's own, wherever they lie.
+// besides returns the files that belong to the source but not to the experiment.
 func (s Source) besides() []string {
 	return append(slices.Clone(s.VarFiles), cmp.Or(s.Site, envValue(s.Env, "RCGRPO_SITE")))
 }
 
-// experimentFiles lists the files that belong to the experiment at path, with its name and folder. Of a folder's files,
-// those in besides do not belong to it.
+// experimentFiles returns the files of the experiment at path, with its name and folder. Files in besides are
+// excluded.
 func experimentFiles(path string, besides []string) (paths []string, name, dir string, err error) {
 	info, err := os.Stat(path)
 	switch {
@@ -228,7 +223,7 @@ func experimentFiles(path string, besides []string) (paths []string, name, dir s
 	return paths, filepath.Base(abs), abs, nil
 }
 
-// without leaves out the paths that lead to one of the files, under whatever name.
+// without removes the paths that refer to one of the files, also under another name.
 func without(paths, files []string) []string {
 	var infos []fs.FileInfo
 	for _, file := range files {
@@ -246,8 +241,8 @@ func without(paths, files []string) []string {
 }
 
 // FindExperiment returns the path of the only experiment in a folder: the file with an experiment block, or the
-// folder itself when there are other files in it. Without one, or with several, the error says what to do. It looks
-// away from none, so that commands with and without -var-file find the same experiment under the same name.
+// folder itself if it contains more files. The error lists the choices. It considers all files, so that commands
+// with and without -var-file find the same experiment under the same name.
 func FindExperiment(dir string) (string, error) {
 	paths, _, _, err := experimentFiles(dir, nil)
 	if err != nil {
@@ -262,13 +257,13 @@ func FindExperiment(dir string) (string, error) {
 		if !bytes.Contains(text, []byte("experiment")) {
 			continue
 		}
-		if len(paths) == 1 { // Load looks closer
+		if len(paths) == 1 { // Load reports the details
 			return path, nil
 		}
-		if tooDeep(text, path) != nil {
+		if checkNesting(text, path) != nil {
 			continue
 		}
-		file, _ := parseText(text, path)
+		file, _ := hclsyntax.ParseConfig(text, path, hcl.InitialPos)
 		if b, ok := file.Body.(*hclsyntax.Body); ok && hasExperiment(b) {
 			with = append(with, path)
 		}
@@ -286,15 +281,15 @@ func hasExperiment(b *hclsyntax.Body) bool {
 	return slices.ContainsFunc(b.Blocks, func(bl *hclsyntax.Block) bool { return bl.Type == "experiment" })
 }
 
-// topLevel are the blocks of a file with their labels.
+// topLevel maps each block of a file to its labels.
 var topLevel = map[string][]string{"experiment": {}, "variable": {"NAME"}, "locals": {}, "stage": {"KIND", "NAME"}}
 
-// shell sorts the blocks of one file.
-func (l *loader) shell(b *hclsyntax.Body) {
+// collectBlocks sorts the blocks of one file by their types.
+func (l *loader) collectBlocks(b *hclsyntax.Body) {
 	for _, a := range newBody(b, "", hcl.Range{}, nil).attrs {
 		if _, block := topLevel[a.Name]; block {
 			l.errorf(&a.NameRange, "Block expected", "%s is a block: write %s without an equals sign.", upperFirst("the "+a.Name), blockForm(a.Name))
-			l.spoilt = l.spoilt || a.Name == "experiment"
+			l.badExperiment = l.badExperiment || a.Name == "experiment"
 			continue
 		}
 		detail := fmt.Sprintf("Nothing can be set here; a value of your own goes into a locals block: locals { %s = … }.", a.Name)
@@ -318,7 +313,7 @@ func (l *loader) shell(b *hclsyntax.Body) {
 		if len(bl.Labels) != len(labels) {
 			rng := bl.DefRange()
 			l.errorf(&rng, "Wrong labels", "Write %s: block %s takes %s, not %d.", blockForm(bl.Type), bl.Type, Plural(len(labels), "label"), len(bl.Labels))
-			l.spoilt = l.spoilt || bl.Type == "experiment"
+			l.badExperiment = l.badExperiment || bl.Type == "experiment"
 			continue
 		}
 		switch bl.Type {
@@ -334,7 +329,7 @@ func (l *loader) shell(b *hclsyntax.Body) {
 	}
 }
 
-// blockForm shows how a block of a file is written: `stage "KIND" "NAME" { … }`.
+// blockForm returns the syntax of a block: `stage "KIND" "NAME" { … }`.
 func blockForm(name string) string {
 	for _, label := range topLevel[name] {
 		name += ` "` + label + `"`
@@ -382,10 +377,10 @@ func (l *loader) addStage(bl *hclsyntax.Block) {
 	l.stages = append(l.stages, s)
 }
 
-// checkShell looks at what the blocks are together.
-func (l *loader) checkShell() {
+// checkBlocks checks that there is exactly one experiment block.
+func (l *loader) checkBlocks() {
 	switch {
-	case l.spoilt: // it is there, with a mistake that was told
+	case l.badExperiment: // already reported
 	case len(l.experiments) == 0 && len(l.x.Paths) == 1:
 		at := hcl.Range{Filename: l.x.Paths[0], Start: hcl.InitialPos, End: hcl.InitialPos}
 		l.errorf(&at, "No experiment", "%s has no experiment block; begin with experiment { question = \"…\" }.", l.x.Paths[0])
@@ -397,30 +392,28 @@ func (l *loader) checkShell() {
 	}
 }
 
-// item is what is evaluated in the order of references: the experiment block, a local or a stage block.
+// item is a unit of evaluation: the experiment block, a local or a stage block.
 type item struct {
 	name      string
 	at        hcl.Range
 	mentions  func() []hcl.Traversal
 	evaluate  func(ctx *hcl.EvalContext)
-	localName string      // of a local
-	stage     *stageBlock // of a stage
+	localName string      // "" unless a local
+	stage     *stageBlock // nil unless a stage
 }
 
-// evaluateItems evaluates locals and stages after what they refer to, stages on several processors. Cycles are told once
-// each, with their path.
-func (l *loader) evaluateItems() {
+// evaluateAll evaluates locals and stages after their dependencies. It reports each cycle once, with its path.
+func (l *loader) evaluateAll() {
 	items, byLocal, byStage := l.items()
 	needs := make([][]int, len(items))
-	inPieces(len(items), manyStages, func(i int) bool {
+	for i := range items {
 		if items[i].stage != nil && len(l.experiments) > 0 {
-			needs[i] = append(needs[i], 0) // seeds
+			needs[i] = append(needs[i], 0) // the experiment block has the seeds
 		}
 		for _, t := range items[i].mentions() {
-			needs[i] = append(needs[i], l.resolveMention(t, byLocal, byStage)...)
+			needs[i] = append(needs[i], l.dependenciesOf(t, byLocal, byStage)...)
 		}
-		return true
-	})
+	}
 	order, cycles := dag.Order(len(items), func(i int) []int { return needs[i] })
 	for _, cycle := range cycles {
 		var path []string
@@ -430,45 +423,9 @@ func (l *loader) evaluateItems() {
 		at := items[cycle[0]].at
 		l.errorf(&at, "Dependency cycle", "Each of these needs the next: %s.", strings.Join(path, " → "))
 	}
-	evaluate := func(i int) { items[i].evaluate(l.contextFor(items, needs[i])) }
-	for _, rank := range ranks(order, needs, len(cycles) > 0) {
-		var stages []int
-		for _, i := range rank {
-			if items[i].stage != nil {
-				stages = append(stages, i)
-			} else {
-				evaluate(i)
-			}
-		}
-		inPieces(len(stages), manyStages, func(i int) bool {
-			evaluate(stages[i])
-			return true
-		})
-	}
 	for _, i := range order {
-		if s := items[i].stage; s != nil {
-			l.diags = append(l.diags, s.diags...)
-		}
+		items[i].evaluate(l.contextFor(items, needs[i]))
 	}
-}
-
-// ranks cuts an order into pieces whose items need nothing of their own piece; in a graph with cycles each stands alone.
-func ranks(order []int, needs [][]int, cyclic bool) [][]int {
-	var pieces [][]int
-	rank := make([]int, len(order))
-	for n, i := range order {
-		for _, up := range needs[i] {
-			rank[i] = max(rank[i], rank[up]+1)
-		}
-		if cyclic {
-			rank[i] = n
-		}
-		if rank[i] == len(pieces) {
-			pieces = append(pieces, nil)
-		}
-		pieces[rank[i]] = append(pieces[rank[i]], i)
-	}
-	return pieces
 }
 
 func (l *loader) items() (items []item, byLocal map[string]int, byStage map[*stageBlock]int) {
@@ -502,7 +459,7 @@ func (l *loader) items() (items []item, byLocal map[string]int, byStage map[*sta
 	return items, byLocal, byStage
 }
 
-// mentions lists the variables of all expressions in a body, by position.
+// mentions returns the variables of all expressions in a body, in the order of the file.
 func mentions(b *hclsyntax.Body) []hcl.Traversal {
 	var found []hcl.Traversal
 	for _, a := range newBody(b, "", hcl.Range{}, nil).attrs {
@@ -514,8 +471,8 @@ func mentions(b *hclsyntax.Body) []hcl.Traversal {
 	return found
 }
 
-// resolveMention returns the items a traversal needs. Names that mean nothing are told when they are evaluated.
-func (l *loader) resolveMention(t hcl.Traversal, byLocal map[string]int, byStage map[*stageBlock]int) []int {
+// dependenciesOf returns the items that a traversal refers to. Unknown names are reported during evaluation.
+func (l *loader) dependenciesOf(t hcl.Traversal, byLocal map[string]int, byStage map[*stageBlock]int) []int {
 	switch t.RootName() {
 	case "local":
 		if name, ok := stepName(t, 1); ok {
@@ -534,7 +491,7 @@ func (l *loader) resolveMention(t hcl.Traversal, byLocal map[string]int, byStage
 			if s := l.named[kind][name]; s != nil {
 				found = []int{byStage[s]}
 			}
-		default: // computed names: all stages, or all of that kind
+		default: // a computed name may mean any stage, or any of that kind
 			for _, s := range l.stages {
 				if !hasKind || s.kindName == kind {
 					found = append(found, byStage[s])
@@ -546,7 +503,7 @@ func (l *loader) resolveMention(t hcl.Traversal, byLocal map[string]int, byStage
 	return nil
 }
 
-// stepName returns the name that step i of a traversal takes, written as .name or ["name"].
+// stepName returns the name at step i of a traversal, written as .name or ["name"].
 func stepName(t hcl.Traversal, i int) (string, bool) {
 	if i >= len(t) {
 		return "", false
@@ -562,7 +519,7 @@ func stepName(t hcl.Traversal, i int) (string, bool) {
 	return "", false
 }
 
-// contextFor holds the values of the given items only, so that the work stays linear in the references.
+// contextFor returns a context with only the needed values, so that evaluation is linear in the references.
 func (l *loader) contextFor(items []item, needs []int) *hcl.EvalContext {
 	locals := map[string]cty.Value{}
 	kinds := map[string]map[string]cty.Value{}
@@ -585,7 +542,7 @@ func (l *loader) contextFor(items []item, needs []int) *hcl.EvalContext {
 	return ctx
 }
 
-// decodeExperiment reads the experiment block.
+// decodeExperiment decodes the experiment block.
 func (l *loader) decodeExperiment(bl *hclsyntax.Block, ctx *hcl.EvalContext) {
 	var settings struct {
 		Question   string    `hcl:"question,optional" doc:"what the experiment is to find out"`
@@ -609,17 +566,17 @@ func (l *loader) decodeExperiment(bl *hclsyntax.Block, ctx *hcl.EvalContext) {
 	}
 }
 
-// warnUnused names the variables nothing reads.
+// warnUnused reports variables that no expression uses.
 func (l *loader) warnUnused() {
 	for _, v := range l.variables {
-		if !v.used.Load() && !l.diags.HasErrors() {
+		if !v.used && !l.diags.HasErrors() {
 			rng := v.block.DefRange()
 			l.diags = append(l.diags, &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: "Unused variable", Detail: fmt.Sprintf("Nothing reads var.%s.", v.name), Subject: &rng})
 		}
 	}
 }
 
-// sortDiagnostics orders by place and drops what was said twice, as the instances of one stage do.
+// sortDiagnostics sorts by position and removes duplicates, which the instances of one stage produce.
 func sortDiagnostics(diags hcl.Diagnostics) hcl.Diagnostics {
 	type identity struct {
 		summary, detail string
@@ -644,5 +601,5 @@ func sortDiagnostics(diags hcl.Diagnostics) hcl.Diagnostics {
 	return out
 }
 
-// place is "file.hcl:14".
+// place formats a range as "file.hcl:14".
 func place(r hcl.Range) string { return fmt.Sprintf("%s:%d", r.Filename, r.Start.Line) }

@@ -1,36 +1,37 @@
-package engine
+package engine_test
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/enginetest"
 )
 
-// BenchmarkLoad loads a chain of stages through locals; time per stage should not grow with their number.
+// BenchmarkLoad loads a chain of stages that are linked by locals. The time per stage must not grow with
+// their number.
 func BenchmarkLoad(b *testing.B) {
 	for _, n := range []int{100, 1000, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			var text strings.Builder
 			text.WriteString("experiment {}\n")
+			inputs := "{}"
 			for i := range n {
-				before := `{}`
-				if i > 0 {
-					before = fmt.Sprintf("{ from = local.out%d }", i-1)
-				}
-				fmt.Fprintf(&text, "locals {\n  out%d = stage.exec.s%d.out\n}\nstage \"exec\" \"s%d\" {\n  command = [\"sort\", \"-n\"]\n  inputs  = %s\n  outputs = { out = \"o%d\" }\n}\n", i, i, i, before, i)
+				fmt.Fprintf(&text, "locals {\n  out%d = stage.exec.s%d.out\n}\n", i, i)
+				fmt.Fprintf(&text, "stage \"exec\" \"s%d\" {\n  command = [\"sort\", \"-n\"]\n", i)
+				fmt.Fprintf(&text, "  inputs  = %s\n  outputs = { out = \"o%d\" }\n}\n", inputs, i)
+				inputs = fmt.Sprintf("{ from = local.out%d }", i)
 			}
 			path := filepath.Join(b.TempDir(), "x.hcl")
-			if err := os.WriteFile(path, []byte(text.String()), 0o644); err != nil {
-				b.Fatal(err)
-			}
+			enginetest.WriteFile(b, path, text.String())
 			for b.Loop() {
-				x, diags := Load(Source{Path: path}, paperKinds())
+				x, diags := engine.Load(engine.Source{Path: path}, enginetest.PaperKinds())
 				if diags.HasErrors() || len(x.Nodes) != n {
 					b.Fatal(diags)
 				}
-				keysOf(x)
+				enginetest.Keys(x)
 			}
 			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/float64(n), "µs/stage")
 		})

@@ -1,30 +1,34 @@
-package engine
+package engine_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/enginetest"
 )
 
-func loadFile(t *testing.T, path string, change ...func(*Source)) *Experiment {
+func loadFile(t *testing.T, path string, change ...func(*engine.Source)) *engine.Experiment {
 	t.Helper()
-	x, diags := Load(sourceOf(path, change...), paperKinds())
+	src := engine.Source{Path: path, Vars: map[string]string{}}
+	for _, c := range change {
+		c(&src)
+	}
+	x, diags := engine.Load(src, enginetest.PaperKinds())
 	if len(diags) > 0 {
 		t.Fatalf("load %s: %s", path, diags)
 	}
 	return x
 }
 
-func addresses(nodes []*Node) []string {
+func addresses(nodes []*engine.Node) []string {
 	var out []string
 	for _, n := range nodes {
 		out = append(out, n.Address)
@@ -33,7 +37,15 @@ func addresses(nodes []*Node) []string {
 	return out
 }
 
-func inputsOf(n *Node) []string {
+// wantList compares two lists of strings.
+func wantList(t *testing.T, what string, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+func inputsOf(n *engine.Node) []string {
 	var out []string
 	for _, in := range n.Inputs {
 		out = append(out, in.Setting+" = "+in.From.Address+"."+in.Ref.Port)
@@ -41,7 +53,7 @@ func inputsOf(n *Node) []string {
 	return out
 }
 
-func TestPaperExperimentHasTheNodesOfThePage(t *testing.T) {
+func TestPaperExperimentHasTheNodesOfThePaper(t *testing.T) {
 	x := loadFile(t, "testdata/valid/paper.hcl")
 	var multiplied, single int
 	for _, n := range x.Nodes {
@@ -51,48 +63,47 @@ func TestPaperExperimentHasTheNodesOfThePage(t *testing.T) {
 			single++
 		}
 	}
-	// Once each: base model, tasks, Base's scores, report, exec. For each of three seeds: rollout, curate, two
+	// Once: base model, tasks, scores of Base, report, exec. For each of three seeds: rollout, curate, two
 	// warm starts, four arms and their four evaluations.
 	if single != 5 || multiplied != 3*12 {
 		t.Errorf("got %d single and %d multiplied nodes, want 5 and 36: %v", single, multiplied, addresses(x.Nodes))
 	}
+	for address, want := range map[string][]string{
+		`stage.grpo.arm["rctp"]@2`: {"policy = stage.rctp-ft.warm@2.checkpoint", "tasks = stage.tasks.bfcl.train"},
+		`stage.eval.arm["Base"]`:   {"policy = stage.model.base.checkpoint", "tasks = stage.tasks.bfcl.test"},
+		"stage.exec.score":         {"inputs.page = stage.report.paper.page"},
+	} {
+		wantList(t, "inputs of "+address, inputsOf(x.Node(address)), want...)
+	}
 	arm := x.Node(`stage.grpo.arm["rctp"]@2`)
-	if arm == nil {
-		t.Fatal("no node for the arm of seed 2")
-	}
-	if got, want := inputsOf(arm), []string{"policy = stage.rctp-ft.warm@2.checkpoint", "tasks = stage.tasks.bfcl.train"}; !slices.Equal(got, want) {
-		t.Errorf("inputs: got %v, want %v", got, want)
-	}
-	if s := arm.Stage.(*toyGRPO); s.Updates != 350 || s.Group != 8 || s.Clip.Low != 0.1 || s.Clip.High != 0.2 {
+	s := arm.Stage.(*enginetest.PaperGRPO)
+	if s.Updates != 350 || s.Group != 8 || s.Clip.Low != 0.1 || s.Clip.High != 0.2 {
 		t.Errorf("settings: got %+v %+v, want the file's values over the defaults", s, s.Clip)
 	}
-	if arm.Resources != (Resources{GPUs: 8, CPUs: 2, Memory: 64e9, GPUMemory: 40 << 30}) || arm.Timeout != 48*time.Hour ||
-		arm.Retry.Attempts != 3 || len(arm.Retry.On) != 2 || arm.Retry.Backoff != 30*time.Second || arm.Doc != "unconditioned" {
-		t.Errorf("what every stage understands: got %+v %v %+v %q", arm.Resources, arm.Timeout, arm.Retry, arm.Doc)
+	if arm.Resources != (engine.Resources{GPUs: 8, CPUs: 2, Memory: 64e9, GPUMemory: 40 << 30}) ||
+		arm.Timeout != 48*time.Hour || arm.Doc != "unconditioned" ||
+		arm.Retry.Attempts != 3 || len(arm.Retry.On) != 2 || arm.Retry.Backoff != 30*time.Second {
+		t.Errorf("settings of every stage: got %+v %v %+v %q", arm.Resources, arm.Timeout, arm.Retry, arm.Doc)
 	}
-	warm := x.Node("stage.sft.warm@1").Stage.(*toyTrain)
-	if warm.Epochs != 2 || warm.LR != 1e-5 || warm.Limit != 90*time.Minute || !slices.Equal(warm.Names, []string{"n0", "n1"}) || warm.Weights["b"] != 2 || warm.Warmup != nil || warm.Tokens.High != 1 {
+	warm := x.Node("stage.sft.warm@1").Stage.(*enginetest.PaperTrain)
+	wantList(t, "names", warm.Names, "n0", "n1")
+	if warm.Epochs != 2 || warm.LR != 1e-5 || warm.Limit != 90*time.Minute || warm.Weights["b"] != 2 ||
+		warm.Warmup != nil || warm.Tokens.High != 1 {
 		t.Errorf("warm start: got %+v", warm)
 	}
 	report := x.Node("stage.report.paper")
-	if got := len(report.Inputs); got != 1+4*3+4*3 { // scores of Base once, of four arms thrice; four arms' curves thrice
+	if got := len(report.Inputs); got != 1+4*3+4*3 { // scores of Base; scores and curves of four arms, three seeds
 		t.Errorf("report reads %d artifacts, want 25: %v", got, inputsOf(report))
 	}
 	exec := x.Node("stage.exec.score")
-	if got, want := inputsOf(exec), []string{"inputs.page = stage.report.paper.page"}; !slices.Equal(got, want) || len(exec.Files) != 1 {
-		t.Errorf("exec reads %v and %d files, want %v and one", got, len(exec.Files), want)
+	if got := len(exec.Files); got != 1 {
+		t.Errorf("exec reads %d files, want 1", got)
 	}
-	if got, want := addresses(exec.After), []string{"stage.sft.warm@1", "stage.sft.warm@2", "stage.sft.warm@3"}; !slices.Equal(got, want) {
-		t.Errorf("exec waits for %v, want %v", got, want)
-	}
-	place := map[*Node]int{}
+	wantList(t, "exec waits", addresses(exec.DependsOn), "stage.sft.warm@1", "stage.sft.warm@2", "stage.sft.warm@3")
 	for i, n := range x.Nodes {
-		place[n] = i
-	}
-	for _, n := range x.Nodes {
 		for _, in := range n.Inputs {
-			if place[in.From] >= place[n] {
-				t.Errorf("%s stands before %s, which it reads", n.Address, in.From.Address)
+			if slices.Index(x.Nodes, in.From) >= i {
+				t.Errorf("%s precedes %s, which it reads", n.Address, in.From.Address)
 			}
 		}
 	}
@@ -113,35 +124,30 @@ stage "model" "base" {
 }
 `
 
-func TestSeedsMultiplyWhatDependsOnChance(t *testing.T) {
+func TestSeedsMultiplyStagesThatDependOnChance(t *testing.T) {
 	for name, tc := range map[string]struct {
 		stages string
 		want   []string // besides those of seedsHead
 	}{
-		"neither draws nor reads anything drawn": {
-			`stage "eval" "x" {
+		"no chance enters": {`stage "eval" "x" {
   policy = stage.model.base
   tasks  = stage.tasks.fixed.test
 }`, []string{"stage.eval.x"}},
-		"reads something drawn": {
-			`stage "eval" "x" {
+		"an input depends on chance": {`stage "eval" "x" {
   policy = stage.model.base
   tasks  = stage.tasks.drawn.test
 }`, []string{"stage.eval.x@1", "stage.eval.x@2"}},
-		"draws itself": {
-			`stage "eval" "x" {
+		"the stage draws": {`stage "eval" "x" {
   policy = stage.model.base
   tasks  = stage.tasks.fixed.test
   sample = true
 }`, []string{"stage.eval.x@1", "stage.eval.x@2"}},
-		"is pinned to a seed the list lacks": {
-			`stage "eval" "x" {
+		"the stage is pinned to a seed outside the list": {`stage "eval" "x" {
   policy = stage.model.base
   tasks  = stage.tasks.drawn.test
   seed   = 7
 }`, []string{"stage.eval.x", "stage.tasks.drawn@7"}},
-		"reads only pinned stages": {
-			`stage "curate" "p" {
+		"all inputs are pinned": {`stage "curate" "p" {
   tasks = stage.tasks.drawn.train
   seed  = 2
 }
@@ -152,100 +158,80 @@ stage "eval" "x" {
 }`, []string{"stage.curate.p", "stage.eval.x"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			x := mustLoad(t, seedsHead+tc.stages)
-			want := append([]string{"stage.model.base", "stage.tasks.drawn@1", "stage.tasks.drawn@2", "stage.tasks.fixed"}, tc.want...)
+			x := enginetest.MustLoadPaper(t, seedsHead+tc.stages)
+			want := append(tc.want, "stage.model.base", "stage.tasks.drawn@1", "stage.tasks.drawn@2", "stage.tasks.fixed")
 			slices.Sort(want)
-			if got := addresses(x.Nodes); !slices.Equal(got, want) {
-				t.Errorf("got %v, want %v", got, want)
+			wantList(t, "nodes", addresses(x.Nodes), want...)
+			if x.Node("stage.tasks.drawn@7") == nil {
+				return
+			}
+			if n := x.Node("stage.eval.x"); n.Inputs[1].From.Address != "stage.tasks.drawn@7" || *n.Seed != 7 {
+				t.Errorf("pinned stage: got %v, seed %v, want the nodes of seed 7", inputsOf(n), *n.Seed)
 			}
 		})
 	}
 }
 
-func TestPinnedStageReadsTheNodesOfItsSeed(t *testing.T) {
-	x := mustLoad(t, seedsHead+`stage "eval" "x" {
-  policy = stage.model.base
-  tasks  = stage.tasks.drawn.test
-  seed   = 7
-}`)
-	n := x.Node("stage.eval.x")
-	if n.Inputs[1].From.Address != "stage.tasks.drawn@7" || *n.Seed != 7 {
-		t.Errorf("got %v, seed %v", inputsOf(n), *n.Seed)
-	}
-}
-
-func TestWithoutSeedsNoAddressCarriesOne(t *testing.T) {
-	x := mustLoad(t, strings.Replace(seedsHead, "seeds = [1, 2]", "", 1))
-	if got, want := addresses(x.Nodes), []string{"stage.model.base", "stage.tasks.drawn", "stage.tasks.fixed"}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
+func TestWithoutSeedsNoAddressHasOne(t *testing.T) {
+	x := enginetest.MustLoadPaper(t, strings.Replace(seedsHead, "seeds = [1, 2]", "", 1))
+	wantList(t, "nodes", addresses(x.Nodes), "stage.model.base", "stage.tasks.drawn", "stage.tasks.fixed")
 	if s := x.Node("stage.tasks.drawn").Seed; s == nil || *s != 1 {
 		t.Errorf("seed: got %v, want 1", s)
 	}
-	x = mustLoad(t, "experiment {}\nstage \"tasks\" \"t\" {\n  source = \"drills\"\n}\nstage \"curate\" \"c\" {\n  tasks = stage.tasks.t.train\n  seed  = 5\n}\n")
-	if got, want := addresses(x.Nodes), []string{"stage.curate.c", "stage.tasks.t", "stage.tasks.t@5"}; !slices.Equal(got, want) {
-		t.Errorf("with a pinned stage: got %v, want %v", got, want)
-	}
-}
-
-func TestEdgesAreTheReferencesOfTheDecodedValue(t *testing.T) {
-	x := loadFile(t, "testdata/valid/paper.hcl")
-	base := x.Node(`stage.eval.arm["Base"]`)
-	if got, want := inputsOf(base), []string{"policy = stage.model.base.checkpoint", "tasks = stage.tasks.bfcl.test"}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-}
-
-func TestConditionalChoosesBetweenStagesOfDifferentKinds(t *testing.T) {
-	x := mustLoad(t, `
+	x = enginetest.MustLoadPaper(t, `
 experiment {}
-stage "model" "base" {
-  path = file("raw.csv")
-}
 stage "tasks" "t" {
-  source = "bfcl"
+  source = "drills"
 }
-stage "curate" "data" {
+stage "curate" "c" {
   tasks = stage.tasks.t.train
-}
-stage "sft" "warm" {
-  policy = stage.model.base
-  data   = stage.curate.data.expert
-}
-stage "eval" "e" {
-  policy = 1 > 2 ? stage.model.base : stage.sft.warm
-  tasks  = stage.tasks.t.test
+  seed  = 5
 }
 `)
-	if got := x.Node("stage.eval.e").Inputs[0].From.Address; got != "stage.sft.warm" {
-		t.Errorf("got %s", got)
+	wantList(t, "with a pinned stage", addresses(x.Nodes), "stage.curate.c", "stage.tasks.t", "stage.tasks.t@5")
+}
+
+func TestConditionalSelectsBetweenStagesOfDifferentKinds(t *testing.T) {
+	const choice = "policy = 1 > 2 ? stage.model.m : stage.sft.warm"
+	x := enginetest.MustLoadPaper(t, strings.Replace(chain, "policy = stage.sft.warm", choice, 1))
+	if got := x.Node("stage.grpo.arm").Inputs[0].From.Address; got != "stage.sft.warm" {
+		t.Errorf("got %s, want stage.sft.warm", got)
 	}
 }
 
-func TestRetryTakesPatternsBesidesTheCauses(t *testing.T) {
-	mustLoad(t, "experiment {}\nstage \"tasks\" \"t\" {\n  source = \"bfcl\"\n  retry {\n    attempts = 2\n    on       = [\"nan in the loss\", \"(timeuot)\", \"preempted\"]\n  }\n}\n")
+func TestRetryAcceptsPatternsBesidesTheCauses(t *testing.T) {
+	enginetest.MustLoadPaper(t, `
+experiment {}
+stage "tasks" "t" {
+  source = "bfcl"
+  retry {
+    attempts = 2
+    on       = ["nan in the loss", "(timeuot)", "preempted"]
+  }
+}
+`)
 }
 
-func TestInputFindsTheNodeThatASettingMeans(t *testing.T) {
+func TestInputReturnsTheNodeOfAReference(t *testing.T) {
 	x := loadFile(t, "testdata/valid/paper.hcl")
 	n := x.Node(`stage.grpo.arm["sft"]@3`)
-	in, ok := n.Input(n.Stage.(*toyGRPO).Policy)
+	in, ok := n.Input(n.Stage.(*enginetest.PaperGRPO).Policy)
 	if !ok || in.From.Address != "stage.sft.warm@3" {
-		t.Errorf("got %v, %v", in.From, ok)
+		t.Errorf("got %v, %v, want stage.sft.warm@3", in.From, ok)
 	}
 	report := x.Node("stage.report.paper")
-	for _, ref := range report.Stage.(*toyReport).Scores {
+	for _, ref := range report.Stage.(*enginetest.PaperReport).Scores {
 		if in, ok := report.Input(ref); !ok || in.Ref != ref && *in.Ref.Seed != *ref.Seed {
 			t.Errorf("%+v: got %+v", ref, in)
 		}
 	}
 	if _, ok := n.Input(artifact.Ref{Kind: "sft", Name: "cold", Port: "checkpoint"}); ok {
-		t.Error("found an input nobody named")
+		t.Error("reference outside the inputs: got an input, want none")
 	}
 }
 
-func TestDisabledStagesTakeTheirReadersWithThemAndReportsLeaveThemOut(t *testing.T) {
-	x := mustLoad(t, `
+func TestDisabledStagesDisableTheirReadersButNotReports(t *testing.T) {
+	x := enginetest.MustLoadPaper(t, `
 stage "tasks" "t" {
   source = "bfcl"
 }
@@ -264,15 +250,10 @@ stage "report" "r" {
 }
 experiment {}
 `)
-	if got, want := addresses(x.Nodes), []string{`stage.eval.e["a"]`, `stage.model.m["a"]`, "stage.report.r", "stage.tasks.t"}; !slices.Equal(got, want) {
-		t.Errorf("nodes: got %v, want %v", got, want)
-	}
-	if want := []string{`stage.model.m["b"]`, `stage.eval.e["b"]`}; !slices.Equal(x.Disabled, want) {
-		t.Errorf("disabled: got %v, want %v", x.Disabled, want)
-	}
-	if got, want := inputsOf(x.Node("stage.report.r")), []string{`scores[0] = stage.eval.e["a"].scores`}; !slices.Equal(got, want) {
-		t.Errorf("report: got %v, want %v", got, want)
-	}
+	wantList(t, "nodes", addresses(x.Nodes),
+		`stage.eval.e["a"]`, `stage.model.m["a"]`, "stage.report.r", "stage.tasks.t")
+	wantList(t, "disabled", x.Disabled, `stage.model.m["b"]`, `stage.eval.e["b"]`)
+	wantList(t, "report", inputsOf(x.Node("stage.report.r")), `scores[0] = stage.eval.e["a"].scores`)
 }
 
 func TestVariablesComeFromFlagThenFileThenEnvironmentThenDefault(t *testing.T) {
@@ -289,60 +270,52 @@ stage "exec" "x" {
   command = ["echo", var.name, "${var.samples}"]
 }
 `
-	dir := t.TempDir()
-	file := filepath.Join(dir, "vars.hcl")
-	writeFile(t, file, "samples = 3\nname = \"file\"\n")
-	env := func(s *Source) { s.Env = []string{"RCGRPO_VAR_samples=2", "RCGRPO_VAR_name=env", "RCGRPO_VAR_other=1"} }
-	varFile := func(s *Source) { s.VarFiles = []string{file} }
-	flag := func(s *Source) { s.Vars["samples"] = "4" }
-	for name, tc := range map[string]struct {
-		change []func(*Source)
+	file := filepath.Join(t.TempDir(), "vars.hcl")
+	enginetest.WriteFile(t, file, "samples = 3\nname = \"file\"\n")
+	change := func(s *engine.Source) {}
+	for _, tc := range []struct {
+		source string
+		add    func(*engine.Source)
 		want   []string
 	}{
-		"default":     {nil, []string{"echo", "none", "1"}},
-		"environment": {[]func(*Source){env}, []string{"echo", "env", "2"}},
-		"file":        {[]func(*Source){env, varFile}, []string{"echo", "file", "3"}},
-		"flag":        {[]func(*Source){env, varFile, flag}, []string{"echo", "file", "4"}},
+		{"default", func(s *engine.Source) {}, []string{"echo", "none", "1"}},
+		{"environment", func(s *engine.Source) {
+			s.Env = []string{"RCGRPO_VAR_samples=2", "RCGRPO_VAR_name=env", "RCGRPO_VAR_other=1"}
+		}, []string{"echo", "env", "2"}},
+		{"file", func(s *engine.Source) { s.VarFiles = []string{file} }, []string{"echo", "file", "3"}},
+		{"flag", func(s *engine.Source) { s.Vars["samples"] = "4" }, []string{"echo", "file", "4"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			x := mustLoad(t, text, tc.change...)
-			if got := x.Nodes[0].Stage.(*toyExec).Command; !slices.Equal(got, tc.want) {
-				t.Errorf("got %q, want %q", got, tc.want)
-			}
-			again := mustLoad(t, text, func(s *Source) { s.Vars = x.Vars })
-			if got := again.Nodes[0].Stage.(*toyExec).Command; !slices.Equal(got, tc.want) {
-				t.Errorf("from the values kept: got %q, want %q", got, tc.want)
+		before := change
+		change = func(s *engine.Source) { before(s); tc.add(s) }
+		x := enginetest.MustLoadPaper(t, text, change)
+		again := enginetest.MustLoadPaper(t, text, func(s *engine.Source) { s.Vars = x.Vars }) // from a run folder
+		for _, x := range []*engine.Experiment{x, again} {
+			wantList(t, tc.source, x.Nodes[0].Stage.(*enginetest.PaperExec).Command, tc.want...)
+		}
+	}
+}
+
+func TestMistakesInVariablesAreReported(t *testing.T) {
+	const declared = "experiment {}\nvariable \"samples\" {\n  default = 1\n}\n"
+	const used = declared + "locals {\n  s = var.samples\n}\n"
+	for name, tc := range map[string]struct{ text, variable, value, want string }{
+		"unknown name":  {used, "sampels", "3", "did you mean samples?"},
+		"not a number":  {used, "samples", "many", "is no value of type number"},
+		"unused (warn)": {declared, "", "", "samples"},
+	} {
+		_, diags := enginetest.LoadPaper(t, tc.text, func(s *engine.Source) {
+			if tc.variable != "" {
+				s.Vars[tc.variable] = tc.value
 			}
 		})
+		warning := tc.variable == ""
+		if len(diags) != 1 || !strings.Contains(diags[0].Detail, tc.want) || diags.HasErrors() == warning {
+			t.Errorf("%s: got %v, want one diagnostic with %q", name, diags, tc.want)
+		}
 	}
 }
 
-func TestMistakesOnTheCommandLineAreTold(t *testing.T) {
-	text := "experiment {}\nvariable \"samples\" {\n  default = 1\n}\nlocals {\n  s = var.samples\n}\n"
-	for name, tc := range map[string]struct{ vars, want string }{
-		"unknown name": {"sampels=3", "did you mean samples?"},
-		"no number":    {"samples=many", "is no value of type number"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, diags := loadText(t, text, func(s *Source) {
-				k, v, _ := strings.Cut(tc.vars, "=")
-				s.Vars[k] = v
-			})
-			if len(diags) != 1 || !strings.Contains(diags[0].Detail, tc.want) {
-				t.Errorf("got %v, want one with %q", diags, tc.want)
-			}
-		})
-	}
-}
-
-func TestUnusedVariableIsAWarning(t *testing.T) {
-	_, diags := loadText(t, "experiment {}\nvariable \"x\" {\n  default = 1\n}\n")
-	if len(diags) != 1 || diags.HasErrors() || diags[0].Summary != "Unused variable" {
-		t.Errorf("got %v", diags)
-	}
-}
-
-// A run folder keeps the source as JSON with copied files; what it loads has the keys of the original.
+// A run folder stores the source as JSON beside copies of the files.
 func TestSourceOfARunFolderGivesTheSameKeys(t *testing.T) {
 	x := loadFile(t, "testdata/valid/folder")
 	dir := filepath.Join(t.TempDir(), "files")
@@ -354,68 +327,67 @@ func TestSourceOfARunFolderGivesTheSameKeys(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		writeFile(t, filepath.Join(dir, filepath.Base(path)), string(text))
+		enginetest.WriteFile(t, filepath.Join(dir, filepath.Base(path)), string(text))
 	}
-	b, err := json.Marshal(Source{Path: dir, Vars: x.Vars, Base: x.Dir, Name: x.Name, Digests: x.Digests})
+	b, err := json.Marshal(engine.Source{Path: dir, Vars: x.Vars, Base: x.Dir, Name: x.Name, Digests: x.Digests})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var src Source
+	var src engine.Source
 	if err := json.Unmarshal(b, &src); err != nil {
 		t.Fatal(err)
 	}
-	copied, diags := Load(src, paperKinds())
+	copied, diags := engine.Load(src, enginetest.PaperKinds())
 	if diags.HasErrors() {
 		t.Fatal(diags)
 	}
 	if copied.Name != "folder" {
-		t.Errorf("name: got %q", copied.Name)
+		t.Errorf("name: got %q, want folder", copied.Name)
 	}
-	if got, want := keysOf(copied), keysOf(x); !equalMaps(got, want) {
+	if got, want := enginetest.Keys(copied), enginetest.Keys(x); !maps.Equal(got, want) {
 		t.Errorf("keys: got %v, want %v", got, want)
 	}
 }
 
 func TestFindExperiment(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := FindExperiment(dir); err == nil {
-		t.Error("an empty folder: got no error")
-	}
 	one := filepath.Join(dir, "one.hcl")
-	writeFile(t, one, "experiment {}\n")
-	writeFile(t, filepath.Join(dir, "site.hcl"), "store {}\n")
-	if got, err := FindExperiment(dir); got != one || err != nil {
-		t.Errorf("one file: got %q, %v", got, err)
-	}
-	writeFile(t, filepath.Join(dir, "more.hcl"), "locals {}\n")
-	if got, err := FindExperiment(dir); got != dir || err != nil {
-		t.Errorf("a folder: got %q, %v", got, err)
-	}
-	writeFile(t, filepath.Join(dir, "two.hcl"), "experiment {}\n")
-	if _, err := FindExperiment(dir); err == nil || !strings.Contains(err.Error(), "one.hcl") {
-		t.Errorf("two experiments: got %v, want both named", err)
+	for _, step := range []struct{ name, text, want, err string }{
+		{"site.hcl", "store {}\n", "", "no experiment"},
+		{"one.hcl", "experiment {}\n", one, ""},
+		{"more.hcl", "locals {}\n", dir, ""},
+		{"two.hcl", "experiment {}\n", "", "one.hcl"},
+	} {
+		enginetest.WriteFile(t, filepath.Join(dir, step.name), step.text)
+		got, err := engine.FindExperiment(dir)
+		wrongErr := (err == nil) != (step.err == "") || err != nil && !strings.Contains(err.Error(), step.err)
+		if got != step.want || wrongErr {
+			t.Errorf("with %s: got %q, %v, want %q, %q", step.name, got, err, step.want, step.err)
+		}
 	}
 }
 
-func TestFindUnderstandsWhatAShellMayWrite(t *testing.T) {
+func TestFindAcceptsAddressesAsAShellPassesThem(t *testing.T) {
 	x := loadFile(t, "testdata/valid/paper.hcl")
 	for address, want := range map[string]int{
-		`stage.grpo.arm["sft"]@3`: 1, "grpo.arm[sft]@3": 1, "grpo.arm[sft]": 3, "grpo.arm": 6, "grpo.arm@2": 2, "tasks.bfcl": 1,
+		`stage.grpo.arm["sft"]@3`: 1, "grpo.arm[sft]@3": 1, "grpo.arm[sft]": 3, "grpo.arm": 6, "grpo.arm@2": 2,
+		"tasks.bfcl": 1,
 	} {
 		nodes, err := x.Find(address)
 		if err != nil || len(nodes) != want {
 			t.Errorf("%s: got %d nodes, %v, want %d", address, len(nodes), err, want)
 		}
 	}
-	if _, err := x.Find("gpro.arm[sft]@3"); err == nil || !strings.Contains(err.Error(), "did you mean grpo.arm[sft]@3?") {
-		t.Errorf("misspelt: got %v", err)
+	_, err := x.Find("gpro.arm[sft]@3")
+	if err == nil || !strings.Contains(err.Error(), "did you mean grpo.arm[sft]@3?") {
+		t.Errorf("misspelt: got %v, want a hint", err)
 	}
 }
 
 func TestSiteFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "site.hcl")
-	writeFile(t, path, `
+	enginetest.WriteFile(t, path, `
 store {
   path  = "cache"
   limit = "200GB"
@@ -430,21 +402,29 @@ executor "local" {
 }
 default_executor = "local"
 `)
-	site, _, diags := LoadSite(Source{Site: path, Env: []string{"HOME=/home/me"}})
+	site, _, diags := engine.LoadSite(engine.Source{Site: path, Env: []string{"HOME=/home/me"}})
 	if diags.HasErrors() {
 		t.Fatal(diags)
 	}
-	if site.StorePath != filepath.Join(dir, "cache") || site.Limit != 200e9 || site.BFCL != "/home/me/bfcl" || site.CPUs != 6 ||
-		site.Memory != 64<<30 || site.AutoGPUs || !slices.Equal(site.GPUs, []string{"0", "3"}) {
-		t.Errorf("got %+v", site)
+	wantList(t, "GPUs", site.GPUs, "0", "3")
+	if site.StorePath != filepath.Join(dir, "cache") || site.Limit != 200e9 || site.BFCL != "/home/me/bfcl" ||
+		site.CPUs != 6 || site.Memory != 64<<30 || site.AutoGPUs {
+		t.Errorf("got %+v, want the values of the file", site)
 	}
-	for text, want := range map[string]string{
-		"executor \"slurm\" {}\n":                "Unknown executor",
-		"stor {}\n":                              "Unknown block",
-		"executor \"local\" {\n  cpus = 0\n}\n":  "Bad number",
-		"executor \"local\" {\n  gpus = true\n}": "Wrong type",
-		"default_executor = \"k8s\"\n":           "Unknown executor",
+	site, _, _ = engine.LoadSite(engine.Source{Env: []string{"HOME=/home/me"}})
+	if site.StorePath != "/home/me/.cache/rcgrpo" || !site.AutoGPUs {
+		t.Errorf("without a file: got %+v, want the defaults", site)
+	}
+}
 
+func TestMistakesInSiteFilesAreReported(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "site.hcl")
+	for text, want := range map[string]string{ // a summary, or the hint of a misspelling
+		"executor \"slurm\" {}\n":                        "Unknown executor",
+		"stor {}\n":                                      "Unknown block",
+		"executor \"local\" {\n  cpus = 0\n}\n":          "Bad number",
+		"executor \"local\" {\n  gpus = true\n}":         "Wrong type",
+		"default_executor = \"k8s\"\n":                   "Unknown executor",
 		"executor \"local\" {}\nexecutor \"local\" {}\n": "Duplicate executor",
 		"executor \"local\" {\n  gpus = [0, \"0\"]\n}\n": "Duplicate device",
 		"executor \"local\" {\n  gpus = [true]\n}\n":     "Wrong type",
@@ -460,33 +440,23 @@ default_executor = "local"
 		"site = 3\n":                                     "Unknown setting",
 		"store {\n  path = var.x\n}\n":                   "Unknown variable",
 		"store {\n  path = \"x\n}\n":                     "Invalid multi-line string",
+		"stroe {\n}\n":                                   "did you mean store?",
+		"store {\n  pth = \"x\"\n}\n":                    "did you mean path?",
+		"store {\n  limt = \"1GB\"\n}\n":                 "did you mean limit?",
+		"dat {\n}\n":                                     "did you mean data?",
+		"data {\n  bfc1 = \"x\"\n}\n":                    "did you mean bfcl?",
+		"executer \"local\" {\n}\n":                      "did you mean executor?",
+		"executor \"locla\" {\n}\n":                      "did you mean local?",
+		"executor \"local\" {\n  gpu = \"auto\"\n}\n":    "did you mean gpus?",
+		"executor \"local\" {\n  memroy = \"1GB\"\n}\n":  "did you mean memory?",
+		"defualt_executor = \"local\"\n":                 "did you mean default_executor?",
+		"default_executor = \"lcoal\"\n":                 "did you mean local?",
 	} {
-		writeFile(t, path, text)
-		if _, _, diags := LoadSite(Source{Site: path}); len(diags) != 1 || diags[0].Summary != want {
-			t.Errorf("%q: got %v, want %s", text, diags, want)
+		enginetest.WriteFile(t, path, text)
+		_, _, diags := engine.LoadSite(engine.Source{Site: path})
+		if len(diags) != 1 || !strings.Contains(diags[0].Summary+": "+diags[0].Detail, want) {
+			t.Errorf("%q: got %v, want one diagnostic with %q", text, diags, want)
 		}
-	}
-	for text, want := range map[string]string{
-		"stroe {\n}\n":                                  "store",
-		"store {\n  pth = \"x\"\n}\n":                   "path",
-		"store {\n  limt = \"1GB\"\n}\n":                "limit",
-		"dat {\n}\n":                                    "data",
-		"data {\n  bfc1 = \"x\"\n}\n":                   "bfcl",
-		"executer \"local\" {\n}\n":                     "executor",
-		"executor \"locla\" {\n}\n":                     "local",
-		"executor \"local\" {\n  gpu = \"auto\"\n}\n":   "gpus",
-		"executor \"local\" {\n  memroy = \"1GB\"\n}\n": "memory",
-		"defualt_executor = \"local\"\n":                "default_executor",
-		"default_executor = \"lcoal\"\n":                "local",
-	} {
-		writeFile(t, path, text)
-		if _, _, diags := LoadSite(Source{Site: path}); len(diags) != 1 || !strings.Contains(diags[0].Detail, "did you mean "+want+"?") {
-			t.Errorf("%q: got %v, want %s", text, diags, want)
-		}
-	}
-	site, _, _ = LoadSite(Source{Env: []string{"HOME=/home/me"}})
-	if site.StorePath != "/home/me/.cache/rcgrpo" || !site.AutoGPUs {
-		t.Errorf("without a file: got %+v", site)
 	}
 }
 
@@ -504,138 +474,69 @@ func TestEval(t *testing.T) {
 			t.Errorf("%s: got %s, %v, want %s", expression, got, diags, want)
 		}
 	}
-	if _, diags := x.Eval("var.update"); len(diags) != 1 || !strings.Contains(diags[0].Detail, "did you mean var.updates?") {
-		t.Errorf("misspelt: got %v", diags)
+	_, diags := x.Eval("var.update")
+	if len(diags) != 1 || !strings.Contains(diags[0].Detail, "did you mean var.updates?") {
+		t.Errorf("misspelt: got %v, want a hint", diags)
 	}
 }
 
-// Large files are hashed once: as long as the stat data stay, the digest is taken from the store's memory of them.
-func TestDigestsOfLargeFilesAreRemembered(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "weights.bin")
-	writeFile(t, path, strings.Repeat("x", cacheFrom))
-	old := time.Now().Add(-time.Hour)
-	if err := os.Chtimes(path, old, old); err != nil {
-		t.Fatal(err)
-	}
-	cache := filepath.Join(dir, "store", "digests.json")
-	first := digests{cache: cache}
-	want, err := first.of(path, path, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	first.save()
-	second := digests{cache: cache}
-	if got, err := second.of(path, path, false); got != want || err != nil || second.dirty {
-		t.Errorf("again: got %s, %v, dirty %v, want %s from memory", got, err, second.dirty, want)
-	}
-	writeFile(t, path, strings.Repeat("y", cacheFrom)) // same size, just written: not to be remembered yet
-	third := digests{cache: cache}
-	if got, err := third.of(path, path, false); got == want || err != nil || third.dirty {
-		t.Errorf("changed: got %s, %v, dirty %v", got, err, third.dirty)
-	}
-}
-
-// What the memory of digests says is believed as long as the stat data stay, and not at all by the paranoid.
-func TestParanoidReadsFilesWhoseDigestsAreRemembered(t *testing.T) {
+// The digest of a large file is reused while size and times of the file are the same, except with Paranoid.
+// A file that was just written may change again within its time stamp, so its digest is not stored.
+func TestDigestsOfLargeFilesAreCached(t *testing.T) {
 	dir := t.TempDir()
 	path, file := filepath.Join(dir, "x.hcl"), filepath.Join(dir, "weights.bin")
-	writeFile(t, path, "experiment {}\nstage \"model\" \"m\" {\n  path = file(\"weights.bin\")\n}\n")
-	writeFile(t, filepath.Join(dir, "site.hcl"), "store {\n  path = \"store\"\n}\n")
-	writeFile(t, file, strings.Repeat("x", cacheFrom))
+	site, cache := filepath.Join(dir, "site.hcl"), filepath.Join(dir, "store", "digests.json")
+	enginetest.WriteFile(t, path, "experiment {}\nstage \"model\" \"m\" {\n  path = file(\"weights.bin\")\n}\n")
+	enginetest.WriteFile(t, site, "store {\n  path = \"store\"\n}\n")
+	digest := func(paranoid bool) string {
+		return loadFile(t, path, func(s *engine.Source) { s.Site, s.Paranoid = site, paranoid }).Digests[file]
+	}
+	enginetest.WriteFile(t, file, strings.Repeat("x", 1<<20)) // the smallest large file
+	first := digest(false)
+	if b, _ := os.ReadFile(cache); strings.Contains(string(b), first) {
+		t.Error("the digest of a file that was just written is stored")
+	}
 	old := time.Now().Add(-time.Hour)
 	if err := os.Chtimes(file, old, old); err != nil {
 		t.Fatal(err)
 	}
-	load := func(paranoid bool) string {
-		return loadFile(t, path, func(s *Source) { s.Site, s.Paranoid = filepath.Join(dir, "site.hcl"), paranoid }).Digests[file]
+	if got := digest(false); got != first {
+		t.Errorf("after a touch: got %s, want %s", got, first)
 	}
-	right := load(false)
-	memory := filepath.Join(dir, "store", "digests.json")
-	b, err := os.ReadFile(memory)
+	b, err := os.ReadFile(cache)
 	if err != nil {
 		t.Fatal(err)
 	}
-	wrong := strings.Repeat("0", len(right))
-	writeFile(t, memory, strings.ReplaceAll(string(b), right, wrong))
-	if got := load(false); got != wrong {
-		t.Errorf("got %s, want the one remembered", got)
+	fake := strings.Repeat("0", len(first))
+	enginetest.WriteFile(t, cache, strings.ReplaceAll(string(b), first, fake))
+	if got := digest(false); got != fake {
+		t.Errorf("got %s, want the stored digest", got)
 	}
-	if got := load(true); got != right {
-		t.Errorf("paranoid: got %s, want %s", got, right)
+	if got := digest(true); got != first {
+		t.Errorf("with Paranoid: got %s, want %s", got, first)
+	}
+	enginetest.WriteFile(t, file, strings.Repeat("y", 1<<20))
+	if got := digest(false); got == first || got == fake {
+		t.Errorf("other content of the same size: got %s, want another digest", got)
 	}
 }
 
 func TestRegistryCheck(t *testing.T) {
-	if got := paperKinds().Check(); len(got) > 0 {
-		t.Errorf("sound kinds: got %v", got)
+	if got := enginetest.PaperKinds().Check(); len(got) > 0 {
+		t.Errorf("sound kinds: got %v, want no problems", got)
 	}
 	type bad struct {
-		toyModel
+		enginetest.PaperReport
 		Seed  int      `hcl:"seed,optional"`
 		Other chan int `hcl:"other"`
 		Odd   int      `hcl:"odd,sometimes"`
 	}
-	k := &Kind{Name: "bad", New: func() Stage { return &bad{} }}
-	got := strings.Join(Registry{k, k}.Check(), "\n")
-	for _, want := range []string{"twice in the list", "no summary", "version 0", "setting seed means something else", "chan int", `"sometimes"`} {
+	k := &engine.Kind{Name: "bad", New: func() engine.Stage { return &bad{} }}
+	got := strings.Join(engine.Registry{k, k}.Check(), "\n")
+	for _, want := range []string{"twice in the list", "no summary", "version 0", "setting seed means something else",
+		"chan int", `"sometimes"`} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got %s, want %q in it", got, want)
 		}
-	}
-}
-
-// Stages are decoded several at once. What comes of it, mistakes and their order included, is what one processor finds.
-func TestStagesDecodedAtOnceAreThoseDecodedOneByOne(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	write("data", "the same for all")
-	var sound, broken strings.Builder
-	for _, text := range []*strings.Builder{&sound, &broken} {
-		text.WriteString("experiment {}\nvariable \"n\" {\n  type    = number\n  default = 1\n}\n")
-	}
-	const layer = 8 * manyStages
-	for i := range 3 * layer {
-		from := `file("data")`
-		if i >= layer { // a stage of the layer before, by way of a local
-			fmt.Fprintf(&sound, "locals {\n  out%d = stage.exec.s%d.out\n}\n", i, i-layer)
-			from = fmt.Sprintf("local.out%d", i)
-		}
-		fmt.Fprintf(&sound, "stage \"exec\" \"s%d\" {\n  command = [\"echo\", \"${var.n + %d}\"]\n  inputs  = { in = %s }\n  outputs = { out = \"o%d\" }\n}\n", i, i, from, i)
-		fmt.Fprintf(&broken, "stage \"exec\" \"s%d\" {\n  command = var.m%d\n  inputs  = { in = file(\"none%d\") }\n  outputs = { out = stage.exec.s%d.out }\n  wrong   = %d\n}\n", i, i, i, max(0, i-layer), i)
-	}
-	for name, path := range map[string]string{"sound": write("sound.hcl", sound.String()), "with mistakes": write("broken.hcl", broken.String())} {
-		t.Run(name, func(t *testing.T) {
-			load := func(processors int) (keys map[string]string, said []string) {
-				defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
-				x, diags := Load(Source{Path: path}, paperKinds())
-				for _, d := range diags {
-					said = append(said, d.Error()+d.Detail)
-				}
-				return keysOf(x), said
-			}
-			keys, said := load(1)
-			if x, _ := Load(Source{Path: path}, paperKinds()); name == "sound" && len(inputsOf(x.Node(fmt.Sprintf("stage.exec.s%d", 2*layer)))) != 1 {
-				t.Errorf("a stage of the third layer reads none of the second")
-			}
-			if name == "sound" && (len(keys) != 3*layer || len(said) > 0) || name != "sound" && len(said) < 4*3*layer-layer {
-				t.Fatalf("on one processor: %d keys and %d diagnostics: %.3q", len(keys), len(said), said)
-			}
-			for range 3 {
-				atOnce, saidAtOnce := load(8)
-				if !maps.Equal(atOnce, keys) {
-					t.Errorf("other keys: got %d, want %d", len(atOnce), len(keys))
-				}
-				if !slices.Equal(saidAtOnce, said) {
-					t.Errorf("other diagnostics: got %d, want %d", len(saidAtOnce), len(said))
-				}
-			}
-		})
 	}
 }

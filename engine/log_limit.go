@@ -12,30 +12,29 @@ import (
 	"rcgrpo/engine/internal/disk"
 )
 
-// leastLogLimit is the smallest limit that leaves room for the line about what was removed.
-const leastLogLimit = 64 << 10
+const logPollEvery = 100 * time.Millisecond
 
-// logLimit keeps the log of a running stage within a size. A program writes to the file itself, so that it can outlive
-// the engine; the engine can only look at the size and cut the middle out.
+// logLimit limits the log of a running stage. A program writes to the file itself, because it may outlive the engine, so
+// the engine can only poll the size and cut out the middle.
 type logLimit struct {
 	path   string
-	most   int64             // bytes; 0: no limit
-	report func(text string) // called once, at the first cut
-	told   bool
+	most   int64  // bytes; 0: no limit
+	report func() // called after the first cut
+	cut    bool
 }
 
-// keep looks again and again until the function that it returns is called, which looks for the last time.
-func (l *logLimit) keep() (end func() error) {
+// watch polls the log until the returned function is called, which polls once more.
+func (l *logLimit) watch() (end func() error) {
 	if l.most == 0 {
 		return func() error { return nil }
 	}
 	stop, stopped := make(chan struct{}), make(chan error, 1)
-	start := time.AfterFunc(followEvery, func() {
-		every := time.NewTicker(followEvery)
+	start := time.AfterFunc(logPollEvery, func() {
+		every := time.NewTicker(logPollEvery)
 		defer every.Stop()
 		var first error
 		for {
-			if err := l.look(); first == nil {
+			if err := l.poll(); first == nil {
 				first = err
 			}
 			select {
@@ -48,15 +47,15 @@ func (l *logLimit) keep() (end func() error) {
 	})
 	return func() error {
 		close(stop)
-		if start.Stop() { // it never looked
+		if start.Stop() { // it never polled
 			stopped <- nil
 		}
-		return errors.Join(<-stopped, l.look())
+		return errors.Join(<-stopped, l.poll())
 	}
 }
 
-// look cuts the log when it is longer than the limit.
-func (l *logLimit) look() error {
+// poll cuts the log if it exceeds the limit.
+func (l *logLimit) poll() error {
 	if l.most == 0 {
 		return nil
 	}
@@ -70,19 +69,18 @@ func (l *logLimit) look() error {
 	if err := cutLog(l.path, l.most); err != nil {
 		return fmt.Errorf("cut the log to its limit: %w", err)
 	}
-	if !l.told {
-		l.told = true
-		l.report(fmt.Sprintf("its log reached the limit of %s: the middle is removed, and a line in the log says how much (logs.limit of the site file)",
-			BytesText(l.most)))
+	if !l.cut {
+		l.cut = true
+		l.report()
 	}
 	return nil
 }
 
-// cutMark stands in a log where something was removed.
+// cutMark replaces the removed middle of a log.
 const cutMark = "\n--- %d bytes were removed here, because the log reached its limit\n"
 
-// cutLog shortens a log that is longer than most: the first half of the limit and the newest quarter stay, with cutMark
-// between them. Programs that append meanwhile continue behind that; what they write during the cut may be lost.
+// cutLog shortens a log that exceeds most bytes: it keeps the first half of the limit and the newest quarter, with cutMark
+// between them. Text that a program appends during the cut may be lost.
 func cutLog(path string, most int64) error {
 	f, err := disk.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -95,20 +93,21 @@ func cutLog(path string, most int64) error {
 	}
 	head, from := most/2, info.Size()-most/4
 	removed := from - head
-	before := make([]byte, len(cutMark)+20)
-	n, err := f.ReadAt(before, head)
+	old := make([]byte, len(cutMark)+20)
+	n, err := f.ReadAt(old, head)
 	if err != nil && err != io.EOF {
 		return err
 	}
 	var earlier int64
-	if _, err := fmt.Sscanf(string(before[:n]), cutMark, &earlier); err == nil { // that line is removed now and counts for none
+	if _, err := fmt.Sscanf(string(old[:n]), cutMark, &earlier); err == nil { // count the removed bytes, not the old mark
 		removed += earlier - int64(len(fmt.Sprintf(cutMark, earlier)))
 	}
 	line := make([]byte, 64<<10)
 	if n, err = f.ReadAt(line, from); err != nil && err != io.EOF {
 		return err
 	}
-	if end := int64(bytes.IndexByte(line[:n], '\n') + 1); end > 0 && end < info.Size()-from { // begin with a whole line
+	// The tail starts with a whole line.
+	if end := int64(bytes.IndexByte(line[:n], '\n') + 1); end > 0 && end < info.Size()-from {
 		from, removed = from+end, removed+end
 	}
 	mark := fmt.Sprintf(cutMark, removed)

@@ -49,7 +49,7 @@ func TestCPUsOfAMachineAreThoseOfTheTightestControlGroup(t *testing.T) {
 }
 
 func TestMemoryOfAStageIsWhatItStatesOrItsDeviceHas(t *testing.T) {
-	m := machine{memory: 7, gpus: []string{"0", "1"}, view: view{devices: []device{{index: "0", total: 80}, {index: "1", total: 40}}}}
+	m := Machine{Memory: 7, GPUs: []string{"0", "1"}, Driver: GPUs{devices: []device{{index: "0", total: 80}, {index: "1", total: 40}}}}
 	for name, tc := range map[string]struct {
 		r    Resources
 		want int64
@@ -59,7 +59,7 @@ func TestMemoryOfAStageIsWhatItStatesOrItsDeviceHas(t *testing.T) {
 		"stated of a GPU":  {Resources{GPUs: 1, GPUMemory: 30}, 30},
 		"of the smaller":   {Resources{GPUs: 1}, 40},
 	} {
-		if got := m.memoryOf(&Node{Resources: tc.r}); got != tc.want {
+		if got := m.memoryOf(tc.r); got != tc.want {
 			t.Errorf("%s: got %d, want %d", name, got, tc.want)
 		}
 	}

@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"cmp"
@@ -15,11 +15,13 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
+	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/enginetest"
 )
 
-// mutable is a stage that writes all that is in its key, so that its output changes whenever anything in it does; a
-// steady one writes its text and its seed only.
+// mutable writes its whole key, so its output changes with its key; a steady one writes only its text and
+// its seed.
 type mutable struct {
 	From  []artifact.Ref `hcl:"from,optional" port:"files"`
 	File  artifact.File  `hcl:"file,optional"`
@@ -31,38 +33,38 @@ type mutable struct {
 		Low float64 `hcl:"low,optional"`
 	} `hcl:"clip,block"`
 	steady bool
-	kind   *Kind
+	kind   *engine.Kind
 }
 
 func (*mutable) Check() hcl.Diagnostics { return nil }
 
-func (m *mutable) Run(_ context.Context, job *Job) error {
+func (m *mutable) Run(_ context.Context, job *engine.Job) error {
 	dir, err := job.Create("out")
 	if err != nil {
 		return err
 	}
-	said := []any{m.Text, job.Seed}
+	content := []any{m.Text, job.Seed}
 	if !m.steady {
-		said = append(said, m.File.Digest, m.LR, m.Names, m.Clip.Low, m.kind.Version, m.Draw)
+		content = append(content, m.File.Digest, m.LR, m.Names, m.Clip.Low, m.kind.Version, m.Draw)
 		for _, ref := range m.From {
 			a, err := job.Open(ref)
 			if err != nil {
 				return err
 			}
-			said = append(said, a.Digest)
+			content = append(content, a.Digest)
 		}
 	}
-	b, err := json.Marshal(said)
+	b, err := json.Marshal(content)
 	return errors.Join(err, os.WriteFile(filepath.Join(dir, "out.txt"), b, 0o600))
 }
 
-// mutableKinds are "follow", whose output changes whenever an input does, and "steady".
-func mutableKinds() Registry {
-	var reg Registry
+// mutableKinds are "follow", whose output changes with its inputs, and "steady".
+func mutableKinds() engine.Registry {
+	var reg engine.Registry
 	for _, name := range []string{"follow", "steady"} {
-		k := &Kind{Name: name, Summary: "for mutations", Version: 1, Light: true, Outputs: toyOutputs}
-		k.Draws = func(s Stage) bool { return s.(*mutable).Draw }
-		k.New = func() Stage {
+		k := &engine.Kind{Name: name, Summary: "Mutates.", Version: 1, InProcess: true, Outputs: enginetest.FilesOut}
+		k.Stochastic = func(s engine.Stage) bool { return s.(*mutable).Draw }
+		k.New = func() engine.Stage {
 			m := &mutable{LR: 0.5, steady: name == "steady", kind: k}
 			m.Clip = &struct {
 				Low float64 `hcl:"low,optional"`
@@ -74,22 +76,22 @@ func mutableKinds() Registry {
 	return reg
 }
 
-// generated is an experiment that can be changed and written out.
+// generated is a random experiment that can be mutated.
 type generated struct {
 	dir    string
-	reg    Registry
+	reg    engine.Registry
 	store  *artifact.Store
 	rng    *rand.Rand
 	seeds  []int
 	stages []*genStage
-	had    map[string]bool // addresses of the last run
-	count  int             // for values that never come again
+	had    map[string]bool // addresses of the last plan that ran
+	count  int             // for values that are used once
 	follow bool            // every stage is of kind follow
 }
 
 type genStage struct {
 	kind, name, text, lr, low string
-	names, from               []string // from: addresses without "stage."
+	names, from               []string // from: short addresses
 	file                      string
 	seed                      int // 0: not pinned
 	draw                      bool
@@ -97,10 +99,11 @@ type genStage struct {
 
 func (s *genStage) id() string { return s.kind + "." + s.name }
 
-// newGenerated makes an experiment of four to eight stages; with an even seed all of them follow their inputs.
+// newGenerated returns an experiment of four to eight stages. With an even seed all are of kind follow.
 func newGenerated(t *testing.T, seed uint64) *generated {
 	t.Helper()
-	g := &generated{dir: memoryDir(t), reg: mutableKinds(), rng: rand.New(rand.NewPCG(seed, 5)), seeds: []int{1}, follow: seed%2 == 0}
+	g := &generated{dir: memoryDir(t), reg: mutableKinds(), rng: rand.New(rand.NewPCG(seed, 5)), seeds: []int{1}}
+	g.follow = seed%2 == 0
 	store, err := artifact.Open(filepath.Join(g.dir, "store"))
 	if err != nil {
 		t.Fatal(err)
@@ -114,10 +117,10 @@ func newGenerated(t *testing.T, seed uint64) *generated {
 
 func (g *generated) fresh() int { g.count++; return g.count }
 
-// addStage appends a stage that reads up to three of those before it.
+// addStage appends a stage that reads up to three earlier ones.
 func (g *generated) addStage() *genStage {
 	n := g.fresh()
-	s := &genStage{kind: "follow", name: fmt.Sprintf("s%d", n), text: fmt.Sprintf("text %d", n), draw: g.rng.IntN(3) == 0}
+	s := &genStage{kind: "follow", name: fmt.Sprint("s", n), text: fmt.Sprint("text ", n), draw: g.rng.IntN(3) == 0}
 	if !g.follow && g.rng.IntN(2) == 0 {
 		s.kind = "steady"
 	}
@@ -152,7 +155,7 @@ func (g *generated) put(name, text string) {
 	}
 }
 
-// text writes the experiment; one setting on a line.
+// text returns the experiment, one setting per line.
 func (g *generated) text() string {
 	var b strings.Builder
 	seeds, _ := json.Marshal(g.seeds)
@@ -185,58 +188,65 @@ func (g *generated) text() string {
 	return b.String()
 }
 
-func (g *generated) plan(t *testing.T, o PlanOptions) (*Plan, string) {
+func (g *generated) plan(t *testing.T, o engine.PlanOptions) (*engine.Plan, string) {
 	t.Helper()
 	path, text := filepath.Join(g.dir, "x.hcl"), g.text()
-	writeFile(t, path, text)
-	x, diags := Load(Source{Path: path}, g.reg)
+	enginetest.WriteFile(t, path, text)
+	x, diags := engine.Load(engine.Source{Path: path}, g.reg)
 	if diags.HasErrors() {
 		t.Fatalf("%s\n%s", diags, text)
 	}
-	p, err := x.PlanWith(g.store, o)
+	p, err := engine.NewPlan(x, g.store, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p, text
 }
 
-// run does what the plan says and returns the addresses that were executed.
-func (g *generated) run(t *testing.T, p *Plan) []string {
+// run runs the plan and returns the short addresses of the executed nodes, sorted.
+func (g *generated) run(t *testing.T, p *engine.Plan) (executed []string) {
 	t.Helper()
 	g.had = map[string]bool{}
 	for _, d := range p.Nodes {
 		g.had[d.Address] = true
 	}
-	r := record{}
-	err := p.Run(t.Context(), RunOptions{}, func(e Event) {
-		if e.Kind == EventDone {
-			r.events = append(r.events, e)
+	err := p.Run(t.Context(), engine.RunOptions{}, func(e engine.Event) {
+		if e.Kind == engine.EventDone {
+			executed = append(executed, engine.ShortAddress(e.Address))
 		}
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r.of(EventDone)
+	slices.Sort(executed)
+	return executed
 }
 
-// injected is what a mutation should be told as: the cause of the nodes it was made to, and the line to blame.
+// injected is the expected cause of a mutation and the nodes that must have it.
 type injected struct {
-	nodes  func(n *Node) bool
-	reason Reason
-	text   string // of the cause; a prefix
-	at     string // comment on the line to blame; "" when a cause has no place
-	o      PlanOptions
-	same   bool // what is rebuilt has the bytes it had
+	nodes  func(n *engine.Node) bool
+	reason engine.Reason
+	text   string // prefix of the cause's text
+	at     string // comment on the line of the cause; "" if the cause has no line
+	o      engine.PlanOptions
+	same   bool // rebuilt outputs are identical
 }
 
-// of are the nodes of a stage.
-func of(s *genStage) func(*Node) bool {
-	return func(n *Node) bool { return n.Kind.Name == s.kind && n.Name == s.name }
+// of selects the nodes of a stage.
+func of(s *genStage) func(*engine.Node) bool {
+	return func(n *engine.Node) bool { return n.Kind.Name == s.kind && n.Name == s.name }
 }
 
-func shownJSON(v any) string { b, _ := json.Marshal(v); return string(b) }
+func setting(s *genStage, text, at string) *injected {
+	return &injected{nodes: of(s), reason: engine.ReasonSetting, text: "settings." + text, at: at}
+}
 
-// mutations change g and say what that should be told as; a nil answer means that this experiment cannot be changed so.
+func input(s *genStage, text, at string) *injected {
+	return &injected{nodes: of(s), reason: engine.ReasonInput, text: "input " + text, at: at}
+}
+
+// mutations change an experiment and return the expected cause; nil if this experiment does not allow the
+// mutation.
 var mutations = []struct {
 	name   string
 	change func(t *testing.T, g *generated, s *genStage) *injected
@@ -244,43 +254,39 @@ var mutations = []struct {
 	{"a setting", func(_ *testing.T, g *generated, s *genStage) *injected {
 		was := cmp.Or(s.lr, "0.5")
 		s.lr = fmt.Sprintf("1.%d1", g.fresh())
-		return &injected{nodes: of(s), reason: ReasonSetting, text: "settings.lr " + was + " → " + s.lr, at: s.id() + ".lr"}
+		return setting(s, "lr "+was+" → "+s.lr, s.id()+".lr")
 	}},
 	{"a text", func(_ *testing.T, g *generated, s *genStage) *injected {
 		was := s.text
 		s.text = fmt.Sprintf("other %d", g.fresh())
-		return &injected{nodes: of(s), reason: ReasonSetting, text: fmt.Sprintf("settings.text %q → %q", was, s.text)}
+		return setting(s, fmt.Sprintf("text %q → %q", was, s.text), "")
 	}},
 	{"a setting in a block", func(_ *testing.T, g *generated, s *genStage) *injected {
 		was := cmp.Or(s.low, "0.25")
 		s.low = fmt.Sprintf("1.%d2", g.fresh())
-		return &injected{nodes: of(s), reason: ReasonSetting, text: "settings.clip.low " + was + " → " + s.low, at: s.id() + ".  low"}
+		return setting(s, "clip.low "+was+" → "+s.low, s.id()+".  low")
 	}},
 	{"an element of a list", func(_ *testing.T, g *generated, s *genStage) *injected {
-		was := shownJSON(s.names)
-		if s.names == nil {
-			was = "[]"
-		}
 		s.names = append(slices.Clone(s.names), fmt.Sprint("n", g.fresh()))
 		if len(s.names) > 5 {
 			s.names = s.names[4:]
 		}
-		return &injected{nodes: of(s), reason: ReasonSetting, text: "settings.names " + shown(was, true) + " → ", at: s.id() + ".names"}
+		return setting(s, "names ", s.id()+".names")
 	}},
-	{"a setting taken back to its default", func(_ *testing.T, _ *generated, s *genStage) *injected {
+	{"a setting back to its default", func(_ *testing.T, _ *generated, s *genStage) *injected {
 		if s.lr == "" {
 			return nil
 		}
 		was := s.lr
 		s.lr = ""
-		return &injected{nodes: of(s), reason: ReasonSetting, text: "settings.lr " + was + " → 0.5", at: s.id()}
+		return setting(s, "lr "+was+" → 0.5", s.id())
 	}},
 	{"the content of a file", func(_ *testing.T, g *generated, s *genStage) *injected {
 		if s.file == "" {
 			return nil
 		}
 		g.put(s.file, fmt.Sprint("content ", g.fresh()))
-		return &injected{nodes: of(s), reason: ReasonSetting, text: "settings.file: content of " + s.file + " changed", at: s.id() + ".file"}
+		return setting(s, "file: content of "+s.file+" changed", s.id()+".file")
 	}},
 	{"another input", func(_ *testing.T, g *generated, s *genStage) *injected {
 		at := slices.Index(g.stages, s)
@@ -292,7 +298,7 @@ var mutations = []struct {
 			return nil
 		}
 		s.from[i] = to
-		return &injected{nodes: of(s), reason: ReasonInput, text: fmt.Sprintf("input from[%d] changed (stage.%s", i, to), at: s.id() + ".from"}
+		return input(s, fmt.Sprintf("from[%d] changed (stage.%s", i, to), s.id()+".from")
 	}},
 	{"one more input", func(_ *testing.T, g *generated, s *genStage) *injected {
 		at := slices.Index(g.stages, s)
@@ -300,14 +306,14 @@ var mutations = []struct {
 			return nil
 		}
 		s.from = append(s.from, g.stages[g.rng.IntN(at)].id())
-		return &injected{nodes: of(s), reason: ReasonInput, text: fmt.Sprintf("input from[%d] is new", len(s.from)-1), at: s.id() + ".from"}
+		return input(s, fmt.Sprintf("from[%d] is new", len(s.from)-1), s.id()+".from")
 	}},
 	{"one input less", func(_ *testing.T, _ *generated, s *genStage) *injected {
 		if len(s.from) == 0 {
 			return nil
 		}
 		s.from = s.from[:len(s.from)-1]
-		return &injected{nodes: of(s), reason: ReasonInput, text: fmt.Sprintf("input from[%d] is gone", len(s.from)), at: s.id()}
+		return input(s, fmt.Sprintf("from[%d] is gone", len(s.from)), s.id())
 	}},
 	{"the seed of a pinned stage", func(_ *testing.T, g *generated, s *genStage) *injected {
 		if s.seed == 0 || !s.draw || len(s.from) > 0 {
@@ -315,7 +321,8 @@ var mutations = []struct {
 		}
 		was := s.seed
 		s.seed = 100 + g.fresh()
-		return &injected{nodes: of(s), reason: ReasonSeed, text: fmt.Sprintf("seed %d → %d", was, s.seed), at: s.id()}
+		text := fmt.Sprintf("seed %d → %d", was, s.seed)
+		return &injected{nodes: of(s), reason: engine.ReasonSeed, text: text, at: s.id()}
 	}},
 	{"one more seed", func(_ *testing.T, g *generated, _ *genStage) *injected {
 		if len(g.seeds) > 2 {
@@ -323,23 +330,26 @@ var mutations = []struct {
 		}
 		seed := 100 + g.fresh()
 		g.seeds = append(g.seeds, seed)
-		return &injected{nodes: func(n *Node) bool { return strings.HasSuffix(n.Address, fmt.Sprint("@", seed)) }, reason: ReasonNew, text: "new"}
+		ofSeed := func(n *engine.Node) bool { return strings.HasSuffix(n.Address, fmt.Sprint("@", seed)) }
+		return &injected{nodes: ofSeed, reason: engine.ReasonNew, text: "new"}
 	}},
 	{"a new stage", func(_ *testing.T, g *generated, _ *genStage) *injected {
 		s := g.addStage()
-		return &injected{nodes: of(s), reason: ReasonNew, text: "new", at: s.id()}
+		return &injected{nodes: of(s), reason: engine.ReasonNew, text: "new", at: s.id()}
 	}},
 	{"a new version of a kind", func(_ *testing.T, g *generated, s *genStage) *injected {
 		k := g.reg.Lookup(s.kind)
 		k.Version++
-		return &injected{nodes: func(n *Node) bool { return n.Kind == k }, reason: ReasonVersion, text: fmt.Sprintf("version %d → %d", k.Version-1, k.Version)}
+		return &injected{nodes: func(n *engine.Node) bool { return n.Kind == k }, reason: engine.ReasonVersion,
+			text: fmt.Sprintf("version %d → %d", k.Version-1, k.Version)}
 	}},
 	{"-replace", func(_ *testing.T, _ *generated, s *genStage) *injected {
-		return &injected{nodes: of(s), reason: ReasonRequested, text: "asked for with -replace", o: PlanOptions{Replace: []string{s.id()}}, same: true}
+		return &injected{nodes: of(s), reason: engine.ReasonRequested, text: "asked for with -replace",
+			o: engine.PlanOptions{Replace: []string{s.id()}}, same: true}
 	}},
 	{"a damaged object", func(t *testing.T, g *generated, s *genStage) *injected {
 		digest, what := "", "missing"
-		p, _ := g.plan(t, PlanOptions{})
+		p, _ := g.plan(t, engine.PlanOptions{})
 		for _, d := range p.Nodes {
 			if !of(s)(d.Node) {
 				continue
@@ -367,20 +377,21 @@ var mutations = []struct {
 		for _, d := range p.Nodes {
 			shares[d.Address] = d.Manifest.Outputs["out"].Digest == digest
 		}
-		return &injected{nodes: func(n *Node) bool { return shares[n.Address] }, reason: ReasonMissing, text: "its file out.txt is " + what, same: true}
+		return &injected{nodes: func(n *engine.Node) bool { return shares[n.Address] }, reason: engine.ReasonMissing,
+			text: "its file out.txt is " + what, same: true}
 	}},
 }
 
-// However an experiment is changed, the nodes said to run are run, what runs was said to run or to run unless its inputs
-// come out unchanged, and the cause named is the change that was made, at its line. Where every output follows its
-// inputs, nothing that was said to run unless unchanged is kept.
+// After any change, the nodes with verb run are executed, and other executed nodes have verb run unless
+// unchanged. The cause is the change, at its line. If every output follows its inputs, all nodes with these
+// verbs are executed.
 func TestMutationsRunWhatThePlanSaysForTheCauseItNames(t *testing.T) {
 	const total = 500
 	made := map[string]int{}
 	executedIn, plannedIn, equal := 0, 0, 0
 	for done, seed := 0, uint64(1); done < total; seed++ {
 		g := newGenerated(t, seed)
-		p, _ := g.plan(t, PlanOptions{})
+		p, _ := g.plan(t, engine.PlanOptions{})
 		g.run(t, p)
 		for range 20 {
 			m := mutations[g.rng.IntN(len(mutations))]
@@ -390,18 +401,19 @@ func TestMutationsRunWhatThePlanSaysForTheCauseItNames(t *testing.T) {
 			}
 			p, text := g.plan(t, want.o)
 			run, may := g.check(t, m.name, want, p, text)
-			if len(run) == 0 { // back where it was once
+			if len(run) == 0 { // an earlier state
 				continue
 			}
-			executed := g.within(t, m.name, p, run, may)
+			executed := g.run(t, p)
+			wantWithin(t, m.name, p, executed)
 			if g.follow && !want.same {
 				equal++
 				if !slices.Equal(executed, may) {
-					t.Errorf("%s: executed %v, planned %v", m.name, executed, may)
+					t.Errorf("%s: got executed %v, want %v", m.name, executed, may)
 				}
 			}
 			if t.Failed() {
-				t.Fatalf("mutation %d of seed %d, %s:\n%s\nplanned: %v", done, seed, m.name, text, verdicts(p))
+				t.Fatalf("mutation %d of seed %d, %s:\n%s\nplanned: %v", done, seed, m.name, text, enginetest.Causes(p))
 			}
 			made[m.name]++
 			done, executedIn, plannedIn = done+1, executedIn+len(executed), plannedIn+len(may)
@@ -409,145 +421,93 @@ func TestMutationsRunWhatThePlanSaysForTheCauseItNames(t *testing.T) {
 	}
 	for _, m := range mutations {
 		if made[m.name] == 0 {
-			t.Errorf("no mutation was %s", m.name)
+			t.Errorf("no mutation of type %q", m.name)
 		}
 	}
-	t.Logf("%d mutations, %d with equality; %d nodes executed of %d planned: %v", total, equal, executedIn, plannedIn, made)
+	t.Logf("%d mutations, %d with equality; %d nodes executed of %d planned: %v",
+		total, equal, executedIn, plannedIn, made)
 }
 
-// within runs the plan and compares what was executed with what was to run, and what might.
-func (g *generated) within(t *testing.T, name string, p *Plan, run, may []string) (executed []string) {
+// check compares verbs and causes with the mutation: the mutated nodes run for its cause, their readers run
+// unless they are unchanged, new nodes (for example after a stage starts to draw) have causes of their own,
+// and all others are up to date. It returns the nodes that run and those that run or may run.
+func (g *generated) check(t *testing.T, name string, want *injected, p *engine.Plan, text string) (run, may []string) {
 	t.Helper()
-	executed = g.run(t, p)
-	for _, a := range run {
-		if !slices.Contains(executed, a) {
-			t.Errorf("%s: %s was to run and did not", name, a)
-		}
-	}
-	for _, a := range executed {
-		if !slices.Contains(may, a) {
-			t.Errorf("%s: %s ran and was not planned to", name, a)
-		}
-	}
-	return executed
-}
-
-// check compares verbs and causes with what was injected: those nodes run, for that cause; what reads them runs unless they
-// come out unchanged; a node that was not there before, as when a stage comes to depend on chance, runs for causes of its own; everything else
-// is up to date. It returns the nodes to run, and those that may.
-func (g *generated) check(t *testing.T, name string, want *injected, p *Plan, text string) (run, may []string) {
-	t.Helper()
-	touched := map[*Node]bool{}
+	touched := map[*engine.Node]bool{}
 	for _, d := range p.Nodes {
-		reads := slices.ContainsFunc(d.Inputs, func(in Input) bool { return touched[in.From] })
+		reads := slices.ContainsFunc(d.Inputs, func(in engine.Input) bool { return touched[in.From] })
 		switch {
-		case !g.had[d.Address] && d.Verb == Run:
+		case !g.had[d.Address] && d.Verb == engine.MustRun:
 			touched[d.Node] = true
-		case (want.nodes(d.Node) || !g.had[d.Address]) && d.Verb == UpToDate && !reads: // the store has had this before
-		case want.nodes(d.Node) && (d.Verb == Run || d.Twin != nil || reads):
+		case (want.nodes(d.Node) || !g.had[d.Address]) && d.Verb == engine.UpToDate && !reads: // an earlier state
+		case want.nodes(d.Node) && (d.Verb == engine.MustRun || d.DuplicateOf != nil || reads):
 			touched[d.Node] = true
-			if d.Twin != nil || d.Verb == RunUnlessUnchanged {
+			if d.DuplicateOf != nil || d.Verb == engine.MayRun {
 				break
 			}
 			if d.Cause.Reason != want.reason || !strings.HasPrefix(d.Cause.Text, want.text) {
-				t.Errorf("%s: the cause of %s is %s %q, want %s %q", name, d.Address, d.Cause.Reason, d.Cause.Text, want.reason, want.text)
+				t.Errorf("%s: cause of %s: got %s %q, want %s %q", name, d.Address,
+					d.Cause.Reason, d.Cause.Text, want.reason, want.text)
 			}
 			line := 1 + strings.Count(text[:max(0, strings.Index(text, "# "+want.at+"\n"))], "\n")
 			if want.at != "" && d.Cause.Range.Start.Line != line {
-				t.Errorf("%s: the cause of %s is at line %d, want %d", name, d.Address, d.Cause.Range.Start.Line, line)
+				t.Errorf("%s: cause of %s: got line %d, want %d", name, d.Address, d.Cause.Range.Start.Line, line)
 			}
 		case !want.nodes(d.Node) && reads:
 			touched[d.Node] = true
-			if d.Verb != RunUnlessUnchanged {
-				t.Errorf("%s: %s is %s, want it to wait for what it reads", name, d.Address, d.Verb)
+			if d.Verb != engine.MayRun {
+				t.Errorf("%s: %s: got %s, want %s", name, d.Address, d.Verb, engine.MayRun)
 			}
-		case want.nodes(d.Node) || d.Verb != UpToDate:
-			t.Errorf("%s: %s is %s (%s)", name, d.Address, d.Verb, d.Cause)
+		case want.nodes(d.Node) || d.Verb != engine.UpToDate:
+			t.Errorf("%s: %s: got %s (%s)", name, d.Address, d.Verb, d.Cause)
 		}
 	}
-	return work(p)
-}
-
-// work lists the nodes of a plan that run, and those that run or may run.
-func work(p *Plan) (run, may []string) {
-	for _, d := range p.Nodes {
-		switch d.Verb {
-		case Run:
-			run = append(run, shellAddress(d.Address))
-			fallthrough
-		case RunUnlessUnchanged:
-			may = append(may, shellAddress(d.Address))
-		}
-	}
+	run, may = enginetest.Work(p)
 	slices.Sort(may)
 	return run, may
 }
 
-// After gc has removed all bytes, a change runs what it reaches and rebuilds what that reads; the rest stays collected.
-func TestCollectedResultsAreRebuiltForWhatRunsOnly(t *testing.T) {
+// After gc removed all objects, a change runs the stages that it reaches and rebuilds their inputs. The
+// rest stays collected.
+func TestCollectedResultsAreRebuiltOnlyForStagesThatRun(t *testing.T) {
 	rebuilt, spared := 0, 0
 	for seed := range uint64(40) {
 		g := newGenerated(t, seed+1000)
-		p, _ := g.plan(t, PlanOptions{})
+		p, _ := g.plan(t, engine.PlanOptions{})
 		g.run(t, p)
 		if _, err := g.store.Collect(1); err != nil {
 			t.Fatal(err)
 		}
-		if p, _ = g.plan(t, PlanOptions{}); p.Changes() {
-			t.Fatalf("collected alone: %v", verdicts(p))
+		if p, _ = g.plan(t, engine.PlanOptions{}); p.Changes() {
+			t.Fatalf("after gc: got %v, want no work", enginetest.Causes(p))
 		}
 		s := g.stages[g.rng.IntN(len(g.stages))]
 		s.text = "changed"
-		p, text := g.plan(t, PlanOptions{})
-		run, may := work(p)
-		needed := map[*Node]bool{} // by what certainly runs
+		p, text := g.plan(t, engine.PlanOptions{})
+		needed := map[*engine.Node]bool{} // by nodes that certainly run
 		for _, d := range slices.Backward(p.Nodes) {
 			needed[d.Node] = needed[d.Node] || of(s)(d.Node)
 			for _, in := range d.Inputs {
 				needed[in.From] = needed[in.From] || needed[d.Node]
 			}
-			if (d.Verb == Run) != needed[d.Node] {
-				t.Errorf("%s is %s (%s), needed %v\n%s", d.Address, d.Verb, d.Cause, needed[d.Node], text)
+			if (d.Verb == engine.MustRun) != needed[d.Node] {
+				t.Errorf("%s: got %s (%s), needed %v\n%s", d.Address, d.Verb, d.Cause, needed[d.Node], text)
 			}
-			if d.Verb == Collected {
+			if d.Verb == engine.Collected {
 				spared++
-			} else if d.Cause.Reason == ReasonCollected {
+			} else if d.Cause.Reason == engine.ReasonCollected {
 				rebuilt++
 			}
 		}
-		g.within(t, fmt.Sprintf("seed %d, %s changed in\n%s", seed, s.id(), text), p, run, may)
+		wantWithin(t, fmt.Sprintf("seed %d, %s changed in\n%s", seed, s.id(), text), p, g.run(t, p))
 	}
 	if rebuilt == 0 || spared == 0 {
-		t.Errorf("%d rebuilt, %d spared: the experiments show nothing", rebuilt, spared)
+		t.Errorf("got %d rebuilt and %d spared, want some of both", rebuilt, spared)
 	}
 }
 
-// Stages with equal keys are run once, by the first of them.
-func TestTwinsRunOnce(t *testing.T) {
-	const text = "experiment {}\n" +
-		"stage \"follow\" \"a\" {\n  text = \"same\"\n}\nstage \"follow\" \"b\" {\n  text = \"same\"\n}\n"
-	for range 5 {
-		g := newGenerated(t, 1)
-		path := filepath.Join(g.dir, "x.hcl")
-		writeFile(t, path, text)
-		x, diags := Load(Source{Path: path}, g.reg)
-		if diags.HasErrors() {
-			t.Fatal(diags)
-		}
-		p, err := x.Plan(g.store)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := verdicts(p); got["follow.a"] != "run: new" || got["follow.b"] != "run unless unchanged: the same as stage.follow.a, which runs" {
-			t.Errorf("planned: %v", got)
-		}
-		if got := g.run(t, p); !slices.Equal(got, []string{"follow.a"}) {
-			t.Errorf("executed: %v", got)
-		}
-	}
-}
-
-// memoryDir is a temporary folder, in memory where the machine offers that: nothing here is to survive a power cut.
+// memoryDir returns a temporary folder, in memory if the machine has /dev/shm: these tests make thousands
+// of files.
 func memoryDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "rcgrpo-test-*")

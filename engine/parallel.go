@@ -6,16 +6,15 @@ import (
 	"sync/atomic"
 )
 
-// How many files, or blocks of stages to decode, it takes to be worth a goroutine.
+// How many files it takes to be worth a goroutine.
 const (
-	manyStats  = 128
-	manyReads  = 16
-	manyStages = 16
+	manyStats = 128
+	manyReads = 16
 )
 
-// inPieces says whether ok holds for all of 0 … n-1, on several processors where there are least of them for each.
+// every says whether ok holds for all of 0 … n-1, on several processors where there are least of them for each.
 // Each takes a few at a time, for one may start late or be slow; the caller works too.
-func inPieces(n, least int, ok func(i int) bool) bool {
+func every(n, least int, ok func(i int) bool) bool {
 	few := max(1, least/4)
 	var taken atomic.Int64
 	var failed atomic.Bool

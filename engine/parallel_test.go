@@ -9,7 +9,7 @@ func TestInPiecesAsksForEachOnce(t *testing.T) {
 	for _, n := range []int{0, 1, 3, 31, 32, 33, 127, 128, 1000} {
 		for _, least := range []int{1, 3, manyReads, manyStats} {
 			asked := make([]atomic.Int32, n)
-			if !inPieces(n, least, func(i int) bool { asked[i].Add(1); return true }) {
+			if !every(n, least, func(i int) bool { asked[i].Add(1); return true }) {
 				t.Errorf("%d in pieces of %d: false, but all hold", n, least)
 			}
 			for i := range asked {
@@ -17,7 +17,7 @@ func TestInPiecesAsksForEachOnce(t *testing.T) {
 					t.Errorf("%d in pieces of %d: asked for %d %d times", n, least, i, times)
 				}
 			}
-			if n > 0 && inPieces(n, least, func(i int) bool { return i != n-1 }) {
+			if n > 0 && every(n, least, func(i int) bool { return i != n-1 }) {
 				t.Errorf("%d in pieces of %d: true, but the last does not hold", n, least)
 			}
 		}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,97 +15,87 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
-// Plan says for every node of an experiment what a run would do with it and why.
+// Plan is the decision of what a run would do with every node of an experiment, with the reasons.
 type Plan struct {
 	Experiment *Experiment
 	Store      *artifact.Store
-	Nodes      []*Planned // topological; with targets only those and what they read
+	Nodes      []*Planned // topological; with targets only those and their inputs
 
 	paranoid   bool
 	options    PlanOptions
-	collection string                        // Store.LastCollection when the plan was begun
-	ahead      map[*Node]found               // while planning: what was looked up already
-	copies     *copies                       // what is published
-	recorded   map[string]*artifact.Finished // by key: what a run of this plan has made in this process
+	collection string // Store.LastCollection at the begin of planning
 }
 
-// Planned is a node with its verdict.
+// Planned is a node with its verb.
 type Planned struct {
 	*Node
-	Verb     Verb
-	Cause    Cause
-	Causes   []Cause            // every difference from what was committed last, Cause being the first
-	Key      string             // "" while an input is still to be built
-	Manifest *artifact.Manifest // of UpToDate and Collected
-	Last     *artifact.Manifest // what this address committed last, nil when new
-	Force    bool               // -replace: runs although the store has its key
-	Twin     *Planned           // the node before it that has the same key and runs, so that this one is kept
-	Begins   string             // what a run would go on from, or why it cannot; "" where there is nothing
+	Verb          Verb
+	Cause         Cause
+	Causes        []Cause            // every difference from the last committed result; Cause is the first
+	Key           string             // "" until all inputs are known
+	Manifest      *artifact.Manifest // of UpToDate and Collected
+	Last          *artifact.Manifest // the last result committed for this address; nil if new
+	Force         bool               // -replace: runs even if the store has its key
+	DuplicateOf   *Planned           // the earlier node with the same key, which runs
+	ContinuesFrom string             // the result from which a run would resume, or why it cannot; may be ""
 
-	// Expected of a run, from what this address took last, else from the recorded runs most like it; 0: unknown.
-	Expect      time.Duration
-	ExpectBytes int64 // of its results
-
-	absent artifact.Parts // of Key, when the store had nothing under it
+	// Estimates come from the last result of this address, else from the most similar recorded runs; 0: unknown.
+	Estimate      time.Duration
+	EstimateBytes int64 // size of its results
 }
 
 // Verb is what a run would do with a node.
 type Verb string
 
 const (
-	UpToDate           Verb = "up to date"
-	Run                Verb = "run"
-	RunUnlessUnchanged Verb = "run unless unchanged" // an input is going to be rebuilt
-	Collected          Verb = "collected"            // manifest known, bytes gone, nobody who runs reads them
+	UpToDate  Verb = "up to date"
+	MustRun   Verb = "run"
+	MayRun    Verb = "run unless unchanged" // an input will be rebuilt
+	Collected Verb = "collected"            // the manifest exists, the bytes are collected, and no node that runs reads them
 )
 
-// Cause is the smallest reason for a Verb.
+// Cause is the reason for a Verb.
 type Cause struct {
 	Reason Reason
 	Text   string    // `settings.lr 1e-5 → 2e-5`
-	Range  hcl.Range // where the value stands now; zero when no place is to blame
+	Range  hcl.Range // of the current value; may be zero
 }
 
-// Reason is the closed list of causes, for programs.
+// Reason is the type of a cause, for programs.
 type Reason string
 
 const (
 	ReasonNone      Reason = ""
-	ReasonNew       Reason = "new"       // this address has never been committed
+	ReasonNew       Reason = "new"       // no result was ever committed for this address
 	ReasonSetting   Reason = "setting"   // a value or a file's content differs
-	ReasonInput     Reason = "input"     // an input has other content, or may get it
+	ReasonInput     Reason = "input"     // an input has or may get different content
 	ReasonVersion   Reason = "version"   // the kind's version differs
-	ReasonSeed      Reason = "seed"      // it draws with another seed
-	ReasonMissing   Reason = "missing"   // recorded, but its bytes are damaged or gone
-	ReasonCollected Reason = "collected" // gc removed the bytes and something that runs reads them
+	ReasonSeed      Reason = "seed"      // the seed of a stochastic stage differs
+	ReasonMissing   Reason = "missing"   // recorded, but damaged or deleted
+	ReasonCollected Reason = "collected" // gc removed the bytes and a node that runs reads them
 	ReasonRequested Reason = "requested" // -replace
-	ReasonTwin      Reason = "twin"      // another node of the plan has the same key and runs first
+	ReasonDuplicate Reason = "twin"      // another node of the plan has the same key and runs first
 )
 
 // PlanOptions narrow or force a plan.
 type PlanOptions struct {
-	Targets []string // addresses (Experiment.Find); only these and what they read
+	Targets []string // addresses (Experiment.Find); only these and their inputs
 	Replace []string // addresses that run although they are up to date
 
-	// DataOnly leaves out the stages that no target reads: those that come in by depends_on alone.
+	// DataOnly excludes stages that targets reach by depends_on only.
 	DataOnly bool
 
-	// Paranoid reads every result that is up to date, and every published copy, and compares contents, where otherwise one
-	// look at the time stamps is enough. Inputs from outside are the affair of Source.Paranoid.
+	// Paranoid reads and compares every result that is up to date and every published copy. Otherwise time stamps
+	// are enough. Source.Paranoid does the same for external inputs.
 	Paranoid bool
 }
 
-// Plan compares every node with the store. It reads, and writes nothing; its time is linear in nodes and edges.
-func (x *Experiment) Plan(store *artifact.Store) (*Plan, error) {
-	return x.PlanWith(store, PlanOptions{})
-}
-
-// PlanWith is Plan for some addresses, or with some of them forced to run.
-func (x *Experiment) PlanWith(store *artifact.Store, o PlanOptions) (*Plan, error) {
-	if x.broken {
+// NewPlan compares the nodes of an experiment with the store. It writes nothing, and its time is linear in nodes and edges.
+func NewPlan(x *Experiment, store *artifact.Store, o PlanOptions) (*Plan, error) {
+	if x.Invalid {
 		return nil, fmt.Errorf("experiment %s has mistakes and cannot be planned", x.Name)
 	}
-	wanted, err := x.targets(o.Targets, o.DataOnly)
+	wanted, err := targets(x, o.Targets, o.DataOnly)
 	if err != nil {
 		return nil, err
 	}
@@ -120,13 +109,8 @@ func (x *Experiment) PlanWith(store *artifact.Store, o PlanOptions) (*Plan, erro
 			forced[n] = true
 		}
 	}
-	p := &Plan{Experiment: x, Store: store, paranoid: o.Paranoid, options: o, collection: store.LastCollection(), copies: openCopies(store),
-		recorded: map[string]*artifact.Finished{}}
-	if err := p.copies.refresh(); err != nil {
-		return nil, err
-	}
+	p := &Plan{Experiment: x, Store: store, paranoid: o.Paranoid, options: o, collection: store.LastCollection()}
 	planned := make(map[*Node]*Planned, len(x.Nodes))
-	p.lookAhead(wanted)
 	for _, n := range x.Nodes {
 		if wanted != nil && !wanted[n] {
 			continue
@@ -138,16 +122,15 @@ func (x *Experiment) PlanWith(store *artifact.Store, o PlanOptions) (*Plan, erro
 		planned[n] = d
 		p.Nodes = append(p.Nodes, d)
 	}
-	p.ahead = nil
-	p.twins()
-	p.demand(planned)
-	p.expectLike()
+	p.findDuplicates()
+	p.rebuildCollected(planned)
+	p.estimate()
 	return p, nil
 }
 
-// targets returns the nodes of the addresses with all they need, or with all they read where dataOnly is true; nil, for
-// all, without addresses.
-func (x *Experiment) targets(addresses []string, dataOnly bool) (map[*Node]bool, error) {
+// targets returns the nodes of the addresses and their dependencies, without depends_on if dataOnly. It returns
+// nil, for all nodes, if there are no addresses.
+func targets(x *Experiment, addresses []string, dataOnly bool) (map[*Node]bool, error) {
 	if len(addresses) == 0 {
 		return nil, nil
 	}
@@ -164,7 +147,7 @@ func (x *Experiment) targets(addresses []string, dataOnly bool) (map[*Node]bool,
 		if dataOnly {
 			return
 		}
-		for _, from := range n.After {
+		for _, from := range n.DependsOn {
 			want(from)
 		}
 	}
@@ -180,50 +163,8 @@ func (x *Experiment) targets(addresses []string, dataOnly bool) (map[*Node]bool,
 	return wanted, nil
 }
 
-// found is what the store says about a node.
-type found struct {
-	result  *artifact.Manifest // of its key
-	err     error
-	last    *artifact.Manifest // of its address; looked up where there is no result
-	lastErr error
-}
-
-// lookAhead looks up the nodes that read no other, several at once; those that do need the results of these first.
-func (p *Plan) lookAhead(wanted map[*Node]bool) {
-	var nodes []*Node
-	for _, n := range p.Experiment.Nodes {
-		if len(n.Inputs) == 0 && (wanted == nil || wanted[n]) {
-			nodes = append(nodes, n)
-		}
-	}
-	results := make([]found, len(nodes))
-	inPieces(len(nodes), manyReads, func(i int) bool {
-		key, _, _ := nodes[i].Key(nil)
-		f := &results[i]
-		if f.result, f.err = p.lookup(nodes[i], key); f.err != nil {
-			f.last, f.lastErr = p.last(nodes[i])
-		}
-		return true
-	})
-	p.ahead = make(map[*Node]found, len(nodes))
-	for i, n := range nodes {
-		p.ahead[n] = results[i]
-	}
-}
-
-// last asks the store what was committed last for a node's address.
-func (p *Plan) last(n *Node) (*artifact.Manifest, error) {
-	if f, ok := p.ahead[n]; ok && f.err != nil {
-		return f.last, f.lastErr
-	}
-	return p.Store.Last(p.Experiment.Name, n.Address)
-}
-
-// lookup asks the store for the result of a node's key.
-func (p *Plan) lookup(n *Node, key string) (*artifact.Manifest, error) {
-	if f, ok := p.ahead[n]; ok {
-		return f.result, f.err
-	}
+// lookup returns the result of a key from the store.
+func (p *Plan) lookup(key string) (*artifact.Manifest, error) {
 	m, err := p.Store.Lookup(key)
 	if err == nil && p.paranoid {
 		err = p.Store.Verify(m)
@@ -231,10 +172,10 @@ func (p *Plan) lookup(n *Node, key string) (*artifact.Manifest, error) {
 	return m, err
 }
 
-// decide gives a node its verb, after those it reads have theirs.
+// decide plans a node after its inputs.
 func (p *Plan) decide(n *Node, planned map[*Node]*Planned, force bool) (*Planned, error) {
 	d := &Planned{Node: n, Force: force}
-	key, parts, ok := n.Key(func(from *Node, port string) (string, bool) {
+	key, parts, ok := Key(n, func(from *Node, port string) (string, bool) {
 		up := planned[from]
 		if up.Verb != UpToDate && up.Verb != Collected {
 			return "", false
@@ -245,7 +186,7 @@ func (p *Plan) decide(n *Node, planned map[*Node]*Planned, force bool) (*Planned
 	var damage *artifact.DamageError
 	if ok {
 		d.Key = key
-		m, err := p.lookup(n, key)
+		m, err := p.lookup(key)
 		switch {
 		case err == nil && !force:
 			d.Verb, d.Manifest = UpToDate, m
@@ -256,26 +197,23 @@ func (p *Plan) decide(n *Node, planned map[*Node]*Planned, force bool) (*Planned
 			d.remember(m)
 			return d, nil
 		case errors.As(err, &damage):
-			d.Verb = Run
+			d.Verb = MustRun
 			d.remember(m)
 			d.Cause = Cause{Reason: ReasonMissing, Text: fmt.Sprintf("its file %s is %s", filepath.Base(damage.File), damage.What)}
 			return d, nil
 		case err != nil && m == nil && !errors.Is(err, artifact.ErrNotFound):
 			return nil, err
 		}
-		if errors.Is(err, artifact.ErrNotFound) {
-			d.absent = parts
-		}
 	}
-	last, err := p.last(n)
+	last, err := p.Store.Last(p.Experiment.Name, n.Address)
 	if err != nil && !errors.Is(err, artifact.ErrNotFound) {
 		return nil, err
 	}
 	d.remember(last)
-	d.Causes = n.causes(last, parts, ok)
-	d.Verb, d.Cause = Run, smallest(d.Causes)
+	d.Causes = causes(n, last, parts, ok)
+	d.Verb, d.Cause = MustRun, smallest(d.Causes)
 	if ok {
-		if d.Begins, err = n.begins(p.Store, parts, last); err != nil {
+		if d.ContinuesFrom, err = continuesFrom(n, p.Store, parts, last); err != nil {
 			return nil, err
 		}
 	}
@@ -283,15 +221,15 @@ func (p *Plan) decide(n *Node, planned map[*Node]*Planned, force bool) (*Planned
 	case force:
 		d.Cause = Cause{Reason: ReasonRequested, Text: "asked for with -replace"}
 	case !ok && (d.Cause.Reason == ReasonNone || p.keptIfUnchanged(n, planned)):
-		d.Verb = RunUnlessUnchanged
-		d.Cause = n.waits(planned)
+		d.Verb = MayRun
+		d.Cause = waitCause(n, planned)
 	}
 	return d, nil
 }
 
-// keptIfUnchanged says whether the store has a result for n, made earlier, in case its inputs come out as they were.
+// keptIfUnchanged reports whether the store has a result for n in case its inputs are rebuilt without a change.
 func (p *Plan) keptIfUnchanged(n *Node, planned map[*Node]*Planned) bool {
-	key, _, ok := n.Key(func(from *Node, port string) (string, bool) {
+	key, _, ok := Key(n, func(from *Node, port string) (string, bool) {
 		up := planned[from]
 		m := up.Manifest
 		if m == nil {
@@ -310,10 +248,10 @@ func (p *Plan) keptIfUnchanged(n *Node, planned map[*Node]*Planned) bool {
 	return err == nil
 }
 
-// remember takes over what was committed last, and what that took.
+// remember sets the last result and its estimates.
 func (d *Planned) remember(m *artifact.Manifest) {
 	if d.Last = m; m != nil {
-		d.Expect, d.ExpectBytes = seconds(m), m.Bytes()
+		d.Estimate, d.EstimateBytes = seconds(m), m.Bytes()
 	}
 }
 
@@ -324,49 +262,49 @@ func seconds(m *artifact.Manifest) time.Duration {
 	return time.Duration(m.Seconds * float64(time.Second))
 }
 
-// collected says that gc removed the bytes and that nothing is certain to need them.
+// collected reports whether gc removed the bytes and no node is certain to need them.
 func (d *Planned) collected() bool {
-	return d.Verb == Collected || d.Verb == RunUnlessUnchanged && d.Cause.Reason == ReasonCollected
+	return d.Verb == Collected || d.Verb == MayRun && d.Cause.Reason == ReasonCollected
 }
 
-// demand turns collected results into work where something that runs reads them.
-func (p *Plan) demand(planned map[*Node]*Planned) {
+// rebuildCollected schedules collected results that a node which runs reads.
+func (p *Plan) rebuildCollected(planned map[*Node]*Planned) {
 	for _, d := range slices.Backward(p.Nodes) {
-		if d.Verb != Run && d.Verb != RunUnlessUnchanged {
+		if d.Verb != MustRun && d.Verb != MayRun {
 			continue
 		}
 		for _, in := range d.Inputs {
 			up := planned[in.From]
 			switch {
-			case up.Verb == Collected && d.Verb == RunUnlessUnchanged:
-				up.Verb = RunUnlessUnchanged
+			case up.Verb == Collected && d.Verb == MayRun:
+				up.Verb = MayRun
 				up.Cause = Cause{Reason: ReasonCollected, Text: fmt.Sprintf("gc removed its bytes, and %s may read it", d.Address)}
-			case up.collected() && d.Verb == Run:
-				up.Verb = Run
+			case up.collected() && d.Verb == MustRun:
+				up.Verb = MustRun
 				up.Cause = Cause{Reason: ReasonCollected, Text: fmt.Sprintf("%s reads it, and gc removed its bytes", d.Address)}
 			}
 		}
 	}
 }
 
-// twins finds nodes that run under one key: the first does, the others find its result.
-func (p *Plan) twins() {
+// findDuplicates finds nodes with the same key that would run: the first runs, the others use its result.
+func (p *Plan) findDuplicates() {
 	first := map[string]*Planned{}
 	for _, d := range p.Nodes {
-		if d.Verb != Run || d.Key == "" || d.Force {
+		if d.Verb != MustRun || d.Key == "" || d.Force {
 			continue
 		}
 		if twin := first[d.Key]; twin != nil {
-			d.Twin, d.Verb = twin, RunUnlessUnchanged
-			d.Cause = Cause{Reason: ReasonTwin, Text: fmt.Sprintf("the same as %s, which runs", twin.Address)}
+			d.DuplicateOf, d.Verb = twin, MayRun
+			d.Cause = Cause{Reason: ReasonDuplicate, Text: fmt.Sprintf("the same as %s, which runs", twin.Address)}
 			continue
 		}
 		first[d.Key] = d
 	}
 }
 
-// waits is the cause of a node whose inputs may change: the first that is going to be rebuilt.
-func (n *Node) waits(planned map[*Node]*Planned) Cause {
+// waitCause returns the first input that will be rebuilt, as the cause of a node that may run.
+func waitCause(n *Node, planned map[*Node]*Planned) Cause {
 	for _, in := range n.Inputs {
 		if v := planned[in.From].Verb; v != UpToDate && v != Collected {
 			return Cause{Reason: ReasonInput, Text: fmt.Sprintf("input %s may change (%s)", in.Setting, in.From.Address), Range: in.Range}
@@ -375,7 +313,7 @@ func (n *Node) waits(planned map[*Node]*Planned) Cause {
 	return Cause{}
 }
 
-// smallest is the first of the causes, with the number of the others.
+// smallest returns the first cause, with the number of the others.
 func smallest(causes []Cause) Cause {
 	if len(causes) == 0 {
 		return Cause{}
@@ -387,16 +325,16 @@ func smallest(causes []Cause) Cause {
 	return first
 }
 
-// causes names the differences between the parts recorded for an address and those of now: version, settings in their
-// order, seed, inputs. Inputs that are not known yet are left out. Without a difference there is none, unless all is
-// known and the record itself is gone.
-func (n *Node) causes(last *artifact.Manifest, parts artifact.Parts, complete bool) []Cause {
+// causes returns the differences between the recorded parts of an address and the current ones: version, settings
+// in their order, seed, inputs. Unknown inputs are skipped. If nothing differs and all parts are known, the record
+// is missing.
+func causes(n *Node, last *artifact.Manifest, parts artifact.Parts, complete bool) []Cause {
 	if last == nil {
 		return []Cause{{Reason: ReasonNew, Text: "new", Range: n.Range}}
 	}
 	var found []Cause
 	add := func(c Cause) {
-		if c.Range.Filename == "" { // a default, which no line names
+		if c.Range.Filename == "" { // a default has no range
 			c.Range = n.Range
 		}
 		found = append(found, c)
@@ -414,7 +352,7 @@ func (n *Node) causes(last *artifact.Manifest, parts artifact.Parts, complete bo
 		case s.Path != "" && known:
 			add(Cause{ReasonSetting, fmt.Sprintf("%s: content of %s changed", name, filepath.Base(s.Path)), s.Range})
 		default:
-			add(Cause{ReasonSetting, name + " " + change(had, known, s.Value), s.Range})
+			add(Cause{ReasonSetting, name + " " + formatChange(had, known, s.Value), s.Range})
 		}
 	}
 	if had, have := last.Parts["seed"], parts["seed"]; had != have {
@@ -444,7 +382,7 @@ func (n *Node) causes(last *artifact.Manifest, parts artifact.Parts, complete bo
 			add(Cause{ReasonInput, fmt.Sprintf("input %s is gone", setting), n.Range})
 			continue
 		}
-		add(Cause{ReasonSetting, fmt.Sprintf("%s %s → (none)", name, shown(last.Parts[name], true)), n.Range})
+		add(Cause{ReasonSetting, fmt.Sprintf("%s %s → (none)", name, formatValue(last.Parts[name], true)), n.Range})
 	}
 	if len(found) == 0 && complete {
 		return []Cause{{Reason: ReasonMissing, Text: "its record is gone from the store"}}
@@ -452,38 +390,20 @@ func (n *Node) causes(last *artifact.Manifest, parts artifact.Parts, complete bo
 	return found
 }
 
-// longestShown is how much of a value is shown, in characters.
-const longestShown = 48
-
-// change writes an old value and a new one. Of long ones the beginning that they share is left out, so that what differs
-// is seen.
-func change(had string, known bool, have string) string {
+// formatChange formats an old and a new value. Long values lose their common prefix, so that the difference is
+// visible.
+func formatChange(had string, known bool, have string) string {
 	from, to := []rune(had), []rune(have)
 	const context = 12
 	if n := commonPrefix(had, have); known && n < len(had) && max(len(from), len(to)) > longestShown {
 		if skip := len([]rune(strings.ToValidUTF8(had[:n], ""))) - context; skip > context {
-			return "…" + shown(string(from[skip:]), true) + " → …" + shown(string(to[skip:]), true)
+			return "…" + formatValue(string(from[skip:]), true) + " → …" + formatValue(string(to[skip:]), true)
 		}
 	}
-	return shown(had, known) + " → " + shown(have, true)
+	return formatValue(had, known) + " → " + formatValue(have, true)
 }
 
-// shown writes the canonical value of a part as a person would: 1e-5 rather than 0.00001, long texts cut.
-func shown(value string, known bool) string {
-	if !known {
-		return "(none)"
-	}
-	if x, err := strconv.ParseFloat(value, 64); err == nil && x != 0 && (x < 1e-3 && x > -1e-3) {
-		mantissa, exponent, _ := strings.Cut(strconv.FormatFloat(x, 'e', -1, 64), "e-")
-		return mantissa + "e-" + strings.TrimLeft(exponent, "0")
-	}
-	if text := []rune(value); len(text) > longestShown {
-		return string(text[:longestShown-1]) + "…"
-	}
-	return value
-}
-
-// String is the cause with its place: `settings.lr 1e-5 → 2e-5 (ablation.hcl:14)`.
+// String returns the cause with its position: `settings.lr 1e-5 → 2e-5 (ablation.hcl:14)`.
 func (c Cause) String() string {
 	if c.Range.Filename == "" || c.Reason == ReasonNew || c.Reason == ReasonInput || c.Reason == ReasonVersion {
 		return c.Text
@@ -491,7 +411,7 @@ func (c Cause) String() string {
 	return fmt.Sprintf("%s (%s)", c.Text, place(c.Range))
 }
 
-// MarshalJSON gives reason, text and place.
+// MarshalJSON returns reason, text, file and line.
 func (c Cause) MarshalJSON() ([]byte, error) {
 	out := struct {
 		Reason Reason `json:"reason,omitempty"`
@@ -502,7 +422,7 @@ func (c Cause) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// Changes says whether a run would do anything.
+// Changes reports whether a run would do anything.
 func (p *Plan) Changes() bool {
-	return slices.ContainsFunc(p.Nodes, func(d *Planned) bool { return d.Verb == Run || d.Verb == RunUnlessUnchanged })
+	return slices.ContainsFunc(p.Nodes, func(d *Planned) bool { return d.Verb == MustRun || d.Verb == MayRun })
 }

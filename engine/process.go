@@ -2,115 +2,212 @@ package engine
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+	"unicode"
+
+	"golang.org/x/sys/unix"
 )
 
-// procStat are the fields of /proc/PID/stat that tell one process from another.
-type procStat struct {
-	ended   bool   // and nobody has asked how
-	group   int    // its process group
-	session int    // process that leads its session
-	start   uint64 // moment of its start, in ticks since boot
+// Command describes a program to start.
+type Command struct {
+	Args  []string   // path of the program, and its arguments
+	Env   []string   // NAME=VALUE; nothing else is inherited
+	Dir   string     // "": the current folder
+	Files []*os.File // descriptors 0, 1, 2, …
+	Group bool       // Wait asks the whole process group to stop, not only the program
+	Mark  string     // NAME=VALUE added to Env; identifies processes that leave the session; "": none
 }
 
-// processStat reads them; ok is false when there is no such process.
+// Process is a program that leads a session of its own, so that ^C and the end of the terminal do not reach it.
+type Process struct {
+	PID   int
+	Ended <-chan struct{} // closed when the program has ended; Wait may still kill processes that it left running
+
+	command Command
+	process *os.Process
+	started time.Time
+	left    leftovers
+}
+
+// Start starts a program.
+func Start(c Command) (*Process, error) {
+	p := &Process{command: c, started: time.Now(), left: leftovers{mark: c.Mark, before: lastPID()}}
+	env := c.Env
+	if c.Mark != "" {
+		env = append(slices.Clip(env), c.Mark)
+	}
+	var err error
+	p.process, err = os.StartProcess(c.Args[0], c.Args,
+		&os.ProcAttr{Dir: c.Dir, Env: env, Files: c.Files, Sys: &syscall.SysProcAttr{Setsid: true}})
+	if err != nil {
+		return nil, err
+	}
+	p.PID, p.left.session = p.process.Pid, p.process.Pid
+	ended := make(chan struct{})
+	p.Ended = ended
+	go func() {
+		defer close(ended)
+		for unix.Waitid(unix.P_PID, p.PID, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR { // does not reap
+		}
+	}()
+	return p, nil
+}
+
+// Exit is the end of a program.
+type Exit struct {
+	Code      int            // 0 if a signal ended it
+	Signal    syscall.Signal // 0 if it exited
+	PeakBytes int64          // largest resident size of the program and its children
+	Left      string         // a sentence that names the processes it left running, which were killed; "": none
+}
+
+// Wait returns after the program and all processes that it started have ended. When ctx ends, the program gets SIGTERM,
+// and SIGKILL after the grace period for ctx's cause or when kill is closed.
+func (p *Process) Wait(ctx context.Context, grace func(cause error) time.Duration, kill <-chan struct{}) (Exit, error) {
+	select {
+	case <-p.Ended:
+	case <-ctx.Done():
+		p.stop(grace(context.Cause(ctx)), kill)
+	}
+	syscall.Kill(-p.PID, syscall.SIGKILL)    // before it is reaped no other process can have this PID
+	if time.Since(p.started) > time.Minute { // PIDs may have wrapped around
+		p.left.before = 0
+	}
+	exit := Exit{Left: p.left.kill()}
+	state, err := p.process.Wait()
+	if err != nil {
+		return exit, err
+	}
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		exit.Signal = status.Signal()
+	} else {
+		exit.Code = state.ExitCode()
+	}
+	if usage, ok := state.SysUsage().(*syscall.Rusage); ok {
+		exit.PeakBytes = usage.Maxrss << 10 // Linux reports KiB
+	}
+	return exit, nil
+}
+
+func (p *Process) stop(grace time.Duration, kill <-chan struct{}) {
+	pid := p.PID
+	if p.command.Group {
+		pid = -pid
+	}
+	syscall.Kill(pid, syscall.SIGTERM)
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-p.Ended:
+		return
+	case <-timer.C:
+	case <-kill:
+	}
+	syscall.Kill(p.PID, syscall.SIGKILL)
+	killSession(p.PID)
+	<-p.Ended
+}
+
+// hostName is the name of this machine, or "".
+var hostName = sync.OnceValue(func() string {
+	name, _ := os.Hostname()
+	return name
+})
+
+// sinceBoot returns the time since the machine booted, including sleep. This clock cannot be set.
+func sinceBoot() time.Duration {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		return 0
+	}
+	return time.Duration(now.Nano())
+}
+
+// processTick is the unit of procStat.start.
+const processTick = time.Second / 100
+
+// procStat contains the fields of /proc/PID/stat that identify a process.
+type procStat struct {
+	ended   bool // but not reaped
+	group   int
+	session int
+	start   uint64 // in ticks since boot
+}
+
 func processStat(pid int) (s procStat, ok bool) {
-	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	b, err := os.ReadFile(procFile(pid, "stat"))
 	if err != nil {
 		return s, false
 	}
-	// The second field is the program's name in parentheses, which may hold anything.
+	// The second field is the program's name in parentheses and may contain any character.
 	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	if len(fields) < 20 {
 		return s, false
 	}
-	// While other threads live, or are still about to let go of its files, only the first one has ended.
-	alone := fields[17] == "1" || fields[17] == "0" // when it is about to be gone
-	s.ended = fields[0] == "Z" && alone
+	// The first thread of a process may end before the others, which may still hold its files open.
+	lastThread := fields[17] == "1" || fields[17] == "0"
+	s.ended = fields[0] == "Z" && lastThread
 	s.group, _ = strconv.Atoi(fields[2])
 	s.session, _ = strconv.Atoi(fields[3])
 	s.start, err = strconv.ParseUint(fields[19], 10, 64)
 	return s, err == nil
 }
 
-// sameProcess says whether pid is still the process that started at that tick, and has not ended.
+func procFile(pid int, name string) string { return filepath.Join("/proc", strconv.Itoa(pid), name) }
+
+// sameProcess reports whether the process with this PID started at that tick and has not ended.
 func sameProcess(pid int, start uint64) bool {
 	s, ok := processStat(pid)
 	return ok && s.start == start && !s.ended
 }
 
-// inSession lists the processes of a session that have not ended.
-func inSession(leader int) (pids []int) {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil
-	}
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		if s, ok := processStat(pid); ok && s.session == leader && !s.ended {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
+// stopped reports whether a process is stopped, by SIGSTOP or ^Z.
+func stopped(pid int) bool { return strings.HasPrefix(statusField(pid, "State"), "T") }
+
+// stoppedText reports that the engine of a run is stopped and how to continue it.
+func stoppedText(pid int) string {
+	return fmt.Sprintf("its engine is stopped (process %d; `fg` in its terminal or `kill -CONT %d` continues it)", pid, pid)
 }
 
-// killSession kills every process of a session. As long as one is left, the kernel gives the session's number to no
-// other process.
-func killSession(leader int) {
-	for range 10 { // what is being killed may just have started something
-		killed := false
-		for _, pid := range inSession(leader) {
-			killed = syscall.Kill(pid, syscall.SIGKILL) == nil || killed
-		}
-		if !killed {
-			return
-		}
+// statusField returns a field of /proc/PID/status; "" if there is no such process or thread.
+func statusField(pid int, name string) string {
+	b, err := os.ReadFile(procFile(pid, "status"))
+	if err != nil {
+		return ""
 	}
+	_, rest, _ := strings.Cut(string(b), "\n"+name+":")
+	line, _, _ := strings.Cut(rest, "\n")
+	return strings.TrimSpace(line)
 }
 
-// lastPID is the number of the process or thread that was started last; 0 where the kernel does not say.
-func lastPID() int {
-	f, err := loadAverage()
+// processName returns the name of a program without control characters; "?" if there is no such process.
+func processName(pid int) string {
+	b, err := os.ReadFile(procFile(pid, "comm"))
 	if err != nil {
-		return 0
+		return "?"
 	}
-	text := make([]byte, 128)
-	n, _ := f.ReadAt(text, 0)
-	fields := bytes.Fields(text[:n])
-	if len(fields) != 5 {
-		return 0
-	}
-	pid, _ := strconv.Atoi(string(fields[4]))
-	return pid
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return -1
+		}
+		return r
+	}, string(b))
 }
 
-// loadAverage is the file in which the kernel says that. It stays open, since every small stage reads it.
-var loadAverage = sync.OnceValues(func() (*os.File, error) { return os.Open("/proc/loadavg") })
-
-// startedAfter lists the numbers that were given to processes after lastPID was before. Numbers go up until they begin
-// anew; then, and where before is 0, it lists all processes.
-func startedAfter(before int) (pids []int) {
-	const atMost = 10_000 // numbers to try one by one
-	if last := lastPID(); before > 0 && last >= before && last-before <= atMost {
-		for pid := before + 1; pid <= last; pid++ {
-			pids = append(pids, pid)
-		}
-		return pids
-	}
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil
-	}
+// processes lists the PIDs of this machine.
+func processes() (pids []int) {
+	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
 		if pid, err := strconv.Atoi(e.Name()); err == nil {
 			pids = append(pids, pid)
@@ -119,48 +216,84 @@ func startedAfter(before int) (pids []int) {
 	return pids
 }
 
-// leftovers are the processes that a program may leave running outside its process group: those in the session that it
-// led, and those that left the session but have the stage's scratch folder in their environment.
-type leftovers struct {
-	session int    // 0: not known
-	before  int    // lastPID before the program started; 0: not known, or too long ago
-	scratch string // folder
+// processesWithOpen returns the processes of this user that have a file of that base name open.
+func processesWithOpen(name string) map[int]bool {
+	pids := map[int]bool{}
+	for _, pid := range processes() {
+		dir := procFile(pid, "fd")
+		files, _ := os.ReadDir(dir)
+		for _, f := range files {
+			if target, err := os.Readlink(filepath.Join(dir, f.Name())); err == nil && filepath.Base(target) == name {
+				pids[pid] = true
+				break
+			}
+		}
+	}
+	return pids
 }
 
-// list returns their numbers.
+// holdsFlock reports whether a process holds the flock of a file.
+func holdsFlock(pid int, f *os.File) bool {
+	info, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	inode := strconv.FormatUint(info.Sys().(*syscall.Stat_t).Ino, 10)
+	all, _ := os.ReadFile("/proc/locks")
+	for line := range strings.Lines(string(all)) {
+		// 1: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE 0 EOF; a line of a waiting process has "->" behind the number
+		fields := strings.Fields(line)
+		if len(fields) == 8 && fields[1] == "FLOCK" && fields[4] == strconv.Itoa(pid) &&
+			strings.HasSuffix(fields[5], ":"+inode) {
+			return true
+		}
+	}
+	return false
+}
+
+// killSession kills every process of a session. While one of them lives, the kernel does not reuse the session's id.
+func killSession(leader int) {
+	for range 10 { // a process may start another before it is killed
+		killed := false
+		for _, pid := range processes() {
+			if s, ok := processStat(pid); ok && s.session == leader && !s.ended {
+				killed = syscall.Kill(pid, syscall.SIGKILL) == nil || killed
+			}
+		}
+		if !killed {
+			return
+		}
+	}
+}
+
+// leftovers are the processes of a program that run outside its process group after it has ended.
+type leftovers struct {
+	session int    // that the program led; 0: unknown
+	before  int    // lastPID before the program started; 0: unknown
+	mark    string // NAME=VALUE in the environment of those that left the session; "": none
+}
+
 func (l leftovers) list() (pids []int) {
-	mark := []byte(scratchVariable + "=" + l.scratch + "\x00")
 	for _, pid := range startedAfter(l.before) {
 		s, ok := processStat(pid)
 		if !ok || s.ended || s.session == 0 || l.session != 0 && s.group == l.session { // session 0 is the kernel's
 			continue
 		}
-		found := l.session != 0 && s.session == l.session || bytes.Contains(environment(pid), mark)
-		if found && pid == processOfThread(pid) {
+		found := l.session != 0 && s.session == l.session ||
+			l.mark != "" && bytes.Contains(environment(pid), []byte(l.mark+"\x00"))
+		if found && strconv.Itoa(pid) == statusField(pid, "Tgid") { // not a thread
 			pids = append(pids, pid)
 		}
 	}
 	return pids
 }
 
-// environment returns the variables that a process got when its program started. A process that is just replacing its
-// program has none for a moment, so environment reads again.
-func environment(pid int) []byte {
-	for try := 0; ; try++ {
-		env, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
-		if err != nil || len(env) > 0 || try == 20 {
-			return env
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
-
-// kill kills them until there are none, and returns a sentence that names them; "" when there were none.
+// kill kills the processes until none is left, and returns a sentence that names them; "" if there were none.
 func (l leftovers) kill() string {
 	var names []string
 	var left []int
 	seen := map[int]bool{}
-	for range 200 { // what is being killed takes a moment to end, and may just have started something
+	for range 200 { // a killed process takes time to end, and may have started another
 		if left = l.list(); len(left) == 0 {
 			break
 		}
@@ -182,89 +315,122 @@ func (l leftovers) kill() string {
 	return fmt.Sprintf("its program left %s running; killed", strings.Join(names, ", "))
 }
 
-// processOfThread is the number of the process that a thread belongs to; 0 when there is no such thread.
-func processOfThread(tid int) int {
-	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(tid), "status"))
+// lastPID returns the newest PID or thread id; 0: unknown.
+func lastPID() int {
+	f, err := loadAverage()
 	if err != nil {
 		return 0
 	}
-	_, rest, _ := strings.Cut(string(b), "\nTgid:")
-	line, _, _ := strings.Cut(rest, "\n")
-	pid, _ := strconv.Atoi(strings.TrimSpace(line))
+	text := make([]byte, 128)
+	n, _ := f.ReadAt(text, 0)
+	fields := bytes.Fields(text[:n])
+	if len(fields) != 5 {
+		return 0
+	}
+	pid, _ := strconv.Atoi(string(fields[4]))
 	return pid
 }
 
-// processName is the name of a program, as the kernel knows it.
-func processName(pid int) string {
-	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "comm"))
-	if err != nil {
-		return "?"
+// loadAverage stays open, because every stage reads it.
+var loadAverage = sync.OnceValues(func() (*os.File, error) { return os.Open("/proc/loadavg") })
+
+// startedAfter lists the PIDs and thread ids that the kernel assigned after lastPID returned before. If before is 0 or
+// the PIDs have wrapped around, it lists all processes.
+func startedAfter(before int) (pids []int) {
+	const atMost = 10_000
+	last := lastPID()
+	if before == 0 || last < before || last-before > atMost {
+		return processes()
 	}
-	return strings.TrimSpace(string(b))
+	for pid := before + 1; pid <= last; pid++ {
+		pids = append(pids, pid)
+	}
+	return pids
 }
 
-// oomFile is where the kernel counts what it killed for want of memory: for this control group when it has one,
-// otherwise for the machine. "" when it counts nowhere.
-var oomFile = sync.OnceValue(func() string {
-	if b, err := os.ReadFile("/proc/self/cgroup"); err == nil {
-		for line := range strings.Lines(string(b)) {
-			id, group, _ := strings.Cut(strings.TrimSpace(line), ":")
-			if group, ok := strings.CutPrefix(group, ":"); ok && id == "0" {
-				for _, path := range []string{filepath.Join("/sys/fs/cgroup", group, "memory.events"), "/sys/fs/cgroup/memory.events"} {
-					if _, err := os.Stat(path); err == nil {
-						return path
-					}
-				}
+// environment returns the variables with which a program was started. While a process executes a new program they are
+// empty for a moment, so environment tries again.
+func environment(pid int) []byte {
+	for try := 0; ; try++ {
+		env, err := os.ReadFile(procFile(pid, "environ"))
+		if err != nil || len(env) > 0 || try == 20 {
+			return env
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// controlGroups calls f with the folder of this process's control group for a controller, and with the folders of its
+// parents. root is the file system of the machine; v2 means that the files have the names of cgroup v2.
+func controlGroups(root fs.FS, controller string, f func(folder string, v2 bool)) {
+	groups, _ := fs.ReadFile(root, "proc/self/cgroup")
+	for line := range strings.Lines(string(groups)) {
+		id, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
+		controllers, group, _ := strings.Cut(rest, ":")
+		folder, v2 := "sys/fs/cgroup", id == "0"
+		if !v2 {
+			if !slices.Contains(strings.Split(controllers, ","), controller) {
+				continue
 			}
-			if controllers, group, ok := strings.Cut(group, ":"); ok && controllers == "memory" {
-				for _, path := range []string{filepath.Join("/sys/fs/cgroup/memory", group, "memory.oom_control"), "/sys/fs/cgroup/memory/memory.oom_control"} {
-					if _, err := os.Stat(path); err == nil {
-						return path
-					}
-				}
+			folder = path.Join(folder, controller)
+		}
+		for g := path.Clean("/" + group); ; g = path.Dir(g) {
+			f(path.Join(folder, g), v2)
+			if g == "/" {
+				break
 			}
 		}
 	}
-	if _, err := os.Stat("/proc/vmstat"); err == nil {
-		return "/proc/vmstat"
+}
+
+// oomFile is the file that counts processes killed because memory ran out: of this process's control group, or else of
+// the machine; "": none.
+var oomFile = sync.OnceValue(func() (file string) {
+	controlGroups(os.DirFS("/"), "memory", func(folder string, v2 bool) {
+		name := "memory.oom_control"
+		if v2 {
+			name = "memory.events"
+		}
+		if path := filepath.Join("/", folder, name); file == "" && exists(path) {
+			file = path
+		}
+	})
+	if file == "" && exists("/proc/vmstat") {
+		file = "/proc/vmstat"
 	}
-	return ""
+	return file
 })
 
-// recentOOMKills is oomKills of at most a second ago.
-func recentOOMKills() int64 {
-	oomSeen.Lock()
-	defer oomSeen.Unlock()
-	if now := time.Now(); now.Sub(oomSeen.at) > time.Second {
-		oomSeen.kills, oomSeen.at = oomKills(), now
-	}
-	return oomSeen.kills
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
-var oomSeen struct {
-	sync.Mutex
-	at    time.Time
-	kills int64
-}
-
-// oomKills is how many processes the kernel has killed for want of memory so far; -1 when it does not say.
+// oomKills returns the number of processes killed so far because memory ran out; -1: unknown.
 func oomKills() int64 {
-	path := oomFile()
-	if path == "" {
-		return -1
-	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return -1
-	}
+	b, _ := os.ReadFile(oomFile())
 	for line := range strings.Lines(string(b)) {
 		if count, ok := strings.CutPrefix(line, "oom_kill "); ok {
-			n, err := strconv.ParseInt(strings.TrimSpace(count), 10, 64)
-			if err != nil {
-				return -1
+			if n, err := strconv.ParseInt(strings.TrimSpace(count), 10, 64); err == nil {
+				return n
 			}
-			return n
 		}
 	}
 	return -1
+}
+
+// recentOOMKills returns oomKills of at most a second ago.
+func recentOOMKills() int64 {
+	oomCount.Lock()
+	defer oomCount.Unlock()
+	if now := time.Now(); now.Sub(oomCount.at) > time.Second {
+		oomCount.kills, oomCount.at = oomKills(), now
+	}
+	return oomCount.kills
+}
+
+var oomCount struct {
+	sync.Mutex
+	at    time.Time
+	kills int64
 }

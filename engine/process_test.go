@@ -15,6 +15,7 @@ import (
 func init() {
 	if len(os.Args) == 2 && os.Args[1] == "headless" {
 		runtime.LockOSThread() // keeps main on the thread that the process began with
+		headlessMain()
 	}
 }
 

@@ -47,11 +47,8 @@ type skippedStages struct {
 
 // liveStage is a running stage as the display knows it.
 type liveStage struct {
+	Pace
 	address string
-	started time.Time
-	expect  time.Duration
-	first   Event // progress the rate counts from
-	last    Event
 	told    time.Time // of the last plain line
 }
 
@@ -111,14 +108,14 @@ func (d *Display) Continued() {
 func (d *Display) Observe(e Event) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	name := shellAddress(e.Address)
+	name := ShortAddress(e.Address)
 	switch e.Kind {
 	case EventPlanned:
 		d.started = e.Time
-		d.left = e.Counts[string(Run)] + e.Counts[string(RunUnlessUnchanged)]
+		d.left = e.Counts[string(MustRun)] + e.Counts[string(MayRun)]
 	case EventStarted:
 		d.drop(e.Address)
-		s := &liveStage{address: e.Address, started: e.Time, expect: time.Duration(e.Expect * float64(time.Second)), told: e.Time}
+		s := &liveStage{address: e.Address, Pace: Pace{Started: e.Time, Estimate: time.Duration(e.Expect * float64(time.Second))}, told: e.Time}
 		d.running = append(d.running, s)
 		if !d.o.Terminal {
 			d.say("", "start", name, "")
@@ -126,8 +123,8 @@ func (d *Display) Observe(e Event) {
 	case EventAdopted:
 		d.drop(e.Address)
 		before := time.Duration(e.Seconds * float64(time.Second))
-		d.running = append(d.running, &liveStage{address: e.Address, started: e.Time.Add(-before), told: e.Time,
-			expect: time.Duration(e.Expect * float64(time.Second)), first: Event{Time: e.Time.Add(-before)}})
+		d.running = append(d.running, &liveStage{address: e.Address, told: e.Time,
+			Pace: Pace{Started: e.Time.Add(-before), Estimate: time.Duration(e.Expect * float64(time.Second)), First: Event{Time: e.Time.Add(-before)}}})
 		d.say("yellow", "adopt", name, e.Text)
 	case EventProgress:
 		d.progress(e)
@@ -135,7 +132,7 @@ func (d *Display) Observe(e Event) {
 		d.say("yellow", "note", name, e.Text)
 	case EventDone:
 		d.settle(e)
-		d.say("green", "done", name, duration(e.Seconds))
+		d.say("green", "done", name, durationText(e.Seconds))
 	case EventKept:
 		d.settle(e)
 		d.say("dim", "kept", name, "as it was")
@@ -152,7 +149,7 @@ func (d *Display) Observe(e Event) {
 		d.failure(e.Failure)
 	case EventSkipped:
 		d.settle(e)
-		d.skip(name, shellAddress(e.Text))
+		d.skip(name, ShortAddress(e.Text))
 	case EventEnded:
 		d.summary(e)
 	}
@@ -185,78 +182,19 @@ func (d *Display) settle(e Event) {
 func (d *Display) progress(e Event) {
 	i := slices.IndexFunc(d.running, func(s *liveStage) bool { return s.address == e.Address })
 	if i < 0 { // a node run by hand has no start
-		d.running = append(d.running, &liveStage{address: e.Address, started: e.Time})
+		d.running = append(d.running, &liveStage{address: e.Address, Pace: Pace{Started: e.Time}})
 		i = len(d.running) - 1
 	}
 	s := d.running[i]
-	set := e.Time.Before(s.last.Time) // the clock
-	if s.first.Time.IsZero() || s.first.Unit != e.Unit && s.first.Unit != "" || e.Done < s.last.Done || set {
-		s.first = e
+	set := e.Time.Before(s.Last.Time) // the clock
+	if s.First.Time.IsZero() || s.First.Unit != e.Unit && s.First.Unit != "" || e.Done < s.Last.Done || set {
+		s.First = e
 	}
-	s.last = e
+	s.Last = e
 	if !d.o.Terminal && (set || e.Time.Sub(s.told) >= tellEvery) {
 		s.told = e.Time
-		d.say("", "...", shellAddress(s.address), s.text(e.Time))
+		d.say("", "...", ShortAddress(s.address), s.Text(e.Time))
 	}
-}
-
-// text says how far the stage is: done of total, rate, time left, values.
-func (s *liveStage) text(now time.Time) string {
-	columns, values := s.columns(now)
-	all := slices.DeleteFunc(append(columns[:], values...), func(text string) bool { return text == "" })
-	return strings.Join(all, "  ")
-}
-
-// columns are done of total (without progress the time it runs), percent, rate, and time left; values what the stage
-// shows beside them.
-func (s *liveStage) columns(now time.Time) (columns [4]string, values []string) {
-	e := s.last
-	if e.Time.IsZero() {
-		columns[0] = duration(now.Sub(s.started).Seconds())
-		if s.expect > 0 {
-			columns[0] += " of about " + duration(s.expect.Seconds())
-		}
-		return columns, nil
-	}
-	columns[0] = fmt.Sprintf("%d %s", e.Done, e.Unit)
-	if e.Total > 0 {
-		columns[0], columns[1] = fmt.Sprintf("%d/%d %s", e.Done, e.Total, e.Unit), fmt.Sprintf("%d%%", 100*e.Done/e.Total)
-	}
-	if rate := s.rate(); rate > 0 {
-		columns[2] = rateText(rate)
-		if e.Total > e.Done {
-			columns[3] = "ETA " + duration(s.left(now))
-		}
-	}
-	for _, v := range e.Values {
-		values = append(values, fmt.Sprintf("%s %.4g", v.Name, v.Value))
-	}
-	return columns, values
-}
-
-// rate is units per second since the first progress of this start; 0 when it cannot be known yet.
-func (s *liveStage) rate() float64 {
-	seconds := s.last.Time.Sub(s.first.Time).Seconds()
-	if seconds <= 0 {
-		return 0
-	}
-	return float64(s.last.Done-s.first.Done) / seconds
-}
-
-// left is the seconds to go at that rate; 0 when it or the total is not known.
-func (s *liveStage) left(now time.Time) float64 {
-	rate := s.rate()
-	if rate == 0 || s.last.Total <= s.last.Done {
-		return 0
-	}
-	return max(0, float64(s.last.Total-s.last.Done)/rate-now.Sub(s.last.Time).Seconds())
-}
-
-func rateText(rate float64) string {
-	if rate >= 1 {
-		return fmt.Sprintf("%.3g/s", rate)
-	}
-	return fmt.Sprintf("%.3g s each", 1/rate)
 }
 
 func (d *Display) failure(f *Failure) {
@@ -301,7 +239,7 @@ func (d *Display) summary(e Event) {
 			parts = append(parts, fmt.Sprintf("%d %s", n, verb))
 		}
 	}
-	d.line(fmt.Sprintf("%s in %s", strings.Join(parts, ", "), duration(e.Time.Sub(d.started).Seconds())))
+	d.line(fmt.Sprintf("%s in %s", strings.Join(parts, ", "), durationText(e.Time.Sub(d.started).Seconds())))
 }
 
 // listed writes names, the first ones of many.
@@ -351,18 +289,4 @@ func (d *Display) paint(colour, text string) string {
 		return text
 	}
 	return colours[colour] + text + "\x1b[0m"
-}
-
-// duration writes seconds for people: "0.4s", "12s", "3m05s", "2h10m".
-func duration(seconds float64) string {
-	d := max(0, time.Duration(seconds*float64(time.Second))) // less than nothing when the clock was set
-	switch {
-	case d < 10*time.Second:
-		return fmt.Sprintf("%.1fs", d.Seconds())
-	case d < time.Minute:
-		return fmt.Sprintf("%.0fs", d.Seconds())
-	case d < time.Hour:
-		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
-	}
-	return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
 }

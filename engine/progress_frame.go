@@ -61,8 +61,8 @@ func frame(running []*liveStage, now time.Time, width, rows int) []string {
 	var widths [4]int
 	name := 0
 	for i, s := range shown {
-		all[i].name = shellAddress(s.address)
-		all[i].columns, all[i].values = s.columns(now)
+		all[i].name = ShortAddress(s.address)
+		all[i].columns, all[i].values = s.Columns(now)
 		name = max(name, utf8.RuneCountInString(all[i].name))
 		for c, text := range all[i].columns {
 			widths[c] = max(widths[c], utf8.RuneCountInString(text))
@@ -116,7 +116,7 @@ func (d *Display) status(now time.Time) string {
 			parts = append(parts, fmt.Sprintf("%d %s", n, kind))
 		}
 	}
-	return strings.Join(append(parts, duration(now.Sub(d.started).Seconds())), " · ")
+	return strings.Join(append(parts, durationText(now.Sub(d.started).Seconds())), " · ")
 }
 
 // cut ends a text that is too long with an ellipsis.

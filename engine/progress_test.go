@@ -130,7 +130,7 @@ func TestNothingToDoIsOneLine(t *testing.T) {
 
 func TestDurationsAreWrittenForPeople(t *testing.T) {
 	for seconds, want := range map[float64]string{0.04: "0.0s", 9.94: "9.9s", 59.4: "59s", 61: "1m01s", 7800: "2h10m"} {
-		if got := duration(seconds); got != want {
+		if got := durationText(seconds); got != want {
 			t.Errorf("%v s: got %q, want %q", seconds, got, want)
 		}
 	}
@@ -139,13 +139,13 @@ func TestDurationsAreWrittenForPeople(t *testing.T) {
 // stagesAt is n running stages, half a minute into their work.
 func stagesAt(n int) (running []*liveStage) {
 	for i := range n {
-		s := &liveStage{address: fmt.Sprintf(`stage.rc-grpo.arm["RCTP-FT + RC-GRPO, learning rate 1e-5, group 8"]@%d`, i+1), started: noon}
+		s := &liveStage{address: fmt.Sprintf(`stage.rc-grpo.arm["RCTP-FT + RC-GRPO, learning rate 1e-5, group 8"]@%d`, i+1), Pace: Pace{Started: noon}}
 		switch i {
 		case 1:
-			s.address, s.expect = "stage.eval.base", 90*time.Second
+			s.address, s.Estimate = "stage.eval.base", 90*time.Second
 		default:
-			s.first = Event{Time: noon, Unit: "updates"}
-			s.last = Event{Time: noon.Add(30 * time.Second), Done: 3 * (i + 1), Total: 1000, Unit: "updates", Values: []Value{{"reward", 0.25}, {"kl", 0.0125}}}
+			s.First = Event{Time: noon, Unit: "updates"}
+			s.Last = Event{Time: noon.Add(30 * time.Second), Done: 3 * (i + 1), Total: 1000, Unit: "updates", Values: []Value{{"reward", 0.25}, {"kl", 0.0125}}}
 		}
 		running = append(running, s)
 	}

@@ -13,7 +13,7 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
-// refValue is a reference while expressions are evaluated: `stage.sft.warm.checkpoint`.
+// refValue is a reference during evaluation: `stage.sft.warm.checkpoint`.
 type refValue struct {
 	artifact.Ref
 	from *instance
@@ -23,25 +23,25 @@ func (r *refValue) String() string { return r.from.address() + "." + r.Port }
 
 var (
 	refType  = cty.Capsule("reference", reflect.TypeFor[refValue]())
-	fileType = cty.Capsule("file", fileGoType) // of file() and dir()
+	fileType = cty.Capsule("file", fileGoType) // the result of file() and dir()
 )
 
-// instance is one for_each element of a stage block, or the block itself: the unit that is decoded.
+// instance is one for_each element of a stage block, or the block itself.
 type instance struct {
-	block    *stageBlock
-	key      string // "" without for_each
-	stage    Stage
-	outputs  map[string]string
-	meta     meta
-	after    []*instance // depends_on
-	inputs   []boundRef  // the references of the decoded value
-	settings []Setting
-	files    []artifact.File
-	draws    bool
-	// multiplies says that there is a node for every seed; never for pinned and gathering instances.
+	block      *stageBlock
+	key        string // "" without for_each
+	stage      Stage
+	outputs    map[string]string
+	meta       meta
+	dependsOn  []*instance
+	inputs     []boundRef // references of the decoded value
+	settings   []Setting
+	files      []artifact.File
+	stochastic bool
+	// multiplies is true if there is one node per seed. Pinned stages and kinds across seeds have one node.
 	multiplies bool
 	disabled   bool
-	nodes      map[int64]*Node // by seed; noSeed where seeds do not multiply
+	nodes      map[int64]*Node // by seed, or noSeed
 }
 
 // boundRef is a reference found in a decoded value.
@@ -56,7 +56,7 @@ func (in *instance) address() string {
 	return address(in.block.kindName, in.block.name, in.key, in.block.keyed, nil)
 }
 
-// value is what an expression sees: an object of the instance's ports.
+// value returns the object of the instance's ports, for expressions.
 func (in *instance) value() cty.Value {
 	ports := make(map[string]cty.Value, len(in.outputs))
 	for port, typ := range in.outputs {
@@ -68,10 +68,10 @@ func (in *instance) value() cty.Value {
 	return cty.ObjectVal(ports)
 }
 
-// instanceOf returns the instance that a value stands for as a whole, or nil: an object that has exactly its ports.
+// instanceOf returns the instance whose ports a value has exactly, or nil.
 func instanceOf(val cty.Value) *instance {
 	t := val.Type()
-	// A conditional between instances with other ports makes maps of them.
+	// A conditional between instances with different ports has a map type.
 	if !t.IsObjectType() && !(t.IsMapType() && t.ElementType() == refType) || !val.IsKnown() || val.IsNull() || val.LengthInt() == 0 {
 		return nil
 	}
@@ -100,8 +100,8 @@ func instanceOf(val cty.Value) *instance {
 	return from
 }
 
-// references returns the refs that val gives to a setting. With many, lists and objects are gone through in their
-// order (objects by key). Refs of disabled instances are left out where the kind gathers.
+// references returns the refs that val assigns to a setting. With many, it walks lists and objects in order
+// (objects by key). For a kind across seeds, refs of disabled instances are dropped.
 func (d *decoder) references(val cty.Value, f *field, expr hclsyntax.Expression, path string, many bool) []artifact.Ref {
 	if !val.IsKnown() || val.IsNull() {
 		d.doubt = d.doubt || !val.IsKnown()
@@ -142,7 +142,7 @@ func (d *decoder) references(val cty.Value, f *field, expr hclsyntax.Expression,
 	return refs
 }
 
-// reference checks the type of one reference and, where the kind gathers, multiplies it by the seeds.
+// reference checks the type of one reference. For a kind across seeds it returns one ref per seed.
 func (d *decoder) reference(r *refValue, f *field, expr hclsyntax.Expression, path string, many bool) []artifact.Ref {
 	if len(f.ports) > 0 && !slices.Contains(f.ports, r.Type) {
 		d.wrongArtifact(r, f, expr, path)
@@ -167,7 +167,7 @@ func (d *decoder) reference(r *refValue, f *field, expr hclsyntax.Expression, pa
 	return refs
 }
 
-// pickPort finds the port of an instance that a setting means when the file names none.
+// pickPort returns the port of an instance for a setting, where the file names none.
 func (d *decoder) pickPort(in *instance, f *field, expr hclsyntax.Expression, path string) *refValue {
 	var fitting []string
 	for port, typ := range in.outputs {
@@ -210,7 +210,7 @@ func (d *decoder) wrongArtifact(r *refValue, f *field, expr hclsyntax.Expression
 	})
 }
 
-// severalInstances tells of a collection where one artifact is wanted.
+// severalInstances reports a collection where one artifact is required.
 func (d *decoder) severalInstances(val cty.Value, f *field, expr hclsyntax.Expression, path string) {
 	if it := val.ElementIterator(); it.Next() {
 		_, first := it.Element()
@@ -229,7 +229,8 @@ func wantRef(f *field) string {
 	return article(strings.Join(f.ports, " or ")) + ", written as a reference such as stage.KIND.NAME.PORT"
 }
 
-// listPorts writes "checkpoint, metrics"; a port whose type has another name stands with it: "train (tasks)".
+// listPorts returns "checkpoint, metrics"; a type that differs from the port's name follows in brackets: "train
+// (tasks)".
 func listPorts(outputs map[string]string) string {
 	if len(outputs) == 0 {
 		return "none"

@@ -1,11 +1,9 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -14,108 +12,109 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
-// RunOptions are what a caller of Plan.Run may choose.
+// RunOptions are the choices of a caller of Plan.Run.
 type RunOptions struct {
-	KeepGoing bool            // after a failure, go on with everything that does not depend on it
+	KeepGoing bool            // after a failure, continue with everything that does not depend on it
 	Executor  Executor        // nil: this machine
-	Kill      <-chan struct{} // closed to end running stages at once, when ctx has ended already; nil: never
+	Kill      <-chan struct{} // closed to end running stages at once, after the end of ctx; nil: never
 }
 
-// Run does what the plan says and tells it to observe, one event at a time. Stages run at once as far as the site's
-// CPUs, GPUs and memory allow, those on the longest expected path first. A stage whose inputs come out unchanged is
-// kept; one that another run is making is waited for and reused.
+// Run executes the plan and calls observe with one event at a time. Stages run in parallel as far as the
+// site's CPUs, GPUs and memory allow, those on the longest expected path first. A stage whose inputs come out
+// unchanged is reused; a stage that another run executes is waited for and reused.
 //
-// When nothing is to be done, nothing is written and only an EventEnded comes. When ctx ends, running stages are asked to stop, and the error is
-// ErrInterrupted. When stages fail, the error is a *RunError; each failure came as an event before. What was committed stays in
-// every case, and running the same plan again goes on from there. The plan itself does not change.
+// If there is nothing to do, Run writes nothing and observe gets only an EventEnded. When ctx ends, running
+// stages are asked to stop, and the error is ErrInterrupted. When stages fail, the error is a *RunError; each
+// failure has been an event before. Committed results stay in every case, and another run of the plan resumes
+// from them. The plan itself does not change.
 func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error {
 	p = p.clone()
-	if p.paranoid {
-		if err := p.readCopies(); err != nil {
-			return err
-		}
-	}
 	if p.idle() {
-		p.Compile()
+		p.SaveVerdict()
 		observe(Event{Time: time.Now(), Kind: EventEnded, Counts: p.counts()})
 		return nil
 	}
-	user, err := p.Store.Use()
+	r := &run{RunOptions: o, observe: observe, flusher: p.Store.Flusher(),
+		ended: make(chan stageEnd), foreign: make(chan foreignEnd)}
+	if r.Executor == nil {
+		r.Executor = localExecutor{}
+	}
+	errs := []error{r.open(ctx, p)}
+	if errs[0] == nil {
+		errs = r.execute(ctx)
+	}
+	for _, close := range slices.Backward(r.closers) {
+		errs = append(errs, close())
+	}
+	return errors.Join(errs...)
+}
+
+// open prepares the run. It adds to closers whatever it has opened, also before an error.
+func (r *run) open(ctx context.Context, p *Plan) (err error) {
+	if r.session, err = p.Store.NewSession(); err != nil {
+		return err
+	}
+	r.closers = append(r.closers, r.session.Close)
+	if r.Plan, err = p.pinFound(r.session); err != nil {
+		return err
+	}
+	r.editions = sync.OnceValue(r.findEditions)
+	r.link()
+	if err := r.measure(ctx); err != nil {
+		return err
+	}
+	if _, err := r.Store.RemoveStale(); err != nil {
+		return err
+	}
+	folder, lock, err := createRunFolder(r.Plan)
 	if err != nil {
 		return err
 	}
-	if p, err = p.keepFound(user); err != nil {
-		return errors.Join(err, user.Close())
-	}
-	r := &run{Plan: p, user: user, executor: o.Executor, keepGoing: o.KeepGoing, kill: o.Kill, observe: observe, results: make(chan result, 64), free: make(chan func())}
-	if r.executor == nil {
-		r.executor = thisMachine{}
-	}
-	r.link()
-	if err := r.measure(ctx); err != nil {
-		return errors.Join(err, user.Close())
-	}
-	busy, err := p.Store.Tidy()
-	if err != nil {
-		return errors.Join(err, user.Close())
-	}
-	folder, lock, err := createRunFolder(p)
-	if err != nil {
-		return errors.Join(err, user.Close())
-	}
 	r.folder = folder
-	if r.ledger, err = openLedger(string(folder), p.Store.Dir()); err != nil {
-		return errors.Join(err, lock.Close(), user.Close())
+	r.closers = append(r.closers, lock.Close)
+	if r.ledger, err = OpenLedger(string(folder), r.Store.Dir()); err != nil {
+		return err
 	}
+	r.closers = append(r.closers, r.ledger.Close)
 	if r.events, err = openEventLog(folder.path("events.jsonl")); err != nil {
-		return errors.Join(err, lock.Close(), user.Close())
+		return err
 	}
-	r.committer = p.Store.Committer()
-	r.emit(Event{Kind: EventPlanned, Counts: p.counts(), Path: string(folder)})
-	r.tellForgotten()
-	err = r.loop(ctx)
-	close(r.free)
-	var closing sync.WaitGroup
-	var commitErr error
-	closing.Go(func() {
-		commitErr = r.committer.Close()
-		r.tidying.Wait()
-		r.note(errors.Join(p.Store.RemoveSpares(), p.copies.compact()))
-		if len(busy) > 0 { // by a killed run's child perhaps, that was about to be gone
-			_, err := p.Store.Tidy()
-			r.note(err)
-		}
-	})
-	var keep func() // the verdict that all is up to date
-	if err == nil {
-		keep = p.verdict()
-	}
-	closing.Wait()
-	if err = cmp.Or(err, commitErr); err == nil && keep != nil {
-		keep() // not before what it rests on is on the disk
-	}
-	r.emit(Event{Kind: EventEnded, Counts: r.outcome(), Path: string(folder)})
-	return errors.Join(err, r.recordErr, r.ledger.close(), r.events.close(), lock.Close(), user.Close())
+	r.closers = append(r.closers, r.events.close)
+	return nil
 }
 
-// clone copies what a run changes in a plan: keys and results that become known, and what it has made.
+// execute runs the loop and completes the run. It returns its errors, one per cause.
+func (r *run) execute(ctx context.Context) []error {
+	r.emit(Event{Kind: EventPlanned, Counts: r.counts(), Path: string(r.folder)})
+	r.reportOrphans()
+	err, flushErr := r.loop(ctx), r.flusher.Close()
+	_, staleErr := r.Store.RemoveStale() // of processes of a killed run that have ended since open
+	r.recordError(staleErr)
+	if err == nil && flushErr == nil {
+		r.SaveVerdict()
+	}
+	r.emit(Event{Kind: EventEnded, Counts: r.outcome(), Path: string(r.folder)})
+	return []error{err, flushErr, r.recordErr}
+}
+
+// clone copies the nodes of a plan, which a run changes.
 func (p *Plan) clone() *Plan {
 	c := *p
-	c.Nodes, c.recorded = make([]*Planned, len(p.Nodes)), maps.Clone(p.recorded)
+	c.Nodes = make([]*Planned, len(p.Nodes))
 	copied := make(map[*Planned]*Planned, len(p.Nodes))
 	for i, n := range p.Nodes {
 		d := *n
-		if d.Twin != nil { // it stands before this one
-			d.Twin = copied[d.Twin]
+		if d.DuplicateOf != nil { // it precedes this node
+			d.DuplicateOf = copied[d.DuplicateOf]
 		}
 		c.Nodes[i], copied[n] = &d, &d
 	}
 	return &c
 }
 
-// keepFound has gc leave what the plan has found in the store. It returns the plan, or, when gc was there in the meantime,
-// a new one.
-func (p *Plan) keepFound(user *artifact.User) (*Plan, error) {
+// pinFound pins the results that the plan has found in the store. If gc has removed something since, it
+// returns a new plan.
+func (p *Plan) pinFound(session *artifact.Session) (*Plan, error) {
 	for {
 		var keys []string
 		for _, n := range p.Nodes {
@@ -123,22 +122,22 @@ func (p *Plan) keepFound(user *artifact.User) (*Plan, error) {
 				keys = append(keys, n.Key)
 			}
 		}
-		if err := user.Keep(keys...); err != nil {
+		if err := session.Pin(keys...); err != nil {
 			return nil, err
 		}
 		if p.collection == p.Store.LastCollection() {
 			return p, nil
 		}
 		var err error
-		if p, err = p.Experiment.PlanWith(p.Store, p.options); err != nil {
+		if p, err = NewPlan(p.Experiment, p.Store, p.options); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// idle says that a run would change nothing: no node runs, and every published file is as it was.
+// idle reports whether a run would change nothing: no node runs, and every published file is its copy.
 func (p *Plan) idle() bool {
-	return inPieces(len(p.Nodes), manyReads, func(i int) bool {
+	return every(len(p.Nodes), manyReads, func(i int) bool {
 		n := p.Nodes[i]
 		if n.Verb == UpToDate && n.Manifest != nil {
 			_, intact := p.publishedFiles(n.Manifest)
@@ -148,7 +147,7 @@ func (p *Plan) idle() bool {
 	})
 }
 
-// counts of the plan's nodes by verb.
+// counts returns the numbers of the plan's nodes by verb.
 func (p *Plan) counts() map[string]int {
 	counts := map[string]int{}
 	for _, n := range p.Nodes {
@@ -157,95 +156,90 @@ func (p *Plan) counts() map[string]int {
 	return counts
 }
 
-// run is one walk over a plan. All fields but those of the record belong to the goroutine of loop.
+// run is one execution of a plan. The goroutine of loop owns all fields but the flusher and the record.
 type run struct {
 	*Plan
-	user      *artifact.User
-	executor  Executor
-	keepGoing bool
-	kill      <-chan struct{}
-	folder    runFolder
+	RunOptions
+	session   *artifact.Session
+	flusher   *artifact.Flusher
+	closers   []func() error
+	editions  func() map[edition]bool // of published files, found at the first call
+	folder    Folder
 	tasks     []*task
 	byAddress map[string]*task
-	results   chan result
-	free      chan func() // to a goroutine of beside that waits for work
-	pending   int         // results that will still come
-	recording int         // of them those that the committer has
-	committer *artifact.Committer
-	tidying   sync.WaitGroup // of scratch folders
-	lost      error          // why a result could not be recorded
+	ended     chan stageEnd
+	foreign   chan foreignEnd
+	pending   int // sends to ended and foreign that will come
 	failed    []*task
-	stopping  bool // the context has ended
+	stopping  bool // ctx has ended
 
-	schedule schedule
+	queued Queue
 	sharing
-	moment  int // counts what has ended, for the schedule
-	machine machine
-	gpus    []string // ids of the devices that this run holds none of now
+	moment  int // counts ends, for the schedule
+	machine Machine
+	gpus    []string // ids of the free devices
 
-	record    sync.Mutex // guards what follows
-	events    *eventLog
+	record    sync.Mutex // guards the fields below
+	events    *EventLog
 	observe   func(Event)
 	recordErr error
+}
+
+// stageEnd is the end of a stage that this run has executed.
+type stageEnd struct {
+	task     *task
+	manifest *artifact.Manifest // committed and published; nil if the output is only shown
+	err      error
+	took     time.Duration
+}
+
+// foreignEnd is the end of the wait for a key's lock, which another process held.
+type foreignEnd struct {
+	task *task
+	lock *artifact.Lock // nil with an error
+	err  error          // of the wait, or of the adopted stage
+
+	adopted bool // this run adopted the stage and supervised it to its end
+	attempt int  // of that stage
+	took    time.Duration
 }
 
 type taskState int
 
 const (
-	waiting  taskState = iota // for the nodes it reads
-	ready                     // to run as soon as there is room
-	locked                    // someone else is making it; waiting for the key's lock
-	running                   //
-	finished                  // has a result, or was shown
-	failed                    //
-	skipped                   //
+	waiting taskState = iota // for the nodes it reads
+	ready                    // waits for its share of the machine
+	running                  // here, or elsewhere while this run waits for its lock
+	ended                    // see task.how
 )
 
 // task is a node of the plan during a run.
 type task struct {
 	*Planned
 	state     taskState
-	how       EventKind      // of a finished one: EventDone, EventKept, EventShown; "" when it was up to date
+	how       EventKind      // of an ended one: done, kept, shown, failed, skipped; "" if it was up to date
 	why       string         // of a failed or skipped one
-	parts     artifact.Parts // of its key
+	parts     artifact.Parts // of the key
 	manifest  *artifact.Manifest
 	reads     []*task
 	readers   []*task
-	waits     int           // of reads that are not settled
+	waits     int           // number of reads that have not ended
 	rank      time.Duration // expected time from its start to the end of the longest path through it
 	lock      *artifact.Lock
-	claim     *claim         // from the first time it is ready
-	gpus      []string       // ids that it holds while it runs
-	lease     *slot          // likewise, its entry in the ledger
-	collected bool           // its bytes are gone
-	attempts  int            // of an adopted start that failed
-	commit    *pendingCommit // of a result made in this process
+	request   *Request   // since it was first ready
+	gpus      []string   // ids of its devices while it runs
+	lease     *LeaseFile // its entry in the ledger while it runs
+	collected bool       // gc removed its bytes
+	attempts  int        // of an adopted stage that failed
 }
 
-// result is what a goroutine of the run reports to loop.
-type result struct {
-	task *task
-	lock *artifact.Lock // of a task that waited for it
-	err  error
-	ran  bool
-	took time.Duration
-
-	made     *artifact.Finished // by a stage that ran in this process
-	recorded bool               // it is now, or err says why it cannot be
-
-	adopted bool // another run had started it, and we looked after it to its end
-	attempt int  // of that start
-}
-
-func (t *task) settled() bool { return t.state >= finished }
-
-// link makes the tasks and their edges, ranks them and marks what needs no work.
+// link makes the tasks and their edges, ranks them and ends those without work.
 func (r *run) link() {
 	r.byAddress = map[string]*task{}
 	for _, n := range r.Nodes {
 		t := &task{Planned: n}
 		if n.Verb == UpToDate || n.collected() {
-			t.state, t.manifest, t.collected = finished, n.Manifest, n.collected()
+			t.state, t.manifest, t.collected = ended, n.Manifest, n.collected()
 		}
 		r.tasks = append(r.tasks, t)
 		r.byAddress[n.Address] = t
@@ -265,15 +259,15 @@ func (r *run) link() {
 		for _, reader := range t.readers {
 			t.rank = max(t.rank, reader.rank)
 		}
-		t.rank += max(t.Expect, time.Second) // without a record every stage counts the same
+		t.rank += max(t.Estimate, time.Second) // stages without a record count the same
 	}
 }
 
 // above lists the nodes that come before this one.
 func (t *task) above() []*Node {
-	nodes := slices.Clone(t.After)
-	if t.Twin != nil {
-		nodes = append(nodes, t.Twin.Node)
+	nodes := slices.Clone(t.DependsOn)
+	if t.DuplicateOf != nil {
+		nodes = append(nodes, t.DuplicateOf.Node)
 	}
 	for _, in := range t.Inputs {
 		nodes = append(nodes, in.From)
@@ -284,72 +278,66 @@ func (t *task) above() []*Node {
 func (t *task) countWaits() {
 	t.waits = 0
 	for _, up := range t.reads {
-		if !up.settled() {
+		if up.state != ended {
 			t.waits++
 		}
 	}
 }
 
-// measure finds out what the machine offers and refuses what can never fit.
+// measure detects the machine and returns an error for every node that can never fit.
 func (r *run) measure(ctx context.Context) error {
-	open := slices.DeleteFunc(slices.Clone(r.tasks), (*task).settled)
-	r.machine = machineFor(ctx, r.Experiment.Site, slices.ContainsFunc(open, func(t *task) bool { return t.Resources.GPUs > 0 }))
+	open := slices.DeleteFunc(slices.Clone(r.tasks), func(t *task) bool { return t.state == ended })
+	needGPUs := slices.ContainsFunc(open, func(t *task) bool { return t.Resources.GPUs > 0 })
+	r.machine = Detect(ctx, r.Experiment.Site, needGPUs)
 	var errs []error
 	for _, t := range open {
 		if why := r.machine.unfit(t.Node); why != "" {
 			errs = append(errs, fmt.Errorf("%s %s", t.Address, why))
 		}
 	}
-	r.gpus, r.view = slices.Clone(r.machine.gpus), r.machine.view
-	r.schedule.free = share{r.machine.cpus, len(r.gpus), r.machine.memory}
+	r.gpus, r.driver = slices.Clone(r.machine.GPUs), r.machine.Driver
+	r.queued.Free = Share{CPUs: r.machine.CPUs, GPUs: len(r.gpus), Memory: r.machine.Memory}
 	return errors.Join(errs...)
 }
 
-// loop starts what can start and takes in what has ended, until nothing is left.
+// loop starts tasks and handles their ends until none is left.
 func (r *run) loop(ctx context.Context) error {
 	for _, t := range r.tasks {
-		if t.manifest != nil && t.Verb == UpToDate {
-			r.publish(t.manifest, r.Store)
+		if t.Verb == UpToDate && t.manifest != nil {
+			r.publish(t, t.manifest)
 		}
 	}
-	for _, t := range slices.Clone(r.tasks) {
+	for _, t := range r.tasks {
 		if t.state == waiting && t.waits == 0 {
-			r.settle(t)
+			r.resolve(t)
 		}
 	}
 	interrupted := ctx.Done()
 	renew := time.NewTicker(renewEvery)
 	defer renew.Stop()
-	for {
-		r.startReady(ctx)
-		if r.pending == 0 && !r.blocked {
-			break
-		}
-		if r.pending == r.recording { // nothing runs, and mostly nothing will
-			r.committer.Flush()
-			r.putAway()
-		}
+	for r.startReady(ctx); r.pending > 0 || r.blocked; r.startReady(ctx) {
 		var again <-chan time.Time
-		if r.blocked {
-			again = time.After(lookAgain)
+		if r.blocked { // the ledger may answer differently soon
+			again = time.After(admitEvery)
 		}
 		select {
+		case e := <-r.ended:
+			r.onEnded(ctx, e)
+		case e := <-r.foreign:
+			r.onForeign(ctx, e)
 		case <-again:
 		case <-renew.C:
 			r.renewLeases(ctx)
-		case res := <-r.results:
-			r.pending--
-			r.take(ctx, res)
 		case <-interrupted:
 			interrupted = nil
 			r.stopping = true
 			r.emit(Event{Kind: EventNote, Text: "stopping: running stages finish their checkpoints; ^C again ends them at once"})
 		}
 	}
-	if r.stopping || ctx.Err() != nil {
+	if ctx.Err() != nil {
 		for _, t := range r.tasks {
-			if !t.settled() {
-				r.drop(t)
+			if t.state != ended {
+				r.abandon(t)
 			}
 		}
 		return ErrInterrupted
@@ -359,58 +347,59 @@ func (r *run) loop(ctx context.Context) error {
 	}
 	e := new(RunError)
 	for _, t := range r.tasks {
-		switch t.state {
-		case failed:
+		switch t.how {
+		case EventFailed:
 			e.Failed = append(e.Failed, t.Address)
-		case skipped:
+		case EventSkipped:
 			e.Skipped = append(e.Skipped, t.Address)
 		}
 	}
 	return e
 }
 
-// settle decides about a task that waits for nothing any more: kept, when the store has its key now; otherwise ready.
-func (r *run) settle(t *task) {
+// resolve decides on a task whose inputs have ended: it is reused if the store has its key now, otherwise it
+// becomes ready.
+func (r *run) resolve(t *task) {
 	if r.inputsMissing(t) {
 		t.Key = ""
 		r.queue(t)
 		return
 	}
-	if t.absent != nil && t.Twin == nil && len(t.reads) == 0 { // nothing has changed since the plan; start looks again, under the lock
-		t.parts = t.absent
-		r.queue(t)
-		return
-	}
-	key, parts, ok := t.Node.Key(r.digest)
+	key, parts, ok := Key(t.Node, r.digest)
 	if !ok {
 		r.fail(t, errors.New("an input has no digest"), 0)
 		return
 	}
-	hopeless := t.Key == "" && t.Verb == Run // the store had nothing that it could be, and start looks again, under the lock
 	t.Key, t.parts = key, parts
-	if !t.Force && !hopeless {
-		if err := r.user.Keep(key); err != nil {
+	if twin := t.DuplicateOf; twin != nil && !t.Force {
+		if m := r.byAddress[twin.Address].manifest; m != nil && m.Key == key {
+			r.reuse(t, m) // Lookup might have to hash it
+			return
+		}
+	}
+	if !t.Force {
+		if err := r.session.Pin(key); err != nil {
 			r.fail(t, err, 0)
 			return
 		}
 		m, err := r.Store.Lookup(key)
 		if err == nil {
-			r.keep(t, m)
+			r.reuse(t, m)
 			return
 		}
 		if m == nil && !errors.Is(err, artifact.ErrNotFound) {
 			r.fail(t, err, 0)
 			return
 		}
-		t.Manifest = m // damaged or collected: its digests tell whether the new bytes are the old ones
+		t.Manifest = m // damaged or collected: reportDone compares its digests with the new ones
 	}
-	if r.demand(t) {
+	if r.rebuildCollected(t) {
 		return
 	}
 	r.queue(t)
 }
 
-// digest answers Node.Key from the results at hand.
+// digest is the argument of Node.Key during a run.
 func (r *run) digest(from *Node, port string) (string, bool) {
 	up := r.byAddress[from.Address]
 	if up == nil || up.manifest == nil {
@@ -420,15 +409,17 @@ func (r *run) digest(from *Node, port string) (string, bool) {
 	return o.Digest, ok
 }
 
-// inputsMissing says whether something that t reads has no result; only a task that runs after failures gets so far.
+// inputsMissing reports whether an input has no result. Only a task that runs after failures gets so far.
 func (r *run) inputsMissing(t *task) bool {
-	return slices.ContainsFunc(t.reads, func(up *task) bool { return up.state == failed || up.state == skipped || up.how == EventShown })
+	return slices.ContainsFunc(t.reads, func(up *task) bool {
+		return up.how == EventFailed || up.how == EventSkipped || up.how == EventShown
+	})
 }
 
-// demand makes the results that t reads and gc has collected run again, and says whether there are any.
-func (r *run) demand(t *task) bool {
+// rebuildCollected makes the collected inputs of a task run again. It reports whether there are any.
+func (r *run) rebuildCollected(t *task) bool {
 	for _, up := range t.reads {
-		if up.state != finished || !up.collected {
+		if up.state != ended || !up.collected {
 			continue
 		}
 		up.collected, up.state = false, waiting
@@ -439,7 +430,7 @@ func (r *run) demand(t *task) bool {
 		}
 		up.countWaits()
 		if up.waits == 0 {
-			r.settle(up)
+			r.resolve(up)
 		}
 	}
 	t.countWaits()
@@ -450,107 +441,55 @@ func (r *run) demand(t *task) bool {
 	return false
 }
 
-// queue makes a task ready to run as soon as the schedule lets it.
+// queue makes a task ready.
 func (r *run) queue(t *task) {
 	t.state = ready
-	if t.claim == nil {
-		t.claim = &claim{task: t, need: r.machine.share(t.Node), released: r.moment, rank: t.rank, expect: t.Expect}
+	if t.request == nil {
+		t.request = &Request{ID: t.Address, Need: r.machine.share(t.Resources), ReadyAt: r.moment, Rank: t.rank, Estimate: t.Estimate}
 	}
-	r.schedule.add(t.claim)
+	r.queued.Add(t.request)
 }
 
-// start takes the key's lock and runs t; when someone else has the lock, it waits for it without holding a share of
-// the machine.
-func (r *run) start(ctx context.Context, t *task) {
-	if err := r.user.Keep(t.Key); err != nil {
-		r.release(t)
-		r.fail(t, err, 0)
-		return
+// commit reports and publishes a committed result and removes its scratch folder. A result of this process is then
+// flushed; with a nil result, another process has committed and flushed it.
+func (r *run) commit(t *task, made *artifact.Committed, took time.Duration) (m *artifact.Manifest, err error) {
+	if made != nil {
+		m = made.Manifest
+	} else if m, err = r.Store.Lookup(t.Key); err != nil {
+		return nil, fmt.Errorf("the stage succeeded, but its result is %w", err)
 	}
-	if t.Key != "" && t.lock == nil {
-		lock, err := r.Store.TryLock(t.Key)
-		if err != nil {
-			r.release(t)
-			r.fail(t, err, 0)
-			return
-		}
-		if lock == nil {
-			r.release(t)
-			r.awaitLock(ctx, t)
-			return
-		}
-		t.lock = lock
-		if r.madeMeanwhile(t) {
-			r.release(t)
-			return
-		}
+	r.reportDone(t, m, took)
+	r.publish(t, m)
+	r.recordError(r.Store.RemoveWork(t.Key))
+	if made != nil {
+		r.flusher.Add(made, t.lock)
+		t.lock = nil
 	}
-	t.state = running
-	w := Work{Node: t.Node, Experiment: r.Experiment, Store: r.Store, CPUs: t.claim.need.cpus, GPUs: t.gpus,
-		Attempt: t.attempts + 1, Log: r.folder.log(t.Address), Kill: r.kill, user: r.user, folder: r.folder, assignment: r.assignment(t), lock: t.lock, lease: t.lease.inherited()}
-	res := result{task: t, ran: true}
-	w.parts, w.inputs = t.parts, map[string]*artifact.Manifest{}
-	var commits []*pendingCommit
-	for _, up := range t.reads {
-		if up.manifest != nil {
-			w.inputs[up.Address] = up.manifest
-		}
-		if up.commit != nil {
-			commits = append(commits, up.commit)
-		}
-	}
-	w.finish = func(f *artifact.Finished) {
-		res.made.Drop() // of an attempt before
-		res.made = f
-	}
-	r.pending++
-	r.beside(func() {
-		started := time.Now()
-		if !r.inPlace(t.Node) || t.Kind.Gathers { // another process finds its inputs in the store, and a report what is behind them
-			res.err = r.awaitCommits(commits)
-		}
-		if res.err == nil {
-			res.err = r.attempts(ctx, w)
-		}
-		res.took = time.Since(started)
-		r.results <- res
-	})
+	return m, nil
 }
 
-// putAway begins to remove what was there for further stages, while the last results are recorded.
-func (r *run) putAway() {
-	r.tidying.Go(func() { r.note(r.Store.RemoveSpares()) })
+// inPlace reports whether a node runs in this process.
+func (r *run) inPlace(n *Node) bool {
+	_, here := r.Executor.(localExecutor)
+	return here && runsInPlace(n)
 }
 
-// beside runs f beside loop, on a goroutine that has done so before when one is free: the stack of a new one has to grow first, which
-// small stages feel.
-func (r *run) beside(f func()) {
-	select {
-	case r.free <- f:
-	default:
-		go func() {
-			for ; f != nil; f = <-r.free {
-				f()
-			}
-		}()
-	}
-}
-
+// awaitLock waits for another process that holds the key's lock.
 func (r *run) awaitLock(ctx context.Context, t *task) {
-	r.note(r.user.Keep(t.Key)) // what is made there is to stay
-	t.state = locked
+	r.recordError(r.session.Pin(t.Key))
+	t.state = running
 	text := "waiting: another run is making it"
-	var h holder
+	var h Holder
 	if r.Store.Holder(t.Key, &h) == nil {
-		text = "waiting: it is being made by " + h.text()
+		text = "waiting: it is being made by " + h.Text()
 	}
 	r.emit(Event{Address: t.Address, Kind: EventNote, Text: text})
 	r.pending++
-	go func() { r.results <- r.attend(ctx, t) }()
+	go func() { r.foreign <- r.waitForLock(ctx, t) }()
 }
 
-// madeMeanwhile keeps t when its result appeared before its lock could be taken.
-func (r *run) madeMeanwhile(t *task) bool {
+// reuseNew reuses a result that appeared before the key's lock was acquired.
+func (r *run) reuseNew(t *task) bool {
 	if t.Force {
 		return false
 	}
@@ -559,206 +498,175 @@ func (r *run) madeMeanwhile(t *task) bool {
 		return false
 	}
 	r.unlock(t)
-	r.keep(t, m)
+	r.reuse(t, m)
 	return true
 }
 
 func (r *run) unlock(t *task) {
 	if t.lock != nil {
-		r.note(t.lock.Unlock())
+		r.recordError(t.lock.Unlock())
 		t.lock = nil
 	}
 }
 
-func (r *run) assignment(t *task) assignment {
-	a := assignment{Address: t.Address, Key: t.Key, Inputs: map[string]string{}, Missing: map[string]*MissingError{},
-		Store: r.Store.Dir(), CPUs: t.claim.need.cpus, GPUs: t.gpus, Revision: Revision()}
-	for _, up := range t.reads {
-		missing := &MissingError{Address: up.Address}
-		switch {
-		case up.manifest != nil:
-			a.Inputs[up.Address] = up.manifest.Key
-			continue
-		case up.state == failed:
-			missing.Why = "failed: " + up.why
-			missing.Lines = withShortLines(lastLines(r.folder.log(up.Address), failureLines))
-		case up.state == skipped:
-			missing.Why = "was skipped: " + up.why
-		default:
-			missing.Why = "was made without some of its inputs and is not kept"
-		}
-		a.Missing[up.Address] = missing
-	}
-	return a
-}
-
-// take handles what a goroutine reports.
-func (r *run) take(ctx context.Context, res result) {
-	t := res.task
-	if res.recorded {
-		r.takeRecorded(res)
-		return
-	}
+// onEnded handles the end of a stage that this run executed.
+func (r *run) onEnded(ctx context.Context, e stageEnd) {
+	t := e.task
+	r.pending--
 	r.moment++
-	if !res.ran {
-		t.lock = res.lock
-		switch {
-		case res.adopted:
-			r.takeAdopted(ctx, res)
-		case res.err != nil && ctx.Err() != nil:
-			r.drop(t)
-		case res.err != nil:
-			r.fail(t, res.err, 0)
-		case r.madeMeanwhile(t):
-		case len(r.failed) > 0 && !r.keepGoing && !t.Kind.Always:
-			r.skip(t, r.halted())
-		default:
-			r.queue(t)
-		}
-		return
-	}
-	r.release(t)
-	if res.err != nil && t.Key != "" { // a stage that was killed could not do it itself
-		r.note(r.Store.Discard(t.Key))
-		res.made.Drop()
-	}
+	r.free(t)
 	switch {
-	case res.err != nil && ctx.Err() != nil: // whatever it says, it was told to stop
-		r.drop(t)
-	case res.err != nil:
-		r.fail(t, res.err, res.took)
-	case t.Key == "":
-		r.show(t, res.took)
-	case res.made != nil:
-		r.made(t, res.made, res.took)
-		return // the lock is kept until the result is recorded
+	case e.err == nil && t.Key == "":
+		r.show(t, e.took)
+	case e.err == nil:
+		r.finish(t, EventDone, e.manifest)
 	default:
-		m, err := r.Store.Lookup(t.Key)
-		if err != nil {
-			r.fail(t, fmt.Errorf("it ended well, but its result is %w", err), res.took)
-			break
+		if t.Key != "" { // a killed stage could not do it
+			r.recordError(r.Store.Discard(t.Key))
 		}
-		r.finish(t, m, res.took)
+		if ctx.Err() != nil { // the error is a consequence
+			r.interrupt(t)
+		} else {
+			r.fail(t, e.err, e.took)
+		}
 	}
 	r.unlock(t)
 }
 
-// finish takes in a committed result.
-func (r *run) finish(t *task, m *artifact.Manifest, took time.Duration) {
-	t.state, t.how, t.manifest = finished, EventDone, m
-	r.tellDone(t, m, took)
-	r.after(t)
+// onForeign handles the end of a wait for a lock, which t has now.
+func (r *run) onForeign(ctx context.Context, e foreignEnd) {
+	t := e.task
+	r.pending--
+	r.moment++
+	t.lock = e.lock
+	switch {
+	case e.adopted:
+		r.onAdopted(ctx, e)
+	case e.err != nil && ctx.Err() != nil:
+		r.abandon(t)
+	case e.err != nil:
+		r.fail(t, e.err, 0)
+	case r.reuseNew(t):
+	case len(r.failed) > 0 && !r.KeepGoing && !t.Kind.AfterFailures:
+		r.skip(t, r.stopReason())
+	default:
+		r.queue(t)
+	}
 }
 
-// tellDone tells of a committed result and publishes it.
-func (r *run) tellDone(t *task, m *artifact.Manifest, took time.Duration) {
-	seconds := max(took.Seconds(), m.Seconds) // a program may have run before us
+// finish ends a task that has a result.
+func (r *run) finish(t *task, how EventKind, m *artifact.Manifest) {
+	t.state, t.how, t.manifest = ended, how, m
+	r.settleReaders(t)
+}
+
+// reportDone reports a committed result, and outputs that differ although the key is the same.
+func (r *run) reportDone(t *task, m *artifact.Manifest, took time.Duration) {
+	seconds := max(took.Seconds(), m.Seconds) // an adopted program may have run before this run
 	r.emit(Event{Address: t.Address, Kind: EventDone, Key: t.Key, Seconds: seconds})
 	if old := t.Manifest; old != nil && old.Key == m.Key {
 		for _, port := range m.Ports() {
 			if old.Outputs[port].Digest != m.Outputs[port].Digest {
-				r.emit(Event{Address: t.Address, Kind: EventNote, Text: fmt.Sprintf("port %s came out with other bytes than the last time, although nothing it depends on changed", port)})
+				r.emit(Event{Address: t.Address, Kind: EventNote,
+					Text: fmt.Sprintf("port %s differs from the last result, although nothing it depends on has changed", port)})
 			}
 		}
 	}
-	r.publish(m, r.Store)
 }
 
-// keep takes in a result that the store had.
-func (r *run) keep(t *task, m *artifact.Manifest) {
-	t.state, t.how, t.manifest = finished, EventKept, m
-	r.note(r.Store.Remember(r.Experiment.Name, t.Address, t.Key))
+// reuse ends a task with a result of the store.
+func (r *run) reuse(t *task, m *artifact.Manifest) {
 	r.emit(Event{Address: t.Address, Kind: EventKept, Key: t.Key})
-	r.publish(m, r.Store)
-	r.after(t)
+	r.publish(t, m)
+	r.recordError(r.Store.Remember(r.Experiment.Name, t.Address, t.Key))
+	r.finish(t, EventKept, m)
 }
 
-// show takes in output that is not kept.
+// show ends a task whose output is not kept.
 func (r *run) show(t *task, took time.Duration) {
-	t.state, t.how = finished, EventShown
-	r.emit(Event{Address: t.Address, Kind: EventShown, Seconds: took.Seconds(), Path: r.folder.shown(t.Address), Text: "not kept: inputs are missing"})
+	r.emit(Event{Address: t.Address, Kind: EventShown, Seconds: took.Seconds(), Path: r.folder.shown(t.Address),
+		Text: "not kept: inputs are missing"})
 	var m artifact.Manifest
 	if err := readJSON(r.folder.path("shown", fileName(t.Address), "manifest.json"), &m); err != nil {
-		r.note(err)
+		r.recordError(err)
 	} else {
-		r.publish(&m, nil)
+		r.publish(t, &m)
 	}
-	r.after(t)
+	r.finish(t, EventShown, nil)
 }
 
-// after settles the readers of a task that has ended well.
-func (r *run) after(t *task) {
+// settleReaders resolves the readers of a task that has succeeded, as far as it was their last input.
+func (r *run) settleReaders(t *task) {
 	for _, reader := range t.readers {
 		if reader.state == waiting {
 			if reader.waits--; reader.waits == 0 {
-				r.settle(reader)
+				r.resolve(reader)
 			}
 		}
 	}
 }
 
-// fail records a failure, tells it at once, and skips what cannot run any more.
+// fail ends a task, reports its failure at once, and skips the tasks that cannot run any more.
 func (r *run) fail(t *task, err error, took time.Duration) {
-	t.state, t.why = failed, err.Error()
+	t.state, t.how, t.why = ended, EventFailed, err.Error()
 	r.failed = append(r.failed, t)
 	log := r.folder.log(t.Address)
 	lines := lastLines(log, failureLines)
-	f := &Failure{Text: err.Error(), Cause: failureCause(err, ofLastAttempt(lines)), Log: log, Lines: withShortLines(lines)}
+	f := &Failure{Text: err.Error(), Cause: failureCause(err, ofLastAttempt(lines)), Log: log, Lines: shortLines(lines)}
 	if work := r.Store.Work(t.Key); t.Key != "" && exists(work) {
 		f.Work = work
 	}
-	r.emit(Event{Address: t.Address, Kind: EventFailed, Text: err.Error(), Seconds: took.Seconds(), Path: log, Failure: f})
+	r.emit(Event{Address: t.Address, Kind: EventFailed, Text: err.Error(), Seconds: took.Seconds(), Path: log,
+		Failure: f})
 	r.unlock(t)
-	r.block(t, t.Address+" failed")
-	if !r.keepGoing {
+	r.skipReaders(t, t.Address+" failed")
+	if !r.KeepGoing {
 		for _, other := range r.tasks {
-			if !other.Kind.Always && (other.state == waiting || other.state == ready) {
-				r.skip(other, r.halted())
+			if !other.Kind.AfterFailures && (other.state == waiting || other.state == ready) {
+				r.skip(other, r.stopReason())
 			}
 		}
 	}
 }
 
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
+// stopReason is why nothing new starts after a failure.
+func (r *run) stopReason() string {
+	return r.failed[0].Address + " failed (-keep-going continues with the stages that do not need it)"
 }
 
-// halted is why nothing new starts after a failure.
-func (r *run) halted() string {
-	return r.failed[0].Address + " failed (-keep-going goes on with what does not need it)"
-}
-
-// block skips the readers of a task that has no result, except those that run after failures.
-func (r *run) block(t *task, why string) {
+// skipReaders skips the readers of a task without a result, except those that run after failures.
+func (r *run) skipReaders(t *task, why string) {
 	for _, reader := range t.readers {
 		if reader.state != waiting {
 			continue
 		}
-		if !reader.Kind.Always {
+		if !reader.Kind.AfterFailures {
 			r.skip(reader, why)
 		} else if reader.waits--; reader.waits == 0 {
-			r.settle(reader)
+			r.resolve(reader)
 		}
 	}
 }
 
 func (r *run) skip(t *task, why string) {
 	if t.state == ready {
-		r.schedule.remove(t.claim)
+		r.queued.Remove(t.request)
 	}
-	t.state, t.why = skipped, why
+	t.state, t.how, t.why = ended, EventSkipped, why
 	r.unlock(t)
 	r.emit(Event{Address: t.Address, Kind: EventSkipped, Text: why})
-	r.block(t, why)
+	r.skipReaders(t, why)
 }
 
-// drop gives up a task because the run was interrupted.
-func (r *run) drop(t *task) {
-	if t.state == running {
-		r.emit(Event{Address: t.Address, Kind: EventSkipped, Text: "interrupted; its scratch folder is kept for the next run"})
-	}
-	t.state, t.why = skipped, "interrupted"
+// interrupt abandons a task that was running here.
+func (r *run) interrupt(t *task) {
+	r.emit(Event{Address: t.Address, Kind: EventSkipped, Text: "interrupted; its scratch folder is kept for the next run"})
+	r.abandon(t)
+}
+
+// abandon ends a task after an interrupt.
+func (r *run) abandon(t *task) {
+	t.state, t.how, t.why = ended, EventSkipped, "interrupted"
 	r.unlock(t)
 }
 
@@ -766,14 +674,9 @@ func (r *run) drop(t *task) {
 func (r *run) outcome() map[string]int {
 	counts := map[string]int{}
 	for _, t := range r.tasks {
-		switch {
-		case t.state == failed:
-			counts[string(EventFailed)]++
-		case t.state == skipped:
-			counts[string(EventSkipped)]++
-		case t.how != "":
+		if t.how != "" {
 			counts[string(t.how)]++
-		default:
+		} else {
 			counts[string(t.Verb)]++
 		}
 	}
@@ -793,8 +696,8 @@ func (r *run) emit(e Event) {
 	r.observe(e)
 }
 
-// note keeps the first error of the run's own book-keeping, which does not stop it.
-func (r *run) note(err error) {
+// recordError stores the first error of the run's own bookkeeping, which does not stop it.
+func (r *run) recordError(err error) {
 	if err == nil || errors.Is(err, os.ErrNotExist) {
 		return
 	}

@@ -1,15 +1,16 @@
-package engine
+package engine_test
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/enginetest"
 )
 
-// BenchmarkNullRun plans and "runs" 1,000 stages that are all up to date, from the file to the last line, without the
-// start of a process.
+// BenchmarkNullRun loads, plans and runs 1,000 stages that are all up to date.
 func BenchmarkNullRun(b *testing.B) {
 	const n = 1000
 	dir := b.TempDir()
@@ -19,15 +20,12 @@ func BenchmarkNullRun(b *testing.B) {
 		fmt.Fprintf(&text, "stage \"light\" \"s%d\" {\n  text = \"%d\"\n}\n", i, i)
 	}
 	file, store := filepath.Join(dir, "x.hcl"), filepath.Join(dir, "store")
-	for path, content := range map[string]string{file: text.String(), filepath.Join(dir, "site.hcl"): labSite} {
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			b.Fatal(err)
-		}
-	}
+	enginetest.WriteFile(b, file, text.String())
+	enginetest.WriteFile(b, filepath.Join(dir, "site.hcl"), enginetest.Site)
 	run := func() {
-		p, err := planToys(file, store)
+		p, err := enginetest.PlanToys(file, store)
 		if err == nil {
-			err = p.Run(b.Context(), RunOptions{}, func(Event) {})
+			err = p.Run(b.Context(), engine.RunOptions{}, func(engine.Event) {})
 		}
 		if err != nil {
 			b.Fatal(err)

@@ -10,22 +10,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
+	"time"
 )
 
-// Causes of failures that a retry may name (`retry { on = ["oom"] }`). A failure without a cause is deterministic, as
-// far as anyone knows, and never retried unless a pattern of the user's matches its text.
-const (
-	CauseOOM       = "oom"       // out of memory, on host or device
-	CauseNaN       = "nan"       // a number that is none where one is needed
-	CausePreempted = "preempted" // told to stop by someone else
-	CauseTimeout   = "timeout"   // ran longer than its timeout
-	CauseKilled    = "killed"    // by SIGKILL of someone unknown; a retry does not name it
-)
-
-// failureCauses are all of them.
-var failureCauses = []string{CauseOOM, CauseNaN, CausePreempted, CauseTimeout}
-
-// WithCause marks an error of a stage with one of the causes, for the engine's retry rules.
+// WithCause marks an error of a stage with one of the causes, for the retry rules.
 func WithCause(cause string, err error) error { return &causeError{cause, err} }
 
 type causeError struct {
@@ -36,22 +25,10 @@ type causeError struct {
 func (e *causeError) Error() string { return e.err.Error() }
 func (e *causeError) Unwrap() error { return e.err }
 
-// Failure says why a stage failed and where to look.
-type Failure struct {
-	Text  string   `json:"text"`            // the error, once
-	Cause string   `json:"cause,omitempty"` // one of the Cause constants; "" is deterministic
-	Log   string   `json:"log,omitempty"`   // path of its log
-	Lines []string `json:"lines,omitempty"` // the last of it
-	Work  string   `json:"work,omitempty"`  // scratch folder it left
-}
-
-// err is the failure as the error it was.
-func (f *Failure) err() error { return keepCause(f.Cause, errors.New(f.Text)) }
-
-// RunError says that stages failed. Each failure was told by an event already.
+// RunError reports that stages failed. Each failure was an event before.
 type RunError struct {
 	Failed  []string // addresses
-	Skipped []string // because of them
+	Skipped []string // because of the failures
 }
 
 func (e *RunError) Error() string {
@@ -65,22 +42,67 @@ func (e *RunError) Error() string {
 	return text
 }
 
-// ErrInterrupted says that a run stopped because its context ended; what was committed stays.
+// ErrInterrupted reports that a run stopped because its context ended. Committed results stay.
 var ErrInterrupted = errors.New("interrupted")
 
 var errTimeout = errors.New("ran longer than its timeout")
 
-// oomText is how allocators and the kernel say that memory ran out.
+func timeoutError(limit time.Duration) error { return fmt.Errorf("%w of %v", errTimeout, limit) }
+
+// codeError explains an exit code of a program; nil for 0. A shell reports a signal as a code above 128.
+func codeError(name string, code int, kills int64) error {
+	switch signal := syscall.Signal(code - 128); {
+	case code == 0:
+		return nil
+	case code == 127:
+		return fmt.Errorf("%s ended with exit code 127, as when a program is not found", name)
+	case signal == syscall.SIGKILL, signal == syscall.SIGTERM, signal == syscall.SIGHUP, signal == syscall.SIGINT:
+		return signalError(signal, kills)
+	}
+	return fmt.Errorf("%s ended with exit code %d", name, code)
+}
+
+// exitError explains the end of a process that reported no error. kills is oomKills before its start.
+func exitError(exit Exit, kills int64) error {
+	if exit.Signal == 0 {
+		return fmt.Errorf("its process ended with exit code %d", exit.Code)
+	}
+	return signalError(exit.Signal, kills)
+}
+
+// signalError explains the signal that ended a process.
+func signalError(signal syscall.Signal, kills int64) error {
+	switch signal {
+	case syscall.SIGKILL:
+		return killedError(kills, oomKills())
+	case syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT:
+		return WithCause(CausePreempted, fmt.Errorf("its process got a request to stop (%v)", signal))
+	}
+	return fmt.Errorf("its process died: %v", signal)
+}
+
+// killedError distinguishes a kill because memory ran out from others, by oomKills before and after.
+func killedError(before, after int64) error {
+	if before >= 0 && after > before {
+		return WithCause(CauseOOM, errors.New("the kernel killed its process because memory ran out (SIGKILL)"))
+	}
+	return WithCause(CauseKilled, errors.New("its process was killed (SIGKILL)"))
+}
+
+// oomText matches the messages of allocators and of the kernel when memory runs out.
 var oomText = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)out of memory|can(no|')t allocate memory|not enough memory|bad_alloc|CUDA_ERROR_OUT_OF_MEMORY`)
 })
 
-// causeOf sorts an error of a stage under one of the causes, or "".
+// causeOf returns the cause of a stage's error, or "".
 func causeOf(err error) string {
 	var marked *causeError
+	var failure *Failure
 	switch {
 	case errors.As(err, &marked):
 		return marked.cause
+	case errors.As(err, &failure) && failure.Cause != "":
+		return failure.Cause
 	case errors.Is(err, errTimeout) || errors.Is(err, context.DeadlineExceeded):
 		return CauseTimeout
 	case oomText().MatchString(err.Error()):
@@ -89,8 +111,7 @@ func causeOf(err error) string {
 	return ""
 }
 
-// failureCause is causeOf, or what the last lines of the log say when the error itself does not: of a program it only gives
-// an exit code.
+// failureCause is causeOf, or the cause in the last lines of the log, because the error of a program has only an exit code.
 func failureCause(err error, lines []string) string {
 	cause := causeOf(err)
 	if cause == "" && slices.ContainsFunc(lines, oomText().MatchString) {
@@ -99,11 +120,10 @@ func failureCause(err error, lines []string) string {
 	return cause
 }
 
-// retries says whether a failure is one of those that the retry block names.
+// retries reports whether the retry block names a failure.
 func (r Retry) retries(cause, text string) bool {
 	return slices.ContainsFunc(r.On, func(on string) bool {
-		switch on {
-		case CauseOOM, CauseNaN, CausePreempted, CauseTimeout:
+		if slices.Contains(failureCauses, on) {
 			return on == cause
 		}
 		pattern, err := regexp.Compile(on)
@@ -111,10 +131,10 @@ func (r Retry) retries(cause, text string) bool {
 	})
 }
 
-// failureLines is how much of a log is shown with a failure.
+// failureLines is the number of log lines shown with a failure.
 const failureLines = 12
 
-// lastLines returns the last n lines of a file, reading at most 64 KiB of it.
+// lastLines returns the last n lines of a file; it reads at most 64 KiB.
 func lastLines(path string, n int) []string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -136,30 +156,20 @@ func lastLines(path string, n int) []string {
 		return nil
 	}
 	lines := strings.Split(text, "\n")
-	if from > 0 && len(lines) > 1 { // the first one is torn
+	if from > 0 && len(lines) > 1 { // the first line is incomplete
 		lines = lines[1:]
 	}
 	return lines[max(0, len(lines)-n):]
 }
 
-// shownOfLine is how many bytes of a line are shown with a failure: the last ones.
-const shownOfLine = 1000
-
-// withShortLines returns the lines with the beginnings of long ones replaced by "… ".
-func withShortLines(lines []string) []string {
+// shortLines returns the lines with long ones reduced to "… " and their last 1000 bytes.
+func shortLines(lines []string) []string {
+	const most = 1000
 	short := slices.Clone(lines)
 	for i, line := range short {
-		if len(line) > shownOfLine {
-			short[i] = "… " + strings.ToValidUTF8(line[len(line)-shownOfLine:], "")
+		if len(line) > most {
+			short[i] = "… " + strings.ToValidUTF8(line[len(line)-most:], "")
 		}
 	}
 	return short
-}
-
-// Plural writes "1 stage", "2 stages".
-func Plural(n int, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return fmt.Sprintf("%d %s", n, noun)
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -11,8 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -21,20 +22,20 @@ import (
 	"rcgrpo/engine/internal/disk"
 )
 
-// runFolder is the folder of one run, STORE/runs/EXPERIMENT/ID:
+// Folder is the folder of one run, STORE/runs/EXPERIMENT/ID:
 //
-//	files/          the experiment's files as they were
+//	files/          a copy of the experiment's files
 //	source.json     Source for Load, with the values of all variables and the digests of all data
 //	plan.json       RunRecord
-//	nodes/NAME.json assignment of a stage, rewritten at each start
-//	nodes/NAME.events.jsonl what the process of a stage tells, begun anew at each start
-//	logs/NAME.log   output of a stage from its first byte; of a short one it is there when that has ended
-//	shown/NAME/     output that is not kept, because inputs were missing
+//	nodes/NAME.json Assignment of a stage, rewritten at each start
+//	nodes/NAME.events.jsonl events of the stage's process, truncated at each start
+//	logs/NAME.log   output of a stage
+//	shown/NAME/     output that is not committed, because inputs were missing
 //	events.jsonl
 //	lock            held while the run goes on
-type runFolder string
+type Folder string
 
-// RunRecord says what a run set out to do.
+// RunRecord describes a run and its plan.
 type RunRecord struct {
 	ID         string
 	Experiment string
@@ -49,23 +50,53 @@ type RunRecord struct {
 // RunNodeRecord is a node of a RunRecord.
 type RunNodeRecord struct {
 	Address string
-	Verb    Verb
+	Verb    string
 	Cause   string  `json:",omitempty"`
 	Key     string  `json:",omitempty"`
 	Expect  float64 `json:",omitempty"` // seconds
 }
 
-func (f runFolder) id() string { return filepath.Base(string(f)) }
-func (f runFolder) path(p ...string) string {
+// Assignment describes one attempt at a node. It is stored as JSON for the process of the stage.
+type Assignment struct {
+	Address  string
+	Key      string                   // "" if inputs are missing: the output is shown, not committed
+	Inputs   map[string]string        // key of the result of each input, by address
+	Missing  map[string]*MissingError `json:",omitempty"` // inputs without a result, by address
+	Store    string
+	CPUs     int
+	GPUs     []string
+	Attempt  int
+	Since    time.Time // start of this attempt
+	Kills    int64     // oomKills at the start
+	Revision string
+}
+
+// MissingError reports a missing input of a stage that runs after failures (Kind.AfterFailures).
+type MissingError struct {
+	Address string   // of the stage that should have made the input
+	Why     string   // "failed: …", "was skipped: stage.model.base failed"
+	Lines   []string // the last lines of its log, if it failed
+}
+
+func (e *MissingError) Error() string { return fmt.Sprintf("%s is missing: it %s", e.Address, e.Why) }
+
+func (f Folder) id() string         { return filepath.Base(string(f)) }
+func (f Folder) experiment() string { return filepath.Base(filepath.Dir(string(f))) }
+func (f Folder) path(p ...string) string {
 	return filepath.Join(append([]string{string(f)}, p...)...)
 }
-func (f runFolder) log(address string) string   { return f.path("logs", fileName(address)+".log") }
-func (f runFolder) shown(address string) string { return f.path("shown", fileName(address)) }
-func (f runFolder) events(address string) string {
+func (f Folder) log(address string) string   { return f.path("logs", fileName(address)+".log") }
+func (f Folder) shown(address string) string { return f.path("shown", fileName(address)) }
+func (f Folder) events(address string) string {
 	return f.path("nodes", fileName(address)+".events.jsonl")
 }
 
-// fileName makes an address a file's name: readable, and distinct for distinct addresses.
+// RunName returns the name of a run folder for people: EXPERIMENT/ID.
+func RunName(folder string) string {
+	return filepath.Join(Folder(folder).experiment(), Folder(folder).id())
+}
+
+// fileName turns an address into a readable file name. Distinct addresses have distinct names.
 func fileName(address string) string {
 	name := strings.Map(func(r rune) rune {
 		switch {
@@ -73,137 +104,111 @@ func fileName(address string) string {
 			return r
 		}
 		return '_'
-	}, shellAddress(address))
-	if name != shellAddress(address) || len(name) > 120 {
+	}, ShortAddress(address))
+	if name != ShortAddress(address) || len(name) > 120 {
 		sum := sha256.Sum256([]byte(address))
 		name = name[:min(len(name), 120)] + "-" + hex.EncodeToString(sum[:4])
 	}
 	return name
 }
 
-// createRunFolder makes the folder of a run of p with everything a child process needs, and locks it. It appears whole,
-// by one rename.
-func createRunFolder(p *Plan) (runFolder, *os.File, error) {
-	var tail [2]byte
-	rand.Read(tail[:])
-	started := time.Now()
-	x := p.Experiment
-	before, err := runFolders(p.Store, x.Name)
+// createFolder creates and locks the folder of a new run of an experiment. It appears complete, by one rename. files are
+// the experiment's files by base name; createFolder sets the path of the source, and the id, time and process of the
+// record.
+func createFolder(store *artifact.Store, source Source, files map[string][]byte, record RunRecord) (Folder, *os.File, error) {
+	folders, err := runFolders(store, record.Experiment)
 	if err != nil {
 		return "", nil, err
 	}
-	id := runTime(started, before) + "-" + hex.EncodeToString(tail[:])
-	f := runFolder(filepath.Join(p.Store.Runs(x.Name), id))
-	aside := runFolder(filepath.Join(p.Store.Runs(x.Name), "."+id))
-	if err := p.Store.MakeDir(p.Store.Runs(x.Name)); err != nil {
-		return f, nil, fmt.Errorf("make the run folder: %w", err)
-	}
-	for _, sub := range []string{"files", "nodes", "logs"} {
-		if err := disk.MkdirAll(aside.path(sub), 0o700); err != nil {
-			return f, nil, fmt.Errorf("make the run folder: %w", err)
+	var suffix [2]byte
+	rand.Read(suffix[:])
+	started := time.Now()
+	runs := store.Runs(record.Experiment)
+	record.ID = runTime(started, folders) + "-" + hex.EncodeToString(suffix[:])
+	record.Started, record.PID, record.Host = started.UTC(), os.Getpid(), hostName()
+	f, temporary := Folder(filepath.Join(runs, record.ID)), Folder(filepath.Join(runs, "."+record.ID))
+	source.Path = f.path("files")
+	if len(files) == 1 {
+		for name := range files {
+			source.Path = f.path("files", name)
 		}
 	}
-	lock, err := disk.OpenFile(aside.path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err := store.MakeDir(runs); err != nil {
+		return f, nil, fmt.Errorf("create the run folder: %w", err)
+	}
+	for _, sub := range []string{"files", "nodes", "logs"} {
+		if err := disk.MkdirAll(temporary.path(sub), 0o700); err != nil {
+			return f, nil, fmt.Errorf("create the run folder: %w", err)
+		}
+	}
+	lock, err := disk.OpenFile(temporary.path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return f, nil, err
 	}
-	if err := disk.Flock(lock, unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return f, nil, errors.Join(err, lock.Close())
+	err = disk.Flock(lock, unix.LOCK_EX|unix.LOCK_NB)
+	for name, text := range files {
+		if err == nil {
+			err = disk.WriteFile(temporary.path("files", name), text, 0o600)
+		}
 	}
-	err = f.write(p, started, aside)
 	if err == nil {
-		err = disk.Rename(string(aside), string(f))
+		err = writeJSON(temporary.path("source.json"), source)
+	}
+	if err == nil {
+		err = writeJSON(temporary.path("plan.json"), record)
+	}
+	if err == nil {
+		err = disk.Rename(string(temporary), string(f))
 	}
 	if err != nil {
-		return f, nil, errors.Join(err, lock.Close())
+		return f, nil, errors.Join(fmt.Errorf("create the run folder: %w", err), lock.Close())
 	}
 	return f, lock, nil
 }
 
-// runTimeFormat is how the id of a run begins. Ids sort by it.
+// runTimeFormat is the prefix of a run's id. Runs are sorted by id.
 const runTimeFormat = "20060102-150405.000"
 
-// runTime is the time in the id of a new run: that of its start, but later than that of every run before, newest first,
-// also when somebody has set the clock back meanwhile.
-func runTime(started time.Time, before []runFolder) string {
+// runTime returns the prefix for a new run: its start time, or a later one if the newest run has a later prefix because
+// the clock was set back. folders are sorted, newest first.
+func runTime(started time.Time, folders []Folder) string {
 	now := started.UTC().Format(runTimeFormat)
-	if len(before) == 0 {
+	if len(folders) == 0 {
 		return now
 	}
-	newest := before[0].id()
+	newest := folders[0].id()
 	newest = newest[:min(len(newest), len(runTimeFormat))]
-	if at, err := time.Parse(runTimeFormat, newest); err == nil && newest >= now {
-		return at.Add(time.Millisecond).Format(runTimeFormat)
+	if t, err := time.Parse(runTimeFormat, newest); err == nil && newest >= now {
+		return t.Add(time.Millisecond).Format(runTimeFormat)
 	}
 	return now
 }
 
-// write fills the folder while it lies aside.
-func (f runFolder) write(p *Plan, started time.Time, aside runFolder) error {
-	x := p.Experiment
-	for _, path := range x.Paths { // as they were read, whatever happened to them since
-		if err := disk.WriteFile(aside.path("files", filepath.Base(path)), x.Files[path].Bytes, 0o600); err != nil {
-			return fmt.Errorf("copy the experiment into its run folder: %w", err)
-		}
-	}
-	source := Source{Path: f.path("files"), Vars: x.Vars, Base: x.Dir, Name: x.Name, Digests: x.Digests,
-		Env: slices.DeleteFunc(slices.Clone(x.Source.Env), notForTheFolder)}
-	if len(x.Paths) == 1 {
-		source.Path = f.path("files", filepath.Base(x.Paths[0]))
-	}
-	if x.Site != nil && x.Site.Path != "" {
-		site, err := filepath.Abs(x.Site.Path)
-		if err != nil {
-			return err
-		}
-		source.Site = site
-	}
-	host, _ := os.Hostname()
-	record := RunRecord{ID: f.id(), Experiment: x.Name, Path: x.Source.Path, Started: started.UTC(), PID: os.Getpid(),
-		Host: host, Revision: Revision()}
-	for _, n := range p.Nodes {
-		record.Nodes = append(record.Nodes, RunNodeRecord{n.Address, n.Verb, n.Cause.Text, n.Key, n.Expect.Seconds()})
-	}
-	var sourceErr error
-	var beside sync.WaitGroup // both name everything there is
-	beside.Go(func() { sourceErr = writeJSON(aside.path("source.json"), source) })
-	planErr := writeJSON(aside.path("plan.json"), record)
-	beside.Wait()
-	return errors.Join(sourceErr, planErr)
-}
-
-// notForTheFolder picks the environment variables that a run folder does not keep: those that Load does not read, which
-// may be secrets, and those of the experiment's variables, whose values stand in Vars.
-func notForTheFolder(v string) bool {
-	name, _, _ := strings.Cut(v, "=")
-	return name != "HOME" && !strings.HasPrefix(name, "RCGRPO_") || strings.HasPrefix(name, "RCGRPO_VAR_")
-}
-
-func (f runFolder) source() (Source, error) {
+func (f Folder) source() (Source, error) {
 	var s Source
 	return s, readJSON(f.path("source.json"), &s)
 }
 
-func (f runFolder) record() (RunRecord, error) {
+func (f Folder) record() (RunRecord, error) {
 	var r RunRecord
 	return r, readJSON(f.path("plan.json"), &r)
 }
 
-func (f runFolder) assign(a assignment) error {
+func (f Folder) assign(a Assignment) error {
 	return writeJSON(f.path("nodes", fileName(a.Address)+".json"), a)
 }
 
-func (f runFolder) assignment(address string) (assignment, error) {
-	var a assignment
+func (f Folder) assignment(address string) (Assignment, error) {
+	var a Assignment
 	err := readJSON(f.path("nodes", fileName(address)+".json"), &a)
 	if errors.Is(err, fs.ErrNotExist) {
-		return a, fmt.Errorf("run folder %s has started no %s", f, address)
+		return a, fmt.Errorf("run folder %s has not started %s", f, address)
 	}
 	return a, err
 }
 
-// live says whether the run still goes on. Asking takes the lock shared, for an instant, and only when it is free.
-func (f runFolder) live() bool {
+// live reports whether the engine of the run is running, without waiting for the lock.
+func (f Folder) live() bool {
 	lock, err := os.Open(f.path("lock"))
 	if err != nil {
 		return false
@@ -212,22 +217,118 @@ func (f runFolder) live() bool {
 	return errors.Is(unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
-// runFolders returns the run folders of an experiment, the newest first.
-func runFolders(store *artifact.Store, experiment string) ([]runFolder, error) {
-	entries, err := os.ReadDir(store.Runs(experiment))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	var all []runFolder
-	for _, e := range slices.Backward(entries) {
-		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") { // one that is being made, or was when its run was killed
-			all = append(all, runFolder(filepath.Join(store.Runs(experiment), e.Name())))
+// runFolders returns the run folders of an experiment, newest first.
+func runFolders(store *artifact.Store, experiment string) ([]Folder, error) {
+	names, err := subfolders(store.Runs(experiment))
+	var all []Folder
+	for _, name := range slices.Backward(names) {
+		if !strings.HasPrefix(name, ".") { // incomplete: createFolder has not renamed it
+			all = append(all, Folder(filepath.Join(store.Runs(experiment), name)))
 		}
 	}
+	return all, err
+}
+
+// subfolders returns the sorted names of the folders in dir; none if dir does not exist.
+func subfolders(dir string) (names []string, err error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, err
+}
+
+// FindRun returns the folder of a run. The name is a folder, EXPERIMENT/ID, ID, a unique prefix of these, or `latest` or
+// `latest~N` (the Nth before it), of the experiment given before it (EXPERIMENT/latest) or by the parameter; "": of all.
+func FindRun(store *artifact.Store, experiment, name string) (string, error) {
+	if exists(Folder(name).path("plan.json")) {
+		return name, nil
+	}
+	runs, err := allRuns(store)
+	if err != nil {
+		return "", err
+	}
+	if len(runs) == 0 {
+		return "", fmt.Errorf("there is no run %s: %s has none", name, store.Runs(""))
+	}
+	if prefix, back, ok := parseLatest(name); ok {
+		return nthRun(runs, cmp.Or(prefix, experiment), back)
+	}
+	var found []string
+	for _, f := range runs {
+		run := RunName(string(f))
+		if run == name || f.id() == name {
+			return string(f), nil
+		}
+		if strings.HasPrefix(run, name) || strings.HasPrefix(f.id(), name) {
+			found = append(found, run)
+		}
+	}
+	switch len(found) {
+	case 1:
+		return store.Runs(found[0]), nil
+	case 0:
+		var names []string
+		for _, f := range runs[:min(5, len(runs))] {
+			names = append(names, RunName(string(f)))
+		}
+		return "", fmt.Errorf("there is no run %s in %s; the last ones are %s", name, store.Runs(""), strings.Join(names, ", "))
+	}
+	return "", fmt.Errorf("%s is ambiguous: it matches the runs %s", name, strings.Join(found, ", "))
+}
+
+// allRuns returns the run folders of all experiments, newest first.
+func allRuns(store *artifact.Store) ([]Folder, error) {
+	experiments, err := Experiments(store)
+	if err != nil {
+		return nil, err
+	}
+	var all []Folder
+	for _, experiment := range experiments {
+		folders, err := runFolders(store, experiment)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, folders...)
+	}
+	slices.SortFunc(all, func(a, b Folder) int { return strings.Compare(b.id(), a.id()) })
 	return all, nil
 }
 
-// writeJSON writes aside and renames, so that a reader sees a whole file.
+// parseLatest parses "latest", "latest~2" and "x/latest~2".
+func parseLatest(name string) (experiment string, back int, ok bool) {
+	if i := strings.LastIndexByte(name, '/'); i >= 0 {
+		experiment, name = name[:i], name[i+1:]
+	}
+	name, count, counted := strings.Cut(name, "~")
+	if counted {
+		var err error
+		if back, err = strconv.Atoi(count); err != nil || back < 0 {
+			return "", 0, false
+		}
+	}
+	return experiment, back, name == "latest"
+}
+
+// nthRun counts back from the newest run of an experiment; "": of all.
+func nthRun(runs []Folder, experiment string, back int) (string, error) {
+	runs = slices.DeleteFunc(runs, func(f Folder) bool { return experiment != "" && f.experiment() != experiment })
+	if back < len(runs) {
+		return string(runs[back]), nil
+	}
+	have := "there are"
+	if experiment != "" {
+		have = experiment + " has"
+	}
+	return "", fmt.Errorf("there is no latest~%d: %s %s", back, have, Plural(len(runs), "run"))
+}
+
+// writeJSON replaces a file, so that a reader sees the old or the new content.
 func writeJSON(path string, v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {

@@ -1,89 +1,73 @@
-package engine
+package engine_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"rcgrpo/engine/artifact"
+	"rcgrpo/engine"
+	"rcgrpo/engine/enginetest"
 )
 
-// script is an executor that runs nothing: each node waits in its hall until the test lets it end.
-type script struct {
+// scripted is an executor in which every node waits until the test ends it.
+type scripted struct {
 	mu      sync.Mutex
-	inside  []Work
-	arrived chan Work
+	running []engine.Work
+	started chan engine.Work
 	leave   map[string]chan error
 }
 
-func newScript() *script {
-	return &script{arrived: make(chan Work), leave: map[string]chan error{}}
+func newScripted() *scripted {
+	return &scripted{started: make(chan engine.Work), leave: map[string]chan error{}}
 }
 
-func (s *script) Execute(ctx context.Context, w Work, observe func(Event)) error {
-	name := shellAddress(w.Node.Address)
+func (s *scripted) Execute(ctx context.Context, w engine.Work, observe func(engine.Event)) error {
 	leave := make(chan error)
 	s.mu.Lock()
-	s.inside = append(s.inside, w)
-	s.leave[name] = leave
+	s.running = append(s.running, w)
+	s.leave[engine.ShortAddress(w.Node.Address)] = leave
 	s.mu.Unlock()
-	s.arrived <- w
+	s.started <- w
 	err := <-leave
 	s.mu.Lock()
-	s.inside = slices.DeleteFunc(s.inside, func(o Work) bool { return o.Node == w.Node })
+	s.running = slices.DeleteFunc(s.running, func(o engine.Work) bool { return o.Node == w.Node })
 	s.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	g, err := w.Store.Begin(w.assignment.Key)
-	if err != nil {
-		return err
-	}
-	dir, err := g.Dir("out")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(dir, "out.txt"), []byte(name), 0o644); err != nil {
-		return err
-	}
-	_, err = g.Commit(artifact.Manifest{Experiment: "x", Address: w.Node.Address}, w.Node.Outputs)
-	return err
+	return w.Perform(ctx, observe)
 }
 
-// next waits for n more nodes to start and returns their names, sorted.
-func (s *script) next(n int) []string {
-	var names []string
+// next waits until n more nodes have started and returns their names, sorted.
+func (s *scripted) next(n int) (names []string) {
 	for range n {
-		w := <-s.arrived
-		names = append(names, shellAddress(w.Node.Address))
+		names = append(names, engine.ShortAddress((<-s.started).Node.Address))
 	}
 	slices.Sort(names)
 	return names
 }
 
-func (s *script) end(name string, err error) {
+func (s *scripted) end(name string, err error) {
 	s.mu.Lock()
 	leave := s.leave[name]
 	s.mu.Unlock()
 	leave <- err
 }
 
-// occupied returns the GPU ids in use and the CPUs, and reports an id in use twice.
-func (s *script) occupied(t *testing.T) (gpus []string, cpus int) {
+// inUse returns the reserved GPUs and CPUs. A GPU that is reserved twice is an error.
+func (s *scripted) inUse(t *testing.T) (gpus []string, cpus int) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, w := range s.inside {
+	for _, w := range s.running {
 		for _, id := range w.GPUs {
 			if slices.Contains(gpus, id) {
-				t.Errorf("GPU %s is in use twice", id)
+				t.Errorf("GPU %s is reserved twice", id)
 			}
 			gpus = append(gpus, id)
 		}
@@ -92,10 +76,10 @@ func (s *script) occupied(t *testing.T) (gpus []string, cpus int) {
 	return gpus, cpus
 }
 
-func TestLongestExpectedPathStartsFirstWithinTheSlots(t *testing.T) {
-	l := newLab(t)
-	l.put("site.hcl", "executor \"local\" {\n cpus = 2\n gpus = []\n}\n")
-	l.write(`
+func TestLongestExpectedPathStartsFirstWithinTheCPUs(t *testing.T) {
+	l := enginetest.NewLab(t)
+	l.Put("site.hcl", "executor \"local\" {\n cpus = 2\n gpus = []\n}\n")
+	l.Write(`
 stage "toy" "short" {
   text = "1"
 }
@@ -109,14 +93,13 @@ stage "toy" "tail" {
   from = [stage.toy.head.out]
 }
 `)
-	p := l.plan()
+	p := l.Plan()
 	for _, n := range p.Nodes {
-		n.Expect = map[string]time.Duration{"toy.short": 5 * time.Second, "toy.medium": 20 * time.Second,
-			"toy.head": 10 * time.Second, "toy.tail": 60 * time.Second}[shellAddress(n.Address)]
+		n.Estimate = map[string]time.Duration{"toy.short": 5 * time.Second, "toy.medium": 20 * time.Second,
+			"toy.head": 10 * time.Second, "toy.tail": 60 * time.Second}[engine.ShortAddress(n.Address)]
 	}
-	s := newScript()
-	done := make(chan record)
-	go func() { done <- l.runPlan(t.Context(), p, RunOptions{Executor: s}) }()
+	s, done := newScripted(), make(chan enginetest.Record)
+	go func() { done <- l.RunPlan(t.Context(), p, engine.RunOptions{Executor: s}) }()
 	if got, want := s.next(2), []string{"toy.head", "toy.medium"}; !slices.Equal(got, want) {
 		t.Errorf("first: got %v, want %v", got, want)
 	}
@@ -124,55 +107,52 @@ stage "toy" "tail" {
 	if got, want := s.next(1), []string{"toy.tail"}; !slices.Equal(got, want) {
 		t.Errorf("then: got %v, want %v", got, want)
 	}
-	if _, cpus := s.occupied(t); cpus != 2 {
+	if _, cpus := s.inUse(t); cpus != 2 {
 		t.Errorf("CPUs in use: got %d, want 2", cpus)
 	}
 	s.end("toy.medium", nil)
 	s.next(1)
 	s.end("toy.short", nil)
 	s.end("toy.tail", nil)
-	if r := <-done; r.err != nil {
-		t.Error(r.err)
+	if r := <-done; r.Err != nil {
+		t.Error(r.Err)
 	}
 }
 
 func TestGPUsAreExclusive(t *testing.T) {
-	l := newLab(t)
-	l.put("site.hcl", "executor \"local\" {\n cpus = 64\n gpus = [\"0\", \"1\", \"2\", \"3\"]\n}\n")
+	l := enginetest.NewLab(t)
+	l.Put("site.hcl", "executor \"local\" {\n cpus = 64\n gpus = [\"0\", \"1\", \"2\", \"3\"]\n}\n")
 	var stages strings.Builder
 	for i := range 12 {
-		fmt.Fprintf(&stages, "stage \"toy\" \"s%d\" {\n text = \"%d\"\n resources {\n gpus = %d\n }\n}\n", i, i, 1+i%3)
+		fmt.Fprintf(&stages, "stage \"toy\" \"s%[1]d\" {\n text = \"%[1]d\"\n resources {\n gpus = %d\n }\n}\n", i, 1+i%3)
 	}
-	l.write(stages.String())
-	s := newScript()
-	done := make(chan record, 1)
-	go func() { done <- l.run(RunOptions{Executor: s}) }()
+	l.Write(stages.String())
+	s, done := newScripted(), make(chan enginetest.Record)
+	go func() { done <- l.Run(engine.RunOptions{Executor: s}) }()
 	for range 12 {
-		// Whatever has started holds devices of its own; the first of them makes room for the next.
-		w := <-s.arrived
-		if gpus, _ := s.occupied(t); len(gpus) > 4 {
+		w := <-s.started
+		if gpus, _ := s.inUse(t); len(gpus) > 4 {
 			t.Errorf("GPUs in use: got %v, want at most 4", gpus)
 		}
 		if len(w.GPUs) != w.Node.Resources.GPUs {
-			t.Errorf("%s got %v, want %d", w.Node.Address, w.GPUs, w.Node.Resources.GPUs)
+			t.Errorf("%s: got GPUs %v, want %d", w.Node.Address, w.GPUs, w.Node.Resources.GPUs)
 		}
-		go s.end(shellAddress(w.Node.Address), nil)
+		go s.end(engine.ShortAddress(w.Node.Address), nil)
 	}
-	if r := <-done; r.err != nil {
-		t.Error(r.err)
+	if r := <-done; r.Err != nil {
+		t.Error(r.Err)
 	}
 }
 
-func TestExecutorsErrorIsTheFailure(t *testing.T) {
-	l := newLab(t)
-	l.write("stage \"toy\" \"a\" {\n}\n")
-	s := newScript()
-	done := make(chan record)
-	go func() { done <- l.run(RunOptions{Executor: s}) }()
+func TestErrorOfTheExecutorIsTheFailure(t *testing.T) {
+	l := enginetest.NewLab(t)
+	l.Write("stage \"toy\" \"a\" {\n}\n")
+	s, done := newScripted(), make(chan enginetest.Record)
+	go func() { done <- l.Run(engine.RunOptions{Executor: s}) }()
 	s.next(1)
 	s.end("toy.a", errors.New("no such queue"))
 	r := <-done
-	if failed, ok := r.find(EventFailed, "toy.a"); !ok || failed.Text != "no such queue" {
-		t.Errorf("got %s, want the executor's error", r.text())
+	if failed, ok := r.Find(engine.EventFailed, "toy.a"); !ok || failed.Text != "no such queue" {
+		t.Errorf("got %s, want the executor's error", r)
 	}
 }

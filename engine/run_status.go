@@ -6,18 +6,17 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
 
 	"rcgrpo/engine/artifact"
 )
 
-// RunStatus is what a run folder tells about its run.
+// RunStatus is the state of a run.
 type RunStatus struct {
 	RunRecord
 	Folder string
-	Live   bool // its engine is there
-	Ended  bool // it came to its end, whatever that was; neither Live nor Ended: it was killed
+	Live   bool // its engine is running
+	Ended  bool // it has ended, successfully or not; neither Live nor Ended: it was killed
 	Counts map[string]int
 	Last   time.Time // of the last event
 	Nodes  []NodeStatus
@@ -26,33 +25,21 @@ type RunStatus struct {
 // NodeStatus is the state of one node in a run.
 type NodeStatus struct {
 	Address  string
-	State    EventKind // EventPlanned: waiting; EventStarted: running; otherwise how it ended; "" when it was up to date
+	State    EventKind // EventPlanned: waiting; EventStarted: running; otherwise the end; "": it was up to date
 	Started  time.Time `json:",omitzero"`
-	Seconds  float64   `json:",omitzero"`  // of what ended
+	Seconds  float64   `json:",omitzero"`  // if it has ended
 	Key      string    `json:",omitzero"`  // of its result: done, kept, or up to date
-	First    *Event    `json:",omitempty"` // progress of this start, from which the rate counts
-	Progress *Event    `json:",omitempty"` // the last one while it runs
+	First    *Event    `json:",omitempty"` // first progress of this start
+	Progress *Event    `json:",omitempty"` // newest progress while it runs
 	Note     string    `json:",omitzero"`
 	Failure  *Failure  `json:",omitzero"`
-	Survives bool      `json:",omitzero"` // it runs, although its run was killed
+	Survives bool      `json:",omitzero"` // it is running although its run was killed
 }
 
 // Experiments returns the names of the experiments that have runs in a store.
-func Experiments(store *artifact.Store) ([]string, error) {
-	entries, err := os.ReadDir(store.Runs(""))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	var names []string
-	for _, e := range entries {
-		if e.IsDir() {
-			names = append(names, e.Name())
-		}
-	}
-	return names, nil
-}
+func Experiments(store *artifact.Store) ([]string, error) { return subfolders(store.Runs("")) }
 
-// Runs returns the folders of an experiment's runs, the newest first.
+// Runs returns the folders of an experiment's runs, newest first.
 func Runs(store *artifact.Store, experiment string) ([]string, error) {
 	folders, err := runFolders(store, experiment)
 	var paths []string
@@ -62,13 +49,13 @@ func Runs(store *artifact.Store, experiment string) ([]string, error) {
 	return paths, err
 }
 
-// Status reads how far a run is, or how it ended. It waits for nobody.
+// Status reads the state of a run. It does not wait for locks.
 func Status(folder string) (*RunStatus, error) {
-	s, err := statusAtStart(folder)
+	s, err := initialStatus(Folder(folder))
 	if err != nil {
 		return nil, err
 	}
-	events, err := os.Open(eventsFile(folder))
+	events, err := os.Open(Folder(folder).path("events.jsonl"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
 	}
@@ -81,20 +68,20 @@ func Status(folder string) (*RunStatus, error) {
 		index[s.Nodes[i].Address] = &s.Nodes[i]
 	}
 	_, err = ReadEvents(events, func(e Event) { s.observe(e, index[e.Address]) })
-	s.findSurvivors()
+	s.findOrphans()
 	return s, err
 }
 
-// statusAtStart is the status of a run before its first event.
-func statusAtStart(folder string) (*RunStatus, error) {
-	record, err := runFolder(folder).record()
+// initialStatus is the status of a run before its first event.
+func initialStatus(f Folder) (*RunStatus, error) {
+	record, err := f.record()
 	if err != nil {
 		return nil, err
 	}
-	s := &RunStatus{RunRecord: record, Folder: folder, Live: Live(folder), Last: record.Started}
+	s := &RunStatus{RunRecord: record, Folder: string(f), Live: f.live(), Last: record.Started}
 	for _, n := range record.Nodes {
 		status := NodeStatus{Address: n.Address, State: EventPlanned}
-		if n.Verb == UpToDate || n.Verb == Collected {
+		if n.Verb == "up to date" || n.Verb == "collected" {
 			status.State, status.Key = "", n.Key
 		}
 		s.Nodes = append(s.Nodes, status)
@@ -102,27 +89,37 @@ func statusAtStart(folder string) (*RunStatus, error) {
 	return s, nil
 }
 
-// findSurvivors marks the nodes that go on although their run was killed.
-func (s *RunStatus) findSurvivors() {
+// findOrphans marks the nodes that are running although their run was killed.
+func (s *RunStatus) findOrphans() {
 	if s.Live || s.Ended {
 		return
 	}
-	f := runFolder(s.Folder)
+	f := Folder(s.Folder)
 	for i := range s.Nodes {
-		if n := &s.Nodes[i]; n.State == EventStarted && f.outlived(n.Address) {
+		if n := &s.Nodes[i]; n.State == EventStarted && f.runs(n.Address) {
 			n.Survives, n.Progress = true, lastProgress(f.events(n.Address))
 		}
 	}
 }
 
-// Live says whether the engine of a run is there. It waits for nobody.
-func Live(folder string) bool { return runFolder(folder).live() }
+// runs reports whether the process of a stage that this run started is running.
+func (f Folder) runs(address string) bool {
+	a, err := f.assignment(address)
+	if err != nil || a.Key == "" {
+		return false
+	}
+	store, err := artifact.Open(a.Store)
+	if err != nil {
+		return false
+	}
+	var h Holder
+	return store.Holder(a.Key, &h) == nil && h.folder() == f && h.PID != 0 && h.alive()
+}
 
-// eventsFile and planFile are the files of a run folder that Status reads.
-func eventsFile(folder string) string { return runFolder(folder).path("events.jsonl") }
-func planFile(folder string) string   { return runFolder(folder).path("plan.json") }
+// Live reports whether the engine of a run is running. It does not wait for locks.
+func Live(folder string) bool { return Folder(folder).live() }
 
-// observe moves the status on by one event, and with it the node of its address; nil: the run has no such node.
+// observe updates the status by one event; n is the node of the event's address, or nil.
 func (s *RunStatus) observe(e Event, n *NodeStatus) {
 	s.Last = e.Time
 	if e.Kind == EventEnded {
@@ -133,31 +130,36 @@ func (s *RunStatus) observe(e Event, n *NodeStatus) {
 	}
 }
 
-// observe moves the state of a node on.
 func (n *NodeStatus) observe(e Event) {
 	switch e.Kind {
 	case EventStarted:
-		n.State, n.Started, n.First, n.Progress = e.Kind, e.Time, nil, nil
+		n.State, n.Started, n.First, n.Progress = EventStarted, e.Time, nil, nil
 	case EventAdopted:
-		n.State, n.First, n.Progress, n.Started = EventStarted, nil, nil, e.Time.Add(-time.Duration(e.Seconds*float64(time.Second)))
+		started := e.Time.Add(-time.Duration(e.Seconds * float64(time.Second)))
+		n.State, n.Started, n.First, n.Progress = EventStarted, started, nil, nil
 	case EventProgress:
-		if n.First == nil || e.Time.Before(n.First.Time) { // or the clock was set
+		if n.First == nil || e.Time.Before(n.First.Time) { // the clock was set
 			n.First = &e
 		}
 		n.Progress = &e
-	case EventNote, EventSkipped:
+	case EventNote:
 		n.Note = e.Text
-	}
-	switch e.Kind {
-	case EventDone, EventKept, EventShown, EventFailed, EventSkipped:
-		n.State, n.Seconds, n.Failure, n.First, n.Progress = e.Kind, e.Seconds, e.Failure, nil, nil
-	}
-	if e.Kind == EventDone || e.Kind == EventKept {
+	case EventSkipped:
+		n.Note = e.Text
+		n.end(e)
+	case EventDone, EventKept:
 		n.Key = e.Key
+		n.end(e)
+	case EventShown, EventFailed:
+		n.end(e)
 	}
 }
 
-// Now is the time that what runs is measured by: the clock's while the run goes on, that of the last event after it.
+func (n *NodeStatus) end(e Event) {
+	n.State, n.Seconds, n.Failure, n.First, n.Progress = e.Kind, e.Seconds, e.Failure, nil, nil
+}
+
+// Now is the time to which the run's duration counts: the current time while it is live, then that of the last event.
 func (s *RunStatus) Now() time.Time {
 	if s.Live {
 		return time.Now()
@@ -165,7 +167,7 @@ func (s *RunStatus) Now() time.Time {
 	return s.Last
 }
 
-// State is "running", "ended", or "killed": neither.
+// State returns "running", "ended" or "killed".
 func (s *RunStatus) State() string {
 	switch {
 	case s.Live:
@@ -176,9 +178,9 @@ func (s *RunStatus) State() string {
 	return "killed"
 }
 
-// Text says in a few words how the run stands.
+// Text describes the state of the run in a few words.
 func (s *RunStatus) Text() string {
-	took := duration(s.Now().Sub(s.Started).Seconds())
+	took := durationText(s.Now().Sub(s.Started).Seconds())
 	switch s.State() {
 	case "running":
 		if s.Host == hostName() && stopped(s.PID) {
@@ -188,80 +190,38 @@ func (s *RunStatus) Text() string {
 	case "ended":
 		return "ended after " + took
 	}
-	return "killed, and last heard of after " + took + "; a plain run goes on from there"
+	return "killed, last event after " + took + "; a plain run resumes it"
 }
 
-// Text says in a few words how the node stands.
+// Text describes the state of the node in a few words.
 func (n NodeStatus) Text(now time.Time) string {
 	switch n.State {
 	case EventPlanned:
 		return cmp.Or(n.Note, "waiting")
 	case EventStarted:
-		return n.live().text(now)
+		return n.pace().Text(now)
 	case EventFailed:
 		return n.Failure.Text
 	case EventSkipped:
 		return n.Note
 	case EventDone, EventShown:
-		return duration(n.Seconds)
+		return durationText(n.Seconds)
 	}
 	return ""
 }
 
-// Pace is how many units a running node finishes per second, and the seconds it still needs at that pace; each 0 when it
-// cannot be known yet.
+// Pace returns the units per second of a running node and the seconds until its end; each is 0 if unknown yet.
 func (n NodeStatus) Pace(now time.Time) (rate, left float64) {
-	live := n.live()
-	return live.rate(), live.left(now)
+	return n.pace().Rate(), n.pace().Left(now)
 }
 
-func (n NodeStatus) live() *liveStage {
-	s := &liveStage{started: n.Started}
+func (n NodeStatus) pace() Pace {
+	p := Pace{Started: n.Started}
 	if n.First != nil && n.Progress != nil {
-		s.first, s.last = *n.First, *n.Progress
+		p.First, p.Last = *n.First, *n.Progress
 	}
-	return s
+	return p
 }
 
-// outlived says whether the stage that this run started goes on without it.
-func (f runFolder) outlived(address string) bool {
-	a, err := f.assignment(address)
-	if err != nil || a.Key == "" {
-		return false
-	}
-	store, err := artifact.Open(a.Store)
-	if err != nil {
-		return false
-	}
-	var h holder
-	return store.Holder(a.Key, &h) == nil && h.folder() == f && h.PID != 0 && h.alive()
-}
-
-// RunName is how people call a run folder: EXPERIMENT/ID.
-func RunName(folder string) string {
-	return filepath.Join(filepath.Base(filepath.Dir(folder)), filepath.Base(folder))
-}
-
-// SameAddress says whether two spellings mean one address: `stage.` and quotes may be left out.
-func SameAddress(a, b string) bool { return shellAddress(a) == shellAddress(b) }
-
-// ParseBytes reads a size such as "200GB" or "1.5 GiB".
-func ParseBytes(text string) (int64, error) {
-	n, ok := parseBytes(text)
-	if !ok {
-		return 0, fmt.Errorf("%q is no size; write a number and a unit, such as 200GB", text)
-	}
-	return n, nil
-}
-
-// BytesText writes a size with three digits and the largest decimal unit that it has at least one of: "1.5 MB".
-func BytesText(n int64) string {
-	size, units := float64(n), []string{"B", "kB", "MB", "GB", "TB"}
-	for len(units) > 1 && size >= 1000 {
-		size, units = size/1000, units[1:]
-	}
-	if units[0] == "B" {
-		return fmt.Sprintf("%d B", n)
-	}
-	return fmt.Sprintf("%.3g %s", size, units[0])
-}
+// SameAddress reports whether two spellings name one address: `stage.` and quotes are optional.
+func SameAddress(a, b string) bool { return ShortAddress(a) == ShortAddress(b) }

@@ -42,7 +42,7 @@ stage "toy" "below" {
 		}
 		states := map[string]EventKind{}
 		for _, n := range s.Nodes {
-			states[shellAddress(n.Address)] = n.State
+			states[ShortAddress(n.Address)] = n.State
 		}
 		return s, states
 	}
@@ -95,7 +95,7 @@ func TestFileNamesOfAddressesAreDistinctAndPlain(t *testing.T) {
 func TestRunFoldersKeepNoSecretsOfTheEnvironment(t *testing.T) {
 	for v, want := range map[string]bool{"HOME=/home/a": false, "RCGRPO_SITE=site.hcl": false, "HF_TOKEN=hf_x": true,
 		"RCGRPO_VAR_base=/models": true, "PATH=/bin": true} {
-		if got := notForTheFolder(v); got != want {
+		if got := omitFromFolder(v); got != want {
 			t.Errorf("%s: got left out %v, want %v", v, got, want)
 		}
 	}

@@ -1,10 +1,12 @@
-package engine
+package engine_test
 
 import (
 	"bufio"
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -15,40 +17,24 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/enginetest"
 )
 
-const diamond = `
-stage "toy" "a" {
-  text  = "a"
-  count = "$dir/count"
-}
-stage "toy" "b" {
-  from  = [stage.toy.a.out]
-  text  = "b"
-  count = "$dir/count"
-}
-stage "light" "c" {
-  from  = [stage.toy.a.out]
-  text  = "c"
-  count = "$dir/count"
-}
-stage "light" "d" {
-  from  = [stage.toy.b.out, stage.light.c.out]
-  text  = "d"
-  count = "$dir/count"
-}
-`
+//go:embed testdata/toys/diamond.hcl
+var diamond string
 
-// tree lists every file below dir with size and time stamp.
-func tree(t *testing.T, dir string) map[string]string {
+// modTimes maps every file below dir to its modification time.
+func modTimes(t *testing.T, dir string) map[string]time.Time {
 	t.Helper()
-	all := map[string]string{}
+	all := map[string]time.Time{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
 		info, err := d.Info()
-		all[path] = info.ModTime().String()
+		all[path] = info.ModTime()
 		return err
 	})
 	if err != nil {
@@ -57,77 +43,68 @@ func tree(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// The child of a killed run has all its locks for an instant, between clone and exec.
-func TestRunTidiesAtItsEndWhatWasBusyAtItsStart(t *testing.T) {
-	l := newLab(t) // which looks for locks that are left
-	l.write(diamond)
-	lock, err := l.store().TryLock(strings.Repeat("ab", 32))
+// Between clone and exec, the child of a killed run holds all of its locks for an instant.
+func TestRunRemovesAtItsEndLeftoversThatWereLockedAtItsStart(t *testing.T) {
+	l := enginetest.NewLab(t) // checks for locks that are left
+	l.Write(diamond)
+	lock, err := l.Store().TryLock(strings.Repeat("ab", 32))
 	if err != nil {
 		t.Fatal(err)
 	}
-	gone := false
-	err = l.plan().Run(t.Context(), RunOptions{}, func(e Event) {
-		if e.Kind == EventPlanned {
-			gone = lock.File().Close() == nil
+	released := false
+	r := l.RunPlan(t.Context(), l.Plan(), engine.RunOptions{}, func(e engine.Event) {
+		if e.Kind == engine.EventPlanned {
+			released = lock.File().Close() == nil
 		}
 	})
-	if err != nil || !gone {
-		t.Errorf("run: %v; the other's lock was there: %v", err, gone)
+	if r.Err != nil || !released {
+		t.Errorf("run: got %v; lock of the other process released: got %v, want true", r.Err, released)
 	}
 }
 
 func TestSecondRunHasNothingToDoAndWritesNothing(t *testing.T) {
-	l := newLab(t)
-	l.write(diamond)
-	l.want(l.mustRun(), EventDone, "light.c", "light.d", "toy.a", "toy.b")
-	if got, want := l.text("light.d"), "d\nb\na\nc\na\n"; got != want {
+	l := enginetest.NewLab(t)
+	l.Write(diamond)
+	l.Want(l.MustRun(), engine.EventDone, "light.c", "light.d", "toy.a", "toy.b")
+	if got, want := l.Text("light.d"), "d\nb\na\nc\na\n"; got != want {
 		t.Errorf("output of d: got %q, want %q", got, want)
 	}
-	before := tree(t, l.storeDir)
-	r := l.mustRun()
-	if len(r.events) != 1 || r.events[0].Kind != EventEnded || r.events[0].Counts[string(UpToDate)] != 4 {
-		t.Errorf("second run: got %s, want the end alone", r.text())
+	before := modTimes(t, l.StoreDir)
+	r := l.MustRun()
+	if e := r.Events[0]; len(r.Events) != 1 || e.Kind != engine.EventEnded || e.Counts[string(engine.UpToDate)] != 4 {
+		t.Errorf("second run: got %s, want only the end", r)
 	}
-	if after := tree(t, l.storeDir); !maps.Equal(before, after) {
+	if after := modTimes(t, l.StoreDir); !maps.Equal(before, after) {
 		t.Error("the second run wrote to the store")
 	}
-	if n := len(l.counted()); n != 4 {
-		t.Errorf("stages ran %d times, want 4", n)
+	if n := len(l.Starts()); n != 4 {
+		t.Errorf("starts: got %d, want 4", n)
 	}
 }
 
 func TestOnlyStagesBelowAChangeRunAndUnchangedOutputsStopIt(t *testing.T) {
-	l := newLab(t)
-	l.write(diamond)
-	l.mustRun()
-	l.write(strings.Replace(diamond, `"b"
-  count`, `"B"
-  count`, 1))
-	r := l.mustRun()
-	l.want(r, EventDone, "light.d", "toy.b")
-	// Another setting of a that gives the same bytes: what reads it is kept.
-	noted := strings.Replace(diamond, `text  = "a"`, `text  = "a"
-  note  = "in the key, not in the output"`, 1)
-	l.write(noted)
-	r = l.mustRun()
-	l.want(r, EventDone, "toy.a")
-	l.want(r, EventKept, "light.c", "light.d", "toy.b")
-	starts := len(l.counted())
-	l.write("# a comment\n" + noted)
-	r = l.mustRun()
-	l.want(r, EventDone)
-	l.want(r, EventKept)
-	// And back again: everything is still there.
-	l.write(diamond)
-	l.want(l.mustRun(), EventDone)
-	if got := len(l.counted()); got != starts {
-		t.Errorf("starts: got %d, want %d as before", got, starts)
+	l := enginetest.NewLab(t)
+	noted := strings.Replace(diamond, `text  = "a"`, "text = \"a\"\n  note = \"in the key, not in the output\"", 1)
+	for _, step := range []struct {
+		change, stages string
+		done, kept     []string
+	}{
+		{"first run", diamond, []string{"light.c", "light.d", "toy.a", "toy.b"}, nil},
+		{"setting of b", strings.Replace(diamond, `text  = "b"`, `text  = "B"`, 1), []string{"light.d", "toy.b"}, nil},
+		{"setting of a that keeps its output", noted, []string{"toy.a"}, []string{"light.c", "light.d", "toy.b"}},
+		{"comment", "# a comment\n" + noted, nil, nil},
+		{"back to the first text", diamond, nil, nil},
+	} {
+		l.Write(step.stages)
+		r := l.MustRun()
+		wantList(t, step.change+": done", r.Of(engine.EventDone), step.done...)
+		wantList(t, step.change+": kept", r.Of(engine.EventKept), step.kept...)
 	}
 }
 
-func TestHeavyStagesGetTheirShareOfTheMachine(t *testing.T) {
-	l := newLab(t)
-	l.write(`
+func TestStagesReceiveTheirShareOfTheMachine(t *testing.T) {
+	l := enginetest.NewLab(t)
+	l.Write(`
 stage "toy" "a" {
   count = "$dir/count"
   resources {
@@ -140,446 +117,305 @@ stage "toy" "b" {
   count = "$dir/count"
 }
 `)
-	l.mustRun()
-	b, _ := os.ReadFile(filepath.Join(l.dir, "count"))
-	want := "stage.toy.a threads=3 gpus=0,1\nstage.toy.b threads=1 gpus=\n"
-	if string(b) != want {
-		t.Errorf("shares: got %q, want %q", b, want)
+	l.MustRun()
+	if got, want := l.Read("count"), "stage.toy.a threads=3 gpus=0,1\nstage.toy.b threads=1 gpus=\n"; got != want {
+		t.Errorf("shares: got %q, want %q", got, want)
 	}
-	l.write(`
-stage "toy" "a" {
-  text = "more"
-  resources {
-    gpus = 4
-  }
-}
-`)
-	if r := l.run(RunOptions{}); r.err == nil || !strings.Contains(r.err.Error(), "asks for 4 GPUs and this machine offers 3") {
-		t.Errorf("too many GPUs: got %v, want a refusal before anything runs", r.err)
+	l.Write("stage \"toy\" \"a\" {\n  text = \"more\"\n  resources {\n    gpus = 4\n  }\n}\n")
+	r := l.Run(engine.RunOptions{})
+	if r.Err == nil || !strings.Contains(r.Err.Error(), "requests 4 GPUs, but this machine offers 3") {
+		t.Errorf("too many GPUs: got %v, want an error before any stage runs", r.Err)
 	}
 }
 
-const failing = `
-stage "toy" "a" {
-  text = "a"
-}
-stage "toy" "bad" {
-  from = [stage.toy.a.out]
-  fail = "the loss is not a number"
-}
-stage "toy" "below" {
-  from = [stage.toy.bad.out]
-}
-stage "light" "beside" {
-  from = [stage.toy.a.out, stage.toy.late.out]
-}
-stage "toy" "late" {
-  from = [stage.toy.a.out]
-  text = "late"
-  resources {
-    cpus = 4
-  }
-}
-stage "page" "report" {
-  from = [stage.toy.bad.out, stage.toy.a.out, stage.toy.below.out]
-  text = "page"
-}
-`
+//go:embed testdata/toys/failing.hcl
+var failing string
 
-func TestFailureIsToldOnceWithItsLogAndOnlyItsReadersAreSkipped(t *testing.T) {
-	l := newLab(t)
-	l.write(failing)
-	r := l.run(RunOptions{KeepGoing: true})
-	var e *RunError
-	if !errors.As(r.err, &e) || !slices.Equal(e.Failed, []string{"stage.toy.bad"}) || !slices.Equal(e.Skipped, []string{"stage.toy.below"}) {
-		t.Fatalf("run: got %v, want toy.bad failed and toy.below skipped", r.err)
+func TestFailureIsReportedOnceWithItsLogAndOnlyItsReadersAreSkipped(t *testing.T) {
+	l := enginetest.NewLab(t)
+	l.Write(failing)
+	r := l.Run(engine.RunOptions{KeepGoing: true})
+	var e *engine.RunError
+	if !errors.As(r.Err, &e) {
+		t.Fatalf("run: got %v, want a RunError", r.Err)
 	}
-	l.want(r, EventFailed, "toy.bad")
-	l.want(r, EventDone, "light.beside", "toy.a", "toy.late")
-	failed, _ := r.find(EventFailed, "toy.bad")
-	if f := failed.Failure; f == nil || f.Text != "the loss is not a number" || !slices.Contains(f.Lines, "about to fail") || f.Work == "" {
-		t.Errorf("failure: got %+v, want the error, the log's lines and the scratch folder", failed.Failure)
+	wantList(t, "failed", e.Failed, "stage.toy.bad")
+	wantList(t, "skipped", e.Skipped, "stage.toy.below")
+	l.Want(r, engine.EventFailed, "toy.bad")
+	l.Want(r, engine.EventDone, "light.beside", "toy.a", "toy.late")
+	failed, _ := r.Find(engine.EventFailed, "toy.bad")
+	f := failed.Failure
+	if f == nil || f.Text != "the loss is not a number" || !slices.Contains(f.Lines, "about to fail") || f.Work == "" {
+		t.Fatalf("failure: got %+v, want the error, the log's lines and the scratch folder", f)
 	}
-	if b, err := os.ReadFile(failed.Failure.Log); err != nil || !strings.Contains(string(b), "about to fail") {
-		t.Errorf("log: got %q, %v", b, err)
+	if b, err := os.ReadFile(f.Log); err != nil || !strings.Contains(string(b), "about to fail") {
+		t.Errorf("log: got %q, %v, want the stage's output", b, err)
 	}
-	// The page ran, says what is missing, is published and not kept.
-	l.want(r, EventShown, "page.report")
-	got, err := os.ReadFile(filepath.Join(l.dir, "page.txt"))
+	// The page ran, names the missing inputs, is published but not committed.
+	l.Want(r, engine.EventShown, "page.report")
 	want := "page\nstage.toy.bad is missing: it failed: the loss is not a number\na\n" +
 		"stage.toy.below is missing: it was skipped: stage.toy.bad failed\n"
-	if err != nil || string(got) != want {
-		t.Errorf("page: got %q, %v, want %q", got, err, want)
+	if got := l.Read("page.txt"); got != want {
+		t.Errorf("page: got %q, want %q", got, want)
 	}
-	for _, n := range l.plan().Nodes {
-		if shellAddress(n.Address) == "page.report" && n.Verb == UpToDate {
-			t.Error("the page made without its inputs was kept")
-		}
+	if l.Planned("page.report").Verb == engine.UpToDate {
+		t.Error("the page that was made without its inputs is up to date")
 	}
-	// Mended, it goes on from there.
-	l.write(strings.Replace(failing, `fail = "the loss is not a number"`, "", 1))
-	l.want(l.mustRun(), EventDone, "page.report", "toy.bad", "toy.below")
+	l.Write(strings.Replace(failing, `fail = "the loss is not a number"`, "", 1))
+	l.Want(l.MustRun(), engine.EventDone, "page.report", "toy.bad", "toy.below")
 }
 
-func TestAfterAFailureNothingNewStartsWithoutKeepGoing(t *testing.T) {
-	l := newLab(t)
-	l.write(failing)
-	p := l.plan()
-	for _, n := range p.Nodes { // the failing stage is on the longest path, so it comes first
-		if shellAddress(n.Address) == "toy.bad" {
-			n.Expect = time.Hour
+func TestAfterAFailureNoStageStartsWithoutKeepGoing(t *testing.T) {
+	l := enginetest.NewLab(t)
+	l.Write(failing)
+	p := l.Plan()
+	for _, n := range p.Nodes { // on the longest path, so the failing stage starts first
+		if engine.ShortAddress(n.Address) == "toy.bad" {
+			n.Estimate = time.Hour
 		}
 	}
-	r := l.runPlan(t.Context(), p, RunOptions{})
-	l.want(r, EventDone, "toy.a")
-	l.want(r, EventSkipped, "light.beside", "toy.below", "toy.late")
-	l.want(r, EventShown, "page.report")
+	r := l.RunPlan(t.Context(), p, engine.RunOptions{})
+	l.Want(r, engine.EventDone, "toy.a")
+	l.Want(r, engine.EventSkipped, "light.beside", "toy.below", "toy.late")
+	l.Want(r, engine.EventShown, "page.report")
 }
 
-func TestPanicOfALightStageIsItsFailure(t *testing.T) {
-	l := newLab(t)
-	l.write(`
-stage "light" "a" {
-  panic = true
-}
-`)
-	r := l.run(RunOptions{})
-	failed, ok := r.find(EventFailed, "light.a")
+func TestPanicOfAStageInsideTheEngineIsItsFailure(t *testing.T) {
+	l := enginetest.NewLab(t)
+	l.Write("stage \"light\" \"a\" {\n  panic = true\n}\n")
+	r := l.Run(engine.RunOptions{})
+	failed, ok := r.Find(engine.EventFailed, "light.a")
 	if !ok || failed.Text != "panic: a mistake in a kind" || len(failed.Failure.Lines) == 0 {
-		t.Errorf("got %s, want a failure with the stack in the log", r.text())
+		t.Errorf("got %s, want a failure with the stack in the log", r)
 	}
 }
 
-// A stage's process says in a sentence what broke, also where the stage's own Run has not begun or is over, and never ends
-// with a trace of Go.
-func TestPanicOfAStageProcessIsASentence(t *testing.T) {
-	l := newLab(t)
-	l.write("stage \"toy\" \"a\" {\n}\n")
-	l.mustRun()
-	runs, err := filepath.Glob(filepath.Join(l.storeDir, "runs", "x", "*"))
+// The rule also holds before the stage's Run begins and after it ends.
+func TestPanicOfAStageProcessIsASentenceWithoutAStack(t *testing.T) {
+	l := enginetest.NewLab(t)
+	l.Write("stage \"toy\" \"a\" {\n}\n")
+	l.MustRun()
+	runs, err := engine.Runs(l.Store(), "x")
 	if err != nil || len(runs) != 1 {
 		t.Fatalf("got %v, %v, want one run", runs, err)
 	}
-	broken := toys()
-	broken[0].New = func() Stage { panic("a mistake in a kind") }
+	broken := enginetest.ToyKinds()
+	broken[0].New = func() engine.Stage { panic("a mistake in a kind") }
 	var stderr strings.Builder
-	if code := NodeMain(runs[0], "stage.toy.a", broken, &stderr); code != 1 {
+	if code := engine.NodeMain(runs[0], "stage.toy.a", broken, &stderr, func(engine.Event) {}); code != 1 {
 		t.Errorf("exit code: got %d, want 1", code)
 	}
-	if got := stderr.String(); !strings.Contains(got, "stage.toy.a ended by a mistake of the program: a mistake in a kind") || strings.Contains(got, "goroutine") {
-		t.Errorf("got %q, want a sentence", got)
+	got, want := stderr.String(), "stage.toy.a ended with a bug in the program: a mistake in a kind"
+	if !strings.Contains(got, want) || strings.Contains(got, "goroutine") {
+		t.Errorf("got %q, want %q and no stack", got, want)
 	}
 }
 
 func TestRetriesFollowTheCauseOfTheFailure(t *testing.T) {
 	for name, tc := range map[string]struct {
 		settings string
+		attempts int
+		on       string
 		starts   int
 		ok       bool
 	}{
-		"a named cause":                   {"fail = \"x\"\n cause = \"oom\"\n until = 3\n retry {\n attempts = 3\n on = [\"oom\"]\n }", 3, true},
-		"too few attempts":                {"fail = \"x\"\n cause = \"oom\"\n until = 3\n retry {\n attempts = 2\n on = [\"oom\"]\n }", 2, false},
-		"another cause":                   {"fail = \"x\"\n cause = \"nan\"\n until = 2\n retry {\n attempts = 3\n on = [\"oom\"]\n }", 1, false},
-		"a deterministic error":           {"fail = \"x\"\n until = 2\n retry {\n attempts = 3\n on = [\"oom\", \"nan\", \"timeout\", \"preempted\"]\n }", 1, false},
-		"a pattern of the text":           {"fail = \"link down\"\n until = 2\n retry {\n attempts = 2\n on = [\"link (down|lost)\"]\n }", 2, true},
-		"an allocator's words, unlabeled": {"fail = \"CUDA out of memory\"\n until = 2\n retry {\n attempts = 2\n on = [\"oom\"]\n }", 2, true},
+		"the cause is named":              {"fail = \"x\"\n cause = \"oom\"\n until = 3", 3, `"oom"`, 3, true},
+		"too few attempts":                {"fail = \"x\"\n cause = \"oom\"\n until = 3", 2, `"oom"`, 2, false},
+		"another cause is named":          {"fail = \"x\"\n cause = \"nan\"\n until = 2", 3, `"oom"`, 1, false},
+		"the error has no cause":          {"fail = \"x\"\n until = 2", 3, `"oom", "nan", "timeout"`, 1, false},
+		"a pattern matches the text":      {"fail = \"link down\"\n until = 2", 2, `"link (down|lost)"`, 2, true},
+		"the text is that of an OOM":      {"fail = \"CUDA out of memory\"\n until = 2", 2, `"oom"`, 2, true},
+		"a pattern matches no cause text": {"fail = \"x\"\n until = 2", 2, `"link (down|lost)"`, 1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLab(t)
-			l.write("stage \"toy\" \"a\" {\n count = \"$dir/count\"\n " + tc.settings + "\n}\n")
-			r := l.run(RunOptions{})
-			if (r.err == nil) != tc.ok || len(l.counted()) != tc.starts {
-				t.Errorf("got %v after %d starts, want success %v after %d\n%s", r.err, len(l.counted()), tc.ok, tc.starts, r.text())
+			l := enginetest.NewLab(t)
+			l.Write(fmt.Sprintf(`
+stage "toy" "a" {
+  count = "$dir/count"
+  %s
+  retry {
+    attempts = %d
+    on       = [%s]
+  }
+}
+`, tc.settings, tc.attempts, tc.on))
+			r := l.Run(engine.RunOptions{})
+			if got := len(l.Starts()); (r.Err == nil) != tc.ok || got != tc.starts {
+				t.Errorf("got %v after %d starts, want success %v after %d\n%s", r.Err, got, tc.ok, tc.starts, r)
 			}
 		})
 	}
 }
 
-func TestTimeoutStopsAStageAndIsACause(t *testing.T) {
-	l := newLab(t)
-	l.gate() // nobody lets the stage in, whether it has come that far or not
-	l.write(`
+// gated waits at the gate; below reads it.
+const gated = `
 stage "toy" "a" {
-  gate    = "$dir/gate"
-  timeout = "100ms"
+  gate  = "$dir/gate"
+  count = "$dir/count"
 }
-`)
-	r := l.run(RunOptions{})
-	failed, ok := r.find(EventFailed, "toy.a")
-	if !ok || failed.Failure.Cause != CauseTimeout || !strings.Contains(failed.Text, "timeout of 100ms") {
-		t.Errorf("got %s, want a failure with cause timeout", r.text())
+stage "toy" "below" {
+  from  = [stage.toy.a.out]
+  count = "$dir/count"
+}
+`
+
+func TestTimeoutStopsAStageAndIsACause(t *testing.T) {
+	l := enginetest.NewLab(t)
+	l.Gate() // never lets the stage pass
+	l.Write("stage \"toy\" \"a\" {\n  gate = \"$dir/gate\"\n  timeout = \"100ms\"\n}\n")
+	r := l.Run(engine.RunOptions{})
+	failed, ok := r.Find(engine.EventFailed, "toy.a")
+	if !ok || failed.Failure.Cause != engine.CauseTimeout || !strings.Contains(failed.Text, "timeout of 100ms") {
+		t.Errorf("got %s, want a failure with cause timeout", r)
+	}
+}
+
+func TestKilledStageFailsWithItsSignal(t *testing.T) {
+	l := enginetest.NewLab(t)
+	g := l.Gate()
+	l.Write(gated)
+	done := l.Start(t.Context())
+	syscall.Kill(g.Next().PID, syscall.SIGKILL)
+	r := <-done
+	failed, ok := r.Find(engine.EventFailed, "toy.a")
+	if !ok || failed.Failure.Cause != engine.CauseKilled || !strings.Contains(failed.Text, "SIGKILL") {
+		t.Errorf("got %s, want a failure that names the signal", r)
 	}
 }
 
 func TestInterruptLetsStagesSaveAndTheNextRunResumes(t *testing.T) {
-	l := newLab(t)
-	g := l.gate()
-	l.write(`
-stage "toy" "a" {
-  gate = "$dir/gate"
-}
-stage "toy" "b" {
-  from = [stage.toy.a.out]
-}
-`)
+	l := enginetest.NewLab(t)
+	g := l.Gate()
+	l.Write(gated)
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan record)
-	go func() { done <- l.runPlan(ctx, l.plan(), RunOptions{}) }()
-	g.next()
+	done := l.Start(ctx)
+	g.Next()
 	cancel()
 	r := <-done
-	if !errors.Is(r.err, ErrInterrupted) {
-		t.Fatalf("run: got %v, want ErrInterrupted\n%s", r.err, r.text())
+	if !errors.Is(r.Err, engine.ErrInterrupted) {
+		t.Fatalf("run: got %v, want ErrInterrupted\n%s", r.Err, r)
 	}
-	l.want(r, EventFailed)
-	go func() { done <- l.run(RunOptions{}) }()
-	g.next().pass()
+	l.Want(r, engine.EventFailed)
+	done = l.Start(t.Context())
+	g.Next().Pass()
 	r = <-done
-	l.want(r, EventDone, "toy.a", "toy.b")
-	started, _ := r.find(EventStarted, "toy.a")
+	l.Want(r, engine.EventDone, "toy.a", "toy.below")
+	started, _ := r.Find(engine.EventStarted, "toy.a")
 	if b, _ := os.ReadFile(started.Path); !strings.Contains(string(b), "resumed from 1") {
-		t.Errorf("log of the second run: got %q, want that it resumed", b)
+		t.Errorf("log of the second run: got %q, want that the stage resumed", b)
 	}
-	if left, _ := os.ReadDir(filepath.Join(l.storeDir, "work")); len(left) > 0 {
+	if left, _ := os.ReadDir(filepath.Join(l.StoreDir, "work")); len(left) > 0 {
 		t.Errorf("scratch folders left: %v", left)
 	}
 }
 
-// The engine is killed after its first event, after its second, and so on: wherever it was, a plain run afterwards comes
-// to the same bytes and repeats nothing that was committed.
+// The engine is killed after its first event, after its second, and so on. A plain run afterwards gives the
+// same results and repeats no committed stage.
 func TestKillAfterAnyEventConverges(t *testing.T) {
-	undisturbed := newLab(t)
-	undisturbed.write(diamond)
-	undisturbed.mustRun()
-	want := undisturbed.digests()
+	undisturbed := enginetest.NewLab(t)
+	undisturbed.Write(diamond)
+	undisturbed.MustRun()
+	want := undisturbed.Digests()
 	for k := 1; ; k++ {
-		l := newLab(t)
-		l.write(diamond)
-		engine := l.engine()
-		out, err := engine.StdoutPipe()
+		l := enginetest.NewLab(t)
+		l.Write(diamond)
+		cmd := l.Engine()
+		out, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := engine.Start(); err != nil {
+		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
 		var done []string
 		lines, last := bufio.NewScanner(out), ""
-		for range k {
-			if !lines.Scan() {
-				break
-			}
+		for n := 0; n < k && lines.Scan(); n++ {
 			last = lines.Text()
 			if address, ok := strings.CutPrefix(last, "done "); ok {
-				done = append(done, strings.TrimSpace(address))
+				done = append(done, engine.ShortAddress(strings.TrimSpace(address)))
 			}
 		}
-		engine.Process.Kill()
-		engine.Wait()
-		r := l.mustRun()
-		if got := l.digests(); !maps.Equal(got, want) {
+		cmd.Process.Kill()
+		cmd.Wait()
+		r := l.MustRun()
+		if got := l.Digests(); !maps.Equal(got, want) {
 			t.Errorf("killed after event %d (%s): got digests %v, want %v", k, last, got, want)
 		}
 		for _, address := range done {
-			if slices.Contains(r.of(EventStarted), shellAddress(address)) {
+			if slices.Contains(r.Of(engine.EventStarted), address) {
 				t.Errorf("killed after event %d (%s): %s was committed and ran again", k, last, address)
 			}
 		}
-		l.tidy() // an idle run writes nothing, so it leaves this to the next
-		if strings.HasPrefix(last, string(EventEnded)) {
+		if strings.HasPrefix(last, string(engine.EventEnded)) {
 			break
 		}
 	}
 }
 
-func TestKilledStageFailsWithItsSignal(t *testing.T) {
-	l := newLab(t)
-	g := l.gate()
-	l.write(`
-stage "toy" "a" {
-  gate = "$dir/gate"
-}
-`)
-	done := make(chan record)
-	go func() { done <- l.run(RunOptions{}) }()
-	syscall.Kill(g.next().pid, syscall.SIGKILL)
-	r := <-done
-	failed, ok := r.find(EventFailed, "toy.a")
-	if !ok || failed.Failure.Cause != CauseKilled || !strings.Contains(failed.Text, "SIGKILL") {
-		t.Errorf("got %s, want a failure that names the signal", r.text())
-	}
-}
-
 func TestTwoRunsAtOnceRunEachStageOnce(t *testing.T) {
-	l := newLab(t)
-	g := l.gate()
-	l.write(`
-stage "toy" "a" {
-  gate  = "$dir/gate"
-  count = "$dir/count"
-}
-stage "toy" "b" {
-  from  = [stage.toy.a.out]
-  count = "$dir/count"
-}
-`)
-	first := make(chan record)
-	go func() { first <- l.run(RunOptions{}) }()
-	inside := g.next()
-	second := make(chan record)
+	l := enginetest.NewLab(t)
+	g := l.Gate()
+	l.Write(gated)
+	first := l.Start(t.Context())
+	inside := g.Next()
 	waits := make(chan struct{})
-	go func() {
-		var r record
-		var once sync.Once
-		r.err = l.plan().Run(t.Context(), RunOptions{}, func(e Event) {
-			r.events = append(r.events, e)
-			if e.Kind == EventNote && strings.HasPrefix(e.Text, "waiting") {
-				once.Do(func() { close(waits) })
-			}
-		})
-		second <- r
-	}()
-	<-waits
-	inside.pass()
-	for _, r := range []record{<-first, <-second} {
-		if r.err != nil {
-			t.Errorf("run: %v\n%s", r.err, r.text())
+	closeWaits := sync.OnceFunc(func() { close(waits) })
+	second := l.Start(t.Context(), func(e engine.Event) {
+		if e.Kind == engine.EventNote && strings.HasPrefix(e.Text, "waiting") {
+			closeWaits()
 		}
-		if done, kept := r.of(EventDone), r.of(EventKept); len(done)+len(kept) != 2 {
-			t.Errorf("got done %v and kept %v, want two stages in all", done, kept)
+	})
+	<-waits
+	inside.Pass()
+	for _, r := range []enginetest.Record{<-first, <-second} {
+		if done, kept := r.Of(engine.EventDone), r.Of(engine.EventKept); r.Err != nil || len(done)+len(kept) != 2 {
+			t.Errorf("got %v, done %v and kept %v, want two stages in total\n%s", r.Err, done, kept, r)
 		}
 	}
-	if got := l.counted(); !slices.Equal(got, []string{"stage.toy.a", "stage.toy.b"}) {
+	if got := l.Starts(); !slices.Equal(got, []string{"stage.toy.a", "stage.toy.below"}) {
 		t.Errorf("starts: got %v, want each stage once", got)
 	}
 }
 
 func TestNodesWithEqualKeysRunOnce(t *testing.T) {
-	l := newLab(t)
-	l.write(`
-stage "toy" "a" {
-  text  = "same"
-  count = "$dir/count"
-}
-stage "toy" "b" {
-  text  = "same"
-  count = "$dir/count"
-}
-`)
-	r := l.mustRun()
-	if len(l.counted()) != 1 || len(r.of(EventKept)) != 1 {
-		t.Errorf("starts: got %v, want one\n%s", l.counted(), r.text())
+	l := enginetest.NewLab(t)
+	const stage = "stage \"toy\" %q {\n  count = \"$dir/count\"\n}\n"
+	l.Write(fmt.Sprintf(stage+stage, "a", "b"))
+	got := enginetest.Causes(l.Plan())
+	if got["toy.a"] != "run: new" || got["toy.b"] != "run unless unchanged: the same as stage.toy.a, which runs" {
+		t.Errorf("plan: got %v, want that b waits for a", got)
+	}
+	r := l.MustRun()
+	l.Want(r, engine.EventDone, "toy.a")
+	l.Want(r, engine.EventKept, "toy.b")
+	if got := l.Starts(); len(got) != 1 {
+		t.Errorf("starts: got %v, want one", got)
 	}
 }
 
-func TestDeletedArtifactIsMadeAgainAlone(t *testing.T) {
-	l := newLab(t)
-	l.write(diamond)
-	l.mustRun()
-	before := l.digests()
-	for _, n := range l.plan().Nodes {
-		if shellAddress(n.Address) == "toy.b" {
-			if err := os.RemoveAll(filepath.Join(l.storeDir, "objects", n.Manifest.Outputs["out"].Digest)); err != nil {
-				t.Fatal(err)
-			}
-		}
+func TestEventsFileContainsTheReportedEvents(t *testing.T) {
+	l := enginetest.NewLab(t)
+	l.Write(diamond)
+	r := l.MustRun()
+	runs, err := engine.Runs(l.Store(), "x")
+	if err != nil || len(runs) != 1 {
+		t.Fatalf("got %v, %v, want one run", runs, err)
 	}
-	r := l.mustRun()
-	l.want(r, EventDone, "toy.b")
-	if !maps.Equal(before, l.digests()) {
-		t.Error("other digests than before")
-	}
-}
-
-func TestCollectedResultsAreMadeAgainOnlyForWhoReadsThem(t *testing.T) {
-	l := newLab(t)
-	l.write(diamond)
-	l.mustRun()
-	if _, err := l.store().Collect(1); err != nil { // everything goes, the manifests stay
-		t.Fatal(err)
-	}
-	r := l.run(RunOptions{})
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
-	l.want(r, EventDone)
-	l.write(strings.Replace(diamond, `text  = "c"`, `text  = "C"`, 1))
-	r = l.mustRun()
-	// c reads a, and d reads b and c.
-	l.want(r, EventDone, "light.c", "light.d", "toy.a", "toy.b")
-}
-
-func TestPublishedFilesAreCopiesRestoredAndKeptAside(t *testing.T) {
-	l := newLab(t)
-	stages := `
-stage "page" "report" {
-  text = "one"
-}
-`
-	l.write(stages)
-	l.mustRun()
-	path := filepath.Join(l.dir, "page.txt")
-	read := func(path string) string {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Error(err)
-		}
-		return string(b)
-	}
-	if got := read(path); got != "one\n" {
-		t.Fatalf("published: got %q", got)
-	}
-	os.Remove(path)
-	r := l.mustRun()
-	if e, ok := r.find(EventFile, ""); !ok || e.Text != "restored" || read(path) != "one\n" {
-		t.Errorf("removed: got %s, want it restored", r.text())
-	}
-	os.WriteFile(path, []byte("mine"), 0o644)
-	r = l.mustRun()
-	if e, ok := r.find(EventFile, ""); !ok || !strings.Contains(e.Text, "page.txt.edited") || read(path) != "one\n" || read(path+".edited") != "mine" {
-		t.Errorf("edited: got %s, want it kept aside and restored", r.text())
-	}
-	l.want(l.mustRun(), EventFile)
-	l.write(strings.Replace(stages, "one", "two", 1))
-	l.mustRun()
-	if read(path) != "two\n" {
-		t.Error("a new result is not published")
-	}
-	if _, err := os.Stat(path + ".edited.2"); err == nil {
-		t.Error("a copy nobody edited was kept aside")
-	}
-}
-
-func TestEventsFileHoldsWhatWasTold(t *testing.T) {
-	l := newLab(t)
-	l.write(diamond)
-	r := l.mustRun()
-	folders, err := runFolders(l.store(), "x")
-	if err != nil || len(folders) != 1 {
-		t.Fatalf("run folders: got %v, %v, want one", folders, err)
-	}
-	f, err := os.Open(folders[0].path("events.jsonl"))
+	f, err := os.Open(filepath.Join(runs[0], "events.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	var told []Event
-	for _, e := range r.events {
-		if e.Kind != EventProgress {
-			told = append(told, e)
-		}
-	}
-	var written []Event
-	if _, err := ReadEvents(f, func(e Event) {
-		if e.Kind != EventProgress {
-			written = append(written, e)
-		}
-	}); err != nil {
+	var written []engine.Event
+	if _, err := engine.ReadEvents(f, func(e engine.Event) { written = append(written, e) }); err != nil {
 		t.Fatal(err)
 	}
-	a, _ := json.Marshal(told)
-	b, _ := json.Marshal(written)
-	if string(a) != string(b) {
-		t.Errorf("events.jsonl: got %s, want %s", b, a)
+	text := func(events []engine.Event) string { // progress may be written less often than reported
+		progress := func(e engine.Event) bool { return e.Kind == engine.EventProgress }
+		b, _ := json.Marshal(slices.DeleteFunc(events, progress))
+		return string(b)
+	}
+	if got, want := text(written), text(r.Events); got != want {
+		t.Errorf("events.jsonl: got %s, want %s", got, want)
 	}
 }

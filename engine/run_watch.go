@@ -15,8 +15,8 @@ import (
 // Watch follows one stage of an experiment from run to run.
 type Watch struct {
 	Address string // of the stage
-	Log     string // of the run that is looked at; it may not be there yet
-	Folder  string // of that run
+	Log     string // in the current run; it may not exist yet
+	Folder  string // of the current run
 
 	store      *artifact.Store
 	experiment string
@@ -24,9 +24,9 @@ type Watch struct {
 	read       int64      // bytes of events.jsonl
 }
 
-// WatchStage begins with the newest run that started or adopted a stage, or with the one in folder when that is not "".
-// A newest run that goes on and has not started it comes first, unless it only waits for another one that makes it. When
-// there is no such run, the error is artifact.ErrNotFound.
+// WatchStage starts with the run in folder. If folder is "", it starts with the newest run, if that is live and executes
+// the stage or will do so, or else with the newest run that has a log of the stage. Without such a run it returns
+// artifact.ErrNotFound.
 func WatchStage(store *artifact.Store, experiment, address, folder string) (*Watch, error) {
 	w := &Watch{store: store, experiment: experiment, Address: address}
 	if folder == "" {
@@ -40,7 +40,7 @@ func WatchStage(store *artifact.Store, experiment, address, folder string) (*Wat
 				break
 			}
 			if i == 0 && f.live() {
-				folder = string(f.maker(store, address))
+				folder = string(f.executor(store, address))
 				break
 			}
 		}
@@ -48,17 +48,17 @@ func WatchStage(store *artifact.Store, experiment, address, folder string) (*Wat
 	if folder == "" {
 		return nil, fmt.Errorf("%s has no log in %s: %w", address, store.Runs(experiment), artifact.ErrNotFound)
 	}
-	return w, w.begin(folder)
+	return w, w.start(Folder(folder))
 }
 
-// maker is the run that makes a stage of this one: another of the experiment, where that has its key, or this one.
-func (f runFolder) maker(store *artifact.Store, address string) runFolder {
+// executor returns the run of the experiment that executes a stage of this run: another one if it holds the stage's key.
+func (f Folder) executor(store *artifact.Store, address string) Folder {
 	record, err := f.record()
 	if err != nil {
 		return f
 	}
 	for _, n := range record.Nodes {
-		var h holder
+		var h Holder
 		if n.Address == address && n.Key != "" && store.Holder(n.Key, &h) == nil && h.Address == address &&
 			filepath.Dir(h.Run) == filepath.Dir(string(f)) && exists(h.folder().log(address)) {
 			return h.folder()
@@ -67,47 +67,37 @@ func (f runFolder) maker(store *artifact.Store, address string) runFolder {
 	return f
 }
 
-func (w *Watch) begin(folder string) error {
-	s, err := statusAtStart(folder)
+func (w *Watch) start(f Folder) error {
+	s, err := initialStatus(f)
 	if err != nil {
 		return err
 	}
 	for _, n := range s.Nodes {
 		if n.Address == w.Address {
 			s.Nodes = []NodeStatus{n}
-			w.Folder, w.Log, w.status, w.read = folder, runFolder(folder).log(w.Address), s, 0
+			w.Folder, w.Log, w.status, w.read = string(f), f.log(w.Address), s, 0
 			return nil
 		}
 	}
-	return fmt.Errorf("run %s has no stage %s: %w", RunName(folder), w.Address, artifact.ErrNotFound)
+	return fmt.Errorf("run %s has no stage %s: %w", RunName(string(f)), w.Address, artifact.ErrNotFound)
 }
 
-// Look says how the stage stands in this run: GoesOn, StageEnded, or RunKilled before the stage ended.
+// Standing is the state of a watched stage.
+type Standing int
+
+const (
+	GoesOn     Standing = iota // waiting or running
+	StageEnded                 // or its run has ended
+	RunKilled                  // before the stage ended
+)
+
+// Look returns the state of the stage in the current run.
 func (w *Watch) Look() (Standing, error) {
-	w.status.Live = Live(w.Folder) // asked before the events, which tell of the end
-	f, err := os.Open(eventsFile(w.Folder))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	w.status.Live = Live(w.Folder) // before the events, which contain the end of the run
+	if err := w.readEvents(); err != nil {
 		return StageEnded, err
 	}
-	if err == nil {
-		defer f.Close()
-		if _, err := f.Seek(w.read, io.SeekStart); err != nil {
-			return StageEnded, err
-		}
-		n, err := ReadEvents(f, func(e Event) {
-			switch e.Address {
-			case w.Address:
-				w.status.observe(e, &w.status.Nodes[0])
-			case "":
-				w.status.observe(e, nil)
-			}
-		})
-		if err != nil {
-			return StageEnded, err
-		}
-		w.read += n
-	}
-	w.status.findSurvivors()
+	w.status.findOrphans()
 	n := w.status.Nodes[0]
 	switch open := n.State == EventStarted || n.State == EventPlanned; {
 	case !open || w.status.Ended:
@@ -118,41 +108,52 @@ func (w *Watch) Look() (Standing, error) {
 	return RunKilled, nil
 }
 
-// Standing is how a watched stage stands.
-type Standing int
-
-const (
-	GoesOn Standing = iota
-	StageEnded
-	RunKilled
-)
-
-// Next moves on to a newer run that has started or adopted the stage and says whether there is one.
-func (w *Watch) Next() (bool, error) {
-	return w.move(func(f runFolder) bool { return string(f) > w.Folder })
+func (w *Watch) readEvents() error {
+	f, err := os.Open(Folder(w.Folder).path("events.jsonl"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := f.Seek(w.read, io.SeekStart); err != nil {
+		return err
+	}
+	n, err := ReadEvents(f, func(e Event) {
+		switch e.Address {
+		case w.Address:
+			w.status.observe(e, &w.status.Nodes[0])
+		case "":
+			w.status.observe(e, nil)
+		}
+	})
+	w.read += n
+	return err
 }
 
-// Made moves to the newest run that has started or adopted the stage, which the watched one found made, and says whether
-// there is one.
-func (w *Watch) Made() (bool, error) {
-	return w.move(func(runFolder) bool { return true })
-}
+// Next moves to the newest run after the current one that has a log of the stage, and reports whether there is one.
+func (w *Watch) Next() (bool, error) { return w.move(w.Folder) }
 
-// move goes to the newest run that has a log of the stage and is fit.
-func (w *Watch) move(fit func(runFolder) bool) (bool, error) {
+// Made moves to the newest run that has a log of the stage, and reports whether there is one. It is for a stage whose
+// result the current run found in the store.
+func (w *Watch) Made() (bool, error) { return w.move("") }
+
+func (w *Watch) move(after string) (bool, error) {
 	folders, err := runFolders(w.store, w.experiment)
 	if err != nil {
 		return false, err
 	}
 	for _, f := range folders {
-		if _, err := os.Stat(f.log(w.Address)); err == nil && fit(f) {
-			return true, w.begin(string(f))
+		if string(f) > after && exists(f.log(w.Address)) {
+			return true, w.start(f)
 		}
 	}
 	return false, nil
 }
 
-// FindLogged returns the address that a user means, among those that runs of an experiment planned.
+// FindLogged returns the address, among those in the plans of an experiment's runs, that a user has given in another
+// spelling.
 func FindLogged(store *artifact.Store, experiment, wanted string) (string, error) {
 	folders, err := runFolders(store, experiment)
 	if err != nil {
@@ -164,15 +165,15 @@ func FindLogged(store *artifact.Store, experiment, wanted string) (string, error
 		if err != nil {
 			continue
 		}
+		var names []string
 		for _, n := range record.Nodes {
 			if SameAddress(n.Address, wanted) {
 				return n.Address, nil
 			}
+			names = append(names, ShortAddress(n.Address))
 		}
 		if newest == nil {
-			for _, n := range record.Nodes {
-				newest = append(newest, shellAddress(n.Address))
-			}
+			newest = names
 		}
 	}
 	if newest == nil {
@@ -180,7 +181,7 @@ func FindLogged(store *artifact.Store, experiment, wanted string) (string, error
 	}
 	hint := NearHint(strings.TrimPrefix(wanted, "stage."), newest)
 	if hint == "" {
-		hint = "; the newest had " + strings.Join(newest[:min(10, len(newest))], ", ")
+		hint = "; the newest run had " + strings.Join(newest[:min(10, len(newest))], ", ")
 		if more := len(newest) - 10; more > 0 {
 			hint += " and " + Plural(more, "other")
 		}

@@ -7,204 +7,201 @@ import (
 	"time"
 )
 
-// share is a part of the machine.
-type share struct {
-	cpus, gpus int
-	memory     int64 // bytes
+// Share is a part of the machine.
+type Share struct {
+	CPUs, GPUs int
+	Memory     int64 // bytes
 }
 
-func (s share) plus(o share) share {
-	return share{s.cpus + o.cpus, s.gpus + o.gpus, s.memory + o.memory}
-}
-func (s share) minus(o share) share {
-	return share{s.cpus - o.cpus, s.gpus - o.gpus, s.memory - o.memory}
+// Plus adds two shares.
+func (s Share) Plus(o Share) Share {
+	return Share{s.CPUs + o.CPUs, s.GPUs + o.GPUs, s.Memory + o.Memory}
 }
 
-// fits says whether there is enough of everything that s asks for.
-func (s share) fits(free share) bool {
+// Minus subtracts a share; the result may be negative.
+func (s Share) Minus(o Share) Share {
+	return Share{s.CPUs - o.CPUs, s.GPUs - o.GPUs, s.Memory - o.Memory}
+}
+
+// Fits reports whether free contains s. A resource of which s needs nothing may be overcommitted.
+func (s Share) Fits(free Share) bool {
 	enough := func(need, free int64) bool { return need == 0 || need <= free }
-	return enough(int64(s.cpus), int64(free.cpus)) && enough(int64(s.gpus), int64(free.gpus)) && enough(s.memory, free.memory)
+	return enough(int64(s.CPUs), int64(free.CPUs)) && enough(int64(s.GPUs), int64(free.GPUs)) &&
+		enough(s.Memory, free.Memory)
 }
 
-// claim is what a task asks of the machine, and later what it holds.
-type claim struct {
-	task     *task // nil in simulations
-	need     share
-	released int           // number of the moment at which it could start: what became free together has the same
-	rank     time.Duration // expected time from its start to the end of the longest path through it
-	expect   time.Duration // of itself; 0: unknown
+// Request asks for a share of the machine, and holds it from Next to Release.
+type Request struct {
+	ID       string // chosen by the caller
+	Need     Share
+	ReadyAt  int           // logical time at which it could start; requests that become ready together share it
+	Rank     time.Duration // expected time from its start to the end of the longest path through it
+	Estimate time.Duration // of its own run time; 0: unknown
 
-	batch int       // that it waits in, when it asks for devices
-	size  int       // its place in the batch: devices it asks for, 0 in a batch of one moment
-	ends  time.Time // expected; zero when unknown; set at its start
+	batch int       // of requests for GPUs
+	size  int       // order within the batch: number of GPUs, or 0 in a batch that became ready at one time
+	ends  time.Time // expected; zero: unknown or not started
 }
 
-// before is the order of the queue: devices are the scarcest, so what asks for them comes first, batch by batch; the rest
-// by the longest path.
-func (c *claim) before(o *claim) int {
-	return cmp.Or(cmp.Compare(c.batch, o.batch), cmp.Compare(c.size, o.size), c.later(o), cmp.Compare(o.rank, c.rank))
-}
-
-// later compares releases, which count among stages on devices only.
-func (c *claim) later(o *claim) int {
-	if c.need.gpus == 0 {
-		return 0
+// compare orders the queue: requests for GPUs first, batch by batch; the others by the longest path.
+func (q *Request) compare(o *Request) int {
+	readyAt := 0
+	if q.Need.GPUs > 0 {
+		readyAt = cmp.Compare(q.ReadyAt, o.ReadyAt)
 	}
-	return cmp.Compare(c.released, o.released)
+	return cmp.Or(cmp.Compare(q.batch, o.batch), cmp.Compare(q.size, o.size), readyAt, cmp.Compare(o.Rank, q.Rank))
 }
 
-// schedule decides who starts. The first of the queue starts as soon as it fits. While it does not, it has a reservation
-// for the moment at which it will, as far as expectations go, and later ones may start only if they do not move that
-// moment. Stages on devices are served in batches: what is released while one is served makes up the next, small ones
-// first, so that the machine is drained for gangs once in a batch and not for each. What is released at one moment onto
-// an empty queue is a batch by itself, in the order of the longest path.
+// Queue decides which request starts next. The first request starts as soon as it fits. Until then it has a
+// reservation for its expected start, and a later request may start only if it does not delay that start.
 //
-// So a gang waits for its own batch and the one before at most, whatever stream of small ones follows; and no stage on
-// devices is overtaken by one that was released later and asks for as many or more.
-type schedule struct {
-	free  share
-	queue []*claim // in the order of before; equals as they came
-	held  []*claim // of what runs
-	taken share    // of free, by other runs, for nobody knows how long
+// Requests for GPUs are served in batches: requests that become ready while one batch is served form the next batch,
+// smallest first, so the machine is drained for large requests once per batch. Requests that become ready together
+// when no other waits form a batch of their own, ordered by the longest path. A large request therefore waits for at
+// most its own batch and the one before, and no request for GPUs is overtaken by one that became ready later and needs
+// as many or more.
+type Queue struct {
+	Free    Share      // of the resources of this run
+	Taken   Share      // part of Free that other runs use, for an unknown time
+	Waiting []*Request // ordered by compare; equal requests in order of arrival
+	running []*Request
 
-	batch  int // the newest
-	moment int // at which the newest was opened; only those of the same moment may join when it was opened onto an empty queue
-	alone  bool
+	batch    int  // the newest
+	openedAt int  // ReadyAt of the request that opened the newest batch
+	single   bool // the newest batch opened on an empty queue: only requests with ReadyAt == openedAt join
 }
 
-// noDevices is the batch of what asks for none: after all others.
-const noDevices = math.MaxInt
+// noGPUs is the batch of requests that need no GPU: after all others.
+const noGPUs = math.MaxInt
 
-// enter finds the batch of a claim.
-func (s *schedule) enter(c *claim) {
+func (s *Queue) assignBatch(q *Request) {
 	switch {
-	case c.need.gpus == 0:
-		c.batch = noDevices
+	case q.Need.GPUs == 0:
+		q.batch = noGPUs
 		return
-	case len(s.queue) == 0 || s.queue[0].batch == noDevices:
-		s.batch, s.moment, s.alone = s.batch+1, c.released, true
-	case s.alone && s.moment == c.released:
-	case s.queue[0].batch == s.batch: // it is being served
-		s.batch, s.alone = s.batch+1, false
+	case len(s.Waiting) == 0 || s.Waiting[0].batch == noGPUs:
+		s.batch, s.openedAt, s.single = s.batch+1, q.ReadyAt, true
+	case s.single && s.openedAt == q.ReadyAt:
+	case s.Waiting[0].batch == s.batch: // the newest batch is being served
+		s.batch, s.single = s.batch+1, false
 	}
-	c.batch = s.batch
-	if !s.alone {
-		c.size = c.need.gpus
+	q.batch = s.batch
+	if !s.single {
+		q.size = q.Need.GPUs
 	}
 }
 
-// add puts a claim in its place.
-func (s *schedule) add(c *claim) {
-	s.enter(c)
-	at, _ := slices.BinarySearchFunc(s.queue, c, func(q, c *claim) int { return cmp.Or(q.before(c), -1) }) // after its equals
-	s.queue = slices.Insert(s.queue, at, c)
+// Add inserts a request.
+func (s *Queue) Add(q *Request) {
+	s.assignBatch(q)
+	afterEquals := func(w, q *Request) int { return cmp.Or(w.compare(q), -1) }
+	i, _ := slices.BinarySearchFunc(s.Waiting, q, afterEquals)
+	s.Waiting = slices.Insert(s.Waiting, i, q)
 }
 
-// find returns where the first claim of the queue stands that does not come before c.
-func (s *schedule) find(c *claim) int {
-	at, _ := slices.BinarySearchFunc(s.queue, c, (*claim).before)
-	return at
+// search returns the index of the first waiting request that is not ordered before q.
+func (s *Queue) search(q *Request) int {
+	i, _ := slices.BinarySearchFunc(s.Waiting, q, (*Request).compare)
+	return i
 }
 
-// remove takes a claim off the queue, if it is there.
-func (s *schedule) remove(c *claim) {
-	for at := s.find(c); at < len(s.queue) && s.queue[at].before(c) == 0; at++ {
-		if s.queue[at] == c {
-			s.queue = slices.Delete(s.queue, at, at+1)
+// Remove deletes a waiting request, if it is there.
+func (s *Queue) Remove(q *Request) {
+	for i := s.search(q); i < len(s.Waiting) && s.Waiting[i].compare(q) == 0; i++ {
+		if s.Waiting[i] == q {
+			s.Waiting = slices.Delete(s.Waiting, i, i+1)
 			return
 		}
 	}
 }
 
-// next takes the next claim that may start now off the queue and gives it its share; nil when none may.
-func (s *schedule) next(now time.Time) *claim {
-	var reserved *reservation
-	free := s.free.minus(s.taken)
-	smallest := max(0, free.gpus) + 1 // devices that one which has been passed over asks for
-	for i := 0; i < len(s.queue) && free.cpus > 0; i++ {
-		c := s.queue[i]
-		if c.need.gpus > 0 && smallest <= 1 { // nor may any other on devices
-			i = s.find(&claim{batch: noDevices, rank: math.MaxInt64}) - 1
+// Next removes the next request that may start now from the queue and reserves its share; nil if none may start.
+func (s *Queue) Next(now time.Time) *Request {
+	var first *reservation
+	free := s.Free.Minus(s.Taken)
+	limit := max(0, free.GPUs) + 1 // a request for GPUs must need fewer: the least that a skipped request needs
+	for i := 0; i < len(s.Waiting) && free.CPUs > 0; i++ {
+		q := s.Waiting[i]
+		if q.Need.GPUs > 0 && limit <= 1 { // no other request for GPUs may start
+			i = s.search(&Request{batch: noGPUs, Rank: math.MaxInt64}) - 1
 			continue
 		}
-		overtakes := c.need.gpus > 0 && c.need.gpus >= smallest
-		if !overtakes && c.need.fits(free) && reserved.allows(c, now) {
-			s.queue = slices.Delete(s.queue, i, i+1)
-			s.free = s.free.minus(c.need)
-			if c.expect > 0 {
-				c.ends = now.Add(c.expect)
+		overtakes := q.Need.GPUs > 0 && q.Need.GPUs >= limit
+		if !overtakes && q.Need.Fits(free) && first.allows(q, now) {
+			s.Waiting = slices.Delete(s.Waiting, i, i+1)
+			s.Free = s.Free.Minus(q.Need)
+			if q.Estimate > 0 {
+				q.ends = now.Add(q.Estimate)
 			}
-			s.held = append(s.held, c)
-			return c
+			s.running = append(s.running, q)
+			return q
 		}
-		if reserved == nil {
-			reserved = s.reserve(c, now)
+		if first == nil {
+			first = s.reserve(q, now)
 		}
-		if c.need.gpus > 0 {
-			smallest = min(smallest, c.need.gpus)
+		if q.Need.GPUs > 0 {
+			limit = min(limit, q.Need.GPUs)
 		}
 	}
 	return nil
 }
 
-// putBack undoes next.
-func (s *schedule) putBack(c *claim) {
-	s.release(c)
-	s.queue = slices.Insert(s.queue, s.find(c), c)
+// PutBack undoes Next.
+func (s *Queue) PutBack(q *Request) {
+	s.Release(q)
+	s.Waiting = slices.Insert(s.Waiting, s.search(q), q)
 }
 
-// release gives back what a claim held.
-func (s *schedule) release(c *claim) {
-	if i := slices.Index(s.held, c); i >= 0 {
-		s.held = slices.Delete(s.held, i, i+1)
-		s.free = s.free.plus(c.need)
+// Release frees the share of a running request.
+func (s *Queue) Release(q *Request) {
+	if i := slices.Index(s.running, q); i >= 0 {
+		s.running = slices.Delete(s.running, i, i+1)
+		s.Free = s.Free.Plus(q.Need)
 	}
 }
 
-// reservation is for the first of the queue that does not fit.
+// reservation belongs to the first waiting request that does not fit.
 type reservation struct {
-	at    time.Time // when it will; zero when nobody knows
-	spare share     // what is left beside it then
+	at    time.Time // its expected start; zero: unknown
+	spare Share     // free beside it from then on
 }
 
-// reserve finds the earliest moment at which c fits when everything that runs ends as expected. What is overdue counts
-// as ending now, what has no expectation as ending last.
-func (s *schedule) reserve(c *claim, now time.Time) *reservation {
-	running := append(slices.Clone(s.held), &claim{need: s.taken})
-	slices.SortFunc(running, func(a, b *claim) int {
-		if a.ends.IsZero() || b.ends.IsZero() {
-			return cmp.Compare(zeroLast(a.ends), zeroLast(b.ends))
+// reserve computes the earliest time at which q fits if everything that runs ends as expected. Overdue requests count
+// as ending now, requests without an estimate as ending last.
+func (s *Queue) reserve(q *Request, now time.Time) *reservation {
+	running := append(slices.Clone(s.running), &Request{Need: s.Taken})
+	slices.SortFunc(running, func(a, b *Request) int {
+		switch {
+		case a.ends.IsZero() && b.ends.IsZero():
+			return 0
+		case a.ends.IsZero():
+			return 1
+		case b.ends.IsZero():
+			return -1
 		}
 		return a.ends.Compare(b.ends)
 	})
-	free := s.free.minus(s.taken)
+	free := s.Free.Minus(s.Taken)
 	for _, r := range running {
-		free = free.plus(r.need)
-		if c.need.fits(free) {
+		free = free.Plus(r.Need)
+		if q.Need.Fits(free) {
 			at := r.ends
 			if !at.IsZero() && at.Before(now) {
 				at = now
 			}
-			return &reservation{at: at, spare: free.minus(c.need)}
+			return &reservation{at: at, spare: free.Minus(q.Need)}
 		}
 	}
-	return &reservation{spare: free.minus(c.need)}
+	return &reservation{spare: free.Minus(q.Need)}
 }
 
-func zeroLast(t time.Time) int {
-	if t.IsZero() {
-		return 1
-	}
-	return 0
-}
-
-// allows says whether c may start before the reserved moment: it ends by then, or leaves enough beside the reservation.
-func (r *reservation) allows(c *claim, now time.Time) bool {
+// allows reports whether q does not delay the reserved start: it ends before, or fits beside the reservation.
+func (r *reservation) allows(q *Request, now time.Time) bool {
 	if r == nil {
 		return true
 	}
-	if c.expect > 0 && !r.at.IsZero() && !now.Add(c.expect).After(r.at) {
+	if q.Estimate > 0 && !r.at.IsZero() && !now.Add(q.Estimate).After(r.at) {
 		return true
 	}
-	return c.need.fits(r.spare)
+	return q.Need.Fits(r.spare)
 }

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// job of a simulation: a claim with the time it really takes and the jobs that wait for it.
+// job of a simulation: a Request with the time it really takes and the jobs that wait for it.
 type simJob struct {
-	claim
+	Request
 	took    time.Duration
 	waits   int
 	readers []*simJob
@@ -38,16 +38,16 @@ func (h *simEnds) Pop() any {
 // many devices or more starts.
 func simulate(t *testing.T, jobs []*simJob, gpus int) time.Duration {
 	t.Helper()
-	s := &schedule{free: share{cpus: 1 << 20, gpus: gpus, memory: 1 << 60}}
+	s := &Queue{Free: Share{CPUs: 1 << 20, GPUs: gpus, Memory: 1 << 60}}
 	begin := time.Unix(0, 0)
 	now, moment := begin, 0
-	of := map[*claim]*simJob{}
+	of := map[*Request]*simJob{}
 	var ends simEnds
 	free := gpus
 	release := func(j *simJob) {
-		j.released = moment
-		of[&j.claim] = j
-		s.add(&j.claim)
+		j.ReadyAt = moment
+		of[&j.Request] = j
+		s.Add(&j.Request)
 	}
 	for _, j := range jobs {
 		if j.waits == 0 {
@@ -56,17 +56,17 @@ func simulate(t *testing.T, jobs []*simJob, gpus int) time.Duration {
 	}
 	done, started := 0, 0
 	for {
-		for c := s.next(now); c != nil; c = s.next(now) {
+		for c := s.Next(now); c != nil; c = s.Next(now) {
 			j := of[c]
 			j.starts, j.running = now, true
 			heap.Push(&ends, j)
-			if free -= c.need.gpus; free < 0 {
+			if free -= c.Need.GPUs; free < 0 {
 				t.Fatalf("%d devices are given twice", -free)
 			}
-			if started++; started%50 == 0 || len(s.queue) < 100 { // of all the others now and then, of the first of each size always
-				overtaken(t, s.queue, c)
+			if started++; started%50 == 0 || len(s.Waiting) < 100 { // of all the others now and then, of the first of each size always
+				overtaken(t, s.Waiting, c)
 			} else {
-				overtaken(t, s.queue[:min(len(s.queue), 20)], c)
+				overtaken(t, s.Waiting[:min(len(s.Waiting), 20)], c)
 			}
 		}
 		if len(ends) == 0 {
@@ -75,8 +75,8 @@ func simulate(t *testing.T, jobs []*simJob, gpus int) time.Duration {
 		moment++
 		j := heap.Pop(&ends).(*simJob)
 		now = j.starts.Add(j.took)
-		s.release(&j.claim)
-		free += j.need.gpus
+		s.Release(&j.Request)
+		free += j.Need.GPUs
 		done++
 		for _, r := range j.readers {
 			if r.waits--; r.waits == 0 {
@@ -92,11 +92,11 @@ func simulate(t *testing.T, jobs []*simJob, gpus int) time.Duration {
 
 // overtaken reports those who wait although one that was released later, or together with them and stands behind them,
 // starts and asks for as many devices or more.
-func overtaken(t *testing.T, waiting []*claim, starts *claim) {
+func overtaken(t *testing.T, waiting []*Request, starts *Request) {
 	t.Helper()
 	for _, c := range waiting {
-		if c.need.gpus <= starts.need.gpus && (c.released < starts.released || c.released == starts.released && c.before(starts) < 0) {
-			t.Fatalf("one of %d devices, released at %d, waits while one of %d starts, released at %d", c.need.gpus, c.released, starts.need.gpus, starts.released)
+		if c.Need.GPUs <= starts.Need.GPUs && (c.ReadyAt < starts.ReadyAt || c.ReadyAt == starts.ReadyAt && c.compare(starts) < 0) {
+			t.Fatalf("one of %d devices, released at %d, waits while one of %d starts, released at %d", c.Need.GPUs, c.ReadyAt, starts.Need.GPUs, starts.ReadyAt)
 		}
 	}
 }
@@ -117,7 +117,7 @@ func simJobs(rng *rand.Rand, n, layers int) []*simJob {
 			gang = 4
 		}
 		took := time.Duration(math.Exp(rng.NormFloat64()) * float64(time.Minute))
-		jobs[i] = &simJob{claim: claim{need: share{cpus: 1, gpus: gang}, expect: took}, took: took}
+		jobs[i] = &simJob{Request: Request{Need: Share{CPUs: 1, GPUs: gang}, Estimate: took}, took: took}
 		if layer := min(i/per, layers-1); layer > 0 {
 			for range 2 {
 				up := jobs[(layer-1)*per+rng.IntN(per)]
@@ -129,9 +129,9 @@ func simJobs(rng *rand.Rand, n, layers int) []*simJob {
 	for i := n - 1; i >= 0; i-- {
 		j := jobs[i]
 		for _, r := range j.readers {
-			j.rank = max(j.rank, r.rank)
+			j.Rank = max(j.Rank, r.Rank)
 		}
-		j.rank += j.took
+		j.Rank += j.took
 	}
 	return jobs
 }
@@ -140,8 +140,8 @@ func simJobs(rng *rand.Rand, n, layers int) []*simJob {
 func lowerBound(jobs []*simJob, gpus int) time.Duration {
 	var area, path time.Duration
 	for _, j := range jobs {
-		area += j.took * time.Duration(j.need.gpus)
-		path = max(path, j.rank)
+		area += j.took * time.Duration(j.Need.GPUs)
+		path = max(path, j.Rank)
 	}
 	return max(area/time.Duration(gpus), path)
 }
@@ -169,16 +169,16 @@ func TestSimulatedSchedulesAreTightAndStarveNobody(t *testing.T) {
 	}
 }
 
-// gang is a claim for a test: CPUs, devices, expected minutes (0: unknown), release.
-func gang(cpus, gpus, minutes, released int) *claim {
+// gang is a Request for a test: CPUs, devices, expected minutes (0: unknown), release.
+func gang(cpus, gpus, minutes, released int) *Request {
 	d := time.Duration(minutes) * time.Minute
-	return &claim{need: share{cpus: cpus, gpus: gpus}, released: released, expect: d, rank: d}
+	return &Request{Need: Share{CPUs: cpus, GPUs: gpus}, ReadyAt: released, Estimate: d, Rank: d}
 }
 
 func TestGangHasItsReservation(t *testing.T) {
 	at := time.Unix(0, 0)
 	for name, tc := range map[string]struct {
-		running, large, later *claim
+		running, large, later *Request
 		starts                bool // later does, while large waits
 	}{
 		"ends before the gang's turn":          {gang(1, 1, 60, 0), gang(1, 8, 10, 1), gang(1, 1, 50, 2), true},
@@ -191,27 +191,27 @@ func TestGangHasItsReservation(t *testing.T) {
 		"asks for as many":                     {gang(1, 4, 60, 0), gang(6, 4, 10, 1), gang(1, 4, 5, 2), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &schedule{free: share{cpus: 8, gpus: 8}}
+			s := &Queue{Free: Share{CPUs: 8, GPUs: 8}}
 			if name == "asks for as many" { // the first lacks CPUs, not devices
-				s.free.cpus = 6
+				s.Free.CPUs = 6
 			}
-			s.add(tc.running)
-			if s.next(at) != tc.running {
+			s.Add(tc.running)
+			if s.Next(at) != tc.running {
 				t.Fatal("the first does not start on an empty machine")
 			}
-			s.add(tc.large)
-			s.add(tc.later)
-			switch got := s.next(at); {
+			s.Add(tc.large)
+			s.Add(tc.later)
+			switch got := s.Next(at); {
 			case tc.starts && got != tc.later:
 				t.Errorf("got %+v, want the later one to start", got)
 			case !tc.starts && got != nil:
 				t.Errorf("got %+v, want nobody to start", got)
 			}
-			s.release(tc.running)
+			s.Release(tc.running)
 			if tc.starts {
-				s.release(tc.later)
+				s.Release(tc.later)
 			}
-			if got := s.next(at.Add(time.Hour)); got != tc.large {
+			if got := s.Next(at.Add(time.Hour)); got != tc.large {
 				t.Errorf("got %+v, want the gang to start once it has room", got)
 			}
 		})
@@ -220,26 +220,26 @@ func TestGangHasItsReservation(t *testing.T) {
 
 // A gang starts although small jobs never cease to come.
 func TestGangIsServedInAStreamOfSmallOnes(t *testing.T) {
-	s := &schedule{free: share{cpus: 64, gpus: 8}}
+	s := &Queue{Free: Share{CPUs: 64, GPUs: 8}}
 	now := time.Unix(0, 0)
 	large := gang(1, 8, 10, 1)
-	var running []*claim
+	var running []*Request
 	for moment := range 200 {
 		now = now.Add(time.Minute)
 		for range 8 {
-			s.add(gang(1, 1, 5, moment))
+			s.Add(gang(1, 1, 5, moment))
 		}
 		if moment == 1 {
-			s.add(large)
+			s.Add(large)
 		}
-		for c := s.next(now); c != nil; c = s.next(now) {
+		for c := s.Next(now); c != nil; c = s.Next(now) {
 			if c == large {
 				return
 			}
 			running = append(running, c)
 		}
 		for len(running) > 0 && !running[0].ends.After(now.Add(time.Minute)) {
-			s.release(running[0])
+			s.Release(running[0])
 			running = running[1:]
 		}
 	}
@@ -247,18 +247,18 @@ func TestGangIsServedInAStreamOfSmallOnes(t *testing.T) {
 }
 
 func TestRemovedClaimsReserveNothing(t *testing.T) {
-	s := &schedule{free: share{cpus: 8, gpus: 2}}
+	s := &Queue{Free: Share{CPUs: 8, GPUs: 2}}
 	running, large, small := gang(1, 1, 60, 0), gang(1, 2, 10, 0), gang(1, 1, 90, 0)
-	for _, c := range []*claim{small, large} {
-		s.add(c)
+	for _, c := range []*Request{small, large} {
+		s.Add(c)
 	}
-	s.add(running)
-	if got := s.next(time.Unix(0, 0)); got != small { // the longest path
+	s.Add(running)
+	if got := s.Next(time.Unix(0, 0)); got != small { // the longest path
 		t.Fatalf("got %+v, want the longest path first", got)
 	}
-	s.remove(large)
-	if got := s.next(time.Unix(0, 0)); got != running || len(s.queue) != 0 {
-		t.Errorf("got %+v with %d in the queue, want the last one", got, len(s.queue))
+	s.Remove(large)
+	if got := s.Next(time.Unix(0, 0)); got != running || len(s.Waiting) != 0 {
+		t.Errorf("got %+v with %d in the queue, want the last one", got, len(s.Waiting))
 	}
-	s.remove(large) // it is not there
+	s.Remove(large) // it is not there
 }

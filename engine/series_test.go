@@ -65,9 +65,9 @@ func (c *counting) Run(_ context.Context, job *Job) error {
 // A longer result goes on from the longest shorter one of the same settings, and only from that.
 func TestLongerRunsGoOnFromTheLongestShorterOne(t *testing.T) {
 	root := t.TempDir()
-	kinds := Registry{{Name: "counting", Summary: "Counts.", Version: 1, Light: true, New: func() Stage { return &counting{} },
+	kinds := Registry{{Name: "counting", Summary: "Counts.", Version: 1, InProcess: true, New: func() Stage { return &counting{} },
 		Outputs: func(Stage) map[string]string { return map[string]string{"out": "files"} },
-		Extends: func(s Stage) (setting, why string) {
+		Length: func(s Stage) (setting, why string) {
 			if s.(*counting).Fixed {
 				return "upto", "its course depends on upto"
 			}
@@ -97,17 +97,17 @@ func TestLongerRunsGoOnFromTheLongestShorterOne(t *testing.T) {
 		if len(diags) > 0 {
 			t.Fatal(diags)
 		}
-		p, err := x.Plan(store)
+		p, err := NewPlan(x, store, PlanOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := p.Nodes[0].Begins; got != tc.begins {
+		if got := p.Nodes[0].ContinuesFrom; got != tc.begins {
 			t.Errorf("%q: the plan says %q, want %q", tc.settings, got, tc.begins)
 		}
 		if err := p.Run(t.Context(), RunOptions{}, func(Event) {}); err != nil {
 			t.Fatal(err)
 		}
-		if p, err = x.Plan(store); err != nil {
+		if p, err = NewPlan(x, store, PlanOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		m := p.Nodes[0].Manifest

@@ -13,18 +13,18 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
-// fieldRole says what the `hcl` tag of a settings field stands for.
+// fieldRole is the meaning of the `hcl` tag of a settings field.
 type fieldRole int
 
 const (
 	roleSetting   fieldRole = iota // `name = expression`
 	roleBlock                      // `name { … }`
 	roleLabel                      // label of the block itself
-	roleAttrRange                  // place of the setting named
-	roleDefRange                   // place of the block itself
+	roleAttrRange                  // range of the setting with that name
+	roleDefRange                   // range of the block itself
 )
 
-// field is one tagged field of a settings struct; see the package comment for the tags.
+// field is one tagged field of a settings struct. The package comment lists the tags.
 type field struct {
 	name     string
 	role     fieldRole
@@ -55,8 +55,8 @@ type byteSize int64
 
 var fieldCache sync.Map // reflect.Type -> []field
 
-// fieldsOf returns the settings of struct type t in the order of its fields. A wrong tag is a mistake of the kind's
-// author; Registry.Check finds it in a test, so here it is left out.
+// fieldsOf returns the settings of struct type t in the order of its fields. It skips wrong tags, which
+// Registry.Check reports in a test.
 func fieldsOf(t reflect.Type) []field {
 	if known, ok := fieldCache.Load(t); ok {
 		return known.([]field)
@@ -122,7 +122,7 @@ func splitTag(s string) []string {
 	return strings.Split(s, "|")
 }
 
-// checkFieldType says what is wrong with the Go type of a field, "" when the decoder can fill it.
+// checkFieldType returns why the decoder cannot fill a field of type t, or "".
 func checkFieldType(f field) string {
 	switch f.role {
 	case roleAttrRange, roleDefRange:
@@ -148,7 +148,7 @@ func checkFieldType(f field) string {
 	return ""
 }
 
-// blockStruct returns the struct type behind a block field, nil when there is none.
+// blockStruct returns the struct type of a block field, or nil.
 func blockStruct(t reflect.Type) reflect.Type {
 	if t.Kind() == reflect.Slice {
 		t = t.Elem()
@@ -180,11 +180,11 @@ func settable(t reflect.Type, outermost bool) bool {
 	return false
 }
 
-// reserved are the names every stage understands; a kind may not give them another meaning.
+// reserved are the names that every stage has. A kind may not redefine them.
 var reserved = []string{"for_each", "seed", "depends_on", "enabled", "executor", "timeout", "description", "resources", "retry"}
 
-// Check reports mistakes of kind authors: names used twice, settings that collide with those of every stage, tags
-// and field types the decoder does not know, kinds without summary or version. A test of the literal list calls it.
+// Check reports errors in kinds: duplicate names, settings that collide with those of every stage, tags and field
+// types that the decoder does not support, kinds without summary or version. A test of the literal list calls it.
 func (r Registry) Check() []string {
 	var mistakes []string
 	seen := map[string]bool{}

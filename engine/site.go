@@ -11,28 +11,28 @@ import (
 	"github.com/hashicorp/hcl/v2"
 )
 
-// Site is what the site file says about this machine. Nothing of it is in any key.
+// Site is the content of the site file, the settings of this machine. No key depends on it.
 type Site struct {
-	Path      string   // the site file; "" when there is none
-	StorePath string   // absolute; "" when nothing names a store and there is no home folder
+	Path      string   // the site file; "" without one
+	StorePath string   // absolute; "" if no file names a store and there is no home folder
 	Limit     int64    // bytes; applied by `store gc` only; 0: none
 	LogLimit  int64    // bytes of one stage's log; 0: none
-	BFCL      string   // folder of the benchmark's data, absolute; "" when the site names none
+	BFCL      string   // folder of the benchmark's data, absolute; "" if not set
 	CPUs      int      // slots of the local executor; 0: as many as this process may use
 	Memory    int64    // bytes; 0: not limited
-	GPUs      []string // device ids; nil with AutoGPUs
-	AutoGPUs  bool     // the runner finds out which devices there are
+	GPUs      []string // device IDs; nil with AutoGPUs
+	AutoGPUs  bool     // the engine detects the devices
 	Executor  string   // name of the default executor
-	Notify    []string // command to start when a run has ended; nil: none
+	Notify    []string // command to start at the end of a run; nil: none
 }
 
 // executors are the names an executor may have.
 var executors = []string{"local"}
 
-// defaultStore is where results are kept when no site file says otherwise.
+// defaultStore is the store without a site file.
 const defaultStore = "~/.cache/rcgrpo"
 
-// siteSettings is the form of the site file.
+// siteSettings is the structure of the site file.
 type siteSettings struct {
 	Store     *storeBlock     `hcl:"store,block" doc:"where results are kept"`
 	Logs      *logsBlock      `hcl:"logs,block" doc:"what stages print"`
@@ -56,10 +56,13 @@ type logsBlock struct {
 	LimitAt hcl.Range `hcl:"limit,attr_range"`
 }
 
-// defaultLogLimit is the limit of a log when no site file says otherwise.
+// defaultLogLimit is the limit of a log without a site file.
 const defaultLogLimit = 1e9
 
-// at is where the path stands; nil when no file says it.
+// leastLogLimit is the smallest limit that leaves room for the line about the removed part.
+const leastLogLimit = 64 << 10
+
+// at is the range of the path; nil for the default.
 func (s *storeBlock) at() *hcl.Range {
 	if s.PathAt.Filename == "" {
 		return nil
@@ -88,15 +91,14 @@ type executorBlock struct {
 	MemAt  hcl.Range `hcl:"memory,attr_range"`
 }
 
-// LoadSite reads the site file that src names; a machine without one gets the defaults. files holds what was read,
-// for diagnostics.
+// LoadSite reads the site file of src. Without one it returns the defaults. files are needed to print diagnostics.
 func LoadSite(src Source) (site *Site, files map[string]*hcl.File, diags hcl.Diagnostics) {
 	l := &loader{src: src, x: &Experiment{Files: map[string]*hcl.File{}, Site: &Site{}}}
 	l.site()
 	return l.x.Site, l.x.Files, sortDiagnostics(l.diags)
 }
 
-// site fills l.x.Site.
+// site sets l.x.Site.
 func (l *loader) site() {
 	site := &Site{AutoGPUs: true, Executor: "local"}
 	l.x.Site = site
@@ -153,7 +155,7 @@ func (l *loader) siteExecutors(settings siteSettings) {
 			continue
 		}
 		named[e.Name] = true
-		if e.Name == "" { // the missing label was told
+		if e.Name == "" { // the missing label is already reported
 			continue
 		}
 		if !slices.Contains(executors, e.Name) {

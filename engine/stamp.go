@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stamp tells without reading a file that it is still the same one with the same content: whatever writes to it moves
-// its ctime, which no program can set back.
+// stamp identifies the content of a file without reading it: every write changes the ctime, which no program can
+// set.
 type stamp struct {
 	Size  int64  `json:"size"`
 	Mtime int64  `json:"mtime"` // nanoseconds
@@ -27,7 +27,7 @@ func stampOf(info fs.FileInfo) stamp {
 	return s
 }
 
-// stampAt stamps a file by its name below the folder that is open as dir, or by its absolute path. flags are those of
+// stampAt returns the stamp of a file relative to the open folder dir, or by absolute path. flags are those of
 // fstatat.
 func stampAt(dir int, name string, flags int) (stamp, error) {
 	var st unix.Stat_t
@@ -41,7 +41,7 @@ func stampOfStat(st *unix.Stat_t) stamp {
 	return stamp{st.Size, st.Mtim.Nano(), st.Ctim.Nano(), st.Ino}
 }
 
-// changed is the time of the last change that a stamp knows of, in nanoseconds. Some file systems count whole seconds.
+// changed returns the time of the last change, in nanoseconds. Some file systems have a resolution of a second.
 func (s stamp) changed() int64 {
 	at := max(s.Mtime, s.Ctime)
 	if at%int64(time.Second) == 0 {
@@ -50,30 +50,30 @@ func (s stamp) changed() int64 {
 	return at
 }
 
-// young says of a stamp taken when clock said now that it proves nothing: within the same tick of the clock the file
-// could change once more and keep it.
-func (s stamp) young(now int64) bool { return s.changed() >= now }
+// tooRecent reports whether a stamp taken at time now proves nothing: within the same clock tick the file may
+// change again and keep its stamp.
+func (s stamp) tooRecent(now int64) bool { return s.changed() >= now }
 
-// clock is the time that the kernel gives to a file that is written now. It advances by ticks of a few milliseconds.
+// clock returns the time that the kernel would assign to a file written now. Its resolution is a few milliseconds.
 func clock() int64 {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now) != nil {
-		return 0 // then every stamp is young
+		return 0 // then every stamp is too recent
 	}
 	return now.Nano()
 }
 
-// awaitTick returns when clock is past the present moment, so that files written before it have stamps that are not
-// young any more. It waits at most 20 ms, two of the longest ticks that Linux can be built for.
+// awaitTick returns after the next clock tick, so that the stamps of files written before are not too recent. It
+// waits at most 20 ms, two of the longest ticks of Linux.
 func awaitTick() {
 	const longest, step = 20 * time.Millisecond, time.Millisecond / 2
-	begun := time.Now() // newer kernels give finer times than clock to some files
+	begun := time.Now() // recent kernels assign finer times than clock to some files
 	for clock() <= begun.UnixNano() && time.Since(begun) < longest {
 		time.Sleep(step)
 	}
 }
 
-// folderStamp sums up the stamps of everything in a folder; newest has the latest times of them.
+// folderStamp combines the stamps of all files in a folder; newest has their latest times.
 func folderStamp(path string) (sum, newest stamp, err error) {
 	err = filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -84,7 +84,7 @@ func folderStamp(path string) (sum, newest stamp, err error) {
 			return err
 		}
 		one := stampOf(info)
-		const prime = 1099511628211 // mixes the order in, so that two files cannot trade their stamps
+		const prime = 1099511628211 // makes the order count, so that two files cannot swap their stamps
 		sum.Size += one.Size
 		sum.Mtime = sum.Mtime*prime + one.Mtime
 		sum.Ctime = sum.Ctime*prime + one.Ctime
@@ -93,4 +93,21 @@ func folderStamp(path string) (sum, newest stamp, err error) {
 		return nil
 	})
 	return sum, newest, err
+}
+
+// fileState is a file or folder as it was found.
+type fileState struct {
+	path      string
+	folder    bool
+	tooRecent bool // the stamp proves nothing, so that only the content counts
+	stamp     stamp
+	digest    string // of the content; "" where the stamp is enough
+}
+
+// absolute returns the absolute path, or the path itself if the current folder is deleted.
+func absolute(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
 }

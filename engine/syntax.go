@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -10,34 +9,34 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// HCL's parser and evaluator recurse into brackets and along operators, and a stack that overflows ends the process.
+// HCL's parser and evaluator are recursive, and a stack overflow ends the process.
 const (
-	deepest = 500  // brackets, braces and templates in each other
+	deepest = 500  // nesting of brackets, braces and templates
 	longest = 5000 // operators of one expression
 )
 
-// Format lays a file out in the one layout. Formatting changes no key. A text with errors of syntax is not formatted;
-// the place of an error is shown with the text as it is.
+// Format formats an HCL file. Formatting changes no key. A file with syntax errors is not formatted; the
+// diagnostics refer to the given text.
 func Format(text []byte, path string) ([]byte, hcl.Diagnostics) {
-	if d := tooDeep(text, path); d != nil {
+	if d := checkNesting(text, path); d != nil {
 		return nil, hcl.Diagnostics{d}
 	}
 	if _, diags := hclsyntax.ParseConfig(text, path, hcl.InitialPos); diags.HasErrors() {
-		return nil, withoutEchoes(diags)
+		return nil, dropFollowUps(diags)
 	}
 	return hclwrite.Format(text), nil
 }
 
-// tooDeep finds the first place that is nested beyond deepest or an operator beyond longest. Strings and comments count
-// only when the plain bytes look suspicious already, so an ordinary file is not read twice.
-func tooDeep(text []byte, path string) *hcl.Diagnostic {
+// checkNesting reports the first bracket nested deeper than deepest or the first operator beyond longest. It lexes
+// the text only if the plain bytes are suspicious, so that an ordinary file is read once.
+func checkNesting(text []byte, path string) *hcl.Diagnostic {
 	if !looksDeep(text) {
 		return nil
 	}
 	tooFar := func(at hcl.Range, format string, args ...any) *hcl.Diagnostic {
 		return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Nested too deeply", Detail: fmt.Sprintf(format, args...), Subject: &at}
 	}
-	tokens, _ := hclsyntax.LexConfig(text, path, hcl.InitialPos) // mistakes are told by the parser
+	tokens, _ := hclsyntax.LexConfig(text, path, hcl.InitialPos) // the parser reports lexical errors
 	depth, round, chain := 0, 0, 0
 	for _, t := range tokens {
 		switch t.Type {
@@ -71,7 +70,7 @@ func tooDeep(text []byte, path string) *hcl.Diagnostic {
 	return nil
 }
 
-// looksDeep is tooDeep for bytes, whatever they mean: quick, and often wrong about strings.
+// looksDeep is a fast approximation of checkNesting that ignores strings and comments.
 func looksDeep(text []byte) bool {
 	depth, round, chain := 0, 0, 0
 	for _, c := range text {
@@ -100,9 +99,9 @@ func looksDeep(text []byte) bool {
 	return false
 }
 
-// withoutEchoes leaves out errors of syntax that only follow from another one: what stands behind it on the same line, and
-// the same complaint about the next line.
-func withoutEchoes(diags hcl.Diagnostics) hcl.Diagnostics {
+// dropFollowUps removes syntax errors caused by an earlier one: further errors on the same line, and the same
+// error on the next line.
+func dropFollowUps(diags hcl.Diagnostics) hcl.Diagnostics {
 	var out hcl.Diagnostics
 	var last *hcl.Diagnostic
 	for _, d := range sortDiagnostics(diags) {
@@ -124,23 +123,9 @@ func withoutEchoes(diags hcl.Diagnostics) hcl.Diagnostics {
 	return out
 }
 
-// inBlocks calls visit with the attributes of a body and with each of its blocks, several at once.
-func inBlocks(b *hclsyntax.Body, visit func(hclsyntax.Node) hcl.Diagnostics) hcl.Diagnostics {
-	diags := visit(b.Attributes)
-	ofBlocks := make([]hcl.Diagnostics, len(b.Blocks))
-	inPieces(len(b.Blocks), manyStages, func(i int) bool {
-		ofBlocks[i] = visit(b.Blocks[i])
-		return true
-	})
-	return append(diags, slices.Concat(ofBlocks...)...)
-}
-
-// repeatedKeys finds keys that stand twice in one map. HCL would let the last one win, and an arm of a for_each would be
-// gone without a word.
-func repeatedKeys(n hclsyntax.Node) hcl.Diagnostics { return hclsyntax.VisitAll(n, repeatedKeysHere) }
-
-// repeatedKeysHere is repeatedKeys of a map alone.
-func repeatedKeysHere(n hclsyntax.Node) hcl.Diagnostics {
+// repeatedKeys reports keys that occur twice in one map. HCL would silently use the last one, and an arm of a
+// for_each would disappear.
+func repeatedKeys(n hclsyntax.Node) hcl.Diagnostics {
 	object, ok := n.(*hclsyntax.ObjectConsExpr)
 	if !ok || len(object.Items) < 2 {
 		return nil
@@ -150,7 +135,7 @@ func repeatedKeysHere(n hclsyntax.Node) hcl.Diagnostics {
 	for _, item := range object.Items {
 		key, keyDiags := item.KeyExpr.Value(nil)
 		if keyDiags.HasErrors() || !key.IsKnown() || key.IsNull() || key.Type() != cty.String {
-			continue // computed
+			continue // a computed key
 		}
 		at, twice := first[key.AsString()]
 		if !twice {

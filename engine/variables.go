@@ -3,7 +3,6 @@ package engine
 import (
 	"fmt"
 	"strings"
-	"sync/atomic"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/ext/typeexpr"
@@ -17,16 +16,16 @@ import (
 type variable struct {
 	block      *hclsyntax.Block
 	name       string
-	typ        cty.Type // what its values are converted to
+	typ        cty.Type // type of its values
 	fallback   cty.Value
 	hasDefault bool
 	rules      []*hclsyntax.Block // validation
-	value      cty.Value          // unknown after a mistake
-	used       atomic.Bool        // some expression names it
+	value      cty.Value          // unknown after an error
+	used       bool
 }
 
-// evaluateVariables reads the variable blocks and gives each its value: -var, then -var-file, then the environment,
-// then the default.
+// evaluateVariables decodes the variable blocks. A value comes from -var, else -var-file, else the environment,
+// else the default.
 func (l *loader) evaluateVariables() {
 	byName := map[string]*variable{}
 	kept := l.variables[:0]
@@ -53,7 +52,7 @@ func (l *loader) evaluateVariables() {
 	object := map[string]cty.Value{}
 	for _, v := range l.variables {
 		v.value = l.valueOf(v, fromFiles)
-		if excess := l.allowance.check(v.value, v.block.DefRange(), true); excess != nil { // a text may have become a number
+		if excess := l.allowance.check(v.value, v.block.DefRange(), true); excess != nil { // the conversion may have created a large number
 			l.diags = append(l.diags, excess...)
 			v.value = cty.DynamicVal
 		}
@@ -76,10 +75,10 @@ func (l *loader) variableNames() []string {
 	return names
 }
 
-// typeWords are what a type may be or begin with.
+// typeWords are the first words of a type.
 var typeWords = []string{"string", "number", "bool", "any", "list", "set", "map", "object", "tuple"}
 
-// declare reads type, default and rules of a variable block.
+// declare decodes type, default and validation of a variable block.
 func (l *loader) declare(v *variable) {
 	v.typ, v.value = cty.String, cty.DynamicVal
 	typed := false
@@ -124,7 +123,7 @@ func (l *loader) declare(v *variable) {
 		v.rules = append(v.rules, bl)
 	}
 	if v.hasDefault && v.fallback.IsKnown() {
-		if !typed && !v.fallback.IsNull() { // 350 makes it a number
+		if !typed && !v.fallback.IsNull() { // so that 350 is a number
 			v.typ = v.fallback.Type()
 		}
 		if typed {
@@ -138,7 +137,7 @@ func (l *loader) declare(v *variable) {
 	}
 }
 
-// variableFiles reads the -var-file files; the last one that names a variable wins.
+// variableFiles reads the -var-file files; the last file with a variable wins.
 func (l *loader) variableFiles(byName map[string]*variable) map[string]cty.Value {
 	values := map[string]cty.Value{}
 	for _, path := range l.src.VarFiles {
@@ -172,7 +171,7 @@ func (l *loader) variableFiles(byName map[string]*variable) map[string]cty.Value
 	return values
 }
 
-// valueOf picks the value of a variable; unknown after a mistake.
+// valueOf returns the value of a variable; unknown after an error.
 func (l *loader) valueOf(v *variable, fromFiles map[string]cty.Value) cty.Value {
 	if text, ok := l.src.Vars[v.name]; ok {
 		return l.parseVariable(v, text, "-var "+v.name)
@@ -192,12 +191,12 @@ func (l *loader) valueOf(v *variable, fromFiles map[string]cty.Value) cty.Value 
 	return cty.DynamicVal
 }
 
-// parseVariable reads a value from outside: text as it is for a string, an expression for everything else.
+// parseVariable parses an external value: plain text for a string, an expression for any other type.
 func (l *loader) parseVariable(v *variable, text, from string) cty.Value {
 	if v.typ == cty.String {
 		return cty.StringVal(text)
 	}
-	if d := tooDeep([]byte(text), from); d != nil {
+	if d := checkNesting([]byte(text), from); d != nil {
 		l.errorf(nil, d.Summary, "%s: %s", from, d.Detail)
 		return cty.DynamicVal
 	}
@@ -255,7 +254,7 @@ func (l *loader) validate(v *variable) {
 	}
 }
 
-// variableText writes a value in the form that -var reads.
+// variableText formats a value for -var.
 func variableText(v cty.Value) string {
 	if v.Type() == cty.String && !v.IsNull() {
 		return v.AsString()
@@ -263,7 +262,7 @@ func variableText(v cty.Value) string {
 	return valueText(v)
 }
 
-// valueText writes a value as an HCL expression on one line; references and files stand as what names them.
+// valueText formats a value as an HCL expression on one line, with references and files by their names.
 func valueText(v cty.Value) string {
 	t := v.Type()
 	switch {

@@ -427,7 +427,7 @@ func load(t *testing.T, dir, site string, blocks map[string]string) (x *engine.E
 	}
 	kinds := registry()
 	for _, k := range kinds {
-		k.Light = true // in this process
+		k.InProcess = true // in this process
 	}
 	x, all := engine.Load(engine.Source{Path: path, Site: site}, kinds)
 	for _, d := range all {
@@ -462,7 +462,7 @@ func perform(t *testing.T, dir, site string, blocks map[string]string) (digests,
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := x.Plan(store)
+	p, err := engine.NewPlan(x, store, engine.PlanOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -475,7 +475,7 @@ func perform(t *testing.T, dir, site string, blocks map[string]string) (digests,
 	if runErr != nil && len(failed) == 0 {
 		t.Fatal(runErr)
 	}
-	if p, err = x.Plan(store); err != nil {
+	if p, err = engine.NewPlan(x, store, engine.PlanOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	digests = map[string]string{}

@@ -211,7 +211,7 @@ func TestNoStageAsksForMoreDevicesThanItCanUse(t *testing.T) {
 		}
 		for _, n := range x.Nodes {
 			asked += n.Resources.GPUs
-			if n.Resources.GPUs > 1 && !n.Kind.Devices {
+			if n.Resources.GPUs > 1 && !n.Kind.MultiGPU {
 				t.Errorf("%s: %s asks for %d GPUs, and a %s stage works on one", file, n.Address, n.Resources.GPUs, n.Kind.Name)
 				break
 			}
@@ -239,7 +239,7 @@ func plan(t *testing.T, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := x.Plan(store)
+	p, err := engine.NewPlan(x, store, engine.PlanOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +253,7 @@ func plan(t *testing.T, path string) {
 		t.Error("the head of an experiment says what it costs")
 	}
 	for _, n := range p.Nodes {
-		if n.Verb != engine.Run && n.Verb != engine.RunUnlessUnchanged {
+		if n.Verb != engine.MustRun && n.Verb != engine.MayRun {
 			t.Errorf("%s: %s with an empty store", n.Address, n.Verb)
 		}
 	}

@@ -64,7 +64,7 @@ func WriteBundle(w io.Writer, page []byte, store *artifact.Store, experiment map
 			return fmt.Errorf("%s, key %s: %w", stage.Address, prefix(stage.Key, 16), err)
 		}
 		var ports []string
-		if m.Outputs["metrics"].Aside != nil {
+		if m.Outputs["metrics"].Times != nil {
 			ports = append(ports, "metrics") // the seconds by phase
 		}
 		if err := part(stage.Address, stage.Key, ports...); err != nil {

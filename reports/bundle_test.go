@@ -39,13 +39,13 @@ func hostilePage(t *testing.T, rows func(yield func(rl.Score) bool)) ([]byte, *a
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	m, err := staging.Commit(artifact.Manifest{Key: key, Address: "stage.eval.arm"}, map[string]string{"scores": "scores"})
+	c, err := staging.Commit(artifact.Manifest{Key: key, Address: "stage.eval.arm"}, map[string]string{"scores": "scores"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ev := emptyEvidence()
 	ev.Inputs = []Input{{Role: roleScores, Address: "stage.eval.arm", Ref: artifact.Ref{Kind: "eval", Name: "arm", Port: "scores"},
-		Key: key, Digest: m.Outputs["scores"].Digest}}
+		Key: key, Digest: c.Manifest.Outputs["scores"].Digest}}
 	p := (&Study{Name: "hostile"}).Page()
 	p.Evidence = ev
 	store.Limit(&artifact.Budget{Bytes: BundleBytes, Rows: maxRows, Line: maxRowBytes})

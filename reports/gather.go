@@ -237,7 +237,7 @@ func record(stage StageEvidence, store *artifact.Store) (Record, error) {
 
 // phases sums the seconds of each phase from the times beside the metrics of a training: rows name them "rollout_s".
 func phases(m *artifact.Manifest, store *artifact.Store) (map[string]float64, error) {
-	if m.Outputs["metrics"].Aside == nil {
+	if m.Outputs["metrics"].Times == nil {
 		return nil, nil
 	}
 	a, err := store.Open(m, "metrics")

@@ -43,8 +43,8 @@ func Kind() *engine.Kind {
 		New: func() engine.Stage {
 			return &settings{Windows: &windows{Early: PaperWindows.Early, Late: PaperWindows.Late}}
 		},
-		Outputs: func(engine.Stage) map[string]string { return map[string]string{"page": "page"} },
-		Gathers: true, Always: true, Light: true,
+		Outputs:     func(engine.Stage) map[string]string { return map[string]string{"page": "page"} },
+		AcrossSeeds: true, AfterFailures: true, InProcess: true,
 	}
 }
 

@@ -43,9 +43,9 @@ func outputs(ports map[string]string) func(engine.Stage) map[string]string {
 }
 
 func scriptedKind(name string, ports map[string]string, run func(*scripted, *engine.Job) error) *engine.Kind {
-	return &engine.Kind{Name: name, Summary: "scripted", Version: 1, Light: true, Outputs: outputs(ports),
-		New:   func() engine.Stage { return &scripted{run: run, LR: 1e-6, Updates: 10} },
-		Draws: func(engine.Stage) bool { return name == "grpo" || name == "draw" }}
+	return &engine.Kind{Name: name, Summary: "scripted", Version: 1, InProcess: true, Outputs: outputs(ports),
+		New:        func() engine.Stage { return &scripted{run: run, LR: 1e-6, Updates: 10} },
+		Stochastic: func(engine.Stage) bool { return name == "grpo" || name == "draw" }}
 }
 
 func (s *scripted) skill(job *engine.Job) (float64, error) {
@@ -292,7 +292,7 @@ func runScriptedIn(t *testing.T, dir, failing string) (html, text, textFile stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := x.Plan(store)
+	plan, err := engine.NewPlan(x, store, engine.PlanOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

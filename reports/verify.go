@@ -195,7 +195,7 @@ func (v *Verification) checkArtifacts(ev *Evidence, store *artifact.Store) map[s
 		if got, err := fingerprint(m); err != nil || got != stage.Manifest {
 			v.Faults = append(v.Faults, stage.Address+": its record is not the one that the page was made from (it was made again, or edited)")
 		}
-		if m.Outputs["metrics"].Aside != nil { // seconds by phase
+		if m.Outputs["metrics"].Times != nil { // seconds by phase
 			check(stage.Address, "metrics", stage.Key, "")
 		}
 	}

@@ -120,7 +120,7 @@ func grow(t *testing.T, root string, epochs, updates int) (begins, digests map[s
 	}
 	kinds := engine.Registry(Kinds())
 	for _, k := range kinds {
-		k.Light = true // in this process
+		k.InProcess = true // in this process
 	}
 	x, diags := engine.Load(engine.Source{Path: path}, kinds)
 	if len(diags) > 0 {
@@ -130,20 +130,20 @@ func grow(t *testing.T, root string, epochs, updates int) (begins, digests map[s
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := x.Plan(store)
+	p, err := engine.NewPlan(x, store, engine.PlanOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	begins, digests = map[string]string{}, map[string]string{}
 	for _, n := range p.Nodes {
-		if n.Begins != "" {
-			begins[n.Address] = n.Begins
+		if n.ContinuesFrom != "" {
+			begins[n.Address] = n.ContinuesFrom
 		}
 	}
 	if err := p.Run(t.Context(), engine.RunOptions{}, func(engine.Event) {}); err != nil {
 		t.Fatal(err)
 	}
-	if p, err = x.Plan(store); err != nil || p.Changes() {
+	if p, err = engine.NewPlan(x, store, engine.PlanOptions{}); err != nil || p.Changes() {
 		t.Fatalf("after the run: %v, or something would run again", err)
 	}
 	for _, n := range p.Nodes {

@@ -93,7 +93,7 @@ const victimVariable = "RCGRPO_TEST_VICTIM"
 func TestMain(m *testing.M) {
 	plantMemory(os.Getenv(memoryVariable))
 	if len(os.Args) == 6 && os.Args[1] == "node" { // started by the engine of another test
-		os.Exit(engine.NodeMain(os.Args[3], os.Args[5], engine.Registry(Kinds()), os.Stderr))
+		os.Exit(engine.NodeMain(os.Args[3], os.Args[5], engine.Registry(Kinds()), os.Stderr, func(engine.Event) {}))
 	}
 	if dir := os.Getenv(victimVariable); dir != "" {
 		if err := train(dir); err != nil {

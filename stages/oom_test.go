@@ -88,7 +88,7 @@ func TestATrainingThatRunsOutOfMemory(t *testing.T) {
 		t.Helper()
 		t.Setenv(memoryVariable, memory)
 		x := loaded(t, root, strings.Replace(short, "MORE", more, 1))
-		p, err := x.Plan(store)
+		p, err := engine.NewPlan(x, store, engine.PlanOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -96,7 +95,7 @@ func playFile(t *testing.T, file, seeds string, vars map[string]string, benchmar
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := x.Plan(store)
+	plan, err := engine.NewPlan(x, store, engine.PlanOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +106,7 @@ func playFile(t *testing.T, file, seeds string, vars map[string]string, benchmar
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if plan, err = x.Plan(store); err != nil { // with the results
+	if plan, err = engine.NewPlan(x, store, engine.PlanOptions{}); err != nil { // with the results
 		t.Fatal(err)
 	}
 	return pretended{plan}
@@ -117,7 +116,7 @@ func playFile(t *testing.T, file, seeds string, vars map[string]string, benchmar
 type here struct{}
 
 func (here) Execute(ctx context.Context, w engine.Work, observe func(engine.Event)) error {
-	return w.Perform(ctx, io.Discard, observe)
+	return w.Perform(ctx, observe)
 }
 
 // folder is where a port of a node lies.

@@ -9,8 +9,8 @@ import (
 // Several devices are for commands, which know what to do with them; all other stages are one process on one device.
 func TestOnlyExecMayHaveSeveralDevices(t *testing.T) {
 	for _, k := range Kinds() {
-		if k.Devices != (k.Name == "exec") {
-			t.Errorf("kind %s: several devices is %v", k.Name, k.Devices)
+		if k.MultiGPU != (k.Name == "exec") {
+			t.Errorf("kind %s: several devices is %v", k.Name, k.MultiGPU)
 		}
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// Problem is one thing that Check found to be wrong.
+// Problem is one finding of Check.
 type Problem struct {
-	Address string // of the node, "" when no manifest names the thing
+	Address string // of the node; "" if no manifest names the file
 	Key     string
 	Path    string
 	What    string // "missing", "edited", "not recorded", or why it cannot be read
@@ -28,7 +28,7 @@ func (p Problem) String() string {
 	return s
 }
 
-// Manifests returns every result that is recorded, by address, experiment and key. Manifests that cannot be read are
+// Manifests returns the manifests of all results by address, experiment and key. Manifests that cannot be read are
 // problems, not errors.
 func (s *Store) Manifests() ([]*Manifest, []Problem, error) {
 	entries, err := os.ReadDir(s.path("nodes"))
@@ -39,11 +39,11 @@ func (s *Store) Manifests() ([]*Manifest, []Problem, error) {
 	var problems []Problem
 	for _, e := range entries {
 		key, ok := strings.CutSuffix(e.Name(), ".json")
-		if !ok || strings.HasPrefix(e.Name(), ".") { // being written
+		if !ok || strings.HasPrefix(e.Name(), ".") { // temporary
 			continue
 		}
 		m, err := s.Manifest(key)
-		if errors.Is(err, ErrNotFound) { // removed since
+		if errors.Is(err, ErrNotFound) { // removed meanwhile
 			continue
 		}
 		if err != nil {
@@ -53,14 +53,15 @@ func (s *Store) Manifests() ([]*Manifest, []Problem, error) {
 		all = append(all, m)
 	}
 	slices.SortFunc(all, func(a, b *Manifest) int {
-		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.Experiment, b.Experiment), cmp.Compare(a.Key, b.Key))
+		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.Experiment, b.Experiment),
+			cmp.Compare(a.Key, b.Key))
 	})
 	return all, problems, nil
 }
 
-// Check reads everything: each manifest, each object's names, sizes and hashes. It returns what differs from the
-// records, in the order of Manifests; an empty result means that the store is sound. Check changes nothing but the time
-// stamp of an edited file, so that the next run rebuilds it.
+// Check reads every manifest and the names, sizes and hashes of every object. It returns the differences in
+// the order of Manifests, none for a sound store. It changes only the time of an edited file, so that the
+// next run replaces it.
 func (s *Store) Check() ([]Problem, error) {
 	manifests, problems, err := s.Manifests()
 	if err != nil {
@@ -86,12 +87,12 @@ func (s *Store) Check() ([]Problem, error) {
 	return problems, nil
 }
 
-// Verify is Lookup for those who trust no time stamp: it reads every file of a result and compares its content with the
-// record. Damage is a *DamageError, and the damaged file loses its seal, so that every later look finds it.
+// Verify compares the content of every file of a result with the record, whatever its time. Damage is a
+// *DamageError, and the file loses its seal, so that every later Lookup finds the damage.
 func (s *Store) Verify(m *Manifest) error {
 	for _, o := range m.objects() {
 		for _, f := range o.Files {
-			path := filepath.Join(s.objectDir(o.Digest), filepath.FromSlash(f.Name))
+			path := s.filePath(o, f)
 			sum, _, err := hashFile(path)
 			switch {
 			case errors.Is(err, fs.ErrNotExist):
@@ -107,23 +108,23 @@ func (s *Store) Verify(m *Manifest) error {
 	return nil
 }
 
-// unseal moves the time stamp of an edited file, so that every later look finds the damage. It ignores errors: a
-// read-only store stays as it is.
+// unseal changes the time of a damaged file. It ignores errors, such as those of a read-only store.
 func (s *Store) unseal(path string) {
 	now := time.Now()
 	os.Chtimes(path, now, now)
 }
 
-// CheckPort reads the files of one port of a result, with those that stand aside of it, and returns what differs from the
-// record. A port that the record does not have is a problem, not an error.
+// CheckPort compares the files of one port of a result, times.* included, with the record. A port without a
+// record is a problem, not an error.
 func (s *Store) CheckPort(m *Manifest, port string) []Problem {
 	o, ok := m.Outputs[port]
 	if !ok {
-		return []Problem{{Address: m.Address, Key: m.Key, Path: s.path("nodes", m.Key+".json"), What: fmt.Sprintf("has no port %q", port)}}
+		return []Problem{{Address: m.Address, Key: m.Key, Path: s.path("nodes", m.Key+".json"),
+			What: fmt.Sprintf("has no port %q", port)}}
 	}
 	problems := s.checkObject(o)
-	if o.Aside != nil {
-		problems = append(problems, s.checkObject(*o.Aside)...)
+	if o.Times != nil {
+		problems = append(problems, s.checkObject(*o.Times)...)
 	}
 	if len(problems) > 0 && !m.Collected.IsZero() {
 		problems = []Problem{{Path: s.objectDir(o.Digest), What: "collected: gc has removed its bytes"}}
@@ -137,7 +138,7 @@ func (s *Store) CheckPort(m *Manifest, port string) []Problem {
 func (s *Store) checkObject(o Output) []Problem {
 	dir := s.objectDir(o.Digest)
 	var problems []Problem
-	if validKey(o.Digest) != nil { // the record of a stranger's bundle may name any path
+	if validKey(o.Digest) != nil { // a foreign bundle may name any path
 		return []Problem{{Path: o.Digest, What: "no digest"}}
 	}
 	if got := treeDigest(o.Files); got != o.Digest {
@@ -150,7 +151,7 @@ func (s *Store) checkObject(o Output) []Problem {
 			continue
 		}
 		recorded[f.Name] = true
-		path := filepath.Join(dir, filepath.FromSlash(f.Name))
+		path := s.filePath(o, f)
 		sum, _, err := hashFile(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):

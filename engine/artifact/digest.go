@@ -14,14 +14,15 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 	"unicode/utf8"
 
 	"rcgrpo/engine/internal/disk"
 )
 
-// Digest is the content digest of a file, or of a folder with everything below it: the value that file() and dir()
-// put into keys. A folder's digest covers the relative names and contents of its files; empty folders, permissions and
-// times count for nothing. Symbolic links are followed.
+// Digest returns the content digest of a file or folder: the value of file() and dir() in keys. The digest of
+// a folder covers the relative names and contents of its files, not empty folders, permissions and times.
+// Symbolic links are followed.
 func Digest(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -37,7 +38,7 @@ func Digest(path string) (string, error) {
 	return treeDigest(files), nil
 }
 
-// FileDigest is Digest of what is known to be a file.
+// FileDigest is Digest of a file.
 func FileDigest(path string) (string, error) {
 	sum, _, err := hashFile(path)
 	return sum, err
@@ -55,8 +56,8 @@ func treeDigest(files []FileInfo) string {
 type linkRule int
 
 const (
-	refuseLinks linkRule = iota // artifacts hold plain files only, each with one name
-	followLinks                 // data of the user's may be linked
+	refuseLinks linkRule = iota // for results: plain files only, each with one name
+	followLinks                 // for the user's data
 )
 
 // list hashes the plain files below dir and returns them sorted by name.
@@ -74,7 +75,7 @@ func list(dir string, links linkRule) ([]FileInfo, error) {
 		if strings.ContainsAny(name, "\n\r") {
 			return fmt.Errorf("%q: a file name may not contain a line break", path)
 		}
-		if links == refuseLinks && !utf8.ValidString(name) { // a manifest, which is JSON, could not name it
+		if links == refuseLinks && !utf8.ValidString(name) { // manifests are JSON
 			return fmt.Errorf("%q: the name of a file in a result must be valid UTF-8", name)
 		}
 		if d.Type()&fs.ModeSymlink != 0 && links == followLinks {
@@ -107,26 +108,30 @@ func list(dir string, links linkRule) ([]FileInfo, error) {
 	return files, err
 }
 
-// ownInode replaces a file that has other names (hard links) by a copy. The store seals the files it keeps, which would
-// change mode and time of the file under its other names too, and a write through one of them would damage the result.
+// ownInode replaces a file with several names (hard links) by a copy: sealing it would change the mode and
+// time of the other names, and a write through one of them would damage the result. It also makes sure that
+// the file does not look sealed.
 func ownInode(path string, d fs.DirEntry) error {
 	info, err := d.Info()
 	if err != nil {
 		return err
 	}
 	if sys, ok := info.Sys().(*syscall.Stat_t); !ok || sys.Nlink < 2 {
+		if info.ModTime().Equal(Sealed) {
+			return disk.Chtimes(path, time.Now())
+		}
 		return nil
 	}
-	in, err := disk.Open(path)
+	in, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	out, err := disk.CreateTemp(filepath.Dir(path), asidePattern)
+	out, err := disk.CreateTemp(filepath.Dir(path), tempPattern)
 	if err != nil {
 		return err
 	}
-	_, err = disk.Copy(out, in) // copy_file_range, so a file system with reflinks shares the blocks
+	_, err = disk.Copy(out, in) // copy_file_range: file systems with reflinks share the blocks
 	if err = errors.Join(err, out.Close()); err == nil {
 		err = disk.Rename(out.Name(), path)
 	}
@@ -136,7 +141,7 @@ func ownInode(path string, d fs.DirEntry) error {
 	return err
 }
 
-// Form names what is neither a file nor a folder: "a symbolic link".
+// Form names a file mode that is neither a plain file nor a folder: "a symbolic link".
 func Form(t fs.FileMode) string {
 	switch {
 	case t&fs.ModeSymlink != 0:
@@ -149,7 +154,7 @@ func Form(t fs.FileMode) string {
 	return "a device"
 }
 
-// hashFile reads a file and returns its SHA-256 and how many bytes that is of.
+// hashFile returns the SHA-256 and the size of a file.
 func hashFile(path string) (sum string, size int64, err error) {
 	f, err := disk.OpenPlain(path, disk.MaxPlain)
 	if err != nil {
@@ -166,5 +171,5 @@ func hashFile(path string) (sum string, size int64, err error) {
 	return hex.EncodeToString(h.Sum(nil)), size, nil
 }
 
-// buffers are for reading many files, most of them small.
+// buffers are reused, since most files are small.
 var buffers = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}

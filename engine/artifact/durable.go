@@ -7,87 +7,95 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"rcgrpo/engine/internal/disk"
 )
 
-// asidePattern names what is made beside its place, to be renamed.
-const asidePattern = ".new-*"
+// tempPattern matches files that are written under a temporary name and then renamed.
+const tempPattern = ".new-*"
 
-// writeJSON puts v under path as a whole, so that readers see the old content or the new one.
-// When it is to be durable, it is flushed to the disk before and after; otherwise a power cut may tear it.
-func (s *Store) writeJSON(path string, v any, durable bool) error {
-	next, err := s.draft(filepath.Dir(path), filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer next.Close()
-	if err := writeInto(next.File, v, durable); err != nil {
-		return err
-	}
-	if err := next.Place(path); err != nil {
-		return err
-	}
-	if durable {
-		return syncDir(filepath.Dir(path))
-	}
-	return nil
-}
-
-// draft is disk.NewDraft that makes the folder dir when it is not there.
-func (s *Store) draft(near, dir string) (*disk.Draft, error) {
-	d, err := disk.NewDraft(near, dir, asidePattern)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return d, err
-	}
-	if err := s.MakeDir(dir); err != nil {
-		return nil, err
-	}
-	return disk.NewDraft(near, dir, asidePattern)
-}
-
-// rename is disk.Rename that makes the folder for the new name when it is not there.
-func (s *Store) rename(from, to string) error {
-	return s.into(to, func(to string) error { return disk.Rename(from, to) })
-}
-
-// into has place make the name to, and the folder for it when that is not there.
-func (s *Store) into(to string, place func(to string) error) error {
-	err := place(to)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := s.MakeDir(filepath.Dir(to)); err != nil {
-		return err
-	}
-	return place(to)
-}
-
-// writeInto writes v into an empty file.
-func writeInto(f *os.File, v any, durable bool) error {
+// writeJSON replaces path atomically by the JSON of v. The temporary file is in scratch if that folder exists, else
+// beside path. Nothing is flushed: a power cut may tear the file.
+func (s *Store) writeJSON(scratch, path string, v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
-		return fmt.Errorf("write %s: %w", f.Name(), err)
+		return fmt.Errorf("write %s: %w", path, err)
 	}
-	_, err = disk.Write(f, append(b, '\n'))
-	if err == nil && durable {
-		err = disk.Sync(f)
+	next, err := disk.CreateTemp(scratch, tempPattern)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = s.MakeDir(filepath.Dir(path)); err == nil {
+			next, err = disk.CreateTemp(filepath.Dir(path), tempPattern)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	_, err = disk.Write(next, append(b, '\n'))
+	if err = errors.Join(err, next.Close()); err == nil {
+		err = s.rename(next.Name(), path)
+	}
+	if err != nil {
+		os.Remove(next.Name())
 	}
 	return err
 }
 
+// rename creates the parent folder of the new name if it is missing.
+func (s *Store) rename(from, to string) error {
+	return s.inFolder(to, func() error { return disk.Rename(from, to) })
+}
+
+// inFolder calls create, and once more with the parent folder of path if that was missing.
+func (s *Store) inFolder(path string, create func() error) error {
+	err := create()
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := s.MakeDir(filepath.Dir(path)); err != nil {
+		return err
+	}
+	return create()
+}
+
 // MakeDir creates a folder of the store, private to the user.
 func (s *Store) MakeDir(dir string) error {
-	s.spread(dir)
+	for _, top := range []string{s.dir, s.path("work")} {
+		if _, err := os.Lstat(top); err == nil || dir != top && !strings.HasPrefix(dir, top+"/") {
+			continue
+		}
+		if err := disk.MkdirAll(top, 0o700); err != nil {
+			return fmt.Errorf("write to the store: %w", err)
+		}
+		markTop(top)
+	}
 	if err := disk.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("write to the store: %w", err)
 	}
 	return nil
 }
 
-// sync makes everything durable that has been written to the store's file system.
+// FS_IOC_GETFLAGS and FS_TOPDIR_FL, which package unix lacks.
+const getFlags, topFlag = 0x80086601, 0x00020000
+
+// markTop sets the flag of `chattr +T`: ext4 then places the folders in dir far apart, so a stage creates its files
+// where inodes are free. Other file systems ignore it.
+func markTop(dir string) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return
+	}
+	defer d.Close()
+	if flags, err := unix.IoctlGetUint32(int(d.Fd()), getFlags); err == nil {
+		unix.IoctlSetPointerInt(int(d.Fd()), unix.FS_IOC_SETFLAGS, int(flags|topFlag))
+	}
+}
+
+// sync flushes the file system of the store.
 func (s *Store) sync() error {
-	d, err := disk.Open(s.dir)
+	d, err := os.Open(s.dir)
 	if err != nil {
 		return err
 	}
@@ -95,28 +103,28 @@ func (s *Store) sync() error {
 	return disk.SyncSystem(d)
 }
 
-// syncObject makes the files of an object durable, and the folders that name them.
+// syncObject flushes the files of an object and its name. gc may have removed it.
 func (s *Store) syncObject(o Output) error {
-	dir := s.objectDir(o.Digest)
-	for _, f := range o.Files {
-		if err := syncFile(filepath.Join(dir, filepath.FromSlash(f.Name))); err != nil {
-			return err
-		}
+	err := syncTree(s.objectDir(o.Digest))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.IsDir() {
-			return err
-		}
-		return syncDir(path)
-	})
-	return errors.Join(err, syncDir(filepath.Dir(dir)))
+	return errors.Join(err, syncFile(s.path("objects")))
 }
 
-// syncDir makes the names in dir durable.
-func syncDir(dir string) error { return syncFile(dir) }
+// syncTree flushes a folder with everything below it.
+func syncTree(dir string) error {
+	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return syncFile(path)
+	})
+}
 
+// syncFile flushes a file, or the names in a folder.
 func syncFile(path string) error {
-	f, err := disk.Open(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}

@@ -1,14 +1,14 @@
 package artifact
 
-// File is a file or folder of the user's that a setting names with file() or dir(). Keys contain the digest only, so
-// moving the data or the experiment changes nothing.
+// File is a file or folder that a setting names with file() or dir(). Keys contain the digest only, so data
+// and experiments can move.
 type File struct {
-	Path   string // where it lies, absolute
-	Digest string // of its content
+	Path   string // absolute
+	Digest string // of the content
 	Dir    bool   // named with dir()
 }
 
-// Data is what a setting takes that may be either: a file or folder of the user's, or a port of another stage.
+// Data is a setting that names either a file or folder, or a port of another stage.
 type Data struct {
 	File File // zero when Ref is set
 	Ref  Ref  // zero when File is set

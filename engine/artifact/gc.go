@@ -19,88 +19,48 @@ import (
 	"rcgrpo/engine/internal/disk"
 )
 
-// ErrBusy says that nothing may be removed from the store now: a stage whose engine is gone still runs, or results come into it without
-// a pause.
+// ErrBusy reports that gc may not remove anything now: a stage runs whose engine was killed, or runs commit results
+// without a pause.
 var ErrBusy = errors.New("the store is busy")
 
-// Garbage is one thing that gc would remove.
+// Garbage is one item that gc would remove.
 type Garbage struct {
 	What     string // "result", "state of a series", "unreferenced object", "edited object", "unfinished output"
 	Name     string // address of a result, otherwise its folder's name
 	Manifest *Manifest
-	Bytes    int64   // freed by removing it, given what is removed before it
-	Seconds  float64 // to make it again; 0 for what nothing can use
+	Bytes    int64   // freed by its removal, after the items before it
+	Seconds  float64 // to execute the stage again; 0 for unusable files
 	paths    []string
 }
 
-// Garbage plans a collection: first what nothing can use (objects without a manifest, objects moved aside, output of
-// killed stages), then, while objects and states take more than limit bytes, the states of series and after them results
-// in the order of seconds to recreate per byte. A limit of 0 keeps every result. What users keep is not in it.
-// Manifests stay, so nodes below keep their keys.
+// Garbage plans a collection: first unusable files (objects without a manifest, quarantined objects, output
+// of killed stages), then, while objects and states have more than limit bytes, the states of series, and
+// after them results by ascending seconds to recreate per byte. A limit of 0 keeps every result. Pinned
+// results stay. Manifests always stay, so the nodes that read a collected result keep their keys.
 func (s *Store) Garbage(limit int64) ([]Garbage, error) {
-	kept, err := s.kept()
+	pinned, err := s.pinned()
 	if err != nil {
 		return nil, err
 	}
-	return s.garbage(limit, kept)
+	return s.garbage(limit, pinned)
 }
 
-func (s *Store) garbage(limit int64, kept map[string]bool) ([]Garbage, error) {
+func (s *Store) garbage(limit int64, pinned map[string]bool) ([]Garbage, error) {
 	manifests, _, err := s.Manifests()
 	if err != nil {
 		return nil, err
 	}
 	uses := map[string]int{} // of each object
+	alive := map[string]*Manifest{}
 	for _, m := range manifests {
 		if m.Collected.IsZero() {
+			alive[m.Key] = m
 			for _, o := range m.objects() {
 				uses[o.Digest]++
 			}
 		}
 	}
-	var plan, states []Garbage
-	var total int64
-	err = s.each("objects", func(name, path string) error {
-		n, err := size(path)
-		if uses[name] == 0 {
-			plan = append(plan, Garbage{What: "unreferenced object", Name: name, Bytes: n, paths: []string{path}})
-		} else {
-			total += n
-		}
-		return err
-	})
-	for _, rest := range []struct{ folder, what string }{{"edited", "edited object"}, {"staging", "unfinished output"}} {
-		err = errors.Join(err, s.each(rest.folder, func(name, path string) error {
-			if kept[name] {
-				return nil
-			}
-			n, err := size(path)
-			plan = append(plan, Garbage{What: rest.what, Name: name, Bytes: n, paths: []string{path}})
-			return err
-		}))
-	}
-	alive := map[string]*Manifest{}
-	for _, m := range manifests {
-		if m.Collected.IsZero() {
-			alive[m.Key] = m
-		}
-	}
-	err = errors.Join(err, s.eachState(func(key, dir string) error {
-		n, err := size(dir)
-		if kept[key] { // perhaps of a result that is just being recorded
-			total += n
-			return err
-		}
-		g := Garbage{What: "state of a series", Name: filepath.Base(dir), Bytes: n, paths: []string{dir}}
-		if m := alive[key]; m != nil {
-			g.Name = m.Address
-			total += n
-			states = append(states, g)
-		} else {
-			plan = append(plan, g)
-		}
-		return err
-	}))
+	plan, states, total, err := s.unusable(uses, alive, pinned)
 	if err != nil || limit <= 0 {
 		return plan, err
 	}
@@ -117,7 +77,7 @@ func (s *Store) garbage(limit int64, kept map[string]bool) ([]Garbage, error) {
 		if total <= limit {
 			break
 		}
-		if !m.Collected.IsZero() || kept[m.Key] {
+		if !m.Collected.IsZero() || pinned[m.Key] {
 			continue
 		}
 		g := Garbage{What: "result", Name: m.Address, Manifest: m, Seconds: m.Seconds}
@@ -133,13 +93,55 @@ func (s *Store) garbage(limit int64, kept map[string]bool) ([]Garbage, error) {
 	return plan, nil
 }
 
-// Collect removes what Garbage(limit) names and returns it. Runs go on meanwhile; they wait where they would record or look for
-// something, but not until the files are deleted. A kill in the middle leaves garbage for the next time.
+// unusable plans the removal of everything that no result needs. It also returns the states of series that
+// results could do without, and the bytes of all usable objects and states.
+func (s *Store) unusable(uses map[string]int, alive map[string]*Manifest, pinned map[string]bool) (
+	plan, states []Garbage, total int64, err error) {
+	err = s.each("objects", func(name, path string) error {
+		n, err := size(path)
+		if uses[name] == 0 {
+			plan = append(plan, Garbage{What: "unreferenced object", Name: name, Bytes: n, paths: []string{path}})
+		} else {
+			total += n
+		}
+		return err
+	})
+	for _, rest := range []struct{ folder, what string }{{"edited", "edited object"}, {"staging", "unfinished output"}} {
+		err = errors.Join(err, s.each(rest.folder, func(name, path string) error {
+			if pinned[name] {
+				return nil
+			}
+			n, err := size(path)
+			plan = append(plan, Garbage{What: rest.what, Name: name, Bytes: n, paths: []string{path}})
+			return err
+		}))
+	}
+	err = errors.Join(err, s.eachState(func(key, dir string) error {
+		n, err := size(dir)
+		g := Garbage{What: "state of a series", Name: filepath.Base(dir), Bytes: n, paths: []string{dir}}
+		m := alive[key]
+		switch {
+		case pinned[key]: // its result may be about to be committed
+			total += n
+		case m != nil:
+			g.Name = m.Address
+			total += n
+			states = append(states, g)
+		default:
+			plan = append(plan, g)
+		}
+		return err
+	}))
+	return plan, states, total, err
+}
+
+// Collect removes the items of Garbage(limit) and returns them. Runs continue beside it; they wait before a
+// commit or a pin until the items are planned and moved away. After a kill the next gc removes the rest.
 func (s *Store) Collect(limit int64) ([]Garbage, error) {
-	if _, err := os.Stat(s.dir); errors.Is(err, fs.ErrNotExist) {
+	if !exists(s.dir) {
 		return nil, nil
 	}
-	lock, err := s.alone()
+	lock, err := s.waitExclusive()
 	if err != nil {
 		return nil, err
 	}
@@ -147,27 +149,27 @@ func (s *Store) Collect(limit int64) ([]Garbage, error) {
 		return nil, fmt.Errorf("%w: results come into it without a pause", ErrBusy)
 	}
 	plan, err := s.collect(limit, lock.file)
-	if err := errors.Join(err, lock.file.Close()); err != nil { // the name stays: others may hold the same file
+	if err := errors.Join(err, lock.file.Close()); err != nil { // the file stays: other processes may have it open
 		return nil, err
 	}
-	return plan, s.each("removed", func(_, path string) error { return os.RemoveAll(path) }) // also of one that was killed
+	return plan, s.each("removed", func(_, path string) error { return os.RemoveAll(path) }) // of a killed gc too
 }
 
-// collect moves what Garbage(limit) names out of the way. The caller is alone, and told is the file of that lock.
-func (s *Store) collect(limit int64, told *os.File) ([]Garbage, error) {
-	busy, err := s.Tidy()
+// collect moves the items of Garbage(limit) to removed/. The caller has the gc barrier, whose file is collection.
+func (s *Store) collect(limit int64, collection *os.File) ([]Garbage, error) {
+	busy, err := s.RemoveStale()
 	if err != nil {
 		return nil, err
 	}
-	kept, err := s.kept()
+	pinned, err := s.pinned()
 	if err != nil {
 		return nil, err
 	}
-	if err := s.outlived(busy, kept); err != nil {
+	if err := s.checkOrphans(busy, pinned); err != nil {
 		return nil, err
 	}
-	for _, folder := range []string{"nodes", "last"} { // written aside by a killed process and never renamed
-		left, err := filepath.Glob(s.path(folder, asidePattern))
+	for _, folder := range []string{"nodes", "last"} { // temporary files of killed processes
+		left, err := filepath.Glob(s.path(folder, tempPattern))
 		if err != nil {
 			return nil, err
 		}
@@ -177,45 +179,44 @@ func (s *Store) collect(limit int64, told *os.File) ([]Garbage, error) {
 			}
 		}
 	}
-	plan, err := s.garbage(limit, kept)
+	plan, err := s.garbage(limit, pinned)
 	if err == nil {
-		err = s.setGarbageAside(plan, told)
+		err = s.moveAway(plan, collection)
 	}
 	if !errors.Is(err, unix.ENOSPC) {
 		return plan, err
 	}
 	made, err := s.makeRoom(plan)
 	if err == nil {
-		plan, err = s.garbage(limit, kept)
+		plan, err = s.garbage(limit, pinned)
 	}
 	if err == nil {
-		err = s.setGarbageAside(plan, told)
+		err = s.moveAway(plan, collection)
 	}
 	return append(made, plan...), err
 }
 
-// setGarbageAside moves garbage to a folder below removed/, so that it is nobody's any more, and with it the compiled forms of
-// experiments: they were concluded from results, and are cheap to conclude again.
-func (s *Store) setGarbageAside(plan []Garbage, told *os.File) error {
-	aside, compiled := s.path("removed", rand.Text()), s.path("compiled")
-	if _, err := os.Lstat(compiled); len(plan) == 0 && err != nil {
+// moveAway moves garbage to a folder below removed/, with the stored verdicts, since they depend on results.
+func (s *Store) moveAway(plan []Garbage, collection *os.File) error {
+	away, compiled := s.path("removed", rand.Text()), s.path("compiled")
+	if len(plan) == 0 && !exists(compiled) {
 		return nil
 	}
-	// Told before, for a kill in the middle, and after, for who looks meanwhile.
-	tell := func() error {
+	// LastCollection changes twice: before, in case of a kill, and after, for plans made in between.
+	mark := func() error {
 		if len(plan) == 0 {
 			return nil
 		}
-		_, err := disk.WriteAt(told, []byte(time.Now().UTC().Format(time.RFC3339Nano+"         ")), 0)
+		_, err := disk.WriteAt(collection, []byte(time.Now().UTC().Format(time.RFC3339Nano+"         ")), 0)
 		return err
 	}
-	if err := tell(); err != nil {
+	if err := mark(); err != nil {
 		return err
 	}
-	if err := s.MakeDir(aside); err != nil {
+	if err := s.MakeDir(away); err != nil {
 		return err
 	}
-	if err := disk.Rename(compiled, filepath.Join(aside, "compiled")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := disk.Rename(compiled, filepath.Join(away, "compiled")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	marked := false
@@ -227,7 +228,7 @@ func (s *Store) setGarbageAside(plan []Garbage, told *os.File) error {
 			marked = true
 		}
 	}
-	if marked { // before the bytes that they spoke of are gone
+	if marked { // durable before the bytes are gone
 		if err := s.sync(); err != nil {
 			return err
 		}
@@ -236,22 +237,22 @@ func (s *Store) setGarbageAside(plan []Garbage, told *os.File) error {
 	for _, g := range plan {
 		for _, path := range g.paths {
 			n++
-			if err := disk.Rename(path, filepath.Join(aside, strconv.Itoa(n))); err != nil {
+			if err := disk.Rename(path, filepath.Join(away, strconv.Itoa(n))); err != nil {
 				return err
 			}
 		}
 	}
-	return tell()
+	return mark()
 }
 
 func (s *Store) markCollected(m *Manifest) error {
 	gone := *m
 	gone.Collected = time.Now().UTC()
-	return s.writeJSON(s.path("nodes", m.Key+".json"), &gone, false)
+	return s.writeJSON(s.path("nodes"), s.path("nodes", m.Key+".json"), &gone)
 }
 
-// makeRoom deletes something where nothing can be written, as on a disk that is full: what nothing can use, or, where there is no such
-// thing, the first result whose bytes are its own. That can be marked only afterwards; with a kill in between it is a damaged one.
+// makeRoom deletes files on a full disk, where not even a mark can be written: the unusable ones, or else the
+// first result that shares no object. Its mark follows; after a kill in between the result counts as damaged.
 func (s *Store) makeRoom(plan []Garbage) (made []Garbage, err error) {
 	useless := slices.DeleteFunc(slices.Clone(plan), func(g Garbage) bool { return g.Manifest != nil })
 	if len(useless) > 0 {
@@ -277,19 +278,19 @@ func (s *Store) makeRoom(plan []Garbage) (made []Garbage, err error) {
 	return made, nil
 }
 
-// outlived refuses to go on while one of the locked keys is of a stage that no user keeps: its engine was killed, and it reads what nobody
-// says to keep.
-func (s *Store) outlived(locked []string, kept map[string]bool) error {
+// checkOrphans returns an error if a locked key is not pinned: the engine of that stage was killed, and its
+// inputs have lost their pins.
+func (s *Store) checkOrphans(locked []string, pinned map[string]bool) error {
 	for _, key := range locked {
 		var holder json.RawMessage
-		if !kept[key] && s.Holder(key, &holder) == nil { // without a holder it is a lock of no stage: see blank
+		if !pinned[key] && s.Holder(key, &holder) == nil {
 			return fmt.Errorf("%w: a stage whose engine is gone still runs", ErrBusy)
 		}
 	}
 	return nil
 }
 
-// each calls f for every entry of a folder of the store.
+// each calls f for every entry of a folder of the store, except hidden ones.
 func (s *Store) each(folder string, f func(name, path string) error) error {
 	entries, err := os.ReadDir(s.path(folder))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -306,7 +307,7 @@ func (s *Store) each(folder string, f func(name, path string) error) error {
 	return nil
 }
 
-// size is the sum of the files below path; what is removed meanwhile counts nothing.
+// size is the sum of the files below path. Files that disappear meanwhile count 0.
 func size(path string) (n int64, err error) {
 	err = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {

@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,71 +18,65 @@ import (
 	"rcgrpo/engine/internal/disk"
 )
 
-// Lock is held by whoever runs a node. The kernel frees it when the last process that has its file open is gone, so
-// none survives a kill; a child that inherits File keeps it until it ends too.
+// Lock is the lock (flock) of a key, held while its node runs. The kernel releases it when the last process
+// that has the file open ends, so no lock survives a kill; a child that inherits File holds it too.
 //
-// The file says who holds it (Describe) and, from exitAt on, how a program ended that the holder had started
-// (AwaitExit). When the holder was killed before it could attend to that, the next one finds it there (Exit).
+// The file describes the holder (Describe). At offset exitAt it has the exit record of the holder's program
+// (PrepareExit, Exit), so the next holder finds how a program ended whose engine was killed.
 type Lock struct {
-	file *os.File
-	path string
-	used bool      // something may stand at exitAt
-	left bool      // by the holder before, and it says that the program ended well
-	at   time.Time // of the exit record that the holder before left
-
-	spare *spares // where Retire puts it; nil for nowhere
+	file   *os.File
+	path   string
+	used   bool      // there may be an exit record
+	orphan bool      // the record of an earlier holder says that its program succeeded
+	at     time.Time // of that record
 }
 
-// exitAt is where the exit record stands in a lock's file, behind any description of the holder.
+// exitAt is the offset of the exit record, behind the description of the holder.
 const exitAt = 8192
 
-// ExitText is what the shell that attends to a program writes into the lock's file as its last word, by `echo "TEXT"`
-// to the descriptor that it inherited: $? and the boot of the machine, since what was written before a power cut proves nothing
-// after it.
+// ExitText is the exit record that the supervising shell of a program writes with `echo "TEXT"` to the
+// inherited file: $? and the boot id, since a record written before a power cut proves nothing after it.
 func ExitText() string { return "exit $? " + boot() }
 
 // boot identifies this start of the machine.
 var boot = sync.OnceValue(func() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return fmt.Sprint(os.Getpid(), time.Now().UnixNano()) // nobody else may believe what is written with this
+		return fmt.Sprint(os.Getpid(), time.Now().UnixNano()) // valid in this process only
 	}
 	return strings.TrimSpace(string(id))
 })
 
-// AwaitExit makes the file ready for the exit record of a program that is about to inherit it.
-func (l *Lock) AwaitExit() error {
+// PrepareExit makes the file ready for the exit record of a program that inherits it.
+func (l *Lock) PrepareExit() error {
 	var err error
 	if l.used {
-		err = l.erase(exitAt)
+		err = l.ClearExit()
 	}
-	l.used, l.left, l.at = true, false, time.Time{}
+	l.used, l.orphan, l.at = true, false, time.Time{}
 	_, seekErr := l.file.Seek(exitAt, io.SeekStart) // the program shares the offset
 	return errors.Join(err, seekErr)
 }
 
-// ForgetExit takes the exit record back, before what the program made is moved from where it lies: whoever came after a kill would look
-// for it there in vain.
-func (l *Lock) ForgetExit() error { return l.erase(exitAt) }
-
-// erase makes what stands at an offset of the file say nothing. To cut it off would free a block, only for it to be taken
-// again at once.
-func (l *Lock) erase(at int64) error {
-	_, err := disk.WriteAt(l.file, []byte("-"), at)
+// ClearExit invalidates the exit record. It must come before the output of the program is moved: after a kill
+// in between, the next holder would search for the output in vain. The error of a full disk explains a
+// missing record.
+func (l *Lock) ClearExit() error {
+	_, err := disk.WriteAt(l.file, []byte("-"), exitAt)
 	return err
 }
 
-// Left says once whether the holder before left a program that ended well, so that what it made waits in the key's
-// scratch folder. Whoever takes that up and fails begins anew.
-func (l *Lock) Left() bool {
-	left := l != nil && l.left
-	if left {
-		l.left = false
+// TakeOrphan reports once whether an earlier holder left a program that succeeded, with its output in the
+// scratch folder of the key. If the caller cannot use the output, the stage starts anew.
+func (l *Lock) TakeOrphan() bool {
+	if l == nil || !l.orphan {
+		return false
 	}
-	return left
+	l.orphan = false
+	return true
 }
 
-// Exit reads the exit record: the code that the program ended with and when. ok is false while there is none.
+// Exit returns the exit code in the exit record and its time. ok is false without a valid record.
 func (l *Lock) Exit() (code int, at time.Time, ok bool) {
 	text := make([]byte, 128)
 	n, err := l.file.ReadAt(text, exitAt)
@@ -98,7 +91,7 @@ func (l *Lock) Exit() (code int, at time.Time, ok bool) {
 	if code, err = strconv.Atoi(words[1]); err != nil {
 		return 0, at, false
 	}
-	if !l.at.IsZero() { // we may have written to the file since
+	if !l.at.IsZero() { // Describe may have changed the time of the file
 		return code, l.at, true
 	}
 	if info, err := l.file.Stat(); err == nil {
@@ -107,10 +100,7 @@ func (l *Lock) Exit() (code int, at time.Time, ok bool) {
 	return code, at, true
 }
 
-// Unwritable says what prevents an exit record, as a full disk does: then a program ended without one for that reason.
-func (l *Lock) Unwritable() error { return l.ForgetExit() }
-
-// File is the locked file, to be handed to a child process; nil of a nil lock.
+// File is the locked file, for a child process to inherit; nil for a nil lock.
 func (l *Lock) File() *os.File {
 	if l == nil {
 		return nil
@@ -118,17 +108,17 @@ func (l *Lock) File() *os.File {
 	return l.file
 }
 
-// Describe writes down who holds the lock, for Holder to read. v is one JSON value.
+// Describe records the holder for Holder. v is one JSON value.
 func (l *Lock) Describe(v []byte) error { return Describe(l.file, v) }
 
-// Describe is Lock.Describe for a process that inherited the lock's file.
+// Describe is Lock.Describe for a process that inherited the file.
 func Describe(lock *os.File, v []byte) error {
-	_, err := disk.WriteAt(lock, append(v, '\n'), 0) // what stands behind the first value counts for nothing
+	_, err := disk.WriteAt(lock, append(v, '\n'), 0) // Holder ignores anything behind the first value
 	return err
 }
 
-// Holder reads into v what the holder of a key's lock wrote down, without waiting. It may be of one who is gone, and lack
-// when the present one has only just come: then the error is ErrNotFound.
+// Holder reads the description of a key's holder into v. It may be that of an earlier holder; without one the
+// error is ErrNotFound.
 func (s *Store) Holder(key string, v any) error {
 	f, err := os.Open(s.path("locks", key))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -144,7 +134,7 @@ func (s *Store) Holder(key string, v any) error {
 	return nil
 }
 
-// Locked lists the keys that somebody holds, or held when he was killed.
+// Locked lists the keys that are locked, or were when their holder was killed.
 func (s *Store) Locked() ([]string, error) {
 	var keys []string
 	err := s.each("locks", func(name, _ string) error {
@@ -156,46 +146,29 @@ func (s *Store) Locked() ([]string, error) {
 	return keys, err
 }
 
-// Unlock frees the lock.
+// Unlock releases the lock and removes its file, also while a process that inherited the file still runs.
 func (l *Lock) Unlock() error {
-	// The name goes first, while the lock still keeps others out: who waits on the old file notices (see lock) and
-	// takes the new one.
+	// The file is removed first, under the lock. A process that has opened it finds that the name is gone and
+	// retries.
 	err := os.Remove(l.path)
-	return errors.Join(err, l.free())
+	return errors.Join(err, unix.Flock(int(l.file.Fd()), unix.LOCK_UN), l.file.Close())
 }
 
-// free unlocks and closes the file. To close it alone would leave the lock to a process that has inherited the file.
-func (l *Lock) free() error {
-	return errors.Join(unix.Flock(int(l.file.Fd()), unix.LOCK_UN), l.file.Close())
-}
-
-// TryLock takes a key's lock, or answers nil when someone else has it.
+// TryLock acquires the lock of a key. It returns nil if another process or goroutine holds it.
 func (s *Store) TryLock(key string) (*Lock, error) {
 	if err := validKey(key); err != nil {
 		return nil, err
 	}
-	l := s.blank()
-	if l != nil && !s.claim(l, key) {
-		l.Retire()
-		l = nil
-	}
-	if l == nil {
-		var err error
-		if l, err = s.lock(s.path("locks", key), unix.LOCK_EX|unix.LOCK_NB); l == nil {
-			return nil, err
-		}
-		l.spare = &s.spare
-	}
-	return l, nil
+	return s.lock(s.path("locks", key), unix.LOCK_EX|unix.LOCK_NB)
 }
 
-// awaitEvery is how often someone who waits for a lock looks again. To sleep in the kernel would mean to wait for the file,
-// which its holder may rename and go on to use for another key.
-const awaitEvery = 20 * time.Millisecond
+// lockEvery is the interval between two attempts of Lock.
+const lockEvery = 20 * time.Millisecond
 
-// Lock takes a key's lock and waits while someone else has it. When ctx ends first, so does the waiting.
+// Lock acquires the lock of a key and waits while it is held elsewhere. When ctx ends first, the error is its
+// cause.
 func (s *Store) Lock(ctx context.Context, key string) (*Lock, error) {
-	again := time.NewTicker(awaitEvery)
+	again := time.NewTicker(lockEvery)
 	defer again.Stop()
 	for {
 		if l, err := s.TryLock(key); l != nil || err != nil {
@@ -209,7 +182,7 @@ func (s *Store) Lock(ctx context.Context, key string) (*Lock, error) {
 	}
 }
 
-// LockFile takes the lock of a file outside any store, which nobody else has.
+// LockFile acquires the lock of a file outside any store. A held lock is an error.
 func LockFile(path string) (*Lock, error) {
 	l, err := lockFile(path, unix.LOCK_EX|unix.LOCK_NB)
 	if err == nil && l == nil {
@@ -218,19 +191,13 @@ func LockFile(path string) (*Lock, error) {
 	return l, err
 }
 
-// lock is lockFile in a folder that is made when it is not there.
-func (s *Store) lock(path string, how int) (*Lock, error) {
-	l, err := lockFile(path, how)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err = s.MakeDir(filepath.Dir(path)); err == nil {
-			l, err = lockFile(path, how)
-		}
-	}
-	return l, s.explained(err)
-}
-
-// explained makes a sentence of an error of a store that cannot be written. Whatever writes takes a lock first.
-func (s *Store) explained(err error) error {
+// lock is lockFile in the store. Every write to the store starts with a lock, so its errors explain a store
+// that cannot be written.
+func (s *Store) lock(path string, how int) (l *Lock, err error) {
+	err = s.inFolder(path, func() error {
+		l, err = lockFile(path, how)
+		return err
+	})
 	var why string
 	switch {
 	case errors.Is(err, unix.EROFS):
@@ -238,69 +205,60 @@ func (s *Store) explained(err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		why = "its permissions forbid it: change them"
 	default:
-		return err
+		return l, err
 	}
-	return fmt.Errorf("the store %s cannot be written, since %s, or name another folder in the site file (store.path); %w", s.dir, why, err)
+	return l, fmt.Errorf("the store %s cannot be written, since %s, "+
+		"or name another folder in the site file (store.path); %w", s.dir, why, err)
 }
 
-// lockFile opens and locks path, again when the file was removed between the two steps. It answers nil when someone
-// else has it and how says not to wait.
+// lockFile opens and locks path, and retries if the file was removed in between. It returns nil if the lock
+// is held and how contains LOCK_NB.
 func lockFile(path string, how int) (*Lock, error) {
 	for {
 		f, err := disk.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 		if err != nil {
 			return nil, fmt.Errorf("lock: %w", err)
 		}
-		err = flock(f, how)
-		if errors.Is(err, unix.EWOULDBLOCK) {
+		if err := disk.Flock(f, how); err != nil {
 			f.Close()
-			return nil, nil
-		}
-		if err != nil {
-			f.Close()
+			if errors.Is(err, unix.EWOULDBLOCK) {
+				return nil, nil
+			}
 			if errors.Is(err, unix.ENOLCK) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) {
-				err = fmt.Errorf("the store needs locks on files, and its file system has none (name a folder on another file system, store { path } in the site file): %w", err)
+				err = fmt.Errorf("the store needs locks on files, and its file system has none "+
+					"(name a folder on another file system, store { path } in the site file): %w", err)
 			}
 			return nil, err
 		}
-		if opened, same := sameFile(f, path); same {
-			l := &Lock{file: f, path: path, used: opened.Size() > exitAt}
-			if l.used {
-				code, at, ok := l.Exit()
-				l.left, l.at = ok && code == 0, at
-			}
-			return l, nil
+		opened, err := f.Stat()
+		named, namedErr := os.Lstat(path)
+		if err != nil || namedErr != nil || !os.SameFile(opened, named) {
+			f.Close()
+			continue
 		}
-		f.Close()
+		l := &Lock{file: f, path: path, used: opened.Size() > exitAt}
+		if l.used {
+			code, at, ok := l.Exit()
+			l.orphan, l.at = ok && code == 0, at
+		}
+		return l, nil
 	}
 }
 
-func flock(f *os.File, how int) error { return disk.Flock(f, how) }
-
-func sameFile(f *os.File, path string) (opened fs.FileInfo, same bool) {
-	opened, err := f.Stat()
-	if err != nil {
-		return nil, false
-	}
-	named, err := os.Lstat(path)
-	return opened, err == nil && os.SameFile(opened, named)
-}
-
-// Tidy removes what killed runs left: files of users, lock files that nobody holds, and unfinished output whose lock nobody holds. The
-// lock file of a program that has ended well stays: its output waits in the scratch folder for a run that wants it.
-// A scratch folder goes when its key has a result: its stage was killed between the two.
-// busy lists the keys that are still locked.
-func (s *Store) Tidy() (busy []string, err error) {
-	asides, _ := filepath.Glob(s.path(asidePattern))
-	for _, aside := range asides {
-		os.Remove(aside)
-	}
-	if err := s.eachUser(func(*os.File) error { return nil }); err != nil {
+// RemoveStale removes the leftovers of killed runs: files of sessions, free lock files, unfinished output,
+// and scratch folders of keys that have a result. It leaves the lock file of a program that has succeeded
+// without its engine, since a run may still use the output. busy lists the keys whose locks are held.
+func (s *Store) RemoveStale() (busy []string, err error) {
+	if err := s.eachSession(func(*os.File) error { return nil }); err != nil {
 		return nil, err
 	}
-	for _, folder := range []string{"locks", "staging"} {
+	for _, folder := range []string{"locks", "staging", "work"} {
 		err := s.each(folder, func(key, _ string) error {
-			if validKey(key) != nil { // the store's own lock
+			if validKey(key) != nil { // gc's lock
+				return nil
+			}
+			committed := exists(s.path("nodes", key+".json"))
+			if folder == "work" && !committed { // to resume from
 				return nil
 			}
 			lock, err := s.TryLock(key)
@@ -311,32 +269,23 @@ func (s *Store) Tidy() (busy []string, err error) {
 				busy = append(busy, key)
 				return nil
 			}
-			if _, err := os.Lstat(s.path("nodes", key+".json")); lock.left && err != nil { // not taken yet
-				return errors.Join(s.Discard(key), lock.file.Close())
+			err = s.Discard(key)
+			if committed {
+				err = errors.Join(err, s.RemoveWork(key))
 			}
-			return errors.Join(s.Discard(key), lock.Unlock())
+			if lock.orphan && !committed {
+				return errors.Join(err, lock.file.Close())
+			}
+			return errors.Join(err, lock.Unlock())
 		})
 		if err != nil {
 			return busy, err
 		}
 	}
-	err = s.each("work", func(key, path string) error {
-		if validKey(key) != nil {
-			return nil
-		}
-		if _, err := os.Lstat(s.path("nodes", key+".json")); err != nil {
-			return nil
-		}
-		lock, err := s.TryLock(key)
-		if err != nil || lock == nil {
-			return err
-		}
-		// A run may be taking the folder over for another node (MakeWork), with folders in it: by a rename one of the two has it.
-		err = s.rename(path, s.path("staging", key))
-		if errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
-		return errors.Join(err, s.Discard(key), lock.Unlock())
-	})
-	return busy, err
+	return busy, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }

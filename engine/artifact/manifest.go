@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// Parts is what a key is made of, by name: "kind", "version", "settings.lr", "seed", "input.policy". Values are
-// canonical JSON. Two manifests are compared part by part to explain why a node runs again.
+// Parts are the components of a key by name: "kind", "version", "settings.lr", "seed", "input.policy". Values are
+// canonical JSON. The difference between the parts of two manifests explains why a node runs again.
 type Parts map[string]string
 
-// Manifest records one result of a node. Its file is the commit: a result exists when its manifest does.
+// Manifest records one result of a node. A result exists if its manifest does.
 type Manifest struct {
 	Key        string            `json:"key"`
 	Kind       string            `json:"kind"`
@@ -21,32 +21,34 @@ type Manifest struct {
 	Parts      Parts             `json:"parts"`
 	Outputs    map[string]Output `json:"outputs"` // by port
 
-	Revision  string    `json:"revision"`         // of the code that ran
-	Device    string    `json:"device,omitempty"` // "cpu", "cuda:0 NVIDIA H200"
-	Run       string    `json:"run,omitempty"`    // id of the run that made it
-	Started   time.Time `json:"started"`
-	Seconds   float64   `json:"seconds"`              // wall time of the stage
-	PeakBytes int64     `json:"peak_bytes,omitempty"` // 0 where nobody could see it; of a command at least the engine's, which Linux counts for what it starts
-	Begun     string    `json:"begun,omitempty"`      // key of the shorter result of its series that it went on from
+	Revision string    `json:"revision"`         // of the code that ran
+	Device   string    `json:"device,omitempty"` // "cpu", "cuda:0 NVIDIA H200"
+	Run      string    `json:"run,omitempty"`    // id of the run that executed the stage
+	Started  time.Time `json:"started"`
+	Seconds  float64   `json:"seconds"` // wall time of the stage
+	// PeakBytes is 0 if unknown. That of a command is at least the engine's, which Linux counts for its children.
+	PeakBytes int64  `json:"peak_bytes,omitempty"`
+	Begun     string `json:"begun,omitempty"` // key of the shorter result of its series that the stage resumed from
 
 	Published []Published `json:"published,omitempty"`
 
-	// Collected is when gc removed the bytes; zero while they are there.
+	// Collected is when gc removed the objects; zero while they exist.
 	Collected time.Time `json:"collected,omitzero"`
 }
 
-// Output is what a node made under one port.
+// Output is the result of a node under one port.
 type Output struct {
 	Type   string     `json:"type"`   // artifact type: "checkpoint", "scores", …
-	Digest string     `json:"digest"` // over names and contents; also the object's folder
+	Digest string     `json:"digest"` // over names and contents; also the folder of the object
 	Bytes  int64      `json:"bytes"`
 	Files  []FileInfo `json:"files"` // sorted by name
 
-	// Aside holds the files called times.*: clock times, rates, memory. Checked like the others, part of no key.
-	Aside *Output `json:"aside,omitempty"`
+	// Times holds the files called times.*: clock times, rates, memory. They are verified like the others and
+	// are part of no key.
+	Times *Output `json:"aside,omitempty"`
 }
 
-// Published is a file of an output that is copied beside the experiment.
+// Published is a file of an output that is copied to the experiment's folder.
 type Published struct {
 	Port string `json:"port"`
 	File string `json:"file"` // below the port's folder
@@ -58,6 +60,11 @@ type FileInfo struct {
 	Name   string `json:"name"` // slash-separated, relative to the port's folder
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256"`
+}
+
+// Ended is when the stage ended.
+func (m *Manifest) Ended() time.Time {
+	return m.Started.Add(time.Duration(m.Seconds * float64(time.Second)))
 }
 
 // Bytes is the size of all outputs.
@@ -79,20 +86,35 @@ func (m *Manifest) Ports() []string {
 	return ports
 }
 
-// objects returns the outputs and what stands aside of them, by port.
+// File returns the record of a published file; ok is false if the output does not have it.
+func (m *Manifest) File(p Published) (f FileInfo, ok bool) {
+	o := m.Outputs[p.Port]
+	all := o.Files
+	if o.Times != nil {
+		all = slices.Concat(all, o.Times.Files)
+	}
+	for _, f := range all {
+		if f.Name == p.File {
+			return f, true
+		}
+	}
+	return FileInfo{}, false
+}
+
+// objects returns the outputs and their times, by port.
 func (m *Manifest) objects() []Output {
 	var all []Output
 	for _, port := range m.Ports() {
 		o := m.Outputs[port]
 		all = append(all, o)
-		if o.Aside != nil {
-			all = append(all, *o.Aside)
+		if o.Times != nil {
+			all = append(all, *o.Times)
 		}
 	}
 	return all
 }
 
-// aside says whether a file belongs outside the digest: its own name begins with "times.".
-func aside(name string) bool {
+// isTimes reports whether a file is not part of the digest: its base name begins with "times.".
+func isTimes(name string) bool {
 	return strings.HasPrefix(name[strings.LastIndexByte(name, '/')+1:], "times.")
 }

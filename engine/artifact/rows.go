@@ -14,31 +14,31 @@ import (
 	"strings"
 )
 
-// Rows reads a file of JSON Lines, one T per line, decompressing when its name ends in ".gz". It stops at the first
-// mistake and yields it, with file and line, beside a zero T.
+// Rows reads a file of JSON Lines, one T per line, and decompresses it if its name ends in ".gz". It stops at
+// the first error and yields it, with file and line, beside a zero T.
 func Rows[T any](a *Artifact, file string) iter.Seq2[T, error] {
 	return rowsWithin[T](a.Path(file), a.budget)
 }
 
-// ReadRows is Rows for a file that is no artifact.
+// ReadRows is Rows for a file outside a store.
 func ReadRows[T any](path string) iter.Seq2[T, error] { return rowsWithin[T](path, nil) }
 
-// Budget bounds how much may be read as rows from a store of unknown origin, over all of its files: a few megabytes of
-// gzip can hold gigabytes. A Budget serves one goroutine.
+// Budget limits the rows read from all files of a store of unknown origin: a few megabytes of gzip can
+// contain gigabytes. A Budget is for one goroutine.
 type Budget struct {
-	Bytes int64 // of decompressed text that may still be read
-	Rows  int64 // that may still be read
-	Line  int64 // longest row, in bytes
+	Bytes int64 // of decompressed text left
+	Rows  int64 // left
+	Line  int64 // bytes of the longest row
 }
 
-// Limit makes every later Rows of the store's artifacts draw on the budget. A read beyond it is an error.
+// Limit applies a budget to every later Rows of the store's artifacts. A read beyond it is an error.
 func (s *Store) Limit(b *Budget) { s.budget = b }
 
-// budgeted counts what is read from r against a budget.
+// budgeted is a reader with a budget.
 type budgeted struct {
 	r io.Reader
 	*Budget
-	line int64 // bytes that the current row may still have
+	line int64 // bytes left for the current row
 }
 
 func (b *budgeted) Read(p []byte) (int, error) {
@@ -63,7 +63,7 @@ func (b *budgeted) begin() error {
 	return nil
 }
 
-// rowsWithin is ReadRows that draws on a budget; nil is without limit.
+// rowsWithin is ReadRows with a budget; nil is without limit.
 func rowsWithin[T any](path string, budget *Budget) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var zero T
@@ -117,8 +117,8 @@ func rowsWithin[T any](path string, budget *Budget) iter.Seq2[T, error] {
 	}
 }
 
-// RowWriter writes JSON Lines. Equal rows give equal bytes: keys of maps are sorted, the gzip header holds no time.
-// The first error sticks and comes back from every later call.
+// RowWriter writes JSON Lines. Equal rows give identical bytes: keys of maps are sorted, the gzip header has
+// no time. After an error every later call returns it.
 type RowWriter[T any] struct {
 	file *os.File
 	buf  *bufio.Writer
@@ -128,7 +128,7 @@ type RowWriter[T any] struct {
 	err  error
 }
 
-// CreateRows creates a file of rows in dir, compressed when its name ends in ".gz". Close finishes it.
+// CreateRows creates a file of rows in dir, compressed if its name ends in ".gz". Close completes it.
 func CreateRows[T any](dir, file string) (*RowWriter[T], error) {
 	f, err := os.Create(filepath.Join(dir, filepath.FromSlash(file)))
 	if err != nil {
@@ -161,7 +161,7 @@ func (w *RowWriter[T]) Write(row T) error {
 	return nil
 }
 
-// Flush hands what was written to the file, so that a reader sees it; compressed files flush on Close only.
+// Flush makes the written rows visible to readers. Compressed files are flushed by Close only.
 func (w *RowWriter[T]) Flush() error {
 	if w.err == nil && w.zip == nil {
 		w.err = w.buf.Flush()
@@ -169,7 +169,7 @@ func (w *RowWriter[T]) Flush() error {
 	return w.err
 }
 
-// Close finishes the file. Calling it again changes nothing.
+// Close completes the file. A second call has no effect.
 func (w *RowWriter[T]) Close() error {
 	if w.file == nil {
 		return w.err
@@ -182,7 +182,7 @@ func (w *RowWriter[T]) Close() error {
 	return w.err
 }
 
-// WriteRows writes all rows into a new file.
+// WriteRows writes rows to a new file.
 func WriteRows[T any](dir, file string, rows []T) error {
 	w, err := CreateRows[T](dir, file)
 	if err != nil {

@@ -77,7 +77,8 @@ func TestRowThatIsNoJSONIsAnErrorThatSticks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Write(row{Values: map[string]float64{"loss": math.NaN()}}); err == nil || !strings.Contains(err.Error(), "row 1") {
+	err = w.Write(row{Values: map[string]float64{"loss": math.NaN()}})
+	if err == nil || !strings.Contains(err.Error(), "row 1") {
 		t.Errorf("NaN: got %v, want an error that names row 1", err)
 	}
 	if w.Write(row{}) == nil || w.Close() == nil {
@@ -92,11 +93,15 @@ func TestRowsStopAtTheBudgetOfTheirStore(t *testing.T) {
 		budget Budget
 		want   string // part of the error; "" for none
 	}{
-		"all that is there":         {lines(`{"update":1}`, 10), Budget{Bytes: 1000, Rows: 100, Line: 100}, ""},
-		"more rows":                 {lines(`{}`, 101), Budget{Bytes: 1000, Rows: 100, Line: 100}, "more rows than the limit"},
-		"more bytes":                {lines(`{"update":1}`, 90), Budget{Bytes: 1000, Rows: 100, Line: 500}, "more bytes than the limit"},
-		"a row that does not end":   {bytes.Repeat([]byte(" "), 900), Budget{Bytes: 1000, Rows: 100, Line: 500}, "a row has more than 500 bytes"},
-		"gigabytes in a few bytes":  {bytes.Repeat([]byte(" "), 1<<20), Budget{Bytes: 1 << 30, Rows: 100, Line: 1 << 18}, "a row has more than"},
+		"all that is there": {lines(`{"update":1}`, 10), Budget{Bytes: 1000, Rows: 100, Line: 100}, ""},
+		"more rows": {lines(`{}`, 101), Budget{Bytes: 1000, Rows: 100, Line: 100},
+			"more rows than the limit"},
+		"more bytes": {lines(`{"update":1}`, 90), Budget{Bytes: 1000, Rows: 100, Line: 500},
+			"more bytes than the limit"},
+		"a row that does not end": {bytes.Repeat([]byte(" "), 900), Budget{Bytes: 1000, Rows: 100, Line: 500},
+			"a row has more than 500 bytes"},
+		"gigabytes in a few bytes": {bytes.Repeat([]byte(" "), 1<<20), Budget{Bytes: 1 << 30, Rows: 100, Line: 1 << 18},
+			"a row has more than"},
 		"the same of another store": {lines(`{}`, 101), Budget{Bytes: 1 << 20, Rows: 1 << 20, Line: 1 << 20}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -120,12 +125,12 @@ func TestRowsStopAtTheBudgetOfTheirStore(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, "rows.jsonl.gz"), packed.Bytes(), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			m, err := staging.Commit(Manifest{Key: key}, map[string]string{"rows": "rows"})
+			c, err := staging.Commit(Manifest{Key: key}, map[string]string{"rows": "rows"})
 			if err != nil {
 				t.Fatal(err)
 			}
 			s.Limit(&tc.budget)
-			a, err := s.Open(m, "rows")
+			a, err := s.Open(c.Manifest, "rows")
 			if err != nil {
 				t.Fatal(err)
 			}

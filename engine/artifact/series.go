@@ -8,32 +8,31 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-
-	"rcgrpo/engine/internal/disk"
 )
 
-// A series is the results that differ only in how long they were worked on: 350 updates, 400 updates. Beside a result may
-// lie the state from which a longer one goes on. It is part of no digest, nothing needs it, and gc drops it first.
+// A series is a set of results that differ in their length only: 350 updates, 400 updates. A result may have
+// a state from which a longer one resumes. The state is part of no digest, no result needs it, and gc removes
+// it first.
 //
-// States lie under series/SERIES/LENGTH.KEY, KEY being the result's and SERIES the key without the length.
+// States are in series/SERIES/LENGTH.KEY: KEY is the key of the result, SERIES the key without the length.
 
-// recordFile says what a state is made of.
+// recordFile lists the files of a state.
 const recordFile = "record.json"
 
-// Shorter is a result that a longer one of its series can go on from.
+// Shorter is a result from which a longer one of its series can resume.
 type Shorter struct {
 	Length   int
 	Manifest *Manifest
-	Dir      string // of its state
+	Dir      string // of the state
 }
 
-// State returns the folder to fill with the state from which a longer result goes on.
+// State returns the folder to fill with the state from which a longer result resumes.
 func (g *Staging) State() (dir string, err error) {
 	dir = filepath.Join(g.dir, ".state")
 	return dir, g.store.MakeDir(dir)
 }
 
-// KeepState makes the state, if there is one, appear under the series. It is done before Commit: a state without a result
+// KeepState moves the state, if there is one, to its series. It comes before Commit: a state without a result
 // is never found.
 func (g *Staging) KeepState(series string, length int) error {
 	from := filepath.Join(g.dir, ".state")
@@ -45,54 +44,56 @@ func (g *Staging) KeepState(series string, length int) error {
 		err = validKey(series)
 	}
 	if err == nil {
-		err = g.store.writeJSON(filepath.Join(from, recordFile), files, true)
+		err = g.store.writeJSON(from, filepath.Join(from, recordFile), files)
 	}
 	to := g.store.path("series", series, fmt.Sprintf("%d.%s", length, g.key))
 	if err == nil {
-		err = errors.Join(os.RemoveAll(to), g.store.MakeDir(filepath.Dir(to)))
-	}
-	for _, f := range files {
-		err = errors.Join(err, syncFile(filepath.Join(from, filepath.FromSlash(f.Name))))
+		err = errors.Join(syncTree(from), os.RemoveAll(to))
 	}
 	if err == nil {
-		err = disk.Rename(from, to)
+		err = g.store.rename(from, to)
+	}
+	if err == nil {
+		err = syncFile(filepath.Dir(to))
 	}
 	if err != nil {
-		return fmt.Errorf("keep the state of %s: %w", g.key, err)
+		return fmt.Errorf("store the state of %s: %w", g.key, err)
 	}
-	return syncDir(filepath.Dir(to))
+	return nil
 }
 
-// Longest returns the longest result of a series below a length whose files and state are intact, nil without any. user keeps it; nil: it
-// may be gone by now.
-func (s *Store) Longest(series string, below int, user *User) (*Shorter, error) {
+// Longest returns the longest result of a series below a length that is intact and has an intact state, nil
+// without any. session pins the candidates; with a nil session gc may remove the result at any time.
+func (s *Store) Longest(series string, below int, session *Session) (*Shorter, error) {
 	if err := validKey(series); err != nil {
 		return nil, err
 	}
-	eachShorter := func(f func(length int, key, dir string) error) error {
-		return s.each(filepath.Join("series", series), func(name, dir string) error {
-			if length, key, ok := stateName(name); ok && length < below {
-				return f(length, key, dir)
-			}
-			return nil
-		})
-	}
-	if user != nil {
-		if err := eachShorter(func(_ int, key, _ string) error { return user.Keep(key) }); err != nil {
-			return nil, err
-		}
-	}
-	var best *Shorter
-	err := eachShorter(func(length int, key, dir string) error {
-		if best != nil && length <= best.Length {
-			return nil
-		}
-		if m, err := s.Lookup(key); err == nil && intactState(dir) {
-			best = &Shorter{length, m, dir}
+	var found []Shorter
+	var keys []string
+	err := s.each(filepath.Join("series", series), func(name, dir string) error {
+		if length, key, ok := stateName(name); ok && length < below {
+			found = append(found, Shorter{Length: length, Dir: dir})
+			keys = append(keys, key)
 		}
 		return nil
 	})
-	return best, err
+	if err == nil && session != nil {
+		err = session.Pin(keys...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var best *Shorter
+	for i, f := range found {
+		if best != nil && f.Length <= best.Length {
+			continue
+		}
+		if m, err := s.Lookup(keys[i]); err == nil && intactState(f.Dir) {
+			f.Manifest = m
+			best = &f
+		}
+	}
+	return best, nil
 }
 
 func stateName(name string) (length int, key string, ok bool) {
@@ -101,7 +102,7 @@ func stateName(name string) (length int, key string, ok bool) {
 	return length, key, ok && err == nil && validKey(key) == nil
 }
 
-// intactState compares a state with its record.
+// intactState compares the files of a state with its record.
 func intactState(dir string) bool {
 	var record []FileInfo
 	if err := readJSON(filepath.Join(dir, recordFile), &record); err != nil {

@@ -33,7 +33,7 @@ func lengthen(t *testing.T, s *Store, series, name string, length int) {
 	}
 }
 
-// longest is the length that Longest answers, 0 for none.
+// longest is the length of Longest; 0 for none.
 func longest(t *testing.T, s *Store, series string, below int) int {
 	t.Helper()
 	got, err := s.Longest(key(series), below, nil)
@@ -66,7 +66,7 @@ func TestLongestOfASeriesIsBelowTheLengthAskedFor(t *testing.T) {
 	}
 }
 
-func TestStatesThatAreNotWholeAreNotFound(t *testing.T) {
+func TestDamagedStatesAreNotFound(t *testing.T) {
 	for name, harm := range map[string]func(s *Store, dir string) error{
 		"a changed byte": func(_ *Store, dir string) error {
 			return os.WriteFile(filepath.Join(dir, "moments"), []byte("x"), 0o600)
@@ -115,28 +115,28 @@ func TestStatesGoBeforeResults(t *testing.T) {
 	}
 }
 
-func TestLongestKeepsWhatItAnswers(t *testing.T) {
+func TestLongestPinsItsResult(t *testing.T) {
 	s := openStore(t)
 	lengthen(t, s, "a", "a20", 20)
 	lengthen(t, s, "a", "a100", 100)
-	user, err := s.Use()
+	session, err := s.NewSession()
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := s.Longest(key("a"), 50, user)
+	got, err := s.Longest(key("a"), 50, session)
 	if err != nil || got.Length != 20 {
 		t.Fatalf("longest: got %+v, %v, want a20", got, err)
 	}
 	if _, err := s.Collect(1); err != nil {
 		t.Fatal(err)
 	}
-	if !intactState(got.Dir) || s.intactAll(got.Manifest, nobody) != nil {
-		t.Error("gc has taken what a stage goes on from")
+	if !intactState(got.Dir) || s.intactAll(got.Manifest, nil) != nil {
+		t.Error("gc has removed the result that a stage resumes from")
 	}
-	if err := user.Close(); err != nil {
+	if err := session.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if got := longest(t, s, "a", 101); got != 20 {
-		t.Errorf("longest: got %d, want 20, since the other had nobody", got)
+		t.Errorf("longest: got %d, want 20, since the other was not pinned", got)
 	}
 }

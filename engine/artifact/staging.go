@@ -6,54 +6,42 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
+	"sync"
+	"time"
 
 	"rcgrpo/engine/internal/disk"
 )
 
-// Staging is a result being written. Only the holder of the key's lock may have one.
+// Staging is a result being written. The caller must hold the lock of its key.
 type Staging struct {
 	store *Store
 	key   string
-	dir   string            // made when something is put there
-	ports map[string]string // folder of each
+	dir   string            // created by the first Dir
+	ports map[string]string // folder of each port
 }
 
-// Begin starts a result for key and removes what a killed run may have left of an earlier one. The caller holds the
-// key's lock.
+// Begin starts a result and removes the unfinished output of an earlier attempt. The caller holds the lock of
+// the key.
 func (s *Store) Begin(key string) (*Staging, error) {
-	if err := validKey(key); err != nil {
-		return nil, err
-	}
 	if err := s.Discard(key); err != nil {
 		return nil, fmt.Errorf("begin %s: %w", key, err)
 	}
 	return &Staging{store: s, key: key, dir: s.path("staging", key), ports: map[string]string{}}, nil
 }
 
-// Discard removes what a killed stage left of an unfinished result. The caller holds the key's lock.
+// Discard removes the unfinished output of a stage. The caller holds the lock of the key.
 func (s *Store) Discard(key string) error {
 	if err := validKey(key); err != nil {
 		return err
 	}
-	return removeFolder(s.path("staging", key))
+	return os.RemoveAll(s.path("staging", key))
 }
 
-// removeFolder is os.RemoveAll that expects nothing there, or an empty folder.
-func removeFolder(dir string) error {
-	err := unix.Rmdir(dir)
-	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return os.RemoveAll(dir)
-}
-
-// Dir returns the folder to fill for a port and creates it when it is not there yet.
+// Dir returns the folder to fill for a port and creates it at the first call.
 func (g *Staging) Dir(port string) (string, error) {
 	dir := filepath.Join(g.dir, port)
 	if filepath.Dir(dir) != g.dir {
-		return "", fmt.Errorf("%q is no port name", port)
+		return "", fmt.Errorf("%q is not a port name", port)
 	}
 	if have := g.ports[port]; have != "" {
 		return have, nil
@@ -62,45 +50,38 @@ func (g *Staging) Dir(port string) (string, error) {
 	return dir, g.store.MakeDir(dir)
 }
 
-// Take makes a folder of the store's file system that of a port, with what is in it: every folder that a result need not make
-// and remove again counts where results are small. It moves with the commit.
+// Take declares an existing folder as that of a port. It must be on the file system of the store; Commit moves it.
 func (g *Staging) Take(port, dir string) error {
 	if g.ports[port] != "" {
-		return fmt.Errorf("port %q has its folder already", port)
+		return fmt.Errorf("port %q already has a folder", port)
 	}
 	g.ports[port] = dir
 	return nil
 }
 
-// Abort throws the result away.
-func (g *Staging) Abort() error { return removeFolder(g.dir) }
+// Abort removes the output written so far.
+func (g *Staging) Abort() error { return os.RemoveAll(g.dir) }
 
-// Commit makes the result appear under its key, whole and durable, and returns its manifest: m with key and outputs
-// filled in. types gives the artifact type of each port; a port that is declared and not written, or written and not
-// declared, is an error. After an error nothing stands under the key and the staging can still be aborted.
-func (g *Staging) Commit(m Manifest, types map[string]string) (*Manifest, error) {
-	f, err := g.Finish(m, types)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Drop()
-	if _, err := g.store.record([]*Finished{f}, true); err != nil {
-		return nil, err
-	}
-	return f.Manifest, nil
+// Committed is a result that is in the store. Until Flush its objects may not be durable.
+type Committed struct {
+	Manifest *Manifest
+	unsealed []Output
 }
 
-// Finish is the first half of Commit: the objects stand in their places, for whoever has the manifest to read, and
-// nothing is durable or recorded yet. A Committer does the rest; who does not hand it to one drops it.
-func (g *Staging) Finish(m Manifest, types map[string]string) (_ *Finished, err error) {
-	if err := g.store.hold(); err != nil {
+// Commit moves the objects of a result to their places and names its manifest: from then on Lookup finds it.
+// m gets its Key and Outputs; types holds the artifact type of each declared port. A declared port that was
+// not written, or a written one that was not declared, is an error. After an error the key has no result and
+// Abort may follow.
+//
+// Nothing is durable before Flush. After a power cut Lookup hashes every object that was not flushed, so a torn one
+// counts as damaged and its stage runs again.
+func (g *Staging) Commit(m Manifest, types map[string]string) (*Committed, error) {
+	s := g.store
+	if err := s.blockGC(); err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			g.store.free()
-		}
-	}()
+	defer s.allowGC()
+	c := &Committed{Manifest: &m}
 	m.Key = g.key
 	m.Outputs = make(map[string]Output, len(types))
 	for port := range g.ports {
@@ -108,22 +89,25 @@ func (g *Staging) Finish(m Manifest, types map[string]string) (_ *Finished, err 
 			return nil, fmt.Errorf("commit %s: port %q was written but is not declared", m.Address, port)
 		}
 	}
-	f := &Finished{Manifest: &m, staging: g}
 	for port, typ := range types {
 		if g.ports[port] == "" {
 			return nil, fmt.Errorf("commit %s: port %q was declared but never created", m.Address, port)
 		}
-		o, err := g.adopt(f, port, typ)
+		o, err := g.place(c, port, typ)
 		if err != nil {
 			return nil, fmt.Errorf("commit %s, port %q: %w", m.Address, port, err)
 		}
 		m.Outputs[port] = o
 	}
-	return f, nil
+	if err := s.record(&m); err != nil {
+		return nil, fmt.Errorf("commit %s: %w", m.Address, err)
+	}
+	g.Abort() // it is empty; RemoveStale removes what remains after an error
+	return c, nil
 }
 
-// adopt turns a port's folder into an object, and its times.* files into another one beside it.
-func (g *Staging) adopt(f *Finished, port, typ string) (Output, error) {
+// place turns the folder of a port into an object, and its times.* files into a second one.
+func (g *Staging) place(c *Committed, port, typ string) (Output, error) {
 	dir := g.ports[port]
 	all, err := list(dir, refuseLinks)
 	if err != nil {
@@ -131,7 +115,7 @@ func (g *Staging) adopt(f *Finished, port, typ string) (Output, error) {
 	}
 	var files, times []FileInfo
 	for _, file := range all {
-		if aside(file.Name) {
+		if isTimes(file.Name) {
 			times = append(times, file)
 		} else {
 			files = append(files, file)
@@ -140,32 +124,33 @@ func (g *Staging) adopt(f *Finished, port, typ string) (Output, error) {
 	if len(files) == 0 {
 		return Output{}, errors.New("nothing was written")
 	}
-	var apart *Output
+	var second *Output
 	if len(times) > 0 {
 		timesDir := filepath.Join(g.dir, ".times-"+port)
 		for _, file := range times {
-			to := filepath.Join(timesDir, filepath.FromSlash(file.Name))
+			name := filepath.FromSlash(file.Name)
+			to := filepath.Join(timesDir, name)
 			if err := disk.MkdirAll(filepath.Dir(to), 0o700); err != nil {
 				return Output{}, err
 			}
-			if err := disk.Rename(filepath.Join(dir, filepath.FromSlash(file.Name)), to); err != nil {
+			if err := disk.Rename(filepath.Join(dir, name), to); err != nil {
 				return Output{}, err
 			}
 		}
-		o, err := g.store.keep(f, timesDir, "times", times)
+		o, err := g.store.placeObject(c, timesDir, "times", times)
 		if err != nil {
 			return Output{}, err
 		}
-		apart = &o
+		second = &o
 	}
-	o, err := g.store.keep(f, dir, typ, files)
-	o.Aside = apart
+	o, err := g.store.placeObject(c, dir, typ, files)
+	o.Times = second
 	return o, err
 }
 
-// keep renames a folder of files to its object. When the object is there already and intact, dir is dropped; when it was
-// edited, it is moved to edited/ and replaced. What is not known to be durable is noted in f.
-func (s *Store) keep(f *Finished, dir, typ string, files []FileInfo) (Output, error) {
+// placeObject renames a folder of files to its object. If the object exists and is intact, the folder is deleted; a
+// damaged object is moved to edited/ and replaced. An object that may not be durable is added to c.
+func (s *Store) placeObject(c *Committed, dir, typ string, files []FileInfo) (Output, error) {
 	o := Output{Type: typ, Digest: treeDigest(files), Files: files}
 	for _, file := range files {
 		o.Bytes += file.Bytes
@@ -177,34 +162,124 @@ func (s *Store) keep(f *Finished, dir, typ string, files []FileInfo) (Output, er
 	for range 2 {
 		err := s.rename(dir, target)
 		if !errors.Is(err, fs.ErrExist) {
-			f.objects = append(f.objects, o)
+			c.unsealed = append(c.unsealed, o)
 			return o, err
 		}
-		// The same bytes have been made before, perhaps by another node at this moment.
-		sealed, err := s.verify("", o, nobody)
+		sealed, err := s.verify("", o, nil)
 		if err == nil {
 			if !sealed {
-				f.objects = append(f.objects, o)
+				c.unsealed = append(c.unsealed, o)
 			}
 			return o, os.RemoveAll(dir)
 		}
-		if _, err := s.setAside(o.Digest); err != nil {
+		if err := s.quarantine(o.Digest); err != nil {
 			return o, err
 		}
 	}
-	return o, fmt.Errorf("%s comes back as often as it is moved aside", target)
+	return o, fmt.Errorf("%s reappears whenever it is moved away", target)
 }
 
-// setAside moves an object that is not what its record says to edited/ and returns where it went.
-func (s *Store) setAside(digest string) (string, error) {
+// quarantine moves a damaged object to edited/.
+func (s *Store) quarantine(digest string) error {
 	if err := s.MakeDir(s.path("edited")); err != nil {
-		return "", err
+		return err
 	}
 	for n := 1; ; n++ {
 		to := s.path("edited", fmt.Sprintf("%s.%d", digest, n))
-		if _, err := os.Lstat(to); err == nil {
-			continue
+		if _, err := os.Lstat(to); err != nil {
+			return disk.Rename(s.objectDir(digest), to)
 		}
-		return to, disk.Rename(s.objectDir(digest), to)
 	}
+}
+
+// record names the manifest and makes it the last one of its address.
+func (s *Store) record(m *Manifest) error {
+	path := s.path("nodes", m.Key+".json")
+	if err := s.writeJSON(s.Work(m.Key), path, m); err != nil {
+		return err
+	}
+	return s.point(pointer{m.Experiment, m.Address, m.Key})
+}
+
+// Flush makes results durable and seals their objects. A single result is flushed file by file; for several,
+// one flush of the file system takes a tenth of the time.
+func (s *Store) Flush(results ...*Committed) error {
+	err := s.syncResults(results)
+	if err != nil {
+		return fmt.Errorf("flush the store %s: %w", s.dir, err)
+	}
+	for _, c := range results {
+		for _, o := range c.unsealed {
+			if err := s.seal(o); err != nil && !errors.Is(err, fs.ErrNotExist) { // collected by gc
+				return fmt.Errorf("seal %s: %w", c.Manifest.Address, err)
+			}
+		}
+		c.unsealed = nil
+	}
+	return nil
+}
+
+func (s *Store) syncResults(results []*Committed) error {
+	if len(results) != 1 {
+		return s.sync()
+	}
+	m := results[0].Manifest
+	for _, o := range results[0].unsealed {
+		if err := s.syncObject(o); err != nil {
+			return err
+		}
+	}
+	return errors.Join(syncFile(s.path("nodes", m.Key+".json")), syncFile(s.path("nodes")))
+}
+
+// flushAfter is how long a Flusher waits for more results after the first of a group.
+const flushAfter = 100 * time.Millisecond
+
+// Flusher flushes committed results in groups, beside the stages that run.
+type Flusher struct {
+	store *Store
+
+	mu      sync.Mutex
+	pending []*Committed
+	locks   []*Lock
+
+	busy sync.Mutex // held during a flush; guards err
+	err  error
+}
+
+// Flusher returns one for the store. It must be closed.
+func (s *Store) Flusher() *Flusher { return &Flusher{store: s} }
+
+// Add schedules a result for the next flush, which then releases the lock of its key: another run that waits for the
+// result would have to hash an unsealed one.
+func (f *Flusher) Add(c *Committed, lock *Lock) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pending, f.locks = append(f.pending, c), append(f.locks, lock)
+	if len(f.pending) == 1 {
+		time.AfterFunc(flushAfter, f.flush)
+	}
+}
+
+// Close flushes the pending results, waits for a flush that runs, and returns the errors of all flushes.
+func (f *Flusher) Close() error {
+	f.flush()
+	return f.err
+}
+
+func (f *Flusher) flush() {
+	f.busy.Lock()
+	defer f.busy.Unlock()
+	f.mu.Lock()
+	group, locks := f.pending, f.locks
+	f.pending, f.locks = nil, nil
+	f.mu.Unlock()
+	if len(group) == 0 {
+		return
+	}
+	errs := []error{f.err, f.store.Flush(group...)}
+	for _, l := range locks {
+		errs = append(errs, l.Unlock())
+	}
+	f.err = errors.Join(errs...)
 }

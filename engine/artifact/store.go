@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -15,16 +16,17 @@ import (
 	"rcgrpo/engine/internal/disk"
 )
 
-// What Lookup and Last answer when there is no usable result. ErrCollected comes with the manifest.
+// ErrNotFound and ErrCollected are the answers of Lookup and Last without a usable result. ErrCollected comes
+// with the manifest.
 var (
 	ErrNotFound  = errors.New("not in the store")
 	ErrCollected = errors.New("its bytes were removed by gc")
 )
 
-// errDamaged says of a record that a power cut or a hand has left it unreadable.
+// errDamaged reports a record that a power cut or an edit has left unreadable.
 var errDamaged = errors.New("is damaged")
 
-// DamageError says that a result is recorded, but a file of it is missing or not what was recorded.
+// DamageError reports a result that has a manifest, but a file of it is missing or differs from the record.
 type DamageError struct {
 	Address string
 	File    string // path of the file
@@ -33,21 +35,18 @@ type DamageError struct {
 
 func (e *DamageError) Error() string { return fmt.Sprintf("%s of %s is %s", e.File, e.Address, e.What) }
 
-// Sealed is the modification time of every file in objects/ whose bytes are on the disk. An edit by hand moves it, so one
-// stat per file tells whether a result is as it was recorded; a file without it is hashed.
+// Sealed is the modification time of every durable file in objects/. An edit changes it, so one stat per file
+// shows whether a result is intact; a file with another time is hashed.
 var Sealed = time.Unix(946684800, 0) // 2000-01-01
 
-// Store is a folder of results. Its methods may be called from any number of goroutines and processes at once;
-// reading takes no lock.
+// Store is a folder of results. Any number of goroutines and processes may use it at once; reading takes no lock.
 type Store struct {
 	dir     string
-	spare   spares
-	room    room
-	holding holding
+	barrier gcBarrier
 	budget  *Budget // of Rows; nil without limit
 }
 
-// Open names the store in dir. Nothing is created before the first write; a missing folder is an empty store.
+// Open returns the store in dir. Nothing is created before the first write; a missing folder is an empty store.
 func Open(dir string) (*Store, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -63,11 +62,24 @@ func Open(dir string) (*Store, error) {
 // Dir is the store's folder, absolute. It may not exist yet.
 func (s *Store) Dir() string { return s.dir }
 
-// Work is the scratch folder of a node that has not finished, for its next attempt to resume from. It may not exist.
-func (s *Store) Work(key string) string { return s.path("work", key) }
-
 // Runs is the folder of an experiment's run folders. It may not exist.
 func (s *Store) Runs(experiment string) string { return s.path("runs", experiment) }
+
+// Work is the scratch folder of a node without a result, for its next attempt to resume from. It may not exist.
+func (s *Store) Work(key string) string { return s.path("work", key) }
+
+// MakeWork creates the scratch folder of a key. fresh reports that it did not exist before.
+func (s *Store) MakeWork(key string) (fresh bool, err error) {
+	dir := s.Work(key)
+	err = s.inFolder(dir, func() error { return disk.Mkdir(dir, 0o700) })
+	if errors.Is(err, fs.ErrExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// RemoveWork removes the scratch folder of a key.
+func (s *Store) RemoveWork(key string) error { return os.RemoveAll(s.Work(key)) }
 
 func (s *Store) path(parts ...string) string {
 	return filepath.Join(append([]string{s.dir}, parts...)...)
@@ -75,21 +87,17 @@ func (s *Store) path(parts ...string) string {
 
 func (s *Store) objectDir(digest string) string { return s.path("objects", digest) }
 
-// Looker is shown each file that an answer rests on, as it is found before it is read.
-type Looker func(path string, info fs.FileInfo)
+// Lookup returns the result of a key, after one stat per file. Without a manifest the error is ErrNotFound;
+// if gc removed the bytes it is ErrCollected; if a file is missing or edited it is a *DamageError. The last
+// two come with the manifest.
+func (s *Store) Lookup(key string) (*Manifest, error) { return s.lookup(key, nil) }
 
-// nobody looks.
-func nobody(string, fs.FileInfo) {}
+// visitor is called with each file that an answer depends on, as it was before it was read. nil is allowed.
+type visitor func(path string, info fs.FileInfo)
 
-// Lookup returns the result recorded under key, after one stat per file. Without a manifest the error is ErrNotFound;
-// when gc removed the bytes it is ErrCollected; when a file is missing or edited it is a *DamageError. In these two
-// cases the manifest comes too.
-func (s *Store) Lookup(key string) (*Manifest, error) { return s.lookup(key, nobody) }
-
-// lookup is Lookup that shows seen the files of the objects.
-func (s *Store) lookup(key string, seen Looker) (*Manifest, error) {
+func (s *Store) lookup(key string, visit visitor) (*Manifest, error) {
 	m, err := s.Manifest(key)
-	if errors.Is(err, errDamaged) { // as if it were not there, so that a run makes it again; Check tells of it
+	if errors.Is(err, errDamaged) { // the node runs again; Check reports the file
 		return nil, ErrNotFound
 	}
 	if err != nil {
@@ -98,38 +106,35 @@ func (s *Store) lookup(key string, seen Looker) (*Manifest, error) {
 	if !m.Collected.IsZero() {
 		return m, ErrCollected
 	}
-	return m, s.intactAll(m, seen)
+	return m, s.intactAll(m, visit)
 }
 
-// Witness is Lookup that shows seen what its answer rests on: the manifest and the files of the objects. The manifest of a
-// result that this process has recorded, as made, is read only when it is another file now; made may be nil.
-func (s *Store) Witness(key string, made *Finished, seen Looker) (*Manifest, error) {
+// Witness is Lookup that calls visit with each file its answer depends on: the manifest and the files of the
+// objects.
+func (s *Store) Witness(key string, visit func(path string, info fs.FileInfo)) (*Manifest, error) {
 	path := s.path("nodes", key+".json")
-	now, err := os.Lstat(path)
+	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrNotFound
 	}
 	if err != nil {
 		return nil, err
 	}
-	seen(path, now)
-	if made != nil && made.file != nil && os.SameFile(now, made.file) && now.ModTime().Equal(made.file.ModTime()) {
-		return made.Manifest, s.intactAll(made.Manifest, seen)
-	}
-	return s.lookup(key, seen)
+	visit(path, info)
+	return s.lookup(key, visit)
 }
 
-// intactAll compares a result's files with its record, by one stat each; of the first that differs it returns a *DamageError.
-func (s *Store) intactAll(m *Manifest, seen Looker) error {
+// intactAll compares the files of a result with its record. The error of the first difference is a *DamageError.
+func (s *Store) intactAll(m *Manifest, visit visitor) error {
 	for _, o := range m.objects() {
-		if err := s.intact(m.Address, o, seen); err != nil {
+		if err := s.intact(m.Address, o, visit); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Manifest returns what is recorded under key without looking at the files, or ErrNotFound.
+// Manifest returns the manifest of a key without a look at its files, or ErrNotFound.
 func (s *Store) Manifest(key string) (*Manifest, error) {
 	if err := validKey(key); err != nil {
 		return nil, err
@@ -142,27 +147,25 @@ func (s *Store) Manifest(key string) (*Manifest, error) {
 		return nil, err
 	}
 	if m.Key != key {
-		return nil, fmt.Errorf("manifest %s.json says that its key is %q: it %w", key, m.Key, errDamaged)
+		return nil, fmt.Errorf("manifest %s.json has key %q: it %w", key, m.Key, errDamaged)
 	}
 	return m, nil
 }
 
-// intact compares an object with its record: one stat per file, and the hash only where the time stamp moved. A file
-// that was touched but holds the same bytes is sealed again, so it is hashed once.
-func (s *Store) intact(address string, o Output, seen Looker) error {
-	sealed, err := s.verify(address, o, seen)
-	if err == nil && !sealed {
-		s.seal(o) // only saves the next reader the hash; a read-only store stays as it is
+// intact compares an object with its record and seals it if it is intact and was not sealed, so it is hashed once.
+func (s *Store) intact(address string, o Output, visit visitor) error {
+	sealed, err := s.verify(address, o, visit)
+	if err == nil && !sealed && s.syncObject(o) == nil { // never sealed before it is durable
+		s.seal(o) // fails in a read-only store
 	}
 	return err
 }
 
-// verify is intact that changes nothing. It says whether all files are sealed.
-func (s *Store) verify(address string, o Output, seen Looker) (sealed bool, err error) {
-	dir := s.objectDir(o.Digest)
+// verify is intact without a change. It reports whether all files are sealed.
+func (s *Store) verify(address string, o Output, visit visitor) (sealed bool, err error) {
 	sealed = true
 	for _, f := range o.Files {
-		path := filepath.Join(dir, filepath.FromSlash(f.Name))
+		path := s.filePath(o, f)
 		info, err := os.Lstat(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -170,12 +173,14 @@ func (s *Store) verify(address string, o Output, seen Looker) (sealed bool, err 
 		case err != nil:
 			return false, err
 		}
-		seen(path, info)
+		if visit != nil {
+			visit(path, info)
+		}
 		switch {
-		case info.Size() == f.Bytes && info.ModTime().Equal(Sealed) && info.Mode().IsRegular():
-			continue
 		case info.Size() != f.Bytes || !info.Mode().IsRegular():
 			return false, &DamageError{address, path, "edited"}
+		case info.ModTime().Equal(Sealed):
+			continue
 		}
 		sealed = false
 		sum, _, err := hashFile(path)
@@ -189,27 +194,23 @@ func (s *Store) verify(address string, o Output, seen Looker) (sealed bool, err 
 	return sealed, nil
 }
 
-// seal makes the files of an object read-only and gives them the time stamp Sealed.
+// seal makes the files of a durable object read-only and gives them the time Sealed.
 func (s *Store) seal(o Output) error {
 	for _, f := range o.Files {
-		if err := disk.Chmod(filepath.Join(s.objectDir(o.Digest), filepath.FromSlash(f.Name)), 0o444); err != nil {
-			return err
-		}
-	}
-	return s.stamp(o)
-}
-
-// stamp is seal of files that are read-only already.
-func (s *Store) stamp(o Output) error {
-	for _, f := range o.Files {
-		if err := disk.Chtimes(filepath.Join(s.objectDir(o.Digest), filepath.FromSlash(f.Name)), Sealed); err != nil {
+		path := s.filePath(o, f)
+		if err := errors.Join(disk.Chmod(path, 0o444), disk.Chtimes(path, Sealed)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// pointer is the content of last/HASH.json, or part of it: where the file system has hard links, a manifest is.
+func (s *Store) filePath(o Output, f FileInfo) string {
+	return filepath.Join(s.objectDir(o.Digest), filepath.FromSlash(f.Name))
+}
+
+// pointer is the content of last/HASH.json, or the part of it that counts: on file systems with hard links
+// that file is a link to the manifest, which has the same fields.
 type pointer struct {
 	Experiment string `json:"experiment"`
 	Address    string `json:"address"`
@@ -221,11 +222,11 @@ func (s *Store) pointerPath(experiment, address string) string {
 	return s.path("last", hex.EncodeToString(sum[:])+".json")
 }
 
-// Last returns what was last committed or reused for an address of an experiment, or ErrNotFound. The files are not
-// looked at: its Parts explain why a node has another key now.
+// Last returns the manifest that was last committed or reused for an address of an experiment, or
+// ErrNotFound. Its files are not checked: it explains why a node has another key now.
 func (s *Store) Last(experiment, address string) (*Manifest, error) {
 	var p pointer
-	if err := readJSON(s.pointerPath(experiment, address), &p); err != nil || validKey(p.Key) != nil { // a torn one only explained
+	if err := readJSON(s.pointerPath(experiment, address), &p); err != nil || validKey(p.Key) != nil {
 		return nil, ErrNotFound
 	}
 	m, err := s.Manifest(p.Key)
@@ -235,37 +236,48 @@ func (s *Store) Last(experiment, address string) (*Manifest, error) {
 	return m, err
 }
 
-// Remember makes key, which is recorded, what Last answers for an address. It writes nothing when that is so already.
+// Remember makes the result of a key the last one of an address. It writes nothing if that is so already.
 func (s *Store) Remember(experiment, address, key string) error {
-	path := s.pointerPath(experiment, address)
 	var have pointer
-	if err := readJSON(path, &have); err == nil && have.Key == key {
+	if err := readJSON(s.pointerPath(experiment, address), &have); err == nil && have.Key == key {
 		return nil
 	}
-	if err := s.hold(); err != nil { // what gc finds aside it removes
+	if err := s.blockGC(); err != nil { // gc removes temporary files
 		return err
 	}
-	defer s.free()
-	manifest := s.path("nodes", key+".json")
-	if s.point(path, func(to string) error { return disk.Link(manifest, to) }) == nil {
-		return nil
-	}
-	return s.writeJSON(path, pointer{experiment, address, key}, false)
+	defer s.allowGC()
+	return s.point(pointer{experiment, address, key})
 }
 
-// point makes path another name of a manifest, which says of itself what a pointer says. link gives it one.
-func (s *Store) point(path string, link func(to string) error) error {
-	return s.into(path, func(to string) error { return disk.LinkOver(link, to) })
+// point replaces the file of a pointer by a link to its manifest, or by a copy of the pointer where links are
+// impossible.
+func (s *Store) point(p pointer) error {
+	path, manifest := s.pointerPath(p.Experiment, p.Address), s.path("nodes", p.Key+".json")
+	link := func(to string) error {
+		return s.inFolder(to, func() error { return disk.Link(manifest, to) })
+	}
+	err := link(path)
+	if errors.Is(err, fs.ErrExist) {
+		next := filepath.Join(filepath.Dir(path), ".new-"+rand.Text())
+		if err = link(next); err == nil {
+			err = disk.Rename(next, path)
+			os.Remove(next) // after an error, or if both were links to one file
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	return s.writeJSON(filepath.Dir(path), path, p)
 }
 
 // Artifact is one port of a result, opened for reading.
 type Artifact struct {
-	Dir      string // the port's files, read-only; times.* files lie elsewhere: see Path
+	Dir      string // the port's files, read-only, without times.*: see Path
 	Type     string
 	Digest   string
-	Manifest *Manifest // of the node that made it
-	Ref      Ref       // how the reader named it; zero when it did not
-	aside    string    // folder of the times.* files, "" without any
+	Manifest *Manifest // nil outside a store
+	Ref      Ref       // of the reader's settings; zero without one
+	times    string    // folder of the times.* files; "" without any
 	files    []FileInfo
 	budget   *Budget
 }
@@ -276,29 +288,31 @@ func (s *Store) Open(m *Manifest, port string) (*Artifact, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s has no port %q; it has %v", m.Address, port, m.Ports())
 	}
-	a := &Artifact{Dir: s.objectDir(o.Digest), Type: o.Type, Digest: o.Digest, Manifest: m, files: o.Files, budget: s.budget}
-	if o.Aside != nil {
-		a.aside = s.objectDir(o.Aside.Digest)
+	a := &Artifact{Dir: s.objectDir(o.Digest), Type: o.Type, Digest: o.Digest, Manifest: m, files: o.Files,
+		budget: s.budget}
+	if o.Times != nil {
+		a.times = s.objectDir(o.Times.Digest)
 	}
 	return a, nil
 }
 
-// Path is where a file of the artifact lies, by its name as it was written, times.* files included. Whether the file
-// exists is for the caller to find out.
+// Path returns the path of a file of the artifact by the name under which it was written, times.* files
+// included. The file may not exist.
 func (a *Artifact) Path(name string) string {
-	if aside(name) && a.aside != "" {
-		return filepath.Join(a.aside, filepath.FromSlash(name))
+	if isTimes(name) && a.times != "" {
+		return filepath.Join(a.times, filepath.FromSlash(name))
 	}
 	return filepath.Join(a.Dir, filepath.FromSlash(name))
 }
 
-// Only is the path of the one file or folder that holds all of the artifact. ok is false when there are several, or none.
+// Only returns the path of the one file or folder that contains the whole artifact. ok is false if there are
+// several, or none.
 func (a *Artifact) Only() (path string, ok bool) {
 	var names []string
 	for _, f := range a.files {
 		names = append(names, f.Name)
 	}
-	if a.Manifest == nil { // of no store
+	if a.Manifest == nil {
 		entries, _ := os.ReadDir(a.Dir)
 		for _, e := range entries {
 			names = append(names, e.Name())
@@ -315,14 +329,14 @@ func (a *Artifact) Only() (path string, ok bool) {
 	return filepath.Join(a.Dir, only), only != ""
 }
 
-// validKey keeps anything that is not a hash out of paths.
+// validKey rejects everything but a hash, since keys become parts of paths.
 func validKey(key string) error {
 	if len(key) < 8 || len(key) > 128 {
-		return fmt.Errorf("%q is no key: want hexadecimal digits", key)
+		return fmt.Errorf("%q is not a key: want hexadecimal digits", key)
 	}
 	for _, c := range key {
 		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return fmt.Errorf("%q is no key: want hexadecimal digits", key)
+			return fmt.Errorf("%q is not a key: want hexadecimal digits", key)
 		}
 	}
 	return nil
@@ -339,9 +353,9 @@ func readJSON(path string, v any) error {
 	return nil
 }
 
-// Part returns the files of a store that holds nothing but some ports of one result, with what stands aside of them:
-// name below the store's folder, slash-separated, to path. Whether an object's files are intact is not looked at; one
-// that gc removed is ErrCollected.
+// Part returns the files that a store needs for some ports of one result: slash-separated name below the
+// store's folder to path. It does not check the files. For a result that gc removed the error is
+// ErrCollected.
 func (s *Store) Part(key string, ports ...string) (map[string]string, error) {
 	m, err := s.Manifest(key)
 	if err != nil {
@@ -356,12 +370,12 @@ func (s *Store) Part(key string, ports ...string) (map[string]string, error) {
 		if !m.Collected.IsZero() {
 			return nil, fmt.Errorf("%s: %w", m.Address, ErrCollected)
 		}
-		for _, part := range []*Output{&o, o.Aside} {
+		for _, part := range []*Output{&o, o.Times} {
 			if part == nil {
 				continue
 			}
 			for _, f := range part.Files {
-				files["objects/"+part.Digest+"/"+f.Name] = filepath.Join(s.objectDir(part.Digest), filepath.FromSlash(f.Name))
+				files["objects/"+part.Digest+"/"+f.Name] = s.filePath(*part, f)
 			}
 		}
 	}

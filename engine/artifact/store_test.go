@@ -1,12 +1,9 @@
 package artifact
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -19,8 +16,7 @@ import (
 	"rcgrpo/engine/internal/disk"
 )
 
-// openStore opens a store in a fresh folder and checks at the end of the test that it is sound, unless the test
-// damaged it and says so by an empty Dir.
+// openStore opens a store in a new folder and checks at the end of the test that it is sound.
 func openStore(t *testing.T) *Store {
 	t.Helper()
 	s, err := Open(filepath.Join(t.TempDir(), "store"))
@@ -43,41 +39,31 @@ func key(name string) string { return fmt.Sprintf("%064x", name) }
 
 type files map[string]string // path below the port -> content
 
-// commit makes a result with one port named out.
+// commit makes a durable result with one port named out.
 func commit(t *testing.T, s *Store, name string, content files) *Manifest {
 	t.Helper()
-	m, err := tryCommit(s, name, content)
+	c, err := tryCommit(s, name, content)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m
+	if err := s.Flush(c); err != nil {
+		t.Fatal(err)
+	}
+	return c.Manifest
 }
 
-// finish makes such a result that is not recorded yet.
-func finish(t *testing.T, s *Store, name string, content files) *Finished {
-	t.Helper()
-	g, err := stage(s, name, content)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := g.Finish(Manifest{Experiment: "x", Address: "stage.toy." + name}, map[string]string{"out": "files"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
-}
-
-func tryCommit(s *Store, name string, content files) (*Manifest, error) {
+// tryCommit commits such a result without a flush.
+func tryCommit(s *Store, name string, content files) (*Committed, error) {
 	g, err := stage(s, name, content)
 	if err != nil {
 		return nil, err
 	}
-	m, err := g.Commit(Manifest{Experiment: "x", Address: "stage.toy." + name, Seconds: 1, Parts: Parts{"kind": `"toy"`}},
+	c, err := g.Commit(Manifest{Experiment: "x", Address: "stage.toy." + name, Seconds: 1, Parts: Parts{"kind": `"toy"`}},
 		map[string]string{"out": "files"})
 	if err != nil {
 		return nil, errors.Join(err, g.Abort())
 	}
-	return m, nil
+	return c, nil
 }
 
 // stage fills the port of a result.
@@ -130,8 +116,7 @@ func TestCommittedResultIsFoundWithEverythingRecorded(t *testing.T) {
 	}
 }
 
-// The digest of a folder is sha256 over "SHA256  NAME\n" lines, so that `sha256sum` over sorted names repeats it.
-func TestTreeDigestIsWhatSha256sumSays(t *testing.T) {
+func TestTreeDigestEqualsSha256sum(t *testing.T) {
 	s := openStore(t)
 	m := commit(t, s, "a", files{"b": "", "a": "abc"})
 	// printf 'abc' > a; : > b; sha256sum a b | sha256sum
@@ -169,40 +154,87 @@ func TestTimesFilesAreCheckedButNotPartOfTheDigest(t *testing.T) {
 	commit(t, s, "b", files{"rows.jsonl": "1\n", "times.jsonl": "0.9\n"})
 }
 
-func TestRecordedResultIsReadAgainWhenItsFileIsAnother(t *testing.T) {
+// After a power cut, a file of a result that was not flushed may have any content of the right size.
+func TestUnsealedObjectIsHashedAndATornOneIsDamaged(t *testing.T) {
 	s := openStore(t)
-	f := finish(t, s, "a", files{"x.txt": "1"})
-	var seen []string
-	witness := func() (*Manifest, error) {
-		seen = nil
-		return s.Witness(f.Manifest.Key, f, func(path string, _ fs.FileInfo) { seen = append(seen, filepath.Base(path)) })
+	for name, torn := range map[string]bool{"whole": false, "torn": true} {
+		c, err := tryCommit(s, name, files{"x.txt": name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := s.Open(c.Manifest, "out")
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := a.Path("x.txt")
+		if info, err := os.Stat(path); err != nil || info.ModTime().Equal(Sealed) {
+			t.Errorf("%s: sealed before the flush: %v, %v", name, info, err)
+		}
+		if torn {
+			overwrite(t, path, strings.Repeat("\x00", len(name)))
+		}
+		var damage *DamageError
+		if _, err := s.Lookup(key(name)); errors.As(err, &damage) != torn {
+			t.Errorf("%s: lookup: got %v, want damage %v", name, err, torn)
+		}
+		if info, err := os.Stat(path); err != nil || info.ModTime().Equal(Sealed) == torn {
+			t.Errorf("%s: after the lookup: got %v, %v, want it sealed if it is intact", name, info.ModTime(), err)
+		}
+		commit(t, s, name, files{"x.txt": name})
 	}
-	if _, err := witness(); !errors.Is(err, ErrNotFound) {
-		t.Errorf("before it is recorded: got %v, want ErrNotFound", err)
+}
+
+func TestFlusherSealsAndReportsItsError(t *testing.T) {
+	s := openStore(t)
+	defer disk.Fail(nil)
+	for _, fault := range []error{nil, syscall.EIO} {
+		f := s.Flusher()
+		var made []*Manifest
+		for i := range 3 {
+			c, err := tryCommit(s, fmt.Sprint(fault, i), files{"x": fmt.Sprint(fault, i)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.Add(c, lock(t, s, fmt.Sprint(fault, i)))
+			made = append(made, c.Manifest)
+		}
+		disk.Fail(func(op, _ string) error {
+			if op == "syncfs" {
+				return fault
+			}
+			return nil
+		})
+		if err := f.Close(); !errors.Is(err, fault) || fault != nil && !strings.Contains(err.Error(), s.Dir()) {
+			t.Errorf("close: got %v, want %v and the store", err, fault)
+		}
+		for _, m := range made {
+			if sealed, err := s.verify("", m.Outputs["out"], nil); err != nil || sealed != (fault == nil) {
+				t.Errorf("with %v: sealed %v, %v", fault, sealed, err)
+			}
+			if exists(s.path("locks", m.Key)) {
+				t.Errorf("with %v: a lock is held", fault)
+			}
+		}
 	}
-	c := s.Committer()
-	c.Add(f, func(error) {})
-	if err := c.Close(); err != nil {
+}
+
+// A stage may give its files the time that seals them.
+func TestFilesOfAStageAreNotSealedByTheirOwnTime(t *testing.T) {
+	s := openStore(t)
+	g, err := stage(s, "a", files{"x": "1"})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if m, err := witness(); err != nil || m != f.Manifest {
-		t.Errorf("as it was recorded: got %v, %v, want the manifest at hand", m, err)
+	if err := os.Chtimes(filepath.Join(g.ports["out"], "x"), Sealed, Sealed); err != nil {
+		t.Fatal(err)
 	}
-	if want := []string{f.Manifest.Key + ".json", "x.txt"}; !slices.Equal(seen, want) {
-		t.Errorf("files that the answer rests on: got %q, want %q", seen, want)
+	c, err := g.Commit(Manifest{Address: "stage.toy.a"}, map[string]string{"out": "files"})
+	if err != nil {
+		t.Fatal(err)
 	}
-	commit(t, s, "a", files{"x.txt": "2"}) // somebody makes it anew
-	m, err := witness()
-	if err != nil || m.Outputs["out"].Digest == f.Manifest.Outputs["out"].Digest {
-		t.Errorf("after another record: got %v, %v, want the other one", m, err)
+	if sealed, err := s.verify("", c.Manifest.Outputs["out"], nil); err != nil || sealed {
+		t.Errorf("before the flush: sealed %v, %v", sealed, err)
 	}
-	path := filepath.Join(s.objectDir(m.Outputs["out"].Digest), "x.txt")
-	os.Remove(path)
-	var damage *DamageError
-	if _, err := witness(); !errors.As(err, &damage) {
-		t.Errorf("with a file missing: got %v, want a DamageError", err)
-	}
-	commit(t, s, "a", files{"x.txt": "2"})
 }
 
 func overwrite(t *testing.T, path, text string) {
@@ -252,8 +284,7 @@ func TestDamageIsNoticedNamedAndHealed(t *testing.T) {
 	}
 }
 
-// An edit that restores size and time stamp escapes the one stat per file; Check reads the bytes.
-// A bundle of a stranger brings its own records: they lead to no file of the reader's.
+// The records of a foreign bundle may name any path.
 func TestCheckReadsNothingOutsideTheObjects(t *testing.T) {
 	s := openStore(t)
 	secret := filepath.Join(t.TempDir(), "secret")
@@ -287,6 +318,7 @@ func TestCheckReadsNothingOutsideTheObjects(t *testing.T) {
 	}
 }
 
+// An edit that restores size and time is not found by the one stat per file of Lookup.
 func TestCheckFindsWhatTheTimeStampHides(t *testing.T) {
 	s := openStore(t)
 	m := commit(t, s, "a", files{"x.txt": "hello"})
@@ -342,7 +374,8 @@ func TestCommitRefusesWhatIsNotAsDeclared(t *testing.T) {
 			if err := tc.fill(g); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := g.Commit(Manifest{Address: "stage.toy.a"}, tc.types); err == nil || !strings.Contains(err.Error(), tc.want) {
+			_, err = g.Commit(Manifest{Address: "stage.toy.a"}, tc.types)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("commit: got %v, want an error with %q", err, tc.want)
 			}
 			if err := g.Abort(); err != nil {
@@ -371,7 +404,11 @@ func TestManyCommitsOfEqualBytesAtOnceAllSucceed(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 16 {
 		all.Go(func() {
-			if _, err := tryCommit(s, fmt.Sprint("n", i), files{"x": "same", "times.json": fmt.Sprint(i % 3)}); err != nil {
+			c, err := tryCommit(s, fmt.Sprint("n", i), files{"x": "same", "times.json": fmt.Sprint(i % 3)})
+			if err == nil {
+				err = s.Flush(c)
+			}
+			if err != nil {
 				t.Error(err)
 			}
 		})
@@ -381,47 +418,6 @@ func TestManyCommitsOfEqualBytesAtOnceAllSucceed(t *testing.T) {
 		if _, err := s.Lookup(key(fmt.Sprint("n", i))); err != nil {
 			t.Error(err)
 		}
-	}
-}
-
-func TestLockIsExclusiveAndFreedForWhoWaits(t *testing.T) {
-	s := openStore(t)
-	first, err := s.TryLock(key("a"))
-	if err != nil || first == nil {
-		t.Fatalf("first lock: got %v, %v", first, err)
-	}
-	if second, err := s.TryLock(key("a")); second != nil || err != nil {
-		t.Fatalf("second lock: got %v, %v, want neither", second, err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := s.Lock(ctx, key("a")); !errors.Is(err, context.Canceled) {
-		t.Errorf("waiting under a cancelled context: got %v, want it to end", err)
-	}
-	var inside sync.Mutex
-	var all sync.WaitGroup
-	for range 8 {
-		all.Go(func() {
-			l, err := s.Lock(t.Context(), key("a"))
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			if !inside.TryLock() {
-				t.Error("two holders at once")
-			}
-			inside.Unlock()
-			if err := l.Unlock(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	if err := first.Unlock(); err != nil {
-		t.Fatal(err)
-	}
-	all.Wait()
-	if left, _ := os.ReadDir(s.path("locks")); len(left) > 0 {
-		t.Errorf("lock files left: %v", left)
 	}
 }
 
@@ -527,41 +523,13 @@ func TestOnlyFileOrFolderOfAnArtifact(t *testing.T) {
 	}
 }
 
-// The holder frees the lock although a process that inherited the file lives on.
-func TestUnlockFreesTheLockOfAnInheritedFile(t *testing.T) {
-	s := openStore(t)
-	for name, free := range map[string]func(*Lock) error{"unlock": (*Lock).Unlock, "retire": (*Lock).Retire} {
-		l, err := s.TryLock(key("a"))
-		if err != nil || l == nil {
-			t.Fatal(l, err)
-		}
-		child := exec.Command("sleep", "600")
-		child.ExtraFiles = []*os.File{l.File()}
-		if err := child.Start(); err != nil {
-			t.Fatal(err)
-		}
-		if err := free(l); err != nil {
-			t.Error(err)
-		}
-		again, err := s.TryLock(key("a"))
-		if again == nil || err != nil {
-			t.Errorf("%s: the lock is still held (%v)", name, err)
-		} else if err := again.Unlock(); err != nil {
-			t.Error(err)
-		}
-		child.Process.Kill()
-		child.Wait()
-	}
-	if err := s.RemoveSpares(); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestStoreThatCannotBeWrittenSaysSoInASentence(t *testing.T) {
 	defer disk.Fail(nil)
 	for cause, want := range map[error]string{
-		syscall.EROFS:  "cannot be written, since its file system is read-only: mount it for writing, or name another folder in the site file",
-		syscall.EACCES: "cannot be written, since its permissions forbid it: change them, or name another folder in the site file",
+		syscall.EROFS: "cannot be written, since its file system is read-only: mount it for writing, " +
+			"or name another folder in the site file",
+		syscall.EACCES: "cannot be written, since its permissions forbid it: change them, " +
+			"or name another folder in the site file",
 	} {
 		for name, made := range map[string]bool{"a store with results": true, "an empty folder": false} {
 			disk.Fail(nil)
@@ -570,7 +538,7 @@ func TestStoreThatCannotBeWrittenSaysSoInASentence(t *testing.T) {
 				commit(t, s, "a", files{"x": "1"})
 			}
 			disk.Fail(func(op, path string) error { return cause })
-			_, use := s.Use()
+			_, use := s.NewSession()
 			_, gc := s.Collect(1)
 			_, lock := s.TryLock(key("b"))
 			for op, err := range map[string]error{"use": use, "gc": gc, "lock": lock} {
@@ -585,8 +553,6 @@ func TestStoreThatCannotBeWrittenSaysSoInASentence(t *testing.T) {
 	}
 }
 
-// A stage may link a file of the user's, or of another result, into its output. The store keeps a copy then: it changes
-// neither mode nor time of the other name, and a write through that name does not reach the result.
 func TestHardLinksInOutputsAreCopied(t *testing.T) {
 	s := openStore(t)
 	victim := filepath.Join(t.TempDir(), "victim")
@@ -610,16 +576,18 @@ func TestHardLinksInOutputsAreCopied(t *testing.T) {
 			t.Skip("this file system has no hard links: ", err)
 		}
 	}
-	m, err := g.Commit(Manifest{Experiment: "x", Address: "stage.toy.a"}, map[string]string{"out": "files"})
+	c, err := g.Commit(Manifest{Experiment: "x", Address: "stage.toy.a"}, map[string]string{"out": "files"})
 	if err != nil {
 		t.Fatal(err)
 	}
+	m := c.Manifest
 	after, err := os.Stat(victim)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if after.Mode() != before.Mode() || !after.ModTime().Equal(before.ModTime()) {
-		t.Errorf("the user's file: got %v of %v, want %v of %v", after.Mode(), after.ModTime(), before.Mode(), before.ModTime())
+		t.Errorf("the user's file: got %v of %v, want %v of %v",
+			after.Mode(), after.ModTime(), before.Mode(), before.ModTime())
 	}
 	if err := os.WriteFile(victim, []byte("changed!"), 0); err != nil {
 		t.Fatal(err)
@@ -630,7 +598,7 @@ func TestHardLinksInOutputsAreCopied(t *testing.T) {
 	}
 	for _, name := range []string{"linked", "again", "times.txt"} {
 		if got, err := os.ReadFile(a.Path(name)); err != nil || string(got) != "precious" {
-			t.Errorf("%s: got %q, %v, want what the stage linked", name, got, err)
+			t.Errorf("%s: got %q, %v, want the linked content", name, got, err)
 		}
 	}
 	if got := m.Outputs["out"].Files; len(got) != 2 || got[0].Name != "again" || got[1].Name != "linked" {

@@ -1,5 +1,3 @@
-// Package enginetest is for the tests of packages around the engine: Executor is the suite that every executor must
-// pass, Load reads a few stages as a file would give them.
 package enginetest
 
 import (
@@ -9,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -17,23 +14,13 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"rcgrpo/engine"
-	"rcgrpo/engine/artifact"
 )
 
-// Main is TestMain of a package that runs the suite: the test binary can then run a node in a process of its own.
-func Main(m *testing.M) {
-	if len(os.Args) == 6 && os.Args[1] == "node" {
-		os.Exit(engine.NodeMain(os.Args[3], os.Args[5], kinds, os.Stderr))
-	}
-	os.Setenv("GORACE", "atexit_sleep_ms=0") // a process otherwise lingers for a second under the race detector
-	os.Exit(m.Run())
-}
+var actKind = &engine.Kind{Name: "act", Summary: "Ends as its script demands.", Version: 1,
+	New: func() engine.Stage { return &act{} }, Outputs: FilesOut}
 
-var kinds = engine.Registry{{Name: "act", Summary: "Ends as its settings say.", Version: 1,
-	New: func() engine.Stage { return &act{} }, Outputs: func(engine.Stage) map[string]string { return map[string]string{"out": "files"} }}}
-
-// act is a stage that ends as the file Script says when it comes to its end: "well", "fail", "die", or "wait" for its
-// context. It counts its starts in its scratch folder, as a training keeps its checkpoints there.
+// act ends as the file Script demands: "well", "fail", "die" (by SIGKILL), or "wait" for the end of its
+// context. It counts its starts in its scratch folder, where a training would save checkpoints.
 type act struct {
 	Script string `hcl:"script" key:"-"`
 }
@@ -41,30 +28,25 @@ type act struct {
 func (a *act) Check() hcl.Diagnostics { return nil }
 
 func (a *act) Run(ctx context.Context, job *engine.Job) error {
-	starts, err := os.OpenFile(filepath.Join(job.Dir, "starts"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
-	if err != nil {
+	starts := filepath.Join(job.Dir, "starts")
+	before, err := os.ReadFile(starts)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	defer starts.Close()
-	if _, err := starts.WriteString("start\n"); err != nil {
-		return err
-	}
-	before, err := os.ReadFile(starts.Name())
-	if err != nil {
-		return err
-	}
+	now := append(before, "start\n"...)
 	dir, err := job.Create("out")
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "out.txt"), before, 0o600); err != nil {
+	err = errors.Join(os.WriteFile(starts, now, 0o600), os.WriteFile(filepath.Join(dir, "out.txt"), now, 0o600))
+	if err != nil {
 		return err
 	}
 	script, err := os.ReadFile(a.Script)
 	if err != nil {
 		return err
 	}
-	job.Logf("the script says %s", script)
+	job.Logf("the script demands %s", script)
 	job.Progress(1, 1, "starts")
 	switch string(script) {
 	case "fail":
@@ -81,184 +63,115 @@ func (a *act) Run(ctx context.Context, job *engine.Job) error {
 	return nil
 }
 
-// Executor runs the suite: success, failure text, cancel, kill, restart. x is nil for the executor of this machine; one
-// that has no processes of its own performs nodes in this one. The package's TestMain must be Main.
+// Executor is the suite that every executor must pass: success, failure text, cancel, kill, restart. x is
+// nil for the local executor. The package's TestMain must call Main.
 func Executor(t *testing.T, x engine.Executor) {
-	t.Setenv("RCGRPO_LEASES", filepath.Join(t.TempDir(), "leases")) // runs of other tests are none of ours
-	t.Run("success is committed, with its progress and its log", func(t *testing.T) {
-		s := newStage(t, x)
-		s.run(t, "well")
-		s.wantResult(t, "start\n")
-		if !slices.ContainsFunc(s.events, func(e engine.Event) bool { return e.Kind == engine.EventProgress && e.Done == 1 }) {
-			t.Errorf("events: got %v, want the progress", s.events)
-		}
-		if log := s.log(t); !strings.Contains(log, "the script says well") {
-			t.Errorf("log: got %q, want what the stage wrote", log)
-		}
-	})
-	t.Run("a failure comes with the stage's words and cause", func(t *testing.T) {
-		s := newStage(t, x)
-		s.run(t, "fail")
-		s.wantFailure(t, engine.CauseNaN, "the loss is not a number")
-		s.wantNothing(t)
-	})
-	t.Run("a killed process is told from a failure of the stage", func(t *testing.T) {
-		s := newStage(t, x)
-		s.run(t, "die")
-		s.wantFailure(t, engine.CauseKilled, "killed")
-		s.wantNothing(t)
-	})
-	t.Run("cancelled, it stops soon and leaves nothing half-made", func(t *testing.T) {
-		s := newStage(t, x)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		s.on(engine.EventProgress, cancel)
-		if err := s.start(ctx, t, "wait"); !errors.Is(err, engine.ErrInterrupted) {
-			t.Errorf("got %v, want ErrInterrupted", err)
-		}
-		s.wantNothing(t)
-	})
-	t.Run("started again, it finds its scratch folder", func(t *testing.T) {
-		s := newStage(t, x)
-		for _, script := range []string{"fail", "die", "well"} {
-			s.run(t, script)
-		}
-		s.wantResult(t, "start\nstart\nstart\n")
-		s.run(t, "well")
-		s.wantResult(t, "start\nstart\nstart\n") // up to date: not started any more
-	})
+	t.Setenv("RCGRPO_LEASES", filepath.Join(t.TempDir(), "leases")) // runs of other tests must not interfere
+	for name, test := range map[string]func(*suite){
+		"success is committed, with its progress and its log": func(s *suite) {
+			r := s.run("well")
+			s.wantResult("start\n")
+			progress := func(e engine.Event) bool { return e.Kind == engine.EventProgress && e.Done == 1 }
+			if !slices.ContainsFunc(r.Events, progress) {
+				s.Errorf("got events %v, want the progress", r)
+			}
+			started, _ := r.Find(engine.EventStarted, "act.a")
+			log, err := os.ReadFile(started.Path)
+			if err != nil || !strings.Contains(string(log), "the script demands well") {
+				s.Errorf("log: got %q, %v, want the stage's output", log, err)
+			}
+		},
+		"a failure carries the stage's error and cause": func(s *suite) {
+			s.wantFailure(s.run("fail"), engine.CauseNaN, "the loss is not a number")
+		},
+		"a killed process is distinguished from a failure of the stage": func(s *suite) {
+			s.wantFailure(s.run("die"), engine.CauseKilled, "killed")
+		},
+		"a cancelled stage stops soon and leaves no partial result": func(s *suite) {
+			ctx, cancel := context.WithCancel(s.Context())
+			defer cancel()
+			r := s.start(ctx, "wait", func(e engine.Event) {
+				if e.Kind == engine.EventProgress {
+					cancel()
+				}
+			})
+			if !errors.Is(r.Err, engine.ErrInterrupted) {
+				s.Errorf("got %v, want ErrInterrupted", r.Err)
+			}
+			s.wantNoResult()
+		},
+		"a restarted stage finds its scratch folder": func(s *suite) {
+			s.run("fail")
+			s.run("die")
+			s.run("well")
+			s.wantResult("start\nstart\nstart\n")
+			s.run("well") // up to date, so the stage does not start again
+			s.wantResult("start\nstart\nstart\n")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &suite{NewLab(t), x}
+			s.Write("stage \"act\" \"a\" {\n  script = \"$dir/script\"\n}\n")
+			test(s)
+		})
+	}
 }
 
-// stage is one experiment of one act.
-type stage struct {
+// suite is an experiment with one act.
+type suite struct {
+	*Lab
 	executor engine.Executor
-	dir      string
-	mu       sync.Mutex
-	events   []engine.Event // of the last run
-	hooks    map[engine.EventKind]func()
-	err      error
 }
 
-func newStage(t *testing.T, x engine.Executor) *stage {
-	t.Helper()
-	s := &stage{executor: x, dir: t.TempDir(), hooks: map[engine.EventKind]func(){}}
-	text := "experiment {}\nstage \"act\" \"a\" {\n  script = \"" + filepath.Join(s.dir, "script") + "\"\n}\n"
-	if err := os.WriteFile(filepath.Join(s.dir, "x.hcl"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-// on calls f at the first event of a kind.
-func (s *stage) on(kind engine.EventKind, f func()) { s.hooks[kind] = sync.OnceFunc(f) }
-
-func (s *stage) plan(t *testing.T) *engine.Plan {
-	t.Helper()
-	x, diags := engine.Load(engine.Source{Path: filepath.Join(s.dir, "x.hcl"), Env: []string{"HOME=" + s.dir}}, kinds)
-	if diags.HasErrors() {
-		t.Fatal(diags)
-	}
-	store, err := artifact.Open(filepath.Join(s.dir, "store"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := x.Plan(store)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
-// start runs the experiment once and returns the run's error.
-func (s *stage) start(ctx context.Context, t *testing.T, script string) error {
-	t.Helper()
-	if err := os.WriteFile(filepath.Join(s.dir, "script"), []byte(script), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("the stage has not ended for a minute"))
+func (s *suite) start(ctx context.Context, script string, watch ...func(engine.Event)) Record {
+	s.Helper()
+	s.Put("script", script)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	s.events = nil
-	s.err = s.plan(t).Run(ctx, engine.RunOptions{Executor: s.executor}, func(e engine.Event) {
-		s.mu.Lock()
-		s.events = append(s.events, e)
-		s.mu.Unlock()
-		if hook := s.hooks[e.Kind]; hook != nil {
-			hook()
-		}
-	})
-	return s.err
+	return s.RunPlan(ctx, s.Plan(), engine.RunOptions{Executor: s.executor}, watch...)
 }
 
-// run is start where nothing interrupts it.
-func (s *stage) run(t *testing.T, script string) {
-	t.Helper()
-	if err := s.start(t.Context(), t, script); errors.Is(err, engine.ErrInterrupted) {
-		t.Fatal("the stage has not ended for a minute")
+// run is start without an interruption.
+func (s *suite) run(script string) Record {
+	s.Helper()
+	r := s.start(s.Context(), script)
+	if errors.Is(r.Err, engine.ErrInterrupted) {
+		s.Fatal("the stage did not end within a minute")
 	}
+	return r
 }
 
-func (s *stage) log(t *testing.T) string {
-	t.Helper()
-	for _, e := range s.events {
-		if e.Kind == engine.EventStarted {
-			b, err := os.ReadFile(e.Path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return string(b)
-		}
+// wantResult checks the committed output and that the commit removed the scratch folder.
+func (s *suite) wantResult(want string) {
+	s.Helper()
+	if got := s.Text("act.a"); got != want {
+		s.Errorf("output: got %q, want %q", got, want)
 	}
-	t.Fatal("it was not started")
-	return ""
-}
-
-// wantResult compares the committed output.
-func (s *stage) wantResult(t *testing.T, want string) {
-	t.Helper()
-	if s.err != nil {
-		t.Fatalf("run: %v", s.err)
-	}
-	p := s.plan(t)
-	m := p.Nodes[0].Manifest
-	if m == nil || p.Nodes[0].Verb != engine.UpToDate {
-		t.Fatalf("got %s, want a committed result", p.Nodes[0].Verb)
-	}
-	out, err := p.Store.Open(m, "out")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if b, err := os.ReadFile(out.Path("out.txt")); err != nil || string(b) != want {
-		t.Errorf("output: got %q, %v, want %q", b, err, want)
-	}
-	if _, err := os.Stat(p.Store.Work(m.Key)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("scratch folder: got %v, want that it went with the commit", err)
+	if _, err := os.Stat(s.Store().Work(s.Planned("act.a").Key)); !errors.Is(err, os.ErrNotExist) {
+		s.Errorf("scratch folder: got %v, want none after the commit", err)
 	}
 }
 
-func (s *stage) wantFailure(t *testing.T, cause, text string) {
-	t.Helper()
-	for _, e := range s.events {
-		if e.Kind == engine.EventFailed {
-			if e.Failure.Cause != cause || !strings.Contains(e.Failure.Text, text) {
-				t.Errorf("got %+v, want %q with cause %q", e.Failure, text, cause)
-			}
-			return
-		}
+func (s *suite) wantFailure(r Record, cause, text string) {
+	s.Helper()
+	failed, ok := r.Find(engine.EventFailed, "act.a")
+	if !ok || failed.Failure.Cause != cause || !strings.Contains(failed.Failure.Text, text) {
+		s.Errorf("got %v\n%s, want a failure %q with cause %q", r.Err, r, text, cause)
 	}
-	t.Errorf("got %v after %v, want a failure", s.err, s.events)
+	s.wantNoResult()
 }
 
-// wantNothing says that no result stands under the key and that the scratch folder is still there.
-func (s *stage) wantNothing(t *testing.T) {
-	t.Helper()
-	p := s.plan(t)
-	if p.Nodes[0].Verb != engine.Run {
-		t.Errorf("got %s, want no result", p.Nodes[0].Verb)
+// wantNoResult checks that no result is committed and that the scratch folder remains for the next start.
+func (s *suite) wantNoResult() {
+	s.Helper()
+	n := s.Planned("act.a")
+	if n.Verb != engine.MustRun {
+		s.Errorf("got %s, want no result", n.Verb)
 	}
-	if left, _ := os.ReadDir(filepath.Join(p.Store.Dir(), "staging")); len(left) > 0 {
-		t.Errorf("left in staging: %v", left)
+	if left, _ := os.ReadDir(filepath.Join(s.StoreDir, "staging")); len(left) > 0 {
+		s.Errorf("left in staging: %v", left)
 	}
-	if _, err := os.Stat(p.Store.Work(p.Nodes[0].Key)); err != nil {
-		t.Errorf("scratch folder: %v, want it for the next start", err)
+	if _, err := os.Stat(s.Store().Work(n.Key)); err != nil {
+		s.Errorf("scratch folder: got %v, want it for the next start", err)
 	}
 }

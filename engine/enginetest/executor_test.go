@@ -12,18 +12,13 @@ import (
 
 func TestMain(m *testing.M) { Main(m) }
 
-func TestThisMachine(t *testing.T) { Executor(t, nil) }
+func TestLocalExecutor(t *testing.T) { Executor(t, nil) }
 
-// inPlace performs nodes in the engine's process.
+// inPlace runs nodes in the engine's process.
 type inPlace struct{}
 
 func (inPlace) Execute(ctx context.Context, w engine.Work, observe func(engine.Event)) error {
-	log, err := os.OpenFile(w.Log, os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	return w.Perform(ctx, log, observe)
+	return w.Perform(ctx, observe)
 }
 
 func TestExecutorInPlace(t *testing.T) { Executor(t, inPlace{}) }
@@ -36,14 +31,9 @@ func (apart) Execute(ctx context.Context, w engine.Work, observe func(engine.Eve
 	if err != nil {
 		return err
 	}
-	log, err := os.OpenFile(w.Log, os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
 	cmd := exec.CommandContext(ctx, binary, w.Args()...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.Env, cmd.ExtraFiles, cmd.Stdout, cmd.Stderr = w.Env(os.Environ()), w.Held(), log, log
+	cmd.Env, cmd.ExtraFiles, cmd.Stdout, cmd.Stderr = w.Env(os.Environ()), w.Held(), w.Log, w.Log
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -52,14 +42,14 @@ func (apart) Execute(ctx context.Context, w engine.Work, observe func(engine.Eve
 	go func() { followed <- engine.Follow(w.Events(), ended, observe) }()
 	waitErr := cmd.Wait()
 	close(ended)
-	told := <-followed
+	failure := <-followed
 	switch {
 	case waitErr == nil:
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case told != nil:
-		return told
+	case failure != nil:
+		return failure
 	}
 	return engine.WithCause(engine.CauseKilled, waitErr)
 }

@@ -1,3 +1,6 @@
+// Package enginetest supports tests of the engine and of packages around it. Lab runs experiments of toy
+// kinds, Executor is the suite that every executor must pass, LoadPaper and Load read experiments, Make
+// commits results without running.
 package enginetest
 
 import (
@@ -11,26 +14,32 @@ import (
 	"rcgrpo/engine"
 )
 
-// Load reads an experiment of these stages as a file would give it.
+// Load reads an experiment that consists of the given stages.
 func Load(t testing.TB, kinds engine.Registry, stages string) (*engine.Experiment, hcl.Diagnostics) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "x.hcl")
-	if err := os.WriteFile(path, []byte("experiment {}\n"+stages), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	WriteFile(t, path, "experiment {}\n"+stages)
 	return engine.Load(engine.Source{Path: path}, kinds)
 }
 
-// Mistakes writes "summary: detail" of each, a line each.
-func Mistakes(diags hcl.Diagnostics) string {
-	var said []string
-	for _, d := range diags {
-		said = append(said, d.Summary+": "+d.Detail)
+// WriteFile writes a file.
+func WriteFile(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
 	}
-	return strings.Join(said, "\n")
 }
 
-// Node is the first node of a kind; nil when there is none.
+// Mistakes returns the diagnostics as lines "summary: detail".
+func Mistakes(diags hcl.Diagnostics) string {
+	var lines []string
+	for _, d := range diags {
+		lines = append(lines, d.Summary+": "+d.Detail)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Node returns the first node of a kind, or nil.
 func Node(x *engine.Experiment, kind string) *engine.Node {
 	for _, n := range x.Nodes {
 		if n.Kind.Name == kind {
@@ -40,7 +49,8 @@ func Node(x *engine.Experiment, kind string) *engine.Node {
 	return nil
 }
 
-// Given is the kind `given`: it stands for the stages whose outputs a tested one reads, by port and type.
+// Given returns the kind `given`, whose outputs are the given ports and types. It replaces the stages that
+// a tested stage reads.
 func Given(ports map[string]string) *engine.Kind {
 	return &engine.Kind{Name: "given", Summary: "Given.", New: func() engine.Stage { return &given{} },
 		Outputs: func(engine.Stage) map[string]string { return ports }}

@@ -47,8 +47,8 @@ func Kind() *engine.Kind {
 			}
 			return ports
 		},
-		Draws: func(s engine.Stage) bool { set := s.(*settings); return len(set.Failures) > 0 || set.Spoilt > 0 },
-		Light: true,
+		Stochastic: func(s engine.Stage) bool { set := s.(*settings); return len(set.Failures) > 0 || set.Spoilt > 0 },
+		InProcess:  true,
 	}
 }
 

@@ -26,7 +26,7 @@ func Kind() *engine.Kind {
 		Outputs: func(engine.Stage) map[string]string {
 			return map[string]string{"scores": "scores", "trajectories": "trajectories"}
 		},
-		Draws: func(s engine.Stage) bool { return s.(*settings).Temperature > 0 },
+		Stochastic: func(s engine.Stage) bool { return s.(*settings).Temperature > 0 },
 	}
 }
 

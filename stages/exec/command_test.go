@@ -48,7 +48,7 @@ func (l *lab) run(stages string, o engine.PlanOptions) (events []engine.Event, e
 	if diags.HasErrors() {
 		l.Fatal(diags)
 	}
-	p, err := x.PlanWith(l.store, o)
+	p, err := engine.NewPlan(x, l.store, o)
 	if err != nil {
 		l.Fatal(err)
 	}

@@ -36,10 +36,9 @@ func Kind() *engine.Kind {
 			}
 			return ports
 		},
-		Draws:   func(s engine.Stage) bool { return s.(*settings).Draws },
-		Folders: func(s engine.Stage) []string { return s.(*settings).folders() },
-		Light:   true, // the engine starts the command itself
-		Devices: true,
+		Stochastic: func(s engine.Stage) bool { return s.(*settings).Draws },
+		InProcess:  true, // the engine starts the command itself
+		MultiGPU:   true,
 	}
 }
 

@@ -21,12 +21,16 @@ import (
 // Run runs the command in an empty folder and collects what it made.
 func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	dir := job.Dir
-	if !job.Adopted() && job.Resumes() { // after an attempt that failed
-		if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil {
-			return err
+	if !job.Adopted() {
+		if job.Resumes() { // after an attempt that failed
+			if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil {
+				return err
+			}
 		}
-		if err := artifact.MakeFolders(dir, s.folders()); err != nil {
-			return err
+		for _, folder := range s.folders() {
+			if err := os.MkdirAll(filepath.Join(dir, filepath.FromSlash(folder)), 0o700); err != nil {
+				return err
+			}
 		}
 	}
 	env, err := s.environment(job, dir)

@@ -37,14 +37,14 @@ func Kinds() []*engine.Kind {
 	}
 	return []*engine.Kind{
 		{
-			Name: "grpo", Version: 4, Outputs: outputs, Draws: draws, Extends: extends,
+			Name: "grpo", Version: 4, Outputs: outputs, Stochastic: draws, Length: extends,
 			Summary: "Group relative policy optimisation over multi-turn episodes, under the condition of its checkpoint.",
 			New: func() engine.Stage {
 				return &grpo{settings: defaults(64), Tokens: &fixed{}}
 			},
 		},
 		{
-			Name: "rc-grpo", Version: 4, Outputs: outputs, Draws: draws, Extends: extends,
+			Name: "rc-grpo", Version: 4, Outputs: outputs, Stochastic: draws, Length: extends,
 			Summary: "Reward-conditioned GRPO: every rollout of a group draws its reward token.",
 			New: func() engine.Stage {
 				return &conditioned{settings: defaults(256), Tokens: &drawn{High: 0.5, Allocation: "iid", Position: "checkpoint", Init: "mean"}}

@@ -18,12 +18,12 @@ import (
 // Kind returns the stage kind.
 func Kind() *engine.Kind {
 	return &engine.Kind{
-		Name:    "model",
-		Summary: "Weights to start from: a Hugging Face folder, or an architecture with random weights and a tokenizer trained on a corpus.",
-		Version: 1,
-		New:     func() engine.Stage { return &settings{Vocab: 1408, CorpusSize: 6000} },
-		Outputs: func(engine.Stage) map[string]string { return map[string]string{"checkpoint": "checkpoint"} },
-		Draws:   func(s engine.Stage) bool { return s.(*settings).Architecture != nil },
+		Name:       "model",
+		Summary:    "Weights to start from: a Hugging Face folder, or an architecture with random weights and a tokenizer trained on a corpus.",
+		Version:    1,
+		New:        func() engine.Stage { return &settings{Vocab: 1408, CorpusSize: 6000} },
+		Outputs:    func(engine.Stage) map[string]string { return map[string]string{"checkpoint": "checkpoint"} },
+		Stochastic: func(s engine.Stage) bool { return s.(*settings).Architecture != nil },
 	}
 }
 

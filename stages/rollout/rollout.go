@@ -23,8 +23,8 @@ func Kind() *engine.Kind {
 		New: func() engine.Stage {
 			return &settings{Samples: 1, Temperature: 1, TopP: 1, Token: "checkpoint", Limits: rl.DefaultLimits(), Arithmetic: rl.DefaultArithmetic()}
 		},
-		Outputs: func(engine.Stage) map[string]string { return map[string]string{"trajectories": "trajectories"} },
-		Draws:   func(engine.Stage) bool { return true },
+		Outputs:    func(engine.Stage) map[string]string { return map[string]string{"trajectories": "trajectories"} },
+		Stochastic: func(engine.Stage) bool { return true },
 	}
 }
 

@@ -39,12 +39,12 @@ func Kinds() []*engine.Kind {
 	}
 	return []*engine.Kind{
 		{
-			Name: "sft", Version: 3, Outputs: outputs, Draws: draws, Extends: extends,
+			Name: "sft", Version: 3, Outputs: outputs, Stochastic: draws, Length: extends,
 			Summary: "Supervised fine-tuning on the policy's own tokens of expert trajectories, without reward token.",
 			New:     func() engine.Stage { return &sft{settings: defaults(2)} },
 		},
 		{
-			Name: "rctp-ft", Version: 3, Outputs: outputs, Draws: draws, Extends: extends,
+			Name: "rctp-ft", Version: 3, Outputs: outputs, Stochastic: draws, Length: extends,
 			Summary: "Reward-conditioned trajectory fine-tuning: expert and failed trajectories, each marked with its reward token.",
 			New: func() engine.Stage {
 				return &rctp{settings: defaults(5), Tokens: &tokens{Position: "first_user", Init: "mean"}}

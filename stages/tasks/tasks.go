@@ -38,8 +38,8 @@ func Kind() *engine.Kind {
 			}
 			return ports
 		},
-		Draws: func(s engine.Stage) bool { return s.(*settings).Source == "drills" },
-		Light: true,
+		Stochastic: func(s engine.Stage) bool { return s.(*settings).Source == "drills" },
+		InProcess:  true,
 	}
 }
 

@@ -3,9 +3,9 @@ package dag
 
 import "slices"
 
-// Order returns the vertices so that each stands after those it needs, and otherwise by number. Time and memory are
-// linear in vertices and edges. When the graph has cycles, Order also returns one for every edge that closed one: a
-// path in which each vertex needs the next and the last needs the first. Such an edge is left out of the order.
+// Order returns the vertices such that each follows those it needs, otherwise by number. Time and memory are
+// linear in vertices and edges. For every edge that closes a cycle, Order also returns the cycle, in which
+// each vertex needs the next and the last needs the first, and ignores that edge.
 func Order(n int, needs func(v int) []int) (order []int, cycles [][]int) {
 	const (
 		unseen = iota
@@ -15,7 +15,7 @@ func Order(n int, needs func(v int) []int) (order []int, cycles [][]int) {
 	type frame struct{ v, next int }
 	state := make([]uint8, n)
 	order = make([]int, 0, n)
-	var path []frame // vertices being visited, so that a long chain needs no deep recursion
+	var path []frame // a stack instead of a deep recursion
 	for root := range n {
 		if state[root] != unseen {
 			continue

@@ -11,18 +11,18 @@ import (
 // MaxPlain is the size in bytes of the largest file that OpenPlain opens.
 const MaxPlain = 1 << 40
 
-// Plain reads a regular file that a user named. Reading it always ends: devices, pipes and files of /proc that block or
-// go on for ever are errors.
+// Plain reads a regular file named by a user. Reading always ends: devices, pipes and endless files of /proc
+// are errors.
 type Plain struct {
 	path string
 	fd   int
 	stat unix.Stat_t
-	left int64 // bytes that are still to come
+	left int64 // bytes to read
 }
 
 // OpenPlain opens a regular file of at most limit bytes for reading; symbolic links are followed.
 func OpenPlain(path string, limit int64) (*Plain, error) {
-	var before unix.Stat_t // without opening it, which some devices would notice
+	var before unix.Stat_t // to open a device may have effects
 	if err := ignoreSignals(func() error { return unix.Stat(path, &before) }); err != nil {
 		return nil, &fs.PathError{Op: "stat", Path: path, Err: err}
 	}
@@ -42,7 +42,7 @@ func OpenPlain(path string, limit int64) (*Plain, error) {
 		return nil, &fs.PathError{Op: "stat", Path: path, Err: err}
 	}
 	switch p.left = p.stat.Size; {
-	case p.stat.Mode&unix.S_IFMT != unix.S_IFREG: // replaced since
+	case p.stat.Mode&unix.S_IFMT != unix.S_IFREG: // replaced meanwhile
 		p.Close()
 		return nil, fmt.Errorf("%s is no plain file", path)
 	case p.left > limit:
@@ -52,10 +52,10 @@ func OpenPlain(path string, limit int64) (*Plain, error) {
 	return p, nil
 }
 
-// Stat is what the file was when it was opened.
+// Stat is the state of the file when it was opened.
 func (p *Plain) Stat() *unix.Stat_t { return &p.stat }
 
-// Read is io.Reader. A file with more content than its size is an error: it grows, or no disk holds it.
+// Read is io.Reader. A file with more content than its size is an error: it grows, or is not on a disk.
 func (p *Plain) Read(b []byte) (n int, err error) {
 	if len(b) == 0 {
 		return 0, nil
@@ -81,7 +81,7 @@ func (p *Plain) Read(b []byte) (n int, err error) {
 // Close is io.Closer.
 func (p *Plain) Close() error { return unix.Close(p.fd) }
 
-// ignoreSignals calls f until no signal interrupts it.
+// ignoreSignals repeats f while signals interrupt it.
 func ignoreSignals(f func() error) error {
 	for {
 		if err := f(); err != unix.EINTR {

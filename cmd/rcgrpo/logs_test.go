@@ -1,0 +1,287 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+)
+
+// loggedRun is a run folder made by hand, with one stage in it.
+type loggedRun struct {
+	*testing.T
+	dir  string
+	lock *os.File
+}
+
+func newLoggedRun(t *testing.T, store *artifact.Store, id string, live bool) *loggedRun {
+	t.Helper()
+	r := &loggedRun{T: t, dir: filepath.Join(store.Runs("x"), id)}
+	if err := os.MkdirAll(filepath.Join(r.dir, "logs"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := os.Create(filepath.Join(r.dir, "lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.lock = lock
+	t.Cleanup(func() { lock.Close() })
+	if live {
+		if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.json("plan.json", engine.RunRecord{ID: id, Experiment: "x", Nodes: []engine.RunNodeRecord{{Address: "stage.toy.a", Verb: string(engine.MustRun)}}})
+	return r
+}
+
+func (r *loggedRun) append(name, text string) {
+	r.Helper()
+	f, err := os.OpenFile(filepath.Join(r.dir, name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString(text); err != nil {
+		r.Fatal(err)
+	}
+}
+
+func (r *loggedRun) json(name string, v any) {
+	r.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.append(name, string(b)+"\n")
+}
+
+func (r *loggedRun) event(kind engine.EventKind) {
+	r.json("events.jsonl", engine.Event{Kind: kind, Address: "stage.toy.a"})
+}
+
+func logStore(t *testing.T) *artifact.Store {
+	t.Helper()
+	store, err := artifact.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+func printerOf(t *testing.T, store *artifact.Store, folder string) (*logPrinter, *bytes.Buffer) {
+	t.Helper()
+	w, err := engine.WatchStage(store, "x", "stage.toy.a", folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := new(bytes.Buffer)
+	p := &logPrinter{Watch: w, out: out, note: io.Discard, pinned: folder != ""}
+	t.Cleanup(p.close)
+	return p, out
+}
+
+func TestLogIsPrintedFromItsLastLines(t *testing.T) {
+	store := logStore(t)
+	r := newLoggedRun(t, store, "1", false)
+	r.event(engine.EventStarted)
+	r.append("logs/toy.a.log", "one\ntwo\nthree")
+	r.event(engine.EventFailed)
+	for n, want := range map[int]string{0: "one\ntwo\nthree", 1: "three", 2: "two\nthree", 9: "one\ntwo\nthree"} {
+		p, out := printerOf(t, store, "")
+		if err := p.print(t.Context(), n, true); err != nil || out.String() != want {
+			t.Errorf("last %d lines: got %q, %v, want %q", n, out, err, want)
+		}
+	}
+}
+
+func TestLogsFollowAStageThroughItsRunsUntilItHasEnded(t *testing.T) {
+	store := logStore(t)
+	first := newLoggedRun(t, store, "1", true)
+	p, _ := printerOf(t, store, "") // before the stage has started
+	lines, out := io.Pipe()
+	p.out, p.note = out, out
+	done := make(chan error, 1)
+	go func() {
+		done <- p.print(t.Context(), 0, true)
+		out.Close()
+	}()
+	in := bufio.NewReader(lines)
+	want := func(text string) {
+		t.Helper()
+		if line, err := in.ReadString('\n'); err != nil || !strings.Contains(line, text) {
+			t.Fatalf("got %q, %v, want %q", line, err, text)
+		}
+	}
+	first.event(engine.EventStarted)
+	first.append("logs/toy.a.log", "one\n")
+	want("one")
+	first.event(engine.EventStarted) // a second attempt goes on in the same log
+	first.append("logs/toy.a.log", "again\n")
+	want("again")
+	first.lock.Close() // killed
+	want("run x/1 was killed; waiting")
+	second := newLoggedRun(t, store, "2", true)
+	second.append("logs/toy.a.log", "two\n")
+	second.event(engine.EventStarted)
+	want("run x/2")
+	want("two")
+	// The third run adopts the stage: its log is a link to the one that goes on.
+	third := newLoggedRun(t, store, "3", true)
+	if err := os.Symlink(filepath.Join(second.dir, "logs", "toy.a.log"), filepath.Join(third.dir, "logs", "toy.a.log")); err != nil {
+		t.Fatal(err)
+	}
+	third.event(engine.EventAdopted)
+	second.lock.Close()
+	second.append("logs/toy.a.log", "three\n")
+	want("three")
+	third.append("logs/toy.a.log", "four\n")
+	third.event(engine.EventDone)
+	want("four")
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if rest, err := io.ReadAll(in); err != nil || len(rest) > 0 {
+		t.Errorf("after the end: got %q, %v, want nothing", rest, err)
+	}
+}
+
+func TestLogsOfAStageThatAnotherRunMakesAreThatRuns(t *testing.T) {
+	store := logStore(t)
+	maker := newLoggedRun(t, store, "1", true)
+	maker.append("logs/toy.a.log", "made here\n")
+	maker.event(engine.EventStarted)
+	waiting := newLoggedRun(t, store, "2", true)
+	p, out := printerOf(t, store, "")
+	if err := p.print(t.Context(), 0, false); err != nil || out.String() != "made here\n" {
+		t.Errorf("while another run waits: got %q, %v, want the log of the run that started it", out, err)
+	}
+	waiting.event(engine.EventKept)
+	maker.event(engine.EventDone)
+	p, out = printerOf(t, store, "")
+	if err := p.print(t.Context(), 0, true); err != nil || out.String() != "made here\n" {
+		t.Errorf("once it was found made: got %q, %v, want the log of the run that made it", out, err)
+	}
+	p, _ = printerOf(t, store, waiting.dir)
+	if err := p.print(t.Context(), 0, true); err == nil || !strings.Contains(err.Error(), "run x/2 has not started stage.toy.a") {
+		t.Errorf("of the run that waited: got %v, want that it wrote nothing", err)
+	}
+}
+
+// While the newest run waits for one that makes the same key, its log is the one to follow.
+func TestLogsFollowTheRunThatHoldsTheKey(t *testing.T) {
+	store := logStore(t)
+	const key = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	maker := newLoggedRun(t, store, "1", true)
+	maker.append("logs/toy.a.log", "made here\n")
+	waiting := newLoggedRun(t, store, "2", true)
+	plan := engine.RunRecord{ID: "2", Experiment: "x", Nodes: []engine.RunNodeRecord{{Address: "stage.toy.a", Verb: string(engine.MustRun), Key: key}}}
+	if err := os.Remove(filepath.Join(waiting.dir, "plan.json")); err != nil {
+		t.Fatal(err)
+	}
+	waiting.json("plan.json", plan)
+	if p, _ := printerOf(t, store, ""); p.Folder != waiting.dir {
+		t.Errorf("a key that nobody has: got run %s, want the newest", p.Folder)
+	}
+	lock, err := store.TryLock(key)
+	if err != nil || lock == nil {
+		t.Fatal(lock, err)
+	}
+	holder, err := json.Marshal(map[string]string{"run": maker.dir, "address": "stage.toy.a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lock.Describe(holder); err != nil {
+		t.Fatal(err)
+	}
+	if p, _ := printerOf(t, store, ""); p.Folder != maker.dir {
+		t.Errorf("a key that run 1 has: got run %s, want that one", p.Folder)
+	}
+	if err := lock.Unlock(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestUnknownStageIsToldWithSomeOfThoseThereAre(t *testing.T) {
+	store := logStore(t)
+	r := newLoggedRun(t, store, "1", false)
+	plan := engine.RunRecord{ID: "1", Experiment: "x"}
+	for i := range 12 {
+		plan.Nodes = append(plan.Nodes, engine.RunNodeRecord{Address: fmt.Sprintf("stage.toy.a%d", i)})
+	}
+	if err := os.Remove(filepath.Join(r.dir, "plan.json")); err != nil {
+		t.Fatal(err)
+	}
+	r.json("plan.json", plan)
+	_, err := engine.FindLogged(store, "x", "nothing")
+	if err == nil || !strings.HasSuffix(err.Error(), "toy.a8, toy.a9 and 2 others") {
+		t.Errorf("got %v, want ten of the stages and how many more there are", err)
+	}
+}
+
+func TestLogsOfAGivenRunStayThere(t *testing.T) {
+	store := logStore(t)
+	for i := range 2 {
+		r := newLoggedRun(t, store, fmt.Sprint(i), false)
+		r.append("logs/toy.a.log", fmt.Sprintf("run %d\n", i))
+		r.event(engine.EventStarted)
+	}
+	p, out := printerOf(t, store, filepath.Join(store.Runs("x"), "0"))
+	if err := p.print(t.Context(), 0, true); err != nil || out.String() != "run 0\n" {
+		t.Errorf("got %q, %v, want the log of run 0 only", out, err)
+	}
+}
+
+func TestEscapedTextSteersNoTerminal(t *testing.T) {
+	for text, want := range map[string]string{
+		"a\tb\r\nü €\n":           "a\tb\r\nü €\n",
+		"\x1b[2J\x07":             `\x1b[2J\x07`,
+		"\x00\x7f":                `\x00\x7f`,
+		"\u009b31m":               `\u009b31m`,
+		"the end is cut \xe2\x82": `the end is cut \xe2\x82`,
+		"\x9b31m":                 `\x9b31m`,
+		"\xff\xfe end":            `\xff\xfe end`,
+		"\u202e and \U0001F600":   "\u202e and \U0001F600",
+	} {
+		for cut := range len(text) { // however the writes fall
+			var got bytes.Buffer
+			e := &escaped{to: &got}
+			for _, part := range []string{text[:cut], text[cut:]} {
+				if _, err := io.WriteString(e, part); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := e.flush(); err != nil {
+				t.Fatal(err)
+			}
+			if got.String() != want {
+				t.Errorf("%q, cut at %d: got %q, want %q", text, cut, got.String(), want)
+			}
+		}
+	}
+}
+
+func TestLinesLongerThanABufferCountOnce(t *testing.T) {
+	store := logStore(t)
+	r := newLoggedRun(t, store, "1", false)
+	r.event(engine.EventStarted)
+	long := strings.Repeat("x", 300_000)
+	r.append("logs/toy.a.log", "one\n"+long+"\nthree\n")
+	r.event(engine.EventFailed)
+	for n, want := range map[int]string{1: "three\n", 2: long + "\nthree\n"} {
+		p, out := printerOf(t, store, "")
+		if err := p.print(t.Context(), n, true); err != nil || out.String() != want {
+			t.Errorf("last %d lines: got %d bytes, %v, want %d", n, out.Len(), err, len(want))
+		}
+	}
+}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"rcgrpo/engine/artifact"
+	"rcgrpo/stages"
+	"rcgrpo/stages/rl"
+)
+
+// shown commits an artifact of one type, written by fill, and returns what show prints of it.
+func shown(t *testing.T, typ string, set func(*view), fill func(dir string) error) (string, error) {
+	t.Helper()
+	store, err := artifact.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	staging, err := store.Begin(strings.Repeat("a", 64))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := staging.Dir("out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fill(dir); err != nil {
+		t.Fatal(err)
+	}
+	c, err := staging.Commit(artifact.Manifest{Experiment: "x", Address: "stage.toy.a"}, map[string]string{"out": typ})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := store.Open(c.Manifest, "out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	v := &view{Artifact: a, out: &b, width: 100, pick: -1}
+	if set != nil {
+		set(v)
+	}
+	err = v.print()
+	text := strings.NewReplacer("\u00a0", " ", "\u202f", " ").Replace(b.String())
+	if problems, checkErr := store.Check(); checkErr != nil || len(problems) > 0 {
+		t.Errorf("check: %v, %v", problems, checkErr)
+	}
+	return text, err
+}
+
+func contains(t *testing.T, got string, want ...string) {
+	t.Helper()
+	for _, w := range want {
+		if !strings.Contains(got, w) {
+			t.Errorf("got:\n%s\nwant %q in it", got, w)
+		}
+	}
+}
+
+func TestShowMetricsAsTableWithCurves(t *testing.T) {
+	var rows []rl.Metric
+	for i := range 8 {
+		rows = append(rows, rl.Metric{Update: i + 1, Values: map[string]float64{"loss": float64(7 - i), "flat": 1}})
+	}
+	got, err := shown(t, "metrics", nil, func(dir string) error {
+		if err := artifact.WriteRows(dir, rl.TimesFile, rows[:1]); err != nil {
+			return err
+		}
+		return artifact.WriteRows(dir, rl.MetricsFile, rows)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	contains(t, got, "8 updates", "█▇▆▅▄▃▂▁", "▁▁▁▁▁▁▁▁", "── times")
+}
+
+func TestSparklineAveragesIntoItsWidth(t *testing.T) {
+	for name, tc := range map[string]struct {
+		y    []float64
+		want string
+	}{
+		"nothing":                 {nil, ""},
+		"one value":               {[]float64{3}, "▁"},
+		"rising":                  {[]float64{0, 1}, "▁█"},
+		"means of pairs, 1 and 5": {[]float64{0, 2, 4, 6}, "▁█"},
+	} {
+		if got := sparkline(tc.y, 2); got != tc.want {
+			t.Errorf("%s: got %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+func TestShowScoresWithWilsonIntervals(t *testing.T) {
+	var rows []rl.Score
+	for i := range 10 {
+		s := rl.Score{Task: "t", Category: "base", Set: "test", Token: "high", Official: true}
+		if i < 8 {
+			s.Reward = 1
+		}
+		rows = append(rows, s)
+	}
+	got, err := shown(t, "scores", nil, func(dir string) error { return artifact.WriteRows(dir, rl.ScoresFile, rows) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Wilson interval of 8 of 10 at 95 %: 0.490 to 0.943.
+	contains(t, got, "10 episodes", "80.0 %", "8/10 · 49.0 … 94.3", "10/10", "all", "base", "high")
+
+	got, err = shown(t, "scores", nil, func(dir string) error {
+		return errors.Join(artifact.WriteRows(dir, rl.ScoresFile, rows), artifact.WriteRows(dir, rl.PassesFile, rl.Passes(rows, []int{1, 5})))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	contains(t, got, "pass@k", "0.8", "1") // 8 of 10 succeed, so 5 always hold one that did
+}
+
+func TestShowTrajectoryAsConversation(t *testing.T) {
+	trajectory := rl.Trajectory{Task: "drill_1", Category: "base", Origin: rl.OriginPolicy, Token: "low", Stop: rl.StopDone, Reward: 1,
+		IDs: []int32{1, 2, 3, 4}, Mask: []bool{false, false, true, true}, Logp: []float32{0, 0, -0.5, -1.5},
+		Messages: []rl.Message{
+			{Role: "user", Turn: 0, Text: "List the files.", From: 0, To: 2},
+			{Role: "assistant", Turn: 0, Text: "[ls()]\x1b[2J", Calls: []string{"ls()"}, From: 2, To: 4},
+			{Role: "tool", Turn: 0, Text: `{"files": []}`},
+		}}
+	other := rl.Trajectory{Task: "drill_2", Origin: rl.OriginExpert}
+	fill := func(dir string) error {
+		return artifact.WriteRows(dir, rl.TrajectoriesFile, []rl.Trajectory{other, trajectory})
+	}
+	got, err := shown(t, "trajectories", func(v *view) { v.pick = 1 }, fill)
+	if err != nil {
+		t.Fatal(err)
+	}
+	contains(t, got, "drill_1  base, member 0, origin policy, token low", "reward 1", "turn 1",
+		"user       List the files.", "assistant  [[[ls()]", "(2 of 2 tokens sampled, mean logprob -1.000)\n           ▂▄\n", `tool       {"files": []}`)
+	if strings.Contains(got, "\x1b") {
+		t.Error("what the policy wrote steers the terminal")
+	}
+	trajectory.Mask[2] = false // the second step began with a token that was given
+	if got, err = shown(t, "trajectories", func(v *view) { v.pick, v.colour = 1, true }, fill); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, got, "\x1b[2m·\x1b[0m\x1b[38;5;215m▄\x1b[0m")
+	if got, err = shown(t, "trajectories", func(v *view) { v.task = "drill_1" }, fill); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, got, "1 trajectories", "List the files.")
+	layout := func(t *rl.Trajectory) []stages.Piece {
+		return []stages.Piece{{Text: "<user>" + t.Messages[0].Text, Tokens: 7}, {Text: "ls()", Tokens: 3, Learned: true}}
+	}
+	if got, err = shown(t, "trajectories", func(v *view) { v.pick, v.layout = 1, layout }, fill); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, got, "10 tokens, 3 of them learned, in [[ ]]", "<user>List the files.[[ls()]]")
+	if _, err := shown(t, "trajectories", func(v *view) { v.task = "drill_9" }, fill); err == nil {
+		t.Error("a task that is not there: got no error, want one")
+	}
+}
+
+func TestShowCheckpointsSettingsAndFiles(t *testing.T) {
+	got, err := shown(t, "checkpoint", nil, func(dir string) error {
+		b, _ := json.Marshal(map[string]any{"hidden_size": 128})
+		return errors.Join(os.WriteFile(filepath.Join(dir, "config.json"), b, 0o644), os.Mkdir(filepath.Join(dir, "adapter"), 0o755),
+			os.WriteFile(filepath.Join(dir, "adapter", "adapter_config.json"), []byte(`{"r": 16}`), 0o644))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	contains(t, got, "hidden_size", "128", "config.json", "19 B", "adapter/adapter_config.json\n  r                            16")
+}
+
+func TestLongLinesWrapAtSpaces(t *testing.T) {
+	var b bytes.Buffer
+	v := &view{out: &b, width: 31}
+	v.paragraph("user", "one two three four five six")
+	if got, want := b.String(), "user       one two three four\n           five six\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,113 @@
+package docs_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"rcgrpo/engine"
+	"rcgrpo/reports"
+)
+
+// chosenByTheFile are settings of the paper's tables that a kind gives no default, or another one.
+var chosenByTheFile = []string{"lr", "batch", "epochs", "updates", "group", "tokens.high"}
+
+// The page marks departures from the paper's profile. Where the paper is silent, the profile is what the kinds do unless a
+// file says otherwise, so a changed default or a new setting of the objective must reach the page's table.
+func TestPaperSettingsAreTheDefaultsOfTheKinds(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "x.hcl")
+	text := `
+experiment {}
+stage "tasks" "t" {
+  source = "drills"
+}
+stage "curate" "d" {
+  tasks  = stage.tasks.t.train
+  ratio  = 1
+  spoilt = 1
+}
+stage "model" "m" {
+  corpus = [stage.curate.d.expert]
+  architecture {
+    family    = "qwen2"
+    hidden    = 32
+    layers    = 1
+    heads     = 2
+    kv_heads  = 1
+    mlp       = 64
+    rope_base = 1000
+    context   = 384
+  }
+}
+stage "sft" "x" {
+  policy = stage.model.m.checkpoint
+  data   = [stage.curate.d.expert]
+}
+stage "rctp-ft" "x" {
+  policy = stage.model.m.checkpoint
+  data   = [stage.curate.d.mixed]
+}
+stage "grpo" "x" {
+  policy = stage.sft.x.checkpoint
+  tasks  = stage.tasks.t.train
+}
+stage "rc-grpo" "x" {
+  policy = stage.rctp-ft.x.checkpoint
+  tasks  = stage.tasks.t.train
+}
+`
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	x, diags := engine.Load(engine.Source{Path: file}, kinds())
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	compared := 0
+	for _, n := range x.Nodes {
+		paper := reports.PaperSettings()[n.Kind.Name]
+		if paper == nil {
+			continue
+		}
+		compared++
+		known := map[string]bool{}
+		for _, s := range n.Settings {
+			known[s.Name] = true
+			want, listed := paper[s.Name]
+			objective := false
+			for _, block := range []string{"advantage.", "ratio.", "clip.", "loss.", "kl.", "schedule.", "optimizer.", "tokens."} {
+				objective = objective || strings.HasPrefix(s.Name, block)
+			}
+			switch {
+			case !listed && objective && !(n.Kind.Name == "grpo" && s.Name == "tokens.high"): // grpo has no token
+				t.Errorf("%s of %s is not in reports.PaperSettings, so a page would not mark it; its default is %s", s.Name, n.Kind.Name, s.Value)
+			case listed && !slices.Contains(chosenByTheFile, s.Name) && !equalJSON(t, s.Value, want) && s.Value != `"checkpoint"`:
+				t.Errorf("%s of %s: reports.PaperSettings has %s, the default is %s", s.Name, n.Kind.Name, want, s.Value)
+			}
+		}
+		for name := range paper {
+			if !known[name] {
+				t.Errorf("reports.PaperSettings has %s of %s, which is no setting", name, n.Kind.Name)
+			}
+		}
+	}
+	if compared != 4 {
+		t.Errorf("got %d training stages compared, want 4", compared)
+	}
+}
+
+func equalJSON(t *testing.T, a, b string) bool {
+	t.Helper()
+	var x, y any
+	if err := json.Unmarshal([]byte(a), &x); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(b), &y); err != nil {
+		t.Fatal(err)
+	}
+	return reflect.DeepEqual(x, y)
+}

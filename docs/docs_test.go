@@ -1,0 +1,193 @@
+package docs_test
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"rcgrpo/bench/fixtures"
+	"rcgrpo/engine"
+)
+
+func TestKindsAreSound(t *testing.T) {
+	for _, mistake := range kinds().Check() {
+		t.Error(mistake)
+	}
+}
+
+// What comes after the marker in docs/language.md is printed from the kinds; -update renews it.
+func TestLanguagePageIsCurrent(t *testing.T) {
+	const path, marker = "docs/language.md", "renews it. -->\n"
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, had, ok := strings.Cut(string(page), marker)
+	if !ok {
+		t.Fatalf("%s lacks the marker %q", path, marker)
+	}
+	var printed bytes.Buffer
+	printed.WriteString("\n")
+	kinds().WriteMarkdown(&printed)
+	functions := "Functions: `" + strings.Join(engine.Functions(), "`, `") + "`.\n"
+	head = regexp.MustCompile(`(?m)^Functions: .*\n`).ReplaceAllLiteralString(head, functions)
+	want := head + marker + printed.String()
+	if *update {
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if string(page) != want {
+		t.Errorf("%s is not what the kinds say (%d and %d bytes after the marker); run go test ./docs -run TestLanguagePage -update", path, len(had), printed.Len())
+	}
+}
+
+// Every hcl block of the documentation is what it says: an experiment plans, a site file is read, and a fragment is
+// part of an experiment.
+func TestHCLOfTheDocumentation(t *testing.T) {
+	paths, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths = append(paths, "README.md")
+	block := regexp.MustCompile("(?s)```hcl\n(.*?)```")
+	for _, path := range paths {
+		page, err := os.ReadFile(path)
+		if os.IsNotExist(err) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, m := range block.FindAllStringSubmatch(string(page), -1) {
+			t.Run(fmt.Sprintf("%s/%d", filepath.Base(path), i+1), func(t *testing.T) { checkBlock(t, m[1]) })
+		}
+	}
+}
+
+func checkBlock(t *testing.T, text string) {
+	file := filepath.Join(t.TempDir(), "x.hcl")
+	if regexp.MustCompile(`(?m)^(store|executor|data|notify) `).MatchString(text) {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, diags := engine.LoadSite(engine.Source{Site: file, Env: os.Environ()}); len(diags) > 0 {
+			t.Errorf("%s\n%s", diags, text)
+		}
+		return
+	}
+	fragment := !strings.Contains(text, "experiment {")
+	if fragment {
+		text = "experiment {}\n" + text
+	}
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	vars := map[string]string{}
+	if strings.Contains(text, `variable "base"`) {
+		vars["base"] = fixtures.Dir(t, "hf/models/qwen2-tiny")
+	}
+	_, diags := engine.Load(engine.Source{Path: file, Env: os.Environ(), Vars: vars}, kinds())
+	for _, d := range diags {
+		if fragment && slices.Contains([]string{"Reference to nothing", "Unknown local", "Unknown variable", "Unused variable"}, d.Summary) {
+			continue // what it refers to stands elsewhere
+		}
+		t.Errorf("%s: %s\n%s", d.Summary, d.Detail, text)
+	}
+}
+
+// A page of docs/ that the README does not name is never found.
+func TestReadmeNamesEveryPageOfTheDocumentation(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := filepath.Glob("docs/*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("no pages: %v", err)
+	}
+	for _, page := range append(pages, "CONTRIBUTING.md", "CHANGELOG.md", "CITATION.cff", "LICENSE", "experiments/LOG.md") {
+		if !strings.Contains(string(readme), "]("+page+")") {
+			t.Errorf("README.md does not link %s", page)
+		}
+	}
+}
+
+// How many cells, values and artifacts a page has is printed by verify and changes with every table, so documents do not
+// repeat it.
+func TestDocumentsDoNotCountWhatVerifyCounts(t *testing.T) {
+	paths, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	counted := regexp.MustCompile(`[0-9][0-9,.]* (cells|values of figures|artifacts)\b`)
+	for _, path := range append(paths, "README.md") {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := counted.Find(text); found != nil {
+			t.Errorf("%s says %q; verify prints the number of the page at hand", path, found)
+		}
+	}
+}
+
+// The tree of docs/architecture.md names folders that are there. Other claims about parts of the program hold as long as
+// some code mentions the part.
+func TestArchitectureNamesOnlyWhatIsThere(t *testing.T) {
+	page, err := os.ReadFile("docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "## The tree\n```\n")
+	tree, _, found := strings.Cut(rest, "```")
+	if !found {
+		t.Fatal("docs/architecture.md has no tree")
+	}
+	folder, parent, folders := regexp.MustCompile(`[a-z0-9_./]+/`), "", 0
+	for line := range strings.Lines(tree) {
+		inside := strings.HasPrefix(line, "  ")
+		for i, name := range folder.FindAllString(line, -1) {
+			if inside {
+				name = filepath.Join(parent, name)
+			} else if i == 0 {
+				parent = name
+			}
+			if info, err := os.Stat(name); err != nil || !info.IsDir() {
+				t.Errorf("docs/architecture.md names the folder %s, which is not there", name)
+			}
+			folders++
+		}
+	}
+	if folders < 20 {
+		t.Errorf("%d folders are found in the tree, want at least 20", folders)
+	}
+	var code bytes.Buffer
+	err = filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() && path != "." && strings.HasPrefix(d.Name(), ".") {
+			return cmp.Or(err, fs.SkipDir)
+		}
+		if filepath.Ext(path) == ".go" && !strings.HasSuffix(path, "_test.go") {
+			text, err := os.ReadFile(path)
+			code.Write(text)
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"c10d", "NCCL", "endpoint"} {
+		if strings.Contains(string(page), part) && !strings.Contains(code.String(), part) {
+			t.Errorf("docs/architecture.md speaks of %s, and no code does", part)
+		}
+	}
+}

@@ -1,0 +1,29 @@
+// Package docs_test checks rules of the whole repository: imports, pages, citations, ways of extending it. Its tests run
+// in the root of the repository.
+package docs_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+
+	"rcgrpo/engine"
+	"rcgrpo/reports"
+	"rcgrpo/stages"
+)
+
+var update = flag.Bool("update", false, "rewrite the generated part of docs/language.md")
+
+func TestMain(m *testing.M) {
+	if err := os.Chdir(".."); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// kinds returns the stage kinds of the command.
+func kinds() engine.Registry {
+	return append(engine.Registry(stages.Kinds()), reports.Kind())
+}

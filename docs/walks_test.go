@@ -1,0 +1,203 @@
+package docs_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// walk is one way of adding to this program, as the table of docs/architecture.md says: the new files lie in
+// docs/testdata/walks/DIR, the lines that change are these.
+type walk struct {
+	dir   string
+	lines []line
+}
+
+// line is a line of a file, by a part of it that stands there once, and that part afterwards.
+type line struct{ file, old, new string }
+
+var walks = []walk{
+	{"kind", []line{
+		{"stages/stages.go", `"rcgrpo/stages/tasks"`, "\"rcgrpo/stages/tasks\"\n\t\"rcgrpo/stages/thin\""},
+		{"stages/stages.go", `exec.Kind()}`, `exec.Kind(), thin.Kind()}`},
+	}},
+	{"class", []line{
+		{"bfcl/internal/api/class.go", `{"VehicleControlAPI", "vehicle_control", vehicleMethods, newVehicleControlAPI},`,
+			"{\"VehicleControlAPI\", \"vehicle_control\", vehicleMethods, newVehicleControlAPI},\n\t{\"CalendarAPI\", \"calendar\", calendarMethods, newCalendarAPI},"},
+	}},
+	{"figure", []line{
+		{"reports/catalogue.go", `piece{"certificate",`, "piece{\"fig-sizes\", \"turns of the tasks\", func(s *Study) []Part { return addFigures(nil, s.sizeFigure()) }},\n\t\tpiece{\"certificate\","},
+		{"reports/catalogue.go", `of("data", "certificate"`, `of("data", "fig-sizes", "certificate"`},
+		{"reports/kind.go", `data, certificate,`, `data, fig-sizes, certificate,`},
+	}},
+	{"number", []line{
+		{"stages/rl/diagnostics.go", `{"sigma2", "mean over groups`, "{\"best_of_group\", \"mean over groups of max R\", \"reward\", \"higher\"},\n\t{\"sigma2\", \"mean over groups"},
+		{"stages/rl/diagnostics.go", `v["reward_range"] += (high - low) / n`, "v[\"reward_range\"] += (high - low) / n\n\t\tv[\"best_of_group\"] += high / n"},
+		{"reports/training.go", `{id: "variance",`, "{id: \"best\", title: \"Best of a group\", y: \"reward\", metrics: []string{\"best_of_group\"}},\n\t{id: \"variance\","},
+		{"reports/kind.go", `fig-variance,`, `fig-best, fig-variance,`},
+	}},
+	{"executor", []line{
+		{"cmd/rcgrpo/run.go", `"rcgrpo/engine"`, "\"rcgrpo/engine\"\n\t\"rcgrpo/engine/apart\""},
+		{"cmd/rcgrpo/run.go", `var o engine.RunOptions`, `o := engine.RunOptions{Executor: apart.Executor{}}`},
+	}},
+	{"family", []line{
+		{"stages/internal/chat/family.go", `{&qwen, &llama}`, "{&qwen, &llama, &toy}"},
+		{"stages/internal/lm/config.go", `"llama": {class: "LlamaForCausalLM"},`, "\"llama\": {class: \"LlamaForCausalLM\"},\n\t\"toy\":   {class: \"ToyForCausalLM\"},"},
+	}},
+}
+
+// raced reports whether the race detector is on.
+var raced bool
+
+// TestAdditionsTouchTheFilesThatTheirTableNames walks every path of CONTRIBUTING.md at once, over the sources as they are
+// (go's -overlay): what the table names is enough for a program and for the tests of the packages that were added to.
+func TestAdditionsTouchTheFilesThatTheirTableNames(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the program once more")
+	}
+	if raced {
+		t.Skip("runs without the race detector, which its program and its tests have not")
+	}
+	root, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	replace := map[string]string{} // path in the tree -> file that stands for it
+	texts := map[string]string{}   // changed files
+	for _, w := range walks {
+		from := filepath.Join("docs", "testdata", "walks", w.dir)
+		err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			to, err := filepath.Rel(from, path)
+			if _, there := os.Stat(to); there == nil {
+				t.Errorf("%s: the tree has %s already", w.dir, to)
+			}
+			replace[filepath.Join(root, to)] = filepath.Join(root, path)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range w.lines {
+			if _, read := texts[l.file]; !read {
+				text, err := os.ReadFile(l.file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				texts[l.file] = string(text)
+			}
+			if n := strings.Count(texts[l.file], l.old); n != 1 {
+				t.Fatalf("%s: %s has %d times %q, want one", w.dir, l.file, n, l.old)
+			}
+			texts[l.file] = strings.Replace(texts[l.file], l.old, l.new, 1)
+		}
+	}
+	for file, text := range texts {
+		copied := filepath.Join(dir, strings.ReplaceAll(file, "/", "-"))
+		if err := os.WriteFile(copied, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		replace[filepath.Join(root, file)] = copied
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(file, overlay, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	goes := func(args ...string) {
+		t.Helper()
+		command := exec.CommandContext(t.Context(), "go", append([]string{args[0], "-overlay", file}, args[1:]...)...)
+		command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
+		if out, err := command.CombinedOutput(); err != nil {
+			t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	goes("test", "-c", "-vet=off", "-o", filepath.Join(dir, "apart.test"), "./engine/apart") // go test wants the folder to be there
+	suite := exec.CommandContext(t.Context(), filepath.Join(dir, "apart.test"))
+	suite.Dir = dir
+	if out, err := suite.CombinedOutput(); err != nil {
+		t.Fatalf("the executor suite: %v\n%s", err, out)
+	}
+	goes("test", "-run", "Calendar|Panic|Clone|Official|Toy|BestOf|Piece|Sizes|LoggedNumber", "./bfcl/internal/api", "./bfcl", "./stages/internal/chat", "./stages/rl", "./reports")
+	goes("build", "-o", filepath.Join(dir, "rcgrpo"), "./cmd/rcgrpo")
+
+	session := fmt.Sprintf(walkSession, filepath.Join(dir, "rcgrpo"))
+	if err := os.WriteFile(filepath.Join(dir, "walk.txtar"), []byte(session), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{Dir: dir, Setup: func(e *testscript.Env) error {
+		e.Setenv("HOME", e.WorkDir)
+		e.Setenv("RCGRPO_LEASES", filepath.Join(e.WorkDir, ".leases"))
+		return nil
+	}})
+}
+
+// walkSession is what a user sees of the additions that need no tensors.
+const walkSession = `
+env R=%s
+exec $R kinds thin
+stdout 'every.*tasks.*distance of the tasks'
+exec $R kinds report
+stdout 'fig-sizes'
+exec $R check x.hcl
+! exec $R check bad.hcl
+stderr 'every is at least 1'
+exec $R run x.hcl
+exec $R show thin.half.kept x.hcl
+stdout '10 tasks'
+exec $R logs thin.half x.hcl
+stdout 'apart starts stage.thin.half'
+exec $R report x.hcl
+grep 'id="fig-sizes"' x.html
+exec $R verify x.html
+exec $R check toy.hcl
+-- site.hcl --
+store {
+  path = "store"
+}
+-- x.hcl --
+experiment {}
+stage "tasks" "d" {
+  source = "drills"
+  train  = 20
+  test   = 0
+}
+stage "thin" "half" {
+  tasks = stage.tasks.d.train
+}
+stage "report" "page" {
+  data = [stage.tasks.d.train, stage.thin.half.kept]
+}
+-- bad.hcl --
+experiment {}
+stage "tasks" "d" {
+  source = "drills"
+  train  = 20
+  test   = 0
+}
+stage "thin" "half" {
+  tasks = stage.tasks.d.train
+  every = 0
+}
+-- toy.hcl --
+experiment {}
+stage "model" "toy" {
+  path = dir("toy")
+}
+-- toy/config.json --
+{"architectures": ["ToyForCausalLM"], "model_type": "toy", "hidden_act": "silu", "hidden_size": 64, "intermediate_size": 160, "max_position_embeddings": 512,
+ "num_attention_heads": 4, "num_hidden_layers": 3, "num_key_value_heads": 2, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "tie_word_embeddings": false, "vocab_size": 512}
+`

@@ -1,0 +1,160 @@
+package artifact
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func lock(t *testing.T, s *Store, name string) *Lock {
+	t.Helper()
+	l, err := s.TryLock(key(name))
+	if err != nil || l == nil {
+		t.Fatalf("lock of %s: got %v, %v", name, l, err)
+	}
+	return l
+}
+
+func unlock(t *testing.T, l *Lock) {
+	t.Helper()
+	if err := l.Unlock(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLockIsExclusive(t *testing.T) {
+	s := openStore(t)
+	first := lock(t, s, "a")
+	if second, err := s.TryLock(key("a")); second != nil || err != nil {
+		t.Fatalf("second lock: got %v, %v, want neither", second, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.Lock(ctx, key("a")); !errors.Is(err, context.Canceled) {
+		t.Errorf("waiting under a cancelled context: got %v, want it to end", err)
+	}
+	var inside sync.Mutex
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			l, err := s.Lock(t.Context(), key("a"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if !inside.TryLock() {
+				t.Error("two holders at once")
+			}
+			inside.Unlock()
+			unlock(t, l)
+		})
+	}
+	unlock(t, first)
+	all.Wait()
+	if left, _ := os.ReadDir(s.path("locks")); len(left) > 0 {
+		t.Errorf("lock files left: %v", left)
+	}
+}
+
+func TestUnlockReleasesTheLockOfAnInheritedFile(t *testing.T) {
+	s := openStore(t)
+	l := lock(t, s, "a")
+	child := exec.Command("sleep", "600")
+	child.ExtraFiles = []*os.File{l.File()}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	unlock(t, l)
+	unlock(t, lock(t, s, "a"))
+	child.Process.Kill()
+	child.Wait()
+}
+
+// The duration of a program that ended without its engine counts to its end, not to the next lock.
+func TestExitRecordKeepsItsTime(t *testing.T) {
+	s := openStore(t)
+	record := func(l *Lock, code string) { // as the shell of a program does
+		t.Helper()
+		if err := l.PrepareExit(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Fprintln(l.File(), strings.ReplaceAll(ExitText(), "$?", code)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	killed := lock(t, s, "a")
+	record(killed, "0")
+	killed.File().Close()
+	ended := time.Now().Add(-time.Hour).Truncate(time.Second)
+	if err := os.Chtimes(killed.path, ended, ended); err != nil {
+		t.Fatal(err)
+	}
+	next := lock(t, s, "a")
+	if err := next.Describe([]byte(`"the next one"`)); err != nil {
+		t.Fatal(err)
+	}
+	if code, at, ok := next.Exit(); code != 0 || !ok || !at.Equal(ended) {
+		t.Errorf("exit record: got %d at %v, %v, want 0 at %v", code, at, ok, ended)
+	}
+	if !next.TakeOrphan() || next.TakeOrphan() {
+		t.Error("the orphan can be taken: want once")
+	}
+	record(next, "3")
+	if code, at, ok := next.Exit(); code != 3 || !ok || time.Since(at) > time.Minute {
+		t.Errorf("exit record of the next program: got %d at %v, %v, want 3 now", code, at, ok)
+	}
+	if err := next.ClearExit(); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, ok := next.Exit(); ok {
+		t.Errorf("cleared exit record: got %d, want none", code)
+	}
+	unlock(t, next)
+}
+
+func TestStaleFilesAreRemovedAndOrphansStay(t *testing.T) {
+	s := openStore(t)
+	commit(t, s, "done", files{"x": "1"})
+	for _, name := range []string{"done", "killed", "running"} {
+		if fresh, err := s.MakeWork(key(name)); err != nil || !fresh {
+			t.Fatalf("scratch folder of %s: fresh %v, %v", name, fresh, err)
+		}
+		if fresh, err := s.MakeWork(key(name)); err != nil || fresh {
+			t.Errorf("scratch folder of %s again: fresh %v, %v", name, fresh, err)
+		}
+		if _, err := stage(s, name, files{"x": "half"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	running, orphan := lock(t, s, "running"), lock(t, s, "orphan")
+	if err := orphan.PrepareExit(); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintln(orphan.File(), strings.ReplaceAll(ExitText(), "$?", "0"))
+	orphan.File().Close()
+	lock(t, s, "killed").File().Close()
+	busy, err := s.RemoveStale()
+	if err != nil || len(busy) == 0 || busy[0] != key("running") {
+		t.Errorf("busy: got %v, %v, want the running stage", busy, err)
+	}
+	for path, want := range map[string]bool{
+		s.Work(key("done")): false, s.Work(key("killed")): true, s.Work(key("running")): true,
+		s.path("staging", key("done")): false, s.path("staging", key("killed")): false,
+		s.path("staging", key("running")): true,
+		s.path("locks", key("killed")):    false, s.path("locks", key("orphan")): true,
+	} {
+		if exists(path) != want {
+			t.Errorf("%s exists: got %v, want %v", path, !want, want)
+		}
+	}
+	if err := s.Discard(key("running")); err != nil {
+		t.Error(err)
+	}
+	unlock(t, running)
+}

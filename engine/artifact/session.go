@@ -1,0 +1,177 @@
+package artifact
+
+import (
+	"crypto/rand"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"rcgrpo/engine/internal/disk"
+)
+
+// Session is the use of a store by a run or by the process of a stage. gc does not remove the results that a
+// session has pinned. The file of a session is locked (flock) while its process lives and has one key per
+// line.
+type Session struct {
+	store *Store
+	lock  *Lock
+
+	mu     sync.Mutex
+	pinned map[string]bool
+}
+
+// NewSession starts a session, to be closed.
+func (s *Store) NewSession() (*Session, error) {
+	for {
+		lock, err := s.lock(s.path("users", rand.Text()), unix.LOCK_EX|unix.LOCK_NB)
+		if err != nil {
+			return nil, err
+		}
+		if lock == nil { // eachSession has the lock
+			continue
+		}
+		if err := s.owned(lock.file); err != nil {
+			return nil, errors.Join(err, lock.Unlock())
+		}
+		return &Session{store: s, lock: lock, pinned: map[string]bool{}}, nil
+	}
+}
+
+// Pin protects the results of keys from gc until the session is closed, those of the future too. A result
+// that is looked up afterwards stays; one looked up before may be gone. Empty keys are ignored.
+func (u *Session) Pin(keys ...string) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	var lines strings.Builder
+	for _, key := range keys {
+		if key != "" && !u.pinned[key] {
+			lines.WriteString(key + "\n")
+		}
+	}
+	if lines.Len() == 0 {
+		return nil
+	}
+	if err := u.store.blockGC(); err != nil {
+		return err
+	}
+	defer u.store.allowGC()
+	if _, err := disk.Write(u.lock.file, []byte(lines.String())); err != nil {
+		return err
+	}
+	for _, key := range keys {
+		u.pinned[key] = true
+	}
+	return nil
+}
+
+// Close ends the session and its pins.
+func (u *Session) Close() error { return u.lock.Unlock() }
+
+// InUse counts the results that sessions have pinned.
+func (s *Store) InUse() (results int, err error) {
+	pinned, err := s.pinned()
+	for key := range pinned {
+		if exists(s.path("nodes", key+".json")) {
+			results++
+		}
+	}
+	return results, err
+}
+
+// pinned returns the keys that sessions have pinned.
+func (s *Store) pinned() (map[string]bool, error) {
+	pinned := map[string]bool{}
+	err := s.eachSession(func(f *os.File) error {
+		text, err := io.ReadAll(f)
+		for line := range strings.Lines(string(text)) {
+			pinned[strings.TrimSuffix(line, "\n")] = true
+		}
+		return err
+	})
+	return pinned, err
+}
+
+// eachSession calls f with the file of every open session and removes the files of killed ones.
+func (s *Store) eachSession(f func(*os.File) error) error {
+	return s.each("users", func(_, path string) error {
+		file, err := os.Open(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		switch err := disk.Flock(file, unix.LOCK_EX|unix.LOCK_NB); {
+		case errors.Is(err, unix.EWOULDBLOCK):
+			return f(file)
+		case err != nil:
+			return err
+		}
+		os.Remove(path) // fails in a read-only store
+		return nil
+	})
+}
+
+// gcBarrier is a shared lock that prevents gc from removing anything: from the creation of an object to the
+// manifest that names it, and during Pin. All its holders in this process share one file.
+type gcBarrier struct {
+	mu   sync.Mutex
+	n    int
+	file *os.File
+}
+
+// blockGC prevents gc from removing anything until allowGC. It waits for a gc that runs.
+func (s *Store) blockGC() error {
+	b := &s.barrier
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.n == 0 {
+		if b.file == nil {
+			lock, err := s.lock(s.path("locks", "store"), unix.LOCK_SH)
+			if err != nil {
+				return err
+			}
+			b.file = lock.file
+		} else if err := disk.Flock(b.file, unix.LOCK_SH); err != nil {
+			return err
+		}
+	}
+	b.n++
+	return nil
+}
+
+func (s *Store) allowGC() {
+	b := &s.barrier
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.n--; b.n == 0 {
+		disk.Flock(b.file, unix.LOCK_UN)
+	}
+}
+
+// exclusiveWithin bounds waitExclusive: a run of many small stages may commit results all the time.
+var exclusiveWithin = 10 * time.Second
+
+// waitExclusive acquires the barrier for gc alone. It returns nil if that is not possible in time.
+func (s *Store) waitExclusive() (*Lock, error) {
+	for until := time.Now().Add(exclusiveWithin); ; time.Sleep(time.Millisecond) {
+		lock, err := s.lock(s.path("locks", "store"), unix.LOCK_EX|unix.LOCK_NB)
+		if lock != nil || err != nil || time.Now().After(until) {
+			return lock, err
+		}
+	}
+}
+
+// LastCollection identifies the last removal by gc; "" for none. A result that was looked up before it and is
+// not pinned may be gone.
+func (s *Store) LastCollection() string {
+	b, _ := os.ReadFile(s.path("locks", "store"))
+	return string(b)
+}

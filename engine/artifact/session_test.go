@@ -1,0 +1,161 @@
+package artifact
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"rcgrpo/engine/internal/disk"
+)
+
+func TestGarbageLeavesPinnedResults(t *testing.T) {
+	s := openStore(t)
+	commit(t, s, "mine", files{"x": "mine"})
+	commit(t, s, "same", files{"x": "mine"}) // the same object
+	commit(t, s, "other", files{"x": "other"})
+	session, err := s.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := session.Pin(key("mine"), "", key("unmade")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"unmade", "killed"} {
+		os.MkdirAll(s.path("staging", key(name)), 0o700)
+		os.WriteFile(s.path("staging", key(name), "half"), []byte("ha"), 0o600)
+	}
+	planned, err := s.Garbage(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock, err := s.TryLock(key("unmade")) // or it would be stale
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := Open(s.Dir()) // as another process has it
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, err := other.Collect(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := func(plan []Garbage) string {
+		var all []string
+		for _, g := range plan {
+			all = append(all, g.Name)
+		}
+		return strings.Join(all, " ")
+	}
+	if got, want := names(planned), key("killed")+" stage.toy.other stage.toy.same"; got != want {
+		t.Errorf("plan: got %s, want %s", got, want)
+	}
+	if got, want := names(done), "stage.toy.other stage.toy.same"; got != want { // stale output goes before
+		t.Errorf("collected: got %s, want %s", got, want)
+	}
+	if _, err := s.Lookup(key("mine")); err != nil {
+		t.Errorf("lookup of the pinned result: %v", err)
+	}
+	if _, err := os.Stat(s.path("staging", key("unmade"), "half")); err != nil {
+		t.Errorf("the output being written: %v", err)
+	}
+	if left, _ := os.ReadDir(s.path("removed")); len(left) > 0 {
+		t.Errorf("left in removed: %v", left)
+	}
+	if err := errors.Join(os.RemoveAll(s.path("staging", key("unmade"))), lock.Unlock(), session.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if done, err = other.Collect(1); err != nil || names(done) != "stage.toy.mine" {
+		t.Errorf("collected after the session: got %s, %v, want stage.toy.mine", names(done), err)
+	}
+}
+
+func TestKilledSessionsPinNothing(t *testing.T) {
+	s := openStore(t)
+	commit(t, s, "a", files{"x": "12"})
+	os.MkdirAll(s.path("users"), 0o700)
+	os.WriteFile(s.path("users", "KILLED"), []byte(key("a")+"\n"), 0o600)
+	if done, err := s.Collect(1); err != nil || len(done) != 1 {
+		t.Errorf("collect: got %v, %v, want the result", done, err)
+	}
+	if left, _ := os.ReadDir(s.path("users")); len(left) > 0 {
+		t.Errorf("left in users: %v", left)
+	}
+}
+
+// An object exists before the manifest that names it.
+func TestCollectionWaitsForACommit(t *testing.T) {
+	s := openStore(t)
+	other, err := Open(s.Dir()) // as another process has it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func(was time.Duration) { exclusiveWithin = was }(exclusiveWithin)
+	exclusiveWithin = 20 * time.Millisecond
+	defer disk.Fail(nil)
+	manifest, asked := s.path("nodes", key("a")+".json"), false
+	disk.Fail(func(op, path string) error {
+		if op == "rename" && path == manifest && !asked {
+			asked = true
+			if _, err := other.Collect(0); !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), "without a pause") {
+				t.Errorf("collect before the manifest exists: got %v, want ErrBusy", err)
+			}
+		}
+		return nil
+	})
+	commit(t, s, "a", files{"x": "1"})
+	disk.Fail(nil)
+	if _, err := other.Collect(0); err != nil || !asked {
+		t.Errorf("collect after the commit: %v (asked before: %v)", err, asked)
+	}
+	if _, err := s.Lookup(key("a")); err != nil {
+		t.Errorf("lookup: %v", err)
+	}
+}
+
+// On a full disk gc frees space before it can write a mark.
+func TestCollectionOnAFullDisk(t *testing.T) {
+	for name, more := range map[string]func(s *Store){
+		"with garbage": func(s *Store) {
+			os.MkdirAll(s.path("objects", "garbage"), 0o700)
+			os.WriteFile(s.path("objects", "garbage", "x"), []byte("12345"), 0o600)
+		},
+		"with results only": func(*Store) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openStore(t)
+			commit(t, s, "a", files{"x": strings.Repeat("a", 100)})
+			commit(t, s, "b", files{"x": strings.Repeat("b", 1000)})
+			more(s)
+			before, err := os.ReadDir(s.path("objects"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			disk.Fail(func(op, path string) error {
+				if _, err := os.Lstat(path); err == nil && op == "open" {
+					return nil
+				}
+				if now, _ := os.ReadDir(s.path("objects")); len(now) < len(before) {
+					return nil
+				}
+				return syscall.ENOSPC
+			})
+			done, err := s.Collect(1)
+			disk.Fail(nil)
+			if err != nil || len(done) != len(before) {
+				t.Errorf("collect: got %+v, %v, want all", done, err)
+			}
+			for _, name := range []string{"a", "b"} {
+				if _, err := s.Lookup(key(name)); !errors.Is(err, ErrCollected) {
+					t.Errorf("lookup of %s: got %v, want ErrCollected", name, err)
+				}
+			}
+			if left, _ := os.ReadDir(s.path("objects")); len(left) > 0 {
+				t.Errorf("left in objects: %v", left)
+			}
+		})
+	}
+}

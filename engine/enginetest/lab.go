@@ -1,0 +1,435 @@
+package enginetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+)
+
+// Main is the TestMain of a package that uses Lab or Executor: its test binary also serves as the engine's
+// binary. `node` runs a node, `engine` a whole experiment of toys.
+func Main(m *testing.M) {
+	switch {
+	case len(os.Args) == 6 && os.Args[1] == "node":
+		os.Exit(engine.NodeMain(os.Args[3], os.Args[5], kinds(), os.Stderr, func(engine.Event) {}))
+	case len(os.Args) == 4 && os.Args[1] == "engine":
+		os.Exit(engineMain(os.Args[2], os.Args[3]))
+	}
+	os.Exit(isolated(m))
+}
+
+// isolated runs the tests with a ledger that no other run of the user shares.
+func isolated(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "leases")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	os.Setenv("RCGRPO_LEASES", filepath.Join(dir, "new")) // an existing empty folder looks recently cleaned
+	os.Setenv("GORACE", "atexit_sleep_ms=0")              // otherwise each process lingers for a second
+	return m.Run()
+}
+
+// engineMain plans and runs an experiment and prints the kind, address and text of each event.
+func engineMain(path, store string) int {
+	p, err := PlanToys(path, store)
+	if err == nil {
+		err = p.Run(context.Background(), engine.RunOptions{}, func(e engine.Event) {
+			fmt.Println(e.Kind, e.Address, e.Text)
+		})
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// PlanToys loads an experiment of toys with the site file beside it and plans it.
+func PlanToys(path, store string) (*engine.Plan, error) {
+	dir := filepath.Dir(path)
+	src := engine.Source{Path: path, Site: filepath.Join(dir, "site.hcl"), Env: []string{"HOME=" + dir}}
+	x, diags := engine.Load(src, kinds())
+	if diags.HasErrors() {
+		return nil, diags
+	}
+	s, err := artifact.Open(store)
+	if err != nil {
+		return nil, err
+	}
+	return engine.NewPlan(x, s, engine.PlanOptions{})
+}
+
+func kinds() engine.Registry { return append(ToyKinds(), actKind) }
+
+// Lab is the folder of an experiment of toys, with its own store.
+type Lab struct {
+	*testing.T
+	Dir, File, StoreDir string
+}
+
+// Site is the site file of a lab: 4 CPUs and 3 GPUs.
+const Site = `
+executor "local" {
+  cpus = 4
+  gpus = ["0", "1", "2"]
+}
+`
+
+// NewLab creates a lab. When the test ends, the store must be sound and without leftovers.
+func NewLab(t *testing.T) *Lab {
+	t.Helper()
+	dir := t.TempDir()
+	l := NewLabIn(t, dir, filepath.Join(dir, "store"))
+	t.Cleanup(func() {
+		problems, err := l.Store().Check()
+		if err != nil || len(problems) > 0 {
+			t.Errorf("store at the end: got %v, %v, want no problems", problems, err)
+		}
+		l.Tidy()
+		for _, folder := range []string{"staging", "locks", "users"} {
+			left, _ := os.ReadDir(filepath.Join(l.StoreDir, folder))
+			left = slices.DeleteFunc(left, func(e os.DirEntry) bool { return e.Name() == "store" })
+			if len(left) > 0 {
+				t.Errorf("left in %s: %v", folder, left)
+			}
+		}
+	})
+	return l
+}
+
+// NewLabIn is NewLab with given folders and without the checks at the end.
+func NewLabIn(t *testing.T, dir, store string) *Lab {
+	l := &Lab{T: t, Dir: dir, File: filepath.Join(dir, "x.hcl"), StoreDir: store}
+	l.Put("site.hcl", Site)
+	return l
+}
+
+// Put writes a file of the lab.
+func (l *Lab) Put(name, text string) {
+	l.Helper()
+	if err := os.WriteFile(filepath.Join(l.Dir, name), []byte(text), 0o644); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// Write replaces the experiment's stages; $dir in the text is the lab's folder.
+func (l *Lab) Write(stages string) {
+	l.Helper()
+	l.Put("x.hcl", "experiment {\n}\n"+strings.ReplaceAll(stages, "$dir", l.Dir))
+}
+
+// Read returns a file of the lab, or "" if it does not exist.
+func (l *Lab) Read(name string) string {
+	l.Helper()
+	b, err := os.ReadFile(filepath.Join(l.Dir, name))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		l.Error(err)
+	}
+	return string(b)
+}
+
+func (l *Lab) Store() *artifact.Store {
+	l.Helper()
+	s, err := artifact.Open(l.StoreDir)
+	if err != nil {
+		l.Fatal(err)
+	}
+	return s
+}
+
+func (l *Lab) Plan() *engine.Plan {
+	l.Helper()
+	p, err := PlanToys(l.File, l.StoreDir)
+	if err != nil {
+		l.Fatal(err)
+	}
+	return p
+}
+
+// Planned returns the node of a short address in the current plan.
+func (l *Lab) Planned(address string) *engine.Planned {
+	l.Helper()
+	for _, n := range l.Plan().Nodes {
+		if engine.ShortAddress(n.Address) == address {
+			return n
+		}
+	}
+	l.Fatalf("no stage %s", address)
+	return nil
+}
+
+// Tidy removes the leftovers of killed runs, as the next run would. It waits for processes that are about
+// to end.
+func (l *Lab) Tidy() {
+	l.Helper()
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		busy, err := l.Store().RemoveStale()
+		if err != nil {
+			l.Error(err)
+		}
+		if len(busy) == 0 || time.Now().After(deadline) {
+			return
+		}
+	}
+}
+
+// Collect runs gc with a limit again and again until end is called. end returns the number of collections
+// that removed something. With mayBeBusy, gc may be refused.
+func (l *Lab) Collect(limit int64, mayBeBusy bool) (end func() int) {
+	store, over, collected := l.Store(), make(chan struct{}), make(chan int)
+	go func() {
+		n := 0
+		for {
+			select {
+			case <-over:
+				collected <- n
+				return
+			case <-time.After(time.Millisecond):
+			}
+			gone, err := store.Collect(limit)
+			if err != nil && !(mayBeBusy && errors.Is(err, artifact.ErrBusy)) {
+				l.Errorf("gc: %v", err)
+			}
+			if len(gone) > 0 {
+				n++
+			}
+		}
+	}()
+	return func() int {
+		close(over)
+		return <-collected
+	}
+}
+
+// Run plans and runs the experiment.
+func (l *Lab) Run(o engine.RunOptions) Record {
+	l.Helper()
+	return l.RunPlan(l.Context(), l.Plan(), o)
+}
+
+// RunPlan runs a plan; each of watch receives every event.
+func (l *Lab) RunPlan(ctx context.Context, p *engine.Plan, o engine.RunOptions, watch ...func(engine.Event)) Record {
+	l.Helper()
+	var r Record
+	var mu sync.Mutex
+	r.Err = p.Run(ctx, o, func(e engine.Event) {
+		mu.Lock()
+		r.Events = append(r.Events, e)
+		mu.Unlock()
+		for _, w := range watch {
+			w(e)
+		}
+	})
+	return r
+}
+
+// MustRun is Run for an experiment without failures.
+func (l *Lab) MustRun() Record {
+	l.Helper()
+	r := l.Run(engine.RunOptions{})
+	if r.Err != nil {
+		l.Fatalf("run: %v\n%s", r.Err, r)
+	}
+	return r
+}
+
+// Start runs the experiment in the background. The channel receives its record.
+func (l *Lab) Start(ctx context.Context, watch ...func(engine.Event)) <-chan Record {
+	l.Helper()
+	p, done := l.Plan(), make(chan Record, 1)
+	go func() { done <- l.RunPlan(ctx, p, engine.RunOptions{}, watch...) }()
+	return done
+}
+
+// Engine returns the command that runs the experiment in another process.
+func (l *Lab) Engine() *exec.Cmd {
+	l.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		l.Fatal(err)
+	}
+	cmd := exec.Command(self, "engine", l.File, l.StoreDir)
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// KillEngine runs the experiment in another process and kills that process, but not the stage, when a stage
+// reaches the gate.
+func (l *Lab) KillEngine(g *Gate) Visitor {
+	l.Helper()
+	engine := l.Engine()
+	if err := engine.Start(); err != nil {
+		l.Fatal(err)
+	}
+	inside := g.Next()
+	if err := engine.Process.Kill(); err != nil {
+		l.Fatal(err)
+	}
+	engine.Wait()
+	return inside
+}
+
+// Adopt starts a run and returns once the run has adopted a stage.
+func (l *Lab) Adopt(ctx context.Context) <-chan Record {
+	l.Helper()
+	adopted := make(chan struct{})
+	done := l.Start(ctx, func(e engine.Event) {
+		if e.Kind == engine.EventAdopted {
+			close(adopted)
+		}
+	})
+	select {
+	case <-adopted:
+	case r := <-done:
+		l.Fatalf("no stage was adopted: %v\n%s", r.Err, r)
+	case <-time.After(30 * time.Second):
+		l.Fatal("no stage was adopted within 30 s")
+	}
+	return done
+}
+
+// Digests maps "address.port" to the digest of every output; all nodes must have a result.
+func (l *Lab) Digests() map[string]string {
+	l.Helper()
+	all := map[string]string{}
+	for _, n := range l.Plan().Nodes {
+		if n.Manifest == nil {
+			l.Fatalf("%s has no result", n.Address)
+		}
+		for port, o := range n.Manifest.Outputs {
+			all[n.Address+"."+port] = o.Digest
+		}
+	}
+	return all
+}
+
+// Text returns the out.txt of a stage, by its short address.
+func (l *Lab) Text(address string) string {
+	l.Helper()
+	m := l.Planned(address).Manifest
+	if m == nil {
+		l.Fatalf("%s has no result", address)
+	}
+	a, err := l.Store().Open(m, "out")
+	if err != nil {
+		l.Fatal(err)
+	}
+	b, err := os.ReadFile(a.Path("out.txt"))
+	if err != nil {
+		l.Fatal(err)
+	}
+	return string(b)
+}
+
+// Starts returns the addresses of all starts of toys whose count is "$dir/count", sorted.
+func (l *Lab) Starts() []string {
+	var all []string
+	for line := range strings.Lines(l.Read("count")) {
+		all = append(all, strings.Fields(line)[0])
+	}
+	slices.Sort(all)
+	return all
+}
+
+// Record contains the events of a run and its error.
+type Record struct {
+	Events []engine.Event
+	Err    error
+}
+
+// Of returns the short addresses of the events of a kind, sorted.
+func (r Record) Of(kind engine.EventKind) []string {
+	var names []string
+	for _, e := range r.Events {
+		if e.Kind == kind {
+			names = append(names, engine.ShortAddress(e.Address))
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Find returns the first event of a kind and a short address; any address if that is "".
+func (r Record) Find(kind engine.EventKind, address string) (engine.Event, bool) {
+	for _, e := range r.Events {
+		if e.Kind == kind && (address == "" || engine.ShortAddress(e.Address) == address) {
+			return e, true
+		}
+	}
+	return engine.Event{}, false
+}
+
+func (r Record) String() string {
+	var b strings.Builder
+	for _, e := range r.Events {
+		fmt.Fprintln(&b, e.Kind, e.Address, e.Text, e.Failure)
+	}
+	return b.String()
+}
+
+// Want compares the short addresses of a kind of event.
+func (l *Lab) Want(r Record, kind engine.EventKind, addresses ...string) {
+	l.Helper()
+	if got := r.Of(kind); !slices.Equal(got, addresses) {
+		l.Errorf("%s: got %v, want %v\n%s", kind, got, addresses, r)
+	}
+}
+
+// Gate stops toys until the test lets them pass.
+type Gate struct {
+	t *testing.T
+	l *net.UnixListener
+}
+
+// Visitor is a toy that waits at the gate.
+type Visitor struct {
+	net.Conn
+	Address string
+	PID     int
+}
+
+// Gate opens the gate of the toys whose setting is gate = "$dir/gate".
+func (l *Lab) Gate() *Gate {
+	l.Helper()
+	listener, err := net.Listen("unix", filepath.Join(l.Dir, "gate"))
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.Cleanup(func() { listener.Close() })
+	return &Gate{l.T, listener.(*net.UnixListener)}
+}
+
+// Next waits up to 30 seconds for a toy to arrive.
+func (g *Gate) Next() Visitor {
+	g.t.Helper()
+	g.l.SetDeadline(time.Now().Add(30 * time.Second))
+	conn, err := g.l.Accept()
+	if err != nil {
+		g.t.Fatalf("no stage came to the gate: %v", err)
+	}
+	v := Visitor{Conn: conn}
+	if _, err := fmt.Fscan(conn, &v.Address, &v.PID); err != nil {
+		g.t.Fatal(err)
+	}
+	return v
+}
+
+// Pass lets the toy continue.
+func (v Visitor) Pass() {
+	fmt.Fprintln(v.Conn, "pass")
+	v.Conn.Close()
+}

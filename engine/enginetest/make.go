@@ -1,0 +1,109 @@
+package enginetest
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+)
+
+// Content returns the content of a port of a node that Make executes.
+type Content func(n *engine.Node, key, port string) string
+
+// ByKey gives new content whenever the key is new.
+func ByKey(_ *engine.Node, key, port string) string { return key + port }
+
+// ByAddress gives a node the same content under every key.
+func ByAddress(n *engine.Node, _, port string) string { return n.Address + port }
+
+// Make does the work of a plan without running stages: it commits content for every node whose key has no
+// result. It returns the addresses of these nodes.
+func Make(t testing.TB, p *engine.Plan, content Content) (executed []string) {
+	t.Helper()
+	made := map[*engine.Node]*artifact.Manifest{}
+	for _, d := range p.Nodes {
+		key, parts, ok := engine.Key(d.Node, func(from *engine.Node, port string) (string, bool) {
+			o, ok := made[from].Outputs[port]
+			return o.Digest, ok
+		})
+		if !ok {
+			t.Fatalf("%s: an input is missing", d.Address)
+		}
+		m, err := p.Store.Lookup(key)
+		if err != nil || d.Force {
+			var damage *artifact.DamageError
+			if err != nil && !errors.Is(err, artifact.ErrNotFound) && !errors.As(err, &damage) {
+				t.Fatal(err)
+			}
+			m = commit(t, p, d.Node, key, parts, content)
+			executed = append(executed, d.Address)
+		}
+		if err := p.Store.Remember(p.Experiment.Name, d.Address, key); err != nil {
+			t.Fatal(err)
+		}
+		made[d.Node] = m
+	}
+	return executed
+}
+
+func commit(t testing.TB, p *engine.Plan, n *engine.Node, key string, parts artifact.Parts,
+	content Content) *artifact.Manifest {
+	t.Helper()
+	staging, err := p.Store.Begin(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for port := range n.Outputs {
+		dir, err := staging.Dir(port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		WriteFile(t, filepath.Join(dir, "out.txt"), content(n, key, port))
+	}
+	c, err := staging.Commit(artifact.Manifest{Key: key, Kind: n.Kind.Name, Version: n.Kind.Version,
+		Experiment: p.Experiment.Name, Address: n.Address, Parts: parts, Seconds: 2}, n.Outputs)
+	if err == nil {
+		err = p.Store.Flush(c)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Manifest
+}
+
+// NewStore opens a store in a temporary folder.
+func NewStore(t testing.TB) *artifact.Store {
+	t.Helper()
+	store, err := artifact.Open(filepath.Join(t.TempDir(), "store"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// Work returns the short addresses of the nodes that run, and of those that run or may run.
+func Work(p *engine.Plan) (run, may []string) {
+	for _, d := range p.Nodes {
+		switch d.Verb {
+		case engine.MustRun:
+			run = append(run, engine.ShortAddress(d.Address))
+			fallthrough
+		case engine.MayRun:
+			may = append(may, engine.ShortAddress(d.Address))
+		}
+	}
+	return run, may
+}
+
+// Causes maps the short addresses of the nodes that are not up to date to "verb: cause".
+func Causes(p *engine.Plan) map[string]string {
+	out := map[string]string{}
+	for _, d := range p.Nodes {
+		if d.Verb != engine.UpToDate {
+			out[engine.ShortAddress(d.Address)] = string(d.Verb) + ": " + d.Cause.Text
+		}
+	}
+	return out
+}

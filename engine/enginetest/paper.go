@@ -1,0 +1,233 @@
+package enginetest
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+)
+
+// The settings below have the names and ports of the real kinds and cover every sort of setting that the
+// decoder supports. These stages never run.
+
+type paperModel struct {
+	Path   artifact.File `hcl:"path,optional"`
+	Layers int           `hcl:"layers,optional"`
+}
+
+type paperTasks struct {
+	Source string `hcl:"source" choices:"bfcl|drills" doc:"where the tasks come from"`
+	Count  int    `hcl:"count,optional"`
+	Split  *struct {
+		By   string  `hcl:"by,optional"`
+		Test float64 `hcl:"test,optional"`
+		Seed int     `hcl:"seed,optional"`
+	} `hcl:"split,block"`
+}
+
+type paperRollout struct {
+	Policy  artifact.Ref `hcl:"policy" port:"checkpoint|endpoint"`
+	Tasks   artifact.Ref `hcl:"tasks" port:"tasks"`
+	Samples int          `hcl:"samples,optional"`
+}
+
+type paperCurate struct {
+	Tasks    artifact.Ref   `hcl:"tasks" port:"tasks"`
+	Failures []artifact.Ref `hcl:"failures,optional" port:"trajectories"`
+	Ratio    float64        `hcl:"ratio,optional"`
+}
+
+// PaperTrain holds the settings of the kinds "sft" and "rctp-ft".
+type PaperTrain struct {
+	Policy  artifact.Ref       `hcl:"policy" port:"checkpoint"`
+	Data    artifact.Ref       `hcl:"data" port:"dataset"`
+	Epochs  int                `hcl:"epochs,optional"`
+	LR      float64            `hcl:"lr,optional"`
+	Warmup  *int               `hcl:"warmup,optional"`
+	Limit   time.Duration      `hcl:"limit,optional"`
+	Names   []string           `hcl:"names,optional"`
+	Weights map[string]float64 `hcl:"weights,optional"`
+	Echo    string             `hcl:"echo,optional" key:"-"`
+	Tokens  *struct {
+		High     float64   `hcl:"high,optional"`
+		Position string    `hcl:"position,optional" choices:"first_user|before_each_action"`
+		At       hcl.Range `hcl:"tokens,def_range"`
+	} `hcl:"tokens,block"`
+}
+
+// PaperGRPO holds the settings of the kinds "grpo" and "rc-grpo".
+type PaperGRPO struct {
+	Policy  artifact.Ref `hcl:"policy" port:"checkpoint"`
+	Tasks   artifact.Ref `hcl:"tasks" port:"tasks"`
+	Updates int          `hcl:"updates,optional"`
+	Group   int          `hcl:"group,optional"`
+	GroupAt hcl.Range    `hcl:"group,attr_range"`
+	Clip    *struct {
+		Low  float64 `hcl:"low,optional"`
+		High float64 `hcl:"high,optional"`
+	} `hcl:"clip,block"`
+}
+
+type paperEval struct {
+	Policy artifact.Ref `hcl:"policy" port:"checkpoint|endpoint"`
+	Tasks  artifact.Ref `hcl:"tasks" port:"tasks"`
+	Sample bool         `hcl:"sample,optional"`
+}
+
+// PaperReport holds the settings of the kind "report".
+type PaperReport struct {
+	Scores  []artifact.Ref `hcl:"scores,optional" port:"scores"`
+	Curves  []artifact.Ref `hcl:"curves,optional" port:"metrics"`
+	Compare []struct {
+		Name  string     `hcl:"name,label"`
+		Pairs [][]string `hcl:"pairs"`
+	} `hcl:"compare,block"`
+	Path string `hcl:"path,optional" key:"-"`
+}
+
+// PaperExec holds the settings of the kind "exec".
+type PaperExec struct {
+	Command []string                 `hcl:"command"`
+	Inputs  map[string]artifact.Data `hcl:"inputs,optional"`
+	Outputs map[string]string        `hcl:"outputs,optional"`
+}
+
+func (s *PaperExec) Publishes() []string { return slices.Collect(maps.Values(s.Outputs)) }
+
+func (*paperModel) Check() hcl.Diagnostics   { return nil }
+func (*paperTasks) Check() hcl.Diagnostics   { return nil }
+func (*paperRollout) Check() hcl.Diagnostics { return nil }
+func (*paperCurate) Check() hcl.Diagnostics  { return nil }
+func (*PaperTrain) Check() hcl.Diagnostics   { return nil }
+func (*paperEval) Check() hcl.Diagnostics    { return nil }
+func (*PaperReport) Check() hcl.Diagnostics  { return nil }
+func (*PaperExec) Check() hcl.Diagnostics    { return nil }
+func (s *PaperGRPO) Check() hcl.Diagnostics {
+	if s.Group >= 2 {
+		return nil
+	}
+	return hcl.Diagnostics{{
+		Severity: hcl.DiagError, Summary: "Group too small", Subject: s.GroupAt.Ptr(),
+		Detail: fmt.Sprintf("An advantage compares trajectories, so group must be at least 2; got %d.", s.Group),
+	}}
+}
+
+// ports returns the Outputs function of a kind whose ports have their own names as types, unless given as
+// "port:type".
+func ports(names ...string) func(engine.Stage) map[string]string {
+	out := map[string]string{}
+	for _, n := range names {
+		port, kind, _ := strings.Cut(n, ":")
+		out[port] = cmp.Or(kind, port)
+	}
+	return func(engine.Stage) map[string]string { return out }
+}
+
+// PaperKinds are the kinds of testdata/valid/paper.hcl.
+func PaperKinds() engine.Registry {
+	always := func(engine.Stage) bool { return true }
+	train := func() engine.Stage {
+		s := &PaperTrain{Epochs: 1, LR: 1e-5}
+		s.Tokens = &struct {
+			High     float64   `hcl:"high,optional"`
+			Position string    `hcl:"position,optional" choices:"first_user|before_each_action"`
+			At       hcl.Range `hcl:"tokens,def_range"`
+		}{High: 1, Position: "first_user"}
+		return s
+	}
+	grpo := func() engine.Stage {
+		s := &PaperGRPO{Updates: 200, Group: 8}
+		s.Clip = &struct {
+			Low  float64 `hcl:"low,optional"`
+			High float64 `hcl:"high,optional"`
+		}{0.2, 0.2}
+		return s
+	}
+	trained := ports("checkpoint", "metrics")
+	optimised := ports("checkpoint", "metrics", "trajectories")
+	return engine.Registry{
+		{Name: "model", Summary: "Weights.", Version: 1, New: func() engine.Stage { return &paperModel{} },
+			Outputs:    ports("checkpoint"),
+			Stochastic: func(s engine.Stage) bool { return s.(*paperModel).Path.Path == "" }},
+		{Name: "tasks", Summary: "Tasks.", Version: 1, New: func() engine.Stage { return &paperTasks{} },
+			Outputs:    ports("train:tasks", "test:tasks"),
+			Stochastic: func(s engine.Stage) bool { return s.(*paperTasks).Source == "drills" }},
+		{Name: "rollout", Summary: "Episodes.", Version: 1, New: func() engine.Stage { return &paperRollout{Samples: 1} },
+			Outputs: ports("trajectories"), Stochastic: always},
+		{Name: "curate", Summary: "Data.", Version: 1, New: func() engine.Stage { return &paperCurate{Ratio: 1} },
+			Outputs: ports("expert:dataset", "mixed:dataset"), Stochastic: always},
+		{Name: "sft", Summary: "Fine-tuning.", Version: 2, New: train, Outputs: trained, Stochastic: always},
+		{Name: "rctp-ft", Summary: "Fine-tuning.", Version: 1, New: train, Outputs: trained, Stochastic: always},
+		{Name: "grpo", Summary: "Optimisation.", Version: 1, New: grpo, Outputs: optimised, Stochastic: always,
+			MultiGPU: true},
+		{Name: "rc-grpo", Summary: "Optimisation.", Version: 1, New: grpo, Outputs: optimised, Stochastic: always},
+		{Name: "eval", Summary: "Scores.", Version: 1, New: func() engine.Stage { return &paperEval{} },
+			Outputs:    ports("scores", "trajectories"),
+			Stochastic: func(s engine.Stage) bool { return s.(*paperEval).Sample }},
+		{Name: "report", Summary: "Page.", Version: 1, New: func() engine.Stage { return &PaperReport{} },
+			Outputs: ports("page"), AcrossSeeds: true, InProcess: true, AfterFailures: true},
+		{Name: "exec", Summary: "A command.", Version: 1, New: func() engine.Stage { return &PaperExec{} },
+			Outputs: func(s engine.Stage) map[string]string {
+				out := map[string]string{}
+				for port := range s.(*PaperExec).Outputs {
+					out[port] = "files"
+				}
+				return out
+			}},
+	}
+}
+
+// LoadPaper loads a text with PaperKinds. The file raw.csv is in its folder.
+func LoadPaper(t testing.TB, text string, change ...func(*engine.Source)) (*engine.Experiment, hcl.Diagnostics) {
+	t.Helper()
+	dir := t.TempDir()
+	src := engine.Source{Path: filepath.Join(dir, "x.hcl"), Vars: map[string]string{}}
+	for _, c := range change {
+		c(&src)
+	}
+	WriteFile(t, filepath.Join(dir, "x.hcl"), text)
+	WriteFile(t, filepath.Join(dir, "raw.csv"), "1\n2\n")
+	return engine.Load(src, PaperKinds())
+}
+
+// MustLoadPaper is LoadPaper for a text without mistakes.
+func MustLoadPaper(t testing.TB, text string, change ...func(*engine.Source)) *engine.Experiment {
+	t.Helper()
+	x, diags := LoadPaper(t, text, change...)
+	if diags.HasErrors() {
+		t.Fatalf("load: %s\n%s", diags, text)
+	}
+	return x
+}
+
+// PaperText returns an experiment of PaperKinds in which every file is raw.csv, for LoadPaper.
+func PaperText(t testing.TB, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const raw = `file("raw.csv")`
+	return strings.NewReplacer(`dir("folder")`, raw, `file("folder/raw.csv")`, raw).Replace(string(text))
+}
+
+// Keys returns the key of every node, by address, under the assumption that each output is a function of
+// its node's key. Two experiments differ in the keys of all nodes that a change reaches.
+func Keys(x *engine.Experiment) map[string]string {
+	keys := map[string]string{}
+	digest := func(from *engine.Node, port string) (string, bool) { return keys[from.Address] + port, true }
+	for _, n := range x.Nodes {
+		keys[n.Address], _, _ = engine.Key(n, digest)
+	}
+	return keys
+}

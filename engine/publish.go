@@ -1,0 +1,275 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/disk"
+)
+
+// A published copy has the end time of its result as modification time, so one stat shows that a file is the
+// copy. A file with another time is hashed.
+
+// publishedFiles returns the published files of a result. intact reports whether each is the copy of its output.
+func (p *Plan) publishedFiles(m *artifact.Manifest) (files []fileState, intact bool) {
+	for _, pub := range m.Published {
+		w, intact := p.publishedFile(m, pub)
+		if !intact {
+			return nil, false
+		}
+		files = append(files, w)
+	}
+	return files, true
+}
+
+func (p *Plan) publishedFile(m *artifact.Manifest, pub artifact.Published) (w fileState, intact bool) {
+	path := filepath.Join(p.Experiment.Dir, filepath.FromSlash(pub.Name))
+	now := clock()
+	info, err := os.Lstat(path)
+	f, ok := m.File(pub)
+	if err != nil || !ok {
+		return w, false
+	}
+	if same, err := p.isCopy(path, info, f, m.Ended()); err != nil || !same {
+		return w, false
+	}
+	w = fileState{path: path, stamp: stampOf(info), digest: f.SHA256}
+	w.tooRecent = w.stamp.tooRecent(now)
+	return w, true
+}
+
+// isCopy reports whether a file is the copy of f, by its size and time or by its content. A paranoid plan
+// always reads it.
+func (p *Plan) isCopy(path string, info fs.FileInfo, f artifact.FileInfo, ended time.Time) (bool, error) {
+	if !info.Mode().IsRegular() || info.Size() != f.Bytes {
+		return false, nil
+	}
+	if !p.paranoid && info.ModTime().Equal(ended) {
+		return true, nil
+	}
+	digest, err := artifact.FileDigest(path)
+	return digest == f.SHA256, err
+}
+
+// Unlike lists the published files of results that are up to date which are missing, edited, or copies of
+// another result, by their names. A run publishes them again.
+func (p *Plan) Unlike() []string {
+	var names []string
+	for _, n := range p.Nodes {
+		if n.Verb != UpToDate || n.Manifest == nil {
+			continue
+		}
+		for _, pub := range n.Manifest.Published {
+			if _, intact := p.publishedFile(n.Manifest, pub); !intact {
+				names = append(names, pub.Name)
+			}
+		}
+	}
+	return names
+}
+
+// publish copies the published files of a result to the experiment's folder, unless the copies exist. An
+// error does not fail the stage, since its result is safe.
+func (r *run) publish(t *task, m *artifact.Manifest) {
+	changed := false
+	for _, pub := range m.Published {
+		how, err := r.publishFile(t, m, pub)
+		if err != nil {
+			r.recordError(fmt.Errorf("publish %s of %s: %w", pub.Name, m.Address, err))
+		} else if how != "" {
+			changed = true
+			to := filepath.Join(r.Experiment.Dir, filepath.FromSlash(pub.Name))
+			r.emit(Event{Address: m.Address, Kind: EventFile, Path: to, Text: how})
+		}
+	}
+	if changed && t.Verb == UpToDate {
+		r.recordError(r.Store.Remember(r.Experiment.Name, t.Address, m.Key))
+	}
+}
+
+// publishFile publishes one file and reports how: "" if the copy existed. A file that is no copy of any
+// result belongs to the user and is moved to NAME.edited.
+func (r *run) publishFile(t *task, m *artifact.Manifest, pub artifact.Published) (how string, err error) {
+	if link := linkedFolder(r.Experiment.Dir, pub.Name); link != "" {
+		return "", fmt.Errorf("%s is a symbolic link, and files are published into folders of the experiment only: "+
+			"replace the link by a folder, or change the output's path", link)
+	}
+	from, f, err := r.source(m, pub)
+	if err != nil {
+		return "", err
+	}
+	to := filepath.Join(r.Experiment.Dir, filepath.FromSlash(pub.Name))
+	how = "published"
+	info, err := os.Lstat(to)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if t.Last != nil && t.Last.Key == m.Key {
+			how = "restored"
+		}
+	case err != nil:
+		return "", err
+	default:
+		if same, err := r.isCopy(to, info, f, m.Ended()); err != nil || same {
+			if same && !info.ModTime().Equal(m.Ended()) {
+				disk.Chtimes(to, m.Ended()) // otherwise it is hashed again
+			}
+			return "", err
+		}
+		old, err := r.isOldCopy(t, pub, to, info)
+		if err != nil {
+			return "", err
+		}
+		if !old {
+			edited, err := keepEdited(to)
+			if err != nil {
+				return "", err
+			}
+			how = "restored; the edited one is now " + filepath.Base(edited)
+		}
+	}
+	temp := string(r.folder)
+	if work := r.Store.Work(m.Key); m.Key != "" && exists(work) {
+		temp = work
+	}
+	return how, copyFile(from, to, temp, m.Ended())
+}
+
+// source returns the file to publish. The output of a result without a key is in the run folder and has no record.
+func (r *run) source(m *artifact.Manifest, pub artifact.Published) (path string, f artifact.FileInfo, err error) {
+	if m.Key != "" {
+		a, err := r.Store.Open(m, pub.Port)
+		if err != nil {
+			return "", f, err
+		}
+		f, _ = m.File(pub)
+		return a.Path(pub.File), f, nil
+	}
+	path = filepath.Join(r.folder.shown(m.Address), pub.Port, filepath.FromSlash(pub.File))
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", f, err
+	}
+	f.Bytes = info.Size()
+	f.SHA256, err = artifact.FileDigest(path)
+	return path, f, err
+}
+
+// isOldCopy reports whether a file is the copy of another result: of the last one of the address, by size and
+// time, or of any earlier one, by content.
+func (r *run) isOldCopy(t *task, pub artifact.Published, path string, info fs.FileInfo) (bool, error) {
+	if !info.Mode().IsRegular() {
+		return false, nil
+	}
+	last := t.Last
+	if t.Verb == UpToDate { // then t.Last is the result to publish
+		last, _ = r.Store.Last(r.Experiment.Name, t.Address)
+	}
+	if last != nil && !r.paranoid && info.ModTime().Equal(last.Ended()) {
+		for _, other := range last.Published {
+			if f, ok := last.File(other); ok && other.Name == pub.Name && f.Bytes == info.Size() {
+				return true, nil
+			}
+		}
+	}
+	digest, err := artifact.FileDigest(path)
+	return r.editions()[edition{pub.Name, digest}], err
+}
+
+// edition is a content of a published file.
+type edition struct{ name, digest string }
+
+// findEditions returns the contents of the experiment's published files in all results of the store, also in
+// those of runs with missing inputs.
+func (r *run) findEditions() map[edition]bool {
+	all := map[edition]bool{}
+	manifests, _, _ := r.Store.Manifests() // without a manifest a copy counts as edited, and is not lost
+	for _, m := range manifests {
+		for _, pub := range m.Published {
+			if f, ok := m.File(pub); ok && m.Experiment == r.Experiment.Name {
+				all[edition{pub.Name, f.SHA256}] = true
+			}
+		}
+	}
+	folders, _ := runFolders(r.Store, r.Experiment.Name)
+	for _, folder := range folders {
+		paths, _ := filepath.Glob(folder.path("shown", "*", "manifest.json"))
+		for _, path := range paths {
+			var m artifact.Manifest
+			if readJSON(path, &m) != nil {
+				continue
+			}
+			for _, pub := range m.Published {
+				digest, err := artifact.FileDigest(filepath.Join(filepath.Dir(path), pub.Port, filepath.FromSlash(pub.File)))
+				if err == nil {
+					all[edition{pub.Name, digest}] = true
+				}
+			}
+		}
+	}
+	return all
+}
+
+// linkedFolder returns the first symbolic link among the folders of a published name; "" without one.
+func linkedFolder(dir, name string) string {
+	words := strings.Split(name, "/")
+	for i := 1; i < len(words); i++ {
+		path := filepath.Join(dir, filepath.Join(words[:i]...))
+		if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			return path
+		}
+	}
+	return ""
+}
+
+// keepEdited renames path to the first free name of path.edited, path.edited.2, …
+func keepEdited(path string) (string, error) {
+	to := path + ".edited"
+	for n := 2; exists(to); n++ {
+		to = fmt.Sprintf("%s.edited.%d", path, n)
+	}
+	return to, disk.Rename(path, to)
+}
+
+// copyFile makes to a copy of from with the given time. It is written in the folder temp, or beside to if
+// temp is on another file system, and then renamed.
+func copyFile(from, to, temp string, at time.Time) error {
+	if err := disk.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	err := copyThrough(temp, from, to, at)
+	if errors.Is(err, unix.EXDEV) || errors.Is(err, fs.ErrNotExist) {
+		err = copyThrough(filepath.Dir(to), from, to, at)
+	}
+	return err
+}
+
+func copyThrough(dir, from, to string, at time.Time) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := disk.CreateTemp(dir, ".publishing-*")
+	if err != nil {
+		return err
+	}
+	_, err = disk.Copy(out, in) // copy_file_range
+	if err = errors.Join(err, out.Chmod(0o644), out.Close()); err == nil {
+		err = disk.Chtimes(out.Name(), at)
+	}
+	if err == nil {
+		err = disk.Rename(out.Name(), to)
+	}
+	if err != nil {
+		os.Remove(out.Name())
+	}
+	return err
+}
