@@ -3,6 +3,7 @@ package golden
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
@@ -655,25 +656,8 @@ func (r *replayer) sequence(rec *recorded, line []byte) error {
 	if err := json.Unmarshal(line, &more); err != nil {
 		return err
 	}
-	name := rec.SID
-	if name == "" {
-		name = rec.Name
-	}
-	config := rec.InitialConfig
-	if config == nil {
-		t, err := r.official(rec.Task)
-		if err != nil {
-			return err
-		}
-		config = t.InitialConfig
-	}
-	category := "base"
-	if rec.Long {
-		category = "long_context"
-	}
-	t := &bfcl.Task{ID: rec.Task, Category: category, Classes: []string{rec.Class}, InitialConfig: config,
-		Turns: []bfcl.Turn{{}}}
-	e, err := t.Start(r.settings)
+	name := cmp.Or(rec.SID, rec.Name)
+	e, err := r.startClass(rec)
 	if err != nil {
 		return err
 	}
@@ -712,6 +696,25 @@ func (r *replayer) sequence(rec *recorded, line []byte) error {
 	}
 	return r.write(map[string]any{"sid": rec.SID, "name": rec.Name, "class": rec.Class, "task": rec.Task,
 		"long_context": rec.Long, "calls": outs, "final_state": final[0]})
+}
+
+// startClass starts an episode of one class with the record's state, or that of an official task.
+func (r *replayer) startClass(rec *recorded) (*bfcl.Episode, error) {
+	config := rec.InitialConfig
+	if config == nil {
+		t, err := r.official(rec.Task)
+		if err != nil {
+			return nil, err
+		}
+		config = t.InitialConfig
+	}
+	category := "base"
+	if rec.Long {
+		category = "long_context"
+	}
+	t := &bfcl.Task{ID: rec.Task, Category: category, Classes: []string{rec.Class}, InitialConfig: config,
+		Turns: []bfcl.Turn{{}}}
+	return t.Start(r.settings)
 }
 
 // decode replays a record of golden_decode.

@@ -48,7 +48,7 @@ func isFloat(v Value) bool {
 // Add returns a + b.
 func Add(a, b Value) (Value, error) {
 	a, b = unfreeze(a), unfreeze(b)
-	if isNumber(a) && isNumber(b) {
+	if IsNumber(a) && IsNumber(b) {
 		if isFloat(a) || isFloat(b) {
 			x, y, err := floats(a, b)
 			return x + y, err
@@ -90,7 +90,7 @@ func unfreeze(v Value) Value {
 
 // Sub returns a - b.
 func Sub(a, b Value) (Value, error) {
-	if !isNumber(a) || !isNumber(b) {
+	if !IsNumber(a) || !IsNumber(b) {
 		if x, ok := a.(*Set); ok {
 			if y, ok := b.(*Set); ok {
 				d := &Set{}
@@ -118,7 +118,7 @@ func Sub(a, b Value) (Value, error) {
 
 // Mul returns a * b; the repetition of a sequence is limited to maxIntBits items.
 func Mul(a, b Value) (Value, error) {
-	if isNumber(a) && isNumber(b) {
+	if IsNumber(a) && IsNumber(b) {
 		if isFloat(a) || isFloat(b) {
 			x, y, err := floats(a, b)
 			return float64(x * y), err
@@ -191,7 +191,7 @@ func repeatItems(items []Value, n int) []Value {
 
 // TrueDiv returns a / b as a float.
 func TrueDiv(a, b Value) (Value, error) {
-	if !isNumber(a) || !isNumber(b) {
+	if !IsNumber(a) || !IsNumber(b) {
 		return nil, operandError("/", a, b)
 	}
 	if isFloat(a) || isFloat(b) {
@@ -222,7 +222,7 @@ func TrueDiv(a, b Value) (Value, error) {
 
 // Mod returns a % b of numbers; the result has the sign of b. String formatting is unsupported.
 func Mod(a, b Value) (Value, error) {
-	if !isNumber(a) || !isNumber(b) {
+	if !IsNumber(a) || !IsNumber(b) {
 		return nil, operandError("%", a, b)
 	}
 	if isFloat(a) || isFloat(b) {
@@ -255,7 +255,7 @@ func Mod(a, b Value) (Value, error) {
 
 // Pow returns a ** b. A negative base with a fractional exponent gives an Opaque complex.
 func Pow(a, b Value) (Value, error) {
-	if !isNumber(a) || !isNumber(b) {
+	if !IsNumber(a) || !IsNumber(b) {
 		return nil, operandError("** or pow()", a, b)
 	}
 	if !isFloat(a) && !isFloat(b) {
@@ -304,7 +304,7 @@ func Neg(a Value) (Value, error) {
 			return -v, nil
 		}
 	}
-	if !isNumber(a) {
+	if !IsNumber(a) {
 		return nil, Raise("TypeError", "bad operand type for unary -: '%s'", TypeName(a))
 	}
 	return shrink(new(big.Int).Neg(toBig(a))), nil
@@ -316,7 +316,7 @@ func Pos(a Value) (Value, error) {
 		i, _ := small(b)
 		return i, nil
 	}
-	if !isNumber(a) {
+	if !IsNumber(a) {
 		return nil, Raise("TypeError", "bad operand type for unary +: '%s'", TypeName(a))
 	}
 	return a, nil
@@ -324,7 +324,7 @@ func Pos(a Value) (Value, error) {
 
 // Abs returns abs(a).
 func Abs(a Value) (Value, error) {
-	if !isNumber(a) {
+	if !IsNumber(a) {
 		return nil, Raise("TypeError", "bad operand type for abs(): '%s'", TypeName(a))
 	}
 	if f, ok := a.(float64); ok {
@@ -343,7 +343,7 @@ func Compare(op string, a, b Value) (bool, error) {
 		eq, err := EqualErr(a, b)
 		return !eq, err
 	}
-	if isNumber(a) && isNumber(b) {
+	if IsNumber(a) && IsNumber(b) {
 		c, ordered := compareNumbers(a, b)
 		return ordered && ordering(op, c), nil
 	}
@@ -610,7 +610,7 @@ func Fixed(f float64, n int) string {
 
 // Round returns round(v, digits), or round(v) if digits is nil.
 func Round(v, digits Value) (Value, error) {
-	if !isNumber(v) {
+	if !IsNumber(v) {
 		return nil, Raise("TypeError", "type %s doesn't define __round__ method", TypeName(v))
 	}
 	f, floating := v.(float64)

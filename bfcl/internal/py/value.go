@@ -271,7 +271,7 @@ func equal(a, b Value, depth int) (bool, error) {
 	case Named:
 		return x.PyEqual(b), nil
 	}
-	if isNumber(a) && isNumber(b) {
+	if IsNumber(a) && IsNumber(b) {
 		c, ordered := compareNumbers(a, b)
 		return ordered && c == 0, nil
 	}
@@ -290,16 +290,14 @@ func equalItems(x, y []Value, depth int) (bool, error) {
 	return true, nil
 }
 
-func isNumber(v Value) bool {
+// IsNumber is isinstance(v, (int, float)); a bool is an int.
+func IsNumber(v Value) bool {
 	switch v.(type) {
 	case int64, float64, bool, *big.Int:
 		return true
 	}
 	return false
 }
-
-// IsNumber is isinstance(v, (int, float)); a bool is an int.
-func IsNumber(v Value) bool { return isNumber(v) }
 
 // compareNumbers orders two numbers exactly, as Python does for mixed types; ordered is false if
 // one is NaN.
