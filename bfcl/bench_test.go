@@ -2,7 +2,7 @@ package bfcl
 
 import "testing"
 
-// BenchmarkGroundTruth replays all official tasks as policy and as reference with all checks.
+// BenchmarkGroundTruth replays all official tasks as policy and as reference, with all checks.
 func BenchmarkGroundTruth(b *testing.B) {
 	data := official(b)
 	settings := Settings{Data: data, Today: ReleaseDate}

@@ -9,14 +9,14 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-// tool is a method with its class and its place there.
+// tool is a method, its class and its position in that class.
 type tool struct {
 	class  *api.Class
 	method *api.Method
 	index  int
 }
 
-// tools maps every tool name of every class; no name occurs in two classes.
+// tools maps the tool names of all classes; they are unique.
 var tools = sync.OnceValue(func() map[string]tool {
 	m := make(map[string]tool)
 	classes := api.Classes()
@@ -28,11 +28,12 @@ var tools = sync.OnceValue(func() map[string]tool {
 	return m
 })
 
-// unset marks a parameter that no argument has reached yet.
+// unset marks a parameter without an argument.
 type unset struct{}
 
-// bind puts arguments in order of the signature and fills the defaults in, appending to room. The errors are Python's
-// TypeErrors, found in Python's order: unknown and repeated keywords, too many positionals, missing arguments.
+// bind appends the arguments to room in the order of the signature and fills in the defaults.
+// Errors are Python's TypeErrors, checked in Python's order: unknown and repeated keywords, too
+// many positional arguments, missing arguments.
 func bind(t tool, room, args []py.Value, keywords []py.Argument) ([]py.Value, error) {
 	params := t.method.Params
 	bound := room[:0]
@@ -96,7 +97,8 @@ func tooMany(t tool, given int) error {
 	} else if total == 1 {
 		plural = ""
 	}
-	return py.Raise("TypeError", "%s takes %s positional argument%s but %d were given", t.signature(), takes, plural, given+1)
+	return py.Raise("TypeError", "%s takes %s positional argument%s but %d were given", t.signature(), takes,
+		plural, given+1)
 }
 
 func missingArguments(t tool, bound []py.Value, n int) error {

@@ -21,57 +21,59 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-// Version is the release of the official package whose data and behaviour this package has.
+// Version is the release of the official package that this package reproduces.
 const Version = "2026.3.23"
 
-// dataDigest is the SHA-256 over the official files of Version, in the order in which LoadData reads them.
+// dataDigest is the SHA-256 of the official files of Version, in the order in which LoadData reads
+// them.
 const dataDigest = "f5a66194af07cca4970da9c6c7da2bd0c3668270cf463ef98bd97825be372ee5"
 
-// Data is the official benchmark: its tasks, the documents of its tools, and the texts of the long-context category.
-// It may be used by many episodes at once.
+// Data is the official benchmark: its tasks, the documentation of its tools and the texts of the
+// long-context category. It is safe for concurrent use.
 type Data struct {
 	tasks  []*Task
 	byID   map[string]*Task
-	docs   map[string][]ToolDoc // by class, in official order
+	docs   map[string][]ToolDoc // class -> documents, in official order
 	long   map[string]py.Value
 	digest string
 
-	scenes     sync.Map // *Task -> *scene
-	sceneCount atomic.Int64
+	worlds     sync.Map // *Task -> *world
+	worldCount atomic.Int64
 }
 
 // ToolDoc is the official description of one tool.
 type ToolDoc struct {
 	Name string
-	JSON json.RawMessage // the whole document, as it stands in its file
+	JSON json.RawMessage // the whole document, unchanged
 }
 
-// Tasks lists the tasks without faults in official order.
+// Tasks returns the valid tasks in official order.
 func (d *Data) Tasks() []*Task { return d.tasks }
 
-// Task finds a task by id; nil when there is none.
+// Task returns the task with that id, or nil.
 func (d *Data) Task(id string) *Task { return d.byID[id] }
 
-// Docs lists the documents of the tools of one class in official order.
+// Docs returns the tool documents of one class in official order.
 func (d *Data) Docs(class string) []ToolDoc { return d.docs[class] }
 
-// IsVersion is an error unless the data is, byte for byte, that of the release v.
+// IsVersion returns an error unless the data is byte-identical to release v.
 func (d *Data) IsVersion(v string) error {
 	if v != Version {
-		return fmt.Errorf("the benchmark's version %q is not one this program knows; it behaves as %q does", v, Version)
+		return fmt.Errorf("unknown benchmark version %q; this program implements %q", v, Version)
 	}
 	if d.digest != dataDigest {
-		return fmt.Errorf("the benchmark's data is not that of version %s: its SHA-256 is %s, want %s; unpack it again with `make build`", v, d.digest, dataDigest)
+		return fmt.Errorf("the benchmark data is not version %s: got SHA-256 %s, want %s; "+
+			"unpack it again with `make build`", v, d.digest, dataDigest)
 	}
 	return nil
 }
 
-// Fault is one thing that is wrong in the data.
+// Fault is one error in the data files.
 type Fault struct {
 	File  string // path
-	Line  int    // 1-based; 0 when the whole file is meant
-	Field string // "question[2][0].content"; "" when the whole line is meant
-	Text  string // what is wrong, and what would be right
+	Line  int    // 1-based; 0 for the whole file
+	Field string // "question[2][0].content"; "" for the whole line
+	Text  string // the value found and the value expected
 }
 
 func (f Fault) Error() string {
@@ -86,7 +88,7 @@ func (f Fault) Error() string {
 	return b.String() + ": " + f.Text
 }
 
-// Faults is the error of LoadData: every fault, in order of files and lines.
+// Faults is the error of LoadData: all faults, ordered by file and line.
 type Faults []Fault
 
 func (f Faults) Error() string {
@@ -97,12 +99,13 @@ func (f Faults) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// LoadData reads the official files from a folder: BFCL_v4_multi_turn_<category>.json, the answers of the same names in
-// possible_answer, multi_turn_func_doc and long_context.json. A damaged record is left out and named in the error,
-// which is of type Faults; the data holds all the others, so both results may be used.
+// LoadData reads the official files from a folder: BFCL_v4_multi_turn_<category>.json, the answers
+// of the same names in possible_answer, multi_turn_func_doc and long_context.json. It skips damaged
+// records and reports them in an error of type Faults; the data returned with it contains all other
+// records.
 func LoadData(dir string) (*Data, error) {
 	if _, err := os.Stat(dir); err != nil {
-		return nil, fmt.Errorf("the benchmark's data: %w; `make build` unpacks it into .deps/bfcl", err)
+		return nil, fmt.Errorf("load the benchmark data: %w; `make build` unpacks it into .deps/bfcl", err)
 	}
 	l := &loader{dir: dir, data: &Data{byID: map[string]*Task{}, docs: map[string][]ToolDoc{}}}
 	l.readLong()
@@ -111,7 +114,8 @@ func LoadData(dir string) (*Data, error) {
 		l.readCategory(category)
 	}
 	l.checkDocumented()
-	l.data.digest = hex.EncodeToString(l.hash(nil))
+	digest := sha256.Sum256(l.sum)
+	l.data.digest = hex.EncodeToString(digest[:])
 	assignFamilies(l.data.tasks)
 	if len(l.faults) > 0 {
 		return l.data, l.faults
@@ -119,14 +123,14 @@ func LoadData(dir string) (*Data, error) {
 	return l.data, nil
 }
 
-// loader reads the files and collects what is wrong in them.
+// loader reads the files and collects their faults.
 type loader struct {
 	dir    string
 	data   *Data
 	faults Faults
 	sum    []byte // digests of the files read so far
 
-	undocumented []*api.Class // their document files are not there
+	undocumented []*api.Class // classes without a document file
 }
 
 func (l *loader) fault(file string, line int, field, format string, args ...any) {
@@ -142,11 +146,6 @@ func (l *loader) read(file string) ([]byte, bool) {
 	digest := sha256.Sum256(raw)
 	l.sum = append(l.sum, digest[:]...)
 	return raw, true
-}
-
-func (l *loader) hash([]byte) []byte {
-	digest := sha256.Sum256(l.sum)
-	return digest[:]
 }
 
 // longConstants are the constants of long_context.json that the classes read.
@@ -170,7 +169,7 @@ func (l *loader) readLong() {
 	}
 	d, ok := v.(*py.Dict)
 	if !ok {
-		l.fault(file, 0, "", "it is a %s, want an object of constants", py.TypeName(v))
+		l.fault(file, 0, "", "got %s, want an object of constants", py.TypeName(v))
 		return
 	}
 	l.data.long = make(map[string]py.Value, d.Len())
@@ -186,7 +185,7 @@ func (l *loader) readLong() {
 	api.PrepareLong(l.data.long)
 }
 
-// lines calls f with every line of a JSON Lines file that is not blank.
+// lines calls f with every non-blank line of a JSON Lines file.
 func lines(raw []byte, f func(line int, text []byte)) {
 	for n := 1; len(raw) > 0; n++ {
 		text, rest, _ := bytes.Cut(raw, []byte("\n"))
@@ -199,11 +198,11 @@ func lines(raw []byte, f func(line int, text []byte)) {
 
 func docFile(c *api.Class) string { return "multi_turn_func_doc/" + c.DocFile + ".json" }
 
-// checkDocumented finds classes that tasks involve and no file documents; a class of other data needs none here.
+// checkDocumented reports classes that the tasks use and no file documents.
 func (l *loader) checkDocumented() {
 	for _, class := range l.undocumented {
 		if slices.ContainsFunc(l.data.tasks, func(t *Task) bool { return slices.Contains(t.Classes, class.Name) }) {
-			l.fault(docFile(class), 0, "", "there is no such file; it documents the functions of class %s", class.Name)
+			l.fault(docFile(class), 0, "", "file not found; it documents the functions of class %s", class.Name)
 		}
 	}
 }
@@ -230,7 +229,7 @@ func (l *loader) readDocs() {
 			}
 			switch {
 			case doc.Name == nil:
-				l.fault(file, line, "name", "it is missing")
+				l.fault(file, line, "name", "missing")
 			case tools()[*doc.Name].class != class:
 				l.fault(file, line, "name", "class %s has no function %q", class.Name, *doc.Name)
 			case known[*doc.Name]:
@@ -248,28 +247,28 @@ func (l *loader) readDocs() {
 	}
 }
 
-// maxScenes bounds how many loaded initial states a Data keeps.
-const maxScenes = 4096
+// maxWorlds limits the number of cached initial states.
+const maxWorlds = 4096
 
-// scene gives the loaded initial state of a task and keeps it for later episodes of the same Task.
-func (d *Data) scene(t *Task, today time.Time) (*scene, error) {
+// world returns the loaded initial state of a task. It caches the state for later episodes.
+func (d *Data) world(t *Task, today time.Time) (*world, error) {
 	if d == nil {
-		return newScene(t, nil, today)
+		return newWorld(t, nil, today)
 	}
-	if s, ok := d.scenes.Load(t); ok && s.(*scene).today.Equal(today) {
-		return s.(*scene), nil
+	if w, ok := d.worlds.Load(t); ok && w.(*world).today.Equal(today) {
+		return w.(*world), nil
 	}
-	s, err := newScene(t, d.long, today)
-	if err == nil && d.sceneCount.Load() < maxScenes {
-		if _, known := d.scenes.Swap(t, s); !known {
-			d.sceneCount.Add(1)
+	w, err := newWorld(t, d.long, today)
+	if err == nil && d.worldCount.Load() < maxWorlds {
+		if _, known := d.worlds.Swap(t, w); !known {
+			d.worldCount.Add(1)
 		}
 	}
-	return s, err
+	return w, err
 }
 
-// toolOrder lists all tools of a task's classes in official order. Without data it is the order of the class table,
-// which is the same.
+// toolOrder returns all tools of a task's classes in official order. Without data it uses the class
+// table, which has the same order.
 func (d *Data) toolOrder(t *Task) []string {
 	var names []string
 	for _, name := range t.Classes {
@@ -289,7 +288,7 @@ func (d *Data) toolOrder(t *Task) []string {
 	return names
 }
 
-// printed is the list of the documents of some tools of a task as Python prints it, or "" where they are not known.
+// printed returns the documents of the tools as a Python list, or "" if they are unknown.
 func (d *Data) printed(t *Task, tools []string) string {
 	if d == nil {
 		return ""
@@ -315,7 +314,6 @@ func (d *Data) printed(t *Task, tools []string) string {
 	return "[" + strings.Join(texts, ", ") + "]"
 }
 
-// readCategory reads the questions and answers of one category.
 func (l *loader) readCategory(category string) {
 	name := "BFCL_v4_multi_turn_" + category + ".json"
 	questions, ok := l.read(name)
@@ -334,7 +332,7 @@ func (l *loader) readCategory(category string) {
 			return
 		}
 		if first, twice := seen[q.id]; twice {
-			l.fault(name, line, "id", "%s stands in line %d already", q.id, first)
+			l.fault(name, line, "id", "%s is already in line %d", q.id, first)
 			return
 		}
 		seen[q.id] = line
@@ -360,7 +358,6 @@ func (l *loader) readCategory(category string) {
 	})
 }
 
-// question is one line of a question file; answer one of an answer file.
 type question struct {
 	id       string
 	turns    []string
@@ -374,7 +371,7 @@ type answer struct {
 	turns [][]string
 }
 
-// fields reads one line as an object and reports what cannot be.
+// fields reads one line as a JSON object and reports errors.
 func (l *loader) fields(file string, line int, text []byte) (*py.Dict, map[string]json.RawMessage, bool) {
 	v, err := py.FromJSON(text)
 	if err != nil {
@@ -383,7 +380,7 @@ func (l *loader) fields(file string, line int, text []byte) (*py.Dict, map[strin
 	}
 	d, ok := v.(*py.Dict)
 	if !ok {
-		l.fault(file, line, "", "the line is a %s, want an object", py.TypeName(v))
+		l.fault(file, line, "", "got %s, want an object", py.TypeName(v))
 		return nil, nil, false
 	}
 	var raw map[string]json.RawMessage
@@ -394,11 +391,11 @@ func (l *loader) fields(file string, line int, text []byte) (*py.Dict, map[strin
 	return d, raw, true
 }
 
-// field gets a field of type T, or reports that it is missing or of another type.
+// field returns a field of type T; it reports a missing field or another type.
 func field[T any](l *loader, file string, line int, d *py.Dict, name, want string) (T, bool) {
 	v, ok := d.GetStr(name)
 	if !ok {
-		l.fault(file, line, name, "it is missing, want %s", want)
+		l.fault(file, line, name, "missing, want %s", want)
 		var none T
 		return none, false
 	}
@@ -408,16 +405,9 @@ func field[T any](l *loader, file string, line int, d *py.Dict, name, want strin
 func typed[T any](l *loader, file string, line int, v py.Value, name, want string) (T, bool) {
 	t, ok := v.(T)
 	if !ok {
-		l.fault(file, line, name, "it is %s %s, want %s", article(py.TypeName(v)), py.TypeName(v), want)
+		l.fault(file, line, name, "got %s, want %s", py.TypeName(v), want)
 	}
 	return t, ok
-}
-
-func article(noun string) string {
-	if strings.ContainsAny(noun[:1], "aeiou") {
-		return "an"
-	}
-	return "a"
 }
 
 // texts reads a list of strings.
@@ -435,7 +425,7 @@ func texts(l *loader, file string, line int, v py.Value, name string) ([]string,
 	return out, ok
 }
 
-// readQuestion checks one question by itself. The id is there even when something else is wrong.
+// readQuestion reads and checks one question. It sets the id even if it returns false.
 func (l *loader) readQuestion(file string, line int, text []byte, category string) (q question, ok bool) {
 	before := len(l.faults)
 	d, raw, ok := l.fields(file, line, text)
@@ -453,7 +443,7 @@ func (l *loader) readQuestion(file string, line int, text []byte, category strin
 	q.id = id
 	l.readTurns(file, line, d, &q)
 	if list, ok := d.GetStr("involved_classes"); !ok {
-		l.fault(file, line, "involved_classes", "it is missing, want a list of class names")
+		l.fault(file, line, "involved_classes", "missing, want a list of class names")
 	} else if q.classes, ok = texts(l, file, line, list, "involved_classes"); ok {
 		l.checkClasses(file, line, q.classes)
 	}
@@ -462,7 +452,7 @@ func (l *loader) readQuestion(file string, line int, text []byte, category strin
 		config.Each(func(k, v py.Value) bool {
 			typed[*py.Dict](l, file, line, v, "initial_config."+py.Str(k), "an object")
 			if _, known := api.Lookup(py.Str(k)); !known {
-				l.fault(file, line, "initial_config."+py.Str(k), "there is no such class")
+				l.fault(file, line, "initial_config."+py.Str(k), "unknown class")
 			}
 			return true
 		})
@@ -478,14 +468,14 @@ func isNumber(s string) bool {
 
 func (l *loader) checkClasses(file string, line int, classes []string) {
 	if len(classes) == 0 {
-		l.fault(file, line, "involved_classes", "it is empty, want at least one class name")
+		l.fault(file, line, "involved_classes", "empty, want at least one class name")
 	}
 	for i, name := range classes {
 		at := fmt.Sprintf("involved_classes[%d]", i)
 		if _, known := api.Lookup(name); !known {
-			l.fault(file, line, at, "there is no class %q", name)
+			l.fault(file, line, at, "unknown class %q", name)
 		} else if slices.Contains(classes[:i], name) {
-			l.fault(file, line, at, "class %q is named twice", name)
+			l.fault(file, line, at, "duplicate class %q", name)
 		}
 	}
 }
@@ -496,7 +486,7 @@ func (l *loader) readTurns(file string, line int, d *py.Dict, q *question) {
 		return
 	}
 	if len(turns.Items) == 0 {
-		l.fault(file, line, "question", "it is empty, want at least one turn")
+		l.fault(file, line, "question", "empty, want at least one turn")
 	}
 	for i, v := range turns.Items {
 		at := fmt.Sprintf("question[%d]", i)
@@ -513,11 +503,11 @@ func (l *loader) readTurns(file string, line int, d *py.Dict, q *question) {
 			}
 			role, ok := field[string](l, file, line, message, "role", "a string")
 			if ok && role != "user" {
-				l.fault(file, line, at+"[0].role", "it is %q, want \"user\"", role)
+				l.fault(file, line, at+"[0].role", "got %q, want \"user\"", role)
 			}
 			content, found := message.GetStr("content")
 			if !found {
-				l.fault(file, line, at+"[0].content", "it is missing, want a string")
+				l.fault(file, line, at+"[0].content", "missing, want a string")
 			} else {
 				user, _ = typed[string](l, file, line, content, at+"[0].content", "a string")
 			}
@@ -540,13 +530,13 @@ func (l *loader) readMissed(file string, line int, d *py.Dict, q *question) {
 		at := "missed_function." + py.Str(k)
 		turn, err := strconv.Atoi(py.Str(k))
 		if err != nil || turn < 0 || turn >= len(q.turns) {
-			l.fault(file, line, at, "the key is not a turn of the question, want 0 to %d", len(q.turns)-1)
+			l.fault(file, line, at, "the key is not a turn index, want 0 to %d", len(q.turns)-1)
 			return true
 		}
 		names, _ := texts(l, file, line, v, at)
 		for i, name := range names {
 			if t, known := tools()[name]; !known || !slices.Contains(q.classes, t.class.Name) {
-				l.fault(file, line, fmt.Sprintf("%s[%d]", at, i), "function %q belongs to no involved class", name)
+				l.fault(file, line, fmt.Sprintf("%s[%d]", at, i), "function %q does not belong to the involved classes", name)
 			}
 		}
 		q.revealed[turn] = names
@@ -554,7 +544,7 @@ func (l *loader) readMissed(file string, line int, d *py.Dict, q *question) {
 	})
 }
 
-// readAnswers reads an answer file; nil when it cannot be read at all.
+// readAnswers returns nil if it cannot read the file.
 func (l *loader) readAnswers(file string) map[string]answer {
 	raw, ok := l.read(file)
 	if !ok {
@@ -571,7 +561,7 @@ func (l *loader) readAnswers(file string) map[string]answer {
 			return
 		}
 		if first, twice := answers[id]; twice {
-			l.fault(file, line, "id", "%s stands in line %d already", id, first.line)
+			l.fault(file, line, "id", "%s is already in line %d", id, first.line)
 			return
 		}
 		list, ok := field[*py.List](l, file, line, d, "ground_truth", "a list of turns")
@@ -591,16 +581,17 @@ func (l *loader) readAnswers(file string) map[string]answer {
 	return answers
 }
 
-// join makes the task of a question and its answer, and checks what needs both.
+// join builds the task of a question and its answer, and checks them against each other.
 func (l *loader) join(file string, line int, q question, answerFile string, a answer) {
 	before := len(l.faults)
 	if len(a.turns) != len(q.turns) {
-		l.fault(answerFile, a.line, "ground_truth", "it has %d turns, the question has %d", len(a.turns), len(q.turns))
+		l.fault(answerFile, a.line, "ground_truth", "got %d turns, want %d as in the question", len(a.turns), len(q.turns))
 		return
 	}
 	cut := strings.LastIndexByte(q.id, '_')
 	number, _ := strconv.Atoi(q.id[cut+1:])
-	t := &Task{ID: q.id, Category: strings.TrimPrefix(q.id[:cut], "multi_turn_"), Number: number, Classes: q.classes, InitialConfig: q.config}
+	t := &Task{ID: q.id, Category: strings.TrimPrefix(q.id[:cut], "multi_turn_"), Number: number,
+		Classes: q.classes, InitialConfig: q.config}
 	for i := range q.turns {
 		truth := a.turns[i]
 		if truth == nil {
@@ -613,7 +604,7 @@ func (l *loader) join(file string, line int, q question, answerFile string, a an
 			}
 		}
 	}
-	if _, err := newScene(t, l.data.long, time.Time{}); err != nil {
+	if _, err := newWorld(t, l.data.long, time.Time{}); err != nil {
 		l.fault(file, line, "initial_config", "%v", err)
 	}
 	if len(l.faults) == before {
@@ -622,18 +613,18 @@ func (l *loader) join(file string, line int, q question, answerFile string, a an
 	}
 }
 
-// callFault says what is wrong with a ground-truth call; "" when nothing is.
+// callFault describes the error in a ground-truth call; "" if it is valid.
 func callFault(t *Task, call string) string {
 	a, ok := readAction(call)
 	if !ok {
-		return fmt.Sprintf("%q is not a call of a function by its name", call)
+		return fmt.Sprintf("%q is not a call of a function by name", call)
 	}
 	known, ok := tools()[a.name]
 	if !ok {
-		return fmt.Sprintf("there is no function %q", a.name)
+		return fmt.Sprintf("unknown function %q", a.name)
 	}
 	if !slices.Contains(t.Classes, known.class.Name) {
-		return fmt.Sprintf("function %q belongs to %s, which is not among the involved classes", a.name, known.class.Name)
+		return fmt.Sprintf("function %q belongs to %s, which is not an involved class", a.name, known.class.Name)
 	}
 	args := map[string]bool{}
 	for _, arg := range a.args {

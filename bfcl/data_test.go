@@ -29,7 +29,7 @@ func TestOfficialDataIsTheKnownRelease(t *testing.T) {
 	}
 }
 
-// damaged copies the official data and changes one file of it, or leaves it out where the change leaves nothing.
+// damaged copies the official data with one changed file; an empty file is omitted.
 func damaged(t *testing.T, file string, change func(text string) string) string {
 	t.Helper()
 	from, to := fixtures.Benchmark(t), t.TempDir()
@@ -74,8 +74,8 @@ func changeLine(n int, from, to string) func(string) string {
 	}
 }
 
-// Each damage is found with file, line and field, and costs no more than its own task.
-func TestDamagedDataIsNamedAndTheRestStillLoads(t *testing.T) {
+// Each fault is reported with file, line and field, and removes only its own task.
+func TestDamagedDataIsReportedAndTheRestLoads(t *testing.T) {
 	const base, answers = "BFCL_v4_multi_turn_base.json", "possible_answer/BFCL_v4_multi_turn_base.json"
 	whole := len(official(t).Tasks())
 	for name, tc := range map[string]struct {
@@ -91,7 +91,7 @@ func TestDamagedDataIsNamedAndTheRestStillLoads(t *testing.T) {
 			return strings.Join(lines, "\n")
 		}, base + ":5: ", "not JSON", 1},
 		"unknown class": {base, changeLine(3, `"involved_classes": ["`, `"involved_classes": ["No`),
-			base + ":3: involved_classes[0]: ", "there is no class", 1},
+			base + ":3: involved_classes[0]: ", "unknown class", 1},
 		"missing answer": {answers, func(s string) string {
 			lines := strings.Split(s, "\n")
 			return strings.Join(append(lines[:9], lines[10:]...), "\n")
@@ -101,11 +101,11 @@ func TestDamagedDataIsNamedAndTheRestStillLoads(t *testing.T) {
 			return strings.Join(append(lines[:9], lines[10:]...), "\n")
 		}, answers + ":10: id: ", "not the id of a readable question", 1},
 		"wrong turn count": {answers, changeLine(7, `"ground_truth": [`, `"ground_truth": [[], `),
-			answers + ":7: ground_truth: ", "turns, the question has", 1},
+			answers + ":7: ground_truth: ", "as in the question", 1},
 		"unknown function": {answers, changeLine(1, `cd(folder`, `chdir(folder`),
-			answers + ":1: ground_truth[0][0]: ", `there is no function "chdir"`, 1},
+			answers + ":1: ground_truth[0][0]: ", `unknown function "chdir"`, 1},
 		"function of another class": {answers, changeLine(1, `cd(folder='document')`, `get_watchlist()`),
-			answers + ":1: ground_truth[0][0]: ", "not among the involved classes", 1},
+			answers + ":1: ground_truth[0][0]: ", "not an involved class", 1},
 		"unknown parameter": {answers, changeLine(1, `cd(folder=`, `cd(directory=`),
 			answers + ":1: ground_truth[0][0]: ", `no parameter "directory"`, 1},
 		"call that is no call": {answers, changeLine(1, `cd(folder='document')`, `cd(folder='document'`),
@@ -128,14 +128,17 @@ func TestDamagedDataIsNamedAndTheRestStillLoads(t *testing.T) {
 		"duplicate id": {base, func(s string) string {
 			lines := strings.Split(s, "\n")
 			return strings.Join(append([]string{lines[0]}, lines...), "\n")
-		}, base + ":2: id: ", "stands in line 1 already", 0},
+		}, base + ":2: id: ", "already in line 1", 0},
 		"id of another file": {base, changeLine(6, `"multi_turn_base_5"`, `"multi_turn_miss_param_5"`),
 			base + ":6: id: ", "not an id of this file", 1},
-		"withheld function of another class": {"BFCL_v4_multi_turn_miss_func.json", changeLine(1, `"missed_function": {"3": ["`, `"missed_function": {"3": ["un`),
-			"BFCL_v4_multi_turn_miss_func.json:1: missed_function.3[0]: ", "no involved class", 1},
-		"reveal in no turn": {"BFCL_v4_multi_turn_miss_func.json", changeLine(1, `"missed_function": {"3"`, `"missed_function": {"93"`),
+		"withheld function of another class": {"BFCL_v4_multi_turn_miss_func.json",
+			changeLine(1, `"missed_function": {"3": ["`, `"missed_function": {"3": ["un`),
+			"BFCL_v4_multi_turn_miss_func.json:1: missed_function.3[0]: ", "does not belong", 1},
+		"reveal in no turn": {"BFCL_v4_multi_turn_miss_func.json",
+			changeLine(1, `"missed_function": {"3"`, `"missed_function": {"93"`),
 			"BFCL_v4_multi_turn_miss_func.json:1: missed_function.93: ", "not a turn", 1},
-		"document of a function that does not exist": {"multi_turn_func_doc/math_api.json", changeLine(1, `"name": "`, `"name": "not_`),
+		"document of a function that does not exist": {"multi_turn_func_doc/math_api.json",
+			changeLine(1, `"name": "`, `"name": "not_`),
 			"multi_turn_func_doc/math_api.json:1: name: ", "has no function", 0},
 		"documents missing": {"multi_turn_func_doc/math_api.json", func(string) string { return "" },
 			"multi_turn_func_doc/math_api.json: ", "documents the functions of class MathAPI", 0},
@@ -168,8 +171,9 @@ func TestDamagedDataIsNamedAndTheRestStillLoads(t *testing.T) {
 	}
 }
 
-func TestMissingFolderSaysWhatToDo(t *testing.T) {
-	if _, err := LoadData(filepath.Join(t.TempDir(), "none")); err == nil || !strings.Contains(err.Error(), "make build") {
+func TestErrorOfAMissingFolderNamesMakeBuild(t *testing.T) {
+	if _, err := LoadData(filepath.Join(t.TempDir(), "none")); err == nil ||
+		!strings.Contains(err.Error(), "make build") {
 		t.Errorf("got %v, want an error that names make build", err)
 	}
 	data, err := LoadData(t.TempDir())

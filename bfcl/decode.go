@@ -6,8 +6,9 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-// DecodeQwen is the official decoder of Qwen's function-calling format: JSON objects with name and arguments between
-// <tool_call> and </tool_call>, each on lines of their own. What is not JSON is skipped; other shapes are errors.
+// DecodeQwen decodes Qwen's function-calling format like the official decoder: JSON objects with
+// name and arguments between <tool_call> and </tool_call>, each tag on its own line. It skips
+// invalid JSON; other shapes are errors.
 func DecodeQwen(text string) ([]string, error) {
 	const before, after = "<tool_call>\n", "\n</tool_call>"
 	var items []py.Value
@@ -42,8 +43,9 @@ func DecodeQwen(text string) ([]string, error) {
 	return calls, nil
 }
 
-// DecodeLlama31 is the official decoder of Llama 3.1's function-calling format: JSON objects with name and parameters
-// separated by semicolons or, without any semicolon, one Python expression.
+// DecodeLlama31 decodes Llama 3.1's function-calling format like the official decoder: JSON objects
+// with name and parameters, separated by semicolons, or one Python expression if the text has no
+// semicolon.
 func DecodeLlama31(text string) ([]string, error) {
 	text = strings.ReplaceAll(text, "<|python_tag|>", "")
 	var items []py.Value
@@ -81,7 +83,8 @@ func DecodeLlama31(text string) ([]string, error) {
 	return calls, nil
 }
 
-// jsonCall writes name(k=repr(v),...) from an object; textual arguments may be JSON themselves.
+// jsonCall writes an object as name(k=repr(v),...). If textual is true, a string of arguments may
+// itself be JSON.
 func jsonCall(item py.Value, key string, textual bool) (string, error) {
 	name, err := py.GetItem(item, "name")
 	if err != nil {

@@ -1,11 +1,13 @@
-// Package bfcl is the multi-turn part of the Berkeley Function-Calling Leaderboard (v4), offline and in Go: tasks,
-// episodes, verdicts, the paper's reward, splits and decoders. It gives the same result strings, states and verdicts as
-// the official Python code.
+// Package bfcl implements the multi-turn part of the Berkeley Function-Calling Leaderboard (v4)
+// offline and in Go: tasks, episodes, verdicts, the paper's reward, splits and decoders. Result
+// strings, states and verdicts are identical to those of the official Python code.
 //
-// A Task is one problem with its ground truth. LoadData reads the official ones; a Task may also come from elsewhere
-// (package drill). Task.Start gives an Episode: feed it the policy's calls step by step with Step, read User and Tools,
-// and ask for the Verdict at the end. Decode... turns model text into calls. Score sums verdicts up by category.
+// Start with LoadData, which reads the official tasks; package drill generates others. Task.Start
+// returns an Episode: pass the policy's calls to Step, read User and Tools, and call Verdict at
+// the end. DecodeQwen and DecodeLlama31 parse model output into calls. Tally aggregates verdicts
+// by category, and PaperSplit and FamilySplit divide tasks.
 //
-// What Python does with values is in internal/py, what the eight classes do is in internal/api. bfcl/SPEC.md describes
-// the behaviour of the official code (ShishirPatil/gorilla, commit 6ea57973), and comments cite its sections.
+// Package internal/py implements Python's values, internal/api the eight simulated classes, and
+// golden replays recorded runs of the official code. bfcl/SPEC.md describes the behaviour of that
+// code (ShishirPatil/gorilla, commit 6ea57973); comments cite its sections.
 package bfcl

@@ -8,21 +8,21 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-// CallJSON takes a call of the form name(k=v, ...) apart: the tool's name and its arguments as a JSON object in the
-// order of the call, as function-calling formats write them. It undoes what DecodeQwen and DecodeLlama31 do. Positional
-// arguments get their names from the tool's signature. An error says why a text has no such form: it is not one call by
-// name, an argument has no name, or its value is no literal that JSON can hold.
+// CallJSON splits a call of the form name(k=v, ...) into the tool's name and its arguments as a
+// JSON object in the order of the call. It is the inverse of DecodeQwen and DecodeLlama31.
+// Positional arguments get their names from the tool's signature. Text that is not one call by
+// name, unnamed arguments and values that JSON cannot represent are errors.
 func CallJSON(call string) (name string, arguments json.RawMessage, err error) {
 	a, ok := readAction(call)
 	if !ok {
-		return "", nil, fmt.Errorf("call %q: it is not a call of a tool by its name", call)
+		return "", nil, fmt.Errorf("call %q: not a call of a tool by name", call)
 	}
 	var b strings.Builder
 	b.WriteByte('{')
 	for i, arg := range a.args {
 		switch {
 		case arg.name == "":
-			return "", nil, fmt.Errorf("call %q: argument %d has no name, and the tool has no parameter there", call, i+1)
+			return "", nil, fmt.Errorf("call %q: argument %d exceeds the tool's parameters", call, i+1)
 		case arg.expr != "":
 			return "", nil, fmt.Errorf("call %q: argument %s is an expression, not a value", call, arg.name)
 		}
@@ -41,7 +41,7 @@ func CallJSON(call string) (name string, arguments json.RawMessage, err error) {
 	}
 	b.WriteByte('}')
 	if !json.Valid([]byte(b.String())) {
-		return "", nil, fmt.Errorf("call %q: JSON has no infinity and no NaN", call)
+		return "", nil, fmt.Errorf("call %q: JSON cannot represent infinity and NaN", call)
 	}
 	return a.name, json.RawMessage(b.String()), nil
 }

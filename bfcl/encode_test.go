@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestCallJSONIsUndoneByTheDecoders(t *testing.T) {
+func TestDecodersInvertCallJSON(t *testing.T) {
 	for call, want := range map[string]string{
 		"ls(a=True)":                           `{"a": true}`,
 		"pwd()":                                `{}`,
@@ -18,7 +18,8 @@ func TestCallJSONIsUndoneByTheDecoders(t *testing.T) {
 			t.Errorf("%s: got %s, %v, want %s", call, args, err, want)
 			continue
 		}
-		qwen, err := DecodeQwen("<tool_call>\n{\"name\": \"" + name + "\", \"arguments\": " + string(args) + "}\n</tool_call>")
+		qwen, err := DecodeQwen("<tool_call>\n{\"name\": \"" + name + "\", \"arguments\": " + string(args) +
+			"}\n</tool_call>")
 		if err != nil || len(qwen) != 1 {
 			t.Fatalf("%s: decoded %v, %v", call, qwen, err)
 		}
@@ -29,11 +30,11 @@ func TestCallJSONIsUndoneByTheDecoders(t *testing.T) {
 	}
 }
 
-func TestCallJSONSaysWhyACallHasNoJSON(t *testing.T) {
+func TestErrorsOfCallJSONNameTheReason(t *testing.T) {
 	for call, want := range map[string]string{
 		"no call":               "not a call",
 		"a.b(c=1)":              "not a call",
-		"pwd(1)":                "has no name",
+		"pwd(1)":                "exceeds",
 		"cd(folder=pwd())":      "an expression",
 		"mean(numbers={1, 2})":  "numbers",
 		"mean(numbers=[1e999])": "infinity",

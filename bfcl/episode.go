@@ -14,41 +14,42 @@ import (
 // RevealRequest is the user message of a reveal turn in the official driver.
 const RevealRequest = "I have updated some more functions you can choose from. What about now?"
 
-// OfficialMaxSteps is how many executed steps one turn may have; the step after it abandons the episode (bfcl/SPEC.md 9).
+// OfficialMaxSteps is the number of executed steps per turn; the next step abandons the episode
+// (bfcl/SPEC.md 9).
 const OfficialMaxSteps = 20
 
-// Settings are what the episodes of a task depend on besides the task.
+// Settings configure the episodes of a task.
 type Settings struct {
-	Data      *Data     // where the long-context texts and the official tool order come from; may be nil for drills
-	Today     time.Time // the date verify_traveler_information goes by; zero is the real date
-	ModelName string    // shows only in instance names; "" is "model"
-	MaxSteps  int       // executed steps a turn may have before the next one abandons the episode; 0 is the official 20
-	MaxCalls  int       // calls a turn may have; further ones are not executed and abandon the episode; 0 is no limit
+	Data      *Data     // long-context texts and official tool order; may be nil for drills
+	Today     time.Time // date used by verify_traveler_information; zero means the real date
+	ModelName string    // part of instance names only; "" means "model"
+	MaxSteps  int       // executed steps per turn; the next one abandons the episode; 0 means 20
+	MaxCalls  int       // calls per turn; more calls are not executed and abandon the episode; 0 means no limit
 }
 
-// Episode is one task being played: the policy's side as it goes, and the reference's side one turn behind. It is not
-// safe for concurrent use; different episodes are independent of each other.
+// Episode is the execution of one task: the policy's instances, and the reference's, which are one
+// turn behind. It is not safe for concurrent use; episodes are independent of each other.
 type Episode struct {
 	task             *Task
 	settings         Settings
-	model, reference *side
+	model, reference *instances
 
 	differing [][]string // per class, the attributes that differed at the last comparison
 
 	turn   int
 	steps  int // executed in this turn
-	called int // calls executed in this turn
+	called int // executed in this turn
 	stop   string
 
 	results []string    // of the policy, all turns so far
 	calls   []string    // of the policy, all turns so far
-	checks  []TurnCheck // of the turns played so far
-	turns   int         // turns that the record of the policy has
+	checks  []TurnCheck // of the turns completed so far
+	turns   int         // turns in the policy's record
 
 	unsupported int // calls of the policy outside the supported subset of Python
 }
 
-// Start begins an episode. It fails when the task's initial state cannot be loaded.
+// Start begins an episode. It returns an error if the task's initial state cannot be loaded.
 func (t *Task) Start(s Settings) (*Episode, error) {
 	if s.ModelName == "" {
 		s.ModelName = "model"
@@ -61,7 +62,7 @@ func (t *Task) Start(s Settings) (*Episode, error) {
 		today = time.Now()
 	}
 	today = time.Date(today.Year(), today.Month(), today.Day(), 0, 0, 0, 0, time.UTC)
-	sc, err := s.Data.scene(t, today)
+	w, err := s.Data.world(t, today)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +74,8 @@ func (t *Task) Start(s Settings) (*Episode, error) {
 		calls += len(t.Turns[i].GroundTruth)
 	}
 	return &Episode{
-		task: t, settings: s, model: sc.side(s.ModelName), reference: sc.side(s.ModelName + "_ground_truth"),
+		task: t, settings: s,
+		model: w.start(s.ModelName), reference: w.start(s.ModelName + "_ground_truth"),
 		results: make([]string, 0, calls), calls: make([]string, 0, calls), checks: make([]TurnCheck, 0, len(t.Turns)),
 		differing: make([][]string, len(t.Classes)),
 	}, nil
@@ -81,16 +83,16 @@ func (t *Task) Start(s Settings) (*Episode, error) {
 
 func taskError(t *Task, text string) error { return fmt.Errorf("task %s: %s", t.ID, text) }
 
-// Task is the task being played.
+// Task returns the task of the episode.
 func (e *Episode) Task() *Task { return e.task }
 
-// Turn is the index of the current turn; after the end, of the last one played.
+// Turn returns the index of the current turn; after the end, of the last turn.
 func (e *Episode) Turn() int { return min(e.turn, len(e.task.Turns)-1) }
 
-// User is the request of the current turn. At a reveal turn, which has none, it is what the official driver sends to models
-// that are prompted with their tools: the documents of the revealed ones as Python prints them, and a fixed sentence
-// (bfcl/SPEC.md 9). A conversation that goes on cannot change the tools at its beginning. Without the benchmark's data
-// it is the sentence alone.
+// User returns the request of the current turn. A reveal turn has none; its request is the list of
+// revealed tool documents as Python prints them and RevealRequest (bfcl/SPEC.md 9), because a
+// conversation cannot change the tools of its system prompt. Without official data it is
+// RevealRequest alone.
 func (e *Episode) User() string {
 	turn := e.task.Turns[e.Turn()]
 	if turn.User != "" || len(turn.Revealed) == 0 {
@@ -103,8 +105,8 @@ func (e *Episode) User() string {
 	return docs + "\n" + RevealRequest
 }
 
-// Tools lists the names of the tools offered now: the involved classes' in official order without those withheld; those
-// revealed so far stand at the end.
+// Tools returns the names of the tools on offer: those of the task's classes in official order
+// without the withheld ones, then those revealed so far.
 func (e *Episode) Tools() []string {
 	var shown, late []string
 	withheld := map[string]bool{}
@@ -124,11 +126,12 @@ func (e *Episode) Tools() []string {
 	return append(shown, late...)
 }
 
-// ErrDone is what Step gives after the episode has ended.
+// ErrDone is returned by Step after the end of the episode.
 var ErrDone = errors.New("the episode has ended")
 
-// Step executes one step of the policy. It returns one result text per executed call and how many calls raised an
-// exception. No calls, or one empty call, yield the turn. A step beyond the limit abandons the episode.
+// Step executes one step of the policy. It returns one result per executed call and the number of
+// exceptions. A step without calls, or with one empty call, ends the turn. A step beyond the limit
+// abandons the episode.
 func (e *Episode) Step(calls []string) (results []string, errs int, err error) {
 	outcomes, err := e.Execute(calls)
 	if len(outcomes) > 0 {
@@ -143,7 +146,7 @@ func (e *Episode) Step(calls []string) (results []string, errs int, err error) {
 	return results, errs, err
 }
 
-// Execute is Step with whole outcomes. It returns ErrDone after the end of the episode.
+// Execute is Step with complete outcomes.
 func (e *Episode) Execute(calls []string) ([]Outcome, error) {
 	if e.stop != "" {
 		return nil, ErrDone
@@ -155,12 +158,12 @@ func (e *Episode) Execute(calls []string) ([]Outcome, error) {
 	return e.step(calls), nil
 }
 
-// EmptyStep reports whether the official code treats a step as no response: no call, or one empty call.
+// EmptyStep reports whether the official code treats a step as no response: no call, or one empty
+// call.
 func EmptyStep(calls []string) bool {
 	return len(calls) == 0 || len(calls) == 1 && calls[0] == ""
 }
 
-// step executes calls; an empty call gets the error that Python raises for it.
 func (e *Episode) step(calls []string) []Outcome {
 	limited := false
 	if m := e.settings.MaxCalls; m > 0 && e.called+len(calls) > m {
@@ -184,7 +187,7 @@ func (e *Episode) step(calls []string) []Outcome {
 	return outcomes
 }
 
-// endTurn plays the reference's turn and compares.
+// endTurn executes the reference's turn and compares the states.
 func (e *Episode) endTurn() {
 	e.checks = append(e.checks, e.check(e.reference, e.turn, e.steps == 0))
 	e.turn++
@@ -195,16 +198,16 @@ func (e *Episode) endTurn() {
 	}
 }
 
-// State returns the public state of the policy's side as JSON, one object per class of the task, in the form of the
-// golden trajectories (SPEC.md).
+// State returns the public state of the policy's instances as JSON, one object per class of the
+// task, in the format of the golden trajectories (SPEC.md).
 func (e *Episode) State() ([]json.RawMessage, error) { return e.encode(api.Instance.State) }
 
-// Private returns the private attributes of the policy's side, in the form of State.
+// Private returns the private attributes of the policy's instances, in the format of State.
 func (e *Episode) Private() ([]json.RawMessage, error) { return e.encode(api.Instance.Private) }
 
 func (e *Episode) encode(attrs func(api.Instance) []api.Attr) ([]json.RawMessage, error) {
-	states := make([]json.RawMessage, len(e.model.instances))
-	for i, in := range e.model.instances {
+	states := make([]json.RawMessage, len(e.model.list))
+	for i, in := range e.model.list {
 		text, err := stateJSON(attrs(in))
 		if err != nil {
 			return nil, fmt.Errorf("task %s: state of %s: %w", e.task.ID, e.task.Classes[i], err)
@@ -214,13 +217,14 @@ func (e *Episode) encode(attrs func(api.Instance) []api.Attr) ([]json.RawMessage
 	return states, nil
 }
 
-// Done is true once no step may follow.
+// Done reports whether the episode has ended.
 func (e *Episode) Done() bool { return e.stop != "" }
 
-// Stop is "" while the episode runs, "done" after the last turn, "turn_limit" when it was abandoned.
+// Stop returns "" while the episode runs, "done" after the last turn, "turn_limit" if it was
+// abandoned.
 func (e *Episode) Stop() string { return e.stop }
 
-// Clone copies the episode. Both go on independently, with the same random numbers.
+// Clone returns an independent copy that continues with the same random numbers.
 func (e *Episode) Clone() *Episode {
 	c := *e
 	c.model = e.model.clone(&py.Memo{})
@@ -232,10 +236,8 @@ func (e *Episode) Clone() *Episode {
 	return &c
 }
 
-// untouched is true when instance i is as it was at the last comparison.
-func (s *side) untouched(i int) bool { return !s.touched[i] && !s.entangled }
-
-// equalInstances compares the public attributes of two instances of one class and names those that differ, in order.
+// equalInstances compares the public attributes of two instances of one class and returns the names
+// of those that differ, in order.
 func equalInstances(a, b api.Instance) (differing []string) {
 	x, y := a.State(), b.State()
 	for i := range x {

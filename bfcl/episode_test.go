@@ -11,10 +11,11 @@ import (
 	"testing"
 )
 
-// filesTask is a small task of our own: two turns with calls, one reveal, one turn without calls.
+// filesTask returns a small task: two turns with calls, one reveal, one turn without calls.
 func filesTask() *Task {
 	return &Task{
-		ID: "own_base_1", Category: "base", Number: 1, Family: "own_1", Classes: []string{"GorillaFileSystem", "MathAPI"},
+		ID: "own_base_1", Category: "base", Number: 1, Family: "own_1",
+		Classes: []string{"GorillaFileSystem", "MathAPI"},
 		InitialConfig: json.RawMessage(`{"GorillaFileSystem": {"root": {"home": {"type": "directory", "contents": {
 			"docs": {"type": "directory", "contents": {}}, "a.txt": {"type": "file", "content": "one\ntwo"}}}}}}`),
 		Turns: []Turn{
@@ -50,14 +51,15 @@ func TestEpisodeFollowsTheDriver(t *testing.T) {
 		t.Error("wc is offered before its reveal")
 	}
 	results, errs, err := e.Step([]string{"mv(source='a.txt', destination='docs')", "nope()"})
-	if err != nil || errs != 1 || len(results) != 2 || results[1] != "Error during execution: name 'nope' is not defined" {
+	if err != nil || errs != 1 || len(results) != 2 ||
+		results[1] != "Error during execution: name 'nope' is not defined" {
 		t.Errorf("got results %q, %d errors, %v", results, errs, err)
 	}
 	steps(t, e, nil)
 	if e.Turn() != 1 || e.User() != "How many lines has it?" {
 		t.Errorf("after the first turn: turn %d, user %q", e.Turn(), e.User())
 	}
-	steps(t, e, []string{""}) // one empty call yields as well
+	steps(t, e, []string{""}) // one empty call also ends the turn
 	if tools := e.Tools(); e.User() != RevealRequest || tools[len(tools)-1] != "wc" {
 		t.Errorf("reveal turn: user %q, tools %v", e.User(), tools)
 	}
@@ -75,29 +77,37 @@ func TestEpisodeFollowsTheDriver(t *testing.T) {
 	}
 }
 
-// What the verdict must say for a few trajectories of the small task, each one turn's steps per line.
 func TestVerdictsOfSmallTrajectories(t *testing.T) {
-	const mv, cd, wc, add = "mv(source='a.txt', destination='docs')", "cd(folder='docs')", "wc(file_name='a.txt')", "add(a=1, b=2)"
+	const mv, cd = "mv(source='a.txt', destination='docs')", "cd(folder='docs')"
+	const wc, add = "wc(file_name='a.txt')", "add(a=1, b=2)"
 	for name, tc := range map[string]struct {
 		turns     [][][]string
 		errorType string
 		turn      int
 		reward    float64
 	}{
-		"ground truth":                  {[][][]string{{{mv}}, {}, {{cd, wc}}, {{add}}}, "", -1, 1},
-		"call in the empty turn":        {[][][]string{{{mv}}, {{"pwd()"}}, {{cd}, {wc}}, {{add}}}, "", -1, 1},
-		"everything early":              {[][][]string{{{mv, cd, wc, add}}, {}, {}, {}}, ErrEmptyTurn, 2, 1},
-		"read early, turn not empty":    {[][][]string{{{mv, cd, wc, add}}, {}, {{"pwd()"}}, {{"pwd()"}}}, "", -1, 1},
-		"nothing":                       {[][][]string{{}, {}, {}, {}}, ErrEmptyTurn, 0, 0},
-		"state differs":                 {[][][]string{{{mv, "touch(file_name='x')"}}, {}, {{cd, wc}}, {{add}}}, ErrStateMismatch, 0, 0},
-		"state differs and is mended":   {[][][]string{{{mv, "touch(file_name='x')"}}, {}, {{"rm(file_name='x')", cd, wc}}, {{add}}}, ErrStateMismatch, 0, 1},
-		"last result missing":           {[][][]string{{{mv}}, {}, {{cd, wc}}, {{"add(a=1, b=1)"}}}, ErrResponseMismatch, 3, 0},
-		"too few turns":                 {[][][]string{{{mv}}}, ErrForceTerminated, -1, 0},
-		"too many turns":                {[][][]string{{{mv}}, {}, {{cd, wc}}, {{add}}, {}}, ErrForceTerminated, -1, 1},
-		"qualified name is no action":   {[][][]string{{{mv}}, {}, {{cd, wc}}, {{"add(a=1, b=2)", "MathAPI.add(a=1, b=2)"}}}, "", -1, 1},
-		"argument beyond the signature": {[][][]string{{{mv}}, {}, {{cd, wc}}, {{"add(1, 2, 3)"}}}, ErrResponseMismatch, 3, 1},
-		"equal value of another kind":   {[][][]string{{{mv}}, {}, {{cd, wc}}, {{"add(a=True, b=2.0)"}}}, ErrResponseMismatch, 3, 1},
-		"unsupported expression":        {[][][]string{{{mv}}, {}, {{cd, wc}}, {{"add(a=1, b=1+1)"}}}, ErrResponseMismatch, 3, 0},
+		"ground truth":               {[][][]string{{{mv}}, {}, {{cd, wc}}, {{add}}}, "", -1, 1},
+		"call in the empty turn":     {[][][]string{{{mv}}, {{"pwd()"}}, {{cd}, {wc}}, {{add}}}, "", -1, 1},
+		"everything early":           {[][][]string{{{mv, cd, wc, add}}, {}, {}, {}}, ErrEmptyTurn, 2, 1},
+		"read early, turn not empty": {[][][]string{{{mv, cd, wc, add}}, {}, {{"pwd()"}}, {{"pwd()"}}}, "", -1, 1},
+		"nothing":                    {[][][]string{{}, {}, {}, {}}, ErrEmptyTurn, 0, 0},
+		"state differs": {[][][]string{{{mv, "touch(file_name='x')"}}, {}, {{cd, wc}}, {{add}}},
+			ErrStateMismatch, 0, 0},
+		"state differs and is mended": {[][][]string{{{mv, "touch(file_name='x')"}}, {},
+			{{"rm(file_name='x')", cd, wc}}, {{add}}}, ErrStateMismatch, 0, 1},
+		"last result missing": {[][][]string{{{mv}}, {}, {{cd, wc}}, {{"add(a=1, b=1)"}}},
+			ErrResponseMismatch, 3, 0},
+		"too few turns": {[][][]string{{{mv}}}, ErrForceTerminated, -1, 0},
+		"too many turns": {[][][]string{{{mv}}, {}, {{cd, wc}}, {{add}}, {}}, ErrForceTerminated,
+			-1, 1},
+		"qualified name is no action": {[][][]string{{{mv}}, {}, {{cd, wc}},
+			{{"add(a=1, b=2)", "MathAPI.add(a=1, b=2)"}}}, "", -1, 1},
+		"argument beyond the signature": {[][][]string{{{mv}}, {}, {{cd, wc}}, {{"add(1, 2, 3)"}}},
+			ErrResponseMismatch, 3, 1},
+		"equal value of another kind": {[][][]string{{{mv}}, {}, {{cd, wc}}, {{"add(a=True, b=2.0)"}}},
+			ErrResponseMismatch, 3, 1},
+		"unsupported expression": {[][][]string{{{mv}}, {}, {{cd, wc}}, {{"add(a=1, b=1+1)"}}},
+			ErrResponseMismatch, 3, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, _, err := filesTask().Play(Settings{}, tc.turns)
@@ -108,7 +118,8 @@ func TestVerdictsOfSmallTrajectories(t *testing.T) {
 			if want := strings.Count(name, "unsupported"); v.UnsupportedCalls != want {
 				t.Errorf("got %d unsupported calls, want %d", v.UnsupportedCalls, want)
 			}
-			if v.ErrorType != tc.errorType || v.Official != (tc.errorType == "") || v.Turn != tc.turn || v.Reward != tc.reward {
+			if v.ErrorType != tc.errorType || v.Official != (tc.errorType == "") || v.Turn != tc.turn ||
+				v.Reward != tc.reward {
 				t.Errorf("got official %v, %q, turn %d, reward %v (state %v, action %v); want %q, turn %d, reward %v",
 					v.Official, v.ErrorType, v.Turn, v.Reward, v.RState, v.RAction, tc.errorType, tc.turn, tc.reward)
 			}
@@ -130,7 +141,8 @@ func TestStepLimitAbandonsExceptInTheLastTurn(t *testing.T) {
 	}
 
 	e = start(t, filesTask(), Settings{MaxSteps: 2})
-	steps(t, e, []string{"mv(source='a.txt', destination='docs')"}, nil, nil, []string{"cd(folder='docs')", "wc(file_name='a.txt')"}, nil,
+	steps(t, e, []string{"mv(source='a.txt', destination='docs')"}, nil, nil,
+		[]string{"cd(folder='docs')", "wc(file_name='a.txt')"}, nil,
 		[]string{"add(a=1, b=2)"}, []string{"pwd()"}, []string{"pwd()"})
 	if v := e.Verdict(); e.Stop() != "turn_limit" || !v.Official {
 		t.Errorf("abandoned in the last turn: stop %q, verdict %+v, want it judged normally", e.Stop(), v)
@@ -149,7 +161,8 @@ func TestVerdictOfARunningEpisodeChangesNothing(t *testing.T) {
 	if v := e.Verdict(); v.ErrorType != ErrForceTerminated {
 		t.Errorf("in the first turn: got %+v", v)
 	}
-	steps(t, e, nil, nil, []string{"cd(folder='docs')", "wc(file_name='a.txt')"}, nil, []string{"add(a=1, b=2)"}, nil)
+	steps(t, e, nil, nil, []string{"cd(folder='docs')", "wc(file_name='a.txt')"}, nil,
+		[]string{"add(a=1, b=2)"}, nil)
 	if v := e.Verdict(); !v.Official || v.Reward != 1 {
 		t.Errorf("at the end: got %+v", v)
 	}
@@ -171,7 +184,7 @@ func TestTaskRoundTripsThroughJSON(t *testing.T) {
 	}
 }
 
-func TestTasksThatCannotStartSayWhy(t *testing.T) {
+func TestTasksThatCannotStartNameTheReason(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*Task)
 		says   string
@@ -179,22 +192,26 @@ func TestTasksThatCannotStartSayWhy(t *testing.T) {
 		"unknown class":     {func(t *Task) { t.Classes = []string{"Nope"} }, "unknown class Nope"},
 		"broken config":     {func(t *Task) { t.InitialConfig = json.RawMessage(`{`) }, "initial_config"},
 		"config not a dict": {func(t *Task) { t.InitialConfig = json.RawMessage(`[]`) }, "want an object"},
-		"scenario a text":   {func(t *Task) { t.InitialConfig = json.RawMessage(`{"GorillaFileSystem": "x"}`) }, "want an object"},
-		"root without name": {func(t *Task) { t.InitialConfig = json.RawMessage(`{"GorillaFileSystem": {"root": {}}}`) }, "IndexError"},
-		"no turns":          {func(t *Task) { t.Turns = nil }, "no turns"},
-		"long, no data":     {func(t *Task) { t.Category = "long_context" }, "long-context constant"},
+		"scenario a text": {func(t *Task) { t.InitialConfig = json.RawMessage(`{"GorillaFileSystem": "x"}`) },
+			"want an object"},
+		"root without name": {func(t *Task) {
+			t.InitialConfig = json.RawMessage(`{"GorillaFileSystem": {"root": {}}}`)
+		}, "IndexError"},
+		"no turns":      {func(t *Task) { t.Turns = nil }, "no turns"},
+		"long, no data": {func(t *Task) { t.Category = "long_context" }, "long-context constant"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			task := filesTask()
 			tc.change(task)
-			if _, err := task.Start(Settings{}); err == nil || !strings.Contains(err.Error(), tc.says) || !strings.Contains(err.Error(), task.ID) {
+			if _, err := task.Start(Settings{}); err == nil || !strings.Contains(err.Error(), tc.says) ||
+				!strings.Contains(err.Error(), task.ID) {
 				t.Errorf("got %v, want an error that names the task and says %q", err, tc.says)
 			}
 		})
 	}
 }
 
-// playTruth plays what is left of the ground truth.
+// playTruth executes the rest of the ground truth.
 func playTruth(t testing.TB, e *Episode) Verdict {
 	t.Helper()
 	for !e.Done() {
@@ -215,8 +232,8 @@ func stateText(t testing.TB, e *Episode) string {
 	return fmt.Sprintf("%s", state)
 }
 
-// A clone made at any turn goes its own way: junk done to it leaves the original as it was, and both can be played to
-// the end with the results of the ground truth.
+// Invalid calls on a clone of any turn leave the original unchanged, and both reach the ground truth's
+// verdict.
 func TestClonesAreIndependentAndComplete(t *testing.T) {
 	data := official(t)
 	settings := Settings{Data: data, Today: ReleaseDate}
@@ -250,8 +267,8 @@ func TestClonesAreIndependentAndComplete(t *testing.T) {
 	}
 }
 
-// A thousand episodes at once, several of each task, give what they give alone. Worth running under the race detector.
-func TestConcurrentEpisodesDoNotMeet(t *testing.T) {
+// A thousand concurrent episodes, several per task, have the results of sequential ones.
+func TestConcurrentEpisodesAreIndependent(t *testing.T) {
 	tasks, settings := []*Task{filesTask()}, Settings{}
 	if !testing.Short() {
 		data := official(t)
@@ -262,7 +279,7 @@ func TestConcurrentEpisodesDoNotMeet(t *testing.T) {
 	begin := make(chan struct{})
 	for i := range 1000 {
 		task := tasks[i*13%len(tasks)]
-		if i%4 > 0 { // three of four play the same few tasks
+		if i%4 > 0 { // three of four share a few tasks
 			task = tasks[i%4*29%len(tasks)]
 		}
 		group.Add(1)
@@ -298,7 +315,6 @@ func TestConcurrentEpisodesDoNotMeet(t *testing.T) {
 	group.Wait()
 }
 
-// str of an mpmath number shows fewer digits than its repr.
 func TestIndexedLogarithmPrintsWithItsOwnDigits(t *testing.T) {
 	e := start(t, mathTask(), Settings{})
 	for call, want := range map[string]string{
@@ -313,11 +329,13 @@ func TestIndexedLogarithmPrintsWithItsOwnDigits(t *testing.T) {
 }
 
 func TestTwoEpisodesOfOneTaskShareNothing(t *testing.T) {
-	task := &Task{ID: "tweets", Category: "base", Classes: []string{"TwitterAPI"}, InitialConfig: json.RawMessage(`{}`),
-		Turns: []Turn{{User: "x", GroundTruth: []string{}}}}
+	task := &Task{ID: "tweets", Category: "base", Classes: []string{"TwitterAPI"},
+		InitialConfig: json.RawMessage(`{}`),
+		Turns:         []Turn{{User: "x", GroundTruth: []string{}}}}
 	const login = "authenticate_twitter(username='john', password='john123')"
 	a, b := start(t, task, Settings{}), start(t, task, Settings{})
-	first, _, err := a.Step([]string{login, "post_tweet(content='x')", "mention(tweet_id=0, mentioned_usernames=['@a'])", "post_tweet(content='y')"})
+	first, _, err := a.Step([]string{login, "post_tweet(content='x')",
+		"mention(tweet_id=0, mentioned_usernames=['@a'])", "post_tweet(content='y')"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -339,11 +357,13 @@ func TestTwoEpisodesOfOneTaskShareNothing(t *testing.T) {
 func TestRevealTurnsShowTheDocumentsOfTheirTools(t *testing.T) {
 	data := &Data{docs: map[string][]ToolDoc{"GorillaFileSystem": {
 		{"ls", json.RawMessage(`{"name": "ls"}`)},
-		{"wc", json.RawMessage(`{"name": "wc", "parameters": {"type": "dict", "required": ["file"], "default": null, "a": "it's"}}`)},
+		{"wc", json.RawMessage(`{"name": "wc", "parameters": {"type": "dict", "required": ["file"], ` +
+			`"default": null, "a": "it's"}}`)},
 	}}}
 	e := start(t, filesTask(), Settings{Data: data})
 	steps(t, e, nil, nil)
-	want := `[{'name': 'wc', 'parameters': {'type': 'dict', 'required': ['file'], 'default': None, 'a': "it's"}}]` + "\n" + RevealRequest
+	want := `[{'name': 'wc', 'parameters': {'type': 'dict', 'required': ['file'], 'default': None, ` +
+		`'a': "it's"}}]` + "\n" + RevealRequest
 	if got := e.User(); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

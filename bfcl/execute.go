@@ -10,15 +10,16 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-// scene is what all sides of all episodes of one task begin with. It is never changed once made.
-type scene struct {
+// world is the loaded initial state of a task. It is immutable; every episode starts from clones.
+type world struct {
 	task      *Task
 	today     time.Time
-	instances []api.Instance // loaded, one per class of the task
+	instances []api.Instance // one per class of the task
 }
 
-// newScene loads the initial state of a task. long may be nil unless the task is of the category long_context.
-func newScene(t *Task, long map[string]py.Value, today time.Time) (*scene, error) {
+// newWorld loads the initial state of a task. long may be nil unless the task is of the category
+// long_context.
+func newWorld(t *Task, long map[string]py.Value, today time.Time) (*world, error) {
 	config := py.NewDict()
 	if len(t.InitialConfig) > 0 {
 		v, err := py.FromJSON(t.InitialConfig)
@@ -27,10 +28,10 @@ func newScene(t *Task, long map[string]py.Value, today time.Time) (*scene, error
 		}
 		var ok bool
 		if config, ok = v.(*py.Dict); !ok {
-			return nil, taskError(t, "initial_config is a "+py.TypeName(v)+", want an object of class names")
+			return nil, taskError(t, "initial_config is "+py.TypeName(v)+", want an object of class names")
 		}
 	}
-	s := &scene{task: t, today: today}
+	w := &world{task: t, today: today}
 	shared := api.NewShared(long, today)
 	for _, name := range t.Classes {
 		class, ok := api.Lookup(name)
@@ -41,31 +42,31 @@ func newScene(t *Task, long map[string]py.Value, today time.Time) (*scene, error
 		var scenario *py.Dict
 		if v, ok := config.GetStr(name); ok {
 			if scenario, ok = v.(*py.Dict); !ok {
-				return nil, taskError(t, "initial_config."+name+" is a "+py.TypeName(v)+", want an object")
+				return nil, taskError(t, "initial_config."+name+" is "+py.TypeName(v)+", want an object")
 			}
 		}
 		if err := instance.Load(scenario, shared, t.longContext()); err != nil {
 			return nil, taskError(t, "initial_config."+name+": "+err.Error())
 		}
-		s.instances = append(s.instances, instance)
+		w.instances = append(w.instances, instance)
 	}
-	return s, nil
+	return w, nil
 }
 
 func (t *Task) longContext() bool { return strings.Contains(t.Category, "long_context") }
 
-// side is one of the two sets of instances of an episode: the policy's or the reference's.
-type side struct {
-	scene     *scene
-	name      string // what instance names begin with, without the class
-	instances []api.Instance
+// instances are the simulated objects of one side of an episode: the policy's or the reference's.
+type instances struct {
+	world *world
+	name  string         // prefix of instance names, without the class
+	list  []api.Instance // one per class of the task
 
-	// touched tells which instances had a call since the last comparison. Once an expression was evaluated, instances may
-	// share values, and all count as touched from then on.
+	// touched marks instances with a call since the last comparison. An evaluated expression may
+	// make instances share values; from then on all count as touched.
 	touched   []bool
 	entangled bool
 
-	// Memory that calls use one after the other.
+	// Buffers that calls reuse.
 	plain    py.PlainCall
 	bound    []py.Value
 	args     [2]py.Value
@@ -73,34 +74,35 @@ type side struct {
 	room     [8]py.Value
 }
 
-func newSide(sc *scene, name string) *side {
-	s := &side{scene: sc, name: name, instances: make([]api.Instance, len(sc.instances)), touched: make([]bool, len(sc.instances))}
-	s.plain.Args, s.plain.Keywords, s.bound = s.args[:0], s.keywords[:0], s.room[:0]
-	return s
-}
-
-// side gives fresh instances. The model name only shows in instance names.
-func (s *scene) side(model string) *side {
-	fresh := newSide(s, model)
-	for i, in := range s.instances {
-		fresh.instances[i] = in.Clone(nil)
+// start returns new instances. The name is part of instance names only.
+func (w *world) start(name string) *instances {
+	fresh := newInstances(w, name)
+	for i, instance := range w.instances {
+		fresh.list[i] = instance.Clone(nil)
 	}
 	return fresh
 }
 
-func (s *side) clone(m *py.Memo) *side {
-	c := newSide(s.scene, s.name)
-	for i, in := range s.instances {
-		c.instances[i] = in.Clone(m)
+func newInstances(w *world, name string) *instances {
+	n := len(w.instances)
+	in := &instances{world: w, name: name, list: make([]api.Instance, n), touched: make([]bool, n)}
+	in.plain.Args, in.plain.Keywords, in.bound = in.args[:0], in.keywords[:0], in.room[:0]
+	return in
+}
+
+func (in *instances) clone(m *py.Memo) *instances {
+	c := newInstances(in.world, in.name)
+	for i, instance := range in.list {
+		c.list[i] = instance.Clone(m)
 	}
-	copy(c.touched, s.touched)
-	c.entangled = s.entangled
+	copy(c.touched, in.touched)
+	c.entangled = in.entangled
 	return c
 }
 
-// instanceName is the variable that holds the instance of a class in the official executor.
-func (s *side) instanceName(class string) string {
-	name := s.name + "_eval_" + s.scene.task.ID + "_" + class + "_instance"
+// instanceName returns the official executor's variable name for the instance of a class.
+func (in *instances) instanceName(class string) string {
+	name := in.name + "_eval_" + in.world.task.ID + "_" + class + "_instance"
 	return strings.Map(func(r rune) rune {
 		if r == '_' || unicode.IsLetter(r) || unicode.IsNumber(r) {
 			return r
@@ -109,32 +111,35 @@ func (s *side) instanceName(class string) string {
 	}, name)
 }
 
-// find gives the tool of that name and which instance it belongs to; -1 when there is no such tool or its class is not
-// involved.
-func (s *side) find(name string) (tool, int) {
+// untouched reports whether instance i is unchanged since the last comparison.
+func (in *instances) untouched(i int) bool { return !in.touched[i] && !in.entangled }
+
+// find returns a tool and the index of its instance, or -1 if the tool is unknown or its class is
+// not part of the task.
+func (in *instances) find(name string) (tool, int) {
 	t, ok := tools()[name]
 	if !ok {
 		return t, -1
 	}
-	return t, slices.Index(s.scene.task.Classes, t.class.Name)
+	return t, slices.Index(in.world.task.Classes, t.class.Name)
 }
 
 // Outcome is the result of one call.
 type Outcome struct {
-	Text      string // result string, as the policy sees it
-	Exception string // Python exception class; "" when the call returned
+	Text      string // result string, as the policy receives it
+	Exception string // Python exception class; "" if the call returned
 	Type      string // Python type of the returned value; "" after an exception
 }
 
 // Unsupported reports whether the call is valid Python that this package does not evaluate.
 func (o Outcome) Unsupported() bool { return o.Exception == py.UnsupportedClass }
 
-// run executes one call string (bfcl/SPEC.md 5). Side effects made before an exception stay.
-func (s *side) run(call string) Outcome {
-	v, err := s.value(call)
+// run executes one call string (bfcl/SPEC.md 5). Side effects before an exception persist.
+func (in *instances) run(call string) Outcome {
+	v, err := in.value(call)
 	text := ""
 	if err == nil {
-		text, err = py.ResultErr(v)
+		text, err = py.Result(v)
 	}
 	if err != nil {
 		e := py.AsException(err)
@@ -143,21 +148,21 @@ func (s *side) run(call string) Outcome {
 	return Outcome{Text: text, Type: py.TypeName(v)}
 }
 
-func (s *side) value(call string) (py.Value, error) {
-	if !rewritesText(call) && s.plain.Read(call) {
-		if t, i := s.find(s.plain.Name); i >= 0 {
-			bound, err := bind(t, s.bound, s.plain.Args, s.plain.Keywords)
+func (in *instances) value(call string) (py.Value, error) {
+	if !rewritesText(call) && in.plain.Read(call) {
+		if t, i := in.find(in.plain.Name); i >= 0 {
+			bound, err := bind(t, in.bound, in.plain.Args, in.plain.Keywords)
 			if err != nil {
 				return nil, err
 			}
-			s.bound = bound
-			s.touched[i] = true
-			return s.instances[i].Call(t.index, bound)
+			in.bound = bound
+			in.touched[i] = true
+			return in.list[i].Call(t.index, bound)
 		}
 	}
 	text := rewrite(call, func(name string) string {
-		if t, i := s.find(name); i >= 0 {
-			return s.instanceName(t.class.Name)
+		if t, i := in.find(name); i >= 0 {
+			return in.instanceName(t.class.Name)
 		}
 		return ""
 	})
@@ -168,6 +173,6 @@ func (s *side) value(call string) (py.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.entangled = true
-	return py.Eval(e, scope{s})
+	in.entangled = true
+	return py.Eval(e, scope{in})
 }

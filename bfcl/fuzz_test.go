@@ -10,22 +10,32 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-// seeds are calls in ordinary and in unusual spellings.
+// seeds are calls in common and in unusual spellings.
 var seeds = []string{
-	"cd(folder='docs')", "ls(a=True)", "mv(source='a', destination='b')", "cp('a', 'a')\nfind()\ndu()", "echo(content=1, file_name='f')\nsort('f')",
-	"add(a=1, b=-2.5e3)", "mean(numbers=[1, 2, 3,])", "logarithm(8, 2, 10)", "power(2, 0.5)", "square_root(2, 30)", "power(-8, 1/3)",
-	"authenticate_twitter('john', 'john123')\npost_tweet('x')\nmention(10, 'ab')\npost_tweet('y', tags=get_tweet(10)['tags'])",
-	"ticket_login('a', 'b')\ncreate_ticket(title='t', priority=3)\nedit_ticket(1, {'priority': get_ticket(1)})\nget_ticket(1)",
-	"message_login('USR001')\nsend_message(receiver_id='USR002', message='a (b) c')\nview_messages_sent()\ndelete_message('USR002')",
-	"trading_login('a', 'b')\nplace_order('Buy', 'AAPL', 1, 2)\nget_order_details(12446)\nfund_account(1e308)\nget_watchlist()\nget_transaction_history('2024-01-01')",
-	"authenticate_travel('a','b','c','d','e','f')\nget_all_credit_cards()\nget_flight_cost('SFO', 'LAX', '2024-1-1', 'first')\ncompute_exchange_rate('USD', 'EUR', 1)",
-	"startEngine('START')\nlockDoors(unlock=False, door=['driver'])\npressBrakePedal(1)\nfillFuelTank(10)\ndisplayCarStatus('fuel')\nset_navigation(1)",
-	"[add(1, 2)['result'], {1: (2,), 1.0: None}][0:1]", "f(**{'a': 1})", "lambda x: x", "'%s' % 1", "1 if 2 else 3", "((((", "x = 1", "-" + "1", "0x_f", "\"\\u12\"",
-	"tail('f', -1)", "ls().keys()", "print('x')", "exit()", "cd(folder='a (cd (b')", "cd (folder = \"it's\")", "add(a=1, a=2)", "add(1, 2, 3)", "add(self=1)", "nope",
+	"cd(folder='docs')", "ls(a=True)", "mv(source='a', destination='b')",
+	"cp('a', 'a')\nfind()\ndu()", "echo(content=1, file_name='f')\nsort('f')",
+	"add(a=1, b=-2.5e3)", "mean(numbers=[1, 2, 3,])", "logarithm(8, 2, 10)", "power(2, 0.5)",
+	"square_root(2, 30)", "power(-8, 1/3)",
+	"authenticate_twitter('john', 'john123')\npost_tweet('x')\nmention(10, 'ab')\n" +
+		"post_tweet('y', tags=get_tweet(10)['tags'])",
+	"ticket_login('a', 'b')\ncreate_ticket(title='t', priority=3)\n" +
+		"edit_ticket(1, {'priority': get_ticket(1)})\nget_ticket(1)",
+	"message_login('USR001')\nsend_message(receiver_id='USR002', message='a (b) c')\n" +
+		"view_messages_sent()\ndelete_message('USR002')",
+	"trading_login('a', 'b')\nplace_order('Buy', 'AAPL', 1, 2)\nget_order_details(12446)\n" +
+		"fund_account(1e308)\nget_watchlist()\nget_transaction_history('2024-01-01')",
+	"authenticate_travel('a','b','c','d','e','f')\nget_all_credit_cards()\n" +
+		"get_flight_cost('SFO', 'LAX', '2024-1-1', 'first')\ncompute_exchange_rate('USD', 'EUR', 1)",
+	"startEngine('START')\nlockDoors(unlock=False, door=['driver'])\npressBrakePedal(1)\n" +
+		"fillFuelTank(10)\ndisplayCarStatus('fuel')\nset_navigation(1)",
+	"[add(1, 2)['result'], {1: (2,), 1.0: None}][0:1]", "f(**{'a': 1})", "lambda x: x",
+	"'%s' % 1", "1 if 2 else 3", "((((", "x = 1", "-" + "1", "0x_f", "\"\\u12\"",
+	"tail('f', -1)", "ls().keys()", "print('x')", "exit()", "cd(folder='a (cd (b')",
+	"cd (folder = \"it's\")", "add(a=1, a=2)", "add(1, 2, 3)", "add(self=1)", "nope",
 }
 
-// FuzzClass runs lines of calls on one class, with and without long context: nothing may panic, the state must print, a
-// clone must equal its original, and the same calls must give the same results again.
+// FuzzClass executes lines of calls on one class, with and without long context: nothing panics, the
+// state prints, a clone equals its original, and repeated calls give identical results.
 func FuzzClass(f *testing.F) {
 	for i, s := range seeds {
 		f.Add(i%8, s)
@@ -35,7 +45,8 @@ func FuzzClass(f *testing.F) {
 	f.Fuzz(func(t *testing.T, which int, text string) {
 		classes := api.Classes()
 		class := classes[(which%len(classes)+len(classes))%len(classes)].Name
-		task := &Task{ID: "fuzz_1", Category: "base", Classes: []string{class}, InitialConfig: json.RawMessage(`{}`), Turns: []Turn{{}}}
+		task := &Task{ID: "fuzz_1", Category: "base", Classes: []string{class},
+			InitialConfig: json.RawMessage(`{}`), Turns: []Turn{{}}}
 		if which%2 != 0 {
 			task.Category = "long_context"
 		}
@@ -59,37 +70,49 @@ func FuzzClass(f *testing.F) {
 			}
 		}
 		c := e.Clone()
-		state, err := stateJSON(e.model.instances[0].State())
-		copied, err2 := stateJSON(c.model.instances[0].State())
+		state, err := stateJSON(e.model.list[0].State())
+		copied, err2 := stateJSON(c.model.list[0].State())
 		if err != nil || err2 != nil || state != copied {
 			t.Errorf("state %s (%v), of the clone %s (%v)", state, err, copied, err2)
 		}
 		for _, call := range lines {
 			c.model.run(call)
 		}
-		if after, _ := stateJSON(e.model.instances[0].State()); after != state {
+		if after, _ := stateJSON(e.model.list[0].State()); after != state {
 			t.Error("calls on a clone changed its original")
 		}
 		e.Verdict()
 	})
 }
 
-// testConstants are long-context constants of our own, short and of the right kinds.
+// testConstants returns short long-context constants of the correct types.
 func testConstants() map[string]py.Value {
 	list := func(items ...py.Value) py.Value { return py.NewList(items...) }
+	dict := func(kv ...py.Value) py.Value { return py.NewDict(kv...) }
 	m := map[string]py.Value{
-		"WATCH_LIST_EXTENSION": list("X", py.Ellipsis), "TRANSACTION_HISTORY_EXTENSION": list(py.NewDict("type", "deposit", "amount", 1.5, "timestamp", "2024-01-01 10:00:00")),
-		"MA_5_EXTENSION": list(1.5, 2.5), "MA_20_EXTENSION": list(3.5), "TECHNOLOGY_EXTENSION": list("X"), "AUTOMOBILE_EXTENSION": list("Y"),
-		"ORDER_DETAIL_EXTENSION": py.NewDict("overview", "{symbol} is here"), "FILE_CONTENT_EXTENSION": " and more", "POPULATE_FILE_EXTENSION": list("i.jpg", "j.jpg"),
-		"CAR_STATUS_METADATA_EXTENSION": "a car", "LONG_WEATHER_EXTENSION": py.NewDict("-1_day", py.NewDict("uvIndex", int64(6))), "PARKING_BRAKE_INSTRUCTION": "pull",
-		"INTERMEDIARY_CITIES": list("A", "B"), "CREDIT_CARD_EXTENSION": py.NewDict("123", py.NewDict("card_number", "123", "balance", 5.0)),
-		"BOOKING_RECORD_EXTENSION": py.NewDict("b1", py.NewDict("card_id", "123", "travel_cost", 5.0)), "FILES_TAIL_USED": list("log.txt"),
+		"WATCH_LIST_EXTENSION":          list("X", py.Ellipsis),
+		"TRANSACTION_HISTORY_EXTENSION": list(dict("type", "deposit", "timestamp", "2024-01-01 10:00:00")),
+		"MA_5_EXTENSION":                list(1.5, 2.5),
+		"MA_20_EXTENSION":               list(3.5),
+		"TECHNOLOGY_EXTENSION":          list("X"),
+		"AUTOMOBILE_EXTENSION":          list("Y"),
+		"ORDER_DETAIL_EXTENSION":        dict("overview", "{symbol} is here"),
+		"FILE_CONTENT_EXTENSION":        " and more",
+		"POPULATE_FILE_EXTENSION":       list("i.jpg", "j.jpg"),
+		"CAR_STATUS_METADATA_EXTENSION": "a car",
+		"LONG_WEATHER_EXTENSION":        dict("-1_day", dict("uvIndex", int64(6))),
+		"PARKING_BRAKE_INSTRUCTION":     "pull",
+		"INTERMEDIARY_CITIES":           list("A", "B"),
+		"CREDIT_CARD_EXTENSION":         dict("123", dict("card_number", "123", "balance", 5.0)),
+		"BOOKING_RECORD_EXTENSION":      dict("b1", dict("card_id", "123", "travel_cost", 5.0)),
+		"FILES_TAIL_USED":               list("log.txt"),
 	}
 	api.PrepareLong(m)
 	return m
 }
 
-// FuzzBinding binds made-up arguments to every tool: it gives one value per parameter or a TypeError.
+// FuzzBinding binds random arguments to every tool: the result is one value per parameter or a
+// TypeError.
 func FuzzBinding(f *testing.F) {
 	f.Add("cd(1, folder=2)")
 	f.Add("cd(x=1)")
@@ -117,12 +140,13 @@ func FuzzBinding(f *testing.F) {
 			return
 		}
 		if len(bound) != len(known.method.Params) {
-			t.Errorf("%q on %s: %d values for %d parameters", call, known.method.Name, len(bound), len(known.method.Params))
+			t.Errorf("%q on %s: %d values for %d parameters", call, known.method.Name, len(bound),
+				len(known.method.Params))
 		}
 	})
 }
 
-// FuzzDecoders feeds model text to the three decoders; what they give must run without a panic.
+// FuzzDecoders decodes model text and executes the resulting calls without a panic.
 func FuzzDecoders(f *testing.F) {
 	for _, s := range seeds {
 		f.Add("[" + s + "]")

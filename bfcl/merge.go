@@ -7,23 +7,24 @@ import (
 
 // Prompt modes of a task.
 const (
-	PromptTurns  = ""       // one user message per turn, as the benchmark has it
+	PromptTurns  = ""       // one user message per turn, as in the benchmark
 	PromptMerged = "merged" // all requests in the first user message
 )
 
-// DoneTool is the tool that ends a merged episode. It has no parameters, and no class knows it.
+// DoneTool ends a merged episode. It has no parameters and belongs to no class.
 const DoneTool = "done"
 
-// DoneCall is the call of it.
+// DoneCall is a call of DoneTool.
 const DoneCall = DoneTool + "()"
 
-// closing ends the request of a merged task, in the words of the paper (appendix, "Format").
+// closing ends the request of a merged task; the text is the paper's (appendix, "Format").
 const closing = "Complete all the steps above using the available tools. Call done() when you have finished all tasks."
 
-// Merged returns the task with all its requests in one turn, the other prompt mode of the paper: "Step k: …" for each
-// turn that has a request of its own, then the instruction to call done() at the end. All tools are offered from the
-// start, those withheld in turns too, and the ground truth is that of all turns in a row. Its reward is that of the task
-// in turns; the official verdict, which compares turns, has no meaning for it. t is not changed.
+// Merged returns a copy of the task with all requests in one turn, the paper's other prompt mode:
+// "Step k: …" for each turn with a request, then the instruction to call done(). All tools are
+// offered from the start, and the ground truth is the concatenation of all turns. The reward is
+// comparable to that of the original task; the official verdict, which compares turns, is
+// meaningless.
 func (t *Task) Merged() *Task {
 	merged := *t
 	merged.Prompt = PromptMerged
@@ -38,7 +39,7 @@ func (t *Task) Merged() *Task {
 	return &merged
 }
 
-// IsDone says whether a call ends a merged episode: the tool by its name, whatever the arguments.
+// IsDone reports whether a call ends a merged episode. It ignores the arguments.
 func IsDone(call string) bool {
 	name, _, ok := strings.Cut(strings.TrimSpace(call), "(")
 	return ok && strings.TrimSpace(name) == DoneTool

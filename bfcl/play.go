@@ -2,9 +2,10 @@ package bfcl
 
 import "math"
 
-// Play runs a whole trajectory: turns of steps of calls, as decoded model output. The outcomes have the same shape, with
-// nil for an empty step, which is skipped. A trajectory with another number of turns than the task is force-terminated;
-// turns beyond the task's are not executed. The step limit does not apply, because the steps have been made.
+// Play executes a complete trajectory: turns of steps of calls, as decoded from model output. The
+// outcomes have the same shape, with nil for skipped empty steps. A trajectory whose number of
+// turns differs from the task's is force-terminated; extra turns are not executed. The step limit
+// does not apply, because the steps are already recorded.
 func (t *Task) Play(s Settings, turns [][][]string) (*Episode, [][][]Outcome, error) {
 	s.MaxSteps, s.MaxCalls = math.MaxInt, 0
 	e, err := t.Start(s)
@@ -29,7 +30,8 @@ func (t *Task) Play(s Settings, turns [][][]string) (*Episode, [][][]Outcome, er
 	return e, played, nil
 }
 
-// GroundTruthSteps returns the ground truth as a trajectory for Play: one step per turn, none in an empty turn.
+// GroundTruthSteps returns the ground truth as a trajectory for Play: one step per turn, none in an
+// empty turn.
 func (t *Task) GroundTruthSteps() [][][]string {
 	turns := make([][][]string, len(t.Turns))
 	for i, turn := range t.Turns {

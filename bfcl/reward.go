@@ -4,21 +4,22 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-// action is a call taken apart for the paper's R_action: bare tool name and arguments by parameter name.
+// action is a parsed call for the paper's R_action: tool name and arguments by parameter name.
 type action struct {
 	name string
 	args []actionArg
 }
 
-// actionArg is one argument: its value, or the expression as text when it is not a literal.
+// actionArg is one argument: its value, or the expression as text if it is not a literal.
 type actionArg struct {
 	name  string
 	value py.Value
 	expr  string
 }
 
-// readAction takes a call string apart; false when Python cannot compile it or it is not a call by a bare name.
-// Positional arguments are bound by the tool's signature; those beyond it get names no ground truth has.
+// readAction parses a call string; false if Python cannot compile it or it is not a call by name.
+// Positional arguments are bound by the tool's signature; those beyond it get names that no ground
+// truth has.
 func readAction(call string) (action, bool) {
 	var plain py.PlainCall
 	var a action
@@ -68,7 +69,7 @@ func positionalName(tool string, i int) string {
 	return ""
 }
 
-// serves is true when the call made has every argument of the ground-truth call with an equal value.
+// serves reports whether the call has every argument of the ground-truth call with an equal value.
 func (a action) serves(golden action) bool {
 	if a.name != golden.name {
 		return false
@@ -76,7 +77,8 @@ func (a action) serves(golden action) bool {
 	for _, want := range golden.args {
 		found := false
 		for _, got := range a.args {
-			if got.name == want.name && want.name != "" && got.expr == want.expr && (want.expr != "" || py.Equal(got.value, want.value)) {
+			if got.name == want.name && want.name != "" && got.expr == want.expr &&
+				(want.expr != "" || py.Equal(got.value, want.value)) {
 				found = true
 				break
 			}
@@ -88,7 +90,7 @@ func (a action) serves(golden action) bool {
 	return true
 }
 
-// actionReward is R_action and its injective form (bfcl/SPEC.md 11). Order and turns do not matter; failing calls count.
+// actionReward returns R_action and its injective form (bfcl/SPEC.md 11).
 func actionReward(t *Task, made []string) (plain, injective float64) {
 	var golden []string
 	for _, turn := range t.Turns {
@@ -104,12 +106,13 @@ func actionReward(t *Task, made []string) (plain, injective float64) {
 	return 1, 0
 }
 
-// matcher pairs golden calls with calls made. Calls are only taken apart when their texts differ.
+// matcher pairs ground-truth calls with the policy's calls. It parses calls only if their texts
+// differ.
 type matcher struct {
 	golden, made []string
 	parsed       map[string]parsedAction
-	free         []bool // calls made not yet used by an equal text
-	open         []int  // golden calls without an equal text of their own
+	free         []bool // calls not yet matched by an equal text
+	open         []int  // ground-truth calls without an equal text
 }
 
 type parsedAction struct {
@@ -141,7 +144,7 @@ func (m *matcher) serves(made, golden string) bool {
 	return ok && a.serves(g)
 }
 
-// all is true when every golden call is served by some call made.
+// all reports whether every ground-truth call is served by some call.
 func (m *matcher) all() bool {
 	m.free = make([]bool, len(m.made))
 	for i := range m.free {
@@ -172,12 +175,13 @@ golden:
 	return true
 }
 
-// distinct is true when the golden calls can all be served by different calls: bipartite matching by augmenting paths.
+// distinct reports whether different calls can serve all ground-truth calls: bipartite matching by
+// augmenting paths.
 func (m *matcher) distinct() bool {
 	if len(m.open) == 0 {
 		return true
 	}
-	owner := make([]int, len(m.made)) // golden call + 1 that holds it
+	owner := make([]int, len(m.made)) // ground-truth call + 1 that it serves
 	var seen []bool
 	var place func(i int) bool
 	place = func(i int) bool {

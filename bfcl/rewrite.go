@@ -8,9 +8,9 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-// rewrite replaces every identifier that stands before a parenthesis (bfcl/SPEC.md 5.1), inside text arguments too: a tool name
-// by what instance gives for it, another word by itself; blanks before the parenthesis go. instance gives "" for a word
-// that is not a tool name.
+// rewrite replaces every identifier before a parenthesis (bfcl/SPEC.md 5.1), also inside string
+// arguments, and removes blanks before the parenthesis. A tool name gets the prefix that instance
+// returns; instance returns "" for other words.
 func rewrite(call string, instance func(name string) string) string {
 	var b strings.Builder
 	done := 0
@@ -38,7 +38,8 @@ func rewrite(call string, instance func(name string) string) string {
 	return b.String()
 }
 
-// wordBefore finds the identifier that ends, apart from blanks, at call[at]; an empty range when there is none.
+// wordBefore returns the range of the identifier that ends before call[at], ignoring blanks; an
+// empty range if there is none.
 func wordBefore(call string, at int) (start, end int) {
 	end = at
 	for end > 0 {
@@ -64,8 +65,8 @@ func wordBefore(call string, at int) (start, end int) {
 	return start, end
 }
 
-// rewritesText is true when a parenthesis after the first has a word before it, so that rewriting changes more than
-// the name of the call.
+// rewritesText reports whether a parenthesis after the first follows a word, so that rewriting
+// changes more than the name of the call.
 func rewritesText(call string) bool {
 	at := strings.IndexByte(call, '(')
 	for at >= 0 {
@@ -81,12 +82,12 @@ func rewritesText(call string) bool {
 	return false
 }
 
-// banned are the names the official executor refuses to call.
+// banned are the names that the official executor does not call.
 var banned = map[string]bool{
 	"kill": true, "exit": true, "quit": true, "remove": true, "unlink": true, "popen": true, "Popen": true, "run": true,
 }
 
-// refused gives the banned name a rewritten call begins with, "" when there is none (bfcl/SPEC.md 5.2).
+// refused returns the banned name at the start of a rewritten call, or "" (bfcl/SPEC.md 5.2).
 func refused(rewritten string) string {
 	name, _, _ := strings.Cut(rewritten, "(")
 	if pieces := strings.SplitN(name, ".", 3); len(pieces) > 1 {

@@ -8,11 +8,10 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-// scope resolves the instances of a side by their variable names, and their tools. All else that the official
-// executor's eval could reach (builtins, attributes, methods of values) is unsupported.
-type scope struct{ side *side }
+// scope resolves instances by their variable names, and their tools. Everything else that the
+// official executor's eval can access (builtins, attributes, methods of values) is unsupported.
+type scope struct{ *instances }
 
-// instanceValue is an instance as a value of an expression.
 type instanceValue struct {
 	class string
 	index int
@@ -31,7 +30,7 @@ func (v *methodValue) PyType() string                { return "method" }
 func (v *methodValue) PyEqual(o py.Value) bool       { return o == py.Value(v) }
 func (v *methodValue) PyClone(m *py.Memo) py.Value   { return v }
 
-// evalNames are the names other than instances that the official executor's eval resolves: its own variables, and
+// evalNames are the other names that the official executor's eval resolves: its own variables, and
 // Python's builtin functions and types.
 var evalNames = sync.OnceValue(func() map[string]bool {
 	names := map[string]bool{}
@@ -47,10 +46,10 @@ var evalNames = sync.OnceValue(func() map[string]bool {
 	return names
 })
 
-// Lookup returns an instance by the name of its variable.
+// Lookup returns an instance by its variable name.
 func (s scope) Lookup(name string) (py.Value, error) {
-	for i, class := range s.side.scene.task.Classes {
-		if name == s.side.instanceName(class) {
+	for i, class := range s.world.task.Classes {
+		if name == s.instanceName(class) {
 			return &instanceValue{class, i}, nil
 		}
 	}
@@ -64,13 +63,13 @@ func (s scope) Lookup(name string) (py.Value, error) {
 func (s scope) Attribute(x py.Value, name string) (py.Value, error) {
 	if in, ok := x.(*instanceValue); ok {
 		if t, ok := tools()[name]; ok && t.class.Name == in.class {
-			return &methodValue{t, s.side.instances[in.index]}, nil
+			return &methodValue{t, s.list[in.index]}, nil
 		}
 	}
 	return nil, py.Unsupported()
 }
 
-// Call runs a tool.
+// Call executes a tool.
 func (s scope) Call(f py.Value, args []py.Value, keywords []py.Argument) (py.Value, error) {
 	m, ok := f.(*methodValue)
 	if !ok {

@@ -2,21 +2,21 @@ package bfcl
 
 import "slices"
 
-// Score sums up the verdicts on the tasks of one category.
+// Score aggregates the verdicts on the tasks of one category.
 type Score struct {
 	Category string  `json:"category"` // one of Categories, or "all"
 	N        int     `json:"n"`        // episodes
 	Passed   int     `json:"passed"`   // accepted by the official checker
-	Accuracy float64 `json:"accuracy"` // Passed / N, 0 without episodes
-	Reward   float64 `json:"reward"`   // mean of the paper's reward, 0 without episodes
+	Accuracy float64 `json:"accuracy"` // Passed / N; 0 without episodes
+	Reward   float64 `json:"reward"`   // mean of the paper's reward; 0 without episodes
 
 	UnsupportedCalls int `json:"unsupported_calls,omitempty"` // calls outside the supported subset of Python
 }
 
-// Tally sums verdicts up by category. The zero Tally is empty.
+// Tally aggregates verdicts by category. The zero Tally is empty.
 type Tally struct{ scores []Score }
 
-// Add counts the verdict of one episode of a task of that category.
+// Add counts the verdict of one episode.
 func (t *Tally) Add(category string, v Verdict) {
 	at := slices.IndexFunc(t.scores, func(s Score) bool { return s.Category == category })
 	if at < 0 {
@@ -32,8 +32,8 @@ func (t *Tally) Add(category string, v Verdict) {
 	s.UnsupportedCalls += v.UnsupportedCalls
 }
 
-// Scores gives one score per category in official order, others after them, and last the score of all; none without
-// episodes.
+// Scores returns one score per category in official order, then other categories, then the total.
+// It returns nil without episodes.
 func (t *Tally) Scores() []Score {
 	if len(t.scores) == 0 {
 		return nil

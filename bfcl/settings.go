@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// ReleaseDate is the day of the benchmark's data. Episodes that train or judge a policy take it for "today", so that they
-// repeat.
+// ReleaseDate is the date of the benchmark's data. Training and evaluation use it as "today", so
+// that episodes are reproducible.
 var ReleaseDate = time.Date(2026, time.March, 23, 0, 0, 0, 0, time.UTC)
 
-// SettingsFor gives the settings under which the tasks are played: on the release date, and with the benchmark's data
-// loaded from dir when one of them is an official task. Drills need no data.
+// SettingsFor returns the settings for the tasks: the release date, and the official data from dir
+// if one of them is an official task. Drills need no data.
 func SettingsFor(tasks []*Task, dir string) (Settings, error) {
 	s := Settings{Today: ReleaseDate}
 	for _, t := range tasks {
@@ -19,7 +19,8 @@ func SettingsFor(tasks []*Task, dir string) (Settings, error) {
 			continue
 		}
 		if dir == "" {
-			return s, fmt.Errorf("the benchmark's data is not there: name its folder in the site file, data { bfcl = \"...\" }, or run `make build`, which unpacks it into .deps/bfcl")
+			return s, fmt.Errorf("benchmark data not found: set its folder in the site file, " +
+				"data { bfcl = \"...\" }, or run `make build`, which unpacks it into .deps/bfcl")
 		}
 		data, err := LoadData(dir)
 		s.Data = data
@@ -28,5 +29,5 @@ func SettingsFor(tasks []*Task, dir string) (Settings, error) {
 	return s, nil
 }
 
-// officialPrefix begins the ids of the benchmark's own multi-turn tasks.
+// officialPrefix is the id prefix of the official multi-turn tasks.
 const officialPrefix = "multi_turn_"

@@ -8,11 +8,12 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-// Split is a division of tasks into two sets.
+// Split divides tasks into two sets.
 type Split struct{ Train, Test []*Task }
 
-// assignFamilies names the family of every task: the connected components of "same number", "same initial state of the
-// involved classes" and "same ground truth that is not empty". The name holds the smallest number of the family.
+// assignFamilies sets the family of every task: the connected components of "same number", "same
+// initial state of the task's classes" and "same non-empty ground truth". The name contains the
+// smallest task number of the family.
 func assignFamilies(tasks []*Task) {
 	parent := make([]int, len(tasks))
 	for i := range parent {
@@ -47,7 +48,7 @@ func assignFamilies(tasks []*Task) {
 	}
 }
 
-// familyKeys are the things two tasks of one family may have in common.
+// familyKeys returns the properties that two tasks of one family may share.
 func familyKeys(t *Task) []string {
 	keys := []string{fmt.Sprintf("number %d", t.Number), "state " + stateKey(t)}
 	if truth := truthKey(t); truth != "" {
@@ -56,8 +57,7 @@ func familyKeys(t *Task) []string {
 	return keys
 }
 
-// stateKey is the initial state of the involved classes as text: the scenarios there are, by class; the order of keys
-// does not matter.
+// stateKey returns the initial state of the task's classes as text with sorted keys.
 func stateKey(t *Task) string {
 	v, err := py.FromJSON(t.InitialConfig)
 	config, ok := v.(*py.Dict)
@@ -105,7 +105,7 @@ func sortKeys(v py.Value) py.Value {
 	return v
 }
 
-// truthKey is the ground truth without its empty turns as text; "" when all turns are empty.
+// truthKey returns the ground truth without its empty turns as text.
 func truthKey(t *Task) string {
 	var b strings.Builder
 	for _, turn := range t.Turns {
@@ -116,11 +116,11 @@ func truthKey(t *Task) string {
 	return b.String()
 }
 
-// FamilySplit draws whole families with the seed, until at least the share of the task numbers is in the test set. No
-// family has tasks on both sides; both sets keep the order of tasks.
+// FamilySplit draws whole families until the test set contains at least the share of the task
+// numbers. No family has tasks in both sets; both sets keep the order of tasks.
 func FamilySplit(tasks []*Task, share float64, seed int64) (Split, error) {
 	if share <= 0 || share >= 1 {
-		return Split{}, fmt.Errorf("split by family: the test share must lie between 0 and 1, got %v", share)
+		return Split{}, fmt.Errorf("split by family: test share must be between 0 and 1, got %v", share)
 	}
 	numbers := map[string]map[int]bool{} // family -> numbers
 	all := map[int]bool{}
@@ -160,15 +160,16 @@ func FamilySplit(tasks []*Task, share float64, seed int64) (Split, error) {
 	return s, nil
 }
 
-// Numbers of the paper's split (its table of test counts gives 80 of 800) and the seed that reproduces its counts.
+// The paper's table of test counts implies 80 test tasks of 800; this seed reproduces its counts.
 const (
 	paperTest = 80
 	paperSeed = 42
 )
 
-// PaperSplit is the split the paper's test counts imply (bfcl/SPEC.md 14): all ids in category order, shuffled with seed 42, the
-// first 80 for the test. order is that of the ids within a category: "file" or "lexicographic". Its test tasks have
-// siblings in the training set; Certify says how many.
+// PaperSplit returns the split that the paper's test counts imply (bfcl/SPEC.md 14): all ids in
+// category order, shuffled with seed 42, the first 80 for the test. order is the order of ids
+// within a category: "file" or "lexicographic". Its test tasks have siblings in the training set;
+// Certify counts them.
 func PaperSplit(tasks []*Task, order string) (Split, error) {
 	ids := slices.Clone(tasks)
 	rank := func(t *Task) int { return slices.Index(Categories, t.Category) }
@@ -188,17 +189,17 @@ func PaperSplit(tasks []*Task, order string) (Split, error) {
 			return strings.Compare(a.ID, b.ID)
 		})
 	default:
-		return Split{}, fmt.Errorf("the paper's split: the order of ids must be \"file\" or \"lexicographic\", got %q", order)
+		return Split{}, fmt.Errorf("paper split: the order of ids must be \"file\" or \"lexicographic\", got %q", order)
 	}
 	if len(ids) <= paperTest {
-		return Split{}, fmt.Errorf("the paper's split takes %d tasks for the test, but there are only %d", paperTest, len(ids))
+		return Split{}, fmt.Errorf("paper split: got %d tasks, want more than %d", len(ids), paperTest)
 	}
 	r := py.NewRandom(paperSeed)
 	r.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
 	return Split{Train: ids[paperTest:], Test: ids[:paperTest]}, nil
 }
 
-// Certificate says what the two sides of a split have in common.
+// Certificate reports the overlap of the two sets of a split.
 type Certificate struct {
 	Train    int            `json:"train"`           // tasks
 	Test     int            `json:"test"`            // tasks
@@ -210,15 +211,14 @@ type Certificate struct {
 	GroundTruths  Overlap `json:"ground_truths"`
 }
 
-// Overlap counts one property that tasks of both sides may share.
+// Overlap counts one property that tasks of both sets may share.
 type Overlap struct {
-	Shared    int `json:"shared"`     // different values that occur on both sides
-	InTest    int `json:"in_test"`    // different values in the test set
+	Shared    int `json:"shared"`     // distinct values in both sets
+	InTest    int `json:"in_test"`    // distinct values in the test set
 	TestTasks int `json:"test_tasks"` // test tasks whose value occurs in the training set
 }
 
-// Certify compares two sets of tasks. Empty ground truths count for nothing. Numbers and families are those of the
-// benchmark; drills, which have neither in common with each other, are compared by state and ground truth as well.
+// Certify compares two sets of tasks. Empty ground truths are ignored.
 func Certify(train, test []*Task) Certificate {
 	c := Certificate{Train: len(train), Test: len(test), Category: map[string]int{}}
 	for _, t := range test {

@@ -100,15 +100,18 @@ func TestFamilySplitSharesNothing(t *testing.T) {
 	}
 }
 
-// Four made-up tasks: 0 and 1 share a ground truth, 2 has the state of 1, 3 stands alone; empty ground truths join nothing.
+// Tasks 0 and 1 share a ground truth, 2 has the state of 1, and 3 has no relative: empty ground truths
+// do not join families.
 func TestFamiliesAreConnectedComponents(t *testing.T) {
 	task := func(number int, state string, truth ...string) *Task {
 		return &Task{ID: fmt.Sprintf("t_%d", number), Number: number, Classes: []string{"MessageAPI"},
-			InitialConfig: json.RawMessage(`{"MessageAPI": ` + state + `, "TravelAPI": {"a": ` + fmt.Sprint(number) + `}}`),
-			Turns:         []Turn{{GroundTruth: truth}}}
+			InitialConfig: json.RawMessage(`{"MessageAPI": ` + state + `, "TravelAPI": {"a": ` +
+				fmt.Sprint(number) + `}}`),
+			Turns: []Turn{{GroundTruth: truth}}}
 	}
 	tasks := []*Task{
-		task(0, `{"a": 1, "b": 2}`, "f()"), task(1, `{"c": 3}`, "f()"), task(2, `{"c":3}`), task(3, `{}`), task(0, `{"d": 4}`),
+		task(0, `{"a": 1, "b": 2}`, "f()"), task(1, `{"c": 3}`, "f()"), task(2, `{"c":3}`), task(3, `{}`),
+		task(0, `{"d": 4}`),
 	}
 	assignFamilies(tasks)
 	var got []string

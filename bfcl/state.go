@@ -7,8 +7,9 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-// decodeState reads the JSON form in which fixtures and long_context.json write values JSON has no word for: {"$repr":
-// ..., "$type": ...}, {"$float": ...}, {"$dict": ...}, {"$tuple": ...}, {"$set": ...}.
+// decodeState reads the JSON encoding that fixtures and long_context.json use for values without a
+// JSON type: {"$repr": ..., "$type": ...}, {"$float": ...}, {"$dict": ...}, {"$tuple": ...},
+// {"$set": ...}.
 func decodeState(v py.Value) py.Value {
 	switch v := v.(type) {
 	case *py.List:
@@ -51,11 +52,12 @@ func decodeState(v py.Value) py.Value {
 	return v
 }
 
-// encodeState turns a value of an instance into one that JSON can take, in the form decodeState reads; files and
-// directories become {"$file": ...} and {"$dir": ...}. It shares nothing with v.
+// encodeState converts a value of an instance into the encoding of decodeState; files and
+// directories become {"$file": ...} and {"$dir": ...}. The result shares nothing with v.
 func encodeState(v py.Value) py.Value { return (&stateEncoder{}).value(v) }
 
-// stateEncoder knows the objects it is inside of, because a directory may contain itself.
+// stateEncoder tracks the objects that enclose the current one, because a directory may contain
+// itself.
 type stateEncoder struct{ path []any }
 
 func (e *stateEncoder) within(object any, f func() py.Value) py.Value {
@@ -129,7 +131,7 @@ func (e *stateEncoder) dict(v *py.Dict) py.Value {
 	return py.NewDict("$dict", pairs)
 }
 
-// stateJSON writes the public attributes of an instance in order, each value in the form of encodeState.
+// stateJSON writes the public attributes of an instance in order, encoded by encodeState.
 func stateJSON(attrs []api.Attr) (string, error) {
 	d := py.MakeDict(len(attrs))
 	for _, a := range attrs {

@@ -4,23 +4,23 @@ import (
 	"encoding/json"
 )
 
-// Categories of the benchmark's multi-turn part, in the official (and alphabetical) order.
+// Categories of the benchmark's multi-turn part, in official (and alphabetical) order.
 var Categories = []string{"base", "long_context", "miss_func", "miss_param"}
 
 // TasksFile is the file of a tasks artifact: one Task per line.
 const TasksFile = "tasks.jsonl"
 
-// Task is one multi-turn task: an official one, or a drill of the same form. Its JSON form is the row of a tasks
-// artifact (tasks.jsonl), so a task read back is equal to the one written.
+// Task is one multi-turn task: an official one, or a drill of the same form. Its JSON form is the
+// row of a tasks artifact (tasks.jsonl) and round-trips.
 type Task struct {
 	ID       string   `json:"id"`               // "multi_turn_base_17", "drill_3_00042"
 	Category string   `json:"category"`         // one of Categories
-	Number   int      `json:"number"`           // what follows the last underscore of the id
-	Family   string   `json:"family"`           // unit of the split: no family has tasks on both sides
-	Classes  []string `json:"classes"`          // involved classes, in tool-list order
+	Number   int      `json:"number"`           // the number at the end of the id
+	Family   string   `json:"family"`           // unit of the split: no family has tasks in both sets
+	Classes  []string `json:"classes"`          // classes of the task, in tool-list order
 	Prompt   string   `json:"prompt,omitempty"` // PromptTurns or PromptMerged
 
-	// InitialConfig is the scenario as JSON, key order kept: class name -> scenario.
+	// InitialConfig is the scenario as JSON in its original key order: class name -> scenario.
 	InitialConfig json.RawMessage `json:"initial_config"`
 	Turns         []Turn          `json:"turns"`
 }

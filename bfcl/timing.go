@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Timing has the fields that the script timing the official Python code prints, and what allocation costs here.
+// Timing has the fields that the timing script of the official Python code prints, and the cost of
+// allocation here.
 type Timing struct {
 	Tasks        int       `json:"tasks"`
 	Passed       int       `json:"passed"`
@@ -23,20 +24,20 @@ type Timing struct {
 
 	Workers          int     `json:"workers"`
 	Rewarded         int     `json:"rewarded"`              // tasks with reward 1
-	MicrosPerCall    float64 `json:"microseconds_per_call"` // of the full replay, which makes every call twice
+	MicrosPerCall    float64 `json:"microseconds_per_call"` // of the full replay, which executes every call twice
 	AllocsPerEpisode float64 `json:"allocs_per_episode"`    // of the full replay
 	BytesPerEpisode  float64 `json:"bytes_per_episode"`
 }
 
-// Time replays every ground truth twice, as policy and as reference, with the official check of every turn and the
-// paper's reward, as an evaluation of a perfect policy would; and once without checks. Reading and parsing of the data
-// is outside the timing, as in the official script; making instances is inside. The tasks are shared between workers;
-// the official script has one.
+// Time measures the replay of every ground truth as policy and as reference with all official
+// checks and the paper's reward, like an evaluation of a perfect policy, and once without checks.
+// Reading the data is excluded, as in the official script; creating instances is included. Workers
+// share the tasks; the official script has one worker.
 func (d *Data) Time(repeats, workers int) (Timing, error) {
 	timing := Timing{Tasks: len(d.tasks), Go: runtime.Version(), Machine: runtime.GOARCH, Workers: max(workers, 1)}
 	settings := Settings{Data: d, Today: ReleaseDate}
 	for _, t := range d.tasks {
-		if _, err := t.Start(settings); err != nil { // parses the scenario
+		if _, err := t.Start(settings); err != nil { // parse the scenario
 			return timing, err
 		}
 		for _, turn := range t.Turns {
@@ -98,7 +99,8 @@ func (d *Data) Time(repeats, workers int) (Timing, error) {
 	return timing, nil
 }
 
-// round does the work for all tasks and gives the seconds it took. It begins on a collected heap.
+// round does the work for all tasks and returns the seconds it took. It starts with a collected
+// heap.
 func (d *Data) round(workers int, work func(*Task) error) (float64, error) {
 	runtime.GC()
 	start := time.Now()
@@ -106,9 +108,7 @@ func (d *Data) round(workers int, work func(*Task) error) (float64, error) {
 	errs := make([]error, workers)
 	var group sync.WaitGroup
 	for w := range workers {
-		group.Add(1)
-		go func() {
-			defer group.Done()
+		group.Go(func() {
 			for errs[w] == nil {
 				i := int(next.Add(1)) - 1
 				if i >= len(d.tasks) {
@@ -116,7 +116,7 @@ func (d *Data) round(workers int, work func(*Task) error) (float64, error) {
 				}
 				errs[w] = work(d.tasks[i])
 			}
-		}()
+		})
 	}
 	group.Wait()
 	return time.Since(start).Seconds(), errors.Join(errs...)

@@ -13,7 +13,7 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-// vector is one line of py_vectors: what CPython or an official method makes of an input.
+// vector is one line of py_vectors: an input and the result of CPython or an official method.
 type vector struct {
 	Kind string
 	In   json.RawMessage
@@ -22,7 +22,7 @@ type vector struct {
 	JSON *string
 }
 
-// infAndNaN is a scope that resolves inf and nan, which reprs of floats contain.
+// infAndNaN resolves inf and nan, which reprs of floats contain.
 type infAndNaN struct{}
 
 func (infAndNaN) Lookup(name string) (py.Value, error) {
@@ -61,7 +61,7 @@ func read[T any](t *testing.T, raw json.RawMessage) T {
 	return v
 }
 
-// TestPythonVectors compares texts, numbers and random streams with those CPython gave.
+// TestPythonVectors compares texts, numbers and random streams with CPython's.
 func TestPythonVectors(t *testing.T) {
 	seen := map[string]int{}
 	fixtures.Records(t, "bfcl/py_vectors.jsonl", func(v vector) {
@@ -81,7 +81,8 @@ func TestPythonVectors(t *testing.T) {
 			case err == nil && text != *v.JSON:
 				t.Errorf("json of %s: got %s, want %s", v.In, text, *v.JSON)
 			}
-		case v.Kind == "logarithm" || v.Kind == "square_root" || v.Kind == "mean" || v.Kind == "standard_deviation" || v.Kind == "power":
+		case v.Kind == "logarithm" || v.Kind == "square_root" || v.Kind == "mean" ||
+			v.Kind == "standard_deviation" || v.Kind == "power":
 			got, want = throughMethod(t, v), read[string](t, v.Out)
 			want = strings.Replace(want, "EXC ", "Error during execution: ", 1)
 		default:
@@ -112,7 +113,7 @@ func sameComplex(got, want string) bool {
 	return true
 }
 
-// text is the wanted value in one form for all kinds: a JSON string as it is, lists and numbers as compact JSON.
+// text returns a recorded value: a JSON string decoded, other values as compact JSON.
 func text(t *testing.T, raw json.RawMessage) string {
 	if raw[0] == '"' {
 		return read[string](t, raw)
@@ -189,7 +190,7 @@ func throughFunction(t *testing.T, v vector) string {
 	return ""
 }
 
-// throughMethod calls the official method of that name with the arguments as source.
+// throughMethod calls the official method of that name with the arguments as source code.
 func throughMethod(t *testing.T, v vector) string {
 	t.Helper()
 	var args string

@@ -14,24 +14,24 @@ const (
 	ErrResponseMismatch = "multi_turn:execution_response_mismatch"
 )
 
-// Verdict is what one episode is worth: the official checker's decision and the paper's reward.
+// Verdict is the result of one episode: the official checker's decision and the paper's reward.
 type Verdict struct {
 	Official  bool     `json:"official"`             // the official checker accepts the episode
-	ErrorType string   `json:"error_type,omitempty"` // its first failure, one of the Err constants
-	Message   string   `json:"message,omitempty"`    // its words for it
-	Turn      int      `json:"turn"`                 // where it failed; -1 when it did not, or not in a turn
+	ErrorType string   `json:"error_type,omitempty"` // the first failure, one of the Err constants
+	Message   string   `json:"message,omitempty"`    // the checker's message for it
+	Turn      int      `json:"turn"`                 // index of the failed turn; -1 without one
 	Class     string   `json:"class,omitempty"`      // state mismatch: the first class that differs
 	Attrs     []string `json:"attrs,omitempty"`      // state mismatch: the attributes that differ, in order
-	Missing   []string `json:"missing,omitempty"`    // response mismatch: reference results the policy never got
+	Missing   []string `json:"missing,omitempty"`    // response mismatch: reference results that the policy never received
 
-	RState           float64 `json:"r_state"`            // 1 when the final states agree (bfcl/SPEC.md 11)
-	RAction          float64 `json:"r_action"`           // 1 when every ground-truth call was made
-	RActionInjective float64 `json:"r_action_injective"` // the same, each call serving one ground-truth call only
+	RState           float64 `json:"r_state"`            // 1 if the final states agree (bfcl/SPEC.md 11)
+	RAction          float64 `json:"r_action"`           // 1 if every ground-truth call was made
+	RActionInjective float64 `json:"r_action_injective"` // the same, with a different call for each
 	Reward           float64 `json:"reward"`             // RState * RAction
 
 	UnsupportedCalls int `json:"unsupported_calls,omitempty"` // calls outside the supported subset of Python (SPEC.md)
 
-	Turns []TurnCheck `json:"turns"` // every turn of the task, without stopping at the first failure
+	Turns []TurnCheck `json:"turns"` // every turn of the task, also after the first failure
 }
 
 // TurnCheck is the comparison after one turn.
@@ -44,14 +44,14 @@ type TurnCheck struct {
 	Missing          []string    `json:"missing,omitempty"`
 }
 
-// ClassDiff names the attributes of one class that differ, in order of the class's attributes.
+// ClassDiff names the attributes of one class that differ, in the order of the class.
 type ClassDiff struct {
 	Class string   `json:"class"`
 	Attrs []string `json:"attrs"`
 }
 
-// check plays turn k of the ground truth on the reference and compares both sides.
-func (e *Episode) check(reference *side, k int, modelEmpty bool) TurnCheck {
+// check executes turn k of the ground truth on the reference and compares both sides.
+func (e *Episode) check(reference *instances, k int, modelEmpty bool) TurnCheck {
 	truth := e.task.Turns[k].GroundTruth
 	c := TurnCheck{GroundTruthEmpty: len(truth) == 0, ModelEmpty: modelEmpty, State: true, Response: true}
 	var room [8]string
@@ -62,8 +62,8 @@ func (e *Episode) check(reference *side, k int, modelEmpty bool) TurnCheck {
 	for i, class := range e.task.Classes {
 		attrs := e.differing[i]
 		if e.model.untouched(i) && reference.untouched(i) {
-			// as at the last comparison
-		} else if attrs = equalInstances(reference.instances[i], e.model.instances[i]); reference == e.reference {
+			// unchanged since the last comparison
+		} else if attrs = equalInstances(reference.list[i], e.model.list[i]); reference == e.reference {
 			e.differing[i] = attrs
 			e.model.touched[i], reference.touched[i] = false, false
 		}
@@ -77,7 +77,7 @@ func (e *Episode) check(reference *side, k int, modelEmpty bool) TurnCheck {
 	return c
 }
 
-// missingResults takes expected out of a copy of got, one for one, and gives what is not there.
+// missingResults returns the multiset difference of expected and got.
 func missingResults(expected, got []string) (missing []string) {
 	var room [64]bool
 	used := room[:0]
@@ -100,14 +100,15 @@ func missingResults(expected, got []string) (missing []string) {
 	return missing
 }
 
-// Verdict judges the episode as it stands. Turns not played count as missing, which the official checker calls
-// force-terminated; an episode abandoned in its last turn is judged like any other. The episode may go on afterwards.
+// Verdict judges the episode in its current state. Turns not reached count as missing, which the
+// official checker calls force-terminated; an episode abandoned in its last turn is judged
+// normally. The episode may continue afterwards.
 func (e *Episode) Verdict() Verdict {
 	v := Verdict{Turn: -1, Turns: e.checks, UnsupportedCalls: e.unsupported}
 	reference := e.reference
 	turns := e.turns
 	if e.turn < len(e.task.Turns) {
-		// The rest of the ground truth is played on a copy, because the episode may go on.
+		// The episode may continue, so the rest of the ground truth is executed on a copy.
 		reference = e.reference.clone(&py.Memo{})
 		v.Turns = append([]TurnCheck(nil), e.checks...)
 		for k := e.turn; k < len(e.task.Turns); k++ {
@@ -118,7 +119,7 @@ func (e *Episode) Verdict() Verdict {
 		}
 	}
 	v.official(e.task, turns)
-	if equal := e.equalSides(reference); equal {
+	if equal := e.equalStates(reference); equal {
 		v.RState = 1
 	}
 	v.RAction, v.RActionInjective = actionReward(e.task, e.calls)
@@ -126,12 +127,12 @@ func (e *Episode) Verdict() Verdict {
 	return v
 }
 
-func (e *Episode) equalSides(reference *side) bool {
+func (e *Episode) equalStates(reference *instances) bool {
 	if n := len(e.checks); n == len(e.task.Turns) {
 		return e.checks[n-1].State
 	}
-	for i := range reference.instances {
-		if equalInstances(reference.instances[i], e.model.instances[i]) != nil {
+	for i := range reference.list {
+		if equalInstances(reference.list[i], e.model.list[i]) != nil {
 			return false
 		}
 	}
@@ -142,7 +143,8 @@ func (e *Episode) equalSides(reference *side) bool {
 func (v *Verdict) official(t *Task, turns int) {
 	if turns != len(t.Turns) {
 		v.ErrorType = ErrForceTerminated
-		v.Message = fmt.Sprintf("Model was force-terminated during inference phase. The length of the model result turns (%d) does not match the length of the ground truth turns (%d).", turns, len(t.Turns))
+		v.Message = fmt.Sprintf("Model was force-terminated during inference phase. The length of the "+
+			"model result turns (%d) does not match the length of the ground truth turns (%d).", turns, len(t.Turns))
 		return
 	}
 	for k, c := range v.Turns {
@@ -159,7 +161,8 @@ func (v *Verdict) official(t *Task, turns int) {
 		case !c.Response:
 			v.ErrorType = ErrResponseMismatch
 			v.Missing = c.Missing
-			v.Message = fmt.Sprintf("Model response execution results so far does not contain all the ground truth response execution results for turn %d.", k)
+			v.Message = fmt.Sprintf("Model response execution results so far does not contain all the "+
+				"ground truth response execution results for turn %d.", k)
 		default:
 			continue
 		}

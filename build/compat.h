@@ -1,6 +1,7 @@
-// Put in front of gotch's torch_api.cpp (-include): lets gotch 0.9.1, written for libtorch 2.1, compile against the
-// headers of 2.11. Three operations have changed their signatures since and are called by nobody here; a name declared
-// in torch hides the one that torch imports from at, so the calls find these templates, which throw.
+// Included before gotch's torch_api.cpp (-include), so that gotch 0.9.1, written for libtorch 2.1,
+// compiles with the headers of 2.11. Three operations have changed their signatures since; this
+// project does not call them. A name declared in torch hides the one that torch imports from at,
+// so gotch's wrappers call these templates, which throw.
 #pragma once
 #include <stdexcept>
 #include <torch/torch.h>
@@ -11,7 +12,13 @@
 #endif
 
 namespace torch {
-template <class... Args> at::Tensor _cslt_sparse_mm(Args &&...) { throw std::runtime_error("_cslt_sparse_mm: not in this build"); }
-template <class... Args> std::tuple<at::Tensor, at::Tensor> _scaled_mm(Args &&...) { throw std::runtime_error("_scaled_mm: not in this build"); }
-template <class... Args> std::tuple<at::Tensor, at::Tensor> _scaled_mm_out(Args &&...) { throw std::runtime_error("_scaled_mm_out: not in this build"); }
+template <class... Args> at::Tensor _cslt_sparse_mm(Args &&...) {
+  throw std::runtime_error("_cslt_sparse_mm: not in this build");
+}
+template <class... Args> std::tuple<at::Tensor, at::Tensor> _scaled_mm(Args &&...) {
+  throw std::runtime_error("_scaled_mm: not in this build");
+}
+template <class... Args> std::tuple<at::Tensor, at::Tensor> _scaled_mm_out(Args &&...) {
+  throw std::runtime_error("_scaled_mm_out: not in this build");
+}
 } // namespace torch

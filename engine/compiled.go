@@ -107,11 +107,12 @@ var buildID = sync.OnceValue(func() string {
 	if note == nil {
 		return ""
 	}
+	const header = 16 // sizes, type and name of the note
 	b, err := note.Data()
-	if err != nil {
+	if err != nil || len(b) <= header {
 		return ""
 	}
-	return string(b)
+	return strings.TrimRight(string(b[header:]), "\x00")
 })
 
 // stillHolds compares every file of the verdict with its recorded state. reread counts the files whose content had to

@@ -18,14 +18,14 @@ import (
 	"rcgrpo/engine/internal/disk"
 )
 
-// bench is an experiment whose verdict can be compiled: its store is the one of its site file.
+// bench is an experiment with a stored verdict: its store is the store of its site file.
 type bench struct {
 	*lab
 	src Source
 }
 
-// everything holds one of each sort of thing that a verdict is concluded from: files, folders, variables, published files,
-// stages that are left out, that always run, that read others.
+// everything contains each input of a verdict: files, folders, variables, published files, stages that are
+// disabled, that run after failures, and that read others.
 const everything = `
 experiment {
 }
@@ -64,11 +64,12 @@ func newBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	b.put("vars.hcl.txt", `other = "p"`)
-	b.src = Source{Path: b.file, Site: b.path("site.hcl"), Env: []string{"HOME=" + b.dir}, Vars: map[string]string{}, VarFiles: []string{b.path("vars.hcl.txt")}}
+	b.src = Source{Path: b.file, Site: b.path("site.hcl"), Env: []string{"HOME=" + b.dir},
+		Vars: map[string]string{}, VarFiles: []string{b.path("vars.hcl.txt")}}
 	return b
 }
 
-// put writes a file, with its folders.
+// put writes a file and its folders.
 func (b *bench) put(name, text string) {
 	b.Helper()
 	b.must(os.MkdirAll(filepath.Dir(b.path(name)), 0o755))
@@ -77,7 +78,7 @@ func (b *bench) put(name, text string) {
 
 func (b *bench) path(name string) string { return filepath.Join(b.dir, filepath.FromSlash(name)) }
 
-// planned loads and plans without the compiled form.
+// planned loads and plans without the stored verdict.
 func (b *bench) planned() *Plan {
 	b.Helper()
 	x, diags := Load(b.src, toys())
@@ -91,7 +92,7 @@ func (b *bench) planned() *Plan {
 	return p
 }
 
-// settle makes everything and lets a tick of the clock pass, so that a file written next has another stamp.
+// settle runs everything and waits for the next clock tick, so that a file written next has a different stamp.
 func (b *bench) settle() {
 	b.Helper()
 	awaitTick()
@@ -101,7 +102,7 @@ func (b *bench) settle() {
 	awaitTick()
 }
 
-// rewrite gives a file other content of the same length with the same modification time.
+// rewrite changes the content of a file, but not its length and modification time.
 func (b *bench) rewrite(name string) {
 	b.Helper()
 	info, err := os.Stat(b.path(name))
@@ -140,7 +141,7 @@ func (b *bench) must(err error) {
 	}
 }
 
-// glob returns the only file that a pattern below the lab's folder fits, or the first of several.
+// glob returns the first file below the lab's folder that matches a pattern.
 func (b *bench) glob(pattern string) string {
 	b.Helper()
 	found, err := filepath.Glob(b.path(pattern))
@@ -150,7 +151,7 @@ func (b *bench) glob(pattern string) string {
 	return found[0]
 }
 
-// compare says whether the compiled form answers, after a look that the answer is that of a plan.
+// compare reports whether Unchanged answered, and checks the answer against a plan.
 func (b *bench) compare() (answered bool) {
 	b.Helper()
 	idle := Unchanged(b.src)
@@ -174,7 +175,7 @@ func (b *bench) compare() (answered bool) {
 	return true
 }
 
-// What the compiled form answers is what loading and planning would; where it need not, it says nothing.
+// Unchanged answers as loading and planning would; otherwise it returns nil.
 func TestUnchangedAnswersAsAPlanDoes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change   func(b *bench)
@@ -187,8 +188,9 @@ func TestUnchangedAnswersAsAPlanDoes(t *testing.T) {
 		"setting changed, time kept": {func(b *bench) { b.rewrite("x.hcl") }, false},
 		"input touched":              {func(b *bench) { b.touch("data/one.txt") }, true},
 		"input changed, time kept":   {func(b *bench) { b.rewrite("data/one.txt") }, false},
-		"input longer":               {func(b *bench) { b.put("data/one.txt", "content of one.txt and more") }, false},
-		"input removed":              {func(b *bench) { b.must(os.Remove(b.path("data/one.txt"))) }, false},
+		"input longer": {func(b *bench) { b.put("data/one.txt", "content of one.txt and more") },
+			false},
+		"input removed": {func(b *bench) { b.must(os.Remove(b.path("data/one.txt"))) }, false},
 		"input is a folder now": {func(b *bench) {
 			b.must(os.Remove(b.path("data/one.txt")))
 			b.must(os.Mkdir(b.path("data/one.txt"), 0o755))
@@ -210,8 +212,11 @@ func TestUnchangedAnswersAsAPlanDoes(t *testing.T) {
 			b.must(os.Rename(b.path("page.txt"), b.path("page2.txt")))
 			b.must(os.Symlink("page2.txt", b.path("page.txt")))
 		}, false},
-		"variable on the command line":        {func(b *bench) { b.src.Vars["word"] = "b" }, false},
-		"variable in the environment":         {func(b *bench) { b.src.Env = append(b.src.Env, "RCGRPO_VAR_word=b") }, false},
+		"variable on the command line": {func(b *bench) { b.src.Vars["word"] = "b" }, false},
+		"variable in the environment": {func(b *bench) {
+			b.src.Env = append(b.src.Env,
+				"RCGRPO_VAR_word=b")
+		}, false},
 		"variable in its file":                {func(b *bench) { b.edit("vars.hcl.txt", "p", "q") }, false},
 		"without the variables' file":         {func(b *bench) { b.src.VarFiles = nil }, false},
 		"another home folder":                 {func(b *bench) { b.src.Env = []string{"HOME=/"} }, false},
@@ -251,7 +256,8 @@ func TestUnchangedAnswersAsAPlanDoes(t *testing.T) {
 			_, err = f.WriteString("more")
 			b.must(errors.Join(err, f.Close()))
 		}, false},
-		"manifest truncated":          {func(b *bench) { b.must(os.Truncate(b.glob("store/nodes/*.json"), 40)) }, false},
+		"manifest truncated": {func(b *bench) { b.must(os.Truncate(b.glob("store/nodes/*.json"), 40)) },
+			false},
 		"random bytes over manifests": {(*bench).garbleManifests, false},
 		"another result came in": {func(b *bench) {
 			b.put("store/nodes/"+strings.Repeat("a", 64)+".json", "{}")
@@ -293,7 +299,7 @@ func TestUnchangedAnswersAsAPlanDoes(t *testing.T) {
 	}
 }
 
-// garbleManifests writes as many random bytes over every manifest as it has.
+// garbleManifests overwrites every manifest with random bytes.
 func (b *bench) garbleManifests() {
 	b.Helper()
 	manifests, err := filepath.Glob(b.path("store/nodes/*.json"))
@@ -307,15 +313,21 @@ func (b *bench) garbleManifests() {
 	}
 }
 
-// Whatever happens to files of results between two runs, the second makes those results again, and the store is sound.
+// Whatever happens to result files between two runs, the second run makes those results again, and the store is
+// sound.
 func TestDamagedResultsRunAgain(t *testing.T) {
 	for name, tc := range map[string]struct {
 		damage func(*bench)
 		again  []string // addresses that run
 	}{
-		"file removed":   {func(b *bench) { b.must(os.Remove(b.object("first"))) }, []string{"stage.light.first"}},
-		"folder removed": {func(b *bench) { b.must(os.RemoveAll(filepath.Dir(b.object("first")))) }, []string{"stage.light.first"}},
-		"file truncated": {func(b *bench) { b.must(os.Chmod(b.object("first"), 0o644)); b.must(os.Truncate(b.object("first"), 1)) }, []string{"stage.light.first"}},
+		"file removed": {func(b *bench) { b.must(os.Remove(b.object("first"))) }, []string{"stage.light.first"}},
+		"folder removed": {func(b *bench) { b.must(os.RemoveAll(filepath.Dir(b.object("first")))) },
+			[]string{"stage.light.first"}},
+		"file truncated": {func(b *bench) {
+			b.must(os.Chmod(b.object("first"),
+				0o644))
+			b.must(os.Truncate(b.object("first"), 1))
+		}, []string{"stage.light.first"}},
 		"file appended to": {func(b *bench) {
 			b.must(os.Chmod(b.object("first"), 0o644))
 			f, err := os.OpenFile(b.object("first"), os.O_WRONLY|os.O_APPEND, 0)
@@ -323,9 +335,12 @@ func TestDamagedResultsRunAgain(t *testing.T) {
 			_, err = f.WriteString("more")
 			b.must(errors.Join(err, f.Close()))
 		}, []string{"stage.light.first"}},
-		"manifest truncated":          {func(b *bench) { b.must(os.Truncate(b.manifest("second"), 40)) }, []string{"stage.light.second"}},
-		"manifest emptied":            {func(b *bench) { b.must(os.Truncate(b.manifest("second"), 0)) }, []string{"stage.light.second"}},
-		"random bytes over manifests": {(*bench).garbleManifests, []string{"stage.light.first", "stage.light.second", "stage.page.report"}},
+		"manifest truncated": {func(b *bench) { b.must(os.Truncate(b.manifest("second"), 40)) },
+			[]string{"stage.light.second"}},
+		"manifest emptied": {func(b *bench) { b.must(os.Truncate(b.manifest("second"), 0)) },
+			[]string{"stage.light.second"}},
+		"random bytes over manifests": {(*bench).garbleManifests,
+			[]string{"stage.light.first", "stage.light.second", "stage.page.report"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
@@ -358,7 +373,7 @@ func TestDamagedResultsRunAgain(t *testing.T) {
 	}
 }
 
-// manifest is the path of what is recorded for a stage, by its name; object that of its only file.
+// manifest returns the path of a stage's manifest, by the name of the stage; object the path of its only file.
 func (b *bench) manifest(stage string) string {
 	return b.path("store/nodes/" + b.recorded(stage).Key + ".json")
 }
@@ -374,14 +389,14 @@ func (b *bench) recorded(stage string) *artifact.Manifest {
 	return m
 }
 
-// mend leaves the store as newLab wants to find it.
+// mend leaves the store in a state that newLab accepts.
 func (b *bench) mend() {
 	if problems, err := b.store().Check(); err != nil || len(problems) > 0 {
 		b.must(os.RemoveAll(b.storeDir))
 	}
 }
 
-// A file that is written again within one tick of the clock may keep its stamp, so a stamp of the last tick proves nothing.
+// A file that is rewritten within one clock tick may keep its stamp, so a stamp of the last tick proves nothing.
 func TestStampsOfTheLastTickAreNotTrusted(t *testing.T) {
 	second := int64(time.Second)
 	for name, tc := range map[string]struct {
@@ -424,7 +439,8 @@ func TestStampsOfTheLastTickAreNotTrusted(t *testing.T) {
 	now, err := os.Stat(b.path("data/one.txt"))
 	b.must(err)
 	for _, young := range []bool{false, true} {
-		forged := fileState{path: b.path("data/one.txt"), stamp: stampOf(now), digest: w.digest + "x", tooRecent: young}
+		forged := fileState{path: b.path("data/one.txt"), stamp: stampOf(now), digest: w.digest + "x",
+			tooRecent: young}
 		if same, _ := forged.unchanged(0, "", 0); same == young {
 			t.Errorf("another content with this stamp, young %v: got same %v", young, same)
 		}
@@ -434,8 +450,8 @@ func TestStampsOfTheLastTickAreNotTrusted(t *testing.T) {
 	}
 }
 
-// Whatever byte of a record is garbled, it is no record.
-func TestGarbledRecordIsNone(t *testing.T) {
+// A record with a changed byte is rejected.
+func TestGarbledRecordIsRejected(t *testing.T) {
 	b := newBench(t)
 	b.settle()
 	path := b.glob("store/compiled/*")
@@ -451,7 +467,7 @@ func TestGarbledRecordIsNone(t *testing.T) {
 	}
 }
 
-// The files of a folder are those it has now.
+// Unchanged notices new and deleted files of a folder.
 func TestNewFileInAFolderIsNoticed(t *testing.T) {
 	b := newBench(t)
 	b.put("exp/x.hcl", "experiment {\n}\n")
@@ -475,9 +491,9 @@ func TestNewFileInAFolderIsNoticed(t *testing.T) {
 	}
 }
 
-// Files that are named as variables' or site file are no part of a folder in which they lie, under whatever name; a change
-// of their content is noticed all the same.
-func TestNamedFilesAreNoPartOfAFolder(t *testing.T) {
+// Variable files and site files are never part of the experiment in their folder, under any name; a change of
+// their content is noticed all the same.
+func TestNamedFilesAreNotPartOfAFolder(t *testing.T) {
 	b := newBench(t)
 	b.put("exp/x.hcl", "experiment {\n}\nvariable \"word\" {\n}\n")
 	b.put("exp/y.hcl", "stage \"toy\" \"a\" {\n  text = var.word\n}\n")
@@ -485,7 +501,8 @@ func TestNamedFilesAreNoPartOfAFolder(t *testing.T) {
 	b.put("exp/machine.hcl", "store {\n  path = \"../store\"\n}\n"+labSite)
 	b.must(os.Symlink("exp/values.hcl", b.path("link")))
 	b.src = Source{Path: b.path("exp"), Site: b.path("exp/machine.hcl"), Env: b.src.Env}
-	if _, diags := Load(b.src, toys()); len(diags) == 0 || !strings.Contains(diags.Error(), "pass -var-file "+b.path("exp/values.hcl")) {
+	if _, diags := Load(b.src, toys()); len(diags) == 0 || !strings.Contains(diags.Error(),
+		"pass -var-file "+b.path("exp/values.hcl")) {
 		t.Errorf("without -var-file: got %v, want the way out", diags)
 	}
 	for _, name := range []string{"exp/values.hcl", "link"} {
@@ -509,8 +526,8 @@ func TestNamedFilesAreNoPartOfAFolder(t *testing.T) {
 	}
 }
 
-// Part of a plan, a warning or a failure is no verdict about the whole.
-func TestOnlyAWholeQuietPlanIsCompiled(t *testing.T) {
+// No verdict is stored for a part of a plan, a plan with warnings or a failed run.
+func TestOnlyACompletePlanWithoutWarningsIsSaved(t *testing.T) {
 	b := newBench(t)
 	b.settle()
 	b.must(os.RemoveAll(b.path("store/compiled")))
@@ -535,8 +552,8 @@ func TestOnlyAWholeQuietPlanIsCompiled(t *testing.T) {
 	}
 }
 
-// Results may be torn by a power cut until the last flush of the run, and their stamps would not tell.
-func TestNothingIsCompiledBeforeResultsAreOnTheDisk(t *testing.T) {
+// A power cut may tear results until the last flush of the run, and their stamps would not show it.
+func TestNoVerdictIsSavedBeforeResultsAreFlushed(t *testing.T) {
 	b := newBench(t)
 	p := b.planned()
 	t.Cleanup(func() { disk.Fail(nil) })
@@ -556,8 +573,8 @@ func TestNothingIsCompiledBeforeResultsAreOnTheDisk(t *testing.T) {
 	}
 }
 
-// A store where nothing can be written plans as before.
-func TestUnwritableRecordDoesNoHarm(t *testing.T) {
+// A store that cannot be written plans as before.
+func TestUnwritableVerdictDoesNoHarm(t *testing.T) {
 	b := newBench(t)
 	b.put("store/compiled", "in the way")
 	b.settle()
@@ -570,7 +587,8 @@ func TestUnwritableRecordDoesNoHarm(t *testing.T) {
 	b.must(os.Remove(b.path("store/compiled")))
 }
 
-// Many files that were touched, as after a checkout, are read once and then trusted again; a few are not worth a write.
+// Many touched files, for example after a checkout, are read once and then trusted again; a few do not justify a
+// write.
 func TestRecordIsRenewedAfterManyTouches(t *testing.T) {
 	b := newBench(t)
 	var files []string
@@ -610,7 +628,7 @@ func TestRecordIsRenewedAfterManyTouches(t *testing.T) {
 	}
 }
 
-// Reading anything as a record ends with an error at worst.
+// Parsing any line ends with an error at worst.
 func FuzzVerdictLine(f *testing.F) {
 	f.Add("r 1 2 3 4 - store/nodes/a.json")
 	f.Add("s/? 1 -2 3 18446744073709551615 d /base with spaces")
@@ -619,7 +637,8 @@ func FuzzVerdictLine(f *testing.F) {
 		if !ok || strings.Contains(line, "\n") {
 			return
 		}
-		if again, same, ok := parseLine(strings.TrimSuffix(string(state.appendLine([]byte{use}, "/")), "\n")); !ok || again != use ||
+		if again, same, ok := parseLine(strings.TrimSuffix(string(state.appendLine([]byte{use}, "/")),
+			"\n")); !ok || again != use ||
 			same.stamp != state.stamp || same.digest != state.digest {
 			t.Errorf("%q: got %c %+v, then %c %+v", line, use, state, again, same)
 		}
@@ -628,7 +647,8 @@ func FuzzVerdictLine(f *testing.F) {
 
 func TestRecordKeepsEverything(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "compiled", "r")
-	want := verdictFile{Build: "b", Identity: "i", Experiment: "x", Counts: map[Verb]int{UpToDate: 300, Collected: 1},
+	want := verdictFile{Build: "b", Identity: "i", Experiment: "x",
+		Counts:   map[Verb]int{UpToDate: 300, Collected: 1},
 		Disabled: []string{"d", ""}, Base: "/base", Paths: []string{"/base/x.hcl"},
 		sources: []fileState{{path: "/base/one", tooRecent: true, digest: "d", stamp: stamp{1, -2, 3, 1 << 63}},
 			{path: "/basement", folder: true, digest: "e"}},
@@ -649,7 +669,8 @@ func TestRecordKeepsEverything(t *testing.T) {
 	if !reflect.DeepEqual(got, &want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	for name, of := range map[string][2]string{"another build": {"another", "i"}, "another experiment": {"b", "another"}} {
+	for name, of := range map[string][2]string{"another build": {"another", "i"},
+		"another experiment": {"b", "another"}} {
 		if _, err := readVerdict(path, of[0], of[1]); err == nil {
 			t.Errorf("read a record of %s", name)
 		}

@@ -300,7 +300,7 @@ func TestMistakesInVariablesAreReported(t *testing.T) {
 	const used = declared + "locals {\n  s = var.samples\n}\n"
 	for name, tc := range map[string]struct{ text, variable, value, want string }{
 		"unknown name": {used, "sampels", "3", "did you mean samples?"},
-		"not a number": {used, "samples", "many", "is no value of type number"},
+		"not a number": {used, "samples", "many", "is not a value of type number"},
 		"unused":       {declared, "", "", "Unused variable"}, // only a warning
 	} {
 		_, diags := enginetest.LoadPaper(t, tc.text, func(s *engine.Source) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -347,10 +348,8 @@ func causes(n *Node, last *artifact.Manifest, parts artifact.Parts, complete boo
 	if had, have := last.Parts["version"], parts["version"]; had != have {
 		add(Cause{Reason: ReasonVersion, Text: fmt.Sprintf("version %s → %s", had, have)})
 	}
-	seen := map[string]bool{"kind": true, "version": true, "seed": true}
 	for _, s := range n.Settings {
 		name := "settings." + s.Name
-		seen[name] = true
 		had, known := last.Parts[name]
 		switch {
 		case !s.InKey || known && had == s.Value:
@@ -366,7 +365,6 @@ func causes(n *Node, last *artifact.Manifest, parts artifact.Parts, complete boo
 	}
 	for _, in := range n.Inputs {
 		name := inputPart(in.Setting)
-		seen[name] = true
 		have, settled := parts[name]
 		had, known := last.Parts[name]
 		switch {
@@ -376,14 +374,7 @@ func causes(n *Node, last *artifact.Manifest, parts artifact.Parts, complete boo
 			add(Cause{ReasonInput, fmt.Sprintf("input %s changed (%s)", in.Setting, in.From.Address), in.Range})
 		}
 	}
-	var gone []string
-	for name := range last.Parts {
-		if !seen[name] {
-			gone = append(gone, name)
-		}
-	}
-	slices.Sort(gone)
-	for _, name := range gone {
+	for _, name := range removedParts(n, last) {
 		if setting, ok := strings.CutPrefix(name, "input."); ok {
 			add(Cause{ReasonInput, fmt.Sprintf("input %s was removed", setting), n.Range})
 			continue
@@ -394,6 +385,24 @@ func causes(n *Node, last *artifact.Manifest, parts artifact.Parts, complete boo
 		return []Cause{{Reason: ReasonMissing, Text: "its record is missing from the store"}}
 	}
 	return found
+}
+
+// removedParts returns the sorted names of recorded parts that the node no longer has.
+func removedParts(n *Node, last *artifact.Manifest) []string {
+	current := map[string]bool{"kind": true, "version": true, "seed": true}
+	for _, s := range n.Settings {
+		current["settings."+s.Name] = true
+	}
+	for _, in := range n.Inputs {
+		current[inputPart(in.Setting)] = true
+	}
+	var removed []string
+	for _, name := range slices.Sorted(maps.Keys(last.Parts)) {
+		if !current[name] {
+			removed = append(removed, name)
+		}
+	}
+	return removed
 }
 
 // formatChange formats an old and a new value. Long values lose their common prefix, so that the difference is

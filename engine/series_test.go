@@ -14,8 +14,8 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
-// counting writes the numbers up to Upto, one per line; those it had to count itself are in the file times.counted. With
-// Fixed it says that a longer one is another one.
+// counting writes the numbers up to Upto, one per line; the numbers that it counted itself are in times.counted.
+// With Fixed it cannot be extended.
 type counting struct {
 	Upto  int  `hcl:"upto"`
 	From  int  `hcl:"from,optional"`
@@ -62,10 +62,11 @@ func (c *counting) Run(_ context.Context, job *Job) error {
 		os.WriteFile(filepath.Join(state, "last"), []byte(fmt.Sprint(at)), 0o600))
 }
 
-// A longer result goes on from the longest shorter one of the same settings, and only from that.
-func TestLongerRunsGoOnFromTheLongestShorterOne(t *testing.T) {
+// A longer run resumes only from the longest shorter result of the same settings.
+func TestLongerRunsResumeFromTheLongestShorterResult(t *testing.T) {
 	root := t.TempDir()
-	kinds := Registry{{Name: "counting", Summary: "Counts.", Version: 1, InProcess: true, New: func() Stage { return &counting{} },
+	kinds := Registry{{Name: "counting", Summary: "Counts.", Version: 1, InProcess: true,
+		New:     func() Stage { return &counting{} },
 		Outputs: func(Stage) map[string]string { return map[string]string{"out": "files"} },
 		Length: func(s Stage) (setting, why string) {
 			if s.(*counting).Fixed {
@@ -90,7 +91,8 @@ func TestLongerRunsGoOnFromTheLongestShorterOne(t *testing.T) {
 		{"upto = 4\nfixed = true", "", "4"},
 		{"upto = 6\nfixed = true", "from the start, not from upto = 4: its course depends on upto", "6"},
 	} {
-		if err := os.WriteFile(path, []byte("experiment {}\nstage \"counting\" \"c\" {\n"+tc.settings+"\n}\n"), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte("experiment {}\nstage \"counting\" \"c\" {\n"+tc.settings+"\n}\n"),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		x, diags := Load(Source{Path: path}, kinds)

@@ -165,30 +165,7 @@ func (l *loader) siteExecutors(settings siteSettings) {
 				didYouMean(e.Name, executors))
 			continue
 		}
-		switch v := e.GPUs.(type) {
-		case nil:
-		case []any:
-			site.AutoGPUs, site.GPUs = false, []string{}
-			for _, id := range v {
-				text, ok := id.(string)
-				if n, number := id.(int64); number && n >= 0 {
-					text, ok = strconv.FormatInt(n, 10), true
-				}
-				switch {
-				case !ok || text == "" || strings.ContainsAny(text, ", "):
-					l.errorf(&e.GPUsAt, "Wrong type",
-						"gpus must be \"auto\" or a list of device IDs, such as [0, 1] or [\"GPU-…\"].")
-				case slices.Contains(site.GPUs, text):
-					l.errorf(&e.GPUsAt, "Duplicate device", "Device %s occurs twice in gpus; remove one.", text)
-				default:
-					site.GPUs = append(site.GPUs, text)
-				}
-			}
-		default:
-			if v != "auto" {
-				l.errorf(&e.GPUsAt, "Wrong type", "gpus must be \"auto\" or a list of device IDs.")
-			}
-		}
+		l.siteGPUs(e)
 		switch v := e.CPUs.(type) {
 		case nil:
 		case int64:
@@ -219,5 +196,33 @@ func (l *loader) siteExecutors(settings siteSettings) {
 				didYouMean(d, executors))
 		}
 		site.Executor = d
+	}
+}
+
+func (l *loader) siteGPUs(e executorBlock) {
+	site := l.x.Site
+	switch v := e.GPUs.(type) {
+	case nil:
+	case []any:
+		site.AutoGPUs, site.GPUs = false, []string{}
+		for _, id := range v {
+			text, ok := id.(string)
+			if n, number := id.(int64); number && n >= 0 {
+				text, ok = strconv.FormatInt(n, 10), true
+			}
+			switch {
+			case !ok || text == "" || strings.ContainsAny(text, ", "):
+				l.errorf(&e.GPUsAt, "Wrong type",
+					"gpus must be \"auto\" or a list of device IDs, such as [0, 1] or [\"GPU-…\"].")
+			case slices.Contains(site.GPUs, text):
+				l.errorf(&e.GPUsAt, "Duplicate device", "Device %s occurs twice in gpus; remove one.", text)
+			default:
+				site.GPUs = append(site.GPUs, text)
+			}
+		}
+	default:
+		if v != "auto" {
+			l.errorf(&e.GPUsAt, "Wrong type", "gpus must be \"auto\" or a list of device IDs.")
+		}
 	}
 }

@@ -88,19 +88,7 @@ func (l *loader) declare(v *variable) {
 	for _, a := range newBody(v.block.Body, "", hcl.Range{}, nil).attrs {
 		switch a.Name {
 		case "type":
-			t, diags := typeexpr.TypeConstraint(a.Expr)
-			for _, d := range diags {
-				if word := hcl.ExprAsKeyword(a.Expr); word != "" {
-					d.Detail = fmt.Sprintf("There is no type %s%s", word, didYouMean(word, typeWords))
-				}
-				d.Detail += " A type is string, number, bool, any, or such as list(string), map(number), " +
-					"object({ name = string })."
-			}
-			l.diags = append(l.diags, diags...)
-			if diags.HasErrors() {
-				t = cty.DynamicPseudoType
-			}
-			v.typ, typed = t, true
+			v.typ, typed = l.variableType(a), true
 		case "default":
 			v.hasDefault = true
 			if len(a.Expr.Variables()) > 0 {
@@ -144,6 +132,22 @@ func (l *loader) declare(v *variable) {
 			v.fallback = val
 		}
 	}
+}
+
+func (l *loader) variableType(a *hclsyntax.Attribute) cty.Type {
+	t, diags := typeexpr.TypeConstraint(a.Expr)
+	for _, d := range diags {
+		if word := hcl.ExprAsKeyword(a.Expr); word != "" {
+			d.Detail = fmt.Sprintf("There is no type %s%s", word, didYouMean(word, typeWords))
+		}
+		d.Detail += " A type is string, number, bool, any, or such as list(string), map(number), " +
+			"object({ name = string })."
+	}
+	l.diags = append(l.diags, diags...)
+	if diags.HasErrors() {
+		return cty.DynamicPseudoType
+	}
+	return t
 }
 
 // variableFiles reads the --var-file files; the last file with a variable wins.

@@ -1,8 +1,10 @@
-# The four arms of the paper on drills: small generated tasks over three of the benchmark's classes, and a model of
-# 574,592 parameters that starts from random weights. `make demo` runs this file on two CPU cores.
+# The four arms of the paper on drills: small generated tasks over three of the benchmark's
+# classes, and a model of 574,592 parameters that starts from random weights. `make demo` runs this
+# file on two CPU cores.
 #
-# Cost: about ten minutes on two cores. Settings that depart from the paper's stand here explicitly, and the page lists
-# them: the token's position, the loss (mean over a trajectory's tokens), the KL (exact), rates, sizes and schedules.
+# Cost: about ten minutes on two cores. Settings that depart from the paper's are explicit, and the
+# page lists them: the token's position, the loss (mean over a trajectory's tokens), the KL
+# (exact), rates, sizes and schedules.
 
 experiment {
   question = "Do reward tokens keep GRPO groups informative once the policy is peaked, and does that raise success?"
@@ -34,9 +36,9 @@ locals {
   groups = 12 # tasks per update
 }
 
-# --- Tasks -----------------------------------------------------------------------------------------------------------
+# --- Tasks
 
-stage "tasks" "copy" { # with 8,000 of them this model has not yet learnt to copy (see LOG.md)
+stage "tasks" "copy" { # 8,000 are too few to learn copying (see LOG.md)
   source = "drills"
   form   = "copy"
   train  = 16000
@@ -57,21 +59,21 @@ stage "tasks" "multi" {
   seed   = 0
 }
 
-stage "tasks" "drills" { # the fine-tuning drills of a seed, and 500 + 500 held-out drills, the same for every seed
+stage "tasks" "drills" { # per seed for fine-tuning; 500 + 500 held-out drills for all seeds
   source = "drills"
   train  = 1000
   test   = 500
   pool   = 500
 }
 
-stage "tasks" "fresh" { # what RL sees
+stage "tasks" "fresh" { # for RL
   source = "drills"
   train  = local.groups * var.updates
-  skip   = 1000 # those that fine-tuning sees
+  skip   = 1000 # those of fine-tuning
   test   = 0
 }
 
-# --- One base per seed: random weights that learn to copy, then to call -------------------------------------------------
+# --- One base per seed: random weights that learn to copy, then to call
 
 stage "model" "random" {
   corpus = [stage.curate.copy.expert, stage.curate.single.expert, stage.curate.multi.expert]
@@ -131,7 +133,7 @@ stage "sft" "base" {
   }
 }
 
-# --- The two inits ------------------------------------------------------------------------------------------------------
+# --- The two initial policies
 
 stage "rollout" "explore" {
   policy = stage.sft.base.checkpoint
@@ -184,7 +186,7 @@ stage "rctp-ft" "warm" {
   }
 }
 
-# --- One more arm with the paper's profile: token in the first user message, product ratio, sampled KL (one seed) -----------
+# --- One arm with the paper's profile: token in the first user message, product ratio, sampled KL
 
 stage "rctp-ft" "paper" {
   seed   = 1
@@ -211,7 +213,7 @@ stage "rc-grpo" "paper" {
   }
 }
 
-# --- The four arms --------------------------------------------------------------------------------------------------------
+# --- The four arms
 
 stage "grpo" "arm" {
   for_each = local.inits
@@ -280,7 +282,7 @@ stage "rc-grpo" "arm" {
   }
 }
 
-# --- What came out --------------------------------------------------------------------------------------------------------
+# --- Results
 
 stage "eval" "arm" {
   for_each = {
@@ -298,7 +300,7 @@ stage "eval" "arm" {
   }
 }
 
-stage "eval" "paper" { # trained with one seed, so evaluated once
+stage "eval" "paper" { # trained with one seed, evaluated once
   seed     = 1
   for_each = { "RCTP-FT + RC-GRPO (paper profile)" = stage.rc-grpo.paper.checkpoint }
   policy   = each.value
@@ -326,7 +328,7 @@ stage "eval" "before" {
   }
 }
 
-stage "eval" "low" { # the same policies conditioned on low: the gap is what the token does
+stage "eval" "low" { # the same policies conditioned on low: the gap is the effect of the token
   for_each = {
     "RCTP-FT"           = stage.rctp-ft.warm.checkpoint
     "SFT + RC-GRPO"     = stage.rc-grpo.arm["sft"].checkpoint
@@ -343,7 +345,7 @@ stage "eval" "low" { # the same policies conditioned on low: the gap is what the
   }
 }
 
-stage "eval" "sampled" { # at temperature 1, as in training: RL moves this before it moves greedy decoding
+stage "eval" "sampled" { # at temperature 1, as in training: RL changes this before greedy decoding
   for_each = {
     "SFT"               = stage.sft.warm.checkpoint
     "RCTP-FT"           = stage.rctp-ft.warm.checkpoint
@@ -377,7 +379,7 @@ stage "report" "page" {
     early = 20
     late  = 20
   }
-  compare "the paper's method" { # the claims of expect: success above the other arms, and the fewest groups without variance
+  compare "the paper's method" { # the claims of expect
     pairs = [
       ["SFT + GRPO", "RCTP-FT + RC-GRPO"], ["SFT + RC-GRPO", "RCTP-FT + RC-GRPO"], ["RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"],
     ]

@@ -1,8 +1,9 @@
-# The larger CPU recipe: the four arms of drills.hcl with a model of 1.45 million parameters, more data of every sort, longer
-# reinforcement learning and five seeds. What drills.hcl leaves open for want of seeds and updates is asked again here.
+# The larger CPU recipe: the four arms of drills.hcl with a model of 1.45 million parameters, more
+# data, longer reinforcement learning and five seeds. It repeats the questions that drills.hcl
+# leaves open for lack of seeds and updates.
 #
-# Cost: about two and a half hours on two cores, one with -var updates=40. Settings that depart from the paper's stand here
-# explicitly, as in drills.hcl.
+# Cost: about two and a half hours on two cores, one with --var updates=40. Settings that depart
+# from the paper's are explicit, as in drills.hcl.
 
 experiment {
   question = "Do reward tokens keep GRPO groups informative once the policy is peaked, and does that raise success?"
@@ -34,7 +35,7 @@ locals {
   groups = 16 # tasks per update
 }
 
-# --- Tasks -----------------------------------------------------------------------------------------------------------
+# --- Tasks
 
 stage "tasks" "copy" {
   source = "drills"
@@ -57,21 +58,21 @@ stage "tasks" "multi" {
   seed   = 0
 }
 
-stage "tasks" "drills" { # the fine-tuning drills of a seed, and 400 + 400 held-out drills, the same for every seed
+stage "tasks" "drills" { # per seed for fine-tuning; 400 + 400 held-out drills for all seeds
   source = "drills"
   train  = 2000
   test   = 400
   pool   = 400
 }
 
-stage "tasks" "fresh" { # what RL sees
+stage "tasks" "fresh" { # for RL
   source = "drills"
-  train  = local.groups * 200 # whatever var.updates is, so that more updates go on from fewer
-  skip   = 2000               # those that fine-tuning sees
+  train  = local.groups * 200 # independent of var.updates, so that more updates resume from fewer
+  skip   = 2000               # those of fine-tuning
   test   = 0
 }
 
-# --- One base for all seeds: random weights that learn to copy, then to call -------------------------------------------
+# --- One base for all seeds: random weights that learn to copy, then to call
 
 stage "model" "random" {
   seed   = 0
@@ -134,7 +135,7 @@ stage "sft" "base" {
   }
 }
 
-# --- The two inits ------------------------------------------------------------------------------------------------------
+# --- The two initial policies
 
 stage "rollout" "explore" {
   policy = stage.sft.base.checkpoint
@@ -187,7 +188,7 @@ stage "rctp-ft" "warm" {
   }
 }
 
-# --- The four arms --------------------------------------------------------------------------------------------------------
+# --- The four arms
 
 stage "grpo" "arm" {
   for_each = local.inits
@@ -256,7 +257,7 @@ stage "rc-grpo" "arm" {
   }
 }
 
-# --- What came out --------------------------------------------------------------------------------------------------------
+# --- Results
 
 stage "eval" "arm" {
   for_each = {
@@ -290,7 +291,7 @@ stage "eval" "before" {
   }
 }
 
-stage "eval" "low" { # the same policies conditioned on low: the gap is what the token does
+stage "eval" "low" { # the same policies conditioned on low: the gap is the effect of the token
   for_each = {
     "RCTP-FT"           = stage.rctp-ft.warm.checkpoint
     "SFT + RC-GRPO"     = stage.rc-grpo.arm["sft"].checkpoint
@@ -307,7 +308,7 @@ stage "eval" "low" { # the same policies conditioned on low: the gap is what the
   }
 }
 
-stage "eval" "sampled" { # at temperature 1, as in training: RL moves this before it moves greedy decoding
+stage "eval" "sampled" { # at temperature 1, as in training: RL changes this before greedy decoding
   for_each = {
     "SFT"               = stage.sft.warm.checkpoint
     "RCTP-FT"           = stage.rctp-ft.warm.checkpoint
@@ -340,7 +341,7 @@ stage "report" "page" {
     early = 20
     late  = 20
   }
-  compare "the paper's method" { # the claims of expect: success above the other arms, and the fewest groups without variance
+  compare "the paper's method" { # the claims of expect
     pairs = [
       ["SFT + GRPO", "RCTP-FT + RC-GRPO"], ["SFT + RC-GRPO", "RCTP-FT + RC-GRPO"], ["RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"],
     ]

@@ -1,14 +1,15 @@
-# Control arms of equal compute. In the paper RC-GRPO has four times GRPO's batch, and RCTP-FT five times SFT's updates: is the
-# gain the method's or the compute's? Every arm of paper_qwen.hcl is run with both batches, and SFT also with as many
-# updates as RCTP-FT makes.
+# Control arms of equal compute. In the paper RC-GRPO has four times GRPO's batch, and RCTP-FT five
+# times SFT's updates: does the gain come from the method or from the compute? Every arm of
+# paper_qwen.hcl runs with both batches, and SFT also with the number of updates of RCTP-FT.
 #
 #   rcgrpo plan experiments/equal_compute.hcl --var base=/models/Qwen2.5-7B-Instruct
 #
-# Cost: twelve RL runs for each seed, six of each batch; stages that paper_qwen.hcl has in common with it are reused from
-# the same store.
+# Cost: twelve RL runs per seed, six of each batch. Stages shared with paper_qwen.hcl are reused
+# from the same store.
 #
-# Stages on several GPUs do not work yet, so each asks for one (`gpus`), and the file cannot run at the paper's size.
-# Memory is that of paper_qwen.hcl: an RL arm takes 200.5 GiB and an H200 has 139 GiB; Qwen2.5-3B-Instruct fits (95.1 GiB).
+# Stages on several GPUs do not work yet, so each requests one (`gpus`), and the file cannot run at
+# the paper's size. Memory is that of paper_qwen.hcl: an RL arm takes 200.5 GiB and an H200 has 139
+# GiB; Qwen2.5-3B-Instruct fits (95.1 GiB).
 
 experiment {
   question = "What is left of the differences between the arms when batch and number of updates are equal?"
@@ -79,7 +80,7 @@ stage "model" "base" {
   path = dir(var.base)
 }
 
-# --- Data: 720 training tasks, 80 test tasks as the paper drew them ------------------------------------------------------
+# --- Data: 720 training tasks, 80 test tasks by the paper's draw
 
 stage "tasks" "bfcl" {
   source = "bfcl"
@@ -90,10 +91,10 @@ stage "tasks" "bfcl" {
   }
 }
 
-stage "rollout" "explore" { # where failures come from
+stage "rollout" "explore" { # the source of failures
   policy    = stage.model.base.checkpoint
   tasks     = stage.tasks.bfcl.train
-  samples   = 4 # 720 failures from 2,880 rollouts: enough unless more than three quarters succeed or repeat
+  samples   = 4 # 720 failures from 2,880 rollouts, if at most three quarters succeed or repeat
   precision = var.precision
   limits {
     reply   = var.reply
@@ -110,7 +111,7 @@ stage "curate" "data" {
   ratio    = 1
 }
 
-# --- Stage 1: 2 passes over 720 expert trajectories are 90 updates, 5 over 1,440 are 450 -----------------------------------
+# --- Stage 1: 2 passes over 720 expert trajectories are 90 updates, 5 over 1,440 are 450
 
 stage "sft" "warm" {
   for_each  = { paper = 2, equal = 10 }
@@ -145,7 +146,7 @@ stage "rctp-ft" "warm" {
   }
 }
 
-# --- Stage 2: every init with both batches -------------------------------------------------------------------------------------
+# --- Stage 2: every initial policy with both batches
 
 stage "grpo" "arm" {
   for_each  = local.arms
@@ -204,7 +205,7 @@ stage "rc-grpo" "arm" {
   }
 }
 
-# --- What came out -----------------------------------------------------------------------------------------------------------
+# --- Results
 
 stage "eval" "arm" {
   for_each = merge(

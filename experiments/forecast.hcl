@@ -1,9 +1,12 @@
-# Proposition 1: how many groups of G rollouts will have equal rewards follows from the success rates of single tasks. Policies
-# of growing peakedness (1 to 8 passes of fine-tuning) are sampled before any update; the forecast from that sample is
-# compared with the share that the first update then measures, for plain GRPO and for RC-GRPO.
+# Proposition 1: the success rates of single tasks predict the share of groups with equal rewards.
+# Policies of growing peakedness (1 to 8 passes of fine-tuning) are sampled before any update. The
+# forecast from that sample is compared with the share that the first update measures, for plain
+# GRPO and for RC-GRPO.
 #
-# The base and its data are those of drills.hcl, stage by stage: what that file has made in the same store is not made again.
-# Cost: about six minutes on two cores beyond what drills.hcl has made (three seeds, eight arms of 5 updates).
+# The base and its data are the stages of drills.hcl, and their results in the same store are
+# reused.
+# Cost: about six minutes on two cores beside the stages of drills.hcl (three seeds, eight arms of
+# 5 updates).
 
 experiment {
   question = "Does a small sampling run before training tell how many groups will be without variance?"
@@ -32,9 +35,9 @@ locals {
   passes = { "1" = 1, "2" = 2, "4" = 4, "8" = 8 }
 }
 
-# --- Tasks -----------------------------------------------------------------------------------------------------------
+# --- Tasks
 
-stage "tasks" "copy" { # with 8,000 of them this model has not yet learnt to copy (see LOG.md)
+stage "tasks" "copy" { # 8,000 are too few to learn copying (see LOG.md)
   source = "drills"
   form   = "copy"
   train  = 16000
@@ -55,21 +58,21 @@ stage "tasks" "multi" {
   seed   = 0
 }
 
-stage "tasks" "drills" { # the fine-tuning drills of a seed, and 500 + 500 held-out drills, the same for every seed
+stage "tasks" "drills" { # per seed for fine-tuning; 500 + 500 held-out drills for all seeds
   source = "drills"
   train  = 1000
   test   = 500
   pool   = 500
 }
 
-stage "tasks" "fresh" { # what RL sees
+stage "tasks" "fresh" { # for RL
   source = "drills"
   train  = local.groups * max(var.updates, 20)
-  skip   = 1000 # those that fine-tuning sees
+  skip   = 1000 # those of fine-tuning
   test   = 0
 }
 
-# --- One base per seed: random weights that learn to copy, then to call -------------------------------------------------
+# --- One base per seed: random weights that learn to copy, then to call
 
 stage "model" "random" {
   corpus = [stage.curate.copy.expert, stage.curate.single.expert, stage.curate.multi.expert]
@@ -129,7 +132,7 @@ stage "sft" "base" {
   }
 }
 
-# --- Inits of growing peakedness -------------------------------------------------------------------------------------------
+# --- Initial policies of growing peakedness
 
 stage "rollout" "explore" {
   policy = stage.sft.base.checkpoint
@@ -184,7 +187,7 @@ stage "rctp-ft" "warm" {
   }
 }
 
-# --- The arms: a forecast, and a few updates ---------------------------------------------------------------------------------
+# --- The arms: a forecast, and a few updates
 
 stage "grpo" "arm" {
   for_each = local.passes
@@ -261,7 +264,7 @@ stage "rc-grpo" "arm" {
   }
 }
 
-# --- What came out --------------------------------------------------------------------------------------------------------
+# --- Results
 
 stage "eval" "arm" {
   for_each = merge(

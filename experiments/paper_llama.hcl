@@ -1,18 +1,23 @@
-# The paper's table on Llama-3.1-8B-Instruct: base model and four arms, with the paper's settings. The failures that
-# RCTP-FT learns from are sampled from Qwen2.5-7B-Instruct, as the paper says; for Llama they are off-policy.
+# The paper's table on Llama-3.1-8B-Instruct: base model and four arms, with the paper's settings.
+# The failures for RCTP-FT are sampled from Qwen2.5-7B-Instruct, as in the paper; for Llama they
+# are off-policy.
 #
-#   rcgrpo plan experiments/paper_llama.hcl --var base=/models/Llama-3.1-8B-Instruct --var explorer=/models/Qwen2.5-7B-Instruct
+#   rcgrpo plan experiments/paper_llama.hcl --var base=/models/Llama-3.1-8B-Instruct \
+#     --var explorer=/models/Qwen2.5-7B-Instruct
 #
-# Cost: as paper_qwen.hcl, times 1.1 (8.0 against 7.6 B parameters). The rollouts of Qwen are shared with paper_qwen.hcl
-# when both use one store.
+# Cost: 1.1 times that of paper_qwen.hcl (8.0 against 7.6 B parameters). The rollouts of Qwen are
+# shared with paper_qwen.hcl if both use one store.
 #
-# Stages on several GPUs do not work yet, so each asks for one (`gpus`), and the file cannot run at the paper's size.
-# Memory as `rcgrpo plan` computes it, beside the 139 GiB of an H200 (sold as 141 GB):
+# Stages on several GPUs do not work yet, so each requests one (`gpus`), and the file cannot run at
+# the paper's size.
+# Memory according to `rcgrpo plan`; an H200 has 139 GiB (sold as 141 GB):
 #   rollouts of Qwen       72.9 GiB, fits
-#   evaluation            146.5 GiB, does not fit; 81.5 GiB with -var context=8192
-#   fine-tuning           151.8 GiB, does not fit, nor with -var context=8192 (143.2 GiB)
-#   an RL arm             281.2 GiB, does not fit: weights, reference, gradient and moments alone are 149.6 GiB
-# With Llama-3.2-3B-Instruct as base and -var context=8192 everything fits: 64.1 GiB, 59.5 GiB and 118.0 GiB.
+#   evaluation            146.5 GiB, does not fit; 81.5 GiB with --var context=8192
+#   fine-tuning           151.8 GiB, does not fit, nor with --var context=8192 (143.2 GiB)
+#   an RL arm             281.2 GiB, does not fit: weights, reference, gradient and moments alone
+#                         are 149.6 GiB
+# With Llama-3.2-3B-Instruct as base and --var context=8192 everything fits: 64.1 GiB, 59.5 GiB and
+# 118.0 GiB.
 
 experiment {
   question = "Does RCTP-FT followed by RC-GRPO raise multi-turn success of Llama-3.1-8B-Instruct as the paper reports?"
@@ -87,7 +92,7 @@ stage "model" "explorer" {
   path = dir(var.explorer)
 }
 
-# --- Data: 720 training tasks, 80 test tasks as the paper drew them ------------------------------------------------------
+# --- Data: 720 training tasks, 80 test tasks by the paper's draw
 
 stage "tasks" "bfcl" {
   source = "bfcl"
@@ -98,10 +103,10 @@ stage "tasks" "bfcl" {
   }
 }
 
-stage "rollout" "explore" { # where failures come from
+stage "rollout" "explore" { # the source of failures
   policy    = stage.model.explorer.checkpoint
   tasks     = stage.tasks.bfcl.train
-  samples   = 4 # 720 failures from 2,880 rollouts: enough unless more than three quarters succeed or repeat
+  samples   = 4 # 720 failures from 2,880 rollouts, if at most three quarters succeed or repeat
   precision = var.precision
   limits {
     reply   = var.reply
@@ -118,7 +123,7 @@ stage "curate" "data" {
   ratio    = 1
 }
 
-# --- Stage 1 -----------------------------------------------------------------------------------------------------------------
+# --- Stage 1
 
 stage "sft" "warm" {
   policy    = stage.model.base.checkpoint
@@ -152,7 +157,7 @@ stage "rctp-ft" "warm" {
   }
 }
 
-# --- Stage 2 -----------------------------------------------------------------------------------------------------------------
+# --- Stage 2
 
 stage "grpo" "arm" {
   for_each  = local.inits
@@ -211,7 +216,7 @@ stage "rc-grpo" "arm" {
   }
 }
 
-# --- What came out -----------------------------------------------------------------------------------------------------------
+# --- Results
 
 stage "eval" "arm" {
   for_each = {

@@ -1,18 +1,21 @@
-# The paper's main table on Qwen2.5-7B-Instruct: base model and four arms, {SFT, RCTP-FT} x {GRPO, RC-GRPO}, on the
-# benchmark's multi-turn tasks, with the paper's settings. The file sets what the paper leaves open or contradicts, and the
-# notes of the page name it.
+# The paper's main table on Qwen2.5-7B-Instruct: base model and four arms, {SFT, RCTP-FT} x {GRPO,
+# RC-GRPO}, on the benchmark's multi-turn tasks, with the paper's settings. The notes of the page
+# name the settings that the paper leaves open or contradicts.
 #
 #   rcgrpo plan experiments/paper_qwen.hcl --var base=/models/Qwen2.5-7B-Instruct
 #
-# Cost: four RL runs of a model of 7 B parameters. The GRPO arms make 350 updates of 64 x 5 episodes, the RC-GRPO arms
-# 350 of 256 x 5: 1.1 million episodes for each seed. At the 92.8 s that NeMo-RL reports for 2,048 samples of 1,000
-# tokens on 16 H100, an RC-GRPO arm of one seed is some 900 GPU hours on such cards, a GRPO arm some 230.
+# Cost: four RL runs of a model of 7 B parameters. The GRPO arms make 350 updates of 64 x 5
+# episodes, the RC-GRPO arms 350 of 256 x 5: 1.1 million episodes per seed. NeMo-RL reports 92.8 s
+# for 2,048 samples of 1,000 tokens on 16 H100. At that rate an RC-GRPO arm of one seed takes about
+# 900 GPU hours, and a GRPO arm about 230.
 #
-# Stages on several GPUs do not work yet, so each asks for one (`gpus`), and the file cannot run at the paper's size.
-# Memory as `rcgrpo plan` computes it, beside the 139 GiB of an H200 (sold as 141 GB):
+# Stages on several GPUs do not work yet, so each requests one (`gpus`), and the file cannot run at
+# the paper's size.
+# Memory according to `rcgrpo plan`; an H200 has 139 GiB (sold as 141 GB):
 #   rollouts, evaluation   72.9 GiB, fits
-#   fine-tuning           144.1 GiB, does not fit; 135.9 GiB with -var context=8192
-#   an RL arm             200.5 GiB, does not fit: weights, reference, gradient and moments alone are 141.9 GiB
+#   fine-tuning           144.1 GiB, does not fit; 135.9 GiB with --var context=8192
+#   an RL arm             200.5 GiB, does not fit: weights, reference, gradient and moments alone
+#                         are 141.9 GiB
 # With Qwen2.5-3B-Instruct as base everything fits: 43.4 GiB, 62.2 GiB and 95.1 GiB.
 
 experiment {
@@ -79,7 +82,7 @@ stage "model" "base" {
   path = dir(var.base)
 }
 
-# --- Data: 720 training tasks, 80 test tasks as the paper drew them ------------------------------------------------------
+# --- Data: 720 training tasks, 80 test tasks by the paper's draw
 
 stage "tasks" "bfcl" {
   source = "bfcl"
@@ -90,10 +93,10 @@ stage "tasks" "bfcl" {
   }
 }
 
-stage "rollout" "explore" { # where failures come from
+stage "rollout" "explore" { # the source of failures
   policy    = stage.model.base.checkpoint
   tasks     = stage.tasks.bfcl.train
-  samples   = 4 # 720 failures from 2,880 rollouts: enough unless more than three quarters succeed or repeat
+  samples   = 4 # 720 failures from 2,880 rollouts, if at most three quarters succeed or repeat
   precision = var.precision
   limits {
     reply   = var.reply
@@ -110,7 +113,7 @@ stage "curate" "data" {
   ratio    = 1
 }
 
-# --- Stage 1 -----------------------------------------------------------------------------------------------------------------
+# --- Stage 1
 
 stage "sft" "warm" {
   policy    = stage.model.base.checkpoint
@@ -144,7 +147,7 @@ stage "rctp-ft" "warm" {
   }
 }
 
-# --- Stage 2 -----------------------------------------------------------------------------------------------------------------
+# --- Stage 2
 
 stage "grpo" "arm" {
   for_each  = local.inits
@@ -203,7 +206,7 @@ stage "rc-grpo" "arm" {
   }
 }
 
-# --- What came out -----------------------------------------------------------------------------------------------------------
+# --- Results
 
 stage "eval" "arm" {
   for_each = {

@@ -1,13 +1,15 @@
-# The paper's split against a split by family. The paper's 80 test tasks are a draw of single samples: the benchmark's four
-# categories share their tasks, so that nearly every test task has a sibling with the same ground truth in training. The same
-# method is trained and tested under both splits.
+# The paper's split against a split by family. The paper's 80 test tasks are single draws. The
+# benchmark's four categories share their tasks, so nearly every test task has a sibling with the
+# same ground truth in training. The same method is trained and tested under both splits.
 #
 #   rcgrpo plan experiments/splits.hcl --var base=/models/Qwen2.5-7B-Instruct
 #
-# Cost: for each seed and split a fine-tuning and an RC-GRPO run; the paper's half is shared with paper_qwen.hcl.
+# Cost: one fine-tuning and one RC-GRPO run per seed and split; the paper's half is shared with
+# paper_qwen.hcl.
 #
-# Stages on several GPUs do not work yet, so each asks for one (`gpus`), and the file cannot run at the paper's size.
-# Memory is that of paper_qwen.hcl: an RL arm takes 200.5 GiB and an H200 has 139 GiB; Qwen2.5-3B-Instruct fits (95.1 GiB).
+# Stages on several GPUs do not work yet, so each requests one (`gpus`), and the file cannot run at
+# the paper's size. Memory is that of paper_qwen.hcl: an RL arm takes 200.5 GiB and an H200 has 139
+# GiB; Qwen2.5-3B-Instruct fits (95.1 GiB).
 
 experiment {
   question = "How much of the reported success is learnt from siblings of the test tasks?"
@@ -84,7 +86,7 @@ stage "rollout" "explore" {
   for_each  = local.splits
   policy    = stage.model.base.checkpoint
   tasks     = stage.tasks.bfcl[each.key].train
-  samples   = 4 # 720 failures from 2,880 rollouts: enough unless more than three quarters succeed or repeat
+  samples   = 4 # 720 failures from 2,880 rollouts, if at most three quarters succeed or repeat
   precision = var.precision
   limits {
     reply   = var.reply

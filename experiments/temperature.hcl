@@ -1,9 +1,12 @@
-# Is it only randomness? A reward token spreads the rollouts of a group; so does a higher temperature. Plain GRPO is run at
-# several temperatures beside RC-GRPO at 1, from one RCTP-FT policy; the page's table of metrics gives the entropy of each
-# arm's rollouts, so that RC-GRPO can be read beside the GRPO arm whose entropy matches.
+# Is the effect only randomness? A reward token spreads the rollouts of a group, and so does a
+# higher temperature. Plain GRPO runs at several temperatures and RC-GRPO at 1, from one RCTP-FT
+# policy. The page's table of metrics has the entropy of each arm's rollouts, so RC-GRPO can be
+# compared with the GRPO arm of equal entropy.
 #
-# The base and its data are those of drills.hcl, stage by stage: what that file has made in the same store is not made again.
-# Cost: about ten minutes on two cores beyond what drills.hcl has made (three seeds, five arms of 100 updates).
+# The base and its data are the stages of drills.hcl, and their results in the same store are
+# reused.
+# Cost: about ten minutes on two cores beside the stages of drills.hcl (three seeds, five arms of
+# 100 updates).
 
 experiment {
   question = "Does GRPO at a temperature that gives as much entropy do what RC-GRPO does?"
@@ -32,9 +35,9 @@ locals {
   temperatures = { "GRPO, T = 0.8" = 0.8, "GRPO, T = 1" = 1, "GRPO, T = 1.2" = 1.2, "GRPO, T = 1.5" = 1.5 }
 }
 
-# --- Tasks -----------------------------------------------------------------------------------------------------------
+# --- Tasks
 
-stage "tasks" "copy" { # with 8,000 of them this model has not yet learnt to copy (see LOG.md)
+stage "tasks" "copy" { # 8,000 are too few to learn copying (see LOG.md)
   source = "drills"
   form   = "copy"
   train  = 16000
@@ -55,21 +58,21 @@ stage "tasks" "multi" {
   seed   = 0
 }
 
-stage "tasks" "drills" { # the fine-tuning drills of a seed, and 500 + 500 held-out drills, the same for every seed
+stage "tasks" "drills" { # per seed for fine-tuning; 500 + 500 held-out drills for all seeds
   source = "drills"
   train  = 1000
   test   = 500
   pool   = 500
 }
 
-stage "tasks" "fresh" { # what RL sees
+stage "tasks" "fresh" { # for RL
   source = "drills"
   train  = local.groups * var.updates
-  skip   = 1000 # those that fine-tuning sees
+  skip   = 1000 # those of fine-tuning
   test   = 0
 }
 
-# --- One base per seed: random weights that learn to copy, then to call -------------------------------------------------
+# --- One base per seed: random weights that learn to copy, then to call
 
 stage "model" "random" {
   corpus = [stage.curate.copy.expert, stage.curate.single.expert, stage.curate.multi.expert]
@@ -129,7 +132,7 @@ stage "sft" "base" {
   }
 }
 
-# --- RCTP-FT, the init of all arms ----------------------------------------------------------------------------------------
+# --- RCTP-FT, the initial policy of all arms
 
 stage "rollout" "explore" {
   policy = stage.sft.base.checkpoint
@@ -167,7 +170,7 @@ stage "rctp-ft" "warm" {
   }
 }
 
-# --- The arms -----------------------------------------------------------------------------------------------------------------
+# --- The arms
 
 stage "grpo" "arm" {
   for_each    = local.temperatures
@@ -236,7 +239,7 @@ stage "rc-grpo" "arm" {
   }
 }
 
-# --- What came out --------------------------------------------------------------------------------------------------------
+# --- Results
 
 stage "eval" "arm" {
   for_each = merge(

@@ -1,9 +1,11 @@
-# How the reward token is drawn: each rollout by itself (the paper, p = 0.5) or balanced within the group, and the share of
-# high tokens from 0 to 1. With independent draws one group of five in sixteen holds a single token; p = 1 is plain GRPO
-# conditioned on high.
+# The draw of the reward token: independent per rollout (the paper, p = 0.5) or balanced within the
+# group, with a share of high tokens from 0 to 1. With independent draws one group of five in
+# sixteen has only one kind of token; p = 1 is plain GRPO conditioned on high.
 #
-# The base and its data are those of drills.hcl, stage by stage: what that file has made in the same store is not made again.
-# Cost: about twelve minutes on two cores beyond what drills.hcl has made (three seeds, six arms of 100 updates).
+# The base and its data are the stages of drills.hcl, and their results in the same store are
+# reused.
+# Cost: about twelve minutes on two cores beside the stages of drills.hcl (three seeds, six arms of
+# 100 updates).
 
 experiment {
   question = "Does it matter how reward tokens are drawn: independently or balanced within a group, and with which share of high?"
@@ -39,9 +41,9 @@ locals {
   }
 }
 
-# --- Tasks -----------------------------------------------------------------------------------------------------------
+# --- Tasks
 
-stage "tasks" "copy" { # with 8,000 of them this model has not yet learnt to copy (see LOG.md)
+stage "tasks" "copy" { # 8,000 are too few to learn copying (see LOG.md)
   source = "drills"
   form   = "copy"
   train  = 16000
@@ -62,21 +64,21 @@ stage "tasks" "multi" {
   seed   = 0
 }
 
-stage "tasks" "drills" { # the fine-tuning drills of a seed, and 500 + 500 held-out drills, the same for every seed
+stage "tasks" "drills" { # per seed for fine-tuning; 500 + 500 held-out drills for all seeds
   source = "drills"
   train  = 1000
   test   = 500
   pool   = 500
 }
 
-stage "tasks" "fresh" { # what RL sees
+stage "tasks" "fresh" { # for RL
   source = "drills"
   train  = local.groups * var.updates
-  skip   = 1000 # those that fine-tuning sees
+  skip   = 1000 # those of fine-tuning
   test   = 0
 }
 
-# --- One base per seed: random weights that learn to copy, then to call -------------------------------------------------
+# --- One base per seed: random weights that learn to copy, then to call
 
 stage "model" "random" {
   corpus = [stage.curate.copy.expert, stage.curate.single.expert, stage.curate.multi.expert]
@@ -136,7 +138,7 @@ stage "sft" "base" {
   }
 }
 
-# --- RCTP-FT, the init of all arms ----------------------------------------------------------------------------------------
+# --- RCTP-FT, the initial policy of all arms
 
 stage "rollout" "explore" {
   policy = stage.sft.base.checkpoint
@@ -174,7 +176,7 @@ stage "rctp-ft" "warm" {
   }
 }
 
-# --- The arms: one draw of tokens each -------------------------------------------------------------------------------------
+# --- The arms: one draw of tokens each
 
 stage "rc-grpo" "arm" {
   for_each = local.draws
@@ -213,7 +215,7 @@ stage "rc-grpo" "arm" {
   }
 }
 
-# --- What came out --------------------------------------------------------------------------------------------------------
+# --- Results
 
 stage "eval" "high" {
   for_each = local.draws

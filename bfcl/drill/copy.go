@@ -7,7 +7,7 @@ import (
 	"rcgrpo/bfcl"
 )
 
-// slots are the argument names of copy drills, each with the words that may introduce its value.
+// slots are the argument names of copy drills, each with the words that introduce its value.
 var slots = []struct {
 	name  string
 	words []string
@@ -23,9 +23,8 @@ var slots = []struct {
 	{"ticket_id", []string{"ticket", "number"}},
 }
 
-// copyDrill asks for one to three values, each introduced by a word that goes with its argument, and wants them back
-// word by word as the arguments of a call without a name. Values of several words make the order of words worth
-// learning, which short names do not.
+// copyDrill requests one to three values and expects them verbatim as the arguments of a call
+// without a name. Values of several words teach the order of words, which short names do not.
 func copyDrill(rng *rand.Rand) *bfcl.Task {
 	n := [...]int{1, 2, 2, 3}[rng.IntN(4)]
 	var request, args []string
@@ -41,11 +40,13 @@ func copyDrill(rng *rand.Rand) *bfcl.Task {
 		Family:        string(Copy),
 		Classes:       []string{},
 		InitialConfig: []byte("{}"),
-		Turns:         []bfcl.Turn{{User: strings.Join(request, " ") + ".", GroundTruth: []string{"(" + strings.Join(args, ", ") + ")"}}},
+		Turns: []bfcl.Turn{{User: strings.Join(request, " ") + ".",
+			GroundTruth: []string{"(" + strings.Join(args, ", ") + ")"}}},
 	}
 }
 
-// copyValue is a number of two to five digits for a ticket, otherwise one to five words, sometimes as a file name.
+// copyValue returns a number of two to five digits for a ticket, otherwise one to five words,
+// sometimes as a file name.
 func copyValue(rng *rand.Rand, slot string) string {
 	if slot == "ticket_id" {
 		digits := [...]int{10, 100, 1000, 10000}[rng.IntN(4)]

@@ -1,16 +1,14 @@
-// Package drill generates small multi-turn tasks over the benchmark's own simulated classes, in the benchmark's own
-// form: a drill is a bfcl.Task and runs as a bfcl.Episode. They are easy enough for a transformer of half a million
-// parameters that starts from random weights, and keep what makes the benchmark hard: values to copy, observations to
-// read, references to earlier turns, requests that lack a value.
+// Package drill generates small multi-turn tasks over the benchmark's simulated classes. A drill is a
+// bfcl.Task and runs as a bfcl.Episode. Drills are easy enough for a randomly initialized transformer
+// of half a million parameters, and keep the difficulties of the benchmark: values to copy, results
+// to read, references to earlier turns, and requests without a required value. Start with Generate.
 //
-// A turn is one intent (see intents): a request in one of four phrasings, a fifth held out for testing, and its ground
-// truth of one or two calls. Start with Generate.
+// A turn is one intent (see intents): a request in one of four phrasings, with a fifth held out for
+// testing, and its ground truth of one or two calls. The classes are GorillaFileSystem, TicketAPI and
+// MessageAPI. Besides multi-turn drills there are single-turn drills, and copy drills, which have no
+// environment: they train the copying of words and are for fine-tuning only.
 //
-// The split is by family. An ordered pair of consecutive intents is held out by hash (HeldOut); training drills
-// contain no held-out pair, test drills at least one. In the set "test" the wording is that of training, in
-// "test_new" every request uses its held-out phrasing.
-//
-// Three classes take part: GorillaFileSystem, TicketAPI, MessageAPI. Besides multi-turn drills there are single-turn
-// ones, and copy drills, which have no classes and no environment: they only teach to copy the words of a request in
-// order, and feed fine-tuning alone.
+// The split is by family. Ordered pairs of consecutive intents are held out by hash (HeldOut):
+// training drills contain no held-out pair, test drills at least one. The set "test" uses the
+// training phrasings, "test_new" the held-out one.
 package drill

@@ -11,44 +11,45 @@ import (
 	"rcgrpo/bfcl"
 )
 
-// Form is the sort of drill that is generated.
+// Form selects the kind of drill.
 type Form string
 
-// Forms of drills.
 const (
-	Copy   Form = "copy"   // one reply that copies the request's words; no environment
+	Copy   Form = "copy"   // one reply that copies the words of the request; no environment
 	Single Form = "single" // one turn
 	Multi  Form = "multi"  // two to four turns
 )
 
-// Set says which side of the split drills belong to, and their wording.
+// Set selects the side of the split and the wording.
 type Set string
 
-// Sets of drills.
 const (
 	Train   Set = "train"    // no held-out pair of intents, training wording
 	Test    Set = "test"     // at least one held-out pair, training wording
 	TestNew Set = "test_new" // at least one held-out pair, held-out wording in every turn
 )
 
-// attempts bounds the rejection sampling of one drill. A draw is refused when its state admits no further intent or
-// when it belongs to the other side of the split; about one in two draws is kept, so the bound is never met.
+// attempts limits the rejection sampling of one drill. A draw is rejected if its state admits no
+// further intent or it belongs to the other side of the split. About half of the draws are
+// accepted, so the limit is never reached.
 const attempts = 10_000
 
-// Generate returns n drills of one form and set. The same rng state gives the same drills; ids count from 0 behind
-// prefix ("drill_train" gives drill_train_0, drill_train_1, ...). Copy and single drills exist for training only.
+// Generate returns n drills of one form and set. The same rng state gives identical drills; ids are
+// prefix and an index ("drill_train" gives drill_train_0, drill_train_1, ...). Copy and single
+// drills exist for training only.
 func Generate(rng *rand.Rand, form Form, set Set, prefix string, n int) ([]*bfcl.Task, error) {
 	if n < 0 {
-		return nil, fmt.Errorf("generate drills: the number must be at least 0, got %d", n)
+		return nil, fmt.Errorf("generate drills: got count %d, want at least 0", n)
 	}
 	if set != Train && set != Test && set != TestNew {
-		return nil, fmt.Errorf("generate drills: unknown set %q; known are train, test and test_new", set)
+		return nil, fmt.Errorf("generate drills: unknown set %q, want train, test or test_new", set)
 	}
 	if form != Copy && form != Single && form != Multi {
-		return nil, fmt.Errorf("generate drills: unknown form %q; known are copy, single and multi", form)
+		return nil, fmt.Errorf("generate drills: unknown form %q, want copy, single or multi", form)
 	}
 	if form != Multi && set != Train {
-		return nil, fmt.Errorf("generate drills: %s drills have no pairs of intents, so there is no set %s of them", form, set)
+		return nil, fmt.Errorf("generate drills: %s drills have no pairs of intents, so there is no set "+
+			"%s of them", form, set)
 	}
 	tasks := make([]*bfcl.Task, 0, n)
 	for i := range n {
@@ -66,7 +67,7 @@ func generate(rng *rand.Rand, form Form, set Set) (*bfcl.Task, error) {
 	if form == Copy {
 		return copyDrill(rng), nil
 	}
-	// Classes and length are drawn once, so that refusing draws does not shift their shares.
+	// Classes and length are drawn once, so that rejection does not change their distribution.
 	classes, turns := drawClasses(rng), 1
 	if form == Multi {
 		turns = [...]int{2, 2, 3, 3, 4}[rng.IntN(5)]
@@ -80,20 +81,20 @@ func generate(rng *rand.Rand, form Form, set Set) (*bfcl.Task, error) {
 	return nil, fmt.Errorf("generate drills: no %s drill of the set %s in %d draws", form, set, attempts)
 }
 
-// HeldOut says whether a test drill may contain intent b right after intent a, and hence a training drill may not. It
-// holds for about 18 % of the ordered pairs.
+// HeldOut reports whether only test drills may contain intent b directly after intent a. It is true
+// for about 18 % of the ordered pairs.
 func HeldOut(a, b string) bool {
 	sum := sha256.Sum256([]byte("drill pair " + a + " " + b))
 	return binary.LittleEndian.Uint32(sum[:])%100 < 18
 }
 
-// draft is a drill while it is being generated.
+// draft is a drill during its generation.
 type draft struct {
 	rng     *rand.Rand
 	heldOut bool // held-out wording
 	classes []string
-	initial map[string]any // class name -> scenario, as it was before the first turn
-	files   *fileSystem    // nil where the class takes no part
+	initial map[string]any // class name -> scenario before the first turn
+	files   *fileSystem    // nil if the class is not used
 	tickets *ticketDesk
 	mail    *mailbox
 	intents []string
@@ -101,7 +102,7 @@ type draft struct {
 	kind    string // category
 }
 
-// mixes are the classes of a drill and how often they are drawn together, in per cent.
+// mixes are the combinations of classes and their probabilities in per cent.
 var mixes = []struct {
 	share   int
 	classes []string
@@ -121,7 +122,7 @@ func drawClasses(rng *rand.Rand) []string {
 			return mix.classes
 		}
 	}
-	return mixes[0].classes // not reached: the shares add up to 100
+	return mixes[0].classes // unreachable: the probabilities sum to 100
 }
 
 func newDraft(rng *rand.Rand, classes []string, heldOut bool) *draft {
@@ -142,8 +143,8 @@ func newDraft(rng *rand.Rand, classes []string, heldOut bool) *draft {
 	return d
 }
 
-// fill adds turns, each one intent. It returns false when the state admits none, or when a class that is offered was
-// never used.
+// fill adds turns of one intent each. It returns false if the state admits no intent, or if an
+// offered class remains unused.
 func (d *draft) fill(turns int) bool {
 	used := map[string]bool{}
 	for range turns {
@@ -163,10 +164,10 @@ func (d *draft) fill(turns int) bool {
 	return true
 }
 
-// referBack is the probability that a later turn picks an intent that refers to an earlier one, where one can.
+// referBack is the probability that a later turn prefers an intent that refers to an earlier one.
 const referBack = 0.35
 
-// choose picks an intent that the state admits and carries it out on the draft's own model of the state.
+// choose draws an intent that the state admits and applies it to the draft's model of the state.
 func (d *draft) choose() (intent, made, bool) {
 	later := len(d.turns) > 0 && d.rng.Float64() < referBack
 	for _, refers := range []bool{later, false} {
@@ -195,13 +196,13 @@ func (d *draft) offers(class string) bool {
 	return false
 }
 
-// made is an intent with its values: what fills the phrasing, and the calls that do it.
+// made is an intent with its values: those of the phrasing, and its calls.
 type made struct {
 	fill  map[string]string
 	calls []string
 }
 
-// missing is the probability that an intent which can lack its value does: the request leaves it out, its
+// missing is the probability that an intent that may lack its value does: the request omits it, its
 // ground-truth turn is empty, and the next turn supplies it.
 const missing = 0.27
 
@@ -221,14 +222,14 @@ func (d *draft) addTurn(in intent, m made) {
 	d.turns = append(d.turns, bfcl.Turn{User: d.open(replace(phrase, m.fill)), GroundTruth: m.calls})
 }
 
-// forget drops the file that "it" means when the turn was not about a file: "it" is a file of the previous turn.
+// forget clears "it" after a turn without a file: "it" always means a file of the previous turn.
 func (d *draft) forget(in intent) {
 	if d.files != nil && in.class != "GorillaFileSystem" {
 		d.files.it = ""
 	}
 }
 
-// open puts an opener before a phrase, whose first letter is then lowered (the word "I" stays).
+// open prefixes a phrase with an opener and lowers its first letter (except the word "I").
 func (d *draft) open(phrase string) string {
 	i := d.rng.IntN(8)
 	switch {
@@ -260,7 +261,7 @@ func (d *draft) belongs(form Form, set Set) bool {
 	return held == (set != Train)
 }
 
-// task is the finished drill. Its family is its sequence of intents.
+// task returns the finished drill. Its family is its sequence of intents.
 func (d *draft) task() (*bfcl.Task, error) {
 	scenario, err := json.Marshal(d.initial)
 	if err != nil {

@@ -41,7 +41,7 @@ func pairs(task *bfcl.Task) [][2]string {
 	return out
 }
 
-func TestNoFamilyStandsOnBothSides(t *testing.T) {
+func TestNoFamilyIsInBothSets(t *testing.T) {
 	for _, task := range generateT(t, 1, Multi, Train, 2000) {
 		for _, p := range pairs(task) {
 			if HeldOut(p[0], p[1]) {
@@ -84,7 +84,7 @@ func TestWordingOfTestNewIsHeldOut(t *testing.T) {
 			}
 		}
 	}
-	// A phrasing without values shows literally, whatever the opener did to its first letter.
+	// These phrasings have no values, so they occur literally, except for their first letter.
 	const trained, heldOut = "o back up one folder.", "o up to the directory above."
 	for _, tc := range []struct {
 		set         Set
@@ -123,7 +123,8 @@ func TestWordsOfHeldOutWordingOccurInTraining(t *testing.T) {
 	for _, in := range intents() {
 		for _, w := range words(in.phrases[4]) {
 			if !trained[w] {
-				t.Errorf("%s: the held-out phrasing %q has the word %q, which no training phrasing has", in.name, in.phrases[4], w)
+				t.Errorf("%s: the held-out phrasing %q has the word %q, which no training phrasing has", in.name,
+					in.phrases[4], w)
 			}
 		}
 	}
@@ -142,7 +143,8 @@ func TestGroundTruthOfEveryDrillPasses(t *testing.T) {
 			}
 			for _, turn := range task.Turns {
 				for _, call := range turn.GroundTruth {
-					if results, errs, err := e.Step([]string{call}); err != nil || errs > 0 || strings.Contains(results[0], `"error"`) {
+					if results, errs, err := e.Step([]string{call}); err != nil || errs > 0 ||
+						strings.Contains(results[0], `"error"`) {
 						t.Fatalf("%s (%s): %s gives %v %v", task.ID, task.Family, call, results, err)
 					}
 				}

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// The generator keeps a small model of each class's state, enough to ask only for what is possible. The classes
-// themselves decide what happens: a test replays every drill's ground truth on them.
+// The generator models just enough of each class's state to request only possible actions. A test
+// replays the ground truth of every drill on the real classes.
 
-// object is a JSON object that keeps the order of its keys, which the classes show.
+// object is a JSON object with ordered keys, because the classes print them in order.
 type object []member
 
 type member struct {
@@ -20,7 +20,6 @@ type member struct {
 	value any
 }
 
-// MarshalJSON writes the members in order.
 func (o object) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteByte('{')
@@ -44,10 +43,9 @@ func (o object) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// noun draws one word.
 func noun(rng *rand.Rand) string { return nouns()[rng.IntN(len(nouns()))] }
 
-// stem draws the name of a file or folder: one word, or in 15 % of cases two.
+// stem returns the name of a file or folder: one word, or two in 15 % of cases.
 func stem(rng *rand.Rand) string {
 	if rng.Float64() < 0.15 {
 		return noun(rng) + "_" + noun(rng)
@@ -55,7 +53,7 @@ func stem(rng *rand.Rand) string {
 	return noun(rng)
 }
 
-// text draws one or two words.
+// text returns one or two words.
 func text(rng *rand.Rand) string {
 	if rng.IntN(2) == 0 {
 		return noun(rng)
@@ -97,7 +95,7 @@ func (f *folder) remove(name string) {
 // fileSystem models GorillaFileSystem.
 type fileSystem struct {
 	root, here *folder
-	it         string // the file of the previous turn, while it is still here; "" when there is none
+	it         string // the previous turn's file if it is in the current folder, else ""
 	original   any
 }
 
@@ -118,7 +116,7 @@ func newFileSystem(rng *rand.Rand) *fileSystem {
 	return fs
 }
 
-// populate puts two or three files of different extensions into a folder.
+// populate adds two or three files with distinct extensions.
 func (f *folder) populate(rng *rand.Rand) {
 	order := rng.Perm(len(extensions))
 	for _, e := range order[:2+rng.IntN(2)] {
@@ -147,7 +145,8 @@ func (f *folder) encode() any {
 
 func (fs *fileSystem) scenario() any { return fs.original }
 
-// fresh draws a name that stands nowhere in the current folder, with the extension given ("" for a folder).
+// fresh returns a name that is unused in the current folder, with the given extension ("" for a
+// folder).
 func (fs *fileSystem) fresh(rng *rand.Rand, extension string) string {
 	for {
 		if name := stem(rng) + extension; !fs.here.has(name) {
@@ -164,7 +163,7 @@ func (fs *fileSystem) anyFile(rng *rand.Rand) (*file, bool) {
 	return fs.here.files[rng.IntN(len(fs.here.files))], true
 }
 
-// anyFolder draws a folder of the current one that does not hold name.
+// anyFolder draws a subfolder without an entry of that name.
 func (fs *fileSystem) anyFolder(rng *rand.Rand, name string) (*folder, bool) {
 	var fit []*folder
 	for _, x := range fs.here.folders {
@@ -178,7 +177,7 @@ func (fs *fileSystem) anyFolder(rng *rand.Rand, name string) (*folder, bool) {
 	return fit[rng.IntN(len(fit))], true
 }
 
-// onlyOf draws an extension of which the current folder has exactly one file.
+// onlyOf draws an extension that exactly one file of the current folder has.
 func (fs *fileSystem) onlyOf(rng *rand.Rand) (*file, string, bool) {
 	for _, e := range rng.Perm(len(extensions)) {
 		var found []*file
@@ -199,7 +198,7 @@ type ticketDesk struct {
 	user    string
 	next    int
 	tickets []*ticket
-	last    *ticket // the ticket that "it" means; nil when no turn has had one
+	last    *ticket // the ticket that "it" means, or nil
 }
 
 type ticket struct {
@@ -234,15 +233,15 @@ type mailbox struct {
 	ids      map[string]string // name -> id
 	me       string
 	count    int
-	receiver string // id of the latest message's receiver; "" when no turn has sent one
-	deleted  bool   // that message was deleted again
+	receiver string // id of the latest message's receiver; "" without one
+	deleted  bool   // the latest message was deleted
 }
 
 func newMailbox(rng *rand.Rand) *mailbox {
 	m := &mailbox{ids: map[string]string{}}
 	n := 3 + rng.IntN(3)
 	order := rng.Perm(len(people()))
-	// A new contact is numbered behind the number of users, so ids stand above what a drill can reach.
+	// The class numbers new contacts from the number of users, so initial ids start above that.
 	for i, number := range rng.Perm(998 - 20)[:n] {
 		name := people()[order[i]]
 		m.names = append(m.names, name)
@@ -257,10 +256,11 @@ func (m *mailbox) scenario() any {
 	for _, name := range m.names {
 		users = append(users, member{name, m.ids[name]})
 	}
-	return object{{"user_count", m.count}, {"user_map", users}, {"inbox", []any{}}, {"message_count", 0}, {"current_user", m.me}}
+	return object{{"user_count", m.count}, {"user_map", users}, {"inbox", []any{}}, {"message_count", 0},
+		{"current_user", m.me}}
 }
 
-// stranger draws somebody who is not yet a contact.
+// stranger draws a person who is not yet a contact.
 func (m *mailbox) stranger(rng *rand.Rand) string {
 	for {
 		if name := people()[rng.IntN(len(people()))]; m.ids[name] == "" {
@@ -269,10 +269,10 @@ func (m *mailbox) stranger(rng *rand.Rand) string {
 	}
 }
 
-// other draws a contact other than oneself.
+// other draws a contact other than the user.
 func (m *mailbox) other(rng *rand.Rand) string { return m.names[1+rng.IntN(len(m.names)-1)] }
 
-// add makes a new contact and returns its id.
+// add creates a contact and returns its id.
 func (m *mailbox) add(name string) string {
 	m.count++
 	id := fmt.Sprintf("USR%03d", m.count)

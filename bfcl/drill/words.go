@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// nouns make up all names and texts. Every drill draws afresh, so a particular request hardly recurs.
+// nouns are the words of all names and texts. There are enough that requests hardly repeat.
 var nouns = sync.OnceValue(func() []string {
 	return strings.Fields(`
 amber anchor apple arrow atlas badge bamboo banner barrel basket beacon blanket blossom bottle branch bridge bronze
@@ -28,8 +28,8 @@ Ada Ben Cleo Dora Emil Finn Gina Hugo Iris Jack Kira Liam Mona Nils Olga Paul Qu
 Yara Zeno Anna Boris Carla Dario Elsa Fritz`)
 })
 
-// extensions of files; the files of one folder have different ones.
+// extensions of files; those of one folder are distinct.
 var extensions = []string{".txt", ".csv", ".md", ".log", ".json"}
 
-// openers stand before a request, each with probability 1/8; otherwise there is none.
+// openers precede a request with probability 1/8 each.
 var openers = []string{"Please", "Now", "Next,", "Then", "OK,"}

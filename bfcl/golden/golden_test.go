@@ -10,9 +10,9 @@ import (
 	"rcgrpo/bfcl/golden"
 )
 
-// TestGoldenTrajectories replays every recorded trajectory of every form. The only records that may differ are those of
-// testdata/unsupported.txt: file, record and the first call outside the supported subset of Python, separated by tabs.
-// RCGRPO_UPDATE=1 rewrites the list.
+// TestGoldenTrajectories replays every recorded trajectory. Only the records of
+// testdata/unsupported.txt may differ; its columns are file, record and the first call outside the
+// supported subset of Python. RCGRPO_UPDATE=1 rewrites the list.
 func TestGoldenTrajectories(t *testing.T) {
 	data, err := bfcl.LoadData(fixtures.Benchmark(t))
 	if err != nil {

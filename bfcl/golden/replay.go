@@ -1,10 +1,9 @@
-// Package golden replays recorded trajectories of the official Python code and compares every result, state and verdict.
-// Replay is the entry point; "rcgrpo bfcl replay" and the tests of bfcl use it.
 package golden
 
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
@@ -25,16 +24,17 @@ import (
 type Report struct {
 	Trajectories int
 	Calls        int
-	Allowed      int          // differences of texts that do not count: SyntaxErrors, other TypeErrors, sets in hash order
-	Differing    []string     // one line per other difference from the recorded values
-	Prompting    int          // records of the format "prompting", which is not implemented and not compared
-	Unsupported  []string     // record and first call outside the supported subset; the rest of such a record is not compared
-	Scores       []bfcl.Score // by category, of the forms that have verdicts
+	Allowed      int          // text differences that do not count: some SyntaxErrors and TypeErrors, order of sets
+	Differing    []string     // one line per other difference
+	Prompting    int          // records of the unimplemented format "prompting"; they are not compared
+	Unsupported  []string     // record and first unsupported call; the rest of the record is not compared
+	Scores       []bfcl.Score // by category, for forms with verdicts
 }
 
-// Replay runs recorded trajectories: JSON Lines, gzipped or not, in any of the five forms of the golden files (ground
-// truth, perturbed, fuzz, directed, decode), which differ in their fields. It compares with the recorded values. If out
-// is not nil, it writes one line per trajectory with the same fields as computed here.
+// Replay executes recorded trajectories and compares the results with the recorded values. in is
+// JSON Lines, gzipped or not, in any of the five forms of the golden files (ground truth,
+// perturbed, fuzz, directed, decode), which differ in their fields. If out is not nil, Replay
+// writes the recomputed record of every trajectory to it.
 func Replay(d *bfcl.Data, in io.Reader, out io.Writer) (Report, error) {
 	r := &replayer{data: d, settings: bfcl.Settings{Data: d, Today: bfcl.ReleaseDate}}
 	buffered := bufio.NewReaderSize(in, 1<<20)
@@ -69,7 +69,8 @@ func Replay(d *bfcl.Data, in io.Reader, out io.Writer) (Report, error) {
 	}
 }
 
-// ReplayFile is Replay on files. An empty outPath writes nothing. The output file appears whole or not at all.
+// ReplayFile is Replay on files. An empty outPath writes nothing. On an error no output file
+// remains.
 func ReplayFile(d *bfcl.Data, inPath, outPath string) (Report, error) {
 	in, err := os.Open(inPath)
 	if err != nil {
@@ -132,21 +133,19 @@ type recorded struct {
 	Tools   []string            `json:"tools"`
 	HeldOut map[string][]string `json:"held_out"`
 
-	Calls         json.RawMessage            `json:"calls"`
-	InitialConfig json.RawMessage            `json:"initial_config"`
-	InitialState  map[string]json.RawMessage `json:"-"`
-	Turns         []recordedTurn             `json:"turns"`
+	Calls         json.RawMessage `json:"calls"`
+	InitialConfig json.RawMessage `json:"initial_config"`
+	Turns         []recordedTurn  `json:"turns"`
 
-	Steps      [][][]string               `json:"steps"`
-	Results    [][][]recordedResult       `json:"results"`
-	FinalState json.RawMessage            `json:"final_state"`
-	Private    map[string]json.RawMessage `json:"-"`
-	Checks     []recordedCheck            `json:"turn_checks"`
-	Official   *recordedVerdict           `json:"official"`
-	RState     float64                    `json:"r_state"`
-	RAction    float64                    `json:"r_action"`
-	RInjective float64                    `json:"r_action_injective"`
-	Reward     float64                    `json:"reward"`
+	Steps      [][][]string         `json:"steps"`
+	Results    [][][]recordedResult `json:"results"`
+	FinalState json.RawMessage      `json:"final_state"`
+	Checks     []recordedCheck      `json:"turn_checks"`
+	Official   *recordedVerdict     `json:"official"`
+	RState     float64              `json:"r_state"`
+	RAction    float64              `json:"r_action"`
+	RInjective float64              `json:"r_action_injective"`
+	Reward     float64              `json:"reward"`
 }
 
 type recordedTurn struct {
@@ -155,7 +154,7 @@ type recordedTurn struct {
 	Private map[string]json.RawMessage `json:"private"`
 }
 
-// recordedResult is one call with its result: text, or the digest of a long one.
+// recordedResult is one call with its result: text, or the digest of a long text.
 type recordedResult struct {
 	Call   string          `json:"call"`
 	R      json.RawMessage `json:"r"`
@@ -200,7 +199,7 @@ func (r *replayer) record(line []byte) error {
 	case rec.Class != "":
 		return r.sequence(&rec, line)
 	}
-	return fmt.Errorf("the record has none of the fields format, pid, turns and class, so its form is unknown")
+	return fmt.Errorf("unknown record form: none of the fields format, pid, turns and class is set")
 }
 
 func (r *replayer) differ(where, format string, args ...any) {
@@ -221,17 +220,19 @@ func (r *replayer) write(v any) error {
 	return err
 }
 
-// digest is the recorded form of a result: the text, or what identifies a long one.
+// digest returns the recorded form of a result: text up to limit code points, else a hash and an
+// excerpt.
 func digest(text string, limit int) any {
 	if utf8.RuneCountInString(text) <= limit {
 		return text
 	}
 	runes := []rune(text)
 	sum := sha256.Sum256([]byte(text))
-	return map[string]any{"sha256": hex.EncodeToString(sum[:]), "len": len(runes), "head": string(runes[:120]), "tail": string(runes[len(runes)-120:])}
+	return map[string]any{"sha256": hex.EncodeToString(sum[:]), "len": len(runes),
+		"head": string(runes[:120]), "tail": string(runes[len(runes)-120:])}
 }
 
-// longResult is the length in code points above which fixtures hold a digest; longMissing the one of missing items.
+// Fixtures contain digests of results, and of missing items, beyond these lengths in code points.
 const (
 	longResult  = 2000
 	longMissing = 400
@@ -248,7 +249,8 @@ func sameJSON(a any, b json.RawMessage) bool {
 	return bytes.Equal(p, q)
 }
 
-// compare checks one outcome against the record of its call, unless an earlier call of the record was unsupported.
+// compare checks an outcome against its record, unless an earlier call of the record was
+// unsupported.
 func (r *replayer) compare(where, call string, got bfcl.Outcome, want recordedResult) {
 	if r.cut {
 		return
@@ -262,7 +264,8 @@ func (r *replayer) compare(where, call string, got bfcl.Outcome, want recordedRe
 	where += " " + call
 	exc, rt := deref(want.Exc), deref(want.RT)
 	if got.Exception != exc || got.Type != rt {
-		r.differ(where, "got exception %q and type %q, want %q and %q (result %q)", got.Exception, got.Type, exc, rt, got.Text)
+		r.differ(where, "got exception %q and type %q, want %q and %q (result %q)", got.Exception, got.Type,
+			exc, rt, got.Text)
 		return
 	}
 	var same bool
@@ -279,7 +282,8 @@ func (r *replayer) compare(where, call string, got bfcl.Outcome, want recordedRe
 	case same:
 	case want.ND && sameWords(got.Text, wanted),
 		exc == "SyntaxError" && strings.HasPrefix(got.Text, "Error during execution: "),
-		exc == "TypeError" && !strings.Contains(wanted, "argument") && strings.HasPrefix(got.Text, "Error during execution: "):
+		exc == "TypeError" && !strings.Contains(wanted, "argument") &&
+			strings.HasPrefix(got.Text, "Error during execution: "):
 		r.report.Allowed++
 	default:
 		r.differ(where, "got %q, want %q", clip(got.Text), clip(wanted))
@@ -300,7 +304,7 @@ func clip(s string) string {
 	return s
 }
 
-// sameWords compares two texts without the order of what they list.
+// sameWords compares two texts without regard to the order of listed names.
 func sameWords(a, b string) bool {
 	words := func(s string) []string {
 		w := strings.FieldsFunc(s, func(c rune) bool { return strings.ContainsRune(" ,'\"{}[]().:", c) })
@@ -310,7 +314,7 @@ func sameWords(a, b string) bool {
 	return slices.Equal(words(a), words(b))
 }
 
-// sameState compares a state with the recorded one, byte for byte after both went through one printer.
+// sameState compares a state with the recorded one after normalizing both.
 func (r *replayer) sameState(where, class string, state, want json.RawMessage) {
 	got, err := reprint(state)
 	if err != nil {
@@ -385,7 +389,7 @@ func (r *replayer) official(id string) (*bfcl.Task, error) {
 	if t := r.data.Task(id); t != nil {
 		return t, nil
 	}
-	return nil, fmt.Errorf("the benchmark's data has no task %q", id)
+	return nil, fmt.Errorf("the benchmark data has no task %q", id)
 }
 
 type resultOut struct {
@@ -405,7 +409,7 @@ func newResultOut(call string, o bfcl.Outcome) resultOut {
 	return out
 }
 
-// groundTruth replays a record of golden_ground_truth: the recorded calls as policy, turn by turn.
+// groundTruth replays a record of golden_ground_truth turn by turn.
 func (r *replayer) groundTruth(rec *recorded, line []byte) error {
 	var more struct {
 		InitialState   map[string]json.RawMessage `json:"initial_state"`
@@ -428,7 +432,7 @@ func (r *replayer) groundTruth(rec *recorded, line []byte) error {
 		r.differ(rec.ID, "tools: got %v, want %v", got, rec.Tools)
 	}
 	if len(rec.Turns) != len(t.Turns) {
-		return fmt.Errorf("task %s: the record has %d turns, the task %d", rec.ID, len(rec.Turns), len(t.Turns))
+		return fmt.Errorf("task %s: got %d turns in the record, want %d", rec.ID, len(rec.Turns), len(t.Turns))
 	}
 	if err := r.states(rec.ID+" start", e, more.InitialState, more.InitialPrivate); err != nil {
 		return err
@@ -436,10 +440,6 @@ func (r *replayer) groundTruth(rec *recorded, line []byte) error {
 	initial, err := stateOf(e)
 	if err != nil {
 		return err
-	}
-	type turnOut struct {
-		Calls []resultOut                `json:"calls"`
-		State map[string]json.RawMessage `json:"state"`
 	}
 	out := struct {
 		ID           string                     `json:"id"`
@@ -449,33 +449,12 @@ func (r *replayer) groundTruth(rec *recorded, line []byte) error {
 		Valid        bool                       `json:"valid"`
 		Reward       float64                    `json:"reward"`
 	}{ID: rec.ID, Tools: e.Tools(), InitialState: initial}
-	for k, turn := range rec.Turns {
-		where := fmt.Sprintf("%s turn %d", rec.ID, k)
-		if held := rec.HeldOut[fmt.Sprint(k)]; held != nil {
-			tools := e.Tools()
-			if len(tools) < len(held) || !slices.Equal(tools[len(tools)-len(held):], held) {
-				r.differ(where, "tools: got %v, want %v at the end", tools, held)
-			}
-		}
-		var one turnOut
-		for _, c := range turn.Calls {
-			o, err := e.Execute([]string{c.Call})
-			if err != nil {
-				return err
-			}
-			r.compare(where, c.Call, o[0], c)
-			one.Calls = append(one.Calls, newResultOut(c.Call, o[0]))
-		}
-		if err := r.states(where, e, turn.State, turn.Private); err != nil {
+	for k := range rec.Turns {
+		turn, err := r.turn(rec, k, e)
+		if err != nil {
 			return err
 		}
-		if one.State, err = stateOf(e); err != nil {
-			return err
-		}
-		out.Turns = append(out.Turns, one)
-		if _, err := e.Execute(nil); err != nil {
-			return err
-		}
+		out.Turns = append(out.Turns, turn)
 	}
 	v := e.Verdict()
 	if !v.Official || v.Reward != 1 {
@@ -484,6 +463,39 @@ func (r *replayer) groundTruth(rec *recorded, line []byte) error {
 	r.tally.Add(t.Category, v)
 	out.Valid, out.Reward = v.Official, v.Reward
 	return r.write(out)
+}
+
+type turnOut struct {
+	Calls []resultOut                `json:"calls"`
+	State map[string]json.RawMessage `json:"state"`
+}
+
+// turn replays one turn of the ground truth.
+func (r *replayer) turn(rec *recorded, k int, e *bfcl.Episode) (out turnOut, err error) {
+	where := fmt.Sprintf("%s turn %d", rec.ID, k)
+	if held := rec.HeldOut[fmt.Sprint(k)]; held != nil {
+		tools := e.Tools()
+		if len(tools) < len(held) || !slices.Equal(tools[len(tools)-len(held):], held) {
+			r.differ(where, "tools: got %v, want %v at the end", tools, held)
+		}
+	}
+	turn := rec.Turns[k]
+	for _, c := range turn.Calls {
+		o, err := e.Execute([]string{c.Call})
+		if err != nil {
+			return out, err
+		}
+		r.compare(where, c.Call, o[0], c)
+		out.Calls = append(out.Calls, newResultOut(c.Call, o[0]))
+	}
+	if err := r.states(where, e, turn.State, turn.Private); err != nil {
+		return out, err
+	}
+	if out.State, err = stateOf(e); err != nil {
+		return out, err
+	}
+	_, err = e.Execute(nil)
+	return out, err
 }
 
 // perturbed replays a record of golden_perturbed.
@@ -549,7 +561,8 @@ func resultsOut(steps [][][]string, outcomes [][][]bfcl.Outcome) [][][]resultOut
 func recordedChecks(v bfcl.Verdict) []recordedCheck {
 	var out []recordedCheck
 	for _, c := range v.Turns {
-		one := recordedCheck{GTEmpty: c.GroundTruthEmpty, ModelEmpty: c.ModelEmpty, State: c.State, Response: c.Response, Missing: len(c.Missing)}
+		one := recordedCheck{GTEmpty: c.GroundTruthEmpty, ModelEmpty: c.ModelEmpty, State: c.State,
+			Response: c.Response, Missing: len(c.Missing)}
 		for _, d := range c.Diff {
 			if one.Diff == nil {
 				one.Diff = map[string][]string{}
@@ -589,7 +602,8 @@ func (r *replayer) verdict(rec *recorded, v bfcl.Verdict, checks []recordedCheck
 	if got, _ := json.Marshal(official); !bytes.Equal(got, want) {
 		r.differ(rec.PID, "official verdict: got %s, want %s", clip(string(got)), clip(string(want)))
 	}
-	got, wanted := [4]float64{v.RState, v.RAction, v.RActionInjective, v.Reward}, [4]float64{rec.RState, rec.RAction, rec.RInjective, rec.Reward}
+	got := [4]float64{v.RState, v.RAction, v.RActionInjective, v.Reward}
+	wanted := [4]float64{rec.RState, rec.RAction, rec.RInjective, rec.Reward}
 	if got != wanted {
 		r.differ(rec.PID, "r_state, r_action, r_action_injective, reward: got %v, want %v", got, wanted)
 	}
@@ -642,24 +656,8 @@ func (r *replayer) sequence(rec *recorded, line []byte) error {
 	if err := json.Unmarshal(line, &more); err != nil {
 		return err
 	}
-	name := rec.SID
-	if name == "" {
-		name = rec.Name
-	}
-	config := rec.InitialConfig
-	if config == nil {
-		t, err := r.official(rec.Task)
-		if err != nil {
-			return err
-		}
-		config = t.InitialConfig
-	}
-	category := "base"
-	if rec.Long {
-		category = "long_context"
-	}
-	t := &bfcl.Task{ID: rec.Task, Category: category, Classes: []string{rec.Class}, InitialConfig: config, Turns: []bfcl.Turn{{}}}
-	e, err := t.Start(r.settings)
+	name := cmp.Or(rec.SID, rec.Name)
+	e, err := r.startClass(rec)
 	if err != nil {
 		return err
 	}
@@ -696,8 +694,27 @@ func (r *replayer) sequence(rec *recorded, line []byte) error {
 	if err != nil {
 		return err
 	}
-	return r.write(map[string]any{"sid": rec.SID, "name": rec.Name, "class": rec.Class, "task": rec.Task, "long_context": rec.Long,
-		"calls": outs, "final_state": final[0]})
+	return r.write(map[string]any{"sid": rec.SID, "name": rec.Name, "class": rec.Class, "task": rec.Task,
+		"long_context": rec.Long, "calls": outs, "final_state": final[0]})
+}
+
+// startClass starts an episode of one class with the record's state, or that of an official task.
+func (r *replayer) startClass(rec *recorded) (*bfcl.Episode, error) {
+	config := rec.InitialConfig
+	if config == nil {
+		t, err := r.official(rec.Task)
+		if err != nil {
+			return nil, err
+		}
+		config = t.InitialConfig
+	}
+	category := "base"
+	if rec.Long {
+		category = "long_context"
+	}
+	t := &bfcl.Task{ID: rec.Task, Category: category, Classes: []string{rec.Class}, InitialConfig: config,
+		Turns: []bfcl.Turn{{}}}
+	return t.Start(r.settings)
 }
 
 // decode replays a record of golden_decode.
@@ -727,7 +744,8 @@ func (r *replayer) decode(rec *recorded) error {
 	case err == nil && bfcl.EmptyStep(got) != rec.Empty:
 		r.differ(rec.Format, "%q: got empty %v, want %v", clip(rec.Text), bfcl.EmptyStep(got), rec.Empty)
 	}
-	out := map[string]any{"format": rec.Format, "text": rec.Text, "calls": got, "exc": nil, "empty": err == nil && bfcl.EmptyStep(got)}
+	out := map[string]any{"format": rec.Format, "text": rec.Text, "calls": got, "exc": nil,
+		"empty": err == nil && bfcl.EmptyStep(got)}
 	if err != nil {
 		out["exc"], out["empty"] = py.AsException(err).Class, nil
 	}

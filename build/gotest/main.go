@@ -1,10 +1,11 @@
-// Command gotest runs `go test` several times and ends with one line of counts.
+// Command gotest runs `go test` several times and prints one line of counts.
 //
-// usage: gotest ARGS... [-- ARGS...]...      each list is the arguments of one `go test`; $GO names the go command
+// usage: gotest ARGS... [-- ARGS...]...   each list is the arguments of one `go test`; $GO is the go command
 //
-// It prints a line per package, the output of failing tests as they fail, the reasons of skipped tests, and last
-// "N passed, N failed, N skipped". A test, or subtest, that several runs have counts once: as failed if it fails in one of
-// them, as skipped only if it runs in none. The exit status is 1 if anything failed.
+// It prints a line per package, the output of failed tests, the skip reasons, and finally
+// "N passed, N failed, N skipped". A test or subtest that occurs in several runs counts once: as
+// failed if it fails in any run, as skipped only if no run executes it. The exit status is 1 if
+// anything failed.
 package main
 
 import (
@@ -47,7 +48,7 @@ func lists(args []string) [][]string {
 	return out
 }
 
-// test names a test or subtest; name is "" for what belongs to a package as a whole.
+// test names a test or subtest; name is "" for the package itself.
 type test struct{ pkg, name string }
 
 // event is a line of `go test -json` (go doc test2json and go help buildjson).
@@ -63,7 +64,7 @@ type summary struct {
 	failed  map[test]bool
 	skipped map[test]string // the reason
 
-	output map[test]*bytes.Buffer // of tests that have not ended, in this run
+	output map[test]*bytes.Buffer // of running tests in this run
 }
 
 func newSummary(w io.Writer) *summary {
@@ -72,7 +73,7 @@ func newSummary(w io.Writer) *summary {
 
 func (s *summary) fail(t test) { s.failed[t] = true }
 
-// run runs `go test -json` and reads its events. A failure of tests is no error of run.
+// run runs `go test -json` and reads its events. A failed test is not an error of run.
 func (s *summary) run(args []string) error {
 	cmd := exec.Command(cmp.Or(os.Getenv("GO"), "go"), append([]string{"test", "-json"}, args...)...)
 	cmd.Stderr = os.Stderr
@@ -92,7 +93,7 @@ func (s *summary) run(args []string) error {
 	return readErr
 }
 
-// read takes in the events of one run.
+// read processes the events of one run.
 func (s *summary) read(r io.Reader) error {
 	s.output = map[test]*bytes.Buffer{}
 	in := bufio.NewReader(r)
@@ -100,7 +101,7 @@ func (s *summary) read(r io.Reader) error {
 		line, err := in.ReadBytes('\n')
 		var e event
 		if len(line) > 0 && json.Unmarshal(line, &e) != nil {
-			s.w.Write(line) // what go prints beside its events
+			s.w.Write(line) // plain output of go
 		} else if len(line) > 0 {
 			s.take(e)
 		}
@@ -112,7 +113,7 @@ func (s *summary) read(r io.Reader) error {
 	}
 }
 
-// verdict is go's own line about a package that failed.
+// verdict matches go's line about a failed package.
 var verdict = regexp.MustCompile(`(?m)^FAIL(\t.*)?\n`)
 
 // chatter matches the lines of `go test -v` that only name the running test.
@@ -150,7 +151,7 @@ func (s *summary) take(e event) {
 	}
 }
 
-// text is what a test has printed.
+// text returns the output of a test.
 func (s *summary) text(t test) string {
 	if b := s.output[t]; b != nil {
 		return b.String()
@@ -158,8 +159,8 @@ func (s *summary) text(t test) string {
 	return ""
 }
 
-// endPackage prints the package's line. One that failed without a failing test, as by a build error or os.Exit, counts as
-// a failure itself; a test that had not ended failed with it.
+// endPackage prints the package's line. A package that failed without a failing test (build error,
+// os.Exit) counts as one failure; its running tests failed with it.
 func (s *summary) endPackage(e event) {
 	whole := test{pkg: e.Package}
 	text := s.text(whole)
@@ -201,7 +202,7 @@ func within[V any](tests map[test]V, pkg string) int {
 
 var logged = regexp.MustCompile(`(?m)^\s+\S+\.go:\d+: (.+)$`)
 
-// reason is the last thing that a test logged before it skipped.
+// reason returns the last message that a test logged before it skipped.
 func reason(output string) string {
 	lines := logged.FindAllStringSubmatch(output, -1)
 	if len(lines) == 0 {
@@ -210,7 +211,7 @@ func reason(output string) string {
 	return lines[len(lines)-1][1]
 }
 
-// end prints failures, reasons and counts, and reports whether nothing failed.
+// end prints failures, skip reasons and counts, and reports whether all tests passed.
 func (s *summary) end() bool {
 	for t := range s.failed {
 		delete(s.passed, t)

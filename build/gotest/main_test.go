@@ -2,25 +2,43 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 )
 
-// module is a tiny module with packages that pass, fail, do not build, and exit in the middle of a test.
+// module is a small module with packages that pass, fail, do not build, and exit during a test.
 var module = map[string]string{
-	"go.mod":           "module m\n\ngo 1.24\n",
-	"good/a_test.go":   "package good\n\nimport \"testing\"\n\nfunc TestA(t *testing.T) {\n\tt.Run(\"sub\", func(t *testing.T) { t.Log(\"before\"); t.Skip(\"no llama here\") })\n}\n\nfunc TestB(t *testing.T) { t.Skip(\"no llama here\") }\n\nfunc TestC(t *testing.T) { t.SkipNow() }\n",
-	"tagged/a_test.go": "package tagged\n\nimport \"testing\"\n\nfunc TestA(t *testing.T) {\n\tif !tagged {\n\t\tt.Skip(\"only with the tag\")\n\t}\n}\n",
-	"tagged/on.go":     "//go:build tag\n\npackage tagged\n\nconst tagged = true\n",
-	"tagged/off.go":    "//go:build !tag\n\npackage tagged\n\nconst tagged = false\n",
-	"bad/a_test.go":    "package bad\n\nimport \"testing\"\n\nfunc TestA(t *testing.T) { t.Error(\"got 1, want 2\") }\n\nfunc TestB(t *testing.T) {}\n",
-	"broken/a_test.go": "package broken\n\nimport \"testing\"\n\nfunc TestA(t *testing.T) { undefined() }\n",
-	"exits/a_test.go":  "package exits\n\nimport (\n\t\"os\"\n\t\"testing\"\n)\n\nfunc TestA(t *testing.T) { os.Exit(3) }\n",
+	"go.mod": "module m\n\ngo 1.24\n",
+	"good/a_test.go": `package good
+import "testing"
+func TestA(t *testing.T) {
+	t.Run("sub", func(t *testing.T) { t.Log("before"); t.Skip("no llama here") })
+}
+func TestB(t *testing.T) { t.Skip("no llama here") }
+func TestC(t *testing.T) { t.SkipNow() }`,
+	"tagged/a_test.go": `package tagged
+import "testing"
+func TestA(t *testing.T) {
+	if !tagged {
+		t.Skip("only with the tag")
+	}
+}`,
+	"tagged/on.go":  "//go:build tag\n\npackage tagged\n\nconst tagged = true\n",
+	"tagged/off.go": "//go:build !tag\n\npackage tagged\n\nconst tagged = false\n",
+	"bad/a_test.go": `package bad
+import "testing"
+func TestA(t *testing.T) { t.Error("got 1, want 2") }
+func TestB(t *testing.T) {}`,
+	"broken/a_test.go": "package broken\nimport \"testing\"\nfunc TestA(t *testing.T) { undefined() }",
+	"exits/a_test.go": `package exits
+import ("os"; "testing")
+func TestA(t *testing.T) { os.Exit(3) }`,
 }
 
-// runs has gotest run lists of arguments in the module and returns what it prints and whether nothing failed.
+// runs executes gotest in the module and returns its output and whether all tests passed.
 func runs(t *testing.T, lists ...string) (text string, ok bool) {
 	t.Helper()
 	dir := t.TempDir()
@@ -45,9 +63,10 @@ func runs(t *testing.T, lists ...string) (text string, ok bool) {
 	return out.String(), ok
 }
 
-func TestTheLastLineCountsAndReasonsStandBefore(t *testing.T) {
+func TestReasonsPrecedeTheFinalCounts(t *testing.T) {
 	text, ok := runs(t, "./good ./tagged", "-tags tag ./tagged")
-	want := "\nskipped 2: no llama here (m/good TestA/sub, …)\nskipped 1: no reason given (m/good TestC)\n2 passed, 0 failed, 3 skipped\n"
+	want := "\nskipped 2: no llama here (m/good TestA/sub, …)\n" +
+		"skipped 1: no reason given (m/good TestC)\n2 passed, 0 failed, 3 skipped\n"
 	if !ok || !strings.HasSuffix(text, want) {
 		t.Errorf("got %v and\n%s\nwant the end\n%s", ok, text, want)
 	}
@@ -56,16 +75,21 @@ func TestTheLastLineCountsAndReasonsStandBefore(t *testing.T) {
 	}
 }
 
-func TestATestThatFailsInOneRunOrSkipsInAllCountsSo(t *testing.T) {
+func TestOneFailureFailsAndOnlySkipsEverywhereSkip(t *testing.T) {
 	var out bytes.Buffer
 	s := newSummary(&out)
+	event := func(action, test, output string) string {
+		return fmt.Sprintf("{%q: %q, %q: %q, %q: %q, %q: %q}\n",
+			"Action", action, "Package", "p", "Test", test, "Output", output)
+	}
 	for _, run := range []string{
-		`{"Action":"pass","Package":"p","Test":"TestFails"} {"Action":"skip","Package":"p","Test":"TestRuns"} {"Action":"run","Package":"p","Test":"TestSkips"}
-		{"Action":"output","Package":"p","Test":"TestSkips","Output":"    a_test.go:3: first\n"} {"Action":"output","Package":"p","Test":"TestSkips","Output":"    a_test.go:4: the reason\n"}
-		{"Action":"skip","Package":"p","Test":"TestSkips"} {"Action":"pass","Package":"p"}`,
-		`{"Action":"fail","Package":"p","Test":"TestFails"} {"Action":"pass","Package":"p","Test":"TestRuns"} {"Action":"fail","Package":"p"}`,
+		event("pass", "TestFails", "") + event("skip", "TestRuns", "") + event("run", "TestSkips", "") +
+			event("output", "TestSkips", "    a_test.go:3: first\n") +
+			event("output", "TestSkips", "    a_test.go:4: the reason\n") +
+			event("skip", "TestSkips", "") + event("pass", "", ""),
+		event("fail", "TestFails", "") + event("pass", "TestRuns", "") + event("fail", "", ""),
 	} {
-		if err := s.read(strings.NewReader(strings.ReplaceAll(run, "} {", "}\n{"))); err != nil {
+		if err := s.read(strings.NewReader(run)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -75,19 +99,20 @@ func TestATestThatFailsInOneRunOrSkipsInAllCountsSo(t *testing.T) {
 	}
 }
 
-func TestFailuresOfEveryKindAreToldAndCounted(t *testing.T) {
+func TestFailuresOfEveryKindAreReportedAndCounted(t *testing.T) {
 	text, ok := runs(t, "./good ./bad ./broken ./exits")
 	if ok {
 		t.Error("failures are reported as success")
 	}
-	for _, want := range []string{"--- FAIL in m/bad\n", "a_test.go:5: got 1, want 2\n", "undefined: undefined\n", "FAIL m/broken ", "TestA did not end\n",
+	for _, want := range []string{"--- FAIL in m/bad\n", "a_test.go:3: got 1, want 2\n",
+		"undefined: undefined\n", "FAIL m/broken ", "TestA did not end\n",
 		"\nfailed: m/bad TestA\nfailed: m/broken\nfailed: m/exits", " passed, 3 failed, 3 skipped\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
 	if strings.Contains(text, "=== RUN") {
-		t.Errorf("the failure is told with the progress of its test:\n%s", text)
+		t.Errorf("the failure contains the progress of its test:\n%s", text)
 	}
 }
 

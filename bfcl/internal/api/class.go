@@ -1,5 +1,7 @@
-// Package api holds the eight simulated classes of the benchmark. A class is a table line (name, document file, methods
-// with their parameters) and an Instance, the live object of one side of one episode. Start with Classes and Lookup.
+// Package api implements the eight simulated classes of the benchmark. A Class is a row of the
+// class table (name, document file, methods with their parameters); an Instance is the object of
+// one side of one episode. Start with Lookup. Package bfcl binds arguments and calls the instances;
+// values are those of package py.
 package api
 
 import (
@@ -8,7 +10,8 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-// Class describes one simulated class. Methods are in source order, which is the order of its document file.
+// Class describes one simulated class. Methods are in source order, which is the order of its
+// document file.
 type Class struct {
 	Name    string
 	DocFile string // name without folder and ending: "gorilla_file_system"
@@ -25,23 +28,25 @@ type Method struct {
 // Param is one parameter, in the order of the signature, without self.
 type Param struct {
 	Name     string
-	Default  py.Value // an immutable value; a method with a mutable default takes it from Shared
+	Default  py.Value // an immutable value; mutable defaults are in Shared
 	Required bool
 }
 
-// Instance is one live simulated class of one side of an episode.
+// Instance is the object of a simulated class on one side of an episode.
 type Instance interface {
-	// Load sets the initial state. A nil scenario gives the defaults. The instance owns scenario, a deep copy that
-	// nobody else holds.
+	// Load sets the initial state. A nil scenario gives the defaults. The instance takes ownership
+	// of scenario.
 	Load(scenario *py.Dict, s *Shared, longContext bool) error
-	// Call runs Methods[method] with one argument per parameter in order of the signature, defaults filled in. An
-	// error is a *py.Exception.
+	// Call executes Methods[method]. args has one value per parameter, defaults included. An error
+	// is a *py.Exception.
 	Call(method int, args []py.Value) (py.Value, error)
-	// State lists the public attributes in order (bfcl/SPEC.md 7). The values are live.
+	// State returns the public attributes in order (bfcl/SPEC.md 7). The values are live.
 	State() []Attr
-	// Private lists what the fixtures record beside the state (current directory, hidden forces).
+	// Private returns the attributes that fixtures record besides the state (current directory,
+	// hidden forces).
 	Private() []Attr
-	// Clone copies the instance; what it shares with others of its side stays shared through the memo.
+	// Clone copies the instance; the memo keeps objects shared that the instances of one side
+	// share.
 	Clone(m *py.Memo) Instance
 }
 
@@ -51,15 +56,15 @@ type Attr struct {
 	Value py.Value
 }
 
-// Shared is what the instances of one side of one episode have in common.
+// Shared contains the objects that the instances of one side of an episode share.
 type Shared struct {
-	Long          map[string]py.Value // the constants of long_context.json by name, not to be changed; nil without them
+	Long          map[string]py.Value // read-only constants of long_context.json by name; may be nil
 	Today         time.Time           // "today" of verify_traveler_information
-	TweetTags     *py.List            // the one list object that is the default of post_tweet's tags
+	TweetTags     *py.List            // the single list object that is the default of post_tweet's tags
 	TweetMentions *py.List            // the same for mentions
 }
 
-// NewShared gives fresh shared objects with Python's start values.
+// NewShared returns new shared objects with Python's initial values.
 func NewShared(long map[string]py.Value, today time.Time) *Shared {
 	return &Shared{Long: long, Today: today, TweetTags: py.NewList(), TweetMentions: py.NewList()}
 }
@@ -79,10 +84,9 @@ func (s *Shared) Clone(m *py.Memo) *Shared {
 	return &c
 }
 
-// Required and Optional write a signature.
 func Required(name string) Param { return Param{Name: name, Required: true} }
 
-// Optional is a parameter with an immutable default.
+// Optional returns a parameter with an immutable default.
 func Optional(name string, def py.Value) Param { return Param{Name: name, Default: def} }
 
 // classes is the class table, one line per class.
@@ -97,10 +101,10 @@ var classes = []Class{
 	{"VehicleControlAPI", "vehicle_control", vehicleMethods, newVehicleControlAPI},
 }
 
-// Classes gives the class table. Do not change it.
+// Classes returns the class table, which is read-only.
 func Classes() []Class { return classes }
 
-// Lookup finds a class by name.
+// Lookup returns a class by name.
 func Lookup(name string) (*Class, bool) {
 	for i := range classes {
 		if classes[i].Name == name {

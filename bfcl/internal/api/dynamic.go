@@ -6,10 +6,10 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-// A scenario is free-form JSON, so nothing in a class's state has a sure type. The functions here do to a value what a
-// method call or a subscript does in Python, with Python's exception when the value is of another kind.
+// A scenario is free-form JSON, so no value in a class's state has a fixed type. These functions do
+// what a method call or a subscript does in Python, with Python's exception for other types.
 
-// asDict is v for a call of its method name: AttributeError when v is not a dict.
+// asDict returns v as the receiver of a method call, or an AttributeError if v is not a dict.
 func asDict(v py.Value, method string) (*py.Dict, error) {
 	if d, ok := v.(*py.Dict); ok {
 		return d, nil
@@ -17,7 +17,7 @@ func asDict(v py.Value, method string) (*py.Dict, error) {
 	return nil, py.AttributeError(v, method)
 }
 
-// asList is v for a call of its method name: AttributeError when v is not a list.
+// asList returns v as the receiver of a method call, or an AttributeError if v is not a list.
 func asList(v py.Value, method string) (*py.List, error) {
 	if l, ok := v.(*py.List); ok {
 		return l, nil
@@ -25,7 +25,6 @@ func asList(v py.Value, method string) (*py.List, error) {
 	return nil, py.AttributeError(v, method)
 }
 
-// lower is v.lower().
 func lower(v py.Value) (string, error) {
 	if s, ok := v.(string); ok {
 		return py.Lower(s), nil
@@ -33,7 +32,6 @@ func lower(v py.Value) (string, error) {
 	return "", py.AttributeError(v, "lower")
 }
 
-// field is v[name].
 func field(v py.Value, name string) (py.Value, error) {
 	if d, ok := v.(*py.Dict); ok {
 		if val, ok := d.GetStr(name); ok {
@@ -43,7 +41,7 @@ func field(v py.Value, name string) (py.Value, error) {
 	return py.GetItem(v, name)
 }
 
-// setting is the scenario's value for key, or def when the scenario is nil or does not hold the key.
+// setting returns the scenario's value of key, or def if the scenario is nil or lacks the key.
 func setting(scenario *py.Dict, key string, def py.Value) py.Value {
 	if scenario != nil {
 		if v, ok := scenario.GetStr(key); ok {
@@ -53,7 +51,7 @@ func setting(scenario *py.Dict, key string, def py.Value) py.Value {
 	return def
 }
 
-// settingElse is setting with a default that is made only when it is needed.
+// settingElse is setting with a lazy default.
 func settingElse(scenario *py.Dict, key string, def func() py.Value) py.Value {
 	if scenario != nil {
 		if v, ok := scenario.GetStr(key); ok {
@@ -63,16 +61,15 @@ func settingElse(scenario *py.Dict, key string, def func() py.Value) py.Value {
 	return def()
 }
 
-// fault is the reply {"error": text}.
+// fault returns the reply {"error": text}.
 func fault(text string) py.Value { return py.NewDict("error", text) }
 
-// fixed is a reply that is always the same: a dict of keys and values in turn, printed once.
+// fixed returns a constant reply, a dict of alternating keys and values that is printed once.
 func fixed(kv ...py.Value) *py.Frozen { return py.FrozenDict(kv...) }
 
-// noMethod is what Call answers for a position outside the class's methods.
 func noMethod(method int) error { return py.Raise("RuntimeError", "there is no method %d", method) }
 
-// seeded is the generator a class starts with, by the scenario's seed or its own.
+// seeded returns the initial generator of a class; own is used if the scenario has no seed.
 func seeded(scenario *py.Dict, own int64) (*py.Random, error) {
 	seed, ok := setting(scenario, "random_seed", own).(int64)
 	if !ok {
@@ -81,7 +78,7 @@ func seeded(scenario *py.Dict, own int64) (*py.Random, error) {
 	return py.NewRandom(seed), nil
 }
 
-// join is ", ".join(items).
+// join returns ", ".join(items).
 func join(items []py.Value) (string, error) {
 	texts := make([]string, len(items))
 	for i, item := range items {
@@ -94,7 +91,8 @@ func join(items []py.Value) (string, error) {
 	return strings.Join(texts, ", "), nil
 }
 
-// replyFor is table.get(key, missing) for a table of prepared replies: TypeError where the key cannot be one.
+// replyFor returns table.get(key, missing) for a table of constant replies, or a TypeError if the
+// key is unhashable.
 func replyFor(table map[string]*py.Frozen, key py.Value, missing *py.Frozen) (py.Value, error) {
 	if text, ok := key.(string); ok {
 		if reply, ok := table[text]; ok {
@@ -107,7 +105,7 @@ func replyFor(table map[string]*py.Frozen, key py.Value, missing *py.Frozen) (py
 	return missing, nil
 }
 
-// inPlace is a += b or a -= b, whose error texts show the operator with its equals sign.
+// inPlace returns a += b or a -= b; its error messages show the operator with its equals sign.
 func inPlace(operator string, a, b py.Value) (py.Value, error) {
 	do := py.Add
 	if operator == "-" {

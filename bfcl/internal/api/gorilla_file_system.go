@@ -29,22 +29,19 @@ var gorillaFileSystemMethods = []Method{
 	{Name: "wc", Params: []Param{Required("file_name"), Optional("mode", "l")}},
 }
 
-// File is a file of the simulated file system. Both fields are free: a call may write any value.
+// File is a file of the simulated file system. A call may store any value in either field.
 type File struct {
 	Name    py.Value
 	Content py.Value
 }
 
-// PyType is the class name Python shows.
 func (f *File) PyType() string { return "File" }
 
-// PyEqual compares name and content.
 func (f *File) PyEqual(other py.Value) bool {
 	o, ok := other.(*File)
 	return ok && (f == o || py.Equal(f.Name, o.Name) && py.Equal(f.Content, o.Content))
 }
 
-// PyClone copies the file once per memo.
 func (f *File) PyClone(m *py.Memo) py.Value {
 	if c, ok := m.Get(f); ok {
 		return c
@@ -54,8 +51,8 @@ func (f *File) PyClone(m *py.Memo) py.Value {
 	return c
 }
 
-// Directory is a directory. Its table of contents is an object of its own, because a moved directory shares the
-// table of the one it was moved from. Values of the table are *File and *Directory.
+// Directory is a directory. Its table of contents is a separate object, because a moved directory
+// shares the table of the original. The table's values are *File and *Directory.
 type Directory struct {
 	Name     py.Value
 	Parent   *Directory // nil at the root
@@ -66,11 +63,10 @@ func newDirectory(name py.Value, parent *Directory) *Directory {
 	return &Directory{Name: name, Parent: parent, Contents: &py.Dict{}}
 }
 
-// PyType is the class name Python shows.
 func (d *Directory) PyType() string { return "Directory" }
 
-// PyEqual compares name and contents, not the parent. Directories that contain themselves are equal only when they
-// are one object; Python recurses without end there and the call fails.
+// PyEqual compares name and contents, not the parent. Directories that contain themselves are equal
+// only if they are identical; Python recurses until the call fails.
 func (d *Directory) PyEqual(other py.Value) bool {
 	o, ok := other.(*Directory)
 	if !ok {
@@ -80,7 +76,8 @@ func (d *Directory) PyEqual(other py.Value) bool {
 	return eq && err == nil
 }
 
-// maxTreeDepth is where Python's recursion limit ends a walk through a directory that contains itself.
+// maxTreeDepth is the depth at which Python's recursion limit ends a walk of a directory that
+// contains itself.
 const maxTreeDepth = 900
 
 func errTreeDepth() error {
@@ -116,8 +113,8 @@ func (d *Directory) equal(o *Directory, depth int) (bool, error) {
 	return true, nil
 }
 
-// PyClone copies the tree below and, through the memo, the parents it hangs on. A nil memo is for a tree without
-// sharing, as it is after loading.
+// PyClone copies the tree below the directory and, through the memo, its parents. A nil memo is for
+// trees without sharing, such as a newly loaded one.
 func (d *Directory) PyClone(m *py.Memo) py.Value {
 	if m == nil {
 		return d.cloneTree(d.Parent)
@@ -167,7 +164,7 @@ func (d *Directory) cloneShared(m *py.Memo) *Directory {
 	return c
 }
 
-// get is what a name stands for here: "." is the directory itself, nil is nothing.
+// get returns the entry of that name: the directory itself for ".", nil if there is none.
 func (d *Directory) get(name py.Value) (py.Value, error) {
 	if s, ok := name.(string); ok {
 		if s == "." {
@@ -187,7 +184,7 @@ func (d *Directory) addFile(name, content py.Value) error {
 	return d.Contents.SetErr(name, &File{Name: name, Content: content})
 }
 
-// addDirectory makes an empty directory whose table is contents; nil contents means a fresh table.
+// addDirectory adds an empty directory with the table contents; nil means a new table.
 func (d *Directory) addDirectory(name py.Value) (*Directory, error) {
 	if d.Contents.Has(name) {
 		return nil, py.Raise("ValueError", "Directory '%s' already exists in directory '%s'.", py.Str(name), py.Str(d.Name))
@@ -196,7 +193,7 @@ func (d *Directory) addDirectory(name py.Value) (*Directory, error) {
 	return sub, d.Contents.SetErr(name, sub)
 }
 
-// gorillaFileSystem is the live file system (bfcl/SPEC.md 13.1).
+// gorillaFileSystem implements GorillaFileSystem (bfcl/SPEC.md 13.1).
 type gorillaFileSystem struct {
 	longContext bool
 	root        *Directory
@@ -239,10 +236,10 @@ func (g *gorillaFileSystem) Load(scenario *py.Dict, s *Shared, longContext bool)
 	return nil
 }
 
-// treeLoader turns scenario nodes into directories and files.
+// treeLoader converts scenario nodes to directories and files.
 type treeLoader struct {
 	longContext bool
-	extension   string          // appended to every file not in tail
+	extension   string          // appended to every file that is not in tail
 	tail        map[string]bool // names of files that keep their content
 	populate    []py.Value      // names of the files added to leaf directories
 }
@@ -334,12 +331,11 @@ func (l *treeLoader) fill(dir *Directory, contents *py.Dict, depth int) error {
 	return nil
 }
 
-// State lists long_context and root.
 func (g *gorillaFileSystem) State() []Attr {
 	return []Attr{{"long_context", g.longContext}, {"root", g.root}}
 }
 
-// Private lists the current directory as pwd shows it.
+// Private returns the current directory as pwd prints it.
 func (g *gorillaFileSystem) Private() []Attr {
 	path, err := g.path()
 	if err != nil {
@@ -348,7 +344,7 @@ func (g *gorillaFileSystem) Private() []Attr {
 	return []Attr{{"cwd", path}}
 }
 
-// Clone copies the tree, the directories it was moved out of, and the current directory among them.
+// Clone also copies directories that are reachable only as parents of moved ones.
 func (g *gorillaFileSystem) Clone(m *py.Memo) Instance {
 	c := &gorillaFileSystem{longContext: g.longContext}
 	if m == nil && g.here == g.root {
@@ -364,7 +360,6 @@ func (g *gorillaFileSystem) Clone(m *py.Memo) Instance {
 	return c
 }
 
-// Call runs a method by its position in gorillaFileSystemMethods.
 func (g *gorillaFileSystem) Call(method int, args []py.Value) (py.Value, error) {
 	switch method {
 	case 0:
@@ -406,16 +401,17 @@ func (g *gorillaFileSystem) Call(method int, args []py.Value) (py.Value, error) 
 	return g.wc(args[0], args[1])
 }
 
-// failure is the reply {"error": ...} of the file tools.
+// failure returns the reply {"error": ...} of the file tools.
 func failure(parts ...string) *py.Dict { return py.NewDict("error", strings.Join(parts, "")) }
 
-// path joins the names from the root to here.
+// path joins the names from the root to the current directory.
 func (g *gorillaFileSystem) path() (string, error) {
 	var names []string
 	for d := g.here; d != nil; d = d.Parent {
 		name, ok := d.Name.(string)
 		if !ok {
-			return "", py.Raise("TypeError", "sequence item %d: expected str instance, %s found", len(names), py.TypeName(d.Name))
+			return "", py.Raise("TypeError", "sequence item %d: expected str instance, %s found", len(names),
+				py.TypeName(d.Name))
 		}
 		names = append(names, name)
 	}
@@ -479,7 +475,7 @@ func (g *gorillaFileSystem) cd(v py.Value) (py.Value, error) {
 	return py.NewDict("current_working_directory", target.Name), nil
 }
 
-// navigate follows a path from here, or from the root when it begins with a slash; nil when it leads nowhere.
+// navigate follows a relative or absolute path; it returns nil if the path does not exist.
 func (g *gorillaFileSystem) navigate(path string) *Directory {
 	switch path {
 	case ".":
@@ -492,7 +488,7 @@ func (g *gorillaFileSystem) navigate(path string) *Directory {
 		dir = g.root
 	}
 	for name := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
-		item, _ := dir.get(name) // a text can always be looked up
+		item, _ := dir.get(name) // a string is always hashable
 		sub, ok := item.(*Directory)
 		if !ok {
 			return nil
@@ -508,8 +504,8 @@ func navigationError(tool, path string) *py.Dict {
 
 const badNameRunes = `|/\?%*:"><`
 
-// badName is true for a name with a character that names may not have. Python asks "c in name" for each of them, so
-// a list is searched for items and a number cannot be asked.
+// badName reports whether a name contains a forbidden character. Python evaluates "c in name", so a
+// list is searched for items and a number raises a TypeError.
 func badName(name py.Value) (bool, error) {
 	if s, ok := name.(string); ok {
 		return strings.ContainsAny(s, badNameRunes), nil
@@ -522,7 +518,7 @@ func badName(name py.Value) (bool, error) {
 	return false, nil
 }
 
-// has is "name in here": an error when the name cannot be a key.
+// has returns "name in contents"; an unhashable name is an error.
 func (g *gorillaFileSystem) has(name py.Value) (bool, error) {
 	_, ok, err := g.here.Contents.GetErr(name)
 	return ok, err
@@ -623,7 +619,7 @@ func (g *gorillaFileSystem) cat(name py.Value) (py.Value, error) {
 	return failure("cat: '", py.Str(name), "': Is a directory"), nil
 }
 
-// file is the file of that name here; nil for nothing or a directory.
+// file returns the file of that name, or nil for a directory or no entry.
 func (g *gorillaFileSystem) file(name py.Value) (*File, error) {
 	exists, err := g.has(name)
 	if err != nil || !exists {
@@ -634,7 +630,8 @@ func (g *gorillaFileSystem) file(name py.Value) (*File, error) {
 	return f, err
 }
 
-// text is the content as a text, or Python's complaint that it lacks the method the tool would call.
+// text returns the content as a string, or Python's AttributeError for the method that the tool
+// calls.
 func (f *File) text(method string) (string, error) {
 	s, ok := f.Content.(string)
 	if !ok {
@@ -737,7 +734,7 @@ func (g *gorillaFileSystem) sort(name py.Value) (py.Value, error) {
 		return nil, err
 	}
 	lines := py.SplitLines(text)
-	sort.Strings(lines) // order of UTF-8 bytes is order of code points
+	sort.Strings(lines) // byte order of UTF-8 is code point order
 	return py.NewDict("sorted_content", strings.Join(lines, "\n")), nil
 }
 
@@ -793,7 +790,7 @@ func (g *gorillaFileSystem) tail(name, count py.Value) (py.Value, error) {
 	if _, ok := count.(float64); ok {
 		return nil, py.Raise("TypeError", "slice indices must be integers or None or have an __index__ method")
 	}
-	from := len(lines) // a count below minus the number of lines leaves nothing
+	from := len(lines) // a count below -len(lines) selects no lines
 	whole, err := py.Int(count)
 	if err != nil {
 		return nil, err
@@ -866,7 +863,7 @@ func (g *gorillaFileSystem) du(human bool) (py.Value, error) {
 	return py.NewDict("disk_usage", py.Fixed(amount, 2)+" PB"), nil
 }
 
-// size is the number of UTF-8 bytes of all file contents below an item.
+// size returns the number of UTF-8 bytes of all file contents below an item.
 func size(item py.Value, depth int) (int64, error) {
 	if depth > maxTreeDepth {
 		return 0, errTreeDepth()
@@ -933,7 +930,8 @@ func (g *gorillaFileSystem) cp(source, destination py.Value) (py.Value, error) {
 	return g.transfer("cp", "copy", "copied", source, destination)
 }
 
-// transfer is mv and cp: the same checks in the same order, and into a directory, or beside under another name.
+// transfer implements mv and cp: identical checks in identical order, into a directory or to a new
+// name.
 func (g *gorillaFileSystem) transfer(tool, verb, done string, source, destination py.Value) (py.Value, error) {
 	exists, err := g.has(source)
 	if err != nil {
@@ -969,7 +967,7 @@ func (g *gorillaFileSystem) transfer(tool, verb, done string, source, destinatio
 		if !ok {
 			return failure(tool, ": cannot ", verb, " '", from, "' to '", to, "': Not a directory"), nil
 		}
-		key := to + "/" + from // cp asks for this key, which no directory has
+		key := to + "/" + from // cp looks up this key, which no directory has
 		if tool == "mv" {
 			key = from
 		}
@@ -987,8 +985,8 @@ func (g *gorillaFileSystem) transfer(tool, verb, done string, source, destinatio
 	return py.NewDict("result", "'"+from+"' "+done+" to '"+to+"'"), nil
 }
 
-// place puts an item under a name: a file as a new file, a directory as a new directory with the old one's table or,
-// for a copy, with a table of its own that holds the same objects.
+// place adds an item under a name: a file as a new file; a directory as a new directory with the
+// original's table or, for a copy, with a new table of the same objects.
 func place(target *Directory, name, item py.Value, copied bool) error {
 	switch item := item.(type) {
 	case *File:

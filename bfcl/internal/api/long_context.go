@@ -2,8 +2,8 @@ package api
 
 import "rcgrpo/bfcl/internal/py"
 
-// PrepareLong takes the constants of long_context.json by name and replaces, in place, those that classes put into
-// replies by constants with their texts prepared. Do it once after loading. Without it every call is as right, and slower.
+// PrepareLong replaces, in place, the constants of long_context.json that occur in replies by
+// constants with prepared texts. It only speeds calls up. Call it once after loading.
 func PrepareLong(constants map[string]py.Value) {
 	for _, name := range []string{"MA_5_EXTENSION", "MA_20_EXTENSION", "CAR_STATUS_METADATA_EXTENSION",
 		"PARKING_BRAKE_INSTRUCTION", "INTERMEDIARY_CITIES"} {
@@ -11,7 +11,7 @@ func PrepareLong(constants map[string]py.Value) {
 			constants[name] = frozen(v)
 		}
 	}
-	// Replies put these lists behind items of their own, so each item stands alone.
+	// Replies append these lists to items of their own, so each item is prepared separately.
 	for _, name := range []string{"WATCH_LIST_EXTENSION", "TRANSACTION_HISTORY_EXTENSION", "TECHNOLOGY_EXTENSION",
 		"AUTOMOBILE_EXTENSION"} {
 		list, ok := constants[name].(*py.List)
@@ -33,7 +33,7 @@ func frozen(v py.Value) *py.Frozen {
 	return py.NewFrozen(v)
 }
 
-// require is an error where one of the named long-context constants is missing.
+// require returns an error if one of the named long-context constants is missing.
 func (s *Shared) require(names ...string) error {
 	for _, name := range names {
 		if s == nil || s.Long[name] == nil {
@@ -43,7 +43,7 @@ func (s *Shared) require(names ...string) error {
 	return nil
 }
 
-// constant is a long-context constant for a reply: its prepared form, or a copy of the caller's own.
+// constant returns a long-context constant for a reply: its prepared form, or a copy.
 func (s *Shared) constant(name string) py.Value {
 	v := s.Long[name]
 	if f, ok := v.(*py.Frozen); ok {
@@ -52,7 +52,7 @@ func (s *Shared) constant(name string) py.Value {
 	return py.Clone(v, nil)
 }
 
-// items are the items of a long-context list for a reply, fit to be appended to a list of the caller's own.
+// items returns the items of a long-context list for appending to a reply.
 func (s *Shared) items(name string) []py.Value {
 	list, ok := s.Long[name].(*py.List)
 	if !ok || len(list.Items) == 0 {

@@ -26,7 +26,7 @@ var mathMethods = []Method{
 	{"sum_values", []Param{Required("numbers")}},
 }
 
-// mathBodies holds what the methods do, in the order of mathMethods: without state a body is a plain function.
+// mathBodies implements the methods in the order of mathMethods.
 var mathBodies = []func(args []py.Value) (py.Value, error){
 	mathLogarithm,
 	mathMean,
@@ -47,7 +47,7 @@ var mathBodies = []func(args []py.Value) (py.Value, error){
 	mathSum,
 }
 
-// mathAPI is the class of calculations (bfcl/SPEC.md 13.2). It has no state.
+// mathAPI implements MathAPI (bfcl/SPEC.md 13.2). It is stateless.
 type mathAPI struct{}
 
 func newMathAPI() Instance { return mathAPI{} }
@@ -64,7 +64,8 @@ func (mathAPI) Call(method int, args []py.Value) (py.Value, error) {
 	return mathBodies[method](args)
 }
 
-// mathResult is the reply {"result": v}. A TypeError becomes the reply notNumber; any other error stays one.
+// mathResult returns the reply {"result": v}. A TypeError becomes the reply notNumber; other errors
+// are returned.
 func mathResult(v py.Value, err error, notNumber *py.Frozen) (py.Value, error) {
 	if err == nil {
 		return py.NewDict("result", v), nil
@@ -93,7 +94,7 @@ var (
 	mathNoSum        = fixed("error", "Cannot calculate sum of an empty list")
 )
 
-// mathLogarithm replies with the text of whatever goes wrong.
+// mathLogarithm replies with the text of any error.
 func mathLogarithm(args []py.Value) (py.Value, error) {
 	v, err := py.Logarithm(args[0], args[1], args[2])
 	if err != nil {
@@ -102,7 +103,6 @@ func mathLogarithm(args []py.Value) (py.Value, error) {
 	return py.NewDict("result", v), nil
 }
 
-// sumOf is sum(numbers).
 func sumOf(numbers py.Value) (py.Value, error) {
 	items, err := py.Iterate(numbers)
 	if err != nil {
@@ -111,7 +111,6 @@ func sumOf(numbers py.Value) (py.Value, error) {
 	return py.Sum(items)
 }
 
-// meanOf is sum(numbers) / len(numbers).
 func meanOf(numbers py.Value) (py.Value, error) {
 	sum, err := sumOf(numbers)
 	if err != nil {
@@ -140,7 +139,7 @@ func mathStandardDeviation(args []py.Value) (py.Value, error) {
 	return mathResult(deviation, err, mathAllNumbers)
 }
 
-// standardDeviation is that of the whole population, summed from left to right.
+// standardDeviation is that of the population, summed from left to right.
 func standardDeviation(numbers py.Value) (py.Value, error) {
 	mean, err := meanOf(numbers)
 	if err != nil {
@@ -167,14 +166,15 @@ func standardDeviation(numbers py.Value) (py.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	root, _ := variance.(float64) // a quotient always is one
+	root, _ := variance.(float64) // a quotient is always a float
 	return math.Sqrt(root), nil
 }
 
-// metres is what one unit of length has in metres: an int where Python's table has one.
+// metres is the length of each unit in metres: an int where Python's table has one.
 var metres = map[string]py.Value{"km": int64(1000), "m": int64(1), "cm": 0.01, "mm": 0.001, "um": 1e-6, "nm": 1e-9}
 
-// mathSI converts lengths: first to metres, then times the inverse of the other unit's factor, each product rounded.
+// mathSI converts lengths in two rounded products: to metres, then by the inverse of the target
+// unit.
 func mathSI(args []py.Value) (py.Value, error) {
 	if !py.IsNumber(args[0]) {
 		return mathValueNumber, nil
@@ -212,7 +212,7 @@ func noConversion(in, out py.Value) py.Value {
 	return fault("Conversion from '" + py.Str(in) + "' to '" + py.Str(out) + "' is not supported")
 }
 
-// converted is the reply with the product of value and factors, taken from left to right.
+// converted returns the reply with the product of value and factors, from left to right.
 func converted(value py.Value, factors ...py.Value) (py.Value, error) {
 	for _, f := range factors {
 		var err error
@@ -230,7 +230,7 @@ func conversionFault(err error) (py.Value, error) {
 	return nil, err
 }
 
-// imperial holds the factors by "from_to_to".
+// imperial contains the factors by "from_to_to".
 var imperial = map[string]float64{
 	"cm_to_in": 0.393701, "in_to_cm": 2.54,
 	"m_to_ft": 3.28084, "ft_to_m": 0.3048,
@@ -257,7 +257,8 @@ func mathImperial(args []py.Value) (py.Value, error) {
 	if !ok {
 		return noConversion(in, out), nil
 	}
-	// Python looks at the units again here; a unit of another type that only prints like one gets the plain product.
+	// Python compares the units again here; a unit of another type with the same text gets the
+	// plain product.
 	switch {
 	case in == "celsius" && out == "fahrenheit":
 		f, err := py.Mul(value, factor)
@@ -343,7 +344,7 @@ func mathPercentage(args []py.Value) (py.Value, error) {
 func mathMin(args []py.Value) (py.Value, error) { return mathExtreme(args[0], "<", mathNoMin) }
 func mathMax(args []py.Value) (py.Value, error) { return mathExtreme(args[0], ">", mathNoMax) }
 
-// mathExtreme gives the first item that no later one passes: min with "<", max with ">".
+// mathExtreme returns the first minimum (op "<") or maximum (">").
 func mathExtreme(numbers py.Value, op string, empty *py.Frozen) (py.Value, error) {
 	if !py.Truthy(numbers) {
 		return empty, nil

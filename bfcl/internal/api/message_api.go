@@ -6,7 +6,6 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-// Positions of MessageAPI's methods.
 const (
 	messageListUsers = iota
 	messageUserID
@@ -33,19 +32,19 @@ var messageMethods = []Method{
 	messageStats:       {"get_message_stats", nil},
 }
 
-// messageSeed starts the generator of message ids.
+// messageSeed seeds the generator of message ids.
 const messageSeed = 200191
 
-// messageAPI is a workspace of users and one inbox of messages, each a dict from receiver to text (bfcl/SPEC.md 13.3). Only the
-// first pair of an entry counts.
+// messageAPI implements MessageAPI (bfcl/SPEC.md 13.3). A message is a dict from receiver to text,
+// of which only the first entry counts.
 type messageAPI struct {
 	random    *py.Random
 	ids       py.Value // set of the message ids drawn so far
-	userCount py.Value // number behind the last contact's id
+	userCount py.Value // number of the last contact's id
 	users     py.Value // dict from name to id
 	inbox     py.Value // list of messages, oldest first
-	count     py.Value // messages ever sent; deleting one does not lower it
-	user      py.Value // None or the id of the user who is logged in
+	count     py.Value // messages ever sent, including deleted ones
+	user      py.Value // None, or the id of the logged-in user
 }
 
 func newMessageAPI() Instance { return &messageAPI{} }
@@ -58,7 +57,8 @@ func (a *messageAPI) Load(scenario *py.Dict, _ *Shared, _ bool) error {
 	a.random = py.NewRandom(seed)
 	a.ids = setting(scenario, "generated_ids", py.NewSet())
 	a.userCount = setting(scenario, "user_count", int64(4))
-	a.users = setting(scenario, "user_map", py.NewDict("Alice", "USR001", "Bob", "USR002", "Catherine", "USR003", "Daniel", "USR004"))
+	a.users = setting(scenario, "user_map", py.NewDict("Alice", "USR001", "Bob", "USR002", "Catherine",
+		"USR003", "Daniel", "USR004"))
 	a.inbox = setting(scenario, "inbox", py.NewList(
 		py.NewDict("USR002", "My name is Alice. I want to connect."),
 		py.NewDict("USR003", "Could you upload the file?"),
@@ -148,7 +148,7 @@ func (a *messageAPI) userID(name py.Value) (py.Value, error) {
 	return py.NewDict("user_id", id), nil
 }
 
-// knows is true when some user has the id.
+// knows reports whether a user has the id.
 func (a *messageAPI) knows(id py.Value) (bool, error) {
 	users, err := asDict(a.users, "values")
 	if err != nil {
@@ -203,7 +203,7 @@ func (a *messageAPI) send(receiver, text py.Value) (py.Value, error) {
 		"message", "Message sent to '"+py.Str(receiver)+"' successfully."), nil
 }
 
-// newID draws ids until one is new. Should a scenario hold nearly all of them, the search ends after a million draws.
+// newID draws ids until one is new, at most a million times.
 func (a *messageAPI) newID() (py.Value, error) {
 	for range 1_000_000 {
 		id := a.random.RandInt(10000, 99999)
@@ -223,7 +223,7 @@ func (a *messageAPI) newID() (py.Value, error) {
 	return nil, py.Raise("RuntimeError", "no message id is left")
 }
 
-// firstPair gives receiver and content of a message. An empty message has none.
+// firstPair returns receiver and content of a message. An empty message is an error.
 func firstPair(message py.Value) (receiver, content py.Value, err error) {
 	d, err := asDict(message, "items")
 	if err != nil {
@@ -236,7 +236,8 @@ func firstPair(message py.Value) (receiver, content py.Value, err error) {
 	return receiver, content, nil
 }
 
-// delete finds the receiver's latest message and removes the first message equal to it, which need not be the same.
+// delete finds the receiver's latest message and removes the first message equal to it, which may
+// be another one.
 func (a *messageAPI) delete(receiver py.Value) (py.Value, error) {
 	inbox, ok := a.inbox.(*py.List)
 	if !ok {
@@ -278,7 +279,7 @@ func (a *messageAPI) view() (py.Value, error) {
 	return py.NewDict("messages", byReceiver), nil
 }
 
-// addContact gives the next id to a new name. The count stays advanced when the id is taken.
+// addContact assigns the next id to a new name. The count advances even if the id is taken.
 func (a *messageAPI) addContact(name py.Value) (py.Value, error) {
 	known, err := py.Contains(a.users, name)
 	if err != nil {
@@ -300,10 +301,11 @@ func (a *messageAPI) addContact(name py.Value) (py.Value, error) {
 	if err := py.SetItem(a.users, name, id); err != nil {
 		return nil, err
 	}
-	return py.NewDict("added_status", true, "user_id", id, "message", "Contact '"+py.Str(name)+"' added successfully."), nil
+	return py.NewDict("added_status", true, "user_id", id, "message",
+		"Contact '"+py.Str(name)+"' added successfully."), nil
 }
 
-// zeroPadded is str.zfill: zeros between sign and digits up to the width.
+// zeroPadded is str.zfill: it inserts zeros between sign and digits.
 func zeroPadded(s string, width int) string {
 	missing := width - py.RuneLen(s)
 	if missing <= 0 {
@@ -316,7 +318,7 @@ func zeroPadded(s string, width int) string {
 	return sign + strings.Repeat("0", missing) + s
 }
 
-// search lists messages whose text contains the keyword in any case. A message that is not text is an error.
+// search is case-insensitive. A message that is not a string is an error.
 func (a *messageAPI) search(keyword py.Value) (py.Value, error) {
 	wanted, err := lower(keyword)
 	if err != nil {
@@ -343,7 +345,6 @@ func (a *messageAPI) search(keyword py.Value) (py.Value, error) {
 	return py.NewDict("results", found), nil
 }
 
-// stats counts messages and distinct receivers.
 func (a *messageAPI) stats() (py.Value, error) {
 	inbox, err := py.Iterate(a.inbox)
 	if err != nil {
@@ -359,5 +360,6 @@ func (a *messageAPI) stats() (py.Value, error) {
 			return nil, err
 		}
 	}
-	return py.NewDict("stats", py.NewDict("received_count", int64(len(inbox)), "total_contacts", int64(contacts.Len()))), nil
+	return py.NewDict("stats", py.NewDict("received_count", int64(len(inbox)), "total_contacts",
+		int64(contacts.Len()))), nil
 }

@@ -2,7 +2,6 @@ package api
 
 import "rcgrpo/bfcl/internal/py"
 
-// Positions of TicketAPI's methods.
 const (
 	ticketCreate = iota
 	ticketGet
@@ -16,7 +15,8 @@ const (
 )
 
 var ticketMethods = []Method{
-	ticketCreate:      {"create_ticket", []Param{Required("title"), Optional("description", ""), Optional("priority", int64(1))}},
+	ticketCreate: {"create_ticket", []Param{Required("title"), Optional("description", ""),
+		Optional("priority", int64(1))}},
 	ticketGet:         {"get_ticket", []Param{Required("ticket_id")}},
 	ticketClose:       {"close_ticket", []Param{Required("ticket_id")}},
 	ticketResolve:     {"resolve_ticket", []Param{Required("ticket_id"), Required("resolution")}},
@@ -27,8 +27,8 @@ var ticketMethods = []Method{
 	ticketOfUser:      {"get_user_tickets", []Param{Optional("status", nil)}},
 }
 
-// ticketAPI is a queue of support tickets and the user who is logged in (bfcl/SPEC.md 13.5). Creating and listing tickets need
-// a login; reading and changing one do not.
+// ticketAPI implements TicketAPI (bfcl/SPEC.md 13.5). Creating and listing tickets require a login;
+// reading and changing a ticket do not.
 type ticketAPI struct {
 	queue   py.Value // list of tickets, oldest first
 	counter py.Value // id of the next ticket
@@ -132,7 +132,7 @@ func (t *ticketAPI) create(title, description, priority py.Value) (py.Value, err
 	return ticket, nil
 }
 
-// increment is v + 1. With an error v comes back as it was.
+// increment returns v + 1, or v itself with an error.
 func increment(v py.Value) (py.Value, error) {
 	next, err := inPlace("+", v, int64(1))
 	if err != nil {
@@ -141,7 +141,8 @@ func increment(v py.Value) (py.Value, error) {
 	return next, nil
 }
 
-// find gives the first ticket whose id equals id, or None. A ticket without an id that stands before it is an error.
+// find returns the first ticket with that id, or None. A preceding ticket without an id is an
+// error.
 func (t *ticketAPI) find(id py.Value) (py.Value, error) {
 	queue, err := py.Iterate(t.queue)
 	if err != nil {
@@ -167,8 +168,8 @@ func ticketMissing(id py.Value) py.Value {
 	return fault("Ticket with ID " + py.Str(id) + " not found.")
 }
 
-// finish gives a ticket its last status, and a resolution when one comes with it. Only a ticket that already has this
-// very status is refused.
+// finish sets a ticket's final status and an optional resolution. It refuses only a ticket that
+// already has this status.
 func (t *ticketAPI) finish(id py.Value, status, word string, resolution []py.Value) (py.Value, error) {
 	ticket, err := t.find(id)
 	if err != nil {
@@ -195,8 +196,7 @@ func (t *ticketAPI) finish(id py.Value, status, word string, resolution []py.Val
 	return py.NewDict("status", "Ticket "+py.Str(id)+" has been "+word+" successfully."), nil
 }
 
-// edit replaces fields of a ticket by those of updates that are not None. One field that may not be edited refuses
-// them all.
+// edit updates fields of a ticket, ignoring None. One invalid field refuses all updates.
 func (t *ticketAPI) edit(id, updates py.Value) (py.Value, error) {
 	ticket, err := t.find(id)
 	if err != nil {
@@ -239,7 +239,8 @@ func (t *ticketAPI) edit(id, updates py.Value) (py.Value, error) {
 	return py.NewDict("status", "Ticket "+py.Str(id)+" has been updated successfully."), nil
 }
 
-// ofUser lists the tickets the user created. A status keeps only those that have it, in any case.
+// ofUser returns the tickets that the user created, optionally filtered by a case-insensitive
+// status.
 func (t *ticketAPI) ofUser(status py.Value) (py.Value, error) {
 	if !py.Truthy(t.user) {
 		return py.NewList(fault("User not authenticated. Please log in to view tickets.")), nil

@@ -2,7 +2,6 @@ package api
 
 import "rcgrpo/bfcl/internal/py"
 
-// Positions of TradingBot's methods.
 const (
 	tradingWatch = iota
 	tradingCancel
@@ -27,9 +26,10 @@ const (
 )
 
 var tradingMethods = []Method{
-	tradingWatch:        {"add_to_watchlist", []Param{Required("stock")}},
-	tradingCancel:       {"cancel_order", []Param{Required("order_id")}},
-	tradingFilter:       {"filter_stocks_by_price", []Param{Required("stocks"), Required("min_price"), Required("max_price")}},
+	tradingWatch:  {"add_to_watchlist", []Param{Required("stock")}},
+	tradingCancel: {"cancel_order", []Param{Required("order_id")}},
+	tradingFilter: {"filter_stocks_by_price",
+		[]Param{Required("stocks"), Required("min_price"), Required("max_price")}},
 	tradingFund:         {"fund_account", []Param{Required("amount")}},
 	tradingAccount:      {"get_account_info", nil},
 	tradingSector:       {"get_available_stocks", []Param{Required("sector")}},
@@ -41,24 +41,24 @@ var tradingMethods = []Method{
 	tradingTransactions: {"get_transaction_history", []Param{Optional("start_date", nil), Optional("end_date", nil)}},
 	tradingWatchlist:    {"get_watchlist", nil},
 	tradingNotify:       {"notify_price_change", []Param{Required("stocks"), Required("threshold")}},
-	tradingPlace:        {"place_order", []Param{Required("order_type"), Required("symbol"), Required("price"), Required("amount")}},
-	tradingUnwatch:      {"remove_stock_from_watchlist", []Param{Required("symbol")}},
-	tradingLoginStatus:  {"trading_get_login_status", nil},
-	tradingLogin:        {"trading_login", []Param{Required("username"), Required("password")}},
-	tradingLogout:       {"trading_logout", nil},
-	tradingWithdraw:     {"withdraw_funds", []Param{Required("amount")}},
+	tradingPlace: {"place_order", []Param{Required("order_type"), Required("symbol"),
+		Required("price"), Required("amount")}},
+	tradingUnwatch:     {"remove_stock_from_watchlist", []Param{Required("symbol")}},
+	tradingLoginStatus: {"trading_get_login_status", nil},
+	tradingLogin:       {"trading_login", []Param{Required("username"), Required("password")}},
+	tradingLogout:      {"trading_logout", nil},
+	tradingWithdraw:    {"withdraw_funds", []Param{Required("amount")}},
 }
 
 const tradingSeed = 1053520
 
-// tradingBot is an account at a broker with its orders, watch list and transactions, and the stocks on the market
-// (bfcl/SPEC.md 13.6). Placing an order charges nothing.
+// tradingBot implements TradingBot (bfcl/SPEC.md 13.6).
 type tradingBot struct {
-	shared *Shared // for the constants in it, which never change, so that clones need no copy
+	shared *Shared // only its constants are used, so clones share it
 	long   bool
 	random *py.Random
 
-	orders        *py.Dict // order id -> order; scenarios also hold texts among the orders
+	orders        *py.Dict // order id -> order; scenarios also contain strings
 	account       py.Value
 	authenticated py.Value
 	market        py.Value // "Open" or "Closed"
@@ -70,7 +70,7 @@ type tradingBot struct {
 
 func newTradingBot() Instance { return &tradingBot{} }
 
-// Load turns order keys made of digits into integers.
+// Load converts order keys of digits to integers.
 func (b *tradingBot) Load(scenario *py.Dict, s *Shared, longContext bool) error {
 	b.shared, b.long = s, longContext
 	if longContext {
@@ -96,7 +96,7 @@ func (b *tradingBot) Load(scenario *py.Dict, s *Shared, longContext bool) error 
 	return nil
 }
 
-// numberKeys is a new dict with the entries of orders, keys made of digits turned into integers.
+// numberKeys returns a copy of orders whose keys of digits are integers.
 func numberKeys(orders py.Value) (*py.Dict, error) {
 	from, err := asDict(orders, "items")
 	if err != nil {
@@ -153,7 +153,7 @@ func (b *tradingBot) Call(method int, args []py.Value) (py.Value, error) {
 		return b.order(args[0])
 	case tradingOrders:
 		if !py.Truthy(b.authenticated) {
-			return py.NewList(fault("User not authenticated. Please log in to view order history.")), nil // as a list
+			return py.NewList(fault("User not authenticated. Please log in to view order history.")), nil // a list, as in Python
 		}
 		return py.NewDict("history", py.NewList(b.orders.Keys()...)), nil
 	case tradingStock:

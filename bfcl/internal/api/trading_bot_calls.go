@@ -7,7 +7,7 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-// stock shows the record of a symbol; in long context a copy of it with long lists as moving averages.
+// stock returns the record of a symbol; in long context a copy with long lists as moving averages.
 func (b *tradingBot) stock(symbol py.Value) (py.Value, error) {
 	known, err := py.Contains(b.stocks, symbol)
 	if err != nil {
@@ -30,7 +30,7 @@ func (b *tradingBot) stock(symbol py.Value) (py.Value, error) {
 	return record, nil
 }
 
-// order shows an order; in long context a copy of it with texts about its symbol.
+// order returns an order; in long context a copy with texts about its symbol.
 func (b *tradingBot) order(id py.Value) (py.Value, error) {
 	order, known, err := b.orders.GetErr(id)
 	if err != nil {
@@ -66,7 +66,7 @@ func (b *tradingBot) order(id py.Value) (py.Value, error) {
 	return record, nil
 }
 
-// cancel needs no login and may be repeated; only a completed order stays.
+// cancel requires no login and is idempotent; it refuses only a completed order.
 func (b *tradingBot) cancel(id py.Value) (py.Value, error) {
 	order, known, err := b.orders.GetErr(id)
 	if err != nil {
@@ -88,8 +88,8 @@ func (b *tradingBot) cancel(id py.Value) (py.Value, error) {
 	return py.NewDict("order_id", id, "status", "Cancelled"), nil
 }
 
-// place stores an order under the counter, over an older one with this id. Only a purchase is held against the
-// balance, and nothing is charged.
+// place stores an order under the counter and overwrites an existing one. A purchase must not
+// exceed the balance, but nothing is charged.
 func (b *tradingBot) place(kind, symbol, price, amount py.Value) (py.Value, error) {
 	if !py.Truthy(b.authenticated) {
 		return tradingNoOrder, nil
@@ -133,8 +133,8 @@ func (b *tradingBot) place(kind, symbol, price, amount py.Value) (py.Value, erro
 	return py.NewDict("order_id", id, "order_type", kind, "status", "Pending", "price", price, "amount", amount), nil
 }
 
-// unaffordable is the refusal of a purchase that costs more than the balance, or None. Fractions of a share do not
-// count.
+// unaffordable returns the refusal of a purchase that exceeds the balance, or None. Fractions of a
+// share do not count.
 func (b *tradingBot) unaffordable(price, amount py.Value) (py.Value, error) {
 	each, err := py.Float(price)
 	if err != nil {
@@ -171,7 +171,7 @@ func (b *tradingBot) unaffordable(price, amount py.Value) (py.Value, error) {
 	return fault("Insufficient funds: required $" + required + " but only $" + available + " available."), nil
 }
 
-// money is f"{v:.2f}" for a number v.
+// money returns f"{v:.2f}" of a number.
 func money(v py.Value) (string, error) {
 	f, err := py.Float(v)
 	if err != nil {
@@ -208,7 +208,7 @@ func (b *tradingBot) withdraw(amount py.Value) (py.Value, error) {
 	return b.transact("withdrawal", "-", amount, "Withdrawal successful")
 }
 
-// fund looks at neither the market nor an upper bound.
+// fund checks neither the market nor an upper bound.
 func (b *tradingBot) fund(amount py.Value) (py.Value, error) {
 	if !py.Truthy(b.authenticated) {
 		return tradingNoFunding, nil
@@ -223,7 +223,8 @@ func (b *tradingBot) fund(amount py.Value) (py.Value, error) {
 	return b.transact("deposit", "+", amount, "Account funded successfully")
 }
 
-// transact changes the balance and records the transaction at a random moment of the day after the current time.
+// transact changes the balance and records the transaction at a random time of the day after the
+// current time.
 func (b *tradingBot) transact(kind, operator string, amount py.Value, status string) (py.Value, error) {
 	balance, err := field(b.account, "balance")
 	if err != nil {
@@ -244,16 +245,16 @@ func (b *tradingBot) transact(kind, operator string, amount py.Value, status str
 	return py.NewDict("status", status, "new_balance", balance), nil
 }
 
-// tradingClock is the time at which get_current_time stands still.
+// tradingClock is the constant time of get_current_time.
 var tradingClock = time.Date(2024, 9, 1, 10, 30, 0, 0, time.UTC)
 
-// history lists the transactions from midnight of start to midnight of end, both included, so that those of the last
-// day itself stay out. A falsy bound is open.
+// history returns the transactions from midnight of start to midnight of end, inclusive, which
+// excludes the rest of the last day. A falsy bound is open.
 func (b *tradingBot) history(start, end py.Value) (py.Value, error) {
 	if !py.Truthy(b.authenticated) {
-		return py.NewList(fault("User not authenticated. Please log in to view transaction history.")), nil // as a list
+		return py.NewList(fault("User not authenticated. Please log in to view transaction history.")), nil
 	}
-	from, to := time.Time{}, time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) // beyond every date there is
+	from, to := time.Time{}, time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) // after every valid date
 	var err error
 	if py.Truthy(start) {
 		if from, err = py.ParseDate(start); err != nil {
@@ -289,7 +290,7 @@ func (b *tradingBot) history(start, end py.Value) (py.Value, error) {
 	return py.NewDict("transaction_history", found), nil
 }
 
-// watched is the watch list; in long context a bare list with many symbols behind the user's own.
+// watched returns the watch list; in long context a list with many more symbols.
 func (b *tradingBot) watched() (py.Value, error) {
 	if !py.Truthy(b.authenticated) {
 		return py.NewList("Error: User not authenticated. Please log in to view the watchlist."), nil
@@ -300,7 +301,7 @@ func (b *tradingBot) watched() (py.Value, error) {
 	missing := "copy"
 	switch b.watchList.(type) {
 	case *py.Dict, *py.Set:
-		missing = "extend" // these can be copied, and no more
+		missing = "extend" // these can be copied, but not extended
 	}
 	own, err := asList(b.watchList, missing)
 	if err != nil {
@@ -314,7 +315,7 @@ func concat(a, b []py.Value) *py.List {
 	return py.NewList(append(append(items, a...), b...)...)
 }
 
-// watch ignores a symbol that is watched already or not on the market.
+// watch ignores a symbol that is already watched or not on the market.
 func (b *tradingBot) watch(symbol py.Value) (py.Value, error) {
 	watched, err := py.Contains(b.watchList, symbol)
 	if err != nil {
@@ -355,7 +356,7 @@ func (b *tradingBot) unwatch(symbol py.Value) (py.Value, error) {
 	return py.NewDict("status", "Stock "+py.Str(symbol)+" removed from watchlist successfully."), nil
 }
 
-// sector lists the stocks of a sector, none for one it does not know.
+// sector returns the stocks of a sector; an unknown sector has none.
 func (b *tradingBot) sector(name py.Value) (py.Value, error) {
 	var own []py.Value
 	var extension string
@@ -377,7 +378,7 @@ func (b *tradingBot) sector(name py.Value) (py.Value, error) {
 	return py.NewDict("stock_list", concat(own, more)), nil
 }
 
-// filter keeps the symbols with a price from low to high; an unknown symbol costs nothing.
+// filter returns the symbols with a price from low to high; the price of an unknown symbol is 0.
 func (b *tradingBot) filter(symbols, low, high py.Value) (py.Value, error) {
 	items, err := py.Iterate(symbols)
 	if err != nil {
@@ -419,7 +420,7 @@ func (b *tradingBot) price(symbol py.Value) (py.Value, error) {
 	return setting(record, "price", int64(0)), nil
 }
 
-// notify names the symbols whose price changed by threshold or more, in either direction.
+// notify returns the symbols whose price changed by at least threshold in either direction.
 func (b *tradingBot) notify(symbols, threshold py.Value) (py.Value, error) {
 	items, err := py.Iterate(symbols)
 	if err != nil {

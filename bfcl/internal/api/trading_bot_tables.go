@@ -12,12 +12,14 @@ func defaultAccount() py.Value {
 
 func defaultOrders() py.Value {
 	return py.NewDict(
-		int64(12345), py.NewDict("id", int64(12345), "order_type", "Buy", "symbol", "AAPL", "price", 210.65, "amount", int64(10), "status", "Completed"),
-		int64(12446), py.NewDict("id", int64(12446), "order_type", "Sell", "symbol", "GOOG", "price", 2840.56, "amount", int64(5), "status", "Pending"),
+		int64(12345), py.NewDict("id", int64(12345), "order_type", "Buy", "symbol", "AAPL", "price", 210.65,
+			"amount", int64(10), "status", "Completed"),
+		int64(12446), py.NewDict("id", int64(12446), "order_type", "Sell", "symbol", "GOOG", "price", 2840.56,
+			"amount", int64(5), "status", "Pending"),
 	)
 }
 
-// defaultMarket holds the stocks a scenario without stocks starts with.
+// defaultMarket contains the stocks of a scenario without stocks.
 var defaultMarket = []struct {
 	symbol                           string
 	price, change, volume, ma5, ma20 float64
@@ -44,13 +46,13 @@ func defaultStocks() py.Value {
 	return stocks
 }
 
-// technologyStocks and automobileStocks are the sectors get_available_stocks knows.
+// technologyStocks and automobileStocks are the sectors of get_available_stocks.
 var (
 	technologyStocks = []py.Value{"AAPL", "GOOG", "MSFT", "NVDA"}
 	automobileStocks = []py.Value{"TSLA", "F", "GM"}
 )
 
-// stockSymbols are the companies get_symbol_by_name knows.
+// stockSymbols are the companies of get_symbol_by_name.
 var stockSymbols = sync.OnceValue(func() map[string]*py.Frozen {
 	return map[string]*py.Frozen{
 		"Apple":            fixed("symbol", "AAPL"),

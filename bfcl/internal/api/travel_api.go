@@ -2,7 +2,6 @@ package api
 
 import "rcgrpo/bfcl/internal/py"
 
-// Positions of TravelAPI's methods.
 const (
 	travelAuthenticate = iota
 	travelBook
@@ -25,35 +24,43 @@ const (
 )
 
 var travelMethods = []Method{
-	travelAuthenticate: {"authenticate_travel", []Param{Required("client_id"), Required("client_secret"), Required("refresh_token"),
+	travelAuthenticate: {"authenticate_travel", []Param{Required("client_id"), Required("client_secret"),
+		Required("refresh_token"),
 		Required("grant_type"), Required("user_first_name"), Required("user_last_name")}},
 	travelBook: {"book_flight", []Param{Required("access_token"), Required("card_id"), Required("travel_date"),
 		Required("travel_from"), Required("travel_to"), Required("travel_class")}},
-	travelCancel:     {"cancel_booking", []Param{Required("access_token"), Required("booking_id")}},
-	travelExchange:   {"compute_exchange_rate", []Param{Required("base_currency"), Required("target_currency"), Required("value")}},
-	travelSupport:    {"contact_customer_support", []Param{Required("booking_id"), Required("message")}},
-	travelCards:      {"get_all_credit_cards", nil},
-	travelHistory:    {"get_booking_history", []Param{Required("access_token")}},
-	travelFiscalYear: {"get_budget_fiscal_year", []Param{Optional("lastModifiedAfter", nil), Optional("includeRemoved", nil)}},
-	travelBalance:    {"get_credit_card_balance", []Param{Required("access_token"), Required("card_id")}},
-	travelCost:       {"get_flight_cost", []Param{Required("travel_from"), Required("travel_to"), Required("travel_date"), Required("travel_class")}},
-	travelNearest:    {"get_nearest_airport_by_city", []Param{Required("location")}},
-	travelAirports:   {"list_all_airports", nil},
-	travelInsure: {"purchase_insurance", []Param{Required("access_token"), Required("insurance_type"), Required("booking_id"),
+	travelCancel: {"cancel_booking", []Param{Required("access_token"), Required("booking_id")}},
+	travelExchange: {"compute_exchange_rate", []Param{Required("base_currency"),
+		Required("target_currency"), Required("value")}},
+	travelSupport: {"contact_customer_support", []Param{Required("booking_id"), Required("message")}},
+	travelCards:   {"get_all_credit_cards", nil},
+	travelHistory: {"get_booking_history", []Param{Required("access_token")}},
+	travelFiscalYear: {"get_budget_fiscal_year",
+		[]Param{Optional("lastModifiedAfter", nil), Optional("includeRemoved", nil)}},
+	travelBalance: {"get_credit_card_balance", []Param{Required("access_token"), Required("card_id")}},
+	travelCost: {"get_flight_cost", []Param{Required("travel_from"), Required("travel_to"),
+		Required("travel_date"), Required("travel_class")}},
+	travelNearest:  {"get_nearest_airport_by_city", []Param{Required("location")}},
+	travelAirports: {"list_all_airports", nil},
+	travelInsure: {"purchase_insurance", []Param{Required("access_token"), Required("insurance_type"),
+		Required("booking_id"),
 		Required("insurance_cost"), Required("card_id")}},
-	travelRegister: {"register_credit_card", []Param{Required("access_token"), Required("card_number"), Required("expiration_date"),
+	travelRegister: {"register_credit_card", []Param{Required("access_token"), Required("card_number"),
+		Required("expiration_date"),
 		Required("cardholder_name"), Required("card_verification_number")}},
-	travelInvoice:     {"retrieve_invoice", []Param{Required("access_token"), Optional("booking_id", nil), Optional("insurance_id", nil)}},
+	travelInvoice: {"retrieve_invoice", []Param{Required("access_token"), Optional("booking_id", nil),
+		Optional("insurance_id", nil)}},
 	travelLimit:       {"set_budget_limit", []Param{Required("access_token"), Required("budget_limit")}},
 	travelLoginStatus: {"travel_get_login_status", nil},
-	travelVerify:      {"verify_traveler_information", []Param{Required("first_name"), Required("last_name"), Required("date_of_birth"), Required("passport_number")}},
+	travelVerify: {"verify_traveler_information",
+		[]Param{Required("first_name"), Required("last_name"), Required("date_of_birth"), Required("passport_number")}},
 }
 
 const travelSeed = 141053
 
-// travelAPI is a traveler's cards, bookings and access token (bfcl/SPEC.md 13.7).
+// travelAPI implements TravelAPI (bfcl/SPEC.md 13.7).
 type travelAPI struct {
-	shared *Shared // for the constants in it, which never change, so that clones need no copy
+	shared *Shared // only its constants are used, so clones share it
 	long   bool
 	random *py.Random
 
@@ -62,12 +69,12 @@ type travelAPI struct {
 	expiresIn               py.Value // 0 once the token has expired
 	firstName, lastName     py.Value // of the authenticated user
 	limit                   py.Value // budget limit, or None
-	priced                  int64    // flights the last get_flight_cost has put into its private table
+	priced                  int64    // flights that the last get_flight_cost added to its private table
 }
 
 func newTravelAPI() Instance { return &travelAPI{} }
 
-// Load adds the cards and bookings of the long-context tables behind the scenario's own.
+// Load appends the cards and bookings of long context to those of the scenario.
 func (a *travelAPI) Load(scenario *py.Dict, s *Shared, longContext bool) error {
 	a.shared, a.long = s, longContext
 	var err error
@@ -95,7 +102,7 @@ func (a *travelAPI) Load(scenario *py.Dict, s *Shared, longContext bool) error {
 	return extend(a.bookings, s.constant("BOOKING_RECORD_EXTENSION"))
 }
 
-// extend adds the entries of more whose key is not in table.
+// extend adds the entries of more whose keys are not in table.
 func extend(table, more py.Value) error {
 	from, err := asDict(more, "items")
 	if err != nil {
@@ -178,14 +185,18 @@ func (a *travelAPI) Call(method int, args []py.Value) (py.Value, error) {
 }
 
 var (
-	fiscalYear      = fixed("budget_fiscal_year", "2018")
-	travelThanks    = fixed("customer_support_message", "Thank you for contacting customer support. Your message has been received and we will get back to you shortly.")
+	fiscalYear   = fixed("budget_fiscal_year", "2018")
+	travelThanks = fixed("customer_support_message",
+		"Thank you for contacting customer support. Your message has been received and we will get back to you shortly.")
 	travelNoBooking = fixed("error", "Booking not found")
 	travelNoToken   = fixed("error", "Token not initialized")
 	travelCardTaken = fixed("error", "Card already registered")
 	travelCancelled = fixed("cancel_status", true)
 	travelVerified  = fixed("verification_status", true)
-	travelBadBirth  = fixed("verification_status", false, "verification_failure", "Invalid date of birth format. Please use YYYY-MM-DD.")
-	travelMinor     = fixed("verification_status", false, "verification_failure", "Traveler must be at least 18 years old.")
-	travelForeign   = fixed("verification_status", false, "verification_failure", "Passport must be issued by the United States.")
+	travelBadBirth  = fixed("verification_status", false, "verification_failure",
+		"Invalid date of birth format. Please use YYYY-MM-DD.")
+	travelMinor = fixed("verification_status", false, "verification_failure",
+		"Traveler must be at least 18 years old.")
+	travelForeign = fixed("verification_status", false, "verification_failure",
+		"Passport must be issued by the United States.")
 )

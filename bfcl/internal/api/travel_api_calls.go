@@ -7,7 +7,8 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-// refuse is what is wrong with a token, "" when it opens the door. A token that was never set is not expired.
+// refuse returns the error of a token, or "" if it is valid. A token that was never set is not
+// expired.
 func (a *travelAPI) refuse(token py.Value) string {
 	switch {
 	case py.Equal(a.expiresIn, int64(0)):
@@ -18,10 +19,10 @@ func (a *travelAPI) refuse(token py.Value) string {
 	return ""
 }
 
-// denied is the reply {status: False, "error": problem} of the calls that report their success.
+// denied returns the reply {status: False, "error": problem}.
 func denied(status, problem string) py.Value { return py.NewDict(status, false, "error", problem) }
 
-// number draws a number of the given bounds as a text.
+// number draws a number between low and high as a string.
 func (a *travelAPI) number(low, high int64) string {
 	return strconv.FormatInt(a.random.RandInt(low, high), 10)
 }
@@ -36,7 +37,8 @@ func (a *travelAPI) authenticate(grant, firstName, lastName py.Value) py.Value {
 	return py.NewDict("expires_in", int64(2), "access_token", a.token, "token_type", "Bearer", "scope", grant)
 }
 
-// register looks the card's number up among the ids of cards, where it hardly ever is.
+// register compares the card's number with the ids of cards, as Python does, so it hardly ever
+// finds a duplicate.
 func (a *travelAPI) register(token, number, expires, holder, verification py.Value) (py.Value, error) {
 	if a.expiresIn == nil {
 		return travelNoToken, nil
@@ -106,7 +108,8 @@ func (a *travelAPI) charge(card py.Value, operator string, amount py.Value) erro
 	return py.SetItem(record, "balance", balance)
 }
 
-// costs lists what a flight costs, in long context what all flights would cost on this day in this class.
+// costs returns the cost of a flight; in long context the costs of all flights on this day in this
+// class.
 func (a *travelAPI) costs(from, to, date, class py.Value) (py.Value, error) {
 	cost, multiplier, err := flightCost(from, to, date, class)
 	if err != nil {
@@ -120,8 +123,8 @@ func (a *travelAPI) costs(from, to, date, class py.Value) (py.Value, error) {
 	return py.NewDict("travel_cost_list", py.NewList(cost)), nil
 }
 
-// flightCost is the cost of a flight, and by how much it multiplies the base cost: the class counts 1, 2 or 5 times, and
-// a date whose digits have an even sum doubles that. Nothing else is asked of the date.
+// flightCost returns the cost of a flight and the factor of the base cost: 1, 2 or 5 by class,
+// doubled by a date with an even digit sum. The date is not validated.
 func flightCost(from, to, date, class py.Value) (cost float64, multiplier int, err error) {
 	for _, airport := range []py.Value{from, to} {
 		if err := py.Hashable(airport); err != nil {
@@ -154,7 +157,7 @@ func flightCost(from, to, date, class py.Value) (cost float64, multiplier int, e
 	return float64(base * multiplier), multiplier, nil
 }
 
-// oddDigitSum is true when the digits of a text, or of the texts in a list, have an odd sum.
+// oddDigitSum reports whether the digits of a string, or of a list of strings, have an odd sum.
 func oddDigitSum(date py.Value) (bool, error) {
 	if text, ok := date.(string); ok {
 		if odd, plain := oddASCIIDigitSum(text); plain {
@@ -186,7 +189,7 @@ func oddDigitSum(date py.Value) (bool, error) {
 	return py.Truthy(rest), err
 }
 
-// oddASCIIDigitSum is oddDigitSum of a text of ASCII characters; it is not plain where it has others.
+// oddASCIIDigitSum is oddDigitSum of a string; plain is false if it is not ASCII.
 func oddASCIIDigitSum(s string) (odd, plain bool) {
 	for i := range len(s) {
 		switch c := s[i]; {
@@ -201,8 +204,8 @@ func oddASCIIDigitSum(s string) (odd, plain bool) {
 
 const bookingStatus = "booking_status"
 
-// book checks everything, takes the cost from the card and stores the booking. The budget limit is held against the
-// balance of the card, not against the cost.
+// book checks its arguments, charges the card and stores the booking. It compares the budget limit
+// with the balance of the card, not with the cost.
 func (a *travelAPI) book(token, card, date, from, to, class py.Value) (py.Value, error) {
 	if problem := a.refuse(token); problem != "" {
 		return denied(bookingStatus, problem), nil
@@ -253,10 +256,11 @@ func (a *travelAPI) book(token, card, date, from, to, class py.Value) (py.Value,
 	if a.long {
 		history = a.bookings
 	}
-	return py.NewDict("booking_id", booking, "transaction_id", transaction, bookingStatus, true, "booking_history", history), nil
+	return py.NewDict("booking_id", booking, "transaction_id", transaction, bookingStatus, true,
+		"booking_history", history), nil
 }
 
-// quote is the cost of a flight that can be booked, or why it cannot.
+// quote returns the cost of a flight, or the reason for a refusal.
 func quote(date, from, to, class py.Value) (cost float64, refusal string, err error) {
 	if !isAirport(from) {
 		return 0, "Invalid departure airport code: " + py.Str(from), nil
@@ -274,7 +278,7 @@ func quote(date, from, to, class py.Value) (cost float64, refusal string, err er
 		if err := py.Hashable(class); err != nil {
 			return 0, "", err
 		}
-		return 0, "Invalid travel class. Must be one of {'economy', 'business', 'first'}", nil // a set: any order is right
+		return 0, "Invalid travel class. Must be one of {'economy', 'business', 'first'}", nil // a Python set
 	}
 	cost, _, err = flightCost(from, to, date, class)
 	if py.IsException(err, "ValueError") {
@@ -283,7 +287,7 @@ func quote(date, from, to, class py.Value) (cost float64, refusal string, err er
 	return cost, "", err
 }
 
-// tooPoor is why a card cannot pay cost, "" when it can.
+// tooPoor returns the reason why a card cannot pay cost, or "".
 func (a *travelAPI) tooPoor(card py.Value, cost float64) (string, error) {
 	balance, err := field(card, "balance")
 	if err != nil {
@@ -306,7 +310,7 @@ func (a *travelAPI) tooPoor(card py.Value, cost float64) (string, error) {
 	return "Balance is less than budget limit", nil
 }
 
-// cancel refunds the booking to the card that paid and forgets it.
+// cancel refunds a booking to its card and deletes it.
 func (a *travelAPI) cancel(token, booking py.Value) (py.Value, error) {
 	const status = "cancel_status"
 	if problem := a.refuse(token); problem != "" {
@@ -338,7 +342,7 @@ func (a *travelAPI) cancel(token, booking py.Value) (py.Value, error) {
 	return travelCancelled, nil
 }
 
-// booking is the record of a booking, if there is one of this id.
+// booking returns the record of a booking.
 func (a *travelAPI) booking(id py.Value) (record py.Value, known bool, err error) {
 	if known, err = py.Contains(a.bookings, id); !known || err != nil {
 		return nil, false, err
@@ -347,7 +351,7 @@ func (a *travelAPI) booking(id py.Value) (record py.Value, known bool, err error
 	return record, true, err
 }
 
-// invoiceFields are what an invoice repeats of its booking.
+// invoiceFields are the fields that an invoice copies from its booking.
 var invoiceFields = []string{"travel_date", "travel_from", "travel_to", "travel_class", "travel_cost", "transaction_id"}
 
 func (a *travelAPI) invoice(token, id py.Value) (py.Value, error) {
@@ -384,7 +388,7 @@ func (a *travelAPI) support(booking py.Value) (py.Value, error) {
 	return travelThanks, nil
 }
 
-// insure takes the cost from the card, however little it holds.
+// insure charges the card without checking its balance.
 func (a *travelAPI) insure(token, booking, cost, card py.Value) (py.Value, error) {
 	const status = "insurance_status"
 	if problem := a.refuse(token); problem != "" {
@@ -430,7 +434,7 @@ func (a *travelAPI) setLimit(token, limit py.Value) (py.Value, error) {
 	return py.NewDict("budget_limit", limit), nil
 }
 
-// exchange knows the rates from US dollars; the way back is rounded to cents.
+// exchange converts from US dollars, or to US dollars with rounding to cents.
 func exchange(base, target, value py.Value) (py.Value, error) {
 	for _, rate := range exchangeRates {
 		var amount py.Value
@@ -455,8 +459,8 @@ func exchange(base, target, value py.Value) (py.Value, error) {
 	return nil, py.Raise("ValueError", "No available exchange rate for the given currencies.")
 }
 
-// verify compares names with the authenticated user's, asks for 18 years of age today, and for a passport of the
-// United States.
+// verify compares names with the authenticated user's, and requires an age of 18 today and a
+// passport of the United States.
 func (a *travelAPI) verify(firstName, lastName, birth, passport py.Value) (py.Value, error) {
 	if !py.Equal(a.firstName, firstName) || !py.Equal(a.lastName, lastName) {
 		return py.NewDict("verification_status", false, "verification_failure",

@@ -7,10 +7,10 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-// flights are the routes with a price, in the order in which long context lists their costs.
+// flights are the routes with a price, in the order of the long-context cost list.
 var flights = []struct {
 	from, to string
-	base     int // cost in US dollars, economy, on a day with an odd digit sum
+	base     int // in US dollars, economy, on a date with an odd digit sum
 }{
 	{"SFO", "LAX", 200}, {"SFO", "JFK", 500}, {"SFO", "ORD", 400}, {"SFO", "BOS", 450}, {"SFO", "RMS", 300},
 	{"SFO", "SBK", 350}, {"SFO", "MPC", 370}, {"SFO", "SVP", 320}, {"SFO", "SHD", 330}, {"SFO", "SSV", 340},
@@ -45,7 +45,7 @@ var flights = []struct {
 	{"PHV", "GFD", 220}, {"LHR", "CDG", 100}, {"OKD", "LAX", 220},
 }
 
-// flightBase is flights by departure and destination.
+// flightBase indexes flights by departure and destination.
 var flightBase = sync.OnceValue(func() map[[2]string]int {
 	base := make(map[[2]string]int, len(flights))
 	for _, f := range flights {
@@ -54,7 +54,7 @@ var flightBase = sync.OnceValue(func() map[[2]string]int {
 	return base
 })
 
-// allCosts are the long-context lists of all costs, by how much the base costs are multiplied.
+// allCosts are the long-context cost lists by the factor of the base costs.
 var allCosts = sync.OnceValue(func() map[int]*py.Frozen {
 	lists := make(map[int]*py.Frozen)
 	for _, multiplier := range []int{1, 2, 4, 5, 10} {
@@ -67,12 +67,14 @@ var allCosts = sync.OnceValue(func() map[int]*py.Frozen {
 	return lists
 })
 
-// exchangeRates are what a US dollar is worth. Whole rates are integers, as repeating a text by one must work.
+// exchangeRates are the values of one US dollar. Whole rates are integers, because Python can
+// repeat a string by an integer.
 var exchangeRates = []struct {
 	currency  string
 	perDollar py.Value
 }{
-	{"RMB", int64(7)}, {"EUR", 0.8}, {"JPY", int64(110)}, {"GBP", 0.7}, {"CAD", 1.3}, {"AUD", 1.4}, {"INR", int64(70)}, {"RUB", int64(60)}, {"BRL", 3.8}, {"MXN", int64(20)},
+	{"RMB", int64(7)}, {"EUR", 0.8}, {"JPY", int64(110)}, {"GBP", 0.7}, {"CAD", 1.3}, {"AUD", 1.4},
+	{"INR", int64(70)}, {"RUB", int64(60)}, {"BRL", 3.8}, {"MXN", int64(20)},
 }
 
 var airportCodes = []string{
@@ -80,7 +82,7 @@ var airportCodes = []string{
 	"HKG", "CIA", "CRH", "ATV", "PHV", "GFD", "SFO", "LAX", "JFK", "ORD", "BOS",
 }
 
-// isAirport is true for the codes flights can be booked with.
+// isAirport reports whether flights from this code can be booked.
 func isAirport(v py.Value) bool {
 	code, ok := v.(string)
 	return ok && slices.Contains(airportCodes, code)
@@ -95,7 +97,7 @@ var allAirports = sync.OnceValue(func() *py.Frozen {
 	return py.NewFrozen(py.NewList(codes...))
 })
 
-// nearestAirports are the cities get_nearest_airport_by_city knows.
+// nearestAirports are the cities of get_nearest_airport_by_city.
 var nearestAirports = sync.OnceValue(func() map[string]*py.Frozen {
 	return map[string]*py.Frozen{
 		"Rivermist":       fixed("nearest_airport", "RMS"),

@@ -7,7 +7,6 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-// Positions of TwitterAPI's methods.
 const (
 	twitterLogin = iota
 	twitterLoginStatus
@@ -28,32 +27,33 @@ const (
 var twitterMethods = []Method{
 	twitterLogin:       {"authenticate_twitter", []Param{Required("username"), Required("password")}},
 	twitterLoginStatus: {"posting_get_login_status", nil},
-	twitterPost:        {"post_tweet", []Param{Required("content"), Optional("tags", sharedDefault), Optional("mentions", sharedDefault)}},
-	twitterRetweet:     {"retweet", []Param{Required("tweet_id")}},
-	twitterComment:     {"comment", []Param{Required("tweet_id"), Required("comment_content")}},
-	twitterMention:     {"mention", []Param{Required("tweet_id"), Required("mentioned_usernames")}},
-	twitterFollow:      {"follow_user", []Param{Required("username_to_follow")}},
-	twitterFollowing:   {"list_all_following", nil},
-	twitterUnfollow:    {"unfollow_user", []Param{Required("username_to_unfollow")}},
-	twitterGet:         {"get_tweet", []Param{Required("tweet_id")}},
-	twitterOfUser:      {"get_user_tweets", []Param{Required("username")}},
-	twitterSearch:      {"search_tweets", []Param{Required("keyword")}},
-	twitterComments:    {"get_tweet_comments", []Param{Required("tweet_id")}},
-	twitterStats:       {"get_user_stats", []Param{Required("username")}},
+	twitterPost: {"post_tweet", []Param{Required("content"), Optional("tags", sharedDefault),
+		Optional("mentions", sharedDefault)}},
+	twitterRetweet:   {"retweet", []Param{Required("tweet_id")}},
+	twitterComment:   {"comment", []Param{Required("tweet_id"), Required("comment_content")}},
+	twitterMention:   {"mention", []Param{Required("tweet_id"), Required("mentioned_usernames")}},
+	twitterFollow:    {"follow_user", []Param{Required("username_to_follow")}},
+	twitterFollowing: {"list_all_following", nil},
+	twitterUnfollow:  {"unfollow_user", []Param{Required("username_to_unfollow")}},
+	twitterGet:       {"get_tweet", []Param{Required("tweet_id")}},
+	twitterOfUser:    {"get_user_tweets", []Param{Required("username")}},
+	twitterSearch:    {"search_tweets", []Param{Required("keyword")}},
+	twitterComments:  {"get_tweet_comments", []Param{Required("tweet_id")}},
+	twitterStats:     {"get_user_stats", []Param{Required("username")}},
 }
 
-// sharedDefault stands for the lists that post_tweet takes from Shared when tags or mentions are left out. No call
-// string can spell it.
+// sharedDefault marks omitted tags or mentions of post_tweet, whose defaults are in Shared. No call
+// string can produce it.
 var sharedDefault py.Value = py.Opaque{Class: "list", Text: "[]"}
 
-// twitterAPI is one account among tweets, comments and retweets of many (bfcl/SPEC.md 13.4).
+// twitterAPI implements TwitterAPI (bfcl/SPEC.md 13.4).
 type twitterAPI struct {
 	shared        *Shared
 	username      py.Value
 	password      py.Value
 	authenticated py.Value
 	tweets        *py.Dict // by integer id
-	comments      py.Value // dict of lists; keys of the scenario stay strings, so they are never found
+	comments      py.Value // dict of lists; keys of the scenario stay strings, so calls never find them
 	retweets      py.Value // dict from user to list of ids
 	following     py.Value // list of names
 	counter       py.Value // id of the next tweet
@@ -119,7 +119,7 @@ var (
 	twitterMentioned = fixed("mention_status", "Users mentioned successfully")
 )
 
-// twitterNeedsLogin holds what the methods reply that work only after a login.
+// twitterNeedsLogin contains the refusals of the methods that require a login.
 var twitterNeedsLogin = map[int]*py.Frozen{
 	twitterPost:      fixed("error", "User not authenticated. Please authenticate before posting."),
 	twitterRetweet:   fixed("error", "User not authenticated. Please authenticate before retweeting."),
@@ -178,7 +178,7 @@ func (t *twitterAPI) Call(method int, args []py.Value) (py.Value, error) {
 	return nil, noMethod(method)
 }
 
-// onTweet does what is done to a tweet that exists; args[0] is its id as the caller wrote it.
+// onTweet executes a method on an existing tweet; args[0] is the id as passed by the caller.
 func (t *twitterAPI) onTweet(method int, tweet py.Value, args []py.Value) (py.Value, error) {
 	switch method {
 	case twitterRetweet:
@@ -218,7 +218,7 @@ func (t *twitterAPI) post(content, tags, mentions py.Value) (py.Value, error) {
 	return tweet, nil
 }
 
-// listOf gives table[key] for an append, with a new list put there when the key is absent.
+// listOf returns table[key]; it inserts a new list if the key is absent.
 func listOf(table, key py.Value) (py.Value, error) {
 	known, err := py.Contains(table, key)
 	if err != nil {
@@ -265,8 +265,8 @@ func (t *twitterAPI) comment(id, text py.Value) (py.Value, error) {
 	return twitterCommented, nil
 }
 
-// mention extends the tweet's own list, which is that of other tweets too when it is a shared default. A text counts as
-// its characters.
+// mention extends the tweet's list in place; tweets with the shared default share it. A string
+// counts as a list of characters.
 func (t *twitterAPI) mention(tweet, names py.Value) (py.Value, error) {
 	have, err := field(tweet, "mentions")
 	if err != nil {
@@ -329,7 +329,7 @@ func (t *twitterAPI) ofUser(name py.Value) (*py.List, error) {
 	return own, nil
 }
 
-// search lists tweets whose text contains the keyword, in any case, or that carry exactly the keyword as a tag.
+// search finds the keyword in texts, case-insensitively, or as an equal tag.
 func (t *twitterAPI) search(keyword py.Value) (py.Value, error) {
 	found := py.NewList()
 	if t.tweets.Len() == 0 {
@@ -362,8 +362,8 @@ func (t *twitterAPI) search(keyword py.Value) (py.Value, error) {
 	return found, nil
 }
 
-// tagged is true when one of the tweet's tags, in lower case, is wanted. It looks at all of them, because one that is
-// not text is an error.
+// tagged reports whether one of the tweet's tags, in lower case, equals wanted. It checks all tags,
+// because a tag that is not a string is an error.
 func tagged(tweet py.Value, wanted string) (bool, error) {
 	tags, err := field(tweet, "tags")
 	if err != nil {
@@ -384,7 +384,7 @@ func tagged(tweet py.Value, wanted string) (bool, error) {
 	return hit, nil
 }
 
-// stats counts a user's tweets, retweets and, only for the account itself, the followed users.
+// stats counts tweets, retweets and, for the account itself, followed users.
 func (t *twitterAPI) stats(name py.Value) (py.Value, error) {
 	tweets, err := t.ofUser(name)
 	if err != nil {

@@ -2,7 +2,6 @@ package api
 
 import "rcgrpo/bfcl/internal/py"
 
-// Positions of VehicleControlAPI's methods.
 const (
 	vehicleParkingBrake = iota
 	vehicleClimate
@@ -48,36 +47,37 @@ var vehicleMethods = []Method{
 	vehicleDoors:        {"lockDoors", []Param{Required("unlock"), Required("door")}},
 	vehiclePress:        {"pressBrakePedal", []Param{Required("pedalPosition")}},
 	vehicleRelease:      {"releaseBrakePedal", nil},
-	vehicleCruise:       {"setCruiseControl", []Param{Required("speed"), Required("activate"), Required("distanceToNextVehicle")}},
-	vehicleLights:       {"setHeadlights", []Param{Required("mode")}},
-	vehicleNavigate:     {"set_navigation", []Param{Required("destination")}},
-	vehicleEngine:       {"startEngine", []Param{Required("ignitionMode")}},
+	vehicleCruise: {"setCruiseControl", []Param{Required("speed"), Required("activate"),
+		Required("distanceToNextVehicle")}},
+	vehicleLights:   {"setHeadlights", []Param{Required("mode")}},
+	vehicleNavigate: {"set_navigation", []Param{Required("destination")}},
+	vehicleEngine:   {"startEngine", []Param{Required("ignitionMode")}},
 }
 
 const vehicleSeed = 141053
 
-// vehicleControlAPI is a car: its engine, doors, brakes, climate and tires (bfcl/SPEC.md 13.8). The forces on its brakes and
-// the slope it stands on are hidden: calls show them, states do not.
+// vehicleControlAPI implements VehicleControlAPI (bfcl/SPEC.md 13.8). The brake forces and the
+// slope are private: replies contain them, states do not.
 type vehicleControlAPI struct {
-	shared *Shared // for the constants in it, which never change, so that clones need no copy
+	shared *Shared // only its constants are used, so clones share it
 	long   bool
 	random *py.Random
-	week   *py.Dict // long context: the one object that every reply about the weather is
+	week   *py.Dict // long context: the single object of all weather replies
 
 	fuel, battery, engine py.Value
-	unlocked              int64    // doors that are not locked, counted at load and by every lock and unlock
+	unlocked              int64    // number of unlocked doors, counted at load and by every lock and unlock
 	doors                 *py.Dict // door -> "locked" or "unlocked"
 
 	temperature, fan, climate, humidity, headlights    py.Value
 	parkingBrake, pedal                                py.Value
-	parkingForce, slope, pedalForce                    py.Value // hidden
+	parkingForce, slope, pedalForce                    py.Value // private
 	distance, cruise, destination                      py.Value
 	frontLeftTire, frontRightTire, rearLeft, rearRight py.Value
 }
 
 func newVehicleControlAPI() Instance { return &vehicleControlAPI{} }
 
-// Load reads some attributes under other names than State gives them, and counts the unlocked doors itself.
+// Load reads some attributes under other names than State returns, and counts the unlocked doors.
 func (v *vehicleControlAPI) Load(scenario *py.Dict, s *Shared, longContext bool) error {
 	v.shared, v.long = s, longContext
 	if longContext {
@@ -144,7 +144,7 @@ func (v *vehicleControlAPI) Clone(m *py.Memo) Instance {
 	if v.week != nil {
 		c.week = v.week.Clone(m)
 	}
-	// Arguments of any type may have been stored in these; the others only ever hold what no call can change.
+	// Only these attributes may contain mutable arguments of calls.
 	for _, kept := range []*py.Value{&c.fuel, &c.battery, &c.engine, &c.temperature, &c.fan, &c.climate, &c.humidity,
 		&c.headlights, &c.parkingBrake, &c.parkingForce, &c.slope, &c.pedal, &c.pedalForce, &c.distance, &c.cruise,
 		&c.destination, &c.frontLeftTire, &c.frontRightTire, &c.rearLeft, &c.rearRight} {
@@ -196,7 +196,7 @@ func (v *vehicleControlAPI) Call(method int, args []py.Value) (py.Value, error) 
 	case vehicleLights:
 		return v.setHeadlights(args[0]), nil
 	case vehicleNavigate:
-		v.destination = args[0] // stays even when the text cannot be built
+		v.destination = args[0] // stored even if the message cannot be built
 		text, err := py.Add("Navigating to ", args[0])
 		if err != nil {
 			return nil, err

@@ -7,7 +7,8 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-// ignite starts the engine. "STOP" stops it first and then goes through the same checks, so it never reports success.
+// ignite starts the engine. "STOP" stops it, then runs the same checks, so it never reports
+// success.
 func (v *vehicleControlAPI) ignite(mode py.Value) (py.Value, error) {
 	if mode == "STOP" {
 		v.engine = "stopped"
@@ -48,7 +49,7 @@ func (v *vehicleControlAPI) unlockedDoors() (py.Value, error) {
 	return fault("All doors must be locked before starting the engine. Here are the unlocked doors: " + names), nil
 }
 
-// tankCapacity is how many gallons the tank holds.
+// tankCapacity is in gallons.
 const tankCapacity = int64(50)
 
 func (v *vehicleControlAPI) fill(amount py.Value) (py.Value, error) {
@@ -81,7 +82,7 @@ func (v *vehicleControlAPI) fill(amount py.Value) (py.Value, error) {
 	return py.NewDict("fuelLevel", level), nil
 }
 
-// lock locks or unlocks doors one after the other; doors before an unknown one stay changed.
+// lock locks or unlocks doors in order; doors before an unknown one stay changed.
 func (v *vehicleControlAPI) lock(unlock bool, doors py.Value) (py.Value, error) {
 	names, err := py.Iterate(doors)
 	if err != nil {
@@ -105,7 +106,7 @@ func (v *vehicleControlAPI) lock(unlock bool, doors py.Value) (py.Value, error) 
 	return py.NewDict("lockStatus", status, "remainingUnlockedDoors", v.unlocked), nil
 }
 
-// adjustClimate stores the temperature in degrees Celsius and answers with the one it was given.
+// adjustClimate stores the temperature in degrees Celsius and replies with the given one.
 func (v *vehicleControlAPI) adjustClimate(temperature, unit, fan, mode py.Value) (py.Value, error) {
 	fits, err := between(fan, int64(0), int64(100))
 	if err != nil {
@@ -136,7 +137,6 @@ func celsius(fahrenheit py.Value) (py.Value, error) {
 	return py.TrueDiv(c, int64(9))
 }
 
-// between is low <= v <= high.
 func between(v, low, high py.Value) (bool, error) {
 	if above, err := py.Compare("<=", low, v); !above || err != nil {
 		return false, err
@@ -144,8 +144,8 @@ func between(v, low, high py.Value) (bool, error) {
 	return py.Compare("<=", v, high)
 }
 
-// weather draws a temperature. In long context one object answers every call, so replies kept within an expression
-// show the temperature of the last one.
+// weather draws a temperature. In long context all replies are one object, so replies within one
+// expression show the latest temperature.
 func (v *vehicleControlAPI) weather() py.Value {
 	now := v.random.Uniform(-10, 40)
 	if !v.long {
@@ -207,7 +207,7 @@ func (v *vehicleControlAPI) status(option py.Value) py.Value {
 	return reply
 }
 
-// activateParkingBrake takes the slope for 10 degrees, whether the brake is engaged or released.
+// activateParkingBrake sets the slope to 10 degrees, engaged or released.
 func (v *vehicleControlAPI) activateParkingBrake(mode py.Value) py.Value {
 	var status string
 	var force float64
@@ -230,7 +230,7 @@ func (v *vehicleControlAPI) activateParkingBrake(mode py.Value) py.Value {
 	return reply
 }
 
-// press keeps the force in the kind of number of the position, and answers with a float.
+// press stores the force with the number type of the position and replies with a float.
 func (v *vehicleControlAPI) press(position py.Value) (py.Value, error) {
 	fits, err := between(position, int64(0), int64(1))
 	if err != nil {
@@ -259,7 +259,7 @@ func (v *vehicleControlAPI) release() py.Value {
 	return vehicleReleased
 }
 
-// setCruise stores the distance of an active cruise control before it looks at the speed.
+// setCruise stores the distance of an active cruise control before it checks the speed.
 func (v *vehicleControlAPI) setCruise(speed, activate, distance py.Value) (py.Value, error) {
 	distance, err := py.Float(distance)
 	if err != nil {
@@ -283,7 +283,6 @@ func (v *vehicleControlAPI) setCruise(speed, activate, distance py.Value) (py.Va
 	return py.NewDict("cruiseStatus", v.cruise, "currentSpeed", speed, "distanceToNextVehicle", distance), nil
 }
 
-// milesPerGallon is how far a gallon takes the car.
 const milesPerGallon = 20.0
 
 func (v *vehicleControlAPI) canDrive(distance py.Value) (py.Value, error) {
@@ -301,7 +300,7 @@ func (v *vehicleControlAPI) canDrive(distance py.Value) (py.Value, error) {
 	return vehicleCan, nil
 }
 
-// product is the reply {key: v * factor}.
+// product returns the reply {key: v * factor}.
 func product(key string, v py.Value, factor float64) (py.Value, error) {
 	p, err := py.Mul(v, factor)
 	if err != nil {
@@ -310,7 +309,7 @@ func product(key string, v py.Value, factor float64) (py.Value, error) {
 	return py.NewDict(key, p), nil
 }
 
-// checkTires calls the tires healthy when their mean pressure is from 30 to 35 psi.
+// checkTires reports healthy tires if their mean pressure is 30 to 35 psi.
 func (v *vehicleControlAPI) checkTires() (py.Value, error) {
 	sum := v.frontLeftTire
 	var err error
@@ -338,13 +337,16 @@ func (v *vehicleControlAPI) checkTires() (py.Value, error) {
 		"healthy_tire_pressure", healthy, "car_info", info), nil
 }
 
-// zipcodes are the cities get_zipcode_based_on_city knows.
+// zipcodes are the cities of get_zipcode_based_on_city.
 var zipcodes = sync.OnceValue(func() map[string]*py.Frozen {
 	return map[string]*py.Frozen{
-		"Rivermist": fixed("zipcode", "83214"), "Stonebrook": fixed("zipcode", "74532"), "Maplecrest": fixed("zipcode", "56108"),
-		"Silverpine": fixed("zipcode", "62947"), "Shadowridge": fixed("zipcode", "71354"), "Sunset Valley": fixed("zipcode", "83462"),
-		"Oakendale": fixed("zipcode", "47329"), "Willowbend": fixed("zipcode", "52013"), "Crescent Hollow": fixed("zipcode", "69238"),
-		"Autumnville": fixed("zipcode", "51479"), "San Francisco": fixed("zipcode", "94016"),
+		"Rivermist": fixed("zipcode", "83214"), "Stonebrook": fixed("zipcode", "74532"),
+		"Maplecrest": fixed("zipcode", "56108"),
+		"Silverpine": fixed("zipcode", "62947"), "Shadowridge": fixed("zipcode", "71354"),
+		"Sunset Valley": fixed("zipcode", "83462"),
+		"Oakendale":     fixed("zipcode", "47329"), "Willowbend": fixed("zipcode", "52013"),
+		"Crescent Hollow": fixed("zipcode", "69238"),
+		"Autumnville":     fixed("zipcode", "51479"), "San Francisco": fixed("zipcode", "94016"),
 	}
 })
 
@@ -358,7 +360,7 @@ func zipcode(city py.Value) py.Value {
 	return noZipcode
 }
 
-// distances are the pairs of zip codes whose distance is known, the smaller code first.
+// distances are the known distances between zip codes, the smaller code first.
 var distances = map[[2]string]float64{
 	{"08540", "94016"}: 1950, {"08540", "94704"}: 2550, {"47329", "52013"}: 290, {"47329", "62947"}: 1053,
 	{"51479", "69238"}: 630, {"56108", "62947"}: 320, {"62947", "94016"}: 780, {"71354", "83462"}: 450,

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// Expr is an expression that Parse supports: *Const, *Name, *Call, *Attribute, *Subscript, *ListExpr, *TupleExpr,
-// *SetExpr, *DictExpr or *Sign.
+// Expr is an expression that Parse supports: *Const, *Name, *Call, *Attribute, *Subscript,
+// *ListExpr, *TupleExpr, *SetExpr, *DictExpr or *Sign.
 type Expr any
 
-// Const is a literal: None, a bool, a number or a text.
+// Const is a literal: None, a bool, a number or a string.
 type Const struct{ Value Value }
 
 // Name is an identifier.
@@ -55,14 +55,14 @@ type Sign struct {
 	X     Expr
 }
 
-// Literal returns the value of an expression made of literals only: constants, signed numbers and containers of them.
-// It returns false for every other expression. Containers are new objects.
+// Literal returns the value of an expression that contains only literals: constants, signed numbers
+// and containers of them. It returns false for other expressions. Containers are new objects.
 func Literal(e Expr) (Value, bool) {
 	v, err := Eval(e, nil)
 	return v, err == nil
 }
 
-// Dump returns one canonical text per expression: two sources of the same expression give the same text.
+// Dump returns one canonical text per expression, independent of its spelling.
 func Dump(e Expr) string {
 	var b strings.Builder
 	dump(&b, e)

@@ -7,13 +7,14 @@ import (
 	"strings"
 )
 
-// maxDecimalPrecision is the largest precision Python's decimal contexts accept.
+// maxDecimalPrecision is the largest precision of Python's decimal contexts.
 const maxDecimalPrecision = 999_999_999_999_999_999
 
-// SquareRoot is Decimal(number).sqrt() with the context's precision set to precision first: the number enters exactly,
-// an exact root keeps the ideal exponent, any other is rounded half to even to that many digits. The result is an
-// Opaque Decimal. number must be an int, a bool or a float that is not below zero; precision that is not an int is a
-// TypeError, one that is out of range a ValueError, and a root of more than maxDigits digits a MemoryError.
+// SquareRoot returns Decimal(number).sqrt() at the given context precision, as an Opaque Decimal:
+// the number is converted exactly, an exact root keeps the ideal exponent, any other is rounded
+// half to even to that many digits. number must be an int, a bool or a float that is not negative.
+// A precision that is not an int is a TypeError, one out of range a ValueError, and a root of more
+// than maxDigits digits a MemoryError.
 func SquareRoot(number, precision Value) (Value, error) {
 	prec, err := decimalPrecision(precision)
 	if err != nil {
@@ -63,8 +64,7 @@ func newDecimal(text string) Value {
 	return Opaque{Class: "Decimal", Text: "Decimal('" + text + "')", Plain: text}
 }
 
-// decimalPrecision checks a precision as the decimal module does. What does not fit an int here is cut to the largest
-// int; no number has that many digits.
+// decimalPrecision validates a precision like the decimal module. It saturates at the largest int.
 func decimalPrecision(v Value) (int, error) {
 	switch v.(type) {
 	case bool, int64, *big.Int:
@@ -82,7 +82,7 @@ func decimalPrecision(v Value) (int, error) {
 	return int(min(n, math.MaxInt32)), nil
 }
 
-// exactDecimal gives f >= 0 as coefficient times ten to the exponent, in the form Decimal(f) has.
+// exactDecimal returns f >= 0 as coefficient times ten to the exponent, in the form of Decimal(f).
 func exactDecimal(f float64) (coefficient *big.Int, exponent int) {
 	r := new(big.Rat).SetFloat64(f)
 	twos := r.Denom().BitLen() - 1 // the denominator is a power of two
@@ -90,8 +90,8 @@ func exactDecimal(f float64) (coefficient *big.Int, exponent int) {
 	return fives.Mul(fives, r.Num()), -twos
 }
 
-// decimalText rounds digits times ten to the exponent to prec digits and prints it. When the digits are not exact, the
-// true value lies a little above them.
+// decimalText rounds digits times ten to the exponent to prec digits and prints it. If exact is
+// false, the true value is slightly larger than the digits.
 func decimalText(digits string, exponent, prec int, exact bool) Value {
 	if extra := len(digits) - prec; extra > 0 {
 		cut := digits[prec:]

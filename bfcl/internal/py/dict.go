@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// Dict is a Python dict: insertion order, keys compared by Python's ==. The zero Dict is empty and ready.
+// Dict is a Python dict: insertion order, keys compared by Python's ==. The zero Dict is empty.
 type Dict struct {
 	entries []entry
-	strs    map[string]int32 // position by string key; nil until a dict is long enough to want it
-	others  map[any]int32    // position by normalised other key; built together with strs
+	strs    map[string]int32 // position by string key; nil below indexFrom entries
+	others  map[any]int32    // position by normalised other key; built with strs
 }
 
 type entry struct {
 	key, val Value
 }
 
-// indexFrom is the length from which a dict keeps an index; below it a scan is faster.
+// indexFrom is the length from which a dict has an index; below it a scan is faster.
 const indexFrom = 48
 
-// NewDict takes keys and values in turn. A key that cannot be one is left out; use SetErr where it may occur.
+// NewDict takes alternating keys and values. It ignores unhashable keys; use SetErr for those.
 func NewDict(kv ...Value) *Dict {
 	d := MakeDict(len(kv) / 2)
 	for i := 0; i+1 < len(kv); i += 2 {
@@ -31,7 +31,7 @@ func NewDict(kv ...Value) *Dict {
 	return d
 }
 
-// MakeDict gives an empty dict with room for n entries; for few entries it is one allocation.
+// MakeDict returns an empty dict with capacity n; a small one is a single allocation.
 func MakeDict(n int) *Dict {
 	switch {
 	case n <= 1:
@@ -66,16 +66,13 @@ func MakeDict(n int) *Dict {
 	return &Dict{entries: make([]entry, 0, n)}
 }
 
-// Len is the number of entries.
 func (d *Dict) Len() int { return len(d.entries) }
 
-// At gives the i-th entry in insertion order.
+// At returns the i-th entry in insertion order.
 func (d *Dict) At(i int) (key, val Value) { return d.entries[i].key, d.entries[i].val }
 
-// SetAt replaces the value of the i-th entry.
 func (d *Dict) SetAt(i int, v Value) { d.entries[i].val = v }
 
-// Keys lists the keys in insertion order.
 func (d *Dict) Keys() []Value {
 	keys := make([]Value, len(d.entries))
 	for i := range d.entries {
@@ -84,7 +81,6 @@ func (d *Dict) Keys() []Value {
 	return keys
 }
 
-// Values lists the values in insertion order.
 func (d *Dict) Values() []Value {
 	vals := make([]Value, len(d.entries))
 	for i := range d.entries {
@@ -102,7 +98,6 @@ func (d *Dict) Each(f func(k, v Value) bool) {
 	}
 }
 
-// GetStr looks a string key up.
 func (d *Dict) GetStr(k string) (Value, bool) {
 	if i := d.findStr(k); i >= 0 {
 		return d.entries[i].val, true
@@ -110,10 +105,9 @@ func (d *Dict) GetStr(k string) (Value, bool) {
 	return nil, false
 }
 
-// HasStr is true when the string key is present.
 func (d *Dict) HasStr(k string) bool { return d.findStr(k) >= 0 }
 
-// SetStr sets the value of a string key; an old entry keeps its place.
+// SetStr sets the value of a string key; an existing entry keeps its position.
 func (d *Dict) SetStr(k string, v Value) {
 	if i := d.findStr(k); i >= 0 {
 		d.entries[i].val = v
@@ -122,19 +116,19 @@ func (d *Dict) SetStr(k string, v Value) {
 	d.add(k, v)
 }
 
-// Get looks a key up; a key that cannot be hashed is absent.
+// Get treats an unhashable key as absent.
 func (d *Dict) Get(k Value) (Value, bool) {
 	v, ok, _ := d.GetErr(k)
 	return v, ok
 }
 
-// Has is true when the key is present; a key that cannot be hashed is absent.
+// Has treats an unhashable key as absent.
 func (d *Dict) Has(k Value) bool {
 	_, ok := d.Get(k)
 	return ok
 }
 
-// GetErr is Get with the TypeError of a key that cannot be hashed.
+// GetErr is Get with a TypeError for an unhashable key.
 func (d *Dict) GetErr(k Value) (Value, bool, error) {
 	i, err := d.find(k)
 	if err != nil || i < 0 {
@@ -143,7 +137,7 @@ func (d *Dict) GetErr(k Value) (Value, bool, error) {
 	return d.entries[i].val, true, nil
 }
 
-// Index is d[k]: KeyError when the key is absent, TypeError when it cannot be hashed.
+// Index returns d[k]: KeyError if the key is absent, TypeError if it is unhashable.
 func (d *Dict) Index(k Value) (Value, error) {
 	i, err := d.find(k)
 	if err != nil {
@@ -155,13 +149,13 @@ func (d *Dict) Index(k Value) (Value, error) {
 	return d.entries[i].val, nil
 }
 
-// KeyError is the exception of a missing key; its text is the key's repr.
+// KeyError returns the exception of a missing key; its text is the key's repr.
 func KeyError(k Value) error { return &Exception{Class: "KeyError", Message: Repr(k)} }
 
-// Set sets the value of a key; a key that cannot be hashed is ignored.
+// Set ignores an unhashable key.
 func (d *Dict) Set(k, v Value) { _ = d.SetErr(k, v) }
 
-// SetErr is Set with the TypeError of a key that cannot be hashed.
+// SetErr is Set with a TypeError for an unhashable key.
 func (d *Dict) SetErr(k, v Value) error {
 	i, err := d.find(k)
 	if err != nil {
@@ -175,7 +169,7 @@ func (d *Dict) SetErr(k, v Value) error {
 	return nil
 }
 
-// Delete removes a key and tells whether it was there.
+// Delete removes a key and reports whether it was present.
 func (d *Dict) Delete(k Value) bool {
 	i, err := d.find(k)
 	if err != nil || i < 0 {
@@ -260,7 +254,7 @@ func (d *Dict) index() {
 	}
 }
 
-// Clone copies the dict and everything below it; see the function Clone.
+// Clone is the method form of the function Clone.
 func (d *Dict) Clone(memo *Memo) *Dict {
 	if memo != nil {
 		if c, ok := memo.Get(d); ok {
@@ -276,7 +270,7 @@ func (d *Dict) Clone(memo *Memo) *Dict {
 	return c
 }
 
-// ShallowCopy is dict(d): a new table with the same value objects.
+// ShallowCopy returns dict(d): a new table with the same value objects.
 func (d *Dict) ShallowCopy() *Dict {
 	return &Dict{entries: append([]entry(nil), d.entries...)}
 }
@@ -308,7 +302,7 @@ func (d *Dict) equal(o *Dict, depth int) (bool, error) {
 	return true, nil
 }
 
-// Hashable is nil for a value that may be a dict key or set member, else Python's TypeError.
+// Hashable returns nil for a valid dict key or set member, else Python's TypeError.
 func Hashable(v Value) error {
 	if _, ok := v.(string); ok {
 		return nil
@@ -339,7 +333,7 @@ func hashKey(v Value) (any, error) {
 		return i, nil
 	case float64:
 		if math.IsNaN(v) {
-			return nanKey{new(byte)}, nil // no NaN finds another
+			return nanKey{new(byte)}, nil // a NaN equals no other key
 		}
 		if v == math.Trunc(v) && !math.IsInf(v, 0) {
 			if math.Abs(v) < 1<<62 {
@@ -371,10 +365,10 @@ func hashKey(v Value) (any, error) {
 	return nil, Raise("TypeError", "unhashable type: '%s'", TypeName(v))
 }
 
-// Set is a Python set. It remembers the order of insertion, which Python does not promise; only its members count.
+// Set is a Python set in insertion order; Python's order is arbitrary.
 type Set struct{ d Dict }
 
-// NewSet gives a set of items; items that cannot be hashed are left out.
+// NewSet ignores unhashable items.
 func NewSet(items ...Value) *Set {
 	s := &Set{}
 	for _, item := range items {
@@ -383,7 +377,7 @@ func NewSet(items ...Value) *Set {
 	return s
 }
 
-// Add puts v into the set; TypeError when it cannot be hashed.
+// Add inserts v; an unhashable v is a TypeError.
 func (s *Set) Add(v Value) error {
 	if i, err := s.d.find(v); err != nil || i >= 0 {
 		return err
@@ -392,16 +386,14 @@ func (s *Set) Add(v Value) error {
 	return nil
 }
 
-// Has tells whether v is a member.
 func (s *Set) Has(v Value) bool { return s.d.Has(v) }
 
-// Len is the number of members.
 func (s *Set) Len() int { return s.d.Len() }
 
-// Items lists the members in order of insertion.
+// Items returns the members in insertion order.
 func (s *Set) Items() []Value { return s.d.Keys() }
 
-// Sorted lists the members in Python's order; members that cannot be ordered keep their order of insertion.
+// Sorted returns the members in Python's order; unordered members keep their insertion order.
 func (s *Set) Sorted() []Value {
 	items := s.Items()
 	sort.SliceStable(items, func(i, j int) bool {

@@ -16,14 +16,16 @@ type Scope interface {
 	Call(f Value, args []Value, keywords []Argument) (Value, error)
 }
 
-// UnsupportedClass is the exception class of valid Python that this package does not evaluate. CPython has no such class.
+// UnsupportedClass is the exception class of valid Python that this package does not evaluate.
+// CPython has no such class.
 const UnsupportedClass = "UnsupportedExpression"
 
-// Unsupported returns the error for an expression outside the supported subset: literals, calls with literals, nested
-// calls and indices of calls as arguments.
+// Unsupported returns the error for expressions outside the supported subset: literals, calls with
+// literals, and nested calls and indices of calls as arguments.
 func Unsupported() error { return Raise(UnsupportedClass, "unsupported expression") }
 
-// Eval returns the value of e. With a nil scope only literals have a value. The error is an *Exception.
+// Eval returns the value of e. With a nil scope only literals have a value. The error is an
+// *Exception.
 func Eval(e Expr, s Scope) (Value, error) {
 	switch e := e.(type) {
 	case *Const:

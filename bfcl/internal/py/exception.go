@@ -5,12 +5,12 @@ import (
 	"fmt"
 )
 
-// Exception is a Python exception: what it is called and what str() of it gives.
+// Exception is a Python exception: its class name and its str().
 type Exception struct{ Class, Message string }
 
 func (e *Exception) Error() string { return e.Class + ": " + e.Message }
 
-// Raise gives an Exception with a formatted message.
+// Raise returns an Exception with a formatted message.
 func Raise(class, format string, args ...any) error {
 	if len(args) == 0 {
 		return &Exception{Class: class, Message: format}
@@ -18,7 +18,7 @@ func Raise(class, format string, args ...any) error {
 	return &Exception{Class: class, Message: fmt.Sprintf(format, args...)}
 }
 
-// AsException gives err as an Exception; a foreign error becomes a RuntimeError with its text.
+// AsException returns err as an Exception; other errors become a RuntimeError.
 func AsException(err error) *Exception {
 	var e *Exception
 	if errors.As(err, &e) {
@@ -27,7 +27,7 @@ func AsException(err error) *Exception {
 	return &Exception{Class: "RuntimeError", Message: err.Error()}
 }
 
-// IsException is true when err is an Exception of one of the classes.
+// IsException reports whether err is an Exception of one of the classes.
 func IsException(err error, classes ...string) bool {
 	var e *Exception
 	if !errors.As(err, &e) {
@@ -41,7 +41,7 @@ func IsException(err error, classes ...string) bool {
 	return false
 }
 
-// AttributeError is what Python raises for v.name when v has no such attribute.
+// AttributeError returns the exception of v.name if v has no such attribute.
 func AttributeError(v Value, name string) error {
 	return Raise("AttributeError", "'%s' object has no attribute '%s'", TypeName(v), name)
 }

@@ -6,14 +6,18 @@ import (
 )
 
 var sources = []string{
-	"f(a=1, b='x')", "f([1, 2.5, -3], {'a': None, 1: True})", "f(\"it's\", 'say \"hi\"')", "'a' 'b' r'\\d' u'x'", "b'x\\x00'", "f'{x}'", "'''a\nb'''", "1_000 + 0x1F - 0b1 ** -2",
-	"a.b.c(*x, **y)[1:2, ::3]", "not a or b and c if d else e", "a < b <= c != d in e not in f is not g", "lambda x, *y, z=1: x", "[x for x in y if z]", "{1, 2}", "{**a, 'b': 2}",
-	"(1,)", "()", "(x := 5)", "f(x for x in y)", "-+~1", "1e400 - 1e400", "0777", "1__0", "'\\ud800'", "'\\N{DASH}'", "\"\\\n\"", "f(a=1,)", "f(\n1,\n2)\n# end", "f(a==1)", "...", "1j",
-	"f(a=1, a=2)", "f(1, a=2, 3)", "((((((", "]", "f(", "f)", "", " ", "f();", "é(a=1)", "f(a='é😀')", "f(a=-0.0, b=1e5, c=.5, d=5.)",
+	"f(a=1, b='x')", "f([1, 2.5, -3], {'a': None, 1: True})", "f(\"it's\", 'say \"hi\"')",
+	"'a' 'b' r'\\d' u'x'", "b'x\\x00'", "f'{x}'", "'''a\nb'''", "1_000 + 0x1F - 0b1 ** -2",
+	"a.b.c(*x, **y)[1:2, ::3]", "not a or b and c if d else e", "a < b <= c != d in e not in f is not g",
+	"lambda x, *y, z=1: x", "[x for x in y if z]", "{1, 2}", "{**a, 'b': 2}",
+	"(1,)", "()", "(x := 5)", "f(x for x in y)", "-+~1", "1e400 - 1e400", "0777", "1__0", "'\\ud800'",
+	"'\\N{DASH}'", "\"\\\n\"", "f(a=1,)", "f(\n1,\n2)\n# end", "f(a==1)", "...", "1j",
+	"f(a=1, a=2)", "f(1, a=2, 3)", "((((((", "]", "f(", "f)", "", " ", "f();", "é(a=1)", "f(a='é😀')",
+	"f(a=-0.0, b=1e5, c=.5, d=5.)",
 }
 
-// FuzzParse checks that no text makes the parser panic, that errors have one of four classes, and that the repr of a
-// literal's value parses to an equal value.
+// FuzzParse checks that no text makes the parser panic, that errors have one of four classes, and
+// that the repr of a literal's value parses to an equal value.
 func FuzzParse(f *testing.F) {
 	for _, s := range sources {
 		f.Add(s)
@@ -29,7 +33,8 @@ func FuzzParse(f *testing.F) {
 		v, ok := Literal(e)
 		text := Repr(v)
 		// inf and nan are names, set() is a call, and an int beyond 4,300 digits has no text.
-		if !ok || strings.Contains(text, "inf") || strings.Contains(text, "nan") || text == "set()" || len(text) > 4300 {
+		if !ok || strings.Contains(text, "inf") || strings.Contains(text, "nan") || text == "set()" ||
+			len(text) > 4300 {
 			return
 		}
 		again, err := Parse(text)
@@ -42,8 +47,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzPlainCall holds the quick reader of calls against the whole parser: what the first takes, the second takes too,
-// with the same values.
+// FuzzPlainCall compares PlainCall with Parse: all calls that PlainCall accepts have the same values
+// in Parse.
 func FuzzPlainCall(f *testing.F) {
 	for _, s := range sources {
 		f.Add(s)
@@ -63,7 +68,8 @@ func FuzzPlainCall(f *testing.F) {
 		if !ok {
 			t.Fatalf("%q is read as a call, but is a %T", src, e)
 		}
-		if name, ok := c.Func.(*Name); !ok || name.ID != plain.Name || len(c.Args) != len(plain.Args) || len(c.Keywords) != len(plain.Keywords) {
+		if name, ok := c.Func.(*Name); !ok || name.ID != plain.Name || len(c.Args) != len(plain.Args) ||
+			len(c.Keywords) != len(plain.Keywords) {
 			t.Fatalf("%q is read as %+v, but is %s", src, plain, Dump(e))
 		}
 		same := func(e Expr, got Value) {
@@ -84,9 +90,10 @@ func FuzzPlainCall(f *testing.F) {
 	})
 }
 
-// FuzzJSON reads any text as JSON; a value that was read and is written again reads as an equal one.
+// FuzzJSON checks that values of valid JSON survive a round trip.
 func FuzzJSON(f *testing.F) {
-	for _, s := range []string{`{"a": [1, 2.0, null, true, "x\u00e9\ud83d\ude00"], "a": -0.0}`, `NaN`, `[1e400, -Infinity]`, `"\ud800"`, `01`, `{"a" 1}`, `[1,]`, "\"\x01\"", `12345678901234567890`} {
+	for _, s := range []string{`{"a": [1, 2.0, null, true, "x\u00e9\ud83d\ude00"], "a": -0.0}`, `NaN`,
+		`[1e400, -Infinity]`, `"\ud800"`, `01`, `{"a" 1}`, `[1,]`, "\"\x01\"", `12345678901234567890`} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, src string) {

@@ -10,9 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// FromJSON is json.loads: key order kept, a repeated key keeps its last value, ints and floats apart, NaN and Infinity
-// accepted. Only white space may follow the value. The error is an *Exception that says at which byte the text is
-// wrong; text that is not UTF-8 and lone surrogates are refused.
+// FromJSON is json.loads: dicts keep the order of keys, the last value of a repeated key wins, ints
+// and floats differ, NaN and Infinity are valid. Only white space may follow the value. The error
+// is an *Exception with the byte offset; invalid UTF-8 and lone surrogates are errors.
 func FromJSON(raw []byte) (Value, error) {
 	r := jsonReader{src: string(raw)}
 	if !utf8.ValidString(r.src) {
@@ -27,7 +27,7 @@ func FromJSON(raw []byte) (Value, error) {
 	return v, r.err
 }
 
-// jsonReader reads src from pos. The first error stays.
+// jsonReader reads src from pos. It keeps the first error.
 type jsonReader struct {
 	src string
 	pos int
@@ -244,7 +244,7 @@ func (r *jsonReader) number() Value {
 		return nil
 	}
 	if s[first] == '0' {
-		n = first + 1 // what follows a leading zero is not part of the number
+		n = first + 1 // digits after a leading zero are not part of the number
 	}
 	whole := n
 	if n+1 < len(s) && s[n] == '.' && asciiDigit(s[n+1]) {

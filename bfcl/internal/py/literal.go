@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// stringPrefix is true for the words that may stand before a quote.
+// stringPrefix reports whether a word may precede a quote.
 func stringPrefix(word string) bool {
 	if word == "" || len(word) > 2 {
 		return false
@@ -18,7 +18,7 @@ func stringPrefix(word string) bool {
 	return false
 }
 
-// strings reads one or more adjacent text literals. Bytes and f-strings are unsupported.
+// strings reads adjacent string literals. Bytes and f-strings are unsupported.
 func (p *parser) strings() Expr {
 	var text strings.Builder
 	for p.err == nil {
@@ -49,7 +49,7 @@ func (p *parser) strings() Expr {
 	return &Const{text.String()}
 }
 
-// quoted takes a literal from its opening to its closing quote and gives what stands between, escapes untouched.
+// quoted reads a literal and returns the text between its quotes, escapes included.
 func (p *parser) quoted() string {
 	q := p.src[p.pos]
 	start := p.pos + 1
@@ -79,11 +79,12 @@ func (p *parser) quoted() string {
 	return ""
 }
 
-// simpleEscapes maps the letter after a backslash to what both stand for.
-var simpleEscapes = [256]byte{'\\': '\\', '\'': '\'', '"': '"', 'a': 7, 'b': 8, 'f': 12, 'n': 10, 'r': 13, 't': 9, 'v': 11}
+// simpleEscapes maps the letter of an escape to its byte.
+var simpleEscapes = [256]byte{'\\': '\\', '\'': '\'', '"': '"', 'a': 7, 'b': 8, 'f': 12, 'n': 10, 'r': 13,
+	't': 9, 'v': 11}
 
-// unescape resolves the escapes of a text literal. Unknown ones keep their backslash. complaint is the text of a
-// SyntaxError or empty. Lone surrogates and \N names are refused.
+// unescape resolves the escapes of a string literal; unknown ones keep their backslash. complaint
+// is the text of a SyntaxError or empty. Lone surrogates and \N names are errors.
 func unescape(s string) (text, complaint string) {
 	i := strings.IndexByte(s, '\\')
 	if i < 0 {
@@ -114,7 +115,8 @@ func unescape(s string) (text, complaint string) {
 			width := map[byte]int{'x': 2, 'u': 4, 'U': 8}[c]
 			n = 1 + width
 			if len(s) < n || !allHex(s[1:n]) {
-				return "", "(unicode error) 'unicodeescape' codec can't decode bytes: truncated \\" + string(c) + strings.Repeat("X", width) + " escape"
+				return "", "(unicode error) 'unicodeescape' codec can't decode bytes: truncated \\" + string(c) +
+					strings.Repeat("X", width) + " escape"
 			}
 			v, _ := strconv.ParseUint(s[1:n], 16, 32)
 			if v > 0x10ffff {
@@ -147,7 +149,7 @@ func allHex(s string) bool {
 	return true
 }
 
-// number reads an int in any base or a float. An imaginary number is unsupported.
+// number reads an int in any base or a float. Imaginary numbers are unsupported.
 func (p *parser) number() Expr {
 	s := p.src[p.pos:]
 	if len(s) > 1 && s[0] == '0' {
@@ -192,7 +194,9 @@ func (p *parser) number() Expr {
 		p.fail("leading zeros in decimal integer literals are not permitted; use an 0o prefix for octal integers")
 		return nil
 	case len(text) > 4300:
-		p.fail("Exceeds the limit (4300 digits) for integer string conversion: value has %d digits; use sys.set_int_max_str_digits() to increase the limit - Consider hexadecimal for huge integer literals to avoid decimal conversion limits.", len(text))
+		p.fail("Exceeds the limit (4300 digits) for integer string conversion: value has %d digits; use "+
+			"sys.set_int_max_str_digits() to increase the limit - Consider hexadecimal for huge integer "+
+			"literals to avoid decimal conversion limits.", len(text))
 		return nil
 	}
 	if i, err := strconv.ParseInt(text, 10, 64); err == nil {
@@ -206,7 +210,7 @@ func (p *parser) number() Expr {
 	return &Const{shrink(b)}
 }
 
-// digitsRun is the length of digits with single underscores between them.
+// digitsRun returns the length of digits with single underscores between them.
 func digitsRun(s string) int {
 	n := 0
 	for n < len(s) && (asciiDigit(s[n]) || s[n] == '_' && n > 0 && s[n-1] != '_' && n+1 < len(s) && asciiDigit(s[n+1])) {
@@ -234,7 +238,7 @@ func (p *parser) based(base int) Expr {
 	return &Const{shrink(b)}
 }
 
-// literalEnds refuses a name that begins right after a number, except a keyword.
+// literalEnds rejects a name directly after a number, except a keyword.
 func (p *parser) literalEnds(kind string) bool {
 	if w := p.word(); w != "" {
 		switch w {

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// maxDigits bounds the decimal precision that Logarithm and SquareRoot work at. Python would go on for minutes; here
-// such a request is a MemoryError.
+// maxDigits limits the decimal precision of Logarithm and SquareRoot. Beyond it, where Python would
+// compute for minutes, they return a MemoryError.
 const maxDigits = 20_000
 
-// bitsPerDigit is log2(10) as mpmath rounds it.
+// bitsPerDigit is log2(10) as rounded by mpmath.
 const bitsPerDigit = 3.3219280948873626
 
-// mpf is a number as mpmath knows it: a binary fraction, an infinity, or NaN. There is no negative zero.
+// mpf is mpmath's number: a binary fraction, an infinity, or NaN. There is no negative zero.
 type mpf struct {
 	nan bool
 	f   *big.Float // finite or infinite; nil only with nan
@@ -35,7 +35,7 @@ func (x mpf) neg() mpf {
 	return mpf{f: new(big.Float).Neg(x.f)}
 }
 
-// mul is the exact product.
+// mul returns the exact product.
 func (x mpf) mul(y mpf) mpf {
 	if x.nan || y.nan || x.isZero() && y.isInf() || x.isInf() && y.isZero() {
 		return mpfNaN
@@ -43,7 +43,7 @@ func (x mpf) mul(y mpf) mpf {
 	return mpf{f: new(big.Float).SetPrec(x.f.MinPrec()+y.f.MinPrec()+1).Mul(x.f, y.f)}
 }
 
-// add is the sum cut off to prec bits, towards zero.
+// add returns the sum truncated to prec bits.
 func (x mpf) add(y mpf, prec uint) mpf {
 	if x.nan || y.nan || x.isInf() && y.isInf() && x.sign() != y.sign() {
 		return mpfNaN
@@ -51,7 +51,8 @@ func (x mpf) add(y mpf, prec uint) mpf {
 	return mpf{f: new(big.Float).SetPrec(prec).SetMode(big.ToZero).Add(x.f, y.f)}
 }
 
-// div is the quotient rounded to prec bits, half to even. Division by zero is mpmath's ZeroDivisionError without text.
+// div returns the quotient rounded to prec bits, half to even. Division by zero is mpmath's
+// ZeroDivisionError without text.
 func (x mpf) div(y mpf, prec uint) (mpf, error) {
 	switch {
 	case y.isZero():
@@ -62,15 +63,15 @@ func (x mpf) div(y mpf, prec uint) (mpf, error) {
 	return mpf{f: new(big.Float).SetPrec(prec).Quo(x.f, y.f)}, nil
 }
 
-// mpc is a complex number of mpmath.
+// mpc is mpmath's complex number.
 type mpc struct{ re, im mpf }
 
-// div is (x.re + x.im i)/(y.re + y.im i); real tells which of the two were plain mpf values, because mpmath takes
-// another formula, with other roundings, for each mixture.
+// div returns x/y. xReal and yReal mark plain mpf operands: for each combination mpmath uses
+// another formula with other roundings.
 func (x mpc) div(y mpc, xReal, yReal bool, prec uint) (q mpc, err error) {
 	re, im, scale := x.re, x.im, y.re
 	switch {
-	case yReal: // both parts by the divisor
+	case yReal:
 	case xReal:
 		scale = y.re.mul(y.re).add(y.im.mul(y.im), prec+10)
 		re, im = y.re.mul(x.re), y.im.mul(x.re).neg()
@@ -86,10 +87,10 @@ func (x mpc) div(y mpc, xReal, yReal bool, prec uint) (q mpc, err error) {
 	return q, err
 }
 
-// Logarithm is ln(value)/ln(base) as mpmath computes and prints it with the decimal precision set to precision: each
-// logarithm rounded to the binary precision, the quotient rounded once more. A negative argument makes the result
-// complex. The result is an Opaque mpf or mpc that keeps the digits of its own precision, where mpmath would print it
-// with the precision set last. Errors are *Exception with mpmath's texts.
+// Logarithm returns ln(value)/ln(base) like mpmath at the decimal precision: each logarithm is
+// rounded to the binary precision, then the quotient is. A negative argument makes the result
+// complex. The result is an Opaque mpf or mpc with the digits of its own precision; mpmath would
+// print it at the precision set last. Errors are *Exception with mpmath's texts.
 func Logarithm(value, base, precision Value) (Value, error) {
 	digits, bits, err := mpPrecision(precision)
 	if err != nil {
@@ -119,7 +120,8 @@ func Logarithm(value, base, precision Value) (Value, error) {
 	return Opaque{Class: "mpc", Text: text}, nil
 }
 
-// mpPrecision turns a requested decimal precision into the binary one and into the number of digits printed (bfcl/SPEC.md 12).
+// mpPrecision converts a decimal precision to the number of digits printed and the binary precision
+// (bfcl/SPEC.md 12).
 func mpPrecision(precision Value) (digits int, bits uint, err error) {
 	n, err := Int(precision)
 	if err != nil {
@@ -137,7 +139,7 @@ func mpPrecision(precision Value) (digits int, bits uint, err error) {
 	return d + 3, uint(b), nil
 }
 
-// mpLog is the natural logarithm of v at prec bits; real is false when it is complex.
+// mpLog returns the natural logarithm of v at prec bits; real is false if it is complex.
 func mpLog(v Value, prec uint) (z mpc, real bool, err error) {
 	x, err := mpConvert(v, prec)
 	if err != nil {
@@ -163,7 +165,8 @@ func mpLog(v Value, prec uint) (z mpc, real bool, err error) {
 
 func mpfZero() mpf { return mpf{f: new(big.Float)} }
 
-// mpConvert is mpmath's conversion: numbers exactly, strings as decimal numbers or fractions rounded to prec bits.
+// mpConvert converts numbers exactly, and strings as decimal numbers or fractions rounded to prec
+// bits.
 func mpConvert(v Value, prec uint) (mpf, error) {
 	switch v := v.(type) {
 	case bool, int64, *big.Int:
@@ -179,13 +182,13 @@ func mpConvert(v Value, prec uint) (mpf, error) {
 			return x, err
 		}
 		if strings.ContainsAny(v, "jJ") {
-			return mpf{}, AttributeError(nil, "group") // what its pattern for complex numbers does without a match
+			return mpf{}, AttributeError(nil, "group") // mpmath calls .group on a failed match of its complex pattern
 		}
 	}
 	return mpf{}, Raise("TypeError", "cannot create mpf from %s", Repr(v))
 }
 
-// mpParse reads the texts mpmath takes for real numbers; ok is false for every other text.
+// mpParse reads the strings that mpmath accepts as real numbers; ok is false for others.
 func mpParse(s string, prec uint) (x mpf, ok bool, err error) {
 	s = strings.TrimFunc(Lower(s), Space)
 	switch s {
@@ -242,7 +245,7 @@ func mpRatio(num, den *big.Int, prec uint) (mpf, bool, error) {
 	return x, true, err
 }
 
-// plainDigits is how many digits str shows where repr shows the given number.
+// plainDigits returns the number of digits of str for the number of digits of repr.
 func plainDigits(digits int) int {
 	if digits == 17 {
 		return 15
@@ -250,8 +253,9 @@ func plainDigits(digits int) int {
 	return max(digits-3, 1)
 }
 
-// text prints x with at most digits significant digits, as mpmath's repr does: cut off a little further out, rounded
-// half up there, zeros at the end taken away; fixed notation near 1, else an exponent without padding.
+// text prints x with at most digits significant digits like mpmath's repr: truncated slightly
+// further out, rounded half up, trailing zeros removed; fixed notation near 1, else an unpadded
+// exponent.
 func (x mpf) text(digits int) string {
 	switch {
 	case x.nan:
@@ -304,8 +308,8 @@ func (x mpf) text(digits int) string {
 	return text + "e" + strconv.Itoa(exponent)
 }
 
-// decimalDigits gives at least n+1 leading decimal digits of |f|, cut off, and the decimal exponent of the first one.
-// f is finite and not zero.
+// decimalDigits returns at least n+1 leading decimal digits of |f|, truncated, and the decimal
+// exponent of the first. f is finite and not zero.
 func decimalDigits(f *big.Float, n int) (digits string, exponent int) {
 	man := new(big.Float)
 	exp := f.MantExp(man)
@@ -330,9 +334,9 @@ func decimalDigits(f *big.Float, n int) (digits string, exponent int) {
 	return digits, len(digits) - 1 - shift
 }
 
-// logFloat is ln x for finite x > 0, rounded to prec bits, half to even. It works 64 bits further, so it is correctly
-// rounded but for one argument in about 2^60. mpmath carries 20 bits more than asked, which differs now and then for
-// an argument a few millionths or less from 1, whose logarithm lies next to the middle between two results.
+// logFloat returns ln x for finite x > 0, rounded to prec bits, half to even. It has 64 guard bits,
+// so about one result in 2^60 is misrounded. mpmath has 20 guard bits; it occasionally differs for
+// arguments within a few millionths of 1, whose logarithm is close to a rounding boundary.
 func logFloat(x *big.Float, prec uint) *big.Float {
 	m := new(big.Float)
 	e := x.MantExp(m) // m in [0.5, 1)
@@ -362,17 +366,18 @@ func logFloat(x *big.Float, prec uint) *big.Float {
 	return fromFixed(sum, wp, prec)
 }
 
-// fromFixed is i / 2^wp rounded to prec bits.
+// fromFixed returns i / 2^wp rounded to prec bits.
 func fromFixed(i *big.Int, wp, prec uint) *big.Float {
 	f := new(big.Float).SetPrec(prec).SetInt(i)
 	return f.SetMantExp(f, -int(wp))
 }
 
-// logFixed is ln m times 2^wp for 0.75 <= m < 1.5. Square roots bring m near 1, then the series of artanh sums up.
+// logFixed returns ln m times 2^wp for 0.75 <= m < 1.5. Square roots move m towards 1, where the
+// series of artanh converges fast.
 func logFixed(m *big.Float, wp uint) *big.Int {
 	roots := uint(math.Sqrt(float64(wp)) / 2)
 	w := wp + 2*roots + 32
-	f, _ := new(big.Float).SetMantExp(m, int(w)).Int(nil) // m 2^w; bits of m beyond 2^-w do not matter
+	f, _ := new(big.Float).SetMantExp(m, int(w)).Int(nil) // m 2^w; bits of m below 2^-w are irrelevant
 	for range roots {
 		f.Sqrt(f.Lsh(f, w))
 	}
@@ -394,7 +399,7 @@ func logFixed(m *big.Float, wp uint) *big.Int {
 	return sum.Rsh(sum, w-wp)
 }
 
-// ln2Fixed is ln 2 times 2^wp (18 artanh 1/26 - 2 artanh 1/4801 + 8 artanh 1/8749).
+// ln2Fixed returns ln 2 times 2^wp (18 artanh 1/26 - 2 artanh 1/4801 + 8 artanh 1/8749).
 func ln2Fixed(wp uint) *big.Int {
 	w := wp + 32
 	sum := inverseSeries(26, w, false)
@@ -406,7 +411,7 @@ func ln2Fixed(wp uint) *big.Int {
 	return sum.Rsh(sum, w-wp)
 }
 
-// piFixed is pi times 2^wp (Machin: 16 arctan 1/5 - 4 arctan 1/239).
+// piFixed returns pi times 2^wp (Machin: 16 arctan 1/5 - 4 arctan 1/239).
 func piFixed(wp uint) *big.Int {
 	w := wp + 32
 	sum := inverseSeries(5, w, true)
@@ -416,7 +421,7 @@ func piFixed(wp uint) *big.Int {
 	return sum.Rsh(sum, w-wp)
 }
 
-// inverseSeries is artanh(1/x) times 2^w, or arctan(1/x) when alternating.
+// inverseSeries returns artanh(1/x) times 2^w, or arctan(1/x) if alternating.
 func inverseSeries(x int64, w uint, alternating bool) *big.Int {
 	term := new(big.Int).Lsh(big.NewInt(1), w)
 	term.Quo(term, big.NewInt(x))

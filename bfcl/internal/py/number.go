@@ -7,15 +7,16 @@ import (
 	"strings"
 )
 
-// maxIntBits bounds integers made by ** and *, so that one call cannot eat the memory. CPython has no such bound, but
-// refuses to print an int beyond 4,300 digits (about 14,300 bits); going beyond the bound raises that error.
+// maxIntBits limits integers made by ** and *, so that one call cannot exhaust the memory. CPython
+// has no such limit, but cannot print an int beyond 4,300 digits (about 14,300 bits); exceeding the
+// limit raises the same error.
 const maxIntBits = 1 << 20
 
 func operandError(op string, a, b Value) error {
 	return Raise("TypeError", "unsupported operand type(s) for %s: '%s' and '%s'", op, TypeName(a), TypeName(b))
 }
 
-// float gives a number as float64; OverflowError when an int is too large.
+// float returns a number as float64, or an OverflowError if an int is too large.
 func float(v Value) (float64, error) {
 	switch v := v.(type) {
 	case float64:
@@ -44,10 +45,10 @@ func isFloat(v Value) bool {
 	return ok
 }
 
-// Add is a + b.
+// Add returns a + b.
 func Add(a, b Value) (Value, error) {
 	a, b = unfreeze(a), unfreeze(b)
-	if isNumber(a) && isNumber(b) {
+	if IsNumber(a) && IsNumber(b) {
 		if isFloat(a) || isFloat(b) {
 			x, y, err := floats(a, b)
 			return x + y, err
@@ -87,9 +88,9 @@ func unfreeze(v Value) Value {
 	return v
 }
 
-// Sub is a - b.
+// Sub returns a - b.
 func Sub(a, b Value) (Value, error) {
-	if !isNumber(a) || !isNumber(b) {
+	if !IsNumber(a) || !IsNumber(b) {
 		if x, ok := a.(*Set); ok {
 			if y, ok := b.(*Set); ok {
 				d := &Set{}
@@ -115,9 +116,9 @@ func Sub(a, b Value) (Value, error) {
 	return shrink(new(big.Int).Sub(toBig(a), toBig(b))), nil
 }
 
-// Mul is a * b; repeating a sequence is bounded to maxIntBits items.
+// Mul returns a * b; the repetition of a sequence is limited to maxIntBits items.
 func Mul(a, b Value) (Value, error) {
-	if isNumber(a) && isNumber(b) {
+	if IsNumber(a) && IsNumber(b) {
 		if isFloat(a) || isFloat(b) {
 			x, y, err := floats(a, b)
 			return float64(x * y), err
@@ -188,9 +189,9 @@ func repeatItems(items []Value, n int) []Value {
 	return out
 }
 
-// TrueDiv is a / b, always a float.
+// TrueDiv returns a / b as a float.
 func TrueDiv(a, b Value) (Value, error) {
-	if !isNumber(a) || !isNumber(b) {
+	if !IsNumber(a) || !IsNumber(b) {
 		return nil, operandError("/", a, b)
 	}
 	if isFloat(a) || isFloat(b) {
@@ -219,9 +220,9 @@ func TrueDiv(a, b Value) (Value, error) {
 	return f, nil
 }
 
-// Mod returns a % b for numbers; the result has the sign of b. Text formatting is refused.
+// Mod returns a % b of numbers; the result has the sign of b. String formatting is unsupported.
 func Mod(a, b Value) (Value, error) {
-	if !isNumber(a) || !isNumber(b) {
+	if !IsNumber(a) || !IsNumber(b) {
 		return nil, operandError("%", a, b)
 	}
 	if isFloat(a) || isFloat(b) {
@@ -252,9 +253,9 @@ func Mod(a, b Value) (Value, error) {
 	return shrink(m), nil
 }
 
-// Pow is a ** b. A negative base with a fractional exponent gives a complex number, which only prints.
+// Pow returns a ** b. A negative base with a fractional exponent gives an Opaque complex.
 func Pow(a, b Value) (Value, error) {
-	if !isNumber(a) || !isNumber(b) {
+	if !IsNumber(a) || !IsNumber(b) {
 		return nil, operandError("** or pow()", a, b)
 	}
 	if !isFloat(a) && !isFloat(b) {
@@ -293,7 +294,7 @@ func powInt(a, e *big.Int) (Value, error) {
 	return shrink(new(big.Int).Exp(a, e, nil)), nil
 }
 
-// Neg is -a.
+// Neg returns -a.
 func Neg(a Value) (Value, error) {
 	switch v := a.(type) {
 	case float64:
@@ -303,27 +304,27 @@ func Neg(a Value) (Value, error) {
 			return -v, nil
 		}
 	}
-	if !isNumber(a) {
+	if !IsNumber(a) {
 		return nil, Raise("TypeError", "bad operand type for unary -: '%s'", TypeName(a))
 	}
 	return shrink(new(big.Int).Neg(toBig(a))), nil
 }
 
-// Pos is +a.
+// Pos returns +a.
 func Pos(a Value) (Value, error) {
 	if b, ok := a.(bool); ok {
 		i, _ := small(b)
 		return i, nil
 	}
-	if !isNumber(a) {
+	if !IsNumber(a) {
 		return nil, Raise("TypeError", "bad operand type for unary +: '%s'", TypeName(a))
 	}
 	return a, nil
 }
 
-// Abs is abs(a).
+// Abs returns abs(a).
 func Abs(a Value) (Value, error) {
-	if !isNumber(a) {
+	if !IsNumber(a) {
 		return nil, Raise("TypeError", "bad operand type for abs(): '%s'", TypeName(a))
 	}
 	if f, ok := a.(float64); ok {
@@ -332,7 +333,7 @@ func Abs(a Value) (Value, error) {
 	return shrink(new(big.Int).Abs(toBig(a))), nil
 }
 
-// Compare is a op b for <, <=, >, >=, == and !=.
+// Compare evaluates a op b for <, <=, >, >=, == and !=.
 func Compare(op string, a, b Value) (bool, error) {
 	a, b = unfreeze(a), unfreeze(b)
 	switch op {
@@ -342,7 +343,7 @@ func Compare(op string, a, b Value) (bool, error) {
 		eq, err := EqualErr(a, b)
 		return !eq, err
 	}
-	if isNumber(a) && isNumber(b) {
+	if IsNumber(a) && IsNumber(b) {
 		c, ordered := compareNumbers(a, b)
 		return ordered && ordering(op, c), nil
 	}
@@ -388,7 +389,7 @@ func compareItems(op string, x, y []Value) (bool, error) {
 	return ordering(op, len(x)-len(y)), nil
 }
 
-// Contains is "item in container".
+// Contains evaluates "item in container".
 func Contains(container, item Value) (bool, error) {
 	switch c := unfreeze(container).(type) {
 	case string:
@@ -420,7 +421,7 @@ func containsItem(items []Value, v Value) bool {
 	return false
 }
 
-// Len is len(v).
+// Len returns len(v).
 func Len(v Value) (int, error) {
 	switch v := unfreeze(v).(type) {
 	case string:
@@ -437,7 +438,7 @@ func Len(v Value) (int, error) {
 	return 0, Raise("TypeError", "object of type '%s' has no len()", TypeName(v))
 }
 
-// Iterate gives what a for loop over v sees: items, keys of a dict, characters of a text.
+// Iterate returns the items of a for loop over v: items, keys of a dict, characters of a string.
 func Iterate(v Value) ([]Value, error) {
 	switch v := unfreeze(v).(type) {
 	case *List:
@@ -458,7 +459,7 @@ func Iterate(v Value) ([]Value, error) {
 	return nil, Raise("TypeError", "'%s' object is not iterable", TypeName(v))
 }
 
-// Int is int(v).
+// Int returns int(v).
 func Int(v Value) (Value, error) {
 	switch v := v.(type) {
 	case int64, *big.Int:
@@ -477,7 +478,8 @@ func Int(v Value) (Value, error) {
 	case string:
 		return intFromText(v)
 	}
-	return nil, Raise("TypeError", "int() argument must be a string, a bytes-like object or a real number, not '%s'", TypeName(v))
+	return nil, Raise("TypeError",
+		"int() argument must be a string, a bytes-like object or a real number, not '%s'", TypeName(v))
 }
 
 func floatToInt(f float64) Value {
@@ -501,7 +503,9 @@ func intFromText(s string) (Value, error) {
 		}
 	}
 	if n := len(strings.TrimLeft(clean, "+-")); n > 4300 {
-		return nil, Raise("ValueError", "Exceeds the limit (4300 digits) for integer string conversion: value has %d digits; use sys.set_int_max_str_digits() to increase the limit", n)
+		return nil, Raise("ValueError",
+			"Exceeds the limit (4300 digits) for integer string conversion: value has %d digits; use "+
+				"sys.set_int_max_str_digits() to increase the limit", n)
 	}
 	if i, err := strconv.ParseInt(clean, 10, 64); err == nil {
 		return i, nil
@@ -513,7 +517,8 @@ func intFromText(s string) (Value, error) {
 	return shrink(b), nil
 }
 
-// asciiDigits turns digits of other scripts into ASCII ones; false when another non-ASCII rune occurs.
+// asciiDigits converts digits of other scripts to ASCII; it returns false for other non-ASCII
+// runes.
 func asciiDigits(s string) (string, bool) {
 	plain := true
 	for i := 0; i < len(s); i++ {
@@ -536,7 +541,7 @@ func asciiDigits(s string) (string, bool) {
 	return b.String(), true
 }
 
-// underscoresFit is true when every underscore stands between two digits and there is a digit at all.
+// underscoresFit reports whether there is a digit and every underscore is between two digits.
 func underscoresFit(s string) bool {
 	if s == "" {
 		return false
@@ -551,7 +556,7 @@ func underscoresFit(s string) bool {
 
 func asciiDigit(c byte) bool { return c >= '0' && c <= '9' }
 
-// Float is float(v).
+// Float returns float(v).
 func Float(v Value) (Value, error) {
 	switch v := v.(type) {
 	case float64:
@@ -590,7 +595,7 @@ func floatFromText(s string) (Value, error) {
 	return f, nil
 }
 
-// Fixed is f"{x:.nf}": half-even on the exact binary value.
+// Fixed returns f"{x:.nf}": half to even on the exact binary value.
 func Fixed(f float64, n int) string {
 	switch {
 	case math.IsNaN(f):
@@ -603,9 +608,9 @@ func Fixed(f float64, n int) string {
 	return strconv.FormatFloat(f, 'f', n, 64)
 }
 
-// Round is round(v, digits); digits nil is round(v).
+// Round returns round(v, digits), or round(v) if digits is nil.
 func Round(v, digits Value) (Value, error) {
-	if !isNumber(v) {
+	if !IsNumber(v) {
 		return nil, Raise("TypeError", "type %s doesn't define __round__ method", TypeName(v))
 	}
 	f, floating := v.(float64)
@@ -653,7 +658,7 @@ func roundFloat(f float64, n int64) (Value, error) {
 		}
 		return r, nil
 	}
-	// The whole part decides; a fraction only breaks ties.
+	// The integer part decides; a fraction only breaks ties.
 	exact, _ := new(big.Float).SetPrec(2200).SetFloat64(f).Rat(nil)
 	scale := new(big.Rat).SetInt(new(big.Int).Exp(big.NewInt(10), big.NewInt(-n), nil))
 	q := new(big.Rat).Quo(exact, scale)

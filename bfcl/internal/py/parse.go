@@ -7,9 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// Parse reads one Python expression, as eval does: leading blanks, line breaks within brackets, trailing comments and
-// line ends are allowed. The error is an *Exception: SyntaxError, ValueError for a NUL character, RecursionError for deep
-// nesting, or Unsupported at the first operator, comprehension, lambda, slice, unpacking or literal outside the subset.
+// Parse reads one Python expression like eval: leading blanks, line breaks within brackets,
+// trailing comments and line ends are allowed. The error is an *Exception: SyntaxError, ValueError
+// for a NUL character, RecursionError for deep nesting, or Unsupported at the first construct
+// outside the subset (operators, comprehensions, lambdas, slices, unpacking, other literals).
 func Parse(src string) (Expr, error) {
 	if strings.IndexByte(src, 0) >= 0 {
 		return nil, Raise("ValueError", "source code string cannot contain null bytes")
@@ -40,20 +41,20 @@ func Parse(src string) (Expr, error) {
 	return e, nil
 }
 
-// parser is a recursive descent over src. The first error stays in err and everything after it reads nothing.
+// parser is a recursive descent parser. After the first error, all methods read nothing.
 type parser struct {
 	src   string
 	pos   int
-	open  []byte // brackets not yet closed; inside them line breaks are blanks
+	open  []byte // open brackets; inside them line breaks are blanks
 	depth int
 	err   error
 }
 
-// Limits of CPython: brackets by its tokenizer, the rest near its recursion limit.
+// Limits of CPython: brackets by its tokenizer, the others near its recursion limit.
 const (
 	maxBrackets = 200
 	maxNesting  = 900
-	maxChain    = 2500 // trailers in one row
+	maxChain    = 2500 // consecutive trailers
 )
 
 func (p *parser) fail(format string, args ...any) {
@@ -114,7 +115,7 @@ func (p *parser) peek() byte {
 	return 0
 }
 
-// op consumes the text s if it comes next.
+// op consumes s if it is next.
 func (p *parser) op(s string) bool {
 	if p.err != nil || !strings.HasPrefix(p.src[p.pos:], s) {
 		return false
@@ -124,14 +125,14 @@ func (p *parser) op(s string) bool {
 	return true
 }
 
-// unsupported ends parsing with the error for valid Python outside the subset.
+// unsupported stops with the error for valid Python outside the subset.
 func (p *parser) unsupported() {
 	if p.err == nil {
 		p.err = Unsupported()
 	}
 }
 
-// word is the identifier that comes next, without taking it.
+// word returns the next identifier without consuming it.
 func (p *parser) word() string {
 	if p.err != nil {
 		return ""
@@ -159,7 +160,7 @@ func identifierAt(s string, at int) string {
 	return s[at:i]
 }
 
-// keyword takes a keyword when it comes next.
+// keyword consumes a keyword if it is next.
 func (p *parser) keyword(k string) bool {
 	if p.word() != k {
 		return false
@@ -186,7 +187,7 @@ func (p *parser) push(c byte) {
 	p.space()
 }
 
-// close takes the bracket that closes the innermost open one.
+// close consumes the bracket that closes the innermost open one.
 func (p *parser) close(c byte) {
 	if p.err != nil {
 		return
@@ -209,7 +210,7 @@ func (p *parser) close(c byte) {
 	p.space()
 }
 
-// expressionList is "a" or the bare tuple "a, b".
+// expressionList reads "a" or the bare tuple "a, b".
 func (p *parser) expressionList() Expr {
 	first := p.expr()
 	if p.peek() != ',' {
@@ -230,7 +231,7 @@ var operatorWords = map[string]bool{
 	"and": true, "or": true, "not": true, "in": true, "is": true, "if": true, "for": true, "async": true,
 }
 
-// expr is a signed primary. An operator after it, or one that only starts other expressions, is unsupported.
+// expr reads a signed primary. Other operators are unsupported.
 func (p *parser) expr() Expr {
 	p.depth++
 	defer func() { p.depth-- }()
@@ -280,7 +281,7 @@ func (p *parser) operatorNext() bool {
 	return false
 }
 
-// primary is an atom with its attributes, calls and subscripts.
+// primary reads an atom with its attributes, calls and subscripts.
 func (p *parser) primary() Expr {
 	e := p.atom()
 	for n := 0; p.err == nil; n++ {
@@ -448,7 +449,7 @@ func (p *parser) parenthesised() Expr {
 	return &TupleExpr{items}
 }
 
-// braces is a dict or a set.
+// braces reads a dict or a set.
 func (p *parser) braces() Expr {
 	p.push('{')
 	d := &DictExpr{}

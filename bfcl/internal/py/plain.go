@@ -5,16 +5,16 @@ import (
 	"unicode/utf8"
 )
 
-// PlainCall is a call in the form nearly all are written in: a name, and literals as arguments. Its slices are used
-// again by the next Read.
+// PlainCall is a call in its usual form: a name, with literals as arguments. Read reuses its
+// slices.
 type PlainCall struct {
 	Name     string
 	Args     []Value
 	Keywords []Argument
 }
 
-// Read takes src apart without building a tree. It is true only for calls it understands completely; every other text,
-// valid or not, is for Parse, and gives the same values there.
+// Read parses src without building a tree. It returns true only for calls that it parses
+// completely; Parse handles all other texts and gives the same values.
 func (c *PlainCall) Read(src string) bool {
 	c.Args, c.Keywords = c.Args[:0], c.Keywords[:0]
 	r := plainReader{src: src}
@@ -79,7 +79,7 @@ func (r *plainReader) blanks() {
 	}
 }
 
-// name takes an ASCII identifier and the blanks after it.
+// name reads an ASCII identifier and the blanks after it.
 func (r *plainReader) name() string {
 	start := r.pos
 	for r.pos < len(r.src) {
@@ -133,7 +133,8 @@ func (r *plainReader) text(quote byte) (Value, bool) {
 		switch c := r.src[i]; {
 		case c == quote:
 			s := r.src[start:i]
-			if r.pos = i + 1; r.pos < len(r.src) && (r.src[r.pos] == '\'' || r.src[r.pos] == '"') || !ascii && !utf8.ValidString(s) {
+			if r.pos = i + 1; r.pos < len(r.src) && (r.src[r.pos] == '\'' || r.src[r.pos] == '"') || !ascii &&
+				!utf8.ValidString(s) {
 				return nil, false
 			}
 			if escaped {

@@ -5,8 +5,8 @@ import (
 	"math/big"
 )
 
-// pow returns x**y rounded to the nearest float64. C's pow is within 0.52 units of the last place, so it gives the same
-// float for all but one pair in about fifty thousand.
+// pow returns x**y correctly rounded. C's pow has an error of up to 0.52 units in the last place,
+// so it differs for about one pair in fifty thousand.
 func pow(x, y float64) float64 {
 	ax, ay := math.Abs(x), math.Abs(y)
 	if !(ax > 0) || math.IsInf(x, 0) || ax == 1 || !(ay >= 0x1p-65 && ay < 0x1p63) {
@@ -21,7 +21,7 @@ func pow(x, y float64) float64 {
 	return f
 }
 
-// exponential returns e**t rounded to the nearest float64.
+// exponential returns e**t correctly rounded.
 func exponential(t *big.Float) float64 {
 	if t.Cmp(big.NewFloat(710)) > 0 {
 		return math.Inf(1)
@@ -49,14 +49,15 @@ func exponential(t *big.Float) float64 {
 	return f
 }
 
-// complexPow returns (x+0j)**y for x < 0. Its last digits may differ from CPython's, which uses C's sine and cosine.
+// complexPow returns (x+0j)**y for x < 0. The last digits may differ from CPython's, which uses C's
+// sine and cosine.
 func complexPow(x, y float64) Value {
 	length := pow(-x, y)
 	sin, cos := math.Sincos(math.Atan2(0, x) * y)
 	return Complex(length*cos, length*sin)
 }
 
-// Complex returns a complex number in the form that Python prints.
+// Complex returns a complex number that prints like Python's.
 func Complex(re, im float64) Value {
 	part := func(f float64) string {
 		b := appendFloat(nil, f)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The wanted values are CPython's on glibc 2.36, except where a comment gives that value.
+// The expected values are CPython's on glibc 2.36; a comment gives its value where it differs.
 func TestPowIsCorrectlyRounded(t *testing.T) {
 	for _, tc := range []struct{ x, y, want float64 }{
 		{47.985, 2, 2302.5602249999997}, // x*x rounded once; C's pow gives 2302.560225

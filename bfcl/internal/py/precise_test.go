@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// literal reads a number, a plain string or True written as Python source.
+// literal evaluates a number, a plain string or True.
 func literal(t *testing.T, s string) Value {
 	t.Helper()
 	if s == "True" {
@@ -29,16 +29,19 @@ func TestLogarithm(t *testing.T) {
 		value, base, precision Value
 		want                   string
 	}{
-		"not quite three, as upstream":         {int64(8), int64(2), int64(10), "mpf('3.000000000029')"},
-		"zero":                                 {int64(0), int64(2), int64(10), "mpf('-inf')"},
-		"a negative value":                     {int64(-1), int64(2), int64(10), "mpc(real='0.0', imag='4.532360141806')"},
-		"a negative base":                      {519.8789615295993, int64(-2), int64(2), "mpc(real='0.41895', imag='-1.8984')"},
-		"a text that is a number":              {"100", "1e1", "5", "mpf('2.0')"},
-		"a fraction":                           {"1/4", int64(2), int64(15), "mpf('-2.0')"},
-		"base one":                             {int64(8), int64(1), int64(10), ""},
-		"a text that is none":                  {"x", int64(2), int64(10), "cannot create mpf from 'x'"},
-		"no value":                             {nil, int64(2), int64(10), "cannot create mpf from None"},
-		"a precision that is none":             {int64(8), int64(2), "x", "invalid literal for int() with base 10: 'x'"},
+		"not quite three, as upstream": {int64(8), int64(2), int64(10), "mpf('3.000000000029')"},
+		"zero":                         {int64(0), int64(2), int64(10), "mpf('-inf')"},
+		"a negative value": {int64(-1), int64(2), int64(10),
+			"mpc(real='0.0', imag='4.532360141806')"},
+		"a negative base": {519.8789615295993, int64(-2), int64(2),
+			"mpc(real='0.41895', imag='-1.8984')"},
+		"a text that is a number": {"100", "1e1", "5", "mpf('2.0')"},
+		"a fraction":              {"1/4", int64(2), int64(15), "mpf('-2.0')"},
+		"base one":                {int64(8), int64(1), int64(10), ""},
+		"a text that is none":     {"x", int64(2), int64(10), "cannot create mpf from 'x'"},
+		"no value":                {nil, int64(2), int64(10), "cannot create mpf from None"},
+		"a precision that is none": {int64(8), int64(2), "x",
+			"invalid literal for int() with base 10: 'x'"},
 		"more digits than there is memory for": {int64(8), int64(3), int64(1 << 40), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -70,7 +73,8 @@ func TestSquareRoot(t *testing.T) {
 		"minus zero":                       {-1 / literal(t, "inf").(float64), int64(5), "-0"},
 		"precision zero":                   {int64(2), int64(0), "ValueError: valid range for prec is [1, MAX_PREC]"},
 		"precision of another kind":        {int64(2), 2.5, "TypeError: an integer is required"},
-		"a number of another kind":         {"4", int64(5), "TypeError: conversion from str to Decimal is not supported"},
+		"a number of another kind": {"4", int64(5),
+			"TypeError: conversion from str to Decimal is not supported"},
 		"more digits than memory can hold": {int64(2), int64(1 << 50), "MemoryError: "},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -87,7 +91,8 @@ func TestSquareRoot(t *testing.T) {
 }
 
 func FuzzLogarithmText(f *testing.F) {
-	for _, s := range []string{"1e5", "-1/3", "inf", "1_0", "0x1", "٣", "1e99999999999", "1/0", strings.Repeat("9", 5000)} {
+	for _, s := range []string{"1e5", "-1/3", "inf", "1_0", "0x1", "٣", "1e99999999999", "1/0",
+		strings.Repeat("9", 5000)} {
 		f.Add(s, s)
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {

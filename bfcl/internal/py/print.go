@@ -9,14 +9,14 @@ import (
 	"unicode/utf8"
 )
 
-// Repr is Python's repr(v).
+// Repr returns repr(v).
 func Repr(v Value) string {
 	p := printer{}
 	p.repr(v)
 	return string(p.buf)
 }
 
-// Str is Python's str(v).
+// Str returns str(v).
 func Str(v Value) string {
 	switch v := v.(type) {
 	case string:
@@ -29,7 +29,7 @@ func Str(v Value) string {
 	return Repr(v)
 }
 
-// JSON is json.dumps(v) with Python's defaults; an *Exception where Python raises one, except that an int may have any
+// JSON returns json.dumps(v), or the *Exception that Python raises, except that an int may have any
 // number of digits.
 func JSON(v Value) (string, error) {
 	p := printer{}
@@ -39,15 +39,10 @@ func JSON(v Value) (string, error) {
 	return string(p.buf), nil
 }
 
-// Result is the string the benchmark's executor makes of a value that a call returned (bfcl/SPEC.md 6): text as it is, a dict
-// as JSON or, when JSON cannot hold it, as Python text; anything else as Python text.
-func Result(v Value) string {
-	text, _ := ResultErr(v)
-	return text
-}
-
-// ResultErr is Result with the exception Python raises for an int of more than 4,300 digits.
-func ResultErr(v Value) (string, error) {
+// Result returns the benchmark's result string of a value (bfcl/SPEC.md 6): a string unchanged, a
+// dict as JSON if possible, other values as Python text. The error is Python's exception for an int
+// of more than 4,300 digits.
+func Result(v Value) (string, error) {
 	switch v := v.(type) {
 	case string:
 		return v, nil
@@ -80,10 +75,12 @@ func ResultErr(v Value) (string, error) {
 const maxIntDigits = 4300
 
 func errIntText() error {
-	return Raise("ValueError", "Exceeds the limit (%d digits) for integer string conversion; use sys.set_int_max_str_digits() to increase the limit", maxIntDigits)
+	return Raise("ValueError",
+		"Exceeds the limit (%d digits) for integer string conversion; use sys.set_int_max_str_digits() "+
+			"to increase the limit", maxIntDigits)
 }
 
-// bigInt appends an int and notes when Python would refuse to.
+// bigInt appends an int and records whether it exceeds the limit.
 func (p *printer) bigInt(v *big.Int) {
 	n := len(p.buf)
 	p.buf = v.Append(p.buf, 10)
@@ -94,17 +91,17 @@ func (p *printer) bigInt(v *big.Int) {
 	p.tooLong = p.tooLong || digits > maxIntDigits
 }
 
-// printers keeps the memory of results for later ones.
+// printers reuses buffers.
 var printers = sync.Pool{New: func() any { return &printer{buf: make([]byte, 0, 1024), path: make([]any, 0, 16)} }}
 
-// printer appends texts to buf and knows the containers it is inside of.
+// printer appends texts to buf. path contains the enclosing containers.
 type printer struct {
 	buf     []byte
 	path    []any
-	tooLong bool // an int in it has more digits than Python prints
+	tooLong bool // some int exceeds maxIntDigits
 }
 
-// enter is false when v is one of the containers being printed.
+// enter returns false if v is one of the enclosing containers.
 func (p *printer) enter(v any) bool {
 	for _, q := range p.path {
 		if q == v {
@@ -276,7 +273,7 @@ func (p *printer) jsonDict(v *Dict) error {
 	return nil
 }
 
-// FormatFloat is Python's repr of a float: the shortest digits that read back the same.
+// FormatFloat returns Python's repr of a float: the shortest digits that round-trip.
 func FormatFloat(f float64) string { return string(appendFloat(nil, f)) }
 
 func appendFloat(b []byte, f float64) []byte {
@@ -315,7 +312,7 @@ func appendJSONFloat(b []byte, f float64) []byte {
 
 const hexDigits = "0123456789abcdef"
 
-// AppendJSON appends s as json.dumps writes it: in quotes, everything beyond ASCII escaped.
+// AppendJSON appends s like json.dumps: quoted, with everything beyond ASCII escaped.
 func AppendJSON(b []byte, s string) []byte {
 	b = append(b, '"')
 	start := 0
@@ -360,8 +357,8 @@ func AppendJSON(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// plainRun is the length of the run of bytes at the start of s that both json.dumps and repr copy as they are: printable
-// ASCII without the quote and the backslash. It looks at eight bytes at a time.
+// plainRun returns the length of the prefix of s that json.dumps and repr copy unchanged: printable
+// ASCII without the quote and the backslash. It checks eight bytes at a time.
 func plainRun(s string, quote byte) int {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	quotes := ones * uint64(quote)
@@ -370,7 +367,7 @@ func plainRun(s string, quote byte) int {
 		x := uint64(s[i]) | uint64(s[i+1])<<8 | uint64(s[i+2])<<16 | uint64(s[i+3])<<24 |
 			uint64(s[i+4])<<32 | uint64(s[i+5])<<40 | uint64(s[i+6])<<48 | uint64(s[i+7])<<56
 		q, slash, del := x^quotes, x^(ones*'\\'), x^(ones*0x7f)
-		// A byte's top bit is set below when the byte may be special; a special byte may raise a false alarm above itself only.
+		// The top bit of each special byte is set; a higher byte may be a false positive.
 		special := x | (x - ones*0x20) | (q-ones)&^q | (slash-ones)&^slash | (del-ones)&^del
 		if special&tops != 0 {
 			break
@@ -389,7 +386,8 @@ func appendU(b []byte, r rune) []byte {
 	return append(b, '\\', 'u', hexDigits[r>>12&15], hexDigits[r>>8&15], hexDigits[r>>4&15], hexDigits[r&15])
 }
 
-// AppendRepr appends the repr of a string: single quotes unless it holds ' and no ", non-printable runes escaped.
+// AppendRepr appends the repr of a string: single quotes unless it contains ' and no ",
+// non-printable runes escaped.
 func AppendRepr(b []byte, s string) []byte {
 	quote := byte('\'')
 	if strings.IndexByte(s, '\'') >= 0 && strings.IndexByte(s, '"') < 0 {

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Random is CPython's random.Random: MT19937 with its ways to draw integers and floats. Blocks of 624 outputs never
-// change once made, so a copy shares the current one and costs nothing.
+// Random is CPython's random.Random: MT19937 and its methods for integers and floats. Blocks of 624
+// outputs are immutable, so clones share the current block.
 type Random struct {
 	state *[624]uint32
 	next  int
@@ -17,10 +17,10 @@ var seeded struct {
 	blocks map[int64]*[624]uint32
 }
 
-// seededKeep bounds how many seeded states are kept; the benchmark uses four.
+// seededKeep limits the cache of seeded states; the benchmark uses four.
 const seededKeep = 64
 
-// NewRandom seeds as random.Random(seed) does; a negative seed counts as its absolute value.
+// NewRandom seeds like random.Random(seed), which uses the absolute value.
 func NewRandom(seed int64) *Random {
 	seeded.Lock()
 	defer seeded.Unlock()
@@ -74,7 +74,7 @@ func initByArray(key []uint32) *[624]uint32 {
 	return &mt
 }
 
-// twist gives the block of words after mt.
+// twist returns the block after old.
 func twist(old *[624]uint32) *[624]uint32 {
 	mt := *old
 	for i := range 624 {
@@ -88,7 +88,7 @@ func twist(old *[624]uint32) *[624]uint32 {
 	return &mt
 }
 
-// Clone gives a generator that continues with the same numbers.
+// Clone returns a generator that continues with the same numbers.
 func (r *Random) Clone() *Random {
 	c := *r
 	return &c
@@ -107,7 +107,8 @@ func (r *Random) uint32() uint32 {
 	return y ^ y>>18
 }
 
-// GetRandBits gives k random bits, 0 <= k <= 64; longer draws take whole words, least significant first.
+// GetRandBits returns k random bits, 0 <= k <= 64; draws of more than 32 bits use two words, least
+// significant first.
 func (r *Random) GetRandBits(k int) uint64 {
 	switch {
 	case k <= 0:
@@ -119,7 +120,7 @@ func (r *Random) GetRandBits(k int) uint64 {
 	return low | uint64(r.uint32()>>(64-k))<<32
 }
 
-// below gives an integer in [0, n) by rejection; n must be positive.
+// below returns an integer in [0, n) by rejection; n must be positive.
 func (r *Random) below(n uint64) uint64 {
 	k := bits.Len64(n)
 	for {
@@ -129,7 +130,7 @@ func (r *Random) below(n uint64) uint64 {
 	}
 }
 
-// RandInt gives an integer in [a, b], as random.randint; a when the range is empty.
+// RandInt is random.randint(a, b); it returns a if the range is empty.
 func (r *Random) RandInt(a, b int64) int64 {
 	if b < a {
 		return a
@@ -137,16 +138,15 @@ func (r *Random) RandInt(a, b int64) int64 {
 	return a + int64(r.below(uint64(b-a)+1))
 }
 
-// Random gives a float in [0, 1) with 53 bits.
+// Random returns a float in [0, 1) with 53 bits.
 func (r *Random) Random() float64 {
 	a, b := r.uint32()>>5, r.uint32()>>6
 	return (float64(a)*67108864 + float64(b)) / 9007199254740992
 }
 
-// Uniform gives a + (b-a)*Random().
 func (r *Random) Uniform(a, b float64) float64 { return a + float64((b-a)*r.Random()) }
 
-// Shuffle permutes n things as random.shuffle does.
+// Shuffle permutes n elements like random.shuffle.
 func (r *Random) Shuffle(n int, swap func(i, j int)) {
 	for i := n - 1; i > 0; i-- {
 		swap(i, int(r.below(uint64(i)+1)))

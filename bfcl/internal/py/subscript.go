@@ -1,6 +1,6 @@
 package py
 
-// GetItem is container[key].
+// GetItem returns container[key].
 func GetItem(container, key Value) (Value, error) {
 	switch c := unfreeze(container).(type) {
 	case *Dict:
@@ -28,7 +28,7 @@ func GetItem(container, key Value) (Value, error) {
 	return nil, Raise("TypeError", "'%s' object is not subscriptable", TypeName(container))
 }
 
-// SetItem is container[key] = v.
+// SetItem executes container[key] = v.
 func SetItem(container, key, v Value) error {
 	switch c := container.(type) {
 	case *Dict:
@@ -44,7 +44,7 @@ func SetItem(container, key, v Value) error {
 	return Raise("TypeError", "'%s' object does not support item assignment", TypeName(container))
 }
 
-// position turns the key of a sequence of n items into an index, counting from the end where it is negative.
+// position converts the key of a sequence of n items to an index; negative keys count from the end.
 func position(sequence, key Value, n int, outside string) (int, error) {
 	i, ok := small(key)
 	if !ok {

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// newer holds the runes that became printable after Unicode 14, which is what Python 3.11 knows.
+// newer contains the printable runes that Unicode 14, the version of Python 3.11, lacks.
 var newer = &unicode.RangeTable{
 	R16: []unicode.Range16{{0x0cf3, 0x0cf3, 1}, {0x0ece, 0x0ece, 1}},
 	R32: []unicode.Range32{
@@ -19,7 +19,7 @@ var newer = &unicode.RangeTable{
 	},
 }
 
-// Printable is str.isprintable for one rune, by Unicode 14.
+// Printable is str.isprintable of one rune, by Unicode 14.
 func Printable(r rune) bool {
 	if r < 0x7f {
 		return r >= 0x20
@@ -27,21 +27,22 @@ func Printable(r rune) bool {
 	return unicode.IsPrint(r) && !unicode.Is(newer, r)
 }
 
-// digitsOnly are runes that isdigit accepts and int() does not, such as superscripts.
+// digitsOnly are runes that isdigit accepts and int() rejects, such as superscripts.
 var digitsOnly = &unicode.RangeTable{
 	R16: []unicode.Range16{
 		{0xb2, 0xb3, 1}, {0xb9, 0xb9, 1}, {0x1369, 0x1371, 1}, {0x19da, 0x19da, 1}, {0x2070, 0x2070, 1}, {0x2074, 0x2079, 1},
 		{0x2080, 0x2089, 1}, {0x2460, 0x2468, 1}, {0x2474, 0x247c, 1}, {0x2488, 0x2490, 1}, {0x24ea, 0x24ea, 1},
 		{0x24f5, 0x24fd, 1}, {0x24ff, 0x24ff, 1}, {0x2776, 0x277e, 1}, {0x2780, 0x2788, 1}, {0x278a, 0x2792, 1},
 	},
-	R32:         []unicode.Range32{{0x10a40, 0x10a43, 1}, {0x10e60, 0x10e68, 1}, {0x11052, 0x1105a, 1}, {0x1f100, 0x1f10a, 1}},
+	R32: []unicode.Range32{{0x10a40, 0x10a43, 1}, {0x10e60, 0x10e68, 1}, {0x11052, 0x1105a, 1},
+		{0x1f100, 0x1f10a, 1}},
 	LatinOffset: 2,
 }
 
-// Decimal is true for runes int() reads as a digit, in any script.
+// Decimal reports whether int() accepts a rune as a digit, in any script.
 func Decimal(r rune) bool { return unicode.IsDigit(r) && !unicode.Is(newer, r) }
 
-// IsDigit is str.isdigit: not empty, and digits only (superscripts count).
+// IsDigit is str.isdigit: not empty, and digits only (including superscripts).
 func IsDigit(s string) bool {
 	for _, r := range s {
 		if !Decimal(r) && !unicode.Is(digitsOnly, r) {
@@ -51,7 +52,8 @@ func IsDigit(s string) bool {
 	return s != ""
 }
 
-// DigitValue is the value of a decimal digit of any script. Digits of a script stand in runs of ten.
+// DigitValue returns the value of a decimal digit. The digits of every script are ten consecutive
+// runes.
 func DigitValue(r rune) int {
 	if r >= '0' && r <= '9' {
 		return int(r - '0')
@@ -69,7 +71,7 @@ func DigitValue(r rune) int {
 	return 0
 }
 
-// Space is str.isspace for one rune: Unicode blanks and the four separators 0x1c to 0x1f.
+// Space is str.isspace of one rune: Unicode white space and the four separators 0x1c to 0x1f.
 func Space(r rune) bool {
 	return r >= 0x1c && r <= 0x1f || unicode.IsSpace(r)
 }
@@ -77,7 +79,7 @@ func Space(r rune) bool {
 // Strip is str.strip() without arguments.
 func Strip(s string) string { return strings.TrimFunc(s, Space) }
 
-// CountWords returns len(s.split()) without making the words.
+// CountWords returns len(s.split()) without allocating the words.
 func CountWords(s string) int {
 	n, inside := 0, false
 	for i := 0; i < len(s); {
@@ -101,10 +103,10 @@ func CountWords(s string) int {
 	return n
 }
 
-// RuneLen is len(s): code points.
+// RuneLen is len(s), in code points.
 func RuneLen(s string) int { return utf8.RuneCountInString(s) }
 
-// SplitLines is str.splitlines(): all line breaks Python knows, no empty line at the end.
+// SplitLines is str.splitlines(): all line breaks of Python, no empty last line.
 func SplitLines(s string) []string {
 	lines := make([]string, 0, 1+strings.Count(s, "\n"))
 	EachLine(s, func(line string) bool {
@@ -139,7 +141,7 @@ func EachLine(s string, f func(line string) bool) {
 	}
 }
 
-// lineBreak is the byte length of the line break at s[i], 0 when there is none.
+// lineBreak returns the byte length of the line break at s[i], or 0.
 func lineBreak(s string, i int) int {
 	switch c := s[i]; {
 	case c == '\r':
@@ -157,7 +159,7 @@ func lineBreak(s string, i int) int {
 	return 0
 }
 
-// Lower is str.lower(): full Unicode lowering with the final sigma and the dotted capital I.
+// Lower is str.lower(), with the final sigma and the dotted capital I.
 func Lower(s string) string {
 	for i := 0; i < len(s); i++ {
 		if s[i] >= utf8.RuneSelf {
@@ -184,7 +186,8 @@ func lowerUnicode(s string) string {
 	return b.String()
 }
 
-// finalSigma is Unicode's Final_Sigma condition: a cased letter before, none after, case-ignorable runes skipped.
+// finalSigma is Unicode's Final_Sigma condition: a cased letter before, none after, case-ignorable
+// runes skipped.
 func finalSigma(runes []rune, i int) bool {
 	j := i - 1
 	for j >= 0 && caseIgnorable(runes[j]) {
@@ -201,12 +204,14 @@ func finalSigma(runes []rune, i int) bool {
 }
 
 func cased(r rune) bool {
-	return unicode.IsUpper(r) || unicode.IsLower(r) || unicode.IsTitle(r) || unicode.Is(unicode.Other_Lowercase, r) || unicode.Is(unicode.Other_Uppercase, r)
+	return unicode.IsUpper(r) || unicode.IsLower(r) || unicode.IsTitle(r) ||
+		unicode.Is(unicode.Other_Lowercase, r) || unicode.Is(unicode.Other_Uppercase, r)
 }
 
 func caseIgnorable(r rune) bool {
 	switch r {
-	case '\'', '.', ':', 0xb7, 0x387, 0x55f, 0x5f4, 0x2018, 0x2019, 0x2024, 0x2027, 0xfe13, 0xfe52, 0xfe55, 0xff07, 0xff0e, 0xff1a:
+	case '\'', '.', ':', 0xb7, 0x387, 0x55f, 0x5f4, 0x2018, 0x2019, 0x2024,
+		0x2027, 0xfe13, 0xfe52, 0xfe55, 0xff07, 0xff0e, 0xff1a:
 		return true
 	}
 	return unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf, unicode.Lm, unicode.Sk)

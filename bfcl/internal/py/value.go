@@ -6,16 +6,16 @@ import (
 	"sync"
 )
 
-// Value is any of the Go types listed in the package comment.
+// Value is one of the Go types listed in the package comment.
 type Value = any
 
-// List is a Python list. Its items may be changed in place; everyone who holds the pointer sees the change.
+// List is a Python list, a mutable object shared by reference.
 type List struct{ Items []Value }
 
-// NewList gives a new list that owns items.
+// NewList returns a list that owns items.
 func NewList(items ...Value) *List { return &List{Items: items} }
 
-// makeList gives an empty list with room for n items; for few items it is one allocation.
+// makeList returns an empty list with capacity n; a small one is a single allocation.
 func makeList(n int) *List {
 	switch {
 	case n == 0:
@@ -38,43 +38,44 @@ func makeList(n int) *List {
 	return &List{Items: make([]Value, 0, n)}
 }
 
-// Tuple is a Python tuple. Its items never change.
+// Tuple is a Python tuple. It is immutable.
 type Tuple []Value
 
-// Opaque is a value that the benchmark only ever prints: Ellipsis, Decimal, mpf, mpc, complex, functions.
+// Opaque is a value that the benchmark only prints: Ellipsis, Decimal, mpf, mpc, complex,
+// functions.
 type Opaque struct {
 	Class string // Python type name: "Decimal", "mpf", "ellipsis"
 	Text  string // repr
-	Plain string // str when it differs from repr, else ""
+	Plain string // str if it differs from repr, else ""
 }
 
 // Ellipsis is Python's "...", which one long-context constant contains.
 var Ellipsis Value = Opaque{Class: "ellipsis", Text: "Ellipsis"}
 
-// Frozen is a constant with its texts prepared, so that printing it is one copy. A class may put one into a result it
-// returns. It must not be stored in an instance: the executor thaws results before another call can see them.
+// Frozen is a constant with prepared texts, so that printing it is one copy. A class may include it
+// in a result but must not store it in an instance: the executor thaws results before another call
+// can access them.
 type Frozen struct {
-	pairs []Value   // of a FrozenDict: keys and values in turn
-	once  sync.Once // when it is done, v is there
+	pairs []Value   // of a FrozenDict: alternating keys and values
+	once  sync.Once // sets v
 	v     prepared
 }
 
-// prepared is a value with its texts.
 type prepared struct {
 	value      Value
 	repr, json string
 	jsonErr    error
 }
 
-// NewFrozen prepares v, which nobody may change afterwards.
+// NewFrozen prepares v, which must not change afterwards.
 func NewFrozen(v Value) *Frozen {
 	f := &Frozen{}
 	f.once.Do(func() { f.v = prepare(v) })
 	return f
 }
 
-// FrozenDict is a dict of keys and values in turn, prepared when it is first looked at: a package may hold hundreds, and
-// its program starts no later.
+// FrozenDict returns a dict of alternating keys and values, prepared at its first use to keep
+// program start fast.
 func FrozenDict(kv ...Value) *Frozen { return &Frozen{pairs: kv} }
 
 func prepare(v Value) prepared {
@@ -88,10 +89,10 @@ func (f *Frozen) prepared() *prepared {
 	return &f.v
 }
 
-// Value is the constant itself, not to be changed.
+// Value returns the constant, which is read-only.
 func (f *Frozen) Value() Value { return f.prepared().value }
 
-// Thaw gives v with every Frozen in it replaced by a private copy. It changes containers of v in place.
+// Thaw replaces every Frozen in v by a private copy. It changes containers of v in place.
 func Thaw(v Value) Value { return thaw(v, 0) }
 
 func thaw(v Value, depth int) Value {
@@ -117,7 +118,7 @@ func thaw(v Value, depth int) Value {
 	return v
 }
 
-// holdsFrozen is true for values that may be or contain a Frozen.
+// holdsFrozen reports whether a value may be or contain a Frozen.
 func holdsFrozen(v Value) bool {
 	switch v.(type) {
 	case *Frozen, *List, *Dict:
@@ -126,11 +127,11 @@ func holdsFrozen(v Value) bool {
 	return false
 }
 
-// maxDepth bounds recursion into nested values. CPython gives up near 1,000 frames; deeper data only arises from
-// values that contain themselves.
+// maxDepth limits recursion into nested values. CPython's limit is near 1,000 frames; only values
+// that contain themselves are deeper.
 const maxDepth = 950
 
-// TypeName is the name Python's type(v).__name__ gives.
+// TypeName returns type(v).__name__.
 func TypeName(v Value) string {
 	switch v := v.(type) {
 	case nil:
@@ -161,15 +162,15 @@ func TypeName(v Value) string {
 	return "object"
 }
 
-// Named is implemented by Go types that a class keeps in its state, such as directories; they print as
-// "<Type object>" and compare with PyEqual.
+// Named is implemented by Go types of a class's state, such as directories; they print as "<Type
+// object>" and compare with PyEqual.
 type Named interface {
 	PyType() string
 	PyEqual(other Value) bool
 	PyClone(m *Memo) Value
 }
 
-// Truthy is Python's bool(v).
+// Truthy returns bool(v).
 func Truthy(v Value) bool {
 	switch v := v.(type) {
 	case nil:
@@ -198,13 +199,13 @@ func Truthy(v Value) bool {
 	return true
 }
 
-// Equal is Python's a == b. Values nested beyond any depth Python would compare count as different.
+// Equal returns a == b. Values beyond Python's recursion limit are unequal.
 func Equal(a, b Value) bool {
 	eq, _ := equal(a, b, 0)
 	return eq
 }
 
-// EqualErr is Equal with the RecursionError Python raises for values that contain themselves.
+// EqualErr is Equal with a RecursionError for values that contain themselves.
 func EqualErr(a, b Value) (bool, error) { return equal(a, b, 0) }
 
 func errRecursion() error {
@@ -270,7 +271,7 @@ func equal(a, b Value, depth int) (bool, error) {
 	case Named:
 		return x.PyEqual(b), nil
 	}
-	if isNumber(a) && isNumber(b) {
+	if IsNumber(a) && IsNumber(b) {
 		c, ordered := compareNumbers(a, b)
 		return ordered && c == 0, nil
 	}
@@ -289,7 +290,8 @@ func equalItems(x, y []Value, depth int) (bool, error) {
 	return true, nil
 }
 
-func isNumber(v Value) bool {
+// IsNumber is isinstance(v, (int, float)); a bool is an int.
+func IsNumber(v Value) bool {
 	switch v.(type) {
 	case int64, float64, bool, *big.Int:
 		return true
@@ -297,10 +299,8 @@ func isNumber(v Value) bool {
 	return false
 }
 
-// IsNumber is true for what Python's isinstance(v, (int, float)) accepts; bool is an int.
-func IsNumber(v Value) bool { return isNumber(v) }
-
-// compareNumbers orders two numbers exactly, as Python does for mixed kinds; ordered is false when one is NaN.
+// compareNumbers orders two numbers exactly, as Python does for mixed types; ordered is false if
+// one is NaN.
 func compareNumbers(a, b Value) (c int, ordered bool) {
 	if x, ok := small(a); ok {
 		if y, ok := small(b); ok {
@@ -336,7 +336,7 @@ func compareNumbers(a, b Value) (c int, ordered bool) {
 	return toBig(a).Cmp(toBig(b)), true
 }
 
-// exactFloat gives numbers that a float64 holds without rounding.
+// exactFloat returns numbers that a float64 represents exactly.
 func exactFloat(v Value) (float64, bool) {
 	if f, ok := v.(float64); ok {
 		return f, true
@@ -365,7 +365,7 @@ func compareIntFloat(a *big.Int, f float64) (int, bool) {
 	return 0, true
 }
 
-// small gives ints and bools that fit into 64 bits.
+// small returns ints and bools that fit into 64 bits.
 func small(v Value) (int64, bool) {
 	switch v := v.(type) {
 	case int64:
@@ -387,7 +387,7 @@ func toBig(v Value) *big.Int {
 	return big.NewInt(i)
 }
 
-// shrink gives the canonical form of an int: int64 when it fits.
+// shrink returns the canonical form of an int: int64 if it fits.
 func shrink(b *big.Int) Value {
 	if b.IsInt64() {
 		return b.Int64()
@@ -395,11 +395,11 @@ func shrink(b *big.Int) Value {
 	return b
 }
 
-// Memo remembers what was copied in one deep copy, so that two references to one object stay two references to one
-// object. The zero Memo is ready to use.
+// Memo maps originals to copies within one deep copy, so that shared objects stay shared. The zero
+// Memo is ready to use.
 type Memo struct{ seen map[any]any }
 
-// Get gives the copy made of the pointer original, if there is one.
+// Get returns the copy of the pointer original.
 func (m *Memo) Get(original any) (any, bool) {
 	if m == nil || m.seen == nil {
 		return nil, false
@@ -408,7 +408,7 @@ func (m *Memo) Get(original any) (any, bool) {
 	return c, ok
 }
 
-// Put remembers the copy of the pointer original. A nil Memo remembers nothing.
+// Put records the copy of the pointer original. A nil Memo records nothing.
 func (m *Memo) Put(original, copied any) {
 	if m == nil {
 		return
@@ -419,8 +419,8 @@ func (m *Memo) Put(original, copied any) {
 	m.seen[original] = copied
 }
 
-// Clone is a deep copy of v. With a nil memo sharing inside v is not kept and v must not contain itself; that is the
-// fast road for values read from JSON.
+// Clone returns a deep copy of v. A nil memo is faster but does not preserve sharing, and v must
+// not contain itself; it suits values read from JSON.
 func Clone(v Value, memo *Memo) Value {
 	switch v := v.(type) {
 	case *List:
@@ -458,10 +458,9 @@ func Clone(v Value, memo *Memo) Value {
 	return v
 }
 
-// Clone copies the list and everything below it.
 func (l *List) Clone(memo *Memo) *List { return Clone(l, memo).(*List) }
 
-// Remove takes out the first item equal to v, as list.remove does; false when there is none.
+// Remove removes the first item equal to v like list.remove; it returns false if there is none.
 func (l *List) Remove(v Value) bool {
 	for i, item := range l.Items {
 		if Equal(item, v) {
@@ -472,5 +471,4 @@ func (l *List) Remove(v Value) bool {
 	return false
 }
 
-// Append adds an item at the end.
 func (l *List) Append(v Value) { l.Items = append(l.Items, v) }

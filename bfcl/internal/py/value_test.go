@@ -8,11 +8,12 @@ import (
 	"testing"
 )
 
-func TestKeysThatPythonTakesForOne(t *testing.T) {
+func TestEqualKeysOfDifferentTypesAreOneKey(t *testing.T) {
 	huge := new(big.Int).Lsh(big.NewInt(1), 70)
-	d := NewDict(int64(1), "one", "1", "text", huge, "huge", nil, "none", Tuple{int64(1), "a"}, "tuple", 0.5, "half")
+	d := NewDict(int64(1), "one", "1", "text", huge, "huge", nil, "none", Tuple{int64(1), "a"}, "tuple", 0.5,
+		"half")
 	for i := range 100 {
-		d.SetStr(fmt.Sprintf("filler %d", i), nil) // makes it keep an index
+		d.SetStr(fmt.Sprintf("filler %d", i), nil) // exceeds indexFrom
 	}
 	for name, tc := range map[string]struct {
 		key  Value
@@ -40,7 +41,8 @@ func TestKeysThatPythonTakesForOne(t *testing.T) {
 	if !d.Delete(1.0) || d.Has(int64(1)) {
 		t.Error("1.0 does not delete the key 1")
 	}
-	if err := d.SetErr(NewList(), 1); !IsException(err, "TypeError") || err.(*Exception).Message != "unhashable type: 'list'" {
+	if err := d.SetErr(NewList(), 1); !IsException(err, "TypeError") ||
+		err.(*Exception).Message != "unhashable type: 'list'" {
 		t.Errorf("a list as a key: got %v", err)
 	}
 }
@@ -90,14 +92,17 @@ func TestTextsOfValues(t *testing.T) {
 		"text with one quote":   {"it's", `"it's"`, `"it's"`},
 		"controls":              {"\x00\x7f\n\u0085\u2028", `'\x00\x7f\n\x85\u2028'`, `"\u0000\u007f\n\u0085\u2028"`},
 		"beyond the BMP":        {"é😀\U000e0001", "'é😀\\U000e0001'", `"\u00e9\ud83d\ude00\udb40\udc01"`},
-		"long run, then escape": {"0123456789abcdef0123456789\"'", `'0123456789abcdef0123456789"\''`, `"0123456789abcdef0123456789\"'"`},
-		"numbers":               {NewList(1e16, 1e-5, 100.0, math.Copysign(0, -1), int64(-7), math.Inf(1)), "[1e+16, 1e-05, 100.0, -0.0, -7, inf]", "[1e+16, 1e-05, 100.0, -0.0, -7, Infinity]"},
-		"tuples":                {Tuple{int64(1)}, "(1,)", "[1]"},
-		"keys":                  {NewDict(int64(1), nil, true, nil, 1.5, false, nil, true), "{1: None, 1.5: False, None: True}", `{"1": null, "1.5": false, "null": true}`},
-		"tuple as a key":        {NewDict(Tuple{int64(1), int64(2)}, nil), "{(1, 2): None}", ""},
-		"set":                   {NewDict("s", NewSet("a")), "{'s': {'a'}}", ""},
-		"dict inside itself":    {loop, "{'a': 1, 'self': {...}}", ""},
-		"Ellipsis":              {NewList(Ellipsis), "[Ellipsis]", ""},
+		"long run, then escape": {"0123456789abcdef0123456789\"'", `'0123456789abcdef0123456789"\''`,
+			`"0123456789abcdef0123456789\"'"`},
+		"numbers": {NewList(1e16, 1e-5, 100.0, math.Copysign(0, -1), int64(-7), math.Inf(1)),
+			"[1e+16, 1e-05, 100.0, -0.0, -7, inf]", "[1e+16, 1e-05, 100.0, -0.0, -7, Infinity]"},
+		"tuples": {Tuple{int64(1)}, "(1,)", "[1]"},
+		"keys": {NewDict(int64(1), nil, true, nil, 1.5, false, nil, true),
+			"{1: None, 1.5: False, None: True}", `{"1": null, "1.5": false, "null": true}`},
+		"tuple as a key":     {NewDict(Tuple{int64(1), int64(2)}, nil), "{(1, 2): None}", ""},
+		"set":                {NewDict("s", NewSet("a")), "{'s': {'a'}}", ""},
+		"dict inside itself": {loop, "{'a': 1, 'self': {...}}", ""},
+		"Ellipsis":           {NewList(Ellipsis), "[Ellipsis]", ""},
 	} {
 		if got := Repr(tc.v); got != tc.repr {
 			t.Errorf("%s: repr is %s, want %s", name, got, tc.repr)
@@ -112,35 +117,40 @@ func TestTextsOfValues(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ResultErr(NewDict("result", v)); (err != nil) != refused {
+		if _, err := Result(NewDict("result", v)); (err != nil) != refused {
 			t.Errorf("an int of %d digits: got %v, refused should be %v", digits, err, refused)
 		}
 	}
-	if got := Result(loop); got != "{'a': 1, 'self': {...}}" {
+	if got, _ := Result(loop); got != "{'a': 1, 'self': {...}}" {
 		t.Errorf("a dict that JSON cannot take: got %s, want its repr", got)
 	}
 }
 
 func TestEvaluationOfExpressions(t *testing.T) {
-	const unsupported = "UnsupportedExpression: unsupported expression"
-	for src, want := range map[string]string{
-		"[1, 2][-1]": "2", "{'a': 1}['a']": "1", "-+-1": "1", "-True": "-1", "+True": "1", "{1, 1.0}": "{1}", "1, 'a',": "(1, 'a')",
+	wants := map[string]string{
+		"[1, 2][-1]": "2", "{'a': 1}['a']": "1", "-+-1": "1", "-True": "-1", "+True": "1", "{1, 1.0}": "{1}",
+		"1, 'a',": "(1, 'a')",
 		"'x' 'y'": "'xy'", "r'\\n'": `'\\n'`, "0x1f": "31", "1_000": "1000", "(1)": "1", "1e400": "inf",
 		"max": "NameError: name 'max' is not defined", "max()": "NameError: name 'max' is not defined",
 		"{}['k']": "KeyError: 'k'", "[][0]": "IndexError: list index out of range",
 		"{[]: 1}": "TypeError: unhashable type: 'list'", "-'a'": "TypeError: bad operand type for unary -: 'str'",
 
-		"1 + 2": unsupported, "2 ** -1": unsupported, "not 0": unsupported, "1 < 2 < 3": unsupported, "1 if 2 else 3": unsupported,
-		"'abc'[::-1]": unsupported, "'abc'[1:]": unsupported, "2 in [1]": unsupported, "~5": unsupported, "0 or 'x'": unsupported,
-		"[*[1]]": unsupported, "{**{}}": unsupported, "f(*a)": unsupported, "f(**a)": unsupported, "lambda x: x": unsupported,
-		"[x for x in y]": unsupported, "f'{x}'": unsupported, "b'x'": unsupported, "1j": unsupported, "...": unsupported,
-		"f(x := 1)": unsupported, "x == 1": unsupported,
-
-		"f(1": "SyntaxError: '(' was never closed (<string>, line 1)", "f(a=1, a=2)": "SyntaxError: keyword argument repeated: a (<string>, line 1)",
-		"": "SyntaxError: invalid syntax (<string>, line 0)", "1;": "SyntaxError: invalid syntax (<string>, line 1)", "x = 1": "SyntaxError: invalid syntax (<string>, line 1)",
-		"'a":  "SyntaxError: unterminated string literal (detected at line 1) (<string>, line 1)",
-		"[1)": "SyntaxError: closing parenthesis ')' does not match opening parenthesis '[' (<string>, line 1)",
+		"f(1":         "SyntaxError: '(' was never closed (<string>, line 1)",
+		"f(a=1, a=2)": "SyntaxError: keyword argument repeated: a (<string>, line 1)",
+		"":            "SyntaxError: invalid syntax (<string>, line 0)",
+		"1;":          "SyntaxError: invalid syntax (<string>, line 1)",
+		"x = 1":       "SyntaxError: invalid syntax (<string>, line 1)",
+		"'a":          "SyntaxError: unterminated string literal (detected at line 1) (<string>, line 1)",
+		"[1)":         "SyntaxError: closing parenthesis ')' does not match opening parenthesis '[' (<string>, line 1)",
+	}
+	for _, src := range []string{
+		"1 + 2", "2 ** -1", "not 0", "1 < 2 < 3", "1 if 2 else 3", "'abc'[::-1]", "'abc'[1:]", "2 in [1]",
+		"~5", "0 or 'x'", "[*[1]]", "{**{}}", "f(*a)", "f(**a)", "lambda x: x", "[x for x in y]", "f'{x}'",
+		"b'x'", "1j", "...", "f(x := 1)", "x == 1",
 	} {
+		wants[src] = "UnsupportedExpression: unsupported expression"
+	}
+	for src, want := range wants {
 		got := ""
 		e, err := Parse(src)
 		if err == nil {
@@ -158,7 +168,6 @@ func TestEvaluationOfExpressions(t *testing.T) {
 	}
 }
 
-// nothing is a scope without names.
 type nothing struct{}
 
 func (nothing) Lookup(name string) (Value, error) {
@@ -169,9 +178,10 @@ func (nothing) Call(f Value, _ []Value, _ []Argument) (Value, error) {
 	return nil, Raise("TypeError", "'%s' object is not callable", TypeName(f))
 }
 
-func TestDeepTextIsRefusedNotFollowed(t *testing.T) {
+func TestDeepNestingIsAnError(t *testing.T) {
 	for name, src := range map[string]string{
-		"brackets": repeated("[", 5000), "signs": repeated("-", 100000) + "1", "attributes": "a" + repeated(".a", 100000),
+		"brackets": repeated("[", 5000), "signs": repeated("-", 100000) + "1", "attributes": "a" +
+			repeated(".a", 100000),
 	} {
 		if _, err := Parse(src); err == nil {
 			t.Errorf("%s: accepted", name)
