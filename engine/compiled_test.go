@@ -502,7 +502,7 @@ func TestNamedFilesAreNotPartOfAFolder(t *testing.T) {
 	b.must(os.Symlink("exp/values.hcl", b.path("link")))
 	b.src = Source{Path: b.path("exp"), Site: b.path("exp/machine.hcl"), Env: b.src.Env}
 	if _, diags := Load(b.src, toys()); len(diags) == 0 || !strings.Contains(diags.Error(),
-		"pass -var-file "+b.path("exp/values.hcl")) {
+		"pass --var-file "+b.path("exp/values.hcl")) {
 		t.Errorf("without -var-file: got %v, want the way out", diags)
 	}
 	for _, name := range []string{"exp/values.hcl", "link"} {
