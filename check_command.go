@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 
 	"rcgrpo/engine"
-	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/objective"
 )
 
 // checkCommand runs `rcgrpo check [EXP...]`.
@@ -97,7 +97,7 @@ func kindsCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	case len(c.args) == 1:
 		docs[0].WriteText(stdout)
 		if slices.ContainsFunc(docs[0].Settings, func(s engine.SettingDoc) bool { return s.Name == "kl.beta" }) {
-			fmt.Fprintf(stdout, "\nweight of KL beside the policy, with these defaults: %s\n", rl.Profiles()[0].Objective.KLWeightText())
+			fmt.Fprintf(stdout, "\nweight of KL beside the policy, with these defaults: %s\n", objective.Profiles()[0].Objective.KLWeightText())
 		}
 	default:
 		for _, d := range docs {
@@ -125,7 +125,7 @@ func (c *call) profiles(reg engine.Registry, docs []engine.KindDoc, name string)
 		return c.misuse("there is no profile %s%s", name, engine.NearHint(name, known))
 	}
 	sources := map[string]string{}
-	for _, p := range rl.Profiles() {
+	for _, p := range objective.Profiles() {
 		sources[p.Name] = p.Source
 	}
 	var columns [][]engine.SettingDoc
@@ -135,7 +135,7 @@ func (c *call) profiles(reg engine.Registry, docs []engine.KindDoc, name string)
 		if p == known[0] || p == name || name == "all" {
 			header = append(header, p)
 			columns = append(columns, kind.DescribePreset(p).Settings)
-			o, err := rl.ProfileNamed(p)
+			o, err := objective.ProfileNamed(p)
 			if err != nil {
 				return c.fail(err)
 			}
@@ -146,7 +146,7 @@ func (c *call) profiles(reg engine.Registry, docs []engine.KindDoc, name string)
 	rows := [][]string{header}
 	for i, s := range docs[0].Settings {
 		block, _, _ := strings.Cut(s.Name, ".")
-		if !slices.Contains(rl.ProfileSettings, block) || s.Type == "block" {
+		if !slices.Contains(objective.ProfileSettings, block) || s.Type == "block" {
 			continue
 		}
 		row := []string{s.Name}

@@ -14,14 +14,15 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/reports"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/objective"
 )
 
 // replaying is one call of replay: stored rollouts, and the settings they are looked at under.
 type replaying struct {
 	*view
-	trained  rl.Objective // of the run, where it is known
+	trained  objective.Objective // of the run, where it is known
 	known    bool
-	rollouts *rl.Rollouts
+	rollouts *objective.Rollouts
 }
 
 // replayCommand runs "rcgrpo replay TRAJECTORIES [EXP]": advantages, losses and diagnostics of stored rollouts under
@@ -42,7 +43,7 @@ func replayCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	if len(c.args) < 1 || len(c.args) > 2 {
 		return c.misuse("want a file or folder of trajectories, or the address of a stage with its port, such as rc-grpo.arm[sft]@1.trajectories, and perhaps an experiment")
 	}
-	r := &replaying{view: &view{out: stdout, width: 100}, trained: rl.PaperObjective()}
+	r := &replaying{view: &view{out: stdout, width: 100}, trained: objective.PaperObjective()}
 	if code := r.read(c); code != exitDone {
 		return code
 	}
@@ -52,9 +53,9 @@ func replayCommand(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	}
 	if *asJSON {
 		err = printJSON(stdout, struct {
-			Columns    []column         `json:"columns"`
-			BatchSizes []rl.BatchEffect `json:"batch_sizes"`
-			GroupSizes []rl.GroupEffect `json:"group_sizes"`
+			Columns    []column                `json:"columns"`
+			BatchSizes []objective.BatchEffect `json:"batch_sizes"`
+			GroupSizes []objective.GroupEffect `json:"group_sizes"`
 		}{columns, r.rollouts.BatchSizes(), r.rollouts.GroupSizes()})
 	} else {
 		err = r.print(columns)
@@ -106,7 +107,7 @@ func (r *replaying) read(c *call) (code int) {
 		}
 		all = append(all, t)
 	}
-	if r.rollouts, err = rl.RolloutsOf(all); err != nil {
+	if r.rollouts, err = objective.RolloutsOf(all); err != nil {
 		return c.fail(err)
 	}
 	return exitDone
@@ -119,7 +120,7 @@ func (r *replaying) learnSettings(x *engine.Experiment) {
 			continue
 		}
 		for _, s := range n.Settings {
-			if block, _, _ := strings.Cut(s.Name, "."); slices.Contains(rl.ProfileSettings, block) && r.trained.Set(s.Name, s.Value) == nil {
+			if block, _, _ := strings.Cut(s.Name, "."); slices.Contains(objective.ProfileSettings, block) && r.trained.Set(s.Name, s.Value) == nil {
 				r.known = true
 			}
 		}
@@ -137,7 +138,7 @@ type column struct {
 func (r *replaying) columns(profiles, set []string, regroup bool, group int) ([]column, error) {
 	rollouts := r.rollouts
 	var out []column
-	add := func(name string, rollouts *rl.Rollouts, o rl.Objective) error {
+	add := func(name string, rollouts *objective.Rollouts, o objective.Objective) error {
 		v, err := rollouts.Replay(o)
 		out = append(out, column{name, v})
 		return err
@@ -169,7 +170,7 @@ func (r *replaying) columns(profiles, set []string, regroup bool, group int) ([]
 	if regroup {
 		changes = append(changes, fmt.Sprintf("group=%d", group))
 	}
-	for _, p := range rl.Profiles() {
+	for _, p := range objective.Profiles() {
 		if !slices.Contains(profiles, p.Name) && !slices.Contains(profiles, "all") || p.Name == "paper" && !r.known && len(changes) == 0 {
 			continue
 		}
@@ -178,7 +179,7 @@ func (r *replaying) columns(profiles, set []string, regroup bool, group int) ([]
 		}
 	}
 	for _, p := range profiles {
-		if _, err := rl.ProfileNamed(p); err != nil && p != "all" {
+		if _, err := objective.ProfileNamed(p); err != nil && p != "all" {
 			return nil, err
 		}
 	}
@@ -198,7 +199,7 @@ func (r *replaying) print(columns []column) error {
 	for _, c := range columns {
 		t.Columns = append(t.Columns, reports.Column{Name: c.Name})
 	}
-	for _, m := range rl.Replayed {
+	for _, m := range objective.Replayed {
 		cells := []reports.Cell{reports.Words("%s", m.Name)}
 		for _, c := range columns {
 			mark := ""

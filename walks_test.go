@@ -38,8 +38,8 @@ var walks = []walk{
 		{"reports/kind.go", `data, certificate,`, `data, fig-sizes, certificate,`},
 	}},
 	{"number", []line{
-		{"stages/rl/diagnostics.go", `{"sigma2", "mean over groups`, "{\"best_of_group\", \"mean over groups of max R\", \"reward\", \"higher\"},\n\t{\"sigma2\", \"mean over groups"},
-		{"stages/rl/diagnostics.go", `v["reward_range"] += (high - low) / n`, "v[\"reward_range\"] += (high - low) / n\n\t\tv[\"best_of_group\"] += high / n"},
+		{"stages/rl/objective/diagnostics.go", `{"sigma2", "mean over groups`, "{\"best_of_group\", \"mean over groups of max R\", \"reward\", \"higher\"},\n\t{\"sigma2\", \"mean over groups"},
+		{"stages/rl/objective/diagnostics.go", `v["reward_range"] += (high - low) / n`, "v[\"reward_range\"] += (high - low) / n\n\t\tv[\"best_of_group\"] += high / n"},
 		{"reports/training.go", `{id: "variance",`, "{id: \"best\", title: \"Best of a group\", y: \"reward\", metrics: []string{\"best_of_group\"}},\n\t{id: \"variance\","},
 		{"reports/kind.go", `fig-variance,`, `fig-best, fig-variance,`},
 	}},

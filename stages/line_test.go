@@ -17,6 +17,7 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/objective"
 )
 
 // line is the whole way from tasks to scores, as small as it can be. The stages named refused must fail.
@@ -465,7 +466,7 @@ func (p played) checkMetrics(t *testing.T) {
 		metrics := rows[rl.Metric](t, p.ports[address], rl.MetricsFile)
 		for _, m := range append(metrics, rows[rl.Metric](t, p.ports[address], rl.TimesFile)...) {
 			for name := range m.Values {
-				if _, ok := rl.MetricNamed(name); !ok {
+				if _, ok := objective.MetricNamed(name); !ok {
 					t.Errorf("%s: %s is logged and has no row in the metrics table", address, name)
 				}
 			}

@@ -12,6 +12,7 @@ import (
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
 // Kind returns the stage kind.
@@ -21,7 +22,7 @@ func Kind() *engine.Kind {
 		Summary: "Episodes on held-out tasks: the paper's reward and the official verdict of each.",
 		Version: 4,
 		New: func() engine.Stage {
-			return &settings{Token: "checkpoint", Samples: 1, TopP: 1, Limits: rl.DefaultLimits(), Arithmetic: rl.DefaultArithmetic()}
+			return &settings{Token: "checkpoint", Samples: 1, TopP: 1, Limits: blocks.DefaultLimits(), Arithmetic: blocks.DefaultArithmetic()}
 		},
 		Outputs: func(engine.Stage) map[string]string {
 			return map[string]string{"scores": "scores", "trajectories": "trajectories"}
@@ -38,9 +39,9 @@ type settings struct {
 	TopP        float64        `hcl:"top_p,optional" doc:"sampled from the fewest most probable tokens whose probabilities reach this (nucleus, Holtzman et al. 2020); 1 is the whole vocabulary"`
 	Samples     int            `hcl:"samples,optional" unit:"episodes per task" doc:"episodes per task; more than one needs a temperature above 0"`
 	K           []int          `hcl:"k,optional" doc:"pass@k for each of these, at most samples: the probability that one of k episodes succeeds, by the unbiased estimator (Chen et al. 2021, eq. 1), in passes.jsonl beside the scores"`
-	Limits      *rl.Limits     `hcl:"limits,block" doc:"bounds of an episode"`
+	Limits      *blocks.Limits `hcl:"limits,block" doc:"bounds of an episode"`
 
-	rl.Arithmetic
+	blocks.Arithmetic
 
 	TasksRange       hcl.Range `hcl:"tasks,attr_range"`
 	TemperatureRange hcl.Range `hcl:"temperature,attr_range"`
@@ -109,7 +110,7 @@ func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 
 // WithoutEffect names the settings that change nothing while the others are as they are.
 func (s *settings) WithoutEffect() map[string]string {
-	e := rl.Effects{}
+	e := blocks.Effects{}
 	e.Add(s.Temperature == 0, "greedy decoding takes the most probable token", "top_p")
 	return e
 }
@@ -130,6 +131,6 @@ func (s *settings) Check() hcl.Diagnostics {
 				Detail: fmt.Sprintf("pass@k is estimated from %d episodes of a task, so each k lies between 1 and that; got %d. Raise samples.", s.Samples, k), Subject: s.KRange.Ptr()})
 		}
 	}
-	diags = append(diags, rl.CheckTopP(s.TopP, s.TopPRange)...)
+	diags = append(diags, blocks.CheckTopP(s.TopP, s.TopPRange)...)
 	return append(diags, s.Limits.Check()...)
 }

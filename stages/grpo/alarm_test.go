@@ -17,10 +17,11 @@ import (
 	"rcgrpo/stages/internal/resume"
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
 // alone is a training of a tiny model that is given its trajectories.
-func alone(t *testing.T, alarms ...rl.Alarm) *training {
+func alone(t *testing.T, alarms ...blocks.Alarm) *training {
 	t.Helper()
 	job, err := engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Seed: 1})
 	if err != nil {
@@ -29,7 +30,7 @@ func alone(t *testing.T, alarms ...rl.Alarm) *training {
 	s := defaults(2)
 	s.Group, s.LR, s.Alarms = 3, 1e-2, alarms
 	s.Advantage.Scale = "none"
-	r := &training{settings: &s, job: job, policy: &checkpoint.Policy{Model: tiny(t, 1), Tokenizer: letters(t)}, watch: rl.NewWatch(alarms)}
+	r := &training{settings: &s, job: job, policy: &checkpoint.Policy{Model: tiny(t, 1), Tokenizer: letters(t)}, watch: blocks.NewWatch(alarms)}
 	if r.scratch, err = resume.Open(job.Dir, resume.Settings{}); err != nil {
 		t.Fatal(err)
 	}
@@ -100,21 +101,21 @@ func TestAlarmsAct(t *testing.T) {
 	one, two, nat := 1, 2, 1.0           // a fresh model of 24 tokens has an entropy of about 3
 	healthy := rewards(1, 0, 1, 0, 1, 0) // high is right, low is wrong
 	for name, tc := range map[string]struct {
-		alarm rl.Alarm
+		alarm blocks.Alarm
 		plant plant
 		moves bool // the planted update has a gradient that could be applied
 	}{
-		"the gap is dead": {rl.Alarm{Name: rl.AlarmGap, Updates: &one}, rewards(1, 1, 0, 0, 0, 0), true},
-		"no variance":     {rl.Alarm{Name: rl.AlarmZeroVariance, Updates: &one}, rewards(1, 1, 1, 0, 0, 0), true},
-		"entropy collapses": {rl.Alarm{Name: rl.AlarmEntropy, Updates: &one, Limit: &nat}, func(r *training, list []*rl.Trajectory) {
+		"the gap is dead": {blocks.Alarm{Name: blocks.AlarmGap, Updates: &one}, rewards(1, 1, 0, 0, 0, 0), true},
+		"no variance":     {blocks.Alarm{Name: blocks.AlarmZeroVariance, Updates: &one}, rewards(1, 1, 1, 0, 0, 0), true},
+		"entropy collapses": {blocks.Alarm{Name: blocks.AlarmEntropy, Updates: &one, Limit: &nat}, func(r *training, list []*rl.Trajectory) {
 			healthy(r, list)
 			r.Temperature, r.KL.Beta = 0.02, 0 // the divergence of so peaked a policy overflows
 		}, true},
-		"a spike":          {rl.Alarm{Name: rl.AlarmSpike, Updates: &two}, rewards(1000, 0, 0, 0, 1000, 0), true},
-		"a NaN":            {rl.Alarm{Name: rl.AlarmNaN}, rewards(rl.Reward(math.Inf(-1)), 0, 1, 0, 1, 0), false},
-		"an infinite loss": {rl.Alarm{Name: rl.AlarmNaN}, rewards(rl.Reward(math.Inf(1)), 0, 1, 0, 1, 0), false},
+		"a spike":          {blocks.Alarm{Name: blocks.AlarmSpike, Updates: &two}, rewards(1000, 0, 0, 0, 1000, 0), true},
+		"a NaN":            {blocks.Alarm{Name: blocks.AlarmNaN}, rewards(rl.Reward(math.Inf(-1)), 0, 1, 0, 1, 0), false},
+		"an infinite loss": {blocks.Alarm{Name: blocks.AlarmNaN}, rewards(rl.Reward(math.Inf(1)), 0, 1, 0, 1, 0), false},
 	} {
-		for _, action := range []string{rl.ActionSkip, rl.ActionStop, rl.ActionLowerRate} {
+		for _, action := range []string{blocks.ActionSkip, blocks.ActionStop, blocks.ActionLowerRate} {
 			t.Run(name+", "+action, func(t *testing.T) {
 				alarm := tc.alarm
 				alarm.Action = action
@@ -128,15 +129,15 @@ func TestAlarmsAct(t *testing.T) {
 				if v["alarm_"+alarm.Name] != 1 {
 					t.Fatalf("the alarm is not logged: %v", v)
 				}
-				wantMoved := action == rl.ActionLowerRate && tc.moves
+				wantMoved := action == blocks.ActionLowerRate && tc.moves
 				if moved != wantMoved || (v["skipped"] == 1) == wantMoved {
 					t.Errorf("planted update: moved %v, skipped %v; want moved %v", moved, v["skipped"], wantMoved)
 				}
-				if r.watch.Stopped != (action == rl.ActionStop) {
+				if r.watch.Stopped != (action == blocks.ActionStop) {
 					t.Errorf("stopped: got %v", r.watch.Stopped)
 				}
 				wantRate := 1e-2
-				if action == rl.ActionLowerRate {
+				if action == blocks.ActionLowerRate {
 					wantRate = 5e-3
 				}
 				if v["lr"] != wantRate && wantMoved {

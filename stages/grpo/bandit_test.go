@@ -14,6 +14,8 @@ import (
 	"rcgrpo/stages/internal/metrics"
 	"rcgrpo/stages/internal/resume"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
+	"rcgrpo/stages/rl/objective"
 )
 
 // The bandit has ten arms, the ten tokens of a model's vocabulary. An episode is one prompt and one token; it earns 1 if
@@ -39,7 +41,7 @@ func bandit(t *testing.T, change func(s *settings)) *training {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &training{settings: &s, job: job, policy: &checkpoint.Policy{Model: m, Tokenizer: letters(t)}, watch: rl.NewWatch(nil)}
+	r := &training{settings: &s, job: job, policy: &checkpoint.Policy{Model: m, Tokenizer: letters(t)}, watch: blocks.NewWatch(nil)}
 	t.Cleanup(func() { r.close(); m.Close() })
 	if r.scratch, err = resume.Open(job.Dir, resume.Settings{}); err != nil {
 		t.Fatal(err)
@@ -92,7 +94,7 @@ func success(t *testing.T, token string, allocation func(update int, key string)
 				if _, known := p[given]; !known {
 					p[given] = chances(t, r.policy.Model, given)
 				}
-				draw, arm := rl.Key(1, u, string(rune('a'+group)), member, 0), 0
+				draw, arm := rl.Uniform(1, u, string(rune('a'+group)), member, 0), 0
 				for arm < banditArms-1 && draw >= p[given][arm] {
 					draw -= p[given][arm]
 					arm++
@@ -124,13 +126,13 @@ func untold(int, string) []string {
 }
 
 func conditionedHalf(update int, key string) []string {
-	return rl.AllocateTokens(rl.AllocationIID, 0.5, banditGroup, 1, update, key)
+	return rl.DrawTokens(rl.AllocationIID, 0.5, banditGroup, 1, update, key)
 }
 
 // TestLearningRaisesTheRewardOfABandit: a wrong sign of the advantage, of a gradient or of the KL term fails it.
 func TestLearningRaisesTheRewardOfABandit(t *testing.T) {
 	start := time.Now()
-	verl, err := rl.ProfileNamed("verl")
+	verl, err := objective.ProfileNamed("verl")
 	if err != nil {
 		t.Fatal(err)
 	}

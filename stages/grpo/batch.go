@@ -6,6 +6,7 @@ import (
 
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/objective"
 )
 
 // batch is the material of one update, or of one of its optimizer steps: trajectories of whole groups, one after the
@@ -22,7 +23,7 @@ type batch struct {
 	skip         []bool    // [B] left out of the objective; nil leaves out none
 	penalty      []float64 // [B] taken off the rewards; nil for none
 	advantages   []float64
-	totals       rl.Totals
+	totals       objective.Totals
 	before       lm.TokenStats // of the policy before the first step, where that was asked for
 }
 
@@ -47,7 +48,7 @@ func newBatch(trajectories []*rl.Trajectory, size int) *batch {
 
 // minibatches cuts a batch into those of its optimizer steps, in order: tasks groups each, fewer in the last; the whole
 // batch where tasks is 0. advantage has to come before, since advantages are those of the whole batch.
-func (b *batch) minibatches(o *rl.Objective) []*batch {
+func (b *batch) minibatches(o *objective.Objective) []*batch {
 	if o.Minibatches == 0 || o.Minibatches*b.size >= len(b.trajectories) {
 		return []*batch{b}
 	}
@@ -63,7 +64,7 @@ func (b *batch) minibatches(o *rl.Objective) []*batch {
 		if b.logpOld != nil {
 			part.logpOld = b.logpOld[b.first[row]:][:len(part.turn)]
 		}
-		part.totals = o.Totals(&rl.Batch{Length: part.length, Skip: part.skip, Turn: part.turn})
+		part.totals = o.Totals(&objective.Batch{Length: part.length, Skip: part.skip, Turn: part.turn})
 		parts = append(parts, part)
 		row = end
 	}
@@ -72,7 +73,7 @@ func (b *batch) minibatches(o *rl.Objective) []*batch {
 
 // advantage computes the advantages from the rewards less a penalty each [B], nil for none. Groups count as equal by
 // their rewards alone, with or without a penalty.
-func (b *batch) advantage(o *rl.Objective, penalty []float64) {
+func (b *batch) advantage(o *objective.Objective, penalty []float64) {
 	b.penalty = penalty
 	b.advantages, b.skip = o.Advantage.OfEpisodes(b.trajectories, b.size, penalty, b.length)
 	if o.ZeroVariance == "mask" {
@@ -82,26 +83,26 @@ func (b *batch) advantage(o *rl.Objective, penalty []float64) {
 		}
 		b.skip = equal
 	}
-	b.totals = o.Totals(&rl.Batch{Length: b.length, Skip: b.skip, Turn: b.turn})
+	b.totals = o.Totals(&objective.Batch{Length: b.length, Skip: b.skip, Turn: b.turn})
 }
 
 // equalGroups marks the trajectories of groups whose rewards are all equal.
 func (b *batch) equalGroups() []bool {
 	equal := make([]bool, 0, len(b.trajectories))
 	for members := range slices.Chunk(b.trajectories, b.size) {
-		equal = append(equal, slices.Repeat([]bool{rl.EqualRewards(members)}, len(members))...)
+		equal = append(equal, slices.Repeat([]bool{objective.EqualRewards(members)}, len(members))...)
 	}
 	return equal
 }
 
 // evaluate computes the objective over the trajectories [first, first+n), given what the model says of their tokens.
-func (b *batch) evaluate(o *rl.Objective, first, n int, s lm.TokenStats) (*rl.Outcome, error) {
+func (b *batch) evaluate(o *objective.Objective, first, n int, s lm.TokenStats) (*objective.Outcome, error) {
 	from := b.first[first]
 	to := from + len(s.Logp)
 	if last := first + n - 1; to != b.first[last]+b.length[last] {
 		return nil, fmt.Errorf("trajectories %d to %d: the model knows %d action tokens, their messages %d", first, last, len(s.Logp), b.first[last]+b.length[last]-from)
 	}
-	part := &rl.Batch{Length: b.length[first : first+n], Advantage: b.advantages[first : first+n], Turn: b.turn[from:to],
+	part := &objective.Batch{Length: b.length[first : first+n], Advantage: b.advantages[first : first+n], Turn: b.turn[from:to],
 		Logp: s.Logp, LogpOld: s.Logp, LogpRef: s.LogpRef, KL: s.KL, Entropy: s.Entropy}
 	if b.logpOld != nil {
 		part.LogpOld = b.logpOld[from:to]

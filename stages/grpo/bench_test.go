@@ -13,6 +13,8 @@ import (
 	"rcgrpo/bfcl"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
+	"rcgrpo/stages/rl/objective"
 )
 
 // Single turns of random tokens, the shape in which TRL was timed (experiments/LOG.md).
@@ -120,9 +122,9 @@ func benchmarkUpdate(b *testing.B, cfg lm.Config) {
 		}
 		codec.prompts[fmt.Sprint(i)] = ids
 	}
-	collector := &rl.Collector{Policy: stopwatch{decoder, &p}, Codec: codec, Limits: rl.Limits{Steps: 1, Reply: benchNew, Context: benchPrompt + benchNew + 1},
+	collector := &rl.Collector{Policy: stopwatch{decoder, &p}, Codec: codec, Limits: blocks.Limits{Steps: 1, Reply: benchNew, Context: benchPrompt + benchNew + 1},
 		Seed: 1, Temperature: 1, Start: func(t *bfcl.Task) (rl.Env, error) { return asking{t.ID}, nil }}
-	s := &settings{Objective: rl.PaperObjective(), Temperature: 1}
+	s := &settings{Objective: objective.PaperObjective(), Temperature: 1}
 	s.KL.Estimator, s.KL.Beta = "exact", 0.1
 
 	var last *batch

@@ -15,6 +15,7 @@ import (
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/objective"
 )
 
 func tiny(t *testing.T, seed uint64) *lm.Model {
@@ -117,17 +118,17 @@ func places(t *testing.T, dir string, perTensor int) []int64 {
 // objective, whose ratio has the unmoved policy in its denominator. The reference is another model, so the divergence
 // and its gradient are not 0.
 func TestGradientOfTheObjectiveThroughTheModel(t *testing.T) {
-	drills := rl.PaperObjective()
+	drills := objective.PaperObjective()
 	drills.Loss.Aggregate, drills.Ratio.Level, drills.KL.Estimator = "trajectory_mean", "token", "exact"
-	turns := rl.PaperObjective()
+	turns := objective.PaperObjective()
 	turns.Ratio.Level, turns.Entropy, turns.KL.Estimator = "turn", 0.05, "k1"
-	reward := rl.PaperObjective()
+	reward := objective.PaperObjective()
 	reward.KL.Place, reward.KL.Estimator = "reward", "k1"
 	for name, tc := range map[string]struct {
-		o           rl.Objective
+		o           objective.Objective
 		temperature float64
 	}{
-		"the paper's":                {rl.PaperObjective(), 1},
+		"the paper's":                {objective.PaperObjective(), 1},
 		"the drills'":                {drills, 1},
 		"per turn, with entropy":     {turns, 0.8},
 		"divergence from the reward": {reward, 1},
@@ -164,7 +165,7 @@ func TestGradientOfTheObjectiveThroughTheModel(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				out, err := tc.o.Evaluate(&rl.Batch{Length: b.length, Advantage: b.advantages, Turn: b.turn, Logp: stats.Logp,
+				out, err := tc.o.Evaluate(&objective.Batch{Length: b.length, Advantage: b.advantages, Turn: b.turn, Logp: stats.Logp,
 					LogpOld: old.Logp, LogpRef: stats.LogpRef, KL: stats.KL, Entropy: stats.Entropy}, b.totals)
 				if err != nil {
 					t.Fatal(err)
@@ -223,7 +224,7 @@ func TestPenaltyOfAPolicyThatIsItsReferenceIsZero(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer trainer.Close()
-	s := &settings{Objective: rl.PaperObjective(), Temperature: 1}
+	s := &settings{Objective: objective.PaperObjective(), Temperature: 1}
 	s.KL.Place, s.KL.Estimator = "reward", "k1"
 	for name, tc := range map[string]struct {
 		reference *lm.Model

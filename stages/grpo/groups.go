@@ -7,6 +7,7 @@ import (
 
 	"rcgrpo/bfcl"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/objective"
 )
 
 // sampler collects the groups of one update after another. What it asks for is a function of seed, update and number of
@@ -53,7 +54,7 @@ func (s *sampler) update(ctx context.Context, u int) (trajectories []*rl.Traject
 		sampled += len(tasks)
 		all = append(all, got...)
 		for members := range slices.Chunk(got, s.group) {
-			if s.resample && rl.EqualRewards(members) {
+			if s.resample && objective.EqualRewards(members) {
 				equal = append(equal, members...)
 			} else {
 				kept = append(kept, members...)

@@ -14,6 +14,7 @@ import (
 	"rcgrpo/engine"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/objective"
 )
 
 func streams(seed int64) func(string) *rand.Rand {
@@ -92,7 +93,7 @@ func TestOrderOfTasksDependsOnTheSeedNotOnTokens(t *testing.T) {
 		return tasksOf(got, 2)
 	}
 	none := func(int, string) []string { return []string{"", ""} }
-	drawn := func(u int, key string) []string { return rl.AllocateTokens("iid", 0.5, 2, 1, u, key) }
+	drawn := func(u int, key string) []string { return rl.DrawTokens("iid", 0.5, 2, 1, u, key) }
 	if a, b := order(1, none), order(1, drawn); !slices.Equal(a, b) {
 		t.Errorf("without tokens %v, with tokens %v: want the same", a, b)
 	}
@@ -153,12 +154,12 @@ func TestForecastCountsSuccessesByTaskAndToken(t *testing.T) {
 	}
 	drawn := &conditioning{p: 0.5, high: rl.TokenHigh, low: rl.TokenLow}
 	got, err := drawn.sample(t.Context(), tasks, 3, collect)
-	if want := []rl.TaskSample{{High: 3, HighRight: 2, Low: 3, LowRight: 1}, {High: 3, Low: 3, LowRight: 1}}; err != nil || !slices.Equal(got, want) {
+	if want := []objective.TaskSample{{High: 3, HighRight: 2, Low: 3, LowRight: 1}, {High: 3, Low: 3, LowRight: 1}}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("with tokens: got %+v, %v, want %+v", got, err, want)
 	}
 	plain := &conditioning{p: 1}
 	got, err = plain.sample(t.Context(), tasks, 3, collect)
-	if want := []rl.TaskSample{{High: 3, HighRight: 2}, {High: 3}}; err != nil || !slices.Equal(got, want) {
+	if want := []objective.TaskSample{{High: 3, HighRight: 2}, {High: 3}}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("without: got %+v, %v, want %+v", got, err, want)
 	}
 	failed := errors.New("no policy")
@@ -302,7 +303,7 @@ func TestMissingRewardsAreLeftOutOfTheLoss(t *testing.T) {
 		tokens int
 	}{"leave_out": {[]bool{false, false, true, false, false, false}, 12}, "spread": {[]bool{true, true, true, false, false, false}, 7}} {
 		b := newBatch(list, 3)
-		o := rl.PaperObjective()
+		o := objective.PaperObjective()
 		o.Advantage.Missing = missing
 		b.advantage(&o, nil)
 		if !slices.Equal(b.skip, want.skip) || b.totals.Tokens != want.tokens {
@@ -334,7 +335,7 @@ func episode(reward rl.Reward, n int) *rl.Trajectory {
 
 func TestMaskLeavesEqualGroupsOut(t *testing.T) {
 	b := newBatch([]*rl.Trajectory{episode(1, 2), episode(1, 3), episode(0, 1), episode(1, 4)}, 2)
-	o := rl.PaperObjective()
+	o := objective.PaperObjective()
 	o.ZeroVariance = "mask"
 	b.advantage(&o, nil)
 	if want := []bool{true, true, false, false}; !slices.Equal(b.skip, want) {
@@ -375,8 +376,8 @@ func TestMaskLeavesEqualGroupsOut(t *testing.T) {
 
 func TestPenaltyComesOffTheRewardBeforeAdvantages(t *testing.T) {
 	b := newBatch([]*rl.Trajectory{episode(1, 1), episode(0, 1), episode(1, 1), episode(1, 1)}, 2)
-	o := rl.PaperObjective()
-	o.Advantage = &rl.Advantage{Baseline: "group_mean", Scale: "none"}
+	o := objective.PaperObjective()
+	o.Advantage = &objective.Advantage{Baseline: "group_mean", Scale: "none"}
 	b.advantage(&o, []float64{0.2, 0, 0.1, 0.3})
 	// group 1: 0.8 and 0, mean 0.4; group 2: 0.9 and 0.7, mean 0.8
 	for i, want := range []float64{0.4, -0.4, 0.1, -0.1} {
@@ -391,7 +392,7 @@ func TestPenaltyComesOffTheRewardBeforeAdvantages(t *testing.T) {
 
 func TestModelAndMessagesMustAgreeOnActionTokens(t *testing.T) {
 	b := newBatch([]*rl.Trajectory{episode(1, 2), episode(0, 2)}, 2)
-	o := rl.PaperObjective()
+	o := objective.PaperObjective()
 	b.advantage(&o, nil)
 	_, err := b.evaluate(&o, 0, 1, lm.TokenStats{Logp: []float64{-1}})
 	if err == nil || !strings.Contains(err.Error(), "the model knows 1 action tokens, their messages 2") {

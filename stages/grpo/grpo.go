@@ -20,6 +20,8 @@ import (
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/resume"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
+	"rcgrpo/stages/rl/objective"
 )
 
 // Kinds returns grpo and rc-grpo. Defaults are the paper's where it gives them.
@@ -56,11 +58,11 @@ func Kinds() []*engine.Kind {
 func defaults(batch int) settings {
 	return settings{
 		Order: "shuffled", Updates: 350, Group: 5, Batch: batch, LR: defaultLR, Temperature: 1, TopP: 1, Keep: 1,
-		Objective: rl.PaperObjective(),
-		Schedule:  &rl.Schedule{Shape: "constant"},
-		Optimizer: &rl.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01, ClipNorm: 1},
-		Limits:    rl.DefaultLimits(),
-		Split:     rl.DefaultSplit(lm.DefaultMicroTokens), Arithmetic: rl.DefaultArithmetic(),
+		Objective: objective.PaperObjective(),
+		Schedule:  &blocks.Schedule{Shape: "constant"},
+		Optimizer: &blocks.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01, ClipNorm: 1},
+		Limits:    blocks.DefaultLimits(),
+		Split:     blocks.DefaultSplit(lm.DefaultMicroTokens), Arithmetic: blocks.DefaultArithmetic(),
 
 		Checkpoints: resume.DefaultCheckpoints(),
 	}
@@ -69,7 +71,7 @@ func defaults(batch int) settings {
 // defaultLR is the paper's learning rate, which is for all weights.
 const defaultLR = 1e-6
 
-// settings are what both kinds share.
+// settings are the settings that both kinds have.
 type settings struct {
 	Policy      artifact.Ref   `hcl:"policy" port:"checkpoint" doc:"checkpoint to start from; frozen, it is the reference policy too"`
 	Tasks       []artifact.Ref `hcl:"tasks" port:"tasks" doc:"training tasks, of one set or several; which of them an update takes is a function of the seed and these settings alone"`
@@ -83,18 +85,18 @@ type settings struct {
 	TopP        float64        `hcl:"top_p,optional" doc:"rollouts are sampled from the fewest most probable tokens whose probabilities reach this (nucleus, Holtzman et al. 2020); 1 is the whole vocabulary. The objective's log-probabilities are those of the whole vocabulary either way (verl, TRL), so below 1 the first ratio is not that of sampler and policy, and sampler_gap is not logged"`
 	Keep        int            `hcl:"keep,optional" unit:"updates" doc:"trajectories of every n-th update are kept in the port trajectories; 0 keeps none"`
 
-	rl.Objective
+	objective.Objective
 
-	Alarms   []rl.Alarm `hcl:"alarm,block" doc:"what happens when learning goes wrong; none unless set, but an update whose gradient is no finite number is always left out, its batch is kept in skipped.jsonl of the port metrics, and the third in a row is an error where no alarm nan says otherwise"`
-	Forecast *forecast  `hcl:"forecast,block" doc:"a small sampling run before the first update, which forecasts its share of groups without variance (Proposition 1)"`
-	Evaluate *evaluate  `hcl:"evaluate,block" doc:"evaluation while the policy trains; the policy with the highest reward in it, the first of equals, is the port best, beside the last one, checkpoint"`
+	Alarms   []blocks.Alarm `hcl:"alarm,block" doc:"what happens when learning goes wrong; none unless set, but an update whose gradient is no finite number is always left out, its batch is kept in skipped.jsonl of the port metrics, and the third in a row is an error where no alarm nan says otherwise"`
+	Forecast *forecast      `hcl:"forecast,block" doc:"a small sampling run before the first update, which forecasts its share of groups without variance (Proposition 1)"`
+	Evaluate *evaluate      `hcl:"evaluate,block" doc:"evaluation while the policy trains; the policy with the highest reward in it, the first of equals, is the port best, beside the last one, checkpoint"`
 
-	Schedule  *rl.Schedule  `hcl:"schedule,block" doc:"course of the learning rate"`
-	Optimizer *rl.Optimizer `hcl:"optimizer,block" doc:"AdamW and gradient clipping"`
-	Limits    *rl.Limits    `hcl:"limits,block" doc:"bounds of an episode"`
+	Schedule  *blocks.Schedule  `hcl:"schedule,block" doc:"course of the learning rate"`
+	Optimizer *blocks.Optimizer `hcl:"optimizer,block" doc:"AdamW and gradient clipping"`
+	Limits    *blocks.Limits    `hcl:"limits,block" doc:"bounds of an episode"`
 
-	rl.Split
-	rl.Arithmetic
+	blocks.Split
+	blocks.Arithmetic
 
 	LoRA *checkpoint.LoRA `hcl:"lora,block" doc:"trains a low-rank adapter instead of the weights, in rc-grpo with the rows of the reward tokens; the reference policy is the model without it; the checkpoint holds the merged weights, and the adapter in its folder adapter as peft loads it"`
 
@@ -246,14 +248,14 @@ func (s *settings) check(tokens bool) hcl.Diagnostics {
 			bad("Negative number of tasks", fmt.Sprintf("subset is a number of tasks, or 0 for all; got %d.", e.Subset), e.SubsetRange)
 		}
 		if e.TopP != 0 {
-			diags = append(diags, rl.CheckTopP(e.TopP, e.TopPRange)...)
+			diags = append(diags, blocks.CheckTopP(e.TopP, e.TopPRange)...)
 		}
 		if e.Temperature < 0 {
 			bad("Negative temperature", fmt.Sprintf("The temperature is 0 for greedy decoding, or above it; got %v.", e.Temperature), e.TemperatureRange)
 		}
 	}
-	diags = append(diags, rl.CheckTopP(s.TopP, s.TopPRange)...)
-	diags = append(diags, rl.CheckAlarms(s.Alarms, tokens)...)
+	diags = append(diags, blocks.CheckTopP(s.TopP, s.TopPRange)...)
+	diags = append(diags, blocks.CheckAlarms(s.Alarms, tokens)...)
 	diags = append(diags, s.Objective.Check()...)
 	diags = append(diags, s.Split.Check()...)
 	diags = append(diags, s.LoRA.Check()...)
@@ -266,7 +268,7 @@ func (s *settings) check(tokens bool) hcl.Diagnostics {
 
 // WithoutEffect names the settings that change nothing while the others are as they are.
 func (s *settings) WithoutEffect() map[string]string {
-	e := rl.Effects{}
+	e := blocks.Effects{}
 	s.Objective.WithoutEffect(e, s.Batch, s.Group)
 	s.Schedule.WithoutEffect(e)
 	s.Split.WithoutEffect(e)
@@ -277,7 +279,7 @@ func (s *settings) WithoutEffect() map[string]string {
 
 // WithoutEffect is that of both kinds, and the allocation of tokens that are all the same.
 func (s *conditioned) WithoutEffect() map[string]string {
-	e := rl.Effects(s.settings.WithoutEffect())
+	e := blocks.Effects(s.settings.WithoutEffect())
 	e.Add(s.Tokens.High == 0 || s.Tokens.High == 1, "all rollouts get the same token", "tokens.allocation")
 	return e
 }

@@ -7,7 +7,7 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/enginetest"
-	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/objective"
 )
 
 // load decodes one stage as a file would give it and returns what is wrong with it, beside the stage.
@@ -107,18 +107,18 @@ func TestValuesOutOfRangeAreRefused(t *testing.T) {
 func TestAProfileGivesDefaultsAndTheFileWins(t *testing.T) {
 	for name, tc := range map[string]struct {
 		body string
-		want func(o *rl.Objective)
+		want func(o *objective.Objective)
 	}{
-		"alone":                  {`profile = "dr_grpo"`, func(*rl.Objective) {}},
-		"a block names one more": {"clip {\nhigh = 0.3\n}\npasses = 2\nprofile = \"dr_grpo\"", func(o *rl.Objective) { o.Clip.High, o.Passes = 0.3, 2 }},
+		"alone":                  {`profile = "dr_grpo"`, func(*objective.Objective) {}},
+		"a block names one more": {"clip {\nhigh = 0.3\n}\npasses = 2\nprofile = \"dr_grpo\"", func(o *objective.Objective) { o.Clip.High, o.Passes = 0.3, 2 }},
 		"the paper's value wins over the profile's": {"ratio {\nlevel = \"trajectory\"\n}\nprofile = \"dr_grpo\"",
-			func(o *rl.Objective) { o.Ratio.Level = "trajectory" }},
+			func(o *objective.Objective) { o.Ratio.Level = "trajectory" }},
 	} {
 		stage, mistakes := load(t, "grpo", tc.body)
 		if mistakes != "" {
 			t.Fatal(name, mistakes)
 		}
-		want, err := rl.ProfileNamed("dr_grpo")
+		want, err := objective.ProfileNamed("dr_grpo")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,6 +16,7 @@ import (
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/objective"
 )
 
 // whole is a record of the fixture objective: an RC-GRPO update on a policy that is a table of softmax rows, computed
@@ -181,7 +182,7 @@ func TestAWholeUpdateEqualsTheIndependentOne(t *testing.T) {
 		records++
 		reference, old := tableModel(t, r.Inputs.LogitsRef), tableModel(t, r.Inputs.LogitsOld)
 		// step makes the gradient of one optimizer step under an objective: the first of an update, or a later one.
-		step := func(what string, o rl.Objective, logits [][]float64, first bool, grad [][]float64) *rl.Outcome {
+		step := func(what string, o objective.Objective, logits [][]float64, first bool, grad [][]float64) *objective.Outcome {
 			t.Helper()
 			s := &settings{Objective: o, Temperature: 1}
 			s.Passes = 2
@@ -223,7 +224,7 @@ func TestAWholeUpdateEqualsTheIndependentOne(t *testing.T) {
 		for u, update := range r.Updates {
 			for name, want := range update.Out.KL {
 				what := r.ID + ", " + update.Name + ", " + name
-				o := rl.PaperObjective()
+				o := objective.PaperObjective()
 				o.KL.Beta = r.Beta
 				o.KL.Estimator, o.KL.Aggregate, _ = strings.Cut(name, "_")
 				outcome := step(what, o, update.Logits, u == 0, want.Grad)
@@ -233,7 +234,7 @@ func TestAWholeUpdateEqualsTheIndependentOne(t *testing.T) {
 			}
 			for _, p := range update.Profiles {
 				what := r.ID + ", " + update.Name + ", " + p.Profile + " of " + p.Source
-				o, err := rl.ProfileNamed(p.Profile)
+				o, err := objective.ProfileNamed(p.Profile)
 				if err != nil {
 					t.Fatal(err)
 				}

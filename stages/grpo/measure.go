@@ -9,6 +9,7 @@ import (
 	"rcgrpo/bfcl"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/objective"
 )
 
 // course reads the training tasks and lays them out as the settings say; tasks are all of them.
@@ -87,7 +88,7 @@ func (t *training) forecast(ctx context.Context, v map[string]float64) error {
 	if err != nil {
 		return err
 	}
-	f := rl.ForecastZeroVariance(samples, t.allocation.name, t.Group, t.p)
+	f := objective.ForecastZeroVariance(samples, t.allocation.name, t.Group, t.p)
 	v["forecast_zero_variance"], v["forecast_all_right"], v["forecast_all_wrong"] = f.ZeroVariance, f.AllRight, f.AllWrong
 	v["forecast_low"], v["forecast_high"] = f.Band(t.Batch)
 	t.job.Logf("forecast of the first update: %.3f of its groups without variance, 95 %% band %.3f to %.3f, from %d tasks",

@@ -9,7 +9,7 @@ import (
 
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/torch"
-	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
 // starve makes every matrix product of more than so many rows run out of memory.
@@ -27,7 +27,7 @@ func starve(rows int64) (remove func()) {
 func TestAnUpdateWithHalfTheMicroBatchIsTheSameUpdate(t *testing.T) {
 	one := func(rows int64) (v map[string]float64, gradient []float32) {
 		r := alone(t)
-		r.Split = rl.Split{Mode: rl.ModeFast, MicroBatch: 4096, OnOOM: rl.HalveMicroBatch}
+		r.Split = blocks.Split{Mode: blocks.ModeFast, MicroBatch: 4096, OnOOM: blocks.HalveMicroBatch}
 		if rows > 0 {
 			defer starve(rows)()
 		}
@@ -77,12 +77,12 @@ func TestAnUpdateWithHalfTheMicroBatchIsTheSameUpdate(t *testing.T) {
 
 func TestWithoutLeaveToHalveTheErrorNamesTheSplit(t *testing.T) {
 	for name, tc := range map[string]struct {
-		split rl.Split
+		split blocks.Split
 		rows  int64
 		want  string
 	}{
-		"stop":                 {rl.Split{Mode: rl.ModeFast, MicroBatch: 4096, OnOOM: "stop"}, 24, `or on_oom = "halve_micro_batch" with mode = "fast"`},
-		"nothing left to half": {rl.Split{Mode: rl.ModeFast, MicroBatch: 4096, OnOOM: rl.HalveMicroBatch}, 1, "every trajectory has gone alone already"},
+		"stop":                 {blocks.Split{Mode: blocks.ModeFast, MicroBatch: 4096, OnOOM: "stop"}, 24, `or on_oom = "halve_micro_batch" with mode = "fast"`},
+		"nothing left to half": {blocks.Split{Mode: blocks.ModeFast, MicroBatch: 4096, OnOOM: blocks.HalveMicroBatch}, 1, "every trajectory has gone alone already"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := alone(t)

@@ -22,6 +22,8 @@ import (
 	"rcgrpo/stages/internal/metrics"
 	"rcgrpo/stages/internal/resume"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
+	"rcgrpo/stages/rl/objective"
 )
 
 // Run trains under the condition of the checkpoint, or the one that tokens { high } asks for.
@@ -63,7 +65,7 @@ func (s *conditioned) Run(ctx context.Context, job *engine.Job) error {
 		}
 		return &allocation{conditioning: conditioning{s.Tokens.High, rl.TokenHigh, rl.TokenLow}, name: s.Tokens.Allocation,
 			tokens: func(update int, key string) []string {
-				return rl.AllocateTokens(s.Tokens.Allocation, s.Tokens.High, s.Group, uint64(job.Seed), update, key)
+				return rl.DrawTokens(s.Tokens.Allocation, s.Tokens.High, s.Group, uint64(job.Seed), update, key)
 			}}, nil
 	})
 }
@@ -89,7 +91,7 @@ func (s *settings) run(ctx context.Context, job *engine.Job, prepare func(*check
 	if err != nil {
 		return err
 	}
-	t := &training{settings: s, job: job, policy: policy, allocation: tokens, watch: rl.NewWatch(s.Alarms)}
+	t := &training{settings: s, job: job, policy: policy, allocation: tokens, watch: blocks.NewWatch(s.Alarms)}
 	defer t.close()
 	if err := t.open(); err != nil {
 		return err
@@ -122,7 +124,7 @@ type training struct {
 	sampling  rl.CollectStats // of the update so far
 	groups    *sampler
 	heldOut   []*bfcl.Task // for the evaluation while training
-	watch     *rl.Watch
+	watch     *blocks.Watch
 	best      best
 	made      int  // updates
 	ahead     bool // the weights are those of an update, or of some of its steps, that is not logged yet
@@ -135,9 +137,9 @@ type training struct {
 
 // progress is what a state says beside the weights and moments.
 type progress struct {
-	Taken int           `json:"taken"` // tasks
-	Watch rl.WatchState `json:"watch"`
-	Best  best          `json:"best"`
+	Taken int               `json:"taken"` // tasks
+	Watch blocks.WatchState `json:"watch"`
+	Best  best              `json:"best"`
 }
 
 // best is the evaluation with the highest reward so far, the first of equals; Update is 0 before the first.
@@ -171,7 +173,7 @@ func (t *training) open() error {
 	if t.episodes, err = t.policy.Sampler(t.job, append(tasks, t.heldOut...), *t.Limits, t.Temperature, t.TopP); err != nil {
 		return err
 	}
-	t.episodes.Free = t.Mode == rl.ModeFast
+	t.episodes.Free = t.Mode == blocks.ModeFast
 	t.groups = &sampler{batch: t.Batch, group: t.Group, resample: t.ZeroVariance == "resample", course: course, tokens: t.tokens, collect: t.collect}
 	return t.resume()
 }
@@ -373,10 +375,10 @@ func (t *training) learn(ctx context.Context, u int, b *batch, v map[string]floa
 	}
 	parts := b.minibatches(&t.Objective)
 	steps, taken, norms := t.Passes*len(parts), 0, 0.0
-	var all rl.Outcome // sums over steps
+	var all objective.Outcome // sums over steps
 	for step := range steps {
 		part := parts[step%len(parts)]
-		var outcome *rl.Outcome
+		var outcome *objective.Outcome
 		var stats lm.TokenStats
 		err := t.withinMemory(part, func() (err error) {
 			outcome, stats, err = t.accumulate(ctx, t.trainer, t.reference, part)
@@ -470,13 +472,13 @@ func (t *training) heed(u, step int, observed, v map[string]float64) (apply bool
 		}
 		v["alarm_"+a.Name] = 1
 		switch action {
-		case rl.ActionStop:
+		case blocks.ActionStop:
 			apply = false
 			t.job.Logf("%s: alarm %s stops the training; the policy before it is its result", at, a.Name)
-		case rl.ActionSkip:
+		case blocks.ActionSkip:
 			apply = false
 			t.job.Logf("%s: alarm %s leaves it out", at, a.Name)
-		case rl.ActionLowerRate:
+		case blocks.ActionLowerRate:
 			t.job.Logf("%s: alarm %s lowers the learning rate to %g of its course", at, a.Name, t.watch.Rate)
 		}
 	}
@@ -517,8 +519,8 @@ func (s *settings) prepare(ctx context.Context, trainer *lm.Trainer, reference *
 
 // accumulate adds the gradient of the objective over a batch that is complete to the trainer's, and returns the
 // objective's outcome and what the model says of each action token.
-func (s *settings) accumulate(ctx context.Context, trainer *lm.Trainer, reference *lm.Model, b *batch) (*rl.Outcome, lm.TokenStats, error) {
-	outcome := &rl.Outcome{}
+func (s *settings) accumulate(ctx context.Context, trainer *lm.Trainer, reference *lm.Model, b *batch) (*objective.Outcome, lm.TokenStats, error) {
+	outcome := &objective.Outcome{}
 	stats, err := trainer.Accumulate(ctx, b.sequences, reference, s.Temperature, func(first, n int, stats lm.TokenStats) (lm.Weights, error) {
 		part, err := b.evaluate(&s.Objective, first, n, stats)
 		if err != nil {
@@ -530,34 +532,34 @@ func (s *settings) accumulate(ctx context.Context, trainer *lm.Trainer, referenc
 	return outcome, stats, err
 }
 
-// describe adds what is known of an update before its first step to v, under the names of rl.Metrics. stats are the old
+// describe adds what is known of an update before its first step to v, under the names of objective.Metrics. stats are the old
 // policy's.
-func (b *batch) describe(objective *rl.Objective, stats lm.TokenStats, v map[string]float64) {
-	maps.Copy(v, rl.GroupsOf(b.trajectories, b.size).Diagnose())
-	rl.DescribeEpisodes(b.trajectories, v)
+func (b *batch) describe(o *objective.Objective, stats lm.TokenStats, v map[string]float64) {
+	maps.Copy(v, objective.GroupsOf(b.trajectories, b.size).Diagnose())
+	objective.DescribeEpisodes(b.trajectories, v)
 	if stats.LogpRef != nil {
-		rl.DescribeKL(stats.Logp, stats.LogpRef, stats.KL, v)
+		objective.DescribeKL(stats.Logp, stats.LogpRef, stats.KL, v)
 	}
-	v["mean_abs_advantage"], v["effective_sample_size"] = rl.AdvantageSizes(b.advantages)
-	rl.DescribeSampler(stats.Logp, b.logpSampled, v)
+	v["mean_abs_advantage"], v["effective_sample_size"] = objective.AdvantageSizes(b.advantages)
+	objective.DescribeSampler(stats.Logp, b.logpSampled, v)
 	v["entropy"] = 0
 	for _, h := range stats.Entropy {
 		v["entropy"] += h / float64(len(stats.Entropy))
 	}
-	if objective.KL.Beta != 0 && objective.KL.Place == "loss" {
-		v["kl_weight"] = objective.KLWeight(&rl.Batch{Length: b.length, Skip: b.skip, Turn: b.turn}, b.totals)
+	if o.KL.Beta != 0 && o.KL.Place == "loss" {
+		v["kl_weight"] = o.KLWeight(&objective.Batch{Length: b.length, Skip: b.skip, Turn: b.turn}, b.totals)
 	}
 }
 
 // describeOutcome adds what the optimizer steps of an update came to, given the sum of their outcomes.
-func (b *batch) describeOutcome(objective *rl.Objective, sum *rl.Outcome, steps int, v map[string]float64) {
+func (b *batch) describeOutcome(o *objective.Objective, sum *objective.Outcome, steps int, v map[string]float64) {
 	v["kl"] = sum.KL / float64(steps)
 	for _, p := range b.penalty {
-		v["kl"] += p / objective.KL.Beta / float64(len(b.penalty))
+		v["kl"] += p / o.KL.Beta / float64(len(b.penalty))
 	}
-	if objective.RatiosVary(len(b.trajectories) / b.size) {
+	if o.RatiosVary(len(b.trajectories) / b.size) {
 		v["clip_fraction"] = sum.ClipFraction()
-		rl.DescribeRatios(sum.LogRatio, v)
+		objective.DescribeRatios(sum.LogRatio, v)
 	}
 }
 

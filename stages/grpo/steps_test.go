@@ -11,10 +11,12 @@ import (
 
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
+	"rcgrpo/stages/rl/objective"
 )
 
 // several is a training of a tiny model whose updates make an optimizer step of one task after another, twice.
-func several(t *testing.T, alarms ...rl.Alarm) *training {
+func several(t *testing.T, alarms ...blocks.Alarm) *training {
 	t.Helper()
 	r := alone(t, alarms...)
 	r.Minibatches, r.Passes = 1, 2
@@ -91,7 +93,7 @@ func TestUpdateOfSeveralStepsEqualsTheStepsByHand(t *testing.T) {
 		part := newBatch(groups[step%2], 3)
 		part.advantage(&r.Objective, nil)
 		_, err := hand.trainer.Accumulate(t.Context(), part.sequences, hand.reference, 1, func(_, _ int, now lm.TokenStats) (lm.Weights, error) {
-			out, err := r.Objective.Evaluate(&rl.Batch{Length: part.length, Advantage: part.advantages, Turn: part.turn, Logp: now.Logp,
+			out, err := r.Objective.Evaluate(&objective.Batch{Length: part.length, Advantage: part.advantages, Turn: part.turn, Logp: now.Logp,
 				LogpOld: old[step%2].Logp, LogpRef: now.LogpRef, Entropy: now.Entropy}, part.totals)
 			return lm.Weights{Logp: out.DLogp}, err
 		})
@@ -134,8 +136,8 @@ func TestRatiosAndClippingAreLoggedOnlyWhereTheyCanVary(t *testing.T) {
 
 // Of an update whose second step has no finite gradient, an alarm leaves out that step and the rest.
 func TestAlarmsWatchEveryOptimizerStep(t *testing.T) {
-	for _, action := range []string{rl.ActionSkip, rl.ActionStop} {
-		r := several(t, rl.Alarm{Name: rl.AlarmNaN, Action: action})
+	for _, action := range []string{blocks.ActionSkip, blocks.ActionStop} {
+		r := several(t, blocks.Alarm{Name: blocks.AlarmNaN, Action: action})
 		v, moved := update(t, r, 1, func(r *training, list []*rl.Trajectory) {
 			rewards(1, 0, 0, 0, 0, 1)(r, list)
 			setReward(&list[3].Reward, math.Inf(1)) // in the second group
@@ -143,7 +145,7 @@ func TestAlarmsWatchEveryOptimizerStep(t *testing.T) {
 		if !moved || v["skipped"] != 0.75 || v["alarm_nan"] != 1 || v["lr"] != 1e-2 {
 			t.Errorf("%s: moved %v, skipped %v, alarm %v, rate %v; want the first of four steps made", action, moved, v["skipped"], v["alarm_nan"], v["lr"])
 		}
-		if r.watch.Stopped != (action == rl.ActionStop) {
+		if r.watch.Stopped != (action == blocks.ActionStop) {
 			t.Errorf("%s: stopped %v", action, r.watch.Stopped)
 		}
 	}

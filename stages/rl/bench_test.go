@@ -6,6 +6,7 @@ import (
 
 	"rcgrpo/bfcl"
 	"rcgrpo/bfcl/drill"
+	"rcgrpo/stages/rl/blocks"
 )
 
 // BenchmarkCollect measures what the collector itself costs per sampled token: 60 drills in 60 slots, with a policy
@@ -16,7 +17,7 @@ func BenchmarkCollect(b *testing.B) {
 	for _, task := range tasks {
 		rollouts = append(rollouts, Rollout{Task: task})
 	}
-	limits := Limits{Steps: 4, Reply: 60, Context: 400}
+	limits := blocks.Limits{Steps: 4, Reply: 60, Context: 400}
 	sampled, waiting, wall := 0, 0.0, 0.0
 	for b.Loop() {
 		p := newScript(60, func(prompt string) string {

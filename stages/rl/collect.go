@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"rcgrpo/bfcl"
+	"rcgrpo/stages/rl/blocks"
 )
 
 // Env is an episode as a policy meets it: *bfcl.Episode, or one of a merged task; tests script others that loop,
@@ -38,7 +39,7 @@ type Rollout struct {
 type Collector struct {
 	Policy      Policy
 	Codec       Codec
-	Limits      Limits
+	Limits      blocks.Limits
 	Seed        uint64
 	Temperature float64 // 0 is greedy
 	TopP        float64 // 0 or 1 keeps the whole vocabulary
@@ -74,7 +75,7 @@ func (s *CollectStats) Add(o CollectStats) {
 }
 
 // EpisodeStart starts episodes of the benchmark with the steps per turn that the limits allow.
-func EpisodeStart(s bfcl.Settings, l Limits) func(*bfcl.Task) (Env, error) {
+func EpisodeStart(s bfcl.Settings, l blocks.Limits) func(*bfcl.Task) (Env, error) {
 	s.MaxSteps = l.Steps
 	return func(t *bfcl.Task) (Env, error) {
 		return start(t, s)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"rcgrpo/bfcl"
+	"rcgrpo/stages/rl/blocks"
 )
 
 // runes is a codec whose ids are characters: U opens a user message, A a reply, which ends in '!' (calls) or '.'
@@ -150,7 +151,7 @@ func (w *world) Verdict() bfcl.Verdict {
 
 func collector(p Policy) *Collector {
 	return &Collector{
-		Policy: p, Codec: runes{}, Limits: Limits{Steps: 3, Reply: 20, Context: 120}, Seed: 5, Temperature: 1,
+		Policy: p, Codec: runes{}, Limits: blocks.Limits{Steps: 3, Reply: 20, Context: 120}, Seed: 5, Temperature: 1,
 		Start: func(t *bfcl.Task) (Env, error) {
 			if t.ID == "broken" {
 				return nil, errors.New("no initial state")
@@ -199,7 +200,7 @@ func TestAnEpisodeIsRecordedAsItHappened(t *testing.T) {
 	for i, m := range e.Mask {
 		if m {
 			mine = append(mine, e.IDs[i])
-			if u := Key(5, 3, "a", 0, i); e.Logp[i] != float32(-u) {
+			if u := Uniform(5, 3, "a", 0, i); e.Logp[i] != float32(-u) {
 				t.Errorf("place %d was drawn with %v, want %v", i, -e.Logp[i], u)
 			}
 		} else if e.Logp[i] != 0 {

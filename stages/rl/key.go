@@ -1,10 +1,5 @@
 package rl
 
-import (
-	"math"
-	"slices"
-)
-
 // A Stream gives the random numbers of one episode by what they decide, not by when they are drawn: the number at a
 // position is a function of the names the stream was made of. So the order in which episodes advance, how they are
 // batched, and whether a run was interrupted change nothing.
@@ -26,9 +21,9 @@ func Sampling(seed uint64, update int, task string, member int) Stream {
 // Dropping is the stream of what dropout leaves out in an update. It is named further by what is left out.
 func Dropping(seed uint64, update int) Stream { return newStream(forDropout, seed, uint64(update)) }
 
-// Key is the uniform number in [0,1) that decides one sampled token. It names the token by seed, update, task, member of
+// Uniform is the uniform number in [0,1) that decides one sampled token. It names the token by seed, update, task, member of
 // the group and position in the episode's ids.
-func Key(seed uint64, update int, task string, member, position int) float64 {
+func Uniform(seed uint64, update int, task string, member, position int) float64 {
 	return Sampling(seed, update, task, member).At(position)
 }
 
@@ -67,48 +62,4 @@ func hash(name string) uint64 {
 		h = (h ^ uint64(name[i])) * 1099511628211
 	}
 	return h
-}
-
-// Allocations of reward tokens to the members of a group.
-const (
-	AllocationIID        = "iid"        // each member draws for itself (paper, section 3.2)
-	AllocationStratified = "stratified" // every group has round(pG) high tokens; who gets them is drawn
-)
-
-// AllocateTokens draws the reward tokens of a group [G]; p is the probability of high. The stream is one of its own, so
-// arms with and without tokens see the same tasks and, apart from the token, the same random numbers. With p = 1 all are
-// high, with p = 0 all low.
-func AllocateTokens(allocation string, p float64, group int, seed uint64, update int, task string) []string {
-	s := newStream(forTokens, seed, uint64(update), hash(task))
-	tokens := make([]string, group)
-	high := func(i int) bool { return s.At(i) < p }
-	if allocation == AllocationStratified {
-		order := make([]int, group)
-		for i := range order {
-			order[i] = i
-		}
-		slices.SortFunc(order, func(a, b int) int { return compare(s.At(a), s.At(b)) })
-		chosen := map[int]bool{}
-		for _, i := range order[:int(math.Floor(p*float64(group)+0.5))] {
-			chosen[i] = true
-		}
-		high = func(i int) bool { return chosen[i] }
-	}
-	for i := range tokens {
-		tokens[i] = TokenLow
-		if high(i) {
-			tokens[i] = TokenHigh
-		}
-	}
-	return tokens
-}
-
-func compare(a, b float64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }

@@ -8,6 +8,7 @@ import (
 	"rcgrpo/bench/fixtures"
 	"rcgrpo/bfcl"
 	"rcgrpo/bfcl/drill"
+	"rcgrpo/stages/rl/blocks"
 )
 
 func TestAMergedTaskHasAllRequestsInOneTurn(t *testing.T) {
@@ -29,7 +30,7 @@ func TestAMergedTaskHasAllRequestsInOneTurn(t *testing.T) {
 }
 
 // replies are what a policy says at each step of an episode, and what the episode answers.
-func playMerged(t *testing.T, task *bfcl.Task, l Limits, replies ...[]string) (env Env, answers [][]string) {
+func playMerged(t *testing.T, task *bfcl.Task, l blocks.Limits, replies ...[]string) (env Env, answers [][]string) {
 	t.Helper()
 	env, err := EpisodeStart(bfcl.Settings{}, l)(task.Merged())
 	if err != nil {
@@ -54,7 +55,7 @@ func TestDoneEndsAMergedEpisodeAndIsNoCallToTheEnvironment(t *testing.T) {
 	for _, turn := range task.Turns {
 		truth = append(truth, turn.GroundTruth...)
 	}
-	limits := Limits{Steps: 20}
+	limits := blocks.Limits{Steps: 20}
 	for name, tc := range map[string]struct {
 		replies [][]string
 		results []int
@@ -82,7 +83,7 @@ func TestDoneEndsAMergedEpisodeAndIsNoCallToTheEnvironment(t *testing.T) {
 
 func TestAMergedEpisodeMayHaveTwiceTheSteps(t *testing.T) {
 	task := drills(t, drill.Multi, 1)[0]
-	env, _ := playMerged(t, task, Limits{Steps: 2}, []string{"ls()"}, []string{"ls()"}, []string{"ls()"}, []string{"ls()"})
+	env, _ := playMerged(t, task, blocks.Limits{Steps: 2}, []string{"ls()"}, []string{"ls()"}, []string{"ls()"}, []string{"ls()"})
 	if env.Done() {
 		t.Error("ended within four steps, want at the fifth")
 	}

@@ -23,7 +23,7 @@ type Pass struct {
 
 // PassAtK estimates without bias the probability that at least one of k episodes succeeds, from n episodes of which c
 // did: 1 - C(n-c, k) / C(n, k) (Chen et al. 2021, eq. 1). n is at least k.
-func PassAtK(n, c, k int) float64 { return 1 - allDrawn(n, n-c, k) }
+func PassAtK(n, c, k int) float64 { return 1 - AllDrawn(n, n-c, k) }
 
 // Passes computes pass@k for each k, set and category of scores, in this order: sets and categories by name, "all"
 // first, ks as given. Tasks with fewer than k episodes are left out.
@@ -43,12 +43,22 @@ func Passes(scores []Score, ks []int) []Pass {
 				tasks[u][s.Task] = c
 			}
 			c.n++
-			c.right += int(indicator(s.Reward == 1))
-			c.official += int(indicator(s.Official))
+			if s.Reward == 1 {
+				c.right++
+			}
+			if s.Official {
+				c.official++
+			}
 		}
 	}
 	order := slices.SortedFunc(maps.Keys(tasks), func(a, b unit) int {
-		return cmp.Or(cmp.Compare(a.set, b.set), -cmp.Compare(indicator(a.category == "all"), indicator(b.category == "all")), cmp.Compare(a.category, b.category))
+		if a.set == b.set && (a.category == "all") != (b.category == "all") {
+			if a.category == "all" {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(a.set, b.set), cmp.Compare(a.category, b.category))
 	})
 	var out []Pass
 	for _, u := range order {
@@ -71,6 +81,18 @@ func Passes(scores []Score, ks []int) []Pass {
 				out = append(out, p)
 			}
 		}
+	}
+	return out
+}
+
+// AllDrawn is the probability that h draws without replacement from n items, k of them marked, are all marked.
+func AllDrawn(n, k, h int) float64 {
+	out := 1.0
+	for i := range h {
+		if k-i <= 0 {
+			return 0
+		}
+		out *= float64(k-i) / float64(n-i)
 	}
 	return out
 }

@@ -22,7 +22,7 @@ type Request struct {
 	Feed        []int32 // at least one id
 	Temperature float64 // 0 is greedy
 	TopP        float64 // 0 or 1 keeps the whole vocabulary
-	U           float64 // the uniform number in [0,1) that decides the draw (inverse CDF); see Key
+	U           float64 // the uniform number in [0,1) that decides the draw (inverse CDF); see Uniform
 }
 
 // Draw is a sampled token and its log-probability under the distribution it was drawn from (at the temperature;

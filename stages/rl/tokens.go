@@ -1,7 +1,10 @@
 package rl
 
 import (
+	"cmp"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -27,4 +30,38 @@ func CheckInit(init string, at hcl.Range) hcl.Diagnostics {
 	return hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Unknown initialisation of reward tokens",
 		Detail:  fmt.Sprintf("Rows of new tokens start as the mean of all rows (\"mean\") or as a copy of one token's row (\"copy:<|assistant|>\"); got %q.", init),
 		Subject: at.Ptr()}}
+}
+
+// Allocations of reward tokens to the members of a group.
+const (
+	AllocationIID        = "iid"        // each member draws for itself (paper, section 3.2)
+	AllocationStratified = "stratified" // every group has round(pG) high tokens; who gets them is drawn
+)
+
+// DrawTokens draws the reward tokens of a group [G]; p is the probability of high. The stream is one of its own, so
+// arms with and without tokens see the same tasks and, apart from the token, the same random numbers. With p = 1 all are
+// high, with p = 0 all low.
+func DrawTokens(allocation string, p float64, group int, seed uint64, update int, task string) []string {
+	s := newStream(forTokens, seed, uint64(update), hash(task))
+	tokens := make([]string, group)
+	high := func(i int) bool { return s.At(i) < p }
+	if allocation == AllocationStratified {
+		order := make([]int, group)
+		for i := range order {
+			order[i] = i
+		}
+		slices.SortFunc(order, func(a, b int) int { return cmp.Compare(s.At(a), s.At(b)) })
+		chosen := map[int]bool{}
+		for _, i := range order[:int(math.Floor(p*float64(group)+0.5))] {
+			chosen[i] = true
+		}
+		high = func(i int) bool { return chosen[i] }
+	}
+	for i := range tokens {
+		tokens[i] = TokenLow
+		if high(i) {
+			tokens[i] = TokenHigh
+		}
+	}
+	return tokens
 }

@@ -21,6 +21,7 @@ import (
 	"rcgrpo/stages/internal/resume"
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
 const poison = 7 // a token whose row of the embedding is no number
@@ -100,8 +101,8 @@ func TestBatchesWithoutAFiniteGradientAreLeftOutAndKept(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := settings{Epochs: 1, Batch: 1, LR: 1e-3, Schedule: &rl.Schedule{Shape: "constant"}, Optimizer: &rl.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, ClipNorm: 1},
-				Split: rl.DefaultSplit(4096), Checkpoints: resume.DefaultCheckpoints()}
+			s := settings{Epochs: 1, Batch: 1, LR: 1e-3, Schedule: &blocks.Schedule{Shape: "constant"}, Optimizer: &blocks.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, ClipNorm: 1},
+				Split: blocks.DefaultSplit(4096), Checkpoints: resume.DefaultCheckpoints()}
 			p := poisoned(t)
 			err = s.train(t.Context(), job, p, tc.examples)
 			file := filepath.Join(job.Dir, "rows", "skipped.jsonl")

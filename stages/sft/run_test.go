@@ -21,6 +21,7 @@ import (
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
 // corpus is a data set of expert episodes, alternately marked high and low.
@@ -242,7 +243,7 @@ func TestEverySplitOfABatchIsTheSameUpdate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		trainer, err := p.Trainer(rl.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, ClipNorm: 1})
+		trainer, err := p.Trainer(blocks.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, ClipNorm: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -252,7 +253,7 @@ func TestEverySplitOfABatchIsTheSameUpdate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := settings{Split: rl.DefaultSplit(micro)}
+		s := settings{Split: blocks.DefaultSplit(micro)}
 		row, _, _, err := s.update(t.Context(), job, trainer, examples, 1e-3)
 		if err != nil {
 			t.Fatal(err)

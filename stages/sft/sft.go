@@ -18,16 +18,17 @@ import (
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/resume"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
 // Kinds returns sft and rctp-ft. Defaults are the paper's (tables of settings) where it gives them.
 func Kinds() []*engine.Kind {
 	defaults := func(epochs int) settings {
 		return settings{Epochs: epochs, Batch: 16, LR: defaultLR,
-			Schedule:    &rl.Schedule{Shape: "cosine", Warmup: 0.03},
-			Optimizer:   &rl.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, ClipNorm: 1},
-			Split:       rl.DefaultSplit(lm.DefaultMicroTokens),
-			Arithmetic:  rl.DefaultArithmetic(),
+			Schedule:    &blocks.Schedule{Shape: "cosine", Warmup: 0.03},
+			Optimizer:   &blocks.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, ClipNorm: 1},
+			Split:       blocks.DefaultSplit(lm.DefaultMicroTokens),
+			Arithmetic:  blocks.DefaultArithmetic(),
 			Checkpoints: resume.DefaultCheckpoints()}
 	}
 	outputs := func(engine.Stage) map[string]string {
@@ -56,19 +57,19 @@ func Kinds() []*engine.Kind {
 // defaultLR is the paper's learning rate, which is for all weights.
 const defaultLR = 1e-5
 
-// settings are what both kinds share.
+// settings are the settings that both kinds have.
 type settings struct {
-	Policy    artifact.Ref   `hcl:"policy" port:"checkpoint" doc:"checkpoint to start from"`
-	Data      []artifact.Ref `hcl:"data" port:"dataset" doc:"data sets, shuffled together"`
-	Epochs    int            `hcl:"epochs,optional" unit:"epochs" doc:"passes over the data (paper: 2 for SFT, 5 for RCTP-FT)"`
-	Batch     int            `hcl:"batch,optional" unit:"trajectories" doc:"trajectories per update (paper: 16)"`
-	Context   int            `hcl:"context,optional" unit:"tokens" doc:"longer trajectories are left out, and the log counts them; 0 takes all, and one that the model cannot take is an error"`
-	LR        float64        `hcl:"lr,optional" doc:"peak learning rate (paper: 1e-5); an adapter (lora) needs a higher one, usually 1e-4 to 5e-4"`
-	Schedule  *rl.Schedule   `hcl:"schedule,block" doc:"course of the learning rate"`
-	Optimizer *rl.Optimizer  `hcl:"optimizer,block" doc:"AdamW and gradient clipping"`
+	Policy    artifact.Ref      `hcl:"policy" port:"checkpoint" doc:"checkpoint to start from"`
+	Data      []artifact.Ref    `hcl:"data" port:"dataset" doc:"data sets, shuffled together"`
+	Epochs    int               `hcl:"epochs,optional" unit:"epochs" doc:"passes over the data (paper: 2 for SFT, 5 for RCTP-FT)"`
+	Batch     int               `hcl:"batch,optional" unit:"trajectories" doc:"trajectories per update (paper: 16)"`
+	Context   int               `hcl:"context,optional" unit:"tokens" doc:"longer trajectories are left out, and the log counts them; 0 takes all, and one that the model cannot take is an error"`
+	LR        float64           `hcl:"lr,optional" doc:"peak learning rate (paper: 1e-5); an adapter (lora) needs a higher one, usually 1e-4 to 5e-4"`
+	Schedule  *blocks.Schedule  `hcl:"schedule,block" doc:"course of the learning rate"`
+	Optimizer *blocks.Optimizer `hcl:"optimizer,block" doc:"AdamW and gradient clipping"`
 
-	rl.Split
-	rl.Arithmetic
+	blocks.Split
+	blocks.Arithmetic
 
 	LoRA *checkpoint.LoRA `hcl:"lora,block" doc:"trains a low-rank adapter instead of the weights, in rctp-ft with the rows of the reward tokens; the checkpoint holds the merged weights, and the adapter in its folder adapter as peft loads it"`
 
@@ -117,7 +118,7 @@ func (s *settings) extends() (setting, why string) { return "epochs", s.Schedule
 
 // WithoutEffect names the settings that change nothing while the others are as they are.
 func (s *settings) WithoutEffect() map[string]string {
-	e := rl.Effects{}
+	e := blocks.Effects{}
 	s.Schedule.WithoutEffect(e)
 	s.Split.WithoutEffect(e)
 	return e

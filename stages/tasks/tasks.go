@@ -18,7 +18,7 @@ import (
 	"rcgrpo/bfcl/drill"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
-	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
 // Kind returns the stage kind.
@@ -118,7 +118,7 @@ func (s *settings) WithoutEffect() map[string]string {
 		multi  = "it is about the test sets, which drills of form multi alone have"
 		bench  = "it is about the benchmark's own tasks"
 	)
-	e := rl.Effects{}
+	e := blocks.Effects{}
 	official := s.Source == "bfcl"
 	e.Add(official, drills, "form", "train", "skip", "test", "pool", "pool_seed")
 	e.Add(!official, bench, "version", "take", "split.by", "split.test", "split.seed", "split.order")

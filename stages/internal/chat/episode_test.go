@@ -10,6 +10,7 @@ import (
 	"rcgrpo/bfcl/drill"
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
 // parrot is a policy that continues one of the episodes it has heard, as long as a slot's ids are a beginning of it.
@@ -69,7 +70,7 @@ func TestReplayedExpertsEarnTheirRewardTokenByToken(t *testing.T) {
 			p.all = append(p.all, ids)
 			rollouts = append(rollouts, rl.Rollout{Task: task, Token: rl.TokenHigh})
 		}
-		limits := rl.Limits{Steps: 4, Reply: 60, Context: 2000}
+		limits := blocks.Limits{Steps: 4, Reply: 60, Context: 2000}
 		c := &rl.Collector{Policy: p, Codec: codec, Limits: limits, Start: rl.EpisodeStart(bfcl.Settings{}, limits)}
 		got, _, err := c.Collect(context.Background(), rollouts, nil)
 		if err != nil {

@@ -16,6 +16,7 @@ import (
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
 // expert is a policy that computes what the model computes and says what the ground truth says, so that its calls and
@@ -80,7 +81,7 @@ func BenchmarkEnvironmentsAreHardlyWaitedFor(b *testing.B) {
 		b.Fatal(err)
 	}
 	played := tasks[:60]
-	sampler, err := policy.Sampler(job, played, rl.Limits{Steps: 4, Reply: 60, Context: 384}, 1, 1)
+	sampler, err := policy.Sampler(job, played, blocks.Limits{Steps: 4, Reply: 60, Context: 384}, 1, 1)
 	if err != nil {
 		b.Fatal(err)
 	}

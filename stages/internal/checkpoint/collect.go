@@ -10,6 +10,7 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
 // Sampler samples episodes with an opened policy. Its random numbers are those of the job's seed. Close frees its cache.
@@ -22,7 +23,7 @@ type Sampler struct {
 func (s *Sampler) Close() error { return s.decoder.Close() }
 
 // Sampler makes a sampler for the policy: temperature 0 is greedy, topP 1 the whole vocabulary. tasks says which tasks it will play: the benchmark's own need its data.
-func (p *Policy) Sampler(job *engine.Job, tasks []*bfcl.Task, limits rl.Limits, temperature, topP float64) (*Sampler, error) {
+func (p *Policy) Sampler(job *engine.Job, tasks []*bfcl.Task, limits blocks.Limits, temperature, topP float64) (*Sampler, error) {
 	codec, err := p.Codec(job.Site.BFCL)
 	if err != nil {
 		return nil, err

@@ -18,6 +18,7 @@ import (
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
 // Policy is a checkpoint opened: model, tokenizer and their use. Close frees the model.
@@ -34,7 +35,7 @@ type Policy struct {
 }
 
 // Open opens the checkpoint that ref names, on the job's device, to compute in the given numbers; zero is float32.
-func Open(job *engine.Job, ref artifact.Ref, numbers rl.Arithmetic) (*Policy, error) {
+func Open(job *engine.Job, ref artifact.Ref, numbers blocks.Arithmetic) (*Policy, error) {
 	a, err := job.Open(ref)
 	if err != nil {
 		return nil, err
@@ -132,7 +133,7 @@ func (p *Policy) Codec(benchmark string) (rl.Codec, error) {
 }
 
 // Trainer makes an optimizer for the policy's weights, or for its adapter.
-func (p *Policy) Trainer(o rl.Optimizer) (*lm.Trainer, error) {
+func (p *Policy) Trainer(o blocks.Optimizer) (*lm.Trainer, error) {
 	c := lm.OptimizerConfig{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Decay: o.WeightDecay, Clip: o.ClipNorm}
 	// A zero means a default to lm; here it means what it says.
 	for _, v := range []*float64{&c.Beta1, &c.Beta2, &c.Eps} {

@@ -21,6 +21,7 @@ import (
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
 const width = 8
@@ -176,7 +177,7 @@ func TestCheckpointReadBackIsTheOneWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := Open(job, ref, rl.Arithmetic{})
+	got, err := Open(job, ref, blocks.Arithmetic{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +200,7 @@ func TestCheckpointReadBackIsTheOneWritten(t *testing.T) {
 
 // A zero in the file means zero, although the optimizer below takes it for "the default".
 func TestZeroMomentDecayIsZero(t *testing.T) {
-	one := func(o rl.Optimizer) [][]float32 {
+	one := func(o blocks.Optimizer) [][]float32 {
 		p := fresh(t)
 		trainer, err := p.Trainer(o)
 		if err != nil {
@@ -218,8 +219,8 @@ func TestZeroMomentDecayIsZero(t *testing.T) {
 		}
 		return table(t, p)
 	}
-	o := rl.Optimizer{Beta1: 0, Beta2: 0.9, Eps: 1e-8, ClipNorm: 1}
-	zero, tiny, usual := one(o), one(rl.Optimizer{Beta1: 1e-9, Beta2: 0.9, Eps: 1e-8, ClipNorm: 1}), one(rl.Optimizer{Beta1: 0.9, Beta2: 0.9, Eps: 1e-8, ClipNorm: 1})
+	o := blocks.Optimizer{Beta1: 0, Beta2: 0.9, Eps: 1e-8, ClipNorm: 1}
+	zero, tiny, usual := one(o), one(blocks.Optimizer{Beta1: 1e-9, Beta2: 0.9, Eps: 1e-8, ClipNorm: 1}), one(blocks.Optimizer{Beta1: 0.9, Beta2: 0.9, Eps: 1e-8, ClipNorm: 1})
 	if far := distance(zero, tiny); far > 1e-6 {
 		t.Errorf("beta1 = 0 and 1e-9 differ by %v", far)
 	}
@@ -331,7 +332,7 @@ func reopen(t *testing.T, dir string) *Policy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := Open(job, ref, rl.Arithmetic{})
+	p, err := Open(job, ref, blocks.Arithmetic{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
 // drilled is a policy with random weights over a vocabulary of the drills, whose ends of reply are likely enough that
@@ -66,7 +67,7 @@ func TestEpisodesOfABatchAreThoseSampledOneByOne(t *testing.T) {
 			asks = append(asks, rl.Rollout{Task: task, Update: 2, Member: member, Token: rl.TokenNone})
 		}
 	}
-	sampler, err := p.Sampler(job, tasks, rl.Limits{Steps: 3, Reply: 120, Context: 500}, 1.5, 0.98)
+	sampler, err := p.Sampler(job, tasks, blocks.Limits{Steps: 3, Reply: 120, Context: 500}, 1.5, 0.98)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +130,7 @@ func TestFailuresOfTheEnvironmentAreLoggedOrEndTheStage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sampler, err := p.Sampler(job, tasks, rl.Limits{Steps: 2, Reply: 8, Context: 500}, 1, 1)
+		sampler, err := p.Sampler(job, tasks, blocks.Limits{Steps: 2, Reply: 8, Context: 500}, 1, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,9 +4,10 @@ import (
 	"testing"
 
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/objective"
 )
 
-// A logged number is on the page by its row of rl.Metrics alone; a row of curveFigures draws it.
+// A logged number is on the page by its row of objective.Metrics alone; a row of curveFigures draws it.
 func TestALoggedNumberReachesThePage(t *testing.T) {
 	s := &Study{Windows: PaperWindows, Arms: []Arm{{"x", []Run{{Curve: []rl.Metric{{Update: 1, Values: map[string]float64{"best_of_group": 0.5}}}, CurveFrom: "stage.grpo.x"}}}}}
 	row := s.valuesTable().Rows[0].Cells

@@ -1,21 +1,23 @@
-package rl
+package objective
 
 import (
 	"fmt"
 	"math"
 	"slices"
+
+	"rcgrpo/stages/rl"
 )
 
 // Rollouts are stored trajectories, cut into updates and groups of one size, so that what other settings would have
 // computed from them can be looked at. Start with RolloutsOf.
 type Rollouts struct {
-	Size    int             // members of a group
-	Updates [][]*Trajectory // each of whole groups, one after the other
+	Size    int                // members of a group
+	Updates [][]*rl.Trajectory // each of whole groups, one after the other
 }
 
 // RolloutsOf finds the updates and groups of trajectories as a training, a rollout or an evaluation stores them: a group
 // is a run of trajectories of one update and task, of the length of the shortest run.
-func RolloutsOf(trajectories []*Trajectory) (*Rollouts, error) {
+func RolloutsOf(trajectories []*rl.Trajectory) (*Rollouts, error) {
 	if len(trajectories) == 0 {
 		return nil, fmt.Errorf("there are no trajectories")
 	}
@@ -50,7 +52,7 @@ func (r *Rollouts) Regroup(size int) (*Rollouts, error) {
 	}
 	out := &Rollouts{Size: size}
 	for _, update := range r.Updates {
-		var kept []*Trajectory
+		var kept []*rl.Trajectory
 		for group := range slices.Chunk(update, r.Size) {
 			kept = append(kept, group[:r.Size/size*size]...)
 		}
@@ -97,7 +99,7 @@ func (r *Rollouts) Replay(o Objective) (map[string]float64, error) {
 	return means, nil
 }
 
-func (r *Rollouts) replay(o *Objective, update []*Trajectory) (map[string]float64, error) {
+func (r *Rollouts) replay(o *Objective, update []*rl.Trajectory) (map[string]float64, error) {
 	groups := GroupsOf(update, r.Size)
 	diagnosed := groups.Diagnose()
 	v := map[string]float64{"groups": float64(len(groups.Rewards))}
@@ -110,7 +112,7 @@ func (r *Rollouts) replay(o *Objective, update []*Trajectory) (map[string]float6
 		for k, own := range t.Mask {
 			if own {
 				b.Logp = append(b.Logp, float64(t.Logp[k]))
-				b.Turn = append(b.Turn, t.turnAt(k))
+				b.Turn = append(b.Turn, turnAt(t, k))
 				n++
 			}
 		}
@@ -146,7 +148,7 @@ func (r *Rollouts) replay(o *Objective, update []*Trajectory) (map[string]float6
 }
 
 // turnAt is the turn of the token at position k.
-func (t *Trajectory) turnAt(k int) int {
+func turnAt(t *rl.Trajectory, k int) int {
 	for _, m := range t.Messages {
 		if m.From <= k && k < m.To {
 			return m.Turn
@@ -161,7 +163,8 @@ func weightOfLong(length []int, weights []float64) float64 {
 	for i, n := range length {
 		lengths[i] = float64(n)
 	}
-	typical := median(lengths)
+	slices.Sort(lengths)
+	typical := Quantile(lengths, 0.5)
 	long, all, from := 0.0, 0.0, 0
 	for _, n := range length {
 		for _, w := range weights[from : from+n] {
@@ -248,7 +251,7 @@ func (r *Rollouts) GroupSizes() []GroupEffect {
 	}
 	var out []GroupEffect
 	for size := 2; size <= r.Size; size++ {
-		f := ForecastZeroVariance(samples, AllocationIID, size, 1)
+		f := ForecastZeroVariance(samples, rl.AllocationIID, size, 1)
 		out = append(out, GroupEffect{Size: size, ZeroVariance: f.ZeroVariance, AllRight: f.AllRight, AllWrong: f.AllWrong,
 			Sigma2: variance / n * float64(size-1) / float64(size)})
 	}

@@ -1,4 +1,4 @@
-package rl
+package blocks
 
 import (
 	"fmt"
@@ -193,9 +193,23 @@ func (a *watched) observe(window []float64, values map[string]float64) (after []
 
 func isFinite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-// median of values, at least one.
+// median of at least one value; of an even number, the mean of the middle two.
 func median(values []float64) float64 {
 	sorted := slices.Clone(values)
 	slices.Sort(sorted)
-	return Quantile(sorted, 0.5)
+	h := 0.5 * float64(len(sorted)-1)
+	i := int(h)
+	if i+1 >= len(sorted) {
+		return sorted[i]
+	}
+	return sorted[i] + (h-float64(i))*(sorted[i+1]-sorted[i])
+}
+
+// mean of at least one value.
+func mean(values []float64) float64 {
+	sum := 0.0
+	for _, x := range values {
+		sum += x
+	}
+	return sum / float64(len(values))
 }

@@ -1,8 +1,7 @@
-package rl
+package blocks
 
 import (
 	"math"
-	"math/rand/v2"
 	"slices"
 	"testing"
 )
@@ -58,48 +57,4 @@ func TestARateIsLoweredEachTimeByItsFactor(t *testing.T) {
 			t.Errorf("after update %d: got rate %v, want %v", i+1, w.Rate, tc.want)
 		}
 	}
-}
-
-// TestADeadTokenRaisesTheAlarm plants a token that does nothing among live ones, at the size of the drills: 12 groups of 5.
-func TestADeadTokenRaisesTheAlarm(t *testing.T) {
-	r := rand.New(rand.NewPCG(4, 5))
-	raised := func(gap float64) int {
-		w := NewWatch([]Alarm{{Name: AlarmGap, Action: ActionStop}})
-		for u := range 150 {
-			g := simulated(r, 12, 5, 0.5, 0.4+gap, 0.4)
-			if _, ok := w.Observe(g.Diagnose())[AlarmGap]; ok {
-				return u + 1
-			}
-		}
-		return 0
-	}
-	dead, live := 0, 0
-	for range 50 {
-		if at := raised(0); at > 0 && at <= 60 {
-			dead++
-		}
-		if raised(0.2) > 0 {
-			live++
-		}
-	}
-	if dead != 50 || live > 2 {
-		t.Errorf("raised within 60 updates for %d of 50 dead tokens, and for %d of 50 with a gap of 0.2 in 150; want 50 and at most 2", dead, live)
-	}
-}
-
-// simulated are groups of 0/1 rewards whose members draw their token with probability p.
-func simulated(r *rand.Rand, groups, size int, p, high, low float64) Groups {
-	var g Groups
-	for range groups {
-		rewards, tokens := make([]float64, size), make([]bool, size)
-		for i := range rewards {
-			q := low
-			if tokens[i] = r.Float64() < p; tokens[i] {
-				q = high
-			}
-			rewards[i] = indicator(r.Float64() < q)
-		}
-		g.Rewards, g.High = append(g.Rewards, rewards), append(g.High, tokens)
-	}
-	return g
 }

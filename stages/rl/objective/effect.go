@@ -1,22 +1,14 @@
-package rl
+package objective
 
-import "slices"
+import (
+	"slices"
 
-// Effects collects settings without effect: the reason by the setting's name.
-type Effects map[string]string
-
-// Add adds settings where the condition holds. A setting keeps its first reason.
-func (e Effects) Add(when bool, why string, names ...string) {
-	for _, name := range names {
-		if when && e[name] == "" {
-			e[name] = why
-		}
-	}
-}
+	"rcgrpo/stages/rl/blocks"
+)
 
 // WithoutEffect adds the settings of an objective that change nothing while the others are as they are. An update has the
 // given number of groups of the given size.
-func (o *Objective) WithoutEffect(e Effects, groups, size int) {
+func (o *Objective) WithoutEffect(e blocks.Effects, groups, size int) {
 	e.Add(o.Minibatches >= groups, "a step of at least as many tasks as batch is one step for the whole batch", "minibatches")
 	o.ratioEffects(e, groups)
 	o.lossEffects(e)
@@ -24,7 +16,7 @@ func (o *Objective) WithoutEffect(e Effects, groups, size int) {
 	o.advantageEffects(e, size)
 }
 
-func (o *Objective) ratioEffects(e Effects, groups int) {
+func (o *Objective) ratioEffects(e blocks.Effects, groups int) {
 	e.Add(!o.RatiosVary(groups), "an update of one optimizer step has no ratio but 1; set minibatches below batch, or passes above 1",
 		"ratio.log_clamp", "ratio.only_above", "clip.low", "clip.high", "clip.dual", "clip.cap")
 	e.Add(o.Ratio.LogClamp == 0, "it is about ratio.log_clamp, which is 0", "ratio.only_above")
@@ -34,7 +26,7 @@ func (o *Objective) ratioEffects(e Effects, groups int) {
 		"token and sequence_mean differ by their ratios, and an update of one optimizer step has no ratio but 1; set minibatches below batch, or passes above 1", "ratio.level")
 }
 
-func (o *Objective) lossEffects(e Effects) {
+func (o *Objective) lossEffects(e blocks.Effects) {
 	// Where a trajectory is one term, its sum and its mean are the term.
 	same := func(l *Loss) bool { return l.Aggregate != "constant" && l.Rows == "all" && l.CountEps == 0 }
 	e.Add(o.Ratio.Level == "trajectory" && same(o.Loss) && same(o.preset().Loss),
@@ -44,7 +36,7 @@ func (o *Objective) lossEffects(e Effects) {
 	e.Add(o.Loss.Aggregate != "trajectory_mean", "it is added to the divisor of loss.aggregate = trajectory_mean", "loss.count_eps")
 }
 
-func (o *Objective) klEffects(e Effects, groups int) {
+func (o *Objective) klEffects(e blocks.Effects, groups int) {
 	k := o.KL
 	e.Add(k.Beta == 0, "kl.beta is 0, so there is no KL term", "kl.estimator", "kl.gradient", "kl.place", "kl.aggregate", "kl.weighted", "kl.log_clamp", "kl.value_clamp")
 	e.Add(k.Place == "reward", "what is subtracted from the reward is a sum over the trajectory and has no gradient", "kl.gradient", "kl.aggregate", "kl.weighted")
@@ -54,7 +46,7 @@ func (o *Objective) klEffects(e Effects, groups int) {
 		"k2 has this gradient by itself", "kl.gradient")
 }
 
-func (o *Objective) advantageEffects(e Effects, size int) {
+func (o *Objective) advantageEffects(e blocks.Effects, size int) {
 	a := o.Advantage
 	e.Add(a.Scale == "none", "advantage.scale is none, so nothing is divided by a deviation", "advantage.ddof", "advantage.eps", "advantage.floor")
 	e.Add(a.Scale == "token_whiten", "token_whiten divides by the population deviation over tokens, at least floor", "advantage.ddof", "advantage.eps")
@@ -70,14 +62,4 @@ func (o *Objective) preset() Objective {
 		return p
 	}
 	return PaperObjective()
-}
-
-// WithoutEffect adds the settings of a schedule without effect.
-func (s *Schedule) WithoutEffect(e Effects) {
-	e.Add(s.Shape == "constant", "a constant rate does not fall", "schedule.final")
-}
-
-// WithoutEffect adds the settings of a split without effect.
-func (s *Split) WithoutEffect(e Effects) {
-	e.Add(s.Mode != ModeFast, "another split of a batch rounds otherwise, so only mode = fast goes on with one", "on_oom")
 }

@@ -1,10 +1,12 @@
-package rl
+package objective
 
 import (
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+
+	"rcgrpo/stages/rl"
 )
 
 // MetricInfo describes one value of a metrics row. A direction says what is better, where that can be said.
@@ -115,7 +117,7 @@ type Groups struct {
 
 // GroupsOf cuts trajectories into groups of a size. Members without a reward are left out, and so is a group of which
 // none is left. Token conditions count when both tokens occur.
-func GroupsOf(trajectories []*Trajectory, size int) Groups {
+func GroupsOf(trajectories []*rl.Trajectory, size int) Groups {
 	var g Groups
 	tokens := map[string]bool{}
 	for members := range slices.Chunk(trajectories, size) {
@@ -126,14 +128,14 @@ func GroupsOf(trajectories []*Trajectory, size int) Groups {
 		var high []bool
 		for _, t := range members {
 			if !t.Reward.Missing() {
-				high = append(high, t.Token == TokenHigh)
+				high = append(high, t.Token == rl.TokenHigh)
 				tokens[t.Token] = true
 			}
 		}
 		g.Rewards = append(g.Rewards, rewards)
 		g.High = append(g.High, high)
 	}
-	if !tokens[TokenHigh] || !tokens[TokenLow] {
+	if !tokens[rl.TokenHigh] || !tokens[rl.TokenLow] {
 		g.High = nil
 	}
 	return g
@@ -314,12 +316,12 @@ func (g Groups) proposition2(v map[string]float64, kappa float64) {
 }
 
 // DescribeEpisodes adds what an update's episodes say about themselves: verdicts, lengths, calls, stop reasons.
-func DescribeEpisodes(trajectories []*Trajectory, v map[string]float64) {
+func DescribeEpisodes(trajectories []*rl.Trajectory, v map[string]float64) {
 	n := float64(len(trajectories))
 	if n == 0 {
 		return
 	}
-	for _, reason := range []string{StopDone, StopTurnLimit, StopLength, StopStep, StopError} {
+	for _, reason := range []string{rl.StopDone, rl.StopTurnLimit, rl.StopLength, rl.StopStep, rl.StopError} {
 		v["stop_"+reason] = 0
 	}
 	calls, errs, rewarded := 0, 0, 0.0
@@ -343,7 +345,7 @@ func DescribeEpisodes(trajectories []*Trajectory, v map[string]float64) {
 		}
 		v["sampled_tokens"] += sampled / n
 		v["sampled_tokens_max"] = max(v["sampled_tokens_max"], sampled)
-		v["truncated"] += indicator(t.Stop == StopLength || t.Stop == StopStep || t.Stop == StopTurnLimit) / n
+		v["truncated"] += indicator(t.Stop == rl.StopLength || t.Stop == rl.StopStep || t.Stop == rl.StopTurnLimit) / n
 		if k := len(t.Messages); k > 0 {
 			v["turns"] += float64(t.Messages[k-1].Turn+1) / n
 		}

@@ -1,4 +1,4 @@
-package rl
+package objective
 
 import (
 	"fmt"
@@ -6,19 +6,21 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"rcgrpo/stages/rl"
 )
 
 // stored are trajectories of updates of groups, with these rewards and as many action tokens as their place in the group
 // plus one.
-func stored(updates ...[][]float64) (out []*Trajectory) {
+func stored(updates ...[][]float64) (out []*rl.Trajectory) {
 	for u, groups := range updates {
 		for g, rewards := range groups {
 			for i, reward := range rewards {
-				t := &Trajectory{Task: fmt.Sprint("t", g), Update: u + 1, Member: i, Reward: Reward(reward), IDs: []int32{0}, Mask: []bool{false}, Logp: []float32{0}}
+				t := &rl.Trajectory{Task: fmt.Sprint("t", g), Update: u + 1, Member: i, Reward: rl.Reward(reward), IDs: []int32{0}, Mask: []bool{false}, Logp: []float32{0}}
 				for range i + 1 {
 					t.IDs, t.Mask, t.Logp = append(t.IDs, 1), append(t.Mask, true), append(t.Logp, -1)
 				}
-				t.Messages = []Message{{Role: RoleAssistant, From: 1, To: len(t.IDs)}}
+				t.Messages = []rl.Message{{Role: rl.RoleAssistant, From: 1, To: len(t.IDs)}}
 				out = append(out, t)
 			}
 		}

@@ -1,0 +1,23 @@
+package blocks
+
+// Effects collects settings without effect: the reason by the setting's name.
+type Effects map[string]string
+
+// Add adds settings where the condition holds. A setting keeps its first reason.
+func (e Effects) Add(when bool, why string, names ...string) {
+	for _, name := range names {
+		if when && e[name] == "" {
+			e[name] = why
+		}
+	}
+}
+
+// WithoutEffect adds the settings of a schedule without effect.
+func (s *Schedule) WithoutEffect(e Effects) {
+	e.Add(s.Shape == "constant", "a constant rate does not fall", "schedule.final")
+}
+
+// WithoutEffect adds the settings of a split without effect.
+func (s *Split) WithoutEffect(e Effects) {
+	e.Add(s.Mode != ModeFast, "another split of a batch rounds otherwise, so only mode = fast goes on with one", "on_oom")
+}
