@@ -186,7 +186,7 @@ func TestInterruptedTrainingGoesOnWhereItStopped(t *testing.T) {
 		}
 		text = append(text, part...)
 	}
-	went := regexp.MustCompile(`going on after update (\d+), with (\d+) trajectories`).FindSubmatch(text)
+	went := regexp.MustCompile(`resuming after update (\d+), with (\d+) trajectories`).FindSubmatch(text)
 	if went == nil {
 		t.Fatalf("the second run did not go on from the first: %s", text)
 	}

@@ -128,7 +128,7 @@ func TestAdditionsTouchTheFilesThatTheirTableNames(t *testing.T) {
 	if out, err := suite.CombinedOutput(); err != nil {
 		t.Fatalf("the executor suite: %v\n%s", err, out)
 	}
-	goes("test", "-run", "Calendar|Panic|Clone|Official|Toy|BestOf|Piece|Sizes|LoggedNumber", "./bfcl/internal/api", "./bfcl", "./stages/internal/chat", "./stages/rl", "./reports")
+	goes("test", "-run", "Calendar|Panic|Clone|Official|Toy|BestOf|Piece|Sizes|LoggedNumber", "./bfcl/internal/api", "./bfcl", "./stages/internal/chat", "./stages/rl/objective", "./reports")
 	goes("build", "-o", filepath.Join(dir, "rcgrpo"), ".")
 
 	session := fmt.Sprintf(walkSession, filepath.Join(dir, "rcgrpo"))

@@ -187,7 +187,7 @@ func TestTwentyUpdatesAndTwentyAreForty(t *testing.T) {
 			t.Errorf("%s is the same after 20 and 40 updates, so this shows nothing", address)
 		}
 	}
-	if log := lastLog(t, steps, "rc-grpo.arm"); !strings.Contains(log, "going on after update 20") {
+	if log := lastLog(t, steps, "rc-grpo.arm"); !strings.Contains(log, "resuming after update 20") {
 		t.Errorf("the log of the longer run says %q", log)
 	}
 }

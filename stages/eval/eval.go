@@ -104,7 +104,7 @@ type edge struct {
 // MemoryUse is a sampler alone.
 func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 	return s.Policy, func(c lm.Config) lm.Use {
-		return lm.Use{Slots: checkpoint.Slots, Context: min(s.Limits.Context, c.MaxPosition), Precision: lm.Precision(s.Precision)}
+		return lm.Use{Slots: checkpoint.ConcurrentEpisodes, Context: min(s.Limits.Context, c.MaxPosition), Precision: lm.Precision(s.Precision)}
 	}
 }
 

@@ -37,7 +37,7 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	for i, r := range rollouts {
 		tasks[i] = r.Task
 	}
-	sampler, err := policy.Sampler(job, tasks, *s.Limits, s.Temperature, s.TopP)
+	sampler, err := policy.Collector(job, tasks, *s.Limits, s.Temperature, s.TopP)
 	if err != nil {
 		return err
 	}

@@ -13,9 +13,9 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
-	"rcgrpo/stages/internal/metrics"
 	"rcgrpo/stages/internal/resume"
 	"rcgrpo/stages/internal/token"
+	"rcgrpo/stages/internal/train"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/blocks"
 )
@@ -30,20 +30,21 @@ func alone(t *testing.T, alarms ...blocks.Alarm) *training {
 	s := defaults(2)
 	s.Group, s.LR, s.Alarms = 3, 1e-2, alarms
 	s.Advantage.Scale = "none"
-	r := &training{settings: &s, job: job, policy: &checkpoint.Policy{Model: tiny(t, 1), Tokenizer: letters(t)}, watch: blocks.NewWatch(alarms)}
-	if r.scratch, err = resume.Open(job.Dir, resume.Settings{}); err != nil {
+	r := &training{settings: &s, watch: blocks.NewWatch(alarms),
+		run: &train.Training{Settings: &s.Settings, Job: job, Policy: &checkpoint.Policy{Model: tiny(t, 1), Tokenizer: letters(t)}}}
+	if r.run.Scratch, err = resume.Open(job.Dir, resume.Settings{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.scratch.Restore(&struct{}{}, nil); err != nil {
+	if _, err := r.run.Scratch.Restore(&struct{}{}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if r.log, err = metrics.Open(r.scratch); err != nil {
+	if r.run.Log, err = train.OpenLog(r.run.Scratch); err != nil {
 		t.Fatal(err)
 	}
-	if r.reference, err = r.policy.Model.Clone(); err != nil {
+	if r.reference, err = r.run.Policy.Model.Clone(); err != nil {
 		t.Fatal(err)
 	}
-	if r.trainer, err = lm.NewTrainer(r.policy.Model, lm.OptimizerConfig{}); err != nil {
+	if r.run.Trainer, err = lm.NewTrainer(r.run.Policy.Model, lm.OptimizerConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.close)
@@ -80,7 +81,7 @@ func update(t *testing.T, r *training, u int, p plant) (v map[string]float64, mo
 	}
 	r.Temperature = 1
 	p(r, trajectories)
-	before, err := r.policy.Model.Weights()
+	before, err := r.run.Policy.Model.Weights()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +89,7 @@ func update(t *testing.T, r *training, u int, p plant) (v map[string]float64, mo
 	if err := r.learn(t.Context(), u, newBatch(trajectories, r.Group), v); err != nil {
 		t.Fatal(err)
 	}
-	after, err := r.policy.Model.Weights()
+	after, err := r.run.Policy.Model.Weights()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +162,7 @@ func TestWithoutAlarmsAGradientThatIsNoNumberIsLeftOut(t *testing.T) {
 	}
 }
 
-// The batch that was left out can be read, and the third in a row ends the training.
+// A skipped batch is stored, and the third in a row ends the training.
 func TestBatchesWithoutAFiniteGradientAreKept(t *testing.T) {
 	r := alone(t)
 	healthy, planted := rewards(1, 0, 1, 0, 1, 0), rewards(1, 0, 1, rl.Reward(math.Inf(1)), 1, 0)
@@ -171,8 +172,8 @@ func TestBatchesWithoutAFiniteGradientAreKept(t *testing.T) {
 	trajectories := conversations()
 	planted(r, trajectories)
 	err := r.learn(t.Context(), 7, newBatch(trajectories, r.Group), map[string]float64{})
-	path := filepath.Join(r.job.Dir, "rows", "skipped.jsonl")
-	if err == nil || !strings.Contains(err.Error(), "the third time in a row") || !strings.HasSuffix(err.Error(), "the batches that were left out are in "+path) {
+	path := filepath.Join(r.run.Job.Dir, "rows", "skipped.jsonl")
+	if err == nil || !strings.Contains(err.Error(), "the third time in a row") || !strings.HasSuffix(err.Error(), "the skipped batches are in "+path) {
 		t.Errorf("the third in a row: got %v", err)
 	}
 	type row struct {
@@ -200,7 +201,7 @@ func TestBatchesWithoutAFiniteGradientAreKept(t *testing.T) {
 				n++
 			}
 		}
-		if got.Reward != reward || !slices.Equal(got.IDs, want.IDs) || !slices.Equal(got.Mask, want.Mask) || got.Text != r.policy.Tokenizer.Decode(want.IDs, false) || len(got.Logp) != n {
+		if got.Reward != reward || !slices.Equal(got.IDs, want.IDs) || !slices.Equal(got.Mask, want.Mask) || got.Text != r.run.Policy.Tokenizer.Decode(want.IDs, false) || len(got.Logp) != n {
 			t.Errorf("row %d: got %+v", len(updates), got)
 		}
 		updates = append(updates, got.Update)

@@ -11,8 +11,8 @@ import (
 	"rcgrpo/engine"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
-	"rcgrpo/stages/internal/metrics"
 	"rcgrpo/stages/internal/resume"
+	"rcgrpo/stages/internal/train"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/blocks"
 	"rcgrpo/stages/rl/objective"
@@ -41,21 +41,22 @@ func bandit(t *testing.T, change func(s *settings)) *training {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &training{settings: &s, job: job, policy: &checkpoint.Policy{Model: m, Tokenizer: letters(t)}, watch: blocks.NewWatch(nil)}
+	r := &training{settings: &s, watch: blocks.NewWatch(nil),
+		run: &train.Training{Settings: &s.Settings, Job: job, Policy: &checkpoint.Policy{Model: m, Tokenizer: letters(t)}}}
 	t.Cleanup(func() { r.close(); m.Close() })
-	if r.scratch, err = resume.Open(job.Dir, resume.Settings{}); err != nil {
+	if r.run.Scratch, err = resume.Open(job.Dir, resume.Settings{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.scratch.Restore(&struct{}{}, nil); err != nil {
+	if _, err := r.run.Scratch.Restore(&struct{}{}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if r.log, err = metrics.Open(r.scratch); err != nil {
+	if r.run.Log, err = train.OpenLog(r.run.Scratch); err != nil {
 		t.Fatal(err)
 	}
 	if r.reference, err = m.Clone(); err != nil {
 		t.Fatal(err)
 	}
-	if r.trainer, err = r.policy.Trainer(*s.Optimizer); err != nil {
+	if r.run.Trainer, err = r.run.Policy.Trainer(*s.Optimizer); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -85,14 +86,14 @@ func chances(t *testing.T, m *lm.Model, token string) (p [banditArms]float64) {
 func success(t *testing.T, token string, allocation func(update int, key string) []string, reward float64, change func(s *settings)) (before, after float64) {
 	t.Helper()
 	r := bandit(t, change)
-	before = chances(t, r.policy.Model, token)[banditWin]
+	before = chances(t, r.run.Policy.Model, token)[banditWin]
 	for u := 1; u <= r.Updates; u++ {
 		var trajectories []*rl.Trajectory
 		p := map[string][banditArms]float64{}
 		for group := range r.Batch {
 			for member, given := range allocation(u, string(rune('a'+group))) {
 				if _, known := p[given]; !known {
-					p[given] = chances(t, r.policy.Model, given)
+					p[given] = chances(t, r.run.Policy.Model, given)
 				}
 				draw, arm := rl.Uniform(1, u, string(rune('a'+group)), member, 0), 0
 				for arm < banditArms-1 && draw >= p[given][arm] {
@@ -112,7 +113,7 @@ func success(t *testing.T, token string, allocation func(update int, key string)
 			t.Fatal(err)
 		}
 	}
-	return before, chances(t, r.policy.Model, token)[banditWin]
+	return before, chances(t, r.run.Policy.Model, token)[banditWin]
 }
 
 func setReward[R ~float64](to *R, reward float64) { *to = R(reward) }

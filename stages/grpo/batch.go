@@ -9,9 +9,9 @@ import (
 	"rcgrpo/stages/rl/objective"
 )
 
-// batch is the material of one update, or of one of its optimizer steps: trajectories of whole groups, one after the
+// updateBatch is the material of one update, or of one of its optimizer steps: trajectories of whole groups, one after the
 // other. Its flat lists hold N action tokens, those of one trajectory after those of another.
-type batch struct {
+type updateBatch struct {
 	trajectories []*rl.Trajectory
 	size         int       // of a group
 	length       []int     // [B] action tokens of each trajectory
@@ -28,8 +28,8 @@ type batch struct {
 }
 
 // newBatch lays the trajectories of an update out for the model. advantage completes it.
-func newBatch(trajectories []*rl.Trajectory, size int) *batch {
-	b := &batch{trajectories: trajectories, size: size}
+func newBatch(trajectories []*rl.Trajectory, size int) *updateBatch {
+	b := &updateBatch{trajectories: trajectories, size: size}
 	for i, t := range trajectories {
 		b.sequences = append(b.sequences, lm.Sequence{IDs: t.IDs, Learn: t.Mask})
 		b.first = append(b.first, len(b.turn))
@@ -48,11 +48,11 @@ func newBatch(trajectories []*rl.Trajectory, size int) *batch {
 
 // minibatches cuts a batch into those of its optimizer steps, in order: tasks groups each, fewer in the last; the whole
 // batch where tasks is 0. advantage has to come before, since advantages are those of the whole batch.
-func (b *batch) minibatches(o *objective.Objective) []*batch {
+func (b *updateBatch) minibatches(o *objective.Objective) []*updateBatch {
 	if o.Minibatches == 0 || o.Minibatches*b.size >= len(b.trajectories) {
-		return []*batch{b}
+		return []*updateBatch{b}
 	}
-	var parts []*batch
+	var parts []*updateBatch
 	row := 0
 	for trajectories := range slices.Chunk(b.trajectories, o.Minibatches*b.size) {
 		part := newBatch(trajectories, b.size)
@@ -73,7 +73,7 @@ func (b *batch) minibatches(o *objective.Objective) []*batch {
 
 // advantage computes the advantages from the rewards less a penalty each [B], nil for none. Groups count as equal by
 // their rewards alone, with or without a penalty.
-func (b *batch) advantage(o *objective.Objective, penalty []float64) {
+func (b *updateBatch) advantage(o *objective.Objective, penalty []float64) {
 	b.penalty = penalty
 	b.advantages, b.skip = o.Advantage.OfEpisodes(b.trajectories, b.size, penalty, b.length)
 	if o.ZeroVariance == "mask" {
@@ -87,7 +87,7 @@ func (b *batch) advantage(o *objective.Objective, penalty []float64) {
 }
 
 // equalGroups marks the trajectories of groups whose rewards are all equal.
-func (b *batch) equalGroups() []bool {
+func (b *updateBatch) equalGroups() []bool {
 	equal := make([]bool, 0, len(b.trajectories))
 	for members := range slices.Chunk(b.trajectories, b.size) {
 		equal = append(equal, slices.Repeat([]bool{objective.EqualRewards(members)}, len(members))...)
@@ -96,7 +96,7 @@ func (b *batch) equalGroups() []bool {
 }
 
 // evaluate computes the objective over the trajectories [first, first+n), given what the model says of their tokens.
-func (b *batch) evaluate(o *objective.Objective, first, n int, s lm.TokenStats) (*objective.Outcome, error) {
+func (b *updateBatch) evaluate(o *objective.Objective, first, n int, s lm.TokenStats) (*objective.Outcome, error) {
 	from := b.first[first]
 	to := from + len(s.Logp)
 	if last := first + n - 1; to != b.first[last]+b.length[last] {

@@ -127,7 +127,7 @@ func benchmarkUpdate(b *testing.B, cfg lm.Config) {
 	s := &settings{Objective: objective.PaperObjective(), Temperature: 1}
 	s.KL.Estimator, s.KL.Beta = "exact", 0.1
 
-	var last *batch
+	var last *updateBatch
 	update := func(u int) {
 		var list []rl.Rollout
 		for i := range benchPrompts {

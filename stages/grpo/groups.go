@@ -10,9 +10,9 @@ import (
 	"rcgrpo/stages/rl/objective"
 )
 
-// sampler collects the groups of one update after another. What it asks for is a function of seed, update and number of
+// groupSource collects the groups of one update after another. What it asks for is a function of seed, update and number of
 // tasks taken, so the arms of one seed see the same tasks in the same order, whatever their tokens are.
-type sampler struct {
+type groupSource struct {
 	batch, group int
 	resample     bool // groups of equal rewards make room for groups of further tasks
 	course       *course
@@ -27,7 +27,7 @@ type sampler struct {
 type allocate func(update int, key string) []string
 
 // next takes the n tasks that follow.
-func (s *sampler) next(n int) []*bfcl.Task {
+func (s *groupSource) next(n int) []*bfcl.Task {
 	out := make([]*bfcl.Task, n)
 	for i := range out {
 		out[i] = s.course.at(s.taken)
@@ -41,7 +41,7 @@ const rounds = 4
 
 // update collects the groups of an update, the members of each side by side, and says how many it sampled. Too many
 // failures of the environment among them are an error.
-func (s *sampler) update(ctx context.Context, u int) (trajectories []*rl.Trajectory, sampled int, err error) {
+func (s *groupSource) update(ctx context.Context, u int) (trajectories []*rl.Trajectory, sampled int, err error) {
 	var kept, equal, all []*rl.Trajectory
 	before := map[string]int{} // groups of each task in this update
 	full := s.batch * s.group
@@ -70,7 +70,7 @@ func (s *sampler) update(ctx context.Context, u int) (trajectories []*rl.Traject
 // rollouts asks for a group of episodes of each task. The random numbers of an episode are named by task, update and
 // member; so where a task comes again in one update, at the border of two passes or by resampling, its members count on,
 // and the second group is no copy of the first.
-func (s *sampler) rollouts(u int, tasks []*bfcl.Task, before map[string]int) []rl.Rollout {
+func (s *groupSource) rollouts(u int, tasks []*bfcl.Task, before map[string]int) []rl.Rollout {
 	var list []rl.Rollout
 	for _, task := range tasks {
 		again, key := before[task.ID], task.ID

@@ -22,8 +22,8 @@ func streams(seed int64) func(string) *rand.Rand {
 }
 
 // scripted is a sampler over n tasks whose episodes earn what reward says.
-func scripted(n int, reward func(r rl.Rollout) float64) *sampler {
-	s := &sampler{batch: 4, group: 2, tokens: func(int, string) []string { return []string{"", ""} },
+func scripted(n int, reward func(r rl.Rollout) float64) *groupSource {
+	s := &groupSource{batch: 4, group: 2, tokens: func(int, string) []string { return []string{"", ""} },
 		course: &course{sets: [][]*bfcl.Task{named("t", n)}, rand: streams(1)}}
 	s.collect = func(_ context.Context, list []rl.Rollout) ([]*rl.Trajectory, error) {
 		var out []*rl.Trajectory

@@ -18,7 +18,7 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
-	"rcgrpo/stages/internal/resume"
+	"rcgrpo/stages/internal/train"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/blocks"
 	"rcgrpo/stages/rl/objective"
@@ -59,12 +59,8 @@ func defaults(batch int) settings {
 	return settings{
 		Order: "shuffled", Updates: 350, Group: 5, Batch: batch, LR: defaultLR, Temperature: 1, TopP: 1, Keep: 1,
 		Objective: objective.PaperObjective(),
-		Schedule:  &blocks.Schedule{Shape: "constant"},
-		Optimizer: &blocks.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01, ClipNorm: 1},
 		Limits:    blocks.DefaultLimits(),
-		Split:     blocks.DefaultSplit(lm.DefaultMicroTokens), Arithmetic: blocks.DefaultArithmetic(),
-
-		Checkpoints: resume.DefaultCheckpoints(),
+		Settings:  train.Defaults(blocks.Schedule{Shape: "constant"}, 0.01),
 	}
 }
 
@@ -91,16 +87,9 @@ type settings struct {
 	Forecast *forecast      `hcl:"forecast,block" doc:"a small sampling run before the first update, which forecasts its share of groups without variance (Proposition 1)"`
 	Evaluate *evaluate      `hcl:"evaluate,block" doc:"evaluation while the policy trains; the policy with the highest reward in it, the first of equals, is the port best, beside the last one, checkpoint"`
 
-	Schedule  *blocks.Schedule  `hcl:"schedule,block" doc:"course of the learning rate"`
-	Optimizer *blocks.Optimizer `hcl:"optimizer,block" doc:"AdamW and gradient clipping"`
-	Limits    *blocks.Limits    `hcl:"limits,block" doc:"bounds of an episode"`
+	Limits *blocks.Limits `hcl:"limits,block" doc:"bounds of an episode"`
 
-	blocks.Split
-	blocks.Arithmetic
-
-	LoRA *checkpoint.LoRA `hcl:"lora,block" doc:"trains a low-rank adapter instead of the weights, in rc-grpo with the rows of the reward tokens; the reference policy is the model without it; the checkpoint holds the merged weights, and the adapter in its folder adapter as peft loads it"`
-
-	Checkpoints *resume.Checkpoints `hcl:"checkpoints,block" key:"-" doc:"how often the stage saves itself"`
+	train.Settings
 
 	UpdatesRange     hcl.Range `hcl:"updates,attr_range"`
 	GroupRange       hcl.Range `hcl:"group,attr_range"`
@@ -163,15 +152,13 @@ type drawn struct {
 	InitRange hcl.Range `hcl:"init,attr_range"`
 }
 
-// MemoryUse is a training with passes of micro_batch tokens, as many as an update's groups may have, and a sampler beside it.
+// MemoryUse returns the memory use of passes over an update's groups, with a sampler beside them.
 func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 	return s.Policy, func(c lm.Config) lm.Use {
 		context := min(s.Limits.Context, c.MaxPosition)
-		u := lm.Use{Train: true, Precision: lm.Precision(s.Precision), Recompute: s.Recompute, Reference: s.NeedsReference(), Pass: min(s.MicroBatch, s.Batch*s.Group*context),
-			Slots: min(checkpoint.Slots, s.episodes()), Context: context}
-		if s.LoRA != nil {
-			u.Adapter, u.Dropout = s.LoRA.Shape().Parameters(c), s.LoRA.Dropout > 0
-		}
+		u := s.Use(c, s.Batch*s.Group*context)
+		u.Reference, u.Context = s.NeedsReference(), context
+		u.Slots = min(checkpoint.ConcurrentEpisodes, s.episodes())
 		return u
 	}
 }
@@ -183,7 +170,7 @@ func (s *settings) episodes() int {
 		n = max(n, 2*f.Tasks*f.Samples) // under each token
 	}
 	if e := s.Evaluate; e != nil {
-		n = max(n, cmp.Or(e.Subset, checkpoint.Slots))
+		n = max(n, cmp.Or(e.Subset, checkpoint.ConcurrentEpisodes))
 	}
 	return n
 }
@@ -220,9 +207,6 @@ func (s *settings) check(tokens bool) hcl.Diagnostics {
 	if s.Batch < 1 {
 		bad("Batch too small", fmt.Sprintf("An update takes at least one task; got %d.", s.Batch), s.BatchRange)
 	}
-	if s.LR <= 0 {
-		bad("Learning rate out of range", fmt.Sprintf("The learning rate must be above 0; got %v.", s.LR), s.LRRange)
-	}
 	if s.Temperature <= 0 {
 		bad("Temperature out of range", fmt.Sprintf("Rollouts are sampled, so the temperature must be above 0; got %v.", s.Temperature), s.TemperatureRange)
 	}
@@ -257,12 +241,7 @@ func (s *settings) check(tokens bool) hcl.Diagnostics {
 	diags = append(diags, blocks.CheckTopP(s.TopP, s.TopPRange)...)
 	diags = append(diags, blocks.CheckAlarms(s.Alarms, tokens)...)
 	diags = append(diags, s.Objective.Check()...)
-	diags = append(diags, s.Split.Check()...)
-	diags = append(diags, s.LoRA.Check()...)
-	diags = append(diags, s.LoRA.CheckRate(s.LR, defaultLR, s.LRRange)...)
-	diags = append(diags, s.Schedule.Check()...)
-	diags = append(diags, s.Optimizer.Check()...)
-	diags = append(diags, s.Checkpoints.Check()...)
+	diags = append(diags, s.Settings.Check(s.LR, defaultLR, s.LRRange)...)
 	return append(diags, s.Limits.Check()...)
 }
 
@@ -270,8 +249,7 @@ func (s *settings) check(tokens bool) hcl.Diagnostics {
 func (s *settings) WithoutEffect() map[string]string {
 	e := blocks.Effects{}
 	s.Objective.WithoutEffect(e, s.Batch, s.Group)
-	s.Schedule.WithoutEffect(e)
-	s.Split.WithoutEffect(e)
+	s.Settings.WithoutEffect(e)
 	e.Add(len(s.Tasks) == 1, "one set of tasks is the whole training", "weights")
 	e.Add(s.Evaluate != nil && s.Evaluate.Temperature == 0, "greedy decoding takes the most probable token", "evaluate.top_p")
 	return e

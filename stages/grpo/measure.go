@@ -14,9 +14,9 @@ import (
 
 // course reads the training tasks and lays them out as the settings say; tasks are all of them.
 func (t *training) course() (c *course, tasks []*bfcl.Task, err error) {
-	c = &course{given: t.Order == "given", weights: t.Weights, rand: t.job.Rand}
+	c = &course{given: t.Order == "given", weights: t.Weights, rand: t.run.Job.Rand}
 	for _, ref := range t.Tasks {
-		set, err := checkpoint.ReadTasks(t.job, ref)
+		set, err := checkpoint.ReadTasks(t.run.Job, ref)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -39,13 +39,13 @@ func (t *training) readHeldOut() ([]*bfcl.Task, error) {
 	}
 	var tasks []*bfcl.Task
 	for _, ref := range t.Evaluate.Tasks {
-		set, err := checkpoint.ReadTasks(t.job, ref)
+		set, err := checkpoint.ReadTasks(t.run.Job, ref)
 		if err != nil {
 			return nil, err
 		}
 		tasks = append(tasks, set...)
 	}
-	return draw(tasks, t.Evaluate.Subset, t.job.Rand("subset of the evaluation").Perm), nil
+	return draw(tasks, t.Evaluate.Subset, t.run.Job.Rand("subset of the evaluation").Perm), nil
 }
 
 // evaluate plays the held-out tasks under the condition of the checkpoint.
@@ -54,7 +54,7 @@ func (t *training) evaluate(ctx context.Context, u int, v map[string]float64) er
 	collector.Temperature, collector.TopP = t.Evaluate.Temperature, t.Evaluate.TopP
 	rollouts := make([]rl.Rollout, len(t.heldOut))
 	for i, task := range t.heldOut {
-		rollouts[i] = rl.Rollout{Task: task, Update: u, Token: t.policy.Condition}
+		rollouts[i] = rl.Rollout{Task: task, Update: u, Token: t.run.Policy.Condition}
 	}
 	got, _, err := collector.Collect(ctx, rollouts, nil)
 	if err != nil {
@@ -80,7 +80,7 @@ func (t *training) forecast(ctx context.Context, v map[string]float64) error {
 	for _, set := range t.groups.course.sets {
 		all = append(all, set...)
 	}
-	tasks := draw(all, t.Forecast.Tasks, t.job.Rand("tasks of the forecast").Perm)
+	tasks := draw(all, t.Forecast.Tasks, t.run.Job.Rand("tasks of the forecast").Perm)
 	samples, err := t.sample(ctx, tasks, t.Forecast.Samples, func(ctx context.Context, list []rl.Rollout) ([]*rl.Trajectory, error) {
 		got, _, err := t.episodes.Collect(ctx, list, nil)
 		return got, err
@@ -91,7 +91,7 @@ func (t *training) forecast(ctx context.Context, v map[string]float64) error {
 	f := objective.ForecastZeroVariance(samples, t.allocation.name, t.Group, t.p)
 	v["forecast_zero_variance"], v["forecast_all_right"], v["forecast_all_wrong"] = f.ZeroVariance, f.AllRight, f.AllWrong
 	v["forecast_low"], v["forecast_high"] = f.Band(t.Batch)
-	t.job.Logf("forecast of the first update: %.3f of its groups without variance, 95 %% band %.3f to %.3f, from %d tasks",
+	t.run.Job.Logf("forecast of the first update: %.3f of its groups without variance, 95 %% band %.3f to %.3f, from %d tasks",
 		f.ZeroVariance, v["forecast_low"], v["forecast_high"], len(tasks))
 	return nil
 }

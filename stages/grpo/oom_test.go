@@ -34,11 +34,11 @@ func TestAnUpdateWithHalfTheMicroBatchIsTheSameUpdate(t *testing.T) {
 		r.Temperature = 1
 		v = map[string]float64{}
 		b := newBatch(conversations(), r.Group)
-		if err := checkpoint.WithinMemory(r.job, &r.Split, r.trainer, b.sequences, func() error {
-			if err := r.prepare(t.Context(), r.trainer, r.reference, b); err != nil {
+		if err := checkpoint.WithinMemory(r.run.Job, &r.Split, r.run.Trainer, b.sequences, func() error {
+			if err := r.prepare(t.Context(), r.run.Trainer, r.reference, b); err != nil {
 				return err
 			}
-			outcome, stats, err := r.accumulate(t.Context(), r.trainer, r.reference, b)
+			outcome, stats, err := r.accumulate(t.Context(), r.run.Trainer, r.reference, b)
 			if err == nil {
 				b.describe(&r.Objective, stats, v)
 				b.describeOutcome(&r.Objective, outcome, 1, v)
@@ -48,8 +48,8 @@ func TestAnUpdateWithHalfTheMicroBatchIsTheSameUpdate(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		v["micro_batch"] = float64(r.trainer.MicroTokens())
-		gradient, err := r.trainer.Gradient()
+		v["micro_batch"] = float64(r.run.Trainer.MicroTokens())
+		gradient, err := r.run.Trainer.Gradient()
 		if err != nil {
 			t.Fatal(err)
 		}

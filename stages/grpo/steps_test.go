@@ -25,7 +25,7 @@ func several(t *testing.T, alarms ...blocks.Alarm) *training {
 
 func weightsOf(t *testing.T, r *training) []float32 {
 	t.Helper()
-	w, err := r.policy.Model.Weights()
+	w, err := r.run.Policy.Model.Weights()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,12 +36,12 @@ func weightsOf(t *testing.T, r *training) []float32 {
 func TestOldPolicyIsThatBeforeTheFirstOptimizerStep(t *testing.T) {
 	for _, precision := range []lm.Precision{lm.Float32, lm.BF16} {
 		r := several(t)
-		r.trainer.SetMicroTokens(12) // several micro-batches in a step
-		if err := r.policy.Model.Use(precision); err != nil {
+		r.run.Trainer.SetMicroTokens(12) // several micro-batches in a step
+		if err := r.run.Policy.Model.Use(precision); err != nil {
 			t.Fatal(err)
 		}
 		b := newBatch(conversations(), r.Group)
-		if err := r.prepare(t.Context(), r.trainer, r.reference, b); err != nil {
+		if err := r.prepare(t.Context(), r.run.Trainer, r.reference, b); err != nil {
 			t.Fatal(err)
 		}
 		parts := b.minibatches(&r.Objective)
@@ -49,7 +49,7 @@ func TestOldPolicyIsThatBeforeTheFirstOptimizerStep(t *testing.T) {
 			t.Fatalf("got %d minibatches, want one for each of 2 tasks", len(parts))
 		}
 		for step := range 4 {
-			outcome, _, err := r.accumulate(t.Context(), r.trainer, r.reference, parts[step%2])
+			outcome, _, err := r.accumulate(t.Context(), r.run.Trainer, r.reference, parts[step%2])
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -57,7 +57,7 @@ func TestOldPolicyIsThatBeforeTheFirstOptimizerStep(t *testing.T) {
 			if moved != (step > 0) {
 				t.Errorf("%s, step %d: log ratios %v, want exactly 0 in the first step and others later", precision, step+1, outcome.LogRatio)
 			}
-			if _, _, err := r.trainer.Update(1e-2); err != nil {
+			if _, _, err := r.run.Trainer.Update(1e-2); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -83,7 +83,7 @@ func TestUpdateOfSeveralStepsEqualsTheStepsByHand(t *testing.T) {
 	groups := [][]*rl.Trajectory{conversations()[:3], conversations()[3:]}
 	var old []lm.TokenStats
 	for _, members := range groups {
-		stats, err := hand.trainer.Stats(t.Context(), newBatch(members, 3).sequences, nil, 1)
+		stats, err := hand.run.Trainer.Stats(t.Context(), newBatch(members, 3).sequences, nil, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +92,7 @@ func TestUpdateOfSeveralStepsEqualsTheStepsByHand(t *testing.T) {
 	for step := range 4 {
 		part := newBatch(groups[step%2], 3)
 		part.advantage(&r.Objective, nil)
-		_, err := hand.trainer.Accumulate(t.Context(), part.sequences, hand.reference, 1, func(_, _ int, now lm.TokenStats) (lm.Weights, error) {
+		_, err := hand.run.Trainer.Accumulate(t.Context(), part.sequences, hand.reference, 1, func(_, _ int, now lm.TokenStats) (lm.Weights, error) {
 			out, err := r.Objective.Evaluate(&objective.Batch{Length: part.length, Advantage: part.advantages, Turn: part.turn, Logp: now.Logp,
 				LogpOld: old[step%2].Logp, LogpRef: now.LogpRef, Entropy: now.Entropy}, part.totals)
 			return lm.Weights{Logp: out.DLogp}, err
@@ -100,7 +100,7 @@ func TestUpdateOfSeveralStepsEqualsTheStepsByHand(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := hand.trainer.Update(r.LR); err != nil {
+		if _, _, err := hand.run.Trainer.Update(r.LR); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -182,10 +182,10 @@ func TestTrainingToldToStopInsideAPassIsNotSavedAsItStands(t *testing.T) {
 			t.Fatal(err)
 		}
 		moved := !slices.Equal(before, weightsOf(t, r))
-		if moved && !r.ahead {
+		if moved && !r.run.Ahead {
 			t.Errorf("interrupted at look %d: the weights have moved, and the training would be saved as if they had not", n)
 		}
-		if !moved && r.ahead {
+		if !moved && r.run.Ahead {
 			t.Errorf("interrupted at look %d: nothing has moved, and the training would not be saved", n)
 		}
 		if moved {

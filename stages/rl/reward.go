@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// Reward is the reward of an episode, or NaN where it is missing because the environment failed: such an episode shows
-// nothing about the policy, so it is neither a success nor a failure. In JSON a missing reward is null.
+// Reward is the reward of an episode, or NaN if the environment failed. Such an episode is neither
+// a success nor a failure. Its JSON form is null.
 type Reward float64
 
 // MissingReward returns the reward of an episode whose environment failed.
@@ -41,12 +41,12 @@ func (r *Reward) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*float64)(r))
 }
 
-// mostMissing is the largest share of episodes that may lack a reward: what is left of a batch would no longer be the
-// batch that the settings ask for.
+// mostMissing is the largest share of episodes without a reward. The rest of a batch would no
+// longer be a fair sample.
 const mostMissing = 0.05
 
-// Rewarded returns the trajectories that have a reward, in their order. It is an error if the environment failed in more
-// than 5 % of the episodes; the error quotes the first failure.
+// Rewarded returns the trajectories with a reward in their order. It fails if more than 5 % have
+// none, and quotes the first failure.
 func Rewarded(trajectories []*Trajectory) ([]*Trajectory, error) {
 	var kept []*Trajectory
 	var first *Trajectory
@@ -60,8 +60,9 @@ func Rewarded(trajectories []*Trajectory) ([]*Trajectory, error) {
 	n := len(trajectories)
 	missing := n - len(kept)
 	if float64(missing) > mostMissing*float64(n) {
-		return nil, fmt.Errorf("the environment failed in %d of %d episodes; more than %.0f %% without a reward end the stage, because the rest is no fair sample. "+
-			"The first is task %s: %s", missing, n, 100*mostMissing, first.Task, first.Failure)
+		return nil, fmt.Errorf("the environment failed in %d of %d episodes; more than %.0f %% without a reward end the "+
+			"stage, because the rest is not a fair sample. The first is task %s: %s",
+			missing, n, 100*mostMissing, first.Task, first.Failure)
 	}
 	return kept, nil
 }

@@ -2,45 +2,44 @@ package rl
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
+
+	"rcgrpo/stages/rl/blocks"
 )
 
-// Where the reward token of an episode stands.
+// Positions of the reward token.
 const (
 	FirstUser        = "first_user"         // at the end of the first user message (paper, appendix)
 	BeforeEachAction = "before_each_action" // right after the header of every reply (paper, section 3.1)
 )
 
-// InitCopy splits a row initialisation of the form "copy:TOKEN" and returns TOKEN.
+// InitCopy returns TOKEN of a row initialization "copy:TOKEN".
 func InitCopy(init string) (token string, ok bool) {
 	token, ok = strings.CutPrefix(init, "copy:")
 	return token, ok && token != ""
 }
 
-// CheckInit reports a row initialisation that is neither "mean" nor "copy:TOKEN".
+// CheckInit reports a row initialization that is neither "mean" nor "copy:TOKEN".
 func CheckInit(init string, at hcl.Range) hcl.Diagnostics {
 	if _, ok := InitCopy(init); ok || init == "mean" {
 		return nil
 	}
-	return hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Unknown initialisation of reward tokens",
-		Detail:  fmt.Sprintf("Rows of new tokens start as the mean of all rows (\"mean\") or as a copy of one token's row (\"copy:<|assistant|>\"); got %q.", init),
-		Subject: at.Ptr()}}
+	return hcl.Diagnostics{blocks.Mistake("Unknown initialization of reward tokens", at, "Rows of new tokens start as the "+
+		"mean of all rows (\"mean\") or as a copy of one token's row (\"copy:<|assistant|>\"); got %q.", init)}
 }
 
 // Allocations of reward tokens to the members of a group.
 const (
 	AllocationIID        = "iid"        // each member draws for itself (paper, section 3.2)
-	AllocationStratified = "stratified" // every group has round(pG) high tokens; who gets them is drawn
+	AllocationStratified = "stratified" // every group has round(pG) high tokens, at random members
 )
 
-// DrawTokens draws the reward tokens of a group [G]; p is the probability of high. The stream is one of its own, so
-// arms with and without tokens see the same tasks and, apart from the token, the same random numbers. With p = 1 all are
-// high, with p = 0 all low.
+// DrawTokens draws the reward tokens of a group [G]; p is the probability of high. The tokens have
+// their own stream, so arms with and without tokens share tasks and all other random numbers.
 func DrawTokens(allocation string, p float64, group int, seed uint64, update int, task string) []string {
 	s := newStream(forTokens, seed, uint64(update), hash(task))
 	tokens := make([]string, group)

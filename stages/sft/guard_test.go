@@ -18,8 +18,8 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
-	"rcgrpo/stages/internal/resume"
 	"rcgrpo/stages/internal/token"
+	"rcgrpo/stages/internal/train"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/blocks"
 )
@@ -101,15 +101,14 @@ func TestBatchesWithoutAFiniteGradientAreLeftOutAndKept(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := settings{Epochs: 1, Batch: 1, LR: 1e-3, Schedule: &blocks.Schedule{Shape: "constant"}, Optimizer: &blocks.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, ClipNorm: 1},
-				Split: blocks.DefaultSplit(4096), Checkpoints: resume.DefaultCheckpoints()}
+			s := settings{Epochs: 1, Batch: 1, LR: 1e-3, Settings: train.Defaults(blocks.Schedule{Shape: "constant"}, 0)}
 			p := poisoned(t)
 			err = s.train(t.Context(), job, p, tc.examples)
 			file := filepath.Join(job.Dir, "rows", "skipped.jsonl")
-			if (err != nil) != tc.fails || tc.fails && !strings.HasSuffix(err.Error(), "the third time in a row that it is no finite number; lower the learning rate; the batches that were left out are in "+file) {
+			if (err != nil) != tc.fails || tc.fails && !strings.HasSuffix(err.Error(), "the third time in a row that it is not finite; lower the learning rate; the skipped batches are in "+file) {
 				t.Fatalf("got %v", err)
 			}
-			if !strings.Contains(log.String(), "was left out: its gradient is no finite number; its batch is in "+file) {
+			if !strings.Contains(log.String(), "was skipped: its gradient is not finite; its batch is in "+file) {
 				t.Errorf("the log says %q", log.String())
 			}
 			if !tc.fails {

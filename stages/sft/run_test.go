@@ -20,6 +20,7 @@ import (
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/token"
+	"rcgrpo/stages/internal/train"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/blocks"
 )
@@ -243,18 +244,18 @@ func TestEverySplitOfABatchIsTheSameUpdate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		trainer, err := p.Trainer(blocks.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, ClipNorm: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer trainer.Close()
-		trainer.SetMicroTokens(micro)
 		job, err := engine.NewJob(engine.JobSetup{Dir: t.TempDir()})
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := settings{Split: blocks.DefaultSplit(micro)}
-		row, _, _, err := s.update(t.Context(), job, trainer, examples, 1e-3)
+		s := settings{Settings: train.Defaults(blocks.Schedule{}, 0)}
+		s.MicroBatch = micro
+		training := &train.Training{Settings: &s.Settings, Job: job, Policy: p}
+		defer training.Close()
+		if err := training.Open(); err != nil {
+			t.Fatal(err)
+		}
+		row, _, err := s.update(t.Context(), training, examples, 1e-3)
 		if err != nil {
 			t.Fatal(err)
 		}

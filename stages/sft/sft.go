@@ -14,9 +14,8 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
-	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
-	"rcgrpo/stages/internal/resume"
+	"rcgrpo/stages/internal/train"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/blocks"
 )
@@ -25,11 +24,7 @@ import (
 func Kinds() []*engine.Kind {
 	defaults := func(epochs int) settings {
 		return settings{Epochs: epochs, Batch: 16, LR: defaultLR,
-			Schedule:    &blocks.Schedule{Shape: "cosine", Warmup: 0.03},
-			Optimizer:   &blocks.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, ClipNorm: 1},
-			Split:       blocks.DefaultSplit(lm.DefaultMicroTokens),
-			Arithmetic:  blocks.DefaultArithmetic(),
-			Checkpoints: resume.DefaultCheckpoints()}
+			Settings: train.Defaults(blocks.Schedule{Shape: "cosine", Warmup: 0.03}, 0)}
 	}
 	outputs := func(engine.Stage) map[string]string {
 		return map[string]string{"checkpoint": "checkpoint", "metrics": "metrics"}
@@ -59,21 +54,14 @@ const defaultLR = 1e-5
 
 // settings are the settings that both kinds have.
 type settings struct {
-	Policy    artifact.Ref      `hcl:"policy" port:"checkpoint" doc:"checkpoint to start from"`
-	Data      []artifact.Ref    `hcl:"data" port:"dataset" doc:"data sets, shuffled together"`
-	Epochs    int               `hcl:"epochs,optional" unit:"epochs" doc:"passes over the data (paper: 2 for SFT, 5 for RCTP-FT)"`
-	Batch     int               `hcl:"batch,optional" unit:"trajectories" doc:"trajectories per update (paper: 16)"`
-	Context   int               `hcl:"context,optional" unit:"tokens" doc:"longer trajectories are left out, and the log counts them; 0 takes all, and one that the model cannot take is an error"`
-	LR        float64           `hcl:"lr,optional" doc:"peak learning rate (paper: 1e-5); an adapter (lora) needs a higher one, usually 1e-4 to 5e-4"`
-	Schedule  *blocks.Schedule  `hcl:"schedule,block" doc:"course of the learning rate"`
-	Optimizer *blocks.Optimizer `hcl:"optimizer,block" doc:"AdamW and gradient clipping"`
+	Policy  artifact.Ref   `hcl:"policy" port:"checkpoint" doc:"checkpoint to start from"`
+	Data    []artifact.Ref `hcl:"data" port:"dataset" doc:"data sets, shuffled together"`
+	Epochs  int            `hcl:"epochs,optional" unit:"epochs" doc:"passes over the data (paper: 2 for SFT, 5 for RCTP-FT)"`
+	Batch   int            `hcl:"batch,optional" unit:"trajectories" doc:"trajectories per update (paper: 16)"`
+	Context int            `hcl:"context,optional" unit:"tokens" doc:"longer trajectories are left out, and the log counts them; 0 takes all, and one that the model cannot take is an error"`
+	LR      float64        `hcl:"lr,optional" doc:"peak learning rate (paper: 1e-5); an adapter (lora) needs a higher one, usually 1e-4 to 5e-4"`
 
-	blocks.Split
-	blocks.Arithmetic
-
-	LoRA *checkpoint.LoRA `hcl:"lora,block" doc:"trains a low-rank adapter instead of the weights, in rctp-ft with the rows of the reward tokens; the checkpoint holds the merged weights, and the adapter in its folder adapter as peft loads it"`
-
-	Checkpoints *resume.Checkpoints `hcl:"checkpoints,block" key:"-" doc:"how often the stage saves itself"`
+	train.Settings
 
 	EpochsRange hcl.Range `hcl:"epochs,attr_range"`
 	BatchRange  hcl.Range `hcl:"batch,attr_range"`
@@ -102,12 +90,9 @@ type tokens struct {
 // that context allows, which goes through the model alone.
 func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 	return s.Policy, func(c lm.Config) lm.Use {
-		u := lm.Use{Train: true, Precision: lm.Precision(s.Precision), Recompute: s.Recompute, Pass: min(s.MicroBatch, s.Batch*c.MaxPosition)}
+		u := s.Use(c, s.Batch*c.MaxPosition)
 		if longest := min(s.Context, c.MaxPosition); longest > u.Pass {
 			u.Pass, u.Alone = longest, true
-		}
-		if s.LoRA != nil {
-			u.Adapter, u.Dropout = s.LoRA.Shape().Parameters(c), s.LoRA.Dropout > 0
 		}
 		return u
 	}
@@ -119,8 +104,7 @@ func (s *settings) extends() (setting, why string) { return "epochs", s.Schedule
 // WithoutEffect names the settings that change nothing while the others are as they are.
 func (s *settings) WithoutEffect() map[string]string {
 	e := blocks.Effects{}
-	s.Schedule.WithoutEffect(e)
-	s.Split.WithoutEffect(e)
+	s.Settings.WithoutEffect(e)
 	return e
 }
 
@@ -134,20 +118,11 @@ func (s *settings) Check() hcl.Diagnostics {
 		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Batch too small",
 			Detail: fmt.Sprintf("A batch holds at least one trajectory; got %d.", s.Batch), Subject: s.BatchRange.Ptr()})
 	}
-	if s.LR <= 0 {
-		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Learning rate out of range",
-			Detail: fmt.Sprintf("The learning rate must be above 0; got %v.", s.LR), Subject: s.LRRange.Ptr()})
-	}
 	if s.Context < 0 {
 		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Negative length",
 			Detail: fmt.Sprintf("context is the longest trajectory in tokens, or 0 for all; got %d.", s.Context), Subject: s.ContextRange.Ptr()})
 	}
-	diags = append(diags, s.Split.Check()...)
-	diags = append(diags, s.LoRA.Check()...)
-	diags = append(diags, s.LoRA.CheckRate(s.LR, defaultLR, s.LRRange)...)
-	diags = append(diags, s.Schedule.Check()...)
-	diags = append(diags, s.Checkpoints.Check()...)
-	return append(diags, s.Optimizer.Check()...)
+	return append(diags, s.Settings.Check(s.LR, defaultLR, s.LRRange)...)
 }
 
 func (s *rctp) Check() hcl.Diagnostics {

@@ -81,7 +81,7 @@ func BenchmarkEnvironmentsAreHardlyWaitedFor(b *testing.B) {
 		b.Fatal(err)
 	}
 	played := tasks[:60]
-	sampler, err := policy.Sampler(job, played, blocks.Limits{Steps: 4, Reply: 60, Context: 384}, 1, 1)
+	sampler, err := policy.Collector(job, played, blocks.Limits{Steps: 4, Reply: 60, Context: 384}, 1, 1)
 	if err != nil {
 		b.Fatal(err)
 	}

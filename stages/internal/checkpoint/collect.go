@@ -14,16 +14,16 @@ import (
 )
 
 // Sampler samples episodes with an opened policy. Its random numbers are those of the job's seed. Close frees its cache.
-type Sampler struct {
+type Collector struct {
 	*rl.Collector
 	decoder *lm.Decoder
 }
 
 // Close frees the key-value cache.
-func (s *Sampler) Close() error { return s.decoder.Close() }
+func (s *Collector) Close() error { return s.decoder.Close() }
 
 // Sampler makes a sampler for the policy: temperature 0 is greedy, topP 1 the whole vocabulary. tasks says which tasks it will play: the benchmark's own need its data.
-func (p *Policy) Sampler(job *engine.Job, tasks []*bfcl.Task, limits blocks.Limits, temperature, topP float64) (*Sampler, error) {
+func (p *Policy) Collector(job *engine.Job, tasks []*bfcl.Task, limits blocks.Limits, temperature, topP float64) (*Collector, error) {
 	codec, err := p.Codec(job.Site.BFCL)
 	if err != nil {
 		return nil, err
@@ -32,11 +32,11 @@ func (p *Policy) Sampler(job *engine.Job, tasks []*bfcl.Task, limits blocks.Limi
 	if err != nil {
 		return nil, err
 	}
-	decoder, err := lm.NewDecoder(p.Model, Slots, min(limits.Context, p.Model.Config().MaxPosition))
+	decoder, err := lm.NewDecoder(p.Model, ConcurrentEpisodes, min(limits.Context, p.Model.Config().MaxPosition))
 	if err != nil {
 		return nil, err
 	}
-	return &Sampler{
+	return &Collector{
 		Collector: &rl.Collector{Policy: decoder, Codec: codec, Limits: limits, Seed: uint64(job.Seed), Temperature: temperature, TopP: topP,
 			Start: rl.EpisodeStart(settings, limits)},
 		decoder: decoder,
@@ -45,7 +45,7 @@ func (p *Policy) Sampler(job *engine.Job, tasks []*bfcl.Task, limits blocks.Limi
 
 // Sample plays the rollouts, reports progress, and returns the trajectories in order, those without a reward included.
 // Too many failures of the environment are an error; fewer are logged.
-func (s *Sampler) Sample(ctx context.Context, job *engine.Job, rollouts []rl.Rollout) ([]*rl.Trajectory, error) {
+func (s *Collector) Sample(ctx context.Context, job *engine.Job, rollouts []rl.Rollout) ([]*rl.Trajectory, error) {
 	done, rewarded, earned := 0, 0, 0.0
 	trajectories, stats, err := s.Collect(ctx, rollouts, func(_ int, t *rl.Trajectory) error {
 		done++

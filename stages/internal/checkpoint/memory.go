@@ -9,10 +9,10 @@ import (
 	"rcgrpo/stages/internal/lm"
 )
 
-// Slots is how many episodes every stage samples at once. On a GPU, in bfloat16 and in mode = "fast" the number of rows
+// ConcurrentEpisodes is how many episodes every stage samples at once. On a GPU, in bfloat16 and in mode = "fast" the number of rows
 // changes how products are rounded, so it is one constant; in float32 on the CPU with mode = "deterministic" the bits of an
 // episode do not depend on it.
-const Slots = 64
+const ConcurrentEpisodes = 64
 
 // cpu is the device of a job without GPU.
 const cpu = "cpu"

@@ -93,7 +93,7 @@ func (p *Policy) Close() error {
 // Adapt has trainings from here on move a low-rank adapter of the model instead of its weights, and with it the rows of the
 // named tokens, which would otherwise stay as they are. A nil l changes nothing. What was made of the model before, such as a
 // trainer, must not be used any more.
-func (p *Policy) Adapt(l *LoRA, job *engine.Job, tokens ...string) error {
+func (p *Policy) EnableLoRA(l *LoRA, job *engine.Job, tokens ...string) error {
 	if l == nil {
 		return nil
 	}

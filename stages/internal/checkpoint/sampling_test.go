@@ -67,7 +67,7 @@ func TestEpisodesOfABatchAreThoseSampledOneByOne(t *testing.T) {
 			asks = append(asks, rl.Rollout{Task: task, Update: 2, Member: member, Token: rl.TokenNone})
 		}
 	}
-	sampler, err := p.Sampler(job, tasks, blocks.Limits{Steps: 3, Reply: 120, Context: 500}, 1.5, 0.98)
+	sampler, err := p.Collector(job, tasks, blocks.Limits{Steps: 3, Reply: 120, Context: 500}, 1.5, 0.98)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestFailuresOfTheEnvironmentAreLoggedOrEndTheStage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sampler, err := p.Sampler(job, tasks, blocks.Limits{Steps: 2, Reply: 8, Context: 500}, 1, 1)
+		sampler, err := p.Collector(job, tasks, blocks.Limits{Steps: 2, Reply: 8, Context: 500}, 1, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

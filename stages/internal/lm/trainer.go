@@ -273,7 +273,7 @@ func (t *Trainer) Update(lr float64) (gradNorm float64, skipped bool, err error)
 		return gradNorm, false, nil
 	}
 	if t.skippedRow++; t.skippedRow >= maxSkipped {
-		return gradNorm, true, fmt.Errorf("update: the gradient norm was %v, the third time in a row that it is no finite number; lower the learning rate", gradNorm)
+		return gradNorm, true, fmt.Errorf("update: the gradient norm was %v, the third time in a row that it is not finite; lower the learning rate", gradNorm)
 	}
 	return gradNorm, true, nil
 }

@@ -17,6 +17,17 @@ type Sequence struct {
 	Learn []bool
 }
 
+// Learned returns the number of learned tokens.
+func (q Sequence) Learned() int {
+	n := 0
+	for _, learn := range q.Learn {
+		if learn {
+			n++
+		}
+	}
+	return n
+}
+
 // TokenStats holds statistics of the learned tokens of a batch, in order of sequences and positions. LogpRef and KL are nil
 // without a reference.
 type TokenStats struct {

@@ -1,5 +1,11 @@
 package blocks
 
+import (
+	"fmt"
+
+	"github.com/hashicorp/hcl/v2"
+)
+
 // Effects collects settings without effect: the reason by the setting's name.
 type Effects map[string]string
 
@@ -20,4 +26,9 @@ func (s *Schedule) WithoutEffect(e Effects) {
 // WithoutEffect adds the settings of a split without effect.
 func (s *Split) WithoutEffect(e Effects) {
 	e.Add(s.Mode != ModeFast, "another split of a batch rounds otherwise, so only mode = fast goes on with one", "on_oom")
+}
+
+// Mistake returns an error diagnostic whose detail is formatted.
+func Mistake(summary string, at hcl.Range, detail string, args ...any) *hcl.Diagnostic {
+	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(detail, args...), Subject: at.Ptr()}
 }

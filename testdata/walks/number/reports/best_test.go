@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"rcgrpo/stages/rl"
-	"rcgrpo/stages/rl/objective"
 )
 
 // A logged number is on the page by its row of objective.Metrics alone; a row of curveFigures draws it.
