@@ -1,5 +1,5 @@
-// Package eval is the stage kind `eval`: a policy's episodes on held-out tasks, judged by the paper's reward and by the
-// official checker, one rl.Score per episode.
+// Package eval is the stage kind `eval`: a policy's episodes on held-out tasks, judged by the
+// paper's reward and by the official checker, one rl.Score per episode.
 package eval
 
 import (
@@ -22,7 +22,8 @@ func Kind() *engine.Kind {
 		Summary: "Episodes on held-out tasks: the paper's reward and the official verdict of each.",
 		Version: 4,
 		New: func() engine.Stage {
-			return &settings{Token: "checkpoint", Samples: 1, TopP: 1, Limits: blocks.DefaultLimits(), Arithmetic: blocks.DefaultArithmetic()}
+			return &settings{Token: "checkpoint", Samples: 1, TopP: 1, Limits: blocks.DefaultLimits(),
+				Arithmetic: blocks.DefaultArithmetic()}
 		},
 		Outputs: func(engine.Stage) map[string]string {
 			return map[string]string{"scores": "scores", "trajectories": "trajectories"}
@@ -34,11 +35,18 @@ func Kind() *engine.Kind {
 type settings struct {
 	Policy      artifact.Ref   `hcl:"policy" port:"checkpoint" doc:"policy to evaluate"`
 	Tasks       []artifact.Ref `hcl:"tasks" port:"tasks" doc:"sets of tasks; a score names the port it came from"`
-	Token       string         `hcl:"token,optional" choices:"checkpoint|none|high|low" doc:"reward token to condition on: what the checkpoint says, or another for measuring the conditioning itself"`
+	Token       string         `hcl:"token,optional" choices:"checkpoint|none|high|low" doc:"reward token to"`
+	_           struct{}       `doc:"condition on: what the checkpoint says, or another for measuring the"`
+	_           struct{}       `doc:"conditioning itself"`
 	Temperature float64        `hcl:"temperature,optional" doc:"sampling temperature; 0 is greedy"`
-	TopP        float64        `hcl:"top_p,optional" doc:"sampled from the fewest most probable tokens whose probabilities reach this (nucleus, Holtzman et al. 2020); 1 is the whole vocabulary"`
-	Samples     int            `hcl:"samples,optional" unit:"episodes per task" doc:"episodes per task; more than one needs a temperature above 0"`
-	K           []int          `hcl:"k,optional" doc:"pass@k for each of these, at most samples: the probability that one of k episodes succeeds, by the unbiased estimator (Chen et al. 2021, eq. 1), in passes.jsonl beside the scores"`
+	TopP        float64        `hcl:"top_p,optional" doc:"sampled from the fewest most probable tokens whose"`
+	_           struct{}       `doc:"probabilities reach this (nucleus, Holtzman et al. 2020); 1 is the whole"`
+	_           struct{}       `doc:"vocabulary"`
+	Samples     int            `hcl:"samples,optional" unit:"episodes per task" doc:"episodes per task; more than"`
+	_           struct{}       `doc:"one needs a temperature above 0"`
+	K           []int          `hcl:"k,optional" doc:"pass@k for each of these, at most samples: the probability"`
+	_           struct{}       `doc:"that one of k episodes succeeds, by the unbiased estimator (Chen et al. 2021,"`
+	_           struct{}       `doc:"eq. 1), in passes.jsonl beside the scores"`
 	Limits      *blocks.Limits `hcl:"limits,block" doc:"bounds of an episode"`
 
 	blocks.Arithmetic
@@ -61,7 +69,8 @@ func (s *settings) scores(trajectories []*rl.Trajectory, sets []string) []rl.Sco
 	return scores
 }
 
-// CheckInputs warns where the policy was chosen, while it trained, by the tasks on which it is evaluated here.
+// CheckInputs warns where the policy was chosen, while it trained, by the tasks on which it is
+// evaluated here.
 func (s *settings) CheckInputs(n *engine.Node) hcl.Diagnostics {
 	evaluated := map[edge]bool{}
 	for _, ref := range s.Tasks {
@@ -81,7 +90,9 @@ func (s *settings) CheckInputs(n *engine.Node) hcl.Diagnostics {
 				chosen, ok := in.From.Input(task)
 				if ok && evaluated[edge{chosen.From, chosen.Ref.Port}] {
 					return hcl.Diagnostics{{Severity: hcl.DiagWarning, Summary: "Evaluated on the tasks that chose the policy",
-						Detail: fmt.Sprintf("The port best of stage.%s.%s holds the policy with the highest reward on stage.%s.%s.%s (evaluate { tasks }), so its success on these tasks is too high by the luck of that choice. "+
+						Detail: fmt.Sprintf("The port best of stage.%s.%s holds the policy with the highest reward on "+
+							"stage.%s.%s.%s (evaluate { tasks }), so its success on these tasks is too high by the luck of that "+
+							"choice. "+
 							"Evaluate it on other tasks, choose on other tasks, or take the port checkpoint.", in.From.Kind.Name, in.From.Name, task.Kind, task.Name, task.Port), Subject: &s.TasksRange}}
 				}
 			}
@@ -104,7 +115,8 @@ type edge struct {
 // MemoryUse is a sampler alone.
 func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 	return s.Policy, func(c lm.Config) lm.Use {
-		return lm.Use{Slots: checkpoint.ConcurrentEpisodes, Context: min(s.Limits.Context, c.MaxPosition), Precision: lm.Precision(s.Precision)}
+		return lm.Use{Slots: checkpoint.ConcurrentEpisodes, Context: min(s.Limits.Context, c.MaxPosition),
+			Precision: lm.Precision(s.Precision)}
 	}
 }
 
@@ -119,16 +131,19 @@ func (s *settings) Check() hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	if s.Temperature < 0 {
 		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Negative temperature",
-			Detail: fmt.Sprintf("The temperature is 0 for greedy decoding, or above it; got %v.", s.Temperature), Subject: s.TemperatureRange.Ptr()})
+			Detail: fmt.Sprintf("The temperature is 0 for greedy decoding, or above it; got %v.",
+				s.Temperature), Subject: s.TemperatureRange.Ptr()})
 	}
 	if s.Samples < 1 || s.Samples > 1 && s.Temperature == 0 {
 		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Number of samples out of range",
-			Detail: fmt.Sprintf("A task is tried at least once, and greedy decoding gives the same episode every time: %d samples at temperature %v make no sense. Set temperature = 1 for several samples.", s.Samples, s.Temperature), Subject: s.SamplesRange.Ptr()})
+			Detail: fmt.Sprintf("A task is tried at least once, and greedy decoding gives the same episode every time: %d "+
+				"samples at temperature %v make no sense. Set temperature = 1 for several samples.", s.Samples, s.Temperature), Subject: s.SamplesRange.Ptr()})
 	}
 	for _, k := range s.K {
 		if k < 1 || k > s.Samples {
 			diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "k out of range",
-				Detail: fmt.Sprintf("pass@k is estimated from %d episodes of a task, so each k lies between 1 and that; got %d. Raise samples.", s.Samples, k), Subject: s.KRange.Ptr()})
+				Detail: fmt.Sprintf("pass@k is estimated from %d episodes of a task, so each k lies between 1 and that; got "+
+					"%d. Raise samples.", s.Samples, k), Subject: s.KRange.Ptr()})
 		}
 	}
 	diags = append(diags, blocks.CheckTopP(s.TopP, s.TopPRange)...)

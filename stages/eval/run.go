@@ -65,7 +65,8 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	return artifact.WriteRows(dir, rl.TrajectoriesFile, trajectories)
 }
 
-// rollouts lists the episodes to play, and beside each the name of the set it belongs to: the port its task came from.
+// rollouts lists the episodes to play, and beside each the name of the set it belongs to: the port
+// its task came from.
 func (s *settings) rollouts(job *engine.Job, token string) (list []rl.Rollout, sets []string, err error) {
 	for _, ref := range s.Tasks {
 		tasks, err := checkpoint.ReadTasks(job, ref)

@@ -1,9 +1,10 @@
 // Package exec is the stage kind `exec`: any command as a stage.
 //
-// The command starts in an empty folder with PATH, HOME, TMPDIR, PWD, RCGRPO_SCRATCH and the device variables, and besides one
-// variable for each input and output, which holds a path. An output named `out/score.txt` is what lies there when the command has
-// ended well, a file or a folder; the port holds it under its own name (score.txt) and a copy is published beside the
-// experiment. Where seeds multiply the stage, the copies are told apart: score@3.txt.
+// The command starts in an empty folder with PATH, HOME, TMPDIR, PWD, RCGRPO_SCRATCH and the device
+// variables, and besides one variable for each input and output, which holds a path. An output
+// named `out/score.txt` is what lies there when the command has ended well, a file or a folder; the
+// port holds it under its own name (score.txt) and a copy is published beside the experiment. Where
+// seeds multiply the stage, the copies are told apart: score@3.txt.
 package exec
 
 import (
@@ -44,12 +45,21 @@ func Kind() *engine.Kind {
 }
 
 type settings struct {
-	Command command                  `hcl:"command" doc:"program and arguments, a list of words; text of a shell needs the words \"sh\", \"-c\" before it"`
-	Inputs  map[string]artifact.Data `hcl:"inputs,optional" doc:"file(), dir() or a port for each variable that the command finds its path in; a port of type files stands for the file or folder in it, another for its folder"`
-	Outputs map[string]string        `hcl:"outputs,optional" doc:"path for each port, in the folder that the command starts in; a variable of the port's name holds it; a copy is published beside the experiment; a path that ends in / is a folder made before"`
+	Command command                  `hcl:"command" doc:"program and arguments, a list of words; text of a shell"`
+	_       struct{}                 `doc:"needs the words \"sh\", \"-c\" before it"`
+	Inputs  map[string]artifact.Data `hcl:"inputs,optional" doc:"file(), dir() or a port for each variable that the"`
+	_       struct{}                 `doc:"command finds its path in; a port of type files stands for the file or"`
+	_       struct{}                 `doc:"folder in it, another for its folder"`
+	Outputs map[string]string        `hcl:"outputs,optional" doc:"path for each port, in the folder that the command"`
+	_       struct{}                 `doc:"starts in; a variable of the port's name holds it; a copy is published"`
+	_       struct{}                 `doc:"beside the experiment; a path that ends in / is a folder made before"`
 	Env     map[string]string        `hcl:"env,optional" doc:"further variables"`
-	Secrets []string                 `hcl:"secrets,optional" doc:"variables passed on from the environment: only their names are in the key; their values are masked in the log, but not in another form such as base64, and an output with one in its name is refused"`
-	Draws   bool                     `hcl:"draws,optional" doc:"chance enters: one node for each seed, which the command finds in RCGRPO_SEED"`
+	Secrets []string                 `hcl:"secrets,optional" doc:"variables passed on from the environment: only"`
+	_       struct{}                 `doc:"their names are in the key; their values are masked in the log, but not"`
+	_       struct{}                 `doc:"in another form such as base64, and an output with one in its name is"`
+	_       struct{}                 `doc:"refused"`
+	Draws   bool                     `hcl:"draws,optional" doc:"chance enters: one node for each seed, which the"`
+	_       struct{}                 `doc:"command finds in RCGRPO_SEED"`
 
 	CommandRange hcl.Range `hcl:"command,attr_range"`
 	InputsRange  hcl.Range `hcl:"inputs,attr_range"`
@@ -59,14 +69,16 @@ type settings struct {
 }
 
 // given are the variables that the stage sets by itself, which nothing else may be called.
-var given = []string{"PATH", "HOME", "TMPDIR", "PWD", "OMP_NUM_THREADS", "CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "RCGRPO_SEED", "RCGRPO_SCRATCH"}
+var given = []string{"PATH", "HOME", "TMPDIR", "PWD", "OMP_NUM_THREADS", "CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES",
+	"RCGRPO_SEED", "RCGRPO_SCRATCH"}
 
 var variableName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
 
 func (s *settings) Check() hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	bad := func(at hcl.Range, summary, format string, args ...any) {
-		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(format, args...), Subject: at.Ptr()})
+		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary,
+			Detail: fmt.Sprintf(format, args...), Subject: at.Ptr()})
 	}
 	if len(s.Command) == 0 || s.Command[0] == "" {
 		bad(s.CommandRange, "Empty command", "The command's first word names a program; here it has none.")
@@ -75,13 +87,15 @@ func (s *settings) Check() hcl.Diagnostics {
 		bad(s.CommandRange, "Bad command", "No word of a command can hold the character NUL.")
 	}
 	if len(s.Outputs) == 0 {
-		bad(s.CommandRange, "No output", "A stage that makes nothing cannot be kept or read: declare a file that the command writes, outputs = { log = \"log.txt\" }.")
+		bad(s.CommandRange, "No output", "A stage that makes nothing cannot be kept or read: declare a file that the "+
+			"command writes, outputs = { log = \"log.txt\" }.")
 	}
 	owner := map[string]string{}
 	name := func(at hcl.Range, setting, variable string, free ...string) {
 		switch first := owner[variable]; {
 		case !variableName().MatchString(variable):
-			bad(at, "Bad variable name", "%s: the command finds %q in a variable of that name, so it takes letters, digits and _ and does not begin with a digit.", setting, variable)
+			bad(at, "Bad variable name", "%s: the command finds %q in a variable of that name, so it takes letters, "+
+				"digits and _ and does not begin with a digit.", setting, variable)
 		case slices.Contains(given, variable) && !slices.Contains(free, variable):
 			bad(at, "Reserved variable", "%s: %s is set by the engine; choose another name.", setting, variable)
 		case first != "":
@@ -98,10 +112,12 @@ func (s *settings) Check() hcl.Diagnostics {
 		to := s.Outputs[port]
 		clean := path.Clean(to)
 		if clean == "." || !filepath.IsLocal(to) || hasNUL(to) {
-			bad(s.OutputsRange, "Bad output path", "outputs.%s must be a path below the folder that the command starts in; got %q.", port, to)
+			bad(s.OutputsRange, "Bad output path",
+				"outputs.%s must be a path below the folder that the command starts in; got %q.", port, to)
 		}
 		if strings.HasPrefix(path.Base(clean), "times.") {
-			bad(s.OutputsRange, "Bad output path", "outputs.%s: files named times.* hold clock times and count for no digest, so they cannot be an output of their own; got %q.", port, to)
+			bad(s.OutputsRange, "Bad output path", "outputs.%s: files named times.* hold clock times and count for no "+
+				"digest, so they cannot be an output of their own; got %q.", port, to)
 		}
 		if other, twice := at[clean]; twice {
 			bad(s.OutputsRange, "Output twice", "outputs.%s and outputs.%s are the same path, %s.", other, port, clean)
@@ -122,7 +138,8 @@ func (s *settings) Check() hcl.Diagnostics {
 
 func hasNUL(text string) bool { return strings.ContainsRune(text, 0) }
 
-// Publishes lists the names beside the experiment that the stage takes, for the engine to find two that want the same.
+// Publishes lists the names beside the experiment that the stage takes, for the engine to find two
+// that want the same.
 func (s *settings) Publishes() []string {
 	var names []string
 	for _, to := range s.Outputs {

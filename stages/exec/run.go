@@ -136,7 +136,8 @@ func (s *settings) secrets() (map[string]string, error) {
 func (s *settings) collect(job *engine.Job, dir, port string, secrets map[string]string) error {
 	to := s.Outputs[port]
 	if name := secretIn(to, secrets); name != "" {
-		return fmt.Errorf("its path contains the value of the secret %s, and paths are stored and printed: give it another one", name)
+		return fmt.Errorf("its path contains the value of the secret %s, and paths are stored and printed: give it "+
+			"another one", name)
 	}
 	made := filepath.Join(dir, filepath.FromSlash(to))
 	info, err := os.Lstat(made)
@@ -153,7 +154,8 @@ func (s *settings) collect(job *engine.Job, dir, port string, secrets map[string
 	name := path.Base(path.Clean(to))
 	err = filepath.WalkDir(made, func(at string, d fs.DirEntry, err error) error {
 		if name := secretIn(strings.TrimPrefix(at, made), secrets); name != "" {
-			return fmt.Errorf("the name of a file in %s contains the value of the secret %s, and names are stored and printed: choose another name", to, name)
+			return fmt.Errorf("the name of a file in %s contains the value of the secret %s, and names are stored and "+
+				"printed: choose another name", to, name)
 		}
 		if err != nil || d.IsDir() {
 			return err
@@ -164,7 +166,8 @@ func (s *settings) collect(job *engine.Job, dir, port string, secrets map[string
 		}
 		file = filepath.ToSlash(file)
 		if !d.Type().IsRegular() {
-			return fmt.Errorf("%s is %s, and a result holds plain files only", path.Join(path.Dir(path.Clean(to)), file), artifact.Form(d.Type()))
+			return fmt.Errorf("%s is %s, and a result holds plain files only", path.Join(path.Dir(path.Clean(to)), file),
+				artifact.Form(d.Type()))
 		}
 		published := path.Join(path.Dir(path.Clean(to)), s.told(job, name)+strings.TrimPrefix(file, name))
 		return job.Publish(port, file, published)

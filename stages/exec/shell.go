@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// command is a program with its arguments. Two shell texts that differ in blanks only are one command to the key.
+// command is a program with its arguments. Two shell texts that differ in blanks only are one
+// command to the key.
 type command []string
 
 // shells split words at blanks as POSIX has it.
@@ -21,9 +22,10 @@ func (c command) Canonical() any {
 	return words
 }
 
-// plain writes a shell text with single blanks between its words and none at the ends of its lines. What stands in
-// quotes or after a backslash stays, and a text in which blanks may mean something else is returned as it is: one with
-// a here-document, $'…', an expansion ${…}, a command within double quotes, a comment, a changed IFS or quotes that do not close.
+// plain writes a shell text with single blanks between its words and none at the ends of its lines.
+// What stands in quotes or after a backslash stays, and a text in which blanks may mean something
+// else is returned as it is: one with a here-document, $'…', an expansion ${…}, a command within
+// double quotes, a comment, a changed IFS or quotes that do not close.
 func plain(text string) string {
 	for _, odd := range []string{"<<", "$'", "${", "IFS", "\r"} {
 		if strings.Contains(text, odd) {

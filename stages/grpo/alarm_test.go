@@ -31,7 +31,8 @@ func alone(t *testing.T, alarms ...blocks.Alarm) *training {
 	s.Group, s.LR, s.Alarms = 3, 1e-2, alarms
 	s.Advantage.Scale = "none"
 	r := &training{settings: &s, watch: blocks.NewWatch(alarms),
-		run: &train.Training{Settings: &s.Settings, Job: job, Policy: &checkpoint.Policy{Model: tiny(t, 1), Tokenizer: letters(t)}}}
+		run: &train.Training{Settings: &s.Settings, Job: job,
+			Policy: &checkpoint.Policy{Model: tiny(t, 1), Tokenizer: letters(t)}}}
 	if r.run.Scratch, err = resume.Open(job.Dir, resume.Settings{}); err != nil {
 		t.Fatal(err)
 	}
@@ -96,8 +97,8 @@ func update(t *testing.T, r *training, u int, p plant) (v map[string]float64, mo
 	return v, !slices.Equal(before, after)
 }
 
-// TestAlarmsAct plants the trouble of every alarm in the third update and looks at what becomes of weights and rate, not
-// at what is said.
+// TestAlarmsAct plants the trouble of every alarm in the third update and looks at what becomes of
+// weights and rate, not at what is said.
 func TestAlarmsAct(t *testing.T) {
 	one, two, nat := 1, 2, 1.0           // a fresh model of 24 tokens has an entropy of about 3
 	healthy := rewards(1, 0, 1, 0, 1, 0) // high is right, low is wrong
@@ -108,10 +109,11 @@ func TestAlarmsAct(t *testing.T) {
 	}{
 		"the gap is dead": {blocks.Alarm{Name: blocks.AlarmGap, Updates: &one}, rewards(1, 1, 0, 0, 0, 0), true},
 		"no variance":     {blocks.Alarm{Name: blocks.AlarmZeroVariance, Updates: &one}, rewards(1, 1, 1, 0, 0, 0), true},
-		"entropy collapses": {blocks.Alarm{Name: blocks.AlarmEntropy, Updates: &one, Limit: &nat}, func(r *training, list []*rl.Trajectory) {
-			healthy(r, list)
-			r.Temperature, r.KL.Beta = 0.02, 0 // the divergence of so peaked a policy overflows
-		}, true},
+		"entropy collapses": {blocks.Alarm{Name: blocks.AlarmEntropy, Updates: &one, Limit: &nat},
+			func(r *training, list []*rl.Trajectory) {
+				healthy(r, list)
+				r.Temperature, r.KL.Beta = 0.02, 0 // the divergence of so peaked a policy overflows
+			}, true},
 		"a spike":          {blocks.Alarm{Name: blocks.AlarmSpike, Updates: &two}, rewards(1000, 0, 0, 0, 1000, 0), true},
 		"a NaN":            {blocks.Alarm{Name: blocks.AlarmNaN}, rewards(rl.Reward(math.Inf(-1)), 0, 1, 0, 1, 0), false},
 		"an infinite loss": {blocks.Alarm{Name: blocks.AlarmNaN}, rewards(rl.Reward(math.Inf(1)), 0, 1, 0, 1, 0), false},
@@ -122,8 +124,10 @@ func TestAlarmsAct(t *testing.T) {
 				alarm.Action = action
 				r := alone(t, alarm)
 				for u := 1; u <= 2; u++ {
-					if v, moved := update(t, r, u, healthy); !moved || v["alarm_"+alarm.Name] != 0 || v["skipped"] != 0 || v["lr"] != 1e-2 {
-						t.Fatalf("healthy update %d: moved %v, logged alarm %v, skipped %v, rate %v", u, moved, v["alarm_"+alarm.Name], v["skipped"], v["lr"])
+					if v, moved := update(t, r, u, healthy); !moved || v["alarm_"+alarm.Name] != 0 || v["skipped"] != 0 ||
+						v["lr"] != 1e-2 {
+						t.Fatalf("healthy update %d: moved %v, logged alarm %v, skipped %v, rate %v", u, moved,
+							v["alarm_"+alarm.Name], v["skipped"], v["lr"])
 					}
 				}
 				v, moved := update(t, r, 3, tc.plant)
@@ -157,7 +161,8 @@ func TestWithoutAlarmsAGradientThatIsNoNumberIsLeftOut(t *testing.T) {
 	if _, moved := update(t, r, 1, rewards(1, 0, 1, 0, 1, 0)); !moved {
 		t.Fatal("a healthy update moves nothing")
 	}
-	if v, moved := update(t, r, 2, rewards(rl.Reward(math.Inf(-1)), 0, 1, 0, 1, 0)); moved || v["skipped"] != 1 || v["lr"] != 0 {
+	if v, moved := update(t, r, 2, rewards(rl.Reward(math.Inf(-1)), 0, 1, 0, 1, 0)); moved || v["skipped"] != 1 ||
+		v["lr"] != 0 {
 		t.Errorf("moved %v, logged %v", moved, v)
 	}
 }
@@ -173,7 +178,8 @@ func TestBatchesWithoutAFiniteGradientAreKept(t *testing.T) {
 	planted(r, trajectories)
 	err := r.learn(t.Context(), 7, newBatch(trajectories, r.Group), map[string]float64{})
 	path := filepath.Join(r.run.Job.Dir, "rows", "skipped.jsonl")
-	if err == nil || !strings.Contains(err.Error(), "the third time in a row") || !strings.HasSuffix(err.Error(), "the skipped batches are in "+path) {
+	if err == nil || !strings.Contains(err.Error(), "the third time in a row") ||
+		!strings.HasSuffix(err.Error(), "the skipped batches are in "+path) {
 		t.Errorf("the third in a row: got %v", err)
 	}
 	type row struct {
@@ -201,12 +207,14 @@ func TestBatchesWithoutAFiniteGradientAreKept(t *testing.T) {
 				n++
 			}
 		}
-		if got.Reward != reward || !slices.Equal(got.IDs, want.IDs) || !slices.Equal(got.Mask, want.Mask) || got.Text != r.run.Policy.Tokenizer.Decode(want.IDs, false) || len(got.Logp) != n {
+		if got.Reward != reward || !slices.Equal(got.IDs, want.IDs) || !slices.Equal(got.Mask, want.Mask) ||
+			got.Text != r.run.Policy.Tokenizer.Decode(want.IDs, false) || len(got.Logp) != n {
 			t.Errorf("row %d: got %+v", len(updates), got)
 		}
 		updates = append(updates, got.Update)
 	}
-	if want := slices.Concat(slices.Repeat([]int{2}, 6), slices.Repeat([]int{3}, 6), slices.Repeat([]int{5}, 6), slices.Repeat([]int{6}, 6), slices.Repeat([]int{7}, 6)); !slices.Equal(updates, want) {
+	if want := slices.Concat(slices.Repeat([]int{2}, 6), slices.Repeat([]int{3}, 6), slices.Repeat([]int{5}, 6),
+		slices.Repeat([]int{6}, 6), slices.Repeat([]int{7}, 6)); !slices.Equal(updates, want) {
 		t.Errorf("rows of the updates %v, want %v", updates, want)
 	}
 }

@@ -9,25 +9,25 @@ import (
 	"rcgrpo/stages/rl/objective"
 )
 
-// updateBatch is the material of one update, or of one of its optimizer steps: trajectories of whole groups, one after the
-// other. Its flat lists hold N action tokens, those of one trajectory after those of another.
+// updateBatch is the input of one update or of one optimizer step: trajectories of whole groups.
+// Its flat lists contain N action tokens, ordered by trajectory.
 type updateBatch struct {
 	trajectories []*rl.Trajectory
 	size         int       // of a group
 	length       []int     // [B] action tokens of each trajectory
-	first        []int     // [B] place of the first of them in the flat lists
+	first        []int     // [B] index of its first action token in the flat lists
 	turn         []int     // [N] turn of each action token
-	logpSampled  []float64 // [N] the sampler's log-probability, for comparison only
-	logpOld      []float64 // [N] the old policy's; nil in the only step of an update, whose policy is the old one
+	logpSampled  []float64 // [N] logprobs of the sampler, for diagnostics only
+	logpOld      []float64 // [N] of the old policy; nil in the only step of an update
 	sequences    []lm.Sequence
-	skip         []bool    // [B] left out of the objective; nil leaves out none
-	penalty      []float64 // [B] taken off the rewards; nil for none
+	skip         []bool    // [B] excluded from the objective; nil for none
+	penalty      []float64 // [B] subtracted from the rewards; nil for none
 	advantages   []float64
 	totals       objective.Totals
-	before       lm.TokenStats // of the policy before the first step, where that was asked for
+	before       lm.TokenStats // before the first step, if the update needs them
 }
 
-// newBatch lays the trajectories of an update out for the model. advantage completes it.
+// newBatch prepares the trajectories of an update for the model. advantage completes the batch.
 func newBatch(trajectories []*rl.Trajectory, size int) *updateBatch {
 	b := &updateBatch{trajectories: trajectories, size: size}
 	for i, t := range trajectories {
@@ -46,8 +46,9 @@ func newBatch(trajectories []*rl.Trajectory, size int) *updateBatch {
 	return b
 }
 
-// minibatches cuts a batch into those of its optimizer steps, in order: tasks groups each, fewer in the last; the whole
-// batch where tasks is 0. advantage has to come before, since advantages are those of the whole batch.
+// minibatches divides a batch by optimizer step, in order: o.Minibatches groups each, fewer in the
+// last. With 0 it returns the whole batch. Call advantage first, because advantages are computed
+// over the whole batch.
 func (b *updateBatch) minibatches(o *objective.Objective) []*updateBatch {
 	if o.Minibatches == 0 || o.Minibatches*b.size >= len(b.trajectories) {
 		return []*updateBatch{b}
@@ -71,8 +72,8 @@ func (b *updateBatch) minibatches(o *objective.Objective) []*updateBatch {
 	return parts
 }
 
-// advantage computes the advantages from the rewards less a penalty each [B], nil for none. Groups count as equal by
-// their rewards alone, with or without a penalty.
+// advantage computes the advantages from the rewards minus a penalty each [B], nil for none. The
+// penalty does not affect which groups count as equal.
 func (b *updateBatch) advantage(o *objective.Objective, penalty []float64) {
 	b.penalty = penalty
 	b.advantages, b.skip = o.Advantage.OfEpisodes(b.trajectories, b.size, penalty, b.length)
@@ -95,14 +96,17 @@ func (b *updateBatch) equalGroups() []bool {
 	return equal
 }
 
-// evaluate computes the objective over the trajectories [first, first+n), given what the model says of their tokens.
+// evaluate computes the objective over the trajectories [first, first+n), given the model's
+// statistics of their tokens.
 func (b *updateBatch) evaluate(o *objective.Objective, first, n int, s lm.TokenStats) (*objective.Outcome, error) {
 	from := b.first[first]
 	to := from + len(s.Logp)
 	if last := first + n - 1; to != b.first[last]+b.length[last] {
-		return nil, fmt.Errorf("trajectories %d to %d: the model knows %d action tokens, their messages %d", first, last, len(s.Logp), b.first[last]+b.length[last]-from)
+		return nil, fmt.Errorf("trajectories %d to %d: the model has %d action tokens, want %d",
+			first, last, len(s.Logp), b.first[last]+b.length[last]-from)
 	}
-	part := &objective.Batch{Length: b.length[first : first+n], Advantage: b.advantages[first : first+n], Turn: b.turn[from:to],
+	part := &objective.Batch{Length: b.length[first : first+n], Advantage: b.advantages[first : first+n],
+		Turn: b.turn[from:to],
 		Logp: s.Logp, LogpOld: s.Logp, LogpRef: s.LogpRef, KL: s.KL, Entropy: s.Entropy}
 	if b.logpOld != nil {
 		part.LogpOld = b.logpOld[from:to]

@@ -22,8 +22,8 @@ func starve(rows int64) (remove func()) {
 	})
 }
 
-// The update that was begun anew with half the micro-batch is the update that memory would have allowed at once: nothing
-// of the passes before the failure is left in metrics and gradient.
+// The update that was begun anew with half the micro-batch is the update that memory would have
+// allowed at once: nothing of the passes before the failure is left in metrics and gradient.
 func TestAnUpdateWithHalfTheMicroBatchIsTheSameUpdate(t *testing.T) {
 	one := func(rows int64) (v map[string]float64, gradient []float32) {
 		r := alone(t)
@@ -81,8 +81,10 @@ func TestWithoutLeaveToHalveTheErrorNamesTheSplit(t *testing.T) {
 		rows  int64
 		want  string
 	}{
-		"stop":                 {blocks.Split{Mode: blocks.ModeFast, MicroBatch: 4096, OnOOM: "stop"}, 24, `or on_oom = "halve_micro_batch" with mode = "fast"`},
-		"nothing left to half": {blocks.Split{Mode: blocks.ModeFast, MicroBatch: 4096, OnOOM: blocks.HalveMicroBatch}, 1, "every trajectory has gone alone already"},
+		"stop": {blocks.Split{Mode: blocks.ModeFast, MicroBatch: 4096, OnOOM: "stop"}, 24,
+			`or on_oom = "halve_micro_batch" with mode = "fast"`},
+		"nothing left to half": {blocks.Split{Mode: blocks.ModeFast, MicroBatch: 4096, OnOOM: blocks.HalveMicroBatch}, 1,
+			"every trajectory already had its own pass"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := alone(t)

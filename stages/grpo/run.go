@@ -25,14 +25,15 @@ import (
 	"rcgrpo/stages/rl/objective"
 )
 
-// Run trains under the condition of the checkpoint, or the one that tokens { high } asks for.
+// Run trains under the condition of the checkpoint or of tokens { high }.
 func (s *grpo) Run(ctx context.Context, job *engine.Job) error {
 	return s.run(ctx, job, func(p *checkpoint.Policy) (*allocation, error) {
 		if high := s.Tokens.High; high != nil {
 			p.Condition = rl.TokenNone
 			if *high == 1 {
 				if p.Position == "" {
-					return nil, fmt.Errorf("tokens { high = 1 }: this policy has never used reward tokens; start from rctp-ft, or leave high out")
+					return nil, fmt.Errorf("tokens { high = 1 }: this policy has never used reward tokens; start from " +
+						"rctp-ft, or omit high")
 				}
 				p.Condition = rl.TokenHigh
 			}
@@ -46,7 +47,7 @@ func (s *grpo) Run(ctx context.Context, job *engine.Job) error {
 	})
 }
 
-// Run trains with a reward token drawn per rollout; the checkpoint conditions on high at inference.
+// Run trains with a reward token drawn per rollout. The checkpoint conditions on high at inference.
 func (s *conditioned) Run(ctx context.Context, job *engine.Job) error {
 	return s.run(ctx, job, func(p *checkpoint.Policy) (*allocation, error) {
 		position := s.Tokens.Position
@@ -69,7 +70,7 @@ func (s *conditioned) Run(ctx context.Context, job *engine.Job) error {
 	})
 }
 
-// allocation is a conditioning with the way in which each group draws from it.
+// allocation is a conditioning and the draw of a group's tokens.
 type allocation struct {
 	conditioning
 	name   string
@@ -77,7 +78,8 @@ type allocation struct {
 }
 
 // run trains the policy after prepare has set it up.
-func (s *settings) run(ctx context.Context, job *engine.Job, prepare func(*checkpoint.Policy) (*allocation, error)) error {
+func (s *settings) run(ctx context.Context, job *engine.Job,
+	prepare func(*checkpoint.Policy) (*allocation, error)) error {
 	if err := checkpoint.PlanMemory(job, s); err != nil {
 		return err
 	}
@@ -92,7 +94,8 @@ func (s *settings) run(ctx context.Context, job *engine.Job, prepare func(*check
 	}
 	t := &training{settings: s, allocation: tokens, watch: blocks.NewWatch(s.Alarms)}
 	t.state.Watch = t.watch.WatchState
-	t.run = &train.Training{Settings: &s.Settings, Job: job, Policy: policy, Extended: "updates", PerUnit: 1, Progress: &t.state}
+	t.run = &train.Training{Settings: &s.Settings, Job: job, Policy: policy, Extended: "updates", PerUnit: 1,
+		Progress: &t.state}
 	defer t.close()
 	if err := t.open(); err != nil {
 		return err
@@ -126,7 +129,8 @@ type progress struct {
 	Best  best              `json:"best"`
 }
 
-// best is the evaluation with the highest reward so far, the first of equals. Update is 0 before the first.
+// best is the evaluation with the highest reward so far, the first of equals. Update is 0 before
+// the first.
 type best struct {
 	Update int     `json:"update"`
 	Reward float64 `json:"reward"`
@@ -135,8 +139,8 @@ type best struct {
 // bestFolder is the folder of the scratch that holds the best policy as a checkpoint.
 const bestFolder = "best"
 
-// open loads tasks and models, and resumes from the last saved state. Trajectories sampled since then come from the
-// recorder. close frees what was opened before an error.
+// open loads tasks and models, and resumes from the last saved state. Trajectories sampled since
+// then come from the recorder. close frees what was opened before an error.
 func (t *training) open() error {
 	course, tasks, err := t.course()
 	if err != nil {
@@ -193,7 +197,7 @@ func (t *training) extend(shorter *engine.Shorter) error {
 	return t.run.Scratch.Replace(bestFolder, func(dir string) error { return os.CopyFS(dir, os.DirFS(winner.Dir)) })
 }
 
-// collect samples the rollouts that no earlier attempt has finished.
+// collect samples the rollouts that no earlier attempt finished.
 func (t *training) collect(ctx context.Context, list []rl.Rollout) ([]*rl.Trajectory, error) {
 	return t.recorded.collect(list, func(rest []rl.Rollout, finished func(int, *rl.Trajectory) error) error {
 		_, took, err := t.episodes.Collect(ctx, rest, finished)
@@ -261,7 +265,7 @@ func (t *training) update(ctx context.Context, u int) error {
 		err = took("update_s", func() error { return t.learn(ctx, u, newBatch(trajectories, t.Group), values) })
 	}
 	if err != nil {
-		t.groups.taken = before // as if it had not begun
+		t.groups.taken = before // a repeated update takes the same tasks
 		return err
 	}
 	times["tokens_per_s"] = values["tokens"] / (times["rollout_s"] + times["update_s"])
@@ -293,9 +297,13 @@ func (t *training) update(ctx context.Context, u int) error {
 	return nil
 }
 
-// learn makes the optimizer steps of update u, and adds its metrics to v. A step that an alarm leaves out ends the update.
+// learn makes the optimizer steps of update u and adds its metrics to v. A step skipped by an alarm
+// ends the update.
 func (t *training) learn(ctx context.Context, u int, b *updateBatch, v map[string]float64) error {
-	if err := t.run.WithinMemory(b.sequences, func() error { return t.prepare(ctx, t.run.Trainer, t.reference, b) }); err != nil {
+	if err := t.run.WithinMemory(b.sequences, func() error {
+		return t.prepare(ctx, t.run.Trainer, t.reference,
+			b)
+	}); err != nil {
 		return err
 	}
 	parts := b.minibatches(&t.Objective)
@@ -318,7 +326,7 @@ func (t *training) learn(ctx context.Context, u int, b *updateBatch, v map[strin
 		}
 		all.Add(outcome)
 		norms += norm
-		observed := map[string]float64{"loss": outcome.Loss, "grad_norm": norm} // what alarms learn of a later step
+		observed := map[string]float64{"loss": outcome.Loss, "grad_norm": norm} // values for the alarms in later steps
 		if step == 0 {
 			before := stats
 			if steps > 1 {
@@ -349,7 +357,7 @@ func (t *training) learn(ctx context.Context, u int, b *updateBatch, v map[strin
 			v["lr"] = rate
 		}
 		if !apply {
-			steps = step + 1 // the rest is left out
+			steps = step + 1 // skip the remaining steps
 			break
 		}
 	}
@@ -363,8 +371,8 @@ func (t *training) learn(ctx context.Context, u int, b *updateBatch, v map[strin
 	return nil
 }
 
-// dump keeps the batch of an update whose gradient is no finite number, says where, and returns the error that ends the
-// training, if it does.
+// dump stores the batch of an update without a finite gradient. It returns the error that ends the
+// training, or nil.
 func (t *training) dump(u int, b *updateBatch, stats lm.TokenStats, end error) error {
 	var rows []train.Skipped
 	for i, tr := range b.trajectories {
@@ -375,8 +383,8 @@ func (t *training) dump(u int, b *updateBatch, stats lm.TokenStats, end error) e
 	return t.run.Log.Dump(t.run.Job, u, rows, end)
 }
 
-// checkAlarms evaluates the alarms on the values of an optimizer step, adds them to v, and reports whether to apply
-// the gradient.
+// checkAlarms evaluates the alarms on the values of an optimizer step, adds them to v, and reports
+// whether to apply the gradient.
 func (t *training) checkAlarms(u, step int, observed, v map[string]float64) (apply bool) {
 	at := fmt.Sprintf("update %d", u)
 	if step > 0 {
@@ -396,21 +404,21 @@ func (t *training) checkAlarms(u, step int, observed, v map[string]float64) (app
 		switch action {
 		case blocks.ActionStop:
 			apply = false
-			t.run.Job.Logf("%s: alarm %s stops the training; the policy before it is its result", at, a.Name)
+			t.run.Job.Logf("%s: alarm %s stops the training; its result is the policy before this step", at, a.Name)
 		case blocks.ActionSkip:
 			apply = false
-			t.run.Job.Logf("%s: alarm %s leaves it out", at, a.Name)
+			t.run.Job.Logf("%s: alarm %s skips it", at, a.Name)
 		case blocks.ActionLowerRate:
-			t.run.Job.Logf("%s: alarm %s lowers the learning rate to %g of its course", at, a.Name, t.watch.Rate)
+			t.run.Job.Logf("%s: alarm %s lowers the learning rate to %g of its schedule", at, a.Name, t.watch.Rate)
 		}
 	}
 	return apply
 }
 
-// prepare completes a batch before the first optimizer step of its update. Where the update makes several steps, the old
-// policy's log-probabilities are those of this training forward, taken in the minibatches of the steps, so that the first
-// ratio is exactly 1. With the KL term in the reward the advantages need both models; they are read by the same code, so
-// while they are equal the penalty is 0.
+// prepare completes a batch before the first optimizer step. If the update makes several steps, the
+// old policy's logprobs are those of this training forward, computed in the minibatches of the
+// steps, so the first ratio is exactly 1. With the KL term in the reward, the advantages need both
+// models; the same code evaluates both, so equal models give penalty 0.
 func (s *settings) prepare(ctx context.Context, trainer *lm.Trainer, reference *lm.Model, b *updateBatch) error {
 	several := s.Steps(len(b.trajectories)/b.size) > 1
 	penalised := s.KL.Place == "reward" && s.KL.Beta != 0
@@ -424,7 +432,7 @@ func (s *settings) prepare(ctx context.Context, trainer *lm.Trainer, reference *
 		for sequences := range slices.Chunk(b.sequences, perStep) {
 			stats, err := trainer.Stats(ctx, sequences, reference, s.Temperature)
 			if err != nil {
-				return fmt.Errorf("log-probabilities before the update: %w", err)
+				return fmt.Errorf("logprobs before the update: %w", err)
 			}
 			b.before.Append(stats)
 		}
@@ -439,23 +447,25 @@ func (s *settings) prepare(ctx context.Context, trainer *lm.Trainer, reference *
 	return nil
 }
 
-// accumulate adds the gradient of the objective over a batch that is complete to the trainer's, and returns the
-// objective's outcome and what the model says of each action token.
-func (s *settings) accumulate(ctx context.Context, trainer *lm.Trainer, reference *lm.Model, b *updateBatch) (*objective.Outcome, lm.TokenStats, error) {
+// accumulate adds the gradient of the objective over a complete batch to the trainer's. It returns
+// the outcome and the statistics of each action token.
+func (s *settings) accumulate(ctx context.Context, trainer *lm.Trainer, reference *lm.Model,
+	b *updateBatch) (*objective.Outcome, lm.TokenStats, error) {
 	outcome := &objective.Outcome{}
-	stats, err := trainer.Accumulate(ctx, b.sequences, reference, s.Temperature, func(first, n int, stats lm.TokenStats) (lm.Weights, error) {
-		part, err := b.evaluate(&s.Objective, first, n, stats)
-		if err != nil {
-			return lm.Weights{}, err
-		}
-		outcome.Add(part)
-		return lm.Weights{Logp: part.DLogp, KL: part.DKL, Entropy: part.DEntropy}, nil
-	})
+	stats, err := trainer.Accumulate(ctx, b.sequences, reference, s.Temperature,
+		func(first, n int, stats lm.TokenStats) (lm.Weights, error) {
+			part, err := b.evaluate(&s.Objective, first, n, stats)
+			if err != nil {
+				return lm.Weights{}, err
+			}
+			outcome.Add(part)
+			return lm.Weights{Logp: part.DLogp, KL: part.DKL, Entropy: part.DEntropy}, nil
+		})
 	return outcome, stats, err
 }
 
-// describe adds what is known of an update before its first step to v, under the names of objective.Metrics. stats are the old
-// policy's.
+// describe adds the values of an update before its first step to v. stats are those of the old
+// policy.
 func (b *updateBatch) describe(o *objective.Objective, stats lm.TokenStats, v map[string]float64) {
 	maps.Copy(v, objective.GroupsOf(b.trajectories, b.size).Diagnose())
 	objective.DescribeEpisodes(b.trajectories, v)
@@ -473,7 +483,7 @@ func (b *updateBatch) describe(o *objective.Objective, stats lm.TokenStats, v ma
 	}
 }
 
-// describeOutcome adds what the optimizer steps of an update came to, given the sum of their outcomes.
+// describeOutcome adds the values of an update's optimizer steps, given the sum of their outcomes.
 func (b *updateBatch) describeOutcome(o *objective.Objective, sum *objective.Outcome, steps int, v map[string]float64) {
 	v["kl"] = sum.KL / float64(steps)
 	for _, p := range b.penalty {
@@ -485,13 +495,15 @@ func (b *updateBatch) describeOutcome(o *objective.Objective, sum *objective.Out
 	}
 }
 
-// describeSampler logs how sampled and recomputed log-probabilities differ, and leaves the figures out where the sampler's
-// distribution is another.
+// describeSampler logs the differences between sampled and recomputed logprobs, and removes the
+// values if top_p changes the sampler's distribution.
 func (t *training) describeSampler(u int, b *updateBatch, stats lm.TokenStats, v map[string]float64) {
 	if t.TopP < 1 {
 		maps.DeleteFunc(v, func(name string, _ float64) bool { return strings.HasPrefix(name, "sampler_gap") })
 	} else if u == 1 || u == t.Updates {
-		t.run.Job.Logf("update %d: log-probabilities as sampled and as recomputed differ by %.2g at the median, %.2g and %.2g at 95 and 99 %%, %.2g at most, over %d tokens",
+		t.run.Job.Logf("update %d: sampled and recomputed logprobs differ by %.2g at the median, %.2g and %.2g at 95 "+
+			"and 99 %%, "+
+			"%.2g at most, over %d tokens",
 			u, v["sampler_gap_p50"], v["sampler_gap_p95"], v["sampler_gap_p99"], v["sampler_gap"], len(stats.Logp))
 	}
 }

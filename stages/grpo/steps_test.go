@@ -15,7 +15,8 @@ import (
 	"rcgrpo/stages/rl/objective"
 )
 
-// several is a training of a tiny model whose updates make an optimizer step of one task after another, twice.
+// several is a training of a tiny model whose updates make an optimizer step of one task after
+// another, twice.
 func several(t *testing.T, alarms ...blocks.Alarm) *training {
 	t.Helper()
 	r := alone(t, alarms...)
@@ -32,7 +33,8 @@ func weightsOf(t *testing.T, r *training) []float32 {
 	return w
 }
 
-// The old policy is that before the first step, in the numbers of the training forward, and stays so through all steps.
+// The old policy is that before the first step, in the numbers of the training forward, and stays
+// so through all steps.
 func TestOldPolicyIsThatBeforeTheFirstOptimizerStep(t *testing.T) {
 	for _, precision := range []lm.Precision{lm.Float32, lm.BF16} {
 		r := several(t)
@@ -55,7 +57,8 @@ func TestOldPolicyIsThatBeforeTheFirstOptimizerStep(t *testing.T) {
 			}
 			moved := slices.ContainsFunc(outcome.LogRatio, func(l float64) bool { return l != 0 })
 			if moved != (step > 0) {
-				t.Errorf("%s, step %d: log ratios %v, want exactly 0 in the first step and others later", precision, step+1, outcome.LogRatio)
+				t.Errorf("%s, step %d: log ratios %v, want exactly 0 in the first step and others later", precision, step+1,
+					outcome.LogRatio)
 			}
 			if _, _, err := r.run.Trainer.Update(1e-2); err != nil {
 				t.Fatal(err)
@@ -64,8 +67,8 @@ func TestOldPolicyIsThatBeforeTheFirstOptimizerStep(t *testing.T) {
 	}
 }
 
-// An update of several steps is what the objective, evaluated by hand on each minibatch against the log-probabilities
-// before the update, makes of the weights, to the bit.
+// An update of several steps is what the objective, evaluated by hand on each minibatch against the
+// log-probabilities before the update, makes of the weights, to the bit.
 func TestUpdateOfSeveralStepsEqualsTheStepsByHand(t *testing.T) {
 	r := several(t)
 	r.Temperature, r.Ratio.Level, r.Clip.Low, r.Clip.High = 1, "token", 0.05, 0.05
@@ -76,7 +79,8 @@ func TestUpdateOfSeveralStepsEqualsTheStepsByHand(t *testing.T) {
 	}
 	got := weightsOf(t, r)
 	if v["clip_fraction"] <= 0 || v["log_ratio_max"] <= 0 || v["skipped"] != 0 {
-		t.Errorf("clip_fraction %v, log_ratio_max %v, skipped %v: want ratios that are clipped and no step left out", v["clip_fraction"], v["log_ratio_max"], v["skipped"])
+		t.Errorf("clip_fraction %v, log_ratio_max %v, skipped %v: want ratios that are clipped and no step left out",
+			v["clip_fraction"], v["log_ratio_max"], v["skipped"])
 	}
 
 	hand := several(t)
@@ -92,11 +96,13 @@ func TestUpdateOfSeveralStepsEqualsTheStepsByHand(t *testing.T) {
 	for step := range 4 {
 		part := newBatch(groups[step%2], 3)
 		part.advantage(&r.Objective, nil)
-		_, err := hand.run.Trainer.Accumulate(t.Context(), part.sequences, hand.reference, 1, func(_, _ int, now lm.TokenStats) (lm.Weights, error) {
-			out, err := r.Objective.Evaluate(&objective.Batch{Length: part.length, Advantage: part.advantages, Turn: part.turn, Logp: now.Logp,
-				LogpOld: old[step%2].Logp, LogpRef: now.LogpRef, Entropy: now.Entropy}, part.totals)
-			return lm.Weights{Logp: out.DLogp}, err
-		})
+		_, err := hand.run.Trainer.Accumulate(t.Context(), part.sequences, hand.reference, 1,
+			func(_, _ int, now lm.TokenStats) (lm.Weights, error) {
+				out, err := r.Objective.Evaluate(&objective.Batch{Length: part.length, Advantage: part.advantages,
+					Turn: part.turn, Logp: now.Logp,
+					LogpOld: old[step%2].Logp, LogpRef: now.LogpRef, Entropy: now.Entropy}, part.totals)
+				return lm.Weights{Logp: out.DLogp}, err
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +129,8 @@ func TestRatiosAndClippingAreLoggedOnlyWhereTheyCanVary(t *testing.T) {
 		r := alone(t)
 		tc.change(r)
 		v, _ := update(t, r, 1, rewards(1, 0, 1, 0, 1, 0))
-		for _, metric := range []string{"clip_fraction", "log_ratio_p05", "log_ratio_p50", "log_ratio_p95", "log_ratio_max"} {
+		for _, metric := range []string{"clip_fraction", "log_ratio_p05", "log_ratio_p50", "log_ratio_p95",
+			"log_ratio_max"} {
 			if _, logged := v[metric]; logged != tc.logged {
 				t.Errorf("%s: %s is logged: %v, want %v", name, metric, logged, tc.logged)
 			}
@@ -143,7 +150,8 @@ func TestAlarmsWatchEveryOptimizerStep(t *testing.T) {
 			setReward(&list[3].Reward, math.Inf(1)) // in the second group
 		})
 		if !moved || v["skipped"] != 0.75 || v["alarm_nan"] != 1 || v["lr"] != 1e-2 {
-			t.Errorf("%s: moved %v, skipped %v, alarm %v, rate %v; want the first of four steps made", action, moved, v["skipped"], v["alarm_nan"], v["lr"])
+			t.Errorf("%s: moved %v, skipped %v, alarm %v, rate %v; want the first of four steps made", action, moved,
+				v["skipped"], v["alarm_nan"], v["lr"])
 		}
 		if r.watch.Stopped != (action == blocks.ActionStop) {
 			t.Errorf("%s: stopped %v", action, r.watch.Stopped)
@@ -164,7 +172,8 @@ func (c *callsLeft) Err() error {
 	return nil
 }
 
-// A training that is told to stop saves itself only if its weights are those after an update: not inside a pass.
+// A training that is told to stop saves itself only if its weights are those after an update: not
+// inside a pass.
 func TestTrainingToldToStopInsideAPassIsNotSavedAsItStands(t *testing.T) {
 	inside := 0
 	for n := range 1000 {

@@ -101,7 +101,8 @@ type live struct {
 // Collect samples one trajectory per rollout and returns them in the order of the rollouts. It
 // calls finished, if not nil, with each trajectory as it ends. An error of finished or of the
 // policy, or a cancelled context, stops all episodes. The policy is released afterwards.
-func (c *Collector) Collect(ctx context.Context, rollouts []Rollout, finished func(i int, t *Trajectory) error) ([]*Trajectory, CollectStats, error) {
+func (c *Collector) Collect(ctx context.Context, rollouts []Rollout,
+	finished func(i int, t *Trajectory) error) ([]*Trajectory, CollectStats, error) {
 	if c.Policy.Slots() < 1 {
 		return nil, CollectStats{}, errors.New("collect: the policy has no slot for an episode")
 	}
@@ -267,7 +268,8 @@ func (r *collection) batch(ctx context.Context) error {
 	})
 	requests := make([]Request, len(r.ready))
 	for i, e := range r.ready {
-		requests[i] = Request{Slot: e.slot, Feed: e.feed, Temperature: r.Temperature, TopP: r.TopP, U: e.stream.At(len(e.t.IDs))}
+		requests[i] = Request{Slot: e.slot, Feed: e.feed, Temperature: r.Temperature, TopP: r.TopP,
+			U: e.stream.At(len(e.t.IDs))}
 	}
 	begin := time.Now()
 	draws, err := r.Policy.Next(ctx, requests)
@@ -330,7 +332,8 @@ func (r *collection) advance(e *live) {
 	}
 	turn := e.env.Turn()
 	text, calls := r.Codec.Parse(e.t.IDs[e.reply:])
-	e.t.Messages = append(e.t.Messages, Message{Role: RoleAssistant, Turn: turn, Text: text, Calls: calls, From: e.header, To: len(e.t.IDs)})
+	e.t.Messages = append(e.t.Messages, Message{Role: RoleAssistant, Turn: turn, Text: text, Calls: calls,
+		From: e.header, To: len(e.t.IDs)})
 	if e.t.Stop != "" { // a limit cut the reply short; an incomplete call is not executed
 		e.t.judge(e.env.Verdict())
 		return
@@ -354,7 +357,8 @@ func (r *collection) advance(e *live) {
 		r.show(e, toolMessage(turn, results), r.Codec.Between(), r.Codec.Tool(results))
 	} else {
 		text := e.env.User()
-		r.show(e, Message{Role: RoleUser, Turn: e.env.Turn(), Text: text}, r.Codec.Between(), r.Codec.User(text, false, e.ask.Token))
+		r.show(e, Message{Role: RoleUser, Turn: e.env.Turn(), Text: text}, r.Codec.Between(),
+			r.Codec.User(text, false, e.ask.Token))
 	}
 	if e.t.Stop != "" {
 		e.t.judge(e.env.Verdict())

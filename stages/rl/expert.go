@@ -46,7 +46,8 @@ func copied(task *bfcl.Task) *Trajectory {
 
 // play executes the given calls, one per step. It calls watch, if not nil, with the episode before
 // each call; watch may copy but not change it.
-func play(task *bfcl.Task, s bfcl.Settings, turns [][]string, watch func(turn, call int, e *bfcl.Episode)) (*Trajectory, error) {
+func play(task *bfcl.Task, s bfcl.Settings, turns [][]string,
+	watch func(turn, call int, e *bfcl.Episode)) (*Trajectory, error) {
 	s.MaxSteps, s.MaxCalls = 1+longestTurn(turns), 0
 	e, err := task.Start(s)
 	if err != nil {
@@ -307,7 +308,8 @@ func literals(call string) []literal {
 			out = append(out, literal{i, j, true})
 			i = j
 		case c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z':
-			for i < len(call) && (call[i] == '_' || call[i] >= '0' && call[i] <= '9' || call[i] >= 'a' && call[i] <= 'z' || call[i] >= 'A' && call[i] <= 'Z') {
+			for i < len(call) && (call[i] == '_' || call[i] >= '0' && call[i] <= '9' || call[i] >= 'a' && call[i] <= 'z' ||
+				call[i] >= 'A' && call[i] <= 'Z') {
 				i++
 			}
 		default:

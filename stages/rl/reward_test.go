@@ -25,12 +25,14 @@ func earned(size int, rewards string) []*Trajectory {
 }
 
 func TestMissingRewardIsNullAndReadBackAsMissing(t *testing.T) {
-	for text, want := range map[string]Reward{`{"reward":null}`: MissingReward(), `{"reward":0}`: 0, `{"reward":0.5}`: 0.5, `{"reward":1}`: 1} {
+	for text, want := range map[string]Reward{`{"reward":null}`: MissingReward(), `{"reward":0}`: 0,
+		`{"reward":0.5}`: 0.5, `{"reward":1}`: 1} {
 		type row struct {
 			Reward Reward `json:"reward"`
 		}
 		var got row
-		if err := json.Unmarshal([]byte(text), &got); err != nil || got.Reward.Missing() != want.Missing() || !want.Missing() && got.Reward != want {
+		if err := json.Unmarshal([]byte(text), &got); err != nil || got.Reward.Missing() != want.Missing() ||
+			!want.Missing() && got.Reward != want {
 			t.Errorf("%s: got %v, %v, want %v", text, got.Reward, err, want)
 		}
 		if back, err := json.Marshal(got); err != nil || string(back) != text {

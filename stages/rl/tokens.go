@@ -28,8 +28,9 @@ func CheckInit(init string, at hcl.Range) hcl.Diagnostics {
 	if _, ok := InitCopy(init); ok || init == "mean" {
 		return nil
 	}
-	return hcl.Diagnostics{blocks.Mistake("Unknown initialization of reward tokens", at, "Rows of new tokens start as the "+
-		"mean of all rows (\"mean\") or as a copy of one token's row (\"copy:<|assistant|>\"); got %q.", init)}
+	return hcl.Diagnostics{blocks.Mistake("Unknown initialization of reward tokens", at,
+		"Rows of new tokens start as the "+
+			"mean of all rows (\"mean\") or as a copy of one token's row (\"copy:<|assistant|>\"); got %q.", init)}
 }
 
 // Allocations of reward tokens to the members of a group.

@@ -42,14 +42,16 @@ func TestTokensOfAGroup(t *testing.T) {
 
 func TestUniformNumbersDependOnEveryName(t *testing.T) {
 	base := Uniform(1, 2, "a", 3, 4)
-	others := []float64{Uniform(2, 2, "a", 3, 4), Uniform(1, 3, "a", 3, 4), Uniform(1, 2, "b", 3, 4), Uniform(1, 2, "a", 4, 4), Uniform(1, 2, "a", 3, 5), Uniform(1, 2, "a", 4, 3)}
+	others := []float64{Uniform(2, 2, "a", 3, 4), Uniform(1, 3, "a", 3, 4), Uniform(1, 2, "b", 3, 4),
+		Uniform(1, 2, "a", 4, 4), Uniform(1, 2, "a", 3, 5), Uniform(1, 2, "a", 4, 3)}
 	if slices.Contains(others, base) {
 		t.Errorf("two names share the number %v", base)
 	}
 	if again := Sampling(1, 2, "a", 3).At(4); again != base {
 		t.Errorf("got %v and %v for one name", base, again)
 	}
-	// Ten bins over one stream: chi-square with 9 degrees of freedom stays below 27.9 with probability 0.999.
+	// Ten bins over one stream: chi-square with 9 degrees of freedom stays below 27.9 with
+	// probability 0.999.
 	var bins [10]float64
 	s := Sampling(9, 1, "task", 0)
 	for i := range 10000 {

@@ -1,5 +1,5 @@
-// Package rollout is the stage kind `rollout`: episodes sampled from a policy on tasks, kept as trajectories. Curation
-// takes its failures from here.
+// Package rollout is the stage kind `rollout`: episodes sampled from a policy on tasks, kept as
+// trajectories. Curation takes its failures from here.
 package rollout
 
 import (
@@ -21,7 +21,8 @@ func Kind() *engine.Kind {
 		Summary: "Episodes sampled from a policy, kept as trajectories.",
 		Version: 4,
 		New: func() engine.Stage {
-			return &settings{Samples: 1, Temperature: 1, TopP: 1, Token: "checkpoint", Limits: blocks.DefaultLimits(), Arithmetic: blocks.DefaultArithmetic()}
+			return &settings{Samples: 1, Temperature: 1, TopP: 1, Token: "checkpoint", Limits: blocks.DefaultLimits(),
+				Arithmetic: blocks.DefaultArithmetic()}
 		},
 		Outputs: func(engine.Stage) map[string]string { return map[string]string{"trajectories": "trajectories"} },
 		Draws:   func(engine.Stage) bool { return true },
@@ -33,8 +34,11 @@ type settings struct {
 	Tasks       artifact.Ref   `hcl:"tasks" port:"tasks" doc:"tasks to try"`
 	Samples     int            `hcl:"samples,optional" unit:"episodes per task" doc:"episodes per task"`
 	Temperature float64        `hcl:"temperature,optional" doc:"sampling temperature"`
-	TopP        float64        `hcl:"top_p,optional" doc:"sampled from the fewest most probable tokens whose probabilities reach this (nucleus, Holtzman et al. 2020); 1 is the whole vocabulary"`
-	Token       string         `hcl:"token,optional" choices:"checkpoint|none|high|low" doc:"reward token to condition on"`
+	TopP        float64        `hcl:"top_p,optional" doc:"sampled from the fewest most probable tokens whose"`
+	_           struct{}       `doc:"probabilities reach this (nucleus, Holtzman et al. 2020); 1 is the whole"`
+	_           struct{}       `doc:"vocabulary"`
+	Token       string         `hcl:"token,optional" choices:"checkpoint|none|high|low" doc:"reward token to"`
+	_           struct{}       `doc:"condition on"`
 	Limits      *blocks.Limits `hcl:"limits,block" doc:"bounds of an episode"`
 
 	blocks.Arithmetic
@@ -50,7 +54,8 @@ func (s *settings) EpisodesPerTask() int { return s.Samples }
 // MemoryUse is a sampler alone.
 func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 	return s.Policy, func(c lm.Config) lm.Use {
-		return lm.Use{Slots: checkpoint.ConcurrentEpisodes, Context: min(s.Limits.Context, c.MaxPosition), Precision: lm.Precision(s.Precision)}
+		return lm.Use{Slots: checkpoint.ConcurrentEpisodes, Context: min(s.Limits.Context, c.MaxPosition),
+			Precision: lm.Precision(s.Precision)}
 	}
 }
 
@@ -62,7 +67,8 @@ func (s *settings) Check() hcl.Diagnostics {
 	}
 	if s.Temperature <= 0 {
 		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Temperature out of range",
-			Detail: fmt.Sprintf("A rollout samples, so its temperature must be above 0; got %v. Greedy episodes are what eval makes.", s.Temperature), Subject: s.TemperatureRange.Ptr()})
+			Detail: fmt.Sprintf("A rollout samples, so its temperature must be above 0; got %v. Greedy episodes are what "+
+				"eval makes.", s.Temperature), Subject: s.TemperatureRange.Ptr()})
 	}
 	diags = append(diags, blocks.CheckTopP(s.TopP, s.TopPRange)...)
 	return append(diags, s.Limits.Check()...)

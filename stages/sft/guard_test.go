@@ -26,7 +26,8 @@ import (
 
 const poison = 7 // a token whose row of the embedding is no number
 
-// poisoned is a policy whose embedding of one token is NaN, so that every sequence with it has no finite gradient.
+// poisoned is a policy whose embedding of one token is NaN, so that every sequence with it has no
+// finite gradient.
 func poisoned(t *testing.T) *checkpoint.Policy {
 	t.Helper()
 	tokens, err := token.Train([]string{"a"}, 256, nil)
@@ -34,7 +35,8 @@ func poisoned(t *testing.T) *checkpoint.Policy {
 		t.Fatal(err)
 	}
 	const width = 8
-	m, err := lm.New(lm.Config{Family: "qwen2", Vocab: tokens.Size(), Hidden: width, Layers: 1, Heads: 1, KVHeads: 1, HeadDim: 8, MLP: 8, RopeBase: 1000,
+	m, err := lm.New(lm.Config{Family: "qwen2", Vocab: tokens.Size(), Hidden: width, Layers: 1, Heads: 1, KVHeads: 1,
+		HeadDim: 8, MLP: 8, RopeBase: 1000,
 		NormEps: 1e-6, MaxPosition: 64}, rand.New(rand.NewPCG(1, 1)))
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +58,8 @@ func poisoned(t *testing.T) *checkpoint.Policy {
 		t.Fatal(err)
 	}
 	for d := range uint64(width) {
-		binary.LittleEndian.PutUint32(raw[8+n+header["model.embed_tokens.weight"].Offsets[0]+4*(poison*width+d):], math.Float32bits(float32(math.NaN())))
+		binary.LittleEndian.PutUint32(raw[8+n+header["model.embed_tokens.weight"].Offsets[0]+4*(poison*width+d):],
+			math.Float32bits(float32(math.NaN())))
 	}
 	if err := os.WriteFile(path, raw, 0o600); err != nil {
 		t.Fatal(err)
@@ -69,7 +72,8 @@ func poisoned(t *testing.T) *checkpoint.Policy {
 	return p
 }
 
-// phrase is a sequence of random tokens, all but the first learned, with the poisonous one in the middle or without.
+// phrase is a sequence of random tokens, all but the first learned, with the poisonous one in the
+// middle or without.
 func phrase(r *rand.Rand, sick bool) lm.Sequence {
 	q := lm.Sequence{IDs: make([]int32, 8), Learn: make([]bool, 8)}
 	for i := range q.IDs {
@@ -81,7 +85,8 @@ func phrase(r *rand.Rand, sick bool) lm.Sequence {
 	return q
 }
 
-// A batch without a finite gradient is left out and kept where it can be read; three in a row end the training.
+// A batch without a finite gradient is left out and kept where it can be read; three in a row end
+// the training.
 func TestBatchesWithoutAFiniteGradientAreLeftOutAndKept(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	healthy := []lm.Sequence{phrase(r, false), phrase(r, false), phrase(r, false), phrase(r, false)}
@@ -105,7 +110,8 @@ func TestBatchesWithoutAFiniteGradientAreLeftOutAndKept(t *testing.T) {
 			p := poisoned(t)
 			err = s.train(t.Context(), job, p, tc.examples)
 			file := filepath.Join(job.Dir, "rows", "skipped.jsonl")
-			if (err != nil) != tc.fails || tc.fails && !strings.HasSuffix(err.Error(), "the third time in a row that it is not finite; lower the learning rate; the skipped batches are in "+file) {
+			if (err != nil) != tc.fails || tc.fails && !strings.HasSuffix(err.Error(),
+				"the third time in a row that it is not finite; lower the learning rate; the skipped batches are in "+file) {
 				t.Fatalf("got %v", err)
 			}
 			if !strings.Contains(log.String(), "was skipped: its gradient is not finite; its batch is in "+file) {
@@ -134,7 +140,8 @@ func TestBatchesWithoutAFiniteGradientAreLeftOutAndKept(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if n++; !slices.Equal(got.IDs, one.IDs) || got.Text != p.Tokenizer.Decode(one.IDs, false) || len(got.Logp) != 7 || got.Logp[6] != "NaN" {
+				if n++; !slices.Equal(got.IDs, one.IDs) || got.Text != p.Tokenizer.Decode(one.IDs, false) ||
+					len(got.Logp) != 7 || got.Logp[6] != "NaN" {
 					t.Errorf("got %+v, want the batch with the token %d", got, poison)
 				}
 			}

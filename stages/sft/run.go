@@ -18,7 +18,7 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// Run fine-tunes without reward token. The checkpoint keeps what its start knew about tokens, but conditions on none.
+// Run fine-tunes with each trajectory's reward token. The checkpoint conditions on high.
 func (s *sft) Run(ctx context.Context, job *engine.Job) error {
 	return s.run(ctx, job, func(p *checkpoint.Policy) error {
 		p.Condition = rl.TokenNone
@@ -37,8 +37,10 @@ func (s *rctp) Run(ctx context.Context, job *engine.Job) error {
 	}, true)
 }
 
-// run is the training of both kinds; prepare sets up the policy, conditioned says whether trajectories carry their token.
-func (s *settings) run(ctx context.Context, job *engine.Job, prepare func(*checkpoint.Policy) error, conditioned bool) error {
+// run trains both kinds. prepare sets up the policy; conditioned reports whether trajectories carry
+// their token.
+func (s *settings) run(ctx context.Context, job *engine.Job, prepare func(*checkpoint.Policy) error,
+	conditioned bool) error {
 	if err := checkpoint.PlanMemory(job, s); err != nil {
 		return err
 	}
@@ -65,7 +67,7 @@ func (s *settings) run(ctx context.Context, job *engine.Job, prepare func(*check
 	return s.train(ctx, job, policy, examples)
 }
 
-// examples encodes the data sets with the policy's own layout.
+// examples encodes the data sets with the policy's layout.
 func (s *settings) examples(job *engine.Job, policy *checkpoint.Policy, conditioned bool) ([]lm.Sequence, error) {
 	codec, err := policy.Codec(job.Site.BFCL)
 	if err != nil {
@@ -83,7 +85,7 @@ func (s *settings) examples(job *engine.Job, policy *checkpoint.Policy, conditio
 			if err != nil {
 				return nil, err
 			}
-			if t.Reward.Missing() { // the environment failed: neither an expert nor a failure
+			if t.Reward.Missing() { // neither an expert nor a failure
 				missing++
 				continue
 			}
@@ -97,31 +99,35 @@ func (s *settings) examples(job *engine.Job, policy *checkpoint.Policy, conditio
 				continue
 			}
 			if len(ids) > longest {
-				return nil, fmt.Errorf("task %s has %d tokens, the model takes %d; leave longer trajectories out (context = %d), or raise the context of the model's architecture",
-					t.Task, len(ids), longest, longest)
+				return nil, fmt.Errorf("task %s has %d tokens, the model takes %d; drop longer trajectories (context = %d), "+
+					"or raise "+
+					"the context of the model's architecture", t.Task, len(ids), longest, longest)
 			}
 			examples = append(examples, lm.Sequence{IDs: ids, Learn: learn})
 		}
 	}
 	if missing > 0 {
-		job.Logf("%s left out: the environment failed, so they have no reward", engine.Plural(missing, "trajectory"))
+		job.Logf("%s dropped: the environment failed, so they have no reward", engine.Plural(missing, "trajectory"))
 	}
 	if long > 0 {
-		job.Logf("%s left out: more than %d tokens (context)", engine.Plural(long, "trajectory"), s.Context)
+		job.Logf("%s dropped: more than %d tokens (context)", engine.Plural(long, "trajectory"), s.Context)
 	}
 	if len(examples) == 0 {
-		return nil, fmt.Errorf("the data sets hold no trajectory to learn: %d have no reward and %d have more tokens than context", missing, long)
+		return nil, fmt.Errorf("the data sets contain no trajectory to learn: %d have no reward and %d have more tokens "+
+			"than context", missing, long)
 	}
 	return examples, nil
 }
 
 // train makes all updates and the ports, starting after the last saved state or shorter result.
-func (s *settings) train(ctx context.Context, job *engine.Job, policy *checkpoint.Policy, examples []lm.Sequence) error {
+func (s *settings) train(ctx context.Context, job *engine.Job, policy *checkpoint.Policy,
+	examples []lm.Sequence) error {
 	order, plan := job.Rand("order of examples"), [][]lm.Sequence(nil)
 	for range s.Epochs {
 		plan = append(plan, batches(order, examples, s.Batch)...)
 	}
-	t := &train.Training{Settings: &s.Settings, Job: job, Policy: policy, Extended: "epochs", PerUnit: len(plan) / s.Epochs}
+	t := &train.Training{Settings: &s.Settings, Job: job, Policy: policy, Extended: "epochs",
+		PerUnit: len(plan) / s.Epochs}
 	defer t.Close()
 	if err := t.Open(); err != nil {
 		return err
@@ -132,7 +138,10 @@ func (s *settings) train(ctx context.Context, job *engine.Job, policy *checkpoin
 	if t.Made > 0 {
 		job.Logf("resuming after update %d", t.Made)
 	}
-	err := t.Loop(ctx, len(plan), func(ctx context.Context, u int) error { return s.step(ctx, t, u, len(plan), plan[u-1]) })
+	err := t.Loop(ctx, len(plan), func(ctx context.Context,
+		u int) error {
+		return s.step(ctx, t, u, len(plan), plan[u-1])
+	})
 	if err != nil {
 		return err
 	}
@@ -154,7 +163,8 @@ func (s *settings) step(ctx context.Context, t *train.Training, u, total int, ba
 	}
 	seconds := time.Since(start).Seconds()
 	row.Update = u
-	if err := t.Log.Write(row, map[string]float64{"update_s": seconds, "tokens_per_s": row.Values["tokens"] / seconds}); err != nil {
+	if err := t.Log.Write(row, map[string]float64{"update_s": seconds,
+		"tokens_per_s": row.Values["tokens"] / seconds}); err != nil {
 		return err
 	}
 	t.Job.Progress(u, total, "updates", engine.Value{Name: "loss", Value: row.Values["loss"]})
@@ -173,10 +183,11 @@ func skippedRows(p *checkpoint.Policy, u int, batch []lm.Sequence, stats lm.Toke
 	return rows
 }
 
-// update makes one optimizer step on the mean negative logprob of the batch's learned tokens, and returns the logged
-// values and the statistics of each token. The value skipped is 1 if the gradient was not finite and changed nothing,
-// with an error if that has happened too often.
-func (s *settings) update(ctx context.Context, t *train.Training, batch []lm.Sequence, rate float64) (rl.Metric, lm.TokenStats, error) {
+// update makes one optimizer step on the mean negative logprob of the batch's learned tokens, and
+// returns the logged values and the statistics of each token. The value skipped is 1 if the
+// gradient was not finite and changed nothing, with an error if that has happened too often.
+func (s *settings) update(ctx context.Context, t *train.Training, batch []lm.Sequence, rate float64) (rl.Metric,
+	lm.TokenStats, error) {
 	var learned, tokens int
 	for _, e := range batch {
 		tokens += len(e.IDs)
@@ -197,8 +208,9 @@ func (s *settings) update(ctx context.Context, t *train.Training, batch []lm.Seq
 		return rl.Metric{}, stats, err
 	}
 	norm, skipped, err := t.Trainer.Update(rate)
-	values := map[string]float64{"lr": rate, "grad_norm": norm, "tokens": float64(tokens), "learned_tokens": float64(learned),
-		"micro_batch": float64(t.Trainer.MicroTokens()), "skipped": 0}
+	values := map[string]float64{"lr": rate, "grad_norm": norm, "tokens": float64(tokens),
+		"learned_tokens": float64(learned),
+		"micro_batch":    float64(t.Trainer.MicroTokens()), "skipped": 0}
 	if skipped {
 		values["skipped"] = 1
 	}
@@ -214,8 +226,9 @@ func (s *settings) update(ctx context.Context, t *train.Training, batch []lm.Seq
 // window is the number of batches within which examples are sorted by length.
 const window = 8
 
-// batches shuffles the examples and divides them into batches of size n (the last may be smaller). Within windows of
-// eight batches similar lengths come together, which spares attention its padding; the batches are shuffled again.
+// batches shuffles the examples and divides them into batches of size n; the last may be smaller.
+// Within windows of eight batches, examples are sorted by length, which saves padding in attention;
+// then the batches are shuffled.
 func batches(rng *rand.Rand, examples []lm.Sequence, n int) [][]lm.Sequence {
 	shuffled := slices.Clone(examples)
 	rng.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })

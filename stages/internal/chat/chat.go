@@ -1,10 +1,11 @@
-// Package chat turns conversations into token ids and back: one file per family of models, each an [rl.Codec]. Pieces
-// are encoded one by one and concatenated, so what a policy sampled is never tokenised again; [Encode] lays out a whole
-// trajectory that way, under any reward token.
+// Package chat turns conversations into token ids and back: one file per family of models, each an
+// [rl.Codec]. Pieces are encoded one by one and concatenated, so what a policy sampled is never
+// tokenised again; [Encode] lays out a whole trajectory that way, under any reward token.
 //
-// [Drill] is the small layout of the generated tasks. [Layout] holds the published layouts of instruct models: their
-// texts are constants, and a model folder whose chat template is another one is refused ([Layout.CheckTemplate]).
-// [FunctionsOf] gives the documents of the tools. Neighbours: token (ids of a text), rl (episodes).
+// [Drill] is the small layout of the generated tasks. [Layout] holds the published layouts of
+// instruct models: their texts are constants, and a model folder whose chat template is another one
+// is refused ([Layout.CheckTemplate]). [FunctionsOf] gives the documents of the tools. Neighbours:
+// token (ids of a text), rl (episodes).
 package chat
 
 import (
@@ -25,10 +26,11 @@ var RewardTokens = []string{HighReward, LowReward}
 // goal is what surrounds the reward token in the first user message (the paper's appendix).
 const goalBefore, goalAfter = "\n[Reward Goal: ", "]"
 
-// Encode lays out a trajectory under a reward token (rl.TokenNone for none): its ids [T], and a mask [T] that is true
-// on the policy's own tokens, the end-of-reply id included. Where the trajectory kept what was sampled, exactly those
-// ids stand in the replies; an expert's replies are encoded by the codec. For the token under which a trajectory was
-// sampled the result equals its IDs and Mask. The trajectory is not changed.
+// Encode lays out a trajectory under a reward token (rl.TokenNone for none): its ids [T], and a
+// mask [T] that is true on the policy's own tokens, the end-of-reply id included. Where the
+// trajectory kept what was sampled, exactly those ids stand in the replies; an expert's replies are
+// encoded by the codec. For the token under which a trajectory was sampled the result equals its
+// IDs and Mask. The trajectory is not changed.
 func Encode(c rl.Codec, t *rl.Trajectory, token string) (ids []int32, mask []bool) {
 	given := func(piece []int32) { ids = append(ids, piece...) }
 	given(c.Begin(t.Tools))

@@ -17,7 +17,8 @@ const (
 	padding   = "<|pad|>"
 )
 
-// DrillTokens are the special tokens that a vocabulary needs for the layout. The reward tokens come beside them.
+// DrillTokens are the special tokens that a vocabulary needs for the layout. The reward tokens come
+// beside them.
 var DrillTokens = []string{padding, user, assistant, call, end}
 
 // AssistantToken opens a reply; the rows of new reward tokens start as copies of its row.
@@ -27,9 +28,9 @@ const AssistantToken = assistant
 //
 //	<|user|>TEXT<|assistant|>CALL<|call|>RESULT<|assistant|><|end|><|user|>...
 //
-// A reply is one call as Python text, or nothing; results stand right behind the call. Several calls in one reply, or
-// several results, stand on lines of their own. With a position, the reward token stands after every <|assistant|>, or
-// in the first user message as "\n[Reward Goal: TOKEN]".
+// A reply is one call as Python text, or nothing; results stand right behind the call. Several
+// calls in one reply, or several results, stand on lines of their own. With a position, the reward
+// token stands after every <|assistant|>, or in the first user message as "\n[Reward Goal: TOKEN]".
 type Drill struct {
 	tokens   *token.Tokenizer
 	position string
@@ -38,8 +39,9 @@ type Drill struct {
 	reward                     map[string]int32
 }
 
-// NewDrill makes the codec for a vocabulary. position is where reward tokens stand, or "" for a policy without them;
-// with a position, the vocabulary must have them. An episode under rl.TokenNone has no reward token at any position.
+// NewDrill makes the codec for a vocabulary. position is where reward tokens stand, or "" for a
+// policy without them; with a position, the vocabulary must have them. An episode under
+// rl.TokenNone has no reward token at any position.
 func NewDrill(tokens *token.Tokenizer, where string) (*Drill, error) {
 	if err := position(where); err != nil {
 		return nil, err
@@ -48,14 +50,16 @@ func NewDrill(tokens *token.Tokenizer, where string) (*Drill, error) {
 	for name, id := range map[string]*int32{user: &d.user, assistant: &d.assistant, call: &d.call, end: &d.end} {
 		var ok bool
 		if *id, ok = tokens.ID(name); !ok {
-			return nil, fmt.Errorf("drill layout: the vocabulary has no token %s; train it with the special tokens %v", name, DrillTokens)
+			return nil, fmt.Errorf("drill layout: the vocabulary has no token %s; train it with the special tokens %v",
+				name, DrillTokens)
 		}
 	}
 	if where != "" {
 		for name, content := range map[string]string{rl.TokenHigh: HighReward, rl.TokenLow: LowReward} {
 			id, ok := tokens.ID(content)
 			if !ok {
-				return nil, fmt.Errorf("drill layout: token position %q needs %s in the vocabulary; add the reward tokens first", where, content)
+				return nil, fmt.Errorf("drill layout: token position %q needs %s in the vocabulary; add the reward tokens "+
+					"first", where, content)
 			}
 			d.reward[name] = id
 		}
@@ -102,8 +106,8 @@ func (d *Drill) Between() []int32 { return nil }
 // Stop implements rl.Codec.
 func (d *Drill) Stop(id int32) bool { return id == d.call || id == d.end }
 
-// Parse implements rl.Codec. A reply that does not end in <|call|> calls nothing, whatever it says; neither does one
-// that says nothing before it.
+// Parse implements rl.Codec. A reply that does not end in <|call|> calls nothing, whatever it says;
+// neither does one that says nothing before it.
 func (d *Drill) Parse(ids []int32) (text string, calls []string) {
 	n := len(ids)
 	if n > 0 && d.Stop(ids[n-1]) {
@@ -124,7 +128,8 @@ func (d *Drill) Parse(ids []int32) (text string, calls []string) {
 // Text implements rl.Codec.
 func (d *Drill) Text(ids []int32) string { return d.tokens.Decode(ids, false) }
 
-// DrillText is a trajectory in the drills' layout as text, without reward tokens: what their tokenizer is trained on.
+// DrillText is a trajectory in the drills' layout as text, without reward tokens: what their
+// tokenizer is trained on.
 func DrillText(t *rl.Trajectory) string {
 	var b strings.Builder
 	for _, m := range t.Messages {

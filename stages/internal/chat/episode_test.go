@@ -13,7 +13,8 @@ import (
 	"rcgrpo/stages/rl/blocks"
 )
 
-// parrot is a policy that continues one of the episodes it has heard, as long as a slot's ids are a beginning of it.
+// parrot is a policy that continues one of the episodes it has heard, as long as a slot's ids are a
+// beginning of it.
 type parrot struct {
 	seq map[int][]int32
 	all [][]int32
@@ -78,7 +79,8 @@ func TestReplayedExpertsEarnTheirRewardTokenByToken(t *testing.T) {
 		}
 		for i, e := range got {
 			if e.Reward != 1 || !e.Official || e.Stop != rl.StopDone {
-				t.Errorf("%s %s: reward %v, stop %s, failure %s:\n%s", where, e.Task, e.Reward, e.Stop, e.Failure, codec.Text(e.IDs))
+				t.Errorf("%s %s: reward %v, stop %s, failure %s:\n%s", where, e.Task, e.Reward, e.Stop, e.Failure,
+					codec.Text(e.IDs))
 			}
 			if !slices.Equal(e.IDs, p.all[i]) {
 				t.Errorf("%s %s: other ids than the expert's", where, e.Task)

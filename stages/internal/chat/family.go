@@ -11,9 +11,9 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// Layout is the chat layout of a family of instruct models: the text around messages, tools, calls and results, as the
-// family's published template renders it. The texts are constants; TestLayoutsRenderAsTheReference compares them with
-// renderings of the published templates.
+// Layout is the chat layout of a family of instruct models: the text around messages, tools, calls
+// and results, as the family's published template renders it. The texts are constants;
+// TestLayoutsRenderAsTheReference compares them with renderings of the published templates.
 type Layout struct {
 	Name    string   // in checkpoints and settings: "qwen2.5"
 	Decoder string   // model_type of config.json: "qwen2"
@@ -22,8 +22,8 @@ type Layout struct {
 
 	bare       string // text before the first request, without tools
 	head, tail string // the same around the tools
-	// first is the end of bare and of tail that is encoded with the first request, because the request may begin with a
-	// space or newline; "" where requests are trimmed.
+	// first is the end of bare and of tail that is encoded with the first request, because the
+	// request may begin with a space or newline; "" where requests are trimmed.
 	first   string
 	user    string // text before a later request
 	userEnd string
@@ -64,8 +64,8 @@ func layoutWhere(want string, name func(*Layout) string, what string) (*Layout, 
 	return nil, fmt.Errorf("%s %q is not known; known are %s", what, want, strings.Join(known, ", "))
 }
 
-// Chat is the codec of an instruct model: its layout, its tokenizer, and the tools that may be offered. It differs from
-// a rendering of the whole conversation by the template in three ways:
+// Chat is the codec of an instruct model: its layout, its tokenizer, and the tools that may be
+// offered. It differs from a rendering of the whole conversation by the template in three ways:
 //
 //   - sampled text stays as it was sampled (another spelling of the same text, other spaces, text beside calls), while a
 //     template trims, drops or rewrites it;
@@ -83,7 +83,8 @@ type Chat struct {
 func all(text string) token.Part     { return token.Part{Text: text, See: token.Everything} }
 func plainly(text string) token.Part { return token.Part{Text: text, See: token.Nothing} }
 
-// New returns the codec of a layout. where is the position of reward tokens, or "" for a policy without them.
+// New returns the codec of a layout. where is the position of reward tokens, or "" for a policy
+// without them.
 func (l *Layout) New(tokens *token.Tokenizer, functions Functions, where string) (*Chat, error) {
 	if err := position(where); err != nil {
 		return nil, err
@@ -93,13 +94,15 @@ func (l *Layout) New(tokens *token.Tokenizer, functions Functions, where string)
 		if id, ok := tokens.ID(name); ok {
 			c.stop = append(c.stop, id)
 		} else if i == 0 {
-			return nil, fmt.Errorf("layout %s: the vocabulary has no token %s; the tokenizer belongs to another family", l.Name, name)
+			return nil, fmt.Errorf("layout %s: the vocabulary has no token %s; the tokenizer belongs to another family",
+				l.Name, name)
 		}
 	}
 	if where != "" {
 		for name, content := range map[string]string{rl.TokenHigh: HighReward, rl.TokenLow: LowReward} {
 			if _, ok := tokens.ID(content); !ok {
-				return nil, fmt.Errorf("layout %s: token position %q needs %s in the vocabulary; add the reward tokens first", l.Name, where, content)
+				return nil, fmt.Errorf("layout %s: token position %q needs %s in the vocabulary; add the reward tokens first",
+					l.Name, where, content)
 			}
 			c.reward[name] = content
 		}
@@ -165,8 +168,8 @@ func (c *Chat) Header(reward string) []int32 {
 	return c.tokens.EncodeParts(all(c.header))
 }
 
-// Reply implements rl.Codec. A call that has no JSON form (see bfcl.CallJSON) stands as the text it is, which calls
-// nothing.
+// Reply implements rl.Codec. A call that has no JSON form (see bfcl.CallJSON) stands as the text it
+// is, which calls nothing.
 func (c *Chat) Reply(calls []string) []int32 {
 	return c.tokens.EncodeParts(append(c.replyParts(calls), all(c.stops[0]))...)
 }
@@ -196,7 +199,8 @@ func (c *Chat) Between() []int32 { return c.tokens.EncodeParts(all(c.after)) }
 // Stop implements rl.Codec.
 func (c *Chat) Stop(id int32) bool { return slices.Contains(c.stop, id) }
 
-// Parse implements rl.Codec, by the benchmark's own decoder of the family. A reply that it cannot decode calls nothing.
+// Parse implements rl.Codec, by the benchmark's own decoder of the family. A reply that it cannot
+// decode calls nothing.
 func (c *Chat) Parse(ids []int32) (text string, calls []string) {
 	if n := len(ids); n > 0 && c.Stop(ids[n-1]) {
 		ids = ids[:n-1]

@@ -13,8 +13,8 @@ type Functions map[string]json.RawMessage
 // doneFunction documents the tool that ends a merged episode.
 const doneFunction = `{"type":"function","function":{"name":"done","description":"Call this once all steps of the request are done. It ends the conversation.","parameters":{"type":"object","properties":{},"required":[]}}}`
 
-// FunctionsOf turns the documents of all classes that the data's tasks involve into functions, beside the one that ends a
-// merged episode.
+// FunctionsOf turns the documents of all classes that the data's tasks involve into functions,
+// beside the one that ends a merged episode.
 func FunctionsOf(data *bfcl.Data) (Functions, error) {
 	all, seen := Functions{bfcl.DoneTool: json.RawMessage(doneFunction)}, map[string]bool{}
 	for _, task := range data.Tasks() {
@@ -35,11 +35,12 @@ func FunctionsOf(data *bfcl.Data) (Functions, error) {
 	return all, nil
 }
 
-// jsonTypes are the names that JSON schema has for the types in the benchmark's documents; other names stay.
+// jsonTypes are the names that JSON schema has for the types in the benchmark's documents; other
+// names stay.
 var jsonTypes = map[string]string{"dict": "object", "float": "number", "tuple": "array", "any": "string"}
 
-// Function turns a tool document of the benchmark into OpenAI's form: its types get the names of JSON schema, and what
-// it says about the response is dropped. Order and all else stay.
+// Function turns a tool document of the benchmark into OpenAI's form: its types get the names of
+// JSON schema, and what it says about the response is dropped. Order and all else stay.
 func Function(doc json.RawMessage) (json.RawMessage, error) {
 	v, err := parseJSON(doc)
 	if err != nil {

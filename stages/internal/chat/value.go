@@ -14,8 +14,8 @@ import (
 	"unicode/utf8"
 )
 
-// JSON values with Python's distinctions: nil, bool, int, *big.Int, float64, string, list, object. They keep the order of
-// keys and the difference between 1 and 1.0, as json.loads does.
+// JSON values with Python's distinctions: nil, bool, int, *big.Int, float64, string, list, object.
+// They keep the order of keys and the difference between 1 and 1.0, as json.loads does.
 
 // list is a JSON array.
 type list []any
@@ -192,7 +192,8 @@ func (j pyJSON) append(b []byte, v any, line string) ([]byte, error) {
 	}
 }
 
-func (j pyJSON) container(b []byte, open, end byte, n int, line string, item func([]byte, int, string) ([]byte, error)) ([]byte, error) {
+func (j pyJSON) container(b []byte, open, end byte, n int, line string,
+	item func([]byte, int, string) ([]byte, error)) ([]byte, error) {
 	b = append(b, open)
 	inner := line + j.indent
 	for i := range n {

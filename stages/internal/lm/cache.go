@@ -8,9 +8,9 @@ import (
 	"rcgrpo/stages/internal/torch"
 )
 
-// cache holds the keys and values of a decoder's slots. It has room for the slots that were asked and for the longest
-// sequence among them, and doubles when that is too little, up to what the decoder was made for: where episodes are few or
-// short, the rest is never allocated.
+// cache holds the keys and values of a decoder's slots. It has room for the slots that were asked
+// and for the longest sequence among them, and doubles when that is too little, up to what the
+// decoder was made for: where episodes are few or short, the rest is never allocated.
 type cache struct {
 	m            *Model
 	slots        int             // with room
@@ -18,8 +18,9 @@ type cache struct {
 	keys, values []*torch.Tensor // per layer; none before the first request
 }
 
-// grow makes room for so many slots of so many tokens, at most mostSlots and mostTokens, and keeps what is there. It copies
-// one layer after the other, so that no more than one is there twice. After an error of s what was there is still there.
+// grow makes room for so many slots of so many tokens, at most mostSlots and mostTokens, and keeps
+// what is there. It copies one layer after the other, so that no more than one is there twice.
+// After an error of s what was there is still there.
 func (c *cache) grow(s *torch.Scope, slots, mostSlots, tokens, mostTokens int) {
 	if slots <= c.slots && tokens <= c.tokens {
 		return
@@ -53,8 +54,8 @@ func (c *cache) grow(s *torch.Scope, slots, mostSlots, tokens, mostTokens int) {
 // The axes of positions in keys [slots, heads, width, tokens] and values [slots, heads, tokens, width].
 const keyTime, valueTime int64 = 3, 2
 
-// enough is room for want where there is room for have: as it is, or at least twice as much, so that copying adds up to no
-// more than what is there, but never more than most.
+// enough is room for want where there is room for have: as it is, or at least twice as much, so
+// that copying adds up to no more than what is there, but never more than most.
 func enough(have, want, most int) int {
 	if want <= have {
 		return have

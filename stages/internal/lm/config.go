@@ -23,16 +23,16 @@ type Config struct {
 	MaxPosition    int     // positions that exist; longer sequences are refused
 }
 
-// RopeScaling stretches slow rotary frequencies, at all positions, so that a model reads further than it was first trained
-// to (Llama 3.1: rope_type "llama3"). The zero value scales nothing.
+// RopeScaling stretches slow rotary frequencies, at all positions, so that a model reads further
+// than it was first trained to (Llama 3.1: rope_type "llama3"). The zero value scales nothing.
 type RopeScaling struct {
 	Factor    float64 // by which frequencies are divided whose wavelength exceeds Original/Low
 	Low, High float64 // wavelengths below Original/High stay, those between the two bounds go over smoothly
 	Original  int     // positions of the first training
 }
 
-// families are the decoders that there are, by model_type: what the reference calls each, and whether its queries, keys and
-// values have a bias.
+// families are the decoders that there are, by model_type: what the reference calls each, and
+// whether its queries, keys and values have a bias.
 var families = map[string]struct {
 	class string
 	bias  bool
@@ -43,8 +43,9 @@ var families = map[string]struct {
 
 func (c Config) bias() bool { return families[c.Family].bias }
 
-// The largest shape of a decoder, several times that of any published one. Planning already takes time and memory with
-// the layers, and sizes are multiplied, so a shape is bounded before anything is computed from it.
+// The largest shape of a decoder, several times that of any published one. Planning already takes
+// time and memory with the layers, and sizes are multiplied, so a shape is bounded before anything
+// is computed from it.
 const (
 	MaxVocab   = 1 << 22
 	MaxHidden  = 1 << 17
@@ -61,7 +62,8 @@ func (c Config) Check() error {
 		name    string
 		n, most int
 	}{{"vocab_size", c.Vocab, MaxVocab}, {"hidden_size", c.Hidden, MaxHidden}, {"num_hidden_layers", c.Layers, MaxLayers},
-		{"num_attention_heads", c.Heads, MaxHeads}, {"num_key_value_heads", c.KVHeads, MaxHeads}, {"head_dim", c.HeadDim, MaxHeadDim},
+		{"num_attention_heads", c.Heads, MaxHeads}, {"num_key_value_heads", c.KVHeads, MaxHeads}, {"head_dim", c.HeadDim,
+			MaxHeadDim},
 		{"intermediate_size", c.MLP, MaxMLP}, {"max_position_embeddings", c.MaxPosition, MaxContext}} {
 		if v.n < 1 || v.n > v.most {
 			return fmt.Errorf("model config: %s must be at least 1 and at most %d, got %d", v.name, v.most, v.n)
@@ -70,14 +72,17 @@ func (c Config) Check() error {
 	_, known := families[c.Family]
 	switch r := c.RopeScaling; {
 	case !known:
-		return fmt.Errorf("model config: model_type %q is not supported; those that are: %s", c.Family, strings.Join(slices.Sorted(maps.Keys(families)), ", "))
+		return fmt.Errorf("model config: model_type %q is not supported; those that are: %s", c.Family,
+			strings.Join(slices.Sorted(maps.Keys(families)), ", "))
 	case r != RopeScaling{} && !(r.Factor >= 1 && r.Low > 0 && r.High > r.Low && r.Original > 0):
-		return fmt.Errorf("model config: rope scaling needs factor >= 1, 0 < low_freq_factor < high_freq_factor and original_max_position_embeddings > 0, got %v, %v, %v and %d",
+		return fmt.Errorf("model config: rope scaling needs factor >= 1, 0 < low_freq_factor < high_freq_factor and "+
+			"original_max_position_embeddings > 0, got %v, %v, %v and %d",
 			r.Factor, r.Low, r.High, r.Original)
 	case c.Heads%c.KVHeads != 0:
 		return fmt.Errorf("model config: num_key_value_heads %d does not divide num_attention_heads %d", c.KVHeads, c.Heads)
 	case c.HeadDim%2 != 0:
-		return fmt.Errorf("model config: head_dim must be even because rotary embedding pairs its halves, got %d", c.HeadDim)
+		return fmt.Errorf("model config: head_dim must be even because rotary embedding pairs its halves, got %d",
+			c.HeadDim)
 	case !(c.RopeBase > 0):
 		return fmt.Errorf("model config: rope_theta must be positive, got %v", c.RopeBase)
 	case !(c.NormEps > 0):

@@ -14,16 +14,18 @@ import (
 // ConfigFile is the file of a model folder that holds its shape.
 const ConfigFile = "config.json"
 
-// configFile is the text of a config.json, key by key. What it says beyond the shape (token ids, the version that wrote it)
-// is kept and written back.
+// configFile is the text of a config.json, key by key. What it says beyond the shape (token ids,
+// the version that wrote it) is kept and written back.
 type configFile map[string]json.RawMessage
 
 // silent are keys that do not touch what a decoder computes, whatever their value.
-var silent = []string{"_name_or_path", "bos_token_id", "eos_token_id", "pad_token_id", "initializer_range", "max_window_layers", "sliding_window",
+var silent = []string{"_name_or_path", "bos_token_id", "eos_token_id", "pad_token_id", "initializer_range",
+	"max_window_layers", "sliding_window",
 	"torch_dtype", "dtype", "transformers_version", "use_cache"}
 
-// ReadConfig reads and checks DIR/config.json, in the form of transformers 4 or 5. Every key is either used or known to
-// change nothing; any other is refused by name, because a model that needs it would be computed wrongly.
+// ReadConfig reads and checks DIR/config.json, in the form of transformers 4 or 5. Every key is
+// either used or known to change nothing; any other is refused by name, because a model that needs
+// it would be computed wrongly.
 func ReadConfig(dir string) (Config, error) {
 	c, _, err := readConfig(dir)
 	return c, err
@@ -56,7 +58,8 @@ func readConfig(dir string) (Config, configFile, error) {
 	return c, f, nil
 }
 
-// maxConfig is the size in bytes of the largest config.json or generation_config.json; published ones have a few thousand.
+// maxConfig is the size in bytes of the largest config.json or generation_config.json; published
+// ones have a few thousand.
 const maxConfig = 1 << 20
 
 // readSmall reads a plain file of at most maxConfig bytes.
@@ -66,7 +69,8 @@ func readSmall(path string) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxConfig {
-		return nil, fmt.Errorf("%s must be a plain file of at most %d bytes, got %v of %d", path, maxConfig, info.Mode(), info.Size())
+		return nil, fmt.Errorf("%s must be a plain file of at most %d bytes, got %v of %d", path, maxConfig, info.Mode(),
+			info.Size())
 	}
 	return os.ReadFile(path)
 }
@@ -74,8 +78,9 @@ func readSmall(path string) ([]byte, error) {
 // GenerationFile is the file of a model folder with the defaults that other programs sample with.
 const GenerationFile = "generation_config.json"
 
-// CheckGeneration reads DIR/generation_config.json, where there is one. Its sampling settings are the defaults of other
-// programs and play no part here, where a stage says how it samples; its token ids must be ones of the model.
+// CheckGeneration reads DIR/generation_config.json, where there is one. Its sampling settings are
+// the defaults of other programs and play no part here, where a stage says how it samples; its
+// token ids must be ones of the model.
 func CheckGeneration(dir string, c Config) error {
 	path := filepath.Join(dir, GenerationFile)
 	text, err := readSmall(path)
@@ -100,14 +105,16 @@ func CheckGeneration(dir string, c Config) error {
 		}
 		for _, id := range ids {
 			if id < 0 || id >= c.Vocab {
-				return fmt.Errorf("%s: %s names token %d, and the model has 0..%d: the file belongs to another model", path, key, id, c.Vocab-1)
+				return fmt.Errorf("%s: %s names token %d, and the model has 0..%d: the file belongs to another model", path,
+					key, id, c.Vocab-1)
 			}
 		}
 	}
 	return nil
 }
 
-// configReader takes keys out of a file, so that what is left was not understood. The first error sticks.
+// configReader takes keys out of a file, so that what is left was not understood. The first error
+// sticks.
 type configReader struct {
 	left configFile
 	err  error
@@ -143,7 +150,8 @@ func (r *configReader) nothingLeft(inside string) error {
 		names = append(names, fmt.Sprintf("%q", inside+key))
 	}
 	slices.Sort(names)
-	return fmt.Errorf("unknown key %s: what it asks for would be left out, so the model is refused", strings.Join(names, ", "))
+	return fmt.Errorf("unknown key %s: what it asks for would be left out, so the model is refused",
+		strings.Join(names, ", "))
 }
 
 func (r *configReader) config() Config {
@@ -177,7 +185,8 @@ func (r *configReader) config() Config {
 	return c
 }
 
-// rope reads the rotary base and scaling: two keys in the published files, one table since transformers 5.
+// rope reads the rotary base and scaling: two keys in the published files, one table since
+// transformers 5.
 func (r *configReader) rope(c *Config) {
 	r.take("rope_theta", &c.RopeBase)
 	table, name := configFile{}, "rope_scaling"

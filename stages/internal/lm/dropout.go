@@ -10,16 +10,18 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// dropout has a training pass of an adapter leave out parts of the adapter's inputs (Srivastava et al. 2014, placed as in
-// peft's lora_dropout): with m of zeros and ones, drawn anew for every projection,
+// dropout has a training pass of an adapter leave out parts of the adapter's inputs (Srivastava et
+// al. 2014, placed as in peft's lora_dropout): with m of zeros and ones, drawn anew for every
+// projection,
 //
 //	y = W·x + scale/(1-p)·B·A·(m ∘ x)
 //
-// so the pass reads the base's weights and the adapter beside them, not merged ones. What m leaves out is a function of the
-// seed, the update, the tokens up to the place, the projection and the column, and of nothing else: neither of how a batch is
-// split or packed, nor of what was left out before. So what sequences of a batch have in common is computed once also here,
-// under one mask for all of them; peft draws one for each, from a generator whose numbers nobody else can have, which is why
-// its trainings with dropout are met in expectation only.
+// so the pass reads the base's weights and the adapter beside them, not merged ones. What m leaves
+// out is a function of the seed, the update, the tokens up to the place, the projection and the
+// column, and of nothing else: neither of how a batch is split or packed, nor of what was left out
+// before. So what sequences of a batch have in common is computed once also here, under one mask
+// for all of them; peft draws one for each, from a generator whose numbers nobody else can have,
+// which is why its trainings with dropout are met in expectation only.
 type dropout struct {
 	a             *Adapter
 	rows, learned []rl.Stream // of each row of a batch, and of those that carry loss
@@ -93,8 +95,8 @@ func (a *Adapter) mask(s *torch.Scope, kind torch.DType, keys []rl.Stream, p *ad
 	return s.As(mask, kind)
 }
 
-// each calls f with the parts of the named projections of layer l that the adapter changes, and where their outputs begin in
-// a matrix that holds all of them side by side.
+// each calls f with the parts of the named projections of layer l that the adapter changes, and
+// where their outputs begin in a matrix that holds all of them side by side.
 func (a *Adapter) each(l int, names []string, f func(p *adapterPart, from int64)) {
 	from := int64(0)
 	for _, name := range names {
@@ -106,8 +108,9 @@ func (a *Adapter) each(l int, names []string, f func(p *adapterPart, from int64)
 	}
 }
 
-// addAdapter adds to y, the outputs of the named projections of layer l for x, what the adapter says beside the base; nothing
-// without dropout, where the weights say it. learned says that the rows are those that carry loss.
+// addAdapter adds to y, the outputs of the named projections of layer l for x, what the adapter
+// says beside the base; nothing without dropout, where the weights say it. learned says that the
+// rows are those that carry loss.
 func (b *batch) addAdapter(s *torch.Scope, l int, y, x *torch.Tensor, learned bool, names ...string) {
 	if b.drop == nil {
 		return
@@ -122,7 +125,8 @@ func (b *batch) addAdapter(s *torch.Scope, l int, y, x *torch.Tensor, learned bo
 	})
 }
 
-// addAdapterBack adds to dx, the gradient of the input of the named projections, what goes back through the adapter.
+// addAdapterBack adds to dx, the gradient of the input of the named projections, what goes back
+// through the adapter.
 func (b *batch) addAdapterBack(s *torch.Scope, l int, dx, dy *torch.Tensor, learned bool, names ...string) {
 	if b.drop == nil {
 		return

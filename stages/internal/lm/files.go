@@ -22,8 +22,8 @@ const (
 	indexFile   = "model.safetensors.index.json"
 )
 
-// Load reads a folder with config.json and the weights in safetensors, in float32, bfloat16 or float16, in one file or in
-// shards with an index. Weights become float32.
+// Load reads a folder with config.json and the weights in safetensors, in float32, bfloat16 or
+// float16, in one file or in shards with an index. Weights become float32.
 func Load(dir string, device torch.Device) (*Model, error) {
 	cfg, file, err := readConfig(dir)
 	if err != nil {
@@ -70,14 +70,16 @@ func checkFinite(dir string, cfg Config, flat []float32) error {
 	for _, w := range weights {
 		values := flat[w.offset : w.offset+w.len()]
 		if i := slices.IndexFunc(values, func(x float32) bool { return x-x != 0 }); i >= 0 {
-			return fmt.Errorf("load weights: %s: tensor %q holds %v at index %d of %d: weights must be finite, so the file is damaged or comes from a training that diverged",
+			return fmt.Errorf("load weights: %s: tensor %q holds %v at index %d of %d: weights must be finite, so the "+
+				"file is damaged or comes from a training that diverged",
 				dir, w.name, values[i], i, len(values))
 		}
 	}
 	return nil
 }
 
-// eachWeight calls f with every weight of a decoder and the file that should hold it, and refuses files that hold more.
+// eachWeight calls f with every weight of a decoder and the file that should hold it, and refuses
+// files that hold more.
 func eachWeight(dir string, cfg Config, f func(*weightsReader, weight) error) error {
 	where, err := shardsOf(dir)
 	if err != nil {
@@ -141,7 +143,8 @@ func shardsOf(dir string) (map[string]string, error) {
 	}
 	for name, file := range index.Where {
 		if filepath.Base(file) != file || filepath.Ext(file) != ".safetensors" {
-			return nil, fmt.Errorf("%s: tensor %q is said to lie in %q, which is no safetensors file of the folder", path, name, file)
+			return nil, fmt.Errorf("%s: tensor %q is said to lie in %q, which is no safetensors file of the folder", path,
+				name, file)
 		}
 	}
 	return index.Where, nil
@@ -158,7 +161,8 @@ func noWeights(dir string) error {
 	return fmt.Errorf("%s holds neither %s nor %s", dir, weightsFile, indexFile)
 }
 
-// Save writes config.json and model.safetensors into dir, which it makes if need be. Equal weights give equal bytes.
+// Save writes config.json and model.safetensors into dir, which it makes if need be. Equal weights
+// give equal bytes.
 func (m *Model) Save(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("save model: %w", err)
@@ -184,8 +188,8 @@ func (m *Model) Save(dir string) error {
 	return nil
 }
 
-// with returns the file with the shape of c. A file that came from somewhere keeps its form; weights are written in
-// float32.
+// with returns the file with the shape of c. A file that came from somewhere keeps its form;
+// weights are written in float32.
 func (f configFile) with(c Config) (configFile, error) {
 	out := configFile{}
 	set := func(key string, v any) (err error) {
@@ -193,7 +197,8 @@ func (f configFile) with(c Config) (configFile, error) {
 		return err
 	}
 	if f == nil {
-		for key, v := range map[string]any{"architectures": []string{c.class()}, "head_dim": c.HeadDim, "hidden_act": "silu", "hidden_size": c.Hidden,
+		for key, v := range map[string]any{"architectures": []string{c.class()}, "head_dim": c.HeadDim,
+			"hidden_act": "silu", "hidden_size": c.Hidden,
 			"intermediate_size": c.MLP, "max_position_embeddings": c.MaxPosition, "model_type": c.Family, "num_attention_heads": c.Heads,
 			"num_hidden_layers": c.Layers, "num_key_value_heads": c.KVHeads, "rms_norm_eps": c.NormEps, "rope_theta": c.RopeBase,
 			"tie_word_embeddings": c.TiedEmbeddings} {

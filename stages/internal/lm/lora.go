@@ -16,8 +16,9 @@ import (
 
 func (c LoRA) scale() float64 { return c.Alpha / float64(c.Rank) }
 
-// Adapter is a low-rank change of a model. Model is the model with the change in its weights: forward passes, sampling and
-// export need nothing else. The base stays as it is and is needed as long as the adapter lives.
+// Adapter is a low-rank change of a model. Model is the model with the change in its weights:
+// forward passes, sampling and export need nothing else. The base stays as it is and is needed as
+// long as the adapter lives.
 type Adapter struct {
 	c      LoRA
 	base   *Model
@@ -47,7 +48,8 @@ type adapterTable struct {
 	own    []*torch.Tensor // [1, hidden] views of the adapter's
 }
 
-// NewAdapter makes an adapter that changes nothing yet: A as peft draws it, uniform in ±1/√in, B zero, and rows as they are.
+// NewAdapter makes an adapter that changes nothing yet: A as peft draws it, uniform in ±1/√in, B
+// zero, and rows as they are.
 func NewAdapter(base *Model, c LoRA, rng *rand.Rand) (*Adapter, error) {
 	a, total, err := adapterOf(base, c)
 	if err != nil {
@@ -90,17 +92,20 @@ func adapterOf(base *Model, c LoRA) (a *Adapter, total int, err error) {
 	}
 	for l := range base.cfg.Layers {
 		for _, w := range weights {
-			if len(w.shape) != 2 || !strings.HasPrefix(w.name, layerName(l, "")) || !slices.Contains(c.Targets, moduleOf(w.name)) {
+			if len(w.shape) != 2 || !strings.HasPrefix(w.name, layerName(l, "")) ||
+				!slices.Contains(c.Targets, moduleOf(w.name)) {
 				continue
 			}
-			p := adapterPart{name: w.name, layer: l, projection: uint64(slices.Index(Projections, moduleOf(w.name))), out: w.shape[0], in: w.shape[1], offset: total}
+			p := adapterPart{name: w.name, layer: l, projection: uint64(slices.Index(Projections, moduleOf(w.name))),
+				out: w.shape[0], in: w.shape[1], offset: total}
 			total += c.Rank * (p.in + p.out)
 			a.parts = append(a.parts, p)
 		}
 	}
 	for i, id := range c.Rows {
 		if id < 0 || int(id) >= base.cfg.Vocab || slices.Contains(c.Rows[:i], id) {
-			return nil, 0, fmt.Errorf("lora: vocabulary row %d is given twice, or is none of the model's 0..%d", id, base.cfg.Vocab-1)
+			return nil, 0, fmt.Errorf("lora: vocabulary row %d is given twice, or is none of the model's 0..%d", id,
+				base.cfg.Vocab-1)
 		}
 	}
 	for _, w := range weights {
@@ -161,8 +166,8 @@ func (p *adapterPart) of(s *torch.Scope, flat *torch.Tensor, rank int) (a, b *to
 	return cut(s, flat, p.offset, rank, p.in), cut(s, flat, p.offset+rank*p.in, p.out, rank)
 }
 
-// merge writes W + scale·B·A, and the rows, into the model. It starts from the base each time, so that rounding does not
-// add up.
+// merge writes W + scale·B·A, and the rows, into the model. It starts from the base each time, so
+// that rounding does not add up.
 func (a *Adapter) merge(s *torch.Scope) {
 	for _, p := range a.parts {
 		s.Copy_(p.merged, p.base)
@@ -201,8 +206,8 @@ func (a *Adapter) Trainer(o OptimizerConfig) (*Trainer, error) {
 	return t, t.start(func(s *torch.Scope) views { return a.gradientViews(s, t) })
 }
 
-// gradientViews are the places where a backward pass leaves gradients: the adapter's own, and for norms and biases, which it
-// does not train, one that nobody reads.
+// gradientViews are the places where a backward pass leaves gradients: the adapter's own, and for
+// norms and biases, which it does not train, one that nobody reads.
 func (a *Adapter) gradientViews(s *torch.Scope, t *Trainer) views {
 	c := a.base.cfg
 	v := views{adapter: func(s *torch.Scope, l int, dy, x *torch.Tensor, keys []rl.Stream, names []string) {
@@ -231,9 +236,10 @@ func (a *Adapter) gradientViews(s *torch.Scope, t *Trainer) views {
 	return v
 }
 
-// addProduct adds to the gradient of A and B of the named projections of layer l, whose outputs stand side by side in dy, what
-// a product says: scale·(dy·B)ᵀ·x and scale·dyᵀ·(x·Aᵀ). The gradient of the whole weight never exists. Under dropout, keys are
-// those of x's rows, of which a part is left out.
+// addProduct adds to the gradient of A and B of the named projections of layer l, whose outputs
+// stand side by side in dy, what a product says: scale·(dy·B)ᵀ·x and scale·dyᵀ·(x·Aᵀ). The gradient
+// of the whole weight never exists. Under dropout, keys are those of x's rows, of which a part is
+// left out.
 func (a *Adapter) addProduct(s *torch.Scope, t *Trainer, l int, dy, x *torch.Tensor, keys []rl.Stream, names []string) {
 	a.each(l, names, func(p *adapterPart, from int64) {
 		s.Nest(func(s *torch.Scope) {

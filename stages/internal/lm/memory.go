@@ -37,9 +37,10 @@ type MemoryPart struct {
 	Bytes int64
 }
 
-// Memory is what a use takes at its peak, part by part: what stays, and the larger of what training and sampling, which
-// take turns, hold for a while. Activations count as if every token carried loss and the key-value cache as if all
-// sequences grew to the longest that is allowed at once, so the figure is an upper one.
+// Memory is what a use takes at its peak, part by part: what stays, and the larger of what training
+// and sampling, which take turns, hold for a while. Activations count as if every token carried
+// loss and the key-value cache as if all sequences grew to the longest that is allowed at once, so
+// the figure is an upper one.
 func (c Config) Memory(u Use) []MemoryPart {
 	weights := 4 * int64(c.Parameters())
 	tables := int64(c.MaxPosition) * int64(c.HeadDim) * 4 // of rotary angles
@@ -93,14 +94,16 @@ func TotalMemory(parts []MemoryPart) (total int64) {
 	return total
 }
 
-// cachePeak is what a decoder's caches take at most. They grow as episodes do, a layer after the other, so that one layer
-// is there twice, before and after, if they were not made at once as large as they can be.
+// cachePeak is what a decoder's caches take at most. They grow as episodes do, a layer after the
+// other, so that one layer is there twice, before and after, if they were not made at once as large
+// as they can be.
 func (c Config) cachePeak(u Use) int64 {
 	most := c.kvBytes(u.Slots, u.Context, u.bytes())
 	return most + most/int64(2*c.Layers)
 }
 
-// kvBytes is the size of a decoder's caches: keys and values of so many slots, of a multiple of 16 tokens.
+// kvBytes is the size of a decoder's caches: keys and values of so many slots, of a multiple of 16
+// tokens.
 func (c Config) kvBytes(slots, context int, number int64) int64 {
 	return int64(slots) * int64(cacheLength(context)) * c.kvToken(number)
 }
@@ -110,12 +113,13 @@ func (c Config) kvToken(number int64) int64 {
 	return 2 * number * int64(c.Layers) * int64(c.KVHeads*c.HeadDim)
 }
 
-// cacheLength is the room of a slot for sequences of at most so many tokens: blocks as attention on a device takes them, so
-// that its rounding depends on what the slots hold and not on the room.
+// cacheLength is the room of a slot for sequences of at most so many tokens: blocks as attention on
+// a device takes them, so that its rounding depends on what the slots hold and not on the room.
 func cacheLength(context int) int { return (context + 63) / 64 * 64 }
 
-// layerRow is how many bytes of a layer a forward pass keeps per token for its gradient: the layer's input and its norm,
-// queries, keys and values, attention, what follows it and its norm, gate, up and their product, and the statistics of each.
+// layerRow is how many bytes of a layer a forward pass keeps per token for its gradient: the
+// layer's input and its norm, queries, keys and values, attention, what follows it and its norm,
+// gate, up and their product, and the statistics of each.
 func (c Config) layerRow(number int64) int64 {
 	q, kv := int64(c.Heads*c.HeadDim), int64(c.KVHeads*c.HeadDim)
 	return 4*(2*int64(c.Hidden)+int64(c.Heads)+2) + number*(2*int64(c.Hidden)+2*q+2*kv+3*int64(c.MLP))
@@ -127,7 +131,8 @@ func (c Config) trainingPass(u Use) int64 {
 	row := c.layerRow(number)
 	layers := int64(c.Layers) * row
 	if u.Recompute {
-		layers = 4*int64(c.Layers)*hidden + 2*row // the inputs of all, the rest of one, and as much in holes that the next does not fit into
+		// the inputs of all, the rest of one, and as much in holes that the next does not fit into
+		layers = 4*int64(c.Layers)*hidden + 2*row
 	}
 	tape := n * (layers + 4*5*hidden) // with the last layer's selected rows and the head's input
 	models := int64(1)
@@ -148,7 +153,8 @@ func (c Config) trainingPass(u Use) int64 {
 		logits += 4 * (1 + 6*models) * chunk * int64(c.Vocab)
 	}
 	layer := 4 * n * (2*hidden + max(3*int64(c.MLP), 3*hidden+2*q+2*kv)) // gradients of the layer that goes backward
-	if u.Dropout {                                                       // a mask, in both types, and what it leaves of the widest input
+	// a mask, in both types, and what it leaves of the widest input
+	if u.Dropout {
 		layer += n * (4 + 2*number) * max(int64(c.MLP), hidden, q)
 	}
 	most := max(logits, layer)
@@ -158,9 +164,10 @@ func (c Config) trainingPass(u Use) int64 {
 	return tape + most
 }
 
-// samplingPass is what a pass of a decoder holds at most beside the logits of every slot: on the CPU in float32 what each
-// thread needs for a block of rows, of which the largest input of a product twice; else one layer of its rows. A draw on a
-// GPU makes of the logits three times as many numbers in float32, as many in eight bytes, and a flag.
+// samplingPass is what a pass of a decoder holds at most beside the logits of every slot: on the
+// CPU in float32 what each thread needs for a block of rows, of which the largest input of a
+// product twice; else one layer of its rows. A draw on a GPU makes of the logits three times as
+// many numbers in float32, as many in eight bytes, and a flag.
 func (c Config) samplingPass(u Use) int64 {
 	hidden, q, kv, mlp := int64(c.Hidden), int64(c.Heads*c.HeadDim), int64(c.KVHeads*c.HeadDim), int64(c.MLP)
 	all, logits := int64(u.Slots)*int64(u.Context), int64(u.Slots)*int64(c.Vocab)
@@ -213,17 +220,19 @@ func (l LoRA) Parameters(c Config) (n int) {
 	return n
 }
 
-// headRows is how many positions the head handles at once, so that their logits stay in a core's cache and those over the
-// whole vocabulary never exist for a whole batch when the vocabulary is large.
+// headRows is how many positions the head handles at once, so that their logits stay in a core's
+// cache and those over the whole vocabulary never exist for a whole batch when the vocabulary is
+// large.
 const headRows = 128
 
 // decodeRows is how many rows a thread of package torch's Decode takes through the layers at once.
 const decodeRows = 128
 
-// keptLogits is the largest number of logits of a micro-batch that wait for their gradient; beyond it they are computed
-// a second time.
+// keptLogits is the largest number of logits of a micro-batch that wait for their gradient; beyond
+// it they are computed a second time.
 const keptLogits = 16 << 20
 
-// passRows is how many tokens of one pass a decoder takes at most beside those that are drawn from: what bounds the memory
-// of a call in which many episodes begin. A row's bits do not depend on the pass it is in.
+// passRows is how many tokens of one pass a decoder takes at most beside those that are drawn from:
+// what bounds the memory of a call in which many episodes begin. A row's bits do not depend on the
+// pass it is in.
 const passRows = 4096

@@ -27,20 +27,22 @@ type Model struct {
 	cos, sin *torch.Tensor
 }
 
-// views are the parts of a flat buffer as the matrices of the decoder. The buffer is the weights or their gradient.
+// views are the parts of a flat buffer as the matrices of the decoder. The buffer is the weights or
+// their gradient.
 type views struct {
 	embed, head, norm *torch.Tensor // head is embed where they are tied
 	layers            []layerViews
 	all               []*torch.Tensor // for freeing
 
-	// Of gradients, matrices are nil where they are not wanted whole: of an adapter's products it gets the gradients, and of
-	// embed and head those of some rows.
+	// Of gradients, matrices are nil where they are not wanted whole: of an adapter's products it
+	// gets the gradients, and of embed and head those of some rows.
 	adapter             func(s *torch.Scope, layer int, dy, x *torch.Tensor, keys []rl.Stream, names []string)
 	rows                []int32       // of the vocabulary
 	embedRows, headRows *torch.Tensor // [len(rows), hidden]; headRows is embedRows where embedding and head are tied
 }
 
-// addEmbedding adds to gradients what dx [N, hidden], the gradient of the embeddings of ids, says of the table.
+// addEmbedding adds to gradients what dx [N, hidden], the gradient of the embeddings of ids, says
+// of the table.
 func (g *views) addEmbedding(s *torch.Scope, ids []int64, dx *torch.Tensor) {
 	if g.embed != nil {
 		s.RowsAdd_(g.embed, ids, dx)
@@ -56,9 +58,9 @@ func (g *views) addEmbedding(s *torch.Scope, ids []int64, dx *torch.Tensor) {
 	}
 }
 
-// addProduct adds to gradients what dy [n, out], the gradient of a product of layer l, and its input x [n, in] say of its
-// weight, whose own gradient is sum [out, in]. names are the projections whose rows it is made of, keys those of the rows
-// under dropout.
+// addProduct adds to gradients what dy [n, out], the gradient of a product of layer l, and its
+// input x [n, in] say of its weight, whose own gradient is sum [out, in]. names are the projections
+// whose rows it is made of, keys those of the rows under dropout.
 func (g *views) addProduct(s *torch.Scope, l int, sum, dy, x *torch.Tensor, keys []rl.Stream, names ...string) {
 	if sum != nil {
 		addProduct(s, sum, dy, x)
@@ -67,8 +69,8 @@ func (g *views) addProduct(s *torch.Scope, l int, sum, dy, x *torch.Tensor, keys
 	g.adapter(s, l, dy, x, keys, names)
 }
 
-// addHead adds to gradients what dlogits [n, vocabulary], the gradient of the logits of hidden [n, hidden], says of the
-// table.
+// addHead adds to gradients what dlogits [n, vocabulary], the gradient of the logits of hidden [n,
+// hidden], says of the table.
 func (g *views) addHead(s *torch.Scope, dlogits, hidden *torch.Tensor) {
 	if g.head != nil {
 		addProduct(s, g.head, dlogits, hidden)
@@ -90,7 +92,8 @@ type layerViews struct {
 	norm1, norm2         *torch.Tensor
 }
 
-// New makes a model with random weights, as layout describes their start. Equal generators give equal weights.
+// New makes a model with random weights, as layout describes their start. Equal generators give
+// equal weights.
 func New(cfg Config, rng *rand.Rand) (*Model, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
@@ -205,8 +208,8 @@ func (m *Model) Weights() ([]float32, error) {
 	return flat, err
 }
 
-// AddRows appends n rows to the embedding, and to the head where it is not tied, each a copy of row copyOf. Trainers and
-// decoders of the model made before must not be used any more.
+// AddRows appends n rows to the embedding, and to the head where it is not tied, each a copy of row
+// copyOf. Trainers and decoders of the model made before must not be used any more.
 func (m *Model) AddRows(n int, copyOf int) error {
 	if n < 0 || copyOf < 0 || copyOf >= m.cfg.Vocab {
 		return fmt.Errorf("add %d vocabulary rows as copies of row %d: the model has rows 0..%d", n, copyOf, m.cfg.Vocab-1)
@@ -240,7 +243,8 @@ func (m *Model) AddRows(n int, copyOf int) error {
 	return nil
 }
 
-// Clone returns an independent copy, for instance as the frozen reference of a policy that is about to be trained.
+// Clone returns an independent copy, for instance as the frozen reference of a policy that is about
+// to be trained.
 func (m *Model) Clone() (*Model, error) {
 	c, err := place(m.cfg, m.device, func(s *torch.Scope, flat *torch.Tensor) { s.Copy_(flat, m.flat) })
 	if err != nil {
@@ -267,7 +271,8 @@ func (m *Model) Precision() Precision {
 	return Float32
 }
 
-// Use has the model compute in another precision from here on. Decoders made before must not be used any more.
+// Use has the model compute in another precision from here on. Decoders made before must not be
+// used any more.
 func (m *Model) Use(p Precision) error {
 	if err := p.Check(); err != nil || p == m.Precision() {
 		return err
@@ -307,8 +312,8 @@ func (m *Model) renew(s *torch.Scope) {
 	}
 }
 
-// Freeze gives up what only training, changing and saving a model need: in bfloat16 its weights in float32. Passes and
-// decoders go on.
+// Freeze gives up what only training, changing and saving a model need: in bfloat16 its weights in
+// float32. Passes and decoders go on.
 func (m *Model) Freeze() error {
 	if m.low == nil {
 		return nil

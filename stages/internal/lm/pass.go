@@ -10,9 +10,9 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// batch is a packed part of the sequences: N rows, of which P predictions carry loss. Sequences that begin alike share
-// the rows of their common beginning (a prompt, or what several members of a group did alike), which is computed once,
-// forward and backward.
+// batch is a packed part of the sequences: N rows, of which P predictions carry loss. Sequences
+// that begin alike share the rows of their common beginning (a prompt, or what several members of a
+// group did alike), which is computed once, forward and backward.
 type batch struct {
 	ids       []int64       // [N]
 	positions []int32       // [N] place inside the sequence
@@ -32,8 +32,8 @@ type prediction struct {
 	target int32
 }
 
-// pack lays sequences one after another. Tokens after the last learned one influence nothing and are left out, and so is
-// that one itself, which predicts nothing.
+// pack lays sequences one after another. Tokens after the last learned one influence nothing and
+// are left out, and so is that one itself, which predicts nothing.
 func (m *Model) pack(sequences []Sequence, first int) (*batch, error) {
 	b := &batch{}
 	b.full.Bounds, b.full.QueryBounds, b.last.QueryBounds = []int32{0}, []int32{0}, []int32{0}
@@ -107,8 +107,8 @@ func (m *Model) lastLearned(q Sequence) (end int, err error) {
 	return end, nil
 }
 
-// longestBeginning finds the sequence among others that begins most like ids, the first of equals, and how many tokens
-// they share.
+// longestBeginning finds the sequence among others that begins most like ids, the first of equals,
+// and how many tokens they share.
 func longestBeginning(others [][]int32, ids []int32) (like, shared int) {
 	for i, other := range others {
 		n := 0
@@ -181,7 +181,8 @@ func (m *Model) forward(s *torch.Scope, b *batch, keep kept) *tape {
 	return t
 }
 
-// norm is RMSNorm, whose result goes into products. The stream x itself is float32 whatever these are made in.
+// norm is RMSNorm, whose result goes into products. The stream x itself is float32 whatever these
+// are made in.
 func (m *Model) norm(s *torch.Scope, x, w *torch.Tensor) (y, rstd *torch.Tensor) {
 	return s.RMSNormAs(m.kind, x, w, m.cfg.NormEps)
 }
@@ -203,7 +204,8 @@ func addProduct(s *torch.Scope, sum, a, b *torch.Tensor) {
 	s.Nest(func(s *torch.Scope) { s.Add_(sum, s.Mm(s.T(a), b)) })
 }
 
-// layer is one decoder layer up to its last product. The last one asks only for the positions that carry loss.
+// layer is one decoder layer up to its last product. The last one asks only for the positions that
+// carry loss.
 func (m *Model) layer(s *torch.Scope, l int, x *torch.Tensor, b *batch, t *tape) {
 	w, c, last := m.weights(b, l), m.cfg, l == m.cfg.Layers-1
 	heads, kvHeads, d := int64(c.Heads), int64(c.KVHeads), int64(c.HeadDim)
@@ -238,7 +240,8 @@ func (m *Model) layer(s *torch.Scope, l int, x *torch.Tensor, b *batch, t *tape)
 	t.layers[l] = r
 }
 
-// backward adds the gradients of all weights to g, given that of the head's input. It frees what it used of the tape.
+// backward adds the gradients of all weights to g, given that of the head's input. It frees what it
+// used of the tape.
 func (m *Model) backward(s *torch.Scope, b *batch, t *tape, dhidden *torch.Tensor, g *views) {
 	dx := s.Zeros(torch.Float32, int64(len(b.learn)), int64(m.cfg.Hidden)) // [P, hidden]
 	s.RMSNormBackward(t.x, m.w.norm, t.rstd, dhidden, dx, g.norm)
@@ -261,7 +264,8 @@ func (m *Model) backward(s *torch.Scope, b *batch, t *tape, dhidden *torch.Tenso
 	g.addEmbedding(s, b.ids, dx)
 }
 
-// layerBackward returns the gradient of the layer's input, given that of its output, dx, which it may overwrite.
+// layerBackward returns the gradient of the layer's input, given that of its output, dx, which it
+// may overwrite.
 func (m *Model) layerBackward(s *torch.Scope, l int, b *batch, t *tape, dx *torch.Tensor, grads *views) *torch.Tensor {
 	w, g, r, c, last := m.weights(b, l), grads.layers[l], t.layers[l], m.cfg, l == m.cfg.Layers-1
 	heads, kvHeads, d := int64(c.Heads), int64(c.KVHeads), int64(c.HeadDim)
@@ -325,19 +329,22 @@ func (m *Model) layerBackward(s *torch.Scope, l int, b *batch, t *tape, dx *torc
 	return dx
 }
 
-// head is the state of the loss head between statistics and gradient. Its logits are float32 in every precision: softmax
-// sees the sums of the product as they are, not rounded to the 8 digits of its operands.
+// head is the state of the loss head between statistics and gradient. Its logits are float32 in
+// every precision: softmax sees the sums of the product as they are, not rounded to the 8 digits of
+// its operands.
 type head struct {
 	m, ref            *Model
 	b                 *batch
 	temperature       float64
 	hidden, refHidden *torch.Tensor
 	stats             []torch.HeadStat
-	logits, refLogits *torch.Tensor // of all rows when keep, else of one chunk after the other, so that memory has one only
+	// of all rows when keep, else of one chunk after the other, so that memory has one only
+	logits, refLogits *torch.Tensor
 	keep              bool
 }
 
-// newHead computes the statistics of all learned tokens of a batch. With keep, logits wait for the gradient if they are few.
+// newHead computes the statistics of all learned tokens of a batch. With keep, logits wait for the
+// gradient if they are few.
 func newHead(s *torch.Scope, m, ref *Model, b *batch, temperature float64, hidden *torch.Tensor, keep bool) *head {
 	h := &head{m: m, ref: ref, b: b, temperature: temperature, hidden: hidden}
 	if ref != nil {
@@ -389,7 +396,8 @@ func (h *head) compute(s *torch.Scope, lo, n int) {
 	}
 }
 
-// backward adds the head's weight gradient to g and returns the gradient of its input. It frees the logits.
+// backward adds the head's weight gradient to g and returns the gradient of its input. It frees the
+// logits.
 func (h *head) backward(s *torch.Scope, weights []torch.HeadWeight, g *views) *torch.Tensor {
 	dhidden := s.Empty(h.m.kind, int64(len(h.b.learn)), int64(h.m.cfg.Hidden))
 	for lo := 0; lo < len(h.b.learn); lo += headRows {

@@ -8,8 +8,9 @@ type Precision string
 const (
 	// Float32 computes everything in float32. It is what a model begins with.
 	Float32 Precision = "float32"
-	// BF16 multiplies in bfloat16. Weights that are trained, their gradients and moments, the residual stream, norms, the
-	// statistics of the loss head and their gradients stay in float32, and so do checkpoints.
+	// BF16 multiplies in bfloat16. Weights that are trained, their gradients and moments, the
+	// residual stream, norms, the statistics of the loss head and their gradients stay in float32,
+	// and so do checkpoints.
 	BF16 Precision = "bf16"
 )
 

@@ -18,11 +18,13 @@ type part struct {
 	ids      []int32
 }
 
-// loan says that the first n tokens of two slots are the same, so that the caches of one serve the other.
+// loan says that the first n tokens of two slots are the same, so that the caches of one serve the
+// other.
 type loan struct{ from, to, n int }
 
-// prefill is how a call computes beginnings that several sequences share, such as the prompt of a group, only once: the
-// loans of slots that hold one already, the beginnings that new sequences will share, their loans, and the rest.
+// prefill is how a call computes beginnings that several sequences share, such as the prompt of a
+// group, only once: the loans of slots that hold one already, the beginnings that new sequences
+// will share, their loans, and the rest.
 type prefill struct {
 	held   []loan
 	shared []part
@@ -30,8 +32,9 @@ type prefill struct {
 	rest   []part // one per request
 }
 
-// plan finds the beginnings of new sequences that are held or shared. Each shared one belongs to the first sequence that
-// begins so; the last token of a request is always left to the rest, which draws from it.
+// plan finds the beginnings of new sequences that are held or shared. Each shared one belongs to
+// the first sequence that begins so; the last token of a request is always left to the rest, which
+// draws from it.
 func (d *Decoder) plan(requests []rl.Request) *prefill {
 	p := &prefill{}
 	var leaders []int // places in p.rest of new sequences that borrow from no other new one
@@ -81,8 +84,8 @@ func (d *Decoder) plan(requests []rl.Request) *prefill {
 	return p
 }
 
-// passes cuts parts that together have too many tokens for one pass: early are passes that only fill caches, last holds the
-// rest of every part, its last token at least.
+// passes cuts parts that together have too many tokens for one pass: early are passes that only
+// fill caches, last holds the rest of every part, its last token at least.
 func passes(parts []part) (early [][]part, last []part) {
 	total := 0
 	for _, p := range parts {

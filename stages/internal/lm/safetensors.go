@@ -18,8 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A safetensors file is the length of a JSON header (8 bytes, little-endian), the header, and the tensors' bytes. The
-// header gives each tensor's type, shape and range; ranges follow each other without gaps.
+// A safetensors file is the length of a JSON header (8 bytes, little-endian), the header, and the
+// tensors' bytes. The header gives each tensor's type, shape and range; ranges follow each other
+// without gaps.
 
 // fileTensor is one entry of the header.
 type fileTensor struct {
@@ -104,8 +105,8 @@ type weightsReader struct {
 	metadata map[string]string
 }
 
-// openWeights maps a file and checks all of its header: every tensor's type, shape and range, and that ranges cover the
-// file without gaps. Close frees the mapping.
+// openWeights maps a file and checks all of its header: every tensor's type, shape and range, and
+// that ranges cover the file without gaps. Close frees the mapping.
 func openWeights(path string) (*weightsReader, error) {
 	data, err := mapFile(path)
 	if err != nil {
@@ -259,7 +260,8 @@ func headerOf(text []byte) (h fileHeader, err error) {
 		return h, fmt.Errorf("is followed by %d more bytes", len(rest))
 	}
 	slices.SortFunc(h.tensors, func(a, b fileEntry) int {
-		return cmp.Or(cmp.Compare(a.Offsets[0], b.Offsets[0]), cmp.Compare(a.Offsets[1], b.Offsets[1]), cmp.Compare(a.name, b.name))
+		return cmp.Or(cmp.Compare(a.Offsets[0], b.Offsets[0]), cmp.Compare(a.Offsets[1], b.Offsets[1]),
+			cmp.Compare(a.name, b.name))
 	})
 	return h, nil
 }

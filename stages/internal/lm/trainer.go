@@ -53,11 +53,13 @@ func NewTrainer(m *Model, o OptimizerConfig) (*Trainer, error) {
 	return t, t.start(func(s *torch.Scope) views { return viewsOf(s, m.cfg, t.grad) })
 }
 
-// start checks the settings and makes gradient and moments; gradients cuts the places where a backward pass leaves what it
-// finds.
+// start checks the settings and makes gradient and moments; gradients cuts the places where a
+// backward pass leaves what it finds.
 func (t *Trainer) start(gradients func(s *torch.Scope) views) error {
-	if t.o.Beta1 < 0 || t.o.Beta1 >= 1 || t.o.Beta2 < 0 || t.o.Beta2 >= 1 || t.o.Eps <= 0 || t.o.Decay < 0 || t.o.MicroTokens < 1 {
-		return fmt.Errorf("optimizer: beta1 and beta2 must lie in [0, 1), eps above 0, decay at 0 or above, micro tokens at 1 or above; got %+v", t.o)
+	if t.o.Beta1 < 0 || t.o.Beta1 >= 1 || t.o.Beta2 < 0 || t.o.Beta2 >= 1 || t.o.Eps <= 0 || t.o.Decay < 0 ||
+		t.o.MicroTokens < 1 {
+		return fmt.Errorf("optimizer: beta1 and beta2 must lie in [0, 1), eps above 0, decay at 0 or above, micro "+
+			"tokens at 1 or above; got %+v", t.o)
 	}
 	n := t.p.Size(0)
 	err := torch.Do(context.Background(), t.m.device, func(s *torch.Scope) error {
@@ -81,8 +83,9 @@ func (t *Trainer) MicroTokens() int { return t.o.MicroTokens }
 // SetMicroTokens changes it for what comes; it must be at least 1.
 func (t *Trainer) SetMicroTokens(n int) { t.o.MicroTokens = max(1, n) }
 
-// SetRecompute says whether forward passes from here on keep each layer's input only, from which the backward pass computes
-// the rest again: a third more work for a fraction of the memory, and the same bits.
+// SetRecompute says whether forward passes from here on keep each layer's input only, from which
+// the backward pass computes the rest again: a third more work for a fraction of the memory, and
+// the same bits.
 func (t *Trainer) SetRecompute(on bool) { t.recompute = on }
 
 // Close frees gradient and moments. It may be called twice.
@@ -94,30 +97,33 @@ func (t *Trainer) Close() error {
 	})
 }
 
-// Accumulate adds to the gradient that of Σ weight·statistic over the learned tokens of a batch. The batch is run in
-// micro-batches of whole sequences, at most MicroTokens tokens each where a sequence is not longer. After the forward pass
-// of one, weigh gets the index of its first sequence, their number, and the statistics of their learned tokens, and
-// answers with the derivatives of the loss by them; nil answers of all three kinds skip the backward pass. weigh runs on the device's thread and must
-// not touch a model itself. ref, for LogpRef and KL, may be nil. The statistics of the whole batch are returned.
+// Accumulate adds to the gradient that of Σ weight·statistic over the learned tokens of a batch.
+// The batch is run in micro-batches of whole sequences, at most MicroTokens tokens each where a
+// sequence is not longer. After the forward pass of one, weigh gets the index of its first
+// sequence, their number, and the statistics of their learned tokens, and answers with the
+// derivatives of the loss by them; nil answers of all three kinds skip the backward pass. weigh
+// runs on the device's thread and must not touch a model itself. ref, for LogpRef and KL, may be
+// nil. The statistics of the whole batch are returned.
 func (t *Trainer) Accumulate(ctx context.Context, sequences []Sequence, ref *Model, temperature float64,
 	weigh func(first, n int, s TokenStats) (Weights, error)) (TokenStats, error) {
 	keep := all
 	if t.recompute {
 		keep = inputs
 	}
-	return t.m.run(ctx, sequences, ref, temperature, t.o.MicroTokens, keep, t.prepare(), func(s *torch.Scope, first, n int, b *batch, tp *tape, h *head, stats TokenStats) error {
-		w, err := weigh(first, n, stats)
-		if err != nil {
-			return err
-		}
-		weights, any, err := headWeights(w, b, ref != nil)
-		if err != nil || !any || len(b.owner) == 0 {
-			return err
-		}
-		dhidden := h.backward(s, weights, &t.g)
-		t.m.backward(s, b, tp, dhidden, &t.g)
-		return s.Err()
-	})
+	return t.m.run(ctx, sequences, ref, temperature, t.o.MicroTokens, keep, t.prepare(),
+		func(s *torch.Scope, first, n int, b *batch, tp *tape, h *head, stats TokenStats) error {
+			w, err := weigh(first, n, stats)
+			if err != nil {
+				return err
+			}
+			weights, any, err := headWeights(w, b, ref != nil)
+			if err != nil || !any || len(b.owner) == 0 {
+				return err
+			}
+			dhidden := h.backward(s, weights, &t.g)
+			t.m.backward(s, b, tp, dhidden, &t.g)
+			return s.Err()
+		})
 }
 
 // prepare is what a training pass does to its batches first: nil without dropout.
@@ -146,7 +152,8 @@ func headWeights(w Weights, b *batch, hasRef bool) (rows []torch.HeadWeight, any
 			continue
 		}
 		if len(part.values) != n {
-			return nil, false, fmt.Errorf("weights: %d for %s, want one for each of %d learned tokens", len(part.values), part.name, n)
+			return nil, false, fmt.Errorf("weights: %d for %s, want one for each of %d learned tokens", len(part.values),
+				part.name, n)
 		}
 		for i, v := range part.values {
 			part.add(&rows[b.owner[i]], v)
@@ -165,20 +172,23 @@ func (m *Model) Stats(ctx context.Context, sequences []Sequence, ref *Model, tem
 }
 
 // Stats is Model.Stats in the trainer's micro-batches.
-func (t *Trainer) Stats(ctx context.Context, sequences []Sequence, ref *Model, temperature float64) (TokenStats, error) {
+func (t *Trainer) Stats(ctx context.Context, sequences []Sequence, ref *Model, temperature float64) (TokenStats,
+	error) {
 	return t.m.run(ctx, sequences, ref, temperature, t.o.MicroTokens, nothing, nil, nil)
 }
 
-// run takes a batch through forward passes in micro-batches, prepares each, if that is asked for, and hands it to then, if
-// there is one, before its activations are freed.
-func (m *Model) run(ctx context.Context, sequences []Sequence, ref *Model, temperature float64, microTokens int, keep kept, prepare func(*batch),
+// run takes a batch through forward passes in micro-batches, prepares each, if that is asked for,
+// and hands it to then, if there is one, before its activations are freed.
+func (m *Model) run(ctx context.Context, sequences []Sequence, ref *Model, temperature float64, microTokens int,
+	keep kept, prepare func(*batch),
 	then func(s *torch.Scope, first, n int, b *batch, t *tape, h *head, stats TokenStats) error) (TokenStats, error) {
 	var all TokenStats
 	if !(temperature > 0) {
 		return all, fmt.Errorf("log-probabilities at temperature %v: it must be above 0", temperature)
 	}
 	if ref != nil && (ref.cfg.Vocab != m.cfg.Vocab || ref.device != m.device) {
-		return all, fmt.Errorf("reference model: %d tokens on %s, want %d on %s like the policy", ref.cfg.Vocab, ref.device, m.cfg.Vocab, m.device)
+		return all, fmt.Errorf("reference model: %d tokens on %s, want %d on %s like the policy", ref.cfg.Vocab,
+			ref.device, m.cfg.Vocab, m.device)
 	}
 	for first := 0; first < len(sequences); {
 		n := fitting(sequences[first:], microTokens)
@@ -237,9 +247,10 @@ func (s *TokenStats) Append(t TokenStats) {
 	s.KL = append(s.KL, t.KL...)
 }
 
-// Update clips the gradient by its global norm, makes one step of AdamW at learning rate lr, and zeroes the gradient. It
-// returns the norm before clipping, accumulated in float64. A gradient that is no finite number changes nothing but is
-// zeroed, and skipped is true; the third in a row is an error.
+// Update clips the gradient by its global norm, makes one step of AdamW at learning rate lr, and
+// zeroes the gradient. It returns the norm before clipping, accumulated in float64. A gradient that
+// is no finite number changes nothing but is zeroed, and skipped is true; the third in a row is an
+// error.
 func (t *Trainer) Update(lr float64) (gradNorm float64, skipped bool, err error) {
 	err = torch.Do(context.Background(), t.m.device, func(s *torch.Scope) error {
 		gradNorm = math.Sqrt(s.SquareSum(t.grad))
@@ -273,12 +284,14 @@ func (t *Trainer) Update(lr float64) (gradNorm float64, skipped bool, err error)
 		return gradNorm, false, nil
 	}
 	if t.skippedRow++; t.skippedRow >= maxSkipped {
-		return gradNorm, true, fmt.Errorf("update: the gradient norm was %v, the third time in a row that it is not finite; lower the learning rate", gradNorm)
+		return gradNorm, true, fmt.Errorf("update: the gradient norm was %v, the third time in a row that it is not "+
+			"finite; lower the learning rate", gradNorm)
 	}
 	return gradNorm, true, nil
 }
 
-// Norm is the global norm of the accumulated gradient, in float64; NaN or infinite where the gradient is.
+// Norm is the global norm of the accumulated gradient, in float64; NaN or infinite where the
+// gradient is.
 func (t *Trainer) Norm() (norm float64, err error) {
 	err = torch.Do(context.Background(), t.m.device, func(s *torch.Scope) error {
 		norm = math.Sqrt(s.SquareSum(t.grad))
@@ -308,8 +321,8 @@ func (t *Trainer) Gradient() ([]float32, error) {
 // optimizerFile holds the state from which training goes on.
 const optimizerFile = "optimizer.safetensors"
 
-// stateTensors are the tensors of a state by their names: the moments, and an adapter's weights, which the merged model does
-// not tell.
+// stateTensors are the tensors of a state by their names: the moments, and an adapter's weights,
+// which the merged model does not tell.
 func (t *Trainer) stateTensors() map[string]*torch.Tensor {
 	tensors := map[string]*torch.Tensor{"exp_avg": t.m1, "exp_avg_sq": t.m2}
 	if t.adapter != nil {
@@ -318,8 +331,8 @@ func (t *Trainer) stateTensors() map[string]*torch.Tensor {
 	return tensors
 }
 
-// SaveState writes what the weights of the model do not say into dir, so that training resumes with the same bytes: moments,
-// step count, and an adapter. It holds no gradient: save after Update.
+// SaveState writes what the weights of the model do not say into dir, so that training resumes with
+// the same bytes: moments, step count, and an adapter. It holds no gradient: save after Update.
 func (t *Trainer) SaveState(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("save optimizer: %w", err)

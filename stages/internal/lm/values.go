@@ -10,8 +10,8 @@ import (
 
 func sqrt(n int) float64 { return math.Sqrt(float64(n)) }
 
-// Sequence is one sequence of token ids. Learn[t] says that token t, given those before it, carries loss: it is the
-// policy's own. The first token cannot.
+// Sequence is one sequence of token ids. Learn[t] says that token t, given those before it, carries
+// loss: it is the policy's own. The first token cannot.
 type Sequence struct {
 	IDs   []int32
 	Learn []bool
@@ -28,8 +28,8 @@ func (q Sequence) Learned() int {
 	return n
 }
 
-// TokenStats holds statistics of the learned tokens of a batch, in order of sequences and positions. LogpRef and KL are nil
-// without a reference.
+// TokenStats holds statistics of the learned tokens of a batch, in order of sequences and
+// positions. LogpRef and KL are nil without a reference.
 type TokenStats struct {
 	Logp    []float64 // log-probability of the token, in nats, at the temperature
 	Entropy []float64 // of the distribution that it was drawn from
@@ -48,10 +48,12 @@ type OptimizerConfig struct {
 	MicroTokens       int     // tokens per forward and backward pass [4096]; a longer sequence goes alone
 }
 
-// DefaultMicroTokens is enough for several groups at once, whose members share what they have in common.
+// DefaultMicroTokens is enough for several groups at once, whose members share what they have in
+// common.
 const DefaultMicroTokens = 4096
 
-// fitting is how many of the first sequences make a micro-batch of at most so many tokens, at least one.
+// fitting is how many of the first sequences make a micro-batch of at most so many tokens, at least
+// one.
 func fitting(sequences []Sequence, microTokens int) int {
 	n, tokens := 1, len(sequences[0].IDs)
 	for n < len(sequences) && tokens+len(sequences[n].IDs) <= microTokens {
@@ -69,15 +71,16 @@ func MicroBatches(sequences []Sequence, microTokens int) (n int) {
 	return n
 }
 
-// LoRA is the shape of a low-rank adapter: W + (Alpha/Rank)·B·A for the target projections of every layer
-// (Hu et al. 2021, eq. 3), A of shape [Rank, in] and B of shape [out, Rank].
+// LoRA is the shape of a low-rank adapter: W + (Alpha/Rank)·B·A for the target projections of every
+// layer (Hu et al. 2021, eq. 3), A of shape [Rank, in] and B of shape [out, Rank].
 type LoRA struct {
 	Rank    int
 	Alpha   float64
 	Targets []string // names of projections; Projections for all
 	Rows    []int32  // vocabulary rows that are trained whole, in the embedding and in the head where it is not tied
-	Dropout float64  // probability that a training pass leaves an input of an adapted projection out of the adapter's product
-	Seed    uint64   // of what is left out
+	// probability that a training pass leaves an input of an adapted projection out of the adapter's product
+	Dropout float64
+	Seed    uint64 // of what is left out
 }
 
 // Projections are the matrices that an adapter may change, by the names of the files.

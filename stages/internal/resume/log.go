@@ -14,15 +14,17 @@ import (
 	"sync"
 )
 
-// log is an append-only file of records written since a state was saved, one per line: the CRC-32C of the JSON text in eight hexadecimal
-// digits, a space, the text. One file per state, so that a state's removal takes its records with it.
+// log is an append-only file of records written since a state was saved, one per line: the CRC-32C
+// of the JSON text in eight hexadecimal digits, a space, the text. One file per state, so that a
+// state's removal takes its records with it.
 type log struct {
 	dir  string
 	mu   sync.Mutex
 	file *os.File
 }
 
-// castagnoli is a function, for the table takes longer to make than a program that resumes nothing should wait.
+// castagnoli is a function, for the table takes longer to make than a program that resumes nothing
+// should wait.
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 // openLog opens the logs from a state on. Records are appended to the newest.
@@ -60,8 +62,9 @@ func (l *log) begin(state int) error {
 	return err
 }
 
-// Append adds a record. It may be called from several goroutines. The text is handed to the system and not flushed to
-// the disk: a killed process has written it, and what a power failure tears off is done again.
+// Append adds a record. It may be called from several goroutines. The text is handed to the system
+// and not flushed to the disk: a killed process has written it, and what a power failure tears off
+// is done again.
 func (t *Training) Append(record any) error {
 	text, err := json.Marshal(record)
 	if err != nil {
@@ -74,7 +77,8 @@ func (t *Training) Append(record any) error {
 	return err
 }
 
-// Replayed calls each with the records that are there, in their order: all since the restored state, and some before it.
+// Replayed calls each with the records that are there, in their order: all since the restored
+// state, and some before it.
 func (t *Training) Replayed(each func(record []byte) error) error {
 	known, err := numbered(t.logs())
 	if err != nil {
@@ -105,7 +109,8 @@ func records(r io.Reader, each func(record []byte) error) (end int64, err error)
 			return end, err
 		}
 		want, text, ok := bytes.Cut(bytes.TrimSuffix(line, []byte("\n")), []byte(" "))
-		if sum, err := strconv.ParseUint(string(want), 16, 32); !ok || err != nil || uint32(sum) != crc32.Checksum(text, castagnoli()) {
+		if sum, err := strconv.ParseUint(string(want), 16, 32); !ok || err != nil ||
+			uint32(sum) != crc32.Checksum(text, castagnoli()) {
 			return end, nil
 		}
 		if err := each(text); err != nil {

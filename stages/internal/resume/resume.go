@@ -1,5 +1,5 @@
-// Package resume keeps in the scratch folder of a training what an attempt after a kill needs to end in the same bytes as
-// one that was never interrupted. Start with Open; Training holds
+// Package resume keeps in the scratch folder of a training what an attempt after a kill needs to
+// end in the same bytes as one that was never interrupted. Start with Open; Training holds
 //
 //   - whole states (Save), each a folder with checksums that appears by one rename: weights, moments, counters. They
 //     cost much, so they are made every few minutes, and the last ones are kept.
@@ -7,9 +7,9 @@
 //   - a log (Append, Replayed) of what happened since and cannot be computed again cheaply: the trajectories that were
 //     sampled. Each record has its checksum; a torn one at the end is as if it had never been written.
 //
-// So an attempt goes back to the last whole state, makes the updates since with the trajectories of the log, samples the
-// rest of the open update with the same random numbers, and goes on. What is not in a state or the log must follow from
-// the job's inputs, settings and seed.
+// So an attempt goes back to the last whole state, makes the updates since with the trajectories of
+// the log, samples the rest of the open update with the same random numbers, and goes on. What is
+// not in a state or the log must follow from the job's inputs, settings and seed.
 package resume
 
 import (
@@ -98,12 +98,13 @@ func (t *Training) folderFiles() string { return filepath.Join(t.dir, "folders")
 // stateName names a state by the updates made before it, so that names sort.
 func stateName(update int) string { return fmt.Sprintf("%09d", update) }
 
-// Restore resumes from the newest whole state: it calls read with the state's folder, decodes the value given to Save
-// into progress, and returns the number of updates made until then. Without such a state it returns 0. Passed says why
-// newer states cannot be used; they are removed. In either case the log of later events is ready for Replayed and Append.
+// Restore resumes from the newest whole state: it calls read with the state's folder, decodes the
+// value given to Save into progress, and returns the number of updates made until then. Without
+// such a state it returns 0. Passed says why newer states cannot be used; they are removed. In
+// either case the log of later events is ready for Replayed and Append.
 //
-// A read that fails has perhaps filled part of what it should fill. An older state fills it again; without one, the error
-// says that the next attempt starts again.
+// A read that fails has perhaps filled part of what it should fill. An older state fills it again;
+// without one, the error says that the next attempt starts again.
 func (t *Training) Restore(progress any, read func(dir string) error) (update int, err error) {
 	known, err := numbered(t.states())
 	if err != nil {
@@ -123,7 +124,8 @@ func (t *Training) Restore(progress any, read func(dir string) error) (update in
 			t.update, t.marks, t.folders = s.Update, s.Rows, s.Folders
 			break
 		}
-		t.Passed = append(t.Passed, fmt.Sprintf("the checkpoint after update %d in the scratch folder cannot be used: %v", n, why))
+		t.Passed = append(t.Passed, fmt.Sprintf("the checkpoint after update %d in the scratch folder cannot be used: %v",
+			n, why))
 		if err := os.RemoveAll(dir); err != nil {
 			return 0, fmt.Errorf("resume: %w", err)
 		}
@@ -164,7 +166,8 @@ func readState(dir string) (s state, err error) {
 	return s, nil
 }
 
-// whole reads a state; the error says in what it, or the rows and folders that belong to it, differ from what was saved.
+// whole reads a state; the error says in what it, or the rows and folders that belong to it, differ
+// from what was saved.
 func (t *Training) whole(dir string) (s state, err error) {
 	if s, err = readState(dir); err != nil {
 		return s, err
@@ -206,8 +209,9 @@ func (t *Training) Due() bool { return time.Since(t.saved) >= t.Every }
 // Update is that of the state that training began with or saved last.
 func (t *Training) Update() int { return t.update }
 
-// Save makes a state of the training after so many updates: what write puts into a folder, and progress as JSON. It
-// appears whole or not at all; older ones make room, and so does the log of what is in it.
+// Save makes a state of the training after so many updates: what write puts into a folder, and
+// progress as JSON. It appears whole or not at all; older ones make room, and so does the log of
+// what is in it.
 func (t *Training) Save(update int, progress any, write func(dir string) error) (err error) {
 	if update == t.update {
 		return nil
@@ -224,7 +228,8 @@ func (t *Training) Save(update int, progress any, write func(dir string) error) 
 	if err := write(aside); err != nil {
 		return err
 	}
-	s := state{Format: format, Update: update, Files: map[string]file{}, Rows: map[string]mark{}, Folders: maps.Clone(t.folders)}
+	s := state{Format: format, Update: update, Files: map[string]file{}, Rows: map[string]mark{},
+		Folders: maps.Clone(t.folders)}
 	if s.Progress, err = json.Marshal(progress); err != nil {
 		return err
 	}
@@ -252,7 +257,8 @@ func (t *Training) Save(update int, progress any, write func(dir string) error) 
 		return err
 	}
 	path, digest := filepath.Join(aside, stateFile), sha256.Sum256(text)
-	if err := errors.Join(os.WriteFile(path, fmt.Appendf(nil, "%x\n%s", digest, text), 0o600), syncPath(path), syncPath(aside)); err != nil {
+	if err := errors.Join(os.WriteFile(path, fmt.Appendf(nil, "%x\n%s", digest, text), 0o600), syncPath(path),
+		syncPath(aside)); err != nil {
 		return err
 	}
 	dir := filepath.Join(t.states(), stateName(update))
@@ -274,7 +280,8 @@ func (t *Training) Folder(name string) string {
 	return filepath.Join(t.folderFiles(), t.folders[name].Dir)
 }
 
-// Replace fills a folder of the scratch anew. States that are saved from here on contain it; those from before keep theirs.
+// Replace fills a folder of the scratch anew. States that are saved from here on contain it; those
+// from before keep theirs.
 func (t *Training) Replace(name string, write func(dir string) error) error {
 	dir, err := os.MkdirTemp(t.folderFiles(), name+".")
 	if err != nil {

@@ -39,7 +39,8 @@ type Rows struct {
 	buf  bytes.Buffer
 }
 
-// Rows opens the file of rows of a name, cut to what it held at the restored state. The same rows are to be written again.
+// Rows opens the file of rows of a name, cut to what it held at the restored state. The same rows
+// are to be written again.
 func (t *Training) Rows(name string) (*Rows, error) {
 	f, err := os.OpenFile(filepath.Join(t.rowFiles(), name), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -99,7 +100,8 @@ func (r *Rows) CopyFrom(path string) error {
 	return nil
 }
 
-// CopyTo writes all rows into a new file of dir, compressed when its name ends in ".gz". Equal rows give equal bytes.
+// CopyTo writes all rows into a new file of dir, compressed when its name ends in ".gz". Equal rows
+// give equal bytes.
 func (r *Rows) CopyTo(dir, name string) error {
 	f, err := os.Create(filepath.Join(dir, name))
 	if err != nil {

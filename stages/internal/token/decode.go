@@ -6,8 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// Decode returns the text of ids. Bytes that are no valid UTF-8 become U+FFFD, one for each maximal invalid part; ids
-// without a token give nothing. skipSpecial drops special tokens, as for text that people read.
+// Decode returns the text of ids. Bytes that are no valid UTF-8 become U+FFFD, one for each maximal
+// invalid part; ids without a token give nothing. skipSpecial drops special tokens, as for text
+// that people read.
 func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 	s := Stream{t: t}
 	var b strings.Builder
@@ -26,8 +27,8 @@ func (t *Tokenizer) special(id int32) bool {
 	return ok && t.added[i].Special
 }
 
-// Stream decodes ids as they come. What it has given out never changes: the tail of a character that is not complete
-// yet (at most three bytes) is held back.
+// Stream decodes ids as they come. What it has given out never changes: the tail of a character
+// that is not complete yet (at most three bytes) is held back.
 type Stream struct {
 	t    *Tokenizer
 	held []byte
@@ -57,14 +58,16 @@ func (s *Stream) Flush() string {
 	return strings.Repeat("\uFFFD", n)
 }
 
-// halfSurrogate says whether b is the first two of three bytes that would spell a surrogate. They are ill-formed
-// already, but the reference decoder (Python's, incremental) waits for the third, so we do.
+// halfSurrogate says whether b is the first two of three bytes that would spell a surrogate. They
+// are ill-formed already, but the reference decoder (Python's, incremental) waits for the third, so
+// we do.
 func halfSurrogate(b []byte) bool {
 	return len(b) == 2 && b[0] == 0xED && b[1] >= 0xA0 && b[1] <= 0xBF
 }
 
-// lossy decodes bytes up to an incomplete character at their end, which it returns as rest. Each maximal subpart of an
-// ill-formed sequence becomes one U+FFFD (Unicode 15, section 3.9, as Rust's from_utf8_lossy does it).
+// lossy decodes bytes up to an incomplete character at their end, which it returns as rest. Each
+// maximal subpart of an ill-formed sequence becomes one U+FFFD (Unicode 15, section 3.9, as Rust's
+// from_utf8_lossy does it).
 func lossy(b []byte) (text string, rest []byte) {
 	var out strings.Builder
 	for len(b) > 0 {
@@ -83,8 +86,8 @@ func lossy(b []byte) (text string, rest []byte) {
 	return out.String(), nil
 }
 
-// invalid is the length of the maximal subpart at the start of b, which is not well-formed: the longest prefix that
-// could still have become a character, and at least one byte.
+// invalid is the length of the maximal subpart at the start of b, which is not well-formed: the
+// longest prefix that could still have become a character, and at least one byte.
 func invalid(b []byte) int {
 	n := 1
 	for n < len(b) && n < utf8.UTFMax && !utf8.FullRune(b[:n]) && b[n]&0xC0 == 0x80 {

@@ -19,10 +19,12 @@ const (
 	Everything                  // all added tokens: for rendered templates
 )
 
-// Encode returns the ids of an ordinary text: nothing in it becomes an added token. No token is put before or after.
+// Encode returns the ids of an ordinary text: nothing in it becomes an added token. No token is put
+// before or after.
 func (t *Tokenizer) Encode(text string) []int32 { return t.EncodeAs(text, Nothing) }
 
-// EncodeAs returns the ids of a text in which some added tokens are recognised. No token is put before or after.
+// EncodeAs returns the ids of a text in which some added tokens are recognised. No token is put
+// before or after.
 func (t *Tokenizer) EncodeAs(text string, see Recognise) []int32 {
 	ids := make([]int32, 0, len(text)/3+1)
 	token := func(a Added) { ids = append(ids, a.ID) }
@@ -40,8 +42,8 @@ type Part struct {
 	See  Recognise
 }
 
-// EncodeParts returns the ids of a text made of parts. Added tokens are seen inside one part only and as it says; all
-// else is tokenised as one text, also across the borders of parts.
+// EncodeParts returns the ids of a text made of parts. Added tokens are seen inside one part only
+// and as it says; all else is tokenised as one text, also across the borders of parts.
 func (t *Tokenizer) EncodeParts(parts ...Part) []int32 {
 	var ids []int32
 	var pending strings.Builder
@@ -101,8 +103,8 @@ func (t *Tokenizer) words(text string, word func(string)) {
 	}
 }
 
-// preToken returns the length in bytes of the first pre-token of a text that is not empty, by the pattern of both
-// families (alternatives in this order, the first that matches wins):
+// preToken returns the length in bytes of the first pre-token of a text that is not empty, by the
+// pattern of both families (alternatives in this order, the first that matches wins):
 //
 //	(?i:'s|'t|'re|'ve|'m|'ll|'d) | [^\r\n\p{L}\p{N}]?\p{L}+ | \p{N}{1,maxDigits} |
 //	 ?[^\s\p{L}\p{N}]+[\r\n]* | \s*[\r\n]+ | \s+(?!\S) | \s+
@@ -164,8 +166,8 @@ func run(s string, is func(rune) bool) int {
 	return len(s)
 }
 
-// contraction is the length of an English contraction at the start of s, which begins with an apostrophe, or 0. Case
-// is folded as Unicode does it: U+017F is an s.
+// contraction is the length of an English contraction at the start of s, which begins with an
+// apostrophe, or 0. Case is folded as Unicode does it: U+017F is an s.
 func contraction(s string) int {
 	r, n := utf8.DecodeRuneInString(s[1:])
 	switch unicode.ToLower(r) {

@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 )
 
-// Tokenizer maps text to ids and back. It is not changed by encoding or decoding, so goroutines may share one once it
-// is made; Add is for the time before that.
+// Tokenizer maps text to ids and back. It is not changed by encoding or decoding, so goroutines may
+// share one once it is made; Add is for the time before that.
 type Tokenizer struct {
 	ids    map[string]int32 // bytes of a base token -> id
 	bytes  [][]byte         // id -> what it decodes to; nil for an id without a token
@@ -26,8 +26,8 @@ type Tokenizer struct {
 
 	raw, late finder // added tokens looked for in the text as given, and after normalisation
 
-	// whole remembers by id what merging the bytes of a base token gives: itself, or not. It saves the merging of words
-	// that are one token, which most are.
+	// whole remembers by id what merging the bytes of a base token gives: itself, or not. It saves
+	// the merging of words that are one token, which most are.
 	whole []atomic.Uint32
 
 	file sections
@@ -39,7 +39,8 @@ const (
 	notWhole = 2
 )
 
-// Added is a token that stands beside the vocabulary: it is cut out of the text before any other rule applies.
+// Added is a token that stands beside the vocabulary: it is cut out of the text before any other
+// rule applies.
 type Added struct {
 	ID         int32  `json:"id"`
 	Content    string `json:"content"`
@@ -82,7 +83,8 @@ func (t *Tokenizer) ID(token string) (int32, bool) {
 	return id, ok
 }
 
-// Bytes returns what an id decodes to, and nil for an id without a token. The caller must not change them.
+// Bytes returns what an id decodes to, and nil for an id without a token. The caller must not
+// change them.
 func (t *Tokenizer) Bytes(id int32) []byte {
 	if id < 0 || int(id) >= len(t.bytes) {
 		return nil
@@ -90,7 +92,8 @@ func (t *Tokenizer) Bytes(id int32) []byte {
 	return t.bytes[id]
 }
 
-// Add appends special tokens and returns their ids in order. A content that is an added token already keeps its id.
+// Add appends special tokens and returns their ids in order. A content that is an added token
+// already keeps its id.
 func (t *Tokenizer) Add(contents ...string) ([]int32, error) {
 	ids := make([]int32, len(contents))
 	for i, content := range contents {

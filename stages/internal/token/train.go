@@ -13,13 +13,15 @@ const (
 	patternLlama = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 )
 
-// Train learns a byte-level BPE vocabulary with Qwen's pre-tokenizer. vocabulary is the number of ids wanted, the 256
-// bytes and the special tokens included; texts that hold too few different pairs give a smaller one (see Size). The
-// special tokens come last, in their order; where they stand in the texts they are cut out first. Equal texts, in any
-// order, give equal tokenizers: ties between pairs of equal count go to the pair with the smaller ids.
+// Train learns a byte-level BPE vocabulary with Qwen's pre-tokenizer. vocabulary is the number of
+// ids wanted, the 256 bytes and the special tokens included; texts that hold too few different
+// pairs give a smaller one (see Size). The special tokens come last, in their order; where they
+// stand in the texts they are cut out first. Equal texts, in any order, give equal tokenizers: ties
+// between pairs of equal count go to the pair with the smaller ids.
 func Train(texts []string, vocabulary int, special []string) (*Tokenizer, error) {
 	if vocabulary < 256+len(special) {
-		return nil, fmt.Errorf("train tokenizer: vocabulary %d is too small, the bytes and %d special tokens take %d", vocabulary, len(special), 256+len(special))
+		return nil, fmt.Errorf("train tokenizer: vocabulary %d is too small, the bytes and %d special tokens take %d",
+			vocabulary, len(special), 256+len(special))
 	}
 	t := newTrained()
 	if _, err := t.Add(special...); err != nil {
@@ -53,9 +55,10 @@ func newTrained() *Tokenizer {
 	level := json.RawMessage(`{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":false,"use_regex":false}`)
 	pattern, _ := json.Marshal(patternQwen) // a constant string always encodes
 	t.file = sections{
-		Version:       json.RawMessage(`"1.0"`),
-		Normalizer:    json.RawMessage(`{"type":"NFC"}`),
-		PreTokenizer:  json.RawMessage(`{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":` + string(pattern) + `},"behavior":"Isolated","invert":false},` + string(level) + `]}`),
+		Version:    json.RawMessage(`"1.0"`),
+		Normalizer: json.RawMessage(`{"type":"NFC"}`),
+		PreTokenizer: json.RawMessage(`{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":` +
+			string(pattern) + `},"behavior":"Isolated","invert":false},` + string(level) + `]}`),
 		PostProcessor: level,
 		Decoder:       level,
 	}
@@ -169,8 +172,8 @@ type counted struct {
 	n int
 }
 
-// frequent is a heap: highest count first, then smaller ids. The order is total, so what is popped does not depend on
-// the order of pushes.
+// frequent is a heap: highest count first, then smaller ids. The order is total, so what is popped
+// does not depend on the order of pushes.
 type frequent []counted
 
 func (f frequent) Len() int { return len(f) }

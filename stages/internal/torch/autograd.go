@@ -15,8 +15,8 @@ func (s *Scope) Leaf(t *Tensor) *Tensor {
 	return leaf
 }
 
-// Grad runs f with gradient mode on: operations on leaves, and on what comes from them, are recorded for Backward.
-// Outside, nothing is recorded.
+// Grad runs f with gradient mode on: operations on leaves, and on what comes from them, are
+// recorded for Backward. Outside, nothing is recorded.
 func (s *Scope) Grad(f func()) {
 	before, outer := libtch.AtGradSetEnabled(1), s.worker.recording
 	s.worker.recording = true
@@ -27,8 +27,8 @@ func (s *Scope) Grad(f func()) {
 	f()
 }
 
-// Backward returns the gradient of the scalar loss for each leaf, and releases the recorded operations. Every leaf must
-// take part in the loss.
+// Backward returns the gradient of the scalar loss for each leaf, and releases the recorded
+// operations. Every leaf must take part in the loss.
 func (s *Scope) Backward(loss *Tensor, leaves ...*Tensor) []*Tensor {
 	grads := make([]*Tensor, len(leaves))
 	for i := range grads {
@@ -45,7 +45,8 @@ func (s *Scope) Backward(loss *Tensor, leaves ...*Tensor) []*Tensor {
 		return grads
 	}
 	if !libtch.AtRequiresGrad(loss.c) { // libtorch would crash
-		s.Fail(fmt.Errorf("torch backward of %v: nothing was recorded for it; compute it inside Grad, from leaves", loss.Shape()))
+		s.Fail(fmt.Errorf("torch backward of %v: nothing was recorded for it; compute it inside Grad, from leaves",
+			loss.Shape()))
 		return grads
 	}
 	roots := []libtch.Ctensor{loss.c}

@@ -9,15 +9,16 @@ import (
 	"github.com/sugarme/gotch/libtch"
 )
 
-// The fused operations once more, composed of libtorch's own. They compute on a GPU and in bfloat16, where there are no
-// kernels of ours, with norms, statistics and sums of gradients in float32 whatever their operands are. The contracts are
-// those of fused.go; what differs is noted there and here.
+// The fused operations once more, composed of libtorch's own. They compute on a GPU and in
+// bfloat16, where there are no kernels of ours, with norms, statistics and sums of gradients in
+// float32 whatever their operands are. The contracts are those of fused.go; what differs is noted
+// there and here.
 
 // composeAll has the CPU take the composed operations in float32 too.
 var composeAll atomic.Bool
 
-// Compose has every device take the composed operations, also the CPU in float32, or ends that. Tests and measurements of
-// what a GPU computes use it; caches made before must not be used after.
+// Compose has every device take the composed operations, also the CPU in float32, or ends that.
+// Tests and measurements of what a GPU computes use it; caches made before must not be used after.
 func Compose(on bool) { composeAll.Store(on) }
 
 // Composes says whether a fused operation on tensors of this type is composed.
@@ -39,7 +40,8 @@ func (s *Scope) with(f func(s *Scope) *Tensor) (result *Tensor) {
 	return result
 }
 
-// source identifies what a tensor was made of: a Go slice, with another slice or tensor where it took two.
+// source identifies what a tensor was made of: a Go slice, with another slice or tensor where it
+// took two.
 type source struct {
 	slice unsafe.Pointer // keeps the memory from being used again
 	n     int
@@ -51,8 +53,8 @@ func sourceOf[E any](slice []E, what string, with any) source {
 	return source{unsafe.Pointer(unsafe.SliceData(slice)), len(slice), with, what}
 }
 
-// once returns what make makes of a source, made at its first use in this Do: indices and masks reach the device one time,
-// not once per layer. The slices must not change while the Do lasts.
+// once returns what make makes of a source, made at its first use in this Do: indices and masks
+// reach the device one time, not once per layer. The slices must not change while the Do lasts.
 func once[T any](s *Scope, from source, make func(s *Scope) T) T {
 	root := s
 	for root.parent != nil {
@@ -189,14 +191,16 @@ func (s *Scope) composedHeadStats(logits, ref *Tensor, temperature float64, targ
 	return stats
 }
 
-func (s *Scope) composedHeadBackward(logits, ref *Tensor, temperature float64, targets []int64, stats []HeadStat, weights []HeadWeight) {
+func (s *Scope) composedHeadBackward(logits, ref *Tensor, temperature float64, targets []int64, stats []HeadStat,
+	weights []HeadWeight) {
 	s.Nest(func(s *Scope) {
 		n, k := int64(len(targets)), 1/temperature
 		const columns = 5
 		host := make([]float32, 0, n*columns)
 		entropy, kl := false, false
 		for i, w := range weights {
-			host = append(host, float32(k*w.Logp), float32(k*w.Entropy), float32(k*w.KL), float32(stats[i].Entropy), float32(stats[i].KL))
+			host = append(host, float32(k*w.Logp), float32(k*w.Entropy), float32(k*w.KL), float32(stats[i].Entropy),
+				float32(stats[i].KL))
 			entropy, kl = entropy || w.Entropy != 0, kl || w.KL != 0 && ref != nil
 		}
 		all := s.FromFloat32(host, n, columns)
@@ -254,7 +258,8 @@ func (s *Scope) composedSampleRows(logits *Tensor, temperatures, u []float64) (t
 	return tokens, logps
 }
 
-// optimizerChunk is how many parameters the composed optimizer moves at once, so that its intermediates stay small.
+// optimizerChunk is how many parameters the composed optimizer moves at once, so that its
+// intermediates stay small.
 const optimizerChunk = 32 << 20
 
 func chunks(n int64, f func(start, length int64)) {
@@ -340,15 +345,24 @@ func (s *Scope) where(mask, a, b *Tensor) *Tensor {
 }
 
 func (s *Scope) indexAdd_(a, index, x *Tensor) {
-	s.do("index_add_", operands{a, index, x}, func(out *libtch.Ctensor) { libtch.AtgIndexAdd_(out, a.c, 0, index.c, x.c) })
+	s.do("index_add_", operands{a, index, x}, func(out *libtch.Ctensor) {
+		libtch.AtgIndexAdd_(out, a.c, 0, index.c,
+			x.c)
+	})
 }
 
 func (s *Scope) indexCopy_(a, index, x *Tensor) {
-	s.do("index_copy_", operands{a, index, x}, func(out *libtch.Ctensor) { libtch.AtgIndexCopy_(out, a.c, 0, index.c, x.c) })
+	s.do("index_copy_", operands{a, index, x}, func(out *libtch.Ctensor) {
+		libtch.AtgIndexCopy_(out, a.c, 0, index.c,
+			x.c)
+	})
 }
 
 func (s *Scope) scatterAdd_(a, index, x *Tensor) {
-	s.do("scatter_add_", operands{a, index, x}, func(out *libtch.Ctensor) { libtch.AtgScatterAdd_(out, a.c, 1, index.c, x.c) })
+	s.do("scatter_add_", operands{a, index, x}, func(out *libtch.Ctensor) {
+		libtch.AtgScatterAdd_(out, a.c, 1, index.c,
+			x.c)
+	})
 }
 
 func (s *Scope) maskedFill_(a, mask *Tensor, v float64) {

@@ -7,8 +7,9 @@ import (
 	"unsafe"
 )
 
-// Attention composed of libtorch's: one call per segment or run of rows, with the key heads that several query heads share
-// as an axis of their own, so that keys and values are not copied for each of them.
+// Attention composed of libtorch's: one call per segment or run of rows, with the key heads that
+// several query heads share as an axis of their own, so that keys and values are not copied for
+// each of them.
 
 // segment is a part of a packing on the device.
 type segment struct {
@@ -27,7 +28,8 @@ func (s *Scope) segments(p *Packing, kind DType) []segment {
 				continue
 			}
 			path = path[:places[len(places)-1]+1] // nobody sees further
-			g := segment{first: int64(p.QueryBounds[i]), queries: int64(len(places)), start: int64(path[0]), length: int64(len(path))}
+			g := segment{first: int64(p.QueryBounds[i]), queries: int64(len(places)), start: int64(path[0]),
+				length: int64(len(path))}
 			if !consecutive(path) {
 				g.path = index(s, path)
 			}
@@ -100,8 +102,10 @@ func (s *Scope) composedAttention(q, k, v *Tensor, p *Packing, heads, kvHeads, d
 	return out
 }
 
-// composedAttentionBackward computes a segment's attention once more under libtorch's automatic gradient.
-func (s *Scope) composedAttentionBackward(q, k, v, dout *Tensor, p *Packing, heads, kvHeads, d int64, dq, dk, dv *Tensor) {
+// composedAttentionBackward computes a segment's attention once more under libtorch's automatic
+// gradient.
+func (s *Scope) composedAttentionBackward(q, k, v, dout *Tensor, p *Packing, heads, kvHeads, d int64, dq, dk,
+	dv *Tensor) {
 	r := heads / kvHeads
 	for _, g := range s.segments(p, q.DType()) {
 		s.Nest(func(s *Scope) {
@@ -124,8 +128,8 @@ func (s *Scope) composedAttentionBackward(q, k, v, dout *Tensor, p *Packing, hea
 	}
 }
 
-// Cache makes the key and value caches of a layer, as CachedAttention wants them: keys [slots, kvHeads, D, T], values
-// [slots, kvHeads, T, D]. How they lie in memory is the device's affair.
+// Cache makes the key and value caches of a layer, as CachedAttention wants them: keys [slots,
+// kvHeads, D, T], values [slots, kvHeads, T, D]. How they lie in memory is the device's affair.
 func (s *Scope) Cache(kind DType, slots, kvHeads, d, length int64) (keys, values *Tensor) {
 	if s.Composes(kind) { // a row's heads together: [slots, T, kvHeads, D]
 		make := func(axes ...int64) *Tensor {
@@ -136,7 +140,8 @@ func (s *Scope) Cache(kind DType, slots, kvHeads, d, length int64) (keys, values
 	return s.Zeros(kind, slots, kvHeads, d, length), s.Zeros(kind, slots, kvHeads, length, d)
 }
 
-// cachePlan is how the rows of a pass ask their slots: single rows, all at once, and runs of consecutive positions.
+// cachePlan is how the rows of a pass ask their slots: single rows, all at once, and runs of
+// consecutive positions.
 type cachePlan struct {
 	at     *Tensor // place of each row in a cache of rows [slots·T]
 	single struct {
@@ -188,9 +193,10 @@ func (s *Scope) planCache(slots, positions []int32, kind DType, length int64) *c
 	return p
 }
 
-// planSingles has the slots between the first and the last that is asked answer together, which spares a copy of their
-// caches; the answers of slots that nobody asks are dropped.
-func (s *Scope) planSingles(p *cachePlan, rows []int64, asks map[int32]int32, slots, positions []int32, kind DType, length int64) {
+// planSingles has the slots between the first and the last that is asked answer together, which
+// spares a copy of their caches; the answers of slots that nobody asks are dropped.
+func (s *Scope) planSingles(p *cachePlan, rows []int64, asks map[int32]int32, slots, positions []int32, kind DType,
+	length int64) {
 	g := &p.single
 	g.count = int64(len(rows))
 	if int(g.count) != len(slots) {
@@ -219,14 +225,17 @@ func (s *Scope) planSingles(p *cachePlan, rows []int64, asks map[int32]int32, sl
 	})
 }
 
-func (s *Scope) composedCachedAttention(qkv *Tensor, slots, positions []int32, keys, values *Tensor, heads, kvHeads int64) *Tensor {
+func (s *Scope) composedCachedAttention(qkv *Tensor, slots, positions []int32, keys, values *Tensor, heads,
+	kvHeads int64) *Tensor {
 	d, length, r := keys.Size(2), keys.Size(3), heads/kvHeads
 	kind := keys.DType()
-	p := once(s, sourceOf(slots, "cache "+kind.String(), [2]any{unsafe.SliceData(positions), length}), func(s *Scope) *cachePlan {
-		return s.planCache(slots, positions, kind, length)
-	})
+	p := once(s, sourceOf(slots, "cache "+kind.String(), [2]any{unsafe.SliceData(positions), length}),
+		func(s *Scope) *cachePlan {
+			return s.planCache(slots, positions, kind, length)
+		})
 	return s.with(func(s *Scope) *Tensor {
-		for i, cache := range []*Tensor{s.Permute(keys, 0, 3, 1, 2), s.Permute(values, 0, 2, 1, 3)} { // [slots, T, kvHeads, D]
+		// [slots, T, kvHeads, D]
+		for i, cache := range []*Tensor{s.Permute(keys, 0, 3, 1, 2), s.Permute(values, 0, 2, 1, 3)} {
 			fresh := s.Narrow(qkv, 1, (heads+int64(i)*kvHeads)*d, kvHeads*d)
 			s.indexCopy_(s.View(cache, -1, kvHeads*d), p.at, s.As(fresh, kind))
 		}
@@ -242,7 +251,8 @@ func (s *Scope) composedCachedAttention(qkv *Tensor, slots, positions []int32, k
 				asking = s.IndexSelect(q, 0, g.asks)
 			}
 			part := func(t *Tensor) *Tensor { return s.Narrow(s.Narrow(t, 0, g.first, g.span), 2, 0, g.length) }
-			a := s.Attention(s.Reshape(asking, g.span, kvHeads, r, d), part(time), part(values), s.Expand(g.mask, g.span, kvHeads, r, g.length))
+			a := s.Attention(s.Reshape(asking, g.span, kvHeads, r, d), part(time), part(values),
+				s.Expand(g.mask, g.span, kvHeads, r, g.length))
 			a = s.Reshape(a, g.span, heads*d)
 			if g.answer != nil {
 				a = s.IndexSelect(a, 0, g.answer)

@@ -46,8 +46,8 @@ func (d DType) String() string {
 // DType returns the type of the tensor's elements.
 func (t *Tensor) DType() DType { return DType(libtch.AtScalarType(t.c)) }
 
-// device returns gotch's number of the tensor's device. Package libtch reads it as a Go int from a C int, whose upper
-// half is not its own.
+// device returns gotch's number of the tensor's device. Package libtch reads it as a Go int from a
+// C int, whose upper half is not its own.
 func (t *Tensor) device() int32 { return int32(libtch.AtDevice(t.c)) }
 
 // Empty makes a tensor whose elements have no defined value.
@@ -123,8 +123,9 @@ func view[E any](t *Tensor) []E {
 	return unsafe.Slice((*E)(libtch.AtDataPtr(t.c)), n)
 }
 
-// Float32s returns the elements of a float32 tensor, row by row. On the CPU and contiguous they are the tensor's own
-// memory: valid until it is freed, and writing to them changes it. Otherwise they are a copy that lives as long as s.
+// Float32s returns the elements of a float32 tensor, row by row. On the CPU and contiguous they are
+// the tensor's own memory: valid until it is freed, and writing to them changes it. Otherwise they
+// are a copy that lives as long as s.
 func (s *Scope) Float32s(t *Tensor) []float32 { return read[float32](s, Float32, t) }
 
 // Int64s is Float32s for int64.
@@ -153,8 +154,9 @@ func read[E any](s *Scope, kind DType, t *Tensor) []E {
 	return view[E](t)
 }
 
-// Fill overwrites the elements of a float32 tensor, row by row: f gets them to set. On the CPU they are the tensor's own
-// memory, otherwise a copy that moves there afterwards. An error of f is the scope's; the elements are then undefined.
+// Fill overwrites the elements of a float32 tensor, row by row: f gets them to set. On the CPU they
+// are the tensor's own memory, otherwise a copy that moves there afterwards. An error of f is the
+// scope's; the elements are then undefined.
 func (s *Scope) Fill(t *Tensor, f func([]float32) error) {
 	if !s.ready("fill", operands{t}) {
 		return

@@ -67,7 +67,8 @@ func (d Device) index() int32 { return int32(d.cuda - 1) }
 type worker struct {
 	device Device
 	jobs   chan func()
-	// out receives handles from libtch. It is an allocation of its own that never holds a Go pointer, which cgo demands.
+	// out receives handles from libtch. It is an allocation of its own that never holds a Go
+	// pointer, which cgo demands.
 	out *[1]libtch.Ctensor
 	// recording says that operations are recorded for Backward.
 	recording bool
@@ -114,10 +115,10 @@ func workerOf(d Device) (*worker, error) {
 	return w, nil
 }
 
-// Do runs f on the thread of the device and waits for it. Every tensor that f makes through its scope is freed before Do
-// returns, unless kept. The error is f's own or else the first one of an operation. Work on one device is serial; f must
-// not call Do for the same device, which would wait for itself. A context that is done keeps f from starting; inside, f
-// decides where to look at it.
+// Do runs f on the thread of the device and waits for it. Every tensor that f makes through its
+// scope is freed before Do returns, unless kept. The error is f's own or else the first one of an
+// operation. Work on one device is serial; f must not call Do for the same device, which would wait
+// for itself. A context that is done keeps f from starting; inside, f decides where to look at it.
 func Do(ctx context.Context, d Device, f func(*Scope) error) error {
 	w, err := workerOf(d)
 	if err != nil {
@@ -146,7 +147,8 @@ func (w *worker) run(ctx context.Context, f func(*Scope) error) error {
 	return *s.sticky
 }
 
-// givenThreads is what the engine gives a stage's process, in OMP_NUM_THREADS; without it one, because stages run side by side.
+// givenThreads is what the engine gives a stage's process, in OMP_NUM_THREADS; without it one,
+// because stages run side by side.
 func givenThreads() int {
 	if n, err := strconv.Atoi(os.Getenv("OMP_NUM_THREADS")); err == nil && n >= 1 {
 		return n
@@ -154,9 +156,10 @@ func givenThreads() int {
 	return 1
 }
 
-// SetThreads sets how many threads a product of float32 matrices on the CPU, and an operation of fused.go, may use; at first
-// it is $OMP_NUM_THREADS, or 1. They give the same bits with any number. libtorch's own operations take one thread: its helpers
-// would wait for work on the processors that ours compute on.
+// SetThreads sets how many threads a product of float32 matrices on the CPU, and an operation of
+// fused.go, may use; at first it is $OMP_NUM_THREADS, or 1. They give the same bits with any
+// number. libtorch's own operations take one thread: its helpers would wait for work on the
+// processors that ours compute on.
 func SetThreads(n int) error {
 	if n < 1 {
 		return fmt.Errorf("torch threads must be at least 1, got %d", n)

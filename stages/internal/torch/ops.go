@@ -12,8 +12,9 @@ import (
 	"github.com/sugarme/gotch/libtch"
 )
 
-// The operations follow libtorch's own of the same name; where one departs, its comment says so. Names that end in an
-// underscore write into their first operand and return nothing; names that end in Into write into out.
+// The operations follow libtorch's own of the same name; where one departs, its comment says so.
+// Names that end in an underscore write into their first operand and return nothing; names that end
+// in Into write into out.
 
 func flag(b bool) int32 {
 	if b {
@@ -108,7 +109,10 @@ func (s *Scope) MulInto(out, a, b *Tensor) {
 
 // Roll moves elements n places along an axis; those that leave it come in at its start.
 func (s *Scope) Roll(a *Tensor, n, axis int64) *Tensor {
-	return s.op("roll", operands{a}, func(out *libtch.Ctensor) { libtch.AtgRoll(out, a.c, []int64{n}, 1, []int64{axis}, 1) })
+	return s.op("roll", operands{a}, func(out *libtch.Ctensor) {
+		libtch.AtgRoll(out, a.c, []int64{n}, 1, []int64{axis},
+			1)
+	})
 }
 
 func (s *Scope) AddScalar(a *Tensor, v float64) *Tensor {
@@ -201,11 +205,12 @@ func (s *Scope) MmInto(out, a, b *Tensor) {
 	}
 }
 
-// wideColumns is how many columns WideMmInto computes at once on the CPU, so that its copy of b stays small.
+// wideColumns is how many columns WideMmInto computes at once on the CPU, so that its copy of b
+// stays small.
 const wideColumns = 1024
 
-// WideMmInto writes a·b into out, which is float32 whatever type the operands have: their products are exact in it, and the
-// sums are not rounded to the operands' type.
+// WideMmInto writes a·b into out, which is float32 whatever type the operands have: their products
+// are exact in it, and the sums are not rounded to the operands' type.
 func (s *Scope) WideMmInto(out, a, b *Tensor) {
 	if !s.ready("wide mm", operands{out, a, b}) || a.DType() == Float32 {
 		s.MmInto(out, a, b)
@@ -256,10 +261,12 @@ func (s *Scope) Attention(q, k, v, mask *Tensor) *Tensor {
 	})
 }
 
-// CausalAttention is Attention in which position t sees keys 0..t; queries and keys have the same length.
+// CausalAttention is Attention in which position t sees keys 0..t; queries and keys have the same
+// length.
 func (s *Scope) CausalAttention(q, k, v *Tensor) *Tensor {
 	return s.op("causal attention", operands{q, k, v}, func(out *libtch.Ctensor) {
-		if *out = libtch.Ctensor(C.causal_attention(unsafe.Pointer(q.c), unsafe.Pointer(k.c), unsafe.Pointer(v.c))); *out == nil {
+		if *out = libtch.Ctensor(C.causal_attention(unsafe.Pointer(q.c), unsafe.Pointer(k.c),
+			unsafe.Pointer(v.c))); *out == nil {
 			s.failDirect("causal attention", operands{q, k, v})
 		}
 	})
@@ -268,7 +275,10 @@ func (s *Scope) CausalAttention(q, k, v *Tensor) *Tensor {
 // Indexing.
 
 func (s *Scope) IndexSelect(a *Tensor, axis int64, index *Tensor) *Tensor {
-	return s.op("index_select", operands{a, index}, func(out *libtch.Ctensor) { libtch.AtgIndexSelect(out, a.c, axis, index.c) })
+	return s.op("index_select", operands{a, index}, func(out *libtch.Ctensor) {
+		libtch.AtgIndexSelect(out, a.c, axis,
+			index.c)
+	})
 }
 
 func (s *Scope) Gather(a *Tensor, axis int64, index *Tensor) *Tensor {

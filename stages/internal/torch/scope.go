@@ -15,7 +15,8 @@ import (
 	"github.com/sugarme/gotch/libtch"
 )
 
-// Tensor is a handle of libtorch. It is owned by the scope that made it, or by nobody after Keep from the outermost.
+// Tensor is a handle of libtorch. It is owned by the scope that made it, or by nobody after Keep
+// from the outermost.
 type Tensor struct {
 	c     libtch.Ctensor
 	owner *Scope
@@ -42,8 +43,8 @@ func (s *Scope) Nest(f func(*Scope)) {
 	f(inner)
 }
 
-// Keep moves tensors that s owns to its parent. From the outermost scope they leave all scopes: the caller stores them
-// and frees them in a later Do.
+// Keep moves tensors that s owns to its parent. From the outermost scope they leave all scopes: the
+// caller stores them and frees them in a later Do.
 func (s *Scope) Keep(tensors ...*Tensor) {
 	for _, t := range tensors {
 		if t == nil || t.owner != s {
@@ -56,8 +57,8 @@ func (s *Scope) Keep(tensors ...*Tensor) {
 	}
 }
 
-// Free ends tensors now rather than at the end of their scope. Nil and freed ones are left alone, so it may be called
-// twice.
+// Free ends tensors now rather than at the end of their scope. Nil and freed ones are left alone,
+// so it may be called twice.
 func (s *Scope) Free(tensors ...*Tensor) {
 	for _, t := range tensors {
 		if t == nil || t.c == nil {
@@ -98,8 +99,9 @@ func (t *Tensor) free() {
 	live.Add(-1)
 }
 
-// op calls one operation of libtch that writes one handle, and adopts it. On an error, now or earlier, it returns a
-// tensor without handle, which later operations refuse to touch because the error is sticky.
+// op calls one operation of libtch that writes one handle, and adopts it. On an error, now or
+// earlier, it returns a tensor without handle, which later operations refuse to touch because the
+// error is sticky.
 func (s *Scope) op(name string, operands operands, call func(out *libtch.Ctensor)) *Tensor {
 	if !s.ready(name, operands) {
 		return &Tensor{}
@@ -120,7 +122,8 @@ func (s *Scope) op(name string, operands operands, call func(out *libtch.Ctensor
 	return s.adopt(*out)
 }
 
-// do is op for operations whose result is one of their operands: the second handle that libtch gives is freed.
+// do is op for operations whose result is one of their operands: the second handle that libtch
+// gives is freed.
 func (s *Scope) do(name string, operands operands, call func(out *libtch.Ctensor)) {
 	if !s.ready(name, operands) {
 		return
@@ -162,8 +165,10 @@ func (s *Scope) ready(name string, operands operands) bool {
 // ErrOutOfMemory is in the error of an operation for whose result the device had no memory left.
 var ErrOutOfMemory = errors.New("out of memory")
 
-// outOfMemory is how libtorch's allocators say so: that of the CPU, that of CUDA, the driver and C++ itself.
-var outOfMemory = []string{"can't allocate memory", "not enough memory", "CUDA out of memory", "CUDA error: out of memory", "bad_alloc"}
+// outOfMemory is how libtorch's allocators say so: that of the CPU, that of CUDA, the driver and
+// C++ itself.
+var outOfMemory = []string{"can't allocate memory", "not enough memory", "CUDA out of memory",
+	"CUDA error: out of memory", "bad_alloc"}
 
 // fail records what libtorch threw, with the operation and the shapes.
 func (s *Scope) fail(name string, operands operands) {
@@ -196,14 +201,16 @@ func shapesOf(operands operands) (shapes [][]int64) {
 // planted is what PlantFailure asks before each operation; nil asks nothing.
 var planted atomic.Pointer[func(operation string, shapes [][]int64) error]
 
-// PlantFailure is for tests: until remove is called, f is asked before each operation of the process that makes a tensor,
-// with the shapes of its operands, and an error of it is that operation's.
+// PlantFailure is for tests: until remove is called, f is asked before each operation of the
+// process that makes a tensor, with the shapes of its operands, and an error of it is that
+// operation's.
 func PlantFailure(f func(operation string, shapes [][]int64) error) (remove func()) {
 	planted.Store(&f)
 	return func() { planted.Store(nil) }
 }
 
-// thrown takes libtorch's message out of the thread's error slot; the first line says what, the rest is a C++ stack.
+// thrown takes libtorch's message out of the thread's error slot; the first line says what, the
+// rest is a C++ stack.
 func thrown() string {
 	c := libtch.GetAndResetLastErr()
 	if c == nil {

@@ -100,7 +100,8 @@ func TestSkippedBatchesAreInThePort(t *testing.T) {
 	sound := dir
 	dir, job, log = open()
 	begin(log, sound)
-	if err := log.Dump(job, 3, []Skipped{{Update: 3, Text: "<b>", IDs: []int32{7}, Mask: []bool{true}, Logp: Numbers([]float64{math.NaN(), math.Inf(-1), -0.5})}}, nil); err != nil {
+	if err := log.Dump(job, 3, []Skipped{{Update: 3, Text: "<b>", IDs: []int32{7}, Mask: []bool{true},
+		Logp: Numbers([]float64{math.NaN(), math.Inf(-1), -0.5})}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	want := `{"update":3,"logp":["NaN","-Inf",-0.5],"text":"<b>","ids":[7],"mask":[true]}` + "\n"
@@ -113,7 +114,8 @@ func TestSkippedBatchesAreInThePort(t *testing.T) {
 	if got := publish(dir, job, log); got != want {
 		t.Errorf("the longer run has %s, want %s", got, want)
 	}
-	if err := log.Dump(job, 4, nil, errors.New("enough")); err == nil || !strings.HasPrefix(err.Error(), "enough; the skipped batches are in "+job.Dir) {
+	if err := log.Dump(job, 4, nil, errors.New("enough")); err == nil ||
+		!strings.HasPrefix(err.Error(), "enough; the skipped batches are in "+job.Dir) {
 		t.Errorf("the error that ends a training: got %v", err)
 	}
 }

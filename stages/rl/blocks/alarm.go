@@ -1,21 +1,38 @@
+// Package blocks holds the blocks of settings that several kinds of stages share, with their checks.
+//
+//	Limits                    bounds of an episode
+//	Schedule, Optimizer       learning rate and AdamW
+//	Split, Arithmetic         micro-batches, precision
+//	Alarm, Watch              reactions to trouble during training
+//	Effects                   settings without effect, by name
+//
+// Neighbours: rl and the kinds.
 package blocks
 
 import (
-	"fmt"
 	"math"
 	"slices"
 
 	"github.com/hashicorp/hcl/v2"
 )
 
-// Alarm watches one sort of trouble while a policy trains and says what happens then. It looks at an update after its
-// gradient is known and before it is applied, so that the update that raises the alarm can still be left out.
+// Alarm configures the reaction to one kind of trouble during training. It is evaluated after the
+// gradient of an update is known and before the gradient is applied.
 type Alarm struct {
-	Name    string   `hcl:"name,label" doc:"gap: the mean gap between high and low over the last updates is below limit. zero_variance: the mean share of groups without variance is above it. entropy: the mean entropy is below it. spike: the gradient norm is above limit times the median of the updates before. nan: loss or gradient is no finite number, as many times in a row as updates says. Where an update makes several optimizer steps, spike and nan count steps, the others look before the first"`
-	Action  string   `hcl:"action" choices:"stop|skip|lower_rate" doc:"stop ends the stage with the policy as it stands, which is its result; skip leaves the update out, or what is left of its steps; lower_rate multiplies the learning rate by factor from this update on"`
-	Limit   *float64 `hcl:"limit,optional" doc:"gap 0.02 in reward, zero_variance 0.95, entropy 0.01 nats per token, spike 10 times the median, unless set"`
-	Updates *int     `hcl:"updates,optional" unit:"updates" doc:"how many are looked at together: gap 10, zero_variance 5, entropy 5, spike 20, nan 1, unless set"`
-	Factor  *float64 `hcl:"factor,optional" doc:"what lower_rate multiplies the rate by; 0.5 unless set"`
+	Name    string   `hcl:"name,label" doc:"gap: the mean gap between high and low over the last updates is below"`
+	_       struct{} `doc:"limit. zero_variance: the mean share of groups without variance is above it. entropy: the"`
+	_       struct{} `doc:"mean entropy is below it. spike: the gradient norm exceeds limit times the median of the"`
+	_       struct{} `doc:"updates before. nan: loss or gradient is not finite, updates times in a row. If an update"`
+	_       struct{} `doc:"makes several optimizer steps, spike and nan count steps; the others are evaluated before"`
+	_       struct{} `doc:"the first step"`
+	Action  string   `hcl:"action" choices:"stop|skip|lower_rate" doc:"stop ends the stage with the current policy"`
+	_       struct{} `doc:"as its result; skip skips the update or its remaining steps; lower_rate multiplies the"`
+	_       struct{} `doc:"learning rate by factor from this update on"`
+	Limit   *float64 `hcl:"limit,optional" doc:"default: gap 0.02 in reward, zero_variance 0.95, entropy 0.01 nats"`
+	_       struct{} `doc:"per token, spike 10 medians"`
+	Updates *int     `hcl:"updates,optional" unit:"updates" doc:"window of the alarm; default: gap 10, zero_variance"`
+	_       struct{} `doc:"5, entropy 5, spike 20, nan 1"`
+	Factor  *float64 `hcl:"factor,optional" doc:"factor of lower_rate; default 0.5"`
 
 	NameRange    hcl.Range `hcl:"name,attr_range"`
 	LimitRange   hcl.Range `hcl:"limit,attr_range"`
@@ -39,7 +56,7 @@ const (
 	ActionLowerRate = "lower_rate"
 )
 
-// alarmKind is what an alarm of a name looks at, with its defaults.
+// alarmKind is the metric and the defaults of one alarm.
 type alarmKind struct {
 	name, metric string
 	limit        float64
@@ -62,53 +79,56 @@ func alarmNamed(name string) (alarmKind, bool) {
 	return alarmKinds[i], true
 }
 
-// CheckAlarms reports names that are none, names given twice and values out of range. Without tokens no arm has a gap.
+// CheckAlarms reports unknown and duplicate names and values out of range. tokens reports whether
+// rollouts draw both reward tokens, without which there is no gap.
 func CheckAlarms(alarms []Alarm, tokens bool) hcl.Diagnostics {
 	var diags hcl.Diagnostics
-	bad := func(summary, detail string, at hcl.Range) {
-		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: detail, Subject: at.Ptr()})
+	bad := func(summary string, at hcl.Range, detail string, args ...any) {
+		diags = append(diags, Mistake(summary, at, detail, args...))
 	}
 	var seen []string
 	for _, a := range alarms {
 		_, known := alarmNamed(a.Name)
 		switch {
 		case !known:
-			bad("Unknown alarm", fmt.Sprintf("There are the alarms gap, zero_variance, entropy, spike and nan; got %q.", a.Name), a.NameRange)
+			bad("Unknown alarm", a.NameRange, "The alarms are gap, zero_variance, entropy, spike and nan; got %q.", a.Name)
 			continue
 		case slices.Contains(seen, a.Name):
-			bad("Alarm given twice", fmt.Sprintf("One block says what happens when %s is raised; this is another.", a.Name), a.NameRange)
+			bad("Duplicate alarm", a.NameRange, "The alarm %s has another block above; keep one of them.", a.Name)
 		case a.Name == AlarmGap && !tokens:
-			bad("Alarm without effect", "The gap between high and low exists only where rollouts draw both tokens: in rc-grpo, with tokens.high between 0 and 1.", a.NameRange)
+			bad("Alarm without effect", a.NameRange,
+				"The gap between high and low exists only if rollouts draw both tokens: in "+
+					"rc-grpo, with tokens.high between 0 and 1.")
 		}
 		seen = append(seen, a.Name)
 		if a.Limit != nil && (*a.Limit <= 0 || a.Name == AlarmNaN) {
-			detail := fmt.Sprintf("The limit of alarm %s is above 0; got %v.", a.Name, *a.Limit)
-			if a.Name == AlarmNaN {
-				detail = "A number is finite or not: alarm nan takes no limit."
-			}
-			bad("Limit out of range", detail, a.LimitRange)
+			bad("Limit out of range", a.LimitRange,
+				"The limit of an alarm is above 0, and alarm nan has none; got %v for %s.",
+				*a.Limit, a.Name)
 		}
 		if a.Updates != nil && *a.Updates < 1 {
-			bad("Number of updates out of range", fmt.Sprintf("An alarm looks at one update or more; got %d.", *a.Updates), a.UpdatesRange)
+			bad("Number of updates out of range", a.UpdatesRange, "The window of an alarm is at least one update; got %d.",
+				*a.Updates)
 		}
 		if f := a.Factor; f != nil && (a.Action != ActionLowerRate || *f <= 0 || *f >= 1) {
-			bad("Factor out of range", fmt.Sprintf("factor lies between 0 and 1, both excluded, and belongs to action = \"lower_rate\"; got %v.", *f), a.FactorRange)
+			bad("Factor out of range", a.FactorRange,
+				"factor is between 0 and 1, both excluded, and requires action = \"lower_rate\"; got %v.", *f)
 		}
 	}
 	return diags
 }
 
-// Watch holds the alarms of a run. Its state is a function of the values it has observed, in order.
+// Watch evaluates the alarms of a run. Its state is a function of the observed values.
 type Watch struct {
 	watched []watched
 	WatchState
 }
 
-// WatchState is what a resumed run has to know of the updates before.
+// WatchState is the state of a Watch that a resumed run needs.
 type WatchState struct {
-	Rate    float64              `json:"rate"`              // product of the factors of all alarms that lowered the learning rate so far
-	Stopped bool                 `json:"stopped,omitempty"` // an alarm has ended the run
-	Windows map[string][]float64 `json:"windows,omitempty"` // by alarm: the values looked at together, the newest last
+	Rate    float64              `json:"rate"`              // product of the factors of raised alarms
+	Stopped bool                 `json:"stopped,omitempty"` // an alarm ended the run
+	Windows map[string][]float64 `json:"windows,omitempty"` // last values by alarm, the newest last
 }
 
 type watched struct {
@@ -117,7 +137,7 @@ type watched struct {
 	factor float64
 }
 
-// NewWatch begins to watch.
+// NewWatch returns a Watch of the alarms.
 func NewWatch(alarms []Alarm) *Watch {
 	w := &Watch{WatchState: WatchState{Rate: 1}}
 	for _, a := range alarms {
@@ -137,8 +157,8 @@ func NewWatch(alarms []Alarm) *Watch {
 	return w
 }
 
-// Observe looks at the values of the next update and says which alarms it raises, each with its action. A value that is
-// missing counts as not finite for nan, and is passed over by the others.
+// Observe evaluates the values of the next update and returns the action of each raised alarm. A
+// missing value counts as not finite for nan and is ignored by the other alarms.
 func (w *Watch) Observe(values map[string]float64) map[string]string {
 	raised := map[string]string{}
 	for _, a := range w.watched {
@@ -161,7 +181,8 @@ func (w *Watch) Observe(values map[string]float64) map[string]string {
 	return raised
 }
 
-// observe says whether the alarm goes off, and what its window is then. One that went off begins anew.
+// observe reports whether the alarm is raised, and returns its next window, which is empty after
+// most alarms.
 func (a *watched) observe(window []float64, values map[string]float64) (after []float64, off bool) {
 	x, ok := values[a.metric]
 	finite := ok && isFinite(x)

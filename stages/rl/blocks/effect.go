@@ -6,10 +6,10 @@ import (
 	"github.com/hashicorp/hcl/v2"
 )
 
-// Effects collects settings without effect: the reason by the setting's name.
+// Effects maps the names of settings without effect to the reason.
 type Effects map[string]string
 
-// Add adds settings where the condition holds. A setting keeps its first reason.
+// Add adds settings if the condition holds. A setting keeps its first reason.
 func (e Effects) Add(when bool, why string, names ...string) {
 	for _, name := range names {
 		if when && e[name] == "" {
@@ -25,10 +25,11 @@ func (s *Schedule) WithoutEffect(e Effects) {
 
 // WithoutEffect adds the settings of a split without effect.
 func (s *Split) WithoutEffect(e Effects) {
-	e.Add(s.Mode != ModeFast, "another split of a batch rounds otherwise, so only mode = fast goes on with one", "on_oom")
+	e.Add(s.Mode != ModeFast, "another split of a batch changes rounding, so only mode = fast may change it", "on_oom")
 }
 
 // Mistake returns an error diagnostic whose detail is formatted.
 func Mistake(summary string, at hcl.Range, detail string, args ...any) *hcl.Diagnostic {
-	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(detail, args...), Subject: at.Ptr()}
+	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(detail, args...),
+		Subject: at.Ptr()}
 }

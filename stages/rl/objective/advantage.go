@@ -1,25 +1,39 @@
 package objective
 
 import (
-	"fmt"
 	"math"
 	"slices"
 
 	"github.com/hashicorp/hcl/v2"
 
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
-// Advantage says how a reward becomes an advantage. The paper (eq. for A_i): reward less the group's mean, over the
-// group's population standard deviation plus eps. Other conventions are settings of the same struct; see Profiles.
+// Advantage configures how rewards become advantages. The paper (eq. 6): reward minus the mean of
+// the group, divided by its population standard deviation plus eps. Profiles lists the conventions
+// of other trainers.
 type Advantage struct {
-	Baseline string  `hcl:"baseline,optional" choices:"group_mean|leave_one_out" doc:"what a reward is compared with: the mean of its group (paper, eq. 6), or of the other members (RLOO, NeMo-RL)"`
-	Scale    string  `hcl:"scale,optional" choices:"group_std|batch_std|others_std|token_whiten|none" doc:"divisor: standard deviation of the group (paper, eq. 6), of the batch's rewards (TRL batch), of the group's other members unless it is 0 (NeMo-RL); token_whiten also centres over the batch's action tokens (OpenRLHF reinforce_baseline); none is Dr. GRPO"`
-	DDOF     int     `hcl:"ddof,optional" doc:"0: population standard deviation (paper, eq. 6), 1: sample (verl, TRL, OpenRLHF)"`
-	Eps      float64 `hcl:"eps,optional" doc:"added to the standard deviation, after the root (paper, eq. 6, without a value; verl 1e-6, TRL 1e-4, OpenRLHF 1e-9)"`
-	Floor    float64 `hcl:"floor,optional" doc:"least variance before the root (verl's vectorised variant 1e-6, OpenRLHF's whitening 1e-8)"`
-	Missing  string  `hcl:"missing,optional" choices:"leave_out|spread" doc:"the environment failed in an episode, so that its reward is missing: leave_out computes mean and deviation from the other members and the update goes on without the episode (TRL), spread leaves its whole group out (its advantages are NaN in verl); above 5 % of an update's episodes the stage stops either way"`
-	Lone     string  `hcl:"lone,optional" choices:"formula|reward|zero" doc:"a group of one, or with one reward left: what the formula gives (no advantage where that is NaN), its reward as if mean 0 and deviation 1 (verl; group = 1 needs it), or 0 (NeMo-RL)"`
+	Baseline string   `hcl:"baseline,optional" choices:"group_mean|leave_one_out" doc:"subtracted from the reward:"`
+	_        struct{} `doc:"the mean of its group (paper, eq. 6), or of its other members (RLOO, NeMo-RL)"`
+	Scale    string   `hcl:"scale,optional" choices:"group_std|batch_std|others_std|token_whiten|none" doc:"divisor:"`
+	_        struct{} `doc:"standard deviation of the group (paper, eq. 6), of the batch's rewards (TRL batch), of"`
+	_        struct{} `doc:"the group's other members unless it is 0 (NeMo-RL); token_whiten centers and scales over"`
+	_        struct{} `doc:"the batch's action tokens (OpenRLHF reinforce_baseline); none divides by nothing (Dr."`
+	_        struct{} `doc:"GRPO)"`
+	DDOF     int      `hcl:"ddof,optional" doc:"0: population standard deviation (paper, eq. 6), 1: sample (verl,"`
+	_        struct{} `doc:"TRL, OpenRLHF)"`
+	Eps      float64  `hcl:"eps,optional" doc:"added to the standard deviation, after the root (paper, eq. 6,"`
+	_        struct{} `doc:"without a value; verl 1e-6, TRL 1e-4, OpenRLHF 1e-9)"`
+	Floor    float64  `hcl:"floor,optional" doc:"minimal variance before the root (verl's vectorized variant 1e-6,"`
+	_        struct{} `doc:"OpenRLHF's whitening 1e-8)"`
+	Missing  string   `hcl:"missing,optional" choices:"leave_out|spread" doc:"an episode has no reward because its"`
+	_        struct{} `doc:"environment failed: leave_out drops the episode and computes mean and deviation from the"`
+	_        struct{} `doc:"other members (TRL); spread drops its whole group (NaN in verl). If more than 5 % of an"`
+	_        struct{} `doc:"update's episodes have no reward, the stage fails"`
+	Lone     string   `hcl:"lone,optional" choices:"formula|reward|zero" doc:"advantage in a group with one reward:"`
+	_        struct{} `doc:"by the formula (none if that is NaN), the reward as if mean 0 and deviation 1 (verl;"`
+	_        struct{} `doc:"needed for group = 1), or 0 (NeMo-RL)"`
 
 	ScaleRange hcl.Range `hcl:"scale,attr_range"`
 	DDOFRange  hcl.Range `hcl:"ddof,attr_range"`
@@ -30,27 +44,28 @@ type Advantage struct {
 func (a *Advantage) Check() hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	if a.DDOF != 0 && a.DDOF != 1 {
-		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "No such standard deviation",
-			Detail: fmt.Sprintf("ddof is 0 (population) or 1 (sample); got %d.", a.DDOF), Subject: a.DDOFRange.Ptr()})
+		diags = append(diags, blocks.Mistake("No such standard deviation", a.DDOFRange,
+			"ddof is 0 (population) or 1 (sample); got %d.", a.DDOF))
 	}
 	if a.Scale == "others_std" && a.Baseline != "leave_one_out" {
-		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Scale needs its baseline",
-			Detail: fmt.Sprintf("scale = \"others_std\" divides by the deviation of the members that baseline = \"leave_one_out\" compares with; got baseline = %q.", a.Baseline), Subject: a.ScaleRange.Ptr()})
+		diags = append(diags, blocks.Mistake("Scale needs its baseline", a.ScaleRange,
+			"scale = \"others_std\" divides by the "+
+				"deviation of the members in baseline = \"leave_one_out\"; got baseline = %q.", a.Baseline))
 	}
 	if a.Eps < 0 {
-		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Negative eps",
-			Detail: fmt.Sprintf("eps keeps the divisor above 0, so it cannot be negative; got %v.", a.Eps), Subject: a.EpsRange.Ptr()})
+		diags = append(diags, blocks.Mistake("Negative eps", a.EpsRange,
+			"eps keeps the divisor above 0, so it cannot be negative; got %v.", a.Eps))
 	}
 	return diags
 }
 
-// Of returns one advantage per trajectory [n]: group [n] names each one's group (members need not be adjacent), length
-// [n] counts its action tokens and is needed by token_whiten alone. A group whose rewards are all equal gets 0 up to
-// rounding, exactly 0 for 0/1 rewards.
+// Of returns one advantage per trajectory [n]. group [n] assigns trajectories to groups, whose
+// members need not be adjacent. length [n] counts action tokens and is read by token_whiten only. A
+// group of equal rewards gets 0 up to rounding, exactly 0 for 0/1 rewards.
 func (a *Advantage) Of(group []int, rewards []float64, length []int) []float64 {
 	out := make([]float64, len(rewards))
 	for _, members := range groupsOf(group) {
-		a.centre(members, rewards, out)
+		a.center(members, rewards, out)
 	}
 	switch a.Scale {
 	case "batch_std":
@@ -72,8 +87,9 @@ func (a *Advantage) Of(group []int, rewards []float64, length []int) []float64 {
 	return out
 }
 
-// centre subtracts the baseline of one group, and divides by its own deviation where the scale is one of a group.
-func (a *Advantage) centre(members []int, rewards, out []float64) {
+// center subtracts the baseline of one group and divides by its deviation if the scale is per
+// group.
+func (a *Advantage) center(members []int, rewards, out []float64) {
 	if i, alone := a.loneMember(members, rewards); alone && a.Lone == "zero" {
 		out[i] = 0
 		return
@@ -104,7 +120,8 @@ func (a *Advantage) centre(members []int, rewards, out []float64) {
 	}
 }
 
-// loneMember returns the only member of a group that the convention counts; ok is false where there are several or none.
+// loneMember returns the only member of a group with a reward; ok is false if there are several or
+// none.
 func (a *Advantage) loneMember(members []int, rewards []float64) (i int, ok bool) {
 	n := 0
 	for _, m := range members {
@@ -115,7 +132,7 @@ func (a *Advantage) loneMember(members []int, rewards []float64) (i int, ok bool
 	return i, n == 1
 }
 
-// mean over members, without those that have no reward if the convention leaves them out.
+// mean averages the rewards of members, without missing ones if they are left out.
 func (a *Advantage) mean(members []int, rewards []float64) float64 {
 	sum, n := 0.0, 0
 	for _, i := range members {
@@ -128,7 +145,7 @@ func (a *Advantage) mean(members []int, rewards []float64) float64 {
 	return sum / float64(n)
 }
 
-// deviation is the standard deviation with the convention's ddof and floor.
+// deviation returns the standard deviation with the ddof and floor of the settings.
 func (a *Advantage) deviation(members []int, rewards []float64) float64 {
 	mean := a.mean(members, rewards)
 	sum, n := 0.0, 0
@@ -146,7 +163,7 @@ func (a *Advantage) deviation(members []int, rewards []float64) float64 {
 	return math.Sqrt(max(variance, a.Floor))
 }
 
-// whiten centres and scales over all action tokens of the batch: weights are lengths, the deviation is the population's.
+// whiten centers and scales over all action tokens of the batch with the population deviation.
 func (a *Advantage) whiten(out []float64, length []int) {
 	n, sum := 0.0, 0.0
 	for i, v := range out {
@@ -171,13 +188,13 @@ func divide(out []float64, members []int, by float64) {
 
 // groupsOf lists the members of each group, groups in the order of their first member.
 func groupsOf(group []int) [][]int {
-	place := map[int]int{}
+	index := map[int]int{}
 	var groups [][]int
 	for i, g := range group {
-		at, ok := place[g]
+		at, ok := index[g]
 		if !ok {
 			at = len(groups)
-			place[g] = at
+			index[g] = at
 			groups = append(groups, nil)
 		}
 		groups[at] = append(groups[at], i)
@@ -185,10 +202,13 @@ func groupsOf(group []int) [][]int {
 	return groups
 }
 
-// OfEpisodes returns the advantages of trajectories [n] in groups of a size, from their rewards less a penalty each [n]
-// (nil for none), and which of them the update goes on without (nil for none of them). An episode without a reward is
-// left out; with missing = "spread" its whole group is. Advantages left out are 0 and enter no mean and no deviation.
-func (a *Advantage) OfEpisodes(trajectories []*rl.Trajectory, size int, penalty []float64, length []int) (advantages []float64, skip []bool) {
+// OfEpisodes returns the advantages of trajectories [n] in groups of a size, from their rewards
+// minus a penalty each [n] (nil for none), and the trajectories to skip (nil for none). An episode
+// without a reward is skipped; with missing = "spread" its whole group is. The advantage of a
+// skipped trajectory is 0 and enters no mean and no deviation.
+func (a *Advantage) OfEpisodes(
+	trajectories []*rl.Trajectory, size int, penalty []float64, length []int,
+) (advantages []float64, skip []bool) {
 	var kept, group, tokens []int
 	var rewards []float64
 	for i, t := range trajectories {
@@ -201,17 +221,18 @@ func (a *Advantage) OfEpisodes(trajectories []*rl.Trajectory, size int, penalty 
 		if penalty != nil {
 			reward -= penalty[i]
 		}
-		kept, group, tokens, rewards = append(kept, i), append(group, i/size), append(tokens, length[i]), append(rewards, reward)
+		kept, group = append(kept, i), append(group, i/size)
+		tokens, rewards = append(tokens, length[i]), append(rewards, reward)
 	}
-	of := a.Of(group, rewards, tokens)
+	computed := a.Of(group, rewards, tokens)
 	if len(kept) == len(trajectories) {
-		return of, nil
+		return computed, nil
 	}
 	advantages, skip = make([]float64, len(trajectories)), slices.Repeat([]bool{true}, len(trajectories))
 	for j, i := range kept {
-		// A lone survivor has no others to be compared with: some conventions give NaN.
-		if !math.IsNaN(of[j]) {
-			advantages[i], skip[i] = of[j], false
+		// The only member of a group with a reward may get NaN, depending on the settings.
+		if !math.IsNaN(computed[j]) {
+			advantages[i], skip[i] = computed[j], false
 		}
 	}
 	return advantages, skip
@@ -219,7 +240,7 @@ func (a *Advantage) OfEpisodes(trajectories []*rl.Trajectory, size int, penalty 
 
 func missing(t *rl.Trajectory) bool { return t.Reward.Missing() }
 
-// groupRewards returns the rewards of a group's members that have one.
+// groupRewards returns the rewards of the members that have one.
 func groupRewards(members []*rl.Trajectory) []float64 {
 	var rewards []float64
 	for _, t := range members {
@@ -230,7 +251,7 @@ func groupRewards(members []*rl.Trajectory) []float64 {
 	return rewards
 }
 
-// EqualRewards reports whether all rewards of a group are equal, as far as its members have one.
+// EqualRewards reports whether all rewards of a group are equal, ignoring missing ones.
 func EqualRewards(members []*rl.Trajectory) bool {
 	rewards := groupRewards(members)
 	return len(rewards) == 0 || slices.Min(rewards) == slices.Max(rewards)

@@ -33,7 +33,8 @@ func floats(ns []number) []float64 {
 	return out
 }
 
-// near follows the rule of the vectors: |got - want| <= tol max(1, |want|), non-finite values equal in kind.
+// near follows the rule of the vectors: |got - want| <= tol max(1, |want|), non-finite values equal
+// in kind.
 func near(got, want, tol float64) bool {
 	if math.IsNaN(want) || math.IsInf(want, 0) {
 		return math.IsNaN(want) && math.IsNaN(got) || got == want
@@ -125,7 +126,8 @@ func TestAdvantagesOfEveryConvention(t *testing.T) {
 				if !near(got[i], want, 1e-12) && !(math.Abs(got[i]-want) <= x.Atol) {
 					name := fmt.Sprintf("%s %s %s", x.Convention, x.Variant, r.Kind)
 					if bad[name]++; bad[name] == 1 {
-						t.Errorf("%s %s (%s) %s: rewards %v: got %v, want %v", r.ID, name, x.Source, r.Kind, floats(r.Rewards), got, floats(x.Advantages))
+						t.Errorf("%s %s (%s) %s: rewards %v: got %v, want %v", r.ID, name, x.Source, r.Kind, floats(r.Rewards),
+							got, floats(x.Advantages))
 					}
 					break
 				}
@@ -140,10 +142,14 @@ func TestAdvantagesByHand(t *testing.T) {
 		a             Advantage
 		rewards, want []float64
 	}{
-		"one of four succeeds, centred":  {Advantage{Baseline: "group_mean", Scale: "none"}, []float64{1, 0, 0, 0}, []float64{0.75, -0.25, -0.25, -0.25}},
-		"one of five, population":        {Advantage{Baseline: "group_mean", Scale: "group_std"}, []float64{1, 0, 0, 0, 0}, []float64{2, -0.5, -0.5, -0.5, -0.5}},
-		"all equal":                      {Advantage{Baseline: "group_mean", Scale: "group_std", Eps: 1e-6}, []float64{1, 1, 1}, []float64{0, 0, 0}},
-		"compared with the other member": {Advantage{Baseline: "leave_one_out", Scale: "none"}, []float64{1, 0}, []float64{1, -1}},
+		"one of four succeeds, centred": {Advantage{Baseline: "group_mean", Scale: "none"}, []float64{1, 0, 0, 0},
+			[]float64{0.75, -0.25, -0.25, -0.25}},
+		"one of five, population": {Advantage{Baseline: "group_mean", Scale: "group_std"},
+			[]float64{1, 0, 0, 0, 0}, []float64{2, -0.5, -0.5, -0.5, -0.5}},
+		"all equal": {Advantage{Baseline: "group_mean", Scale: "group_std", Eps: 1e-6},
+			[]float64{1, 1, 1}, []float64{0, 0, 0}},
+		"compared with the other member": {Advantage{Baseline: "leave_one_out", Scale: "none"}, []float64{1, 0},
+			[]float64{1, -1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := tc.a.Of(make([]int, len(tc.rewards)), tc.rewards, nil)

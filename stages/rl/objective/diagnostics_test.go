@@ -188,25 +188,29 @@ func TestTruncatedEpisodesAreCountedApartFromFailures(t *testing.T) {
 		{Stop: rl.StopDone, IDs: make([]int32, 4), Mask: []bool{true, false, true, false}},
 		{Stop: rl.StopLength, IDs: make([]int32, 6), Mask: make([]bool, 6)}, {Stop: rl.StopStep}, {Stop: rl.StopError},
 	}, v)
-	for name, want := range map[string]float64{"truncated": 0.5, "stop_done": 0.25, "stop_error": 0.25, "sampled_tokens": 0.5, "sampled_tokens_max": 2, "episode_tokens": 2.5} {
+	for name, want := range map[string]float64{"truncated": 0.5, "stop_done": 0.25, "stop_error": 0.25,
+		"sampled_tokens": 0.5, "sampled_tokens_max": 2, "episode_tokens": 2.5} {
 		if v[name] != want {
 			t.Errorf("%s: got %v, want %v", name, v[name], want)
 		}
 	}
 }
 
-// TestPropositionTwoHoldsInNineteenOfTwentyUpdates simulates updates of policies of all sorts, those included at which
-// the bound is tight: all succeed under one token and fail under the other.
+// TestPropositionTwoHoldsInNineteenOfTwentyUpdates simulates updates of policies of all sorts,
+// those included at which the bound is tight: all succeed under one token and fail under the other.
 func TestPropositionTwoHoldsInNineteenOfTwentyUpdates(t *testing.T) {
 	r := rand.New(rand.NewPCG(31, 32))
 	for name, tc := range map[string]struct {
 		groups int
 		policy func() (high, low float64)
 	}{
-		"12 groups, any policy":           {12, func() (float64, float64) { return r.Float64(), r.Float64() }},
-		"64 groups, any policy":           {64, func() (float64, float64) { return r.Float64(), r.Float64() }},
-		"64 groups, the bound nearly met": {64, func() (float64, float64) { return 0.97 + 0.03*r.Float64(), 0.03 * r.Float64() }},
-		"64 groups, a dead token":         {64, func() (float64, float64) { p := 0.02 + 0.96*r.Float64(); return p, p }},
+		"12 groups, any policy": {12, func() (float64, float64) { return r.Float64(), r.Float64() }},
+		"64 groups, any policy": {64, func() (float64, float64) { return r.Float64(), r.Float64() }},
+		"64 groups, the bound nearly met": {64, func() (float64, float64) {
+			return 0.97 + 0.03*r.Float64(),
+				0.03 * r.Float64()
+		}},
+		"64 groups, a dead token": {64, func() (float64, float64) { p := 0.02 + 0.96*r.Float64(); return p, p }},
 	} {
 		outside := 0
 		const updates = 2000
@@ -224,7 +228,8 @@ func TestPropositionTwoHoldsInNineteenOfTwentyUpdates(t *testing.T) {
 	}
 }
 
-// TestADeadTokenRaisesTheAlarm plants a token that does nothing among live ones, at the size of the drills: 12 groups of 5.
+// TestADeadTokenRaisesTheAlarm plants a token that does nothing among live ones, at the size of the
+// drills: 12 groups of 5.
 func TestADeadTokenRaisesTheAlarm(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 5))
 	raised := func(gap float64) int {
@@ -247,7 +252,8 @@ func TestADeadTokenRaisesTheAlarm(t *testing.T) {
 		}
 	}
 	if dead != 50 || live > 2 {
-		t.Errorf("raised within 60 updates for %d of 50 dead tokens, and for %d of 50 with a gap of 0.2 in 150; want 50 and at most 2", dead, live)
+		t.Errorf("raised within 60 updates for %d of 50 dead tokens, and for %d of 50 with a gap of 0.2 in 150; want 50 "+
+			"and at most 2", dead, live)
 	}
 }
 

@@ -11,7 +11,8 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// earned returns episodes with the given rewards, in groups of a size; "x" is an episode whose environment failed.
+// earned returns episodes with the given rewards, in groups of a size; "x" is an episode whose
+// environment failed.
 func earned(size int, rewards string) []*rl.Trajectory {
 	var out []*rl.Trajectory
 	for i, r := range strings.Fields(rewards) {
@@ -27,7 +28,8 @@ func earned(size int, rewards string) []*rl.Trajectory {
 	return out
 }
 
-// Two groups of four: the mean of the first is 1/3 without its missing member and its deviation sqrt(2)/3.
+// Two groups of four: the mean of the first is 1/3 without its missing member and its deviation
+// sqrt(2)/3.
 func TestAGroupGoesOnWithoutTheMissingReward(t *testing.T) {
 	list := earned(4, "1 0 x 0  1 1 0 0")
 	length := slices.Repeat([]int{1}, len(list))
@@ -39,8 +41,9 @@ func TestAGroupGoesOnWithoutTheMissingReward(t *testing.T) {
 		advantages []float64
 		skip       []bool
 	}{
-		"leave_out": {[]float64{r2, -r2 / 2, 0, -r2 / 2, 1, 1, -1, -1}, []bool{false, false, true, false, false, false, false, false}},
-		"spread":    {[]float64{0, 0, 0, 0, 1, 1, -1, -1}, []bool{true, true, true, true, false, false, false, false}},
+		"leave_out": {[]float64{r2, -r2 / 2, 0, -r2 / 2, 1, 1, -1, -1},
+			[]bool{false, false, true, false, false, false, false, false}},
+		"spread": {[]float64{0, 0, 0, 0, 1, 1, -1, -1}, []bool{true, true, true, true, false, false, false, false}},
 	} {
 		a := PaperObjective().Advantage
 		a.Missing = missing
@@ -85,7 +88,8 @@ func TestLoneSurvivorOfAGroupFollowsItsSetting(t *testing.T) {
 
 func TestMissingRewardsEnterNoDiagnostic(t *testing.T) {
 	with, episodes := GroupsOf(earned(4, "1 0 x 0  1 1 1 x  x x x x"), 4).Diagnose(), map[string]float64{}
-	for name, want := range map[string]float64{"reward": 4.0 / 6, "zero_variance": 0.5, "all_right": 0.5, "all_wrong": 0, "sigma2": 1.0 / 9} {
+	for name, want := range map[string]float64{"reward": 4.0 / 6, "zero_variance": 0.5, "all_right": 0.5,
+		"all_wrong": 0, "sigma2": 1.0 / 9} {
 		if math.Abs(with[name]-want) > 1e-12 {
 			t.Errorf("%s: got %v, want %v", name, with[name], want)
 		}
@@ -114,7 +118,8 @@ func TestReplayGoesOnWithoutMissingRewards(t *testing.T) {
 		t.Fatal(err)
 	}
 	v, err := r.Replay(PaperObjective())
-	if err != nil || v["groups"] != 1 || math.Abs(v["reward"]-1.0/3) > 1e-12 || math.Abs(v["spread_within"]-1.5*math.Sqrt2) > 1e-4 {
+	if err != nil || v["groups"] != 1 || math.Abs(v["reward"]-1.0/3) > 1e-12 ||
+		math.Abs(v["spread_within"]-1.5*math.Sqrt2) > 1e-4 {
 		t.Errorf("got %v, %v", v, err)
 	}
 }

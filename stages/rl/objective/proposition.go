@@ -6,13 +6,14 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// Kappa is the factor of Proposition 2: a group of size G whose tokens are drawn with probability p has expected reward
-// variance at least Kappa times the square of the gap between the tokens.
+// Kappa returns the factor of Proposition 2: a group of size G whose tokens are drawn with
+// probability p has an expected reward variance of at least Kappa times the squared gap between the
+// tokens.
 func Kappa(group int, p float64) float64 {
 	return float64(group-1) / float64(group) * p * (1 - p)
 }
 
-// tokenCounts is the distribution of the number of high tokens in a group [G+1].
+// tokenCounts returns the distribution of the number of high tokens in a group [G+1].
 func tokenCounts(allocation string, group int, p float64) []float64 {
 	if allocation == rl.AllocationStratified {
 		d := make([]float64, group+1)
@@ -22,7 +23,7 @@ func tokenCounts(allocation string, group int, p float64) []float64 {
 	return binomial(group, p)
 }
 
-// binomial is the distribution of the number of successes in n trials [n+1].
+// binomial returns the distribution of the number of successes in n trials [n+1].
 func binomial(n int, p float64) []float64 {
 	d := make([]float64, n+1)
 	d[0] = 1
@@ -37,27 +38,28 @@ func binomial(n int, p float64) []float64 {
 	return d
 }
 
-// TaskSample counts the successes of a small sampling run on one task, by reward token. A run without tokens counts all
-// as High.
+// TaskSample counts the successes of a small sampling run on one task, by reward token. Without
+// tokens all episodes count as High.
 type TaskSample struct {
-	High, HighRight int // episodes, and how many of them had reward 1
+	High, HighRight int // episodes, and those with reward 1
 	Low, LowRight   int
 }
 
-// Forecast is an estimate of the share of groups without variance, made before any update (Proposition 1 made
-// predictive).
+// Forecast is an estimate of the share of groups without variance before any update (Proposition
+// 1).
 type Forecast struct {
 	ZeroVariance float64   // expected share, AllRight + AllWrong
-	AllRight     float64   // of groups that are all right
-	AllWrong     float64   // of groups that are all wrong
-	PerTask      []float64 // estimate of P(all rewards equal) of each task used; single ones may be far off
-	Left         int       // tasks left out, because they have fewer samples than the group needs
+	AllRight     float64   // share of groups with only reward 1
+	AllWrong     float64   // share of groups with only reward 0
+	PerTask      []float64 // estimate of P(all rewards equal) of each task; noisy
+	Left         int       // tasks without enough samples for a group
 }
 
-// ForecastZeroVariance estimates the share of groups whose rewards will all be equal, for groups of a size whose tokens
-// are allocated with probability p (p = 1: no low token). The estimate of each task is unbiased: the chance that h
-// episodes drawn without replacement from its high ones, and the rest from its low ones, are all right or all wrong,
-// averaged over the number h of high tokens. It needs as many samples of each token as a group may have members with it.
+// ForecastZeroVariance estimates the share of groups whose rewards will all be equal, for groups of
+// a size whose tokens are drawn with probability p (p = 1: no low token). The estimate of each task
+// is unbiased: the probability that h episodes drawn without replacement from its high ones, and
+// the rest from its low ones, are all right or all wrong, averaged over the number h of high
+// tokens. It requires as many samples of each token as a group may have members with it.
 func ForecastZeroVariance(samples []TaskSample, allocation string, group int, p float64) Forecast {
 	var f Forecast
 	weights := tokenCounts(allocation, group, p)
@@ -90,9 +92,9 @@ func ForecastZeroVariance(samples []TaskSample, allocation string, group int, p 
 	return f
 }
 
-// Band is the interval that holds the measured share of an update with a probability of 95 %, for groups of tasks drawn
-// afresh from the same tasks' population: the variance of the estimate (between tasks, over their number) plus that of
-// a share of the groups.
+// Band returns the interval that contains the measured share of an update with a probability of 95
+// %, for groups of tasks from the same population. Its variance is that of the estimate (between
+// tasks, over their number) plus that of a share of the groups.
 func (f Forecast) Band(groups int) (low, high float64) {
 	q := min(max(f.ZeroVariance, 0), 1)
 	variance := q*(1-q)/float64(groups) + sampleVariance(f.PerTask)/float64(max(1, len(f.PerTask)))
