@@ -16,7 +16,7 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// Run makes the experts, and the failures where they are asked for.
+// Run makes the experts and, if requested, the failures.
 func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	c := &curation{settings: s, job: job, byTask: map[string][]*rl.Trajectory{}, seen: map[string]bool{}}
 	if err := c.experts(ctx); err != nil {
@@ -49,11 +49,11 @@ type curation struct {
 	tasks  []*bfcl.Task
 	expert []*rl.Trajectory
 	byTask map[string][]*rl.Trajectory // distinct failed rollouts
-	seen   map[string]bool             // conversations of the failures there are
+	seen   map[string]bool             // conversations of the failures so far
 	sum    Summary
 }
 
-// experts reads the tasks and executes their ground truth. One that does not earn its reward is an
+// experts reads the tasks and executes their ground truth. A ground truth without reward is an
 // error: it would teach a failure as a success.
 func (c *curation) experts(ctx context.Context) error {
 	set, err := c.job.Open(c.Tasks)
@@ -88,8 +88,8 @@ func (c *curation) experts(ctx context.Context) error {
 	return nil
 }
 
-// rollouts gathers the failed rollouts of each task, each conversation once. A rollout on another
-// task has no expert to stand beside and is an error.
+// rollouts collects the failed rollouts of each task, each conversation once. A rollout on another
+// task is an error, because it has no expert.
 func (c *curation) rollouts() error {
 	known := map[string]*bfcl.Task{}
 	for _, task := range c.tasks {
@@ -132,7 +132,7 @@ func (c *curation) rollouts() error {
 	return nil
 }
 
-// isNew says whether no failure so far did the same on the same task.
+// isNew reports whether no failure so far contains the same replies to the same task.
 func (c *curation) isNew(t *rl.Trajectory) bool {
 	var did strings.Builder
 	did.WriteString(t.Task)
@@ -148,10 +148,9 @@ func (c *curation) isNew(t *rl.Trajectory) bool {
 	return true
 }
 
-// failures takes ratio failures per expert: the share spoilt is made from experts, the rest are
-// rollouts. Each task has the same quota; the other tasks fill what one task cannot. With spoilt
-// above 0, more experts are spoilt where the rollouts hold too few failures; with spoilt = 0 that
-// is an error.
+// failures returns ratio failures per expert, the share spoilt of them made from experts, the rest
+// from rollouts. Each task has the same quota; other tasks fill a missing quota. With spoilt above
+// 0 more experts are spoilt if there are too few failed rollouts; with spoilt = 0 that is an error.
 func (c *curation) failures(ctx context.Context) ([]*rl.Trajectory, error) {
 	total := int(math.Round(c.Ratio * float64(len(c.expert))))
 	wantSpoilt := int(math.Round(c.Spoilt * float64(total)))
@@ -178,7 +177,7 @@ func (c *curation) failures(ctx context.Context) ([]*rl.Trajectory, error) {
 	return failures, nil
 }
 
-// real takes n failed rollouts, one of each task in turn.
+// real takes n failed rollouts, one per task in turn.
 func (c *curation) real(n int, order []int) []*rl.Trajectory {
 	var out []*rl.Trajectory
 	for round := 0; len(out) < n; round++ {
@@ -199,11 +198,10 @@ func (c *curation) real(n int, order []int) []*rl.Trajectory {
 	return out
 }
 
-// variants bounds how many spoilt episodes of one task are tried.
+// variants bounds the spoilt episodes per task.
 const variants = 64
 
-// spoilt makes n failures from experts, first of the tasks that gave no real one, one of each task
-// in turn.
+// spoilt makes n failures from experts, one per task in turn, tasks without a real failure first.
 func (c *curation) spoilt(ctx context.Context, n int, order []int, real []*rl.Trajectory) ([]*rl.Trajectory, error) {
 	has := map[string]bool{}
 	for _, t := range real {
@@ -248,7 +246,7 @@ func (c *curation) spoilt(ctx context.Context, n int, order []int, real []*rl.Tr
 		"lower ratio, or offer more rollouts", n, len(c.tasks), len(out))
 }
 
-// write fills a port with trajectories, and with the summary where there is one.
+// write writes trajectories, and the summary if there is one, to a port.
 func (c *curation) write(port string, rows []*rl.Trajectory, sum *Summary) error {
 	dir, err := c.job.Create(port)
 	if err != nil {

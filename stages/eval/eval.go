@@ -1,4 +1,4 @@
-// Package eval is the stage kind `eval`: a policy's episodes on held-out tasks, judged by the
+// Package eval contains the stage kind `eval`: a policy's episodes on held-out tasks, judged by the
 // paper's reward and by the official checker, one rl.Score per episode.
 package eval
 
@@ -36,17 +36,16 @@ type settings struct {
 	Policy      artifact.Ref   `hcl:"policy" port:"checkpoint" doc:"policy to evaluate"`
 	Tasks       []artifact.Ref `hcl:"tasks" port:"tasks" doc:"sets of tasks; a score names the port it came from"`
 	Token       string         `hcl:"token,optional" choices:"checkpoint|none|high|low" doc:"reward token to"`
-	_           struct{}       `doc:"condition on: what the checkpoint says, or another for measuring the"`
-	_           struct{}       `doc:"conditioning itself"`
+	_           struct{}       `doc:"condition on: that of the checkpoint, or another to measure the conditioning"`
 	Temperature float64        `hcl:"temperature,optional" doc:"sampling temperature; 0 is greedy"`
-	TopP        float64        `hcl:"top_p,optional" doc:"sampled from the fewest most probable tokens whose"`
+	TopP        float64        `hcl:"top_p,optional" doc:"sample from the fewest most probable tokens whose"`
 	_           struct{}       `doc:"probabilities reach this (nucleus, Holtzman et al. 2020); 1 is the whole"`
 	_           struct{}       `doc:"vocabulary"`
 	Samples     int            `hcl:"samples,optional" unit:"episodes per task" doc:"episodes per task; more than"`
 	_           struct{}       `doc:"one needs a temperature above 0"`
-	K           []int          `hcl:"k,optional" doc:"pass@k for each of these, at most samples: the probability"`
-	_           struct{}       `doc:"that one of k episodes succeeds, by the unbiased estimator (Chen et al. 2021,"`
-	_           struct{}       `doc:"eq. 1), in passes.jsonl beside the scores"`
+	K           []int          `hcl:"k,optional" doc:"list of k, at most samples: pass@k, the probability that one"`
+	_           struct{}       `doc:"of k episodes succeeds, by the unbiased estimator (Chen et al. 2021, eq. 1), in"`
+	_           struct{}       `doc:"passes.jsonl beside the scores"`
 	Limits      *blocks.Limits `hcl:"limits,block" doc:"bounds of an episode"`
 
 	blocks.Arithmetic
@@ -58,7 +57,7 @@ type settings struct {
 	KRange           hcl.Range `hcl:"k,attr_range"`
 }
 
-// scores returns the rows of the episodes that have a reward, given the set of each.
+// scores returns the rows of the episodes with a reward, given the set of each.
 func (s *settings) scores(trajectories []*rl.Trajectory, sets []string) []rl.Score {
 	var scores []rl.Score
 	for i, t := range trajectories {
@@ -69,8 +68,7 @@ func (s *settings) scores(trajectories []*rl.Trajectory, sets []string) []rl.Sco
 	return scores
 }
 
-// CheckInputs warns where the policy was chosen, while it trained, by the tasks on which it is
-// evaluated here.
+// CheckInputs warns if the policy was selected during training by the tasks of this evaluation.
 func (s *settings) CheckInputs(n *engine.Node) hcl.Diagnostics {
 	evaluated := map[edge]bool{}
 	for _, ref := range s.Tasks {
@@ -112,7 +110,7 @@ type edge struct {
 	port string
 }
 
-// MemoryUse is a sampler alone.
+// MemoryUse returns the memory use of a sampler.
 func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 	return s.Policy, func(c lm.Config) lm.Use {
 		return lm.Use{Slots: checkpoint.ConcurrentEpisodes, Context: min(s.Limits.Context, c.MaxPosition),
@@ -120,7 +118,7 @@ func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 	}
 }
 
-// WithoutEffect names the settings that change nothing while the others are as they are.
+// WithoutEffect returns the settings that have no effect in combination with the others.
 func (s *settings) WithoutEffect() map[string]string {
 	e := blocks.Effects{}
 	e.Add(s.Temperature == 0, "greedy decoding takes the most probable token", "top_p")

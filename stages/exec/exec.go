@@ -1,10 +1,10 @@
-// Package exec is the stage kind `exec`: any command as a stage.
+// Package exec contains the stage kind `exec`: any command as a stage.
 //
-// The command starts in an empty folder with PATH, HOME, TMPDIR, PWD, RCGRPO_SCRATCH and the device
-// variables, and besides one variable for each input and output, which holds a path. An output
-// named `out/score.txt` is what lies there when the command has ended well, a file or a folder; the
-// port holds it under its own name (score.txt) and a copy is published beside the experiment. Where
-// seeds multiply the stage, the copies are told apart: score@3.txt.
+// The command starts in an empty folder with PATH, HOME, TMPDIR, PWD, RCGRPO_SCRATCH, the device
+// variables, and one variable with a path for each input and output. After the command succeeds,
+// the output `out/score.txt` is the file or folder at that path; the port holds it under its own
+// name (score.txt) and a copy is published beside the experiment. If a stage runs once per seed,
+// the names of the copies contain the seed: score@3.txt.
 package exec
 
 import (
@@ -45,21 +45,20 @@ func Kind() *engine.Kind {
 }
 
 type settings struct {
-	Command command                  `hcl:"command" doc:"program and arguments, a list of words; text of a shell"`
+	Command command                  `hcl:"command" doc:"program and arguments, a list of words; a shell command"`
 	_       struct{}                 `doc:"needs the words \"sh\", \"-c\" before it"`
-	Inputs  map[string]artifact.Data `hcl:"inputs,optional" doc:"file(), dir() or a port for each variable that the"`
-	_       struct{}                 `doc:"command finds its path in; a port of type files stands for the file or"`
-	_       struct{}                 `doc:"folder in it, another for its folder"`
-	Outputs map[string]string        `hcl:"outputs,optional" doc:"path for each port, in the folder that the command"`
-	_       struct{}                 `doc:"starts in; a variable of the port's name holds it; a copy is published"`
-	_       struct{}                 `doc:"beside the experiment; a path that ends in / is a folder made before"`
+	Inputs  map[string]artifact.Data `hcl:"inputs,optional" doc:"file(), dir() or a port for each variable with a"`
+	_       struct{}                 `doc:"path; a port of type files gives the path of its only file or folder,"`
+	_       struct{}                 `doc:"another the path of its folder"`
+	Outputs map[string]string        `hcl:"outputs,optional" doc:"path of each port below the start folder; the"`
+	_       struct{}                 `doc:"variable of the port's name holds it; a copy is published beside the"`
+	_       struct{}                 `doc:"experiment; a path that ends in / is a folder created before the start"`
 	Env     map[string]string        `hcl:"env,optional" doc:"further variables"`
-	Secrets []string                 `hcl:"secrets,optional" doc:"variables passed on from the environment: only"`
-	_       struct{}                 `doc:"their names are in the key; their values are masked in the log, but not"`
-	_       struct{}                 `doc:"in another form such as base64, and an output with one in its name is"`
-	_       struct{}                 `doc:"refused"`
-	Draws   bool                     `hcl:"draws,optional" doc:"chance enters: one node for each seed, which the"`
-	_       struct{}                 `doc:"command finds in RCGRPO_SEED"`
+	Secrets []string                 `hcl:"secrets,optional" doc:"variables taken from the environment: only their"`
+	_       struct{}                 `doc:"names enter the key; the log masks their values, but not another form of"`
+	_       struct{}                 `doc:"them such as base64, and an output whose name contains one is refused"`
+	Draws   bool                     `hcl:"draws,optional" doc:"the command uses randomness: it runs once per seed,"`
+	_       struct{}                 `doc:"which RCGRPO_SEED holds"`
 
 	CommandRange hcl.Range `hcl:"command,attr_range"`
 	InputsRange  hcl.Range `hcl:"inputs,attr_range"`
@@ -68,7 +67,7 @@ type settings struct {
 	SecretsRange hcl.Range `hcl:"secrets,attr_range"`
 }
 
-// given are the variables that the stage sets by itself, which nothing else may be called.
+// given are the variables that the engine sets.
 var given = []string{"PATH", "HOME", "TMPDIR", "PWD", "OMP_NUM_THREADS", "CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES",
 	"RCGRPO_SEED", "RCGRPO_SCRATCH"}
 
@@ -138,8 +137,7 @@ func (s *settings) Check() hcl.Diagnostics {
 
 func hasNUL(text string) bool { return strings.ContainsRune(text, 0) }
 
-// Publishes lists the names beside the experiment that the stage takes, for the engine to find two
-// that want the same.
+// Publishes lists the names beside the experiment, for the engine to detect conflicts.
 func (s *settings) Publishes() []string {
 	var names []string
 	for _, to := range s.Outputs {
@@ -148,7 +146,7 @@ func (s *settings) Publishes() []string {
 	return names
 }
 
-// Starts returns the command and the variables that the file gives it.
+// Starts returns the command and its variables from the file.
 func (s *settings) Starts() (args, env []string) {
 	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
 		env = append(env, name+"="+s.Env[name])

@@ -98,7 +98,7 @@ func success(t *testing.T, token string, allocation func(update int, key string)
 				if _, known := p[given]; !known {
 					p[given] = chances(t, r.run.Policy.Model, given)
 				}
-				draw, arm := rl.Uniform(1, u, string(rune('a'+group)), member, 0), 0
+				draw, arm := rl.Sampling(1, u, string(rune('a'+group)), member).At(0), 0
 				for arm < banditArms-1 && draw >= p[given][arm] {
 					draw -= p[given][arm]
 					arm++

@@ -1,6 +1,6 @@
-// Package model is the stage kind `model`: the weights that an experiment starts from. That is a
-// folder in Hugging Face's form, or an architecture with random weights, whose tokenizer is trained
-// on a corpus of trajectories.
+// Package model contains the stage kind `model`: the weights that an experiment starts from, either
+// a folder in Hugging Face's format or an architecture with random weights, whose tokenizer is
+// trained on a corpus of trajectories.
 package model
 
 import (
@@ -33,14 +33,14 @@ type settings struct {
 	Path         *artifact.File `hcl:"path,optional" doc:"folder of an instruct model of the family Qwen2.5 or Llama"`
 	_            struct{}       `doc:"3.1, dir(\"...\"): config.json, weights in safetensors, tokenizer and chat"`
 	_            struct{}       `doc:"template"`
-	Layout       string         `hcl:"layout,optional" choices:"qwen2.5" doc:"chat layout to use and to export"`
-	_            struct{}       `doc:"instead of the folder's chat template; needed where that template is not a"`
-	_            struct{}       `doc:"published one, which is refused"`
+	Layout       string         `hcl:"layout,optional" choices:"qwen2.5" doc:"chat layout to use and export instead"`
+	_            struct{}       `doc:"of the folder's chat template; required if that template is not a published"`
+	_            struct{}       `doc:"one"`
 	Architecture *architecture  `hcl:"architecture,block" doc:"shape of a model with random weights"`
 	Corpus       []artifact.Ref `hcl:"corpus,optional" port:"dataset" doc:"data sets whose trajectories, as text,"`
 	_            struct{}       `doc:"train the tokenizer"`
 	CorpusSize   int            `hcl:"corpus_size,optional" unit:"trajectories" doc:"trajectories taken from the"`
-	_            struct{}       `doc:"corpus, evenly over its data sets"`
+	_            struct{}       `doc:"corpus, evenly from its data sets"`
 	Vocab        int            `hcl:"vocab,optional" unit:"tokens" doc:"size of the vocabulary, special tokens"`
 	_            struct{}       `doc:"included"`
 
@@ -73,8 +73,8 @@ type architecture struct {
 // maxCorpus is the largest corpus_size, in trajectories.
 const maxCorpus = 100_000_000
 
-// Shape is the shape of the decoder that a stage of this kind makes; ok is false for another stage,
-// or where the folder cannot be read.
+// Shape returns the shape of the decoder that a stage of this kind makes; ok is false for another
+// stage or an unreadable folder.
 func Shape(stage engine.Stage) (c lm.Config, ok bool) {
 	s, ok := stage.(*settings)
 	switch {
@@ -87,14 +87,14 @@ func Shape(stage engine.Stage) (c lm.Config, ok bool) {
 	return s.Architecture.shape(s.Vocab), true
 }
 
-// shape is the architecture with a tokenizer of so many entries.
+// shape returns the shape of the architecture with a vocabulary of a size.
 func (a *architecture) shape(vocab int) lm.Config {
 	return lm.Config{Family: a.Family, Vocab: vocab, Hidden: a.Hidden, Layers: a.Layers, Heads: a.Heads,
 		KVHeads: a.KVHeads,
 		HeadDim: a.Hidden / a.Heads, MLP: a.MLP, RopeBase: a.RopeBase, NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: a.Context}
 }
 
-// checkFolder reports what makes a model folder unusable, as far as it shows without loading weights.
+// checkFolder reports why a model folder is unusable, without loading weights.
 func (s *settings) checkFolder() error {
 	cfg, err := lm.ReadConfig(s.Path.Path)
 	if err != nil {
@@ -109,8 +109,8 @@ func (s *settings) checkFolder() error {
 	return err
 }
 
-// chatLayout returns the layout of the folder's conversations: the setting, or that of the decoder
-// family, whose template the folder must have.
+// chatLayout returns the layout of the setting, or that of the decoder family, whose template the
+// folder must contain.
 func (s *settings) chatLayout(cfg lm.Config) (*chat.Layout, error) {
 	layout, err := chat.LayoutOf(cfg.Family)
 	if err != nil {
@@ -126,7 +126,7 @@ func (s *settings) chatLayout(cfg lm.Config) (*chat.Layout, error) {
 		cfg.Family, layout.Name)
 }
 
-// WithoutEffect names the settings that change nothing while the others are as they are.
+// WithoutEffect returns the settings that have no effect in combination with the others.
 func (s *settings) WithoutEffect() map[string]string {
 	if s.Path == nil {
 		return nil

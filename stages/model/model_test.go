@@ -120,7 +120,7 @@ func TestModelFoldersAreJudgedBeforeAnythingRuns(t *testing.T) {
 		t.Error(got)
 	}
 	write(strings.Repeat(" ", 2<<20) + config)
-	if got := load(t, path); !strings.Contains(got, "must be a plain file of at most 1048576 bytes") {
+	if got := load(t, path); !strings.Contains(got, "must be a plain file of at most 1 MiB") {
 		t.Error(got)
 	}
 	write(strings.Replace(config, "{", `{"new_trick": 1, `, 1))

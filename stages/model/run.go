@@ -21,7 +21,7 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// Run takes over the folder, or trains the tokenizer and draws the weights.
+// Run copies the folder, or trains the tokenizer and draws the weights.
 func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	if s.Path != nil {
 		return s.copyFolder(ctx, job)
@@ -56,7 +56,7 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 }
 
 // copyFolder copies a model folder into the checkpoint after checking every file that later stages
-// read. Reward tokens get their rows where they are first used.
+// read. Rows of reward tokens are added at their first use.
 func (s *settings) copyFolder(ctx context.Context, job *engine.Job) error {
 	from := s.Path.Path
 	cfg, err := lm.CheckFolder(from)

@@ -202,7 +202,7 @@ func TestAnEpisodeIsRecordedAsItHappened(t *testing.T) {
 	for i, m := range e.Mask {
 		if m {
 			mine = append(mine, e.IDs[i])
-			if u := Uniform(5, 3, "a", 0, i); e.Logp[i] != float32(-u) {
+			if u := Sampling(5, 3, "a", 0).At(i); e.Logp[i] != float32(-u) {
 				t.Errorf("place %d was drawn with %v, want %v", i, -e.Logp[i], u)
 			}
 		} else if e.Logp[i] != 0 {

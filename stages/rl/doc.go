@@ -5,7 +5,7 @@
 //	Policy, Codec, Env      sample tokens; convert messages to tokens and back; execute calls
 //	Collector               samples many episodes in shared batches
 //	Expert, Spoil           trajectories made from ground truth, and failures made from it on purpose
-//	Stream, Uniform         random numbers addressed by name
+//	Stream                  random numbers addressed by name
 //	DrawTokens              reward tokens of a group
 //
 // Start with Trajectory and Collector. Neighbours: rl/objective (advantages, loss, diagnostics),

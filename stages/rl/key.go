@@ -23,12 +23,6 @@ func Sampling(seed uint64, update int, task string, member int) Stream {
 // dropped inputs.
 func Dropping(seed uint64, update int) Stream { return newStream(forDropout, seed, uint64(update)) }
 
-// Uniform returns the number in [0,1) that decides one sampled token, named by seed, update, task,
-// member of the group and position in the episode's ids.
-func Uniform(seed uint64, update int, task string, member, position int) float64 {
-	return Sampling(seed, update, task, member).At(position)
-}
-
 // At returns the number in [0,1) at a position, a multiple of 2^-53.
 func (s Stream) At(position int) float64 {
 	return float64(s.Bits(position)>>11) / (1 << 53)

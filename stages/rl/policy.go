@@ -23,7 +23,7 @@ type Request struct {
 	Feed        []int32 // at least one id
 	Temperature float64 // 0 is greedy
 	TopP        float64 // 0 or 1 keeps the whole vocabulary
-	U           float64 // number in [0,1) that decides the draw (inverse CDF); see Uniform
+	U           float64 // number in [0,1) that decides the draw (inverse CDF); see Stream
 }
 
 // Draw is a sampled token and its logprob under the sampling distribution, at the temperature; at

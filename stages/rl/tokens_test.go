@@ -41,9 +41,9 @@ func TestTokensOfAGroup(t *testing.T) {
 }
 
 func TestUniformNumbersDependOnEveryName(t *testing.T) {
-	base := Uniform(1, 2, "a", 3, 4)
-	others := []float64{Uniform(2, 2, "a", 3, 4), Uniform(1, 3, "a", 3, 4), Uniform(1, 2, "b", 3, 4),
-		Uniform(1, 2, "a", 4, 4), Uniform(1, 2, "a", 3, 5), Uniform(1, 2, "a", 4, 3)}
+	base := Sampling(1, 2, "a", 3).At(4)
+	others := []float64{Sampling(2, 2, "a", 3).At(4), Sampling(1, 3, "a", 3).At(4), Sampling(1, 2, "b", 3).At(4),
+		Sampling(1, 2, "a", 4).At(4), Sampling(1, 2, "a", 3).At(5), Sampling(1, 2, "a", 4).At(3)}
 	if slices.Contains(others, base) {
 		t.Errorf("two names share the number %v", base)
 	}

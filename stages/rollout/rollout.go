@@ -1,5 +1,5 @@
-// Package rollout is the stage kind `rollout`: episodes sampled from a policy on tasks, kept as
-// trajectories. Curation takes its failures from here.
+// Package rollout contains the stage kind `rollout`: episodes sampled from a policy on tasks,
+// stored as trajectories. Curation takes its failures from them.
 package rollout
 
 import (
@@ -34,7 +34,7 @@ type settings struct {
 	Tasks       artifact.Ref   `hcl:"tasks" port:"tasks" doc:"tasks to try"`
 	Samples     int            `hcl:"samples,optional" unit:"episodes per task" doc:"episodes per task"`
 	Temperature float64        `hcl:"temperature,optional" doc:"sampling temperature"`
-	TopP        float64        `hcl:"top_p,optional" doc:"sampled from the fewest most probable tokens whose"`
+	TopP        float64        `hcl:"top_p,optional" doc:"sample from the fewest most probable tokens whose"`
 	_           struct{}       `doc:"probabilities reach this (nucleus, Holtzman et al. 2020); 1 is the whole"`
 	_           struct{}       `doc:"vocabulary"`
 	Token       string         `hcl:"token,optional" choices:"checkpoint|none|high|low" doc:"reward token to"`
@@ -48,10 +48,10 @@ type settings struct {
 	TopPRange        hcl.Range `hcl:"top_p,attr_range"`
 }
 
-// EpisodesPerTask returns how many trajectories of each task the stage makes.
+// EpisodesPerTask returns the number of trajectories per task.
 func (s *settings) EpisodesPerTask() int { return s.Samples }
 
-// MemoryUse is a sampler alone.
+// MemoryUse returns the memory use of a sampler.
 func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 	return s.Policy, func(c lm.Config) lm.Use {
 		return lm.Use{Slots: checkpoint.ConcurrentEpisodes, Context: min(s.Limits.Context, c.MaxPosition),

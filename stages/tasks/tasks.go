@@ -1,10 +1,9 @@
-// Package tasks is the stage kind `tasks`: the benchmark's tasks with their split, or generated
-// drills.
+// Package tasks contains the stage kind `tasks`: the benchmark's tasks with their split, or
+// generated drills.
 //
-// Each set is a port with one file, tasks.jsonl (rows: bfcl.Task); the port certificate says what
+// Each set is a port with one file, tasks.jsonl (rows: bfcl.Task). The port certificate lists what
 // the sides of the split share (certificate.json, a bfcl.Certificate). Training drills of one form
-// and seed are one endless list, of which every stage takes a part: stages that must not share
-// drills pass over those of the others with skip.
+// and seed form one endless list; stages that must not share drills skip those of the others.
 package tasks
 
 import (
@@ -49,26 +48,25 @@ func Kind() *engine.Kind {
 type settings struct {
 	Source  string   `hcl:"source" choices:"bfcl|drills" doc:"the benchmark's official tasks, or drills generated"`
 	_       struct{} `doc:"over its classes"`
-	Version string   `hcl:"version,optional" doc:"release of the benchmark's data (source bfcl); the site file says"`
-	_       struct{} `doc:"where it lies"`
+	Version string   `hcl:"version,optional" doc:"release of the benchmark's data (source bfcl); the site file names"`
+	_       struct{} `doc:"its folder"`
 	Prompt  string   `hcl:"prompt,optional" choices:"turns|merged" doc:"turns gives the requests one after the"`
-	_       struct{} `doc:"other, as the benchmark does; merged all of them in the first message, which ends with"`
-	_       struct{} `doc:"the instruction to call done() when all tasks are finished, with all tools and one more,"`
-	_       struct{} `doc:"done, that ends the episode (the paper has both); the stages that read the tasks keep to"`
-	_       struct{} `doc:"it"`
+	_       struct{} `doc:"other, as the benchmark does; merged puts all of them in the first message, which ends"`
+	_       struct{} `doc:"with the instruction to call done() when all tasks are finished, and adds the tool done,"`
+	_       struct{} `doc:"which ends the episode (the paper has both); it applies to all stages that read the tasks"`
 	Split   *split   `hcl:"split,block" doc:"how the benchmark's tasks are divided (source bfcl)"`
 
-	Take int      `hcl:"take,optional" unit:"tasks" doc:"tasks kept of each set, evenly from its categories, for"`
-	_    struct{} `doc:"trying an experiment out; 0 keeps all (source bfcl)"`
+	Take int      `hcl:"take,optional" unit:"tasks" doc:"tasks kept of each set, evenly from its categories, for a"`
+	_    struct{} `doc:"trial run; 0 keeps all (source bfcl)"`
 
 	Form     string   `hcl:"form,optional" choices:"copy|single|multi" doc:"sort of drill; copy and single drills"`
 	_        struct{} `doc:"have a training set only (source drills)"`
 	Train    int      `hcl:"train,optional" unit:"drills" doc:"size of the training set (source drills)"`
-	Skip     int      `hcl:"skip,optional" unit:"drills" doc:"training drills of this form and seed to pass over,"`
-	_        struct{} `doc:"because another stage has them: stages with the same seed draw from the same list"`
-	_        struct{} `doc:"(source drills)"`
+	Skip     int      `hcl:"skip,optional" unit:"drills" doc:"training drills of this form and seed to skip, because"`
+	_        struct{} `doc:"another stage uses them: stages with the same seed draw from the same list (source"`
+	_        struct{} `doc:"drills)"`
 	Test     int      `hcl:"test,optional" unit:"drills" doc:"size of each test set: held-out pairs of intents in"`
-	_        struct{} `doc:"training wording (test) and in held-out wording (test_new); drawn by the seed from the"`
+	_        struct{} `doc:"training wording (test) and in held-out wording (test_new), drawn by the seed from the"`
 	_        struct{} `doc:"pool (source drills, form multi)"`
 	Pool     int      `hcl:"pool,optional" unit:"drills" doc:"size of the pool that the test sets of all seeds are"`
 	_        struct{} `doc:"drawn from (source drills, form multi)"`
@@ -82,7 +80,7 @@ type settings struct {
 	TestRange   hcl.Range `hcl:"test,attr_range"`
 }
 
-// setPorts are the ports that hold tasks.
+// setPorts returns the ports with tasks.
 func (s *settings) setPorts() []string {
 	switch {
 	case s.Source == "bfcl":
@@ -94,7 +92,7 @@ func (s *settings) setPorts() []string {
 }
 
 type split struct {
-	By    string   `hcl:"by,optional" choices:"family|paper" doc:"family: whole components of tasks that share"`
+	By    string   `hcl:"by,optional" choices:"family|paper" doc:"family: connected components of tasks that share"`
 	_     struct{} `doc:"number, initial state or ground truth; paper: single tasks, as the paper's counts imply"`
 	_     struct{} `doc:"(its test tasks have siblings in train)"`
 	Test  float64  `hcl:"test,optional" doc:"share of the task numbers in the test set (by family; the paper's split"`
@@ -137,7 +135,7 @@ func (s *settings) Check() hcl.Diagnostics {
 	return diags
 }
 
-// WithoutEffect names the settings that belong to another source or form, or to a set without tasks.
+// WithoutEffect returns the settings of another source or form, or of an empty set.
 func (s *settings) WithoutEffect() map[string]string {
 	const (
 		drills = "it is about generated drills"
@@ -175,7 +173,7 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 	return s.certify(job, sets)
 }
 
-// prompted puts tasks into the prompt mode.
+// prompted converts tasks to the prompt mode.
 func (s *settings) prompted(tasks []*bfcl.Task) []*bfcl.Task {
 	if s.Prompt != bfcl.PromptMerged {
 		return tasks
@@ -187,7 +185,7 @@ func (s *settings) prompted(tasks []*bfcl.Task) []*bfcl.Task {
 	return merged
 }
 
-// sets makes the tasks of every port.
+// sets returns the tasks of every port.
 func (s *settings) sets(job *engine.Job) (map[string][]*bfcl.Task, error) {
 	if s.Source == "bfcl" {
 		return s.official(job)
@@ -240,7 +238,7 @@ func (s *settings) official(job *engine.Job) (map[string][]*bfcl.Task, error) {
 	return map[string][]*bfcl.Task{"train": s.part(parts.Train), "test": s.part(parts.Test)}, nil
 }
 
-// part is every k-th task of a set, so that take of them are left.
+// part returns s.Take tasks of a set at equal distances.
 func (s *settings) part(tasks []*bfcl.Task) []*bfcl.Task {
 	if s.Take == 0 || s.Take >= len(tasks) {
 		return tasks
@@ -252,7 +250,7 @@ func (s *settings) part(tasks []*bfcl.Task) []*bfcl.Task {
 	return kept
 }
 
-// certify writes what the training set shares with the test sets.
+// certify writes the overlap of the training set with the test sets.
 func (s *settings) certify(job *engine.Job, sets map[string][]*bfcl.Task) error {
 	dir, err := job.Create("certificate")
 	if err != nil {

@@ -8,20 +8,19 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// The special tokens of the drills' layout, which has no system message and no tool documentation.
+// Special tokens of the drills' layout, which has no system message and no tool documentation.
 const (
 	user      = "<|user|>"
 	assistant = "<|assistant|>"
-	call      = "<|call|>" // ends a reply that calls
+	call      = "<|call|>" // ends a reply with calls
 	end       = "<|end|>"  // ends a reply that yields the turn
 	padding   = "<|pad|>"
 )
 
-// DrillTokens are the special tokens that a vocabulary needs for the layout. The reward tokens come
-// beside them.
+// DrillTokens are the special tokens of the layout. The reward tokens are added separately.
 var DrillTokens = []string{padding, user, assistant, call, end}
 
-// AssistantToken opens a reply; the rows of new reward tokens start as copies of its row.
+// AssistantToken opens a reply. New reward tokens start as copies of its row.
 const AssistantToken = assistant
 
 // Drill is the codec of the generated tasks:
@@ -39,9 +38,9 @@ type Drill struct {
 	reward                     map[string]int32
 }
 
-// NewDrill makes the codec for a vocabulary. position is where reward tokens stand, or "" for a
-// policy without them; with a position, the vocabulary must have them. An episode under
-// rl.TokenNone has no reward token at any position.
+// NewDrill returns the codec of a vocabulary. where is the position of reward tokens, or "" for a
+// policy without them; a position requires reward tokens in the vocabulary. An episode under
+// rl.TokenNone has no reward token.
 func NewDrill(tokens *token.Tokenizer, where string) (*Drill, error) {
 	if err := position(where); err != nil {
 		return nil, err
@@ -67,7 +66,7 @@ func NewDrill(tokens *token.Tokenizer, where string) (*Drill, error) {
 	return d, nil
 }
 
-// Begin is empty: the layout has nothing before the first message.
+// Begin returns nothing: the layout has no text before the first message.
 func (d *Drill) Begin([]string) []int32 { return nil }
 
 // User implements rl.Codec.
@@ -100,14 +99,14 @@ func (d *Drill) Reply(calls []string) []int32 {
 	return append(d.tokens.Encode(strings.Join(calls, "\n")), d.call)
 }
 
-// Between is empty: results and requests follow a reply directly.
+// Between returns nothing: results and requests follow a reply directly.
 func (d *Drill) Between() []int32 { return nil }
 
 // Stop implements rl.Codec.
 func (d *Drill) Stop(id int32) bool { return id == d.call || id == d.end }
 
-// Parse implements rl.Codec. A reply that does not end in <|call|> calls nothing, whatever it says;
-// neither does one that says nothing before it.
+// Parse implements rl.Codec. A reply without a final <|call|>, or with nothing before it, has no
+// calls.
 func (d *Drill) Parse(ids []int32) (text string, calls []string) {
 	n := len(ids)
 	if n > 0 && d.Stop(ids[n-1]) {
@@ -128,8 +127,8 @@ func (d *Drill) Parse(ids []int32) (text string, calls []string) {
 // Text implements rl.Codec.
 func (d *Drill) Text(ids []int32) string { return d.tokens.Decode(ids, false) }
 
-// DrillText is a trajectory in the drills' layout as text, without reward tokens: what their
-// tokenizer is trained on.
+// DrillText returns a trajectory in the drills' layout as text without reward tokens, to train
+// their tokenizer.
 func DrillText(t *rl.Trajectory) string {
 	var b strings.Builder
 	for _, m := range t.Messages {

@@ -206,7 +206,7 @@ func TestEveryGroundTruthCallSurvivesBothFamilies(t *testing.T) {
 func TestATokenizerOfAnotherFamilyIsRefused(t *testing.T) {
 	for f := range present(t) {
 		tok := fixtureTokenizer(t, f)
-		for where, want := range map[string]string{rl.FirstUser: "add the reward tokens", "everywhere": "not known"} {
+		for where, want := range map[string]string{rl.FirstUser: "add the reward tokens", "everywhere": "unknown"} {
 			if _, err := layouts[f].New(tok, nil, where); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("position %q: got error %v, want one with %q", where, err, want)
 			}

@@ -57,9 +57,9 @@ var llama = Layout{
 	templates: []string{"93c0e9aa3629bbd77e68dbc0f5621f6e6b23aa8d74b932595cdb8d64684526d7"},
 }
 
-// decodeLlama is the benchmark's decoder and, where that fails, JSON. The official one evaluates a
-// single object as Python, to which true, false and null are unknown names, although the model's
-// own template writes them.
+// decodeLlama decodes with the benchmark's decoder and, if that fails, as JSON. The official
+// decoder evaluates a single object as Python, in which true, false and null are unknown names,
+// although the model's template writes them.
 func decodeLlama(text string) ([]string, error) {
 	calls, err := bfcl.DecodeLlama31(text)
 	if err == nil {

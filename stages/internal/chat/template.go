@@ -10,17 +10,19 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"rcgrpo/stages/internal/token"
 )
 
-// Files of a model folder that hold the chat template.
+// Files of a model folder that contain the chat template.
 const (
 	TemplateFile = "chat_template.jinja"
 	configFile   = "tokenizer_config.json"
 )
 
-// CheckTemplate reports an error unless the model folder's chat template is a published template of
-// the layout. Layouts are constants, so an edited template would be ignored in training and used by
-// whoever loads the exported folder.
+// CheckTemplate returns an error unless the folder's chat template is a published template of the
+// layout. Layouts are constants, so training would ignore an edited template, but users of the
+// exported folder would apply it.
 func (l *Layout) CheckTemplate(dir string) error {
 	source, err := readTemplate(dir)
 	if err != nil {
@@ -42,11 +44,11 @@ func (l *Layout) CheckTemplate(dir string) error {
 // readTemplate returns chat_template.jinja or, without that file, the key chat_template of
 // tokenizer_config.json: a text or a list of named templates, of which "default" is used.
 func readTemplate(dir string) (string, error) {
-	source, err := readSmall(filepath.Join(dir, TemplateFile))
+	source, err := token.ReadSmall(filepath.Join(dir, TemplateFile))
 	if err == nil || !errors.Is(err, os.ErrNotExist) {
 		return string(source), err
 	}
-	raw, err := readSmall(filepath.Join(dir, configFile))
+	raw, err := token.ReadSmall(filepath.Join(dir, configFile))
 	if err != nil {
 		return "", err
 	}
@@ -70,18 +72,4 @@ func readTemplate(dir string) (string, error) {
 	}
 	return "", fmt.Errorf("%s has no chat template: neither %s nor a key chat_template in %s; put the model's "+
 		"published template there", dir, TemplateFile, configFile)
-}
-
-// readSmall reads a plain file of at most 1 MiB: a model folder comes from outside, and a FIFO in
-// it would block for ever.
-func readSmall(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() || info.Size() > 1<<20 {
-		return nil, fmt.Errorf("%s must be a plain file of at most 1 MiB, got %v of %d bytes", path, info.Mode(),
-			info.Size())
-	}
-	return os.ReadFile(path)
 }

@@ -9,30 +9,31 @@ import (
 
 // Config is the shape of a decoder.
 type Config struct {
-	Family         string // "qwen2", or "llama", which differs in having no biases
+	Family         string // "qwen2", or "llama", which has no biases
 	Vocab          int    // rows of the embedding
 	Hidden         int    // width of the residual stream
 	Layers         int
-	Heads, KVHeads int // query heads, and heads of keys and values, which divide them
+	Heads, KVHeads int // query heads; key and value heads, which divide them
 	HeadDim        int
 	MLP            int     // width inside the feed-forward block
 	RopeBase       float64 // base of the rotary angles
 	RopeScaling    RopeScaling
 	NormEps        float64 // added to the mean square under RMSNorm's root
-	TiedEmbeddings bool    // the head is the embedding
-	MaxPosition    int     // positions that exist; longer sequences are refused
+	TiedEmbeddings bool    // the head shares the weights of the embedding
+	MaxPosition    int     // maximal length of a sequence
 }
 
-// RopeScaling stretches slow rotary frequencies, at all positions, so that a model reads further
-// than it was first trained to (Llama 3.1: rope_type "llama3"). The zero value scales nothing.
+// RopeScaling stretches slow rotary frequencies at all positions, so that a model reads longer
+// texts than those of its first training (Llama 3.1: rope_type "llama3"). The zero value is no
+// scaling.
 type RopeScaling struct {
-	Factor    float64 // by which frequencies are divided whose wavelength exceeds Original/Low
-	Low, High float64 // wavelengths below Original/High stay, those between the two bounds go over smoothly
+	Factor    float64 // divisor of frequencies with a wavelength above Original/Low
+	Low, High float64 // wavelengths below Original/High are unchanged; between the bounds the change is smooth
 	Original  int     // positions of the first training
 }
 
-// families are the decoders that there are, by model_type: what the reference calls each, and
-// whether its queries, keys and values have a bias.
+// families are the supported decoders by model_type: the reference's class, and whether queries,
+// keys and values have a bias.
 var families = map[string]struct {
 	class string
 	bias  bool
@@ -43,9 +44,9 @@ var families = map[string]struct {
 
 func (c Config) bias() bool { return families[c.Family].bias }
 
-// The largest shape of a decoder, several times that of any published one. Planning already takes
-// time and memory with the layers, and sizes are multiplied, so a shape is bounded before anything
-// is computed from it.
+// Limits of a decoder's shape, several times those of any published model. Planning takes time and
+// memory in proportion to the layers, and sizes are multiplied, so a shape is bounded before any
+// computation.
 const (
 	MaxVocab   = 1 << 22
 	MaxHidden  = 1 << 17
@@ -56,7 +57,7 @@ const (
 	MaxContext = 1 << 27
 )
 
-// Check reports the first value that no decoder can have.
+// Check reports the first value that is out of range.
 func (c Config) Check() error {
 	for _, v := range []struct {
 		name    string
@@ -72,7 +73,7 @@ func (c Config) Check() error {
 	_, known := families[c.Family]
 	switch r := c.RopeScaling; {
 	case !known:
-		return fmt.Errorf("model config: model_type %q is not supported; those that are: %s", c.Family,
+		return fmt.Errorf("model config: model_type %q is not supported; supported are %s", c.Family,
 			strings.Join(slices.Sorted(maps.Keys(families)), ", "))
 	case r != RopeScaling{} && !(r.Factor >= 1 && r.Low > 0 && r.High > r.Low && r.Original > 0):
 		return fmt.Errorf("model config: rope scaling needs factor >= 1, 0 < low_freq_factor < high_freq_factor and "+
@@ -91,7 +92,7 @@ func (c Config) Check() error {
 	return nil
 }
 
-// Parameters is the number of weights, a tied embedding counted once.
+// Parameters returns the number of weights, with a tied embedding counted once.
 func (c Config) Parameters() int {
 	_, n := layout(c)
 	return n

@@ -258,7 +258,7 @@ func TestAdaptersThatAreNotPlainLoRAAreRefused(t *testing.T) {
 		{`"peft_type": "LORA"`, `"peft_type": "IA3"`, "asks for more than plain LoRA"},
 		{`"r": 2`, `"r": 3`, "has shape [2 8], want [3 8]"},
 		{`"r": 2`, `"r": 0`, "rank must be at least 1"},
-		{`"q_proj"`, `"qkv_proj"`, `there is no projection "qkv_proj"`},
+		{`"q_proj"`, `"qkv_proj"`, `unknown projection "qkv_proj"`},
 		{`"q_proj"`, `"k_proj"`, "is missing"},
 		{`{`, `[`, "adapter_config.json: "},
 	} {

@@ -16,14 +16,14 @@ import (
 	"rcgrpo/stages/internal/torch"
 )
 
-// Files of an adapter, as peft names them.
+// Files of an adapter in peft's format.
 const (
 	adapterConfigFile = "adapter_config.json"
 	adapterFile       = "adapter_model.safetensors"
 	adapterPrefix     = "base_model.model."
 )
 
-// adapterConfig is what peft needs of adapter_config.json.
+// adapterConfig contains the keys of adapter_config.json that peft needs.
 type adapterConfig struct {
 	Type    string             `json:"peft_type"`
 	Task    string             `json:"task_type"`
@@ -41,8 +41,8 @@ type adapterConfig struct {
 	Rows    adapterRows        `json:"trainable_token_indices,omitempty"`
 }
 
-// adapterRows are the vocabulary rows that an adapter replaces, by the module of the table: a list,
-// as peft also has it, is of the embedding.
+// adapterRows are the vocabulary rows that an adapter replaces, by the module of the table. A list,
+// peft's other form, means the embedding.
 type adapterRows map[string][]int32
 
 func (r *adapterRows) UnmarshalJSON(text []byte) error {
@@ -55,8 +55,7 @@ func (r *adapterRows) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*map[string][]int32)(r))
 }
 
-// rowsOf are the rows of a model's tables that an adapter replaces: the same ones of embedding and
-// head.
+// rowsOf returns the replaced rows, which must be equal in embedding and head.
 func (r adapterRows) rowsOf(c Config) ([]int32, error) {
 	rows := r[moduleOf(embedName)]
 	want := adapterRows{}
@@ -73,7 +72,7 @@ func (r adapterRows) rowsOf(c Config) ([]int32, error) {
 	return rows, nil
 }
 
-// Save writes the adapter into dir in the form that peft loads. base names the model it belongs to.
+// Save writes the adapter into dir in peft's format. base names its model.
 func (a *Adapter) Save(dir, base string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("save adapter: %w", err)
@@ -107,8 +106,7 @@ func (a *Adapter) Save(dir, base string) error {
 		writeWhole(filepath.Join(dir, adapterConfigFile), append(text, '\n')))
 }
 
-// eachTensor calls f with every tensor of peft's file, its shape, and where it begins in the flat
-// buffer.
+// eachTensor calls f with every tensor of peft's file, its shape and its offset in the flat buffer.
 func (a *Adapter) eachTensor(f func(name string, shape []int, offset int) error) error {
 	var err error
 	for _, p := range a.parts {
@@ -124,8 +122,8 @@ func (a *Adapter) eachTensor(f func(name string, shape []int, offset int) error)
 	return err
 }
 
-// LoadAdapter reads an adapter of base that peft or Save wrote. What it does beyond plain LoRA on
-// projections, and rows of the vocabulary, is refused.
+// LoadAdapter reads an adapter of base that peft or Save wrote. Features beyond plain LoRA on
+// projections and vocabulary rows are refused. The conformity tests with peft use it.
 func LoadAdapter(dir string, base *Model) (*Adapter, error) {
 	path := filepath.Join(dir, adapterConfigFile)
 	text, err := os.ReadFile(path)

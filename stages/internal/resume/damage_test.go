@@ -148,7 +148,7 @@ func TestDamageOfTheNewestStateIsNamedAndTheOneBeforeUsed(t *testing.T) {
 				!strings.HasSuffix(said, "resuming from the checkpoint after update 2")) {
 				t.Errorf("got %q, want the checkpoint, %q and where it resumes", said, tc.want)
 			}
-			for n := c.Update() + 1; n <= 6; n++ { // it goes on, and the damaged state is replaced
+			for n := c.Training.update + 1; n <= 6; n++ { // it goes on, and the damaged state is replaced
 				c.update(t, n)
 			}
 			c.save(t, 6)
@@ -166,9 +166,9 @@ func TestWithoutAWholeStateATrainingStartsAgain(t *testing.T) {
 		change(t, filepath.Join(dir, "states", stateName(n), "weight"), flip(0))
 	}
 	c := open(t, dir, 2)
-	if c.weight != 0 || c.Update() != 0 || c.sums(t) != "" ||
+	if c.weight != 0 || c.Training.update != 0 || c.sums(t) != "" ||
 		!slices.Contains(c.Passed, "resuming from the start: no checkpoint is whole") {
-		t.Errorf("weight %d, update %d, rows %q, said %q; want the start", c.weight, c.Update(), c.sums(t), c.Passed)
+		t.Errorf("weight %d, update %d, rows %q, said %q; want the start", c.weight, c.Training.update, c.sums(t), c.Passed)
 	}
 }
 

@@ -41,8 +41,8 @@ func open(t *testing.T, dir string, keep int) *counter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.Numbers != update || update != c.Update() {
-		t.Fatalf("restored the progress %d at update %d, %d", p.Numbers, update, c.Update())
+	if p.Numbers != update || update != c.Training.update {
+		t.Fatalf("restored the progress %d at update %d, %d", p.Numbers, update, c.Training.update)
 	}
 	if err := c.Replayed(func(record []byte) error {
 		var n int

@@ -15,11 +15,11 @@ import (
 	"github.com/sugarme/gotch/libtch"
 )
 
-// The operations of this file are the parts of a decoder that libtorch would compose of many passes
-// over memory, as one pass each, with their gradients written out. The kernels take float32 tensors
-// of the CPU whose rows are contiguous; on a GPU and in bfloat16 composed.go computes the same.
+// Parts of a decoder that libtorch would compose of many passes over memory, each as one pass, with
+// explicit gradients. The kernels require float32 CPU tensors with contiguous rows; on a GPU and in
+// bfloat16 composed.go computes the same.
 
-// rows is a matrix as the kernels see it: n rows of d floats, ld apart.
+// rows is a matrix in the form of the kernels: n rows of d floats, ld apart.
 type rows struct {
 	p        *C.float
 	n, d, ld int64
@@ -45,8 +45,8 @@ func (s *Scope) sizes(name string, t *Tensor, n, d int64) rows {
 	return r
 }
 
-// matrix gives the memory of a 1- or 2-axis tensor, checking what the kernels take for granted. n
-// or d below 0 accept any size.
+// matrix returns the memory of a 1- or 2-axis tensor after checking the kernels' requirements. n or
+// d below 0 accept any size.
 func (s *Scope) matrix(name string, t *Tensor, n, d int64) rows {
 	r := s.sizes(name, t, n, d)
 	if s.Err() != nil {
@@ -75,7 +75,7 @@ func (s *Scope) matrix(name string, t *Tensor, n, d int64) rows {
 	return r
 }
 
-// whole is matrix for an operand whose rows must follow each other without a gap.
+// whole is matrix for an operand with contiguous memory.
 func (s *Scope) whole(name string, t *Tensor, n, d int64) rows {
 	r := s.matrix(name, t, n, d)
 	if s.Err() == nil && r.n > 1 && r.ld != r.d {
@@ -91,10 +91,10 @@ func sizeOrAny(n int64) string {
 	return fmt.Sprint(n)
 }
 
-// limitKernels lets at most one instruction set be taken: 0 is the base, 1 AVX2, 2 AVX-512.
+// limitKernels limits the instruction set, for tests: 0 is the base, 1 AVX2, 2 AVX-512.
 func limitKernels(level int) { C.k_limit(C.int(level)) }
 
-// RMSNorm is y = x·rstd·w per row, with rstd = 1/√(mean x² + eps) (Zhang and Sennrich 2019).
+// RMSNorm computes y = x·rstd·w per row, with rstd = 1/√(mean x² + eps) (Zhang and Sennrich 2019).
 //
 //	x, y [N, D]; w [D]; rstd [N]
 func (s *Scope) RMSNorm(x, w *Tensor, eps float64) (y, rstd *Tensor) {
@@ -135,9 +135,9 @@ func (s *Scope) RMSNormBackward(x, w, rstd, dy, dx, dw *Tensor) {
 	}
 }
 
-// Rope_ turns the heads in the first heads·d columns of each row of x by the angles of its position
-// (Su et al. 2021, in the layout of Hugging Face: the halves of a head are the real and imaginary
-// parts). back turns the other way, which is the gradient.
+// Rope_ rotates the heads in the first heads·d columns of each row of x by the angles of its
+// position (Su et al. 2021, in the layout of Hugging Face: the halves of a head are the real and
+// imaginary parts). back rotates in the other direction, which is the gradient.
 //
 //	x [N, ≥ heads·d]; positions [N]; cos, sin [positions, d/2]
 func (s *Scope) Rope_(x *Tensor, heads, d int64, positions []int32, cos, sin *Tensor, back bool) {
@@ -176,7 +176,7 @@ func (s *Scope) Rope_(x *Tensor, heads, d int64, positions []int32, cos, sin *Te
 
 func ints(v []int32) *C.int32_t { return (*C.int32_t)(unsafe.Pointer(unsafe.SliceData(v))) }
 
-// SwiGLU is silu(g)·u of rows that hold g and u side by side (Shazeer 2020).
+// SwiGLU computes silu(g)·u of rows that contain g and u (Shazeer 2020).
 //
 //	gu [N, 2M]; result [N, M]
 func (s *Scope) SwiGLU(gu *Tensor) *Tensor {
@@ -193,7 +193,7 @@ func (s *Scope) SwiGLU(gu *Tensor) *Tensor {
 	return y
 }
 
-// SwiGLUBackward is the gradient of gu, given that of SwiGLU's result.
+// SwiGLUBackward returns the gradient of gu, given that of SwiGLU's result.
 func (s *Scope) SwiGLUBackward(gu, dy *Tensor) *Tensor {
 	const name = "swiglu backward"
 	if s.composesOf(gu) {
@@ -253,17 +253,17 @@ func (s *Scope) within(name string, ids []int64, n int64) bool {
 	return true
 }
 
-// Packing says which rows attend to which. Segment i is the path of rows
-// Path[Bounds[i]:Bounds[i+1]], of one sequence from its first token; segments that begin alike
-// share rows. Its queries are QueryBounds[i]..QueryBounds[i+1]-1; query j stands at Places[j] of
-// the path, ascending inside a segment, and sees the path up to there.
+// Packing defines which rows attend to which. Segment i is the path of rows
+// Path[Bounds[i]:Bounds[i+1]] of one sequence from its first token; segments with a common prefix
+// share rows. Its queries are QueryBounds[i]..QueryBounds[i+1]-1; query j has index Places[j] in
+// the path, ascending within a segment, and sees the path up to it.
 type Packing struct {
 	Bounds, Path        []int32
 	QueryBounds, Places []int32
 }
 
-// check makes sure that the kernels stay inside their operands, and returns the length of the
-// longest path.
+// check checks that the kernels stay within their operands and returns the length of the longest
+// path.
 func (p *Packing) check(queries, n int64) (longest int64, err error) {
 	segments := len(p.Bounds) - 1
 	if segments < 0 || len(p.QueryBounds) != segments+1 || int64(len(p.Places)) != queries || p.Bounds[0] != 0 ||
@@ -295,8 +295,7 @@ func (p *Packing) check(queries, n int64) (longest int64, err error) {
 
 func padded(n int64) int64 { return (n + 15) / 16 * 16 }
 
-// heads are the shapes of an attention: heads of width d, those of keys and values shared by
-// several query heads.
+// heads are the shapes of an attention: query heads of width d that share key and value heads.
 func (s *Scope) heads(name string, q, k rows, heads, kvHeads int64) (d int64) {
 	if s.Err() != nil {
 		return 0
@@ -320,10 +319,10 @@ func (s *Scope) longest(p *Packing, q, k rows) int64 {
 	return n
 }
 
-// PackedAttention is causal softmax(q·kᵀ/√D)·v with grouped queries over packed segments.
+// PackedAttention computes causal softmax(q·kᵀ/√D)·v with grouped queries over packed segments.
 //
-//	q [Q, heads·D], k and v [N, kvHeads·D], each possibly columns of a wider matrix; out [Q, heads·D];
-//	lse [Q, heads], the logsumexp of the scores, for the gradient
+//	q [Q, heads·D], k and v [N, kvHeads·D], each possibly columns of a wider matrix;
+//	out [Q, heads·D]; lse [Q, heads], the logsumexp of the scores, for the gradient
 func (s *Scope) PackedAttention(q, k, v *Tensor, p *Packing, heads, kvHeads int64) (out, lse *Tensor) {
 	const name = "attention"
 	qs, ks := s.sizes(name, q, -1, -1), s.sizes(name, k, -1, -1)
@@ -386,12 +385,12 @@ func (s *Scope) PackedAttentionBackward(q, k, v, out, lse, dout *Tensor, p *Pack
 	s.Free(scratch)
 }
 
-// CachedAttention is one layer's attention of new tokens over a cache. Row i of qkv holds the
-// query, key and value of position positions[i] of slot slots[i]; keys and values enter the cache,
-// then each row attends to its slot up to its own position.
+// CachedAttention computes one layer's attention of new tokens over a cache. Row i of qkv contains
+// the query, key and value of position positions[i] of slot slots[i]. Keys and values are stored in
+// the cache; then each row attends to its slot up to its own position.
 //
-//	qkv [N, (heads+2·kvHeads)·D]; keys [slots, kvHeads, D, T]; values [slots, kvHeads, T, D], T a multiple of 16;
-//	result [N, heads·D]
+//	qkv [N, (heads+2·kvHeads)·D]; keys [slots, kvHeads, D, T]; values [slots, kvHeads, T, D];
+//	T a multiple of 16; result [N, heads·D]
 func (s *Scope) CachedAttention(qkv *Tensor, slots, positions []int32, keys, values *Tensor, heads,
 	kvHeads int64) *Tensor {
 	const name = "cached attention"
@@ -425,8 +424,7 @@ func (s *Scope) CachedAttention(qkv *Tensor, slots, positions []int32, keys, val
 	return out
 }
 
-// caches checks the shapes of a layer's caches and gives the number of slots and that of their
-// positions.
+// caches checks the shapes of a layer's caches and returns their numbers of slots and positions.
 func (s *Scope) caches(name string, keys, values *Tensor, kvHeads, d int64) (slots, length int64) {
 	if !s.ready(name, operands{keys, values}) {
 		return 0, 0
@@ -441,7 +439,7 @@ func (s *Scope) caches(name string, keys, values *Tensor, kvHeads, d int64) (slo
 	return k[0], k[3]
 }
 
-// placed says whether each row lies in caches of so many slots and positions.
+// placed reports whether all rows are within caches of so many slots and positions.
 func (s *Scope) placed(name string, slots, positions []int32, room, length int64) bool {
 	if s.Err() == nil && len(slots) != len(positions) {
 		s.Fail(fmt.Errorf("torch %s: %d slots for %d positions", name, len(slots), len(positions)))
@@ -456,14 +454,14 @@ func (s *Scope) placed(name string, slots, positions []int32, room, length int64
 	return s.Err() == nil
 }
 
-// HeadStat is what a row of logits says about its target, in float64 from float32 sums.
+// HeadStat contains the statistics of a row of logits and its target, in float64 from float32 sums.
 type HeadStat struct {
 	Logp, Entropy float64 // log-probability of the target; entropy of the distribution, in nats
 	LogpRef, KL   float64 // of the target under the reference; KL(policy || reference) over the vocabulary
 	lse, lseRef   float64
 }
 
-// HeadWeight is the derivative of a loss by a row's Logp, Entropy and KL.
+// HeadWeight is the derivative of a loss with respect to a row's Logp, Entropy and KL.
 type HeadWeight struct{ Logp, Entropy, KL float64 }
 
 // HeadStats computes the statistics of softmax(logits/temperature), row by row. ref, the logits of
@@ -489,8 +487,7 @@ func (s *Scope) HeadStats(logits, ref *Tensor, temperature float64, targets []in
 	return stats
 }
 
-// HeadBackward overwrites logits with the gradient of Σ weights·statistics, given what HeadStats
-// returned for them.
+// HeadBackward overwrites logits with the gradient of Σ weights·statistics, given their HeadStats.
 func (s *Scope) HeadBackward(logits, ref *Tensor, temperature float64, targets []int64, stats []HeadStat,
 	weights []HeadWeight) {
 	const name = "head backward"
@@ -514,9 +511,9 @@ func (s *Scope) HeadBackward(logits, ref *Tensor, temperature float64, targets [
 	}
 }
 
-// SampleRows draws from softmax(row/temperature) of each row by inverse CDF in order of ids: the
-// first whose cumulated probability exceeds u. A temperature of 0 takes the most probable token,
-// the first of equals; its log-probability is that at temperature 1.
+// SampleRows samples from softmax(row/temperature) of each row by inverse CDF in the order of ids:
+// the first id whose cumulative probability exceeds u. Temperature 0 selects the most probable
+// token, the first of equals, with its logprob at temperature 1.
 //
 //	logits [≥ N, V]; temperatures, u [N]
 func (s *Scope) SampleRows(logits *Tensor, temperatures, u []float64) (tokens []int32, logps []float32) {
@@ -541,7 +538,7 @@ func (s *Scope) SampleRows(logits *Tensor, temperatures, u []float64) (tokens []
 	return tokens, logps
 }
 
-// Sample is SampleRows for one row of logits as Float32s gives it; scratch has the same length.
+// Sample is SampleRows for one row of logits from Float32s; scratch has the same length.
 func Sample(row []float32, temperature, u float64, scratch []float32) (token int32, logp float32) {
 	tokens, logps := sample(1, int64(len(row)), (*C.float)(unsafe.Pointer(&row[0])), []float64{temperature},
 		[]float64{u}, (*C.float)(unsafe.Pointer(&scratch[0])))
@@ -563,7 +560,7 @@ func sample(n int, v int64, logits *C.float, temperatures, u []float64, scratch 
 	return tokens, logps
 }
 
-// SquareSum is Σ t², in float64 and a fixed order.
+// SquareSum returns Σ t² in float64 and a fixed order.
 func (s *Scope) SquareSum(t *Tensor) float64 {
 	if s.composesOf(t) {
 		return s.composedSquareSum(t)
@@ -575,14 +572,14 @@ func (s *Scope) SquareSum(t *Tensor) float64 {
 	return float64(C.k_square_sum(C.int64_t(x.d), x.p))
 }
 
-// AdamW are the settings of one AdamW step (Loshchilov and Hutter 2019).
+// AdamW configures one AdamW step (Loshchilov and Hutter 2019).
 type AdamW struct {
 	LR, Beta1, Beta2, Eps, Decay float64
 	Scale                        float64 // multiplies the gradient first: clipping
 	Bias1, Bias2                 float64 // 1-β₁ᵗ and 1-β₂ᵗ
 }
 
-// AdamW_ moves parameters p by gradient g with the moments m and v, all [N], and zeroes g.
+// AdamW_ updates parameters p by gradient g with the moments m and v, all [N], and zeroes g.
 func (s *Scope) AdamW_(p, g, m, v *Tensor, o AdamW) {
 	const name = "adamw"
 	if s.composesOf(p) {
