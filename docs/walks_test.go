@@ -41,9 +41,9 @@ var walks = []walk{
 		{"reports/kind.go", `data, certificate,`, `data, fig-sizes, certificate,`},
 	}},
 	{"number", []line{
-		{"stages/rl/diagnostics.go", `{"sigma2", "mean over groups`,
+		{"stages/rl/objective/diagnostics.go", `{"sigma2", "mean over groups`,
 			"{\"best_of_group\", \"mean over groups of max R\", \"reward\", \"higher\"},\n\t{\"sigma2\", \"mean over groups"},
-		{"stages/rl/diagnostics.go", `v["reward_range"] += (high - low) / n`,
+		{"stages/rl/objective/diagnostics.go", `v["reward_range"] += (high - low) / n`,
 			"v[\"reward_range\"] += (high - low) / n\n\t\tv[\"best_of_group\"] += high / n"},
 		{"reports/training.go", `{id: "variance",`,
 			"{id: \"best\", title: \"Best of a group\", y: \"reward\", metrics: []string{\"best_of_group\"}},\n" +
@@ -141,7 +141,7 @@ func TestAdditionsTouchTheFilesThatTheirTableNames(t *testing.T) {
 		t.Fatalf("the executor suite: %v\n%s", err, out)
 	}
 	goes("test", "-run", "Calendar|Panic|Clone|Official|Toy|BestOf|Piece|Sizes|LoggedNumber", "./bfcl/internal/api",
-		"./bfcl", "./stages/internal/chat", "./stages/rl", "./reports")
+		"./bfcl", "./stages/internal/chat", "./stages/rl/objective", "./reports")
 	goes("build", "-o", filepath.Join(dir, "rcgrpo"), "./cmd/rcgrpo")
 
 	session := fmt.Sprintf(walkSession, filepath.Join(dir, "rcgrpo"))

@@ -70,6 +70,11 @@ func readFields(t reflect.Type) (fields []field, mistakes []string) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		tag, tagged := f.Tag.Lookup("hcl")
+		if f.Name == "_" && len(fields) > 0 { // continues the documentation of the field above
+			last := &fields[len(fields)-1]
+			last.doc = strings.TrimSpace(last.doc + " " + f.Tag.Get("doc"))
+			continue
+		}
 		if !tagged {
 			if f.Anonymous && f.Type.Kind() == reflect.Struct {
 				inner, wrong := readFields(f.Type)

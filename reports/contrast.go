@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/objective"
 )
 
 // Contrast compares an outcome of two arms: B minus A. The unit of a claim about a method is a trained policy; seeds are
@@ -498,7 +499,7 @@ func (c *Contrast) inPoints() bool {
 	if !c.ofTraining() {
 		return true
 	}
-	return slices.ContainsFunc(rl.Metrics, func(m rl.MetricInfo) bool { return m.Name == c.Outcome && m.Unit == "share" })
+	return slices.ContainsFunc(objective.Metrics, func(m objective.MetricInfo) bool { return m.Name == c.Outcome && m.Unit == "share" })
 }
 
 // value writes the outcome of one side.

@@ -1,10 +1,12 @@
 package reports
 
-import "rcgrpo/stages/rl"
+import (
+	"rcgrpo/stages/rl/blocks"
+)
 
 // WithoutEffect names the settings that change nothing while the others are as they are.
 func (s *settings) WithoutEffect() map[string]string {
-	e := rl.Effects{}
+	e := blocks.Effects{}
 	e.Add(len(s.Curves) == 0, "no curves are shown, so no updates are summarised", "windows.early", "windows.late")
 	return e
 }

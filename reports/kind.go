@@ -17,7 +17,7 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
-	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/objective"
 )
 
 // Files of the port page.
@@ -98,7 +98,7 @@ type section struct {
 // comparableOutcomes are the values of compare.outcome.
 func comparableOutcomes() []string {
 	names := []string{OutcomeSuccess, OutcomeSampled}
-	for _, m := range rl.Metrics {
+	for _, m := range objective.Metrics {
 		if !strings.HasSuffix(m.Name, "_") {
 			names = append(names, m.Name)
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/objective"
 )
 
 // values of one metric of a training, with the updates they belong to; NaN where an update did not log it. found is
@@ -522,7 +523,7 @@ func (s *Study) valuesTable() *Table {
 			}
 		}
 	}
-	for _, info := range rl.Metrics {
+	for _, info := range objective.Metrics {
 		for _, name := range sortedKeys(logged) {
 			if name != info.Name && !(strings.HasSuffix(info.Name, "_") && strings.HasPrefix(name, info.Name)) {
 				continue

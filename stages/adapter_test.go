@@ -16,7 +16,8 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// adapters is an experiment whose trainings train adapters, each on the merged weights of the one before.
+// adapters is an experiment whose trainings train adapters, each on the merged weights of the one
+// before.
 const adapters = tinyStart + `
 stage "sft" "all" {
   policy = stage.model.random.checkpoint
@@ -95,8 +96,9 @@ stage "eval" "last" {
 }
 `
 
-// TestAdaptersOfStages: the checkpoint of a training with lora holds the merged weights, and in its folder the adapter that
-// turns the weights before into them. bench/transformers.sh has peft load these adapters.
+// TestAdaptersOfStages: the checkpoint of a training with lora holds the merged weights, and in its
+// folder the adapter that turns the weights before into them. bench/transformers.sh has peft load
+// these adapters.
 func TestAdaptersOfStages(t *testing.T) {
 	dir := t.TempDir()
 	for _, n := range loaded(t, dir, adapters).Nodes {
@@ -120,7 +122,8 @@ func TestAdaptersOfStages(t *testing.T) {
 			t.Fatalf("%s: %v", tc.stage, err)
 		}
 		defer a.Close()
-		if text, err := os.ReadFile(filepath.Join(merged, checkpoint.AdapterFolder, "adapter_config.json")); err != nil || !strings.Contains(string(text), `"lora_dropout": `+tc.dropout+",") {
+		if text, err := os.ReadFile(filepath.Join(merged, checkpoint.AdapterFolder, "adapter_config.json")); err != nil ||
+			!strings.Contains(string(text), `"lora_dropout": `+tc.dropout+",") {
 			t.Errorf("%s: %s (%v), want a dropout of %s", tc.stage, text, err, tc.dropout)
 		}
 		was, got, want := weights(t, before), weights(t, a.Model()), weights(t, after)
@@ -138,7 +141,8 @@ func TestAdaptersOfStages(t *testing.T) {
 	}
 	curve := rows[rl.Metric](t, filepath.Join(dir, "stage.rc-grpo.arm@1", "metrics"), rl.MetricsFile)
 	if first, last := curve[0].Values["kl_exact"], curve[len(curve)-1].Values["kl_exact"]; first != 0 || last <= 0 {
-		t.Errorf("divergence to the model without adapter: %v before the first update, want 0; %v before the last, want more", first, last)
+		t.Errorf("divergence to the model without adapter: %v before the first update, want 0; %v before the last, want "+
+			"more", first, last)
 	}
 	for _, m := range curve {
 		if gap := m.Values["sampler_gap"]; gap >= 1e-3 || gap == 0 {
@@ -170,8 +174,9 @@ func weights(t *testing.T, m *lm.Model) []float32 {
 	return w
 }
 
-// changes are the projections that differ in any layer, and how many rows of a tied embedding, in the order of the flat
-// buffer: the embedding, the projections of each layer, then vectors, which no adapter changes ("").
+// changes are the projections that differ in any layer, and how many rows of a tied embedding, in
+// the order of the flat buffer: the embedding, the projections of each layer, then vectors, which
+// no adapter changes ("").
 func changes(c lm.Config, a, b []float32) (projections []string, rows int) {
 	at := 0
 	differ := func(n int) bool {
@@ -202,8 +207,8 @@ func changes(c lm.Config, a, b []float32) (projections []string, rows int) {
 	return projections, rows
 }
 
-// forPeft writes the adapter of a checkpoint, and what the merged model says of some tokens, where bench/transformers.sh
-// looks for them.
+// forPeft writes the adapter of a checkpoint, and what the merged model says of some tokens, where
+// bench/transformers.sh looks for them.
 func forPeft(t *testing.T, name, merged, base string, m *lm.Model) {
 	t.Helper()
 	out := os.Getenv("TRANSFORMERS_OUT")
@@ -222,7 +227,8 @@ func forPeft(t *testing.T, name, merged, base string, m *lm.Model) {
 	if err := os.CopyFS(kept, os.DirFS(base)); err != nil {
 		t.Fatal(err)
 	}
-	for folder, from := range map[string]string{name: merged, name + "-lora": filepath.Join(merged, checkpoint.AdapterFolder)} {
+	for folder, from := range map[string]string{name: merged, name +
+		"-lora": filepath.Join(merged, checkpoint.AdapterFolder)} {
 		ours := map[string]any{"rows": m.Config().Vocab, "input_ids": q.IDs, "logprobs": stats.Logp}
 		if folder != name {
 			ours["base"] = kept

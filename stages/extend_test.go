@@ -109,8 +109,8 @@ stage "rc-grpo" "adapter" {
 }
 `
 
-// grow runs growing through the engine, in the store of root, and returns the plan beforehand and the digests of what
-// came out by address and port.
+// grow runs growing through the engine, in the store of root, and returns the plan beforehand and
+// the digests of what came out by address and port.
 func grow(t *testing.T, root string, epochs, updates int) (begins, digests map[string]string) {
 	t.Helper()
 	path := filepath.Join(root, "growing.hcl")
@@ -161,9 +161,11 @@ func TestTwentyUpdatesAndTwentyAreForty(t *testing.T) {
 	}
 	_, want := grow(t, long, 4, 40)
 
-	// Nobody earns a reward here, so the first evaluation is the best, and the best policy that of a run which ends there.
+	// Nobody earns a reward here, so the first evaluation is the best, and the best policy that of
+	// a run which ends there.
 	_, first := grow(t, t.TempDir(), 4, 7)
-	if best, last := want["stage.rc-grpo.arm@1.best"], first["stage.rc-grpo.arm@1.checkpoint"]; best == "" || best != last {
+	if best, last := want["stage.rc-grpo.arm@1.best"], first["stage.rc-grpo.arm@1.checkpoint"]; best == "" ||
+		best != last {
 		t.Errorf("the best policy is %q, want that of update 7, %q", best, last)
 	}
 
@@ -183,11 +185,12 @@ func TestTwentyUpdatesAndTwentyAreForty(t *testing.T) {
 		t.Errorf("20 and 20 updates: %v\nwant the bytes of 40: %v", got, want)
 	}
 	for address, digest := range half {
-		if (strings.Contains(address, "arm") || strings.Contains(address, "adapter")) && !strings.HasSuffix(address, ".best") && got[address] == digest {
+		if (strings.Contains(address, "arm") || strings.Contains(address, "adapter")) &&
+			!strings.HasSuffix(address, ".best") && got[address] == digest {
 			t.Errorf("%s is the same after 20 and 40 updates, so this shows nothing", address)
 		}
 	}
-	if log := lastLog(t, steps, "rc-grpo.arm"); !strings.Contains(log, "going on after update 20") {
+	if log := lastLog(t, steps, "rc-grpo.arm"); !strings.Contains(log, "resuming after update 20") {
 		t.Errorf("the log of the longer run says %q", log)
 	}
 }

@@ -24,8 +24,8 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// survivors is a small experiment whose trainings, sft.warm and rc-grpo.arm, are killed and started again. They train all
-// weights, or the adapter that LORA becomes.
+// survivors is a small experiment whose trainings, sft.warm and rc-grpo.arm, are killed and started
+// again. They train all weights, or the adapter that LORA becomes.
 const survivors = `
 experiment {
   seeds = [1]
@@ -109,8 +109,8 @@ func TestMain(m *testing.M) {
 func nodeDir(dir string, n *engine.Node) string { return filepath.Join(dir, n.Kind.Name+"."+n.Name) }
 func doneFile(dir string) string                { return filepath.Join(dir, "done") }
 
-// train runs what is not done of the experiment survivors. As the engine does, it throws the ports of an attempt that
-// was killed away and keeps the scratch folder.
+// train runs what is not done of the experiment survivors. As the engine does, it throws the ports
+// of an attempt that was killed away and keeps the scratch folder.
 func train(dir string) error {
 	x, diags := engine.Load(engine.Source{Path: filepath.Join(dir, "survivors.hcl")}, engine.Registry(Kinds()))
 	if diags.HasErrors() {
@@ -175,7 +175,8 @@ func victim(t *testing.T, dir string) (cmd *exec.Cmd, said *bytes.Buffer) {
 func trained(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	for _, port := range []string{"sft.warm/checkpoint", "sft.warm/metrics", "rc-grpo.arm/checkpoint", "rc-grpo.arm/metrics", "rc-grpo.arm/trajectories", "rc-grpo.arm/best"} {
+	for _, port := range []string{"sft.warm/checkpoint", "sft.warm/metrics", "rc-grpo.arm/checkpoint",
+		"rc-grpo.arm/metrics", "rc-grpo.arm/trajectories", "rc-grpo.arm/best"} {
 		folder := filepath.Join(dir, port)
 		if err := os.Remove(filepath.Join(folder, rl.TimesFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
@@ -228,8 +229,8 @@ func logged(dir string) (bytes int64) {
 	return bytes
 }
 
-// kill ends a process after a time, or a moment after so many further bytes of trajectories were logged, and says whether
-// it was still there to be killed. A failure of its own is the test's.
+// kill ends a process after a time, or a moment after so many further bytes of trajectories were
+// logged, and says whether it was still there to be killed. A failure of its own is the test's.
 func kill(t *testing.T, dir string, after time.Duration, bytes int64) (killed bool) {
 	t.Helper()
 	cmd, said := victim(t, dir)
@@ -262,8 +263,9 @@ func kill(t *testing.T, dir string, after time.Duration, bytes int64) (killed bo
 	return err != nil
 }
 
-// TestKilledTrainingEndsInTheSameBytes kills SFT and RC-GRPO runs at random instants, each several times, and compares
-// weights, metrics and trajectories with those of a run that nobody touched. RCGRPO_CRASH is the number of kills.
+// TestKilledTrainingEndsInTheSameBytes kills SFT and RC-GRPO runs at random instants, each several
+// times, and compares weights, metrics and trajectories with those of a run that nobody touched.
+// RCGRPO_CRASH is the number of kills.
 func TestKilledTrainingEndsInTheSameBytes(t *testing.T) {
 	for what, tc := range map[string]struct {
 		lora  string
@@ -340,7 +342,8 @@ var damages = map[string]func(t *testing.T, states []string){
 		rewriteLargest(t, slices.Max(states), func(b []byte) []byte { return b[:len(b)/2] })
 	},
 	"the newest is of another version": func(t *testing.T, states []string) {
-		if err := os.WriteFile(filepath.Join(slices.Max(states), "state.json"), []byte(`{"format": 1}`), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(slices.Max(states), "state.json"), []byte(`{"format": 1}`),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 	},
@@ -379,11 +382,13 @@ func rewriteLargest(t *testing.T, dir string, change func([]byte) []byte) {
 	}
 }
 
-// TestTrainingWithDamagedCheckpointsEndsInTheSameBytes kills RC-GRPO runs until they have left checkpoints, damages these,
-// and has the next attempt end in the bytes of a run that nobody touched, after a sentence about it.
+// TestTrainingWithDamagedCheckpointsEndsInTheSameBytes kills RC-GRPO runs until they have left
+// checkpoints, damages these, and has the next attempt end in the bytes of a run that nobody
+// touched, after a sentence about it.
 func TestTrainingWithDamagedCheckpointsEndsInTheSameBytes(t *testing.T) {
 	prepared := t.TempDir()
-	experiment := strings.NewReplacer("LORA", "", "minutes = 0.001", "minutes = 0").Replace(survivors) // a checkpoint after every update
+	// a checkpoint after every update
+	experiment := strings.NewReplacer("LORA", "", "minutes = 0.001", "minutes = 0").Replace(survivors)
 	if err := os.WriteFile(filepath.Join(prepared, "survivors.hcl"), []byte(experiment), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -415,7 +420,8 @@ func TestTrainingWithDamagedCheckpointsEndsInTheSameBytes(t *testing.T) {
 			if err := cmd.Wait(); err != nil {
 				t.Fatalf("%v: %s", err, said)
 			}
-			if !strings.Contains(said.String(), "in the scratch folder cannot be used") || !strings.Contains(said.String(), "resuming from the") {
+			if !strings.Contains(said.String(), "in the scratch folder cannot be used") ||
+				!strings.Contains(said.String(), "resuming from the") {
 				t.Errorf("said %q, want a sentence about the damage", said)
 			}
 			for port, digest := range trained(t, dir) {

@@ -10,11 +10,11 @@ import (
 type Piece struct {
 	Text    string // special tokens included
 	Tokens  int
-	Learned bool // the policy's own: it carries loss, ratio, divergence and entropy
+	Learned bool // sampled by the policy: with loss, ratio, divergence and entropy
 }
 
-// Layout returns what cuts trajectories into pieces the way the policy in the folder of a checkpoint reads them, each under
-// its own reward token. Learned pieces are what training takes for the mask.
+// Layout returns a function that divides trajectories into pieces as the policy of a checkpoint
+// folder reads them, under their reward token. Learned pieces are the mask of a training.
 func Layout(dir, benchmark string) (func(*rl.Trajectory) []Piece, error) {
 	codec, err := checkpoint.OpenCodec(dir, benchmark)
 	if err != nil {

@@ -19,7 +19,8 @@ func TestLayoutMarksWhatIsLearned(t *testing.T) {
 		{Role: rl.RoleTool, Text: "lamp"},
 		{Role: rl.RoleAssistant},
 	}}
-	tokenizer, err := token.Train([]string{chat.DrillText(expert)}, 300, append(slices.Clone(chat.DrillTokens), chat.RewardTokens...))
+	tokenizer, err := token.Train([]string{chat.DrillText(expert)}, 300,
+		append(slices.Clone(chat.DrillTokens), chat.RewardTokens...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +28,8 @@ func TestLayoutMarksWhatIsLearned(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, checkpoint.TokenizerFile), tokenizer.JSON(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	meta := checkpoint.Meta{Family: checkpoint.Drill, Position: rl.BeforeEachAction, Condition: rl.TokenHigh, Trained: true}
+	meta := checkpoint.Meta{Family: checkpoint.Drill, Position: rl.BeforeEachAction, Condition: rl.TokenHigh,
+		Trained: true}
 	if err := meta.Write(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +47,8 @@ func TestLayoutMarksWhatIsLearned(t *testing.T) {
 		}
 		texts = append(texts, p.Text)
 	}
-	want := []string{"<|user|>List it.<|assistant|><|high_reward|>", "[[ls()<|call|>]]", "lamp<|assistant|><|high_reward|>", "[[<|end|>]]"}
+	want := []string{"<|user|>List it.<|assistant|><|high_reward|>", "[[ls()<|call|>]]",
+		"lamp<|assistant|><|high_reward|>", "[[<|end|>]]"}
 	if !slices.Equal(texts, want) {
 		t.Errorf("got %q\nwant %q", texts, want)
 	}

@@ -17,9 +17,11 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/objective"
 )
 
-// line is the whole way from tasks to scores, as small as it can be. The stages named refused must fail.
+// line is the whole way from tasks to scores, as small as it can be. The stages named refused must
+// fail.
 const line = `
 experiment {
   seeds = [1, 2]
@@ -301,7 +303,8 @@ stage "rc-grpo" "refused" {
 }
 `
 
-// played is an experiment that was run: the folder of each port by its address, and the error of each refused stage.
+// played is an experiment that was run: the folder of each port by its address, and the error of
+// each refused stage.
 type played struct {
 	ports   map[string]string
 	refused map[string]string
@@ -318,7 +321,8 @@ func play(t *testing.T, seed int64) played {
 		if seed != 0 && seeded && at != string(rune('0'+seed)) {
 			continue
 		}
-		setup := engine.JobSetup{Dir: filepath.Join(root, string(rune('a'+i/26))+string(rune('a'+i%26))), Inputs: map[artifact.Ref]string{}}
+		setup := engine.JobSetup{Dir: filepath.Join(root, string(rune('a'+i/26))+string(rune('a'+i%26))),
+			Inputs: map[artifact.Ref]string{}}
 		if n.Seed != nil {
 			setup.Seed = *n.Seed
 		}
@@ -401,7 +405,8 @@ func TestTheWholeLine(t *testing.T) {
 				t.Errorf("%s has other bytes in a second run", address)
 			}
 			// The certificate counts what is shared, and two seeds may share equally little.
-			if stem, port, seeded := strings.Cut(address, "@1."); seeded && port != "certificate" && first[stem+"@2."+port] == digest {
+			if stem, port, seeded := strings.Cut(address, "@1."); seeded && port != "certificate" &&
+				first[stem+"@2."+port] == digest {
 				t.Errorf("%s has the same bytes under seed 2", address)
 			}
 		}
@@ -410,9 +415,10 @@ func TestTheWholeLine(t *testing.T) {
 
 func (p played) checkRefusals(t *testing.T) {
 	for address, want := range map[string]string{
-		"stage.grpo.refused":    "this policy has never used reward tokens; start from rctp-ft",
-		"stage.eval.refused":    `token = "high", but this policy has never used reward tokens; take token = "none"`,
-		"stage.rc-grpo.refused": "the policy's reward tokens were trained at before_each_action; they cannot be used at first_user",
+		"stage.grpo.refused": "this policy has never used reward tokens; start from rctp-ft",
+		"stage.eval.refused": `token = "high", but this policy has never used reward tokens; set token = "none"`,
+		"stage.rc-grpo.refused": "the policy's reward tokens were trained at before_each_action; they cannot be used at " +
+			"first_user",
 	} {
 		if got := p.refused[address]; !strings.Contains(got, want) {
 			t.Errorf("%s: got %q, want it to say %q", address, got, want)
@@ -436,15 +442,19 @@ func (p played) checkNucleus(t *testing.T) {
 func (p played) checkConditions(t *testing.T) {
 	each, copied := rl.BeforeEachAction, "copy:<|assistant|>"
 	for address, want := range map[string]checkpoint.Meta{
-		`stage.model.random`:          {Family: checkpoint.Drill},
-		`stage.sft.base`:              {Family: checkpoint.Drill},
-		`stage.sft.warm@1`:            {Family: checkpoint.Drill},
-		`stage.rctp-ft.warm@1`:        {Family: checkpoint.Drill, Position: each, Condition: rl.TokenHigh, Trained: true, Rows: copied},
-		`stage.sft.again@1`:           {Family: checkpoint.Drill, Position: each, Trained: true, Rows: copied},
-		`stage.grpo.arm["sft"]@1`:     {Family: checkpoint.Drill},
-		`stage.grpo.arm["rctp"]@1`:    {Family: checkpoint.Drill, Position: each, Condition: rl.TokenHigh, Trained: true, Rows: copied},
-		`stage.rc-grpo.arm["sft"]@1`:  {Family: checkpoint.Drill, Position: each, Condition: rl.TokenHigh, Trained: true, Rows: copied},
-		`stage.rc-grpo.arm["rctp"]@1`: {Family: checkpoint.Drill, Position: each, Condition: rl.TokenHigh, Trained: true, Rows: copied},
+		`stage.model.random`: {Family: checkpoint.Drill},
+		`stage.sft.base`:     {Family: checkpoint.Drill},
+		`stage.sft.warm@1`:   {Family: checkpoint.Drill},
+		`stage.rctp-ft.warm@1`: {Family: checkpoint.Drill, Position: each, Condition: rl.TokenHigh, Trained: true,
+			Rows: copied},
+		`stage.sft.again@1`:       {Family: checkpoint.Drill, Position: each, Trained: true, Rows: copied},
+		`stage.grpo.arm["sft"]@1`: {Family: checkpoint.Drill},
+		`stage.grpo.arm["rctp"]@1`: {Family: checkpoint.Drill, Position: each, Condition: rl.TokenHigh, Trained: true,
+			Rows: copied},
+		`stage.rc-grpo.arm["sft"]@1`: {Family: checkpoint.Drill, Position: each, Condition: rl.TokenHigh, Trained: true,
+			Rows: copied},
+		`stage.rc-grpo.arm["rctp"]@1`: {Family: checkpoint.Drill, Position: each, Condition: rl.TokenHigh, Trained: true,
+			Rows: copied},
 	} {
 		got, err := checkpoint.ReadMeta(p.ports[address+".checkpoint"])
 		if err != nil {
@@ -465,7 +475,7 @@ func (p played) checkMetrics(t *testing.T) {
 		metrics := rows[rl.Metric](t, p.ports[address], rl.MetricsFile)
 		for _, m := range append(metrics, rows[rl.Metric](t, p.ports[address], rl.TimesFile)...) {
 			for name := range m.Values {
-				if _, ok := rl.MetricNamed(name); !ok {
+				if _, ok := objective.MetricNamed(name); !ok {
 					t.Errorf("%s: %s is logged and has no row in the metrics table", address, name)
 				}
 			}
@@ -482,16 +492,21 @@ func (p played) checkMetrics(t *testing.T) {
 				t.Errorf("%s: row %d is of update %d", address, i, m.Update)
 			}
 			if ratio, ok := v["log_ratio_max"]; ok {
-				t.Errorf("%s, update %d: the largest log ratio is logged, %v, although an update of one step has only 0", address, m.Update, ratio)
+				t.Errorf("%s, update %d: the largest log ratio is logged, %v, although an update of one step has only 0",
+					address, m.Update, ratio)
 			}
 			if gap, ok := v["sampler_gap"]; !ok || gap >= 1e-3 || gap == 0 {
-				t.Errorf("%s, update %d: sampled and recomputed log-probabilities differ by %v, want less than 1e-3, but rounding", address, m.Update, gap)
+				t.Errorf("%s, update %d: sampled and recomputed log-probabilities differ by %v, want less than 1e-3, but "+
+					"rounding", address, m.Update, gap)
 			}
-			if p50, p95, p99 := v["sampler_gap_p50"], v["sampler_gap_p95"], v["sampler_gap_p99"]; p50 > p95 || p95 > p99 || p99 > v["sampler_gap"] || p95 == 0 {
-				t.Errorf("%s, update %d: quantiles of the distance %v, %v, %v, largest %v", address, m.Update, p50, p95, p99, v["sampler_gap"])
+			if p50, p95, p99 := v["sampler_gap_p50"], v["sampler_gap_p95"], v["sampler_gap_p99"]; p50 > p95 || p95 > p99 ||
+				p99 > v["sampler_gap"] || p95 == 0 {
+				t.Errorf("%s, update %d: quantiles of the distance %v, %v, %v, largest %v", address, m.Update, p50, p95, p99,
+					v["sampler_gap"])
 			}
 			widest = max(widest, v["sampler_gap"])
-			if kl := v["kl_exact"]; i == 0 && math.Abs(kl) > 1e-12 || i > 0 && !(kl > 0) && v["grad_norm"] > 0 && metrics[0].Values["grad_norm"] > 1e-6 {
+			if kl := v["kl_exact"]; i == 0 && math.Abs(kl) > 1e-12 || i > 0 && !(kl > 0) && v["grad_norm"] > 0 &&
+				metrics[0].Values["grad_norm"] > 1e-6 {
 				t.Errorf("%s, update %d: divergence %v to the reference policy", address, m.Update, kl)
 			}
 			if v["entropy"] <= 0 || v["tokens"] <= v["sampled_tokens"] {
@@ -502,7 +517,8 @@ func (p played) checkMetrics(t *testing.T) {
 	t.Logf("log-probabilities as sampled and as recomputed differ by %.2g at most", widest)
 	losses := rows[rl.Metric](t, p.ports["stage.sft.base.metrics"], rl.MetricsFile)
 	if n := len(losses); n != 32 || !(losses[n-1].Values["loss"] < 0.7*losses[0].Values["loss"]) {
-		t.Errorf("sft: %d updates, loss from %v to %v", len(losses), losses[0].Values["loss"], losses[len(losses)-1].Values["loss"])
+		t.Errorf("sft: %d updates, loss from %v to %v", len(losses), losses[0].Values["loss"],
+			losses[len(losses)-1].Values["loss"])
 	}
 }
 
@@ -511,8 +527,10 @@ func (p played) checkMeasures(t *testing.T) {
 		metrics := rows[rl.Metric](t, p.ports[`stage.rc-grpo.arm["`+arm+`"]@1.metrics`], rl.MetricsFile)
 		first, second := metrics[0].Values, metrics[1].Values
 		share, ok := first["forecast_zero_variance"]
-		if low, high := first["forecast_low"], first["forecast_high"]; !ok || low > share || share > high || share != first["forecast_all_right"]+first["forecast_all_wrong"] {
-			t.Errorf("%s: forecast %v in [%v, %v], all right %v, all wrong %v", arm, share, low, high, first["forecast_all_right"], first["forecast_all_wrong"])
+		if low, high := first["forecast_low"], first["forecast_high"]; !ok || low > share || share > high ||
+			share != first["forecast_all_right"]+first["forecast_all_wrong"] {
+			t.Errorf("%s: forecast %v in [%v, %v], all right %v, all wrong %v", arm, share, low, high,
+				first["forecast_all_right"], first["forecast_all_wrong"])
 		}
 		for _, m := range metrics {
 			p.checkGap(t, arm, m)
@@ -521,7 +539,8 @@ func (p played) checkMeasures(t *testing.T) {
 		_, early := first["eval_reward"]
 		reward, ok := second["eval_reward"]
 		if again || early || !ok || reward != 0 && reward != 1 {
-			t.Errorf("%s: evaluation %v of one task after update 2 (there: %v); after update 1: %v; a second forecast: %v", arm, reward, ok, early, again)
+			t.Errorf("%s: evaluation %v of one task after update 2 (there: %v); after update 1: %v; a second forecast: %v",
+				arm, reward, ok, early, again)
 		}
 	}
 }
@@ -537,7 +556,8 @@ func (p played) checkGap(t *testing.T, arm string, m rl.Metric) {
 	}
 	gap, logged := m.Values["token_gap"]
 	both := n[rl.TokenHigh] > 0 && n[rl.TokenLow] > 0
-	if want := sum[rl.TokenHigh]/n[rl.TokenHigh] - sum[rl.TokenLow]/n[rl.TokenLow]; logged != both || both && math.Abs(gap-want) > 1e-12 {
+	if want := sum[rl.TokenHigh]/n[rl.TokenHigh] - sum[rl.TokenLow]/n[rl.TokenLow]; logged != both || both &&
+		math.Abs(gap-want) > 1e-12 {
 		t.Errorf("%s, update %d: gap %v (logged: %v), want %v of %v episodes", arm, m.Update, gap, logged, want, n)
 	}
 }
@@ -549,7 +569,8 @@ func (p played) checkStopped(t *testing.T) {
 	}
 	kept := p.trajectories(t, "stage.grpo.stopped@1")
 	if len(kept) != 10 || strings.Contains(kept[0].Task, "single") || !strings.Contains(kept[9].Task, "single") {
-		t.Errorf("%d trajectories are kept, want those of the update that raised the alarm: a group of each set of tasks", len(kept))
+		t.Errorf("%d trajectories are kept, want those of the update that raised the alarm: a group of each set of tasks",
+			len(kept))
 	}
 	weights := func(address string) string {
 		raw, err := os.ReadFile(filepath.Join(p.ports[address+".checkpoint"], "model.safetensors"))
@@ -586,7 +607,8 @@ func (p played) checkOrder(t *testing.T) {
 	if len(want) != 12 || tokens[rl.TokenNone] != 12 {
 		t.Errorf("grpo after sft: %d episodes, tokens %v; want 12 without", len(want), tokens)
 	}
-	for address, both := range map[string]bool{`stage.grpo.arm["rctp"]@1`: false, `stage.rc-grpo.arm["sft"]@1`: true, `stage.rc-grpo.arm["rctp"]@1`: true} {
+	for address, both := range map[string]bool{`stage.grpo.arm["rctp"]@1`: false, `stage.rc-grpo.arm["sft"]@1`: true,
+		`stage.rc-grpo.arm["rctp"]@1`: true} {
 		got, tokens := order(address)
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: tasks %v, want %v", address, got, want)
@@ -611,7 +633,8 @@ func (p played) checkResults(t *testing.T) {
 		tasks[task.ID] = task
 	}
 	results := 0
-	for _, address := range []string{"stage.rollout.explore@1", `stage.grpo.arm["sft"]@1`, `stage.rc-grpo.arm["rctp"]@1`} {
+	for _, address := range []string{"stage.rollout.explore@1", `stage.grpo.arm["sft"]@1`,
+		`stage.rc-grpo.arm["rctp"]@1`} {
 		for _, tr := range p.trajectories(t, address) {
 			e, err := tasks[tr.Task].Start(bfcl.Settings{Today: bfcl.ReleaseDate, MaxSteps: 3})
 			if err != nil {
@@ -654,13 +677,15 @@ func (p played) checkModes(t *testing.T) {
 		t.Errorf("sets: got %v, want %v", sets, want)
 	}
 	for _, tr := range p.trajectories(t, "stage.rollout.merged@1") {
-		if tr.Prompt != bfcl.PromptMerged || tr.Tools[len(tr.Tools)-1] != bfcl.DoneTool || !strings.HasPrefix(tr.Messages[0].Text, "Step 1: ") {
+		if tr.Prompt != bfcl.PromptMerged || tr.Tools[len(tr.Tools)-1] != bfcl.DoneTool ||
+			!strings.HasPrefix(tr.Messages[0].Text, "Step 1: ") {
 			t.Errorf("got %q, tools %v, first message %q", tr.Prompt, tr.Tools, tr.Messages[0].Text)
 		}
 	}
 	mixed := rows[*rl.Trajectory](t, p.ports["stage.curate.merged@1.mixed"], rl.DatasetFile)
 	for _, tr := range mixed {
-		if last := tr.Messages[len(tr.Messages)-1]; last.Text != bfcl.DoneCall || (tr.Token == rl.TokenHigh) != (tr.Reward == 1) {
+		if last := tr.Messages[len(tr.Messages)-1]; last.Text != bfcl.DoneCall ||
+			(tr.Token == rl.TokenHigh) != (tr.Reward == 1) {
 			t.Errorf("%s %s: reward %v under %s, ends with %q", tr.Origin, tr.Task, tr.Reward, tr.Token, last.Text)
 		}
 	}
@@ -695,7 +720,8 @@ func (p played) checkScores(t *testing.T) {
 	}
 	sampled := p.ports["stage.eval.sampled@1.scores"]
 	want := rl.Passes(rows[rl.Score](t, sampled, rl.ScoresFile), []int{1, 2})
-	if got := rows[rl.Pass](t, sampled, rl.PassesFile); !slices.Equal(got, want) || len(got) < 2 || got[0].K != 1 || got[0].Samples != 2 {
+	if got := rows[rl.Pass](t, sampled, rl.PassesFile); !slices.Equal(got, want) || len(got) < 2 || got[0].K != 1 ||
+		got[0].Samples != 2 {
 		t.Errorf("pass@k: got %+v, want %+v", got, want)
 	}
 	text, err := os.ReadFile(filepath.Join(p.ports["stage.curate.data@1.mixed"], "summary.json"))

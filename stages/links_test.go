@@ -33,7 +33,8 @@ stage "curate" "experts" {
 }
 `
 
-// said loads stages behind a base and its tasks, and returns what Load says of them, and whether it is an error.
+// said loads stages behind a base and its tasks, and returns what Load says of them, and whether it
+// is an error.
 func said(t *testing.T, text string) (what string, fails bool) {
 	t.Helper()
 	_, diags := enginetest.Load(t, engine.Registry(Kinds()), drilled+text)
@@ -48,7 +49,8 @@ func TestAPlanSeesThatRolloutsMayHoldTooFewFailures(t *testing.T) {
 	rollouts := func(names map[string]string) string {
 		text := ""
 		for name, samples := range names {
-			text += "stage \"rollout\" \"" + name + "\" {\npolicy = stage.model.base.checkpoint\ntasks = stage.tasks.drills.train\n" + samples + "\n}\n"
+			text += "stage \"rollout\" \"" + name + "\" {\npolicy = stage.model.base.checkpoint\ntasks = " +
+				"stage.tasks.drills.train\n" + samples + "\n}\n"
 		}
 		return text
 	}
@@ -62,11 +64,17 @@ func TestAPlanSeesThatRolloutsMayHoldTooFewFailures(t *testing.T) {
 		want     string // "" nothing
 		fails    bool
 	}{
-		"as many as are wanted":       {map[string]string{"a": ""}, one, "Too few rollouts: ratio = 1 asks for that many real failures per task, and the stages in failures make 1 rollout per task: one success", true},
-		"fewer than are wanted":       {map[string]string{"a": "samples = 2"}, one + "ratio = 3", "ratio = 3 asks for that many real failures per task, and the stages in failures make 2 rollouts per task", true},
-		"hardly more":                 {map[string]string{"a": "samples = 4"}, one + "ratio = 3", "Barely enough rollouts: ratio = 3 asks for that many real failures per task, and the stages in failures make 4 rollouts per task: this stage fails if more than 25 % of them succeed", false},
-		"twice as many":               {map[string]string{"a": "samples = 2"}, one, "", false},
-		"of several stages":           {map[string]string{"a": "", "b": ""}, "failures = [stage.rollout.a.trajectories, stage.rollout.b.trajectories]\n", "", false},
+		"as many as are wanted": {map[string]string{"a": ""}, one,
+			"Too few rollouts: ratio = 1 asks for that many real failures per task, and the stages in failures make 1 " +
+				"rollout per task: one success", true},
+		"fewer than are wanted": {map[string]string{"a": "samples = 2"}, one + "ratio = 3",
+			"ratio = 3 asks for that many real failures per task, and the stages in failures make 2 rollouts per task", true},
+		"hardly more": {map[string]string{"a": "samples = 4"}, one + "ratio = 3",
+			"Barely enough rollouts: ratio = 3 asks for that many real failures per task, and the stages in failures make " +
+				"4 rollouts per task: this stage fails if more than 25 % of them succeed", false},
+		"twice as many": {map[string]string{"a": "samples = 2"}, one, "", false},
+		"of several stages": {map[string]string{"a": "", "b": ""},
+			"failures = [stage.rollout.a.trajectories, stage.rollout.b.trajectories]\n", "", false},
 		"spoilt experts fill the gap": {map[string]string{"a": ""}, one + "spoilt = 0.5", "", false},
 		"a small ratio":               {map[string]string{"a": ""}, one + "ratio = 0.5", "", false},
 		"no failures":                 {nil, "", "", false},
@@ -100,9 +108,12 @@ stage "eval" "arm" {
 }
 `
 	for name, tc := range map[string]struct{ policy, tasks, want string }{
-		"best on its own tasks":        {"stage.grpo.arm.best", "stage.tasks.drills.test", "The port best of stage.grpo.arm holds the policy with the highest reward on stage.tasks.drills.test"},
-		"among others":                 {"stage.grpo.arm.best", "stage.tasks.drills.test_new, stage.tasks.drills.test", "Evaluated on the tasks that chose the policy"},
-		"a descendant":                 {"stage.sft.after.checkpoint", "stage.tasks.drills.test", "Evaluated on the tasks that chose the policy"},
+		"best on its own tasks": {"stage.grpo.arm.best", "stage.tasks.drills.test",
+			"The port best of stage.grpo.arm holds the policy with the highest reward on stage.tasks.drills.test"},
+		"among others": {"stage.grpo.arm.best", "stage.tasks.drills.test_new, stage.tasks.drills.test",
+			"Evaluated on the tasks that chose the policy"},
+		"a descendant": {"stage.sft.after.checkpoint", "stage.tasks.drills.test",
+			"Evaluated on the tasks that chose the policy"},
 		"best on other tasks":          {"stage.grpo.arm.best", "stage.tasks.drills.test_new", ""},
 		"the last one on these tasks":  {"stage.grpo.arm.checkpoint", "stage.tasks.drills.test", ""},
 		"what the training began with": {"stage.model.base.checkpoint", "stage.tasks.drills.test", ""},

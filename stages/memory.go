@@ -7,15 +7,16 @@ import (
 	"rcgrpo/stages/model"
 )
 
-// MemoryPlan is what a stage takes of memory on its device.
+// MemoryPlan is the memory that a stage needs on its device.
 type MemoryPlan struct {
 	Bytes int64
 	Text  string // total and parts
-	Unfit error  // not nil where it has less: why, and what would make it fit
+	Unfit error  // if it does not fit: the reason and the settings that would
 }
 
-// Memory plans the memory of a node that may use so many bytes, from the shape of the model that its policy goes back to. It
-// starts nothing and reads no weights. ok is false for a stage without a model, or with one whose shape nobody knows yet.
+// Memory plans the memory of a node that may use so many bytes, from the shape of the model at the
+// start of its policies. It starts nothing and reads no weights. ok is false for a stage without a
+// model or with an unknown shape.
 func Memory(n *engine.Node, have int64) (plan MemoryPlan, ok bool) {
 	user, ok := n.Stage.(checkpoint.MemoryUser)
 	if !ok {
@@ -32,7 +33,7 @@ func Memory(n *engine.Node, have int64) (plan MemoryPlan, ok bool) {
 	return MemoryPlan{lm.TotalMemory(parts), lm.MemoryText(parts), checkpoint.RefuseMemory(c, u, have)}, true
 }
 
-// shapeOf follows policies up to the model that they began with.
+// shapeOf follows policies to the model that they started from.
 func shapeOf(n *engine.Node) (lm.Config, bool) {
 	user, ok := n.Stage.(checkpoint.MemoryUser)
 	if !ok {

@@ -16,8 +16,9 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// A process of a stage with this variable runs out of memory in any matrix product of more rows than it says, as long as the
-// file that it names behind a colon, if any, is not there; then it makes the file.
+// A process of a stage with this variable runs out of memory in any matrix product of more rows
+// than it says, as long as the file that it names behind a colon, if any, is not there; then it
+// makes the file.
 const memoryVariable = "RCGRPO_TEST_ROWS"
 
 func plantMemory(setting string) {
@@ -75,7 +76,8 @@ stage "sft" "warm" {
 }
 `
 
-// Memory runs out in processes that the engine starts, and what it makes of that is read from its events.
+// Memory runs out in processes that the engine starts, and what it makes of that is read from its
+// events.
 func TestATrainingThatRunsOutOfMemory(t *testing.T) {
 	leases := filepath.Join(t.TempDir(), "leases") // which the engine makes for its user alone
 	t.Setenv("RCGRPO_LEASES", leases)
@@ -110,7 +112,8 @@ func TestATrainingThatRunsOutOfMemory(t *testing.T) {
 		}
 		if failure == nil {
 			told, err := os.ReadFile(log)
-			if err != nil || !strings.Contains(string(told), "memory on cpu of ") || !strings.Contains(string(told), "two moments") {
+			if err != nil || !strings.Contains(string(told), "memory on cpu of ") ||
+				!strings.Contains(string(told), "two moments") {
 				t.Errorf("the log has no memory plan (%v):\n%s", err, told)
 			}
 			found, err := store.Lookup(key)
@@ -127,7 +130,8 @@ func TestATrainingThatRunsOutOfMemory(t *testing.T) {
 	}
 	t.Run("deterministic: it fails for want of memory and names the split to set", func(t *testing.T) {
 		_, failure, _ := run(t, "300", "")
-		if failure == nil || failure.Cause != engine.CauseOOM || !strings.Contains(failure.Text, `or on_oom = "halve_micro_batch" with mode = "fast"`) {
+		if failure == nil || failure.Cause != engine.CauseOOM ||
+			!strings.Contains(failure.Text, `or on_oom = "halve_micro_batch" with mode = "fast"`) {
 			t.Errorf("got %+v", failure)
 		}
 	})
@@ -148,14 +152,16 @@ func TestATrainingThatRunsOutOfMemory(t *testing.T) {
 			attempts = 2
 			on       = ["oom"]
 		}`)
-		if failure == nil || failure.Cause != "" || !strings.Contains(failure.Text, "the stage does not fit: it has 2.0 MiB and takes ") || strings.Contains(text, "attempt 1 of 2") {
+		if failure == nil || failure.Cause != "" || !strings.Contains(failure.Text,
+			"the stage does not fit: it has 2.0 MiB and needs ") || strings.Contains(text, "attempt 1 of 2") {
 			t.Errorf("got %+v", failure)
 		}
 	})
 	t.Run("fast: it halves the micro-batch, and the metrics say so", func(t *testing.T) {
 		_, failure, metrics := run(t, "300", `on_oom = "halve_micro_batch"
 			mode = "fast"`)
-		if failure != nil || len(metrics) != 2 || metrics[0].Values["micro_batch"] > 300 || metrics[1].Values["micro_batch"] > metrics[0].Values["micro_batch"] {
+		if failure != nil || len(metrics) != 2 || metrics[0].Values["micro_batch"] > 300 ||
+			metrics[1].Values["micro_batch"] > metrics[0].Values["micro_batch"] {
 			t.Errorf("got %+v and the metrics %v", failure, metrics)
 		}
 	})

@@ -13,7 +13,8 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// inPrecision is a line of trainings; $split stands for settings of the two, $precision for one of every policy.
+// inPrecision is a line of trainings; $split stands for settings of the two, $precision for one of
+// every policy.
 const inPrecision = tinyStart + `
 stage "rctp-ft" "warm" {
   policy = stage.model.random.checkpoint
@@ -56,14 +57,15 @@ stage "eval" "last" {
 func runInPrecision(t *testing.T, split, precision string) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, n := range loaded(t, dir, strings.NewReplacer("$split", split, "$precision", precision).Replace(inPrecision)).Nodes {
+	for _, n := range loaded(t, dir, strings.NewReplacer("$split", split, "$precision",
+		precision).Replace(inPrecision)).Nodes {
 		runNode(t, n, dir, nil)
 	}
 	return dir
 }
 
-// Recomputation changes no byte of what stages make; bf16 changes what they compute a little, and still gives float32
-// checkpoints.
+// Recomputation changes no byte of what stages make; bf16 changes what they compute a little, and
+// still gives float32 checkpoints.
 func TestStagesInBF16AndWithRecomputation(t *testing.T) {
 	plain := runInPrecision(t, "", "")
 	again := runInPrecision(t, "recompute = true", "")

@@ -26,9 +26,10 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// The paper's experiments as they stand in experiments/, at a pretended scale: a tiny model of the same family and one task of
-// each set, through the same files with other variables, up to the page. The model knows the expert episodes of these tasks
-// well enough to succeed in some of its rollouts and not in all, so that groups have variance and gradients are not 0.
+// The paper's experiments as they stand in experiments/, at a pretended scale: a tiny model of the
+// same family and one task of each set, through the same files with other variables, up to the
+// page. The model knows the expert episodes of these tasks well enough to succeed in some of its
+// rollouts and not in all, so that groups have variance and gradients are not 0.
 func TestThePapersExperimentsRunAtAPretendedScale(t *testing.T) {
 	benchmark := fixtures.Benchmark(t)
 	data, err := bfcl.LoadData(benchmark)
@@ -45,16 +46,20 @@ func TestThePapersExperimentsRunAtAPretendedScale(t *testing.T) {
 		vars        map[string]string
 		tables      []string // of the page, beside those that every page has
 	}{
-		{"paper_qwen.hcl", "[1, 2]", map[string]string{"base": qwen, "batches": "{ grpo = 1, rc = 2 }"}, []string{"seeds", "compare", "mixtures"}},
-		{"paper_llama.hcl", "[1]", map[string]string{"base": llama, "explorer": qwen, "batches": "{ grpo = 1, rc = 2 }"}, []string{"compare", "mixtures"}},
-		{"equal_compute.hcl", "[1]", map[string]string{"base": qwen, "batches": "{ small = 1, large = 2 }"}, []string{"compare", "mixtures"}},
+		{"paper_qwen.hcl", "[1, 2]", map[string]string{"base": qwen, "batches": "{ grpo = 1, rc = 2 }"},
+			[]string{"seeds", "compare", "mixtures"}},
+		{"paper_llama.hcl", "[1]", map[string]string{"base": llama, "explorer": qwen, "batches": "{ grpo = 1, rc = 2 }"},
+			[]string{"compare", "mixtures"}},
+		{"equal_compute.hcl", "[1]", map[string]string{"base": qwen, "batches": "{ small = 1, large = 2 }"},
+			[]string{"compare", "mixtures"}},
 		{"splits.hcl", "[1]", map[string]string{"base": qwen, "batch": "2"}, nil},
 	} {
 		t.Run(tc.file, func(t *testing.T) {
 			if tc.vars["base"] == "" {
 				t.Skip(fixtures.NoLlama)
 			}
-			for name, value := range map[string]string{"gpus": "0", "updates": "1", "take": "1", "reply": "160", "context": "32768", "precision": "float32"} {
+			for name, value := range map[string]string{"gpus": "0", "updates": "1", "take": "1", "reply": "160",
+				"context": "32768", "precision": "float32"} {
 				tc.vars[name] = value
 			}
 			p := playFile(t, tc.file, tc.seeds, tc.vars, benchmark)
@@ -69,7 +74,8 @@ type pretended struct {
 	*engine.Plan
 }
 
-// playFile runs a file of experiments/ to its end, with other seeds and in this process, into a store of its own.
+// playFile runs a file of experiments/ to its end, with other seeds and in this process, into a
+// store of its own.
 func playFile(t *testing.T, file, seeds string, vars map[string]string, benchmark string) pretended {
 	t.Helper()
 	dir := t.TempDir()
@@ -83,11 +89,13 @@ func playFile(t *testing.T, file, seeds string, vars map[string]string, benchmar
 	}
 	path, site := filepath.Join(dir, file), filepath.Join(dir, "site.hcl")
 	err = errors.Join(os.WriteFile(path, []byte(before+"seeds = "+seeds+after), 0o600),
-		os.WriteFile(site, fmt.Appendf(nil, "store {\n  path = %q\n}\ndata {\n  bfcl = %q\n}\nexecutor \"local\" {\n  cpus = 1\n}\n", filepath.Join(dir, "store"), benchmark), 0o600))
+		os.WriteFile(site, fmt.Appendf(nil, "store {\n  path = %q\n}\ndata {\n  bfcl = %q\n}\nexecutor \"local\" {\n  "+
+			"cpus = 1\n}\n", filepath.Join(dir, "store"), benchmark), 0o600))
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, diags := engine.Load(engine.Source{Path: path, Vars: vars, Site: site}, append(engine.Registry(Kinds()), reports.Kind()))
+	x, diags := engine.Load(engine.Source{Path: path, Vars: vars, Site: site},
+		append(engine.Registry(Kinds()), reports.Kind()))
 	if len(diags) > 0 {
 		t.Fatal(diags)
 	}
@@ -133,8 +141,8 @@ func (p pretended) folder(t *testing.T, n *engine.Planned, port string) string {
 	return a.Dir
 }
 
-// checkRewardsAndGradients: a model that always fails, or never, has advantages and gradients of 0 everywhere, and whatever is
-// wrong behind them would not show.
+// checkRewardsAndGradients: a model that always fails, or never, has advantages and gradients of 0
+// everywhere, and whatever is wrong behind them would not show.
 func (p pretended) checkRewardsAndGradients(t *testing.T) {
 	arms, learning := 0, 0
 	for _, n := range p.Nodes {
@@ -165,7 +173,8 @@ func (p pretended) checkRewardsAndGradients(t *testing.T) {
 				learning++
 			}
 		case "rctp-ft":
-			if m := rows[rl.Metric](t, p.folder(t, n, "metrics"), rl.MetricsFile); len(m) != 5 || !(m[0].Values["grad_norm"] > 0) {
+			if m := rows[rl.Metric](t, p.folder(t, n, "metrics"), rl.MetricsFile); len(m) != 5 ||
+				!(m[0].Values["grad_norm"] > 0) {
 				t.Errorf("%s: got %v, want five updates with gradients", n.Address, m)
 			}
 		}
@@ -185,7 +194,8 @@ func (p pretended) checkPage(t *testing.T, more []string) {
 	dir := p.folder(t, last, "page")
 	for _, name := range []string{reports.HTMLFile, reports.MarkdownFile, reports.TextFile, reports.LaTeXFile} {
 		text, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil || len(text) < 2000 || name != reports.HTMLFile && strings.Contains(string(text), "NaN") { // its scripts know NaN
+		// its scripts know NaN
+		if err != nil || len(text) < 2000 || name != reports.HTMLFile && strings.Contains(string(text), "NaN") {
 			t.Errorf("%s: %d bytes, %v; want a page without NaN", name, len(text), err)
 		}
 	}
@@ -208,21 +218,25 @@ func (p pretended) checkPage(t *testing.T, more []string) {
 			tables = append(tables, table.ID)
 		}
 	}
-	for _, want := range append([]string{"main", "gap-training", "entropy", "late", "signal", "values", "data", "certificate", "departures", "settings", "runs", "evidence"}, more...) {
+	for _, want := range append([]string{"main", "gap-training", "entropy", "late", "signal", "values", "data",
+		"certificate", "departures", "settings", "runs", "evidence"}, more...) {
 		if !slices.ContainsFunc(tables, func(id string) bool { return strings.HasPrefix(id, want) }) {
 			t.Errorf("no table %s; there are %v", want, tables)
 		}
 	}
 }
 
-// tinyFolder is a model folder of a family: a tiny model that knows the expert episodes of the tasks that take = 1
-// keeps of the paper's split, a vocabulary trained on the documents of the benchmark's tools and these episodes, and the family's template.
+// tinyFolder is a model folder of a family: a tiny model that knows the expert episodes of the
+// tasks that take = 1 keeps of the paper's split, a vocabulary trained on the documents of the
+// benchmark's tools and these episodes, and the family's template.
 func tinyFolder(t *testing.T, data *bfcl.Data, benchmark, family string) string {
 	t.Helper()
-	layout, special, template := "qwen2.5", []string{"<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>"}, "hf/chat/qwen2_5.jinja"
+	layout, special, template := "qwen2.5", []string{"<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>",
+		"</tool_call>"}, "hf/chat/qwen2_5.jinja"
 	if family == "llama" {
 		layout, template = "llama3.1", "hf/chat/llama3_1.jinja"
-		special = []string{"<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>", "<|eot_id|>"}
+		special = []string{"<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>",
+			"<|eom_id|>", "<|eot_id|>"}
 	}
 	functions, err := chat.FunctionsOf(data)
 	if err != nil {
@@ -244,7 +258,8 @@ func tinyFolder(t *testing.T, data *bfcl.Data, benchmark, family string) string 
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	for name, text := range map[string][]byte{checkpoint.TokenizerFile: tokens.JSON(), chat.TemplateFile: fixtures.Read(t, template),
+	for name, text := range map[string][]byte{checkpoint.TokenizerFile: tokens.JSON(),
+		chat.TemplateFile:       fixtures.Read(t, template),
 		"tokenizer_config.json": fmt.Appendf(nil, `{"bos_token": %q}`, special[0])} {
 		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
 			t.Fatal(err)
@@ -269,7 +284,8 @@ func tinyFolder(t *testing.T, data *bfcl.Data, benchmark, family string) string 
 		}
 		lessons = append(lessons, variant)
 	}
-	m, err := lm.New(lm.Config{Family: family, Vocab: tokens.Size(), Hidden: 48, Layers: 1, Heads: 4, KVHeads: 2, HeadDim: 16, MLP: 192, RopeBase: 10000,
+	m, err := lm.New(lm.Config{Family: family, Vocab: tokens.Size(), Hidden: 48, Layers: 1, Heads: 4, KVHeads: 2,
+		HeadDim: 16, MLP: 192, RopeBase: 10000,
 		NormEps: 1e-6, MaxPosition: 32768}, engine.Rand(1, family))
 	if err != nil {
 		t.Fatal(err)
@@ -299,8 +315,8 @@ func keptExperts(t *testing.T, data *bfcl.Data) (experts []*rl.Trajectory) {
 	return experts
 }
 
-// memorise trains a model on one variant of the lessons after another, until it gives each lesson a probability of more than
-// an eighth as a whole.
+// memorise trains a model on one variant of the lessons after another, until it gives each lesson a
+// probability of more than an eighth as a whole.
 func memorise(t *testing.T, m *lm.Model, lessons [][]lm.Sequence) {
 	t.Helper()
 	trainer, err := lm.NewTrainer(m, lm.OptimizerConfig{})

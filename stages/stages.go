@@ -1,5 +1,6 @@
-// Package stages lists the kinds of stages that an experiment may use. Each kind has a package of its own; Kinds is the
-// literal list. The kind report lives in package reports, which no stage may import.
+// Package stages lists the kinds of stages of an experiment, one package per kind. Start with
+// Kinds. It also gives the command views of policies: Memory and Layout. The kind report is in
+// package reports, which no stage may import.
 package stages
 
 import (
@@ -16,7 +17,7 @@ import (
 	"rcgrpo/stages/tasks"
 )
 
-// Kinds returns the kinds in the order in which an experiment usually has them.
+// Kinds returns the kinds in their usual order in an experiment.
 func Kinds() []*engine.Kind {
 	return slices.Concat(
 		[]*engine.Kind{model.Kind(), tasks.Kind(), rollout.Kind(), curate.Kind()},

@@ -158,7 +158,7 @@ func TestInterruptedTrainingIsResumed(t *testing.T) {
 		}
 		text = append(text, part...)
 	}
-	went := regexp.MustCompile(`going on after update (\d+), with (\d+) trajectories`).FindSubmatch(text)
+	went := regexp.MustCompile(`resuming after update (\d+), with (\d+) trajectories`).FindSubmatch(text)
 	if went == nil {
 		t.Fatalf("the second run did not resume the first: %s", text)
 	}

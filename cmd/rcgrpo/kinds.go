@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"rcgrpo/engine"
-	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/objective"
 )
 
 func kindsCommand() *cobra.Command {
@@ -61,7 +61,7 @@ func kindNames() []string {
 func (c *experimentFlags) printKind(doc engine.KindDoc) {
 	doc.WriteText(c.stdout())
 	if slices.ContainsFunc(doc.Settings, func(s engine.SettingDoc) bool { return s.Name == "kl.beta" }) {
-		weight := rl.Profiles()[0].Objective.KLWeightText()
+		weight := objective.Profiles()[0].Objective.KLWeightText()
 		fmt.Fprintf(c.stdout(), "\nweight of the KL term, with these defaults: %s\n", weight)
 	}
 }
@@ -83,7 +83,7 @@ func (c *experimentFlags) printProfiles(docs []engine.KindDoc, name string) erro
 	}
 	var columns [][]engine.SettingDoc
 	header, weights := []string{"setting"}, []string{"weight of the KL term"}
-	for _, p := range rl.Profiles() {
+	for _, p := range objective.Profiles() {
 		if !slices.Contains(known, p.Name) || p.Name != known[0] && p.Name != name && name != "all" {
 			continue
 		}
@@ -95,7 +95,7 @@ func (c *experimentFlags) printProfiles(docs []engine.KindDoc, name string) erro
 	rows := [][]string{header}
 	for i, s := range docs[0].Settings {
 		block, _, _ := strings.Cut(s.Name, ".")
-		if !slices.Contains(rl.ProfileSettings, block) || s.Type == "block" {
+		if !slices.Contains(objective.ProfileSettings, block) || s.Type == "block" {
 			continue
 		}
 		row := []string{s.Name}

@@ -13,14 +13,15 @@ import (
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/objective"
 )
 
 // replaying computes the statistics of stored rollouts under chosen settings.
 type replaying struct {
 	*view
-	trained  rl.Objective // the paper's objective unless known
-	known    bool         // the objective of the run is known
-	rollouts *rl.Rollouts
+	trained  objective.Objective // the paper's objective unless known
+	known    bool                // the objective of the run is known
+	rollouts *objective.Rollouts
 }
 
 func replayCommand() *cobra.Command {
@@ -34,13 +35,13 @@ func replayCommand() *cobra.Command {
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	c.completeFlag("profile", func() []string {
 		names := []string{"all"}
-		for _, p := range rl.Profiles() {
+		for _, p := range objective.Profiles() {
 			names = append(names, p.Name)
 		}
 		return names
 	})
 	c.RunE = func(_ *cobra.Command, args []string) error {
-		r := &replaying{view: &view{out: c.stdout(), width: 100}, trained: rl.PaperObjective()}
+		r := &replaying{view: &view{out: c.stdout(), width: 100}, trained: objective.PaperObjective()}
 		if err := r.read(c, args); err != nil {
 			return err
 		}
@@ -50,9 +51,9 @@ func replayCommand() *cobra.Command {
 		}
 		if *asJSON {
 			return printJSON(c.stdout(), struct {
-				Columns    []column         `json:"columns"`
-				BatchSizes []rl.BatchEffect `json:"batch_sizes"`
-				GroupSizes []rl.GroupEffect `json:"group_sizes"`
+				Columns    []column                `json:"columns"`
+				BatchSizes []objective.BatchEffect `json:"batch_sizes"`
+				GroupSizes []objective.GroupEffect `json:"group_sizes"`
 			}{columns, r.rollouts.BatchSizes(), r.rollouts.GroupSizes()})
 		}
 		return r.print(columns)
@@ -97,7 +98,7 @@ func (r *replaying) read(c *experimentFlags, args []string) error {
 		}
 		all = append(all, t)
 	}
-	r.rollouts, err = rl.RolloutsOf(all)
+	r.rollouts, err = objective.RolloutsOf(all)
 	return err
 }
 
@@ -108,7 +109,7 @@ func (r *replaying) readSettings(x *engine.Experiment) {
 			continue
 		}
 		for _, s := range n.Settings {
-			if block, _, _ := strings.Cut(s.Name, "."); slices.Contains(rl.ProfileSettings, block) &&
+			if block, _, _ := strings.Cut(s.Name, "."); slices.Contains(objective.ProfileSettings, block) &&
 				r.trained.Set(s.Name, s.Value) == nil {
 				r.known = true
 			}
@@ -127,7 +128,7 @@ type column struct {
 func (r *replaying) columns(profiles, set []string, regroup bool, group int) ([]column, error) {
 	rollouts := r.rollouts
 	var out []column
-	add := func(name string, rollouts *rl.Rollouts, o rl.Objective) error {
+	add := func(name string, rollouts *objective.Rollouts, o objective.Objective) error {
 		v, err := rollouts.Replay(o)
 		out = append(out, column{name, v})
 		return err
@@ -159,7 +160,7 @@ func (r *replaying) columns(profiles, set []string, regroup bool, group int) ([]
 	if regroup {
 		changes = append(changes, fmt.Sprintf("group=%d", group))
 	}
-	for _, p := range rl.Profiles() {
+	for _, p := range objective.Profiles() {
 		chosen := slices.Contains(profiles, p.Name) || slices.Contains(profiles, "all")
 		if !chosen || p.Name == "paper" && !r.known && len(changes) == 0 { // the first column is the paper's already
 			continue
@@ -169,7 +170,7 @@ func (r *replaying) columns(profiles, set []string, regroup bool, group int) ([]
 		}
 	}
 	for _, p := range profiles {
-		if _, err := rl.ProfileNamed(p); err != nil && p != "all" {
+		if _, err := objective.ProfileNamed(p); err != nil && p != "all" {
 			return nil, err
 		}
 	}
@@ -191,7 +192,7 @@ func (r *replaying) print(columns []column) error {
 		header = append(header, c.Name)
 	}
 	t := newTable("means over updates; * differs from the first column", header...)
-	for _, m := range rl.Replayed {
+	for _, m := range objective.Replayed {
 		cells := []any{m.Name}
 		for _, c := range columns {
 			mark := ""

@@ -10,6 +10,7 @@ import (
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/objective"
 )
 
 // rolloutsIn writes two updates of two groups of four into a folder.
@@ -135,7 +136,7 @@ stage "rc-grpo" "arm" {
 	}
 	for _, n := range x.Nodes {
 		r := &replaying{view: &view{Artifact: &artifact.Artifact{Manifest: &artifact.Manifest{Address: n.Address}}},
-			trained: rl.PaperObjective()}
+			trained: objective.PaperObjective()}
 		r.readSettings(x)
 		trains := n.Kind.Name == "rc-grpo"
 		if r.known != trains || trains && (r.trained.Loss.Scale != 64 || r.trained.Advantage.Scale != "none" ||

@@ -1,10 +1,11 @@
-// Package curate is the stage kind `curate`: data sets of whole trajectories for fine-tuning.
+// Package curate contains the stage kind `curate`: data sets of trajectories for fine-tuning.
 //
-// The port expert holds one trajectory per task, made by executing the task's ground truth. The port mixed (paper,
-// appendix on the dataset) holds the same trajectories marked high and failures marked low, at an exact ratio. A failure
-// is either a real one, a rollout that earned reward 0 (one without a reward is no failure), or an expert episode spoilt on purpose, labelled as such; both
-// kinds are executed and checked to have reward 0. A task whose rollouts all succeeded passes its quota on to others;
-// summary.json (a Summary) counts how often that happened, and pages show it.
+// The port expert contains one trajectory per task, made by executing the ground truth of the task.
+// The port mixed (paper, appendix on the dataset) contains the same trajectories marked high and
+// failures marked low, at an exact ratio. A failure is a rollout with reward 0 or an expert episode
+// spoilt on purpose, labeled as such; both are executed and checked to have reward 0. If all
+// rollouts of a task succeeded, other tasks fill its quota; summary.json (a Summary) counts this
+// for pages.
 package curate
 
 import (
@@ -16,10 +17,10 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
-// SummaryFile is the file of the port mixed that counts what went into it.
+// SummaryFile is the file of the port mixed that holds its Summary.
 const SummaryFile = "summary.json"
 
-// Summary counts what went into a mixed data set.
+// Summary counts the contents of a mixed data set.
 type Summary struct {
 	Experts    int `json:"experts"`
 	Real       int `json:"real"`        // failures from rollouts
@@ -36,8 +37,9 @@ type Summary struct {
 // Kind returns the stage kind.
 func Kind() *engine.Kind {
 	return &engine.Kind{
-		Name:    "curate",
-		Summary: "Data sets for fine-tuning: expert trajectories, and experts with failures at an exact ratio, marked by reward token.",
+		Name: "curate",
+		Summary: "Data sets for fine-tuning: expert trajectories, and experts with failures at an exact ratio, marked " +
+			"by reward token.",
 		Version: 3,
 		New:     func() engine.Stage { return &settings{Ratio: 1} },
 		Outputs: func(s engine.Stage) map[string]string {
@@ -54,17 +56,21 @@ func Kind() *engine.Kind {
 
 type settings struct {
 	Tasks    artifact.Ref   `hcl:"tasks" port:"tasks" doc:"tasks whose ground truth makes the experts"`
-	Failures []artifact.Ref `hcl:"failures,optional" port:"trajectories" doc:"rollouts on these tasks; those with reward 0 are real failures. Ask for more of them than failures are needed: without spoilt ones the stage fails where too many succeed or repeat"`
+	Failures []artifact.Ref `hcl:"failures,optional" port:"trajectories" doc:"rollouts on these tasks; those with"`
+	_        struct{}       `doc:"reward 0 are real failures. Sample more than needed: without spoilt failures the"`
+	_        struct{}       `doc:"stage fails if too many rollouts succeed or repeat"`
 	Ratio    float64        `hcl:"ratio,optional" doc:"failures per expert trajectory (paper: 1)"`
-	Spoilt   float64        `hcl:"spoilt,optional" doc:"share of the failures that are spoilt expert episodes; 0 takes real ones only"`
+	Spoilt   float64        `hcl:"spoilt,optional" doc:"share of failures that are spoilt expert episodes; 0 uses"`
+	_        struct{}       `doc:"real failures only"`
 
 	FailuresRange hcl.Range `hcl:"failures,attr_range"`
 	RatioRange    hcl.Range `hcl:"ratio,attr_range"`
 	SpoiltRange   hcl.Range `hcl:"spoilt,attr_range"`
 }
 
-// CheckInputs reports rollouts that may hold fewer failures than the mixed data set takes from them, before they are
-// sampled. It says nothing where spoilt experts can fill the gap, or where the number of episodes is not in the settings.
+// CheckInputs reports rollouts that may contain too few failures for the mixed data set, before
+// they are sampled. It reports nothing if spoilt experts can fill the gap or if the number of
+// episodes is unknown.
 func (s *settings) CheckInputs(n *engine.Node) hcl.Diagnostics {
 	if s.Spoilt > 0 || s.Ratio <= 0 || len(s.Failures) == 0 {
 		return nil
@@ -86,11 +92,14 @@ func (s *settings) CheckInputs(n *engine.Node) hcl.Diagnostics {
 	switch share := 100 * (1 - s.Ratio/float64(offered)); {
 	case s.Ratio >= float64(offered):
 		d.Severity, d.Summary = hcl.DiagError, "Too few rollouts"
-		d.Detail = fmt.Sprintf("ratio = %v asks for that many real failures per task, and the stages in failures make %s per task: one success or one repeated failure among them would end this stage, after all of them are sampled. %s",
+		d.Detail = fmt.Sprintf("ratio = %v asks for that many real failures per task, and the stages in failures make "+
+			"%s per task: one success or one repeated failure among them would end this stage, after all of them are "+
+			"sampled. %s",
 			s.Ratio, engine.Plural(offered, "rollout"), wayOut)
 	case 2*s.Ratio > float64(offered):
 		d.Severity, d.Summary = hcl.DiagWarning, "Barely enough rollouts"
-		d.Detail = fmt.Sprintf("ratio = %v asks for that many real failures per task, and the stages in failures make %s per task: this stage fails if more than %.0f %% of them succeed or repeat a failure. %s",
+		d.Detail = fmt.Sprintf("ratio = %v asks for that many real failures per task, and the stages in failures make "+
+			"%s per task: this stage fails if more than %.0f %% of them succeed or repeat a failure. %s",
 			s.Ratio, engine.Plural(offered, "rollout"), share, wayOut)
 	default:
 		return nil
@@ -102,11 +111,13 @@ func (s *settings) Check() hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	if s.Ratio < 0 {
 		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Negative ratio",
-			Detail: fmt.Sprintf("The ratio is a number of failures per expert trajectory, at least 0; got %v.", s.Ratio), Subject: s.RatioRange.Ptr()})
+			Detail: fmt.Sprintf("The ratio is a number of failures per expert trajectory, at least 0; got %v.",
+				s.Ratio), Subject: s.RatioRange.Ptr()})
 	}
 	if s.Spoilt < 0 || s.Spoilt > 1 {
 		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Share out of range",
-			Detail: fmt.Sprintf("spoilt is a share of the failures, between 0 and 1; got %v.", s.Spoilt), Subject: s.SpoiltRange.Ptr()})
+			Detail: fmt.Sprintf("spoilt is a share of the failures, between 0 and 1; got %v.",
+				s.Spoilt), Subject: s.SpoiltRange.Ptr()})
 	}
 	return diags
 }

@@ -34,12 +34,14 @@ func drills(t *testing.T, form drill.Form, n int) []*bfcl.Task {
 
 // rollout is an episode in which the policy said one thing.
 func rollout(task *bfcl.Task, said string, reward float64) *rl.Trajectory {
-	return &rl.Trajectory{Task: task.ID, Family: task.Family, Category: task.Category, Origin: rl.OriginPolicy, Reward: rl.Reward(reward), Stop: rl.StopDone,
+	return &rl.Trajectory{Task: task.ID, Family: task.Family, Category: task.Category, Origin: rl.OriginPolicy,
+		Reward: rl.Reward(reward), Stop: rl.StopDone,
 		Messages: []rl.Message{{Role: rl.RoleUser, Text: task.Turns[0].User}, {Role: rl.RoleAssistant, Text: said}}}
 }
 
 // curate runs the stage with the settings' ratio and spoilt.
-func curate(t *testing.T, b bench, ratio, spoilt float64, seed int64) (expert, mixed []*rl.Trajectory, sum Summary, err error) {
+func curate(t *testing.T, b bench, ratio, spoilt float64, seed int64) (expert, mixed []*rl.Trajectory, sum Summary,
+	err error) {
 	t.Helper()
 	dir := t.TempDir()
 	s := &settings{Tasks: artifact.Ref{Kind: "tasks", Port: "train", Type: "tasks"}, Ratio: ratio, Spoilt: spoilt}
@@ -123,7 +125,8 @@ func TestFailuresAreHalfRealAndHalfSpoiltAtExactlyOneToOne(t *testing.T) {
 	}
 	origins, tokens := count(mixed)
 	// round(0.5 * 21) = 11 spoilt ones
-	if want := map[string]int{rl.OriginExpert: 21, rl.OriginPolicy: 10, rl.OriginSpoilt: 11}; !reflect.DeepEqual(origins, want) {
+	if want := map[string]int{rl.OriginExpert: 21, rl.OriginPolicy: 10,
+		rl.OriginSpoilt: 11}; !reflect.DeepEqual(origins, want) {
 		t.Errorf("origins: got %v, want %v", origins, want)
 	}
 	if want := map[string]int{rl.TokenHigh: 21, rl.TokenLow: 21}; !reflect.DeepEqual(tokens, want) {
@@ -172,7 +175,8 @@ func TestRatioIsExact(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, tokens := count(mixed); tokens[rl.TokenLow] != tc.want || tokens[rl.TokenHigh] != 10 || sum.Real+sum.Spoilt != tc.want {
+			if _, tokens := count(mixed); tokens[rl.TokenLow] != tc.want || tokens[rl.TokenHigh] != 10 ||
+				sum.Real+sum.Spoilt != tc.want {
 				t.Errorf("got %v, %d real and %d spoilt, want 10 high and %d low", tokens, sum.Real, sum.Spoilt, tc.want)
 			}
 			did := map[string]bool{}
@@ -240,7 +244,8 @@ func TestTooFewRealFailures(t *testing.T) {
 	b := explored(t, 6, 0)
 	b.rollouts[0] = append(b.rollouts[0], rollout(b.tasks[0], "failure", 0))
 	_, _, _, err := curate(t, b, 1, 0, 1)
-	if err == nil || !strings.Contains(err.Error(), "6 real failures are wanted and the rollouts have 1 different ones; sample more") {
+	if err == nil ||
+		!strings.Contains(err.Error(), "6 real failures are wanted and the rollouts have 1 different ones; sample more") {
 		t.Errorf("real ones only: got %v, want a sentence with the counts and a way out", err)
 	}
 	_, _, sum, err := curate(t, b, 1, 0.5, 1)
@@ -290,7 +295,8 @@ func TestRolloutsWithoutARewardAreNoFailures(t *testing.T) {
 			t.Errorf("task %s: an episode whose environment failed is in the data", r.Task)
 		}
 	}
-	if _, _, _, err := curate(t, b, 2, 0, 1); err == nil || !strings.Contains(err.Error(), "8 real failures are wanted and the rollouts have 4") {
+	if _, _, _, err := curate(t, b, 2, 0, 1); err == nil ||
+		!strings.Contains(err.Error(), "8 real failures are wanted and the rollouts have 4") {
 		t.Errorf("more failures than there are: got %v", err)
 	}
 }
@@ -298,7 +304,8 @@ func TestRolloutsWithoutARewardAreNoFailures(t *testing.T) {
 func TestRolloutsOnOtherTasksAreRefused(t *testing.T) {
 	b := explored(t, 3, 1)
 	b.rollouts[0][0].Task = "elsewhere_1"
-	if _, _, _, err := curate(t, b, 1, 0.5, 1); err == nil || !strings.Contains(err.Error(), "elsewhere_1, which is not one of the tasks") {
+	if _, _, _, err := curate(t, b, 1, 0.5, 1); err == nil ||
+		!strings.Contains(err.Error(), "elsewhere_1, which is not one of the tasks") {
 		t.Errorf("got %v, want an error that names the task", err)
 	}
 }
@@ -321,7 +328,8 @@ func TestTasksThatCannotBeSpoiltAreCountedOnce(t *testing.T) {
 		t.Errorf("got %+v, want 2 that cannot be spoilt and 12 spoilt", sum)
 	}
 	b.tasks = b.tasks[:2]
-	if _, _, _, err := curate(t, b, 1, 1, 1); err == nil || !strings.Contains(err.Error(), "2 spoilt experts are wanted") {
+	if _, _, _, err := curate(t, b, 1, 1, 1); err == nil ||
+		!strings.Contains(err.Error(), "2 spoilt experts are wanted") {
 		t.Errorf("copy drills alone: got %v, want a sentence", err)
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// Run makes the experts, and the failures where they are asked for.
+// Run makes the experts and, if requested, the failures.
 func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	c := &curation{settings: s, job: job, byTask: map[string][]*rl.Trajectory{}, seen: map[string]bool{}}
 	if err := c.experts(ctx); err != nil {
@@ -49,12 +49,12 @@ type curation struct {
 	tasks  []*bfcl.Task
 	expert []*rl.Trajectory
 	byTask map[string][]*rl.Trajectory // distinct failed rollouts
-	seen   map[string]bool             // conversations of the failures there are
+	seen   map[string]bool             // conversations of the failures so far
 	sum    Summary
 }
 
-// experts reads the tasks and executes their ground truth. One that does not earn its reward is an error: it would teach
-// a failure as a success.
+// experts reads the tasks and executes their ground truth. A ground truth without reward is an
+// error: it would teach a failure as a success.
 func (c *curation) experts(ctx context.Context) error {
 	set, err := c.job.Open(c.Tasks)
 	if err != nil {
@@ -78,7 +78,8 @@ func (c *curation) experts(ctx context.Context) error {
 			return err
 		}
 		if t.Reward != 1 {
-			return fmt.Errorf("task %s: its ground truth earns reward %v (%s), so it is no expert", task.ID, t.Reward, t.Failure)
+			return fmt.Errorf("task %s: its ground truth earns reward %v (%s), so it is no expert", task.ID, t.Reward,
+				t.Failure)
 		}
 		t.Token = rl.TokenHigh
 		c.expert = append(c.expert, t)
@@ -87,8 +88,8 @@ func (c *curation) experts(ctx context.Context) error {
 	return nil
 }
 
-// rollouts gathers the failed rollouts of each task, each conversation once. A rollout on another task has no expert to
-// stand beside and is an error.
+// rollouts collects the failed rollouts of each task, each conversation once. A rollout on another
+// task is an error, because it has no expert.
 func (c *curation) rollouts() error {
 	known := map[string]*bfcl.Task{}
 	for _, task := range c.tasks {
@@ -105,10 +106,12 @@ func (c *curation) rollouts() error {
 			}
 			task := known[t.Task]
 			if task != nil && task.Prompt != t.Prompt {
-				return fmt.Errorf("the rollouts of stage.%s.%s have task %s in another prompt mode than the tasks curated here; give both stages the same tasks", ref.Kind, ref.Name, t.Task)
+				return fmt.Errorf("the rollouts of stage.%s.%s have task %s in another prompt mode than the tasks curated "+
+					"here; give both stages the same tasks", ref.Kind, ref.Name, t.Task)
 			}
 			if task == nil {
-				return fmt.Errorf("the rollouts of stage.%s.%s are on task %s, which is not one of the tasks curated here; give both stages the same tasks", ref.Kind, ref.Name, t.Task)
+				return fmt.Errorf("the rollouts of stage.%s.%s are on task %s, which is not one of the tasks curated here; "+
+					"give both stages the same tasks", ref.Kind, ref.Name, t.Task)
 			}
 			c.sum.Rollouts++
 			if t.Reward.Missing() {
@@ -129,7 +132,7 @@ func (c *curation) rollouts() error {
 	return nil
 }
 
-// isNew says whether no failure so far did the same on the same task.
+// isNew reports whether no failure so far contains the same replies to the same task.
 func (c *curation) isNew(t *rl.Trajectory) bool {
 	var did strings.Builder
 	did.WriteString(t.Task)
@@ -145,9 +148,9 @@ func (c *curation) isNew(t *rl.Trajectory) bool {
 	return true
 }
 
-// failures takes ratio failures per expert: the share spoilt is made from experts, the rest are rollouts. Each task has
-// the same quota; the other tasks fill what one task cannot. With spoilt above 0, more experts are spoilt where the
-// rollouts hold too few failures; with spoilt = 0 that is an error.
+// failures returns ratio failures per expert, the share spoilt of them made from experts, the rest
+// from rollouts. Each task has the same quota; other tasks fill a missing quota. With spoilt above
+// 0 more experts are spoilt if there are too few failed rollouts; with spoilt = 0 that is an error.
 func (c *curation) failures(ctx context.Context) ([]*rl.Trajectory, error) {
 	total := int(math.Round(c.Ratio * float64(len(c.expert))))
 	wantSpoilt := int(math.Round(c.Spoilt * float64(total)))
@@ -156,7 +159,8 @@ func (c *curation) failures(ctx context.Context) ([]*rl.Trajectory, error) {
 	c.sum.Real = len(real)
 	c.sum.ShortReal = total - wantSpoilt - len(real)
 	if c.sum.ShortReal > 0 && c.Spoilt == 0 {
-		return nil, fmt.Errorf("%d real failures are wanted and the rollouts have %d different ones; sample more (rollout: samples), lower ratio, or allow spoilt experts (spoilt above 0)", total, len(real))
+		return nil, fmt.Errorf("%d real failures are wanted and the rollouts have %d different ones; sample more "+
+			"(rollout: samples), lower ratio, or allow spoilt experts (spoilt above 0)", total, len(real))
 	}
 	spoilt, err := c.spoilt(ctx, total-len(real), order, real)
 	if err != nil {
@@ -173,7 +177,7 @@ func (c *curation) failures(ctx context.Context) ([]*rl.Trajectory, error) {
 	return failures, nil
 }
 
-// real takes n failed rollouts, one of each task in turn.
+// real takes n failed rollouts, one per task in turn.
 func (c *curation) real(n int, order []int) []*rl.Trajectory {
 	var out []*rl.Trajectory
 	for round := 0; len(out) < n; round++ {
@@ -194,10 +198,10 @@ func (c *curation) real(n int, order []int) []*rl.Trajectory {
 	return out
 }
 
-// variants bounds how many spoilt episodes of one task are tried.
+// variants bounds the spoilt episodes per task.
 const variants = 64
 
-// spoilt makes n failures from experts, first of the tasks that gave no real one, one of each task in turn.
+// spoilt makes n failures from experts, one per task in turn, tasks without a real failure first.
 func (c *curation) spoilt(ctx context.Context, n int, order []int, real []*rl.Trajectory) ([]*rl.Trajectory, error) {
 	has := map[string]bool{}
 	for _, t := range real {
@@ -238,10 +242,11 @@ func (c *curation) spoilt(ctx context.Context, n int, order []int, real []*rl.Tr
 	if len(out) == n {
 		return out, nil
 	}
-	return nil, fmt.Errorf("%d spoilt experts are wanted and the ground truths of %d tasks give %d different ones; lower ratio, or offer more rollouts", n, len(c.tasks), len(out))
+	return nil, fmt.Errorf("%d spoilt experts are wanted and the ground truths of %d tasks give %d different ones; "+
+		"lower ratio, or offer more rollouts", n, len(c.tasks), len(out))
 }
 
-// write fills a port with trajectories, and with the summary where there is one.
+// write writes trajectories, and the summary if there is one, to a port.
 func (c *curation) write(port string, rows []*rl.Trajectory, sum *Summary) error {
 	dir, err := c.job.Create(port)
 	if err != nil {

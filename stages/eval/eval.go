@@ -1,5 +1,5 @@
-// Package eval is the stage kind `eval`: a policy's episodes on held-out tasks, judged by the paper's reward and by the
-// official checker, one rl.Score per episode.
+// Package eval contains the stage kind `eval`: a policy's episodes on held-out tasks, judged by the
+// paper's reward and by the official checker, one rl.Score per episode.
 package eval
 
 import (
@@ -12,6 +12,7 @@ import (
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
 // Kind returns the stage kind.
@@ -21,7 +22,8 @@ func Kind() *engine.Kind {
 		Summary: "Episodes on held-out tasks: the paper's reward and the official verdict of each.",
 		Version: 4,
 		New: func() engine.Stage {
-			return &settings{Token: "checkpoint", Samples: 1, TopP: 1, Limits: rl.DefaultLimits(), Arithmetic: rl.DefaultArithmetic()}
+			return &settings{Token: "checkpoint", Samples: 1, TopP: 1, Limits: blocks.DefaultLimits(),
+				Arithmetic: blocks.DefaultArithmetic()}
 		},
 		Outputs: func(engine.Stage) map[string]string {
 			return map[string]string{"scores": "scores", "trajectories": "trajectories"}
@@ -33,14 +35,20 @@ func Kind() *engine.Kind {
 type settings struct {
 	Policy      artifact.Ref   `hcl:"policy" port:"checkpoint" doc:"policy to evaluate"`
 	Tasks       []artifact.Ref `hcl:"tasks" port:"tasks" doc:"sets of tasks; a score names the port it came from"`
-	Token       string         `hcl:"token,optional" choices:"checkpoint|none|high|low" doc:"reward token to condition on: what the checkpoint says, or another for measuring the conditioning itself"`
+	Token       string         `hcl:"token,optional" choices:"checkpoint|none|high|low" doc:"reward token to"`
+	_           struct{}       `doc:"condition on: that of the checkpoint, or another to measure the conditioning"`
 	Temperature float64        `hcl:"temperature,optional" doc:"sampling temperature; 0 is greedy"`
-	TopP        float64        `hcl:"top_p,optional" doc:"sampled from the fewest most probable tokens whose probabilities reach this (nucleus, Holtzman et al. 2020); 1 is the whole vocabulary"`
-	Samples     int            `hcl:"samples,optional" unit:"episodes per task" doc:"episodes per task; more than one needs a temperature above 0"`
-	K           []int          `hcl:"k,optional" doc:"pass@k for each of these, at most samples: the probability that one of k episodes succeeds, by the unbiased estimator (Chen et al. 2021, eq. 1), in passes.jsonl beside the scores"`
-	Limits      *rl.Limits     `hcl:"limits,block" doc:"bounds of an episode"`
+	TopP        float64        `hcl:"top_p,optional" doc:"sample from the fewest most probable tokens whose"`
+	_           struct{}       `doc:"probabilities reach this (nucleus, Holtzman et al. 2020); 1 is the whole"`
+	_           struct{}       `doc:"vocabulary"`
+	Samples     int            `hcl:"samples,optional" unit:"episodes per task" doc:"episodes per task; more than"`
+	_           struct{}       `doc:"one needs a temperature above 0"`
+	K           []int          `hcl:"k,optional" doc:"list of k, at most samples: pass@k, the probability that one"`
+	_           struct{}       `doc:"of k episodes succeeds, by the unbiased estimator (Chen et al. 2021, eq. 1), in"`
+	_           struct{}       `doc:"passes.jsonl beside the scores"`
+	Limits      *blocks.Limits `hcl:"limits,block" doc:"bounds of an episode"`
 
-	rl.Arithmetic
+	blocks.Arithmetic
 
 	TasksRange       hcl.Range `hcl:"tasks,attr_range"`
 	TemperatureRange hcl.Range `hcl:"temperature,attr_range"`
@@ -49,7 +57,7 @@ type settings struct {
 	KRange           hcl.Range `hcl:"k,attr_range"`
 }
 
-// scores returns the rows of the episodes that have a reward, given the set of each.
+// scores returns the rows of the episodes with a reward, given the set of each.
 func (s *settings) scores(trajectories []*rl.Trajectory, sets []string) []rl.Score {
 	var scores []rl.Score
 	for i, t := range trajectories {
@@ -60,7 +68,7 @@ func (s *settings) scores(trajectories []*rl.Trajectory, sets []string) []rl.Sco
 	return scores
 }
 
-// CheckInputs warns where the policy was chosen, while it trained, by the tasks on which it is evaluated here.
+// CheckInputs warns if the policy was selected during training by the tasks of this evaluation.
 func (s *settings) CheckInputs(n *engine.Node) hcl.Diagnostics {
 	evaluated := map[edge]bool{}
 	for _, ref := range s.Tasks {
@@ -80,7 +88,9 @@ func (s *settings) CheckInputs(n *engine.Node) hcl.Diagnostics {
 				chosen, ok := in.From.Input(task)
 				if ok && evaluated[edge{chosen.From, chosen.Ref.Port}] {
 					return hcl.Diagnostics{{Severity: hcl.DiagWarning, Summary: "Evaluated on the tasks that chose the policy",
-						Detail: fmt.Sprintf("The port best of stage.%s.%s holds the policy with the highest reward on stage.%s.%s.%s (evaluate { tasks }), so its success on these tasks is too high by the luck of that choice. "+
+						Detail: fmt.Sprintf("The port best of stage.%s.%s holds the policy with the highest reward on "+
+							"stage.%s.%s.%s (evaluate { tasks }), so its success on these tasks is too high by the luck of that "+
+							"choice. "+
 							"Evaluate it on other tasks, choose on other tasks, or take the port checkpoint.", in.From.Kind.Name, in.From.Name, task.Kind, task.Name, task.Port), Subject: &s.TasksRange}}
 				}
 			}
@@ -100,16 +110,17 @@ type edge struct {
 	port string
 }
 
-// MemoryUse is a sampler alone.
+// MemoryUse returns the memory use of a sampler.
 func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 	return s.Policy, func(c lm.Config) lm.Use {
-		return lm.Use{Slots: checkpoint.Slots, Context: min(s.Limits.Context, c.MaxPosition), Precision: lm.Precision(s.Precision)}
+		return lm.Use{Slots: checkpoint.ConcurrentEpisodes, Context: min(s.Limits.Context, c.MaxPosition),
+			Precision: lm.Precision(s.Precision)}
 	}
 }
 
-// WithoutEffect names the settings that change nothing while the others are as they are.
+// WithoutEffect returns the settings that have no effect in combination with the others.
 func (s *settings) WithoutEffect() map[string]string {
-	e := rl.Effects{}
+	e := blocks.Effects{}
 	e.Add(s.Temperature == 0, "greedy decoding takes the most probable token", "top_p")
 	return e
 }
@@ -118,18 +129,21 @@ func (s *settings) Check() hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	if s.Temperature < 0 {
 		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Negative temperature",
-			Detail: fmt.Sprintf("The temperature is 0 for greedy decoding, or above it; got %v.", s.Temperature), Subject: s.TemperatureRange.Ptr()})
+			Detail: fmt.Sprintf("The temperature is 0 for greedy decoding, or above it; got %v.",
+				s.Temperature), Subject: s.TemperatureRange.Ptr()})
 	}
 	if s.Samples < 1 || s.Samples > 1 && s.Temperature == 0 {
 		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Number of samples out of range",
-			Detail: fmt.Sprintf("A task is tried at least once, and greedy decoding gives the same episode every time: %d samples at temperature %v make no sense. Set temperature = 1 for several samples.", s.Samples, s.Temperature), Subject: s.SamplesRange.Ptr()})
+			Detail: fmt.Sprintf("A task is tried at least once, and greedy decoding gives the same episode every time: %d "+
+				"samples at temperature %v make no sense. Set temperature = 1 for several samples.", s.Samples, s.Temperature), Subject: s.SamplesRange.Ptr()})
 	}
 	for _, k := range s.K {
 		if k < 1 || k > s.Samples {
 			diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "k out of range",
-				Detail: fmt.Sprintf("pass@k is estimated from %d episodes of a task, so each k lies between 1 and that; got %d. Raise samples.", s.Samples, k), Subject: s.KRange.Ptr()})
+				Detail: fmt.Sprintf("pass@k is estimated from %d episodes of a task, so each k lies between 1 and that; got "+
+					"%d. Raise samples.", s.Samples, k), Subject: s.KRange.Ptr()})
 		}
 	}
-	diags = append(diags, rl.CheckTopP(s.TopP, s.TopPRange)...)
+	diags = append(diags, blocks.CheckTopP(s.TopP, s.TopPRange)...)
 	return append(diags, s.Limits.Check()...)
 }

@@ -12,8 +12,10 @@ import (
 // mistakes are those of an eval stage with this body.
 func mistakes(t *testing.T, body string) string {
 	t.Helper()
-	_, diags := enginetest.Load(t, engine.Registry{Kind(), enginetest.Given(map[string]string{"checkpoint": "checkpoint", "tasks": "tasks"})},
-		"stage \"given\" \"g\" {}\nstage \"eval\" \"s\" {\npolicy = stage.given.g.checkpoint\ntasks = stage.given.g.tasks\n"+body+"\n}\n")
+	_, diags := enginetest.Load(t, engine.Registry{Kind(),
+		enginetest.Given(map[string]string{"checkpoint": "checkpoint", "tasks": "tasks"})},
+		"stage \"given\" \"g\" {}\nstage \"eval\" \"s\" {\npolicy = stage.given.g.checkpoint\ntasks = "+
+			"stage.given.g.tasks\n"+body+"\n}\n")
 	return enginetest.Mistakes(diags)
 }
 
@@ -37,8 +39,10 @@ func TestValuesOutOfRangeAreRefused(t *testing.T) {
 }
 
 func TestEpisodesWithoutARewardHaveNoScore(t *testing.T) {
-	got := (&settings{}).scores([]*rl.Trajectory{{Task: "a", Reward: 1}, {Task: "b", Reward: rl.MissingReward(), Stop: rl.StopError}, {Task: "c"}}, []string{"x", "y", "z"})
-	if len(got) != 2 || got[0].Task != "a" || got[0].Reward != 1 || got[0].Set != "x" || got[1].Task != "c" || got[1].Reward != 0 || got[1].Set != "z" {
+	got := (&settings{}).scores([]*rl.Trajectory{{Task: "a", Reward: 1},
+		{Task: "b", Reward: rl.MissingReward(), Stop: rl.StopError}, {Task: "c"}}, []string{"x", "y", "z"})
+	if len(got) != 2 || got[0].Task != "a" || got[0].Reward != 1 || got[0].Set != "x" || got[1].Task != "c" ||
+		got[1].Reward != 0 || got[1].Set != "z" {
 		t.Errorf("got %+v, want the rows of a and c", got)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// Run plays every task and writes its scores and trajectories.
+// Run samples every task and writes scores and trajectories.
 func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	if err := checkpoint.PlanMemory(job, s); err != nil {
 		return err
@@ -37,7 +37,7 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	for i, r := range rollouts {
 		tasks[i] = r.Task
 	}
-	sampler, err := policy.Sampler(job, tasks, *s.Limits, s.Temperature, s.TopP)
+	sampler, err := policy.Collector(job, tasks, *s.Limits, s.Temperature, s.TopP)
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	return artifact.WriteRows(dir, rl.TrajectoriesFile, trajectories)
 }
 
-// rollouts lists the episodes to play, and beside each the name of the set it belongs to: the port its task came from.
+// rollouts lists the episodes and the set of each: the port of its task.
 func (s *settings) rollouts(job *engine.Job, token string) (list []rl.Rollout, sets []string, err error) {
 	for _, ref := range s.Tasks {
 		tasks, err := checkpoint.ReadTasks(job, ref)
@@ -82,7 +82,7 @@ func (s *settings) rollouts(job *engine.Job, token string) (list []rl.Rollout, s
 	return list, sets, nil
 }
 
-// setName tells the prompt modes of a set apart, so that one evaluation may hold both.
+// setName distinguishes the prompt modes of a set, so that one evaluation may contain both.
 func setName(port string, task *bfcl.Task) string {
 	if task.Prompt == bfcl.PromptMerged {
 		return port + " " + bfcl.PromptMerged

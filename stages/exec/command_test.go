@@ -44,7 +44,8 @@ func (l *lab) put(name, text string) {
 func (l *lab) run(stages string, o engine.PlanOptions) (events []engine.Event, err error) {
 	l.Helper()
 	l.put("x.hcl", "experiment {\n}\n"+stages)
-	x, diags := engine.Load(engine.Source{Path: filepath.Join(l.dir, "x.hcl"), Env: []string{"HOME=" + l.dir}}, engine.Registry{exec.Kind()})
+	x, diags := engine.Load(engine.Source{Path: filepath.Join(l.dir, "x.hcl"), Env: []string{"HOME=" + l.dir}},
+		engine.Registry{exec.Kind()})
 	if diags.HasErrors() {
 		l.Fatal(diags)
 	}
@@ -95,8 +96,9 @@ func (l *lab) outputOf(address, port string) (text string, m *artifact.Manifest)
 	return "", nil
 }
 
-// A stage ends as its command does in a plain shell, whatever a file that it sources does to the shell: status, output
-// and log are equal to those of `sh -c TEXT` outside the engine. Its peak memory is recorded.
+// A stage ends as its command does in a plain shell, whatever a file that it sources does to the
+// shell: status, output and log are equal to those of `sh -c TEXT` outside the engine. Its peak
+// memory is recorded.
 func TestCommandsEndAsInAPlainShell(t *testing.T) {
 	rows := []struct{ name, sourced, text string }{
 		{"nothing", ``, `echo 1 >"$out"`},
@@ -161,7 +163,8 @@ stage "exec" %q {
 			plain := osexec.Command("/bin/sh", "-c", `. "$env"; `+row.text)
 			plain.Args[0] = "sh"
 			plain.Dir = t.TempDir()
-			plain.Env = []string{"PATH=" + os.Getenv("PATH"), "env=" + filepath.Join(l.dir, "env", row.name+".sh"), "out=" + out}
+			plain.Env = []string{"PATH=" + os.Getenv("PATH"), "env=" + filepath.Join(l.dir, "env", row.name+".sh"), "out=" +
+				out}
 			plain.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 			printed, err := os.Create(filepath.Join(t.TempDir(), "printed"))
 			if err != nil {
@@ -188,7 +191,8 @@ stage "exec" %q {
 			if state.ExitCode() != 0 {
 				want := fmt.Sprintf("exit code %d", state.ExitCode())
 				if status := state.Sys().(syscall.WaitStatus); status.Signaled() {
-					want = map[syscall.Signal]string{syscall.SIGKILL: "was killed", syscall.SIGTERM: "told to stop"}[status.Signal()]
+					want = map[syscall.Signal]string{syscall.SIGKILL: "was killed",
+						syscall.SIGTERM: "told to stop"}[status.Signal()]
 				}
 				if e, ok := find(events, engine.EventFailed, address); !ok || want == "" || !strings.Contains(e.Text, want) {
 					t.Errorf("got %q, failed %v, want %q", e.Text, ok, want)
@@ -237,8 +241,8 @@ stage "exec" "b" {
 	}
 }
 
-// Processes that leave their stage's process group are killed and reported when the stage ends, and none of them keeps
-// the lock of the key: the stage can run again at once.
+// Processes that leave their stage's process group are killed and reported when the stage ends, and
+// none of them keeps the lock of the key: the stage can run again at once.
 func TestDaemonsEndWithTheirStage(t *testing.T) {
 	for name, start := range map[string]string{
 		"setsid":                  `setsid sh "$daemon" &`,
@@ -266,7 +270,8 @@ stage "exec" "a" {
 				}
 				text, _ := l.outputOf("stage.exec.a", "out")
 				pid := strings.TrimSpace(text)
-				if stat, err := os.ReadFile(filepath.Join("/proc", pid, "stat")); err == nil && !strings.Contains(string(stat), ") Z ") {
+				if stat, err := os.ReadFile(filepath.Join("/proc", pid, "stat")); err == nil &&
+					!strings.Contains(string(stat), ") Z ") {
 					t.Errorf("process %s goes on: %s", pid, stat)
 				}
 				note, _ := find(events, engine.EventNote, "stage.exec.a")
@@ -319,7 +324,8 @@ stage "exec" "a" {
 			if err == nil || !found || !strings.Contains(failed.Text, "contains the value of the secret TOKEN") {
 				t.Fatalf("got %v, %q, want that the name is refused", err, failed.Text)
 			}
-			if text := fmt.Sprintf("%+v", failed.Failure); strings.Contains(text, "geheim") || strings.Contains(text, "zweite") {
+			if text := fmt.Sprintf("%+v", failed.Failure); strings.Contains(text, "geheim") ||
+				strings.Contains(text, "zweite") {
 				t.Errorf("got %s, want no secret in it", text)
 			}
 			if manifests, _, err := l.store.Manifests(); err != nil || len(manifests) > 0 {
@@ -342,7 +348,8 @@ stage "exec" "a" {
 }
 `, engine.PlanOptions{})
 	failed, found := find(events, engine.EventFailed, "stage.exec.a")
-	if err == nil || !found || !strings.Contains(failed.Text, `"made/a\xffb": the name of a file in a result must be valid UTF-8`) {
+	if err == nil || !found || !strings.Contains(failed.Text,
+		`"made/a\xffb": the name of a file in a result must be valid UTF-8`) {
 		t.Fatalf("got %v, %q, want that the name is refused", err, failed.Text)
 	}
 	if manifests, _, err := l.store.Manifests(); err != nil || len(manifests) > 0 {
@@ -353,8 +360,8 @@ stage "exec" "a" {
 	}
 }
 
-// Nothing is written through a symbolic link below the experiment's folder, and what stands where a file is published
-// and is no plain file is moved aside unread.
+// Nothing is written through a symbolic link below the experiment's folder, and what stands where a
+// file is published and is no plain file is moved aside unread.
 func TestPublishedFilesFollowNoLink(t *testing.T) {
 	const stages = `
 stage "exec" "a" {
@@ -366,16 +373,22 @@ stage "exec" "a" {
 		prepare func(l *lab, outside string) error
 		aside   bool
 	}{
-		"the first folder": {prepare: func(l *lab, outside string) error { return os.Symlink(outside, filepath.Join(l.dir, "deep")) }},
+		"the first folder": {prepare: func(l *lab, outside string) error {
+			return os.Symlink(outside,
+				filepath.Join(l.dir, "deep"))
+		}},
 		"the second folder": {prepare: func(l *lab, outside string) error {
-			return errors.Join(os.Mkdir(filepath.Join(l.dir, "deep"), 0o700), os.Symlink(outside, filepath.Join(l.dir, "deep", "made")))
+			return errors.Join(os.Mkdir(filepath.Join(l.dir, "deep"), 0o700),
+				os.Symlink(outside, filepath.Join(l.dir, "deep", "made")))
 		}},
 		"the file": {aside: true, prepare: func(l *lab, outside string) error {
-			return errors.Join(os.MkdirAll(filepath.Join(l.dir, "deep", "made"), 0o700), os.WriteFile(filepath.Join(outside, "victim"), []byte("made\n"), 0o600),
+			return errors.Join(os.MkdirAll(filepath.Join(l.dir, "deep", "made"), 0o700),
+				os.WriteFile(filepath.Join(outside, "victim"), []byte("made\n"), 0o600),
 				os.Symlink(filepath.Join(outside, "victim"), filepath.Join(l.dir, "deep", "made", "a.txt")))
 		}},
 		"a named pipe": {aside: true, prepare: func(l *lab, outside string) error {
-			return errors.Join(os.MkdirAll(filepath.Join(l.dir, "deep", "made"), 0o700), syscall.Mkfifo(filepath.Join(l.dir, "deep", "made", "a.txt"), 0o600))
+			return errors.Join(os.MkdirAll(filepath.Join(l.dir, "deep", "made"), 0o700),
+				syscall.Mkfifo(filepath.Join(l.dir, "deep", "made", "a.txt"), 0o600))
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -391,7 +404,8 @@ stage "exec" "a" {
 			if _, done := find(events, engine.EventDone, "stage.exec.a"); !done {
 				t.Fatalf("got %v, want that the stage is done", err)
 			}
-			if !tc.aside && (err == nil || !strings.Contains(err.Error(), "is a symbolic link, and files are published into folders of the experiment only")) {
+			if !tc.aside && (err == nil || !strings.Contains(err.Error(),
+				"is a symbolic link, and files are published into folders of the experiment only")) {
 				t.Errorf("got %v, want a sentence about the link", err)
 			}
 			if after, err := os.ReadDir(outside); err != nil || len(after) != len(before) {
@@ -406,11 +420,13 @@ stage "exec" "a" {
 			if info, err := os.Lstat(filepath.Join(l.dir, "deep", "made", "a.txt")); err != nil || !info.Mode().IsRegular() {
 				t.Errorf("got %v, %v, want a plain file", info, err)
 			}
-			if info, err := os.Lstat(filepath.Join(l.dir, "deep", "made", "a.txt.edited")); err != nil || info.Mode().IsRegular() {
+			if info, err := os.Lstat(filepath.Join(l.dir, "deep", "made", "a.txt.edited")); err != nil ||
+				info.Mode().IsRegular() {
 				t.Errorf("got %v, %v, want what stood there before", info, err)
 			}
 			for range 2 { // a pipe put there later is noticed, and not read
-				if err := errors.Join(os.Remove(filepath.Join(l.dir, "deep", "made", "a.txt")), syscall.Mkfifo(filepath.Join(l.dir, "deep", "made", "a.txt"), 0o600)); err != nil {
+				if err := errors.Join(os.Remove(filepath.Join(l.dir, "deep", "made", "a.txt")),
+					syscall.Mkfifo(filepath.Join(l.dir, "deep", "made", "a.txt"), 0o600)); err != nil {
 					t.Fatal(err)
 				}
 				if _, err := l.run(stages, engine.PlanOptions{Paranoid: true}); err != nil {

@@ -1,9 +1,10 @@
-// Package exec is the stage kind `exec`: any command as a stage.
+// Package exec contains the stage kind `exec`: any command as a stage.
 //
-// The command starts in an empty folder with PATH, HOME, TMPDIR, PWD, RCGRPO_SCRATCH and the device variables, and besides one
-// variable for each input and output, which holds a path. An output named `out/score.txt` is what lies there when the command has
-// ended well, a file or a folder; the port holds it under its own name (score.txt) and a copy is published beside the
-// experiment. Where seeds multiply the stage, the copies are told apart: score@3.txt.
+// The command starts in an empty folder with PATH, HOME, TMPDIR, PWD, RCGRPO_SCRATCH, the device
+// variables, and one variable with a path for each input and output. After the command succeeds,
+// the output `out/score.txt` is the file or folder at that path; the port holds it under its own
+// name (score.txt) and a copy is published beside the experiment. If a stage runs once per seed,
+// the names of the copies contain the seed: score@3.txt.
 package exec
 
 import (
@@ -43,12 +44,20 @@ func Kind() *engine.Kind {
 }
 
 type settings struct {
-	Command command                  `hcl:"command" doc:"program and arguments, a list of words; text of a shell needs the words \"sh\", \"-c\" before it"`
-	Inputs  map[string]artifact.Data `hcl:"inputs,optional" doc:"file(), dir() or a port for each variable that the command finds its path in; a port of type files stands for the file or folder in it, another for its folder"`
-	Outputs map[string]string        `hcl:"outputs,optional" doc:"path for each port, in the folder that the command starts in; a variable of the port's name holds it; a copy is published beside the experiment; a path that ends in / is a folder made before"`
+	Command command                  `hcl:"command" doc:"program and arguments, a list of words; a shell command"`
+	_       struct{}                 `doc:"needs the words \"sh\", \"-c\" before it"`
+	Inputs  map[string]artifact.Data `hcl:"inputs,optional" doc:"file(), dir() or a port for each variable with a"`
+	_       struct{}                 `doc:"path; a port of type files gives the path of its only file or folder,"`
+	_       struct{}                 `doc:"another the path of its folder"`
+	Outputs map[string]string        `hcl:"outputs,optional" doc:"path of each port below the start folder; the"`
+	_       struct{}                 `doc:"variable of the port's name holds it; a copy is published beside the"`
+	_       struct{}                 `doc:"experiment; a path that ends in / is a folder created before the start"`
 	Env     map[string]string        `hcl:"env,optional" doc:"further variables"`
-	Secrets []string                 `hcl:"secrets,optional" doc:"variables passed on from the environment: only their names are in the key; their values are masked in the log, but not in another form such as base64, and an output with one in its name is refused"`
-	Draws   bool                     `hcl:"draws,optional" doc:"chance enters: one node for each seed, which the command finds in RCGRPO_SEED"`
+	Secrets []string                 `hcl:"secrets,optional" doc:"variables taken from the environment: only their"`
+	_       struct{}                 `doc:"names enter the key; the log masks their values, but not another form of"`
+	_       struct{}                 `doc:"them such as base64, and an output whose name contains one is refused"`
+	Draws   bool                     `hcl:"draws,optional" doc:"the command uses randomness: it runs once per seed,"`
+	_       struct{}                 `doc:"which RCGRPO_SEED holds"`
 
 	CommandRange hcl.Range `hcl:"command,attr_range"`
 	InputsRange  hcl.Range `hcl:"inputs,attr_range"`
@@ -57,15 +66,17 @@ type settings struct {
 	SecretsRange hcl.Range `hcl:"secrets,attr_range"`
 }
 
-// given are the variables that the stage sets by itself, which nothing else may be called.
-var given = []string{"PATH", "HOME", "TMPDIR", "PWD", "OMP_NUM_THREADS", "CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "RCGRPO_SEED", "RCGRPO_SCRATCH"}
+// given are the variables that the engine sets.
+var given = []string{"PATH", "HOME", "TMPDIR", "PWD", "OMP_NUM_THREADS", "CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES",
+	"RCGRPO_SEED", "RCGRPO_SCRATCH"}
 
 var variableName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
 
 func (s *settings) Check() hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	bad := func(at hcl.Range, summary, format string, args ...any) {
-		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(format, args...), Subject: at.Ptr()})
+		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary,
+			Detail: fmt.Sprintf(format, args...), Subject: at.Ptr()})
 	}
 	if len(s.Command) == 0 || s.Command[0] == "" {
 		bad(s.CommandRange, "Empty command", "The command's first word names a program; here it has none.")
@@ -74,13 +85,15 @@ func (s *settings) Check() hcl.Diagnostics {
 		bad(s.CommandRange, "Bad command", "No word of a command can hold the character NUL.")
 	}
 	if len(s.Outputs) == 0 {
-		bad(s.CommandRange, "No output", "A stage that makes nothing cannot be kept or read: declare a file that the command writes, outputs = { log = \"log.txt\" }.")
+		bad(s.CommandRange, "No output", "A stage that makes nothing cannot be kept or read: declare a file that the "+
+			"command writes, outputs = { log = \"log.txt\" }.")
 	}
 	owner := map[string]string{}
 	name := func(at hcl.Range, setting, variable string, free ...string) {
 		switch first := owner[variable]; {
 		case !variableName().MatchString(variable):
-			bad(at, "Bad variable name", "%s: the command finds %q in a variable of that name, so it takes letters, digits and _ and does not begin with a digit.", setting, variable)
+			bad(at, "Bad variable name", "%s: the command finds %q in a variable of that name, so it takes letters, "+
+				"digits and _ and does not begin with a digit.", setting, variable)
 		case slices.Contains(given, variable) && !slices.Contains(free, variable):
 			bad(at, "Reserved variable", "%s: %s is set by the engine; choose another name.", setting, variable)
 		case first != "":
@@ -97,10 +110,12 @@ func (s *settings) Check() hcl.Diagnostics {
 		to := s.Outputs[port]
 		clean := path.Clean(to)
 		if clean == "." || !filepath.IsLocal(to) || hasNUL(to) {
-			bad(s.OutputsRange, "Bad output path", "outputs.%s must be a path below the folder that the command starts in; got %q.", port, to)
+			bad(s.OutputsRange, "Bad output path",
+				"outputs.%s must be a path below the folder that the command starts in; got %q.", port, to)
 		}
 		if strings.HasPrefix(path.Base(clean), "times.") {
-			bad(s.OutputsRange, "Bad output path", "outputs.%s: files named times.* hold clock times and count for no digest, so they cannot be an output of their own; got %q.", port, to)
+			bad(s.OutputsRange, "Bad output path", "outputs.%s: files named times.* hold clock times and count for no "+
+				"digest, so they cannot be an output of their own; got %q.", port, to)
 		}
 		if other, twice := at[clean]; twice {
 			bad(s.OutputsRange, "Output twice", "outputs.%s and outputs.%s are the same path, %s.", other, port, clean)
@@ -121,7 +136,7 @@ func (s *settings) Check() hcl.Diagnostics {
 
 func hasNUL(text string) bool { return strings.ContainsRune(text, 0) }
 
-// Publishes lists the names beside the experiment that the stage takes, for the engine to find two that want the same.
+// Publishes lists the names beside the experiment, for the engine to detect conflicts.
 func (s *settings) Publishes() []string {
 	var names []string
 	for _, to := range s.Outputs {
@@ -130,7 +145,7 @@ func (s *settings) Publishes() []string {
 	return names
 }
 
-// Starts returns the command and the variables that the file gives it.
+// Starts returns the command and its variables from the file.
 func (s *settings) Starts() (args, env []string) {
 	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
 		env = append(env, name+"="+s.Env[name])

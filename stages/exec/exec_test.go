@@ -40,8 +40,8 @@ func TestBlanksBetweenShellWordsMeanNothing(t *testing.T) {
 	}
 }
 
-// FuzzPlain: the plain form of a text does the same as the text, as far as the shell's own parser tells, and is its own
-// plain form.
+// FuzzPlain: the plain form of a text does the same as the text, as far as the shell's own parser
+// tells, and is its own plain form.
 func FuzzPlain(f *testing.F) {
 	for _, text := range []string{`echo "a  b"  c`, "a  `b  c`", `x\  y`, `echo "$(a "b  c")"`, "a\n  b", "$( ( a  ) )"} {
 		f.Add(text)
@@ -87,19 +87,23 @@ func TestMistakesAreTold(t *testing.T) {
 		change func(*settings)
 		want   []string
 	}{
-		"nothing wrong":       {func(s *settings) {}, nil},
-		"no program":          {func(s *settings) { s.Command = nil }, []string{"Empty command"}},
-		"no output":           {func(s *settings) { s.Outputs = nil }, []string{"No output"}},
-		"outside the folder":  {func(s *settings) { s.Outputs["out"] = "../x" }, []string{"Bad output path"}},
-		"the folder itself":   {func(s *settings) { s.Outputs["out"] = "./" }, []string{"Bad output path"}},
-		"same path twice":     {func(s *settings) { s.Outputs["more"] = "./out.txt" }, []string{"Output twice"}},
-		"clock times":         {func(s *settings) { s.Outputs["out"] = "a/times.json" }, []string{"Bad output path"}},
-		"name with a hyphen":  {func(s *settings) { s.Inputs = map[string]artifact.Data{"a-b": {}} }, []string{"Bad variable name"}},
-		"input and output":    {func(s *settings) { s.Inputs = map[string]artifact.Data{"out": {}} }, []string{"Variable twice"}},
-		"input called PATH":   {func(s *settings) { s.Inputs = map[string]artifact.Data{"PATH": {}} }, []string{"Reserved variable"}},
+		"nothing wrong":      {func(s *settings) {}, nil},
+		"no program":         {func(s *settings) { s.Command = nil }, []string{"Empty command"}},
+		"no output":          {func(s *settings) { s.Outputs = nil }, []string{"No output"}},
+		"outside the folder": {func(s *settings) { s.Outputs["out"] = "../x" }, []string{"Bad output path"}},
+		"the folder itself":  {func(s *settings) { s.Outputs["out"] = "./" }, []string{"Bad output path"}},
+		"same path twice":    {func(s *settings) { s.Outputs["more"] = "./out.txt" }, []string{"Output twice"}},
+		"clock times":        {func(s *settings) { s.Outputs["out"] = "a/times.json" }, []string{"Bad output path"}},
+		"name with a hyphen": {func(s *settings) { s.Inputs = map[string]artifact.Data{"a-b": {}} },
+			[]string{"Bad variable name"}},
+		"input and output": {func(s *settings) { s.Inputs = map[string]artifact.Data{"out": {}} },
+			[]string{"Variable twice"}},
+		"input called PATH": {func(s *settings) { s.Inputs = map[string]artifact.Data{"PATH": {}} },
+			[]string{"Reserved variable"}},
 		"own PATH is allowed": {func(s *settings) { s.Env = map[string]string{"PATH": "/bin"} }, nil},
-		"secret set by env":   {func(s *settings) { s.Env = map[string]string{"T": "1"}; s.Secrets = []string{"T"} }, []string{"Variable twice"}},
-		"NUL in a variable":   {func(s *settings) { s.Env = map[string]string{"A": "\x00"} }, []string{"Bad variable"}},
+		"secret set by env": {func(s *settings) { s.Env = map[string]string{"T": "1"}; s.Secrets = []string{"T"} },
+			[]string{"Variable twice"}},
+		"NUL in a variable": {func(s *settings) { s.Env = map[string]string{"A": "\x00"} }, []string{"Bad variable"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := good()

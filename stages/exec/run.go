@@ -18,7 +18,7 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
-// Run runs the command in an empty folder and collects what it made.
+// Run executes the command in an empty folder and collects its outputs.
 func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	dir := job.Dir
 	if !job.Adopted() {
@@ -57,7 +57,7 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	return nil
 }
 
-// folders are those that the outputs lie in.
+// folders returns the folders of the outputs.
 func (s *settings) folders() []string {
 	var all []string
 	for _, to := range s.Outputs {
@@ -73,7 +73,7 @@ func (s *settings) folders() []string {
 	return slices.Compact(all)
 }
 
-// environment is that of the command, without the secrets.
+// environment returns the variables of the command without the secrets.
 func (s *settings) environment(job *engine.Job, dir string) ([]string, error) {
 	env := []string{
 		fmt.Sprintf("OMP_NUM_THREADS=%d", job.Threads),
@@ -105,7 +105,7 @@ func (s *settings) environment(job *engine.Job, dir string) ([]string, error) {
 	return env, nil
 }
 
-// inputPath is where an input lies.
+// inputPath returns the path of an input.
 func inputPath(job *engine.Job, in artifact.Data) (string, error) {
 	if in.Ref.Kind == "" {
 		return in.File.Path, nil
@@ -123,7 +123,7 @@ func inputPath(job *engine.Job, in artifact.Data) (string, error) {
 	return opened.Dir, nil
 }
 
-// secrets looks the values up.
+// secrets returns the values of the secrets.
 func (s *settings) secrets() (map[string]string, error) {
 	values := map[string]string{}
 	for _, name := range s.Secrets {
@@ -136,11 +136,12 @@ func (s *settings) secrets() (map[string]string, error) {
 	return values, nil
 }
 
-// collect moves what the command made into its port and publishes it.
+// collect moves an output into its port and publishes it.
 func (s *settings) collect(job *engine.Job, dir, port string, secrets map[string]string) error {
 	to := s.Outputs[port]
 	if name := secretIn(to, secrets); name != "" {
-		return fmt.Errorf("its path contains the value of the secret %s, and paths are stored and printed: give it another one", name)
+		return fmt.Errorf("its path contains the value of the secret %s, and paths are stored and printed: give it "+
+			"another one", name)
 	}
 	made := filepath.Join(dir, filepath.FromSlash(to))
 	info, err := os.Lstat(made)
@@ -157,7 +158,8 @@ func (s *settings) collect(job *engine.Job, dir, port string, secrets map[string
 	name := path.Base(path.Clean(to))
 	err = filepath.WalkDir(made, func(at string, d fs.DirEntry, err error) error {
 		if name := secretIn(strings.TrimPrefix(at, made), secrets); name != "" {
-			return fmt.Errorf("the name of a file in %s contains the value of the secret %s, and names are stored and printed: choose another name", to, name)
+			return fmt.Errorf("the name of a file in %s contains the value of the secret %s, and names are stored and "+
+				"printed: choose another name", to, name)
 		}
 		if err != nil || d.IsDir() {
 			return err
@@ -168,9 +170,10 @@ func (s *settings) collect(job *engine.Job, dir, port string, secrets map[string
 		}
 		file = filepath.ToSlash(file)
 		if !d.Type().IsRegular() {
-			return fmt.Errorf("%s is %s, and a result holds plain files only", path.Join(path.Dir(path.Clean(to)), file), artifact.Form(d.Type()))
+			return fmt.Errorf("%s is %s, and a result holds plain files only", path.Join(path.Dir(path.Clean(to)), file),
+				artifact.Form(d.Type()))
 		}
-		published := path.Join(path.Dir(path.Clean(to)), s.told(job, name)+strings.TrimPrefix(file, name))
+		published := path.Join(path.Dir(path.Clean(to)), s.publishedName(job, name)+strings.TrimPrefix(file, name))
 		return job.Publish(port, file, published)
 	})
 	if err != nil {
@@ -179,7 +182,7 @@ func (s *settings) collect(job *engine.Job, dir, port string, secrets map[string
 	return putInto(job, port, made)
 }
 
-// secretIn returns the variable whose secret value stands in a text; "" when none does.
+// secretIn returns the variable whose secret value a text contains, or "".
 func secretIn(text string, secrets map[string]string) string {
 	for _, name := range slices.Sorted(maps.Keys(secrets)) {
 		for _, line := range engine.SecretLines(secrets[name]) {
@@ -191,7 +194,8 @@ func secretIn(text string, secrets map[string]string) string {
 	return ""
 }
 
-// putInto puts an output into its port's folder: the one in which it lies, when nothing else does.
+// putInto moves an output into the folder of its port, or takes its folder as the port if it
+// contains nothing else.
 func putInto(job *engine.Job, port, made string) error {
 	dir := filepath.Dir(made)
 	entries, err := os.ReadDir(dir)
@@ -210,8 +214,9 @@ func putInto(job *engine.Job, port, made string) error {
 
 var seedOf = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`@-?\d+$`) })
 
-// told is the published name of an output, with the seed where there is one for each.
-func (s *settings) told(job *engine.Job, name string) string {
+// publishedName returns the published name of an output, with the seed if the stage runs once per
+// seed.
+func (s *settings) publishedName(job *engine.Job, name string) string {
 	seed := seedOf().FindString(job.Address)
 	ext := path.Ext(name)
 	return strings.TrimSuffix(name, ext) + seed + ext

@@ -6,13 +6,14 @@ import (
 	"strings"
 )
 
-// command is a program with its arguments. Two shell texts that differ in blanks only are one command to the key.
+// command is a program with its arguments. Two shell texts that differ only in blanks have the same
+// key.
 type command []string
 
-// shells split words at blanks as POSIX has it.
+// shells are programs that split words at blanks as POSIX specifies.
 var shells = []string{"sh", "bash", "dash"}
 
-// Canonical is the command with the text of `sh -c TEXT` in its plain form.
+// Canonical returns the command with normalized blanks in the text of `sh -c TEXT`.
 func (c command) Canonical() any {
 	words := slices.Clone([]string(c))
 	if len(words) >= 3 && words[1] == "-c" && slices.Contains(shells, path.Base(words[0])) {
@@ -21,9 +22,10 @@ func (c command) Canonical() any {
 	return words
 }
 
-// plain writes a shell text with single blanks between its words and none at the ends of its lines. What stands in
-// quotes or after a backslash stays, and a text in which blanks may mean something else is returned as it is: one with
-// a here-document, $'…', an expansion ${…}, a command within double quotes, a comment, a changed IFS or quotes that do not close.
+// plain normalizes a shell text: single blanks between words, none at the ends of lines. Quoted and
+// escaped text stays. A text in which blanks may have another meaning is returned unchanged: one
+// with a here-document, $'…', an expansion ${…}, a command within double quotes, a comment, a
+// changed IFS or unclosed quotes.
 func plain(text string) string {
 	for _, odd := range []string{"<<", "$'", "${", "IFS", "\r"} {
 		if strings.Contains(text, odd) {

@@ -13,14 +13,15 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
-	"rcgrpo/stages/internal/metrics"
 	"rcgrpo/stages/internal/resume"
 	"rcgrpo/stages/internal/token"
+	"rcgrpo/stages/internal/train"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
 // alone is a training of a tiny model that is given its trajectories.
-func alone(t *testing.T, alarms ...rl.Alarm) *training {
+func alone(t *testing.T, alarms ...blocks.Alarm) *training {
 	t.Helper()
 	job, err := engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Seed: 1})
 	if err != nil {
@@ -29,20 +30,22 @@ func alone(t *testing.T, alarms ...rl.Alarm) *training {
 	s := defaults(2)
 	s.Group, s.LR, s.Alarms = 3, 1e-2, alarms
 	s.Advantage.Scale = "none"
-	r := &training{settings: &s, job: job, policy: &checkpoint.Policy{Model: tiny(t, 1), Tokenizer: letters(t)}, watch: rl.NewWatch(alarms)}
-	if r.scratch, err = resume.Open(job.Dir, resume.Settings{}); err != nil {
+	r := &training{settings: &s, watch: blocks.NewWatch(alarms),
+		run: &train.Training{Settings: &s.Settings, Job: job,
+			Policy: &checkpoint.Policy{Model: tiny(t, 1), Tokenizer: letters(t)}}}
+	if r.run.Scratch, err = resume.Open(job.Dir, resume.Settings{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.scratch.Restore(&struct{}{}, nil); err != nil {
+	if _, err := r.run.Scratch.Restore(&struct{}{}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if r.log, err = metrics.Open(r.scratch); err != nil {
+	if r.run.Log, err = train.OpenLog(r.run.Scratch); err != nil {
 		t.Fatal(err)
 	}
-	if r.reference, err = r.policy.Model.Clone(); err != nil {
+	if r.reference, err = r.run.Policy.Model.Clone(); err != nil {
 		t.Fatal(err)
 	}
-	if r.trainer, err = lm.NewTrainer(r.policy.Model, lm.OptimizerConfig{}); err != nil {
+	if r.run.Trainer, err = lm.NewTrainer(r.run.Policy.Model, lm.OptimizerConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.close)
@@ -79,7 +82,7 @@ func update(t *testing.T, r *training, u int, p plant) (v map[string]float64, mo
 	}
 	r.Temperature = 1
 	p(r, trajectories)
-	before, err := r.policy.Model.Weights()
+	before, err := r.run.Policy.Model.Weights()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,56 +90,59 @@ func update(t *testing.T, r *training, u int, p plant) (v map[string]float64, mo
 	if err := r.learn(t.Context(), u, newBatch(trajectories, r.Group), v); err != nil {
 		t.Fatal(err)
 	}
-	after, err := r.policy.Model.Weights()
+	after, err := r.run.Policy.Model.Weights()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return v, !slices.Equal(before, after)
 }
 
-// TestAlarmsAct plants the trouble of every alarm in the third update and looks at what becomes of weights and rate, not
-// at what is said.
+// TestAlarmsAct plants the trouble of every alarm in the third update and looks at what becomes of
+// weights and rate, not at what is said.
 func TestAlarmsAct(t *testing.T) {
 	one, two, nat := 1, 2, 1.0           // a fresh model of 24 tokens has an entropy of about 3
 	healthy := rewards(1, 0, 1, 0, 1, 0) // high is right, low is wrong
 	for name, tc := range map[string]struct {
-		alarm rl.Alarm
+		alarm blocks.Alarm
 		plant plant
 		moves bool // the planted update has a gradient that could be applied
 	}{
-		"the gap is dead": {rl.Alarm{Name: rl.AlarmGap, Updates: &one}, rewards(1, 1, 0, 0, 0, 0), true},
-		"no variance":     {rl.Alarm{Name: rl.AlarmZeroVariance, Updates: &one}, rewards(1, 1, 1, 0, 0, 0), true},
-		"entropy collapses": {rl.Alarm{Name: rl.AlarmEntropy, Updates: &one, Limit: &nat}, func(r *training, list []*rl.Trajectory) {
-			healthy(r, list)
-			r.Temperature, r.KL.Beta = 0.02, 0 // the divergence of so peaked a policy overflows
-		}, true},
-		"a spike":          {rl.Alarm{Name: rl.AlarmSpike, Updates: &two}, rewards(1000, 0, 0, 0, 1000, 0), true},
-		"a NaN":            {rl.Alarm{Name: rl.AlarmNaN}, rewards(rl.Reward(math.Inf(-1)), 0, 1, 0, 1, 0), false},
-		"an infinite loss": {rl.Alarm{Name: rl.AlarmNaN}, rewards(rl.Reward(math.Inf(1)), 0, 1, 0, 1, 0), false},
+		"the gap is dead": {blocks.Alarm{Name: blocks.AlarmGap, Updates: &one}, rewards(1, 1, 0, 0, 0, 0), true},
+		"no variance":     {blocks.Alarm{Name: blocks.AlarmZeroVariance, Updates: &one}, rewards(1, 1, 1, 0, 0, 0), true},
+		"entropy collapses": {blocks.Alarm{Name: blocks.AlarmEntropy, Updates: &one, Limit: &nat},
+			func(r *training, list []*rl.Trajectory) {
+				healthy(r, list)
+				r.Temperature, r.KL.Beta = 0.02, 0 // the divergence of so peaked a policy overflows
+			}, true},
+		"a spike":          {blocks.Alarm{Name: blocks.AlarmSpike, Updates: &two}, rewards(1000, 0, 0, 0, 1000, 0), true},
+		"a NaN":            {blocks.Alarm{Name: blocks.AlarmNaN}, rewards(rl.Reward(math.Inf(-1)), 0, 1, 0, 1, 0), false},
+		"an infinite loss": {blocks.Alarm{Name: blocks.AlarmNaN}, rewards(rl.Reward(math.Inf(1)), 0, 1, 0, 1, 0), false},
 	} {
-		for _, action := range []string{rl.ActionSkip, rl.ActionStop, rl.ActionLowerRate} {
+		for _, action := range []string{blocks.ActionSkip, blocks.ActionStop, blocks.ActionLowerRate} {
 			t.Run(name+", "+action, func(t *testing.T) {
 				alarm := tc.alarm
 				alarm.Action = action
 				r := alone(t, alarm)
 				for u := 1; u <= 2; u++ {
-					if v, moved := update(t, r, u, healthy); !moved || v["alarm_"+alarm.Name] != 0 || v["skipped"] != 0 || v["lr"] != 1e-2 {
-						t.Fatalf("healthy update %d: moved %v, logged alarm %v, skipped %v, rate %v", u, moved, v["alarm_"+alarm.Name], v["skipped"], v["lr"])
+					if v, moved := update(t, r, u, healthy); !moved || v["alarm_"+alarm.Name] != 0 || v["skipped"] != 0 ||
+						v["lr"] != 1e-2 {
+						t.Fatalf("healthy update %d: moved %v, logged alarm %v, skipped %v, rate %v", u, moved,
+							v["alarm_"+alarm.Name], v["skipped"], v["lr"])
 					}
 				}
 				v, moved := update(t, r, 3, tc.plant)
 				if v["alarm_"+alarm.Name] != 1 {
 					t.Fatalf("the alarm is not logged: %v", v)
 				}
-				wantMoved := action == rl.ActionLowerRate && tc.moves
+				wantMoved := action == blocks.ActionLowerRate && tc.moves
 				if moved != wantMoved || (v["skipped"] == 1) == wantMoved {
 					t.Errorf("planted update: moved %v, skipped %v; want moved %v", moved, v["skipped"], wantMoved)
 				}
-				if r.watch.Stopped != (action == rl.ActionStop) {
+				if r.watch.Stopped != (action == blocks.ActionStop) {
 					t.Errorf("stopped: got %v", r.watch.Stopped)
 				}
 				wantRate := 1e-2
-				if action == rl.ActionLowerRate {
+				if action == blocks.ActionLowerRate {
 					wantRate = 5e-3
 				}
 				if v["lr"] != wantRate && wantMoved {
@@ -155,12 +161,13 @@ func TestWithoutAlarmsAGradientThatIsNoNumberIsLeftOut(t *testing.T) {
 	if _, moved := update(t, r, 1, rewards(1, 0, 1, 0, 1, 0)); !moved {
 		t.Fatal("a healthy update moves nothing")
 	}
-	if v, moved := update(t, r, 2, rewards(rl.Reward(math.Inf(-1)), 0, 1, 0, 1, 0)); moved || v["skipped"] != 1 || v["lr"] != 0 {
+	if v, moved := update(t, r, 2, rewards(rl.Reward(math.Inf(-1)), 0, 1, 0, 1, 0)); moved || v["skipped"] != 1 ||
+		v["lr"] != 0 {
 		t.Errorf("moved %v, logged %v", moved, v)
 	}
 }
 
-// The batch that was left out can be read, and the third in a row ends the training.
+// A skipped batch is stored, and the third in a row ends the training.
 func TestBatchesWithoutAFiniteGradientAreKept(t *testing.T) {
 	r := alone(t)
 	healthy, planted := rewards(1, 0, 1, 0, 1, 0), rewards(1, 0, 1, rl.Reward(math.Inf(1)), 1, 0)
@@ -170,8 +177,9 @@ func TestBatchesWithoutAFiniteGradientAreKept(t *testing.T) {
 	trajectories := conversations()
 	planted(r, trajectories)
 	err := r.learn(t.Context(), 7, newBatch(trajectories, r.Group), map[string]float64{})
-	path := filepath.Join(r.job.Dir, "rows", "skipped.jsonl")
-	if err == nil || !strings.Contains(err.Error(), "the third time in a row") || !strings.HasSuffix(err.Error(), "the batches that were left out are in "+path) {
+	path := filepath.Join(r.run.Job.Dir, "rows", "skipped.jsonl")
+	if err == nil || !strings.Contains(err.Error(), "the third time in a row") ||
+		!strings.HasSuffix(err.Error(), "the skipped batches are in "+path) {
 		t.Errorf("the third in a row: got %v", err)
 	}
 	type row struct {
@@ -199,12 +207,14 @@ func TestBatchesWithoutAFiniteGradientAreKept(t *testing.T) {
 				n++
 			}
 		}
-		if got.Reward != reward || !slices.Equal(got.IDs, want.IDs) || !slices.Equal(got.Mask, want.Mask) || got.Text != r.policy.Tokenizer.Decode(want.IDs, false) || len(got.Logp) != n {
+		if got.Reward != reward || !slices.Equal(got.IDs, want.IDs) || !slices.Equal(got.Mask, want.Mask) ||
+			got.Text != r.run.Policy.Tokenizer.Decode(want.IDs, false) || len(got.Logp) != n {
 			t.Errorf("row %d: got %+v", len(updates), got)
 		}
 		updates = append(updates, got.Update)
 	}
-	if want := slices.Concat(slices.Repeat([]int{2}, 6), slices.Repeat([]int{3}, 6), slices.Repeat([]int{5}, 6), slices.Repeat([]int{6}, 6), slices.Repeat([]int{7}, 6)); !slices.Equal(updates, want) {
+	if want := slices.Concat(slices.Repeat([]int{2}, 6), slices.Repeat([]int{3}, 6), slices.Repeat([]int{5}, 6),
+		slices.Repeat([]int{6}, 6), slices.Repeat([]int{7}, 6)); !slices.Equal(updates, want) {
 		t.Errorf("rows of the updates %v, want %v", updates, want)
 	}
 }

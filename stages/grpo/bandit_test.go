@@ -11,13 +11,15 @@ import (
 	"rcgrpo/engine"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
-	"rcgrpo/stages/internal/metrics"
 	"rcgrpo/stages/internal/resume"
+	"rcgrpo/stages/internal/train"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
+	"rcgrpo/stages/rl/objective"
 )
 
-// The bandit has ten arms, the ten tokens of a model's vocabulary. An episode is one prompt and one token; it earns 1 if
-// that is the winning token.
+// The bandit has ten arms, the ten tokens of a model's vocabulary. An episode is one prompt and one
+// token; it earns 1 if that is the winning token.
 const (
 	banditArms  = 10
 	banditWin   = 7
@@ -34,26 +36,28 @@ func bandit(t *testing.T, change func(s *settings)) *training {
 	s := defaults(4)
 	s.Group, s.LR, s.Updates = banditGroup, 1e-2, 40
 	change(&s)
-	m, err := lm.New(lm.Config{Family: "qwen2", Vocab: banditArms, Hidden: 16, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 8, MLP: 16, RopeBase: 1000,
+	m, err := lm.New(lm.Config{Family: "qwen2", Vocab: banditArms, Hidden: 16, Layers: 1, Heads: 2, KVHeads: 1,
+		HeadDim: 8, MLP: 16, RopeBase: 1000,
 		NormEps: 1e-6, MaxPosition: 8}, rand.New(rand.NewPCG(1, 5)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &training{settings: &s, job: job, policy: &checkpoint.Policy{Model: m, Tokenizer: letters(t)}, watch: rl.NewWatch(nil)}
+	r := &training{settings: &s, watch: blocks.NewWatch(nil),
+		run: &train.Training{Settings: &s.Settings, Job: job, Policy: &checkpoint.Policy{Model: m, Tokenizer: letters(t)}}}
 	t.Cleanup(func() { r.close(); m.Close() })
-	if r.scratch, err = resume.Open(job.Dir, resume.Settings{}); err != nil {
+	if r.run.Scratch, err = resume.Open(job.Dir, resume.Settings{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.scratch.Restore(&struct{}{}, nil); err != nil {
+	if _, err := r.run.Scratch.Restore(&struct{}{}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if r.log, err = metrics.Open(r.scratch); err != nil {
+	if r.run.Log, err = train.OpenLog(r.run.Scratch); err != nil {
 		t.Fatal(err)
 	}
 	if r.reference, err = m.Clone(); err != nil {
 		t.Fatal(err)
 	}
-	if r.trainer, err = r.policy.Trainer(*s.Optimizer); err != nil {
+	if r.run.Trainer, err = r.run.Policy.Trainer(*s.Optimizer); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -78,27 +82,30 @@ func chances(t *testing.T, m *lm.Model, token string) (p [banditArms]float64) {
 	return p
 }
 
-// success trains on the bandit with the given reward of the winning token, and returns the probability of winning before
-// and after under a token. Groups get their tokens as allocation says.
-func success(t *testing.T, token string, allocation func(update int, key string) []string, reward float64, change func(s *settings)) (before, after float64) {
+// success trains on the bandit with the given reward of the winning token, and returns the
+// probability of winning before and after under a token. Groups get their tokens as allocation
+// says.
+func success(t *testing.T, token string, allocation func(update int, key string) []string, reward float64,
+	change func(s *settings)) (before, after float64) {
 	t.Helper()
 	r := bandit(t, change)
-	before = chances(t, r.policy.Model, token)[banditWin]
+	before = chances(t, r.run.Policy.Model, token)[banditWin]
 	for u := 1; u <= r.Updates; u++ {
 		var trajectories []*rl.Trajectory
 		p := map[string][banditArms]float64{}
 		for group := range r.Batch {
 			for member, given := range allocation(u, string(rune('a'+group))) {
 				if _, known := p[given]; !known {
-					p[given] = chances(t, r.policy.Model, given)
+					p[given] = chances(t, r.run.Policy.Model, given)
 				}
-				draw, arm := rl.Key(1, u, string(rune('a'+group)), member, 0), 0
+				draw, arm := rl.Sampling(1, u, string(rune('a'+group)), member).At(0), 0
 				for arm < banditArms-1 && draw >= p[given][arm] {
 					draw -= p[given][arm]
 					arm++
 				}
 				e := &rl.Trajectory{Task: "bandit", Update: u, Member: member, Token: given, Stop: rl.StopDone,
-					IDs: []int32{banditPrompts[given], int32(arm)}, Mask: []bool{false, true}, Logp: []float32{0, float32(math.Log(p[given][arm]))},
+					IDs: []int32{banditPrompts[given], int32(arm)}, Mask: []bool{false, true}, Logp: []float32{0,
+						float32(math.Log(p[given][arm]))},
 					Messages: []rl.Message{{Role: rl.RoleUser, From: 0, To: 1}, {Role: rl.RoleAssistant, From: 1, To: 2}}}
 				if arm == banditWin {
 					setReward(&e.Reward, reward)
@@ -110,7 +117,7 @@ func success(t *testing.T, token string, allocation func(update int, key string)
 			t.Fatal(err)
 		}
 	}
-	return before, chances(t, r.policy.Model, token)[banditWin]
+	return before, chances(t, r.run.Policy.Model, token)[banditWin]
 }
 
 func setReward[R ~float64](to *R, reward float64) { *to = R(reward) }
@@ -124,13 +131,14 @@ func untold(int, string) []string {
 }
 
 func conditionedHalf(update int, key string) []string {
-	return rl.AllocateTokens(rl.AllocationIID, 0.5, banditGroup, 1, update, key)
+	return rl.DrawTokens(rl.AllocationIID, 0.5, banditGroup, 1, update, key)
 }
 
-// TestLearningRaisesTheRewardOfABandit: a wrong sign of the advantage, of a gradient or of the KL term fails it.
+// TestLearningRaisesTheRewardOfABandit: a wrong sign of the advantage, of a gradient or of the KL
+// term fails it.
 func TestLearningRaisesTheRewardOfABandit(t *testing.T) {
 	start := time.Now()
-	verl, err := rl.ProfileNamed("verl")
+	verl, err := objective.ProfileNamed("verl")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,14 +149,16 @@ func TestLearningRaisesTheRewardOfABandit(t *testing.T) {
 		change     func(s *settings)
 		from, to   float64 // where the probability of winning has to end
 	}{
-		"GRPO":                        {rl.TokenNone, untold, 1, func(*settings) {}, 0.9, 1},
-		"RC-GRPO, under high":         {rl.TokenHigh, conditionedHalf, 1, func(*settings) {}, 0.9, 1},
-		"RC-GRPO, under low":          {rl.TokenLow, conditionedHalf, 1, func(*settings) {}, 0.9, 1},
-		"verl's conventions":          {rl.TokenNone, untold, 1, func(s *settings) { s.Objective = verl }, 0.9, 1},
-		"minibatches and passes":      {rl.TokenNone, untold, 1, func(s *settings) { s.Minibatches, s.Passes = 2, 2 }, 0.9, 1},
-		"exact KL":                    {rl.TokenNone, untold, 1, func(s *settings) { s.KL.Estimator = "exact" }, 0.9, 1},
-		"GRPO held by a large beta":   {rl.TokenNone, untold, 1, func(s *settings) { s.KL.Beta = 30 }, 0.05, 0.25},
-		"held by a large exact beta":  {rl.TokenNone, untold, 1, func(s *settings) { s.KL.Beta, s.KL.Estimator = 30, "exact" }, 0.05, 0.25},
+		"GRPO":                {rl.TokenNone, untold, 1, func(*settings) {}, 0.9, 1},
+		"RC-GRPO, under high": {rl.TokenHigh, conditionedHalf, 1, func(*settings) {}, 0.9, 1},
+		"RC-GRPO, under low":  {rl.TokenLow, conditionedHalf, 1, func(*settings) {}, 0.9, 1},
+		"verl's conventions":  {rl.TokenNone, untold, 1, func(s *settings) { s.Objective = verl }, 0.9, 1},
+		"minibatches and passes": {rl.TokenNone, untold, 1, func(s *settings) { s.Minibatches, s.Passes = 2, 2 },
+			0.9, 1},
+		"exact KL":                  {rl.TokenNone, untold, 1, func(s *settings) { s.KL.Estimator = "exact" }, 0.9, 1},
+		"GRPO held by a large beta": {rl.TokenNone, untold, 1, func(s *settings) { s.KL.Beta = 30 }, 0.05, 0.25},
+		"held by a large exact beta": {rl.TokenNone, untold, 1,
+			func(s *settings) { s.KL.Beta, s.KL.Estimator = 30, "exact" }, 0.05, 0.25},
 		"RC-GRPO held by a large one": {rl.TokenHigh, conditionedHalf, 1, func(s *settings) { s.KL.Beta = 30 }, 0.05, 0.25},
 		"a punished token":            {rl.TokenNone, untold, -1, func(*settings) {}, 0, 0.02},
 	} {
@@ -158,7 +168,8 @@ func TestLearningRaisesTheRewardOfABandit(t *testing.T) {
 			t.Errorf("%s: the model begins with %v, want about a tenth, 0.01 to 0.2", name, before)
 		}
 		if after < tc.from || after > tc.to {
-			t.Errorf("%s: the probability of winning went from %v to %v, want between %v and %v", name, before, after, tc.from, tc.to)
+			t.Errorf("%s: the probability of winning went from %v to %v, want between %v and %v", name, before, after,
+				tc.from, tc.to)
 		}
 	}
 	t.Logf("%v in all", time.Since(start).Round(time.Millisecond))

@@ -6,29 +6,30 @@ import (
 
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/objective"
 )
 
-// batch is the material of one update, or of one of its optimizer steps: trajectories of whole groups, one after the
-// other. Its flat lists hold N action tokens, those of one trajectory after those of another.
-type batch struct {
+// updateBatch is the input of one update or of one optimizer step: trajectories of whole groups.
+// Its flat lists contain N action tokens, ordered by trajectory.
+type updateBatch struct {
 	trajectories []*rl.Trajectory
 	size         int       // of a group
 	length       []int     // [B] action tokens of each trajectory
-	first        []int     // [B] place of the first of them in the flat lists
+	first        []int     // [B] index of its first action token in the flat lists
 	turn         []int     // [N] turn of each action token
-	logpSampled  []float64 // [N] the sampler's log-probability, for comparison only
-	logpOld      []float64 // [N] the old policy's; nil in the only step of an update, whose policy is the old one
+	logpSampled  []float64 // [N] logprobs of the sampler, for diagnostics only
+	logpOld      []float64 // [N] of the old policy; nil in the only step of an update
 	sequences    []lm.Sequence
-	skip         []bool    // [B] left out of the objective; nil leaves out none
-	penalty      []float64 // [B] taken off the rewards; nil for none
+	skip         []bool    // [B] excluded from the objective; nil for none
+	penalty      []float64 // [B] subtracted from the rewards; nil for none
 	advantages   []float64
-	totals       rl.Totals
-	before       lm.TokenStats // of the policy before the first step, where that was asked for
+	totals       objective.Totals
+	before       lm.TokenStats // before the first step, if the update needs them
 }
 
-// newBatch lays the trajectories of an update out for the model. advantage completes it.
-func newBatch(trajectories []*rl.Trajectory, size int) *batch {
-	b := &batch{trajectories: trajectories, size: size}
+// newBatch prepares the trajectories of an update for the model. advantage completes the batch.
+func newBatch(trajectories []*rl.Trajectory, size int) *updateBatch {
+	b := &updateBatch{trajectories: trajectories, size: size}
 	for i, t := range trajectories {
 		b.sequences = append(b.sequences, lm.Sequence{IDs: t.IDs, Learn: t.Mask})
 		b.first = append(b.first, len(b.turn))
@@ -45,13 +46,14 @@ func newBatch(trajectories []*rl.Trajectory, size int) *batch {
 	return b
 }
 
-// minibatches cuts a batch into those of its optimizer steps, in order: tasks groups each, fewer in the last; the whole
-// batch where tasks is 0. advantage has to come before, since advantages are those of the whole batch.
-func (b *batch) minibatches(o *rl.Objective) []*batch {
+// minibatches divides a batch by optimizer step, in order: o.Minibatches groups each, fewer in the
+// last. With 0 it returns the whole batch. Call advantage first, because advantages are computed
+// over the whole batch.
+func (b *updateBatch) minibatches(o *objective.Objective) []*updateBatch {
 	if o.Minibatches == 0 || o.Minibatches*b.size >= len(b.trajectories) {
-		return []*batch{b}
+		return []*updateBatch{b}
 	}
-	var parts []*batch
+	var parts []*updateBatch
 	row := 0
 	for trajectories := range slices.Chunk(b.trajectories, o.Minibatches*b.size) {
 		part := newBatch(trajectories, b.size)
@@ -63,16 +65,16 @@ func (b *batch) minibatches(o *rl.Objective) []*batch {
 		if b.logpOld != nil {
 			part.logpOld = b.logpOld[b.first[row]:][:len(part.turn)]
 		}
-		part.totals = o.Totals(&rl.Batch{Length: part.length, Skip: part.skip, Turn: part.turn})
+		part.totals = o.Totals(&objective.Batch{Length: part.length, Skip: part.skip, Turn: part.turn})
 		parts = append(parts, part)
 		row = end
 	}
 	return parts
 }
 
-// advantage computes the advantages from the rewards less a penalty each [B], nil for none. Groups count as equal by
-// their rewards alone, with or without a penalty.
-func (b *batch) advantage(o *rl.Objective, penalty []float64) {
+// advantage computes the advantages from the rewards minus a penalty each [B], nil for none. The
+// penalty does not affect which groups count as equal.
+func (b *updateBatch) advantage(o *objective.Objective, penalty []float64) {
 	b.penalty = penalty
 	b.advantages, b.skip = o.Advantage.OfEpisodes(b.trajectories, b.size, penalty, b.length)
 	if o.ZeroVariance == "mask" {
@@ -82,26 +84,29 @@ func (b *batch) advantage(o *rl.Objective, penalty []float64) {
 		}
 		b.skip = equal
 	}
-	b.totals = o.Totals(&rl.Batch{Length: b.length, Skip: b.skip, Turn: b.turn})
+	b.totals = o.Totals(&objective.Batch{Length: b.length, Skip: b.skip, Turn: b.turn})
 }
 
 // equalGroups marks the trajectories of groups whose rewards are all equal.
-func (b *batch) equalGroups() []bool {
+func (b *updateBatch) equalGroups() []bool {
 	equal := make([]bool, 0, len(b.trajectories))
 	for members := range slices.Chunk(b.trajectories, b.size) {
-		equal = append(equal, slices.Repeat([]bool{rl.EqualRewards(members)}, len(members))...)
+		equal = append(equal, slices.Repeat([]bool{objective.EqualRewards(members)}, len(members))...)
 	}
 	return equal
 }
 
-// evaluate computes the objective over the trajectories [first, first+n), given what the model says of their tokens.
-func (b *batch) evaluate(o *rl.Objective, first, n int, s lm.TokenStats) (*rl.Outcome, error) {
+// evaluate computes the objective over the trajectories [first, first+n), given the model's
+// statistics of their tokens.
+func (b *updateBatch) evaluate(o *objective.Objective, first, n int, s lm.TokenStats) (*objective.Outcome, error) {
 	from := b.first[first]
 	to := from + len(s.Logp)
 	if last := first + n - 1; to != b.first[last]+b.length[last] {
-		return nil, fmt.Errorf("trajectories %d to %d: the model knows %d action tokens, their messages %d", first, last, len(s.Logp), b.first[last]+b.length[last]-from)
+		return nil, fmt.Errorf("trajectories %d to %d: the model has %d action tokens, want %d",
+			first, last, len(s.Logp), b.first[last]+b.length[last]-from)
 	}
-	part := &rl.Batch{Length: b.length[first : first+n], Advantage: b.advantages[first : first+n], Turn: b.turn[from:to],
+	part := &objective.Batch{Length: b.length[first : first+n], Advantage: b.advantages[first : first+n],
+		Turn: b.turn[from:to],
 		Logp: s.Logp, LogpOld: s.Logp, LogpRef: s.LogpRef, KL: s.KL, Entropy: s.Entropy}
 	if b.logpOld != nil {
 		part.LogpOld = b.logpOld[from:to]

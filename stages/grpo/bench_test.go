@@ -13,6 +13,8 @@ import (
 	"rcgrpo/bfcl"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
+	"rcgrpo/stages/rl/objective"
 )
 
 // Single turns of random tokens, the shape in which TRL was timed (experiments/LOG.md).
@@ -21,8 +23,8 @@ const (
 	benchPrompt, benchNew    = 64, 64
 )
 
-// phases are the processor time that updates spend in each part: with one thread the time they take on a quiet machine,
-// and on a busy one the better measure.
+// phases are the processor time that updates spend in each part: with one thread the time they take
+// on a quiet machine, and on a busy one the better measure.
 type phases struct{ prefill, decode, learn, optimizer time.Duration }
 
 // cpu is the processor time that this process has had.
@@ -76,13 +78,16 @@ func (a asking) Done() bool                           { return true }
 func (a asking) Stop() string                         { return rl.StopDone }
 func (a asking) Verdict() bfcl.Verdict                { return bfcl.Verdict{} }
 
-// BenchmarkUpdate times one update of GRPO as the other side's script does: sample, log-probabilities of policy and
-// reference, loss with KL, gradient, AdamW; on one thread, where that script has two. Metrics say where the time goes.
+// BenchmarkUpdate times one update of GRPO as the other side's script does: sample,
+// log-probabilities of policy and reference, loss with KL, gradient, AdamW; on one thread, where
+// that script has two. Metrics say where the time goes.
 func BenchmarkUpdate(b *testing.B) {
-	drills := lm.Config{Family: "qwen2", Vocab: 1408, Hidden: 128, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 32, MLP: 384, RopeBase: 1000,
+	drills := lm.Config{Family: "qwen2", Vocab: 1408, Hidden: 128, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 32,
+		MLP: 384, RopeBase: 1000,
 		NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: 512}
-	four := lm.Config{Family: "qwen2", Vocab: 2048, Hidden: 256, Layers: 4, Heads: 4, KVHeads: 2, HeadDim: 64, MLP: 704, RopeBase: 10000,
-		NormEps: 1e-6, MaxPosition: 512}
+	four := lm.Config{Family: "qwen2", Vocab: 2048, Hidden: 256, Layers: 4, Heads: 4, KVHeads: 2, HeadDim: 64, MLP: 704,
+		RopeBase: 10000,
+		NormEps:  1e-6, MaxPosition: 512}
 	for _, size := range []struct {
 		name string
 		cfg  lm.Config
@@ -120,12 +125,13 @@ func benchmarkUpdate(b *testing.B, cfg lm.Config) {
 		}
 		codec.prompts[fmt.Sprint(i)] = ids
 	}
-	collector := &rl.Collector{Policy: stopwatch{decoder, &p}, Codec: codec, Limits: rl.Limits{Steps: 1, Reply: benchNew, Context: benchPrompt + benchNew + 1},
-		Seed: 1, Temperature: 1, Start: func(t *bfcl.Task) (rl.Env, error) { return asking{t.ID}, nil }}
-	s := &settings{Objective: rl.PaperObjective(), Temperature: 1}
+	collector := &rl.Collector{Policy: stopwatch{decoder, &p}, Codec: codec,
+		Limits: blocks.Limits{Steps: 1, Reply: benchNew, Context: benchPrompt + benchNew + 1},
+		Seed:   1, Temperature: 1, Start: func(t *bfcl.Task) (rl.Env, error) { return asking{t.ID}, nil }}
+	s := &settings{Objective: objective.PaperObjective(), Temperature: 1}
 	s.KL.Estimator, s.KL.Beta = "exact", 0.1
 
-	var last *batch
+	var last *updateBatch
 	update := func(u int) {
 		var list []rl.Rollout
 		for i := range benchPrompts {

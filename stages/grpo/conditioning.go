@@ -6,19 +6,20 @@ import (
 
 	"rcgrpo/bfcl"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/objective"
 )
 
-// conditioning is how the rollouts of a training get their tokens. Plain GRPO has one condition for all: p is 1, and high
-// stands for it.
+// conditioning is the distribution of reward tokens of a training. Plain GRPO has one condition: p
+// is 1 and high is that condition.
 type conditioning struct {
 	p         float64
 	high, low string
 }
 
-// sample plays each task a number of times under each token, and counts the successes for a forecast. The episodes are
-// those of an update 0.
+// sample samples each task a number of times under each token and counts the successes for a
+// forecast. The episodes belong to update 0.
 func (c *conditioning) sample(ctx context.Context, tasks []*bfcl.Task, samples int,
-	collect func(context.Context, []rl.Rollout) ([]*rl.Trajectory, error)) ([]rl.TaskSample, error) {
+	collect func(context.Context, []rl.Rollout) ([]*rl.Trajectory, error)) ([]objective.TaskSample, error) {
 	tokens := []string{c.high}
 	if c.p < 1 {
 		tokens = append(tokens, c.low)
@@ -38,7 +39,7 @@ func (c *conditioning) sample(ctx context.Context, tasks []*bfcl.Task, samples i
 	if _, err := rl.Rewarded(got); err != nil {
 		return nil, err
 	}
-	counts := make([]rl.TaskSample, len(tasks))
+	counts := make([]objective.TaskSample, len(tasks))
 	for i, t := range got {
 		if t.Reward.Missing() {
 			continue
@@ -59,7 +60,7 @@ func (c *conditioning) sample(ctx context.Context, tasks []*bfcl.Task, samples i
 	return counts, nil
 }
 
-// draw takes n of the tasks, in their order; all where n is 0 or too many.
+// draw returns n of the tasks in their order; all if n is 0 or too large.
 func draw(tasks []*bfcl.Task, n int, perm func(int) []int) []*bfcl.Task {
 	if n == 0 || n >= len(tasks) {
 		return tasks

@@ -7,27 +7,28 @@ import (
 	"rcgrpo/bfcl"
 )
 
-// course is the endless list of tasks that a training goes through. What stands at a place is a function of the seed and
-// the settings alone, so the arms of one seed see the same tasks in the same order, and a resumed run finds its place.
+// course is the endless list of training tasks. The task at an index is a function of the seed and
+// the settings, so the arms of one seed see the same tasks in the same order, and a resumed run
+// continues at its index.
 //
-// Each set of tasks is passed over again and again, every pass in an order of its own, or always as it stands (given).
-// Of several sets with weights, each gets its share of every stretch of the list: at each place stands the next task of
-// the set that is farthest behind its share.
+// Each set of tasks is passed over again and again, every pass in its own order, or always in the
+// given order. With weights, each set gets its share of every part of the list: each index takes
+// the next task of the set that is farthest behind its share.
 type course struct {
 	sets    [][]*bfcl.Task // none empty
 	weights []float64      // of the sets, above 0; nil where there is one
 	given   bool
 	rand    func(stream string) *rand.Rand
 
-	slots  []slot // the list as far as it is known
+	slots  []slot // the list so far
 	taken  []int  // tasks of each set in slots
 	orders map[string][]int
 }
 
-// slot is a place in the list: the n-th task taken of a set.
+// slot is an entry of the list: the n-th task taken from a set.
 type slot struct{ set, n int }
 
-// at is the task at place k, counted from 0.
+// at returns the task at index k.
 func (c *course) at(k int) *bfcl.Task {
 	if c.taken == nil {
 		c.taken, c.orders = make([]int, len(c.sets)), map[string][]int{}
@@ -39,14 +40,15 @@ func (c *course) at(k int) *bfcl.Task {
 	}
 	s := c.slots[k]
 	tasks := c.sets[s.set]
-	place := s.n % len(tasks)
+	i := s.n % len(tasks)
 	if !c.given {
-		place = c.order(s.set, s.n/len(tasks))[place]
+		i = c.order(s.set, s.n/len(tasks))[i]
 	}
-	return tasks[place]
+	return tasks[i]
 }
 
-// behind is the set whose number of tasks is farthest below its share of a list one longer than now; the first of equals.
+// behind returns the set whose number of tasks is farthest below its share of a list that is one
+// longer; the first of equals.
 func (c *course) behind() int {
 	if len(c.sets) == 1 {
 		return 0
@@ -63,7 +65,7 @@ func (c *course) behind() int {
 	return best
 }
 
-// order is the order of one pass over a set.
+// order returns the order of one pass over a set.
 func (c *course) order(set, pass int) []int {
 	stream := fmt.Sprintf("order of tasks, pass %d", pass)
 	if set > 0 {

@@ -15,11 +15,13 @@ import (
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/objective"
 )
 
 func tiny(t *testing.T, seed uint64) *lm.Model {
 	t.Helper()
-	m, err := lm.New(lm.Config{Family: "qwen2", Vocab: 24, Hidden: 16, Layers: 2, Heads: 2, KVHeads: 1, HeadDim: 8, MLP: 24, RopeBase: 1000,
+	m, err := lm.New(lm.Config{Family: "qwen2", Vocab: 24, Hidden: 16, Layers: 2, Heads: 2, KVHeads: 1, HeadDim: 8,
+		MLP: 24, RopeBase: 1000,
 		NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: 64}, rand.New(rand.NewPCG(seed, 5)))
 	if err != nil {
 		t.Fatal(err)
@@ -28,7 +30,8 @@ func tiny(t *testing.T, seed uint64) *lm.Model {
 	return m
 }
 
-// conversations are two groups of three episodes over random tokens, of one to three turns each, mixed rewards.
+// conversations are two groups of three episodes over random tokens, of one to three turns each,
+// mixed rewards.
 func conversations() []*rl.Trajectory {
 	r := rand.New(rand.NewPCG(8, 9))
 	var out []*rl.Trajectory
@@ -113,21 +116,21 @@ func places(t *testing.T, dir string, perTensor int) []int64 {
 	return out
 }
 
-// TestGradientOfTheObjectiveThroughTheModel compares the gradient that an update uses with central differences of the
-// objective, whose ratio has the unmoved policy in its denominator. The reference is another model, so the divergence
-// and its gradient are not 0.
+// TestGradientOfTheObjectiveThroughTheModel compares the gradient that an update uses with central
+// differences of the objective, whose ratio has the unmoved policy in its denominator. The
+// reference is another model, so the divergence and its gradient are not 0.
 func TestGradientOfTheObjectiveThroughTheModel(t *testing.T) {
-	drills := rl.PaperObjective()
+	drills := objective.PaperObjective()
 	drills.Loss.Aggregate, drills.Ratio.Level, drills.KL.Estimator = "trajectory_mean", "token", "exact"
-	turns := rl.PaperObjective()
+	turns := objective.PaperObjective()
 	turns.Ratio.Level, turns.Entropy, turns.KL.Estimator = "turn", 0.05, "k1"
-	reward := rl.PaperObjective()
+	reward := objective.PaperObjective()
 	reward.KL.Place, reward.KL.Estimator = "reward", "k1"
 	for name, tc := range map[string]struct {
-		o           rl.Objective
+		o           objective.Objective
 		temperature float64
 	}{
-		"the paper's":                {rl.PaperObjective(), 1},
+		"the paper's":                {objective.PaperObjective(), 1},
 		"the drills'":                {drills, 1},
 		"per turn, with entropy":     {turns, 0.8},
 		"divergence from the reward": {reward, 1},
@@ -164,7 +167,8 @@ func TestGradientOfTheObjectiveThroughTheModel(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				out, err := tc.o.Evaluate(&rl.Batch{Length: b.length, Advantage: b.advantages, Turn: b.turn, Logp: stats.Logp,
+				out, err := tc.o.Evaluate(&objective.Batch{Length: b.length, Advantage: b.advantages, Turn: b.turn,
+					Logp:    stats.Logp,
 					LogpOld: old.Logp, LogpRef: stats.LogpRef, KL: stats.KL, Entropy: stats.Entropy}, b.totals)
 				if err != nil {
 					t.Fatal(err)
@@ -184,7 +188,8 @@ func TestGradientOfTheObjectiveThroughTheModel(t *testing.T) {
 			}
 			checked := 0
 			for _, at := range places(t, dir, 2) {
-				const h = 1.0 / 256 // float32 forward passes have an error of about 1e-6; h² of the third derivative is below 1e-3
+				// float32 forward passes have an error of about 1e-6; h² of the third derivative is below 1e-3
+				const h = 1.0 / 256
 				up, down := perturbed(t, dir, at, h), perturbed(t, dir, at, -h)
 				moved, err := up.Weights()
 				if err != nil {
@@ -209,8 +214,8 @@ func TestGradientOfTheObjectiveThroughTheModel(t *testing.T) {
 	}
 }
 
-// TestPenaltyOfAPolicyThatIsItsReferenceIsZero: a penalty of rounding size would give groups of equal rewards
-// advantages of full size, because the deviation is divided out.
+// TestPenaltyOfAPolicyThatIsItsReferenceIsZero: a penalty of rounding size would give groups of
+// equal rewards advantages of full size, because the deviation is divided out.
 func TestPenaltyOfAPolicyThatIsItsReferenceIsZero(t *testing.T) {
 	policy := tiny(t, 1)
 	reference, err := policy.Clone()
@@ -223,7 +228,7 @@ func TestPenaltyOfAPolicyThatIsItsReferenceIsZero(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer trainer.Close()
-	s := &settings{Objective: rl.PaperObjective(), Temperature: 1}
+	s := &settings{Objective: objective.PaperObjective(), Temperature: 1}
 	s.KL.Place, s.KL.Estimator = "reward", "k1"
 	for name, tc := range map[string]struct {
 		reference *lm.Model

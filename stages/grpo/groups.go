@@ -7,13 +7,15 @@ import (
 
 	"rcgrpo/bfcl"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/objective"
 )
 
-// sampler collects the groups of one update after another. What it asks for is a function of seed, update and number of
-// tasks taken, so the arms of one seed see the same tasks in the same order, whatever their tokens are.
-type sampler struct {
+// groupSource samples the groups of the updates. Its rollouts are a function of seed, update and
+// number of tasks taken, so the arms of one seed see the same tasks in the same order under any
+// tokens.
+type groupSource struct {
 	batch, group int
-	resample     bool // groups of equal rewards make room for groups of further tasks
+	resample     bool // replace groups of equal rewards
 	course       *course
 	tokens       allocate
 	collect      func(ctx context.Context, list []rl.Rollout) ([]*rl.Trajectory, error)
@@ -21,12 +23,12 @@ type sampler struct {
 	taken int // tasks of the course
 }
 
-// allocate gives the reward tokens of a group [G]. key is the task's id, made different where a task comes again in
-// the same update.
+// allocate returns the reward tokens of a group [G]. key is the id of the task, extended if the
+// task occurs twice in one update.
 type allocate func(update int, key string) []string
 
-// next takes the n tasks that follow.
-func (s *sampler) next(n int) []*bfcl.Task {
+// next returns the next n tasks.
+func (s *groupSource) next(n int) []*bfcl.Task {
 	out := make([]*bfcl.Task, n)
 	for i := range out {
 		out[i] = s.course.at(s.taken)
@@ -35,12 +37,13 @@ func (s *sampler) next(n int) []*bfcl.Task {
 	return out
 }
 
-// rounds bounds how often zero_variance = "resample" draws tasks anew for one update; after that what there is counts.
+// rounds bounds how often zero_variance = "resample" draws tasks for one update. After that, groups
+// of equal rewards fill it.
 const rounds = 4
 
-// update collects the groups of an update, the members of each side by side, and says how many it sampled. Too many
-// failures of the environment among them are an error.
-func (s *sampler) update(ctx context.Context, u int) (trajectories []*rl.Trajectory, sampled int, err error) {
+// update samples the groups of an update, the members of each group adjacent, and returns the
+// number of sampled groups. Too many failures of the environment are an error.
+func (s *groupSource) update(ctx context.Context, u int) (trajectories []*rl.Trajectory, sampled int, err error) {
 	var kept, equal, all []*rl.Trajectory
 	before := map[string]int{} // groups of each task in this update
 	full := s.batch * s.group
@@ -53,7 +56,7 @@ func (s *sampler) update(ctx context.Context, u int) (trajectories []*rl.Traject
 		sampled += len(tasks)
 		all = append(all, got...)
 		for members := range slices.Chunk(got, s.group) {
-			if s.resample && rl.EqualRewards(members) {
+			if s.resample && objective.EqualRewards(members) {
 				equal = append(equal, members...)
 			} else {
 				kept = append(kept, members...)
@@ -66,10 +69,10 @@ func (s *sampler) update(ctx context.Context, u int) (trajectories []*rl.Traject
 	return append(kept, equal[:full-len(kept)]...), sampled, nil
 }
 
-// rollouts asks for a group of episodes of each task. The random numbers of an episode are named by task, update and
-// member; so where a task comes again in one update, at the border of two passes or by resampling, its members count on,
-// and the second group is no copy of the first.
-func (s *sampler) rollouts(u int, tasks []*bfcl.Task, before map[string]int) []rl.Rollout {
+// rollouts lists a group of episodes of each task. Random numbers are named by task, update and
+// member; if a task occurs twice in one update, between two passes or by resampling, its members
+// are numbered on, so that the groups differ.
+func (s *groupSource) rollouts(u int, tasks []*bfcl.Task, before map[string]int) []rl.Rollout {
 	var list []rl.Rollout
 	for _, task := range tasks {
 		again, key := before[task.ID], task.ID

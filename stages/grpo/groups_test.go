@@ -14,6 +14,7 @@ import (
 	"rcgrpo/engine"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/objective"
 )
 
 func streams(seed int64) func(string) *rand.Rand {
@@ -21,13 +22,14 @@ func streams(seed int64) func(string) *rand.Rand {
 }
 
 // scripted is a sampler over n tasks whose episodes earn what reward says.
-func scripted(n int, reward func(r rl.Rollout) float64) *sampler {
-	s := &sampler{batch: 4, group: 2, tokens: func(int, string) []string { return []string{"", ""} },
+func scripted(n int, reward func(r rl.Rollout) float64) *groupSource {
+	s := &groupSource{batch: 4, group: 2, tokens: func(int, string) []string { return []string{"", ""} },
 		course: &course{sets: [][]*bfcl.Task{named("t", n)}, rand: streams(1)}}
 	s.collect = func(_ context.Context, list []rl.Rollout) ([]*rl.Trajectory, error) {
 		var out []*rl.Trajectory
 		for _, r := range list {
-			out = append(out, &rl.Trajectory{Task: r.Task.ID, Update: r.Update, Member: r.Member, Token: r.Token, Reward: rl.Reward(reward(r))})
+			out = append(out, &rl.Trajectory{Task: r.Task.ID, Update: r.Update, Member: r.Member, Token: r.Token,
+				Reward: rl.Reward(reward(r))})
 		}
 		return out, nil
 	}
@@ -92,7 +94,7 @@ func TestOrderOfTasksDependsOnTheSeedNotOnTokens(t *testing.T) {
 		return tasksOf(got, 2)
 	}
 	none := func(int, string) []string { return []string{"", ""} }
-	drawn := func(u int, key string) []string { return rl.AllocateTokens("iid", 0.5, 2, 1, u, key) }
+	drawn := func(u int, key string) []string { return rl.DrawTokens("iid", 0.5, 2, 1, u, key) }
 	if a, b := order(1, none), order(1, drawn); !slices.Equal(a, b) {
 		t.Errorf("without tokens %v, with tokens %v: want the same", a, b)
 	}
@@ -144,7 +146,8 @@ func TestForecastCountsSuccessesByTaskAndToken(t *testing.T) {
 		for _, r := range list {
 			tr := &rl.Trajectory{}
 			// t0 succeeds twice under high and once under low, t1 once under low.
-			if r.Update == 0 && (r.Task.ID == "t0" && (r.Member == 0 || r.Member == 2) || r.Token == rl.TokenLow && r.Member == 5) {
+			if r.Update == 0 && (r.Task.ID == "t0" && (r.Member == 0 || r.Member == 2) || r.Token == rl.TokenLow &&
+				r.Member == 5) {
 				tr.Reward = 1
 			}
 			out = append(out, tr)
@@ -153,16 +156,20 @@ func TestForecastCountsSuccessesByTaskAndToken(t *testing.T) {
 	}
 	drawn := &conditioning{p: 0.5, high: rl.TokenHigh, low: rl.TokenLow}
 	got, err := drawn.sample(t.Context(), tasks, 3, collect)
-	if want := []rl.TaskSample{{High: 3, HighRight: 2, Low: 3, LowRight: 1}, {High: 3, Low: 3, LowRight: 1}}; err != nil || !slices.Equal(got, want) {
+	if want := []objective.TaskSample{{High: 3, HighRight: 2, Low: 3, LowRight: 1},
+		{High: 3, Low: 3, LowRight: 1}}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("with tokens: got %+v, %v, want %+v", got, err, want)
 	}
 	plain := &conditioning{p: 1}
 	got, err = plain.sample(t.Context(), tasks, 3, collect)
-	if want := []rl.TaskSample{{High: 3, HighRight: 2}, {High: 3}}; err != nil || !slices.Equal(got, want) {
+	if want := []objective.TaskSample{{High: 3, HighRight: 2}, {High: 3}}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("without: got %+v, %v, want %+v", got, err, want)
 	}
 	failed := errors.New("no policy")
-	if _, err := plain.sample(t.Context(), tasks, 3, func(context.Context, []rl.Rollout) ([]*rl.Trajectory, error) { return nil, failed }); !errors.Is(err, failed) {
+	if _, err := plain.sample(t.Context(), tasks, 3, func(context.Context, []rl.Rollout) ([]*rl.Trajectory,
+		error) {
+		return nil, failed
+	}); !errors.Is(err, failed) {
 		t.Errorf("got %v, want the error of the collector", err)
 	}
 }
@@ -283,15 +290,18 @@ func TestTooManyFailuresOfTheEnvironmentStopAnUpdate(t *testing.T) {
 		})
 		s.batch = 20
 		got, _, err := s.update(t.Context(), 1)
-		if tc.stops != (err != nil) || err != nil && !strings.Contains(err.Error(), fmt.Sprintf("the environment failed in %d of 40 episodes", tc.broken)) {
+		if tc.stops != (err != nil) || err != nil && !strings.Contains(err.Error(),
+			fmt.Sprintf("the environment failed in %d of 40 episodes", tc.broken)) {
 			t.Errorf("%s: got %d trajectories, %v", name, len(got), err)
 		}
 	}
 }
 
-// The batch goes on without the member that has no reward, or without its group, and learns nothing from its tokens.
+// The batch goes on without the member that has no reward, or without its group, and learns nothing
+// from its tokens.
 func TestMissingRewardsAreLeftOutOfTheLoss(t *testing.T) {
-	list := []*rl.Trajectory{episode(1, 2), episode(0, 3), episode(rl.MissingReward(), 1), episode(1, 4), episode(0, 2), episode(0, 1)}
+	list := []*rl.Trajectory{episode(1, 2), episode(0, 3), episode(rl.MissingReward(), 1), episode(1, 4), episode(0, 2),
+		episode(0, 1)}
 	stats := lm.TokenStats{}
 	for range 13 {
 		stats.Logp, stats.LogpRef = append(stats.Logp, -1), append(stats.LogpRef, -1.5)
@@ -300,13 +310,15 @@ func TestMissingRewardsAreLeftOutOfTheLoss(t *testing.T) {
 	for missing, want := range map[string]struct {
 		skip   []bool
 		tokens int
-	}{"leave_out": {[]bool{false, false, true, false, false, false}, 12}, "spread": {[]bool{true, true, true, false, false, false}, 7}} {
+	}{"leave_out": {[]bool{false, false, true, false, false, false},
+		12}, "spread": {[]bool{true, true, true, false, false, false}, 7}} {
 		b := newBatch(list, 3)
-		o := rl.PaperObjective()
+		o := objective.PaperObjective()
 		o.Advantage.Missing = missing
 		b.advantage(&o, nil)
 		if !slices.Equal(b.skip, want.skip) || b.totals.Tokens != want.tokens {
-			t.Errorf("missing = %q: skips %v and counts %d tokens, want %v and %d", missing, b.skip, b.totals.Tokens, want.skip, want.tokens)
+			t.Errorf("missing = %q: skips %v and counts %d tokens, want %v and %d", missing, b.skip, b.totals.Tokens,
+				want.skip, want.tokens)
 		}
 		out, err := b.evaluate(&o, 0, len(list), stats)
 		if err != nil {
@@ -334,7 +346,7 @@ func episode(reward rl.Reward, n int) *rl.Trajectory {
 
 func TestMaskLeavesEqualGroupsOut(t *testing.T) {
 	b := newBatch([]*rl.Trajectory{episode(1, 2), episode(1, 3), episode(0, 1), episode(1, 4)}, 2)
-	o := rl.PaperObjective()
+	o := objective.PaperObjective()
 	o.ZeroVariance = "mask"
 	b.advantage(&o, nil)
 	if want := []bool{true, true, false, false}; !slices.Equal(b.skip, want) {
@@ -350,7 +362,8 @@ func TestMaskLeavesEqualGroupsOut(t *testing.T) {
 	// In two parts, as micro-batches come.
 	var dLogp []float64
 	for _, part := range []struct{ first, n, from, to int }{{0, 1, 0, 2}, {1, 3, 2, 10}} {
-		out, err := b.evaluate(&o, part.first, part.n, lm.TokenStats{Logp: stats.Logp[part.from:part.to], LogpRef: stats.LogpRef[part.from:part.to]})
+		out, err := b.evaluate(&o, part.first, part.n, lm.TokenStats{Logp: stats.Logp[part.from:part.to],
+			LogpRef: stats.LogpRef[part.from:part.to]})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -375,8 +388,8 @@ func TestMaskLeavesEqualGroupsOut(t *testing.T) {
 
 func TestPenaltyComesOffTheRewardBeforeAdvantages(t *testing.T) {
 	b := newBatch([]*rl.Trajectory{episode(1, 1), episode(0, 1), episode(1, 1), episode(1, 1)}, 2)
-	o := rl.PaperObjective()
-	o.Advantage = &rl.Advantage{Baseline: "group_mean", Scale: "none"}
+	o := objective.PaperObjective()
+	o.Advantage = &objective.Advantage{Baseline: "group_mean", Scale: "none"}
 	b.advantage(&o, []float64{0.2, 0, 0.1, 0.3})
 	// group 1: 0.8 and 0, mean 0.4; group 2: 0.9 and 0.7, mean 0.8
 	for i, want := range []float64{0.4, -0.4, 0.1, -0.1} {
@@ -391,10 +404,10 @@ func TestPenaltyComesOffTheRewardBeforeAdvantages(t *testing.T) {
 
 func TestModelAndMessagesMustAgreeOnActionTokens(t *testing.T) {
 	b := newBatch([]*rl.Trajectory{episode(1, 2), episode(0, 2)}, 2)
-	o := rl.PaperObjective()
+	o := objective.PaperObjective()
 	b.advantage(&o, nil)
 	_, err := b.evaluate(&o, 0, 1, lm.TokenStats{Logp: []float64{-1}})
-	if err == nil || !strings.Contains(err.Error(), "the model knows 1 action tokens, their messages 2") {
+	if err == nil || !strings.Contains(err.Error(), "the model has 1 action tokens, want 2") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -1,15 +1,15 @@
-// Package grpo holds the stage kinds `grpo` and `rc-grpo`: group-relative policy optimisation, unconditioned (Shao et al.
-// 2024) and with a reward token drawn per rollout (paper, section 3.2).
+// Package grpo contains the stage kinds `grpo` and `rc-grpo`: group relative policy optimization,
+// unconditioned (Shao et al. 2024) and with a reward token drawn per rollout (paper, section 3.2).
 //
-// An update takes `batch` tasks, samples a group of G episodes of each, and makes one optimizer step, or several with
-// `minibatches` and `passes`. π_old is the training forward's log-probability before the first step, so the first ratio
-// is exactly 1. The learning rate follows updates, not steps. The reference policy is the checkpoint given as `policy`,
-// frozen, under the same reward token. What the objective computes stands in package rl.
+// An update takes `batch` tasks, samples a group of G episodes of each, and makes one optimizer
+// step, or several with `minibatches` and `passes`. π_old is the logprob of the training forward
+// before the first step, so the first ratio is exactly 1. The learning rate follows updates, not
+// steps. The reference policy is the frozen checkpoint `policy`, under the same reward token.
+// rl/objective computes the objective.
 package grpo
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/hashicorp/hcl/v2"
@@ -18,8 +18,10 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
-	"rcgrpo/stages/internal/resume"
+	"rcgrpo/stages/internal/train"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
+	"rcgrpo/stages/rl/objective"
 )
 
 // Kinds returns grpo and rc-grpo. Defaults are the paper's where it gives them.
@@ -47,7 +49,8 @@ func Kinds() []*engine.Kind {
 			Name: "rc-grpo", Version: 4, Outputs: outputs, Stochastic: draws, Length: extends,
 			Summary: "Reward-conditioned GRPO: every rollout of a group draws its reward token.",
 			New: func() engine.Stage {
-				return &conditioned{settings: defaults(256), Tokens: &drawn{High: 0.5, Allocation: "iid", Position: "checkpoint", Init: "mean"}}
+				return &conditioned{settings: defaults(256), Tokens: &drawn{High: 0.5, Allocation: "iid",
+					Position: "checkpoint", Init: "mean"}}
 			},
 		},
 	}
@@ -56,49 +59,55 @@ func Kinds() []*engine.Kind {
 func defaults(batch int) settings {
 	return settings{
 		Order: "shuffled", Updates: 350, Group: 5, Batch: batch, LR: defaultLR, Temperature: 1, TopP: 1, Keep: 1,
-		Objective: rl.PaperObjective(),
-		Schedule:  &rl.Schedule{Shape: "constant"},
-		Optimizer: &rl.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01, ClipNorm: 1},
-		Limits:    rl.DefaultLimits(),
-		Split:     rl.DefaultSplit(lm.DefaultMicroTokens), Arithmetic: rl.DefaultArithmetic(),
-
-		Checkpoints: resume.DefaultCheckpoints(),
+		Objective: objective.PaperObjective(),
+		Limits:    blocks.DefaultLimits(),
+		Settings:  train.Defaults(blocks.Schedule{Shape: "constant"}, 0.01),
 	}
 }
 
-// defaultLR is the paper's learning rate, which is for all weights.
+// defaultLR is the paper's learning rate for training all weights.
 const defaultLR = 1e-6
 
-// settings are what both kinds share.
+// settings are shared by both kinds.
 type settings struct {
-	Policy      artifact.Ref   `hcl:"policy" port:"checkpoint" doc:"checkpoint to start from; frozen, it is the reference policy too"`
-	Tasks       []artifact.Ref `hcl:"tasks" port:"tasks" doc:"training tasks, of one set or several; which of them an update takes is a function of the seed and these settings alone"`
-	Order       string         `hcl:"order,optional" choices:"shuffled|given" doc:"shuffled passes over the tasks in a new order each time; given takes them as they stand, set after set: a curriculum made by whoever made the sets"`
-	Weights     []float64      `hcl:"weights,optional" doc:"curriculum by shares: of every stretch of the training each set gets its part, in the order of tasks; without it several sets are one"`
-	Updates     int            `hcl:"updates,optional" unit:"updates" doc:"updates: each samples a batch and learns from it (the paper logs 350)"`
+	Policy      artifact.Ref   `hcl:"policy" port:"checkpoint" doc:"checkpoint to start from; frozen, it is also the"`
+	_           struct{}       `doc:"reference policy"`
+	Tasks       []artifact.Ref `hcl:"tasks" port:"tasks" doc:"sets of training tasks; the tasks of an update depend"`
+	_           struct{}       `doc:"only on the seed and these settings"`
+	Order       string         `hcl:"order,optional" choices:"shuffled|given" doc:"shuffled passes over the tasks in"`
+	_           struct{}       `doc:"a new order each time; given keeps their order, set after set, as a curriculum"`
+	Weights     []float64      `hcl:"weights,optional" doc:"curriculum by shares: weight of each set in every part"`
+	_           struct{}       `doc:"of the training, in the order of tasks; without it the sets form one"`
+	Updates     int            `hcl:"updates,optional" unit:"updates" doc:"number of updates; each samples a batch"`
+	_           struct{}       `doc:"and learns from it (the paper logs 350)"`
 	Group       int            `hcl:"group,optional" unit:"episodes" doc:"episodes per task, G (paper, eq. 6: 5)"`
-	Batch       int            `hcl:"batch,optional" unit:"tasks" doc:"tasks per update (paper: 64 for GRPO, 256 for RC-GRPO)"`
-	LR          float64        `hcl:"lr,optional" doc:"learning rate (paper: 1e-6); an adapter (lora) needs a higher one, usually 1e-5 to 5e-5"`
-	Temperature float64        `hcl:"temperature,optional" doc:"sampling temperature of rollouts (verl, TRL, OpenRLHF: 1); the objective's log-probabilities use it too"`
-	TopP        float64        `hcl:"top_p,optional" doc:"rollouts are sampled from the fewest most probable tokens whose probabilities reach this (nucleus, Holtzman et al. 2020); 1 is the whole vocabulary. The objective's log-probabilities are those of the whole vocabulary either way (verl, TRL), so below 1 the first ratio is not that of sampler and policy, and sampler_gap is not logged"`
-	Keep        int            `hcl:"keep,optional" unit:"updates" doc:"trajectories of every n-th update are kept in the port trajectories; 0 keeps none"`
+	Batch       int            `hcl:"batch,optional" unit:"tasks" doc:"tasks per update (paper: 64 for GRPO, 256 for"`
+	_           struct{}       `doc:"RC-GRPO)"`
+	LR          float64        `hcl:"lr,optional" doc:"learning rate (paper: 1e-6); an adapter (lora) needs a higher"`
+	_           struct{}       `doc:"one, usually 1e-5 to 5e-5"`
+	Temperature float64        `hcl:"temperature,optional" doc:"sampling temperature of rollouts (verl, TRL,"`
+	_           struct{}       `doc:"OpenRLHF: 1); also that of the logprobs in the objective"`
+	TopP        float64        `hcl:"top_p,optional" doc:"sample from the fewest most probable tokens whose"`
+	_           struct{}       `doc:"probabilities reach this (nucleus, Holtzman et al. 2020); 1 is the whole"`
+	_           struct{}       `doc:"vocabulary. The logprobs in the objective always cover the whole vocabulary"`
+	_           struct{}       `doc:"(verl, TRL), so below 1 they differ from those of the sampler, and sampler_gap"`
+	_           struct{}       `doc:"is not logged"`
+	Keep        int            `hcl:"keep,optional" unit:"updates" doc:"interval of updates whose trajectories are"`
+	_           struct{}       `doc:"stored in the port trajectories; 0 stores none"`
 
-	rl.Objective
+	objective.Objective
 
-	Alarms   []rl.Alarm `hcl:"alarm,block" doc:"what happens when learning goes wrong; none unless set, but an update whose gradient is no finite number is always left out, its batch is kept in skipped.jsonl of the port metrics, and the third in a row is an error where no alarm nan says otherwise"`
-	Forecast *forecast  `hcl:"forecast,block" doc:"a small sampling run before the first update, which forecasts its share of groups without variance (Proposition 1)"`
-	Evaluate *evaluate  `hcl:"evaluate,block" doc:"evaluation while the policy trains; the policy with the highest reward in it, the first of equals, is the port best, beside the last one, checkpoint"`
+	Alarms   []blocks.Alarm `hcl:"alarm,block" doc:"reaction to trouble during training; none by default. An update"`
+	_        struct{}       `doc:"without a finite gradient is always skipped and its batch stored in skipped.jsonl"`
+	_        struct{}       `doc:"of the port metrics; without alarm nan, the third in a row is an error"`
+	Forecast *forecast      `hcl:"forecast,block" doc:"sampling run before the first update that forecasts its share"`
+	_        struct{}       `doc:"of groups without variance (Proposition 1)"`
+	Evaluate *evaluate      `hcl:"evaluate,block" doc:"evaluation during training; the port best holds the policy"`
+	_        struct{}       `doc:"with the highest reward, the first of equals, beside the last policy in checkpoint"`
 
-	Schedule  *rl.Schedule  `hcl:"schedule,block" doc:"course of the learning rate"`
-	Optimizer *rl.Optimizer `hcl:"optimizer,block" doc:"AdamW and gradient clipping"`
-	Limits    *rl.Limits    `hcl:"limits,block" doc:"bounds of an episode"`
+	Limits *blocks.Limits `hcl:"limits,block" doc:"bounds of an episode"`
 
-	rl.Split
-	rl.Arithmetic
-
-	LoRA *checkpoint.LoRA `hcl:"lora,block" doc:"trains a low-rank adapter instead of the weights, in rc-grpo with the rows of the reward tokens; the reference policy is the model without it; the checkpoint holds the merged weights, and the adapter in its folder adapter as peft loads it"`
-
-	Checkpoints *resume.Checkpoints `hcl:"checkpoints,block" key:"-" doc:"how often the stage saves itself"`
+	train.Settings
 
 	UpdatesRange     hcl.Range `hcl:"updates,attr_range"`
 	GroupRange       hcl.Range `hcl:"group,attr_range"`
@@ -110,22 +119,26 @@ type settings struct {
 	KeepRange        hcl.Range `hcl:"keep,attr_range"`
 }
 
-// forecast is the sampling run of Proposition 1's forecast.
+// forecast configures the sampling run of Proposition 1's forecast.
 type forecast struct {
-	Tasks   int `hcl:"tasks" unit:"tasks" doc:"training tasks that are sampled, drawn by the seed"`
-	Samples int `hcl:"samples" unit:"episodes per task" doc:"episodes per task and reward token; at least as many as a group has members"`
+	Tasks   int      `hcl:"tasks" unit:"tasks" doc:"training tasks to sample, drawn by the seed"`
+	Samples int      `hcl:"samples" unit:"episodes per task" doc:"episodes per task and reward token; at least as"`
+	_       struct{} `doc:"many as a group has members"`
 
 	TasksRange   hcl.Range `hcl:"tasks,attr_range"`
 	SamplesRange hcl.Range `hcl:"samples,attr_range"`
 }
 
-// evaluate is the evaluation during training. The one at the end is a stage of its own, of kind eval.
+// evaluate configures the evaluation during training.
 type evaluate struct {
 	Tasks       []artifact.Ref `hcl:"tasks" port:"tasks" doc:"held-out tasks"`
-	Every       int            `hcl:"every" unit:"updates" doc:"the policy is evaluated after every n-th update"`
-	Subset      int            `hcl:"subset,optional" unit:"tasks" doc:"how many of them, drawn once by the seed; 0 takes all"`
+	Every       int            `hcl:"every" unit:"updates" doc:"interval of evaluations"`
+	Subset      int            `hcl:"subset,optional" unit:"tasks" doc:"number of held-out tasks, drawn once by the"`
+	_           struct{}       `doc:"seed; 0 takes all"`
 	Temperature float64        `hcl:"temperature,optional" doc:"sampling temperature; 0 is greedy"`
-	TopP        float64        `hcl:"top_p,optional" doc:"sampled from the fewest most probable tokens whose probabilities reach this (nucleus, Holtzman et al. 2020); 1 is the whole vocabulary, as does leaving it out"`
+	TopP        float64        `hcl:"top_p,optional" doc:"sample from the fewest most probable tokens whose"`
+	_           struct{}       `doc:"probabilities reach this (nucleus, Holtzman et al. 2020); 1 is the whole"`
+	_           struct{}       `doc:"vocabulary, the default"`
 
 	EveryRange       hcl.Range `hcl:"every,attr_range"`
 	SubsetRange      hcl.Range `hcl:"subset,attr_range"`
@@ -140,56 +153,61 @@ type grpo struct {
 
 // fixed is the condition of plain GRPO.
 type fixed struct {
-	High *float64 `hcl:"high,optional" doc:"1 conditions every rollout on high, 0 on none; left out, the checkpoint's condition holds (none after sft, high after rctp-ft)"`
+	High *float64 `hcl:"high,optional" doc:"1 conditions every rollout on high, 0 on no token; default: the"`
+	_    struct{} `doc:"condition of the checkpoint (none after sft, high after rctp-ft)"`
 
 	HighRange hcl.Range `hcl:"high,attr_range"`
 }
 
 type conditioned struct {
 	settings
-	Tokens *drawn `hcl:"tokens,block" doc:"how rollouts draw their reward token"`
+	Tokens *drawn `hcl:"tokens,block" doc:"draw of the reward tokens"`
 }
 
-// drawn is how RC-GRPO conditions.
+// drawn configures the reward tokens of RC-GRPO.
 type drawn struct {
-	High       float64 `hcl:"high,optional" doc:"p, the probability of the high token (paper, eq. 3: 0.5)"`
-	Allocation string  `hcl:"allocation,optional" choices:"iid|stratified" doc:"iid draws each rollout's token by itself (paper, eq. 3); stratified gives every group round(pG) high ones, so no group has a single token"`
-	Position   string  `hcl:"position,optional" choices:"checkpoint|first_user|before_each_action" doc:"where the token stands: at the end of the first user message (paper, appendix) or right after the header of every reply (paper, section 3.1); checkpoint takes what the policy was trained with"`
-	Init       string  `hcl:"init,optional" doc:"rows of tokens that were never trained: mean of all rows (Hewitt 2021), or copy:TOKEN, that token's row (drills)"`
+	High       float64  `hcl:"high,optional" doc:"p, the probability of the high token (paper, eq. 3: 0.5)"`
+	Allocation string   `hcl:"allocation,optional" choices:"iid|stratified" doc:"iid draws each rollout's token"`
+	_          struct{} `doc:"independently (paper, eq. 3); stratified gives every group round(pG) high tokens, so"`
+	_          struct{} `doc:"no group has a single token"`
+	Position   string   `hcl:"position,optional" choices:"checkpoint|first_user|before_each_action" doc:"position of"`
+	_          struct{} `doc:"the token: end of the first user message (paper, appendix), after the header of every"`
+	_          struct{} `doc:"reply (paper, section 3.1), or that of the checkpoint"`
+	Init       string   `hcl:"init,optional" doc:"rows of untrained reward tokens: mean of all rows (Hewitt 2021),"`
+	_          struct{} `doc:"or copy:TOKEN, the row of that token (drills)"`
 
 	HighRange hcl.Range `hcl:"high,attr_range"`
 	InitRange hcl.Range `hcl:"init,attr_range"`
 }
 
-// MemoryUse is a training with passes of micro_batch tokens, as many as an update's groups may have, and a sampler beside it.
+// MemoryUse returns the memory use of passes over an update's groups, with a sampler beside them.
 func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 	return s.Policy, func(c lm.Config) lm.Use {
 		context := min(s.Limits.Context, c.MaxPosition)
-		u := lm.Use{Train: true, Precision: lm.Precision(s.Precision), Recompute: s.Recompute, Reference: s.NeedsReference(), Pass: min(s.MicroBatch, s.Batch*s.Group*context),
-			Slots: min(checkpoint.Slots, s.episodes()), Context: context}
-		if s.LoRA != nil {
-			u.Adapter, u.Dropout = s.LoRA.Shape().Parameters(c), s.LoRA.Dropout > 0
-		}
+		u := s.Use(c, s.Batch*s.Group*context)
+		u.Reference, u.Context = s.NeedsReference(), context
+		u.Slots = min(checkpoint.ConcurrentEpisodes, s.episodes())
 		return u
 	}
 }
 
-// episodes is how many are sampled in one call at most, as far as the settings tell.
+// episodes returns an upper bound of the episodes sampled in one call, as far as the settings
+// determine it.
 func (s *settings) episodes() int {
 	n := s.Batch * s.Group
 	if f := s.Forecast; f != nil {
 		n = max(n, 2*f.Tasks*f.Samples) // under each token
 	}
 	if e := s.Evaluate; e != nil {
-		n = max(n, cmp.Or(e.Subset, checkpoint.Slots))
+		n = max(n, cmp.Or(e.Subset, checkpoint.ConcurrentEpisodes))
 	}
 	return n
 }
 
-// evaluates says that the policy with the best evaluation while training is a port too.
+// evaluates reports whether the stage has the port best.
 func (s *settings) evaluates() bool { return s.Evaluate != nil }
 
-// ChoosesOn returns the tasks whose rewards choose the port best.
+// ChoosesOn returns the tasks whose rewards select the port best.
 func (s *settings) ChoosesOn() []artifact.Ref {
 	if s.Evaluate == nil {
 		return nil
@@ -197,87 +215,94 @@ func (s *settings) ChoosesOn() []artifact.Ref {
 	return s.Evaluate.Tasks
 }
 
-// extends says that more updates go on from fewer where the learning rate allows it.
+// extends reports whether more updates continue a shorter run.
 func (s *settings) extends() (setting, why string) { return "updates", s.Schedule.Extends() }
 
-// check looks at what both kinds share; tokens says whether rollouts draw one.
+// check checks the settings of both kinds. tokens reports whether rollouts draw a token.
 func (s *settings) check(tokens bool) hcl.Diagnostics {
 	var diags hcl.Diagnostics
-	bad := func(summary, detail string, at hcl.Range) {
-		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: detail, Subject: at.Ptr()})
+	bad := func(summary string, at hcl.Range, detail string, args ...any) {
+		diags = append(diags, blocks.Mistake(summary, at, detail, args...))
 	}
 	if s.Updates < 1 {
-		bad("Too few updates", fmt.Sprintf("Training makes at least one update; got %d.", s.Updates), s.UpdatesRange)
+		bad("Too few updates", s.UpdatesRange,
+			"Training makes at least one update; got %d.", s.Updates)
 	}
 	if s.Group < 1 || s.Group == 1 && s.Advantage.Lone == "formula" {
-		bad("Group too small", fmt.Sprintf("An advantage compares the trajectories of one group, so group must be at least 2; got %d. A group of 1 needs advantage { lone = \"reward\" } or \"zero\".", s.Group), s.GroupRange)
+		bad("Group too small", s.GroupRange,
+			"An advantage compares the trajectories of one group, so group must be at least 2; got %d. "+
+				"A group of 1 needs advantage { lone = \"reward\" } or \"zero\".", s.Group)
 	}
 	if s.Group == 1 && s.ZeroVariance != "keep" {
-		bad("No group has variance", fmt.Sprintf("A group of one is equal in itself, so zero_variance = %q would leave out every group; set zero_variance = \"keep\".", s.ZeroVariance), s.GroupRange)
+		bad("No group has variance", s.GroupRange,
+			"A group of one has no variance, so zero_variance = %q would exclude every group; "+
+				"set zero_variance = \"keep\".", s.ZeroVariance)
 	}
 	if s.Batch < 1 {
-		bad("Batch too small", fmt.Sprintf("An update takes at least one task; got %d.", s.Batch), s.BatchRange)
-	}
-	if s.LR <= 0 {
-		bad("Learning rate out of range", fmt.Sprintf("The learning rate must be above 0; got %v.", s.LR), s.LRRange)
+		bad("Batch too small", s.BatchRange,
+			"An update takes at least one task; got %d.", s.Batch)
 	}
 	if s.Temperature <= 0 {
-		bad("Temperature out of range", fmt.Sprintf("Rollouts are sampled, so the temperature must be above 0; got %v.", s.Temperature), s.TemperatureRange)
+		bad("Temperature out of range", s.TemperatureRange,
+			"Rollouts are sampled, so the temperature must be above 0; got %v.", s.Temperature)
 	}
 	if s.Keep < 0 {
-		bad("Negative interval", fmt.Sprintf("keep is a number of updates, or 0; got %d.", s.Keep), s.KeepRange)
+		bad("Negative interval", s.KeepRange,
+			"keep is a number of updates, or 0; got %d.", s.Keep)
 	}
 	if s.Weights != nil && (len(s.Weights) != len(s.Tasks) || slices.Min(append([]float64{1}, s.Weights...)) <= 0) {
-		bad("Weights out of range", fmt.Sprintf("Each set of tasks has one weight, above 0; got %v for %d sets.", s.Weights, len(s.Tasks)), s.WeightsRange)
+		bad("Weights out of range", s.WeightsRange,
+			"Each set of tasks has one weight, above 0; got %v for %d sets.", s.Weights, len(s.Tasks))
 	}
 	if f := s.Forecast; f != nil {
 		if f.Tasks < 2 {
-			bad("Too few tasks", fmt.Sprintf("The band of a forecast needs at least 2 tasks; got %d.", f.Tasks), f.TasksRange)
+			bad("Too few tasks", f.TasksRange,
+				"The band of a forecast needs at least 2 tasks; got %d.", f.Tasks)
 		}
 		if f.Samples < s.Group {
-			bad("Too few samples", fmt.Sprintf("A group of %d may have one reward token throughout, so the forecast needs at least as many samples of each; got %d.", s.Group, f.Samples), f.SamplesRange)
+			bad("Too few samples", f.SamplesRange,
+				"All members of a group of %d may have the same reward token, so the forecast needs at least as many samples "+
+					"of each token; got %d.", s.Group, f.Samples)
 		}
 	}
 	if e := s.Evaluate; e != nil {
 		if e.Every < 1 {
-			bad("Interval out of range", fmt.Sprintf("every is a number of updates, at least 1; got %d.", e.Every), e.EveryRange)
+			bad("Interval out of range", e.EveryRange,
+				"every is a number of updates, at least 1; got %d.", e.Every)
 		}
 		if e.Subset < 0 {
-			bad("Negative number of tasks", fmt.Sprintf("subset is a number of tasks, or 0 for all; got %d.", e.Subset), e.SubsetRange)
+			bad("Negative number of tasks", e.SubsetRange,
+				"subset is a number of tasks, or 0 for all; got %d.", e.Subset)
 		}
 		if e.TopP != 0 {
-			diags = append(diags, rl.CheckTopP(e.TopP, e.TopPRange)...)
+			diags = append(diags, blocks.CheckTopP(e.TopP, e.TopPRange)...)
 		}
 		if e.Temperature < 0 {
-			bad("Negative temperature", fmt.Sprintf("The temperature is 0 for greedy decoding, or above it; got %v.", e.Temperature), e.TemperatureRange)
+			bad("Negative temperature", e.TemperatureRange,
+				"The temperature is 0 for greedy decoding, or above it; got %v.", e.Temperature)
 		}
 	}
-	diags = append(diags, rl.CheckTopP(s.TopP, s.TopPRange)...)
-	diags = append(diags, rl.CheckAlarms(s.Alarms, tokens)...)
+	diags = append(diags, blocks.CheckTopP(s.TopP, s.TopPRange)...)
+	diags = append(diags, blocks.CheckAlarms(s.Alarms, tokens)...)
 	diags = append(diags, s.Objective.Check()...)
-	diags = append(diags, s.Split.Check()...)
-	diags = append(diags, s.LoRA.Check()...)
-	diags = append(diags, s.LoRA.CheckRate(s.LR, defaultLR, s.LRRange)...)
-	diags = append(diags, s.Schedule.Check()...)
-	diags = append(diags, s.Optimizer.Check()...)
-	diags = append(diags, s.Checkpoints.Check()...)
+	diags = append(diags, s.Settings.Check(s.LR, defaultLR, s.LRRange)...)
 	return append(diags, s.Limits.Check()...)
 }
 
-// WithoutEffect names the settings that change nothing while the others are as they are.
+// WithoutEffect returns the settings that have no effect in combination with the others.
 func (s *settings) WithoutEffect() map[string]string {
-	e := rl.Effects{}
+	e := blocks.Effects{}
 	s.Objective.WithoutEffect(e, s.Batch, s.Group)
-	s.Schedule.WithoutEffect(e)
-	s.Split.WithoutEffect(e)
+	s.Settings.WithoutEffect(e)
 	e.Add(len(s.Tasks) == 1, "one set of tasks is the whole training", "weights")
-	e.Add(s.Evaluate != nil && s.Evaluate.Temperature == 0, "greedy decoding takes the most probable token", "evaluate.top_p")
+	e.Add(s.Evaluate != nil && s.Evaluate.Temperature == 0, "greedy decoding takes the most probable token",
+		"evaluate.top_p")
 	return e
 }
 
-// WithoutEffect is that of both kinds, and the allocation of tokens that are all the same.
+// WithoutEffect adds the settings of rc-grpo.
 func (s *conditioned) WithoutEffect() map[string]string {
-	e := rl.Effects(s.settings.WithoutEffect())
+	e := blocks.Effects(s.settings.WithoutEffect())
 	e.Add(s.Tokens.High == 0 || s.Tokens.High == 1, "all rollouts get the same token", "tokens.allocation")
 	return e
 }
@@ -285,9 +310,9 @@ func (s *conditioned) WithoutEffect() map[string]string {
 func (s *grpo) Check() hcl.Diagnostics {
 	diags := s.settings.check(false)
 	if h := s.Tokens.High; h != nil && *h != 0 && *h != 1 {
-		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Plain GRPO draws no token",
-			Detail:  fmt.Sprintf("In grpo every rollout has the same condition: high = 1 (always high) or high = 0 (none); got %v. Use rc-grpo to draw tokens.", *h),
-			Subject: s.Tokens.HighRange.Ptr()})
+		diags = append(diags, blocks.Mistake("Plain GRPO draws no token", s.Tokens.HighRange,
+			"In grpo every rollout has the same "+
+				"condition: high = 1 (always high) or high = 0 (none); got %v. Use rc-grpo to draw tokens.", *h))
 	}
 	return diags
 }
@@ -295,9 +320,8 @@ func (s *grpo) Check() hcl.Diagnostics {
 func (s *conditioned) Check() hcl.Diagnostics {
 	diags := s.settings.check(s.Tokens.High > 0 && s.Tokens.High < 1)
 	if h := s.Tokens.High; h < 0 || h > 1 {
-		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Probability out of range",
-			Detail:  fmt.Sprintf("high is the probability of the high token, between 0 and 1; got %v.", h),
-			Subject: s.Tokens.HighRange.Ptr()})
+		diags = append(diags, blocks.Mistake("Probability out of range", s.Tokens.HighRange,
+			"high is the probability of the high token, between 0 and 1; got %v.", h))
 	}
 	return append(diags, rl.CheckInit(s.Tokens.Init, s.Tokens.InitRange)...)
 }

@@ -7,7 +7,7 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/enginetest"
-	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/objective"
 )
 
 // load decodes one stage as a file would give it and returns what is wrong with it, beside the stage.
@@ -22,8 +22,10 @@ func load(t *testing.T, kind, body string) (engine.Stage, string) {
 
 func loadNode(t *testing.T, kind, body string) (*engine.Node, string) {
 	t.Helper()
-	x, diags := enginetest.Load(t, append(Kinds(), enginetest.Given(map[string]string{"checkpoint": "checkpoint", "tasks": "tasks"})),
-		"stage \"given\" \"g\" {}\nstage \""+kind+"\" \"s\" {\npolicy = stage.given.g.checkpoint\ntasks = stage.given.g.tasks\n"+body+"\n}\n")
+	x, diags := enginetest.Load(t, append(Kinds(), enginetest.Given(map[string]string{"checkpoint": "checkpoint",
+		"tasks": "tasks"})),
+		"stage \"given\" \"g\" {}\nstage \""+kind+"\" \"s\" {\npolicy = stage.given.g.checkpoint\ntasks = "+
+			"stage.given.g.tasks\n"+body+"\n}\n")
 	return enginetest.Node(x, kind), enginetest.Mistakes(diags)
 }
 
@@ -33,7 +35,8 @@ func TestDefaultsAreThePapers(t *testing.T) {
 		t.Fatal(mistakes)
 	}
 	g := stage.(*grpo)
-	if g.Group != 5 || g.Batch != 64 || g.LR != 1e-6 || g.KL.Beta != 0.1 || g.Ratio.Level != "trajectory" || g.Tokens.High != nil {
+	if g.Group != 5 || g.Batch != 64 || g.LR != 1e-6 || g.KL.Beta != 0.1 || g.Ratio.Level != "trajectory" ||
+		g.Tokens.High != nil {
 		t.Errorf("grpo: got %+v", g.settings)
 	}
 	stage, mistakes = load(t, "rc-grpo", "")
@@ -76,7 +79,8 @@ func TestValuesOutOfRangeAreRefused(t *testing.T) {
 		{"grpo", "optimizer {\nbeta1 = 1\n}", "below 1; got 1"},
 		{"grpo", "kl {\nestimator = \"exact\"\nplace = \"reward\"\n}", "place = \"loss\""},
 		{"grpo", "weights = [1, 2]", "for 1 sets"},
-		{"rc-grpo", "lora {\nrank = 1\nalpha = 1\n}", "lr = 1e-06 is a rate for all weights. A low-rank adapter usually learns at 1e-05 to 5e-05"},
+		{"rc-grpo", "lora {\nrank = 1\nalpha = 1\n}",
+			"lr = 1e-06 is a rate for all weights. A low-rank adapter usually learns at 1e-05 to 5e-05"},
 		{"grpo", "lora {\nrank = -2\nalpha = 1\n}", "rank of at least 1; got -2"},
 		{"rc-grpo", "lora {\nrank = 1\nalpha = 1\ntargets = [\"lm_head\"]\n}", "got \"lm_head\""},
 		{"grpo", "weights = [0]", "above 0; got [0]"},
@@ -89,11 +93,11 @@ func TestValuesOutOfRangeAreRefused(t *testing.T) {
 		{"rc-grpo", "alarm \"gap\" {\naction = \"stop\"\n}\ntokens {\nhigh = 1\n}", "Alarm without effect"},
 		{"grpo", "group = 1\nadvantage {\nmissing = \"spread\"\nlone = \"zero\"\n}", "Setting without effect"},
 		{"rc-grpo", "alarm \"gaps\" {\naction = \"stop\"\n}", "got \"gaps\""},
-		{"grpo", "alarm \"nan\" {\naction = \"stop\"\nlimit = 2\n}", "takes no limit"},
+		{"grpo", "alarm \"nan\" {\naction = \"stop\"\nlimit = 2\n}", "alarm nan has none"},
 		{"grpo", "alarm \"spike\" {\naction = \"stop\"\nlimit = -2\n}", "got -2"},
-		{"grpo", "alarm \"spike\" {\naction = \"stop\"\nupdates = 0\n}", "one update or more; got 0"},
+		{"grpo", "alarm \"spike\" {\naction = \"stop\"\nupdates = 0\n}", "at least one update; got 0"},
 		{"grpo", "alarm \"spike\" {\naction = \"stop\"\nfactor = 0.5\n}", "action = \"lower_rate\""},
-		{"grpo", "alarm \"nan\" {\naction = \"skip\"\n}\nalarm \"nan\" {\naction = \"stop\"\n}", "this is another"},
+		{"grpo", "alarm \"nan\" {\naction = \"skip\"\n}\nalarm \"nan\" {\naction = \"stop\"\n}", "has another block above"},
 		{"rc-grpo", "tokens {\nhigh = 1.5\n}", "between 0 and 1; got 1.5"},
 		{"rc-grpo", "tokens {\ninit = \"zeros\"\n}", "got \"zeros\""},
 		{"rc-grpo", "group = 0", "at least 2; got 0"},
@@ -107,24 +111,26 @@ func TestValuesOutOfRangeAreRefused(t *testing.T) {
 func TestAProfileGivesDefaultsAndTheFileWins(t *testing.T) {
 	for name, tc := range map[string]struct {
 		body string
-		want func(o *rl.Objective)
+		want func(o *objective.Objective)
 	}{
-		"alone":                  {`profile = "dr_grpo"`, func(*rl.Objective) {}},
-		"a block names one more": {"clip {\nhigh = 0.3\n}\npasses = 2\nprofile = \"dr_grpo\"", func(o *rl.Objective) { o.Clip.High, o.Passes = 0.3, 2 }},
+		"alone": {`profile = "dr_grpo"`, func(*objective.Objective) {}},
+		"a block names one more": {"clip {\nhigh = 0.3\n}\npasses = 2\nprofile = \"dr_grpo\"",
+			func(o *objective.Objective) { o.Clip.High, o.Passes = 0.3, 2 }},
 		"the paper's value wins over the profile's": {"ratio {\nlevel = \"trajectory\"\n}\nprofile = \"dr_grpo\"",
-			func(o *rl.Objective) { o.Ratio.Level = "trajectory" }},
+			func(o *objective.Objective) { o.Ratio.Level = "trajectory" }},
 	} {
 		stage, mistakes := load(t, "grpo", tc.body)
 		if mistakes != "" {
 			t.Fatal(name, mistakes)
 		}
-		want, err := rl.ProfileNamed("dr_grpo")
+		want, err := objective.ProfileNamed("dr_grpo")
 		if err != nil {
 			t.Fatal(err)
 		}
 		tc.want(&want)
 		got := stage.(*grpo).Objective
-		if *got.Advantage != *want.Advantage || got.Ratio.Level != want.Ratio.Level || got.Clip.High != want.Clip.High || got.Clip.Low != want.Clip.Low ||
+		if *got.Advantage != *want.Advantage || got.Ratio.Level != want.Ratio.Level || got.Clip.High != want.Clip.High ||
+			got.Clip.Low != want.Clip.Low ||
 			got.Loss.Scale != 1024 || got.KL.Beta != 0 {
 			t.Errorf("%s: got %+v, want %+v", name, got, want)
 		}

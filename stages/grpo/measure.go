@@ -9,13 +9,14 @@ import (
 	"rcgrpo/bfcl"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/objective"
 )
 
-// course reads the training tasks and lays them out as the settings say; tasks are all of them.
+// course reads the training tasks and returns their order and all tasks.
 func (t *training) course() (c *course, tasks []*bfcl.Task, err error) {
-	c = &course{given: t.Order == "given", weights: t.Weights, rand: t.job.Rand}
+	c = &course{given: t.Order == "given", weights: t.Weights, rand: t.run.Job.Rand}
 	for _, ref := range t.Tasks {
-		set, err := checkpoint.ReadTasks(t.job, ref)
+		set, err := checkpoint.ReadTasks(t.run.Job, ref)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -31,29 +32,30 @@ func (t *training) course() (c *course, tasks []*bfcl.Task, err error) {
 	return c, tasks, nil
 }
 
-// readHeldOut reads the tasks of the evaluation while training: the whole sets, or a subset drawn once.
+// readHeldOut reads the tasks of the evaluation during training: the whole sets or a subset drawn
+// once.
 func (t *training) readHeldOut() ([]*bfcl.Task, error) {
 	if t.Evaluate == nil {
 		return nil, nil
 	}
 	var tasks []*bfcl.Task
 	for _, ref := range t.Evaluate.Tasks {
-		set, err := checkpoint.ReadTasks(t.job, ref)
+		set, err := checkpoint.ReadTasks(t.run.Job, ref)
 		if err != nil {
 			return nil, err
 		}
 		tasks = append(tasks, set...)
 	}
-	return draw(tasks, t.Evaluate.Subset, t.job.Rand("subset of the evaluation").Perm), nil
+	return draw(tasks, t.Evaluate.Subset, t.run.Job.Rand("subset of the evaluation").Perm), nil
 }
 
-// evaluate plays the held-out tasks under the condition of the checkpoint.
+// evaluate samples the held-out tasks under the condition of the checkpoint.
 func (t *training) evaluate(ctx context.Context, u int, v map[string]float64) error {
 	collector := *t.episodes.Collector
 	collector.Temperature, collector.TopP = t.Evaluate.Temperature, t.Evaluate.TopP
 	rollouts := make([]rl.Rollout, len(t.heldOut))
 	for i, task := range t.heldOut {
-		rollouts[i] = rl.Rollout{Task: task, Update: u, Token: t.policy.Condition}
+		rollouts[i] = rl.Rollout{Task: task, Update: u, Token: t.run.Policy.Condition}
 	}
 	got, _, err := collector.Collect(ctx, rollouts, nil)
 	if err != nil {
@@ -72,30 +74,33 @@ func (t *training) evaluate(ctx context.Context, u int, v map[string]float64) er
 	return nil
 }
 
-// forecast samples tasks of the training under each token and forecasts what share of the first update's groups will
-// have no variance. Its episodes are those of an update 0, so no episode of the training is sampled twice.
+// forecast samples training tasks under each token and forecasts the share of the first update's
+// groups without variance. Its episodes belong to update 0, so no training episode is sampled
+// twice.
 func (t *training) forecast(ctx context.Context, v map[string]float64) error {
 	var all []*bfcl.Task
 	for _, set := range t.groups.course.sets {
 		all = append(all, set...)
 	}
-	tasks := draw(all, t.Forecast.Tasks, t.job.Rand("tasks of the forecast").Perm)
-	samples, err := t.sample(ctx, tasks, t.Forecast.Samples, func(ctx context.Context, list []rl.Rollout) ([]*rl.Trajectory, error) {
-		got, _, err := t.episodes.Collect(ctx, list, nil)
-		return got, err
-	})
+	tasks := draw(all, t.Forecast.Tasks, t.run.Job.Rand("tasks of the forecast").Perm)
+	samples, err := t.sample(ctx, tasks, t.Forecast.Samples,
+		func(ctx context.Context, list []rl.Rollout) ([]*rl.Trajectory, error) {
+			got, _, err := t.episodes.Collect(ctx, list, nil)
+			return got, err
+		})
 	if err != nil {
 		return err
 	}
-	f := rl.ForecastZeroVariance(samples, t.allocation.name, t.Group, t.p)
+	f := objective.ForecastZeroVariance(samples, t.allocation.name, t.Group, t.p)
 	v["forecast_zero_variance"], v["forecast_all_right"], v["forecast_all_wrong"] = f.ZeroVariance, f.AllRight, f.AllWrong
 	v["forecast_low"], v["forecast_high"] = f.Band(t.Batch)
-	t.job.Logf("forecast of the first update: %.3f of its groups without variance, 95 %% band %.3f to %.3f, from %d tasks",
+	t.run.Job.Logf("forecast of the first update: %.3f of its groups without variance, 95 %% band %.3f to %.3f, from "+
+		"%d tasks",
 		f.ZeroVariance, v["forecast_low"], v["forecast_high"], len(tasks))
 	return nil
 }
 
-// describeSampling adds where the time of an update's rollouts went.
+// describeSampling adds the times of an update's rollouts.
 func describeSampling(s rl.CollectStats, times map[string]float64) {
 	times["model_s"], times["waiting_s"] = s.InPolicy.Seconds(), s.InWaiting.Seconds()
 	if wall := s.Wall.Seconds(); wall > 0 {

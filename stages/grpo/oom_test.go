@@ -9,7 +9,7 @@ import (
 
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/torch"
-	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
 // starve makes every matrix product of more than so many rows run out of memory.
@@ -22,23 +22,23 @@ func starve(rows int64) (remove func()) {
 	})
 }
 
-// The update that was begun anew with half the micro-batch is the update that memory would have allowed at once: nothing
-// of the passes before the failure is left in metrics and gradient.
+// The update that was begun anew with half the micro-batch is the update that memory would have
+// allowed at once: nothing of the passes before the failure is left in metrics and gradient.
 func TestAnUpdateWithHalfTheMicroBatchIsTheSameUpdate(t *testing.T) {
 	one := func(rows int64) (v map[string]float64, gradient []float32) {
 		r := alone(t)
-		r.Split = rl.Split{Mode: rl.ModeFast, MicroBatch: 4096, OnOOM: rl.HalveMicroBatch}
+		r.Split = blocks.Split{Mode: blocks.ModeFast, MicroBatch: 4096, OnOOM: blocks.HalveMicroBatch}
 		if rows > 0 {
 			defer starve(rows)()
 		}
 		r.Temperature = 1
 		v = map[string]float64{}
 		b := newBatch(conversations(), r.Group)
-		if err := checkpoint.WithinMemory(r.job, &r.Split, r.trainer, b.sequences, func() error {
-			if err := r.prepare(t.Context(), r.trainer, r.reference, b); err != nil {
+		if err := checkpoint.WithinMemory(r.run.Job, &r.Split, r.run.Trainer, b.sequences, func() error {
+			if err := r.prepare(t.Context(), r.run.Trainer, r.reference, b); err != nil {
 				return err
 			}
-			outcome, stats, err := r.accumulate(t.Context(), r.trainer, r.reference, b)
+			outcome, stats, err := r.accumulate(t.Context(), r.run.Trainer, r.reference, b)
 			if err == nil {
 				b.describe(&r.Objective, stats, v)
 				b.describeOutcome(&r.Objective, outcome, 1, v)
@@ -48,8 +48,8 @@ func TestAnUpdateWithHalfTheMicroBatchIsTheSameUpdate(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		v["micro_batch"] = float64(r.trainer.MicroTokens())
-		gradient, err := r.trainer.Gradient()
+		v["micro_batch"] = float64(r.run.Trainer.MicroTokens())
+		gradient, err := r.run.Trainer.Gradient()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,12 +77,14 @@ func TestAnUpdateWithHalfTheMicroBatchIsTheSameUpdate(t *testing.T) {
 
 func TestWithoutLeaveToHalveTheErrorNamesTheSplit(t *testing.T) {
 	for name, tc := range map[string]struct {
-		split rl.Split
+		split blocks.Split
 		rows  int64
 		want  string
 	}{
-		"stop":                 {rl.Split{Mode: rl.ModeFast, MicroBatch: 4096, OnOOM: "stop"}, 24, `or on_oom = "halve_micro_batch" with mode = "fast"`},
-		"nothing left to half": {rl.Split{Mode: rl.ModeFast, MicroBatch: 4096, OnOOM: rl.HalveMicroBatch}, 1, "every trajectory has gone alone already"},
+		"stop": {blocks.Split{Mode: blocks.ModeFast, MicroBatch: 4096, OnOOM: "stop"}, 24,
+			`or on_oom = "halve_micro_batch" with mode = "fast"`},
+		"nothing left to half": {blocks.Split{Mode: blocks.ModeFast, MicroBatch: 4096, OnOOM: blocks.HalveMicroBatch}, 1,
+			"every trajectory already had its own pass"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := alone(t)

@@ -27,8 +27,8 @@ func openRecorder(t *testing.T, dir string, after int) *recorder {
 	return r
 }
 
-// Two members end before the kill, in another order than asked for; the next attempt samples the third alone, and gives
-// back all of them in their order.
+// Two members end before the kill, in another order than asked for; the next attempt samples the
+// third alone, and gives back all of them in their order.
 func TestFinishedTrajectoriesOfTheOpenUpdateAreNotSampledAgain(t *testing.T) {
 	dir, task := t.TempDir(), &bfcl.Task{ID: "t1"}
 	var list []rl.Rollout
@@ -36,7 +36,8 @@ func TestFinishedTrajectoriesOfTheOpenUpdateAreNotSampledAgain(t *testing.T) {
 		list = append(list, rl.Rollout{Task: task, Update: 7, Member: member, Token: rl.TokenHigh})
 	}
 	played := func(ask rl.Rollout) *rl.Trajectory {
-		return &rl.Trajectory{Task: ask.Task.ID, Update: ask.Update, Member: ask.Member, Token: ask.Token, Reward: rl.Reward(10 + ask.Member), Logp: []float32{-1.0 / 3}}
+		return &rl.Trajectory{Task: ask.Task.ID, Update: ask.Update, Member: ask.Member, Token: ask.Token,
+			Reward: rl.Reward(10 + ask.Member), Logp: []float32{-1.0 / 3}}
 	}
 	killed := errors.New("killed")
 	first := openRecorder(t, dir, 6)
@@ -75,15 +76,19 @@ func TestFinishedTrajectoriesOfTheOpenUpdateAreNotSampledAgain(t *testing.T) {
 
 // The environment may be well again: an episode that it failed in is played anew by the next attempt.
 func TestEpisodesWithoutARewardAreSampledAgain(t *testing.T) {
-	dir, list := t.TempDir(), []rl.Rollout{{Task: &bfcl.Task{ID: "t1"}, Update: 1}, {Task: &bfcl.Task{ID: "t1"}, Update: 1, Member: 1}}
-	_, err := openRecorder(t, dir, 0).collect(list, func(rest []rl.Rollout, finished func(int, *rl.Trajectory) error) error {
-		return errors.Join(finished(0, &rl.Trajectory{Task: "t1", Update: 1, Reward: rl.MissingReward(), Stop: rl.StopError}),
+	dir, list := t.TempDir(), []rl.Rollout{{Task: &bfcl.Task{ID: "t1"}, Update: 1},
+		{Task: &bfcl.Task{ID: "t1"}, Update: 1, Member: 1}}
+	_, err := openRecorder(t, dir, 0).collect(list, func(rest []rl.Rollout,
+		finished func(int, *rl.Trajectory) error) error {
+		return errors.Join(finished(0, &rl.Trajectory{Task: "t1", Update: 1, Reward: rl.MissingReward(),
+			Stop: rl.StopError}),
 			finished(1, &rl.Trajectory{Task: "t1", Update: 1, Member: 1, Reward: 1}))
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := openRecorder(t, dir, 0).collect(list, func(rest []rl.Rollout, finished func(int, *rl.Trajectory) error) error {
+	got, err := openRecorder(t, dir, 0).collect(list, func(rest []rl.Rollout,
+		finished func(int, *rl.Trajectory) error) error {
 		if len(rest) != 1 || rest[0].Member != 0 {
 			t.Errorf("asked for %v again, want the member without a reward", rest)
 		}
@@ -94,7 +99,8 @@ func TestEpisodesWithoutARewardAreSampledAgain(t *testing.T) {
 	}
 }
 
-// A trajectory under another reward token is another one: the log of a run whose tokens were drawn otherwise is no use.
+// A trajectory under another reward token is another one: the log of a run whose tokens were drawn
+// otherwise is no use.
 func TestTrajectoriesOfOtherTokensAreSampledAgain(t *testing.T) {
 	dir, task := t.TempDir(), &bfcl.Task{ID: "t1"}
 	r := openRecorder(t, dir, 0)

@@ -11,10 +11,13 @@ import (
 
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
+	"rcgrpo/stages/rl/objective"
 )
 
-// several is a training of a tiny model whose updates make an optimizer step of one task after another, twice.
-func several(t *testing.T, alarms ...rl.Alarm) *training {
+// several is a training of a tiny model whose updates make an optimizer step of one task after
+// another, twice.
+func several(t *testing.T, alarms ...blocks.Alarm) *training {
 	t.Helper()
 	r := alone(t, alarms...)
 	r.Minibatches, r.Passes = 1, 2
@@ -23,23 +26,24 @@ func several(t *testing.T, alarms ...rl.Alarm) *training {
 
 func weightsOf(t *testing.T, r *training) []float32 {
 	t.Helper()
-	w, err := r.policy.Model.Weights()
+	w, err := r.run.Policy.Model.Weights()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return w
 }
 
-// The old policy is that before the first step, in the numbers of the training forward, and stays so through all steps.
+// The old policy is that before the first step, in the numbers of the training forward, and stays
+// so through all steps.
 func TestOldPolicyIsThatBeforeTheFirstOptimizerStep(t *testing.T) {
 	for _, precision := range []lm.Precision{lm.Float32, lm.BF16} {
 		r := several(t)
-		r.trainer.SetMicroTokens(12) // several micro-batches in a step
-		if err := r.policy.Model.Use(precision); err != nil {
+		r.run.Trainer.SetMicroTokens(12) // several micro-batches in a step
+		if err := r.run.Policy.Model.Use(precision); err != nil {
 			t.Fatal(err)
 		}
 		b := newBatch(conversations(), r.Group)
-		if err := r.prepare(t.Context(), r.trainer, r.reference, b); err != nil {
+		if err := r.prepare(t.Context(), r.run.Trainer, r.reference, b); err != nil {
 			t.Fatal(err)
 		}
 		parts := b.minibatches(&r.Objective)
@@ -47,23 +51,24 @@ func TestOldPolicyIsThatBeforeTheFirstOptimizerStep(t *testing.T) {
 			t.Fatalf("got %d minibatches, want one for each of 2 tasks", len(parts))
 		}
 		for step := range 4 {
-			outcome, _, err := r.accumulate(t.Context(), r.trainer, r.reference, parts[step%2])
+			outcome, _, err := r.accumulate(t.Context(), r.run.Trainer, r.reference, parts[step%2])
 			if err != nil {
 				t.Fatal(err)
 			}
 			moved := slices.ContainsFunc(outcome.LogRatio, func(l float64) bool { return l != 0 })
 			if moved != (step > 0) {
-				t.Errorf("%s, step %d: log ratios %v, want exactly 0 in the first step and others later", precision, step+1, outcome.LogRatio)
+				t.Errorf("%s, step %d: log ratios %v, want exactly 0 in the first step and others later", precision, step+1,
+					outcome.LogRatio)
 			}
-			if _, _, err := r.trainer.Update(1e-2); err != nil {
+			if _, _, err := r.run.Trainer.Update(1e-2); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 }
 
-// An update of several steps is what the objective, evaluated by hand on each minibatch against the log-probabilities
-// before the update, makes of the weights, to the bit.
+// An update of several steps is what the objective, evaluated by hand on each minibatch against the
+// log-probabilities before the update, makes of the weights, to the bit.
 func TestUpdateOfSeveralStepsEqualsTheStepsByHand(t *testing.T) {
 	r := several(t)
 	r.Temperature, r.Ratio.Level, r.Clip.Low, r.Clip.High = 1, "token", 0.05, 0.05
@@ -74,14 +79,15 @@ func TestUpdateOfSeveralStepsEqualsTheStepsByHand(t *testing.T) {
 	}
 	got := weightsOf(t, r)
 	if v["clip_fraction"] <= 0 || v["log_ratio_max"] <= 0 || v["skipped"] != 0 {
-		t.Errorf("clip_fraction %v, log_ratio_max %v, skipped %v: want ratios that are clipped and no step left out", v["clip_fraction"], v["log_ratio_max"], v["skipped"])
+		t.Errorf("clip_fraction %v, log_ratio_max %v, skipped %v: want ratios that are clipped and no step left out",
+			v["clip_fraction"], v["log_ratio_max"], v["skipped"])
 	}
 
 	hand := several(t)
 	groups := [][]*rl.Trajectory{conversations()[:3], conversations()[3:]}
 	var old []lm.TokenStats
 	for _, members := range groups {
-		stats, err := hand.trainer.Stats(t.Context(), newBatch(members, 3).sequences, nil, 1)
+		stats, err := hand.run.Trainer.Stats(t.Context(), newBatch(members, 3).sequences, nil, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,15 +96,17 @@ func TestUpdateOfSeveralStepsEqualsTheStepsByHand(t *testing.T) {
 	for step := range 4 {
 		part := newBatch(groups[step%2], 3)
 		part.advantage(&r.Objective, nil)
-		_, err := hand.trainer.Accumulate(t.Context(), part.sequences, hand.reference, 1, func(_, _ int, now lm.TokenStats) (lm.Weights, error) {
-			out, err := r.Objective.Evaluate(&rl.Batch{Length: part.length, Advantage: part.advantages, Turn: part.turn, Logp: now.Logp,
-				LogpOld: old[step%2].Logp, LogpRef: now.LogpRef, Entropy: now.Entropy}, part.totals)
-			return lm.Weights{Logp: out.DLogp}, err
-		})
+		_, err := hand.run.Trainer.Accumulate(t.Context(), part.sequences, hand.reference, 1,
+			func(_, _ int, now lm.TokenStats) (lm.Weights, error) {
+				out, err := r.Objective.Evaluate(&objective.Batch{Length: part.length, Advantage: part.advantages,
+					Turn: part.turn, Logp: now.Logp,
+					LogpOld: old[step%2].Logp, LogpRef: now.LogpRef, Entropy: now.Entropy}, part.totals)
+				return lm.Weights{Logp: out.DLogp}, err
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := hand.trainer.Update(r.LR); err != nil {
+		if _, _, err := hand.run.Trainer.Update(r.LR); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -121,7 +129,8 @@ func TestRatiosAndClippingAreLoggedOnlyWhereTheyCanVary(t *testing.T) {
 		r := alone(t)
 		tc.change(r)
 		v, _ := update(t, r, 1, rewards(1, 0, 1, 0, 1, 0))
-		for _, metric := range []string{"clip_fraction", "log_ratio_p05", "log_ratio_p50", "log_ratio_p95", "log_ratio_max"} {
+		for _, metric := range []string{"clip_fraction", "log_ratio_p05", "log_ratio_p50", "log_ratio_p95",
+			"log_ratio_max"} {
 			if _, logged := v[metric]; logged != tc.logged {
 				t.Errorf("%s: %s is logged: %v, want %v", name, metric, logged, tc.logged)
 			}
@@ -134,16 +143,17 @@ func TestRatiosAndClippingAreLoggedOnlyWhereTheyCanVary(t *testing.T) {
 
 // Of an update whose second step has no finite gradient, an alarm leaves out that step and the rest.
 func TestAlarmsWatchEveryOptimizerStep(t *testing.T) {
-	for _, action := range []string{rl.ActionSkip, rl.ActionStop} {
-		r := several(t, rl.Alarm{Name: rl.AlarmNaN, Action: action})
+	for _, action := range []string{blocks.ActionSkip, blocks.ActionStop} {
+		r := several(t, blocks.Alarm{Name: blocks.AlarmNaN, Action: action})
 		v, moved := update(t, r, 1, func(r *training, list []*rl.Trajectory) {
 			rewards(1, 0, 0, 0, 0, 1)(r, list)
 			setReward(&list[3].Reward, math.Inf(1)) // in the second group
 		})
 		if !moved || v["skipped"] != 0.75 || v["alarm_nan"] != 1 || v["lr"] != 1e-2 {
-			t.Errorf("%s: moved %v, skipped %v, alarm %v, rate %v; want the first of four steps made", action, moved, v["skipped"], v["alarm_nan"], v["lr"])
+			t.Errorf("%s: moved %v, skipped %v, alarm %v, rate %v; want the first of four steps made", action, moved,
+				v["skipped"], v["alarm_nan"], v["lr"])
 		}
-		if r.watch.Stopped != (action == rl.ActionStop) {
+		if r.watch.Stopped != (action == blocks.ActionStop) {
 			t.Errorf("%s: stopped %v", action, r.watch.Stopped)
 		}
 	}
@@ -162,7 +172,8 @@ func (c *callsLeft) Err() error {
 	return nil
 }
 
-// A training that is told to stop saves itself only if its weights are those after an update: not inside a pass.
+// A training that is told to stop saves itself only if its weights are those after an update: not
+// inside a pass.
 func TestTrainingToldToStopInsideAPassIsNotSavedAsItStands(t *testing.T) {
 	inside := 0
 	for n := range 1000 {
@@ -180,10 +191,10 @@ func TestTrainingToldToStopInsideAPassIsNotSavedAsItStands(t *testing.T) {
 			t.Fatal(err)
 		}
 		moved := !slices.Equal(before, weightsOf(t, r))
-		if moved && !r.ahead {
+		if moved && !r.run.Ahead {
 			t.Errorf("interrupted at look %d: the weights have moved, and the training would be saved as if they had not", n)
 		}
-		if !moved && r.ahead {
+		if !moved && r.run.Ahead {
 			t.Errorf("interrupted at look %d: nothing has moved, and the training would not be saved", n)
 		}
 		if moved {

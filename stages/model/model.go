@@ -1,5 +1,6 @@
-// Package model is the stage kind `model`: the weights that an experiment starts from. That is a folder in Hugging Face's
-// form, or an architecture with random weights, whose tokenizer is trained on a corpus of trajectories.
+// Package model contains the stage kind `model`: the weights that an experiment starts from, either
+// a folder in Hugging Face's format or an architecture with random weights, whose tokenizer is
+// trained on a corpus of trajectories.
 package model
 
 import (
@@ -18,22 +19,30 @@ import (
 // Kind returns the stage kind.
 func Kind() *engine.Kind {
 	return &engine.Kind{
-		Name:       "model",
-		Summary:    "Weights to start from: a Hugging Face folder, or an architecture with random weights and a tokenizer trained on a corpus.",
-		Version:    1,
-		New:        func() engine.Stage { return &settings{Vocab: 1408, CorpusSize: 6000} },
-		Outputs:    func(engine.Stage) map[string]string { return map[string]string{"checkpoint": "checkpoint"} },
-		Stochastic: func(s engine.Stage) bool { return s.(*settings).Architecture != nil },
+		Name: "model",
+		Summary: "Weights to start from: a Hugging Face folder, or an architecture with random weights and a tokenizer " +
+			"trained on a corpus.",
+		Version: 1,
+		New:     func() engine.Stage { return &settings{Vocab: 1408, CorpusSize: 6000} },
+		Outputs: func(engine.Stage) map[string]string { return map[string]string{"checkpoint": "checkpoint"} },
+		Stochastic:   func(s engine.Stage) bool { return s.(*settings).Architecture != nil },
 	}
 }
 
 type settings struct {
-	Path         *artifact.File `hcl:"path,optional" doc:"folder of an instruct model of the family Qwen2.5 or Llama 3.1, dir(\"...\"): config.json, weights in safetensors, tokenizer and chat template"`
-	Layout       string         `hcl:"layout,optional" choices:"qwen2.5" doc:"chat layout to use and to export instead of the folder's chat template; needed where that template is not a published one, which is refused"`
+	Path         *artifact.File `hcl:"path,optional" doc:"folder of an instruct model of the family Qwen2.5 or Llama"`
+	_            struct{}       `doc:"3.1, dir(\"...\"): config.json, weights in safetensors, tokenizer and chat"`
+	_            struct{}       `doc:"template"`
+	Layout       string         `hcl:"layout,optional" choices:"qwen2.5" doc:"chat layout to use and export instead"`
+	_            struct{}       `doc:"of the folder's chat template; required if that template is not a published"`
+	_            struct{}       `doc:"one"`
 	Architecture *architecture  `hcl:"architecture,block" doc:"shape of a model with random weights"`
-	Corpus       []artifact.Ref `hcl:"corpus,optional" port:"dataset" doc:"data sets whose trajectories, as text, train the tokenizer"`
-	CorpusSize   int            `hcl:"corpus_size,optional" unit:"trajectories" doc:"trajectories taken from the corpus, evenly over its data sets"`
-	Vocab        int            `hcl:"vocab,optional" unit:"tokens" doc:"size of the vocabulary, special tokens included"`
+	Corpus       []artifact.Ref `hcl:"corpus,optional" port:"dataset" doc:"data sets whose trajectories, as text,"`
+	_            struct{}       `doc:"train the tokenizer"`
+	CorpusSize   int            `hcl:"corpus_size,optional" unit:"trajectories" doc:"trajectories taken from the"`
+	_            struct{}       `doc:"corpus, evenly from its data sets"`
+	Vocab        int            `hcl:"vocab,optional" unit:"tokens" doc:"size of the vocabulary, special tokens"`
+	_            struct{}       `doc:"included"`
 
 	Def             hcl.Range `hcl:"model,def_range"`
 	PathRange       hcl.Range `hcl:"path,attr_range"`
@@ -64,8 +73,8 @@ type architecture struct {
 // maxCorpus is the largest corpus_size, in trajectories.
 const maxCorpus = 100_000_000
 
-// Shape is the shape of the decoder that a stage of this kind makes; ok is false for another stage, or where the folder
-// cannot be read.
+// Shape returns the shape of the decoder that a stage of this kind makes; ok is false for another
+// stage or an unreadable folder.
 func Shape(stage engine.Stage) (c lm.Config, ok bool) {
 	s, ok := stage.(*settings)
 	switch {
@@ -78,13 +87,14 @@ func Shape(stage engine.Stage) (c lm.Config, ok bool) {
 	return s.Architecture.shape(s.Vocab), true
 }
 
-// shape is the architecture with a tokenizer of so many entries.
+// shape returns the shape of the architecture with a vocabulary of a size.
 func (a *architecture) shape(vocab int) lm.Config {
-	return lm.Config{Family: a.Family, Vocab: vocab, Hidden: a.Hidden, Layers: a.Layers, Heads: a.Heads, KVHeads: a.KVHeads,
+	return lm.Config{Family: a.Family, Vocab: vocab, Hidden: a.Hidden, Layers: a.Layers, Heads: a.Heads,
+		KVHeads: a.KVHeads,
 		HeadDim: a.Hidden / a.Heads, MLP: a.MLP, RopeBase: a.RopeBase, NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: a.Context}
 }
 
-// checkFolder reports what makes a model folder unusable, as far as it shows without loading weights.
+// checkFolder reports why a model folder is unusable, without loading weights.
 func (s *settings) checkFolder() error {
 	cfg, err := lm.ReadConfig(s.Path.Path)
 	if err != nil {
@@ -99,8 +109,8 @@ func (s *settings) checkFolder() error {
 	return err
 }
 
-// chatLayout returns the layout of the folder's conversations: the setting, or that of the decoder family, whose template
-// the folder must have.
+// chatLayout returns the layout of the setting, or that of the decoder family, whose template the
+// folder must contain.
 func (s *settings) chatLayout(cfg lm.Config) (*chat.Layout, error) {
 	layout, err := chat.LayoutOf(cfg.Family)
 	if err != nil {
@@ -112,10 +122,11 @@ func (s *settings) chatLayout(cfg lm.Config) (*chat.Layout, error) {
 	case "":
 		return layout, layout.CheckTemplate(s.Path.Path)
 	}
-	return nil, fmt.Errorf("layout %q belongs to another family than the decoder %q, whose layout is %q", s.Layout, cfg.Family, layout.Name)
+	return nil, fmt.Errorf("layout %q belongs to another family than the decoder %q, whose layout is %q", s.Layout,
+		cfg.Family, layout.Name)
 }
 
-// WithoutEffect names the settings that change nothing while the others are as they are.
+// WithoutEffect returns the settings that have no effect in combination with the others.
 func (s *settings) WithoutEffect() map[string]string {
 	if s.Path == nil {
 		return nil
@@ -133,9 +144,11 @@ func (s *settings) Check() hcl.Diagnostics {
 	if s.Path != nil {
 		switch {
 		case a != nil:
-			bad("Two sources of weights", "The weights come from the folder path or are drawn for an architecture; name one of them.", s.PathRange)
+			bad("Two sources of weights",
+				"The weights come from the folder path or are drawn for an architecture; name one of them.", s.PathRange)
 		case len(s.Corpus) > 0:
-			bad("Two tokenizers", "A folder brings its tokenizer; a corpus trains that of an architecture with random weights.", s.PathRange)
+			bad("Two tokenizers", "A folder brings its tokenizer; a corpus trains that of an architecture with random "+
+				"weights.", s.PathRange)
 		case !s.Path.Dir:
 			bad("Not a folder", "A model is a folder; name it with dir().", s.PathRange)
 		default:
@@ -146,10 +159,12 @@ func (s *settings) Check() hcl.Diagnostics {
 		return diags
 	}
 	if s.Layout != "" {
-		bad("No folder", "layout replaces the chat template of a model folder; name the folder with path = dir(\"...\"), or leave layout out.", s.LayoutRange)
+		bad("No folder", "layout replaces the chat template of a model folder; name the folder with path = "+
+			"dir(\"...\"), or leave layout out.", s.LayoutRange)
 	}
 	if a == nil {
-		bad("No weights", "A model is a folder, path = dir(\"...\"), or is described by a block architecture { family, hidden, layers, heads, kv_heads, mlp, rope_base, context }.", s.Def)
+		bad("No weights", "A model is a folder, path = dir(\"...\"), or is described by a block architecture { family, "+
+			"hidden, layers, heads, kv_heads, mlp, rope_base, context }.", s.Def)
 		return diags
 	}
 	for _, n := range []struct {
@@ -163,29 +178,36 @@ func (s *settings) Check() hcl.Diagnostics {
 		{"corpus_size", s.CorpusSize, maxCorpus, s.CorpusSizeRange}, {"vocab", max(1, s.Vocab), lm.MaxVocab, s.VocabRange},
 	} {
 		if n.value < 1 || n.value > n.most {
-			bad("Size out of range", fmt.Sprintf("%s must be at least 1 and at most %d; got %d.", n.name, n.most, n.value), n.at)
+			bad("Size out of range", fmt.Sprintf("%s must be at least 1 and at most %d; got %d.", n.name, n.most, n.value),
+				n.at)
 		}
 	}
 	if a.RopeBase <= 0 {
-		bad("Rotary base out of range", fmt.Sprintf("Rotary angles are powers of rope_base, which must be above 0; got %v.", a.RopeBase), a.RopeBaseRange)
+		bad("Rotary base out of range",
+			fmt.Sprintf("Rotary angles are powers of rope_base, which must be above 0; got %v.", a.RopeBase), a.RopeBaseRange)
 	}
 	if diags.HasErrors() {
 		return diags
 	}
 	if a.Hidden/a.Heads > lm.MaxHeadDim {
-		bad("Heads too wide", fmt.Sprintf("A head may have a width of %d; %d / %d is more.", lm.MaxHeadDim, a.Hidden, a.Heads), a.HeadsRange)
+		bad("Heads too wide", fmt.Sprintf("A head may have a width of %d; %d / %d is more.", lm.MaxHeadDim, a.Hidden,
+			a.Heads), a.HeadsRange)
 	}
 	if a.Hidden%a.Heads != 0 || a.Hidden/a.Heads%2 != 0 {
-		bad("Heads do not divide the width", fmt.Sprintf("Each head takes an even share of the width, for rotary positions; %d / %d is none.", a.Hidden, a.Heads), a.HeadsRange)
+		bad("Heads do not divide the width", fmt.Sprintf("Each head takes an even share of the width, for rotary "+
+			"positions; %d / %d is none.", a.Hidden, a.Heads), a.HeadsRange)
 	}
 	if a.Heads%a.KVHeads != 0 {
-		bad("Key heads do not divide the query heads", fmt.Sprintf("Each key head serves the same number of query heads; %d / %d is not whole.", a.Heads, a.KVHeads), a.KVRange)
+		bad("Key heads do not divide the query heads", fmt.Sprintf("Each key head serves the same number of query "+
+			"heads; %d / %d is not whole.", a.Heads, a.KVHeads), a.KVRange)
 	}
 	if len(s.Corpus) == 0 {
-		bad("No corpus", "Random weights need a tokenizer: name data sets to train it on, corpus = [stage.curate.NAME.expert].", s.Def)
+		bad("No corpus", "Random weights need a tokenizer: name data sets to train it on, corpus = "+
+			"[stage.curate.NAME.expert].", s.Def)
 	}
 	if s.Vocab < 300 {
-		bad("Vocabulary too small", fmt.Sprintf("A byte-level vocabulary needs 256 bytes, the special tokens and some merges, so at least 300; got %d.", s.Vocab), s.VocabRange)
+		bad("Vocabulary too small", fmt.Sprintf("A byte-level vocabulary needs 256 bytes, the special tokens and some "+
+			"merges, so at least 300; got %d.", s.Vocab), s.VocabRange)
 	}
 	return diags
 }

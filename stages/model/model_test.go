@@ -43,11 +43,14 @@ func TestMistakesOfAModelStandOnTheirLine(t *testing.T) {
 	}
 	for _, tc := range []struct{ old, replaced, want string }{ // the first setting is on line 4
 		{"hidden = 32", "hidden = 0", "line 7: Size out of range: hidden must be at least 1 and at most 131072; got 0."},
-		{"hidden = 32", "hidden = 1000000000", "line 7: Size out of range: hidden must be at least 1 and at most 131072; got 1000000000."},
-		{"layers = 1", "layers = 1000000000", "Size out of range: layers must be at least 1 and at most 1024; got 1000000000."},
+		{"hidden = 32", "hidden = 1000000000",
+			"line 7: Size out of range: hidden must be at least 1 and at most 131072; got 1000000000."},
+		{"layers = 1", "layers = 1000000000",
+			"Size out of range: layers must be at least 1 and at most 1024; got 1000000000."},
 		{"mlp = 48", "mlp = 1000000000000", "line 11: Size out of range: mlp"},
 		{"context = 64", "context = 1000000000000", "line 13: Size out of range: context"},
-		{"corpus = [stage.given.g.expert]", "vocab = 1000000000\ncorpus = [stage.given.g.expert]", "line 4: Size out of range: vocab"},
+		{"corpus = [stage.given.g.expert]", "vocab = 1000000000\ncorpus = [stage.given.g.expert]",
+			"line 4: Size out of range: vocab"},
 		{"hidden = 32", "hidden = 100000", "line 9: Heads too wide"},
 		{"mlp = 48", "mlp = -1", "line 11: Size out of range: mlp"},
 		{"context = 64", "context = 0", "line 13: Size out of range: context"},
@@ -55,7 +58,8 @@ func TestMistakesOfAModelStandOnTheirLine(t *testing.T) {
 		{"heads = 2", "heads = 3", "line 9: Heads do not divide the width"},
 		{"kv_heads = 1", "kv_heads = 3", "line 10: Key heads do not divide the query heads"},
 		{"corpus = [stage.given.g.expert]", "vocab = 20\ncorpus = [stage.given.g.expert]", "line 4: Vocabulary too small"},
-		{"corpus = [stage.given.g.expert]", "corpus_size = 0\ncorpus = [stage.given.g.expert]", "line 4: Size out of range: corpus_size"},
+		{"corpus = [stage.given.g.expert]", "corpus_size = 0\ncorpus = [stage.given.g.expert]",
+			"line 4: Size out of range: corpus_size"},
 		{"corpus = [stage.given.g.expert]", "corpus = []", "line 3: No corpus"},
 		{sound, "corpus = [stage.given.g.expert]", "line 3: No weights"},
 	} {
@@ -99,7 +103,8 @@ func TestModelFoldersAreJudgedBeforeAnythingRuns(t *testing.T) {
 		t.Error(got)
 	}
 	template(published + "{# edited #}")
-	if got := load(t, path); !strings.Contains(got, "Not a model that can be used: ") || !strings.Contains(got, `write layout = "qwen2.5"`) {
+	if got := load(t, path); !strings.Contains(got, "Not a model that can be used: ") ||
+		!strings.Contains(got, `write layout = "qwen2.5"`) {
 		t.Error(got)
 	}
 	if got := load(t, path+`layout = "qwen2.5"`); got != "" {
@@ -110,15 +115,17 @@ func TestModelFoldersAreJudgedBeforeAnythingRuns(t *testing.T) {
 		t.Error(got)
 	}
 	write(strings.Replace(config, `"num_hidden_layers": 1`, `"num_hidden_layers": 1000000000`, 1))
-	if got := load(t, path); !strings.Contains(got, "num_hidden_layers must be at least 1 and at most 1024, got 1000000000") {
+	if got := load(t, path); !strings.Contains(got,
+		"num_hidden_layers must be at least 1 and at most 1024, got 1000000000") {
 		t.Error(got)
 	}
 	write(strings.Repeat(" ", 2<<20) + config)
-	if got := load(t, path); !strings.Contains(got, "must be a plain file of at most 1048576 bytes") {
+	if got := load(t, path); !strings.Contains(got, "must be a plain file of at most 1 MiB") {
 		t.Error(got)
 	}
 	write(strings.Replace(config, "{", `{"new_trick": 1, `, 1))
-	if got := load(t, path); !strings.Contains(got, `Not a model that can be used: `) || !strings.Contains(got, `unknown key "new_trick"`) {
+	if got := load(t, path); !strings.Contains(got, `Not a model that can be used: `) ||
+		!strings.Contains(got, `unknown key "new_trick"`) {
 		t.Error(got)
 	}
 }

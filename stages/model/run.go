@@ -21,7 +21,7 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// Run takes over the folder, or trains the tokenizer and draws the weights.
+// Run copies the folder, or trains the tokenizer and draws the weights.
 func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	if s.Path != nil {
 		return s.copyFolder(ctx, job)
@@ -55,8 +55,8 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	return nil
 }
 
-// copyFolder copies a model folder into the checkpoint after checking every file that later stages read. Reward tokens get
-// their rows where they are first used.
+// copyFolder copies a model folder into the checkpoint after checking every file that later stages
+// read. Rows of reward tokens are added at their first use.
 func (s *settings) copyFolder(ctx context.Context, job *engine.Job) error {
 	from := s.Path.Path
 	cfg, err := lm.CheckFolder(from)
@@ -78,7 +78,8 @@ func (s *settings) copyFolder(ctx context.Context, job *engine.Job) error {
 	if tokenizer.Size() > cfg.Vocab {
 		return fmt.Errorf("%s: the tokenizer has %d entries and the model %d rows", from, tokenizer.Size(), cfg.Vocab)
 	}
-	job.Logf("%s: %d layers of width %d, %d parameters, %d tokens", cfg.Family, cfg.Layers, cfg.Hidden, cfg.Parameters(), tokenizer.Size())
+	job.Logf("%s: %d layers of width %d, %d parameters, %d tokens", cfg.Family, cfg.Layers, cfg.Hidden,
+		cfg.Parameters(), tokenizer.Size())
 	dir, err := job.Create("checkpoint")
 	if err != nil {
 		return err
@@ -98,7 +99,8 @@ func (s *settings) copyFolder(ctx context.Context, job *engine.Job) error {
 			return err
 		}
 		job.Progress(i, len(names), "files")
-		if err := copyFile(filepath.Join(from, name), filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := copyFile(filepath.Join(from, name), filepath.Join(dir, name)); err != nil &&
+			!errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}

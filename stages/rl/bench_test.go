@@ -6,17 +6,18 @@ import (
 
 	"rcgrpo/bfcl"
 	"rcgrpo/bfcl/drill"
+	"rcgrpo/stages/rl/blocks"
 )
 
-// BenchmarkCollect measures what the collector itself costs per sampled token: 60 drills in 60 slots, with a policy
-// whose arithmetic takes no time.
+// BenchmarkCollect measures what the collector itself costs per sampled token: 60 drills in 60
+// slots, with a policy whose arithmetic takes no time.
 func BenchmarkCollect(b *testing.B) {
 	tasks := drills(b, drill.Multi, 60)
 	var rollouts []Rollout
 	for _, task := range tasks {
 		rollouts = append(rollouts, Rollout{Task: task})
 	}
-	limits := Limits{Steps: 4, Reply: 60, Context: 400}
+	limits := blocks.Limits{Steps: 4, Reply: 60, Context: 400}
 	sampled, waiting, wall := 0, 0.0, 0.0
 	for b.Loop() {
 		p := newScript(60, func(prompt string) string {
@@ -25,7 +26,8 @@ func BenchmarkCollect(b *testing.B) {
 			}
 			return "mkdir(dir_name='abcdefgh')!"
 		})
-		c := &Collector{Policy: p, Codec: runes{}, Limits: limits, Temperature: 1, Start: EpisodeStart(bfcl.Settings{}, limits)}
+		c := &Collector{Policy: p, Codec: runes{}, Limits: limits, Temperature: 1,
+			Start: EpisodeStart(bfcl.Settings{}, limits)}
 		_, stats, err := c.Collect(context.Background(), rollouts, nil)
 		if err != nil {
 			b.Fatal(err)

@@ -8,15 +8,16 @@ import (
 	"time"
 
 	"rcgrpo/bfcl"
+	"rcgrpo/stages/rl/blocks"
 )
 
-// Env is an episode as a policy meets it: *bfcl.Episode, or one of a merged task; tests script others that loop,
-// fail or dawdle.
+// Env is an episode as a policy sees it: a *bfcl.Episode or an episode of a merged task.
 type Env interface {
 	Turn() int       // index of the current turn
 	User() string    // its request
 	Tools() []string // names offered now
-	// Step executes the calls of one reply; none yields the turn. errs counts calls whose result is an execution error.
+	// Step executes the calls of one reply; no calls yield the turn. errs counts the calls whose
+	// result is an execution error.
 	Step(calls []string) (results []string, errs int, err error)
 	Done() bool
 	Stop() string // "done" or "turn_limit" once Done
@@ -26,44 +27,44 @@ type Env interface {
 // Rollout asks for one episode.
 type Rollout struct {
 	Task   *bfcl.Task
-	Update int    // part of the key of its random numbers
-	Member int    // place in its group; likewise
-	Token  string // reward token it is conditioned on
+	Update int    // part of the name of its random stream
+	Member int    // index in its group; part of the name too
+	Token  string // reward token
 }
 
-// Collector samples episodes: many at once, each in a slot of the policy and at its own pace. All live ones share the
-// policy's batches; the environments work on goroutines of their own meanwhile. Whatever ends an episode (a limit, an
-// environment that fails) is data in its trajectory, and its siblings go on. Start and the codec are called from several
-// goroutines at once, the policy from one at a time.
+// Collector samples many episodes concurrently, each in a slot of the policy. Live episodes share
+// the policy's batches while the environments work on their own goroutines. An episode that reaches
+// a limit or whose environment fails ends as data in its trajectory; the others continue. Start and
+// the codec are called from several goroutines, the policy from one at a time.
 type Collector struct {
 	Policy      Policy
 	Codec       Codec
-	Limits      Limits
+	Limits      blocks.Limits
 	Seed        uint64
 	Temperature float64 // 0 is greedy
 	TopP        float64 // 0 or 1 keeps the whole vocabulary
 
-	// Start begins the environment of a task. See EpisodeStart.
+	// Start starts the environment of a task; see EpisodeStart.
 	Start func(*bfcl.Task) (Env, error)
 
-	// Free lets an episode rejoin the batch as soon as its environment has answered, so that a slow one holds up nobody.
-	// Otherwise it rejoins exactly one batch later, and the batch waits for it if it must: then which rows a batch holds
-	// is a function of what was sampled, and equal seeds give equal bytes even where the policy's arithmetic depends on
-	// the rows beside.
+	// Free lets an episode join a batch as soon as its environment has answered, so a slow
+	// environment delays no other episode. Otherwise an episode joins exactly the next batch, which
+	// waits for it: the rows of a batch then depend only on sampled tokens, so equal seeds give
+	// identical results even if the policy's arithmetic depends on the other rows.
 	Free bool
 }
 
-// CollectStats says where the time of a Collect went.
+// CollectStats reports where the time of a Collect went.
 type CollectStats struct {
 	Batches   int           // calls of Policy.Next
-	Sampled   int           // tokens drawn
-	Given     int           // tokens of the episodes that were not drawn
+	Sampled   int           // tokens sampled by the policy
+	Given     int           // tokens of the episodes that were not sampled
 	InPolicy  time.Duration // inside Policy.Next
-	InWaiting time.Duration // no batch could run because of environments
+	InWaiting time.Duration // no batch could run because all episodes waited for environments
 	Wall      time.Duration
 }
 
-// Add adds what another Collect took.
+// Add adds the statistics of another Collect.
 func (s *CollectStats) Add(o CollectStats) {
 	s.Batches += o.Batches
 	s.Sampled += o.Sampled
@@ -73,15 +74,16 @@ func (s *CollectStats) Add(o CollectStats) {
 	s.Wall += o.Wall
 }
 
-// EpisodeStart starts episodes of the benchmark with the steps per turn that the limits allow.
-func EpisodeStart(s bfcl.Settings, l Limits) func(*bfcl.Task) (Env, error) {
+// EpisodeStart returns a Start function for episodes of the benchmark with the step limit of l.
+func EpisodeStart(s bfcl.Settings, l blocks.Limits) func(*bfcl.Task) (Env, error) {
 	s.MaxSteps = l.Steps
 	return func(t *bfcl.Task) (Env, error) {
 		return start(t, s)
 	}
 }
 
-// live is an episode in progress. Its fields belong to the environment's goroutine while away, else to the collector.
+// live is an episode in progress. While it is away, its fields belong to the environment's
+// goroutine, otherwise to the collector.
 type live struct {
 	index  int // in the list of rollouts
 	ask    Rollout
@@ -89,17 +91,18 @@ type live struct {
 	t      *Trajectory
 	stream Stream
 	slot   int
-	feed   []int32 // ids the policy has not seen yet
-	header int     // where the header of the current reply begins in t.IDs
-	reply  int     // where the reply itself begins
-	due    int     // batch it rejoins, unless Free
+	feed   []int32 // ids that the policy has not read yet
+	header int     // start of the current reply's header in t.IDs
+	reply  int     // start of the reply itself
+	due    int     // batch that it joins, unless Free
 	begun  bool
 }
 
-// Collect samples one trajectory for each rollout and returns them in that order. finished, if not nil, is called with
-// each as it ends, in the order of their ends; an error of it stops everything, as do an error of the policy and a
-// cancelled context. The policy is released afterwards.
-func (c *Collector) Collect(ctx context.Context, rollouts []Rollout, finished func(i int, t *Trajectory) error) ([]*Trajectory, CollectStats, error) {
+// Collect samples one trajectory per rollout and returns them in the order of the rollouts. It
+// calls finished, if not nil, with each trajectory as it ends. An error of finished or of the
+// policy, or a cancelled context, stops all episodes. The policy is released afterwards.
+func (c *Collector) Collect(ctx context.Context, rollouts []Rollout,
+	finished func(i int, t *Trajectory) error) ([]*Trajectory, CollectStats, error) {
 	if c.Policy.Slots() < 1 {
 		return nil, CollectStats{}, errors.New("collect: the policy has no slot for an episode")
 	}
@@ -112,7 +115,7 @@ func (c *Collector) Collect(ctx context.Context, rollouts []Rollout, finished fu
 		run.free = append(run.free, slot)
 	}
 	err := run.loop(ctx, rollouts)
-	for len(run.away) > 0 { // an error left environments at work; they end by themselves
+	for len(run.away) > 0 { // after an error, environments that still work
 		delete(run.away, <-run.back)
 	}
 	err = errors.Join(err, c.Policy.Release())
@@ -133,9 +136,9 @@ type collection struct {
 
 	free     []int // empty slots, ascending
 	ready    []*live
-	away     map[*live]bool // whose environment is at work
+	away     map[*live]bool // episodes whose environment works
 	back     chan *live
-	answered []*live // taken from back, not admitted yet
+	answered []*live // received from back, not ready yet
 }
 
 func (r *collection) loop(ctx context.Context, rollouts []Rollout) error {
@@ -147,7 +150,7 @@ func (r *collection) loop(ctx context.Context, rollouts []Rollout) error {
 			r.send(r.begin(next, rollouts[next]))
 			next++
 		}
-		if err := r.rejoin(ctx); err != nil {
+		if err := r.collectReady(ctx); err != nil {
 			return err
 		}
 		if len(r.ready) > 0 {
@@ -174,7 +177,7 @@ func (r *collection) begin(index int, ask Rollout) *live {
 	return e
 }
 
-// send lets the environment of an episode work.
+// send starts the environment's work on an episode.
 func (r *collection) send(e *live) {
 	e.due = r.stats.Batches + 1
 	r.away[e] = true
@@ -184,9 +187,9 @@ func (r *collection) send(e *live) {
 	}()
 }
 
-// rejoin admits episodes whose environment has answered, and waits where nothing else can go on or, unless Free, where
-// one is due.
-func (r *collection) rejoin(ctx context.Context) error {
+// collectReady makes episodes ready whose environment has answered. It waits if no episode is ready
+// and, unless Free, for each episode that is due.
+func (r *collection) collectReady(ctx context.Context) error {
 	idle := len(r.ready) == 0
 	due := func(e *live) bool { return idle || e.due <= r.stats.Batches }
 	for len(r.away) > 0 {
@@ -203,14 +206,14 @@ func (r *collection) rejoin(ctx context.Context) error {
 		begin := time.Now()
 		select {
 		case e := <-r.back:
-			r.take(e)
+			r.receive(e)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 		r.stats.InWaiting += time.Since(begin)
 	}
 	for r.Free && len(r.back) > 0 {
-		r.take(<-r.back)
+		r.receive(<-r.back)
 	}
 	slices.SortFunc(r.answered, func(a, b *live) int { return a.index - b.index })
 	var early []*live
@@ -230,7 +233,7 @@ func (r *collection) rejoin(ctx context.Context) error {
 	return nil
 }
 
-func (r *collection) take(e *live) {
+func (r *collection) receive(e *live) {
 	delete(r.away, e)
 	r.answered = append(r.answered, e)
 }
@@ -251,8 +254,8 @@ func (r *collection) finish(e *live) error {
 	return r.finished(e.index, e.t)
 }
 
-// batch draws one token for every episode that is ready: those that continue a reply first, then those that read
-// something new.
+// batch samples one token for every ready episode. Episodes that continue a reply come first, then
+// those with new text to read.
 func (r *collection) batch(ctx context.Context) error {
 	slices.SortFunc(r.ready, func(a, b *live) int {
 		if single := len(a.feed) == 1; single != (len(b.feed) == 1) {
@@ -265,7 +268,8 @@ func (r *collection) batch(ctx context.Context) error {
 	})
 	requests := make([]Request, len(r.ready))
 	for i, e := range r.ready {
-		requests[i] = Request{Slot: e.slot, Feed: e.feed, Temperature: r.Temperature, TopP: r.TopP, U: e.stream.At(len(e.t.IDs))}
+		requests[i] = Request{Slot: e.slot, Feed: e.feed, Temperature: r.Temperature, TopP: r.TopP,
+			U: e.stream.At(len(e.t.IDs))}
 	}
 	begin := time.Now()
 	draws, err := r.Policy.Next(ctx, requests)
@@ -302,11 +306,12 @@ func (r *collection) batch(ctx context.Context) error {
 	return nil
 }
 
-// longest is the number of ids an episode may have.
+// longest is the maximal number of ids of an episode.
 func (r *collection) longest() int { return min(r.Limits.Context, r.Policy.MaxLen()) }
 
-// advance does an episode's work between two replies, on a goroutine of its own: it starts the environment, or parses
-// the reply and executes its calls, and lays out what the policy reads next. An episode that ends gets its verdict.
+// advance does the work between two replies of an episode, on its own goroutine: it starts the
+// environment, or parses the reply and executes its calls, and appends the ids that the policy
+// reads next. An episode that ends gets its verdict.
 func (r *collection) advance(e *live) {
 	if !e.begun {
 		e.begun = true
@@ -327,8 +332,9 @@ func (r *collection) advance(e *live) {
 	}
 	turn := e.env.Turn()
 	text, calls := r.Codec.Parse(e.t.IDs[e.reply:])
-	e.t.Messages = append(e.t.Messages, Message{Role: RoleAssistant, Turn: turn, Text: text, Calls: calls, From: e.header, To: len(e.t.IDs)})
-	if e.t.Stop != "" { // a limit cut the reply short; what it began is not executed
+	e.t.Messages = append(e.t.Messages, Message{Role: RoleAssistant, Turn: turn, Text: text, Calls: calls,
+		From: e.header, To: len(e.t.IDs)})
+	if e.t.Stop != "" { // a limit cut the reply short; an incomplete call is not executed
 		e.t.judge(e.env.Verdict())
 		return
 	}
@@ -339,7 +345,7 @@ func (r *collection) advance(e *live) {
 		r.fail(e, err)
 		return
 	}
-	if e.env.Done() { // results of a turn that ran over its limit are not read by anyone
+	if e.env.Done() { // the policy does not read results after the last turn
 		e.t.Stop = StopDone
 		if e.env.Stop() != StopDone {
 			e.t.Stop = StopTurnLimit
@@ -351,49 +357,50 @@ func (r *collection) advance(e *live) {
 		r.show(e, toolMessage(turn, results), r.Codec.Between(), r.Codec.Tool(results))
 	} else {
 		text := e.env.User()
-		r.show(e, Message{Role: RoleUser, Turn: e.env.Turn(), Text: text}, r.Codec.Between(), r.Codec.User(text, false, e.ask.Token))
+		r.show(e, Message{Role: RoleUser, Turn: e.env.Turn(), Text: text}, r.Codec.Between(),
+			r.Codec.User(text, false, e.ask.Token))
 	}
 	if e.t.Stop != "" {
 		e.t.judge(e.env.Verdict())
 	}
 }
 
-// show appends a message that the policy reads, and opens its next reply. A message for which the context has no room,
-// with one token of a reply after it, is left out: the policy never saw it.
+// show appends a message that the policy reads and opens its next reply. If the context has no room
+// for the message and one token of a reply, the message is dropped and the episode ends.
 func (r *collection) show(e *live, m Message, between, ids []int32) {
 	header := r.Codec.Header(e.ask.Token)
 	if len(e.t.IDs)+len(between)+len(ids)+len(header) >= r.longest() {
 		e.t.Stop = StopLength
 		return
 	}
-	e.give(between)
+	e.appendGiven(between)
 	m.From = len(e.t.IDs)
-	e.give(ids)
+	e.appendGiven(ids)
 	m.To = len(e.t.IDs)
 	e.t.Messages = append(e.t.Messages, m)
 	e.header = m.To
-	e.give(header)
+	e.appendGiven(header)
 	e.reply = len(e.t.IDs)
 }
 
-// give appends ids that the policy did not sample.
-func (e *live) give(ids []int32) {
+// appendGiven appends ids that the policy did not sample.
+func (e *live) appendGiven(ids []int32) {
 	e.feed = append(e.feed, ids...)
 	e.t.IDs = append(e.t.IDs, ids...)
 	e.t.Mask = append(e.t.Mask, make([]bool, len(ids))...)
 	e.t.Logp = append(e.t.Logp, make([]float32, len(ids))...)
 }
 
-// fail ends an episode whose environment failed. Its reward is missing.
+// fail ends an episode without a reward because its environment failed.
 func (r *collection) fail(e *live, err error) {
 	e.t.Stop = StopError
 	e.t.Failure = err.Error()
 	e.t.Reward, e.t.RState, e.t.RAction = MissingReward(), MissingReward(), MissingReward()
 }
 
-// judge records the verdict of an episode that has ended. The official one is the checker's, also where the episode was
-// abandoned. A reward is earned only where the policy ended the episode itself; bfcl/SPEC.md 11 would compare the states
-// of a truncated one too.
+// judge stores the verdict of an ended episode. The official verdict also counts if the episode
+// exceeded the turn limit. A reward is earned only if the policy ended the episode itself;
+// bfcl/SPEC.md 11 would also compare the states of a truncated one.
 func (t *Trajectory) judge(v bfcl.Verdict) {
 	t.RState, t.RAction = Reward(v.RState), Reward(v.RAction)
 	t.Failure = v.ErrorType

@@ -14,10 +14,11 @@ import (
 	"time"
 
 	"rcgrpo/bfcl"
+	"rcgrpo/stages/rl/blocks"
 )
 
-// runes is a codec whose ids are characters: U opens a user message, A a reply, which ends in '!' (calls) or '.'
-// (yields); a reward token is H or L.
+// runes is a codec whose ids are characters: U opens a user message, A a reply, which ends in '!'
+// (calls) or '.' (yields); a reward token is H or L.
 type runes struct{}
 
 func ids(s string) []int32 {
@@ -53,7 +54,8 @@ func (runes) Parse(is []int32) (string, []string) {
 	return strings.TrimSuffix(s, "."), nil
 }
 
-// script is a policy that replies to each prompt (all text up to the open reply) as told, one character at a time.
+// script is a policy that replies to each prompt (all text up to the open reply) as told, one
+// character at a time.
 type script struct {
 	reply     func(prompt string) string
 	slots     int
@@ -150,7 +152,7 @@ func (w *world) Verdict() bfcl.Verdict {
 
 func collector(p Policy) *Collector {
 	return &Collector{
-		Policy: p, Codec: runes{}, Limits: Limits{Steps: 3, Reply: 20, Context: 120}, Seed: 5, Temperature: 1,
+		Policy: p, Codec: runes{}, Limits: blocks.Limits{Steps: 3, Reply: 20, Context: 120}, Seed: 5, Temperature: 1,
 		Start: func(t *bfcl.Task) (Env, error) {
 			if t.ID == "broken" {
 				return nil, errors.New("no initial state")
@@ -163,7 +165,8 @@ func collector(p Policy) *Collector {
 func asks(names ...string) []Rollout {
 	var out []Rollout
 	for i, n := range names {
-		out = append(out, Rollout{Task: &bfcl.Task{ID: n, Family: "fam", Category: "base"}, Update: 3, Member: i, Token: TokenHigh})
+		out = append(out, Rollout{Task: &bfcl.Task{ID: n, Family: "fam", Category: "base"}, Update: 3, Member: i,
+			Token: TokenHigh})
 	}
 	return out
 }
@@ -199,7 +202,7 @@ func TestAnEpisodeIsRecordedAsItHappened(t *testing.T) {
 	for i, m := range e.Mask {
 		if m {
 			mine = append(mine, e.IDs[i])
-			if u := Key(5, 3, "a", 0, i); e.Logp[i] != float32(-u) {
+			if u := Sampling(5, 3, "a", 0).At(i); e.Logp[i] != float32(-u) {
 				t.Errorf("place %d was drawn with %v, want %v", i, -e.Logp[i], u)
 			}
 		} else if e.Logp[i] != 0 {
@@ -209,7 +212,8 @@ func TestAnEpisodeIsRecordedAsItHappened(t *testing.T) {
 	if want := "f;bad!.f;bad!."; string(mine) != want {
 		t.Errorf("sampled: got %s, want %s", string(mine), want)
 	}
-	if e.Stop != StopDone || e.Reward != 1 || !e.Official || e.Calls != 4 || e.Errors != 2 || !slices.Equal(e.Tools, []string{"f", "g"}) {
+	if e.Stop != StopDone || e.Reward != 1 || !e.Official || e.Calls != 4 || e.Errors != 2 ||
+		!slices.Equal(e.Tools, []string{"f", "g"}) {
 		t.Errorf("got %+v", e)
 	}
 	var roles []string
@@ -217,7 +221,8 @@ func TestAnEpisodeIsRecordedAsItHappened(t *testing.T) {
 		roles = append(roles, fmt.Sprintf("%s%d %s", m.Role, m.Turn, string(e.IDs[m.From:m.To])))
 	}
 	if want := []string{"user0 Ua0", "assistant0 AHf;bad!", "tool0 Tok:f,ok:bad", "assistant0 AH.", "user1 Ua1",
-		"assistant1 AHf;bad!", "tool1 Tok:f,ok:bad", "assistant1 AH."}; !slices.Equal(roles[1:], want[1:]) || roles[0] != "user0 ^Ua0" {
+		"assistant1 AHf;bad!", "tool1 Tok:f,ok:bad", "assistant1 AH."}; !slices.Equal(roles[1:], want[1:]) ||
+		roles[0] != "user0 ^Ua0" {
 		t.Errorf("messages: got %q", roles)
 	}
 	if stats.Sampled != len(mine) || stats.Given+stats.Sampled != len(e.IDs) {
@@ -247,8 +252,8 @@ func (p *reader) Next(ctx context.Context, rs []Request) ([]Draw, error) {
 	return p.script.Next(ctx, rs)
 }
 
-// A policy keeps what it has read: over all turns of an episode each token is fed once, the last draw excepted, which nobody
-// reads, and a later turn feeds its observation with what frames it.
+// A policy keeps what it has read: over all turns of an episode each token is fed once, the last
+// draw excepted, which nobody reads, and a later turn feeds its observation with what frames it.
 func TestEveryTokenOfAnEpisodeIsReadOnce(t *testing.T) {
 	p := &reader{newScript(1, obedient), map[int]int{}, map[int]int{}, 0}
 	c := collector(p)
@@ -287,9 +292,10 @@ func (p *drawn) Next(ctx context.Context, rs []Request) ([]Draw, error) {
 	return draws, err
 }
 
-// Replies of one batch end each at its own stop token: no token is drawn after it, it belongs to the reply as the policy's
-// own, the next message is read behind it, and the others go on meanwhile. A reply without one ends at the limit. Who has
-// ended gives its slot, emptied, to the next in the queue.
+// Replies of one batch end each at its own stop token: no token is drawn after it, it belongs to
+// the reply as the policy's own, the next message is read behind it, and the others go on
+// meanwhile. A reply without one ends at the limit. Who has ended gives its slot, emptied, to the
+// next in the queue.
 func TestEveryReplyEndsAtItsOwnStopToken(t *testing.T) {
 	p := &drawn{script: newScript(2, func(prompt string) string {
 		last := prompt[strings.LastIndexByte(prompt, 'U')+1:]
@@ -337,23 +343,28 @@ func TestEveryReplyEndsAtItsOwnStopToken(t *testing.T) {
 		if string(e.IDs) != want.ids || own != want.own || e.Stop != want.stop {
 			t.Errorf("%s: got %s with %s of its own, ended by %s; want %+v", e.Task, string(e.IDs), own, e.Stop, want)
 		}
-		if e.Task == "s" && (e.Messages[1].Text != "f" || !slices.Equal(e.Messages[1].Calls, []string{"f"}) || e.Messages[1].To != 8) {
-			t.Errorf("the reply with a call is read as %+v, want the stop token inside it and outside its text", e.Messages[1])
+		if e.Task == "s" && (e.Messages[1].Text != "f" || !slices.Equal(e.Messages[1].Calls, []string{"f"}) ||
+			e.Messages[1].To != 8) {
+			t.Errorf("the reply with a call is read as %+v, want the stop token inside it and outside its text",
+				e.Messages[1])
 		}
 	}
 }
 
 func TestWhateverEndsAnEpisodeIsData(t *testing.T) {
-	got, _, err := collector(newScript(2, obedient)).Collect(context.Background(), asks("loop", "never", "crash", "broken", "long", "a"), nil)
+	got, _, err := collector(newScript(2, obedient)).Collect(context.Background(),
+		asks("loop", "never", "crash", "broken", "long", "a"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []struct {
 		stop, failure string
 		reward        Reward
-	}{{StopTurnLimit, "", 0}, {StopStep, StopStep, 0}, {StopError, "the disk is gone", MissingReward()}, {StopError, "no initial state", MissingReward()}, {StopLength, StopLength, 0}, {StopDone, "", 1}} {
+	}{{StopTurnLimit, "", 0}, {StopStep, StopStep, 0}, {StopError, "the disk is gone", MissingReward()}, {StopError,
+		"no initial state", MissingReward()}, {StopLength, StopLength, 0}, {StopDone, "", 1}} {
 		e := got[i]
-		if e.Stop != want.stop || e.Reward != want.reward && !(e.Reward.Missing() && want.reward.Missing()) || e.Failure != want.failure {
+		if e.Stop != want.stop || e.Reward != want.reward && !(e.Reward.Missing() && want.reward.Missing()) ||
+			e.Failure != want.failure {
 			t.Errorf("%s: got stop %q, reward %v, failure %q; want %+v", e.Task, e.Stop, e.Reward, e.Failure, want)
 		}
 		if len(e.IDs) != len(e.Mask) || len(e.IDs) != len(e.Logp) || len(e.IDs) > 120 {
@@ -372,7 +383,8 @@ func TestAReplyThatFillsTheContextEndsTheEpisode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e := got[0]; e.Stop != StopLength || len(e.IDs) != 20 || !e.Mask[19] || e.Messages[len(e.Messages)-1].To != 20 || e.Calls != 0 {
+	if e := got[0]; e.Stop != StopLength || len(e.IDs) != 20 || !e.Mask[19] || e.Messages[len(e.Messages)-1].To != 20 ||
+		e.Calls != 0 {
 		t.Errorf("got %+v", e)
 	}
 	if e := got[1]; e.Stop != StopLength || len(e.IDs) != 0 || e.Reward != 0 { // the request alone is too long
@@ -383,7 +395,8 @@ func TestAReplyThatFillsTheContextEndsTheEpisode(t *testing.T) {
 // jitter sleeps for up to a millisecond, differently each time.
 func jitter() { time.Sleep(time.Duration(rand.IntN(1000)) * time.Microsecond) }
 
-// rowsOf are trajectories as they are stored; a missing reward, which is a NaN in memory, equals another.
+// rowsOf are trajectories as they are stored; a missing reward, which is a NaN in memory, equals
+// another.
 func rowsOf(t *testing.T, trajectories []*Trajectory) string {
 	t.Helper()
 	text, err := json.Marshal(trajectories)
@@ -396,7 +409,8 @@ func rowsOf(t *testing.T, trajectories []*Trajectory) string {
 func TestBatchesDoNotDependOnHowFastEnvironmentsAre(t *testing.T) {
 	var names []string
 	for i := range 30 { // replies of different lengths, so that episodes fall out of step
-		names = append(names, []string{"a", "bb", "loop", "ccc", "never", "talk", "e", "crash", "f", "g"}[i%10]+strings.Repeat("x", i%7))
+		names = append(names, []string{"a", "bb", "loop", "ccc", "never", "talk", "e", "crash", "f",
+			"g"}[i%10]+strings.Repeat("x", i%7))
 	}
 	var first []string
 	var trajectories []*Trajectory
@@ -426,7 +440,8 @@ func TestBatchesDoNotDependOnHowFastEnvironmentsAre(t *testing.T) {
 			t.Fatalf("round %d: other trajectories", round)
 		}
 	}
-	// Slots, order and freedom change nothing in a policy whose arithmetic does not depend on the batch.
+	// Slots, order and freedom change nothing in a policy whose arithmetic does not depend on the
+	// batch.
 	for _, slots := range []int{1, 10} {
 		c := collector(newScript(slots, obedient))
 		c.Free = slots == 10
@@ -440,8 +455,9 @@ func TestBatchesDoNotDependOnHowFastEnvironmentsAre(t *testing.T) {
 	}
 }
 
-// TestEnvironmentsWorkWhileOthersSample: the first step of an environment ends only once the policy has begun the batch
-// after the one that ended the reply. A collector that waited for environments between batches would never begin it.
+// TestEnvironmentsWorkWhileOthersSample: the first step of an environment ends only once the policy
+// has begun the batch after the one that ended the reply. A collector that waited for environments
+// between batches would never begin it.
 func TestEnvironmentsWorkWhileOthersSample(t *testing.T) {
 	var batches int
 	var begun [200]chan bool // by batch
@@ -535,17 +551,20 @@ func TestASlowEnvironmentHoldsUpNobodyWhenFree(t *testing.T) {
 func TestErrorsOfThePolicyAndCancellationStopACollection(t *testing.T) {
 	p := newScript(2, obedient)
 	p.fail, p.failAfter = errors.New("out of memory"), 3
-	if _, _, err := collector(p).Collect(context.Background(), asks("a", "b"), nil); !errors.Is(err, p.fail) || p.released != 1 {
+	if _, _, err := collector(p).Collect(context.Background(), asks("a", "b"), nil); !errors.Is(err, p.fail) ||
+		p.released != 1 {
 		t.Errorf("got %v, want the policy's error, and the policy released: %d", err, p.released)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	n := 0
-	_, _, err := collector(newScript(2, func(s string) string { n++; cancel(); return obedient(s) })).Collect(ctx, asks("loop", "loop"), nil)
+	_, _, err := collector(newScript(2, func(s string) string { n++; cancel(); return obedient(s) })).Collect(ctx,
+		asks("loop", "loop"), nil)
 	if !errors.Is(err, context.Canceled) || n > 4 {
 		t.Errorf("got %v after %d tokens, want a quick stop", err, n)
 	}
 	full := errors.New("disk full")
-	if _, _, err := collector(newScript(2, obedient)).Collect(context.Background(), asks("a", "b"), func(int, *Trajectory) error { return full }); !errors.Is(err, full) {
+	if _, _, err := collector(newScript(2, obedient)).Collect(context.Background(), asks("a", "b"),
+		func(int, *Trajectory) error { return full }); !errors.Is(err, full) {
 		t.Errorf("got %v, want the callback's error", err)
 	}
 	if _, _, err := collector(newScript(0, obedient)).Collect(context.Background(), asks("a"), nil); err == nil {

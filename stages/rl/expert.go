@@ -9,11 +9,13 @@ import (
 	"rcgrpo/bfcl"
 )
 
-// Expert is the trajectory of a task's ground truth, executed: in each turn one call per step, then the step that yields
-// the turn, also where the ground truth is empty; in a merged task that is the call done(). It has no ids. A task without classes (a copy drill) has nothing to
-// execute: its trajectory is requests and replies alone, with reward 1.
+// Expert executes the ground truth of a task and returns the trajectory, without ids: in each turn
+// one call per step, then the step that yields the turn, which in a merged task is the call done().
+// A task without classes (a copy drill) has no environment: its trajectory is requests and replies
+// with reward 1.
 //
-// The step limit of s does not bind an expert. The caller decides what to do with an expert whose reward is not 1.
+// The step limit of s does not apply. The reward may differ from 1; the caller decides what follows
+// from that.
 func Expert(task *bfcl.Task, s bfcl.Settings) (*Trajectory, error) {
 	if len(task.Classes) == 0 {
 		return copied(task), nil
@@ -30,7 +32,7 @@ func Expert(task *bfcl.Task, s bfcl.Settings) (*Trajectory, error) {
 	return t, nil
 }
 
-// copied is the trajectory of a task without an environment.
+// copied returns the trajectory of a task without an environment.
 func copied(task *bfcl.Task) *Trajectory {
 	t := &Trajectory{Task: task.ID, Family: task.Family, Category: task.Category, Origin: OriginExpert,
 		Reward: 1, RState: 1, RAction: 1, Official: true, Stop: StopDone}
@@ -42,9 +44,10 @@ func copied(task *bfcl.Task) *Trajectory {
 	return t
 }
 
-// play executes given calls, one per step. watch, if not nil, sees the episode before each call; it may copy
-// but not change it.
-func play(task *bfcl.Task, s bfcl.Settings, turns [][]string, watch func(turn, call int, e *bfcl.Episode)) (*Trajectory, error) {
+// play executes the given calls, one per step. It calls watch, if not nil, with the episode before
+// each call; watch may copy but not change it.
+func play(task *bfcl.Task, s bfcl.Settings, turns [][]string,
+	watch func(turn, call int, e *bfcl.Episode)) (*Trajectory, error) {
 	s.MaxSteps, s.MaxCalls = 1+longestTurn(turns), 0
 	e, err := task.Start(s)
 	if err != nil {
@@ -96,22 +99,22 @@ func longestTurn(turns [][]string) int {
 	return n
 }
 
-// Mistakes of a spoilt episode, with the shares of docs/training.md 5: in a fifth of the episodes a whole
-// turn is skipped; otherwise one or two calls are left out (30 %), made with another tool (35 %) or with another value
-// (35 %).
+// Shares of mistakes in a spoilt episode (docs/training.md 5). In a fifth of the episodes a whole
+// turn is skipped. In the others one or two calls are omitted (30 %), made with another tool (35 %)
+// or made with another value (35 %).
 const (
 	shareSkipped = 0.20
 	shareLeftOut = 0.30
 	shareTool    = 0.35
 )
 
-// spoilAttempts is how many plans of mistakes are tried before a task counts as one that cannot be spoilt.
+// spoilAttempts bounds the plans of mistakes per task and variant.
 const spoilAttempts = 24
 
-// Spoil makes a failure out of a task's ground truth: planned mistakes, executed for real, with every later call as the
-// ground truth has it. The result has reward 0 and says in Spoilt what was done. variant numbers the failures of one
-// task; equal arguments give equal trajectories. It returns nil without an error when no plan tried leads to reward 0,
-// as for a task without classes or without calls.
+// Spoil makes a failure from the ground truth of a task: it plans mistakes and executes the changed
+// calls. The result has reward 0 and describes the mistakes in Spoilt. variant numbers the failures
+// of one task; equal arguments give equal trajectories. Spoil returns nil without an error if no
+// plan gives reward 0, as for a task without classes or calls.
 func Spoil(task *bfcl.Task, s bfcl.Settings, seed uint64, variant int) (*Trajectory, error) {
 	if len(task.Classes) == 0 {
 		return nil, nil
@@ -125,7 +128,7 @@ func Spoil(task *bfcl.Task, s bfcl.Settings, seed uint64, variant int) (*Traject
 	if places == 0 {
 		return nil, nil
 	}
-	before := make([][]*bfcl.Episode, len(truth)) // the episode as it stood before each call of the ground truth
+	before := make([][]*bfcl.Episode, len(truth)) // copies from before each call of the ground truth
 	_, err := play(task, s, truth, func(turn, _ int, e *bfcl.Episode) { before[turn] = append(before[turn], e.Clone()) })
 	if err != nil {
 		return nil, err
@@ -148,7 +151,7 @@ func Spoil(task *bfcl.Task, s bfcl.Settings, seed uint64, variant int) (*Traject
 	return nil, nil
 }
 
-// dice are random numbers in a row.
+// dice draws consecutive random numbers.
 type dice struct {
 	stream Stream
 	n      int
@@ -161,7 +164,8 @@ func (d *dice) float() float64 {
 
 func (d *dice) below(n int) int { return int(d.float() * float64(n)) }
 
-// plan changes a copy of the ground truth and says how; "" when the dice found nothing to change.
+// plan changes a copy of the ground truth and describes the change; what is "" if nothing was
+// changed.
 func (d *dice) plan(task *bfcl.Task, truth [][]string, before [][]*bfcl.Episode) (turns [][]string, what string) {
 	turns = make([][]string, len(truth))
 	type place struct{ turn, call int }
@@ -211,8 +215,8 @@ func (d *dice) plan(task *bfcl.Task, truth [][]string, before [][]*bfcl.Episode)
 	return turns, strings.Join(done, "; ")
 }
 
-// otherTool is the call under the name of another tool offered, preferably one that takes its arguments; "" if the call
-// has no plain name or no other tool is offered.
+// otherTool returns the call under the name of another offered tool, preferably one that accepts
+// its arguments. The result is "" if the call has no plain name or no other tool is offered.
 func (d *dice) otherTool(call string, e *bfcl.Episode) string {
 	open := strings.IndexByte(call, '(')
 	if open <= 0 {
@@ -235,8 +239,9 @@ func (d *dice) otherTool(call string, e *bfcl.Episode) string {
 	return other
 }
 
-// otherValue is the call with one literal replaced: a text by another text of the task's ground truth or by itself with
-// a letter less or more, a number by a near one. "" if the call has no literal.
+// otherValue returns the call with one literal replaced: a text by another text of the task's
+// ground truth or by itself with an added letter, a number by a near number. The result is "" if
+// the call has no literal.
 func (d *dice) otherValue(call string, task *bfcl.Task) string {
 	own := literals(call)
 	if len(own) == 0 {
@@ -303,7 +308,8 @@ func literals(call string) []literal {
 			out = append(out, literal{i, j, true})
 			i = j
 		case c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z':
-			for i < len(call) && (call[i] == '_' || call[i] >= '0' && call[i] <= '9' || call[i] >= 'a' && call[i] <= 'z' || call[i] >= 'A' && call[i] <= 'Z') {
+			for i < len(call) && (call[i] == '_' || call[i] >= '0' && call[i] <= '9' || call[i] >= 'a' && call[i] <= 'z' ||
+				call[i] >= 'A' && call[i] <= 'Z') {
 				i++
 			}
 		default:

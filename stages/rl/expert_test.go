@@ -27,7 +27,8 @@ func TestEveryGroundTruthOfDrillsEarnsItsReward(t *testing.T) {
 				t.Fatal(err)
 			}
 			if e.Reward != 1 || !e.Official || e.Errors != 0 || e.Stop != StopDone || e.Origin != OriginExpert {
-				t.Errorf("%s: reward %v, official %t, %d errors, failure %q", task.ID, e.Reward, e.Official, e.Errors, e.Failure)
+				t.Errorf("%s: reward %v, official %t, %d errors, failure %q", task.ID, e.Reward, e.Official, e.Errors,
+					e.Failure)
 			}
 			calls, users := 0, 0
 			for _, m := range e.Messages {

@@ -1,16 +1,11 @@
 package rl
 
-import (
-	"math"
-	"slices"
-)
-
-// A Stream gives the random numbers of one episode by what they decide, not by when they are drawn: the number at a
-// position is a function of the names the stream was made of. So the order in which episodes advance, how they are
-// batched, and whether a run was interrupted change nothing.
+// A Stream is a sequence of random numbers addressed by name and position: each number is a
+// function of the names of the stream and of the position, independent of when it is drawn. So the
+// order of episodes, their batching and interruptions have no effect on the numbers.
 type Stream uint64
 
-// Purposes keep streams of the same names apart.
+// Purposes separate streams with otherwise equal names.
 const (
 	forSampling uint64 = 0x73616d706c65 // "sample"
 	forTokens   uint64 = 0x746f6b656e   // "token"
@@ -18,29 +13,25 @@ const (
 	forDropout  uint64 = 0x64726f70     // "drop"
 )
 
-// Sampling is the stream of one member of a group: its number at position i decides the i-th token of the episode.
+// Sampling returns the stream of one member of a group. Its number at position i decides the i-th
+// token of the episode.
 func Sampling(seed uint64, update int, task string, member int) Stream {
 	return newStream(forSampling, seed, uint64(update), hash(task), uint64(member))
 }
 
-// Dropping is the stream of what dropout leaves out in an update. It is named further by what is left out.
+// Dropping returns the stream for the dropout of an update. The caller extends its name by the
+// dropped inputs.
 func Dropping(seed uint64, update int) Stream { return newStream(forDropout, seed, uint64(update)) }
 
-// Key is the uniform number in [0,1) that decides one sampled token. It names the token by seed, update, task, member of
-// the group and position in the episode's ids.
-func Key(seed uint64, update int, task string, member, position int) float64 {
-	return Sampling(seed, update, task, member).At(position)
-}
-
-// At is the uniform number in [0,1) at a position: a multiple of 2^-53.
+// At returns the number in [0,1) at a position, a multiple of 2^-53.
 func (s Stream) At(position int) float64 {
 	return float64(s.Bits(position)>>11) / (1 << 53)
 }
 
-// Bits are 64 random bits at a position.
+// Bits returns 64 random bits at a position.
 func (s Stream) Bits(position int) uint64 { return mix(uint64(s) + golden*(uint64(position)+1)) }
 
-// With is the stream named by one part more.
+// With returns the stream whose name is extended by part.
 func (s Stream) With(part uint64) Stream { return Stream(mix(uint64(s) ^ mix(part+golden))) }
 
 const golden = 0x9E3779B97F4A7C15
@@ -67,48 +58,4 @@ func hash(name string) uint64 {
 		h = (h ^ uint64(name[i])) * 1099511628211
 	}
 	return h
-}
-
-// Allocations of reward tokens to the members of a group.
-const (
-	AllocationIID        = "iid"        // each member draws for itself (paper, section 3.2)
-	AllocationStratified = "stratified" // every group has round(pG) high tokens; who gets them is drawn
-)
-
-// AllocateTokens draws the reward tokens of a group [G]; p is the probability of high. The stream is one of its own, so
-// arms with and without tokens see the same tasks and, apart from the token, the same random numbers. With p = 1 all are
-// high, with p = 0 all low.
-func AllocateTokens(allocation string, p float64, group int, seed uint64, update int, task string) []string {
-	s := newStream(forTokens, seed, uint64(update), hash(task))
-	tokens := make([]string, group)
-	high := func(i int) bool { return s.At(i) < p }
-	if allocation == AllocationStratified {
-		order := make([]int, group)
-		for i := range order {
-			order[i] = i
-		}
-		slices.SortFunc(order, func(a, b int) int { return compare(s.At(a), s.At(b)) })
-		chosen := map[int]bool{}
-		for _, i := range order[:int(math.Floor(p*float64(group)+0.5))] {
-			chosen[i] = true
-		}
-		high = func(i int) bool { return chosen[i] }
-	}
-	for i := range tokens {
-		tokens[i] = TokenLow
-		if high(i) {
-			tokens[i] = TokenHigh
-		}
-	}
-	return tokens
-}
-
-func compare(a, b float64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }

@@ -6,14 +6,15 @@ import (
 	"rcgrpo/bfcl"
 )
 
-// mergedEnv is an episode of a merged task: one turn, in which the tool done, documented last, ends the episode, as does
-// a step without a call. A call of done is no call to the environment: it has no result and counts in no reward.
+// mergedEnv is an episode of a merged task. It has one turn, which ends with a call of the tool
+// done or with a step without calls. A call of done is not a call to the environment: it has no
+// result and does not count for the reward.
 type mergedEnv struct{ *bfcl.Episode }
 
-// Tools are those of the episode, and done.
+// Tools returns the tools of the episode, then done.
 func (m mergedEnv) Tools() []string { return append(m.Episode.Tools(), bfcl.DoneTool) }
 
-// Step executes the calls before done; those after it are not executed.
+// Step executes the calls before done and ignores those after it.
 func (m mergedEnv) Step(calls []string) (results []string, errs int, err error) {
 	ends := len(calls) == 0
 	if at := slices.IndexFunc(calls, bfcl.IsDone); at >= 0 {
@@ -30,15 +31,16 @@ func (m mergedEnv) Step(calls []string) (results []string, errs int, err error) 
 	return results, errs, err
 }
 
-// Verdict is the reward alone: the official checker compares turns.
+// Verdict returns the reward without an official verdict, because the official checker compares
+// turns.
 func (m mergedEnv) Verdict() bfcl.Verdict {
 	v := m.Episode.Verdict()
 	v.Official = false
 	return v
 }
 
-// start begins an episode in the prompt mode of its task. A merged episode may have twice as many steps, because its one
-// turn holds the steps of several.
+// start starts an episode in the prompt mode of its task. A merged episode may have twice as many
+// steps, because its one turn contains the steps of several.
 func start(t *bfcl.Task, s bfcl.Settings) (Env, error) {
 	if t.Prompt == bfcl.PromptMerged {
 		s.MaxSteps *= 2

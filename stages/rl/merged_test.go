@@ -8,6 +8,7 @@ import (
 	"rcgrpo/bench/fixtures"
 	"rcgrpo/bfcl"
 	"rcgrpo/bfcl/drill"
+	"rcgrpo/stages/rl/blocks"
 )
 
 func TestAMergedTaskHasAllRequestsInOneTurn(t *testing.T) {
@@ -19,8 +20,10 @@ func TestAMergedTaskHasAllRequestsInOneTurn(t *testing.T) {
 	}}
 	m := task.Merged()
 	if len(m.Turns) != 1 || m.Turns[0].User != "Step 1: Copy it.\nStep 2: Send it.\nStep 3: Close it.\n"+
-		"Complete all the steps above using the available tools. Call done() when you have finished all tasks." || m.Turns[0].Revealed != nil ||
-		!slices.Equal(m.Turns[0].GroundTruth, []string{"cp()", "send()", "close()", "log()"}) || m.Prompt != bfcl.PromptMerged || m.ID != "x" {
+		"Complete all the steps above using the available tools. Call done() when you have finished all tasks." ||
+		m.Turns[0].Revealed != nil ||
+		!slices.Equal(m.Turns[0].GroundTruth, []string{"cp()", "send()", "close()", "log()"}) ||
+		m.Prompt != bfcl.PromptMerged || m.ID != "x" {
 		t.Errorf("got %+v", m)
 	}
 	if len(task.Turns) != 4 || task.Prompt != "" {
@@ -29,7 +32,7 @@ func TestAMergedTaskHasAllRequestsInOneTurn(t *testing.T) {
 }
 
 // replies are what a policy says at each step of an episode, and what the episode answers.
-func playMerged(t *testing.T, task *bfcl.Task, l Limits, replies ...[]string) (env Env, answers [][]string) {
+func playMerged(t *testing.T, task *bfcl.Task, l blocks.Limits, replies ...[]string) (env Env, answers [][]string) {
 	t.Helper()
 	env, err := EpisodeStart(bfcl.Settings{}, l)(task.Merged())
 	if err != nil {
@@ -54,15 +57,16 @@ func TestDoneEndsAMergedEpisodeAndIsNoCallToTheEnvironment(t *testing.T) {
 	for _, turn := range task.Turns {
 		truth = append(truth, turn.GroundTruth...)
 	}
-	limits := Limits{Steps: 20}
+	limits := blocks.Limits{Steps: 20}
 	for name, tc := range map[string]struct {
 		replies [][]string
 		results []int
 	}{
-		"done alone":                   {[][]string{truth, {"done()"}}, []int{len(truth), 0}},
-		"no call":                      {[][]string{truth, nil}, []int{len(truth), 0}},
-		"done after calls":             {[][]string{append(slices.Clone(truth), " done( )")}, []int{len(truth)}},
-		"what follows done is nothing": {[][]string{append(slices.Clone(truth), "done()", "cd(folder='nowhere')")}, []int{len(truth)}},
+		"done alone":       {[][]string{truth, {"done()"}}, []int{len(truth), 0}},
+		"no call":          {[][]string{truth, nil}, []int{len(truth), 0}},
+		"done after calls": {[][]string{append(slices.Clone(truth), " done( )")}, []int{len(truth)}},
+		"what follows done is nothing": {[][]string{append(slices.Clone(truth), "done()", "cd(folder='nowhere')")},
+			[]int{len(truth)}},
 	} {
 		env, answers := playMerged(t, task, limits, tc.replies...)
 		if tools := env.Tools(); tools[len(tools)-1] != "done" || slices.Contains(tools[:len(tools)-1], "done") {
@@ -70,7 +74,8 @@ func TestDoneEndsAMergedEpisodeAndIsNoCallToTheEnvironment(t *testing.T) {
 		}
 		v := env.Verdict()
 		if !env.Done() || env.Stop() != StopDone || v.Reward != 1 || v.Official {
-			t.Errorf("%s: done %v, stop %q, verdict %+v; want reward 1 and no official verdict", name, env.Done(), env.Stop(), v)
+			t.Errorf("%s: done %v, stop %q, verdict %+v; want reward 1 and no official verdict", name, env.Done(),
+				env.Stop(), v)
 		}
 		for i, want := range tc.results {
 			if len(answers[i]) != want {
@@ -82,7 +87,8 @@ func TestDoneEndsAMergedEpisodeAndIsNoCallToTheEnvironment(t *testing.T) {
 
 func TestAMergedEpisodeMayHaveTwiceTheSteps(t *testing.T) {
 	task := drills(t, drill.Multi, 1)[0]
-	env, _ := playMerged(t, task, Limits{Steps: 2}, []string{"ls()"}, []string{"ls()"}, []string{"ls()"}, []string{"ls()"})
+	env, _ := playMerged(t, task, blocks.Limits{Steps: 2}, []string{"ls()"}, []string{"ls()"}, []string{"ls()"},
+		[]string{"ls()"})
 	if env.Done() {
 		t.Error("ended within four steps, want at the fifth")
 	}
@@ -107,7 +113,8 @@ func expertOf(t *testing.T, task *bfcl.Task, s bfcl.Settings) {
 	}
 	if e.Reward != 1 || e.Official || e.Prompt != bfcl.PromptMerged || e.Tools[len(e.Tools)-1] != "done" || users != 1 ||
 		last.Role != RoleAssistant || !slices.Equal(last.Calls, []string{"done()"}) {
-		t.Errorf("%s: reward %v, official %t, prompt %q, %d user messages, last %+v", task.ID, e.Reward, e.Official, e.Prompt, users, last)
+		t.Errorf("%s: reward %v, official %t, prompt %q, %d user messages, last %+v", task.ID, e.Reward, e.Official,
+			e.Prompt, users, last)
 	}
 	withheld := slices.ContainsFunc(task.Turns, func(turn bfcl.Turn) bool {
 		return slices.ContainsFunc(turn.Revealed, func(tool string) bool { return !slices.Contains(e.Tools, tool) })

@@ -6,27 +6,28 @@ import (
 	"slices"
 )
 
-// PassesFile is the file of a scores artifact that holds pass@k, where it was asked for: rows of Pass.
+// PassesFile is the optional file of a scores artifact with rows of Pass.
 const PassesFile = "passes.jsonl"
 
-// Pass is pass@k over the tasks of a set: the probability that at least one of k episodes of a task succeeds, by the
-// unbiased estimator, averaged over tasks.
+// Pass is pass@k over the tasks of a set: the probability that at least one of k episodes of a task
+// succeeds, estimated without bias and averaged over tasks.
 type Pass struct {
 	Set      string  `json:"set,omitempty"`
 	Category string  `json:"category"` // "all" for every task of the set
 	K        int     `json:"k"`
 	Tasks    int     `json:"tasks"`
-	Samples  int     `json:"samples"`  // episodes per task, the least where they differ
-	Reward   float64 `json:"reward"`   // success is the paper's reward 1
-	Official float64 `json:"official"` // success is the official checker's verdict
+	Samples  int     `json:"samples"`  // episodes per task, the minimum over tasks
+	Reward   float64 `json:"reward"`   // share by the paper's reward
+	Official float64 `json:"official"` // share by the official checker
 }
 
-// PassAtK estimates without bias the probability that at least one of k episodes succeeds, from n episodes of which c
-// did: 1 - C(n-c, k) / C(n, k) (Chen et al. 2021, eq. 1). n is at least k.
-func PassAtK(n, c, k int) float64 { return 1 - allDrawn(n, n-c, k) }
+// PassAtK estimates without bias the probability that at least one of k episodes succeeds, from n
+// episodes of which c succeeded: 1 - C(n-c, k) / C(n, k) (Chen et al. 2021, eq. 1). n is at least
+// k.
+func PassAtK(n, c, k int) float64 { return 1 - AllDrawn(n, n-c, k) }
 
-// Passes computes pass@k for each k, set and category of scores, in this order: sets and categories by name, "all"
-// first, ks as given. Tasks with fewer than k episodes are left out.
+// Passes computes pass@k for each k, set and category of scores, sorted by set and category with
+// "all" first, ks in the given order. Tasks with fewer than k episodes are omitted.
 func Passes(scores []Score, ks []int) []Pass {
 	type unit struct{ set, category string }
 	type count struct{ n, right, official int }
@@ -43,18 +44,28 @@ func Passes(scores []Score, ks []int) []Pass {
 				tasks[u][s.Task] = c
 			}
 			c.n++
-			c.right += int(indicator(s.Reward == 1))
-			c.official += int(indicator(s.Official))
+			if s.Reward == 1 {
+				c.right++
+			}
+			if s.Official {
+				c.official++
+			}
 		}
 	}
 	order := slices.SortedFunc(maps.Keys(tasks), func(a, b unit) int {
-		return cmp.Or(cmp.Compare(a.set, b.set), -cmp.Compare(indicator(a.category == "all"), indicator(b.category == "all")), cmp.Compare(a.category, b.category))
+		if a.set == b.set && (a.category == "all") != (b.category == "all") {
+			if a.category == "all" {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(a.set, b.set), cmp.Compare(a.category, b.category))
 	})
 	var out []Pass
 	for _, u := range order {
 		for _, k := range ks {
 			p := Pass{Set: u.set, Category: u.category, K: k}
-			for _, id := range slices.Sorted(maps.Keys(tasks[u])) { // a sum of floats depends on its order
+			for _, id := range slices.Sorted(maps.Keys(tasks[u])) { // the sum of floats depends on the order
 				c := tasks[u][id]
 				if c.n < k {
 					continue
@@ -71,6 +82,19 @@ func Passes(scores []Score, ks []int) []Pass {
 				out = append(out, p)
 			}
 		}
+	}
+	return out
+}
+
+// AllDrawn returns the probability that h draws without replacement from n items, k of them marked,
+// are all marked.
+func AllDrawn(n, k, h int) float64 {
+	out := 1.0
+	for i := range h {
+		if k-i <= 0 {
+			return 0
+		}
+		out *= float64(k-i) / float64(n-i)
 	}
 	return out
 }

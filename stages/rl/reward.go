@@ -4,12 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 )
 
-// Reward is the reward of an episode, or NaN where it is missing because the environment failed: such an episode shows
-// nothing about the policy, so it is neither a success nor a failure. In JSON a missing reward is null.
+// Reward is the reward of an episode, or NaN if the environment failed. Such an episode is neither
+// a success nor a failure. Its JSON form is null.
 type Reward float64
 
 // MissingReward returns the reward of an episode whose environment failed.
@@ -42,12 +41,12 @@ func (r *Reward) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*float64)(r))
 }
 
-// mostMissing is the largest share of episodes that may lack a reward: what is left of a batch would no longer be the
-// batch that the settings ask for.
+// mostMissing is the largest share of episodes without a reward. The rest of a batch would no
+// longer be a fair sample.
 const mostMissing = 0.05
 
-// Rewarded returns the trajectories that have a reward, in their order. It is an error if the environment failed in more
-// than 5 % of the episodes; the error quotes the first failure.
+// Rewarded returns the trajectories with a reward in their order. It fails if more than 5 % have
+// none, and quotes the first failure.
 func Rewarded(trajectories []*Trajectory) ([]*Trajectory, error) {
 	var kept []*Trajectory
 	var first *Trajectory
@@ -61,59 +60,9 @@ func Rewarded(trajectories []*Trajectory) ([]*Trajectory, error) {
 	n := len(trajectories)
 	missing := n - len(kept)
 	if float64(missing) > mostMissing*float64(n) {
-		return nil, fmt.Errorf("the environment failed in %d of %d episodes; more than %.0f %% without a reward end the stage, because the rest is no fair sample. "+
-			"The first is task %s: %s", missing, n, 100*mostMissing, first.Task, first.Failure)
+		return nil, fmt.Errorf("the environment failed in %d of %d episodes; more than %.0f %% without a reward end the "+
+			"stage, because the rest is not a fair sample. The first is task %s: %s",
+			missing, n, 100*mostMissing, first.Task, first.Failure)
 	}
 	return kept, nil
-}
-
-// OfEpisodes returns the advantages of trajectories [n] in groups of a size, from their rewards less a penalty each [n]
-// (nil for none), and which of them the update goes on without (nil for none of them). An episode without a reward is
-// left out; with missing = "spread" its whole group is. Advantages left out are 0 and enter no mean and no deviation.
-func (a *Advantage) OfEpisodes(trajectories []*Trajectory, size int, penalty []float64, length []int) (advantages []float64, skip []bool) {
-	var kept, group, tokens []int
-	var rewards []float64
-	for i, t := range trajectories {
-		first := i / size * size
-		members := trajectories[first:min(first+size, len(trajectories))]
-		if t.Reward.Missing() || a.Missing == "spread" && slices.ContainsFunc(members, (*Trajectory).missing) {
-			continue
-		}
-		reward := float64(t.Reward)
-		if penalty != nil {
-			reward -= penalty[i]
-		}
-		kept, group, tokens, rewards = append(kept, i), append(group, i/size), append(tokens, length[i]), append(rewards, reward)
-	}
-	of := a.Of(group, rewards, tokens)
-	if len(kept) == len(trajectories) {
-		return of, nil
-	}
-	advantages, skip = make([]float64, len(trajectories)), slices.Repeat([]bool{true}, len(trajectories))
-	for j, i := range kept {
-		// A lone survivor has no others to be compared with: some conventions give NaN.
-		if !math.IsNaN(of[j]) {
-			advantages[i], skip[i] = of[j], false
-		}
-	}
-	return advantages, skip
-}
-
-func (t *Trajectory) missing() bool { return t.Reward.Missing() }
-
-// groupRewards returns the rewards of a group's members that have one.
-func groupRewards(members []*Trajectory) []float64 {
-	var rewards []float64
-	for _, t := range members {
-		if !t.Reward.Missing() {
-			rewards = append(rewards, float64(t.Reward))
-		}
-	}
-	return rewards
-}
-
-// EqualRewards reports whether all rewards of a group are equal, as far as its members have one.
-func EqualRewards(members []*Trajectory) bool {
-	rewards := groupRewards(members)
-	return len(rewards) == 0 || slices.Min(rewards) == slices.Max(rewards)
 }

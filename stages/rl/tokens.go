@@ -1,30 +1,67 @@
 package rl
 
 import (
-	"fmt"
+	"cmp"
+	"math"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
+
+	"rcgrpo/stages/rl/blocks"
 )
 
-// Where the reward token of an episode stands.
+// Positions of the reward token.
 const (
 	FirstUser        = "first_user"         // at the end of the first user message (paper, appendix)
 	BeforeEachAction = "before_each_action" // right after the header of every reply (paper, section 3.1)
 )
 
-// InitCopy splits a row initialisation of the form "copy:TOKEN" and returns TOKEN.
+// InitCopy returns TOKEN of a row initialization "copy:TOKEN".
 func InitCopy(init string) (token string, ok bool) {
 	token, ok = strings.CutPrefix(init, "copy:")
 	return token, ok && token != ""
 }
 
-// CheckInit reports a row initialisation that is neither "mean" nor "copy:TOKEN".
+// CheckInit reports a row initialization that is neither "mean" nor "copy:TOKEN".
 func CheckInit(init string, at hcl.Range) hcl.Diagnostics {
 	if _, ok := InitCopy(init); ok || init == "mean" {
 		return nil
 	}
-	return hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Unknown initialisation of reward tokens",
-		Detail:  fmt.Sprintf("Rows of new tokens start as the mean of all rows (\"mean\") or as a copy of one token's row (\"copy:<|assistant|>\"); got %q.", init),
-		Subject: at.Ptr()}}
+	return hcl.Diagnostics{blocks.Mistake("Unknown initialization of reward tokens", at,
+		"Rows of new tokens start as the "+
+			"mean of all rows (\"mean\") or as a copy of one token's row (\"copy:<|assistant|>\"); got %q.", init)}
+}
+
+// Allocations of reward tokens to the members of a group.
+const (
+	AllocationIID        = "iid"        // each member draws for itself (paper, section 3.2)
+	AllocationStratified = "stratified" // every group has round(pG) high tokens, at random members
+)
+
+// DrawTokens draws the reward tokens of a group [G]; p is the probability of high. The tokens have
+// their own stream, so arms with and without tokens share tasks and all other random numbers.
+func DrawTokens(allocation string, p float64, group int, seed uint64, update int, task string) []string {
+	s := newStream(forTokens, seed, uint64(update), hash(task))
+	tokens := make([]string, group)
+	high := func(i int) bool { return s.At(i) < p }
+	if allocation == AllocationStratified {
+		order := make([]int, group)
+		for i := range order {
+			order[i] = i
+		}
+		slices.SortFunc(order, func(a, b int) int { return cmp.Compare(s.At(a), s.At(b)) })
+		chosen := map[int]bool{}
+		for _, i := range order[:int(math.Floor(p*float64(group)+0.5))] {
+			chosen[i] = true
+		}
+		high = func(i int) bool { return chosen[i] }
+	}
+	for i := range tokens {
+		tokens[i] = TokenLow
+		if high(i) {
+			tokens[i] = TokenHigh
+		}
+	}
+	return tokens
 }

@@ -2,16 +2,16 @@ package rl
 
 import "strings"
 
-// Files of the artifacts that hold trajectories, scores and metrics, one row per line.
+// Files of the artifacts with trajectories, scores and metrics, one row per line.
 const (
 	DatasetFile      = "dataset.jsonl.gz"      // dataset: Trajectory, Token set
 	TrajectoriesFile = "trajectories.jsonl.gz" // trajectories: Trajectory
 	ScoresFile       = "scores.jsonl"          // scores: Score
 	MetricsFile      = "metrics.jsonl"         // metrics: Metric
-	TimesFile        = "times.jsonl"           // metrics: Metric, seconds and rates, outside the digest
+	TimesFile        = "times.jsonl"           // metrics: Metric with seconds and rates, outside the digest
 )
 
-// Reward tokens, as they stand in trajectories, settings and metrics.
+// Reward tokens as written in trajectories, settings and metrics.
 const (
 	TokenNone = ""
 	TokenHigh = "high"
@@ -25,30 +25,30 @@ const (
 	OriginSpoilt = "spoilt" // ground truth with planned mistakes
 )
 
-// Trajectory is the record of one episode, from the first user message to its verdict. The conversation stands in
-// Messages; when a policy that knows tokens produced it, IDs, Mask and Logp hold exactly what it saw and sampled, and
-// nothing is ever tokenised again.
+// Trajectory is the record of one episode, from the first user message to its verdict. Messages is
+// the conversation. If a policy with tokens produced it, IDs, Mask and Logp hold exactly the tokens
+// that it read and sampled.
 type Trajectory struct {
 	Task     string `json:"task"`             // id of the task
-	Family   string `json:"family"`           // unit of the split, and of clustered statistics
+	Family   string `json:"family"`           // unit of the split and of clustered statistics
 	Category string `json:"category"`         // "base", "miss_param", ...
 	Prompt   string `json:"prompt,omitempty"` // bfcl.PromptMerged; "" in turns
-	Member   int    `json:"member"`           // 0-based place in its group
+	Member   int    `json:"member"`           // index in its group
 	Update   int    `json:"update,omitempty"`
-	Token    string `json:"token,omitempty"` // reward token it was conditioned on
+	Token    string `json:"token,omitempty"` // reward token
 	Origin   string `json:"origin"`
 
 	Tools    []string  `json:"tools,omitempty"` // names offered at the start, in order
 	Messages []Message `json:"messages"`
 
 	IDs  []int32   `json:"ids,omitempty"`  // [T] the whole episode
-	Mask []bool    `json:"mask,omitempty"` // [T] true where the policy itself sampled the token
+	Mask []bool    `json:"mask,omitempty"` // [T] true where the policy sampled the token
 	Logp []float32 `json:"logp,omitempty"` // [T] natural log, at sampling; 0 where Mask is false
 
 	Reward   Reward `json:"reward"`   // R_state * R_action, 0 or 1; missing where the environment failed
 	RState   Reward `json:"r_state"`  // final states equal
 	RAction  Reward `json:"r_action"` // every ground-truth call made
-	Official bool   `json:"official"` // the official checker's verdict
+	Official bool   `json:"official"` // verdict of the official checker
 	Failure  string `json:"failure,omitempty"`
 	Stop     string `json:"stop"` // why the episode ended, one of the Stop constants
 	Calls    int    `json:"calls"`
@@ -56,12 +56,12 @@ type Trajectory struct {
 	Spoilt   string `json:"spoilt,omitempty"`
 }
 
-// Why an episode ended.
+// Stop reasons of an episode.
 const (
 	StopDone      = "done"       // the policy yielded after the last turn
 	StopTurnLimit = "turn_limit" // too many steps or calls in one turn
 	StopLength    = "length"     // the context is full
-	StopStep      = "step"       // one reply ran over its token limit
+	StopStep      = "step"       // one reply exceeded its token limit
 	StopError     = "error"      // the environment failed
 )
 
@@ -72,19 +72,19 @@ const (
 	RoleTool      = "tool"
 )
 
-// Message is one entry of the conversation. From and To bound its tokens in Trajectory.IDs, headers included
-// (both 0 when there are no tokens).
+// Message is one entry of the conversation. From and To bound its tokens in Trajectory.IDs, headers
+// included; both are 0 without tokens.
 type Message struct {
 	Role    string   `json:"role"` // one of the Role constants
 	Turn    int      `json:"turn"`
 	Text    string   `json:"text"`
 	Calls   []string `json:"calls,omitempty"`   // assistant: call strings decoded from Text
-	Several []string `json:"several,omitempty"` // tool: the results one by one where there are two or more; see Results
+	Several []string `json:"several,omitempty"` // tool: the separate results if there are several; see Results
 	From    int      `json:"from,omitempty"`
 	To      int      `json:"to,omitempty"`
 }
 
-// Results are the results in a tool message, one per call.
+// Results returns the results in a tool message, one per call.
 func (m Message) Results() []string {
 	if len(m.Several) > 0 {
 		return m.Several
@@ -92,7 +92,7 @@ func (m Message) Results() []string {
 	return []string{m.Text}
 }
 
-// toolMessage records the results of one step, at least one.
+// toolMessage returns the message with the results of one step, at least one.
 func toolMessage(turn int, results []string) Message {
 	m := Message{Role: RoleTool, Turn: turn, Text: strings.Join(results, "\n")}
 	if len(results) > 1 {
@@ -101,13 +101,13 @@ func toolMessage(turn int, results []string) Message {
 	return m
 }
 
-// Score is one evaluated episode: a row of a scores artifact (file scores.jsonl). An episode without a reward has none.
+// Score is one evaluated episode with a reward: a row of a scores artifact.
 type Score struct {
 	Task     string  `json:"task"`
 	Family   string  `json:"family"`
 	Category string  `json:"category"`
-	Set      string  `json:"set,omitempty"`    // which task port it came from: "test", "test_new"
-	Prompt   string  `json:"prompt,omitempty"` // "merged": Official has no meaning; "" in turns
+	Set      string  `json:"set,omitempty"`    // port of its task: "test", "test_new"
+	Prompt   string  `json:"prompt,omitempty"` // "merged", in which Official has no meaning; "" in turns
 	Token    string  `json:"token,omitempty"`  // condition at evaluation
 	Sample   int     `json:"sample"`           // 0 for greedy; 0..k-1 when sampled
 	Greedy   bool    `json:"greedy"`
@@ -119,7 +119,7 @@ type Score struct {
 	Tokens   int     `json:"tokens"` // sampled tokens
 }
 
-// Score returns the row of an evaluated episode of a set of tasks. The episode has a reward.
+// Score returns the row of an evaluated episode of a set of tasks. The episode must have a reward.
 func (t *Trajectory) Score(set string, greedy bool) Score {
 	sampled := 0
 	for _, own := range t.Mask {
@@ -127,12 +127,15 @@ func (t *Trajectory) Score(set string, greedy bool) Score {
 			sampled++
 		}
 	}
-	return Score{Task: t.Task, Family: t.Family, Category: t.Category, Set: set, Prompt: t.Prompt, Token: t.Token, Sample: t.Member, Greedy: greedy,
-		Reward: float64(t.Reward), Official: t.Official, Failure: t.Failure, Stop: t.Stop, Calls: t.Calls, Tokens: sampled}
+	return Score{
+		Task: t.Task, Family: t.Family, Category: t.Category, Set: set, Prompt: t.Prompt, Token: t.Token,
+		Sample: t.Member, Greedy: greedy, Reward: float64(t.Reward), Official: t.Official, Failure: t.Failure,
+		Stop: t.Stop, Calls: t.Calls, Tokens: sampled,
+	}
 }
 
-// Metric is one row of a metrics artifact (file metrics.jsonl): the values logged at one update, by the names of the
-// metrics table of the stage. Times and rates stand in a file of their own (times.jsonl), outside the digest.
+// Metric is one row of a metrics artifact: the values logged at one update, by the names of
+// objective.Metrics. Times and rates are in a separate file, outside the digest.
 type Metric struct {
 	Update int                `json:"update"` // 1-based
 	Values map[string]float64 `json:"values"`

@@ -1,5 +1,5 @@
-// Package rollout is the stage kind `rollout`: episodes sampled from a policy on tasks, kept as trajectories. Curation
-// takes its failures from here.
+// Package rollout contains the stage kind `rollout`: episodes sampled from a policy on tasks,
+// stored as trajectories. Curation takes its failures from them.
 package rollout
 
 import (
@@ -11,7 +11,7 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
-	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
 // Kind returns the stage kind.
@@ -21,7 +21,8 @@ func Kind() *engine.Kind {
 		Summary: "Episodes sampled from a policy, kept as trajectories.",
 		Version: 4,
 		New: func() engine.Stage {
-			return &settings{Samples: 1, Temperature: 1, TopP: 1, Token: "checkpoint", Limits: rl.DefaultLimits(), Arithmetic: rl.DefaultArithmetic()}
+			return &settings{Samples: 1, Temperature: 1, TopP: 1, Token: "checkpoint", Limits: blocks.DefaultLimits(),
+				Arithmetic: blocks.DefaultArithmetic()}
 		},
 		Outputs:    func(engine.Stage) map[string]string { return map[string]string{"trajectories": "trajectories"} },
 		Stochastic: func(engine.Stage) bool { return true },
@@ -29,28 +30,32 @@ func Kind() *engine.Kind {
 }
 
 type settings struct {
-	Policy      artifact.Ref `hcl:"policy" port:"checkpoint" doc:"policy to sample from"`
-	Tasks       artifact.Ref `hcl:"tasks" port:"tasks" doc:"tasks to try"`
-	Samples     int          `hcl:"samples,optional" unit:"episodes per task" doc:"episodes per task"`
-	Temperature float64      `hcl:"temperature,optional" doc:"sampling temperature"`
-	TopP        float64      `hcl:"top_p,optional" doc:"sampled from the fewest most probable tokens whose probabilities reach this (nucleus, Holtzman et al. 2020); 1 is the whole vocabulary"`
-	Token       string       `hcl:"token,optional" choices:"checkpoint|none|high|low" doc:"reward token to condition on"`
-	Limits      *rl.Limits   `hcl:"limits,block" doc:"bounds of an episode"`
+	Policy      artifact.Ref   `hcl:"policy" port:"checkpoint" doc:"policy to sample from"`
+	Tasks       artifact.Ref   `hcl:"tasks" port:"tasks" doc:"tasks to try"`
+	Samples     int            `hcl:"samples,optional" unit:"episodes per task" doc:"episodes per task"`
+	Temperature float64        `hcl:"temperature,optional" doc:"sampling temperature"`
+	TopP        float64        `hcl:"top_p,optional" doc:"sample from the fewest most probable tokens whose"`
+	_           struct{}       `doc:"probabilities reach this (nucleus, Holtzman et al. 2020); 1 is the whole"`
+	_           struct{}       `doc:"vocabulary"`
+	Token       string         `hcl:"token,optional" choices:"checkpoint|none|high|low" doc:"reward token to"`
+	_           struct{}       `doc:"condition on"`
+	Limits      *blocks.Limits `hcl:"limits,block" doc:"bounds of an episode"`
 
-	rl.Arithmetic
+	blocks.Arithmetic
 
 	SamplesRange     hcl.Range `hcl:"samples,attr_range"`
 	TemperatureRange hcl.Range `hcl:"temperature,attr_range"`
 	TopPRange        hcl.Range `hcl:"top_p,attr_range"`
 }
 
-// EpisodesPerTask returns how many trajectories of each task the stage makes.
+// EpisodesPerTask returns the number of trajectories per task.
 func (s *settings) EpisodesPerTask() int { return s.Samples }
 
-// MemoryUse is a sampler alone.
+// MemoryUse returns the memory use of a sampler.
 func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 	return s.Policy, func(c lm.Config) lm.Use {
-		return lm.Use{Slots: checkpoint.Slots, Context: min(s.Limits.Context, c.MaxPosition), Precision: lm.Precision(s.Precision)}
+		return lm.Use{Slots: checkpoint.ConcurrentEpisodes, Context: min(s.Limits.Context, c.MaxPosition),
+			Precision: lm.Precision(s.Precision)}
 	}
 }
 
@@ -62,8 +67,9 @@ func (s *settings) Check() hcl.Diagnostics {
 	}
 	if s.Temperature <= 0 {
 		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Temperature out of range",
-			Detail: fmt.Sprintf("A rollout samples, so its temperature must be above 0; got %v. Greedy episodes are what eval makes.", s.Temperature), Subject: s.TemperatureRange.Ptr()})
+			Detail: fmt.Sprintf("A rollout samples, so its temperature must be above 0; got %v. Greedy episodes are what "+
+				"eval makes.", s.Temperature), Subject: s.TemperatureRange.Ptr()})
 	}
-	diags = append(diags, rl.CheckTopP(s.TopP, s.TopPRange)...)
+	diags = append(diags, blocks.CheckTopP(s.TopP, s.TopPRange)...)
 	return append(diags, s.Limits.Check()...)
 }

@@ -16,8 +16,10 @@ func TestValuesOutOfRangeAreRefused(t *testing.T) {
 		"top_p = 0":                  "above 0 and at most 1; got 0",
 		"samples = 0":                "at least once; got 0",
 	} {
-		_, diags := enginetest.Load(t, engine.Registry{Kind(), enginetest.Given(map[string]string{"checkpoint": "checkpoint", "tasks": "tasks"})},
-			"stage \"given\" \"g\" {}\nstage \"rollout\" \"s\" {\npolicy = stage.given.g.checkpoint\ntasks = stage.given.g.tasks\n"+body+"\n}\n")
+		_, diags := enginetest.Load(t, engine.Registry{Kind(),
+			enginetest.Given(map[string]string{"checkpoint": "checkpoint", "tasks": "tasks"})},
+			"stage \"given\" \"g\" {}\nstage \"rollout\" \"s\" {\npolicy = stage.given.g.checkpoint\ntasks = "+
+				"stage.given.g.tasks\n"+body+"\n}\n")
 		if got := enginetest.Mistakes(diags); want == "" && got != "" || !strings.Contains(got, want) {
 			t.Errorf("%q: got %q, want it to say %q", body, got, want)
 		}

@@ -32,7 +32,7 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	if err != nil {
 		return err
 	}
-	sampler, err := policy.Sampler(job, tasks, *s.Limits, s.Temperature, s.TopP)
+	sampler, err := policy.Collector(job, tasks, *s.Limits, s.Temperature, s.TopP)
 	if err != nil {
 		return err
 	}

@@ -18,14 +18,16 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
-	"rcgrpo/stages/internal/resume"
 	"rcgrpo/stages/internal/token"
+	"rcgrpo/stages/internal/train"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
 const poison = 7 // a token whose row of the embedding is no number
 
-// poisoned is a policy whose embedding of one token is NaN, so that every sequence with it has no finite gradient.
+// poisoned is a policy whose embedding of one token is NaN, so that every sequence with it has no
+// finite gradient.
 func poisoned(t *testing.T) *checkpoint.Policy {
 	t.Helper()
 	tokens, err := token.Train([]string{"a"}, 256, nil)
@@ -33,7 +35,8 @@ func poisoned(t *testing.T) *checkpoint.Policy {
 		t.Fatal(err)
 	}
 	const width = 8
-	m, err := lm.New(lm.Config{Family: "qwen2", Vocab: tokens.Size(), Hidden: width, Layers: 1, Heads: 1, KVHeads: 1, HeadDim: 8, MLP: 8, RopeBase: 1000,
+	m, err := lm.New(lm.Config{Family: "qwen2", Vocab: tokens.Size(), Hidden: width, Layers: 1, Heads: 1, KVHeads: 1,
+		HeadDim: 8, MLP: 8, RopeBase: 1000,
 		NormEps: 1e-6, MaxPosition: 64}, rand.New(rand.NewPCG(1, 1)))
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +58,8 @@ func poisoned(t *testing.T) *checkpoint.Policy {
 		t.Fatal(err)
 	}
 	for d := range uint64(width) {
-		binary.LittleEndian.PutUint32(raw[8+n+header["model.embed_tokens.weight"].Offsets[0]+4*(poison*width+d):], math.Float32bits(float32(math.NaN())))
+		binary.LittleEndian.PutUint32(raw[8+n+header["model.embed_tokens.weight"].Offsets[0]+4*(poison*width+d):],
+			math.Float32bits(float32(math.NaN())))
 	}
 	if err := os.WriteFile(path, raw, 0o600); err != nil {
 		t.Fatal(err)
@@ -68,7 +72,8 @@ func poisoned(t *testing.T) *checkpoint.Policy {
 	return p
 }
 
-// phrase is a sequence of random tokens, all but the first learned, with the poisonous one in the middle or without.
+// phrase is a sequence of random tokens, all but the first learned, with the poisonous one in the
+// middle or without.
 func phrase(r *rand.Rand, sick bool) lm.Sequence {
 	q := lm.Sequence{IDs: make([]int32, 8), Learn: make([]bool, 8)}
 	for i := range q.IDs {
@@ -80,7 +85,8 @@ func phrase(r *rand.Rand, sick bool) lm.Sequence {
 	return q
 }
 
-// A batch without a finite gradient is left out and kept where it can be read; three in a row end the training.
+// A batch without a finite gradient is left out and kept where it can be read; three in a row end
+// the training.
 func TestBatchesWithoutAFiniteGradientAreLeftOutAndKept(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	healthy := []lm.Sequence{phrase(r, false), phrase(r, false), phrase(r, false), phrase(r, false)}
@@ -100,15 +106,15 @@ func TestBatchesWithoutAFiniteGradientAreLeftOutAndKept(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := settings{Epochs: 1, Batch: 1, LR: 1e-3, Schedule: &rl.Schedule{Shape: "constant"}, Optimizer: &rl.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, ClipNorm: 1},
-				Split: rl.DefaultSplit(4096), Checkpoints: resume.DefaultCheckpoints()}
+			s := settings{Epochs: 1, Batch: 1, LR: 1e-3, Settings: train.Defaults(blocks.Schedule{Shape: "constant"}, 0)}
 			p := poisoned(t)
 			err = s.train(t.Context(), job, p, tc.examples)
 			file := filepath.Join(job.Dir, "rows", "skipped.jsonl")
-			if (err != nil) != tc.fails || tc.fails && !strings.HasSuffix(err.Error(), "the third time in a row that it is no finite number; lower the learning rate; the batches that were left out are in "+file) {
+			if (err != nil) != tc.fails || tc.fails && !strings.HasSuffix(err.Error(),
+				"the third time in a row that it is not finite; lower the learning rate; the skipped batches are in "+file) {
 				t.Fatalf("got %v", err)
 			}
-			if !strings.Contains(log.String(), "was left out: its gradient is no finite number; its batch is in "+file) {
+			if !strings.Contains(log.String(), "was skipped: its gradient is not finite; its batch is in "+file) {
 				t.Errorf("the log says %q", log.String())
 			}
 			if !tc.fails {
@@ -134,7 +140,8 @@ func TestBatchesWithoutAFiniteGradientAreLeftOutAndKept(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if n++; !slices.Equal(got.IDs, one.IDs) || got.Text != p.Tokenizer.Decode(one.IDs, false) || len(got.Logp) != 7 || got.Logp[6] != "NaN" {
+				if n++; !slices.Equal(got.IDs, one.IDs) || got.Text != p.Tokenizer.Decode(one.IDs, false) ||
+					len(got.Logp) != 7 || got.Logp[6] != "NaN" {
 					t.Errorf("got %+v, want the batch with the token %d", got, poison)
 				}
 			}

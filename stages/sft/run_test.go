@@ -20,7 +20,9 @@ import (
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/token"
+	"rcgrpo/stages/internal/train"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
 // corpus is a data set of expert episodes, alternately marked high and low.
@@ -52,7 +54,8 @@ func policyFor(t *testing.T, data []*rl.Trajectory, context int) *checkpoint.Pol
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := lm.New(lm.Config{Family: "qwen2", Vocab: tokens.Size(), Hidden: 8, Layers: 1, Heads: 1, KVHeads: 1, HeadDim: 8, MLP: 8, RopeBase: 1000,
+	m, err := lm.New(lm.Config{Family: "qwen2", Vocab: tokens.Size(), Hidden: 8, Layers: 1, Heads: 1, KVHeads: 1,
+		HeadDim: 8, MLP: 8, RopeBase: 1000,
 		NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: context}, rand.New(rand.NewPCG(1, 1)))
 	if err != nil {
 		t.Fatal(err)
@@ -69,14 +72,16 @@ func encode(t *testing.T, p *checkpoint.Policy, data []*rl.Trajectory, condition
 }
 
 // encodeUpTo leaves longer trajectories than context out, and also returns the log.
-func encodeUpTo(t *testing.T, p *checkpoint.Policy, data []*rl.Trajectory, conditioned bool, context int) ([]lm.Sequence, string, error) {
+func encodeUpTo(t *testing.T, p *checkpoint.Policy, data []*rl.Trajectory, conditioned bool,
+	context int) ([]lm.Sequence, string, error) {
 	t.Helper()
 	dir, ref := t.TempDir(), artifact.Ref{Kind: "curate", Name: "d", Port: "mixed"}
 	if err := artifact.WriteRows(dir, rl.DatasetFile, data); err != nil {
 		t.Fatal(err)
 	}
 	var log strings.Builder
-	job, err := engine.NewJob(engine.JobSetup{Dir: filepath.Join(dir, "job"), Inputs: map[artifact.Ref]string{ref: dir}, Log: &log})
+	job, err := engine.NewJob(engine.JobSetup{Dir: filepath.Join(dir, "job"), Inputs: map[artifact.Ref]string{ref: dir},
+		Log: &log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +109,8 @@ func TestOnlyTheExpertsOwnTokensAreLearned(t *testing.T) {
 	for name, tc := range map[string]struct {
 		position    string
 		conditioned bool
-	}{"sft": {"", false}, "sft after rctp-ft": {rl.FirstUser, false}, "rctp-ft, first user": {rl.FirstUser, true}, "rctp-ft, each action": {rl.BeforeEachAction, true}} {
+	}{"sft": {"", false}, "sft after rctp-ft": {rl.FirstUser, false}, "rctp-ft, first user": {rl.FirstUser,
+		true}, "rctp-ft, each action": {rl.BeforeEachAction, true}} {
 		t.Run(name, func(t *testing.T) {
 			p := policyFor(t, data, 2048)
 			p.Position = tc.position
@@ -155,7 +161,8 @@ func TestEpisodesWithoutARewardAreNotLearned(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(got) != len(data)-1 || !conditioned && !reflect.DeepEqual(got, slices.Delete(slices.Clone(whole), 1, 2)) {
-			t.Errorf("conditioned %v: got %d examples of %d trajectories, want all but the second", conditioned, len(got), len(data))
+			t.Errorf("conditioned %v: got %d examples of %d trajectories, want all but the second", conditioned, len(got),
+				len(data))
 		}
 	}
 	if _, err := encode(t, p, data[1:2], false); err == nil || !strings.Contains(err.Error(), "1 have no reward") {
@@ -180,12 +187,13 @@ func TestTrajectoriesBeyondTheContextAreLeftOutAndCounted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		line := fmt.Sprintf("left out: more than %d tokens", context)
+		line := fmt.Sprintf("dropped: more than %d tokens", context)
 		if len(got) != want || strings.Contains(said, line) != (want < len(data)) {
 			t.Errorf("context = %d: got %d examples of lengths %v and %q, want %d", context, len(got), lengths, said, want)
 		}
 	}
-	if _, _, err := encodeUpTo(t, p, data, false, 5); err == nil || !strings.Contains(err.Error(), "6 have more tokens than context") {
+	if _, _, err := encodeUpTo(t, p, data, false, 5); err == nil ||
+		!strings.Contains(err.Error(), "6 have more tokens than context") {
 		t.Errorf("none left: got %v", err)
 	}
 }
@@ -193,10 +201,13 @@ func TestTrajectoriesBeyondTheContextAreLeftOutAndCounted(t *testing.T) {
 func TestEpisodesTooLongForTheModelAreNamed(t *testing.T) {
 	data := corpus(t)
 	_, err := encode(t, policyFor(t, data, 32), data, false)
-	if err == nil || !strings.Contains(err.Error(), "task t_0 has") || !strings.Contains(err.Error(), "the model takes 32") {
+	if err == nil || !strings.Contains(err.Error(), "task t_0 has") ||
+		!strings.Contains(err.Error(), "the model takes 32") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := encode(t, policyFor(t, data, 2048), nil, false); err == nil || err.Error() != "the data sets hold no trajectory to learn: 0 have no reward and 0 have more tokens than context" {
+	if _, err := encode(t, policyFor(t, data, 2048), nil, false); err == nil ||
+		err.Error() != "the data sets contain no trajectory to learn: 0 have no reward and 0 have more tokens than "+
+			"context" {
 		t.Errorf("empty data: got %v", err)
 	}
 }
@@ -232,8 +243,8 @@ func TestBatchesHoldEveryExampleOnce(t *testing.T) {
 	}
 }
 
-// One update through the stage's own code, in passes of different sizes: the same loss and gradient to 1e-6, and the split
-// is recorded.
+// One update through the stage's own code, in passes of different sizes: the same loss and gradient
+// to 1e-6, and the split is recorded.
 func TestEverySplitOfABatchIsTheSameUpdate(t *testing.T) {
 	data := corpus(t)
 	one := func(micro int) map[string]float64 {
@@ -242,18 +253,18 @@ func TestEverySplitOfABatchIsTheSameUpdate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		trainer, err := p.Trainer(rl.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, ClipNorm: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer trainer.Close()
-		trainer.SetMicroTokens(micro)
 		job, err := engine.NewJob(engine.JobSetup{Dir: t.TempDir()})
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := settings{Split: rl.DefaultSplit(micro)}
-		row, _, _, err := s.update(t.Context(), job, trainer, examples, 1e-3)
+		s := settings{Settings: train.Defaults(blocks.Schedule{}, 0)}
+		s.MicroBatch = micro
+		training := &train.Training{Settings: &s.Settings, Job: job, Policy: p}
+		defer training.Close()
+		if err := training.Open(); err != nil {
+			t.Fatal(err)
+		}
+		row, _, err := s.update(t.Context(), training, examples, 1e-3)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -267,7 +278,8 @@ func TestEverySplitOfABatchIsTheSameUpdate(t *testing.T) {
 		}
 		for _, name := range []string{"loss", "grad_norm", "entropy"} {
 			if relative := math.Abs(split[name]-whole[name]) / whole[name]; !(relative < 1e-6) {
-				t.Errorf("%s of passes of %d tokens: %v, want %v; they differ by %.2g", name, micro, split[name], whole[name], relative)
+				t.Errorf("%s of passes of %d tokens: %v, want %v; they differ by %.2g", name, micro, split[name], whole[name],
+					relative)
 			}
 		}
 	}

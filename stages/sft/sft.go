@@ -1,34 +1,31 @@
-// Package sft holds the stage kinds `sft` and `rctp-ft`: fine-tuning on the tokens that the policy itself is to produce.
+// Package sft contains the stage kinds `sft` and `rctp-ft`: fine-tuning on the tokens that the
+// policy has to produce.
 //
-// sft learns trajectories as they are, without reward token. rctp-ft (paper, section 3.1) learns the same way, but every
-// trajectory carries the token of its quality, so that one policy learns good and bad behaviour, each on demand.
+// sft learns trajectories without reward tokens. rctp-ft (paper, section 3.1) marks every
+// trajectory with the reward token of its quality, so that one policy learns good and bad behavior
+// on demand.
 //
-// The loss of an update is the mean negative log-probability over the learned tokens of its batch. Data sets are shuffled
-// anew in every epoch; within windows of eight batches sequences of similar length come together.
+// The loss of an update is the mean negative logprob over the learned tokens of its batch. Every
+// epoch shuffles the data; within windows of eight batches, sequences of similar length are batched
+// together.
 package sft
 
 import (
-	"fmt"
-
 	"github.com/hashicorp/hcl/v2"
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
-	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
-	"rcgrpo/stages/internal/resume"
+	"rcgrpo/stages/internal/train"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
-// Kinds returns sft and rctp-ft. Defaults are the paper's (tables of settings) where it gives them.
+// Kinds returns sft and rctp-ft. Defaults are the paper's if it gives them.
 func Kinds() []*engine.Kind {
 	defaults := func(epochs int) settings {
 		return settings{Epochs: epochs, Batch: 16, LR: defaultLR,
-			Schedule:    &rl.Schedule{Shape: "cosine", Warmup: 0.03},
-			Optimizer:   &rl.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, ClipNorm: 1},
-			Split:       rl.DefaultSplit(lm.DefaultMicroTokens),
-			Arithmetic:  rl.DefaultArithmetic(),
-			Checkpoints: resume.DefaultCheckpoints()}
+			Settings: train.Defaults(blocks.Schedule{Shape: "cosine", Warmup: 0.03}, 0)}
 	}
 	outputs := func(engine.Stage) map[string]string {
 		return map[string]string{"checkpoint": "checkpoint", "metrics": "metrics"}
@@ -45,7 +42,8 @@ func Kinds() []*engine.Kind {
 		},
 		{
 			Name: "rctp-ft", Version: 3, Outputs: outputs, Stochastic: draws, Length: extends,
-			Summary: "Reward-conditioned trajectory fine-tuning: expert and failed trajectories, each marked with its reward token.",
+			Summary: "Reward-conditioned trajectory fine-tuning: expert and failed trajectories, each marked with its " +
+				"reward token.",
 			New: func() engine.Stage {
 				return &rctp{settings: defaults(5), Tokens: &tokens{Position: "first_user", Init: "mean"}}
 			},
@@ -53,26 +51,23 @@ func Kinds() []*engine.Kind {
 	}
 }
 
-// defaultLR is the paper's learning rate, which is for all weights.
+// defaultLR is the paper's learning rate for training all weights.
 const defaultLR = 1e-5
 
-// settings are what both kinds share.
+// settings are shared by both kinds.
 type settings struct {
-	Policy    artifact.Ref   `hcl:"policy" port:"checkpoint" doc:"checkpoint to start from"`
-	Data      []artifact.Ref `hcl:"data" port:"dataset" doc:"data sets, shuffled together"`
-	Epochs    int            `hcl:"epochs,optional" unit:"epochs" doc:"passes over the data (paper: 2 for SFT, 5 for RCTP-FT)"`
-	Batch     int            `hcl:"batch,optional" unit:"trajectories" doc:"trajectories per update (paper: 16)"`
-	Context   int            `hcl:"context,optional" unit:"tokens" doc:"longer trajectories are left out, and the log counts them; 0 takes all, and one that the model cannot take is an error"`
-	LR        float64        `hcl:"lr,optional" doc:"peak learning rate (paper: 1e-5); an adapter (lora) needs a higher one, usually 1e-4 to 5e-4"`
-	Schedule  *rl.Schedule   `hcl:"schedule,block" doc:"course of the learning rate"`
-	Optimizer *rl.Optimizer  `hcl:"optimizer,block" doc:"AdamW and gradient clipping"`
+	Policy  artifact.Ref   `hcl:"policy" port:"checkpoint" doc:"checkpoint to start from"`
+	Data    []artifact.Ref `hcl:"data" port:"dataset" doc:"data sets, shuffled together"`
+	Epochs  int            `hcl:"epochs,optional" unit:"epochs" doc:"passes over the data (paper: 2 for SFT, 5 for"`
+	_       struct{}       `doc:"RCTP-FT)"`
+	Batch   int            `hcl:"batch,optional" unit:"trajectories" doc:"trajectories per update (paper: 16)"`
+	Context int            `hcl:"context,optional" unit:"tokens" doc:"maximal length; longer trajectories are"`
+	_       struct{}       `doc:"dropped and counted in the log. With 0, a trajectory beyond the model's context is"`
+	_       struct{}       `doc:"an error"`
+	LR      float64        `hcl:"lr,optional" doc:"peak learning rate (paper: 1e-5); an adapter (lora) needs a"`
+	_       struct{}       `doc:"higher one, usually 1e-4 to 5e-4"`
 
-	rl.Split
-	rl.Arithmetic
-
-	LoRA *checkpoint.LoRA `hcl:"lora,block" doc:"trains a low-rank adapter instead of the weights, in rctp-ft with the rows of the reward tokens; the checkpoint holds the merged weights, and the adapter in its folder adapter as peft loads it"`
-
-	Checkpoints *resume.Checkpoints `hcl:"checkpoints,block" key:"-" doc:"how often the stage saves itself"`
+	train.Settings
 
 	EpochsRange hcl.Range `hcl:"epochs,attr_range"`
 	BatchRange  hcl.Range `hcl:"batch,attr_range"`
@@ -87,66 +82,56 @@ type sft struct {
 
 type rctp struct {
 	settings
-	Tokens *tokens `hcl:"tokens,block" doc:"reward tokens; kept with the checkpoint"`
+	Tokens *tokens `hcl:"tokens,block" doc:"reward tokens; stored in the checkpoint"`
 }
 
 type tokens struct {
-	Position string `hcl:"position,optional" choices:"first_user|before_each_action" doc:"where the token stands: at the end of the first user message (paper, appendix), or right after the header of every reply (paper, section 3.1)"`
-	Init     string `hcl:"init,optional" doc:"rows of tokens that were never trained: mean (of all rows), or copy:TOKEN (that token's row)"`
+	Position string   `hcl:"position,optional" choices:"first_user|before_each_action" doc:"position of the token:"`
+	_        struct{} `doc:"end of the first user message (paper, appendix), or after the header of every reply"`
+	_        struct{} `doc:"(paper, section 3.1)"`
+	Init     string   `hcl:"init,optional" doc:"rows of untrained reward tokens: mean of all rows, or copy:TOKEN,"`
+	_        struct{} `doc:"the row of that token"`
 
 	InitRange hcl.Range `hcl:"init,attr_range"`
 }
 
-// MemoryUse is a training with passes of micro_batch tokens, as many as a batch may have, or of the longest trajectory
-// that context allows, which goes through the model alone.
+// MemoryUse returns the memory use of passes over a batch, or of the longest trajectory, which has
+// its own pass.
 func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 	return s.Policy, func(c lm.Config) lm.Use {
-		u := lm.Use{Train: true, Precision: lm.Precision(s.Precision), Recompute: s.Recompute, Pass: min(s.MicroBatch, s.Batch*c.MaxPosition)}
+		u := s.Use(c, s.Batch*c.MaxPosition)
 		if longest := min(s.Context, c.MaxPosition); longest > u.Pass {
 			u.Pass, u.Alone = longest, true
-		}
-		if s.LoRA != nil {
-			u.Adapter, u.Dropout = s.LoRA.Shape().Parameters(c), s.LoRA.Dropout > 0
 		}
 		return u
 	}
 }
 
-// extends says that more epochs go on from fewer where the learning rate allows it.
+// extends reports whether more epochs continue a shorter run.
 func (s *settings) extends() (setting, why string) { return "epochs", s.Schedule.Extends() }
 
-// WithoutEffect names the settings that change nothing while the others are as they are.
+// WithoutEffect returns the settings that have no effect in combination with the others.
 func (s *settings) WithoutEffect() map[string]string {
-	e := rl.Effects{}
-	s.Schedule.WithoutEffect(e)
-	s.Split.WithoutEffect(e)
+	e := blocks.Effects{}
+	s.Settings.WithoutEffect(e)
 	return e
 }
 
 func (s *settings) Check() hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	if s.Epochs < 1 {
-		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Too few epochs",
-			Detail: fmt.Sprintf("Fine-tuning passes over its data at least once; got %d.", s.Epochs), Subject: s.EpochsRange.Ptr()})
+		diags = append(diags, blocks.Mistake("Too few epochs", s.EpochsRange,
+			"Fine-tuning passes over its data at least once; got %d.", s.Epochs))
 	}
 	if s.Batch < 1 {
-		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Batch too small",
-			Detail: fmt.Sprintf("A batch holds at least one trajectory; got %d.", s.Batch), Subject: s.BatchRange.Ptr()})
-	}
-	if s.LR <= 0 {
-		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Learning rate out of range",
-			Detail: fmt.Sprintf("The learning rate must be above 0; got %v.", s.LR), Subject: s.LRRange.Ptr()})
+		diags = append(diags, blocks.Mistake("Batch too small", s.BatchRange,
+			"A batch contains at least one trajectory; got %d.", s.Batch))
 	}
 	if s.Context < 0 {
-		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Negative length",
-			Detail: fmt.Sprintf("context is the longest trajectory in tokens, or 0 for all; got %d.", s.Context), Subject: s.ContextRange.Ptr()})
+		diags = append(diags, blocks.Mistake("Negative length", s.ContextRange,
+			"context is the maximal length in tokens, or 0 for all; got %d.", s.Context))
 	}
-	diags = append(diags, s.Split.Check()...)
-	diags = append(diags, s.LoRA.Check()...)
-	diags = append(diags, s.LoRA.CheckRate(s.LR, defaultLR, s.LRRange)...)
-	diags = append(diags, s.Schedule.Check()...)
-	diags = append(diags, s.Checkpoints.Check()...)
-	return append(diags, s.Optimizer.Check()...)
+	return append(diags, s.Settings.Check(s.LR, defaultLR, s.LRRange)...)
 }
 
 func (s *rctp) Check() hcl.Diagnostics {

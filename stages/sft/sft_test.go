@@ -11,8 +11,10 @@ import (
 // load decodes one stage as a file would give it and returns what is wrong with it, beside the stage.
 func load(t *testing.T, kind, body string) (engine.Stage, string) {
 	t.Helper()
-	x, diags := enginetest.Load(t, append(Kinds(), enginetest.Given(map[string]string{"checkpoint": "checkpoint", "dataset": "dataset"})),
-		"stage \"given\" \"g\" {}\nstage \""+kind+"\" \"s\" {\npolicy = stage.given.g.checkpoint\ndata = [stage.given.g.dataset]\n"+body+"\n}\n")
+	x, diags := enginetest.Load(t, append(Kinds(), enginetest.Given(map[string]string{"checkpoint": "checkpoint",
+		"dataset": "dataset"})),
+		"stage \"given\" \"g\" {}\nstage \""+kind+"\" \"s\" {\npolicy = stage.given.g.checkpoint\ndata = "+
+			"[stage.given.g.dataset]\n"+body+"\n}\n")
 	n := enginetest.Node(x, kind)
 	if n == nil {
 		return nil, enginetest.Mistakes(diags)
@@ -32,13 +34,15 @@ func TestDefaultsAreThePapers(t *testing.T) {
 	if mistakes != "" {
 		t.Fatal(mistakes)
 	}
-	if s := stage.(*rctp); s.Epochs != 5 || s.Batch != 16 || s.Tokens.Position != "first_user" || s.Tokens.Init != "mean" {
+	if s := stage.(*rctp); s.Epochs != 5 || s.Batch != 16 || s.Tokens.Position != "first_user" ||
+		s.Tokens.Init != "mean" {
 		t.Errorf("rctp-ft: got %+v, %+v", s.settings, s.Tokens)
 	}
 }
 
 func TestUsualRatesOfAnAdapterAreNotWarnedOf(t *testing.T) {
-	for _, body := range []string{"lr = 1e-4\nlora {\nrank = 1\nalpha = 1\n}", "lr = 5e-5\nlora {\nrank = 1\nalpha = 1\n}", "lr = 1e-7"} {
+	for _, body := range []string{"lr = 1e-4\nlora {\nrank = 1\nalpha = 1\n}",
+		"lr = 5e-5\nlora {\nrank = 1\nalpha = 1\n}", "lr = 1e-7"} {
 		if _, got := load(t, "sft", body); got != "" {
 			t.Errorf("%q: got %q, want nothing", body, got)
 		}
@@ -60,15 +64,18 @@ func TestValuesOutOfRangeAreRefused(t *testing.T) {
 		{"sft", "optimizer {\nweight_decay = -1\n}", "weight_decay must be at least 0; got -1"},
 		{"sft", "tokens {}", "tokens"},
 		{"sft", "lora {\nalpha = 1\n}", "rank"},
-		{"sft", "lora {\nrank = 1\nalpha = 1\n}", "lr = 1e-05 is a rate for all weights. A low-rank adapter usually learns at 0.0001 to 0.0005"},
+		{"sft", "lora {\nrank = 1\nalpha = 1\n}",
+			"lr = 1e-05 is a rate for all weights. A low-rank adapter usually learns at 0.0001 to 0.0005"},
 		{"rctp-ft", "lr = 2e-5\nlora {\nrank = 1\nalpha = 1\n}", "lr = 2e-05 is a rate for all weights"},
 		{"sft", "lora {\nrank = 0\nalpha = 1\n}", "rank of at least 1; got 0"},
 		{"sft", "lora {\nrank = 1\nalpha = 0\n}", "alpha must be above 0, or the adapter changes nothing; got 0"},
 		{"sft", "lora {\nrank = 1\nalpha = 1\ndropout = 1\n}", "from 0 to below 1; got 1"},
 		{"sft", "lora {\nrank = 1\nalpha = 1\ndropout = -0.1\n}", "from 0 to below 1; got -0.1"},
-		{"rctp-ft", "lora {\nrank = 1\nalpha = 1\ntargets = [\"qkv\"]\n}", "The projections of a layer are q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj; got \"qkv\""},
-		{"rctp-ft", "lora {\nrank = 1\nalpha = 1\ntargets = [\"q_proj\", \"q_proj\"]\n}", "\"q_proj\" stands in targets twice"},
-		{"rctp-ft", "lora {\nrank = 1\nalpha = 1\ntargets = []\n}", "leave targets out for all of them"},
+		{"rctp-ft", "lora {\nrank = 1\nalpha = 1\ntargets = [\"qkv\"]\n}",
+			"The projections of a layer are q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj; got \"qkv\""},
+		{"rctp-ft", "lora {\nrank = 1\nalpha = 1\ntargets = [\"q_proj\", \"q_proj\"]\n}",
+			"targets contains \"q_proj\" twice"},
+		{"rctp-ft", "lora {\nrank = 1\nalpha = 1\ntargets = []\n}", "omit targets for all of them"},
 		{"rctp-ft", "tokens {\ninit = \"noise\"\n}", "got \"noise\""},
 		{"rctp-ft", "tokens {\nposition = \"last\"\n}", "last"},
 	} {

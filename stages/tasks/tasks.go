@@ -1,8 +1,9 @@
-// Package tasks is the stage kind `tasks`: the benchmark's tasks with their split, or generated drills.
+// Package tasks contains the stage kind `tasks`: the benchmark's tasks with their split, or
+// generated drills.
 //
-// Each set is a port with one file, tasks.jsonl (rows: bfcl.Task); the port certificate says what the sides of the
-// split share (certificate.json, a bfcl.Certificate). Training drills of one form and seed are one endless list, of which
-// every stage takes a part: stages that must not share drills pass over those of the others with skip.
+// Each set is a port with one file, tasks.jsonl (rows: bfcl.Task). The port certificate lists what
+// the sides of the split share (certificate.json, a bfcl.Certificate). Training drills of one form
+// and seed form one endless list; stages that must not share drills skip those of the others.
 package tasks
 
 import (
@@ -18,7 +19,7 @@ import (
 	"rcgrpo/bfcl/drill"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
-	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
 // Kind returns the stage kind.
@@ -28,7 +29,8 @@ func Kind() *engine.Kind {
 		Summary: "Tasks with their split: the benchmark's (source bfcl), or generated drills.",
 		Version: 2,
 		New: func() engine.Stage {
-			return &settings{Version: bfcl.Version, Prompt: "turns", Form: string(drill.Multi), Train: 1000, Test: 200, Pool: 1000, PoolSeed: 42,
+			return &settings{Version: bfcl.Version, Prompt: "turns", Form: string(drill.Multi), Train: 1000, Test: 200,
+				Pool: 1000, PoolSeed: 42,
 				Split: &split{By: "family", Test: 0.1, Seed: 42, Order: "file"}}
 		},
 		Outputs: func(s engine.Stage) map[string]string {
@@ -44,19 +46,32 @@ func Kind() *engine.Kind {
 }
 
 type settings struct {
-	Source  string `hcl:"source" choices:"bfcl|drills" doc:"the benchmark's official tasks, or drills generated over its classes"`
-	Version string `hcl:"version,optional" doc:"release of the benchmark's data (source bfcl); the site file says where it lies"`
-	Prompt  string `hcl:"prompt,optional" choices:"turns|merged" doc:"turns gives the requests one after the other, as the benchmark does; merged all of them in the first message, which ends with the instruction to call done() when all tasks are finished, with all tools and one more, done, that ends the episode (the paper has both); the stages that read the tasks keep to it"`
-	Split   *split `hcl:"split,block" doc:"how the benchmark's tasks are divided (source bfcl)"`
+	Source  string   `hcl:"source" choices:"bfcl|drills" doc:"the benchmark's official tasks, or drills generated"`
+	_       struct{} `doc:"over its classes"`
+	Version string   `hcl:"version,optional" doc:"release of the benchmark's data (source bfcl); the site file names"`
+	_       struct{} `doc:"its folder"`
+	Prompt  string   `hcl:"prompt,optional" choices:"turns|merged" doc:"turns gives the requests one after the"`
+	_       struct{} `doc:"other, as the benchmark does; merged puts all of them in the first message, which ends"`
+	_       struct{} `doc:"with the instruction to call done() when all tasks are finished, and adds the tool done,"`
+	_       struct{} `doc:"which ends the episode (the paper has both); it applies to all stages that read the tasks"`
+	Split   *split   `hcl:"split,block" doc:"how the benchmark's tasks are divided (source bfcl)"`
 
-	Take int `hcl:"take,optional" unit:"tasks" doc:"tasks kept of each set, evenly from its categories, for trying an experiment out; 0 keeps all (source bfcl)"`
+	Take int      `hcl:"take,optional" unit:"tasks" doc:"tasks kept of each set, evenly from its categories, for a"`
+	_    struct{} `doc:"trial run; 0 keeps all (source bfcl)"`
 
-	Form     string `hcl:"form,optional" choices:"copy|single|multi" doc:"sort of drill; copy and single drills have a training set only (source drills)"`
-	Train    int    `hcl:"train,optional" unit:"drills" doc:"size of the training set (source drills)"`
-	Skip     int    `hcl:"skip,optional" unit:"drills" doc:"training drills of this form and seed to pass over, because another stage has them: stages with the same seed draw from the same list (source drills)"`
-	Test     int    `hcl:"test,optional" unit:"drills" doc:"size of each test set: held-out pairs of intents in training wording (test) and in held-out wording (test_new); drawn by the seed from the pool (source drills, form multi)"`
-	Pool     int    `hcl:"pool,optional" unit:"drills" doc:"size of the pool that the test sets of all seeds are drawn from (source drills, form multi)"`
-	PoolSeed int    `hcl:"pool_seed,optional" doc:"seed of the pool, the same for every seed of the experiment (source drills, form multi)"`
+	Form     string   `hcl:"form,optional" choices:"copy|single|multi" doc:"sort of drill; copy and single drills"`
+	_        struct{} `doc:"have a training set only (source drills)"`
+	Train    int      `hcl:"train,optional" unit:"drills" doc:"size of the training set (source drills)"`
+	Skip     int      `hcl:"skip,optional" unit:"drills" doc:"training drills of this form and seed to skip, because"`
+	_        struct{} `doc:"another stage uses them: stages with the same seed draw from the same list (source"`
+	_        struct{} `doc:"drills)"`
+	Test     int      `hcl:"test,optional" unit:"drills" doc:"size of each test set: held-out pairs of intents in"`
+	_        struct{} `doc:"training wording (test) and in held-out wording (test_new), drawn by the seed from the"`
+	_        struct{} `doc:"pool (source drills, form multi)"`
+	Pool     int      `hcl:"pool,optional" unit:"drills" doc:"size of the pool that the test sets of all seeds are"`
+	_        struct{} `doc:"drawn from (source drills, form multi)"`
+	PoolSeed int      `hcl:"pool_seed,optional" doc:"seed of the pool, the same for every seed of the experiment"`
+	_        struct{} `doc:"(source drills, form multi)"`
 
 	TakeRange   hcl.Range `hcl:"take,attr_range"`
 	PromptRange hcl.Range `hcl:"prompt,attr_range"`
@@ -65,7 +80,7 @@ type settings struct {
 	TestRange   hcl.Range `hcl:"test,attr_range"`
 }
 
-// setPorts are the ports that hold tasks.
+// setPorts returns the ports with tasks.
 func (s *settings) setPorts() []string {
 	switch {
 	case s.Source == "bfcl":
@@ -77,10 +92,14 @@ func (s *settings) setPorts() []string {
 }
 
 type split struct {
-	By    string  `hcl:"by,optional" choices:"family|paper" doc:"family: whole components of tasks that share number, initial state or ground truth; paper: single tasks, as the paper's counts imply (its test tasks have siblings in train)"`
-	Test  float64 `hcl:"test,optional" doc:"share of the task numbers in the test set (by family; the paper's split has 80 of 800 tasks)"`
-	Seed  int     `hcl:"seed,optional" doc:"seed of the draw of families (by family)"`
-	Order string  `hcl:"order,optional" choices:"file|lexicographic" doc:"order of the ids before the paper's shuffle (by paper)"`
+	By    string   `hcl:"by,optional" choices:"family|paper" doc:"family: connected components of tasks that share"`
+	_     struct{} `doc:"number, initial state or ground truth; paper: single tasks, as the paper's counts imply"`
+	_     struct{} `doc:"(its test tasks have siblings in train)"`
+	Test  float64  `hcl:"test,optional" doc:"share of the task numbers in the test set (by family; the paper's split"`
+	_     struct{} `doc:"has 80 of 800 tasks)"`
+	Seed  int      `hcl:"seed,optional" doc:"seed of the draw of families (by family)"`
+	Order string   `hcl:"order,optional" choices:"file|lexicographic" doc:"order of the ids before the paper's"`
+	_     struct{} `doc:"shuffle (by paper)"`
 
 	TestRange hcl.Range `hcl:"test,attr_range"`
 }
@@ -91,34 +110,39 @@ func (s *settings) Check() hcl.Diagnostics {
 		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: detail, Subject: at.Ptr()})
 	}
 	if s.Split.Test <= 0 || s.Split.Test >= 1 {
-		bad("Test share out of range", fmt.Sprintf("The test set takes a share of the task numbers between 0 and 1, both excluded; got %v.", s.Split.Test), s.Split.TestRange)
+		bad("Test share out of range", fmt.Sprintf("The test set takes a share of the task numbers between 0 and 1, "+
+			"both excluded; got %v.", s.Split.Test), s.Split.TestRange)
 	}
 	if s.Prompt == bfcl.PromptMerged && s.Source == "drills" && s.Form == string(drill.Copy) {
-		bad("Nothing to merge", "A copy drill has no tools and no environment, so it has no steps to merge: leave prompt out.", s.PromptRange)
+		bad("Nothing to merge", "A copy drill has no tools and no environment, so it has no steps to merge: leave "+
+			"prompt out.", s.PromptRange)
 	}
 	if s.Take < 0 {
-		bad("Negative number of tasks", fmt.Sprintf("take keeps so many tasks of each set, or all with 0; got %d.", s.Take), s.TakeRange)
+		bad("Negative number of tasks", fmt.Sprintf("take keeps so many tasks of each set, or all with 0; got %d.",
+			s.Take), s.TakeRange)
 	}
 	if s.Train < 0 {
-		bad("Negative number of drills", fmt.Sprintf("A training set has at least 0 drills; got %d.", s.Train), s.TrainRange)
+		bad("Negative number of drills", fmt.Sprintf("A training set has at least 0 drills; got %d.", s.Train),
+			s.TrainRange)
 	}
 	if s.Skip < 0 {
 		bad("Negative number of drills", fmt.Sprintf("skip passes over at least 0 drills; got %d.", s.Skip), s.SkipRange)
 	}
 	if s.Test < 0 || s.Test > s.Pool {
-		bad("Test set larger than its pool", fmt.Sprintf("Each seed draws its test drills from a pool of %d, so test must lie between 0 and %d; got %d. Raise pool, or lower test.", s.Pool, max(0, s.Pool), s.Test), s.TestRange)
+		bad("Test set larger than its pool", fmt.Sprintf("Each seed draws its test drills from a pool of %d, so test "+
+			"must lie between 0 and %d; got %d. Raise pool, or lower test.", s.Pool, max(0, s.Pool), s.Test), s.TestRange)
 	}
 	return diags
 }
 
-// WithoutEffect names the settings that belong to another source or form, or to a set without tasks.
+// WithoutEffect returns the settings of another source or form, or of an empty set.
 func (s *settings) WithoutEffect() map[string]string {
 	const (
 		drills = "it is about generated drills"
 		multi  = "it is about the test sets, which drills of form multi alone have"
 		bench  = "it is about the benchmark's own tasks"
 	)
-	e := rl.Effects{}
+	e := blocks.Effects{}
 	official := s.Source == "bfcl"
 	e.Add(official, drills, "form", "train", "skip", "test", "pool", "pool_seed")
 	e.Add(!official, bench, "version", "take", "split.by", "split.test", "split.seed", "split.order")
@@ -149,7 +173,7 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 	return s.certify(job, sets)
 }
 
-// prompted puts tasks into the prompt mode.
+// prompted converts tasks to the prompt mode.
 func (s *settings) prompted(tasks []*bfcl.Task) []*bfcl.Task {
 	if s.Prompt != bfcl.PromptMerged {
 		return tasks
@@ -161,13 +185,14 @@ func (s *settings) prompted(tasks []*bfcl.Task) []*bfcl.Task {
 	return merged
 }
 
-// sets makes the tasks of every port.
+// sets returns the tasks of every port.
 func (s *settings) sets(job *engine.Job) (map[string][]*bfcl.Task, error) {
 	if s.Source == "bfcl" {
 		return s.official(job)
 	}
 	form := drill.Form(s.Form)
-	train, err := drill.Generate(job.Rand("drills train"), form, drill.Train, fmt.Sprintf("drill_%s_%d", form, job.Seed), s.Skip+s.Train)
+	train, err := drill.Generate(job.Rand("drills train"), form, drill.Train,
+		fmt.Sprintf("drill_%s_%d", form, job.Seed), s.Skip+s.Train)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +201,8 @@ func (s *settings) sets(job *engine.Job) (map[string][]*bfcl.Task, error) {
 		return sets, nil
 	}
 	for _, set := range []drill.Set{drill.Test, drill.TestNew} {
-		pool, err := drill.Generate(engine.Rand(int64(s.PoolSeed), "drills pool "+string(set)), form, set, "drill_"+string(set), s.Pool)
+		pool, err := drill.Generate(engine.Rand(int64(s.PoolSeed), "drills pool "+string(set)), form, set,
+			"drill_"+string(set), s.Pool)
 		if err != nil {
 			return nil, err
 		}
@@ -190,7 +216,8 @@ func (s *settings) sets(job *engine.Job) (map[string][]*bfcl.Task, error) {
 // official loads the benchmark and divides it.
 func (s *settings) official(job *engine.Job) (map[string][]*bfcl.Task, error) {
 	if job.Site.BFCL == "" {
-		return nil, fmt.Errorf("the benchmark's data is not there: name its folder in the site file, data { bfcl = \"...\" }, or run `make build`, which unpacks it into .deps/bfcl")
+		return nil, fmt.Errorf("the benchmark's data is not there: name its folder in the site file, data { bfcl = " +
+			"\"...\" }, or run `make build`, which unpacks it into .deps/bfcl")
 	}
 	data, err := bfcl.LoadData(job.Site.BFCL)
 	if err != nil {
@@ -211,7 +238,7 @@ func (s *settings) official(job *engine.Job) (map[string][]*bfcl.Task, error) {
 	return map[string][]*bfcl.Task{"train": s.part(parts.Train), "test": s.part(parts.Test)}, nil
 }
 
-// part is every k-th task of a set, so that take of them are left.
+// part returns s.Take tasks of a set at equal distances.
 func (s *settings) part(tasks []*bfcl.Task) []*bfcl.Task {
 	if s.Take == 0 || s.Take >= len(tasks) {
 		return tasks
@@ -223,7 +250,7 @@ func (s *settings) part(tasks []*bfcl.Task) []*bfcl.Task {
 	return kept
 }
 
-// certify writes what the training set shares with the test sets.
+// certify writes the overlap of the training set with the test sets.
 func (s *settings) certify(job *engine.Job, sets map[string][]*bfcl.Task) error {
 	dir, err := job.Create("certificate")
 	if err != nil {

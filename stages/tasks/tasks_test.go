@@ -81,13 +81,15 @@ func TestPortsFollowSourceAndForm(t *testing.T) {
 		body string
 		want []string
 	}{
-		"the benchmark":             {`source = "bfcl"`, []string{"certificate", "test", "train"}},
-		"drills of several turns":   {`source = "drills"`, []string{"certificate", "test", "test_new", "train"}},
-		"drills of one turn":        {"source = \"drills\"\nform = \"single\"", []string{"certificate", "train"}},
-		"copy drills":               {"source = \"drills\"\nform = \"copy\"", []string{"certificate", "train"}},
-		"copy drills, test said 0":  {"source = \"drills\"\nform = \"copy\"\ntest = 0", []string{"certificate", "train"}},
-		"the benchmark, paper":      {"source = \"bfcl\"\nsplit {\n by = \"paper\"\n order = \"lexicographic\"\n}", []string{"certificate", "test", "train"}},
-		"the benchmark, own family": {"source = \"bfcl\"\nsplit {\n seed = 3\n test = 0.2\n}", []string{"certificate", "test", "train"}},
+		"the benchmark":            {`source = "bfcl"`, []string{"certificate", "test", "train"}},
+		"drills of several turns":  {`source = "drills"`, []string{"certificate", "test", "test_new", "train"}},
+		"drills of one turn":       {"source = \"drills\"\nform = \"single\"", []string{"certificate", "train"}},
+		"copy drills":              {"source = \"drills\"\nform = \"copy\"", []string{"certificate", "train"}},
+		"copy drills, test said 0": {"source = \"drills\"\nform = \"copy\"\ntest = 0", []string{"certificate", "train"}},
+		"the benchmark, paper": {"source = \"bfcl\"\nsplit {\n by = \"paper\"\n order = \"lexicographic\"\n}",
+			[]string{"certificate", "test", "train"}},
+		"the benchmark, own family": {"source = \"bfcl\"\nsplit {\n seed = 3\n test = 0.2\n}",
+			[]string{"certificate", "test", "train"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x, mistakes := load(t, tc.body)
@@ -103,23 +105,29 @@ func TestPortsFollowSourceAndForm(t *testing.T) {
 
 func TestSettingsOfAnotherSourceAreRefused(t *testing.T) {
 	for body, want := range map[string]string{
-		"source = \"bfcl\"\ntrain = 10":                              "train = 10 changes nothing here: it is about generated drills",
-		"source = \"drills\"\ntake = 10":                             "take = 10 changes nothing here: it is about the benchmark's own tasks",
-		"source = \"bfcl\"\ntake = -1":                               "take keeps so many tasks of each set, or all with 0; got -1",
-		"source = \"bfcl\"\nskip = 10":                               "skip = 10 changes nothing here",
-		"source = \"drills\"\nsplit {\n seed = 3\n}":                 "split.seed = 3 changes nothing here",
-		"source = \"drills\"\nversion = \"x\"":                       "version = \"x\" changes nothing here",
-		"source = \"drills\"\nform = \"copy\"\ntest = 5":             "test = 5 changes nothing here: it is about the test sets, which drills of form multi alone have",
+		"source = \"bfcl\"\ntrain = 10": "train = 10 changes nothing here: it is about " +
+			"generated drills",
+		"source = \"drills\"\ntake = 10": "take = 10 changes nothing here: it is about the " +
+			"benchmark's own tasks",
+		"source = \"bfcl\"\ntake = -1": "take keeps so many tasks of each set, or all " +
+			"with 0; got -1",
+		"source = \"bfcl\"\nskip = 10":               "skip = 10 changes nothing here",
+		"source = \"drills\"\nsplit {\n seed = 3\n}": "split.seed = 3 changes nothing here",
+		"source = \"drills\"\nversion = \"x\"":       "version = \"x\" changes nothing here",
+		"source = \"drills\"\nform = \"copy\"\ntest = 5": "test = 5 changes nothing here: it is about the " +
+			"test sets, which drills of form multi alone have",
 		"source = \"drills\"\nform = \"single\"\npool = 5\ntest = 0": "pool = 5 changes nothing here",
-		"source = \"bfcl\"\nsplit {\n by = \"paper\"\n seed = 1\n}":  "split.seed = 1 changes nothing here: it is about the split by family",
-		"source = \"bfcl\"\nsplit {\n order = \"lexicographic\"\n}":  "split.order = \"lexicographic\" changes nothing here: it is about the paper's split",
-		"source = \"bfcl\"\nsplit {\n test = 1.5\n}":                 "got 1.5",
-		"source = \"drills\"\nform = \"copy\"\nprompt = \"merged\"":  "no steps to merge",
-		"source = \"drills\"\nprompt = \"steps\"":                    "prompt must be one of",
-		"source = \"drills\"\ntrain = -1":                            "got -1",
-		"source = \"drills\"\nskip = -1":                             "got -1",
-		"source = \"drills\"\ntest = 2000":                           "pool of 1000",
-		"source = \"drills\"\npool = 10":                             "pool of 10",
+		"source = \"bfcl\"\nsplit {\n by = \"paper\"\n seed = 1\n}": "split.seed = 1 changes nothing here: it is about " +
+			"the split by family",
+		"source = \"bfcl\"\nsplit {\n order = \"lexicographic\"\n}": "split.order = \"lexicographic\" changes nothing " +
+			"here: it is about the paper's split",
+		"source = \"bfcl\"\nsplit {\n test = 1.5\n}":                "got 1.5",
+		"source = \"drills\"\nform = \"copy\"\nprompt = \"merged\"": "no steps to merge",
+		"source = \"drills\"\nprompt = \"steps\"":                   "prompt must be one of",
+		"source = \"drills\"\ntrain = -1":                           "got -1",
+		"source = \"drills\"\nskip = -1":                            "got -1",
+		"source = \"drills\"\ntest = 2000":                          "pool of 1000",
+		"source = \"drills\"\npool = 10":                            "pool of 10",
 	} {
 		if _, got := load(t, body); !strings.Contains(got, want) {
 			t.Errorf("%q: got %q, want it to say %q", body, got, want)
@@ -133,7 +141,8 @@ func TestSeedsShareThePoolAndDrawTheirOwnTests(t *testing.T) {
 	if !reflect.DeepEqual(one, again) {
 		t.Error("the same seed gave other tasks")
 	}
-	if got := []int{len(one.sets["train"]), len(one.sets["test"]), len(one.sets["test_new"])}; !slices.Equal(got, []int{30, 15, 15}) {
+	if got := []int{len(one.sets["train"]), len(one.sets["test"]), len(one.sets["test_new"])}; !slices.Equal(got,
+		[]int{30, 15, 15}) {
 		t.Errorf("sizes: got %v, want [30 15 15]", got)
 	}
 	whole := run(t, strings.Replace(body, "test = 15", "test = 40", 1), 9, nil)
@@ -169,7 +178,8 @@ func TestMergedTasksAreTheSameTasks(t *testing.T) {
 	turns, merged := run(t, body, 1, nil), run(t, body+"prompt = \"merged\"", 1, nil)
 	for port, tasks := range turns.sets {
 		for i, task := range tasks {
-			if got := merged.sets[port][i]; got.ID != task.ID || len(got.Turns) != 1 || got.Prompt != bfcl.PromptMerged || task.Prompt != "" {
+			if got := merged.sets[port][i]; got.ID != task.ID || len(got.Turns) != 1 || got.Prompt != bfcl.PromptMerged ||
+				task.Prompt != "" {
 				t.Errorf("%s, %d: got %+v of %+v", port, i, got, task)
 			}
 		}
@@ -245,7 +255,8 @@ func TestOfficialTasksAreSplitByFamilyAndAsThePaperDid(t *testing.T) {
 	if n := len(paper.sets["test"]); n != 80 {
 		t.Errorf("the paper's split: %d test tasks, want 80", n)
 	}
-	if want := map[string]int{"base": 18, "miss_func": 17, "miss_param": 22, "long_context": 23}; !maps.Equal(paper.cert.Category, want) {
+	if want := map[string]int{"base": 18, "miss_func": 17, "miss_param": 22,
+		"long_context": 23}; !maps.Equal(paper.cert.Category, want) {
 		t.Errorf("the paper's split: test categories %v, want the paper's %v", paper.cert.Category, want)
 	}
 	if paper.cert.Numbers.TestTasks == 0 {

@@ -1,10 +1,11 @@
-// Package chat turns conversations into token ids and back: one file per family of models, each an [rl.Codec]. Pieces
-// are encoded one by one and concatenated, so what a policy sampled is never tokenised again; [Encode] lays out a whole
-// trajectory that way, under any reward token.
+// Package chat converts conversations to token ids and back: one file per model family, each an
+// [rl.Codec]. Pieces are encoded separately and concatenated, so sampled text is never tokenized
+// again; [Encode] encodes a whole trajectory under any reward token.
 //
-// [Drill] is the small layout of the generated tasks. [Layout] holds the published layouts of instruct models: their
-// texts are constants, and a model folder whose chat template is another one is refused ([Layout.CheckTemplate]).
-// [FunctionsOf] gives the documents of the tools. Neighbours: token (ids of a text), rl (episodes).
+// [Drill] is the small layout of the generated tasks. [Layout] contains the published layouts of
+// instruct models as constants; a model folder with another chat template is refused
+// ([Layout.CheckTemplate]). [FunctionsOf] returns the documents of the tools. Neighbours: token
+// (ids of a text), rl (episodes).
 package chat
 
 import (
@@ -13,7 +14,7 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// Reward tokens as they stand in a vocabulary: single entries.
+// Reward tokens in a vocabulary: single entries.
 const (
 	HighReward = "<|high_reward|>"
 	LowReward  = "<|low_reward|>"
@@ -22,13 +23,13 @@ const (
 // RewardTokens in the order in which they are added to a vocabulary.
 var RewardTokens = []string{HighReward, LowReward}
 
-// goal is what surrounds the reward token in the first user message (the paper's appendix).
+// goalBefore and goalAfter surround the reward token in the first user message (paper, appendix).
 const goalBefore, goalAfter = "\n[Reward Goal: ", "]"
 
-// Encode lays out a trajectory under a reward token (rl.TokenNone for none): its ids [T], and a mask [T] that is true
-// on the policy's own tokens, the end-of-reply id included. Where the trajectory kept what was sampled, exactly those
-// ids stand in the replies; an expert's replies are encoded by the codec. For the token under which a trajectory was
-// sampled the result equals its IDs and Mask. The trajectory is not changed.
+// Encode returns the ids [T] of a trajectory under a reward token (rl.TokenNone for none), and a
+// mask [T] that is true on the policy's own tokens, including the end-of-reply id. Sampled replies
+// keep their ids; the codec encodes the replies of experts. Under the token of its sampling, a
+// trajectory gives its own IDs and Mask. The trajectory is not changed.
 func Encode(c rl.Codec, t *rl.Trajectory, token string) (ids []int32, mask []bool) {
 	given := func(piece []int32) { ids = append(ids, piece...) }
 	given(c.Begin(t.Tools))
@@ -53,7 +54,7 @@ func Encode(c rl.Codec, t *rl.Trajectory, token string) (ids []int32, mask []boo
 	return ids, pad(mask, len(ids), false)
 }
 
-// reply is the policy's own part of a message.
+// reply returns the policy's own ids of a message.
 func reply(c rl.Codec, t *rl.Trajectory, m rl.Message) []int32 {
 	if m.To == 0 {
 		return c.Reply(m.Calls)
@@ -74,11 +75,11 @@ func pad(mask []bool, n int, value bool) []bool {
 	return mask
 }
 
-// position checks the setting of that name.
+// position checks the setting position.
 func position(name string) error {
 	switch name {
 	case "", rl.FirstUser, rl.BeforeEachAction:
 		return nil
 	}
-	return fmt.Errorf("token position %q is not known; known are %s and %s", name, rl.FirstUser, rl.BeforeEachAction)
+	return fmt.Errorf("unknown token position %q; known are %s and %s", name, rl.FirstUser, rl.BeforeEachAction)
 }

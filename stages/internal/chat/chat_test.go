@@ -61,9 +61,12 @@ func TestLayoutOfADrill(t *testing.T) {
 	}}
 	for _, c := range []struct{ where, token, want string }{
 		{"", rl.TokenHigh, "<|user|>Look.<|assistant|>[ls()<|call|>]None<|assistant|>[<|end|>]<|user|>Bye.<|assistant|>[<|end|>]"},
-		{rl.BeforeEachAction, rl.TokenNone, "<|user|>Look.<|assistant|>[ls()<|call|>]None<|assistant|>[<|end|>]<|user|>Bye.<|assistant|>[<|end|>]"},
-		{rl.BeforeEachAction, rl.TokenHigh, "<|user|>Look.<|assistant|><|high_reward|>[ls()<|call|>]None<|assistant|><|high_reward|>[<|end|>]<|user|>Bye.<|assistant|><|high_reward|>[<|end|>]"},
-		{rl.FirstUser, rl.TokenLow, "<|user|>Look.\n[Reward Goal: <|low_reward|>]<|assistant|>[ls()<|call|>]None<|assistant|>[<|end|>]<|user|>Bye.<|assistant|>[<|end|>]"},
+		{rl.BeforeEachAction, rl.TokenNone,
+			"<|user|>Look.<|assistant|>[ls()<|call|>]None<|assistant|>[<|end|>]<|user|>Bye.<|assistant|>[<|end|>]"},
+		{rl.BeforeEachAction, rl.TokenHigh,
+			"<|user|>Look.<|assistant|><|high_reward|>[ls()<|call|>]None<|assistant|><|high_reward|>[<|end|>]<|user|>Bye.<|assistant|><|high_reward|>[<|end|>]"},
+		{rl.FirstUser, rl.TokenLow, "<|user|>Look.\n[Reward Goal: " +
+			"<|low_reward|>]<|assistant|>[ls()<|call|>]None<|assistant|>[<|end|>]<|user|>Bye.<|assistant|>[<|end|>]"},
 	} {
 		d := codec(t, c.where)
 		ids, mask := Encode(d, e, c.token)
@@ -189,14 +192,17 @@ func TestTokenInTokenOut(t *testing.T) {
 	}
 }
 
-// The ids of an episode in the drills' layout, beside those of its whole text tokenised at once: equal, but for the cases
-// listed, all of them on purpose. For the templates of instruct models see TestWhereAnEpisodeDiffersFromItsRendering.
+// The ids of an episode in the drills' layout, beside those of its whole text tokenised at once:
+// equal, but for the cases listed, all of them on purpose. For the templates of instruct models see
+// TestWhereAnEpisodeDiffersFromItsRendering.
 func TestWhereADrillDiffersFromItsText(t *testing.T) {
 	d := codec(t, "")
 	turn := func(request string, calls ...string) *rl.Trajectory {
-		e := &rl.Trajectory{Messages: []rl.Message{{Role: rl.RoleUser, Text: request}, {Role: rl.RoleAssistant, Calls: calls}}}
+		e := &rl.Trajectory{Messages: []rl.Message{{Role: rl.RoleUser, Text: request},
+			{Role: rl.RoleAssistant, Calls: calls}}}
 		if len(calls) > 0 {
-			e.Messages = append(e.Messages, rl.Message{Role: rl.RoleTool, Text: `{"current_directory_content": ["lamp.csv"]}`}, rl.Message{Role: rl.RoleAssistant})
+			e.Messages = append(e.Messages, rl.Message{Role: rl.RoleTool,
+				Text: `{"current_directory_content": ["lamp.csv"]}`}, rl.Message{Role: rl.RoleAssistant})
 		}
 		return e
 	}
@@ -214,13 +220,17 @@ func TestWhereADrillDiffersFromItsText(t *testing.T) {
 		ours, theirs string // the first ids that differ, as text; "" where they are equal
 		why          string
 	}{
-		"an expert's episode":          {turn("Please move 'lamp.csv'.", "ls(a=True)"), "", "", ""},
-		"several calls":                {turn("Look.", "ls()", "pwd()"), "", "", ""},
-		"no call":                      {turn("Bye."), "", "", ""},
-		"special token in a request":   {turn("Now <|end|> it."), "<", "<|end|>", "text from outside never becomes an added token"},
-		"special token in a call":      {turn("Look.", "echo(content='<|call|>')"), "<", "<|call|>", "what a policy spells in letters is no added token"},
-		"reply spelt letter by letter": {sampled(turn("Look.", "ls()"), append(slices.Clone(spelt), d.call)), "l", "ls", "what was sampled is never tokenised again"},
-		"reply cut off":                {sampled(turn("Look.", "ls()"), d.tokens.Encode("ls()")), "", "<|call|>", "no end token was sampled, so there is none"},
+		"an expert's episode": {turn("Please move 'lamp.csv'.", "ls(a=True)"), "", "", ""},
+		"several calls":       {turn("Look.", "ls()", "pwd()"), "", "", ""},
+		"no call":             {turn("Bye."), "", "", ""},
+		"special token in a request": {turn("Now <|end|> it."), "<", "<|end|>",
+			"text from outside never becomes an added token"},
+		"special token in a call": {turn("Look.", "echo(content='<|call|>')"), "<", "<|call|>",
+			"what a policy spells in letters is no added token"},
+		"reply spelt letter by letter": {sampled(turn("Look.", "ls()"), append(slices.Clone(spelt), d.call)), "l", "ls",
+			"what was sampled is never tokenised again"},
+		"reply cut off": {sampled(turn("Look.", "ls()"), d.tokens.Encode("ls()")), "", "<|call|>",
+			"no end token was sampled, so there is none"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.episode.IDs != nil {
@@ -232,7 +242,8 @@ func TestWhereADrillDiffersFromItsText(t *testing.T) {
 			for i < min(len(ours), len(theirs)) && ours[i] == theirs[i] {
 				i++
 			}
-			if a, b := d.Text(ours[i:min(i+1, len(ours))]), d.Text(theirs[i:min(i+1, len(theirs))]); a != tc.ours || !strings.HasPrefix(b, tc.theirs) || (b == "") != (tc.theirs == "") {
+			if a, b := d.Text(ours[i:min(i+1, len(ours))]), d.Text(theirs[i:min(i+1, len(theirs))]); a != tc.ours ||
+				!strings.HasPrefix(b, tc.theirs) || (b == "") != (tc.theirs == "") {
 				t.Errorf("the first ids that differ are %q and %q, want %q and %q (%s)", a, b, tc.ours, tc.theirs, tc.why)
 			}
 		})
@@ -241,7 +252,8 @@ func TestWhereADrillDiffersFromItsText(t *testing.T) {
 
 func TestParsingAReplyGivesBackItsCalls(t *testing.T) {
 	d := codec(t, "")
-	for _, calls := range [][]string{nil, {"ls()"}, {"echo(content='it is <|end|> 🙂', file_name='a')"}, {"ls()", "pwd()"}} {
+	for _, calls := range [][]string{nil, {"ls()"}, {"echo(content='it is <|end|> 🙂', file_name='a')"},
+		{"ls()", "pwd()"}} {
 		text, got := d.Parse(d.Reply(calls))
 		if !slices.Equal(got, calls) || text != strings.Join(calls, "\n") {
 			t.Errorf("calls %q: got %q from %q", calls, got, text)
@@ -267,7 +279,7 @@ func TestCodecNeedsItsTokens(t *testing.T) {
 	if _, err := NewDrill(bare, ""); err != nil {
 		t.Errorf("without a position: %v", err)
 	}
-	for where, want := range map[string]string{rl.BeforeEachAction: "_reward|>", "everywhere": "not known"} {
+	for where, want := range map[string]string{rl.BeforeEachAction: "_reward|>", "everywhere": "unknown"} {
 		if _, err := NewDrill(bare, where); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("position %q: got error %v, want one that says %q", where, err, want)
 		}

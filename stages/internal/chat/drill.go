@@ -8,28 +8,28 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// The special tokens of the drills' layout, which has no system message and no tool documentation.
+// Special tokens of the drills' layout, which has no system message and no tool documentation.
 const (
 	user      = "<|user|>"
 	assistant = "<|assistant|>"
-	call      = "<|call|>" // ends a reply that calls
+	call      = "<|call|>" // ends a reply with calls
 	end       = "<|end|>"  // ends a reply that yields the turn
 	padding   = "<|pad|>"
 )
 
-// DrillTokens are the special tokens that a vocabulary needs for the layout. The reward tokens come beside them.
+// DrillTokens are the special tokens of the layout. The reward tokens are added separately.
 var DrillTokens = []string{padding, user, assistant, call, end}
 
-// AssistantToken opens a reply; the rows of new reward tokens start as copies of its row.
+// AssistantToken opens a reply. New reward tokens start as copies of its row.
 const AssistantToken = assistant
 
 // Drill is the codec of the generated tasks:
 //
 //	<|user|>TEXT<|assistant|>CALL<|call|>RESULT<|assistant|><|end|><|user|>...
 //
-// A reply is one call as Python text, or nothing; results stand right behind the call. Several calls in one reply, or
-// several results, stand on lines of their own. With a position, the reward token stands after every <|assistant|>, or
-// in the first user message as "\n[Reward Goal: TOKEN]".
+// A reply is one call as Python text, or nothing; results stand right behind the call. Several
+// calls in one reply, or several results, stand on lines of their own. With a position, the reward
+// token stands after every <|assistant|>, or in the first user message as "\n[Reward Goal: TOKEN]".
 type Drill struct {
 	tokens   *token.Tokenizer
 	position string
@@ -38,8 +38,9 @@ type Drill struct {
 	reward                     map[string]int32
 }
 
-// NewDrill makes the codec for a vocabulary. position is where reward tokens stand, or "" for a policy without them;
-// with a position, the vocabulary must have them. An episode under rl.TokenNone has no reward token at any position.
+// NewDrill returns the codec of a vocabulary. where is the position of reward tokens, or "" for a
+// policy without them; a position requires reward tokens in the vocabulary. An episode under
+// rl.TokenNone has no reward token.
 func NewDrill(tokens *token.Tokenizer, where string) (*Drill, error) {
 	if err := position(where); err != nil {
 		return nil, err
@@ -48,14 +49,16 @@ func NewDrill(tokens *token.Tokenizer, where string) (*Drill, error) {
 	for name, id := range map[string]*int32{user: &d.user, assistant: &d.assistant, call: &d.call, end: &d.end} {
 		var ok bool
 		if *id, ok = tokens.ID(name); !ok {
-			return nil, fmt.Errorf("drill layout: the vocabulary has no token %s; train it with the special tokens %v", name, DrillTokens)
+			return nil, fmt.Errorf("drill layout: the vocabulary has no token %s; train it with the special tokens %v",
+				name, DrillTokens)
 		}
 	}
 	if where != "" {
 		for name, content := range map[string]string{rl.TokenHigh: HighReward, rl.TokenLow: LowReward} {
 			id, ok := tokens.ID(content)
 			if !ok {
-				return nil, fmt.Errorf("drill layout: token position %q needs %s in the vocabulary; add the reward tokens first", where, content)
+				return nil, fmt.Errorf("drill layout: token position %q needs %s in the vocabulary; add the reward tokens "+
+					"first", where, content)
 			}
 			d.reward[name] = id
 		}
@@ -63,7 +66,7 @@ func NewDrill(tokens *token.Tokenizer, where string) (*Drill, error) {
 	return d, nil
 }
 
-// Begin is empty: the layout has nothing before the first message.
+// Begin returns nothing: the layout has no text before the first message.
 func (d *Drill) Begin([]string) []int32 { return nil }
 
 // User implements rl.Codec.
@@ -96,14 +99,14 @@ func (d *Drill) Reply(calls []string) []int32 {
 	return append(d.tokens.Encode(strings.Join(calls, "\n")), d.call)
 }
 
-// Between is empty: results and requests follow a reply directly.
+// Between returns nothing: results and requests follow a reply directly.
 func (d *Drill) Between() []int32 { return nil }
 
 // Stop implements rl.Codec.
 func (d *Drill) Stop(id int32) bool { return id == d.call || id == d.end }
 
-// Parse implements rl.Codec. A reply that does not end in <|call|> calls nothing, whatever it says; neither does one
-// that says nothing before it.
+// Parse implements rl.Codec. A reply without a final <|call|>, or with nothing before it, has no
+// calls.
 func (d *Drill) Parse(ids []int32) (text string, calls []string) {
 	n := len(ids)
 	if n > 0 && d.Stop(ids[n-1]) {
@@ -124,7 +127,8 @@ func (d *Drill) Parse(ids []int32) (text string, calls []string) {
 // Text implements rl.Codec.
 func (d *Drill) Text(ids []int32) string { return d.tokens.Decode(ids, false) }
 
-// DrillText is a trajectory in the drills' layout as text, without reward tokens: what their tokenizer is trained on.
+// DrillText returns a trajectory in the drills' layout as text without reward tokens, to train
+// their tokenizer.
 func DrillText(t *rl.Trajectory) string {
 	var b strings.Builder
 	for _, m := range t.Messages {

@@ -10,9 +10,11 @@ import (
 	"rcgrpo/bfcl/drill"
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
-// parrot is a policy that continues one of the episodes it has heard, as long as a slot's ids are a beginning of it.
+// parrot is a policy that continues one of the episodes it has heard, as long as a slot's ids are a
+// beginning of it.
 type parrot struct {
 	seq map[int][]int32
 	all [][]int32
@@ -69,7 +71,7 @@ func TestReplayedExpertsEarnTheirRewardTokenByToken(t *testing.T) {
 			p.all = append(p.all, ids)
 			rollouts = append(rollouts, rl.Rollout{Task: task, Token: rl.TokenHigh})
 		}
-		limits := rl.Limits{Steps: 4, Reply: 60, Context: 2000}
+		limits := blocks.Limits{Steps: 4, Reply: 60, Context: 2000}
 		c := &rl.Collector{Policy: p, Codec: codec, Limits: limits, Start: rl.EpisodeStart(bfcl.Settings{}, limits)}
 		got, _, err := c.Collect(context.Background(), rollouts, nil)
 		if err != nil {
@@ -77,7 +79,8 @@ func TestReplayedExpertsEarnTheirRewardTokenByToken(t *testing.T) {
 		}
 		for i, e := range got {
 			if e.Reward != 1 || !e.Official || e.Stop != rl.StopDone {
-				t.Errorf("%s %s: reward %v, stop %s, failure %s:\n%s", where, e.Task, e.Reward, e.Stop, e.Failure, codec.Text(e.IDs))
+				t.Errorf("%s %s: reward %v, stop %s, failure %s:\n%s", where, e.Task, e.Reward, e.Stop, e.Failure,
+					codec.Text(e.IDs))
 			}
 			if !slices.Equal(e.IDs, p.all[i]) {
 				t.Errorf("%s %s: other ids than the expert's", where, e.Task)

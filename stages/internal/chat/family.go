@@ -11,19 +11,19 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// Layout is the chat layout of a family of instruct models: the text around messages, tools, calls and results, as the
-// family's published template renders it. The texts are constants; TestLayoutsRenderAsTheReference compares them with
-// renderings of the published templates.
+// Layout is the chat layout of a family of instruct models: the text around messages, tools, calls
+// and results, as rendered by the published template of the family. TestLayoutsRenderAsTheReference
+// compares the constants with renderings of the published templates.
 type Layout struct {
 	Name    string   // in checkpoints and settings: "qwen2.5"
 	Decoder string   // model_type of config.json: "qwen2"
-	stops   []string // tokens that end a reply; the first is the one that the layout writes
-	trims   bool     // messages lose the spaces around them
+	stops   []string // tokens that end a reply; the layout writes the first
+	trims   bool     // strip spaces around messages
 
 	bare       string // text before the first request, without tools
 	head, tail string // the same around the tools
-	// first is the end of bare and of tail that is encoded with the first request, because the request may begin with a
-	// space or newline; "" where requests are trimmed.
+	// first is the end of bare and of tail that is encoded together with the first request, because
+	// the request may start with a space or newline; "" if requests are trimmed.
 	first   string
 	user    string // text before a later request
 	userEnd string
@@ -36,11 +36,11 @@ type Layout struct {
 	results  func(results []string) []token.Part
 	decode   func(text string) ([]string, error)
 
-	templates []string // SHA-256 of the published templates, without line ends behind them
-	Template  string   // text of a published template that may be distributed; "" without one
+	templates []string // SHA-256 of the published templates without final line ends
+	Template  string   // a published template that may be distributed; "" without one
 }
 
-// layouts is the table of families.
+// layouts are the known families.
 var layouts = []*Layout{&qwen, &llama}
 
 // LayoutNamed returns a layout by its name in checkpoints.
@@ -61,16 +61,15 @@ func layoutWhere(want string, name func(*Layout) string, what string) (*Layout, 
 		}
 		known = append(known, strconv.Quote(name(l)))
 	}
-	return nil, fmt.Errorf("%s %q is not known; known are %s", what, want, strings.Join(known, ", "))
+	return nil, fmt.Errorf("%s %q is unknown; known are %s", what, want, strings.Join(known, ", "))
 }
 
-// Chat is the codec of an instruct model: its layout, its tokenizer, and the tools that may be offered. It differs from
-// a rendering of the whole conversation by the template in three ways:
+// Chat is the codec of an instruct model: its layout, tokenizer and tools. It differs from a
+// rendering of the whole conversation by the template in three ways:
 //
-//   - sampled text stays as it was sampled (another spelling of the same text, other spaces, text beside calls), while a
-//     template trims, drops or rewrites it;
-//   - text from users and tools never becomes an added token;
-//   - nothing follows the end of the last reply.
+//   - Sampled text is unchanged (other spellings, spaces, text beside calls), while a template trims, drops or rewrites it.
+//   - Text of users and tools never becomes an added token.
+//   - Nothing follows the end of the last reply.
 type Chat struct {
 	*Layout
 	tokens    *token.Tokenizer
@@ -83,7 +82,8 @@ type Chat struct {
 func all(text string) token.Part     { return token.Part{Text: text, See: token.Everything} }
 func plainly(text string) token.Part { return token.Part{Text: text, See: token.Nothing} }
 
-// New returns the codec of a layout. where is the position of reward tokens, or "" for a policy without them.
+// New returns the codec of a layout. where is the position of reward tokens, or "" for a policy
+// without them.
 func (l *Layout) New(tokens *token.Tokenizer, functions Functions, where string) (*Chat, error) {
 	if err := position(where); err != nil {
 		return nil, err
@@ -93,13 +93,15 @@ func (l *Layout) New(tokens *token.Tokenizer, functions Functions, where string)
 		if id, ok := tokens.ID(name); ok {
 			c.stop = append(c.stop, id)
 		} else if i == 0 {
-			return nil, fmt.Errorf("layout %s: the vocabulary has no token %s; the tokenizer belongs to another family", l.Name, name)
+			return nil, fmt.Errorf("layout %s: the vocabulary has no token %s; the tokenizer belongs to another family",
+				l.Name, name)
 		}
 	}
 	if where != "" {
 		for name, content := range map[string]string{rl.TokenHigh: HighReward, rl.TokenLow: LowReward} {
 			if _, ok := tokens.ID(content); !ok {
-				return nil, fmt.Errorf("layout %s: token position %q needs %s in the vocabulary; add the reward tokens first", l.Name, where, content)
+				return nil, fmt.Errorf("layout %s: token position %q needs %s in the vocabulary; add the reward tokens first",
+					l.Name, where, content)
 			}
 			c.reward[name] = content
 		}
@@ -116,7 +118,7 @@ func (l *Layout) New(tokens *token.Tokenizer, functions Functions, where string)
 	return c, nil
 }
 
-// Begin implements rl.Codec. A tool whose document was not given is not shown.
+// Begin implements rl.Codec. Tools without a document are omitted.
 func (c *Chat) Begin(tools []string) []int32 {
 	text := c.bare
 	if len(tools) > 0 {
@@ -165,8 +167,8 @@ func (c *Chat) Header(reward string) []int32 {
 	return c.tokens.EncodeParts(all(c.header))
 }
 
-// Reply implements rl.Codec. A call that has no JSON form (see bfcl.CallJSON) stands as the text it is, which calls
-// nothing.
+// Reply implements rl.Codec. A call without a JSON form (see bfcl.CallJSON) is written as text,
+// which calls nothing.
 func (c *Chat) Reply(calls []string) []int32 {
 	return c.tokens.EncodeParts(append(c.replyParts(calls), all(c.stops[0]))...)
 }
@@ -196,7 +198,8 @@ func (c *Chat) Between() []int32 { return c.tokens.EncodeParts(all(c.after)) }
 // Stop implements rl.Codec.
 func (c *Chat) Stop(id int32) bool { return slices.Contains(c.stop, id) }
 
-// Parse implements rl.Codec, by the benchmark's own decoder of the family. A reply that it cannot decode calls nothing.
+// Parse implements rl.Codec with the benchmark's decoder of the family. A reply that it cannot
+// decode has no calls.
 func (c *Chat) Parse(ids []int32) (text string, calls []string) {
 	if n := len(ids); n > 0 && c.Stop(ids[n-1]) {
 		ids = ids[:n-1]

@@ -81,8 +81,8 @@ func TestRewardTokensAreAtTheirPositionAndNotSampled(t *testing.T) {
 	}
 }
 
-// Sampled ids stay as they are, however a template or a tokenizer would write the same text. Text from outside never
-// becomes an added token.
+// Sampled ids stay as they are, however a template or a tokenizer would write the same text. Text
+// from outside never becomes an added token.
 func TestSampledIDsAndForeignTextStayAsTheyAre(t *testing.T) {
 	for f := range present(t) {
 		c := fixtureChat(t, f, "")
@@ -206,7 +206,7 @@ func TestEveryGroundTruthCallSurvivesBothFamilies(t *testing.T) {
 func TestATokenizerOfAnotherFamilyIsRefused(t *testing.T) {
 	for f := range present(t) {
 		tok := fixtureTokenizer(t, f)
-		for where, want := range map[string]string{rl.FirstUser: "add the reward tokens", "everywhere": "not known"} {
+		for where, want := range map[string]string{rl.FirstUser: "add the reward tokens", "everywhere": "unknown"} {
 			if _, err := layouts[f].New(tok, nil, where); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("position %q: got error %v, want one with %q", where, err, want)
 			}
@@ -232,7 +232,8 @@ func TestToolDocumentsBecomeFunctions(t *testing.T) {
 	}
 }
 
-// The vectors' tools come from the benchmark's documents; those of the classes we play must come out the same.
+// The vectors' tools come from the benchmark's documents; those of the classes we play must come
+// out the same.
 func TestFunctionsOfTheBenchmarkAreThoseOfTheVectors(t *testing.T) {
 	data, err := bfcl.LoadData(fixtures.Benchmark(t))
 	if err != nil {
@@ -267,7 +268,8 @@ func TestFunctionsOfTheBenchmarkAreThoseOfTheVectors(t *testing.T) {
 			}
 		}
 	}
-	if done := string(functions[bfcl.DoneTool]); !strings.Contains(done, `"name":"done"`) || !strings.Contains(done, `"properties":{}`) {
+	if done := string(functions[bfcl.DoneTool]); !strings.Contains(done, `"name":"done"`) ||
+		!strings.Contains(done, `"properties":{}`) {
 		t.Errorf("the tool that ends a merged episode is documented as %q, want a function without parameters", done)
 	}
 	t.Logf("%d functions, %d of them in the vectors", len(functions), len(seen))

@@ -18,9 +18,10 @@ const llamaUser = "<|start_header_id|>user<|end_header_id|>\n\n"
 //	<|start_header_id|>assistant<|end_header_id|>\n\n{"name": NAME, "parameters": {...}}<|eot_id|>
 //	<|start_header_id|>ipython<|end_header_id|>\n\n"RESULT AS JSON"<|eot_id|>...
 //
-// without line breaks between the messages. The tools are in the first request, so Begin ends right before its text.
-// Requests lose the spaces around them. The template allows one call per reply; here several are separated by "; ", as
-// the benchmark's decoder reads them. The date is the template's default.
+// without line breaks between the messages. The tools are in the first request, so Begin ends right
+// before its text. Requests lose the spaces around them. The template allows one call per reply;
+// here several are separated by "; ", as the benchmark's decoder reads them. The date is the
+// template's default.
 var llama = Layout{
 	Name:    "llama3.1",
 	Decoder: "llama",
@@ -28,7 +29,8 @@ var llama = Layout{
 	trims:   true,
 	bare:    "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n" + llamaSystem,
 	head: "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nEnvironment: ipython\n" + llamaSystem +
-		"Given the following functions, please respond with a JSON for a function call with its proper arguments that best " +
+		"Given the following functions, please respond with a JSON for a function call with its proper arguments that " +
+		"best " +
 		"answers the given prompt.\n\nRespond in the format {\"name\": function name, \"parameters\": dictionary of " +
 		"argument name and its value}.Do not use variables.\n\n",
 	user:    llamaUser,
@@ -55,8 +57,9 @@ var llama = Layout{
 	templates: []string{"93c0e9aa3629bbd77e68dbc0f5621f6e6b23aa8d74b932595cdb8d64684526d7"},
 }
 
-// decodeLlama is the benchmark's decoder and, where that fails, JSON. The official one evaluates a single object as
-// Python, to which true, false and null are unknown names, although the model's own template writes them.
+// decodeLlama decodes with the benchmark's decoder and, if that fails, as JSON. The official
+// decoder evaluates a single object as Python, in which true, false and null are unknown names,
+// although the model's template writes them.
 func decodeLlama(text string) ([]string, error) {
 	calls, err := bfcl.DecodeLlama31(text)
 	if err == nil {

@@ -20,7 +20,8 @@ import (
 // families are the names of the fixtures, in the order of layouts.
 var families = []string{"qwen2_5", "llama3_1"}
 
-// present yields the families whose fixtures are at hand. A subtest of the same name skips for each other one.
+// present yields the families whose fixtures are at hand. A subtest of the same name skips for each
+// other one.
 func present(t *testing.T) iter.Seq[int] {
 	return func(yield func(family int) bool) {
 		for f, family := range families {
@@ -63,7 +64,8 @@ func fixtureTokenizer(t testing.TB, family int) *token.Tokenizer {
 	t.Helper()
 	read[family].once.Do(func() {
 		var err error
-		if read[family].tok, err = token.Parse(fixtures.Read(t, "hf/tokenizers/"+families[family]+".tokenizer.json")); err != nil {
+		if read[family].tok, err = token.Parse(fixtures.Read(t,
+			"hf/tokenizers/"+families[family]+".tokenizer.json")); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -82,8 +84,9 @@ func sum(ids []int32) string {
 	return hex.EncodeToString(h[:])
 }
 
-// conversation returns the messages of a vector as an episode, with replies as if they had been sampled. It returns false
-// for conversations that episodes cannot have: system messages, template variables, content that is not a text.
+// conversation returns the messages of a vector as an episode, with replies as if they had been
+// sampled. It returns false for conversations that episodes cannot have: system messages, template
+// variables, content that is not a text.
 func (v vector) conversation(t *testing.T, c *Chat) (e *rl.Trajectory, ok bool) {
 	t.Helper()
 	var messages []struct {
@@ -151,8 +154,8 @@ func (v vector) conversation(t *testing.T, c *Chat) (e *rl.Trajectory, ok bool) 
 	return e, len(e.Messages) > 0
 }
 
-// TestLayoutsRenderAsTheReference compares the constants of each layout with renderings of its published template by
-// transformers.
+// TestLayoutsRenderAsTheReference compares the constants of each layout with renderings of its
+// published template by transformers.
 func TestLayoutsRenderAsTheReference(t *testing.T) {
 	for f := range present(t) {
 		t.Run(families[f], func(t *testing.T) {
@@ -222,17 +225,20 @@ func TestAnotherTemplateIsRefused(t *testing.T) {
 		"the published file":       {&qwen, map[string]string{TemplateFile: qwenTemplate}, ""},
 		"without the last newline": {&qwen, map[string]string{TemplateFile: strings.TrimRight(qwenTemplate, "\n")}, ""},
 		"in the config":            {&qwen, map[string]string{configFile: `{"chat_template": ` + string(raw) + `}`}, ""},
-		"named in the config": {&qwen, map[string]string{configFile: `{"chat_template": [{"name": "tool_use", "template": "x"}, {"name": "default", "template": ` +
-			string(raw) + `}]}`}, ""},
-		"edited":               {&qwen, map[string]string{TemplateFile: qwenTemplate + "{# mine #}"}, `layout = "qwen2.5"`},
-		"edited, not ours":     {&llama, map[string]string{TemplateFile: "{{ messages }}"}, "put the published chat_template.jinja"},
+		"named in the config": {&qwen,
+			map[string]string{configFile: `{"chat_template": [{"name": "tool_use", "template": "x"}, {"name": "default", "template": ` +
+				string(raw) + `}]}`}, ""},
+		"edited": {&qwen, map[string]string{TemplateFile: qwenTemplate + "{# mine #}"}, `layout = "qwen2.5"`},
+		"edited, not ours": {&llama, map[string]string{TemplateFile: "{{ messages }}"},
+			"put the published chat_template.jinja"},
 		"of another family":    {&llama, map[string]string{TemplateFile: qwenTemplate}, "not the published one"},
 		"none":                 {&qwen, map[string]string{configFile: `{}`}, "no chat template"},
 		"no file":              {&qwen, nil, "tokenizer_config.json"},
 		"config is not JSON":   {&qwen, map[string]string{configFile: `{`}, "tokenizer_config.json"},
 		"template is a number": {&qwen, map[string]string{configFile: `{"chat_template": 3}`}, "no chat template"},
-		"too large":            {&qwen, map[string]string{TemplateFile: qwenTemplate + strings.Repeat(" ", 1<<20)}, "at most 1 MiB"},
-		"quoted twice":         {&qwen, map[string]string{TemplateFile: quoted}, "not the published one"},
+		"too large": {&qwen, map[string]string{TemplateFile: qwenTemplate + strings.Repeat(" ", 1<<20)},
+			"at most 1 MiB"},
+		"quoted twice": {&qwen, map[string]string{TemplateFile: quoted}, "not the published one"},
 	} {
 		err := tc.layout.CheckTemplate(folder(tc.files))
 		if (err != nil) != (tc.want != "") || err != nil && !strings.Contains(err.Error(), tc.want) {

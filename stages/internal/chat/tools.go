@@ -7,14 +7,14 @@ import (
 	"rcgrpo/bfcl"
 )
 
-// Functions are tool documents in the form that chat APIs and templates take, by the tools' names.
+// Functions are tool documents in the format of chat APIs and templates, by tool name.
 type Functions map[string]json.RawMessage
 
 // doneFunction documents the tool that ends a merged episode.
 const doneFunction = `{"type":"function","function":{"name":"done","description":"Call this once all steps of the request are done. It ends the conversation.","parameters":{"type":"object","properties":{},"required":[]}}}`
 
-// FunctionsOf turns the documents of all classes that the data's tasks involve into functions, beside the one that ends a
-// merged episode.
+// FunctionsOf converts the documents of all classes of the data's tasks to functions and adds that
+// of done.
 func FunctionsOf(data *bfcl.Data) (Functions, error) {
 	all, seen := Functions{bfcl.DoneTool: json.RawMessage(doneFunction)}, map[string]bool{}
 	for _, task := range data.Tasks() {
@@ -35,11 +35,12 @@ func FunctionsOf(data *bfcl.Data) (Functions, error) {
 	return all, nil
 }
 
-// jsonTypes are the names that JSON schema has for the types in the benchmark's documents; other names stay.
+// jsonTypes are the JSON schema names of the types in the benchmark's documents; other names are
+// unchanged.
 var jsonTypes = map[string]string{"dict": "object", "float": "number", "tuple": "array", "any": "string"}
 
-// Function turns a tool document of the benchmark into OpenAI's form: its types get the names of JSON schema, and what
-// it says about the response is dropped. Order and all else stay.
+// Function converts a tool document of the benchmark to OpenAI's format: types get their JSON
+// schema names, and the description of the response is dropped.
 func Function(doc json.RawMessage) (json.RawMessage, error) {
 	v, err := parseJSON(doc)
 	if err != nil {
@@ -59,7 +60,7 @@ func Function(doc json.RawMessage) (json.RawMessage, error) {
 	return json.RawMessage(text), err
 }
 
-// renameTypes works on the value of a key and on all inside it.
+// renameTypes converts the value of a key recursively.
 func renameTypes(key string, v any) any {
 	switch v := v.(type) {
 	case string:

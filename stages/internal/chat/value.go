@@ -14,21 +14,21 @@ import (
 	"unicode/utf8"
 )
 
-// JSON values with Python's distinctions: nil, bool, int, *big.Int, float64, string, list, object. They keep the order of
-// keys and the difference between 1 and 1.0, as json.loads does.
+// JSON values with the distinctions of Python: nil, bool, int, *big.Int, float64, string, list,
+// object. As json.loads does, they keep the order of keys and the difference between 1 and 1.0.
 
 // list is a JSON array.
 type list []any
 
-// object is a JSON object: each value with the position of its key.
+// object is a JSON object; each value has the index of its key.
 type object map[string]member
 
 type member struct {
-	place int
+	index int
 	value any
 }
 
-// newObject makes an object of keys and values in turn.
+// newObject returns an object of alternating keys and values.
 func newObject(keysAndValues ...any) object {
 	o := make(object, len(keysAndValues)/2)
 	for i := 0; i+1 < len(keysAndValues); i += 2 {
@@ -37,26 +37,26 @@ func newObject(keysAndValues ...any) object {
 	return o
 }
 
-// set appends a key, or gives it another value at its place.
+// set appends a key, or replaces its value.
 func (o object) set(key string, value any) {
 	if old, ok := o[key]; ok {
-		o[key] = member{old.place, value}
+		o[key] = member{old.index, value}
 		return
 	}
 	o[key] = member{len(o), value}
 }
 
-// keys are in order.
+// keys returns the keys in order.
 func (o object) keys() []string {
 	keys := make([]string, 0, len(o))
 	for k := range o {
 		keys = append(keys, k)
 	}
-	sort.Slice(keys, func(i, j int) bool { return o[keys[i]].place < o[keys[j]].place })
+	sort.Slice(keys, func(i, j int) bool { return o[keys[i]].index < o[keys[j]].index })
 	return keys
 }
 
-// parseJSON reads one JSON value; objects keep their order, the last of equal keys wins.
+// parseJSON reads one JSON value. The last of equal keys wins.
 func parseJSON(raw []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
@@ -65,7 +65,7 @@ func parseJSON(raw []byte) (any, error) {
 		return nil, err
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return nil, errors.New("something follows the JSON value")
+		return nil, errors.New("text follows the JSON value")
 	}
 	return v, nil
 }
@@ -112,7 +112,7 @@ func readJSON(d *json.Decoder) (any, error) {
 	return t, nil // text, bool or nil
 }
 
-// number is an int where the text has neither fraction nor exponent, as in Python.
+// number returns an int if the text has neither fraction nor exponent, as Python does.
 func number(text string) (any, error) {
 	if !strings.ContainsAny(text, ".eE") {
 		if i, err := strconv.Atoi(text); err == nil {
@@ -123,7 +123,7 @@ func number(text string) (any, error) {
 		}
 	}
 	f, err := strconv.ParseFloat(text, 64)
-	if err != nil && !errors.Is(err, strconv.ErrRange) { // beyond the range it is an infinity
+	if err != nil && !errors.Is(err, strconv.ErrRange) { // out of range: an infinity
 		return nil, err
 	}
 	return f, nil
@@ -145,14 +145,14 @@ func pyFloat(f float64) string {
 	return s
 }
 
-// pyJSON is json.dumps of a value.
+// pyJSON formats values like json.dumps.
 type pyJSON struct {
 	indent    string // of one level; used where lines is true
 	lines     bool
 	item, key string // separators
 }
 
-// compactJSON is the form of tojson in chat templates.
+// compactJSON is the format of tojson in chat templates.
 var compactJSON = pyJSON{item: ", ", key: ": "}
 
 // indentedJSON is tojson(indent=4).
@@ -163,7 +163,7 @@ func (j pyJSON) text(v any) (string, error) {
 	return string(b), err
 }
 
-// append appends a value; line is the line end and indentation of what encloses it.
+// append appends a value; line is the line end and indentation of its container.
 func (j pyJSON) append(b []byte, v any, line string) ([]byte, error) {
 	switch v := v.(type) {
 	case nil:
@@ -192,7 +192,8 @@ func (j pyJSON) append(b []byte, v any, line string) ([]byte, error) {
 	}
 }
 
-func (j pyJSON) container(b []byte, open, end byte, n int, line string, item func([]byte, int, string) ([]byte, error)) ([]byte, error) {
+func (j pyJSON) container(b []byte, open, end byte, n int, line string,
+	item func([]byte, int, string) ([]byte, error)) ([]byte, error) {
 	b = append(b, open)
 	inner := line + j.indent
 	for i := range n {
@@ -231,5 +232,5 @@ func (j pyJSON) quote(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// pySpace is Python's str.isspace of one character.
+// pySpace reports str.isspace of Python for one character.
 func pySpace(r rune) bool { return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f }

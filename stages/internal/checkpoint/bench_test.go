@@ -16,10 +16,11 @@ import (
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
-// expert is a policy that computes what the model computes and says what the ground truth says, so that its calls and
-// their results are those of a policy that has learned the drills.
+// expert is a policy that computes what the model computes and says what the ground truth says, so
+// that its calls and their results are those of a policy that has learned the drills.
 type expert struct {
 	rl.Policy
 	episodes [][]int32 // each begins like no other
@@ -39,7 +40,10 @@ func (e *expert) Next(ctx context.Context, requests []rl.Request) ([]rl.Draw, er
 	for i, r := range requests {
 		e.seen[r.Slot] = append(e.seen[r.Slot], r.Feed...)
 		seen := e.seen[r.Slot]
-		at := slices.IndexFunc(e.episodes, func(ids []int32) bool { return len(ids) > len(seen) && slices.Equal(ids[:len(seen)], seen) })
+		at := slices.IndexFunc(e.episodes, func(ids []int32) bool {
+			return len(ids) > len(seen) &&
+				slices.Equal(ids[:len(seen)], seen)
+		})
 		if at < 0 {
 			return nil, fmt.Errorf("slot %d is in no episode", r.Slot)
 		}
@@ -48,8 +52,9 @@ func (e *expert) Next(ctx context.Context, requests []rl.Request) ([]rl.Draw, er
 	return draws, nil
 }
 
-// BenchmarkEnvironmentsAreHardlyWaitedFor plays 60 drills with the drills' model (574,592 parameters) and the environments
-// of the benchmark, and reports what share of the time the model waited for them.
+// BenchmarkEnvironmentsAreHardlyWaitedFor plays 60 drills with the drills' model (574,592
+// parameters) and the environments of the benchmark, and reports what share of the time the model
+// waited for them.
 func BenchmarkEnvironmentsAreHardlyWaitedFor(b *testing.B) {
 	tasks, err := drill.Generate(rand.New(rand.NewPCG(1, 2)), drill.Multi, drill.Train, "t", 600)
 	if err != nil {
@@ -68,7 +73,8 @@ func BenchmarkEnvironmentsAreHardlyWaitedFor(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	m, err := lm.New(lm.Config{Family: "qwen2", Vocab: tokens.Size(), Hidden: 128, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 32, MLP: 384, RopeBase: 1000,
+	m, err := lm.New(lm.Config{Family: "qwen2", Vocab: tokens.Size(), Hidden: 128, Layers: 2, Heads: 4, KVHeads: 2,
+		HeadDim: 32, MLP: 384, RopeBase: 1000,
 		NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: 512}, rand.New(rand.NewPCG(1, 1)))
 	if err != nil {
 		b.Fatal(err)
@@ -80,7 +86,7 @@ func BenchmarkEnvironmentsAreHardlyWaitedFor(b *testing.B) {
 		b.Fatal(err)
 	}
 	played := tasks[:60]
-	sampler, err := policy.Sampler(job, played, rl.Limits{Steps: 4, Reply: 60, Context: 384}, 1, 1)
+	sampler, err := policy.Collector(job, played, blocks.Limits{Steps: 4, Reply: 60, Context: 384}, 1, 1)
 	if err != nil {
 		b.Fatal(err)
 	}

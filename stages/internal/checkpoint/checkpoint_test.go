@@ -22,7 +22,7 @@ func TestConditionOfAnEpisode(t *testing.T) {
 		"none though it has tokens":    {trained, "none", rl.TokenNone, ""},
 		"low":                          {trained, "low", rl.TokenLow, ""},
 		"high without tokens":          {plain, "high", "", `token = "high", but this policy has never used reward tokens`},
-		"low without tokens":           {plain, "low", "", "take token = \"none\""},
+		"low without tokens":           {plain, "low", "", "set token = \"none\""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := tc.meta.Resolve(tc.setting)
@@ -51,7 +51,7 @@ func TestBrokenMetaIsRefused(t *testing.T) {
 	for name, tc := range map[string]struct{ text, want string }{
 		"no JSON":           {"{", MetaFile},
 		"unknown condition": {`{"family": "drill", "condition": "medium"}`, `condition is "medium"`},
-		"no position":       {`{"family": "drill", "condition": "high"}`, "no position says where the token stands"},
+		"no position":       {`{"family": "drill", "condition": "high"}`, "the position of the token is missing"},
 		"unknown position":  {`{"family": "drill", "position": "last"}`, `position is "last"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestBrokenMetaIsRefused(t *testing.T) {
 			}
 		})
 	}
-	if _, err := ReadMeta(t.TempDir()); err == nil || !strings.Contains(err.Error(), "no checkpoint of rcgrpo") {
+	if _, err := ReadMeta(t.TempDir()); err == nil || !strings.Contains(err.Error(), "not a checkpoint of rcgrpo") {
 		t.Errorf("an empty folder: got %v", err)
 	}
 }

@@ -10,19 +10,23 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
-// Sampler samples episodes with an opened policy. Its random numbers are those of the job's seed. Close frees its cache.
-type Sampler struct {
+// Collector samples episodes with an open policy and the seed of the job. Close frees its cache.
+type Collector struct {
 	*rl.Collector
 	decoder *lm.Decoder
 }
 
 // Close frees the key-value cache.
-func (s *Sampler) Close() error { return s.decoder.Close() }
+func (s *Collector) Close() error { return s.decoder.Close() }
 
-// Sampler makes a sampler for the policy: temperature 0 is greedy, topP 1 the whole vocabulary. tasks says which tasks it will play: the benchmark's own need its data.
-func (p *Policy) Sampler(job *engine.Job, tasks []*bfcl.Task, limits rl.Limits, temperature, topP float64) (*Sampler, error) {
+// Collector returns a collector of the policy: temperature 0 is greedy, topP 1 the whole
+// vocabulary. tasks lists the tasks to sample; those of the benchmark need its data.
+func (p *Policy) Collector(
+	job *engine.Job, tasks []*bfcl.Task, limits blocks.Limits, temperature, topP float64,
+) (*Collector, error) {
 	codec, err := p.Codec(job.Site.BFCL)
 	if err != nil {
 		return nil, err
@@ -31,20 +35,21 @@ func (p *Policy) Sampler(job *engine.Job, tasks []*bfcl.Task, limits rl.Limits, 
 	if err != nil {
 		return nil, err
 	}
-	decoder, err := lm.NewDecoder(p.Model, Slots, min(limits.Context, p.Model.Config().MaxPosition))
+	decoder, err := lm.NewDecoder(p.Model, ConcurrentEpisodes, min(limits.Context, p.Model.Config().MaxPosition))
 	if err != nil {
 		return nil, err
 	}
-	return &Sampler{
-		Collector: &rl.Collector{Policy: decoder, Codec: codec, Limits: limits, Seed: uint64(job.Seed), Temperature: temperature, TopP: topP,
+	return &Collector{
+		Collector: &rl.Collector{Policy: decoder, Codec: codec, Limits: limits, Seed: uint64(job.Seed),
+			Temperature: temperature, TopP: topP,
 			Start: rl.EpisodeStart(settings, limits)},
 		decoder: decoder,
 	}, nil
 }
 
-// Sample plays the rollouts, reports progress, and returns the trajectories in order, those without a reward included.
-// Too many failures of the environment are an error; fewer are logged.
-func (s *Sampler) Sample(ctx context.Context, job *engine.Job, rollouts []rl.Rollout) ([]*rl.Trajectory, error) {
+// Sample samples the rollouts, reports progress, and returns the trajectories in order, including
+// those without a reward. Too many failures of the environment are an error; fewer are logged.
+func (s *Collector) Sample(ctx context.Context, job *engine.Job, rollouts []rl.Rollout) ([]*rl.Trajectory, error) {
 	done, rewarded, earned := 0, 0, 0.0
 	trajectories, stats, err := s.Collect(ctx, rollouts, func(_ int, t *rl.Trajectory) error {
 		done++
@@ -52,24 +57,26 @@ func (s *Sampler) Sample(ctx context.Context, job *engine.Job, rollouts []rl.Rol
 			rewarded++
 			earned += float64(t.Reward)
 		}
-		job.Progress(done, len(rollouts), "episodes", engine.Value{Name: "reward", Value: earned / float64(max(1, rewarded))})
+		job.Progress(done, len(rollouts), "episodes", engine.Value{Name: "reward",
+			Value: earned / float64(max(1, rewarded))})
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	job.Logf("%d episodes in %.1f s: %d tokens sampled, %d given, %d through the model; %d batches; %.1f s in the model, %.1f s waiting for environments",
+	job.Logf("%d episodes in %.1f s: %d tokens sampled, %d given, %d through the model; %d batches; %.1f s in the "+
+		"model, %.1f s waiting for environments",
 		len(rollouts), stats.Wall.Seconds(), stats.Sampled, stats.Given, s.decoder.Computed(), stats.Batches, stats.InPolicy.Seconds(), stats.InWaiting.Seconds())
 	if _, err := rl.Rewarded(trajectories); err != nil {
 		return nil, err
 	}
 	if n := len(rollouts) - rewarded; n > 0 {
-		job.Logf("the environment failed in %s: no reward, no score and no data come from there", engine.Plural(n, "episode"))
+		job.Logf("the environment failed in %s, which get no reward, score or data", engine.Plural(n, "episode"))
 	}
 	return trajectories, nil
 }
 
-// ReadTasks reads the tasks that a Ref names.
+// ReadTasks reads a set of tasks.
 func ReadTasks(job *engine.Job, ref artifact.Ref) ([]*bfcl.Task, error) {
 	set, err := job.Open(ref)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// OpenCodec opens the chat layout of the checkpoint in dir, with the reward token at its position, and leaves its weights
-// alone. The layouts of instruct models write out the documents of tools, which lie in the folder of the benchmark's data.
+// OpenCodec opens the chat layout of the checkpoint in dir without loading weights. The layouts of
+// instruct models contain the documents of the tools, which are read from the benchmark's data.
 func OpenCodec(dir, benchmark string) (rl.Codec, error) {
 	meta, err := ReadMeta(dir)
 	if err != nil {
@@ -33,7 +33,8 @@ func codecOf(m Meta, tokenizer *token.Tokenizer, dir, benchmark string) (rl.Code
 		return nil, err
 	}
 	if benchmark == "" {
-		return nil, fmt.Errorf("the layout %q writes out the documents of tools, which come with the benchmark's data: name its folder in the site file, data { bfcl = \"...\" }", m.Family)
+		return nil, fmt.Errorf("the layout %q contains the documents of tools from the benchmark's data: name its "+
+			"folder in the site file, data { bfcl = \"...\" }", m.Family)
 	}
 	data, err := bfcl.LoadData(benchmark)
 	if err != nil {

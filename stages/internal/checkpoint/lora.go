@@ -10,18 +10,23 @@ import (
 	"rcgrpo/stages/internal/lm"
 )
 
-// AdapterFolder is the folder of a checkpoint that holds the adapter which its training made, in the form that peft loads.
+// AdapterFolder is the folder of a checkpoint with the trained adapter, in the format of peft.
 const AdapterFolder = "adapter"
 
-// LoRA is the block of a training stage that has it train a low-rank adapter (Hu et al. 2021) and leave the weights as they
-// are. Every pass reads weights into which the adapter is merged, but a training pass with dropout, which reads base and
-// adapter side by side.
+// LoRA configures the training of a low-rank adapter (Hu et al. 2021) with frozen base weights.
+// Every pass reads weights with the adapter merged into them, except a training pass with dropout,
+// which reads base and adapter separately.
 type LoRA struct {
 	Rank    int      `hcl:"rank" doc:"rank r of the adapter's matrices (Hu et al. 2021, eq. 3)"`
-	Alpha   float64  `hcl:"alpha" doc:"the adapter's product is multiplied by alpha / rank (Hu et al. 2021, section 4.1)"`
-	Targets []string `hcl:"targets,optional" doc:"projections of every layer that get one, of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj and down_proj; all unless set"`
+	Alpha   float64  `hcl:"alpha" doc:"the adapter's product is multiplied by alpha / rank (Hu et al. 2021, section"`
+	_       struct{} `doc:"4.1)"`
+	Targets []string `hcl:"targets,optional" doc:"projections of every layer with an adapter, among q_proj, k_proj,"`
+	_       struct{} `doc:"v_proj, o_proj, gate_proj, up_proj and down_proj; default: all"`
 
-	Dropout float64 `hcl:"dropout,optional" doc:"probability that an input of the adapter's product is left out of a training pass, and the rest made larger by 1 / (1 - dropout) (lora_dropout of peft; the paper gives none); seed, update and the tokens up to it say which, so members of a group have it in common over their prompt. Sampling, evaluation and the reference leave nothing out"`
+	Dropout float64  `hcl:"dropout,optional" doc:"probability that an input of the adapter's product is zeroed in a"`
+	_       struct{} `doc:"training pass, with the rest scaled by 1 / (1 - dropout) (lora_dropout of peft; not given"`
+	_       struct{} `doc:"in the paper). The choice depends on seed, update and the tokens so far, so members of a"`
+	_       struct{} `doc:"group share it over their prompt. Sampling, evaluation and the reference use no dropout"`
 
 	RankRange    hcl.Range `hcl:"rank,attr_range"`
 	AlphaRange   hcl.Range `hcl:"alpha,attr_range"`
@@ -29,7 +34,7 @@ type LoRA struct {
 	DropoutRange hcl.Range `hcl:"dropout,attr_range"`
 }
 
-// Check reports values out of range. Without a block there is nothing to report.
+// Check reports values out of range. l may be nil.
 func (l *LoRA) Check() hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	if l == nil {
@@ -42,40 +47,45 @@ func (l *LoRA) Check() hcl.Diagnostics {
 		bad("Rank out of range", fmt.Sprintf("An adapter has a rank of at least 1; got %d.", l.Rank), l.RankRange)
 	}
 	if l.Alpha <= 0 {
-		bad("Scale out of range", fmt.Sprintf("alpha must be above 0, or the adapter changes nothing; got %v.", l.Alpha), l.AlphaRange)
+		bad("Scale out of range", fmt.Sprintf("alpha must be above 0, or the adapter changes nothing; got %v.", l.Alpha),
+			l.AlphaRange)
 	}
 	if !(l.Dropout >= 0 && l.Dropout < 1) {
-		bad("Dropout out of range", fmt.Sprintf("dropout is the share of inputs that a training pass leaves out of the adapter, from 0 to below 1; got %v.", l.Dropout), l.DropoutRange)
+		bad("Dropout out of range", fmt.Sprintf("dropout is the probability of zeroing an input of the adapter, from 0 "+
+			"to below 1; got %v.", l.Dropout), l.DropoutRange)
 	}
 	if l.Targets != nil && len(l.Targets) == 0 {
-		bad("No target", "An adapter changes at least one projection; leave targets out for all of them.", l.TargetsRange)
+		bad("No target", "An adapter changes at least one projection; omit targets for all of them.", l.TargetsRange)
 	}
 	for i, name := range l.Targets {
 		switch {
 		case !slices.Contains(lm.Projections, name):
-			bad("Unknown projection", fmt.Sprintf("The projections of a layer are %s; got %q.", strings.Join(lm.Projections, ", "), name), l.TargetsRange)
+			bad("Unknown projection", fmt.Sprintf("The projections of a layer are %s; got %q.",
+				strings.Join(lm.Projections, ", "), name), l.TargetsRange)
 		case slices.Contains(l.Targets[:i], name):
-			bad("Projection given twice", fmt.Sprintf("A projection has one adapter; %q stands in targets twice.", name), l.TargetsRange)
+			bad("Duplicate projection", fmt.Sprintf("A projection has one adapter; targets contains %q twice.", name),
+				l.TargetsRange)
 		}
 	}
 	return diags
 }
 
-// leastRate is how many times the rate for all weights the learning rate of an adapter is at least, as a rule.
+// leastRate is the usual minimal ratio of an adapter's learning rate to that of all weights.
 const leastRate = 5
 
-// CheckRate warns of a learning rate that is usual for all weights and too low for an adapter. whole is the kind's default,
-// which is meant for all weights. Without a block there is nothing to report.
+// CheckRate warns of a learning rate that is too low for an adapter. whole is the kind's default,
+// which is meant for all weights. l may be nil.
 func (l *LoRA) CheckRate(lr, whole float64, at hcl.Range) hcl.Diagnostics {
 	if l == nil || lr >= leastRate*whole {
 		return nil
 	}
 	return hcl.Diagnostics{{Severity: hcl.DiagWarning, Summary: "Learning rate low for an adapter",
-		Detail: fmt.Sprintf("lr = %g is a rate for all weights. A low-rank adapter usually learns at %.2g to %.2g, 10 to 50 times that for all weights (Hu et al. 2021, appendix D: mostly 1e-4 to 5e-4 for fine-tuning): set lr.",
+		Detail: fmt.Sprintf("lr = %g is a rate for all weights. A low-rank adapter usually learns at %.2g to %.2g, 10 "+
+			"to 50 times that for all weights (Hu et al. 2021, appendix D: mostly 1e-4 to 5e-4 for fine-tuning): set lr.",
 			lr, 10*whole, 50*whole), Subject: at.Ptr()}}
 }
 
-// Shape is the adapter that the block asks for, without rows of reward tokens.
+// Shape returns the adapter of the block, without rows of reward tokens.
 func (l *LoRA) Shape() lm.LoRA {
 	c := lm.LoRA{Rank: l.Rank, Alpha: l.Alpha, Targets: l.Targets, Dropout: l.Dropout}
 	if c.Targets == nil {

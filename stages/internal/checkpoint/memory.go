@@ -9,21 +9,21 @@ import (
 	"rcgrpo/stages/internal/lm"
 )
 
-// Slots is how many episodes every stage samples at once. On a GPU, in bfloat16 and in mode = "fast" the number of rows
-// changes how products are rounded, so it is one constant; in float32 on the CPU with mode = "deterministic" the bits of an
-// episode do not depend on it.
-const Slots = 64
+// ConcurrentEpisodes is the number of episodes that every stage samples at once. It is one constant
+// because the number of rows changes the rounding of products on a GPU, in bfloat16 and in mode =
+// "fast". In float32 on the CPU with mode = "deterministic" the results do not depend on it.
+const ConcurrentEpisodes = 64
 
-// cpu is the device of a job without GPU.
+// cpu is the device of a job without a GPU.
 const cpu = "cpu"
 
-// MemoryUser is a stage whose memory can be told from the shape of its policy's model.
+// MemoryUser is a stage whose memory follows from the shape of its policy's model.
 type MemoryUser interface {
 	MemoryUse() (policy artifact.Ref, use func(lm.Config) lm.Use)
 }
 
-// PlanMemory logs what a stage will take of memory, part by part, and refuses it where its device has less. It reads
-// no weights.
+// PlanMemory logs the memory that a stage will use, part by part, and fails if the device has less.
+// It reads no weights.
 func PlanMemory(job *engine.Job, stage MemoryUser) error {
 	ref, use := stage.MemoryUse()
 	policy, err := job.Open(ref)
@@ -47,26 +47,27 @@ func PlanMemory(job *engine.Job, stage MemoryUser) error {
 	job.Logf("memory on %s%s: %s", job.Device, of, lm.MemoryText(parts))
 	if u.Train && u.Context > u.Pass {
 		if err := PlanPass(job, c, u, u.Context); err != nil {
-			job.Logf("memory: an episode as long as limits allow would end the stage: %v", err)
+			job.Logf("memory: an episode of the maximal length would fail the stage: %v", err)
 		}
 	}
 	return nil
 }
 
-// PlanPass refuses a use that does not fit where a trajectory of so many tokens, more than a pass has, goes alone.
+// PlanPass fails if a trajectory of so many tokens, more than a pass, does not fit in its own pass.
 func PlanPass(job *engine.Job, c lm.Config, u lm.Use, tokens int) error {
 	if tokens <= u.Pass {
 		return nil
 	}
 	u.Pass, u.Alone, u.GPU, u.Threads = tokens, true, job.Device != cpu, job.Threads
 	if err := RefuseMemory(c, u, job.Memory()); err != nil {
-		return fmt.Errorf("a trajectory of %d tokens goes through the model alone, whatever micro_batch says: %w", tokens, err)
+		return fmt.Errorf("a trajectory of %d tokens needs a pass of its own, independent of micro_batch: %w", tokens, err)
 	}
 	return nil
 }
 
-// RefuseMemory is the error of a stage that takes more than it has; it names the settings with which it would fit. have 0
-// is unknown and refuses nothing. An adapter (lora) is not among them: it is another method, at another learning rate.
+// RefuseMemory returns the error of a stage that needs more than have bytes; it names the settings
+// with which the stage would fit. have 0 is unknown. An adapter (lora) is not suggested, because it
+// is another method with another learning rate.
 func RefuseMemory(c lm.Config, u lm.Use, have int64) error {
 	parts := c.Memory(u)
 	if need := lm.TotalMemory(parts); have <= 0 || need <= have {
@@ -76,8 +77,10 @@ func RefuseMemory(c lm.Config, u lm.Use, have int64) error {
 	for _, w := range waysToFit(c, u, have) {
 		ways = append(ways, fmt.Sprintf("%s (%s)", w.text, lm.BytesText(lm.TotalMemory(c.Memory(w.use)))))
 	}
-	ways = append(ways, fmt.Sprintf("%s of memory, which `resources { memory }`, or on a GPU `gpu_memory`, may say", lm.BytesText(lm.TotalMemory(parts))))
-	return fmt.Errorf("the stage does not fit: it has %s and takes %s. It would fit with %s", lm.BytesText(have), lm.MemoryText(parts), strings.Join(ways, ", or with "))
+	ways = append(ways, fmt.Sprintf("%s of memory, set by `resources { memory }`, or on a GPU by `gpu_memory`",
+		lm.BytesText(lm.TotalMemory(parts))))
+	return fmt.Errorf("the stage does not fit: it has %s and needs %s. It would fit with %s", lm.BytesText(have),
+		lm.MemoryText(parts), strings.Join(ways, ", or with "))
 }
 
 // way is a change of settings with which a stage fits.
@@ -86,10 +89,11 @@ type way struct {
 	use  lm.Use
 }
 
-// waysToFit are single changes that suffice, or else one after the other until they do together.
+// waysToFit returns the single changes that suffice, otherwise the first combination of consecutive
+// changes that does.
 func waysToFit(c lm.Config, u lm.Use, have int64) (ways []way) {
 	fits := func(u lm.Use) bool { return lm.TotalMemory(c.Memory(u)) <= have }
-	shrink := func(u *lm.Use, size *int, least int) { // by halves, as far as it must
+	shrink := func(u *lm.Use, size *int, least int) { // halve until it fits
 		for !fits(*u) && *size/2 >= least {
 			*size /= 2
 		}

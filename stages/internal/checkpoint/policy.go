@@ -18,23 +18,24 @@ import (
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
-// Policy is a checkpoint opened: model, tokenizer and their use. Close frees the model.
+// Policy is an open checkpoint. Close frees the model.
 type Policy struct {
 	Meta
-	Model     *lm.Model // what is trained, sampled from and saved
+	Model     *lm.Model // trained, sampled from and saved
 	Tokenizer *token.Tokenizer
 	kept      map[string][]byte // Kept, by name
-	dir       string            // that it was opened from
-	digest    string            // of what lies there
+	dir       string            // folder that it was opened from
+	digest    string            // digest of that folder
 
-	adapter *lm.Adapter // nil unless it is what is trained: Model is then base with the adapter merged into it
+	adapter *lm.Adapter // nil without one; with it Model is base with the adapter merged
 	base    *lm.Model
 }
 
-// Open opens the checkpoint that ref names, on the job's device, to compute in the given numbers; zero is float32.
-func Open(job *engine.Job, ref artifact.Ref, numbers rl.Arithmetic) (*Policy, error) {
+// Open opens a checkpoint on the job's device with the given precision; zero is float32.
+func Open(job *engine.Job, ref artifact.Ref, numbers blocks.Arithmetic) (*Policy, error) {
 	a, err := job.Open(ref)
 	if err != nil {
 		return nil, err
@@ -89,10 +90,9 @@ func (p *Policy) Close() error {
 	return errors.Join(p.adapter.Close(), p.base.Close())
 }
 
-// Adapt has trainings from here on move a low-rank adapter of the model instead of its weights, and with it the rows of the
-// named tokens, which would otherwise stay as they are. A nil l changes nothing. What was made of the model before, such as a
-// trainer, must not be used any more.
-func (p *Policy) Adapt(l *LoRA, job *engine.Job, tokens ...string) error {
+// EnableLoRA makes later trainings train a low-rank adapter and the rows of the named tokens
+// instead of all weights. A nil l has no effect. Trainers made before must not be used any more.
+func (p *Policy) EnableLoRA(l *LoRA, job *engine.Job, tokens ...string) error {
 	if l == nil {
 		return nil
 	}
@@ -113,8 +113,8 @@ func (p *Policy) Adapt(l *LoRA, job *engine.Job, tokens ...string) error {
 	return nil
 }
 
-// Reference returns the policy as it is now, frozen: the base of an adapter that has not been trained yet, else a copy. The
-// caller closes it.
+// Reference returns the current policy, frozen: the base of an untrained adapter, otherwise a copy.
+// The caller closes it.
 func (p *Policy) Reference() (*lm.Model, error) {
 	if p.adapter != nil {
 		return p.base, nil
@@ -126,15 +126,15 @@ func (p *Policy) Reference() (*lm.Model, error) {
 	return reference, reference.Freeze()
 }
 
-// Codec is the policy's chat layout with the reward token at its position; see OpenCodec.
+// Codec returns the policy's chat layout; see OpenCodec.
 func (p *Policy) Codec(benchmark string) (rl.Codec, error) {
 	return codecOf(p.Meta, p.Tokenizer, p.dir, benchmark)
 }
 
-// Trainer makes an optimizer for the policy's weights, or for its adapter.
-func (p *Policy) Trainer(o rl.Optimizer) (*lm.Trainer, error) {
+// Trainer returns an optimizer for the policy's weights or its adapter.
+func (p *Policy) Trainer(o blocks.Optimizer) (*lm.Trainer, error) {
 	c := lm.OptimizerConfig{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Decay: o.WeightDecay, Clip: o.ClipNorm}
-	// A zero means a default to lm; here it means what it says.
+	// lm replaces zeros by defaults; the settings mean zero.
 	for _, v := range []*float64{&c.Beta1, &c.Beta2, &c.Eps} {
 		if *v == 0 {
 			*v = math.SmallestNonzeroFloat64
@@ -149,8 +149,8 @@ func (p *Policy) Trainer(o rl.Optimizer) (*lm.Trainer, error) {
 	return lm.NewTrainer(p.Model, c)
 }
 
-// Save writes the checkpoint into dir, and an adapter that was trained into its AdapterFolder too. Equal weights give equal
-// bytes.
+// Save writes the checkpoint into dir, with a trained adapter in AdapterFolder. Equal weights give
+// identical files.
 func (p *Policy) Save(dir string) error {
 	if p.adapter != nil {
 		if err := p.adapter.Save(filepath.Join(dir, AdapterFolder), p.digest); err != nil {
@@ -171,9 +171,10 @@ func (p *Policy) Save(dir string) error {
 	return p.Meta.Write(dir)
 }
 
-// UseTokens prepares the policy for reward tokens at a position. A vocabulary without them gets them. Where their rows
-// were never trained nor made before, they are made now as init says ("mean" of the rows of all other tokens,
-// "copy:TOKEN"). A policy that was trained with another position is refused.
+// UseTokens prepares the policy for reward tokens at a position. It adds them to the vocabulary if
+// they are missing, and initializes rows that were neither trained nor initialized: init is "mean"
+// (of the rows of all other tokens) or "copy:TOKEN". It fails for a policy that was trained with
+// another position.
 func (p *Policy) UseTokens(position, init string) error {
 	if p.Trained && p.Position != position {
 		return fmt.Errorf("the policy's reward tokens were trained at %s; they cannot be used at %s", p.Position, position)

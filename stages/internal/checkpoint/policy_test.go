@@ -21,17 +21,20 @@ import (
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
 const width = 8
 
 func fresh(t *testing.T) *Policy {
 	t.Helper()
-	tokens, err := token.Train([]string{"<|user|>look<|assistant|>ls()<|call|>None<|assistant|><|end|>"}, 275, slices.Concat(chat.DrillTokens, chat.RewardTokens))
+	tokens, err := token.Train([]string{"<|user|>look<|assistant|>ls()<|call|>None<|assistant|><|end|>"}, 275,
+		slices.Concat(chat.DrillTokens, chat.RewardTokens))
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := lm.New(lm.Config{Family: "qwen2", Vocab: tokens.Size(), Hidden: width, Layers: 1, Heads: 1, KVHeads: 1, HeadDim: width, MLP: 8, RopeBase: 1000,
+	m, err := lm.New(lm.Config{Family: "qwen2", Vocab: tokens.Size(), Hidden: width, Layers: 1, Heads: 1, KVHeads: 1,
+		HeadDim: width, MLP: 8, RopeBase: 1000,
 		NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: 32}, rand.New(rand.NewPCG(1, 1)))
 	if err != nil {
 		t.Fatal(err)
@@ -149,14 +152,16 @@ func TestRowsAreMadeOnce(t *testing.T) {
 	if !reflect.DeepEqual(table(t, p), before) {
 		t.Error("rows that were there were made again")
 	}
-	if err := p.UseTokens(rl.FirstUser, "mean"); err == nil || !strings.Contains(err.Error(), "trained at before_each_action; they cannot be used at first_user") {
+	if err := p.UseTokens(rl.FirstUser, "mean"); err == nil ||
+		!strings.Contains(err.Error(), "trained at before_each_action; they cannot be used at first_user") {
 		t.Errorf("another position after training: got %v", err)
 	}
 }
 
 func TestRowsOfAnUnknownTokenAreRefused(t *testing.T) {
 	p := fresh(t)
-	if err := p.UseTokens(rl.FirstUser, "copy:<|nobody|>"); err == nil || !strings.Contains(err.Error(), `no token "<|nobody|>"`) {
+	if err := p.UseTokens(rl.FirstUser, "copy:<|nobody|>"); err == nil ||
+		!strings.Contains(err.Error(), `no token "<|nobody|>"`) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -176,7 +181,7 @@ func TestCheckpointReadBackIsTheOneWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := Open(job, ref, rl.Arithmetic{})
+	got, err := Open(job, ref, blocks.Arithmetic{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +204,7 @@ func TestCheckpointReadBackIsTheOneWritten(t *testing.T) {
 
 // A zero in the file means zero, although the optimizer below takes it for "the default".
 func TestZeroMomentDecayIsZero(t *testing.T) {
-	one := func(o rl.Optimizer) [][]float32 {
+	one := func(o blocks.Optimizer) [][]float32 {
 		p := fresh(t)
 		trainer, err := p.Trainer(o)
 		if err != nil {
@@ -207,7 +212,8 @@ func TestZeroMomentDecayIsZero(t *testing.T) {
 		}
 		defer trainer.Close()
 		for _, target := range []int32{3, 9} { // the second step shows what the moments remember
-			_, err := trainer.Accumulate(t.Context(), []lm.Sequence{{IDs: []int32{1, target}, Learn: []bool{false, true}}}, nil, 1,
+			_, err := trainer.Accumulate(t.Context(), []lm.Sequence{{IDs: []int32{1, target}, Learn: []bool{false, true}}},
+				nil, 1,
 				func(_, _ int, s lm.TokenStats) (lm.Weights, error) { return lm.Weights{Logp: []float64{-1}}, nil })
 			if err != nil {
 				t.Fatal(err)
@@ -218,8 +224,9 @@ func TestZeroMomentDecayIsZero(t *testing.T) {
 		}
 		return table(t, p)
 	}
-	o := rl.Optimizer{Beta1: 0, Beta2: 0.9, Eps: 1e-8, ClipNorm: 1}
-	zero, tiny, usual := one(o), one(rl.Optimizer{Beta1: 1e-9, Beta2: 0.9, Eps: 1e-8, ClipNorm: 1}), one(rl.Optimizer{Beta1: 0.9, Beta2: 0.9, Eps: 1e-8, ClipNorm: 1})
+	o := blocks.Optimizer{Beta1: 0, Beta2: 0.9, Eps: 1e-8, ClipNorm: 1}
+	zero, tiny, usual := one(o), one(blocks.Optimizer{Beta1: 1e-9, Beta2: 0.9, Eps: 1e-8,
+		ClipNorm: 1}), one(blocks.Optimizer{Beta1: 0.9, Beta2: 0.9, Eps: 1e-8, ClipNorm: 1})
 	if far := distance(zero, tiny); far > 1e-6 {
 		t.Errorf("beta1 = 0 and 1e-9 differ by %v", far)
 	}
@@ -238,8 +245,8 @@ func distance(a, b [][]float32) float64 {
 	return far
 }
 
-// A model folder of the family Qwen2.5 or Llama 3.1 becomes a policy whose layout is its own template's, and which gets
-// reward tokens where they are first used.
+// A model folder of the family Qwen2.5 or Llama 3.1 becomes a policy whose layout is its own
+// template's, and which gets reward tokens where they are first used.
 func TestPoliciesFromModelFolders(t *testing.T) {
 	benchmark := fixtures.Benchmark(t)
 	for name, family := range map[string]string{"qwen2-tiny": "qwen2.5", "llama31-tiny": "llama3.1"} {
@@ -331,7 +338,7 @@ func reopen(t *testing.T, dir string) *Policy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := Open(job, ref, rl.Arithmetic{})
+	p, err := Open(job, ref, blocks.Arithmetic{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,10 +18,11 @@ import (
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
-// drilled is a policy with random weights over a vocabulary of the drills, whose ends of reply are likely enough that
-// replies have all lengths up to a limit, and drills for it.
+// drilled is a policy with random weights over a vocabulary of the drills, whose ends of reply are
+// likely enough that replies have all lengths up to a limit, and drills for it.
 func drilled(t *testing.T) (*Policy, []*bfcl.Task) {
 	t.Helper()
 	tasks, err := drill.Generate(rand.New(rand.NewPCG(1, 2)), drill.Multi, drill.Train, "t", 6)
@@ -40,7 +41,8 @@ func drilled(t *testing.T) (*Policy, []*bfcl.Task) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := lm.New(lm.Config{Family: "qwen2", Vocab: tokens.Size(), Hidden: 32, Layers: 2, Heads: 2, KVHeads: 1, HeadDim: 16, MLP: 48, RopeBase: 1000,
+	m, err := lm.New(lm.Config{Family: "qwen2", Vocab: tokens.Size(), Hidden: 32, Layers: 2, Heads: 2, KVHeads: 1,
+		HeadDim: 16, MLP: 48, RopeBase: 1000,
 		NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: 512}, rand.New(rand.NewPCG(1, 1)))
 	if err != nil {
 		t.Fatal(err)
@@ -50,9 +52,10 @@ func drilled(t *testing.T) (*Policy, []*bfcl.Task) {
 	return p, tasks
 }
 
-// Episodes of several turns in the real decoder: with a slot for each, with three slots that go from one to the next, and
-// one after another, every episode is the same; and what went through the model is every token once, the prompt of a group
-// once for all its members, and the last draw of an episode, which nobody reads, never.
+// Episodes of several turns in the real decoder: with a slot for each, with three slots that go
+// from one to the next, and one after another, every episode is the same; and what went through the
+// model is every token once, the prompt of a group once for all its members, and the last draw of
+// an episode, which nobody reads, never.
 func TestEpisodesOfABatchAreThoseSampledOneByOne(t *testing.T) {
 	p, tasks := drilled(t)
 	job, err := engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Seed: 3})
@@ -66,7 +69,7 @@ func TestEpisodesOfABatchAreThoseSampledOneByOne(t *testing.T) {
 			asks = append(asks, rl.Rollout{Task: task, Update: 2, Member: member, Token: rl.TokenNone})
 		}
 	}
-	sampler, err := p.Sampler(job, tasks, rl.Limits{Steps: 3, Reply: 120, Context: 500}, 1.5, 0.98)
+	sampler, err := p.Collector(job, tasks, blocks.Limits{Steps: 3, Reply: 120, Context: 500}, 1.5, 0.98)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +92,8 @@ func TestEpisodesOfABatchAreThoseSampledOneByOne(t *testing.T) {
 		}
 	}
 	if len(lengths) < 6 || stops[rl.StopStep] == 0 || turns < 4 {
-		t.Fatalf("first replies of %d lengths, stops %v, %d episodes of several turns: too much alike to tell anything", len(lengths), stops, turns)
+		t.Fatalf("first replies of %d lengths, stops %v, %d episodes of several turns: too much alike to tell anything",
+			len(lengths), stops, turns)
 	}
 	if got := sampler.decoder.Computed(); got != read {
 		t.Errorf("%d tokens went through the model, want %d", got, read)
@@ -113,8 +117,10 @@ func TestEpisodesOfABatchAreThoseSampledOneByOne(t *testing.T) {
 					far = max(far, math.Abs(float64(logp-want[i].Logp[k])))
 				}
 			}
-			if !slices.Equal(got[i].IDs, want[i].IDs) || got[i].Stop != want[i].Stop || far > 1e-5 { // some processors round products by their size
-				t.Errorf("%d slots, rollout %d: %d tokens ended by %s, log-probabilities %.1g off; want %d ended by %s", slots, i, len(got[i].IDs), got[i].Stop, far, len(want[i].IDs), want[i].Stop)
+			// some processors round products by their size
+			if !slices.Equal(got[i].IDs, want[i].IDs) || got[i].Stop != want[i].Stop || far > 1e-5 {
+				t.Errorf("%d slots, rollout %d: %d tokens ended by %s, log-probabilities %.1g off; want %d ended by %s",
+					slots, i, len(got[i].IDs), got[i].Stop, far, len(want[i].IDs), want[i].Stop)
 			}
 		}
 	}
@@ -123,13 +129,14 @@ func TestEpisodesOfABatchAreThoseSampledOneByOne(t *testing.T) {
 // A broken environment shows nothing about the policy: a few failures are logged, many end the stage.
 func TestFailuresOfTheEnvironmentAreLoggedOrEndTheStage(t *testing.T) {
 	p, tasks := drilled(t)
-	for broken, want := range map[int]string{0: "", 1: "the environment failed in 1 episode: no reward", 2: "the environment failed in 2 of 24 episodes"} {
+	for broken, want := range map[int]string{0: "", 1: "the environment failed in 1 episode, which",
+		2: "the environment failed in 2 of 24 episodes"} {
 		var log strings.Builder
 		job, err := engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Seed: 3, Log: &log})
 		if err != nil {
 			t.Fatal(err)
 		}
-		sampler, err := p.Sampler(job, tasks, rl.Limits{Steps: 2, Reply: 8, Context: 500}, 1, 1)
+		sampler, err := p.Collector(job, tasks, blocks.Limits{Steps: 2, Reply: 8, Context: 500}, 1, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,7 +163,8 @@ func TestFailuresOfTheEnvironmentAreLoggedOrEndTheStage(t *testing.T) {
 		if err != nil {
 			said = err.Error()
 		}
-		if (err != nil) != (broken == 2) || !strings.Contains(said, want) || broken == 0 && strings.Contains(said, "the environment failed") {
+		if (err != nil) != (broken == 2) || !strings.Contains(said, want) || broken == 0 &&
+			strings.Contains(said, "the environment failed") {
 			t.Errorf("%d of 24: got %q, want it to say %q", broken, said, want)
 		}
 		if err == nil && len(got) != len(asks) {

@@ -46,9 +46,11 @@ func BenchmarkTrain(b *testing.B) {
 	}
 }
 
-// BenchmarkTrainAdapter is BenchmarkTrain of the decoder of 4 M parameters and of a low-rank adapter of it.
+// BenchmarkTrainAdapter is BenchmarkTrain of the decoder of 4 M parameters and of a low-rank
+// adapter of it.
 func BenchmarkTrainAdapter(b *testing.B) {
-	cfg := Config{Family: "qwen2", Vocab: 2048, Hidden: 256, Layers: 4, Heads: 4, KVHeads: 2, HeadDim: 64, MLP: 704, RopeBase: 10000, NormEps: 1e-6, MaxPosition: 4096}
+	cfg := Config{Family: "qwen2", Vocab: 2048, Hidden: 256, Layers: 4, Heads: 4, KVHeads: 2, HeadDim: 64, MLP: 704,
+		RopeBase: 10000, NormEps: 1e-6, MaxPosition: 4096}
 	m := newModel(b, cfg, 1)
 	a, err := NewAdapter(m, LoRA{Rank: 16, Alpha: 32, Targets: Projections}, rand.New(rand.NewPCG(1, 2)))
 	if err != nil {
@@ -97,8 +99,8 @@ func BenchmarkTrainAgainstReference(b *testing.B) {
 	b.ReportMetric(float64(tokens*b.N)/b.Elapsed().Seconds(), "tokens/s")
 }
 
-// Twelve groups of five members that leave the first one's path at a random place after the prompt, as a policy of low
-// entropy does.
+// Twelve groups of five members that leave the first one's path at a random place after the prompt,
+// as a policy of low entropy does.
 func BenchmarkTrainGroups(b *testing.B) {
 	m, ref := newModel(b, drillSize(), 1), newModel(b, drillSize(), 2)
 	tr := newTrainer(b, m, OptimizerConfig{})

@@ -8,18 +8,19 @@ import (
 	"rcgrpo/stages/internal/torch"
 )
 
-// cache holds the keys and values of a decoder's slots. It has room for the slots that were asked and for the longest
-// sequence among them, and doubles when that is too little, up to what the decoder was made for: where episodes are few or
-// short, the rest is never allocated.
+// cache contains the keys and values of a decoder's slots. It has room for the slots in use and for
+// the longest sequence, and doubles up to the decoder's limits, so few or short episodes allocate
+// little.
 type cache struct {
 	m            *Model
-	slots        int             // with room
-	tokens       int             // of each
+	slots        int             // allocated
+	tokens       int             // allocated per slot
 	keys, values []*torch.Tensor // per layer; none before the first request
 }
 
-// grow makes room for so many slots of so many tokens, at most mostSlots and mostTokens, and keeps what is there. It copies
-// one layer after the other, so that no more than one is there twice. After an error of s what was there is still there.
+// grow makes room for so many slots and tokens, at most mostSlots and mostTokens. It copies one
+// layer at a time, so at most one layer exists twice. After an error of s the old content is
+// intact.
 func (c *cache) grow(s *torch.Scope, slots, mostSlots, tokens, mostTokens int) {
 	if slots <= c.slots && tokens <= c.tokens {
 		return
@@ -50,11 +51,11 @@ func (c *cache) grow(s *torch.Scope, slots, mostSlots, tokens, mostTokens int) {
 	c.slots, c.tokens = slots, tokens
 }
 
-// The axes of positions in keys [slots, heads, width, tokens] and values [slots, heads, tokens, width].
+// Axes of positions in keys [slots, heads, width, tokens] and values [slots, heads, tokens, width].
 const keyTime, valueTime int64 = 3, 2
 
-// enough is room for want where there is room for have: as it is, or at least twice as much, so that copying adds up to no
-// more than what is there, but never more than most.
+// enough returns the new size for want: unchanged if it suffices, otherwise at least doubled, so
+// that copying takes amortized constant time, but at most most.
 func enough(have, want, most int) int {
 	if want <= have {
 		return have
@@ -62,7 +63,7 @@ func enough(have, want, most int) int {
 	return min(most, max(want, 2*have))
 }
 
-// free gives the memory back. What the slots held is lost.
+// free frees the memory and the content.
 func (c *cache) free() error {
 	err := torch.Do(context.Background(), c.m.device, func(s *torch.Scope) error {
 		s.Free(c.keys...)

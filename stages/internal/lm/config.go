@@ -9,30 +9,31 @@ import (
 
 // Config is the shape of a decoder.
 type Config struct {
-	Family         string // "qwen2", or "llama", which differs in having no biases
+	Family         string // "qwen2", or "llama", which has no biases
 	Vocab          int    // rows of the embedding
 	Hidden         int    // width of the residual stream
 	Layers         int
-	Heads, KVHeads int // query heads, and heads of keys and values, which divide them
+	Heads, KVHeads int // query heads; key and value heads, which divide them
 	HeadDim        int
 	MLP            int     // width inside the feed-forward block
 	RopeBase       float64 // base of the rotary angles
 	RopeScaling    RopeScaling
 	NormEps        float64 // added to the mean square under RMSNorm's root
-	TiedEmbeddings bool    // the head is the embedding
-	MaxPosition    int     // positions that exist; longer sequences are refused
+	TiedEmbeddings bool    // the head shares the weights of the embedding
+	MaxPosition    int     // maximal length of a sequence
 }
 
-// RopeScaling stretches slow rotary frequencies, at all positions, so that a model reads further than it was first trained
-// to (Llama 3.1: rope_type "llama3"). The zero value scales nothing.
+// RopeScaling stretches slow rotary frequencies at all positions, so that a model reads longer
+// texts than those of its first training (Llama 3.1: rope_type "llama3"). The zero value is no
+// scaling.
 type RopeScaling struct {
-	Factor    float64 // by which frequencies are divided whose wavelength exceeds Original/Low
-	Low, High float64 // wavelengths below Original/High stay, those between the two bounds go over smoothly
+	Factor    float64 // divisor of frequencies with a wavelength above Original/Low
+	Low, High float64 // wavelengths below Original/High are unchanged; between the bounds the change is smooth
 	Original  int     // positions of the first training
 }
 
-// families are the decoders that there are, by model_type: what the reference calls each, and whether its queries, keys and
-// values have a bias.
+// families are the supported decoders by model_type: the reference's class, and whether queries,
+// keys and values have a bias.
 var families = map[string]struct {
 	class string
 	bias  bool
@@ -43,8 +44,9 @@ var families = map[string]struct {
 
 func (c Config) bias() bool { return families[c.Family].bias }
 
-// The largest shape of a decoder, several times that of any published one. Planning already takes time and memory with
-// the layers, and sizes are multiplied, so a shape is bounded before anything is computed from it.
+// Limits of a decoder's shape, several times those of any published model. Planning takes time and
+// memory in proportion to the layers, and sizes are multiplied, so a shape is bounded before any
+// computation.
 const (
 	MaxVocab   = 1 << 22
 	MaxHidden  = 1 << 17
@@ -55,13 +57,14 @@ const (
 	MaxContext = 1 << 27
 )
 
-// Check reports the first value that no decoder can have.
+// Check reports the first value that is out of range.
 func (c Config) Check() error {
 	for _, v := range []struct {
 		name    string
 		n, most int
 	}{{"vocab_size", c.Vocab, MaxVocab}, {"hidden_size", c.Hidden, MaxHidden}, {"num_hidden_layers", c.Layers, MaxLayers},
-		{"num_attention_heads", c.Heads, MaxHeads}, {"num_key_value_heads", c.KVHeads, MaxHeads}, {"head_dim", c.HeadDim, MaxHeadDim},
+		{"num_attention_heads", c.Heads, MaxHeads}, {"num_key_value_heads", c.KVHeads, MaxHeads}, {"head_dim", c.HeadDim,
+			MaxHeadDim},
 		{"intermediate_size", c.MLP, MaxMLP}, {"max_position_embeddings", c.MaxPosition, MaxContext}} {
 		if v.n < 1 || v.n > v.most {
 			return fmt.Errorf("model config: %s must be at least 1 and at most %d, got %d", v.name, v.most, v.n)
@@ -70,14 +73,17 @@ func (c Config) Check() error {
 	_, known := families[c.Family]
 	switch r := c.RopeScaling; {
 	case !known:
-		return fmt.Errorf("model config: model_type %q is not supported; those that are: %s", c.Family, strings.Join(slices.Sorted(maps.Keys(families)), ", "))
+		return fmt.Errorf("model config: model_type %q is not supported; supported are %s", c.Family,
+			strings.Join(slices.Sorted(maps.Keys(families)), ", "))
 	case r != RopeScaling{} && !(r.Factor >= 1 && r.Low > 0 && r.High > r.Low && r.Original > 0):
-		return fmt.Errorf("model config: rope scaling needs factor >= 1, 0 < low_freq_factor < high_freq_factor and original_max_position_embeddings > 0, got %v, %v, %v and %d",
+		return fmt.Errorf("model config: rope scaling needs factor >= 1, 0 < low_freq_factor < high_freq_factor and "+
+			"original_max_position_embeddings > 0, got %v, %v, %v and %d",
 			r.Factor, r.Low, r.High, r.Original)
 	case c.Heads%c.KVHeads != 0:
 		return fmt.Errorf("model config: num_key_value_heads %d does not divide num_attention_heads %d", c.KVHeads, c.Heads)
 	case c.HeadDim%2 != 0:
-		return fmt.Errorf("model config: head_dim must be even because rotary embedding pairs its halves, got %d", c.HeadDim)
+		return fmt.Errorf("model config: head_dim must be even because rotary embedding pairs its halves, got %d",
+			c.HeadDim)
 	case !(c.RopeBase > 0):
 		return fmt.Errorf("model config: rope_theta must be positive, got %v", c.RopeBase)
 	case !(c.NormEps > 0):
@@ -86,7 +92,7 @@ func (c Config) Check() error {
 	return nil
 }
 
-// Parameters is the number of weights, a tied embedding counted once.
+// Parameters returns the number of weights, with a tied embedding counted once.
 func (c Config) Parameters() int {
 	_, n := layout(c)
 	return n

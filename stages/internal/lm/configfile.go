@@ -5,25 +5,28 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"rcgrpo/stages/internal/token"
 )
 
-// ConfigFile is the file of a model folder that holds its shape.
+// ConfigFile is the file of a model folder with its shape.
 const ConfigFile = "config.json"
 
-// configFile is the text of a config.json, key by key. What it says beyond the shape (token ids, the version that wrote it)
-// is kept and written back.
+// configFile is a config.json, key by key. Keys beyond the shape (token ids, version) are written
+// back unchanged.
 type configFile map[string]json.RawMessage
 
-// silent are keys that do not touch what a decoder computes, whatever their value.
-var silent = []string{"_name_or_path", "bos_token_id", "eos_token_id", "pad_token_id", "initializer_range", "max_window_layers", "sliding_window",
+// silent are keys that do not affect the computation of a decoder.
+var silent = []string{"_name_or_path", "bos_token_id", "eos_token_id", "pad_token_id", "initializer_range",
+	"max_window_layers", "sliding_window",
 	"torch_dtype", "dtype", "transformers_version", "use_cache"}
 
-// ReadConfig reads and checks DIR/config.json, in the form of transformers 4 or 5. Every key is either used or known to
-// change nothing; any other is refused by name, because a model that needs it would be computed wrongly.
+// ReadConfig reads and checks DIR/config.json in the format of transformers 4 or 5. A key that is
+// neither used nor known to have no effect is refused by name, because the model might be computed
+// wrongly without it.
 func ReadConfig(dir string) (Config, error) {
 	c, _, err := readConfig(dir)
 	return c, err
@@ -31,7 +34,7 @@ func ReadConfig(dir string) (Config, error) {
 
 func readConfig(dir string) (Config, configFile, error) {
 	path := filepath.Join(dir, ConfigFile)
-	text, err := readSmall(path)
+	text, err := token.ReadSmall(path)
 	if err != nil {
 		return Config{}, nil, fmt.Errorf("model config: %w", err)
 	}
@@ -56,29 +59,14 @@ func readConfig(dir string) (Config, configFile, error) {
 	return c, f, nil
 }
 
-// maxConfig is the size in bytes of the largest config.json or generation_config.json; published ones have a few thousand.
-const maxConfig = 1 << 20
-
-// readSmall reads a plain file of at most maxConfig bytes.
-func readSmall(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() || info.Size() > maxConfig {
-		return nil, fmt.Errorf("%s must be a plain file of at most %d bytes, got %v of %d", path, maxConfig, info.Mode(), info.Size())
-	}
-	return os.ReadFile(path)
-}
-
-// GenerationFile is the file of a model folder with the defaults that other programs sample with.
+// GenerationFile is the file of a model folder with the sampling defaults of other programs.
 const GenerationFile = "generation_config.json"
 
-// CheckGeneration reads DIR/generation_config.json, where there is one. Its sampling settings are the defaults of other
-// programs and play no part here, where a stage says how it samples; its token ids must be ones of the model.
+// CheckGeneration checks the optional DIR/generation_config.json. Its sampling settings are
+// ignored, because stages have their own; its token ids must be in the vocabulary.
 func CheckGeneration(dir string, c Config) error {
 	path := filepath.Join(dir, GenerationFile)
-	text, err := readSmall(path)
+	text, err := token.ReadSmall(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -100,20 +88,22 @@ func CheckGeneration(dir string, c Config) error {
 		}
 		for _, id := range ids {
 			if id < 0 || id >= c.Vocab {
-				return fmt.Errorf("%s: %s names token %d, and the model has 0..%d: the file belongs to another model", path, key, id, c.Vocab-1)
+				return fmt.Errorf("%s: %s names token %d, and the model has 0..%d: the file belongs to another model", path,
+					key, id, c.Vocab-1)
 			}
 		}
 	}
 	return nil
 }
 
-// configReader takes keys out of a file, so that what is left was not understood. The first error sticks.
+// configReader removes known keys from a file, so the remaining keys are unknown. The first error
+// sticks.
 type configReader struct {
 	left configFile
 	err  error
 }
 
-// take decodes a key into v, which keeps its value where the key is absent or null.
+// take decodes a key into v, which keeps its value if the key is absent or null.
 func (r *configReader) take(key string, v any) (present bool) {
 	raw, ok := r.left[key]
 	delete(r.left, key)
@@ -126,7 +116,7 @@ func (r *configReader) take(key string, v any) (present bool) {
 	return true
 }
 
-// only refuses any value of a key but one.
+// only refuses all values of a key but one.
 func only[T comparable](r *configReader, key string, want T) {
 	got := want
 	if r.take(key, &got); got != want && r.err == nil {
@@ -143,7 +133,8 @@ func (r *configReader) nothingLeft(inside string) error {
 		names = append(names, fmt.Sprintf("%q", inside+key))
 	}
 	slices.Sort(names)
-	return fmt.Errorf("unknown key %s: what it asks for would be left out, so the model is refused", strings.Join(names, ", "))
+	return fmt.Errorf("unknown key %s: ignoring it could change the model, so the model is refused",
+		strings.Join(names, ", "))
 }
 
 func (r *configReader) config() Config {
@@ -177,7 +168,7 @@ func (r *configReader) config() Config {
 	return c
 }
 
-// rope reads the rotary base and scaling: two keys in the published files, one table since transformers 5.
+// rope reads rotary base and scaling: two keys in published files, one table since transformers 5.
 func (r *configReader) rope(c *Config) {
 	r.take("rope_theta", &c.RopeBase)
 	table, name := configFile{}, "rope_scaling"
@@ -213,7 +204,7 @@ func (r *configReader) rope(c *Config) {
 	r.err = t.err
 }
 
-// architecture checks what says the same as the family in other words.
+// architecture checks the keys that repeat the family in other words.
 func (r *configReader) architecture(c Config) {
 	var classes, layers []string
 	r.take("architectures", &classes)
@@ -230,7 +221,7 @@ func (r *configReader) architecture(c Config) {
 	}
 }
 
-// class is the reference's name of the decoder.
+// class returns the reference's name of the decoder.
 func (c Config) class() string {
 	return families[c.Family].class
 }

@@ -13,11 +13,13 @@ import (
 // published is a config.json as model hubs hold it, changed by edits (nil removes a key).
 func published(t *testing.T, edits map[string]any) string {
 	t.Helper()
-	keys := map[string]any{"architectures": []string{"LlamaForCausalLM"}, "attention_bias": false, "bos_token_id": 4, "eos_token_id": []int{5, 6},
-		"hidden_act": "silu", "hidden_size": 8, "intermediate_size": 12, "max_position_embeddings": 64, "model_type": "llama", "num_attention_heads": 2,
+	keys := map[string]any{"architectures": []string{"LlamaForCausalLM"}, "attention_bias": false, "bos_token_id": 4,
+		"eos_token_id": []int{5, 6},
+		"hidden_act":   "silu", "hidden_size": 8, "intermediate_size": 12, "max_position_embeddings": 64, "model_type": "llama", "num_attention_heads": 2,
 		"num_hidden_layers": 1, "num_key_value_heads": 1, "rms_norm_eps": 1e-5, "rope_theta": 5e5, "tie_word_embeddings": false,
 		"torch_dtype": "bfloat16", "vocab_size": 20,
-		"rope_scaling": map[string]any{"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 16}}
+		"rope_scaling": map[string]any{"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
+			"original_max_position_embeddings": 16}}
 	for key, v := range edits {
 		if v == nil {
 			delete(keys, key)
@@ -61,12 +63,15 @@ func TestGenerationConfigsOfAnotherModelAreRefused(t *testing.T) {
 }
 
 func TestEveryKeyOfAConfigIsUsedOrRefused(t *testing.T) {
-	want := Config{Family: "llama", Vocab: 20, Hidden: 8, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 4, MLP: 12, RopeBase: 5e5,
+	want := Config{Family: "llama", Vocab: 20, Hidden: 8, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 4, MLP: 12,
+		RopeBase:    5e5,
 		RopeScaling: RopeScaling{Factor: 8, Low: 1, High: 4, Original: 16}, NormEps: 1e-5, MaxPosition: 64}
 	for name, edits := range map[string]map[string]any{
-		"published":      nil,
-		"transformers 5": {"rope_theta": nil, "rope_scaling": nil, "dtype": "float32", "torch_dtype": nil, "layer_types": []string{"full_attention"}, "rope_parameters": map[string]any{"rope_type": "llama3", "rope_theta": 5e5, "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 16}},
-		"head size":      {"head_dim": 4},
+		"published": nil,
+		"transformers 5": {"rope_theta": nil, "rope_scaling": nil, "dtype": "float32", "torch_dtype": nil,
+			"layer_types": []string{"full_attention"}, "rope_parameters": map[string]any{"rope_type": "llama3",
+				"rope_theta": 5e5, "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 16}},
+		"head size": {"head_dim": 4},
 	} {
 		if got, err := ReadConfig(published(t, edits)); err != nil || got != want {
 			t.Errorf("%s: got %+v (%v), want %+v", name, got, err, want)
@@ -77,28 +82,35 @@ func TestEveryKeyOfAConfigIsUsedOrRefused(t *testing.T) {
 		want  string
 	}{
 		{map[string]any{"logit_scale": 0.5}, `unknown key "logit_scale"`},
-		{map[string]any{"quantization_config": map[string]any{"bits": 4}, "b": 1}, `unknown key "b", "quantization_config"`},
-		{map[string]any{"rope_scaling": map[string]any{"rope_type": "yarn", "factor": 4}}, `rope scaling of type "yarn" is not supported`},
-		{map[string]any{"rope_scaling": map[string]any{"rope_type": "default", "beta_fast": 32}}, `unknown key "rope_scaling.beta_fast"`},
+		{map[string]any{"quantization_config": map[string]any{"bits": 4}, "b": 1},
+			`unknown key "b", "quantization_config"`},
+		{map[string]any{"rope_scaling": map[string]any{"rope_type": "yarn", "factor": 4}},
+			`rope scaling of type "yarn" is not supported`},
+		{map[string]any{"rope_scaling": map[string]any{"rope_type": "default", "beta_fast": 32}},
+			`unknown key "rope_scaling.beta_fast"`},
 		{map[string]any{"rope_scaling": map[string]any{"rope_type": "llama3"}}, "gives no factor"},
-		{map[string]any{"rope_scaling": map[string]any{"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 1, "original_max_position_embeddings": 16}}, "rope scaling needs"},
+		{map[string]any{"rope_scaling": map[string]any{"rope_type": "llama3", "factor": 8, "low_freq_factor": 4,
+			"high_freq_factor": 1, "original_max_position_embeddings": 16}}, "rope scaling needs"},
 		{map[string]any{"attention_bias": true}, "attention_bias true is not supported; false is"},
 		{map[string]any{"hidden_act": "gelu"}, "hidden_act gelu is not supported; silu is"},
 		{map[string]any{"use_sliding_window": true}, "use_sliding_window true is not supported"},
 		{map[string]any{"attention_dropout": 0.1}, "attention_dropout 0.1 is not supported; 0 is"},
 		{map[string]any{"layer_types": []string{"sliding_attention"}}, `layer_types holds "sliding_attention"`},
-		{map[string]any{"architectures": []string{"Qwen2ForCausalLM"}}, `of model_type "llama" only LlamaForCausalLM is supported`},
+		{map[string]any{"architectures": []string{"Qwen2ForCausalLM"}},
+			`of model_type "llama" only LlamaForCausalLM is supported`},
 		{map[string]any{"model_type": "mamba", "architectures": nil}, `model_type "mamba" is not supported`},
 		{map[string]any{"vocab_size": "many"}, `key "vocab_size": `},
 		{map[string]any{"hidden_size": nil}, "hidden_size must be at least 1 and at most 131072, got 0"},
 	} {
-		if _, err := ReadConfig(published(t, tc.edits)); err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), ConfigFile) {
+		if _, err := ReadConfig(published(t, tc.edits)); err == nil || !strings.Contains(err.Error(), tc.want) ||
+			!strings.Contains(err.Error(), ConfigFile) {
 			t.Errorf("%v: got %v, want %q", tc.edits, err, tc.want)
 		}
 	}
 }
 
-// An unknown key, planted beside every key of the fixtures' files and in every object of theirs, is refused by its name.
+// An unknown key, planted beside every key of the fixtures' files and in every object of theirs, is
+// refused by its name.
 func TestPlantedKeysOfPublishedConfigsAreRefused(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join(fixtures.Dir(t, "hf/models"), "*", "config*.json"))
 	if err != nil || len(paths) == 0 {

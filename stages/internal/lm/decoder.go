@@ -12,36 +12,39 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// Decoder samples from a model with a key-value cache per slot. It reads the model's weights at each call, so it always
-// samples from the policy as it is; after an update the slots must be reset, because their caches come from older weights.
+// Decoder samples from a model with a key-value cache per slot. It reads the current weights at
+// each call. After an update the slots must be reset, because their caches come from older weights.
 //
-// What a slot draws depends, bit for bit, on its own tokens and requests only, not on what is decoded beside it, because
-// the rows of package torch's products and of its attention do not (in float32 on the CPU).
+// In float32 on the CPU the samples of a slot depend, bit for bit, only on its own tokens and
+// requests, not on other slots, because the rows of package torch's products and attention are
+// independent.
 type Decoder struct {
 	m        *Model
 	slots    int
 	maxLen   int
 	held     [][]int32 // tokens in each slot
-	cache    cache     // of what they hold
-	computed int       // tokens that went through the model
+	cache    cache     // keys and values of these tokens
+	computed int       // tokens that the model has processed
 	scratch  []float32 // [vocabulary]
 }
 
 var _ rl.Policy = (*Decoder)(nil)
 
-// NewDecoder makes a decoder of so many slots, each for sequences of at most maxLen tokens. It takes memory as requests need
-// it, and keeps it until Release. The model must outlive it.
+// NewDecoder returns a decoder of so many slots, each for sequences of at most maxLen tokens. Its
+// memory grows with requests until Release. The model must outlive it.
 func NewDecoder(m *Model, slots, maxLen int) (*Decoder, error) {
 	if slots < 1 || maxLen < 1 || maxLen > m.cfg.MaxPosition {
-		return nil, fmt.Errorf("decoder: %d slots of %d tokens; want at least one slot and 1 to %d tokens", slots, maxLen, m.cfg.MaxPosition)
+		return nil, fmt.Errorf("decoder: %d slots of %d tokens; want at least one slot and 1 to %d tokens", slots, maxLen,
+			m.cfg.MaxPosition)
 	}
-	return &Decoder{m: m, slots: slots, maxLen: maxLen, held: make([][]int32, slots), cache: cache{m: m}, scratch: make([]float32, m.cfg.Vocab)}, nil
+	return &Decoder{m: m, slots: slots, maxLen: maxLen, held: make([][]int32, slots), cache: cache{m: m},
+		scratch: make([]float32, m.cfg.Vocab)}, nil
 }
 
 // Slots returns the number of sequences held at once.
 func (d *Decoder) Slots() int { return d.slots }
 
-// MaxLen returns the length of the longest sequence that a slot holds.
+// MaxLen returns the maximal length of a sequence.
 func (d *Decoder) MaxLen() int { return d.maxLen }
 
 // Reset empties a slot.
@@ -51,11 +54,11 @@ func (d *Decoder) Reset(slot int) {
 	}
 }
 
-// Computed returns how many tokens went through the model so far. Those that a slot holds already, and those that it took
-// over from another, did not.
+// Computed returns how many tokens the model has processed so far, without those that were cached
+// in the slot or copied from another slot.
 func (d *Decoder) Computed() int { return d.computed }
 
-// Release empties all slots and gives their memory back. The next request takes some again.
+// Release empties all slots and frees their memory.
 func (d *Decoder) Release() error {
 	for slot := range d.held {
 		d.Reset(slot)
@@ -66,9 +69,9 @@ func (d *Decoder) Release() error {
 // Close frees the caches. It may be called twice.
 func (d *Decoder) Close() error { return d.Release() }
 
-// Next appends each request's tokens to its slot and draws the token after them. All tokens of all requests are rows of
-// one pass, without padding: single steps and longer feeds mix freely. What new sequences have in common with each other
-// or with one that a slot holds goes through the model once. On an error no slot has changed its length.
+// Next appends each request's tokens to its slot and samples the next token. All tokens of all
+// requests are rows of one pass without padding. Prefixes that new sequences share with each other
+// or with a slot are computed once. After an error all slots are unchanged.
 func (d *Decoder) Next(ctx context.Context, requests []rl.Request) ([]rl.Draw, error) {
 	if len(requests) == 0 {
 		return nil, nil
@@ -111,15 +114,15 @@ func (d *Decoder) Next(ctx context.Context, requests []rl.Request) ([]rl.Draw, e
 	return draws, nil
 }
 
-// stepRows are the tokens of one call, request after request.
+// stepRows are the tokens of one pass, request by request.
 type stepRows struct {
 	ids              []int64
 	slots, positions []int32
-	ends             []int64 // row of each request's last token; none where nothing is drawn
-	single           bool    // every request feeds one token, so that row i is the end of request i
+	ends             []int64 // row of each request's last token; none if nothing is sampled
+	single           bool    // every request has one token: row i is the end of request i
 }
 
-// check refuses requests that cannot be met.
+// check validates the requests.
 func (d *Decoder) check(requests []rl.Request) error {
 	seen := make([]bool, d.slots)
 	for i, r := range requests {
@@ -131,9 +134,11 @@ func (d *Decoder) check(requests []rl.Request) error {
 		case len(r.Feed) == 0:
 			return fmt.Errorf("decode request %d: slot %d is fed no token", i, r.Slot)
 		case len(d.held[r.Slot])+len(r.Feed) > d.maxLen:
-			return fmt.Errorf("decode request %d: slot %d holds %d tokens and is fed %d more; it has room for %d", i, r.Slot, len(d.held[r.Slot]), len(r.Feed), d.maxLen)
+			return fmt.Errorf("decode request %d: slot %d holds %d tokens and is fed %d more; it has room for %d", i,
+				r.Slot, len(d.held[r.Slot]), len(r.Feed), d.maxLen)
 		case r.Temperature < 0 || r.TopP < 0 || r.TopP > 1 || r.U < 0 || r.U >= 1:
-			return fmt.Errorf("decode request %d: temperature %v, top-p %v and the uniform number %v must lie in [0, ∞), [0, 1] and [0, 1)", i, r.Temperature, r.TopP, r.U)
+			return fmt.Errorf("decode request %d: temperature %v, top-p %v and the uniform number %v must lie in [0, ∞), "+
+				"[0, 1] and [0, 1)", i, r.Temperature, r.TopP, r.U)
 		}
 		seen[r.Slot] = true
 		for _, id := range r.Feed {
@@ -145,7 +150,7 @@ func (d *Decoder) check(requests []rl.Request) error {
 	return nil
 }
 
-// rows lays parts out for one pass; drawn says whether their last tokens are drawn from.
+// rows prepares parts for one pass. drawn reports whether tokens are sampled from their ends.
 func (d *Decoder) rows(parts []part, drawn bool) *stepRows {
 	rows := &stepRows{}
 	for _, p := range parts {
@@ -162,19 +167,20 @@ func (d *Decoder) rows(parts []part, drawn bool) *stepRows {
 	return rows
 }
 
-// fill computes the caches of parts that nothing is drawn from.
+// fill computes the caches of parts without sampling.
 func (d *Decoder) fill(s *torch.Scope, parts []part) {
 	if len(parts) > 0 && s.Err() == nil {
 		s.Nest(func(s *torch.Scope) { d.forward(s, d.rows(parts, false)) })
 	}
 }
 
-// forward returns the logits after each request's last token, [requests, vocabulary] float32. Where none is drawn from
-// it fills the caches only. It holds the intermediates of one layer at a time.
+// forward returns the logits after each request's last token, [requests, vocabulary] float32, or
+// only fills the caches if nothing is sampled. It holds the intermediates of one layer at a time.
 func (d *Decoder) forward(s *torch.Scope, rows *stepRows) *torch.Tensor {
 	m, c := d.m, d.m.cfg
 	heads, kvHeads, width := int64(c.Heads), int64(c.KVHeads), int64(c.HeadDim)
-	if logits, ok := s.Decode(d.whole(), &torch.DecoderRows{IDs: rows.ids, Slots: rows.slots, Positions: rows.positions, Ends: rows.ends}); ok {
+	if logits, ok := s.Decode(d.whole(), &torch.DecoderRows{IDs: rows.ids, Slots: rows.slots, Positions: rows.positions,
+		Ends: rows.ends}); ok {
 		return logits
 	}
 	x := s.As(s.IndexSelect(m.w.embed, 0, s.FromInt64(rows.ids, int64(len(rows.ids)))), torch.Float32) // [rows, hidden]
@@ -189,7 +195,7 @@ func (d *Decoder) forward(s *torch.Scope, rows *stepRows) *torch.Tensor {
 			if l == c.Layers-1 && len(rows.ends) == 0 {
 				return
 			}
-			if l == c.Layers-1 && !rows.single { // what follows concerns the last tokens only
+			if l == c.Layers-1 && !rows.single { // only the last tokens are needed from here on
 				ends := s.FromInt64(rows.ends, int64(len(rows.ends)))
 				a, x = s.IndexSelect(a, 0, ends), s.IndexSelect(x, 0, ends)
 			}
@@ -212,20 +218,21 @@ func (d *Decoder) forward(s *torch.Scope, rows *stepRows) *torch.Tensor {
 	return logits
 }
 
-// whole is the decoder as one operation takes it.
+// whole returns the decoder as the operand of torch's Decode.
 func (d *Decoder) whole() *torch.Decoder {
 	m, c := d.m, d.m.cfg
 	all := &torch.Decoder{Heads: int64(c.Heads), KVHeads: int64(c.KVHeads), D: int64(c.HeadDim), NormEps: c.NormEps,
 		Embed: m.w.embed, Cos: m.cos, Sin: m.sin, Norm: m.w.norm, Head: m.w.head}
 	for l, w := range m.w.layers {
-		all.Layers = append(all.Layers, torch.DecoderLayer{Norm1: w.norm1, QKV: w.qkv, QKVBias: w.qkvBias, O: w.o, Norm2: w.norm2, GateUp: w.gateUp, Down: w.down,
+		all.Layers = append(all.Layers, torch.DecoderLayer{Norm1: w.norm1, QKV: w.qkv, QKVBias: w.qkvBias, O: w.o,
+			Norm2: w.norm2, GateUp: w.gateUp, Down: w.down,
 			Keys: d.cache.keys[l], Values: d.cache.values[l]})
 	}
 	return all
 }
 
-// drawAll picks the tokens of all requests from their rows of logits, where these lie; only rows with a nucleus come to the
-// host.
+// drawAll samples the tokens of all requests on the device. Only rows with a nucleus are copied to
+// the host.
 func (d *Decoder) drawAll(s *torch.Scope, logits *torch.Tensor, requests []rl.Request, draws []rl.Draw) {
 	temperatures, u := make([]float64, len(requests)), make([]float64, len(requests))
 	for i, r := range requests {
@@ -244,8 +251,8 @@ func (d *Decoder) drawAll(s *torch.Scope, logits *torch.Tensor, requests []rl.Re
 // excluded is a logit whose probability is 0 in float32.
 const excluded = -1e30
 
-// nucleus returns the logits with all tokens outside the nucleus excluded: the fewest most probable ones whose
-// probabilities reach topP, lower ids first among equals (Holtzman et al. 2020).
+// nucleus returns the logits with all tokens outside the nucleus excluded: the fewest most probable
+// tokens whose probabilities reach topP, lower ids first among equals (Holtzman et al. 2020).
 func nucleus(logits []float32, temperature, topP float64) []float32 {
 	order := make([]int, len(logits))
 	for i := range order {

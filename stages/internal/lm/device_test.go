@@ -36,8 +36,9 @@ func (m measured) String() string {
 	return fmt.Sprintf("| %s | %.0f | %.0f | %.1f %% |", m.what, m.tokens, m.limit, 100*m.tokens/m.limit)
 }
 
-// randomOn makes a model on a device, its weights of the size that New gives them, from one block of random numbers again
-// and again: what computes does not see the difference, and billions are not drawn on the host.
+// randomOn makes a model on a device, its weights of the size that New gives them, from one block
+// of random numbers again and again: what computes does not see the difference, and billions are
+// not drawn on the host.
 func randomOn(cfg Config, device torch.Device) (*Model, error) {
 	r := rand.New(rand.NewPCG(1, 1))
 	block := make([]float32, min(cfg.Parameters(), 1<<22))
@@ -75,8 +76,8 @@ func (c Config) forwardWork(length int) float64 {
 	return 2*c.products() + 2*float64(c.Layers*c.Heads*c.HeadDim)*float64(length)
 }
 
-// layersThatFit is the deepest shape, up to its own, whose use takes at most nine tenths of the memory; 0 is unknown and
-// leaves it as it is.
+// layersThatFit is the deepest shape, up to its own, whose use takes at most nine tenths of the
+// memory; 0 is unknown and leaves it as it is.
 func layersThatFit(c Config, u Use, memory int64) Config {
 	for memory > 0 && c.Layers > 1 && TotalMemory(c.Memory(u)) > memory/10*9 {
 		c.Layers--
@@ -85,7 +86,8 @@ func layersThatFit(c Config, u Use, memory int64) Config {
 }
 
 // measureTraining times updates on sequences of one length; every token is learned.
-func measureTraining(c Config, device torch.Device, p Precision, length, pass, updates int, memory int64) (m measured, err error) {
+func measureTraining(c Config, device torch.Device, p Precision, length, pass, updates int, memory int64) (m measured,
+	err error) {
 	c = layersThatFit(c, Use{Train: true, Precision: p, Recompute: true, Pass: pass, GPU: device != torch.CPU}, memory)
 	model, err := randomOn(c, device)
 	if err != nil {
@@ -129,7 +131,8 @@ func measureTraining(c Config, device torch.Device, p Precision, length, pass, u
 }
 
 // measureDecoding times steps of so many sequences at a context.
-func measureDecoding(c Config, device torch.Device, p Precision, sequences, length, steps int, memory int64) (m measured, err error) {
+func measureDecoding(c Config, device torch.Device, p Precision, sequences, length, steps int,
+	memory int64) (m measured, err error) {
 	c = layersThatFit(c, Use{Precision: p, Slots: sequences, Context: length + steps, GPU: device != torch.CPU}, memory)
 	model, err := randomOn(c, device)
 	if err != nil {
@@ -181,8 +184,8 @@ func measureDecoding(c Config, device torch.Device, p Precision, sequences, leng
 	return m, nil
 }
 
-// On a device that RCGRPO_DEVICE names, the shape of Qwen2.5-7B with as many layers as fit; else a tiny one through the same
-// code, in the operations of a GPU.
+// On a device that RCGRPO_DEVICE names, the shape of Qwen2.5-7B with as many layers as fit; else a
+// tiny one through the same code, in the operations of a GPU.
 func TestTrainingAndDecodingOnADevice(t *testing.T) {
 	cfg, device, memory := tiny(false), torch.CPU, int64(0)
 	length, pass, updates, steps, batches := 16, 32, 2, 4, []int{1, 3}
@@ -199,7 +202,8 @@ func TestTrainingAndDecodingOnADevice(t *testing.T) {
 		torch.Compose(true)
 		defer torch.Compose(false)
 	}
-	t.Logf("device %s, %s; limits of an H200: %.0f TFLOP/s, %.1f TB/s", device, runtime.Version(), peakWork/1e12, peakBytes/1e12)
+	t.Logf("device %s, %s; limits of an H200: %.0f TFLOP/s, %.1f TB/s", device, runtime.Version(), peakWork/1e12,
+		peakBytes/1e12)
 	t.Log("| what | tokens/s | at the limit | share |")
 	for _, p := range []Precision{Float32, BF16} {
 		if device != torch.CPU && p == Float32 { // what a GPU is for are products in bfloat16
@@ -226,15 +230,16 @@ func TestTrainingAndDecodingOnADevice(t *testing.T) {
 	}
 }
 
-// docs/training.md 4: forward 14.96 GFLOP per token at 4k context, 7.070 B weights in products, decoding bound by 14.1 GB
-// of weights and 56 KiB per token of context.
+// docs/training.md 4: forward 14.96 GFLOP per token at 4k context, 7.070 B weights in products,
+// decoding bound by 14.1 GB of weights and 56 KiB per token of context.
 func TestLimitsAreThoseOfTheTrainingPage(t *testing.T) {
 	near(t, "weights in products, billions", qwen7B.products()/1e9, 7.070, 0.0005)
 	near(t, "forward at 4k, GFLOP per token", qwen7B.forwardWork(4096)/1e9, 14.96, 0.005)
 	near(t, "training at 40 % of the peak", 0.4*peakWork/(3*qwen7B.forwardWork(4096)), 7040, 5)
 	bytes := 2*qwen7B.products() + 64*4096*float64(qwen7B.kvToken(2))
 	near(t, "decoding 64 at 4k", 64*peakBytes/bytes, 9433, 10)
-	if got := layersThatFit(qwen7B, Use{Train: true, Precision: BF16, Recompute: true, Pass: 8192}, 139<<30).Layers; got < 20 || got > 28 {
+	if got := layersThatFit(qwen7B, Use{Train: true, Precision: BF16, Recompute: true, Pass: 8192},
+		139<<30).Layers; got < 20 || got > 28 {
 		t.Errorf("%d layers fit a card of 139 GiB", got)
 	}
 }

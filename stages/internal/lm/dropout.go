@@ -10,36 +10,36 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// dropout has a training pass of an adapter leave out parts of the adapter's inputs (Srivastava et al. 2014, placed as in
-// peft's lora_dropout): with m of zeros and ones, drawn anew for every projection,
+// dropout zeroes random adapter inputs during training (Srivastava et al. 2014, placed like peft's
+// lora_dropout): with a mask m of zeros and ones, drawn for every projection,
 //
 //	y = W·x + scale/(1-p)·B·A·(m ∘ x)
 //
-// so the pass reads the base's weights and the adapter beside them, not merged ones. What m leaves out is a function of the
-// seed, the update, the tokens up to the place, the projection and the column, and of nothing else: neither of how a batch is
-// split or packed, nor of what was left out before. So what sequences of a batch have in common is computed once also here,
-// under one mask for all of them; peft draws one for each, from a generator whose numbers nobody else can have, which is why
-// its trainings with dropout are met in expectation only.
+// so the pass reads base weights and adapter separately. The mask is a function of seed, update,
+// the tokens up to the position, projection and column. It is independent of how a batch is split
+// or packed and of earlier masks, so sequences with a common prefix share its mask and it is
+// computed once. peft draws one mask per sequence from another generator, so its trainings with
+// dropout are equal only in expectation.
 type dropout struct {
 	a             *Adapter
-	rows, learned []rl.Stream // of each row of a batch, and of those that carry loss
+	rows, learned []rl.Stream // of each row of a batch, and of the rows with loss
 }
 
-// dropoutSteps is how finely the probability is divided: a mask takes 16 bits for each of its entries.
+// dropoutSteps is the resolution of the probability: a mask uses 16 bits per entry.
 const dropoutSteps = 1 << 16
 
-// threshold is how many of dropoutSteps leave an input out.
+// threshold returns how many of dropoutSteps zero an input.
 func (c LoRA) threshold() uint64 {
 	return min(uint64(math.Round(c.Dropout*dropoutSteps)), dropoutSteps-1)
 }
 
-// passScale multiplies the adapter's product in a training pass.
+// passScale returns the factor of the adapter's product in a training pass.
 func (c LoRA) passScale() float64 {
 	return c.scale() * dropoutSteps / float64(dropoutSteps-c.threshold())
 }
 
-// leaveOut prepares a batch for the dropout of an update; key is that of seed and update.
-func (a *Adapter) leaveOut(b *batch, key rl.Stream) {
+// applyDropout prepares a batch for the dropout of an update; key is the stream of seed and update.
+func (a *Adapter) applyDropout(b *batch, key rl.Stream) {
 	b.drop = &dropout{a: a}
 	for _, prefix := range b.prefixes {
 		b.drop.rows = append(b.drop.rows, key.With(uint64(prefix)))
@@ -49,7 +49,7 @@ func (a *Adapter) leaveOut(b *batch, key rl.Stream) {
 	}
 }
 
-// weights are those that layer l of a pass multiplies with.
+// weights returns the weights of layer l in a pass.
 func (m *Model) weights(b *batch, l int) *layerViews {
 	if b.drop != nil {
 		return &b.drop.a.base.w.layers[l]
@@ -57,7 +57,7 @@ func (m *Model) weights(b *batch, l int) *layerViews {
 	return &m.w.layers[l]
 }
 
-// keys are those of the rows that a matrix of a pass has: nil without dropout.
+// keys returns the streams of a matrix's rows, nil without dropout.
 func (b *batch) keys(learned bool) []rl.Stream {
 	switch {
 	case b.drop == nil:
@@ -68,7 +68,7 @@ func (b *batch) keys(learned bool) []rl.Stream {
 	return b.drop.rows
 }
 
-// mask is 1 where an input [n, in] of a projection of layer l stays and 0 where it is left out.
+// mask returns the mask of the inputs [n, in] of a projection of layer l.
 func (a *Adapter) mask(s *torch.Scope, kind torch.DType, keys []rl.Stream, p *adapterPart) *torch.Tensor {
 	mask, threshold := s.Empty(torch.Float32, int64(len(keys)), int64(p.in)), a.c.threshold()
 	s.Fill(mask, func(to []float32) error {
@@ -93,8 +93,8 @@ func (a *Adapter) mask(s *torch.Scope, kind torch.DType, keys []rl.Stream, p *ad
 	return s.As(mask, kind)
 }
 
-// each calls f with the parts of the named projections of layer l that the adapter changes, and where their outputs begin in
-// a matrix that holds all of them side by side.
+// each calls f with the adapted parts among the named projections of layer l, and the first column
+// of each in a matrix of all their outputs.
 func (a *Adapter) each(l int, names []string, f func(p *adapterPart, from int64)) {
 	from := int64(0)
 	for _, name := range names {
@@ -106,8 +106,9 @@ func (a *Adapter) each(l int, names []string, f func(p *adapterPart, from int64)
 	}
 }
 
-// addAdapter adds to y, the outputs of the named projections of layer l for x, what the adapter says beside the base; nothing
-// without dropout, where the weights say it. learned says that the rows are those that carry loss.
+// addAdapter adds the adapter's product to y, the outputs of the named projections of layer l for
+// x. Without dropout it does nothing, because the weights contain the adapter. learned reports
+// whether the rows are those with loss.
 func (b *batch) addAdapter(s *torch.Scope, l int, y, x *torch.Tensor, learned bool, names ...string) {
 	if b.drop == nil {
 		return
@@ -122,7 +123,8 @@ func (b *batch) addAdapter(s *torch.Scope, l int, y, x *torch.Tensor, learned bo
 	})
 }
 
-// addAdapterBack adds to dx, the gradient of the input of the named projections, what goes back through the adapter.
+// addAdapterBack adds the gradient through the adapter to dx, the gradient of the input of the
+// named projections.
 func (b *batch) addAdapterBack(s *torch.Scope, l int, dx, dy *torch.Tensor, learned bool, names ...string) {
 	if b.drop == nil {
 		return

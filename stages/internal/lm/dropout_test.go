@@ -61,8 +61,8 @@ func TestDropoutOfZeroChangesNoBit(t *testing.T) {
 	}
 }
 
-// A pass under a dropout that is too small to leave anything out goes through base and adapter apart, and gives what the
-// merged weights give, in numbers and gradient.
+// A pass under a dropout that is too small to leave anything out goes through base and adapter
+// apart, and gives what the merged weights give, in numbers and gradient.
 func TestAPassBesideTheBaseIsThatOfTheMergedWeights(t *testing.T) {
 	for name, p := range map[string]struct {
 		precision Precision
@@ -85,7 +85,8 @@ func TestAPassBesideTheBaseIsThatOfTheMergedWeights(t *testing.T) {
 				wantStats, want := passed(t, merged, all, m)
 				gotStats, got := passed(t, beside, all, m)
 				if far := apart(got, want); !(far < p.tolerance) || far == 0 {
-					t.Errorf("recompute %v: the gradient differs by %.2g of its norm, want less than %g, but rounding", recompute, far, p.tolerance)
+					t.Errorf("recompute %v: the gradient differs by %.2g of its norm, want less than %g, but rounding",
+						recompute, far, p.tolerance)
 				}
 				nearAll(t, "log-probability", gotStats.Logp, wantStats.Logp, p.tolerance)
 				if !slices.Equal(gotStats.LogpRef, wantStats.LogpRef) {
@@ -97,7 +98,8 @@ func TestAPassBesideTheBaseIsThatOfTheMergedWeights(t *testing.T) {
 	}
 }
 
-// The gradient of the loss under one mask, against central differences in a random direction for each matrix of the adapter.
+// The gradient of the loss under one mask, against central differences in a random direction for
+// each matrix of the adapter.
 func TestGradientUnderDropoutEqualsFiniteDifferences(t *testing.T) {
 	m := shake(t, newModel(t, tiny(true), 1), 2, 0.1)
 	a, tr := drilledAs(t, m, 2, dropping(0.3, 4))
@@ -113,7 +115,8 @@ func TestGradientUnderDropoutEqualsFiniteDifferences(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stats, err := tr.Accumulate(t.Context(), all, nil, 1, func(int, int, TokenStats) (Weights, error) { return Weights{}, nil })
+		stats, err := tr.Accumulate(t.Context(), all, nil, 1,
+			func(int, int, TokenStats) (Weights, error) { return Weights{}, nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +147,8 @@ func TestGradientUnderDropoutEqualsFiniteDifferences(t *testing.T) {
 	}
 }
 
-// Seed and update alone say what is left out: not how a batch is split or packed, nor what sequences share.
+// Seed and update alone say what is left out: not how a batch is split or packed, nor what
+// sequences share.
 func TestDropoutDoesNotDependOnTheSplit(t *testing.T) {
 	m := shake(t, newModel(t, tiny(true), 1), 2, 0.1)
 	all := someSequences(rand.New(rand.NewPCG(2, 2)), 12, 20, m.cfg.Vocab, 0.5)
@@ -176,8 +180,9 @@ func TestDropoutDoesNotDependOnTheSplit(t *testing.T) {
 	}
 }
 
-// Masks leave out the share that was asked for, on their own in every projection and place, and what stays makes up for it:
-// over many updates the mean of what goes into the adapter is the input.
+// Masks leave out the share that was asked for, on their own in every projection and place, and
+// what stays makes up for it: over many updates the mean of what goes into the adapter is the
+// input.
 func TestDropoutKeepsTheExpectation(t *testing.T) {
 	const p, rows, updates = 0.3, 50, 200
 	m := newModel(t, tiny(true), 1)
@@ -193,7 +198,8 @@ func TestDropoutKeepsTheExpectation(t *testing.T) {
 			keys[i] = rl.Dropping(4, u).With(uint64(i))
 		}
 		err := torch.Do(t.Context(), torch.CPU, func(s *torch.Scope) error {
-			q, k := s.Float32s(a.mask(s, torch.Float32, keys, part("self_attn.q_proj.weight"))), s.Float32s(a.mask(s, torch.Float32, keys, part("self_attn.k_proj.weight")))
+			q, k := s.Float32s(a.mask(s, torch.Float32, keys, part("self_attn.q_proj.weight"))), s.Float32s(a.mask(s,
+				torch.Float32, keys, part("self_attn.k_proj.weight")))
 			for i := range q {
 				kept, both, n = kept+float64(q[i]), both+float64(q[i]*k[i]), n+1
 				mean[i] += float64(q[i]) * a.c.passScale() / a.c.scale() / updates
@@ -215,8 +221,9 @@ func TestDropoutKeepsTheExpectation(t *testing.T) {
 	}
 }
 
-// Evaluation, log-probabilities without a gradient, and sampling read the merged weights, of which nothing is left out; the
-// file for peft says what the training left out; and a training that resumes leaves out the same.
+// Evaluation, log-probabilities without a gradient, and sampling read the merged weights, of which
+// nothing is left out; the file for peft says what the training left out; and a training that
+// resumes leaves out the same.
 func TestDropoutIsForTrainingPassesOnly(t *testing.T) {
 	m, dir := newModel(t, tiny(false), 1), t.TempDir()
 	a, tr := drilledAs(t, m, 3, dropping(0.3, 4))
@@ -227,13 +234,15 @@ func TestDropoutIsForTrainingPassesOnly(t *testing.T) {
 	if err != nil || !slices.Equal(got.Logp, want.Logp) || !slices.Equal(got.LogpRef, want.LogpRef) {
 		t.Errorf("the trainer's statistics are not those of the model (%v)", err)
 	}
-	if stats, _ := passed(t, tr, all, m); slices.Equal(stats.Logp, want.Logp) || !slices.Equal(stats.LogpRef, want.LogpRef) {
+	if stats, _ := passed(t, tr, all, m); slices.Equal(stats.Logp, want.Logp) ||
+		!slices.Equal(stats.LogpRef, want.LogpRef) {
 		t.Error("a training pass leaves nothing out of the policy, or something out of the reference")
 	}
 	if err := a.Save(dir, "base"); err != nil {
 		t.Fatal(err)
 	}
-	if text, err := os.ReadFile(filepath.Join(dir, adapterConfigFile)); err != nil || !strings.Contains(string(text), `"lora_dropout": 0.3`) {
+	if text, err := os.ReadFile(filepath.Join(dir, adapterConfigFile)); err != nil ||
+		!strings.Contains(string(text), `"lora_dropout": 0.3`) {
 		t.Errorf("%s (%v) lacks the dropout", text, err)
 	}
 	b, err := LoadAdapter(dir, m)

@@ -16,14 +16,14 @@ import (
 	"rcgrpo/stages/internal/torch"
 )
 
-// Files of weights: one, or several with an index that says what lies where.
+// Files of weights: one, or several with an index of tensors.
 const (
 	weightsFile = "model.safetensors"
 	indexFile   = "model.safetensors.index.json"
 )
 
-// Load reads a folder with config.json and the weights in safetensors, in float32, bfloat16 or float16, in one file or in
-// shards with an index. Weights become float32.
+// Load reads a folder with config.json and weights in safetensors, in float32, bfloat16 or float16,
+// in one file or in shards with an index. Weights are converted to float32.
 func Load(dir string, device torch.Device) (*Model, error) {
 	cfg, file, err := readConfig(dir)
 	if err != nil {
@@ -44,7 +44,7 @@ func Load(dir string, device torch.Device) (*Model, error) {
 	return m, nil
 }
 
-// CheckFolder says whether Load could read a folder, from the headers of its files alone.
+// CheckFolder reports whether Load can read a folder, from the headers of its files.
 func CheckFolder(dir string) (Config, error) {
 	cfg, _, err := readConfig(dir)
 	if err != nil {
@@ -53,7 +53,7 @@ func CheckFolder(dir string) (Config, error) {
 	return cfg, eachWeight(dir, cfg, func(r *weightsReader, w weight) error { return r.has(w.name, w.shape) })
 }
 
-// readWeights gathers all weights of a folder in the order of layout.
+// readWeights reads all weights of a folder in the order of layout.
 func readWeights(dir string, cfg Config, flat []float32) error {
 	err := eachWeight(dir, cfg, func(r *weightsReader, w weight) error {
 		return r.read(w.name, w.shape, flat[w.offset:w.offset+w.len()])
@@ -64,20 +64,22 @@ func readWeights(dir string, cfg Config, flat []float32) error {
 	return nil
 }
 
-// checkFinite refuses weights that are NaN or infinite. Every number computed with them would be NaN.
+// checkFinite refuses NaN and infinite weights, which would make every result NaN.
 func checkFinite(dir string, cfg Config, flat []float32) error {
 	weights, _ := layout(cfg)
 	for _, w := range weights {
 		values := flat[w.offset : w.offset+w.len()]
 		if i := slices.IndexFunc(values, func(x float32) bool { return x-x != 0 }); i >= 0 {
-			return fmt.Errorf("load weights: %s: tensor %q holds %v at index %d of %d: weights must be finite, so the file is damaged or comes from a training that diverged",
+			return fmt.Errorf("load weights: %s: tensor %q holds %v at index %d of %d: weights must be finite, so the "+
+				"file is damaged or comes from a training that diverged",
 				dir, w.name, values[i], i, len(values))
 		}
 	}
 	return nil
 }
 
-// eachWeight calls f with every weight of a decoder and the file that should hold it, and refuses files that hold more.
+// eachWeight calls f with every weight of a decoder and its file, and refuses files with other
+// tensors.
 func eachWeight(dir string, cfg Config, f func(*weightsReader, weight) error) error {
 	where, err := shardsOf(dir)
 	if err != nil {
@@ -90,7 +92,7 @@ func eachWeight(dir string, cfg Config, f func(*weightsReader, weight) error) er
 		}
 	}()
 	weights, _ := layout(cfg)
-	known := map[string]bool{headName: cfg.TiedEmbeddings} // some writers store the tied head a second time
+	known := map[string]bool{headName: cfg.TiedEmbeddings} // some writers also store the tied head
 	for _, w := range weights {
 		known[w.name] = true
 		file := weightsFile
@@ -120,7 +122,7 @@ func eachWeight(dir string, cfg Config, f func(*weightsReader, weight) error) er
 	return nil
 }
 
-// shardsOf returns the file of each tensor, or nil when all of them lie in one.
+// shardsOf returns the file of each tensor, or nil if all tensors are in one file.
 func shardsOf(dir string) (map[string]string, error) {
 	if _, err := os.Stat(filepath.Join(dir, weightsFile)); err == nil {
 		return nil, nil
@@ -141,13 +143,14 @@ func shardsOf(dir string) (map[string]string, error) {
 	}
 	for name, file := range index.Where {
 		if filepath.Base(file) != file || filepath.Ext(file) != ".safetensors" {
-			return nil, fmt.Errorf("%s: tensor %q is said to lie in %q, which is no safetensors file of the folder", path, name, file)
+			return nil, fmt.Errorf("%s: tensor %q is said to lie in %q, which is no safetensors file of the folder", path,
+				name, file)
 		}
 	}
 	return index.Where, nil
 }
 
-// noWeights says what a folder has instead of weights that can be read.
+// noWeights returns the error of a folder without readable weights.
 func noWeights(dir string) error {
 	for _, pattern := range []string{"*.bin", "*.pt", "*.pth", "*.ckpt"} {
 		if found, err := filepath.Glob(filepath.Join(dir, pattern)); err == nil && len(found) > 0 {
@@ -158,7 +161,8 @@ func noWeights(dir string) error {
 	return fmt.Errorf("%s holds neither %s nor %s", dir, weightsFile, indexFile)
 }
 
-// Save writes config.json and model.safetensors into dir, which it makes if need be. Equal weights give equal bytes.
+// Save writes config.json and model.safetensors into dir, which it creates. Equal weights give
+// identical files.
 func (m *Model) Save(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("save model: %w", err)
@@ -184,8 +188,8 @@ func (m *Model) Save(dir string) error {
 	return nil
 }
 
-// with returns the file with the shape of c. A file that came from somewhere keeps its form; weights are written in
-// float32.
+// with returns the file with the shape of c. A file from a folder keeps its other keys; weights are
+// written in float32.
 func (f configFile) with(c Config) (configFile, error) {
 	out := configFile{}
 	set := func(key string, v any) (err error) {
@@ -193,7 +197,8 @@ func (f configFile) with(c Config) (configFile, error) {
 		return err
 	}
 	if f == nil {
-		for key, v := range map[string]any{"architectures": []string{c.class()}, "head_dim": c.HeadDim, "hidden_act": "silu", "hidden_size": c.Hidden,
+		for key, v := range map[string]any{"architectures": []string{c.class()}, "head_dim": c.HeadDim,
+			"hidden_act": "silu", "hidden_size": c.Hidden,
 			"intermediate_size": c.MLP, "max_position_embeddings": c.MaxPosition, "model_type": c.Family, "num_attention_heads": c.Heads,
 			"num_hidden_layers": c.Layers, "num_key_value_heads": c.KVHeads, "rms_norm_eps": c.NormEps, "rope_theta": c.RopeBase,
 			"tie_word_embeddings": c.TiedEmbeddings} {
@@ -239,7 +244,7 @@ func (f configFile) write(dir string, c Config) error {
 	return writeWhole(filepath.Join(dir, ConfigFile), pretty.Bytes())
 }
 
-// writeWhole writes a file aside and renames it, so that it appears whole or not at all.
+// writeWhole writes a temporary file and renames it.
 func writeWhole(path string, parts ...[]byte) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".partial-*")
 	if err != nil {

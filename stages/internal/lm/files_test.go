@@ -15,8 +15,10 @@ import (
 
 func llama(t *testing.T) *Model {
 	t.Helper()
-	m, err := New(Config{Family: "llama", Vocab: 20, Hidden: 8, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 4, MLP: 12, RopeBase: 5e5,
-		RopeScaling: RopeScaling{Factor: 8, Low: 1, High: 4, Original: 16}, NormEps: 1e-5, MaxPosition: 64}, rand.New(rand.NewPCG(1, 2)))
+	m, err := New(Config{Family: "llama", Vocab: 20, Hidden: 8, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 4, MLP: 12,
+		RopeBase: 5e5,
+		RopeScaling: RopeScaling{Factor: 8, Low: 1, High: 4,
+			Original: 16}, NormEps: 1e-5, MaxPosition: 64}, rand.New(rand.NewPCG(1, 2)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +58,8 @@ func TestModelReadBackIsTheOneWritten(t *testing.T) {
 	}
 }
 
-// What a config says beyond the shape, such as token ids, is for the programs that load the folder next.
+// What a config says beyond the shape, such as token ids, is for the programs that load the folder
+// next.
 func TestConfigOfALoadedModelKeepsItsOtherKeys(t *testing.T) {
 	m, dir := llama(t), published(t, nil)
 	from := t.TempDir()
@@ -82,7 +85,8 @@ func TestConfigOfALoadedModelKeepsItsOtherKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"vocab_size": 22`, `"torch_dtype": "float32"`, `"bos_token_id": 4`, `"rope_type": "llama3"`} {
+	for _, want := range []string{`"vocab_size": 22`, `"torch_dtype": "float32"`, `"bos_token_id": 4`,
+		`"rope_type": "llama3"`} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("%s lacks %s:\n%s", ConfigFile, want, text)
 		}
@@ -103,17 +107,23 @@ func TestFoldersWithoutReadableWeightsAreRefused(t *testing.T) {
 		edits map[string]any
 		want  string
 	}{
-		"none":          {nil, nil, "holds neither model.safetensors nor model.safetensors.index.json"},
-		"a pickle":      {map[string]string{"pytorch_model.bin": "x"}, nil, "pytorch_model.bin is a pickle, which can run any program"},
-		"cut short":     {map[string]string{weightsFile: string(weights[:len(weights)-4])}, nil, "is no valid safetensors file"},
-		"another shape": {map[string]string{weightsFile: string(weights)}, map[string]any{"vocab_size": 21}, "has shape [20 8], want [21 8]"},
-		"one too few":   {map[string]string{weightsFile: string(weights)}, map[string]any{"num_hidden_layers": 2}, `tensor "model.layers.1.self_attn.q_proj.weight" is missing`},
+		"none": {nil, nil, "holds neither model.safetensors nor model.safetensors.index.json"},
+		"a pickle": {map[string]string{"pytorch_model.bin": "x"}, nil,
+			"pytorch_model.bin is a pickle, which can run any program"},
+		"cut short": {map[string]string{weightsFile: string(weights[:len(weights)-4])}, nil,
+			"is no valid safetensors file"},
+		"another shape": {map[string]string{weightsFile: string(weights)}, map[string]any{"vocab_size": 21},
+			"has shape [20 8], want [21 8]"},
+		"one too few": {map[string]string{weightsFile: string(weights)}, map[string]any{"num_hidden_layers": 2},
+			`tensor "model.layers.1.self_attn.q_proj.weight" is missing`},
 		"an index that lies": {map[string]string{indexFile: `{"weight_map": {"model.embed_tokens.weight": "../secret.safetensors"}}`}, nil,
 			"is no safetensors file of the folder"},
-		"an index with a gap": {map[string]string{indexFile: `{"weight_map": {}}`}, nil, `tensor "model.embed_tokens.weight" is missing`},
+		"an index with a gap": {map[string]string{indexFile: `{"weight_map": {}}`}, nil,
+			`tensor "model.embed_tokens.weight" is missing`},
 		"a missing shard": {map[string]string{indexFile: `{"weight_map": {"model.embed_tokens.weight": "a.safetensors"}}`}, nil,
 			"a.safetensors: no such file"},
-		"a tied head stored again": {map[string]string{weightsFile: string(weights)}, map[string]any{"tie_word_embeddings": true, "model_type": "llama"}, ""},
+		"a tied head stored again": {map[string]string{weightsFile: string(weights)},
+			map[string]any{"tie_word_embeddings": true, "model_type": "llama"}, ""},
 	} {
 		dir := published(t, tc.edits)
 		for file, text := range tc.files {

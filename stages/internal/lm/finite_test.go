@@ -14,7 +14,8 @@ import (
 )
 
 func TestWeightsThatAreNoFiniteNumbersAreRefused(t *testing.T) {
-	for name, bits := range map[string]uint32{"NaN": math.Float32bits(float32(math.NaN())), "+Inf": 0x7f800000, "-Inf": 0xff800000} {
+	for name, bits := range map[string]uint32{"NaN": math.Float32bits(float32(math.NaN())), "+Inf": 0x7f800000,
+		"-Inf": 0xff800000} {
 		m := llama(t)
 		dir := t.TempDir()
 		if err := m.Save(dir); err != nil {
@@ -35,7 +36,8 @@ func TestWeightsThatAreNoFiniteNumbersAreRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = Load(dir, torch.CPU)
-		if err == nil || !strings.Contains(err.Error(), "holds "+name+" at index ") || !strings.Contains(err.Error(), "damaged or comes from a training that diverged") {
+		if err == nil || !strings.Contains(err.Error(), "holds "+name+" at index ") ||
+			!strings.Contains(err.Error(), "damaged or comes from a training that diverged") {
 			t.Errorf("%s: got %v, want an error that names it", name, err)
 		}
 	}

@@ -7,8 +7,8 @@ type weight struct {
 	name   string
 	shape  []int
 	offset int     // first element in the buffer
-	std    float64 // of its random start; 0 for constants
-	start  float32 // the constant it starts at, where std is 0
+	std    float64 // of its random initialization; 0 for constants
+	start  float32 // initial value if std is 0
 }
 
 func (w weight) len() int {
@@ -28,11 +28,13 @@ const (
 
 func layerName(layer int, part string) string { return fmt.Sprintf("model.layers.%d.%s", layer, part) }
 
-// layout lists all weights in their order in the flat buffer, and the buffer's length: matrices first. Queries, keys and values of a layer are neighbours, and so
-// are gate and up: each such family is one product.
+// layout lists all weights in their order in the flat buffer, and the length of the buffer.
+// Queries, keys and values of a layer are adjacent, and so are gate and up, so that each of these
+// is one product.
 //
-// The random start follows the recipe of the drills (docs/training.md 5): the embedding has standard deviation
-// 1/√width, matrices 0.7/√fan-in, those that write into the residual stream further divided by √(2·layers).
+// The initialization is that of the drills (docs/training.md 5): the embedding has standard
+// deviation 1/√width, matrices 0.7/√fan-in, those that write into the residual stream further
+// divided by √(2·layers).
 func layout(c Config) (weights []weight, total int) {
 	add := func(name string, std float64, start float32, shape ...int) {
 		w := weight{name: name, shape: shape, offset: total, std: std, start: start}

@@ -10,10 +10,12 @@ import (
 	"rcgrpo/stages/internal/torch"
 )
 
-// TestTenThousandUpdatesLeaveMemoryFlat trains all weights against a reference, and an adapter, 10,000 updates together.
+// TestTenThousandUpdatesLeaveMemoryFlat trains all weights against a reference, and an adapter,
+// 10,000 updates together.
 func TestTenThousandUpdatesLeaveMemoryFlat(t *testing.T) {
 	m, ref := newModel(t, tiny(true), 1), newModel(t, tiny(true), 2)
-	a, err := NewAdapter(ref, LoRA{Rank: 2, Alpha: 2, Targets: []string{"q_proj", "down_proj"}, Rows: []int32{3}}, rand.New(rand.NewPCG(1, 2)))
+	a, err := NewAdapter(ref, LoRA{Rank: 2, Alpha: 2, Targets: []string{"q_proj", "down_proj"}, Rows: []int32{3}},
+		rand.New(rand.NewPCG(1, 2)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +59,8 @@ func TestTenThousandUpdatesLeaveMemoryFlat(t *testing.T) {
 			t.Fatalf("after %d updates %d handles are alive, want %d as after 2,000", updates, n, handles)
 		}
 	}
-	t.Logf("%d updates: %d handles alive throughout; resident memory %+d KiB in the last 8,000, at least %+d KiB in each 2,000", updates, handles, (before-first)/1024, least/1024)
+	t.Logf("%d updates: %d handles alive throughout; resident memory %+d KiB in the last 8,000, at least %+d KiB in "+
+		"each 2,000", updates, handles, (before-first)/1024, least/1024)
 	// 32 bytes an operation, as gotch's own wrappers leak, would be 10 MB in each 2,000.
 	if least > 256<<10 || before-first > 8<<20 {
 		t.Errorf("resident memory grew by %d bytes, by at least %d in each 2,000 updates", before-first, least)

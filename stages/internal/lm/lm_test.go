@@ -29,13 +29,15 @@ func TestMain(m *testing.M) {
 
 // tiny has shapes that are no multiples of the kernels' vectors, and three query heads to a key head.
 func tiny(tied bool) Config {
-	return Config{Family: "qwen2", Vocab: 23, Hidden: 12, Layers: 2, Heads: 6, KVHeads: 2, HeadDim: 6, MLP: 20, RopeBase: 1000, NormEps: 1e-6,
+	return Config{Family: "qwen2", Vocab: 23, Hidden: 12, Layers: 2, Heads: 6, KVHeads: 2, HeadDim: 6, MLP: 20,
+		RopeBase: 1000, NormEps: 1e-6,
 		TiedEmbeddings: tied, MaxPosition: 64}
 }
 
 // drillSize is the decoder of the drills (docs/training.md 5).
 func drillSize() Config {
-	return Config{Family: "qwen2", Vocab: 1408, Hidden: 128, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 32, MLP: 384, RopeBase: 1000, NormEps: 1e-6,
+	return Config{Family: "qwen2", Vocab: 1408, Hidden: 128, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 32, MLP: 384,
+		RopeBase: 1000, NormEps: 1e-6,
 		TiedEmbeddings: true, MaxPosition: 384}
 }
 
@@ -70,7 +72,10 @@ func shake(t *testing.T, m *Model, seed uint64, by float32) *Model {
 	for i := range flat {
 		flat[i] += by * float32(r.NormFloat64())
 	}
-	shaken, err := place(m.cfg, torch.CPU, func(s *torch.Scope, to *torch.Tensor) { s.Copy_(to, s.FromFloat32(flat, int64(len(flat)))) })
+	shaken, err := place(m.cfg, torch.CPU, func(s *torch.Scope,
+		to *torch.Tensor) {
+		s.Copy_(to, s.FromFloat32(flat, int64(len(flat))))
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,8 +112,9 @@ func TestParametersOfTheDrillModel(t *testing.T) {
 	}
 }
 
-// The gradient of a random combination of each statistic against central differences of fourth order in a random direction of
-// length 1. Rounding leaves about 5e-6 in the loss, hence 5e-4 in the quotient; the rest is the error of the step itself.
+// The gradient of a random combination of each statistic against central differences of fourth
+// order in a random direction of length 1. Rounding leaves about 5e-6 in the loss, hence 5e-4 in
+// the quotient; the rest is the error of the step itself.
 func TestGradientOfEachStatisticEqualsFiniteDifferences(t *testing.T) {
 	for name, pick := range map[string]func(s TokenStats) []float64{
 		"log-probability": func(s TokenStats) []float64 { return s.Logp },
@@ -134,17 +140,18 @@ func TestGradientOfEachStatisticEqualsFiniteDifferences(t *testing.T) {
 				}
 				tr := newTrainer(t, m, OptimizerConfig{MicroTokens: 40})
 				at := 0
-				_, err := tr.Accumulate(context.Background(), all, ref, temperature, func(_, _ int, s TokenStats) (Weights, error) {
-					w := weights[at : at+len(s.Logp)]
-					at += len(s.Logp)
-					switch name {
-					case "entropy":
-						return Weights{Entropy: w}, nil
-					case "KL":
-						return Weights{KL: w}, nil
-					}
-					return Weights{Logp: w}, nil
-				})
+				_, err := tr.Accumulate(context.Background(), all, ref, temperature,
+					func(_, _ int, s TokenStats) (Weights, error) {
+						w := weights[at : at+len(s.Logp)]
+						at += len(s.Logp)
+						switch name {
+						case "entropy":
+							return Weights{Entropy: w}, nil
+						case "KL":
+							return Weights{KL: w}, nil
+						}
+						return Weights{Logp: w}, nil
+					})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -161,7 +168,10 @@ func TestGradientOfEachStatisticEqualsFiniteDifferences(t *testing.T) {
 					for i := range flat {
 						flat[i] += by * direction[i]
 					}
-					x, err := place(m.cfg, torch.CPU, func(s *torch.Scope, to *torch.Tensor) { s.Copy_(to, s.FromFloat32(flat, int64(len(flat)))) })
+					x, err := place(m.cfg, torch.CPU, func(s *torch.Scope,
+						to *torch.Tensor) {
+						s.Copy_(to, s.FromFloat32(flat, int64(len(flat))))
+					})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -177,7 +187,8 @@ func TestGradientOfEachStatisticEqualsFiniteDifferences(t *testing.T) {
 						want += float64(grad[i]) * float64(direction[i])
 					}
 					const step = 2e-2
-					got := (8*(moved(direction, step)-moved(direction, -step)) - (moved(direction, 2*step) - moved(direction, -2*step))) / (12 * step)
+					got := (8*(moved(direction, step)-moved(direction, -step)) - (moved(direction, 2*step) - moved(direction,
+						-2*step))) / (12 * step)
 					near(t, w.name, want, got, 5e-4+3e-3*math.Abs(got))
 				}
 			})
@@ -205,10 +216,12 @@ func TestPackedEqualsOneByOne(t *testing.T) {
 	}
 }
 
-// A packed batch has a row for each token that predicts something, and for no other: nothing is padded to the longest.
+// A packed batch has a row for each token that predicts something, and for no other: nothing is
+// padded to the longest.
 func TestPackingMakesNoRowForPadding(t *testing.T) {
 	m := newModel(t, tiny(true), 1)
-	all := []Sequence{learnAll([]int32{1, 2, 3}), learnAll(make([]int32, 50)), learnAll([]int32{4, 5}), {IDs: []int32{6, 7, 8, 9}, Learn: []bool{false, true, false, false}}}
+	all := []Sequence{learnAll([]int32{1, 2, 3}), learnAll(make([]int32, 50)), learnAll([]int32{4, 5}),
+		{IDs: []int32{6, 7, 8, 9}, Learn: []bool{false, true, false, false}}}
 	b, err := m.pack(all, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -238,7 +251,8 @@ func TestSharedBeginningsChangeNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(b.ids) >= len(b.full.Path) || len(b.targets) >= len(b.owner) {
-		t.Fatalf("%d rows for %d tokens, %d predictions for %d: nothing is shared", len(b.ids), len(b.full.Path), len(b.targets), len(b.owner))
+		t.Fatalf("%d rows for %d tokens, %d predictions for %d: nothing is shared", len(b.ids), len(b.full.Path),
+			len(b.targets), len(b.owner))
 	}
 	weights := make([]float64, 3*len(b.owner))
 	for i := range weights {
@@ -249,7 +263,8 @@ func TestSharedBeginningsChangeNothing(t *testing.T) {
 		stats, err := tr.Accumulate(context.Background(), all, ref, 1, func(_, _ int, s TokenStats) (Weights, error) {
 			n, total := len(s.Logp), len(b.owner)
 			at += n
-			return Weights{Logp: weights[at-n : at], Entropy: weights[total+at-n : total+at], KL: weights[2*total+at-n : 2*total+at]}, nil
+			return Weights{Logp: weights[at-n : at], Entropy: weights[total+at-n : total+at],
+				KL: weights[2*total+at-n : 2*total+at]}, nil
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -319,7 +334,8 @@ func TestSequencesWithoutLearnedTokensAddNothing(t *testing.T) {
 	m := newModel(t, tiny(true), 1)
 	tr := newTrainer(t, m, OptimizerConfig{MicroTokens: 4})
 	calls := 0
-	_, err := tr.Accumulate(context.Background(), []Sequence{{IDs: []int32{1, 2, 3}, Learn: make([]bool, 3)}, {}, {IDs: []int32{4}, Learn: []bool{false}}}, nil, 1,
+	_, err := tr.Accumulate(context.Background(), []Sequence{{IDs: []int32{1, 2, 3}, Learn: make([]bool, 3)}, {},
+		{IDs: []int32{4}, Learn: []bool{false}}}, nil, 1,
 		func(_, n int, s TokenStats) (Weights, error) { calls += n; return Weights{}, nil })
 	if err != nil || calls != 3 {
 		t.Errorf("got %v after %d sequences, want none after 3", err, calls)
@@ -349,7 +365,8 @@ func TestMicroBatchesAddUp(t *testing.T) {
 			size += float64(v) * float64(v)
 		}
 		if relative := math.Sqrt(far / size); !(relative < 1e-6) || relative == 0 { // 0: it was not split
-			t.Errorf("micro-batches of %d tokens: the gradient differs by %.2g of its norm, want less than 1e-6", micro, relative)
+			t.Errorf("micro-batches of %d tokens: the gradient differs by %.2g of its norm, want less than 1e-6", micro,
+				relative)
 		}
 	}
 }
@@ -381,7 +398,8 @@ func TestMistakesInABatchAreErrors(t *testing.T) {
 		"KL without a reference": {good, 1, Weights{KL: []float64{1}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := tr.Accumulate(context.Background(), []Sequence{tc.q}, nil, tc.temperature, func(int, int, TokenStats) (Weights, error) { return tc.w, nil })
+			_, err := tr.Accumulate(context.Background(), []Sequence{tc.q}, nil, tc.temperature,
+				func(int, int, TokenStats) (Weights, error) { return tc.w, nil })
 			if err == nil {
 				t.Error("got no error")
 			}
@@ -539,7 +557,8 @@ func continuation(t *testing.T, m *Model, prompt []int32, n int) (ids []int32) {
 	return ids
 }
 
-// Slots with blocks, single steps and pauses of different lengths give the log-probabilities of the training pass.
+// Slots with blocks, single steps and pauses of different lengths give the log-probabilities of the
+// training pass.
 func TestDecodedLogProbsEqualTheTrainingPass(t *testing.T) {
 	for _, cfg := range []Config{tiny(true), drillSize()} {
 		m := shake(t, newModel(t, cfg, 1), 2, 0.02)
@@ -618,7 +637,8 @@ func TestSlotsDoNotDisturbEachOther(t *testing.T) {
 			for place, i := range live {
 				if at < len(feeds[i]) {
 					end := min(at+chunk, len(feeds[i]))
-					requests = append(requests, rl.Request{Slot: (place + 7) % slots, Feed: feeds[i][at:end], Temperature: 1, U: 0.37})
+					requests = append(requests, rl.Request{Slot: (place + 7) % slots, Feed: feeds[i][at:end], Temperature: 1,
+						U: 0.37})
 					who = append(who, place)
 				}
 			}
@@ -719,7 +739,8 @@ func TestDrawsFollowTheInverseCDF(t *testing.T) {
 func TestRequestsOfOneCallSampleEachInItsOwnWay(t *testing.T) {
 	m := shake(t, newModel(t, drillSize(), 1), 2, 0.1)
 	d := newDecoder(t, m, 5, 16)
-	requests := []rl.Request{{}, {Temperature: 0.3, U: 0.9}, {Temperature: 1, U: 0.9}, {Temperature: 1, TopP: 0.2, U: 0.9}, {Temperature: 1.7, TopP: 0.9, U: 0.2}}
+	requests := []rl.Request{{}, {Temperature: 0.3, U: 0.9}, {Temperature: 1, U: 0.9},
+		{Temperature: 1, TopP: 0.2, U: 0.9}, {Temperature: 1.7, TopP: 0.9, U: 0.2}}
 	for i := range requests {
 		requests[i].Slot, requests[i].Feed = i, []int32{5, 7, 11}
 	}

@@ -16,9 +16,9 @@ import (
 // passVariable has the test binary make the pass that it names and say its memory.
 const passVariable = "RCGRPO_TEST_PASS"
 
-// TestLongVocabulariesCostOneChunk measures in processes of their own what a pass over 1,000 tokens adds to resident memory
-// at its peak: over a vocabulary of 152,064 rows, as Qwen2.5 has, at most one chunk of logits more than over one of 64. All
-// logits at once would be 0.6 GB.
+// TestLongVocabulariesCostOneChunk measures in processes of their own what a pass over 1,000 tokens
+// adds to resident memory at its peak: over a vocabulary of 152,064 rows, as Qwen2.5 has, at most
+// one chunk of logits more than over one of 64. All logits at once would be 0.6 GB.
 func TestLongVocabulariesCostOneChunk(t *testing.T) {
 	if name := os.Getenv(passVariable); name != "" {
 		peakOf(t, name)
@@ -32,7 +32,8 @@ func TestLongVocabulariesCostOneChunk(t *testing.T) {
 		t.Logf("%s: peak %.1f MB over %d rows, %.1f MB over 64; one chunk of logits is %.1f MB, all of them %.0f MB",
 			pass, float64(many)/1e6, long, float64(few)/1e6, float64(chunk)/1e6, float64(1000*long*4)/1e6)
 		if slack := 4 << 20; added > chunk+slack || added < chunk/2 { // below: it measured nothing
-			t.Errorf("%s: the long vocabulary costs %.1f MB at the peak, want one chunk of %.1f MB", pass, float64(added)/1e6, float64(chunk)/1e6)
+			t.Errorf("%s: the long vocabulary costs %.1f MB at the peak, want one chunk of %.1f MB", pass,
+				float64(added)/1e6, float64(chunk)/1e6)
 		}
 	}
 }
@@ -60,7 +61,8 @@ func peakOf(t *testing.T, pass string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := newModel(t, Config{Family: "qwen2", Vocab: vocab, Hidden: 16, Layers: 2, Heads: 2, KVHeads: 1, HeadDim: 8, MLP: 32, RopeBase: 1000, NormEps: 1e-6,
+	m := newModel(t, Config{Family: "qwen2", Vocab: vocab, Hidden: 16, Layers: 2, Heads: 2, KVHeads: 1, HeadDim: 8,
+		MLP: 32, RopeBase: 1000, NormEps: 1e-6,
 		TiedEmbeddings: true, MaxPosition: 512}, 1)
 	r := rand.New(rand.NewPCG(1, 1))
 	var all []Sequence

@@ -16,8 +16,9 @@ import (
 
 func (c LoRA) scale() float64 { return c.Alpha / float64(c.Rank) }
 
-// Adapter is a low-rank change of a model. Model is the model with the change in its weights: forward passes, sampling and
-// export need nothing else. The base stays as it is and is needed as long as the adapter lives.
+// Adapter is a low-rank change of a model. Model returns the model with the change merged into its
+// weights, for forward passes, sampling and export. The base is unchanged and must outlive the
+// adapter.
 type Adapter struct {
 	c      LoRA
 	base   *Model
@@ -32,14 +33,14 @@ type Adapter struct {
 type adapterPart struct {
 	name         string // of the projection's weight
 	layer        int
-	projection   uint64 // its place in Projections
+	projection   uint64 // index in Projections
 	out, in      int
 	offset       int           // of A in the flat buffer; B follows
 	base, merged *torch.Tensor // [out, in] views
 	a, b         *torch.Tensor // [rank, in], [out, rank] views
 }
 
-// adapterTable is a matrix with a row per token, of which the adapter trains some.
+// adapterTable is a matrix with a row per token, some of which the adapter trains.
 type adapterTable struct {
 	name   string
 	offset int             // of the first of the rows in the flat buffer
@@ -47,7 +48,8 @@ type adapterTable struct {
 	own    []*torch.Tensor // [1, hidden] views of the adapter's
 }
 
-// NewAdapter makes an adapter that changes nothing yet: A as peft draws it, uniform in ±1/√in, B zero, and rows as they are.
+// NewAdapter returns an adapter without effect: A uniform in ±1/√in as in peft, B zero, rows
+// unchanged.
 func NewAdapter(base *Model, c LoRA, rng *rand.Rand) (*Adapter, error) {
 	a, total, err := adapterOf(base, c)
 	if err != nil {
@@ -78,7 +80,7 @@ func NewAdapter(base *Model, c LoRA, rng *rand.Rand) (*Adapter, error) {
 	return a, a.place(flat)
 }
 
-// adapterOf lays an adapter out; it has no weights yet.
+// adapterOf computes the layout of an adapter without weights.
 func adapterOf(base *Model, c LoRA) (a *Adapter, total int, err error) {
 	if err := c.Check(); err != nil {
 		return nil, 0, err
@@ -90,17 +92,20 @@ func adapterOf(base *Model, c LoRA) (a *Adapter, total int, err error) {
 	}
 	for l := range base.cfg.Layers {
 		for _, w := range weights {
-			if len(w.shape) != 2 || !strings.HasPrefix(w.name, layerName(l, "")) || !slices.Contains(c.Targets, moduleOf(w.name)) {
+			if len(w.shape) != 2 || !strings.HasPrefix(w.name, layerName(l, "")) ||
+				!slices.Contains(c.Targets, moduleOf(w.name)) {
 				continue
 			}
-			p := adapterPart{name: w.name, layer: l, projection: uint64(slices.Index(Projections, moduleOf(w.name))), out: w.shape[0], in: w.shape[1], offset: total}
+			p := adapterPart{name: w.name, layer: l, projection: uint64(slices.Index(Projections, moduleOf(w.name))),
+				out: w.shape[0], in: w.shape[1], offset: total}
 			total += c.Rank * (p.in + p.out)
 			a.parts = append(a.parts, p)
 		}
 	}
 	for i, id := range c.Rows {
 		if id < 0 || int(id) >= base.cfg.Vocab || slices.Contains(c.Rows[:i], id) {
-			return nil, 0, fmt.Errorf("lora: vocabulary row %d is given twice, or is none of the model's 0..%d", id, base.cfg.Vocab-1)
+			return nil, 0, fmt.Errorf("lora: vocabulary row %d is given twice, or is none of the model's 0..%d", id,
+				base.cfg.Vocab-1)
 		}
 	}
 	for _, w := range weights {
@@ -112,7 +117,7 @@ func adapterOf(base *Model, c LoRA) (a *Adapter, total int, err error) {
 	return a, total, nil
 }
 
-// place puts the adapter's weights beside the model's and merges them.
+// place puts the adapter's weights on the device and merges them into a copy of the model.
 func (a *Adapter) place(flat []float32) error {
 	var err error
 	if a.model, err = a.base.Clone(); err != nil {
@@ -151,18 +156,19 @@ func (a *Adapter) place(flat []float32) error {
 	return nil
 }
 
-// cut is a matrix that lies in a flat buffer.
+// cut returns a view of a flat buffer as a matrix.
 func cut(s *torch.Scope, flat *torch.Tensor, offset, rows, columns int) *torch.Tensor {
 	return s.View(s.Narrow(flat, 0, int64(offset), int64(rows*columns)), int64(rows), int64(columns))
 }
 
-// of are A and B of a part in a buffer laid out like the adapter's: its weights or their gradient.
+// of returns A and B of a part in a buffer with the adapter's layout: its weights or their
+// gradient.
 func (p *adapterPart) of(s *torch.Scope, flat *torch.Tensor, rank int) (a, b *torch.Tensor) {
 	return cut(s, flat, p.offset, rank, p.in), cut(s, flat, p.offset+rank*p.in, p.out, rank)
 }
 
-// merge writes W + scale·B·A, and the rows, into the model. It starts from the base each time, so that rounding does not
-// add up.
+// merge writes W + scale·B·A, and the rows, into the model. It starts from the base each time, so
+// rounding does not accumulate.
 func (a *Adapter) merge(s *torch.Scope) {
 	for _, p := range a.parts {
 		s.Copy_(p.merged, p.base)
@@ -176,10 +182,10 @@ func (a *Adapter) merge(s *torch.Scope) {
 	a.model.renew(s)
 }
 
-// Model is the base with the adapter merged into it. It belongs to the adapter.
+// Model returns the base with the adapter merged into it. The adapter owns it.
 func (a *Adapter) Model() *Model { return a.model }
 
-// Close frees the adapter and its model; the base stays. It may be called twice.
+// Close frees the adapter and its model, not the base. It may be called twice.
 func (a *Adapter) Close() error {
 	err := torch.Do(context.Background(), a.base.device, func(s *torch.Scope) error {
 		for _, p := range a.parts {
@@ -195,14 +201,14 @@ func (a *Adapter) Close() error {
 	return errors.Join(err, a.model.Close())
 }
 
-// Trainer makes a trainer of the adapter alone; the base is frozen.
+// Trainer returns a trainer of the adapter; the base is frozen.
 func (a *Adapter) Trainer(o OptimizerConfig) (*Trainer, error) {
 	t := &Trainer{m: a.model, p: a.flat, adapter: a, o: o.withDefaults()}
 	return t, t.start(func(s *torch.Scope) views { return a.gradientViews(s, t) })
 }
 
-// gradientViews are the places where a backward pass leaves gradients: the adapter's own, and for norms and biases, which it
-// does not train, one that nobody reads.
+// gradientViews returns the targets of a backward pass: the adapter's gradient, and for norms and
+// biases, which are not trained, an unused buffer.
 func (a *Adapter) gradientViews(s *torch.Scope, t *Trainer) views {
 	c := a.base.cfg
 	v := views{adapter: func(s *torch.Scope, l int, dy, x *torch.Tensor, keys []rl.Stream, names []string) {
@@ -226,14 +232,14 @@ func (a *Adapter) gradientViews(s *torch.Scope, t *Trainer) views {
 		if table.name == embedName {
 			v.rows, v.embedRows = a.c.Rows, rows
 		}
-		v.headRows = rows // of the last table: where there is no head, the embedding is one
+		v.headRows = rows // of the last table: a tied embedding is the head
 	}
 	return v
 }
 
-// addProduct adds to the gradient of A and B of the named projections of layer l, whose outputs stand side by side in dy, what
-// a product says: scale·(dy·B)ᵀ·x and scale·dyᵀ·(x·Aᵀ). The gradient of the whole weight never exists. Under dropout, keys are
-// those of x's rows, of which a part is left out.
+// addProduct adds the gradient of A and B of the named projections of layer l, whose outputs are
+// adjacent columns of dy: scale·(dy·B)ᵀ·x and scale·dyᵀ·(x·Aᵀ). The gradient of the whole weight is
+// never formed. With dropout, keys are the streams of the rows of x.
 func (a *Adapter) addProduct(s *torch.Scope, t *Trainer, l int, dy, x *torch.Tensor, keys []rl.Stream, names []string) {
 	a.each(l, names, func(p *adapterPart, from int64) {
 		s.Nest(func(s *torch.Scope) {

@@ -40,7 +40,8 @@ func TestANewAdapterChangesNothing(t *testing.T) {
 // drilled is an adapter on some projections and two rows of the vocabulary, after some updates.
 func drilled(t *testing.T, m *Model, updates int) (*Adapter, *Trainer) {
 	t.Helper()
-	return drilledAs(t, m, updates, LoRA{Rank: 3, Alpha: 6, Targets: []string{"q_proj", "v_proj", "down_proj"}, Rows: []int32{7, 2}})
+	return drilledAs(t, m, updates, LoRA{Rank: 3, Alpha: 6, Targets: []string{"q_proj", "v_proj", "down_proj"},
+		Rows: []int32{7, 2}})
 }
 
 func drilledAs(t *testing.T, m *Model, updates int, c LoRA) (*Adapter, *Trainer) {
@@ -73,8 +74,8 @@ func descendOn(t *testing.T, tr *Trainer, updates int) {
 	}
 }
 
-// The gradient of an adapter follows from that of the weights it is merged into: dB = scale·dW·Aᵀ, dA = scale·Bᵀ·dW, and
-// that of a row is the table's.
+// The gradient of an adapter follows from that of the weights it is merged into: dB = scale·dW·Aᵀ,
+// dA = scale·Bᵀ·dW, and that of a row is the table's.
 func TestGradientOfAnAdapterFollowsFromTheWeights(t *testing.T) {
 	for _, tied := range []bool{true, false} {
 		m := newModel(t, tiny(tied), 1)
@@ -126,7 +127,8 @@ func TestGradientOfAnAdapterFollowsFromTheWeights(t *testing.T) {
 	}
 }
 
-// In bfloat16 the gradient of an adapter is that in float32 up to the rounding of products, 2^-8 of each.
+// In bfloat16 the gradient of an adapter is that in float32 up to the rounding of products, 2^-8 of
+// each.
 func TestGradientOfAnAdapterInBF16(t *testing.T) {
 	gradient := func(p Precision) []float32 {
 		m := newModel(t, tiny(false), 1)
@@ -203,7 +205,8 @@ func TestTrainingAnAdapterResumesWithTheSameBytes(t *testing.T) {
 	if got, err := resumed.Model().Weights(); err != nil || !slices.Equal(got, want) {
 		t.Errorf("the resumed run has other weights (%v)", err)
 	}
-	if err := newTrainer(t, m, OptimizerConfig{}).LoadState(dir); err == nil || !strings.Contains(err.Error(), "no state of this model") {
+	if err := newTrainer(t, m, OptimizerConfig{}).LoadState(dir); err == nil ||
+		!strings.Contains(err.Error(), "no state of this model") {
 		t.Errorf("a trainer of all weights took the state of an adapter: %v", err)
 	}
 }
@@ -244,16 +247,18 @@ func TestAdaptersThatAreNotPlainLoRAAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct{ old, replaced, want string }{
-		{`"use_dora": false`, `"trainable_token_indices": [3]`, "trainable_token_indices is map[embed_tokens:[3]]; want the same rows"},
+		{`"use_dora": false`, `"trainable_token_indices": [3]`,
+			"trainable_token_indices is map[embed_tokens:[3]]; want the same rows"},
 		{`"use_dora": false`, `"trainable_token_indices": {"embed_tokens": [3], "lm_head": [4]}`, "want the same rows"},
 		{`"use_dora": false`, `"trainable_token_indices": {"embed_tokens": [3], "lm_head": [3]}`, "is missing"},
-		{`"use_dora": false`, `"trainable_token_indices": {"embed_tokens": [99], "lm_head": [99]}`, "vocabulary row 99 is given twice, or is none"},
+		{`"use_dora": false`, `"trainable_token_indices": {"embed_tokens": [99], "lm_head": [99]}`,
+			"vocabulary row 99 is given twice, or is none"},
 		{`"use_dora": false`, `"use_dora": true`, "asks for more than plain LoRA"},
 		{`"bias": "none"`, `"bias": "all"`, "asks for more than plain LoRA"},
 		{`"peft_type": "LORA"`, `"peft_type": "IA3"`, "asks for more than plain LoRA"},
 		{`"r": 2`, `"r": 3`, "has shape [2 8], want [3 8]"},
 		{`"r": 2`, `"r": 0`, "rank must be at least 1"},
-		{`"q_proj"`, `"qkv_proj"`, `there is no projection "qkv_proj"`},
+		{`"q_proj"`, `"qkv_proj"`, `unknown projection "qkv_proj"`},
 		{`"q_proj"`, `"k_proj"`, "is missing"},
 		{`{`, `[`, "adapter_config.json: "},
 	} {

@@ -6,24 +6,24 @@ import (
 	"strings"
 )
 
-// Use is what a stage does with a model, as far as it takes memory.
+// Use describes a stage's use of a model, as far as it affects memory.
 type Use struct {
-	Train     bool // gradients and moments of all weights, or of an adapter's alone
+	Train     bool // gradients and moments of all weights, or of the adapter
 	Adapter   int  // weights of that adapter; 0 without one
-	Dropout   bool // of the adapter's inputs
-	Reference bool // a second model, frozen
+	Dropout   bool // on the adapter's inputs
+	Reference bool // a second, frozen model
 	Pass      int  // tokens of a forward and backward pass; 0 makes none
-	Alone     bool // the pass is one sequence, which micro_batch does not make smaller
+	Alone     bool // the pass is one sequence, independent of micro_batch
 
-	Slots, Context int // sequences that are sampled at once, and the longest; 0 samples none
-	Threads        int // of the CPU that sample; 0 counts as 1
+	Slots, Context int // sequences sampled at once and their maximal length; 0 for none
+	Threads        int // CPU threads that sample; 0 counts as 1
 
 	Precision Precision // of products; "" is float32
-	GPU       bool      // its operations are libtorch's, which make more intermediates than the CPU's kernels
-	Recompute bool      // a pass keeps each layer's input only
+	GPU       bool      // libtorch's operations have more intermediates than the CPU's kernels
+	Recompute bool      // a pass stores only each layer's input
 }
 
-// bytes is the size of a number that goes into products.
+// bytes returns the size of an operand of products.
 func (u Use) bytes() int64 {
 	if u.Precision == BF16 {
 		return 2
@@ -31,15 +31,15 @@ func (u Use) bytes() int64 {
 	return 4
 }
 
-// MemoryPart is a part of the memory that a use takes.
+// MemoryPart is a part of the memory of a use.
 type MemoryPart struct {
 	Name  string
 	Bytes int64
 }
 
-// Memory is what a use takes at its peak, part by part: what stays, and the larger of what training and sampling, which
-// take turns, hold for a while. Activations count as if every token carried loss and the key-value cache as if all
-// sequences grew to the longest that is allowed at once, so the figure is an upper one.
+// Memory returns the peak memory of a use, part by part: the permanent part, and the larger of
+// training and sampling, which alternate. It is an upper bound: every token has loss, and all
+// sequences have the maximal length at once.
 func (c Config) Memory(u Use) []MemoryPart {
 	weights := 4 * int64(c.Parameters())
 	tables := int64(c.MaxPosition) * int64(c.HeadDim) * 4 // of rotary angles
@@ -85,7 +85,7 @@ func (c Config) Memory(u Use) []MemoryPart {
 	return parts
 }
 
-// TotalMemory adds parts up.
+// TotalMemory returns the sum of parts.
 func TotalMemory(parts []MemoryPart) (total int64) {
 	for _, p := range parts {
 		total += p.Bytes
@@ -93,41 +93,43 @@ func TotalMemory(parts []MemoryPart) (total int64) {
 	return total
 }
 
-// cachePeak is what a decoder's caches take at most. They grow as episodes do, a layer after the other, so that one layer
-// is there twice, before and after, if they were not made at once as large as they can be.
+// cachePeak returns the peak memory of a decoder's caches. They grow one layer at a time, and the
+// growing layer exists twice.
 func (c Config) cachePeak(u Use) int64 {
 	most := c.kvBytes(u.Slots, u.Context, u.bytes())
 	return most + most/int64(2*c.Layers)
 }
 
-// kvBytes is the size of a decoder's caches: keys and values of so many slots, of a multiple of 16 tokens.
+// kvBytes returns the size of a decoder's caches for so many slots and tokens.
 func (c Config) kvBytes(slots, context int, number int64) int64 {
 	return int64(slots) * int64(cacheLength(context)) * c.kvToken(number)
 }
 
-// kvToken is what one token takes in a cache of numbers of so many bytes.
+// kvToken returns the cache bytes of one token.
 func (c Config) kvToken(number int64) int64 {
 	return 2 * number * int64(c.Layers) * int64(c.KVHeads*c.HeadDim)
 }
 
-// cacheLength is the room of a slot for sequences of at most so many tokens: blocks as attention on a device takes them, so
-// that its rounding depends on what the slots hold and not on the room.
+// cacheLength rounds a slot's length up to blocks of attention on a device, so that rounding
+// depends on the content of the slots and not on their allocated length.
 func cacheLength(context int) int { return (context + 63) / 64 * 64 }
 
-// layerRow is how many bytes of a layer a forward pass keeps per token for its gradient: the layer's input and its norm,
-// queries, keys and values, attention, what follows it and its norm, gate, up and their product, and the statistics of each.
+// layerRow returns the bytes per token that a layer's forward pass stores for its gradient: input
+// and norm, queries, keys and values, attention, the residual and its norm, gate, up and their
+// product, and the statistics.
 func (c Config) layerRow(number int64) int64 {
 	q, kv := int64(c.Heads*c.HeadDim), int64(c.KVHeads*c.HeadDim)
 	return 4*(2*int64(c.Hidden)+int64(c.Heads)+2) + number*(2*int64(c.Hidden)+2*q+2*kv+3*int64(c.MLP))
 }
 
-// trainingPass is what a forward and backward pass holds at most.
+// trainingPass returns the peak memory of a forward and backward pass.
 func (c Config) trainingPass(u Use) int64 {
 	n, number, hidden, q, kv := int64(u.Pass), u.bytes(), int64(c.Hidden), int64(c.Heads*c.HeadDim), int64(c.KVHeads*c.HeadDim)
 	row := c.layerRow(number)
 	layers := int64(c.Layers) * row
 	if u.Recompute {
-		layers = 4*int64(c.Layers)*hidden + 2*row // the inputs of all, the rest of one, and as much in holes that the next does not fit into
+		// the inputs of all, the rest of one, and as much in holes that the next does not fit into
+		layers = 4*int64(c.Layers)*hidden + 2*row
 	}
 	tape := n * (layers + 4*5*hidden) // with the last layer's selected rows and the head's input
 	models := int64(1)
@@ -148,7 +150,8 @@ func (c Config) trainingPass(u Use) int64 {
 		logits += 4 * (1 + 6*models) * chunk * int64(c.Vocab)
 	}
 	layer := 4 * n * (2*hidden + max(3*int64(c.MLP), 3*hidden+2*q+2*kv)) // gradients of the layer that goes backward
-	if u.Dropout {                                                       // a mask, in both types, and what it leaves of the widest input
+	// a mask, in both types, and what it leaves of the widest input
+	if u.Dropout {
 		layer += n * (4 + 2*number) * max(int64(c.MLP), hidden, q)
 	}
 	most := max(logits, layer)
@@ -158,9 +161,10 @@ func (c Config) trainingPass(u Use) int64 {
 	return tape + most
 }
 
-// samplingPass is what a pass of a decoder holds at most beside the logits of every slot: on the CPU in float32 what each
-// thread needs for a block of rows, of which the largest input of a product twice; else one layer of its rows. A draw on a
-// GPU makes of the logits three times as many numbers in float32, as many in eight bytes, and a flag.
+// samplingPass returns the peak memory of a decoder's pass beside the logits of every slot: on the
+// CPU in float32 each thread's block of rows with the largest input of a product twice, otherwise
+// one layer of its rows. On a GPU, sampling needs three times the logits in float32, as many 8-byte
+// numbers, and a flag.
 func (c Config) samplingPass(u Use) int64 {
 	hidden, q, kv, mlp := int64(c.Hidden), int64(c.Heads*c.HeadDim), int64(c.KVHeads*c.HeadDim), int64(c.MLP)
 	all, logits := int64(u.Slots)*int64(u.Context), int64(u.Slots)*int64(c.Vocab)
@@ -176,7 +180,7 @@ func (c Config) samplingPass(u Use) int64 {
 	return 4*min(int64(passRows+u.Slots), all)*row + logit*logits
 }
 
-// MemoryText writes parts in GiB or MiB, the total first.
+// MemoryText formats parts in GiB or MiB, the total first.
 func MemoryText(parts []MemoryPart) string {
 	var names []string
 	for _, p := range parts {
@@ -185,7 +189,7 @@ func MemoryText(parts []MemoryPart) string {
 	return BytesText(TotalMemory(parts)) + ": " + strings.Join(names, ", ")
 }
 
-// BytesText writes a number of bytes in GiB, or in MiB below one GiB.
+// BytesText formats a number of bytes in GiB, or in MiB below one GiB.
 func BytesText(n int64) string {
 	if n < 1<<30 {
 		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
@@ -193,13 +197,13 @@ func BytesText(n int64) string {
 	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
 }
 
-// moduleOf is the last part of a weight's module: "embed_tokens".
+// moduleOf returns the last part of a weight's module: "embed_tokens".
 func moduleOf(name string) string {
 	module := strings.TrimSuffix(name, ".weight")
 	return module[strings.LastIndexByte(module, '.')+1:]
 }
 
-// Parameters is the number of weights that an adapter of a model has.
+// Parameters returns the number of weights of an adapter of a model.
 func (l LoRA) Parameters(c Config) (n int) {
 	weights, _ := layout(c)
 	for _, w := range weights {
@@ -213,17 +217,17 @@ func (l LoRA) Parameters(c Config) (n int) {
 	return n
 }
 
-// headRows is how many positions the head handles at once, so that their logits stay in a core's cache and those over the
-// whole vocabulary never exist for a whole batch when the vocabulary is large.
+// headRows is the number of positions that the head processes at once. Their logits stay in a
+// core's cache, and those of a whole batch never exist at once.
 const headRows = 128
 
-// decodeRows is how many rows a thread of package torch's Decode takes through the layers at once.
+// decodeRows is the number of rows that a thread of torch's Decode takes through the layers at
+// once.
 const decodeRows = 128
 
-// keptLogits is the largest number of logits of a micro-batch that wait for their gradient; beyond it they are computed
-// a second time.
+// keptLogits bounds the stored logits of a micro-batch; more are computed twice.
 const keptLogits = 16 << 20
 
-// passRows is how many tokens of one pass a decoder takes at most beside those that are drawn from: what bounds the memory
-// of a call in which many episodes begin. A row's bits do not depend on the pass it is in.
+// passRows bounds the tokens of a decoder's pass beside the sampled ones, and so the memory of a
+// call in which many episodes start. The bits of a row do not depend on its pass.
 const passRows = 4096

@@ -19,8 +19,8 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// A test binary with this variable does what the case that it holds does with a model, and prints by how many bytes its
-// resident memory grew at most.
+// A test binary with this variable does what the case that it holds does with a model, and prints
+// by how many bytes its resident memory grew at most.
 const peakVariable = "RCGRPO_TEST_PEAK"
 
 type peakCase struct {
@@ -63,8 +63,10 @@ func resident(line string) (int64, error) {
 }
 
 func (c peakCase) measure() error {
-	warm := Config{Family: "qwen2", Vocab: 32, Hidden: 16, Layers: 2, Heads: 2, KVHeads: 1, HeadDim: 8, MLP: 16, RopeBase: 1e4, NormEps: 1e-6, MaxPosition: 64}
-	if err := work(warm, Use{Train: true, Pass: 32, Slots: 2, Context: 32}, LoRA{}); err != nil { // libraries find their place
+	warm := Config{Family: "qwen2", Vocab: 32, Hidden: 16, Layers: 2, Heads: 2, KVHeads: 1, HeadDim: 8, MLP: 16,
+		RopeBase: 1e4, NormEps: 1e-6, MaxPosition: 64}
+	// libraries find their place
+	if err := work(warm, Use{Train: true, Pass: 32, Slots: 2, Context: 32}, LoRA{}); err != nil {
 		return err
 	}
 	before, err := resident("VmRSS")
@@ -176,26 +178,33 @@ func work(c Config, u Use, l LoRA) (err error) {
 	return err
 }
 
-// The plan is what the process of a stage grows by. The allocator's rounding and what libraries keep for threads stand
-// against activations that are counted as if all of a pass were alive at its fullest moment.
+// The plan is what the process of a stage grows by. The allocator's rounding and what libraries
+// keep for threads stand against activations that are counted as if all of a pass were alive at its
+// fullest moment.
 func TestPlannedMemoryIsWhatAProcessTakes(t *testing.T) {
 	shape := func(vocab, hidden, layers, heads, mlp int) Config {
-		return Config{Family: "qwen2", Vocab: vocab, Hidden: hidden, Layers: layers, Heads: heads, KVHeads: heads / 2, HeadDim: hidden / heads, MLP: mlp,
+		return Config{Family: "qwen2", Vocab: vocab, Hidden: hidden, Layers: layers, Heads: heads, KVHeads: heads / 2,
+			HeadDim: hidden / heads, MLP: mlp,
 			RopeBase: 1e4, NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: 2048}
 	}
 	lora := LoRA{Rank: 8, Alpha: 16, Targets: Projections}
 	adapted := shape(8000, 512, 4, 8, 1024)
 	for name, c := range map[string]peakCase{
-		"weights dominate":         {Config: shape(20000, 256, 4, 8, 1024), Use: Use{Train: true, Pass: 64}},
-		"activations dominate":     {Config: shape(500, 128, 12, 4, 512), Use: Use{Train: true, Pass: 1000}},
-		"a long vocabulary":        {Config: shape(100000, 64, 2, 2, 64), Use: Use{Train: true, Pass: 500}},
-		"as on a GPU":              {Config: shape(40000, 64, 2, 2, 64), Use: Use{Train: true, Reference: true, Pass: 500, GPU: true}},
-		"sampling as on a GPU":     {Config: shape(60000, 64, 2, 2, 64), Use: Use{Slots: 32, Context: 32, GPU: true}},
-		"recomputed activations":   {Config: shape(500, 128, 12, 4, 512), Use: Use{Train: true, Pass: 1000, Recompute: true}},
-		"with a reference":         {Config: shape(8000, 512, 4, 8, 1024), Use: Use{Train: true, Reference: true, Pass: 256}},
-		"an adapter":               {Config: adapted, Use: Use{Train: true, Reference: true, Adapter: lora.Parameters(adapted), Pass: 256}, LoRA: lora},
-		"sampling":                 {Config: shape(2000, 256, 4, 4, 512), Use: Use{Slots: 32, Context: 256}},
-		"training beside sampling": {Config: shape(2000, 256, 4, 4, 512), Use: Use{Train: true, Reference: true, Pass: 700, Slots: 32, Context: 128}},
+		"weights dominate":     {Config: shape(20000, 256, 4, 8, 1024), Use: Use{Train: true, Pass: 64}},
+		"activations dominate": {Config: shape(500, 128, 12, 4, 512), Use: Use{Train: true, Pass: 1000}},
+		"a long vocabulary":    {Config: shape(100000, 64, 2, 2, 64), Use: Use{Train: true, Pass: 500}},
+		"as on a GPU": {Config: shape(40000, 64, 2, 2, 64),
+			Use: Use{Train: true, Reference: true, Pass: 500, GPU: true}},
+		"sampling as on a GPU": {Config: shape(60000, 64, 2, 2, 64), Use: Use{Slots: 32, Context: 32, GPU: true}},
+		"recomputed activations": {Config: shape(500, 128, 12, 4, 512),
+			Use: Use{Train: true, Pass: 1000, Recompute: true}},
+		"with a reference": {Config: shape(8000, 512, 4, 8, 1024),
+			Use: Use{Train: true, Reference: true, Pass: 256}},
+		"an adapter": {Config: adapted, Use: Use{Train: true, Reference: true,
+			Adapter: lora.Parameters(adapted), Pass: 256}, LoRA: lora},
+		"sampling": {Config: shape(2000, 256, 4, 4, 512), Use: Use{Slots: 32, Context: 256}},
+		"training beside sampling": {Config: shape(2000, 256, 4, 4, 512),
+			Use: Use{Train: true, Reference: true, Pass: 700, Slots: 32, Context: 128}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, err := json.Marshal(c)
@@ -217,7 +226,8 @@ func TestPlannedMemoryIsWhatAProcessTakes(t *testing.T) {
 					t.Fatal(err)
 				}
 				planned := TotalMemory(plan)
-				if c.Use.GPU { // on some processors libtorch's product on the CPU packs a copy of the head, which a GPU does not
+				// on some processors libtorch's product on the CPU packs a copy of the head, which a GPU does not
+				if c.Use.GPU {
 					planned = max(planned, min(got, planned+4*int64(c.Config.Vocab*c.Config.Hidden)))
 				}
 				ratio = float64(got) / float64(planned)

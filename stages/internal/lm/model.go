@@ -17,35 +17,36 @@ import (
 // Model is a decoder with its weights on one device.
 type Model struct {
 	cfg    Config
-	file   configFile // where the model came from one
+	file   configFile // if the model was loaded
 	device torch.Device
 	flat   *torch.Tensor // [parameters], in the order of layout
-	w      views         // what a pass reads: parts of flat, or of low with the norms of flat
+	w      views         // views of flat, or of low with the norms of flat
 	kind   torch.DType   // of products
 	low    *torch.Tensor // [parameters] bfloat16, a copy of flat; nil in float32
 	// cos and sin of the rotary angles, [MaxPosition, HeadDim/2].
 	cos, sin *torch.Tensor
 }
 
-// views are the parts of a flat buffer as the matrices of the decoder. The buffer is the weights or their gradient.
+// views are the matrices of the decoder in a flat buffer of weights or gradients.
 type views struct {
-	embed, head, norm *torch.Tensor // head is embed where they are tied
+	embed, head, norm *torch.Tensor // head is embed if they are tied
 	layers            []layerViews
 	all               []*torch.Tensor // for freeing
 
-	// Of gradients, matrices are nil where they are not wanted whole: of an adapter's products it gets the gradients, and of
-	// embed and head those of some rows.
+	// In gradients, unneeded matrices are nil: an adapter gets the gradients of products, and rows
+	// those of embed and head.
 	adapter             func(s *torch.Scope, layer int, dy, x *torch.Tensor, keys []rl.Stream, names []string)
 	rows                []int32       // of the vocabulary
-	embedRows, headRows *torch.Tensor // [len(rows), hidden]; headRows is embedRows where embedding and head are tied
+	embedRows, headRows *torch.Tensor // [len(rows), hidden]; equal if tied
 }
 
-// addEmbedding adds to gradients what dx [N, hidden], the gradient of the embeddings of ids, says of the table.
+// addEmbedding adds the gradient of the embedding, given dx [N, hidden], the gradient of the
+// embeddings of ids.
 func (g *views) addEmbedding(s *torch.Scope, ids []int64, dx *torch.Tensor) {
 	if g.embed != nil {
 		s.RowsAdd_(g.embed, ids, dx)
 	}
-	var at, row []int64 // where the rows occur in ids, and which of them it is
+	var at, row []int64 // index in ids and in rows of each occurrence
 	for i, id := range ids {
 		if k := slices.Index(g.rows, int32(id)); k >= 0 {
 			at, row = append(at, int64(i)), append(row, int64(k))
@@ -56,9 +57,9 @@ func (g *views) addEmbedding(s *torch.Scope, ids []int64, dx *torch.Tensor) {
 	}
 }
 
-// addProduct adds to gradients what dy [n, out], the gradient of a product of layer l, and its input x [n, in] say of its
-// weight, whose own gradient is sum [out, in]. names are the projections whose rows it is made of, keys those of the rows
-// under dropout.
+// addProduct adds the gradient of a weight of layer l, given dy [n, out], the gradient of its
+// product, and x [n, in], the input. sum [out, in] is the whole gradient or nil. names are the
+// projections that form the weight, keys the streams of the rows under dropout.
 func (g *views) addProduct(s *torch.Scope, l int, sum, dy, x *torch.Tensor, keys []rl.Stream, names ...string) {
 	if sum != nil {
 		addProduct(s, sum, dy, x)
@@ -67,8 +68,8 @@ func (g *views) addProduct(s *torch.Scope, l int, sum, dy, x *torch.Tensor, keys
 	g.adapter(s, l, dy, x, keys, names)
 }
 
-// addHead adds to gradients what dlogits [n, vocabulary], the gradient of the logits of hidden [n, hidden], says of the
-// table.
+// addHead adds the gradient of the head, given dlogits [n, vocabulary], the gradient of the logits
+// of hidden [n, hidden].
 func (g *views) addHead(s *torch.Scope, dlogits, hidden *torch.Tensor) {
 	if g.head != nil {
 		addProduct(s, g.head, dlogits, hidden)
@@ -90,7 +91,7 @@ type layerViews struct {
 	norm1, norm2         *torch.Tensor
 }
 
-// New makes a model with random weights, as layout describes their start. Equal generators give equal weights.
+// New returns a model with random weights; see layout. Equal generators give equal weights.
 func New(cfg Config, rng *rand.Rand) (*Model, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
@@ -111,7 +112,7 @@ func New(cfg Config, rng *rand.Rand) (*Model, error) {
 	})
 }
 
-// place makes a model on a device; fill sets its weights, in layout's order.
+// place makes a model on a device; fill sets its weights in the order of layout.
 func place(cfg Config, device torch.Device, fill func(s *torch.Scope, flat *torch.Tensor)) (*Model, error) {
 	m := &Model{cfg: cfg, device: device, kind: torch.Float32}
 	err := torch.Do(context.Background(), device, func(s *torch.Scope) error {
@@ -141,7 +142,7 @@ func place(cfg Config, device torch.Device, fill func(s *torch.Scope, flat *torc
 	return m, nil
 }
 
-// viewsOf cuts a flat buffer into the decoder's matrices.
+// viewsOf divides a flat buffer into the decoder's matrices.
 func viewsOf(s *torch.Scope, cfg Config, flat *torch.Tensor) views {
 	weights, _ := layout(cfg)
 	offset := map[string]int{}
@@ -192,7 +193,7 @@ func viewsOf(s *torch.Scope, cfg Config, flat *torch.Tensor) views {
 // Config returns the model's shape.
 func (m *Model) Config() Config { return m.cfg }
 
-// Device returns where the weights live.
+// Device returns the device of the weights.
 func (m *Model) Device() torch.Device { return m.device }
 
 // Weights returns a copy of all weights in the order of their flat buffer.
@@ -205,8 +206,8 @@ func (m *Model) Weights() ([]float32, error) {
 	return flat, err
 }
 
-// AddRows appends n rows to the embedding, and to the head where it is not tied, each a copy of row copyOf. Trainers and
-// decoders of the model made before must not be used any more.
+// AddRows appends n rows to the embedding and an untied head, each a copy of row copyOf. Earlier
+// trainers and decoders of the model must not be used any more.
 func (m *Model) AddRows(n int, copyOf int) error {
 	if n < 0 || copyOf < 0 || copyOf >= m.cfg.Vocab {
 		return fmt.Errorf("add %d vocabulary rows as copies of row %d: the model has rows 0..%d", n, copyOf, m.cfg.Vocab-1)
@@ -222,7 +223,7 @@ func (m *Model) AddRows(n int, copyOf int) error {
 				to := flat[after[i].offset : after[i].offset+after[i].len()]
 				from := old[w.offset : w.offset+w.len()]
 				copy(to, from)
-				for at := len(from); at < len(to); at += cfg.Hidden { // only matrices with a row per token have grown
+				for at := len(from); at < len(to); at += cfg.Hidden { // only matrices with a row per token grow
 					copy(to[at:], from[copyOf*cfg.Hidden:(copyOf+1)*cfg.Hidden])
 				}
 			}
@@ -240,7 +241,8 @@ func (m *Model) AddRows(n int, copyOf int) error {
 	return nil
 }
 
-// Clone returns an independent copy, for instance as the frozen reference of a policy that is about to be trained.
+// Clone returns an independent copy, for example the frozen reference of a policy before its
+// training.
 func (m *Model) Clone() (*Model, error) {
 	c, err := place(m.cfg, m.device, func(s *torch.Scope, flat *torch.Tensor) { s.Copy_(flat, m.flat) })
 	if err != nil {
@@ -259,7 +261,7 @@ func (m *Model) Close() error {
 	})
 }
 
-// Precision is what the model computes in.
+// Precision returns the precision of products.
 func (m *Model) Precision() Precision {
 	if m.kind == torch.BFloat16 {
 		return BF16
@@ -267,7 +269,7 @@ func (m *Model) Precision() Precision {
 	return Float32
 }
 
-// Use has the model compute in another precision from here on. Decoders made before must not be used any more.
+// Use changes the precision. Earlier decoders must not be used any more.
 func (m *Model) Use(p Precision) error {
 	if err := p.Check(); err != nil || p == m.Precision() {
 		return err
@@ -300,15 +302,15 @@ func (m *Model) Use(p Precision) error {
 	return nil
 }
 
-// renew is called when weights have changed.
+// renew updates the bfloat16 copy after a change of the weights.
 func (m *Model) renew(s *torch.Scope) {
 	if m.low != nil {
 		s.Copy_(m.low, m.flat)
 	}
 }
 
-// Freeze gives up what only training, changing and saving a model need: in bfloat16 its weights in float32. Passes and
-// decoders go on.
+// Freeze frees the float32 weights of a bfloat16 model, which only training and saving need. Passes
+// and decoders remain valid.
 func (m *Model) Freeze() error {
 	if m.low == nil {
 		return nil

@@ -16,8 +16,9 @@ import (
 	"rcgrpo/stages/internal/torch"
 )
 
-// Numbers of transformers on the same weights; bench/fixtures/hf/README.md gives fields and tolerances. A checkpoint in bfloat16
-// has those of its weights widened to float32 beside the ones of bfloat16 arithmetic.
+// Numbers of transformers on the same weights; bench/fixtures/hf/README.md gives fields and
+// tolerances. A checkpoint in bfloat16 has those of its weights widened to float32 beside the ones
+// of bfloat16 arithmetic.
 type parity struct {
 	Dtype string
 	Rope  struct {
@@ -156,7 +157,8 @@ func eachReference(t *testing.T, f func(t *testing.T, dir string, m *Model, p *p
 // deviceVariable names the device that tests compute on instead of the CPU.
 const deviceVariable = "RCGRPO_DEVICE"
 
-// eachWay runs f with the CPU's kernels and with the operations that a GPU computes, or on the device that the variable names.
+// eachWay runs f with the CPU's kernels and with the operations that a GPU computes, or on the
+// device that the variable names.
 func eachWay(t *testing.T, f func(t *testing.T, device torch.Device)) {
 	if name := os.Getenv(deviceVariable); name != "" {
 		device, err := torch.ParseDevice(name)
@@ -263,13 +265,15 @@ func TestLogitsEqualTheReference(t *testing.T) {
 				want = q.Widened
 			}
 			for _, at := range want {
-				nearAll(t, fmt.Sprintf("%s, position %d", q.Name, at.Position), logitsAfter(t, m, q.InputIDs[:at.Position+1]), at.Logits, 1e-4)
+				nearAll(t, fmt.Sprintf("%s, position %d", q.Name, at.Position), logitsAfter(t, m, q.InputIDs[:at.Position+1]),
+					at.Logits, 1e-4)
 			}
 		}
 	})
 }
 
-// Rows of one length each have no padding here; their numbers are those that the reference gives padded ones.
+// Rows of one length each have no padding here; their numbers are those that the reference gives
+// padded ones.
 func TestPaddedRowsOfTheReferenceAreOursWithoutPadding(t *testing.T) {
 	eachReference(t, func(t *testing.T, _ string, m *Model, p *parity) {
 		if p.widened() {
@@ -434,7 +438,8 @@ func TestLoRAFollowsTheReference(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer a.Close()
-		tr, err := a.Trainer(OptimizerConfig{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Decay: o.Decay, Clip: o.Clip, MicroTokens: 64})
+		tr, err := a.Trainer(OptimizerConfig{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Decay: o.Decay, Clip: o.Clip,
+			MicroTokens: 64})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -458,7 +463,8 @@ func TestLoRAFollowsTheReference(t *testing.T) {
 		if err := a.Save(saved, filepath.Base(dir)); err != nil {
 			t.Fatal(err)
 		}
-		for what, from := range map[string]string{"the reference": filepath.Join(dir, want.Final), "what was saved": saved} {
+		for what, from := range map[string]string{"the reference": filepath.Join(dir, want.Final),
+			"what was saved": saved} {
 			b, err := LoadAdapter(from, m)
 			if err != nil {
 				t.Fatal(err)

@@ -10,20 +10,20 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// batch is a packed part of the sequences: N rows, of which P predictions carry loss. Sequences that begin alike share
-// the rows of their common beginning (a prompt, or what several members of a group did alike), which is computed once,
-// forward and backward.
+// batch is a packed part of the sequences: N rows, of which P predictions have loss. Sequences
+// share the rows of common prefixes (a prompt, or equal first steps of several members of a group),
+// which are computed once, forward and backward.
 type batch struct {
 	ids       []int64       // [N]
-	positions []int32       // [N] place inside the sequence
-	full      torch.Packing // every row asks once
-	last      torch.Packing // only predictions with loss ask: the last layer
+	positions []int32       // [N] position in the sequence
+	full      torch.Packing // every row is a query
+	last      torch.Packing // only predictions with loss are queries: the last layer
 	learn     []int64       // [P] the rows that predict
 	learnAt   []int32       // [P] their positions
-	targets   []int64       // [P] what they predict
-	owner     []int32       // for each learned token of the sequences, in order, its prediction: equal ones are one
-	prefixes  []rl.Stream   // [N] what names each row: the tokens up to it
-	drop      *dropout      // nil where nothing is left out
+	targets   []int64       // [P] predicted tokens
+	owner     []int32       // prediction of each learned token, in order; equal predictions are one
+	prefixes  []rl.Stream   // [N] name of each row: the tokens up to it
+	drop      *dropout      // nil without dropout
 }
 
 // prediction is a token at the end of a path of rows.
@@ -32,20 +32,20 @@ type prediction struct {
 	target int32
 }
 
-// pack lays sequences one after another. Tokens after the last learned one influence nothing and are left out, and so is
-// that one itself, which predicts nothing.
+// pack packs sequences. Tokens from the last learned one on predict nothing with loss and are
+// dropped.
 func (m *Model) pack(sequences []Sequence, first int) (*batch, error) {
 	b := &batch{}
 	b.full.Bounds, b.full.QueryBounds, b.last.QueryBounds = []int32{0}, []int32{0}, []int32{0}
 	known := map[prediction]int32{}
-	used := make([][]int32, len(sequences)) // tokens that have a row
+	used := make([][]int32, len(sequences)) // tokens with a row
 	for i, q := range sequences {
 		end, err := m.lastLearned(q)
 		if err != nil {
 			return nil, fmt.Errorf("sequence %d %w", first+i, err)
 		}
 		used[i] = q.IDs[:end]
-		like, shared := longestBeginning(used[:i], used[i])
+		like, shared := longestPrefix(used[:i], used[i])
 		if shared > 0 {
 			b.full.Path = append(b.full.Path, b.full.Path[b.full.Bounds[like]:][:shared]...)
 		}
@@ -85,7 +85,7 @@ func (m *Model) pack(sequences []Sequence, first int) (*batch, error) {
 	return b, nil
 }
 
-// lastLearned checks a sequence and returns the place of its last learned token, 0 when it has none.
+// lastLearned checks a sequence and returns the index of its last learned token, 0 without one.
 func (m *Model) lastLearned(q Sequence) (end int, err error) {
 	if len(q.Learn) != len(q.IDs) {
 		return 0, fmt.Errorf("has %d tokens and %d learn flags", len(q.IDs), len(q.Learn))
@@ -107,9 +107,9 @@ func (m *Model) lastLearned(q Sequence) (end int, err error) {
 	return end, nil
 }
 
-// longestBeginning finds the sequence among others that begins most like ids, the first of equals, and how many tokens
-// they share.
-func longestBeginning(others [][]int32, ids []int32) (like, shared int) {
+// longestPrefix returns the sequence with the longest common prefix with ids, the first of equals,
+// and its length.
+func longestPrefix(others [][]int32, ids []int32) (like, shared int) {
 	for i, other := range others {
 		n := 0
 		for n < len(ids) && n < len(other) && ids[n] == other[n] {
@@ -122,34 +122,34 @@ func longestBeginning(others [][]int32, ids []int32) (like, shared int) {
 	return like, shared
 }
 
-// tape is what the gradient needs of a forward pass, layer by layer.
+// tape contains the intermediates of a forward pass for the gradient, layer by layer.
 type tape struct {
 	layers      []layerTape
 	x           *torch.Tensor // before the final norm [P, hidden]
 	rstd        *torch.Tensor
-	hidden      *torch.Tensor // what the head sees [P, hidden]
+	hidden      *torch.Tensor // input of the head [P, hidden]
 	learnedRows *torch.Tensor // learn as a tensor
 }
 
 type layerTape struct {
 	x, h, rstd1    *torch.Tensor // input, its norm
-	hq             *torch.Tensor // rows of h that ask, in the last layer
-	q, k, v        *torch.Tensor // views of projections, turned
+	hq             *torch.Tensor // query rows of h in the last layer
+	q, k, v        *torch.Tensor // views of projections, rotated
 	out, lse       *torch.Tensor // attention
 	mid, h2, rstd2 *torch.Tensor // after attention, its norm
 	gateUp, act    *torch.Tensor
 }
 
-// kept is what a forward pass leaves for the backward one.
+// kept selects the intermediates that a forward pass stores.
 type kept int
 
 const (
-	nothing kept = iota // each layer's intermediates are freed as soon as the next does not need them
-	inputs              // each layer's input, from which the backward pass computes the rest again
+	nothing kept = iota // none
+	inputs              // each layer's input, from which the backward pass recomputes the rest
 	all
 )
 
-// forward runs the decoder over a batch up to the input of the head. Everything it makes belongs to s.
+// forward runs the decoder over a batch up to the input of the head. s owns the result.
 func (m *Model) forward(s *torch.Scope, b *batch, keep kept) *tape {
 	t := &tape{layers: make([]layerTape, m.cfg.Layers)}
 	ids := s.FromInt64(b.ids, int64(len(b.ids)))
@@ -181,7 +181,7 @@ func (m *Model) forward(s *torch.Scope, b *batch, keep kept) *tape {
 	return t
 }
 
-// norm is RMSNorm, whose result goes into products. The stream x itself is float32 whatever these are made in.
+// norm is RMSNorm with a result in the type of products. The stream x is always float32.
 func (m *Model) norm(s *torch.Scope, x, w *torch.Tensor) (y, rstd *torch.Tensor) {
 	return s.RMSNormAs(m.kind, x, w, m.cfg.NormEps)
 }
@@ -203,7 +203,8 @@ func addProduct(s *torch.Scope, sum, a, b *torch.Tensor) {
 	s.Nest(func(s *torch.Scope) { s.Add_(sum, s.Mm(s.T(a), b)) })
 }
 
-// layer is one decoder layer up to its last product. The last one asks only for the positions that carry loss.
+// layer is one decoder layer up to its last product. In the last layer only positions with loss are
+// queries.
 func (m *Model) layer(s *torch.Scope, l int, x *torch.Tensor, b *batch, t *tape) {
 	w, c, last := m.weights(b, l), m.cfg, l == m.cfg.Layers-1
 	heads, kvHeads, d := int64(c.Heads), int64(c.KVHeads), int64(c.HeadDim)
@@ -238,7 +239,8 @@ func (m *Model) layer(s *torch.Scope, l int, x *torch.Tensor, b *batch, t *tape)
 	t.layers[l] = r
 }
 
-// backward adds the gradients of all weights to g, given that of the head's input. It frees what it used of the tape.
+// backward adds the gradients of all weights to g, given that of the head's input. It frees the
+// tape.
 func (m *Model) backward(s *torch.Scope, b *batch, t *tape, dhidden *torch.Tensor, g *views) {
 	dx := s.Zeros(torch.Float32, int64(len(b.learn)), int64(m.cfg.Hidden)) // [P, hidden]
 	s.RMSNormBackward(t.x, m.w.norm, t.rstd, dhidden, dx, g.norm)
@@ -261,7 +263,8 @@ func (m *Model) backward(s *torch.Scope, b *batch, t *tape, dhidden *torch.Tenso
 	g.addEmbedding(s, b.ids, dx)
 }
 
-// layerBackward returns the gradient of the layer's input, given that of its output, dx, which it may overwrite.
+// layerBackward returns the gradient of the layer's input, given dx, that of its output, which it
+// may overwrite.
 func (m *Model) layerBackward(s *torch.Scope, l int, b *batch, t *tape, dx *torch.Tensor, grads *views) *torch.Tensor {
 	w, g, r, c, last := m.weights(b, l), grads.layers[l], t.layers[l], m.cfg, l == m.cfg.Layers-1
 	heads, kvHeads, d := int64(c.Heads), int64(c.KVHeads), int64(c.HeadDim)
@@ -325,25 +328,27 @@ func (m *Model) layerBackward(s *torch.Scope, l int, b *batch, t *tape, dx *torc
 	return dx
 }
 
-// head is the state of the loss head between statistics and gradient. Its logits are float32 in every precision: softmax
-// sees the sums of the product as they are, not rounded to the 8 digits of its operands.
+// head is the state of the loss head between statistics and gradient. Its logits are float32 in
+// every precision, so softmax sees the unrounded sums of the product.
 type head struct {
 	m, ref            *Model
 	b                 *batch
 	temperature       float64
 	hidden, refHidden *torch.Tensor
 	stats             []torch.HeadStat
-	logits, refLogits *torch.Tensor // of all rows when keep, else of one chunk after the other, so that memory has one only
+	// of all rows if keep, otherwise of one chunk at a time
+	logits, refLogits *torch.Tensor
 	keep              bool
 }
 
-// newHead computes the statistics of all learned tokens of a batch. With keep, logits wait for the gradient if they are few.
+// newHead computes the statistics of all learned tokens of a batch. With keep, few logits are
+// stored for the gradient.
 func newHead(s *torch.Scope, m, ref *Model, b *batch, temperature float64, hidden *torch.Tensor, keep bool) *head {
 	h := &head{m: m, ref: ref, b: b, temperature: temperature, hidden: hidden}
 	if ref != nil {
 		s.Nest(func(inner *torch.Scope) {
 			whole := *b
-			whole.drop = nil // nothing is left out of a reference
+			whole.drop = nil // a reference has no dropout
 			h.refHidden = ref.forward(inner, &whole, nothing).hidden
 			inner.Keep(h.refHidden)
 		})
@@ -368,7 +373,8 @@ func newHead(s *torch.Scope, m, ref *Model, b *batch, temperature float64, hidde
 	return h
 }
 
-// chunk are the logits of policy and reference of n rows, as views; ref is nil without a reference.
+// chunk returns views of n rows of the logits of policy and reference; ref is nil without a
+// reference.
 func (h *head) chunk(s *torch.Scope, lo, n int) (logits, ref *torch.Tensor) {
 	if !h.keep {
 		lo = 0
@@ -380,7 +386,7 @@ func (h *head) chunk(s *torch.Scope, lo, n int) (logits, ref *torch.Tensor) {
 	return logits, ref
 }
 
-// compute fills the chunk that begins at row lo.
+// compute computes the chunk that starts at row lo.
 func (h *head) compute(s *torch.Scope, lo, n int) {
 	logits, ref := h.chunk(s, lo, n)
 	s.WideMmInto(logits, s.Narrow(h.hidden, 0, int64(lo), int64(n)), s.T(h.m.w.head))
@@ -389,7 +395,8 @@ func (h *head) compute(s *torch.Scope, lo, n int) {
 	}
 }
 
-// backward adds the head's weight gradient to g and returns the gradient of its input. It frees the logits.
+// backward adds the head's weight gradient to g and returns the gradient of its input. It frees the
+// logits.
 func (h *head) backward(s *torch.Scope, weights []torch.HeadWeight, g *views) *torch.Tensor {
 	dhidden := s.Empty(h.m.kind, int64(len(h.b.learn)), int64(h.m.cfg.Hidden))
 	for lo := 0; lo < len(h.b.learn); lo += headRows {

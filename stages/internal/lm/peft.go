@@ -16,14 +16,14 @@ import (
 	"rcgrpo/stages/internal/torch"
 )
 
-// Files of an adapter, as peft names them.
+// Files of an adapter in peft's format.
 const (
 	adapterConfigFile = "adapter_config.json"
 	adapterFile       = "adapter_model.safetensors"
 	adapterPrefix     = "base_model.model."
 )
 
-// adapterConfig is what peft needs of adapter_config.json.
+// adapterConfig contains the keys of adapter_config.json that peft needs.
 type adapterConfig struct {
 	Type    string             `json:"peft_type"`
 	Task    string             `json:"task_type"`
@@ -41,8 +41,8 @@ type adapterConfig struct {
 	Rows    adapterRows        `json:"trainable_token_indices,omitempty"`
 }
 
-// adapterRows are the vocabulary rows that an adapter replaces, by the module of the table: a list, as peft also has it,
-// is of the embedding.
+// adapterRows are the vocabulary rows that an adapter replaces, by the module of the table. A list,
+// peft's other form, means the embedding.
 type adapterRows map[string][]int32
 
 func (r *adapterRows) UnmarshalJSON(text []byte) error {
@@ -55,7 +55,7 @@ func (r *adapterRows) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*map[string][]int32)(r))
 }
 
-// rowsOf are the rows of a model's tables that an adapter replaces: the same ones of embedding and head.
+// rowsOf returns the replaced rows, which must be equal in embedding and head.
 func (r adapterRows) rowsOf(c Config) ([]int32, error) {
 	rows := r[moduleOf(embedName)]
 	want := adapterRows{}
@@ -66,12 +66,13 @@ func (r adapterRows) rowsOf(c Config) ([]int32, error) {
 		}
 	}
 	if !maps.EqualFunc(r, want, slices.Equal[[]int32]) {
-		return nil, fmt.Errorf("trainable_token_indices is %v; want the same rows of embed_tokens and, where it is not tied to it, of lm_head", map[string][]int32(r))
+		return nil, fmt.Errorf("trainable_token_indices is %v; want the same rows of embed_tokens and, where it is not "+
+			"tied to it, of lm_head", map[string][]int32(r))
 	}
 	return rows, nil
 }
 
-// Save writes the adapter into dir in the form that peft loads. base names the model it belongs to.
+// Save writes the adapter into dir in peft's format. base names its model.
 func (a *Adapter) Save(dir, base string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("save adapter: %w", err)
@@ -89,7 +90,8 @@ func (a *Adapter) Save(dir, base string) error {
 		tensors[name] = hostTensor{shape, flat[offset : offset+shape[0]*shape[1]]}
 		return nil
 	})
-	c := adapterConfig{Type: "LORA", Task: "CAUSAL_LM", Base: base, Rank: a.c.Rank, Alpha: a.c.Alpha, Targets: slices.Sorted(slices.Values(a.c.Targets)), Dropout: a.c.Dropout, Bias: "none"}
+	c := adapterConfig{Type: "LORA", Task: "CAUSAL_LM", Base: base, Rank: a.c.Rank, Alpha: a.c.Alpha,
+		Targets: slices.Sorted(slices.Values(a.c.Targets)), Dropout: a.c.Dropout, Bias: "none"}
 	for _, table := range a.tables {
 		if c.Rows == nil {
 			c.Rows = adapterRows{}
@@ -104,7 +106,7 @@ func (a *Adapter) Save(dir, base string) error {
 		writeWhole(filepath.Join(dir, adapterConfigFile), append(text, '\n')))
 }
 
-// eachTensor calls f with every tensor of peft's file, its shape, and where it begins in the flat buffer.
+// eachTensor calls f with every tensor of peft's file, its shape and its offset in the flat buffer.
 func (a *Adapter) eachTensor(f func(name string, shape []int, offset int) error) error {
 	var err error
 	for _, p := range a.parts {
@@ -114,13 +116,14 @@ func (a *Adapter) eachTensor(f func(name string, shape []int, offset int) error)
 	}
 	for _, table := range a.tables {
 		module := adapterPrefix + strings.TrimSuffix(table.name, ".weight")
-		err = errors.Join(err, f(module+".token_adapter.trainable_tokens_delta", []int{len(a.c.Rows), a.base.cfg.Hidden}, table.offset))
+		err = errors.Join(err, f(module+".token_adapter.trainable_tokens_delta", []int{len(a.c.Rows), a.base.cfg.Hidden},
+			table.offset))
 	}
 	return err
 }
 
-// LoadAdapter reads an adapter of base that peft or Save wrote. What it does beyond plain LoRA on projections, and rows of
-// the vocabulary, is refused.
+// LoadAdapter reads an adapter of base that peft or Save wrote. Features beyond plain LoRA on
+// projections and vocabulary rows are refused. The conformity tests with peft use it.
 func LoadAdapter(dir string, base *Model) (*Adapter, error) {
 	path := filepath.Join(dir, adapterConfigFile)
 	text, err := os.ReadFile(path)
@@ -131,14 +134,17 @@ func LoadAdapter(dir string, base *Model) (*Adapter, error) {
 	if err := json.Unmarshal(text, &c); err != nil {
 		return nil, fmt.Errorf("load adapter: %s: %w", path, err)
 	}
-	if c.Type != "LORA" || c.DoRA || c.RSLoRA || c.Bias != "none" || len(c.Ranks) > 0 || len(c.Alphas) > 0 || len(c.Saved) > 0 {
-		return nil, fmt.Errorf("load adapter: %s asks for more than plain LoRA (peft_type LORA, bias none, no use_dora, use_rslora, patterns or modules_to_save)", path)
+	if c.Type != "LORA" || c.DoRA || c.RSLoRA || c.Bias != "none" || len(c.Ranks) > 0 || len(c.Alphas) > 0 ||
+		len(c.Saved) > 0 {
+		return nil, fmt.Errorf("load adapter: %s asks for more than plain LoRA (peft_type LORA, bias none, no use_dora, "+
+			"use_rslora, patterns or modules_to_save)", path)
 	}
 	rows, err := c.Rows.rowsOf(base.cfg)
 	if err != nil {
 		return nil, fmt.Errorf("load adapter: %s: %w", path, err)
 	}
-	a, total, err := adapterOf(base, LoRA{Rank: c.Rank, Alpha: c.Alpha, Targets: c.Targets, Rows: rows, Dropout: c.Dropout})
+	a, total, err := adapterOf(base, LoRA{Rank: c.Rank, Alpha: c.Alpha, Targets: c.Targets, Rows: rows,
+		Dropout: c.Dropout})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -156,7 +162,8 @@ func LoadAdapter(dir string, base *Model) (*Adapter, error) {
 		return nil, fmt.Errorf("load adapter: %s: %w", r.path, err)
 	}
 	if len(r.tensors) != tensors {
-		return nil, fmt.Errorf("load adapter: %s holds %d tensors, want %d: it belongs to another model", r.path, len(r.tensors), tensors)
+		return nil, fmt.Errorf("load adapter: %s holds %d tensors, want %d: it belongs to another model", r.path,
+			len(r.tensors), tensors)
 	}
 	return a, a.place(flat)
 }

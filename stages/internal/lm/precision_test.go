@@ -25,9 +25,9 @@ func use(t testing.TB, m *Model, p Precision) *Model {
 	return m
 }
 
-// bench/fixtures/hf/README.md gives what implementations of bfloat16 differ by among each other: 0.5 in logits and
-// log-probabilities, 5 % in norms of gradients, 0.5 % in the loss. The stream between layers is float32 here, so the numbers
-// lie near those of float32 too.
+// bench/fixtures/hf/README.md gives what implementations of bfloat16 differ by among each other:
+// 0.5 in logits and log-probabilities, 5 % in norms of gradients, 0.5 % in the loss. The stream
+// between layers is float32 here, so the numbers lie near those of float32 too.
 func TestBF16IsNearTheReference(t *testing.T) {
 	eachReference(t, func(t *testing.T, _ string, m *Model, p *parity) {
 		use(t, m, BF16)
@@ -100,11 +100,12 @@ func TestTrainingInBF16FallsAsInFloat32(t *testing.T) {
 		t.Fatalf("the loss in float32 goes from %v to %v only", want[0], want[updates-1])
 	}
 	for i := range want {
-		near(t, "loss", got[i], want[i], 0.02*want[0]) // the start's 7.3 differ by 0.1 % per pass; falling, errors of 30 updates
+		// the start's 7.3 differ by 0.1 % per pass; falling, errors of 30 updates
+		near(t, "loss", got[i], want[i], 0.02*want[0])
 	}
 
-	// Updates of 1e-3 on weights of 1e-1 are steps of one in the last of 8 digits: they live in the float32 weights, which are
-	// what is saved.
+	// Updates of 1e-3 on weights of 1e-1 are steps of one in the last of 8 digits: they live in the
+	// float32 weights, which are what is saved.
 	dir := t.TempDir()
 	if err := m.Save(dir); err != nil {
 		t.Fatal(err)
@@ -141,26 +142,30 @@ func TestSamplingInBF16AgreesWithTheTrainingPass(t *testing.T) {
 	for range 20 {
 		var requests []rl.Request
 		for i := range ids {
-			requests = append(requests, rl.Request{Slot: i, Feed: feeds[i], Temperature: []float64{1, 0.7, 1}[i], TopP: []float64{0, 0, 0.9}[i], U: r.Float64()})
+			requests = append(requests, rl.Request{Slot: i, Feed: feeds[i], Temperature: []float64{1, 0.7, 1}[i],
+				TopP: []float64{0, 0, 0.9}[i], U: r.Float64()})
 		}
 		draws, err := d.Next(context.Background(), requests)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i, draw := range draws {
-			ids[i], feeds[i], logps[i] = append(slices.Clone(ids[i]), draw.Token), []int32{draw.Token}, append(logps[i], float64(draw.Logp))
+			ids[i], feeds[i], logps[i] = append(slices.Clone(ids[i]), draw.Token), []int32{draw.Token}, append(logps[i],
+				float64(draw.Logp))
 		}
 	}
 	for i, temperature := range []float64{1, 0.7} { // the third has a nucleus: its log-probability is that inside it
 		stats := allStats(t, m, []Sequence{learnAll(ids[i])}, nil, temperature)
 		from := len(stats.Logp) - len(logps[i])
-		nearAll(t, "log-probability", logps[i], stats.Logp[from:], 0.02) // two attentions, each rounded to 8 digits, over 0.7
+		// two attentions, each rounded to 8 digits, over 0.7
+		nearAll(t, "log-probability", logps[i], stats.Logp[from:], 0.02)
 	}
 }
 
-// In bfloat16 the softmax of the head, of the training pass as of the sampler, sees the product of the numbers that go into it
-// with no more than float32's rounding: log-probabilities lie within 1e-4 of those in float64 from the same hidden states.
-// Logits of up to 20 that were rounded to bfloat16 first would be off by up to 0.06.
+// In bfloat16 the softmax of the head, of the training pass as of the sampler, sees the product of
+// the numbers that go into it with no more than float32's rounding: log-probabilities lie within
+// 1e-4 of those in float64 from the same hidden states. Logits of up to 20 that were rounded to
+// bfloat16 first would be off by up to 0.06.
 func TestTheHeadDoesNotRoundItsLogits(t *testing.T) {
 	cfg := drillSize()
 	m := use(t, shake(t, newModel(t, cfg, 1), 2, 0.2), BF16)
@@ -169,7 +174,8 @@ func TestTheHeadDoesNotRoundItsLogits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, below, greatest := make([]float64, len(ids)-1), make([]float64, len(ids)-1), 0.0 // below: probability of all tokens with lower ids
+	// below: probability of all tokens with lower ids
+	want, below, greatest := make([]float64, len(ids)-1), make([]float64, len(ids)-1), 0.0
 	err = torch.Do(t.Context(), torch.CPU, func(s *torch.Scope) error {
 		hidden := s.Float32s(s.As(m.forward(s, b, nothing).hidden, torch.Float32))
 		head := s.Float32s(s.As(m.w.head, torch.Float32))
@@ -198,7 +204,8 @@ func TestTheHeadDoesNotRoundItsLogits(t *testing.T) {
 		d := newDecoder(t, m, 1, 16)
 		for i := range want { // the draw in the middle of the token's share of probability is the token
 			d.Reset(0)
-			draws, err := d.Next(t.Context(), []rl.Request{{Slot: 0, Feed: ids[:i+1], Temperature: 1, U: below[i] + math.Exp(want[i])/2}})
+			draws, err := d.Next(t.Context(), []rl.Request{{Slot: 0, Feed: ids[:i+1], Temperature: 1, U: below[i] +
+				math.Exp(want[i])/2}})
 			if err != nil || draws[0].Token != ids[i+1] {
 				t.Fatalf("composed %v: drew %v, want the token %d (%v)", composed, draws, ids[i+1], err)
 			}
@@ -220,7 +227,8 @@ func TestFrozenModelsComputeTheSame(t *testing.T) {
 	if err := c.Freeze(); err != nil {
 		t.Fatal(err)
 	}
-	if got := allStats(t, c, all, m, 1); !slices.Equal(got.Logp, want.Logp) || slices.Max(got.KL) != 0 || slices.Min(got.KL) != 0 {
+	if got := allStats(t, c, all, m, 1); !slices.Equal(got.Logp, want.Logp) || slices.Max(got.KL) != 0 ||
+		slices.Min(got.KL) != 0 {
 		t.Errorf("got %v, want %v and no divergence", got.Logp, want.Logp)
 	}
 	if _, err := c.Weights(); err == nil {
@@ -235,7 +243,8 @@ func TestFrozenModelsComputeTheSame(t *testing.T) {
 	}
 }
 
-// A step of training, with and without recomputation, through micro-batches, an adapter and a reference.
+// A step of training, with and without recomputation, through micro-batches, an adapter and a
+// reference.
 func TestRecomputationChangesNoBit(t *testing.T) {
 	for name, p := range map[string]Precision{"float32": Float32, "bf16": BF16} {
 		t.Run(name, func(t *testing.T) {
@@ -247,12 +256,14 @@ func TestRecomputationChangesNoBit(t *testing.T) {
 				tr.SetRecompute(recompute)
 				all := someSequences(rand.New(rand.NewPCG(5, 5)), 9, 20, m.cfg.Vocab, 0.6)
 				r := rand.New(rand.NewPCG(1, 1))
-				_, err := tr.Accumulate(context.Background(), all, ref, 0.8, func(_, _ int, s TokenStats) (w Weights, err error) {
-					for range s.Logp {
-						w.Logp, w.Entropy, w.KL = append(w.Logp, r.NormFloat64()), append(w.Entropy, r.NormFloat64()), append(w.KL, r.NormFloat64())
-					}
-					return w, nil
-				})
+				_, err := tr.Accumulate(context.Background(), all, ref, 0.8,
+					func(_, _ int, s TokenStats) (w Weights, err error) {
+						for range s.Logp {
+							w.Logp, w.Entropy, w.KL = append(w.Logp, r.NormFloat64()), append(w.Entropy,
+								r.NormFloat64()), append(w.KL, r.NormFloat64())
+						}
+						return w, nil
+					})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -9,20 +9,20 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// leastShared is the shortest common beginning that is worth copying.
+// leastShared is the minimal length of a prefix that is copied.
 const leastShared = 8
 
-// part is a piece of a sequence that goes through the model: the tokens from a position of a slot on.
+// part is a piece of a sequence: tokens of a slot from a position on.
 type part struct {
 	slot, at int
 	ids      []int32
 }
 
-// loan says that the first n tokens of two slots are the same, so that the caches of one serve the other.
+// loan is a copy of the caches of the first n tokens, which are equal in two slots.
 type loan struct{ from, to, n int }
 
-// prefill is how a call computes beginnings that several sequences share, such as the prompt of a group, only once: the
-// loans of slots that hold one already, the beginnings that new sequences will share, their loans, and the rest.
+// prefill computes shared prefixes, such as the prompt of a group, once: copies from slots that
+// hold a prefix, prefixes that new sequences share, their copies, and the rest.
 type prefill struct {
 	held   []loan
 	shared []part
@@ -30,11 +30,12 @@ type prefill struct {
 	rest   []part // one per request
 }
 
-// plan finds the beginnings of new sequences that are held or shared. Each shared one belongs to the first sequence that
-// begins so; the last token of a request is always left to the rest, which draws from it.
+// plan finds the prefixes of new sequences that are held or shared. A shared prefix belongs to the
+// first sequence with it. The last token of a request always belongs to the rest, which is sampled
+// from.
 func (d *Decoder) plan(requests []rl.Request) *prefill {
 	p := &prefill{}
-	var leaders []int // places in p.rest of new sequences that borrow from no other new one
+	var leaders []int // indices in p.rest of new sequences that copy from no other new one
 	upto := map[int]int{}
 	for i, r := range requests {
 		q := part{r.Slot, len(d.held[r.Slot]), r.Feed}
@@ -81,8 +82,8 @@ func (d *Decoder) plan(requests []rl.Request) *prefill {
 	return p
 }
 
-// passes cuts parts that together have too many tokens for one pass: early are passes that only fill caches, last holds the
-// rest of every part, its last token at least.
+// passes splits parts with too many tokens for one pass: early are passes that only fill caches,
+// last contains the rest of every part, at least its last token.
 func passes(parts []part) (early [][]part, last []part) {
 	total := 0
 	for _, p := range parts {
@@ -116,7 +117,7 @@ func common(a, b []int32) int {
 	return n
 }
 
-// lend copies the caches of beginnings from slot to slot.
+// lend copies the caches of prefixes between slots.
 func (d *Decoder) lend(s *torch.Scope, loans []loan) {
 	for _, loan := range loans {
 		for l := range d.cache.keys {

@@ -28,8 +28,8 @@ func family(r *rand.Rand, vocab, n int, alike ...int) [][]int32 {
 	return out
 }
 
-// TestBeginningsThatAreSharedGiveTheSameBits feeds families of sequences together, and one after another beside slots
-// that hold a beginning, and compares with each fed alone.
+// TestBeginningsThatAreSharedGiveTheSameBits feeds families of sequences together, and one after
+// another beside slots that hold a beginning, and compares with each fed alone.
 func TestBeginningsThatAreSharedGiveTheSameBits(t *testing.T) {
 	m := shake(t, newModel(t, drillSize(), 1), 2, 0.02)
 	r := rand.New(rand.NewPCG(3, 4))
@@ -68,7 +68,8 @@ func TestBeginningsThatAreSharedGiveTheSameBits(t *testing.T) {
 			t.Errorf("%s, one token further: got %v, want %v", name, got, after)
 		}
 	}
-	for name, order := range map[string][]int{"together": {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, "backwards": {10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0}} {
+	for name, order := range map[string][]int{"together": {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10},
+		"backwards": {10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0}} {
 		d := newDecoder(t, m, len(all), 64)
 		var requests []rl.Request
 		for _, i := range order {
@@ -127,7 +128,8 @@ func TestLongPromptsAreReadInSeveralPasses(t *testing.T) {
 }
 
 func TestPassesTakeEveryTokenOnceInOrder(t *testing.T) {
-	for _, sizes := range [][]int{{1}, {passRows}, {passRows + 1}, {passRows + 2}, {1, 3 * passRows, 1, 7}, {passRows, passRows, 2}} {
+	for _, sizes := range [][]int{{1}, {passRows}, {passRows + 1}, {passRows + 2}, {1, 3 * passRows, 1, 7},
+		{passRows, passRows, 2}} {
 		var parts []part
 		for slot, n := range sizes {
 			ids := make([]int32, n)
@@ -143,7 +145,8 @@ func TestPassesTakeEveryTokenOnceInOrder(t *testing.T) {
 			for _, p := range pass {
 				rows += len(p.ids)
 				if p.at != 100+read[p.slot] || int(p.ids[0]) != read[p.slot] {
-					t.Errorf("%v, pass %d: slot %d goes on at %d with token %d, want %d", sizes, i, p.slot, p.at, p.ids[0], read[p.slot])
+					t.Errorf("%v, pass %d: slot %d goes on at %d with token %d, want %d", sizes, i, p.slot, p.at, p.ids[0],
+						read[p.slot])
 				}
 				read[p.slot] += len(p.ids)
 			}

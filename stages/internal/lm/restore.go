@@ -9,8 +9,8 @@ import (
 	"rcgrpo/stages/internal/torch"
 )
 
-// Restore replaces the weights by those that Save wrote into dir for a model of this shape. Trainers of the model go on
-// with them.
+// Restore replaces the weights by those that Save wrote into dir for a model of this shape.
+// Trainers of the model remain valid.
 func (m *Model) Restore(dir string) error {
 	saved, err := CheckFolder(dir)
 	if err != nil {
@@ -26,8 +26,8 @@ func (m *Model) Restore(dir string) error {
 	})
 }
 
-// Save writes into dir all that Restore needs to go on with the same bytes: the model's weights, which an adapter's base
-// gives again, and the trainer's own state. It holds no gradient: save after Update.
+// Save writes everything that Restore needs into dir: the model's weights, unless an adapter is
+// trained, and the trainer's state. It contains no gradient: save after Update.
 func (t *Trainer) Save(dir string) error {
 	if t.adapter == nil {
 		if err := t.m.Save(dir); err != nil {
@@ -37,7 +37,7 @@ func (t *Trainer) Save(dir string) error {
 	return t.SaveState(dir)
 }
 
-// Restore goes back to what Save wrote.
+// Restore restores the state that Save wrote.
 func (t *Trainer) Restore(dir string) error {
 	if t.adapter == nil {
 		if err := t.m.Restore(dir); err != nil {

@@ -18,14 +18,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A safetensors file is the length of a JSON header (8 bytes, little-endian), the header, and the tensors' bytes. The
-// header gives each tensor's type, shape and range; ranges follow each other without gaps.
+// A safetensors file consists of the length of a JSON header (8 bytes, little-endian), the header,
+// and the tensors. The header gives each tensor's type, shape and byte range; ranges are adjacent.
 
 // fileTensor is one entry of the header.
 type fileTensor struct {
 	DType   string `json:"dtype"`
 	Shape   []int  `json:"shape"`
-	Offsets []int  `json:"data_offsets"` // first byte, and the one behind the last
+	Offsets []int  `json:"data_offsets"` // first byte and end
 }
 
 // hostTensor is a float32 tensor in Go's memory.
@@ -34,10 +34,10 @@ type hostTensor struct {
 	data  []float32
 }
 
-// maxHeader is the format's own limit of a header's length.
+// maxHeader is the format's limit of a header's length.
 const maxHeader = 100_000_000
 
-// writeSafetensors writes tensors in float32, in order of their names. Equal tensors give equal bytes.
+// writeSafetensors writes tensors in float32, sorted by name. Equal tensors give identical files.
 func writeSafetensors(path string, tensors map[string]hostTensor, metadata map[string]string) error {
 	names := make([]string, 0, len(tensors))
 	for name := range tensors {
@@ -83,7 +83,7 @@ func writeSafetensors(path string, tensors map[string]hostTensor, metadata map[s
 	return writeWhole(path, parts...)
 }
 
-// littleEndian gives the bytes of v, in v's own memory on the machines this runs on.
+// littleEndian returns the bytes of v, sharing its memory on little-endian machines.
 func littleEndian(v []float32) []byte {
 	if binary.NativeEndian.Uint16([]byte{1, 0}) == 1 {
 		return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v))
@@ -104,8 +104,8 @@ type weightsReader struct {
 	metadata map[string]string
 }
 
-// openWeights maps a file and checks all of its header: every tensor's type, shape and range, and that ranges cover the
-// file without gaps. Close frees the mapping.
+// openWeights maps a file and checks its header: every tensor's type, shape and range, and that the
+// ranges cover the file.
 func openWeights(path string) (*weightsReader, error) {
 	data, err := mapFile(path)
 	if err != nil {
@@ -119,7 +119,7 @@ func openWeights(path string) (*weightsReader, error) {
 	return r, nil
 }
 
-// mapFile maps a file for reading; an empty one is nil.
+// mapFile maps a file for reading; the result for an empty file is nil.
 func mapFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -175,7 +175,7 @@ func (r *weightsReader) parse() error {
 	return nil
 }
 
-// has says what is wrong with the tensor of a name, that should have the given shape.
+// has checks that a tensor exists with the given shape.
 func (r *weightsReader) has(name string, shape []int) error {
 	t, ok := r.tensors[name]
 	if !ok {
@@ -187,7 +187,7 @@ func (r *weightsReader) has(name string, shape []int) error {
 	return nil
 }
 
-// read widens a tensor of the given shape to float32.
+// read converts a tensor of the given shape to float32.
 func (r *weightsReader) read(name string, shape []int, into []float32) error {
 	if err := r.has(name, shape); err != nil {
 		return err
@@ -207,7 +207,7 @@ func (r *weightsReader) read(name string, shape []int, into []float32) error {
 	return nil
 }
 
-// fileHeader is a header with its tensors in order of their bytes.
+// fileHeader is a header with its tensors in byte order.
 type fileHeader struct {
 	metadata map[string]string
 	tensors  []fileEntry
@@ -259,12 +259,13 @@ func headerOf(text []byte) (h fileHeader, err error) {
 		return h, fmt.Errorf("is followed by %d more bytes", len(rest))
 	}
 	slices.SortFunc(h.tensors, func(a, b fileEntry) int {
-		return cmp.Or(cmp.Compare(a.Offsets[0], b.Offsets[0]), cmp.Compare(a.Offsets[1], b.Offsets[1]), cmp.Compare(a.name, b.name))
+		return cmp.Or(cmp.Compare(a.Offsets[0], b.Offsets[0]), cmp.Compare(a.Offsets[1], b.Offsets[1]),
+			cmp.Compare(a.name, b.name))
 	})
 	return h, nil
 }
 
-// check compares type, shape and range with each other and with the number of bytes that hold tensors.
+// check checks type, shape and range against each other and the size of the file.
 func (f fileTensor) check(bytes int) error {
 	widths := map[string]int{"F32": 4, "BF16": 2, "F16": 2}
 	width, ok := widths[f.DType]
@@ -285,7 +286,7 @@ func (f fileTensor) check(bytes int) error {
 	return nil
 }
 
-// halfToFloat widens an IEEE half.
+// halfToFloat converts an IEEE half.
 func halfToFloat(h uint16) float32 {
 	sign, exponent, fraction := uint32(h>>15)<<31, uint32(h>>10)&31, uint32(h)&1023
 	switch exponent {

@@ -43,8 +43,8 @@ func TestMalformedSafetensorsAreRefused(t *testing.T) {
 	}
 }
 
-// Each malformed file of the fixtures is refused with a sentence that names it. A valid file is read, or refused for the
-// one thing that the format allows and no decoder has: another type.
+// Each malformed file of the fixtures is refused with a sentence that names it. A valid file is
+// read, or refused for the one thing that the format allows and no decoder has: another type.
 func TestSafetensorsOfTheFixtures(t *testing.T) {
 	dir := fixtures.Dir(t, "hf/safetensors")
 	text, err := os.ReadFile(filepath.Join(dir, "expect.json"))
@@ -66,8 +66,10 @@ func TestSafetensorsOfTheFixtures(t *testing.T) {
 		t.Fatal(err)
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*.safetensors"))
-	if err != nil || len(files) != len(expect.Malformed)+len(expect.Valid) || len(expect.Malformed) == 0 || len(expect.Valid) == 0 {
-		t.Fatalf("%d files, of which %d malformed and %d valid ones are described (%v)", len(files), len(expect.Malformed), len(expect.Valid), err)
+	if err != nil || len(files) != len(expect.Malformed)+len(expect.Valid) || len(expect.Malformed) == 0 ||
+		len(expect.Valid) == 0 {
+		t.Fatalf("%d files, of which %d malformed and %d valid ones are described (%v)", len(files),
+			len(expect.Malformed), len(expect.Valid), err)
 	}
 	for name, tc := range expect.Malformed {
 		r, err := openWeights(filepath.Join(dir, name))
@@ -100,7 +102,8 @@ func TestSafetensorsOfTheFixtures(t *testing.T) {
 		defer r.close()
 		read++
 		if len(r.tensors) != len(tc.Tensors) || len(r.metadata) != len(tc.Metadata) {
-			t.Errorf("%s: got %d tensors and the metadata %v, want %d and %v", name, len(r.tensors), r.metadata, len(tc.Tensors), tc.Metadata)
+			t.Errorf("%s: got %d tensors and the metadata %v, want %d and %v", name, len(r.tensors), r.metadata,
+				len(tc.Tensors), tc.Metadata)
 		}
 		for tensor, want := range tc.Tensors {
 			got := make([]float32, len(want.Values))
@@ -122,7 +125,8 @@ func TestSafetensorsOfTheFixtures(t *testing.T) {
 func TestSafetensorsRoundTrip(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.safetensors")
 	want := []float32{1, -0.5, float32(math.Inf(1)), 1e-40}
-	if err := writeSafetensors(path, map[string]hostTensor{"b": {[]int{2, 2}, want}, "a": {[]int{0}, nil}}, map[string]string{"k": "v"}); err != nil {
+	if err := writeSafetensors(path, map[string]hostTensor{"b": {[]int{2, 2}, want}, "a": {[]int{0}, nil}},
+		map[string]string{"k": "v"}); err != nil {
 		t.Fatal(err)
 	}
 	r, err := openWeights(path)
@@ -131,7 +135,8 @@ func TestSafetensorsRoundTrip(t *testing.T) {
 	}
 	defer r.close()
 	got := make([]float32, 4)
-	if err := r.read("b", []int{2, 2}, got); err != nil || !slices.Equal(got, want) || len(r.tensors) != 2 || r.metadata["k"] != "v" {
+	if err := r.read("b", []int{2, 2}, got); err != nil || !slices.Equal(got, want) || len(r.tensors) != 2 ||
+		r.metadata["k"] != "v" {
 		t.Errorf("got %v of %v with metadata %v (%v)", got, r.tensors, r.metadata, err)
 	}
 	if err := r.read("b", []int{4}, got); err == nil || err.Error() != `tensor "b" has shape [2 2], want [4]` {
@@ -140,7 +145,8 @@ func TestSafetensorsRoundTrip(t *testing.T) {
 }
 
 func TestHalvesWiden(t *testing.T) {
-	for bits, want := range map[uint16]float32{0x3c00: 1, 0xc000: -2, 0x0001: 1.0 / (1 << 24), 0x7bff: 65504, 0x8000: float32(math.Copysign(0, -1)), 0x7c00: float32(math.Inf(1))} {
+	for bits, want := range map[uint16]float32{0x3c00: 1, 0xc000: -2, 0x0001: 1.0 / (1 << 24), 0x7bff: 65504,
+		0x8000: float32(math.Copysign(0, -1)), 0x7c00: float32(math.Inf(1))} {
 		if got := halfToFloat(bits); got != want || math.Signbit(float64(got)) != math.Signbit(float64(want)) {
 			t.Errorf("%#04x: got %v, want %v", bits, got, want)
 		}

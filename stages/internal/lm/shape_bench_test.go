@@ -11,17 +11,19 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// BenchmarkShape has the sizes, batches and lengths at which bench/lm.sh times transformers. The script runs both in
-// turns.
+// BenchmarkShape has the sizes, batches and lengths at which bench/lm.sh times transformers. The
+// script runs both in turns.
 func BenchmarkShape(b *testing.B) {
 	for _, size := range []struct {
 		name                  string
 		cfg                   Config
 		batch, length, prompt int
 	}{
-		{"4M", Config{Family: "qwen2", Vocab: 2048, Hidden: 256, Layers: 4, Heads: 4, KVHeads: 2, HeadDim: 64, MLP: 704, RopeBase: 10000, NormEps: 1e-6,
+		{"4M", Config{Family: "qwen2", Vocab: 2048, Hidden: 256, Layers: 4, Heads: 4, KVHeads: 2, HeadDim: 64, MLP: 704,
+			RopeBase: 10000, NormEps: 1e-6,
 			MaxPosition: 4096}, 32, 256, 64},
-		{"100M", Config{Family: "qwen2", Vocab: 16384, Hidden: 768, Layers: 12, Heads: 12, KVHeads: 4, HeadDim: 64, MLP: 2048, RopeBase: 10000,
+		{"100M", Config{Family: "qwen2", Vocab: 16384, Hidden: 768, Layers: 12, Heads: 12, KVHeads: 4, HeadDim: 64,
+			MLP: 2048, RopeBase: 10000,
 			NormEps: 1e-6, MaxPosition: 4096}, 8, 256, 64},
 	} {
 		r := rand.New(rand.NewPCG(1, 1))
@@ -85,8 +87,9 @@ func BenchmarkShape(b *testing.B) {
 	}
 }
 
-// measure runs f once to warm up, as lm_torch.py does, and then as often as asked. It reports f's tokens per second, and per
-// second of processor time: on a machine that others use, the second says more.
+// measure runs f once to warm up, as lm_torch.py does, and then as often as asked. It reports f's
+// tokens per second, and per second of processor time: on a machine that others use, the second
+// says more.
 func measure(b *testing.B, tokens float64, f func()) {
 	f()
 	before := processorTime(b)

@@ -60,7 +60,8 @@ func TestThreadsChangeNoBits(t *testing.T) {
 	for _, threads := range []int{2, 3} {
 		w, s, d := compute(threads)
 		if !slices.Equal(s, stats) || !slices.Equal(w, weights) || !slices.Equal(d, draws) {
-			t.Errorf("%d threads: log-probabilities equal %v, weights equal %v, draws equal %v", threads, slices.Equal(s, stats), slices.Equal(w, weights), slices.Equal(d, draws))
+			t.Errorf("%d threads: log-probabilities equal %v, weights equal %v, draws equal %v", threads,
+				slices.Equal(s, stats), slices.Equal(w, weights), slices.Equal(d, draws))
 		}
 	}
 }

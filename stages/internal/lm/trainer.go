@@ -30,10 +30,10 @@ func (o OptimizerConfig) withDefaults() OptimizerConfig {
 	return o
 }
 
-// Trainer moves a model's weights: gradients add up over Accumulate, Update applies them with AdamW.
+// Trainer trains the weights of a model: Accumulate adds gradients, Update applies them with AdamW.
 type Trainer struct {
 	m          *Model
-	p          *torch.Tensor // what is trained: the model's weights, or an adapter's
+	p          *torch.Tensor // trained weights, of the model or an adapter
 	adapter    *Adapter      // nil without one
 	o          OptimizerConfig
 	grad, m1   *torch.Tensor // [parameters]: gradient, first moment
@@ -44,20 +44,22 @@ type Trainer struct {
 	recompute  bool
 }
 
-// maxSkipped is how many updates in a row may be skipped for a gradient that is no number.
+// maxSkipped is the number of consecutive updates without a finite gradient that ends a training.
 const maxSkipped = 3
 
-// NewTrainer makes a trainer with zero moments. The model must outlive it.
+// NewTrainer returns a trainer with zero moments. The model must outlive it.
 func NewTrainer(m *Model, o OptimizerConfig) (*Trainer, error) {
 	t := &Trainer{m: m, p: m.flat, o: o.withDefaults()}
 	return t, t.start(func(s *torch.Scope) views { return viewsOf(s, m.cfg, t.grad) })
 }
 
-// start checks the settings and makes gradient and moments; gradients cuts the places where a backward pass leaves what it
-// finds.
+// start checks the settings and allocates gradient and moments; gradients returns the targets of a
+// backward pass.
 func (t *Trainer) start(gradients func(s *torch.Scope) views) error {
-	if t.o.Beta1 < 0 || t.o.Beta1 >= 1 || t.o.Beta2 < 0 || t.o.Beta2 >= 1 || t.o.Eps <= 0 || t.o.Decay < 0 || t.o.MicroTokens < 1 {
-		return fmt.Errorf("optimizer: beta1 and beta2 must lie in [0, 1), eps above 0, decay at 0 or above, micro tokens at 1 or above; got %+v", t.o)
+	if t.o.Beta1 < 0 || t.o.Beta1 >= 1 || t.o.Beta2 < 0 || t.o.Beta2 >= 1 || t.o.Eps <= 0 || t.o.Decay < 0 ||
+		t.o.MicroTokens < 1 {
+		return fmt.Errorf("optimizer: beta1 and beta2 must lie in [0, 1), eps above 0, decay at 0 or above, micro "+
+			"tokens at 1 or above; got %+v", t.o)
 	}
 	n := t.p.Size(0)
 	err := torch.Do(context.Background(), t.m.device, func(s *torch.Scope) error {
@@ -75,14 +77,14 @@ func (t *Trainer) start(gradients func(s *torch.Scope) views) error {
 	return nil
 }
 
-// MicroTokens is how many tokens a micro-batch has at most; a longer sequence goes alone.
+// MicroTokens returns the maximal number of tokens of a micro-batch. A longer sequence has its own.
 func (t *Trainer) MicroTokens() int { return t.o.MicroTokens }
 
-// SetMicroTokens changes it for what comes; it must be at least 1.
+// SetMicroTokens changes the size of later micro-batches, at least 1.
 func (t *Trainer) SetMicroTokens(n int) { t.o.MicroTokens = max(1, n) }
 
-// SetRecompute says whether forward passes from here on keep each layer's input only, from which the backward pass computes
-// the rest again: a third more work for a fraction of the memory, and the same bits.
+// SetRecompute makes later forward passes store only each layer's input and the backward pass
+// recompute the rest: a third more work for a fraction of the memory, with identical results.
 func (t *Trainer) SetRecompute(on bool) { t.recompute = on }
 
 // Close frees gradient and moments. It may be called twice.
@@ -94,42 +96,45 @@ func (t *Trainer) Close() error {
 	})
 }
 
-// Accumulate adds to the gradient that of Σ weight·statistic over the learned tokens of a batch. The batch is run in
-// micro-batches of whole sequences, at most MicroTokens tokens each where a sequence is not longer. After the forward pass
-// of one, weigh gets the index of its first sequence, their number, and the statistics of their learned tokens, and
-// answers with the derivatives of the loss by them; nil answers of all three kinds skip the backward pass. weigh runs on the device's thread and must
-// not touch a model itself. ref, for LogpRef and KL, may be nil. The statistics of the whole batch are returned.
+// Accumulate adds the gradient of Σ weight·statistic over the learned tokens of a batch.
+// Micro-batches consist of whole sequences with at most MicroTokens tokens, or of one longer
+// sequence. After the forward pass of a micro-batch, weigh gets the index of its first sequence,
+// their number and the statistics of their learned tokens, and returns the derivatives of the loss
+// with respect to them; three nil slices skip the backward pass. weigh runs on the device's thread
+// and must not use a model. ref, for LogpRef and KL, may be nil. Accumulate returns the statistics
+// of the whole batch.
 func (t *Trainer) Accumulate(ctx context.Context, sequences []Sequence, ref *Model, temperature float64,
 	weigh func(first, n int, s TokenStats) (Weights, error)) (TokenStats, error) {
 	keep := all
 	if t.recompute {
 		keep = inputs
 	}
-	return t.m.run(ctx, sequences, ref, temperature, t.o.MicroTokens, keep, t.prepare(), func(s *torch.Scope, first, n int, b *batch, tp *tape, h *head, stats TokenStats) error {
-		w, err := weigh(first, n, stats)
-		if err != nil {
-			return err
-		}
-		weights, any, err := headWeights(w, b, ref != nil)
-		if err != nil || !any || len(b.owner) == 0 {
-			return err
-		}
-		dhidden := h.backward(s, weights, &t.g)
-		t.m.backward(s, b, tp, dhidden, &t.g)
-		return s.Err()
-	})
+	return t.m.run(ctx, sequences, ref, temperature, t.o.MicroTokens, keep, t.prepare(),
+		func(s *torch.Scope, first, n int, b *batch, tp *tape, h *head, stats TokenStats) error {
+			w, err := weigh(first, n, stats)
+			if err != nil {
+				return err
+			}
+			weights, any, err := headWeights(w, b, ref != nil)
+			if err != nil || !any || len(b.owner) == 0 {
+				return err
+			}
+			dhidden := h.backward(s, weights, &t.g)
+			t.m.backward(s, b, tp, dhidden, &t.g)
+			return s.Err()
+		})
 }
 
-// prepare is what a training pass does to its batches first: nil without dropout.
+// prepare returns the preparation of a training pass's batches, nil without dropout.
 func (t *Trainer) prepare() func(*batch) {
 	if t.adapter == nil || t.adapter.c.Dropout == 0 {
 		return nil
 	}
 	key := rl.Dropping(t.adapter.c.Seed, t.step)
-	return func(b *batch) { t.adapter.leaveOut(b, key) }
+	return func(b *batch) { t.adapter.applyDropout(b, key) }
 }
 
-// headWeights adds up the weights of learned tokens that are one prediction.
+// headWeights sums the weights of learned tokens by prediction.
 func headWeights(w Weights, b *batch, hasRef bool) (rows []torch.HeadWeight, any bool, err error) {
 	n := len(b.owner)
 	rows = make([]torch.HeadWeight, len(b.targets))
@@ -146,7 +151,8 @@ func headWeights(w Weights, b *batch, hasRef bool) (rows []torch.HeadWeight, any
 			continue
 		}
 		if len(part.values) != n {
-			return nil, false, fmt.Errorf("weights: %d for %s, want one for each of %d learned tokens", len(part.values), part.name, n)
+			return nil, false, fmt.Errorf("weights: %d for %s, want one for each of %d learned tokens", len(part.values),
+				part.name, n)
 		}
 		for i, v := range part.values {
 			part.add(&rows[b.owner[i]], v)
@@ -164,21 +170,24 @@ func (m *Model) Stats(ctx context.Context, sequences []Sequence, ref *Model, tem
 	return m.run(ctx, sequences, ref, temperature, DefaultMicroTokens, nothing, nil, nil)
 }
 
-// Stats is Model.Stats in the trainer's micro-batches.
-func (t *Trainer) Stats(ctx context.Context, sequences []Sequence, ref *Model, temperature float64) (TokenStats, error) {
+// Stats is Model.Stats with the trainer's micro-batches.
+func (t *Trainer) Stats(ctx context.Context, sequences []Sequence, ref *Model, temperature float64) (TokenStats,
+	error) {
 	return t.m.run(ctx, sequences, ref, temperature, t.o.MicroTokens, nothing, nil, nil)
 }
 
-// run takes a batch through forward passes in micro-batches, prepares each, if that is asked for, and hands it to then, if
-// there is one, before its activations are freed.
-func (m *Model) run(ctx context.Context, sequences []Sequence, ref *Model, temperature float64, microTokens int, keep kept, prepare func(*batch),
+// run runs forward passes over the micro-batches of a batch. It calls prepare, if not nil, before
+// each and then, if not nil, after each, before the activations are freed.
+func (m *Model) run(ctx context.Context, sequences []Sequence, ref *Model, temperature float64, microTokens int,
+	keep kept, prepare func(*batch),
 	then func(s *torch.Scope, first, n int, b *batch, t *tape, h *head, stats TokenStats) error) (TokenStats, error) {
 	var all TokenStats
 	if !(temperature > 0) {
-		return all, fmt.Errorf("log-probabilities at temperature %v: it must be above 0", temperature)
+		return all, fmt.Errorf("logprobs at temperature %v: it must be above 0", temperature)
 	}
 	if ref != nil && (ref.cfg.Vocab != m.cfg.Vocab || ref.device != m.device) {
-		return all, fmt.Errorf("reference model: %d tokens on %s, want %d on %s like the policy", ref.cfg.Vocab, ref.device, m.cfg.Vocab, m.device)
+		return all, fmt.Errorf("reference model: %d tokens on %s, want %d on %s like the policy", ref.cfg.Vocab,
+			ref.device, m.cfg.Vocab, m.device)
 	}
 	for first := 0; first < len(sequences); {
 		n := fitting(sequences[first:], microTokens)
@@ -215,7 +224,7 @@ func (m *Model) run(ctx context.Context, sequences []Sequence, ref *Model, tempe
 	return all, nil
 }
 
-// tokenStats gives each learned token the statistics of its prediction.
+// tokenStats returns the statistics of each learned token.
 func tokenStats(rows []torch.HeadStat, owner []int32, hasRef bool) (s TokenStats) {
 	for _, at := range owner {
 		r := rows[at]
@@ -237,9 +246,9 @@ func (s *TokenStats) Append(t TokenStats) {
 	s.KL = append(s.KL, t.KL...)
 }
 
-// Update clips the gradient by its global norm, makes one step of AdamW at learning rate lr, and zeroes the gradient. It
-// returns the norm before clipping, accumulated in float64. A gradient that is no finite number changes nothing but is
-// zeroed, and skipped is true; the third in a row is an error.
+// Update clips the gradient by its global norm, makes one AdamW step at learning rate lr, and
+// zeroes the gradient. It returns the norm before clipping, in float64. A gradient that is not
+// finite is only zeroed, and skipped is true; the third in a row is an error.
 func (t *Trainer) Update(lr float64) (gradNorm float64, skipped bool, err error) {
 	err = torch.Do(context.Background(), t.m.device, func(s *torch.Scope) error {
 		gradNorm = math.Sqrt(s.SquareSum(t.grad))
@@ -273,12 +282,14 @@ func (t *Trainer) Update(lr float64) (gradNorm float64, skipped bool, err error)
 		return gradNorm, false, nil
 	}
 	if t.skippedRow++; t.skippedRow >= maxSkipped {
-		return gradNorm, true, fmt.Errorf("update: the gradient norm was %v, the third time in a row that it is no finite number; lower the learning rate", gradNorm)
+		return gradNorm, true, fmt.Errorf("update: the gradient norm was %v, the third time in a row that it is not "+
+			"finite; lower the learning rate", gradNorm)
 	}
 	return gradNorm, true, nil
 }
 
-// Norm is the global norm of the accumulated gradient, in float64; NaN or infinite where the gradient is.
+// Norm returns the global norm of the accumulated gradient in float64; NaN or infinite if the
+// gradient is.
 func (t *Trainer) Norm() (norm float64, err error) {
 	err = torch.Do(context.Background(), t.m.device, func(s *torch.Scope) error {
 		norm = math.Sqrt(s.SquareSum(t.grad))
@@ -287,7 +298,7 @@ func (t *Trainer) Norm() (norm float64, err error) {
 	return norm, err
 }
 
-// Drop forgets the accumulated gradient, as if its batch had not been.
+// Drop discards the accumulated gradient.
 func (t *Trainer) Drop() error {
 	return torch.Do(context.Background(), t.m.device, func(s *torch.Scope) error {
 		s.Zero_(t.grad)
@@ -305,11 +316,10 @@ func (t *Trainer) Gradient() ([]float32, error) {
 	return g, err
 }
 
-// optimizerFile holds the state from which training goes on.
+// optimizerFile contains the trainer's state.
 const optimizerFile = "optimizer.safetensors"
 
-// stateTensors are the tensors of a state by their names: the moments, and an adapter's weights, which the merged model does
-// not tell.
+// stateTensors returns the tensors of a state by name: the moments, and an adapter's weights.
 func (t *Trainer) stateTensors() map[string]*torch.Tensor {
 	tensors := map[string]*torch.Tensor{"exp_avg": t.m1, "exp_avg_sq": t.m2}
 	if t.adapter != nil {
@@ -318,8 +328,8 @@ func (t *Trainer) stateTensors() map[string]*torch.Tensor {
 	return tensors
 }
 
-// SaveState writes what the weights of the model do not say into dir, so that training resumes with the same bytes: moments,
-// step count, and an adapter. It holds no gradient: save after Update.
+// SaveState writes the state beside the model's weights into dir: moments, step count, and an
+// adapter. It contains no gradient: save after Update.
 func (t *Trainer) SaveState(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("save optimizer: %w", err)
@@ -342,7 +352,7 @@ func (t *Trainer) SaveState(dir string) error {
 	return nil
 }
 
-// LoadState restores what SaveState wrote for a model of the same size. An adapter is merged anew.
+// LoadState restores the state that SaveState wrote for a model of the same size.
 func (t *Trainer) LoadState(dir string) error {
 	path := filepath.Join(dir, optimizerFile)
 	state, err := openWeights(path)

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// What bench/transformers.sh has transformers load: model folders that we wrote, and the logits that we give.
+// What bench/transformers.sh has transformers load: model folders that we wrote, and the logits
+// that we give.
 func TestFoldersForTransformers(t *testing.T) {
 	out := os.Getenv("TRANSFORMERS_OUT")
 	if out == "" {
@@ -23,7 +24,8 @@ func TestFoldersForTransformers(t *testing.T) {
 			ids[i] = int32((i*i*7 + 3*i + 1) % m.cfg.Vocab)
 		}
 		ids[10], ids[20] = int32(m.cfg.Vocab-1), int32(m.cfg.Vocab-2) // where rows were added, they come last
-		text, err := json.Marshal(map[string]any{"base": filepath.Join(out, base), "rows": m.cfg.Vocab, "input_ids": ids, "last_logits": logitsAfter(t, m, ids)})
+		text, err := json.Marshal(map[string]any{"base": filepath.Join(out, base), "rows": m.cfg.Vocab, "input_ids": ids,
+			"last_logits": logitsAfter(t, m, ids)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,9 +50,11 @@ func TestFoldersForTransformers(t *testing.T) {
 		write(t, name+"-lora", name, a.Model())
 	})
 	for name, cfg := range map[string]Config{
-		"fresh-qwen2": {Family: "qwen2", Vocab: 90, Hidden: 24, Layers: 2, Heads: 3, KVHeads: 1, HeadDim: 8, MLP: 40, RopeBase: 1000, NormEps: 1e-6,
+		"fresh-qwen2": {Family: "qwen2", Vocab: 90, Hidden: 24, Layers: 2, Heads: 3, KVHeads: 1, HeadDim: 8, MLP: 40,
+			RopeBase: 1000, NormEps: 1e-6,
 			TiedEmbeddings: true, MaxPosition: 64},
-		"fresh-llama": {Family: "llama", Vocab: 90, Hidden: 24, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 6, MLP: 40, RopeBase: 5e5, NormEps: 1e-5,
+		"fresh-llama": {Family: "llama", Vocab: 90, Hidden: 24, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 6, MLP: 40,
+			RopeBase: 5e5, NormEps: 1e-5,
 			RopeScaling: RopeScaling{Factor: 8, Low: 1, High: 4, Original: 16}, MaxPosition: 64},
 	} {
 		m := newModel(t, cfg, 1)
@@ -65,8 +69,10 @@ func TestFoldersForTransformers(t *testing.T) {
 		}
 		save(t, name, m)
 
-		// An adapter with the rows that its base does not have: peft puts them into the base, grown to as many.
-		a, err := NewAdapter(m, LoRA{Rank: 2, Alpha: 2, Targets: Projections, Rows: []int32{90, 91}}, rand.New(rand.NewPCG(1, 2)))
+		// An adapter with the rows that its base does not have: peft puts them into the base, grown
+		// to as many.
+		a, err := NewAdapter(m, LoRA{Rank: 2, Alpha: 2, Targets: Projections, Rows: []int32{90, 91}},
+			rand.New(rand.NewPCG(1, 2)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +93,8 @@ func TestFoldersForTransformers(t *testing.T) {
 // trainedAdapter has made some updates, so that it changes the model.
 func trainedAdapter(t *testing.T, m *Model, b maskedBatch) *Adapter {
 	t.Helper()
-	a, err := NewAdapter(m, LoRA{Rank: 3, Alpha: 6, Targets: []string{"q_proj", "v_proj", "down_proj"}}, rand.New(rand.NewPCG(1, 2)))
+	a, err := NewAdapter(m, LoRA{Rank: 3, Alpha: 6, Targets: []string{"q_proj", "v_proj", "down_proj"}},
+		rand.New(rand.NewPCG(1, 2)))
 	if err != nil {
 		t.Fatal(err)
 	}

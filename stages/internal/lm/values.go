@@ -10,37 +10,50 @@ import (
 
 func sqrt(n int) float64 { return math.Sqrt(float64(n)) }
 
-// Sequence is one sequence of token ids. Learn[t] says that token t, given those before it, carries loss: it is the
-// policy's own. The first token cannot.
+// Sequence is one sequence of token ids. Learn[t] marks token t, given those before it, as a token
+// with loss. The first token cannot have loss.
 type Sequence struct {
 	IDs   []int32
 	Learn []bool
 }
 
-// TokenStats holds statistics of the learned tokens of a batch, in order of sequences and positions. LogpRef and KL are nil
-// without a reference.
+// Learned returns the number of learned tokens.
+func (q Sequence) Learned() int {
+	n := 0
+	for _, learn := range q.Learn {
+		if learn {
+			n++
+		}
+	}
+	return n
+}
+
+// TokenStats contains statistics of the learned tokens of a batch, in order of sequences and
+// positions. LogpRef and KL are nil without a reference.
 type TokenStats struct {
-	Logp    []float64 // log-probability of the token, in nats, at the temperature
-	Entropy []float64 // of the distribution that it was drawn from
-	LogpRef []float64 // log-probability under the reference
+	Logp    []float64 // logprob of the token at the temperature
+	Entropy []float64 // of the policy's distribution at its position
+	LogpRef []float64 // logprob under the reference
 	KL      []float64 // exact KL(policy || reference) over the vocabulary
 }
 
-// Weights are the derivatives of a loss by the statistics of the same tokens. A nil slice means zeros.
+// Weights are the derivatives of a loss with respect to the statistics of the same tokens. A nil
+// slice means zeros.
 type Weights struct{ Logp, Entropy, KL []float64 }
 
-// OptimizerConfig are the settings of a Trainer. Zero values mean the defaults in brackets.
+// OptimizerConfig configures a Trainer. Zero values mean the defaults in brackets.
 type OptimizerConfig struct {
 	Beta1, Beta2, Eps float64 // AdamW's [0.9, 0.98, 1e-8]
 	Decay             float64 // decoupled weight decay of all weights [0]
-	Clip              float64 // largest global norm of a gradient [1]; negative never clips
-	MicroTokens       int     // tokens per forward and backward pass [4096]; a longer sequence goes alone
+	Clip              float64 // maximal global gradient norm [1]; negative never clips
+	MicroTokens       int     // tokens per forward and backward pass [4096]; a longer sequence has its own
 }
 
-// DefaultMicroTokens is enough for several groups at once, whose members share what they have in common.
+// DefaultMicroTokens holds several groups at once, whose members share prefixes.
 const DefaultMicroTokens = 4096
 
-// fitting is how many of the first sequences make a micro-batch of at most so many tokens, at least one.
+// fitting returns how many of the first sequences fit in a micro-batch of so many tokens, at least
+// one.
 func fitting(sequences []Sequence, microTokens int) int {
 	n, tokens := 1, len(sequences[0].IDs)
 	for n < len(sequences) && tokens+len(sequences[n].IDs) <= microTokens {
@@ -50,7 +63,7 @@ func fitting(sequences []Sequence, microTokens int) int {
 	return n
 }
 
-// MicroBatches is how many micro-batches of at most so many tokens a batch makes.
+// MicroBatches returns the number of micro-batches of a batch.
 func MicroBatches(sequences []Sequence, microTokens int) (n int) {
 	for ; len(sequences) > 0; n++ {
 		sequences = sequences[fitting(sequences, microTokens):]
@@ -58,21 +71,22 @@ func MicroBatches(sequences []Sequence, microTokens int) (n int) {
 	return n
 }
 
-// LoRA is the shape of a low-rank adapter: W + (Alpha/Rank)·B·A for the target projections of every layer
-// (Hu et al. 2021, eq. 3), A of shape [Rank, in] and B of shape [out, Rank].
+// LoRA is the shape of a low-rank adapter: W + (Alpha/Rank)·B·A for the target projections of every
+// layer (Hu et al. 2021, eq. 3), A of shape [Rank, in] and B of shape [out, Rank].
 type LoRA struct {
 	Rank    int
 	Alpha   float64
 	Targets []string // names of projections; Projections for all
-	Rows    []int32  // vocabulary rows that are trained whole, in the embedding and in the head where it is not tied
-	Dropout float64  // probability that a training pass leaves an input of an adapted projection out of the adapter's product
-	Seed    uint64   // of what is left out
+	Rows    []int32  // vocabulary rows that are trained too, in the embedding and an untied head
+	// probability that a training pass zeroes an input of the adapter
+	Dropout float64
+	Seed    uint64 // of the dropout
 }
 
-// Projections are the matrices that an adapter may change, by the names of the files.
+// Projections are the matrices that an adapter may change, by their names in files.
 var Projections = []string{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
 
-// Check reports the first value that no adapter can have.
+// Check reports the first value out of range.
 func (c LoRA) Check() error {
 	switch {
 	case c.Rank < 1:
@@ -86,7 +100,7 @@ func (c LoRA) Check() error {
 	}
 	for _, name := range c.Targets {
 		if !slices.Contains(Projections, name) {
-			return fmt.Errorf("lora: there is no projection %q; there are %s", name, strings.Join(Projections, ", "))
+			return fmt.Errorf("lora: unknown projection %q; known are %s", name, strings.Join(Projections, ", "))
 		}
 	}
 	return nil

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// trained is a counter of five updates with states after the second and the fourth, and in each a folder "best" that was
-// filled anew at that update and, after the last state, once more.
+// trained is a counter of five updates with states after the second and the fourth, and in each a
+// folder "best" that was filled anew at that update and, after the last state, once more.
 func trained(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -90,16 +90,27 @@ func TestDamageOfTheNewestStateIsNamedAndTheOneBeforeUsed(t *testing.T) {
 		harm func(t *testing.T, dir string)
 		want string
 	}{
-		"nothing":         {func(*testing.T, string) {}, ""},
-		"weights flipped": {func(t *testing.T, dir string) { change(t, filepath.Join(newest(dir), "weight"), flip(1)) }, "weight is damaged"},
+		"nothing": {func(*testing.T, string) {}, ""},
+		"weights flipped": {func(t *testing.T, dir string) { change(t, filepath.Join(newest(dir), "weight"), flip(1)) },
+			"weight is damaged"},
 		"weights cut": {func(t *testing.T, dir string) {
 			change(t, filepath.Join(newest(dir), "weight"), func(b []byte) []byte { return b[:1] })
 		}, "weight has 1 bytes, want 2"},
-		"weights gone":        {func(t *testing.T, dir string) { os.Remove(filepath.Join(newest(dir), "weight")) }, "no such file"},
-		"state flipped early": {func(t *testing.T, dir string) { change(t, filepath.Join(newest(dir), stateFile), flip(0)) }, "state.json is damaged"},
-		"state flipped late":  {func(t *testing.T, dir string) { change(t, filepath.Join(newest(dir), stateFile), flip(0.5)) }, "state.json is damaged"},
+		"weights gone": {func(t *testing.T, dir string) { os.Remove(filepath.Join(newest(dir), "weight")) },
+			"no such file"},
+		"state flipped early": {func(t *testing.T, dir string) {
+			change(t, filepath.Join(newest(dir), stateFile),
+				flip(0))
+		}, "state.json is damaged"},
+		"state flipped late": {func(t *testing.T, dir string) {
+			change(t, filepath.Join(newest(dir), stateFile),
+				flip(0.5))
+		}, "state.json is damaged"},
 		"state's numbers": {func(t *testing.T, dir string) {
-			change(t, filepath.Join(newest(dir), stateFile), func(b []byte) []byte { return bytes.Replace(b, []byte(`"Numbers":4`), []byte(`"Numbers":5`), 1) })
+			change(t, filepath.Join(newest(dir), stateFile), func(b []byte) []byte {
+				return bytes.Replace(b,
+					[]byte(`"Numbers":4`), []byte(`"Numbers":5`), 1)
+			})
 		}, "state.json is damaged"},
 		"state empty": {func(t *testing.T, dir string) {
 			change(t, filepath.Join(newest(dir), stateFile), func([]byte) []byte { return nil })
@@ -107,10 +118,15 @@ func TestDamageOfTheNewestStateIsNamedAndTheOneBeforeUsed(t *testing.T) {
 		"an older version": {func(t *testing.T, dir string) {
 			change(t, filepath.Join(newest(dir), stateFile), func([]byte) []byte { return []byte(`{"format":1,"update":4}`) })
 		}, "another version of rcgrpo wrote it"},
-		"a newer version": {func(t *testing.T, dir string) { change(t, filepath.Join(newest(dir), stateFile), withFormat(format+1)) }, "in format 3; this one reads format 2"},
-		"rows":            {func(t *testing.T, dir string) { change(t, filepath.Join(dir, "rows", "sums"), flip(0.6)) }, "the rows sums beside it are damaged"},
-		"best flipped":    {func(t *testing.T, dir string) { change(t, bestOf(t, dir), flip(0)) }, "inner/weight is damaged"},
-		"best gone":       {func(t *testing.T, dir string) { os.RemoveAll(filepath.Dir(bestOf(t, dir))) }, "no such file"},
+		"a newer version": {func(t *testing.T, dir string) {
+			change(t, filepath.Join(newest(dir), stateFile),
+				withFormat(format+1))
+		}, "in format 3; this one reads format 2"},
+		"rows": {func(t *testing.T, dir string) { change(t, filepath.Join(dir, "rows", "sums"), flip(0.6)) },
+			"the rows sums beside it are damaged"},
+		"best flipped": {func(t *testing.T, dir string) { change(t, bestOf(t, dir), flip(0)) },
+			"inner/weight is damaged"},
+		"best gone": {func(t *testing.T, dir string) { os.RemoveAll(filepath.Dir(bestOf(t, dir))) }, "no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := trained(t)
@@ -127,11 +143,12 @@ func TestDamageOfTheNewestStateIsNamedAndTheOneBeforeUsed(t *testing.T) {
 			if tc.want == "" && said != "" {
 				t.Errorf("got %q, want no word", said)
 			}
-			if tc.want != "" && (!strings.HasPrefix(said, "the checkpoint after update 4 in the scratch folder cannot be used: ") || !strings.Contains(said, tc.want) ||
+			if tc.want != "" && (!strings.HasPrefix(said, "the checkpoint after update 4 in the scratch folder cannot be "+
+				"used: ") || !strings.Contains(said, tc.want) ||
 				!strings.HasSuffix(said, "resuming from the checkpoint after update 2")) {
 				t.Errorf("got %q, want the checkpoint, %q and where it resumes", said, tc.want)
 			}
-			for n := c.Update() + 1; n <= 6; n++ { // it goes on, and the damaged state is replaced
+			for n := c.Training.update + 1; n <= 6; n++ { // it goes on, and the damaged state is replaced
 				c.update(t, n)
 			}
 			c.save(t, 6)
@@ -149,15 +166,17 @@ func TestWithoutAWholeStateATrainingStartsAgain(t *testing.T) {
 		change(t, filepath.Join(dir, "states", stateName(n), "weight"), flip(0))
 	}
 	c := open(t, dir, 2)
-	if c.weight != 0 || c.Update() != 0 || c.sums(t) != "" || !slices.Contains(c.Passed, "resuming from the start: no checkpoint is whole") {
-		t.Errorf("weight %d, update %d, rows %q, said %q; want the start", c.weight, c.Update(), c.sums(t), c.Passed)
+	if c.weight != 0 || c.Training.update != 0 || c.sums(t) != "" ||
+		!slices.Contains(c.Passed, "resuming from the start: no checkpoint is whole") {
+		t.Errorf("weight %d, update %d, rows %q, said %q; want the start", c.weight, c.Training.update, c.sums(t), c.Passed)
 	}
 }
 
-// A state that is whole but cannot be read has perhaps filled half a model, so without an older one the attempt ends, and
-// the next starts again.
+// A state that is whole but cannot be read has perhaps filled half a model, so without an older one
+// the attempt ends, and the next starts again.
 func TestStateThatCannotBeReadGivesWayOrEndsTheAttempt(t *testing.T) {
-	for bad, want := range map[int]string{1: "", 2: "no other checkpoint is left, so the stage starts again at the next run"} {
+	for bad, want := range map[int]string{1: "",
+		2: "no other checkpoint is left, so the stage starts again at the next run"} {
 		c, err := Open(trained(t), Settings{Keep: 2})
 		if err != nil {
 			t.Fatal(err)

@@ -14,18 +14,19 @@ import (
 	"sync"
 )
 
-// log is an append-only file of records written since a state was saved, one per line: the CRC-32C of the JSON text in eight hexadecimal
-// digits, a space, the text. One file per state, so that a state's removal takes its records with it.
+// log is an append-only file of records since a state was saved. A line is the CRC-32C of the JSON
+// text in eight hexadecimal digits, a space, and the text. Each state has its own file, which is
+// removed with it.
 type log struct {
 	dir  string
 	mu   sync.Mutex
 	file *os.File
 }
 
-// castagnoli is a function, for the table takes longer to make than a program that resumes nothing should wait.
+// castagnoli is a function because building the table would slow down programs that do not resume.
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
-// openLog opens the logs from a state on. Records are appended to the newest.
+// openLog opens the logs since a state and appends to the newest.
 func openLog(dir string, since int) (*log, error) {
 	known, err := numbered(dir)
 	if err != nil {
@@ -33,12 +34,12 @@ func openLog(dir string, since int) (*log, error) {
 	}
 	l := &log{dir: dir}
 	if n := len(known); n > 0 && known[n-1] > since {
-		since = known[n-1] // of a state that was passed over; what it says is still true
+		since = known[n-1] // of a state that could not be used; its records are still valid
 	}
 	return l, l.begin(since)
 }
 
-// begin goes over to the log of a state, cut off behind its last whole record.
+// begin switches to the log of a state, truncated after its last whole record.
 func (l *log) begin(state int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,8 +61,8 @@ func (l *log) begin(state int) error {
 	return err
 }
 
-// Append adds a record. It may be called from several goroutines. The text is handed to the system and not flushed to
-// the disk: a killed process has written it, and what a power failure tears off is done again.
+// Append adds a record. It may be called from several goroutines. The text is not flushed to the
+// disk: it survives a killed process, and records lost in a power failure are computed again.
 func (t *Training) Append(record any) error {
 	text, err := json.Marshal(record)
 	if err != nil {
@@ -74,7 +75,8 @@ func (t *Training) Append(record any) error {
 	return err
 }
 
-// Replayed calls each with the records that are there, in their order: all since the restored state, and some before it.
+// Replayed calls each with the stored records in order: all since the restored state, and some
+// before it.
 func (t *Training) Replayed(each func(record []byte) error) error {
 	known, err := numbered(t.logs())
 	if err != nil {
@@ -93,7 +95,7 @@ func (t *Training) Replayed(each func(record []byte) error) error {
 	return nil
 }
 
-// records reads whole records until the first that is torn or damaged, and says where they end.
+// records reads whole records up to the first torn or damaged one and returns where they end.
 func records(r io.Reader, each func(record []byte) error) (end int64, err error) {
 	in := bufio.NewReaderSize(r, 1<<16)
 	for {
@@ -105,7 +107,8 @@ func records(r io.Reader, each func(record []byte) error) (end int64, err error)
 			return end, err
 		}
 		want, text, ok := bytes.Cut(bytes.TrimSuffix(line, []byte("\n")), []byte(" "))
-		if sum, err := strconv.ParseUint(string(want), 16, 32); !ok || err != nil || uint32(sum) != crc32.Checksum(text, castagnoli()) {
+		if sum, err := strconv.ParseUint(string(want), 16, 32); !ok || err != nil ||
+			uint32(sum) != crc32.Checksum(text, castagnoli()) {
 			return end, nil
 		}
 		if err := each(text); err != nil {

@@ -1,15 +1,13 @@
-// Package resume keeps in the scratch folder of a training what an attempt after a kill needs to end in the same bytes as
-// one that was never interrupted. Start with Open; Training holds
+// Package resume stores the state of a training in its scratch folder, so that a killed training
+// that resumes ends with the same results as an uninterrupted one. Start with Open. A Training has
 //
-//   - whole states (Save), each a folder with checksums that appears by one rename: weights, moments, counters. They
-//     cost much, so they are made every few minutes, and the last ones are kept.
-//   - Rows, the files that become files of a port at the end. A state knows how long each was.
-//   - a log (Append, Replayed) of what happened since and cannot be computed again cheaply: the trajectories that were
-//     sampled. Each record has its checksum; a torn one at the end is as if it had never been written.
+//   - states (Save), folders with checksums that appear by one rename: weights, moments, counters. They are expensive, so they are saved every few minutes, and the last ones are kept.
+//   - Rows, files that become files of a port at the end. A state stores the length of each.
+//   - a log (Append, Replayed) of expensive data since the last state: sampled trajectories. Each record has a checksum; a torn record is ignored.
 //
-// So an attempt goes back to the last whole state, makes the updates since with the trajectories of the log, samples the
-// rest of the open update with the same random numbers, and goes on. What is not in a state or the log must follow from
-// the job's inputs, settings and seed.
+// An attempt restores the last whole state, repeats the later updates with the trajectories of the
+// log, and samples the rest of the open update with the same random numbers. Everything else must
+// follow from the job's inputs, settings and seed. The neighbour is package train.
 package resume
 
 import (
@@ -29,33 +27,33 @@ import (
 	"time"
 )
 
-// format is raised when what older code left can no longer be read.
+// format is the version of the stored states.
 const format = 2
 
-// stateFile is the file of a state's folder that says what is in it; it is written last.
+// stateFile is the file of a state's folder that describes the others; it is written last.
 const stateFile = "state.json"
 
-// Settings say how often whole states are made and how many are kept.
+// Settings configure the saved states.
 type Settings struct {
-	Every time.Duration // least time between two states; 0 makes one after every update
+	Every time.Duration // minimal time between two states; 0 saves one after every update
 	Keep  int           // at least 1
 }
 
-// Training is the scratch folder of a training. It is used by one goroutine, except for Append.
+// Training is the scratch folder of a training. One goroutine uses it, except for Append.
 type Training struct {
 	Settings
-	Passed []string // sentences about states that Restore could not use
+	Passed []string // messages about states that Restore could not use
 
 	dir     string
-	update  int // of the state that it began with or saved last; 0 for none
+	update  int // of the last restored or saved state; 0 for none
 	saved   time.Time
 	rows    []*Rows
 	marks   map[string]mark   // of that state
-	folders map[string]folder // that Replace filled, by name
+	folders map[string]folder // filled by Replace, by name
 	log     *log
 }
 
-// state is what stateFile holds.
+// state is the content of stateFile.
 type state struct {
 	Format   int             `json:"format"`
 	Update   int             `json:"update"`
@@ -66,7 +64,7 @@ type state struct {
 	Folders map[string]folder `json:"folders"`
 }
 
-// folder is a folder of the scratch beside the states, as it was filled.
+// folder is a folder beside the states, with its files.
 type folder struct {
 	Dir   string          `json:"dir"`
 	Files map[string]file `json:"files"` // by slash-separated path
@@ -77,7 +75,7 @@ type file struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Open opens the scratch folder of a job. After it, Restore comes first.
+// Open opens the scratch folder of a job. Call Restore next.
 func Open(dir string, s Settings) (*Training, error) {
 	t := &Training{Settings: s, dir: dir, saved: time.Now(), marks: map[string]mark{}, folders: map[string]folder{}}
 	t.Keep = max(1, t.Keep)
@@ -95,15 +93,16 @@ func (t *Training) rowFiles() string { return filepath.Join(t.dir, "rows") }
 
 func (t *Training) folderFiles() string { return filepath.Join(t.dir, "folders") }
 
-// stateName names a state by the updates made before it, so that names sort.
+// stateName names a state by the number of updates, so that names sort.
 func stateName(update int) string { return fmt.Sprintf("%09d", update) }
 
-// Restore resumes from the newest whole state: it calls read with the state's folder, decodes the value given to Save
-// into progress, and returns the number of updates made until then. Without such a state it returns 0. Passed says why
-// newer states cannot be used; they are removed. In either case the log of later events is ready for Replayed and Append.
+// Restore resumes from the newest whole state: it calls read with the folder of the state, decodes
+// the value of Save into progress, and returns the number of updates. Without a state it returns 0.
+// Passed explains why newer states could not be used; they are removed. Afterwards Replayed and
+// Append are ready.
 //
-// A read that fails has perhaps filled part of what it should fill. An older state fills it again; without one, the error
-// says that the next attempt starts again.
+// If read fails, it may have filled a part of its target. An older state fills it again; without
+// one, the returned error tells that the next attempt starts again.
 func (t *Training) Restore(progress any, read func(dir string) error) (update int, err error) {
 	known, err := numbered(t.states())
 	if err != nil {
@@ -114,7 +113,7 @@ func (t *Training) Restore(progress any, read func(dir string) error) (update in
 		dir := filepath.Join(t.states(), stateName(n))
 		s, why := t.whole(dir)
 		if why == nil {
-			if why = read(dir); why == nil { // progress is filled once, by the state that is used
+			if why = read(dir); why == nil { // only the used state fills progress
 				why = json.Unmarshal(s.Progress, progress)
 			}
 			unread = why
@@ -123,7 +122,8 @@ func (t *Training) Restore(progress any, read func(dir string) error) (update in
 			t.update, t.marks, t.folders = s.Update, s.Rows, s.Folders
 			break
 		}
-		t.Passed = append(t.Passed, fmt.Sprintf("the checkpoint after update %d in the scratch folder cannot be used: %v", n, why))
+		t.Passed = append(t.Passed, fmt.Sprintf("the checkpoint after update %d in the scratch folder cannot be used: %v",
+			n, why))
 		if err := os.RemoveAll(dir); err != nil {
 			return 0, fmt.Errorf("resume: %w", err)
 		}
@@ -145,7 +145,7 @@ func (t *Training) origin() string {
 	return fmt.Sprintf("the checkpoint after update %d", t.update)
 }
 
-// readState reads what a state says is in it.
+// readState reads the stateFile of a folder.
 func readState(dir string) (s state, err error) {
 	raw, err := os.ReadFile(filepath.Join(dir, stateFile))
 	if err != nil {
@@ -164,7 +164,8 @@ func readState(dir string) (s state, err error) {
 	return s, nil
 }
 
-// whole reads a state; the error says in what it, or the rows and folders that belong to it, differ from what was saved.
+// whole reads a state; the error describes the first difference of its files, rows or folders from
+// what was saved.
 func (t *Training) whole(dir string) (s state, err error) {
 	if s, err = readState(dir); err != nil {
 		return s, err
@@ -185,7 +186,7 @@ func (t *Training) whole(dir string) (s state, err error) {
 	return s, nil
 }
 
-// unchanged compares the files of a folder with their sums.
+// unchanged compares the files of a folder with their checksums.
 func unchanged(dir string, files map[string]file) error {
 	for name, want := range files {
 		switch got, err := sum(filepath.Join(dir, filepath.FromSlash(name))); {
@@ -200,14 +201,11 @@ func unchanged(dir string, files map[string]file) error {
 	return nil
 }
 
-// Due says whether it is time for a state.
+// Due reports whether a state is due.
 func (t *Training) Due() bool { return time.Since(t.saved) >= t.Every }
 
-// Update is that of the state that training began with or saved last.
-func (t *Training) Update() int { return t.update }
-
-// Save makes a state of the training after so many updates: what write puts into a folder, and progress as JSON. It
-// appears whole or not at all; older ones make room, and so does the log of what is in it.
+// Save saves a state after so many updates: the files that write puts into a folder, and progress
+// as JSON. The state appears as a whole or not at all. Older states and their logs are removed.
 func (t *Training) Save(update int, progress any, write func(dir string) error) (err error) {
 	if update == t.update {
 		return nil
@@ -224,7 +222,8 @@ func (t *Training) Save(update int, progress any, write func(dir string) error) 
 	if err := write(aside); err != nil {
 		return err
 	}
-	s := state{Format: format, Update: update, Files: map[string]file{}, Rows: map[string]mark{}, Folders: maps.Clone(t.folders)}
+	s := state{Format: format, Update: update, Files: map[string]file{}, Rows: map[string]mark{},
+		Folders: maps.Clone(t.folders)}
 	if s.Progress, err = json.Marshal(progress); err != nil {
 		return err
 	}
@@ -252,11 +251,12 @@ func (t *Training) Save(update int, progress any, write func(dir string) error) 
 		return err
 	}
 	path, digest := filepath.Join(aside, stateFile), sha256.Sum256(text)
-	if err := errors.Join(os.WriteFile(path, fmt.Appendf(nil, "%x\n%s", digest, text), 0o600), syncPath(path), syncPath(aside)); err != nil {
+	if err := errors.Join(os.WriteFile(path, fmt.Appendf(nil, "%x\n%s", digest, text), 0o600), syncPath(path),
+		syncPath(aside)); err != nil {
 		return err
 	}
 	dir := filepath.Join(t.states(), stateName(update))
-	if err := os.RemoveAll(dir); err != nil { // a damaged one that was passed over
+	if err := os.RemoveAll(dir); err != nil { // a damaged state
 		return err
 	}
 	if err := errors.Join(os.Rename(aside, dir), syncPath(t.states())); err != nil {
@@ -269,12 +269,12 @@ func (t *Training) Save(update int, progress any, write func(dir string) error) 
 	return t.makeRoom()
 }
 
-// Folder is the folder of the scratch that Replace filled last under a name.
+// Folder returns the folder that Replace filled last under a name.
 func (t *Training) Folder(name string) string {
 	return filepath.Join(t.folderFiles(), t.folders[name].Dir)
 }
 
-// Replace fills a folder of the scratch anew. States that are saved from here on contain it; those from before keep theirs.
+// Replace fills a new folder. Later states contain it; earlier states keep theirs.
 func (t *Training) Replace(name string, write func(dir string) error) error {
 	dir, err := os.MkdirTemp(t.folderFiles(), name+".")
 	if err != nil {
@@ -305,7 +305,7 @@ func (t *Training) Replace(name string, write func(dir string) error) error {
 	return nil
 }
 
-// dropFolders removes the folders that Replace filled and that no state contains any more.
+// dropFolders removes the folders of Replace that no state contains.
 func (t *Training) dropFolders() error {
 	used := map[string]bool{}
 	for _, f := range t.folders {
@@ -333,10 +333,10 @@ func (t *Training) dropFolders() error {
 	return err
 }
 
-// progressFile holds the progress of a state that stands beside a result.
+// progressFile holds the progress of a state beside a result.
 const progressFile = "progress.json"
 
-// WriteProgress writes progress into a folder, for a longer run to read.
+// WriteProgress writes progress into a folder for a longer run.
 func WriteProgress(dir string, progress any) error {
 	text, err := json.Marshal(progress)
 	if err != nil {
@@ -354,7 +354,7 @@ func ReadProgress(dir string, progress any) error {
 	return json.Unmarshal(text, progress)
 }
 
-// makeRoom removes all states but the last ones, and the logs that only they need.
+// makeRoom removes all states but the last ones, and logs that are older than these.
 func (t *Training) makeRoom() error {
 	known, err := numbered(t.states())
 	if err != nil {
@@ -378,7 +378,7 @@ func (t *Training) makeRoom() error {
 	return errors.Join(err, listErr, t.dropFolders())
 }
 
-// Close closes the files. The folder stays: it goes when the stage has succeeded.
+// Close closes the files. The engine removes the folder after the stage succeeded.
 func (t *Training) Close() error {
 	var err error
 	for _, r := range t.rows {
@@ -391,7 +391,7 @@ func (t *Training) Close() error {
 	return err
 }
 
-// numbered lists the entries of a folder whose names are numbers, ascending.
+// numbered lists the entries of a folder with numeric names, ascending.
 func numbered(dir string) (all []int, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -417,7 +417,7 @@ func sum(path string) (file, error) {
 	return file{n, hex.EncodeToString(h.Sum(nil))}, err
 }
 
-// syncPath makes a file, or the names in a folder, durable.
+// syncPath flushes a file, or the names in a folder, to the disk.
 func syncPath(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

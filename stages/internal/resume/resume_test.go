@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// counter is a training in miniature: its weight is the sum of the numbers of its updates, its row each sum, its log
-// each number.
+// counter is a training in miniature: its weight is the sum of the numbers of its updates, its row
+// each sum, its log each number.
 type counter struct {
 	*Training
 	rows   *Rows
@@ -41,8 +41,8 @@ func open(t *testing.T, dir string, keep int) *counter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.Numbers != update || update != c.Update() {
-		t.Fatalf("restored the progress %d at update %d, %d", p.Numbers, update, c.Update())
+	if p.Numbers != update || update != c.Training.update {
+		t.Fatalf("restored the progress %d at update %d, %d", p.Numbers, update, c.Training.update)
 	}
 	if err := c.Replayed(func(record []byte) error {
 		var n int
@@ -114,7 +114,8 @@ func TestAttemptGoesOnFromTheLastStateWithWhatWasLoggedSince(t *testing.T) {
 	}
 }
 
-// Whatever byte of the log is the last one written, the records before it count, and later ones can follow.
+// Whatever byte of the log is the last one written, the records before it count, and later ones can
+// follow.
 func TestTornTailOfTheLogIsIgnored(t *testing.T) {
 	whole := t.TempDir()
 	c := open(t, whole, 1)
@@ -178,7 +179,10 @@ func TestDamagedStateGivesWayToTheOneBefore(t *testing.T) {
 		"no state file": func(dir string) error {
 			return os.Truncate(filepath.Join(dir, "states", stateName(4), stateFile), 0)
 		},
-		"rows that are shorter than it says": func(dir string) error { return os.Truncate(filepath.Join(dir, "rows", "sums"), 5) },
+		"rows that are shorter than it says": func(dir string) error {
+			return os.Truncate(filepath.Join(dir, "rows",
+				"sums"), 5)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -208,7 +212,8 @@ func TestDamagedStateGivesWayToTheOneBefore(t *testing.T) {
 	}
 }
 
-// A training that is told to stop saves the update before the open one, whose records are in the log already.
+// A training that is told to stop saves the update before the open one, whose records are in the
+// log already.
 func TestRecordsOfTheOpenUpdateOutliveASave(t *testing.T) {
 	dir := t.TempDir()
 	c := open(t, dir, 2)

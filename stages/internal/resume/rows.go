@@ -13,13 +13,13 @@ import (
 	"strings"
 )
 
-// mark is a length of a file of rows and the checksum up to there.
+// mark is a length of a file and the checksum up to it.
 type mark struct {
 	Bytes int64  `json:"bytes"`
 	CRC   uint32 `json:"crc32c"`
 }
 
-// reached says whether the file begins with what the mark was set after.
+// reached reports whether the file starts with the bytes of the mark.
 func (m mark) reached(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {
@@ -31,7 +31,7 @@ func (m mark) reached(path string) bool {
 	return err == nil && h.Sum32() == m.CRC
 }
 
-// Rows is a file of JSON Lines that grows with the training. CopyTo makes it a file of a port.
+// Rows is a file of JSON Lines that grows during the training. CopyTo makes it a file of a port.
 type Rows struct {
 	name string
 	file *os.File
@@ -39,7 +39,7 @@ type Rows struct {
 	buf  bytes.Buffer
 }
 
-// Rows opens the file of rows of a name, cut to what it held at the restored state. The same rows are to be written again.
+// Rows opens a file of rows, truncated to its length at the restored state.
 func (t *Training) Rows(name string) (*Rows, error) {
 	f, err := os.OpenFile(filepath.Join(t.rowFiles(), name), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -56,7 +56,7 @@ func (t *Training) Rows(name string) (*Rows, error) {
 	return r, nil
 }
 
-// Path is the file as it grows, and Empty says whether no row has come yet.
+// Path returns the path of the growing file. Empty reports whether it has no rows.
 func (r *Rows) Path() string { return r.file.Name() }
 func (r *Rows) Empty() bool  { return r.mark.Bytes == 0 }
 
@@ -72,7 +72,7 @@ func (r *Rows) Append(row any) error {
 	return err
 }
 
-// Write adds rows that are encoded already, each with its line end.
+// Write adds encoded rows, each with its line end.
 func (r *Rows) Write(text []byte) (n int, err error) {
 	n, err = r.file.Write(text)
 	r.mark.Bytes += int64(n)
@@ -80,7 +80,7 @@ func (r *Rows) Write(text []byte) (n int, err error) {
 	return n, err
 }
 
-// CopyFrom adds the rows of a file, which is decompressed when its name ends in ".gz".
+// CopyFrom adds the rows of a file, decompressed if its name ends in ".gz".
 func (r *Rows) CopyFrom(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -99,7 +99,8 @@ func (r *Rows) CopyFrom(path string) error {
 	return nil
 }
 
-// CopyTo writes all rows into a new file of dir, compressed when its name ends in ".gz". Equal rows give equal bytes.
+// CopyTo writes all rows into a new file of dir, compressed if its name ends in ".gz". Equal rows
+// give identical files.
 func (r *Rows) CopyTo(dir, name string) error {
 	f, err := os.Create(filepath.Join(dir, name))
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Decode returns the text of ids. Bytes that are no valid UTF-8 become U+FFFD, one for each maximal invalid part; ids
-// without a token give nothing. skipSpecial drops special tokens, as for text that people read.
+// Decode returns the text of ids. Invalid UTF-8 becomes U+FFFD, one per maximal invalid part; ids
+// without a token are ignored. skipSpecial drops special tokens.
 func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 	s := Stream{t: t}
 	var b strings.Builder
@@ -26,17 +26,17 @@ func (t *Tokenizer) special(id int32) bool {
 	return ok && t.added[i].Special
 }
 
-// Stream decodes ids as they come. What it has given out never changes: the tail of a character that is not complete
-// yet (at most three bytes) is held back.
+// Stream decodes ids one by one. It holds back an incomplete character at the end, at most three
+// bytes, so returned text is final.
 type Stream struct {
 	t    *Tokenizer
 	held []byte
 }
 
-// Stream begins a stream.
+// Stream returns a new stream.
 func (t *Tokenizer) Stream() *Stream { return &Stream{t: t} }
 
-// Push returns the text that is decided by one more id; it may be empty.
+// Push returns the text that one more id completes; it may be empty.
 func (s *Stream) Push(id int32) string {
 	piece := s.t.Bytes(id)
 	if len(s.held) == 0 && utf8.Valid(piece) {
@@ -47,7 +47,7 @@ func (s *Stream) Push(id int32) string {
 	return text
 }
 
-// Flush ends the stream: what was held back becomes one U+FFFD (two for the start of a surrogate).
+// Flush ends the stream: held-back bytes become one U+FFFD (two for the start of a surrogate).
 func (s *Stream) Flush() string {
 	n := min(len(s.held), 1)
 	if halfSurrogate(s.held) {
@@ -57,14 +57,15 @@ func (s *Stream) Flush() string {
 	return strings.Repeat("\uFFFD", n)
 }
 
-// halfSurrogate says whether b is the first two of three bytes that would spell a surrogate. They are ill-formed
-// already, but the reference decoder (Python's, incremental) waits for the third, so we do.
+// halfSurrogate reports whether b is the first two of three bytes of an encoded surrogate. They are
+// invalid already, but the reference decoder (Python's, incremental) waits for the third byte.
 func halfSurrogate(b []byte) bool {
 	return len(b) == 2 && b[0] == 0xED && b[1] >= 0xA0 && b[1] <= 0xBF
 }
 
-// lossy decodes bytes up to an incomplete character at their end, which it returns as rest. Each maximal subpart of an
-// ill-formed sequence becomes one U+FFFD (Unicode 15, section 3.9, as Rust's from_utf8_lossy does it).
+// lossy decodes bytes up to an incomplete character at their end, which it returns as rest. Each
+// maximal subpart of an ill-formed sequence becomes one U+FFFD (Unicode 15, section 3.9, like
+// Rust's from_utf8_lossy).
 func lossy(b []byte) (text string, rest []byte) {
 	var out strings.Builder
 	for len(b) > 0 {
@@ -83,13 +84,13 @@ func lossy(b []byte) (text string, rest []byte) {
 	return out.String(), nil
 }
 
-// invalid is the length of the maximal subpart at the start of b, which is not well-formed: the longest prefix that
-// could still have become a character, and at least one byte.
+// invalid returns the length of the maximal ill-formed subpart at the start of b: the longest
+// prefix that could have become a character, at least one byte.
 func invalid(b []byte) int {
 	n := 1
 	for n < len(b) && n < utf8.UTFMax && !utf8.FullRune(b[:n]) && b[n]&0xC0 == 0x80 {
 		if utf8.FullRune(b[:n+1]) {
-			break // byte n is what made it invalid
+			break // byte n makes it invalid
 		}
 		n++
 	}

@@ -10,19 +10,20 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Recognise says which added tokens are seen inside a text.
+// Recognise selects the added tokens to recognize in a text.
 type Recognise int
 
 const (
-	Nothing    Recognise = iota // ordinary text: the right mode for text from users and tools
+	Nothing    Recognise = iota // none: for text of users and tools
 	NotSpecial                  // added tokens that are not special (Qwen's <tool_call>)
 	Everything                  // all added tokens: for rendered templates
 )
 
-// Encode returns the ids of an ordinary text: nothing in it becomes an added token. No token is put before or after.
+// Encode returns the ids of an ordinary text, without recognizing added tokens and without adding
+// tokens.
 func (t *Tokenizer) Encode(text string) []int32 { return t.EncodeAs(text, Nothing) }
 
-// EncodeAs returns the ids of a text in which some added tokens are recognised. No token is put before or after.
+// EncodeAs returns the ids of a text and recognizes some added tokens.
 func (t *Tokenizer) EncodeAs(text string, see Recognise) []int32 {
 	ids := make([]int32, 0, len(text)/3+1)
 	token := func(a Added) { ids = append(ids, a.ID) }
@@ -34,18 +35,18 @@ func (t *Tokenizer) EncodeAs(text string, see Recognise) []int32 {
 	return ids
 }
 
-// Part is a piece of a text with its own answer to which added tokens are seen in it.
+// Part is a piece of a text with its own recognition of added tokens.
 type Part struct {
 	Text string
 	See  Recognise
 }
 
-// EncodeParts returns the ids of a text made of parts. Added tokens are seen inside one part only and as it says; all
-// else is tokenised as one text, also across the borders of parts.
+// EncodeParts returns the ids of a text made of parts. Added tokens are recognized within a part
+// only; everything else is tokenized as one text, across the borders of parts.
 func (t *Tokenizer) EncodeParts(parts ...Part) []int32 {
 	var ids []int32
 	var pending strings.Builder
-	see := Everything // what all of the pending text allows
+	see := Everything // recognition common to the pending text
 	flush := func() {
 		split(t.normal(pending.String()), &t.late, see, func(a Added) { ids = append(ids, a.ID) }, func(part string) {
 			t.words(part, func(word string) { ids = t.word(ids, word) })
@@ -67,7 +68,7 @@ func (t *Tokenizer) EncodeParts(parts ...Part) []int32 {
 	return ids
 }
 
-// split walks over a text and hands out added tokens and the text between them, in order.
+// split calls token for the added tokens of a text and between for the text between them, in order.
 func split(text string, f *finder, see Recognise, token func(Added), between func(string)) {
 	for see != Nothing {
 		from, a := f.find(text, see == Everything)
@@ -92,7 +93,7 @@ func (t *Tokenizer) normal(text string) string {
 	return text
 }
 
-// words hands out the pre-tokens of a text in order.
+// words calls word with the pre-tokens of a text in order.
 func (t *Tokenizer) words(text string, word func(string)) {
 	for len(text) > 0 {
 		n := preToken(text, t.maxDigits)
@@ -101,8 +102,8 @@ func (t *Tokenizer) words(text string, word func(string)) {
 	}
 }
 
-// preToken returns the length in bytes of the first pre-token of a text that is not empty, by the pattern of both
-// families (alternatives in this order, the first that matches wins):
+// preToken returns the length in bytes of the first pre-token of a text that is not empty, by the
+// pattern of both families (alternatives in this order, the first that matches wins):
 //
 //	(?i:'s|'t|'re|'ve|'m|'ll|'d) | [^\r\n\p{L}\p{N}]?\p{L}+ | \p{N}{1,maxDigits} |
 //	 ?[^\s\p{L}\p{N}]+[\r\n]* | \s*[\r\n]+ | \s+(?!\S) | \s+
@@ -154,7 +155,7 @@ func preToken(s string, maxDigits int) int {
 // isMark is [^\s\p{L}\p{N}].
 func isMark(r rune) bool { return !unicode.IsSpace(r) && !unicode.IsLetter(r) && !unicode.IsNumber(r) }
 
-// run is the length of the longest prefix whose characters all satisfy is.
+// run returns the length of the longest prefix whose characters all satisfy is.
 func run(s string, is func(rune) bool) int {
 	for i, r := range s {
 		if !is(r) {
@@ -164,8 +165,8 @@ func run(s string, is func(rune) bool) int {
 	return len(s)
 }
 
-// contraction is the length of an English contraction at the start of s, which begins with an apostrophe, or 0. Case
-// is folded as Unicode does it: U+017F is an s.
+// contraction returns the length of an English contraction at the start of s, which starts with an
+// apostrophe, or 0. Case is folded as in Unicode: U+017F is an s.
 func contraction(s string) int {
 	r, n := utf8.DecodeRuneInString(s[1:])
 	switch unicode.ToLower(r) {
@@ -229,7 +230,7 @@ func (t *Tokenizer) merged(ids []int32, word string) []int32 {
 	return ids[:from+len(parts)]
 }
 
-// mergeLong does the same with a heap of candidates, in n log n steps.
+// mergeLong merges with a heap of candidates in O(n log n) steps.
 func (t *Tokenizer) mergeLong(parts []int32) []int32 {
 	n := len(parts)
 	prev, next := make([]int, n), make([]int, n)
@@ -271,7 +272,7 @@ type candidate struct {
 	pair pair
 }
 
-// candidates is a heap by rank, then by place.
+// candidates is a heap by rank, then by position.
 type candidates []candidate
 
 func (c candidates) Len() int { return len(c) }

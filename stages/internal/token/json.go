@@ -23,7 +23,7 @@ func Load(path string) (*Tokenizer, error) {
 	return t, nil
 }
 
-// form is the part of tokenizer.json that decides what this package does.
+// form is the part of tokenizer.json that this package reads.
 type form struct {
 	Version       json.RawMessage            `json:"version"`
 	Truncation    json.RawMessage            `json:"truncation"`
@@ -36,9 +36,9 @@ type form struct {
 	Model         map[string]json.RawMessage `json:"model"`
 }
 
-// Parse reads the text of a tokenizer.json: byte-level BPE with Qwen's or Llama 3's pre-tokenizer, merges as "a b" or as
-// ["a", "b"]. What the file asks for and this package does not do is an error that names it. Truncation, padding and
-// post-processing (the tokens that a library puts before a text) concern the caller: they are kept, not applied.
+// Parse reads the text of a tokenizer.json: byte-level BPE with Qwen's or Llama 3's pre-tokenizer,
+// merges as "a b" or ["a", "b"]. Unsupported features are errors. Truncation, padding and
+// post-processing are preserved but not applied.
 func Parse(raw []byte) (*Tokenizer, error) {
 	if !utf8.Valid(raw) {
 		return nil, fmt.Errorf("tokenizer.json is not valid UTF-8")
@@ -49,9 +49,11 @@ func Parse(raw []byte) (*Tokenizer, error) {
 	}
 	t := &Tokenizer{
 		ids: map[string]int32{}, byName: map[string]int32{},
-		file: sections{f.Version, f.Truncation, f.Padding, f.Normalizer, f.PreTokenizer, f.PostProcessor, f.Decoder, f.Model, false},
+		file: sections{f.Version, f.Truncation, f.Padding, f.Normalizer, f.PreTokenizer, f.PostProcessor, f.Decoder,
+			f.Model, false},
 	}
-	for _, step := range []func(*form) error{t.parseNormalizer, t.parsePreTokenizer, t.parseModel, t.parseVocabulary, t.parseMerges, t.parseAdded} {
+	for _, step := range []func(*form) error{t.parseNormalizer, t.parsePreTokenizer, t.parseModel, t.parseVocabulary,
+		t.parseMerges, t.parseAdded} {
 		if err := step(&f); err != nil {
 			return nil, fmt.Errorf("tokenizer.json: %w", err)
 		}
@@ -92,7 +94,8 @@ func (t *Tokenizer) parsePreTokenizer(f *form) error {
 	if err := json.Unmarshal(f.PreTokenizer, &p); err != nil {
 		return fmt.Errorf("pre_tokenizer: %w", err)
 	}
-	if p.Type != "Sequence" || len(p.PreTokenizers) != 2 || p.PreTokenizers[0].Type != "Split" || p.PreTokenizers[1].Type != "ByteLevel" {
+	if p.Type != "Sequence" || len(p.PreTokenizers) != 2 || p.PreTokenizers[0].Type != "Split" ||
+		p.PreTokenizers[1].Type != "ByteLevel" {
 		return fmt.Errorf("pre_tokenizer: got %.80s, want a sequence of Split and ByteLevel", f.PreTokenizer)
 	}
 	splitting, level := p.PreTokenizers[0], p.PreTokenizers[1]
@@ -110,7 +113,7 @@ func (t *Tokenizer) parsePreTokenizer(f *form) error {
 	return nil
 }
 
-// parseModel checks the model's switches: those that change what comes out must be off.
+// parseModel checks the switches of the model: those that change the result must be off.
 func (t *Tokenizer) parseModel(f *form) error {
 	for name, raw := range f.Model {
 		switch name {
@@ -207,7 +210,8 @@ func (t *Tokenizer) parseAdded(f *form) error {
 	slices.SortStableFunc(f.Added, func(a, b Added) int { return int(a.ID) - int(b.ID) })
 	for _, a := range f.Added {
 		if a.Content == "" || a.ID < 0 || int(a.ID) > len(t.bytes)+1<<16 {
-			return fmt.Errorf("added token %q with id %d: it needs a text, and an id that follows the vocabulary", a.Content, a.ID)
+			return fmt.Errorf("added token %q with id %d: it needs a text, and an id that follows the vocabulary",
+				a.Content, a.ID)
 		}
 		if a.LStrip || a.RStrip || a.SingleWord {
 			return fmt.Errorf("added token %q: lstrip, rstrip and single_word are not supported", a.Content)
@@ -228,8 +232,8 @@ func (t *Tokenizer) parseAdded(f *form) error {
 	return nil
 }
 
-// JSON is the tokenizer.json of t: equal tokenizers give equal bytes, and a file that the Rust library wrote comes back
-// byte for byte.
+// JSON returns the tokenizer.json of t. Equal tokenizers give identical files, and a file of the
+// Rust library is reproduced byte by byte.
 func (t *Tokenizer) JSON() []byte {
 	var b bytes.Buffer
 	section := func(name string, raw json.RawMessage) {
@@ -278,7 +282,7 @@ func (t *Tokenizer) JSON() []byte {
 
 	var out bytes.Buffer
 	if err := json.Indent(&out, b.Bytes(), "", "  "); err != nil {
-		return b.Bytes() // not reached: every part above is JSON
+		return b.Bytes() // unreachable: every part above is JSON
 	}
 	return out.Bytes()
 }
@@ -296,7 +300,7 @@ func comma(b *bytes.Buffer, i int) {
 	}
 }
 
-// quote is a JSON string with as few escapes as the format allows, as the Rust library writes it.
+// quote returns a JSON string with as few escapes as possible, as the Rust library writes it.
 func quote(s string) string {
 	var b strings.Builder
 	b.WriteByte('"')

@@ -111,7 +111,8 @@ func TestTokenizerFileComesBackByteForByte(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := tok.JSON(); !bytes.Equal(got, want) {
-			t.Errorf("%s differs: got %d bytes, want %d; first difference at %q", name, len(got), len(want), firstDifference(got, want))
+			t.Errorf("%s differs: got %d bytes, want %d; first difference at %q", name, len(got), len(want),
+				firstDifference(got, want))
 		}
 	}
 }
@@ -132,7 +133,8 @@ func TestAddedRewardTokensEncodeAsInTheReference(t *testing.T) {
 		Decoded string  `json:"decoded_after"`
 		Skipped string  `json:"decoded_skip_special_tokens"`
 	}
-	// The rows of new tokens are the mean over the rows of the entries before, whose number the tokenizer knows.
+	// The rows of new tokens are the mean over the rows of the entries before, whose number the
+	// tokenizer knows.
 	type sizes struct {
 		Before int              `json:"tokenizer_size_before"`
 		After  int              `json:"tokenizer_size_after"`
@@ -168,7 +170,8 @@ func TestAddedRewardTokensEncodeAsInTheReference(t *testing.T) {
 		for _, v := range vectors {
 			got := tok.EncodeAs(v.Text, Everything)
 			if !slices.Equal(got, v.After) || tok.Decode(got, false) != v.Decoded || tok.Decode(got, true) != v.Skipped {
-				t.Errorf("%s after: %q: got %v (%q), want %v (%q)", name, v.Text, got, tok.Decode(got, false), v.After, v.Decoded)
+				t.Errorf("%s after: %q: got %v (%q), want %v (%q)", name, v.Text, got, tok.Decode(got, false), v.After,
+					v.Decoded)
 			}
 		}
 	}
@@ -225,7 +228,8 @@ func corpus(n int) []string {
 		var b strings.Builder
 		for range 2 + r.IntN(3) {
 			a, c := nouns[r.IntN(len(nouns))], nouns[r.IntN(len(nouns))]
-			fmt.Fprintf(&b, "<|user|>Please move '%s.txt' into the folder '%s'.<|assistant|>mv(source='%s.txt', destination='%s')<|call|>{\"result\": \"'%s.txt' moved to '%s/%s.txt'\", \"id\": %d}<|assistant|><|end|>",
+			fmt.Fprintf(&b, "<|user|>Please move '%s.txt' into the folder '%s'.<|assistant|>mv(source='%s.txt', "+
+				"destination='%s')<|call|>{\"result\": \"'%s.txt' moved to '%s/%s.txt'\", \"id\": %d}<|assistant|><|end|>",
 				a, c, a, c, a, c, a, r.IntN(1000))
 		}
 		texts[i] = b.String()
@@ -278,7 +282,8 @@ func TestTrainedTokenizerIsDeterministicAndRoundTrips(t *testing.T) {
 	}
 }
 
-// Merges stand in a file as "a b" or as ["a", "b"]; both read as the same tokenizer, and each comes back as it was.
+// Merges stand in a file as "a b" or as ["a", "b"]; both read as the same tokenizer, and each comes
+// back as it was.
 func TestMergesOfBothFormsAreTheSameTokenizer(t *testing.T) {
 	trained, err := Train([]string{"the cat sat on the mat, the rat on the hat", "that cat ate the rat"}, 290, nil)
 	if err != nil {
@@ -321,7 +326,8 @@ func TestMergesOfBothFormsAreTheSameTokenizer(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", name, got, want)
 		}
 		var back struct{ Model struct{ Merges []any } }
-		if err := json.Unmarshal(tok.JSON(), &back); err != nil || fmt.Sprintf("%q", back.Model.Merges) != fmt.Sprintf("%q", merges) {
+		if err := json.Unmarshal(tok.JSON(), &back); err != nil ||
+			fmt.Sprintf("%q", back.Model.Merges) != fmt.Sprintf("%q", merges) {
 			t.Errorf("%s: written back as %q (%v)", name, back.Model.Merges[:2], err)
 		}
 	}
@@ -393,8 +399,10 @@ func TestPartsAreOneTextExceptForTheirAddedTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	whole := tok.EncodeParts(Part{"<|user|>Please mo", Everything}, Part{"ve <|end|> it", Nothing}, Part{"<|end|>", Everything})
-	want := slices.Concat(tok.EncodeAs("<|user|>", Everything), tok.Encode("Please move <|end|> it"), tok.EncodeAs("<|end|>", Everything))
+	whole := tok.EncodeParts(Part{"<|user|>Please mo", Everything}, Part{"ve <|end|> it", Nothing},
+		Part{"<|end|>", Everything})
+	want := slices.Concat(tok.EncodeAs("<|user|>", Everything), tok.Encode("Please move <|end|> it"),
+		tok.EncodeAs("<|end|>", Everything))
 	if !slices.Equal(whole, want) {
 		t.Errorf("got %v, want %v", whole, want)
 	}

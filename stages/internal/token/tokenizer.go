@@ -9,37 +9,37 @@ import (
 	"sync/atomic"
 )
 
-// Tokenizer maps text to ids and back. It is not changed by encoding or decoding, so goroutines may share one once it
-// is made; Add is for the time before that.
+// Tokenizer maps text to ids and back. Goroutines may share it; Add must not run concurrently with
+// other methods.
 type Tokenizer struct {
 	ids    map[string]int32 // bytes of a base token -> id
-	bytes  [][]byte         // id -> what it decodes to; nil for an id without a token
+	bytes  [][]byte         // id -> its text; nil for an id without a token
 	added  []Added
 	byName map[string]int32 // content of an added token -> id
 	merges map[pair]merge
 	order  []pair // merges by rank, as written to tokenizer.json
 	single [256]int32
 
-	maxDigits    int  // digits a pre-token may hold: 1 (Qwen), 3 (Llama 3)
+	maxDigits    int  // digits per pre-token: 1 (Qwen), 3 (Llama 3)
 	nfc          bool // normalise to NFC before anything else
 	ignoreMerges bool // a pre-token that is itself in the vocabulary is taken whole
 
-	raw, late finder // added tokens looked for in the text as given, and after normalisation
+	raw, late finder // added tokens in the text before and after normalization
 
-	// whole remembers by id what merging the bytes of a base token gives: itself, or not. It saves the merging of words
-	// that are one token, which most are.
+	// whole caches by id whether merging the bytes of a base token gives the token itself. Most
+	// words are one token and need no merging then.
 	whole []atomic.Uint32
 
 	file sections
 }
 
-// What is known of merging the bytes of a base token; 0 is nothing yet.
+// States of Tokenizer.whole; 0 is unknown.
 const (
 	isWhole  = 1
 	notWhole = 2
 )
 
-// Added is a token that stands beside the vocabulary: it is cut out of the text before any other rule applies.
+// Added is a token outside the vocabulary, which is recognized before all other rules.
 type Added struct {
 	ID         int32  `json:"id"`
 	Content    string `json:"content"`
@@ -47,14 +47,14 @@ type Added struct {
 	LStrip     bool   `json:"lstrip"`
 	RStrip     bool   `json:"rstrip"`
 	Normalized bool   `json:"normalized"`
-	Special    bool   `json:"special"` // dropped when decoding for people
+	Special    bool   `json:"special"` // see Decode
 }
 
 type pair struct{ left, right int32 }
 
 type merge struct{ rank, id int32 }
 
-// sections are the parts of tokenizer.json that are carried through unchanged.
+// sections are the parts of tokenizer.json that are preserved unchanged.
 type sections struct {
 	Version       json.RawMessage
 	Truncation    json.RawMessage
@@ -67,7 +67,7 @@ type sections struct {
 	mergesAsText  bool                       // merges as "a b" instead of ["a", "b"]
 }
 
-// Size is one more than the highest id: the rows an embedding needs.
+// Size returns one more than the highest id: the number of rows of an embedding.
 func (t *Tokenizer) Size() int { return len(t.bytes) }
 
 // Added returns the added tokens in the order of their ids.
@@ -82,7 +82,7 @@ func (t *Tokenizer) ID(token string) (int32, bool) {
 	return id, ok
 }
 
-// Bytes returns what an id decodes to, and nil for an id without a token. The caller must not change them.
+// Bytes returns the text of an id, or nil for an id without a token. The caller must not change it.
 func (t *Tokenizer) Bytes(id int32) []byte {
 	if id < 0 || int(id) >= len(t.bytes) {
 		return nil
@@ -90,7 +90,7 @@ func (t *Tokenizer) Bytes(id int32) []byte {
 	return t.bytes[id]
 }
 
-// Add appends special tokens and returns their ids in order. A content that is an added token already keeps its id.
+// Add appends special tokens and returns their ids in order. An existing added token keeps its id.
 func (t *Tokenizer) Add(contents ...string) ([]int32, error) {
 	ids := make([]int32, len(contents))
 	for i, content := range contents {
@@ -110,14 +110,14 @@ func (t *Tokenizer) Add(contents ...string) ([]int32, error) {
 	return ids, nil
 }
 
-// Clone returns a tokenizer that may be added to without changing this one.
+// Clone returns a copy for Add that leaves t unchanged.
 func (t *Tokenizer) Clone() *Tokenizer {
 	c := *t
 	c.bytes, c.added, c.byName = slices.Clone(t.bytes), slices.Clone(t.added), maps.Clone(t.byName)
 	return &c
 }
 
-// index rebuilds what finds added tokens in a text.
+// index rebuilds the finders of added tokens.
 func (t *Tokenizer) index() {
 	t.raw, t.late = finder{}, finder{}
 	if len(t.whole) < len(t.bytes) {
@@ -132,7 +132,7 @@ func (t *Tokenizer) index() {
 	}
 }
 
-// finder finds the leftmost, and of those the longest, of a set of added tokens.
+// finder finds the leftmost and then longest of a set of added tokens.
 type finder struct {
 	byFirst [256][]Added // by first byte, longest first
 }
@@ -147,7 +147,7 @@ func (f *finder) add(a Added) {
 	f.byFirst[c] = append(list[:i:i], append([]Added{a}, list[i:]...)...)
 }
 
-// find returns where the first match begins; from is -1 when there is none.
+// find returns the start of the first match, or -1.
 func (f *finder) find(text string, special bool) (from int, found Added) {
 	for i := 0; i < len(text); i++ {
 		for _, a := range f.byFirst[text[i]] {

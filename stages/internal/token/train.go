@@ -7,19 +7,21 @@ import (
 	"slices"
 )
 
-// The pre-tokenizer patterns: Qwen's takes single digits, Llama 3's up to three.
+// Pre-tokenizer patterns: Qwen's takes single digits, Llama 3's up to three.
 const (
 	patternQwen  = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 	patternLlama = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 )
 
-// Train learns a byte-level BPE vocabulary with Qwen's pre-tokenizer. vocabulary is the number of ids wanted, the 256
-// bytes and the special tokens included; texts that hold too few different pairs give a smaller one (see Size). The
-// special tokens come last, in their order; where they stand in the texts they are cut out first. Equal texts, in any
-// order, give equal tokenizers: ties between pairs of equal count go to the pair with the smaller ids.
+// Train learns a byte-level BPE vocabulary with Qwen's pre-tokenizer. vocabulary is the number of
+// ids, including the 256 bytes and the special tokens; texts with too few distinct pairs give fewer
+// (see Size). The special tokens come last; they are removed from the texts first. Equal texts in
+// any order give equal tokenizers: of pairs with equal counts, the pair with the smaller ids is
+// merged first.
 func Train(texts []string, vocabulary int, special []string) (*Tokenizer, error) {
 	if vocabulary < 256+len(special) {
-		return nil, fmt.Errorf("train tokenizer: vocabulary %d is too small, the bytes and %d special tokens take %d", vocabulary, len(special), 256+len(special))
+		return nil, fmt.Errorf("train tokenizer: vocabulary %d is too small, the bytes and %d special tokens take %d",
+			vocabulary, len(special), 256+len(special))
 	}
 	t := newTrained()
 	if _, err := t.Add(special...); err != nil {
@@ -35,7 +37,7 @@ func Train(texts []string, vocabulary int, special []string) (*Tokenizer, error)
 	return t, err
 }
 
-// newTrained is the tokenizer that knows bytes only, numbered in the order of their spelling.
+// newTrained returns a tokenizer of single bytes, numbered in the order of their spelling.
 func newTrained() *Tokenizer {
 	t := &Tokenizer{
 		ids: map[string]int32{}, byName: map[string]int32{}, merges: map[pair]merge{}, maxDigits: 1, nfc: true,
@@ -53,16 +55,17 @@ func newTrained() *Tokenizer {
 	level := json.RawMessage(`{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":false,"use_regex":false}`)
 	pattern, _ := json.Marshal(patternQwen) // a constant string always encodes
 	t.file = sections{
-		Version:       json.RawMessage(`"1.0"`),
-		Normalizer:    json.RawMessage(`{"type":"NFC"}`),
-		PreTokenizer:  json.RawMessage(`{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":` + string(pattern) + `},"behavior":"Isolated","invert":false},` + string(level) + `]}`),
+		Version:    json.RawMessage(`"1.0"`),
+		Normalizer: json.RawMessage(`{"type":"NFC"}`),
+		PreTokenizer: json.RawMessage(`{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":` +
+			string(pattern) + `},"behavior":"Isolated","invert":false},` + string(level) + `]}`),
 		PostProcessor: level,
 		Decoder:       level,
 	}
 	return t
 }
 
-// piece is a distinct pre-token of the corpus, as ids, and how often it occurs.
+// piece is a distinct pre-token of the corpus as ids, with its count.
 type piece struct {
 	ids []int32
 	n   int
@@ -91,10 +94,10 @@ func (t *Tokenizer) count(texts []string) []piece {
 	return pieces
 }
 
-// learn adds up to n merges, always of the most frequent pair.
+// learn adds up to n merges, each of the most frequent pair.
 func (t *Tokenizer) learn(words []piece, n int) {
 	counts := map[pair]int{}
-	where := map[pair]map[int]bool{} // words that hold a pair, or held it
+	where := map[pair]map[int]bool{} // words that contain or contained a pair
 	note := func(p pair, word, n int) {
 		counts[p] += n
 		if n > 0 {
@@ -116,7 +119,7 @@ func (t *Tokenizer) learn(words []piece, n int) {
 	heap.Init(&queue)
 	for n > 0 && len(queue) > 0 {
 		top := heap.Pop(&queue).(counted)
-		if now := counts[top.pair]; now != top.n || now <= 0 { // counted before other merges took some
+		if now := counts[top.pair]; now != top.n || now <= 0 { // outdated by other merges
 			if now > 0 {
 				heap.Push(&queue, counted{top.pair, now})
 			}
@@ -169,8 +172,8 @@ type counted struct {
 	n int
 }
 
-// frequent is a heap: highest count first, then smaller ids. The order is total, so what is popped does not depend on
-// the order of pushes.
+// frequent is a heap: highest count first, then smaller ids. The order is total, so the order of
+// pushes has no effect.
 type frequent []counted
 
 func (f frequent) Len() int { return len(f) }

@@ -8,15 +8,15 @@ import (
 	"github.com/sugarme/gotch/libtch"
 )
 
-// Leaf is a view of t whose gradient Backward can give. It shares t's memory.
+// Leaf returns a view of t, sharing its memory, for whose gradient Backward can be called.
 func (s *Scope) Leaf(t *Tensor) *Tensor {
 	leaf := s.Detach(t)
 	s.do("set_requires_grad", operands{leaf}, func(out *libtch.Ctensor) { libtch.AtgSetRequiresGrad(out, leaf.c, 1) })
 	return leaf
 }
 
-// Grad runs f with gradient mode on: operations on leaves, and on what comes from them, are recorded for Backward.
-// Outside, nothing is recorded.
+// Grad runs f in gradient mode: operations on leaves and on their results are recorded for
+// Backward.
 func (s *Scope) Grad(f func()) {
 	before, outer := libtch.AtGradSetEnabled(1), s.worker.recording
 	s.worker.recording = true
@@ -27,8 +27,8 @@ func (s *Scope) Grad(f func()) {
 	f()
 }
 
-// Backward returns the gradient of the scalar loss for each leaf, and releases the recorded operations. Every leaf must
-// take part in the loss.
+// Backward returns the gradient of the scalar loss for each leaf and releases the recorded
+// operations. Every leaf must be part of the loss.
 func (s *Scope) Backward(loss *Tensor, leaves ...*Tensor) []*Tensor {
 	grads := make([]*Tensor, len(leaves))
 	for i := range grads {
@@ -45,7 +45,8 @@ func (s *Scope) Backward(loss *Tensor, leaves ...*Tensor) []*Tensor {
 		return grads
 	}
 	if !libtch.AtRequiresGrad(loss.c) { // libtorch would crash
-		s.Fail(fmt.Errorf("torch backward of %v: nothing was recorded for it; compute it inside Grad, from leaves", loss.Shape()))
+		s.Fail(fmt.Errorf("torch backward of %v: nothing was recorded for it; compute it inside Grad, from leaves",
+			loss.Shape()))
 		return grads
 	}
 	roots := []libtch.Ctensor{loss.c}

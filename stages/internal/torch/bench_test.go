@@ -15,7 +15,8 @@ import (
 
 func BenchmarkMm(b *testing.B) {
 	SetThreads(1)
-	for _, n := range [][3]int64{{1024, 128, 256}, {1024, 128, 768}, {1024, 384, 128}, {300, 128, 1408}, {2048, 128, 768}, {512, 128, 768}, {128, 1024, 768}, {60, 128, 768}, {60, 128, 1408}} {
+	for _, n := range [][3]int64{{1024, 128, 256}, {1024, 128, 768}, {1024, 384, 128}, {300, 128, 1408},
+		{2048, 128, 768}, {512, 128, 768}, {128, 1024, 768}, {60, 128, 768}, {60, 128, 1408}} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			Do(context.Background(), CPU, func(s *Scope) error {
 				x := s.Full(Float32, 1.5, n[0], n[1])
@@ -32,8 +33,9 @@ func BenchmarkMm(b *testing.B) {
 	}
 }
 
-// BenchmarkSmallAdd is what a scope costs: a 2×2 addition with its result freed, beside the bare calls of libtch on the same
-// thread, in turns. What counts is the processor time of the thread, the median over rounds; a ratio above 1.3 fails.
+// BenchmarkSmallAdd is what a scope costs: a 2×2 addition with its result freed, beside the bare
+// calls of libtch on the same thread, in turns. What counts is the processor time of the thread,
+// the median over rounds; a ratio above 1.3 fails.
 func BenchmarkSmallAdd(b *testing.B) {
 	const rounds, calls = 201, 1000
 	err := Do(context.Background(), CPU, func(s *Scope) error {
@@ -83,7 +85,8 @@ func BenchmarkSmallAdd(b *testing.B) {
 func threadTime(b *testing.B) int64 {
 	const threadClock = 3 // CLOCK_THREAD_CPUTIME_ID
 	var t syscall.Timespec
-	if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, threadClock, uintptr(unsafe.Pointer(&t)), 0); errno != 0 {
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, threadClock, uintptr(unsafe.Pointer(&t)),
+		0); errno != 0 {
 		b.Fatal(errno)
 	}
 	return t.Nano()

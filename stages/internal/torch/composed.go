@@ -9,28 +9,28 @@ import (
 	"github.com/sugarme/gotch/libtch"
 )
 
-// The fused operations once more, composed of libtorch's own. They compute on a GPU and in bfloat16, where there are no
-// kernels of ours, with norms, statistics and sums of gradients in float32 whatever their operands are. The contracts are
-// those of fused.go; what differs is noted there and here.
+// The fused operations composed of libtorch's operations, for GPUs and bfloat16, for which there
+// are no kernels. Norms, statistics and sums of gradients are float32 for all operands. The
+// contracts are those of fused.go; differences are noted.
 
-// composeAll has the CPU take the composed operations in float32 too.
+// composeAll selects the composed operations on the CPU in float32 too.
 var composeAll atomic.Bool
 
-// Compose has every device take the composed operations, also the CPU in float32, or ends that. Tests and measurements of
-// what a GPU computes use it; caches made before must not be used after.
+// Compose switches every device to the composed operations, also the CPU in float32, or back. Tests
+// and measurements of GPU computations use it; earlier caches must not be used afterwards.
 func Compose(on bool) { composeAll.Store(on) }
 
-// Composes says whether a fused operation on tensors of this type is composed.
+// Composes reports whether a fused operation on tensors of this type is composed.
 func (s *Scope) Composes(kind DType) bool {
 	return s.worker.device != CPU || kind == BFloat16 || composeAll.Load()
 }
 
-// composesOf is Composes by an operand. A scope that has failed is left to the checks of the kernels.
+// composesOf is Composes for an operand. After an error the kernels' checks apply.
 func (s *Scope) composesOf(t *Tensor) bool {
 	return s.Err() == nil && t != nil && t.c != nil && s.Composes(t.DType())
 }
 
-// with runs f in a scope of its own and keeps what it returns.
+// with runs f in its own scope and keeps the result.
 func (s *Scope) with(f func(s *Scope) *Tensor) (result *Tensor) {
 	s.Nest(func(inner *Scope) {
 		result = f(inner)
@@ -39,7 +39,8 @@ func (s *Scope) with(f func(s *Scope) *Tensor) (result *Tensor) {
 	return result
 }
 
-// source identifies what a tensor was made of: a Go slice, with another slice or tensor where it took two.
+// source identifies the origin of a tensor: a Go slice, and a second slice or tensor if there are
+// two.
 type source struct {
 	slice unsafe.Pointer // keeps the memory from being used again
 	n     int
@@ -51,8 +52,8 @@ func sourceOf[E any](slice []E, what string, with any) source {
 	return source{unsafe.Pointer(unsafe.SliceData(slice)), len(slice), with, what}
 }
 
-// once returns what make makes of a source, made at its first use in this Do: indices and masks reach the device one time,
-// not once per layer. The slices must not change while the Do lasts.
+// once caches the result of make for a source within a Do, so indices and masks are copied to the
+// device once and not per layer. The slices must not change during the Do.
 func once[T any](s *Scope, from source, make func(s *Scope) T) T {
 	root := s
 	for root.parent != nil {
@@ -69,7 +70,7 @@ func once[T any](s *Scope, from source, make func(s *Scope) T) T {
 	return made
 }
 
-// index is a slice of indices on the device.
+// index returns a slice of indices on the device.
 func index[E int32 | int64](s *Scope, v []E) *Tensor {
 	return once(s, sourceOf(v, "index", nil), func(s *Scope) *Tensor {
 		return s.FromInt64(wide(v), int64(len(v)))
@@ -157,7 +158,7 @@ func (s *Scope) composedRowsAdd_(table *Tensor, ids []int64, x *Tensor) {
 	s.Nest(func(s *Scope) { s.indexAdd_(table, index(s, ids), s.As(x, table.DType())) })
 }
 
-// logProbs are those of softmax(logits/temperature), in float32.
+// logProbs returns the logprobs of softmax(logits/temperature) in float32.
 func (s *Scope) logProbs(logits *Tensor, temperature float64) *Tensor {
 	z := s.As(logits, Float32)
 	if temperature != 1 {
@@ -189,14 +190,16 @@ func (s *Scope) composedHeadStats(logits, ref *Tensor, temperature float64, targ
 	return stats
 }
 
-func (s *Scope) composedHeadBackward(logits, ref *Tensor, temperature float64, targets []int64, stats []HeadStat, weights []HeadWeight) {
+func (s *Scope) composedHeadBackward(logits, ref *Tensor, temperature float64, targets []int64, stats []HeadStat,
+	weights []HeadWeight) {
 	s.Nest(func(s *Scope) {
 		n, k := int64(len(targets)), 1/temperature
 		const columns = 5
 		host := make([]float32, 0, n*columns)
 		entropy, kl := false, false
 		for i, w := range weights {
-			host = append(host, float32(k*w.Logp), float32(k*w.Entropy), float32(k*w.KL), float32(stats[i].Entropy), float32(stats[i].KL))
+			host = append(host, float32(k*w.Logp), float32(k*w.Entropy), float32(k*w.KL), float32(stats[i].Entropy),
+				float32(stats[i].KL))
 			entropy, kl = entropy || w.Entropy != 0, kl || w.KL != 0 && ref != nil
 		}
 		all := s.FromFloat32(host, n, columns)
@@ -218,7 +221,7 @@ func (s *Scope) composedHeadBackward(logits, ref *Tensor, temperature float64, t
 	})
 }
 
-// composedSampleRows draws on the device: only tokens and log-probabilities leave it.
+// composedSampleRows samples on the device; only tokens and logprobs are copied to the host.
 func (s *Scope) composedSampleRows(logits *Tensor, temperatures, u []float64) (tokens []int32, logps []float32) {
 	n := len(temperatures)
 	s.Nest(func(s *Scope) {
@@ -254,7 +257,8 @@ func (s *Scope) composedSampleRows(logits *Tensor, temperatures, u []float64) (t
 	return tokens, logps
 }
 
-// optimizerChunk is how many parameters the composed optimizer moves at once, so that its intermediates stay small.
+// optimizerChunk is the number of parameters that the composed optimizer updates at once, to limit
+// its intermediates.
 const optimizerChunk = 32 << 20
 
 func chunks(n int64, f func(start, length int64)) {
@@ -294,7 +298,7 @@ func (s *Scope) composedAdamW_(p, g, m, v *Tensor, o AdamW) {
 	})
 }
 
-// The operations that only the compositions need.
+// Operations used only by the compositions.
 
 func (s *Scope) siluBackward(dy, x *Tensor) *Tensor {
 	return s.op("silu backward", operands{dy, x}, func(out *libtch.Ctensor) { libtch.AtgSiluBackward(out, dy.c, x.c) })
@@ -340,15 +344,24 @@ func (s *Scope) where(mask, a, b *Tensor) *Tensor {
 }
 
 func (s *Scope) indexAdd_(a, index, x *Tensor) {
-	s.do("index_add_", operands{a, index, x}, func(out *libtch.Ctensor) { libtch.AtgIndexAdd_(out, a.c, 0, index.c, x.c) })
+	s.do("index_add_", operands{a, index, x}, func(out *libtch.Ctensor) {
+		libtch.AtgIndexAdd_(out, a.c, 0, index.c,
+			x.c)
+	})
 }
 
 func (s *Scope) indexCopy_(a, index, x *Tensor) {
-	s.do("index_copy_", operands{a, index, x}, func(out *libtch.Ctensor) { libtch.AtgIndexCopy_(out, a.c, 0, index.c, x.c) })
+	s.do("index_copy_", operands{a, index, x}, func(out *libtch.Ctensor) {
+		libtch.AtgIndexCopy_(out, a.c, 0, index.c,
+			x.c)
+	})
 }
 
 func (s *Scope) scatterAdd_(a, index, x *Tensor) {
-	s.do("scatter_add_", operands{a, index, x}, func(out *libtch.Ctensor) { libtch.AtgScatterAdd_(out, a.c, 1, index.c, x.c) })
+	s.do("scatter_add_", operands{a, index, x}, func(out *libtch.Ctensor) {
+		libtch.AtgScatterAdd_(out, a.c, 1, index.c,
+			x.c)
+	})
 }
 
 func (s *Scope) maskedFill_(a, mask *Tensor, v float64) {

@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// Attention composed of libtorch's: one call per segment or run of rows, with the key heads that several query heads share
-// as an axis of their own, so that keys and values are not copied for each of them.
+// Attention composed of libtorch's: one call per segment or run of rows. The query heads of a key
+// head have their own axis, so keys and values are not copied per query head.
 
 // segment is a part of a packing on the device.
 type segment struct {
@@ -18,7 +18,7 @@ type segment struct {
 	mask           *Tensor // added to the scores [queries, length]; nil where the segment is square and causal
 }
 
-// segments are the parts of a packing that ask for anything.
+// segments returns the parts of a packing with queries.
 func (s *Scope) segments(p *Packing, kind DType) []segment {
 	return once(s, source{with: p, what: "segments " + kind.String()}, func(s *Scope) (parts []segment) {
 		for i := range len(p.Bounds) - 1 {
@@ -27,7 +27,8 @@ func (s *Scope) segments(p *Packing, kind DType) []segment {
 				continue
 			}
 			path = path[:places[len(places)-1]+1] // nobody sees further
-			g := segment{first: int64(p.QueryBounds[i]), queries: int64(len(places)), start: int64(path[0]), length: int64(len(path))}
+			g := segment{first: int64(p.QueryBounds[i]), queries: int64(len(places)), start: int64(path[0]),
+				length: int64(len(path))}
 			if !consecutive(path) {
 				g.path = index(s, path)
 			}
@@ -40,7 +41,7 @@ func (s *Scope) segments(p *Packing, kind DType) []segment {
 	})
 }
 
-// consecutive says whether each number is the one before plus 1.
+// consecutive reports whether each number is its predecessor plus 1.
 func consecutive(v []int32) bool {
 	for i, x := range v {
 		if x != v[0]+int32(i) {
@@ -50,7 +51,7 @@ func consecutive(v []int32) bool {
 	return true
 }
 
-// causalMask is [places, length]: 0 up to each place, minus infinity behind it.
+// causalMask returns [places, length]: 0 up to each place, minus infinity after it.
 func (s *Scope) causalMask(kind DType, places *Tensor, length int64) *Tensor {
 	return s.with(func(s *Scope) *Tensor {
 		mask := s.Zeros(kind, places.Size(0), length)
@@ -59,7 +60,7 @@ func (s *Scope) causalMask(kind DType, places *Tensor, length int64) *Tensor {
 	})
 }
 
-// rowsOf gives the keys or values of a segment.
+// rowsOf returns the keys or values of a segment.
 func (g *segment) rowsOf(s *Scope, t *Tensor) *Tensor {
 	if g.path != nil {
 		return s.IndexSelect(t, 0, g.path)
@@ -67,18 +68,19 @@ func (g *segment) rowsOf(s *Scope, t *Tensor) *Tensor {
 	return s.Narrow(t, 0, g.start, g.length)
 }
 
-// grouped turns rows [n, kvHeads·r·d] into [kvHeads, r, n, d].
+// grouped converts rows [n, kvHeads·r·d] to [kvHeads, r, n, d].
 func (s *Scope) grouped(t *Tensor, kvHeads, r, d int64) *Tensor {
 	return s.Permute(s.View(t, t.Size(0), kvHeads, r, d), 1, 2, 0, 3)
 }
 
-// ungrouped turns [kvHeads, r, n, d] back into rows.
+// ungrouped converts [kvHeads, r, n, d] back to rows.
 func (s *Scope) ungrouped(t *Tensor) *Tensor {
 	rows := t.Size(2)
 	return s.Reshape(s.Permute(t, 2, 0, 1, 3), rows, -1)
 }
 
-// attend is the attention of [kvHeads, r, queries, d] to keys and values [kvHeads, 1, length, d].
+// attend computes the attention of [kvHeads, r, queries, d] to keys and values [kvHeads, 1, length,
+// d].
 func (g *segment) attend(s *Scope, q, k, v *Tensor) *Tensor {
 	spread := func(t *Tensor) *Tensor { return s.Expand(t, t.Size(0), q.Size(1), t.Size(2), t.Size(3)) }
 	if g.mask == nil {
@@ -100,8 +102,9 @@ func (s *Scope) composedAttention(q, k, v *Tensor, p *Packing, heads, kvHeads, d
 	return out
 }
 
-// composedAttentionBackward computes a segment's attention once more under libtorch's automatic gradient.
-func (s *Scope) composedAttentionBackward(q, k, v, dout *Tensor, p *Packing, heads, kvHeads, d int64, dq, dk, dv *Tensor) {
+// composedAttentionBackward recomputes a segment's attention with libtorch's automatic gradient.
+func (s *Scope) composedAttentionBackward(q, k, v, dout *Tensor, p *Packing, heads, kvHeads, d int64, dq, dk,
+	dv *Tensor) {
 	r := heads / kvHeads
 	for _, g := range s.segments(p, q.DType()) {
 		s.Nest(func(s *Scope) {
@@ -124,8 +127,8 @@ func (s *Scope) composedAttentionBackward(q, k, v, dout *Tensor, p *Packing, hea
 	}
 }
 
-// Cache makes the key and value caches of a layer, as CachedAttention wants them: keys [slots, kvHeads, D, T], values
-// [slots, kvHeads, T, D]. How they lie in memory is the device's affair.
+// Cache allocates the key and value caches of a layer for CachedAttention: keys [slots, kvHeads, D,
+// T], values [slots, kvHeads, T, D]. The memory layout depends on the device.
 func (s *Scope) Cache(kind DType, slots, kvHeads, d, length int64) (keys, values *Tensor) {
 	if s.Composes(kind) { // a row's heads together: [slots, T, kvHeads, D]
 		make := func(axes ...int64) *Tensor {
@@ -136,7 +139,8 @@ func (s *Scope) Cache(kind DType, slots, kvHeads, d, length int64) (keys, values
 	return s.Zeros(kind, slots, kvHeads, d, length), s.Zeros(kind, slots, kvHeads, length, d)
 }
 
-// cachePlan is how the rows of a pass ask their slots: single rows, all at once, and runs of consecutive positions.
+// cachePlan divides the rows of a pass into single rows, which run at once, and runs of consecutive
+// positions.
 type cachePlan struct {
 	at     *Tensor // place of each row in a cache of rows [slots·T]
 	single struct {
@@ -156,7 +160,7 @@ type cacheRun struct {
 	mask                      *Tensor // [rows, length]; nil where the run begins at 0
 }
 
-// planCache divides the rows of a pass.
+// planCache returns the cachePlan of a pass.
 func (s *Scope) planCache(slots, positions []int32, kind DType, length int64) *cachePlan {
 	at := make([]int64, len(slots))
 	for i := range slots {
@@ -188,9 +192,10 @@ func (s *Scope) planCache(slots, positions []int32, kind DType, length int64) *c
 	return p
 }
 
-// planSingles has the slots between the first and the last that is asked answer together, which spares a copy of their
-// caches; the answers of slots that nobody asks are dropped.
-func (s *Scope) planSingles(p *cachePlan, rows []int64, asks map[int32]int32, slots, positions []int32, kind DType, length int64) {
+// planSingles computes all slots between the first and the last requested one together, which
+// avoids copying their caches, and drops the results of the other slots.
+func (s *Scope) planSingles(p *cachePlan, rows []int64, asks map[int32]int32, slots, positions []int32, kind DType,
+	length int64) {
 	g := &p.single
 	g.count = int64(len(rows))
 	if int(g.count) != len(slots) {
@@ -219,14 +224,17 @@ func (s *Scope) planSingles(p *cachePlan, rows []int64, asks map[int32]int32, sl
 	})
 }
 
-func (s *Scope) composedCachedAttention(qkv *Tensor, slots, positions []int32, keys, values *Tensor, heads, kvHeads int64) *Tensor {
+func (s *Scope) composedCachedAttention(qkv *Tensor, slots, positions []int32, keys, values *Tensor, heads,
+	kvHeads int64) *Tensor {
 	d, length, r := keys.Size(2), keys.Size(3), heads/kvHeads
 	kind := keys.DType()
-	p := once(s, sourceOf(slots, "cache "+kind.String(), [2]any{unsafe.SliceData(positions), length}), func(s *Scope) *cachePlan {
-		return s.planCache(slots, positions, kind, length)
-	})
+	p := once(s, sourceOf(slots, "cache "+kind.String(), [2]any{unsafe.SliceData(positions), length}),
+		func(s *Scope) *cachePlan {
+			return s.planCache(slots, positions, kind, length)
+		})
 	return s.with(func(s *Scope) *Tensor {
-		for i, cache := range []*Tensor{s.Permute(keys, 0, 3, 1, 2), s.Permute(values, 0, 2, 1, 3)} { // [slots, T, kvHeads, D]
+		// [slots, T, kvHeads, D]
+		for i, cache := range []*Tensor{s.Permute(keys, 0, 3, 1, 2), s.Permute(values, 0, 2, 1, 3)} {
 			fresh := s.Narrow(qkv, 1, (heads+int64(i)*kvHeads)*d, kvHeads*d)
 			s.indexCopy_(s.View(cache, -1, kvHeads*d), p.at, s.As(fresh, kind))
 		}
@@ -242,7 +250,8 @@ func (s *Scope) composedCachedAttention(qkv *Tensor, slots, positions []int32, k
 				asking = s.IndexSelect(q, 0, g.asks)
 			}
 			part := func(t *Tensor) *Tensor { return s.Narrow(s.Narrow(t, 0, g.first, g.span), 2, 0, g.length) }
-			a := s.Attention(s.Reshape(asking, g.span, kvHeads, r, d), part(time), part(values), s.Expand(g.mask, g.span, kvHeads, r, g.length))
+			a := s.Attention(s.Reshape(asking, g.span, kvHeads, r, d), part(time), part(values),
+				s.Expand(g.mask, g.span, kvHeads, r, g.length))
 			a = s.Reshape(a, g.span, heads*d)
 			if g.answer != nil {
 				a = s.IndexSelect(a, 0, g.answer)

@@ -17,10 +17,11 @@ import (
 	"github.com/sugarme/gotch/libtch"
 )
 
-// libtorchVariable names a libtorch, when building and, for its CUDA half, when running.
+// libtorchVariable names the folder of libtorch at build time and, for its CUDA half, at run time.
 const libtorchVariable = "LIBTORCH"
 
-// loadCUDA opens libtorch's CUDA half, which is no dependency of the binary: its kernels register themselves.
+// loadCUDA opens libtorch's CUDA half, on which the binary does not depend; its kernels register
+// themselves.
 func loadCUDA(d Device) error {
 	var tried []string
 	for _, path := range cudaLibraries() {
@@ -32,15 +33,18 @@ func loadCUDA(d Device) error {
 			continue
 		}
 		if n := libtch.AtcCudaDeviceCount(); int(n) < d.cuda {
-			return fmt.Errorf("device %s: %s is there, but it sees %d GPUs (CUDA_VISIBLE_DEVICES=%q); nvidia-smi says whether the driver works", d, path, n, os.Getenv("CUDA_VISIBLE_DEVICES"))
+			return fmt.Errorf("device %s: %s is there, but it sees %d GPUs (CUDA_VISIBLE_DEVICES=%q); nvidia-smi says "+
+				"whether the driver works", d, path, n, os.Getenv("CUDA_VISIBLE_DEVICES"))
 		}
 		return nil
 	}
-	return fmt.Errorf("device %s: libtorch's CUDA half cannot be loaded (%s); set LIBTORCH=DIR to a libtorch 2.11.0 with CUDA 13, "+
+	return fmt.Errorf("device %s: libtorch's CUDA half cannot be loaded (%s); set LIBTORCH=DIR to a libtorch 2.11.0 "+
+		"with CUDA 13, "+
 		"such as the folder of the Python package torch==2.11.0, or leave `gpus` out of the stage's resources", d, strings.Join(tried, "; "))
 }
 
-// cudaLibraries are the places where the CUDA half may lie: that of LIBTORCH, beside the CPU half, and wherever the linker looks.
+// cudaLibraries lists the possible paths of the CUDA half: in LIBTORCH, beside the CPU half, and in
+// the linker's search path.
 func cudaLibraries() (paths []string) {
 	const name = "libtorch_cuda.so"
 	if dir := os.Getenv(libtorchVariable); dir != "" {

@@ -19,7 +19,8 @@ func TestWithoutCUDATheErrorSaysWhatWasLookedForAndWhatToDo(t *testing.T) {
 	if strings.Contains(err.Error(), "GPUs (CUDA_VISIBLE_DEVICES=") { // the library is there
 		return
 	}
-	for _, text := range []string{"device cuda:1023", filepath.Join(elsewhere, "lib", "libtorch_cuda.so") + ": cannot open", "set LIBTORCH=DIR", "libtorch 2.11.0", "leave `gpus` out"} {
+	for _, text := range []string{"device cuda:1023", filepath.Join(elsewhere, "lib", "libtorch_cuda.so") +
+		": cannot open", "set LIBTORCH=DIR", "libtorch 2.11.0", "leave `gpus` out"} {
 		if !strings.Contains(err.Error(), text) {
 			t.Errorf("%v lacks %q", err, text)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/sugarme/gotch/libtch"
 )
 
-// DType is the type of a tensor's elements, with libtorch's numbers.
+// DType is the type of a tensor's elements, numbered as in libtorch.
 type DType int32
 
 const (
@@ -21,7 +21,7 @@ const (
 	Bool     DType = 11
 	BFloat16 DType = 15
 
-	// sameType leaves the type to libtorch.
+	// sameType keeps the operand's type.
 	sameType = -1
 )
 
@@ -46,25 +46,25 @@ func (d DType) String() string {
 // DType returns the type of the tensor's elements.
 func (t *Tensor) DType() DType { return DType(libtch.AtScalarType(t.c)) }
 
-// device returns gotch's number of the tensor's device. Package libtch reads it as a Go int from a C int, whose upper
-// half is not its own.
+// device returns gotch's number of the tensor's device. Package libtch reads a C int as a Go int,
+// whose upper half is undefined.
 func (t *Tensor) device() int32 { return int32(libtch.AtDevice(t.c)) }
 
-// Empty makes a tensor whose elements have no defined value.
+// Empty returns a tensor with undefined elements.
 func (s *Scope) Empty(kind DType, shape ...int64) *Tensor {
 	return s.make("empty", shape, func(out *libtch.Ctensor) {
 		libtch.AtgEmpty(out, shape, len(shape), int32(kind), s.worker.device.index())
 	})
 }
 
-// Zeros makes a tensor of zeros.
+// Zeros returns a tensor of zeros.
 func (s *Scope) Zeros(kind DType, shape ...int64) *Tensor {
 	return s.make("zeros", shape, func(out *libtch.Ctensor) {
 		libtch.AtgZeros(out, shape, len(shape), int32(kind), s.worker.device.index())
 	})
 }
 
-// Full makes a tensor with every element equal to v.
+// Full returns a tensor whose elements all equal v.
 func (s *Scope) Full(kind DType, v float64, shape ...int64) *Tensor {
 	return s.make("full", shape, func(out *libtch.Ctensor) {
 		c := libtch.AtsFloat(v)
@@ -80,12 +80,12 @@ func (s *Scope) make(name string, shape []int64, call func(out *libtch.Ctensor))
 	return s.op(name, operands{}, call)
 }
 
-// FromFloat32 makes a tensor with a copy of data, row by row.
+// FromFloat32 returns a tensor with a copy of data, row by row.
 func (s *Scope) FromFloat32(data []float32, shape ...int64) *Tensor {
 	return from(s, Float32, data, shape)
 }
 
-// FromInt64 makes a tensor with a copy of data, row by row.
+// FromInt64 returns a tensor with a copy of data, row by row.
 func (s *Scope) FromInt64(data []int64, shape ...int64) *Tensor { return from(s, Int64, data, shape) }
 
 func from[E float32 | int64](s *Scope, kind DType, data []E, shape []int64) *Tensor {
@@ -114,7 +114,7 @@ func from[E float32 | int64](s *Scope, kind DType, data []E, shape []int64) *Ten
 	return t
 }
 
-// view is the memory of a contiguous CPU tensor as a slice.
+// view returns the memory of a contiguous CPU tensor as a slice.
 func view[E any](t *Tensor) []E {
 	n := t.Len()
 	if n == 0 {
@@ -123,8 +123,8 @@ func view[E any](t *Tensor) []E {
 	return unsafe.Slice((*E)(libtch.AtDataPtr(t.c)), n)
 }
 
-// Float32s returns the elements of a float32 tensor, row by row. On the CPU and contiguous they are the tensor's own
-// memory: valid until it is freed, and writing to them changes it. Otherwise they are a copy that lives as long as s.
+// Float32s returns the elements of a float32 tensor, row by row. For a contiguous CPU tensor they
+// share its memory until it is freed. Otherwise they are a copy with the lifetime of s.
 func (s *Scope) Float32s(t *Tensor) []float32 { return read[float32](s, Float32, t) }
 
 // Int64s is Float32s for int64.
@@ -153,8 +153,9 @@ func read[E any](s *Scope, kind DType, t *Tensor) []E {
 	return view[E](t)
 }
 
-// Fill overwrites the elements of a float32 tensor, row by row: f gets them to set. On the CPU they are the tensor's own
-// memory, otherwise a copy that moves there afterwards. An error of f is the scope's; the elements are then undefined.
+// Fill overwrites the elements of a float32 tensor: f sets them, row by row. On the CPU f gets the
+// tensor's memory, otherwise a copy that is transferred afterwards. An error of f becomes that of
+// the scope and leaves the elements undefined.
 func (s *Scope) Fill(t *Tensor, f func([]float32) error) {
 	if !s.ready("fill", operands{t}) {
 		return
@@ -205,7 +206,7 @@ func (s *Scope) To(t *Tensor, d Device) *Tensor {
 	return s.op("to", operands{t}, func(out *libtch.Ctensor) { libtch.AtgTo(out, t.c, d.index()) })
 }
 
-// As gives a tensor in another type: itself where it has that type already.
+// As returns a tensor converted to a type: itself if it already has the type.
 func (s *Scope) As(t *Tensor, kind DType) *Tensor {
 	if !s.ready("as", operands{t}) || t.DType() == kind {
 		return t

@@ -14,15 +14,16 @@ import (
 	"github.com/sugarme/gotch/libtch"
 )
 
-// DecoderLayer is a layer's weights and caches.
+// DecoderLayer contains a layer's weights and caches.
 //
-//	Norm1, Norm2 [hidden]; QKV [(heads+2·kvHeads)·D, hidden], QKVBias, which may be nil, of its rows; O [hidden, heads·D];
-//	GateUp [2·MLP, hidden]; Down [hidden, MLP]; Keys and Values as in CachedAttention
+//	Norm1, Norm2 [hidden]; QKV [(heads+2·kvHeads)·D, hidden]; QKVBias of its rows or nil;
+//	O [hidden, heads·D]; GateUp [2·MLP, hidden]; Down [hidden, MLP];
+//	Keys and Values as in CachedAttention
 type DecoderLayer struct {
 	Norm1, QKV, QKVBias, O, Norm2, GateUp, Down, Keys, Values *Tensor
 }
 
-// Decoder is what Decode goes through.
+// Decoder is the operand of Decode.
 //
 //	Embed and Head [vocabulary, hidden]; Norm [hidden]; Cos, Sin [positions, D/2]
 type Decoder struct {
@@ -32,20 +33,21 @@ type Decoder struct {
 	Layers                      []DecoderLayer
 }
 
-// DecoderRows are the tokens of a pass: row i is token IDs[i] at position Positions[i] of slot Slots[i]. The rows of a slot
-// follow each other. Ends are the rows after which logits are wanted, ascending.
+// DecoderRows are the tokens of a pass: row i is token IDs[i] at position Positions[i] of slot
+// Slots[i]. The rows of a slot are consecutive. Logits are computed after the rows Ends, ascending.
 type DecoderRows struct {
 	IDs              []int64
 	Slots, Positions []int32
 	Ends             []int64
 }
 
-// Decode takes rows through all layers of a decoder in one call and returns the logits after rows.Ends, [ends, vocabulary],
-// or nil where there are none; keys and values of all rows are in the caches then. It has the bits of the same operations
-// called one by one. Where there are rows enough each thread takes some slots through the whole pass: nothing is handed
-// from core to core between two layers.
+// Decode computes all layers of a decoder for rows in one call and returns the logits after
+// rows.Ends, [ends, vocabulary], or nil without ends; it also fills the caches. The bits equal
+// those of the separate operations. With enough rows each thread computes some slots through all
+// layers, without synchronization between layers.
 //
-// The second result is false where it cannot: on a GPU, in bfloat16 and while Compose is on.
+// The second result is false if the operation is unsupported: on a GPU, in bfloat16 and while
+// Compose is on.
 func (s *Scope) Decode(d *Decoder, rows *DecoderRows) (logits *Tensor, ok bool) {
 	const name = "decode"
 	if len(d.Layers) == 0 || !s.ready(name, operands{d.Embed}) || s.composesOf(d.Embed) {
@@ -65,18 +67,20 @@ func (s *Scope) Decode(d *Decoder, rows *DecoderRows) (logits *Tensor, ok bool) 
 	room := s.Empty(Float32, floats)
 	at := s.floats(name, room, floats)
 	if s.Err() == nil {
-		C.k_decode(&m, &layers[0], C.int64_t(len(bounds)-1), longs(bounds), longs(rows.IDs), ints(rows.Slots), ints(rows.Positions), C.int64_t(len(rows.Ends)), longs(rows.Ends), out, at)
+		C.k_decode(&m, &layers[0], C.int64_t(len(bounds)-1), longs(bounds), longs(rows.IDs), ints(rows.Slots),
+			ints(rows.Positions), C.int64_t(len(rows.Ends)), longs(rows.Ends), out, at)
 	}
 	s.Free(room)
 	return logits, true
 }
 
-// partRows is how many rows a thread must have for itself to be quicker than together with the others, blockRows how many
-// go through the layers at once: with as many in each, there are more parts than threads, so that none waits long for another.
+// partRows is the number of rows above which a thread is faster alone than together with others;
+// blockRows is the number of rows per pass through the layers. Equal values give more parts than
+// threads, which balances the load.
 const partRows, blockRows = 16, C.BLOCK_ROWS
 
-// parts cuts rows between slots into at least as many parts as there are threads, if these have much the same to do, else
-// into one.
+// parts divides rows between slots into at least as many parts as threads if the parts have similar
+// work, otherwise into one.
 func (r *DecoderRows) parts(threads int) (bounds []int64) {
 	n := len(r.IDs)
 	whole := []int64{0, int64(n)}
@@ -109,7 +113,7 @@ func (r *DecoderRows) parts(threads int) (bounds []int64) {
 
 func abs(n int64) int64 { return max(n, -n) }
 
-// decoder checks a decoder's tensors and gives their memory.
+// decoder checks a decoder's tensors and returns their memory.
 func (s *Scope) decoder(name string, d *Decoder) (m C.k_decoder, layers []C.k_layer) {
 	table, angles := s.sizes(name, d.Embed, -1, -1), s.sizes(name, d.Cos, -1, d.D/2)
 	hidden, heads, width := table.d, d.Heads*d.D, (d.Heads+2*d.KVHeads)*d.D
@@ -120,20 +124,27 @@ func (s *Scope) decoder(name string, d *Decoder) (m C.k_decoder, layers []C.k_la
 		s.Fail(fmt.Errorf("torch %s: %d query heads and %d key heads of %d", name, d.Heads, d.KVHeads, d.D))
 		return m, nil
 	}
-	m = C.k_decoder{layers: C.int64_t(len(d.Layers)), hidden: C.int64_t(hidden), heads: C.int64_t(d.Heads), kv_heads: C.int64_t(d.KVHeads), d: C.int64_t(d.D),
-		vocab: C.int64_t(table.n), eps: C.float(d.NormEps), embed: s.floats(name, d.Embed, table.n, hidden), head: s.floats(name, d.Head, table.n, hidden),
-		norm: s.floats(name, d.Norm, hidden), cos: s.floats(name, d.Cos, angles.n, d.D/2), sin: s.floats(name, d.Sin, angles.n, d.D/2)}
+	m = C.k_decoder{layers: C.int64_t(len(d.Layers)), hidden: C.int64_t(hidden), heads: C.int64_t(d.Heads),
+		kv_heads: C.int64_t(d.KVHeads), d: C.int64_t(d.D),
+		vocab: C.int64_t(table.n), eps: C.float(d.NormEps), embed: s.floats(name, d.Embed, table.n,
+			hidden), head: s.floats(name, d.Head, table.n, hidden),
+		norm: s.floats(name, d.Norm, hidden), cos: s.floats(name, d.Cos, angles.n, d.D/2), sin: s.floats(name, d.Sin,
+			angles.n, d.D/2)}
 	for i, w := range d.Layers {
 		mlp := s.sizes(name, w.Down, hidden, -1).d
 		slots, length := s.caches(name, w.Keys, w.Values, d.KVHeads, d.D)
-		layer := C.k_layer{norm1: s.floats(name, w.Norm1, hidden), qkv: s.floats(name, w.QKV, width, hidden), o: s.floats(name, w.O, hidden, heads),
-			norm2: s.floats(name, w.Norm2, hidden), gate_up: s.floats(name, w.GateUp, 2*mlp, hidden), down: s.floats(name, w.Down, hidden, mlp),
-			keys: s.floats(name, w.Keys, slots, d.KVHeads, d.D, length), values: s.floats(name, w.Values, slots, d.KVHeads, length, d.D)}
+		layer := C.k_layer{norm1: s.floats(name, w.Norm1, hidden), qkv: s.floats(name, w.QKV, width, hidden),
+			o:     s.floats(name, w.O, hidden, heads),
+			norm2: s.floats(name, w.Norm2, hidden), gate_up: s.floats(name, w.GateUp, 2*mlp, hidden), down: s.floats(name,
+				w.Down, hidden, mlp),
+			keys: s.floats(name, w.Keys, slots, d.KVHeads, d.D, length), values: s.floats(name, w.Values, slots, d.KVHeads,
+				length, d.D)}
 		if w.QKVBias != nil {
 			layer.qkv_bias = s.floats(name, w.QKVBias, width)
 		}
 		if i > 0 && (m.mlp != C.int64_t(mlp) || m.ld != C.int64_t(length)) {
-			s.Fail(fmt.Errorf("torch %s: layer %d has %d inner columns and caches of %d positions, the one before %d and %d", name, i, mlp, length, m.mlp, m.ld))
+			s.Fail(fmt.Errorf("torch %s: layer %d has %d inner columns and caches of %d positions, the one before %d and %d",
+				name, i, mlp, length, m.mlp, m.ld))
 		}
 		m.mlp, m.ld = C.int64_t(mlp), C.int64_t(length)
 		layers = append(layers, layer)
@@ -141,14 +152,15 @@ func (s *Scope) decoder(name string, d *Decoder) (m C.k_decoder, layers []C.k_la
 	return m, layers
 }
 
-// decodable makes sure that the kernel stays inside its operands.
+// decodable checks that the kernel stays within its operands.
 func (s *Scope) decodable(name string, d *Decoder, rows *DecoderRows, vocabulary, length int64) bool {
 	n := len(rows.IDs)
 	if len(rows.Slots) != n {
 		s.Fail(fmt.Errorf("torch %s: %d tokens for %d slots", name, n, len(rows.Slots)))
 		return false
 	}
-	if !s.within(name, rows.IDs, vocabulary) || !s.within(name, rows.Ends, int64(n)) || !s.placed(name, rows.Slots, rows.Positions, d.Layers[0].Keys.Size(0), min(length, d.Cos.Size(0))) {
+	if !s.within(name, rows.IDs, vocabulary) || !s.within(name, rows.Ends, int64(n)) ||
+		!s.placed(name, rows.Slots, rows.Positions, d.Layers[0].Keys.Size(0), min(length, d.Cos.Size(0))) {
 		return false
 	}
 	if !slices.IsSorted(rows.Ends) {
@@ -165,21 +177,23 @@ func (s *Scope) decodable(name string, d *Decoder, rows *DecoderRows, vocabulary
 			}
 			seen[slot] = true
 		case rows.Positions[i] <= rows.Positions[i-1]:
-			s.Fail(fmt.Errorf("torch %s: row %d stands at position %d of slot %d, after %d", name, i, rows.Positions[i], slot, rows.Positions[i-1]))
+			s.Fail(fmt.Errorf("torch %s: row %d stands at position %d of slot %d, after %d", name, i, rows.Positions[i],
+				slot, rows.Positions[i-1]))
 			return false
 		}
 	}
 	return true
 }
 
-// floats gives the memory of a tensor of this shape, which must be float32 on the CPU without a gap.
+// floats returns the memory of a contiguous float32 CPU tensor of this shape.
 func (s *Scope) floats(name string, t *Tensor, shape ...int64) *C.float {
 	if !s.ready(name, operands{t}) {
 		return nil
 	}
 	have := t.Shape()
 	if !slices.Equal(have, shape) || t.device() != CPU.index() || t.DType() != Float32 {
-		s.Fail(fmt.Errorf("torch %s: operand holds %s of shape %v on device %d, want float32 of %v on the CPU", name, t.DType(), have, t.device(), shape))
+		s.Fail(fmt.Errorf("torch %s: operand holds %s of shape %v on device %d, want float32 of %v on the CPU", name,
+			t.DType(), have, t.device(), shape))
 		return nil
 	}
 	strides := make([]int64, len(shape)+1)

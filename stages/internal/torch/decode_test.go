@@ -37,11 +37,13 @@ func oneByOne(s *Scope, d *Decoder, rows *DecoderRows) *Tensor {
 func randomDecoder(s *Scope, heads, kvHeads, dim, slots, length int64, bias bool) *Decoder {
 	const hidden, mlp, vocabulary, layers = 40, 56, 70, 3
 	r := rand.New(rand.NewPCG(3, 3))
-	d := &Decoder{Heads: heads, KVHeads: kvHeads, D: dim, NormEps: 1e-6, Embed: random(s, r, vocabulary, hidden), Head: random(s, r, vocabulary, hidden),
+	d := &Decoder{Heads: heads, KVHeads: kvHeads, D: dim, NormEps: 1e-6, Embed: random(s, r, vocabulary, hidden),
+		Head: random(s, r, vocabulary, hidden),
 		Norm: random(s, r, hidden), Cos: random(s, r, length, dim/2), Sin: random(s, r, length, dim/2)}
 	for range layers {
 		width := (heads + 2*kvHeads) * dim
-		l := DecoderLayer{Norm1: random(s, r, hidden), QKV: random(s, r, width, hidden), O: random(s, r, hidden, heads*dim), Norm2: random(s, r, hidden),
+		l := DecoderLayer{Norm1: random(s, r, hidden), QKV: random(s, r, width, hidden),
+			O: random(s, r, hidden, heads*dim), Norm2: random(s, r, hidden),
 			GateUp: random(s, r, 2*mlp, hidden), Down: random(s, r, hidden, mlp)}
 		if bias {
 			l.QKVBias = random(s, r, width)
@@ -52,7 +54,8 @@ func randomDecoder(s *Scope, heads, kvHeads, dim, slots, length int64, bias bool
 	return d
 }
 
-// passesOf begins in all slots with beginnings of many lengths, some of them in two passes, and then goes on by single rows.
+// passesOf begins in all slots with beginnings of many lengths, some of them in two passes, and
+// then goes on by single rows.
 func passesOf(slots int, steps int) (passes []*DecoderRows) {
 	r := rand.New(rand.NewPCG(4, 4))
 	at := make([]int32, slots)
@@ -86,7 +89,8 @@ func TestDecodeHasTheBitsOfItsOperations(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer SetThreads(before)
-	for _, shape := range []struct{ heads, kvHeads, d, slots, level int }{{4, 2, 16, 150, 2}, {4, 2, 16, 150, 1}, {4, 4, 8, 40, 0}, {7, 1, 8, 33, 2}, {3, 1, 16, 2, 2}} {
+	for _, shape := range []struct{ heads, kvHeads, d, slots, level int }{{4, 2, 16, 150, 2}, {4, 2, 16, 150, 1},
+		{4, 4, 8, 40, 0}, {7, 1, 8, 33, 2}, {3, 1, 16, 2, 2}} {
 		for _, threads := range []int{1, 2, 3} {
 			t.Run(fmt.Sprintf("%v on %d threads", shape, threads), func(t *testing.T) {
 				limitKernels(shape.level)
@@ -96,17 +100,20 @@ func TestDecodeHasTheBitsOfItsOperations(t *testing.T) {
 				work(t, func(s *Scope) {
 					bias := threads != 2
 					make := func() *Decoder {
-						return randomDecoder(s, int64(shape.heads), int64(shape.kvHeads), int64(shape.d), int64(shape.slots), 48, bias)
+						return randomDecoder(s, int64(shape.heads), int64(shape.kvHeads), int64(shape.d), int64(shape.slots), 48,
+							bias)
 					}
 					d, other := make(), make()
 					for i, pass := range passesOf(shape.slots, 3) {
 						logits, ok := s.Decode(d, pass)
 						want := oneByOne(s, other, pass)
-						if !ok || (logits == nil) != (want == nil) || logits != nil && !slices.Equal(s.Float32s(logits), s.Float32s(want)) {
+						if !ok || (logits == nil) != (want == nil) || logits != nil &&
+							!slices.Equal(s.Float32s(logits), s.Float32s(want)) {
 							t.Fatalf("pass %d: other logits than from its operations (%v)", i, s.Err())
 						}
 						for l := range d.Layers {
-							if !slices.Equal(s.Float32s(d.Layers[l].Keys), s.Float32s(other.Layers[l].Keys)) || !slices.Equal(s.Float32s(d.Layers[l].Values), s.Float32s(other.Layers[l].Values)) {
+							if !slices.Equal(s.Float32s(d.Layers[l].Keys), s.Float32s(other.Layers[l].Keys)) ||
+								!slices.Equal(s.Float32s(d.Layers[l].Values), s.Float32s(other.Layers[l].Values)) {
 								t.Fatalf("pass %d: other caches in layer %d", i, l)
 							}
 						}
@@ -156,17 +163,39 @@ func TestDecodeRefusesWhatLiesOutside(t *testing.T) {
 		"slot 2, position 0 lie outside":                func(_ *Scope, _ *Decoder, r *DecoderRows) { r.Slots[2] = 2 },
 		"slot 0, position 48 lie outside":               func(_ *Scope, _ *Decoder, r *DecoderRows) { r.Positions[1] = 48 },
 		"row 1 stands at position 0 of slot 0, after 0": func(_ *Scope, _ *Decoder, r *DecoderRows) { r.Positions[1] = 0 },
-		"the rows of slot 0 do not follow each other":   func(_ *Scope, _ *Decoder, r *DecoderRows) { r.Slots[1], r.Slots[2] = 1, 0 },
-		"the ends [2 0] are not in order":               func(_ *Scope, _ *Decoder, r *DecoderRows) { r.Ends = []int64{2, 0} },
-		"3 tokens for 2 slots":                          func(_ *Scope, _ *Decoder, r *DecoderRows) { r.Slots = r.Slots[:2] },
-		"want float32 of [40 56]":                       func(s *Scope, d *Decoder, _ *DecoderRows) { d.Layers[1].Down = s.Zeros(Int64, 40, 56) },
-		"has gaps":                                      func(s *Scope, d *Decoder, _ *DecoderRows) { d.Layers[1].O = s.T(s.Zeros(Float32, 32, 40)) },
-		"do not hold 2 key heads":                       func(s *Scope, d *Decoder, _ *DecoderRows) { d.Layers[2].Values = d.Layers[2].Keys },
-		"was freed":                                     func(s *Scope, d *Decoder, _ *DecoderRows) { s.Free(d.Layers[0].QKV) },
-		"3 query heads and 2 key heads":                 func(_ *Scope, d *Decoder, _ *DecoderRows) { d.Heads = 3 },
+		"the rows of slot 0 do not follow each other": func(_ *Scope, _ *Decoder, r *DecoderRows) {
+			r.Slots[1],
+				r.Slots[2] = 1, 0
+		},
+		"the ends [2 0] are not in order": func(_ *Scope, _ *Decoder,
+			r *DecoderRows) {
+			r.Ends = []int64{2, 0}
+		},
+		"3 tokens for 2 slots": func(_ *Scope, _ *Decoder,
+			r *DecoderRows) {
+			r.Slots = r.Slots[:2]
+		},
+		"want float32 of [40 56]": func(s *Scope, d *Decoder,
+			_ *DecoderRows) {
+			d.Layers[1].Down = s.Zeros(Int64, 40, 56)
+		},
+		"has gaps": func(s *Scope, d *Decoder,
+			_ *DecoderRows) {
+			d.Layers[1].O = s.T(s.Zeros(Float32, 32, 40))
+		},
+		"do not hold 2 key heads": func(s *Scope, d *Decoder,
+			_ *DecoderRows) {
+			d.Layers[2].Values = d.Layers[2].Keys
+		},
+		"was freed": func(s *Scope, d *Decoder,
+			_ *DecoderRows) {
+			s.Free(d.Layers[0].QKV)
+		},
+		"3 query heads and 2 key heads": func(_ *Scope, d *Decoder, _ *DecoderRows) { d.Heads = 3 },
 	} {
 		err := Do(t.Context(), CPU, func(s *Scope) error {
-			d, r := randomDecoder(s, 4, 2, 8, 2, 48, true), &DecoderRows{IDs: []int64{0, 1, 2}, Slots: []int32{0, 0, 1}, Positions: []int32{0, 1, 0}, Ends: []int64{2}}
+			d, r := randomDecoder(s, 4, 2, 8, 2, 48, true), &DecoderRows{IDs: []int64{0, 1, 2}, Slots: []int32{0, 0, 1},
+				Positions: []int32{0, 1, 0}, Ends: []int64{2}}
 			change(s, d, r)
 			s.Decode(d, r)
 			return s.Err()

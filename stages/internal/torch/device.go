@@ -29,12 +29,12 @@ import (
 	"github.com/sugarme/gotch/libtch"
 )
 
-// Device names where tensors live. The zero value is the CPU.
+// Device is a place of tensors. The zero value is the CPU.
 type Device struct {
 	cuda int // 0 is the CPU, n+1 the GPU with index n
 }
 
-// CPU is the processor that runs the program.
+// CPU is the processor of the program.
 var CPU = Device{}
 
 // ParseDevice reads "cpu", "cuda" (the first GPU) or "cuda:N".
@@ -60,16 +60,17 @@ func (d Device) String() string {
 	return fmt.Sprintf("cuda:%d", d.cuda-1)
 }
 
-// index is the number by which gotch knows the device.
+// index returns gotch's number of the device.
 func (d Device) index() int32 { return int32(d.cuda - 1) }
 
-// worker is the goroutine locked to the thread of one device.
+// worker is the goroutine locked to the thread of a device.
 type worker struct {
 	device Device
 	jobs   chan func()
-	// out receives handles from libtch. It is an allocation of its own that never holds a Go pointer, which cgo demands.
+	// out receives handles from libtch. It is a separate allocation without Go pointers, as cgo
+	// requires.
 	out *[1]libtch.Ctensor
-	// recording says that operations are recorded for Backward.
+	// recording reports whether operations are recorded for Backward.
 	recording bool
 }
 
@@ -79,13 +80,13 @@ var (
 	memoryOnce  sync.Once
 )
 
-// live counts the handles that have been made and not freed, over all devices.
+// live counts the handles of all devices that are not freed.
 var live atomic.Int64
 
-// Live returns the number of live tensor handles of the process.
+// Live returns the number of live tensor handles of the process, for tests of leaks.
 func Live() int64 { return live.Load() }
 
-// workerOf starts the device's thread on first use. It lives as long as the process.
+// workerOf starts the device's thread at first use. The thread lives as long as the process.
 func workerOf(d Device) (*worker, error) {
 	workersLock.Lock()
 	defer workersLock.Unlock()
@@ -114,10 +115,10 @@ func workerOf(d Device) (*worker, error) {
 	return w, nil
 }
 
-// Do runs f on the thread of the device and waits for it. Every tensor that f makes through its scope is freed before Do
-// returns, unless kept. The error is f's own or else the first one of an operation. Work on one device is serial; f must
-// not call Do for the same device, which would wait for itself. A context that is done keeps f from starting; inside, f
-// decides where to look at it.
+// Do runs f on the thread of the device and waits for it. Tensors made through the scope are freed
+// before Do returns, unless kept. The error is that of f or the first one of an operation. Work on
+// one device is serial; f must not call Do for the same device, which would deadlock. A done
+// context prevents the start of f; f checks it by itself while it runs.
 func Do(ctx context.Context, d Device, f func(*Scope) error) error {
 	w, err := workerOf(d)
 	if err != nil {
@@ -133,7 +134,7 @@ func Do(ctx context.Context, d Device, f func(*Scope) error) error {
 	return <-done
 }
 
-// run does the work of one Do and frees its tensors.
+// run executes one Do and frees its tensors.
 func (w *worker) run(ctx context.Context, f func(*Scope) error) error {
 	s := &Scope{worker: w, sticky: new(error)}
 	defer s.close()
@@ -146,7 +147,8 @@ func (w *worker) run(ctx context.Context, f func(*Scope) error) error {
 	return *s.sticky
 }
 
-// givenThreads is what the engine gives a stage's process, in OMP_NUM_THREADS; without it one, because stages run side by side.
+// givenThreads is the number of threads of the stage, which the engine passes in OMP_NUM_THREADS;
+// one by default, because stages run concurrently.
 func givenThreads() int {
 	if n, err := strconv.Atoi(os.Getenv("OMP_NUM_THREADS")); err == nil && n >= 1 {
 		return n
@@ -154,9 +156,9 @@ func givenThreads() int {
 	return 1
 }
 
-// SetThreads sets how many threads a product of float32 matrices on the CPU, and an operation of fused.go, may use; at first
-// it is $OMP_NUM_THREADS, or 1. They give the same bits with any number. libtorch's own operations take one thread: its helpers
-// would wait for work on the processors that ours compute on.
+// SetThreads sets the number of threads of products of float32 matrices on the CPU and of the
+// operations of fused.go, initially $OMP_NUM_THREADS or 1. Results are identical with any number.
+// libtorch's operations use one thread, because its pool would compete for the same processors.
 func SetThreads(n int) error {
 	if n < 1 {
 		return fmt.Errorf("torch threads must be at least 1, got %d", n)
@@ -167,7 +169,7 @@ func SetThreads(n int) error {
 	})
 }
 
-// Threads returns that number.
+// Threads returns the number that SetThreads set.
 func Threads() (n int, err error) {
 	err = Do(context.Background(), CPU, func(*Scope) error {
 		n = int(C.pool_size())

@@ -15,11 +15,11 @@ import (
 	"github.com/sugarme/gotch/libtch"
 )
 
-// The operations of this file are the parts of a decoder that libtorch would compose of many passes over memory, as one
-// pass each, with their gradients written out. The kernels take float32 tensors of the CPU whose rows are contiguous; on a
-// GPU and in bfloat16 composed.go computes the same.
+// Parts of a decoder that libtorch would compose of many passes over memory, each as one pass, with
+// explicit gradients. The kernels require float32 CPU tensors with contiguous rows; on a GPU and in
+// bfloat16 composed.go computes the same.
 
-// rows is a matrix as the kernels see it: n rows of d floats, ld apart.
+// rows is a matrix in the form of the kernels: n rows of d floats, ld apart.
 type rows struct {
 	p        *C.float
 	n, d, ld int64
@@ -45,8 +45,8 @@ func (s *Scope) sizes(name string, t *Tensor, n, d int64) rows {
 	return r
 }
 
-// matrix gives the memory of a 1- or 2-axis tensor, checking what the kernels take for granted. n or d below 0 accept
-// any size.
+// matrix returns the memory of a 1- or 2-axis tensor after checking the kernels' requirements. n or
+// d below 0 accept any size.
 func (s *Scope) matrix(name string, t *Tensor, n, d int64) rows {
 	r := s.sizes(name, t, n, d)
 	if s.Err() != nil {
@@ -64,7 +64,8 @@ func (s *Scope) matrix(name string, t *Tensor, n, d int64) rows {
 	}
 	switch {
 	case t.device() != CPU.index(), t.DType() != Float32:
-		s.Fail(fmt.Errorf("torch %s: operand holds %s on device %d; the fused kernels take float32 on the CPU", name, t.DType(), t.device()))
+		s.Fail(fmt.Errorf("torch %s: operand holds %s on device %d; the fused kernels take float32 on the CPU", name,
+			t.DType(), t.device()))
 		return rows{}
 	case r.d > 1 && stride[1] != 1:
 		s.Fail(fmt.Errorf("torch %s: the rows of the operand %v are not contiguous", name, shape))
@@ -74,7 +75,7 @@ func (s *Scope) matrix(name string, t *Tensor, n, d int64) rows {
 	return r
 }
 
-// whole is matrix for an operand whose rows must follow each other without a gap.
+// whole is matrix for an operand with contiguous memory.
 func (s *Scope) whole(name string, t *Tensor, n, d int64) rows {
 	r := s.matrix(name, t, n, d)
 	if s.Err() == nil && r.n > 1 && r.ld != r.d {
@@ -90,10 +91,10 @@ func sizeOrAny(n int64) string {
 	return fmt.Sprint(n)
 }
 
-// limitKernels lets at most one instruction set be taken: 0 is the base, 1 AVX2, 2 AVX-512.
+// limitKernels limits the instruction set, for tests: 0 is the base, 1 AVX2, 2 AVX-512.
 func limitKernels(level int) { C.k_limit(C.int(level)) }
 
-// RMSNorm is y = x·rstd·w per row, with rstd = 1/√(mean x² + eps) (Zhang and Sennrich 2019).
+// RMSNorm computes y = x·rstd·w per row, with rstd = 1/√(mean x² + eps) (Zhang and Sennrich 2019).
 //
 //	x, y [N, D]; w [D]; rstd [N]
 func (s *Scope) RMSNorm(x, w *Tensor, eps float64) (y, rstd *Tensor) {
@@ -134,9 +135,9 @@ func (s *Scope) RMSNormBackward(x, w, rstd, dy, dx, dw *Tensor) {
 	}
 }
 
-// Rope_ turns the heads in the first heads·d columns of each row of x by the angles of its position (Su et al. 2021, in
-// the layout of Hugging Face: the halves of a head are the real and imaginary parts). back turns the other way, which is
-// the gradient.
+// Rope_ rotates the heads in the first heads·d columns of each row of x by the angles of its
+// position (Su et al. 2021, in the layout of Hugging Face: the halves of a head are the real and
+// imaginary parts). back rotates in the other direction, which is the gradient.
 //
 //	x [N, ≥ heads·d]; positions [N]; cos, sin [positions, d/2]
 func (s *Scope) Rope_(x *Tensor, heads, d int64, positions []int32, cos, sin *Tensor, back bool) {
@@ -175,7 +176,7 @@ func (s *Scope) Rope_(x *Tensor, heads, d int64, positions []int32, cos, sin *Te
 
 func ints(v []int32) *C.int32_t { return (*C.int32_t)(unsafe.Pointer(unsafe.SliceData(v))) }
 
-// SwiGLU is silu(g)·u of rows that hold g and u side by side (Shazeer 2020).
+// SwiGLU computes silu(g)·u of rows that contain g and u (Shazeer 2020).
 //
 //	gu [N, 2M]; result [N, M]
 func (s *Scope) SwiGLU(gu *Tensor) *Tensor {
@@ -192,7 +193,7 @@ func (s *Scope) SwiGLU(gu *Tensor) *Tensor {
 	return y
 }
 
-// SwiGLUBackward is the gradient of gu, given that of SwiGLU's result.
+// SwiGLUBackward returns the gradient of gu, given that of SwiGLU's result.
 func (s *Scope) SwiGLUBackward(gu, dy *Tensor) *Tensor {
 	const name = "swiglu backward"
 	if s.composesOf(gu) {
@@ -252,15 +253,17 @@ func (s *Scope) within(name string, ids []int64, n int64) bool {
 	return true
 }
 
-// Packing says which rows attend to which. Segment i is the path of rows Path[Bounds[i]:Bounds[i+1]], of one sequence
-// from its first token; segments that begin alike share rows. Its queries are QueryBounds[i]..QueryBounds[i+1]-1; query j stands at Places[j] of
-// the path, ascending inside a segment, and sees the path up to there.
+// Packing defines which rows attend to which. Segment i is the path of rows
+// Path[Bounds[i]:Bounds[i+1]] of one sequence from its first token; segments with a common prefix
+// share rows. Its queries are QueryBounds[i]..QueryBounds[i+1]-1; query j has index Places[j] in
+// the path, ascending within a segment, and sees the path up to it.
 type Packing struct {
 	Bounds, Path        []int32
 	QueryBounds, Places []int32
 }
 
-// check makes sure that the kernels stay inside their operands, and returns the length of the longest path.
+// check checks that the kernels stay within their operands and returns the length of the longest
+// path.
 func (p *Packing) check(queries, n int64) (longest int64, err error) {
 	segments := len(p.Bounds) - 1
 	if segments < 0 || len(p.QueryBounds) != segments+1 || int64(len(p.Places)) != queries || p.Bounds[0] != 0 ||
@@ -276,7 +279,8 @@ func (p *Packing) check(queries, n int64) (longest int64, err error) {
 		before := int32(0)
 		for j := p.QueryBounds[i]; j < p.QueryBounds[i+1]; j++ {
 			if p.Places[j] < before || p.Places[j] >= length {
-				return 0, fmt.Errorf("torch attention: query %d of segment %d stands at %d, which is out of order or outside 0..%d", j, i, p.Places[j], length-1)
+				return 0, fmt.Errorf("torch attention: query %d of segment %d stands at %d, which is out of order or "+
+					"outside 0..%d", j, i, p.Places[j], length-1)
 			}
 			before = p.Places[j]
 		}
@@ -291,13 +295,14 @@ func (p *Packing) check(queries, n int64) (longest int64, err error) {
 
 func padded(n int64) int64 { return (n + 15) / 16 * 16 }
 
-// heads are the shapes of an attention: heads of width d, those of keys and values shared by several query heads.
+// heads are the shapes of an attention: query heads of width d that share key and value heads.
 func (s *Scope) heads(name string, q, k rows, heads, kvHeads int64) (d int64) {
 	if s.Err() != nil {
 		return 0
 	}
 	if heads <= 0 || kvHeads <= 0 || heads%kvHeads != 0 || q.d%heads != 0 || k.d != q.d/heads*kvHeads {
-		s.Fail(fmt.Errorf("torch %s: %d query heads over rows of %d do not match %d key heads over rows of %d", name, heads, q.d, kvHeads, k.d))
+		s.Fail(fmt.Errorf("torch %s: %d query heads over rows of %d do not match %d key heads over rows of %d", name,
+			heads, q.d, kvHeads, k.d))
 		return 0
 	}
 	return q.d / heads
@@ -314,10 +319,10 @@ func (s *Scope) longest(p *Packing, q, k rows) int64 {
 	return n
 }
 
-// PackedAttention is causal softmax(q·kᵀ/√D)·v with grouped queries over packed segments.
+// PackedAttention computes causal softmax(q·kᵀ/√D)·v with grouped queries over packed segments.
 //
-//	q [Q, heads·D], k and v [N, kvHeads·D], each possibly columns of a wider matrix; out [Q, heads·D];
-//	lse [Q, heads], the logsumexp of the scores, for the gradient
+//	q [Q, heads·D], k and v [N, kvHeads·D], each possibly columns of a wider matrix;
+//	out [Q, heads·D]; lse [Q, heads], the logsumexp of the scores, for the gradient
 func (s *Scope) PackedAttention(q, k, v *Tensor, p *Packing, heads, kvHeads int64) (out, lse *Tensor) {
 	const name = "attention"
 	qs, ks := s.sizes(name, q, -1, -1), s.sizes(name, k, -1, -1)
@@ -340,16 +345,18 @@ func (s *Scope) PackedAttention(q, k, v *Tensor, p *Packing, heads, kvHeads int6
 	scratch := s.Empty(Float32, room*int64(C.pool_room()))
 	os, ls, buffer := s.whole(name, out, qs.n, qs.d), s.whole(name, lse, qs.n, heads), s.whole(name, scratch, 1, -1)
 	if s.Err() == nil {
-		C.k_attention(C.int64_t(len(p.Bounds)-1), ints(p.Bounds), ints(p.Path), ints(p.QueryBounds), ints(p.Places), C.int64_t(heads), C.int64_t(kvHeads), C.int64_t(d),
+		C.k_attention(C.int64_t(len(p.Bounds)-1), ints(p.Bounds), ints(p.Path), ints(p.QueryBounds), ints(p.Places),
+			C.int64_t(heads), C.int64_t(kvHeads), C.int64_t(d),
 			qs.p, C.int64_t(qs.ld), ks.p, vs.p, C.int64_t(ks.ld), os.p, ls.p, buffer.p, C.int64_t(room))
 	}
 	s.Free(scratch)
 	return out, lse
 }
 
-// PackedAttentionBackward writes the gradient of PackedAttention's q into dq and adds those of k and v to dk and dv; all
-// may be columns of a wider matrix.
-func (s *Scope) PackedAttentionBackward(q, k, v, out, lse, dout *Tensor, p *Packing, heads, kvHeads int64, dq, dk, dv *Tensor) {
+// PackedAttentionBackward writes the gradient of PackedAttention's q into dq and adds those of k
+// and v to dk and dv; all may be columns of a wider matrix.
+func (s *Scope) PackedAttentionBackward(q, k, v, out, lse, dout *Tensor, p *Packing, heads, kvHeads int64, dq, dk,
+	dv *Tensor) {
 	const name = "attention backward"
 	if s.composesOf(q) {
 		qs, ks := s.sizes(name, q, -1, -1), s.sizes(name, k, -1, -1)
@@ -371,19 +378,21 @@ func (s *Scope) PackedAttentionBackward(q, k, v, out, lse, dout *Tensor, p *Pack
 	scratch := s.Empty(Float32, room*int64(C.pool_room()))
 	buffer := s.whole(name, scratch, 1, -1)
 	if s.Err() == nil {
-		C.k_attention_backward(C.int64_t(len(p.Bounds)-1), ints(p.Bounds), ints(p.Path), ints(p.QueryBounds), ints(p.Places), C.int64_t(heads), C.int64_t(kvHeads), C.int64_t(d),
+		C.k_attention_backward(C.int64_t(len(p.Bounds)-1), ints(p.Bounds), ints(p.Path), ints(p.QueryBounds),
+			ints(p.Places), C.int64_t(heads), C.int64_t(kvHeads), C.int64_t(d),
 			qs.p, C.int64_t(qs.ld), ks.p, vs.p, C.int64_t(ks.ld), os.p, ls.p, dos.p, dqs.p, C.int64_t(dqs.ld), dks.p, dvs.p, C.int64_t(dks.ld), buffer.p, C.int64_t(room))
 	}
 	s.Free(scratch)
 }
 
-// CachedAttention is one layer's attention of new tokens over a cache. Row i of qkv holds the query, key and value of
-// position positions[i] of slot slots[i]; keys and values enter the cache, then each row attends to its slot up to its
-// own position.
+// CachedAttention computes one layer's attention of new tokens over a cache. Row i of qkv contains
+// the query, key and value of position positions[i] of slot slots[i]. Keys and values are stored in
+// the cache; then each row attends to its slot up to its own position.
 //
-//	qkv [N, (heads+2·kvHeads)·D]; keys [slots, kvHeads, D, T]; values [slots, kvHeads, T, D], T a multiple of 16;
-//	result [N, heads·D]
-func (s *Scope) CachedAttention(qkv *Tensor, slots, positions []int32, keys, values *Tensor, heads, kvHeads int64) *Tensor {
+//	qkv [N, (heads+2·kvHeads)·D]; keys [slots, kvHeads, D, T]; values [slots, kvHeads, T, D];
+//	T a multiple of 16; result [N, heads·D]
+func (s *Scope) CachedAttention(qkv *Tensor, slots, positions []int32, keys, values *Tensor, heads,
+	kvHeads int64) *Tensor {
 	const name = "cached attention"
 	if !s.ready(name, operands{qkv, keys, values}) {
 		return &Tensor{}
@@ -405,52 +414,58 @@ func (s *Scope) CachedAttention(qkv *Tensor, slots, positions []int32, keys, val
 	out, scratch := s.Empty(Float32, in.n, heads*d), s.Empty(Float32, 4*length*int64(C.pool_room()))
 	os, buffer := s.whole(name, out, in.n, heads*d), s.whole(name, scratch, 1, -1)
 	if s.Err() == nil {
-		C.k_cache_rows(C.int64_t(in.n), ints(slots), ints(positions), C.int64_t(heads), C.int64_t(kvHeads), C.int64_t(d), in.p, ks, vs, C.int64_t(length))
-		C.k_cached_attention(C.int64_t(in.n), ints(slots), ints(positions), C.int64_t(heads), C.int64_t(kvHeads), C.int64_t(d),
+		C.k_cache_rows(C.int64_t(in.n), ints(slots), ints(positions), C.int64_t(heads), C.int64_t(kvHeads), C.int64_t(d),
+			in.p, ks, vs, C.int64_t(length))
+		C.k_cached_attention(C.int64_t(in.n), ints(slots), ints(positions), C.int64_t(heads), C.int64_t(kvHeads),
+			C.int64_t(d),
 			in.p, ks, vs, C.int64_t(length), os.p, buffer.p)
 	}
 	s.Free(scratch)
 	return out
 }
 
-// caches checks the shapes of a layer's caches and gives the number of slots and that of their positions.
+// caches checks the shapes of a layer's caches and returns their numbers of slots and positions.
 func (s *Scope) caches(name string, keys, values *Tensor, kvHeads, d int64) (slots, length int64) {
 	if !s.ready(name, operands{keys, values}) {
 		return 0, 0
 	}
 	k, v := keys.Shape(), values.Shape()
-	if len(k) != 4 || len(v) != 4 || k[1] != kvHeads || v[1] != kvHeads || k[0] != v[0] || k[2] != d || v[3] != d || k[3] != v[2] || k[3]%16 != 0 {
-		s.Fail(fmt.Errorf("torch %s: caches of shapes %v and %v do not hold %d key heads of %d for positions in blocks of 16", name, k, v, kvHeads, d))
+	if len(k) != 4 || len(v) != 4 || k[1] != kvHeads || v[1] != kvHeads || k[0] != v[0] || k[2] != d || v[3] != d ||
+		k[3] != v[2] || k[3]%16 != 0 {
+		s.Fail(fmt.Errorf("torch %s: caches of shapes %v and %v do not hold %d key heads of %d for positions in blocks "+
+			"of 16", name, k, v, kvHeads, d))
 		return 0, 0
 	}
 	return k[0], k[3]
 }
 
-// placed says whether each row lies in caches of so many slots and positions.
+// placed reports whether all rows are within caches of so many slots and positions.
 func (s *Scope) placed(name string, slots, positions []int32, room, length int64) bool {
 	if s.Err() == nil && len(slots) != len(positions) {
 		s.Fail(fmt.Errorf("torch %s: %d slots for %d positions", name, len(slots), len(positions)))
 	}
 	for i := range slots {
-		if s.Err() == nil && (slots[i] < 0 || int64(slots[i]) >= room || positions[i] < 0 || int64(positions[i]) >= length) {
-			s.Fail(fmt.Errorf("torch %s: slot %d, position %d lie outside %d slots of %d", name, slots[i], positions[i], room, length))
+		if s.Err() == nil && (slots[i] < 0 || int64(slots[i]) >= room || positions[i] < 0 ||
+			int64(positions[i]) >= length) {
+			s.Fail(fmt.Errorf("torch %s: slot %d, position %d lie outside %d slots of %d", name, slots[i], positions[i],
+				room, length))
 		}
 	}
 	return s.Err() == nil
 }
 
-// HeadStat is what a row of logits says about its target, in float64 from float32 sums.
+// HeadStat contains the statistics of a row of logits and its target, in float64 from float32 sums.
 type HeadStat struct {
 	Logp, Entropy float64 // log-probability of the target; entropy of the distribution, in nats
 	LogpRef, KL   float64 // of the target under the reference; KL(policy || reference) over the vocabulary
 	lse, lseRef   float64
 }
 
-// HeadWeight is the derivative of a loss by a row's Logp, Entropy and KL.
+// HeadWeight is the derivative of a loss with respect to a row's Logp, Entropy and KL.
 type HeadWeight struct{ Logp, Entropy, KL float64 }
 
-// HeadStats computes the statistics of softmax(logits/temperature), row by row. ref, the logits of a reference policy at
-// the same temperature, may be nil.
+// HeadStats computes the statistics of softmax(logits/temperature), row by row. ref, the logits of
+// a reference policy at the same temperature, may be nil.
 //
 //	logits, ref [N, V]; targets [N]
 func (s *Scope) HeadStats(logits, ref *Tensor, temperature float64, targets []int64) []HeadStat {
@@ -466,17 +481,20 @@ func (s *Scope) HeadStats(logits, ref *Tensor, temperature float64, targets []in
 	}
 	stats := make([]HeadStat, len(targets))
 	if s.Err() == nil && len(stats) > 0 && s.within(name, targets, z.d) {
-		C.k_head_stats(C.int64_t(z.n), C.int64_t(z.d), z.p, r.p, C.float(1/temperature), longs(targets), (*C.double)(unsafe.Pointer(&stats[0])))
+		C.k_head_stats(C.int64_t(z.n), C.int64_t(z.d), z.p, r.p, C.float(1/temperature), longs(targets),
+			(*C.double)(unsafe.Pointer(&stats[0])))
 	}
 	return stats
 }
 
-// HeadBackward overwrites logits with the gradient of Σ weights·statistics, given what HeadStats returned for them.
-func (s *Scope) HeadBackward(logits, ref *Tensor, temperature float64, targets []int64, stats []HeadStat, weights []HeadWeight) {
+// HeadBackward overwrites logits with the gradient of Σ weights·statistics, given their HeadStats.
+func (s *Scope) HeadBackward(logits, ref *Tensor, temperature float64, targets []int64, stats []HeadStat,
+	weights []HeadWeight) {
 	const name = "head backward"
 	z := s.sizes(name, logits, int64(len(targets)), -1)
 	if s.Err() == nil && (len(stats) != len(targets) || len(weights) != len(targets)) {
-		s.Fail(fmt.Errorf("torch %s: %d statistics and %d weights for %d rows", name, len(stats), len(weights), len(targets)))
+		s.Fail(fmt.Errorf("torch %s: %d statistics and %d weights for %d rows", name, len(stats), len(weights),
+			len(targets)))
 	}
 	if s.composesOf(logits) && len(targets) > 0 && s.within(name, targets, z.d) {
 		s.composedHeadBackward(logits, ref, temperature, targets, stats, weights)
@@ -493,16 +511,17 @@ func (s *Scope) HeadBackward(logits, ref *Tensor, temperature float64, targets [
 	}
 }
 
-// SampleRows draws from softmax(row/temperature) of each row by inverse CDF in order of ids: the first whose cumulated
-// probability exceeds u. A temperature of 0 takes the most probable token, the first of equals; its log-probability is that at
-// temperature 1.
+// SampleRows samples from softmax(row/temperature) of each row by inverse CDF in the order of ids:
+// the first id whose cumulative probability exceeds u. Temperature 0 selects the most probable
+// token, the first of equals, with its logprob at temperature 1.
 //
 //	logits [≥ N, V]; temperatures, u [N]
 func (s *Scope) SampleRows(logits *Tensor, temperatures, u []float64) (tokens []int32, logps []float32) {
 	n := len(temperatures)
 	if len(u) != n || s.Err() != nil || n == 0 || logits.Size(0) < int64(n) {
 		if s.Err() == nil && n > 0 {
-			s.Fail(fmt.Errorf("torch sample: %d temperatures and %d uniform numbers for logits %v", n, len(u), logits.Shape()))
+			s.Fail(fmt.Errorf("torch sample: %d temperatures and %d uniform numbers for logits %v", n, len(u),
+				logits.Shape()))
 		}
 		return nil, nil
 	}
@@ -519,13 +538,15 @@ func (s *Scope) SampleRows(logits *Tensor, temperatures, u []float64) (tokens []
 	return tokens, logps
 }
 
-// Sample is SampleRows for one row of logits as Float32s gives it; scratch has the same length.
+// Sample is SampleRows for one row of logits from Float32s; scratch has the same length.
 func Sample(row []float32, temperature, u float64, scratch []float32) (token int32, logp float32) {
-	tokens, logps := sample(1, int64(len(row)), (*C.float)(unsafe.Pointer(&row[0])), []float64{temperature}, []float64{u}, (*C.float)(unsafe.Pointer(&scratch[0])))
+	tokens, logps := sample(1, int64(len(row)), (*C.float)(unsafe.Pointer(&row[0])), []float64{temperature},
+		[]float64{u}, (*C.float)(unsafe.Pointer(&scratch[0])))
 	return tokens[0], logps[0]
 }
 
-func sample(n int, v int64, logits *C.float, temperatures, u []float64, scratch *C.float) (tokens []int32, logps []float32) {
+func sample(n int, v int64, logits *C.float, temperatures, u []float64, scratch *C.float) (tokens []int32,
+	logps []float32) {
 	inverse := make([]float32, n)
 	for i, t := range temperatures {
 		if t > 0 {
@@ -533,12 +554,13 @@ func sample(n int, v int64, logits *C.float, temperatures, u []float64, scratch 
 		}
 	}
 	tokens, logps = make([]int32, n), make([]float32, n)
-	C.k_sample(C.int64_t(n), C.int64_t(v), logits, (*C.float)(unsafe.Pointer(&inverse[0])), (*C.double)(unsafe.Pointer(&u[0])), ints(tokens),
+	C.k_sample(C.int64_t(n), C.int64_t(v), logits, (*C.float)(unsafe.Pointer(&inverse[0])),
+		(*C.double)(unsafe.Pointer(&u[0])), ints(tokens),
 		(*C.float)(unsafe.Pointer(&logps[0])), scratch)
 	return tokens, logps
 }
 
-// SquareSum is Σ t², in float64 and a fixed order.
+// SquareSum returns Σ t² in float64 and a fixed order.
 func (s *Scope) SquareSum(t *Tensor) float64 {
 	if s.composesOf(t) {
 		return s.composedSquareSum(t)
@@ -550,14 +572,14 @@ func (s *Scope) SquareSum(t *Tensor) float64 {
 	return float64(C.k_square_sum(C.int64_t(x.d), x.p))
 }
 
-// AdamW are the settings of one AdamW step (Loshchilov and Hutter 2019).
+// AdamW configures one AdamW step (Loshchilov and Hutter 2019).
 type AdamW struct {
 	LR, Beta1, Beta2, Eps, Decay float64
 	Scale                        float64 // multiplies the gradient first: clipping
 	Bias1, Bias2                 float64 // 1-β₁ᵗ and 1-β₂ᵗ
 }
 
-// AdamW_ moves parameters p by gradient g with the moments m and v, all [N], and zeroes g.
+// AdamW_ updates parameters p by gradient g with the moments m and v, all [N], and zeroes g.
 func (s *Scope) AdamW_(p, g, m, v *Tensor, o AdamW) {
 	const name = "adamw"
 	if s.composesOf(p) {
@@ -567,7 +589,8 @@ func (s *Scope) AdamW_(p, g, m, v *Tensor, o AdamW) {
 	ps := s.whole(name, p, 1, -1)
 	gs, ms, vs := s.whole(name, g, 1, ps.d), s.whole(name, m, 1, ps.d), s.whole(name, v, 1, ps.d)
 	if s.Err() == nil {
-		C.k_adamw(C.int64_t(ps.d), ps.p, gs.p, ms.p, vs.p, C.float(o.Scale), C.float(o.LR), C.float(o.Beta1), C.float(o.Beta2), C.float(o.Eps),
+		C.k_adamw(C.int64_t(ps.d), ps.p, gs.p, ms.p, vs.p, C.float(o.Scale), C.float(o.LR), C.float(o.Beta1),
+			C.float(o.Beta2), C.float(o.Eps),
 			C.float(o.Decay), C.float(o.Bias1), C.float(o.Bias2))
 	}
 }

@@ -12,17 +12,18 @@ import (
 	"github.com/sugarme/gotch/libtch"
 )
 
-// Products of float32 matrices on the CPU are computed by a kernel of our own, unless Compose is on: on few rows, as in decoding, it is up to
-// twice as fast as libtorch's (which packs the weights anew each time), and an element's bits depend on its row and its column only,
-// neither on the number of rows nor on that of threads.
+// Products of float32 matrices on the CPU use a kernel of this package unless Compose is on. On few
+// rows, as in decoding, it is up to twice as fast as libtorch's, which packs the weights each time.
+// The bits of an element depend only on its row and column, not on the number of rows or threads.
 
-// strided is a matrix whose elements lie rs apart along the rows and cs along the columns.
+// strided is a matrix whose elements are rs apart along rows and cs along columns.
 type strided struct {
 	p            *C.float
 	n, d, rs, cs int64
 }
 
-// strided gives the memory of a matrix, or of a vector as one row for all, that our product can take.
+// strided returns the memory of a matrix, or of a vector as one row for all, that the kernel
+// supports.
 func (t *Tensor) strided() (m strided, ok bool) {
 	var shape, stride [2]int64
 	switch libtch.AtDim(t.c) {
@@ -41,7 +42,8 @@ func (t *Tensor) strided() (m strided, ok bool) {
 	return strided{(*C.float)(libtch.AtDataPtr(t.c)), shape[0], shape[1], stride[0], stride[1]}, true
 }
 
-// product is from + a·b, or a·bᵀ, from being nil, a row or a matrix; nil where libtorch has to compute it, or to refuse it.
+// product returns from + a·b, or a·bᵀ, where from is nil, a row or a matrix. It returns nil if
+// libtorch has to compute or refuse the product.
 func (s *Scope) product(name string, from, a, b *Tensor, transposed bool) *Tensor {
 	fs, as, bs, ok := s.factors(name, from, a, b, transposed)
 	if !ok {
@@ -58,7 +60,8 @@ func (s *Scope) product(name string, from, a, b *Tensor, transposed bool) *Tenso
 	return out
 }
 
-// factors are the matrices of from + a·b, or a·bᵀ; ok is false where libtorch has to compute that, or to refuse it.
+// factors returns the matrices of from + a·b, or a·bᵀ; ok is false if libtorch has to compute or
+// refuse the product.
 func (s *Scope) factors(name string, from, a, b *Tensor, transposed bool) (fs, as, bs strided, ok bool) {
 	if !s.ready(name, operands{from, a, b}) || s.worker.recording || s.Composes(Float32) {
 		return fs, as, bs, false
@@ -77,12 +80,14 @@ func (s *Scope) factors(name string, from, a, b *Tensor, transposed bool) (fs, a
 	return fs, as, bs, ok && fits(as, bs, fs)
 }
 
-// fits says whether the shapes are those of a product with something in it, and from's those of nothing, a row or the result.
+// fits reports whether the shapes are those of a nonempty product, with from nil, a row or a matrix
+// like the result.
 func fits(a, b, from strided) bool {
-	return a.n > 0 && b.n > 0 && b.d > 0 && a.d == b.n && (from.p == nil || from.d == b.d && from.cs == 1 && (from.n == a.n || from.n == 0))
+	return a.n > 0 && b.n > 0 && b.d > 0 && a.d == b.n && (from.p == nil || from.d == b.d && from.cs == 1 &&
+		(from.n == a.n || from.n == 0))
 }
 
-// productInto writes from + a·b into out, or says that libtorch has to.
+// productInto writes from + a·b into out, or reports that libtorch has to.
 func (s *Scope) productInto(name string, out, from, a, b *Tensor) bool {
 	if !s.ready(name, operands{out}) {
 		return false
@@ -98,7 +103,8 @@ func (s *Scope) productInto(name string, out, from, a, b *Tensor) bool {
 
 // multiply calls the kernel.
 func (s *Scope) multiply(out, from, a, b strided) {
-	if C.k_matmul(C.int64_t(a.n), C.int64_t(b.d), C.int64_t(a.d), a.p, C.int64_t(a.rs), C.int64_t(a.cs), b.p, C.int64_t(b.rs), C.int64_t(b.cs),
+	if C.k_matmul(C.int64_t(a.n), C.int64_t(b.d), C.int64_t(a.d), a.p, C.int64_t(a.rs), C.int64_t(a.cs), b.p,
+		C.int64_t(b.rs), C.int64_t(b.cs),
 		from.p, C.int64_t(from.rs), out.p, C.int64_t(out.rs)) == 0 {
 		s.Fail(fmt.Errorf("torch product of [%d, %d] and [%d, %d]: %w", a.n, a.d, b.n, b.d, ErrOutOfMemory))
 	}

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// An element of a product is a sum of up to 700 terms below 1, so that float32 differs from float64 by about 1e-5.
+// An element of a product is a sum of up to 700 terms below 1, so that float32 differs from float64
+// by about 1e-5.
 func TestProductsAreSums(t *testing.T) {
 	defer limitKernels(2)
 	r := rand.New(rand.NewPCG(1, 1))
@@ -30,7 +31,8 @@ func TestProductsAreSums(t *testing.T) {
 			}
 			turnedA, turnedB, from := r.IntN(2) == 1, r.IntN(2) == 1, r.IntN(3)
 			x, y, z := random(m*k), random(k*n), random(m*n)
-			name := fmt.Sprintf("instruction set %d, [%d, %d] · [%d, %d], turned %v %v, from %d", level, m, k, k, n, turnedA, turnedB, from)
+			name := fmt.Sprintf("instruction set %d, [%d, %d] · [%d, %d], turned %v %v, from %d", level, m, k, k, n,
+				turnedA, turnedB, from)
 			work(t, func(s *Scope) {
 				a, b := s.FromFloat32(x, m, k), s.FromFloat32(y, k, n)
 				at, bt := func(i, p int64) float32 { return x[i*k+p] }, func(p, j int64) float32 { return y[p*n+j] }
@@ -93,12 +95,14 @@ func TestProductsRoundByNeitherRowsNorThreads(t *testing.T) {
 			}
 			for _, m := range []int{rows, 1, 5, 8, 9, 16, 17, 31, 40, 100, 128, 129} {
 				work(t, func(s *Scope) {
-					got := s.Float32s(s.Addmm(s.FromFloat32(bias, n), s.FromFloat32(x[:m*k], int64(m), k), s.T(s.FromFloat32(w, n, k))))
+					got := s.Float32s(s.Addmm(s.FromFloat32(bias, n), s.FromFloat32(x[:m*k], int64(m), k),
+						s.T(s.FromFloat32(w, n, k))))
 					if whole == nil {
 						whole = slices.Clone(got)
 					}
 					if !slices.Equal(got, whole[:m*n]) {
-						t.Errorf("instruction set %d, %d rows with %d threads: other bits than of %d rows with one", level, m, threads, rows)
+						t.Errorf("instruction set %d, %d rows with %d threads: other bits than of %d rows with one", level, m,
+							threads, rows)
 					}
 				})
 			}

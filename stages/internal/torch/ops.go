@@ -12,8 +12,9 @@ import (
 	"github.com/sugarme/gotch/libtch"
 )
 
-// The operations follow libtorch's own of the same name; where one departs, its comment says so. Names that end in an
-// underscore write into their first operand and return nothing; names that end in Into write into out.
+// The operations follow libtorch's operations of the same name; differences are noted. Names that
+// end in an underscore write into their first operand and return nothing; names that end in Into
+// write into out.
 
 func flag(b bool) int32 {
 	if b {
@@ -22,20 +23,20 @@ func flag(b bool) int32 {
 	return 0
 }
 
-// withScalar hands v to call as a scalar of libtorch and frees it.
+// withScalar calls call with v as a scalar of libtorch.
 func withScalar(v float64, call func(c libtch.Cscalar)) {
 	c := libtch.AtsFloat(v)
 	call(c)
 	libtch.AtsFree(c)
 }
 
-// Shapes: all but Contiguous and Cat give views of the same memory.
+// Shapes: all but Contiguous and Cat return views of the same memory.
 
 func (s *Scope) View(a *Tensor, shape ...int64) *Tensor {
 	return s.op("view", operands{a}, func(out *libtch.Ctensor) { libtch.AtgView(out, a.c, shape, len(shape)) })
 }
 
-// Reshape is View where the memory allows it and a copy where not.
+// Reshape is View if the memory allows it, otherwise a copy.
 func (s *Scope) Reshape(a *Tensor, shape ...int64) *Tensor {
 	return s.op("reshape", operands{a}, func(out *libtch.Ctensor) { libtch.AtgReshape(out, a.c, shape, len(shape)) })
 }
@@ -59,7 +60,7 @@ func (s *Scope) Expand(a *Tensor, shape ...int64) *Tensor {
 	return s.op("expand", operands{a}, func(out *libtch.Ctensor) { libtch.AtgExpand(out, a.c, shape, len(shape), 0) })
 }
 
-// Permute orders the axes anew.
+// Permute reorders the axes.
 func (s *Scope) Permute(a *Tensor, axes ...int64) *Tensor {
 	return s.op("permute", operands{a}, func(out *libtch.Ctensor) { libtch.AtgPermute(out, a.c, axes, len(axes)) })
 }
@@ -68,7 +69,7 @@ func (s *Scope) Contiguous(a *Tensor) *Tensor {
 	return s.op("contiguous", operands{a}, func(out *libtch.Ctensor) { libtch.AtgContiguous(out, a.c) })
 }
 
-// Detach is a view through which no gradient flows.
+// Detach returns a view without gradient.
 func (s *Scope) Detach(a *Tensor) *Tensor {
 	return s.op("detach", operands{a}, func(out *libtch.Ctensor) { libtch.AtgDetach(out, a.c) })
 }
@@ -106,9 +107,12 @@ func (s *Scope) MulInto(out, a, b *Tensor) {
 	s.do("mul into", operands{out, a, b}, func(o *libtch.Ctensor) { libtch.AtgMulOut(o, out.c, a.c, b.c) })
 }
 
-// Roll moves elements n places along an axis; those that leave it come in at its start.
+// Roll moves elements n places along an axis, cyclically.
 func (s *Scope) Roll(a *Tensor, n, axis int64) *Tensor {
-	return s.op("roll", operands{a}, func(out *libtch.Ctensor) { libtch.AtgRoll(out, a.c, []int64{n}, 1, []int64{axis}, 1) })
+	return s.op("roll", operands{a}, func(out *libtch.Ctensor) {
+		libtch.AtgRoll(out, a.c, []int64{n}, 1, []int64{axis},
+			1)
+	})
 }
 
 func (s *Scope) AddScalar(a *Tensor, v float64) *Tensor {
@@ -174,7 +178,7 @@ func (s *Scope) LogSoftmax(a *Tensor, axis int64) *Tensor {
 	return s.op("log_softmax", operands{a}, func(out *libtch.Ctensor) { libtch.AtgLogSoftmax(out, a.c, axis, sameType) })
 }
 
-// Products. Those of float32 matrices on the CPU are ours (matmul.go), all others libtorch's.
+// Products. Those of float32 matrices on the CPU are in matmul.go, all others are libtorch's.
 
 func (s *Scope) Mm(a, b *Tensor) *Tensor {
 	if out := s.product("mm", nil, a, b, false); out != nil {
@@ -183,7 +187,7 @@ func (s *Scope) Mm(a, b *Tensor) *Tensor {
 	return s.op("mm", operands{a, b}, func(out *libtch.Ctensor) { libtch.AtgMm(out, a.c, b.c) })
 }
 
-// Linear is x·wᵀ + bias; bias is a row, a matrix like the result, or nil.
+// Linear returns x·wᵀ + bias; bias is a row, a matrix like the result, or nil.
 func (s *Scope) Linear(x, w, bias *Tensor) *Tensor {
 	if out := s.product("linear", bias, x, w, true); out != nil {
 		return out
@@ -201,11 +205,12 @@ func (s *Scope) MmInto(out, a, b *Tensor) {
 	}
 }
 
-// wideColumns is how many columns WideMmInto computes at once on the CPU, so that its copy of b stays small.
+// wideColumns is the number of columns that WideMmInto computes at once on the CPU, to limit its
+// copy of b.
 const wideColumns = 1024
 
-// WideMmInto writes a·b into out, which is float32 whatever type the operands have: their products are exact in it, and the
-// sums are not rounded to the operands' type.
+// WideMmInto writes a·b into out, which is float32 for all types of operands: the sums are not
+// rounded to the operands' type.
 func (s *Scope) WideMmInto(out, a, b *Tensor) {
 	if !s.ready("wide mm", operands{out, a, b}) || a.DType() == Float32 {
 		s.MmInto(out, a, b)
@@ -228,7 +233,7 @@ func (s *Scope) WideMmInto(out, a, b *Tensor) {
 	})
 }
 
-// failDirect fails with what a direct call of libtorch threw.
+// failDirect records the exception of a direct call of libtorch.
 func (s *Scope) failDirect(name string, in operands) {
 	text, _, _ := strings.Cut(C.GoString(C.direct_error()), "\n")
 	s.Fail(failure(name, shapesOf(in), text))
@@ -249,17 +254,19 @@ func (s *Scope) Addmm_(sum, a, b *Tensor) {
 	}
 }
 
-// Attention is softmax(q·kᵀ/√D + mask)·v over [B, H, T, D].
+// Attention computes softmax(q·kᵀ/√D + mask)·v over [B, H, T, D].
 func (s *Scope) Attention(q, k, v, mask *Tensor) *Tensor {
 	return s.op("attention", operands{q, k, v, mask}, func(out *libtch.Ctensor) {
 		libtch.AtgScaledDotProductAttention(out, q.c, k.c, v.c, mask.c, 0, 0, 0, 1)
 	})
 }
 
-// CausalAttention is Attention in which position t sees keys 0..t; queries and keys have the same length.
+// CausalAttention is Attention in which position t sees keys 0..t; queries and keys have equal
+// lengths.
 func (s *Scope) CausalAttention(q, k, v *Tensor) *Tensor {
 	return s.op("causal attention", operands{q, k, v}, func(out *libtch.Ctensor) {
-		if *out = libtch.Ctensor(C.causal_attention(unsafe.Pointer(q.c), unsafe.Pointer(k.c), unsafe.Pointer(v.c))); *out == nil {
+		if *out = libtch.Ctensor(C.causal_attention(unsafe.Pointer(q.c), unsafe.Pointer(k.c),
+			unsafe.Pointer(v.c))); *out == nil {
 			s.failDirect("causal attention", operands{q, k, v})
 		}
 	})
@@ -268,7 +275,10 @@ func (s *Scope) CausalAttention(q, k, v *Tensor) *Tensor {
 // Indexing.
 
 func (s *Scope) IndexSelect(a *Tensor, axis int64, index *Tensor) *Tensor {
-	return s.op("index_select", operands{a, index}, func(out *libtch.Ctensor) { libtch.AtgIndexSelect(out, a.c, axis, index.c) })
+	return s.op("index_select", operands{a, index}, func(out *libtch.Ctensor) {
+		libtch.AtgIndexSelect(out, a.c, axis,
+			index.c)
+	})
 }
 
 func (s *Scope) Gather(a *Tensor, axis int64, index *Tensor) *Tensor {

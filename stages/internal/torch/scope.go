@@ -15,14 +15,15 @@ import (
 	"github.com/sugarme/gotch/libtch"
 )
 
-// Tensor is a handle of libtorch. It is owned by the scope that made it, or by nobody after Keep from the outermost.
+// Tensor is a handle of libtorch. The scope that made it owns it until Keep from the outermost
+// scope.
 type Tensor struct {
 	c     libtch.Ctensor
 	owner *Scope
 	place int // index in owner.owned
 }
 
-// Scope makes tensors and frees them when it ends. See the package comment for its sticky error.
+// Scope makes tensors and frees them when it ends. The package comment explains its sticky error.
 type Scope struct {
 	worker *worker
 	parent *Scope
@@ -32,18 +33,18 @@ type Scope struct {
 	made map[source]any // of the outermost: what once has made
 }
 
-// Err returns the first error of this Do so far. Loops that would go on for long look at it.
+// Err returns the first error of this Do so far. Long loops check it.
 func (s *Scope) Err() error { return *s.sticky }
 
-// Nest runs f with a scope inside s: what it makes is freed when f returns, unless kept.
+// Nest runs f with a scope inside s. Its tensors are freed when f returns, unless kept.
 func (s *Scope) Nest(f func(*Scope)) {
 	inner := &Scope{worker: s.worker, parent: s, sticky: s.sticky}
 	defer inner.close()
 	f(inner)
 }
 
-// Keep moves tensors that s owns to its parent. From the outermost scope they leave all scopes: the caller stores them
-// and frees them in a later Do.
+// Keep moves tensors of s to its parent. From the outermost scope they leave all scopes: the caller
+// frees them in a later Do.
 func (s *Scope) Keep(tensors ...*Tensor) {
 	for _, t := range tensors {
 		if t == nil || t.owner != s {
@@ -56,8 +57,7 @@ func (s *Scope) Keep(tensors ...*Tensor) {
 	}
 }
 
-// Free ends tensors now rather than at the end of their scope. Nil and freed ones are left alone, so it may be called
-// twice.
+// Free frees tensors before the end of their scope. Nil and freed tensors are ignored.
 func (s *Scope) Free(tensors ...*Tensor) {
 	for _, t := range tensors {
 		if t == nil || t.c == nil {
@@ -98,8 +98,8 @@ func (t *Tensor) free() {
 	live.Add(-1)
 }
 
-// op calls one operation of libtch that writes one handle, and adopts it. On an error, now or earlier, it returns a
-// tensor without handle, which later operations refuse to touch because the error is sticky.
+// op calls an operation of libtch that writes one handle, and owns it. After an error it returns a
+// tensor without a handle, which later operations do not use because the error is sticky.
 func (s *Scope) op(name string, operands operands, call func(out *libtch.Ctensor)) *Tensor {
 	if !s.ready(name, operands) {
 		return &Tensor{}
@@ -120,7 +120,7 @@ func (s *Scope) op(name string, operands operands, call func(out *libtch.Ctensor
 	return s.adopt(*out)
 }
 
-// do is op for operations whose result is one of their operands: the second handle that libtch gives is freed.
+// do is op for operations whose result is an operand; the second handle from libtch is freed.
 func (s *Scope) do(name string, operands operands, call func(out *libtch.Ctensor)) {
 	if !s.ready(name, operands) {
 		return
@@ -142,10 +142,10 @@ func (s *Scope) adopt(c libtch.Ctensor) *Tensor {
 	return t
 }
 
-// operands are the tensors of an operation; nil stands for one that is left out.
+// operands are the tensors of an operation; nil is an omitted one.
 type operands [4]*Tensor
 
-// ready says whether an operation may run: no error so far, and every operand alive.
+// ready reports whether an operation may run: no error so far and all operands alive.
 func (s *Scope) ready(name string, operands operands) bool {
 	if *s.sticky != nil {
 		return false
@@ -159,13 +159,14 @@ func (s *Scope) ready(name string, operands operands) bool {
 	return true
 }
 
-// ErrOutOfMemory is in the error of an operation for whose result the device had no memory left.
+// ErrOutOfMemory is wrapped by the error of an operation for whose result the device had no memory.
 var ErrOutOfMemory = errors.New("out of memory")
 
-// outOfMemory is how libtorch's allocators say so: that of the CPU, that of CUDA, the driver and C++ itself.
-var outOfMemory = []string{"can't allocate memory", "not enough memory", "CUDA out of memory", "CUDA error: out of memory", "bad_alloc"}
+// outOfMemory lists the messages of libtorch's allocators for the CPU and CUDA, the driver and C++.
+var outOfMemory = []string{"can't allocate memory", "not enough memory", "CUDA out of memory",
+	"CUDA error: out of memory", "bad_alloc"}
 
-// fail records what libtorch threw, with the operation and the shapes.
+// fail records an exception of libtorch with the operation and the shapes.
 func (s *Scope) fail(name string, operands operands) {
 	text := thrown()
 	s.Fail(failure(name, shapesOf(operands), text))
@@ -193,17 +194,18 @@ func shapesOf(operands operands) (shapes [][]int64) {
 	return shapes
 }
 
-// planted is what PlantFailure asks before each operation; nil asks nothing.
+// planted is the function of PlantFailure; nil by default.
 var planted atomic.Pointer[func(operation string, shapes [][]int64) error]
 
-// PlantFailure is for tests: until remove is called, f is asked before each operation of the process that makes a tensor,
-// with the shapes of its operands, and an error of it is that operation's.
+// PlantFailure is for tests: until remove is called, each operation that makes a tensor first calls
+// f with the shapes of its operands and fails with its error.
 func PlantFailure(f func(operation string, shapes [][]int64) error) (remove func()) {
 	planted.Store(&f)
 	return func() { planted.Store(nil) }
 }
 
-// thrown takes libtorch's message out of the thread's error slot; the first line says what, the rest is a C++ stack.
+// thrown removes libtorch's message from the thread's error slot. The first line is the message,
+// the rest a C++ stack.
 func thrown() string {
 	c := libtch.GetAndResetLastErr()
 	if c == nil {
@@ -215,7 +217,7 @@ func thrown() string {
 	return text
 }
 
-// check records an error that libtorch left without it being visible in a result.
+// check records an error of libtorch that no result shows.
 func (s *Scope) check(name string, operands operands) {
 	if c := libtch.GetAndResetLastErr(); c != nil {
 		text, _, _ := strings.Cut(C.GoString((*C.char)(unsafe.Pointer(c))), "\n")
@@ -226,7 +228,7 @@ func (s *Scope) check(name string, operands operands) {
 	}
 }
 
-// Fail makes err the scope's error unless there is one already.
+// Fail sets the scope's error unless there is one.
 func (s *Scope) Fail(err error) {
 	if *s.sticky == nil {
 		*s.sticky = err
@@ -246,7 +248,7 @@ func (t *Tensor) Shape() []int64 {
 	return shape
 }
 
-// Size returns the length of one axis, 0 when there is no such axis.
+// Size returns the length of one axis, 0 if there is no such axis.
 func (t *Tensor) Size(axis int) int64 {
 	shape := t.Shape()
 	if axis < 0 {

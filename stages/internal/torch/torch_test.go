@@ -72,9 +72,10 @@ func TestWantOfMemoryIsToldFromOtherErrors(t *testing.T) {
 		t.Errorf("an exabyte: got %v, want ErrOutOfMemory", err)
 	}
 	for text, want := range map[string]bool{
-		"[enforce fail at alloc_cpu.cpp:127] data. DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes.":        true,
-		"[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes": true,
-		"CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 139.8 GiB":                                true,
+		"[enforce fail at alloc_cpu.cpp:127] data. DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes.": true,
+		"[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to " +
+			"allocate 8 bytes": true,
+		"CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 139.8 GiB": true,
 		"CUDA error: out of memory": true,
 		"std::bad_alloc":            true,
 		"mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)": false,
@@ -162,7 +163,8 @@ func TestDoReturnsTheErrorOfItsWorkAndOfItsContext(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := Do(ctx, CPU, func(*Scope) error { t.Error("work started"); return nil }); !errors.Is(err, context.Canceled) {
+	if err := Do(ctx, CPU, func(*Scope) error { t.Error("work started"); return nil }); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("got %v, want context.Canceled", err)
 	}
 }
@@ -233,7 +235,8 @@ func TestBackwardGivesEachLeafItsGradient(t *testing.T) {
 	}
 }
 
-// 10⁵ operations leave no handle and no growing memory: gotch's own wrappers leak 32 bytes each, 3.2 MB in all.
+// 10⁵ operations leave no handle and no growing memory: gotch's own wrappers leak 32 bytes each,
+// 3.2 MB in all.
 func TestOperationsLeakNothing(t *testing.T) {
 	round := func(n int) {
 		work(t, func(s *Scope) {
@@ -280,8 +283,8 @@ func residentBytes(t *testing.T) int {
 	return pages * os.Getpagesize()
 }
 
-// Each fused operation against the same mathematics composed of libtorch's operations, forward and backward through
-// libtorch's own automatic gradient.
+// Each fused operation against the same mathematics composed of libtorch's operations, forward and
+// backward through libtorch's own automatic gradient.
 
 func random(s *Scope, r *rand.Rand, shape ...int64) *Tensor {
 	n := int64(1)
@@ -424,7 +427,8 @@ func checkAttention(t *testing.T, s *Scope, heads, kvHeads, d int64, lengths []i
 		p.Bounds, p.QueryBounds = append(p.Bounds, int32(len(p.Path))), append(p.QueryBounds, int32(len(p.Places)))
 	}
 	queries := int64(len(p.Places))
-	q, kv, dout := s.Leaf(random(s, r, queries, heads*d)), s.Leaf(random(s, r, int64(n), 2*kvHeads*d)), random(s, r, queries, heads*d)
+	q, kv, dout := s.Leaf(random(s, r, queries, heads*d)), s.Leaf(random(s, r, int64(n), 2*kvHeads*d)), random(s, r,
+		queries, heads*d)
 	composed := func() *Tensor {
 		var parts []*Tensor
 		for i := range lengths {
@@ -462,8 +466,10 @@ func checkAttention(t *testing.T, s *Scope, heads, kvHeads, d int64, lengths []i
 	k, v := s.Narrow(kv, 1, 0, kvHeads*d), s.Narrow(kv, 1, kvHeads*d, kvHeads*d)
 	out, lse := s.PackedAttention(q, k, v, &p, heads, kvHeads)
 	compare(t, s, "out", out, composed(), 2e-6)
-	dq, dkv := s.Full(Float32, 7, queries, heads*d), s.Full(Float32, 1, int64(n), 2*kvHeads*d) // one is overwritten, one added to
-	s.PackedAttentionBackward(q, k, v, out, lse, dout, &p, heads, kvHeads, dq, s.Narrow(dkv, 1, 0, kvHeads*d), s.Narrow(dkv, 1, kvHeads*d, kvHeads*d))
+	// one is overwritten, one added to
+	dq, dkv := s.Full(Float32, 7, queries, heads*d), s.Full(Float32, 1, int64(n), 2*kvHeads*d)
+	s.PackedAttentionBackward(q, k, v, out, lse, dout, &p, heads, kvHeads, dq, s.Narrow(dkv, 1, 0, kvHeads*d),
+		s.Narrow(dkv, 1, kvHeads*d, kvHeads*d))
 	want := vjp(s, composed, dout, q, kv)
 	compare(t, s, "dq", dq, want[0], 1e-5)
 	compare(t, s, "dkv", dkv, s.AddScalar(want[1], 1), 1e-5)
@@ -502,7 +508,8 @@ func TestHeadStatisticsEqualTheirComposition(t *testing.T) {
 			dy := make([][]float32, 3)
 			for i := range weights {
 				weights[i] = HeadWeight{r.NormFloat64(), r.NormFloat64(), r.NormFloat64()}
-				dy[0], dy[1], dy[2] = append(dy[0], float32(weights[i].Logp)), append(dy[1], float32(weights[i].Entropy)), append(dy[2], float32(weights[i].KL))
+				dy[0], dy[1], dy[2] = append(dy[0], float32(weights[i].Logp)), append(dy[1],
+					float32(weights[i].Entropy)), append(dy[2], float32(weights[i].KL))
 			}
 			want := vjp(s, func() *Tensor {
 				sum := s.Mul(part(0), s.FromFloat32(dy[0], n))
@@ -562,7 +569,8 @@ func TestAdamWFollowsThePaper(t *testing.T) {
 			for step, g := range []float64{0.5, -1, 4} {
 				grad := s.Full(Float32, g, n)
 				bias1, bias2 := 1-math.Pow(b1, float64(step+1)), 1-math.Pow(b2, float64(step+1))
-				s.AdamW_(p, grad, m, v, AdamW{LR: lr, Beta1: b1, Beta2: b2, Eps: eps, Decay: decay, Scale: 0.5, Bias1: bias1, Bias2: bias2})
+				s.AdamW_(p, grad, m, v, AdamW{LR: lr, Beta1: b1, Beta2: b2, Eps: eps, Decay: decay, Scale: 0.5, Bias1: bias1,
+					Bias2: bias2})
 				g *= 0.5
 				wm, wv = b1*wm+(1-b1)*g, b2*wv+(1-b2)*g*g
 				want -= lr * decay * want
@@ -602,13 +610,16 @@ func TestFusedOperationsRefuseWhatTheyCannotDo(t *testing.T) {
 			s.PackedAttention(s.Zeros(Float32, 2, 6), s.Zeros(Float32, 2, 4), s.Zeros(Float32, 2, 4), &Packing{}, 3, 2)
 		},
 		"packing too short": func(s *Scope) {
-			s.PackedAttention(s.Zeros(Float32, 2, 4), s.Zeros(Float32, 2, 4), s.Zeros(Float32, 2, 4), &Packing{Bounds: []int32{0, 1}, Path: []int32{0}, QueryBounds: []int32{0, 1}, Places: []int32{0}}, 2, 2)
+			s.PackedAttention(s.Zeros(Float32, 2, 4), s.Zeros(Float32, 2, 4), s.Zeros(Float32, 2, 4),
+				&Packing{Bounds: []int32{0, 1}, Path: []int32{0}, QueryBounds: []int32{0, 1}, Places: []int32{0}}, 2, 2)
 		},
 		"path outside": func(s *Scope) {
-			s.PackedAttention(s.Zeros(Float32, 1, 4), s.Zeros(Float32, 2, 4), s.Zeros(Float32, 2, 4), &Packing{Bounds: []int32{0, 1}, Path: []int32{2}, QueryBounds: []int32{0, 1}, Places: []int32{0}}, 2, 2)
+			s.PackedAttention(s.Zeros(Float32, 1, 4), s.Zeros(Float32, 2, 4), s.Zeros(Float32, 2, 4),
+				&Packing{Bounds: []int32{0, 1}, Path: []int32{2}, QueryBounds: []int32{0, 1}, Places: []int32{0}}, 2, 2)
 		},
 		"slot outside": func(s *Scope) {
-			s.CachedAttention(s.Zeros(Float32, 1, 12), []int32{2}, []int32{0}, s.Zeros(Float32, 2, 1, 4, 16), s.Zeros(Float32, 2, 1, 16, 4), 1, 1)
+			s.CachedAttention(s.Zeros(Float32, 1, 12), []int32{2}, []int32{0}, s.Zeros(Float32, 2, 1, 4, 16),
+				s.Zeros(Float32, 2, 1, 16, 4), 1, 1)
 		},
 	} {
 		if err := Do(context.Background(), CPU, func(s *Scope) error { f(s); return nil }); err == nil {

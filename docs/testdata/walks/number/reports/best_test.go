@@ -6,7 +6,7 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// A logged number is on the page by its row of rl.Metrics alone; a row of curveFigures draws it.
+// A logged number is on the page by its row of objective.Metrics alone; a row of curveFigures draws it.
 func TestALoggedNumberReachesThePage(t *testing.T) {
 	s := &Study{
 		Windows: PaperWindows,

@@ -1,4 +1,4 @@
-package rl
+package objective
 
 import (
 	"fmt"
@@ -6,19 +6,22 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"rcgrpo/stages/rl"
 )
 
-// stored are trajectories of updates of groups, with these rewards and as many action tokens as their place in the group
-// plus one.
-func stored(updates ...[][]float64) (out []*Trajectory) {
+// stored are trajectories of updates of groups, with these rewards and as many action tokens as
+// their place in the group plus one.
+func stored(updates ...[][]float64) (out []*rl.Trajectory) {
 	for u, groups := range updates {
 		for g, rewards := range groups {
 			for i, reward := range rewards {
-				t := &Trajectory{Task: fmt.Sprint("t", g), Update: u + 1, Member: i, Reward: Reward(reward), IDs: []int32{0}, Mask: []bool{false}, Logp: []float32{0}}
+				t := &rl.Trajectory{Task: fmt.Sprint("t", g), Update: u + 1, Member: i, Reward: rl.Reward(reward),
+					IDs: []int32{0}, Mask: []bool{false}, Logp: []float32{0}}
 				for range i + 1 {
 					t.IDs, t.Mask, t.Logp = append(t.IDs, 1), append(t.Mask, true), append(t.Logp, -1)
 				}
-				t.Messages = []Message{{Role: RoleAssistant, From: 1, To: len(t.IDs)}}
+				t.Messages = []rl.Message{{Role: rl.RoleAssistant, From: 1, To: len(t.IDs)}}
 				out = append(out, t)
 			}
 		}
@@ -40,8 +43,10 @@ func TestReplayByHand(t *testing.T) {
 		o    Objective
 		want map[string]float64
 	}{
-		// update 1: advantages 1, -1, lengths 1, 2: loss (-1 + 1)/2, weights 1/2 on 1 + 2 tokens; update 2 mirrored
-		"trajectory sum": {paper, map[string]float64{"reward": 0.5, "zero_variance": 0.5, "sigma2": 0.125, "spread_within": 1, "spread_within_mixed": 2,
+		// update 1: advantages 1, -1, lengths 1, 2: loss (-1 + 1)/2, weights 1/2 on 1 + 2 tokens;
+		// update 2 mirrored
+		"trajectory sum": {paper, map[string]float64{"reward": 0.5, "zero_variance": 0.5, "sigma2": 0.125,
+			"spread_within": 1, "spread_within_mixed": 2,
 			"spread_batch": 2, "mean_abs_advantage": 0.5, "effective_sample_size": 2, "loss": 0, "gradient_weight": 1.5, "effective_tokens": 3, "weight_of_long": 2.0 / 3, "groups": 2}},
 		// of three tokens: (-1 + 2)/3 and (1 - 2)/3, weights 1/3
 		"token mean": {token, map[string]float64{"loss": 0, "gradient_weight": 1, "effective_tokens": 3}},
@@ -95,8 +100,8 @@ func TestRolloutsAreRegroupedFromWholeGroups(t *testing.T) {
 	}
 }
 
-// TestTheSpreadOverABatchGrowsWithItsGroups is the effect of docs/training.md 2: one run, one policy, and a
-// statistic that says more about the batch than about the policy.
+// TestTheSpreadOverABatchGrowsWithItsGroups is the effect of docs/training.md 2: one run, one
+// policy, and a statistic that says more about the batch than about the policy.
 func TestTheSpreadOverABatchGrowsWithItsGroups(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	var updates [][][]float64
@@ -111,7 +116,9 @@ func TestTheSpreadOverABatchGrowsWithItsGroups(t *testing.T) {
 	var sizes []int
 	for i, e := range effects {
 		sizes = append(sizes, e.Groups)
-		if i > 0 && (e.SpreadBatch[0] < effects[i-1].SpreadBatch[0] || e.Groups <= 16 && e.SpreadBatch[0] < effects[i-1].SpreadBatch[0]+0.1 || math.Abs(e.ZeroVariance-effects[0].ZeroVariance) > 1e-9 || math.Abs(e.SpreadWithin-effects[0].SpreadWithin) > 1e-9) {
+		if i > 0 && (e.SpreadBatch[0] < effects[i-1].SpreadBatch[0] || e.Groups <= 16 &&
+			e.SpreadBatch[0] < effects[i-1].SpreadBatch[0]+0.1 || math.Abs(e.ZeroVariance-effects[0].ZeroVariance) > 1e-9 ||
+			math.Abs(e.SpreadWithin-effects[0].SpreadWithin) > 1e-9) {
 			t.Errorf("%+v after %+v: want a larger spread over the batch, and the rest the same", e, effects[i-1])
 		}
 	}
@@ -123,8 +130,8 @@ func TestTheSpreadOverABatchGrowsWithItsGroups(t *testing.T) {
 	}
 }
 
-// TestSmallerGroupsHaveVarianceLessOften: of a group with two successes among four, C(2,2) + C(2,2) of six pairs are
-// equal, and no triple; of one with all right, every subset is.
+// TestSmallerGroupsHaveVarianceLessOften: of a group with two successes among four, C(2,2) + C(2,2)
+// of six pairs are equal, and no triple; of one with all right, every subset is.
 func TestSmallerGroupsHaveVarianceLessOften(t *testing.T) {
 	r, err := RolloutsOf(stored([][]float64{{1, 0, 0, 1}, {1, 1, 1, 1}}))
 	if err != nil {
@@ -137,7 +144,8 @@ func TestSmallerGroupsHaveVarianceLessOften(t *testing.T) {
 	}
 	for i, got := range r.GroupSizes() {
 		w := want[i]
-		if got.Size != w.Size || math.Abs(got.ZeroVariance-w.ZeroVariance)+math.Abs(got.AllRight-w.AllRight)+math.Abs(got.AllWrong-w.AllWrong)+math.Abs(got.Sigma2-w.Sigma2) > 1e-12 {
+		if got.Size != w.Size ||
+			math.Abs(got.ZeroVariance-w.ZeroVariance)+math.Abs(got.AllRight-w.AllRight)+math.Abs(got.AllWrong-w.AllWrong)+math.Abs(got.Sigma2-w.Sigma2) > 1e-12 {
 			t.Errorf("got %+v, want %+v", got, w)
 		}
 	}
@@ -148,15 +156,18 @@ func TestSmallerGroupsHaveVarianceLessOften(t *testing.T) {
 
 func TestObjectivesAreSetByTheNamesOfTheLanguage(t *testing.T) {
 	o := PaperObjective()
-	for name, value := range map[string]string{"advantage.ddof": "1", "ratio.level": `"token"`, "clip.high": "0.28", "kl.weighted": "true", "zero_variance": "mask"} {
+	for name, value := range map[string]string{"advantage.ddof": "1", "ratio.level": `"token"`, "clip.high": "0.28",
+		"kl.weighted": "true", "zero_variance": "mask"} {
 		if err := o.Set(name, value); err != nil {
 			t.Errorf("%s = %s: %v", name, value, err)
 		}
 	}
-	if o.Advantage.DDOF != 1 || o.Ratio.Level != "token" || o.Clip.High != 0.28 || !o.KL.Weighted || o.ZeroVariance != "mask" {
+	if o.Advantage.DDOF != 1 || o.Ratio.Level != "token" || o.Clip.High != 0.28 || !o.KL.Weighted ||
+		o.ZeroVariance != "mask" {
 		t.Errorf("got %+v", o)
 	}
-	for name, value := range map[string]string{"advantage.ddofs": "1", "ratio.level": "tokens", "clip.high": "much", "clip": "1", "lr": "1", "kl.weighted": "2", "advantage.ddof": "0.5"} {
+	for name, value := range map[string]string{"advantage.ddofs": "1", "ratio.level": "tokens", "clip.high": "much",
+		"clip": "1", "lr": "1", "kl.weighted": "2", "advantage.ddof": "0.5"} {
 		if err := o.Set(name, value); err == nil {
 			t.Errorf("%s = %s was taken", name, value)
 		}

@@ -1,4 +1,4 @@
-package rl
+package blocks
 
 import (
 	"math"

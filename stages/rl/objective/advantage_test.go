@@ -1,10 +1,9 @@
-package rl
+package objective
 
 import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"testing"
 
@@ -34,7 +33,8 @@ func floats(ns []number) []float64 {
 	return out
 }
 
-// near follows the rule of the vectors: |got - want| <= tol max(1, |want|), non-finite values equal in kind.
+// near follows the rule of the vectors: |got - want| <= tol max(1, |want|), non-finite values equal
+// in kind.
 func near(got, want, tol float64) bool {
 	if math.IsNaN(want) || math.IsInf(want, 0) {
 		return math.IsNaN(want) && math.IsNaN(got) || got == want
@@ -126,7 +126,8 @@ func TestAdvantagesOfEveryConvention(t *testing.T) {
 				if !near(got[i], want, 1e-12) && !(math.Abs(got[i]-want) <= x.Atol) {
 					name := fmt.Sprintf("%s %s %s", x.Convention, x.Variant, r.Kind)
 					if bad[name]++; bad[name] == 1 {
-						t.Errorf("%s %s (%s) %s: rewards %v: got %v, want %v", r.ID, name, x.Source, r.Kind, floats(r.Rewards), got, floats(x.Advantages))
+						t.Errorf("%s %s (%s) %s: rewards %v: got %v, want %v", r.ID, name, x.Source, r.Kind, floats(r.Rewards),
+							got, floats(x.Advantages))
 					}
 					break
 				}
@@ -141,10 +142,14 @@ func TestAdvantagesByHand(t *testing.T) {
 		a             Advantage
 		rewards, want []float64
 	}{
-		"one of four succeeds, centred":  {Advantage{Baseline: "group_mean", Scale: "none"}, []float64{1, 0, 0, 0}, []float64{0.75, -0.25, -0.25, -0.25}},
-		"one of five, population":        {Advantage{Baseline: "group_mean", Scale: "group_std"}, []float64{1, 0, 0, 0, 0}, []float64{2, -0.5, -0.5, -0.5, -0.5}},
-		"all equal":                      {Advantage{Baseline: "group_mean", Scale: "group_std", Eps: 1e-6}, []float64{1, 1, 1}, []float64{0, 0, 0}},
-		"compared with the other member": {Advantage{Baseline: "leave_one_out", Scale: "none"}, []float64{1, 0}, []float64{1, -1}},
+		"one of four succeeds, centred": {Advantage{Baseline: "group_mean", Scale: "none"}, []float64{1, 0, 0, 0},
+			[]float64{0.75, -0.25, -0.25, -0.25}},
+		"one of five, population": {Advantage{Baseline: "group_mean", Scale: "group_std"},
+			[]float64{1, 0, 0, 0, 0}, []float64{2, -0.5, -0.5, -0.5, -0.5}},
+		"all equal": {Advantage{Baseline: "group_mean", Scale: "group_std", Eps: 1e-6},
+			[]float64{1, 1, 1}, []float64{0, 0, 0}},
+		"compared with the other member": {Advantage{Baseline: "leave_one_out", Scale: "none"}, []float64{1, 0},
+			[]float64{1, -1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := tc.a.Of(make([]int, len(tc.rewards)), tc.rewards, nil)
@@ -155,67 +160,5 @@ func TestAdvantagesByHand(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestTokensOfAGroup(t *testing.T) {
-	for _, c := range []struct {
-		p    float64
-		g, n int
-	}{{0.5, 5, 3}, {0.5, 4, 2}, {1, 5, 5}, {0, 5, 0}, {0.1, 5, 1}} {
-		high := 0
-		for _, tok := range AllocateTokens(AllocationStratified, c.p, c.g, 1, 2, "t") {
-			if tok == TokenHigh {
-				high++
-			}
-		}
-		if high != c.n {
-			t.Errorf("stratified, p %v, G %d: got %d high, want %d", c.p, c.g, high, c.n)
-		}
-	}
-	first, total := map[int]int{}, 0
-	const n = 20000
-	for u := range n {
-		tokens := AllocateTokens(AllocationIID, 0.25, 4, 7, u, "t")
-		for i, tok := range tokens {
-			if tok == TokenHigh {
-				first[i]++
-				total++
-			}
-		}
-	}
-	// Each place is high with probability 0.25; three standard errors of n draws are 0.0092.
-	for i := range 4 {
-		if share := float64(first[i]) / n; math.Abs(share-0.25) > 0.0092 {
-			t.Errorf("place %d is high in %v of groups, want 0.25", i, share)
-		}
-	}
-}
-
-func TestUniformNumbersDependOnEveryName(t *testing.T) {
-	base := Key(1, 2, "a", 3, 4)
-	others := []float64{Key(2, 2, "a", 3, 4), Key(1, 3, "a", 3, 4), Key(1, 2, "b", 3, 4), Key(1, 2, "a", 4, 4), Key(1, 2, "a", 3, 5), Key(1, 2, "a", 4, 3)}
-	if slices.Contains(others, base) {
-		t.Errorf("two names share the number %v", base)
-	}
-	if again := Sampling(1, 2, "a", 3).At(4); again != base {
-		t.Errorf("got %v and %v for one name", base, again)
-	}
-	// Ten bins over one stream: chi-square with 9 degrees of freedom stays below 27.9 with probability 0.999.
-	var bins [10]float64
-	s := Sampling(9, 1, "task", 0)
-	for i := range 10000 {
-		u := s.At(i)
-		if u < 0 || u >= 1 {
-			t.Fatalf("number %v is outside [0,1)", u)
-		}
-		bins[int(u*10)]++
-	}
-	chi := 0.0
-	for _, n := range bins {
-		chi += (n - 1000) * (n - 1000) / 1000
-	}
-	if chi > 27.9 {
-		t.Errorf("bins %v are not even: chi-square %v", bins, chi)
 	}
 }

@@ -1,21 +1,24 @@
-package rl
+package objective
 
 import (
 	"fmt"
 	"math"
 	"slices"
+
+	"rcgrpo/stages/rl"
 )
 
-// Rollouts are stored trajectories, cut into updates and groups of one size, so that what other settings would have
-// computed from them can be looked at. Start with RolloutsOf.
+// Rollouts are stored trajectories, divided into updates and groups of one size, for recomputation
+// under other settings. Start with RolloutsOf.
 type Rollouts struct {
-	Size    int             // members of a group
-	Updates [][]*Trajectory // each of whole groups, one after the other
+	Size    int                // members of a group
+	Updates [][]*rl.Trajectory // each a sequence of whole groups
 }
 
-// RolloutsOf finds the updates and groups of trajectories as a training, a rollout or an evaluation stores them: a group
-// is a run of trajectories of one update and task, of the length of the shortest run.
-func RolloutsOf(trajectories []*Trajectory) (*Rollouts, error) {
+// RolloutsOf divides the trajectories of a training, a rollout or an evaluation into updates and
+// groups. A group consists of consecutive trajectories of one update and task; the shortest such
+// sequence gives the size.
+func RolloutsOf(trajectories []*rl.Trajectory) (*Rollouts, error) {
 	if len(trajectories) == 0 {
 		return nil, fmt.Errorf("there are no trajectories")
 	}
@@ -36,21 +39,24 @@ func RolloutsOf(trajectories []*Trajectory) (*Rollouts, error) {
 	for _, update := range r.Updates {
 		for group := range slices.Chunk(update, r.Size) {
 			if first, last := group[0], group[len(group)-1]; len(group) < r.Size || first.Task != last.Task {
-				return nil, fmt.Errorf("update %d: groups of %d do not come out: one begins with task %s and ends with %s", first.Update, r.Size, first.Task, last.Task)
+				return nil, fmt.Errorf("update %d: the trajectories do not divide into groups of %d: one starts with task "+
+					"%s and ends with %s", first.Update, r.Size, first.Task, last.Task)
 			}
 		}
 	}
 	return r, nil
 }
 
-// Regroup takes as many smaller groups from each group as it holds; members left over are left out.
+// Regroup divides each group into as many smaller groups as possible and drops the remaining
+// members.
 func (r *Rollouts) Regroup(size int) (*Rollouts, error) {
 	if size < 2 || size > r.Size {
-		return nil, fmt.Errorf("the stored groups have %d members; groups of 2 to %d can be taken from them, not of %d", r.Size, r.Size, size)
+		return nil, fmt.Errorf("the stored groups have %d members; groups of 2 to %d can be taken from them, not of %d",
+			r.Size, r.Size, size)
 	}
 	out := &Rollouts{Size: size}
 	for _, update := range r.Updates {
-		var kept []*Trajectory
+		var kept []*rl.Trajectory
 		for group := range slices.Chunk(update, r.Size) {
 			kept = append(kept, group[:r.Size/size*size]...)
 		}
@@ -59,7 +65,7 @@ func (r *Rollouts) Regroup(size int) (*Rollouts, error) {
 	return out, nil
 }
 
-// Replayed is the table of what Replay computes, in the order of a page.
+// Replayed is the table of the values that Replay computes, in the order of a page.
 var Replayed = []MetricInfo{
 	{"groups", "groups per update", "groups", ""},
 	{"reward", "mean R", "reward", "higher"},
@@ -73,13 +79,14 @@ var Replayed = []MetricInfo{
 	{"loss", "the policy's loss at ratio 1, without divergence and entropy", "", ""},
 	{"gradient_weight", "sum over action tokens of |d loss / d log pi|", "", ""},
 	{"effective_tokens", "(sum |w|)² / sum w² of these derivatives w", "tokens", "higher"},
-	{"weight_of_long", "their share on episodes with more action tokens than the median", "share", ""},
+	{"weight_of_long", "share of these derivatives on episodes with more action tokens than the median", "share", ""},
 }
 
-// Replay computes the advantages of stored rollouts under an objective, and the loss and its derivatives by each action
-// token's log-probability. Means over updates, under the names of Replayed. Rollouts hold the log-probabilities of the
-// policy that sampled them and no other's, so every ratio is 1, as in an update that is on-policy, and the terms of
-// divergence and entropy are left out. Groups that zero_variance = "resample" would have replaced are kept.
+// Replay computes the advantages of stored rollouts under an objective, and the loss with its
+// derivative for each action token's logprob, averaged over updates, under the names of Replayed.
+// Rollouts contain only the logprobs of the sampling policy, so every ratio is 1, as on-policy, and
+// the terms of divergence and entropy are omitted. Groups that zero_variance = "resample" would
+// replace are kept.
 func (r *Rollouts) Replay(o Objective) (map[string]float64, error) {
 	kl, ratio := *o.KL, *o.Ratio
 	kl.Beta, ratio.Denominator = 0, "old"
@@ -97,7 +104,7 @@ func (r *Rollouts) Replay(o Objective) (map[string]float64, error) {
 	return means, nil
 }
 
-func (r *Rollouts) replay(o *Objective, update []*Trajectory) (map[string]float64, error) {
+func (r *Rollouts) replay(o *Objective, update []*rl.Trajectory) (map[string]float64, error) {
 	groups := GroupsOf(update, r.Size)
 	diagnosed := groups.Diagnose()
 	v := map[string]float64{"groups": float64(len(groups.Rewards))}
@@ -110,7 +117,7 @@ func (r *Rollouts) replay(o *Objective, update []*Trajectory) (map[string]float6
 		for k, own := range t.Mask {
 			if own {
 				b.Logp = append(b.Logp, float64(t.Logp[k]))
-				b.Turn = append(b.Turn, t.turnAt(k))
+				b.Turn = append(b.Turn, turnAt(t, k))
 				n++
 			}
 		}
@@ -145,8 +152,8 @@ func (r *Rollouts) replay(o *Objective, update []*Trajectory) (map[string]float6
 	return v, nil
 }
 
-// turnAt is the turn of the token at position k.
-func (t *Trajectory) turnAt(k int) int {
+// turnAt returns the turn of the token at position k.
+func turnAt(t *rl.Trajectory, k int) int {
 	for _, m := range t.Messages {
 		if m.From <= k && k < m.To {
 			return m.Turn
@@ -155,13 +162,15 @@ func (t *Trajectory) turnAt(k int) int {
 	return 0
 }
 
-// weightOfLong is the share of the weights' absolute values on trajectories longer than the median; 0 without weight.
+// weightOfLong returns the share of the absolute weights on trajectories longer than the median; 0
+// without weight.
 func weightOfLong(length []int, weights []float64) float64 {
 	lengths := make([]float64, len(length))
 	for i, n := range length {
 		lengths[i] = float64(n)
 	}
-	typical := median(lengths)
+	slices.Sort(lengths)
+	typical := Quantile(lengths, 0.5)
 	long, all, from := 0.0, 0.0, 0
 	for _, n := range length {
 		for _, w := range weights[from : from+n] {
@@ -178,19 +187,19 @@ func weightOfLong(length []int, weights []float64) float64 {
 	return long / all
 }
 
-// BatchEffect is what statistics would have been, had an update had another number of groups.
+// BatchEffect contains the statistics of updates with another number of groups.
 type BatchEffect struct {
 	Groups       int        `json:"groups"`        // per batch
-	Batches      int        `json:"batches"`       // that the run's groups make
+	Batches      int        `json:"batches"`       // formed from the run's groups
 	SpreadBatch  [2]float64 `json:"spread_batch"`  // max A - min A over a batch, mean over batches; by ddof
-	ZeroVariance float64    `json:"zero_variance"` // what depends on the number of groups only through noise
+	ZeroVariance float64    `json:"zero_variance"` // depends on the number of groups only by noise
 	Sigma2       float64    `json:"sigma2"`
 	SpreadWithin float64    `json:"spread_within"` // ddof 0
 }
 
-// BatchSizes cuts the groups of all updates, in their order, into batches of other sizes: powers of four, the size of the
-// run, and everything at once. The spread over a batch grows with the number of groups, whatever was learned
-// (docs/training.md 2); the statistics beside it do not.
+// BatchSizes divides the groups of all updates into batches of other sizes: powers of four, the
+// size of the run, and one batch of all groups. The spread over a batch grows with the number of
+// groups, independent of learning (docs/training.md 2); the other statistics do not.
 func (r *Rollouts) BatchSizes() []BatchEffect {
 	var all Groups
 	for _, update := range r.Updates {
@@ -219,7 +228,7 @@ func (r *Rollouts) BatchSizes() []BatchEffect {
 	return out
 }
 
-// GroupEffect is what groups of another size would have been like.
+// GroupEffect contains the statistics of groups of another size.
 type GroupEffect struct {
 	Size         int     `json:"size"`
 	ZeroVariance float64 `json:"zero_variance"` // expected share of groups whose rewards are all equal
@@ -228,10 +237,10 @@ type GroupEffect struct {
 	Sigma2       float64 `json:"sigma2"` // expected population variance of a group's rewards
 }
 
-// GroupSizes estimates without bias what groups of each size up to the stored one are like, under the policies that
-// sampled them: the share of a stored group's subsets whose rewards are all equal (ForecastZeroVariance), averaged over
-// groups. Members whose tokens were drawn one by one are exchangeable; of stratified groups the subsets are not
-// stratified. Rewards are 0 or 1.
+// GroupSizes estimates without bias the statistics of groups of each size up to the stored one,
+// under the policies that sampled them: the share of a stored group's subsets whose rewards are all
+// equal (ForecastZeroVariance), averaged over groups. Members with independently drawn tokens are
+// exchangeable; subsets of stratified groups are not stratified. Rewards are 0 or 1.
 func (r *Rollouts) GroupSizes() []GroupEffect {
 	var samples []TaskSample
 	variance, n := 0.0, 0.0
@@ -248,7 +257,7 @@ func (r *Rollouts) GroupSizes() []GroupEffect {
 	}
 	var out []GroupEffect
 	for size := 2; size <= r.Size; size++ {
-		f := ForecastZeroVariance(samples, AllocationIID, size, 1)
+		f := ForecastZeroVariance(samples, rl.AllocationIID, size, 1)
 		out = append(out, GroupEffect{Size: size, ZeroVariance: f.ZeroVariance, AllRight: f.AllRight, AllWrong: f.AllWrong,
 			Sigma2: variance / n * float64(size-1) / float64(size)})
 	}

@@ -1,4 +1,4 @@
-package rl
+package objective
 
 import (
 	"math"
@@ -86,7 +86,8 @@ func (c lossConfig) settings(t *testing.T, source string) Objective {
 	default:
 		t.Fatalf("%s: unknown aggregate %q", source, a)
 	}
-	o.KL = &KL{Beta: c.Beta, Estimator: "k3", Gradient: "own", Place: "loss", Aggregate: "loss", Weighted: strings.HasSuffix(c.KL, "times ratio")}
+	o.KL = &KL{Beta: c.Beta, Estimator: "k3", Gradient: "own", Place: "loss", Aggregate: "loss",
+		Weighted: strings.HasSuffix(c.KL, "times ratio")}
 	return o
 }
 
@@ -110,7 +111,6 @@ func TestPolicyLossesOfEveryFramework(t *testing.T) {
 				Grad         [][]number
 				ClipFraction number  `json:"clip_fraction"`
 				Dual         *number `json:"clip_fraction_dual"`
-				ApproxKL     *number `json:"approx_kl"`
 				KL           *number
 				Low          *number `json:"clip_fraction_low"`
 				High         *number `json:"clip_fraction_high"`
@@ -124,7 +124,8 @@ func TestPolicyLossesOfEveryFramework(t *testing.T) {
 		in := r.Inputs
 		b := &Batch{
 			Length: lengths(in.Mask), Advantage: floats(in.Advantages), Turn: flatten(in.Turn, in.Mask),
-			Logp: flatten(matrix(in.Logp), in.Mask), LogpOld: flatten(matrix(in.LogpOld), in.Mask), LogpRef: flatten(matrix(in.LogpRef), in.Mask),
+			Logp: flatten(matrix(in.Logp), in.Mask), LogpOld: flatten(matrix(in.LogpOld),
+				in.Mask), LogpRef: flatten(matrix(in.LogpRef), in.Mask),
 		}
 		for _, v := range r.Variants {
 			compared++
@@ -167,13 +168,6 @@ func TestPolicyLossesOfEveryFramework(t *testing.T) {
 			} else {
 				check("clip fraction", out.ClipFraction(), float64(v.Out.ClipFraction))
 			}
-			if v.Out.ApproxKL != nil && r.Kind != "extreme_log_ratio" { // verl averages clamped log ratios, we the log ratios
-				got := out.K1 / float64(tokens)
-				if strings.HasPrefix(v.Source, "verl") {
-					got = out.K1 / (float64(tokens) + 1e-8)
-				}
-				check("approximate KL", got, float64(*v.Out.ApproxKL))
-			}
 			if v.Out.KL != nil && r.T > 1 { // TRL's mean ignores the mask where a row has one place
 				check("KL", out.KL, float64(*v.Out.KL))
 			}
@@ -193,14 +187,15 @@ func TestPolicyLossesOfEveryFramework(t *testing.T) {
 		}
 	})
 	t.Logf("%d losses compared; differences: %v; with float32 log-probabilities at most %.1e", compared, bad, largest)
-	// The log-probabilities are below 8, so each is rounded by at most 2.4e-7, and a ratio sums up to 11 differences of two.
+	// The log-probabilities are below 8, so each is rounded by at most 2.4e-7, and a ratio sums up
+	// to 11 differences of two.
 	if largest > 5e-6 {
 		t.Errorf("with float32 log-probabilities loss or gradient differ by %v, want at most 5e-6", largest)
 	}
 }
 
-// single evaluates a batch whose log-probabilities are rounded to float32, as a model gives them, and returns the largest
-// deviation of loss and gradient.
+// single evaluates a batch whose log-probabilities are rounded to float32, as a model gives them,
+// and returns the largest deviation of loss and gradient.
 func single(t *testing.T, o *Objective, b *Batch, loss float64, grad []float64) (largest float64) {
 	t.Helper()
 	round := func(values []float64) []float64 {
@@ -226,7 +221,8 @@ func single(t *testing.T, o *Objective, b *Batch, loss float64, grad []float64) 
 	return largest
 }
 
-// regions counts as TRL does: by where the ratio lies and the sign of the advantage, whether or not a cap changed it.
+// regions counts as TRL does: by where the ratio lies and the sign of the advantage, whether or not
+// a cap changed it.
 func (o *Outcome) regions(b *Batch, high bool, c lossConfig) (n int) {
 	k := 0
 	for i, length := range b.Length {
@@ -344,7 +340,10 @@ func everySetting() map[string]Objective {
 	}
 	for _, estimator := range []string{"k1", "abs", "k2", "k3", "exact"} {
 		for _, aggregate := range []string{"token_mean", "trajectory_sum", "trajectory_mean", "loss"} {
-			change("kl "+estimator+" "+aggregate, func(o *Objective) { o.KL.Estimator, o.KL.Aggregate = estimator, aggregate })
+			change("kl "+estimator+" "+aggregate, func(o *Objective) {
+				o.KL.Estimator, o.KL.Aggregate = estimator,
+					aggregate
+			})
 		}
 	}
 	change("kl weighted", func(o *Objective) { o.KL.Weighted = true })
@@ -360,7 +359,8 @@ func TestGradientOfEverySettingEqualsFiniteDifferences(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Central differences with step 1e-6 are exact to about 1e-9 where no bound lies within the step.
+		// Central differences with step 1e-6 are exact to about 1e-9 where no bound lies within the
+		// step.
 		slope := func(at []float64, k int) float64 {
 			const h = 1e-6
 			was := at[k]
@@ -400,7 +400,8 @@ func TestPartsOfABatchAddUpToTheWhole(t *testing.T) {
 		from := 0
 		for i, n := range b.Length {
 			to := from + n
-			part, err := o.Evaluate(&Batch{Length: b.Length[i : i+1], Advantage: b.Advantage[i : i+1], Skip: b.Skip[i : i+1], Turn: b.Turn[from:to],
+			part, err := o.Evaluate(&Batch{Length: b.Length[i : i+1], Advantage: b.Advantage[i : i+1],
+				Skip: b.Skip[i : i+1], Turn: b.Turn[from:to],
 				Logp: b.Logp[from:to], LogpOld: b.LogpOld[from:to], LogpRef: b.LogpRef[from:to], KL: b.KL[from:to], Entropy: b.Entropy[from:to]}, total)
 			if err != nil {
 				t.Fatal(err)
@@ -415,7 +416,8 @@ func TestPartsOfABatchAddUpToTheWhole(t *testing.T) {
 			sum.Add(part)
 			from = to
 		}
-		if math.Abs(sum.Loss-whole.Loss) > 1e-12 || sum.Counts.Ratios != whole.Ratios || len(sum.DLogp) != len(whole.DLogp) {
+		if math.Abs(sum.Loss-whole.Loss) > 1e-12 || sum.Counts.Ratios != whole.Ratios ||
+			len(sum.DLogp) != len(whole.DLogp) {
 			t.Errorf("%s: parts give %v, the whole %v", name, sum.Loss, whole.Loss)
 		}
 		for k := range whole.DLogp {
@@ -449,11 +451,12 @@ func TestFirstUpdateHasRatioOneAndClipsNothing(t *testing.T) {
 }
 
 func TestPaperLossByHand(t *testing.T) {
-	// Two trajectories of two tokens. Ratios: exp(0.1+0.2) = 1.34986, clipped to 1.2; exp(-0.5) = 0.60653, clipped to
-	// 0.8. Advantages 1 and -1: -min(1.34986, 1.2) = -1.2 and -min(-0.60653, -0.8) = 0.8; the mean is -0.2, and neither
-	// passes a gradient. k3 of d = 0 is 0.
+	// Two trajectories of two tokens. Ratios: exp(0.1+0.2) = 1.34986, clipped to 1.2; exp(-0.5) =
+	// 0.60653, clipped to 0.8. Advantages 1 and -1: -min(1.34986, 1.2) = -1.2 and -min(-0.60653,
+	// -0.8) = 0.8; the mean is -0.2, and neither passes a gradient. k3 of d = 0 is 0.
 	o := PaperObjective()
-	b := &Batch{Length: []int{2, 2}, Advantage: []float64{1, -1}, Logp: []float64{-1, -1, -1, -1}, LogpOld: []float64{-1.1, -1.2, -1, -0.5}, LogpRef: []float64{-1, -1, -1, -1}}
+	b := &Batch{Length: []int{2, 2}, Advantage: []float64{1, -1}, Logp: []float64{-1, -1, -1, -1},
+		LogpOld: []float64{-1.1, -1.2, -1, -0.5}, LogpRef: []float64{-1, -1, -1, -1}}
 	out, err := o.Evaluate(b, o.Totals(b))
 	if err != nil {
 		t.Fatal(err)
@@ -468,8 +471,9 @@ func TestPaperLossByHand(t *testing.T) {
 	}
 }
 
-// episodes is a batch of three episodes of as many action tokens each, in two turns. Every token has the same divergence
-// from the reference, every episode an advantage of size 1, and policy and old policy are one.
+// episodes is a batch of three episodes of as many action tokens each, in two turns. Every token
+// has the same divergence from the reference, every episode an advantage of size 1, and policy and
+// old policy are one.
 func episodes(length int) *Batch {
 	b := &Batch{Length: []int{length, length, length}, Advantage: []float64{1, -1, 1}}
 	for range 3 {
@@ -502,8 +506,8 @@ func gradients(t *testing.T, o Objective, b *Batch) (kl, policy float64) {
 	return part(o.KL.Beta, make([]float64, len(b.Advantage))), part(0, b.Advantage)
 }
 
-// Beta is what the file says only if the KL term weighs a token as the policy's term does; otherwise its weight depends
-// on the length of episodes, as KLWeight says.
+// Beta is what the file says only if the KL term weighs a token as the policy's term does;
+// otherwise its weight depends on the length of episodes, as KLWeight says.
 func TestBetaIsTheWeightOfKLBesideThePolicyWhateverTheLength(t *testing.T) {
 	slope := 1 - math.Exp(-0.5) // of k3 at d = 0.5
 	for _, level := range []string{"trajectory", "turn", "token", "sequence_mean"} {
@@ -514,7 +518,8 @@ func TestBetaIsTheWeightOfKLBesideThePolicyWhateverTheLength(t *testing.T) {
 				b := episodes(length)
 				kl, policy := gradients(t, o, b)
 				if got := kl / policy / slope; math.Abs(got-0.1) > 1e-12 { // sums of 1,200 float64s
-					t.Errorf("%s, %s, episodes of %d tokens: the gradient of KL weighs %v of the policy's, want beta, 0.1", level, aggregate, length, got)
+					t.Errorf("%s, %s, episodes of %d tokens: the gradient of KL weighs %v of the policy's, want beta, 0.1",
+						level, aggregate, length, got)
 				}
 				if got := o.KLWeight(b, o.Totals(b)); math.Abs(got-0.1) > 1e-12 {
 					t.Errorf("%s, %s, episodes of %d tokens: weight %v, want 0.1", level, aggregate, length, got)
@@ -532,11 +537,14 @@ func TestKLAveragedOverTokensIsWeakerByTheLengthOfAnEpisode(t *testing.T) {
 		text     string
 	}{
 		{"trajectory_sum", "token_mean", func(n float64) float64 { return 0.1 / n }, "0.1 / action tokens of an episode"},
-		{"trajectory_sum", "trajectory_mean", func(n float64) float64 { return 0.1 / n }, "0.1 / action tokens of an episode"},
+		{"trajectory_sum", "trajectory_mean", func(n float64) float64 { return 0.1 / n },
+			"0.1 / action tokens of an episode"},
 		{"trajectory_sum", "trajectory_sum", func(float64) float64 { return 0.1 }, "0.1"},
 		{"trajectory_mean", "token_mean", func(float64) float64 { return 0.1 }, "0.1"},
-		{"trajectory_mean", "trajectory_sum", func(n float64) float64 { return 0.1 * n }, "0.1 × action tokens of an episode"},
-		{"constant", "token_mean", func(n float64) float64 { return 0.1 * 16 / n }, "0.1 × 16 / action tokens of an episode"},
+		{"trajectory_mean", "trajectory_sum", func(n float64) float64 { return 0.1 * n },
+			"0.1 × action tokens of an episode"},
+		{"constant", "token_mean", func(n float64) float64 { return 0.1 * 16 / n },
+			"0.1 × 16 / action tokens of an episode"},
 		{"token_mean", "loss", func(float64) float64 { return 0.1 }, "0.1"},
 	} {
 		for _, length := range []int{4, 400} {
@@ -545,7 +553,8 @@ func TestKLAveragedOverTokensIsWeakerByTheLengthOfAnEpisode(t *testing.T) {
 			b, want := episodes(length), tc.weight(float64(length))
 			kl, policy := gradients(t, o, b)
 			if got := kl / policy / slope; math.Abs(got-want) > 1e-9*want {
-				t.Errorf("loss %s, kl %s, %d tokens: the gradient of KL weighs %v of the policy's, want %v", tc.loss, tc.kl, length, got, want)
+				t.Errorf("loss %s, kl %s, %d tokens: the gradient of KL weighs %v of the policy's, want %v", tc.loss, tc.kl,
+					length, got, want)
 			}
 			if got := o.KLWeight(b, o.Totals(b)); math.Abs(got-want) > 1e-9*want {
 				t.Errorf("loss %s, kl %s, %d tokens: weight %v, want %v", tc.loss, tc.kl, length, got, want)
@@ -557,8 +566,9 @@ func TestKLAveragedOverTokensIsWeakerByTheLengthOfAnEpisode(t *testing.T) {
 	}
 }
 
-// The documentation of kl.estimator says which divergence each estimator's gradient descends. Over a vocabulary of four
-// tokens the mean gradient in the logits, of samples of the policy, is a sum, and so are both directions' gradients.
+// The documentation of kl.estimator says which divergence each estimator's gradient descends. Over
+// a vocabulary of four tokens the mean gradient in the logits, of samples of the policy, is a sum,
+// and so are both directions' gradients.
 func TestGradientOfEachEstimatorIsThatOfTheDirectionItsDocumentationNames(t *testing.T) {
 	now, ref := table{{0.3, -0.7, 1.1, 0}}, table{{-0.4, 0.9, 0.2, 0.1}}
 	p, q := now.logp(0), ref.logp(0)

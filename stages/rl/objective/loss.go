@@ -1,4 +1,4 @@
-package rl
+package objective
 
 import (
 	"fmt"
@@ -7,23 +7,23 @@ import (
 	"strings"
 )
 
-// Batch is what an objective sees of B trajectories: N action tokens, those of one trajectory after those of another,
-// without anything between.
+// Batch is the input of an objective for B trajectories with N action tokens. The lists of N are
+// ordered by trajectory.
 type Batch struct {
 	Length    []int     // [B] action tokens per trajectory; their sum is N
 	Advantage []float64 // [B]
-	Skip      []bool    // [B] left out of every sum and count (masked groups); nil skips none
-	Turn      []int     // [N] turn of each token; needed by level "turn" alone
+	Skip      []bool    // [B] excluded from every sum and count (masked groups); nil for none
+	Turn      []int     // [N] turn of each token; read by level "turn" only
 
 	Logp    []float64 // [N] policy
 	LogpOld []float64 // [N] old policy, a constant
-	LogpRef []float64 // [N] reference policy, a constant; needed as NeedsReference says
-	KL      []float64 // [N] exact divergence at each token; needed by estimator "exact"
-	Entropy []float64 // [N] entropy at each token; needed with an entropy coefficient
+	LogpRef []float64 // [N] reference policy, a constant; see NeedsReference
+	KL      []float64 // [N] exact divergence at each token; read by estimator "exact"
+	Entropy []float64 // [N] entropy at each token; read with an entropy coefficient
 }
 
-// Totals are the counts that a whole batch is divided by. A part of a batch is evaluated under the totals of the whole,
-// so the parts' losses and gradients add up to it.
+// Totals are the counts by which a whole batch is divided. Losses and gradients of parts of a
+// batch, evaluated under the totals of the whole, add up to those of the batch.
 type Totals struct {
 	Rows     int // trajectories not skipped
 	NonEmpty int // of these with action tokens
@@ -31,7 +31,8 @@ type Totals struct {
 	Units    int // terms of the loss: tokens, turns or trajectories
 }
 
-// Outcome is the value and gradient of an objective over a batch or a part of one. Slices have the batch's N entries.
+// Outcome is the value and gradient of an objective over a batch or a part of one. Slices have N
+// entries.
 type Outcome struct {
 	Loss    float64 // Policy + beta KL - coefficient Entropy
 	Policy  float64
@@ -46,17 +47,16 @@ type Outcome struct {
 	Counts
 }
 
-// Counts are additive over parts of a batch. A sequence_mean ratio counts once for each of its tokens.
+// Counts add up over parts of a batch. A sequence_mean ratio counts once per token.
 type Counts struct {
 	Ratios      int // ratios formed
 	Clipped     int // the clipped term is strictly smaller
 	ClippedLow  int // of these below 1 - low
 	ClippedHigh int // of these above 1 + high
 	DualClipped int
-	K1          float64 // sum over tokens of logp_old - logp: with Ratios of tokens, the usual approximate KL to the old policy
 }
 
-// ClipFraction is the share of ratios at which the clip binds; 0 without ratios.
+// ClipFraction returns the share of ratios at which the clip binds; 0 without ratios.
 func (c Counts) ClipFraction() float64 {
 	if c.Ratios == 0 {
 		return 0
@@ -79,10 +79,9 @@ func (o *Outcome) Add(p *Outcome) {
 	o.ClippedLow += p.ClippedLow
 	o.ClippedHigh += p.ClippedHigh
 	o.DualClipped += p.DualClipped
-	o.K1 += p.K1
 }
 
-// Totals counts a batch. Length is enough, but for level "turn", which needs Turn.
+// Totals counts a batch. It reads Length and Skip, and Turn for level "turn".
 func (o *Objective) Totals(b *Batch) Totals {
 	var t Totals
 	from := 0
@@ -102,11 +101,12 @@ func (o *Objective) Totals(b *Batch) Totals {
 
 func (b *Batch) skips(i int) bool { return b.Skip != nil && b.Skip[i] }
 
-// Evaluate computes the loss and its gradient over a batch, under the totals of the batch it is a part of. Smaller is
-// better. A batch without action tokens has gradient 0 and no NaN. An error names a slice of the wrong length.
+// Evaluate computes the loss and its gradient over a batch, under the totals of the batch that it
+// is a part of. A batch without action tokens has gradient 0. An error names a slice of the wrong
+// length.
 //
-// The surrogate of one ratio r with advantage A is -min(r A, clip(r, 1-low, 1+high) A) (paper, objective of section
-// 3.2); its gradient reaches every token of the ratio.
+// The surrogate of one ratio r with advantage A is -min(r A, clip(r, 1-low, 1+high) A) (paper,
+// section 3.2). Its gradient reaches every token of the ratio.
 func (o *Objective) Evaluate(b *Batch, t Totals) (*Outcome, error) {
 	if err := o.checkBatch(b); err != nil {
 		return nil, err
@@ -147,7 +147,8 @@ func (o *Objective) checkBatch(b *Batch) error {
 	for _, p := range []part{
 		{"logp", len(b.Logp), true},
 		{"logp_old", len(b.LogpOld), o.Ratio.Denominator != "reference"},
-		{"logp_ref", len(b.LogpRef), o.Ratio.Denominator == "reference" || o.KL.Beta != 0 && o.KL.Estimator != "exact" && o.KL.Place == "loss"},
+		{"logp_ref", len(b.LogpRef), o.Ratio.Denominator == "reference" || o.KL.Beta != 0 && o.KL.Estimator != "exact" &&
+			o.KL.Place == "loss"},
 		{"kl", len(b.KL), o.KL.Beta != 0 && o.KL.Estimator == "exact"},
 		{"entropy", len(b.Entropy), o.Entropy != 0},
 		{"turn", len(b.Turn), o.Ratio.Level == "turn"},
@@ -169,7 +170,7 @@ func (o *Objective) addPolicy(b *Batch, t Totals, row, from, to int, out *Outcom
 		old = b.LogpRef
 	}
 	weight := o.Loss.weight(t, o.countUnits(b, from, to))
-	// count adds one ratio that stands for a number of terms, and returns the slope of the loss in its log.
+	// count adds one ratio with the weight of a number of terms and returns d loss / d log ratio.
 	count := func(logRatio float64, terms int) float64 {
 		loss, slope, c := o.surrogate(b.Advantage[row], logRatio)
 		out.Policy += weight * float64(terms) * loss
@@ -185,8 +186,7 @@ func (o *Objective) addPolicy(b *Batch, t Totals, row, from, to int, out *Outcom
 	for k := from; k < to; k++ {
 		sum += b.Logp[k] - old[k]
 	}
-	out.K1 -= sum
-	everywhere := 0.0 // slope that reaches every token of the trajectory
+	everywhere := 0.0 // slope at every token of the trajectory
 	switch n := to - from; o.Ratio.Level {
 	case "token":
 		for k := from; k < to; k++ {
@@ -211,7 +211,7 @@ func (o *Objective) addPolicy(b *Batch, t Totals, row, from, to int, out *Outcom
 		if n > 0 {
 			everywhere = count(sum/float64(n), n) / float64(n)
 		}
-	default: // trajectory: without action tokens its ratio is 1
+	default: // trajectory; without action tokens the ratio is 1
 		everywhere = count(sum, 1)
 	}
 	for k := from; k < to; k++ {
@@ -219,14 +219,14 @@ func (o *Objective) addPolicy(b *Batch, t Totals, row, from, to int, out *Outcom
 	}
 }
 
-// turnsOf lists the turns that have tokens, ascending.
+// turnsOf lists the distinct turns, ascending.
 func turnsOf(turn []int) []int {
 	distinct := slices.Clone(turn)
 	slices.Sort(distinct)
 	return slices.Compact(distinct)
 }
 
-// countUnits is the number of loss terms of one trajectory.
+// countUnits returns the number of loss terms of one trajectory.
 func (o *Objective) countUnits(b *Batch, from, to int) int {
 	switch o.Ratio.Level {
 	case "trajectory":
@@ -237,7 +237,7 @@ func (o *Objective) countUnits(b *Batch, from, to int) int {
 	return to - from
 }
 
-// weight is what one term of a trajectory with n terms counts in the loss.
+// weight returns the weight of one term of a trajectory with n terms.
 func (l *Loss) weight(t Totals, n int) float64 {
 	rows := float64(t.Rows)
 	switch l.Rows {
@@ -258,12 +258,12 @@ func (l *Loss) weight(t Totals, n int) float64 {
 		w = 1 / rows
 	}
 	if math.IsInf(w, 0) {
-		return 0 // nothing to divide by is nothing to sum
+		return 0 // the sum has no terms
 	}
 	return w
 }
 
-// surrogate is the loss of one ratio, its slope d loss / d log ratio, and which bounds bind.
+// surrogate returns the loss of one ratio, its slope d loss / d log ratio, and the binding bounds.
 func (o *Objective) surrogate(advantage, logRatio float64) (loss, slope float64, c Counts) {
 	inside := true
 	if limit := o.Ratio.LogClamp; limit > 0 {
@@ -336,7 +336,7 @@ func (o *Objective) addKL(b *Batch, t Totals, out *Outcome) {
 	}
 }
 
-// klWeight is the weight of the divergence at each token [from, to) of a trajectory.
+// klWeight returns the weight of the divergence at each token [from, to) of a trajectory.
 func (o *Objective) klWeight(b *Batch, t Totals, from, to int) float64 {
 	w := 0.0
 	switch o.KL.Aggregate {
@@ -346,7 +346,7 @@ func (o *Objective) klWeight(b *Batch, t Totals, from, to int) float64 {
 		w = 1 / float64(to-from) / float64(t.Rows)
 	case "token_mean":
 		w = 1 / float64(t.Tokens)
-	default: // loss: the weight with which the slope of a ratio reaches each of these tokens
+	default: // loss: the weight of the slope of a ratio at each token
 		return o.Loss.weight(t, o.countUnits(b, from, to))
 	}
 	if math.IsInf(w, 0) {
@@ -355,10 +355,11 @@ func (o *Objective) klWeight(b *Batch, t Totals, from, to int) float64 {
 	return w
 }
 
-// KLWeight is the effective weight of the KL term beside the policy's: beta times the sum over action tokens of their
-// weights in the KL term, over that of their weights in the policy's term at ratio 1 and advantage 1. It is beta with
-// kl.aggregate = "loss", and falls with the length of episodes where the policy's term sums over a trajectory and the
-// KL term takes a mean. It is 0 without action tokens or without the term in the loss.
+// KLWeight returns the effective weight of the KL term relative to the policy term: beta times the
+// sum over action tokens of their weights in the KL term, divided by that sum for the policy term
+// at ratio 1 and advantage 1. It is beta with kl.aggregate = "loss". It falls with the length of
+// episodes if the policy term sums over a trajectory and the KL term averages. It is 0 without
+// action tokens or without a KL term in the loss.
 func (o *Objective) KLWeight(b *Batch, t Totals) float64 {
 	if o.KL.Place != "loss" {
 		return 0
@@ -430,8 +431,8 @@ func (o *Objective) addEntropy(b *Batch, t Totals, out *Outcome) {
 	}
 }
 
-// token is the estimate at one sampled token and its slope d estimate / d logp, given d = logp - logp_ref and the log
-// ratio to the old policy.
+// token is the estimate at one sampled token and its slope d estimate / d logp, given d = logp -
+// logp_ref and the log ratio to the old policy.
 func (k *KL) token(d, toOld float64) (value, slope float64) {
 	clamped, inside := d, true
 	if k.LogClamp > 0 && k.Estimator == "k3" {
@@ -481,8 +482,9 @@ func sign(x float64) float64 {
 	return 0
 }
 
-// Penalty is what KL.Place "reward" subtracts from the reward of each trajectory [B] before advantages: beta times the
-// sum of the estimates at its action tokens, under the policy that sampled them. It is nil with the term in the loss.
+// Penalty is what KL.Place "reward" subtracts from the reward of each trajectory [B] before
+// advantages: beta times the sum of the estimates at its action tokens, under the policy that
+// sampled them. It is nil with the term in the loss.
 func (o *Objective) Penalty(length []int, logpOld, logpRef []float64) []float64 {
 	if o.KL.Place != "reward" || o.KL.Beta == 0 {
 		return nil

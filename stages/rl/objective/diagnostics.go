@@ -1,22 +1,24 @@
-package rl
+package objective
 
 import (
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+
+	"rcgrpo/stages/rl"
 )
 
-// MetricInfo describes one value of a metrics row. A direction says what is better, where that can be said.
+// MetricInfo describes one value of a metrics row.
 type MetricInfo struct {
 	Name      string
-	Formula   string // in words or symbols; R rewards, A advantages, g groups of size G
+	Formula   string // R rewards, A advantages, g groups of size G
 	Unit      string
-	Direction string // "higher", "lower", or "" where neither is better by itself
+	Direction string // which is better: "higher", "lower", or "" for neither
 }
 
-// Metrics is the metrics table: every value that training logs per update, in the order of a page. A value whose name
-// ends in "_" stands for a family of names, one for each value of what the formula says.
+// Metrics is the table of all values that training logs per update, in the order of a page. A name
+// that ends in "_" stands for a family of names, described by the formula.
 var Metrics = []MetricInfo{
 	{"reward", "mean R", "reward", "higher"},
 	{"reward_high", "mean R of episodes under the high token", "reward", "higher"},
@@ -27,18 +29,21 @@ var Metrics = []MetricInfo{
 	{"zero_variance", "share of groups whose rewards are all equal", "share", "lower"},
 	{"all_right", "share of groups with R = 1 throughout", "share", ""},
 	{"all_wrong", "share of groups with R = 0 throughout", "share", "lower"},
-	{"single_token_groups", "share of groups whose members share one reward token", "share", "lower"},
+	{"single_token_groups", "share of groups with a single reward token", "share", "lower"},
 	{"share_high", "share of episodes under the high token", "share", ""},
 	{"sigma2", "mean over groups of the population variance of R", "reward²", "higher"},
 	{"group_std", "mean over groups of the population deviation of R", "reward", "higher"},
 	{"reward_range", "mean over groups of max R - min R", "reward", "higher"},
 	{"prop2_bound", "(G-1)/G p(1-p) token_gap², with p the share of high tokens (Proposition 2)", "reward²", "higher"},
 	{"prop2_slack", "sigma2 - prop2_bound", "reward²", ""},
-	{"prop2_excess", "sigma2 - (G-1)/G p(1-p) (token_gap² - token_gap_se²): the slack without the gap's sampling variance", "reward²", ""},
-	{"prop2_excess_se", "standard error of prop2_excess; below -1.96 of it Proposition 2 would be contradicted", "reward²", ""},
-	{"forecast_zero_variance", "zero_variance as forecast before the first update, from samples of the policy (Proposition 1)", "share", ""},
+	{"prop2_excess", "sigma2 - (G-1)/G p(1-p) (token_gap² - token_gap_se²): the slack without the gap's sampling " +
+		"variance", "reward²", ""},
+	{"prop2_excess_se", "standard error of prop2_excess; below -1.96 of it Proposition 2 would be contradicted",
+		"reward²", ""},
+	{"forecast_zero_variance",
+		"zero_variance as forecast before the first update, from samples of the policy (Proposition 1)", "share", ""},
 	{"forecast_low", "lower end of the 95 % band of the first update's zero_variance", "share", ""},
-	{"forecast_high", "upper end of it", "share", ""},
+	{"forecast_high", "upper end of this band", "share", ""},
 	{"forecast_all_right", "all_right as forecast", "share", ""},
 	{"forecast_all_wrong", "all_wrong as forecast", "share", ""},
 	{"spread_within", "mean over all groups of max A - min A, ddof 0, 0 without variance", "advantage", "higher"},
@@ -49,44 +54,52 @@ var Metrics = []MetricInfo{
 	{"spread_batch_ddof1", "the same, ddof 1; at most 3.578 with G = 5 and 0/1 rewards", "advantage", ""},
 	{"mean_abs_advantage", "mean |A|", "advantage", "higher"},
 	{"effective_sample_size", "(sum |A|)² / sum A²", "episodes", "higher"},
-	{"successes_", "share of groups with that many members at R = 1 (0 to G), of the groups in which every member has a reward", "share", ""},
+	{"successes_", "share of groups with that many members at R = 1 (0 to G), among groups without missing rewards",
+		"share", ""},
 	{"entropy", "mean entropy of the policy over action tokens, at the sampling temperature", "nats per token", ""},
-	{"kl", "divergence to the reference policy as the loss has it; with place = reward the mean over trajectories of what was subtracted, without beta", "nats", "lower"},
+	{"kl", "divergence to the reference policy as aggregated in the loss; with place = reward the mean penalty of a " +
+		"trajectory, without beta", "nats", "lower"},
 	{"kl_k1", "mean of d = log pi - log pi_ref over action tokens", "nats per token", "lower"},
 	{"kl_k2", "mean of d²/2", "nats per token", "lower"},
 	{"kl_k3", "mean of exp(-d) - 1 + d", "nats per token", "lower"},
 	{"kl_exact", "mean of D(pi || pi_ref) over the vocabulary", "nats per token", "lower"},
-	{"kl_weight", "weight of the KL term beside the policy's: beta times the sum of its weights of action tokens / the same sum of the policy's term", "", ""},
-	{"loss", "what the update minimised, mean over its optimizer steps", "", "lower"},
+	{"kl_weight", "weight of the KL term relative to the policy term: beta times the ratio of their sums of weights " +
+		"over action tokens", "", ""},
+	{"loss", "minimized objective, mean over the optimizer steps of the update", "", "lower"},
 	{"grad_norm", "global L2 norm of the gradient before clipping, mean over the update's optimizer steps", "", ""},
-	{"lr", "learning rate of the update; 0 where it was skipped", "", ""},
-	{"skipped", "share of the update's optimizer steps that were not made, because the gradient is no finite number or an alarm said so", "share", "lower"},
-	{"alarm_", "1 where that alarm went off (gap, zero_variance, entropy, spike, nan)", "", "lower"},
-	{"clip_fraction", "share of the ratios of an update's optimizer steps at which the clipped term is strictly smaller; not logged where every ratio is 1", "share", "lower"},
-	{"log_ratio_", "quantile of the log ratios of an update's optimizer steps (p05, p50, p95, max of the absolute value); not logged where every ratio is 1", "nats", ""},
+	{"lr", "learning rate of the update; 0 if it was skipped", "", ""},
+	{"skipped", "share of the update's optimizer steps that were skipped, because the gradient was not finite or by " +
+		"an alarm", "share", "lower"},
+	{"alarm_", "1 if that alarm was raised (gap, zero_variance, entropy, spike, nan)", "", "lower"},
+	{"clip_fraction", "share of the ratios of an update at which the clipped term is strictly smaller; not logged if " +
+		"every ratio is 1", "share", "lower"},
+	{"log_ratio_", "quantile of the log ratios of an update (p05, p50, p95, max of the absolute value); not logged if " +
+		"every ratio is 1", "nats", ""},
 	{"sampler_gap", "largest |log pi as sampled - log pi as recomputed| of an action token", "nats", "lower"},
 	{"sampler_gap_", "quantile of the same over action tokens (p50, p95, p99)", "nats", "lower"},
-	{"groups_sampled", "groups it took to fill the update (more than its batch with zero_variance = resample)", "groups", ""},
+	{"groups_sampled", "groups sampled for the update (more than its batch with zero_variance = resample)", "groups", ""},
 	{"calls", "tool calls per episode", "calls", ""},
-	{"tool_errors", "share of calls answered by an execution error", "share", "lower"},
+	{"tool_errors", "share of calls whose result is an execution error", "share", "lower"},
 	{"turns", "user turns reached per episode", "turns", ""},
 	{"sampled_tokens", "action tokens per episode", "tokens", ""},
 	{"sampled_tokens_max", "action tokens of the longest episode", "tokens", ""},
-	{"episode_tokens", "tokens per episode, given ones included", "tokens", ""},
-	{"tokens", "tokens of all episodes of the update, given ones included", "tokens", ""},
+	{"episode_tokens", "tokens per episode, including those not sampled", "tokens", ""},
+	{"tokens", "tokens of all episodes of the update, including those not sampled", "tokens", ""},
 	{"learned_tokens", "tokens with a loss (fine-tuning)", "tokens", ""},
-	{"micro_batch", "tokens of one forward and backward pass: the split of the update's batch", "tokens", ""},
+	{"micro_batch", "tokens of one forward and backward pass", "tokens", ""},
 	{"truncated", "share of episodes cut off by a limit of length, reply or turn", "share", "lower"},
-	{"stop_", "share of episodes that ended for that reason (done, turn_limit, length, step, error); error is a failure of the environment, whose episode has no reward and enters no other value of rewards", "share", ""},
-	{"eval_reward", "mean R on the fixed subset of held-out tasks, under the condition of the checkpoint, after the update", "reward", "higher"},
+	{"stop_", "share of episodes with that stop reason (done, turn_limit, length, step, error); an episode with error " +
+		"has no reward and enters no other value of rewards", "share", ""},
+	{"eval_reward", "mean R on the fixed subset of held-out tasks after the update, under the condition of the " +
+		"checkpoint", "reward", "higher"},
 	{"eval_official", "share of the subset that the official checker accepts", "share", "higher"},
 }
 
-// Times is the table of what updates took: the values of times.jsonl, which no digest covers.
+// Times is the table of the values of times.jsonl, which no digest covers.
 var Times = []MetricInfo{
 	{"rollout_s", "seconds to sample the groups", "s", "lower"},
-	{"model_s", "of these seconds in the policy", "s", "lower"},
-	{"waiting_s", "of these seconds in which no batch could run because environments were at work", "s", "lower"},
+	{"model_s", "seconds of rollout_s in the policy", "s", "lower"},
+	{"waiting_s", "seconds of rollout_s in which all episodes waited for environments", "s", "lower"},
 	{"waiting_share", "waiting_s / rollout_s", "share", "lower"},
 	{"update_s", "seconds to compute the gradient and apply it", "s", "lower"},
 	{"eval_s", "seconds of the evaluation after the update", "s", "lower"},
@@ -96,7 +109,7 @@ var Times = []MetricInfo{
 	{"peak_memory", "largest resident memory of the process so far", "bytes", "lower"},
 }
 
-// MetricNamed finds a value in the metrics table or in that of times, by its own name or its family's.
+// MetricNamed returns the row of a value in Metrics or Times, by its name or that of its family.
 func MetricNamed(name string) (MetricInfo, bool) {
 	for _, m := range slices.Concat(Metrics, Times) {
 		if m.Name == name || strings.HasSuffix(m.Name, "_") && strings.HasPrefix(name, m.Name) {
@@ -106,16 +119,16 @@ func MetricNamed(name string) (MetricInfo, bool) {
 	return MetricInfo{}, false
 }
 
-// Groups are the rewards of an update [groups][G], and which episodes ran under the high token; High is nil where the
-// arm has no tokens.
+// Groups are the rewards of an update [groups][G], and which episodes ran under the high token;
+// High is nil without tokens.
 type Groups struct {
 	Rewards [][]float64
 	High    [][]bool
 }
 
-// GroupsOf cuts trajectories into groups of a size. Members without a reward are left out, and so is a group of which
-// none is left. Token conditions count when both tokens occur.
-func GroupsOf(trajectories []*Trajectory, size int) Groups {
+// GroupsOf divides trajectories into groups of a size. Members without a reward are dropped, and so
+// is an empty group. High is set if both tokens occur.
+func GroupsOf(trajectories []*rl.Trajectory, size int) Groups {
 	var g Groups
 	tokens := map[string]bool{}
 	for members := range slices.Chunk(trajectories, size) {
@@ -126,26 +139,26 @@ func GroupsOf(trajectories []*Trajectory, size int) Groups {
 		var high []bool
 		for _, t := range members {
 			if !t.Reward.Missing() {
-				high = append(high, t.Token == TokenHigh)
+				high = append(high, t.Token == rl.TokenHigh)
 				tokens[t.Token] = true
 			}
 		}
 		g.Rewards = append(g.Rewards, rewards)
 		g.High = append(g.High, high)
 	}
-	if !tokens[TokenHigh] || !tokens[TokenLow] {
+	if !tokens[rl.TokenHigh] || !tokens[rl.TokenLow] {
 		g.High = nil
 	}
 	return g
 }
 
-// Diagnose computes what an update can learn from its groups, under the names of Metrics. Values by token are there only
-// with tokens of both sorts.
+// Diagnose computes the values of the groups under the names of Metrics. Values by token require
+// both tokens.
 func (g Groups) Diagnose() map[string]float64 {
 	if len(g.Rewards) == 0 {
 		return map[string]float64{}
 	}
-	v := map[string]float64{"zero_variance": 0} // there also when no group is
+	v := map[string]float64{"zero_variance": 0} // present even if it is 0
 	n := float64(len(g.Rewards))
 	var all []float64
 	size := 0
@@ -180,8 +193,8 @@ func (g Groups) Diagnose() map[string]float64 {
 	return v
 }
 
-// Successes counts the groups of G members by their number of members with reward 1 [G+1]. Smaller groups, which a
-// missing reward leaves, do not count. It returns nil when some reward is neither 0 nor 1.
+// Successes counts the groups by their number of members with reward 1 [G+1]. Groups with missing
+// rewards do not count. It returns nil if a reward is neither 0 nor 1.
 func (g Groups) Successes() []int {
 	if len(g.Rewards) == 0 {
 		return nil
@@ -206,7 +219,8 @@ func (g Groups) Successes() []int {
 	return counts
 }
 
-// spreads adds the advantage spread in its three readings (docs/training.md 2), under both standard deviations.
+// spreads adds the three definitions of the advantage spread (docs/training.md 2), with both
+// standard deviations.
 func (g Groups) spreads(v map[string]float64) {
 	for ddof, suffix := range []string{"", "_ddof1"} {
 		s := g.Spread(ddof)
@@ -216,18 +230,19 @@ func (g Groups) spreads(v map[string]float64) {
 	}
 }
 
-// Spread is the distance of the largest from the smallest advantage.
+// Spread is the difference between the largest and the smallest advantage.
 type Spread struct {
-	Within      float64 // in each group, mean over all groups (0 for groups without variance): the caption read literally
-	WithinMixed float64 // mean over groups with variance; 0 if there is none
-	WithinMax   float64 // the largest of any group
-	Batch       float64 // over the batch: what verl logs as max and min
+	Within      float64 // per group, mean over all groups (0 for groups without variance), as the caption defines it
+	WithinMixed float64 // mean over groups with variance; 0 without such groups
+	WithinMax   float64 // maximum over groups
+	Batch       float64 // over the batch, as verl logs it
 	Max, Min    float64 // of the batch's advantages
 
 	Advantages []float64 // of all episodes, group by group
 }
 
-// Spread computes the advantages with a standard deviation of ddof 0 (paper) or 1 (verl), eps 1e-6, and their spread.
+// Spread computes the advantages with a standard deviation of ddof 0 (paper) or 1 (verl), eps 1e-6,
+// and their spread.
 func (g Groups) Spread(ddof int) Spread {
 	a := Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: ddof, Eps: 1e-6}
 	var s Spread
@@ -253,7 +268,8 @@ func (g Groups) Spread(ddof int) Spread {
 	return s
 }
 
-// AdvantageSizes is the mean of |A| and the effective sample size (sum |A|)² / sum A², 0 where all advantages are 0.
+// AdvantageSizes returns the mean of |A| and the effective sample size (sum |A|)² / sum A², 0 if
+// all advantages are 0.
 func AdvantageSizes(advantages []float64) (meanAbs, effective float64) {
 	sum, square := 0.0, 0.0
 	for _, a := range advantages {
@@ -269,7 +285,7 @@ func AdvantageSizes(advantages []float64) (meanAbs, effective float64) {
 	return meanAbs, effective
 }
 
-// byToken adds what depends on the reward token.
+// byToken adds the values that depend on the reward token.
 func (g Groups) byToken(v map[string]float64, size int) {
 	var high, low []float64
 	single := 0
@@ -301,8 +317,9 @@ func (g Groups) byToken(v map[string]float64, size int) {
 	g.proposition2(v, Kappa(size, p))
 }
 
-// proposition2 adds the slack of Proposition 2's bound without the upward bias of a squared estimate, and its standard
-// error: the variance of the mean of σ_g² over groups, and that of gap², which is 4 gap² se² + 2 se⁴ for a normal gap.
+// proposition2 adds the slack of Proposition 2's bound without the upward bias of a squared
+// estimate, and its standard error: the variance of the mean of σ_g² over groups, plus that of
+// gap², which is 4 gap² se² + 2 se⁴ for a normal gap.
 func (g Groups) proposition2(v map[string]float64, kappa float64) {
 	variances := make([]float64, len(g.Rewards))
 	for i, rewards := range g.Rewards {
@@ -310,16 +327,17 @@ func (g Groups) proposition2(v map[string]float64, kappa float64) {
 	}
 	gap, se2 := v["token_gap"], v["token_gap_se"]*v["token_gap_se"]
 	v["prop2_excess"] = v["sigma2"] - kappa*(gap*gap-se2)
-	v["prop2_excess_se"] = math.Sqrt(sampleVariance(variances)/float64(len(variances)) + kappa*kappa*(4*gap*gap*se2+2*se2*se2))
+	v["prop2_excess_se"] = math.Sqrt(sampleVariance(variances)/float64(len(variances)) +
+		kappa*kappa*(4*gap*gap*se2+2*se2*se2))
 }
 
-// DescribeEpisodes adds what an update's episodes say about themselves: verdicts, lengths, calls, stop reasons.
-func DescribeEpisodes(trajectories []*Trajectory, v map[string]float64) {
+// DescribeEpisodes adds verdicts, lengths, calls and stop reasons of an update's episodes.
+func DescribeEpisodes(trajectories []*rl.Trajectory, v map[string]float64) {
 	n := float64(len(trajectories))
 	if n == 0 {
 		return
 	}
-	for _, reason := range []string{StopDone, StopTurnLimit, StopLength, StopStep, StopError} {
+	for _, reason := range []string{rl.StopDone, rl.StopTurnLimit, rl.StopLength, rl.StopStep, rl.StopError} {
 		v["stop_"+reason] = 0
 	}
 	calls, errs, rewarded := 0, 0, 0.0
@@ -343,7 +361,7 @@ func DescribeEpisodes(trajectories []*Trajectory, v map[string]float64) {
 		}
 		v["sampled_tokens"] += sampled / n
 		v["sampled_tokens_max"] = max(v["sampled_tokens_max"], sampled)
-		v["truncated"] += indicator(t.Stop == StopLength || t.Stop == StopStep || t.Stop == StopTurnLimit) / n
+		v["truncated"] += indicator(t.Stop == rl.StopLength || t.Stop == rl.StopStep || t.Stop == rl.StopTurnLimit) / n
 		if k := len(t.Messages); k > 0 {
 			v["turns"] += float64(t.Messages[k-1].Turn+1) / n
 		}
@@ -353,8 +371,8 @@ func DescribeEpisodes(trajectories []*Trajectory, v map[string]float64) {
 	v["tool_errors"] = float64(errs) / float64(max(1, calls))
 }
 
-// Quantile of values in ascending order, with linear interpolation between order statistics (h = (n-1) q); 0 without
-// values.
+// Quantile of ascending values, with linear interpolation between order statistics (h = (n-1) q); 0
+// without values.
 func Quantile(sorted []float64, q float64) float64 {
 	if len(sorted) == 0 {
 		return 0
@@ -371,26 +389,29 @@ func Quantile(sorted []float64, q float64) float64 {
 func DescribeRatios(logRatio []float64, v map[string]float64) {
 	sorted := slices.Clone(logRatio)
 	slices.Sort(sorted)
-	v["log_ratio_p05"], v["log_ratio_p50"], v["log_ratio_p95"] = Quantile(sorted, 0.05), Quantile(sorted, 0.5), Quantile(sorted, 0.95)
+	v["log_ratio_p05"], v["log_ratio_p50"], v["log_ratio_p95"] = Quantile(sorted, 0.05), Quantile(sorted,
+		0.5), Quantile(sorted, 0.95)
 	v["log_ratio_max"] = 0
 	if n := len(sorted); n > 0 {
 		v["log_ratio_max"] = max(math.Abs(sorted[0]), math.Abs(sorted[n-1]))
 	}
 }
 
-// DescribeSampler adds how far the log-probabilities of action tokens lie from those they were sampled with: the largest
-// distance, and quantiles.
+// DescribeSampler adds quantiles and maximum of the differences between recomputed and sampled
+// logprobs.
 func DescribeSampler(logp, sampled []float64, v map[string]float64) {
 	sorted := make([]float64, len(logp))
 	for i := range logp {
 		sorted[i] = math.Abs(logp[i] - sampled[i])
 	}
 	slices.Sort(sorted)
-	v["sampler_gap_p50"], v["sampler_gap_p95"], v["sampler_gap_p99"] = Quantile(sorted, 0.5), Quantile(sorted, 0.95), Quantile(sorted, 0.99)
+	v["sampler_gap_p50"], v["sampler_gap_p95"], v["sampler_gap_p99"] = Quantile(sorted, 0.5), Quantile(sorted,
+		0.95), Quantile(sorted, 0.99)
 	v["sampler_gap"] = Quantile(sorted, 1)
 }
 
-// DescribeKL adds the divergence to the reference policy by estimator, means over action tokens; exact may be nil.
+// DescribeKL adds the divergence to the reference policy by estimator, as means over action tokens;
+// exact may be nil.
 func DescribeKL(logp, logpRef, exact []float64, v map[string]float64) {
 	k1, k2, k3 := 0.0, 0.0, 0.0
 	for i := range logp {

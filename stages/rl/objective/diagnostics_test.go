@@ -1,14 +1,15 @@
-package rl
+package objective
 
 import (
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 
 	"rcgrpo/bench/fixtures"
+	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
 func TestDiagnosticsOfAnUpdate(t *testing.T) {
@@ -104,98 +105,14 @@ func TestDiagnosticsOfAnUpdate(t *testing.T) {
 	t.Logf("%d updates", n)
 }
 
-func TestPropositionsInClosedForm(t *testing.T) {
-	type record struct {
-		ID     string
-		Inputs struct {
-			Allocation string
-			G          int
-			P          float64
-			High       float64 `json:"p_high"`
-			Low        float64 `json:"p_low"`
-		}
-		Successes []number `json:"success_distribution"`
-		Single    number   `json:"single_token_group_probability"`
-		AllEqual  number   `json:"p_all_equal"`
-		Var       number   `json:"expected_group_var"`
-		Kappa     number
-		Bound     number
-		Holds     bool              `json:"bound_holds"`
-		Spread    map[string]number `json:"expected_spread_batch"`
-	}
-	n := 0
-	fixtures.Records(t, "rl/diagnostics.jsonl", func(raw map[string]any) {
-		if raw["kind"] != "proposition" {
-			return
-		}
-		n++
-		r := fixtures.Decode[record](t, raw)
-		m := Mixture{Allocation: r.Inputs.Allocation, Group: r.Inputs.G, P: r.Inputs.P, High: r.Inputs.High, Low: r.Inputs.Low}
-		check := func(what string, got float64, want number) {
-			if !near(got, float64(want), 1e-12) {
-				t.Errorf("%s: %s: got %v, want %v", r.ID, what, got, want)
-			}
-		}
-		d := m.Successes()
-		for k, want := range r.Successes {
-			check("successes", d[k], want)
-		}
-		check("single token", m.SingleToken(), r.Single)
-		check("all equal", d[0]+d[m.Group], r.AllEqual)
-		check("group variance", m.GroupVariance(), r.Var)
-		check("kappa", Kappa(m.Group, m.P), r.Kappa)
-		check("bound", m.Bound(), r.Bound)
-		if holds := m.GroupVariance() >= m.Bound()-1e-12; holds != r.Holds {
-			t.Errorf("%s: bound holds: got %t, want %t", r.ID, holds, r.Holds)
-		}
-		for name, want := range r.Spread {
-			var groups, ddof int
-			if _, err := fmt.Sscanf(strings.ReplaceAll(name, "_", " "), "groups%d ddof%d", &groups, &ddof); err != nil {
-				t.Fatal(err)
-			}
-			check(name, m.SpreadBatch(groups, ddof), want)
-		}
-	})
-	t.Logf("%d mixtures", n)
-}
-
-func TestPropositionOneBounds(t *testing.T) {
-	type record struct {
-		ID     string
-		Inputs struct {
-			G, T  int
-			Eps   float64   `json:"eps_sft"`
-			Steps []float64 `json:"step_probability"`
-		}
-		Out struct {
-			Exact  float64
-			Exp    float64 `json:"bound_exp"`
-			Linear float64 `json:"bound_linear"`
-		}
-	}
-	fixtures.Records(t, "rl/diagnostics.jsonl", func(raw map[string]any) {
-		if raw["kind"] != "prop1_bound" {
-			return
-		}
-		r := fixtures.Decode[record](t, raw)
-		exponential, linear := StayBounds(r.Inputs.G, r.Inputs.T, r.Inputs.Eps)
-		for what, pair := range map[string][2]float64{"exact": {StayProbability(r.Inputs.Steps, r.Inputs.G), r.Out.Exact},
-			"exponential": {exponential, r.Out.Exp}, "linear": {linear, r.Out.Linear}} {
-			if !near(pair[0], pair[1], 1e-12) {
-				t.Errorf("%s: %s: got %v, want %v", r.ID, what, pair[0], pair[1])
-			}
-		}
-	})
-}
-
 func TestForecastIsUnbiasedByHand(t *testing.T) {
 	// 4 of 6 succeed; of the 15 pairs, C(4,2) = 6 are all right and C(2,2) = 1 is all wrong.
-	f := ForecastZeroVariance([]TaskSample{{High: 6, HighRight: 4}, {High: 1, HighRight: 1}}, AllocationIID, 2, 1)
+	f := ForecastZeroVariance([]TaskSample{{High: 6, HighRight: 4}, {High: 1, HighRight: 1}}, rl.AllocationIID, 2, 1)
 	if math.Abs(f.AllRight-6.0/15) > 1e-12 || math.Abs(f.AllWrong-1.0/15) > 1e-12 || f.Left != 1 {
 		t.Errorf("got %+v, want 6/15, 1/15, one task left out", f)
 	}
 	// Stratified, p 0.5, G 2: one of each token. 1 of 2 high ones right, 1 of 4 low ones right.
-	f = ForecastZeroVariance([]TaskSample{{High: 2, HighRight: 1, Low: 4, LowRight: 1}}, AllocationStratified, 2, 0.5)
+	f = ForecastZeroVariance([]TaskSample{{High: 2, HighRight: 1, Low: 4, LowRight: 1}}, rl.AllocationStratified, 2, 0.5)
 	if math.Abs(f.AllRight-0.125) > 1e-12 || math.Abs(f.AllWrong-0.375) > 1e-12 {
 		t.Errorf("got %+v, want 1/8 and 3/8", f)
 	}
@@ -221,7 +138,7 @@ func TestBandHoldsTheMeasuredShareInNineteenOfTwentyPolicies(t *testing.T) {
 			}
 			samples[i] = s
 		}
-		low, high := ForecastZeroVariance(samples, AllocationIID, group, p).Band(groups)
+		low, high := ForecastZeroVariance(samples, rl.AllocationIID, group, p).Band(groups)
 		equal := 0
 		for range groups {
 			ph, pl := task()
@@ -255,7 +172,7 @@ func TestEveryLoggedValueHasARowInTheMetricsTable(t *testing.T) {
 		known[m.Name] = true
 	}
 	v := Groups{Rewards: [][]float64{{1, 0}, {1, 1}}, High: [][]bool{{true, false}, {true, true}}}.Diagnose()
-	DescribeEpisodes([]*Trajectory{{Stop: StopDone, IDs: []int32{1}, Mask: []bool{true}}}, v)
+	DescribeEpisodes([]*rl.Trajectory{{Stop: rl.StopDone, IDs: []int32{1}, Mask: []bool{true}}}, v)
 	DescribeRatios([]float64{0.1}, v)
 	DescribeKL([]float64{-1}, []float64{-2}, []float64{0.1}, v)
 	for name := range v {
@@ -267,29 +184,33 @@ func TestEveryLoggedValueHasARowInTheMetricsTable(t *testing.T) {
 
 func TestTruncatedEpisodesAreCountedApartFromFailures(t *testing.T) {
 	v := map[string]float64{}
-	DescribeEpisodes([]*Trajectory{
-		{Stop: StopDone, IDs: make([]int32, 4), Mask: []bool{true, false, true, false}},
-		{Stop: StopLength, IDs: make([]int32, 6), Mask: make([]bool, 6)}, {Stop: StopStep}, {Stop: StopError},
+	DescribeEpisodes([]*rl.Trajectory{
+		{Stop: rl.StopDone, IDs: make([]int32, 4), Mask: []bool{true, false, true, false}},
+		{Stop: rl.StopLength, IDs: make([]int32, 6), Mask: make([]bool, 6)}, {Stop: rl.StopStep}, {Stop: rl.StopError},
 	}, v)
-	for name, want := range map[string]float64{"truncated": 0.5, "stop_done": 0.25, "stop_error": 0.25, "sampled_tokens": 0.5, "sampled_tokens_max": 2, "episode_tokens": 2.5} {
+	for name, want := range map[string]float64{"truncated": 0.5, "stop_done": 0.25, "stop_error": 0.25,
+		"sampled_tokens": 0.5, "sampled_tokens_max": 2, "episode_tokens": 2.5} {
 		if v[name] != want {
 			t.Errorf("%s: got %v, want %v", name, v[name], want)
 		}
 	}
 }
 
-// TestPropositionTwoHoldsInNineteenOfTwentyUpdates simulates updates of policies of all sorts, those included at which
-// the bound is tight: all succeed under one token and fail under the other.
+// TestPropositionTwoHoldsInNineteenOfTwentyUpdates simulates updates of policies of all sorts,
+// those included at which the bound is tight: all succeed under one token and fail under the other.
 func TestPropositionTwoHoldsInNineteenOfTwentyUpdates(t *testing.T) {
 	r := rand.New(rand.NewPCG(31, 32))
 	for name, tc := range map[string]struct {
 		groups int
 		policy func() (high, low float64)
 	}{
-		"12 groups, any policy":           {12, func() (float64, float64) { return r.Float64(), r.Float64() }},
-		"64 groups, any policy":           {64, func() (float64, float64) { return r.Float64(), r.Float64() }},
-		"64 groups, the bound nearly met": {64, func() (float64, float64) { return 0.97 + 0.03*r.Float64(), 0.03 * r.Float64() }},
-		"64 groups, a dead token":         {64, func() (float64, float64) { p := 0.02 + 0.96*r.Float64(); return p, p }},
+		"12 groups, any policy": {12, func() (float64, float64) { return r.Float64(), r.Float64() }},
+		"64 groups, any policy": {64, func() (float64, float64) { return r.Float64(), r.Float64() }},
+		"64 groups, the bound nearly met": {64, func() (float64, float64) {
+			return 0.97 + 0.03*r.Float64(),
+				0.03 * r.Float64()
+		}},
+		"64 groups, a dead token": {64, func() (float64, float64) { p := 0.02 + 0.96*r.Float64(); return p, p }},
 	} {
 		outside := 0
 		const updates = 2000
@@ -305,4 +226,50 @@ func TestPropositionTwoHoldsInNineteenOfTwentyUpdates(t *testing.T) {
 			t.Errorf("%s: the bound lies outside its interval in %d of %d updates, want at most 5 %%", name, outside, updates)
 		}
 	}
+}
+
+// TestADeadTokenRaisesTheAlarm plants a token that does nothing among live ones, at the size of the
+// drills: 12 groups of 5.
+func TestADeadTokenRaisesTheAlarm(t *testing.T) {
+	r := rand.New(rand.NewPCG(4, 5))
+	raised := func(gap float64) int {
+		w := blocks.NewWatch([]blocks.Alarm{{Name: blocks.AlarmGap, Action: blocks.ActionStop}})
+		for u := range 150 {
+			g := simulated(r, 12, 5, 0.5, 0.4+gap, 0.4)
+			if _, ok := w.Observe(g.Diagnose())[blocks.AlarmGap]; ok {
+				return u + 1
+			}
+		}
+		return 0
+	}
+	dead, live := 0, 0
+	for range 50 {
+		if at := raised(0); at > 0 && at <= 60 {
+			dead++
+		}
+		if raised(0.2) > 0 {
+			live++
+		}
+	}
+	if dead != 50 || live > 2 {
+		t.Errorf("raised within 60 updates for %d of 50 dead tokens, and for %d of 50 with a gap of 0.2 in 150; want 50 "+
+			"and at most 2", dead, live)
+	}
+}
+
+// simulated are groups of 0/1 rewards whose members draw their token with probability p.
+func simulated(r *rand.Rand, groups, size int, p, high, low float64) Groups {
+	var g Groups
+	for range groups {
+		rewards, tokens := make([]float64, size), make([]bool, size)
+		for i := range rewards {
+			q := low
+			if tokens[i] = r.Float64() < p; tokens[i] {
+				q = high
+			}
+			rewards[i] = indicator(r.Float64() < q)
+		}
+		g.Rewards, g.High = append(g.Rewards, rewards), append(g.High, tokens)
+	}
+	return g
 }

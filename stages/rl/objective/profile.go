@@ -1,4 +1,4 @@
-package rl
+package objective
 
 import (
 	"fmt"
@@ -14,33 +14,39 @@ type Profile struct {
 	Objective    Objective
 }
 
-// ProfileSettings are the settings and blocks of an Objective that a profile gives values to.
-var ProfileSettings = []string{"advantage", "ratio", "clip", "loss", "kl", "minibatches", "passes", "entropy", "zero_variance"}
+// ProfileSettings are the settings and blocks of an Objective that a profile sets.
+var ProfileSettings = []string{"advantage", "ratio", "clip", "loss", "kl", "minibatches", "passes", "entropy",
+	"zero_variance"}
 
-// Profiles are the conventions of the field under the names people use for them, the first the paper's. Each is a fresh
-// copy. They cover the objective; rates, schedules and sizes are settings of an experiment.
+// Profiles returns the conventions of other trainers and papers, the first the paper's, as fresh
+// copies. They cover the objective only, not rates, schedules and sizes.
 func Profiles() []Profile {
 	paper := PaperObjective()
 
 	verl := PaperObjective()
-	verl.Advantage = &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 1, Eps: 1e-6, Missing: "leave_out", Lone: "reward"}
+	verl.Advantage = &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 1, Eps: 1e-6, Missing: "leave_out",
+		Lone: "reward"}
 	verl.Ratio = &Ratio{Level: "token", Denominator: "old", LogClamp: 20}
 	verl.Clip = &Clip{Low: 0.2, High: 0.2, Dual: 3}
 	verl.Loss = &Loss{Aggregate: "token_mean", Rows: "non_empty", CountEps: 1e-8}
-	verl.KL = &KL{Beta: 0, Estimator: "k3", Gradient: "own", Place: "loss", Aggregate: "loss", LogClamp: 20, ValueClamp: 10}
+	verl.KL = &KL{Beta: 0, Estimator: "k3", Gradient: "own", Place: "loss", Aggregate: "loss", LogClamp: 20,
+		ValueClamp: 10}
 	verl.Minibatches = 256
 
 	trl := PaperObjective()
-	trl.Advantage = &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 1, Eps: 1e-4, Missing: "leave_out", Lone: "formula"}
+	trl.Advantage = &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 1, Eps: 1e-4, Missing: "leave_out",
+		Lone: "formula"}
 	trl.Ratio = &Ratio{Level: "token", Denominator: "old"}
 	trl.Loss = &Loss{Aggregate: "token_mean", Rows: "all"}
 	trl.KL = &KL{Beta: 0, Estimator: "k3", Gradient: "own", Place: "loss", Aggregate: "loss"}
 
 	openrlhf := PaperObjective()
-	openrlhf.Advantage = &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 1, Eps: 1e-9, Missing: "leave_out", Lone: "formula"}
+	openrlhf.Advantage = &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 1, Eps: 1e-9,
+		Missing: "leave_out", Lone: "formula"}
 	openrlhf.Ratio = &Ratio{Level: "token", Denominator: "old", LogClamp: 20}
 	openrlhf.Loss = &Loss{Aggregate: "token_mean", Rows: "non_empty", CountEps: 1e-8}
-	openrlhf.KL = &KL{Beta: 0.01, Estimator: "k1", Gradient: "own", Place: "reward", Aggregate: "token_mean", ValueClamp: 10}
+	openrlhf.KL = &KL{Beta: 0.01, Estimator: "k1", Gradient: "own", Place: "reward", Aggregate: "token_mean",
+		ValueClamp: 10}
 
 	drGRPO := PaperObjective()
 	drGRPO.Advantage = &Advantage{Baseline: "group_mean", Scale: "none", Missing: "leave_out", Lone: "formula"}
@@ -49,7 +55,8 @@ func Profiles() []Profile {
 	drGRPO.KL = &KL{Beta: 0, Estimator: "k3", Gradient: "own", Place: "loss", Aggregate: "loss"}
 
 	dapo := PaperObjective()
-	dapo.Advantage = &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 1, Eps: 1e-6, Missing: "leave_out", Lone: "reward"}
+	dapo.Advantage = &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 1, Eps: 1e-6, Missing: "leave_out",
+		Lone: "reward"}
 	dapo.Ratio = &Ratio{Level: "token", Denominator: "old", LogClamp: 20}
 	dapo.Clip = &Clip{Low: 0.2, High: 0.28, Dual: 10}
 	dapo.Loss = &Loss{Aggregate: "token_mean", Rows: "non_empty"}
@@ -57,7 +64,8 @@ func Profiles() []Profile {
 	dapo.ZeroVariance = "resample"
 
 	gspo := PaperObjective()
-	gspo.Advantage = &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 1, Eps: 1e-6, Missing: "leave_out", Lone: "reward"}
+	gspo.Advantage = &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 1, Eps: 1e-6, Missing: "leave_out",
+		Lone: "reward"}
 	gspo.Ratio = &Ratio{Level: "sequence_mean", Denominator: "old", LogClamp: 10, OnlyAbove: true}
 	gspo.Clip = &Clip{Low: 3e-4, High: 4e-4}
 	gspo.Loss = &Loss{Aggregate: "trajectory_mean", Rows: "non_empty", CountEps: 1e-8}
@@ -78,7 +86,7 @@ func Profiles() []Profile {
 	return profiles
 }
 
-// ProfileNamed returns a profile, or an error that lists the names there are.
+// ProfileNamed returns a profile, or an error that lists the known names.
 func ProfileNamed(name string) (Objective, error) {
 	var names []string
 	for _, p := range Profiles() {
@@ -87,18 +95,18 @@ func ProfileNamed(name string) (Objective, error) {
 		}
 		names = append(names, p.Name)
 	}
-	return Objective{}, fmt.Errorf("no profile %q; there are %v", name, names)
+	return Objective{}, fmt.Errorf("no profile %q; known are %v", name, names)
 }
 
-// UsePreset replaces the whole objective by a profile's. A name that is none changes nothing.
+// UsePreset replaces the objective by a profile. An unknown name has no effect.
 func (o *Objective) UsePreset(name string) {
 	if p, err := ProfileNamed(name); err == nil {
 		*o = p
 	}
 }
 
-// Set gives a setting, named as in the language ("clip.high", "zero_variance"), a value from a text; strings may be
-// quoted. Blocks of o are replaced, not changed, so copies of o keep theirs.
+// Set assigns a text to a setting named as in the language ("clip.high", "zero_variance"); strings
+// may be quoted. Blocks of o are replaced, not changed, so copies of o keep theirs.
 func (o *Objective) Set(name, text string) error {
 	block, setting, nested := strings.Cut(name, ".")
 	at := fieldOf(reflect.ValueOf(o).Elem(), block)
@@ -118,13 +126,13 @@ func (o *Objective) Set(name, text string) error {
 	return fmt.Errorf("the objective has no setting %s; rcgrpo kinds grpo --profile paper lists them", name)
 }
 
-// settingField is a field of a settings struct with the strings it may hold.
+// settingField is a field of a settings struct with its allowed strings.
 type settingField struct {
 	field   reflect.Value
 	choices []string
 }
 
-// fieldOf finds the field with an hcl tag of that name; an invalid one where there is none.
+// fieldOf returns the field with an hcl tag of that name, or an invalid field.
 func fieldOf(v reflect.Value, name string) settingField {
 	for i := range v.NumField() {
 		f := v.Type().Field(i)

@@ -1,4 +1,4 @@
-package metrics
+package train
 
 import (
 	"errors"
@@ -16,7 +16,7 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-func TestRowsAreReadBackAndTimesStandApart(t *testing.T) {
+func TestRowsAreReadBackAndTimesHaveTheirOwnFile(t *testing.T) {
 	dir := t.TempDir()
 	job, err := engine.NewJob(engine.JobSetup{Dir: dir})
 	if err != nil {
@@ -27,7 +27,7 @@ func TestRowsAreReadBackAndTimesStandApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer training.Close()
-	log, err := Open(training)
+	log, err := OpenLog(training)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestRowsAreReadBackAndTimesStandApart(t *testing.T) {
 		}
 		return rows
 	}
-	want := []rl.Metric{{Update: 1, Values: map[string]float64{"loss": 0.5}}} // what is no finite number is left out
+	want := []rl.Metric{{Update: 1, Values: map[string]float64{"loss": 0.5}}} // values that are not finite are left out
 	if got := read(rl.MetricsFile); !reflect.DeepEqual(got, want) {
 		t.Errorf("values: got %v, want %v", got, want)
 	}
@@ -60,8 +60,8 @@ func TestRowsAreReadBackAndTimesStandApart(t *testing.T) {
 	}
 }
 
-// What was left out belongs to the curve: it is there only when there was something, and a longer run goes on from it.
-func TestBatchesThatWereLeftOutAreInThePort(t *testing.T) {
+// Skipped batches belong to the curve: a longer run copies them.
+func TestSkippedBatchesAreInThePort(t *testing.T) {
 	open := func() (dir string, job *engine.Job, log *Log) {
 		dir = t.TempDir()
 		job, err := engine.NewJob(engine.JobSetup{Dir: dir})
@@ -73,7 +73,7 @@ func TestBatchesThatWereLeftOutAreInThePort(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { training.Close() })
-		if log, err = Open(training); err != nil {
+		if log, err = OpenLog(training); err != nil {
 			t.Fatal(err)
 		}
 		return dir, job, log
@@ -89,18 +89,19 @@ func TestBatchesThatWereLeftOutAreInThePort(t *testing.T) {
 		return string(text)
 	}
 	begin := func(log *Log, shorter string) {
-		if err := log.Begin(&artifact.Artifact{Dir: filepath.Join(shorter, "metrics")}); err != nil {
+		if err := log.CopyFrom(&artifact.Artifact{Dir: filepath.Join(shorter, "metrics")}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	dir, job, log := open()
 	if got := publish(dir, job, log); got != "" {
-		t.Errorf("nothing was left out, but the port says %q", got)
+		t.Errorf("nothing was skipped, but the port contains %q", got)
 	}
 	sound := dir
 	dir, job, log = open()
 	begin(log, sound)
-	if err := log.Dump(job, 3, []Skipped{{Update: 3, Text: "<b>", IDs: []int32{7}, Mask: []bool{true}, Logp: Numbers([]float64{math.NaN(), math.Inf(-1), -0.5})}}, nil); err != nil {
+	if err := log.Dump(job, 3, []Skipped{{Update: 3, Text: "<b>", IDs: []int32{7}, Mask: []bool{true},
+		Logp: Numbers([]float64{math.NaN(), math.Inf(-1), -0.5})}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	want := `{"update":3,"logp":["NaN","-Inf",-0.5],"text":"<b>","ids":[7],"mask":[true]}` + "\n"
@@ -113,7 +114,8 @@ func TestBatchesThatWereLeftOutAreInThePort(t *testing.T) {
 	if got := publish(dir, job, log); got != want {
 		t.Errorf("the longer run has %s, want %s", got, want)
 	}
-	if err := log.Dump(job, 4, nil, errors.New("enough")); err == nil || !strings.HasPrefix(err.Error(), "enough; the batches that were left out are in "+job.Dir) {
+	if err := log.Dump(job, 4, nil, errors.New("enough")); err == nil ||
+		!strings.HasPrefix(err.Error(), "enough; the skipped batches are in "+job.Dir) {
 		t.Errorf("the error that ends a training: got %v", err)
 	}
 }

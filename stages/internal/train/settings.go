@@ -1,0 +1,65 @@
+package train
+
+import (
+	"github.com/hashicorp/hcl/v2"
+
+	"rcgrpo/stages/internal/checkpoint"
+	"rcgrpo/stages/internal/lm"
+	"rcgrpo/stages/internal/resume"
+	"rcgrpo/stages/rl/blocks"
+)
+
+// Settings are the settings of every stage that trains. A kind embeds them.
+type Settings struct {
+	Schedule  *blocks.Schedule  `hcl:"schedule,block" doc:"learning rate over the updates"`
+	Optimizer *blocks.Optimizer `hcl:"optimizer,block" doc:"AdamW and gradient clipping"`
+
+	blocks.Split
+	blocks.Arithmetic
+
+	LoRA        *checkpoint.LoRA    `hcl:"lora,block" doc:"trains a low-rank adapter instead of all weights"`
+	Checkpoints *resume.Checkpoints `hcl:"checkpoints,block" key:"-" doc:"how often the stage saves its state"`
+}
+
+// Defaults returns the settings of both frameworks that the paper names, with a schedule and a
+// weight decay.
+func Defaults(schedule blocks.Schedule, decay float64) Settings {
+	return Settings{
+		Schedule:    &schedule,
+		Optimizer:   &blocks.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: decay, ClipNorm: 1},
+		Split:       blocks.DefaultSplit(lm.DefaultMicroTokens),
+		Arithmetic:  blocks.DefaultArithmetic(),
+		Checkpoints: resume.DefaultCheckpoints(),
+	}
+}
+
+// Check reports values out of range. lr is the stage's learning rate and whole the default of its
+// kind, which is meant for training all weights.
+func (s *Settings) Check(lr, whole float64, at hcl.Range) hcl.Diagnostics {
+	var diags hcl.Diagnostics
+	if lr <= 0 {
+		diags = append(diags, blocks.Mistake("Learning rate out of range", at,
+			"The learning rate must be above 0; got %v.", lr))
+	}
+	diags = append(diags, s.Split.Check()...)
+	diags = append(diags, s.LoRA.Check()...)
+	diags = append(diags, s.LoRA.CheckRate(lr, whole, at)...)
+	diags = append(diags, s.Schedule.Check()...)
+	diags = append(diags, s.Optimizer.Check()...)
+	return append(diags, s.Checkpoints.Check()...)
+}
+
+// WithoutEffect adds the settings that have no effect in combination with the others.
+func (s *Settings) WithoutEffect(e blocks.Effects) {
+	s.Schedule.WithoutEffect(e)
+	s.Split.WithoutEffect(e)
+}
+
+// Use returns the memory use of passes of so many tokens on a model of shape c.
+func (s *Settings) Use(c lm.Config, pass int) lm.Use {
+	u := lm.Use{Train: true, Precision: lm.Precision(s.Precision), Recompute: s.Recompute, Pass: min(s.MicroBatch, pass)}
+	if s.LoRA != nil {
+		u.Adapter, u.Dropout = s.LoRA.Shape().Parameters(c), s.LoRA.Dropout > 0
+	}
+	return u
+}

@@ -1,0 +1,236 @@
+// Package blocks holds the blocks of settings that several kinds of stages share, with their checks.
+//
+//	Limits                    bounds of an episode
+//	Schedule, Optimizer       learning rate and AdamW
+//	Split, Arithmetic         micro-batches, precision
+//	Alarm, Watch              reactions to trouble during training
+//	Effects                   settings without effect, by name
+//
+// Neighbours: rl and the kinds.
+package blocks
+
+import (
+	"math"
+	"slices"
+
+	"github.com/hashicorp/hcl/v2"
+)
+
+// Alarm configures the reaction to one kind of trouble during training. It is evaluated after the
+// gradient of an update is known and before the gradient is applied.
+type Alarm struct {
+	Name    string   `hcl:"name,label" doc:"gap: the mean gap between high and low over the last updates is below"`
+	_       struct{} `doc:"limit. zero_variance: the mean share of groups without variance is above it. entropy: the"`
+	_       struct{} `doc:"mean entropy is below it. spike: the gradient norm exceeds limit times the median of the"`
+	_       struct{} `doc:"updates before. nan: loss or gradient is not finite, updates times in a row. If an update"`
+	_       struct{} `doc:"makes several optimizer steps, spike and nan count steps; the others are evaluated before"`
+	_       struct{} `doc:"the first step"`
+	Action  string   `hcl:"action" choices:"stop|skip|lower_rate" doc:"stop ends the stage with the current policy"`
+	_       struct{} `doc:"as its result; skip skips the update or its remaining steps; lower_rate multiplies the"`
+	_       struct{} `doc:"learning rate by factor from this update on"`
+	Limit   *float64 `hcl:"limit,optional" doc:"default: gap 0.02 in reward, zero_variance 0.95, entropy 0.01 nats"`
+	_       struct{} `doc:"per token, spike 10 medians"`
+	Updates *int     `hcl:"updates,optional" unit:"updates" doc:"window of the alarm; default: gap 10, zero_variance"`
+	_       struct{} `doc:"5, entropy 5, spike 20, nan 1"`
+	Factor  *float64 `hcl:"factor,optional" doc:"factor of lower_rate; default 0.5"`
+
+	NameRange    hcl.Range `hcl:"name,attr_range"`
+	LimitRange   hcl.Range `hcl:"limit,attr_range"`
+	UpdatesRange hcl.Range `hcl:"updates,attr_range"`
+	FactorRange  hcl.Range `hcl:"factor,attr_range"`
+}
+
+// Names of alarms.
+const (
+	AlarmGap          = "gap"
+	AlarmZeroVariance = "zero_variance"
+	AlarmEntropy      = "entropy"
+	AlarmSpike        = "spike"
+	AlarmNaN          = "nan"
+)
+
+// Actions of alarms.
+const (
+	ActionStop      = "stop"
+	ActionSkip      = "skip"
+	ActionLowerRate = "lower_rate"
+)
+
+// alarmKind is the metric and the defaults of one alarm.
+type alarmKind struct {
+	name, metric string
+	limit        float64
+	updates      int
+}
+
+var alarmKinds = []alarmKind{
+	{AlarmGap, "token_gap", 0.02, 10},
+	{AlarmZeroVariance, "zero_variance", 0.95, 5},
+	{AlarmEntropy, "entropy", 0.01, 5},
+	{AlarmSpike, "grad_norm", 10, 20},
+	{AlarmNaN, "grad_norm", 0, 1},
+}
+
+func alarmNamed(name string) (alarmKind, bool) {
+	i := slices.IndexFunc(alarmKinds, func(k alarmKind) bool { return k.name == name })
+	if i < 0 {
+		return alarmKind{}, false
+	}
+	return alarmKinds[i], true
+}
+
+// CheckAlarms reports unknown and duplicate names and values out of range. tokens reports whether
+// rollouts draw both reward tokens, without which there is no gap.
+func CheckAlarms(alarms []Alarm, tokens bool) hcl.Diagnostics {
+	var diags hcl.Diagnostics
+	bad := func(summary string, at hcl.Range, detail string, args ...any) {
+		diags = append(diags, Mistake(summary, at, detail, args...))
+	}
+	var seen []string
+	for _, a := range alarms {
+		_, known := alarmNamed(a.Name)
+		switch {
+		case !known:
+			bad("Unknown alarm", a.NameRange, "The alarms are gap, zero_variance, entropy, spike and nan; got %q.", a.Name)
+			continue
+		case slices.Contains(seen, a.Name):
+			bad("Duplicate alarm", a.NameRange, "The alarm %s has another block above; keep one of them.", a.Name)
+		case a.Name == AlarmGap && !tokens:
+			bad("Alarm without effect", a.NameRange,
+				"The gap between high and low exists only if rollouts draw both tokens: in "+
+					"rc-grpo, with tokens.high between 0 and 1.")
+		}
+		seen = append(seen, a.Name)
+		if a.Limit != nil && (*a.Limit <= 0 || a.Name == AlarmNaN) {
+			bad("Limit out of range", a.LimitRange,
+				"The limit of an alarm is above 0, and alarm nan has none; got %v for %s.",
+				*a.Limit, a.Name)
+		}
+		if a.Updates != nil && *a.Updates < 1 {
+			bad("Number of updates out of range", a.UpdatesRange, "The window of an alarm is at least one update; got %d.",
+				*a.Updates)
+		}
+		if f := a.Factor; f != nil && (a.Action != ActionLowerRate || *f <= 0 || *f >= 1) {
+			bad("Factor out of range", a.FactorRange,
+				"factor is between 0 and 1, both excluded, and requires action = \"lower_rate\"; got %v.", *f)
+		}
+	}
+	return diags
+}
+
+// Watch evaluates the alarms of a run. Its state is a function of the observed values.
+type Watch struct {
+	watched []watched
+	WatchState
+}
+
+// WatchState is the state of a Watch that a resumed run needs.
+type WatchState struct {
+	Rate    float64              `json:"rate"`              // product of the factors of raised alarms
+	Stopped bool                 `json:"stopped,omitempty"` // an alarm ended the run
+	Windows map[string][]float64 `json:"windows,omitempty"` // last values by alarm, the newest last
+}
+
+type watched struct {
+	alarmKind
+	action string
+	factor float64
+}
+
+// NewWatch returns a Watch of the alarms.
+func NewWatch(alarms []Alarm) *Watch {
+	w := &Watch{WatchState: WatchState{Rate: 1}}
+	for _, a := range alarms {
+		kind, _ := alarmNamed(a.Name)
+		one := watched{alarmKind: kind, action: a.Action, factor: 0.5}
+		if a.Limit != nil {
+			one.limit = *a.Limit
+		}
+		if a.Updates != nil {
+			one.updates = *a.Updates
+		}
+		if a.Factor != nil {
+			one.factor = *a.Factor
+		}
+		w.watched = append(w.watched, one)
+	}
+	return w
+}
+
+// Observe evaluates the values of the next update and returns the action of each raised alarm. A
+// missing value counts as not finite for nan and is ignored by the other alarms.
+func (w *Watch) Observe(values map[string]float64) map[string]string {
+	raised := map[string]string{}
+	for _, a := range w.watched {
+		window, off := a.observe(w.Windows[a.name], values)
+		if w.Windows == nil {
+			w.Windows = map[string][]float64{}
+		}
+		w.Windows[a.name] = window
+		if !off {
+			continue
+		}
+		raised[a.name] = a.action
+		switch a.action {
+		case ActionLowerRate:
+			w.Rate *= a.factor
+		case ActionStop:
+			w.Stopped = true
+		}
+	}
+	return raised
+}
+
+// observe reports whether the alarm is raised, and returns its next window, which is empty after
+// most alarms.
+func (a *watched) observe(window []float64, values map[string]float64) (after []float64, off bool) {
+	x, ok := values[a.metric]
+	finite := ok && isFinite(x)
+	if a.name == AlarmNaN {
+		if loss, ok := values["loss"]; finite && ok && isFinite(loss) {
+			return nil, false
+		}
+		x = 0
+	} else if !finite {
+		return window, false
+	}
+	after = append(slices.Clone(window), x)
+	after = after[max(0, len(after)-a.updates):]
+	if a.name == AlarmSpike {
+		return after, len(window) == a.updates && x > a.limit*median(window)
+	}
+	off = len(after) == a.updates
+	switch a.name {
+	case AlarmGap, AlarmEntropy:
+		off = off && mean(after) < a.limit
+	case AlarmZeroVariance:
+		off = off && mean(after) > a.limit
+	}
+	if off {
+		after = nil
+	}
+	return after, off
+}
+
+func isFinite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
+
+// median of at least one value; of an even number, the mean of the middle two.
+func median(values []float64) float64 {
+	sorted := slices.Clone(values)
+	slices.Sort(sorted)
+	h := 0.5 * float64(len(sorted)-1)
+	i := int(h)
+	if i+1 >= len(sorted) {
+		return sorted[i]
+	}
+	return sorted[i] + (h-float64(i))*(sorted[i+1]-sorted[i])
+}
+
+// mean of at least one value.
+func mean(values []float64) float64 {
+	sum := 0.0
+	for _, x := range values {
+		sum += x
+	}
+	return sum / float64(len(values))
+}

@@ -1,0 +1,35 @@
+package blocks
+
+import (
+	"fmt"
+
+	"github.com/hashicorp/hcl/v2"
+)
+
+// Effects maps the names of settings without effect to the reason.
+type Effects map[string]string
+
+// Add adds settings if the condition holds. A setting keeps its first reason.
+func (e Effects) Add(when bool, why string, names ...string) {
+	for _, name := range names {
+		if when && e[name] == "" {
+			e[name] = why
+		}
+	}
+}
+
+// WithoutEffect adds the settings of a schedule without effect.
+func (s *Schedule) WithoutEffect(e Effects) {
+	e.Add(s.Shape == "constant", "a constant rate does not fall", "schedule.final")
+}
+
+// WithoutEffect adds the settings of a split without effect.
+func (s *Split) WithoutEffect(e Effects) {
+	e.Add(s.Mode != ModeFast, "another split of a batch changes rounding, so only mode = fast may change it", "on_oom")
+}
+
+// Mistake returns an error diagnostic whose detail is formatted.
+func Mistake(summary string, at hcl.Range, detail string, args ...any) *hcl.Diagnostic {
+	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(detail, args...),
+		Subject: at.Ptr()}
+}

@@ -1,0 +1,122 @@
+package blocks
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/hashicorp/hcl/v2"
+)
+
+// Schedule is the course of the learning rate over the updates of a stage.
+type Schedule struct {
+	Shape  string   `hcl:"shape,optional" choices:"constant|linear|cosine" doc:"rate after the warm-up: constant, or"`
+	_      struct{} `doc:"a linear or half-cosine decay to its final share (as in transformers; not given in the"`
+	_      struct{} `doc:"paper)"`
+	Warmup float64  `hcl:"warmup,optional" doc:"linear warm-up from 0: a number of updates, or below 1 a share of"`
+	_      struct{} `doc:"all updates; then the first update has rate 0, as in transformers"`
+	Final  float64  `hcl:"final,optional" doc:"share of the rate at the last update (linear, cosine;"`
+	_      struct{} `doc:"cosine_with_min_lr of transformers)"`
+
+	WarmupRange hcl.Range `hcl:"warmup,attr_range"`
+	FinalRange  hcl.Range `hcl:"final,attr_range"`
+}
+
+// Check reports values out of range.
+func (s *Schedule) Check() hcl.Diagnostics {
+	var diags hcl.Diagnostics
+	if s.Warmup < 0 || s.Warmup > 1 && s.Warmup != math.Trunc(s.Warmup) {
+		diags = append(diags, Mistake("Warm-up out of range", s.WarmupRange,
+			"Warm-up is a whole number of updates, or a share of them below 1; got %v.", s.Warmup))
+	}
+	if s.Final < 0 || s.Final > 1 {
+		diags = append(diags, Mistake("Final rate out of range", s.FinalRange,
+			"Final is the share of the learning rate at the last update, between 0 and 1; got %v.", s.Final))
+	}
+	return diags
+}
+
+// Rate returns the learning rate of update i, counted from 0, of total updates with peak rate lr.
+// It equals the schedules of transformers (constant_with_warmup, linear, cosine,
+// cosine_with_min_lr), also past the end.
+func (s *Schedule) Rate(i, total int, lr float64) float64 {
+	warmup := int(s.Warmup)
+	if s.Warmup < 1 {
+		warmup = int(math.Ceil(s.Warmup * float64(total)))
+	}
+	if i < warmup {
+		return lr * float64(i) / float64(max(1, warmup))
+	}
+	span := float64(max(1, total-warmup))
+	switch s.Shape {
+	case "linear":
+		return lr * (s.Final + (1-s.Final)*max(0, float64(total-i)/span))
+	case "cosine":
+		progress := float64(i-warmup) / span
+		return lr * (s.Final + (1-s.Final)*max(0, 0.5*(1+math.Cos(math.Pi*progress))))
+	}
+	return lr
+}
+
+// dependsOnTotal reports whether a longer run would have other rates from the start.
+func (s *Schedule) dependsOnTotal() bool {
+	return s.Shape != "constant" || s.Warmup > 0 && s.Warmup < 1
+}
+
+// Extends returns the reason why a longer run does not start with the updates of a shorter one, or
+// "" if it does.
+func (s *Schedule) Extends() string {
+	if !s.dependsOnTotal() {
+		return ""
+	}
+	if s.Shape != "constant" {
+		return fmt.Sprintf("the learning rate (schedule.shape = %q) depends on the number of updates", s.Shape)
+	}
+	return fmt.Sprintf("the warm-up (schedule.warmup = %v) is a share of all updates", s.Warmup)
+}
+
+// Optimizer configures AdamW (Loshchilov and Hutter 2019) and gradient clipping.
+type Optimizer struct {
+	Beta1       float64  `hcl:"beta1,optional" doc:"decay of the first moment (AdamW, Loshchilov and Hutter 2019)"`
+	Beta2       float64  `hcl:"beta2,optional" doc:"decay of the second moment (AdamW; OpenRLHF: 0.95)"`
+	Eps         float64  `hcl:"eps,optional" doc:"added to the root of the second moment (AdamW)"`
+	WeightDecay float64  `hcl:"weight_decay,optional" doc:"decoupled decay: each update first multiplies weights by"`
+	_           struct{} `doc:"1 - lr * weight_decay (AdamW; verl: 0.01)"`
+	ClipNorm    float64  `hcl:"clip_norm,optional" doc:"limit of the global gradient norm (verl, TRL, OpenRLHF: 1);"`
+	_           struct{} `doc:"0 switches clipping off"`
+
+	Beta1Range       hcl.Range `hcl:"beta1,attr_range"`
+	Beta2Range       hcl.Range `hcl:"beta2,attr_range"`
+	EpsRange         hcl.Range `hcl:"eps,attr_range"`
+	WeightDecayRange hcl.Range `hcl:"weight_decay,attr_range"`
+	ClipNormRange    hcl.Range `hcl:"clip_norm,attr_range"`
+}
+
+// Check reports values out of range.
+func (o *Optimizer) Check() hcl.Diagnostics {
+	var diags hcl.Diagnostics
+	for _, b := range []struct {
+		name  string
+		value float64
+		at    hcl.Range
+	}{{"beta1", o.Beta1, o.Beta1Range}, {"beta2", o.Beta2, o.Beta2Range}} {
+		if b.value < 0 || b.value >= 1 {
+			diags = append(diags, Mistake("Moment decay out of range", b.at, "%s must be at least 0 and below 1; got %v.",
+				b.name, b.value))
+		}
+	}
+	for _, v := range []struct {
+		name  string
+		value float64
+		at    hcl.Range
+	}{
+		{"eps", o.Eps, o.EpsRange},
+		{"weight_decay", o.WeightDecay, o.WeightDecayRange},
+		{"clip_norm", o.ClipNorm, o.ClipNormRange},
+	} {
+		if v.value < 0 {
+			diags = append(diags, Mistake("Optimizer setting out of range", v.at, "%s must be at least 0; got %v.", v.name,
+				v.value))
+		}
+	}
+	return diags
+}

@@ -1,0 +1,58 @@
+package blocks
+
+import "github.com/hashicorp/hcl/v2"
+
+// Modes of a training.
+const (
+	ModeDeterministic = "deterministic"
+	ModeFast          = "fast"
+)
+
+// HalveMicroBatch is the on_oom that halves the micro-batch.
+const HalveMicroBatch = "halve_micro_batch"
+
+// Split configures the passes of a batch through the model: micro-batches whose gradients add up,
+// so memory limits the micro-batch and not the batch. Every split gives the same sum up to
+// rounding, about 1e-6 relative.
+type Split struct {
+	Mode       string   `hcl:"mode,optional" choices:"deterministic|fast" doc:"deterministic: equal seeds give"`
+	_          struct{} `doc:"identical results on the CPU; fast: equal results up to rounding and the order in"`
+	_          struct{} `doc:"which slow environments answer. On GPUs both guarantee only as much as fast"`
+	MicroBatch int      `hcl:"micro_batch,optional" unit:"tokens" doc:"tokens of one forward and backward pass. The"`
+	_          struct{} `doc:"gradients of the passes add up to that of the batch, equal to 1e-6 for every split. A"`
+	_          struct{} `doc:"longer trajectory has its own pass"`
+	OnOOM      string   `hcl:"on_oom,optional" choices:"stop|halve_micro_batch" doc:"when a pass runs out of memory:"`
+	_          struct{} `doc:"stop with an error that names the micro_batch to set, or repeat the update with half"`
+	_          struct{} `doc:"the micro_batch until it fits. The batch stays the same, and metrics record the"`
+	_          struct{} `doc:"micro_batch of every update. Only mode = fast halves, because another split changes"`
+	_          struct{} `doc:"rounding"`
+	Recompute  bool     `hcl:"recompute,optional" key:"-" doc:"a forward pass stores only each layer's input, and"`
+	_          struct{} `doc:"the backward pass recomputes the rest: about a third more work for a fraction of the"`
+	_          struct{} `doc:"memory of activations, with identical results on the CPU"`
+
+	MicroBatchRange hcl.Range `hcl:"micro_batch,attr_range"`
+}
+
+// Arithmetic is the precision in which a stage computes with a policy.
+type Arithmetic struct {
+	Precision string   `hcl:"precision,optional" choices:"float32|bf16" doc:"precision of matrix products and"`
+	_         struct{} `doc:"attention; with bf16 the trained weights, their gradients and moments, norms, logprobs,"`
+	_         struct{} `doc:"entropies, divergences and the checkpoint stay in float32"`
+}
+
+// DefaultArithmetic returns float32.
+func DefaultArithmetic() Arithmetic { return Arithmetic{Precision: "float32"} }
+
+// DefaultSplit returns deterministic passes of so many tokens.
+func DefaultSplit(tokens int) Split {
+	return Split{Mode: ModeDeterministic, MicroBatch: tokens, OnOOM: "stop"}
+}
+
+// Check reports a micro-batch below 1.
+func (s *Split) Check() hcl.Diagnostics {
+	if s.MicroBatch >= 1 {
+		return nil
+	}
+	return hcl.Diagnostics{Mistake("Micro-batch out of range", s.MicroBatchRange,
+		"A pass has at least one token; got micro_batch = %d.", s.MicroBatch)}
+}

@@ -1,0 +1,258 @@
+package objective
+
+import (
+	"math"
+	"slices"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
+)
+
+// Advantage configures how rewards become advantages. The paper (eq. 6): reward minus the mean of
+// the group, divided by its population standard deviation plus eps. Profiles lists the conventions
+// of other trainers.
+type Advantage struct {
+	Baseline string   `hcl:"baseline,optional" choices:"group_mean|leave_one_out" doc:"subtracted from the reward:"`
+	_        struct{} `doc:"the mean of its group (paper, eq. 6), or of its other members (RLOO, NeMo-RL)"`
+	Scale    string   `hcl:"scale,optional" choices:"group_std|batch_std|others_std|token_whiten|none" doc:"divisor:"`
+	_        struct{} `doc:"standard deviation of the group (paper, eq. 6), of the batch's rewards (TRL batch), of"`
+	_        struct{} `doc:"the group's other members unless it is 0 (NeMo-RL); token_whiten centers and scales over"`
+	_        struct{} `doc:"the batch's action tokens (OpenRLHF reinforce_baseline); none divides by nothing (Dr."`
+	_        struct{} `doc:"GRPO)"`
+	DDOF     int      `hcl:"ddof,optional" doc:"0: population standard deviation (paper, eq. 6), 1: sample (verl,"`
+	_        struct{} `doc:"TRL, OpenRLHF)"`
+	Eps      float64  `hcl:"eps,optional" doc:"added to the standard deviation, after the root (paper, eq. 6,"`
+	_        struct{} `doc:"without a value; verl 1e-6, TRL 1e-4, OpenRLHF 1e-9)"`
+	Floor    float64  `hcl:"floor,optional" doc:"minimal variance before the root (verl's vectorized variant 1e-6,"`
+	_        struct{} `doc:"OpenRLHF's whitening 1e-8)"`
+	Missing  string   `hcl:"missing,optional" choices:"leave_out|spread" doc:"an episode has no reward because its"`
+	_        struct{} `doc:"environment failed: leave_out drops the episode and computes mean and deviation from the"`
+	_        struct{} `doc:"other members (TRL); spread drops its whole group (NaN in verl). If more than 5 % of an"`
+	_        struct{} `doc:"update's episodes have no reward, the stage fails"`
+	Lone     string   `hcl:"lone,optional" choices:"formula|reward|zero" doc:"advantage in a group with one reward:"`
+	_        struct{} `doc:"by the formula (none if that is NaN), the reward as if mean 0 and deviation 1 (verl;"`
+	_        struct{} `doc:"needed for group = 1), or 0 (NeMo-RL)"`
+
+	ScaleRange hcl.Range `hcl:"scale,attr_range"`
+	DDOFRange  hcl.Range `hcl:"ddof,attr_range"`
+	EpsRange   hcl.Range `hcl:"eps,attr_range"`
+}
+
+// Check reports values out of range.
+func (a *Advantage) Check() hcl.Diagnostics {
+	var diags hcl.Diagnostics
+	if a.DDOF != 0 && a.DDOF != 1 {
+		diags = append(diags, blocks.Mistake("No such standard deviation", a.DDOFRange,
+			"ddof is 0 (population) or 1 (sample); got %d.", a.DDOF))
+	}
+	if a.Scale == "others_std" && a.Baseline != "leave_one_out" {
+		diags = append(diags, blocks.Mistake("Scale needs its baseline", a.ScaleRange,
+			"scale = \"others_std\" divides by the "+
+				"deviation of the members in baseline = \"leave_one_out\"; got baseline = %q.", a.Baseline))
+	}
+	if a.Eps < 0 {
+		diags = append(diags, blocks.Mistake("Negative eps", a.EpsRange,
+			"eps keeps the divisor above 0, so it cannot be negative; got %v.", a.Eps))
+	}
+	return diags
+}
+
+// Of returns one advantage per trajectory [n]. group [n] assigns trajectories to groups, whose
+// members need not be adjacent. length [n] counts action tokens and is read by token_whiten only. A
+// group of equal rewards gets 0 up to rounding, exactly 0 for 0/1 rewards.
+func (a *Advantage) Of(group []int, rewards []float64, length []int) []float64 {
+	out := make([]float64, len(rewards))
+	for _, members := range groupsOf(group) {
+		a.center(members, rewards, out)
+	}
+	switch a.Scale {
+	case "batch_std":
+		everyone := make([]int, len(rewards))
+		for i := range everyone {
+			everyone[i] = i
+		}
+		divide(out, everyone, a.deviation(everyone, rewards)+a.Eps)
+	case "token_whiten":
+		a.whiten(out, length)
+	}
+	if a.Missing == "leave_out" {
+		for i, r := range rewards {
+			if math.IsNaN(r) {
+				out[i] = 0
+			}
+		}
+	}
+	return out
+}
+
+// center subtracts the baseline of one group and divides by its deviation if the scale is per
+// group.
+func (a *Advantage) center(members []int, rewards, out []float64) {
+	if i, alone := a.loneMember(members, rewards); alone && a.Lone == "zero" {
+		out[i] = 0
+		return
+	} else if alone && a.Lone == "reward" {
+		out[i] = rewards[i]
+		if a.Scale == "group_std" {
+			out[i] /= 1 + a.Eps
+		}
+		return
+	}
+	mean := a.mean(members, rewards)
+	for _, i := range members {
+		out[i] = rewards[i] - mean
+	}
+	if a.Baseline == "leave_one_out" {
+		for j, i := range members {
+			others := append(append([]int(nil), members[:j]...), members[j+1:]...)
+			out[i] = rewards[i] - a.mean(others, rewards)
+			if a.Scale == "others_std" {
+				if s := a.deviation(others, rewards); s > 0 {
+					out[i] /= s + a.Eps
+				}
+			}
+		}
+	}
+	if a.Scale == "group_std" {
+		divide(out, members, a.deviation(members, rewards)+a.Eps)
+	}
+}
+
+// loneMember returns the only member of a group with a reward; ok is false if there are several or
+// none.
+func (a *Advantage) loneMember(members []int, rewards []float64) (i int, ok bool) {
+	n := 0
+	for _, m := range members {
+		if a.Missing != "leave_out" || !math.IsNaN(rewards[m]) {
+			i, n = m, n+1
+		}
+	}
+	return i, n == 1
+}
+
+// mean averages the rewards of members, without missing ones if they are left out.
+func (a *Advantage) mean(members []int, rewards []float64) float64 {
+	sum, n := 0.0, 0
+	for _, i := range members {
+		if a.Missing == "leave_out" && math.IsNaN(rewards[i]) {
+			continue
+		}
+		sum += rewards[i]
+		n++
+	}
+	return sum / float64(n)
+}
+
+// deviation returns the standard deviation with the ddof and floor of the settings.
+func (a *Advantage) deviation(members []int, rewards []float64) float64 {
+	mean := a.mean(members, rewards)
+	sum, n := 0.0, 0
+	for _, i := range members {
+		if a.Missing == "leave_out" && math.IsNaN(rewards[i]) {
+			continue
+		}
+		sum += (rewards[i] - mean) * (rewards[i] - mean)
+		n++
+	}
+	variance := sum / float64(n-a.DDOF)
+	if n == 1 && a.DDOF == 1 && a.Missing == "leave_out" {
+		variance = 0
+	}
+	return math.Sqrt(max(variance, a.Floor))
+}
+
+// whiten centers and scales over all action tokens of the batch with the population deviation.
+func (a *Advantage) whiten(out []float64, length []int) {
+	n, sum := 0.0, 0.0
+	for i, v := range out {
+		n += float64(length[i])
+		sum += v * float64(length[i])
+	}
+	mean, square := sum/n, 0.0
+	for i, v := range out {
+		square += (v - mean) * (v - mean) * float64(length[i])
+	}
+	scale := 1 / math.Sqrt(max(square/n, a.Floor))
+	for i := range out {
+		out[i] = (out[i] - mean) * scale
+	}
+}
+
+func divide(out []float64, members []int, by float64) {
+	for _, i := range members {
+		out[i] /= by
+	}
+}
+
+// groupsOf lists the members of each group, groups in the order of their first member.
+func groupsOf(group []int) [][]int {
+	index := map[int]int{}
+	var groups [][]int
+	for i, g := range group {
+		at, ok := index[g]
+		if !ok {
+			at = len(groups)
+			index[g] = at
+			groups = append(groups, nil)
+		}
+		groups[at] = append(groups[at], i)
+	}
+	return groups
+}
+
+// OfEpisodes returns the advantages of trajectories [n] in groups of a size, from their rewards
+// minus a penalty each [n] (nil for none), and the trajectories to skip (nil for none). An episode
+// without a reward is skipped; with missing = "spread" its whole group is. The advantage of a
+// skipped trajectory is 0 and enters no mean and no deviation.
+func (a *Advantage) OfEpisodes(
+	trajectories []*rl.Trajectory, size int, penalty []float64, length []int,
+) (advantages []float64, skip []bool) {
+	var kept, group, tokens []int
+	var rewards []float64
+	for i, t := range trajectories {
+		first := i / size * size
+		members := trajectories[first:min(first+size, len(trajectories))]
+		if t.Reward.Missing() || a.Missing == "spread" && slices.ContainsFunc(members, missing) {
+			continue
+		}
+		reward := float64(t.Reward)
+		if penalty != nil {
+			reward -= penalty[i]
+		}
+		kept, group = append(kept, i), append(group, i/size)
+		tokens, rewards = append(tokens, length[i]), append(rewards, reward)
+	}
+	computed := a.Of(group, rewards, tokens)
+	if len(kept) == len(trajectories) {
+		return computed, nil
+	}
+	advantages, skip = make([]float64, len(trajectories)), slices.Repeat([]bool{true}, len(trajectories))
+	for j, i := range kept {
+		// The only member of a group with a reward may get NaN, depending on the settings.
+		if !math.IsNaN(computed[j]) {
+			advantages[i], skip[i] = computed[j], false
+		}
+	}
+	return advantages, skip
+}
+
+func missing(t *rl.Trajectory) bool { return t.Reward.Missing() }
+
+// groupRewards returns the rewards of the members that have one.
+func groupRewards(members []*rl.Trajectory) []float64 {
+	var rewards []float64
+	for _, t := range members {
+		if !t.Reward.Missing() {
+			rewards = append(rewards, float64(t.Reward))
+		}
+	}
+	return rewards
+}
+
+// EqualRewards reports whether all rewards of a group are equal, ignoring missing ones.
+func EqualRewards(members []*rl.Trajectory) bool {
+	rewards := groupRewards(members)
+	return len(rewards) == 0 || slices.Min(rewards) == slices.Max(rewards)
+}

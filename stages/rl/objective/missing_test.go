@@ -1,0 +1,125 @@
+package objective
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"rcgrpo/stages/rl"
+)
+
+// earned returns episodes with the given rewards, in groups of a size; "x" is an episode whose
+// environment failed.
+func earned(size int, rewards string) []*rl.Trajectory {
+	var out []*rl.Trajectory
+	for i, r := range strings.Fields(rewards) {
+		t := &rl.Trajectory{Task: fmt.Sprint("t", i/size), Member: i % size, Stop: rl.StopDone, Official: r == "1"}
+		switch r {
+		case "1":
+			t.Reward = 1
+		case "x":
+			t.Stop, t.Reward = rl.StopError, rl.MissingReward()
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+// Two groups of four: the mean of the first is 1/3 without its missing member and its deviation
+// sqrt(2)/3.
+func TestAGroupGoesOnWithoutTheMissingReward(t *testing.T) {
+	list := earned(4, "1 0 x 0  1 1 0 0")
+	length := slices.Repeat([]int{1}, len(list))
+	near := func(got, want []float64) bool {
+		return slices.EqualFunc(got, want, func(a, b float64) bool { return math.Abs(a-b) < 1e-5 })
+	}
+	r2 := math.Sqrt2
+	for missing, want := range map[string]struct {
+		advantages []float64
+		skip       []bool
+	}{
+		"leave_out": {[]float64{r2, -r2 / 2, 0, -r2 / 2, 1, 1, -1, -1},
+			[]bool{false, false, true, false, false, false, false, false}},
+		"spread": {[]float64{0, 0, 0, 0, 1, 1, -1, -1}, []bool{true, true, true, true, false, false, false, false}},
+	} {
+		a := PaperObjective().Advantage
+		a.Missing = missing
+		got, skip := a.OfEpisodes(list, 4, nil, length)
+		if !near(got, want.advantages) || !slices.Equal(skip, want.skip) {
+			t.Errorf("missing = %q: got %v without %v, want %v without %v", missing, got, skip, want.advantages, want.skip)
+		}
+	}
+	if _, skip := PaperObjective().Advantage.OfEpisodes(earned(4, "1 0 0 0"), 4, nil, length[:4]); skip != nil {
+		t.Errorf("no reward is missing: got %v, want nil", skip)
+	}
+}
+
+func TestNoConventionLetsAMissingRewardSpreadOverTheBatch(t *testing.T) {
+	for _, scale := range []string{"group_std", "batch_std", "others_std", "token_whiten", "none"} {
+		for _, baseline := range []string{"group_mean", "leave_one_out"} {
+			for _, lone := range []string{"formula", "reward", "zero"} {
+				for _, list := range [][]*rl.Trajectory{earned(2, "1 x  1 0"), earned(2, "x x  1 0"), earned(2, "x 0  x 1")} {
+					a := Advantage{Baseline: baseline, Scale: scale, DDOF: 1, Eps: 1e-6, Missing: "leave_out", Lone: lone}
+					got, skip := a.OfEpisodes(list, 2, nil, []int{1, 2, 3, 4})
+					for i, x := range got {
+						if math.IsNaN(x) || list[i].Reward.Missing() && (!skip[i] || x != 0) {
+							t.Errorf("%s %s %s: advantages %v without %v", baseline, scale, lone, got, skip)
+							break
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestLoneSurvivorOfAGroupFollowsItsSetting(t *testing.T) {
+	for lone, want := range map[string]float64{"formula": 0, "reward": 1 / (1 + 1e-6), "zero": 0} {
+		a := PaperObjective().Advantage
+		a.Lone = lone
+		if got, _ := a.OfEpisodes(earned(2, "1 x"), 2, nil, []int{1, 1}); math.Abs(got[0]-want) > 1e-9 {
+			t.Errorf("lone = %q: got %v, want %v", lone, got[0], want)
+		}
+	}
+}
+
+func TestMissingRewardsEnterNoDiagnostic(t *testing.T) {
+	with, episodes := GroupsOf(earned(4, "1 0 x 0  1 1 1 x  x x x x"), 4).Diagnose(), map[string]float64{}
+	for name, want := range map[string]float64{"reward": 4.0 / 6, "zero_variance": 0.5, "all_right": 0.5,
+		"all_wrong": 0, "sigma2": 1.0 / 9} {
+		if math.Abs(with[name]-want) > 1e-12 {
+			t.Errorf("%s: got %v, want %v", name, with[name], want)
+		}
+	}
+	full := GroupsOf(earned(2, "1 0  1 1  x 0"), 2)
+	if got := full.Successes(); !reflect.DeepEqual(got, []int{0, 1, 1}) {
+		t.Errorf("successes: got %v, want the two whole groups", got)
+	}
+	DescribeEpisodes(earned(4, "1 0 x 0"), episodes)
+	if episodes["official"] != 1.0/3 || episodes["stop_error"] != 0.25 {
+		t.Errorf("official %v, stop_error %v; want 1/3 and 1/4", episodes["official"], episodes["stop_error"])
+	}
+	if !EqualRewards(earned(3, "1 x 1")) || EqualRewards(earned(3, "1 x 0")) || !EqualRewards(earned(2, "x x")) {
+		t.Error("a missing reward counts when rewards are compared")
+	}
+}
+
+func TestReplayGoesOnWithoutMissingRewards(t *testing.T) {
+	list := earned(4, "x x x x  1 0 x 0")
+	for _, e := range list {
+		e.IDs, e.Mask, e.Logp = []int32{1, 2}, []bool{false, true}, []float32{0, -1}
+		e.Messages = []rl.Message{{Role: rl.RoleAssistant, To: 2}}
+	}
+	r, err := RolloutsOf(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := r.Replay(PaperObjective())
+	if err != nil || v["groups"] != 1 || math.Abs(v["reward"]-1.0/3) > 1e-12 ||
+		math.Abs(v["spread_within"]-1.5*math.Sqrt2) > 1e-4 {
+		t.Errorf("got %v, %v", v, err)
+	}
+}

@@ -1,0 +1,205 @@
+// Package objective computes what an update minimizes and what it can learn, in float64 and closed
+// form.
+//
+//	Objective, Advantage   settings: rewards to advantages, logprobs to loss and gradient; Evaluate
+//	Batch, Outcome         input and result of Evaluate
+//	Profiles               the conventions of other trainers as settings
+//	Groups, Metrics        diagnostics of an update, and the table of all logged values
+//	Forecast, Kappa        the paper's propositions
+//	Rollouts               stored trajectories under other settings
+//
+// Start with Objective. The model supplies logprobs, exact divergences and entropies of action
+// tokens and receives the derivative of the loss with respect to each. Neighbours: rl
+// (trajectories), stages/grpo (updates).
+package objective
+
+import (
+	"github.com/hashicorp/hcl/v2"
+
+	"rcgrpo/stages/rl/blocks"
+)
+
+// Objective configures what a policy-gradient update minimizes: a clipped surrogate of the ratio
+// times the advantage, a KL term towards the reference policy, and an entropy bonus (paper, eq. 8).
+type Objective struct {
+	Profile      string     `hcl:"profile,optional" preset:"true" choices:"paper|verl|trl|openrlhf|dr_grpo|dapo|gspo" key:"-"`
+	_            struct{}   `doc:"trainer whose values are the defaults of advantage, ratio, clip, loss, kl,"`
+	_            struct{}   `doc:"minibatches, passes, entropy and zero_variance; settings in the file take"`
+	_            struct{}   `doc:"precedence, and only the resulting values enter the key (rcgrpo kinds grpo"`
+	_            struct{}   `doc:"-profile all)"`
+	Advantage    *Advantage `hcl:"advantage,block" doc:"how rewards become advantages (paper, eq. 6)"`
+	Ratio        *Ratio     `hcl:"ratio,block" doc:"importance ratio of policy to old policy (paper, eq. 7)"`
+	Clip         *Clip      `hcl:"clip,block" doc:"bounds of the ratio (paper, eq. 9; PPO, eq. 7)"`
+	Loss         *Loss      `hcl:"loss,block" doc:"aggregation of the terms of a batch (paper, eq. 8: mean over the"`
+	_            struct{}   `doc:"trajectories of a group)"`
+	KL           *KL        `hcl:"kl,block" doc:"divergence from the policy to the reference policy (paper, eq. 8)"`
+	Minibatches  int        `hcl:"minibatches,optional" unit:"tasks" doc:"tasks per optimizer step, in the order of"`
+	_            struct{}   `doc:"the batch (verl: 256 prompts); the last step of a pass may have fewer. With 0 an"`
+	_            struct{}   `doc:"update makes one step with the whole batch, and every ratio to the old policy is 1"`
+	Passes       int        `hcl:"passes,optional" unit:"passes" doc:"passes over the batch of an update (verl:"`
+	_            struct{}   `doc:"ppo_epochs, 1). Ratio and clip take effect from the second optimizer step on; the"`
+	_            struct{}   `doc:"old policy's logprobs are those of the training forward before the first step"`
+	Entropy      float64    `hcl:"entropy,optional" doc:"coefficient of the bonus for the mean entropy of action"`
+	_            struct{}   `doc:"tokens; 0 is none (paper, eq. 8; verl entropy_coeff, PPO eq. 9)"`
+	ZeroVariance string     `hcl:"zero_variance,optional" choices:"keep|mask|resample" doc:"groups of equal rewards:"`
+	_            struct{}   `doc:"keep includes them (paper, eq. 8: their KL term still counts), mask excludes them"`
+	_            struct{}   `doc:"from every sum and count, resample replaces them by other tasks (DAPO)"`
+
+	MinibatchesRange hcl.Range `hcl:"minibatches,attr_range"`
+	PassesRange      hcl.Range `hcl:"passes,attr_range"`
+}
+
+// Ratio is the importance ratio pi / pi_old.
+type Ratio struct {
+	Level       string   `hcl:"level,optional" choices:"trajectory|turn|token|sequence_mean" doc:"scope of one"`
+	_           struct{} `doc:"ratio: product over a trajectory (paper) or a turn, each token (GRPO), or exp of the"`
+	_           struct{} `doc:"mean log ratio (GSPO, eq. 7)"`
+	Denominator string   `hcl:"denominator,optional" choices:"old|reference" doc:"old policy (paper, eq. 7), or"`
+	_           struct{} `doc:"reference policy (paper, algorithm)"`
+	LogClamp    float64  `hcl:"log_clamp,optional" doc:"bound of the absolute log ratio before exp, without gradient"`
+	_           struct{} `doc:"beyond it (verl, OpenRLHF: 20); 0 is no bound"`
+	OnlyAbove   bool     `hcl:"only_above,optional" doc:"log_clamp bounds the log ratio only from above (verl's"`
+	_           struct{} `doc:"GSPO)"`
+}
+
+// Clip bounds the ratio in the surrogate (Schulman et al. 2017, eq. 7), with separate sides (DAPO).
+type Clip struct {
+	Low  float64  `hcl:"low,optional" doc:"lower bound is 1 - low (paper, eq. 9: 0.2)"`
+	High float64  `hcl:"high,optional" doc:"upper bound is 1 + high (paper, eq. 9: 0.2; DAPO: 0.28)"`
+	Dual float64  `hcl:"dual,optional" doc:"for negative advantages the loss is at most -dual times the advantage"`
+	_    struct{} `doc:"(Ye et al. 2020; verl: 3); 0 switches it off"`
+	Cap  float64  `hcl:"cap,optional" doc:"upper bound of the unclipped ratio (TRL's delta); 0 is none"`
+
+	LowRange  hcl.Range `hcl:"low,attr_range"`
+	HighRange hcl.Range `hcl:"high,attr_range"`
+	DualRange hcl.Range `hcl:"dual,attr_range"`
+	CapRange  hcl.Range `hcl:"cap,attr_range"`
+}
+
+// Loss configures how the terms of a batch become one number. A term belongs to a token, turn or
+// trajectory by Ratio.Level; sequence_mean spreads its term over the tokens.
+type Loss struct {
+	Aggregate string   `hcl:"aggregate,optional" choices:"trajectory_sum|trajectory_mean|token_mean|constant"`
+	_         struct{} `doc:"sum of a trajectory's terms (paper, eq. 8) or their mean (GRPO), then the mean over"`
+	_         struct{} `doc:"trajectories; mean over all terms (DAPO); or their sum over scale (Dr. GRPO)"`
+	Rows      string   `hcl:"rows,optional" choices:"all|non_empty|one" doc:"divisor of the mean: all trajectories"`
+	_         struct{} `doc:"(paper, TRL), those with action tokens (verl, OpenRLHF), or one (verl's constant)"`
+	Scale     float64  `hcl:"scale,optional" doc:"divisor of aggregate = constant (Dr. GRPO: the longest reply)"`
+	CountEps  float64  `hcl:"count_eps,optional" doc:"added to a trajectory's number of terms in trajectory_mean"`
+	_         struct{} `doc:"(verl, OpenRLHF: 1e-8)"`
+
+	ScaleRange hcl.Range `hcl:"scale,attr_range"`
+}
+
+// KL configures the divergence term. d is logp - logp_ref of a sampled token.
+type KL struct {
+	Beta       float64  `hcl:"beta,optional" doc:"coefficient (paper, eq. 8: 0.1); 0 needs no reference policy"`
+	Estimator  string   `hcl:"estimator,optional" choices:"k1|abs|k2|k3|exact" doc:"per token with d = log pi - log"`
+	_          struct{} `doc:"pi_ref: d, |d|, d^2/2, exp(-d) - 1 + d (Schulman 2020), or exact over the whole"`
+	_          struct{} `doc:"vocabulary; not given in the paper. In the loss, over samples of the policy, the"`
+	_          struct{} `doc:"expected gradient of k3 is that of the other direction, D(pi_ref || pi), and that of"`
+	_          struct{} `doc:"k1 is 0; k2 and exact have the gradient of D(pi || pi_ref), as has gradient = k2 with"`
+	_          struct{} `doc:"any estimator"`
+	Gradient   string   `hcl:"gradient,optional" choices:"own|k2|importance" doc:"gradient of the estimator itself;"`
+	_          struct{} `doc:"of k2 with the estimator's value (straight-through; verl's + variants); or of k2 times"`
+	_          struct{} `doc:"the ratio to the old policy, at most 10 (OpenRLHF 0.11)"`
+	Place      string   `hcl:"place,optional" choices:"loss|reward" doc:"in the loss (paper, eq. 8), or subtracted"`
+	_          struct{} `doc:"from the reward before advantages, as a sum over the trajectory (OpenRLHF)"`
+	Aggregate  string   `hcl:"aggregate,optional" choices:"token_mean|trajectory_sum|trajectory_mean|loss" doc:"loss"`
+	_          struct{} `doc:"weights the divergence of a token like its logprob in the policy term (verl, TRL), so"`
+	_          struct{} `doc:"beta is the relative weight of the KL term at any length of an episode. token_mean"`
+	_          struct{} `doc:"averages over all action tokens; trajectory_sum and trajectory_mean sum or average per"`
+	_          struct{} `doc:"trajectory, then average over trajectories. With loss.aggregate = trajectory_sum,"`
+	_          struct{} `doc:"token_mean and trajectory_mean have the relative weight beta / (action tokens of an"`
+	_          struct{} `doc:"episode). Not given in the paper"`
+	Weighted   bool     `hcl:"weighted,optional" doc:"each token's value times its ratio (TRL's bias correction)"`
+	LogClamp   float64  `hcl:"log_clamp,optional" doc:"bound of |d| in k3 (verl: 20); 0 is no bound"`
+	ValueClamp float64  `hcl:"value_clamp,optional" doc:"bound of the absolute estimate (verl's k3, OpenRLHF: 10); 0"`
+	_          struct{} `doc:"is no bound"`
+
+	BetaRange      hcl.Range `hcl:"beta,attr_range"`
+	EstimatorRange hcl.Range `hcl:"estimator,attr_range"`
+	PlaceRange     hcl.Range `hcl:"place,attr_range"`
+}
+
+// PaperObjective returns the objective of the paper. Values that the paper does not give:
+// population standard deviation, product ratio over the trajectory against the old policy, clip
+// 0.2, mean over trajectories, and 0.1 times k3, weighted like the policy term.
+func PaperObjective() Objective {
+	return Objective{
+		Profile: "paper",
+		Advantage: &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 0, Eps: 1e-6, Missing: "leave_out",
+			Lone: "formula"},
+		Ratio:        &Ratio{Level: "trajectory", Denominator: "old", LogClamp: 20},
+		Clip:         &Clip{Low: 0.2, High: 0.2},
+		Loss:         &Loss{Aggregate: "trajectory_sum", Rows: "all"},
+		KL:           &KL{Beta: 0.1, Estimator: "k3", Gradient: "own", Place: "loss", Aggregate: "loss"},
+		Passes:       1,
+		ZeroVariance: "keep",
+	}
+}
+
+// Check reports values out of range and settings that contradict each other.
+func (o *Objective) Check() hcl.Diagnostics {
+	var diags hcl.Diagnostics
+	bad := func(summary string, at hcl.Range, detail string, args ...any) {
+		diags = append(diags, blocks.Mistake(summary, at, detail, args...))
+	}
+	diags = append(diags, o.Advantage.Check()...)
+	if o.Clip.Low < 0 || o.Clip.Low > 1 {
+		bad("Clip out of range", o.Clip.LowRange,
+			"The ratio is kept above 1 - low, so low lies between 0 and 1; got %v.", o.Clip.Low)
+	}
+	if o.Clip.High < 0 {
+		bad("Clip out of range", o.Clip.HighRange,
+			"The ratio is kept below 1 + high, so high is at least 0; got %v.", o.Clip.High)
+	}
+	if o.Clip.Dual != 0 && o.Clip.Dual <= 1 {
+		bad("Clip out of range", o.Clip.DualRange,
+			"dual bounds the loss of large ratios, so it is above 1, or 0 for none; got %v.", o.Clip.Dual)
+	}
+	if o.Clip.Cap != 0 && o.Clip.Cap < 1 {
+		bad("Clip out of range", o.Clip.CapRange,
+			"cap bounds ratios that have grown, so it is at least 1, or 0 for none; got %v.", o.Clip.Cap)
+	}
+	if o.Minibatches < 0 {
+		bad("Negative number of tasks", o.MinibatchesRange,
+			"minibatches is the number of tasks of an optimizer step, or 0 for the whole batch; got %d.", o.Minibatches)
+	}
+	if o.Passes < 1 {
+		bad("Too few passes", o.PassesRange,
+			"An update passes over its batch at least once; got passes = %d.", o.Passes)
+	}
+	if o.Loss.Aggregate == "constant" && o.Loss.Scale <= 0 {
+		bad("Scale missing", o.Loss.ScaleRange,
+			"aggregate = \"constant\" divides by scale, which must be above 0; got %v.", o.Loss.Scale)
+	}
+	if o.KL.Beta < 0 {
+		bad("Beta out of range", o.KL.BetaRange,
+			"A negative beta would reward leaving the reference policy; got %v.", o.KL.Beta)
+	}
+	if o.KL.Estimator == "exact" && (o.KL.Place == "reward" || o.KL.Weighted || o.KL.Gradient != "own") {
+		bad("Exact KL elsewhere", o.KL.EstimatorRange, "The exact divergence is a term of the loss with its own gradient: "+
+			"place = \"loss\", gradient = \"own\" and no weighting.")
+	}
+	return diags
+}
+
+// Steps returns the number of optimizer steps of an update with so many groups.
+func (o *Objective) Steps(groups int) int {
+	if o.Minibatches == 0 || o.Minibatches >= groups {
+		return o.Passes
+	}
+	return o.Passes * ((groups + o.Minibatches - 1) / o.Minibatches)
+}
+
+// RatiosVary reports whether a ratio can differ from 1. In the only step of an update the policy is
+// the old policy.
+func (o *Objective) RatiosVary(groups int) bool {
+	return o.Steps(groups) > 1 || o.Ratio.Denominator == "reference"
+}
+
+// NeedsReference reports whether the objective reads logprobs of the reference policy.
+func (o *Objective) NeedsReference() bool {
+	return o.KL.Beta != 0 || o.Ratio.Denominator == "reference"
+}
