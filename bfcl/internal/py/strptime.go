@@ -4,18 +4,19 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 )
 
 // ParseDate is datetime.strptime(text, "%Y-%m-%d"): four digits for the year, one or two for month
 // and day. The result is midnight UTC. The error is Python's TypeError or ValueError.
-func ParseDate(text Value) (time.Time, error) { return strptime(text, "%Y-%m-%d", dateOnly) }
+func ParseDate(text Value) (time.Time, error) { return strptime(text, "%Y-%m-%d", dateOnly()) }
 
 // ParseDateTime is datetime.strptime(text, "%Y-%m-%d %H:%M:%S"), in UTC, with the errors of
 // ParseDate.
 func ParseDateTime(text Value) (time.Time, error) {
-	return strptime(text, "%Y-%m-%d %H:%M:%S", dateTime)
+	return strptime(text, "%Y-%m-%d %H:%M:%S", dateTime())
 }
 
 // The regular expressions that Python's _strptime compiles for the two layouts. \p{Nd} is Python's
@@ -26,9 +27,10 @@ const (
 		`(6[0-1]|[0-5]\p{Nd}|\p{Nd})`
 )
 
+// Compiled on first use, because every command of rcgrpo would pay for it at its start.
 var (
-	dateOnly = regexp.MustCompile(datePattern)
-	dateTime = regexp.MustCompile(datePattern + timePattern)
+	dateOnly = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(datePattern) })
+	dateTime = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(datePattern + timePattern) })
 )
 
 func strptime(text Value, layout string, pattern *regexp.Regexp) (time.Time, error) {
