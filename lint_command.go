@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"rcgrpo/reports"
+	"rcgrpo/reports/lint"
 )
 
 // lintCommand runs `rcgrpo lint TABLE.csv -n N,N,...`: it prints what cannot be right in a table of percentages with
@@ -46,16 +46,16 @@ func lintCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		defer f.Close()
 		in, name = f, c.args[0]
 	}
-	table, err := reports.ReadPercentTable(in, denominators, *overall)
+	table, err := lint.ReadTable(in, denominators, *overall)
 	if err != nil {
 		return c.fail(fmt.Errorf("%s: %w", name, err))
 	}
-	findings, err := reports.Lint(table)
+	findings, err := lint.Check(table)
 	if err != nil {
 		return c.fail(fmt.Errorf("%s: %w", name, err))
 	}
 	if *asJSON {
-		err = printJSON(stdout, append([]reports.Finding{}, findings...)) // [] where there are none
+		err = printJSON(stdout, append([]lint.Finding{}, findings...)) // [] where there are none
 	} else {
 		err = printFindings(stdout, findings, len(table.Rows))
 	}
@@ -68,7 +68,7 @@ func lintCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return exitDone
 }
 
-func printFindings(w io.Writer, findings []reports.Finding, rows int) error {
+func printFindings(w io.Writer, findings []lint.Finding, rows int) error {
 	for _, f := range findings {
 		if _, err := fmt.Fprintln(w, f); err != nil {
 			return err

@@ -199,13 +199,13 @@ func (r *replaying) print(columns []column) error {
 		t.Columns = append(t.Columns, reports.Column{Name: c.Name})
 	}
 	for _, m := range rl.Replayed {
-		cells := []reports.Cell{reports.Words("%s", m.Name)}
+		cells := []reports.Cell{reports.Text("%s", m.Name)}
 		for _, c := range columns {
 			mark := ""
 			if c.Values[m.Name] != columns[0].Values[m.Name] {
 				mark = " *"
 			}
-			cells = append(cells, reports.Words("%.4g%s", c.Values[m.Name], mark))
+			cells = append(cells, reports.Text("%.4g%s", c.Values[m.Name], mark))
 		}
 		t.Rows = append(t.Rows, reports.Row{Arm: reports.NoArm, Cells: cells})
 	}
@@ -215,9 +215,9 @@ func (r *replaying) print(columns []column) error {
 	b := &reports.Table{ID: "batch", Title: "the same groups in batches of other sizes: the spread over a batch grows, the rest does not", Columns: []reports.Column{
 		{Name: "groups per batch"}, {Name: "batches"}, {Name: "spread, ddof 0"}, {Name: "spread, ddof 1"}, {Name: "zero-variance"}, {Name: "sigma²"}, {Name: "spread within"}}}
 	for _, e := range r.rollouts.BatchSizes() {
-		b.Rows = append(b.Rows, reports.Row{Arm: reports.NoArm, Cells: []reports.Cell{reports.Words("%d", e.Groups), reports.Words("%d", e.Batches),
-			reports.Words("%.3f", e.SpreadBatch[0]), reports.Words("%.3f", e.SpreadBatch[1]), reports.Words("%.3f", e.ZeroVariance),
-			reports.Words("%.4f", e.Sigma2), reports.Words("%.3f", e.SpreadWithin)}})
+		b.Rows = append(b.Rows, reports.Row{Arm: reports.NoArm, Cells: []reports.Cell{reports.Text("%d", e.Groups), reports.Text("%d", e.Batches),
+			reports.Text("%.3f", e.SpreadBatch[0]), reports.Text("%.3f", e.SpreadBatch[1]), reports.Text("%.3f", e.ZeroVariance),
+			reports.Text("%.4f", e.Sigma2), reports.Text("%.3f", e.SpreadWithin)}})
 	}
 	if err := r.section("batch size", reports.Part{Table: b}); err != nil {
 		return err
@@ -225,8 +225,8 @@ func (r *replaying) print(columns []column) error {
 	g := &reports.Table{ID: "group", Title: "groups of other sizes, expected without bias from the stored ones", Columns: []reports.Column{
 		{Name: "members"}, {Name: "zero-variance"}, {Name: "all right"}, {Name: "all wrong"}, {Name: "sigma²"}}}
 	for _, e := range r.rollouts.GroupSizes() {
-		g.Rows = append(g.Rows, reports.Row{Arm: reports.NoArm, Cells: []reports.Cell{reports.Words("%d", e.Size), reports.Words("%.3f", e.ZeroVariance),
-			reports.Words("%.3f", e.AllRight), reports.Words("%.3f", e.AllWrong), reports.Words("%.4f", e.Sigma2)}})
+		g.Rows = append(g.Rows, reports.Row{Arm: reports.NoArm, Cells: []reports.Cell{reports.Text("%d", e.Size), reports.Text("%.3f", e.ZeroVariance),
+			reports.Text("%.3f", e.AllRight), reports.Text("%.3f", e.AllWrong), reports.Text("%.4f", e.Sigma2)}})
 	}
 	if err := r.section("group size", reports.Part{Table: g}); err != nil {
 		return err

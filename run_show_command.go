@@ -277,9 +277,9 @@ func (v *view) metrics() error {
 			{Name: "metric", Left: true}, {Name: "first"}, {Name: "last"}, {Name: "least"}, {Name: "most"}, {Name: "curve", Left: true}}}
 		for _, name := range slices.Sorted(maps.Keys(values)) {
 			y := values[name]
-			t.Rows = append(t.Rows, reports.Row{Arm: reports.NoArm, Cells: []reports.Cell{reports.Words("%s", name),
+			t.Rows = append(t.Rows, reports.Row{Arm: reports.NoArm, Cells: []reports.Cell{reports.Text("%s", name),
 				reports.Number(y[0]), reports.Number(y[len(y)-1]), reports.Number(slices.Min(y)), reports.Number(slices.Max(y)),
-				reports.Words("%s", sparkline(y, 24))}})
+				reports.Text("%s", sparkline(y, 24))}})
 		}
 		if err := v.section(strings.TrimSuffix(file, ".jsonl"), reports.Part{Table: t}); err != nil {
 			return err
@@ -346,8 +346,8 @@ func (v *view) scores() error {
 		{Name: "set", Left: true}, {Name: "token", Left: true}, {Name: "category", Left: true}, {Name: "reward 1"}, {Name: "official"}}}
 	for _, g := range order {
 		n := groups[g]
-		t.Rows = append(t.Rows, reports.Row{Arm: reports.NoArm, Cells: []reports.Cell{reports.Words("%s", cmp.Or(g.set, "-")),
-			reports.Words("%s", cmp.Or(g.token, "-")), reports.Words("%s", cmp.Or(g.category, "all")),
+		t.Rows = append(t.Rows, reports.Row{Arm: reports.NoArm, Cells: []reports.Cell{reports.Text("%s", cmp.Or(g.set, "-")),
+			reports.Text("%s", cmp.Or(g.token, "-")), reports.Text("%s", cmp.Or(g.category, "all")),
 			reports.Share(n.reward, n.n), reports.Share(n.official, n.n)}})
 	}
 	if err := v.section("scores", reports.Part{Table: t}); err != nil {
@@ -367,8 +367,8 @@ func (v *view) passes() error {
 		if err != nil {
 			return err
 		}
-		t.Rows = append(t.Rows, reports.Row{Arm: reports.NoArm, Cells: []reports.Cell{reports.Words("%s", cmp.Or(p.Set, "-")), reports.Words("%s", p.Category),
-			reports.Words("%d", p.K), reports.Words("%d", p.Tasks), reports.Words("%d", p.Samples), reports.Number(p.Reward), reports.Number(p.Official)}})
+		t.Rows = append(t.Rows, reports.Row{Arm: reports.NoArm, Cells: []reports.Cell{reports.Text("%s", cmp.Or(p.Set, "-")), reports.Text("%s", p.Category),
+			reports.Text("%d", p.K), reports.Text("%d", p.Tasks), reports.Text("%d", p.Samples), reports.Number(p.Reward), reports.Number(p.Official)}})
 	}
 	return v.section("pass@k", reports.Part{Table: t})
 }
@@ -391,8 +391,8 @@ func (v *view) tasks() error {
 		table := &reports.Table{ID: "tasks", Title: fmt.Sprintf("%d tasks", len(all)),
 			Columns: []reports.Column{{Name: "category", Left: true}, {Name: "tasks"}, {Name: "families"}}}
 		for _, name := range slices.Sorted(maps.Keys(count)) {
-			table.Rows = append(table.Rows, reports.Row{Arm: reports.NoArm, Cells: []reports.Cell{reports.Words("%s", name),
-				reports.Words("%d", count[name]), reports.Words("%d", len(families[name]))}})
+			table.Rows = append(table.Rows, reports.Row{Arm: reports.NoArm, Cells: []reports.Cell{reports.Text("%s", name),
+				reports.Text("%d", count[name]), reports.Text("%d", len(families[name]))}})
 		}
 		if err := v.section("tasks", reports.Part{Table: table}); err != nil || len(all) == 0 {
 			return err
@@ -459,9 +459,9 @@ func trajectoryTable(all []rl.Trajectory) *reports.Table {
 		{Name: "token", Left: true}, {Name: "stop", Left: true}, {Name: "reward 1"}, {Name: "calls"}, {Name: "call errors"}}}
 	for _, g := range order {
 		n := groups[g]
-		table.Rows = append(table.Rows, reports.Row{Arm: reports.NoArm, Cells: []reports.Cell{reports.Words("%s", cmp.Or(g.origin, "-")),
-			reports.Words("%s", cmp.Or(g.token, "-")), reports.Words("%s", cmp.Or(g.stop, "-")), reports.Share(n.reward, n.n),
-			reports.Words("%d", n.calls), reports.Words("%d", n.errors)}})
+		table.Rows = append(table.Rows, reports.Row{Arm: reports.NoArm, Cells: []reports.Cell{reports.Text("%s", cmp.Or(g.origin, "-")),
+			reports.Text("%s", cmp.Or(g.token, "-")), reports.Text("%s", cmp.Or(g.stop, "-")), reports.Share(n.reward, n.n),
+			reports.Text("%d", n.calls), reports.Text("%d", n.errors)}})
 	}
 	return table
 }

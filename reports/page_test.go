@@ -216,9 +216,9 @@ func TestFigureDataHoldsEveryRunAndEveryUpdate(t *testing.T) {
 		}
 		return rows
 	}
-	s := &Study{Arms: []Arm{{Label: "a", Runs: []Run{{Seed: &one, Curve: curve(0.5, 0.25)}, {Seed: &two, Curve: curve(1, 0, 0.125)}}}}}
+	s := &Study{Arms: []Arm{{Label: "a", Runs: []SeedRun{{Seed: &one, Curve: curve(0.5, 0.25)}, {Seed: &two, Curve: curve(1, 0, 0.125)}}}}}
 	want := [][]string{{"update", "a, seed 1", "a, seed 2"}, {"1", "0.5", "1"}, {"2", "0.25", "0"}, {"3", "", "0.125"}}
-	got := s.curveFigure(0).data()
+	got := curveFigures[0].figure(s).data()
 	if !slices.EqualFunc(got, want, slices.Equal[[]string]) {
 		t.Errorf("got %v, want %v", got, want)
 	}

@@ -2,6 +2,7 @@ package reports
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,10 +16,11 @@ func TestEveryCellFollowsFromItsSourceAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown := readPage(page)
-	parts := map[string]*pageText{}
+	shown := append(slices.Clone(ev.Tables), ev.Figures...)
+	parts := map[string][]Grid{}
 	checked := 0
-	check := func(id, text string) {
+	check := func(g *Grid, r, c int) {
+		id, text, name := cellID(g.ID, r+1, c+1), g.Rows[r].Cells[c], g.Rows[r].Name+" | "+g.Head[c]
 		source, ok := ev.source(id)
 		if !ok {
 			return
@@ -30,25 +32,24 @@ func TestEveryCellFollowsFromItsSourceAlone(t *testing.T) {
 				t.Fatalf("%s: %v", id, err)
 			}
 		}
-		table, _, _ := cutLast(id, ".")
-		name, err := shown.name(id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if first, _ := shown.find(table, name); first != text {
+		if first, _ := find(shown, g.ID, name); first != text {
 			t.Errorf("%s: its name %q means another cell too", id, name)
 		}
-		if got, ok := parts[from].find(table, name); got != text {
+		if got, ok := find(parts[from], g.ID, name); got != text {
 			t.Errorf("%s, %s: got %q (%v) from %s alone, want %q", id, name, got, ok, source, text)
 		}
 	}
-	for _, id := range shown.order {
-		check(id, shown.cells[id].text)
+	for _, g := range ev.Tables {
+		for r, row := range g.Rows {
+			for c := range row.Cells {
+				check(&g, r, c)
+			}
+		}
 	}
-	for id, f := range shown.figures {
-		for r := 1; r < len(f.rows); r += 7 {
-			if last := len(f.rows[r]); f.rows[r][last-1] != "" {
-				check(cellID(id, r, last), f.rows[r][last-1])
+	for _, g := range ev.Figures {
+		for r := 0; r < len(g.Rows); r += 7 {
+			if last := len(g.Rows[r].Cells) - 1; g.Rows[r].Cells[last] != "" {
+				check(&g, r, last)
 			}
 		}
 	}

@@ -11,21 +11,21 @@ import (
 
 func TestPassAtKByHand(t *testing.T) {
 	seed := int64(1)
-	var run Run
+	var run SeedRun
 	run.Seed = &seed
 	for task, rewards := range map[string][]float64{"a": {1, 0, 0, 0}, "b": {1, 1, 1, 1}, "c": {0, 0, 0, 0}, "d": {1, 1, 0, 0}} {
 		for i, reward := range rewards {
 			run.Scores = append(run.Scores, rl.Score{Task: task, Set: "test", Sample: i, Reward: reward})
 		}
 	}
-	run.ScoresFrom = []Stretch{{"stage.eval.x@1.scores", len(run.Scores)}}
+	run.ScoresFrom = []ScoreSource{{"stage.eval.x@1.scores", len(run.Scores)}}
 	// One of four right: 1/4, 1/2, 1. Two of four: 1/2, 1 - 1/6, 1. Means over the four tasks.
 	want := []float64{(0.25 + 1 + 0 + 0.5) / 4, (0.5 + 1 + 0 + 5.0/6) / 4, 3.0 / 4}
-	got := policies([]Run{run}, "test", "", false)[0].passCurve()
+	got := policies([]SeedRun{run}, "test", "", false)[0].passCurve()
 	if !slices.EqualFunc(got, want, func(a, b float64) bool { return math.Abs(a-b) < 1e-12 }) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	s := &Study{Arms: []Arm{{Label: "x", Runs: []Run{run}}}}
+	s := &Study{Arms: []Arm{{Label: "x", Runs: []SeedRun{run}}}}
 	table := s.passTable("test")
 	if table == nil || len(table.Columns) != 4 || table.Rows[0].Cells[2].Text != "58.3\u00a0%" || table.Rows[0].Cells[2].Source.From[0] != "stage.eval.x@1.scores" {
 		t.Fatalf("got %+v", table)
@@ -47,7 +47,7 @@ func TestForecastStandsBesideTheFirstUpdate(t *testing.T) {
 		return []rl.Metric{{Update: 1, Values: map[string]float64{"forecast_zero_variance": forecast, "forecast_low": low, "forecast_high": high, "zero_variance": measured}},
 			{Update: 2, Values: map[string]float64{"zero_variance": 1}}}
 	}
-	s := &Study{Arms: []Arm{{"x", []Run{{Seed: &one, Curve: curve(0.5, 0.4, 0.6, 0.55), CurveFrom: "a"}, {Seed: &two, Curve: curve(0.5, 0.4, 0.6, 0.75), CurveFrom: "b"}}}, {Label: "none"}}}
+	s := &Study{Arms: []Arm{{"x", []SeedRun{{Seed: &one, Curve: curve(0.5, 0.4, 0.6, 0.55), CurveFrom: "a"}, {Seed: &two, Curve: curve(0.5, 0.4, 0.6, 0.75), CurveFrom: "b"}}}, {Label: "none"}}}
 	table := s.forecastTable()
 	var got []string
 	for _, c := range table.Rows[0].Cells {

@@ -41,7 +41,7 @@ func synthetic(seeds, tasks, updates int) *Study {
 		arm := Arm{Label: a.label}
 		for n := range seeds {
 			seed := int64(n + 1)
-			run := Run{Seed: &seed}
+			run := SeedRun{Seed: &seed}
 			for _, set := range []string{"test", "test_new"} {
 				drop := map[string]float64{"test": 0, "test_new": .25}[set]
 				luck := rand.New(rand.NewPCG(uint64(seed), 1)) // the same tasks for every arm
@@ -71,7 +71,7 @@ func synthetic(seeds, tasks, updates int) *Study {
 					row.Greedy, row.Sample = true, 0
 				}
 			}
-			run.ScoresFrom = []Stretch{{fmt.Sprintf("stage.eval.arm[%q]@%d.scores", a.label, seed), len(run.Scores)}}
+			run.ScoresFrom = []ScoreSource{{fmt.Sprintf("stage.eval.arm[%q]@%d.scores", a.label, seed), len(run.Scores)}}
 			if a.trained {
 				run.CurveFrom = fmt.Sprintf("stage.rc-grpo.arm[%d]@%d", i, seed)
 				run.Curve = syntheticCurve(rand.New(rand.NewPCG(uint64(seed), uint64(100+i))), a.skill, i, a.token, updates)
