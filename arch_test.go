@@ -35,9 +35,11 @@ var ladder = map[string][]string{
 	"stages/internal/metrics":    {"engine", "engine/artifact", "stages/rl", "stages/internal/resume"},
 	"stages/internal/checkpoint": {"engine", "engine/artifact", "bfcl", "stages/rl", "stages/internal/chat", "stages/internal/lm", "stages/internal/token", "stages/internal/torch"},
 	"stages/*":                   {"engine", "engine/artifact", "bfcl", "bfcl/drill", "stages/rl", "stages/internal/chat", "stages/internal/lm", "stages/internal/token", "stages/internal/torch", "stages/internal/checkpoint", "stages/internal/metrics", "stages/internal/resume"},
-	"reports":                    {"engine", "engine/artifact", "stages/rl", "bfcl", "go-echarts", "tablewriter"},
+	"reports/stats":              {},
+	"reports/lint":               {},
+	"reports":                    {"engine", "engine/artifact", "stages/rl", "bfcl", "reports/stats", "go-echarts", "tablewriter"},
 	"stages":                     {"engine", "stages/rl", "stages/*", "stages/internal/checkpoint", "stages/internal/chat", "stages/internal/lm"},
-	".":                          {"engine", "engine/artifact", "stages", "stages/rl", "reports", "bfcl", "bfcl/golden"},
+	".":                          {"engine", "engine/artifact", "stages", "stages/rl", "reports", "reports/lint", "bfcl", "bfcl/golden"},
 }
 
 // guarded are the libraries that only some packages may import.

@@ -121,8 +121,8 @@ type Bundle struct {
 // BundleBytes is the default limit of an unpacked bundle.
 const BundleBytes = 512 << 20
 
-// Limits of the contents of a bundle, far above those of any page that a browser can show. The limit in bytes also applies
-// to the compressed rows in its store.
+// Limits of the contents of a bundle, far above those of any page that a browser can show. The limit in bytes also
+// applies to the compressed rows in its store.
 const (
 	maxBundleFiles  = 10_000
 	maxBundleDepth  = 8 // folders below an object

@@ -45,7 +45,8 @@ func hostilePage(t *testing.T, rows func(yield func(rl.Score) bool)) ([]byte, *a
 		t.Fatal(err)
 	}
 	ev := emptyEvidence()
-	ev.Inputs = []Input{{Role: roleScores, Address: "stage.eval.arm", Ref: artifact.Ref{Kind: "eval", Name: "arm", Port: "scores"},
+	ev.Inputs = []Input{{Role: roleScores, Address: "stage.eval.arm",
+		Ref: artifact.Ref{Kind: "eval", Name: "arm", Port: "scores"},
 		Key: key, Digest: m.Outputs["scores"].Digest}}
 	p := (&Study{Name: "hostile"}).Page()
 	p.Evidence = ev
@@ -63,8 +64,12 @@ func TestNothingIsComputedFromMoreThanAPageCanShow(t *testing.T) {
 		row  func(i int) rl.Score
 		want string
 	}{
-		"a set of its own for each row": {100_000, func(i int) rl.Score { return rl.Score{Set: fmt.Sprint(i)} }, "100000 task sets"},
-		"a few sets of many categories": {50_000, func(i int) rl.Score { return rl.Score{Set: fmt.Sprint(i % 50), Category: fmt.Sprint(i)} },
+		"a set of its own for each row": {100_000, func(i int) rl.Score { return rl.Score{Set: fmt.Sprint(i)} },
+			"100000 task sets"},
+		"a few sets of many categories": {50_000, func(i int) rl.Score {
+			return rl.Score{Set: fmt.Sprint(i % 50),
+				Category: fmt.Sprint(i)}
+		},
 			"50 task sets, 50000 categories, 1 runs"},
 		"what a page can show": {10, func(i int) rl.Score { return rl.Score{Set: "test", Task: fmt.Sprint(i)} }, ""},
 	} {
@@ -81,7 +86,8 @@ func TestNothingIsComputedFromMoreThanAPageCanShow(t *testing.T) {
 				}
 				return
 			}
-			if len(v.Faults) != 1 || !strings.Contains(v.Faults[0], tc.want) || !strings.Contains(v.Faults[0], "more than a page can show") {
+			if len(v.Faults) != 1 || !strings.Contains(v.Faults[0], tc.want) ||
+				!strings.Contains(v.Faults[0], "more than a page can show") {
 				t.Errorf("got faults %q, want one with %q", v.Faults, tc.want)
 			}
 		})
@@ -97,7 +103,8 @@ func withEvidence(t *testing.T, text []byte) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return regexp.MustCompile(`(id="`+evidenceID+`">)[A-Za-z0-9_-]*`).ReplaceAll([]byte(htmlOf(t, p)), []byte("${1}"+packedText))
+	return regexp.MustCompile(`(id="`+evidenceID+`">)[A-Za-z0-9_-]*`).ReplaceAll([]byte(htmlOf(t, p)),
+		[]byte("${1}"+packedText))
 }
 
 func TestEvidenceThatNoReportWritesIsRefused(t *testing.T) {

@@ -50,7 +50,8 @@ func partID(p Part) string {
 
 func TestSectionsChooseAndOrder(t *testing.T) {
 	s := synthetic(1, 40, 20)
-	s.Chosen = []Chosen{{Title: "Curves", Lead: "First.", Show: []string{"fig-kl", "fig-reward"}}, {Title: "Scores", Show: []string{"main"}}, {Title: "Nothing of this", Show: []string{"mixtures"}}}
+	s.Chosen = []Chosen{{Title: "Curves", Lead: "First.", Show: []string{"fig-kl", "fig-reward"}},
+		{Title: "Scores", Show: []string{"main"}}, {Title: "Nothing of this", Show: []string{"mixtures"}}}
 	page := s.Page()
 	var got []string
 	for _, section := range page.Sections {

@@ -24,12 +24,14 @@ const diagonalColour = "#808891"
 
 // Steps from few to many, of one hue.
 var (
-	lightSteps = []string{"#dbe4f0", "#bcd0e8", "#9abade", "#77a3d2", "#568bc2", "#3b72ad", "#275a93", "#174376", "#0b2d57"}
-	darkSteps  = []string{"#24303f", "#2b4360", "#335880", "#3e6f9f", "#5287bb", "#6ea0d0", "#8fb9e2", "#b3d1f0", "#d8e8fb"}
+	lightSteps = []string{"#dbe4f0", "#bcd0e8", "#9abade", "#77a3d2", "#568bc2", "#3b72ad", "#275a93", "#174376",
+		"#0b2d57"}
+	darkSteps = []string{"#24303f", "#2b4360", "#335880", "#3e6f9f", "#5287bb", "#6ea0d0", "#8fb9e2", "#b3d1f0",
+		"#d8e8fb"}
 )
 
-// chart draws the figure with go-echarts and returns its options as JSON for a script element (json.Marshal escapes <, >
-// and &). Colours are for the light background; the page's script replaces them on the dark one.
+// chart draws the figure with go-echarts and returns its options as JSON for a script element (json.Marshal escapes
+// <, > and &). Colours are for the light background; the page's script replaces them on the dark one.
 func (f *Figure) chart() ([]byte, error) {
 	switch {
 	case f.Categories != nil:
@@ -101,7 +103,8 @@ func (f *Figure) diagonalChart() ([]byte, error) {
 	line, points := charts.NewLine(), charts.NewCustom()
 	line.SetGlobalOptions(f.global("value", nil)...)
 	low, high := f.ends()
-	line.AddSeries(f.Diagonal, nil, drawn("", pairs([]float64{low, high}, []float64{low, high}), diagonalColour, 1.5, 1, "dashed"))
+	line.AddSeries(f.Diagonal, nil, drawn("", pairs([]float64{low, high}, []float64{low, high}), diagonalColour, 1.5,
+		1, "dashed"))
 	for _, s := range f.Series {
 		var data []opts.CustomData
 		for _, p := range s.Points {

@@ -11,8 +11,8 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// Contrast compares an outcome of two arms: B minus A. A claim about a method compares trained policies. Seeds are never
-// pooled in a test, because the episodes of one policy are not independent.
+// Contrast compares an outcome of two arms: B minus A. A claim about a method compares trained policies. Seeds are
+// never pooled in a test, because the episodes of one policy are not independent.
 type Contrast struct {
 	A, B       string
 	Comparison // label, outcome, expectation, pairing
@@ -270,7 +270,8 @@ func (c *Contrast) unpaired(a, b []policy, greedy bool, seed uint64) bool {
 		varianceB, dfB := stats.MeanError(sharesB)
 		c.OverSeeds, c.OverSeedsP = stats.Welch(c.Mean, varianceA, dfA, varianceB, dfB, stats.Level)
 	}
-	c.Families = stats.UnpairedBootstrap(pooled(left).families(), pooled(right).families(), seed, stats.Replicates, stats.Level)
+	c.Families = stats.UnpairedBootstrap(pooled(left).families(), pooled(right).families(), seed, stats.Replicates,
+		stats.Level)
 	c.CellA, c.CellB = pooled(left).share(), pooled(right).share()
 	if c.CellA.Interval != nil && c.CellB.Interval != nil {
 		c.Newcombe = stats.Newcombe(*c.CellA.Value, *c.CellA.Interval, *c.CellB.Value, *c.CellB.Interval)
@@ -331,14 +332,15 @@ func compareTraining(a, b *Arm, windows Windows, how Comparison) (c Contrast, ok
 			all = append(all, of[from])
 		}
 		mean := stats.Mean(all)
-		return Cell{Text: c.value(mean), Value: &mean}.With("%s\u00a0…\u00a0%s", c.value(slices.Min(all)), c.value(slices.Max(all)))
+		return Cell{Text: c.value(mean), Value: &mean}.With("%s\u00a0…\u00a0%s", c.value(slices.Min(all)),
+			c.value(slices.Max(all)))
 	}
 	c.CellA, c.CellB = cell(valuesA), cell(valuesB)
 	return c, true
 }
 
-// contrasts computes the comparisons of the study on a set of tasks or, with training, of metrics of training. A pair of
-// arms in several comparisons counts once for each outcome.
+// contrasts computes the comparisons of the study on a set of tasks or, with training, of metrics of training. A pair
+// of arms in several comparisons counts once for each outcome.
 func (s *Study) contrasts(set string, training bool) []Contrast {
 	var all []Contrast
 	for _, how := range s.comparisons() {

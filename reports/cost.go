@@ -40,9 +40,11 @@ func (s *Study) runsTable() *Table {
 		if r.Peak > 0 {
 			peak = megabytes(r.Peak)
 		}
-		t.add(NoArm, append(cells, Text("%s", peak).From(recorded("peak_bytes")), Text("%s", r.Device).From(recorded("device")))...)
+		t.add(NoArm, append(cells, Text("%s", peak).From(recorded("peak_bytes")),
+			Text("%s", r.Device).From(recorded("device")))...)
 	}
-	t.Notes = []string{fmt.Sprintf("From the manifests of the shown artifacts, including those of earlier runs: %s of stage time in total.",
+	t.Notes = []string{fmt.Sprintf("From the manifests of the shown artifacts, including those of earlier runs: %s "+
+		"of stage time in total.",
 		duration(sum))}
 	return t.orNil()
 }
@@ -106,8 +108,8 @@ func (s *Study) evidenceTable() *Table {
 	t := &Table{
 		ID: "evidence", Title: "Artifacts behind this page", Folded: true,
 		Columns: columns("<Stage", "<Port", "<Digest", "<Key", "<Code"),
-		Notes: []string{"A digest is the hash of the names and contents of an artifact's files; a key is the hash of all inputs of the " +
-			"stage. Equal keys give equal digests."},
+		Notes: []string{"A digest is the hash of the names and contents of an artifact's files; a key is the hash of " +
+			"all inputs of the stage. Equal keys give equal digests."},
 	}
 	for _, r := range s.Records {
 		for _, port := range sortedKeys(r.Digests) {

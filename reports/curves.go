@@ -23,12 +23,14 @@ var curveFigures = []curveFigure{
 	{id: "reward", title: "Training reward", y: "mean reward", metrics: []string{"reward"}, share: true,
 		note: "Mean reward of the sampled episodes of an update."},
 	{id: "spread", title: "Advantage spread within groups", y: "spread", metrics: []string{"spread_within"},
-		note: "Largest minus smallest advantage of a group, mean over the groups of an update (0 for groups without variance)."},
+		note: "Largest minus smallest advantage of a group, mean over the groups of an update (0 for groups without " +
+			"variance)."},
 	{id: "spread-batch", folded: true, title: "Advantage spread over the batch", y: "spread",
 		metrics: []string{"spread_batch", "spread_batch_ddof1"}, names: []string{"ddof 0", "ddof 1"},
 		note: "Largest minus smallest advantage among all episodes of an update."},
-	{id: "zero-variance", title: "Groups without variance", y: "share of groups", metrics: []string{"zero_variance"}, share: true,
-		note: "Groups whose episodes all have the same reward carry no learning signal."},
+	{id: "zero-variance", title: "Groups without variance", y: "share of groups", metrics: []string{"zero_variance"},
+		share: true,
+		note:  "Groups whose episodes all have the same reward carry no learning signal."},
 	{id: "zero-variance-split", folded: true, title: "All right, and all wrong", y: "share of groups",
 		metrics: []string{"all_right", "all_wrong"}, names: []string{"all right", "all wrong"}, share: true,
 		note: "The two kinds of groups without variance."},
@@ -40,15 +42,17 @@ var curveFigures = []curveFigure{
 		metrics: []string{"kl_k1", "kl_k3", "kl_exact"}, names: []string{"k1", "k3", "exact"},
 		note: "Policy to reference; k1 and k3 from the sampled tokens, exact over the vocabulary."},
 	{id: "grad-norm", title: "Gradient norm", y: "norm before clipping", metrics: []string{"grad_norm"}},
-	{id: "clip", folded: true, title: "Clip fraction", y: "share of ratios", metrics: []string{"clip_fraction"}, share: true,
-		note: "Where the clipped term is strictly smaller."},
+	{id: "clip", folded: true, title: "Clip fraction", y: "share of ratios", metrics: []string{"clip_fraction"},
+		share: true,
+		note:  "Where the clipped term is strictly smaller."},
 	{id: "tokens-reward", title: "Reward by token", y: "mean reward", metrics: []string{"reward_high", "reward_low"},
 		names: []string{"high", "low"}, share: true, note: "Sampled episodes, by the token they were conditioned on."},
 	{id: "tokens-gap", title: "Gap between the tokens", y: "high minus low", metrics: []string{"token_gap"}},
 	{id: "variance", title: "Reward variance within groups, and Proposition 2", y: "reward²",
 		metrics: []string{"sigma2", unbiasedBound}, names: []string{"measured mean σ²", "bound (G−1)/G·p(1−p)·(gap² − se²)"},
-		note: "Population variance of the rewards of a group, mean over groups, and the part of it that the token guarantees. The " +
-			"bound is unbiased: the sampling variance se² of the gap is subtracted from gap², so that single updates may be below 0."},
+		note: "Population variance of the rewards of a group, mean over groups, and the part of it that the token " +
+			"guarantees. The bound is unbiased: the sampling variance se² of the gap is subtracted from gap², so that " +
+			"single updates may be below 0."},
 	{id: "log-ratio", folded: true, title: "Log-ratio quantiles", y: "nats", note: "Of the ratios that are clipped.",
 		metrics: []string{"log_ratio_p50", "log_ratio_p05", "log_ratio_p95"}, names: []string{"median", "5 %", "95 %"}},
 	{id: "turns", folded: true, title: "User turns reached", y: "turns per episode", metrics: []string{"turns"}},
@@ -90,7 +94,8 @@ func (a *Arm) curveSeries(metric string, tuning bool) Series {
 
 // figure draws the metrics of all arms that logged them; nil if none did.
 func (kind *curveFigure) figure(s *Study) *Figure {
-	f := &Figure{ID: "fig-" + kind.id, Title: kind.title, Note: kind.note, X: "update", Y: kind.y, Share: kind.share, Folded: kind.folded}
+	f := &Figure{ID: "fig-" + kind.id, Title: kind.title, Note: kind.note, X: "update", Y: kind.y, Share: kind.share,
+		Folded: kind.folded}
 	for i, name := range kind.names {
 		f.Note += []string{" Solid: ", "; dashed: ", "; dotted: "}[i] + name
 	}
@@ -131,7 +136,8 @@ func (s *Study) successFigures() []Part {
 		f := &Figure{
 			ID: "fig-successes-" + slug(a.Label), Title: "Successes per group: " + a.Label, X: "update", Y: "share of groups",
 			Share: true, Stacked: true, Folded: true,
-			Note: fmt.Sprintf("Number of successes among the %d episodes of a group; groups with none or all carry no learning signal.", size),
+			Note: fmt.Sprintf("Number of successes among the %d episodes of a group; groups with none or all carry no "+
+				"learning signal.", size),
 		}
 		longest := 0
 		for k := range size + 1 {
@@ -196,9 +202,9 @@ func (s *Study) forecastTable() *Table {
 	t := &Table{
 		ID: "forecast", Title: "Groups without variance: forecast and first update",
 		Columns: columns("<Arm", "Forecast", "95 % band", "Measured", "<Inside"),
-		Notes: []string{"The forecast samples some tasks under each token before the first update and computes how often all " +
-			"members of a group succeed or all fail (Proposition 1). The band is for as many groups as an update has. One value " +
-			"per seed."},
+		Notes: []string{"The forecast samples some tasks under each token before the first update and computes how " +
+			"often all members of a group succeed or all fail (Proposition 1). The band is for as many groups as an " +
+			"update has. One value per seed."},
 	}
 	for i := range s.Arms {
 		a := &s.Arms[i]
@@ -210,7 +216,8 @@ func (s *Study) forecastTable() *Table {
 			if !ok {
 				continue
 			}
-			forecast, measured, bands = append(forecast, f.share), append(measured, f.measured), append(bands, percentRange(f.band))
+			forecast, measured, bands = append(forecast, f.share), append(measured, f.measured),
+				append(bands, percentRange(f.band))
 			if !f.band.Excludes(f.measured) {
 				inside++
 			}
@@ -220,7 +227,8 @@ func (s *Study) forecastTable() *Table {
 		}
 		t.add(i, Text("%s", a.Label),
 			shareList(forecast).From(a.logged("as logged before the first update", "forecast_zero_variance")),
-			Text("%s", strings.Join(bands, "; ")).From(a.logged("as logged before the first update", "forecast_low", "forecast_high")),
+			Text("%s", strings.Join(bands, "; ")).From(a.logged("as logged before the first update", "forecast_low",
+				"forecast_high")),
 			shareList(measured).From(a.logged("as logged at that update", "zero_variance")),
 			Text("%d of %d", inside, len(forecast)).
 				From(a.logged("measured within the band", "forecast_low", "forecast_high", "zero_variance")))
@@ -233,8 +241,8 @@ func (s *Study) forecastFigure() *Figure {
 	f := &Figure{
 		ID: "fig-forecast", Title: "Groups without variance: forecast and measured", X: "forecast share of groups",
 		Y: "measured share", Share: true, Diagonal: "measured as forecast",
-		Note: "A point for each training: its forecast before the first update (Proposition 1) against the measured share. The bar " +
-			"is the forecast's 95 % band for as many groups as the update has.",
+		Note: "A point for each training: its forecast before the first update (Proposition 1) against the measured " +
+			"share. The bar is the forecast's 95 % band for as many groups as the update has.",
 	}
 	for i := range s.Arms {
 		a := &s.Arms[i]
@@ -243,7 +251,8 @@ func (s *Study) forecastFigure() *Figure {
 			run := &a.Runs[j]
 			if made, ok := run.forecast(); ok {
 				rows := "forecast_zero_variance, forecast_low, forecast_high, zero_variance"
-				series.Points = append(series.Points, Point{X: made.share, Value: made.measured, Interval: made.band, Label: run.Name(),
+				series.Points = append(series.Points, Point{X: made.share, Value: made.measured, Interval: made.band,
+					Label:  run.Name(),
 					Source: sourceOf(run.CurveFrom, rows, "as logged at the first update")})
 			}
 		}

@@ -18,7 +18,8 @@ func (s *Study) dataTable() *Table {
 		}
 	}
 	categories := sortedKeys(found)
-	t := &Table{ID: "data", Title: "Tasks", Columns: append(columns("<Set", "Tasks", "Families"), columns(categories...)...)}
+	t := &Table{ID: "data", Title: "Tasks", Columns: append(columns("<Set", "Tasks", "Families"),
+		columns(categories...)...)}
 	rowOf := map[string]int{} // by label and sizes
 	for _, d := range s.Data {
 		families, per := map[string]bool{}, map[string]int{}
@@ -59,8 +60,8 @@ func (s *Study) certificateTable() *Table {
 	t := &Table{
 		ID: "certificate", Title: "Certificate of the split: overlap of test sets with training",
 		Columns: columns("<Sets", "Families", "Initial states", "Ground truths", "Test tasks touched"),
-		Notes: []string{"Different values that occur on both sides, out of those in the test set. Touched: test tasks whose ground " +
-			"truth or family occurs in training."},
+		Notes: []string{"Different values that occur on both sides, out of those in the test set. Touched: test tasks " +
+			"whose ground truth or family occurs in training."},
 	}
 	for _, test := range s.Data {
 		for _, train := range s.Data {

@@ -256,7 +256,8 @@ func (s *Study) comparisonTables() []Part {
 // comparisonTable shows the outcome of each pair and whether the difference is decided. all are the contrasts of the
 // set, or of training, judged together.
 func (s *Study) comparisonTable(how Comparison, set string, all []Contrast) *Table {
-	t := &Table{ID: "compare-" + slug(how.Label) + "-" + setID(set), Title: "Effect of " + how.Label + " on " + setName(set)}
+	t := &Table{ID: "compare-" + slug(how.Label) + "-" + setID(set), Title: "Effect of " + how.Label + " on " +
+		setName(set)}
 	switch {
 	case how.ofTraining():
 		t.ID, t.Title = "compare-"+slug(how.Label)+"-training", "Effect of "+how.Label+" on "+outcomeName(how.Outcome)
@@ -351,28 +352,28 @@ func comparisonNotes(how Comparison, tests int) []string {
 	if how.ofTraining() {
 		return []string{"Mean over the late window of a training, which ends at the same update on both sides; below it " +
 			"the lowest and the highest seed. Differences are paired by seed, and the t-interval assumes independent seeds.",
-			fmt.Sprintf("A verdict requires %d seeds per side. p-values are Holm-adjusted over all tests of training outcomes "+
-				"(%d), in all tables.", methodPolicies, tests)}
+			fmt.Sprintf("A verdict requires %d seeds per side. p-values are Holm-adjusted over all tests of training "+
+				"outcomes (%d), in all tables.", methodPolicies, tests)}
 	}
-	pairing := "Differences are paired by task. The bootstrap resamples task families with all their tasks and policies " +
-		"(2,000 resamples); the t-interval assumes independent seeds."
+	pairing := "Differences are paired by task. The bootstrap resamples task families with all their tasks and " +
+		"policies (2,000 resamples); the t-interval assumes independent seeds."
 	if how.Unpaired {
-		pairing = "The two sides have different tasks, which are not paired. Newcombe's interval combines the clustered " +
-			"intervals of both sides; the bootstrap resamples the families of each side (2,000 resamples); the interval over " +
-			"seeds is Welch's."
+		pairing = "The two sides have different tasks, which are not paired. Newcombe's interval combines the " +
+			"clustered intervals of both sides; the bootstrap resamples the families of each side (2,000 resamples); the " +
+			"interval over seeds is Welch's."
 	}
-	test := "McNemar's exact test compares each pair of policies separately (tasks passed only without / only with) and " +
-		"assumes independent tasks."
+	test := "McNemar's exact test compares each pair of policies separately (tasks passed only without / only with) " +
+		"and assumes independent tasks."
 	switch {
 	case how.Outcome == OutcomeSampled:
 		test = "The t-test over task families compares each pair of policies separately."
 	case how.Unpaired:
 		test = "Fisher's exact test compares each pair of policies separately and assumes independent tasks."
 	}
-	return []string{pairing, test, fmt.Sprintf("A verdict about the methods requires %d policies per side, and both intervals "+
-		"must exclude 0. With fewer policies a verdict is about these checkpoints only: every pair must reject, so the "+
-		"largest p counts, and the interval over families must exclude 0. p-values are Holm-adjusted over all tests of the "+
-		"set (%d), in all tables.", methodPolicies, tests)}
+	return []string{pairing, test, fmt.Sprintf("A verdict about the methods requires %d policies per side, and both "+
+		"intervals must exclude 0. With fewer policies a verdict is about these checkpoints only: every pair must "+
+		"reject, so the largest p counts, and the interval over families must exclude 0. p-values are Holm-adjusted "+
+		"over all tests of the set (%d), in all tables.", methodPolicies, tests)}
 }
 
 // exactCell lists the tests of the pairs of policies and, if they decide, the adjusted value.
@@ -397,10 +398,10 @@ func (s *Study) gapTable(set string) *Table {
 	t := &Table{
 		ID: "gap-" + setID(set), Title: "Effect of the reward token on " + setName(set),
 		Columns: columns("<Policy", "High", "Low", "Gap, points", "95 % interval", "Exact McNemar"),
-		Notes: []string{"Greedy success of one checkpoint when conditioned on each token, paired by task; gap is high minus low. " +
-			"Over seeds: t-interval, which assumes independent policies. Over task families: bootstrap, which assumes " +
-			"independent families; if no task differs, the interval comes from Clopper and Pearson's bound for the share of " +
-			"families in which one could. p-values of this table are not adjusted and decide nothing."},
+		Notes: []string{"Greedy success of one checkpoint when conditioned on each token, paired by task; gap is high " +
+			"minus low. Over seeds: t-interval, which assumes independent policies. Over task families: bootstrap, which " +
+			"assumes independent families; if no task differs, the interval comes from Clopper and Pearson's bound for " +
+			"the share of families in which one could. p-values of this table are not adjusted and decide nothing."},
 	}
 	for i := range s.Arms {
 		high, low := s.Arms[i].tokenSides()

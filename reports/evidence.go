@@ -89,8 +89,8 @@ func (t *Table) grid() Grid {
 	return g
 }
 
-// figureGrid returns the data of a figure, the first row being the head. The first column and the following series, task
-// and seed identify a row.
+// figureGrid returns the data of a figure, the first row being the head. The first column and the following series,
+// task and seed identify a row.
 func figureGrid(id string, data [][]string) Grid {
 	g := Grid{ID: id}
 	if len(data) == 0 {
@@ -163,7 +163,8 @@ func parseCell(id string) (table string, row, column int, ok bool) {
 
 // Source names the origin of a value, so that a reader can recompute it.
 type Source struct {
-	From []string `json:"from"`           // ports by address: `stage.eval.arm["SFT"]@1.scores`; `….manifest` for records of a stage
+	// ports by address: `stage.eval.arm["SFT"]@1.scores`; `….manifest` for records of a stage
+	From []string `json:"from"`
 	Rows string   `json:"rows,omitempty"` // selected rows of the ports: "set test, token high, greedy"; "" for all
 	By   string   `json:"by"`             // method: "share of reward 1, Wilson interval"
 }
@@ -418,8 +419,8 @@ func ReadEvidence(page []byte) (*Evidence, error) {
 	}
 	switch {
 	case ev.Format < EvidenceFormat:
-		return nil, fmt.Errorf("an older version of rcgrpo made the page (evidence format %d, want %d): renew it with `rcgrpo report`, "+
-			"or use the version that made it", ev.Format, EvidenceFormat)
+		return nil, fmt.Errorf("an older version of rcgrpo made the page (evidence format %d, want %d): renew it with "+
+			"`rcgrpo report`, or use the version that made it", ev.Format, EvidenceFormat)
 	case ev.Format > EvidenceFormat:
 		return nil, fmt.Errorf("a newer version of rcgrpo made the page (evidence format %d, want %d): use that version",
 			ev.Format, EvidenceFormat)
@@ -446,7 +447,8 @@ func (ev *Evidence) check() error {
 		return fmt.Errorf("it calls the experiment %q, but a name contains no folder", ev.Name)
 	}
 	if ev.Windows.Early < 1 || ev.Windows.Late < 1 {
-		return fmt.Errorf("its windows have %d and %d updates, but a window has at least one", ev.Windows.Early, ev.Windows.Late)
+		return fmt.Errorf("its windows have %d and %d updates, but a window has at least one", ev.Windows.Early,
+			ev.Windows.Late)
 	}
 	chosen := len(ev.Chosen) + len(ev.Compare) + len(ev.Notes) + len(ev.Arms) + len(ev.Failures)
 	for _, one := range ev.Chosen {

@@ -155,8 +155,8 @@ func (s *Series) across(fold func([]float64) float64) []float64 {
 	return result
 }
 
-// movingAverage returns the centred mean over window values, shorter at the ends. NaN stays NaN and does not enter other
-// means.
+// movingAverage returns the centred mean over window values, shorter at the ends. NaN stays NaN and does not enter
+// other means.
 func movingAverage(y []float64, window int) []float64 {
 	if window < 2 {
 		return y

@@ -41,8 +41,8 @@ var parsedTemplate = sync.OnceValues(func() (*template.Template, error) {
 	return template.New("page").Parse(pageTemplate)
 })
 
-// HTML writes the page as one file that loads nothing: it contains style, script, options and data, and its policy forbids
-// every connection. The same page gives the same bytes.
+// HTML writes the page as one file that loads nothing: it contains style, script, options and data, and its policy
+// forbids every connection. The same page gives the same bytes.
 func (p *Page) HTML(w io.Writer) error {
 	t, err := parsedTemplate()
 	if err != nil {
@@ -55,8 +55,8 @@ func (p *Page) HTML(w io.Writer) error {
 	return t.Execute(w, view)
 }
 
-// The view is the page for its template. Values of the types template.HTML, JS, CSS and URL are written without escapes,
-// so they contain only text of this package or text that is escaped in this file.
+// The view is the page for its template. Values of the types template.HTML, JS, CSS and URL are written without
+// escapes, so they contain only text of this package or text that is escaped in this file.
 type (
 	pageView struct {
 		Page     *Page
@@ -112,7 +112,8 @@ func (p *Page) view() (*pageView, error) {
 	}
 	view := &pageView{
 		Page: p, Style: template.CSS(pageStyle), Palettes: template.JS(palettes),
-		Footer: "Made by rcgrpo. Charts: Apache ECharts 5.6.0 (Apache License 2.0), included in this file. It opens no connection.",
+		Footer: "Made by rcgrpo. Charts: Apache ECharts 5.6.0 (Apache License 2.0), included in this file. It opens no " +
+			"connection.",
 	}
 	scripts := "'none'"
 	if len(p.figures()) > 0 || p.hasTranscripts() {

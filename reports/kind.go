@@ -33,12 +33,13 @@ const (
 // TextWidth is the width of TextFile.
 const TextWidth = 120
 
-// Kind returns the stage kind `report`, which makes a page of the scores, curves and data of all seeds. It also runs after
-// failures of other stages, and the page lists them.
+// Kind returns the stage kind `report`, which makes a page of the scores, curves and data of all seeds. It also runs
+// after failures of other stages, and the page lists them.
 func Kind() *engine.Kind {
 	return &engine.Kind{
-		Name:    "report",
-		Summary: "A page of scores and curves: tables, tests, figures, evidence; as HTML, Markdown, text, LaTeX, CSV and JSON.",
+		Name: "report",
+		Summary: "A page of scores and curves: tables, tests, figures, evidence; as HTML, Markdown, text, LaTeX, CSV " +
+			"and JSON.",
 		Version: 7,
 		New: func() engine.Stage {
 			return &settings{Windows: &windows{Early: PaperWindows.Early, Late: PaperWindows.Late}}
@@ -141,7 +142,8 @@ func (s *settings) Check() hcl.Diagnostics {
 	}
 	checkArm := func(at hcl.Range, name string) {
 		if len(s.Scores) > 0 && !known[name] {
-			bad(at, "Unknown arm", "No evaluation in scores is called %q; there are %s.", name, strings.Join(sortedKeys(known), ", "))
+			bad(at, "Unknown arm", "No evaluation in scores is called %q; there are %s.", name,
+				strings.Join(sortedKeys(known), ", "))
 		}
 	}
 	outcomes := comparableOutcomes()
@@ -149,11 +151,11 @@ func (s *settings) Check() hcl.Diagnostics {
 		training := Comparison{Outcome: c.Outcome}
 		switch {
 		case c.Outcome != "" && !slices.Contains(outcomes, c.Outcome):
-			bad(c.OutcomeRange, "Unknown outcome", "No outcome is called %q%s The outcome is success, sampled, or a metric of training "+
-				"(rcgrpo kinds report).", c.Outcome, cmp.Or(engine.NearHint(c.Outcome, outcomes), "."))
+			bad(c.OutcomeRange, "Unknown outcome", "No outcome is called %q%s The outcome is success, sampled, or a "+
+				"metric of training (rcgrpo kinds report).", c.Outcome, cmp.Or(engine.NearHint(c.Outcome, outcomes), "."))
 		case c.Unpaired && training.ofTraining():
-			bad(c.UnpairedRange, "Setting without effect", "unpaired concerns tasks, but trainings log %s, and they are paired by seed. "+
-				"Remove unpaired.", c.Outcome)
+			bad(c.UnpairedRange, "Setting without effect",
+				"unpaired concerns tasks, but trainings log %s, and they are paired by seed. Remove unpaired.", c.Outcome)
 		}
 		for _, pair := range c.Pairs {
 			if len(pair) != 2 {
@@ -183,7 +185,8 @@ func (s *settings) Check() hcl.Diagnostics {
 		bad(s.Windows.LateRange, "Empty window", "A window has at least one update; got late = %d.", s.Windows.Late)
 	}
 	if s.Path != "" && !filepath.IsLocal(s.Path) {
-		bad(s.PathRange, "Path outside the experiment", "The path of a page is below the experiment's folder; got %q.", s.Path)
+		bad(s.PathRange, "Path outside the experiment", "The path of a page is below the experiment's folder; got %q.",
+			s.Path)
 	}
 	return diags
 }
@@ -299,7 +302,8 @@ func (s *settings) evidence(job *engine.Job) (*Evidence, *artifact.Store, error)
 }
 
 // addRecords adds the stages above a node in the order of their dependencies. made contains the known manifests.
-func (ev *Evidence) addRecords(n *engine.Node, store *artifact.Store, made map[string]*artifact.Manifest, seen map[string]bool) error {
+func (ev *Evidence) addRecords(n *engine.Node, store *artifact.Store, made map[string]*artifact.Manifest,
+	seen map[string]bool) error {
 	for _, in := range n.Inputs {
 		address := in.From.Address
 		if seen[address] {

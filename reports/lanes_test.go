@@ -30,7 +30,8 @@ func TestOutcomesAreSortedByHowManyArmsPass(t *testing.T) {
 		}
 		return all
 	}
-	if a, b := spans(0), spans(1); !slices.Equal(a, [][2]float64{{0, 4}}) || !slices.Equal(b, [][2]float64{{0, 1}, {4, 5}}) {
+	if a, b := spans(0), spans(1); !slices.Equal(a, [][2]float64{{0, 4}}) ||
+		!slices.Equal(b, [][2]float64{{0, 1}, {4, 5}}) {
 		t.Errorf("got stretches %v and %v", a, b)
 	}
 	s.Arms = s.Arms[:1]
@@ -63,9 +64,11 @@ func TestTimeLineLeavesIdleTimesOut(t *testing.T) {
 func TestSuccessesPerGroupAreMeansOverSeeds(t *testing.T) {
 	one, two := int64(1), int64(2)
 	curve := func(none, half, all float64) []rl.Metric {
-		return []rl.Metric{{Update: 1, Values: map[string]float64{"successes_0": none, "successes_1": half, "successes_2": all, "successes_of": 9}}}
+		return []rl.Metric{{Update: 1, Values: map[string]float64{"successes_0": none, "successes_1": half,
+			"successes_2": all, "successes_of": 9}}}
 	}
-	s := &Study{Arms: []Arm{{"a", []SeedRun{{Seed: &one, Curve: curve(0.5, 0.25, 0.25)}, {Seed: &two, Curve: curve(0, 0.25, 0.75)}}}, {Label: "untrained"}}}
+	s := &Study{Arms: []Arm{{"a", []SeedRun{{Seed: &one, Curve: curve(0.5, 0.25, 0.25)},
+		{Seed: &two, Curve: curve(0, 0.25, 0.75)}}}, {Label: "untrained"}}}
 	figures := s.successFigures()
 	if len(figures) != 1 {
 		t.Fatalf("got %d figures, want one for the trained arm", len(figures))
@@ -81,10 +84,14 @@ func TestSuccessesPerGroupAreMeansOverSeeds(t *testing.T) {
 
 // A quarter of the groups with none of four, half with one, a quarter with all: 0.5 + 1 = 1.5 successes per group.
 func TestSuccessesPerGroupInOneNumber(t *testing.T) {
-	row := rl.Metric{Update: 1, Values: map[string]float64{"successes_0": 0.25, "successes_1": 0.5, "successes_2": 0, "successes_3": 0, "successes_4": 0.25}}
-	s := &Study{Windows: PaperWindows, Arms: []Arm{{"x", []SeedRun{{Curve: []rl.Metric{row}, CurveFrom: "stage.grpo.x"}}}, {"y", []SeedRun{{Curve: []rl.Metric{{Update: 1}}}}}}}
+	row := rl.Metric{Update: 1, Values: map[string]float64{"successes_0": 0.25, "successes_1": 0.5, "successes_2": 0,
+		"successes_3": 0, "successes_4": 0.25}}
+	s := &Study{Windows: PaperWindows, Arms: []Arm{{"x",
+		[]SeedRun{{Curve: []rl.Metric{row}, CurveFrom: "stage.grpo.x"}}},
+		{"y", []SeedRun{{Curve: []rl.Metric{{Update: 1}}}}}}}
 	table := s.signalTable()
-	if len(table.Columns) != 3 || table.Columns[2].Name != "Successes per group" || *table.Rows[0].Cells[2].Value != 1.5 || table.Rows[1].Cells[2].Text != "–" {
+	if len(table.Columns) != 3 || table.Columns[2].Name != "Successes per group" ||
+		*table.Rows[0].Cells[2].Value != 1.5 || table.Rows[1].Cells[2].Text != "–" {
 		t.Errorf("got %+v", table)
 	}
 }

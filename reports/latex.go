@@ -13,8 +13,8 @@ import (
 func (p *Page) LaTeX(w io.Writer) error {
 	out := &sticky{w: w}
 	out.line("% Tables of: " + clean(p.Title))
-	out.line(`% The document needs \usepackage[T1]{fontenc} and \usepackage{array,booktabs,longtable}, one column of text, and`)
-	out.line(fmt.Sprintf("%% lines of at least %d pt.", latexLine))
+	out.line(`% The document requires \usepackage[T1]{fontenc} and \usepackage{array,booktabs,longtable}, one column`)
+	out.line(fmt.Sprintf("%% of text, and lines of at least %d pt.", latexLine))
 	for _, t := range p.tables() {
 		t.latex(out)
 	}
@@ -168,8 +168,8 @@ func latexRuneWidth(r rune) float64 {
 	return 4.7
 }
 
-// latexPieces splits a text where a line may end: after blanks, and in long words after punctuation or after the maximal
-// number of characters.
+// latexPieces splits a text where a line may end: after blanks, and in long words after punctuation or after the
+// maximal number of characters.
 func latexPieces(text string) []string {
 	const long, longest = 16, 12 // characters of a word that is split, and of a piece of it
 	var pieces []string

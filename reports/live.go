@@ -87,13 +87,14 @@ func StartLive(x *engine.Experiment) (*Live, error) {
 	mux.HandleFunc("GET "+path+"{$}", l.page)
 	mux.HandleFunc("GET "+path+"events", l.events)
 	host := listener.Addr().String()
-	l.server = &http.Server{ReadHeaderTimeout: 5 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Host != host { // DNS rebinding
-			http.NotFound(w, r)
-			return
-		}
-		mux.ServeHTTP(w, r)
-	})}
+	l.server = &http.Server{ReadHeaderTimeout: 5 * time.Second,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Host != host { // DNS rebinding
+				http.NotFound(w, r)
+				return
+			}
+			mux.ServeHTTP(w, r)
+		})}
 	go l.server.Serve(listener)
 	go l.watchMachine()
 	return l, nil

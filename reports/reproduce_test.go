@@ -71,7 +71,8 @@ func TestACellIsReproducedFromOtherResults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !r.Equal() || !strings.HasPrefix(r.Got, "75.0 %") && !strings.HasPrefix(r.Got, "75.0\u00a0%") || len(r.Differs) > 0 || r.Artifact != 3 || r.Name != "Much training | Overall" {
+	if !r.Equal() || !strings.HasPrefix(r.Got, "75.0 %") && !strings.HasPrefix(r.Got, "75.0\u00a0%") ||
+		len(r.Differs) > 0 || r.Artifact != 3 || r.Name != "Much training | Overall" {
 		t.Errorf("got %+v", r)
 	}
 	if len(ev.Inputs) < 10 {

@@ -101,7 +101,8 @@ func (s *Study) mainTable(set string) *Table {
 	}
 	s.markBest(t, shown, set)
 	if most > 1 {
-		t.Lead = "Percentage of the pooled episodes of all policies of an arm. A policy that several seeds evaluate counts once."
+		t.Lead = "Percentage of the pooled episodes of all policies of an arm. A policy that several seeds evaluate " +
+			"counts once."
 	}
 	t.Notes = mainNotes(overSeeds)
 	return t
@@ -109,23 +110,24 @@ func (s *Study) mainTable(set string) *Table {
 
 func mainNotes(overSeeds bool) []string {
 	notes := []string{
-		"Success is the paper's reward (final state equal and every ground-truth call made); the official verdict is the " +
-			"benchmark's own checker on the same episodes.",
+		"Success is the paper's reward (final state equal and every ground-truth call made); the official verdict is " +
+			"the benchmark's own checker on the same episodes.",
 		"Below each percentage: successes of episodes, and the 95 % Wilson interval clustered by task family, because the " +
 			"episodes of one family pass and fail together. It assumes independent families and holds for these policies.",
 	}
 	if overSeeds {
-		notes = append(notes, fmt.Sprintf("Mean over seeds: of distinct policies, with its 95 %% t-interval, which assumes "+
-			"independent policies; a dash with fewer than %d policies. A t-interval beyond 0 or 100 %% is cut there, and the cell "+
-			"shows this.", methodPolicies))
+		notes = append(notes, fmt.Sprintf("Mean over seeds: of distinct policies, with its 95 %% t-interval, which "+
+			"assumes independent policies; a dash with fewer than %d policies. A t-interval beyond 0 or 100 %% is cut "+
+			"there, and the cell shows this.", methodPolicies))
 	}
-	return append(notes, fmt.Sprintf("★ marks an arm that beats every other arm by the tests of this page, Holm-adjusted together "+
-		"with all comparisons on the set. Without a mark, the data do not decide. Cells below %d episodes are never marked.",
+	return append(notes, fmt.Sprintf("★ marks an arm that beats every other arm by the tests of this page, "+
+		"Holm-adjusted together with all comparisons on the set. Without a mark, the data do not decide. Cells below "+
+		"%d episodes are never marked.",
 		smallest))
 }
 
-// unlessMerged returns a cell of official verdicts, or a dash if the tasks of the set have merged requests: the official
-// checker compares turns, and these episodes have one.
+// unlessMerged returns a cell of official verdicts, or a dash if the tasks of the set have merged requests: the
+// official checker compares turns, and these episodes have one.
 func unlessMerged(runs []SeedRun, set string, verdicts Cell) Cell {
 	for _, r := range runs {
 		for _, row := range r.Scores {
@@ -211,8 +213,8 @@ func (s *Study) seedTable(set string) *Table {
 	t := &Table{
 		ID: "seeds-" + setID(set), Title: "Each seed separately (" + setName(set) + ")", Folded: true, spare: true,
 		Columns: append(columns("<Arm", "<Seed", "Overall"), columns(append(categories, "Official verdict")...)...),
-		Notes: []string{"Counts with 95 % Wilson intervals clustered by family; means over seeds with their 95 % t-intervals. " +
-			"A policy that several seeds evaluate has one row."},
+		Notes: []string{"Counts with 95 % Wilson intervals clustered by family; means over seeds with their 95 % " +
+			"t-intervals. A policy that several seeds evaluate has one row."},
 	}
 	for i := range s.Arms {
 		a := &s.Arms[i]
@@ -270,8 +272,8 @@ func (s *Study) categoryFigure(set string) *Figure {
 			series.Points = append(series.Points, a.point(all, set, c))
 		}
 		if len(series.Points[0].Each) > 1 {
-			f.Note = "Points: all policies pooled, with the 95 % Wilson interval clustered by task family. Small rings: each " +
-				"policy separately."
+			f.Note = "Points: all policies pooled, with the 95 % Wilson interval clustered by task family. Small rings: " +
+				"each policy separately."
 		}
 		f.Series = append(f.Series, series)
 	}
@@ -312,9 +314,9 @@ func (s *Study) passTable(set string) *Table {
 	}
 	t := &Table{
 		ID: "pass-at-k-" + setID(set), Title: "pass@k on " + setName(set) + ", sampled", Columns: columns("<Arm"),
-		Notes: []string{"The probability that at least one of k sampled episodes of a task succeeds, by the unbiased estimator of " +
-			"Chen et al. 2021 (eq. 1), mean over tasks. From three policies on: the mean over policies with its 95 % " +
-			"t-interval; below three: each policy separately."},
+		Notes: []string{"The probability that at least one of k sampled episodes of a task succeeds, by the unbiased " +
+			"estimator of Chen et al. 2021 (eq. 1), mean over tasks. From three policies on: the mean over policies with " +
+			"its 95 % t-interval; below three: each policy separately."},
 	}
 	for p := range most {
 		t.Columns = append(t.Columns, Column{Name: fmt.Sprintf("k = %d", 1<<p)})
@@ -347,8 +349,8 @@ func (s *Study) passTable(set string) *Table {
 func (s *Study) passFigure(set string) *Figure {
 	f := &Figure{
 		ID: "fig-pass-at-k-" + setID(set), Title: "pass@k on " + setName(set), X: "k", Y: "pass@k", Share: true,
-		Note: "The probability that at least one of k sampled episodes of a task succeeds, mean over tasks; several seeds: their " +
-			"mean, and a band from the lowest to the highest.",
+		Note: "The probability that at least one of k sampled episodes of a task succeeds, mean over tasks; several " +
+			"seeds: their mean, and a band from the lowest to the highest.",
 	}
 	most := 0
 	for i := range s.Arms {
@@ -479,7 +481,8 @@ func (s *Study) outcomeFigure(set string) *Figure {
 	f := &Figure{
 		ID: "fig-outcomes-" + setID(set), Title: "Passed " + setName(set) + " by arm",
 		X: "episodes, sorted by the number of arms that pass", Y: "arm", Folded: true,
-		Note: "A row for each arm, a column for each task and seed; coloured if the arm passes. Greedy decoding, the paper's reward.",
+		Note: "A row for each arm, a column for each task and seed; coloured if the arm passes. Greedy decoding, the " +
+			"paper's reward.",
 		Data: [][]string{{"seed", "task"}}, Source: Source{By: "reward of each episode"},
 	}
 	for _, e := range m.episodes {

@@ -49,7 +49,8 @@ func departure(kind, setting, value string) (paper string, departs bool) {
 	if !known || sameValue(paper, value) {
 		return "", false
 	}
-	if setting == "tokens.position" && value == `"checkpoint"` { // equals the stage that trained the tokens, whose cell is marked
+	// equals the stage that trained the tokens, whose cell is marked
+	if setting == "tokens.position" && value == `"checkpoint"` {
 		return "", false
 	}
 	return paper, true
@@ -110,7 +111,8 @@ func (c *settingsColumn) cell(name string) Cell {
 func (s *Study) settingsTable() *Table {
 	all := s.settingsColumns()
 	t := &Table{ID: "settings", Title: "All settings of the training stages", Folded: true, Columns: columns("<Setting"),
-		Notes: []string{`Defaults included. "No effect here": a default without effect in combination with the stage's other settings.`}}
+		Notes: []string{"Defaults included. \"No effect here\": a default without effect in combination with the stage's " +
+			"other settings."}}
 	names := map[string]bool{}
 	for _, c := range all {
 		t.Columns = append(t.Columns, Column{Name: c.head})
@@ -146,8 +148,8 @@ func (s *Study) departuresTable() *Table {
 		departures += marked
 	}
 	t.ID, t.Title, t.Folded = "departures", "Departures from the paper", false
-	t.Notes = []string{fmt.Sprintf("Marked: %s from the paper's profile (its tables, equations and text; for open settings, the "+
-		"defaults of this program).", plural(departures, "departure"))}
+	t.Notes = []string{fmt.Sprintf("Marked: %s from the paper's profile (its tables, equations and text; for open "+
+		"settings, the defaults of this program).", plural(departures, "departure"))}
 	return t
 }
 

@@ -26,7 +26,8 @@ func close12(t *testing.T, what string, got, want float64) {
 func scored(seed int64, passes string) SeedRun {
 	r := SeedRun{Seed: &seed, ScoresFrom: []ScoreSource{{fmt.Sprintf("stage.eval.x@%d.scores", seed), len(passes)}}}
 	for i, c := range passes {
-		r.Scores = append(r.Scores, rl.Score{Task: fmt.Sprint(i), Family: fmt.Sprint(i / 2), Category: "base", Greedy: true, Reward: float64(c - '0'), Official: c == '1'})
+		r.Scores = append(r.Scores, rl.Score{Task: fmt.Sprint(i), Family: fmt.Sprint(i / 2), Category: "base",
+			Greedy: true, Reward: float64(c - '0'), Official: c == '1'})
 	}
 	return r
 }
@@ -89,7 +90,8 @@ func renumbered(r SeedRun, by int) SeedRun {
 func TestPoliciesAreCountedByDigestAndNotBySeed(t *testing.T) {
 	passes := []string{strings.Repeat("10", 20), strings.Repeat("11", 20), strings.Repeat("0111", 10)}
 	failing := strings.Repeat("0", 40)
-	once, thrice := trainedOnce("one digest", passes...), []SeedRun{scored(1, failing), scored(2, failing), scored(3, "1"+failing[1:])}
+	once, thrice := trainedOnce("one digest", passes...),
+		[]SeedRun{scored(1, failing), scored(2, failing), scored(3, "1"+failing[1:])}
 	for i := range once {
 		once[i], thrice[i] = renumbered(once[i], 100*i), renumbered(thrice[i], 100*i)
 	}
@@ -109,19 +111,22 @@ func TestPoliciesAreCountedByDigestAndNotBySeed(t *testing.T) {
 	}
 	c := s.judged("", false)[0]
 	if c.method() || c.OverSeeds.Known() || c.PoliciesB != 1 {
-		t.Errorf("one policy against three: got the interval over seeds %v of %d policies, want none", c.OverSeeds, c.PoliciesB)
+		t.Errorf("one policy against three: got the interval over seeds %v of %d policies, want none", c.OverSeeds,
+			c.PoliciesB)
 	}
 	if c.Verdict != 1 || c.scope() != "these checkpoints" {
 		t.Errorf("got verdict %d about %s, want 1 about these checkpoints", c.Verdict, c.scope())
 	}
-	if facts := strings.Join(s.facts(), " "); !strings.Contains(facts, "once (one policy, 3 evaluations)") || !strings.Contains(facts, "40 test tasks per evaluation (120 different ones)") {
+	if facts := strings.Join(s.facts(), " "); !strings.Contains(facts, "once (one policy, 3 evaluations)") ||
+		!strings.Contains(facts, "40 test tasks per evaluation (120 different ones)") {
 		t.Errorf("got facts %q", facts)
 	}
 	var rows []string
 	for _, row := range s.seedTable("").Rows {
 		rows = append(rows, row.Cells[0].Text+", "+row.Cells[1].Text)
 	}
-	if want := []string{"thrice, seed 1", "thrice, seed 2", "thrice, seed 3", "thrice, mean", "once, seeds 1, 2, 3"}; !slices.Equal(rows, want) {
+	if want := []string{"thrice, seed 1", "thrice, seed 2", "thrice, seed 3", "thrice, mean",
+		"once, seeds 1, 2, 3"}; !slices.Equal(rows, want) {
 		t.Errorf("got rows %q, want %q", rows, want)
 	}
 	// The same digests on the other side make three policies, and then there is a claim about the method.
@@ -141,7 +146,8 @@ func TestGreedyEpisodesOfOnePolicyAndTaskCountOnce(t *testing.T) {
 }
 
 func TestTwoPoliciesHaveNoMeanOverSeeds(t *testing.T) {
-	s := &Study{Arms: []Arm{{"two", []SeedRun{scored(1, "1100"), scored(2, "1000")}}, {"three", []SeedRun{scored(1, "1110"), scored(2, "1000"), scored(3, "1100")}}}}
+	s := &Study{Arms: []Arm{{"two", []SeedRun{scored(1, "1100"), scored(2, "1000")}},
+		{"three", []SeedRun{scored(1, "1110"), scored(2, "1000"), scored(3, "1100")}}}}
 	table := s.mainTable("")
 	if got := table.Rows[0].Cells[2].Text; got != "–" {
 		t.Errorf("two policies: got the mean over seeds %q, want a dash", got)
@@ -166,7 +172,8 @@ func TestDecisionsNeedEveryPairOrBothIntervals(t *testing.T) {
 		"two seeds, in opposite directions":    {[]string{lost, won}, []string{won, lost}, 0, false},
 		"three seeds, always better":           {[]string{lost, lost, lost}, []string{won, won, mixed}, 1, true},
 		"three seeds, the mean is one of them": {[]string{lost, lost, lost}, []string{won, lost, lost}, 0, true},
-		"three seeds, one difference":          {[]string{lost, lost, lost}, []string{won, won, won}, 1, false}, // no spread: nothing about the method
+		// no spread: nothing about the method
+		"three seeds, one difference": {[]string{lost, lost, lost}, []string{won, won, won}, 1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			runs := func(all []string) (r []SeedRun) {
@@ -179,14 +186,15 @@ func TestDecisionsNeedEveryPairOrBothIntervals(t *testing.T) {
 			all := []Contrast{c}
 			judge(all)
 			if all[0].Verdict != tc.want || all[0].method() != tc.method {
-				t.Errorf("got verdict %d, method %v, want %d, %v (%+v, over seeds %v, over families %v)", all[0].Verdict, all[0].method(), tc.want, tc.method, c.Pairs, c.OverSeeds, c.Families.Interval)
+				t.Errorf("got verdict %d, method %v, want %d, %v (%+v, over seeds %v, over families %v)", all[0].Verdict,
+					all[0].method(), tc.want, tc.method, c.Pairs, c.OverSeeds, c.Families.Interval)
 			}
 		})
 	}
 }
 
-// Thirty families of ten tasks that pass and fail together: McNemar's test, which takes 300 tasks as independent, rejects,
-// but three families were won and none was lost.
+// Thirty families of ten tasks that pass and fail together: McNemar's test, which takes 300 tasks as independent,
+// rejects, but three families were won and none was lost.
 func TestAVerdictAboutCheckpointsNeedsTheFamiliesToo(t *testing.T) {
 	a, b := scored(1, strings.Repeat("0", 300)), scored(1, strings.Repeat("1", 30)+strings.Repeat("0", 270))
 	for i := range a.Scores {
@@ -195,19 +203,23 @@ func TestAVerdictAboutCheckpointsNeedsTheFamiliesToo(t *testing.T) {
 	c, _ := compareEvaluations(of(a), of(b), "", Comparison{})
 	all := []Contrast{c}
 	if judge(all); all[0].Pairs[0].P > 1e-8 || all[0].Verdict != 0 {
-		t.Errorf("got p = %v, families %v and verdict %d, want a tiny p, an interval that contains 0 and no verdict", c.Pairs[0].P, c.Families.Interval, all[0].Verdict)
+		t.Errorf("got p = %v, families %v and verdict %d, want a tiny p, an interval that contains 0 and no verdict",
+			c.Pairs[0].P, c.Families.Interval, all[0].Verdict)
 	}
 }
 
-// Sides of different tasks: 12 of 40 against 25 of 40. Fisher's p is scipy 1.17.1's, fisher_exact([[12, 28], [25, 15]]).
+// Sides of different tasks: 12 of 40 against 25 of 40. Fisher's p is scipy 1.17.1's, fisher_exact([[12, 28], [25,
+// 15]]).
 func TestDifferentTasksAreComparedUnpaired(t *testing.T) {
-	a, b := scored(1, strings.Repeat("1", 12)+strings.Repeat("0", 28)), scored(1, strings.Repeat("1", 25)+strings.Repeat("0", 15))
+	a, b := scored(1, strings.Repeat("1", 12)+strings.Repeat("0", 28)),
+		scored(1, strings.Repeat("1", 25)+strings.Repeat("0", 15))
 	b = renumbered(b, 1000)
 	b.Scores[0].Task = "0" // one task in common
 	for i := range a.Scores {
 		a.Scores[i].Family, b.Scores[i].Family = fmt.Sprint(i), fmt.Sprint(1000+i)
 	}
-	s := &Study{Arms: []Arm{{"a", []SeedRun{a}}, {"b", []SeedRun{b}}}, Compare: []Comparison{{Label: "split", Pairs: [][2]string{{"a", "b"}}}}}
+	s := &Study{Arms: []Arm{{"a", []SeedRun{a}}, {"b", []SeedRun{b}}},
+		Compare: []Comparison{{Label: "split", Pairs: [][2]string{{"a", "b"}}}}}
 	err := s.check()
 	if err == nil {
 		t.Fatal("a paired comparison that loses 39 of 40 tasks is no error")
@@ -227,7 +239,8 @@ func TestDifferentTasksAreComparedUnpaired(t *testing.T) {
 	want := stats.Newcombe(12.0/40, stats.Wilson(12, 40, stats.Level), 25.0/40, stats.Wilson(25, 40, stats.Level))
 	close12(t, "Newcombe, low", c.Newcombe.Low, want.Low)
 	close12(t, "Newcombe, high", c.Newcombe.High, want.High)
-	if c.Verdict != 1 || c.Families.Families != 80 || !c.Families.Excludes(0) || !strings.Contains(c.scope(), "checkpoints") {
+	if c.Verdict != 1 || c.Families.Families != 80 || !c.Families.Excludes(0) ||
+		!strings.Contains(c.scope(), "checkpoints") {
 		t.Errorf("got verdict %d with families %v of %d", c.Verdict, c.Families.Interval, c.Families.Families)
 	}
 	table := s.comparisonTable(s.Compare[0], "", s.judged("", false)).trim()
@@ -235,7 +248,8 @@ func TestDifferentTasksAreComparedUnpaired(t *testing.T) {
 	for _, column := range table.Columns {
 		heads = append(heads, column.Name)
 	}
-	if want := []string{"Without → with", "Without", "With", "Δ points", "95 % Newcombe", "95 % over families", "Fisher's exact", "Verdict"}; !slices.Equal(heads, want) {
+	if want := []string{"Without → with", "Without", "With", "Δ points", "95 % Newcombe", "95 % over families",
+		"Fisher's exact", "Verdict"}; !slices.Equal(heads, want) {
 		t.Errorf("got columns %q, want %q", heads, want)
 	}
 	// Without compare blocks the report decides by the tasks.
@@ -248,7 +262,8 @@ func TestDifferentTasksAreComparedUnpaired(t *testing.T) {
 func TestLosingATenthOfTheTasksIsNoError(t *testing.T) {
 	ten := strings.Repeat("1", 10)
 	for n, ok := range map[int]bool{10: true, 9: true, 8: false} {
-		s := &Study{Arms: []Arm{{"a", []SeedRun{scored(1, ten)}}, {"b", []SeedRun{scored(1, ten[:n])}}}, Compare: []Comparison{{Label: "x", Pairs: [][2]string{{"b", "a"}}}}}
+		s := &Study{Arms: []Arm{{"a", []SeedRun{scored(1, ten)}}, {"b", []SeedRun{scored(1, ten[:n])}}},
+			Compare: []Comparison{{Label: "x", Pairs: [][2]string{{"b", "a"}}}}}
 		if err := s.check(); (err == nil) != ok {
 			t.Errorf("%d of 10 tasks have a partner: got %v, want an error: %v", n, err, !ok)
 		}
@@ -278,10 +293,11 @@ func TestThreePoliciesPerSideAreComparedByWelchWhereTasksDiffer(t *testing.T) {
 	close12(t, "mean", c.Mean, 0.105)
 }
 
-// Two comparisons of one set with two tests each, and one test that both make: three tests are adjusted together. By hand:
-// only the seed with 9 against 0 tasks has p = 2/2⁹; Holm multiplies it by 3.
+// Two comparisons of one set with two tests each, and one test that both make: three tests are adjusted together. By
+// hand: only the seed with 9 against 0 tasks has p = 2/2⁹; Holm multiplies it by 3.
 func TestAllTestsOfASetAreAdjustedTogether(t *testing.T) {
-	none, nine, three := strings.Repeat("0", 40), strings.Repeat("10", 9)+strings.Repeat("0", 22), strings.Repeat("10", 3)+strings.Repeat("0", 34)
+	none, nine, three := strings.Repeat("0", 40), strings.Repeat("10", 9)+strings.Repeat("0", 22),
+		strings.Repeat("10", 3)+strings.Repeat("0", 34)
 	arm := func(label, passes string) Arm { return Arm{label, []SeedRun{scored(1, passes)}} }
 	s := &Study{Arms: []Arm{arm("a", none), arm("b", nine), arm("c", three), arm("d", none)}, Compare: []Comparison{
 		{Label: "one", Pairs: [][2]string{{"a", "b"}, {"a", "c"}}},
@@ -309,29 +325,36 @@ func logging(seed int64, metric string, values ...float64) SeedRun {
 	return r
 }
 
-// The late window of two updates is 0.5, 0.6 and 0.4 on the one side, 0.4, 0.45 and 0.28 on the other: differences −0.10,
-// −0.15 and −0.12. Their t-interval is −0.1233 ± 4.30265·0.0251661/√3, p = 0.0135 (scipy 1.17.1, ttest_1samp).
+// The late window of two updates is 0.5, 0.6 and 0.4 on the one side, 0.4, 0.45 and 0.28 on the other: differences
+// −0.10, −0.15 and −0.12. Their t-interval is −0.1233 ± 4.30265·0.0251661/√3, p = 0.0135 (scipy 1.17.1, ttest_1samp).
 func TestTheAnswerNamesEveryExpectation(t *testing.T) {
-	plain := []SeedRun{logging(1, "zero_variance", 0.9, 0.5, 0.5), logging(2, "zero_variance", 0.9, 0.6, 0.6), logging(3, "zero_variance", 0.9, 0.4, 0.4)}
-	token := []SeedRun{logging(1, "zero_variance", 0.1, 0.4, 0.4), logging(2, "zero_variance", 0.1, 0.45, 0.45), logging(3, "zero_variance", 0.1, 0.28, 0.28)}
+	plain := []SeedRun{logging(1, "zero_variance", 0.9, 0.5, 0.5), logging(2, "zero_variance", 0.9, 0.6, 0.6),
+		logging(3, "zero_variance", 0.9, 0.4, 0.4)}
+	token := []SeedRun{logging(1, "zero_variance", 0.1, 0.4, 0.4), logging(2, "zero_variance", 0.1, 0.45, 0.45),
+		logging(3, "zero_variance", 0.1, 0.28, 0.28)}
 	for i, passes := range [][2]string{{"11110000", "11000000"}, {"11111000", "11000000"}, {"11110000", "10000000"}} {
 		for side, runs := range [][]SeedRun{plain, token} {
 			from := scored(int64(i+1), strings.Repeat(passes[side], 10))
 			runs[i].Scores, runs[i].ScoresFrom = from.Scores, from.ScoresFrom
 		}
 	}
-	s := &Study{Windows: Windows{1, 2}, Arms: []Arm{{"SFT + GRPO", plain}, {"RCTP-FT + RC-GRPO", token}}, Compare: []Comparison{
-		{Label: "the method", Pairs: [][2]string{{"SFT + GRPO", "RCTP-FT + RC-GRPO"}}, Expect: "higher"},
-		{Label: "other", Pairs: [][2]string{{"RCTP-FT + RC-GRPO", "SFT + GRPO"}}},
-		{Label: "the method", Pairs: [][2]string{{"SFT + GRPO", "RCTP-FT + RC-GRPO"}}, Outcome: "zero_variance", Expect: "lower"},
-	}}
+	s := &Study{Windows: Windows{1, 2}, Arms: []Arm{{"SFT + GRPO", plain}, {"RCTP-FT + RC-GRPO", token}},
+		Compare: []Comparison{
+			{Label: "the method", Pairs: [][2]string{{"SFT + GRPO", "RCTP-FT + RC-GRPO"}}, Expect: "higher"},
+			{Label: "other", Pairs: [][2]string{{"RCTP-FT + RC-GRPO", "SFT + GRPO"}}},
+			{Label: "the method", Pairs: [][2]string{{"SFT + GRPO", "RCTP-FT + RC-GRPO"}}, Outcome: "zero_variance",
+				Expect: "lower"},
+		}}
 	answers := s.answers()
 	if len(answers) != 2 {
 		t.Fatalf("got %d answers, want one for each expectation: %q", len(answers), answers)
 	}
 	for i, wanted := range [][]string{
-		{"the method, success on test tasks: SFT + GRPO is better, the opposite of the expectation.", "RCTP-FT + RC-GRPO 20.8 % (50/240) against 54.2 % (130/240) for SFT + GRPO: −33.3 points", "over seeds", "(3 seeds, 80 tasks)"},
-		{"the method, groups without variance, late in training: RCTP-FT + RC-GRPO is lower, as expected.", "37.7 % against 50.0 % for SFT + GRPO: −12.3 points, 95 % interval −18.6 … −6.1 over seeds (3 seeds)"},
+		{"the method, success on test tasks: SFT + GRPO is better, the opposite of the expectation.",
+			"RCTP-FT + RC-GRPO 20.8 % (50/240) against 54.2 % (130/240) for SFT + GRPO: −33.3 points", "over seeds",
+			"(3 seeds, 80 tasks)"},
+		{"the method, groups without variance, late in training: RCTP-FT + RC-GRPO is lower, as expected.",
+			"37.7 % against 50.0 % for SFT + GRPO: −12.3 points, 95 % interval −18.6 … −6.1 over seeds (3 seeds)"},
 	} {
 		got := strings.ReplaceAll(answers[i], "\u00a0", " ")
 		for _, want := range wanted {
@@ -348,15 +371,18 @@ func TestTheAnswerNamesEveryExpectation(t *testing.T) {
 }
 
 func TestUndecidedAnswersStateTheirDirection(t *testing.T) {
-	undecided := Contrast{A: "a", B: "b", Comparison: Comparison{Label: "x", Expect: "higher"}, Pairs: []PolicyPair{{N: 80}},
-		Mean: -0.055, OverSeeds: stats.Interval{Low: -0.14, High: 0.01}, Families: stats.Bootstrap{Interval: stats.Interval{Low: -0.08, High: -0.04}}}
+	undecided := Contrast{A: "a", B: "b", Comparison: Comparison{Label: "x", Expect: "higher"},
+		Pairs: []PolicyPair{{N: 80}},
+		Mean:  -0.055, OverSeeds: stats.Interval{Low: -0.14, High: 0.01},
+		Families: stats.Bootstrap{Interval: stats.Interval{Low: -0.08, High: -0.04}}}
 	for expect, want := range map[string]string{
 		"higher": "; the difference has the direction opposite to the expected one.",
 		"lower":  "; the difference has the expected direction.",
 		"":       " points.",
 	} {
 		undecided.Expect = expect
-		if got := undecided.sentence("success"); !strings.HasSuffix(got, want) || !strings.HasPrefix(got, "x, success: not decided. b") {
+		if got := undecided.sentence("success"); !strings.HasSuffix(got, want) ||
+			!strings.HasPrefix(got, "x, success: not decided. b") {
 			t.Errorf("expected %q: got %q, want it to end with %q", expect, got, want)
 		}
 	}
@@ -364,11 +390,16 @@ func TestUndecidedAnswersStateTheirDirection(t *testing.T) {
 
 func TestUndecidedResultsSayWhatTheyExclude(t *testing.T) {
 	for want, c := range map[string]Contrast{
-		"excludes gains above 2.2 points and losses above 3.5 points":             {OverSeeds: stats.Interval{Low: -0.035, High: 0.022}, Families: stats.Bootstrap{Interval: stats.Interval{Low: -0.02, High: 0.006}}},
-		"excludes gains above 3.0 points and losses above 0.5 points":             {OverSeeds: stats.Unknown, Families: stats.Bootstrap{Interval: stats.Interval{Low: -0.005, High: 0.03}}},
-		"excludes gains above 3.0 points, and losses only without the adjustment": {OverSeeds: stats.Unknown, Families: stats.Bootstrap{Interval: stats.Interval{Low: 0.005, High: 0.03}}},
-		"excludes increases above 1.50 and decreases above 0.250":                 {Comparison: Comparison{Outcome: "kl"}, OverSeeds: stats.Interval{Low: -0.25, High: 1.5}, Families: stats.Bootstrap{Interval: stats.Unknown}},
-		"too few policies for an interval":                                        {Comparison: Comparison{Outcome: "kl"}, OverSeeds: stats.Unknown, Families: stats.Bootstrap{Interval: stats.Unknown}},
+		"excludes gains above 2.2 points and losses above 3.5 points": {OverSeeds: stats.Interval{Low: -0.035,
+			High: 0.022}, Families: stats.Bootstrap{Interval: stats.Interval{Low: -0.02, High: 0.006}}},
+		"excludes gains above 3.0 points and losses above 0.5 points": {OverSeeds: stats.Unknown,
+			Families: stats.Bootstrap{Interval: stats.Interval{Low: -0.005, High: 0.03}}},
+		"excludes gains above 3.0 points, and losses only without the adjustment": {OverSeeds: stats.Unknown,
+			Families: stats.Bootstrap{Interval: stats.Interval{Low: 0.005, High: 0.03}}},
+		"excludes increases above 1.50 and decreases above 0.250": {Comparison: Comparison{Outcome: "kl"},
+			OverSeeds: stats.Interval{Low: -0.25, High: 1.5}, Families: stats.Bootstrap{Interval: stats.Unknown}},
+		"too few policies for an interval": {Comparison: Comparison{Outcome: "kl"},
+			OverSeeds: stats.Unknown, Families: stats.Bootstrap{Interval: stats.Unknown}},
 	} {
 		if got := c.excludes(); got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -397,7 +428,8 @@ func TestTrainingsOfDifferentLengthsAreComparedAtTheSameUpdates(t *testing.T) {
 
 func TestIntervalsThatAreCutSaySo(t *testing.T) {
 	cell := shareMean([]float64{0.9, 1, 0.95}) // t: 0.95 ± 4.3027·0.05/√3 = 0.826 … 1.074
-	if got := strings.ReplaceAll(cell.Detail, "\u00a0", " "); got != "t 82.6 … 100.0 · cut from 82.6 … 107.4" || cell.Interval.High != 1 {
+	if got := strings.ReplaceAll(cell.Detail, "\u00a0", " "); got != "t 82.6 … 100.0 · cut from 82.6 … 107.4" ||
+		cell.Interval.High != 1 {
 		t.Errorf("got %q in %v", got, *cell.Interval)
 	}
 	if got := strings.ReplaceAll(shareMean([]float64{0.4, 0.5, 0.6}).Detail, "\u00a0", " "); got != "t 25.2 … 74.8" {
@@ -405,11 +437,13 @@ func TestIntervalsThatAreCutSaySo(t *testing.T) {
 	}
 }
 
-// Gap 0.3 with standard error 0.1, p = 1/2 and G = 5: the bound is 0.2·(0.09 − 0.01) = 0.016 where the plain square gives
-// 0.018. The log has σ² = 0.1 and prop2_excess = 0.1 − 0.016.
+// Gap 0.3 with standard error 0.1, p = 1/2 and G = 5: the bound is 0.2·(0.09 − 0.01) = 0.016 where the plain square
+// gives 0.018. The log has σ² = 0.1 and prop2_excess = 0.1 − 0.016.
 func TestProposition2IsDrawnWithoutTheNoiseOfTheGap(t *testing.T) {
 	one := int64(1)
-	run := SeedRun{Seed: &one, CurveFrom: "x", Curve: []rl.Metric{{Update: 1, Values: map[string]float64{"sigma2": 0.1, "token_gap": 0.3, "token_gap_se": 0.1, "prop2_bound": 0.018, "prop2_excess": 0.084}}}}
+	run := SeedRun{Seed: &one, CurveFrom: "x", Curve: []rl.Metric{{Update: 1,
+		Values: map[string]float64{"sigma2": 0.1, "token_gap": 0.3, "token_gap_se": 0.1, "prop2_bound": 0.018,
+			"prop2_excess": 0.084}}}}
 	s := &Study{Arms: []Arm{{"a", []SeedRun{run}}}}
 	at := slices.IndexFunc(curveFigures, func(f curveFigure) bool { return f.id == "variance" })
 	data := curveFigures[at].figure(s).data()
@@ -452,7 +486,9 @@ func TestSampledSuccessIsCompared(t *testing.T) {
 	}
 	before, after := strings.Repeat("1000", 10), strings.Repeat("1101", 10)
 	s := &Study{
-		Arms:    []Arm{{"RCTP-FT", []SeedRun{sampledRun(1, before), sampledRun(2, before), sampledRun(3, "0"+before[1:])}}, {"RCTP-FT + GRPO", []SeedRun{sampledRun(1, after), sampledRun(2, after), sampledRun(3, after)}}},
+		Arms: []Arm{{"RCTP-FT", []SeedRun{sampledRun(1, before), sampledRun(2, before),
+			sampledRun(3, "0"+before[1:])}}, {"RCTP-FT + GRPO",
+			[]SeedRun{sampledRun(1, after), sampledRun(2, after), sampledRun(3, after)}}},
 		Compare: []Comparison{{Label: "RL", Pairs: [][2]string{{"RCTP-FT", "RCTP-FT + GRPO"}}, Outcome: OutcomeSampled}},
 	}
 	c := s.judged("", false)[0]
@@ -462,7 +498,8 @@ func TestSampledSuccessIsCompared(t *testing.T) {
 	if math.Abs(c.OverSeedsP-(1-61/math.Sqrt(61*61+2))) > 1e-12 || c.Verdict != 1 || !c.method() {
 		t.Errorf("got p = %v and verdict %d, want %v and 1", c.OverSeedsP, c.Verdict, 1-61/math.Sqrt(61*61+2))
 	}
-	if title := s.comparisonTable(s.Compare[0], "", s.judged("", false)).Title; title != "Effect of RL on test tasks, sampled" {
+	if title := s.comparisonTable(s.Compare[0], "", s.judged("",
+		false)).Title; title != "Effect of RL on test tasks, sampled" {
 		t.Errorf("got title %q", title)
 	}
 }
@@ -470,12 +507,15 @@ func TestSampledSuccessIsCompared(t *testing.T) {
 // The paper's counts: 68 against 59 of 80. Which tasks they share is unknown; here the 59 are a part of the 68.
 func TestAnswerSentenceOfOneSeed(t *testing.T) {
 	s := &Study{
-		Arms:    []Arm{{"RCTP-FT + GRPO", []SeedRun{scored(1, strings.Repeat("1", 59)+strings.Repeat("0", 21))}}, {"RCTP-FT + RC-GRPO", []SeedRun{scored(1, strings.Repeat("1", 68)+strings.Repeat("0", 12))}}},
+		Arms: []Arm{{"RCTP-FT + GRPO", []SeedRun{scored(1, strings.Repeat("1", 59)+strings.Repeat("0", 21))}},
+			{"RCTP-FT + RC-GRPO", []SeedRun{scored(1, strings.Repeat("1", 68)+strings.Repeat("0", 12))}}},
 		Compare: []Comparison{{Label: "reward conditioning", Pairs: [][2]string{{"RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"}}}},
 	}
 	got := strings.ReplaceAll(s.answers()[0], "\u00a0", " ")
-	for _, want := range []string{"reward conditioning, success on test tasks: RCTP-FT + RC-GRPO is better.", // 0 against 9: p = 2/2⁹
-		"RCTP-FT + RC-GRPO 85.0 % (68/80) against 73.8 % (59/80) for RCTP-FT + GRPO: +11.2 points, 95 % interval", "over task families (these two checkpoints, 80 tasks)."} {
+	// 0 against 9: p = 2/2⁹
+	for _, want := range []string{"reward conditioning, success on test tasks: RCTP-FT + RC-GRPO is better.",
+		"RCTP-FT + RC-GRPO 85.0 % (68/80) against 73.8 % (59/80) for RCTP-FT + GRPO: +11.2 points, 95 % interval",
+		"over task families (these two checkpoints, 80 tasks)."} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got %q, want it to contain %q", got, want)
 		}
@@ -516,16 +556,19 @@ func TestBestIsMarkedOnlyWhenEveryTestSupportsIt(t *testing.T) {
 	}
 }
 
-// Seven tasks won and none lost against either of two arms: p = 2/2⁷ = 0.0156 each, 0.031 for two tests and 0.062 for four.
+// Seven tasks won and none lost against either of two arms: p = 2/2⁷ = 0.0156 each, 0.031 for two tests and 0.062 for
+// four.
 func TestTheMarkOfTheBestIsAdjustedForAllTestsOfTheSet(t *testing.T) {
 	none, seven := strings.Repeat("0", 40), strings.Repeat("10", 7)+strings.Repeat("0", 26)
-	s := &Study{Arms: []Arm{{"a", []SeedRun{scored(1, none)}}, {"b", []SeedRun{scored(1, none)}}, {"c", []SeedRun{scored(1, seven)}}}}
+	s := &Study{Arms: []Arm{{"a", []SeedRun{scored(1, none)}}, {"b", []SeedRun{scored(1, none)}},
+		{"c", []SeedRun{scored(1, seven)}}}}
 	for _, tc := range []struct {
 		compare []Comparison
 		want    Mark
 	}{
 		{[]Comparison{{Label: "x", Pairs: [][2]string{{"c", "a"}}}}, MarkBest}, // a test that the mark needs anyway
-		{[]Comparison{{Label: "x", Pairs: [][2]string{{"a", "b"}}}, {Label: "y", Pairs: [][2]string{{"a", "b"}}, Unpaired: true}}, MarkNone},
+		{[]Comparison{{Label: "x", Pairs: [][2]string{{"a", "b"}}},
+			{Label: "y", Pairs: [][2]string{{"a", "b"}}, Unpaired: true}}, MarkNone},
 	} {
 		s.Compare = tc.compare
 		if got := s.mainTable("").Rows[2].Cells[1].Mark; got != tc.want {
@@ -556,7 +599,8 @@ func TestWindowsAndCorrelationsOfLoggedSeries(t *testing.T) {
 		}
 		run := SeedRun{CurveFrom: "x"}
 		for i := range r.Inputs.Entropy {
-			run.Curve = append(run.Curve, rl.Metric{Update: i + 1, Values: map[string]float64{"entropy": r.Inputs.Entropy[i], "reward": r.Inputs.Reward[i], "kl": r.Inputs.KL[i]}})
+			run.Curve = append(run.Curve, rl.Metric{Update: i + 1,
+				Values: map[string]float64{"entropy": r.Inputs.Entropy[i], "reward": r.Inputs.Reward[i], "kl": r.Inputs.KL[i]}})
 		}
 		s := &Study{Arms: []Arm{{"x", []SeedRun{run}}}, Windows: PaperWindows}
 		row := s.entropyTable().Rows[0].Cells
@@ -573,10 +617,11 @@ func TestWindowsAndCorrelationsOfLoggedSeries(t *testing.T) {
 	})
 }
 
-// Three seeds of different sizes: 3 of 4, 1 of 2 and 4 of 4 tasks pass, so 8 of 10 pooled, and 75 % in the mean. The first
-// family passes 5 of 6, the second 3 of 4.
+// Three seeds of different sizes: 3 of 4, 1 of 2 and 4 of 4 tasks pass, so 8 of 10 pooled, and 75 % in the mean. The
+// first family passes 5 of 6, the second 3 of 4.
 func TestMainTablePoolsByFamilyAndShowsTheMeanOverSeedsBesideIt(t *testing.T) {
-	s := &Study{Arms: []Arm{{"a", []SeedRun{scored(1, "1110"), scored(2, "10"), scored(3, "1111")}}, {"b", []SeedRun{scored(1, "0000")}}}}
+	s := &Study{Arms: []Arm{{"a", []SeedRun{scored(1, "1110"), scored(2, "10"), scored(3, "1111")}},
+		{"b", []SeedRun{scored(1, "0000")}}}}
 	table := s.mainTable("")
 	var heads []string
 	for _, c := range table.Columns {
@@ -586,11 +631,14 @@ func TestMainTablePoolsByFamilyAndShowsTheMeanOverSeedsBesideIt(t *testing.T) {
 		t.Fatalf("got columns %q, want %q", heads, want)
 	}
 	overall, mean := table.Rows[0].Cells[1], table.Rows[0].Cells[2]
-	if want := stats.ClusteredWilson([]stats.Family{{Passed: 5, Episodes: 6}, {Passed: 3, Episodes: 4}}, stats.Level); overall.Count != 8 || overall.Of != 10 || *overall.Value != 0.8 || *overall.Interval != want {
-		t.Errorf("overall: got %d/%d, %v, interval %v, want 8/10 and %v", overall.Count, overall.Of, *overall.Value, *overall.Interval, want)
+	if want := stats.ClusteredWilson([]stats.Family{{Passed: 5, Episodes: 6}, {Passed: 3, Episodes: 4}},
+		stats.Level); overall.Count != 8 || overall.Of != 10 || *overall.Value != 0.8 || *overall.Interval != want {
+		t.Errorf("overall: got %d/%d, %v, interval %v, want 8/10 and %v", overall.Count, overall.Of, *overall.Value,
+			*overall.Interval, want)
 	}
-	close12(t, "low of the mean", mean.Interval.Low, 0.75-4.302652729749464*0.25/math.Sqrt(3)) // t with two degrees of freedom
-	if *mean.Value != 0.75 || mean.Of != 0 || mean.Interval.High != 1 {                        // cut to a share
+	// t with two degrees of freedom
+	close12(t, "low of the mean", mean.Interval.Low, 0.75-4.302652729749464*0.25/math.Sqrt(3))
+	if *mean.Value != 0.75 || mean.Of != 0 || mean.Interval.High != 1 { // cut to a share
 		t.Errorf("mean: got %v in %v, want 0.75 in 0.129 to 1", *mean.Value, *mean.Interval)
 	}
 	if got := table.Rows[1].Cells[2].Text; got != "–" {
@@ -609,7 +657,8 @@ func TestArmsStandAsNamedThenAsComparedThenAsTheyCame(t *testing.T) {
 		"compared first":     {nil, "dbca"},
 		"named before those": {[]string{"a"}, "adbc"},
 	} {
-		s := &Study{Arms: []Arm{{Label: "c"}, {Label: "a"}, {Label: "b"}, {Label: "d"}}, Compare: []Comparison{{Label: "x", Pairs: [][2]string{{"d", "b"}}}}}
+		s := &Study{Arms: []Arm{{Label: "c"}, {Label: "a"}, {Label: "b"}, {Label: "d"}},
+			Compare: []Comparison{{Label: "x", Pairs: [][2]string{{"d", "b"}}}}}
 		s.sortArms(tc.named)
 		got := ""
 		for _, a := range s.Arms {
@@ -622,7 +671,8 @@ func TestArmsStandAsNamedThenAsComparedThenAsTheyCame(t *testing.T) {
 }
 
 func TestDeparturesStandApartFromAllSettings(t *testing.T) {
-	s := &Study{Records: []Record{{Address: "stage.sft.warm", Kind: "sft", Settings: map[string]string{"lr": "1e-3", "batch": "16", "keep": "1"}}}}
+	s := &Study{Records: []Record{{Address: "stage.sft.warm", Kind: "sft",
+		Settings: map[string]string{"lr": "1e-3", "batch": "16", "keep": "1"}}}}
 	departing, all := s.departuresTable().trim(), s.settingsTable()
 	if len(departing.Rows) != 1 || departing.Rows[0].Cells[0].Text != "lr" || len(all.Rows) != 3 {
 		t.Errorf("got %d departing rows of %d, want lr of 3", len(departing.Rows), len(all.Rows))
@@ -650,11 +700,16 @@ func TestSettingsTableMarksDefaultsWithoutEffect(t *testing.T) {
 // The settings that the head of drills.hcl promises, as that file sets them.
 func TestDeparturesListSchedulesMomentsAndTokens(t *testing.T) {
 	s := &Study{Records: []Record{
-		{Address: "stage.rctp-ft.warm", Kind: "rctp-ft", Settings: map[string]string{"schedule.shape": `"linear"`, "schedule.warmup": "0", "schedule.final": "0.1",
-			"optimizer.beta1": "0.9", "optimizer.beta2": "0.98", "tokens.position": `"before_each_action"`, "tokens.init": `"copy:<|assistant|>"`}},
-		{Address: "stage.rc-grpo.arm", Kind: "rc-grpo", Settings: map[string]string{"schedule.shape": `"constant"`, "schedule.warmup": "5", "schedule.final": "0",
-			"optimizer.beta1": "0.9", "optimizer.beta2": "0.98", "tokens.position": `"before_each_action"`, "tokens.init": `"copy:<|assistant|>"`}},
-		{Address: "stage.rc-grpo.paper", Kind: "rc-grpo", Settings: map[string]string{"tokens.position": `"checkpoint"`, "tokens.init": `"mean"`}},
+		{Address: "stage.rctp-ft.warm", Kind: "rctp-ft",
+			Settings: map[string]string{"schedule.shape": `"linear"`, "schedule.warmup": "0", "schedule.final": "0.1",
+				"optimizer.beta1": "0.9", "optimizer.beta2": "0.98", "tokens.position": `"before_each_action"`,
+				"tokens.init": `"copy:<|assistant|>"`}},
+		{Address: "stage.rc-grpo.arm", Kind: "rc-grpo",
+			Settings: map[string]string{"schedule.shape": `"constant"`, "schedule.warmup": "5", "schedule.final": "0",
+				"optimizer.beta1": "0.9", "optimizer.beta2": "0.98", "tokens.position": `"before_each_action"`,
+				"tokens.init": `"copy:<|assistant|>"`}},
+		{Address: "stage.rc-grpo.paper", Kind: "rc-grpo",
+			Settings: map[string]string{"tokens.position": `"checkpoint"`, "tokens.init": `"mean"`}},
 	}}
 	departing := s.departuresTable().trim()
 	got := map[string]string{}
@@ -663,7 +718,8 @@ func TestDeparturesListSchedulesMomentsAndTokens(t *testing.T) {
 			got[row.Cells[0].Text] += map[Mark]string{MarkDiffers: "x", MarkNone: "-"}[c.Mark]
 		}
 	}
-	want := map[string]string{"schedule.shape": "x--", "schedule.warmup": "xx-", "schedule.final": "x--", "optimizer.beta2": "xx-",
+	want := map[string]string{"schedule.shape": "x--", "schedule.warmup": "xx-", "schedule.final": "x--",
+		"optimizer.beta2": "xx-",
 		"tokens.position": "xx-", "tokens.init": "xx-"}
 	if !maps.Equal(got, want) {
 		t.Errorf("got marks %v, want %v (rctp-ft.warm, rc-grpo.arm, rc-grpo.paper)", got, want)
@@ -678,8 +734,8 @@ func TestWindowsShrinkToAFifthOfShortRuns(t *testing.T) {
 	}
 }
 
-// TestFalseWinsAreRare measures on invented experiments that a claim about a method is false in at most 6.5 of 100 cases
-// although seeds differ by more than tasks alone explain.
+// TestFalseWinsAreRare measures on invented experiments that a claim about a method is false in at most 6.5 of 100
+// cases although seeds differ by more than tasks alone explain.
 func TestFalseWinsAreRare(t *testing.T) {
 	if raced {
 		t.Skip("runs without the race detector: one goroutine computes")

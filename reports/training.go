@@ -205,8 +205,8 @@ func (s *Study) windowNote() string {
 	}
 	note += "."
 	if len(all) > 1 {
-		note += " If trainings have different lengths, each row names its updates, and a longer training has a second row with the " +
-			"updates of a shorter one."
+		note += " If trainings have different lengths, each row names its updates, and a longer training has a second " +
+			"row with the updates of a shorter one."
 	}
 	return note
 }
@@ -216,9 +216,10 @@ func (s *Study) entropyTable() *Table {
 	t := &Table{
 		ID: "entropy", Title: "Entropy, and its correlation with the reward",
 		Columns: columns("<Arm", "<Updates", "Early", "Late", "Δ", "ρ(entropy, reward)", "p, n updates", "p, effective n"),
-		Notes: []string{s.windowNote(), "ρ: Pearson's correlation over the updates of a run, as in the paper; three seeds or more: mean, " +
-			"t-interval over seeds, one p-value per seed. The first p-value assumes independent updates (as in the paper), the " +
-			"second uses the effective number of updates of two series with these lag-one autocorrelations."},
+		Notes: []string{s.windowNote(), "ρ: Pearson's correlation over the updates of a run, as in the paper; three " +
+			"seeds or more: mean, t-interval over seeds, one p-value per seed. The first p-value assumes independent " +
+			"updates (as in the paper), the second uses the effective number of updates of two series with these lag-one " +
+			"autocorrelations."},
 	}
 	for _, b := range s.blocks() {
 		for i := range b.Arms {
@@ -240,8 +241,10 @@ func (s *Study) entropyTable() *Table {
 			}
 			by := func(how string) Source { return b.logged(i, how, "entropy", "reward") }
 			t.add(i, Text("%s", a.Label), Text("%s, %s", b.early(), b.late()),
-				meanNumber(both.early).From(b.logged(i, byEarly, "entropy")), meanNumber(both.late).From(b.logged(i, byLate, "entropy")),
-				changeCell(stats.Mean(both.early), stats.Mean(both.late)).From(b.logged(i, "late over early window, minus 1", "entropy")),
+				meanNumber(both.early).From(b.logged(i, byEarly, "entropy")),
+				meanNumber(both.late).From(b.logged(i, byLate, "entropy")),
+				changeCell(stats.Mean(both.early), stats.Mean(both.late)).From(b.logged(i, "late over early window, minus 1",
+					"entropy")),
 				meanWithT(rho).From(by("Pearson's correlation over the updates of a run, t-interval over seeds")),
 				Text("%s", strings.Join(plainP, "; ")).From(by("p of Pearson's correlation, every update counts")),
 				Text("%s", strings.Join(effectiveP, "; ")).With("n = %s", strings.Join(effectiveN, "; ")).
@@ -304,17 +307,17 @@ var signalMetrics = []lateColumn{
 // lateTable is the paper's table of the late phase.
 func (s *Study) lateTable() *Table {
 	return s.windowTable("late", "Late phase of training", lateMetrics,
-		"Spread in group is the paper's caption read literally: largest minus smallest advantage of a group, mean over all "+
-			"groups, 0 for a group without variance. In batch: over all groups of an update, with the standard deviation divided by "+
-			"n (ddof 0) or n−1 (ddof 1); these two grow with the batch.")
+		"Spread in group is the paper's caption read literally: largest minus smallest advantage of a group, mean over "+
+			"all groups, 0 for a group without variance. In batch: over all groups of an update, with the standard "+
+			"deviation divided by n (ddof 0) or n−1 (ddof 1); these two grow with the batch.")
 }
 
 // signalTable shows the learning signal in the late phase.
 func (s *Study) signalTable() *Table {
 	return s.windowTable("signal", "Learning signal in the late phase", signalMetrics,
-		"Groups whose episodes all have the same reward have no variance: all right or all wrong. σ² is the variance of the "+
-			"rewards of a group, A the advantage; means over all groups and episodes. Successes: members of a group with reward 1. "+
-			"Effective sample: (Σ|A|)² / ΣA².")
+		"Groups whose episodes all have the same reward have no variance: all right or all wrong. σ² is the variance "+
+			"of the rewards of a group, A the advantage; means over all groups and episodes. Successes: members of a "+
+			"group with reward 1. Effective sample: (Σ|A|)² / ΣA².")
 }
 
 // windowTable shows the means of metrics over the late window, a row per arm with a curve; nil if nothing was logged.
@@ -350,20 +353,23 @@ func (s *Study) windowTable(id, title string, all []lateColumn, note string) *Ta
 func (s *Study) trainingGapTable() *Table {
 	t := &Table{
 		ID: "gap-training", Title: "The token's effect on sampled episodes during training",
-		Columns: columns("<Arm", "<Updates", "High, early", "Low, early", "Gap, early", "High, late", "Low, late", "Gap, late"),
-		Notes:   []string{s.windowNote(), "Gaps of three seeds or more have their t-interval over seeds."},
+		Columns: columns("<Arm", "<Updates", "High, early", "Low, early", "Gap, early", "High, late", "Low, late",
+			"Gap, late"),
+		Notes: []string{s.windowNote(), "Gaps of three seeds or more have their t-interval over seeds."},
 	}
 	for _, b := range s.blocks() {
 		for i := range b.Arms {
 			a := &b.Arms[i]
-			high, low, gap := a.summary("reward_high", s.Windows), a.summary("reward_low", s.Windows), a.summary("token_gap", s.Windows)
+			high, low, gap := a.summary("reward_high", s.Windows), a.summary("reward_low", s.Windows),
+				a.summary("token_gap", s.Windows)
 			if len(high.early) == 0 || len(low.early) == 0 {
 				continue
 			}
 			cells := []Cell{Text("%s", a.Label), Text("%s, %s", b.early(), b.late())}
 			window := func(by string, high, low, gap []float64) {
 				cells = append(cells, meanNumber(high).From(b.logged(i, by, "reward_high")),
-					meanNumber(low).From(b.logged(i, by, "reward_low")), meanWithT(gap).From(b.logged(i, by+", t-interval", "token_gap")))
+					meanNumber(low).From(b.logged(i, by, "reward_low")),
+					meanWithT(gap).From(b.logged(i, by+", t-interval", "token_gap")))
 			}
 			window(byEarly, high.early, low.early, gap.early)
 			window(byLate, high.late, low.late, gap.late)

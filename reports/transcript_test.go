@@ -27,7 +27,8 @@ func TestTranscriptTellsSampledFromGivenText(t *testing.T) {
 		t.Errorf("user: got %d of %d tokens sampled, want 0 of 2", user.Sampled, user.Tokens)
 	}
 	if policy.Sampled != 2 || policy.Tokens != 3 || math.Abs(policy.Logp+1) > 1e-6 { // float32 logprobs
-		t.Errorf("policy: got %d of %d tokens, mean logprob %v, want 2 of 3 and -1", policy.Sampled, policy.Tokens, policy.Logp)
+		t.Errorf("policy: got %d of %d tokens, mean logprob %v, want 2 of 3 and -1", policy.Sampled, policy.Tokens,
+			policy.Logp)
 	}
 	if tool.Turn != 2 || !slices.Equal(tool.Results, []string{"a", "b"}) || tool.Text != "" {
 		t.Errorf("tool: got %+v", tool)
@@ -63,8 +64,10 @@ func TestTranscriptsAreChosenByHashAndHalfOfThemFailed(t *testing.T) {
 			backward.add(all[len(all)-1-i])
 		}
 		failed, passed := forward.chosen()
-		if forward.FailedOf != tc.failed || forward.PassedOf != tc.passed || len(failed) != tc.wantFailed || len(passed) != tc.wantPassed {
-			t.Errorf("%s: got %d of %d failed and %d of %d passed, want %d and %d", name, len(failed), forward.FailedOf, len(passed), forward.PassedOf, tc.wantFailed, tc.wantPassed)
+		if forward.FailedOf != tc.failed || forward.PassedOf != tc.passed || len(failed) != tc.wantFailed ||
+			len(passed) != tc.wantPassed {
+			t.Errorf("%s: got %d of %d failed and %d of %d passed, want %d and %d", name, len(failed), forward.FailedOf,
+				len(passed), forward.PassedOf, tc.wantFailed, tc.wantPassed)
 		}
 		failedBack, passedBack := backward.chosen()
 		same := func(a, b Transcript) bool { return a.Task == b.Task }
@@ -97,7 +100,8 @@ func TestPackedTextUnpacksAndNeedsNoEscape(t *testing.T) {
 }
 
 func TestTokenStripTellsGivenFromSampled(t *testing.T) {
-	trajectory := &rl.Trajectory{Mask: []bool{false, true, true, true, true, false}, Logp: []float32{0, 0, -0.49, -0.5, -40, 0}}
+	trajectory := &rl.Trajectory{Mask: []bool{false, true, true, true, true, false},
+		Logp: []float32{0, 0, -0.49, -0.5, -40, 0}}
 	if got, want := TokenStrip(trajectory, rl.Message{From: 0, To: 6}), "·▁▁▂█·"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -14,8 +14,8 @@ import (
 // transcriptsPerArm limits the episodes of an arm on a page. Half of them are failures if there are enough.
 const transcriptsPerArm = 40
 
-// Transcripts holds some episodes of one arm. A hash of their names selects them, independently of the author of the page
-// and of the content of the episode.
+// Transcripts holds some episodes of one arm. A hash of their names selects them, independently of the author of the
+// page and of the content of the episode.
 type Transcripts struct {
 	Label          string
 	Passed, Failed []Transcript // candidates, sorted by hash
@@ -85,7 +85,8 @@ func transcript(t *rl.Trajectory, seed string) Transcript {
 // TokenStrip returns a character for each token of a message: StripGiven for a given token, a block for a sampled one,
 // the higher the less likely (half a nat per step). It is empty if no token was sampled.
 func TokenStrip(t *rl.Trajectory, m rl.Message) string {
-	if m.From < 0 || m.From >= m.To || m.To > min(len(t.Mask), len(t.Logp)) || !slices.Contains(t.Mask[m.From:m.To], true) {
+	if m.From < 0 || m.From >= m.To || m.To > min(len(t.Mask), len(t.Logp)) ||
+		!slices.Contains(t.Mask[m.From:m.To], true) {
 		return ""
 	}
 	blocks := []rune(stripBlocks)

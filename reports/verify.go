@@ -36,7 +36,8 @@ func (v *Verification) OK() bool { return len(v.Faults) == 0 && len(v.Difference
 
 // NumbersHold reports whether every artifact is as recorded and every value as recomputed. Other parts may differ.
 func (v *Verification) NumbersHold() bool {
-	return len(v.Faults) == 0 && !slices.ContainsFunc(v.Differences, func(d Difference) bool { return !strings.Contains(d.Where, " ") })
+	return len(v.Faults) == 0 && !slices.ContainsFunc(v.Differences,
+		func(d Difference) bool { return !strings.Contains(d.Where, " ") })
 }
 
 // Verify recomputes a page from the artifacts in a store and compares: every byte of the artifacts with the recorded
@@ -62,8 +63,8 @@ func verify(page []byte, store *artifact.Store, experiment map[string][]byte) (*
 	switch {
 	case experiment == nil:
 	case len(ev.Files) == 0:
-		v.NotCovered = append(v.NotCovered, "The page does not record the experiment's files, so those of the bundle were not "+
-			"compared. Read them before you run them.")
+		v.NotCovered = append(v.NotCovered, "The page does not record the experiment's files, so those of the bundle "+
+			"were not compared. Read them before you run them.")
 	default:
 		v.Files = len(experiment)
 		v.Faults = append(v.Faults, ev.checkFiles(experiment)...)
@@ -161,8 +162,8 @@ func (v *Verification) checkArtifacts(ev *Evidence, store *artifact.Store) map[s
 			continue
 		}
 		if got, err := fingerprint(m); err != nil || got != stage.Manifest {
-			v.Faults = append(v.Faults, stage.Address+": its record is not the one that the page was made from "+
-				"(the stage ran again, or the record was edited)")
+			v.Faults = append(v.Faults, stage.Address+": its record is not the one that the page was made from (the stage "+
+				"ran again, or the record was edited)")
 		}
 		if m.Outputs["metrics"].Aside != nil { // seconds by phase
 			check(stage.Address, "metrics", stage.Key, "")
@@ -255,13 +256,15 @@ func (v *Verification) compareLines(page, again string) {
 		x, y := at(a, i), at(b, i)
 		if x == y || slices.ContainsFunc(values, func(d Difference) bool {
 			table, _, _ := cutLast(d.Where, ".")
-			return slices.ContainsFunc([]string{evidenceID, ` id="` + d.Where + `"`, ` id="` + table + `-csv"`, ` id="` + table + `-options"`,
+			return slices.ContainsFunc([]string{evidenceID, ` id="` + d.Where + `"`, ` id="` + table + `-csv"`, ` id="` +
+				table + `-options"`,
 				`download="` + table + `.csv"`}, func(part string) bool { return strings.Contains(y, part) })
 		}) {
 			continue
 		}
 		x, y = around(x, y)
-		v.Differences = append(v.Differences, Difference{Where: fmt.Sprintf("line %d of the page", i+1), Shown: x, Recomputed: y})
+		v.Differences = append(v.Differences, Difference{Where: fmt.Sprintf("line %d of the page", i+1), Shown: x,
+			Recomputed: y})
 		if len(v.Differences)-len(values) == 20 {
 			break // an additional line shifts all following lines
 		}
@@ -360,7 +363,8 @@ func (r *Reproduction) Equal() bool { return r.Shown == r.Got }
 
 // Reproduce recomputes one value of a page from the results that made returns for the addresses of the stages behind
 // it, and from nothing else.
-func Reproduce(page []byte, cell string, store *artifact.Store, made func(address string) (*artifact.Manifest, error)) (*Reproduction, error) {
+func Reproduce(page []byte, cell string, store *artifact.Store,
+	made func(address string) (*artifact.Manifest, error)) (*Reproduction, error) {
 	ev, err := ReadEvidence(page)
 	if err != nil {
 		return nil, err
@@ -409,7 +413,8 @@ func (ev *Evidence) shown(cell, page string) (name, text string, err error) {
 	}
 	for _, list := range [][]Grid{ev.Tables, ev.Figures} {
 		for _, g := range list {
-			if g.ID != table || row < 1 || row > len(g.Rows) || column < 1 || column > min(len(g.Head), len(g.Rows[row-1].Cells)) {
+			if g.ID != table || row < 1 || row > len(g.Rows) || column < 1 ||
+				column > min(len(g.Head), len(g.Rows[row-1].Cells)) {
 				continue
 			}
 			name, text = g.Rows[row-1].Name+" | "+g.Head[column-1], g.Rows[row-1].Cells[column-1]
@@ -443,7 +448,8 @@ func find(grids []Grid, id, name string) (text string, ok bool) {
 func (ev *Evidence) part(source Source) *Evidence {
 	part := *ev
 	part.Failures = nil
-	part.Inputs = slices.DeleteFunc(slices.Clone(ev.Inputs), func(in Input) bool { return !slices.Contains(source.From, in.port()) })
+	part.Inputs = slices.DeleteFunc(slices.Clone(ev.Inputs),
+		func(in Input) bool { return !slices.Contains(source.From, in.port()) })
 	part.Records = slices.DeleteFunc(slices.Clone(ev.Records), func(r StageEvidence) bool {
 		return !slices.Contains(source.From, manifestOf(r.Address))
 	})

@@ -43,7 +43,8 @@ func TestAnUntouchedPageIsVerifiedWhole(t *testing.T) {
 			t.Errorf("failing %s: got %+v", failing, v)
 		}
 		if v.Cells < 100 || v.Values < 20 || v.Artifacts < 14 {
-			t.Errorf("failing %s: only %d cells, %d values and %d artifacts were looked at", failing, v.Cells, v.Values, v.Artifacts)
+			t.Errorf("failing %s: only %d cells, %d values and %d artifacts were looked at", failing, v.Cells, v.Values,
+				v.Artifacts)
 		}
 	}
 }
@@ -109,13 +110,15 @@ func TestEvidenceEqualsThePage(t *testing.T) {
 
 func TestAPageOfAnOlderVersionIsToldApart(t *testing.T) {
 	page := withEvidence(t, evidenceText(t, func(ev *Evidence) { ev.Format = 1 }))
-	if _, err := ReadEvidence(page); err == nil || !strings.Contains(err.Error(), "an older version of rcgrpo made the page") ||
+	if _, err := ReadEvidence(page); err == nil || !strings.Contains(err.Error(),
+		"an older version of rcgrpo made the page") ||
 		!strings.Contains(err.Error(), "renew it with `rcgrpo report`") {
 		t.Errorf("got %v, want an error that names the older version and the way to renew the page", err)
 	}
 }
 
-// raced is set with the race detector, under which these tests take ten times as long. make test also runs them without it.
+// raced is set with the race detector, under which these tests take ten times as long. make test also runs them
+// without it.
 var raced bool
 
 func TestAChangedByteOfAnArtifactIsFound(t *testing.T) {
@@ -242,7 +245,8 @@ func TestResultsMadeAgainAreToldApart(t *testing.T) {
 	_, other := scriptedPage(t, "none") // the same experiment elsewhere: equal artifacts, other times
 	v := verified(t, page, other)
 	if v.OK() || slices.ContainsFunc(v.Faults, func(fault string) bool {
-		return !strings.Contains(fault, "its record is not the one") && !strings.Contains(fault, "edited") && !strings.Contains(fault, "digest")
+		return !strings.Contains(fault, "its record is not the one") && !strings.Contains(fault, "edited") &&
+			!strings.Contains(fault, "digest")
 	}) {
 		t.Errorf("got %q", v.Faults)
 	}

@@ -32,8 +32,8 @@ func ReadTable(r io.Reader, denominators []int, overall string) (Table, error) {
 	}
 	names := len(rows[0]) - len(denominators)
 	if names < 1 || names > 2 {
-		return t, fmt.Errorf("the table has %d columns and there are %d denominators; "+
-			"want one or two columns of names before the percentages", len(rows[0]), len(denominators))
+		return t, fmt.Errorf("the table has %d columns and there are %d denominators; want one or two columns of names "+
+			"before the percentages", len(rows[0]), len(denominators))
 	}
 	for _, name := range rows[0][names:] {
 		t.Columns = append(t.Columns, strings.TrimSpace(name))

@@ -20,7 +20,8 @@ func lintKey(code, group, row string, columns, printed, expected []string) strin
 	if code == ImpossibleFraction {
 		expected = nil // the correct value is a guess
 	}
-	return fmt.Sprint(code, "|", group, "|", row, "|", strings.Join(columns, ","), "|", strings.Join(printed, ","), "|", strings.Join(expected, ","))
+	return fmt.Sprint(code, "|", group, "|", row, "|", strings.Join(columns, ","), "|", strings.Join(printed, ","),
+		"|", strings.Join(expected, ","))
 }
 
 func keysOf(findings []Finding) []string {
@@ -153,7 +154,8 @@ func TestFindingsOfThePapersMainTable(t *testing.T) {
 		}
 		return l
 	}
-	codes := []string{ImpossibleFraction, TruncatedNotRounded, ColumnsPermuted, CountsDoNotAddUp, WrongBold, WrongUnderline}
+	codes := []string{ImpossibleFraction, TruncatedNotRounded, ColumnsPermuted, CountsDoNotAddUp, WrongBold,
+		WrongUnderline}
 	var want []string
 	for _, f := range paper.ExpectedFindings {
 		if f.Table != "tab:main_results" || !slices.Contains(codes, f.Code) || f.Where.Values == "after correction" {
@@ -189,10 +191,12 @@ func TestFindingsOfThePapersMainTable(t *testing.T) {
 
 func TestCellsThatAreNoPercentagesAreErrors(t *testing.T) {
 	for name, table := range map[string]Table{
-		"a word":            {Columns: []string{"a"}, Denominators: []int{3}, Rows: []Row{{Name: "r", Cells: []Cell{{Text: "n/a"}}}}},
-		"a missing cell":    {Columns: []string{"a"}, Denominators: []int{3}, Rows: []Row{{Name: "r"}}},
-		"a missing n":       {Columns: []string{"a"}, Rows: []Row{{Name: "r", Cells: []Cell{{Text: "1%"}}}}},
-		"a negative number": {Columns: []string{"a"}, Denominators: []int{3}, Rows: []Row{{Name: "r", Cells: []Cell{{Text: "-1%"}}}}},
+		"a word": {Columns: []string{"a"}, Denominators: []int{3},
+			Rows: []Row{{Name: "r", Cells: []Cell{{Text: "n/a"}}}}},
+		"a missing cell": {Columns: []string{"a"}, Denominators: []int{3}, Rows: []Row{{Name: "r"}}},
+		"a missing n":    {Columns: []string{"a"}, Rows: []Row{{Name: "r", Cells: []Cell{{Text: "1%"}}}}},
+		"a negative number": {Columns: []string{"a"}, Denominators: []int{3},
+			Rows: []Row{{Name: "r", Cells: []Cell{{Text: "-1%"}}}}},
 	} {
 		if _, err := Check(table); err == nil {
 			t.Errorf("%s: got no error", name)

@@ -118,8 +118,8 @@ func bootstrap(mean float64, families, replicates int, level float64, draw func(
 }
 
 // UniformInterval returns the interval of a mean difference if all families have the same value, where resampling
-// would give a point. By Clopper and Pearson's bound, at most a share 1 - ((1-level)/2)^(1/families) of all families has
-// another value, which is between -1 and 1.
+// would give a point. By Clopper and Pearson's bound, at most a share 1 - ((1-level)/2)^(1/families) of all families
+// has another value, which is between -1 and 1.
 func UniformInterval(value float64, families int, level float64) Interval {
 	if families == 0 {
 		return Unknown

@@ -97,7 +97,8 @@ func TestStatisticsEqualPublishedLibraries(t *testing.T) {
 			got["bootstrap_se"], got["first_replicates"] = []float64{b.Error}, b.Replicates[:5]
 		case "t_interval":
 			i, sd := TInterval(in.Values, in.Level), StandardDeviation(in.Values)
-			got["mean"], got["sd"], got["low"], got["high"] = []float64{Mean(in.Values)}, []float64{sd}, []float64{i.Low}, []float64{i.High}
+			got["mean"], got["sd"], got["low"], got["high"] = []float64{Mean(in.Values)}, []float64{sd}, []float64{i.Low},
+				[]float64{i.High}
 		case "correlation":
 			c := Correlate(in.X, in.Y)
 			got = map[string][]float64{"pearson": {c.Pearson}, "pearson_p": {c.P}, "lag1_x": {c.Lag1X}, "lag1_y": {c.Lag1Y},
@@ -158,16 +159,20 @@ func close12(t *testing.T, what string, got, want float64) {
 	}
 }
 
-// The expected values are statsmodels 0.15.0's: the variance is OLS(y, 1).fit(cov_type="cluster", use_correction=True), the
-// interval proportion_confint(p*n_eff, n_eff, method="wilson"), with quantiles of scipy 1.17.1.
+// The expected values are statsmodels 0.15.0's: the variance is OLS(y, 1).fit(cov_type="cluster",
+// use_correction=True), the interval proportion_confint(p*n_eff, n_eff, method="wilson"), with quantiles of scipy
+// 1.17.1.
 func TestClusteredWilsonEqualsStatsmodels(t *testing.T) {
 	for name, tc := range map[string]struct {
 		families            []Family
 		variance, low, high float64
 	}{
-		"families alike within":      {[]Family{{3, 3}, {0, 2}, {4, 5}, {1, 4}, {2, 2}, {0, 3}}, 0.03195187268360437, 0.19514729350460902, 0.835844122990109},
-		"six episodes each":          {[]Family{{5, 6}, {6, 6}, {2, 6}, {1, 6}, {6, 6}, {0, 6}, {3, 6}, {6, 6}}, 0.02077132936507941, 0.2971383452580641, 0.8464046414163979},
-		"never more than n episodes": {[]Family{{1, 2}, {1, 2}, {1, 2}, {1, 2}, {1, 2}, {1, 2}}, 0, 0.253781597633706, 0.746218402366294},
+		"families alike within": {[]Family{{3, 3}, {0, 2}, {4, 5}, {1, 4}, {2, 2}, {0, 3}}, 0.03195187268360437,
+			0.19514729350460902, 0.835844122990109},
+		"six episodes each": {[]Family{{5, 6}, {6, 6}, {2, 6}, {1, 6}, {6, 6}, {0, 6}, {3, 6}, {6, 6}},
+			0.02077132936507941, 0.2971383452580641, 0.8464046414163979},
+		"never more than n episodes": {[]Family{{1, 2}, {1, 2}, {1, 2}, {1, 2}, {1, 2}, {1, 2}}, 0, 0.253781597633706,
+			0.746218402366294},
 	} {
 		got := ClusteredWilson(tc.families, Level)
 		close12(t, name+", variance", ShareVariance(tc.families), tc.variance)
@@ -196,8 +201,8 @@ func TestClusteredWilsonOfSingleEpisodesIsWilsons(t *testing.T) {
 	}
 }
 
-// statsmodels 0.15.0: confint_proportions_2indep(k2, n2, k1, n1, method="newcomb", compare="diff"). The first is Newcombe's
-// own example (1998, table II, a): 56/70 against 48/80 gives 0.0524 … 0.3339.
+// statsmodels 0.15.0: confint_proportions_2indep(k2, n2, k1, n1, method="newcomb", compare="diff"). The first is
+// Newcombe's own example (1998, table II, a): 56/70 against 48/80 gives 0.0524 … 0.3339.
 func TestNewcombeEqualsStatsmodels(t *testing.T) {
 	for _, tc := range []struct {
 		k1, n1, k2, n2 int
@@ -207,7 +212,8 @@ func TestNewcombeEqualsStatsmodels(t *testing.T) {
 		{10, 10, 0, 10, -1, -0.6075093504305241},
 		{68, 80, 59, 80, -0.2350629803927142, 0.01361287869317268},
 	} {
-		got := Newcombe(float64(tc.k1)/float64(tc.n1), Wilson(tc.k1, tc.n1, Level), float64(tc.k2)/float64(tc.n2), Wilson(tc.k2, tc.n2, Level))
+		got := Newcombe(float64(tc.k1)/float64(tc.n1), Wilson(tc.k1, tc.n1, Level), float64(tc.k2)/float64(tc.n2),
+			Wilson(tc.k2, tc.n2, Level))
 		close12(t, fmt.Sprint(tc, ", low"), got.Low, tc.low)
 		close12(t, fmt.Sprint(tc, ", high"), got.High, tc.high)
 	}
@@ -224,7 +230,8 @@ func TestWelchAndClusteredTEqualScipy(t *testing.T) {
 	close12(t, "Welch, low", i.Low, 0.04499224384242018)
 	close12(t, "Welch, high", i.High, 0.1650077561575798)
 
-	variance := ByFamily([]float64{.5, -.25, .25, 1, 0, .75, -.5, .25}, []string{"a", "a", "b", "b", "b", "c", "d", "d"}).Variance()
+	variance := ByFamily([]float64{.5, -.25, .25, 1, 0, .75, -.5, .25},
+		[]string{"a", "a", "b", "b", "b", "c", "d", "d"}).Variance()
 	close12(t, "clusters, variance", variance, 0.0234375)
 	close12(t, "clusters, p", TTest(0.25, variance, 3), 0.200976226198922)
 }
@@ -232,7 +239,8 @@ func TestWelchAndClusteredTEqualScipy(t *testing.T) {
 // 0 of 12 families: Clopper and Pearson's upper bound is 1 - 0.025^(1/12) = 0.26465.
 func TestFamiliesWithoutSpreadGiveNoPoint(t *testing.T) {
 	bound := 1 - math.Pow(0.025, 1.0/12)
-	for value, want := range map[float64]Interval{0: {-bound, bound}, 1: {1 - 2*bound, 1}, -0.5: {-0.5 - bound*0.5, -0.5 + bound*1.5}} {
+	for value, want := range map[float64]Interval{0: {-bound, bound}, 1: {1 - 2*bound, 1},
+		-0.5: {-0.5 - bound*0.5, -0.5 + bound*1.5}} {
 		got := UniformInterval(value, 12, Level)
 		close12(t, fmt.Sprint(value, ", low"), got.Low, want.Low)
 		close12(t, fmt.Sprint(value, ", high"), got.High, want.High)
@@ -242,8 +250,9 @@ func TestFamiliesWithoutSpreadGiveNoPoint(t *testing.T) {
 	}
 }
 
-// Enumerated by hand: side A has two families with sums 0 and 2 of size 2, side B one with 1 of 2. A resample of A has mean
-// 0, 1/2 or 1, one of B always 1/2, so that differences are 1/2, 0 or -1/2, and the quantiles of many are the ends.
+// Enumerated by hand: side A has two families with sums 0 and 2 of size 2, side B one with 1 of 2. A resample of A
+// has mean 0, 1/2 or 1, one of B always 1/2, so that differences are 1/2, 0 or -1/2, and the quantiles of many are
+// the ends.
 func TestUnpairedBootstrapResamplesEachSide(t *testing.T) {
 	b := UnpairedBootstrap([]Family{{0, 2}, {2, 2}}, []Family{{1, 2}}, 5, 4000, Level)
 	if b.Mean != 0 || b.Low != -0.5 || b.High != 0.5 || b.Families != 3 {
