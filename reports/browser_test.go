@@ -30,7 +30,7 @@ addEventListener("DOMContentLoaded", () => setTimeout(() => {
 }, 0));
 `
 
-// drawnCharts opens all folds, waits until every figure is drawn, and tells how many there are and which are blank: a
+// drawnCharts opens all folds, waits until every figure is drawn, and returns their number and the blank ones: a
 // drawing has at least four colours.
 const drawnCharts = `(async () => {
   document.querySelectorAll("details.more").forEach(d => { d.open = true; });
@@ -218,7 +218,7 @@ func TestPageByKeyboard(t *testing.T) {
 	}
 }
 
-func TestPageGivesFilesAndPaper(t *testing.T) {
+func TestPageDownloadsAndPrints(t *testing.T) {
 	p := openChromium(t).openTab(t, pageFile(t, withSources(t, synthetic(2, 40, 20))), view{1280, 900, true}, "")
 	p.eval(drawnCharts, nil)
 	var files map[string]string
@@ -253,7 +253,7 @@ func TestPageGivesFilesAndPaper(t *testing.T) {
 	}
 }
 
-// The page of a run shows what happened since it was opened without being loaded again.
+// The page of a run shows events after it was opened without a reload.
 func TestLivePageInABrowser(t *testing.T) {
 	l := startLive(t)
 	defer l.Close()

@@ -58,7 +58,7 @@ func emptyEvidence() *Evidence {
 	return &Evidence{Format: EvidenceFormat, Name: "hostile", Windows: PaperWindows}
 }
 
-func TestNothingIsComputedFromMoreThanAPageCanShow(t *testing.T) {
+func TestAStudyLargerThanAPageIsRefused(t *testing.T) {
 	for name, tc := range map[string]struct {
 		rows int
 		row  func(i int) rl.Score
@@ -107,7 +107,7 @@ func withEvidence(t *testing.T, text []byte) []byte {
 		[]byte("${1}"+packedText))
 }
 
-func TestEvidenceThatNoReportWritesIsRefused(t *testing.T) {
+func TestInvalidEvidenceIsRefused(t *testing.T) {
 	if _, err := ReadEvidence(withEvidence(t, evidenceText(t, func(*Evidence) {}))); err != nil {
 		t.Fatalf("got %v for evidence of a report, want none", err)
 	}

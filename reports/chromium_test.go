@@ -23,7 +23,7 @@ type chromium struct {
 	in  *os.File
 	mu  sync.Mutex
 	ids int
-	// What waits for the answer to a call, by its id, and what was told without being asked, by tab.
+	// Callers that wait for an answer, by call id, and events, by tab.
 	answers map[int]chan answer
 	told    map[string][]message
 	leaving []string // request lines that reached the listener
@@ -158,7 +158,7 @@ func (c *chromium) send(id int, tab, method string, params any) error {
 	return err
 }
 
-// call asks for something and waits for the answer, of which it keeps what result points to.
+// call sends a command and stores the answer in result.
 func (c *chromium) call(t *testing.T, tab, method string, params, result any) {
 	t.Helper()
 	if params == nil {
@@ -195,7 +195,7 @@ type tab struct {
 	session string
 }
 
-// view is what a tab is looked at with.
+// view describes the window of a tab.
 type view struct {
 	width, height int
 	dark          bool
@@ -291,7 +291,7 @@ func (p *tab) press(keys ...string) {
 	}
 }
 
-// screenshot is what the tab shows, as a PNG.
+// screenshot returns the tab as a PNG.
 func (p *tab) screenshot() []byte { return p.file("Page.captureScreenshot") }
 
 // pdf is the page as it is printed.
@@ -310,7 +310,7 @@ func (p *tab) file(method string) []byte {
 	return data
 }
 
-// faults are the errors that the tab told of on its console, and the requests that it made beside that for the page.
+// faults returns the errors on the console of the tab, and its requests except the one for the page.
 func (p *tab) faults() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

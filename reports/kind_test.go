@@ -382,7 +382,7 @@ func TestReportOfAWholeExperiment(t *testing.T) {
 	}
 }
 
-func TestReportNamesWhatFailed(t *testing.T) {
+func TestReportNamesFailedStages(t *testing.T) {
 	page, text, _, err := runScripted(t, "much")
 	var failed *engine.RunError
 	if !errors.As(err, &failed) {
@@ -395,6 +395,9 @@ func TestReportNamesWhatFailed(t *testing.T) {
 
 func TestReportSettingsAreChecked(t *testing.T) {
 	ref := func(key string) artifact.Ref { return artifact.Ref{Kind: "eval", Name: "arm", Key: key} }
+	ab := func(outcome string, unpaired bool) compare {
+		return compare{Label: "x", Pairs: [][]string{{"a", "b"}}, Outcome: outcome, Unpaired: unpaired}
+	}
 	for summary, change := range map[string]func(*settings){
 		"":              func(*settings) {},
 		"Pair expected": func(s *settings) { s.Compare = []compare{{Label: "x", Pairs: [][]string{{"a"}}}} },
@@ -403,6 +406,8 @@ func TestReportSettingsAreChecked(t *testing.T) {
 				Pairs: [][]string{{"a", "c"}}}}
 		},
 		"Empty window":                func(s *settings) { s.Windows.Late = 0 },
+		"Unknown outcome":             func(s *settings) { s.Compare = []compare{ab("zero_varianse", false)} },
+		"Setting without effect":      func(s *settings) { s.Compare = []compare{ab("zero_variance", true)} },
 		"Path outside the experiment": func(s *settings) { s.Path = "../page.html" },
 	} {
 		s := Kind().New().(*settings)
@@ -438,24 +443,5 @@ func TestOneNameAndSeedIsOnePolicy(t *testing.T) {
 	if err := scores("stage.eval.c", `"digest 2"`); err == nil ||
 		!strings.Contains(err.Error(), `different policies under the name "SFT"`) {
 		t.Errorf("another policy under the same name: got %v, want an error", err)
-	}
-}
-
-func TestComparisonsAreChecked(t *testing.T) {
-	for summary, c := range map[string]compare{
-		"":                       {Outcome: "zero_variance"},
-		"Unknown outcome":        {Outcome: "zero_varianse"},
-		"Setting without effect": {Outcome: "zero_variance", Unpaired: true},
-	} {
-		s := Kind().New().(*settings)
-		c.Label, c.Pairs = "x", [][]string{{"a", "b"}}
-		s.Compare = []compare{c}
-		got := ""
-		if diags := s.Check(); len(diags) > 0 {
-			got = diags[0].Summary
-		}
-		if got != summary {
-			t.Errorf("%+v: got diagnostic %q, want %q", c, got, summary)
-		}
 	}
 }

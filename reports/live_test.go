@@ -94,7 +94,7 @@ func TestLivePageFollowsTheRun(t *testing.T) {
 	}
 }
 
-func TestLivePageIsForTheOneWhoKnowsItsAddress(t *testing.T) {
+func TestLivePageRequiresItsSecretAddress(t *testing.T) {
 	l := startLive(t)
 	defer l.Close()
 	if !strings.HasPrefix(l.URL, "http://127.0.0.1:") {
@@ -132,7 +132,7 @@ func TestLivePageIsForTheOneWhoKnowsItsAddress(t *testing.T) {
 	}
 }
 
-func TestMachineIsReadFromTheKernelsAndTheDriversTables(t *testing.T) {
+func TestMachineIsParsedFromKernelAndDriverTables(t *testing.T) {
 	before, now := readCPU([]byte("cpu  100 0 100 700 100 0 0 0 0 0\ncpu0 1\n")),
 		readCPU([]byte("cpu  150 0 150 750 150 0 0 0 0 0\n"))
 	if got := (now.busy - before.busy) / (now.all - before.all); math.Abs(got-0.5) > 1e-12 { // 100 of 200 jiffies

@@ -9,7 +9,7 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
-// What a cell names as its source is all that it needs: from those artifacts alone it comes out the same.
+// Each value is recomputed from the artifacts of its source alone.
 func TestEveryCellFollowsFromItsSourceAlone(t *testing.T) {
 	page, store := scriptedPage(t, "none")
 	ev, err := ReadEvidence(page)

@@ -55,7 +55,7 @@ func TestPairedDifferencesByHand(t *testing.T) {
 	}
 }
 
-func TestARunWithoutSeedStandsBesideEverySeed(t *testing.T) {
+func TestARunWithoutSeedMatchesEverySeed(t *testing.T) {
 	base := scored(0, "1000")
 	base.Seed = nil
 	c, ok := compareEvaluations(of(base), of(scored(1, "1100"), scored(2, "1110")), "", Comparison{})
@@ -157,7 +157,7 @@ func TestTwoPoliciesHaveNoMeanOverSeeds(t *testing.T) {
 	}
 }
 
-func TestDecisionsNeedEveryPairOrBothIntervals(t *testing.T) {
+func TestDecisionsRequireEveryPairOrBothIntervals(t *testing.T) {
 	won, lost := strings.Repeat("01", 20), strings.Repeat("00", 20)
 	mixed := strings.Repeat("0010", 10)
 	for name, tc := range map[string]struct {
@@ -195,7 +195,7 @@ func TestDecisionsNeedEveryPairOrBothIntervals(t *testing.T) {
 
 // Thirty families of ten tasks that pass and fail together: McNemar's test, which takes 300 tasks as independent,
 // rejects, but three families were won and none was lost.
-func TestAVerdictAboutCheckpointsNeedsTheFamiliesToo(t *testing.T) {
+func TestAVerdictAboutCheckpointsRequiresTheFamilies(t *testing.T) {
 	a, b := scored(1, strings.Repeat("0", 300)), scored(1, strings.Repeat("1", 30)+strings.Repeat("0", 270))
 	for i := range a.Scores {
 		a.Scores[i].Family, b.Scores[i].Family = fmt.Sprint(i/10), fmt.Sprint(i/10)
@@ -388,7 +388,7 @@ func TestUndecidedAnswersStateTheirDirection(t *testing.T) {
 	}
 }
 
-func TestUndecidedResultsSayWhatTheyExclude(t *testing.T) {
+func TestUndecidedResultsNameTheExcludedEffects(t *testing.T) {
 	for want, c := range map[string]Contrast{
 		"excludes gains above 2.2 points and losses above 3.5 points": {OverSeeds: stats.Interval{Low: -0.035,
 			High: 0.022}, Families: stats.Bootstrap{Interval: stats.Interval{Low: -0.02, High: 0.006}}},
@@ -426,7 +426,7 @@ func TestTrainingsOfDifferentLengthsAreComparedAtTheSameUpdates(t *testing.T) {
 	}
 }
 
-func TestIntervalsThatAreCutSaySo(t *testing.T) {
+func TestCutIntervalsShowTheFullOne(t *testing.T) {
 	cell := shareMean([]float64{0.9, 1, 0.95}) // t: 0.95 ± 4.3027·0.05/√3 = 0.826 … 1.074
 	if got := strings.ReplaceAll(cell.Detail, "\u00a0", " "); got != "t 82.6 … 100.0 · cut from 82.6 … 107.4" ||
 		cell.Interval.High != 1 {
@@ -454,7 +454,7 @@ func TestProposition2IsDrawnWithoutTheNoiseOfTheGap(t *testing.T) {
 
 // High and low pass the same tasks for every seed: nothing differs in 20 families, which excludes gaps above
 // 1 − 0.025^(1/20) = 16.8 points and nothing smaller.
-func TestAGapOfNothingIsNoCertainty(t *testing.T) {
+func TestAGapOfZeroHasAnInterval(t *testing.T) {
 	var runs []SeedRun
 	for seed := range int64(3) {
 		run := scored(seed, strings.Repeat("01", 20))
@@ -558,7 +558,7 @@ func TestBestIsMarkedOnlyWhenEveryTestSupportsIt(t *testing.T) {
 
 // Seven tasks won and none lost against either of two arms: p = 2/2⁷ = 0.0156 each, 0.031 for two tests and 0.062 for
 // four.
-func TestTheMarkOfTheBestIsAdjustedForAllTestsOfTheSet(t *testing.T) {
+func TestTheBestMarkIsAdjustedForAllTestsOfTheSet(t *testing.T) {
 	none, seven := strings.Repeat("0", 40), strings.Repeat("10", 7)+strings.Repeat("0", 26)
 	s := &Study{Arms: []Arm{{"a", []SeedRun{scored(1, none)}}, {"b", []SeedRun{scored(1, none)}},
 		{"c", []SeedRun{scored(1, seven)}}}}
@@ -649,7 +649,7 @@ func TestMainTablePoolsByFamilyAndShowsTheMeanOverSeedsBesideIt(t *testing.T) {
 	}
 }
 
-func TestArmsStandAsNamedThenAsComparedThenAsTheyCame(t *testing.T) {
+func TestArmsAreSortedByNameThenByComparison(t *testing.T) {
 	for name, tc := range map[string]struct {
 		named []string
 		want  string
@@ -670,7 +670,7 @@ func TestArmsStandAsNamedThenAsComparedThenAsTheyCame(t *testing.T) {
 	}
 }
 
-func TestDeparturesStandApartFromAllSettings(t *testing.T) {
+func TestDeparturesAreSeparateFromAllSettings(t *testing.T) {
 	s := &Study{Records: []Record{{Address: "stage.sft.warm", Kind: "sft",
 		Settings: map[string]string{"lr": "1e-3", "batch": "16", "keep": "1"}}}}
 	departing, all := s.departuresTable().trim(), s.settingsTable()
@@ -683,7 +683,7 @@ func TestDeparturesStandApartFromAllSettings(t *testing.T) {
 	}
 }
 
-// A default that changes nothing beside the other settings says so; clip.low under one optimizer step, for example.
+// A default without effect in combination with the other settings, such as clip.low with one optimizer step, is marked.
 func TestSettingsTableMarksDefaultsWithoutEffect(t *testing.T) {
 	s := &Study{Records: []Record{{Address: "stage.grpo.arm", Kind: "grpo", NoEffect: []string{"clip.low"},
 		Settings: map[string]string{"clip.low": "0.2", "kl.beta": "0.1"}}}}

@@ -49,7 +49,7 @@ func TestAnUntouchedPageIsVerifiedWhole(t *testing.T) {
 	}
 }
 
-// Every cell that is a number, and every column of a figure, says what it was computed from.
+// Every cell with a number and every column of a figure has a source.
 func TestEveryNumberHasASource(t *testing.T) {
 	page, _ := scriptedPage(t, "none")
 	ev, err := ReadEvidence(page)
@@ -108,7 +108,7 @@ func TestEvidenceEqualsThePage(t *testing.T) {
 	}
 }
 
-func TestAPageOfAnOlderVersionIsToldApart(t *testing.T) {
+func TestAPageOfAnOlderVersionIsRefusedWithAWayOut(t *testing.T) {
 	page := withEvidence(t, evidenceText(t, func(ev *Evidence) { ev.Format = 1 }))
 	if _, err := ReadEvidence(page); err == nil || !strings.Contains(err.Error(),
 		"an older version of rcgrpo made the page") ||
@@ -240,7 +240,7 @@ func TestAChangedByteOfThePageIsFound(t *testing.T) {
 	}
 }
 
-func TestResultsMadeAgainAreToldApart(t *testing.T) {
+func TestAnotherRunOfAStageIsAFault(t *testing.T) {
 	page, _ := scriptedPage(t, "none")
 	_, other := scriptedPage(t, "none") // the same experiment elsewhere: equal artifacts, other times
 	v := verified(t, page, other)

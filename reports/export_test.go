@@ -12,7 +12,7 @@ import (
 	"rcgrpo/reports/stats"
 )
 
-func TestTableDataHoldsNumbersUnroundedWithWhatTheyRestOn(t *testing.T) {
+func TestTableDataHoldsUnroundedNumbersAndTheirSources(t *testing.T) {
 	third := 1.0 / 3
 	table := &Table{Columns: []Column{{Name: "Arm"}, {Name: "Overall"}, {Name: "Note"}}, Rows: []Row{
 		{Cells: []Cell{Text("a"), {Text: "33.3 %", Detail: "1/3 · 0.0 … 90.0", Value: &third, Count: 1, Of: 3,
@@ -45,7 +45,7 @@ func TestCSVOfHostileTextReadsBack(t *testing.T) {
 	}
 }
 
-func TestJSONLeavesOutWhatIsNoNumber(t *testing.T) {
+func TestJSONOmitsNumbersThatItCannotRepresent(t *testing.T) {
 	none, some := math.NaN(), 0.5
 	p := &Page{Title: "x", Sections: []Section{{Parts: []Part{{Table: &Table{ID: "t", Columns: []Column{{Name: "c"}},
 		Rows: []Row{{Cells: []Cell{

@@ -14,7 +14,7 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-func TestTranscriptTellsSampledFromGivenText(t *testing.T) {
+func TestTranscriptDistinguishesSampledFromGivenText(t *testing.T) {
 	got := transcript(&rl.Trajectory{Task: "drill_1", Token: rl.TokenLow, Reward: 1, Stop: rl.StopDone,
 		Mask: []bool{false, false, true, true, false}, Logp: []float32{0, 0, -0.5, -1.5, 0},
 		Messages: []rl.Message{
@@ -33,7 +33,7 @@ func TestTranscriptTellsSampledFromGivenText(t *testing.T) {
 	if tool.Turn != 2 || !slices.Equal(tool.Results, []string{"a", "b"}) || tool.Text != "" {
 		t.Errorf("tool: got %+v", tool)
 	}
-	// Bounds that fit no tokens are let be.
+	// Bounds without tokens are ignored.
 	broken := transcript(&rl.Trajectory{Messages: []rl.Message{{From: -1, To: 9}, {From: 3, To: 1}}}, "")
 	if broken.Messages[0].Tokens != 0 || broken.Messages[1].Tokens != 0 {
 		t.Errorf("bounds outside: got %+v", broken.Messages)
@@ -77,7 +77,7 @@ func TestTranscriptsAreChosenByHashAndHalfOfThemFailed(t *testing.T) {
 	}
 }
 
-func TestPackedTextUnpacksAndNeedsNoEscape(t *testing.T) {
+func TestPackedTextUnpacksAndRequiresNoEscape(t *testing.T) {
 	text := strings.Repeat("</script>\"'&+", 99)
 	p, err := packed([]byte(text))
 	if err != nil {
@@ -99,7 +99,7 @@ func TestPackedTextUnpacksAndNeedsNoEscape(t *testing.T) {
 	}
 }
 
-func TestTokenStripTellsGivenFromSampled(t *testing.T) {
+func TestTokenStripDistinguishesGivenFromSampledTokens(t *testing.T) {
 	trajectory := &rl.Trajectory{Mask: []bool{false, true, true, true, true, false},
 		Logp: []float32{0, 0, -0.49, -0.5, -40, 0}}
 	if got, want := TokenStrip(trajectory, rl.Message{From: 0, To: 6}), "·▁▁▂█·"; got != want {

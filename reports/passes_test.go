@@ -44,7 +44,7 @@ func TestPassAtKByHand(t *testing.T) {
 	}
 }
 
-func TestForecastStandsBesideTheFirstUpdate(t *testing.T) {
+func TestForecastIsComparedWithTheFirstUpdate(t *testing.T) {
 	one, two := int64(1), int64(2)
 	curve := func(forecast, low, high, measured float64) []rl.Metric {
 		return []rl.Metric{{Update: 1, Values: map[string]float64{"forecast_zero_variance": forecast, "forecast_low": low,
