@@ -186,22 +186,20 @@ func (v *Verification) notComputed(ev *Evidence, damaged map[string]bool) {
 
 // compareValues compares the recomputed values with the recorded and the visible values.
 func (v *Verification) compareValues(ev *Evidence, again *Page, page string) {
-	visible := visibleCells(page)
-	tables, figures := again.grids()
-	recorded, recomputed := valuesOf(ev.Tables, ev.Figures), valuesOf(tables, figures)
-	differ := func(id, shown string) {
-		if shown != recomputed[id] {
-			s, _ := ev.source(id)
-			v.Differences = append(v.Differences, Difference{id, shown, recomputed[id], s.String()})
+	recomputed, shown := valuesOf(again.grids()), valuesOf(ev.Tables, ev.Figures)
+	for id, text := range visibleCells(page) {
+		if text != recomputed[id] {
+			shown[id] = text
 		}
 	}
-	inTable := valuesOf(tables, nil)
-	for _, id := range sortedKeys(union(visible, recorded, recomputed)) {
-		shown := recorded[id]
-		if _, ok := inTable[id]; (ok || visible[id] != "") && visible[id] != recomputed[id] {
-			shown = visible[id]
+	for id := range recomputed {
+		shown[id] += "" // also values that the page lacks
+	}
+	for _, id := range sortedKeys(shown) {
+		if shown[id] != recomputed[id] {
+			s, _ := ev.source(id)
+			v.Differences = append(v.Differences, Difference{id, shown[id], recomputed[id], s.String()})
 		}
-		differ(id, shown)
 	}
 }
 
@@ -212,16 +210,6 @@ func valuesOf(tables, figures []Grid) map[string]string {
 		g.each(func(id, text string) { values[id] = text })
 	}
 	return values
-}
-
-func union(all ...map[string]string) map[string]string {
-	keys := map[string]string{}
-	for _, m := range all {
-		for k := range m {
-			keys[k] = ""
-		}
-	}
-	return keys
 }
 
 // visibleCells returns the visible text of all cells of tables by id, in the format of Cell.line.
