@@ -54,7 +54,7 @@ func (s *Study) dataTable() *Table {
 	return t.orNil()
 }
 
-// certificateTable counts what the test sets share with the training set of their stage and seed. A sound split shares
+// certificateTable counts the overlap of test sets with the training set of their stage and seed. A sound split shares
 // no family.
 func (s *Study) certificateTable() *Table {
 	t := &Table{

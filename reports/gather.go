@@ -177,14 +177,11 @@ func (g *gathering) dataset(name string, in *Input, a *artifact.Artifact) error 
 		m.Counts[[2]string{row.Origin, row.Token}]++
 	}
 	text, err := os.ReadFile(a.Path("summary.json"))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return err
-	default:
-		if err := json.Unmarshal(text, &m.Summary); err != nil {
-			return fmt.Errorf("%s: %w", a.Path("summary.json"), err)
-		}
+	if err == nil {
+		err = json.Unmarshal(text, &m.Summary)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read %s: %w", a.Path("summary.json"), err)
 	}
 	g.study.Mixtures = append(g.study.Mixtures, m)
 	return nil

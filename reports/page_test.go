@@ -229,30 +229,3 @@ func TestFigureDataHoldsEveryRunAndEveryUpdate(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
-
-// TestWritePage writes the page of invented numbers to the file that $REPORTS_PAGE names, for looking at it;
-// with REPORTS_LARGE of five seeds and 400 updates.
-func TestWritePage(t *testing.T) {
-	path := os.Getenv("REPORTS_PAGE")
-	if path == "" {
-		t.Skip("set REPORTS_PAGE=FILE to see a page")
-	}
-	seeds, updates := 3, 200
-	if os.Getenv("REPORTS_LARGE") != "" { // the size that the bars are set for
-		seeds, updates = 5, 400
-	}
-	p := synthetic(seeds, 200, updates).Page()
-	var text, md bytes.Buffer
-	if err := p.Text(&text, 120); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Markdown(&md); err != nil {
-		t.Fatal(err)
-	}
-	for name, content := range map[string]string{path: htmlOf(t, p), path + ".txt": text.String(), path +
-		".md": md.String()} {
-		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-}

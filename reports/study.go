@@ -51,7 +51,7 @@ type SeedRun struct {
 	Tuning    []rl.Metric // fine-tuning of the scored policy
 }
 
-// ScoreSource says that N consecutive scores come from one evaluation.
+// ScoreSource is the origin of N consecutive scores: one evaluation.
 type ScoreSource struct {
 	Address string // of the port
 	N       int
