@@ -17,6 +17,7 @@ require (
 	golang.org/x/sys v0.49.0
 	golang.org/x/term v0.47.0
 	golang.org/x/text v0.31.0
+	gonum.org/v1/gonum v0.17.0
 )
 
 require (

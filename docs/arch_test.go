@@ -37,10 +37,12 @@ var ladder = map[string][]string{
 	"stages/internal/checkpoint": {"engine", "engine/artifact", "bfcl", "stages/rl", "stages/rl/blocks", "stages/internal/chat", "stages/internal/lm", "stages/internal/token", "stages/internal/torch"},
 	"stages/internal/train":      {"engine", "engine/artifact", "stages/rl", "stages/rl/blocks", "stages/internal/checkpoint", "stages/internal/lm", "stages/internal/resume"},
 	"stages/*":                   {"engine", "engine/artifact", "bfcl", "bfcl/drill", "stages/rl", "stages/rl/blocks", "stages/rl/objective", "stages/internal/chat", "stages/internal/lm", "stages/internal/token", "stages/internal/torch", "stages/internal/checkpoint", "stages/internal/resume", "stages/internal/train"},
-	"reports":                    {"engine", "engine/artifact", "stages/rl", "stages/rl/blocks", "stages/rl/objective", "bfcl", "go-echarts", "tablewriter"},
+	"reports":                    {"engine", "engine/artifact", "stages/rl", "stages/rl/blocks", "stages/rl/objective", "bfcl", "reports/stats", "go-echarts", "tablewriter"},
+	"reports/stats":              {},
+	"reports/lint":               {},
 	"stages":                     {"engine", "stages/rl", "stages/*", "stages/internal/checkpoint", "stages/internal/chat", "stages/internal/lm"},
-	"cmd/rcgrpo": {"engine", "engine/artifact", "stages", "stages/rl", "stages/rl/objective", "reports", "bfcl",
-		"bfcl/golden", "cmd/rcgrpo/internal/display", "cobra"},
+	"cmd/rcgrpo": {"engine", "engine/artifact", "stages", "stages/rl", "stages/rl/objective", "reports", "reports/lint",
+		"bfcl", "bfcl/golden", "cmd/rcgrpo/internal/display", "cobra"},
 	"cmd/rcgrpo/internal/display": {"engine"},
 }
 

@@ -34,20 +34,14 @@ var walks = []walk{
 				"\t{\"CalendarAPI\", \"calendar\", calendarMethods, newCalendarAPI},"},
 	}},
 	{"figure", []line{
-		{"reports/catalogue.go", `piece{"certificate",`,
-			"piece{\"fig-sizes\", \"turns of the tasks\", func(s *Study) []Part { return addFigures(nil, s.sizeFigure()) }},\n" +
-				"\t\tpiece{\"certificate\","},
-		{"reports/catalogue.go", `of("data", "certificate"`, `of("data", "fig-sizes", "certificate"`},
+		{"reports/page.go", `item{"certificate",`,
+			"item{\"fig-sizes\", \"tasks\", oneFigure((*Study).sizeFigure)},\n\t\titem{\"certificate\","},
 		{"reports/kind.go", `data, certificate,`, `data, fig-sizes, certificate,`},
 	}},
 	{"number", []line{
-		{"stages/rl/objective/diagnostics.go", `{"sigma2", "mean over groups`,
-			"{\"best_of_group\", \"mean over groups of max R\", \"reward\", \"higher\"},\n\t{\"sigma2\", \"mean over groups"},
-		{"stages/rl/objective/diagnostics.go", `v["reward_range"] += (high - low) / n`,
-			"v[\"reward_range\"] += (high - low) / n\n\t\tv[\"best_of_group\"] += high / n"},
-		{"reports/training.go", `{id: "variance",`,
-			"{id: \"best\", title: \"Best of a group\", y: \"reward\", metrics: []string{\"best_of_group\"}},\n" +
-				"\t{id: \"variance\","},
+		{"stages/rl/objective/diagnostics.go", `{"sigma2", "mean over groups`, "{\"best_of_group\", \"mean over groups of max R\", \"reward\", \"higher\"},\n\t{\"sigma2\", \"mean over groups"},
+		{"stages/rl/objective/diagnostics.go", `v["reward_range"] += (high - low) / n`, "v[\"reward_range\"] += (high - low) / n\n\t\tv[\"best_of_group\"] += high / n"},
+		{"reports/curves.go", `{id: "variance",`, "{id: \"best\", title: \"Best of a group\", y: \"reward\", metrics: []string{\"best_of_group\"}},\n\t{id: \"variance\","},
 		{"reports/kind.go", `fig-variance,`, `fig-best, fig-variance,`},
 	}},
 	{"executor", []line{
@@ -140,8 +134,7 @@ func TestAdditionsTouchTheFilesThatTheirTableNames(t *testing.T) {
 	if out, err := suite.CombinedOutput(); err != nil {
 		t.Fatalf("the executor suite: %v\n%s", err, out)
 	}
-	goes("test", "-run", "Calendar|Panic|Clone|Official|Toy|BestOf|Piece|Sizes|LoggedNumber", "./bfcl/internal/api",
-		"./bfcl", "./stages/internal/chat", "./stages/rl/objective", "./reports")
+	goes("test", "-run", "Calendar|Panic|Clone|Official|Toy|BestOf|Item|Sizes|LoggedNumber", "./bfcl/internal/api", "./bfcl", "./stages/internal/chat", "./stages/rl/objective", "./reports")
 	goes("build", "-o", filepath.Join(dir, "rcgrpo"), "./cmd/rcgrpo")
 
 	session := fmt.Sprintf(walkSession, filepath.Join(dir, "rcgrpo"))

@@ -18,8 +18,8 @@ import (
 	"rcgrpo/engine"
 )
 
-// firstAnswer runs before the page's own scripts: as soon as the document is read it clicks the first number, and notes when
-// the page has answered with that number's source.
+// firstAnswer runs before the page's own scripts: as soon as the document is read it clicks the first number, and
+// notes when the page has answered with that number's source.
 const firstAnswer = `
 addEventListener("DOMContentLoaded", () => setTimeout(() => {
   const cell = document.querySelector("main td[id]"), shown = () => document.querySelector("aside.source:not([hidden])");
@@ -30,7 +30,7 @@ addEventListener("DOMContentLoaded", () => setTimeout(() => {
 }, 0));
 `
 
-// drawnCharts opens all folds, waits until every figure is drawn, and tells how many there are and which are blank: a
+// drawnCharts opens all folds, waits until every figure is drawn, and returns their number and the blank ones: a
 // drawing has at least four colours.
 const drawnCharts = `(async () => {
   document.querySelectorAll("details.more").forEach(d => { d.open = true; });
@@ -83,9 +83,11 @@ var large struct {
 	page []byte
 }
 
-var views = map[string]view{"light": {1280, 900, false}, "dark": {1280, 900, true}, "360 pixels wide": {360, 800, false}}
+var views = map[string]view{"light": {1280, 900, false}, "dark": {1280, 900, true},
+	"360 pixels wide": {360, 800, false}}
 
-// TestPageInABrowser opens a page of every piece that there is, or with $RCGRPO_PAGE the page in that file (make browser).
+// TestPageInABrowser opens a page of every piece that there is, or with $RCGRPO_PAGE the page in that file (make
+// browser).
 func TestPageInABrowser(t *testing.T) {
 	page, cell := withSources(t, synthetic(2, 60, 60)), "share of reward 1"
 	if file := os.Getenv("RCGRPO_PAGE"); file != "" {
@@ -139,8 +141,8 @@ func TestPageInABrowser(t *testing.T) {
 	}
 }
 
-// axeScript is axe-core (Mozilla Public License 2.0, so not a part of this repository): $AXE, or what make fetched; "" without
-// one.
+// axeScript is axe-core (Mozilla Public License 2.0, so not a part of this repository): $AXE, or what make fetched;
+// "" without one.
 func axeScript(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(cmp.Or(os.Getenv("AXE"), "../.deps/axe/axe.min.js"))
@@ -171,7 +173,8 @@ func TestLargePageAnswersWithinTwoSeconds(t *testing.T) {
 		}
 		p.do("Page.close", nil)
 	}
-	t.Logf("%d bytes; a clicked number is answered %.0f ms after the page was asked for, all charts are drawn after %.0f ms", len(page), answers, complete)
+	t.Logf("%d bytes; a clicked number is answered %.0f ms after the page was asked for, all charts are drawn after "+
+		"%.0f ms", len(page), answers, complete)
 	if least := slices.Min(answers); least > most {
 		t.Errorf("a clicked number is answered after %.0f ms at best, want at most %d", least, most)
 	}
@@ -215,7 +218,7 @@ func TestPageByKeyboard(t *testing.T) {
 	}
 }
 
-func TestPageGivesFilesAndPaper(t *testing.T) {
+func TestPageDownloadsAndPrints(t *testing.T) {
 	p := openChromium(t).openTab(t, pageFile(t, withSources(t, synthetic(2, 40, 20))), view{1280, 900, true}, "")
 	p.eval(drawnCharts, nil)
 	var files map[string]string
@@ -244,12 +247,13 @@ func TestPageGivesFilesAndPaper(t *testing.T) {
 		t.Errorf("the data behind the fold have %s rows, want the head and 20 updates", files["rows"])
 	}
 	pdf := p.pdf()
-	if pages := len(regexp.MustCompile(`/Type\s*/Page\b`).FindAll(pdf, -1)); !bytes.HasPrefix(pdf, []byte("%PDF")) || pages < 3 {
+	if pages := len(regexp.MustCompile(`/Type\s*/Page\b`).FindAll(pdf, -1)); !bytes.HasPrefix(pdf, []byte("%PDF")) ||
+		pages < 3 {
 		t.Errorf("printed on %d pages", pages)
 	}
 }
 
-// The page of a run shows what happened since it was opened without being loaded again.
+// The page of a run shows events after it was opened without a reload.
 func TestLivePageInABrowser(t *testing.T) {
 	l := startLive(t)
 	defer l.Close()
@@ -265,18 +269,22 @@ func TestLivePageInABrowser(t *testing.T) {
 			t.Errorf("the page does not show %s: %q", what, text)
 		}
 	}
-	shows("the question, as text", `document.getElementById("question").textContent.includes("onerror=alert(1)") && !document.querySelector("img")`)
+	shows("the question, as text",
+		`document.getElementById("question").textContent.includes("onerror=alert(1)") && !document.querySelector("img")`)
 	shows("the machine", `/0 of 2 stages · CPU \d+ %/.test(document.getElementById("now").textContent)`)
 	p.eval(`window.since = 1`, nil)
 	l.Observe(engine.Event{Kind: engine.EventStarted, Address: "stage.grpo.arm", Time: time.Now()})
 	for u := 1; u <= 20; u++ {
-		l.Observe(engine.Event{Kind: engine.EventProgress, Address: "stage.grpo.arm", Done: u, Total: 40, Unit: "updates", Values: []engine.Value{{Name: "reward", Value: float64(u) / 40}}})
+		l.Observe(engine.Event{Kind: engine.EventProgress, Address: "stage.grpo.arm", Done: u, Total: 40, Unit: "updates",
+			Values: []engine.Value{{Name: "reward", Value: float64(u) / 40}}})
 	}
 	shows("progress", `document.querySelector("progress")?.value === 20 && document.querySelector("tbody").textContent.includes("20 of 40 updates")`)
 	shows("the curve so far", `document.querySelector("polyline")?.getAttribute("points").split(" ").length === 20`)
-	l.Observe(engine.Event{Kind: engine.EventFailed, Address: "stage.grpo.arm", Failure: &engine.Failure{Text: "out of memory"}})
+	l.Observe(engine.Event{Kind: engine.EventFailed, Address: "stage.grpo.arm",
+		Failure: &engine.Failure{Text: "out of memory"}})
 	l.Observe(engine.Event{Kind: engine.EventEnded, Counts: map[string]int{"failed": 1}})
-	shows("the failure and the end", `document.querySelector("td.failed")?.textContent.includes("out of memory") && document.getElementById("ended").textContent.includes("1 failed")`)
+	shows("the failure and the end",
+		`document.querySelector("td.failed")?.textContent.includes("out of memory") && document.getElementById("ended").textContent.includes("1 failed")`)
 	var since, beyond float64
 	p.eval(`window.since || 0`, &since)
 	p.eval(`document.documentElement.scrollWidth - innerWidth`, &beyond)
@@ -300,11 +308,13 @@ func TestScreenshots(t *testing.T) {
 		t.Fatal(err)
 	}
 	address, browser := pageFile(t, page), openChromium(t)
-	for name, v := range map[string]view{"light": {1180, 1500, false}, "dark": {1180, 1500, true}, "narrow": {360, 1200, false}} {
+	for name, v := range map[string]view{"light": {1180, 1500, false}, "dark": {1180, 1500, true},
+		"narrow": {360, 1200, false}} {
 		p := browser.openTab(t, address, v, "")
 		p.do("Emulation.setScrollbarsHidden", map[string]bool{"hidden": true})
 		p.eval(drawnCharts, nil)
-		if err := os.WriteFile(filepath.Join("..", "docs", "images", fmt.Sprintf("page-%s.png", name)), p.screenshot(), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join("..", "docs", "images", fmt.Sprintf("page-%s.png", name)), p.screenshot(),
+			0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -27,54 +27,25 @@ const (
 	bundleObjects    = bundleStore + "objects/"
 )
 
-// WriteBundle writes a page with everything its numbers come from: the artifacts it read (all transcripts among them), the
-// manifests, and the experiment's files by name, which must be those that the page records. Equal contents give equal
-// bytes.
+// WriteBundle writes a page with the artifacts that it reads, the manifests, and the experiment's files by name, which
+// must be the recorded files. Equal contents give equal bytes.
 func WriteBundle(w io.Writer, page []byte, store *artifact.Store, experiment map[string][]byte) error {
 	ev, err := ReadEvidence(page)
 	if err != nil {
 		return fmt.Errorf("the page: %w", err)
 	}
 	if faults := ev.checkFiles(experiment); len(faults) > 0 {
-		return fmt.Errorf("the experiment is not the one that the page was made from: %s", strings.Join(faults, "; "))
+		return fmt.Errorf("the page was made from another experiment: %s", strings.Join(faults, "; "))
 	}
-	files := map[string]string{}
-	part := func(address, key string, ports ...string) error {
-		found, err := store.Part(key, ports...)
-		if err != nil {
-			return fmt.Errorf("%s, key %s: %w", address, prefix(key, 16), err)
-		}
-		for name, path := range found {
-			files[bundleStore+name] = path
-		}
-		return nil
-	}
-	for i := range ev.Inputs {
-		in := &ev.Inputs[i]
-		if err := part(in.Address, in.Key, in.Ref.Port); err != nil {
-			return err
-		}
-	}
-	for _, stage := range ev.Records {
-		if stage.Key == "" {
-			continue
-		}
-		m, err := store.Manifest(stage.Key)
-		if err != nil {
-			return fmt.Errorf("%s, key %s: %w", stage.Address, prefix(stage.Key, 16), err)
-		}
-		var ports []string
-		if m.Outputs["metrics"].Times != nil {
-			ports = append(ports, "metrics") // the seconds by phase
-		}
-		if err := part(stage.Address, stage.Key, ports...); err != nil {
-			return err
-		}
+	files, err := ev.storedFiles(store)
+	if err != nil {
+		return err
 	}
 	z := gzip.NewWriter(w)
 	t := tar.NewWriter(z)
 	write := func(name string, content []byte) error {
-		h := &tar.Header{Name: name, Mode: 0o644, Size: int64(len(content)), ModTime: time.Unix(0, 0), Format: tar.FormatPAX}
+		h := &tar.Header{Name: name, Mode: 0o644, Size: int64(len(content)), ModTime: time.Unix(0, 0),
+			Format: tar.FormatPAX}
 		if err := t.WriteHeader(h); err != nil {
 			return err
 		}
@@ -101,6 +72,44 @@ func WriteBundle(w io.Writer, page []byte, store *artifact.Store, experiment map
 	return errors.Join(t.Close(), z.Close())
 }
 
+// storedFiles returns the paths of all files behind the evidence, by their names in a bundle.
+func (ev *Evidence) storedFiles(store *artifact.Store) (map[string]string, error) {
+	files := map[string]string{}
+	part := func(address, key string, ports ...string) error {
+		found, err := store.Part(key, ports...)
+		if err != nil {
+			return fmt.Errorf("%s, key %s: %w", address, prefix(key, 16), err)
+		}
+		for name, path := range found {
+			files[bundleStore+name] = path
+		}
+		return nil
+	}
+	for i := range ev.Inputs {
+		in := &ev.Inputs[i]
+		if err := part(in.Address, in.Key, in.Ref.Port); err != nil {
+			return nil, err
+		}
+	}
+	for _, stage := range ev.Records {
+		if stage.Key == "" {
+			continue
+		}
+		m, err := store.Manifest(stage.Key)
+		if err != nil {
+			return nil, fmt.Errorf("%s, key %s: %w", stage.Address, prefix(stage.Key, 16), err)
+		}
+		var ports []string
+		if m.Outputs["metrics"].Times != nil {
+			ports = append(ports, "metrics") // the seconds by phase
+		}
+		if err := part(stage.Address, stage.Key, ports...); err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}
+
 // Bundle is an unpacked bundle.
 type Bundle struct {
 	Page       []byte
@@ -109,11 +118,11 @@ type Bundle struct {
 	Files      map[string][]byte // the experiment's files by name
 }
 
-// BundleBytes is what a bundle may unpack to unless the reader allows more.
+// BundleBytes is the default limit of an unpacked bundle.
 const BundleBytes = 512 << 20
 
-// Limits of the contents of a bundle, far above those of any page that a browser can show. The limit in bytes also bounds
-// what may be read from the compressed rows in its store.
+// Limits of the contents of a bundle, far above those of any page that a browser can show. The limit in bytes also
+// applies to the compressed rows in its store.
 const (
 	maxBundleFiles  = 10_000
 	maxBundleDepth  = 8 // folders below an object
@@ -124,8 +133,8 @@ const (
 	maxRowBytes     = 64 << 20
 )
 
-// OpenBundle unpacks a bundle into a folder, reading it as a stream. It writes at most limit bytes and refuses
-// everything that WriteBundle does not write: other names, links and devices, more or larger files than any page needs.
+// OpenBundle unpacks a bundle into a folder as a stream. It writes at most limit bytes and refuses everything that
+// WriteBundle does not write: other names, links and devices, more or larger files than any page requires.
 func OpenBundle(file, dir string, limit int64) (*Bundle, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -134,10 +143,11 @@ func OpenBundle(file, dir string, limit int64) (*Bundle, error) {
 	defer f.Close()
 	z, err := gzip.NewReader(f)
 	if err != nil {
-		return nil, fmt.Errorf("%s is no bundle: %w", file, err)
+		return nil, fmt.Errorf("%s is not a bundle: %w", file, err)
 	}
 	b := &Bundle{Experiment: filepath.Join(dir, bundleExperiment), Files: map[string][]byte{}}
-	left := map[string]int64{bundlePage: maxPageBytes, bundleExperiment: maxSourceBytes, bundleManifests: maxRecordsBytes, bundleObjects: limit}
+	left := map[string]int64{bundlePage: maxPageBytes, bundleExperiment: maxSourceBytes, bundleManifests: maxRecordsBytes,
+		bundleObjects: limit}
 	t := tar.NewReader(z)
 	for n, unpacked := 0, int64(0); ; n++ {
 		h, err := t.Next()
@@ -145,20 +155,20 @@ func OpenBundle(file, dir string, limit int64) (*Bundle, error) {
 			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s is no bundle: %w", file, err)
+			return nil, fmt.Errorf("%s is not a bundle: %w", file, err)
 		}
 		part := bundlePart(h.Name)
 		if h.Typeflag != tar.TypeReg || part == "" {
-			return nil, fmt.Errorf("%s holds %q, which is no file of a bundle", file, h.Name)
+			return nil, fmt.Errorf("%s contains %q, which is not a file of a bundle", file, h.Name)
 		}
 		if n == maxBundleFiles {
-			return nil, fmt.Errorf("%s holds more than %d files, which no bundle needs", file, maxBundleFiles)
+			return nil, fmt.Errorf("%s contains more than %d files, which no bundle requires", file, maxBundleFiles)
 		}
 		if unpacked += h.Size; unpacked > limit {
-			return nil, fmt.Errorf("%s unpacks to more than %s: allow more with --limit if you trust it", file, bytesText(limit))
+			return nil, fmt.Errorf("%s unpacks to more than %s: allow more with --limit if you trust it", file, megabytes(limit))
 		}
 		if left[part] -= h.Size; left[part] < 0 {
-			return nil, fmt.Errorf("%s: %q makes its part of the bundle, %s, larger than any page needs", file, h.Name, part)
+			return nil, fmt.Errorf("%s: with %q the part %s of the bundle is larger than any page requires", file, h.Name, part)
 		}
 		path := filepath.Join(dir, filepath.FromSlash(h.Name))
 		if err := unpackFile(t, path, part == bundleObjects); err != nil {
@@ -171,7 +181,7 @@ func OpenBundle(file, dir string, limit int64) (*Bundle, error) {
 		}
 	}
 	if b.Page, err = os.ReadFile(filepath.Join(dir, bundlePage)); err != nil {
-		return nil, fmt.Errorf("%s holds no %s", file, bundlePage)
+		return nil, fmt.Errorf("%s contains no %s", file, bundlePage)
 	}
 	if b.Store, err = artifact.Open(filepath.Join(dir, bundleStore)); err != nil {
 		return nil, err
@@ -180,7 +190,7 @@ func OpenBundle(file, dir string, limit int64) (*Bundle, error) {
 	return b, nil
 }
 
-// bundlePart returns the part of a bundle that a file belongs to; "" for a name that WriteBundle does not write.
+// bundlePart returns the part of a bundle with a file; "" for a name that WriteBundle does not write.
 func bundlePart(name string) string {
 	if !filepath.IsLocal(filepath.FromSlash(name)) || path.Clean(name) != name {
 		return ""
@@ -202,7 +212,7 @@ func bundlePart(name string) string {
 	return ""
 }
 
-// ReadPage reads a page, which is not larger than a page can be.
+// ReadPage reads a page. A file above the maximal size of a page is an error.
 func ReadPage(file string) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -211,7 +221,7 @@ func ReadPage(file string) ([]byte, error) {
 	defer f.Close()
 	page, err := io.ReadAll(io.LimitReader(f, maxPageBytes+1))
 	if err == nil && len(page) > maxPageBytes {
-		err = fmt.Errorf("%s has more than %s, which no page of this program has", file, bytesText(maxPageBytes))
+		err = fmt.Errorf("%s has more than %s, the maximum of a page", file, megabytes(maxPageBytes))
 	}
 	return page, err
 }

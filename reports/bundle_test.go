@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,7 +45,8 @@ func hostilePage(t *testing.T, rows func(yield func(rl.Score) bool)) ([]byte, *a
 		t.Fatal(err)
 	}
 	ev := emptyEvidence()
-	ev.Inputs = []Input{{Role: roleScores, Address: "stage.eval.arm", Ref: artifact.Ref{Kind: "eval", Name: "arm", Port: "scores"},
+	ev.Inputs = []Input{{Role: roleScores, Address: "stage.eval.arm",
+		Ref: artifact.Ref{Kind: "eval", Name: "arm", Port: "scores"},
 		Key: key, Digest: c.Manifest.Outputs["scores"].Digest}}
 	p := (&Study{Name: "hostile"}).Page()
 	p.Evidence = ev
@@ -56,14 +58,18 @@ func emptyEvidence() *Evidence {
 	return &Evidence{Format: EvidenceFormat, Name: "hostile", Windows: PaperWindows}
 }
 
-func TestNothingIsComputedFromMoreThanAPageCanShow(t *testing.T) {
+func TestAStudyLargerThanAPageIsRefused(t *testing.T) {
 	for name, tc := range map[string]struct {
 		rows int
 		row  func(i int) rl.Score
 		want string
 	}{
-		"a set of its own for each row": {100_000, func(i int) rl.Score { return rl.Score{Set: fmt.Sprint(i)} }, "100000 task sets"},
-		"a few sets of many categories": {50_000, func(i int) rl.Score { return rl.Score{Set: fmt.Sprint(i % 50), Category: fmt.Sprint(i)} },
+		"a set of its own for each row": {100_000, func(i int) rl.Score { return rl.Score{Set: fmt.Sprint(i)} },
+			"100000 task sets"},
+		"a few sets of many categories": {50_000, func(i int) rl.Score {
+			return rl.Score{Set: fmt.Sprint(i % 50),
+				Category: fmt.Sprint(i)}
+		},
 			"50 task sets, 50000 categories, 1 runs"},
 		"what a page can show": {10, func(i int) rl.Score { return rl.Score{Set: "test", Task: fmt.Sprint(i)} }, ""},
 	} {
@@ -80,7 +86,8 @@ func TestNothingIsComputedFromMoreThanAPageCanShow(t *testing.T) {
 				}
 				return
 			}
-			if len(v.Faults) != 1 || !strings.Contains(v.Faults[0], tc.want) || !strings.Contains(v.Faults[0], "more than a page can show") {
+			if len(v.Faults) != 1 || !strings.Contains(v.Faults[0], tc.want) ||
+				!strings.Contains(v.Faults[0], "more than a page can show") {
 				t.Errorf("got faults %q, want one with %q", v.Faults, tc.want)
 			}
 		})
@@ -96,10 +103,11 @@ func withEvidence(t *testing.T, text []byte) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return regexp.MustCompile(`(id="`+evidenceID+`">)[A-Za-z0-9_-]*`).ReplaceAll([]byte(htmlOf(t, p)), []byte("${1}"+packedText))
+	return regexp.MustCompile(`(id="`+evidenceID+`">)[A-Za-z0-9_-]*`).ReplaceAll([]byte(htmlOf(t, p)),
+		[]byte("${1}"+packedText))
 }
 
-func TestEvidenceThatNoReportWritesIsRefused(t *testing.T) {
+func TestInvalidEvidenceIsRefused(t *testing.T) {
 	if _, err := ReadEvidence(withEvidence(t, evidenceText(t, func(*Evidence) {}))); err != nil {
 		t.Fatalf("got %v for evidence of a report, want none", err)
 	}
@@ -130,7 +138,7 @@ func evidenceText(t *testing.T, change func(*Evidence)) []byte {
 	return text
 }
 
-// The data of all figures of a page draw on one limit: many of them, each small when packed, are not unpacked.
+// Many figures, each small when packed, share one limit.
 func TestFiguresOfAPageUnpackToALimit(t *testing.T) {
 	huge, err := packed(bytes.Repeat([]byte(strings.Repeat("a", 999)+"\n"), maxPackedBytes*4/10/1000))
 	if err != nil {
@@ -138,17 +146,12 @@ func TestFiguresOfAPageUnpackToALimit(t *testing.T) {
 	}
 	var page strings.Builder
 	for i := range 5 {
-		fmt.Fprintf(&page, `<a id="fig-%d-csv" data-file="x" data-packed="%s">`, i, huge)
+		fmt.Fprintf(&page, `<a id="fig-%d-csv" data-file="fig-%d.csv" data-packed="%s">`, i, i, huge)
 	}
-	read := readPage([]byte(page.String()))
-	unpackedFigures := 0
-	for _, f := range read.figures {
-		if len(f.rows) > 0 {
-			unpackedFigures++
-		}
-	}
-	if len(read.figures) != 5 || unpackedFigures != 2 { // two of 0.4 of the limit each fit
-		t.Errorf("got %d of %d figures unpacked, want 2 of 5", unpackedFigures, len(read.figures))
+	figures := readFigures(page.String())
+	read := slices.DeleteFunc(slices.Clone(figures), func(g Grid) bool { return len(g.Rows) == 0 })
+	if len(figures) != 5 || len(read) != 2 { // each has 0.4 of the limit
+		t.Errorf("got %d of %d figures unpacked, want 2 of 5", len(read), len(figures))
 	}
 }
 
@@ -160,7 +163,7 @@ func TestAPageIsReadUpToALimit(t *testing.T) {
 	if err := os.Truncate(file, maxPageBytes+1); err != nil { // sparse
 		t.Fatal(err)
 	}
-	if _, err := ReadPage(file); err == nil || !strings.Contains(err.Error(), "which no page of this program has") {
+	if _, err := ReadPage(file); err == nil || !strings.Contains(err.Error(), "the maximum of a page") {
 		t.Errorf("got %v, want an error", err)
 	}
 }

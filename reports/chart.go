@@ -11,26 +11,27 @@ import (
 	"github.com/go-echarts/go-echarts/v2/opts"
 )
 
-// Colours of the arms on light and on dark ground: hues of Okabe and Ito's set, which readers with any of the common
-// colour deficiencies tell apart, with the lightness moved until each has a contrast of 3 on its ground. An arm keeps
-// its colour through the page; beyond the last they begin again with another dash.
+// Colours of the arms on light and on dark background: hues of Okabe and Ito's set, which readers with common colour
+// deficiencies can distinguish, with a lightness that gives a contrast of 3. An arm has the same colour on the whole
+// page; after the last colour they repeat with another dash.
 var (
 	lightColours = []string{"#0072b2", "#d55e00", "#00875f", "#a8487f", "#8a6d00", "#5f5f5f", "#3c9fd0"}
 	darkColours  = []string{"#5aa9e6", "#f28e4e", "#2fc39b", "#e08fbb", "#e3b94c", "#b3b3b3", "#8fcdf0"}
 )
 
-// diagonalColour has a contrast of 3 on either ground.
+// diagonalColour has a contrast of 3 on both backgrounds.
 const diagonalColour = "#808891"
 
-// Steps from few to many, of one hue: the farther from the ground, the more.
+// Steps from few to many, of one hue.
 var (
-	lightSteps = []string{"#dbe4f0", "#bcd0e8", "#9abade", "#77a3d2", "#568bc2", "#3b72ad", "#275a93", "#174376", "#0b2d57"}
-	darkSteps  = []string{"#24303f", "#2b4360", "#335880", "#3e6f9f", "#5287bb", "#6ea0d0", "#8fb9e2", "#b3d1f0", "#d8e8fb"}
+	lightSteps = []string{"#dbe4f0", "#bcd0e8", "#9abade", "#77a3d2", "#568bc2", "#3b72ad", "#275a93", "#174376",
+		"#0b2d57"}
+	darkSteps = []string{"#24303f", "#2b4360", "#335880", "#3e6f9f", "#5287bb", "#6ea0d0", "#8fb9e2", "#b3d1f0",
+		"#d8e8fb"}
 )
 
-// chart draws the figure with go-echarts and returns its options as JSON that may stand inside a script element
-// (json.Marshal writes <, > and & as \u escapes). Colours are those of light ground; the page's script exchanges them
-// on dark ground.
+// chart draws the figure with go-echarts and returns its options as JSON for a script element (json.Marshal escapes
+// <, > and &). Colours are for the light background; the page's script replaces them on the dark one.
 func (f *Figure) chart() ([]byte, error) {
 	switch {
 	case f.Categories != nil:
@@ -54,7 +55,7 @@ func (f *Figure) chart() ([]byte, error) {
 				o.ItemStyle = &opts.ItemStyle{Color: colour}
 			}))
 		}
-		if f.Smooth > 1 && s.Variant == "" { // where an arm has several lines, faint ones would hide them
+		if f.Smooth > 1 && s.Variant == "" { // faint lines would hide several lines of an arm
 			line.AddSeries(s.Name, nil, drawn("", pairs(s.X, mean), colour, 1, 0.28, "solid"))
 		}
 		points := pairs(s.X, mean)
@@ -68,8 +69,8 @@ func (f *Figure) chart() ([]byte, error) {
 	return f.finish(line.JSON())
 }
 
-// pointChart places the arms side by side above each category, as a dot on its interval. The renderer of that shape
-// is part of the page's script, under the name given here.
+// pointChart draws the arms side by side above each category, as a dot on its interval. The page's script contains the
+// renderer "interval".
 func (f *Figure) pointChart() ([]byte, error) {
 	chart := charts.NewCustom()
 	chart.SetXAxis(f.Categories)
@@ -80,8 +81,8 @@ func (f *Figure) pointChart() ([]byte, error) {
 			if math.IsNaN(p.Value) {
 				continue
 			}
-			// category, value, low, high, place among the series, number of series, shape, then each seed's value
-			value := []any{c, short(p.Value), short(p.Low), short(p.High), i, len(f.Series), max(0, s.Arm) / len(lightColours)}
+			// category, value, low, high, index of the series, number of series, shape, then each seed's value
+			value := []any{c, short(p.Value), short(p.Low), short(p.High), i, len(f.Series), s.shape()}
 			for _, v := range p.Each {
 				value = append(value, short(v))
 			}
@@ -97,17 +98,18 @@ func (f *Figure) pointChart() ([]byte, error) {
 	return f.finish(chart.JSON())
 }
 
-// diagonalChart places each point at its X, on its interval, beside the line on which both axes are equal.
+// diagonalChart draws each point at its X, on its interval, beside the line on which both axes are equal.
 func (f *Figure) diagonalChart() ([]byte, error) {
 	line, points := charts.NewLine(), charts.NewCustom()
 	line.SetGlobalOptions(f.global("value", nil)...)
 	low, high := f.ends()
-	line.AddSeries(f.Diagonal, nil, drawn("", pairs([]float64{low, high}, []float64{low, high}), diagonalColour, 1.5, 1, "dashed"))
+	line.AddSeries(f.Diagonal, nil, drawn("", pairs([]float64{low, high}, []float64{low, high}), diagonalColour, 1.5,
+		1, "dashed"))
 	for _, s := range f.Series {
 		var data []opts.CustomData
 		for _, p := range s.Points {
-			data = append(data, opts.CustomData{Name: p.Label, // as in pointChart, with a place of its own on the axis
-				Value: []any{short(p.X), short(p.Value), short(p.Low), short(p.High), 0, 1, max(0, s.Arm) / len(lightColours)}})
+			data = append(data, opts.CustomData{Name: p.Label, // as in pointChart, with one series per position
+				Value: []any{short(p.X), short(p.Value), short(p.Low), short(p.High), 0, 1, s.shape()}})
 		}
 		points.AddSeries(s.Name, data, charts.WithSeriesOpts(func(o *charts.SingleSeries) {
 			o.RenderItem = "interval"
@@ -120,7 +122,7 @@ func (f *Figure) diagonalChart() ([]byte, error) {
 	return f.finish(line.JSON())
 }
 
-// ends are where both axes of a figure with a diagonal begin and end: multiples of a tenth around all points.
+// ends returns the limits of both axes of a figure with a diagonal: multiples of a tenth around all points.
 func (f *Figure) ends() (low, high float64) {
 	low, high = math.Inf(1), math.Inf(-1)
 	for _, s := range f.Series {
@@ -135,7 +137,7 @@ func (f *Figure) ends() (low, high float64) {
 	return low, high
 }
 
-// laneChart draws the spans as bars in lanes, by a renderer of the page's script.
+// laneChart draws the spans as bars in lanes. The page's script contains the renderer "span".
 func (f *Figure) laneChart() ([]byte, error) {
 	chart := charts.NewCustom()
 	chart.SetGlobalOptions(f.global("value", nil)...)
@@ -154,26 +156,27 @@ func (f *Figure) laneChart() ([]byte, error) {
 	return f.finish(chart.JSON())
 }
 
-// stackedChart draws the means of the curves as areas, one upon the other.
+// stackedChart draws the means of the curves as stacked areas.
 func (f *Figure) stackedChart() ([]byte, error) {
 	line := charts.NewLine()
-	line.SetGlobalOptions(f.global("category", nil)...) // two axes of numbers would both be stacked
+	line.SetGlobalOptions(f.global("category", nil)...) // with two numeric axes, both would be stacked
 	for i, s := range f.Series {
 		points := thinned(s.X, movingAverage(s.mean(), f.Smooth))
 		for _, p := range points {
 			p[0] = fmt.Sprint(p[0])
 		}
-		line.AddSeries(s.Name, nil, drawn(fmt.Sprintf("=%d", i), points, s.colour(), 2, 1, "solid"), charts.WithSeriesOpts(func(o *charts.SingleSeries) {
+		stacked := charts.WithSeriesOpts(func(o *charts.SingleSeries) {
 			o.Stack = "all"
 			o.AreaStyle = &opts.AreaStyle{Color: s.colour(), Opacity: opts.Float(1)}
 			o.LineStyle.Width = 1
-		}))
+		})
+		line.AddSeries(s.Name, nil, drawn(fmt.Sprintf("=%d", i), points, s.colour(), 2, 1, "solid"), stacked)
 	}
 	line.Validate()
 	return f.finish(line.JSON())
 }
 
-// global are the options both forms share; what depends on the ground (text, lines) is left to the page's script.
+// global returns the common options. The page's script adds options that depend on the background.
 func (f *Figure) global(axis string, categories []string) []charts.GlobalOpts {
 	y := opts.YAxis{Name: f.Y, Type: "value", Scale: opts.Bool(true), NameLocation: "end"}
 	if f.Share {
@@ -198,16 +201,20 @@ func (f *Figure) global(axis string, categories []string) []charts.GlobalOpts {
 	case !f.Stacked:
 		x.Min, x.Max, x.MinInterval = "dataMin", "dataMax", 1
 	}
+	trigger := "axis"
+	if !f.curves() {
+		trigger = "item"
+	}
 	return []charts.GlobalOpts{
 		charts.WithAnimation(false),
 		charts.WithXAxisOpts(x), charts.WithYAxisOpts(y),
-		charts.WithLegendOpts(opts.Legend{Show: opts.Bool(false), Left: "0"}), // the page's script writes its own, which wraps,
-		charts.WithTooltipOpts(opts.Tooltip{Show: opts.Bool(true), Trigger: map[bool]string{true: "item", false: "axis"}[categories != nil || f.Lanes != nil || f.Diagonal != ""]}),
+		charts.WithLegendOpts(opts.Legend{Show: opts.Bool(false), Left: "0"}), // the page's script writes a legend that wraps
+		charts.WithTooltipOpts(opts.Tooltip{Show: opts.Bool(true), Trigger: trigger}),
 		charts.WithGridOpts(opts.Grid{Left: "8", Right: "16", Top: "30", Bottom: "28", ContainLabel: opts.Bool(true)}),
 	}
 }
 
-// top is the end of the axis of shares by category: a multiple of a fifth above all intervals and seeds.
+// top returns the upper limit of an axis of shares: a multiple of a fifth above all intervals and seeds.
 func (f *Figure) top() float64 {
 	top := 0.2
 	for _, s := range f.Series {
@@ -222,7 +229,7 @@ func (f *Figure) top() float64 {
 	return math.Min(1, top)
 }
 
-// finish drops what go-echarts always writes (an empty title, its own colour list) and encodes the rest.
+// finish removes unused defaults of go-echarts and encodes the options.
 func (f *Figure) finish(options map[string]any) ([]byte, error) {
 	delete(options, "title")
 	delete(options, "color")
@@ -240,21 +247,22 @@ func (s *Series) colour() string {
 	return lightColours[s.Arm%len(lightColours)]
 }
 
-func (s *Series) dash() string {
-	return []string{"solid", "dashed", "dotted"}[(s.Dash+max(0, s.Arm)/len(lightColours))%3]
-}
+// shape counts how often the colours were repeated before the arm.
+func (s *Series) shape() int { return max(0, s.Arm) / len(lightColours) }
 
-// drawn is a line; thick ones carry an id, by which the page's script finds what to name under the pointer.
+func (s *Series) dash() string { return []string{"solid", "dashed", "dotted"}[(s.Dash+s.shape())%3] }
+
+// drawn returns the options of a line. Thick lines have an id, which the page's script uses in the tooltip.
 func drawn(id string, data [][]any, colour string, width, opacity float32, dash string) charts.SeriesOpts {
 	return charts.WithSeriesOpts(func(o *charts.SingleSeries) {
 		o.Id, o.Data = id, data
-		o.ShowSymbol = opts.Bool(id != "" && len(data) <= 12) // a few places: each is a dot
+		o.ShowSymbol = opts.Bool(id != "" && len(data) <= 12) // few points are drawn as dots
 		o.ItemStyle = &opts.ItemStyle{Color: colour}
 		o.LineStyle = &opts.LineStyle{Color: colour, Width: width, Opacity: opts.Float(opacity), Type: dash}
 	})
 }
 
-// pairs are the points of a curve as the chart library reads them: [x, y, …].
+// pairs returns the points of a curve for the chart library: [x, y, …].
 func pairs(x []float64, ys ...[]float64) [][]any {
 	data := make([][]any, 0, len(x))
 	for i := range x {
@@ -269,7 +277,7 @@ func pairs(x []float64, ys ...[]float64) [][]any {
 	return data
 }
 
-// thinned keeps about 120 points of smoothed curves, both ends among them: a window of a twentieth has no finer detail.
+// thinned returns about 120 points of smoothed curves with both ends; smoothing removes finer detail.
 func thinned(x []float64, ys ...[]float64) [][]any {
 	all := pairs(x, ys...)
 	step := (len(all) + 119) / 120
@@ -283,7 +291,7 @@ func thinned(x []float64, ys ...[]float64) [][]any {
 	return kept
 }
 
-// short is a number for drawing: four significant digits, "-" (which draws nothing) where there is none.
+// short formats a number for drawing with four significant digits; "-", which draws nothing, for NaN.
 func short(v float64) any {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return "-"

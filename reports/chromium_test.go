@@ -17,13 +17,13 @@ import (
 	"time"
 )
 
-// chromium is a headless browser steered through its debugging pipe (Chrome DevTools Protocol: JSON ended by a zero byte,
-// in by file 3 and out by file 4). Every connection it makes goes to a listener of ours, which answers nothing.
+// chromium is a headless browser steered through its debugging pipe (Chrome DevTools Protocol: JSON ended by a zero
+// byte, in by file 3 and out by file 4). Every connection it makes goes to a listener of ours, which answers nothing.
 type chromium struct {
 	in  *os.File
 	mu  sync.Mutex
 	ids int
-	// What waits for the answer to a call, by its id, and what was told without being asked, by tab.
+	// Callers that wait for an answer, by call id, and events, by tab.
 	answers map[int]chan answer
 	told    map[string][]message
 	leaving []string // request lines that reached the listener
@@ -46,8 +46,8 @@ type answer struct {
 // browsersOwn are requests that Chromium makes whatever page it shows: updates, its clock, its account.
 var browsersOwn = regexp.MustCompile(`^(CONNECT |[A-Z]+ https?://)(clients\d*\.google\.com|update\.googleapis\.com|accounts\.google\.com|optimizationguide-pa\.googleapis\.com|safebrowsing\.googleapis\.com)[:/ ]`)
 
-// openChromium starts the browser with further flags; the test is skipped where there is none, and under the race detector,
-// which sees nothing of what a page does there.
+// openChromium starts the browser with further flags; the test is skipped where there is none, and under the race
+// detector, which sees nothing of what a page does there.
 func openChromium(t *testing.T, flags ...string) *chromium {
 	t.Helper()
 	if raced {
@@ -73,9 +73,12 @@ func openChromium(t *testing.T, flags ...string) *chromium {
 		t.Fatal(err)
 	}
 	c.in = in
-	args := append([]string{"--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-extensions",
-		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-default-apps", "--disable-features=OptimizationHints,MediaRouter,Translate",
-		"--user-data-dir=" + filepath.Join(t.TempDir(), "profile"), "--proxy-server=" + c.listen(t), "--proxy-bypass-list=<-loopback>", "--remote-debugging-pipe"}, flags...)
+	args := append([]string{"--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+		"--no-first-run", "--disable-extensions",
+		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-default-apps",
+		"--disable-features=OptimizationHints,MediaRouter,Translate",
+		"--user-data-dir=" + filepath.Join(t.TempDir(), "profile"), "--proxy-server=" + c.listen(t),
+		"--proxy-bypass-list=<-loopback>", "--remote-debugging-pipe"}, flags...)
 	command := exec.Command(program, append(args, "about:blank")...)
 	command.ExtraFiles = []*os.File{theirIn, theirOut}
 	if err := command.Start(); err != nil {
@@ -155,7 +158,7 @@ func (c *chromium) send(id int, tab, method string, params any) error {
 	return err
 }
 
-// call asks for something and waits for the answer, of which it keeps what result points to.
+// call sends a command and stores the answer in result.
 func (c *chromium) call(t *testing.T, tab, method string, params, result any) {
 	t.Helper()
 	if params == nil {
@@ -192,7 +195,7 @@ type tab struct {
 	session string
 }
 
-// view is what a tab is looked at with.
+// view describes the window of a tab.
 type view struct {
 	width, height int
 	dark          bool
@@ -214,14 +217,17 @@ func (c *chromium) openTab(t *testing.T, address string, v view, script string) 
 		p.do(domain+".enable", nil)
 	}
 	if strings.HasPrefix(address, "file:") {
-		p.do("Network.emulateNetworkConditions", map[string]any{"offline": true, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1})
+		p.do("Network.emulateNetworkConditions", map[string]any{"offline": true, "latency": 0, "downloadThroughput": -1,
+			"uploadThroughput": -1})
 	}
-	p.do("Emulation.setDeviceMetricsOverride", map[string]any{"width": v.width, "height": v.height, "deviceScaleFactor": 1, "mobile": false})
+	p.do("Emulation.setDeviceMetricsOverride", map[string]any{"width": v.width, "height": v.height,
+		"deviceScaleFactor": 1, "mobile": false})
 	scheme := "light"
 	if v.dark {
 		scheme = "dark"
 	}
-	p.do("Emulation.setEmulatedMedia", map[string]any{"features": []any{map[string]string{"name": "prefers-color-scheme", "value": scheme}}})
+	p.do("Emulation.setEmulatedMedia",
+		map[string]any{"features": []any{map[string]string{"name": "prefers-color-scheme", "value": scheme}}})
 	p.do("Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": script})
 	p.do("Page.navigate", map[string]any{"url": address})
 	for until := time.Now().Add(time.Minute); !p.heard("Page.loadEventFired"); time.Sleep(5 * time.Millisecond) {
@@ -260,7 +266,8 @@ func (p *tab) eval(expression string, value any) {
 			Exception struct{ Description string }
 		} `json:"exceptionDetails"`
 	}
-	p.call(p.t, p.session, "Runtime.evaluate", map[string]any{"expression": expression, "awaitPromise": true, "returnByValue": true, "userGesture": true}, &got)
+	p.call(p.t, p.session, "Runtime.evaluate", map[string]any{"expression": expression, "awaitPromise": true,
+		"returnByValue": true, "userGesture": true}, &got)
 	if e := got.ExceptionDetails; e != nil {
 		p.t.Fatalf("%.80s: %s %s", expression, e.Text, e.Exception.Description)
 	}
@@ -274,15 +281,17 @@ func (p *tab) eval(expression string, value any) {
 // press types keys by their names: "Tab", "Enter", "ArrowRight".
 func (p *tab) press(keys ...string) {
 	p.t.Helper()
-	codes := map[string]int{"Tab": 9, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+	codes := map[string]int{"Tab": 9, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39,
+		"ArrowDown": 40}
 	for _, key := range keys {
 		for _, kind := range []string{"rawKeyDown", "keyUp"} {
-			p.do("Input.dispatchKeyEvent", map[string]any{"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": codes[key]})
+			p.do("Input.dispatchKeyEvent", map[string]any{"type": kind, "key": key, "code": key,
+				"windowsVirtualKeyCode": codes[key]})
 		}
 	}
 }
 
-// screenshot is what the tab shows, as a PNG.
+// screenshot returns the tab as a PNG.
 func (p *tab) screenshot() []byte { return p.file("Page.captureScreenshot") }
 
 // pdf is the page as it is printed.
@@ -301,7 +310,7 @@ func (p *tab) file(method string) []byte {
 	return data
 }
 
-// faults are the errors that the tab told of on its console, and the requests that it made beside that for the page.
+// faults returns the errors on the console of the tab, and its requests except the one for the page.
 func (p *tab) faults() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,187 +1,127 @@
 package reports
 
 import (
-	"encoding/csv"
-	"encoding/json"
-	"io"
-	"math"
-	"strconv"
+	"cmp"
+	"fmt"
+	"slices"
 	"strings"
+
+	"rcgrpo/bfcl"
 )
 
-// data is the table as rows of text, the first being the head: what stands in its CSV file. A column of numbers holds
-// them unrounded (shares as shares of one) and is followed by what its cells have besides: count and of, low and high,
-// detail where that is something else, mark, source.
-func (t *Table) data() [][]string {
-	rows := make([][]string, len(t.Rows)+1)
-	for i, column := range t.Columns {
-		for _, field := range t.fields(i) {
-			name := column.Name
-			if field.name != "" {
-				name += ", " + field.name
-			}
-			rows[0] = append(rows[0], name)
-			for r, row := range t.Rows {
-				text := ""
-				if i < len(row.Cells) {
-					text = field.of(row.Cells[i])
-				}
-				rows[r+1] = append(rows[r+1], text)
-			}
+// dataTable lists the task sets by category. Sets of several seeds with equal sizes share a row.
+func (s *Study) dataTable() *Table {
+	found := map[string]bool{}
+	for _, d := range s.Data {
+		for _, task := range d.Tasks {
+			found[task.Category] = true
 		}
 	}
-	return rows
-}
-
-// field is one thing that the cells of a column have.
-type field struct {
-	name string
-	of   func(Cell) string
-}
-
-// fields that any cell of a column has, the value first.
-func (t *Table) fields(column int) []field {
-	numeric := t.any(column, func(c Cell) bool { return c.Value != nil })
-	fields := []field{{"", func(c Cell) string {
-		switch {
-		case c.Value != nil:
-			return exact(*c.Value)
-		case numeric:
-			return ""
+	categories := sortedKeys(found)
+	t := &Table{ID: "data", Title: "Tasks", Columns: append(columns("<Set", "Tasks", "Families"),
+		columns(categories...)...)}
+	rowOf := map[string]int{} // by label and sizes
+	for _, d := range s.Data {
+		families, per := map[string]bool{}, map[string]int{}
+		for _, task := range d.Tasks {
+			families[task.Family] = true
+			per[task.Category]++
 		}
-		return c.Text
-	}}}
-	optional := func(name string, has func(Cell) bool, of func(Cell) string) {
-		if t.any(column, has) {
-			fields = append(fields, field{name, func(c Cell) string {
-				if !has(c) {
-					return ""
-				}
-				return of(c)
-			}})
+		cells := []Cell{Text("%s", d.Label).From(sourceOf(d.Source, "", "task sets of these sizes")),
+			whole(len(d.Tasks)).From(sourceOf(d.Source, "", "number of tasks")),
+			whole(len(families)).From(sourceOf(d.Source, "", "number of families"))}
+		for _, c := range categories {
+			cells = append(cells, whole(per[c]).From(sourceOf(d.Source, "category "+c, "number of tasks")))
 		}
-	}
-	share := func(c Cell) bool { return c.Of > 0 }
-	bounds := func(c Cell) bool { return c.Interval != nil && c.Interval.Known() }
-	optional("count", share, func(c Cell) string { return strconv.Itoa(c.Count) })
-	optional("of", share, func(c Cell) string { return strconv.Itoa(c.Of) })
-	optional("low", bounds, func(c Cell) string { return exact(c.Interval.Low) })
-	optional("high", bounds, func(c Cell) string { return exact(c.Interval.High) })
-	optional("detail", func(c Cell) bool { return c.Detail != "" && c.Of == 0 && c.Interval == nil }, func(c Cell) string { return c.Detail })
-	optional("mark", func(c Cell) bool { return c.Mark != MarkNone }, func(c Cell) string { return string(c.Mark) })
-	optional("source", func(c Cell) bool { return c.Source.By != "" }, func(c Cell) string { return c.Source.String() })
-	return fields
-}
-
-func (t *Table) any(column int, has func(Cell) bool) bool {
-	for _, row := range t.Rows {
-		if column < len(row.Cells) && has(row.Cells[column]) {
-			return true
-		}
-	}
-	return false
-}
-
-// exact writes a number so that reading it gives the same one; empty where there is none.
-func exact(v float64) string {
-	if math.IsNaN(v) {
-		return ""
-	}
-	return strconv.FormatFloat(v, 'g', -1, 64)
-}
-
-// csvText writes rows as comma-separated values.
-func csvText(rows [][]string) (string, error) {
-	var text strings.Builder
-	err := csv.NewWriter(&text).WriteAll(rows)
-	return text.String(), err
-}
-
-// The page as JSON: what a program that reads its numbers needs.
-type (
-	pageData struct {
-		Title    string       `json:"title"`
-		Question string       `json:"question,omitempty"`
-		Expect   string       `json:"expect,omitempty"`
-		Answers  []string     `json:"answers,omitempty"`
-		Facts    []string     `json:"facts,omitempty"`
-		Failures []Failure    `json:"failures,omitempty"`
-		Tables   []tableData  `json:"tables"`
-		Figures  []figureData `json:"figures"`
-	}
-	tableData struct {
-		ID      string       `json:"id"`
-		Title   string       `json:"title"`
-		Lead    string       `json:"lead,omitempty"`
-		Columns []string     `json:"columns"`
-		Rows    [][]cellData `json:"rows"`
-		Notes   []string     `json:"notes,omitempty"`
-	}
-	cellData struct {
-		Text   string   `json:"text"`
-		Detail string   `json:"detail,omitempty"`
-		Value  *float64 `json:"value,omitempty"`
-		Count  *int     `json:"count,omitempty"`
-		Of     int      `json:"of,omitempty"`
-		Low    *float64 `json:"low,omitempty"`
-		High   *float64 `json:"high,omitempty"`
-		Mark   Mark     `json:"mark,omitempty"`
-		Source *Source  `json:"source,omitempty"`
-	}
-	figureData struct {
-		ID    string     `json:"id"`
-		Title string     `json:"title"`
-		Note  string     `json:"note,omitempty"`
-		X     string     `json:"x"`
-		Y     string     `json:"y"`
-		Data  [][]string `json:"data"` // the first row is the head
-	}
-)
-
-// JSON writes every table and figure of the page with its numbers. A number that is none is left out.
-func (p *Page) JSON(w io.Writer) error {
-	data := pageData{Title: p.Title, Question: p.Question, Expect: p.Expect, Answers: p.Answers, Facts: p.Facts, Tables: []tableData{}, Figures: []figureData{}}
-	data.Failures = p.Failures
-	for _, t := range p.tables() {
-		data.Tables = append(data.Tables, t.json())
-	}
-	for _, f := range p.figures() {
-		data.Figures = append(data.Figures, figureData{f.ID, f.Title, f.Note, f.X, f.Y, f.data()})
-	}
-	e := json.NewEncoder(w)
-	e.SetIndent("", " ")
-	return e.Encode(data)
-}
-
-func (t *Table) json() tableData {
-	data := tableData{ID: t.ID, Title: t.Title, Lead: t.Lead, Rows: [][]cellData{}, Notes: t.Notes}
-	for _, c := range t.Columns {
-		data.Columns = append(data.Columns, c.Name)
-	}
-	for _, row := range t.Rows {
-		var cells []cellData
-		for _, c := range row.Cells {
-			cell := cellData{Text: c.Text, Detail: c.Detail, Value: finite(c.Value), Of: c.Of, Mark: c.Mark}
-			if c.Source.By != "" {
-				cell.Source = &c.Source
+		sizes := fmt.Sprint(d.Label, len(d.Tasks), len(families), per) // fmt prints maps in the order of their keys
+		at, known := rowOf[sizes]
+		if !known {
+			at = len(t.Rows)
+			rowOf[sizes] = at
+			t.add(NoArm, cells...)
+		} else {
+			for i := range cells {
+				cell := &t.Rows[at].Cells[i]
+				cell.Source = together(cell.Source.By, cell.Source.Rows, cell.Source, cells[i].Source)
 			}
-			if c.Of > 0 {
-				cell.Count = &c.Count
-			}
-			if c.Interval != nil {
-				cell.Low, cell.High = finite(&c.Interval.Low), finite(&c.Interval.High)
-			}
-			cells = append(cells, cell)
 		}
-		data.Rows = append(data.Rows, cells)
+		if first := &t.Rows[at].Cells[0]; d.Seed != nil && first.Detail == "" {
+			first.Detail = fmt.Sprintf("seed %d", *d.Seed)
+		} else if d.Seed != nil {
+			first.Detail += fmt.Sprintf(", %d", *d.Seed)
+		}
 	}
-	return data
+	return t.orNil()
 }
 
-// finite is nil for what JSON cannot say.
-func finite(v *float64) *float64 {
-	if v == nil || math.IsNaN(*v) || math.IsInf(*v, 0) {
-		return nil
+// certificateTable counts the overlap of test sets with the training set of their stage and seed. A sound split shares
+// no family.
+func (s *Study) certificateTable() *Table {
+	t := &Table{
+		ID: "certificate", Title: "Certificate of the split: overlap of test sets with training",
+		Columns: columns("<Sets", "Families", "Initial states", "Ground truths", "Test tasks touched"),
+		Notes: []string{"Different values that occur on both sides, out of those in the test set. Touched: test tasks " +
+			"whose ground truth or family occurs in training."},
 	}
-	return v
+	for _, test := range s.Data {
+		for _, train := range s.Data {
+			if !strings.HasSuffix(train.Label, " train") || strings.HasSuffix(test.Label, " train") ||
+				train.Stage != test.Stage || compareSeeds(train.Seed, test.Seed) != 0 {
+				continue
+			}
+			c := bfcl.Certify(train.Tasks, test.Tasks)
+			source := Source{From: []string{test.Source, train.Source}, By: "certificate of the split, from the tasks"}
+			shared := func(o bfcl.Overlap) Cell {
+				v := float64(o.Shared)
+				return Cell{Text: fmt.Sprintf("%d of %d", o.Shared, o.InTest), Value: &v, Source: source}
+			}
+			name := Text("%s against %s", test.Label, train.Label)
+			if test.Seed != nil {
+				name = name.With("seed %d", *test.Seed)
+			}
+			t.add(NoArm, name, shared(c.Families), shared(c.InitialStates), shared(c.GroundTruths),
+				whole(max(c.Families.TestTasks, c.GroundTruths.TestTasks)).From(source))
+		}
+	}
+	return t.orNil()
+}
+
+// summaryNames explain the counts in summary.json of a curate stage.
+var summaryNames = map[string]string{
+	"experts": "expert episodes", "real": "failures from rollouts", "spoilt": "failures made from experts",
+	"rollouts": "rollouts", "missing": "rollouts without a reward, whose environment failed",
+	"failed": "rollouts with reward 0", "duplicates": "repeated failures, omitted",
+	"no_failure":  "tasks without a failure, whose quota went to other tasks",
+	"short_real":  "missing real failures, replaced by failures made from experts",
+	"unspoilable": "tasks without a failure made from experts, whose quota went to other tasks",
+}
+
+// mixtureTable shows the composition of the fine-tuning data sets.
+func (s *Study) mixtureTable() *Table {
+	t := &Table{ID: "mixtures", Title: "Fine-tuning data", Columns: columns("<Set", "<Content", "Trajectories")}
+	for _, m := range s.Mixtures {
+		name := Text("%s", m.Label)
+		if m.Seed != nil {
+			name = name.With("seed %d", *m.Seed)
+		}
+		row := func(n int, text, rows, by string) {
+			t.add(NoArm, name, Text("%s", text), whole(n).From(sourceOf(m.Source, rows, by)))
+		}
+		var kinds [][2]string
+		for kind := range m.Counts {
+			kinds = append(kinds, kind)
+		}
+		slices.SortFunc(kinds, func(a, b [2]string) int { return strings.Compare(a[0]+a[1], b[0]+b[1]) })
+		for _, kind := range kinds {
+			text := "origin " + kind[0]
+			if kind[1] != "" {
+				text += ", token " + kind[1]
+			}
+			row(m.Counts[kind], text, text, "number of trajectories")
+		}
+		for _, count := range sortedKeys(m.Summary) {
+			row(m.Summary[count], cmp.Or(summaryNames[count], count), count, "summary.json")
+		}
+	}
+	return t.orNil()
 }

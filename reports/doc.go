@@ -1,14 +1,16 @@
-// Package reports turns scores and training curves into pages: statistics, tables, figures, and the files a reader
-// opens.
+// Package reports makes pages from scores and training curves, and checks pages.
 //
-// The nouns: a [Study] is what an experiment left behind, as plain values; [Study.Page] computes from it a [Page] of
-// sections, each with one [Table] or [Figure]; [Page.HTML], [Page.Text] and [Page.Markdown] write it down. The
-// [Evidence] is what a page says it was computed from, so that [Verify] and [Reproduce] compute it again. The
-// [Live] is the page of a run that goes on. The
-// statistics (proportion.go, paired.go, resample.go, correlation.go) are pure functions that know nothing of pages. [Kind]
-// is the stage that collects a Study from artifacts, and [Lint] checks a table of percentages against its
-// denominators.
+// A [Study] holds the results of an experiment as plain values. [Study.Page] computes a [Page] of sections from it;
+// each section has [Table] and [Figure] values, and each cell and curve has a [Source]. [Page.HTML], [Page.Text],
+// [Page.Markdown], [Page.LaTeX] and [Page.JSON] write the page. [Kind] is the stage kind that collects a Study from
+// artifacts. Its page contains an [Evidence]: the inputs and every shown value. [Verify] and [Reproduce] recompute
+// the page, or one cell, from the evidence. A [Bundle] is a page with its artifacts in one file. [Live] serves the
+// page of a running experiment.
 //
-// The same study gives the same bytes: no clock, no map order, no random ids. Everything that came from outside
-// (labels, logs, settings) is escaped where it is written, never before.
+// The same study gives the same bytes: no clock, no map order, no random ids. Foreign text (labels, logs, settings) is
+// escaped by the writers, never before.
+//
+// Each section of the page has a file: results.go, differences.go, training.go (figures in curves.go), transcripts.go,
+// data.go, settings.go, cost.go; page.go lists their tables and figures. Package reports/stats computes the statistics,
+// package reports/lint checks tables of other authors.
 package reports

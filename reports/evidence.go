@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/csv"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -19,8 +20,8 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
-// Evidence is what a page was computed from. It stands in the page, packed, so that whoever has the page and the artifacts
-// it names can compute every number again.
+// Evidence names the inputs of a page and records every shown value. The page contains it in packed form, so that a
+// reader with the page and its artifacts can recompute every number.
 type Evidence struct {
 	Format   int    `json:"format"` // EvidenceFormat
 	Name     string `json:"name"`   // of the experiment
@@ -31,29 +32,214 @@ type Evidence struct {
 	Arms     []string     `json:"arms,omitempty"` // labels in the order of the page
 	Compare  []Comparison `json:"compare,omitempty"`
 	Windows  Windows      `json:"windows"`
-	Chosen   []Chosen     `json:"chosen,omitempty"` // sections that the report asked for; none: the usual ones
+	Chosen   []Chosen     `json:"chosen,omitempty"` // section blocks of the report
 	Failures []Failure    `json:"failures,omitempty"`
 
-	// Files of the experiment. Pages that were made before these were recorded have none.
-	Files []SourceFile `json:"files,omitempty"`
+	Files []SourceFile `json:"files,omitempty"` // of the experiment
 
 	Inputs  []Input         `json:"inputs"`
 	Records []StageEvidence `json:"records"`
 
-	// Sources of the values of the page, and which of them a cell has: "main-test.r3c2" is the second column of the third
-	// row of that table; in the data of a figure "fig-reward.c2" is a column, "fig-categories-test.r3" a row, and the
-	// figure's id alone stands for all of it.
+	// Tables holds the shown cells of each table, Figures the data of each figure. Figures is read from the CSV files in
+	// the page, because they would double its size.
+	Tables  []Grid `json:"tables"`
+	Figures []Grid `json:"-"`
+
+	// Sources of the values. Cells maps the id of a value to its index in Sources: "main-test.r3c2" is the second column
+	// of the third row of that table; in the data of a figure, "fig-reward.c2" is a column, "fig-categories-test.r3" a
+	// row, and the figure's id alone means the whole figure.
 	Sources []Source       `json:"sources"`
 	Cells   map[string]int `json:"cells"`
 }
 
-// SourceFile is a file of the experiment as it was when the page was made.
+// EvidenceFormat is the version of Evidence that this program writes and reads.
+const EvidenceFormat = 2
+
+// Grid holds the values of a table or a figure as text.
+type Grid struct {
+	ID   string    `json:"id"`
+	Head []string  `json:"head"`
+	Rows []GridRow `json:"rows"`
+}
+
+// GridRow is a row of a Grid. Name consists of the cells that identify the row.
+type GridRow struct {
+	Name  string   `json:"name"`
+	Cells []string `json:"cells"`
+}
+
+// grid returns the values of the table. The leading columns of text identify a row.
+func (t *Table) grid() Grid {
+	g := Grid{ID: t.ID}
+	for _, c := range t.Columns {
+		g.Head = append(g.Head, c.Name)
+	}
+	for _, row := range t.Rows {
+		var out GridRow
+		var names []string
+		for c, cell := range row.Cells {
+			out.Cells = append(out.Cells, cell.line())
+			if t.Columns[c].Left && len(names) == c {
+				names = append(names, cell.Text)
+			}
+		}
+		out.Name = strings.Join(names, " | ")
+		g.Rows = append(g.Rows, out)
+	}
+	return g
+}
+
+// figureGrid returns the data of a figure, the first row being the head. The first column and the following series,
+// task and seed identify a row.
+func figureGrid(id string, data [][]string) Grid {
+	g := Grid{ID: id}
+	if len(data) == 0 {
+		return g
+	}
+	g.Head = data[0]
+	names := 1
+	for names < len(g.Head) && slices.Contains([]string{"series", "task", "seed"}, g.Head[names]) {
+		names++
+	}
+	for _, row := range data[1:] {
+		g.Rows = append(g.Rows, GridRow{strings.Join(row[:min(names, len(row))], " | "), row})
+	}
+	return g
+}
+
+// readFigures returns the data of all figures of a page, from their packed CSV files. Damaged data have no rows.
+func readFigures(page string) []Grid {
+	var all []Grid
+	left := int64(maxPackedBytes) // of all figures together, because a small page can unpack to a lot
+	for _, element := range strings.Split(page, `-csv" data-file="`)[1:] {
+		id, rest, _ := strings.Cut(element, `.csv" data-packed="`)
+		content, _, _ := strings.Cut(rest, `"`)
+		var data [][]string
+		if text, err := unpacked(content, left); err == nil {
+			left -= int64(len(text))
+			r := csv.NewReader(bytes.NewReader(text))
+			r.FieldsPerRecord = -1
+			data, _ = r.ReadAll() // the bytes of damaged data differ
+		}
+		all = append(all, figureGrid(id, data))
+	}
+	return all
+}
+
+// each calls use with the id and the text of every value, including the heads of a table (row 0).
+func (g *Grid) each(use func(id, text string)) {
+	for c, text := range g.Head {
+		use(cellID(g.ID, 0, c+1), text)
+	}
+	for r, row := range g.Rows {
+		for c, text := range row.Cells {
+			use(cellID(g.ID, r+1, c+1), text)
+		}
+	}
+}
+
+// grids returns the values of all tables and figures of the page.
+func (p *Page) grids() (tables, figures []Grid) {
+	for _, t := range p.tables() {
+		tables = append(tables, t.grid())
+	}
+	for _, f := range p.figures() {
+		figures = append(figures, figureGrid(f.ID, f.data()))
+	}
+	return tables, figures
+}
+
+// cellID returns the id of a cell. Row and column count from 1, row 0 is the head.
+func cellID(table string, row, column int) string {
+	return fmt.Sprintf("%s.r%dc%d", table, row, column)
+}
+
+// parseCell splits the id of a cell.
+func parseCell(id string) (table string, row, column int, ok bool) {
+	table, place, _ := cutLast(id, ".")
+	_, err := fmt.Sscanf(place, "r%dc%d", &row, &column)
+	return table, row, column, err == nil && id == cellID(table, row, column)
+}
+
+// Source names the origin of a value, so that a reader can recompute it.
+type Source struct {
+	// ports by address: `stage.eval.arm["SFT"]@1.scores`; `….manifest` for records of a stage
+	From []string `json:"from"`
+	Rows string   `json:"rows,omitempty"` // selected rows of the ports: "set test, token high, greedy"; "" for all
+	By   string   `json:"by"`             // method: "share of reward 1, Wilson interval"
+}
+
+func sourceOf(from, rows, by string) Source { return Source{From: []string{from}, Rows: rows, By: by} }
+
+// String returns the source in one line: "share of reward 1 — set test, greedy — stage.eval.arm["SFT"]@1,2.scores".
+func (s Source) String() string {
+	parts := []string{s.By, s.Rows, strings.Join(joinSeeds(s.From), ", ")}
+	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), " — ")
+}
+
+// Stages returns the addresses of the stages of the source, each once.
+func (s Source) Stages() []string {
+	var stages []string
+	for _, from := range s.From {
+		if stage, _, ok := cutLast(from, "."); ok && !slices.Contains(stages, stage) {
+			stages = append(stages, stage)
+		}
+	}
+	return stages
+}
+
+// joinSeeds joins addresses that differ only by their seed: `stage.sft.warm@1,2.metrics`.
+func joinSeeds(addresses []string) []string {
+	var joined []string
+	at := map[[2]string]int{}
+	for _, address := range addresses {
+		head, tail, seeded := cutLast(address, "@")
+		if !seeded || strings.ContainsAny(tail, `"]`) { // a for_each key may contain an @
+			joined = append(joined, address)
+			continue
+		}
+		seed, port, _ := strings.Cut(tail, ".")
+		if i, known := at[[2]string{head, port}]; known {
+			before, _, _ := cutLast(joined[i], ".")
+			joined[i] = before + "," + seed + "." + port
+			continue
+		}
+		at[[2]string{head, port}] = len(joined)
+		joined = append(joined, address)
+	}
+	return joined
+}
+
+func cutLast(s, sep string) (before, after string, ok bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}
+
+// manifestOf returns the source of the records of a stage.
+func manifestOf(address string) string { return address + ".manifest" }
+
+// together returns the union of the ports of several sources, in order of appearance.
+func together(by, rows string, sources ...Source) Source {
+	s := Source{Rows: rows, By: by}
+	for _, one := range sources {
+		for _, from := range one.From {
+			if !slices.Contains(s.From, from) {
+				s.From = append(s.From, from)
+			}
+		}
+	}
+	return s
+}
+
+// SourceFile is a file of the experiment at the time of the page.
 type SourceFile struct {
 	Name   string `json:"name"` // without its folder
 	SHA256 string `json:"sha256"`
 }
 
-// sourceFiles records the experiment's files.
+// sourceFiles returns the experiment's files.
 func sourceFiles(x *engine.Experiment) []SourceFile {
 	var files []SourceFile
 	for _, path := range x.Paths {
@@ -65,8 +251,8 @@ func sourceFiles(x *engine.Experiment) []SourceFile {
 	return files
 }
 
-// checkFiles compares files of an experiment, by name, with those that the evidence records, and returns a sentence for
-// each that is missing, differs or is not recorded; nil where the evidence records none.
+// checkFiles compares files of an experiment, by name, with the recorded files. It returns a sentence for each missing,
+// different or unrecorded file, and nil if the evidence records no files.
 func (ev *Evidence) checkFiles(files map[string][]byte) []string {
 	if len(ev.Files) == 0 {
 		return nil
@@ -80,7 +266,8 @@ func (ev *Evidence) checkFiles(files map[string][]byte) []string {
 		if got := hex.EncodeToString(sum[:]); !ok {
 			faults = append(faults, fmt.Sprintf("the experiment's file %q is missing", f.Name))
 		} else if got != f.SHA256 {
-			faults = append(faults, fmt.Sprintf("the experiment's file %q has sha256 %s, the page was made from %s", f.Name, prefix(got, 16), prefix(f.SHA256, 16)))
+			faults = append(faults, fmt.Sprintf("the experiment's file %q has sha256 %s, the page was made from %s",
+				f.Name, prefix(got, 16), prefix(f.SHA256, 16)))
 		}
 	}
 	for _, name := range sortedKeys(files) {
@@ -91,8 +278,7 @@ func (ev *Evidence) checkFiles(files map[string][]byte) []string {
 	return faults
 }
 
-// CheckExperiment compares the files of a loaded experiment with those that the evidence records, as Verify does with
-// those of a bundle.
+// CheckExperiment compares the files of a loaded experiment with the recorded files, as VerifyBundle does for a bundle.
 func (ev *Evidence) CheckExperiment(x *engine.Experiment) []string {
 	files := map[string][]byte{}
 	for _, path := range x.Paths {
@@ -101,10 +287,7 @@ func (ev *Evidence) CheckExperiment(x *engine.Experiment) []string {
 	return ev.checkFiles(files)
 }
 
-// EvidenceFormat is the version of Evidence that this program writes and reads.
-const EvidenceFormat = 1
-
-// Roles of an Input: the setting of the report that names it.
+// Roles of an Input: the setting of the report that refers to it.
 const (
 	roleScores      = "scores"
 	roleCurves      = "curves"
@@ -112,80 +295,71 @@ const (
 	roleTranscripts = "transcripts"
 )
 
-// Input is one artifact that the page read.
+// Input is an artifact that the page reads.
 type Input struct {
 	Role    string       `json:"role"`
 	Address string       `json:"address"` // of the stage
 	Ref     artifact.Ref `json:"ref"`
-	Label   string       `json:"label,omitempty"` // of the arm it belongs to
+	Label   string       `json:"label,omitempty"` // of its arm
 	Key     string       `json:"key"`
 	Digest  string       `json:"digest"`
 }
 
-// port is the address of the input's port, as Source.From names it.
+// port returns the address of the input's port, as in Source.From.
 func (in *Input) port() string { return in.Address + "." + in.Ref.Port }
 
-// StageEvidence is a stage that the page tells about: its settings, cost and digests are those of the manifest recorded
-// under its key.
+// StageEvidence is a stage whose settings, cost and digests the page shows. They come from the manifest of its key.
 type StageEvidence struct {
 	Address  string            `json:"address"`
 	Kind     string            `json:"kind"`
-	Key      string            `json:"key,omitempty"`       // "" when the store knew no result
+	Key      string            `json:"key,omitempty"`       // "" if the store had no result
 	Manifest string            `json:"manifest,omitempty"`  // fingerprint
 	Settings map[string]string `json:"settings,omitempty"`  // of a stage without a result
-	NoEffect []string          `json:"no_effect,omitempty"` // settings that change nothing beside the others, by name
+	NoEffect []string          `json:"no_effect,omitempty"` // settings without effect in combination with the others
 }
 
-// fingerprint is the SHA-256 of what a manifest says about how a result was made. What changes without the result
-// (files published, bytes collected) is left out.
+// fingerprint returns the SHA-256 of the fields of a manifest that change only with the result.
 func fingerprint(m *artifact.Manifest) (string, error) {
-	kept := *m
-	kept.Published, kept.Collected = nil, time.Time{}
-	text, err := json.Marshal(kept)
+	fixed := *m
+	fixed.Published, fixed.Collected = nil, time.Time{}
+	text, err := json.Marshal(fixed)
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:]), err
 }
 
-// evidenceID is the id of the script element that holds the evidence.
+// evidenceID is the id of the script element with the evidence.
 const evidenceID = "evidence-of-this-page"
 
-// packedEvidence is the evidence with the sources of every cell of p, as it stands in the page.
+// packedEvidence returns the evidence with the values of p and their sources, as the page contains it.
 func (p *Page) packedEvidence() (string, error) {
 	ev := *p.Evidence
+	ev.Tables, _ = p.grids()
 	ev.Sources, ev.Cells = nil, map[string]int{}
 	at := map[string]int{}
-	give := func(cell string, s Source) error {
+	record := func(cell string, s Source) {
 		if s.By == "" {
-			return nil
+			return
 		}
-		text, err := json.Marshal(s)
-		if err != nil {
-			return err
-		}
-		i, known := at[string(text)]
+		key := strings.Join(append([]string{s.By, s.Rows}, s.From...), "\x00")
+		i, known := at[key]
 		if !known {
 			i = len(ev.Sources)
-			at[string(text)] = i
+			at[key] = i
 			ev.Sources = append(ev.Sources, s)
 		}
 		ev.Cells[cell] = i
-		return nil
 	}
 	for _, t := range p.tables() {
 		for r, row := range t.Rows {
 			for c, cell := range row.Cells {
-				if err := give(cellID(t.ID, r+1, c+1), cell.Source); err != nil {
-					return "", err
-				}
+				record(cellID(t.ID, r+1, c+1), cell.Source)
 			}
 		}
 	}
 	for _, f := range p.figures() {
 		sources := f.sources()
 		for _, suffix := range sortedKeys(sources) {
-			if err := give(f.ID+suffix, sources[suffix]); err != nil {
-				return "", err
-			}
+			record(f.ID+suffix, sources[suffix])
 		}
 	}
 	text, err := json.Marshal(ev)
@@ -195,33 +369,25 @@ func (p *Page) packedEvidence() (string, error) {
 	return packed(text)
 }
 
-// cellID is the id of a cell: row and column count from 1, row 0 is the head.
-func cellID(table string, row, column int) string {
-	return fmt.Sprintf("%s.r%dc%d", table, row, column)
-}
-
-// sources of the figure's data: of the whole ("") or of its columns (".c2") or rows (".r3").
+// sources returns the sources of the figure's data: of the whole ("") or of its columns (".c2") or rows (".r3").
 func (f *Figure) sources() map[string]Source {
 	sources := map[string]Source{}
+	add := func(axis string, s Source) { sources[fmt.Sprintf(".%s%d", axis, len(sources)+1)] = s }
 	switch {
 	case f.Source.By != "":
 		sources[""] = f.Source
 	case f.Categories != nil:
-		row := 0
 		for i := range f.Categories {
 			for _, s := range f.Series {
 				if s.has(i) {
-					row++
-					sources[fmt.Sprintf(".r%d", row)] = s.Points[i].Source
+					add("r", s.Points[i].Source)
 				}
 			}
 		}
 	case f.Diagonal != "":
-		row := 0
 		for _, s := range f.Series {
 			for _, p := range s.Points {
-				row++
-				sources[fmt.Sprintf(".r%d", row)] = p.Source
+				add("r", p.Source)
 			}
 		}
 	default:
@@ -236,16 +402,14 @@ func (f *Figure) sources() map[string]Source {
 	return sources
 }
 
-// evidencePattern finds the packed evidence of a page.
-var evidencePattern = pattern(`<script type="application/gzip" id="` + evidenceID + `">([A-Za-z0-9_-]*)</script>`)
-
-// ReadEvidence returns the evidence that stands in an HTML page of this program.
+// ReadEvidence returns the evidence in an HTML page of this program.
 func ReadEvidence(page []byte) (*Evidence, error) {
-	found := evidencePattern().FindSubmatch(page)
-	if found == nil {
+	_, rest, found := bytes.Cut(page, []byte(`<script type="application/gzip" id="`+evidenceID+`">`))
+	content, _, closed := bytes.Cut(rest, []byte("</script>"))
+	if !found || !closed {
 		return nil, errors.New("it carries no evidence: want an HTML page that a report stage made from committed results")
 	}
-	text, err := unpacked(string(found[1]), maxEvidenceBytes)
+	text, err := unpacked(string(content), maxEvidenceBytes)
 	if err != nil {
 		return nil, fmt.Errorf("its evidence is damaged: %w", err)
 	}
@@ -253,31 +417,38 @@ func ReadEvidence(page []byte) (*Evidence, error) {
 	if err := json.Unmarshal(text, ev); err != nil {
 		return nil, fmt.Errorf("its evidence is damaged: %w", err)
 	}
-	if ev.Format != EvidenceFormat {
-		return nil, fmt.Errorf("its evidence has format %d; this program reads %d", ev.Format, EvidenceFormat)
+	switch {
+	case ev.Format < EvidenceFormat:
+		return nil, fmt.Errorf("an older version of rcgrpo made the page (evidence format %d, want %d): renew it with "+
+			"`rcgrpo report`, or use the version that made it", ev.Format, EvidenceFormat)
+	case ev.Format > EvidenceFormat:
+		return nil, fmt.Errorf("a newer version of rcgrpo made the page (evidence format %d, want %d): use that version",
+			ev.Format, EvidenceFormat)
 	}
 	if err := ev.check(); err != nil {
 		return nil, fmt.Errorf("its evidence is damaged: %w", err)
 	}
+	ev.Figures = readFigures(string(page))
 	return ev, nil
 }
 
-// Limits of the evidence in a page, and of everything else that is packed in it.
+// Limits of the evidence in a page, and of the data of its figures.
 const (
 	maxEvidenceBytes = 16 << 20
 	maxPackedBytes   = 16 << 20
 	maxInputs        = 5_000
 	maxRecords       = 5_000
-	maxChosen        = 1_000 // sections, pieces in them, pairs, notes, arms
+	maxChosen        = 1_000 // sections, items, pairs, notes, arms
 )
 
 // check refuses evidence that no report writes.
 func (ev *Evidence) check() error {
 	if ev.Name != "" && (ev.Name != filepath.Base(ev.Name) || !filepath.IsLocal(ev.Name)) {
-		return fmt.Errorf("it calls the experiment %q, and a name holds no folder", ev.Name)
+		return fmt.Errorf("it calls the experiment %q, but a name contains no folder", ev.Name)
 	}
 	if ev.Windows.Early < 1 || ev.Windows.Late < 1 {
-		return fmt.Errorf("its windows have %d and %d updates, and a window has at least one", ev.Windows.Early, ev.Windows.Late)
+		return fmt.Errorf("its windows have %d and %d updates, but a window has at least one", ev.Windows.Early,
+			ev.Windows.Late)
 	}
 	chosen := len(ev.Chosen) + len(ev.Compare) + len(ev.Notes) + len(ev.Arms) + len(ev.Failures)
 	for _, one := range ev.Chosen {
@@ -289,7 +460,11 @@ func (ev *Evidence) check() error {
 	for _, count := range []struct {
 		n, most int
 		what    string
-	}{{len(ev.Inputs), maxInputs, "inputs"}, {len(ev.Records), maxRecords, "stages"}, {chosen, maxChosen, "sections, pairs, notes, arms and failures"}} {
+	}{
+		{len(ev.Inputs), maxInputs, "inputs"},
+		{len(ev.Records), maxRecords, "stages"},
+		{chosen, maxChosen, "sections, pairs, notes, arms and failures"},
+	} {
 		if count.n > count.most {
 			return fmt.Errorf("it has %d %s, more than the %d that a page can have", count.n, count.what, count.most)
 		}
@@ -297,7 +472,22 @@ func (ev *Evidence) check() error {
 	return nil
 }
 
-// unpacked is the text that packed packed; an error where it has more than limit bytes.
+// packed returns text as gzip in base64, in the alphabet that requires no escapes in an attribute. The page's script
+// unpacks it.
+func packed(text []byte) (string, error) {
+	var b bytes.Buffer
+	z, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	if err != nil {
+		return "", err
+	}
+	if _, err := z.Write(text); err != nil {
+		return "", err
+	}
+	err = z.Close()
+	return base64.RawURLEncoding.EncodeToString(b.Bytes()), err
+}
+
+// unpacked inverts packed. A text of more than limit bytes is an error.
 func unpacked(text string, limit int64) ([]byte, error) {
 	b, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil {
@@ -324,10 +514,12 @@ func (ev *Evidence) SourceOf(cell string) (Source, error) {
 }
 
 func (ev *Evidence) source(cell string) (Source, bool) {
-	stem, place, _ := cutLast(cell, ".")
-	candidates := []string{cell, stem}
-	if m := placePattern().FindStringSubmatch(place); m != nil {
-		candidates = []string{cell, stem + ".c" + m[2], stem + ".r" + m[1], stem}
+	candidates := []string{cell}
+	if stem, row, column, ok := parseCell(cell); ok {
+		candidates = append(candidates, fmt.Sprintf("%s.c%d", stem, column), fmt.Sprintf("%s.r%d", stem, row), stem)
+	} else {
+		stem, _, _ := cutLast(cell, ".")
+		candidates = append(candidates, stem)
 	}
 	for _, id := range candidates {
 		if i, ok := ev.Cells[id]; ok && 0 <= i && i < len(ev.Sources) {
@@ -335,17 +527,4 @@ func (ev *Evidence) source(cell string) (Source, bool) {
 		}
 	}
 	return Source{}, false
-}
-
-var placePattern = pattern(`^r(\d+)c(\d+)$`)
-
-// Stages are the addresses of the stages that a source reads, without the ports, each once.
-func (s Source) Stages() []string {
-	var stages []string
-	for _, from := range s.From {
-		if stage, _, ok := cutLast(from, "."); ok && !slices.Contains(stages, stage) {
-			stages = append(stages, stage)
-		}
-	}
-	return stages
 }

@@ -6,64 +6,106 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"rcgrpo/reports/stats"
 )
 
-// Figure is a drawing as a plain value: curves over a numeric axis; or, when Categories are named, points with
-// intervals above each category; or, when Lanes are named, stretches of a numeric axis in each lane; or, when Diagonal
-// says what it stands for, points with intervals at any place, beside the line on which both axes are equal.
+// Figure is a drawing as a plain value: curves over a numeric axis; with Categories, points with intervals above each
+// category; with Lanes, spans of a numeric axis in each lane; with Diagonal, points with intervals beside the line on
+// which both axes are equal.
 type Figure struct {
-	ID         string // ours, unique on the page: "fig-reward"
+	ID         string // unique on the page: "fig-reward"
 	Title      string
-	Note       string // how to read it
+	Note       string // how to read the figure
 	X, Y       string // axes, with units
 	Categories []string
-	Lanes      []string // from above
-	Diagonal   string   // "measured as forecast"
+	Lanes      []string // from top to bottom
+	Diagonal   string   // meaning of the diagonal: "measured as forecast"
 	Series     []Series
 	Smooth     int  // curves: updates in the moving average of the thick line; below 2 draws the mean itself
-	Stacked    bool // curves: areas one upon the other, which add up to the whole
+	Stacked    bool // curves: stacked areas that add up to the whole
 	Share      bool // values are shares of one
-	Folded     bool // secondary: shown behind a fold in HTML, together with the folded figures beside it
+	Folded     bool // secondary: behind a fold in HTML, together with adjacent folded figures
 
-	Source Source // what the whole figure was computed from, where its curves and points do not say it
+	Source Source // of the whole figure, if its curves and points have none
 
-	Data [][]string // the CSV file with its head, nil where it follows from curves or points; figures of lanes have it
+	Data [][]string // the CSV file with its head; required for lanes, nil if it follows from curves or points
 }
 
-// Series is what one arm contributes to a figure.
+// Series is the part of one arm in a figure.
 type Series struct {
 	Name    string // label of the arm
-	Variant string // what tells several series of one arm apart: "high"; "" when there is one
+	Variant string // distinguishes several series of one arm: "high"
 	Arm     int    // colour
 	Dash    int    // 0 solid, 1 dashed, 2 dotted
-	Step    int    // place on the scale of colours from few to many, from 1; 0 for the colour of the arm
+	Step    int    // index in the scale of colours, from 1; 0 for the colour of the arm
 
 	X    []float64   // curves: the common axis of all Runs
 	Runs []Curve     // curves: one per seed
-	Ends *[2]float64 // curves: means over the early and the late window, as the tables have them; nil: no table does
+	Ends *[2]float64 // curves: means over the early and the late window, as in the tables; nil without a table
 
-	Points []Point // one per category, or at their X
+	Points []Point // one per category, or with their X
 	Spans  []Span
 }
 
-// Curve is one run's values over the X of its Series; NaN where there is none.
+// Curve holds one run's values over the X of its Series; NaN for a missing value.
 type Curve struct {
 	Name   string // "seed 3"; "" for a single run
 	Y      []float64
 	Source Source
 }
 
-// Point is a value with its interval; NaN where there is none.
+// Point is a value with its interval; NaN for a missing number.
 type Point struct {
 	X     float64 // figures with a diagonal
 	Value float64
-	Interval
-	Each   []float64 // what it was pooled from, one value per seed; nil for a single one
+	stats.Interval
+	Each   []float64 // the pooled values, one per seed; nil for a single seed
 	Label  string    // "68/80"; "seed 3" in figures with a diagonal
 	Source Source
 }
 
-// full is the name of the series where no colour and dash tell it.
+// Span is an interval of a lane.
+type Span struct {
+	Lane     int // index in Figure.Lanes
+	From, To float64
+	Label    string // shown under the pointer
+}
+
+// orNil returns the figure, or nil without series.
+func (f *Figure) orNil() *Figure {
+	if len(f.Series) == 0 {
+		return nil
+	}
+	return f
+}
+
+// curves reports whether the figure shows curves.
+func (f *Figure) curves() bool { return f.Categories == nil && f.Lanes == nil && f.Diagonal == "" }
+
+// coverage returns the share of each of n equal intervals of the axis that the spans of a lane cover, at most 1.
+func (f *Figure) coverage(lane, n int) []float64 {
+	end := 0.0
+	for _, s := range f.Series {
+		for _, span := range s.Spans {
+			end = max(end, span.To)
+		}
+	}
+	share, width := make([]float64, n), end/float64(n)
+	for _, s := range f.Series {
+		for _, span := range s.Spans {
+			for i := range share {
+				from, to := max(span.From, float64(i)*width), min(span.To, float64(i+1)*width)
+				if span.Lane == lane && to > from {
+					share[i] = min(1, share[i]+(to-from)/width)
+				}
+			}
+		}
+	}
+	return share
+}
+
+// full returns the name of the series for writers without colours.
 func (s *Series) full() string {
 	if s.Variant == "" {
 		return s.Name
@@ -71,20 +113,20 @@ func (s *Series) full() string {
 	return s.Name + ", " + s.Variant
 }
 
-// has says whether there is a point above a category.
+// has reports whether there is a point above a category.
 func (s *Series) has(category int) bool {
 	return category < len(s.Points) && !math.IsNaN(s.Points[category].Value)
 }
 
-// mean of the runs at each X; where a run has no value the others decide.
+// mean returns the mean of the runs with a value at each X.
 func (s *Series) mean() []float64 {
 	if len(s.Runs) == 1 {
 		return s.Runs[0].Y
 	}
-	return s.across(func(values []float64) float64 { return Mean(values) })
+	return s.across(stats.Mean)
 }
 
-// band is the lowest and the highest of the smoothed runs at each X; nil for a single run.
+// band returns the lowest and the highest of the smoothed runs at each X; nil for a single run.
 func (s *Series) band(window int) (low, high []float64) {
 	if len(s.Runs) < 2 {
 		return nil, nil
@@ -96,7 +138,7 @@ func (s *Series) band(window int) (low, high []float64) {
 	return smooth.across(slices.Min[[]float64]), smooth.across(slices.Max[[]float64])
 }
 
-// across folds the values of all runs at each X; NaN where no run has one.
+// across applies fold to the values of all runs at each X; NaN without values.
 func (s *Series) across(fold func([]float64) float64) []float64 {
 	result, values := make([]float64, len(s.X)), make([]float64, 0, len(s.Runs))
 	for i := range result {
@@ -113,8 +155,8 @@ func (s *Series) across(fold func([]float64) float64) []float64 {
 	return result
 }
 
-// movingAverage is the centred mean over window values, shorter at the ends; a gap stays a gap and is left out of
-// its neighbours' means.
+// movingAverage returns the centred mean over window values, shorter at the ends. NaN stays NaN and does not enter
+// other means.
 func movingAverage(y []float64, window int) []float64 {
 	if window < 2 {
 		return y
@@ -136,12 +178,12 @@ func movingAverage(y []float64, window int) []float64 {
 	return result
 }
 
-// Caption is the note and how the curves of this figure are drawn, with the window that smooths them.
+// Caption returns the note with a description of the curves and their smoothing window.
 func (f *Figure) Caption() string { return strings.TrimSpace(f.Note + " " + f.drawing()) }
 
-// drawing says how curves are drawn; "" for other figures.
+// drawing describes the curves; "" for other figures.
 func (f *Figure) drawing() string {
-	if f.Categories != nil || f.Lanes != nil || f.Diagonal != "" || len(f.Series) == 0 {
+	if !f.curves() || len(f.Series) == 0 {
 		return ""
 	}
 	what, several, faint := "each run", false, false
@@ -170,17 +212,20 @@ func (f *Figure) drawing() string {
 	return text
 }
 
-// values returns the two numbers that forms without drawings print for a series: its means over the windows of the
-// tables, or else its first and last value.
+// values returns the two numbers of a series for writers without drawings: the means over the windows of the tables, or
+// the first and last value.
 func (s *Series) values() (first, last float64) {
 	if s.Ends != nil {
 		return s.Ends[0], s.Ends[1]
 	}
-	mean := s.mean()
-	return firstOf(mean), lastOf(mean)
+	logged := slices.DeleteFunc(slices.Clone(s.mean()), math.IsNaN)
+	if len(logged) == 0 {
+		return math.NaN(), math.NaN()
+	}
+	return logged[0], logged[len(logged)-1]
 }
 
-// numbers says what the values of the series are.
+// numbers describes the numbers of values.
 func (f *Figure) numbers() string {
 	if len(f.Series) > 0 && f.Series[0].Ends != nil {
 		return "Numbers: means over the early and the late window, as in the tables."
@@ -188,7 +233,7 @@ func (f *Figure) numbers() string {
 	return fmt.Sprintf("Numbers: at the first and at the last %s.", f.X)
 }
 
-// data is the figure as rows of text, the first being the head: what stands behind the fold and in the CSV file.
+// data returns the figure as rows of text, the first being the head, for the CSV file.
 func (f *Figure) data() [][]string {
 	switch {
 	case f.Data != nil:
@@ -213,8 +258,12 @@ func (f *Figure) data() [][]string {
 		}
 		return rows
 	}
+	return f.curveData()
+}
+
+// curveData returns a column for each run and a row for each X.
+func (f *Figure) curveData() [][]string {
 	head := []string{f.X}
-	at := map[float64]int{}
 	var axis []float64
 	for _, s := range f.Series {
 		for _, r := range s.Runs {
@@ -228,21 +277,17 @@ func (f *Figure) data() [][]string {
 	}
 	slices.Sort(axis)
 	axis = slices.Compact(axis)
-	rows := make([][]string, 1, len(axis)+1)
-	rows[0] = head
-	for i, x := range axis {
-		at[x] = i + 1
-		row := make([]string, len(head))
-		row[0] = plain(x)
-		rows = append(rows, row)
+	rows := [][]string{head}
+	for _, x := range axis {
+		rows = append(rows, make([]string, len(head)))
+		rows[len(rows)-1][0] = plain(x)
 	}
 	column := 1
 	for _, s := range f.Series {
 		for _, r := range s.Runs {
-			for i, x := range s.X {
-				if i < len(r.Y) {
-					rows[at[x]][column] = plain(r.Y[i])
-				}
+			for i, x := range s.X[:min(len(s.X), len(r.Y))] {
+				at, _ := slices.BinarySearch(axis, x)
+				rows[at+1][column] = plain(r.Y[i])
 			}
 			column++
 		}
@@ -250,7 +295,16 @@ func (f *Figure) data() [][]string {
 	return rows
 }
 
-// plain writes a number for data files, with five significant digits; empty where there is none.
+// means returns the curves' means over seeds as rows of text.
+func (f *Figure) means() [][]string {
+	mean := Figure{X: f.X}
+	for _, s := range f.Series {
+		mean.Series = append(mean.Series, Series{Name: s.Name, X: s.X, Runs: []Curve{{Y: s.mean()}}})
+	}
+	return mean.data()
+}
+
+// plain formats a number for data files with five significant digits; "" for NaN.
 func plain(v float64) string {
 	if math.IsNaN(v) {
 		return ""

@@ -16,7 +16,8 @@ func TestEachCaptionNamesItsOwnSmoothing(t *testing.T) {
 	for i := range s.Arms {
 		for j := range s.Arms[i].Runs {
 			for u := range 400 { // fine-tuning is longer than RL
-				s.Arms[i].Runs[j].Tuning = append(s.Arms[i].Runs[j].Tuning, rl.Metric{Update: u + 1, Values: map[string]float64{"loss": 1}})
+				s.Arms[i].Runs[j].Tuning = append(s.Arms[i].Runs[j].Tuning,
+					rl.Metric{Update: u + 1, Values: map[string]float64{"loss": 1}})
 			}
 		}
 	}
@@ -98,7 +99,8 @@ func TestCurvesInTextAgreeWithTheTables(t *testing.T) {
 		found := false
 		for line := range strings.Lines(text.String()) {
 			words := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), name))
-			found = found || strings.HasPrefix(strings.TrimSpace(line), name+" ") && len(words) == 3 && words[0] == early && words[2] == late
+			found = found || strings.HasPrefix(strings.TrimSpace(line), name+" ") && len(words) == 3 && words[0] == early &&
+				words[2] == late
 		}
 		if !found {
 			t.Errorf("%s: the text page has no curve from %s to %s", name, early, late)

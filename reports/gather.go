@@ -14,19 +14,21 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// gathering is the state of collecting a study from artifacts. A page is made by one when its stage runs, and by another
-// when it is verified: both read nothing but evidence, artifacts and manifests.
+// gathering collects a study from artifacts, for the report stage and for Verify. It reads only the evidence, artifacts
+// and manifests.
 type gathering struct {
 	study  *Study
 	lineal map[string]string // digest of a scored checkpoint -> label
 }
 
-// gather reads what the evidence names and completes it: an input's label may follow from the lineage of its policy.
-// store may be nil when no record has a key.
+// gather reads the inputs and records of the evidence, and sets the labels of the inputs, which may follow from the
+// lineage of a policy. store may be nil if no record has a key.
 func gather(ev *Evidence, open func(*Input) (*artifact.Artifact, error), store *artifact.Store) (*Study, error) {
 	g := &gathering{lineal: map[string]string{}}
-	g.study = &Study{Name: ev.Name, Question: ev.Question, Expect: ev.Expect, Notes: ev.Notes, Windows: ev.Windows, Compare: ev.Compare,
-		Chosen: ev.Chosen, Failures: ev.Failures}
+	g.study = &Study{Name: ev.Name, Question: ev.Question, Expect: ev.Expect, Notes: ev.Notes, Windows: ev.Windows,
+		Compare: ev.Compare, Chosen: ev.Chosen, Failures: ev.Failures}
+	readers := map[string]func(*Input, *artifact.Artifact) error{
+		roleScores: g.scores, roleCurves: g.curve, roleData: g.data, roleTranscripts: g.transcripts}
 	for i := range ev.Inputs {
 		in := &ev.Inputs[i]
 		a, err := open(in)
@@ -34,17 +36,16 @@ func gather(ev *Evidence, open func(*Input) (*artifact.Artifact, error), store *
 			return nil, err
 		}
 		a.Ref = in.Ref
-		take := map[string]func(*Input, *artifact.Artifact) error{
-			roleScores: g.scores, roleCurves: g.curve, roleData: g.data, roleTranscripts: g.transcripts}[in.Role]
-		if take == nil {
-			return nil, fmt.Errorf("%s stands in the evidence as %q, which is no role", in.Address, in.Role)
+		read := readers[in.Role]
+		if read == nil {
+			return nil, fmt.Errorf("the evidence gives %s the unknown role %q", in.Address, in.Role)
 		}
-		if err := take(in, a); err != nil {
+		if err := read(in, a); err != nil {
 			return nil, err
 		}
 	}
 	for i := range g.study.Arms {
-		slices.SortStableFunc(g.study.Arms[i].Runs, func(a, b Run) int { return compareSeeds(a.Seed, b.Seed) })
+		slices.SortStableFunc(g.study.Arms[i].Runs, func(a, b SeedRun) int { return compareSeeds(a.Seed, b.Seed) })
 	}
 	g.study.sortArms(ev.Arms)
 	for _, stage := range ev.Records {
@@ -55,13 +56,6 @@ func gather(ev *Evidence, open func(*Input) (*artifact.Artifact, error), store *
 		g.study.Records = append(g.study.Records, r)
 	}
 	return g.study, nil
-}
-
-// page computes the page of a study with its evidence.
-func (ev *Evidence) page(study *Study) *Page {
-	page := study.Page()
-	page.Evidence = ev
-	return page
 }
 
 func compareSeeds(a, b *int64) int {
@@ -76,8 +70,8 @@ func compareSeeds(a, b *int64) int {
 	return int(min(1, max(-1, *a-*b)))
 }
 
-// run returns the run of a label and a seed, made when it is new.
-func (g *gathering) run(label string, seed *int64) *Run {
+// run returns the run of a label and a seed and adds it if it is new.
+func (g *gathering) run(label string, seed *int64) *SeedRun {
 	arm := g.study.arm(label)
 	if arm == nil {
 		g.study.Arms = append(g.study.Arms, Arm{Label: label})
@@ -88,7 +82,7 @@ func (g *gathering) run(label string, seed *int64) *Run {
 			return &arm.Runs[i]
 		}
 	}
-	arm.Runs = append(arm.Runs, Run{Seed: seed})
+	arm.Runs = append(arm.Runs, SeedRun{Seed: seed})
 	return &arm.Runs[len(arm.Runs)-1]
 }
 
@@ -102,26 +96,26 @@ func (g *gathering) scores(in *Input, a *artifact.Artifact) error {
 		}
 		run.Scores = append(run.Scores, row)
 	}
-	run.ScoresFrom = append(run.ScoresFrom, Stretch{in.port(), len(run.Scores) - before})
+	run.ScoresFrom = append(run.ScoresFrom, ScoreSource{in.port(), len(run.Scores) - before})
 	if a.Manifest == nil {
 		return nil
 	}
 	policy := a.Manifest.Parts["input.policy"]
 	g.lineal[policy] = in.Label
 	if run.Policy != "" && run.Policy != policy {
-		return fmt.Errorf("%s and %s evaluate different policies under the name %q: give them different for_each keys, because an arm has one policy per seed",
-			run.ScoresFrom[0].Address, in.port(), in.Label)
+		return fmt.Errorf("%s and %s evaluate different policies under the name %q: give them different for_each keys, "+
+			"because an arm has one policy per seed", run.ScoresFrom[0].Address, in.port(), in.Label)
 	}
 	run.Policy = policy
 	return nil
 }
 
-// curve files a training under the label of the arm whose policy it made, or under its own where none was scored.
+// curve adds a training to the arm of its policy, or to an arm of its own if the policy was not scored.
 func (g *gathering) curve(in *Input, a *artifact.Artifact) error {
 	if in.Label == "" {
 		in.Label = label(in.Ref)
 		if in.Ref.Key != "" {
-			in.Label = fmt.Sprintf("%s.%s[%s]", in.Ref.Kind, in.Ref.Name, in.Ref.Key)
+			in.Label = instanceName(in.Ref)
 		}
 	}
 	if a.Manifest != nil {
@@ -141,7 +135,7 @@ func (g *gathering) curve(in *Input, a *artifact.Artifact) error {
 		rows = append(rows, row)
 	}
 	run.CurveFrom = in.port()
-	if !reward { // fine-tuning: its updates are not those of RL
+	if !reward { // fine-tuning counts its own updates
 		run.Tuning = rows
 		return nil
 	}
@@ -149,11 +143,16 @@ func (g *gathering) curve(in *Input, a *artifact.Artifact) error {
 	return nil
 }
 
-func (g *gathering) data(in *Input, a *artifact.Artifact) error {
-	name := fmt.Sprintf("%s.%s %s", in.Ref.Kind, in.Ref.Name, in.Ref.Port)
-	if in.Ref.Key != "" {
-		name = fmt.Sprintf("%s.%s[%s] %s", in.Ref.Kind, in.Ref.Name, in.Ref.Key, in.Ref.Port)
+// instanceName returns "kind.name[key]".
+func instanceName(ref artifact.Ref) string {
+	if ref.Key != "" {
+		return fmt.Sprintf("%s.%s[%s]", ref.Kind, ref.Name, ref.Key)
 	}
+	return ref.Kind + "." + ref.Name
+}
+
+func (g *gathering) data(in *Input, a *artifact.Artifact) error {
+	name := instanceName(in.Ref) + " " + in.Ref.Port
 	if in.Ref.Type == "dataset" || a.Type == "dataset" {
 		return g.dataset(name, in, a)
 	}
@@ -178,14 +177,11 @@ func (g *gathering) dataset(name string, in *Input, a *artifact.Artifact) error 
 		m.Counts[[2]string{row.Origin, row.Token}]++
 	}
 	text, err := os.ReadFile(a.Path("summary.json"))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return err
-	default:
-		if err := json.Unmarshal(text, &m.Summary); err != nil {
-			return fmt.Errorf("%s: %w", a.Path("summary.json"), err)
-		}
+	if err == nil {
+		err = json.Unmarshal(text, &m.Summary)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read %s: %w", a.Path("summary.json"), err)
 	}
 	g.study.Mixtures = append(g.study.Mixtures, m)
 	return nil
@@ -194,7 +190,7 @@ func (g *gathering) dataset(name string, in *Input, a *artifact.Artifact) error 
 // transcripts reads the trajectories of an arm.
 func (g *gathering) transcripts(in *Input, a *artifact.Artifact) error {
 	in.Label = label(in.Ref)
-	seed := (&Run{Seed: in.Ref.Seed}).Name()
+	seed := (&SeedRun{Seed: in.Ref.Seed}).Name()
 	at := slices.IndexFunc(g.study.Transcripts, func(t *Transcripts) bool { return t.Label == in.Label })
 	if at < 0 {
 		at = len(g.study.Transcripts)
@@ -204,14 +200,14 @@ func (g *gathering) transcripts(in *Input, a *artifact.Artifact) error {
 		if err != nil {
 			return err
 		}
-		if !row.Reward.Missing() { // neither a failure nor a success
+		if !row.Reward.Missing() { // the environment failed
 			g.study.Transcripts[at].add(transcript(row, seed))
 		}
 	}
 	return nil
 }
 
-// record is what the manifest of a stage says.
+// record reads the manifest of a stage.
 func record(stage StageEvidence, store *artifact.Store) (Record, error) {
 	r := Record{Address: stage.Address, Kind: stage.Kind, Settings: stage.Settings, NoEffect: stage.NoEffect}
 	if stage.Key == "" {
@@ -221,7 +217,8 @@ func record(stage StageEvidence, store *artifact.Store) (Record, error) {
 	if err != nil {
 		return r, fmt.Errorf("%s, key %s: %w", stage.Address, stage.Key, err)
 	}
-	r.Made, r.Started, r.Seconds, r.Device, r.Peak, r.Revision, r.Key = true, m.Started, m.Seconds, m.Device, m.PeakBytes, m.Revision, m.Key
+	r.Made, r.Started, r.Seconds, r.Device = true, m.Started, m.Seconds, m.Device
+	r.Peak, r.Revision, r.Key = m.PeakBytes, m.Revision, m.Key
 	r.Settings, r.Digests = map[string]string{}, map[string]string{}
 	for part, value := range m.Parts {
 		if name, ok := strings.CutPrefix(part, "settings."); ok {
@@ -235,7 +232,7 @@ func record(stage StageEvidence, store *artifact.Store) (Record, error) {
 	return r, err
 }
 
-// phases sums the seconds of each phase from the times beside the metrics of a training: rows name them "rollout_s".
+// phases sums the seconds of each phase from the times beside the metrics of a training ("rollout_s").
 func phases(m *artifact.Manifest, store *artifact.Store) (map[string]float64, error) {
 	if m.Outputs["metrics"].Times == nil {
 		return nil, nil
@@ -247,7 +244,7 @@ func phases(m *artifact.Manifest, store *artifact.Store) (map[string]float64, er
 	sums := map[string]float64{}
 	for row, err := range artifact.Rows[rl.Metric](a, rl.TimesFile) {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, nil // collected; the rest of the record still stands
+			return nil, nil // collected by gc
 		}
 		if err != nil {
 			return nil, err

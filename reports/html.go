@@ -41,7 +41,7 @@ var parsedTemplate = sync.OnceValues(func() (*template.Template, error) {
 	return template.New("page").Parse(pageTemplate)
 })
 
-// HTML writes the page as one file that loads nothing: style, script, options and data stand inside, and its policy
+// HTML writes the page as one file that loads nothing: it contains style, script, options and data, and its policy
 // forbids every connection. The same page gives the same bytes.
 func (p *Page) HTML(w io.Writer) error {
 	t, err := parsedTemplate()
@@ -55,8 +55,8 @@ func (p *Page) HTML(w io.Writer) error {
 	return t.Execute(w, view)
 }
 
-// The view is the page in the shape of its template. Values of the types template.HTML, JS, CSS and URL are written
-// as they are, so they are only ever made of our own text or of text escaped right here.
+// The view is the page for its template. Values of the types template.HTML, JS, CSS and URL are written without
+// escapes, so they contain only text of this package or text that is escaped in this file.
 type (
 	pageView struct {
 		Page     *Page
@@ -66,17 +66,17 @@ type (
 		Footer   string
 		Evidence string // packed; "" without
 		Palettes template.JS
-		Library  template.JS // "" when there is no figure to draw
+		Library  template.JS // "" without figures and transcripts
 		Script   template.JS
 	}
 	sectionView struct {
 		ID, Title, Lead string
 		Runs            []runView
 	}
-	// runView is a table, a paragraph, or figures in a row.
+	// runView is a table, transcripts, a paragraph, or consecutive figures.
 	runView struct {
 		Figures []figureView
-		More    string // the titles of figures behind a fold; "" for those in sight
+		More    string // titles of figures behind a fold; "" without a fold
 		Table   *tableView
 		Talks   *transcriptsView
 		Text    string
@@ -84,9 +84,9 @@ type (
 	figureView struct {
 		*Figure
 		Wide    bool
-		Height  int // of the drawing, in pixels; 0 for the usual one
+		Height  int // of the drawing in pixels; 0 for the default
 		Options template.JS
-		Packed  string // its CSV file
+		Packed  string // CSV file
 	}
 	tableView struct {
 		*Table
@@ -105,13 +105,15 @@ type (
 )
 
 func (p *Page) view() (*pageView, error) {
-	palettes, err := json.Marshal(map[string]any{"light": slices.Concat(lightColours, lightSteps), "dark": slices.Concat(darkColours, darkSteps), "arms": len(lightColours)})
+	palettes, err := json.Marshal(map[string]any{"light": slices.Concat(lightColours, lightSteps),
+		"dark": slices.Concat(darkColours, darkSteps), "arms": len(lightColours)})
 	if err != nil {
 		return nil, err
 	}
 	view := &pageView{
 		Page: p, Style: template.CSS(pageStyle), Palettes: template.JS(palettes),
-		Footer: "Made by rcgrpo. Charts: Apache ECharts 5.6.0 (Apache License 2.0), inside this file. It opens no connection.",
+		Footer: "Made by rcgrpo. Charts: Apache ECharts 5.6.0 (Apache License 2.0), included in this file. It opens no " +
+			"connection.",
 	}
 	scripts := "'none'"
 	if len(p.figures()) > 0 || p.hasTranscripts() {
@@ -130,43 +132,51 @@ func (p *Page) view() (*pageView, error) {
 		}
 	}
 	for _, s := range p.Sections {
-		section := sectionView{ID: s.ID, Title: s.Title, Lead: s.Lead}
-		for _, part := range s.Parts {
-			last := len(section.Runs) - 1
-			switch {
-			case part.Figure != nil:
-				figure, err := part.Figure.view()
-				if err != nil {
-					return nil, fmt.Errorf("figure %s: %w", part.Figure.ID, err)
-				}
-				if last < 0 || section.Runs[last].Figures == nil || (section.Runs[last].More != "") != figure.Folded {
-					section.Runs = append(section.Runs, runView{})
-					last++
-				}
-				run := &section.Runs[last]
-				run.Figures = append(run.Figures, figure)
-				if figure.Folded {
-					run.More = strings.TrimPrefix(run.More+" · "+figure.Title, " · ")
-				}
-			case part.Table != nil:
-				table, err := part.Table.view()
-				if err != nil {
-					return nil, fmt.Errorf("table %s: %w", part.Table.ID, err)
-				}
-				section.Runs = append(section.Runs, runView{Table: table})
-			case part.Transcripts != nil:
-				talks, err := part.Transcripts.view()
-				if err != nil {
-					return nil, fmt.Errorf("transcripts of %s: %w", part.Transcripts.Label, err)
-				}
-				section.Runs = append(section.Runs, runView{Talks: talks})
-			default:
-				section.Runs = append(section.Runs, runView{Text: part.Text})
-			}
+		section, err := s.view()
+		if err != nil {
+			return nil, err
 		}
 		view.Sections = append(view.Sections, section)
 	}
 	return view, nil
+}
+
+func (s *Section) view() (sectionView, error) {
+	section := sectionView{ID: s.ID, Title: s.Title, Lead: s.Lead}
+	for _, part := range s.Parts {
+		last := len(section.Runs) - 1
+		switch {
+		case part.Figure != nil:
+			figure, err := part.Figure.view()
+			if err != nil {
+				return section, fmt.Errorf("figure %s: %w", part.Figure.ID, err)
+			}
+			if last < 0 || section.Runs[last].Figures == nil || (section.Runs[last].More != "") != figure.Folded {
+				section.Runs = append(section.Runs, runView{})
+				last++
+			}
+			run := &section.Runs[last]
+			run.Figures = append(run.Figures, figure)
+			if figure.Folded {
+				run.More = strings.TrimPrefix(run.More+" · "+figure.Title, " · ")
+			}
+		case part.Table != nil:
+			table, err := part.Table.view()
+			if err != nil {
+				return section, fmt.Errorf("table %s: %w", part.Table.ID, err)
+			}
+			section.Runs = append(section.Runs, runView{Table: table})
+		case part.Transcripts != nil:
+			talks, err := part.Transcripts.view()
+			if err != nil {
+				return section, fmt.Errorf("transcripts of %s: %w", part.Transcripts.Label, err)
+			}
+			section.Runs = append(section.Runs, runView{Talks: talks})
+		default:
+			section.Runs = append(section.Runs, runView{Text: part.Text})
+		}
+	}
+	return section, nil
 }
 
 func (p *Page) hasTranscripts() bool {
@@ -178,7 +188,7 @@ func (p *Page) hasTranscripts() bool {
 	return false
 }
 
-// sourceHash is how a policy names the one script text that may run.
+// sourceHash returns the hash by which a content security policy allows a script.
 func sourceHash(script string) string {
 	sum := sha256.Sum256([]byte(script))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
@@ -201,17 +211,17 @@ func (f *Figure) view() (figureView, error) {
 	return view, err
 }
 
-// csvAddress is a data address with rows as comma-separated values.
+// csvAddress returns a data address with rows as comma-separated values.
 func csvAddress(rows [][]string) (template.URL, error) {
 	text, err := csvText(rows)
 	return template.URL("data:text/csv;charset=utf-8," + dataEscapes.Replace(text)), err
 }
 
-// dataEscapes are the characters that may not stand in a data address as they are. What is left of foreign text is
-// harmless there: html/template escapes it once more for the attribute.
-var dataEscapes = strings.NewReplacer("%", "%25", "\n", "%0A", "\r", "%0D", "#", "%23", `"`, "%22", "'", "%27", "<", "%3C", ">", "%3E", "&", "%26", " ", "%20")
+// dataEscapes escapes characters for a data address. html/template escapes the result again for the attribute.
+var dataEscapes = strings.NewReplacer("%", "%25", "\n", "%0A", "\r", "%0D", "#", "%23", `"`, "%22", "'", "%27",
+	"<", "%3C", ">", "%3E", "&", "%26", " ", "%20")
 
-// HeadID is the id of the head of a column, from 0.
+// HeadID returns the id of the head of a column, from 0.
 func (t *tableView) HeadID(column int) string { return cellID(t.ID, 0, column+1) }
 
 func (t *Table) view() (*tableView, error) {
@@ -220,10 +230,7 @@ func (t *Table) view() (*tableView, error) {
 	for r, row := range t.Rows {
 		var line lineView
 		for i, c := range row.Cells {
-			cell := cellView{Cell: c, ID: cellID(t.ID, r+1, i+1), Class: string(c.Mark)}
-			if c.Detail != "" {
-				cell.Details = strings.Split(c.Detail, " · ")
-			}
+			cell := cellView{Cell: c, ID: cellID(t.ID, r+1, i+1), Class: string(c.Mark), Details: c.details()}
 			if i < len(t.Columns) && t.Columns[i].Left {
 				cell.Class = strings.TrimSpace("left " + cell.Class)
 			}

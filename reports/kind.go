@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 
+	"rcgrpo/stages/rl/blocks"
+
 	"github.com/hashicorp/hcl/v2"
 
 	"rcgrpo/engine"
@@ -27,19 +29,20 @@ const (
 	TextFile     = "page.txt"  // for a terminal of TextWidth columns
 	LaTeXFile    = "page.tex"  // the tables
 	JSONFile     = "page.json" // tables and figures
-	CSVFolder    = "csv"       // a file for each table and figure, called by its id
+	CSVFolder    = "csv"       // a file for each table and figure, named by its id
 )
 
 // TextWidth is the width of TextFile.
 const TextWidth = 120
 
-// Kind returns the stage kind `report`, which makes a page of the scores, curves and data of all seeds. It runs also
-// when stages above it failed, and says so on the page.
+// Kind returns the stage kind `report`, which makes a page of the scores, curves and data of all seeds. It also runs
+// after failures of other stages, and the page lists them.
 func Kind() *engine.Kind {
 	return &engine.Kind{
-		Name:    "report",
-		Summary: "A page of scores and curves: tables, tests, figures, evidence; as HTML, Markdown, text, LaTeX, CSV and JSON.",
-		Version: 6,
+		Name: "report",
+		Summary: "A page of scores and curves: tables, tests, figures, evidence; as HTML, Markdown, text, LaTeX, CSV " +
+			"and JSON.",
+		Version: 7,
 		New: func() engine.Stage {
 			return &settings{Windows: &windows{Early: PaperWindows.Early, Late: PaperWindows.Late}}
 		},
@@ -49,26 +52,33 @@ func Kind() *engine.Kind {
 }
 
 type settings struct {
-	Scores   []artifact.Ref `hcl:"scores,optional" port:"scores" doc:"evaluations; an arm is called by its for_each key, and evaluations of equal keys are one arm"`
-	Curves   []artifact.Ref `hcl:"curves,optional" port:"metrics" doc:"trainings; a curve takes the label of the arm whose policy it trained"`
-	Data     []artifact.Ref `hcl:"data,optional" port:"tasks|dataset" doc:"task sets for the table of the split and its certificate, and data sets for what went into them"`
-	Show     []artifact.Ref `hcl:"transcripts,optional" port:"trajectories" doc:"episodes to show in full, at most 40 for each label, chosen by hash among failures and successes"`
-	Compare  []compare      `hcl:"compare,block" doc:"pairs to compare; the first one and those that expect something answer the question. Without any, every arm is compared with the first"`
+	Scores   []artifact.Ref `hcl:"scores,optional" port:"scores" doc:"evaluations; the for_each key is the label of an arm, and evaluations with equal keys are one arm"`
+	Curves   []artifact.Ref `hcl:"curves,optional" port:"metrics" doc:"trainings; a curve has the label of the arm whose policy it trained"`
+	Data     []artifact.Ref `hcl:"data,optional" port:"tasks|dataset" doc:"task sets for the table of the split and its certificate, and data sets for the table of their composition"`
+	Show     []artifact.Ref `hcl:"transcripts,optional" port:"trajectories" doc:"episodes to show in full, at most 40 for each label, selected by hash among failures and successes"`
+	Compare  []compare      `hcl:"compare,block" doc:"pairs to compare; the first block and those with an expectation answer the question. Without any, every arm is compared with the first"`
 	Sections []section      `hcl:"section,block" doc:"sections of the page instead of the usual ones, in this order"`
-	Windows  *windows       `hcl:"windows,block" doc:"updates summarised at the beginning and the end of a training"`
-	Arms     []string       `hcl:"arms,optional" doc:"labels in the order of the page; arms not named here follow. Without it, arms that compare blocks name come first"`
-	Notes    []string       `hcl:"notes,optional" doc:"sentences for the head of the page, such as what the experiment is and is not"`
-	Path     string         `hcl:"path,optional" key:"-" doc:"where the HTML page is put, relative to the experiment; EXPERIMENT.html unless set"`
+	Windows  *windows       `hcl:"windows,block" doc:"updates summarized at the start and the end of a training"`
+	Arms     []string       `hcl:"arms,optional" doc:"labels in the order of the page; other arms follow. Without it, the arms of compare blocks come first"`
+	Notes    []string       `hcl:"notes,optional" doc:"sentences for the head of the page, such as the scope of the experiment"`
+	Path     string         `hcl:"path,optional" key:"-" doc:"path of the published HTML page, relative to the experiment; EXPERIMENT.html unless set"`
 
 	ArmsRange hcl.Range `hcl:"arms,attr_range"`
 	PathRange hcl.Range `hcl:"path,attr_range"`
 }
 
+// WithoutEffect returns the settings without effect in combination with the others.
+func (s *settings) WithoutEffect() map[string]string {
+	e := blocks.Effects{}
+	e.Add(len(s.Curves) == 0, "no curves are shown, so no updates are summarized", "windows.early", "windows.late")
+	return e
+}
+
 type compare struct {
-	Label    string     `hcl:"name,label" doc:"what the second arm of each pair has and the first has not"`
+	Label    string     `hcl:"name,label" doc:"the property that only the second arm of each pair has"`
 	Pairs    [][]string `hcl:"pairs" doc:"labels of two arms: without, with"`
-	Outcome  string     `hcl:"outcome,optional" doc:"success by greedy decoding, sampled for that of sampled episodes, or a metric of training such as zero_variance: its mean over the late window, paired by seed"`
-	Expect   string     `hcl:"expect,optional" choices:"higher|lower" doc:"expected outcome of the second arm of each pair; the head of the page then says whether it came out so, beside the first block"`
+	Outcome  string     `hcl:"outcome,optional" doc:"success by greedy decoding, sampled for success of sampled episodes, or a metric of training such as zero_variance: its mean over the late window, paired by seed"`
+	Expect   string     `hcl:"expect,optional" choices:"higher|lower" doc:"expected outcome of the second arm of each pair; the head of the page then reports whether the result is as expected"`
 	Unpaired bool       `hcl:"unpaired,optional" doc:"compare arms that were evaluated on different tasks; otherwise outcomes are paired by task, and a pair that loses more than a tenth of either side's tasks is an error"`
 
 	PairsRange    hcl.Range `hcl:"pairs,attr_range"`
@@ -88,14 +98,14 @@ func (c *compare) comparison() Comparison {
 }
 
 type section struct {
-	Title string   `hcl:"title,label" doc:"its heading"`
-	Show  []string `hcl:"show" doc:"tables and figures in their order: main, seeds, fig-categories, fig-outcomes, pass-at-k, fig-pass-at-k, compare, gap, gap-training, fig-reward, fig-spread, fig-spread-batch, fig-zero-variance, fig-zero-variance-split, fig-entropy, fig-kl, fig-kl-estimators, fig-grad-norm, fig-clip, fig-tokens-reward, fig-tokens-gap, fig-variance, fig-log-ratio, fig-turns, fig-calls, fig-tool-errors, fig-stops, fig-length, fig-tuning, entropy, late, signal, forecast, fig-forecast, fig-successes, values, transcripts, data, certificate, mixtures, departures, settings, runs, fig-timeline, evidence"`
+	Title string   `hcl:"title,label" doc:"heading"`
+	Show  []string `hcl:"show" doc:"tables and figures in their order: main, seeds, fig-categories, pass-at-k, fig-pass-at-k, fig-outcomes, compare, gap, gap-training, fig-reward, fig-spread, fig-zero-variance, fig-entropy, fig-kl, fig-grad-norm, fig-tokens-reward, fig-tokens-gap, fig-variance, fig-forecast, entropy, late, signal, forecast, fig-spread-batch, fig-zero-variance-split, fig-kl-estimators, fig-clip, fig-log-ratio, fig-turns, fig-calls, fig-tool-errors, fig-stops, fig-length, fig-tuning, fig-successes, values, transcripts, data, certificate, mixtures, departures, settings, runs, fig-timeline, evidence"`
 	Text  string   `hcl:"text,optional" doc:"a sentence below the heading"`
 
 	ShowRange hcl.Range `hcl:"show,attr_range"`
 }
 
-// comparableOutcomes are the values of compare.outcome.
+// comparableOutcomes returns the values of compare.outcome.
 func comparableOutcomes() []string {
 	names := []string{OutcomeSuccess, OutcomeSampled}
 	for _, m := range objective.Metrics {
@@ -125,43 +135,48 @@ type windows struct {
 func (s *settings) Check() hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	bad := func(at hcl.Range, summary, format string, args ...any) {
-		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(format, args...), Subject: at.Ptr()})
+		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary,
+			Detail: fmt.Sprintf(format, args...), Subject: at.Ptr()})
 	}
 	known := map[string]bool{}
 	for _, ref := range s.Scores {
 		known[label(ref)] = true
+	}
+	checkArm := func(at hcl.Range, name string) {
+		if len(s.Scores) > 0 && !known[name] {
+			bad(at, "Unknown arm", "No evaluation in scores is called %q; there are %s.", name,
+				strings.Join(sortedKeys(known), ", "))
+		}
 	}
 	outcomes := comparableOutcomes()
 	for _, c := range s.Compare {
 		training := Comparison{Outcome: c.Outcome}
 		switch {
 		case c.Outcome != "" && !slices.Contains(outcomes, c.Outcome):
-			bad(c.OutcomeRange, "Unknown outcome", "No outcome is called %q%s It is success, sampled, or a metric of training (rcgrpo kinds report).", c.Outcome, cmp.Or(engine.NearHint(c.Outcome, outcomes), "."))
+			bad(c.OutcomeRange, "Unknown outcome", "No outcome is called %q%s The outcome is success, sampled, or a "+
+				"metric of training (rcgrpo kinds report).", c.Outcome, cmp.Or(engine.NearHint(c.Outcome, outcomes), "."))
 		case c.Unpaired && training.ofTraining():
-			bad(c.UnpairedRange, "Setting without effect", "unpaired is about tasks; %s is logged by trainings, which are paired by seed. Leave it out.", c.Outcome)
+			bad(c.UnpairedRange, "Setting without effect",
+				"unpaired concerns tasks, but trainings log %s, and they are paired by seed. Remove unpaired.", c.Outcome)
 		}
 		for _, pair := range c.Pairs {
 			if len(pair) != 2 {
 				bad(c.PairsRange, "Pair expected", "A pair names two arms, [without, with]; this one names %d.", len(pair))
 				continue
 			}
-			for _, name := range pair {
-				if len(s.Scores) > 0 && !known[name] {
-					bad(c.PairsRange, "Unknown arm", "No evaluation in scores is called %q; there are %s.", name, strings.Join(sortedKeys(known), ", "))
-				}
-			}
+			checkArm(c.PairsRange, pair[0])
+			checkArm(c.PairsRange, pair[1])
 		}
 	}
 	for _, name := range s.Arms {
-		if len(s.Scores) > 0 && !known[name] {
-			bad(s.ArmsRange, "Unknown arm", "No evaluation in scores is called %q; there are %s.", name, strings.Join(sortedKeys(known), ", "))
-		}
+		checkArm(s.ArmsRange, name)
 	}
-	names := pieceNames()
+	names := itemNames()
 	for _, one := range s.Sections {
 		for _, name := range one.Show {
 			if !slices.Contains(names, name) {
-				bad(one.ShowRange, "Unknown table or figure", "No table or figure is called %q%s There are %s.", name, cmp.Or(engine.NearHint(name, names), "."), strings.Join(names, ", "))
+				bad(one.ShowRange, "Unknown table or figure", "No table or figure is called %q%s There are %s.",
+					name, cmp.Or(engine.NearHint(name, names), "."), strings.Join(names, ", "))
 			}
 		}
 	}
@@ -172,12 +187,13 @@ func (s *settings) Check() hcl.Diagnostics {
 		bad(s.Windows.LateRange, "Empty window", "A window has at least one update; got late = %d.", s.Windows.Late)
 	}
 	if s.Path != "" && !filepath.IsLocal(s.Path) {
-		bad(s.PathRange, "Path outside the experiment", "A page is put below the experiment's folder; got %q.", s.Path)
+		bad(s.PathRange, "Path outside the experiment", "The path of a page is below the experiment's folder; got %q.",
+			s.Path)
 	}
 	return diags
 }
 
-// label is how an instance is called on a page: its for_each key, or its name.
+// label returns the label of an instance on a page: its for_each key, or its name.
 func label(ref artifact.Ref) string {
 	if ref.Key != "" {
 		return ref.Key
@@ -185,7 +201,7 @@ func label(ref artifact.Ref) string {
 	return ref.Name
 }
 
-// Run collects the study, computes its page and writes it in every form.
+// Run collects the study, computes its page and writes it in every format.
 func (s *settings) Run(_ context.Context, job *engine.Job) error {
 	ev, store, err := s.evidence(job)
 	if err != nil {
@@ -198,7 +214,7 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 	if err := study.check(); err != nil {
 		return err
 	}
-	ev.Arms, ev.Compare = study.labels(), study.comparisons() // as they are, also for a part of the page
+	ev.Arms, ev.Compare = study.labels(), study.comparisons() // a part of the artifacts would give others
 	page := study.Page()
 	if store != nil {
 		page.Evidence = ev
@@ -235,39 +251,17 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 	return job.Publish("page", HTMLFile, path)
 }
 
-// writeCSV writes a file for each table and figure into a new folder.
-func (p *Page) writeCSV(folder string) error {
-	if err := os.Mkdir(folder, 0o755); err != nil {
-		return err
-	}
-	write := func(id string, rows [][]string) error {
-		text, err := csvText(rows)
-		if err != nil {
-			return fmt.Errorf("write %s as CSV: %w", id, err)
-		}
-		return os.WriteFile(filepath.Join(folder, id+".csv"), []byte(text), 0o644)
-	}
-	for _, t := range p.tables() {
-		if err := write(t.ID, t.data()); err != nil {
-			return err
-		}
-	}
-	for _, f := range p.figures() {
-		if err := write(f.ID, f.data()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// evidence lists what the page will be made from: the inputs that are there, and the stages behind them as far as the
-// store still knows them. The store is nil for a job outside a plan, whose inputs have no keys.
+// evidence lists the inputs of the page that exist, and the stages behind them that the store still contains. The store
+// is nil for a job without a plan, whose inputs have no keys.
 func (s *settings) evidence(job *engine.Job) (*Evidence, *artifact.Store, error) {
 	ev := &Evidence{
 		Format: EvidenceFormat, Name: job.Experiment.Name, Question: job.Experiment.Question, Expect: job.Experiment.Expect,
-		Notes: s.Notes, Arms: s.Arms, Windows: Windows{Early: s.Windows.Early, Late: s.Windows.Late}, Chosen: s.chosen(),
+		Notes: s.Notes, Arms: s.Arms, Windows: Windows{Early: s.Windows.Early, Late: s.Windows.Late},
+		Files: sourceFiles(job.Experiment),
 	}
-	ev.Files = sourceFiles(job.Experiment)
+	for _, one := range s.Sections {
+		ev.Chosen = append(ev.Chosen, Chosen{one.Title, one.Text, one.Show})
+	}
 	for _, m := range job.Missing() {
 		ev.Failures = append(ev.Failures, Failure{Address: m.Address, Cause: m.Why, Log: m.Lines})
 	}
@@ -283,7 +277,7 @@ func (s *settings) evidence(job *engine.Job) (*Evidence, *artifact.Store, error)
 		for _, ref := range list.refs {
 			a, err := job.Open(ref)
 			if missing := (*engine.MissingError)(nil); errors.As(err, &missing) {
-				continue // told with the failures
+				continue // in ev.Failures
 			}
 			if err != nil {
 				return nil, nil, err
@@ -306,33 +300,34 @@ func (s *settings) evidence(job *engine.Job) (*Evidence, *artifact.Store, error)
 	if err != nil {
 		return nil, nil, err
 	}
-	seen := map[string]bool{}
-	var walk func(n *engine.Node) error
-	walk = func(n *engine.Node) error {
-		for _, in := range n.Inputs {
-			address := in.From.Address
-			if seen[address] {
-				continue
-			}
-			seen[address] = true
-			if made[address] == nil && made[n.Address] != nil {
-				made[address] = ancestor(store, ev.Name, made[n.Address], in)
-			}
-			if err := walk(in.From); err != nil {
-				return err
-			}
-			stage, err := stageEvidence(in.From, made[address])
-			if err != nil {
-				return err
-			}
-			ev.Records = append(ev.Records, stage)
-		}
-		return nil
-	}
-	return ev, store, walk(node)
+	return ev, store, ev.addRecords(node, store, made, map[string]bool{})
 }
 
-// ancestor is the manifest of an input of a node, if what its address made last is what the node really read.
+// addRecords adds the stages above a node in the order of their dependencies. made contains the known manifests.
+func (ev *Evidence) addRecords(n *engine.Node, store *artifact.Store, made map[string]*artifact.Manifest,
+	seen map[string]bool) error {
+	for _, in := range n.Inputs {
+		address := in.From.Address
+		if seen[address] {
+			continue
+		}
+		seen[address] = true
+		if made[address] == nil && made[n.Address] != nil {
+			made[address] = ancestor(store, ev.Name, made[n.Address], in)
+		}
+		if err := ev.addRecords(in.From, store, made, seen); err != nil {
+			return err
+		}
+		stage, err := stageEvidence(in.From, made[address])
+		if err != nil {
+			return err
+		}
+		ev.Records = append(ev.Records, stage)
+	}
+	return nil
+}
+
+// ancestor returns the last manifest of an input's address, or nil if the node read another result.
 func ancestor(store *artifact.Store, experiment string, reader *artifact.Manifest, in engine.Input) *artifact.Manifest {
 	m, err := store.Last(experiment, in.From.Address)
 	if err != nil {
@@ -345,7 +340,7 @@ func ancestor(store *artifact.Store, experiment string, reader *artifact.Manifes
 	return m
 }
 
-// stageEvidence names the manifest of a node, or its settings where there is none.
+// stageEvidence describes a node by its manifest, or by its settings without a manifest.
 func stageEvidence(n *engine.Node, m *artifact.Manifest) (StageEvidence, error) {
 	stage := StageEvidence{Address: n.Address, Kind: n.Kind.Name}
 	for _, setting := range n.Settings {

@@ -7,30 +7,25 @@ import (
 	"unicode"
 )
 
-// LaTeX writes the tables of the page, each as a longtable with the rules of booktabs, to be put into a document by
-// \input. A table that is wider than the text is continued with its first column again. Details stand below their value; a
-// mark is bold (best) or italic (departs from the paper).
+// LaTeX writes the tables of the page for \input in a document, each as a longtable with the rules of booktabs. A table
+// that is wider than the text continues with its first column repeated. Details are below their value; a mark is bold
+// (best) or italic (departs from the paper).
 func (p *Page) LaTeX(w io.Writer) error {
 	out := &sticky{w: w}
 	out.line("% Tables of: " + clean(p.Title))
-	out.line(`% The document needs \usepackage[T1]{fontenc} and \usepackage{array,booktabs,longtable}, one column of text, and`)
-	out.line(fmt.Sprintf("%% lines of at least %d pt.", latexLine))
-	for _, s := range p.Sections {
-		for _, part := range s.Parts {
-			if part.Table != nil {
-				part.Table.latex(out)
-			}
-		}
+	out.line(`% The document requires \usepackage[T1]{fontenc} and \usepackage{array,booktabs,longtable}, one column`)
+	out.line(fmt.Sprintf("%% of text, and lines of at least %d pt.", latexLine))
+	for _, t := range p.tables() {
+		t.latex(out)
 	}
 	return out.err
 }
 
-// Widths in points: the narrowest line of text that tables are made for (that of the class article), what stands between
-// two columns, and the widest that a column of words becomes while others have no room.
+// Widths in points.
 const (
-	latexLine = 345
-	latexGap  = 6
-	latexWide = 110
+	latexLine = 345 // narrowest line of text for the tables (the class article)
+	latexGap  = 6   // between two columns
+	latexWide = 110 // widest column of text
 )
 
 func (t *Table) latex(out *sticky) {
@@ -64,14 +59,14 @@ func (t *Table) latex(out *sticky) {
 	}
 }
 
-// latexPart writes some columns, the first of the table among them. Their widths are shares of the line.
+// latexPart writes some columns, including the first of the table. Their widths are shares of the line.
 func (t *Table) latexPart(out *sticky, columns []int, least, natural []float64) {
 	widths, sum := make([]float64, len(columns)), 0.0
 	for i, c := range columns {
 		widths[i] = natural[c] + latexGap
 		sum += widths[i]
 	}
-	if sum > latexLine { // two columns that do not fit: the wider one gives
+	if sum > latexLine { // two columns that do not fit: the wider one shrinks
 		wide := 0
 		if len(columns) > 1 && natural[columns[1]] > natural[columns[0]] {
 			wide = 1
@@ -89,15 +84,15 @@ func (t *Table) latexPart(out *sticky, columns []int, least, natural []float64) 
 		layout += fmt.Sprintf(`>{%s\arraybackslash}p{\dimexpr %.4f\linewidth-2\tabcolsep\relax}`, side, widths[i]/latexLine)
 		heads[i] = latexText(t.Columns[c].Name)
 	}
-	title := latexText(t.Title)
-	label := `\label{tab:` + slug(t.ID) + `}`
-	if columns[len(columns)-1] != len(t.Columns)-1 || len(columns) > 1 && columns[1] != 1 {
-		title += ": " + latexText(t.Columns[columns[min(1, len(columns)-1)]].Name) + " to " + latexText(t.Columns[columns[len(columns)-1]].Name)
-		label = `\label{tab:` + slug(t.ID) + fmt.Sprintf("-%d", columns[min(1, len(columns)-1)]) + `}`
+	title, label := latexText(t.Title), "tab:"+slug(t.ID)
+	first, last := columns[min(1, len(columns)-1)], columns[len(columns)-1]
+	if last != len(t.Columns)-1 || first > 1 { // a part of the table
+		title += ": " + latexText(t.Columns[first].Name) + " to " + latexText(t.Columns[last].Name)
+		label += fmt.Sprintf("-%d", first)
 	}
 	head := strings.Join(heads, " & ") + ` \\`
 	out.line(fmt.Sprintf("\n{\\footnotesize\\tabcolsep=%dpt\n\\begin{longtable}{%s}", latexGap/2, layout))
-	out.line(`\caption{` + title + `}` + label + ` \\`)
+	out.line(`\caption{` + title + `}\label{` + label + `} \\`)
 	out.line("\\toprule\n" + head + "\n\\midrule\n\\endfirsthead")
 	out.line("\\toprule\n" + head + "\n\\midrule\n\\endhead")
 	out.line("\\bottomrule\n\\endfoot")
@@ -113,7 +108,7 @@ func (t *Table) latexPart(out *sticky, columns []int, least, natural []float64) 
 	out.line("\\end{longtable}}")
 }
 
-// latex stacks text and details.
+// latex returns the text above the details.
 func (c Cell) latex() string {
 	text := latexText(c.Text)
 	switch c.Mark {
@@ -128,7 +123,7 @@ func (c Cell) latex() string {
 	return text
 }
 
-// details are the lines of the cell's detail.
+// details returns the lines of the cell's detail.
 func (c Cell) details() []string {
 	if c.Detail == "" {
 		return nil
@@ -136,7 +131,7 @@ func (c Cell) details() []string {
 	return strings.Split(c.Detail, " · ")
 }
 
-// latexWidths are the widths of a column once this cell is in it.
+// latexWidths returns the widths of a column with this cell.
 func (c Cell) latexWidths(least, natural float64) (float64, float64) {
 	for _, line := range append(c.details(), c.Text) {
 		l, n := latexWidths(line)
@@ -145,9 +140,9 @@ func (c Cell) latexWidths(least, natural float64) (float64, float64) {
 	return least, natural
 }
 
-// latexWidths estimates the width of a text in one line, and of its longest piece that is not broken.
+// latexWidths estimates the width of a text in one line and of its longest unbreakable piece.
 func latexWidths(text string) (least, natural float64) {
-	const spare = 4 // bold letters, and the rest that an estimate needs
+	const spare = 4 // bold letters, and the error of the estimate
 	piece := 0.0
 	for _, p := range latexPieces(text) {
 		piece = 0
@@ -160,7 +155,7 @@ func latexWidths(text string) (least, natural float64) {
 	return least, natural + spare
 }
 
-// latexRuneWidth is at least the width of a character of Latin Modern at 8 pt.
+// latexRuneWidth returns an upper bound of the width of a character of Latin Modern at 8 pt.
 func latexRuneWidth(r rune) float64 {
 	switch {
 	case strings.ContainsRune("mwMW%…→↑↓−–≥≤≠×", r):
@@ -173,10 +168,10 @@ func latexRuneWidth(r rune) float64 {
 	return 4.7
 }
 
-// latexPieces cuts a text where a line may end: at blanks, and in words that are longer than any number after punctuation or
-// somewhere. A piece keeps the blank that follows it.
+// latexPieces splits a text where a line may end: after blanks, and in long words after punctuation or after the
+// maximal number of characters.
 func latexPieces(text string) []string {
-	const long, longest = 16, 12 // characters of a word that is cut, and of a piece of it
+	const long, longest = 16, 12 // characters of a word that is split, and of a piece of it
 	var pieces []string
 	for _, word := range strings.SplitAfter(clean(text), " ") {
 		if len([]rune(word)) <= long {
@@ -197,16 +192,18 @@ func latexPieces(text string) []string {
 	return pieces
 }
 
-// latexEscapes are the characters that mean something to LaTeX, brackets and stars because a row may begin with them, and those
-// of our own tables that no text font has.
-var latexEscapes = strings.NewReplacer(`\`, `\textbackslash{}`, "{", `\{`, "}", `\}`, "$", `\$`, "&", `\&`, "#", `\#`, "^", `\textasciicircum{}`,
-	"_", `\_`, "~", `\textasciitilde{}`, "%", `\%`, "<", `\textless{}`, ">", `\textgreater{}`, "|", `\textbar{}`, `"`, `\textquotedbl{}`,
-	"[", "{[}", "]", "{]}", "*", "{*}", "`", `\textasciigrave{}`, "-", "{-}",
-	"\u00a0", "~", "\u202f", `\,`, "−", `$-$`, "–", "--", "…", `\ldots{}`, "→", `$\to$`, "↑", `$\uparrow$`, "↓", `$\downarrow$`,
-	"Δ", `$\Delta$`, "ρ", `$\rho$`, "σ", `$\sigma$`, "Σ", `$\Sigma$`, "π", `$\pi$`, "β", `$\beta$`, "ε", `$\varepsilon$`, "α", `$\alpha$`, "γ", `$\gamma$`,
-	"²", `$^2$`, "³", `$^3$`, "·", `$\cdot$`, "×", `$\times$`, "±", `$\pm$`, "‖", `$\|$`, "★", `$\star$`, "≠", `$\neq$`, "≤", `$\le$`, "≥", `$\ge$`, "√", `$\surd$`)
+// latexEscapes escapes the characters with a meaning in LaTeX (also brackets and stars at the start of a row) and the
+// characters of our tables that text fonts lack.
+var latexEscapes = strings.NewReplacer(
+	`\`, `\textbackslash{}`, "{", `\{`, "}", `\}`, "$", `\$`, "&", `\&`, "#", `\#`, "^", `\textasciicircum{}`,
+	"_", `\_`, "~", `\textasciitilde{}`, "%", `\%`, "<", `\textless{}`, ">", `\textgreater{}`, "|", `\textbar{}`,
+	`"`, `\textquotedbl{}`, "[", "{[}", "]", "{]}", "*", "{*}", "`", `\textasciigrave{}`, "-", "{-}",
+	"\u00a0", "~", "\u202f", `\,`, "−", `$-$`, "–", "--", "…", `\ldots{}`, "→", `$\to$`, "↑", `$\uparrow$`,
+	"↓", `$\downarrow$`, "Δ", `$\Delta$`, "ρ", `$\rho$`, "σ", `$\sigma$`, "Σ", `$\Sigma$`, "π", `$\pi$`, "β", `$\beta$`,
+	"ε", `$\varepsilon$`, "α", `$\alpha$`, "γ", `$\gamma$`, "²", `$^2$`, "³", `$^3$`, "·", `$\cdot$`, "×", `$\times$`,
+	"±", `$\pm$`, "‖", `$\|$`, "★", `$\star$`, "≠", `$\neq$`, "≤", `$\le$`, "≥", `$\ge$`, "√", `$\surd$`)
 
-// latexText is foreign text as LaTeX, in one line. A character that its fonts lack stands there by its number.
+// latexText returns foreign text as LaTeX, in one line. A character without a glyph is replaced by its code point.
 func latexText(text string) string {
 	var b strings.Builder
 	for i, piece := range latexPieces(text) {

@@ -1,17 +1,19 @@
 package reports
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	_ "embed"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -25,9 +27,9 @@ var livePage string
 //go:embed assets/live.js
 var liveScript string
 
-// Live is a page of a run that goes on: what each stage does, the curves so far and what the machine is busy with. It is
-// served on the loopback interface only, under an address that holds a secret, and changes without being loaded again.
-// Observing an event takes microseconds and never waits for a reader.
+// Live serves the page of a running experiment: the state of each stage, the curves so far and the load of the machine.
+// It listens on the loopback interface only, under an address with a secret, and the page updates itself. Observing an
+// event takes microseconds and never waits for a reader.
 type Live struct {
 	URL string
 
@@ -36,19 +38,19 @@ type Live struct {
 
 	mu     sync.Mutex
 	state  liveState
-	places map[string]int // of the stages in state, by address
+	places map[string]int // indices in state.Stages, by address
 	number int            // of changes
 }
 
-// liveState is what readers get, whole, as JSON.
+// liveState is the complete state that readers receive as JSON.
 type liveState struct {
 	Title     string      `json:"title"`
 	Question  string      `json:"question,omitempty"`
-	Planned   int         `json:"planned"` // stages that the run would touch
+	Planned   int         `json:"planned"` // stages that the run executes
 	Stages    []liveStage `json:"stages"`
 	Files     []string    `json:"files,omitempty"` // published
 	Resources resources   `json:"resources"`
-	Ended     string      `json:"ended,omitempty"` // how, once it has
+	Ended     string      `json:"ended,omitempty"` // result of the run, once it has ended
 }
 
 type liveStage struct {
@@ -58,19 +60,19 @@ type liveStage struct {
 	Done    int                  `json:"done,omitempty"`
 	Total   int                  `json:"total,omitempty"`
 	Unit    string               `json:"unit,omitempty"`
-	Seconds float64              `json:"seconds,omitempty"` // that it took
+	Seconds float64              `json:"seconds,omitempty"` // duration
 	Started time.Time            `json:"started,omitzero"`
-	Curves  map[string][]float64 `json:"curves,omitempty"` // value by name: done, value, done, value, …
+	Curves  map[string][]float64 `json:"curves,omitempty"` // by name: done, value, done, value, …
 }
 
-// liveEvery is how often readers hear of changes, liveMachine how often the machine is looked at.
+// Intervals of updates to readers and of measurements of the machine.
 const (
 	liveEvery   = 500 * time.Millisecond
 	liveMachine = 2 * time.Second
-	livePoints  = 400 // of a curve; beyond, every second one goes
+	livePoints  = 400 // of a curve; a longer curve is thinned
 )
 
-// StartLive begins to serve the page of a run on a free port. Close ends it.
+// StartLive serves the page of a run on a free port until Close.
 func StartLive(x *engine.Experiment) (*Live, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -85,19 +87,20 @@ func StartLive(x *engine.Experiment) (*Live, error) {
 	mux.HandleFunc("GET "+path+"{$}", l.page)
 	mux.HandleFunc("GET "+path+"events", l.events)
 	host := listener.Addr().String()
-	l.server = &http.Server{ReadHeaderTimeout: 5 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Host != host { // another site's name for this address
-			http.NotFound(w, r)
-			return
-		}
-		mux.ServeHTTP(w, r)
-	})}
+	l.server = &http.Server{ReadHeaderTimeout: 5 * time.Second,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Host != host { // DNS rebinding
+				http.NotFound(w, r)
+				return
+			}
+			mux.ServeHTTP(w, r)
+		})}
 	go l.server.Serve(listener)
 	go l.watchMachine()
 	return l, nil
 }
 
-// Close tells readers that nothing more comes and ends the server. What they have stays in their window.
+// Close sends the last state to readers and stops the server. Open pages stay readable.
 func (l *Live) Close() error {
 	l.mu.Lock()
 	if l.state.Ended == "" {
@@ -114,7 +117,7 @@ func (l *Live) Close() error {
 	return l.server.Close()
 }
 
-// Observe takes an event of the run.
+// Observe adds an event of the run to the page.
 func (l *Live) Observe(e engine.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -173,7 +176,7 @@ func (l *Live) Observe(e engine.Event) {
 	}
 }
 
-// thin drops every second point of a curve that has too many, and keeps the last.
+// thin drops every second point of a curve with too many points and keeps the last.
 func thin(curve []float64) []float64 {
 	if len(curve) <= 2*livePoints {
 		return curve
@@ -186,17 +189,17 @@ func thin(curve []float64) []float64 {
 }
 
 func (l *Live) page(w http.ResponseWriter, _ *http.Request) {
-	sum := sha256.Sum256([]byte(liveScript))
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Security-Policy", "default-src 'none'; connect-src 'self'; style-src 'unsafe-inline'; script-src 'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	h.Set("Content-Security-Policy", "default-src 'none'; connect-src 'self'; style-src 'unsafe-inline'; script-src "+
+		sourceHash(liveScript)+"; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 	h.Set("Cache-Control", "no-store")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("X-Content-Type-Options", "nosniff")
 	fmt.Fprint(w, strings.Replace(livePage, "SCRIPT", liveScript, 1))
 }
 
-// events sends the state at once and whenever it has changed, until the run has ended or the reader has gone.
+// events sends the state now and after each change, until the run ends or the reader disconnects.
 func (l *Live) events(w http.ResponseWriter, r *http.Request) {
 	flusher, ok := w.(http.Flusher)
 	if !ok {
@@ -263,4 +266,96 @@ func (l *Live) watchMachine() {
 		case <-tick.C:
 		}
 	}
+}
+
+// resources is the load of the machine, as far as it is known.
+type resources struct {
+	CPU         float64 `json:"cpu"`          // share of all cores since the last measurement
+	Memory      int64   `json:"memory"`       // bytes in use
+	MemoryTotal int64   `json:"memory_total"` // 0: unknown
+	GPUs        string  `json:"gpus,omitempty"`
+}
+
+// cpuTimes counts jiffies since the machine started.
+type cpuTimes struct{ busy, all float64 }
+
+// machine reads /proc and, if it is installed, queries nvidia-smi.
+func machine(before cpuTimes) (now cpuTimes, r resources) {
+	if stat, err := os.ReadFile("/proc/stat"); err == nil {
+		now = readCPU(stat)
+		if all := now.all - before.all; before.all > 0 && all > 0 {
+			r.CPU = (now.busy - before.busy) / all
+		}
+	}
+	if info, err := os.ReadFile("/proc/meminfo"); err == nil {
+		total, available := readMemory(info)
+		r.Memory, r.MemoryTotal = total-available, total
+	}
+	if _, err := exec.LookPath("nvidia-smi"); err == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		out, err := exec.CommandContext(ctx, "nvidia-smi", "--query-gpu=index,utilization.gpu,memory.used,memory.total",
+			"--format=csv,noheader,nounits").Output()
+		if err == nil {
+			r.GPUs = readGPUs(out)
+		}
+	}
+	return now, r
+}
+
+// readCPU parses the first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal.
+func readCPU(stat []byte) cpuTimes {
+	var t cpuTimes
+	line, _, _ := bytes.Cut(stat, []byte("\n"))
+	for i, field := range strings.Fields(string(line)) {
+		v, err := strconv.ParseFloat(field, 64)
+		if i == 0 || i > 8 || err != nil {
+			continue
+		}
+		t.all += v
+		if i != 4 && i != 5 {
+			t.busy += v
+		}
+	}
+	return t
+}
+
+// readMemory parses MemTotal and MemAvailable of /proc/meminfo, in bytes.
+func readMemory(info []byte) (total, available int64) {
+	for line := range strings.Lines(string(info)) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 {
+			continue
+		}
+		n, err := strconv.ParseInt(fields[1], 10, 64)
+		if err != nil {
+			continue
+		}
+		switch fields[0] {
+		case "MemTotal:":
+			total = n << 10
+		case "MemAvailable:":
+			available = n << 10
+		}
+	}
+	return total, available
+}
+
+// readGPUs formats the driver's table: "GPU 0: 87 %, 11 of 141 GB".
+func readGPUs(table []byte) string {
+	var words []string
+	for line := range strings.Lines(string(table)) {
+		fields := strings.Split(strings.TrimSpace(line), ", ")
+		if len(fields) != 4 {
+			continue
+		}
+		used, err1 := strconv.ParseFloat(fields[2], 64)
+		total, err2 := strconv.ParseFloat(fields[3], 64)
+		if err1 != nil || err2 != nil {
+			continue
+		}
+		const gb = 1.048576e-3 // of a MiB
+		words = append(words, fmt.Sprintf("GPU %s: %s %%, %.0f of %.0f GB", fields[0], fields[1], gb*used, gb*total))
+	}
+	return strings.Join(words, "; ")
 }

@@ -57,24 +57,30 @@ func TestLivePageFollowsTheRun(t *testing.T) {
 		return liveState{}
 	}
 	next("the first state", func(s liveState) bool { return s.Title == "drills" })
-	l.Observe(engine.Event{Kind: engine.EventPlanned, Counts: map[string]int{"up to date": 5, "run": 2, "run unless unchanged": 1}})
+	l.Observe(engine.Event{Kind: engine.EventPlanned,
+		Counts: map[string]int{"up to date": 5, "run": 2, "run unless unchanged": 1}})
 	l.Observe(engine.Event{Kind: engine.EventStarted, Address: "stage.grpo.arm", Time: time.Now()})
 	for u := 1; u <= 1000; u++ {
-		l.Observe(engine.Event{Kind: engine.EventProgress, Address: "stage.grpo.arm", Done: u, Total: 1000, Unit: "updates", Values: []engine.Value{{Name: "reward", Value: float64(u) / 1000}}})
+		l.Observe(engine.Event{Kind: engine.EventProgress, Address: "stage.grpo.arm", Done: u, Total: 1000,
+			Unit: "updates", Values: []engine.Value{{Name: "reward", Value: float64(u) / 1000}}})
 	}
 	s := next("progress", func(s liveState) bool { return len(s.Stages) == 1 && s.Stages[0].Done == 1000 })
 	curve := s.Stages[0].Curves["reward"]
-	if s.Planned != 3 || s.Stages[0].State != engine.EventStarted || len(curve) > 2*livePoints || len(curve) < livePoints || curve[len(curve)-1] != 1 || curve[len(curve)-2] != 1000 {
-		t.Errorf("got %d planned, %s, %d numbers of a curve that ends in %v", s.Planned, s.Stages[0].State, len(curve), curve[len(curve)-2:])
+	if s.Planned != 3 || s.Stages[0].State != engine.EventStarted || len(curve) > 2*livePoints ||
+		len(curve) < livePoints || curve[len(curve)-1] != 1 || curve[len(curve)-2] != 1000 {
+		t.Errorf("got %d planned, %s, %d numbers of a curve that ends in %v", s.Planned, s.Stages[0].State, len(curve),
+			curve[len(curve)-2:])
 	}
-	l.Observe(engine.Event{Kind: engine.EventFailed, Address: "stage.eval.arm", Failure: &engine.Failure{Text: "out of memory"}})
+	l.Observe(engine.Event{Kind: engine.EventFailed, Address: "stage.eval.arm",
+		Failure: &engine.Failure{Text: "out of memory"}})
 	l.Observe(engine.Event{Kind: engine.EventDone, Address: "stage.grpo.arm", Seconds: 4})
 	l.Observe(engine.Event{Kind: engine.EventFile, Path: "drills.html"})
 	l.Observe(engine.Event{Kind: engine.EventEnded, Counts: map[string]int{"done": 1, "failed": 1}})
 	closed := make(chan error, 1)
 	go func() { closed <- l.Close() }()
 	s = next("the end", func(s liveState) bool { return s.Ended != "" })
-	if s.Ended != "ended: 1 done, 1 failed" || s.Stages[0].State != engine.EventDone || s.Stages[1].Text != "out of memory" || len(s.Files) != 1 {
+	if s.Ended != "ended: 1 done, 1 failed" || s.Stages[0].State != engine.EventDone ||
+		s.Stages[1].Text != "out of memory" || len(s.Files) != 1 {
 		t.Errorf("got %+v", s)
 	}
 	if rest, err := io.ReadAll(stream.Body); err != nil || len(rest) > 1<<16 {
@@ -88,7 +94,7 @@ func TestLivePageFollowsTheRun(t *testing.T) {
 	}
 }
 
-func TestLivePageIsForTheOneWhoKnowsItsAddress(t *testing.T) {
+func TestLivePageRequiresItsSecretAddress(t *testing.T) {
 	l := startLive(t)
 	defer l.Close()
 	if !strings.HasPrefix(l.URL, "http://127.0.0.1:") {
@@ -96,14 +102,17 @@ func TestLivePageIsForTheOneWhoKnowsItsAddress(t *testing.T) {
 	}
 	page := get(t, l.URL)
 	text, err := io.ReadAll(page.Body)
-	if err != nil || page.StatusCode != http.StatusOK || !strings.Contains(string(text), "EventSource") || strings.Contains(string(text), "onerror") {
+	if err != nil || page.StatusCode != http.StatusOK || !strings.Contains(string(text), "EventSource") ||
+		strings.Contains(string(text), "onerror") {
 		t.Errorf("got %d, %d bytes, %v", page.StatusCode, len(text), err)
 	}
-	if policy := page.Header.Get("Content-Security-Policy"); !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "script-src 'unsafe") {
+	if policy := page.Header.Get("Content-Security-Policy"); !strings.Contains(policy, "default-src 'none'") ||
+		strings.Contains(policy, "script-src 'unsafe") {
 		t.Errorf("policy %q", policy)
 	}
 	root := l.URL[:strings.Index(l.URL[8:], "/")+8]
-	for _, path := range []string{"/", "/events", "/" + strings.Repeat("0", 32) + "/", "/" + strings.Repeat("0", 32) + "/events"} {
+	for _, path := range []string{"/", "/events", "/" + strings.Repeat("0", 32) + "/", "/" + strings.Repeat("0", 32) +
+		"/events"} {
 		if got := get(t, root+path).StatusCode; got != http.StatusNotFound {
 			t.Errorf("%s: got %d without the secret, want 404", path, got)
 		}
@@ -123,8 +132,9 @@ func TestLivePageIsForTheOneWhoKnowsItsAddress(t *testing.T) {
 	}
 }
 
-func TestMachineIsReadFromTheKernelsAndTheDriversTables(t *testing.T) {
-	before, now := readCPU([]byte("cpu  100 0 100 700 100 0 0 0 0 0\ncpu0 1\n")), readCPU([]byte("cpu  150 0 150 750 150 0 0 0 0 0\n"))
+func TestMachineIsParsedFromKernelAndDriverTables(t *testing.T) {
+	before, now := readCPU([]byte("cpu  100 0 100 700 100 0 0 0 0 0\ncpu0 1\n")),
+		readCPU([]byte("cpu  150 0 150 750 150 0 0 0 0 0\n"))
 	if got := (now.busy - before.busy) / (now.all - before.all); math.Abs(got-0.5) > 1e-12 { // 100 of 200 jiffies
 		t.Errorf("busy share: got %v, want 0.5", got)
 	}
@@ -143,7 +153,8 @@ func BenchmarkLiveObserve(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer l.Close()
-	e := engine.Event{Kind: engine.EventProgress, Address: "stage.grpo.arm", Total: 1000, Unit: "updates", Values: []engine.Value{{Name: "reward", Value: 1}, {Name: "kl", Value: 2}}}
+	e := engine.Event{Kind: engine.EventProgress, Address: "stage.grpo.arm", Total: 1000, Unit: "updates",
+		Values: []engine.Value{{Name: "reward", Value: 1}, {Name: "kl", Value: 2}}}
 	for b.Loop() {
 		e.Done++
 		l.Observe(e)

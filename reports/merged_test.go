@@ -15,9 +15,10 @@ func TestOfficialVerdictsOfMergedPromptsAreADash(t *testing.T) {
 	for prompt, want := range map[string]string{bfcl.PromptMerged: "–", bfcl.PromptTurns: "50.0"} {
 		arm := Arm{Label: "A"}
 		for seed := range int64(2) {
-			r := Run{Seed: &seed}
+			r := SeedRun{Seed: &seed}
 			for i := range 4 {
-				r.Scores = append(r.Scores, rl.Score{Task: fmt.Sprint(i), Family: fmt.Sprint(i), Category: "base", Set: "s", Prompt: prompt, Greedy: true,
+				r.Scores = append(r.Scores, rl.Score{Task: fmt.Sprint(i), Family: fmt.Sprint(i), Category: "base", Set: "s",
+					Prompt: prompt, Greedy: true,
 					Reward: float64(i % 2), Official: i%2 == 1 && prompt == bfcl.PromptTurns})
 			}
 			arm.Runs = append(arm.Runs, r)

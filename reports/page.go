@@ -1,16 +1,23 @@
 package reports
 
-// Page is everything a reader sees, in order, as plain values.
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Page is everything that a reader sees, in order, as plain values.
 type Page struct {
 	Title    string
 	Question string
 	Expect   string
-	Answers  []string // one sentence per tested pair of the first comparison
-	Facts    []string // what was run: arms, seeds, tasks, and what the numbers cannot say
+	Answers  []string // one sentence per tested pair of the first comparison and of those with an expectation
+	Facts    []string // arms, seeds, tasks, and limits of the numbers
 	Failures []Failure
 	Sections []Section
 	Arms     []string  // labels in the order of their colours
-	Evidence *Evidence // nil for a page of numbers that no store holds
+	Evidence *Evidence // nil for numbers that no store contains
 }
 
 // Section is a chapter of the page.
@@ -20,24 +27,24 @@ type Section struct {
 	Parts     []Part
 }
 
-// Part is one thing of a section; exactly one of the first four is set.
+// Part is an element of a section; exactly one of the first four fields is set.
 type Part struct {
 	Table       *Table
 	Figure      *Figure
 	Transcripts *Transcripts
 	Text        string // a paragraph
 
-	set string // of tasks, where there is one such part for each
+	set string // of tasks; "" for a part that does not exist once for each set
 }
 
-// Failure is a stage whose result is missing.
+// Failure is a stage without a result.
 type Failure struct {
 	Address string   `json:"address"`
 	Cause   string   `json:"cause"`         // "failed: …", "was skipped: …"
-	Log     []string `json:"log,omitempty"` // its last lines, as they were
+	Log     []string `json:"log,omitempty"` // its last lines
 }
 
-// tables of the page, in order.
+// tables returns the tables of the page, in order.
 func (p *Page) tables() []*Table {
 	var all []*Table
 	for _, s := range p.Sections {
@@ -50,7 +57,7 @@ func (p *Page) tables() []*Table {
 	return all
 }
 
-// figures of the page, in order.
+// figures returns the figures of the page, in order.
 func (p *Page) figures() []*Figure {
 	var all []*Figure
 	for _, s := range p.Sections {
@@ -61,4 +68,312 @@ func (p *Page) figures() []*Figure {
 		}
 	}
 	return all
+}
+
+// Page computes the page: the answers, then the sections. Empty sections are left out.
+func (s *Study) Page() *Page {
+	p := s.complete()
+	p.Title, p.Question, p.Expect, p.Failures, p.Arms = s.Name, s.Question, s.Expect, s.Failures, s.labels()
+	p.Answers, p.Facts = s.answers(), append(slices.Clone(s.Notes), s.facts()...)
+	for i := range p.Sections {
+		p.Sections[i].trim()
+	}
+	p.Sections = slices.DeleteFunc(p.Sections, func(s Section) bool { return len(s.Parts) == 0 })
+	return p
+}
+
+// complete computes all sections with the tables, columns and rows that a page omits: a part of the artifacts may lack
+// the values that keep them on the page.
+func (s *Study) complete() *Page {
+	p := &Page{Sections: s.sections()}
+	ids := map[string]bool{} // different labels may have equal slugs
+	unique := func(id *string) {
+		name := *id
+		for n := 2; ids[*id]; n++ {
+			*id = fmt.Sprintf("%s-%d", name, n)
+		}
+		ids[*id] = true
+	}
+	for _, t := range p.tables() {
+		unique(&t.ID)
+	}
+	for _, f := range p.figures() {
+		unique(&f.ID)
+	}
+	return p
+}
+
+// trim removes the spare parts of the section. It keeps a note of several tables only below the last of them.
+func (s *Section) trim() {
+	s.Parts = slices.DeleteFunc(s.Parts, func(p Part) bool { return p.Table != nil && p.Table.trim() == nil })
+	seen := map[string]bool{}
+	for _, part := range slices.Backward(s.Parts) {
+		if t := part.Table; t != nil {
+			t.Notes = slices.DeleteFunc(t.Notes, func(note string) bool { return seen[note] })
+			for _, note := range t.Notes {
+				seen[note] = true
+			}
+		}
+	}
+}
+
+// labels returns the labels of the arms, in the order of their colours.
+func (s *Study) labels() []string {
+	var labels []string
+	for _, a := range s.Arms {
+		labels = append(labels, a.Label)
+	}
+	return labels
+}
+
+// facts returns sentences about the origin of the numbers.
+func (s *Study) facts() []string {
+	var facts, fewer []string
+	seeds := map[int64]bool{}
+	longest := 0
+	for _, a := range s.Arms {
+		evaluated, identities := 0, map[string]bool{}
+		for i := range a.Runs {
+			r := &a.Runs[i]
+			longest = max(longest, len(r.Curve))
+			if r.Seed != nil {
+				seeds[*r.Seed] = true
+			}
+			if len(r.Scores) > 0 {
+				evaluated++
+				identities[r.identity()] = true
+			}
+		}
+		if len(identities) < evaluated {
+			policies := "one policy"
+			if len(identities) > 1 {
+				policies = fmt.Sprintf("%d policies", len(identities))
+			}
+			fewer = append(fewer, fmt.Sprintf("%s (%s, %d evaluations)", a.Label, policies, evaluated))
+		}
+	}
+	if len(s.Arms) > 0 {
+		facts = s.size(seeds)
+	}
+	if len(fewer) > 0 {
+		facts = append(facts, "More evaluations than trainings, which does not add seeds: "+strings.Join(fewer, "; ")+".")
+	}
+	if longest > 0 {
+		facts = append(facts, fmt.Sprintf("Up to %d updates of training per arm.", longest))
+	}
+	return append(facts, s.uncompared()...)
+}
+
+// size counts arms, seeds and tasks.
+func (s *Study) size(seeds map[int64]bool) []string {
+	text := plural(len(s.Arms), "arm")
+	if len(seeds) > 0 {
+		var names []string
+		for _, n := range slices.Sorted(maps.Keys(seeds)) {
+			names = append(names, fmt.Sprint(n))
+		}
+		text += fmt.Sprintf(", %s (%s)", plural(len(seeds), "seed"), strings.Join(names, ", "))
+	}
+	drawn := false // evaluations have different tasks
+	for _, set := range s.sets() {
+		each, all := s.taskCount(set)
+		if each == 0 {
+			continue
+		}
+		text += fmt.Sprintf(", %d %s", each, setName(set))
+		switch {
+		case all > each:
+			text += fmt.Sprintf(" per evaluation (%d different ones)", all)
+			drawn = true
+		case len(seeds) > 1:
+			text += " (the same for every seed)"
+		}
+	}
+	facts := []string{text + "."}
+	if drawn && len(seeds) > 1 {
+		facts = append(facts, "Evaluations of one set have different tasks, so intervals over seeds include the "+
+			"variance of the draw.")
+	}
+	return facts
+}
+
+// taskCount returns the largest number of tasks of a set in one evaluation, and the number of different tasks in all.
+func (s *Study) taskCount(set string) (each, all int) {
+	different := map[string]bool{}
+	for i := range s.Arms {
+		for j := range s.Arms[i].Runs {
+			found := s.Arms[i].Runs[j].outcomes(set, s.Arms[i].condition(), true)
+			each = max(each, len(found))
+			for task := range found {
+				different[task] = true
+			}
+		}
+	}
+	return each, len(different)
+}
+
+// addTables appends the tables that are not nil.
+func addTables(parts []Part, tables ...*Table) []Part {
+	for _, t := range tables {
+		if t != nil {
+			parts = append(parts, Part{Table: t})
+		}
+	}
+	return parts
+}
+
+// addFigure appends a figure that is not nil.
+func addFigure(parts []Part, f *Figure) []Part {
+	if f == nil {
+		return parts
+	}
+	return append(parts, Part{Figure: f})
+}
+
+// item is a table or a figure that a page can show, or several of one kind (one for each set of tasks, for example).
+type item struct {
+	name    string // in the section block of a report: "main", "fig-reward"
+	section string // id of its section on the usual page
+	parts   func(*Study) []Part
+}
+
+// usual are the sections of a page without section blocks, in their order.
+var usual = []Section{
+	{ID: "results", Title: "Results"},
+	{ID: "differences", Title: "Differences"},
+	{ID: "token", Title: "The reward token"},
+	{ID: "training", Title: "Training dynamics"},
+	{ID: "transcripts", Title: "Transcripts", Lead: "Complete episodes, selected by a hash of their names. Half of " +
+		"them are failures, if there are enough."},
+	{ID: "tasks", Title: "Data"},
+	{ID: "setup", Title: "Settings"},
+	{ID: "cost", Title: "Runs"},
+	{ID: "sources", Title: "Evidence"},
+}
+
+// items lists all items in the order of the usual page.
+func items() []item {
+	all := []item{
+		{"main", "results", eachSet((*Study).mainTable)},
+		{"seeds", "results", eachSet((*Study).seedTable)},
+		{"fig-categories", "results", eachSetFigure((*Study).categoryFigure)},
+		{"pass-at-k", "results", eachSet((*Study).passTable)},
+		{"fig-pass-at-k", "results", eachSetFigure((*Study).passFigure)},
+		{"fig-outcomes", "results", eachSetFigure((*Study).outcomeFigure)},
+		{"compare", "differences", (*Study).comparisonTables},
+		{"gap", "token", eachSet((*Study).gapTable)},
+		{"gap-training", "token", one((*Study).trainingGapTable)},
+	}
+	curves := func(folded bool) {
+		for i := range curveFigures {
+			if kind := &curveFigures[i]; kind.folded == folded {
+				all = append(all, item{"fig-" + kind.id, "training", oneFigure(kind.figure)})
+			}
+		}
+	}
+	curves(false)
+	all = append(all,
+		item{"fig-forecast", "training", oneFigure((*Study).forecastFigure)},
+		item{"entropy", "training", one((*Study).entropyTable)},
+		item{"late", "training", one((*Study).lateTable)},
+		item{"signal", "training", one((*Study).signalTable)},
+		item{"forecast", "training", one((*Study).forecastTable)})
+	curves(true)
+	return append(all,
+		item{"fig-successes", "training", (*Study).successFigures},
+		item{"values", "training", one((*Study).valuesTable)},
+		item{"transcripts", "transcripts", (*Study).transcriptParts},
+		item{"data", "tasks", one((*Study).dataTable)},
+		item{"certificate", "tasks", one((*Study).certificateTable)},
+		item{"mixtures", "tasks", one((*Study).mixtureTable)},
+		item{"departures", "setup", one((*Study).departuresTable)},
+		item{"settings", "setup", one((*Study).settingsTable)},
+		item{"runs", "cost", one((*Study).runsTable)},
+		item{"fig-timeline", "cost", oneFigure((*Study).timelineFigure)},
+		item{"evidence", "sources", one((*Study).evidenceTable)},
+	)
+}
+
+func eachSet(table func(*Study, string) *Table) func(*Study) []Part {
+	return func(s *Study) []Part {
+		var parts []Part
+		for _, set := range s.sets() {
+			if t := table(s, set); t != nil {
+				parts = append(parts, Part{Table: t, set: set})
+			}
+		}
+		return parts
+	}
+}
+
+func eachSetFigure(figure func(*Study, string) *Figure) func(*Study) []Part {
+	return func(s *Study) []Part {
+		var parts []Part
+		for _, set := range s.sets() {
+			if f := figure(s, set); f != nil {
+				parts = append(parts, Part{Figure: f, set: set})
+			}
+		}
+		return parts
+	}
+}
+
+func one(table func(*Study) *Table) func(*Study) []Part {
+	return func(s *Study) []Part { return addTables(nil, table(s)) }
+}
+
+func oneFigure(figure func(*Study) *Figure) func(*Study) []Part {
+	return func(s *Study) []Part { return addFigure(nil, figure(s)) }
+}
+
+// itemNames returns the names that a section block may contain.
+func itemNames() []string {
+	var names []string
+	for _, p := range items() {
+		names = append(names, p.name)
+	}
+	return names
+}
+
+// Chosen is a section block of a report.
+type Chosen struct {
+	Title string   `json:"title"`
+	Lead  string   `json:"lead,omitempty"`
+	Show  []string `json:"show"` // names of items, in the order of the page
+}
+
+// sections returns the sections of the report, or the usual ones.
+func (s *Study) sections() []Section {
+	if len(s.Chosen) == 0 {
+		return s.usualSections()
+	}
+	all := items()
+	var sections []Section
+	for i, c := range s.Chosen {
+		section := Section{ID: fmt.Sprintf("section-%d", i+1), Title: c.Title, Lead: c.Lead}
+		for _, name := range c.Show {
+			if at := slices.IndexFunc(all, func(p item) bool { return p.name == name }); at >= 0 {
+				section.Parts = append(section.Parts, all[at].parts(s)...)
+			}
+		}
+		sections = append(sections, section)
+	}
+	return sections
+}
+
+// usualSections returns each section with its items. The results of one task set are together.
+func (s *Study) usualSections() []Section {
+	sections, sets := slices.Clone(usual), s.sets()
+	for i := range sections {
+		for _, it := range items() {
+			if it.section == sections[i].ID {
+				sections[i].Parts = append(sections[i].Parts, it.parts(s)...)
+			}
+		}
+	}
+	slices.SortStableFunc(sections[0].Parts, func(a,
+		b Part) int {
+		return slices.Index(sets, a.set) - slices.Index(sets, b.set)
+	})
+	return sections
 }

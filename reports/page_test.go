@@ -59,7 +59,8 @@ func hostile(text string) *Study {
 			}
 		}
 	}
-	s.Compare = []Comparison{{Label: text, Pairs: [][2]string{{text + "a", text + "b"}, {text, text + "c"}}, Expect: "higher"}}
+	s.Compare = []Comparison{{Label: text, Pairs: [][2]string{{text + "a", text + "b"}, {text, text + "c"}},
+		Expect: "higher"}}
 	s.Failures = []Failure{{text, text, []string{text}}}
 	for i := range s.Data {
 		s.Data[i].Label, s.Data[i].Source = text+s.Data[i].Label, text
@@ -67,7 +68,8 @@ func hostile(text string) *Study {
 	}
 	for _, talks := range s.Transcripts {
 		talks.Label = text
-		talks.add(transcript(&rl.Trajectory{Task: text, Category: text, Failure: text, Stop: text, Messages: []rl.Message{{Role: text, Text: text, Calls: []string{text}}}}, text))
+		talks.add(transcript(&rl.Trajectory{Task: text, Category: text, Failure: text, Stop: text,
+			Messages: []rl.Message{{Role: text, Text: text, Calls: []string{text}}}}, text))
 	}
 	s.Mixtures = []Mixture{{Label: text, Counts: map[[2]string]int{{text, text}: 1}, Summary: map[string]int{text: 2}}}
 	for i := range s.Records {
@@ -86,7 +88,8 @@ func TestForeignTextStaysText(t *testing.T) {
 	}
 	// Our own elements are the only ones: as many as on the same page of harmless text.
 	harmless := strings.Replace(htmlOf(t, hostile("x").Page()), lib, "", 1)
-	for _, attack := range []string{`</script><img src=x onerror=alert(1)>`, `"><svg onload=alert(1)>`, `' onmouseover='alert(1)`, "`${alert(1)}`", `<!--<script>`, `|x|<b>\*[a](javascript:alert(1))`} {
+	for _, attack := range []string{`</script><img src=x onerror=alert(1)>`, `"><svg onload=alert(1)>`,
+		`' onmouseover='alert(1)`, "`${alert(1)}`", `<!--<script>`, `|x|<b>\*[a](javascript:alert(1))`} {
 		study := hostile(attack)
 		page := strings.Replace(htmlOf(t, study.Page()), lib, "", 1)
 		for _, tag := range []string{"<script", "</script", "<img", "<svg", "<b>", "<!--"} {
@@ -115,7 +118,8 @@ func TestForeignTextStaysText(t *testing.T) {
 			t.Fatal(err)
 		}
 		logs := regexp.MustCompile(`(?m)^    .*$`) // what is indented is code, where markup is text
-		if text := logs.ReplaceAllString(md.String(), ""); strings.Contains(text, "<img") || strings.Contains(text, "<script") {
+		if text := logs.ReplaceAllString(md.String(), ""); strings.Contains(text, "<img") ||
+			strings.Contains(text, "<script") {
 			t.Errorf("%s: markup reaches the Markdown page", attack)
 		}
 	}
@@ -178,7 +182,8 @@ func TestLargePageStaysBelowFourMegabytes(t *testing.T) {
 }
 
 func TestEmptyStudyStillGivesAPage(t *testing.T) {
-	s := &Study{Name: "nothing", Question: "?", Failures: []Failure{{Address: "stage.sft.warm", Cause: "failed: out of memory", Log: []string{"last line"}}}}
+	s := &Study{Name: "nothing", Question: "?", Failures: []Failure{{Address: "stage.sft.warm",
+		Cause: "failed: out of memory", Log: []string{"last line"}}}}
 	page := htmlOf(t, s.Page())
 	for _, want := range []string{"stage.sft.warm", "failed: out of memory", "last line"} {
 		if !strings.Contains(page, want) {
@@ -216,36 +221,11 @@ func TestFigureDataHoldsEveryRunAndEveryUpdate(t *testing.T) {
 		}
 		return rows
 	}
-	s := &Study{Arms: []Arm{{Label: "a", Runs: []Run{{Seed: &one, Curve: curve(0.5, 0.25)}, {Seed: &two, Curve: curve(1, 0, 0.125)}}}}}
+	s := &Study{Arms: []Arm{{Label: "a", Runs: []SeedRun{{Seed: &one, Curve: curve(0.5, 0.25)},
+		{Seed: &two, Curve: curve(1, 0, 0.125)}}}}}
 	want := [][]string{{"update", "a, seed 1", "a, seed 2"}, {"1", "0.5", "1"}, {"2", "0.25", "0"}, {"3", "", "0.125"}}
-	got := s.curveFigure(0).data()
+	got := curveFigures[0].figure(s).data()
 	if !slices.EqualFunc(got, want, slices.Equal[[]string]) {
 		t.Errorf("got %v, want %v", got, want)
-	}
-}
-
-// TestWritePage writes the page of invented numbers to the file that $REPORTS_PAGE names, for looking at it;
-// with REPORTS_LARGE of five seeds and 400 updates.
-func TestWritePage(t *testing.T) {
-	path := os.Getenv("REPORTS_PAGE")
-	if path == "" {
-		t.Skip("set REPORTS_PAGE=FILE to see a page")
-	}
-	seeds, updates := 3, 200
-	if os.Getenv("REPORTS_LARGE") != "" { // the size that the bars are set for
-		seeds, updates = 5, 400
-	}
-	p := synthetic(seeds, 200, updates).Page()
-	var text, md bytes.Buffer
-	if err := p.Text(&text, 120); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Markdown(&md); err != nil {
-		t.Fatal(err)
-	}
-	for name, content := range map[string]string{path: htmlOf(t, p), path + ".txt": text.String(), path + ".md": md.String()} {
-		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
 	}
 }

@@ -2,83 +2,83 @@ package reports
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"rcgrpo/bfcl"
+	"rcgrpo/reports/stats"
 	"rcgrpo/stages/rl"
 )
 
-// Study is what an experiment left behind, as plain values: everything a page is computed from.
+// Study holds everything that a page is computed from, as plain values.
 type Study struct {
 	Name, Question, Expect string
-	Notes                  []string // sentences of the report's own for the head of the page
+	Notes                  []string // sentences of the report for the head of the page
 
-	Arms     []Arm // in the order of the file; the order of the colours
+	Arms     []Arm // in the order of the page, which is the order of the colours
 	Compare  []Comparison
 	Windows  Windows
-	Part     bool     // some artifacts of a whole: nothing is left out because it would say nothing new
-	Chosen   []Chosen // the sections that a report asks for; none: the usual ones
+	Chosen   []Chosen // sections that the report defines; none: the usual sections
 	Data     []DataSet
 	Mixtures []Mixture
-	// Transcripts are some episodes of each evaluation that the page shows in full, an element per label.
+	// Transcripts are the episodes that the page shows in full, one element per label.
 	Transcripts []*Transcripts
-	Records     []Record // one per stage whose artifacts are shown, in the order they were needed
-	// Failures are stages that did not finish; what they would have made is missing below.
-	Failures []Failure
+	Records     []Record  // one per stage behind the shown artifacts, in the order of the dependencies
+	Failures    []Failure // stages without a result
 }
 
-// Arm is everything known about one label.
+// Arm holds the runs of one label.
 type Arm struct {
 	Label string
-	Runs  []Run // by seed
+	Runs  []SeedRun // sorted by seed
 }
 
-// Run is one seed of an arm.
-type Run struct {
-	Seed *int64 // nil where seeds do not multiply
+// SeedRun is one seed of an arm.
+type SeedRun struct {
+	Seed *int64 // nil for a stage that does not run once per seed
 
-	// Policy is the digest of the evaluated policy, "" where no manifest records it. An arm has as many policies as it has
+	// Policy is the digest of the evaluated policy, "" if no manifest records it. An arm has as many policies as
 	// digests: several seeds may evaluate one policy.
 	Policy string
 
 	Scores     []rl.Score
-	ScoresFrom []Stretch // which of them came from where, in their order
+	ScoresFrom []ScoreSource // origins of Scores, in the same order
 
-	Curve     []rl.Metric // the training that made the scored policy; nil when none is shown
-	CurveFrom string
-	Tuning    []rl.Metric // the fine-tuning that made it, where that was no RL
+	Curve     []rl.Metric // training by RL of the scored policy; nil if the page shows none
+	CurveFrom string      // port of Curve or Tuning
+	Tuning    []rl.Metric // fine-tuning of the scored policy
 }
 
-// Stretch is a part of a run's scores: those of one evaluation.
-type Stretch struct {
-	Address string // of its port
+// ScoreSource is the origin of N consecutive scores: one evaluation.
+type ScoreSource struct {
+	Address string // of the port
 	N       int
 }
 
-// Name is "seed 3", or "" for a run that no seed made.
-func (r *Run) Name() string {
+// Name returns "seed 3", or "" without a seed.
+func (r *SeedRun) Name() string {
 	if r.Seed == nil {
 		return ""
 	}
 	return fmt.Sprintf("seed %d", *r.Seed)
 }
 
-// identity tells the policies of an arm apart: the digest, or the seed where no digest is known.
-func (r *Run) identity() string {
+// identity distinguishes the policies of an arm: the digest, or the seed if the digest is unknown.
+func (r *SeedRun) identity() string {
 	if r.Policy != "" {
 		return r.Policy
 	}
 	return r.Name()
 }
 
-// Comparison names pairs of labels, without and with what its label says, and the outcome to compare.
+// Comparison names pairs of arms and the outcome to compare.
 type Comparison struct {
 	Label   string      `json:"label"`
-	Pairs   [][2]string `json:"pairs"`
+	Pairs   [][2]string `json:"pairs"`             // labels of two arms, without and with the property in Label
 	Outcome string      `json:"outcome,omitempty"` // "" for OutcomeSuccess, OutcomeSampled, or a metric of training
-	Expect  string      `json:"expect,omitempty"`  // "higher" or "lower": the expected outcome of the second arm of each pair
+	Expect  string      `json:"expect,omitempty"`  // "higher" or "lower": expected outcome of the second arm
 	// Unpaired compares arms that were evaluated on different tasks.
 	Unpaired bool `json:"unpaired,omitempty"`
 }
@@ -94,17 +94,16 @@ func (c *Comparison) ofTraining() bool {
 	return c.Outcome != "" && c.Outcome != OutcomeSuccess && c.Outcome != OutcomeSampled
 }
 
-// Windows are the updates summarised at both ends of a training; the paper's are 70 each.
+// Windows are the numbers of updates that tables summarize at both ends of a training.
 type Windows struct {
 	Early int `json:"early"`
 	Late  int `json:"late"`
 }
 
-// PaperWindows are those of the paper's tables.
+// PaperWindows are the windows of the paper's tables.
 var PaperWindows = Windows{Early: 70, Late: 70}
 
-// fit shortens the windows of a run of n updates that could not hold both; then each is a fifth of it, the share the
-// paper's have.
+// fit shortens windows that do not both fit into n updates to a fifth of the run, as in the paper.
 func (w Windows) fit(n int) Windows {
 	if w.Early+w.Late <= n {
 		return w
@@ -116,28 +115,28 @@ func (w Windows) fit(n int) Windows {
 // DataSet is a list of tasks that the experiment used.
 type DataSet struct {
 	Label  string // "tasks.drills train"
-	Stage  string // "tasks.drills": sets of one stage and seed are sides of one split
+	Stage  string // "tasks.drills": sets of one stage and seed belong to one split
 	Seed   *int64
 	Tasks  []*bfcl.Task
 	Source string
 }
 
-// Mixture counts what a fine-tuning data set is made of.
+// Mixture counts the trajectories of a fine-tuning data set.
 type Mixture struct {
 	Label   string // "curate.data mixed"
 	Seed    *int64
 	Counts  map[[2]string]int // by origin and reward token
-	Summary map[string]int    // what its maker counted, such as quotas that passed on; nil when it says nothing
+	Summary map[string]int    // counts of the stage, such as unused quotas; may be nil
 	Source  string
 }
 
-// Record is what a manifest says about one stage.
+// Record is the part of a stage's manifest that a page shows.
 type Record struct {
 	Address  string
 	Kind     string
 	Settings map[string]string // canonical JSON by name
-	NoEffect []string          // settings that change nothing beside the others, by name
-	Made     bool              // its manifest was found; the rest says nothing otherwise
+	NoEffect []string          // settings without effect in combination with the others, by name
+	Made     bool              // the store has a manifest; the fields below are empty otherwise
 	Started  time.Time
 	Seconds  float64
 	Phases   map[string]float64 // seconds by phase ("rollout", "update"), from times.jsonl
@@ -148,18 +147,15 @@ type Record struct {
 	Digests  map[string]string // by port
 }
 
-// arm returns the arm of that label, or nil.
+// arm returns the arm with the label, or nil.
 func (s *Study) arm(label string) *Arm {
-	for i := range s.Arms {
-		if s.Arms[i].Label == label {
-			return &s.Arms[i]
-		}
+	if i := slices.IndexFunc(s.Arms, func(a Arm) bool { return a.Label == label }); i >= 0 {
+		return &s.Arms[i]
 	}
 	return nil
 }
 
-// sortArms puts the arms in the order of a page: those named first, then those of the comparisons, then the others as
-// they came (the elements of a for_each come sorted).
+// sortArms sorts the arms: first the named arms, then those of the comparisons, then the others in their present order.
 func (s *Study) sortArms(named []string) {
 	order := slices.Clone(named)
 	for _, c := range s.Compare {
@@ -176,38 +172,46 @@ func (s *Study) sortArms(named []string) {
 	slices.SortStableFunc(s.Arms, func(a, b Arm) int { return place(a) - place(b) })
 }
 
-// sets are the names of the task sets that were scored, in order of appearance.
-func (s *Study) sets() []string {
-	var sets []string
+// scores iterates over all scores of the study.
+func (s *Study) scores(yield func(rl.Score) bool) {
 	for _, a := range s.Arms {
 		for _, r := range a.Runs {
 			for _, row := range r.Scores {
-				if !slices.Contains(sets, row.Set) {
-					sets = append(sets, row.Set)
+				if !yield(row) {
+					return
 				}
 			}
+		}
+	}
+}
+
+// sets returns the names of the evaluated task sets, in order of appearance.
+func (s *Study) sets() []string {
+	var sets []string
+	for row := range s.scores {
+		if !slices.Contains(sets, row.Set) {
+			sets = append(sets, row.Set)
 		}
 	}
 	return sets
 }
 
-// categories that occur in a set, sorted.
+// categories returns the sorted categories of a set. It is nil if there is only one, which equals the overall column.
 func (s *Study) categories(set string) []string {
 	found := map[string]bool{}
-	for _, a := range s.Arms {
-		for _, r := range a.Runs {
-			for _, row := range r.Scores {
-				if row.Set == set {
-					found[row.Category] = true
-				}
-			}
+	for row := range s.scores {
+		if row.Set == set {
+			found[row.Category] = true
 		}
+	}
+	if len(found) < 2 {
+		return nil
 	}
 	return sortedKeys(found)
 }
 
-// comparisons are the named ones; without any, every arm is compared with the first, by task where both have the same
-// tasks.
+// comparisons returns the comparisons of the report. Without any, every arm is compared with the first arm, paired by
+// task if both have the same tasks.
 func (s *Study) comparisons() []Comparison {
 	if len(s.Compare) > 0 || len(s.Arms) < 2 {
 		return s.Compare
@@ -225,7 +229,7 @@ func (s *Study) comparisons() []Comparison {
 	return slices.DeleteFunc([]Comparison{paired, unpaired}, func(c Comparison) bool { return len(c.Pairs) == 0 })
 }
 
-// condition is the reward token an arm is judged under: high where it was evaluated with tokens, none otherwise.
+// condition returns the reward token under which tables compare the arm: high if it was evaluated with tokens.
 func (a *Arm) condition() string {
 	condition, found := rl.TokenNone, false
 	for _, r := range a.Runs {
@@ -241,7 +245,7 @@ func (a *Arm) condition() string {
 	return condition
 }
 
-// outcomes of one policy on one set of tasks, by task.
+// outcomes are the results of one policy on one set of tasks, by task.
 type outcomes map[string]tally
 
 // tally counts the episodes of one task.
@@ -250,11 +254,11 @@ type tally struct {
 	episodes, passed, official int
 }
 
-// rate is the share of the task's episodes with reward 1.
+// rate returns the share of the task's episodes with reward 1.
 func (t tally) rate() float64 { return float64(t.passed) / float64(t.episodes) }
 
-// outcomes of a run on a set under a token. Greedy decoding gives one episode per task.
-func (r *Run) outcomes(set, token string, greedy bool) outcomes {
+// outcomes counts the episodes of a run on a set under a token.
+func (r *SeedRun) outcomes(set, token string, greedy bool) outcomes {
 	found := outcomes{}
 	for _, row := range r.Scores {
 		if row.Greedy == greedy && row.Set == set && row.Token == token {
@@ -271,14 +275,16 @@ func (r *Run) outcomes(set, token string, greedy bool) outcomes {
 	return found
 }
 
-// add counts more episodes of a task. Greedy decoding gives the same episode each time, so the first one stands.
+// add counts more episodes of a task. Greedy decoding repeats the same episode, so only the first one counts.
 func (o outcomes) add(task string, more tally, greedy bool) {
 	known, ok := o[task]
 	switch {
 	case !ok:
 		o[task] = more
 	case !greedy:
-		known.episodes, known.passed, known.official = known.episodes+more.episodes, known.passed+more.passed, known.official+more.official
+		known.episodes += more.episodes
+		known.passed += more.passed
+		known.official += more.official
 		o[task] = known
 	}
 }
@@ -290,23 +296,16 @@ type policy struct {
 	outcomes
 }
 
-// name is "seed 3", or "seeds 1, 2, 3" where several seeds evaluated one policy; "" without seeds.
+// name returns "seed 3", "seeds 1, 2, 3" if several seeds evaluated the policy, or "" without seeds.
 func (p *policy) name() string {
 	if len(p.seeds) < 2 {
 		return strings.Join(p.seeds, "")
 	}
-	name := "seeds "
-	for i, seed := range p.seeds {
-		if i > 0 {
-			name += ", "
-		}
-		name += strings.TrimPrefix(seed, "seed ")
-	}
-	return name
+	return "seeds " + strings.ReplaceAll(strings.Join(p.seeds, ", "), "seed ", "")
 }
 
-// policies of some runs on a set under a token, those without episodes left out.
-func policies(runs []Run, set, token string, greedy bool) []policy {
+// policies returns the policies of some runs on a set under a token, without those that have no episodes.
+func policies(runs []SeedRun, set, token string, greedy bool) []policy {
 	var all []policy
 	for i := range runs {
 		run := &runs[i]
@@ -329,15 +328,20 @@ func policies(runs []Run, set, token string, greedy bool) []policy {
 	return all
 }
 
-// policies of the arm on a set, greedy or sampled, under the token it is judged by.
+// policies returns the policies of the arm on a set, greedy or sampled, under its condition.
 func (a *Arm) policies(set string, greedy bool) []policy {
 	return policies(a.Runs, set, a.condition(), greedy)
 }
 
-// sample is a number of episodes with their successes, by family.
-type sample map[string]Family
+// runsOf returns the runs of the arm that evaluated a policy.
+func (a *Arm) runsOf(p *policy) []SeedRun {
+	return slices.DeleteFunc(slices.Clone(a.Runs), func(r SeedRun) bool { return r.identity() != p.identity })
+}
 
-// sample of the outcomes of a category (all with ""), by the paper's reward or by the official verdict.
+// sample counts episodes and successes by family.
+type sample map[string]stats.Family
+
+// sample counts the outcomes of a category ("": all), by the paper's reward or by the official verdict.
 func (o outcomes) sample(category string, official bool) sample {
 	families := sample{}
 	for _, one := range o {
@@ -356,12 +360,23 @@ func (o outcomes) sample(category string, official bool) sample {
 	return families
 }
 
-// pooled is all samples together.
+// samples returns the samples of some policies, without empty ones.
+func samples(all []policy, category string, official bool) []sample {
+	var found []sample
+	for i := range all {
+		if one := all[i].sample(category, official); len(one) > 0 {
+			found = append(found, one)
+		}
+	}
+	return found
+}
+
+// pooled adds up samples.
 func pooled(samples []sample) sample {
 	all := sample{}
 	for _, one := range samples {
 		for name, f := range one {
-			all[name] = Family{all[name].Passed + f.Passed, all[name].Episodes + f.Episodes}
+			all[name] = stats.Family{Passed: all[name].Passed + f.Passed, Episodes: all[name].Episodes + f.Episodes}
 		}
 	}
 	return all
@@ -374,22 +389,22 @@ func (s sample) count() (passed, episodes int) {
 	return passed, episodes
 }
 
-// families in the order of their names.
-func (s sample) families() []Family {
-	var all []Family
+// families returns the families sorted by name.
+func (s sample) families() []stats.Family {
+	var all []stats.Family
 	for _, name := range sortedKeys(s) {
 		all = append(all, s[name])
 	}
 	return all
 }
 
-// share is the cell of the sample: per cent, count and the interval clustered by family; a dash without episodes.
+// share returns the cell of the sample: per cent, count and clustered interval; a dash without episodes.
 func (s sample) share() Cell {
 	passed, episodes := s.count()
-	return shareCell(passed, episodes, ClusteredWilson(s.families(), Level))
+	return shareCell(passed, episodes, stats.ClusteredWilson(s.families(), stats.Level))
 }
 
-// rates are the shares of the samples that have episodes.
+// rates returns the shares of the samples that have episodes.
 func rates(samples []sample) []float64 {
 	var shares []float64
 	for _, one := range samples {
@@ -400,11 +415,4 @@ func rates(samples []sample) []float64 {
 	return shares
 }
 
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

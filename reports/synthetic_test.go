@@ -18,9 +18,12 @@ func synthetic(seeds, tasks, updates int) *Study {
 		Expect: "RCTP-FT + RC-GRPO above the other arms; zero-variance share lowest in both RC arms",
 		Compare: []Comparison{
 			{Label: "the paper's method", Pairs: [][2]string{{"SFT + GRPO", "RCTP-FT + RC-GRPO"}}, Expect: "higher"},
-			{Label: "the paper's method", Pairs: [][2]string{{"SFT + GRPO", "RCTP-FT + RC-GRPO"}}, Outcome: "zero_variance", Expect: "lower"},
-			{Label: "reward conditioning", Pairs: [][2]string{{"RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"}, {"SFT + GRPO", "SFT + RC-GRPO"}}},
-			{Label: "initialisation", Pairs: [][2]string{{"SFT + RC-GRPO", "RCTP-FT + RC-GRPO"}, {"SFT + GRPO", "RCTP-FT + GRPO"}}},
+			{Label: "the paper's method", Pairs: [][2]string{{"SFT + GRPO", "RCTP-FT + RC-GRPO"}}, Outcome: "zero_variance",
+				Expect: "lower"},
+			{Label: "reward conditioning", Pairs: [][2]string{{"RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"},
+				{"SFT + GRPO", "SFT + RC-GRPO"}}},
+			{Label: "initialisation", Pairs: [][2]string{{"SFT + RC-GRPO", "RCTP-FT + RC-GRPO"},
+				{"SFT + GRPO", "RCTP-FT + GRPO"}}},
 			{Label: "RL", Pairs: [][2]string{{"RCTP-FT", "RCTP-FT + RC-GRPO"}}, Outcome: OutcomeSampled},
 		},
 		Windows: PaperWindows,
@@ -41,7 +44,7 @@ func synthetic(seeds, tasks, updates int) *Study {
 		arm := Arm{Label: a.label}
 		for n := range seeds {
 			seed := int64(n + 1)
-			run := Run{Seed: &seed}
+			run := SeedRun{Seed: &seed}
 			for _, set := range []string{"test", "test_new"} {
 				drop := map[string]float64{"test": 0, "test_new": .25}[set]
 				luck := rand.New(rand.NewPCG(uint64(seed), 1)) // the same tasks for every arm
@@ -49,7 +52,8 @@ func synthetic(seeds, tasks, updates int) *Study {
 				for k := range tasks {
 					difficulty := luck.Float64()
 					row := rl.Score{Task: fmt.Sprintf("drill_%d_%05d", seed, k), Family: fmt.Sprintf("family %02d", k%40),
-						Category: []string{"base", "long_context", "miss_func", "miss_param"}[k%4], Set: set, Greedy: true, Stop: rl.StopDone}
+						Category: []string{"base", "long_context", "miss_func", "miss_param"}[k%4], Set: set, Greedy: true,
+						Stop: rl.StopDone}
 					score := func(p float64) {
 						row.Reward = 0
 						if p+.15*own.NormFloat64() > difficulty {
@@ -71,16 +75,20 @@ func synthetic(seeds, tasks, updates int) *Study {
 					row.Greedy, row.Sample = true, 0
 				}
 			}
-			run.ScoresFrom = []Stretch{{fmt.Sprintf("stage.eval.arm[%q]@%d.scores", a.label, seed), len(run.Scores)}}
+			run.ScoresFrom = []ScoreSource{{fmt.Sprintf("stage.eval.arm[%q]@%d.scores", a.label, seed), len(run.Scores)}}
 			if a.trained {
 				run.CurveFrom = fmt.Sprintf("stage.rc-grpo.arm[%d]@%d", i, seed)
 				run.Curve = syntheticCurve(rand.New(rand.NewPCG(uint64(seed), uint64(100+i))), a.skill, i, a.token, updates)
 			}
 			arm.Runs = append(arm.Runs, run)
-			s.Records = append(s.Records, Record{Address: fmt.Sprintf("stage.rc-grpo.arm[%q]@%d", a.label, seed), Kind: "rc-grpo", Made: true,
-				Settings: map[string]string{"lr": "0.0003", "group": "5", "kl.beta": "0.1", "clip.low": "0.2", "clip.high": "0.2", "tokens.high": "0.5"},
-				Started:  time.Date(2026, 1, 1, 0, i*3+20*n, 0, 0, time.UTC), Seconds: 61.5 + float64(n), Phases: map[string]float64{"rollout": 40, "update": 20}, Device: "cpu", Peak: 412_000_000,
-				Revision: "b0976090000000", Key: fmt.Sprintf("%064d", i*10+n), Digests: map[string]string{"checkpoint": fmt.Sprintf("%064d", 7*i+n), "metrics": fmt.Sprintf("%064d", 11*i+n)}})
+			s.Records = append(s.Records, Record{Address: fmt.Sprintf("stage.rc-grpo.arm[%q]@%d", a.label, seed),
+				Kind: "rc-grpo", Made: true,
+				Settings: map[string]string{"lr": "0.0003", "group": "5", "kl.beta": "0.1", "clip.low": "0.2",
+					"clip.high": "0.2", "tokens.high": "0.5"},
+				Started: time.Date(2026, 1, 1, 0, i*3+20*n, 0, 0, time.UTC), Seconds: 61.5 + float64(n),
+				Phases: map[string]float64{"rollout": 40, "update": 20}, Device: "cpu", Peak: 412_000_000,
+				Revision: "b0976090000000", Key: fmt.Sprintf("%064d", i*10+n),
+				Digests: map[string]string{"checkpoint": fmt.Sprintf("%064d", 7*i+n), "metrics": fmt.Sprintf("%064d", 11*i+n)}})
 		}
 		s.Arms = append(s.Arms, arm)
 		talks := &Transcripts{Label: a.label}
@@ -96,7 +104,8 @@ func synthetic(seeds, tasks, updates int) *Study {
 			if name == "train" {
 				family += 40
 			}
-			d.Tasks = append(d.Tasks, &bfcl.Task{ID: fmt.Sprintf("%s_%d", name, k), Category: bfcl.Categories[k%4], Family: fmt.Sprint(family)})
+			d.Tasks = append(d.Tasks, &bfcl.Task{ID: fmt.Sprintf("%s_%d", name, k), Category: bfcl.Categories[k%4],
+				Family: fmt.Sprint(family)})
 		}
 		s.Data = append(s.Data, d)
 	}
@@ -104,11 +113,15 @@ func synthetic(seeds, tasks, updates int) *Study {
 }
 
 func syntheticEpisode(n int, token bool) *rl.Trajectory {
-	t := &rl.Trajectory{Task: fmt.Sprintf("drill_1_%05d", n), Category: "base", Origin: rl.OriginPolicy, Stop: rl.StopDone, Reward: rl.Reward(n % 2), RState: 1, Official: n%2 == 1, Calls: 2,
+	t := &rl.Trajectory{Task: fmt.Sprintf("drill_1_%05d", n), Category: "base", Origin: rl.OriginPolicy,
+		Stop: rl.StopDone, Reward: rl.Reward(n % 2), RState: 1, Official: n%2 == 1, Calls: 2,
 		Messages: []rl.Message{
-			{Role: rl.RoleUser, Text: fmt.Sprintf("Open the folder temp_%d, and list what is in it, hidden files included.", n), From: 0, To: 4},
-			{Role: rl.RoleAssistant, Text: fmt.Sprintf("[cd(folder='temp_%d'), ls(a=True)]", n), Calls: []string{fmt.Sprintf("cd(folder='temp_%d')", n), "ls(a=True)"}, From: 4, To: 8},
-			{Role: rl.RoleTool, Text: "x", Several: []string{fmt.Sprintf(`{"current_working_directory": "temp_%d"}`, n), `{"error": "ls: no such folder"}`}, From: 8, To: 10},
+			{Role: rl.RoleUser, Text: fmt.Sprintf("Open the folder temp_%d, and list what is in it, hidden files included.",
+				n), From: 0, To: 4},
+			{Role: rl.RoleAssistant, Text: fmt.Sprintf("[cd(folder='temp_%d'), ls(a=True)]", n),
+				Calls: []string{fmt.Sprintf("cd(folder='temp_%d')", n), "ls(a=True)"}, From: 4, To: 8},
+			{Role: rl.RoleTool, Text: "x", Several: []string{fmt.Sprintf(`{"current_working_directory": "temp_%d"}`, n),
+				`{"error": "ls: no such folder"}`}, From: 8, To: 10},
 			{Role: rl.RoleUser, Turn: 1, Text: "Thank you. What is the time in Berlin?", From: 10, To: 12},
 			{Role: rl.RoleAssistant, Turn: 1, Text: "I have no clock.", From: 12, To: 14},
 		},
@@ -128,12 +141,16 @@ func syntheticCurve(r *rand.Rand, skill float64, arm int, token bool, updates in
 		right := math.Max(0, .15+.1*float64(arm%2)+.1*t+noise(.05))
 		wrong := math.Max(0, .35-.05*float64(arm)-.1*t+noise(.05))
 		v := map[string]float64{
-			"reward": math.Min(1, skill-.2+.2*t+noise(.06)), "all_right": right, "all_wrong": wrong, "zero_variance": right + wrong,
-			"spread_within": 1.2 - .3*t*float64(arm%2) + noise(.1), "spread_batch": 3.6 + noise(.2), "spread_batch_ddof1": 3.2 + noise(.2),
-			"sigma2": .09 + noise(.01), "mean_abs_advantage": .5 + noise(.04), "effective_sample_size": 31 + noise(3),
-			"entropy": .16 - .1*t*float64(arm)/3 + noise(.01), "kl": .03 * t * (1 + noise(.2)), "kl_k1": .03 * t * (1 + noise(.5)),
-			"kl_k3": .03 * t * (1 + noise(.2)), "kl_exact": .03 * t, "grad_norm": math.Exp(-1 + noise(.3)), "clip_fraction": math.Abs(noise(.02)),
-			"calls": 5 + noise(.5), "tool_errors": math.Abs(noise(.1)), "sampled_tokens": 140 + noise(8), "turns": 2,
+			"reward": math.Min(1, skill-.2+.2*t+noise(.06)), "all_right": right, "all_wrong": wrong, "zero_variance": right +
+				wrong,
+			"spread_within": 1.2 - .3*t*float64(arm%2) + noise(.1), "spread_batch": 3.6 + noise(.2),
+			"spread_batch_ddof1": 3.2 + noise(.2),
+			"sigma2":             .09 + noise(.01), "mean_abs_advantage": .5 + noise(.04), "effective_sample_size": 31 + noise(3),
+			"entropy": .16 - .1*t*float64(arm)/3 + noise(.01), "kl": .03 * t * (1 + noise(.2)),
+			"kl_k1": .03 * t * (1 + noise(.5)),
+			"kl_k3": .03 * t * (1 + noise(.2)), "kl_exact": .03 * t, "grad_norm": math.Exp(-1 + noise(.3)),
+			"clip_fraction": math.Abs(noise(.02)),
+			"calls":         5 + noise(.5), "tool_errors": math.Abs(noise(.1)), "sampled_tokens": 140 + noise(8), "turns": 2,
 			"log_ratio_p05": -.1 + noise(.01), "log_ratio_p50": noise(.01), "log_ratio_p95": .1 + noise(.01),
 			"stop_turn_limit": math.Abs(noise(.01)), "stop_length": math.Abs(noise(.01)), "stop_step": math.Abs(noise(.01)),
 		}

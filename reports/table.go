@@ -3,37 +3,84 @@ package reports
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
+
+	"rcgrpo/reports/stats"
 )
 
-// Table is a table as a plain value; the renderers only lay it out.
+// Table is a table as a plain value; the writers lay it out.
 type Table struct {
-	ID      string // ours, unique on the page: "main-test"
+	ID      string // unique on the page: "main-test"
 	Title   string
-	Lead    string // one sentence above: what a row is
+	Lead    string // one sentence above: the meaning of a row
 	Columns []Column
 	Rows    []Row
-	Notes   []string // below: how to read it
-	Folded  bool     // shown behind a fold in HTML
+	Notes   []string // below: how to read the table
+	Folded  bool     // behind a fold in HTML
+
+	spare bool // repeats another table, so that a page omits it; Reproduce computes it
 }
 
 // Column is the head of a column.
 type Column struct {
 	Name string
-	Left bool // words; numbers stand to the right
+	Left bool // text; numbers are aligned to the right
+
+	spare bool // has no values, so that a page omits it
 }
 
-// Row is one line. Arm picks the colour of its swatch, NoArm shows none.
+// columns returns columns with these heads. A "<" marks a column of text.
+func columns(heads ...string) []Column {
+	var all []Column
+	for _, head := range heads {
+		name, left := strings.CutPrefix(head, "<")
+		all = append(all, Column{Name: name, Left: left})
+	}
+	return all
+}
+
+// Row is one row. Arm selects the colour of its swatch; NoArm shows none.
 type Row struct {
 	Arm   int
 	Cells []Cell
+
+	spare bool // repeats another table, so that a page omits it
 }
 
 // NoArm is the Arm of a row or series that belongs to no arm.
 const NoArm = -1
 
-// Mark is what is said about a cell besides its value.
+// add appends a row.
+func (t *Table) add(arm int, cells ...Cell) { t.Rows = append(t.Rows, Row{Arm: arm, Cells: cells}) }
+
+// orNil returns the table, or nil without rows.
+func (t *Table) orNil() *Table {
+	if len(t.Rows) == 0 {
+		return nil
+	}
+	return t
+}
+
+// trim removes the spare parts of the table. It returns nil if nothing remains.
+func (t *Table) trim() *Table {
+	if t == nil || t.spare {
+		return nil
+	}
+	t.Rows = slices.DeleteFunc(t.Rows, func(r Row) bool { return r.spare })
+	for c, column := range slices.Backward(t.Columns) {
+		if column.spare {
+			t.Columns = slices.Delete(t.Columns, c, c+1)
+			for i := range t.Rows {
+				t.Rows[i].Cells = slices.Delete(t.Rows[i].Cells, c, c+1)
+			}
+		}
+	}
+	return t.orNil()
+}
+
+// Mark is an annotation of a cell.
 type Mark string
 
 const (
@@ -42,27 +89,27 @@ const (
 	MarkDiffers Mark = "differs" // departs from the paper
 )
 
-// Cell is one value with what it rests on.
+// Cell is one value of a table.
 type Cell struct {
 	Text     string   // as printed: "85.0 %", "−0.151"
 	Detail   string   // printed smaller: "68/80 · 75.6 … 91.2"
-	Value    *float64 // the number behind Text, unrounded; nil for words
-	Count    int      // of Of; Of 0 means that the value is no share
+	Value    *float64 // the unrounded number of Text; nil for text
+	Count    int      // of Of; the value is a share if Of > 0
 	Of       int
-	Interval *Interval // in the unit of Value
+	Interval *stats.Interval // in the unit of Value
 	Mark     Mark
-	Source   Source // what it was computed from; zero for words of our own
+	Source   Source // zero for fixed text
 }
 
-// Words is a cell of text.
-func Words(format string, args ...any) Cell {
+// Text returns a cell of text.
+func Text(format string, args ...any) Cell {
 	if len(args) > 0 {
 		format = fmt.Sprintf(format, args...)
 	}
 	return Cell{Text: format}
 }
 
-// Number is a cell with a value, shown with three significant digits.
+// Number returns a cell with a value, shown with three significant digits.
 func Number(v float64) Cell {
 	if math.IsNaN(v) {
 		return Cell{Text: "–"}
@@ -70,18 +117,18 @@ func Number(v float64) Cell {
 	return Cell{Text: significant(v), Value: &v}
 }
 
-// Share is a cell with a proportion of independent episodes: per cent, count and Wilson interval.
-func Share(count, of int) Cell { return shareCell(count, of, Wilson(count, of, Level)) }
+// Share returns a cell with a proportion of independent episodes: per cent, count and Wilson interval.
+func Share(count, of int) Cell { return shareCell(count, of, stats.Wilson(count, of, stats.Level)) }
 
-// shareCell is a cell with a proportion: per cent, count and interval; a dash without episodes.
-func shareCell(count, of int, i Interval) Cell {
+// shareCell returns a cell with a proportion: per cent, count and interval; a dash without episodes.
+func shareCell(count, of int, i stats.Interval) Cell {
 	if of == 0 {
 		return Cell{Text: "–"}
 	}
 	v := float64(count) / float64(of)
 	c := Cell{Text: percent(v), Detail: fmt.Sprintf("%d/%d", count, of), Value: &v, Count: count, Of: of}
 	if i.Known() {
-		c.Detail, c.Interval = c.Detail+" · "+i.percent(), &i
+		c.Detail, c.Interval = c.Detail+" · "+percentRange(i), &i
 	}
 	return c
 }
@@ -98,7 +145,13 @@ func (c Cell) From(source Source) Cell {
 	return c
 }
 
-// line is the whole cell in one line, for Markdown and terminals.
+// whole returns a cell with an integer.
+func whole(n int) Cell {
+	v := float64(n)
+	return Cell{Text: fmt.Sprint(n), Value: &v}
+}
+
+// line returns the whole cell in one line.
 func (c Cell) line() string {
 	if c.Detail == "" {
 		return c.Text
@@ -106,7 +159,7 @@ func (c Cell) line() string {
 	return c.Text + " (" + c.Detail + ")"
 }
 
-// percent writes a share as a percentage with one decimal.
+// percent formats a share as a percentage with one decimal.
 func percent(share float64) string {
 	if math.IsNaN(share) {
 		return "–"
@@ -114,7 +167,7 @@ func percent(share float64) string {
 	return signed(strconv.FormatFloat(100*share, 'f', 1, 64)) + "\u00a0%"
 }
 
-// points writes a difference of shares in percentage points, with its sign.
+// points formats a difference of shares in percentage points, with its sign.
 func points(difference float64) string {
 	text := strconv.FormatFloat(100*difference, 'f', 1, 64)
 	if text == "-0.0" {
@@ -126,12 +179,12 @@ func points(difference float64) string {
 	return signed(text)
 }
 
-// percent writes the interval of a share in per cent, without the sign.
-func (i Interval) percent() string {
+// percentRange formats the interval of a share in per cent, without the sign.
+func percentRange(i stats.Interval) string {
 	return signed(fmt.Sprintf("%.1f\u00a0…\u00a0%.1f", 100*i.Low, 100*i.High))
 }
 
-// significant writes a number with three significant digits, without an exponent where that stays short.
+// significant formats a number with three significant digits, without an exponent if that is short.
 func significant(v float64) string {
 	switch size := math.Abs(v); {
 	case math.IsNaN(v):
@@ -149,10 +202,10 @@ func significant(v float64) string {
 	}
 }
 
-// signed gives negative numbers a real minus sign.
+// signed replaces hyphens by minus signs.
 func signed(text string) string { return strings.ReplaceAll(text, "-", "−") }
 
-// probability writes a p-value.
+// probability formats a p-value.
 func probability(p float64) string {
 	switch {
 	case math.IsNaN(p):
@@ -163,4 +216,19 @@ func probability(p float64) string {
 		return "1"
 	}
 	return strconv.FormatFloat(p, 'f', 3, 64)
+}
+
+// slug converts foreign text to a part of an element id or file name: at most 80 letters, digits and hyphens.
+func slug(text string) string {
+	id := []byte(prefix(text, 80))
+	for i, c := range id {
+		switch {
+		case c >= 'a' && c <= 'z', c >= '0' && c <= '9':
+		case c >= 'A' && c <= 'Z':
+			id[i] = c + 'a' - 'A'
+		default:
+			id[i] = '-'
+		}
+	}
+	return string(id)
 }

@@ -4,14 +4,18 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 
+	"github.com/mitchellh/go-wordwrap"
 	"github.com/olekukonko/tablewriter"
 	"github.com/olekukonko/tablewriter/renderer"
 	"github.com/olekukonko/tablewriter/tw"
+
+	"rcgrpo/reports/stats"
 )
 
-// Text writes the page for a terminal of the given width: tables in full, curves as one line of blocks each.
+// Text writes the page for a terminal of the given width: complete tables, and one line of blocks for each curve.
 func (p *Page) Text(w io.Writer, width int) error {
 	out := &sticky{w: w}
 	out.line(clean(p.Title))
@@ -59,8 +63,8 @@ func (p *Page) Text(w io.Writer, width int) error {
 	return out.err
 }
 
-// text lays a table out with tablewriter. Details stand beside their value where the terminal is wide enough, below it
-// otherwise; a table that is still too wide is continued below with its first column again.
+// text writes the table with tablewriter. Details are beside their value if the terminal is wide enough, below it
+// otherwise. A table that is still too wide continues below with its first column repeated.
 func (t *Table) text(out *sticky, width int) error {
 	out.wrapped(clean(t.Title), width)
 	if t.Lead != "" {
@@ -74,14 +78,19 @@ func (t *Table) text(out *sticky, width int) error {
 			return strings.TrimSuffix(marked(c, clean(c.Text))+"\n"+strings.ReplaceAll(clean(c.Detail), " · ", "\n"), "\n")
 		},
 	} {
-		if rows = t.rows(write); sum(t.widths(rows)) <= width {
+		rows = t.rows(write)
+		sum := 0
+		for _, w := range t.widths(rows) {
+			sum += w
+		}
+		if sum <= width {
 			break
 		}
 	}
 	widths := t.widths(rows)
-	for _, row := range rows { // words that no terminal has room for beside the first column
+	for _, row := range rows { // long text beside a wide first column
 		for i := 1; i < len(row); i++ {
-			row[i] = broken(row[i], max(20, width-widths[0]-2))
+			row[i] = wordwrap.WrapString(row[i], uint(max(20, width-widths[0]-2)))
 		}
 	}
 	widths = t.widths(rows)
@@ -102,7 +111,7 @@ func (t *Table) text(out *sticky, width int) error {
 	return out.err
 }
 
-// textPart writes the first column and those from, up to and without to.
+// textPart writes the first column and the columns [from, to).
 func (t *Table) textPart(out *sticky, rows [][]string, from, to int) error {
 	pick := func(cells []string) []string { return append([]string{cells[0]}, cells[from:to]...) }
 	head := make([]string, len(t.Columns))
@@ -151,7 +160,7 @@ func (t *Table) rows(write func(Cell) string) [][]string {
 	return rows
 }
 
-// widths are the columns' widths with their padding.
+// widths returns the columns' widths with their padding.
 func (t *Table) widths(rows [][]string) []int {
 	widths := make([]int, len(t.Columns))
 	for i, c := range t.Columns {
@@ -165,14 +174,6 @@ func (t *Table) widths(rows [][]string) []int {
 	return widths
 }
 
-func sum(values []int) int {
-	sum := 0
-	for _, v := range values {
-		sum += v
-	}
-	return sum
-}
-
 func marked(c Cell, text string) string {
 	switch c.Mark {
 	case MarkBest:
@@ -183,34 +184,32 @@ func marked(c Cell, text string) string {
 	return text
 }
 
-// text draws each series as a line of blocks between the two values that the tables have of it.
+// text writes each series as a line of blocks between its two numbers.
 func (f *Figure) text(out *sticky, width int) {
 	note := f.Note
-	if f.Categories == nil && f.Lanes == nil && f.Diagonal == "" {
+	if f.curves() {
 		note += " " + f.numbers()
 		if f.Smooth > 1 {
 			note += fmt.Sprintf(" Blocks: moving average over %d %ss.", f.Smooth, f.X)
 		}
 	}
 	out.wrapped(clean(f.Title)+prefixed(" – ", clean(strings.TrimSpace(note))), width)
-	if f.Categories != nil || f.Diagonal != "" {
+	names, low, high := 0, math.Inf(1), math.Inf(-1)
+	for _, lane := range f.Lanes {
+		names = max(names, len([]rune(lane)))
+	}
+	switch places := max(10, min(80, width-names-3)); {
+	case f.Categories != nil || f.Diagonal != "":
 		for _, row := range f.data()[1:] {
 			out.line("  " + clean(strings.Join(row, "  ")))
 		}
 		return
-	}
-	names := 0
-	if f.Lanes != nil {
-		for _, lane := range f.Lanes {
-			names = max(names, len([]rune(lane)))
-		}
-		places := max(10, min(80, width-names-3))
+	case f.Lanes != nil:
 		for i, lane := range f.Lanes {
 			out.line(fmt.Sprintf("  %-*s %s", names, clean(lane), sparkline(f.coverage(i, places), 0, 1, places)))
 		}
 		return
 	}
-	low, high := math.Inf(1), math.Inf(-1)
 	for _, s := range f.Series {
 		names = max(names, len([]rune(s.full())))
 		for _, v := range movingAverage(s.mean(), f.Smooth) {
@@ -227,25 +226,17 @@ func (f *Figure) text(out *sticky, width int) {
 	}
 }
 
-// sparkline draws values between low and high with eight heights, averaging where there are more values than
-// places.
-func sparkline(y []float64, low, high float64, places int) string {
-	const blocks = "▁▂▃▄▅▆▇█"
-	places = min(places, len(y))
+// sparkline returns at most n blocks of eight heights between low and high. Each block is the mean of its values.
+func sparkline(y []float64, low, high float64, n int) string {
+	n = min(n, len(y))
 	var b strings.Builder
-	for i := range places {
-		sum, n := 0.0, 0
-		for _, v := range y[i*len(y)/places : (i+1)*len(y)/places] {
-			if !math.IsNaN(v) {
-				sum += v
-				n++
-			}
-		}
-		switch {
-		case n == 0:
+	for i := range n {
+		logged := slices.DeleteFunc(slices.Clone(y[i*len(y)/n:(i+1)*len(y)/n]), math.IsNaN)
+		switch mean := stats.Mean(logged); {
+		case len(logged) == 0:
 			b.WriteByte(' ')
 		case high > low:
-			b.WriteRune([]rune(blocks)[int(math.Round(7*(sum/float64(n)-low)/(high-low)))])
+			b.WriteRune([]rune(stripBlocks)[int(math.Round(7*(mean-low)/(high-low)))])
 		default:
 			b.WriteRune('▄')
 		}
@@ -253,25 +244,7 @@ func sparkline(y []float64, low, high float64, places int) string {
 	return b.String()
 }
 
-func firstOf(y []float64) float64 {
-	for _, v := range y {
-		if !math.IsNaN(v) {
-			return v
-		}
-	}
-	return math.NaN()
-}
-
-func lastOf(y []float64) float64 {
-	for i := len(y) - 1; i >= 0; i-- {
-		if !math.IsNaN(y[i]) {
-			return y[i]
-		}
-	}
-	return math.NaN()
-}
-
-// clean takes control characters out of foreign text, so that a log cannot steer the terminal.
+// clean replaces control characters of foreign text, so that a log cannot control the terminal.
 func clean(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r >= 0x7f && r < 0xa0 {
@@ -288,7 +261,7 @@ func prefixed(prefix, text string) string {
 	return prefix + text
 }
 
-// sticky is a writer that keeps its first error.
+// sticky is a writer that stores its first error.
 type sticky struct {
 	w   io.Writer
 	err error
@@ -305,36 +278,124 @@ func (s *sticky) Write(p []byte) (int, error) {
 
 func (s *sticky) line(text string) { fmt.Fprintln(s, strings.TrimRight(text, " ")) }
 
-// broken is text in lines of at most width, broken at spaces; a longer word stays whole.
-func broken(text string, width int) string {
-	var lines []string
-	for line := range strings.SplitSeq(text, "\n") {
-		for len([]rune(line)) > width {
-			at := strings.LastIndexByte(string([]rune(line)[:width]), ' ')
-			if at <= 0 {
-				break
-			}
-			lines = append(lines, line[:at])
-			line = line[at+1:]
+// wrapped writes a paragraph in lines of at most width, with following lines indented.
+func (s *sticky) wrapped(text string, width int) {
+	for i, line := range strings.Split(wordwrap.WrapString(text, uint(width-2)), "\n") {
+		if i > 0 {
+			line = "  " + line
 		}
-		lines = append(lines, line)
+		s.line(line)
 	}
-	return strings.Join(lines, "\n")
 }
 
-// wrapped writes a paragraph in lines of at most width, broken at spaces.
-func (s *sticky) wrapped(text string, width int) {
-	line := ""
-	for _, word := range strings.Split(text, " ") {
-		if line != "" && len([]rune(line))+1+len([]rune(word)) > width {
-			s.line(line)
-			line = "  " + word
-			continue
+// Markdown writes the page as GitHub-flavoured Markdown: complete tables, and of each curve two numbers.
+func (p *Page) Markdown(w io.Writer) error {
+	out := &sticky{w: w}
+	out.line("# " + escaped(p.Title))
+	for _, text := range []string{p.Question, prefixed("Expected: ", p.Expect)} {
+		if text != "" {
+			out.line("\n" + escaped(text))
 		}
-		if line != "" {
-			line += " "
-		}
-		line += word
 	}
-	s.line(line)
+	for _, answer := range p.Answers {
+		out.line("\n**" + escaped(answer) + "**")
+	}
+	out.line("")
+	for _, fact := range p.Facts {
+		out.line("- " + escaped(fact))
+	}
+	for _, f := range p.Failures {
+		out.line("\n**" + escaped(f.Address) + "** " + escaped(f.Cause) + "\n")
+		for _, l := range f.Log {
+			out.line("    " + clean(l))
+		}
+	}
+	for _, s := range p.Sections {
+		out.line("\n## " + escaped(s.Title))
+		if s.Lead != "" {
+			out.line("\n" + escaped(s.Lead))
+		}
+		for _, part := range s.Parts {
+			out.line("")
+			switch {
+			case part.Table != nil:
+				part.Table.markdown(out)
+			case part.Figure != nil:
+				part.Figure.markdown(out)
+			case part.Transcripts != nil:
+				out.line("- " + escaped(part.Transcripts.summary()) + ", in the HTML page")
+			default:
+				out.line(escaped(part.Text))
+			}
+		}
+	}
+	return out.err
 }
+
+func (t *Table) markdown(out *sticky) {
+	out.line("### " + escaped(t.Title) + "\n")
+	if t.Lead != "" {
+		out.line(escaped(t.Lead) + "\n")
+	}
+	head, rule := "|", "|"
+	for i, c := range t.Columns {
+		head += " " + escaped(c.Name) + " |"
+		if c.Left || i == 0 {
+			rule += "---|"
+		} else {
+			rule += "--:|"
+		}
+	}
+	out.line(head)
+	out.line(rule)
+	for _, r := range t.Rows {
+		line := "|"
+		for _, c := range r.Cells {
+			text := escaped(c.line())
+			switch c.Mark {
+			case MarkBest:
+				text = "**" + text + "**"
+			case MarkDiffers:
+				text += " ≠"
+			}
+			line += " " + text + " |"
+		}
+		out.line(line)
+	}
+	if len(t.Notes) > 0 {
+		out.line("")
+	}
+	for _, n := range t.Notes {
+		out.line("- " + escaped(n))
+	}
+}
+
+func (f *Figure) markdown(out *sticky) {
+	note := f.Note
+	if f.curves() {
+		note = strings.TrimSpace(note + " " + f.numbers())
+	}
+	out.line(fmt.Sprintf("**%s.** %s\n", escaped(f.Title), escaped(note)))
+	if f.Categories != nil || f.Diagonal != "" {
+		for _, row := range f.data()[1:] {
+			out.line("- " + escaped(strings.Join(row, " · ")))
+		}
+		return
+	}
+	if f.Lanes != nil {
+		for i, lane := range f.Lanes {
+			out.line("- " + escaped(lane) + ": " + sparkline(f.coverage(i, 40), 0, 1, 40))
+		}
+		return
+	}
+	for _, s := range f.Series {
+		first, last := s.values()
+		out.line(fmt.Sprintf("- %s: %s → %s", escaped(s.full()), significant(first), significant(last)))
+	}
+}
+
+// markdownEscapes escapes the characters with a meaning in Markdown, including HTML.
+var markdownEscapes = strings.NewReplacer(`\`, `\\`, "|", `\|`, "*", `\*`, "_", `\_`, "`", "\\`", "[", `\[`, "]", `\]`,
+	"<", "&lt;", ">", "&gt;", "&", "&amp;", "~", `\~`, "#", `\#`)
+
+func escaped(text string) string { return markdownEscapes.Replace(clean(text)) }

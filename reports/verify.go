@@ -2,60 +2,58 @@ package reports
 
 import (
 	"bytes"
-	"encoding/csv"
 	"fmt"
 	"html"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"rcgrpo/engine/artifact"
 )
 
-// Verification is what Verify found.
+// Verification is the result of Verify.
 type Verification struct {
 	Cells       int `json:"cells"`       // of tables
 	Values      int `json:"values"`      // in the data of figures
 	Transcripts int `json:"transcripts"` // arms whose transcripts the page shows
-	Artifacts   int `json:"artifacts"`   // that were read, with every byte hashed
-	Files       int `json:"files"`       // of the experiment, compared with those that the page was made from
+	Artifacts   int `json:"artifacts"`   // that were hashed completely
+	Files       int `json:"files"`       // of the experiment, compared with the recorded files
 
-	NotCovered  []string     `json:"not_covered,omitempty"` // sentences about what was compared with nothing
+	NotCovered  []string     `json:"not_covered,omitempty"` // sentences about parts that were not compared
 	Faults      []string     `json:"faults,omitempty"`      // artifacts, records and files that are not those of the page
-	Differences []Difference `json:"differences,omitempty"` // between the page and what follows from the artifacts
+	Differences []Difference `json:"differences,omitempty"` // between the page and the recomputed page
 }
 
-// Difference is one thing of the page that is not what follows from its evidence.
+// Difference is a part of the page that does not follow from its evidence.
 type Difference struct {
-	Where      string `json:"where"` // id of a cell ("main-test.r1c2"), "fig-reward.r3c2", or a place of the page
+	Where      string `json:"where"` // id of a value ("main-test.r1c2", "fig-reward.r3c2"), or a line of the page
 	Shown      string `json:"shown"`
-	Recomputed string `json:"recomputed"` // "" where it could not be computed again
+	Recomputed string `json:"recomputed"` // "" if it could not be recomputed
 	Source     string `json:"source,omitempty"`
 }
 
-// OK says that nothing differs.
+// OK reports whether nothing differs.
 func (v *Verification) OK() bool { return len(v.Faults) == 0 && len(v.Differences) == 0 }
 
-// NumbersHold says that every artifact is as recorded and every cell and value as recomputed, whatever else differs.
+// NumbersHold reports whether every artifact is as recorded and every value as recomputed. Other parts may differ.
 func (v *Verification) NumbersHold() bool {
-	return len(v.Faults) == 0 && !slices.ContainsFunc(v.Differences, func(d Difference) bool { return !strings.Contains(d.Where, " ") }) // places have words, cells an id
+	return len(v.Faults) == 0 && !slices.ContainsFunc(v.Differences,
+		func(d Difference) bool { return !strings.Contains(d.Where, " ") })
 }
 
-// Verify computes a page again from the artifacts in a store (a folder that a bundle was unpacked into is one) and
-// compares: each byte of the artifacts with its record, each cell and each byte of the page with what comes out. It
-// fails only when the page carries no evidence; whatever is wrong stands in the result.
+// Verify recomputes a page from the artifacts in a store and compares: every byte of the artifacts with the recorded
+// digests, every value and every byte of the page with the recomputed page. The error says that the page has no
+// evidence; everything else is in the result.
 func Verify(page []byte, store *artifact.Store) (*Verification, error) {
 	return verify(page, store, nil)
 }
 
-// VerifyBundle is Verify with the artifacts of a bundle. It also compares the experiment's files in the bundle with
-// those that the page was made from. page is the bundle's own or another one.
+// VerifyBundle verifies a page with the artifacts of a bundle, and compares the experiment's files in the bundle with
+// the recorded files. The page may come from the bundle or from another file.
 func VerifyBundle(page []byte, b *Bundle) (*Verification, error) {
 	return verify(page, b.Store, b.Files)
 }
 
-// verify is Verify; experiment is nil where no files of the experiment are at hand.
+// verify implements Verify. experiment is nil without files of the experiment.
 func verify(page []byte, store *artifact.Store, experiment map[string][]byte) (*Verification, error) {
 	ev, err := ReadEvidence(page)
 	if err != nil {
@@ -65,93 +63,64 @@ func verify(page []byte, store *artifact.Store, experiment map[string][]byte) (*
 	switch {
 	case experiment == nil:
 	case len(ev.Files) == 0:
-		v.NotCovered = append(v.NotCovered, "The page was made before pages recorded the experiment's files: those of the bundle were compared with nothing. Read them before you run them.")
+		v.NotCovered = append(v.NotCovered, "The page does not record the experiment's files, so those of the bundle "+
+			"were not compared. Read them before you run them.")
 	default:
 		v.Files = len(experiment)
 		v.Faults = append(v.Faults, ev.checkFiles(experiment)...)
 	}
-	shown := readPage(page)
-	v.Cells, v.Transcripts = len(shown.cells), len(shown.talks)
-	for _, f := range shown.figures {
-		v.Values += f.values()
-	}
-	damaged := v.checkArtifacts(ev, store)
-	if len(damaged) > 0 { // nothing follows from them
-		v.notComputed(ev, shown, damaged)
+	v.count(ev)
+	if damaged := v.checkArtifacts(ev, store); len(damaged) > 0 {
+		v.notComputed(ev, damaged)
 		return v, nil
 	}
 	study, err := gather(ev, opener(store), store)
+	if err == nil {
+		err = study.checkSize()
+	}
 	if err != nil {
 		v.Faults = append(v.Faults, err.Error())
 		return v, nil
 	}
-	if err := study.checkSize(); err != nil {
-		v.Faults = append(v.Faults, err.Error())
-		return v, nil
-	}
-	var again bytes.Buffer
-	if err := ev.page(study).HTML(&again); err != nil {
+	again := study.Page()
+	again.Evidence = ev
+	var text bytes.Buffer
+	if err := again.HTML(&text); err != nil {
 		return nil, err
 	}
-	if !bytes.Equal(page, again.Bytes()) {
-		v.compare(ev, shown, readPage(again.Bytes()))
+	if bytes.Equal(page, text.Bytes()) {
+		return v, nil
 	}
+	v.compareValues(ev, again, string(page))
+	v.compareLines(string(page), text.String())
 	return v, nil
 }
 
-// Limits of a page that is computed again: task sets, and cells of its tables or values of a figure.
-const (
-	maxSets  = 100
-	maxCells = 2_000_000
-)
-
-// checkSize refuses a study whose page would be larger than a page of real results can be: a few bytes of an artifact
-// can name a task set, a category or an update of their own.
-func (s *Study) checkSize() error {
-	sets, categories, tasks, updates := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[int]bool{}
-	runs, pairs := 0, len(s.Arms)
-	for i := range s.Arms {
-		for _, r := range s.Arms[i].Runs {
-			runs++
-			for _, row := range r.Scores {
-				sets[row.Set], categories[row.Category], tasks[row.Set+"\x00"+row.Task] = true, true, true
-			}
-			for _, row := range r.Curve {
-				updates[row.Update] = true
-			}
-			for _, row := range r.Tuning {
-				updates[row.Update] = true
+// count counts the values and transcripts of the page.
+func (v *Verification) count(ev *Evidence) {
+	for _, g := range ev.Tables {
+		g.each(func(string, string) { v.Cells++ })
+	}
+	for _, g := range ev.Figures {
+		for _, row := range g.Rows {
+			for _, cell := range row.Cells[min(1, len(row.Cells)):] {
+				if cell != "" {
+					v.Values++
+				}
 			}
 		}
 	}
-	for _, d := range s.Data {
-		for _, task := range d.Tasks {
-			categories[task.Category] = true
+	labels := map[string]bool{}
+	for _, in := range ev.Inputs {
+		if in.Role == roleTranscripts {
+			labels[in.Label] = true
 		}
 	}
-	for _, c := range s.Compare {
-		pairs += len(c.Pairs)
-	}
-	const columns = 20 // at least as many as any table has beside its categories
-	rows := len(sets)*(runs+pairs) + len(s.Data)
-	for _, size := range []struct {
-		n    int
-		what string
-	}{
-		{len(sets) * (maxCells / maxSets), fmt.Sprintf("%d task sets", len(sets))},
-		{rows * (len(categories) + columns), fmt.Sprintf("%d task sets, %d categories, %d runs and %d pairs", len(sets), len(categories), runs, pairs)},
-		{len(tasks) * len(s.Arms), fmt.Sprintf("%d tasks and %d arms", len(tasks), len(s.Arms))},
-		{len(updates) * runs, fmt.Sprintf("%d updates and %d runs", len(updates), runs)},
-	} {
-		if size.n > maxCells {
-			return fmt.Errorf("the artifacts have %s, more than a page can show: nothing was computed again", size.what)
-		}
-	}
-	return nil
+	v.Transcripts = len(labels)
 }
 
-// checkArtifacts hashes everything that the page rests on and returns the ports and records that are missing
-// or damaged. What was made again with another outcome is a fault, but can be computed with.
+// checkArtifacts hashes all artifacts of the page and returns the missing or damaged ports and records. A stage with
+// another result is a fault, but the page can be recomputed from it.
 func (v *Verification) checkArtifacts(ev *Evidence, store *artifact.Store) map[string]bool {
 	damaged := map[string]bool{}
 	seen := map[string]bool{} // key and port
@@ -193,7 +162,8 @@ func (v *Verification) checkArtifacts(ev *Evidence, store *artifact.Store) map[s
 			continue
 		}
 		if got, err := fingerprint(m); err != nil || got != stage.Manifest {
-			v.Faults = append(v.Faults, stage.Address+": its record is not the one that the page was made from (it was made again, or edited)")
+			v.Faults = append(v.Faults, stage.Address+": its record is not the one that the page was made from (the stage "+
+				"ran again, or the record was edited)")
 		}
 		if m.Outputs["metrics"].Times != nil { // seconds by phase
 			check(stage.Address, "metrics", stage.Key, "")
@@ -202,66 +172,89 @@ func (v *Verification) checkArtifacts(ev *Evidence, store *artifact.Store) map[s
 	return damaged
 }
 
-// notComputed lists the cells that rest on damaged artifacts.
-func (v *Verification) notComputed(ev *Evidence, shown *pageText, damaged map[string]bool) {
-	for _, id := range shown.order {
-		s, ok := ev.source(id)
-		if ok && slices.ContainsFunc(s.From, func(from string) bool { return damaged[from] }) {
-			v.Differences = append(v.Differences, Difference{Where: id, Shown: shown.cells[id].text, Source: s.String()})
+// notComputed lists the values that depend on damaged artifacts.
+func (v *Verification) notComputed(ev *Evidence, damaged map[string]bool) {
+	for _, g := range ev.Tables {
+		g.each(func(id, text string) {
+			s, ok := ev.source(id)
+			if ok && slices.ContainsFunc(s.From, func(from string) bool { return damaged[from] }) {
+				v.Differences = append(v.Differences, Difference{Where: id, Shown: text, Source: s.String()})
+			}
+		})
+	}
+}
+
+// compareValues compares the recomputed values with the recorded and the visible values.
+func (v *Verification) compareValues(ev *Evidence, again *Page, page string) {
+	recomputed, shown := valuesOf(again.grids()), valuesOf(ev.Tables, ev.Figures)
+	for id, text := range visibleCells(page) {
+		if text != recomputed[id] {
+			shown[id] = text
+		}
+	}
+	for id := range recomputed {
+		shown[id] += "" // also values that the page lacks
+	}
+	for _, id := range sortedKeys(shown) {
+		if shown[id] != recomputed[id] {
+			s, _ := ev.source(id)
+			v.Differences = append(v.Differences, Difference{id, shown[id], recomputed[id], s.String()})
 		}
 	}
 }
 
-// compare lists what differs between the page and the recomputed one.
-func (v *Verification) compare(ev *Evidence, shown, again *pageText) {
-	differ := func(where, a, b string) {
-		if a == b {
-			return
-		}
-		s, _ := ev.source(where)
-		v.Differences = append(v.Differences, Difference{where, a, b, s.String()})
+// valuesOf returns the values of tables and figures by id.
+func valuesOf(tables, figures []Grid) map[string]string {
+	values := map[string]string{}
+	for _, g := range slices.Concat(tables, figures) {
+		g.each(func(id, text string) { values[id] = text })
 	}
-	for _, id := range union(shown.order, again.order) {
-		a, b := shown.cells[id], again.cells[id]
-		if a.text != b.text {
-			differ(id, a.text, b.text)
-		} else {
-			differ(id+" (markup)", a.raw, b.raw)
+	return values
+}
+
+// visibleCells returns the visible text of all cells of tables by id, in the format of Cell.line.
+func visibleCells(page string) map[string]string {
+	cells := map[string]string{}
+	for _, element := range strings.Split(page, ` id="`)[1:] {
+		id, rest, _ := strings.Cut(element, `"`)
+		_, content, _ := strings.Cut(rest, ">")
+		content, _, closed := strings.Cut(content, "</t")
+		if _, _, _, cell := parseCell(id); !cell || !closed {
+			continue
 		}
+		if strings.HasPrefix(content, `<span class="swatch `) {
+			_, content, _ = strings.Cut(content, "</span>")
+		}
+		const begin, end = `<span class="detail">`, "</span>"
+		text, details, _ := strings.Cut(content, begin)
+		details = strings.ReplaceAll(strings.TrimSuffix(details, end), end+begin, " · ")
+		if _, twice := cells[id]; twice {
+			id += " (again)"
+		}
+		cells[id] = Cell{Text: html.UnescapeString(text), Detail: html.UnescapeString(details)}.line()
 	}
-	for _, id := range union(shown.figureOrder, again.figureOrder) {
-		before := len(v.Differences)
-		a, b := shown.figures[id], again.figures[id]
-		for r := range max(len(a.rows), len(b.rows)) {
-			for c := range max(a.width(r), b.width(r)) {
-				differ(cellID(id, r, c+1), a.cell(r, c), b.cell(r, c))
-			}
-		}
-		if len(v.Differences) == before {
-			differ(id+" (packed data)", a.packed, b.packed)
-		}
-		differ(id+" (drawing)", a.options, b.options)
-	}
-	for i := range max(len(shown.talks), len(again.talks)) {
-		if a, b := at(shown.talks, i), at(again.talks, i); a != b {
-			was, err := unpacked(a, maxPackedBytes)
-			is, err2 := unpacked(b, maxPackedBytes)
-			if err != nil || err2 != nil {
-				was, is = []byte(a), []byte(b)
-			}
-			x, y := around(string(was), string(is))
-			v.Differences = append(v.Differences, Difference{Where: fmt.Sprintf("transcripts, block %d", i+1), Shown: x, Recomputed: y})
-		}
-	}
-	before := len(v.Differences)
-	a, b := strings.Split(shown.rest, "\n"), strings.Split(again.rest, "\n")
+	return cells
+}
+
+// compareLines lists the lines of the page that differ from the recomputed page, without those of differing values.
+func (v *Verification) compareLines(page, again string) {
+	values := v.Differences
+	a, b := strings.Split(page, "\n"), strings.Split(again, "\n")
 	for i := range max(len(a), len(b)) {
-		if x, y := at(a, i), at(b, i); x != y {
-			x, y = around(x, y)
-			v.Differences = append(v.Differences, Difference{Where: fmt.Sprintf("line %d of the rest of the page", i+1), Shown: x, Recomputed: y})
-			if len(v.Differences)-before == 20 {
-				break // one line too many moves all the others
-			}
+		x, y := at(a, i), at(b, i)
+		if x == y || slices.ContainsFunc(values, func(d Difference) bool {
+			table, _, _ := cutLast(d.Where, ".")
+			return slices.ContainsFunc([]string{evidenceID, ` id="` + d.Where + `"`, ` id="` + table + `-csv"`, ` id="` +
+				table + `-options"`,
+				`download="` + table + `.csv"`}, func(part string) bool { return strings.Contains(y, part) })
+		}) {
+			continue
+		}
+		x, y = around(x, y)
+		v.Differences = append(v.Differences, Difference{Where: fmt.Sprintf("line %d of the page", i+1), Shown: x,
+			Recomputed: y})
+		if len(v.Differences)-len(values) == 20 {
+			break // an additional line shifts all following lines
 		}
 	}
 }
@@ -273,22 +266,7 @@ func at(list []string, i int) string {
 	return ""
 }
 
-// union is the elements of both lists, those of the first in their order before the others.
-func union(a, b []string) []string {
-	all := slices.Clone(a)
-	known := map[string]bool{}
-	for _, id := range a {
-		known[id] = true
-	}
-	for _, id := range b {
-		if !known[id] {
-			all = append(all, id)
-		}
-	}
-	return all
-}
-
-// around cuts two long texts to the neighbourhood of the first byte that differs.
+// around cuts two long texts to the context of the first different byte.
 func around(a, b string) (string, string) {
 	first := 0
 	for first < min(len(a), len(b)) && a[first] == b[first] {
@@ -308,190 +286,181 @@ func around(a, b string) (string, string) {
 	return cut(a), cut(b)
 }
 
-// pageText is an HTML page of ours taken apart.
-type pageText struct {
-	cells       map[string]cellText
-	order       []string // ids of cells
-	figures     map[string]figureText
-	figureOrder []string
-	talks       []string // packed transcripts
-	rest        string   // what remains without all these
-}
+// Limits of a recomputed page: task sets, and cells of its tables or values of a figure.
+const (
+	maxSets  = 100
+	maxCells = 2_000_000
+)
 
-type cellText struct {
-	words string // without details
-	text  string // as a reader sees it, details in parentheses
-	raw   string // the element
-	left  bool   // words at the left of a row: part of its name
-}
-
-// figureText is a figure's data as CSV, and the options of its drawing.
-type figureText struct {
-	rows    [][]string // the first is the head
-	packed  string
-	options string
-}
-
-func (f figureText) width(row int) int {
-	if row < len(f.rows) {
-		return len(f.rows[row])
+// checkSize refuses a study whose page would be larger than a page of real results: a few bytes of an artifact can add
+// a task set, a category or an update.
+func (s *Study) checkSize() error {
+	sets, categories, tasks, updates := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[int]bool{}
+	for row := range s.scores {
+		sets[row.Set], categories[row.Category], tasks[row.Set+"\x00"+row.Task] = true, true, true
 	}
-	return 0
-}
-
-func (f figureText) cell(row, column int) string {
-	if row < len(f.rows) && column < len(f.rows[row]) {
-		return f.rows[row][column]
-	}
-	return ""
-}
-
-// values are the filled cells below the head and right of the first column.
-func (f figureText) values() int {
-	n := 0
-	for r := 1; r < len(f.rows); r++ {
-		for _, cell := range f.rows[r][1:] {
-			if cell != "" {
-				n++
+	runs, pairs := 0, len(s.Arms)
+	for i := range s.Arms {
+		runs += len(s.Arms[i].Runs)
+		for _, r := range s.Arms[i].Runs {
+			for _, row := range slices.Concat(r.Curve, r.Tuning) {
+				updates[row.Update] = true
 			}
 		}
 	}
-	return n
+	for _, d := range s.Data {
+		for _, task := range d.Tasks {
+			categories[task.Category] = true
+		}
+	}
+	for _, c := range s.Compare {
+		pairs += len(c.Pairs)
+	}
+	const columns = 20 // upper bound of the columns of a table beside its categories
+	rows := len(sets)*(runs+pairs) + len(s.Data)
+	for _, size := range []struct {
+		n    int
+		what string
+	}{
+		{len(sets) * (maxCells / maxSets), fmt.Sprintf("%d task sets", len(sets))},
+		{rows * (len(categories) + columns),
+			fmt.Sprintf("%d task sets, %d categories, %d runs and %d pairs", len(sets), len(categories), runs, pairs)},
+		{len(tasks) * len(s.Arms), fmt.Sprintf("%d tasks and %d arms", len(tasks), len(s.Arms))},
+		{len(updates) * runs, fmt.Sprintf("%d updates and %d runs", len(updates), runs)},
+	} {
+		if size.n > maxCells {
+			return fmt.Errorf("the artifacts have %s, more than a page can show: nothing was recomputed", size.what)
+		}
+	}
+	return nil
 }
 
-var (
-	cellPattern    = pattern(`(?s)<t[dh][^>]* id="([^"]+\.r\d+c\d+)"([^>]*)>(.*?)</t[dh]>`)
-	detailPattern  = pattern(`(?s)<span class="detail">(.*?)</span>`)
-	tagPattern     = pattern(`<[^>]*>`)
-	figurePattern  = pattern(`id="([^"]+)-csv" data-file="[^"]*" data-packed="([^"]*)"`)
-	optionsPattern = pattern(`<script type="application/json" id="([^"]+)-options">(.*?)</script>`)
-	talksPattern   = pattern(`<details class="talks" data-packed="([^"]*)">`)
-)
-
-// pattern is a regular expression that is compiled when it is first asked for, as most commands need none.
-func pattern(text string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
+// Reproduction compares one value of a page with the value from other artifacts.
+type Reproduction struct {
+	Cell     string   `json:"cell"`
+	Name     string   `json:"name"` // of row and column: "SFT + GRPO | Overall"
+	Shown    string   `json:"shown"`
+	Got      string   `json:"got"` // "" if the artifacts give no such value
+	Source   Source   `json:"source"`
+	Differs  []string `json:"differs,omitempty"` // ports with other content than those of the page
+	Artifact int      `json:"artifacts"`         // number of read artifacts
 }
 
-func readPage(page []byte) *pageText {
-	p := &pageText{cells: map[string]cellText{}, figures: map[string]figureText{}}
-	left := int64(maxPackedBytes) // that figures may unpack to, all together
-	text := string(page)
-	if lib, err := library(); err == nil { // a megabyte that holds none of what is looked for
-		text = strings.Replace(text, lib, "", 1)
+// Equal reports whether the value is as shown.
+func (r *Reproduction) Equal() bool { return r.Shown == r.Got }
+
+// Reproduce recomputes one value of a page from the results that made returns for the addresses of the stages behind
+// it, and from nothing else.
+func Reproduce(page []byte, cell string, store *artifact.Store,
+	made func(address string) (*artifact.Manifest, error)) (*Reproduction, error) {
+	ev, err := ReadEvidence(page)
+	if err != nil {
+		return nil, err
 	}
-	// take calls found with each match and its groups, and leaves a mark in its place.
-	take := func(pattern *regexp.Regexp, found func(m []string)) {
-		text = pattern.ReplaceAllStringFunc(text, func(whole string) string {
-			found(pattern.FindStringSubmatch(whole))
-			return "\x00"
-		})
+	r := &Reproduction{Cell: strings.TrimPrefix(cell, "#")}
+	if r.Source, err = ev.SourceOf(cell); err != nil {
+		return nil, err
 	}
-	take(cellPattern(), func(m []string) {
-		id := m[1]
-		if _, twice := p.cells[id]; twice {
-			id += " (again)"
+	if r.Name, r.Shown, err = ev.shown(r.Cell, string(page)); err != nil {
+		return nil, err
+	}
+	part := ev.part(r.Source)
+	for i := range part.Inputs {
+		in := &part.Inputs[i]
+		m, err := made(in.Address)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", in.Address, err)
 		}
-		p.order = append(p.order, id)
-		details := ""
-		for _, d := range detailPattern().FindAllStringSubmatch(m[3], -1) {
-			details += " · " + d[1]
+		if digest := m.Outputs[in.Ref.Port].Digest; digest != in.Digest {
+			r.Differs = append(r.Differs, in.port())
 		}
-		plain := func(markup string) string { return html.UnescapeString(tagPattern().ReplaceAllString(markup, "")) }
-		cell := cellText{words: plain(detailPattern().ReplaceAllString(m[3], "")), raw: m[0], left: strings.Contains(m[2], `class="left`)}
-		if cell.text = cell.words; details != "" {
-			cell.text += " (" + plain(strings.TrimPrefix(details, " · ")) + ")"
+		in.Key = m.Key
+		r.Artifact++
+	}
+	for i := range part.Records {
+		m, err := made(part.Records[i].Address)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", part.Records[i].Address, err)
 		}
-		p.cells[id] = cell
-	})
-	take(figurePattern(), func(m []string) {
-		f := figureText{packed: m[2]}
-		if csvText, err := unpacked(m[2], left); err == nil {
-			left -= int64(len(csvText))
-			r := csv.NewReader(bytes.NewReader(csvText))
-			r.FieldsPerRecord = -1
-			f.rows, _ = r.ReadAll() // a damaged one shows as packed data that differ
-		}
-		p.figureOrder = append(p.figureOrder, m[1])
-		p.figures[m[1]] = f
-	})
-	take(optionsPattern(), func(m []string) {
-		f := p.figures[m[1]]
-		f.options = m[2]
-		p.figures[m[1]] = f
-	})
-	take(talksPattern(), func(m []string) { p.talks = append(p.talks, m[1]) })
-	p.rest = text
-	return p
+		part.Records[i].Key = m.Key
+	}
+	again, err := part.recompute(store)
+	if err != nil {
+		return nil, err
+	}
+	table, _, _, _ := parseCell(r.Cell)
+	r.Got, _ = find(again, table, r.Name)
+	return r, nil
 }
 
-// name is what a cell is called by its row and column, which tells it from all others of its table, also where other
-// rows and columns are not there: "SFT + GRPO | Overall".
-func (p *pageText) name(id string) (string, error) {
-	table, place, _ := cutLast(strings.TrimPrefix(id, "#"), ".")
-	var row, column int
-	if _, err := fmt.Sscanf(place, "r%dc%d", &row, &column); err != nil {
-		return "", fmt.Errorf("%q is no cell: want TABLE.rROWcCOLUMN, such as main-test.r1c2", id)
+// shown returns the name of a value and its text on the page.
+func (ev *Evidence) shown(cell, page string) (name, text string, err error) {
+	table, row, column, ok := parseCell(cell)
+	if !ok {
+		return "", "", fmt.Errorf("%q is not a cell: want TABLE.rROWcCOLUMN, such as main-test.r1c2", cell)
 	}
-	if f, ok := p.figures[table]; ok {
-		if row < 1 || f.cell(row, column-1) == "" {
-			return "", fmt.Errorf("the data of figure %s have no value at %s", table, place)
+	for _, list := range [][]Grid{ev.Tables, ev.Figures} {
+		for _, g := range list {
+			if g.ID != table || row < 1 || row > len(g.Rows) || column < 1 ||
+				column > min(len(g.Head), len(g.Rows[row-1].Cells)) {
+				continue
+			}
+			name, text = g.Rows[row-1].Name+" | "+g.Head[column-1], g.Rows[row-1].Cells[column-1]
+			if visible, ok := visibleCells(page)[cell]; ok {
+				text = visible
+			}
+			return name, text, nil
 		}
-		return f.name(row, column-1), nil
 	}
-	if _, ok := p.cells[cellID(table, row, column)]; !ok || row < 1 {
-		return "", fmt.Errorf("the page has no cell %s", id)
-	}
-	return p.rowName(table, row) + " | " + p.cells[cellID(table, 0, column)].text, nil
+	return "", "", fmt.Errorf("the page has no cell %s", cell)
 }
 
-// rowName is the words at the left of a row, without their details.
-func (p *pageText) rowName(table string, row int) string {
-	var words []string
-	for c := 1; ; c++ {
-		cell, ok := p.cells[cellID(table, row, c)]
-		if !ok || !cell.left {
-			break
+// find returns the value with a name in the table or figure with that id.
+func find(grids []Grid, id, name string) (text string, ok bool) {
+	for _, g := range grids {
+		if g.ID != id {
+			continue
 		}
-		words = append(words, cell.words)
-	}
-	return strings.Join(words, " | ")
-}
-
-// name of a figure's value: the first columns that say what it is of, and its column.
-func (f figureText) name(row, column int) string {
-	words := []string{f.rows[row][0]}
-	for c := 1; c < column && slices.Contains([]string{"series", "task", "seed"}, f.rows[0][c]); c++ {
-		words = append(words, f.rows[row][c])
-	}
-	return strings.Join(append(words, f.rows[0][column]), " | ")
-}
-
-// find returns the text of the cell of that table or figure and name.
-func (p *pageText) find(table, name string) (text string, ok bool) {
-	if f, isFigure := p.figures[table]; isFigure {
-		for r := 1; r < len(f.rows); r++ {
-			for c := 1; c < len(f.rows[r]); c++ {
-				if f.name(r, c) == name {
-					return f.rows[r][c], true
+		for _, row := range g.Rows {
+			for c, text := range row.Cells {
+				if row.Name+" | "+g.Head[c] == name {
+					return text, true
 				}
 			}
 		}
-		return "", false
 	}
-	for r := 1; ; r++ {
-		if _, ok := p.cells[cellID(table, r, 1)]; !ok {
-			return "", false
+	return "", false
+}
+
+// part returns the evidence without inputs and records that a source does not contain.
+func (ev *Evidence) part(source Source) *Evidence {
+	part := *ev
+	part.Failures = nil
+	part.Inputs = slices.DeleteFunc(slices.Clone(ev.Inputs),
+		func(in Input) bool { return !slices.Contains(source.From, in.port()) })
+	part.Records = slices.DeleteFunc(slices.Clone(ev.Records), func(r StageEvidence) bool {
+		return !slices.Contains(source.From, manifestOf(r.Address))
+	})
+	return &part
+}
+
+// recompute returns all values of a page from a store.
+func (ev *Evidence) recompute(store *artifact.Store) ([]Grid, error) {
+	study, err := gather(ev, opener(store), store)
+	if err != nil {
+		return nil, err
+	}
+	tables, figures := study.complete().grids()
+	return append(tables, figures...), nil
+}
+
+// opener opens inputs by their keys.
+func opener(store *artifact.Store) func(*Input) (*artifact.Artifact, error) {
+	return func(in *Input) (*artifact.Artifact, error) {
+		m, err := store.Manifest(in.Key)
+		if err != nil {
+			return nil, fmt.Errorf("%s, key %s: %w", in.Address, prefix(in.Key, 16), err)
 		}
-		row := p.rowName(table, r)
-		for c := 1; ; c++ {
-			cell, ok := p.cells[cellID(table, r, c)]
-			if !ok {
-				break
-			}
-			if row+" | "+p.cells[cellID(table, 0, c)].text == name {
-				return cell.text, true
-			}
-		}
+		return store.Open(m, in.Ref.Port)
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"rcgrpo/reports"
+	"rcgrpo/reports/lint"
 )
 
 func lintCommand() *cobra.Command {
@@ -43,16 +43,16 @@ func lintCommand() *cobra.Command {
 			defer f.Close()
 			in, name = f, args[0]
 		}
-		table, err := reports.ReadPercentTable(in, denominators, *overall)
+		table, err := lint.ReadTable(in, denominators, *overall)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		findings, err := reports.Lint(table)
+		findings, err := lint.Check(table)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		if *asJSON {
-			err = printJSON(c.stdout(), append([]reports.Finding{}, findings...)) // [] instead of null
+			err = printJSON(c.stdout(), append([]lint.Finding{}, findings...)) // [] instead of null
 		} else {
 			err = printFindings(c.stdout(), findings, len(table.Rows))
 		}
@@ -64,7 +64,7 @@ func lintCommand() *cobra.Command {
 	return c.Command
 }
 
-func printFindings(w io.Writer, findings []reports.Finding, rows int) error {
+func printFindings(w io.Writer, findings []lint.Finding, rows int) error {
 	for _, f := range findings {
 		if _, err := fmt.Fprintln(w, f); err != nil {
 			return err

@@ -33,9 +33,9 @@ func (t *table) row(cells ...any) {
 			if cell == "" {
 				cell = "-"
 			}
-			row.Cells = append(row.Cells, reports.Words("%s", cell))
+			row.Cells = append(row.Cells, reports.Text("%s", cell))
 		default:
-			row.Cells = append(row.Cells, reports.Words("%v", cell))
+			row.Cells = append(row.Cells, reports.Text("%v", cell))
 		}
 	}
 	t.Rows = append(t.Rows, row)

@@ -1,5 +1,5 @@
 "use strict";
-// Shows the newest state of a run. All that it prints comes from files of the user's, so it is made of text nodes.
+// Shows the latest state of a run. All its texts come from the user's files, so it creates text nodes only.
 (() => {
   const place = id => document.getElementById(id);
   const make = (tag, properties, ...children) => { const e = Object.assign(document.createElement(tag), properties); e.append(...children); return e; };

@@ -1,6 +1,6 @@
 "use strict";
-// Draws the figures. Their options stand in the page as JSON; what depends on the reader's ground (light, dark,
-// paper) and all functions are added here.
+// Draws the figures. The page contains their options as JSON; this script adds functions and the options that depend on
+// the background (light, dark, paper).
 (() => {
   const read = id => JSON.parse(document.getElementById(id).textContent);
   const palettes = read("palettes"); // {light: [...], dark: [...], arms: 7}
@@ -8,7 +8,7 @@
   const armColours = palettes.arms; // the first of each palette; steps of a scale follow
   const drawn = {}; // figure -> its chart and options, once it was seen
 
-  // What the functions below print comes from labels, so it is made of text nodes, never of markup.
+  // The functions below print labels, so they create text nodes, never markup.
   const element = (tag, style, ...children) => {
     const e = document.createElement(tag);
     Object.assign(e.style, style);
@@ -21,7 +21,7 @@
     element("span", {}, element("span", { display: "inline-block", width: ".7em", height: ".7em", background: colour, marginRight: ".5em" }), name),
     element("b", { fontVariantNumeric: "tabular-nums" }, text));
 
-  // A dot on its interval, beside those of the other series of the same category; rings for what it was pooled from.
+  // A dot on its interval, beside the other series of the category; rings for the pooled values.
   const interval = data => (params, api) => {
     const category = api.value(0), place = api.value(4), places = api.value(5);
     const width = Math.min(api.size([1, 0])[0] * 0.7, places * 26) / places;
@@ -114,7 +114,7 @@
     return { chart, options };
   };
 
-  // The legend stands above the drawing as buttons, which wrap and can be reached by keyboard; each hides its series.
+  // The legend above the drawing consists of buttons, which wrap and have keyboard focus; each hides its series.
   const hidden = {}; // figure -> names
   const writeLegend = (id, series) => {
     hidden[id] = [];
@@ -142,7 +142,7 @@
   const ids = [...document.querySelectorAll("figure[id]")].map(f => f.id);
   const folded = id => document.getElementById(id).closest("details.more:not([open])");
   const paintAll = isDark => Object.keys(drawn).forEach(id => { drawn[id] = paint(id, isDark); });
-  // One figure after the other, so that the page answers while they are drawn; those behind a fold when it is opened.
+  // Figures are drawn one by one, so that the page stays responsive; folded ones are drawn when the fold is opened.
   const paintFrom = i => {
     if (i >= ids.length) return;
     if (!folded(ids[i])) drawn[ids[i]] ||= paint(ids[i], dark.matches);
@@ -158,7 +158,7 @@
     cancelAnimationFrame(waiting);
     waiting = requestAnimationFrame(() => Object.values(drawn).forEach(d => d.chart.resize()));
   });
-  // What is large stands in the page as gzip in base64.
+  // Large data in the page are gzip in base64.
   const unpack = (e, text = e.dataset.packed) => {
     const bytes = Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), c => c.charCodeAt(0));
     return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
@@ -172,7 +172,7 @@
       setTimeout(() => URL.revokeObjectURL(address), 60000);
     });
   }
-  // The table behind the fold is made from the CSV file when it is opened first.
+  // The table behind the fold is created from the CSV file when the fold is first opened.
   const rows = text => {
     const all = [[""]];
     let quoted = false;
@@ -200,7 +200,7 @@
       }
     });
   }
-  // Transcripts are written when their arm is opened first, an episode when it is.
+  // Transcripts and episodes are created when they are first opened.
   const block = (tag, className, ...children) => {
     const e = document.createElement(tag);
     e.className = className;
@@ -214,11 +214,11 @@
     if (m.sampled) said.style.setProperty("--surprise", Math.min(1, -(m.logp || 0) / 2).toFixed(3));
     if (m.strip) {
       const strip = block("div", "strip", m.strip);
-      strip.title = "A dot: a token that was given. A block: one that was sampled, the higher the less likely (half a nat a step).";
+      strip.title = "Dot: a given token. Block: a sampled token, the higher the less likely (half a nat per step).";
       said.append(strip);
     }
     if (m.text) said.append(block("pre", "", m.text));
-    else if (m.role === "assistant") said.append(block("div", "detail", "says nothing more: the turn ends"));
+    else if (m.role === "assistant") said.append(block("div", "detail", "empty reply: the turn ends"));
     if (m.calls && m.calls.length && m.calls.join("\n") !== (m.text || "").trim()) said.append(block("div", "detail", "calls"), ...m.calls.map(c => block("pre", "call", c)));
     for (const r of m.results || []) said.append(block("pre", "result", r));
     return said;
@@ -245,7 +245,7 @@
       fold.append(...JSON.parse(await unpack(fold)).map(episode));
     });
   }
-  // What a cell was computed from: shown when it is clicked, named in the address, or entered on from the keyboard.
+  // The source of a cell is shown on click, by the fragment of the address, or on Enter.
   const packedEvidence = document.getElementById("evidence-of-this-page");
   const isCell = e => e && e.id && /\.r\d+c\d+$/.test(e.id);
   let evidence;
@@ -275,7 +275,7 @@
     close.addEventListener("click", hideSource);
     const name = decodeURIComponent(location.pathname.split("/").pop());
     shown.replaceChildren(block("strong", "", source.by), source.rows ? block("div", "", "Rows: " + source.rows) : "", list,
-      block("div", "", "To compute it anew: ", block("code", "", "rcgrpo reproduce '" + name + "#" + asked.id + "'")), close);
+      block("div", "", "To recompute it: ", block("code", "", "rcgrpo reproduce '" + name + "#" + asked.id + "'")), close);
     shown.hidden = false;
   };
   document.addEventListener("click", e => {

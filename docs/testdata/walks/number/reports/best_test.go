@@ -13,7 +13,7 @@ func TestALoggedNumberReachesThePage(t *testing.T) {
 		Arms: []Arm{
 			{
 				"x",
-				[]Run{
+				[]SeedRun{
 					{Curve: []rl.Metric{{Update: 1, Values: map[string]float64{"best_of_group": 0.5}}}, CurveFrom: "stage.grpo.x"},
 				},
 			},
@@ -23,7 +23,7 @@ func TestALoggedNumberReachesThePage(t *testing.T) {
 	if row[0].Text != "best_of_group" || row[1].Text != "mean over groups of max R" || *row[3].Value != 0.5 {
 		t.Errorf("got %+v", row)
 	}
-	for _, p := range pieces() {
+	for _, p := range items() {
 		if p.name == "fig-best" {
 			if figure := p.parts(s)[0].Figure; figure.data()[1][1] != "0.5" {
 				t.Errorf("the figure draws %q", figure.data())

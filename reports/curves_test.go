@@ -14,7 +14,7 @@ import (
 func TestOutcomesAreSortedByHowManyArmsPass(t *testing.T) {
 	base := scored(0, "0100")
 	base.Seed = nil // stands beside both seeds
-	s := &Study{Arms: []Arm{{"a", []Run{scored(1, "1110"), scored(2, "1000")}}, {"b", []Run{base}}}}
+	s := &Study{Arms: []Arm{{"a", []SeedRun{scored(1, "1110"), scored(2, "1000")}}, {"b", []SeedRun{base}}}}
 	f := s.outcomeFigure("")
 	want := [][]string{{"seed", "task", "a", "b"},
 		{"seed 1", "1", "1", "1"},                                                                                  // both
@@ -30,7 +30,8 @@ func TestOutcomesAreSortedByHowManyArmsPass(t *testing.T) {
 		}
 		return all
 	}
-	if a, b := spans(0), spans(1); !slices.Equal(a, [][2]float64{{0, 4}}) || !slices.Equal(b, [][2]float64{{0, 1}, {4, 5}}) {
+	if a, b := spans(0), spans(1); !slices.Equal(a, [][2]float64{{0, 4}}) ||
+		!slices.Equal(b, [][2]float64{{0, 1}, {4, 5}}) {
 		t.Errorf("got stretches %v and %v", a, b)
 	}
 	s.Arms = s.Arms[:1]
@@ -63,28 +64,34 @@ func TestTimeLineLeavesIdleTimesOut(t *testing.T) {
 func TestSuccessesPerGroupAreMeansOverSeeds(t *testing.T) {
 	one, two := int64(1), int64(2)
 	curve := func(none, half, all float64) []rl.Metric {
-		return []rl.Metric{{Update: 1, Values: map[string]float64{"successes_0": none, "successes_1": half, "successes_2": all, "successes_of": 9}}}
+		return []rl.Metric{{Update: 1, Values: map[string]float64{"successes_0": none, "successes_1": half,
+			"successes_2": all, "successes_of": 9}}}
 	}
-	s := &Study{Arms: []Arm{{"a", []Run{{Seed: &one, Curve: curve(0.5, 0.25, 0.25)}, {Seed: &two, Curve: curve(0, 0.25, 0.75)}}}, {Label: "untrained"}}}
+	s := &Study{Arms: []Arm{{"a", []SeedRun{{Seed: &one, Curve: curve(0.5, 0.25, 0.25)},
+		{Seed: &two, Curve: curve(0, 0.25, 0.75)}}}, {Label: "untrained"}}}
 	figures := s.successFigures()
 	if len(figures) != 1 {
 		t.Fatalf("got %d figures, want one for the trained arm", len(figures))
 	}
 	want := [][]string{{"update", "0 of 2", "1 of 2", "2 of 2"}, {"1", "0.25", "0.25", "0.5"}}
-	if got := figures[0].data(); !reflect.DeepEqual(got, want) {
+	if got := figures[0].Figure.data(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if s := figures[0].Series; s[0].colour() != lightSteps[0] || s[2].colour() != lightSteps[len(lightSteps)-1] {
+	if s := figures[0].Figure.Series; s[0].colour() != lightSteps[0] || s[2].colour() != lightSteps[len(lightSteps)-1] {
 		t.Errorf("the scale does not go from its first to its last step: %s … %s", s[0].colour(), s[2].colour())
 	}
 }
 
 // A quarter of the groups with none of four, half with one, a quarter with all: 0.5 + 1 = 1.5 successes per group.
 func TestSuccessesPerGroupInOneNumber(t *testing.T) {
-	row := rl.Metric{Update: 1, Values: map[string]float64{"successes_0": 0.25, "successes_1": 0.5, "successes_2": 0, "successes_3": 0, "successes_4": 0.25}}
-	s := &Study{Windows: PaperWindows, Arms: []Arm{{"x", []Run{{Curve: []rl.Metric{row}, CurveFrom: "stage.grpo.x"}}}, {"y", []Run{{Curve: []rl.Metric{{Update: 1}}}}}}}
+	row := rl.Metric{Update: 1, Values: map[string]float64{"successes_0": 0.25, "successes_1": 0.5, "successes_2": 0,
+		"successes_3": 0, "successes_4": 0.25}}
+	s := &Study{Windows: PaperWindows, Arms: []Arm{{"x",
+		[]SeedRun{{Curve: []rl.Metric{row}, CurveFrom: "stage.grpo.x"}}},
+		{"y", []SeedRun{{Curve: []rl.Metric{{Update: 1}}}}}}}
 	table := s.signalTable()
-	if len(table.Columns) != 3 || table.Columns[2].Name != "Successes per group" || *table.Rows[0].Cells[2].Value != 1.5 || table.Rows[1].Cells[2].Text != "–" {
+	if len(table.Columns) != 3 || table.Columns[2].Name != "Successes per group" ||
+		*table.Rows[0].Cells[2].Value != 1.5 || table.Rows[1].Cells[2].Text != "–" {
 		t.Errorf("got %+v", table)
 	}
 }

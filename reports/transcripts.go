@@ -1,11 +1,8 @@
 package reports
 
 import (
-	"bytes"
 	"cmp"
-	"compress/gzip"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -14,19 +11,19 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// transcriptsPerArm is how many episodes of an arm a page carries at most, half of them failures where there are enough.
+// transcriptsPerArm limits the episodes of an arm on a page. Half of them are failures if there are enough.
 const transcriptsPerArm = 40
 
-// Transcripts are some episodes of one arm, chosen by a hash of their names, which neither who made the page nor what
-// happened in the episode decides.
+// Transcripts holds some episodes of one arm. A hash of their names selects them, independently of the author of the
+// page and of the content of the episode.
 type Transcripts struct {
 	Label          string
-	Passed, Failed []Transcript // the candidates in the order of their hashes
-	PassedOf       int          // how many there were
+	Passed, Failed []Transcript // candidates, sorted by hash
+	PassedOf       int          // total number
 	FailedOf       int
 }
 
-// Transcript is one episode as a reader sees it.
+// Transcript is one episode for readers.
 type Transcript struct {
 	Task     string  `json:"task"`
 	Category string  `json:"category"`
@@ -52,17 +49,18 @@ type Utterance struct {
 	Text    string   `json:"text,omitempty"`
 	Calls   []string `json:"calls,omitempty"`
 	Results []string `json:"results,omitempty"` // of a tool message
-	Sampled int      `json:"sampled,omitempty"` // tokens that the policy sampled; 0 for text that was given
+	Sampled int      `json:"sampled,omitempty"` // tokens that the policy sampled; 0 for other text
 	Tokens  int      `json:"tokens,omitempty"`  // of the whole message
 	Logp    float64  `json:"logp,omitempty"`    // mean natural logprob of the sampled tokens
 	Strip   string   `json:"strip,omitempty"`   // a character for each token, see TokenStrip
 }
 
-// transcript is what a page keeps of a trajectory.
+// transcript returns the part of a trajectory that a page shows.
 func transcript(t *rl.Trajectory, seed string) Transcript {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%d\x00%s", t.Task, seed, t.Member, t.Token))
-	kept := Transcript{Task: t.Task, Category: t.Category, Seed: seed, Token: t.Token, Origin: t.Origin, Reward: float64(t.Reward), Official: t.Official,
-		Failure: t.Failure, Stop: t.Stop, Calls: t.Calls, Errors: t.Errors, hash: hex.EncodeToString(sum[:])}
+	kept := Transcript{Task: t.Task, Category: t.Category, Seed: seed, Token: t.Token, Origin: t.Origin,
+		Reward: float64(t.Reward), Official: t.Official, Failure: t.Failure, Stop: t.Stop, Calls: t.Calls, Errors: t.Errors,
+		hash: hex.EncodeToString(sum[:])}
 	for _, m := range t.Messages {
 		u := Utterance{Role: m.Role, Turn: m.Turn + 1, Text: m.Text, Calls: m.Calls}
 		if m.Role == rl.RoleTool {
@@ -84,10 +82,11 @@ func transcript(t *rl.Trajectory, seed string) Transcript {
 	return kept
 }
 
-// TokenStrip draws a character for each token of a message that its policy sampled: a dot for tokens that were given, a
-// block for sampled ones, the higher the less likely (half a nat a step). It is empty where no token was sampled.
+// TokenStrip returns a character for each token of a message: StripGiven for a given token, a block for a sampled one,
+// the higher the less likely (half a nat per step). It is empty if no token was sampled.
 func TokenStrip(t *rl.Trajectory, m rl.Message) string {
-	if m.From < 0 || m.From >= m.To || m.To > len(t.Mask) || m.To > len(t.Logp) || !slices.Contains(t.Mask[m.From:m.To], true) {
+	if m.From < 0 || m.From >= m.To || m.To > min(len(t.Mask), len(t.Logp)) ||
+		!slices.Contains(t.Mask[m.From:m.To], true) {
 		return ""
 	}
 	blocks := []rune(stripBlocks)
@@ -102,12 +101,12 @@ func TokenStrip(t *rl.Trajectory, m rl.Message) string {
 	return string(strip)
 }
 
-// StripGiven stands in a TokenStrip for a token that was given.
+// StripGiven is the character of a TokenStrip for a given token.
 const StripGiven = '·'
 
 const stripBlocks = "▁▂▃▄▅▆▇█"
 
-// add files a transcript and forgets candidates that can no longer be chosen.
+// add adds a transcript and drops candidates that cannot be chosen anymore.
 func (t *Transcripts) add(one Transcript) {
 	list, of := &t.Failed, &t.FailedOf
 	if one.Reward == 1 {
@@ -119,7 +118,7 @@ func (t *Transcripts) add(one Transcript) {
 	*list = (*list)[:min(len(*list), transcriptsPerArm)]
 }
 
-// chosen are the transcripts of the page: failures first, half of each where there are enough.
+// chosen returns the transcripts of the page: half of each kind if there are enough.
 func (t *Transcripts) chosen() (failed, passed []Transcript) {
 	half := transcriptsPerArm / 2
 	failures := min(len(t.Failed), max(half, transcriptsPerArm-len(t.Passed)))
@@ -127,21 +126,21 @@ func (t *Transcripts) chosen() (failed, passed []Transcript) {
 	return t.Failed[:failures], t.Passed[:successes]
 }
 
-// summary is the line that stands for the transcripts before they are opened.
+// summary returns the line of the closed transcripts.
 func (t *Transcripts) summary() string {
 	failed, passed := t.chosen()
-	return fmt.Sprintf("%s: %d of %d failed and %d of %d passed episodes", t.Label, len(failed), t.FailedOf, len(passed), t.PassedOf)
+	return fmt.Sprintf("%s: %d of %d failed and %d of %d passed episodes",
+		t.Label, len(failed), t.FailedOf, len(passed), t.PassedOf)
 }
 
-// transcriptParts are the transcripts of every arm, in the order of the arms.
+// transcriptParts returns the transcripts of every arm, in the order of the arms.
 func (s *Study) transcriptParts() []Part {
+	labels := s.labels()
 	place := func(t *Transcripts) int {
-		for i := range s.Arms {
-			if s.Arms[i].Label == t.Label {
-				return i
-			}
+		if i := slices.Index(labels, t.Label); i >= 0 {
+			return i
 		}
-		return len(s.Arms)
+		return len(labels)
 	}
 	sorted := slices.Clone(s.Transcripts)
 	slices.SortStableFunc(sorted, func(a, b *Transcripts) int { return place(a) - place(b) })
@@ -154,7 +153,7 @@ func (s *Study) transcriptParts() []Part {
 	return parts
 }
 
-// transcriptsView are transcripts in the shape of the page's template.
+// transcriptsView holds transcripts for the page's template.
 type transcriptsView struct {
 	Summary string
 	Packed  string
@@ -168,20 +167,4 @@ func (t *Transcripts) view() (*transcriptsView, error) {
 	}
 	packed, err := packed(text)
 	return &transcriptsView{t.summary(), packed}, err
-}
-
-// packed is text as gzip in base64, in the alphabet that no attribute needs to escape; the page's script unpacks it.
-func packed(text []byte) (string, error) {
-	var b bytes.Buffer
-	z, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
-	if err != nil {
-		return "", err
-	}
-	if _, err := z.Write(text); err != nil {
-		return "", err
-	}
-	if err := z.Close(); err != nil {
-		return "", err
-	}
-	return base64.RawURLEncoding.EncodeToString(b.Bytes()), nil
 }

@@ -1,23 +1,16 @@
-package reports
+package stats
 
 import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"testing"
 
 	"rcgrpo/bench/fixtures"
 )
-
-// fixtureLines returns the records of a fixture.
-func fixtureLines[T any](t *testing.T, name string) []T {
-	t.Helper()
-	var rows []T
-	fixtures.Records(t, name, func(row T) { rows = append(rows, row) })
-	return rows
-}
 
 // number is a float64 whose non-finite values are written as strings.
 type number float64
@@ -75,49 +68,49 @@ func (v statsVector) want(t *testing.T, name string) []float64 {
 // the rule of its readme (another float64 route agreed within 6.4e-15).
 func TestStatisticsEqualPublishedLibraries(t *testing.T) {
 	worst, kinds := 0.0, map[string]int{}
-	for _, v := range fixtureLines[statsVector](t, "rl/stats.jsonl") {
+	fixtures.Records(t, "rl/stats.jsonl", func(v statsVector) {
 		kinds[v.Kind]++
 		got := map[string][]float64{}
 		in := v.Inputs
 		switch v.Kind {
 		case "proportion":
-			w, cp := Wilson(in.Successes, in.N, in.Level), ClopperPearson(in.Successes, in.N, in.Level)
-			got["wilson"], got["clopper_pearson"] = []float64{w.Low, w.High}, []float64{cp.Low, cp.High}
+			w := Wilson(in.Successes, in.N, in.Level)
+			got["wilson"] = []float64{w.Low, w.High}
 		case "mcnemar_exact":
-			p, mid := McNemar(in.OnlyA, in.OnlyB)
-			got["p"], got["mid_p"] = []float64{p}, []float64{mid}
+			got["p"] = []float64{McNemar(in.OnlyA, in.OnlyB)}
 		case "fisher_exact":
-			two, less, greater := Fisher(in.K1, in.N1, in.K2, in.N2)
-			got["two_sided"], got["less"], got["greater"] = []float64{two}, []float64{less}, []float64{greater}
+			got["two_sided"] = []float64{Fisher(in.K1, in.N1, in.K2, in.N2)}
 		case "paired_bootstrap", "cluster_bootstrap":
-			differences := make([]float64, len(in.A))
-			families := make([]string, len(in.A))
+			differences, families := make([]float64, len(in.A)), make([]string, len(in.A))
 			for i := range differences {
 				differences[i] = in.A[i] - in.B[i]
+				families[i] = strconv.Itoa(10_000 + i) // paired: each task is a family; in ascending order as text
+				if v.Kind == "cluster_bootstrap" {
+					families[i] = strconv.Itoa(10_000 + in.Family[i])
+				}
 			}
-			for i, f := range in.Family {
-				families[i] = strconv.Itoa(10_000 + f) // ascending as text, too
-			}
-			b := PairedBootstrap(differences, in.Seed, in.Replicates, in.Level)
+			b := ClusterBootstrap(ByFamily(differences, families), in.Seed, in.Replicates, in.Level)
 			if v.Kind == "cluster_bootstrap" {
-				b = ClusterBootstrap(differences, families, in.Seed, in.Replicates, in.Level)
-				got["families"] = []float64{float64(b.Units)}
+				got["families"] = []float64{float64(b.Families)}
 			}
 			got["mean"], got["low"], got["high"] = []float64{b.Mean}, []float64{b.Low}, []float64{b.High}
 			got["bootstrap_se"], got["first_replicates"] = []float64{b.Error}, b.Replicates[:5]
 		case "t_interval":
 			i, sd := TInterval(in.Values, in.Level), StandardDeviation(in.Values)
-			got["mean"], got["sd"], got["low"], got["high"] = []float64{Mean(in.Values)}, []float64{sd}, []float64{i.Low}, []float64{i.High}
+			got["mean"], got["sd"], got["low"], got["high"] = []float64{Mean(in.Values)}, []float64{sd}, []float64{i.Low},
+				[]float64{i.High}
 		case "correlation":
 			c := Correlate(in.X, in.Y)
-			got = map[string][]float64{"pearson": {c.Pearson}, "pearson_p": {c.P}, "spearman": {c.Spearman},
-				"spearman_p": {c.SpearmanP}, "lag1_x": {c.Lag1X}, "lag1_y": {c.Lag1Y}, "n_eff_lag1": {c.NEff},
-				"n_eff_sum": {c.NEffSum}, "n_eff_sum_lags": {float64(c.Lags)}, "pearson_p_n_eff_lag1": {c.PEff},
-				"pearson_p_n_eff_sum": {c.PEffSum}}
+			got = map[string][]float64{"pearson": {c.Pearson}, "pearson_p": {c.P}, "lag1_x": {c.Lag1X}, "lag1_y": {c.Lag1Y},
+				"n_eff_lag1": {c.NEff}, "pearson_p_n_eff_lag1": {c.PEff}}
 		case "quantile":
-			got["normal"] = []float64{NormalQuantile(in.P)}
+			got["normal"] = []float64{normalQuantile(in.P)}
 			for _, df := range in.DF {
-				got["t"] = append(got["t"], TQuantile(in.P, df))
+				if t := tQuantile(math.Max(in.P, 1-in.P), df); in.P < 0.5 {
+					got["t"] = append(got["t"], -t)
+				} else {
+					got["t"] = append(got["t"], t)
+				}
 			}
 		default:
 			t.Errorf("%s: no function for kind %q", v.ID, v.Kind)
@@ -132,12 +125,10 @@ func TestStatisticsEqualPublishedLibraries(t *testing.T) {
 				if math.IsNaN(values[i]) != math.IsNaN(want[i]) || off > 1e-12 {
 					t.Errorf("%s %s[%d]: got %v, want %v", v.ID, name, i, values[i], want[i])
 				}
-				if off > worst {
-					worst = off
-				}
+				worst = math.Max(worst, off)
 			}
 		}
-	}
+	})
 	t.Logf("%v records; largest deviation %.1e", kinds, worst)
 }
 
@@ -168,19 +159,23 @@ func close12(t *testing.T, what string, got, want float64) {
 	}
 }
 
-// The expected values are statsmodels 0.15.0's: the variance is OLS(y, 1).fit(cov_type="cluster", use_correction=True), the
-// interval proportion_confint(p*n_eff, n_eff, method="wilson"), with quantiles of scipy 1.17.1.
+// The expected values are statsmodels 0.15.0's: the variance is OLS(y, 1).fit(cov_type="cluster",
+// use_correction=True), the interval proportion_confint(p*n_eff, n_eff, method="wilson"), with quantiles of scipy
+// 1.17.1.
 func TestClusteredWilsonEqualsStatsmodels(t *testing.T) {
 	for name, tc := range map[string]struct {
 		families            []Family
 		variance, low, high float64
 	}{
-		"families alike within":      {[]Family{{3, 3}, {0, 2}, {4, 5}, {1, 4}, {2, 2}, {0, 3}}, 0.03195187268360437, 0.19514729350460902, 0.835844122990109},
-		"six episodes each":          {[]Family{{5, 6}, {6, 6}, {2, 6}, {1, 6}, {6, 6}, {0, 6}, {3, 6}, {6, 6}}, 0.02077132936507941, 0.2971383452580641, 0.8464046414163979},
-		"never more than n episodes": {[]Family{{1, 2}, {1, 2}, {1, 2}, {1, 2}, {1, 2}, {1, 2}}, 0, 0.253781597633706, 0.746218402366294},
+		"families alike within": {[]Family{{3, 3}, {0, 2}, {4, 5}, {1, 4}, {2, 2}, {0, 3}}, 0.03195187268360437,
+			0.19514729350460902, 0.835844122990109},
+		"six episodes each": {[]Family{{5, 6}, {6, 6}, {2, 6}, {1, 6}, {6, 6}, {0, 6}, {3, 6}, {6, 6}},
+			0.02077132936507941, 0.2971383452580641, 0.8464046414163979},
+		"never more than n episodes": {[]Family{{1, 2}, {1, 2}, {1, 2}, {1, 2}, {1, 2}, {1, 2}}, 0, 0.253781597633706,
+			0.746218402366294},
 	} {
 		got := ClusteredWilson(tc.families, Level)
-		close12(t, name+", variance", clusteredVariance(tc.families), tc.variance)
+		close12(t, name+", variance", ShareVariance(tc.families), tc.variance)
 		close12(t, name+", low", got.Low, tc.low)
 		close12(t, name+", high", got.High, tc.high)
 	}
@@ -206,8 +201,8 @@ func TestClusteredWilsonOfSingleEpisodesIsWilsons(t *testing.T) {
 	}
 }
 
-// statsmodels 0.15.0: confint_proportions_2indep(k2, n2, k1, n1, method="newcomb", compare="diff"). The first is Newcombe's
-// own example (1998, table II, a): 56/70 against 48/80 gives 0.0524 … 0.3339.
+// statsmodels 0.15.0: confint_proportions_2indep(k2, n2, k1, n1, method="newcomb", compare="diff"). The first is
+// Newcombe's own example (1998, table II, a): 56/70 against 48/80 gives 0.0524 … 0.3339.
 func TestNewcombeEqualsStatsmodels(t *testing.T) {
 	for _, tc := range []struct {
 		k1, n1, k2, n2 int
@@ -217,7 +212,8 @@ func TestNewcombeEqualsStatsmodels(t *testing.T) {
 		{10, 10, 0, 10, -1, -0.6075093504305241},
 		{68, 80, 59, 80, -0.2350629803927142, 0.01361287869317268},
 	} {
-		got := Newcombe(float64(tc.k1)/float64(tc.n1), Wilson(tc.k1, tc.n1, Level), float64(tc.k2)/float64(tc.n2), Wilson(tc.k2, tc.n2, Level))
+		got := Newcombe(float64(tc.k1)/float64(tc.n1), Wilson(tc.k1, tc.n1, Level), float64(tc.k2)/float64(tc.n2),
+			Wilson(tc.k2, tc.n2, Level))
 		close12(t, fmt.Sprint(tc, ", low"), got.Low, tc.low)
 		close12(t, fmt.Sprint(tc, ", high"), got.High, tc.high)
 	}
@@ -227,27 +223,25 @@ func TestNewcombeEqualsStatsmodels(t *testing.T) {
 // OLS(d, 1).fit(cov_type="cluster", use_t=True).
 func TestWelchAndClusteredTEqualScipy(t *testing.T) {
 	x, y := []float64{.61, .64, .58}, []float64{.70, .72, .69, .75}
-	of := func(values []float64) (variance, df float64) {
-		n := float64(len(values))
-		return StandardDeviation(values) * StandardDeviation(values) / n, n - 1
-	}
-	vx, dx := of(x)
-	vy, dy := of(y)
-	i, p := welch(Mean(y)-Mean(x), vx, dx, vy, dy, Level)
+	vx, dx := MeanError(x)
+	vy, dy := MeanError(y)
+	i, p := Welch(Mean(y)-Mean(x), vx, dx, vy, dy, Level)
 	close12(t, "Welch, p", p, 0.00808931623218704)
 	close12(t, "Welch, low", i.Low, 0.04499224384242018)
 	close12(t, "Welch, high", i.High, 0.1650077561575798)
 
-	sums, sizes := byFamily([]float64{.5, -.25, .25, 1, 0, .75, -.5, .25}, []string{"a", "a", "b", "b", "b", "c", "d", "d"})
-	close12(t, "clusters, variance", meanVariance(sums, sizes), 0.0234375)
-	close12(t, "clusters, p", tTest(0.25, meanVariance(sums, sizes), 3), 0.200976226198922)
+	variance := ByFamily([]float64{.5, -.25, .25, 1, 0, .75, -.5, .25},
+		[]string{"a", "a", "b", "b", "b", "c", "d", "d"}).Variance()
+	close12(t, "clusters, variance", variance, 0.0234375)
+	close12(t, "clusters, p", TTest(0.25, variance, 3), 0.200976226198922)
 }
 
 // 0 of 12 families: Clopper and Pearson's upper bound is 1 - 0.025^(1/12) = 0.26465.
 func TestFamiliesWithoutSpreadGiveNoPoint(t *testing.T) {
 	bound := 1 - math.Pow(0.025, 1.0/12)
-	for value, want := range map[float64]Interval{0: {-bound, bound}, 1: {1 - 2*bound, 1}, -0.5: {-0.5 - bound*0.5, -0.5 + bound*1.5}} {
-		got := uniform(value, 12, Level)
+	for value, want := range map[float64]Interval{0: {-bound, bound}, 1: {1 - 2*bound, 1},
+		-0.5: {-0.5 - bound*0.5, -0.5 + bound*1.5}} {
+		got := UniformInterval(value, 12, Level)
 		close12(t, fmt.Sprint(value, ", low"), got.Low, want.Low)
 		close12(t, fmt.Sprint(value, ", high"), got.High, want.High)
 	}
@@ -256,12 +250,13 @@ func TestFamiliesWithoutSpreadGiveNoPoint(t *testing.T) {
 	}
 }
 
-// Enumerated by hand: side A has two families with sums 0 and 2 of size 2, side B one with 1 of 2. A resample of A has mean
-// 0, 1/2 or 1, one of B always 1/2, so that differences are 1/2, 0 or -1/2, and the quantiles of many are the ends.
+// Enumerated by hand: side A has two families with sums 0 and 2 of size 2, side B one with 1 of 2. A resample of A
+// has mean 0, 1/2 or 1, one of B always 1/2, so that differences are 1/2, 0 or -1/2, and the quantiles of many are
+// the ends.
 func TestUnpairedBootstrapResamplesEachSide(t *testing.T) {
-	b := sides{[]float64{0, 2}, []float64{2, 2}, []float64{1}, []float64{2}}.UnpairedBootstrap(5, 4000, Level)
-	if b.Mean != 0 || b.Low != -0.5 || b.High != 0.5 || b.Units != 3 {
-		t.Errorf("got %v in %v of %d families, want 0 in -0.5 to 0.5 of 3", b.Mean, b.Interval, b.Units)
+	b := UnpairedBootstrap([]Family{{0, 2}, {2, 2}}, []Family{{1, 2}}, 5, 4000, Level)
+	if b.Mean != 0 || b.Low != -0.5 || b.High != 0.5 || b.Families != 3 {
+		t.Errorf("got %v in %v of %d families, want 0 in -0.5 to 0.5 of 3", b.Mean, b.Interval, b.Families)
 	}
 	counts := map[float64]int{}
 	for _, v := range b.Replicates {
@@ -275,11 +270,10 @@ func TestUnpairedBootstrapResamplesEachSide(t *testing.T) {
 
 func TestStatisticsOfNothingAreUnknown(t *testing.T) {
 	for name, i := range map[string]Interval{
-		"Wilson":          Wilson(0, 0, Level),
-		"Clopper-Pearson": ClopperPearson(0, 0, Level),
-		"t, one seed":     TInterval([]float64{0.5}, Level),
-		"clustered":       ClusteredWilson(nil, Level),
-		"bootstrap":       PairedBootstrap(nil, 1, 10, Level).Interval,
+		"Wilson":      Wilson(0, 0, Level),
+		"t, one seed": TInterval([]float64{0.5}, Level),
+		"clustered":   ClusteredWilson(nil, Level),
+		"bootstrap":   ClusterBootstrap(Sums{}, 1, 10, Level).Interval,
 	} {
 		if i.Known() || i.Excludes(0) {
 			t.Errorf("%s: got %v, want an unknown interval that excludes nothing", name, i)
@@ -287,5 +281,85 @@ func TestStatisticsOfNothingAreUnknown(t *testing.T) {
 	}
 	if c := Correlate([]float64{1, 1, 1, 1}, []float64{1, 2, 3, 4}); !math.IsNaN(c.Pearson) || !math.IsNaN(c.PEff) {
 		t.Errorf("constant series: got %+v, want no correlation", c)
+	}
+}
+
+// Wilson and the family bootstrap must cover the truth in 92 to 97 of 100 cases of invented experiments.
+func TestIntervalsCoverTheTruth(t *testing.T) {
+	const experiments = 1000
+	r := rand.New(rand.NewPCG(7, 7))
+	within := func(what string, hits, of int, low, high float64) {
+		share := float64(hits) / float64(of)
+		t.Logf("%s: %.1f %%", what, 100*share)
+		if share < low || share > high {
+			t.Errorf("%s: got %.1f %%, want %.1f to %.1f", what, 100*share, 100*low, 100*high)
+		}
+	}
+	covered := 0
+	for range experiments {
+		p, k := 0.1+0.8*r.Float64(), 0
+		for range 80 {
+			if r.Float64() < p {
+				k++
+			}
+		}
+		if !Wilson(k, 80, Level).Excludes(p) {
+			covered++
+		}
+	}
+	within("Wilson at n = 80 covers", covered, experiments, 0.92, 0.97)
+
+	// Families of five episodes differ in how hard they are; clustered, Wilson's interval covers as promised, plain not.
+	hits, plainHits := 0, 0
+	for range experiments {
+		var families []Family
+		passed, truth := 0, 0.5
+		for range 60 {
+			p := truth + 0.3*(2*r.Float64()-1)
+			f := Family{Episodes: 5}
+			for range 5 {
+				if r.Float64() < p {
+					f.Passed++
+				}
+			}
+			families, passed = append(families, f), passed+f.Passed
+		}
+		if !ClusteredWilson(families, Level).Excludes(truth) {
+			hits++
+		}
+		if !Wilson(passed, 300, Level).Excludes(truth) {
+			plainHits++
+		}
+	}
+	within("clustered Wilson with 60 families covers", hits, experiments, 0.92, 0.97)
+	within("plain Wilson of the same episodes covers", plainHits, experiments, 0.8, 0.92)
+
+	// Families differ in how much the second policy gains (mean 0.1); three tasks each.
+	for _, one := range []struct {
+		families int
+		least    float64
+	}{{20, 0.85}, {60, 0.92}} {
+		families, least := one.families, one.least
+		hits = 0
+		for i := range experiments {
+			var differences []float64
+			var names []string
+			for f := range families {
+				gain := 0.1 + 0.2*r.NormFloat64()
+				for range 3 {
+					d := 0.0
+					if u := r.Float64(); u < 0.2+gain/2 {
+						d = 1
+					} else if u > 0.8+gain/2 {
+						d = -1
+					}
+					differences, names = append(differences, d), append(names, fmt.Sprintf("%02d", f))
+				}
+			}
+			if !ClusterBootstrap(ByFamily(differences, names), uint64(i), 500, Level).Excludes(0.1) {
+				hits++
+			}
+		}
+		within(fmt.Sprintf("family bootstrap with %d families covers", families), hits, experiments, least, 0.97)
 	}
 }

@@ -8,16 +8,21 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"rcgrpo/reports/stats"
 )
 
-func TestTableDataHoldsNumbersUnroundedWithWhatTheyRestOn(t *testing.T) {
+func TestTableDataHoldsUnroundedNumbersAndTheirSources(t *testing.T) {
 	third := 1.0 / 3
 	table := &Table{Columns: []Column{{Name: "Arm"}, {Name: "Overall"}, {Name: "Note"}}, Rows: []Row{
-		{Cells: []Cell{Words("a"), {Text: "33.3 %", Detail: "1/3 · 0.0 … 90.0", Value: &third, Count: 1, Of: 3, Interval: &Interval{0, 0.9}, Mark: MarkBest, Source: Source{From: []string{"eval.a"}, By: "share"}}, Words("x, y").With("p = 1")}},
-		{Cells: []Cell{Words("b"), Words("–"), Words("")}},
+		{Cells: []Cell{Text("a"), {Text: "33.3 %", Detail: "1/3 · 0.0 … 90.0", Value: &third, Count: 1, Of: 3,
+			Interval: &stats.Interval{Low: 0, High: 0.9}, Mark: MarkBest,
+			Source: Source{From: []string{"eval.a"}, By: "share"}}, Text("x, y").With("p = 1")}},
+		{Cells: []Cell{Text("b"), Text("–"), Text("")}},
 	}}
 	want := [][]string{
-		{"Arm", "Overall", "Overall, count", "Overall, of", "Overall, low", "Overall, high", "Overall, mark", "Overall, source", "Note", "Note, detail"},
+		{"Arm", "Overall", "Overall, count", "Overall, of", "Overall, low", "Overall, high", "Overall, mark",
+			"Overall, source", "Note", "Note, detail"},
 		{"a", "0.3333333333333333", "1", "3", "0", "0.9", "best", "share — eval.a", "x, y", "p = 1"},
 		{"b", "", "", "", "", "", "", "", "", ""},
 	}
@@ -40,10 +45,11 @@ func TestCSVOfHostileTextReadsBack(t *testing.T) {
 	}
 }
 
-func TestJSONLeavesOutWhatIsNoNumber(t *testing.T) {
+func TestJSONOmitsNumbersThatItCannotRepresent(t *testing.T) {
 	none, some := math.NaN(), 0.5
-	p := &Page{Title: "x", Sections: []Section{{Parts: []Part{{Table: &Table{ID: "t", Columns: []Column{{Name: "c"}}, Rows: []Row{{Cells: []Cell{
-		{Text: "–", Value: &none, Interval: &unknown}, {Text: "0", Value: &some, Of: 4}}}}}}}}}}
+	p := &Page{Title: "x", Sections: []Section{{Parts: []Part{{Table: &Table{ID: "t", Columns: []Column{{Name: "c"}},
+		Rows: []Row{{Cells: []Cell{
+			{Text: "–", Value: &none, Interval: &stats.Unknown}, {Text: "0", Value: &some, Of: 4}}}}}}}}}}
 	var b bytes.Buffer
 	if err := p.JSON(&b); err != nil {
 		t.Fatal(err)

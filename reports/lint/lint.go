@@ -1,4 +1,4 @@
-package reports
+package lint
 
 import (
 	"fmt"
@@ -7,22 +7,22 @@ import (
 	"strings"
 )
 
-// PercentTable is a table of percentages with known denominators, as it was printed.
-type PercentTable struct {
+// Table is a table of percentages with known denominators, as it was printed.
+type Table struct {
 	Columns      []string
 	Denominators []int
-	Overall      int // column over all tasks, whose count is the sum of the others'; -1: none
-	Rows         []PercentRow
+	Overall      int // column over all tasks, whose count is the sum of the others' counts; -1: none
+	Rows         []Row
 }
 
-// PercentRow is one row; marks are compared among the rows of one Group.
-type PercentRow struct {
+// Row is one row. Marks are compared among the rows of one Group.
+type Row struct {
 	Group, Name string
-	Cells       []PercentCell
+	Cells       []Cell
 }
 
-// PercentCell is a percentage as printed ("4.54%"), with its marks.
-type PercentCell struct {
+// Cell is a percentage as printed ("4.54%"), with its marks.
+type Cell struct {
 	Text            string
 	Bold, Underline bool
 }
@@ -30,21 +30,21 @@ type PercentCell struct {
 // Codes of findings.
 const (
 	ImpossibleFraction  = "impossible_fraction"   // no count of n gives the figure, by rounding half up or truncation
-	TruncatedNotRounded = "truncated_not_rounded" // only truncation does
-	ColumnsPermuted     = "columns_permuted"      // impossible cells of a row fit when moved, and then add up
+	TruncatedNotRounded = "truncated_not_rounded" // only truncation gives the figure
+	ColumnsPermuted     = "columns_permuted"      // impossible cells of a row are possible in another order and add up
 	CountsDoNotAddUp    = "counts_do_not_add_up"  // the overall figure contradicts the others
-	WrongBold           = "wrong_bold"            // bold is not the set of largest values
-	WrongUnderline      = "wrong_underline"       // underlined is not the set of second-largest values
+	WrongBold           = "wrong_bold"            // the bold rows are not the rows with the largest value
+	WrongUnderline      = "wrong_underline"       // the underlined rows are not the rows with the second-largest value
 )
 
-// Finding is one thing that cannot be right in a table.
+// Finding is one error of a table.
 type Finding struct {
 	Code     string   `json:"code"`
 	Group    string   `json:"group,omitempty"`
-	Row      string   `json:"row,omitempty"`      // "" for marks, which are about a column of a group
+	Row      string   `json:"row,omitempty"`      // "" for marks, which concern a column of a group
 	Columns  []string `json:"columns"`            // as printed
 	Printed  []string `json:"printed"`            // texts; for marks the marked rows
-	Expected []string `json:"expected,omitempty"` // what should stand there, where that can be told
+	Expected []string `json:"expected,omitempty"` // the correct texts or rows, if they are known
 }
 
 func (f Finding) String() string {
@@ -63,14 +63,14 @@ func (f Finding) String() string {
 	return text
 }
 
-// Lint returns what cannot be, row by row and then column by column. An error names a cell that is no percentage.
-func Lint(t PercentTable) ([]Finding, error) {
+// Check returns the findings of the rows, then those of the columns. An error names a cell that is not a percentage.
+func Check(t Table) ([]Finding, error) {
 	if len(t.Denominators) != len(t.Columns) {
 		return nil, fmt.Errorf("table has %d columns and %d denominators", len(t.Columns), len(t.Denominators))
 	}
 	var findings []Finding
 	for _, r := range t.Rows {
-		row, err := t.read(r)
+		row, err := t.parse(r)
 		if err != nil {
 			return nil, err
 		}
@@ -79,42 +79,21 @@ func Lint(t PercentTable) ([]Finding, error) {
 	return append(findings, t.markFindings()...), nil
 }
 
-// Corrected is the table with what Lint could repair: moved values are back, figures rounded, and a single impossible
-// one derived from the others. Marks stay where they were, so Lint of the result tells which of them are wrong then.
-func (t PercentTable) Corrected() (PercentTable, error) {
-	rows := make([]PercentRow, len(t.Rows))
-	for i, r := range t.Rows {
-		row, err := t.read(r)
-		if err != nil {
-			return t, err
-		}
-		r.Cells = slices.Clone(r.Cells)
-		for c, n := range row.corrected() {
-			if n >= 0 {
-				r.Cells[c].Text = row.print(n, c)
-			}
-		}
-		rows[i] = r
-	}
-	t.Rows = rows
-	return t, nil
+// parsedRow is a row as integers in units of its last printed digit.
+type parsedRow struct {
+	Row
+	table  Table
+	values []int  // 454 for "4.54%"
+	digits []int  // printed decimals
+	counts []int  // count that gives the value, -1: none
+	exact  []bool // the count gives the value by rounding
 }
 
-// percentRow is a row as whole numbers of its last printed digit.
-type percentRow struct {
-	PercentRow
-	table  PercentTable
-	values []int // 454 for "4.54%"
-	digits []int // decimals printed
-	counts []int // count that gives the value, -1: none
-	exact  []bool
-}
-
-func (t PercentTable) read(r PercentRow) (*percentRow, error) {
+func (t Table) parse(r Row) (*parsedRow, error) {
 	if len(r.Cells) != len(t.Columns) {
 		return nil, fmt.Errorf("row %q has %d cells, want %d", r.Name, len(r.Cells), len(t.Columns))
 	}
-	row := &percentRow{PercentRow: r, table: t}
+	row := &parsedRow{Row: r, table: t}
 	for i, c := range r.Cells {
 		value, digits, err := readPercent(c.Text)
 		if err != nil {
@@ -127,13 +106,13 @@ func (t PercentTable) read(r PercentRow) (*percentRow, error) {
 	return row, nil
 }
 
-// readPercent reads "4.54%" as 454 with two decimals.
+// readPercent parses "4.54%" into 454 and two decimals.
 func readPercent(text string) (value, digits int, err error) {
 	number := strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(text), "%"))
 	whole, fraction, _ := strings.Cut(number, ".")
 	value, err = strconv.Atoi(whole + fraction)
 	if err != nil || value < 0 || len(fraction) > 6 {
-		return 0, 0, fmt.Errorf("%q is no percentage", text)
+		return 0, 0, fmt.Errorf("%q is not a percentage", text)
 	}
 	return value, len(fraction), nil
 }
@@ -149,7 +128,7 @@ func scale(digits int) int {
 func rounded(k, n, digits int) int   { return (2*k*scale(digits) + n) / (2 * n) }
 func truncated(k, n, digits int) int { return k * scale(digits) / n }
 
-// countFor finds k with k/n giving the value: by rounding (exact), or else by truncation. -1 when there is none.
+// countFor returns the k for which k/n gives the value by rounding (exact) or else by truncation, or -1.
 func countFor(value, digits, n int) (k int, exact bool) {
 	if n <= 0 {
 		return -1, false
@@ -167,7 +146,7 @@ func countFor(value, digits, n int) (k int, exact bool) {
 	return cut, false
 }
 
-func (r *percentRow) print(count, column int) string {
+func (r *parsedRow) print(count, column int) string {
 	digits := r.digits[column]
 	value := rounded(count, r.table.Denominators[column], digits)
 	text := fmt.Sprintf("%0*d", digits+1, value)
@@ -177,7 +156,7 @@ func (r *percentRow) print(count, column int) string {
 	return text + "%"
 }
 
-func (r *percentRow) impossible() []int {
+func (r *parsedRow) impossible() []int {
 	var columns []int
 	for c, k := range r.counts {
 		if k < 0 {
@@ -187,9 +166,9 @@ func (r *percentRow) impossible() []int {
 	return columns
 }
 
-// moved finds how to move the values of the impossible cells among themselves so that each is a fraction of its
-// column's denominator and the counts add up: from[i] is the column whose value belongs into columns[i].
-func (r *percentRow) moved(columns []int) (from, counts []int) {
+// moved searches for a permutation of the values of the impossible cells that makes each value a fraction of its
+// column's denominator and makes the counts add up: from[i] is the column whose value belongs in columns[i].
+func (r *parsedRow) moved(columns []int) (from, counts []int) {
 	if len(columns) < 2 || r.table.Overall < 0 || slices.Contains(columns, r.table.Overall) {
 		return nil, nil
 	}
@@ -224,8 +203,8 @@ func (r *percentRow) moved(columns []int) (from, counts []int) {
 	return try(0, make([]bool, len(columns)), nil, nil)
 }
 
-// sum of the counts of all columns but the overall one.
-func (r *percentRow) sum(counts []int) int {
+// sum returns the sum of the counts of all columns except the overall column.
+func (r *parsedRow) sum(counts []int) int {
 	sum := 0
 	for c, k := range counts {
 		if c != r.table.Overall {
@@ -235,8 +214,9 @@ func (r *percentRow) sum(counts []int) int {
 	return sum
 }
 
-// corrected are the counts as they must have been, -1 where that cannot be told.
-func (r *percentRow) corrected() []int {
+// corrected returns the counts with permuted values moved back and a single impossible value derived from the others;
+// -1 for an unknown count.
+func (r *parsedRow) corrected() []int {
 	counts, bad := slices.Clone(r.counts), r.impossible()
 	if from, moved := r.moved(bad); from != nil {
 		for i, c := range bad {
@@ -261,9 +241,9 @@ func (r *percentRow) corrected() []int {
 	return counts
 }
 
-func (r *percentRow) findings() []Finding {
+func (r *parsedRow) findings() []Finding {
 	var findings []Finding
-	say := func(code string, columns []int, expected ...string) {
+	add := func(code string, columns []int, expected ...string) {
 		f := Finding{Code: code, Group: r.Group, Row: r.Name, Expected: expected}
 		for _, c := range columns {
 			f.Columns, f.Printed = append(f.Columns, r.table.Columns[c]), append(f.Printed, r.Cells[c].Text)
@@ -274,11 +254,11 @@ func (r *percentRow) findings() []Finding {
 	for c, k := range r.counts {
 		switch {
 		case k < 0 && right[c] >= 0:
-			say(ImpossibleFraction, []int{c}, fmt.Sprintf("%d/%d = %s", right[c], r.table.Denominators[c], r.print(right[c], c)))
+			add(ImpossibleFraction, []int{c}, fmt.Sprintf("%d/%d = %s", right[c], r.table.Denominators[c], r.print(right[c], c)))
 		case k < 0:
-			say(ImpossibleFraction, []int{c})
+			add(ImpossibleFraction, []int{c})
 		case !r.exact[c]:
-			say(TruncatedNotRounded, []int{c}, r.print(k, c))
+			add(TruncatedNotRounded, []int{c}, r.print(k, c))
 		}
 	}
 	if from, counts := r.moved(bad); from != nil {
@@ -288,23 +268,22 @@ func (r *percentRow) findings() []Finding {
 				expected = append(expected, r.print(right[c], c))
 			}
 		}
-		say(ColumnsPermuted, bad, expected...)
+		add(ColumnsPermuted, bad, expected...)
 		for i, c := range from {
 			if rounded(counts[i], r.table.Denominators[bad[i]], r.digits[c]) != r.values[c] {
-				say(TruncatedNotRounded, []int{c}, r.print(counts[i], bad[i]))
+				add(TruncatedNotRounded, []int{c}, r.print(counts[i], bad[i]))
 			}
 		}
 	}
 	if overall := r.table.Overall; overall >= 0 && len(bad) == 0 && r.sum(r.counts) != r.counts[overall] {
-		say(CountsDoNotAddUp, []int{overall}, r.print(r.sum(r.counts), overall))
+		add(CountsDoNotAddUp, []int{overall}, r.print(r.sum(r.counts), overall))
 	}
 	return findings
 }
 
-// markFindings compares bold with the largest and underline with the second-largest values of each column and group.
-// Groups of one row have nothing to compare, a group without any bold does not use it, and a column that underlines
-// nothing is let be.
-func (t PercentTable) markFindings() []Finding {
+// markFindings compares the bold rows with the largest and the underlined rows with the second-largest values of each
+// column and group. Groups of one row, groups without bold cells and columns without underlined cells are skipped.
+func (t Table) markFindings() []Finding {
 	var groups []string
 	for _, r := range t.Rows {
 		if !slices.Contains(groups, r.Group) {
@@ -313,12 +292,12 @@ func (t PercentTable) markFindings() []Finding {
 	}
 	var findings []Finding
 	for _, group := range groups {
-		var rows []PercentRow
+		var rows []Row
 		bolds := false
 		for _, r := range t.Rows {
 			if r.Group == group {
 				rows = append(rows, r)
-				bolds = bolds || slices.ContainsFunc(r.Cells, func(c PercentCell) bool { return c.Bold })
+				bolds = bolds || slices.ContainsFunc(r.Cells, func(c Cell) bool { return c.Bold })
 			}
 		}
 		if len(rows) < 2 || !bolds {
@@ -329,12 +308,12 @@ func (t PercentTable) markFindings() []Finding {
 			for _, r := range rows {
 				value, digits, err := readPercent(r.Cells[c].Text)
 				if err != nil {
-					return findings // told by Lint already
+					return findings // Check has reported it
 				}
 				values = append(values, float64(value)/float64(scale(digits)))
 			}
 			order := slices.Compact(slices.Sorted(slices.Values(values)))
-			check := func(code string, rank int, marked func(PercentCell) bool) {
+			check := func(code string, rank int, marked func(Cell) bool) {
 				f := Finding{Code: code, Group: group, Columns: []string{name}}
 				for i, r := range rows {
 					if marked(r.Cells[c]) {
@@ -348,8 +327,8 @@ func (t PercentTable) markFindings() []Finding {
 					findings = append(findings, f)
 				}
 			}
-			check(WrongBold, 1, func(c PercentCell) bool { return c.Bold })
-			check(WrongUnderline, 2, func(c PercentCell) bool { return c.Underline })
+			check(WrongBold, 1, func(c Cell) bool { return c.Bold })
+			check(WrongUnderline, 2, func(c Cell) bool { return c.Underline })
 		}
 	}
 	return findings

@@ -14,7 +14,7 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-func TestTranscriptTellsSampledFromGivenText(t *testing.T) {
+func TestTranscriptDistinguishesSampledFromGivenText(t *testing.T) {
 	got := transcript(&rl.Trajectory{Task: "drill_1", Token: rl.TokenLow, Reward: 1, Stop: rl.StopDone,
 		Mask: []bool{false, false, true, true, false}, Logp: []float32{0, 0, -0.5, -1.5, 0},
 		Messages: []rl.Message{
@@ -27,12 +27,13 @@ func TestTranscriptTellsSampledFromGivenText(t *testing.T) {
 		t.Errorf("user: got %d of %d tokens sampled, want 0 of 2", user.Sampled, user.Tokens)
 	}
 	if policy.Sampled != 2 || policy.Tokens != 3 || math.Abs(policy.Logp+1) > 1e-6 { // float32 logprobs
-		t.Errorf("policy: got %d of %d tokens, mean logprob %v, want 2 of 3 and -1", policy.Sampled, policy.Tokens, policy.Logp)
+		t.Errorf("policy: got %d of %d tokens, mean logprob %v, want 2 of 3 and -1", policy.Sampled, policy.Tokens,
+			policy.Logp)
 	}
 	if tool.Turn != 2 || !slices.Equal(tool.Results, []string{"a", "b"}) || tool.Text != "" {
 		t.Errorf("tool: got %+v", tool)
 	}
-	// Bounds that fit no tokens are let be.
+	// Bounds without tokens are ignored.
 	broken := transcript(&rl.Trajectory{Messages: []rl.Message{{From: -1, To: 9}, {From: 3, To: 1}}}, "")
 	if broken.Messages[0].Tokens != 0 || broken.Messages[1].Tokens != 0 {
 		t.Errorf("bounds outside: got %+v", broken.Messages)
@@ -63,8 +64,10 @@ func TestTranscriptsAreChosenByHashAndHalfOfThemFailed(t *testing.T) {
 			backward.add(all[len(all)-1-i])
 		}
 		failed, passed := forward.chosen()
-		if forward.FailedOf != tc.failed || forward.PassedOf != tc.passed || len(failed) != tc.wantFailed || len(passed) != tc.wantPassed {
-			t.Errorf("%s: got %d of %d failed and %d of %d passed, want %d and %d", name, len(failed), forward.FailedOf, len(passed), forward.PassedOf, tc.wantFailed, tc.wantPassed)
+		if forward.FailedOf != tc.failed || forward.PassedOf != tc.passed || len(failed) != tc.wantFailed ||
+			len(passed) != tc.wantPassed {
+			t.Errorf("%s: got %d of %d failed and %d of %d passed, want %d and %d", name, len(failed), forward.FailedOf,
+				len(passed), forward.PassedOf, tc.wantFailed, tc.wantPassed)
 		}
 		failedBack, passedBack := backward.chosen()
 		same := func(a, b Transcript) bool { return a.Task == b.Task }
@@ -74,7 +77,7 @@ func TestTranscriptsAreChosenByHashAndHalfOfThemFailed(t *testing.T) {
 	}
 }
 
-func TestPackedTextUnpacksAndNeedsNoEscape(t *testing.T) {
+func TestPackedTextUnpacksAndRequiresNoEscape(t *testing.T) {
 	text := strings.Repeat("</script>\"'&+", 99)
 	p, err := packed([]byte(text))
 	if err != nil {
@@ -96,8 +99,9 @@ func TestPackedTextUnpacksAndNeedsNoEscape(t *testing.T) {
 	}
 }
 
-func TestTokenStripTellsGivenFromSampled(t *testing.T) {
-	trajectory := &rl.Trajectory{Mask: []bool{false, true, true, true, true, false}, Logp: []float32{0, 0, -0.49, -0.5, -40, 0}}
+func TestTokenStripDistinguishesGivenFromSampledTokens(t *testing.T) {
+	trajectory := &rl.Trajectory{Mask: []bool{false, true, true, true, true, false},
+		Logp: []float32{0, 0, -0.49, -0.5, -40, 0}}
 	if got, want := TokenStrip(trajectory, rl.Message{From: 0, To: 6}), "·▁▁▂█·"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -1,4 +1,4 @@
-package reports
+package lint
 
 import (
 	"encoding/csv"
@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// ReadPercentTable reads a table of percentages from CSV: a header, then rows. The last cells of a row, one for each
-// denominator, are percentages ("4.54%", "4.54 %" or "4.54"), in Markdown's **bold** or __underlined__ where the table
-// was. The cells before them name the row; with two of them the first is its group, and an empty one repeats the group
-// above. overall names the column over all tasks; with "" it is the first whose denominator is the sum of the others',
-// if there is one.
-func ReadPercentTable(r io.Reader, denominators []int, overall string) (PercentTable, error) {
-	t := PercentTable{Denominators: denominators, Overall: -1}
+// ReadTable reads a table of percentages from CSV: a header, then rows. The last cells of a row, one for each
+// denominator, are percentages ("4.54%", "4.54 %" or "4.54"), in Markdown's **bold** or __underlined__ if the table
+// marked them. The cells before them name the row. If there are two, the first is its group, and an empty cell repeats
+// the group above. overall names the column over all tasks; with "" it is the first column whose denominator is the sum
+// of the other denominators, if there is one.
+func ReadTable(r io.Reader, denominators []int, overall string) (Table, error) {
+	t := Table{Denominators: denominators, Overall: -1}
 	if len(denominators) == 0 {
 		return t, fmt.Errorf("no denominators; name one for each column of percentages")
 	}
@@ -23,7 +23,7 @@ func ReadPercentTable(r io.Reader, denominators []int, overall string) (PercentT
 			return t, fmt.Errorf("a denominator is the number of tasks behind a column, at least 1; got %d", n)
 		}
 	}
-	rows, err := csv.NewReader(r).ReadAll() // every row as long as the header
+	rows, err := csv.NewReader(r).ReadAll() // checks that every row is as long as the header
 	if err != nil {
 		return t, fmt.Errorf("read the table: %w", err)
 	}
@@ -32,7 +32,8 @@ func ReadPercentTable(r io.Reader, denominators []int, overall string) (PercentT
 	}
 	names := len(rows[0]) - len(denominators)
 	if names < 1 || names > 2 {
-		return t, fmt.Errorf("the table has %d columns and there are %d denominators; want one or two columns of names before the percentages", len(rows[0]), len(denominators))
+		return t, fmt.Errorf("the table has %d columns and there are %d denominators; want one or two columns of names "+
+			"before the percentages", len(rows[0]), len(denominators))
 	}
 	for _, name := range rows[0][names:] {
 		t.Columns = append(t.Columns, strings.TrimSpace(name))
@@ -42,7 +43,7 @@ func ReadPercentTable(r io.Reader, denominators []int, overall string) (PercentT
 	}
 	group := ""
 	for _, cells := range rows[1:] {
-		row := PercentRow{Name: strings.TrimSpace(cells[names-1])}
+		row := Row{Name: strings.TrimSpace(cells[names-1])}
 		if names == 2 {
 			if own := strings.TrimSpace(cells[0]); own != "" {
 				group = own
@@ -50,14 +51,14 @@ func ReadPercentTable(r io.Reader, denominators []int, overall string) (PercentT
 			row.Group = group
 		}
 		for _, text := range cells[names:] {
-			row.Cells = append(row.Cells, percentCell(text))
+			row.Cells = append(row.Cells, parseCell(text))
 		}
 		t.Rows = append(t.Rows, row)
 	}
 	return t, nil
 }
 
-// overallColumn finds the column over all tasks, -1 for none.
+// overallColumn returns the index of the column over all tasks, -1 for none.
 func overallColumn(columns []string, denominators []int, name string) (int, error) {
 	if name != "" {
 		i := slices.Index(columns, name)
@@ -66,16 +67,19 @@ func overallColumn(columns []string, denominators []int, name string) (int, erro
 		}
 		return i, nil
 	}
-	all := sum(denominators)
-	if len(denominators) < 3 { // a column that is the only part is no sum
+	all := 0
+	for _, n := range denominators {
+		all += n
+	}
+	if len(denominators) < 3 { // one other column is not a sum
 		return -1, nil
 	}
 	return slices.IndexFunc(denominators, func(n int) bool { return n == all-n }), nil
 }
 
-// percentCell takes the marks of Markdown off a cell, in whatever order they stand.
-func percentCell(text string) PercentCell {
-	c := PercentCell{Text: strings.TrimSpace(text)}
+// parseCell removes the marks of Markdown from a cell, in any order.
+func parseCell(text string) Cell {
+	c := Cell{Text: strings.TrimSpace(text)}
 	for {
 		switch {
 		case surrounded(c.Text, "**"):

@@ -7,18 +7,18 @@ import (
 	"testing"
 )
 
-func TestSettingsPageNamesEveryPiece(t *testing.T) {
+func TestTheDocumentationNamesEveryItem(t *testing.T) {
 	field, _ := reflect.TypeFor[section]().FieldByName("Show")
 	_, list, _ := strings.Cut(field.Tag.Get("doc"), ": ")
-	if got, want := strings.Split(list, ", "), pieceNames(); !slices.Equal(got, want) {
+	if got, want := strings.Split(list, ", "), itemNames(); !slices.Equal(got, want) {
 		t.Errorf("the documentation of section.show names %q, want %q", got, want)
 	}
 }
 
-func TestEveryPieceStandsOnTheUsualPageOnce(t *testing.T) {
+func TestTheUsualPageShowsEveryItemOnce(t *testing.T) {
 	s := synthetic(3, 60, 30)
 	var want, got []string
-	for _, p := range pieces() {
+	for _, p := range items() {
 		for _, part := range p.parts(s) {
 			want = append(want, partID(part))
 		}
@@ -34,7 +34,7 @@ func TestEveryPieceStandsOnTheUsualPageOnce(t *testing.T) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 	if len(want) < 35 {
-		t.Errorf("only %d pieces on a page of everything", len(want))
+		t.Errorf("only %d items on a page of everything", len(want))
 	}
 }
 
@@ -50,7 +50,8 @@ func partID(p Part) string {
 
 func TestSectionsChooseAndOrder(t *testing.T) {
 	s := synthetic(1, 40, 20)
-	s.Chosen = []Chosen{{Title: "Curves", Lead: "First.", Show: []string{"fig-kl", "fig-reward"}}, {Title: "Scores", Show: []string{"main"}}, {Title: "Nothing of this", Show: []string{"mixtures"}}}
+	s.Chosen = []Chosen{{Title: "Curves", Lead: "First.", Show: []string{"fig-kl", "fig-reward"}},
+		{Title: "Scores", Show: []string{"main"}}, {Title: "Nothing of this", Show: []string{"mixtures"}}}
 	page := s.Page()
 	var got []string
 	for _, section := range page.Sections {

@@ -11,27 +11,30 @@ import (
 
 func TestPassAtKByHand(t *testing.T) {
 	seed := int64(1)
-	var run Run
+	var run SeedRun
 	run.Seed = &seed
-	for task, rewards := range map[string][]float64{"a": {1, 0, 0, 0}, "b": {1, 1, 1, 1}, "c": {0, 0, 0, 0}, "d": {1, 1, 0, 0}} {
+	for task, rewards := range map[string][]float64{"a": {1, 0, 0, 0}, "b": {1, 1, 1, 1}, "c": {0, 0, 0, 0},
+		"d": {1, 1, 0, 0}} {
 		for i, reward := range rewards {
 			run.Scores = append(run.Scores, rl.Score{Task: task, Set: "test", Sample: i, Reward: reward})
 		}
 	}
-	run.ScoresFrom = []Stretch{{"stage.eval.x@1.scores", len(run.Scores)}}
+	run.ScoresFrom = []ScoreSource{{"stage.eval.x@1.scores", len(run.Scores)}}
 	// One of four right: 1/4, 1/2, 1. Two of four: 1/2, 1 - 1/6, 1. Means over the four tasks.
 	want := []float64{(0.25 + 1 + 0 + 0.5) / 4, (0.5 + 1 + 0 + 5.0/6) / 4, 3.0 / 4}
-	got := policies([]Run{run}, "test", "", false)[0].passCurve()
+	got := policies([]SeedRun{run}, "test", "", false)[0].passCurve()
 	if !slices.EqualFunc(got, want, func(a, b float64) bool { return math.Abs(a-b) < 1e-12 }) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	s := &Study{Arms: []Arm{{Label: "x", Runs: []Run{run}}}}
+	s := &Study{Arms: []Arm{{Label: "x", Runs: []SeedRun{run}}}}
 	table := s.passTable("test")
-	if table == nil || len(table.Columns) != 4 || table.Rows[0].Cells[2].Text != "58.3\u00a0%" || table.Rows[0].Cells[2].Source.From[0] != "stage.eval.x@1.scores" {
+	if table == nil || len(table.Columns) != 4 || table.Rows[0].Cells[2].Text != "58.3\u00a0%" ||
+		table.Rows[0].Cells[2].Source.From[0] != "stage.eval.x@1.scores" {
 		t.Fatalf("got %+v", table)
 	}
 	figure := s.passFigure("test")
-	if got, want := figure.data(), [][]string{{"k", "x, seed 1"}, {"1", "0.4375"}, {"2", "0.58333"}, {"4", "0.75"}}; !slices.EqualFunc(got, want, slices.Equal[[]string]) {
+	if got, want := figure.data(), [][]string{{"k", "x, seed 1"}, {"1", "0.4375"}, {"2", "0.58333"},
+		{"4", "0.75"}}; !slices.EqualFunc(got, want, slices.Equal[[]string]) {
 		t.Errorf("the figure draws %q, want %q", got, want)
 	}
 	s.Arms[0].Runs[0].Scores = run.Scores[:1]
@@ -41,19 +44,22 @@ func TestPassAtKByHand(t *testing.T) {
 	}
 }
 
-func TestForecastStandsBesideTheFirstUpdate(t *testing.T) {
+func TestForecastIsComparedWithTheFirstUpdate(t *testing.T) {
 	one, two := int64(1), int64(2)
 	curve := func(forecast, low, high, measured float64) []rl.Metric {
-		return []rl.Metric{{Update: 1, Values: map[string]float64{"forecast_zero_variance": forecast, "forecast_low": low, "forecast_high": high, "zero_variance": measured}},
+		return []rl.Metric{{Update: 1, Values: map[string]float64{"forecast_zero_variance": forecast, "forecast_low": low,
+			"forecast_high": high, "zero_variance": measured}},
 			{Update: 2, Values: map[string]float64{"zero_variance": 1}}}
 	}
-	s := &Study{Arms: []Arm{{"x", []Run{{Seed: &one, Curve: curve(0.5, 0.4, 0.6, 0.55), CurveFrom: "a"}, {Seed: &two, Curve: curve(0.5, 0.4, 0.6, 0.75), CurveFrom: "b"}}}, {Label: "none"}}}
+	s := &Study{Arms: []Arm{{"x", []SeedRun{{Seed: &one, Curve: curve(0.5, 0.4, 0.6, 0.55), CurveFrom: "a"},
+		{Seed: &two, Curve: curve(0.5, 0.4, 0.6, 0.75), CurveFrom: "b"}}}, {Label: "none"}}}
 	table := s.forecastTable()
 	var got []string
 	for _, c := range table.Rows[0].Cells {
 		got = append(got, c.Text)
 	}
-	want := []string{"x", "50.0\u00a0%; 50.0\u00a0%", "40.0\u00a0…\u00a060.0; 40.0\u00a0…\u00a060.0", "55.0\u00a0%; 75.0\u00a0%", "1 of 2"}
+	want := []string{"x", "50.0\u00a0%; 50.0\u00a0%", "40.0\u00a0…\u00a060.0; 40.0\u00a0…\u00a060.0",
+		"55.0\u00a0%; 75.0\u00a0%", "1 of 2"}
 	if !slices.Equal(got, want) || len(table.Rows) != 1 {
 		t.Errorf("got %q, want %q", fmt.Sprint(got), want)
 	}

@@ -1,0 +1,264 @@
+package reports
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"rcgrpo/reports/stats"
+)
+
+// curveFigure describes a figure over updates. A figure without logged values is left out.
+type curveFigure struct {
+	id, title, note, y string
+	metrics            []string // several: drawn solid, dashed, dotted
+	names              []string // of the metrics
+	share              bool
+	folded             bool // secondary
+	tuning             bool // of the fine-tuning before RL
+}
+
+// curveFigures lists all figures over updates.
+var curveFigures = []curveFigure{
+	{id: "reward", title: "Training reward", y: "mean reward", metrics: []string{"reward"}, share: true,
+		note: "Mean reward of the sampled episodes of an update."},
+	{id: "spread", title: "Advantage spread within groups", y: "spread", metrics: []string{"spread_within"},
+		note: "Largest minus smallest advantage of a group, mean over the groups of an update (0 for groups without " +
+			"variance)."},
+	{id: "spread-batch", folded: true, title: "Advantage spread over the batch", y: "spread",
+		metrics: []string{"spread_batch", "spread_batch_ddof1"}, names: []string{"ddof 0", "ddof 1"},
+		note: "Largest minus smallest advantage among all episodes of an update."},
+	{id: "zero-variance", title: "Groups without variance", y: "share of groups", metrics: []string{"zero_variance"},
+		share: true,
+		note:  "Groups whose episodes all have the same reward carry no learning signal."},
+	{id: "zero-variance-split", folded: true, title: "All right, and all wrong", y: "share of groups",
+		metrics: []string{"all_right", "all_wrong"}, names: []string{"all right", "all wrong"}, share: true,
+		note: "The two kinds of groups without variance."},
+	{id: "entropy", title: "Entropy", y: "nats per token", metrics: []string{"entropy"},
+		note: "Mean over the tokens the policy sampled."},
+	{id: "kl", title: "KL to the reference policy", y: "nats", metrics: []string{"kl"},
+		note: "The estimator in the loss."},
+	{id: "kl-estimators", folded: true, title: "KL by estimator", y: "nats per token",
+		metrics: []string{"kl_k1", "kl_k3", "kl_exact"}, names: []string{"k1", "k3", "exact"},
+		note: "Policy to reference; k1 and k3 from the sampled tokens, exact over the vocabulary."},
+	{id: "grad-norm", title: "Gradient norm", y: "norm before clipping", metrics: []string{"grad_norm"}},
+	{id: "clip", folded: true, title: "Clip fraction", y: "share of ratios", metrics: []string{"clip_fraction"},
+		share: true,
+		note:  "Where the clipped term is strictly smaller."},
+	{id: "tokens-reward", title: "Reward by token", y: "mean reward", metrics: []string{"reward_high", "reward_low"},
+		names: []string{"high", "low"}, share: true, note: "Sampled episodes, by the token they were conditioned on."},
+	{id: "tokens-gap", title: "Gap between the tokens", y: "high minus low", metrics: []string{"token_gap"}},
+	{id: "variance", title: "Reward variance within groups, and Proposition 2", y: "reward²",
+		metrics: []string{"sigma2", unbiasedBound}, names: []string{"measured mean σ²", "bound (G−1)/G·p(1−p)·(gap² − se²)"},
+		note: "Population variance of the rewards of a group, mean over groups, and the part of it that the token " +
+			"guarantees. The bound is unbiased: the sampling variance se² of the gap is subtracted from gap², so that " +
+			"single updates may be below 0."},
+	{id: "log-ratio", folded: true, title: "Log-ratio quantiles", y: "nats", note: "Of the ratios that are clipped.",
+		metrics: []string{"log_ratio_p50", "log_ratio_p05", "log_ratio_p95"}, names: []string{"median", "5 %", "95 %"}},
+	{id: "turns", folded: true, title: "User turns reached", y: "turns per episode", metrics: []string{"turns"}},
+	{id: "calls", folded: true, title: "Tool calls per episode", y: "calls", metrics: []string{"calls"}},
+	{id: "tool-errors", folded: true, title: "Calls answered by an error", y: "share of calls",
+		metrics: []string{"tool_errors"}, share: true},
+	{id: "stops", folded: true, title: "Truncated episodes", y: "share of episodes", share: true, note: "By stop reason.",
+		metrics: []string{"stop_turn_limit", "stop_length", "stop_step"},
+		names:   []string{"turn limit", "context full", "reply too long"}},
+	{id: "length", folded: true, title: "Length of an episode", y: "sampled tokens", metrics: []string{"sampled_tokens"}},
+	{id: "tuning", folded: true, title: "Fine-tuning loss", y: "nats per token", metrics: []string{"loss"}, tuning: true,
+		note: "Of the shown stages before RL, which count their own updates."},
+}
+
+// curveSeries returns the curves of a metric, one for each run that logged it.
+func (a *Arm) curveSeries(metric string, tuning bool) Series {
+	series := Series{Name: a.Label}
+	for i := range a.Runs {
+		run := &a.Runs[i]
+		rows := run.Curve
+		if tuning {
+			rows = run.Tuning
+		}
+		updates, values, ok := columnOf(rows, metric)
+		if !ok {
+			continue
+		}
+		by := "as logged"
+		if metric == unbiasedBound {
+			by = "difference of logged values"
+		}
+		if len(updates) > len(series.X) {
+			series.X = updates
+		}
+		series.Runs = append(series.Runs, Curve{Name: run.Name(), Y: values, Source: sourceOf(run.CurveFrom, metric, by)})
+	}
+	return series
+}
+
+// figure draws the metrics of all arms that logged them; nil if none did.
+func (kind *curveFigure) figure(s *Study) *Figure {
+	f := &Figure{ID: "fig-" + kind.id, Title: kind.title, Note: kind.note, X: "update", Y: kind.y, Share: kind.share,
+		Folded: kind.folded}
+	for i, name := range kind.names {
+		f.Note += []string{" Solid: ", "; dashed: ", "; dotted: "}[i] + name
+	}
+	if len(kind.names) > 0 {
+		f.Note += "."
+	}
+	longest := 0
+	for m, metric := range kind.metrics {
+		for i := range s.Arms {
+			series := s.Arms[i].curveSeries(metric, kind.tuning)
+			if len(series.Runs) == 0 {
+				continue
+			}
+			series.Arm, series.Dash = i, m
+			if !kind.tuning {
+				series.Ends = s.Arms[i].ends(metric, s.Windows)
+			}
+			if len(kind.names) > 1 {
+				series.Variant = kind.names[m]
+			}
+			f.Series = append(f.Series, series)
+			longest = max(longest, len(series.X))
+		}
+	}
+	f.Smooth = longest / 20
+	return f.orNil()
+}
+
+// successFigures show, for each arm, the share of groups in which none, one, … or all members succeed, over training.
+func (s *Study) successFigures() []Part {
+	var parts []Part
+	for i := range s.Arms {
+		a := &s.Arms[i]
+		size := a.groupSize()
+		if size < 1 {
+			continue
+		}
+		f := &Figure{
+			ID: "fig-successes-" + slug(a.Label), Title: "Successes per group: " + a.Label, X: "update", Y: "share of groups",
+			Share: true, Stacked: true, Folded: true,
+			Note: fmt.Sprintf("Number of successes among the %d episodes of a group; groups with none or all carry no "+
+				"learning signal.", size),
+		}
+		longest := 0
+		for k := range size + 1 {
+			metric := fmt.Sprintf("successes_%d", k)
+			series := a.curveSeries(metric, false)
+			if len(series.Runs) == 0 {
+				continue
+			}
+			series.Ends = a.ends(metric, s.Windows)
+			series.Name, series.Arm, series.Step = fmt.Sprintf("%d of %d", k, size), NoArm, 1+k*(len(lightSteps)-1)/size
+			longest = max(longest, len(series.X))
+			f.Series = append(f.Series, series)
+		}
+		f.Source = a.logged("mean over seeds", "successes_0", fmt.Sprintf("successes_%d", size))
+		f.Source.Rows = fmt.Sprintf("successes_0 to successes_%d", size)
+		f.Smooth = longest / 20
+		f.Data = f.means()
+		parts = append(parts, Part{Figure: f})
+	}
+	return parts
+}
+
+// groupSize returns the largest K of the arm's metrics "successes_K", -1 without any.
+func (a *Arm) groupSize() int {
+	size := -1
+	for _, r := range a.Runs {
+		for _, row := range r.Curve {
+			for name := range row.Values {
+				if digits, ok := strings.CutPrefix(name, "successes_"); ok {
+					if k, err := strconv.Atoi(digits); err == nil {
+						size = max(size, k)
+					}
+				}
+			}
+		}
+	}
+	return size
+}
+
+// foreseen is the forecast share of groups without variance before the first update, its band, and the measured share.
+type foreseen struct {
+	share, measured float64
+	band            stats.Interval
+}
+
+// forecast returns the logged forecast of the run's training; false without one.
+func (r *SeedRun) forecast() (foreseen, bool) {
+	for _, row := range r.Curve {
+		share, ok := row.Values["forecast_zero_variance"]
+		measured, known := row.Values["zero_variance"]
+		if ok && known {
+			band := stats.Interval{Low: row.Values["forecast_low"], High: row.Values["forecast_high"]}
+			return foreseen{share, measured, band}, true
+		}
+	}
+	return foreseen{}, false
+}
+
+// forecastTable compares Proposition 1's forecast of the share of groups without variance with the first update; nil
+// without a forecast.
+func (s *Study) forecastTable() *Table {
+	t := &Table{
+		ID: "forecast", Title: "Groups without variance: forecast and first update",
+		Columns: columns("<Arm", "Forecast", "95 % band", "Measured", "<Inside"),
+		Notes: []string{"The forecast samples some tasks under each token before the first update and computes how " +
+			"often all members of a group succeed or all fail (Proposition 1). The band is for as many groups as an " +
+			"update has. One value per seed."},
+	}
+	for i := range s.Arms {
+		a := &s.Arms[i]
+		var forecast, measured []float64
+		var bands []string
+		inside := 0
+		for j := range a.Runs {
+			f, ok := a.Runs[j].forecast()
+			if !ok {
+				continue
+			}
+			forecast, measured, bands = append(forecast, f.share), append(measured, f.measured),
+				append(bands, percentRange(f.band))
+			if !f.band.Excludes(f.measured) {
+				inside++
+			}
+		}
+		if len(forecast) == 0 {
+			continue
+		}
+		t.add(i, Text("%s", a.Label),
+			shareList(forecast).From(a.logged("as logged before the first update", "forecast_zero_variance")),
+			Text("%s", strings.Join(bands, "; ")).From(a.logged("as logged before the first update", "forecast_low",
+				"forecast_high")),
+			shareList(measured).From(a.logged("as logged at that update", "zero_variance")),
+			Text("%d of %d", inside, len(forecast)).
+				From(a.logged("measured within the band", "forecast_low", "forecast_high", "zero_variance")))
+	}
+	return t.orNil()
+}
+
+// forecastFigure draws Proposition 1's forecasts against the measured shares; nil without a forecast.
+func (s *Study) forecastFigure() *Figure {
+	f := &Figure{
+		ID: "fig-forecast", Title: "Groups without variance: forecast and measured", X: "forecast share of groups",
+		Y: "measured share", Share: true, Diagonal: "measured as forecast",
+		Note: "A point for each training: its forecast before the first update (Proposition 1) against the measured " +
+			"share. The bar is the forecast's 95 % band for as many groups as the update has.",
+	}
+	for i := range s.Arms {
+		a := &s.Arms[i]
+		series := Series{Name: a.Label, Arm: i}
+		for j := range a.Runs {
+			run := &a.Runs[j]
+			if made, ok := run.forecast(); ok {
+				rows := "forecast_zero_variance, forecast_low, forecast_high, zero_variance"
+				series.Points = append(series.Points, Point{X: made.share, Value: made.measured, Interval: made.band,
+					Label:  run.Name(),
+					Source: sourceOf(run.CurveFrom, rows, "as logged at the first update")})
+			}
+		}
+		if len(series.Points) > 0 {
+			f.Series = append(f.Series, series)
+		}
+	}
+	return f.orNil()
+}

@@ -1,0 +1,216 @@
+package reports
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// data returns the table as rows of text, the first being the head, for its CSV file. Numbers are unrounded (shares as
+// shares of one). The other fields of the cells follow their column: count and of, low and high, other details, mark,
+// source.
+func (t *Table) data() [][]string {
+	rows := make([][]string, len(t.Rows)+1)
+	for i, column := range t.Columns {
+		for _, field := range t.fields(i) {
+			name := column.Name
+			if field.name != "" {
+				name += ", " + field.name
+			}
+			rows[0] = append(rows[0], name)
+			for r, row := range t.Rows {
+				text := ""
+				if i < len(row.Cells) {
+					text = field.of(row.Cells[i])
+				}
+				rows[r+1] = append(rows[r+1], text)
+			}
+		}
+	}
+	return rows
+}
+
+// field is a field of the cells of a column.
+type field struct {
+	name string
+	of   func(Cell) string
+}
+
+// fields returns the fields that any cell of a column has, the value first.
+func (t *Table) fields(column int) []field {
+	numeric := t.any(column, func(c Cell) bool { return c.Value != nil })
+	fields := []field{{"", func(c Cell) string {
+		switch {
+		case c.Value != nil:
+			return exact(*c.Value)
+		case numeric:
+			return ""
+		}
+		return c.Text
+	}}}
+	optional := func(name string, has func(Cell) bool, of func(Cell) string) {
+		if t.any(column, has) {
+			fields = append(fields, field{name, func(c Cell) string {
+				if !has(c) {
+					return ""
+				}
+				return of(c)
+			}})
+		}
+	}
+	share := func(c Cell) bool { return c.Of > 0 }
+	bounds := func(c Cell) bool { return c.Interval != nil && c.Interval.Known() }
+	optional("count", share, func(c Cell) string { return strconv.Itoa(c.Count) })
+	optional("of", share, func(c Cell) string { return strconv.Itoa(c.Of) })
+	optional("low", bounds, func(c Cell) string { return exact(c.Interval.Low) })
+	optional("high", bounds, func(c Cell) string { return exact(c.Interval.High) })
+	optional("detail", func(c Cell) bool { return c.Detail != "" && c.Of == 0 && c.Interval == nil },
+		func(c Cell) string { return c.Detail })
+	optional("mark", func(c Cell) bool { return c.Mark != MarkNone }, func(c Cell) string { return string(c.Mark) })
+	optional("source", func(c Cell) bool { return c.Source.By != "" }, func(c Cell) string { return c.Source.String() })
+	return fields
+}
+
+func (t *Table) any(column int, has func(Cell) bool) bool {
+	for _, row := range t.Rows {
+		if column < len(row.Cells) && has(row.Cells[column]) {
+			return true
+		}
+	}
+	return false
+}
+
+// exact formats a number without loss; "" for NaN.
+func exact(v float64) string {
+	if math.IsNaN(v) {
+		return ""
+	}
+	return strconv.FormatFloat(v, 'g', -1, 64)
+}
+
+// csvText returns rows as comma-separated values.
+func csvText(rows [][]string) (string, error) {
+	var text strings.Builder
+	err := csv.NewWriter(&text).WriteAll(rows)
+	return text.String(), err
+}
+
+// The page as JSON, for programs.
+type (
+	pageData struct {
+		Title    string       `json:"title"`
+		Question string       `json:"question,omitempty"`
+		Expect   string       `json:"expect,omitempty"`
+		Answers  []string     `json:"answers,omitempty"`
+		Facts    []string     `json:"facts,omitempty"`
+		Failures []Failure    `json:"failures,omitempty"`
+		Tables   []tableData  `json:"tables"`
+		Figures  []figureData `json:"figures"`
+	}
+	tableData struct {
+		ID      string       `json:"id"`
+		Title   string       `json:"title"`
+		Lead    string       `json:"lead,omitempty"`
+		Columns []string     `json:"columns"`
+		Rows    [][]cellData `json:"rows"`
+		Notes   []string     `json:"notes,omitempty"`
+	}
+	cellData struct {
+		Text   string   `json:"text"`
+		Detail string   `json:"detail,omitempty"`
+		Value  *float64 `json:"value,omitempty"`
+		Count  *int     `json:"count,omitempty"`
+		Of     int      `json:"of,omitempty"`
+		Low    *float64 `json:"low,omitempty"`
+		High   *float64 `json:"high,omitempty"`
+		Mark   Mark     `json:"mark,omitempty"`
+		Source *Source  `json:"source,omitempty"`
+	}
+	figureData struct {
+		ID    string     `json:"id"`
+		Title string     `json:"title"`
+		Note  string     `json:"note,omitempty"`
+		X     string     `json:"x"`
+		Y     string     `json:"y"`
+		Data  [][]string `json:"data"` // the first row is the head
+	}
+)
+
+// JSON writes every table and figure of the page with its numbers. NaN and infinite numbers are left out.
+func (p *Page) JSON(w io.Writer) error {
+	data := pageData{Title: p.Title, Question: p.Question, Expect: p.Expect, Answers: p.Answers, Facts: p.Facts,
+		Failures: p.Failures, Tables: []tableData{}, Figures: []figureData{}}
+	for _, t := range p.tables() {
+		data.Tables = append(data.Tables, t.json())
+	}
+	for _, f := range p.figures() {
+		data.Figures = append(data.Figures, figureData{f.ID, f.Title, f.Note, f.X, f.Y, f.data()})
+	}
+	e := json.NewEncoder(w)
+	e.SetIndent("", " ")
+	return e.Encode(data)
+}
+
+func (t *Table) json() tableData {
+	data := tableData{ID: t.ID, Title: t.Title, Lead: t.Lead, Rows: [][]cellData{}, Notes: t.Notes}
+	for _, c := range t.Columns {
+		data.Columns = append(data.Columns, c.Name)
+	}
+	for _, row := range t.Rows {
+		var cells []cellData
+		for _, c := range row.Cells {
+			cell := cellData{Text: c.Text, Detail: c.Detail, Value: finite(c.Value), Of: c.Of, Mark: c.Mark}
+			if c.Source.By != "" {
+				cell.Source = &c.Source
+			}
+			if c.Of > 0 {
+				cell.Count = &c.Count
+			}
+			if c.Interval != nil {
+				cell.Low, cell.High = finite(&c.Interval.Low), finite(&c.Interval.High)
+			}
+			cells = append(cells, cell)
+		}
+		data.Rows = append(data.Rows, cells)
+	}
+	return data
+}
+
+// finite returns nil for a number that JSON cannot represent.
+func finite(v *float64) *float64 {
+	if v == nil || math.IsNaN(*v) || math.IsInf(*v, 0) {
+		return nil
+	}
+	return v
+}
+
+// writeCSV writes a file for each table and figure into a new folder.
+func (p *Page) writeCSV(folder string) error {
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		return err
+	}
+	write := func(id string, rows [][]string) error {
+		text, err := csvText(rows)
+		if err != nil {
+			return fmt.Errorf("write %s as CSV: %w", id, err)
+		}
+		return os.WriteFile(filepath.Join(folder, id+".csv"), []byte(text), 0o644)
+	}
+	for _, t := range p.tables() {
+		if err := write(t.ID, t.data()); err != nil {
+			return err
+		}
+	}
+	for _, f := range p.figures() {
+		if err := write(f.ID, f.data()); err != nil {
+			return err
+		}
+	}
+	return nil
+}

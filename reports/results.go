@@ -1,0 +1,515 @@
+package reports
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/reports/stats"
+	"rcgrpo/stages/rl"
+)
+
+// smallest is the number of tasks below which no value is marked as the best.
+const smallest = 30
+
+// Methods of the cells of scores.
+const (
+	byReward      = "share of reward 1, Wilson interval clustered by family"
+	byVerdict     = "share of passed official verdicts, Wilson interval clustered by family"
+	byMean        = "mean over policies of the share of reward 1, t-interval"
+	byVerdictMean = "mean over policies of the share of passed official verdicts, t-interval"
+)
+
+// scored returns the source of a value from the arm's greedy episodes on a set, of one category or of all ("").
+func (a *Arm) scored(set, category, by string) Source {
+	return scoresOf(a.Runs, by, set, a.condition(), category, true)
+}
+
+// scoresOf returns the source of a value from the episodes of some runs on a set under a token, of one category or of
+// all (""): the evaluations with such episodes.
+func scoresOf(runs []SeedRun, by, set, token, category string, greedy bool) Source {
+	s := Source{By: by, Rows: "set " + cmp.Or(set, "test")}
+	for i := range runs {
+		rows := runs[i].Scores
+		for _, from := range runs[i].ScoresFrom {
+			own := rows[:from.N]
+			rows = rows[from.N:]
+			if slices.ContainsFunc(own, func(row rl.Score) bool {
+				return row.Greedy == greedy && row.Set == set && row.Token == token && (category == "" || row.Category == category)
+			}) {
+				s.From = append(s.From, from.Address)
+			}
+		}
+	}
+	if token != rl.TokenNone {
+		s.Rows += ", token " + token
+	}
+	if category != "" {
+		s.Rows += ", category " + category
+	}
+	s.Rows += map[bool]string{true: ", greedy", false: ", sampled"}[greedy]
+	return s
+}
+
+// mainTable is the paper's main table for one set: success by the paper's reward, greedy, overall and by category, with
+// the official verdict beside it.
+func (s *Study) mainTable(set string) *Table {
+	categories := s.categories(set)
+	most, sampled := 0, false
+	for i := range s.Arms {
+		most = max(most, len(s.Arms[i].policies(set, true)))
+		sampled = sampled || len(s.Arms[i].policies(set, false)) > 0
+	}
+	overSeeds := most >= methodPolicies
+	t := &Table{ID: "main-" + setID(set), Title: "Success on " + setName(set) + ", greedy decoding"}
+	t.Columns = append(columns("<Arm", "Overall"), Column{Name: "Mean over seeds", spare: !overSeeds})
+	t.Columns = append(append(t.Columns, columns(categories...)...), Column{Name: "Official verdict"})
+	if sampled {
+		t.Columns = append(t.Columns, Column{Name: "Sampled"})
+	}
+	var shown []*Arm
+	for i := range s.Arms {
+		a := &s.Arms[i]
+		all := a.policies(set, true)
+		if len(all) == 0 {
+			continue
+		}
+		share := func(category, by string) Cell {
+			return pooled(samples(all, category, by == byVerdict)).share().From(a.scored(set, category, by))
+		}
+		name := Text("%s", a.Label)
+		if token := a.condition(); token != rl.TokenNone {
+			name = name.With("conditioned on %s", token)
+		}
+		cells := []Cell{name, share("", byReward), seedMean(rates(samples(all, "", false))).From(a.scored(set, "", byMean))}
+		for _, c := range categories {
+			cells = append(cells, share(c, byReward))
+		}
+		cells = append(cells, unlessMerged(a.Runs, set, share("", byVerdict)))
+		if sampled {
+			cells = append(cells, pooled(samples(a.policies(set, false), "", false)).share().
+				From(scoresOf(a.Runs, byReward, set, a.condition(), "", false)))
+		}
+		t.add(i, cells...)
+		shown = append(shown, a)
+	}
+	if len(t.Rows) == 0 {
+		return nil
+	}
+	s.markBest(t, shown, set)
+	if most > 1 {
+		t.Lead = "Percentage of the pooled episodes of all policies of an arm. A policy that several seeds evaluate " +
+			"counts once."
+	}
+	t.Notes = mainNotes(overSeeds)
+	return t
+}
+
+func mainNotes(overSeeds bool) []string {
+	notes := []string{
+		"Success is the paper's reward (final state equal and every ground-truth call made); the official verdict is " +
+			"the benchmark's own checker on the same episodes.",
+		"Below each percentage: successes of episodes, and the 95 % Wilson interval clustered by task family, because the " +
+			"episodes of one family pass and fail together. It assumes independent families and holds for these policies.",
+	}
+	if overSeeds {
+		notes = append(notes, fmt.Sprintf("Mean over seeds: of distinct policies, with its 95 %% t-interval, which "+
+			"assumes independent policies; a dash with fewer than %d policies. A t-interval beyond 0 or 100 %% is cut "+
+			"there, and the cell shows this.", methodPolicies))
+	}
+	return append(notes, fmt.Sprintf("★ marks an arm that beats every other arm by the tests of this page, "+
+		"Holm-adjusted together with all comparisons on the set. Without a mark, the data do not decide. Cells below "+
+		"%d episodes are never marked.",
+		smallest))
+}
+
+// unlessMerged returns a cell of official verdicts, or a dash if the tasks of the set have merged requests: the
+// official checker compares turns, and these episodes have one.
+func unlessMerged(runs []SeedRun, set string, verdicts Cell) Cell {
+	for _, r := range runs {
+		for _, row := range r.Scores {
+			if row.Set == set && row.Prompt == bfcl.PromptMerged {
+				return Text("–").With("merged prompt")
+			}
+		}
+	}
+	return verdicts
+}
+
+// seedMean returns the mean over policies of their shares with its t-interval; a dash below three policies.
+func seedMean(shares []float64) Cell {
+	if len(shares) < methodPolicies {
+		return Text("–")
+	}
+	return shareMean(shares)
+}
+
+// shareMean returns the mean of shares with its t-interval. An interval beyond 0 or 1 is cut, and the detail shows the
+// full one.
+func shareMean(shares []float64) Cell {
+	mean, i := stats.Mean(shares), stats.TInterval(shares, stats.Level)
+	c := Cell{Text: percent(mean), Value: &mean}
+	if !i.Known() {
+		return c.With("all equal, no interval")
+	}
+	cut := stats.Interval{Low: math.Max(0, i.Low), High: math.Min(1, i.High)}
+	c.Interval, c.Detail = &cut, "t\u00a0"+percentRange(cut)
+	if cut != i {
+		c.Detail += " · cut from " + percentRange(i)
+	}
+	return c
+}
+
+// markBest marks the overall cell of the arm that is better than every other one.
+func (s *Study) markBest(t *Table, arms []*Arm, set string) {
+	best := -1
+	for i, row := range t.Rows {
+		if v := row.Cells[1].Value; v != nil && (best < 0 || *v > *t.Rows[best].Cells[1].Value) {
+			best = i
+		}
+	}
+	if best < 0 || len(arms) < 2 || t.Rows[best].Cells[1].Of < smallest {
+		return
+	}
+	all := s.contrasts(set, false) // the adjustment covers every test of the set
+	type test struct {
+		how   Comparison
+		names [2]string
+		won   int // verdict that supports the mark
+	}
+	var against []test
+	for i, a := range arms {
+		if i == best {
+			continue
+		}
+		how := Comparison{Unpaired: unmatched(a.side(), arms[best].side(), set, true).tooMany()}
+		one := test{how, [2]string{a.Label, arms[best].Label}, 1}
+		if back := [2]string{arms[best].Label, a.Label}; contrastOf(all, how, back) != nil {
+			one.names, one.won = back, -1
+		} else if contrastOf(all, how, one.names) == nil {
+			c, ok := compareEvaluations(a.side(), arms[best].side(), set, how)
+			if !ok {
+				return
+			}
+			all = append(all, c)
+		}
+		against = append(against, one)
+	}
+	judge(all)
+	for _, one := range against {
+		if contrastOf(all, one.how, one.names).Verdict != one.won {
+			return
+		}
+	}
+	t.Rows[best].Cells[1].Mark = MarkBest
+}
+
+// seedTable shows each policy and the mean over policies of every column. A page omits it if each arm has one policy.
+func (s *Study) seedTable(set string) *Table {
+	categories := s.categories(set)
+	t := &Table{
+		ID: "seeds-" + setID(set), Title: "Each seed separately (" + setName(set) + ")", Folded: true, spare: true,
+		Columns: append(columns("<Arm", "<Seed", "Overall"), columns(append(categories, "Official verdict")...)...),
+		Notes: []string{"Counts with 95 % Wilson intervals clustered by family; means over seeds with their 95 % " +
+			"t-intervals. A policy that several seeds evaluate has one row."},
+	}
+	for i := range s.Arms {
+		a := &s.Arms[i]
+		all := a.policies(set, true)
+		if len(all) > 1 {
+			t.spare = false
+		}
+		for j := range all {
+			t.add(i, a.seedCells(all[j:j+1], a.runsOf(&all[j]), all[j].name(), set, categories)...)
+		}
+		if len(all) >= methodPolicies {
+			t.add(i, a.seedCells(all, a.Runs, "mean", set, categories)...)
+		}
+	}
+	return t.orNil()
+}
+
+// seedCells returns a row of the table by seeds, from some policies of the arm and the runs that evaluated them.
+func (a *Arm) seedCells(all []policy, runs []SeedRun, name, set string, categories []string) []Cell {
+	reward, verdict := byReward, byVerdict
+	if len(all) > 1 {
+		reward, verdict = byMean, byVerdictMean
+	}
+	of := func(category, by string) Cell {
+		found := samples(all, category, by == verdict)
+		cell := pooled(found).share()
+		if len(all) > 1 {
+			cell = seedMean(rates(found))
+		}
+		return cell.From(scoresOf(runs, by, set, a.condition(), category, true))
+	}
+	cells := []Cell{Text("%s", a.Label), Text("%s", name), of("", reward)}
+	for _, c := range categories {
+		cells = append(cells, of(c, reward))
+	}
+	return append(cells, unlessMerged(runs, set, of("", verdict)))
+}
+
+// categoryFigure shows success by category with intervals; nil without scores.
+func (s *Study) categoryFigure(set string) *Figure {
+	categories := append([]string{""}, s.categories(set)...)
+	f := &Figure{
+		ID: "fig-categories-" + setID(set), Title: "Success on " + setName(set), X: "category", Y: "success", Share: true,
+		Note: "Points with the 95 % Wilson interval, clustered by task family.", Categories: slices.Clone(categories),
+	}
+	f.Categories[0] = "Overall"
+	for i := range s.Arms {
+		a := &s.Arms[i]
+		all := a.policies(set, true)
+		if len(all) == 0 {
+			continue
+		}
+		series := Series{Name: a.Label, Arm: i}
+		for _, c := range categories {
+			series.Points = append(series.Points, a.point(all, set, c))
+		}
+		if len(series.Points[0].Each) > 1 {
+			f.Note = "Points: all policies pooled, with the 95 % Wilson interval clustered by task family. Small rings: " +
+				"each policy separately."
+		}
+		f.Series = append(f.Series, series)
+	}
+	return f.orNil()
+}
+
+// point returns the success on a category ("": all) of the arm's policies.
+func (a *Arm) point(all []policy, set, category string) Point {
+	found := samples(all, category, false)
+	p := Point{Value: math.NaN(), Interval: stats.Unknown, Source: a.scored(set, category, byReward)}
+	if c := pooled(found).share(); c.Of > 0 {
+		p.Value, p.Label = *c.Value, fraction(c)
+		if c.Interval != nil {
+			p.Interval = *c.Interval
+		}
+	}
+	if len(found) > 1 {
+		p.Each = rates(found)
+	}
+	return p
+}
+
+// passTable shows pass@k by arm, from the sampled episodes of each task: the unbiased estimate of the probability that
+// one of k succeeds, mean over tasks, then over seeds. k doubles up to the number of episodes that every task has. nil
+// if no task was sampled at least twice.
+func (s *Study) passTable(set string) *Table {
+	most := 0
+	curves := make([][][]float64, len(s.Arms)) // by arm and policy: pass@1, pass@2, pass@4, …
+	for i := range s.Arms {
+		for _, p := range s.Arms[i].policies(set, false) {
+			curve := p.passCurve()
+			curves[i] = append(curves[i], curve)
+			most = max(most, len(curve))
+		}
+	}
+	if most < 2 {
+		return nil
+	}
+	t := &Table{
+		ID: "pass-at-k-" + setID(set), Title: "pass@k on " + setName(set) + ", sampled", Columns: columns("<Arm"),
+		Notes: []string{"The probability that at least one of k sampled episodes of a task succeeds, by the unbiased " +
+			"estimator of Chen et al. 2021 (eq. 1), mean over tasks. From three policies on: the mean over policies with " +
+			"its 95 % t-interval; below three: each policy separately."},
+	}
+	for p := range most {
+		t.Columns = append(t.Columns, Column{Name: fmt.Sprintf("k = %d", 1<<p)})
+	}
+	for i := range s.Arms {
+		a := &s.Arms[i]
+		cells := []Cell{Text("%s", a.Label)}
+		for p := range most {
+			var values []float64
+			for _, curve := range curves[i] {
+				if p < len(curve) {
+					values = append(values, curve[p])
+				}
+			}
+			cell := shareList(values)
+			if len(values) >= methodPolicies {
+				cell = shareMean(values)
+			}
+			by := fmt.Sprintf("pass@%d, mean over tasks, then over policies", 1<<p)
+			cells = append(cells, cell.From(scoresOf(a.Runs, by, set, a.condition(), "", false)))
+		}
+		if len(curves[i]) > 0 {
+			t.add(i, cells...)
+		}
+	}
+	return t
+}
+
+// passFigure draws the curves of passTable, one for each seed; nil without that table.
+func (s *Study) passFigure(set string) *Figure {
+	f := &Figure{
+		ID: "fig-pass-at-k-" + setID(set), Title: "pass@k on " + setName(set), X: "k", Y: "pass@k", Share: true,
+		Note: "The probability that at least one of k sampled episodes of a task succeeds, mean over tasks; several " +
+			"seeds: their mean, and a band from the lowest to the highest.",
+	}
+	most := 0
+	for i := range s.Arms {
+		a := &s.Arms[i]
+		series := Series{Name: a.Label, Arm: i}
+		for _, one := range a.policies(set, false) {
+			curve := one.passCurve()
+			for p := len(series.X); p < len(curve); p++ {
+				series.X = append(series.X, float64(int(1)<<p))
+			}
+			most = max(most, len(curve))
+			source := scoresOf(a.runsOf(&one), "pass@k, mean over tasks", set, a.condition(), "", false)
+			series.Runs = append(series.Runs, Curve{Name: one.name(), Y: curve, Source: source})
+		}
+		if len(series.Runs) > 0 {
+			f.Series = append(f.Series, series)
+		}
+	}
+	if most < 2 {
+		return nil
+	}
+	return f
+}
+
+// passCurve returns pass@1, pass@2, pass@4, … of a policy's sampled episodes.
+func (p *policy) passCurve() []float64 {
+	fewest := math.MaxInt
+	for _, one := range p.outcomes {
+		fewest = min(fewest, one.episodes)
+	}
+	var curve []float64
+	for k := 1; len(p.outcomes) > 0 && k <= fewest; k *= 2 {
+		sum := 0.0
+		for _, task := range sortedKeys(p.outcomes) { // the order determines the rounding of the sum
+			sum += rl.PassAtK(p.outcomes[task].episodes, p.outcomes[task].passed, k)
+		}
+		curve = append(curve, sum/float64(len(p.outcomes)))
+	}
+	return curve
+}
+
+// shareList shows the share of each seed; a single share has a value. A dash without shares.
+func shareList(shares []float64) Cell {
+	switch len(shares) {
+	case 0:
+		return Text("–")
+	case 1:
+		return Cell{Text: percent(shares[0]), Value: &shares[0]}
+	}
+	var words []string
+	for _, v := range shares {
+		words = append(words, percent(v))
+	}
+	return Text("%s", strings.Join(words, "; "))
+}
+
+// episode is a column of an outcome matrix: a task of one seed.
+type episode struct{ seed, task string }
+
+// matrix holds which arm passed which episode.
+type matrix struct {
+	arms     []int // indices of the arms with episodes
+	episodes []episode
+	passed   map[episode]string // one character per arm: '1', '0', or ' ' without the episode
+}
+
+// outcomeMatrix collects the greedy episodes of all arms, sorted by the number of arms that pass them.
+func (s *Study) outcomeMatrix(set string) matrix {
+	m := matrix{passed: map[episode]string{}}
+	var bySeed []map[string]outcomes // of each arm in m.arms
+	seeded := false
+	for i := range s.Arms {
+		a := &s.Arms[i]
+		found := map[string]outcomes{}
+		for j := range a.Runs {
+			if o := a.Runs[j].outcomes(set, a.condition(), true); len(o) > 0 {
+				found[a.Runs[j].Name()] = o
+				seeded = seeded || a.Runs[j].Name() != ""
+			}
+		}
+		if len(found) > 0 {
+			m.arms, bySeed = append(m.arms, i), append(bySeed, found)
+		}
+	}
+	passed := func(seeds map[string]outcomes, e episode) byte {
+		o, known := seeds[e.seed][e.task]
+		if !known { // a run without seed belongs to every seed
+			o, known = seeds[""][e.task]
+		}
+		switch {
+		case !known:
+			return ' '
+		case o.passed > 0:
+			return '1'
+		}
+		return '0'
+	}
+	for _, seeds := range bySeed {
+		for seed, o := range seeds {
+			for task := range o {
+				e := episode{seed, task}
+				if m.passed[e] != "" || seeded && seed == "" {
+					continue
+				}
+				var pattern []byte
+				for _, of := range bySeed {
+					pattern = append(pattern, passed(of, e))
+				}
+				m.passed[e] = string(pattern)
+				m.episodes = append(m.episodes, e)
+			}
+		}
+	}
+	slices.SortFunc(m.episodes, func(a, b episode) int {
+		x, y := m.passed[a], m.passed[b]
+		return cmp.Or(strings.Count(y, "1")-strings.Count(x, "1"), strings.Compare(y, x),
+			strings.Compare(a.seed, b.seed), strings.Compare(a.task, b.task))
+	})
+	return m
+}
+
+// outcomeFigure is the matrix of arms and tasks, sorted by the number of arms that pass a task. nil below two arms.
+func (s *Study) outcomeFigure(set string) *Figure {
+	m := s.outcomeMatrix(set)
+	if len(m.arms) < 2 {
+		return nil
+	}
+	f := &Figure{
+		ID: "fig-outcomes-" + setID(set), Title: "Passed " + setName(set) + " by arm",
+		X: "episodes, sorted by the number of arms that pass", Y: "arm", Folded: true,
+		Note: "A row for each arm, a column for each task and seed; coloured if the arm passes. Greedy decoding, the " +
+			"paper's reward.",
+		Data: [][]string{{"seed", "task"}}, Source: Source{By: "reward of each episode"},
+	}
+	for _, e := range m.episodes {
+		f.Data = append(f.Data, []string{e.seed, e.task})
+	}
+	for i, arm := range m.arms {
+		label := s.Arms[arm].Label
+		f.Source = together(f.Source.By, "", f.Source, s.Arms[arm].scored(set, "", ""))
+		f.Lanes, f.Data[0] = append(f.Lanes, label), append(f.Data[0], label)
+		series := Series{Name: label, Arm: arm}
+		for at, e := range m.episodes {
+			outcome := m.passed[e][i : i+1]
+			f.Data[at+1] = append(f.Data[at+1], strings.TrimSpace(outcome))
+			if outcome != "1" {
+				continue
+			}
+			if last := len(series.Spans) - 1; last >= 0 && series.Spans[last].To == float64(at) {
+				series.Spans[last].To++
+			} else {
+				series.Spans = append(series.Spans, Span{Lane: i, From: float64(at), To: float64(at + 1)})
+			}
+		}
+		for j := range series.Spans {
+			span := &series.Spans[j]
+			span.Label = plural(int(span.To-span.From), "episode") + " passed"
+		}
+		f.Series = append(f.Series, series)
+	}
+	return f
+}
