@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"rcgrpo/engine"
+	"rcgrpo/engine/lang"
 	"rcgrpo/reports"
 )
 
@@ -63,7 +63,7 @@ stage "rc-grpo" "x" {
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	x, diags := engine.Load(engine.Source{Path: file}, kinds())
+	x, diags := lang.Load(lang.Source{Path: file}, kinds())
 	if diags.HasErrors() {
 		t.Fatal(diags)
 	}

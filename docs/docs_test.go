@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"rcgrpo/bench/fixtures"
-	"rcgrpo/engine"
+	"rcgrpo/engine/lang"
 )
 
 func TestKindsAreSound(t *testing.T) {
@@ -36,7 +36,7 @@ func TestLanguagePageIsCurrent(t *testing.T) {
 	var printed bytes.Buffer
 	printed.WriteString("\n")
 	kinds().WriteMarkdown(&printed)
-	functions := "Functions: `" + strings.Join(engine.Functions(), "`, `") + "`.\n"
+	functions := "Functions: `" + strings.Join(lang.Functions(), "`, `") + "`.\n"
 	head = regexp.MustCompile(`(?m)^Functions: .*\n`).ReplaceAllLiteralString(head, functions)
 	want := head + marker + printed.String()
 	if *update {
@@ -79,7 +79,7 @@ func checkBlock(t *testing.T, text string) {
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, diags := engine.LoadSite(engine.Source{Site: file, Env: os.Environ()}); len(diags) > 0 {
+		if _, _, diags := lang.LoadSite(lang.Source{Site: file, Env: os.Environ()}); len(diags) > 0 {
 			t.Errorf("%s\n%s", diags, text)
 		}
 		return
@@ -95,7 +95,7 @@ func checkBlock(t *testing.T, text string) {
 	if strings.Contains(text, `variable "base"`) {
 		vars["base"] = fixtures.Dir(t, "hf/models/qwen2-tiny")
 	}
-	_, diags := engine.Load(engine.Source{Path: file, Env: os.Environ(), Vars: vars}, kinds())
+	_, diags := lang.Load(lang.Source{Path: file, Env: os.Environ(), Vars: vars}, kinds())
 	for _, d := range diags {
 		if fragment && slices.Contains([]string{"Reference to nothing", "Unknown local", "Unknown variable",
 			"Unused variable"}, d.Summary) {

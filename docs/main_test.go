@@ -8,7 +8,7 @@ import (
 	"os"
 	"testing"
 
-	"rcgrpo/engine"
+	"rcgrpo/engine/lang"
 	"rcgrpo/reports"
 	"rcgrpo/stages"
 )
@@ -24,6 +24,6 @@ func TestMain(m *testing.M) {
 }
 
 // kinds returns the stage kinds of the command.
-func kinds() engine.Registry {
-	return append(engine.Registry(stages.Kinds()), reports.Kind())
+func kinds() lang.Registry {
+	return append(lang.Registry(stages.Kinds()), reports.Kind())
 }

@@ -7,23 +7,29 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/machine"
+	"rcgrpo/engine/proc"
+	"rcgrpo/engine/runs"
+	"rcgrpo/engine/sched"
 )
 
 // sharing is the state of a run that concerns other users of the machine: other runs, and foreign processes on GPUs.
 type sharing struct {
-	ledger *Ledger
-	driver GPUs
-	query  chan GPUs // a query of the driver that is under way; nil: none
-	polls  int       // queries since all free GPUs were unused
+	ledger *machine.Ledger
+	driver machine.GPUs
+	query  chan machine.GPUs // a query of the driver that is under way; nil: none
+	polls  int               // queries since all free GPUs were unused
 
-	blocked bool          // the queue waits for resources that this run does not hold
-	head    *Request      // the first request of the queue
-	since   time.Duration // when head became the first; since boot
+	blocked bool           // the queue waits for resources that this run does not hold
+	head    *sched.Request // the first request of the queue
+	since   time.Duration  // when head became the first; since boot
 
 	reportedWait   string // the last report about head
 	driverReported bool   // an error of the driver was reported
 	lostReported   bool   // the removal of files of the ledger was reported
-	delayed        []Event
+	delayed        []runs.Event
 }
 
 const (
@@ -104,7 +110,7 @@ func (r *run) decide(ctx context.Context) (d decision) {
 		return d
 	}
 	if head := r.queued.Waiting[0]; r.head != head {
-		r.head, r.since = head, sinceBoot()
+		r.head, r.since = head, proc.SinceBoot()
 	}
 	now := time.Now()
 	free := r.available(ctx, others, now)
@@ -114,7 +120,7 @@ func (r *run) decide(ctx context.Context) (d decision) {
 		return d
 	}
 	t := r.byAddress[q.ID]
-	large := r.machine.Driver.withMemory(t.Resources.GPUMemory, free)
+	large := r.machine.Driver.WithMemory(t.Resources.GPUMemory, free)
 	if len(large) < q.Need.GPUs { // enough GPUs, but some are too small
 		r.queued.PutBack(q)
 		r.blocked = true
@@ -123,8 +129,8 @@ func (r *run) decide(ctx context.Context) (d decision) {
 	t.gpus = large[:q.Need.GPUs:q.Need.GPUs]
 	r.gpus = slices.DeleteFunc(r.gpus, func(id string) bool { return slices.Contains(t.gpus, id) })
 	d.task = t
-	t.lease, d.err = r.ledger.Reserve(Lease{Address: t.Address, Key: t.Key, CPUs: q.Need.CPUs,
-		Memory: t.Resources.Memory, GPUs: t.gpus, Devices: len(t.gpus), Since: sinceBoot()})
+	t.lease, d.err = r.ledger.Reserve(machine.Lease{Address: t.Address, Key: t.Key, CPUs: q.Need.CPUs,
+		Memory: t.Resources.Memory, GPUs: t.gpus, Devices: len(t.gpus), Since: proc.SinceBoot()})
 	return d
 }
 
@@ -136,14 +142,14 @@ func (r *run) refuse(err error) (*task, error) {
 }
 
 // joinOthers removes the tasks that another run executes from the queue; waiting for a result needs no share.
-func (r *run) joinOthers(others []Lease) (duplicates []*task) {
+func (r *run) joinOthers(others []machine.Lease) (duplicates []*task) {
 	if len(others) == 0 {
 		return nil
 	}
 	for _, q := range r.queued.Waiting {
 		t := r.byAddress[q.ID]
-		if t.Key != "" && t.lock == nil && slices.ContainsFunc(others, func(o Lease) bool {
-			return o.Key == t.Key && o.Store == r.ledger.store
+		if t.Key != "" && t.lock == nil && slices.ContainsFunc(others, func(o machine.Lease) bool {
+			return o.Key == t.Key && o.Store == r.ledger.Store
 		}) {
 			duplicates = append(duplicates, t)
 		}
@@ -156,16 +162,16 @@ func (r *run) joinOthers(others []Lease) (duplicates []*task) {
 
 // available sets the share that others use in the queue and returns the ids of the free GPUs. Resources that
 // another run has requested for longer than this one stay free for it.
-func (r *run) available(ctx context.Context, others []Lease, now time.Time) []string {
-	taken := Share{}
+func (r *run) available(ctx context.Context, others []machine.Lease, now time.Time) []string {
+	taken := sched.Share{}
 	free := slices.Clone(r.gpus)
 	for _, o := range others {
 		if !o.Waits {
-			taken = taken.Plus(Share{CPUs: o.CPUs, Memory: o.Memory})
+			taken = taken.Plus(sched.Share{CPUs: o.CPUs, Memory: o.Memory})
 			free = slices.DeleteFunc(free, func(id string) bool { return r.reserves(o, id) })
 		}
 	}
-	if !errors.Is(r.driver.err, errNoDriver) && r.wantsGPUs(len(free)) {
+	if !errors.Is(r.driver.Err, machine.ErrNoDriver) && r.wantsGPUs(len(free)) {
 		if r.queryDriver(ctx, now, free) {
 			free = r.unused(free)
 		} else {
@@ -175,8 +181,8 @@ func (r *run) available(ctx context.Context, others []Lease, now time.Time) []st
 	taken.GPUs = len(r.gpus) - len(free)
 	left := r.queued.Free.Minus(taken)
 	for _, o := range others {
-		if o.Waits && sinceBoot()-o.Since > priorityAfter && o.Since < r.since {
-			kept := Share{CPUs: min(o.CPUs, max(0, left.CPUs)), GPUs: min(o.Devices, max(0, left.GPUs)),
+		if o.Waits && proc.SinceBoot()-o.Since > priorityAfter && o.Since < r.since {
+			kept := sched.Share{CPUs: min(o.CPUs, max(0, left.CPUs)), GPUs: min(o.Devices, max(0, left.GPUs)),
 				Memory: min(o.Memory, max(0, left.Memory))}
 			left, taken = left.Minus(kept), taken.Plus(kept)
 		}
@@ -189,18 +195,18 @@ func (r *run) available(ctx context.Context, others []Lease, now time.Time) []st
 }
 
 // reserves reports whether a lease contains a GPU.
-func (r *run) reserves(o Lease, id string) bool {
-	return slices.ContainsFunc(o.GPUs, func(other string) bool { return r.driver.same(id, other) })
+func (r *run) reserves(o machine.Lease, id string) bool {
+	return slices.ContainsFunc(o.GPUs, func(other string) bool { return r.driver.Same(id, other) })
 }
 
 // wantsGPUs reports whether a waiting task could start on that many GPUs.
 func (r *run) wantsGPUs(free int) bool {
-	return slices.ContainsFunc(r.queued.Waiting, func(q *Request) bool { return q.Need.GPUs > 0 && q.Need.GPUs <= free })
+	return slices.ContainsFunc(r.queued.Waiting, func(q *sched.Request) bool { return q.Need.GPUs > 0 && q.Need.GPUs <= free })
 }
 
 // unused returns the GPUs that no foreign process uses.
 func (r *run) unused(ids []string) []string {
-	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return r.driver.foreignUse(id) != "" })
+	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return r.driver.ForeignUse(id) != "" })
 }
 
 // queryDriver reports whether the driver's answer about the free GPUs is recent. If not, it starts a query,
@@ -215,43 +221,43 @@ func (r *run) queryDriver(ctx context.Context, now time.Time, free []string) boo
 			return false
 		}
 	}
-	if r.driver.err != nil {
+	if r.driver.Err != nil {
 		if !r.driverReported {
 			r.driverReported = true
-			r.delay(Event{Kind: EventNote,
-				Text: fmt.Sprintf("cannot check whether other processes use the GPUs: %v", r.driver.err)})
+			r.delay(runs.Event{Kind: runs.EventNote,
+				Text: fmt.Sprintf("cannot check whether other processes use the GPUs: %v", r.driver.Err)})
 		}
 		return true
 	}
 	// The processes of a GPU that was reserved at the query may have ended since.
-	stale := slices.ContainsFunc(free, func(id string) bool { return !slices.Contains(r.driver.free, id) })
-	if !stale && r.driver.fresh(now) {
+	stale := slices.ContainsFunc(free, func(id string) bool { return !slices.Contains(r.driver.Free, id) })
+	if !stale && r.driver.Fresh(now) {
 		if len(r.unused(free)) == len(free) {
 			r.polls = 0
 		}
 		return true
 	}
 	pause := min(lastDriverPoll, firstDriverPoll<<min(r.polls, 8))
-	if !stale && !r.wantsGPUs(len(r.unused(free))) && now.Sub(r.driver.at) < pause {
+	if !stale && !r.wantsGPUs(len(r.unused(free))) && now.Sub(r.driver.At) < pause {
 		return false
 	}
 	r.polls++
-	query, ids := make(chan GPUs, 1), slices.Clone(free)
+	query, ids := make(chan machine.GPUs, 1), slices.Clone(free)
 	r.query = query
 	go func() {
-		g := queryGPUs(ctx)
-		g.free = ids
+		g := machine.QueryGPUs(ctx)
+		g.Free = ids
 		query <- g
 	}()
 	return false
 }
 
 // delay defers an event until admit has unlocked the ledger.
-func (r *run) delay(e Event) { r.delayed = append(r.delayed, e) }
+func (r *run) delay(e runs.Event) { r.delayed = append(r.delayed, e) }
 
 // publishRequest records in the ledger that the first task of the queue waits, and reports for which processes.
 // It returns an error of the ledger.
-func (r *run) publishRequest(others []Lease) error {
+func (r *run) publishRequest(others []machine.Lease) error {
 	need := r.head.Need
 	if !need.Fits(r.queued.Free) { // stages of this run must end first
 		return nil
@@ -261,17 +267,17 @@ func (r *run) publishRequest(others []Lease) error {
 	foreign := 0
 	if need.GPUs > 0 {
 		for _, id := range r.gpus {
-			reserved := slices.ContainsFunc(others, func(o Lease) bool { return r.reserves(o, id) })
-			if use := r.driver.foreignUse(id); use != "" && !reserved {
+			reserved := slices.ContainsFunc(others, func(o machine.Lease) bool { return r.reserves(o, id) })
+			if use := r.driver.ForeignUse(id); use != "" && !reserved {
 				foreign++
 				reasons = append(reasons, fmt.Sprintf("GPU %s is not used: %s, and no run of yours has reserved it", id, use))
 			}
 		}
 	}
 	text := strings.Join(reasons, "; ")
-	if text != "" && text != r.reportedWait && sinceBoot()-r.since > priorityAfter {
+	if text != "" && text != r.reportedWait && proc.SinceBoot()-r.since > priorityAfter {
 		r.reportedWait = text
-		r.delay(Event{Address: r.head.ID, Kind: EventNote, Text: "waiting for its share of the machine: " + text})
+		r.delay(runs.Event{Address: r.head.ID, Kind: runs.EventNote, Text: "waiting for its share of the machine: " + text})
 	}
 	if need.GPUs > len(r.gpus)-foreign { // other runs cannot free enough
 		return r.ledger.Withdraw()
@@ -280,7 +286,7 @@ func (r *run) publishRequest(others []Lease) error {
 }
 
 // holders describes the leases that contain resources which need lacks, at most three of them.
-func holders(others []Lease, need Share) (texts []string) {
+func holders(others []machine.Lease, need sched.Share) (texts []string) {
 	for _, o := range others {
 		var has string
 		switch {
@@ -289,13 +295,13 @@ func holders(others []Lease, need Share) (texts []string) {
 		case need.GPUs > 0 && len(o.GPUs) > 0:
 			has = "GPU " + strings.Join(o.GPUs, ", ")
 		case need.GPUs == 0:
-			has = Plural(o.CPUs, "CPU")
+			has = lang.Plural(o.CPUs, "CPU")
 		default:
 			continue
 		}
-		text := fmt.Sprintf("%s of run %s has %s", o.Address, RunName(o.Run), has)
-		if o.stopped {
-			text += "; " + stoppedText(o.PID)
+		text := fmt.Sprintf("%s of run %s has %s", o.Address, runs.Name(o.Run), has)
+		if o.Stopped {
+			text += "; " + proc.StoppedText(o.PID)
 		}
 		texts = append(texts, text)
 	}
@@ -329,6 +335,6 @@ func (r *run) renewLeases(ctx context.Context) {
 	if err != nil {
 		outcome = fmt.Sprintf("this run cannot register again, so other runs may overload the machine: %v", err)
 	}
-	r.emit(Event{Kind: EventNote,
-		Text: fmt.Sprintf("files were removed from %s, through which runs share the machine; %s", r.ledger.dir, outcome)})
+	r.emit(runs.Event{Kind: runs.EventNote,
+		Text: fmt.Sprintf("files were removed from %s, through which runs share the machine; %s", r.ledger.Dir, outcome)})
 }

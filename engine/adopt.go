@@ -9,6 +9,10 @@ import (
 	"time"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/plan"
+	"rcgrpo/engine/proc"
+	"rcgrpo/engine/runs"
 )
 
 // adoption waits for a node that another process executes. While the engine that started the stage lives, it
@@ -17,13 +21,13 @@ import (
 type adoption struct {
 	*run
 	task   *task
-	holder Holder
-	events eventReader
-	last   *Event   // progress
-	engine int      // process of the run that started the stage; 0: unknown or remote
-	paused bool     // that process is stopped, which was reported
-	guard  *os.File // open if this run has adopted the stage
-	limit  *logLimit
+	holder runs.Holder
+	events runs.EventReader
+	last   *runs.Event // progress
+	engine int         // process of the run that started the stage; 0: unknown or remote
+	paused bool        // that process is stopped, which was reported
+	guard  *os.File    // open if this run has adopted the stage
+	limit  *proc.LogLimit
 	cause  error // of the request to stop
 	killAt time.Time
 }
@@ -70,22 +74,22 @@ func (r *run) waitForLock(ctx context.Context, t *task) foreignEnd {
 
 // poll updates the adoption from the lock, the events and the processes.
 func (a *adoption) poll() {
-	var h Holder
+	var h runs.Holder
 	if a.Store.Holder(a.task.Key, &h) == nil && a.guard == nil && h != a.holder { // a new attempt
 		a.holder = h
-		a.events, a.last, a.engine = eventReader{}, nil, 0
-		if record, err := h.folder().record(); err == nil && record.Host == hostName() {
+		a.events, a.last, a.engine = runs.EventReader{}, nil, 0
+		if record, err := h.Folder().Record(); err == nil && record.Host == proc.HostName() {
 			a.engine = record.PID
 		}
 	}
 	if a.holder.Run == "" {
 		return
 	}
-	a.events.read(a.holder.folder().events(a.holder.Address), a.observe)
+	a.events.Read(a.holder.Folder().Events(a.holder.Address), a.observe)
 	if a.guard == nil {
 		a.reportPause()
-		if a.holder.PID != 0 && a.holder.alive() {
-			if a.guard = a.holder.adopt(); a.guard != nil {
+		if a.holder.PID != 0 && a.holder.Alive() {
+			if a.guard = a.holder.Adopt(); a.guard != nil {
 				a.report()
 			}
 		}
@@ -93,31 +97,31 @@ func (a *adoption) poll() {
 	if a.guard == nil {
 		return
 	}
-	a.recordError(a.limit.poll())
-	if limit := a.task.Timeout; limit > 0 && a.cause == nil && a.holder.running() > limit {
+	a.recordError(a.limit.Poll())
+	if limit := a.task.Timeout; limit > 0 && a.cause == nil && a.holder.Running() > limit {
 		a.stop(errTimeout)
 	}
-	if a.cause != nil && time.Now().After(a.killAt) || !a.holder.alive() {
-		killSession(a.holder.PID)
+	if a.cause != nil && time.Now().After(a.killAt) || !a.holder.Alive() {
+		proc.KillSession(a.holder.PID)
 	}
 }
 
 // reportPause reports that the engine of the stage is stopped.
 func (a *adoption) reportPause() {
-	paused := stopped(a.engine) && a.holder.folder().live()
+	paused := proc.Stopped(a.engine) && a.holder.Folder().Live()
 	if paused && !a.paused {
-		a.note(fmt.Sprintf("waiting for run %s, but %s", RunName(a.holder.Run), stoppedText(a.engine)))
+		a.note(fmt.Sprintf("waiting for run %s, but %s", runs.Name(a.holder.Run), proc.StoppedText(a.engine)))
 	}
 	a.paused = paused
 }
 
 func (a *adoption) note(text string) {
-	a.emit(Event{Address: a.task.Address, Kind: EventNote, Text: text})
+	a.emit(runs.Event{Address: a.task.Address, Kind: runs.EventNote, Text: text})
 }
 
 // observe passes on the progress of the stage under its address in this run.
-func (a *adoption) observe(e Event) {
-	if e.Kind != EventProgress {
+func (a *adoption) observe(e runs.Event) {
+	if e.Kind != runs.EventProgress {
 		return
 	}
 	if a.last = &e; a.guard != nil || time.Since(e.Time) < time.Second {
@@ -129,12 +133,12 @@ func (a *adoption) observe(e Event) {
 // report reports the adoption and the progress so far.
 func (a *adoption) report() {
 	h, address := a.holder, a.task.Address
-	since, now := h.running(), time.Now()
-	a.recordError(a.folder.linkLog(h, address))
+	since, now := h.Running(), time.Now()
+	a.recordError(a.folder.LinkLog(h, address))
 	a.limit = a.logLimit(address)
-	a.emit(Event{Address: address, Kind: EventAdopted, Key: a.task.Key, Attempt: h.Attempt, Seconds: since.Seconds(),
-		Expect: a.task.Estimate.Seconds(), Path: a.folder.log(address),
-		Text: fmt.Sprintf("it continues from %s: %s", h.Text(), paceSince(now.Add(-since), a.last).Text(now))})
+	a.emit(runs.Event{Address: address, Kind: runs.EventAdopted, Key: a.task.Key, Attempt: h.Attempt, Seconds: since.Seconds(),
+		Expect: a.task.Estimate.Seconds(), Path: a.folder.Log(address),
+		Text: fmt.Sprintf("it continues from %s: %s", h.Text(), runs.PaceSince(now.Add(-since), a.last).Text(now))})
 	if a.last != nil {
 		e := *a.last
 		e.Address = address
@@ -148,7 +152,7 @@ func (a *adoption) stop(cause error) {
 	if a.killAt.IsZero() {
 		a.killAt = time.Now().Add(gracePeriod(cause))
 	}
-	if sameProcess(a.holder.PID, a.holder.Start) {
+	if proc.SameProcess(a.holder.PID, a.holder.Start) {
 		pid := a.holder.PID
 		if a.holder.Group {
 			pid = -pid
@@ -162,21 +166,21 @@ func (a *adoption) result(res foreignEnd) foreignEnd {
 	if a.guard == nil || res.err != nil {
 		return res
 	}
-	killSession(a.holder.PID)
+	proc.KillSession(a.holder.PID)
 	if a.holder.Group {
-		if text := (leftovers{mark: scratchMark(a.Store.Work(a.task.Key))}).kill(); text != "" {
+		if text := (proc.Leftovers{Mark: scratchMark(a.Store.Work(a.task.Key))}).Kill(); text != "" {
 			a.note(text)
 		}
 	}
-	a.events.read(a.holder.folder().events(a.holder.Address), a.observe)
-	res.adopted, res.attempt, res.took = true, a.holder.Attempt, a.holder.running()
+	a.events.Read(a.holder.Folder().Events(a.holder.Address), a.observe)
+	res.adopted, res.attempt, res.took = true, a.holder.Attempt, a.holder.Running()
 	switch {
 	case errors.Is(a.cause, errTimeout):
 		res.err = timeoutError(a.task.Timeout)
 	case a.cause != nil:
 		res.err = a.cause
-	case a.events.failure != nil:
-		res.err = a.events.failure
+	case a.events.Failure != nil:
+		res.err = a.events.Failure
 	case a.holder.Group:
 		res.err = a.exitError(res.lock)
 	default:
@@ -196,9 +200,9 @@ func (a *adoption) exitError(lock *artifact.Lock) error {
 
 // unknownExit is the error of a process without an exit record; only its parent could read its exit status.
 func (a *adoption) unknownExit() error {
-	err := killedError(a.holder.Kills, oomKills())
-	if causeOf(err) == CauseKilled {
-		err = WithCause(CauseKilled,
+	err := killedError(a.holder.Kills, proc.OomKills())
+	if causeOf(err) == lang.CauseKilled {
+		err = WithCause(lang.CauseKilled,
 			fmt.Errorf("its process %d ended without an exit record, as when it is killed", a.holder.PID))
 	}
 	return err
@@ -216,7 +220,7 @@ func (r *run) onAdopted(ctx context.Context, res foreignEnd) {
 	if m, err := r.Store.Lookup(t.Key); err == nil && !t.Force {
 		r.reportDone(t, m, res.took)
 		r.publish(t, m)
-		r.finish(t, EventDone, m)
+		r.finish(t, runs.EventDone, m)
 		r.unlock(t)
 		return
 	}
@@ -238,19 +242,19 @@ func (r *run) onAdopted(ctx context.Context, res foreignEnd) {
 
 // reportOrphans names the orphans of this experiment that this run does not need.
 func (r *run) reportOrphans() {
-	all, err := Orphans(r.Store)
+	all, err := runs.Orphans(r.Store)
 	r.recordError(err)
 	for _, o := range all {
 		if o.Experiment == r.Experiment.Name && !o.Adopted && !r.needs(o) {
-			r.emit(Event{Kind: EventNote, Text: fmt.Sprintf("no stage of this plan needs it: %s", o.Text(time.Now()))})
+			r.emit(runs.Event{Kind: runs.EventNote, Text: fmt.Sprintf("no stage of this plan needs it: %s", o.Text(time.Now()))})
 		}
 	}
 }
 
 // needs reports whether a node has the key of an orphan, or may still get it.
-func (r *run) needs(o Orphan) bool {
+func (r *run) needs(o runs.Orphan) bool {
 	for _, t := range r.tasks {
-		if t.Key == o.Key || t.Address == o.Address && t.Verb == MayRun && t.state != ended {
+		if t.Key == o.Key || t.Address == o.Address && t.Verb == plan.MayRun && t.state != ended {
 			return true
 		}
 	}

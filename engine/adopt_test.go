@@ -10,6 +10,10 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/proc"
+	"rcgrpo/engine/runs"
 )
 
 const outliving = `
@@ -52,9 +56,9 @@ func (l *lab) adopting(ctx context.Context) (done chan record) {
 	adopted := make(chan struct{})
 	go func() {
 		var r record
-		r.err = l.plan().Run(ctx, RunOptions{}, func(e Event) {
+		r.err = Run(l.plan(), ctx, Options{}, func(e runs.Event) {
 			r.events = append(r.events, e)
-			if e.Kind == EventAdopted {
+			if e.Kind == runs.EventAdopted {
 				close(adopted)
 			}
 		})
@@ -80,21 +84,21 @@ func TestStageOutlivesItsEngineAndTheNextRunAdoptsIt(t *testing.T) {
 	l.write(outliving)
 	inside := l.killedEngine(g)
 
-	path, live, err := logOf(l.store(), "x", "stage.toy.b")
+	path, live, err := runs.logOf(l.store(), "x", "stage.toy.b")
 	if err != nil || !live {
 		t.Errorf("log of the living stage: got %q, live %v, %v, want that it goes on", path, live, err)
 	}
-	all, err := Orphans(l.store())
+	all, err := runs.Orphans(l.store())
 	if err != nil || len(all) != 1 || all[0].Address != "stage.toy.b" || all[0].PID != inside.pid || all[0].Adopted ||
 		!strings.Contains(all[0].Text(time.Now()), "1/2 halves") {
 		t.Errorf("survivors: got %+v, %v, want toy.b with its progress", all, err)
 	}
 
-	before, err := Runs(l.store(), "x")
+	before, err := runs.Runs(l.store(), "x")
 	if err != nil || len(before) != 1 {
 		t.Fatalf("runs: got %v, %v, want one", before, err)
 	}
-	dead, err := Status(before[0])
+	dead, err := runs.Status(before[0])
 	if err != nil || dead.Live || dead.Ended {
 		t.Errorf("the killed run: got %+v, %v, want neither live nor ended", dead, err)
 	}
@@ -105,23 +109,23 @@ func TestStageOutlivesItsEngineAndTheNextRunAdoptsIt(t *testing.T) {
 	}
 
 	done := l.adopting(t.Context())
-	if all, err := Orphans(l.store()); err != nil || len(all) != 1 || !all[0].Adopted {
+	if all, err := runs.Orphans(l.store()); err != nil || len(all) != 1 || !all[0].Adopted {
 		t.Errorf("survivors: got %+v, %v, want an adopted one", all, err)
 	}
-	folders, err := Runs(l.store(), "x")
+	folders, err := runs.Runs(l.store(), "x")
 	if err != nil || len(folders) != 2 {
 		t.Fatalf("runs: got %v, %v, want two", folders, err)
 	}
-	s, err := Status(folders[0])
+	s, err := runs.Status(folders[0])
 	if err != nil || !s.Live {
 		t.Errorf("the new run: got %+v, %v, want a live one", s, err)
 	}
 	for _, n := range s.Nodes {
-		if n.Address == "stage.toy.b" && (n.State != EventStarted || time.Since(n.Started) > time.Minute) {
+		if n.Address == "stage.toy.b" && (n.State != runs.EventStarted || time.Since(n.Started) > time.Minute) {
 			t.Errorf("toy.b in the new run: got %+v, want that it runs", n)
 		}
 	}
-	path, live, err = logOf(l.store(), "x", "stage.toy.b")
+	path, live, err = runs.logOf(l.store(), "x", "stage.toy.b")
 	if err != nil || !live || !strings.HasPrefix(path, folders[0]) {
 		t.Errorf("log of the adopted stage: got %q, live %v, %v, want it through the new run", path, live, err)
 	}
@@ -133,9 +137,9 @@ func TestStageOutlivesItsEngineAndTheNextRunAdoptsIt(t *testing.T) {
 	if r.err != nil {
 		t.Fatal(r.err, r.text())
 	}
-	l.want(r, EventDone, "toy.b", "toy.c")
-	l.want(r, EventStarted, "toy.c")
-	if e, _ := r.find(EventAdopted, "toy.b"); !strings.Contains(e.Text, RunName(folders[1])) ||
+	l.want(r, runs.EventDone, "toy.b", "toy.c")
+	l.want(r, runs.EventStarted, "toy.c")
+	if e, _ := r.find(runs.EventAdopted, "toy.b"); !strings.Contains(e.Text, runs.Name(folders[1])) ||
 		!strings.Contains(e.Text, "1/2 halves") {
 		t.Errorf("adoption: got %q, want the run and the progress", e.Text)
 	}
@@ -159,10 +163,10 @@ func TestInterruptOfTheAdoptingRunStopsTheStage(t *testing.T) {
 		t.Errorf("got %v, want ErrInterrupted\n%s", r.err, r.text())
 	}
 	gonePids(t, []int{inside.pid})
-	go func() { done <- l.run(RunOptions{}) }()
+	go func() { done <- l.run(Options{}) }()
 	g.next().pass()
 	r := <-done
-	started, _ := r.find(EventStarted, "toy.b")
+	started, _ := r.find(runs.EventStarted, "toy.b")
 	if b, _ := os.ReadFile(started.Path); !strings.Contains(string(b), "resumed from 1") {
 		t.Errorf("log of the next run: got %q, want that it resumed from the checkpoint", b)
 	}
@@ -191,8 +195,8 @@ stage "toy" "a" {
 		inside.pass()
 		g.next().pass()
 		r := <-done
-		l.want(r, EventDone, "toy.a")
-		if e, ok := r.find(EventStarted, "toy.a"); !ok || e.Attempt != 2 || len(l.counted()) != 2 {
+		l.want(r, runs.EventDone, "toy.a")
+		if e, ok := r.find(runs.EventStarted, "toy.a"); !ok || e.Attempt != 2 || len(l.counted()) != 2 {
 			t.Errorf("got %+v after %d starts, want the second attempt\n%s", e, len(l.counted()), r.text())
 		}
 	})
@@ -204,8 +208,8 @@ stage "toy" "a" {
 		done := l.adopting(t.Context())
 		inside.pass()
 		r := <-done
-		failed, ok := r.find(EventFailed, "toy.a")
-		if !ok || failed.Text != "the loss is not a number" || failed.Failure.Cause != CauseNaN ||
+		failed, ok := r.find(runs.EventFailed, "toy.a")
+		if !ok || failed.Text != "the loss is not a number" || failed.Failure.Cause != lang.CauseNaN ||
 			!slices.Contains(failed.Failure.Lines, "about to fail") {
 			t.Errorf("got %s, want the failure with cause and log", r.text())
 		}
@@ -218,7 +222,7 @@ stage "toy" "a" {
 		done := l.adopting(t.Context())
 		syscall.Kill(inside.pid, syscall.SIGKILL)
 		r := <-done
-		if failed, ok := r.find(EventFailed, "toy.a"); !ok || failed.Failure.Cause != CauseKilled {
+		if failed, ok := r.find(runs.EventFailed, "toy.a"); !ok || failed.Failure.Cause != lang.CauseKilled {
 			t.Errorf("got %s, want a failure with cause killed", r.text())
 		}
 	})
@@ -232,7 +236,7 @@ func TestTimeoutOfAnAdoptedStageCountsFromItsStart(t *testing.T) {
 	l.write(strings.Replace(outliving, `text  = "b"`, "text  = \"b\"\n  timeout = \"1ms\"", 1))
 	done := l.adopting(t.Context())
 	r := <-done
-	if failed, ok := r.find(EventFailed, "toy.b"); !ok || failed.Failure.Cause != CauseTimeout ||
+	if failed, ok := r.find(runs.EventFailed, "toy.b"); !ok || failed.Failure.Cause != lang.CauseTimeout ||
 		!strings.Contains(failed.Text, "timeout of 1ms") {
 		t.Errorf("got %s, want a timeout", r.text())
 	}
@@ -246,7 +250,7 @@ func TestOrphanThatNoStageNeedsIsReported(t *testing.T) {
 	inside := l.killedEngine(g)
 	l.write("stage \"toy\" \"a\" {\n text = \"something else\"\n}\n")
 	r := l.mustRun()
-	if e, ok := r.find(EventNote, ""); !ok || !strings.Contains(e.Text, "stage.toy.b") || !strings.Contains(e.Text,
+	if e, ok := r.find(runs.EventNote, ""); !ok || !strings.Contains(e.Text, "stage.toy.b") || !strings.Contains(e.Text,
 		"kill ") {
 		t.Errorf("got %s, want a note about toy.b and how to stop it", r.text())
 	}
@@ -257,19 +261,19 @@ func TestOrphanThatNoStageNeedsIsReported(t *testing.T) {
 
 // The kernel counts kills because memory ran out; other kills do not change that count.
 func TestOOMKillsAreCounted(t *testing.T) {
-	if path := oomFile(); path == "" {
+	if path := proc.oomFile(); path == "" {
 		t.Skip("this kernel counts no kills")
 	}
-	if n := oomKills(); n < 0 {
-		t.Errorf("%s: got %d, want a count", oomFile(), n)
+	if n := proc.OomKills(); n < 0 {
+		t.Errorf("%s: got %d, want a count", proc.oomFile(), n)
 	}
 	for name, tc := range map[string]struct {
 		before, after int64
 		want          string
 	}{
-		"the count has grown": {3, 4, CauseOOM},
-		"it has not":          {3, 3, CauseKilled},
-		"nobody counts":       {-1, -1, CauseKilled},
+		"the count has grown": {3, 4, lang.CauseOOM},
+		"it has not":          {3, 3, lang.CauseKilled},
+		"nobody counts":       {-1, -1, lang.CauseKilled},
 	} {
 		if got := causeOf(killedError(tc.before, tc.after)); got != tc.want {
 			t.Errorf("%s: got %q, want %q", name, got, tc.want)

@@ -14,14 +14,17 @@ import (
 	"time"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/plan"
+	"rcgrpo/engine/runs"
 )
 
 // The internal tests cannot import enginetest, which imports the engine. The external tests fill in Bridge
 // instead. This file goes when the last internal test that uses a lab has become external.
 var Bridge struct {
-	ToyKinds, PaperKinds func() Registry
+	ToyKinds, PaperKinds func() lang.Registry
 	NewLab               func(t *testing.T) (lab BridgeLab, dir, store string)
-	Make                 func(t testing.TB, p *Plan) []string
+	Make                 func(t testing.TB, p *plan.Plan) []string
 	NewStore             func(t testing.TB) *artifact.Store
 }
 
@@ -30,7 +33,7 @@ type BridgeLab interface {
 	Put(name, text string)
 	Write(stages string)
 	Store() *artifact.Store
-	Plan() *Plan
+	Plan() *plan.Plan
 	Tidy()
 	Engine() *exec.Cmd
 	Digests() map[string]string
@@ -53,21 +56,21 @@ func newLab(t *testing.T) *lab {
 func (l *lab) put(name, text string)        { l.Helper(); l.b.Put(name, text) }
 func (l *lab) write(stages string)          { l.Helper(); l.b.Write(stages) }
 func (l *lab) store() *artifact.Store       { l.Helper(); return l.b.Store() }
-func (l *lab) plan() *Plan                  { l.Helper(); return l.b.Plan() }
+func (l *lab) plan() *plan.Plan             { l.Helper(); return l.b.Plan() }
 func (l *lab) tidy()                        { l.Helper(); l.b.Tidy() }
 func (l *lab) engine() *exec.Cmd            { l.Helper(); return l.b.Engine() }
 func (l *lab) digests() map[string]string   { l.Helper(); return l.b.Digests() }
 func (l *lab) text(address string) string   { l.Helper(); return l.b.Text(address) }
 func (l *lab) counted() []string            { l.Helper(); return l.b.Starts() }
-func (l *lab) run(o RunOptions) record      { l.Helper(); return l.runPlan(l.Context(), l.plan(), o) }
-func toys() Registry                        { return Bridge.ToyKinds() }
+func (l *lab) run(o Options) record         { l.Helper(); return l.runPlan(l.Context(), l.plan(), o) }
+func toys() lang.Registry                   { return Bridge.ToyKinds() }
 func newStore(t testing.TB) *artifact.Store { return Bridge.NewStore(t) }
 
-func (l *lab) runPlan(ctx context.Context, p *Plan, o RunOptions) record {
+func (l *lab) runPlan(ctx context.Context, p *plan.Plan, o Options) record {
 	l.Helper()
 	var r record
 	var mu sync.Mutex
-	r.err = p.Run(ctx, o, func(e Event) {
+	r.err = Run(p, ctx, o, func(e runs.Event) {
 		mu.Lock()
 		defer mu.Unlock()
 		r.events = append(r.events, e)
@@ -77,7 +80,7 @@ func (l *lab) runPlan(ctx context.Context, p *Plan, o RunOptions) record {
 
 func (l *lab) mustRun() record {
 	l.Helper()
-	r := l.run(RunOptions{})
+	r := l.run(Options{})
 	if r.err != nil {
 		l.Fatalf("run: %v\n%s", r.err, r.text())
 	}
@@ -85,17 +88,17 @@ func (l *lab) mustRun() record {
 }
 
 type record struct {
-	events []Event
+	events []runs.Event
 	err    error
 }
 
-func (r record) find(kind EventKind, address string) (Event, bool) {
+func (r record) find(kind runs.EventKind, address string) (runs.Event, bool) {
 	for _, e := range r.events {
-		if e.Kind == kind && (address == "" || ShortAddress(e.Address) == address) {
+		if e.Kind == kind && (address == "" || lang.ShortAddress(e.Address) == address) {
 			return e, true
 		}
 	}
-	return Event{}, false
+	return runs.Event{}, false
 }
 
 func (r record) text() string {
@@ -107,12 +110,12 @@ func (r record) text() string {
 }
 
 // want compares the short addresses of a kind of event.
-func (l *lab) want(r record, kind EventKind, names ...string) {
+func (l *lab) want(r record, kind runs.EventKind, names ...string) {
 	l.Helper()
 	var got []string
 	for _, e := range r.events {
 		if e.Kind == kind {
-			got = append(got, ShortAddress(e.Address))
+			got = append(got, lang.ShortAddress(e.Address))
 		}
 	}
 	slices.Sort(got)
@@ -162,32 +165,32 @@ func (v visitor) pass() {
 }
 
 // perform commits content for every node of the plan that has no result.
-func perform(t *testing.T, p *Plan, _ func()) []string { return Bridge.Make(t, p) }
+func perform(t *testing.T, p *plan.Plan, _ func()) []string { return Bridge.Make(t, p) }
 
 func changing() {}
 
-func planOf(t *testing.T, text string, store *artifact.Store, o PlanOptions) *Plan {
+func planOf(t *testing.T, text string, store *artifact.Store, o plan.Options) *plan.Plan {
 	t.Helper()
-	p, err := NewPlan(mustLoad(t, text), store, o)
+	p, err := plan.New(mustLoad(t, text), store, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-func mustLoad(t *testing.T, text string) *Experiment {
+func mustLoad(t *testing.T, text string) *lang.Experiment {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "x.hcl")
 	writeFile(t, path, text)
 	writeFile(t, filepath.Join(filepath.Dir(path), "raw.csv"), "1\n2\n")
-	x, diags := Load(Source{Path: path}, Bridge.PaperKinds())
+	x, diags := lang.Load(lang.Source{Path: path}, Bridge.PaperKinds())
 	if diags.HasErrors() {
 		t.Fatalf("load: %s\n%s", diags, text)
 	}
 	return x
 }
 
-func sourceOf(path string) Source { return Source{Path: path, Vars: map[string]string{}} }
+func sourceOf(path string) lang.Source { return lang.Source{Path: path, Vars: map[string]string{}} }
 
 func writeFile(t *testing.T, path, text string) {
 	t.Helper()

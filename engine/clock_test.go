@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"rcgrpo/engine/proc"
+	"rcgrpo/engine/runs"
 )
 
 // A test cannot set the clock of the machine or intercept how Go reads it. Times that another process recorded before
@@ -32,7 +35,7 @@ func TestTimeoutOfAnAdoptedStageDoesNotFollowTheClock(t *testing.T) {
 			if err != nil || len(keys) != 1 {
 				t.Fatal(keys, err)
 			}
-			var h Holder
+			var h runs.Holder
 			if err := l.store().Holder(keys[0], &h); err != nil {
 				t.Fatal(err)
 			}
@@ -41,11 +44,11 @@ func TestTimeoutOfAnAdoptedStageDoesNotFollowTheClock(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := errors.Join(h.write(lock), lock.Close()); err != nil {
+			if err := errors.Join(h.Write(lock), lock.Close()); err != nil {
 				t.Fatal(err)
 			}
 			done := l.adopting(t.Context())
-			inside.SetReadDeadline(time.Now().Add(5 * followEvery)) // several polls of the run
+			inside.SetReadDeadline(time.Now().Add(5 * runs.followEvery)) // several polls of the run
 			if _, err := inside.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("at the gate: got %v, want that the stage is not stopped", err)
 			}
@@ -54,20 +57,20 @@ func TestTimeoutOfAnAdoptedStageDoesNotFollowTheClock(t *testing.T) {
 			if r.err != nil {
 				t.Fatalf("got %v\n%s", r.err, r.text())
 			}
-			if e, _ := r.find(EventAdopted, "toy.b"); e.Seconds < 0 || e.Seconds > time.Hour.Seconds() {
+			if e, _ := r.find(runs.EventAdopted, "toy.b"); e.Seconds < 0 || e.Seconds > time.Hour.Seconds() {
 				t.Errorf("it had run for %v s when it was adopted, want some seconds", e.Seconds)
 			}
-			if e, _ := r.find(EventDone, "toy.b"); e.Seconds < 0 || e.Seconds > time.Hour.Seconds() {
+			if e, _ := r.find(runs.EventDone, "toy.b"); e.Seconds < 0 || e.Seconds > time.Hour.Seconds() {
 				t.Errorf("it took %v s, want some seconds", e.Seconds)
 			}
 		})
 	}
-	self, ok := processStat(os.Getpid())
+	self, ok := proc.ProcessStat(os.Getpid())
 	if !ok {
 		t.Fatal("no /proc/self/stat")
 	}
-	h := Holder{Host: hostName(), PID: os.Getpid(), Start: self.start, Since: time.Now().Add(day)}
-	if got := h.running(); got <= 0 || got > time.Hour {
+	h := runs.Holder{Host: proc.HostName(), PID: os.Getpid(), Start: self.Start, Since: time.Now().Add(day)}
+	if got := h.Running(); got <= 0 || got > time.Hour {
 		t.Errorf("this process: got %v, want its age", got)
 	}
 }
@@ -75,18 +78,18 @@ func TestTimeoutOfAnAdoptedStageDoesNotFollowTheClock(t *testing.T) {
 // Progress reaches events.jsonl, status and the display after the clock was set.
 func TestProgressContinuesWhenTheClockIsSet(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events.jsonl")
-	log, err := openEventLog(path)
+	log, err := runs.OpenEventLog(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	node := NodeStatus{}
+	node := runs.NodeStatus{}
 	now := time.Now()
 	at := []time.Time{now, now.Add(-day), now.Add(2*time.Second - day), now.Add(4*time.Second - day),
 		now.Add(6 * time.Second)}
 	for i, time := range at {
-		e := Event{Time: time, Kind: EventProgress, Address: "stage.toy.a", Done: 10 * (i + 1), Total: 1000,
+		e := runs.Event{Time: time, Kind: runs.EventProgress, Address: "stage.toy.a", Done: 10 * (i + 1), Total: 1000,
 			Unit: "updates"}
-		if err := log.write(e); err != nil {
+		if err := log.Write(e); err != nil {
 			t.Fatal(err)
 		}
 		node.observe(e)
@@ -96,7 +99,7 @@ func TestProgressContinuesWhenTheClockIsSet(t *testing.T) {
 			}
 		}
 	}
-	if err := log.close(); err != nil {
+	if err := log.Close(); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(path)
@@ -106,7 +109,7 @@ func TestProgressContinuesWhenTheClockIsSet(t *testing.T) {
 	if got := strings.Count(string(b), "\n"); got != len(at) {
 		t.Errorf("events.jsonl: got %d of %d lines:\n%s", got, len(at), b)
 	}
-	if got := durationText(-day.Seconds()); got != "0.0s" {
+	if got := runs.durationText(-day.Seconds()); got != "0.0s" {
 		t.Errorf("a duration of minus a day: got %s, want 0.0s", got)
 	}
 }
@@ -116,15 +119,15 @@ func TestNewestRunIsTheLastStartedAfterTheClockWasSetBack(t *testing.T) {
 	l.write("stage \"toy\" \"a\" {\n text = \"1\"\n}\n")
 	l.mustRun()
 	old := newestRun(t, l)
-	ahead := filepath.Join(filepath.Dir(old), time.Now().UTC().Add(day).Format(runTimeFormat)+"-ffff")
+	ahead := filepath.Join(filepath.Dir(old), time.Now().UTC().Add(day).Format(runs.runTimeFormat)+"-ffff")
 	if err := os.Rename(old, ahead); err != nil {
 		t.Fatal(err)
 	}
 	for _, text := range []string{"2", "3"} {
 		l.write("stage \"toy\" \"a\" {\n text = \"" + text + "\"\n}\n")
 		l.mustRun()
-		s, err := Status(newestRun(t, l))
-		if err != nil || s.Folder == ahead || len(s.Nodes) != 1 || s.Nodes[0].State != EventDone {
+		s, err := runs.Status(newestRun(t, l))
+		if err != nil || s.Folder == ahead || len(s.Nodes) != 1 || s.Nodes[0].State != runs.EventDone {
 			t.Errorf("newest: got %+v, %v, want the run with text %s", s, err, text)
 		}
 		if started := s.Started; time.Since(started) > time.Hour || time.Since(started) < 0 {
@@ -174,7 +177,7 @@ func TestProgramThatEndsBeforeItsStartByTheClockTakesNoTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var h Holder
+	var h runs.Holder
 	var key string
 	until(t, "the program is named", func() bool {
 		keys, _ := l.store().Locked()
@@ -192,14 +195,14 @@ func TestProgramThatEndsBeforeItsStartByTheClockTakesNoTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(h.write(lock), lock.Close()); err != nil {
+	if err := errors.Join(h.Write(lock), lock.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.WriteString("go\n"); err != nil {
 		t.Fatal(err)
 	}
 	w.Close()
-	until(t, "the program has ended", func() bool { return !sameProcess(h.PID, h.Start) })
+	until(t, "the program has ended", func() bool { return !proc.SameProcess(h.PID, h.Start) })
 	r := l.mustRun()
 	m, err := l.store().Lookup(key)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/proc"
 )
 
 // Program is a program that a stage executes.
@@ -56,7 +57,7 @@ func (j *Job) Adopted() bool { return j.adopted }
 func (j *Job) Execute(ctx context.Context, p Program) error {
 	mark := scratchMark(j.Dir)
 	if j.adopted || j.resumes { // processes of the adopted program, or of one whose supervising shell was killed
-		j.note(leftovers{mark: mark}.kill())
+		j.note(proc.Leftovers{Mark: mark}.Kill())
 	}
 	if j.adopted {
 		return j.lock.ClearExit()
@@ -73,7 +74,7 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 	if err != nil {
 		return err
 	}
-	log, finish, err := openOutput(j.log, p.Secret)
+	log, finish, err := proc.OpenOutput(j.log, p.Secret)
 	if err != nil {
 		return err
 	}
@@ -84,7 +85,7 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 	if j.lease != nil {
 		files = append(files, j.lease)
 	}
-	process, err := Start(Command{Args: slices.Concat([]string{"/bin/sh", "-c", superviseText(), "sh"}, p.Args),
+	process, err := proc.Start(proc.Command{Args: slices.Concat([]string{"/bin/sh", "-c", superviseText(), "sh"}, p.Args),
 		Dir: p.Dir, Env: p.Env, Files: files, Group: true, Mark: mark})
 	if err != nil {
 		return errors.Join(fmt.Errorf("start %s: %w", p.Args[0], err), finish())
@@ -111,7 +112,7 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 
 // programError returns the error of a program that has ended, by its exit record. The supervising shell is
 // killed with its group, so without a record its own exit status counts.
-func (j *Job) programError(ctx context.Context, name string, lock *artifact.Lock, exit Exit) error {
+func (j *Job) programError(ctx context.Context, name string, lock *artifact.Lock, exit proc.Exit) error {
 	code, _, recorded := lock.Exit()
 	if !recorded {
 		if err := lock.ClearExit(); err != nil {

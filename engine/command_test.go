@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"rcgrpo/engine/internal/disk"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/proc"
+	"rcgrpo/engine/runs"
 )
 
 // programJob returns a job and its log.
@@ -65,7 +68,7 @@ func TestSecretsAreMaskedInTheLog(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for cut := range len(tc.printed) { // at every split of the writes
 				var log bytes.Buffer
-				m := newMask(&log, tc.secrets)
+				m := proc.newMask(&log, tc.secrets)
 				m.Write([]byte(tc.printed[:cut]))
 				m.Write([]byte(tc.printed[cut:]))
 				m.Flush()
@@ -76,12 +79,12 @@ func TestSecretsAreMaskedInTheLog(t *testing.T) {
 		})
 	}
 	var log bytes.Buffer
-	m := newMask(&log, []string{"geheim"})
-	for range maxPending {
+	m := proc.newMask(&log, []string{"geheim"})
+	for range proc.maxPending {
 		m.Write([]byte("x geheim "))
 	}
 	m.Flush()
-	if strings.Contains(log.String(), "geheim") || len(log.String()) != maxPending*len("x *** ") {
+	if strings.Contains(log.String(), "geheim") || len(log.String()) != proc.maxPending*len("x *** ") {
 		t.Errorf("a line without end: %d bytes, want all secrets hidden", log.Len())
 	}
 }
@@ -112,7 +115,7 @@ func gonePids(t *testing.T, pids []int) {
 	t.Helper()
 	for _, pid := range pids {
 		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-			if s, ok := processStat(pid); !ok || s.ended {
+			if s, ok := proc.ProcessStat(pid); !ok || s.ended {
 				break
 			}
 			if time.Now().After(deadline) {
@@ -181,7 +184,7 @@ stage "light" "a" {
 			go os.WriteFile(fifo, []byte("go on\n"), 0)
 			r := l.mustRun()
 			gonePids(t, pids)
-			l.want(r, EventDone, "light.a")
+			l.want(r, runs.EventDone, "light.a")
 			if !strings.Contains(r.text(), "adopted: its program ended successfully") {
 				t.Errorf("got %s, want a note that says it was adopted", r.text())
 			}
@@ -226,7 +229,7 @@ stage "light" "a" {
 			}
 			program := pidsOf(t, filepath.Join(l.dir, "pids"), 2)
 			daemon := pidsOf(t, filepath.Join(l.dir, "daemon"), 1)
-			var h Holder
+			var h runs.Holder
 			for deadline := time.Now().Add(30 * time.Second); h.PID == 0; time.Sleep(5 * time.Millisecond) {
 				if l.store().Holder(l.plan().Nodes[0].Key, &h); time.Now().After(deadline) {
 					t.Fatal("the lock never named the program")
@@ -244,7 +247,7 @@ stage "light" "a" {
 			case tc.ends != "":
 				os.WriteFile(fifo, []byte(tc.ends), 0)
 				gonePids(t, program)
-				if s, ok := processStat(daemon[0]); !ok || s.ended {
+				if s, ok := proc.ProcessStat(daemon[0]); !ok || s.ended {
 					t.Fatal("the daemon ended with the program, so this test shows nothing")
 				}
 				l.mustRun()
@@ -280,7 +283,7 @@ stage "light" "a" {
 	engine.Wait()
 	l.put("on", "")
 	gonePids(t, pids)
-	l.want(l.mustRun(), EventDone, "light.a")
+	l.want(l.mustRun(), runs.EventDone, "light.a")
 }
 
 // A program that runs for a while is stored in its key's lock: the next run supervises it and reports its failure.
@@ -301,7 +304,7 @@ stage "light" "a" {
 		t.Fatal(err)
 	}
 	key := l.plan().Nodes[0].Key
-	var h Holder
+	var h runs.Holder
 	for deadline := time.Now().Add(30 * time.Second); h.PID == 0; time.Sleep(5 * time.Millisecond) {
 		if l.store().Holder(key, &h); time.Now().After(deadline) {
 			t.Fatal("the lock never named the program")
@@ -315,7 +318,7 @@ stage "light" "a" {
 	done := l.adopting(ctx)
 	os.WriteFile(fifo, []byte("3\n"), 0)
 	r := <-done
-	if failed, ok := r.find(EventFailed, "light.a"); !ok || !strings.Contains(failed.Text, "exit code 3") {
+	if failed, ok := r.find(runs.EventFailed, "light.a"); !ok || !strings.Contains(failed.Text, "exit code 3") {
 		t.Errorf("got %s, want a failure with exit code 3", r.text())
 	}
 
@@ -323,7 +326,7 @@ stage "light" "a" {
 	if err := engine.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for h = (Holder{}); h.PID == 0 || !h.alive(); time.Sleep(5 * time.Millisecond) {
+	for h = (runs.Holder{}); h.PID == 0 || !h.Alive(); time.Sleep(5 * time.Millisecond) {
 		l.store().Holder(key, &h)
 	}
 	engine.Process.Kill()
@@ -396,7 +399,7 @@ func TestMissingExitRecordOnAFullDiskIsNotAKill(t *testing.T) {
 	})
 	defer disk.Fail(nil)
 	err := j.Execute(t.Context(), shell("kill -9 $PPID"))
-	if !errors.Is(err, syscall.ENOSPC) || causeOf(err) == CauseKilled || !strings.Contains(fmt.Sprint(err),
+	if !errors.Is(err, syscall.ENOSPC) || causeOf(err) == lang.CauseKilled || !strings.Contains(fmt.Sprint(err),
 		"could not be recorded") {
 		t.Errorf("got %v, want that no space is left", err)
 	}

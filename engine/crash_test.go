@@ -18,6 +18,7 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/enginetest"
+	"rcgrpo/engine/runs"
 )
 
 // crashing has stages in their own processes, stages inside the engine, and programs.
@@ -136,7 +137,7 @@ func (c *crash) trial() {
 			c.Errorf("left in %s: %v", folder, left)
 		}
 	}
-	if all, err := engine.Orphans(l.Store()); err != nil || len(all) > 0 {
+	if all, err := runs.Orphans(l.Store()); err != nil || len(all) > 0 {
 		c.Errorf("stages without an engine: got %v, %v, want none", all, err)
 	}
 }
@@ -171,16 +172,16 @@ func (c *crash) kill(cmd *exec.Cmd) {
 // wantNoLiveRun checks that no run has status live. A process that was being started holds the files of its
 // engine for an instant.
 func (c *crash) wantNoLiveRun(l *enginetest.Lab) {
-	runs, err := engine.Runs(l.Store(), "x")
+	runs, err := runs.Runs(l.Store(), "x")
 	if err != nil {
 		c.Fatal(err)
 	}
 	for _, run := range runs {
 		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-			s, err := engine.Status(run)
+			s, err := runs.Status(run)
 			late := time.Now().After(deadline)
 			if err != nil || s.Live && late {
-				c.Errorf("status of %s: got %+v, %v, want a run that is not live", engine.RunName(run), s, err)
+				c.Errorf("status of %s: got %+v, %v, want a run that is not live", runs.Name(run), s, err)
 			}
 			if err != nil || !s.Live || late {
 				break
@@ -248,7 +249,7 @@ stage "light" "s%d" {
 		}
 		cmd.Process.Kill()
 		cmd.Wait()
-		if r := l.Run(engine.RunOptions{}); r.Err != nil {
+		if r := l.Run(engine.Options{}); r.Err != nil {
 			t.Fatalf("killed at stage %d, next run: %v\n%s", kill, r.Err, r)
 		}
 		if got, want := l.Text(fmt.Sprintf("light.s%d", stages-1)), fmt.Sprintln(stages-1); got != want {

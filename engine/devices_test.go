@@ -7,6 +7,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/machine"
+	"rcgrpo/engine/runs"
 )
 
 // fakeDriver puts an nvidia-smi into PATH that prints the files gpus and apps of the returned folder.
@@ -48,19 +52,19 @@ func TestDriverAnswersAreParsed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			fakeDriver(t, tc.gpus, tc.apps)
-			v := queryGPUs(t.Context())
+			v := machine.QueryGPUs(t.Context())
 			if tc.err != "" {
-				if v.err == nil || !strings.Contains(v.err.Error(), tc.err) {
-					t.Errorf("got %v, want an error with %q", v.err, tc.err)
+				if v.Err == nil || !strings.Contains(v.Err.Error(), tc.err) {
+					t.Errorf("got %v, want an error with %q", v.Err, tc.err)
 				}
 				return
 			}
-			if v.err != nil {
-				t.Fatal(v.err)
+			if v.Err != nil {
+				t.Fatal(v.Err)
 			}
 			for i, want := range tc.want {
 				id := []string{"0", "GPU-bbb", "2"}[i]
-				if got := v.foreignUse(id); !strings.Contains(got, want) || want == "" && got != "" {
+				if got := v.ForeignUse(id); !strings.Contains(got, want) || want == "" && got != "" {
 					t.Errorf("GPU %s: got %q, want %q", id, got, want)
 				}
 			}
@@ -70,18 +74,18 @@ func TestDriverAnswersAreParsed(t *testing.T) {
 
 func TestMissingAndHangingDriverAreErrors(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	if v := queryGPUs(t.Context()); !errors.Is(v.err, errNoDriver) {
-		t.Errorf("without nvidia-smi: got %v, want errNoDriver", v.err)
+	if v := machine.QueryGPUs(t.Context()); !errors.Is(v.Err, machine.ErrNoDriver) {
+		t.Errorf("without nvidia-smi: got %v, want errNoDriver", v.Err)
 	}
 	dir := fakeDriver(t, "", "")
 	if err := os.WriteFile(filepath.Join(dir, "nvidia-smi"), []byte("#!/bin/sh\nexec /bin/sleep 600\n"),
 		0o755); err != nil {
 		t.Fatal(err)
 	}
-	defer func(d time.Duration) { driverTimeout = d }(driverTimeout)
-	driverTimeout = 50 * time.Millisecond
-	if v := queryGPUs(t.Context()); v.err == nil || !strings.Contains(v.err.Error(), "no answer in 50ms") {
-		t.Errorf("one that hangs: got %v, want an error that says so", v.err)
+	defer func(d time.Duration) { machine.driverTimeout = d }(machine.driverTimeout)
+	machine.driverTimeout = 50 * time.Millisecond
+	if v := machine.QueryGPUs(t.Context()); v.Err == nil || !strings.Contains(v.Err.Error(), "no answer in 50ms") {
+		t.Errorf("one that hangs: got %v, want an error that says so", v.Err)
 	}
 }
 
@@ -113,12 +117,12 @@ func TestStageWaitsForTheEndOfAForeignProcess(t *testing.T) {
 	l.write(onDevice + "stage \"toy\" \"beside\" {\n text = \"beside\"\n}\n")
 	said, started, done := make(chan string, 8), make(chan string, 8), make(chan error)
 	go func() {
-		done <- l.plan().Run(t.Context(), RunOptions{}, func(e Event) {
+		done <- Run(l.plan(), t.Context(), Options{}, func(e runs.Event) {
 			switch e.Kind {
-			case EventNote:
+			case runs.EventNote:
 				said <- e.Text
-			case EventStarted:
-				started <- ShortAddress(e.Address)
+			case runs.EventStarted:
+				started <- lang.ShortAddress(e.Address)
 			}
 		})
 	}()
@@ -145,10 +149,10 @@ func TestFailingDriverIsReportedAndGPUsCountAsUnused(t *testing.T) {
 	l := newLab(t)
 	l.write(onDevice)
 	r := l.mustRun()
-	if e, ok := r.find(EventNote, ""); !ok || !strings.Contains(e.Text, "cannot check") {
+	if e, ok := r.find(runs.EventNote, ""); !ok || !strings.Contains(e.Text, "cannot check") {
 		t.Errorf("got %s, want a note that strangers are not known", r.text())
 	}
-	l.want(r, EventDone, "toy.a")
+	l.want(r, runs.EventDone, "toy.a")
 }
 
 func TestGPUsWithTooLittleMemoryAreNotUsed(t *testing.T) {
@@ -162,7 +166,7 @@ func TestGPUsWithTooLittleMemoryAreNotUsed(t *testing.T) {
 		t.Errorf("got %q, want the only device with 30 GiB, 2", b)
 	}
 	l.write(strings.Replace(strings.Replace(large, "30 GiB", "60 GiB", 1), "count", "text = \"new\"\n count", 1))
-	if r := l.run(RunOptions{}); r.err == nil || !strings.Contains(r.err.Error(), "with 61440 MiB each") {
+	if r := l.run(Options{}); r.err == nil || !strings.Contains(r.err.Error(), "with 61440 MiB each") {
 		t.Errorf("more than any device has: got %v, want an error", r.err)
 	}
 }
@@ -181,7 +185,7 @@ func TestDriverIsQueriedInTheCLocale(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("LC_ALL", "fa_IR.UTF-8")
-	if v := queryGPUs(t.Context()); v.err != nil || len(v.devices) != 3 || v.devices[0].total != 80<<30 {
+	if v := machine.QueryGPUs(t.Context()); v.Err != nil || len(v.devices) != 3 || v.devices[0].total != 80<<30 {
 		t.Errorf("got %+v, want three devices, the first of 80 GiB", v)
 	}
 }

@@ -18,6 +18,9 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/internal/disk"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/plan"
+	"rcgrpo/engine/runs"
 )
 
 // faultyRun contains everything that a run writes: a program with its exit record, a chain, two nodes with
@@ -100,7 +103,7 @@ func runWithFault(t *testing.T, n int64, after bool, fault error, want map[strin
 	p := l.Plan()
 	_, hit := failAt(t, n, after, fault)
 	ended := make(chan enginetest.Record, 1)
-	go func() { ended <- l.RunPlan(t.Context(), p, engine.RunOptions{}) }()
+	go func() { ended <- l.RunPlan(t.Context(), p, engine.Options{}) }()
 	var r enginetest.Record
 	select {
 	case r = <-ended:
@@ -116,7 +119,7 @@ func runWithFault(t *testing.T, n int64, after bool, fault error, want map[strin
 		return false
 	}
 	fails := *hit.Load()
-	if r.Err == nil && len(r.Of(engine.EventFailed)) > 0 {
+	if r.Err == nil && len(r.Of(runs.EventFailed)) > 0 {
 		t.Errorf("%s: stages failed and the run did not: %s", fails, r)
 	}
 	if r.Err != nil && !strings.Contains(r.Err.Error()+r.String(), l.Dir) {
@@ -127,14 +130,14 @@ func runWithFault(t *testing.T, n int64, after bool, fault error, want map[strin
 	}
 	var committed []string
 	for _, d := range l.Plan().Nodes {
-		if d.Verb == engine.UpToDate {
-			committed = append(committed, engine.ShortAddress(d.Address))
+		if d.Verb == plan.UpToDate {
+			committed = append(committed, lang.ShortAddress(d.Address))
 		}
 	}
 	if r.Err == nil && len(committed) != 4 {
 		t.Errorf("%s: the run succeeded, and only %v are committed", fails, committed)
 	}
-	for _, name := range l.MustRun().Of(engine.EventStarted) {
+	for _, name := range l.MustRun().Of(runs.EventStarted) {
 		if slices.Contains(committed, name) {
 			t.Errorf("%s: %s was committed and ran again", fails, name)
 		}
@@ -155,13 +158,13 @@ func TestReadOnlyStoreIsReadAndARunReportsTheFailedWrite(t *testing.T) {
 	l.Write(strings.Replace(faultyRun, `"a"`+"\n  shell", `"other"`+"\n  shell", 1))
 	writes, _ := failAt(t, 1, true, syscall.EROFS)
 	p := l.Plan()
-	if _, err := engine.Runs(l.Store(), "x"); err != nil {
+	if _, err := runs.Runs(l.Store(), "x"); err != nil {
 		t.Error(err)
 	}
 	if n := writes.Load(); n != 0 {
 		t.Errorf("got %d writes by plan, want none", n)
 	}
-	r := l.RunPlan(t.Context(), p, engine.RunOptions{})
+	r := l.RunPlan(t.Context(), p, engine.Options{})
 	if !errors.Is(r.Err, syscall.EROFS) || !strings.Contains(r.Err.Error(), l.StoreDir) {
 		t.Errorf("run: got %v, want a read-only file system and the place", r.Err)
 	}
@@ -193,10 +196,10 @@ func TestTornFilesAreHealed(t *testing.T) {
 			if err := errors.Join(os.Remove(path), os.WriteFile(path, whole[:cut], 0o600)); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := engine.Runs(l.Store(), "x"); err != nil {
+			if _, err := runs.Runs(l.Store(), "x"); err != nil {
 				t.Errorf("%s cut at %d: status: %v", path, cut, err)
 			}
-			if r := l.Run(engine.RunOptions{}); r.Err != nil {
+			if r := l.Run(engine.Options{}); r.Err != nil {
 				t.Fatalf("%s cut at %d: run: %v", path, cut, r.Err)
 			}
 			if got := l.Digests(); !maps.Equal(got, want) {
@@ -217,7 +220,7 @@ func TestTornUnsealedObjectIsMadeAgain(t *testing.T) {
 		}
 		return nil
 	})
-	if r := l.Run(engine.RunOptions{}); !errors.Is(r.Err, syscall.EIO) || len(r.Of(engine.EventDone)) != 2 {
+	if r := l.Run(engine.Options{}); !errors.Is(r.Err, syscall.EIO) || len(r.Of(runs.EventDone)) != 2 {
 		t.Fatalf("without a flush: got %v, want the error of the flush and two results\n%s", r.Err, r)
 	}
 	disk.Fail(nil)
@@ -228,7 +231,7 @@ func TestTornUnsealedObjectIsMadeAgain(t *testing.T) {
 	if err := errors.Join(err, os.Chmod(path, 0o600), os.WriteFile(path, make([]byte, len(text)), 0)); err != nil {
 		t.Fatal(err)
 	}
-	l.Want(l.MustRun(), engine.EventDone, "light.b")
+	l.Want(l.MustRun(), runs.EventDone, "light.b")
 	if got := l.Digests(); !maps.Equal(got, want) {
 		t.Errorf("digests: got %v, want %v", got, want)
 	}
@@ -253,11 +256,11 @@ func TestRunMakesResultsAgainThatWereCollectedAfterThePlan(t *testing.T) {
 	if _, err := l.Store().Collect(1); err != nil {
 		t.Fatal(err)
 	}
-	r := l.RunPlan(t.Context(), p, engine.RunOptions{})
+	r := l.RunPlan(t.Context(), p, engine.Options{})
 	if r.Err != nil {
 		t.Error(r.Err)
 	}
-	l.Want(r, engine.EventDone, "light.a", "light.b")
+	l.Want(r, runs.EventDone, "light.a", "light.b")
 }
 
 // gc of everything, again and again, beside runs of all sorts of stages: no result that a run found or made
@@ -281,7 +284,7 @@ stage "toy" "d" {
   text = "d"
 }
 `, i))
-				if r := own.Run(engine.RunOptions{}); r.Err != nil {
+				if r := own.Run(engine.Options{}); r.Err != nil {
 					t.Errorf("%v\n%s", r.Err, r)
 				}
 			}

@@ -11,6 +11,7 @@ import (
 	"rcgrpo/engine"
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/internal/disk"
+	"rcgrpo/engine/runs"
 )
 
 // lacking makes the file system below a folder lack operations.
@@ -71,7 +72,7 @@ stage "light" "silent" {
 				}
 			}
 			for address, want := range map[string]string{"light.long": "said\n", "light.silent": "", "light.a": ""} {
-				e, _ := r.Find(engine.EventStarted, address)
+				e, _ := r.Find(runs.EventStarted, address)
 				if b, err := os.ReadFile(e.Path); err != nil || string(b) != want {
 					t.Errorf("log of %s: got %q, %v, want %q", address, b, err, want)
 				}
@@ -100,7 +101,7 @@ stage "light" "silent" {
 			if r = <-done; r.Err != nil {
 				t.Errorf("adoption: %v\n%s", r.Err, r)
 			}
-			e, _ := r.Find(engine.EventAdopted, "toy.b")
+			e, _ := r.Find(runs.EventAdopted, "toy.b")
 			if b, err := os.ReadFile(e.Path); err != nil || len(b) == 0 {
 				t.Errorf("log of the adopted stage: got %q, %v, want the log or its location", b, err)
 			}
@@ -115,14 +116,14 @@ func TestStoreWithoutLocksIsRefusedWithTheWayOut(t *testing.T) {
 		l.Write(faultyRun)
 		p := l.Plan()
 		lacking(t, fault, l.Dir, "flock")
-		r := l.RunPlan(t.Context(), p, engine.RunOptions{})
+		r := l.RunPlan(t.Context(), p, engine.Options{})
 		disk.Lack(nil)
 		for _, want := range []string{"locks", l.StoreDir, "another file system", "store { path }"} {
 			if r.Err == nil || !strings.Contains(r.Err.Error(), want) {
 				t.Errorf("%v: got %v, want %q in it", fault, r.Err, want)
 			}
 		}
-		l.Want(r, engine.EventStarted)
+		l.Want(r, runs.EventStarted)
 		l.MustRun()
 	}
 }

@@ -15,20 +15,22 @@ import (
 	"time"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/runs"
 )
 
 // Job gives a running stage its inputs, folders, random streams and log. Open, Create, Progress and Logf are safe for
 // concurrent use.
 type Job struct {
 	Address    string
-	Experiment *Experiment
+	Experiment *lang.Experiment
 	Seed       int64  // of the random streams; 0 if the stage does not run per seed
 	Dir        string // scratch folder, kept when the stage fails or is killed, so that the next attempt can resume
 	Device     string // "cpu" or "cuda" (the devices in CUDA_VISIBLE_DEVICES); recorded, and a stage may refine it
 	Threads    int    // CPUs of this stage
 	GPUs       []string
 	Attempt    int // 1 for the first start within this run
-	Site       *Site
+	Site       *lang.Site
 
 	jobBackend
 	jobProgram
@@ -46,9 +48,9 @@ type jobBackend struct {
 	state   func() (string, error)
 	memory  func() int64 // nil: unknown
 	shorter *Shorter
-	missing []*MissingError
+	missing []*runs.MissingError
 	resumes bool
-	observe func(Event) // nil: no observer
+	observe func(runs.Event) // nil: no observer
 	log     io.Writer
 }
 
@@ -70,7 +72,7 @@ func (j *Job) Open(ref artifact.Ref) (*artifact.Artifact, error) { return j.open
 
 // Missing returns the missing inputs in the order of the settings. It is empty unless the kind has AfterFailures
 // and a stage before this one failed; then the output of this stage is shown, not committed.
-func (j *Job) Missing() []*MissingError { return slices.Clone(j.missing) }
+func (j *Job) Missing() []*runs.MissingError { return slices.Clone(j.missing) }
 
 // Create returns the folder of a port, empty at the first call. All ports are committed together when Run
 // returns nil. Files named times.* are not part of the digest (see package artifact).
@@ -120,7 +122,7 @@ func Rand(seed int64, stream string) *rand.Rand {
 const reportEvery = 100 * time.Millisecond
 
 // Progress reports that done of total units are finished; a total of 0 is unknown. It is cheap enough for every step.
-func (j *Job) Progress(done, total int, unit string, values ...Value) {
+func (j *Job) Progress(done, total int, unit string, values ...runs.Value) {
 	now := time.Now()
 	j.mu.Lock()
 	due := now.Sub(j.reported) >= reportEvery || done == total
@@ -129,10 +131,10 @@ func (j *Job) Progress(done, total int, unit string, values ...Value) {
 	}
 	j.mu.Unlock()
 	if due && j.observe != nil {
-		finite := slices.DeleteFunc(slices.Clone(values), func(v Value) bool { // JSON has no other numbers
+		finite := slices.DeleteFunc(slices.Clone(values), func(v runs.Value) bool { // JSON has no other numbers
 			return math.IsNaN(v.Value) || math.IsInf(v.Value, 0)
 		})
-		j.observe(Event{Time: now, Address: j.Address, Kind: EventProgress,
+		j.observe(runs.Event{Time: now, Address: j.Address, Kind: runs.EventProgress,
 			Done: done, Total: total, Unit: unit, Values: finite})
 	}
 }
@@ -148,7 +150,7 @@ func (j *Job) Logf(format string, args ...any) {
 // note reports a message about the stage, unless it is empty.
 func (j *Job) note(text string) {
 	if text != "" && j.observe != nil {
-		j.observe(Event{Time: time.Now(), Address: j.Address, Kind: EventNote, Text: text})
+		j.observe(runs.Event{Time: time.Now(), Address: j.Address, Kind: runs.EventNote, Text: text})
 	}
 }
 
@@ -157,7 +159,7 @@ type JobSetup struct {
 	Dir    string // parent of work/ (Job.Dir) and of one folder per port
 	Seed   int64
 	Inputs map[artifact.Ref]string // folder of each input
-	Site   *Site                   // nil: an empty one
+	Site   *lang.Site              // nil: an empty one
 	Log    io.Writer               // nil: discarded
 }
 
@@ -168,10 +170,10 @@ func NewJob(s JobSetup) (*Job, error) {
 	if err := os.MkdirAll(work, 0o700); err != nil {
 		return nil, err
 	}
-	j := &Job{Address: "stage.alone", Experiment: &Experiment{}, Seed: s.Seed, Dir: work, Device: "cpu", Threads: 1,
+	j := &Job{Address: "stage.alone", Experiment: &lang.Experiment{}, Seed: s.Seed, Dir: work, Device: "cpu", Threads: 1,
 		Attempt: 1, Site: s.Site}
 	if j.Site == nil {
-		j.Site = &Site{CPUs: 1}
+		j.Site = &lang.Site{CPUs: 1}
 	}
 	create := func(name string) (string, error) {
 		dir := filepath.Join(s.Dir, name)

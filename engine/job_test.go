@@ -3,6 +3,8 @@ package engine
 import (
 	"math"
 	"testing"
+
+	"rcgrpo/engine/runs"
 )
 
 func TestRandomStreamsDependOnSeedAndNameAlone(t *testing.T) {
@@ -43,10 +45,10 @@ func TestPublishedNamesStayBelowTheExperiment(t *testing.T) {
 }
 
 func TestProgressIsThrottledExceptTheEnd(t *testing.T) {
-	var told []Event
-	j := &Job{jobBackend: jobBackend{observe: func(e Event) { told = append(told, e) }}}
+	var told []runs.Event
+	j := &Job{jobBackend: jobBackend{observe: func(e runs.Event) { told = append(told, e) }}}
 	for i := range 1000 {
-		j.Progress(i+1, 1000, "updates", Value{"loss", math.NaN()}, Value{"reward", 1})
+		j.Progress(i+1, 1000, "updates", runs.Value{"loss", math.NaN()}, runs.Value{"reward", 1})
 	}
 	if last := told[len(told)-1]; len(told) > 500 || last.Done != 1000 || len(last.Values) != 1 {
 		t.Errorf("got %d events, the last %+v; want few, the end, and no NaN", len(told), last)

@@ -17,6 +17,11 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"rcgrpo/engine/machine"
+	"rcgrpo/engine/plan"
+	"rcgrpo/engine/proc"
+	"rcgrpo/engine/runs"
 )
 
 // mutexIsFree reports whether the mutex of a ledger is unlocked.
@@ -34,15 +39,15 @@ func mutexIsFree(t *testing.T, dir string) bool {
 // ledger during that time.
 func TestNoEventIsReportedWhileTheLedgerIsLocked(t *testing.T) {
 	for name, tc := range map[string]struct {
-		held  Lease
+		held  machine.Lease
 		stage string
 		same  bool // another run makes the stage
 		want  string
 	}{
-		"waiting for CPUs": {held: Lease{CPUs: 3}, stage: "resources {\n cpus = 2\n }",
+		"waiting for CPUs": {held: machine.Lease{CPUs: 3}, stage: "resources {\n cpus = 2\n }",
 			want: "waiting for its share"},
-		"waiting for a result":       {held: Lease{CPUs: 1}, same: true, want: "another run is making it"},
-		"the driver gives no answer": {held: Lease{CPUs: 1}, stage: "resources {\n gpus = 1\n }", want: "cannot check"},
+		"waiting for a result":       {held: machine.Lease{CPUs: 1}, same: true, want: "another run is making it"},
+		"the driver gives no answer": {held: machine.Lease{CPUs: 1}, stage: "resources {\n gpus = 1\n }", want: "cannot check"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := ownLedger(t)
@@ -51,7 +56,7 @@ func TestNoEventIsReportedWhileTheLedgerIsLocked(t *testing.T) {
 			l.write("stage \"toy\" \"a\" {\n " + tc.stage + "\n}\n")
 			plan, store := l.plan(), l.store()
 			other := openTestLedger(t, "runs/y/1")
-			other.store = store.Dir()
+			other.Store = store.Dir()
 			tc.held.Address = "stage.other.one"
 			var unlock func() error
 			if tc.same {
@@ -64,8 +69,8 @@ func TestNoEventIsReportedWhileTheLedgerIsLocked(t *testing.T) {
 			}
 			s := other.mustTake(t, tc.held)
 			seen := false
-			err := plan.Run(t.Context(), RunOptions{}, func(e Event) {
-				if e.Kind != EventNote || seen { // only the loop emits notes, and no other process uses the mutex
+			err := Run(plan, t.Context(), Options{}, func(e runs.Event) {
+				if e.Kind != runs.EventNote || seen { // only the loop emits notes, and no other process uses the mutex
 					return
 				}
 				seen = true
@@ -123,16 +128,16 @@ func TestLedgerLockEndsWithTheContextOrNamesTheHolder(t *testing.T) {
 	dir := ownLedger(t)
 	l := openTestLedger(t, "runs/x/1")
 	holder := holdMutex(t, dir)
-	defer func(d time.Duration) { ledgerTimeout = d }(ledgerTimeout)
+	defer func(d time.Duration) { machine.ledgerTimeout = d }(machine.ledgerTimeout)
 
-	ledgerTimeout = time.Hour
+	machine.ledgerTimeout = time.Hour
 	cause := errors.New("interrupted by the user")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
 	if err := l.Lock(ctx); !errors.Is(err, cause) {
 		t.Errorf("with a context that has ended: got %v, want its cause", err)
 	}
-	ledgerTimeout = 20 * time.Millisecond
+	machine.ledgerTimeout = 20 * time.Millisecond
 	if err := l.Lock(t.Context()); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("by process %d:",
 		holder.Pid)) {
 		t.Errorf("a process holds it: got %v, want an error that names process %d", err, holder.Pid)
@@ -147,8 +152,8 @@ func TestLedgerLockEndsWithTheContextOrNamesTheHolder(t *testing.T) {
 	// A run beside that process fails its stage with this error instead of waiting for ever.
 	e := newLab(t)
 	e.write("stage \"toy\" \"a\" {\n}\n")
-	r := e.run(RunOptions{})
-	if f, ok := r.find(EventFailed, "toy.a"); !ok || !strings.Contains(f.Text,
+	r := e.run(Options{})
+	if f, ok := r.find(runs.EventFailed, "toy.a"); !ok || !strings.Contains(f.Text,
 		"share the machine with other runs") || !strings.Contains(f.Text, "stopped") {
 		t.Errorf("a run beside it: got %s, want a failure with the reason", r.text())
 	}
@@ -163,7 +168,7 @@ func stopProcess(t *testing.T, pid int) {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the process is stopped", func() bool { return stopped(pid) })
+	until(t, "the process is stopped", func() bool { return proc.Stopped(pid) })
 }
 
 // until waits for a condition that another process fulfils.
@@ -227,20 +232,20 @@ func TestRunsRegisterAgainInAnEmptiedLedger(t *testing.T) {
 	for name, remove := range removals {
 		t.Run(name, func(t *testing.T) {
 			dir := ownLedger(t)
-			defer func(d time.Duration) { renewEvery = d }(renewEvery)
-			renewEvery = 100 * time.Millisecond
+			defer func(d time.Duration) { machine.RenewEvery = d }(machine.RenewEvery)
+			machine.RenewEvery = 100 * time.Millisecond
 			l := newLab(t)
 			g := l.gate()
 			l.write("stage \"toy\" \"a\" {\n gate = \"$dir/gate\"\n resources {\n cpus = 3\n }\n}\n")
 			ended := make(chan record, 1)
-			go func() { ended <- l.run(RunOptions{}) }()
+			go func() { ended <- l.run(Options{}) }()
 			v := g.next()
 			second := newLab(t)
 			second.write("stage \"toy\" \"b\" {\n count = \"$dir/count\"\n resources {\n cpus = 2\n }\n}\n")
 			waiting, secondEnded := make(chan string, 64), make(chan error, 1)
 			go func() {
-				secondEnded <- second.plan().Run(t.Context(), RunOptions{}, func(e Event) {
-					if e.Kind == EventNote {
+				secondEnded <- Run(second.plan(), t.Context(), Options{}, func(e runs.Event) {
+					if e.Kind == runs.EventNote {
 						waiting <- e.Text
 					}
 				})
@@ -251,18 +256,18 @@ func TestRunsRegisterAgainInAnEmptiedLedger(t *testing.T) {
 			}
 			// After both have registered again and the second has polled, it would have started.
 			until(t, "lease and request exist again", func() bool {
-				leases, _ := filepath.Glob(filepath.Join(dir, leasePattern))
-				wishes, _ := filepath.Glob(filepath.Join(dir, requestPattern))
+				leases, _ := filepath.Glob(filepath.Join(dir, machine.leasePattern))
+				wishes, _ := filepath.Glob(filepath.Join(dir, machine.requestPattern))
 				return len(leases) > 0 && len(wishes) > 0
 			})
 			watcher := openTestLedger(t, "runs/z/1")
 			written := time.Duration(0)
 			for looks := 0; looks < 3; {
 				until(t, "the second run polls again", func() bool {
-					i := slices.IndexFunc(watcher.mustOthers(t), func(o Lease) bool { return o.Waits })
+					i := slices.IndexFunc(watcher.mustOthers(t), func(o machine.Lease) bool { return o.Waits })
 					return i >= 0 && watcher.mustOthers(t)[i].Written > written
 				})
-				written = sinceBoot()
+				written = proc.SinceBoot()
 				looks++
 			}
 			if got := second.counted(); len(got) > 0 {
@@ -271,7 +276,7 @@ func TestRunsRegisterAgainInAnEmptiedLedger(t *testing.T) {
 			v.pass()
 			if r := <-ended; r.err != nil {
 				t.Errorf("the first run: %v\n%s", r.err, r.text())
-			} else if _, ok := r.find(EventNote, ""); !ok {
+			} else if _, ok := r.find(runs.EventNote, ""); !ok {
 				t.Errorf("the first run does not report it: %s", r.text())
 			}
 			if err := <-secondEnded; err != nil {
@@ -296,7 +301,7 @@ func TestMissingLeaseAtTheEndIsNoError(t *testing.T) {
 			g := l.gate()
 			l.write("stage \"toy\" \"a\" {\n gate = \"$dir/gate\"\n}\n")
 			ended := make(chan record, 1)
-			go func() { ended <- l.run(RunOptions{}) }()
+			go func() { ended <- l.run(Options{}) }()
 			v := g.next()
 			if err := remove(dir); err != nil {
 				t.Fatal(err)
@@ -364,8 +369,8 @@ func TestEndedStageOfAStoppedRunReservesNothing(t *testing.T) {
 			second.write("stage \"toy\" \"b\" {\n resources {\n cpus = 2\n }\n}\n")
 			notes, ended := make(chan string, 64), make(chan error, 1)
 			go func() {
-				ended <- second.plan().Run(t.Context(), RunOptions{}, func(e Event) {
-					if e.Kind == EventNote {
+				ended <- Run(second.plan(), t.Context(), Options{}, func(e runs.Event) {
+					if e.Kind == runs.EventNote {
 						notes <- e.Text
 					}
 				})
@@ -374,14 +379,14 @@ func TestEndedStageOfAStoppedRunReservesNothing(t *testing.T) {
 			if text := <-notes; !strings.Contains(text, want) {
 				t.Errorf("got %q, want %q in it", text, want)
 			}
-			if s, err := Status(newestRun(t, l)); err != nil || !strings.Contains(s.Text(), "stopped") {
+			if s, err := runs.Status(newestRun(t, l)); err != nil || !strings.Contains(s.Text(), "stopped") {
 				t.Errorf("status: got %q, %v, want that it is stopped", s.Text(), err)
 			}
 			pass()
 			if err := <-ended; err != nil { // while the first is stopped
 				t.Error(err)
 			}
-			if !stopped(engine.Process.Pid) {
+			if !proc.Stopped(engine.Process.Pid) {
 				t.Error("the first run is not stopped, so the test proves nothing")
 			}
 			engine.Process.Signal(syscall.SIGCONT)
@@ -394,7 +399,7 @@ func TestEndedStageOfAStoppedRunReservesNothing(t *testing.T) {
 
 func newestRun(t *testing.T, l *lab) string {
 	t.Helper()
-	all, err := Runs(l.store(), "x")
+	all, err := runs.Runs(l.store(), "x")
 	if err != nil || len(all) == 0 {
 		t.Fatal(all, err)
 	}
@@ -412,8 +417,8 @@ func TestWaitForAStageOfAStoppedRunReportsItsState(t *testing.T) {
 	stopProcess(t, engine.Process.Pid)
 	notes, ended := make(chan string, 64), make(chan error, 1)
 	go func() {
-		ended <- l.plan().Run(t.Context(), RunOptions{}, func(e Event) {
-			if e.Kind == EventNote {
+		ended <- Run(l.plan(), t.Context(), Options{}, func(e runs.Event) {
+			if e.Kind == runs.EventNote {
 				notes <- e.Text
 			}
 		})
@@ -437,7 +442,7 @@ func TestWaitForAStageOfAStoppedRunReportsItsState(t *testing.T) {
 func TestLedgerFolderIsNotCleanedByAge(t *testing.T) {
 	home, state, leases := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "named")
 	temporary := fmt.Sprintf("/tmp/rcgrpo-%d", os.Getuid())
-	name := "leases-" + hostName()
+	name := "leases-" + proc.HostName()
 	for what, tc := range map[string]struct {
 		env  map[string]string
 		want []string
@@ -449,7 +454,7 @@ func TestLedgerFolderIsNotCleanedByAge(t *testing.T) {
 		"no home":         {map[string]string{"HOME": ""}, []string{temporary}},
 		"a missing home":  {map[string]string{"HOME": "/nonexistent"}, []string{temporary}},
 		"home of another": {map[string]string{"HOME": "/proc/sys"}, []string{temporary}},
-		"a named folder":  {map[string]string{"HOME": home, leasesVariable: leases}, []string{leases}},
+		"a named folder":  {map[string]string{"HOME": home, machine.leasesVariable: leases}, []string{leases}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			if what == "home of another" && os.Getuid() == 0 {
@@ -459,10 +464,10 @@ func TestLedgerFolderIsNotCleanedByAge(t *testing.T) {
 				}
 				tc.env["HOME"] = other
 			}
-			for _, name := range []string{"HOME", "XDG_STATE_HOME", leasesVariable} {
+			for _, name := range []string{"HOME", "XDG_STATE_HOME", machine.leasesVariable} {
 				t.Setenv(name, tc.env[name])
 			}
-			if got := ledgerFolders(); !slices.Equal(got, tc.want) {
+			if got := machine.ledgerFolders(); !slices.Equal(got, tc.want) {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})
@@ -486,7 +491,7 @@ func TestRunDoesNotChangeThePlanOfItsCaller(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if r := l.runPlan(t.Context(), p, RunOptions{}); r.err != nil {
+			if r := l.runPlan(t.Context(), p, Options{}); r.err != nil {
 				t.Fatal(r.err, r.text())
 			}
 			if after := snapshot(t, p); after != before {
@@ -500,7 +505,7 @@ func TestRunDoesNotChangeThePlanOfItsCaller(t *testing.T) {
 }
 
 // snapshot is what a plan says of its nodes.
-func snapshot(t *testing.T, p *Plan) string {
+func snapshot(t *testing.T, p *plan.Plan) string {
 	t.Helper()
 	var b strings.Builder
 	for _, n := range p.Nodes {
@@ -516,21 +521,21 @@ func snapshot(t *testing.T, p *Plan) string {
 // In an emptied ledger nothing starts until all runs had time to register again.
 func TestNothingStartsInAnEmptiedLedgerBeforeRunsRegisterAgain(t *testing.T) {
 	dir := ownLedger(t)
-	defer func(d time.Duration) { renewEvery = d }(renewEvery)
-	renewEvery = 100 * time.Millisecond
+	defer func(d time.Duration) { machine.RenewEvery = d }(machine.RenewEvery)
+	machine.RenewEvery = 100 * time.Millisecond
 	if err := os.Mkdir(dir, 0o700); err != nil { // without a mutex: it was emptied
 		t.Fatal(err)
 	}
 	l := newLab(t)
 	l.write("stage \"toy\" \"a\" {\n}\n")
-	begun := sinceBoot()
+	begun := proc.SinceBoot()
 	var started time.Duration
-	err := l.plan().Run(t.Context(), RunOptions{}, func(e Event) {
-		if e.Kind == EventStarted {
-			started = sinceBoot()
+	err := Run(l.plan(), t.Context(), Options{}, func(e runs.Event) {
+		if e.Kind == runs.EventStarted {
+			started = proc.SinceBoot()
 		}
 	})
-	if waited := started - begun; err != nil || waited < renewWithin() {
-		t.Errorf("got %v, started after %v, want at least %v", err, waited, renewWithin())
+	if waited := started - begun; err != nil || waited < machine.renewWithin() {
+		t.Errorf("got %v, started after %v, want at least %v", err, waited, machine.renewWithin())
 	}
 }

@@ -9,25 +9,31 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/machine"
+	"rcgrpo/engine/proc"
+	"rcgrpo/engine/runs"
+	"rcgrpo/engine/sched"
 )
 
 // ownLedger sets a private ledger folder for the test.
 func ownLedger(t testing.TB) string {
 	dir := filepath.Join(t.TempDir(), "leases")
-	t.Setenv(leasesVariable, dir)
+	t.Setenv(machine.leasesVariable, dir)
 	return dir
 }
 
-func openTestLedger(t testing.TB, run string) *Ledger {
+func openTestLedger(t testing.TB, run string) *machine.Ledger {
 	t.Helper()
-	l, err := OpenLedger(run, "store")
+	l, err := machine.OpenLedger(run, "store")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return l
 }
 
-func (l *Ledger) mustOthers(t testing.TB) []Lease {
+func (l *machine.Ledger) mustOthers(t testing.TB) []machine.Lease {
 	t.Helper()
 	if err := l.Lock(t.Context()); err != nil {
 		t.Fatal(err)
@@ -40,7 +46,7 @@ func (l *Ledger) mustOthers(t testing.TB) []Lease {
 	return all
 }
 
-func (l *Ledger) mustTake(t testing.TB, held Lease) *LeaseFile {
+func (l *machine.Ledger) mustTake(t testing.TB, held machine.Lease) *machine.LeaseFile {
 	t.Helper()
 	if err := l.Lock(t.Context()); err != nil {
 		t.Fatal(err)
@@ -56,8 +62,8 @@ func (l *Ledger) mustTake(t testing.TB, held Lease) *LeaseFile {
 func TestLeaseCountsUntilTheLastProcessThatInheritedItEnds(t *testing.T) {
 	dir := ownLedger(t)
 	a, b := openTestLedger(t, "runs/x/1"), openTestLedger(t, "runs/y/2")
-	s := a.mustTake(t, Lease{Address: "stage.toy.a", CPUs: 2, GPUs: []string{"1"}, Devices: 1, Memory: 5})
-	if got := b.mustOthers(t); len(got) != 1 || got[0].Share() != (Share{2, 1, 5}) || got[0].Run != "runs/x/1" ||
+	s := a.mustTake(t, machine.Lease{Address: "stage.toy.a", CPUs: 2, GPUs: []string{"1"}, Devices: 1, Memory: 5})
+	if got := b.mustOthers(t); len(got) != 1 || got[0].Share() != (sched.Share{2, 1, 5}) || got[0].Run != "runs/x/1" ||
 		len(a.mustOthers(t)) != 0 {
 		t.Fatalf("others: got %+v, want the lease of the first run, and none for itself", got)
 	}
@@ -89,7 +95,7 @@ func TestFreedLeaseDoesNotCountAndItsFileIsReused(t *testing.T) {
 	dir := ownLedger(t)
 	a, b := openTestLedger(t, "runs/x/1"), openTestLedger(t, "runs/y/2")
 	for i := range 5 {
-		s := a.mustTake(t, Lease{Address: strings.Repeat("long", 5-i), CPUs: 1})
+		s := a.mustTake(t, machine.Lease{Address: strings.Repeat("long", 5-i), CPUs: 1})
 		if got := b.mustOthers(t); len(got) != 1 || got[0].Address != strings.Repeat("long", 5-i) {
 			t.Errorf("reserved: got %+v", got)
 		}
@@ -103,7 +109,7 @@ func TestFreedLeaseDoesNotCountAndItsFileIsReused(t *testing.T) {
 	if entries, _ := os.ReadDir(dir); len(entries) != 2 {
 		t.Errorf("files: got %v, want the mutex and one lease", entries)
 	}
-	for _, l := range []*Ledger{a, b} {
+	for _, l := range []*machine.Ledger{a, b} {
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
@@ -115,8 +121,8 @@ func TestReadableLedgerFolderIsRefused(t *testing.T) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv(leasesVariable, dir)
-	if _, err := OpenLedger("r", "s"); err == nil || !strings.Contains(err.Error(), leasesVariable) {
+	t.Setenv(machine.leasesVariable, dir)
+	if _, err := machine.OpenLedger("r", "s"); err == nil || !strings.Contains(err.Error(), machine.leasesVariable) {
 		t.Errorf("a folder that others can read: got %v, want an error that names the variable", err)
 	}
 }
@@ -124,12 +130,12 @@ func TestReadableLedgerFolderIsRefused(t *testing.T) {
 // A run on a fully reserved machine starts nothing, reports the holder, and starts once the resources are free.
 func TestSecondRunWaitsForItsShare(t *testing.T) {
 	for name, tc := range map[string]struct {
-		held      Lease
+		held      machine.Lease
 		resources string
 		want      string
 	}{
-		"of the CPUs": {Lease{CPUs: 3}, "cpus = 2", "stage.other.one of run y/1 has 3 CPUs"},
-		"of the devices": {Lease{GPUs: []string{"0", "2"}, Devices: 2}, "gpus = 2",
+		"of the CPUs": {machine.Lease{CPUs: 3}, "cpus = 2", "stage.other.one of run y/1 has 3 CPUs"},
+		"of the devices": {machine.Lease{GPUs: []string{"0", "2"}, Devices: 2}, "gpus = 2",
 			"stage.other.one of run y/1 has GPU 0, 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -142,8 +148,8 @@ func TestSecondRunWaitsForItsShare(t *testing.T) {
 			said := make(chan string, 8)
 			done := make(chan error)
 			go func() {
-				done <- l.plan().Run(t.Context(), RunOptions{}, func(e Event) {
-					if e.Kind == EventNote {
+				done <- Run(l.plan(), t.Context(), Options{}, func(e runs.Event) {
+					if e.Kind == runs.EventNote {
 						said <- e.Text
 					}
 				})
@@ -178,17 +184,17 @@ func TestSecondRunWaitsForItsShare(t *testing.T) {
 func TestOlderRequestOfAnotherRunHasPriority(t *testing.T) {
 	ownLedger(t)
 	other := openTestLedger(t, "runs/y/1")
-	held := other.mustTake(t, Lease{Address: "stage.other.small", GPUs: []string{"0"}, Devices: 1, CPUs: 1})
+	held := other.mustTake(t, machine.Lease{Address: "stage.other.small", GPUs: []string{"0"}, Devices: 1, CPUs: 1})
 	request := func(since time.Duration) {
 		if err := other.Lock(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		defer other.Unlock()
-		if err := other.Request(Share{CPUs: 1, GPUs: 3}, "stage.other.gang", since); err != nil {
+		if err := other.Request(sched.Share{CPUs: 1, GPUs: 3}, "stage.other.gang", since); err != nil {
 			t.Fatal(err)
 		}
 	}
-	request(sinceBoot() - time.Hour)
+	request(proc.SinceBoot() - time.Hour)
 	l := newLab(t)
 	l.write(`
 stage "toy" "device" {
@@ -202,9 +208,9 @@ stage "toy" "plain" {
 `)
 	started, done := make(chan string, 8), make(chan error)
 	go func() {
-		done <- l.plan().Run(t.Context(), RunOptions{}, func(e Event) {
-			if e.Kind == EventDone {
-				started <- ShortAddress(e.Address)
+		done <- Run(l.plan(), t.Context(), Options{}, func(e runs.Event) {
+			if e.Kind == runs.EventDone {
+				started <- lang.ShortAddress(e.Address)
 			}
 		})
 	}()
@@ -216,7 +222,7 @@ stage "toy" "plain" {
 		t.Errorf("%s started on resources of an older request", got)
 	case <-time.After(3 * admitEvery):
 	}
-	request(sinceBoot()) // younger than that of the run
+	request(proc.SinceBoot()) // younger than that of the run
 	if got := <-started; got != "toy.device" {
 		t.Errorf("then: got %s, want toy.device", got)
 	}
@@ -240,13 +246,13 @@ func TestRequestIsWithdrawnWhenAnotherRunExecutesTheStage(t *testing.T) {
 	plan := l.plan()
 	key, store := plan.Nodes[0].Key, l.store()
 	other := openTestLedger(t, "runs/y/1")
-	other.store = store.Dir()
-	all := other.mustTake(t, Lease{Address: "stage.other.one", CPUs: 64})
+	other.Store = store.Dir()
+	all := other.mustTake(t, machine.Lease{Address: "stage.other.one", CPUs: 64})
 	done := make(chan error)
-	go func() { done <- plan.Run(t.Context(), RunOptions{}, func(Event) {}) }()
+	go func() { done <- Run(plan, t.Context(), Options{}, func(runs.Event) {}) }()
 	await := func(requests int) {
 		t.Helper()
-		deadline := time.Now().Add(requestTimeout / 2)
+		deadline := time.Now().Add(machine.requestTimeout / 2)
 		for ; len(other.mustOthers(t)) != requests; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("requests: got %+v, want %d", other.mustOthers(t), requests)
@@ -258,9 +264,9 @@ func TestRequestIsWithdrawnWhenAnotherRunExecutesTheStage(t *testing.T) {
 	if err != nil || lock == nil {
 		t.Fatal(lock, err)
 	}
-	same := other.mustTake(t, Lease{Address: "stage.toy.a", Key: key, CPUs: 1})
+	same := other.mustTake(t, machine.Lease{Address: "stage.toy.a", Key: key, CPUs: 1})
 	await(0)
-	for _, s := range []*LeaseFile{all, same} {
+	for _, s := range []*machine.LeaseFile{all, same} {
 		if err := s.Free(); err != nil {
 			t.Error(err)
 		}
@@ -279,14 +285,14 @@ func TestRequestIsWithdrawnWhenAnotherRunExecutesTheStage(t *testing.T) {
 func TestRequestExpiresUnlessItIsRenewed(t *testing.T) {
 	dir := ownLedger(t)
 	stopped, other := openTestLedger(t, "runs/x/1"), openTestLedger(t, "runs/y/2")
-	if err := stopped.Request(Share{CPUs: 1}, "stage.toy.a", sinceBoot()-time.Hour); err != nil {
+	if err := stopped.Request(sched.Share{CPUs: 1}, "stage.toy.a", proc.SinceBoot()-time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	if got := other.mustOthers(t); len(got) != 1 {
 		t.Errorf("a new request: got %+v, want one", got)
 	}
 	written := stopped.request.lease
-	written.Written = sinceBoot() - 2*requestTimeout
+	written.Written = proc.SinceBoot() - 2*machine.requestTimeout
 	b, err := json.Marshal(written)
 	if err != nil {
 		t.Fatal(err)
@@ -297,7 +303,7 @@ func TestRequestExpiresUnlessItIsRenewed(t *testing.T) {
 	if got := other.mustOthers(t); len(got) != 0 {
 		t.Errorf("an old request: got %+v, want none", got)
 	}
-	for _, l := range []*Ledger{stopped, other} {
+	for _, l := range []*machine.Ledger{stopped, other} {
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
@@ -314,13 +320,13 @@ func BenchmarkLease(b *testing.B) {
 			ownLedger(b)
 			for i := range runs {
 				other := openTestLedger(b, fmt.Sprintf("runs/y/%d", i))
-				other.mustTake(b, Lease{Address: "stage.toy.a", CPUs: 1})
+				other.mustTake(b, machine.Lease{Address: "stage.toy.a", CPUs: 1})
 				b.Cleanup(func() { other.Close() })
 			}
 			own := openTestLedger(b, "runs/x/1")
 			for b.Loop() {
 				own.mustOthers(b)
-				if err := own.mustTake(b, Lease{Address: "stage.toy.b", Key: strings.Repeat("0", 64),
+				if err := own.mustTake(b, machine.Lease{Address: "stage.toy.b", Key: strings.Repeat("0", 64),
 					CPUs: 1}).Free(); err != nil {
 					b.Fatal(err)
 				}

@@ -9,6 +9,10 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/proc"
+	"rcgrpo/engine/runs"
 )
 
 // gracePeriod is the time that a stage has to stop before it is killed.
@@ -22,7 +26,7 @@ func gracePeriod(cause error) time.Duration {
 // localExecutor runs kinds with InProcess in this process and others in one process each.
 type localExecutor struct{}
 
-func (localExecutor) Execute(ctx context.Context, w Work, observe func(Event)) error {
+func (localExecutor) Execute(ctx context.Context, w Work, observe func(runs.Event)) error {
 	if runsInPlace(w.Node) {
 		return w.Perform(ctx, observe)
 	}
@@ -30,14 +34,14 @@ func (localExecutor) Execute(ctx context.Context, w Work, observe func(Event)) e
 }
 
 // runsInPlace reports whether localExecutor runs a node in this process.
-func runsInPlace(n *Node) bool {
+func runsInPlace(n *lang.Node) bool {
 	_, ok := n.Stage.(Runner)
 	return ok && n.Kind.InProcess
 }
 
 // runProcess runs `node` of the right binary. If this engine is killed, the stage continues and its events are
 // in a file.
-func runProcess(ctx context.Context, w Work, observe func(Event)) error {
+func runProcess(ctx context.Context, w Work, observe func(runs.Event)) error {
 	binary, err := w.Binary()
 	if err != nil {
 		return err
@@ -58,13 +62,13 @@ func runProcess(ctx context.Context, w Work, observe func(Event)) error {
 		defer read.Close()
 		stdin = read
 	}
-	p, err := Start(Command{Args: append([]string{binary}, w.Args()...), Env: w.Env(os.Environ()),
+	p, err := proc.Start(proc.Command{Args: append([]string{binary}, w.Args()...), Env: w.Env(os.Environ()),
 		Files: append([]*os.File{stdin, w.Log, w.Log}, w.Held()...)})
 	if err != nil {
 		return fmt.Errorf("start %s: %w", binary, err)
 	}
 	followed := make(chan error, 1)
-	go func() { followed <- Follow(w.Events(), p.Ended, observe) }()
+	go func() { followed <- runs.Follow(w.Events(), p.Ended, observe) }()
 	exit, err := p.Wait(ctx, gracePeriod, w.Kill)
 	reported := <-followed
 	switch {
@@ -86,7 +90,7 @@ func runProcess(ctx context.Context, w Work, observe func(Event)) error {
 const torchBinary = "rcgrpo-torch"
 
 // stageBinary returns this binary if it can run the node, otherwise the one with tensors.
-func stageBinary(n *Node) (string, error) {
+func stageBinary(n *lang.Node) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", err

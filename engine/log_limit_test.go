@@ -6,6 +6,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/runs"
 )
 
 // cutLog removes the middle, and its mark counts every removed byte.
@@ -27,7 +30,7 @@ func TestCutLogKeepsStartAndEndAndCountsTheRest(t *testing.T) {
 			}
 			written += n
 		}
-		if err := cutLog(path, most); err != nil {
+		if err := proc.cutLog(path, most); err != nil {
 			t.Fatal(err)
 		}
 		b, err := os.ReadFile(path)
@@ -36,10 +39,10 @@ func TestCutLogKeepsStartAndEndAndCountsTheRest(t *testing.T) {
 		}
 		head, rest := string(b[:most/2]), string(b[most/2:])
 		var removed int
-		if _, err := fmt.Sscanf(rest, cutMark, &removed); err != nil {
+		if _, err := fmt.Sscanf(rest, proc.cutMark, &removed); err != nil {
 			t.Fatalf("cut %d: got %.100q where the line about the cut is wanted", cut, rest)
 		}
-		mark := fmt.Sprintf(cutMark, removed)
+		mark := fmt.Sprintf(proc.cutMark, removed)
 		if want := written - (len(b) - len(mark)); removed != want {
 			t.Errorf("cut %d: got %d bytes removed, want %d", cut, removed, want)
 		}
@@ -77,16 +80,16 @@ stage "light" "short" {
   shell = "yes | head -c 65536"
 }
 `)
-	r := l.run(RunOptions{KeepGoing: true})
+	r := l.run(Options{KeepGoing: true})
 	for _, name := range []string{"ends", "runs", "fails", "short"} {
 		address := "stage.light." + name
 		notes := 0
 		for _, e := range r.events {
-			if e.Kind == EventNote && e.Address == address && strings.Contains(e.Text, "reached the limit of 65.5 kB") {
+			if e.Kind == runs.EventNote && e.Address == address && strings.Contains(e.Text, "reached the limit of 65.5 kB") {
 				notes++
 			}
 		}
-		started, _ := r.find(EventStarted, "light."+name)
+		started, _ := r.find(runs.EventStarted, "light."+name)
 		b, err := os.ReadFile(started.Path)
 		if err != nil {
 			t.Fatal(err)
@@ -106,7 +109,7 @@ stage "light" "short" {
 			t.Errorf("%s: got %d bytes, %d notes, %.20q … %.20q", name, len(b), notes, b, b[max(0, len(b)-20):])
 		}
 	}
-	failed, _ := r.find(EventFailed, "light.fails")
+	failed, _ := r.find(runs.EventFailed, "light.fails")
 	if failed.Failure == nil || len(failed.Failure.Lines) == 0 ||
 		failed.Failure.Lines[len(failed.Failure.Lines)-1] != "the reason" {
 		t.Errorf("got %+v, want the last lines of the log", failed.Failure)
@@ -127,7 +130,7 @@ func TestLimitOfLogs(t *testing.T) {
 		if err := os.WriteFile(path, []byte(tc.site), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		site, _, diags := LoadSite(Source{Site: path, Env: []string{"HOME=" + t.TempDir()}})
+		site, _, diags := lang.LoadSite(lang.Source{Site: path, Env: []string{"HOME=" + t.TempDir()}})
 		if tc.mistake != "" {
 			if len(diags) != 1 || diags[0].Summary != tc.mistake {
 				t.Errorf("%s: got %v, want %s", name, diags, tc.mistake)

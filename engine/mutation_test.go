@@ -18,6 +18,9 @@ import (
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/enginetest"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/plan"
+	"rcgrpo/engine/runs"
 )
 
 // mutable writes its whole key, so its output changes with its key; a steady one writes only its text and
@@ -33,7 +36,7 @@ type mutable struct {
 		Low float64 `hcl:"low,optional"`
 	} `hcl:"clip,block"`
 	steady bool
-	kind   *engine.Kind
+	kind   *lang.Kind
 }
 
 func (*mutable) Check() hcl.Diagnostics { return nil }
@@ -59,12 +62,12 @@ func (m *mutable) Run(_ context.Context, job *engine.Job) error {
 }
 
 // mutableKinds are "follow", whose output changes with its inputs, and "steady".
-func mutableKinds() engine.Registry {
-	var reg engine.Registry
+func mutableKinds() lang.Registry {
+	var reg lang.Registry
 	for _, name := range []string{"follow", "steady"} {
-		k := &engine.Kind{Name: name, Summary: "Mutates.", Version: 1, InProcess: true, Outputs: enginetest.FilesOut}
-		k.Stochastic = func(s engine.Stage) bool { return s.(*mutable).Draw }
-		k.New = func() engine.Stage {
+		k := &lang.Kind{Name: name, Summary: "Mutates.", Version: 1, InProcess: true, Outputs: enginetest.FilesOut}
+		k.Stochastic = func(s lang.Stage) bool { return s.(*mutable).Draw }
+		k.New = func() lang.Stage {
 			m := &mutable{LR: 0.5, steady: name == "steady", kind: k}
 			m.Clip = &struct {
 				Low float64 `hcl:"low,optional"`
@@ -79,7 +82,7 @@ func mutableKinds() engine.Registry {
 // generated is a random experiment that can be mutated.
 type generated struct {
 	dir    string
-	reg    engine.Registry
+	reg    lang.Registry
 	store  *artifact.Store
 	rng    *rand.Rand
 	seeds  []int
@@ -188,15 +191,15 @@ func (g *generated) text() string {
 	return b.String()
 }
 
-func (g *generated) plan(t *testing.T, o engine.PlanOptions) (*engine.Plan, string) {
+func (g *generated) plan(t *testing.T, o plan.Options) (*plan.Plan, string) {
 	t.Helper()
 	path, text := filepath.Join(g.dir, "x.hcl"), g.text()
 	enginetest.WriteFile(t, path, text)
-	x, diags := engine.Load(engine.Source{Path: path}, g.reg)
+	x, diags := lang.Load(lang.Source{Path: path}, g.reg)
 	if diags.HasErrors() {
 		t.Fatalf("%s\n%s", diags, text)
 	}
-	p, err := engine.NewPlan(x, g.store, o)
+	p, err := plan.New(x, g.store, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,15 +207,15 @@ func (g *generated) plan(t *testing.T, o engine.PlanOptions) (*engine.Plan, stri
 }
 
 // run runs the plan and returns the short addresses of the executed nodes, sorted.
-func (g *generated) run(t *testing.T, p *engine.Plan) (executed []string) {
+func (g *generated) run(t *testing.T, p *plan.Plan) (executed []string) {
 	t.Helper()
 	g.had = map[string]bool{}
 	for _, d := range p.Nodes {
 		g.had[d.Address] = true
 	}
-	err := p.Run(t.Context(), engine.RunOptions{}, func(e engine.Event) {
-		if e.Kind == engine.EventDone {
-			executed = append(executed, engine.ShortAddress(e.Address))
+	err := engine.Run(t.Context(), p, engine.Options{}, func(e runs.Event) {
+		if e.Kind == runs.EventDone {
+			executed = append(executed, lang.ShortAddress(e.Address))
 		}
 	})
 	if err != nil {
@@ -224,25 +227,25 @@ func (g *generated) run(t *testing.T, p *engine.Plan) (executed []string) {
 
 // injected is the expected cause of a mutation and the nodes that must have it.
 type injected struct {
-	nodes  func(n *engine.Node) bool
-	reason engine.Reason
+	nodes  func(n *lang.Node) bool
+	reason plan.Reason
 	text   string // prefix of the cause's text
 	at     string // comment on the line of the cause; "" if the cause has no line
-	o      engine.PlanOptions
+	o      plan.Options
 	same   bool // rebuilt outputs are identical
 }
 
 // of selects the nodes of a stage.
-func of(s *genStage) func(*engine.Node) bool {
-	return func(n *engine.Node) bool { return n.Kind.Name == s.kind && n.Name == s.name }
+func of(s *genStage) func(*lang.Node) bool {
+	return func(n *lang.Node) bool { return n.Kind.Name == s.kind && n.Name == s.name }
 }
 
 func setting(s *genStage, text, at string) *injected {
-	return &injected{nodes: of(s), reason: engine.ReasonSetting, text: "settings." + text, at: at}
+	return &injected{nodes: of(s), reason: plan.ReasonSetting, text: "settings." + text, at: at}
 }
 
 func input(s *genStage, text, at string) *injected {
-	return &injected{nodes: of(s), reason: engine.ReasonInput, text: "input " + text, at: at}
+	return &injected{nodes: of(s), reason: plan.ReasonInput, text: "input " + text, at: at}
 }
 
 // mutations change an experiment and return the expected cause; nil if this experiment does not allow the
@@ -322,7 +325,7 @@ var mutations = []struct {
 		was := s.seed
 		s.seed = 100 + g.fresh()
 		text := fmt.Sprintf("seed %d → %d", was, s.seed)
-		return &injected{nodes: of(s), reason: engine.ReasonSeed, text: text, at: s.id()}
+		return &injected{nodes: of(s), reason: plan.ReasonSeed, text: text, at: s.id()}
 	}},
 	{"one more seed", func(_ *testing.T, g *generated, _ *genStage) *injected {
 		if len(g.seeds) > 2 {
@@ -330,26 +333,26 @@ var mutations = []struct {
 		}
 		seed := 100 + g.fresh()
 		g.seeds = append(g.seeds, seed)
-		ofSeed := func(n *engine.Node) bool { return strings.HasSuffix(n.Address, fmt.Sprint("@", seed)) }
-		return &injected{nodes: ofSeed, reason: engine.ReasonNew, text: "new"}
+		ofSeed := func(n *lang.Node) bool { return strings.HasSuffix(n.Address, fmt.Sprint("@", seed)) }
+		return &injected{nodes: ofSeed, reason: plan.ReasonNew, text: "new"}
 	}},
 	{"a new stage", func(_ *testing.T, g *generated, _ *genStage) *injected {
 		s := g.addStage()
-		return &injected{nodes: of(s), reason: engine.ReasonNew, text: "new", at: s.id()}
+		return &injected{nodes: of(s), reason: plan.ReasonNew, text: "new", at: s.id()}
 	}},
 	{"a new version of a kind", func(_ *testing.T, g *generated, s *genStage) *injected {
 		k := g.reg.Lookup(s.kind)
 		k.Version++
-		return &injected{nodes: func(n *engine.Node) bool { return n.Kind == k }, reason: engine.ReasonVersion,
+		return &injected{nodes: func(n *lang.Node) bool { return n.Kind == k }, reason: plan.ReasonVersion,
 			text: fmt.Sprintf("version %d → %d", k.Version-1, k.Version)}
 	}},
 	{"-replace", func(_ *testing.T, _ *generated, s *genStage) *injected {
-		return &injected{nodes: of(s), reason: engine.ReasonRequested, text: "requested with --replace",
-			o: engine.PlanOptions{Replace: []string{s.id()}}, same: true}
+		return &injected{nodes: of(s), reason: plan.ReasonRequested, text: "requested with --replace",
+			o: plan.Options{Replace: []string{s.id()}}, same: true}
 	}},
 	{"a damaged object", func(t *testing.T, g *generated, s *genStage) *injected {
 		digest, what := "", "missing"
-		p, _ := g.plan(t, engine.PlanOptions{})
+		p, _ := g.plan(t, plan.Options{})
 		for _, d := range p.Nodes {
 			if !of(s)(d.Node) {
 				continue
@@ -377,7 +380,7 @@ var mutations = []struct {
 		for _, d := range p.Nodes {
 			shares[d.Address] = d.Manifest.Outputs["out"].Digest == digest
 		}
-		return &injected{nodes: func(n *engine.Node) bool { return shares[n.Address] }, reason: engine.ReasonMissing,
+		return &injected{nodes: func(n *lang.Node) bool { return shares[n.Address] }, reason: plan.ReasonMissing,
 			text: "its file out.txt is " + what, same: true}
 	}},
 }
@@ -391,7 +394,7 @@ func TestMutationsRunWhatThePlanSaysForTheCauseItNames(t *testing.T) {
 	executedIn, plannedIn, equal := 0, 0, 0
 	for done, seed := 0, uint64(1); done < total; seed++ {
 		g := newGenerated(t, seed)
-		p, _ := g.plan(t, engine.PlanOptions{})
+		p, _ := g.plan(t, plan.Options{})
 		g.run(t, p)
 		for range 20 {
 			m := mutations[g.rng.IntN(len(mutations))]
@@ -431,18 +434,18 @@ func TestMutationsRunWhatThePlanSaysForTheCauseItNames(t *testing.T) {
 // check compares verbs and causes with the mutation: the mutated nodes run for its cause, their readers run
 // unless they are unchanged, new nodes (for example after a stage starts to draw) have causes of their own,
 // and all others are up to date. It returns the nodes that run and those that run or may run.
-func (g *generated) check(t *testing.T, name string, want *injected, p *engine.Plan, text string) (run, may []string) {
+func (g *generated) check(t *testing.T, name string, want *injected, p *plan.Plan, text string) (run, may []string) {
 	t.Helper()
-	touched := map[*engine.Node]bool{}
+	touched := map[*lang.Node]bool{}
 	for _, d := range p.Nodes {
-		reads := slices.ContainsFunc(d.Inputs, func(in engine.Input) bool { return touched[in.From] })
+		reads := slices.ContainsFunc(d.Inputs, func(in lang.Input) bool { return touched[in.From] })
 		switch {
-		case !g.had[d.Address] && d.Verb == engine.MustRun:
+		case !g.had[d.Address] && d.Verb == plan.MustRun:
 			touched[d.Node] = true
-		case (want.nodes(d.Node) || !g.had[d.Address]) && d.Verb == engine.UpToDate && !reads: // an earlier state
-		case want.nodes(d.Node) && (d.Verb == engine.MustRun || d.DuplicateOf != nil || reads):
+		case (want.nodes(d.Node) || !g.had[d.Address]) && d.Verb == plan.UpToDate && !reads: // an earlier state
+		case want.nodes(d.Node) && (d.Verb == plan.MustRun || d.DuplicateOf != nil || reads):
 			touched[d.Node] = true
-			if d.DuplicateOf != nil || d.Verb == engine.MayRun {
+			if d.DuplicateOf != nil || d.Verb == plan.MayRun {
 				break
 			}
 			if d.Cause.Reason != want.reason || !strings.HasPrefix(d.Cause.Text, want.text) {
@@ -455,10 +458,10 @@ func (g *generated) check(t *testing.T, name string, want *injected, p *engine.P
 			}
 		case !want.nodes(d.Node) && reads:
 			touched[d.Node] = true
-			if d.Verb != engine.MayRun {
-				t.Errorf("%s: %s: got %s, want %s", name, d.Address, d.Verb, engine.MayRun)
+			if d.Verb != plan.MayRun {
+				t.Errorf("%s: %s: got %s, want %s", name, d.Address, d.Verb, plan.MayRun)
 			}
-		case want.nodes(d.Node) || d.Verb != engine.UpToDate:
+		case want.nodes(d.Node) || d.Verb != plan.UpToDate:
 			t.Errorf("%s: %s: got %s (%s)", name, d.Address, d.Verb, d.Cause)
 		}
 	}
@@ -473,29 +476,29 @@ func TestCollectedResultsAreRebuiltOnlyForStagesThatRun(t *testing.T) {
 	rebuilt, spared := 0, 0
 	for seed := range uint64(40) {
 		g := newGenerated(t, seed+1000)
-		p, _ := g.plan(t, engine.PlanOptions{})
+		p, _ := g.plan(t, plan.Options{})
 		g.run(t, p)
 		if _, err := g.store.Collect(1); err != nil {
 			t.Fatal(err)
 		}
-		if p, _ = g.plan(t, engine.PlanOptions{}); p.Changes() {
+		if p, _ = g.plan(t, plan.Options{}); p.Changes() {
 			t.Fatalf("after gc: got %v, want no work", enginetest.Causes(p))
 		}
 		s := g.stages[g.rng.IntN(len(g.stages))]
 		s.text = "changed"
-		p, text := g.plan(t, engine.PlanOptions{})
-		needed := map[*engine.Node]bool{} // by nodes that certainly run
+		p, text := g.plan(t, plan.Options{})
+		needed := map[*lang.Node]bool{} // by nodes that certainly run
 		for _, d := range slices.Backward(p.Nodes) {
 			needed[d.Node] = needed[d.Node] || of(s)(d.Node)
 			for _, in := range d.Inputs {
 				needed[in.From] = needed[in.From] || needed[d.Node]
 			}
-			if (d.Verb == engine.MustRun) != needed[d.Node] {
+			if (d.Verb == plan.MustRun) != needed[d.Node] {
 				t.Errorf("%s: got %s (%s), needed %v\n%s", d.Address, d.Verb, d.Cause, needed[d.Node], text)
 			}
-			if d.Verb == engine.Collected {
+			if d.Verb == plan.Collected {
 				spared++
-			} else if d.Cause.Reason == engine.ReasonCollected {
+			} else if d.Cause.Reason == plan.ReasonCollected {
 				rebuilt++
 			}
 		}

@@ -16,6 +16,9 @@ import (
 	"time"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/proc"
+	"rcgrpo/engine/runs"
 )
 
 // SourceDigest identifies the code of this binary; the build sets it (-ldflags "-X rcgrpo/engine.SourceDigest=…"). A
@@ -57,14 +60,14 @@ const (
 // NodeMain is the main function of the process of one node and returns the exit code. Started by an engine, it
 // appends its events to a file of the run folder, stops on SIGTERM after a checkpoint, and continues if the
 // engine is killed. Started by hand, it passes the events to observe.
-func NodeMain(runDir, address string, reg Registry, stderr io.Writer, observe func(Event)) int {
+func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer, observe func(runs.Event)) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	if os.Getenv(childVariable) != "" {
 		syscall.CloseOnExec(lockFile)
 		syscall.CloseOnExec(leaseFile)
 		var err error
-		if observe, err = childObserver(Folder(runDir), address); err != nil {
+		if observe, err = childObserver(runs.Folder(runDir), address); err != nil {
 			fmt.Fprintln(stderr, err)
 			return 1
 		}
@@ -74,13 +77,13 @@ func NodeMain(runDir, address string, reg Registry, stderr io.Writer, observe fu
 		return 0
 	}
 	fmt.Fprintln(stderr, err)
-	observe(Event{Time: time.Now(), Address: address, Kind: EventFailed, Text: err.Error(),
-		Failure: &Failure{Text: err.Error(), Cause: causeOf(err)}})
+	observe(runs.Event{Time: time.Now(), Address: address, Kind: runs.EventFailed, Text: err.Error(),
+		Failure: &runs.Failure{Text: err.Error(), Cause: causeOf(err)}})
 	return 1
 }
 
 // runNodeSafely turns a panic outside the stage's Run, where runStage recovers, into an error.
-func runNodeSafely(ctx context.Context, runDir, address string, reg Registry, observe func(Event)) (err error) {
+func runNodeSafely(ctx context.Context, runDir, address string, reg lang.Registry, observe func(runs.Event)) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("%s ended with a bug in the program: %v", address, v)
@@ -92,13 +95,13 @@ func runNodeSafely(ctx context.Context, runDir, address string, reg Registry, ob
 // RunNode executes one node of a run folder in this process, as its engine assigned it, and commits the result.
 // It loads the experiment from the folder's copy and returns an error if the node's key differs from the planned
 // one.
-func RunNode(ctx context.Context, runDir, address string, reg Registry, observe func(Event)) (err error) {
-	folder := Folder(runDir)
-	source, err := folder.source()
+func RunNode(ctx context.Context, runDir, address string, reg lang.Registry, observe func(runs.Event)) (err error) {
+	folder := runs.Folder(runDir)
+	source, err := folder.Source()
 	if err != nil {
 		return err
 	}
-	a, err := folder.assignment(address)
+	a, err := folder.Assignment(address)
 	if err != nil {
 		return err
 	}
@@ -106,7 +109,7 @@ func RunNode(ctx context.Context, runDir, address string, reg Registry, observe 
 		return fmt.Errorf("this binary is built from other code (%s) than the engine that starts it (%s): build both again",
 			Revision(), a.Revision)
 	}
-	x, diags := Load(source, reg)
+	x, diags := lang.Load(source, reg)
 	if diags.HasErrors() {
 		return fmt.Errorf("load the run folder's copy of %s: %w", source.Name, diags)
 	}
@@ -152,26 +155,26 @@ func peakBytes() int64 {
 
 // childObserver stores this process in the key's lock and returns a function that appends events to a file. A process
 // without a key cannot be adopted and ends when its standard input ends, because then its engine has ended.
-func childObserver(folder Folder, address string) (func(Event), error) {
-	a, err := folder.assignment(address)
+func childObserver(folder runs.Folder, address string) (func(runs.Event), error) {
+	a, err := folder.Assignment(address)
 	if err != nil {
 		return nil, err
 	}
 	if a.Key == "" {
 		go func() {
 			io.Copy(io.Discard, os.Stdin)
-			killSession(os.Getpid())
+			proc.KillSession(os.Getpid())
 		}()
-	} else if err := a.holder(folder).sign(lockFile); err != nil {
+	} else if err := a.Holder(folder).Sign(lockFile); err != nil {
 		return nil, fmt.Errorf("write into the lock of %s: %w", address, err)
 	}
-	file, err := os.OpenFile(folder.events(address), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	file, err := os.OpenFile(folder.Events(address), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	var mu sync.Mutex
 	events := json.NewEncoder(file)
-	return func(e Event) {
+	return func(e runs.Event) {
 		mu.Lock()
 		defer mu.Unlock()
 		if err := events.Encode(e); err != nil {

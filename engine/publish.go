@@ -13,68 +13,13 @@ import (
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/internal/disk"
+	"rcgrpo/engine/plan"
+	"rcgrpo/engine/proc"
+	"rcgrpo/engine/runs"
 )
 
 // A published copy has the end time of its result as modification time, so one stat shows that a file is the
 // copy. A file with another time is hashed.
-
-// publishedFiles returns the published files of a result. intact reports whether each is the copy of its output.
-func (p *Plan) publishedFiles(m *artifact.Manifest) (files []fileState, intact bool) {
-	for _, pub := range m.Published {
-		w, intact := p.publishedFile(m, pub)
-		if !intact {
-			return nil, false
-		}
-		files = append(files, w)
-	}
-	return files, true
-}
-
-func (p *Plan) publishedFile(m *artifact.Manifest, pub artifact.Published) (w fileState, intact bool) {
-	path := filepath.Join(p.Experiment.Dir, filepath.FromSlash(pub.Name))
-	now := clock()
-	info, err := os.Lstat(path)
-	f, ok := m.File(pub)
-	if err != nil || !ok {
-		return w, false
-	}
-	if same, err := p.isCopy(path, info, f, m.Ended()); err != nil || !same {
-		return w, false
-	}
-	w = fileState{path: path, stamp: stampOf(info), digest: f.SHA256}
-	w.tooRecent = w.stamp.tooRecent(now)
-	return w, true
-}
-
-// isCopy reports whether a file is the copy of f, by its size and time or by its content. A paranoid plan
-// always reads it.
-func (p *Plan) isCopy(path string, info fs.FileInfo, f artifact.FileInfo, ended time.Time) (bool, error) {
-	if !info.Mode().IsRegular() || info.Size() != f.Bytes {
-		return false, nil
-	}
-	if !p.paranoid && info.ModTime().Equal(ended) {
-		return true, nil
-	}
-	digest, err := artifact.FileDigest(path)
-	return digest == f.SHA256, err
-}
-
-// Unlike lists the published files of results that are up to date which are missing, edited, or copies of
-// another result, by their names. A run publishes them again.
-func (p *Plan) Unlike() []string {
-	var names []string
-	for _, n := range p.Nodes {
-		if n.Verb != UpToDate || n.Manifest == nil {
-			continue
-		}
-		for _, pub := range n.Manifest.Published {
-			if _, intact := p.publishedFile(n.Manifest, pub); !intact {
-				names = append(names, pub.Name)
-			}
-		}
-	}
-	return names
-}
 
 // publish copies the published files of a result to the experiment's folder, unless the copies exist. An
 // error does not fail the stage, since its result is safe.
@@ -87,10 +32,10 @@ func (r *run) publish(t *task, m *artifact.Manifest) {
 		} else if how != "" {
 			changed = true
 			to := filepath.Join(r.Experiment.Dir, filepath.FromSlash(pub.Name))
-			r.emit(Event{Address: m.Address, Kind: EventFile, Path: to, Text: how})
+			r.emit(runs.Event{Address: m.Address, Kind: runs.EventFile, Path: to, Text: how})
 		}
 	}
-	if changed && t.Verb == UpToDate {
+	if changed && t.Verb == plan.UpToDate {
 		r.recordError(r.Store.Remember(r.Experiment.Name, t.Address, m.Key))
 	}
 }
@@ -117,7 +62,7 @@ func (r *run) publishFile(t *task, m *artifact.Manifest, pub artifact.Published)
 	case err != nil:
 		return "", err
 	default:
-		if same, err := r.isCopy(to, info, f, m.Ended()); err != nil || same {
+		if same, err := r.IsCopy(to, info, f, m.Ended()); err != nil || same {
 			if same && !info.ModTime().Equal(m.Ended()) {
 				disk.Chtimes(to, m.Ended()) // otherwise it is hashed again
 			}
@@ -136,7 +81,7 @@ func (r *run) publishFile(t *task, m *artifact.Manifest, pub artifact.Published)
 		}
 	}
 	temp := string(r.folder)
-	if work := r.Store.Work(m.Key); m.Key != "" && exists(work) {
+	if work := r.Store.Work(m.Key); m.Key != "" && proc.Exists(work) {
 		temp = work
 	}
 	return how, copyFile(from, to, temp, m.Ended())
@@ -152,7 +97,7 @@ func (r *run) source(m *artifact.Manifest, pub artifact.Published) (path string,
 		f, _ = m.File(pub)
 		return a.Path(pub.File), f, nil
 	}
-	path = filepath.Join(r.folder.shown(m.Address), pub.Port, filepath.FromSlash(pub.File))
+	path = filepath.Join(r.folder.Shown(m.Address), pub.Port, filepath.FromSlash(pub.File))
 	info, err := os.Stat(path)
 	if err != nil {
 		return "", f, err
@@ -169,10 +114,10 @@ func (r *run) isOldCopy(t *task, pub artifact.Published, path string, info fs.Fi
 		return false, nil
 	}
 	last := t.Last
-	if t.Verb == UpToDate { // then t.Last is the result to publish
+	if t.Verb == plan.UpToDate { // then t.Last is the result to publish
 		last, _ = r.Store.Last(r.Experiment.Name, t.Address)
 	}
-	if last != nil && !r.paranoid && info.ModTime().Equal(last.Ended()) {
+	if last != nil && !r.Paranoid && info.ModTime().Equal(last.Ended()) {
 		for _, other := range last.Published {
 			if f, ok := last.File(other); ok && other.Name == pub.Name && f.Bytes == info.Size() {
 				return true, nil
@@ -198,12 +143,12 @@ func (r *run) findEditions() map[edition]bool {
 			}
 		}
 	}
-	folders, _ := runFolders(r.Store, r.Experiment.Name)
+	folders, _ := runs.Folders(r.Store, r.Experiment.Name)
 	for _, folder := range folders {
-		paths, _ := filepath.Glob(folder.path("shown", "*", "manifest.json"))
+		paths, _ := filepath.Glob(folder.Path("shown", "*", "manifest.json"))
 		for _, path := range paths {
 			var m artifact.Manifest
-			if readJSON(path, &m) != nil {
+			if runs.ReadJSON(path, &m) != nil {
 				continue
 			}
 			for _, pub := range m.Published {
@@ -232,7 +177,7 @@ func linkedFolder(dir, name string) string {
 // keepEdited renames path to the first free name of path.edited, path.edited.2, …
 func keepEdited(path string) (string, error) {
 	to := path + ".edited"
-	for n := 2; exists(to); n++ {
+	for n := 2; proc.Exists(to); n++ {
 		to = fmt.Sprintf("%s.edited.%d", path, n)
 	}
 	return to, disk.Rename(path, to)

@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"rcgrpo/engine/proc"
+	"rcgrpo/engine/runs"
 )
 
 const onePage = `
@@ -38,21 +41,21 @@ func TestPublishedFilesAreCopiesRestoredAndKeptAside(t *testing.T) {
 	l.wantFile(path, "one\n")
 	os.Remove(path)
 	r := l.mustRun()
-	if e, ok := r.find(EventFile, ""); !ok || e.Text != "restored" {
+	if e, ok := r.find(runs.EventFile, ""); !ok || e.Text != "restored" {
 		t.Errorf("removed: got %s, want it restored", r.text())
 	}
 	l.wantFile(path, "one\n")
 	os.WriteFile(path, []byte("mine"), 0o644)
 	r = l.mustRun()
-	if e, ok := r.find(EventFile, ""); !ok || !strings.Contains(e.Text, "page.txt.edited") {
+	if e, ok := r.find(runs.EventFile, ""); !ok || !strings.Contains(e.Text, "page.txt.edited") {
 		t.Errorf("edited: got %s, want it kept aside and restored", r.text())
 	}
 	l.wantFile(path, "one\n")
 	l.wantFile(path+".edited", "mine")
-	l.want(l.mustRun(), EventFile)
+	l.want(l.mustRun(), runs.EventFile)
 	change("two")
 	l.wantFile(path, "two\n")
-	if exists(path + ".edited.2") {
+	if proc.Exists(path + ".edited.2") {
 		t.Error("a copy nobody edited was kept aside")
 	}
 }
@@ -67,7 +70,7 @@ func TestOldCopiesAreReplaced(t *testing.T) {
 		}
 	}
 	touch()
-	if p := l.plan(); !p.idle() || len(p.Unlike()) > 0 {
+	if p := l.plan(); !p.Idle() || len(p.Unlike()) > 0 {
 		t.Errorf("a copy with another time: got %v, want it intact", p.Unlike())
 	}
 	for _, tc := range []struct {
@@ -82,7 +85,7 @@ func TestOldCopiesAreReplaced(t *testing.T) {
 		tc.before()
 		change(tc.text)
 		l.wantFile(path, tc.text+"\n")
-		if exists(path + ".edited") {
+		if proc.Exists(path + ".edited") {
 			t.Fatalf("%s: a copy nobody edited was kept aside", tc.name)
 		}
 	}
@@ -90,12 +93,12 @@ func TestOldCopiesAreReplaced(t *testing.T) {
 		"stage \"page\" \"report\" {\n from = [stage.light.a.out]\n text = \"%\"\n}\n"
 	for _, text := range []string{"1", "2"} {
 		l.write(strings.Replace(broken, "%", text, 1))
-		l.run(RunOptions{})
+		l.run(Options{})
 		l.wantFile(path, text+"\nstage.light.a is missing: it failed: broken\n")
 	}
 	change("end")
 	l.wantFile(path, "end\n")
-	if exists(path + ".edited") {
+	if proc.Exists(path + ".edited") {
 		t.Error("a copy of a run with missing inputs was kept aside")
 	}
 }

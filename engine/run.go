@@ -10,10 +10,16 @@ import (
 	"time"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/machine"
+	"rcgrpo/engine/plan"
+	"rcgrpo/engine/proc"
+	"rcgrpo/engine/runs"
+	"rcgrpo/engine/sched"
 )
 
 // RunOptions are the choices of a caller of Plan.Run.
-type RunOptions struct {
+type Options struct {
 	KeepGoing bool            // after a failure, continue with everything that does not depend on it
 	Executor  Executor        // nil: this machine
 	Kill      <-chan struct{} // closed to end running stages at once, after the end of ctx; nil: never
@@ -27,14 +33,14 @@ type RunOptions struct {
 // stages are asked to stop, and the error is ErrInterrupted. When stages fail, the error is a *RunError; each
 // failure has been an event before. Committed results stay in every case, and another run of the plan resumes
 // from them. The plan itself does not change.
-func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error {
-	p = p.clone()
-	if p.idle() {
+func Run(ctx context.Context, p *plan.Plan, o Options, observe func(runs.Event)) error {
+	p = p.Clone()
+	if p.Idle() {
 		p.SaveVerdict()
-		observe(Event{Time: time.Now(), Kind: EventEnded, Counts: p.counts()})
+		observe(runs.Event{Time: time.Now(), Kind: runs.EventEnded, Counts: p.Counts()})
 		return nil
 	}
-	r := &run{RunOptions: o, observe: observe, flusher: p.Store.Flusher(),
+	r := &run{Options: o, observe: observe, flusher: p.Store.Flusher(),
 		ended: make(chan stageEnd), foreign: make(chan foreignEnd)}
 	if r.Executor == nil {
 		r.Executor = localExecutor{}
@@ -50,12 +56,12 @@ func (p *Plan) Run(ctx context.Context, o RunOptions, observe func(Event)) error
 }
 
 // open prepares the run. It adds to closers whatever it has opened, also before an error.
-func (r *run) open(ctx context.Context, p *Plan) (err error) {
+func (r *run) open(ctx context.Context, p *plan.Plan) (err error) {
 	if r.session, err = p.Store.NewSession(); err != nil {
 		return err
 	}
 	r.closers = append(r.closers, r.session.Close)
-	if r.Plan, err = p.pinFound(r.session); err != nil {
+	if r.Plan, err = p.PinFound(r.session); err != nil {
 		return err
 	}
 	r.editions = sync.OnceValue(r.findEditions)
@@ -72,20 +78,20 @@ func (r *run) open(ctx context.Context, p *Plan) (err error) {
 	}
 	r.folder = folder
 	r.closers = append(r.closers, lock.Close)
-	if r.ledger, err = OpenLedger(string(folder), r.Store.Dir()); err != nil {
+	if r.ledger, err = machine.OpenLedger(string(folder), r.Store.Dir()); err != nil {
 		return err
 	}
 	r.closers = append(r.closers, r.ledger.Close)
-	if r.events, err = openEventLog(folder.path("events.jsonl")); err != nil {
+	if r.events, err = runs.OpenEventLog(folder.Path("events.jsonl")); err != nil {
 		return err
 	}
-	r.closers = append(r.closers, r.events.close)
+	r.closers = append(r.closers, r.events.Close)
 	return nil
 }
 
 // execute runs the loop and completes the run. It returns its errors, one per cause.
 func (r *run) execute(ctx context.Context) []error {
-	r.emit(Event{Kind: EventPlanned, Counts: r.counts(), Path: string(r.folder)})
+	r.emit(runs.Event{Kind: runs.EventPlanned, Counts: r.Counts(), Path: string(r.folder)})
 	r.reportOrphans()
 	err, flushErr := r.loop(ctx), r.flusher.Close()
 	_, staleErr := r.Store.RemoveStale() // of processes of a killed run that have ended since open
@@ -93,78 +99,19 @@ func (r *run) execute(ctx context.Context) []error {
 	if err == nil && flushErr == nil {
 		r.SaveVerdict()
 	}
-	r.emit(Event{Kind: EventEnded, Counts: r.outcome(), Path: string(r.folder)})
+	r.emit(runs.Event{Kind: runs.EventEnded, Counts: r.outcome(), Path: string(r.folder)})
 	return []error{err, flushErr, r.recordErr}
-}
-
-// clone copies the nodes of a plan, which a run changes.
-func (p *Plan) clone() *Plan {
-	c := *p
-	c.Nodes = make([]*Planned, len(p.Nodes))
-	copied := make(map[*Planned]*Planned, len(p.Nodes))
-	for i, n := range p.Nodes {
-		d := *n
-		if d.DuplicateOf != nil { // it precedes this node
-			d.DuplicateOf = copied[d.DuplicateOf]
-		}
-		c.Nodes[i], copied[n] = &d, &d
-	}
-	return &c
-}
-
-// pinFound pins the results that the plan has found in the store. If gc has removed something since, it
-// returns a new plan.
-func (p *Plan) pinFound(session *artifact.Session) (*Plan, error) {
-	for {
-		var keys []string
-		for _, n := range p.Nodes {
-			if n.Verb == UpToDate {
-				keys = append(keys, n.Key)
-			}
-		}
-		if err := session.Pin(keys...); err != nil {
-			return nil, err
-		}
-		if p.collection == p.Store.LastCollection() {
-			return p, nil
-		}
-		var err error
-		if p, err = NewPlan(p.Experiment, p.Store, p.options); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// idle reports whether a run would change nothing: no node runs, and every published file is its copy.
-func (p *Plan) idle() bool {
-	return every(len(p.Nodes), manyReads, func(i int) bool {
-		n := p.Nodes[i]
-		if n.Verb == UpToDate && n.Manifest != nil {
-			_, intact := p.publishedFiles(n.Manifest)
-			return intact
-		}
-		return n.Verb == UpToDate || n.Verb == Collected
-	})
-}
-
-// counts returns the numbers of the plan's nodes by verb.
-func (p *Plan) counts() map[string]int {
-	counts := map[string]int{}
-	for _, n := range p.Nodes {
-		counts[string(n.Verb)]++
-	}
-	return counts
 }
 
 // run is one execution of a plan. The goroutine of loop owns all fields but the flusher and the record.
 type run struct {
-	*Plan
-	RunOptions
+	*plan.Plan
+	Options
 	session   *artifact.Session
 	flusher   *artifact.Flusher
 	closers   []func() error
 	editions  func() map[edition]bool // of published files, found at the first call
-	folder    Folder
+	folder    runs.Folder
 	tasks     []*task
 	byAddress map[string]*task
 	ended     chan stageEnd
@@ -173,15 +120,15 @@ type run struct {
 	failed    []*task
 	stopping  bool // ctx has ended
 
-	queued Queue
+	queued sched.Queue
 	sharing
 	moment  int // counts ends, for the schedule
-	machine Machine
+	machine machine.Machine
 	gpus    []string // ids of the free devices
 
 	record    sync.Mutex // guards the fields below
-	events    *EventLog
-	observe   func(Event)
+	events    *runs.EventLog
+	observe   func(runs.Event)
 	recordErr error
 }
 
@@ -215,9 +162,9 @@ const (
 
 // task is a node of the plan during a run.
 type task struct {
-	*Planned
+	*plan.Planned
 	state     taskState
-	how       EventKind      // of an ended one: done, kept, shown, failed, skipped; "" if it was up to date
+	how       runs.EventKind // of an ended one: done, kept, shown, failed, skipped; "" if it was up to date
 	why       string         // of a failed or skipped one
 	parts     artifact.Parts // of the key
 	manifest  *artifact.Manifest
@@ -226,11 +173,11 @@ type task struct {
 	waits     int           // number of reads that have not ended
 	rank      time.Duration // expected time from its start to the end of the longest path through it
 	lock      *artifact.Lock
-	request   *Request   // since it was first ready
-	gpus      []string   // ids of its devices while it runs
-	lease     *LeaseFile // its entry in the ledger while it runs
-	collected bool       // gc removed its bytes
-	attempts  int        // of an adopted stage that failed
+	request   *sched.Request     // since it was first ready
+	gpus      []string           // ids of its devices while it runs
+	lease     *machine.LeaseFile // its entry in the ledger while it runs
+	collected bool               // gc removed its bytes
+	attempts  int                // of an adopted stage that failed
 }
 
 // link makes the tasks and their edges, ranks them and ends those without work.
@@ -238,8 +185,8 @@ func (r *run) link() {
 	r.byAddress = map[string]*task{}
 	for _, n := range r.Nodes {
 		t := &task{Planned: n}
-		if n.Verb == UpToDate || n.collected() {
-			t.state, t.manifest, t.collected = ended, n.Manifest, n.collected()
+		if n.Verb == plan.UpToDate || n.Collected() {
+			t.state, t.manifest, t.collected = ended, n.Manifest, n.Collected()
 		}
 		r.tasks = append(r.tasks, t)
 		r.byAddress[n.Address] = t
@@ -264,7 +211,7 @@ func (r *run) link() {
 }
 
 // above lists the nodes that come before this one.
-func (t *task) above() []*Node {
+func (t *task) above() []*lang.Node {
 	nodes := slices.Clone(t.DependsOn)
 	if t.DuplicateOf != nil {
 		nodes = append(nodes, t.DuplicateOf.Node)
@@ -288,22 +235,22 @@ func (t *task) countWaits() {
 func (r *run) measure(ctx context.Context) error {
 	open := slices.DeleteFunc(slices.Clone(r.tasks), func(t *task) bool { return t.state == ended })
 	needGPUs := slices.ContainsFunc(open, func(t *task) bool { return t.Resources.GPUs > 0 })
-	r.machine = Detect(ctx, r.Experiment.Site, needGPUs)
+	r.machine = machine.Detect(ctx, r.Experiment.Site, needGPUs)
 	var errs []error
 	for _, t := range open {
-		if why := r.machine.unfit(t.Node); why != "" {
+		if why := r.machine.Unfit(t.Node); why != "" {
 			errs = append(errs, fmt.Errorf("%s %s", t.Address, why))
 		}
 	}
 	r.gpus, r.driver = slices.Clone(r.machine.GPUs), r.machine.Driver
-	r.queued.Free = Share{CPUs: r.machine.CPUs, GPUs: len(r.gpus), Memory: r.machine.Memory}
+	r.queued.Free = sched.Share{CPUs: r.machine.CPUs, GPUs: len(r.gpus), Memory: r.machine.Memory}
 	return errors.Join(errs...)
 }
 
 // loop starts tasks and handles their ends until none is left.
 func (r *run) loop(ctx context.Context) error {
 	for _, t := range r.tasks {
-		if t.Verb == UpToDate && t.manifest != nil {
+		if t.Verb == plan.UpToDate && t.manifest != nil {
 			r.publish(t, t.manifest)
 		}
 	}
@@ -313,7 +260,7 @@ func (r *run) loop(ctx context.Context) error {
 		}
 	}
 	interrupted := ctx.Done()
-	renew := time.NewTicker(renewEvery)
+	renew := time.NewTicker(machine.RenewEvery)
 	defer renew.Stop()
 	for r.startReady(ctx); r.pending > 0 || r.blocked; r.startReady(ctx) {
 		var again <-chan time.Time
@@ -331,7 +278,7 @@ func (r *run) loop(ctx context.Context) error {
 		case <-interrupted:
 			interrupted = nil
 			r.stopping = true
-			r.emit(Event{Kind: EventNote, Text: "stopping: running stages finish their checkpoints; ^C again ends them at once"})
+			r.emit(runs.Event{Kind: runs.EventNote, Text: "stopping: running stages finish their checkpoints; ^C again ends them at once"})
 		}
 	}
 	if ctx.Err() != nil {
@@ -348,9 +295,9 @@ func (r *run) loop(ctx context.Context) error {
 	e := new(RunError)
 	for _, t := range r.tasks {
 		switch t.how {
-		case EventFailed:
+		case runs.EventFailed:
 			e.Failed = append(e.Failed, t.Address)
-		case EventSkipped:
+		case runs.EventSkipped:
 			e.Skipped = append(e.Skipped, t.Address)
 		}
 	}
@@ -365,7 +312,7 @@ func (r *run) resolve(t *task) {
 		r.queue(t)
 		return
 	}
-	key, parts, ok := Key(t.Node, r.digest)
+	key, parts, ok := plan.Key(t.Node, r.digest)
 	if !ok {
 		r.fail(t, errors.New("an input has no digest"), 0)
 		return
@@ -400,7 +347,7 @@ func (r *run) resolve(t *task) {
 }
 
 // digest is the argument of Node.Key during a run.
-func (r *run) digest(from *Node, port string) (string, bool) {
+func (r *run) digest(from *lang.Node, port string) (string, bool) {
 	up := r.byAddress[from.Address]
 	if up == nil || up.manifest == nil {
 		return "", false
@@ -412,7 +359,7 @@ func (r *run) digest(from *Node, port string) (string, bool) {
 // inputsMissing reports whether an input has no result. Only a task that runs after failures gets so far.
 func (r *run) inputsMissing(t *task) bool {
 	return slices.ContainsFunc(t.reads, func(up *task) bool {
-		return up.how == EventFailed || up.how == EventSkipped || up.how == EventShown
+		return up.how == runs.EventFailed || up.how == runs.EventSkipped || up.how == runs.EventShown
 	})
 }
 
@@ -445,7 +392,7 @@ func (r *run) rebuildCollected(t *task) bool {
 func (r *run) queue(t *task) {
 	t.state = ready
 	if t.request == nil {
-		t.request = &Request{ID: t.Address, Need: r.machine.share(t.Resources), ReadyAt: r.moment, Rank: t.rank, Estimate: t.Estimate}
+		t.request = &sched.Request{ID: t.Address, Need: r.machine.Share(t.Resources), ReadyAt: r.moment, Rank: t.rank, Estimate: t.Estimate}
 	}
 	r.queued.Add(t.request)
 }
@@ -469,7 +416,7 @@ func (r *run) commit(t *task, made *artifact.Committed, took time.Duration) (m *
 }
 
 // inPlace reports whether a node runs in this process.
-func (r *run) inPlace(n *Node) bool {
+func (r *run) inPlace(n *lang.Node) bool {
 	_, here := r.Executor.(localExecutor)
 	return here && runsInPlace(n)
 }
@@ -479,11 +426,11 @@ func (r *run) awaitLock(ctx context.Context, t *task) {
 	r.recordError(r.session.Pin(t.Key))
 	t.state = running
 	text := "waiting: another run is making it"
-	var h Holder
+	var h runs.Holder
 	if r.Store.Holder(t.Key, &h) == nil {
 		text = "waiting: it is being made by " + h.Text()
 	}
-	r.emit(Event{Address: t.Address, Kind: EventNote, Text: text})
+	r.emit(runs.Event{Address: t.Address, Kind: runs.EventNote, Text: text})
 	r.pending++
 	go func() { r.foreign <- r.waitForLock(ctx, t) }()
 }
@@ -519,7 +466,7 @@ func (r *run) onEnded(ctx context.Context, e stageEnd) {
 	case e.err == nil && t.Key == "":
 		r.show(t, e.took)
 	case e.err == nil:
-		r.finish(t, EventDone, e.manifest)
+		r.finish(t, runs.EventDone, e.manifest)
 	default:
 		if t.Key != "" { // a killed stage could not do it
 			r.recordError(r.Store.Discard(t.Key))
@@ -555,7 +502,7 @@ func (r *run) onForeign(ctx context.Context, e foreignEnd) {
 }
 
 // finish ends a task that has a result.
-func (r *run) finish(t *task, how EventKind, m *artifact.Manifest) {
+func (r *run) finish(t *task, how runs.EventKind, m *artifact.Manifest) {
 	t.state, t.how, t.manifest = ended, how, m
 	r.settleReaders(t)
 }
@@ -563,11 +510,11 @@ func (r *run) finish(t *task, how EventKind, m *artifact.Manifest) {
 // reportDone reports a committed result, and outputs that differ although the key is the same.
 func (r *run) reportDone(t *task, m *artifact.Manifest, took time.Duration) {
 	seconds := max(took.Seconds(), m.Seconds) // an adopted program may have run before this run
-	r.emit(Event{Address: t.Address, Kind: EventDone, Key: t.Key, Seconds: seconds})
+	r.emit(runs.Event{Address: t.Address, Kind: runs.EventDone, Key: t.Key, Seconds: seconds})
 	if old := t.Manifest; old != nil && old.Key == m.Key {
 		for _, port := range m.Ports() {
 			if old.Outputs[port].Digest != m.Outputs[port].Digest {
-				r.emit(Event{Address: t.Address, Kind: EventNote,
+				r.emit(runs.Event{Address: t.Address, Kind: runs.EventNote,
 					Text: fmt.Sprintf("port %s differs from the last result, although nothing it depends on has changed", port)})
 			}
 		}
@@ -576,23 +523,23 @@ func (r *run) reportDone(t *task, m *artifact.Manifest, took time.Duration) {
 
 // reuse ends a task with a result of the store.
 func (r *run) reuse(t *task, m *artifact.Manifest) {
-	r.emit(Event{Address: t.Address, Kind: EventKept, Key: t.Key})
+	r.emit(runs.Event{Address: t.Address, Kind: runs.EventKept, Key: t.Key})
 	r.publish(t, m)
 	r.recordError(r.Store.Remember(r.Experiment.Name, t.Address, t.Key))
-	r.finish(t, EventKept, m)
+	r.finish(t, runs.EventKept, m)
 }
 
 // show ends a task whose output is not kept.
 func (r *run) show(t *task, took time.Duration) {
-	r.emit(Event{Address: t.Address, Kind: EventShown, Seconds: took.Seconds(), Path: r.folder.shown(t.Address),
+	r.emit(runs.Event{Address: t.Address, Kind: runs.EventShown, Seconds: took.Seconds(), Path: r.folder.Shown(t.Address),
 		Text: "not kept: inputs are missing"})
 	var m artifact.Manifest
-	if err := readJSON(r.folder.path("shown", fileName(t.Address), "manifest.json"), &m); err != nil {
+	if err := runs.ReadJSON(r.folder.Path("shown", runs.FileName(t.Address), "manifest.json"), &m); err != nil {
 		r.recordError(err)
 	} else {
 		r.publish(t, &m)
 	}
-	r.finish(t, EventShown, nil)
+	r.finish(t, runs.EventShown, nil)
 }
 
 // settleReaders resolves the readers of a task that has succeeded, as far as it was their last input.
@@ -608,15 +555,15 @@ func (r *run) settleReaders(t *task) {
 
 // fail ends a task, reports its failure at once, and skips the tasks that cannot run any more.
 func (r *run) fail(t *task, err error, took time.Duration) {
-	t.state, t.how, t.why = ended, EventFailed, err.Error()
+	t.state, t.how, t.why = ended, runs.EventFailed, err.Error()
 	r.failed = append(r.failed, t)
-	log := r.folder.log(t.Address)
+	log := r.folder.Log(t.Address)
 	lines := lastLines(log, failureLines)
-	f := &Failure{Text: err.Error(), Cause: failureCause(err, ofLastAttempt(lines)), Log: log, Lines: shortLines(lines)}
-	if work := r.Store.Work(t.Key); t.Key != "" && exists(work) {
+	f := &runs.Failure{Text: err.Error(), Cause: failureCause(err, ofLastAttempt(lines)), Log: log, Lines: shortLines(lines)}
+	if work := r.Store.Work(t.Key); t.Key != "" && proc.Exists(work) {
 		f.Work = work
 	}
-	r.emit(Event{Address: t.Address, Kind: EventFailed, Text: err.Error(), Seconds: took.Seconds(), Path: log,
+	r.emit(runs.Event{Address: t.Address, Kind: runs.EventFailed, Text: err.Error(), Seconds: took.Seconds(), Path: log,
 		Failure: f})
 	r.unlock(t)
 	r.skipReaders(t, t.Address+" failed")
@@ -652,21 +599,21 @@ func (r *run) skip(t *task, why string) {
 	if t.state == ready {
 		r.queued.Remove(t.request)
 	}
-	t.state, t.how, t.why = ended, EventSkipped, why
+	t.state, t.how, t.why = ended, runs.EventSkipped, why
 	r.unlock(t)
-	r.emit(Event{Address: t.Address, Kind: EventSkipped, Text: why})
+	r.emit(runs.Event{Address: t.Address, Kind: runs.EventSkipped, Text: why})
 	r.skipReaders(t, why)
 }
 
 // interrupt abandons a task that was running here.
 func (r *run) interrupt(t *task) {
-	r.emit(Event{Address: t.Address, Kind: EventSkipped, Text: "interrupted; its scratch folder is kept for the next run"})
+	r.emit(runs.Event{Address: t.Address, Kind: runs.EventSkipped, Text: "interrupted; its scratch folder is kept for the next run"})
 	r.abandon(t)
 }
 
 // abandon ends a task after an interrupt.
 func (r *run) abandon(t *task) {
-	t.state, t.how, t.why = ended, EventSkipped, "interrupted"
+	t.state, t.how, t.why = ended, runs.EventSkipped, "interrupted"
 	r.unlock(t)
 }
 
@@ -684,13 +631,13 @@ func (r *run) outcome() map[string]int {
 }
 
 // emit records an event and passes it on.
-func (r *run) emit(e Event) {
+func (r *run) emit(e runs.Event) {
 	if e.Time.IsZero() {
 		e.Time = time.Now()
 	}
 	r.record.Lock()
 	defer r.record.Unlock()
-	if err := r.events.write(e); err != nil && r.recordErr == nil {
+	if err := r.events.Write(e); err != nil && r.recordErr == nil {
 		r.recordErr = fmt.Errorf("write events: %w", err)
 	}
 	r.observe(e)

@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/runs"
 )
 
 // attempts starts a node until it succeeds or its retry block allows no further attempt. It runs in a goroutine
@@ -31,19 +34,19 @@ func (r *run) attempts(ctx context.Context, s *start) error {
 
 // shouldRetry reports whether a node is started again after a failure, and emits a note if it is. A program
 // explains its failure in its log, so the last lines of this attempt's log count as part of the error.
-func (r *run) shouldRetry(n *Node, attempt int, err error) bool {
+func (r *run) shouldRetry(n *lang.Node, attempt int, err error) bool {
 	if attempt >= n.Retry.Attempts {
 		return false
 	}
-	lines := ofLastAttempt(lastLines(r.folder.log(n.Address), failureLines))
+	lines := ofLastAttempt(lastLines(r.folder.Log(n.Address), failureLines))
 	cause := failureCause(err, lines)
-	if !n.Retry.retries(cause, strings.Join(append([]string{err.Error()}, lines...), "\n")) {
+	if !retries(n.Retry, cause, strings.Join(append([]string{err.Error()}, lines...), "\n")) {
 		return false
 	}
 	if cause != "" {
 		cause = " (" + cause + ")"
 	}
-	r.emit(Event{Address: n.Address, Kind: EventNote, Attempt: attempt,
+	r.emit(runs.Event{Address: n.Address, Kind: runs.EventNote, Attempt: attempt,
 		Text: fmt.Sprintf("attempt %d of %d failed%s; it starts again: %v", attempt, n.Retry.Attempts, cause, err)})
 	return true
 }

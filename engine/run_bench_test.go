@@ -8,6 +8,7 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/enginetest"
+	"rcgrpo/engine/runs"
 )
 
 // BenchmarkNullRun loads, plans and runs 1,000 stages that are all up to date.
@@ -25,7 +26,7 @@ func BenchmarkNullRun(b *testing.B) {
 	run := func() {
 		p, err := enginetest.PlanToys(file, store)
 		if err == nil {
-			err = p.Run(b.Context(), engine.RunOptions{}, func(engine.Event) {})
+			err = engine.Run(b.Context(), p, engine.Options{}, func(runs.Event) {})
 		}
 		if err != nil {
 			b.Fatal(err)

@@ -12,6 +12,10 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/proc"
+	"rcgrpo/engine/runs"
 )
 
 // WithCause marks an error of a stage with one of the causes, for the retry rules.
@@ -32,12 +36,12 @@ type RunError struct {
 }
 
 func (e *RunError) Error() string {
-	text := fmt.Sprintf("%s failed", Plural(len(e.Failed), "stage"))
+	text := fmt.Sprintf("%s failed", lang.Plural(len(e.Failed), "stage"))
 	if len(e.Failed) == 1 {
 		text = e.Failed[0] + " failed"
 	}
 	if len(e.Skipped) > 0 {
-		text += fmt.Sprintf("; %s skipped because of it", Plural(len(e.Skipped), "stage"))
+		text += fmt.Sprintf("; %s skipped because of it", lang.Plural(len(e.Skipped), "stage"))
 	}
 	return text
 }
@@ -63,7 +67,7 @@ func codeError(name string, code int, kills int64) error {
 }
 
 // exitError explains the end of a process that reported no error. kills is oomKills before its start.
-func exitError(exit Exit, kills int64) error {
+func exitError(exit proc.Exit, kills int64) error {
 	if exit.Signal == 0 {
 		return fmt.Errorf("its process ended with exit code %d", exit.Code)
 	}
@@ -74,9 +78,9 @@ func exitError(exit Exit, kills int64) error {
 func signalError(signal syscall.Signal, kills int64) error {
 	switch signal {
 	case syscall.SIGKILL:
-		return killedError(kills, oomKills())
+		return killedError(kills, proc.OomKills())
 	case syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT:
-		return WithCause(CausePreempted, fmt.Errorf("its process got a request to stop (%v)", signal))
+		return WithCause(lang.CausePreempted, fmt.Errorf("its process got a request to stop (%v)", signal))
 	}
 	return fmt.Errorf("its process died: %v", signal)
 }
@@ -84,9 +88,9 @@ func signalError(signal syscall.Signal, kills int64) error {
 // killedError distinguishes a kill because memory ran out from others, by oomKills before and after.
 func killedError(before, after int64) error {
 	if before >= 0 && after > before {
-		return WithCause(CauseOOM, errors.New("the kernel killed its process because memory ran out (SIGKILL)"))
+		return WithCause(lang.CauseOOM, errors.New("the kernel killed its process because memory ran out (SIGKILL)"))
 	}
-	return WithCause(CauseKilled, errors.New("its process was killed (SIGKILL)"))
+	return WithCause(lang.CauseKilled, errors.New("its process was killed (SIGKILL)"))
 }
 
 // oomText matches the messages of allocators and of the kernel when memory runs out.
@@ -98,16 +102,16 @@ var oomText = sync.OnceValue(func() *regexp.Regexp {
 // causeOf returns the cause of a stage's error, or "".
 func causeOf(err error) string {
 	var marked *causeError
-	var failure *Failure
+	var failure *runs.Failure
 	switch {
 	case errors.As(err, &marked):
 		return marked.cause
 	case errors.As(err, &failure) && failure.Cause != "":
 		return failure.Cause
 	case errors.Is(err, errTimeout) || errors.Is(err, context.DeadlineExceeded):
-		return CauseTimeout
+		return lang.CauseTimeout
 	case oomText().MatchString(err.Error()):
-		return CauseOOM
+		return lang.CauseOOM
 	}
 	return ""
 }
@@ -117,15 +121,15 @@ func causeOf(err error) string {
 func failureCause(err error, lines []string) string {
 	cause := causeOf(err)
 	if cause == "" && slices.ContainsFunc(lines, oomText().MatchString) {
-		return CauseOOM
+		return lang.CauseOOM
 	}
 	return cause
 }
 
 // retries reports whether the retry block names a failure.
-func (r Retry) retries(cause, text string) bool {
+func retries(r lang.Retry, cause, text string) bool {
 	return slices.ContainsFunc(r.On, func(on string) bool {
-		if slices.Contains(failureCauses, on) {
+		if slices.Contains(lang.FailureCauses, on) {
 			return on == cause
 		}
 		pattern, err := regexp.Compile(on)

@@ -12,6 +12,8 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/enginetest"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/runs"
 )
 
 // scripted is an executor in which every node waits until the test ends it.
@@ -26,11 +28,11 @@ func newScripted() *scripted {
 	return &scripted{started: make(chan engine.Work), leave: map[string]chan error{}}
 }
 
-func (s *scripted) Execute(ctx context.Context, w engine.Work, observe func(engine.Event)) error {
+func (s *scripted) Execute(ctx context.Context, w engine.Work, observe func(runs.Event)) error {
 	leave := make(chan error)
 	s.mu.Lock()
 	s.running = append(s.running, w)
-	s.leave[engine.ShortAddress(w.Node.Address)] = leave
+	s.leave[lang.ShortAddress(w.Node.Address)] = leave
 	s.mu.Unlock()
 	s.started <- w
 	err := <-leave
@@ -46,7 +48,7 @@ func (s *scripted) Execute(ctx context.Context, w engine.Work, observe func(engi
 // next waits until n more nodes have started and returns their names, sorted.
 func (s *scripted) next(n int) (names []string) {
 	for range n {
-		names = append(names, engine.ShortAddress((<-s.started).Node.Address))
+		names = append(names, lang.ShortAddress((<-s.started).Node.Address))
 	}
 	slices.Sort(names)
 	return names
@@ -96,10 +98,10 @@ stage "toy" "tail" {
 	p := l.Plan()
 	for _, n := range p.Nodes {
 		n.Estimate = map[string]time.Duration{"toy.short": 5 * time.Second, "toy.medium": 20 * time.Second,
-			"toy.head": 10 * time.Second, "toy.tail": 60 * time.Second}[engine.ShortAddress(n.Address)]
+			"toy.head": 10 * time.Second, "toy.tail": 60 * time.Second}[lang.ShortAddress(n.Address)]
 	}
 	s, done := newScripted(), make(chan enginetest.Record)
-	go func() { done <- l.RunPlan(t.Context(), p, engine.RunOptions{Executor: s}) }()
+	go func() { done <- l.RunPlan(t.Context(), p, engine.Options{Executor: s}) }()
 	if got, want := s.next(2), []string{"toy.head", "toy.medium"}; !slices.Equal(got, want) {
 		t.Errorf("first: got %v, want %v", got, want)
 	}
@@ -128,7 +130,7 @@ func TestGPUsAreExclusive(t *testing.T) {
 	}
 	l.Write(stages.String())
 	s, done := newScripted(), make(chan enginetest.Record)
-	go func() { done <- l.Run(engine.RunOptions{Executor: s}) }()
+	go func() { done <- l.Run(engine.Options{Executor: s}) }()
 	for range 12 {
 		w := <-s.started
 		if gpus, _ := s.inUse(t); len(gpus) > 4 {
@@ -137,7 +139,7 @@ func TestGPUsAreExclusive(t *testing.T) {
 		if len(w.GPUs) != w.Node.Resources.GPUs {
 			t.Errorf("%s: got GPUs %v, want %d", w.Node.Address, w.GPUs, w.Node.Resources.GPUs)
 		}
-		go s.end(engine.ShortAddress(w.Node.Address), nil)
+		go s.end(lang.ShortAddress(w.Node.Address), nil)
 	}
 	if r := <-done; r.Err != nil {
 		t.Error(r.Err)
@@ -148,11 +150,11 @@ func TestErrorOfTheExecutorIsTheFailure(t *testing.T) {
 	l := enginetest.NewLab(t)
 	l.Write("stage \"toy\" \"a\" {\n}\n")
 	s, done := newScripted(), make(chan enginetest.Record)
-	go func() { done <- l.Run(engine.RunOptions{Executor: s}) }()
+	go func() { done <- l.Run(engine.Options{Executor: s}) }()
 	s.next(1)
 	s.end("toy.a", errors.New("no such queue"))
 	r := <-done
-	if failed, ok := r.Find(engine.EventFailed, "toy.a"); !ok || failed.Text != "no such queue" {
+	if failed, ok := r.Find(runs.EventFailed, "toy.a"); !ok || failed.Text != "no such queue" {
 		t.Errorf("got %s, want the executor's error", r)
 	}
 }

@@ -20,6 +20,9 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/enginetest"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/plan"
+	"rcgrpo/engine/runs"
 )
 
 //go:embed testdata/toys/diamond.hcl
@@ -52,8 +55,8 @@ func TestRunRemovesAtItsEndLeftoversThatWereLockedAtItsStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	released := false
-	r := l.RunPlan(t.Context(), l.Plan(), engine.RunOptions{}, func(e engine.Event) {
-		if e.Kind == engine.EventPlanned {
+	r := l.RunPlan(t.Context(), l.Plan(), engine.Options{}, func(e runs.Event) {
+		if e.Kind == runs.EventPlanned {
 			released = lock.File().Close() == nil
 		}
 	})
@@ -65,13 +68,13 @@ func TestRunRemovesAtItsEndLeftoversThatWereLockedAtItsStart(t *testing.T) {
 func TestSecondRunHasNothingToDoAndWritesNothing(t *testing.T) {
 	l := enginetest.NewLab(t)
 	l.Write(diamond)
-	l.Want(l.MustRun(), engine.EventDone, "light.c", "light.d", "toy.a", "toy.b")
+	l.Want(l.MustRun(), runs.EventDone, "light.c", "light.d", "toy.a", "toy.b")
 	if got, want := l.Text("light.d"), "d\nb\na\nc\na\n"; got != want {
 		t.Errorf("output of d: got %q, want %q", got, want)
 	}
 	before := modTimes(t, l.StoreDir)
 	r := l.MustRun()
-	if e := r.Events[0]; len(r.Events) != 1 || e.Kind != engine.EventEnded || e.Counts[string(engine.UpToDate)] != 4 {
+	if e := r.Events[0]; len(r.Events) != 1 || e.Kind != runs.EventEnded || e.Counts[string(plan.UpToDate)] != 4 {
 		t.Errorf("second run: got %s, want only the end", r)
 	}
 	if after := modTimes(t, l.StoreDir); !maps.Equal(before, after) {
@@ -97,8 +100,8 @@ func TestOnlyStagesBelowAChangeRunAndUnchangedOutputsStopIt(t *testing.T) {
 	} {
 		l.Write(step.stages)
 		r := l.MustRun()
-		wantList(t, step.change+": done", r.Of(engine.EventDone), step.done...)
-		wantList(t, step.change+": kept", r.Of(engine.EventKept), step.kept...)
+		wantList(t, step.change+": done", r.Of(runs.EventDone), step.done...)
+		wantList(t, step.change+": kept", r.Of(runs.EventKept), step.kept...)
 	}
 }
 
@@ -122,7 +125,7 @@ stage "toy" "b" {
 		t.Errorf("shares: got %q, want %q", got, want)
 	}
 	l.Write("stage \"toy\" \"a\" {\n  text = \"more\"\n  resources {\n    gpus = 4\n  }\n}\n")
-	r := l.Run(engine.RunOptions{})
+	r := l.Run(engine.Options{})
 	for _, want := range []string{"stage.toy.a", "4 GPUs", "this machine offers 3"} {
 		if r.Err == nil || !strings.Contains(r.Err.Error(), want) {
 			t.Errorf("too many GPUs: got %v, want an error with %q before any stage runs", r.Err, want)
@@ -136,16 +139,16 @@ var failing string
 func TestFailureIsReportedOnceWithItsLogAndOnlyItsReadersAreSkipped(t *testing.T) {
 	l := enginetest.NewLab(t)
 	l.Write(failing)
-	r := l.Run(engine.RunOptions{KeepGoing: true})
+	r := l.Run(engine.Options{KeepGoing: true})
 	var e *engine.RunError
 	if !errors.As(r.Err, &e) {
 		t.Fatalf("run: got %v, want a RunError", r.Err)
 	}
 	wantList(t, "failed", e.Failed, "stage.toy.bad")
 	wantList(t, "skipped", e.Skipped, "stage.toy.below")
-	l.Want(r, engine.EventFailed, "toy.bad")
-	l.Want(r, engine.EventDone, "light.beside", "toy.a", "toy.late")
-	failed, _ := r.Find(engine.EventFailed, "toy.bad")
+	l.Want(r, runs.EventFailed, "toy.bad")
+	l.Want(r, runs.EventDone, "light.beside", "toy.a", "toy.late")
+	failed, _ := r.Find(runs.EventFailed, "toy.bad")
 	f := failed.Failure
 	if f == nil || f.Text != "the loss is not a number" || !slices.Contains(f.Lines, "about to fail") || f.Work == "" {
 		t.Fatalf("failure: got %+v, want the error, the log's lines and the scratch folder", f)
@@ -154,17 +157,17 @@ func TestFailureIsReportedOnceWithItsLogAndOnlyItsReadersAreSkipped(t *testing.T
 		t.Errorf("log: got %q, %v, want the stage's output", b, err)
 	}
 	// The page ran, names the missing inputs, is published but not committed.
-	l.Want(r, engine.EventShown, "page.report")
+	l.Want(r, runs.EventShown, "page.report")
 	want := "page\nstage.toy.bad is missing: it failed: the loss is not a number\na\n" +
 		"stage.toy.below is missing: it was skipped: stage.toy.bad failed\n"
 	if got := l.Read("page.txt"); got != want {
 		t.Errorf("page: got %q, want %q", got, want)
 	}
-	if l.Planned("page.report").Verb == engine.UpToDate {
+	if l.Planned("page.report").Verb == plan.UpToDate {
 		t.Error("the page that was made without its inputs is up to date")
 	}
 	l.Write(strings.Replace(failing, `fail = "the loss is not a number"`, "", 1))
-	l.Want(l.MustRun(), engine.EventDone, "page.report", "toy.bad", "toy.below")
+	l.Want(l.MustRun(), runs.EventDone, "page.report", "toy.bad", "toy.below")
 }
 
 func TestAfterAFailureNoStageStartsWithoutKeepGoing(t *testing.T) {
@@ -172,21 +175,21 @@ func TestAfterAFailureNoStageStartsWithoutKeepGoing(t *testing.T) {
 	l.Write(failing)
 	p := l.Plan()
 	for _, n := range p.Nodes { // on the longest path, so the failing stage starts first
-		if engine.ShortAddress(n.Address) == "toy.bad" {
+		if lang.ShortAddress(n.Address) == "toy.bad" {
 			n.Estimate = time.Hour
 		}
 	}
-	r := l.RunPlan(t.Context(), p, engine.RunOptions{})
-	l.Want(r, engine.EventDone, "toy.a")
-	l.Want(r, engine.EventSkipped, "light.beside", "toy.below", "toy.late")
-	l.Want(r, engine.EventShown, "page.report")
+	r := l.RunPlan(t.Context(), p, engine.Options{})
+	l.Want(r, runs.EventDone, "toy.a")
+	l.Want(r, runs.EventSkipped, "light.beside", "toy.below", "toy.late")
+	l.Want(r, runs.EventShown, "page.report")
 }
 
 func TestPanicOfAStageInsideTheEngineIsItsFailure(t *testing.T) {
 	l := enginetest.NewLab(t)
 	l.Write("stage \"light\" \"a\" {\n  panic = true\n}\n")
-	r := l.Run(engine.RunOptions{})
-	failed, ok := r.Find(engine.EventFailed, "light.a")
+	r := l.Run(engine.Options{})
+	failed, ok := r.Find(runs.EventFailed, "light.a")
 	if !ok || failed.Text != "panic: a mistake in a kind" || len(failed.Failure.Lines) == 0 {
 		t.Errorf("got %s, want a failure with the stack in the log", r)
 	}
@@ -197,14 +200,14 @@ func TestPanicOfAStageProcessIsASentenceWithoutAStack(t *testing.T) {
 	l := enginetest.NewLab(t)
 	l.Write("stage \"toy\" \"a\" {\n}\n")
 	l.MustRun()
-	runs, err := engine.Runs(l.Store(), "x")
+	runs, err := runs.Runs(l.Store(), "x")
 	if err != nil || len(runs) != 1 {
 		t.Fatalf("got %v, %v, want one run", runs, err)
 	}
 	broken := enginetest.ToyKinds()
-	broken[0].New = func() engine.Stage { panic("a mistake in a kind") }
+	broken[0].New = func() lang.Stage { panic("a mistake in a kind") }
 	var stderr strings.Builder
-	if code := engine.NodeMain(runs[0], "stage.toy.a", broken, &stderr, func(engine.Event) {}); code != 1 {
+	if code := engine.NodeMain(runs[0], "stage.toy.a", broken, &stderr, func(runs.Event) {}); code != 1 {
 		t.Errorf("exit code: got %d, want 1", code)
 	}
 	got, want := stderr.String(), "stage.toy.a ended with a bug in the program: a mistake in a kind"
@@ -241,7 +244,7 @@ stage "toy" "a" {
   }
 }
 `, tc.settings, tc.attempts, tc.on))
-			r := l.Run(engine.RunOptions{})
+			r := l.Run(engine.Options{})
 			if got := len(l.Starts()); (r.Err == nil) != tc.ok || got != tc.starts {
 				t.Errorf("got %v after %d starts, want success %v after %d\n%s", r.Err, got, tc.ok, tc.starts, r)
 			}
@@ -265,9 +268,9 @@ func TestTimeoutStopsAStageAndIsACause(t *testing.T) {
 	l := enginetest.NewLab(t)
 	l.Gate() // never lets the stage pass
 	l.Write("stage \"toy\" \"a\" {\n  gate = \"$dir/gate\"\n  timeout = \"100ms\"\n}\n")
-	r := l.Run(engine.RunOptions{})
-	failed, ok := r.Find(engine.EventFailed, "toy.a")
-	if !ok || failed.Failure.Cause != engine.CauseTimeout || !strings.Contains(failed.Text, "timeout of 100ms") {
+	r := l.Run(engine.Options{})
+	failed, ok := r.Find(runs.EventFailed, "toy.a")
+	if !ok || failed.Failure.Cause != lang.CauseTimeout || !strings.Contains(failed.Text, "timeout of 100ms") {
 		t.Errorf("got %s, want a failure with cause timeout", r)
 	}
 }
@@ -279,8 +282,8 @@ func TestKilledStageFailsWithItsSignal(t *testing.T) {
 	done := l.Start(t.Context())
 	syscall.Kill(g.Next().PID, syscall.SIGKILL)
 	r := <-done
-	failed, ok := r.Find(engine.EventFailed, "toy.a")
-	if !ok || failed.Failure.Cause != engine.CauseKilled || !strings.Contains(failed.Text, "SIGKILL") {
+	failed, ok := r.Find(runs.EventFailed, "toy.a")
+	if !ok || failed.Failure.Cause != lang.CauseKilled || !strings.Contains(failed.Text, "SIGKILL") {
 		t.Errorf("got %s, want a failure that names the signal", r)
 	}
 }
@@ -297,12 +300,12 @@ func TestInterruptLetsStagesSaveAndTheNextRunResumes(t *testing.T) {
 	if !errors.Is(r.Err, engine.ErrInterrupted) {
 		t.Fatalf("run: got %v, want ErrInterrupted\n%s", r.Err, r)
 	}
-	l.Want(r, engine.EventFailed)
+	l.Want(r, runs.EventFailed)
 	done = l.Start(t.Context())
 	g.Next().Pass()
 	r = <-done
-	l.Want(r, engine.EventDone, "toy.a", "toy.below")
-	started, _ := r.Find(engine.EventStarted, "toy.a")
+	l.Want(r, runs.EventDone, "toy.a", "toy.below")
+	started, _ := r.Find(runs.EventStarted, "toy.a")
 	if b, _ := os.ReadFile(started.Path); !strings.Contains(string(b), "resumed from 1") {
 		t.Errorf("log of the second run: got %q, want that the stage resumed", b)
 	}
@@ -334,7 +337,7 @@ func TestKillAfterAnyEventConverges(t *testing.T) {
 		for n := 0; n < k && lines.Scan(); n++ {
 			last = lines.Text()
 			if address, ok := strings.CutPrefix(last, "done "); ok {
-				done = append(done, engine.ShortAddress(strings.TrimSpace(address)))
+				done = append(done, lang.ShortAddress(strings.TrimSpace(address)))
 			}
 		}
 		cmd.Process.Kill()
@@ -344,11 +347,11 @@ func TestKillAfterAnyEventConverges(t *testing.T) {
 			t.Errorf("killed after event %d (%s): got digests %v, want %v", k, last, got, want)
 		}
 		for _, address := range done {
-			if slices.Contains(r.Of(engine.EventStarted), address) {
+			if slices.Contains(r.Of(runs.EventStarted), address) {
 				t.Errorf("killed after event %d (%s): %s was committed and ran again", k, last, address)
 			}
 		}
-		if strings.HasPrefix(last, string(engine.EventEnded)) {
+		if strings.HasPrefix(last, string(runs.EventEnded)) {
 			break
 		}
 	}
@@ -362,15 +365,15 @@ func TestTwoRunsAtOnceRunEachStageOnce(t *testing.T) {
 	inside := g.Next()
 	waits := make(chan struct{})
 	closeWaits := sync.OnceFunc(func() { close(waits) })
-	second := l.Start(t.Context(), func(e engine.Event) {
-		if e.Kind == engine.EventNote && strings.HasPrefix(e.Text, "waiting") {
+	second := l.Start(t.Context(), func(e runs.Event) {
+		if e.Kind == runs.EventNote && strings.HasPrefix(e.Text, "waiting") {
 			closeWaits()
 		}
 	})
 	<-waits
 	inside.Pass()
 	for _, r := range []enginetest.Record{<-first, <-second} {
-		if done, kept := r.Of(engine.EventDone), r.Of(engine.EventKept); r.Err != nil || len(done)+len(kept) != 2 {
+		if done, kept := r.Of(runs.EventDone), r.Of(runs.EventKept); r.Err != nil || len(done)+len(kept) != 2 {
 			t.Errorf("got %v, done %v and kept %v, want two stages in total\n%s", r.Err, done, kept, r)
 		}
 	}
@@ -388,8 +391,8 @@ func TestNodesWithEqualKeysRunOnce(t *testing.T) {
 		t.Errorf("plan: got %v, want that b waits for a", got)
 	}
 	r := l.MustRun()
-	l.Want(r, engine.EventDone, "toy.a")
-	l.Want(r, engine.EventKept, "toy.b")
+	l.Want(r, runs.EventDone, "toy.a")
+	l.Want(r, runs.EventKept, "toy.b")
 	if got := l.Starts(); len(got) != 1 {
 		t.Errorf("starts: got %v, want one", got)
 	}
@@ -399,7 +402,7 @@ func TestEventsFileContainsTheReportedEvents(t *testing.T) {
 	l := enginetest.NewLab(t)
 	l.Write(diamond)
 	r := l.MustRun()
-	runs, err := engine.Runs(l.Store(), "x")
+	runs, err := runs.Runs(l.Store(), "x")
 	if err != nil || len(runs) != 1 {
 		t.Fatalf("got %v, %v, want one run", runs, err)
 	}
@@ -408,12 +411,12 @@ func TestEventsFileContainsTheReportedEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	var written []engine.Event
-	if _, err := engine.ReadEvents(f, func(e engine.Event) { written = append(written, e) }); err != nil {
+	var written []runs.Event
+	if _, err := runs.ReadEvents(f, func(e runs.Event) { written = append(written, e) }); err != nil {
 		t.Fatal(err)
 	}
-	text := func(events []engine.Event) string { // progress may be written less often than reported
-		progress := func(e engine.Event) bool { return e.Kind == engine.EventProgress }
+	text := func(events []runs.Event) string { // progress may be written less often than reported
+		progress := func(e runs.Event) bool { return e.Kind == runs.EventProgress }
 		b, _ := json.Marshal(slices.DeleteFunc(events, progress))
 		return string(b)
 	}

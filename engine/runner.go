@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/plan"
+	"rcgrpo/engine/runs"
 )
 
 // Runner is a stage that this binary can run. Tensor kinds implement it only under the build tag libtorch; a Stage that
@@ -14,12 +16,12 @@ type Runner interface {
 }
 
 // EndedUnchanged returns the only event of a run that changes nothing, given the verdict.
-func EndedUnchanged(v *Verdict) Event {
+func EndedUnchanged(v *plan.Verdict) runs.Event {
 	counts := map[string]int{}
 	for verb, n := range v.Counts {
 		counts[string(verb)] = n
 	}
-	return Event{Time: time.Now(), Kind: EventEnded, Counts: counts}
+	return runs.Event{Time: time.Now(), Kind: runs.EventEnded, Counts: counts}
 }
 
 // Shorter is a result that differs from the requested one only in a smaller value of the setting named by

@@ -12,6 +12,9 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/plan"
+	"rcgrpo/engine/runs"
 )
 
 // counting writes the numbers up to Upto, one per line; the numbers that it counted itself are in times.counted.
@@ -65,10 +68,10 @@ func (c *counting) Run(_ context.Context, job *Job) error {
 // A longer run resumes only from the longest shorter result of the same settings.
 func TestLongerRunsResumeFromTheLongestShorterResult(t *testing.T) {
 	root := t.TempDir()
-	kinds := Registry{{Name: "counting", Summary: "Counts.", Version: 1, InProcess: true,
-		New:     func() Stage { return &counting{} },
-		Outputs: func(Stage) map[string]string { return map[string]string{"out": "files"} },
-		Length: func(s Stage) (setting, why string) {
+	kinds := lang.Registry{{Name: "counting", Summary: "Counts.", Version: 1, InProcess: true,
+		New:     func() lang.Stage { return &counting{} },
+		Outputs: func(lang.Stage) map[string]string { return map[string]string{"out": "files"} },
+		Length: func(s lang.Stage) (setting, why string) {
 			if s.(*counting).Fixed {
 				return "upto", "its course depends on upto"
 			}
@@ -95,21 +98,21 @@ func TestLongerRunsResumeFromTheLongestShorterResult(t *testing.T) {
 			0o600); err != nil {
 			t.Fatal(err)
 		}
-		x, diags := Load(Source{Path: path}, kinds)
+		x, diags := lang.Load(lang.Source{Path: path}, kinds)
 		if len(diags) > 0 {
 			t.Fatal(diags)
 		}
-		p, err := NewPlan(x, store, PlanOptions{})
+		p, err := plan.New(x, store, plan.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := p.Nodes[0].ContinuesFrom; got != tc.begins {
 			t.Errorf("%q: the plan says %q, want %q", tc.settings, got, tc.begins)
 		}
-		if err := p.Run(t.Context(), RunOptions{}, func(Event) {}); err != nil {
+		if err := Run(p, t.Context(), Options{}, func(runs.Event) {}); err != nil {
 			t.Fatal(err)
 		}
-		if p, err = NewPlan(x, store, PlanOptions{}); err != nil {
+		if p, err = plan.New(x, store, plan.Options{}); err != nil {
 			t.Fatal(err)
 		}
 		m := p.Nodes[0].Manifest

@@ -15,19 +15,24 @@ import (
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/internal/disk"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/machine"
+	"rcgrpo/engine/plan"
+	"rcgrpo/engine/proc"
+	"rcgrpo/engine/runs"
 )
 
 // Executor executes one attempt at a node. It returns nil when the result is committed (or, if inputs are
 // missing, ready to be shown), the stage's error, or the context's cause. A stage may outlive the process of the
 // executor; then the next run adopts it. Package enginetest has the suite that each executor must pass.
 type Executor interface {
-	Execute(ctx context.Context, w Work, observe func(Event)) error
+	Execute(ctx context.Context, w Work, observe func(runs.Event)) error
 }
 
 // Work is one attempt at a node, as an Executor receives it.
 type Work struct {
-	Assignment
-	Node *Node
+	runs.Assignment
+	Node *lang.Node
 	Log  *os.File        // for the stage's output
 	Kill <-chan struct{} // closed to end the stage at once, without a checkpoint; nil: never
 
@@ -46,7 +51,7 @@ func (w Work) Binary() (string, error) { return stageBinary(w.Node) }
 func (w Work) Env(base []string) []string { return childEnv(base, w.CPUs, w.GPUs) }
 
 // Events returns the file to which that program appends its events as JSON Lines, for Follow.
-func (w Work) Events() string { return w.start.folder.events(w.Node.Address) }
+func (w Work) Events() string { return w.start.folder.Events(w.Node.Address) }
 
 // Held returns the files that the program inherits as descriptors 3, 4, …: the lock of the key and the lease,
 // which stay locked while one of its processes lives.
@@ -61,17 +66,17 @@ func (w Work) Held() []*os.File {
 }
 
 // Perform executes the node in this process.
-func (w Work) Perform(ctx context.Context, observe func(Event)) error {
+func (w Work) Perform(ctx context.Context, observe func(runs.Event)) error {
 	return w.start.execute(ctx, observe)
 }
 
 // start is everything that the execution of a node needs, in the process of the run or in one of its own.
 type start struct {
 	Work
-	experiment *Experiment
+	experiment *lang.Experiment
 	store      *artifact.Store
 	session    *artifact.Session
-	folder     Folder
+	folder     runs.Folder
 	lock       *artifact.Lock // of the key; nil if the output is not committed, or in a process of its own
 	lease      *os.File       // nil without one, or in a process of its own
 	adopted    bool           // the program has ended, after its engine: only its output is committed
@@ -134,19 +139,19 @@ func (r *run) start(ctx context.Context, t *task) {
 }
 
 // assignment describes the first attempt at a task.
-func (r *run) assignment(t *task) Assignment {
-	a := Assignment{Address: t.Address, Key: t.Key, Inputs: map[string]string{}, Missing: map[string]*MissingError{},
+func (r *run) assignment(t *task) runs.Assignment {
+	a := runs.Assignment{Address: t.Address, Key: t.Key, Inputs: map[string]string{}, Missing: map[string]*runs.MissingError{},
 		Store: r.Store.Dir(), CPUs: t.request.Need.CPUs, GPUs: t.gpus, Attempt: t.attempts + 1, Revision: Revision()}
 	for _, up := range t.reads {
-		missing := &MissingError{Address: up.Address}
+		missing := &runs.MissingError{Address: up.Address}
 		switch {
 		case up.manifest != nil:
 			a.Inputs[up.Address] = up.manifest.Key
 			continue
-		case up.how == EventFailed:
+		case up.how == runs.EventFailed:
 			missing.Why = "failed: " + up.why
-			missing.Lines = shortLines(lastLines(r.folder.log(up.Address), failureLines))
-		case up.how == EventSkipped:
+			missing.Lines = shortLines(lastLines(r.folder.Log(up.Address), failureLines))
+		case up.how == runs.EventSkipped:
 			missing.Why = "was skipped: " + up.why
 		default:
 			missing.Why = "was executed without some of its inputs and is not committed"
@@ -158,10 +163,10 @@ func (r *run) assignment(t *task) Assignment {
 
 // attempt starts the node once, under its timeout.
 func (r *run) attempt(ctx context.Context, s *start) error {
-	s.Since, s.Kills = time.Now(), recentOOMKills()
+	s.Since, s.Kills = time.Now(), proc.RecentOOMKills()
 	address, inPlace := s.Node.Address, r.inPlace(s.Node)
 	if !inPlace {
-		if err := r.folder.assign(s.Assignment); err != nil {
+		if err := r.folder.Assign(s.Assignment); err != nil {
 			return err
 		}
 	}
@@ -169,7 +174,7 @@ func (r *run) attempt(ctx context.Context, s *start) error {
 		r.adoptFinished(s)
 	}
 	if s.lock != nil {
-		if err := s.holder(r.folder).write(s.lock.File()); err != nil {
+		if err := s.Holder(r.folder).Write(s.lock.File()); err != nil {
 			return err
 		}
 	}
@@ -177,10 +182,10 @@ func (r *run) attempt(ctx context.Context, s *start) error {
 		return err
 	}
 	defer s.Log.Close()
-	r.emit(Event{Address: address, Kind: EventStarted, Attempt: s.Attempt, Key: s.Key,
+	r.emit(runs.Event{Address: address, Kind: runs.EventStarted, Attempt: s.Attempt, Key: s.Key,
 		Expect: r.byAddress[address].Estimate.Seconds(), Path: s.Log.Name()})
 	if !inPlace {
-		r.events.flush() // before a process that may outlive this one
+		r.events.Flush() // before a process that may outlive this one
 	}
 	if s.Node.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -188,7 +193,7 @@ func (r *run) attempt(ctx context.Context, s *start) error {
 		defer cancel()
 	}
 	limit := r.logLimit(address)
-	end := limit.watch()
+	end := limit.Watch()
 	err := r.Executor.Execute(ctx, s.Work, r.emit)
 	r.recordError(end())
 	if err != nil && errors.Is(context.Cause(ctx), errTimeout) {
@@ -198,29 +203,29 @@ func (r *run) attempt(ctx context.Context, s *start) error {
 }
 
 // logLimit limits the log of an address.
-func (r *run) logLimit(address string) *logLimit {
+func (r *run) logLimit(address string) *proc.LogLimit {
 	most := r.Experiment.Site.LogLimit
-	return &logLimit{path: r.folder.log(address), most: most, report: func() {
-		r.emit(Event{Address: address, Kind: EventNote, Text: fmt.Sprintf("its log reached the limit of %s: "+
-			"the middle is removed, and a line in the log contains the size (logs.limit of the site file)", BytesText(most))})
+	return &proc.LogLimit{Path: r.folder.Log(address), Most: most, Report: func() {
+		r.emit(runs.Event{Address: address, Kind: runs.EventNote, Text: fmt.Sprintf("its log reached the limit of %s: "+
+			"the middle is removed, and a line in the log contains the size (logs.limit of the site file)", lang.BytesText(most))})
 	}}
 }
 
 // adoptFinished makes the attempt commit the output of a program that has ended after its engine.
 func (r *run) adoptFinished(s *start) {
-	var h Holder
-	if s.store.Holder(s.Key, &h) != nil || !exists(s.store.Work(s.Key)) {
+	var h runs.Holder
+	if s.store.Holder(s.Key, &h) != nil || !proc.Exists(s.store.Work(s.Key)) {
 		return
 	}
 	s.adopted, s.Since = true, h.Since
-	r.recordError(r.folder.linkLog(h, s.Node.Address))
-	r.emit(Event{Address: s.Node.Address, Kind: EventNote,
+	r.recordError(r.folder.LinkLog(h, s.Node.Address))
+	r.emit(runs.Event{Address: s.Node.Address, Kind: runs.EventNote,
 		Text: fmt.Sprintf("adopted: its program ended successfully after the end of %s", h.Text())})
 }
 
 // openLog opens the log for appending, and marks the start of an attempt after the first.
 func (s *start) openLog() (err error) {
-	s.Log, err = disk.OpenFile(s.folder.log(s.Node.Address), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	s.Log, err = disk.OpenFile(s.folder.Log(s.Node.Address), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err == nil && s.Attempt > 1 {
 		_, err = fmt.Fprintf(s.Log, "%s%d\n", attemptMark, s.Attempt)
 	}
@@ -229,7 +234,7 @@ func (s *start) openLog() (err error) {
 
 // execute binds the inputs, runs the stage and commits the result. After an error the key has no result; the scratch
 // folder is removed only after the commit.
-func (s *start) execute(ctx context.Context, observe func(Event)) error {
+func (s *start) execute(ctx context.Context, observe func(runs.Event)) error {
 	runner, ok := s.Node.Stage.(Runner)
 	if !ok {
 		return fmt.Errorf("%s: this binary cannot run stages of kind %s", s.Node.Address, s.Node.Kind.Name)
@@ -277,7 +282,7 @@ func (s *start) bindInputs() error {
 	if s.Key == "" || s.parts != nil {
 		return nil
 	}
-	key, parts, ok := Key(s.Node, func(from *Node, port string) (string, bool) {
+	key, parts, ok := plan.Key(s.Node, func(from *lang.Node, port string) (string, bool) {
 		m := s.inputs[from.Address]
 		if m == nil {
 			return "", false
@@ -300,7 +305,7 @@ func (s *start) bindInputs() error {
 func (s *start) manifest(job *Job, started time.Time) artifact.Manifest {
 	n := s.Node
 	m := artifact.Manifest{Kind: n.Kind.Name, Version: n.Kind.Version, Experiment: s.experiment.Name, Address: n.Address,
-		Seed: n.Seed, Parts: s.parts, Revision: Revision(), Device: job.Device, Run: s.folder.id(),
+		Seed: n.Seed, Parts: s.parts, Revision: Revision(), Device: job.Device, Run: s.folder.Id(),
 		Started: started.UTC(), Seconds: time.Since(started).Seconds(), Published: job.published}
 	if s.adopted {
 		m.Started, m.Seconds = s.Since.UTC(), max(0, job.ended.Sub(s.Since).Seconds()) // the clock may have been set back
@@ -327,7 +332,7 @@ func runStage(ctx context.Context, r Runner, job *Job) (err error) {
 }
 
 // newJob creates the job and its scratch folder.
-func (s *start) newJob(ctx context.Context, observe func(Event)) (*Job, error) {
+func (s *start) newJob(ctx context.Context, observe func(runs.Event)) (*Job, error) {
 	n := s.Node
 	j := &Job{Address: n.Address, Experiment: s.experiment, Dir: s.store.Work(s.Key), Device: "cpu", Threads: s.CPUs,
 		GPUs: s.GPUs, Attempt: s.Attempt, Site: s.experiment.Site}
@@ -337,12 +342,12 @@ func (s *start) newJob(ctx context.Context, observe func(Event)) (*Job, error) {
 	}
 	j.lock, j.lease, j.kills, j.kill = s.lock, s.lease, s.Kills, s.Kill
 	j.sign = func(pid int) error {
-		h, err := s.holder(s.folder).withProcess(pid)
+		h, err := s.Holder(s.folder).WithProcess(pid)
 		if err != nil { // it has ended
 			return nil
 		}
 		h.Group = true
-		return errors.Join(s.folder.assign(s.Assignment), h.write(s.lock.File()))
+		return errors.Join(s.folder.Assign(s.Assignment), h.Write(s.lock.File()))
 	}
 	if n.Seed != nil {
 		j.Seed = *n.Seed
@@ -351,11 +356,11 @@ func (s *start) newJob(ctx context.Context, observe func(Event)) (*Job, error) {
 		j.Device = "cuda"
 	}
 	j.memory = func() int64 {
-		m := Detect(ctx, s.experiment.Site, len(s.GPUs) > 0 && n.Resources.GPUMemory == 0)
+		m := machine.Detect(ctx, s.experiment.Site, len(s.GPUs) > 0 && n.Resources.GPUMemory == 0)
 		if len(s.GPUs) > 0 {
 			m.GPUs = s.GPUs
 		}
-		return m.memoryOf(n.Resources)
+		return m.MemoryOf(n.Resources)
 	}
 	for _, in := range n.Inputs {
 		if missing := s.Missing[in.From.Address]; missing != nil && !slices.Contains(j.missing, missing) {
@@ -367,7 +372,7 @@ func (s *start) newJob(ctx context.Context, observe func(Event)) (*Job, error) {
 		_, j.ended, j.adopted = s.lock.Exit()
 	}
 	if s.Key == "" {
-		j.Dir = filepath.Join(s.folder.shown(n.Address), "work")
+		j.Dir = filepath.Join(s.folder.Shown(n.Address), "work")
 		if err := disk.MkdirAll(j.Dir, 0o700); err != nil {
 			return nil, err
 		}
@@ -401,7 +406,7 @@ func (s *start) open(ref artifact.Ref) (*artifact.Artifact, error) {
 
 // shorter finds a shorter result that the stage can resume from.
 func (s *start) shorter() (*Shorter, error) {
-	key, _, length, why := series(s.Node, s.parts)
+	key, _, length, why := plan.Series(s.Node, s.parts)
 	if key == "" || why != "" {
 		return nil, nil
 	}
@@ -466,7 +471,7 @@ func (s *start) output() (output, error) {
 
 // shownOutput collects the ports in the run folder; nothing is committed.
 func (s *start) shownOutput() output {
-	dir := s.folder.shown(s.Node.Address)
+	dir := s.folder.Shown(s.Node.Address)
 	create := func(name string) (string, error) {
 		return filepath.Join(dir, name), disk.MkdirAll(filepath.Join(dir, name), 0o700)
 	}
@@ -474,14 +479,14 @@ func (s *start) shownOutput() output {
 		create: create,
 		take:   func(port, from string) error { return os.Rename(from, filepath.Join(dir, port)) },
 		state:  func() (string, error) { return create(".state") },
-		commit: func(m artifact.Manifest) error { return writeJSON(filepath.Join(dir, "manifest.json"), m) },
+		commit: func(m artifact.Manifest) error { return runs.WriteJSON(filepath.Join(dir, "manifest.json"), m) },
 		abort:  func() error { return nil },
 	}
 }
 
 // commit commits the staged result.
 func (s *start) commit(staging *artifact.Staging, m artifact.Manifest) error {
-	if series, _, length, _ := series(s.Node, m.Parts); series != "" {
+	if series, _, length, _ := plan.Series(s.Node, m.Parts); series != "" {
 		if err := staging.KeepState(series, length); err != nil {
 			return err
 		}

@@ -17,6 +17,9 @@ import (
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/plan"
+	"rcgrpo/engine/runs"
 	"rcgrpo/reports"
 )
 
@@ -408,7 +411,7 @@ func TestEverySettingHasAnEffect(t *testing.T) {
 }
 
 // load writes the stages into one file and loads it.
-func load(t *testing.T, dir, site string, blocks map[string]string) (x *engine.Experiment, lines map[int]string, diags []string) {
+func load(t *testing.T, dir, site string, blocks map[string]string) (x *lang.Experiment, lines map[int]string, diags []string) {
 	t.Helper()
 	var text strings.Builder
 	text.WriteString(upstream)
@@ -429,7 +432,7 @@ func load(t *testing.T, dir, site string, blocks map[string]string) (x *engine.E
 	for _, k := range kinds {
 		k.InProcess = true // in this process
 	}
-	x, all := engine.Load(engine.Source{Path: path, Site: site}, kinds)
+	x, all := lang.Load(lang.Source{Path: path, Site: site}, kinds)
 	for _, d := range all {
 		diags = append(diags, fmt.Sprintf("%s\x00%s: %s", lines[d.Subject.Start.Line], d.Summary, d.Detail))
 	}
@@ -462,20 +465,20 @@ func perform(t *testing.T, dir, site string, blocks map[string]string) (digests,
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := engine.NewPlan(x, store, engine.PlanOptions{})
+	p, err := plan.New(x, store, plan.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	failed = map[string]string{}
-	runErr := p.Run(t.Context(), engine.RunOptions{KeepGoing: true}, func(e engine.Event) {
-		if e.Kind == engine.EventFailed {
+	runErr := engine.Run(t.Context(), p, engine.Options{KeepGoing: true}, func(e runs.Event) {
+		if e.Kind == runs.EventFailed {
 			failed[x.Node(e.Address).Name] = e.Text
 		}
 	})
 	if runErr != nil && len(failed) == 0 {
 		t.Fatal(runErr)
 	}
-	if p, err = engine.NewPlan(x, store, engine.PlanOptions{}); err != nil {
+	if p, err = plan.New(x, store, plan.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	digests = map[string]string{}

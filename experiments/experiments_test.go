@@ -10,14 +10,14 @@ import (
 	"strings"
 	"testing"
 
-	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
 	"rcgrpo/reports"
 	"rcgrpo/stages"
 )
 
-func registry() engine.Registry {
-	return append(engine.Registry(stages.Kinds()), reports.Kind())
+func registry() lang.Registry {
+	return append(lang.Registry(stages.Kinds()), reports.Kind())
 }
 
 // variables gives the variables of an experiment that have no default, or none.
@@ -71,7 +71,7 @@ func memory(t *testing.T, base, context string) (text map[string]string, fits ma
 	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(shapes[base]), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	x, diags := engine.Load(engine.Source{Path: "paper_qwen.hcl", Vars: map[string]string{"base": dir, "context": context}}, registry())
+	x, diags := lang.Load(lang.Source{Path: "paper_qwen.hcl", Vars: map[string]string{"base": dir, "context": context}}, registry())
 	if diags.HasErrors() {
 		t.Fatal(diags)
 	}
@@ -176,7 +176,7 @@ func read(t *testing.T, file string) string {
 
 func TestThePapersFilesMergeTheRequestsOfATask(t *testing.T) {
 	for _, file := range []string{"paper_qwen.hcl", "paper_llama.hcl", "equal_compute.hcl", "splits.hcl"} {
-		x, diags := engine.Load(engine.Source{Path: file, Vars: variables(t, file)}, registry())
+		x, diags := lang.Load(lang.Source{Path: file, Vars: variables(t, file)}, registry())
 		if diags.HasErrors() {
 			t.Fatal(diags)
 		}
@@ -205,7 +205,7 @@ func TestNoStageAsksForMoreDevicesThanItCanUse(t *testing.T) {
 		if file == "site.hcl" {
 			continue
 		}
-		x, diags := engine.Load(engine.Source{Path: file, Vars: variables(t, file)}, registry())
+		x, diags := lang.Load(lang.Source{Path: file, Vars: variables(t, file)}, registry())
 		if diags.HasErrors() {
 			t.Fatal(diags)
 		}
@@ -229,9 +229,9 @@ func TestNoStageAsksForMoreDevicesThanItCanUse(t *testing.T) {
 // plan loads an experiment and plans it against an empty store: every stage runs. Warnings count as mistakes.
 func plan(t *testing.T, path string) {
 	t.Helper()
-	x, diags := engine.Load(engine.Source{Path: path, Vars: variables(t, path)}, registry())
+	x, diags := lang.Load(lang.Source{Path: path, Vars: variables(t, path)}, registry())
 	var said strings.Builder
-	engine.WriteDiagnostics(&said, diags, x.Files, false)
+	lang.WriteDiagnostics(&said, diags, x.Files, false)
 	if said.Len() > 0 {
 		t.Fatal(said.String())
 	}
@@ -239,7 +239,7 @@ func plan(t *testing.T, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := engine.NewPlan(x, store, engine.PlanOptions{})
+	p, err := plan.New(x, store, plan.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +253,7 @@ func plan(t *testing.T, path string) {
 		t.Error("the head of an experiment says what it costs")
 	}
 	for _, n := range p.Nodes {
-		if n.Verb != engine.MustRun && n.Verb != engine.MayRun {
+		if n.Verb != plan.MustRun && n.Verb != plan.MayRun {
 			t.Errorf("%s: %s with an empty store", n.Address, n.Verb)
 		}
 	}
@@ -280,7 +280,7 @@ func TestEveryExperimentPlans(t *testing.T) {
 // settings of a node by name, as they stand in its key.
 func settings(t *testing.T, file, address string) map[string]string {
 	t.Helper()
-	x, diags := engine.Load(engine.Source{Path: file, Vars: variables(t, file)}, registry())
+	x, diags := lang.Load(lang.Source{Path: file, Vars: variables(t, file)}, registry())
 	if diags.HasErrors() {
 		t.Fatal(diags)
 	}

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"rcgrpo/engine"
+	"rcgrpo/engine/runs"
 )
 
 // firstAnswer runs before the page's own scripts: as soon as the document is read it clicks the first number, and
@@ -257,7 +257,7 @@ func TestPageDownloadsAndPrints(t *testing.T) {
 func TestLivePageInABrowser(t *testing.T) {
 	l := startLive(t)
 	defer l.Close()
-	l.Observe(engine.Event{Kind: engine.EventPlanned, Counts: map[string]int{"run": 2}})
+	l.Observe(runs.Event{Kind: runs.EventPlanned, Counts: map[string]int{"run": 2}})
 	p := openChromium(t, "--proxy-bypass-list=127.0.0.1").openTab(t, l.URL, view{360, 800, true}, "")
 	shows := func(what, expression string) {
 		t.Helper()
@@ -273,16 +273,16 @@ func TestLivePageInABrowser(t *testing.T) {
 		`document.getElementById("question").textContent.includes("onerror=alert(1)") && !document.querySelector("img")`)
 	shows("the machine", `/0 of 2 stages · CPU \d+ %/.test(document.getElementById("now").textContent)`)
 	p.eval(`window.since = 1`, nil)
-	l.Observe(engine.Event{Kind: engine.EventStarted, Address: "stage.grpo.arm", Time: time.Now()})
+	l.Observe(runs.Event{Kind: runs.EventStarted, Address: "stage.grpo.arm", Time: time.Now()})
 	for u := 1; u <= 20; u++ {
-		l.Observe(engine.Event{Kind: engine.EventProgress, Address: "stage.grpo.arm", Done: u, Total: 40, Unit: "updates",
-			Values: []engine.Value{{Name: "reward", Value: float64(u) / 40}}})
+		l.Observe(runs.Event{Kind: runs.EventProgress, Address: "stage.grpo.arm", Done: u, Total: 40, Unit: "updates",
+			Values: []runs.Value{{Name: "reward", Value: float64(u) / 40}}})
 	}
 	shows("progress", `document.querySelector("progress")?.value === 20 && document.querySelector("tbody").textContent.includes("20 of 40 updates")`)
 	shows("the curve so far", `document.querySelector("polyline")?.getAttribute("points").split(" ").length === 20`)
-	l.Observe(engine.Event{Kind: engine.EventFailed, Address: "stage.grpo.arm",
-		Failure: &engine.Failure{Text: "out of memory"}})
-	l.Observe(engine.Event{Kind: engine.EventEnded, Counts: map[string]int{"failed": 1}})
+	l.Observe(runs.Event{Kind: runs.EventFailed, Address: "stage.grpo.arm",
+		Failure: &runs.Failure{Text: "out of memory"}})
+	l.Observe(runs.Event{Kind: runs.EventEnded, Counts: map[string]int{"failed": 1}})
 	shows("the failure and the end",
 		`document.querySelector("td.failed")?.textContent.includes("out of memory") && document.getElementById("ended").textContent.includes("1 failed")`)
 	var since, beyond float64

@@ -16,8 +16,8 @@ import (
 	"strings"
 	"time"
 
-	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
 )
 
 // Evidence names the inputs of a page and records every shown value. The page contains it in packed form, so that a
@@ -240,7 +240,7 @@ type SourceFile struct {
 }
 
 // sourceFiles returns the experiment's files.
-func sourceFiles(x *engine.Experiment) []SourceFile {
+func sourceFiles(x *lang.Experiment) []SourceFile {
 	var files []SourceFile
 	for _, path := range x.Paths {
 		if f := x.Files[path]; f != nil {
@@ -279,7 +279,7 @@ func (ev *Evidence) checkFiles(files map[string][]byte) []string {
 }
 
 // CheckExperiment compares the files of a loaded experiment with the recorded files, as VerifyBundle does for a bundle.
-func (ev *Evidence) CheckExperiment(x *engine.Experiment) []string {
+func (ev *Evidence) CheckExperiment(x *lang.Experiment) []string {
 	files := map[string][]byte{}
 	for _, path := range x.Paths {
 		files[filepath.Base(path)] = x.Files[path].Bytes
@@ -510,7 +510,7 @@ func (ev *Evidence) SourceOf(cell string) (Source, error) {
 	if s, ok := ev.source(cell); ok {
 		return s, nil
 	}
-	return Source{}, fmt.Errorf("the page has no number %s%s", cell, engine.NearHint(cell, sortedKeys(ev.Cells)))
+	return Source{}, fmt.Errorf("the page has no number %s%s", cell, lang.NearHint(cell, sortedKeys(ev.Cells)))
 }
 
 func (ev *Evidence) source(cell string) (Source, bool) {

@@ -13,12 +13,13 @@ import (
 	"slices"
 	"strings"
 
-	"rcgrpo/stages/rl/blocks"
-
 	"github.com/hashicorp/hcl/v2"
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/runs"
+	"rcgrpo/stages/rl/blocks"
 	"rcgrpo/stages/rl/objective"
 )
 
@@ -37,16 +38,16 @@ const TextWidth = 120
 
 // Kind returns the stage kind `report`, which makes a page of the scores, curves and data of all seeds. It also runs
 // after failures of other stages, and the page lists them.
-func Kind() *engine.Kind {
-	return &engine.Kind{
+func Kind() *lang.Kind {
+	return &lang.Kind{
 		Name: "report",
 		Summary: "A page of scores and curves: tables, tests, figures, evidence; as HTML, Markdown, text, LaTeX, CSV " +
 			"and JSON.",
 		Version: 7,
-		New: func() engine.Stage {
+		New: func() lang.Stage {
 			return &settings{Windows: &windows{Early: PaperWindows.Early, Late: PaperWindows.Late}}
 		},
-		Outputs:     func(engine.Stage) map[string]string { return map[string]string{"page": "page"} },
+		Outputs:     func(lang.Stage) map[string]string { return map[string]string{"page": "page"} },
 		AcrossSeeds: true, AfterFailures: true, InProcess: true,
 	}
 }
@@ -154,7 +155,7 @@ func (s *settings) Check() hcl.Diagnostics {
 		switch {
 		case c.Outcome != "" && !slices.Contains(outcomes, c.Outcome):
 			bad(c.OutcomeRange, "Unknown outcome", "No outcome is called %q%s The outcome is success, sampled, or a "+
-				"metric of training (rcgrpo kinds report).", c.Outcome, cmp.Or(engine.NearHint(c.Outcome, outcomes), "."))
+				"metric of training (rcgrpo kinds report).", c.Outcome, cmp.Or(lang.NearHint(c.Outcome, outcomes), "."))
 		case c.Unpaired && training.ofTraining():
 			bad(c.UnpairedRange, "Setting without effect",
 				"unpaired concerns tasks, but trainings log %s, and they are paired by seed. Remove unpaired.", c.Outcome)
@@ -176,7 +177,7 @@ func (s *settings) Check() hcl.Diagnostics {
 		for _, name := range one.Show {
 			if !slices.Contains(names, name) {
 				bad(one.ShowRange, "Unknown table or figure", "No table or figure is called %q%s There are %s.",
-					name, cmp.Or(engine.NearHint(name, names), "."), strings.Join(names, ", "))
+					name, cmp.Or(lang.NearHint(name, names), "."), strings.Join(names, ", "))
 			}
 		}
 	}
@@ -276,7 +277,7 @@ func (s *settings) evidence(job *engine.Job) (*Evidence, *artifact.Store, error)
 	}{{roleScores, s.Scores}, {roleCurves, s.Curves}, {roleData, s.Data}, {roleTranscripts, s.Show}} {
 		for _, ref := range list.refs {
 			a, err := job.Open(ref)
-			if missing := (*engine.MissingError)(nil); errors.As(err, &missing) {
+			if missing := (*runs.MissingError)(nil); errors.As(err, &missing) {
 				continue // in ev.Failures
 			}
 			if err != nil {
@@ -304,7 +305,7 @@ func (s *settings) evidence(job *engine.Job) (*Evidence, *artifact.Store, error)
 }
 
 // addRecords adds the stages above a node in the order of their dependencies. made contains the known manifests.
-func (ev *Evidence) addRecords(n *engine.Node, store *artifact.Store, made map[string]*artifact.Manifest,
+func (ev *Evidence) addRecords(n *lang.Node, store *artifact.Store, made map[string]*artifact.Manifest,
 	seen map[string]bool) error {
 	for _, in := range n.Inputs {
 		address := in.From.Address
@@ -328,7 +329,7 @@ func (ev *Evidence) addRecords(n *engine.Node, store *artifact.Store, made map[s
 }
 
 // ancestor returns the last manifest of an input's address, or nil if the node read another result.
-func ancestor(store *artifact.Store, experiment string, reader *artifact.Manifest, in engine.Input) *artifact.Manifest {
+func ancestor(store *artifact.Store, experiment string, reader *artifact.Manifest, in lang.Input) *artifact.Manifest {
 	m, err := store.Last(experiment, in.From.Address)
 	if err != nil {
 		return nil
@@ -341,7 +342,7 @@ func ancestor(store *artifact.Store, experiment string, reader *artifact.Manifes
 }
 
 // stageEvidence describes a node by its manifest, or by its settings without a manifest.
-func stageEvidence(n *engine.Node, m *artifact.Manifest) (StageEvidence, error) {
+func stageEvidence(n *lang.Node, m *artifact.Manifest) (StageEvidence, error) {
 	stage := StageEvidence{Address: n.Address, Kind: n.Kind.Name}
 	for _, setting := range n.Settings {
 		if setting.NoEffect != "" {

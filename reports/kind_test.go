@@ -17,6 +17,9 @@ import (
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/plan"
+	"rcgrpo/engine/runs"
 	"rcgrpo/stages/rl"
 )
 
@@ -38,14 +41,14 @@ type scripted struct {
 
 func (s *scripted) Check() hcl.Diagnostics                       { return nil }
 func (s *scripted) Run(_ context.Context, job *engine.Job) error { return s.run(s, job) }
-func outputs(ports map[string]string) func(engine.Stage) map[string]string {
-	return func(engine.Stage) map[string]string { return ports }
+func outputs(ports map[string]string) func(lang.Stage) map[string]string {
+	return func(lang.Stage) map[string]string { return ports }
 }
 
-func scriptedKind(name string, ports map[string]string, run func(*scripted, *engine.Job) error) *engine.Kind {
-	return &engine.Kind{Name: name, Summary: "scripted", Version: 1, InProcess: true, Outputs: outputs(ports),
-		New:        func() engine.Stage { return &scripted{run: run, LR: 1e-6, Updates: 10} },
-		Stochastic: func(engine.Stage) bool { return name == "grpo" || name == "draw" }}
+func scriptedKind(name string, ports map[string]string, run func(*scripted, *engine.Job) error) *lang.Kind {
+	return &lang.Kind{Name: name, Summary: "scripted", Version: 1, InProcess: true, Outputs: outputs(ports),
+		New:        func() lang.Stage { return &scripted{run: run, LR: 1e-6, Updates: 10} },
+		Stochastic: func(lang.Stage) bool { return name == "grpo" || name == "draw" }}
 }
 
 func (s *scripted) skill(job *engine.Job) (float64, error) {
@@ -188,9 +191,9 @@ func drawTasks(_ *scripted, job *engine.Job) error {
 	return artifact.WriteRows(dir, bfcl.TasksFile, rows)
 }
 
-func scriptedKinds() engine.Registry {
+func scriptedKinds() lang.Registry {
 	trained := map[string]string{"checkpoint": "checkpoint", "metrics": "metrics"}
-	return engine.Registry{
+	return lang.Registry{
 		scriptedKind("tasks", map[string]string{"train": "tasks", "test": "tasks"}, makeTasks),
 		scriptedKind("draw", map[string]string{"test": "tasks"}, drawTasks),
 		scriptedKind("sft", trained, train), scriptedKind("grpo", trained, train),
@@ -292,7 +295,7 @@ func runScriptedIn(t *testing.T, dir, failing string) (html, text, textFile stri
 	}
 	write(file, strings.ReplaceAll(scriptedExperiment, "FAIL", fmt.Sprintf("%q", failing)))
 	write(filepath.Join(dir, "site.hcl"), fmt.Sprintf("store {\n  path = %q\n}\n", filepath.Join(dir, "store")))
-	x, diags := engine.Load(engine.Source{Path: file, Site: filepath.Join(dir, "site.hcl")}, scriptedKinds())
+	x, diags := lang.Load(lang.Source{Path: file, Site: filepath.Join(dir, "site.hcl")}, scriptedKinds())
 	if diags.HasErrors() {
 		t.Fatal(diags)
 	}
@@ -300,12 +303,12 @@ func runScriptedIn(t *testing.T, dir, failing string) (html, text, textFile stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := engine.NewPlan(x, store, engine.PlanOptions{})
+	plan, err := plan.New(x, store, plan.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	runError = plan.Run(t.Context(), engine.RunOptions{KeepGoing: true}, func(e engine.Event) {
-		if e.Kind == engine.EventFailed && !strings.Contains(e.Address, "grpo") {
+	runError = engine.Run(t.Context(), plan, engine.Options{KeepGoing: true}, func(e runs.Event) {
+		if e.Kind == runs.EventFailed && !strings.Contains(e.Address, "grpo") {
 			t.Errorf("%s failed: %s", e.Address, e.Text)
 		}
 	})

@@ -18,7 +18,9 @@ import (
 	"sync"
 	"time"
 
-	"rcgrpo/engine"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/plan"
+	"rcgrpo/engine/runs"
 )
 
 //go:embed assets/live.html
@@ -55,7 +57,7 @@ type liveState struct {
 
 type liveStage struct {
 	Address string               `json:"address"`
-	State   engine.EventKind     `json:"state"`
+	State   runs.EventKind       `json:"state"`
 	Text    string               `json:"text,omitempty"` // why it failed or was skipped
 	Done    int                  `json:"done,omitempty"`
 	Total   int                  `json:"total,omitempty"`
@@ -73,7 +75,7 @@ const (
 )
 
 // StartLive serves the page of a run on a free port until Close.
-func StartLive(x *engine.Experiment) (*Live, error) {
+func StartLive(x *lang.Experiment) (*Live, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("serve the live page: %w", err)
@@ -118,26 +120,26 @@ func (l *Live) Close() error {
 }
 
 // Observe adds an event of the run to the page.
-func (l *Live) Observe(e engine.Event) {
+func (l *Live) Observe(e runs.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.number++
 	switch e.Kind {
-	case engine.EventPlanned:
+	case runs.EventPlanned:
 		for verb, n := range e.Counts {
-			if verb != string(engine.UpToDate) && verb != string(engine.Collected) {
+			if verb != string(plan.UpToDate) && verb != string(plan.Collected) {
 				l.state.Planned += n
 			}
 		}
 		return
-	case engine.EventEnded:
+	case runs.EventEnded:
 		var words []string
 		for _, outcome := range sortedKeys(e.Counts) {
 			words = append(words, fmt.Sprintf("%d %s", e.Counts[outcome], outcome))
 		}
 		l.state.Ended = "ended: " + strings.Join(words, ", ")
 		return
-	case engine.EventFile:
+	case runs.EventFile:
 		l.state.Files = append(l.state.Files, e.Path)
 		return
 	}
@@ -152,9 +154,9 @@ func (l *Live) Observe(e engine.Event) {
 	}
 	s := &l.state.Stages[at]
 	switch e.Kind {
-	case engine.EventNote:
+	case runs.EventNote:
 		s.Text = e.Text
-	case engine.EventProgress:
+	case runs.EventProgress:
 		s.Done, s.Total, s.Unit = e.Done, e.Total, e.Unit
 		for _, v := range e.Values {
 			if s.Curves == nil {
@@ -167,10 +169,10 @@ func (l *Live) Observe(e engine.Event) {
 		if e.Failure != nil {
 			s.Text = e.Failure.Text
 		}
-		if e.Seconds > 0 && e.Kind != engine.EventAdopted {
+		if e.Seconds > 0 && e.Kind != runs.EventAdopted {
 			s.Seconds = e.Seconds
 		}
-		if e.Kind == engine.EventStarted || e.Kind == engine.EventAdopted {
+		if e.Kind == runs.EventStarted || e.Kind == runs.EventAdopted {
 			s.Started = e.Time
 		}
 	}

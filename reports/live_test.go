@@ -10,12 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"rcgrpo/engine"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/runs"
 )
 
 func startLive(t *testing.T) *Live {
 	t.Helper()
-	l, err := StartLive(&engine.Experiment{Name: "drills", Question: "</script><img src=x onerror=alert(1)>"})
+	l, err := StartLive(&lang.Experiment{Name: "drills", Question: "</script><img src=x onerror=alert(1)>"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,29 +58,29 @@ func TestLivePageFollowsTheRun(t *testing.T) {
 		return liveState{}
 	}
 	next("the first state", func(s liveState) bool { return s.Title == "drills" })
-	l.Observe(engine.Event{Kind: engine.EventPlanned,
+	l.Observe(runs.Event{Kind: runs.EventPlanned,
 		Counts: map[string]int{"up to date": 5, "run": 2, "run unless unchanged": 1}})
-	l.Observe(engine.Event{Kind: engine.EventStarted, Address: "stage.grpo.arm", Time: time.Now()})
+	l.Observe(runs.Event{Kind: runs.EventStarted, Address: "stage.grpo.arm", Time: time.Now()})
 	for u := 1; u <= 1000; u++ {
-		l.Observe(engine.Event{Kind: engine.EventProgress, Address: "stage.grpo.arm", Done: u, Total: 1000,
-			Unit: "updates", Values: []engine.Value{{Name: "reward", Value: float64(u) / 1000}}})
+		l.Observe(runs.Event{Kind: runs.EventProgress, Address: "stage.grpo.arm", Done: u, Total: 1000,
+			Unit: "updates", Values: []runs.Value{{Name: "reward", Value: float64(u) / 1000}}})
 	}
 	s := next("progress", func(s liveState) bool { return len(s.Stages) == 1 && s.Stages[0].Done == 1000 })
 	curve := s.Stages[0].Curves["reward"]
-	if s.Planned != 3 || s.Stages[0].State != engine.EventStarted || len(curve) > 2*livePoints ||
+	if s.Planned != 3 || s.Stages[0].State != runs.EventStarted || len(curve) > 2*livePoints ||
 		len(curve) < livePoints || curve[len(curve)-1] != 1 || curve[len(curve)-2] != 1000 {
 		t.Errorf("got %d planned, %s, %d numbers of a curve that ends in %v", s.Planned, s.Stages[0].State, len(curve),
 			curve[len(curve)-2:])
 	}
-	l.Observe(engine.Event{Kind: engine.EventFailed, Address: "stage.eval.arm",
-		Failure: &engine.Failure{Text: "out of memory"}})
-	l.Observe(engine.Event{Kind: engine.EventDone, Address: "stage.grpo.arm", Seconds: 4})
-	l.Observe(engine.Event{Kind: engine.EventFile, Path: "drills.html"})
-	l.Observe(engine.Event{Kind: engine.EventEnded, Counts: map[string]int{"done": 1, "failed": 1}})
+	l.Observe(runs.Event{Kind: runs.EventFailed, Address: "stage.eval.arm",
+		Failure: &runs.Failure{Text: "out of memory"}})
+	l.Observe(runs.Event{Kind: runs.EventDone, Address: "stage.grpo.arm", Seconds: 4})
+	l.Observe(runs.Event{Kind: runs.EventFile, Path: "drills.html"})
+	l.Observe(runs.Event{Kind: runs.EventEnded, Counts: map[string]int{"done": 1, "failed": 1}})
 	closed := make(chan error, 1)
 	go func() { closed <- l.Close() }()
 	s = next("the end", func(s liveState) bool { return s.Ended != "" })
-	if s.Ended != "ended: 1 done, 1 failed" || s.Stages[0].State != engine.EventDone ||
+	if s.Ended != "ended: 1 done, 1 failed" || s.Stages[0].State != runs.EventDone ||
 		s.Stages[1].Text != "out of memory" || len(s.Files) != 1 {
 		t.Errorf("got %+v", s)
 	}
@@ -148,13 +149,13 @@ func TestMachineIsParsedFromKernelAndDriverTables(t *testing.T) {
 }
 
 func BenchmarkLiveObserve(b *testing.B) {
-	l, err := StartLive(&engine.Experiment{Name: "x"})
+	l, err := StartLive(&lang.Experiment{Name: "x"})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer l.Close()
-	e := engine.Event{Kind: engine.EventProgress, Address: "stage.grpo.arm", Total: 1000, Unit: "updates",
-		Values: []engine.Value{{Name: "reward", Value: 1}, {Name: "kl", Value: 2}}}
+	e := runs.Event{Kind: runs.EventProgress, Address: "stage.grpo.arm", Total: 1000, Unit: "updates",
+		Values: []runs.Value{{Name: "reward", Value: 1}, {Name: "kl", Value: 2}}}
 	for b.Loop() {
 		e.Done++
 		l.Observe(e)

@@ -12,6 +12,9 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/plan"
+	"rcgrpo/engine/runs"
 )
 
 // growing is an experiment whose trainings last as long as the test says: %d epochs and %d updates.
@@ -118,11 +121,11 @@ func grow(t *testing.T, root string, epochs, updates int) (begins, digests map[s
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	kinds := engine.Registry(Kinds())
+	kinds := lang.Registry(Kinds())
 	for _, k := range kinds {
 		k.InProcess = true // in this process
 	}
-	x, diags := engine.Load(engine.Source{Path: path}, kinds)
+	x, diags := lang.Load(lang.Source{Path: path}, kinds)
 	if len(diags) > 0 {
 		t.Fatal(diags)
 	}
@@ -130,7 +133,7 @@ func grow(t *testing.T, root string, epochs, updates int) (begins, digests map[s
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := engine.NewPlan(x, store, engine.PlanOptions{})
+	p, err := plan.New(x, store, plan.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,10 +143,10 @@ func grow(t *testing.T, root string, epochs, updates int) (begins, digests map[s
 			begins[n.Address] = n.ContinuesFrom
 		}
 	}
-	if err := p.Run(t.Context(), engine.RunOptions{}, func(engine.Event) {}); err != nil {
+	if err := engine.Run(t.Context(), p, engine.Options{}, func(runs.Event) {}); err != nil {
 		t.Fatal(err)
 	}
-	if p, err = engine.NewPlan(x, store, engine.PlanOptions{}); err != nil || p.Changes() {
+	if p, err = plan.New(x, store, plan.Options{}); err != nil || p.Changes() {
 		t.Fatalf("after the run: %v, or something would run again", err)
 	}
 	for _, n := range p.Nodes {

@@ -21,6 +21,8 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/runs"
 	"rcgrpo/stages/rl"
 )
 
@@ -93,7 +95,7 @@ const victimVariable = "RCGRPO_TEST_VICTIM"
 func TestMain(m *testing.M) {
 	plantMemory(os.Getenv(memoryVariable))
 	if len(os.Args) == 6 && os.Args[1] == "node" { // started by the engine of another test
-		os.Exit(engine.NodeMain(os.Args[3], os.Args[5], engine.Registry(Kinds()), os.Stderr, func(engine.Event) {}))
+		os.Exit(engine.NodeMain(os.Args[3], os.Args[5], lang.Registry(Kinds()), os.Stderr, func(runs.Event) {}))
 	}
 	if dir := os.Getenv(victimVariable); dir != "" {
 		if err := train(dir); err != nil {
@@ -106,13 +108,13 @@ func TestMain(m *testing.M) {
 }
 
 // node is where a stage works below dir, and done the file that says that it has ended.
-func nodeDir(dir string, n *engine.Node) string { return filepath.Join(dir, n.Kind.Name+"."+n.Name) }
-func doneFile(dir string) string                { return filepath.Join(dir, "done") }
+func nodeDir(dir string, n *lang.Node) string { return filepath.Join(dir, n.Kind.Name+"."+n.Name) }
+func doneFile(dir string) string              { return filepath.Join(dir, "done") }
 
 // train runs what is not done of the experiment survivors. As the engine does, it throws the ports
 // of an attempt that was killed away and keeps the scratch folder.
 func train(dir string) error {
-	x, diags := engine.Load(engine.Source{Path: filepath.Join(dir, "survivors.hcl")}, engine.Registry(Kinds()))
+	x, diags := lang.Load(lang.Source{Path: filepath.Join(dir, "survivors.hcl")}, lang.Registry(Kinds()))
 	if diags.HasErrors() {
 		return diags
 	}

@@ -6,8 +6,8 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
-	"rcgrpo/engine"
 	"rcgrpo/engine/enginetest"
+	"rcgrpo/engine/lang"
 )
 
 const drilled = `
@@ -37,7 +37,7 @@ stage "curate" "experts" {
 // is an error.
 func said(t *testing.T, text string) (what string, fails bool) {
 	t.Helper()
-	_, diags := enginetest.Load(t, engine.Registry(Kinds()), drilled+text)
+	_, diags := enginetest.Load(t, lang.Registry(Kinds()), drilled+text)
 	for _, d := range diags {
 		fails = fails || d.Severity == hcl.DiagError
 	}

@@ -1,7 +1,7 @@
 package stages
 
 import (
-	"rcgrpo/engine"
+	"rcgrpo/engine/lang"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/model"
@@ -17,7 +17,7 @@ type MemoryPlan struct {
 // Memory plans the memory of a node that may use so many bytes, from the shape of the model at the
 // start of its policies. It starts nothing and reads no weights. ok is false for a stage without a
 // model or with an unknown shape.
-func Memory(n *engine.Node, have int64) (plan MemoryPlan, ok bool) {
+func Memory(n *lang.Node, have int64) (plan MemoryPlan, ok bool) {
 	user, ok := n.Stage.(checkpoint.MemoryUser)
 	if !ok {
 		return plan, false
@@ -34,7 +34,7 @@ func Memory(n *engine.Node, have int64) (plan MemoryPlan, ok bool) {
 }
 
 // shapeOf follows policies to the model that they started from.
-func shapeOf(n *engine.Node) (lm.Config, bool) {
+func shapeOf(n *lang.Node) (lm.Config, bool) {
 	user, ok := n.Stage.(checkpoint.MemoryUser)
 	if !ok {
 		return model.Shape(n.Stage)

@@ -12,6 +12,9 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/plan"
+	"rcgrpo/engine/runs"
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl"
 )
@@ -86,24 +89,24 @@ func TestATrainingThatRunsOutOfMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	root := t.TempDir()
-	run := func(t *testing.T, memory, more string) (text string, failure *engine.Failure, metrics []rl.Metric) {
+	run := func(t *testing.T, memory, more string) (text string, failure *runs.Failure, metrics []rl.Metric) {
 		t.Helper()
 		t.Setenv(memoryVariable, memory)
 		x := loaded(t, root, strings.Replace(short, "MORE", more, 1))
-		p, err := engine.NewPlan(x, store, engine.PlanOptions{})
+		p, err := plan.New(x, store, plan.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		key, log := "", ""
-		err = p.Run(t.Context(), engine.RunOptions{}, func(e engine.Event) {
+		err = engine.Run(t.Context(), p, engine.Options{}, func(e runs.Event) {
 			text += e.Text + "\n"
-			if e.Address == "stage.sft.warm@1" && e.Kind == engine.EventStarted {
+			if e.Address == "stage.sft.warm@1" && e.Kind == runs.EventStarted {
 				log = e.Path
 			}
 			if e.Failure != nil {
 				failure = e.Failure
 			}
-			if e.Address == "stage.sft.warm@1" && e.Kind == engine.EventDone {
+			if e.Address == "stage.sft.warm@1" && e.Kind == runs.EventDone {
 				key = e.Key
 			}
 		})
@@ -130,7 +133,7 @@ func TestATrainingThatRunsOutOfMemory(t *testing.T) {
 	}
 	t.Run("deterministic: it fails for want of memory and names the split to set", func(t *testing.T) {
 		_, failure, _ := run(t, "300", "")
-		if failure == nil || failure.Cause != engine.CauseOOM ||
+		if failure == nil || failure.Cause != lang.CauseOOM ||
 			!strings.Contains(failure.Text, `or on_oom = "halve_micro_batch" with mode = "fast"`) {
 			t.Errorf("got %+v", failure)
 		}

@@ -18,6 +18,9 @@ import (
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/plan"
+	"rcgrpo/engine/runs"
 	"rcgrpo/reports"
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/checkpoint"
@@ -71,7 +74,7 @@ func TestThePapersExperimentsRunAtAPretendedScale(t *testing.T) {
 
 // pretended is a run of one of the paper's files.
 type pretended struct {
-	*engine.Plan
+	*plan.Plan
 }
 
 // playFile runs a file of experiments/ to its end, with other seeds and in this process, into a
@@ -94,8 +97,8 @@ func playFile(t *testing.T, file, seeds string, vars map[string]string, benchmar
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, diags := engine.Load(engine.Source{Path: path, Vars: vars, Site: site},
-		append(engine.Registry(Kinds()), reports.Kind()))
+	x, diags := lang.Load(lang.Source{Path: path, Vars: vars, Site: site},
+		append(lang.Registry(Kinds()), reports.Kind()))
 	if len(diags) > 0 {
 		t.Fatal(diags)
 	}
@@ -103,18 +106,18 @@ func playFile(t *testing.T, file, seeds string, vars map[string]string, benchmar
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := engine.NewPlan(x, store, engine.PlanOptions{})
+	plan, err := plan.New(x, store, plan.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := plan.Run(t.Context(), engine.RunOptions{Executor: here{}}, func(e engine.Event) {
+	if err := engine.Run(t.Context(), plan, engine.Options{Executor: here{}}, func(e runs.Event) {
 		if e.Failure != nil {
 			t.Log(e.Address, e.Failure.Text)
 		}
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if plan, err = engine.NewPlan(x, store, engine.PlanOptions{}); err != nil { // with the results
+	if plan, err = plan.New(x, store, plan.Options{}); err != nil { // with the results
 		t.Fatal(err)
 	}
 	return pretended{plan}
@@ -123,12 +126,12 @@ func playFile(t *testing.T, file, seeds string, vars map[string]string, benchmar
 // here runs every stage in this process.
 type here struct{}
 
-func (here) Execute(ctx context.Context, w engine.Work, observe func(engine.Event)) error {
+func (here) Execute(ctx context.Context, w engine.Work, observe func(runs.Event)) error {
 	return w.Perform(ctx, observe)
 }
 
 // folder is where a port of a node lies.
-func (p pretended) folder(t *testing.T, n *engine.Planned, port string) string {
+func (p pretended) folder(t *testing.T, n *plan.Planned, port string) string {
 	t.Helper()
 	m, err := p.Store.Lookup(n.Key)
 	if err != nil || m == nil {

@@ -6,7 +6,7 @@ package stages
 import (
 	"slices"
 
-	"rcgrpo/engine"
+	"rcgrpo/engine/lang"
 	"rcgrpo/stages/curate"
 	"rcgrpo/stages/eval"
 	"rcgrpo/stages/exec"
@@ -18,11 +18,11 @@ import (
 )
 
 // Kinds returns the kinds in their usual order in an experiment.
-func Kinds() []*engine.Kind {
+func Kinds() []*lang.Kind {
 	return slices.Concat(
-		[]*engine.Kind{model.Kind(), tasks.Kind(), rollout.Kind(), curate.Kind()},
+		[]*lang.Kind{model.Kind(), tasks.Kind(), rollout.Kind(), curate.Kind()},
 		sft.Kinds(),
 		grpo.Kinds(),
-		[]*engine.Kind{eval.Kind(), exec.Kind()},
+		[]*lang.Kind{eval.Kind(), exec.Kind()},
 	)
 }

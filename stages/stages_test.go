@@ -3,7 +3,7 @@ package stages
 import (
 	"testing"
 
-	"rcgrpo/engine"
+	"rcgrpo/engine/lang"
 )
 
 // Several devices are for commands, which know what to do with them; all other stages are one
@@ -17,7 +17,7 @@ func TestOnlyExecMayHaveSeveralDevices(t *testing.T) {
 }
 
 func TestSettingsOfAllKindsAreWellFormed(t *testing.T) {
-	for _, mistake := range engine.Registry(Kinds()).Check() {
+	for _, mistake := range lang.Registry(Kinds()).Check() {
 		t.Error(mistake)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
 )
 
 // tinyModel is a model of random weights whose vocabulary comes from stage.curate.data.
@@ -51,13 +52,13 @@ stage "curate" "data" {
 ` + tinyModel
 
 // loaded writes an experiment into dir and loads it.
-func loaded(t *testing.T, dir, text string) *engine.Experiment {
+func loaded(t *testing.T, dir, text string) *lang.Experiment {
 	t.Helper()
 	path := filepath.Join(dir, "experiment.hcl")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	x, diags := engine.Load(engine.Source{Path: path}, engine.Registry(Kinds()))
+	x, diags := lang.Load(lang.Source{Path: path}, lang.Registry(Kinds()))
 	if len(diags) > 0 {
 		t.Fatal(diags)
 	}
@@ -65,9 +66,9 @@ func loaded(t *testing.T, dir, text string) *engine.Experiment {
 }
 
 // runNode runs a node as the engine would, with its inputs from beside it.
-func runNode(t *testing.T, n *engine.Node, dir string, site *engine.Site) {
+func runNode(t *testing.T, n *lang.Node, dir string, site *lang.Site) {
 	t.Helper()
-	place := func(n *engine.Node) string {
+	place := func(n *lang.Node) string {
 		return filepath.Join(dir, strings.NewReplacer("/", "_").Replace(n.Address))
 	}
 	seed := int64(0)

@@ -7,7 +7,7 @@ import (
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
-	"rcgrpo/engine"
+	"rcgrpo/engine/lang"
 )
 
 func checkCommand() *cobra.Command {
@@ -19,21 +19,21 @@ func checkCommand() *cobra.Command {
 
 func (c *experimentFlags) check(paths []string, asJSON bool) error {
 	if len(paths) == 0 {
-		found, err := engine.FindExperiment(".")
+		found, err := lang.FindExperiment(".")
 		if err != nil {
 			return usageError{err}
 		}
 		paths = []string{found}
 	}
 	invalid := false
-	all := []engine.DiagnosticJSON{}
+	all := []lang.DiagnosticJSON{}
 	for _, path := range paths {
 		source := c.source
 		source.Path = path
-		x, diags := engine.Load(source, kinds())
+		x, diags := lang.Load(source, kinds())
 		invalid = invalid || diags.HasErrors()
 		if asJSON {
-			all = append(all, engine.DiagnosticsJSON(diags)...)
+			all = append(all, lang.DiagnosticsJSON(diags)...)
 			continue
 		}
 		c.printDiagnostics(diags, x.Files)
@@ -53,7 +53,7 @@ func (c *experimentFlags) check(paths []string, asJSON bool) error {
 }
 
 // sizeText returns the size of an experiment: "60 nodes, seeds 1, 2, 3".
-func sizeText(x *engine.Experiment) string {
+func sizeText(x *lang.Experiment) string {
 	text := english.Plural(len(x.Nodes), "node", "")
 	if len(x.Seeds) > 1 {
 		text += ", seeds " + strings.Trim(strings.ReplaceAll(fmt.Sprint(x.Seeds), " ", ", "), "[]")

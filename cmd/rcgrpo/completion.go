@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"rcgrpo/engine"
+	"rcgrpo/engine/lang"
 )
 
 func completionCommand() *cobra.Command {
@@ -73,13 +73,13 @@ func (c *experimentFlags) completeFirst(candidates func() []string) {
 
 // onlyExperiment loads the only experiment of this folder without printing diagnostics; nil if there is none. ok is
 // false if it has errors.
-func (c *experimentFlags) onlyExperiment() (x *engine.Experiment, ok bool) {
-	path, err := engine.FindExperiment(".")
+func (c *experimentFlags) onlyExperiment() (x *lang.Experiment, ok bool) {
+	path, err := lang.FindExperiment(".")
 	if err != nil {
 		return nil, false
 	}
 	c.source.Path = path
-	x, diags := engine.Load(c.source, kinds())
+	x, diags := lang.Load(c.source, kinds())
 	return x, !diags.HasErrors()
 }
 
@@ -109,7 +109,7 @@ func (c *experimentFlags) completions(withPorts bool) []string {
 	}
 	var names []string
 	for _, n := range x.Nodes {
-		name := engine.ShortAddress(n.Address)
+		name := lang.ShortAddress(n.Address)
 		if !withPorts {
 			names = append(names, name)
 			continue

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"rcgrpo/engine"
+	"rcgrpo/engine/lang"
 )
 
 func consoleCommand() *cobra.Command {
@@ -43,7 +43,7 @@ func (c *experimentFlags) console(args []string) error {
 }
 
 // evaluate prints the value of an expression, or its diagnostics and an exitCode.
-func (c *experimentFlags) evaluate(x *engine.Experiment, expression string) error {
+func (c *experimentFlags) evaluate(x *lang.Experiment, expression string) error {
 	value, diags := x.Eval(expression)
 	c.printDiagnostics(diags, x.Files)
 	if diags.HasErrors() {
@@ -53,7 +53,7 @@ func (c *experimentFlags) evaluate(x *engine.Experiment, expression string) erro
 	return nil
 }
 
-func (c *experimentFlags) evaluateLines(x *engine.Experiment) error {
+func (c *experimentFlags) evaluateLines(x *lang.Experiment) error {
 	next, restore := lineReader(c.InOrStdin(), c.stdout(), nil)
 	var failed error
 	for {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/runs"
 	"rcgrpo/stages/rl"
 )
 
@@ -29,17 +29,17 @@ func diffCommand() *cobra.Command {
 		if err != nil {
 			here = "" // latest refers to all experiments
 		}
-		var runs [2]*engine.RunStatus
+		var pair [2]*runs.RunStatus
 		for i, name := range args {
-			folder, err := engine.FindRun(store, here, name)
+			folder, err := runs.FindRun(store, here, name)
 			if err != nil {
 				return err
 			}
-			if runs[i], err = engine.Status(folder); err != nil {
+			if pair[i], err = runs.Status(folder); err != nil {
 				return err
 			}
 		}
-		d, err := engine.Diff(store, runs[0], runs[1])
+		d, err := runs.Diff(store, pair[0], pair[1])
 		if err != nil {
 			return err
 		}
@@ -51,10 +51,10 @@ func diffCommand() *cobra.Command {
 	return c.Command
 }
 
-func writeRunDiff(w io.Writer, store *artifact.Store, d *engine.RunDiff) error {
-	for i, s := range []*engine.RunStatus{d.From, d.To} {
+func writeRunDiff(w io.Writer, store *artifact.Store, d *runs.RunDiff) error {
+	for i, s := range []*runs.RunStatus{d.From, d.To} {
 		word := []string{"first ", "second"}[i]
-		fmt.Fprintf(w, "%s  %s  %s, code %s\n", word, engine.RunName(s.Folder), s.Text(), s.Revision)
+		fmt.Fprintf(w, "%s  %s  %s, code %s\n", word, runs.Name(s.Folder), s.Text(), s.Revision)
 	}
 	for _, n := range d.Nodes {
 		took := ""
@@ -117,7 +117,7 @@ func (s scoreChange) String() string {
 }
 
 // scoreChanges compares the scores among the different outputs. Collected ones are omitted.
-func scoreChanges(store *artifact.Store, n engine.NodeDiff) ([]scoreChange, error) {
+func scoreChanges(store *artifact.Store, n runs.NodeDiff) ([]scoreChange, error) {
 	type group struct{ port, set, token string }
 	var order []group
 	tallies := map[group]*[2]tally{}
@@ -156,7 +156,7 @@ func scoreChanges(store *artifact.Store, n engine.NodeDiff) ([]scoreChange, erro
 	return all, nil
 }
 
-func writeRunDiffJSON(w io.Writer, store *artifact.Store, d *engine.RunDiff) error {
+func writeRunDiffJSON(w io.Writer, store *artifact.Store, d *runs.RunDiff) error {
 	type result struct {
 		Key      string            `json:"key"`
 		Seconds  float64           `json:"seconds"`

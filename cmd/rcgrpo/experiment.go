@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"errors"
-
 	"io"
 	"os"
 	"path/filepath"
@@ -14,19 +13,20 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/plan"
 )
 
 // experimentFlags is a command that loads an experiment or opens a store, with the flags of all such commands.
 type experimentFlags struct {
 	*cobra.Command
-	source engine.Source
+	source lang.Source
 }
 
 func newExperimentCommand(use, short string, args cobra.PositionalArgs) *experimentFlags {
 	c := &experimentFlags{Command: &cobra.Command{Use: use, Short: short, Args: args}}
-	c.source = engine.Source{Vars: map[string]string{}, Env: os.Environ()}
+	c.source = lang.Source{Vars: map[string]string{}, Env: os.Environ()}
 	c.Flags().Func("var", "set a variable: `NAME=VALUE`", func(s string) error {
 		name, value, ok := strings.Cut(s, "=")
 		if !ok {
@@ -42,7 +42,7 @@ func newExperimentCommand(use, short string, args cobra.PositionalArgs) *experim
 }
 
 // planFlags adds the flags that narrow or force a plan.
-func (c *experimentFlags) planFlags(o *engine.PlanOptions) {
+func (c *experimentFlags) planFlags(o *plan.Options) {
 	c.Flags().StringArrayVar(&o.Targets, "target", nil, "only `ADDRESS` and its inputs; repeatable")
 	c.Flags().StringArrayVar(&o.Replace, "replace", nil, "run `ADDRESS` although it is up to date; repeatable")
 	c.Flags().BoolVar(&o.Paranoid, "paranoid", false, "read all files instead of trusting time stamps")
@@ -57,16 +57,16 @@ var oneExperiment = wantArgs(0, 1, "want one experiment at a time")
 
 // load loads the experiment at path, or the only one of this folder if path is "". It prints all diagnostics; after
 // errors it returns an exitCode.
-func (c *experimentFlags) load(path string) (*engine.Experiment, error) {
+func (c *experimentFlags) load(path string) (*lang.Experiment, error) {
 	if path == "" {
-		found, err := engine.FindExperiment(".")
+		found, err := lang.FindExperiment(".")
 		if err != nil {
 			return nil, usageError{err}
 		}
 		path = found
 	}
 	c.source.Path = path
-	x, diags := engine.Load(c.source, kinds())
+	x, diags := lang.Load(c.source, kinds())
 	c.printDiagnostics(diags, x.Files)
 	if diags.HasErrors() {
 		return nil, exitCode(exitFailed)
@@ -75,11 +75,11 @@ func (c *experimentFlags) load(path string) (*engine.Experiment, error) {
 }
 
 func (c *experimentFlags) printDiagnostics(diags hcl.Diagnostics, files map[string]*hcl.File) {
-	engine.WriteDiagnostics(c.stderr(), diags, files, colored(c.stderr()))
+	lang.WriteDiagnostics(c.stderr(), diags, files, colored(c.stderr()))
 }
 
 // store opens the store of the experiment's site.
-func (c *experimentFlags) store(x *engine.Experiment) (*artifact.Store, error) {
+func (c *experimentFlags) store(x *lang.Experiment) (*artifact.Store, error) {
 	if x.Site.StorePath == "" {
 		return nil, errors.New(`no store: HOME is not set; name a folder in the site file: store { path = "…" }`)
 	}
@@ -87,18 +87,18 @@ func (c *experimentFlags) store(x *engine.Experiment) (*artifact.Store, error) {
 }
 
 // siteStore opens the store of the site file without loading an experiment.
-func (c *experimentFlags) siteStore() (*artifact.Store, *engine.Site, error) {
-	site, files, diags := engine.LoadSite(c.source)
+func (c *experimentFlags) siteStore() (*artifact.Store, *lang.Site, error) {
+	site, files, diags := lang.LoadSite(c.source)
 	c.printDiagnostics(diags, files)
 	if diags.HasErrors() {
 		return nil, nil, errors.New("the site file has errors")
 	}
-	store, err := c.store(&engine.Experiment{Site: site})
+	store, err := c.store(&lang.Experiment{Site: site})
 	return store, site, err
 }
 
 // plan loads and plans the experiment that args name, if any.
-func (c *experimentFlags) plan(args []string, o engine.PlanOptions) (*engine.Plan, error) {
+func (c *experimentFlags) plan(args []string, o plan.Options) (*plan.Plan, error) {
 	c.source.Paranoid = o.Paranoid
 	x, err := c.load(strings.Join(args, ""))
 	if err != nil {
@@ -108,24 +108,24 @@ func (c *experimentFlags) plan(args []string, o engine.PlanOptions) (*engine.Pla
 	if err != nil {
 		return nil, err
 	}
-	return engine.NewPlan(x, store, o)
+	return plan.New(x, store, o)
 }
 
 // unchanged returns the stored answer that an experiment is up to date. It is nil if the experiment must be loaded.
-func (c *experimentFlags) unchanged(args []string, o engine.PlanOptions) *engine.Verdict {
+func (c *experimentFlags) unchanged(args []string, o plan.Options) *plan.Verdict {
 	if len(o.Targets)+len(o.Replace) > 0 || o.Paranoid {
 		return nil
 	}
 	source := c.source
 	source.Path = strings.Join(args, "")
-	return engine.Unchanged(source)
+	return plan.Unchanged(source)
 }
 
 // experimentName returns the name of the experiment that args name, or of the only one here, without reading it.
 func experimentName(args []string) (string, error) {
 	path := strings.Join(args, "")
 	if path == "" {
-		found, err := engine.FindExperiment(".")
+		found, err := lang.FindExperiment(".")
 		if err != nil {
 			return "", err
 		}

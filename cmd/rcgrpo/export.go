@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"rcgrpo/bfcl"
-	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
 	"rcgrpo/stages/rl"
 )
 
@@ -46,7 +46,7 @@ type exported struct {
 // CSV is one wide table for data frames: a row per update (metrics), episode (scores, trajectories), task or example.
 // The columns address and seed identify the artifact. A missing value is an empty cell. Lists, such as tokens and
 // messages, are only in JSON. Numbers are printed as recorded.
-func export(w, notes io.Writer, x *engine.Experiment, store *artifact.Store, address, task string, asJSON bool) error {
+func export(w, notes io.Writer, x *lang.Experiment, store *artifact.Store, address, task string, asJSON bool) error {
 	nodes, port, err := portNodes(x, address)
 	if err != nil {
 		return err

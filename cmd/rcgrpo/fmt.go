@@ -15,7 +15,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
 
-	"rcgrpo/engine"
+	"rcgrpo/engine/lang"
 )
 
 // formatter is the command fmt.
@@ -76,7 +76,7 @@ func (f *formatter) formatFiles(args []string) error {
 }
 
 func (f *formatter) formatFile(path string) error {
-	text, err := engine.ReadSource(path)
+	text, err := lang.ReadSource(path)
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (f *formatter) result() error {
 
 // format returns the formatted text. It prints syntax errors and then returns ok false.
 func (f *formatter) format(path string, text []byte) (formatted []byte, ok bool) {
-	formatted, diags := engine.Format(text, path)
+	formatted, diags := lang.Format(text, path)
 	f.printDiagnostics(diags, map[string]*hcl.File{path: {Bytes: text}})
 	return formatted, !diags.HasErrors()
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"rcgrpo/engine"
+	"rcgrpo/engine/lang"
 )
 
 func graphCommand() *cobra.Command {
@@ -38,8 +38,8 @@ func graphCommand() *cobra.Command {
 type edge struct{ from, to, label string }
 
 // graphOf returns the boxes and arrows in the order of the experiment.
-func graphOf(x *engine.Experiment, seeds bool) (nodes []string, edges []edge) {
-	name := func(n *engine.Node) string {
+func graphOf(x *lang.Experiment, seeds bool) (nodes []string, edges []edge) {
+	name := func(n *lang.Node) string {
 		text := strings.TrimPrefix(n.Address, "stage.")
 		if !seeds {
 			text, _, _ = strings.Cut(text, "@")

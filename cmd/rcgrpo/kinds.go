@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"rcgrpo/engine"
+	"rcgrpo/engine/lang"
 	"rcgrpo/stages/rl/objective"
 )
 
@@ -20,7 +20,7 @@ func kindsCommand() *cobra.Command {
 	profile := c.Flags().String("profile", "", "compare the settings of profile `NAME`, or of all, with the defaults")
 	c.completeFirst(kindNames)
 	c.RunE = func(_ *cobra.Command, args []string) error {
-		var docs []engine.KindDoc
+		var docs []lang.KindDoc
 		for _, k := range kinds() {
 			if len(args) == 0 || args[0] == k.Name {
 				docs = append(docs, k.Describe())
@@ -28,7 +28,7 @@ func kindsCommand() *cobra.Command {
 		}
 		switch {
 		case len(docs) == 0:
-			return misuse("there is no kind %s%s", args[0], engine.NearHint(args[0], kindNames()))
+			return misuse("there is no kind %s%s", args[0], lang.NearHint(args[0], kindNames()))
 		case *profile != "":
 			return c.printProfiles(docs, *profile)
 		case *asJSON:
@@ -42,7 +42,7 @@ func kindsCommand() *cobra.Command {
 				fmt.Fprintf(c.stdout(), "%-10s %s\n", d.Name, d.Summary)
 			}
 			fmt.Fprint(c.stdout(), "\nSettings of every stage:\n")
-			engine.WriteSettings(c.stdout(), engine.StageSettings())
+			lang.WriteSettings(c.stdout(), lang.StageSettings())
 			fmt.Fprint(c.stdout(), "\nrcgrpo kinds KIND prints the ports and settings of one kind.\n")
 		}
 		return nil
@@ -58,9 +58,9 @@ func kindNames() []string {
 	return names
 }
 
-func (c *experimentFlags) printKind(doc engine.KindDoc) {
+func (c *experimentFlags) printKind(doc lang.KindDoc) {
 	doc.WriteText(c.stdout())
-	if slices.ContainsFunc(doc.Settings, func(s engine.SettingDoc) bool { return s.Name == "kl.beta" }) {
+	if slices.ContainsFunc(doc.Settings, func(s lang.SettingDoc) bool { return s.Name == "kl.beta" }) {
 		weight := objective.Profiles()[0].Objective.KLWeightText()
 		fmt.Fprintf(c.stdout(), "\nweight of the KL term, with these defaults: %s\n", weight)
 	}
@@ -68,20 +68,20 @@ func (c *experimentFlags) printKind(doc engine.KindDoc) {
 
 // printProfiles prints the settings of a kind that depend on the profile, one column per profile. A star marks values
 // that differ from the defaults in the first column.
-func (c *experimentFlags) printProfiles(docs []engine.KindDoc, name string) error {
+func (c *experimentFlags) printProfiles(docs []lang.KindDoc, name string) error {
 	if len(docs) != 1 {
 		return misuse("--profile needs a kind, such as rcgrpo kinds grpo --profile %s", name)
 	}
 	reg := kinds()
-	kind := reg[slices.IndexFunc(reg, func(k *engine.Kind) bool { return k.Name == docs[0].Name })]
+	kind := reg[slices.IndexFunc(reg, func(k *lang.Kind) bool { return k.Name == docs[0].Name })]
 	known := kind.Presets()
 	if len(known) == 0 {
 		return misuse("kind %s has no profiles; grpo and rc-grpo have", kind.Name)
 	}
 	if name != "all" && !slices.Contains(known, name) {
-		return misuse("there is no profile %s%s", name, engine.NearHint(name, known))
+		return misuse("there is no profile %s%s", name, lang.NearHint(name, known))
 	}
-	var columns [][]engine.SettingDoc
+	var columns [][]lang.SettingDoc
 	header, weights := []string{"setting"}, []string{"weight of the KL term"}
 	for _, p := range objective.Profiles() {
 		if !slices.Contains(known, p.Name) || p.Name != known[0] && p.Name != name && name != "all" {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"rcgrpo/engine"
+	"rcgrpo/engine/runs"
 )
 
 func logsCommand() *cobra.Command {
@@ -46,7 +46,7 @@ func logsCommand() *cobra.Command {
 }
 
 // watch finds a stage in the named run, or in the newest run of the experiment that started it.
-func (c *experimentFlags) watch(address string, experiment []string, run string) (*engine.Watch, error) {
+func (c *experimentFlags) watch(address string, experiment []string, run string) (*runs.Watch, error) {
 	store, _, err := c.siteStore()
 	if err != nil {
 		return nil, err
@@ -57,15 +57,15 @@ func (c *experimentFlags) watch(address string, experiment []string, run string)
 	}
 	folder := ""
 	if run != "" {
-		if folder, err = engine.FindRun(store, name, run); err != nil {
+		if folder, err = runs.FindRun(store, name, run); err != nil {
 			return nil, err
 		}
 		name = filepath.Base(filepath.Dir(folder))
 	}
-	if address, err = engine.FindLogged(store, name, address); err != nil {
+	if address, err = runs.FindLogged(store, name, address); err != nil {
 		return nil, err
 	}
-	return engine.WatchStage(store, name, address, folder)
+	return runs.WatchStage(store, name, address, folder)
 }
 
 // escaped writes text and escapes its control characters, except tabs and line breaks.
@@ -113,7 +113,7 @@ const followEvery = 200 * time.Millisecond
 
 // logPrinter copies the logs of a stage.
 type logPrinter struct {
-	*engine.Watch
+	*runs.Watch
 	out, note io.Writer
 	pinned    bool // to one run
 	file      *os.File
@@ -136,7 +136,7 @@ func (p *logPrinter) print(ctx context.Context, last int, follow bool) error {
 			return err
 		}
 		moved := false
-		if follow && !p.pinned && standing != engine.StageEnded {
+		if follow && !p.pinned && standing != runs.StageEnded {
 			if moved, err = p.Next(); err != nil {
 				return err
 			}
@@ -145,7 +145,7 @@ func (p *logPrinter) print(ctx context.Context, last int, follow bool) error {
 		case moved:
 			p.waits = false
 			continue
-		case !follow || standing == engine.StageEnded || standing == engine.RunKilled && p.pinned:
+		case !follow || standing == runs.StageEnded || standing == runs.RunKilled && p.pinned:
 			if p.file != nil {
 				return nil
 			}
@@ -155,12 +155,12 @@ func (p *logPrinter) print(ctx context.Context, last int, follow bool) error {
 				}
 			}
 			if !moved {
-				return fmt.Errorf("run %s has not started %s, so there is no log", engine.RunName(p.Folder), p.Address)
+				return fmt.Errorf("run %s has not started %s, so there is no log", runs.Name(p.Folder), p.Address)
 			}
 			continue
-		case standing == engine.RunKilled && !p.waits:
+		case standing == runs.RunKilled && !p.waits:
 			p.waits = true
-			fmt.Fprintf(p.note, "rcgrpo logs: run %s was killed; waiting for the next one (^C ends)\n", engine.RunName(p.Folder))
+			fmt.Fprintf(p.note, "rcgrpo logs: run %s was killed; waiting for the next one (^C ends)\n", runs.Name(p.Folder))
 		}
 		select {
 		case <-time.After(followEvery):
@@ -195,7 +195,7 @@ func (p *logPrinter) copy(last int) error {
 		}
 		p.file.Close()
 		p.file = f
-		fmt.Fprintf(p.note, "rcgrpo logs: run %s\n", engine.RunName(p.Folder))
+		fmt.Fprintf(p.note, "rcgrpo logs: run %s\n", runs.Name(p.Folder))
 	}
 	if err := p.skipCut(); err != nil {
 		return err

@@ -13,8 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/plan"
+	"rcgrpo/engine/runs"
 )
 
 // loggedRun is a hand-made run folder with one stage.
@@ -41,8 +42,8 @@ func newLoggedRun(t *testing.T, store *artifact.Store, id string, live bool) *lo
 			t.Fatal(err)
 		}
 	}
-	r.json("plan.json", engine.RunRecord{ID: id, Experiment: "x",
-		Nodes: []engine.RunNodeRecord{{Address: "stage.toy.a", Verb: string(engine.MustRun)}}})
+	r.json("plan.json", runs.Record{ID: id, Experiment: "x",
+		Nodes: []runs.NodeRecord{{Address: "stage.toy.a", Verb: string(plan.MustRun)}}})
 	return r
 }
 
@@ -67,8 +68,8 @@ func (r *loggedRun) json(name string, v any) {
 	r.append(name, string(b)+"\n")
 }
 
-func (r *loggedRun) event(kind engine.EventKind) {
-	r.json("events.jsonl", engine.Event{Kind: kind, Address: "stage.toy.a"})
+func (r *loggedRun) event(kind runs.EventKind) {
+	r.json("events.jsonl", runs.Event{Kind: kind, Address: "stage.toy.a"})
 }
 
 func logStore(t *testing.T) *artifact.Store {
@@ -82,7 +83,7 @@ func logStore(t *testing.T) *artifact.Store {
 
 func printerOf(t *testing.T, store *artifact.Store, folder string) (*logPrinter, *bytes.Buffer) {
 	t.Helper()
-	w, err := engine.WatchStage(store, "x", "stage.toy.a", folder)
+	w, err := runs.WatchStage(store, "x", "stage.toy.a", folder)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,9 +96,9 @@ func printerOf(t *testing.T, store *artifact.Store, folder string) (*logPrinter,
 func TestLogIsPrintedFromItsLastLines(t *testing.T) {
 	store := logStore(t)
 	r := newLoggedRun(t, store, "1", false)
-	r.event(engine.EventStarted)
+	r.event(runs.EventStarted)
 	r.append("logs/toy.a.log", "one\ntwo\nthree")
-	r.event(engine.EventFailed)
+	r.event(runs.EventFailed)
 	for n, want := range map[int]string{0: "one\ntwo\nthree", 1: "three", 2: "two\nthree", 9: "one\ntwo\nthree"} {
 		p, out := printerOf(t, store, "")
 		if err := p.print(t.Context(), n, true); err != nil || out.String() != want {
@@ -124,17 +125,17 @@ func TestLogsFollowAStageThroughItsRunsUntilItHasEnded(t *testing.T) {
 			t.Fatalf("got %q, %v, want %q", line, err, text)
 		}
 	}
-	first.event(engine.EventStarted)
+	first.event(runs.EventStarted)
 	first.append("logs/toy.a.log", "one\n")
 	want("one")
-	first.event(engine.EventStarted) // a second attempt goes on in the same log
+	first.event(runs.EventStarted) // a second attempt goes on in the same log
 	first.append("logs/toy.a.log", "again\n")
 	want("again")
 	first.lock.Close() // killed
 	want("run x/1 was killed; waiting")
 	second := newLoggedRun(t, store, "2", true)
 	second.append("logs/toy.a.log", "two\n")
-	second.event(engine.EventStarted)
+	second.event(runs.EventStarted)
 	want("run x/2")
 	want("two")
 	// The third run adopts the stage: its log is a link to the log of the second run.
@@ -143,12 +144,12 @@ func TestLogsFollowAStageThroughItsRunsUntilItHasEnded(t *testing.T) {
 		filepath.Join(third.dir, "logs", "toy.a.log")); err != nil {
 		t.Fatal(err)
 	}
-	third.event(engine.EventAdopted)
+	third.event(runs.EventAdopted)
 	second.lock.Close()
 	second.append("logs/toy.a.log", "three\n")
 	want("three")
 	third.append("logs/toy.a.log", "four\n")
-	third.event(engine.EventDone)
+	third.event(runs.EventDone)
 	want("four")
 	if err := <-done; err != nil {
 		t.Error(err)
@@ -162,14 +163,14 @@ func TestLogsOfAStageInAnotherRunAreOfThatRun(t *testing.T) {
 	store := logStore(t)
 	maker := newLoggedRun(t, store, "1", true)
 	maker.append("logs/toy.a.log", "made here\n")
-	maker.event(engine.EventStarted)
+	maker.event(runs.EventStarted)
 	waiting := newLoggedRun(t, store, "2", true)
 	p, out := printerOf(t, store, "")
 	if err := p.print(t.Context(), 0, false); err != nil || out.String() != "made here\n" {
 		t.Errorf("while another run waits: got %q, %v, want the log of the run that started it", out, err)
 	}
-	waiting.event(engine.EventKept)
-	maker.event(engine.EventDone)
+	waiting.event(runs.EventKept)
+	maker.event(runs.EventDone)
 	p, out = printerOf(t, store, "")
 	if err := p.print(t.Context(), 0, true); err != nil || out.String() != "made here\n" {
 		t.Errorf("once it was found made: got %q, %v, want the log of the run that made it", out, err)
@@ -188,8 +189,8 @@ func TestLogsFollowTheRunThatHoldsTheKey(t *testing.T) {
 	maker := newLoggedRun(t, store, "1", true)
 	maker.append("logs/toy.a.log", "made here\n")
 	waiting := newLoggedRun(t, store, "2", true)
-	plan := engine.RunRecord{ID: "2", Experiment: "x", Nodes: []engine.RunNodeRecord{{Address: "stage.toy.a",
-		Verb: string(engine.MustRun), Key: key}}}
+	plan := runs.Record{ID: "2", Experiment: "x", Nodes: []runs.NodeRecord{{Address: "stage.toy.a",
+		Verb: string(plan.MustRun), Key: key}}}
 	if err := os.Remove(filepath.Join(waiting.dir, "plan.json")); err != nil {
 		t.Fatal(err)
 	}
@@ -219,15 +220,15 @@ func TestLogsFollowTheRunThatHoldsTheKey(t *testing.T) {
 func TestErrorOfAnUnknownStageNamesExistingOnes(t *testing.T) {
 	store := logStore(t)
 	r := newLoggedRun(t, store, "1", false)
-	plan := engine.RunRecord{ID: "1", Experiment: "x"}
+	plan := runs.Record{ID: "1", Experiment: "x"}
 	for i := range 12 {
-		plan.Nodes = append(plan.Nodes, engine.RunNodeRecord{Address: fmt.Sprintf("stage.toy.a%d", i)})
+		plan.Nodes = append(plan.Nodes, runs.NodeRecord{Address: fmt.Sprintf("stage.toy.a%d", i)})
 	}
 	if err := os.Remove(filepath.Join(r.dir, "plan.json")); err != nil {
 		t.Fatal(err)
 	}
 	r.json("plan.json", plan)
-	_, err := engine.FindLogged(store, "x", "nothing")
+	_, err := runs.FindLogged(store, "x", "nothing")
 	if err == nil || !strings.HasSuffix(err.Error(), "toy.a8, toy.a9 and 2 others") {
 		t.Errorf("got %v, want ten of the stages and how many more there are", err)
 	}
@@ -238,7 +239,7 @@ func TestLogsOfAGivenRunIgnoreLaterRuns(t *testing.T) {
 	for i := range 2 {
 		r := newLoggedRun(t, store, fmt.Sprint(i), false)
 		r.append("logs/toy.a.log", fmt.Sprintf("run %d\n", i))
-		r.event(engine.EventStarted)
+		r.event(runs.EventStarted)
 	}
 	p, out := printerOf(t, store, filepath.Join(store.Runs("x"), "0"))
 	if err := p.print(t.Context(), 0, true); err != nil || out.String() != "run 0\n" {
@@ -278,10 +279,10 @@ func TestEscapedTextCannotControlTheTerminal(t *testing.T) {
 func TestLinesLongerThanABufferCountOnce(t *testing.T) {
 	store := logStore(t)
 	r := newLoggedRun(t, store, "1", false)
-	r.event(engine.EventStarted)
+	r.event(runs.EventStarted)
 	long := strings.Repeat("x", 300_000)
 	r.append("logs/toy.a.log", "one\n"+long+"\nthree\n")
-	r.event(engine.EventFailed)
+	r.event(runs.EventFailed)
 	for n, want := range map[int]string{1: "three\n", 2: long + "\nthree\n"} {
 		p, out := printerOf(t, store, "")
 		if err := p.print(t.Context(), n, true); err != nil || out.String() != want {

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"rcgrpo/engine"
+	"rcgrpo/engine/lang"
 	"rcgrpo/reports"
 	"rcgrpo/stages"
 )
@@ -30,8 +31,8 @@ const (
 )
 
 // kinds returns the stage kinds of this binary.
-func kinds() engine.Registry {
-	return append(engine.Registry(stages.Kinds()), reports.Kind())
+func kinds() lang.Registry {
+	return append(lang.Registry(stages.Kinds()), reports.Kind())
 }
 
 func main() {
@@ -197,7 +198,7 @@ func newGroup(use, short string, commands ...*cobra.Command) *cobra.Command {
 		for _, sub := range c.Commands() {
 			names = append(names, sub.Name())
 		}
-		hint := engine.NearHint(args[0], names)
+		hint := lang.NearHint(args[0], names)
 		return misuse("there is no command %s%s (%s -h lists the commands)", args[0], hint, c.CommandPath())
 	}
 	return group
@@ -213,7 +214,7 @@ func flagError(c *cobra.Command, err error) error {
 		}
 		var names []string
 		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-		hint := strings.Replace(engine.NearHint(name, names), "did you mean ", "did you mean --", 1)
+		hint := strings.Replace(lang.NearHint(name, names), "did you mean ", "did you mean --", 1)
 		err = fmt.Errorf("there is no flag %s%s%s", dashes, name, hint)
 	}
 	return misuse("%w (%s -h lists the flags)", err, c.CommandPath())

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"rcgrpo/engine"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/runs"
 )
 
 // notification describes a run to the command of the site file's notify block: as JSON on standard input, and in the
@@ -32,15 +34,15 @@ type notification struct {
 }
 
 // observe records an event of the run.
-func (r *notification) observe(e engine.Event) {
+func (r *notification) observe(e runs.Event) {
 	switch e.Kind {
-	case engine.EventPlanned:
+	case runs.EventPlanned:
 		r.Folder, r.Run, r.Started = e.Path, filepath.Base(e.Path), e.Time
-	case engine.EventFailed:
+	case runs.EventFailed:
 		if r.Error == "" {
 			r.Error, r.Stage, r.Log = e.Text, e.Address, e.Path
 		}
-	case engine.EventEnded:
+	case runs.EventEnded:
 		r.Counts, r.Seconds = e.Counts, e.Time.Sub(r.Started).Seconds()
 	}
 }
@@ -50,7 +52,7 @@ const notifyLimit = 10 * time.Second
 
 // send runs the site's command, if there is one. Its output goes to notify.log in the folder of the run. A run with
 // nothing to do has no folder and sends nothing.
-func (r *notification) send(site *engine.Site, runErr error) error {
+func (r *notification) send(site *lang.Site, runErr error) error {
 	if site == nil || site.Notify == nil || r.Folder == "" {
 		return nil
 	}
@@ -70,7 +72,7 @@ func (r *notification) send(site *engine.Site, runErr error) error {
 }
 
 // start runs the command until ctx ends.
-func (r *notification) start(ctx context.Context, site *engine.Site) error {
+func (r *notification) start(ctx context.Context, site *lang.Site) error {
 	input, err := json.Marshal(r)
 	if err != nil {
 		return err

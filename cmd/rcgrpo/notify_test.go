@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"rcgrpo/engine"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/runs"
 )
 
 func TestNotifySendsEveryOutcome(t *testing.T) {
@@ -27,13 +29,13 @@ func TestNotifySendsEveryOutcome(t *testing.T) {
 			dir := t.TempDir()
 			r := notification{Experiment: "x"}
 			now := time.Now()
-			r.observe(engine.Event{Kind: engine.EventPlanned, Path: dir, Time: now})
+			r.observe(runs.Event{Kind: runs.EventPlanned, Path: dir, Time: now})
 			if tc.error == "no luck" {
-				r.observe(engine.Event{Kind: engine.EventFailed, Address: "stage.toy.a", Text: "no luck", Time: now})
-				r.observe(engine.Event{Kind: engine.EventFailed, Address: "stage.toy.b", Text: "nor here", Time: now})
+				r.observe(runs.Event{Kind: runs.EventFailed, Address: "stage.toy.a", Text: "no luck", Time: now})
+				r.observe(runs.Event{Kind: runs.EventFailed, Address: "stage.toy.b", Text: "nor here", Time: now})
 			}
-			r.observe(engine.Event{Kind: engine.EventEnded, Counts: map[string]int{"done": 2}, Time: now.Add(3 * time.Second)})
-			site := &engine.Site{Path: filepath.Join(dir, "site.hcl"), Notify: []string{"sh", "-c", "cat > told"}}
+			r.observe(runs.Event{Kind: runs.EventEnded, Counts: map[string]int{"done": 2}, Time: now.Add(3 * time.Second)})
+			site := &lang.Site{Path: filepath.Join(dir, "site.hcl"), Notify: []string{"sh", "-c", "cat > told"}}
 			if err := r.send(site, tc.err); err != nil {
 				t.Fatal(err)
 			}
@@ -59,7 +61,7 @@ func TestNotifyKillsWhatTakesTooLong(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	err := r.start(ctx, &engine.Site{Path: filepath.Join(dir, "site.hcl"),
+	err := r.start(ctx, &lang.Site{Path: filepath.Join(dir, "site.hcl"),
 		Notify: []string{"sh", "-c", "sleep 1000 & sleep 1000"}})
 	if err == nil || !strings.Contains(err.Error(), "took more than 10s and was killed") {
 		t.Errorf("got %v, want that it was killed", err)

@@ -13,12 +13,13 @@ import (
 	"github.com/mitchellh/go-wordwrap"
 	"github.com/spf13/cobra"
 
-	"rcgrpo/engine"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/plan"
 )
 
 func planCommand() *cobra.Command {
 	c := newExperimentCommand("plan [EXP]", "Show what would run, why, and how long it takes", oneExperiment)
-	var o engine.PlanOptions
+	var o plan.Options
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	detailed := c.Flags().Bool("detailed-exitcode", false, "exit with 2 if a stage would run")
 	all := c.Flags().Bool("all", false, "also list stages that are up to date")
@@ -58,7 +59,7 @@ func planCommand() *cobra.Command {
 
 // planLine is one line of a plan: the nodes of an instance with the same verb and cause.
 type planLine struct {
-	verb   engine.Verb
+	verb   plan.Verb
 	stem   string // address without seed
 	seeds  []string
 	cause  string
@@ -70,7 +71,7 @@ type planLine struct {
 }
 
 // planLines groups the nodes of a plan: seeds of an instance with the same verb and cause share a line.
-func planLines(p *engine.Plan, f engine.Forecast) []*planLine {
+func planLines(p *plan.Plan, f plan.Forecast) []*planLine {
 	type identity struct{ verb, stem, cause, begins string }
 	lines := map[identity]*planLine{}
 	var order []*planLine
@@ -110,7 +111,7 @@ func (l *planLine) address() string {
 	return l.stem + "@" + strings.Join(l.seeds, ",")
 }
 
-func (l *planLine) runs() bool { return l.verb == engine.MustRun || l.verb == engine.MayRun }
+func (l *planLine) runs() bool { return l.verb == plan.MustRun || l.verb == plan.MayRun }
 
 // minDuration is the shortest expected time that a plan mentions.
 const minDuration = 100 * time.Millisecond
@@ -145,14 +146,14 @@ type planLayout struct {
 	width      int // of the terminal; 0: unlimited
 }
 
-const verbWidth = len(engine.MayRun) + 2
+const verbWidth = len(plan.MayRun) + 2
 
-var verbColor = map[engine.Verb]string{
-	engine.MustRun: "33", engine.MayRun: "36", engine.Collected: "2", engine.UpToDate: "32",
+var verbColor = map[plan.Verb]string{
+	plan.MustRun: "33", plan.MayRun: "36", plan.Collected: "2", plan.UpToDate: "32",
 }
 
 // writePlan prints a plan for people. Without all, it only counts the stages that are up to date.
-func writePlan(w io.Writer, p *engine.Plan, f engine.Forecast, o planLayout) {
+func writePlan(w io.Writer, p *plan.Plan, f plan.Forecast, o planLayout) {
 	var shown []*planLine
 	width := 0
 	for _, l := range planLines(p, f) {
@@ -215,9 +216,9 @@ func writeDisabled(w io.Writer, disabled []string, listed bool) {
 }
 
 // planCounts returns the number of nodes of each verb.
-func planCounts(experiment string, counts map[engine.Verb]int) string {
+func planCounts(experiment string, counts map[plan.Verb]int) string {
 	var parts []string
-	for _, v := range []engine.Verb{engine.UpToDate, engine.Collected, engine.MustRun, engine.MayRun} {
+	for _, v := range []plan.Verb{plan.UpToDate, plan.Collected, plan.MustRun, plan.MayRun} {
 		if counts[v] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", counts[v], strings.Replace(string(v), "run", "to run", 1)))
 		}
@@ -229,7 +230,7 @@ func planCounts(experiment string, counts map[engine.Verb]int) string {
 }
 
 // unfitLines returns a line for each reason why stages cannot run on this machine.
-func unfitLines(p *engine.Plan, f engine.Forecast) []string {
+func unfitLines(p *plan.Plan, f plan.Forecast) []string {
 	var reasons []string
 	unfit := map[string][]string{} // addresses without seeds, by reason
 	for _, n := range p.Nodes {
@@ -259,8 +260,8 @@ func unfitLines(p *engine.Plan, f engine.Forecast) []string {
 }
 
 // planSummary returns the last line: nodes per verb, and the estimated cost.
-func planSummary(p *engine.Plan, f engine.Forecast) string {
-	counts := map[engine.Verb]int{}
+func planSummary(p *plan.Plan, f plan.Forecast) string {
+	counts := map[plan.Verb]int{}
 	for _, n := range p.Nodes {
 		counts[n.Verb]++
 	}
@@ -274,7 +275,7 @@ func planSummary(p *engine.Plan, f engine.Forecast) string {
 			text += fmt.Sprintf(", %.3g GPU hours", f.GPUHours)
 		}
 		if f.Bytes > 0 {
-			text += ", " + engine.BytesText(f.Bytes) + " of disk"
+			text += ", " + lang.BytesText(f.Bytes) + " of disk"
 		}
 		if f.Unknown > 0 {
 			text += fmt.Sprintf(", without %d never run before", f.Unknown)

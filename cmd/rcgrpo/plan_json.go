@@ -4,7 +4,7 @@ import (
 	"io"
 	"slices"
 
-	"rcgrpo/engine"
+	"rcgrpo/engine/plan"
 )
 
 // planNodeJSON is one node of `plan --json`.
@@ -12,8 +12,8 @@ type planNodeJSON struct {
 	Address   string            `json:"address"`
 	Kind      string            `json:"kind"`
 	Seed      *int64            `json:"seed,omitempty"`
-	Verb      engine.Verb       `json:"verb"`
-	Cause     *engine.Cause     `json:"cause,omitempty"`
+	Verb      plan.Verb         `json:"verb"`
+	Cause     *plan.Cause       `json:"cause,omitempty"`
 	Key       string            `json:"key,omitempty"`
 	Inputs    []planInputJSON   `json:"inputs,omitempty"`
 	After     []string          `json:"after,omitempty"`
@@ -65,7 +65,7 @@ type planInputJSON struct {
 }
 
 // writePlanJSON prints a plan for programs. Fields may be added; their meaning does not change while format is 1.
-func writePlanJSON(w io.Writer, p *engine.Plan, f engine.Forecast) error {
+func writePlanJSON(w io.Writer, p *plan.Plan, f plan.Forecast) error {
 	out := struct {
 		Format     int            `json:"format"`
 		Experiment string         `json:"experiment"`
@@ -90,7 +90,7 @@ func writePlanJSON(w io.Writer, p *engine.Plan, f engine.Forecast) error {
 			GPUs: n.Resources.GPUs, CPUs: n.Resources.CPUs, Memory: n.Resources.Memory, GPUMemory: n.Resources.GPUMemory,
 			File: n.Range.Filename, Line: n.Range.Start.Line,
 		}
-		if n.Cause.Reason != engine.ReasonNone {
+		if n.Cause.Reason != plan.ReasonNone {
 			j.Cause = &n.Cause
 		}
 		if at, ok := f.Placements[n]; ok {

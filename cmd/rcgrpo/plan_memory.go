@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"rcgrpo/engine"
+	"rcgrpo/engine/plan"
 	"rcgrpo/stages"
 )
 
@@ -14,7 +14,7 @@ import (
 const memoryWarningThreshold = 1 << 30
 
 // memoryLines returns a line for the stage that needs most memory, and one for each stage that its device cannot hold.
-func memoryLines(p *engine.Plan, f engine.Forecast) (lines []string) {
+func memoryLines(p *plan.Plan, f plan.Forecast) (lines []string) {
 	var most stages.MemoryPlan
 	of := ""
 	refused := map[string]bool{}
@@ -37,8 +37,8 @@ func memoryLines(p *engine.Plan, f engine.Forecast) (lines []string) {
 }
 
 // unfitMemory returns an error if the device of a stage that would run has too little memory.
-func unfitMemory(p *engine.Plan) error {
-	hasModel := func(n *engine.Planned) bool {
+func unfitMemory(p *plan.Plan) error {
+	hasModel := func(n *plan.Planned) bool {
 		_, ok := stages.Memory(n.Node, 0)
 		return ok
 	}
@@ -55,7 +55,7 @@ func unfitMemory(p *engine.Plan) error {
 }
 
 // memoryOf returns the memory plan of a node that would run.
-func memoryOf(n *engine.Planned, f engine.Forecast) (stages.MemoryPlan, bool) {
+func memoryOf(n *plan.Planned, f plan.Forecast) (stages.MemoryPlan, bool) {
 	at, ok := f.Placements[n]
 	if !ok || at.Unfit != "" {
 		return stages.MemoryPlan{}, false

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/objective"
 )
@@ -103,7 +103,7 @@ func (r *replaying) read(c *experimentFlags, args []string) error {
 }
 
 // readSettings reads the objective of the stage that sampled the trajectories, if that stage trains.
-func (r *replaying) readSettings(x *engine.Experiment) {
+func (r *replaying) readSettings(x *lang.Experiment) {
 	for _, n := range x.Nodes {
 		if n.Address != r.Manifest.Address {
 			continue

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/objective"
 )
@@ -130,7 +130,7 @@ stage "rc-grpo" "arm" {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	x, diags := engine.Load(engine.Source{Path: path}, kinds())
+	x, diags := lang.Load(lang.Source{Path: path}, kinds())
 	if diags.HasErrors() {
 		t.Fatal(diags)
 	}

@@ -12,6 +12,9 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/plan"
+	"rcgrpo/engine/runs"
 	"rcgrpo/reports"
 )
 
@@ -36,7 +39,7 @@ func reportCommand() *cobra.Command {
 }
 
 // report runs the report stages of an experiment whose inputs are up to date, and prints the names of the files.
-func (c *experimentFlags) report(x *engine.Experiment, targets []string, bundle string) error {
+func (c *experimentFlags) report(x *lang.Experiment, targets []string, bundle string) error {
 	if len(targets) == 0 {
 		for _, n := range x.Nodes {
 			if n.Kind.Name == reports.Kind().Name {
@@ -54,20 +57,20 @@ func (c *experimentFlags) report(x *engine.Experiment, targets []string, bundle 
 	if err != nil {
 		return err
 	}
-	o := engine.PlanOptions{Targets: targets}
+	o := plan.Options{Targets: targets}
 	if bundle != "" { // the page records the experiment's files; a comment in them may have changed since
 		o.Replace = targets
 	}
-	plan, err := engine.NewPlan(x, store, o)
+	p, err := plan.New(x, store, o)
 	if err != nil {
 		return err
 	}
-	if err := wantInputs(plan); err != nil {
+	if err := wantInputs(p); err != nil {
 		return err
 	}
 	ctx, kill, stop := interruptible(c.stderr())
 	defer stop()
-	if err := plan.Run(ctx, engine.RunOptions{Kill: kill}, func(engine.Event) {}); err != nil {
+	if err := engine.Run(ctx, p, engine.Options{Kill: kill}, func(runs.Event) {}); err != nil {
 		return err
 	}
 	for _, address := range targets {
@@ -95,10 +98,10 @@ func (c *experimentFlags) report(x *engine.Experiment, targets []string, bundle 
 }
 
 // wantInputs returns an error if a stage other than a report would run.
-func wantInputs(plan *engine.Plan) error {
+func wantInputs(p *plan.Plan) error {
 	waiting := 0
-	for _, n := range plan.Nodes {
-		if (n.Verb == engine.MustRun || n.Verb == engine.MayRun) && n.Kind.Name != reports.Kind().Name {
+	for _, n := range p.Nodes {
+		if (n.Verb == plan.MustRun || n.Verb == plan.MayRun) && n.Kind.Name != reports.Kind().Name {
 			waiting++
 		}
 	}
@@ -110,7 +113,7 @@ func wantInputs(plan *engine.Plan) error {
 }
 
 // writeBundle packs the page of a result and everything that it depends on into a file.
-func writeBundle(stdout io.Writer, path string, x *engine.Experiment, m *artifact.Manifest,
+func writeBundle(stdout io.Writer, path string, x *lang.Experiment, m *artifact.Manifest,
 	store *artifact.Store) error {
 	page, err := reports.PageOf(m, store)
 	if err != nil {

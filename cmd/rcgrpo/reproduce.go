@@ -19,6 +19,8 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/plan"
 	"rcgrpo/reports"
 )
 
@@ -81,26 +83,26 @@ func (r *reproduction) reproduce(in openedPage, experiment []string) error {
 		return err
 	}
 	defer remove()
-	o := engine.PlanOptions{Targets: source.Stages(), DataOnly: true}
-	plan, err := engine.NewPlan(x, store, o)
+	o := plan.Options{Targets: source.Stages(), DataOnly: true}
+	pl, err := plan.New(x, store, o)
 	if err == nil && r.replace {
-		for _, n := range plan.Nodes {
+		for _, n := range pl.Nodes {
 			o.Replace = append(o.Replace, n.Address)
 		}
-		plan, err = engine.NewPlan(x, store, o)
+		pl, err = plan.New(x, store, o)
 	}
 	if err != nil {
 		return err
 	}
 	w := r.stdout()
 	fmt.Fprintf(w, "%s is %s\n\n", r.cell, visible(source.String()))
-	fmt.Fprintf(w, "It depends on %d of the %d stages of %s.\n", len(plan.Nodes), len(x.Nodes), x.Name)
-	for _, l := range planLines(plan, engine.Forecast{}) {
+	fmt.Fprintf(w, "It depends on %d of the %d stages of %s.\n", len(pl.Nodes), len(x.Nodes), x.Name)
+	for _, l := range planLines(pl, plan.Forecast{}) {
 		fmt.Fprintf(w, "  %s\n", l.address())
 	}
-	foreign := printForeign(w, plan)
+	foreign := printForeign(w, pl)
 	if !r.run && !r.replace {
-		if took := r.recorded(x, ev, plan); took > 0 {
+		if took := r.recorded(x, ev, pl); took > 0 {
 			fmt.Fprintf(w, "They took %s of stage time when the page was made.\n", took.Round(time.Second))
 		}
 		fmt.Fprintln(w, "--run runs them in a fresh store and compares.")
@@ -111,11 +113,11 @@ func (r *reproduction) reproduce(in openedPage, experiment []string) error {
 			return err
 		}
 	}
-	return r.runAndCompare(in.page, x, store, plan)
+	return r.runAndCompare(in.page, x, store, pl)
 }
 
 // experiment loads the experiment that the user named, or the one beside the page. The latter may come from anyone.
-func (r *reproduction) experiment(in openedPage, ev *reports.Evidence, named []string) (*engine.Experiment, error) {
+func (r *reproduction) experiment(in openedPage, ev *reports.Evidence, named []string) (*lang.Experiment, error) {
 	path, err := strings.Join(named, ""), error(nil)
 	switch {
 	case r.named:
@@ -153,12 +155,12 @@ func (r *reproduction) askForTrust() error {
 	return nil
 }
 
-func (r *reproduction) runAndCompare(page []byte, x *engine.Experiment, store *artifact.Store,
-	plan *engine.Plan) error {
+func (r *reproduction) runAndCompare(page []byte, x *lang.Experiment, store *artifact.Store,
+	pl *plan.Plan) error {
 	ctx, kill, stop := interruptible(r.stderr())
 	defer stop()
 	view := newDisplay(r.stdout())
-	err := plan.Run(ctx, engine.RunOptions{Kill: kill}, view.Observe)
+	err := engine.Run(ctx, pl, engine.Options{Kill: kill}, view.Observe)
 	view.Close()
 	if err != nil {
 		return r.ranWith(err)
@@ -191,14 +193,14 @@ func cutCell(arg string) (page, cell string, ok bool) {
 
 // printForeign prints the commands that the stages of a plan start and the user's files that they read. It returns the
 // number of both.
-func printForeign(w io.Writer, plan *engine.Plan) int {
-	shown, n := map[engine.Stage]bool{}, 0
+func printForeign(w io.Writer, pl *plan.Plan) int {
+	shown, n := map[lang.Stage]bool{}, 0
 	files := map[string]bool{}
-	for _, node := range plan.Nodes {
+	for _, node := range pl.Nodes {
 		for _, f := range node.Files {
 			files[f.Path] = true
 		}
-		starter, ok := node.Stage.(engine.Starter)
+		starter, ok := node.Stage.(lang.Starter)
 		if !ok || shown[node.Stage] { // seeds share a stage
 			continue
 		}
@@ -242,13 +244,13 @@ func findBeside(dir, name string) (string, error) {
 	file := filepath.Join(dir, name+".hcl")
 	_, err := os.Stat(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return engine.FindExperiment(dir)
+		return lang.FindExperiment(dir)
 	}
 	return file, err
 }
 
 // openStore opens the store of the run: the site's, the one of --into, or a temporary one that remove deletes.
-func (r *reproduction) openStore(x *engine.Experiment) (store *artifact.Store, remove func(), err error) {
+func (r *reproduction) openStore(x *lang.Experiment) (store *artifact.Store, remove func(), err error) {
 	switch {
 	case r.replace:
 		store, err = r.store(x)
@@ -266,7 +268,7 @@ func (r *reproduction) openStore(x *engine.Experiment) (store *artifact.Store, r
 }
 
 // recorded returns the time that the stages of the plan took for the page, as far as the store of the site has records.
-func (r *reproduction) recorded(x *engine.Experiment, ev *reports.Evidence, plan *engine.Plan) time.Duration {
+func (r *reproduction) recorded(x *lang.Experiment, ev *reports.Evidence, pl *plan.Plan) time.Duration {
 	store, err := r.store(x)
 	if err != nil {
 		return 0
@@ -276,7 +278,7 @@ func (r *reproduction) recorded(x *engine.Experiment, ev *reports.Evidence, plan
 		keys[record.Address] = record.Key
 	}
 	sum := 0.0
-	for _, n := range plan.Nodes {
+	for _, n := range pl.Nodes {
 		if m, err := store.Manifest(keys[n.Address]); err == nil {
 			sum += m.Seconds
 		}

@@ -14,13 +14,15 @@ import (
 
 	"rcgrpo/cmd/rcgrpo/internal/display"
 	"rcgrpo/engine"
+	"rcgrpo/engine/plan"
+	"rcgrpo/engine/runs"
 	"rcgrpo/reports"
 )
 
 func runCommand() *cobra.Command {
 	c := newExperimentCommand("run [EXP]", "Run the stages that are not up to date", oneExperiment)
-	var o engine.RunOptions
-	var po engine.PlanOptions
+	var o engine.Options
+	var po plan.Options
 	c.Flags().BoolVar(&o.KeepGoing, "keep-going", false, "after a failure, run all stages that do not depend on it")
 	page := c.Flags().Bool("page", false, "serve a page that follows the run: progress, curves, load of the machine")
 	c.planFlags(&po)
@@ -28,7 +30,7 @@ func runCommand() *cobra.Command {
 	return c.Command
 }
 
-func (c *experimentFlags) run(args []string, o engine.RunOptions, po engine.PlanOptions, page bool) error {
+func (c *experimentFlags) run(args []string, o engine.Options, po plan.Options, page bool) error {
 	// A reader that closes the pipe must not end the run. If the signal were ignored, the stages would inherit that.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	if idle := c.unchanged(args, po); idle != nil {
@@ -47,7 +49,7 @@ func (c *experimentFlags) run(args []string, o engine.RunOptions, po engine.Plan
 	ctx, kill, stop := interruptible(c.stderr())
 	defer stop()
 	o.Kill = kill
-	observePage := func(engine.Event) {}
+	observePage := func(runs.Event) {}
 	if page {
 		live, err := reports.StartLive(plan.Experiment)
 		if err != nil {
@@ -59,7 +61,7 @@ func (c *experimentFlags) run(args []string, o engine.RunOptions, po engine.Plan
 	}
 	view := newDisplay(c.stdout())
 	end := notification{Experiment: plan.Experiment.Name}
-	runErr := plan.Run(ctx, o, func(e engine.Event) {
+	runErr := engine.Run(ctx, plan, o, func(e runs.Event) {
 		end.observe(e)
 		observePage(e)
 		view.Observe(e)

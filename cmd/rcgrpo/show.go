@@ -11,8 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/plan"
 	"rcgrpo/stages"
 	"rcgrpo/stages/rl"
 )
@@ -84,7 +85,7 @@ func showCommand() *cobra.Command {
 }
 
 // layoutOf returns the layout of the checkpoint at an address or in a folder.
-func layoutOf(policy string, x *engine.Experiment, store *artifact.Store) (func(*rl.Trajectory) []stages.Piece, error) {
+func layoutOf(policy string, x *lang.Experiment, store *artifact.Store) (func(*rl.Trajectory) []stages.Piece, error) {
 	dir := policy
 	if info, err := os.Stat(policy); err != nil || !info.IsDir() {
 		var v view
@@ -99,7 +100,7 @@ func layoutOf(policy string, x *engine.Experiment, store *artifact.Store) (func(
 }
 
 // open finds the artifact. The port may be omitted if the stage has only one.
-func (v *view) open(x *engine.Experiment, store *artifact.Store, address string) error {
+func (v *view) open(x *lang.Experiment, store *artifact.Store, address string) error {
 	nodes, port, err := portNodes(x, address)
 	if err != nil {
 		return err
@@ -125,14 +126,14 @@ func (v *view) open(x *engine.Experiment, store *artifact.Store, address string)
 
 // portNodes returns the stages and the port of ADDRESS.PORT. An address without key or seed matches all instances and
 // seeds; it may be a pattern with * and ?.
-func portNodes(x *engine.Experiment, address string) (nodes []*engine.Node, port string, err error) {
+func portNodes(x *lang.Experiment, address string) (nodes []*lang.Node, port string, err error) {
 	stem, end := address, ""
 	if at := strings.LastIndexByte(address, '.'); at >= 0 && !strings.ContainsAny(address[at:], "]") {
 		stem, end = address[:at], address[at+1:]
 	}
 	if strings.ContainsAny(address, "*?") {
 		for _, n := range x.Nodes {
-			if _, ok := n.Outputs[end]; ok && engine.MatchAddress(n.Address, stem) {
+			if _, ok := n.Outputs[end]; ok && lang.MatchAddress(n.Address, stem) {
 				nodes = append(nodes, n)
 			}
 		}
@@ -166,18 +167,18 @@ func portNodes(x *engine.Experiment, address string) (nodes []*engine.Node, port
 
 // current returns the result of each node: the current one, or else the last one of an earlier version of the
 // experiment. It is nil for a node without results.
-func current(x *engine.Experiment, store *artifact.Store, nodes []*engine.Node) ([]*artifact.Manifest, error) {
-	plan, err := engine.NewPlan(x, store, engine.PlanOptions{})
+func current(x *lang.Experiment, store *artifact.Store, nodes []*lang.Node) ([]*artifact.Manifest, error) {
+	full, err := plan.New(x, store, plan.Options{})
 	if err != nil {
 		return nil, err
 	}
-	planned := map[*engine.Node]*engine.Planned{}
-	for _, p := range plan.Nodes {
+	planned := map[*lang.Node]*plan.Planned{}
+	for _, p := range full.Nodes {
 		planned[p.Node] = p
 	}
 	results := make([]*artifact.Manifest, len(nodes))
 	for i, n := range nodes {
-		if p := planned[n]; p != nil && p.Verb == engine.UpToDate {
+		if p := planned[n]; p != nil && p.Verb == plan.UpToDate {
 			results[i] = p.Manifest
 			continue
 		}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/mitchellh/go-wordwrap"
 
-	"rcgrpo/engine"
+	"rcgrpo/engine/lang"
 	"rcgrpo/reports"
 	"rcgrpo/stages/rl"
 )
@@ -197,7 +197,7 @@ func (v *view) files() error {
 		list = append(list, o.Times.Files...)
 	}
 	for _, f := range list {
-		fmt.Fprintf(v.out, "  %10s  %.12s  %s\n", engine.BytesText(f.Bytes), f.SHA256, v.Path(f.Name))
+		fmt.Fprintf(v.out, "  %10s  %.12s  %s\n", lang.BytesText(f.Bytes), f.SHA256, v.Path(f.Name))
 	}
 	return nil
 }

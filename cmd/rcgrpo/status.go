@@ -12,8 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/plan"
+	"rcgrpo/engine/runs"
 )
 
 func statusCommand() *cobra.Command {
@@ -32,25 +33,25 @@ func statusCommand() *cobra.Command {
 			names = append(names, name)
 		} else if len(args) > 0 {
 			return err
-		} else if names, err = engine.Experiments(store); err != nil {
+		} else if names, err = runs.Experiments(store); err != nil {
 			return err
 		}
-		runs, err := newestRuns(store, names, *newest)
+		found, err := newestRuns(store, names, *newest)
 		if err != nil {
 			return err
 		}
-		survivors, err := engine.Orphans(store)
+		survivors, err := runs.Orphans(store)
 		if err != nil {
 			return err
 		}
-		survivors = slices.DeleteFunc(survivors, func(s engine.Orphan) bool {
+		survivors = slices.DeleteFunc(survivors, func(s runs.Orphan) bool {
 			return !slices.Contains(names,
 				s.Experiment)
 		})
 		if *asJSON {
-			return writeStatusJSON(c.stdout(), runs, survivors, *all)
+			return writeStatusJSON(c.stdout(), found, survivors, *all)
 		}
-		if len(runs) == 0 {
+		if len(found) == 0 {
 			of := ""
 			if len(names) == 1 {
 				of = " of " + names[0]
@@ -58,9 +59,9 @@ func statusCommand() *cobra.Command {
 			fmt.Fprintf(c.stdout(), "no runs%s in %s\n", of, store.Dir())
 			return nil
 		}
-		for _, s := range runs {
+		for _, s := range found {
 			if *newest > 0 {
-				fmt.Fprintf(c.stdout(), "%s  %s  %s\n", engine.RunName(s.Folder), s.Text(), countsText(stateCounts(s)))
+				fmt.Fprintf(c.stdout(), "%s  %s  %s\n", runs.Name(s.Folder), s.Text(), countsText(stateCounts(s)))
 			} else {
 				writeStatus(c.stdout(), s, *all)
 			}
@@ -75,38 +76,38 @@ func statusCommand() *cobra.Command {
 
 // newestRuns returns the status of the newest runs of each experiment: n of them, or with n = 0 the newest run and all
 // that are still running.
-func newestRuns(store *artifact.Store, experiments []string, n int) ([]*engine.RunStatus, error) {
-	var runs []*engine.RunStatus
+func newestRuns(store *artifact.Store, experiments []string, n int) ([]*runs.RunStatus, error) {
+	var found []*runs.RunStatus
 	for _, name := range experiments {
-		folders, err := engine.Runs(store, name)
+		folders, err := runs.Runs(store, name)
 		if err != nil {
 			return nil, err
 		}
 		for i, folder := range folders {
-			if n > 0 && i >= n || n == 0 && i > 0 && !engine.Live(folder) {
+			if n > 0 && i >= n || n == 0 && i > 0 && !runs.Live(folder) {
 				continue
 			}
-			s, err := engine.Status(folder)
+			s, err := runs.Status(folder)
 			if errors.Is(err, os.ErrNotExist) { // no plan yet, or removed
 				continue
 			}
 			if err != nil {
 				return nil, err
 			}
-			runs = append(runs, s)
+			found = append(found, s)
 		}
 	}
-	return runs, nil
+	return found, nil
 }
 
 // listed reports whether status lists a node without --all: it runs, failed, or has a note.
-func listed(n engine.NodeStatus) bool {
-	return n.State == engine.EventStarted || n.State == engine.EventFailed || n.State == engine.EventPlanned &&
+func listed(n runs.NodeStatus) bool {
+	return n.State == runs.EventStarted || n.State == runs.EventFailed || n.State == runs.EventPlanned &&
 		n.Note != ""
 }
 
-func writeStatus(w io.Writer, s *engine.RunStatus, all bool) {
-	fmt.Fprintf(w, "%s  %s\n", engine.RunName(s.Folder), s.Text())
+func writeStatus(w io.Writer, s *runs.RunStatus, all bool) {
+	fmt.Fprintf(w, "%s  %s\n", runs.Name(s.Folder), s.Text())
 	for _, n := range s.Nodes {
 		if !all && !listed(n) {
 			continue
@@ -121,7 +122,7 @@ func writeStatus(w io.Writer, s *engine.RunStatus, all bool) {
 }
 
 // nowOf returns the time of the state of a node: a node that outlives its run is still running.
-func nowOf(s *engine.RunStatus, n engine.NodeStatus) time.Time {
+func nowOf(s *runs.RunStatus, n runs.NodeStatus) time.Time {
 	if n.Survives {
 		return time.Now()
 	}
@@ -129,16 +130,16 @@ func nowOf(s *engine.RunStatus, n engine.NodeStatus) time.Time {
 }
 
 // stateText returns the name of a state.
-func stateText(state engine.EventKind, live bool) string {
+func stateText(state runs.EventKind, live bool) string {
 	switch state {
 	case "":
-		return string(engine.UpToDate)
-	case engine.EventPlanned:
+		return string(plan.UpToDate)
+	case runs.EventPlanned:
 		if live {
 			return "waiting"
 		}
 		return "not started"
-	case engine.EventStarted:
+	case runs.EventStarted:
 		if live {
 			return "running"
 		}
@@ -148,7 +149,7 @@ func stateText(state engine.EventKind, live bool) string {
 }
 
 // stateCounts counts the nodes of a run by state.
-func stateCounts(s *engine.RunStatus) map[string]int {
+func stateCounts(s *runs.RunStatus) map[string]int {
 	counts := map[string]int{}
 	for _, n := range s.Nodes {
 		counts[stateText(n.State, s.Live || n.Survives)]++
@@ -172,23 +173,23 @@ type statusRunJSON struct {
 }
 
 type statusNodeJSON struct {
-	Address string         `json:"address"`
-	State   string         `json:"state"`
-	Key     string         `json:"key,omitempty"`
-	Started time.Time      `json:"started,omitzero"`
-	Seconds float64        `json:"seconds,omitempty"` // of the whole stage, or so far
-	Done    int            `json:"done,omitempty"`
-	Total   int            `json:"total,omitempty"`
-	Unit    string         `json:"unit,omitempty"`
-	Rate    float64        `json:"rate,omitempty"` // units per second
-	ETA     float64        `json:"eta_seconds,omitempty"`
-	Values  []engine.Value `json:"values,omitempty"`
-	Note    string         `json:"note,omitempty"`
-	Error   string         `json:"error,omitempty"`
-	Log     string         `json:"log,omitempty"`
+	Address string       `json:"address"`
+	State   string       `json:"state"`
+	Key     string       `json:"key,omitempty"`
+	Started time.Time    `json:"started,omitzero"`
+	Seconds float64      `json:"seconds,omitempty"` // of the whole stage, or so far
+	Done    int          `json:"done,omitempty"`
+	Total   int          `json:"total,omitempty"`
+	Unit    string       `json:"unit,omitempty"`
+	Rate    float64      `json:"rate,omitempty"` // units per second
+	ETA     float64      `json:"eta_seconds,omitempty"`
+	Values  []runs.Value `json:"values,omitempty"`
+	Note    string       `json:"note,omitempty"`
+	Error   string       `json:"error,omitempty"`
+	Log     string       `json:"log,omitempty"`
 }
 
-func writeStatusJSON(w io.Writer, runs []*engine.RunStatus, survivors []engine.Orphan, all bool) error {
+func writeStatusJSON(w io.Writer, found []*runs.RunStatus, survivors []runs.Orphan, all bool) error {
 	type survivor struct {
 		Address string    `json:"address"`
 		Run     string    `json:"run"` // folder of the run that started it
@@ -203,7 +204,7 @@ func writeStatusJSON(w io.Writer, runs []*engine.RunStatus, survivors []engine.O
 	for _, s := range survivors {
 		out.Survivors = append(out.Survivors, survivor{s.Address, s.Run, s.PID, s.Since, s.Adopted})
 	}
-	for _, s := range runs {
+	for _, s := range found {
 		r := statusRunJSON{Experiment: s.Experiment, Run: s.ID, Folder: s.Folder, State: s.State(), Started: s.Started,
 			Seconds: s.Now().Sub(s.Started).Seconds(), Revision: s.Revision, Host: s.Host, PID: s.PID,
 			Counts: stateCounts(s), Nodes: []statusNodeJSON{}}
@@ -213,7 +214,7 @@ func writeStatusJSON(w io.Writer, runs []*engine.RunStatus, survivors []engine.O
 			}
 			j := statusNodeJSON{Address: n.Address, State: stateText(n.State, s.Live || n.Survives), Key: n.Key,
 				Started: n.Started, Seconds: n.Seconds, Note: n.Note}
-			if n.State == engine.EventStarted {
+			if n.State == runs.EventStarted {
 				now := nowOf(s, n)
 				j.Seconds = now.Sub(n.Started).Seconds()
 				j.Rate, j.ETA = n.Pace(now)

@@ -16,8 +16,8 @@ import (
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
-	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
 )
 
 func storeCommand() *cobra.Command {
@@ -67,13 +67,13 @@ func (s *size) String() string {
 	if *s == 0 {
 		return ""
 	}
-	return engine.BytesText(int64(*s))
+	return lang.BytesText(int64(*s))
 }
 
 func (s *size) Type() string { return "SIZE" }
 
 func (s *size) Set(text string) error {
-	n, err := engine.ParseBytes(text)
+	n, err := lang.ParseBytes(text)
 	*s = size(n)
 	return err
 }
@@ -91,7 +91,7 @@ func (f *storeFilter) addFlags(c *experimentFlags) {
 func (f *storeFilter) picks(r storedResult, now time.Time) bool {
 	since := age(now.Sub(r.Started))
 	return (f.experiment == "" || f.experiment == r.Experiment) && (f.kind == "" || f.kind == r.Kind) &&
-		(f.address == "" || engine.MatchAddress(r.Address, f.address)) && (f.older == 0 || since > f.older) &&
+		(f.address == "" || lang.MatchAddress(r.Address, f.address)) && (f.older == 0 || since > f.older) &&
 		(f.newer == 0 || since <= f.newer) && r.Bytes >= int64(f.larger)
 }
 
@@ -147,7 +147,7 @@ func storeListCommand() *cobra.Command {
 	c.RunE = func(*cobra.Command, []string) error {
 		compare := storeOrders[*order]
 		if compare == nil {
-			hint := cmp.Or(engine.NearHint(*order, orders), ", only "+strings.Join(orders, ", "))
+			hint := cmp.Or(lang.NearHint(*order, orders), ", only "+strings.Join(orders, ", "))
 			return misuse("there is no order %s%s", *order, hint)
 		}
 		store, _, err := c.siteStore()
@@ -190,14 +190,14 @@ func writeStore(w io.Writer, dir string, results []storedResult, problems []arti
 			total += r.Bytes
 			seconds += r.Seconds
 		}
-		fmt.Fprintf(out, "%.12s  %10s  %8s  %s  %-*s  %s%s\n", r.Key, engine.BytesText(r.Bytes), secondsText(r.Seconds),
+		fmt.Fprintf(out, "%.12s  %10s  %8s  %s  %-*s  %s%s\n", r.Key, lang.BytesText(r.Bytes), secondsText(r.Seconds),
 			r.Started.Local().Format("2006-01-02 15:04"), experiment, cmp.Or(r.Experiment, "-"), r.Address, state)
 	}
 	for _, p := range problems {
 		fmt.Fprintln(out, p)
 	}
 	fmt.Fprintf(out, "%s, %s in %s; running them again takes %s\n",
-		english.Plural(len(results), "result", ""), engine.BytesText(total), dir, secondsText(seconds))
+		english.Plural(len(results), "result", ""), lang.BytesText(total), dir, secondsText(seconds))
 	return out.Flush()
 }
 
@@ -261,7 +261,7 @@ func (c *experimentFlags) collectGarbage(limitText string, yes bool) error {
 	}
 	limit := site.Limit
 	if limitText != "" {
-		if limit, err = engine.ParseBytes(limitText); err != nil {
+		if limit, err = lang.ParseBytes(limitText); err != nil {
 			return err
 		}
 		if limit == 0 {
@@ -289,10 +289,10 @@ func (c *experimentFlags) collectGarbage(limitText string, yes bool) error {
 		if g.Manifest != nil {
 			cost = "  " + secondsText(g.Seconds) + " to run again"
 		}
-		fmt.Fprintf(w, "%-20s %10s  %s%s\n", g.What, engine.BytesText(g.Bytes), g.Name, cost)
+		fmt.Fprintf(w, "%-20s %10s  %s%s\n", g.What, lang.BytesText(g.Bytes), g.Name, cost)
 	}
 	fmt.Fprintf(w, "%s %s of %s; running it all again takes %s\n",
-		verb, engine.BytesText(freed), english.Plural(len(plan), "thing", ""), secondsText(seconds))
+		verb, lang.BytesText(freed), english.Plural(len(plan), "thing", ""), secondsText(seconds))
 	if !yes && len(plan) > 0 {
 		fmt.Fprintln(w, "nothing was removed; --yes removes it")
 	}

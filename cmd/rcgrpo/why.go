@@ -9,21 +9,23 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/plan"
+	"rcgrpo/engine/runs"
 )
 
 func whyCommand() *cobra.Command {
 	c := newExperimentCommand("why ADDRESS [EXP]", "Explain what a run would do with a stage, with all causes",
 		wantArgs(1, 2, "want the address of a stage, and optionally an experiment"))
-	var o engine.PlanOptions
+	var o plan.Options
 	c.planFlags(&o)
 	c.completeFirst(c.addresses)
 	c.RunE = func(_ *cobra.Command, args []string) error { return c.why(args[0], args[1:], o) }
 	return c.Command
 }
 
-func (c *experimentFlags) why(address string, experiment []string, o engine.PlanOptions) error {
+func (c *experimentFlags) why(address string, experiment []string, o plan.Options) error {
 	c.source.Paranoid = o.Paranoid
 	x, err := c.load(strings.Join(experiment, ""))
 	if err != nil {
@@ -40,22 +42,22 @@ func (c *experimentFlags) why(address string, experiment []string, o engine.Plan
 	if len(o.Targets) == 0 {
 		o.Targets = []string{address}
 	}
-	p, err := engine.NewPlan(x, store, o)
+	p, err := plan.New(x, store, o)
 	if err != nil {
 		return err
 	}
-	planned := map[*engine.Node]*engine.Planned{}
+	planned := map[*lang.Node]*plan.Planned{}
 	for _, n := range p.Nodes {
 		planned[n.Node] = n
 	}
-	printed := map[*engine.Node]bool{}
+	printed := map[*lang.Node]bool{}
 	waiting := map[string]bool{}
 	for _, n := range nodes {
 		if planned[n] == nil {
 			return fmt.Errorf("--target excludes %s", n.Address)
 		}
 		writeWhy(c.stdout(), n, planned, printed)
-		if planned[n].Verb != engine.UpToDate {
+		if planned[n].Verb != plan.UpToDate {
 			waiting[n.Address] = true
 		}
 	}
@@ -64,7 +66,7 @@ func (c *experimentFlags) why(address string, experiment []string, o engine.Plan
 
 // writeFailures prints the failure of each stage in the newest run that contains the stage.
 func writeFailures(w io.Writer, store *artifact.Store, experiment string, addresses map[string]bool) error {
-	folders, err := engine.Runs(store, experiment)
+	folders, err := runs.Runs(store, experiment)
 	if err != nil {
 		return err
 	}
@@ -72,7 +74,7 @@ func writeFailures(w io.Writer, store *artifact.Store, experiment string, addres
 		if len(addresses) == 0 {
 			return nil
 		}
-		s, err := engine.Status(folder)
+		s, err := runs.Status(folder)
 		if errors.Is(err, fs.ErrNotExist) { // no plan yet, or removed
 			continue
 		}
@@ -81,7 +83,7 @@ func writeFailures(w io.Writer, store *artifact.Store, experiment string, addres
 		}
 		for _, n := range s.Nodes {
 			if addresses[n.Address] && n.Failure != nil {
-				fmt.Fprintf(w, "%s failed in run %s: %s\n  log: %s\n", n.Address, engine.RunName(folder), n.Failure.Text,
+				fmt.Fprintf(w, "%s failed in run %s: %s\n  log: %s\n", n.Address, runs.Name(folder), n.Failure.Text,
 					n.Failure.Log)
 			}
 			delete(addresses, n.Address)
@@ -91,7 +93,7 @@ func writeFailures(w io.Writer, store *artifact.Store, experiment string, addres
 }
 
 // writeWhy prints the causes of a node, then those of its inputs that are not up to date, each once.
-func writeWhy(w io.Writer, n *engine.Node, planned map[*engine.Node]*engine.Planned, printed map[*engine.Node]bool) {
+func writeWhy(w io.Writer, n *lang.Node, planned map[*lang.Node]*plan.Planned, printed map[*lang.Node]bool) {
 	if printed[n] {
 		return
 	}
@@ -99,15 +101,15 @@ func writeWhy(w io.Writer, n *engine.Node, planned map[*engine.Node]*engine.Plan
 	d := planned[n]
 	fmt.Fprintf(w, "%s: %s\n", d.Address, d.Verb)
 	causes := d.Causes
-	if d.Cause.Reason != engine.ReasonNone && (len(causes) == 0 || causes[0].Reason != d.Cause.Reason) {
-		causes = append([]engine.Cause{d.Cause}, causes...) // replaced, damaged, collected, or waiting for an input
+	if d.Cause.Reason != plan.ReasonNone && (len(causes) == 0 || causes[0].Reason != d.Cause.Reason) {
+		causes = append([]plan.Cause{d.Cause}, causes...) // replaced, damaged, collected, or waiting for an input
 	}
 	for _, cause := range causes {
 		fmt.Fprintf(w, "  %s\n", cause)
 	}
 	if last := d.Last; last != nil {
 		made := "made"
-		if d.Verb != engine.UpToDate {
+		if d.Verb != plan.UpToDate {
 			made = "last made"
 		}
 		started := last.Started.Local().Format("2006-01-02 15:04:05")
@@ -115,7 +117,7 @@ func writeWhy(w io.Writer, n *engine.Node, planned map[*engine.Node]*engine.Plan
 			last.Key, last.Revision)
 	}
 	for _, in := range d.Inputs {
-		if up := planned[in.From]; up != nil && up.Verb != engine.UpToDate {
+		if up := planned[in.From]; up != nil && up.Verb != plan.UpToDate {
 			writeWhy(w, in.From, planned, printed)
 		}
 	}

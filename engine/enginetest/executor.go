@@ -14,10 +14,13 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"rcgrpo/engine"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/plan"
+	"rcgrpo/engine/runs"
 )
 
-var actKind = &engine.Kind{Name: "act", Summary: "Ends as its script demands.", Version: 1,
-	New: func() engine.Stage { return &act{} }, Outputs: FilesOut}
+var actKind = &lang.Kind{Name: "act", Summary: "Ends as its script demands.", Version: 1,
+	New: func() lang.Stage { return &act{} }, Outputs: FilesOut}
 
 // act ends as the file Script demands: "well", "fail", "die" (by SIGKILL), or "wait" for the end of its
 // context. It counts its starts in its scratch folder, where a training would save checkpoints.
@@ -50,12 +53,12 @@ func (a *act) Run(ctx context.Context, job *engine.Job) error {
 	job.Progress(1, 1, "starts")
 	switch string(script) {
 	case "fail":
-		return engine.WithCause(engine.CauseNaN, errors.New("the loss is not a number"))
+		return engine.WithCause(lang.CauseNaN, errors.New("the loss is not a number"))
 	case "die":
 		if os.Getenv("RCGRPO_CHILD") != "" {
 			syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		}
-		return engine.WithCause(engine.CauseKilled, errors.New("its process was killed"))
+		return engine.WithCause(lang.CauseKilled, errors.New("its process was killed"))
 	case "wait":
 		<-ctx.Done()
 		return context.Cause(ctx)
@@ -71,27 +74,27 @@ func Executor(t *testing.T, x engine.Executor) {
 		"success is committed, with its progress and its log": func(s *suite) {
 			r := s.run("well")
 			s.wantResult("start\n")
-			progress := func(e engine.Event) bool { return e.Kind == engine.EventProgress && e.Done == 1 }
+			progress := func(e runs.Event) bool { return e.Kind == runs.EventProgress && e.Done == 1 }
 			if !slices.ContainsFunc(r.Events, progress) {
 				s.Errorf("got events %v, want the progress", r)
 			}
-			started, _ := r.Find(engine.EventStarted, "act.a")
+			started, _ := r.Find(runs.EventStarted, "act.a")
 			log, err := os.ReadFile(started.Path)
 			if err != nil || !strings.Contains(string(log), "the script demands well") {
 				s.Errorf("log: got %q, %v, want the stage's output", log, err)
 			}
 		},
 		"a failure carries the stage's error and cause": func(s *suite) {
-			s.wantFailure(s.run("fail"), engine.CauseNaN, "the loss is not a number")
+			s.wantFailure(s.run("fail"), lang.CauseNaN, "the loss is not a number")
 		},
 		"a killed process is distinguished from a failure of the stage": func(s *suite) {
-			s.wantFailure(s.run("die"), engine.CauseKilled, "killed")
+			s.wantFailure(s.run("die"), lang.CauseKilled, "killed")
 		},
 		"a cancelled stage stops soon and leaves no partial result": func(s *suite) {
 			ctx, cancel := context.WithCancel(s.Context())
 			defer cancel()
-			r := s.start(ctx, "wait", func(e engine.Event) {
-				if e.Kind == engine.EventProgress {
+			r := s.start(ctx, "wait", func(e runs.Event) {
+				if e.Kind == runs.EventProgress {
 					cancel()
 				}
 			})
@@ -123,12 +126,12 @@ type suite struct {
 	executor engine.Executor
 }
 
-func (s *suite) start(ctx context.Context, script string, watch ...func(engine.Event)) Record {
+func (s *suite) start(ctx context.Context, script string, watch ...func(runs.Event)) Record {
 	s.Helper()
 	s.Put("script", script)
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	return s.RunPlan(ctx, s.Plan(), engine.RunOptions{Executor: s.executor}, watch...)
+	return s.RunPlan(ctx, s.Plan(), engine.Options{Executor: s.executor}, watch...)
 }
 
 // run is start without an interruption.
@@ -154,7 +157,7 @@ func (s *suite) wantResult(want string) {
 
 func (s *suite) wantFailure(r Record, cause, text string) {
 	s.Helper()
-	failed, ok := r.Find(engine.EventFailed, "act.a")
+	failed, ok := r.Find(runs.EventFailed, "act.a")
 	if !ok || failed.Failure.Cause != cause || !strings.Contains(failed.Failure.Text, text) {
 		s.Errorf("got %v\n%s, want a failure %q with cause %q", r.Err, r, text, cause)
 	}
@@ -165,7 +168,7 @@ func (s *suite) wantFailure(r Record, cause, text string) {
 func (s *suite) wantNoResult() {
 	s.Helper()
 	n := s.Planned("act.a")
-	if n.Verb != engine.MustRun {
+	if n.Verb != plan.MustRun {
 		s.Errorf("got %s, want no result", n.Verb)
 	}
 	if left, _ := os.ReadDir(filepath.Join(s.StoreDir, "staging")); len(left) > 0 {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"rcgrpo/engine"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/runs"
 )
 
 func TestMain(m *testing.M) { Main(m) }
@@ -17,7 +19,7 @@ func TestLocalExecutor(t *testing.T) { Executor(t, nil) }
 // inPlace runs nodes in the engine's process.
 type inPlace struct{}
 
-func (inPlace) Execute(ctx context.Context, w engine.Work, observe func(engine.Event)) error {
+func (inPlace) Execute(ctx context.Context, w engine.Work, observe func(runs.Event)) error {
 	return w.Perform(ctx, observe)
 }
 
@@ -26,7 +28,7 @@ func TestExecutorInPlace(t *testing.T) { Executor(t, inPlace{}) }
 // apart is an executor of another package that starts processes, as one for a cluster would start jobs.
 type apart struct{}
 
-func (apart) Execute(ctx context.Context, w engine.Work, observe func(engine.Event)) error {
+func (apart) Execute(ctx context.Context, w engine.Work, observe func(runs.Event)) error {
 	binary, err := w.Binary()
 	if err != nil {
 		return err
@@ -39,7 +41,7 @@ func (apart) Execute(ctx context.Context, w engine.Work, observe func(engine.Eve
 	}
 	ended := make(chan struct{})
 	followed := make(chan error)
-	go func() { followed <- engine.Follow(w.Events(), ended, observe) }()
+	go func() { followed <- runs.Follow(w.Events(), ended, observe) }()
 	waitErr := cmd.Wait()
 	close(ended)
 	failure := <-followed
@@ -51,7 +53,7 @@ func (apart) Execute(ctx context.Context, w engine.Work, observe func(engine.Eve
 	case failure != nil:
 		return failure
 	}
-	return engine.WithCause(engine.CauseKilled, waitErr)
+	return engine.WithCause(lang.CauseKilled, waitErr)
 }
 
 func TestExecutorOfAnotherPackage(t *testing.T) { Executor(t, apart{}) }

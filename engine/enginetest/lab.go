@@ -16,6 +16,9 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/plan"
+	"rcgrpo/engine/runs"
 )
 
 // Main is the TestMain of a package that uses Lab or Executor: its test binary also serves as the engine's
@@ -23,7 +26,7 @@ import (
 func Main(m *testing.M) {
 	switch {
 	case len(os.Args) == 6 && os.Args[1] == "node":
-		os.Exit(engine.NodeMain(os.Args[3], os.Args[5], kinds(), os.Stderr, func(engine.Event) {}))
+		os.Exit(engine.NodeMain(os.Args[3], os.Args[5], kinds(), os.Stderr, func(runs.Event) {}))
 	case len(os.Args) == 4 && os.Args[1] == "engine":
 		os.Exit(engineMain(os.Args[2], os.Args[3]))
 	}
@@ -47,7 +50,7 @@ func isolated(m *testing.M) int {
 func engineMain(path, store string) int {
 	p, err := PlanToys(path, store)
 	if err == nil {
-		err = p.Run(context.Background(), engine.RunOptions{}, func(e engine.Event) {
+		err = engine.Run(context.Background(), p, engine.Options{}, func(e runs.Event) {
 			fmt.Println(e.Kind, e.Address, e.Text)
 		})
 	}
@@ -59,10 +62,10 @@ func engineMain(path, store string) int {
 }
 
 // PlanToys loads an experiment of toys with the site file beside it and plans it.
-func PlanToys(path, store string) (*engine.Plan, error) {
+func PlanToys(path, store string) (*plan.Plan, error) {
 	dir := filepath.Dir(path)
-	src := engine.Source{Path: path, Site: filepath.Join(dir, "site.hcl"), Env: []string{"HOME=" + dir}}
-	x, diags := engine.Load(src, kinds())
+	src := lang.Source{Path: path, Site: filepath.Join(dir, "site.hcl"), Env: []string{"HOME=" + dir}}
+	x, diags := lang.Load(src, kinds())
 	if diags.HasErrors() {
 		return nil, diags
 	}
@@ -70,10 +73,10 @@ func PlanToys(path, store string) (*engine.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return engine.NewPlan(x, s, engine.PlanOptions{})
+	return plan.New(x, s, plan.Options{})
 }
 
-func kinds() engine.Registry { return append(ToyKinds(), actKind) }
+func kinds() lang.Registry { return append(ToyKinds(), actKind) }
 
 // Lab is the folder of an experiment of toys, with its own store.
 type Lab struct {
@@ -151,7 +154,7 @@ func (l *Lab) Store() *artifact.Store {
 	return s
 }
 
-func (l *Lab) Plan() *engine.Plan {
+func (l *Lab) Plan() *plan.Plan {
 	l.Helper()
 	p, err := PlanToys(l.File, l.StoreDir)
 	if err != nil {
@@ -161,10 +164,10 @@ func (l *Lab) Plan() *engine.Plan {
 }
 
 // Planned returns the node of a short address in the current plan.
-func (l *Lab) Planned(address string) *engine.Planned {
+func (l *Lab) Planned(address string) *plan.Planned {
 	l.Helper()
 	for _, n := range l.Plan().Nodes {
-		if engine.ShortAddress(n.Address) == address {
+		if lang.ShortAddress(n.Address) == address {
 			return n
 		}
 	}
@@ -216,17 +219,17 @@ func (l *Lab) Collect(limit int64, mayBeBusy bool) (end func() int) {
 }
 
 // Run plans and runs the experiment.
-func (l *Lab) Run(o engine.RunOptions) Record {
+func (l *Lab) Run(o engine.Options) Record {
 	l.Helper()
 	return l.RunPlan(l.Context(), l.Plan(), o)
 }
 
 // RunPlan runs a plan; each of watch receives every event.
-func (l *Lab) RunPlan(ctx context.Context, p *engine.Plan, o engine.RunOptions, watch ...func(engine.Event)) Record {
+func (l *Lab) RunPlan(ctx context.Context, p *plan.Plan, o engine.Options, watch ...func(runs.Event)) Record {
 	l.Helper()
 	var r Record
 	var mu sync.Mutex
-	r.Err = p.Run(ctx, o, func(e engine.Event) {
+	r.Err = engine.Run(ctx, p, o, func(e runs.Event) {
 		mu.Lock()
 		r.Events = append(r.Events, e)
 		mu.Unlock()
@@ -240,7 +243,7 @@ func (l *Lab) RunPlan(ctx context.Context, p *engine.Plan, o engine.RunOptions, 
 // MustRun is Run for an experiment without failures.
 func (l *Lab) MustRun() Record {
 	l.Helper()
-	r := l.Run(engine.RunOptions{})
+	r := l.Run(engine.Options{})
 	if r.Err != nil {
 		l.Fatalf("run: %v\n%s", r.Err, r)
 	}
@@ -248,10 +251,10 @@ func (l *Lab) MustRun() Record {
 }
 
 // Start runs the experiment in the background. The channel receives its record.
-func (l *Lab) Start(ctx context.Context, watch ...func(engine.Event)) <-chan Record {
+func (l *Lab) Start(ctx context.Context, watch ...func(runs.Event)) <-chan Record {
 	l.Helper()
 	p, done := l.Plan(), make(chan Record, 1)
-	go func() { done <- l.RunPlan(ctx, p, engine.RunOptions{}, watch...) }()
+	go func() { done <- l.RunPlan(ctx, p, engine.Options{}, watch...) }()
 	return done
 }
 
@@ -287,8 +290,8 @@ func (l *Lab) KillEngine(g *Gate) Visitor {
 func (l *Lab) Adopt(ctx context.Context) <-chan Record {
 	l.Helper()
 	adopted := make(chan struct{})
-	done := l.Start(ctx, func(e engine.Event) {
-		if e.Kind == engine.EventAdopted {
+	done := l.Start(ctx, func(e runs.Event) {
+		if e.Kind == runs.EventAdopted {
 			close(adopted)
 		}
 	})
@@ -347,16 +350,16 @@ func (l *Lab) Starts() []string {
 
 // Record contains the events of a run and its error.
 type Record struct {
-	Events []engine.Event
+	Events []runs.Event
 	Err    error
 }
 
 // Of returns the short addresses of the events of a kind, sorted.
-func (r Record) Of(kind engine.EventKind) []string {
+func (r Record) Of(kind runs.EventKind) []string {
 	var names []string
 	for _, e := range r.Events {
 		if e.Kind == kind {
-			names = append(names, engine.ShortAddress(e.Address))
+			names = append(names, lang.ShortAddress(e.Address))
 		}
 	}
 	slices.Sort(names)
@@ -364,13 +367,13 @@ func (r Record) Of(kind engine.EventKind) []string {
 }
 
 // Find returns the first event of a kind and a short address; any address if that is "".
-func (r Record) Find(kind engine.EventKind, address string) (engine.Event, bool) {
+func (r Record) Find(kind runs.EventKind, address string) (runs.Event, bool) {
 	for _, e := range r.Events {
-		if e.Kind == kind && (address == "" || engine.ShortAddress(e.Address) == address) {
+		if e.Kind == kind && (address == "" || lang.ShortAddress(e.Address) == address) {
 			return e, true
 		}
 	}
-	return engine.Event{}, false
+	return runs.Event{}, false
 }
 
 func (r Record) String() string {
@@ -382,7 +385,7 @@ func (r Record) String() string {
 }
 
 // Want compares the short addresses of a kind of event.
-func (l *Lab) Want(r Record, kind engine.EventKind, addresses ...string) {
+func (l *Lab) Want(r Record, kind runs.EventKind, addresses ...string) {
 	l.Helper()
 	if got := r.Of(kind); !slices.Equal(got, addresses) {
 		l.Errorf("%s: got %v, want %v\n%s", kind, got, addresses, r)

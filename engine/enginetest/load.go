@@ -11,15 +11,15 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
-	"rcgrpo/engine"
+	"rcgrpo/engine/lang"
 )
 
 // Load reads an experiment that consists of the given stages.
-func Load(t testing.TB, kinds engine.Registry, stages string) (*engine.Experiment, hcl.Diagnostics) {
+func Load(t testing.TB, kinds lang.Registry, stages string) (*lang.Experiment, hcl.Diagnostics) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "x.hcl")
 	WriteFile(t, path, "experiment {}\n"+stages)
-	return engine.Load(engine.Source{Path: path}, kinds)
+	return lang.Load(lang.Source{Path: path}, kinds)
 }
 
 // WriteFile writes a file.
@@ -40,7 +40,7 @@ func Mistakes(diags hcl.Diagnostics) string {
 }
 
 // Node returns the first node of a kind, or nil.
-func Node(x *engine.Experiment, kind string) *engine.Node {
+func Node(x *lang.Experiment, kind string) *lang.Node {
 	for _, n := range x.Nodes {
 		if n.Kind.Name == kind {
 			return n
@@ -51,9 +51,9 @@ func Node(x *engine.Experiment, kind string) *engine.Node {
 
 // Given returns the kind `given`, whose outputs are the given ports and types. It replaces the stages that
 // a tested stage reads.
-func Given(ports map[string]string) *engine.Kind {
-	return &engine.Kind{Name: "given", Summary: "Given.", New: func() engine.Stage { return &given{} },
-		Outputs: func(engine.Stage) map[string]string { return ports }}
+func Given(ports map[string]string) *lang.Kind {
+	return &lang.Kind{Name: "given", Summary: "Given.", New: func() lang.Stage { return &given{} },
+		Outputs: func(lang.Stage) map[string]string { return ports }}
 }
 
 type given struct{}

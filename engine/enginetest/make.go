@@ -5,26 +5,27 @@ import (
 	"path/filepath"
 	"testing"
 
-	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/plan"
 )
 
 // Content returns the content of a port of a node that Make executes.
-type Content func(n *engine.Node, key, port string) string
+type Content func(n *lang.Node, key, port string) string
 
 // ByKey gives new content whenever the key is new.
-func ByKey(_ *engine.Node, key, port string) string { return key + port }
+func ByKey(_ *lang.Node, key, port string) string { return key + port }
 
 // ByAddress gives a node the same content under every key.
-func ByAddress(n *engine.Node, _, port string) string { return n.Address + port }
+func ByAddress(n *lang.Node, _, port string) string { return n.Address + port }
 
 // Make does the work of a plan without running stages: it commits content for every node whose key has no
 // result. It returns the addresses of these nodes.
-func Make(t testing.TB, p *engine.Plan, content Content) (executed []string) {
+func Make(t testing.TB, p *plan.Plan, content Content) (executed []string) {
 	t.Helper()
-	made := map[*engine.Node]*artifact.Manifest{}
+	made := map[*lang.Node]*artifact.Manifest{}
 	for _, d := range p.Nodes {
-		key, parts, ok := engine.Key(d.Node, func(from *engine.Node, port string) (string, bool) {
+		key, parts, ok := plan.Key(d.Node, func(from *lang.Node, port string) (string, bool) {
 			o, ok := made[from].Outputs[port]
 			return o.Digest, ok
 		})
@@ -48,7 +49,7 @@ func Make(t testing.TB, p *engine.Plan, content Content) (executed []string) {
 	return executed
 }
 
-func commit(t testing.TB, p *engine.Plan, n *engine.Node, key string, parts artifact.Parts,
+func commit(t testing.TB, p *plan.Plan, n *lang.Node, key string, parts artifact.Parts,
 	content Content) *artifact.Manifest {
 	t.Helper()
 	staging, err := p.Store.Begin(key)
@@ -84,25 +85,25 @@ func NewStore(t testing.TB) *artifact.Store {
 }
 
 // Work returns the short addresses of the nodes that run, and of those that run or may run.
-func Work(p *engine.Plan) (run, may []string) {
+func Work(p *plan.Plan) (run, may []string) {
 	for _, d := range p.Nodes {
 		switch d.Verb {
-		case engine.MustRun:
-			run = append(run, engine.ShortAddress(d.Address))
+		case plan.MustRun:
+			run = append(run, lang.ShortAddress(d.Address))
 			fallthrough
-		case engine.MayRun:
-			may = append(may, engine.ShortAddress(d.Address))
+		case plan.MayRun:
+			may = append(may, lang.ShortAddress(d.Address))
 		}
 	}
 	return run, may
 }
 
 // Causes maps the short addresses of the nodes that are not up to date to "verb: cause".
-func Causes(p *engine.Plan) map[string]string {
+func Causes(p *plan.Plan) map[string]string {
 	out := map[string]string{}
 	for _, d := range p.Nodes {
-		if d.Verb != engine.UpToDate {
-			out[engine.ShortAddress(d.Address)] = string(d.Verb) + ": " + d.Cause.Text
+		if d.Verb != plan.UpToDate {
+			out[lang.ShortAddress(d.Address)] = string(d.Verb) + ": " + d.Cause.Text
 		}
 	}
 	return out

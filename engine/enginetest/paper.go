@@ -13,8 +13,9 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
-	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/plan"
 )
 
 // The settings below have the names and ports of the real kinds and cover every sort of setting that the
@@ -124,19 +125,19 @@ func (s *PaperGRPO) Check() hcl.Diagnostics {
 
 // ports returns the Outputs function of a kind whose ports have their own names as types, unless given as
 // "port:type".
-func ports(names ...string) func(engine.Stage) map[string]string {
+func ports(names ...string) func(lang.Stage) map[string]string {
 	out := map[string]string{}
 	for _, n := range names {
 		port, kind, _ := strings.Cut(n, ":")
 		out[port] = cmp.Or(kind, port)
 	}
-	return func(engine.Stage) map[string]string { return out }
+	return func(lang.Stage) map[string]string { return out }
 }
 
 // PaperKinds are the kinds of testdata/valid/paper.hcl.
-func PaperKinds() engine.Registry {
-	always := func(engine.Stage) bool { return true }
-	train := func() engine.Stage {
+func PaperKinds() lang.Registry {
+	always := func(lang.Stage) bool { return true }
+	train := func() lang.Stage {
 		s := &PaperTrain{Epochs: 1, LR: 1e-5}
 		s.Tokens = &struct {
 			High     float64   `hcl:"high,optional"`
@@ -145,7 +146,7 @@ func PaperKinds() engine.Registry {
 		}{High: 1, Position: "first_user"}
 		return s
 	}
-	grpo := func() engine.Stage {
+	grpo := func() lang.Stage {
 		s := &PaperGRPO{Updates: 200, Group: 8}
 		s.Clip = &struct {
 			Low  float64 `hcl:"low,optional"`
@@ -155,29 +156,29 @@ func PaperKinds() engine.Registry {
 	}
 	trained := ports("checkpoint", "metrics")
 	optimised := ports("checkpoint", "metrics", "trajectories")
-	return engine.Registry{
-		{Name: "model", Summary: "Weights.", Version: 1, New: func() engine.Stage { return &paperModel{} },
+	return lang.Registry{
+		{Name: "model", Summary: "Weights.", Version: 1, New: func() lang.Stage { return &paperModel{} },
 			Outputs:    ports("checkpoint"),
-			Stochastic: func(s engine.Stage) bool { return s.(*paperModel).Path.Path == "" }},
-		{Name: "tasks", Summary: "Tasks.", Version: 1, New: func() engine.Stage { return &paperTasks{} },
+			Stochastic: func(s lang.Stage) bool { return s.(*paperModel).Path.Path == "" }},
+		{Name: "tasks", Summary: "Tasks.", Version: 1, New: func() lang.Stage { return &paperTasks{} },
 			Outputs:    ports("train:tasks", "test:tasks"),
-			Stochastic: func(s engine.Stage) bool { return s.(*paperTasks).Source == "drills" }},
-		{Name: "rollout", Summary: "Episodes.", Version: 1, New: func() engine.Stage { return &paperRollout{Samples: 1} },
+			Stochastic: func(s lang.Stage) bool { return s.(*paperTasks).Source == "drills" }},
+		{Name: "rollout", Summary: "Episodes.", Version: 1, New: func() lang.Stage { return &paperRollout{Samples: 1} },
 			Outputs: ports("trajectories"), Stochastic: always},
-		{Name: "curate", Summary: "Data.", Version: 1, New: func() engine.Stage { return &paperCurate{Ratio: 1} },
+		{Name: "curate", Summary: "Data.", Version: 1, New: func() lang.Stage { return &paperCurate{Ratio: 1} },
 			Outputs: ports("expert:dataset", "mixed:dataset"), Stochastic: always},
 		{Name: "sft", Summary: "Fine-tuning.", Version: 2, New: train, Outputs: trained, Stochastic: always},
 		{Name: "rctp-ft", Summary: "Fine-tuning.", Version: 1, New: train, Outputs: trained, Stochastic: always},
 		{Name: "grpo", Summary: "Optimisation.", Version: 1, New: grpo, Outputs: optimised, Stochastic: always,
 			MultiGPU: true},
 		{Name: "rc-grpo", Summary: "Optimisation.", Version: 1, New: grpo, Outputs: optimised, Stochastic: always},
-		{Name: "eval", Summary: "Scores.", Version: 1, New: func() engine.Stage { return &paperEval{} },
+		{Name: "eval", Summary: "Scores.", Version: 1, New: func() lang.Stage { return &paperEval{} },
 			Outputs:    ports("scores", "trajectories"),
-			Stochastic: func(s engine.Stage) bool { return s.(*paperEval).Sample }},
-		{Name: "report", Summary: "Page.", Version: 1, New: func() engine.Stage { return &PaperReport{} },
+			Stochastic: func(s lang.Stage) bool { return s.(*paperEval).Sample }},
+		{Name: "report", Summary: "Page.", Version: 1, New: func() lang.Stage { return &PaperReport{} },
 			Outputs: ports("page"), AcrossSeeds: true, InProcess: true, AfterFailures: true},
-		{Name: "exec", Summary: "A command.", Version: 1, New: func() engine.Stage { return &PaperExec{} },
-			Outputs: func(s engine.Stage) map[string]string {
+		{Name: "exec", Summary: "A command.", Version: 1, New: func() lang.Stage { return &PaperExec{} },
+			Outputs: func(s lang.Stage) map[string]string {
 				out := map[string]string{}
 				for port := range s.(*PaperExec).Outputs {
 					out[port] = "files"
@@ -188,20 +189,20 @@ func PaperKinds() engine.Registry {
 }
 
 // LoadPaper loads a text with PaperKinds. The file raw.csv is in its folder.
-func LoadPaper(t testing.TB, text string, change ...func(*engine.Source)) (*engine.Experiment, hcl.Diagnostics) {
+func LoadPaper(t testing.TB, text string, change ...func(*lang.Source)) (*lang.Experiment, hcl.Diagnostics) {
 	t.Helper()
 	dir := t.TempDir()
-	src := engine.Source{Path: filepath.Join(dir, "x.hcl"), Vars: map[string]string{}}
+	src := lang.Source{Path: filepath.Join(dir, "x.hcl"), Vars: map[string]string{}}
 	for _, c := range change {
 		c(&src)
 	}
 	WriteFile(t, filepath.Join(dir, "x.hcl"), text)
 	WriteFile(t, filepath.Join(dir, "raw.csv"), "1\n2\n")
-	return engine.Load(src, PaperKinds())
+	return lang.Load(src, PaperKinds())
 }
 
 // MustLoadPaper is LoadPaper for a text without mistakes.
-func MustLoadPaper(t testing.TB, text string, change ...func(*engine.Source)) *engine.Experiment {
+func MustLoadPaper(t testing.TB, text string, change ...func(*lang.Source)) *lang.Experiment {
 	t.Helper()
 	x, diags := LoadPaper(t, text, change...)
 	if diags.HasErrors() {
@@ -223,11 +224,11 @@ func PaperText(t testing.TB, path string) string {
 
 // Keys returns the key of every node, by address, under the assumption that each output is a function of
 // its node's key. Two experiments differ in the keys of all nodes that a change reaches.
-func Keys(x *engine.Experiment) map[string]string {
+func Keys(x *lang.Experiment) map[string]string {
 	keys := map[string]string{}
-	digest := func(from *engine.Node, port string) (string, bool) { return keys[from.Address] + port, true }
+	digest := func(from *lang.Node, port string) (string, bool) { return keys[from.Address] + port, true }
 	for _, n := range x.Nodes {
-		keys[n.Address], _, _ = engine.Key(n, digest)
+		keys[n.Address], _, _ = plan.Key(n, digest)
 	}
 	return keys
 }

@@ -15,6 +15,8 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/runs"
 )
 
 // Toy writes its text and the contents of its inputs to out.txt. The other settings make it draw a random
@@ -37,24 +39,24 @@ type Toy struct {
 
 // ToyKinds are "toy", which runs in its own process, "light", which runs inside the engine, and "page",
 // which runs inside the engine even after failures and publishes page.txt.
-func ToyKinds() engine.Registry {
-	draws := func(s engine.Stage) bool {
+func ToyKinds() lang.Registry {
+	draws := func(s lang.Stage) bool {
 		t, ok := s.(*Toy)
 		return ok && t.Draw
 	}
-	toy := func() engine.Stage { return &Toy{} }
-	return engine.Registry{
+	toy := func() lang.Stage { return &Toy{} }
+	return lang.Registry{
 		{Name: "toy", Summary: "runs in its own process", Version: 1, New: toy,
 			Outputs: FilesOut, Stochastic: draws, MultiGPU: true},
 		{Name: "light", Summary: "runs in place", Version: 1, New: toy,
 			Outputs: FilesOut, Stochastic: draws, InProcess: true},
-		{Name: "page", Summary: "runs always", Version: 1, New: func() engine.Stage { return &page{} },
+		{Name: "page", Summary: "runs always", Version: 1, New: func() lang.Stage { return &page{} },
 			Outputs: FilesOut, AfterFailures: true, AcrossSeeds: true, InProcess: true},
 	}
 }
 
 // FilesOut is the Outputs function of a kind with the single port "out" of type "files".
-func FilesOut(engine.Stage) map[string]string { return map[string]string{"out": "files"} }
+func FilesOut(lang.Stage) map[string]string { return map[string]string{"out": "files"} }
 
 func (t *Toy) Check() hcl.Diagnostics { return nil }
 
@@ -86,7 +88,7 @@ func (t *Toy) Run(ctx context.Context, job *engine.Job) error {
 	if err := os.WriteFile(path, []byte("half"), 0o644); err != nil {
 		return err
 	}
-	job.Progress(1, 2, "halves", engine.Value{Name: "size", Value: 4})
+	job.Progress(1, 2, "halves", runs.Value{Name: "size", Value: 4})
 	if b, err := os.ReadFile(filepath.Join(job.Dir, "checkpoint")); err == nil {
 		job.Logf("resumed from %s", b)
 	}
@@ -121,7 +123,7 @@ func (t *Toy) text(job *engine.Job) (string, error) {
 	}
 	for _, ref := range t.From {
 		a, err := job.Open(ref)
-		var missing *engine.MissingError
+		var missing *runs.MissingError
 		if errors.As(err, &missing) {
 			lines = append(lines, missing.Error())
 			continue

@@ -13,8 +13,8 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
-	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
 )
 
 // SummaryFile is the file of the port mixed that holds its Summary.
@@ -35,21 +35,21 @@ type Summary struct {
 }
 
 // Kind returns the stage kind.
-func Kind() *engine.Kind {
-	return &engine.Kind{
+func Kind() *lang.Kind {
+	return &lang.Kind{
 		Name: "curate",
 		Summary: "Data sets for fine-tuning: expert trajectories, and experts with failures at an exact ratio, marked " +
 			"by reward token.",
 		Version: 3,
-		New:     func() engine.Stage { return &settings{Ratio: 1} },
-		Outputs: func(s engine.Stage) map[string]string {
+		New:     func() lang.Stage { return &settings{Ratio: 1} },
+		Outputs: func(s lang.Stage) map[string]string {
 			ports := map[string]string{"expert": "dataset"}
 			if set := s.(*settings); len(set.Failures) > 0 || set.Spoilt > 0 {
 				ports["mixed"] = "dataset"
 			}
 			return ports
 		},
-		Stochastic: func(s engine.Stage) bool { set := s.(*settings); return len(set.Failures) > 0 || set.Spoilt > 0 },
+		Stochastic: func(s lang.Stage) bool { set := s.(*settings); return len(set.Failures) > 0 || set.Spoilt > 0 },
 		InProcess:  true,
 	}
 }
@@ -71,7 +71,7 @@ type settings struct {
 // CheckInputs reports rollouts that may contain too few failures for the mixed data set, before
 // they are sampled. It reports nothing if spoilt experts can fill the gap or if the number of
 // episodes is unknown.
-func (s *settings) CheckInputs(n *engine.Node) hcl.Diagnostics {
+func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 	if s.Spoilt > 0 || s.Ratio <= 0 || len(s.Failures) == 0 {
 		return nil
 	}
@@ -95,12 +95,12 @@ func (s *settings) CheckInputs(n *engine.Node) hcl.Diagnostics {
 		d.Detail = fmt.Sprintf("ratio = %v asks for that many real failures per task, and the stages in failures make "+
 			"%s per task: one success or one repeated failure among them would end this stage, after all of them are "+
 			"sampled. %s",
-			s.Ratio, engine.Plural(offered, "rollout"), wayOut)
+			s.Ratio, lang.Plural(offered, "rollout"), wayOut)
 	case 2*s.Ratio > float64(offered):
 		d.Severity, d.Summary = hcl.DiagWarning, "Barely enough rollouts"
 		d.Detail = fmt.Sprintf("ratio = %v asks for that many real failures per task, and the stages in failures make "+
 			"%s per task: this stage fails if more than %.0f %% of them succeed or repeat a failure. %s",
-			s.Ratio, engine.Plural(offered, "rollout"), share, wayOut)
+			s.Ratio, lang.Plural(offered, "rollout"), share, wayOut)
 	default:
 		return nil
 	}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
-	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/rl"
@@ -16,19 +16,19 @@ import (
 )
 
 // Kind returns the stage kind.
-func Kind() *engine.Kind {
-	return &engine.Kind{
+func Kind() *lang.Kind {
+	return &lang.Kind{
 		Name:    "eval",
 		Summary: "Episodes on held-out tasks: the paper's reward and the official verdict of each.",
 		Version: 4,
-		New: func() engine.Stage {
+		New: func() lang.Stage {
 			return &settings{Token: "checkpoint", Samples: 1, TopP: 1, Limits: blocks.DefaultLimits(),
 				Arithmetic: blocks.DefaultArithmetic()}
 		},
-		Outputs: func(engine.Stage) map[string]string {
+		Outputs: func(lang.Stage) map[string]string {
 			return map[string]string{"scores": "scores", "trajectories": "trajectories"}
 		},
-		Stochastic: func(s engine.Stage) bool { return s.(*settings).Temperature > 0 },
+		Stochastic: func(s lang.Stage) bool { return s.(*settings).Temperature > 0 },
 	}
 }
 
@@ -69,7 +69,7 @@ func (s *settings) scores(trajectories []*rl.Trajectory, sets []string) []rl.Sco
 }
 
 // CheckInputs warns if the policy was selected during training by the tasks of this evaluation.
-func (s *settings) CheckInputs(n *engine.Node) hcl.Diagnostics {
+func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 	evaluated := map[edge]bool{}
 	for _, ref := range s.Tasks {
 		if in, ok := n.Input(ref); ok {
@@ -106,7 +106,7 @@ func (s *settings) CheckInputs(n *engine.Node) hcl.Diagnostics {
 
 // edge is a port of a node.
 type edge struct {
-	from *engine.Node
+	from *lang.Node
 	port string
 }
 

@@ -4,15 +4,15 @@ import (
 	"strings"
 	"testing"
 
-	"rcgrpo/engine"
 	"rcgrpo/engine/enginetest"
+	"rcgrpo/engine/lang"
 	"rcgrpo/stages/rl"
 )
 
 // mistakes are those of an eval stage with this body.
 func mistakes(t *testing.T, body string) string {
 	t.Helper()
-	_, diags := enginetest.Load(t, engine.Registry{Kind(),
+	_, diags := enginetest.Load(t, lang.Registry{Kind(),
 		enginetest.Given(map[string]string{"checkpoint": "checkpoint", "tasks": "tasks"})},
 		"stage \"given\" \"g\" {}\nstage \"eval\" \"s\" {\npolicy = stage.given.g.checkpoint\ntasks = "+
 			"stage.given.g.tasks\n"+body+"\n}\n")

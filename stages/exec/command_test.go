@@ -12,6 +12,9 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/plan"
+	"rcgrpo/engine/runs"
 	"rcgrpo/stages/exec"
 )
 
@@ -41,30 +44,30 @@ func (l *lab) put(name, text string) {
 }
 
 // run plans and runs the stages and returns the events.
-func (l *lab) run(stages string, o engine.PlanOptions) (events []engine.Event, err error) {
+func (l *lab) run(stages string, o plan.Options) (events []runs.Event, err error) {
 	l.Helper()
 	l.put("x.hcl", "experiment {\n}\n"+stages)
-	x, diags := engine.Load(engine.Source{Path: filepath.Join(l.dir, "x.hcl"), Env: []string{"HOME=" + l.dir}},
-		engine.Registry{exec.Kind()})
+	x, diags := lang.Load(lang.Source{Path: filepath.Join(l.dir, "x.hcl"), Env: []string{"HOME=" + l.dir}},
+		lang.Registry{exec.Kind()})
 	if diags.HasErrors() {
 		l.Fatal(diags)
 	}
-	p, err := engine.NewPlan(x, l.store, o)
+	p, err := plan.New(x, l.store, o)
 	if err != nil {
 		l.Fatal(err)
 	}
-	err = p.Run(l.Context(), engine.RunOptions{KeepGoing: true}, func(e engine.Event) { events = append(events, e) })
+	err = engine.Run(l.Context(), p, engine.Options{KeepGoing: true}, func(e runs.Event) { events = append(events, e) })
 	return events, err
 }
 
 // find returns the event of a kind about a stage.
-func find(events []engine.Event, kind engine.EventKind, address string) (engine.Event, bool) {
+func find(events []runs.Event, kind runs.EventKind, address string) (runs.Event, bool) {
 	for _, e := range events {
 		if e.Kind == kind && e.Address == address {
 			return e, true
 		}
 	}
-	return engine.Event{}, false
+	return runs.Event{}, false
 }
 
 // outputOf reads the only file of a port.
@@ -150,7 +153,7 @@ stage "exec" %q {
 }
 `, row.name, `. "$env"; `+row.text, row.name, row.name)
 	}
-	events, runErr := l.run(stages.String(), engine.PlanOptions{})
+	events, runErr := l.run(stages.String(), plan.Options{})
 	var failed *engine.RunError
 	if !errors.As(runErr, &failed) {
 		t.Fatalf("got %v, want a run in which some stages fail", runErr)
@@ -180,7 +183,7 @@ stage "exec" %q {
 				t.Fatal(err)
 			}
 			syscall.Kill(-plain.Process.Pid, syscall.SIGKILL)
-			started, ok := find(events, engine.EventStarted, address)
+			started, ok := find(events, runs.EventStarted, address)
 			if !ok {
 				t.Fatal("the stage did not start")
 			}
@@ -194,13 +197,13 @@ stage "exec" %q {
 					want = map[syscall.Signal]string{syscall.SIGKILL: "was killed",
 						syscall.SIGTERM: "told to stop"}[status.Signal()]
 				}
-				if e, ok := find(events, engine.EventFailed, address); !ok || want == "" || !strings.Contains(e.Text, want) {
+				if e, ok := find(events, runs.EventFailed, address); !ok || want == "" || !strings.Contains(e.Text, want) {
 					t.Errorf("got %q, failed %v, want %q", e.Text, ok, want)
 				}
 				return
 			}
-			if e, ok := find(events, engine.EventDone, address); !ok {
-				e, _ = find(events, engine.EventFailed, address)
+			if e, ok := find(events, runs.EventDone, address); !ok {
+				e, _ = find(events, runs.EventFailed, address)
 				t.Fatalf("got %q, want that the stage is done", e.Text)
 			}
 			want, err := os.ReadFile(out)
@@ -232,7 +235,7 @@ stage "exec" "b" {
   inputs  = { env = dir("env"), a = stage.exec.a.out }
   outputs = { out = "b.txt" }
 }
-`, engine.PlanOptions{})
+`, plan.Options{})
 	if err != nil {
 		t.Fatal(err, events)
 	}
@@ -264,7 +267,7 @@ stage "exec" "a" {
 }
 `, `export ready="$PWD/ready"; mkfifo "$ready"; `+start+"\n"+`read -r pid <"$ready"; echo "$pid" >"$out"`)
 			for range 2 { // the second time is a replacement
-				events, err := l.run(stages, engine.PlanOptions{Replace: []string{"exec.a"}})
+				events, err := l.run(stages, plan.Options{Replace: []string{"exec.a"}})
 				if err != nil {
 					t.Fatal(err, events)
 				}
@@ -274,7 +277,7 @@ stage "exec" "a" {
 					!strings.Contains(string(stat), ") Z ") {
 					t.Errorf("process %s goes on: %s", pid, stat)
 				}
-				note, _ := find(events, engine.EventNote, "stage.exec.a")
+				note, _ := find(events, runs.EventNote, "stage.exec.a")
 				if !strings.Contains(note.Text, "(process "+pid+")") || !strings.HasSuffix(note.Text, "killed") {
 					t.Errorf("got the note %q, want one that names process %s as killed", note.Text, pid)
 				}
@@ -291,11 +294,11 @@ stage "exec" "a" {
   command = ["sh", "-c", "sleep 600 & echo $! > $out"]
   outputs = { out = "a.txt" }
 }
-`, engine.PlanOptions{})
+`, plan.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if note, found := find(events, engine.EventNote, "stage.exec.a"); found {
+	if note, found := find(events, runs.EventNote, "stage.exec.a"); found {
 		t.Errorf("got the note %q, want none", note.Text)
 	}
 }
@@ -319,8 +322,8 @@ stage "exec" "a" {
   secrets = ["TOKEN"]
   outputs = { %s }
 }
-`, `first=geheim; `+tc.text, tc.outputs), engine.PlanOptions{})
-			failed, found := find(events, engine.EventFailed, "stage.exec.a")
+`, `first=geheim; `+tc.text, tc.outputs), plan.Options{})
+			failed, found := find(events, runs.EventFailed, "stage.exec.a")
 			if err == nil || !found || !strings.Contains(failed.Text, "contains the value of the secret TOKEN") {
 				t.Fatalf("got %v, %q, want that the name is refused", err, failed.Text)
 			}
@@ -346,8 +349,8 @@ stage "exec" "a" {
   command = ["sh", "-c", "echo 1 >\"$out/$(printf 'a\\377b')\""]
   outputs = { out = "made/" }
 }
-`, engine.PlanOptions{})
-	failed, found := find(events, engine.EventFailed, "stage.exec.a")
+`, plan.Options{})
+	failed, found := find(events, runs.EventFailed, "stage.exec.a")
 	if err == nil || !found || !strings.Contains(failed.Text,
 		`"made/a\xffb": the name of a file in a result must be valid UTF-8`) {
 		t.Fatalf("got %v, %q, want that the name is refused", err, failed.Text)
@@ -400,8 +403,8 @@ stage "exec" "a" {
 			if err != nil {
 				t.Fatal(err)
 			}
-			events, err := l.run(stages, engine.PlanOptions{Paranoid: true})
-			if _, done := find(events, engine.EventDone, "stage.exec.a"); !done {
+			events, err := l.run(stages, plan.Options{Paranoid: true})
+			if _, done := find(events, runs.EventDone, "stage.exec.a"); !done {
 				t.Fatalf("got %v, want that the stage is done", err)
 			}
 			if !tc.aside && (err == nil || !strings.Contains(err.Error(),
@@ -429,7 +432,7 @@ stage "exec" "a" {
 					syscall.Mkfifo(filepath.Join(l.dir, "deep", "made", "a.txt"), 0o600)); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := l.run(stages, engine.PlanOptions{Paranoid: true}); err != nil {
+				if _, err := l.run(stages, plan.Options{Paranoid: true}); err != nil {
 					t.Error(err)
 				}
 			}

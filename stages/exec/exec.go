@@ -19,25 +19,25 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
-	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
 )
 
 // Kind returns the stage kind.
-func Kind() *engine.Kind {
-	return &engine.Kind{
+func Kind() *lang.Kind {
+	return &lang.Kind{
 		Name:    "exec",
 		Summary: "Any command: declared inputs, outputs and environment, a fresh folder to work in.",
 		Version: 1,
-		New:     func() engine.Stage { return &settings{} },
-		Outputs: func(s engine.Stage) map[string]string {
+		New:     func() lang.Stage { return &settings{} },
+		Outputs: func(s lang.Stage) map[string]string {
 			ports := map[string]string{}
 			for port := range s.(*settings).Outputs {
 				ports[port] = "files"
 			}
 			return ports
 		},
-		Stochastic: func(s engine.Stage) bool { return s.(*settings).Draws },
+		Stochastic: func(s lang.Stage) bool { return s.(*settings).Draws },
 		InProcess:  true, // the engine starts the command itself
 		MultiGPU:   true,
 	}

@@ -16,6 +16,7 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/proc"
 )
 
 // Run executes the command in an empty folder and collects its outputs.
@@ -185,7 +186,7 @@ func (s *settings) collect(job *engine.Job, dir, port string, secrets map[string
 // secretIn returns the variable whose secret value a text contains, or "".
 func secretIn(text string, secrets map[string]string) string {
 	for _, name := range slices.Sorted(maps.Keys(secrets)) {
-		for _, line := range engine.SecretLines(secrets[name]) {
+		for _, line := range proc.SecretLines(secrets[name]) {
 			if strings.Contains(text, line) {
 				return name
 			}

@@ -14,8 +14,8 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
-	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/train"
@@ -25,30 +25,30 @@ import (
 )
 
 // Kinds returns grpo and rc-grpo. Defaults are the paper's where it gives them.
-func Kinds() []*engine.Kind {
-	outputs := func(s engine.Stage) map[string]string {
+func Kinds() []*lang.Kind {
+	outputs := func(s lang.Stage) map[string]string {
 		ports := map[string]string{"checkpoint": "checkpoint", "metrics": "metrics", "trajectories": "trajectories"}
 		if s.(interface{ evaluates() bool }).evaluates() {
 			ports["best"] = "checkpoint"
 		}
 		return ports
 	}
-	draws := func(engine.Stage) bool { return true }
-	extends := func(s engine.Stage) (setting, why string) {
+	draws := func(lang.Stage) bool { return true }
+	extends := func(s lang.Stage) (setting, why string) {
 		return s.(interface{ extends() (string, string) }).extends()
 	}
-	return []*engine.Kind{
+	return []*lang.Kind{
 		{
 			Name: "grpo", Version: 4, Outputs: outputs, Stochastic: draws, Length: extends,
 			Summary: "Group relative policy optimisation over multi-turn episodes, under the condition of its checkpoint.",
-			New: func() engine.Stage {
+			New: func() lang.Stage {
 				return &grpo{settings: defaults(64), Tokens: &fixed{}}
 			},
 		},
 		{
 			Name: "rc-grpo", Version: 4, Outputs: outputs, Stochastic: draws, Length: extends,
 			Summary: "Reward-conditioned GRPO: every rollout of a group draws its reward token.",
-			New: func() engine.Stage {
+			New: func() lang.Stage {
 				return &conditioned{settings: defaults(256), Tokens: &drawn{High: 0.5, Allocation: "iid",
 					Position: "checkpoint", Init: "mean"}}
 			},

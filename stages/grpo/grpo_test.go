@@ -5,13 +5,13 @@ import (
 	"strings"
 	"testing"
 
-	"rcgrpo/engine"
 	"rcgrpo/engine/enginetest"
+	"rcgrpo/engine/lang"
 	"rcgrpo/stages/rl/objective"
 )
 
 // load decodes one stage as a file would give it and returns what is wrong with it, beside the stage.
-func load(t *testing.T, kind, body string) (engine.Stage, string) {
+func load(t *testing.T, kind, body string) (lang.Stage, string) {
 	t.Helper()
 	node, mistakes := loadNode(t, kind, body)
 	if node == nil {
@@ -20,7 +20,7 @@ func load(t *testing.T, kind, body string) (engine.Stage, string) {
 	return node.Stage, mistakes
 }
 
-func loadNode(t *testing.T, kind, body string) (*engine.Node, string) {
+func loadNode(t *testing.T, kind, body string) (*lang.Node, string) {
 	t.Helper()
 	x, diags := enginetest.Load(t, append(Kinds(), enginetest.Given(map[string]string{"checkpoint": "checkpoint",
 		"tasks": "tasks"})),

@@ -15,6 +15,7 @@ import (
 
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
+	"rcgrpo/engine/runs"
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
@@ -292,8 +293,8 @@ func (t *training) update(ctx context.Context, u int) error {
 		}
 	}
 	t.state.Taken, t.state.Watch, t.run.Stopped = t.groups.taken, t.watch.WatchState, t.watch.Stopped
-	t.run.Job.Progress(u, t.Updates, "updates", engine.Value{Name: "reward", Value: values["reward"]},
-		engine.Value{Name: "zero-variance", Value: values["zero_variance"]})
+	t.run.Job.Progress(u, t.Updates, "updates", runs.Value{Name: "reward", Value: values["reward"]},
+		runs.Value{Name: "zero-variance", Value: values["zero_variance"]})
 	return nil
 }
 

@@ -10,22 +10,22 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
-	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/lm"
 )
 
 // Kind returns the stage kind.
-func Kind() *engine.Kind {
-	return &engine.Kind{
+func Kind() *lang.Kind {
+	return &lang.Kind{
 		Name: "model",
 		Summary: "Weights to start from: a Hugging Face folder, or an architecture with random weights and a tokenizer " +
 			"trained on a corpus.",
-		Version: 1,
-		New:     func() engine.Stage { return &settings{Vocab: 1408, CorpusSize: 6000} },
-		Outputs: func(engine.Stage) map[string]string { return map[string]string{"checkpoint": "checkpoint"} },
-		Stochastic:   func(s engine.Stage) bool { return s.(*settings).Architecture != nil },
+		Version:    1,
+		New:        func() lang.Stage { return &settings{Vocab: 1408, CorpusSize: 6000} },
+		Outputs:    func(lang.Stage) map[string]string { return map[string]string{"checkpoint": "checkpoint"} },
+		Stochastic: func(s lang.Stage) bool { return s.(*settings).Architecture != nil },
 	}
 }
 
@@ -75,7 +75,7 @@ const maxCorpus = 100_000_000
 
 // Shape returns the shape of the decoder that a stage of this kind makes; ok is false for another
 // stage or an unreadable folder.
-func Shape(stage engine.Stage) (c lm.Config, ok bool) {
+func Shape(stage lang.Stage) (c lm.Config, ok bool) {
 	s, ok := stage.(*settings)
 	switch {
 	case !ok || s.Path == nil && s.Architecture == nil:

@@ -8,14 +8,14 @@ import (
 	"testing"
 
 	"rcgrpo/bench/fixtures"
-	"rcgrpo/engine"
 	"rcgrpo/engine/enginetest"
+	"rcgrpo/engine/lang"
 )
 
 // load decodes a model as a file would give it and returns each mistake with the line it stands on.
 func load(t *testing.T, body string) string {
 	t.Helper()
-	_, diags := enginetest.Load(t, engine.Registry{Kind(), enginetest.Given(map[string]string{"expert": "dataset"})},
+	_, diags := enginetest.Load(t, lang.Registry{Kind(), enginetest.Given(map[string]string{"expert": "dataset"})},
 		"stage \"given\" \"g\" {}\nstage \"model\" \"m\" {\n"+body+"\n}\n")
 	var said []string
 	for _, d := range diags {

@@ -7,25 +7,25 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
-	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/rl/blocks"
 )
 
 // Kind returns the stage kind.
-func Kind() *engine.Kind {
-	return &engine.Kind{
+func Kind() *lang.Kind {
+	return &lang.Kind{
 		Name:    "rollout",
 		Summary: "Episodes sampled from a policy, kept as trajectories.",
 		Version: 4,
-		New: func() engine.Stage {
+		New: func() lang.Stage {
 			return &settings{Samples: 1, Temperature: 1, TopP: 1, Token: "checkpoint", Limits: blocks.DefaultLimits(),
 				Arithmetic: blocks.DefaultArithmetic()}
 		},
-		Outputs:    func(engine.Stage) map[string]string { return map[string]string{"trajectories": "trajectories"} },
-		Stochastic: func(engine.Stage) bool { return true },
+		Outputs:    func(lang.Stage) map[string]string { return map[string]string{"trajectories": "trajectories"} },
+		Stochastic: func(lang.Stage) bool { return true },
 	}
 }
 

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"rcgrpo/engine"
 	"rcgrpo/engine/enginetest"
+	"rcgrpo/engine/lang"
 )
 
 func TestValuesOutOfRangeAreRefused(t *testing.T) {
@@ -16,7 +16,7 @@ func TestValuesOutOfRangeAreRefused(t *testing.T) {
 		"top_p = 0":                  "above 0 and at most 1; got 0",
 		"samples = 0":                "at least once; got 0",
 	} {
-		_, diags := enginetest.Load(t, engine.Registry{Kind(),
+		_, diags := enginetest.Load(t, lang.Registry{Kind(),
 			enginetest.Given(map[string]string{"checkpoint": "checkpoint", "tasks": "tasks"})},
 			"stage \"given\" \"g\" {}\nstage \"rollout\" \"s\" {\npolicy = stage.given.g.checkpoint\ntasks = "+
 				"stage.given.g.tasks\n"+body+"\n}\n")

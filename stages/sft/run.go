@@ -11,6 +11,8 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/runs"
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
@@ -107,10 +109,10 @@ func (s *settings) examples(job *engine.Job, policy *checkpoint.Policy, conditio
 		}
 	}
 	if missing > 0 {
-		job.Logf("%s dropped: the environment failed, so they have no reward", engine.Plural(missing, "trajectory"))
+		job.Logf("%s dropped: the environment failed, so they have no reward", lang.Plural(missing, "trajectory"))
 	}
 	if long > 0 {
-		job.Logf("%s dropped: more than %d tokens (context)", engine.Plural(long, "trajectory"), s.Context)
+		job.Logf("%s dropped: more than %d tokens (context)", lang.Plural(long, "trajectory"), s.Context)
 	}
 	if len(examples) == 0 {
 		return nil, fmt.Errorf("the data sets contain no trajectory to learn: %d have no reward and %d have more tokens "+
@@ -167,7 +169,7 @@ func (s *settings) step(ctx context.Context, t *train.Training, u, total int, ba
 		"tokens_per_s": row.Values["tokens"] / seconds}); err != nil {
 		return err
 	}
-	t.Job.Progress(u, total, "updates", engine.Value{Name: "loss", Value: row.Values["loss"]})
+	t.Job.Progress(u, total, "updates", runs.Value{Name: "loss", Value: row.Values["loss"]})
 	return nil
 }
 

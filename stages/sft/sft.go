@@ -13,8 +13,8 @@ package sft
 import (
 	"github.com/hashicorp/hcl/v2"
 
-	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/train"
 	"rcgrpo/stages/rl"
@@ -22,29 +22,29 @@ import (
 )
 
 // Kinds returns sft and rctp-ft. Defaults are the paper's if it gives them.
-func Kinds() []*engine.Kind {
+func Kinds() []*lang.Kind {
 	defaults := func(epochs int) settings {
 		return settings{Epochs: epochs, Batch: 16, LR: defaultLR,
 			Settings: train.Defaults(blocks.Schedule{Shape: "cosine", Warmup: 0.03}, 0)}
 	}
-	outputs := func(engine.Stage) map[string]string {
+	outputs := func(lang.Stage) map[string]string {
 		return map[string]string{"checkpoint": "checkpoint", "metrics": "metrics"}
 	}
-	draws := func(engine.Stage) bool { return true }
-	extends := func(s engine.Stage) (setting, why string) {
+	draws := func(lang.Stage) bool { return true }
+	extends := func(s lang.Stage) (setting, why string) {
 		return s.(interface{ extends() (string, string) }).extends()
 	}
-	return []*engine.Kind{
+	return []*lang.Kind{
 		{
 			Name: "sft", Version: 3, Outputs: outputs, Stochastic: draws, Length: extends,
 			Summary: "Supervised fine-tuning on the policy's own tokens of expert trajectories, without reward token.",
-			New:     func() engine.Stage { return &sft{settings: defaults(2)} },
+			New:     func() lang.Stage { return &sft{settings: defaults(2)} },
 		},
 		{
 			Name: "rctp-ft", Version: 3, Outputs: outputs, Stochastic: draws, Length: extends,
 			Summary: "Reward-conditioned trajectory fine-tuning: expert and failed trajectories, each marked with its " +
 				"reward token.",
-			New: func() engine.Stage {
+			New: func() lang.Stage {
 				return &rctp{settings: defaults(5), Tokens: &tokens{Position: "first_user", Init: "mean"}}
 			},
 		},

@@ -4,12 +4,12 @@ import (
 	"strings"
 	"testing"
 
-	"rcgrpo/engine"
 	"rcgrpo/engine/enginetest"
+	"rcgrpo/engine/lang"
 )
 
 // load decodes one stage as a file would give it and returns what is wrong with it, beside the stage.
-func load(t *testing.T, kind, body string) (engine.Stage, string) {
+func load(t *testing.T, kind, body string) (lang.Stage, string) {
 	t.Helper()
 	x, diags := enginetest.Load(t, append(Kinds(), enginetest.Given(map[string]string{"checkpoint": "checkpoint",
 		"dataset": "dataset"})),

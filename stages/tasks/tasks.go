@@ -19,28 +19,29 @@ import (
 	"rcgrpo/bfcl/drill"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
 	"rcgrpo/stages/rl/blocks"
 )
 
 // Kind returns the stage kind.
-func Kind() *engine.Kind {
-	return &engine.Kind{
+func Kind() *lang.Kind {
+	return &lang.Kind{
 		Name:    "tasks",
 		Summary: "Tasks with their split: the benchmark's (source bfcl), or generated drills.",
 		Version: 2,
-		New: func() engine.Stage {
+		New: func() lang.Stage {
 			return &settings{Version: bfcl.Version, Prompt: "turns", Form: string(drill.Multi), Train: 1000, Test: 200,
 				Pool: 1000, PoolSeed: 42,
 				Split: &split{By: "family", Test: 0.1, Seed: 42, Order: "file"}}
 		},
-		Outputs: func(s engine.Stage) map[string]string {
+		Outputs: func(s lang.Stage) map[string]string {
 			ports := map[string]string{"certificate": "certificate"}
 			for _, port := range s.(*settings).setPorts() {
 				ports[port] = "tasks"
 			}
 			return ports
 		},
-		Stochastic: func(s engine.Stage) bool { return s.(*settings).Source == "drills" },
+		Stochastic: func(s lang.Stage) bool { return s.(*settings).Source == "drills" },
 		InProcess:  true,
 	}
 }

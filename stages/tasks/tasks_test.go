@@ -16,6 +16,7 @@ import (
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/enginetest"
+	"rcgrpo/engine/lang"
 )
 
 // made is what a run wrote.
@@ -25,13 +26,13 @@ type made struct {
 }
 
 // load decodes one stage of the kind from its settings, as a file would give them.
-func load(t *testing.T, body string) (*engine.Experiment, string) {
+func load(t *testing.T, body string) (*lang.Experiment, string) {
 	t.Helper()
-	x, diags := enginetest.Load(t, engine.Registry{Kind()}, "stage \"tasks\" \"t\" {\n"+body+"\n}\n")
+	x, diags := enginetest.Load(t, lang.Registry{Kind()}, "stage \"tasks\" \"t\" {\n"+body+"\n}\n")
 	return x, enginetest.Mistakes(diags)
 }
 
-func run(t *testing.T, body string, seed int64, site *engine.Site) made {
+func run(t *testing.T, body string, seed int64, site *lang.Site) made {
 	t.Helper()
 	x, mistakes := load(t, body)
 	if mistakes != "" {
@@ -223,7 +224,7 @@ func TestOfficialTasksAreSplitByFamilyAndAsThePaperDid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	site := &engine.Site{BFCL: dir}
+	site := &lang.Site{BFCL: dir}
 
 	family := run(t, "source = \"bfcl\"\nsplit {\n test = 0.2\n seed = 7\n}", 1, site)
 	for name, o := range map[string]bfcl.Overlap{"families": family.cert.Families, "numbers": family.cert.Numbers,

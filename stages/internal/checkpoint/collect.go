@@ -8,6 +8,8 @@ import (
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/runs"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/blocks"
@@ -57,7 +59,7 @@ func (s *Collector) Sample(ctx context.Context, job *engine.Job, rollouts []rl.R
 			rewarded++
 			earned += float64(t.Reward)
 		}
-		job.Progress(done, len(rollouts), "episodes", engine.Value{Name: "reward",
+		job.Progress(done, len(rollouts), "episodes", runs.Value{Name: "reward",
 			Value: earned / float64(max(1, rewarded))})
 		return nil
 	})
@@ -71,7 +73,7 @@ func (s *Collector) Sample(ctx context.Context, job *engine.Job, rollouts []rl.R
 		return nil, err
 	}
 	if n := len(rollouts) - rewarded; n > 0 {
-		job.Logf("the environment failed in %s, which get no reward, score or data", engine.Plural(n, "episode"))
+		job.Logf("the environment failed in %s, which get no reward, score or data", lang.Plural(n, "episode"))
 	}
 	return trajectories, nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"rcgrpo/engine"
+	"rcgrpo/engine/lang"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl/blocks"
@@ -30,11 +31,11 @@ func WithinMemory(job *engine.Job, s *blocks.Split, t *lm.Trainer, batch []lm.Se
 		half := max(1, min(had, tokens)/2)
 		switch {
 		case lm.MicroBatches(batch, had) == len(batch):
-			return engine.WithCause(engine.CauseOOM,
+			return engine.WithCause(lang.CauseOOM,
 				fmt.Errorf("%w; every trajectory already had its own pass, so a smaller "+
 					"micro_batch does not help: give the stage more memory, or train shorter trajectories or fewer weights", err))
 		case s.OnOOM != blocks.HalveMicroBatch:
-			return engine.WithCause(engine.CauseOOM, fmt.Errorf("%w; set micro_batch = %d, or on_oom = %q with mode = %q",
+			return engine.WithCause(lang.CauseOOM, fmt.Errorf("%w; set micro_batch = %d, or on_oom = %q with mode = %q",
 				err, half, blocks.HalveMicroBatch, blocks.ModeFast))
 		}
 		job.Logf("memory ran out with micro_batch = %d: the update and all later ones use %d (%v)", had, half, err)

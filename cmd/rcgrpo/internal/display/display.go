@@ -14,7 +14,9 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 
-	"rcgrpo/engine"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/plan"
+	"rcgrpo/engine/runs"
 )
 
 // Options describe the writer of a Display.
@@ -52,7 +54,7 @@ type skippedStages struct {
 
 // stage is a running stage.
 type stage struct {
-	engine.Pace
+	runs.Pace
 	address   string
 	printedAt time.Time // the last plain line of its progress
 }
@@ -110,63 +112,63 @@ func (d *Display) Continued() {
 }
 
 // Observe shows an event.
-func (d *Display) Observe(e engine.Event) {
+func (d *Display) Observe(e runs.Event) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	name := engine.ShortAddress(e.Address)
+	name := lang.ShortAddress(e.Address)
 	switch e.Kind {
-	case engine.EventPlanned:
+	case runs.EventPlanned:
 		d.started = e.Time
-		d.left = e.Counts[string(engine.MustRun)] + e.Counts[string(engine.MayRun)]
-	case engine.EventStarted:
+		d.left = e.Counts[string(plan.MustRun)] + e.Counts[string(plan.MayRun)]
+	case runs.EventStarted:
 		d.start(e, 0)
 		if !d.o.Terminal {
 			d.print("", "start", name, "")
 		}
-	case engine.EventAdopted:
+	case runs.EventAdopted:
 		d.start(e, time.Duration(e.Seconds*float64(time.Second)))
 		d.print("yellow", "adopt", name, e.Text)
-	case engine.EventProgress:
+	case runs.EventProgress:
 		d.progress(e)
-	case engine.EventNote:
+	case runs.EventNote:
 		d.print("yellow", "note", name, e.Text)
-	case engine.EventDone:
+	case runs.EventDone:
 		d.end(e)
 		d.print("green", "done", name, durationText(e.Seconds))
-	case engine.EventKept:
+	case runs.EventKept:
 		d.end(e)
 		d.print("dim", "kept", name, "unchanged")
-	case engine.EventShown:
+	case runs.EventShown:
 		d.end(e)
 		d.print("yellow", "shown", name, e.Text)
-	case engine.EventFile:
+	case runs.EventFile:
 		how, more, _ := strings.Cut(e.Text, "; ")
 		d.print("", how, e.Path, more)
-	case engine.EventFailed:
+	case runs.EventFailed:
 		d.end(e)
 		d.failed = append(d.failed, name)
 		d.print("red", "FAILED", name, e.Text)
 		d.failure(e.Failure)
-	case engine.EventSkipped:
+	case runs.EventSkipped:
 		d.end(e)
-		d.skip(name, engine.ShortAddress(e.Text))
-	case engine.EventEnded:
+		d.skip(name, lang.ShortAddress(e.Text))
+	case runs.EventEnded:
 		d.summary(e)
 	}
 	d.changed = true
 	since := e.Time.Sub(d.drawnAt) // negative if the clock was set
-	if !d.o.Terminal || since < 0 || since >= redrawEvery || e.Kind == engine.EventFailed {
+	if !d.o.Terminal || since < 0 || since >= redrawEvery || e.Kind == runs.EventFailed {
 		d.redraw(e.Time) // otherwise tick redraws: many short stages cost one frame
 	}
 }
 
 // start adds a live line for a stage that has been running for some time.
-func (d *Display) start(e engine.Event, running time.Duration) {
+func (d *Display) start(e runs.Event, running time.Duration) {
 	d.remove(e.Address)
 	s := &stage{address: e.Address, printedAt: e.Time}
 	s.Started, s.Estimate = e.Time.Add(-running), time.Duration(e.Expect*float64(time.Second))
-	if e.Kind == engine.EventAdopted {
-		s.First = engine.Event{Time: s.Started}
+	if e.Kind == runs.EventAdopted {
+		s.First = runs.Event{Time: s.Started}
 	}
 	d.running = append(d.running, s)
 }
@@ -185,17 +187,17 @@ func (d *Display) remove(address string) {
 	d.running = slices.DeleteFunc(d.running, func(s *stage) bool { return s.address == address })
 }
 
-func (d *Display) end(e engine.Event) {
+func (d *Display) end(e runs.Event) {
 	d.remove(e.Address)
 	d.done[string(e.Kind)]++
 	d.left = max(0, d.left-1)
 }
 
-func (d *Display) progress(e engine.Event) {
+func (d *Display) progress(e runs.Event) {
 	i := slices.IndexFunc(d.running, func(s *stage) bool { return s.address == e.Address })
 	if i < 0 { // a node that was started by hand has no start event
 		i = len(d.running)
-		d.running = append(d.running, &stage{Pace: engine.Pace{Started: e.Time}, address: e.Address})
+		d.running = append(d.running, &stage{Pace: runs.Pace{Started: e.Time}, address: e.Address})
 	}
 	s := d.running[i]
 	clockSet := e.Time.Before(s.Last.Time)
@@ -205,11 +207,11 @@ func (d *Display) progress(e engine.Event) {
 	s.Last = e
 	if !d.o.Terminal && (clockSet || e.Time.Sub(s.printedAt) >= printEvery) {
 		s.printedAt = e.Time
-		d.print("", "...", engine.ShortAddress(s.address), s.Text(e.Time))
+		d.print("", "...", lang.ShortAddress(s.address), s.Text(e.Time))
 	}
 }
 
-func (d *Display) failure(f *engine.Failure) {
+func (d *Display) failure(f *runs.Failure) {
 	if f == nil {
 		return
 	}
@@ -225,10 +227,10 @@ func (d *Display) failure(f *engine.Failure) {
 }
 
 // summary prints the failed and the skipped stages, then the last line of the run.
-func (d *Display) summary(e engine.Event) {
+func (d *Display) summary(e runs.Event) {
 	if len(d.done) == 0 && len(d.skipped) == 0 {
-		text := fmt.Sprintf("nothing to do: %s up to date", english.Plural(e.Counts[string(engine.UpToDate)], "stage", ""))
-		if n := e.Counts[string(engine.Collected)]; n > 0 {
+		text := fmt.Sprintf("nothing to do: %s up to date", english.Plural(e.Counts[string(plan.UpToDate)], "stage", ""))
+		if n := e.Counts[string(plan.Collected)]; n > 0 {
 			text += fmt.Sprintf(", %d collected by gc (--replace ADDRESS runs one again)", n)
 		}
 		d.line(text)
@@ -242,8 +244,8 @@ func (d *Display) summary(e engine.Event) {
 	}
 	var parts []string
 	for _, word := range []string{
-		string(engine.EventDone), string(engine.EventKept), string(engine.EventShown), string(engine.EventFailed),
-		string(engine.EventSkipped), string(engine.UpToDate), string(engine.Collected),
+		string(runs.EventDone), string(runs.EventKept), string(runs.EventShown), string(runs.EventFailed),
+		string(runs.EventSkipped), string(plan.UpToDate), string(plan.Collected),
 	} {
 		if n := e.Counts[word]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, word))

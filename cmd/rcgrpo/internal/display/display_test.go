@@ -10,7 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"rcgrpo/engine"
+	"rcgrpo/engine/runs"
 )
 
 // screen returns the lines that a terminal shows after the output of a display.
@@ -38,20 +38,20 @@ func screen(t *testing.T, written string) []string {
 var noon = time.Date(2026, 3, 23, 12, 0, 0, 0, time.UTC)
 
 // story returns the events of a run of two stages, one of which fails.
-func story() []engine.Event {
+func story() []runs.Event {
 	at := func(seconds float64) time.Time { return noon.Add(time.Duration(seconds * float64(time.Second))) }
-	return []engine.Event{
-		{Time: at(0), Kind: engine.EventPlanned, Counts: map[string]int{"run": 3, "up to date": 2}},
-		{Time: at(0), Kind: engine.EventStarted, Address: `stage.grpo.arm["sft"]@3`},
-		{Time: at(0), Kind: engine.EventStarted, Address: "stage.eval.base"},
-		{Time: at(10), Kind: engine.EventProgress, Address: `stage.grpo.arm["sft"]@3`, Done: 10, Total: 100, Unit: "updates"},
-		{Time: at(20), Kind: engine.EventProgress, Address: `stage.grpo.arm["sft"]@3`, Done: 30, Total: 100, Unit: "updates",
-			Values: []engine.Value{{Name: "reward", Value: 0.25}}},
-		{Time: at(21), Kind: engine.EventDone, Address: "stage.eval.base", Seconds: 21},
-		{Time: at(30), Kind: engine.EventFailed, Address: `stage.grpo.arm["sft"]@3`, Text: "loss is NaN",
-			Failure: &engine.Failure{Text: "loss is NaN", Log: "/runs/log", Work: "/work", Lines: []string{"update 30"}}},
-		{Time: at(30), Kind: engine.EventSkipped, Address: "stage.report.page", Text: "stage.grpo.arm failed"},
-		{Time: at(31), Kind: engine.EventEnded, Counts: map[string]int{"done": 1, "failed": 1, "skipped": 1,
+	return []runs.Event{
+		{Time: at(0), Kind: runs.EventPlanned, Counts: map[string]int{"run": 3, "up to date": 2}},
+		{Time: at(0), Kind: runs.EventStarted, Address: `stage.grpo.arm["sft"]@3`},
+		{Time: at(0), Kind: runs.EventStarted, Address: "stage.eval.base"},
+		{Time: at(10), Kind: runs.EventProgress, Address: `stage.grpo.arm["sft"]@3`, Done: 10, Total: 100, Unit: "updates"},
+		{Time: at(20), Kind: runs.EventProgress, Address: `stage.grpo.arm["sft"]@3`, Done: 30, Total: 100, Unit: "updates",
+			Values: []runs.Value{{Name: "reward", Value: 0.25}}},
+		{Time: at(21), Kind: runs.EventDone, Address: "stage.eval.base", Seconds: 21},
+		{Time: at(30), Kind: runs.EventFailed, Address: `stage.grpo.arm["sft"]@3`, Text: "loss is NaN",
+			Failure: &runs.Failure{Text: "loss is NaN", Log: "/runs/log", Work: "/work", Lines: []string{"update 30"}}},
+		{Time: at(30), Kind: runs.EventSkipped, Address: "stage.report.page", Text: "stage.grpo.arm failed"},
+		{Time: at(31), Kind: runs.EventEnded, Counts: map[string]int{"done": 1, "failed": 1, "skipped": 1,
 			"up to date": 2}},
 	}
 }
@@ -126,7 +126,7 @@ func TestNothingToDoIsOneLine(t *testing.T) {
 	} {
 		var b bytes.Buffer
 		d := New(&b, Options{Terminal: true})
-		d.Observe(engine.Event{Time: noon, Kind: engine.EventEnded, Counts: counts})
+		d.Observe(runs.Event{Time: noon, Kind: runs.EventEnded, Counts: counts})
 		d.Close()
 		if got := b.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -151,9 +151,9 @@ func stagesAt(n int) (running []*stage) {
 		case 1:
 			s.address, s.Estimate = "stage.eval.base", 90*time.Second
 		default:
-			s.First = engine.Event{Time: noon, Unit: "updates"}
-			s.Last = engine.Event{Time: noon.Add(30 * time.Second), Done: 3 * (i + 1), Total: 1000, Unit: "updates",
-				Values: []engine.Value{{Name: "reward", Value: 0.25}}}
+			s.First = runs.Event{Time: noon, Unit: "updates"}
+			s.Last = runs.Event{Time: noon.Add(30 * time.Second), Done: 3 * (i + 1), Total: 1000, Unit: "updates",
+				Values: []runs.Value{{Name: "reward", Value: 0.25}}}
 		}
 		running = append(running, s)
 	}
@@ -212,14 +212,14 @@ func TestLinesThatWrapInANarrowerTerminalAreErasedWhole(t *testing.T) {
 func TestSkippedStagesAreGroupedByReason(t *testing.T) {
 	var b bytes.Buffer
 	d := New(&b, Options{})
-	d.Observe(engine.Event{Time: noon, Kind: engine.EventPlanned, Counts: map[string]int{"run": 40}})
-	d.Observe(engine.Event{Time: noon, Kind: engine.EventFailed, Address: "stage.toy.a", Text: "two\nlines\x1b[2J"})
+	d.Observe(runs.Event{Time: noon, Kind: runs.EventPlanned, Counts: map[string]int{"run": 40}})
+	d.Observe(runs.Event{Time: noon, Kind: runs.EventFailed, Address: "stage.toy.a", Text: "two\nlines\x1b[2J"})
 	for i := range 30 {
-		d.Observe(engine.Event{Time: noon, Kind: engine.EventSkipped, Address: fmt.Sprintf("stage.toy.n%d", i),
+		d.Observe(runs.Event{Time: noon, Kind: runs.EventSkipped, Address: fmt.Sprintf("stage.toy.n%d", i),
 			Text: "stage.toy.a failed"})
 	}
-	d.Observe(engine.Event{Time: noon, Kind: engine.EventSkipped, Address: "stage.toy.z", Text: "stage.toy.y failed"})
-	d.Observe(engine.Event{Time: noon, Kind: engine.EventEnded, Counts: map[string]int{"failed": 1, "skipped": 31}})
+	d.Observe(runs.Event{Time: noon, Kind: runs.EventSkipped, Address: "stage.toy.z", Text: "stage.toy.y failed"})
+	d.Observe(runs.Event{Time: noon, Kind: runs.EventEnded, Counts: map[string]int{"failed": 1, "skipped": 31}})
 	d.Close()
 	want := `FAILED  toy.a  two
 lines[2J
@@ -238,7 +238,7 @@ func TestContinuedDisplayErasesNothing(t *testing.T) {
 	var screen strings.Builder
 	d := New(&screen, Options{Terminal: true})
 	now := time.Now()
-	d.Observe(engine.Event{Time: now, Kind: engine.EventStarted, Address: "stage.toy.a"})
+	d.Observe(runs.Event{Time: now, Kind: runs.EventStarted, Address: "stage.toy.a"})
 	d.Continued()
 	screen.Reset()
 	d.mu.Lock()

@@ -7,7 +7,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"rcgrpo/engine"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/runs"
 )
 
 // redraw writes the permanent lines above the new live lines. It uses one write so that the screen does not flicker.
@@ -63,7 +64,7 @@ func frame(running []*stage, now time.Time, width, rows int) []string {
 	var widths [4]int
 	name := 0
 	for i, s := range shown {
-		all[i].name = engine.ShortAddress(s.address)
+		all[i].name = lang.ShortAddress(s.address)
 		all[i].columns, all[i].values = s.Columns(now)
 		name = max(name, utf8.RuneCountInString(all[i].name))
 		for c, text := range all[i].columns {
@@ -113,8 +114,8 @@ func (d *Display) status(now time.Time) string {
 	if n := d.left - len(d.running); n > 0 {
 		parts = append(parts, fmt.Sprintf("%d to go", n))
 	}
-	for _, kind := range []engine.EventKind{
-		engine.EventDone, engine.EventKept, engine.EventFailed, engine.EventSkipped,
+	for _, kind := range []runs.EventKind{
+		runs.EventDone, runs.EventKept, runs.EventFailed, runs.EventSkipped,
 	} {
 		if n := d.done[string(kind)]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, kind))

@@ -9,13 +9,15 @@ import (
 	"syscall"
 
 	"rcgrpo/engine"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/runs"
 )
 
 // Executor starts each node's program and follows its events.
 type Executor struct{}
 
 // Execute runs one node to its end.
-func (Executor) Execute(ctx context.Context, w engine.Work, observe func(engine.Event)) error {
+func (Executor) Execute(ctx context.Context, w engine.Work, observe func(runs.Event)) error {
 	binary, err := w.Binary()
 	if err != nil {
 		return err
@@ -28,7 +30,7 @@ func (Executor) Execute(ctx context.Context, w engine.Work, observe func(engine.
 		return err
 	}
 	ended, followed := make(chan struct{}), make(chan error)
-	go func() { followed <- engine.Follow(w.Events(), ended, observe) }()
+	go func() { followed <- runs.Follow(w.Events(), ended, observe) }()
 	waited := command.Wait()
 	close(ended)
 	told := <-followed
@@ -40,5 +42,5 @@ func (Executor) Execute(ctx context.Context, w engine.Work, observe func(engine.
 	case told != nil:
 		return told
 	}
-	return engine.WithCause(engine.CauseKilled, waited)
+	return engine.WithCause(lang.CauseKilled, waited)
 }

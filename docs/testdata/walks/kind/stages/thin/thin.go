@@ -10,14 +10,15 @@ import (
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
 )
 
 // Kind returns the stage kind.
-func Kind() *engine.Kind {
-	return &engine.Kind{
+func Kind() *lang.Kind {
+	return &lang.Kind{
 		Name: "thin", Summary: "Every n-th task of a set.", Version: 1, InProcess: true,
-		New:     func() engine.Stage { return &settings{Every: 2} },
-		Outputs: func(engine.Stage) map[string]string { return map[string]string{"kept": "tasks"} },
+		New:     func() lang.Stage { return &settings{Every: 2} },
+		Outputs: func(lang.Stage) map[string]string { return map[string]string{"kept": "tasks"} },
 	}
 }
 

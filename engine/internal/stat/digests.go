@@ -1,0 +1,187 @@
+package stat
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/disk"
+)
+
+// Digests computes the content digest of each file and folder once. Digests of large files are cached by their
+// stamps in a file of the store, which may be deleted at any time.
+type Digests struct {
+	Pinned map[string]string // by absolute path; used without reading the file
+	Cache  string            // path of the cache; "" for none
+
+	Seen   map[string]File // by absolute path
+	known  map[string]seenFile
+	loaded bool
+	dirty  bool
+}
+
+// seenFile is a cached digest.
+type seenFile struct {
+	Stamp
+	Digest string `json:"digest"`
+}
+
+const (
+	// cacheFrom is the size at which reading a file costs more than reading the cache.
+	cacheFrom = 1 << 20
+	// settled is the minimum age of a file's time stamp; a younger file may change again within one tick of the
+	// file system's clock.
+	settled = 2 * time.Second
+)
+
+// Of returns the digest of a file or folder. It is an error if path is a folder instead of a file or vice versa.
+// written is the path in error messages.
+func (c *Digests) Of(path, written string, dir bool) (string, error) {
+	if d, ok := c.Pinned[path]; ok {
+		return d, nil
+	}
+	if s, ok := c.Seen[path]; ok && s.Folder == dir {
+		return s.Digest, nil
+	}
+	w := File{Path: path, Folder: dir}
+	now := Clock()
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("there is no %s %s", fileOrFolder(dir), written)
+	case err != nil:
+		return "", err
+	case info.IsDir() && !dir:
+		return "", fmt.Errorf("%s is a folder; use dir()", written)
+	case info.Mode().IsRegular() && dir:
+		return "", fmt.Errorf("%s is a file; use file()", written)
+	case !info.Mode().IsRegular() && !info.IsDir():
+		return "", fmt.Errorf("%s is %s; only regular files and folders have content for a key", written,
+			artifact.Form(info.Mode()))
+	}
+	w.Stamp = StampOf(info)
+	newest := w.Stamp
+	if dir {
+		if w.Stamp, newest, err = FolderStamp(path); err != nil {
+			return "", err
+		}
+	}
+	w.TooRecent = newest.TooRecent(now)
+	if w.Digest, err = c.content(w, newest.Mtime); err != nil {
+		return "", err
+	}
+	if c.Seen == nil {
+		c.Seen = map[string]File{}
+	}
+	c.Seen[path] = w
+	return w.Digest, nil
+}
+
+func fileOrFolder(dir bool) string {
+	if dir {
+		return "folder"
+	}
+	return "file"
+}
+
+// content computes the digest of a file or folder, unless it is large and cached. mtime is the newest in it.
+func (c *Digests) content(w File, mtime int64) (string, error) {
+	read := artifact.FileDigest
+	if w.Folder {
+		read = artifact.Digest
+	}
+	if w.Stamp.Size < cacheFrom {
+		return read(w.Path)
+	}
+	if had := c.remembered(w.Path); had.Stamp == w.Stamp && had.Digest != "" {
+		return had.Digest, nil
+	}
+	begun := time.Now()
+	digest, err := read(w.Path)
+	if err != nil {
+		return "", err
+	}
+	if begun.Sub(time.Unix(0, mtime)) > settled {
+		c.known[w.Path] = seenFile{w.Stamp, digest}
+		c.dirty = true
+	}
+	return digest, nil
+}
+
+// remembered returns the cached digest of a path.
+func (c *Digests) remembered(path string) seenFile {
+	if !c.loaded {
+		c.loaded = true
+		c.known = map[string]seenFile{}
+		if b, err := os.ReadFile(c.Cache); err == nil && json.Unmarshal(b, &c.known) != nil {
+			c.known = map[string]seenFile{} // torn or foreign: start with an empty cache
+		}
+	}
+	return c.known[path]
+}
+
+// Save writes the cache. If the store is not writable, the next Load reads the files again.
+func (c *Digests) Save() {
+	if !c.dirty || c.Cache == "" {
+		return
+	}
+	b, err := json.Marshal(c.known)
+	if err != nil {
+		return
+	}
+	if os.MkdirAll(filepath.Dir(c.Cache), 0o700) == nil {
+		_ = WriteTemporary(c.Cache, b)
+	}
+}
+
+// maxSource is the size in bytes of the largest HCL file.
+const maxSource = 64 << 20
+
+// ReadSource reads an HCL file: a regular file of at most 64 MiB.
+func ReadSource(path string) ([]byte, error) {
+	text, _, err := ReadSourceState(path)
+	return text, err
+}
+
+// readSource is ReadSource that also returns the state of the file before it was read.
+func ReadSourceState(path string) ([]byte, File, error) {
+	now := Clock()
+	file, err := disk.OpenPlain(path, maxSource)
+	if err != nil {
+		return nil, File{}, err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(file)
+	if err != nil {
+		return nil, File{}, err
+	}
+	sum := sha256.Sum256(text)
+	f := File{Path: Absolute(path), Stamp: stampOfStat(file.Stat()), Digest: hex.EncodeToString(sum[:])}
+	f.TooRecent = f.Stamp.TooRecent(now)
+	return text, f, nil
+}
+
+// WriteTemporary writes a file under a temporary name and renames it. Unlike disk.WriteFile it does not flush.
+func WriteTemporary(path string, content []byte) error {
+	file, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	if err = cmp.Or(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		os.Remove(file.Name())
+	}
+	return err
+}

@@ -1,0 +1,593 @@
+package lang
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"math/big"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
+
+	"rcgrpo/engine/artifact"
+)
+
+// decoder fills settings structs from blocks. It collects all errors. After an error a field keeps its default. A
+// value that depends on an earlier error is unknown and reported only once.
+type decoder struct {
+	eval   func(hclsyntax.Expression) (cty.Value, hcl.Diagnostics)
+	ranges map[string]hcl.Range // range of each setting in the file, by path ("clip.low")
+	seeds  []int64              // seeds of each reference, for kinds across seeds; nil: references have no seed
+	also   []string             // names decoded elsewhere, for suggestions
+	refs   []*refValue          // references found
+	diags  hcl.Diagnostics
+	doubt  bool // some value depends on an earlier error
+}
+
+// body is the content of a block without the names that are decoded elsewhere.
+type body struct {
+	attrs  []*hclsyntax.Attribute // in the order of the file
+	blocks []*hclsyntax.Block
+	owner  string    // `stage "sft" "warm"`, for diagnostics
+	def    hcl.Range // header of the block
+}
+
+// newBody returns the attributes and blocks of b that keep accepts; nil accepts all.
+func newBody(b *hclsyntax.Body, owner string, def hcl.Range, keep func(name string) bool) body {
+	out := body{owner: owner, def: def}
+	for name, a := range b.Attributes {
+		if keep == nil || keep(name) {
+			out.attrs = append(out.attrs, a)
+		}
+	}
+	slices.SortFunc(out.attrs, func(x, y *hclsyntax.Attribute) int {
+		return cmp.Compare(x.SrcRange.Start.Byte, y.SrcRange.Start.Byte)
+	})
+	for _, bl := range b.Blocks {
+		if keep == nil || keep(bl.Type) {
+			out.blocks = append(out.blocks, bl)
+		}
+	}
+	return out
+}
+
+func (d *decoder) errorf(rng hcl.Range, summary, format string, args ...any) {
+	d.diags = append(d.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary,
+		Detail: fmt.Sprintf(format, args...), Subject: &rng})
+}
+
+// structure decodes b into the struct v, which contains the defaults. Paths of settings begin with prefix.
+func (d *decoder) structure(b body, v reflect.Value, prefix string) {
+	fields := fieldsOf(v.Type())
+	given := map[string]bool{}
+	for _, a := range presetFirst(b.attrs, fields) {
+		f := findField(fields, a.Name, roleSetting)
+		if f == nil {
+			d.unknownSetting(a, b, fields)
+			given[nearest(a.Name, fieldNames(fields))] = true // do not report it as missing too
+			continue
+		}
+		given[f.name] = true
+		d.ranges[prefix+f.name] = a.SrcRange
+		val, diags := d.eval(a.Expr)
+		d.diags = append(d.diags, diags...)
+		if diags.HasErrors() || !val.IsKnown() {
+			d.doubt = true
+			continue
+		}
+		if val.IsNull() { // null means absent, so that a conditional can keep a default
+			given[f.name] = f.optional
+			continue
+		}
+		d.assign(v.FieldByIndex(f.index), val, f, a.Expr, prefix+f.name)
+		if name := v.FieldByIndex(f.index); f.preset && name.String() != "" {
+			v.Addr().Interface().(Preset).UsePreset(name.String())
+		}
+	}
+	d.blocks(b, v, fields, prefix)
+	for i := range fields {
+		f := &fields[i]
+		switch f.role {
+		case roleSetting:
+			if !f.optional && !given[f.name] {
+				d.errorf(b.def, "Missing setting", "%s needs the setting %s%s.", upperFirst(b.owner), f.name,
+					meaning(f))
+			}
+		case roleAttrRange:
+			rng, ok := d.ranges[prefix+f.name]
+			if !ok {
+				rng = b.def
+			}
+			v.FieldByIndex(f.index).Set(reflect.ValueOf(rng))
+		case roleDefRange:
+			v.FieldByIndex(f.index).Set(reflect.ValueOf(b.def))
+		}
+	}
+}
+
+// presetFirst moves the attribute with a preset to the front, because the other attributes override it.
+func presetFirst(attrs []*hclsyntax.Attribute, fields []field) []*hclsyntax.Attribute {
+	isPreset := func(a *hclsyntax.Attribute) bool {
+		f := findField(fields, a.Name, roleSetting)
+		return f != nil && f.preset
+	}
+	sorted := slices.Clone(attrs)
+	slices.SortStableFunc(sorted, func(x, y *hclsyntax.Attribute) int {
+		switch {
+		case isPreset(x) == isPreset(y):
+			return 0
+		case isPreset(x):
+			return -1
+		}
+		return 1
+	})
+	return sorted
+}
+
+// blocks decodes the nested blocks of b.
+func (d *decoder) blocks(b body, v reflect.Value, fields []field, prefix string) {
+	seen := map[string]int{}
+	for _, bl := range b.blocks {
+		f := findField(fields, bl.Type, roleBlock)
+		if f == nil {
+			d.unknownBlock(bl, b, fields)
+			continue
+		}
+		dst := v.FieldByIndex(f.index)
+		repeated := dst.Kind() == reflect.Slice
+		n := seen[f.name]
+		seen[f.name]++
+		path := prefix + f.name
+		var target reflect.Value
+		switch {
+		case !repeated && n > 0:
+			d.errorf(bl.DefRange(), "Duplicate block", "%s may have only one block %s; remove this one.",
+				upperFirst(b.owner), f.name)
+			continue
+		case repeated:
+			if n == 0 {
+				dst.SetZero()
+			}
+			path += "[" + strconv.Itoa(n) + "]"
+			dst.Set(reflect.Append(dst, reflect.Zero(dst.Type().Elem())))
+			target = dst.Index(n)
+		default:
+			target = dst
+		}
+		if target.Kind() == reflect.Pointer {
+			if target.IsNil() {
+				target.Set(reflect.New(target.Type().Elem()))
+			}
+			target = target.Elem()
+		}
+		d.ranges[path] = bl.DefRange()
+		d.labels(bl, target, path)
+		d.structure(newBody(bl.Body, "block "+bl.Type, bl.DefRange(), nil), target, path+".")
+	}
+}
+
+// labels stores the labels of a block in the fields tagged label.
+func (d *decoder) labels(bl *hclsyntax.Block, v reflect.Value, path string) {
+	var names []string
+	for _, f := range fieldsOf(v.Type()) {
+		if f.role != roleLabel {
+			continue
+		}
+		if len(names) < len(bl.Labels) {
+			v.FieldByIndex(f.index).SetString(bl.Labels[len(names)])
+			d.ranges[path+"."+f.name] = bl.LabelRanges[len(names)]
+		}
+		names = append(names, f.name)
+	}
+	switch {
+	case len(bl.Labels) < len(names):
+		d.errorf(bl.DefRange(), "Missing label", "Write %s %q { … }: the block needs a label, its %s.", bl.Type,
+			names[len(bl.Labels)], names[len(bl.Labels)])
+	case len(bl.Labels) > len(names):
+		d.errorf(bl.LabelRanges[len(names)], "Unexpected label", "Block %s takes %s.", bl.Type,
+			Plural(len(names), "label"))
+	}
+}
+
+func (d *decoder) unknownSetting(a *hclsyntax.Attribute, b body, fields []field) {
+	if findField(fields, a.Name, roleBlock) != nil {
+		d.errorf(a.NameRange, "Block expected", "In %s, %s is a block: write %s { … } without an equals sign.",
+			b.owner, a.Name, a.Name)
+		return
+	}
+	d.errorf(a.NameRange, "Unknown setting", "%s has no setting %s%s%s", upperFirst(b.owner), a.Name,
+		didYouMean(a.Name, append(fieldNames(fields), d.also...)), known(fields))
+}
+
+func (d *decoder) unknownBlock(bl *hclsyntax.Block, b body, fields []field) {
+	if findField(fields, bl.Type, roleSetting) != nil {
+		d.errorf(bl.TypeRange, "Setting expected", "In %s, %s is a setting: write %s = ….", b.owner, bl.Type,
+			bl.Type)
+		return
+	}
+	d.errorf(bl.TypeRange, "Unknown block", "%s has no block %s%s%s", upperFirst(b.owner), bl.Type,
+		didYouMean(bl.Type, append(fieldNames(fields), d.also...)), known(fields))
+}
+
+func findField(fields []field, name string, role fieldRole) *field {
+	for i := range fields {
+		if fields[i].name == name && fields[i].role == role {
+			return &fields[i]
+		}
+	}
+	return nil
+}
+
+func fieldNames(fields []field) []string {
+	var names []string
+	for _, f := range fields {
+		if f.role == roleSetting || f.role == roleBlock {
+			names = append(names, f.name)
+		}
+	}
+	return names
+}
+
+// known returns a sentence with the valid names, or "" if there are too many to help.
+func known(fields []field) string {
+	names := fieldNames(fields)
+	if len(names) == 0 {
+		return " It takes none."
+	}
+	if len(names) > 12 {
+		return ""
+	}
+	return " It takes " + strings.Join(names, ", ") + "."
+}
+
+func meaning(f *field) string {
+	switch {
+	case f.doc != "":
+		return " (" + f.doc + ")"
+	case len(f.ports) > 0:
+		return " (a reference to " + article(strings.Join(f.ports, " or ")) + ")"
+	}
+	return ""
+}
+
+// assign stores a known value that is not null in dst. Errors have the range of the element of expr where
+// possible.
+func (d *decoder) assign(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
+	switch dst.Type() {
+	case refGoType:
+		if refs := d.references(val, f, expr, path, false); len(refs) == 1 {
+			dst.Set(reflect.ValueOf(refs[0]))
+		}
+		return
+	case fileGoType:
+		if val.Type() == fileType {
+			dst.Set(reflect.ValueOf(*val.EncapsulatedValue().(*artifact.File)))
+		} else {
+			d.wrongType(val, expr, path, `a file or folder: write file("name") or dir("name")`)
+		}
+		return
+	case dataGoType:
+		d.data(dst, val, f, expr, path)
+		return
+	case durationGoType:
+		d.duration(dst, val, expr, path)
+		return
+	case bytesGoType:
+		d.byteSize(dst, val, expr, path)
+		return
+	case anyGoType:
+		dst.Set(reflect.ValueOf(d.dynamic(val, expr, path)))
+		return
+	}
+	switch dst.Kind() {
+	case reflect.Pointer:
+		target := reflect.New(dst.Type().Elem())
+		d.assign(target.Elem(), val, f, expr, path)
+		dst.Set(target)
+	case reflect.Bool:
+		if val.Type() != cty.Bool {
+			d.wrongType(val, expr, path, "true or false")
+			return
+		}
+		dst.SetBool(val.True())
+	case reflect.String:
+		d.text(dst, val, f, expr, path)
+	case reflect.Slice:
+		d.slice(dst, val, f, expr, path)
+	case reflect.Map:
+		d.mapping(dst, val, f, expr, path)
+	default:
+		d.number(dst, val, expr, path)
+	}
+}
+
+// data stores file(), dir() or a reference in an artifact.Data.
+func (d *decoder) data(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
+	switch {
+	case val.Type() == fileType:
+		dst.Set(reflect.ValueOf(artifact.Data{File: *val.EncapsulatedValue().(*artifact.File)}))
+	case val.Type() == refType || instanceOf(val) != nil:
+		if refs := d.references(val, f, expr, path, false); len(refs) == 1 {
+			dst.Set(reflect.ValueOf(artifact.Data{Ref: refs[0]}))
+		}
+	default:
+		d.wrongType(val, expr, path, `file("name"), dir("name") or a reference such as stage.KIND.NAME.PORT`)
+	}
+}
+
+func (d *decoder) wrongType(val cty.Value, expr hclsyntax.Expression, path, want string) {
+	d.errorf(expr.Range(), "Wrong type", "%s must be %s; got %s.", path, want, describe(val))
+}
+
+func (d *decoder) text(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
+	if _, quoted := expr.(*hclsyntax.TemplateWrapExpr); quoted { // HCL gives "${n}" the type of n
+		if s, err := convert.Convert(val, cty.String); err == nil {
+			val = s
+		}
+	}
+	if val.Type() != cty.String {
+		d.wrongType(val, expr, path, "a string")
+		return
+	}
+	s := val.AsString()
+	if len(f.choices) > 0 && !slices.Contains(f.choices, s) {
+		d.errorf(expr.Range(), "Unknown choice", "%s must be one of %s; got %s%s", path, quoteAll(f.choices),
+			quoted(s), didYouMean(s, f.choices))
+		return
+	}
+	dst.SetString(s)
+}
+
+func (d *decoder) number(dst reflect.Value, val cty.Value, expr hclsyntax.Expression, path string) {
+	if val.Type() != cty.Number {
+		want := "a number"
+		if val.Type() == cty.String {
+			if _, err := strconv.ParseFloat(val.AsString(), 64); err == nil {
+				want += " without quotes"
+			}
+		}
+		d.wrongType(val, expr, path, want)
+		return
+	}
+	n := val.AsBigFloat()
+	switch dst.Kind() {
+	case reflect.Float32, reflect.Float64:
+		x, _ := n.Float64()
+		if math.IsInf(x, 0) {
+			d.errorf(expr.Range(), "Bad number", "%s is too large: %s.", path, n.Text('g', 6))
+			return
+		}
+		dst.SetFloat(x)
+	case reflect.Uint, reflect.Uint32, reflect.Uint64:
+		x, exact := n.Uint64()
+		if exact != big.Exact || dst.OverflowUint(x) {
+			d.errorf(expr.Range(), "Bad number", "%s must be a whole number that is not negative; got %s.", path,
+				n.Text('g', 17))
+			return
+		}
+		dst.SetUint(x)
+	default:
+		x, exact := n.Int64()
+		if exact != big.Exact || dst.OverflowInt(x) {
+			d.errorf(expr.Range(), "Bad number", "%s must be a whole number; got %s.", path, n.Text('g', 17))
+			return
+		}
+		dst.SetInt(x)
+	}
+}
+
+func (d *decoder) duration(dst reflect.Value, val cty.Value, expr hclsyntax.Expression, path string) {
+	if val.Type() == cty.String {
+		if x, err := time.ParseDuration(val.AsString()); err == nil && x >= 0 {
+			dst.SetInt(int64(x))
+			return
+		}
+	}
+	d.wrongType(val, expr, path, `a time such as "90m" or "1h30m"`)
+}
+
+func (d *decoder) byteSize(dst reflect.Value, val cty.Value, expr hclsyntax.Expression, path string) {
+	if val.Type() == cty.String {
+		if x, ok := parseBytes(val.AsString()); ok {
+			dst.SetInt(x)
+			return
+		}
+	}
+	d.wrongType(val, expr, path, `a size such as "16GB" or "512MiB"`)
+}
+
+// parseBytes parses a size with a unit; kB, MB, GB, TB are powers of 1000, KiB … TiB of 1024.
+func parseBytes(s string) (int64, bool) {
+	units := []struct {
+		name string
+		size float64
+	}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"kB", 1e3}, {"KB", 1e3}, {"MB",
+		1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1}}
+	for _, u := range units {
+		if number, ok := strings.CutSuffix(s, u.name); ok {
+			x, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+			return int64(x * u.size), err == nil && x >= 0 && x*u.size < 1<<62
+		}
+	}
+	return 0, false
+}
+
+func (d *decoder) slice(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
+	if dst.Type().Elem() == refGoType {
+		dst.Set(reflect.ValueOf(d.references(val, f, expr, path, true)))
+		return
+	}
+	if t := val.Type(); !t.IsTupleType() && !t.IsListType() && !t.IsSetType() {
+		d.wrongType(val, expr, path, "a list")
+		return
+	}
+	out := reflect.MakeSlice(dst.Type(), val.LengthInt(), val.LengthInt())
+	i := 0
+	for it := val.ElementIterator(); it.Next(); i++ {
+		_, element := it.Element()
+		d.element(out.Index(i), element, f, elementExpr(expr, i), fmt.Sprintf("%s[%d]", path, i))
+	}
+	dst.Set(out)
+}
+
+func (d *decoder) mapping(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
+	if t := val.Type(); !t.IsObjectType() && !t.IsMapType() {
+		d.wrongType(val, expr, path, "a map")
+		return
+	}
+	out := reflect.MakeMap(dst.Type())
+	for it := val.ElementIterator(); it.Next(); {
+		key, element := it.Element()
+		item := reflect.New(dst.Type().Elem()).Elem()
+		d.element(item, element, f, itemExpr(expr, key.AsString()), path+"."+key.AsString())
+		out.SetMapIndex(reflect.ValueOf(key.AsString()).Convert(dst.Type().Key()), item)
+	}
+	dst.Set(out)
+}
+
+func (d *decoder) element(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
+	switch {
+	case !val.IsKnown():
+		d.doubt = true
+	case val.IsNull():
+		d.errorf(expr.Range(), "Missing value", "%s is null.", path)
+	default:
+		d.assign(dst, val, f, expr, path)
+	}
+}
+
+// dynamic converts a value of any type to Go: bool, string, float64 or int64, []any, map[string]any, artifact.Ref
+// and artifact.File.
+func (d *decoder) dynamic(val cty.Value, expr hclsyntax.Expression, path string) any {
+	t := val.Type()
+	switch {
+	case !val.IsKnown() || val.IsNull():
+		d.doubt = d.doubt || !val.IsKnown()
+		return nil
+	case t == cty.Bool:
+		return val.True()
+	case t == cty.String:
+		return val.AsString()
+	case t == cty.Number:
+		if n, exact := val.AsBigFloat().Int64(); exact == big.Exact {
+			return n
+		}
+		x, _ := val.AsBigFloat().Float64()
+		return x
+	case t == fileType:
+		return *val.EncapsulatedValue().(*artifact.File)
+	case t == refType || instanceOf(val) != nil:
+		if refs := d.references(val, &field{}, expr, path, false); len(refs) == 1 {
+			return refs[0]
+		}
+		return nil
+	case t.IsTupleType() || t.IsListType() || t.IsSetType():
+		out := make([]any, 0, val.LengthInt())
+		for it := val.ElementIterator(); it.Next(); {
+			_, element := it.Element()
+			out = append(out, d.dynamic(element, elementExpr(expr, len(out)),
+				fmt.Sprintf("%s[%d]", path, len(out))))
+		}
+		return out
+	case t.IsObjectType() || t.IsMapType():
+		out := make(map[string]any, val.LengthInt())
+		for it := val.ElementIterator(); it.Next(); {
+			key, element := it.Element()
+			out[key.AsString()] = d.dynamic(element, itemExpr(expr, key.AsString()), path+"."+key.AsString())
+		}
+		return out
+	}
+	d.wrongType(val, expr, path, "a plain value, a file or a reference")
+	return nil
+}
+
+// elementExpr returns the expression of element i if expr is a literal list, else expr.
+func elementExpr(expr hclsyntax.Expression, i int) hclsyntax.Expression {
+	if list, ok := expr.(*hclsyntax.TupleConsExpr); ok && i < len(list.Exprs) {
+		return list.Exprs[i]
+	}
+	return expr
+}
+
+// itemExpr returns the expression of key if expr is a literal map, else expr.
+func itemExpr(expr hclsyntax.Expression, key string) hclsyntax.Expression {
+	if object, ok := expr.(*hclsyntax.ObjectConsExpr); ok {
+		for _, item := range object.Items {
+			if k, diags := item.KeyExpr.Value(nil); !diags.HasErrors() && text(k) == key && k.Type() == cty.String {
+				return item.ValueExpr
+			}
+		}
+	}
+	return expr
+}
+
+// describe returns a short description of a value.
+func describe(val cty.Value) string {
+	t := val.Type()
+	switch {
+	case !val.IsKnown():
+		return "a value not yet known"
+	case val.IsNull():
+		return "null"
+	case t == cty.String:
+		return "the string " + quoted(val.AsString())
+	case t == cty.Number:
+		return "the number " + val.AsBigFloat().Text('g', 17)
+	case t == cty.Bool:
+		return strconv.FormatBool(val.True())
+	case t == refType:
+		return "a reference to " + val.EncapsulatedValue().(*refValue).String()
+	case t == fileType:
+		return "a file"
+	case instanceOf(val) != nil:
+		return instanceOf(val).address()
+	case t.IsTupleType() || t.IsListType() || t.IsSetType():
+		return "a list of " + strconv.Itoa(val.LengthInt())
+	case t.IsObjectType() || t.IsMapType():
+		var keys []string
+		for it := val.ElementIterator(); it.Next() && len(keys) < 6; {
+			k, _ := it.Element()
+			keys = append(keys, k.AsString())
+		}
+		return "a map with " + cmp.Or(strings.Join(keys, ", "), "no keys")
+	}
+	return "a " + t.FriendlyName()
+}
+
+// quoted returns a string in quotes, truncated if it is long.
+func quoted(s string) string {
+	if r := []rune(s); len(r) > 40 {
+		s = string(r[:40]) + "…"
+	}
+	return strconv.Quote(s)
+}
+
+func quoteAll(names []string) string {
+	quoted := make([]string, len(names))
+	for i, n := range names {
+		quoted[i] = strconv.Quote(n)
+	}
+	return strings.Join(quoted, ", ")
+}
+
+// upperFirst capitalises a sentence, unless it begins with a setting (`lr must be …`).
+func upperFirst(s string) string {
+	if !strings.Contains(s, " ") {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+func article(noun string) string {
+	if strings.ContainsRune("aeiou", rune(noun[0])) {
+		return "an " + noun
+	}
+	return "a " + noun
+}

@@ -1,0 +1,288 @@
+package lang
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// SettingDoc describes one setting of a kind, for `rcgrpo kinds` and docs/language.md.
+type SettingDoc struct {
+	Name     string   `json:"name"` // "clip.low"; "compare.pairs" in a repeated block
+	Type     string   `json:"type"` // "number", "list of strings", "checkpoint or dataset", "block", "block, repeated"
+	Unit     string   `json:"unit,omitempty"`
+	Default  string   `json:"default,omitempty"` // as HCL; "" for none
+	Required bool     `json:"required,omitempty"`
+	Choices  []string `json:"choices,omitempty"`
+	Keyed    bool     `json:"in_key"`
+	Doc      string   `json:"doc,omitempty"`
+}
+
+// KindDoc describes a kind.
+type KindDoc struct {
+	Name     string            `json:"name"`
+	Summary  string            `json:"summary"`
+	Version  int               `json:"version"`
+	Ports    map[string]string `json:"ports"` // with default settings
+	Draws    string            `json:"draws"` // "yes", "no", "depends" or "gathers"
+	Settings []SettingDoc      `json:"settings"`
+}
+
+// Describe returns the documentation of a kind, derived from its settings struct and defaults.
+func (k *Kind) Describe() KindDoc { return k.describe(k.New()) }
+
+// Presets returns the presets of a kind, or nil.
+func (k *Kind) Presets() []string {
+	for _, f := range fieldsOf(reflect.TypeOf(k.New()).Elem()) {
+		if f.preset {
+			return f.choices
+		}
+	}
+	return nil
+}
+
+// DescribePreset is Describe with the defaults of a preset.
+func (k *Kind) DescribePreset(name string) KindDoc {
+	stage := k.New()
+	stage.(Preset).UsePreset(name)
+	return k.describe(stage)
+}
+
+func (k *Kind) describe(stage Stage) KindDoc {
+	d := KindDoc{Name: k.Name, Summary: k.Summary, Version: k.Version, Draws: "no", Ports: map[string]string{}}
+	if k.Outputs != nil {
+		d.Ports = k.Outputs(stage)
+	}
+	switch {
+	case k.AcrossSeeds:
+		d.Draws = "gathers"
+	case k.Stochastic != nil && k.Stochastic(stage):
+		d.Draws = "yes"
+	case k.Stochastic != nil:
+		d.Draws = "depends"
+	}
+	d.Settings = describeSettings(reflect.ValueOf(stage).Elem(), "", true)
+	return d
+}
+
+// StageSettings describes the settings of every stage.
+func StageSettings() []SettingDoc {
+	head := []SettingDoc{
+		{Name: "for_each", Type: "map or set of strings", Doc: "one instance for each element; each.key and " +
+			"each.value"},
+		{Name: "depends_on", Type: "list of references", Doc: "stages to wait for without reading them"},
+	}
+	all := append(head, describeSettings(reflect.ValueOf(meta{Enabled: true}), "", false)...)
+	for i := range all {
+		all[i].Keyed = all[i].Name == "seed"
+	}
+	return all
+}
+
+func describeSettings(v reflect.Value, prefix string, keyed bool) []SettingDoc {
+	var docs []SettingDoc
+	for _, f := range fieldsOf(v.Type()) {
+		value := v.FieldByIndex(f.index)
+		switch f.role {
+		case roleLabel:
+			docs = append(docs, SettingDoc{Name: prefix + f.name, Type: "label", Required: true,
+				Keyed: keyed && f.inKey, Doc: f.doc})
+		case roleSetting:
+			docs = append(docs, SettingDoc{
+				Name: prefix + f.name, Type: typeName(f.typ, f.ports), Unit: f.unit, Default: defaultText(value,
+					f.optional),
+				Required: !f.optional, Choices: f.choices, Keyed: keyed && f.inKey, Doc: f.doc,
+			})
+		case roleBlock:
+			docs = append(docs, describeBlock(value, f, prefix, keyed)...)
+		}
+	}
+	return docs
+}
+
+func describeBlock(value reflect.Value, f field, prefix string, keyed bool) []SettingDoc {
+	head := SettingDoc{Name: prefix + f.name, Type: "block", Keyed: keyed && f.inKey, Doc: f.doc}
+	switch {
+	case value.Kind() == reflect.Slice:
+		head.Type = "block, repeated"
+		value = reflect.New(blockStruct(f.typ)).Elem()
+	case value.Kind() == reflect.Pointer && value.IsNil():
+		head.Type = "block, absent by default"
+		value = reflect.New(blockStruct(f.typ)).Elem()
+	case value.Kind() == reflect.Pointer:
+		value = value.Elem()
+	}
+	return append([]SettingDoc{head}, describeSettings(value, prefix+f.name+".", head.Keyed)...)
+}
+
+// typeName returns the type of a setting in the language's words.
+func typeName(t reflect.Type, ports []string) string {
+	switch t {
+	case refGoType:
+		if len(ports) == 0 {
+			return "reference"
+		}
+		return strings.Join(ports, " or ")
+	case fileGoType:
+		return "file or folder"
+	case dataGoType:
+		return "file, folder or " + cmp.Or(strings.Join(ports, " or "), "reference")
+	case durationGoType:
+		return "time"
+	case bytesGoType:
+		return "size"
+	case anyGoType:
+		return "any"
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return "bool"
+	case reflect.String:
+		return "string"
+	case reflect.Float32, reflect.Float64:
+		return "number"
+	case reflect.Slice:
+		if t.Elem() == refGoType {
+			return "references to " + strings.Join(ports, " or ")
+		}
+		return "list of " + pluralType(typeName(t.Elem(), ports))
+	case reflect.Map:
+		return "map of " + pluralType(typeName(t.Elem(), ports))
+	case reflect.Pointer:
+		return typeName(t.Elem(), ports)
+	}
+	return "whole number"
+}
+
+func pluralType(name string) string {
+	if rest, ok := strings.CutPrefix(name, "list of "); ok {
+		return "lists of " + rest
+	}
+	if name == "file, folder or reference" {
+		return "files, folders or references"
+	}
+	if name == "any" || strings.Contains(name, " or ") {
+		return name
+	}
+	return name + "s"
+}
+
+// defaultText formats the default of a field; "" for a value that means "not set".
+func defaultText(v reflect.Value, optional bool) string {
+	if !optional || v.Type() == refGoType || v.Type() == fileGoType || v.Type() == dataGoType {
+		return ""
+	}
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		if v.IsNil() {
+			return ""
+		}
+		return defaultText(v.Elem(), true)
+	case reflect.Slice, reflect.Map, reflect.String:
+		if v.Len() == 0 {
+			return ""
+		}
+	}
+	if v.Type() == durationGoType && v.IsZero() || v.Type() == bytesGoType && v.IsZero() {
+		return ""
+	}
+	if v.Kind() == reflect.Float64 || v.Kind() == reflect.Float32 {
+		return FormatValue(strconv.FormatFloat(v.Float(), 'g', -1, 64), true)
+	}
+	return strings.ReplaceAll(canonical(v), `","`, `", "`)
+}
+
+// WriteText prints the kind for a terminal.
+func (d KindDoc) WriteText(w io.Writer) {
+	fmt.Fprintf(w, "%s (version %d)\n  %s\n", d.Name, d.Version, d.Summary)
+	fmt.Fprintf(w, "\nports: %s\ndraws: %s\n\n", listPorts(d.Ports), d.Draws)
+	WriteSettings(w, d.Settings)
+}
+
+// WriteSettings prints settings as an aligned table.
+func WriteSettings(w io.Writer, settings []SettingDoc) {
+	rows := make([][3]string, len(settings))
+	var width [3]int
+	for i, s := range settings {
+		indent := strings.Repeat("  ", strings.Count(s.Name, "."))
+		rows[i] = [3]string{indent + s.Name[strings.LastIndexByte(s.Name, '.')+1:], s.typeText(), s.valueText()}
+		for c, cell := range rows[i] {
+			width[c] = max(width[c], len([]rune(cell)))
+		}
+	}
+	for i, s := range settings {
+		var line strings.Builder
+		for c, cell := range rows[i] {
+			fmt.Fprintf(&line, "  %s%s", cell, strings.Repeat(" ", width[c]-len([]rune(cell))))
+		}
+		line.WriteString("  " + s.note())
+		fmt.Fprintln(w, strings.TrimRight(line.String(), " "))
+	}
+}
+
+func (s SettingDoc) typeText() string {
+	if s.Unit != "" && s.Unit != s.Name {
+		return s.Type + ", " + s.Unit
+	}
+	return s.Type
+}
+
+func (s SettingDoc) valueText() string {
+	if s.Required {
+		return "required"
+	}
+	return s.Default
+}
+
+func (s SettingDoc) note() string {
+	note := s.Doc
+	if len(s.Choices) > 0 {
+		note = strings.TrimPrefix(note+"; one of "+quoteAll(s.Choices), "; ")
+	}
+	return note
+}
+
+// WriteMarkdown writes the generated part of docs/language.md: the settings of every stage, then each kind with
+// its ports and settings.
+func (r Registry) WriteMarkdown(w io.Writer) {
+	fmt.Fprintf(w, "## Settings of every stage\n\n")
+	markdownSettings(w, StageSettings())
+	for _, k := range r {
+		d := k.Describe()
+		fmt.Fprintf(w, "\n## Kind `%s`\n\n%s\n\n", d.Name, d.Summary)
+		ports := slices.Sorted(maps.Keys(d.Ports))
+		for i, p := range ports {
+			ports[i] = fmt.Sprintf("`%s` (%s)", p, d.Ports[p])
+		}
+		if len(ports) == 0 {
+			ports = []string{"as declared"}
+		}
+		fmt.Fprintf(w, "Version %d. Ports: %s. Draws: %s.\n\n", d.Version, strings.Join(ports, ", "), d.Draws)
+		markdownSettings(w, d.Settings)
+	}
+}
+
+func markdownSettings(w io.Writer, settings []SettingDoc) {
+	if len(settings) == 0 {
+		fmt.Fprintln(w, "No settings.")
+		return
+	}
+	fmt.Fprintln(w, "| setting | type | default | meaning |\n|---|---|---|---|")
+	for _, s := range settings {
+		value := s.valueText()
+		if value != "" && !s.Required {
+			value = "`" + value + "`"
+		}
+		note := s.note()
+		if !s.Keyed && s.Type != "block" {
+			note = strings.TrimPrefix(note+"; not in the key", "; ")
+		}
+		fmt.Fprintf(w, "| `%s` | %s | %s | %s |\n", s.Name, strings.ReplaceAll(s.typeText(), "|", "\\|"),
+			strings.ReplaceAll(value, "|", "\\|"), strings.ReplaceAll(note, "|", "\\|"))
+	}
+}

@@ -1,0 +1,217 @@
+package lang
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/stat"
+)
+
+// Registry is the list of kinds that an experiment may use.
+type Registry []*Kind
+
+// Lookup returns the kind with that name, or nil.
+func (r Registry) Lookup(name string) *Kind {
+	for _, k := range r {
+		if k.Name == name {
+			return k
+		}
+	}
+	return nil
+}
+
+// Source is where an experiment is and its external inputs. It is plain data: a run folder stores it as JSON, so
+// that a child process loads the same experiment as its engine.
+type Source struct {
+	Path     string            // a file, or a folder with one experiment block, without VarFiles and Site
+	Vars     map[string]string `json:",omitempty"` // --var NAME=VALUE
+	VarFiles []string          `json:",omitempty"` // --var-file FILE; later files win
+	Site     string            `json:",omitempty"` // site file; "": $RCGRPO_SITE, then ./site.hcl
+	Env      []string          `json:",omitempty"` // NAME=VALUE; only RCGRPO_* and HOME are read
+
+	// Paranoid reads all files of file() and dir(). Otherwise the digests of large files are cached as long as
+	// their time stamps are unchanged.
+	Paranoid bool `json:"-"`
+
+	// Base is the folder of relative paths in file() and dir(); "": the folder of the experiment. A run folder
+	// contains copies and names the original folder.
+	Base string `json:",omitempty"`
+	// Name overrides the experiment's name, by default the name of its file or folder.
+	Name string `json:",omitempty"`
+	// Digests pins the digests of file() and dir() by absolute path, as found by an earlier Load
+	// (Experiment.Digests). Other paths are read.
+	Digests map[string]string `json:",omitempty"`
+}
+
+// Experiment is the result of Load: every instance of every stage, decoded, checked and linked.
+type Experiment struct {
+	Name             string // of its file or folder, without .hcl
+	Question, Expect string
+	Seeds            []int64              // as in the file; [1] by default, and then no address contains a seed
+	Dir              string               // folder of relative paths in file() and dir()
+	Paths            []string             // the experiment's files, sorted
+	Files            map[string]*hcl.File // by path, with site and variable files; for diagnostics
+	Vars             map[string]string    // final value of each variable as an HCL expression, for the run folder
+	Digests          map[string]string    // digest of each file() and dir() by absolute path
+	Site             *Site
+	Nodes            []*Node  // in topological order, otherwise as in the files
+	Disabled         []string // addresses of instances with enabled = false, and of their readers
+	Source           Source
+
+	VariableNames []string    // of all variable blocks, also of an experiment with errors
+	Invalid       bool        // Load reported an error; such an experiment cannot be planned
+	Warned        bool        // Load reported an error or a warning
+	Sources       []stat.File // every file and folder that Load read, for a stored verdict
+
+	byAddress map[string]*Node
+	evaluate  func(expression string) (string, hcl.Diagnostics)
+}
+
+// Node is a unit of work: an instance of a stage, for one seed if it has one node per seed.
+type Node struct {
+	Address string // `stage.grpo.arm["sft"]@3`
+	Kind    *Kind
+	Name    string // second label of the stage block
+	EachKey string // for_each key; "" without for_each
+	Stage   Stage  // decoded settings; shared by the seeds of an instance, so read-only
+	// Seed of the random streams; nil if one node stands for all seeds. A pinned stage (`seed = 7`) has a seed but
+	// no @ in its address.
+	Seed       *int64
+	Stochastic bool // uses randomness, so Seed is in the key
+
+	Inputs    []Input // every Ref of the settings, in their order
+	DependsOn []*Node // order without content
+	Files     []artifact.File
+	Outputs   map[string]string // port -> artifact type
+	Settings  []Setting         // flattened canonical settings, for keys and causes
+	Resources Resources
+	Timeout   time.Duration // 0: none
+	Retry     Retry
+	Executor  string    // "": the site's default
+	Doc       string    // description
+	Range     hcl.Range // header of the stage block
+}
+
+// Input is one edge: a port of another node, bound to a setting.
+type Input struct {
+	Setting string       // "policy", "scores[3]", "inputs.src"
+	Ref     artifact.Ref // with the seed of the node, if it has one node per seed
+	From    *Node
+	Range   hcl.Range // range of the setting
+}
+
+// Setting is one value of the decoded settings, with defaults and flattened blocks.
+type Setting struct {
+	Name  string    // "clip.low"
+	Value string    // canonical JSON; for a File its digest
+	Range hcl.Range // zero for a default
+	InKey bool      // false for settings tagged `key:"-"`
+	Path  string    // of a file or folder; "" for a plain value
+
+	NoEffect string // why its value has no effect with the other settings; "" if it may have one
+}
+
+// Resources are reserved while a node runs.
+type Resources struct {
+	GPUs      int
+	CPUs      int   // 0 counts as 1
+	Memory    int64 // bytes; 0: not set
+	GPUMemory int64 // bytes per device; 0: not set
+}
+
+// Retry says when a failed node is started again. A retry repeats or resumes and never changes a setting.
+type Retry struct {
+	Attempts int      // number of starts; 0 and 1 mean no retry
+	On       []string // "oom", "nan", "preempted", "timeout", or a pattern; empty: never
+	Backoff  time.Duration
+}
+
+// Node returns the node with that exact address, or nil.
+func (x *Experiment) Node(address string) *Node { return x.byAddress[address] }
+
+// Find returns the nodes of a user's address in topological order. "stage." and quotes in brackets are optional;
+// without a key or a seed the address means all of them. The error for an unknown address contains the nearest
+// one.
+func (x *Experiment) Find(address string) ([]*Node, error) {
+	want := ShortAddress(address)
+	stem, seed, seeded := strings.Cut(want, "@")
+	var found []*Node
+	for _, n := range x.Nodes {
+		have := ShortAddress(n.Address)
+		haveStem, haveSeed, _ := strings.Cut(have, "@")
+		instance, _, _ := strings.Cut(haveStem, "[")
+		if (stem == haveStem || stem == instance) && (!seeded || seed == haveSeed) {
+			found = append(found, n)
+		}
+	}
+	if len(found) > 0 {
+		return found, nil
+	}
+	var names []string
+	for _, n := range x.Nodes {
+		names = append(names, ShortAddress(n.Address))
+	}
+	for _, a := range x.Disabled {
+		if strings.HasPrefix(ShortAddress(a), stem) {
+			return nil, fmt.Errorf("%s is disabled in experiment %s", a, x.Name)
+		}
+	}
+	return nil, fmt.Errorf("experiment %s has no stage %s%s", x.Name, address, NearHint(want, names))
+}
+
+// Input returns the edge of a Ref in the settings of n. A Ref without seed means the node with the seed of n.
+func (n *Node) Input(ref artifact.Ref) (Input, bool) {
+	for _, in := range n.Inputs {
+		r := in.Ref
+		if r.Kind == ref.Kind && r.Name == ref.Name && r.Key == ref.Key && r.Port == ref.Port &&
+			(ref.Seed == nil || r.Seed != nil && *r.Seed == *ref.Seed) {
+			return in, true
+		}
+	}
+	return Input{}, false
+}
+
+// address returns the address of an instance, with @seed if seed is not nil.
+func address(kind, name, key string, keyed bool, seed *int64) string {
+	var b strings.Builder
+	b.WriteString("stage." + kind + "." + name)
+	if keyed {
+		fmt.Fprintf(&b, "[%q]", key)
+	}
+	if seed != nil {
+		fmt.Fprintf(&b, "@%d", *seed)
+	}
+	return b.String()
+}
+
+// ShortAddress returns the address without "stage." and quotes, as users write it in a shell.
+func ShortAddress(a string) string {
+	return strings.ReplaceAll(strings.TrimPrefix(a, "stage."), `"`, "")
+}
+
+// MatchAddress reports whether an address matches a pattern with the wildcards `*` and `?`. `stage.` and quotes
+// are optional in both.
+func MatchAddress(address, pattern string) bool {
+	var fits func(a, p []rune) bool
+	fits = func(a, p []rune) bool {
+		for i, r := range p {
+			if r == '*' {
+				for from := i; from <= len(a); from++ {
+					if fits(a[from:], p[i+1:]) {
+						return true
+					}
+				}
+				return false
+			}
+			if i >= len(a) || r != '?' && r != a[i] {
+				return false
+			}
+		}
+		return len(a) == len(p)
+	}
+	return fits([]rune(ShortAddress(address)), []rune(ShortAddress(pattern)))
+}

@@ -1,0 +1,156 @@
+package lang
+
+import (
+	"fmt"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/hashicorp/hcl/v2/hclwrite"
+	"github.com/zclconf/go-cty/cty"
+)
+
+// HCL's parser and evaluator are recursive, and a stack overflow ends the process.
+const (
+	deepest = 500  // nesting of brackets, braces and templates
+	longest = 5000 // operators of one expression
+)
+
+// Format formats an HCL file. Formatting changes no key. A file with syntax errors is not formatted; the
+// diagnostics refer to the given text.
+func Format(text []byte, path string) ([]byte, hcl.Diagnostics) {
+	if d := checkNesting(text, path); d != nil {
+		return nil, hcl.Diagnostics{d}
+	}
+	if _, diags := hclsyntax.ParseConfig(text, path, hcl.InitialPos); diags.HasErrors() {
+		return nil, dropFollowUps(diags)
+	}
+	return hclwrite.Format(text), nil
+}
+
+// checkNesting reports the first bracket nested deeper than deepest or the first operator beyond longest. It lexes
+// the text only if the plain bytes are suspicious, so that an ordinary file is read once.
+func checkNesting(text []byte, path string) *hcl.Diagnostic {
+	if !looksDeep(text) {
+		return nil
+	}
+	tooFar := func(at hcl.Range, format string, args ...any) *hcl.Diagnostic {
+		return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Nested too deeply",
+			Detail: fmt.Sprintf(format, args...), Subject: &at}
+	}
+	tokens, _ := hclsyntax.LexConfig(text, path, hcl.InitialPos) // the parser reports lexical errors
+	depth, round, chain := 0, 0, 0
+	for _, t := range tokens {
+		switch t.Type {
+		case hclsyntax.TokenOParen, hclsyntax.TokenOBrack:
+			depth, round, chain = depth+1, round+1, chain+1
+		case hclsyntax.TokenOBrace, hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl, hclsyntax.TokenOQuote:
+			depth++
+		case hclsyntax.TokenCParen, hclsyntax.TokenCBrack:
+			depth, round = max(0, depth-1), max(0, round-1)
+		case hclsyntax.TokenCBrace, hclsyntax.TokenCQuote:
+			depth = max(0, depth-1)
+		case hclsyntax.TokenTemplateSeqEnd:
+			depth, chain = max(0, depth-1), 0
+		case hclsyntax.TokenComma, hclsyntax.TokenEqual:
+			chain = 0
+		case hclsyntax.TokenNewline:
+			if round == 0 {
+				chain = 0
+			}
+		case hclsyntax.TokenIdent, hclsyntax.TokenNumberLit, hclsyntax.TokenQuotedLit, hclsyntax.TokenStringLit,
+			hclsyntax.TokenComment:
+		default:
+			chain++
+		}
+		if depth > deepest {
+			return tooFar(t.Range, "Brackets, braces and templates may be nested %d deep; this one is nested "+
+				"deeper.", deepest)
+		}
+		if chain > longest {
+			return tooFar(t.Range, "An expression may have %d operators; this one has more. Move parts of it "+
+				"into a locals block.", longest)
+		}
+	}
+	return nil
+}
+
+// looksDeep is a fast approximation of checkNesting that ignores strings and comments.
+func looksDeep(text []byte) bool {
+	depth, round, chain := 0, 0, 0
+	for _, c := range text {
+		switch c {
+		case '{':
+			depth++
+		case '(', '[':
+			depth, round, chain = depth+1, round+1, chain+1
+		case '}':
+			depth = max(0, depth-1)
+		case ')', ']':
+			depth, round = max(0, depth-1), max(0, round-1)
+		case ',', '=':
+			chain = 0
+		case '\n':
+			if round == 0 {
+				chain = 0
+			}
+		case '+', '-', '*', '/', '%', '!', '?', ':', '&', '|', '<', '>', '.':
+			chain++
+		}
+		if depth > deepest || chain > longest {
+			return true
+		}
+	}
+	return false
+}
+
+// dropFollowUps removes syntax errors caused by an earlier one: further errors on the same line, and the same
+// error on the next line.
+func dropFollowUps(diags hcl.Diagnostics) hcl.Diagnostics {
+	var out hcl.Diagnostics
+	var last *hcl.Diagnostic
+	for _, d := range sortDiagnostics(diags) {
+		if last != nil && d.Subject != nil {
+			lines := d.Subject.Start.Line - last.Subject.Start.Line
+			if lines == 0 {
+				continue
+			}
+			if lines == 1 && d.Summary == last.Summary {
+				last = d
+				continue
+			}
+		}
+		out = append(out, d)
+		if d.Subject != nil {
+			last = d
+		}
+	}
+	return out
+}
+
+// repeatedKeys reports keys that occur twice in one map. HCL would silently use the last one, and an arm of a
+// for_each would disappear.
+func repeatedKeys(n hclsyntax.Node) hcl.Diagnostics {
+	object, ok := n.(*hclsyntax.ObjectConsExpr)
+	if !ok || len(object.Items) < 2 {
+		return nil
+	}
+	var diags hcl.Diagnostics
+	first := make(map[string]hcl.Range, len(object.Items))
+	for _, item := range object.Items {
+		key, keyDiags := item.KeyExpr.Value(nil)
+		if keyDiags.HasErrors() || !key.IsKnown() || key.IsNull() || key.Type() != cty.String {
+			continue // a computed key
+		}
+		at, twice := first[key.AsString()]
+		if !twice {
+			first[key.AsString()] = item.KeyExpr.Range()
+			continue
+		}
+		diags = append(diags, &hcl.Diagnostic{
+			Severity: hcl.DiagError, Summary: "Duplicate key", Subject: item.KeyExpr.Range().Ptr(),
+			Detail: fmt.Sprintf("The map already has the key %q at %s; the second value would replace the first.",
+				key.AsString(), Place(at)),
+		})
+	}
+	return diags
+}

@@ -1,0 +1,284 @@
+package lang
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/hashicorp/hcl/v2/ext/tryfunc"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
+	"github.com/zclconf/go-cty/cty/function"
+	"github.com/zclconf/go-cty/cty/function/stdlib"
+
+	"rcgrpo/engine/artifact"
+)
+
+// pureFunctions are available in every expression. None reads the clock, the environment, the network or a disk.
+var pureFunctions = sync.OnceValue(func() map[string]function.Function {
+	all := map[string]function.Function{
+		"abs": stdlib.AbsoluteFunc, "ceil": stdlib.CeilFunc, "floor": stdlib.FloorFunc, "int": stdlib.IntFunc,
+		"log": stdlib.LogFunc, "max": stdlib.MaxFunc, "min": stdlib.MinFunc, "parseint": stdlib.ParseIntFunc,
+		"pow": stdlib.PowFunc, "signum": stdlib.SignumFunc,
+
+		"chomp": stdlib.ChompFunc, "format": withoutData(stdlib.FormatFunc),
+		"formatlist": withoutData(stdlib.FormatListFunc), "indent": stdlib.IndentFunc, "join": stdlib.JoinFunc,
+		"lower": stdlib.LowerFunc, "regex": stdlib.RegexFunc, "regexall": stdlib.RegexAllFunc,
+		"replace": stdlib.ReplaceFunc, "split": stdlib.SplitFunc, "strlen": stdlib.StrlenFunc,
+		"strrev": stdlib.ReverseFunc, "substr": stdlib.SubstrFunc, "title": stdlib.TitleFunc,
+		"trim": stdlib.TrimFunc, "trimprefix": stdlib.TrimPrefixFunc, "trimspace": stdlib.TrimSpaceFunc,
+		"trimsuffix": stdlib.TrimSuffixFunc, "upper": stdlib.UpperFunc,
+
+		"chunklist": stdlib.ChunklistFunc, "coalesce": stdlib.CoalesceFunc,
+		"coalescelist": stdlib.CoalesceListFunc, "compact": stdlib.CompactFunc, "concat": stdlib.ConcatFunc,
+		"contains": ofLists(stdlib.ContainsFunc, "strcontains"), "distinct": stdlib.DistinctFunc,
+		"element": stdlib.ElementFunc, "flatten": stdlib.FlattenFunc, "index": stdlib.IndexFunc,
+		"keys": stdlib.KeysFunc, "length": ofLists(stdlib.LengthFunc, "strlen"), "lookup": stdlib.LookupFunc,
+		"merge": stdlib.MergeFunc, "range": stdlib.RangeFunc,
+		"reverse": ofLists(stdlib.ReverseListFunc, "strrev"), "setintersection": stdlib.SetIntersectionFunc,
+		"setproduct": stdlib.SetProductFunc, "setsubtract": stdlib.SetSubtractFunc,
+		"setsymmetricdifference": stdlib.SetSymmetricDifferenceFunc, "setunion": stdlib.SetUnionFunc,
+		"slice": stdlib.SliceFunc, "sort": stdlib.SortFunc, "values": stdlib.ValuesFunc,
+		"zipmap": stdlib.ZipmapFunc,
+
+		"csvdecode": stdlib.CSVDecodeFunc, "jsondecode": stdlib.JSONDecodeFunc,
+		"jsonencode": withoutData(stdlib.JSONEncodeFunc),
+
+		"tobool": conversion(cty.Bool), "tolist": conversion(cty.List(cty.DynamicPseudoType)),
+		"tomap": conversion(cty.Map(cty.DynamicPseudoType)), "tonumber": conversion(cty.Number),
+		"toset": conversion(cty.Set(cty.DynamicPseudoType)), "tostring": conversion(cty.String),
+
+		// The standard library lacks these, but HCL users expect them.
+		"alltrue": truths("alltrue", true), "anytrue": truths("anytrue", false), "sum": sumFunction,
+		"one": oneFunction, "startswith": textTest(strings.HasPrefix), "endswith": textTest(strings.HasSuffix),
+		"strcontains": textTest(strings.Contains),
+
+		"can": tryfunc.CanFunc, "try": tryfunc.TryFunc,
+	}
+	for name := range estimates() {
+		all[name] = estimated(name, all[name])
+	}
+	return all
+})
+
+// withoutData rejects references and files as arguments of a function that converts them to text, because the
+// result would be neither an edge nor content in the key.
+func withoutData(f function.Function) function.Function {
+	return guarded(f, func(args []cty.Value) error {
+		for i, arg := range args {
+			err := cty.Walk(arg, func(_ cty.Path, v cty.Value) (bool, error) {
+				if t := v.Type(); t == refType || t == fileType {
+					return false, function.NewArgErrorf(i,
+						"%s cannot be converted to a string; assign it to a setting without a function",
+						describe(v))
+				}
+				return true, nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// ofLists adds the name of the string function to the error of a list function that is called with a string.
+func ofLists(f function.Function, forTexts string) function.Function {
+	return guarded(f, func(args []cty.Value) error {
+		if args[0].Type() == cty.String {
+			return function.NewArgErrorf(0, "want a list, set or map, got %s; the function for strings is %s",
+				describe(args[0]), forTexts)
+		}
+		return nil
+	})
+}
+
+// guarded calls check before f.
+func guarded(f function.Function, check func(args []cty.Value) error) function.Function {
+	return function.New(&function.Spec{
+		Params: f.Params(), VarParam: f.VarParam(),
+		Type: func(args []cty.Value) (cty.Type, error) {
+			if err := check(args); err != nil {
+				return cty.NilType, err
+			}
+			return f.ReturnTypeForValues(args)
+		},
+		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) { return f.Call(args) },
+	})
+}
+
+func conversion(to cty.Type) function.Function {
+	return function.New(&function.Spec{
+		Params: []function.Parameter{{Name: "value", Type: cty.DynamicPseudoType, AllowNull: true,
+			AllowDynamicType: true}},
+		Type: func(args []cty.Value) (cty.Type, error) {
+			v, err := convert.Convert(args[0], to)
+			if err != nil {
+				return cty.NilType, function.NewArgError(0, err)
+			}
+			return v.Type(), nil
+		},
+		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
+			v, err := convert.Convert(args[0], to)
+			if err != nil {
+				return cty.NilVal, function.NewArgError(0, err)
+			}
+			return v, nil
+		},
+	})
+}
+
+// collection is a parameter for a list, set or tuple.
+var collection = []function.Parameter{{Name: "list", Type: cty.DynamicPseudoType}}
+
+// elementsOf returns the elements of a list, set or tuple, converted to t.
+func elementsOf(list cty.Value, t cty.Type) ([]cty.Value, error) {
+	if lt := list.Type(); !lt.IsListType() && !lt.IsSetType() && !lt.IsTupleType() {
+		return nil, function.NewArgErrorf(0, "want a list or a set, got %s", describe(list))
+	}
+	var all []cty.Value
+	for it := list.ElementIterator(); it.Next(); {
+		_, e := it.Element()
+		e, err := convert.Convert(e, t)
+		if err != nil || e.IsNull() {
+			return nil, function.NewArgErrorf(0, "want every element to be a %s", t.FriendlyName())
+		}
+		all = append(all, e)
+	}
+	return all, nil
+}
+
+// truths is alltrue (stops at the first false) or anytrue (stops at the first true).
+func truths(name string, all bool) function.Function {
+	return function.New(&function.Spec{Description: name, Params: collection,
+		Type: function.StaticReturnType(cty.Bool),
+		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
+			elements, err := elementsOf(args[0], cty.Bool)
+			for _, e := range elements {
+				if e.True() != all {
+					return cty.BoolVal(!all), err
+				}
+			}
+			return cty.BoolVal(all), err
+		}})
+}
+
+var sumFunction = function.New(&function.Spec{Params: collection, Type: function.StaticReturnType(cty.Number),
+	Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
+		elements, err := elementsOf(args[0], cty.Number)
+		total := cty.Zero
+		for _, e := range elements {
+			total = total.Add(e)
+		}
+		return total, err
+	}})
+
+// oneFunction returns the only element of a list, or null for an empty list.
+var oneFunction = function.New(&function.Spec{Params: collection,
+	Type: func(args []cty.Value) (cty.Type, error) {
+		elements, err := elementsOf(args[0], cty.DynamicPseudoType)
+		switch {
+		case err != nil:
+			return cty.NilType, err
+		case len(elements) > 1:
+			return cty.NilType, function.NewArgErrorf(0, "want one element or none, got %d", len(elements))
+		case len(elements) == 1:
+			return elements[0].Type(), nil
+		}
+		return cty.DynamicPseudoType, nil
+	},
+	Impl: func(args []cty.Value, t cty.Type) (cty.Value, error) {
+		elements, err := elementsOf(args[0], cty.DynamicPseudoType)
+		if err != nil || len(elements) == 0 {
+			return cty.NullVal(t), err
+		}
+		return elements[0], nil
+	}})
+
+func textTest(test func(text, part string) bool) function.Function {
+	return function.New(&function.Spec{Type: function.StaticReturnType(cty.Bool),
+		Params: []function.Parameter{{Name: "text", Type: cty.String}, {Name: "part", Type: cty.String}},
+		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
+			return cty.BoolVal(test(args[0].AsString(), args[1].AsString())), nil
+		}})
+}
+
+// functions returns the pure functions and file() and dir(), whose paths are relative to base.
+func (l *loader) functions(base string) map[string]function.Function {
+	all := make(map[string]function.Function, len(pureFunctions())+2)
+	for name, f := range pureFunctions() {
+		all[name] = f
+	}
+	all["file"] = l.dataFunction(base, false)
+	all["dir"] = l.dataFunction(base, true)
+	return all
+}
+
+func (l *loader) dataFunction(base string, dir bool) function.Function {
+	return function.New(&function.Spec{
+		Params: []function.Parameter{{Name: "path", Type: cty.String}},
+		Type:   function.StaticReturnType(fileType),
+		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
+			path, err := l.resolve(base, args[0].AsString())
+			if err != nil {
+				return cty.NilVal, function.NewArgError(0, err)
+			}
+			digest, err := l.digests.Of(path, args[0].AsString(), dir)
+			if err != nil {
+				return cty.NilVal, function.NewArgError(0, err)
+			}
+			l.x.Digests[path] = digest
+			return cty.CapsuleVal(fileType, &artifact.File{Path: path, Digest: digest, Dir: dir}), nil
+		},
+	})
+}
+
+// resolve makes a path absolute: relative to base, with ~ for the home folder.
+func (l *loader) resolve(base, path string) (string, error) {
+	if path == "" {
+		return "", fmt.Errorf("the path is empty")
+	}
+	if rest, ok := strings.CutPrefix(path, "~"); ok && (rest == "" || rest[0] == '/') {
+		home := EnvValue(l.src.Env, "HOME")
+		if home == "" {
+			return "", fmt.Errorf("%s: HOME is not set", path)
+		}
+		path = home + rest
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(base, path)
+	}
+	return filepath.Abs(path)
+}
+
+// EnvValue returns the value of NAME in a list of NAME=VALUE.
+func EnvValue(env []string, name string) string {
+	value, _ := lookupEnv(env, name)
+	return value
+}
+
+func lookupEnv(env []string, name string) (string, bool) {
+	for i := len(env) - 1; i >= 0; i-- {
+		if v, ok := strings.CutPrefix(env[i], name+"="); ok {
+			return v, true
+		}
+	}
+	return "", false
+}
+
+// fileText formats a file() or dir() value.
+func fileText(v cty.Value) string {
+	f := v.EncapsulatedValue().(*artifact.File)
+	if f.Dir {
+		return fmt.Sprintf("dir(%q)", f.Path)
+	}
+	return fmt.Sprintf("file(%q)", f.Path)
+}
+
+// Functions returns the sorted names of all functions.
+func Functions() []string {
+	return slices.Sorted(slices.Values(append(slices.Collect(maps.Keys(pureFunctions())), "file", "dir")))
+}

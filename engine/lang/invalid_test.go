@@ -1,0 +1,213 @@
+package lang_test
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"rcgrpo/engine/enginetest"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/plan"
+)
+
+// Each faulty line of testdata/invalid contains "# ERROR: summary", or "# ERROR: summary ; part of the
+// detail". A file must give these diagnostics, no others, and no plan.
+func TestInvalidFilesAreToldAtTheRightLine(t *testing.T) {
+	paths, err := filepath.Glob("testdata/invalid/*.hcl")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no files: %v", err)
+	}
+	store := enginetest.NewStore(t)
+	for _, path := range paths {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".hcl"), func(t *testing.T) {
+			file, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want, got []string
+			details := map[string]string{}
+			for i, line := range strings.Split(string(file), "\n") {
+				if _, expected, ok := strings.Cut(line, "# ERROR: "); ok {
+					summary, detail, _ := strings.Cut(expected, " ; ")
+					at := fmt.Sprintf("%d: %s", i+1, strings.TrimSpace(summary))
+					want = append(want, at)
+					details[at] = strings.TrimSpace(detail)
+				}
+			}
+			x, diags := lang.Load(lang.Source{Path: path}, enginetest.PaperKinds())
+			if _, err := plan.New(x, store, plan.Options{}); err == nil || len(x.Nodes) > 0 {
+				t.Errorf("plan: got %d nodes, %v, want an error", len(x.Nodes), err)
+			}
+			for _, d := range diags {
+				if d.Severity != hcl.DiagError {
+					continue
+				}
+				line := 0
+				if d.Subject != nil {
+					line = d.Subject.Start.Line
+				}
+				at := fmt.Sprintf("%d: %s", line, d.Summary)
+				got = append(got, at)
+				if !strings.Contains(d.Detail, details[at]) {
+					t.Errorf("%s: got %q, want %q in it", at, d.Detail, details[at])
+				}
+			}
+			slices.Sort(want)
+			slices.Sort(got)
+			if !slices.Equal(got, want) {
+				t.Errorf("got %q, want %q\n%s", got, want, diags)
+			}
+			var text strings.Builder
+			lang.WriteDiagnostics(&text, diags, x.Files, false)
+			if !strings.Contains(text.String(), "^") || strings.Contains(text.String(), "%!") {
+				t.Errorf("written as:\n%s", text.String())
+			}
+		})
+	}
+}
+
+// misspellings of the paper's experiment, each with the intended name.
+var misspellings = []struct{ from, to, want string }{
+	// kinds and blocks
+	{`stage "rollout"`, `stage "rolout"`, "rollout"},
+	{`stage "curate"`, `stage "currate"`, "curate"},
+	{`stage "rc-grpo"`, `stage "rcgrpo"`, "rc-grpo"},
+	{`stage "rctp-ft"`, `stage "rctp-tf"`, "rctp-ft"},
+	{`stage "report"`, `stage "repport"`, "report"},
+	{`stage "exec"`, `stage "exce"`, "exec"},
+	{`stage "model"`, `stge "model"`, "stage"},
+	{"experiment {", "experimnet {", "experiment"},
+	{"locals {", "local {", "locals"},
+	{`variable "updates"`, `varible "updates"`, "variable"},
+	// settings of the experiment block
+	{"question =", "qestion =", "question"},
+	{"expect   =", "expects   =", "expect"},
+	{"seeds    =", "seed    =", "seeds"},
+	// variables and their settings
+	{"updates  = var.updates", "updates  = var.update", "var.updates"},
+	{"var.updates > 100", "var.updaets > 100", "var.updates"},
+	{"default = 350", "defualt = 350", "default"},
+	{"type    = number", "type    = numbr", "number"},
+	{"type    = number", "typ    = number", "type"},
+	{"validation {", "validate {", "validation"},
+	{"condition = var", "conditon = var", "condition"},
+	{"message   =", "mesage   =", "message"},
+	// locals and each
+	{"for_each = local.inits", "for_each = local.init", "local.inits"},
+	{"policy   = each.value", "policy   = each.vale", "each.value"},
+	{"policy   = each.value", "policy   = each.ke", "each.key"},
+	{"policy   = each.value", "policy   = eech.value", "each"},
+	// references
+	{"policy  = stage.model.base.checkpoint\n  tasks", "policy  = stage.modle.base.checkpoint\n  tasks", "model"},
+	{"policy  = stage.model.base.checkpoint\n  tasks", "policy  = stage.model.bsae\n  tasks", "stage.model.base"},
+	{"policy  = stage.model.base.checkpoint\n  tasks", "policy  = stage.model.base.chekpoint\n  tasks", "checkpoint"},
+	{"policy  = stage.model.base.checkpoint\n  tasks", "policy  = stages.model.base.checkpoint\n  tasks", "stage"},
+	{"tasks.bfcl.train\n  samples", "tasks.bfcl.tarin\n  samples", "train"},
+	{"data    = stage.curate.data.expert", "data    = stage.curate.data.epxert", "expert"},
+	{`stage.grpo.arm["rctp"]`, `stage.grpo.arm["rtcp"]`, "rctp"},
+	{`stage.rc-grpo.arm["sft"]`, `stage.rc_grpo.arm["sft"]`, "rc-grpo"},
+	// settings of a kind and of its blocks
+	{"samples = 4", "sample = 4", "samples"},
+	{"ratio    = 1", "rato    = 1", "ratio"},
+	{"failures =", "failure =", "failures"},
+	{"epochs  = 2", "epoch  = 2", "epochs"},
+	{"weights =", "wieghts =", "weights"},
+	{"low = 0.1", "lo = 0.1", "low"},
+	{"clip {", "clp {", "clip"},
+	{"split {", "splits {", "split"},
+	{"tokens {", "token {", "tokens"},
+	{`compare "init`, `compares "init`, "compare"},
+	{`position = "first_user"`, `postion = "first_user"`, "position"},
+	{"pairs = [[\"SFT + RC", "pair = [[\"SFT + RC", "pairs"},
+	{"command    =", "comand    =", "command"},
+	{"inputs     =", "input     =", "inputs"},
+	// choices
+	{`source = "bfcl"`, `source = "bfc"`, "bfcl"},
+	{`position = "first_user"`, `position = "fist_user"`, "first_user"},
+	{`position = "first_user"`, `position = "before_each_acton"`, "before_each_action"},
+	// settings of every stage
+	{"for_each = local.inits", "foreach = local.inits", "for_each"},
+	{"resources {", "resource {", "resources"},
+	{"gpus       =", "gpu       =", "gpus"},
+	{"gpu_memory =", "gpu_mem =", "gpu_memory"},
+	{"memory     =", "memroy     =", "memory"},
+	{"retry {", "retries {", "retry"},
+	{"attempts =", "atempts =", "attempts"},
+	{"backoff  =", "backof  =", "backoff"},
+	{`on       = ["oom"`, `on       = ["ooom"`, "oom"},
+	{"timeout     =", "time_out     =", "timeout"},
+	{"description =", "descripton =", "description"},
+	{"depends_on =", "depend_on =", "depends_on"},
+	{"timeout     = \"48h\"", "executor = \"locl\"", "local"},
+	{"timeout     = \"48h\"", "enable = true", "enabled"},
+	// functions
+	{"range(2)", "rang(2)", "range"},
+	{`file("raw.csv"), page`, `fil("raw.csv"), page`, "file"},
+	{"var.updates > 100", "lenght([var.updates]) > 100", "length"},
+	{"local.inits", "merg(local.inits)", "merge"},
+}
+
+func TestMisspellingsAreReportedWithTheIntendedNameAtTheirLine(t *testing.T) {
+	text := paperText(t)
+	for _, m := range misspellings {
+		t.Run(m.to, func(t *testing.T) {
+			at := strings.Index(text, m.from)
+			if at < 0 {
+				t.Fatalf("the text lacks %q", m.from)
+			}
+			line := 1 + strings.Count(text[:at], "\n")
+			_, diags := enginetest.LoadPaper(t, text[:at]+m.to+text[at+len(m.from):])
+			found := slices.ContainsFunc(diags, func(d *hcl.Diagnostic) bool {
+				at := cmp.Or(d.Subject, &hcl.Range{}).Start.Line
+				return at == line && strings.Contains(d.Detail, "did you mean "+m.want+"?")
+			})
+			if !found {
+				t.Errorf("got %v, want %q at line %d", diags, m.want, line)
+			}
+		})
+	}
+}
+
+// Deeper values would overflow the stack of the parser or the evaluator.
+func TestDeepNestingIsReported(t *testing.T) {
+	for name, value := range map[string]string{
+		"brackets":     strings.Repeat("[", 6000),
+		"parentheses":  strings.Repeat("(", 6000) + "1" + strings.Repeat(")", 6000),
+		"maps":         strings.Repeat("{a=", 6000) + "1" + strings.Repeat("}", 6000),
+		"templates":    strings.Repeat(`"${`, 6000) + "1" + strings.Repeat(`}"`, 6000),
+		"a sum":        "1" + strings.Repeat("+1", 6000),
+		"minus signs":  strings.Repeat("- ", 6000) + "1",
+		"negations":    strings.Repeat("!", 6000) + "true",
+		"conditionals": strings.Repeat("true?1:", 6000) + "1",
+		"splats":       "[]" + strings.Repeat("[*]", 6000),
+		"over lines":   "(1" + strings.Repeat("\n+1", 6000) + ")",
+	} {
+		t.Run(name, func(t *testing.T) {
+			x, diags := enginetest.LoadPaper(t, "experiment {}\nlocals {\n  a = "+value+"\n}\n")
+			if len(diags) != 1 || diags[0].Summary != "Nested too deeply" {
+				t.Errorf("got %v, want one diagnostic", diags)
+			}
+			if _, diags := x.Eval(value); len(diags) != 1 || diags[0].Summary != "Nested too deeply" {
+				t.Errorf("in the console: got %v, want one diagnostic", diags)
+			}
+		})
+	}
+	quoted := `"` + strings.Repeat("([.+", 6000) + `"` // a string has no depth
+	enginetest.MustLoadPaper(t, "experiment {}\nlocals {\n  a = "+quoted+"\n}\n")
+}
+
+func TestLongLinesAreShortenedInDiagnostics(t *testing.T) {
+	long := strings.Repeat("é", 1<<18)
+	x, diags := enginetest.LoadPaper(t, "experiment {}\nstage \"tasks\" \"t\" {\n  source = \""+long+"\"\n}\n")
+	var text strings.Builder
+	lang.WriteDiagnostics(&text, diags, x.Files, false)
+	if len(diags) != 1 || text.Len() > 2000 || !strings.Contains(text.String(), "x.hcl:3") {
+		t.Errorf("got %d diagnostics in %d bytes: %.500s", len(diags), text.Len(), text.String())
+	}
+}

@@ -1,0 +1,542 @@
+package lang_test
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/enginetest"
+	"rcgrpo/engine/lang"
+)
+
+func loadFile(t *testing.T, path string, change ...func(*lang.Source)) *lang.Experiment {
+	t.Helper()
+	src := lang.Source{Path: path, Vars: map[string]string{}}
+	for _, c := range change {
+		c(&src)
+	}
+	x, diags := lang.Load(src, enginetest.PaperKinds())
+	if len(diags) > 0 {
+		t.Fatalf("load %s: %s", path, diags)
+	}
+	return x
+}
+
+func addresses(nodes []*lang.Node) []string {
+	var out []string
+	for _, n := range nodes {
+		out = append(out, n.Address)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// wantList compares two lists of strings.
+func wantList(t *testing.T, what string, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+func inputsOf(n *lang.Node) []string {
+	var out []string
+	for _, in := range n.Inputs {
+		out = append(out, in.Setting+" = "+in.From.Address+"."+in.Ref.Port)
+	}
+	return out
+}
+
+func TestPaperExperimentHasTheNodesOfThePaper(t *testing.T) {
+	x := loadFile(t, "testdata/valid/paper.hcl")
+	var multiplied, single int
+	for _, n := range x.Nodes {
+		if strings.Contains(n.Address, "@") {
+			multiplied++
+		} else {
+			single++
+		}
+	}
+	// Once: base model, tasks, scores of Base, report, exec. For each of three seeds: rollout, curate, two
+	// warm starts, four arms and their four evaluations.
+	if single != 5 || multiplied != 3*12 {
+		t.Errorf("got %d single and %d multiplied nodes, want 5 and 36: %v", single, multiplied, addresses(x.Nodes))
+	}
+	for address, want := range map[string][]string{
+		`stage.grpo.arm["rctp"]@2`: {"policy = stage.rctp-ft.warm@2.checkpoint", "tasks = stage.tasks.bfcl.train"},
+		`stage.eval.arm["Base"]`:   {"policy = stage.model.base.checkpoint", "tasks = stage.tasks.bfcl.test"},
+		"stage.exec.score":         {"inputs.page = stage.report.paper.page"},
+	} {
+		wantList(t, "inputs of "+address, inputsOf(x.Node(address)), want...)
+	}
+	arm := x.Node(`stage.grpo.arm["rctp"]@2`)
+	s := arm.Stage.(*enginetest.PaperGRPO)
+	if s.Updates != 350 || s.Group != 8 || s.Clip.Low != 0.1 || s.Clip.High != 0.2 {
+		t.Errorf("settings: got %+v %+v, want the file's values over the defaults", s, s.Clip)
+	}
+	if arm.Resources != (lang.Resources{GPUs: 8, CPUs: 2, Memory: 64e9, GPUMemory: 40 << 30}) ||
+		arm.Timeout != 48*time.Hour || arm.Doc != "unconditioned" ||
+		arm.Retry.Attempts != 3 || len(arm.Retry.On) != 2 || arm.Retry.Backoff != 30*time.Second {
+		t.Errorf("settings of every stage: got %+v %v %+v %q", arm.Resources, arm.Timeout, arm.Retry, arm.Doc)
+	}
+	warm := x.Node("stage.sft.warm@1").Stage.(*enginetest.PaperTrain)
+	wantList(t, "names", warm.Names, "n0", "n1")
+	if warm.Epochs != 2 || warm.LR != 1e-5 || warm.Limit != 90*time.Minute || warm.Weights["b"] != 2 ||
+		warm.Warmup != nil || warm.Tokens.High != 1 {
+		t.Errorf("warm start: got %+v", warm)
+	}
+	report := x.Node("stage.report.paper")
+	if got := len(report.Inputs); got != 1+4*3+4*3 { // scores of Base; scores and curves of four arms, three seeds
+		t.Errorf("report reads %d artifacts, want 25: %v", got, inputsOf(report))
+	}
+	exec := x.Node("stage.exec.score")
+	if got := len(exec.Files); got != 1 {
+		t.Errorf("exec reads %d files, want 1", got)
+	}
+	wantList(t, "exec waits", addresses(exec.DependsOn), "stage.sft.warm@1", "stage.sft.warm@2", "stage.sft.warm@3")
+	for i, n := range x.Nodes {
+		for _, in := range n.Inputs {
+			if slices.Index(x.Nodes, in.From) >= i {
+				t.Errorf("%s precedes %s, which it reads", n.Address, in.From.Address)
+			}
+		}
+	}
+}
+
+const seedsHead = `
+experiment {
+  seeds = [1, 2]
+}
+stage "tasks" "fixed" {
+  source = "bfcl"
+}
+stage "tasks" "drawn" {
+  source = "drills"
+}
+stage "model" "base" {
+  path = file("raw.csv")
+}
+`
+
+func TestSeedsMultiplyStagesThatDependOnChance(t *testing.T) {
+	for name, tc := range map[string]struct {
+		stages string
+		want   []string // besides those of seedsHead
+	}{
+		"no chance enters": {`stage "eval" "x" {
+  policy = stage.model.base
+  tasks  = stage.tasks.fixed.test
+}`, []string{"stage.eval.x"}},
+		"an input depends on chance": {`stage "eval" "x" {
+  policy = stage.model.base
+  tasks  = stage.tasks.drawn.test
+}`, []string{"stage.eval.x@1", "stage.eval.x@2"}},
+		"the stage draws": {`stage "eval" "x" {
+  policy = stage.model.base
+  tasks  = stage.tasks.fixed.test
+  sample = true
+}`, []string{"stage.eval.x@1", "stage.eval.x@2"}},
+		"the stage is pinned to a seed outside the list": {`stage "eval" "x" {
+  policy = stage.model.base
+  tasks  = stage.tasks.drawn.test
+  seed   = 7
+}`, []string{"stage.eval.x", "stage.tasks.drawn@7"}},
+		"all inputs are pinned": {`stage "curate" "p" {
+  tasks = stage.tasks.drawn.train
+  seed  = 2
+}
+stage "eval" "x" {
+  policy = stage.model.base
+  tasks  = stage.tasks.fixed.test
+  depends_on = [stage.curate.p]
+}`, []string{"stage.curate.p", "stage.eval.x"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := enginetest.MustLoadPaper(t, seedsHead+tc.stages)
+			want := append(tc.want, "stage.model.base", "stage.tasks.drawn@1", "stage.tasks.drawn@2", "stage.tasks.fixed")
+			slices.Sort(want)
+			wantList(t, "nodes", addresses(x.Nodes), want...)
+			if x.Node("stage.tasks.drawn@7") == nil {
+				return
+			}
+			if n := x.Node("stage.eval.x"); n.Inputs[1].From.Address != "stage.tasks.drawn@7" || *n.Seed != 7 {
+				t.Errorf("pinned stage: got %v, seed %v, want the nodes of seed 7", inputsOf(n), *n.Seed)
+			}
+		})
+	}
+}
+
+func TestWithoutSeedsNoAddressHasOne(t *testing.T) {
+	x := enginetest.MustLoadPaper(t, strings.Replace(seedsHead, "seeds = [1, 2]", "", 1))
+	wantList(t, "nodes", addresses(x.Nodes), "stage.model.base", "stage.tasks.drawn", "stage.tasks.fixed")
+	if s := x.Node("stage.tasks.drawn").Seed; s == nil || *s != 1 {
+		t.Errorf("seed: got %v, want 1", s)
+	}
+	x = enginetest.MustLoadPaper(t, `
+experiment {}
+stage "tasks" "t" {
+  source = "drills"
+}
+stage "curate" "c" {
+  tasks = stage.tasks.t.train
+  seed  = 5
+}
+`)
+	wantList(t, "with a pinned stage", addresses(x.Nodes), "stage.curate.c", "stage.tasks.t", "stage.tasks.t@5")
+}
+
+func TestConditionalSelectsBetweenStagesOfDifferentKinds(t *testing.T) {
+	const choice = "policy = 1 > 2 ? stage.model.m : stage.sft.warm"
+	x := enginetest.MustLoadPaper(t, strings.Replace(chain, "policy = stage.sft.warm", choice, 1))
+	if got := x.Node("stage.grpo.arm").Inputs[0].From.Address; got != "stage.sft.warm" {
+		t.Errorf("got %s, want stage.sft.warm", got)
+	}
+}
+
+func TestRetryAcceptsPatternsBesidesTheCauses(t *testing.T) {
+	enginetest.MustLoadPaper(t, `
+experiment {}
+stage "tasks" "t" {
+  source = "bfcl"
+  retry {
+    attempts = 2
+    on       = ["nan in the loss", "(timeuot)", "preempted"]
+  }
+}
+`)
+}
+
+func TestInputReturnsTheNodeOfAReference(t *testing.T) {
+	x := loadFile(t, "testdata/valid/paper.hcl")
+	n := x.Node(`stage.grpo.arm["sft"]@3`)
+	in, ok := n.Input(n.Stage.(*enginetest.PaperGRPO).Policy)
+	if !ok || in.From.Address != "stage.sft.warm@3" {
+		t.Errorf("got %v, %v, want stage.sft.warm@3", in.From, ok)
+	}
+	report := x.Node("stage.report.paper")
+	for _, ref := range report.Stage.(*enginetest.PaperReport).Scores {
+		if in, ok := report.Input(ref); !ok || in.Ref != ref && *in.Ref.Seed != *ref.Seed {
+			t.Errorf("%+v: got %+v", ref, in)
+		}
+	}
+	if _, ok := n.Input(artifact.Ref{Kind: "sft", Name: "cold", Port: "checkpoint"}); ok {
+		t.Error("reference outside the inputs: got an input, want none")
+	}
+}
+
+func TestDisabledStagesDisableTheirReadersButNotReports(t *testing.T) {
+	x := enginetest.MustLoadPaper(t, `
+stage "tasks" "t" {
+  source = "bfcl"
+}
+stage "model" "m" {
+  for_each = toset(["a", "b"])
+  path     = file("raw.csv")
+  enabled  = each.key == "a"
+}
+stage "eval" "e" {
+  for_each = stage.model.m
+  policy   = each.value
+  tasks    = stage.tasks.t.test
+}
+stage "report" "r" {
+  scores = stage.eval.e
+}
+experiment {}
+`)
+	wantList(t, "nodes", addresses(x.Nodes),
+		`stage.eval.e["a"]`, `stage.model.m["a"]`, "stage.report.r", "stage.tasks.t")
+	wantList(t, "disabled", x.Disabled, `stage.model.m["b"]`, `stage.eval.e["b"]`)
+	wantList(t, "report", inputsOf(x.Node("stage.report.r")), `scores[0] = stage.eval.e["a"].scores`)
+}
+
+func TestVariablesComeFromFlagThenFileThenEnvironmentThenDefault(t *testing.T) {
+	const text = `
+experiment {}
+variable "samples" {
+  type    = number
+  default = 1
+}
+variable "name" {
+  default = "none"
+}
+stage "exec" "x" {
+  command = ["echo", var.name, "${var.samples}"]
+}
+`
+	file := filepath.Join(t.TempDir(), "vars.hcl")
+	enginetest.WriteFile(t, file, "samples = 3\nname = \"file\"\n")
+	change := func(s *lang.Source) {}
+	for _, tc := range []struct {
+		source string
+		add    func(*lang.Source)
+		want   []string
+	}{
+		{"default", func(s *lang.Source) {}, []string{"echo", "none", "1"}},
+		{"environment", func(s *lang.Source) {
+			s.Env = []string{"RCGRPO_VAR_samples=2", "RCGRPO_VAR_name=env", "RCGRPO_VAR_other=1"}
+		}, []string{"echo", "env", "2"}},
+		{"file", func(s *lang.Source) { s.VarFiles = []string{file} }, []string{"echo", "file", "3"}},
+		{"flag", func(s *lang.Source) { s.Vars["samples"] = "4" }, []string{"echo", "file", "4"}},
+	} {
+		before := change
+		change = func(s *lang.Source) { before(s); tc.add(s) }
+		x := enginetest.MustLoadPaper(t, text, change)
+		again := enginetest.MustLoadPaper(t, text, func(s *lang.Source) { s.Vars = x.Vars }) // from a run folder
+		for _, x := range []*lang.Experiment{x, again} {
+			wantList(t, tc.source, x.Nodes[0].Stage.(*enginetest.PaperExec).Command, tc.want...)
+		}
+	}
+}
+
+func TestMistakesInVariablesAreReported(t *testing.T) {
+	const declared = "experiment {}\nvariable \"samples\" {\n  default = 1\n}\n"
+	const used = declared + "locals {\n  s = var.samples\n}\n"
+	for name, tc := range map[string]struct{ text, variable, value, want string }{
+		"unknown name": {used, "sampels", "3", "did you mean samples?"},
+		"not a number": {used, "samples", "many", "is not a value of type number"},
+		"unused":       {declared, "", "", "Unused variable"}, // only a warning
+	} {
+		_, diags := enginetest.LoadPaper(t, tc.text, func(s *lang.Source) {
+			if tc.variable != "" {
+				s.Vars[tc.variable] = tc.value
+			}
+		})
+		got, warning := enginetest.Mistakes(diags), name == "unused"
+		if len(diags) != 1 || !strings.Contains(got, tc.want) || diags.HasErrors() == warning {
+			t.Errorf("%s: got %s, want one diagnostic with %q", name, got, tc.want)
+		}
+	}
+}
+
+// A run folder stores the source as JSON beside copies of the files.
+func TestSourceOfARunFolderGivesTheSameKeys(t *testing.T) {
+	x := loadFile(t, "testdata/valid/folder")
+	dir := filepath.Join(t.TempDir(), "files")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range x.Paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		enginetest.WriteFile(t, filepath.Join(dir, filepath.Base(path)), string(text))
+	}
+	b, err := json.Marshal(lang.Source{Path: dir, Vars: x.Vars, Base: x.Dir, Name: x.Name, Digests: x.Digests})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var src lang.Source
+	if err := json.Unmarshal(b, &src); err != nil {
+		t.Fatal(err)
+	}
+	copied, diags := lang.Load(src, enginetest.PaperKinds())
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	if copied.Name != "folder" {
+		t.Errorf("name: got %q, want folder", copied.Name)
+	}
+	if got, want := enginetest.Keys(copied), enginetest.Keys(x); !maps.Equal(got, want) {
+		t.Errorf("keys: got %v, want %v", got, want)
+	}
+}
+
+func TestFindExperiment(t *testing.T) {
+	dir := t.TempDir()
+	one := filepath.Join(dir, "one.hcl")
+	for _, step := range []struct{ name, text, want, err string }{
+		{"site.hcl", "store {}\n", "", "no experiment"},
+		{"one.hcl", "experiment {}\n", one, ""},
+		{"more.hcl", "locals {}\n", dir, ""},
+		{"two.hcl", "experiment {}\n", "", "one.hcl"},
+	} {
+		enginetest.WriteFile(t, filepath.Join(dir, step.name), step.text)
+		got, err := lang.FindExperiment(dir)
+		wrongErr := (err == nil) != (step.err == "") || err != nil && !strings.Contains(err.Error(), step.err)
+		if got != step.want || wrongErr {
+			t.Errorf("with %s: got %q, %v, want %q, %q", step.name, got, err, step.want, step.err)
+		}
+	}
+}
+
+func TestFindAcceptsAddressesAsAShellPassesThem(t *testing.T) {
+	x := loadFile(t, "testdata/valid/paper.hcl")
+	for address, want := range map[string]int{
+		`stage.grpo.arm["sft"]@3`: 1, "grpo.arm[sft]@3": 1, "grpo.arm[sft]": 3, "grpo.arm": 6, "grpo.arm@2": 2,
+		"tasks.bfcl": 1,
+	} {
+		nodes, err := x.Find(address)
+		if err != nil || len(nodes) != want {
+			t.Errorf("%s: got %d nodes, %v, want %d", address, len(nodes), err, want)
+		}
+	}
+	_, err := x.Find("gpro.arm[sft]@3")
+	if err == nil || !strings.Contains(err.Error(), "did you mean grpo.arm[sft]@3?") {
+		t.Errorf("misspelt: got %v, want a hint", err)
+	}
+}
+
+func TestSiteFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "site.hcl")
+	enginetest.WriteFile(t, path, `
+store {
+  path  = "cache"
+  limit = "200GB"
+}
+data {
+  bfcl = "~/bfcl"
+}
+executor "local" {
+  gpus   = ["0", 3]
+  cpus   = 6
+  memory = "64GiB"
+}
+default_executor = "local"
+`)
+	site, _, diags := lang.LoadSite(lang.Source{Site: path, Env: []string{"HOME=/home/me"}})
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	wantList(t, "GPUs", site.GPUs, "0", "3")
+	if site.StorePath != filepath.Join(dir, "cache") || site.Limit != 200e9 || site.BFCL != "/home/me/bfcl" ||
+		site.CPUs != 6 || site.Memory != 64<<30 || site.AutoGPUs {
+		t.Errorf("got %+v, want the values of the file", site)
+	}
+	site, _, _ = lang.LoadSite(lang.Source{Env: []string{"HOME=/home/me"}})
+	if site.StorePath != "/home/me/.cache/rcgrpo" || !site.AutoGPUs {
+		t.Errorf("without a file: got %+v, want the defaults", site)
+	}
+}
+
+func TestMistakesInSiteFilesAreReported(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "site.hcl")
+	for text, want := range map[string]string{ // a summary, or the hint of a misspelling
+		"executor \"slurm\" {}\n":                        "Unknown executor",
+		"stor {}\n":                                      "Unknown block",
+		"executor \"local\" {\n  cpus = 0\n}\n":          "Bad number",
+		"executor \"local\" {\n  gpus = true\n}":         "Wrong type",
+		"default_executor = \"k8s\"\n":                   "Unknown executor",
+		"executor \"local\" {}\nexecutor \"local\" {}\n": "Duplicate executor",
+		"executor \"local\" {\n  gpus = [0, \"0\"]\n}\n": "Duplicate device",
+		"executor \"local\" {\n  gpus = [true]\n}\n":     "Wrong type",
+		"executor \"local\" {\n  memory = \"much\"\n}\n": "Wrong type",
+		"executor {\n  cpus = 2\n}\n":                    "Missing label",
+		"store {\n  path = \"\"\n}\n":                    "No store",
+		"store {\n  limit = 200\n}\n":                    "Wrong type",
+		"store {\n}\nstore {\n}\n":                       "Duplicate block",
+		"data {\n  bfcl = 3\n}\n":                        "Wrong type",
+		"data {\n  bfcl = \"a\"\n}\ndata {\n}\n":         "Duplicate block",
+		"data \"bfcl\" {\n}\n":                           "Unexpected label",
+		"data {\n  folder {\n  }\n}\n":                   "Unknown block",
+		"site = 3\n":                                     "Unknown setting",
+		"store {\n  path = var.x\n}\n":                   "Unknown variable",
+		"store {\n  path = \"x\n}\n":                     "Invalid multi-line string",
+		"stroe {\n}\n":                                   "did you mean store?",
+		"store {\n  pth = \"x\"\n}\n":                    "did you mean path?",
+		"store {\n  limt = \"1GB\"\n}\n":                 "did you mean limit?",
+		"dat {\n}\n":                                     "did you mean data?",
+		"data {\n  bfc1 = \"x\"\n}\n":                    "did you mean bfcl?",
+		"executer \"local\" {\n}\n":                      "did you mean executor?",
+		"executor \"locla\" {\n}\n":                      "did you mean local?",
+		"executor \"local\" {\n  gpu = \"auto\"\n}\n":    "did you mean gpus?",
+		"executor \"local\" {\n  memroy = \"1GB\"\n}\n":  "did you mean memory?",
+		"defualt_executor = \"local\"\n":                 "did you mean default_executor?",
+		"default_executor = \"lcoal\"\n":                 "did you mean local?",
+	} {
+		enginetest.WriteFile(t, path, text)
+		_, _, diags := lang.LoadSite(lang.Source{Site: path})
+		if len(diags) != 1 || !strings.Contains(diags[0].Summary+": "+diags[0].Detail, want) {
+			t.Errorf("%q: got %v, want one diagnostic with %q", text, diags, want)
+		}
+	}
+}
+
+func TestEval(t *testing.T) {
+	x := loadFile(t, "testdata/valid/paper.hcl")
+	for expression, want := range map[string]string{
+		"var.updates - 1":                        "349",
+		"stage.sft.warm":                         "stage.sft.warm",
+		`stage.grpo.arm["sft"].checkpoint`:       `stage.grpo.arm["sft"].checkpoint`,
+		"[for k, v in local.inits : upper(k)]":   `["RCTP", "SFT"]`,
+		`{ a = true, "b c" = null, d = "${1}x"}`: `{ a = true, "b c" = null, d = "1x" }`,
+	} {
+		got, diags := x.Eval(expression)
+		if diags.HasErrors() || got != want {
+			t.Errorf("%s: got %s, %v, want %s", expression, got, diags, want)
+		}
+	}
+	_, diags := x.Eval("var.update")
+	if len(diags) != 1 || !strings.Contains(diags[0].Detail, "did you mean var.updates?") {
+		t.Errorf("misspelt: got %v, want a hint", diags)
+	}
+}
+
+// The digest of a large file is reused while size and times of the file are the same, except with Paranoid.
+// A file that was just written may change again within its time stamp, so its digest is not stored.
+func TestDigestsOfLargeFilesAreCached(t *testing.T) {
+	dir := t.TempDir()
+	path, file := filepath.Join(dir, "x.hcl"), filepath.Join(dir, "weights.bin")
+	site, cache := filepath.Join(dir, "site.hcl"), filepath.Join(dir, "store", "digests.json")
+	enginetest.WriteFile(t, path, "experiment {}\nstage \"model\" \"m\" {\n  path = file(\"weights.bin\")\n}\n")
+	enginetest.WriteFile(t, site, "store {\n  path = \"store\"\n}\n")
+	digest := func(paranoid bool) string {
+		return loadFile(t, path, func(s *lang.Source) { s.Site, s.Paranoid = site, paranoid }).Digests[file]
+	}
+	enginetest.WriteFile(t, file, strings.Repeat("x", 1<<20)) // the smallest large file
+	first := digest(false)
+	if b, _ := os.ReadFile(cache); strings.Contains(string(b), first) {
+		t.Error("the digest of a file that was just written is stored")
+	}
+	old := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(file, old, old); err != nil {
+		t.Fatal(err)
+	}
+	if got := digest(false); got != first {
+		t.Errorf("after a touch: got %s, want %s", got, first)
+	}
+	b, err := os.ReadFile(cache)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fake := strings.Repeat("0", len(first))
+	enginetest.WriteFile(t, cache, strings.ReplaceAll(string(b), first, fake))
+	if got := digest(false); got != fake {
+		t.Errorf("got %s, want the stored digest", got)
+	}
+	if got := digest(true); got != first {
+		t.Errorf("with Paranoid: got %s, want %s", got, first)
+	}
+	enginetest.WriteFile(t, file, strings.Repeat("y", 1<<20))
+	if got := digest(false); got == first || got == fake {
+		t.Errorf("other content of the same size: got %s, want another digest", got)
+	}
+}
+
+func TestRegistryCheck(t *testing.T) {
+	if got := enginetest.PaperKinds().Check(); len(got) > 0 {
+		t.Errorf("sound kinds: got %v, want no problems", got)
+	}
+	type bad struct {
+		enginetest.PaperReport
+		Seed  int      `hcl:"seed,optional"`
+		Other chan int `hcl:"other"`
+		Odd   int      `hcl:"odd,sometimes"`
+	}
+	k := &lang.Kind{Name: "bad", New: func() lang.Stage { return &bad{} }}
+	got := strings.Join(lang.Registry{k, k}.Check(), "\n")
+	for _, want := range []string{"twice in the list", "no summary", "version 0", "setting seed means something else",
+		"chan int", `"sometimes"`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got %s, want %q in it", got, want)
+		}
+	}
+}

@@ -1,0 +1,263 @@
+package lang
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+
+	"rcgrpo/engine/artifact"
+)
+
+// refValue is a reference during evaluation: `stage.sft.warm.checkpoint`.
+type refValue struct {
+	artifact.Ref
+	from *instance
+}
+
+func (r *refValue) String() string { return r.from.address() + "." + r.Port }
+
+var (
+	refType  = cty.Capsule("reference", reflect.TypeFor[refValue]())
+	fileType = cty.Capsule("file", fileGoType) // the result of file() and dir()
+)
+
+// instance is one for_each element of a stage block, or the block itself.
+type instance struct {
+	block      *stageBlock
+	key        string // "" without for_each
+	stage      Stage
+	outputs    map[string]string
+	meta       meta
+	dependsOn  []*instance
+	inputs     []boundRef // references of the decoded value
+	settings   []Setting
+	files      []artifact.File
+	stochastic bool
+	// multiplies is true if there is one node per seed. Pinned stages and kinds across seeds have one node.
+	multiplies bool
+	disabled   bool
+	nodes      map[int64]*Node // by seed, or noSeed
+}
+
+// boundRef is a reference found in a decoded value.
+type boundRef struct {
+	setting string
+	ref     artifact.Ref
+	from    *instance
+	rng     hcl.Range
+}
+
+func (in *instance) address() string {
+	return address(in.block.kindName, in.block.name, in.key, in.block.keyed, nil)
+}
+
+// value returns the object of the instance's ports, for expressions.
+func (in *instance) value() cty.Value {
+	ports := make(map[string]cty.Value, len(in.outputs))
+	for port, typ := range in.outputs {
+		ports[port] = cty.CapsuleVal(refType, &refValue{
+			Ref:  artifact.Ref{Kind: in.block.kindName, Name: in.block.name, Key: in.key, Port: port, Type: typ},
+			from: in,
+		})
+	}
+	return cty.ObjectVal(ports)
+}
+
+// instanceOf returns the instance whose ports a value has exactly, or nil.
+func instanceOf(val cty.Value) *instance {
+	t := val.Type()
+	// A conditional between instances with different ports has a map type.
+	if !t.IsObjectType() && !(t.IsMapType() && t.ElementType() == refType) {
+		return nil
+	}
+	if !val.IsKnown() || val.IsNull() || val.LengthInt() == 0 {
+		return nil
+	}
+	if t.IsObjectType() {
+		for _, at := range t.AttributeTypes() {
+			if at != refType {
+				return nil
+			}
+		}
+	}
+	var from *instance
+	for it := val.ElementIterator(); it.Next(); {
+		name, attr := it.Element()
+		if !attr.IsKnown() || attr.IsNull() {
+			return nil
+		}
+		r := attr.EncapsulatedValue().(*refValue)
+		if r.Port != name.AsString() || from != nil && r.from != from {
+			return nil
+		}
+		from = r.from
+	}
+	if from == nil || len(from.outputs) != val.LengthInt() {
+		return nil
+	}
+	return from
+}
+
+// references returns the refs that val assigns to a setting. With many, it walks lists and objects in order
+// (objects by key). For a kind across seeds, refs of disabled instances are dropped.
+func (d *decoder) references(val cty.Value, f *field, expr hclsyntax.Expression, path string, many bool) []artifact.Ref {
+	if !val.IsKnown() || val.IsNull() {
+		d.doubt = d.doubt || !val.IsKnown()
+		return nil
+	}
+	t := val.Type()
+	if t == refType {
+		return d.reference(val.EncapsulatedValue().(*refValue), f, expr, path, many)
+	}
+	if in := instanceOf(val); in != nil {
+		r := d.pickPort(in, f, expr, path)
+		if r == nil {
+			return nil
+		}
+		return d.reference(r, f, expr, path, many)
+	}
+	collection := t.IsObjectType() || t.IsMapType() || t.IsTupleType() || t.IsListType() || t.IsSetType()
+	if !collection {
+		d.wrongType(val, expr, path, wantRef(f))
+		return nil
+	}
+	if !many {
+		d.severalInstances(val, f, expr, path)
+		return nil
+	}
+	refs := []artifact.Ref{}
+	i := 0
+	for it := val.ElementIterator(); it.Next(); i++ {
+		key, element := it.Element()
+		at := expr
+		if t.IsObjectType() || t.IsMapType() {
+			at = itemExpr(expr, key.AsString())
+		} else {
+			at = elementExpr(expr, i)
+		}
+		refs = append(refs, d.references(element, f, at, path, true)...)
+	}
+	return refs
+}
+
+// reference checks the type of one reference. For a kind across seeds it returns one ref per seed.
+func (d *decoder) reference(r *refValue, f *field, expr hclsyntax.Expression, path string, many bool) []artifact.Ref {
+	if len(f.ports) > 0 && !slices.Contains(f.ports, r.Type) {
+		d.wrongArtifact(r, f, expr, path)
+		return nil
+	}
+	d.refs = append(d.refs, r)
+	switch {
+	case d.seeds == nil || !r.from.multiplies:
+		return []artifact.Ref{r.Ref}
+	case !many:
+		d.errorf(expr.Range(), "Several seeds", "%s accepts one artifact, but %s exists once per seed. Pin "+
+			"that stage with seed = …, or use a setting of this kind that accepts a list, if there is one.", path,
+			r)
+		return nil
+	}
+	var refs []artifact.Ref
+	if !r.from.disabled {
+		for _, s := range d.seeds {
+			ref := r.Ref
+			ref.Seed = &s
+			refs = append(refs, ref)
+		}
+	}
+	return refs
+}
+
+// pickPort returns the port of an instance for a setting, where the file names none.
+func (d *decoder) pickPort(in *instance, f *field, expr hclsyntax.Expression, path string) *refValue {
+	var fitting []string
+	for port, typ := range in.outputs {
+		if len(f.ports) == 0 || slices.Contains(f.ports, typ) {
+			fitting = append(fitting, port)
+		}
+	}
+	slices.Sort(fitting)
+	switch len(fitting) {
+	case 1:
+		return in.value().GetAttr(fitting[0]).EncapsulatedValue().(*refValue)
+	case 0:
+		d.diags = append(d.diags, &hcl.Diagnostic{
+			Severity: hcl.DiagError, Summary: "Wrong artifact type", Subject: expr.Range().Ptr(),
+			Detail: fmt.Sprintf("%s must be %s, and %s has none: its ports are %s.", path,
+				article(strings.Join(f.ports, " or ")), in.address(), listPorts(in.outputs)),
+			Extra: declaredHere(in),
+		})
+	default:
+		d.errorf(expr.Range(), "Ambiguous port",
+			"%s is ambiguous: the ports %s of %s have a matching type; write for example %s.%s.", path,
+			strings.Join(fitting, ", "), in.address(), in.address(), fitting[0])
+	}
+	return nil
+}
+
+func (d *decoder) wrongArtifact(r *refValue, f *field, expr hclsyntax.Expression, path string) {
+	var instead []string
+	for port, typ := range r.from.outputs {
+		if slices.Contains(f.ports, typ) {
+			instead = append(instead, r.from.address()+"."+port)
+		}
+	}
+	slices.Sort(instead)
+	hint := fmt.Sprintf(" The ports of %s are %s.", r.from.address(), listPorts(r.from.outputs))
+	if len(instead) > 0 {
+		hint = " Did you mean " + strings.Join(instead, " or ") + "?"
+	}
+	d.diags = append(d.diags, &hcl.Diagnostic{
+		Severity: hcl.DiagError, Summary: "Wrong artifact type", Subject: expr.Range().Ptr(),
+		Detail: fmt.Sprintf("%s must be %s; %s is of type %s.%s", path, article(strings.Join(f.ports, " or ")), r,
+			r.Type, hint),
+		Extra: declaredHere(r.from),
+	})
+}
+
+// severalInstances reports a collection where one artifact is required.
+func (d *decoder) severalInstances(val cty.Value, f *field, expr hclsyntax.Expression, path string) {
+	if it := val.ElementIterator(); it.Next() {
+		_, first := it.Element()
+		if in := instanceOf(first); in != nil && in.block.keyed {
+			d.errorf(expr.Range(), "Several instances", "%s accepts one artifact, but stage.%s.%s has "+
+				"for_each; refer to one instance, for example %s.", path, in.block.kindName, in.block.name,
+				in.address())
+			return
+		}
+	}
+	d.wrongType(val, expr, path, wantRef(f))
+}
+
+func wantRef(f *field) string {
+	if len(f.ports) == 0 {
+		return "a reference such as stage.KIND.NAME.PORT"
+	}
+	return article(strings.Join(f.ports, " or ")) + ", written as a reference such as stage.KIND.NAME.PORT"
+}
+
+// listPorts returns "checkpoint, metrics"; a type that differs from the port's name follows in brackets: "train
+// (tasks)".
+func listPorts(outputs map[string]string) string {
+	if len(outputs) == 0 {
+		return "none"
+	}
+	var ports []string
+	for port, typ := range outputs {
+		if port != typ {
+			port += " (" + typ + ")"
+		}
+		ports = append(ports, port)
+	}
+	slices.Sort(ports)
+	return strings.Join(ports, ", ")
+}
+
+func declaredHere(in *instance) Related {
+	return Related{Text: fmt.Sprintf("%s has the ports %s", in.address(), listPorts(in.outputs)),
+		Range: in.block.def}
+}

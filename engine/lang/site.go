@@ -1,0 +1,228 @@
+package lang
+
+import (
+	"cmp"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+)
+
+// Site is the content of the site file, the settings of this machine. No key depends on it.
+type Site struct {
+	Path      string   // the site file; "" without one
+	StorePath string   // absolute; "" if no file names a store and there is no home folder
+	Limit     int64    // bytes; applied by `store gc` only; 0: none
+	LogLimit  int64    // bytes of one stage's log; 0: none
+	BFCL      string   // folder of the benchmark's data, absolute; "" if not set
+	CPUs      int      // slots of the local executor; 0: as many as this process may use
+	Memory    int64    // bytes; 0: not limited
+	GPUs      []string // device IDs; nil with AutoGPUs
+	AutoGPUs  bool     // the engine detects the devices
+	Executor  string   // name of the default executor
+	Notify    []string // command to start at the end of a run; nil: none
+}
+
+// executors are the valid names of executors.
+var executors = []string{"local"}
+
+// defaultStore is the store without a site file.
+const defaultStore = "~/.cache/rcgrpo"
+
+// siteSettings is the structure of the site file.
+type siteSettings struct {
+	Store     *storeBlock     `hcl:"store,block" doc:"where results are kept"`
+	Logs      *logsBlock      `hcl:"logs,block" doc:"logs of stages"`
+	Data      *dataBlock      `hcl:"data,block" doc:"folders of data that stages read"`
+	Executors []executorBlock `hcl:"executor,block" doc:"executors of stages"`
+	Notify    *notifyBlock    `hcl:"notify,block" doc:"command to start at the end of a run"`
+	Default   string          `hcl:"default_executor,optional" doc:"executor of stages that name none"`
+	DefaultAt hcl.Range       `hcl:"default_executor,attr_range"`
+}
+
+type storeBlock struct {
+	Path  string   `hcl:"path,optional" doc:"folder"`
+	Limit byteSize `hcl:"limit,optional" doc:"size limit applied by store gc"`
+
+	PathAt hcl.Range `hcl:"path,attr_range"`
+}
+
+type logsBlock struct {
+	Limit byteSize `hcl:"limit,optional" doc:"size limit of a stage's log; the middle is removed; \"0B\": no limit"`
+
+	LimitAt hcl.Range `hcl:"limit,attr_range"`
+}
+
+// defaultLogLimit is the limit of a log without a site file.
+const defaultLogLimit = 1e9
+
+// leastLogLimit is the smallest limit that leaves room for the line about the removed part.
+const leastLogLimit = 64 << 10
+
+// at is the range of the path; nil for the default.
+func (s *storeBlock) at() *hcl.Range {
+	if s.PathAt.Filename == "" {
+		return nil
+	}
+	return &s.PathAt
+}
+
+type dataBlock struct {
+	BFCL   *string   `hcl:"bfcl,optional" doc:"folder of the benchmark's data"`
+	BFCLAt hcl.Range `hcl:"bfcl,attr_range"`
+}
+
+type notifyBlock struct {
+	Command   []string  `hcl:"command" doc:"a program and its arguments, started in the site file's folder"`
+	CommandAt hcl.Range `hcl:"command,attr_range"`
+}
+
+type executorBlock struct {
+	Name   string    `hcl:"name,label"`
+	GPUs   any       `hcl:"gpus,optional" doc:"\"auto\" or a list of device IDs"`
+	CPUs   any       `hcl:"cpus,optional" doc:"\"auto\" or a number of slots"`
+	Memory any       `hcl:"memory,optional" doc:"\"auto\" or a size such as \"64GB\""`
+	At     hcl.Range `hcl:"executor,def_range"`
+	GPUsAt hcl.Range `hcl:"gpus,attr_range"`
+	CPUsAt hcl.Range `hcl:"cpus,attr_range"`
+	MemAt  hcl.Range `hcl:"memory,attr_range"`
+}
+
+// LoadSite reads the site file of src. Without one it returns the defaults. files are needed to print diagnostics.
+func LoadSite(src Source) (site *Site, files map[string]*hcl.File, diags hcl.Diagnostics) {
+	l := &loader{src: src, x: &Experiment{Files: map[string]*hcl.File{}, Site: &Site{}}}
+	l.site()
+	return l.x.Site, l.x.Files, sortDiagnostics(l.diags)
+}
+
+// site sets l.x.Site.
+func (l *loader) site() {
+	site := &Site{AutoGPUs: true, Executor: "local"}
+	l.x.Site = site
+	settings := siteSettings{Store: &storeBlock{Path: defaultStore}, Logs: &logsBlock{Limit: defaultLogLimit}}
+	site.Path = cmp.Or(l.src.Site, EnvValue(l.src.Env, "RCGRPO_SITE"))
+	base := "."
+	if site.Path == "" {
+		if _, err := os.Stat(siteFile); err == nil {
+			site.Path = siteFile
+		}
+	}
+	if site.Path != "" {
+		b := l.parseFile(site.Path)
+		if b == nil {
+			return
+		}
+		base = filepath.Dir(site.Path)
+		l.global = &hcl.EvalContext{Functions: pureFunctions()}
+		l.decode(newBody(b, "the site file", b.MissingItemRange(), nil), l.global, &settings)
+	}
+	if d := settings.Data; d != nil && d.BFCL != nil && !l.diags.HasErrors() {
+		path, err := l.resolve(base, *d.BFCL)
+		if err != nil {
+			l.errorf(&d.BFCLAt, "No data", "data.bfcl: %s.", err)
+		}
+		site.BFCL = path
+	}
+	l.siteExecutors(settings)
+	if n := settings.Notify; n != nil {
+		if len(n.Command) == 0 || n.Command[0] == "" {
+			l.errorf(&n.CommandAt, "No command", "notify.command must contain a program and its arguments, "+
+				"for example [\"notify-send\", \"rcgrpo\"].")
+		}
+		site.Notify = n.Command
+	}
+	site.Limit, site.LogLimit = int64(settings.Store.Limit), int64(settings.Logs.Limit)
+	if site.LogLimit > 0 && site.LogLimit < leastLogLimit {
+		l.errorf(&settings.Logs.LimitAt, "Bad size",
+			"logs.limit must be at least 64KiB, or \"0B\" for no limit; got %d bytes.", site.LogLimit)
+	}
+	if path := settings.Store.Path; path != defaultStore || EnvValue(l.src.Env, "HOME") != "" {
+		resolved, err := l.resolve(base, path)
+		if err != nil {
+			l.errorf(settings.Store.at(), "No store", "store.path: %s.", err)
+		}
+		site.StorePath = resolved
+	}
+}
+
+func (l *loader) siteExecutors(settings siteSettings) {
+	site := l.x.Site
+	named := map[string]bool{}
+	for _, e := range settings.Executors {
+		if named[e.Name] {
+			l.errorf(&e.At, "Duplicate executor", "The site file already has an executor %q.", e.Name)
+			continue
+		}
+		named[e.Name] = true
+		if e.Name == "" { // the missing label is already reported
+			continue
+		}
+		if !slices.Contains(executors, e.Name) {
+			l.errorf(&e.At, "Unknown executor", "There is no executor %q%s This build has local.", e.Name,
+				didYouMean(e.Name, executors))
+			continue
+		}
+		l.siteGPUs(e)
+		switch v := e.CPUs.(type) {
+		case nil:
+		case int64:
+			if v < 1 {
+				l.errorf(&e.CPUsAt, "Bad number", "cpus must be at least 1; got %d.", v)
+				continue
+			}
+			site.CPUs = int(v)
+		default:
+			if v != "auto" {
+				l.errorf(&e.CPUsAt, "Wrong type", "cpus must be \"auto\" or a number.")
+			}
+		}
+		if text, ok := e.Memory.(string); ok && text != "auto" {
+			size, ok := parseBytes(text)
+			if !ok {
+				l.errorf(&e.MemAt, "Wrong type", "memory must be \"auto\" or a size such as \"64GB\"; got %q.",
+					text)
+			}
+			site.Memory = size
+		} else if !ok && e.Memory != nil {
+			l.errorf(&e.MemAt, "Wrong type", "memory must be \"auto\" or a size such as \"64GB\".")
+		}
+	}
+	if d := settings.Default; d != "" {
+		if !slices.Contains(executors, d) {
+			l.errorf(&settings.DefaultAt, "Unknown executor", "There is no executor %q%s", d,
+				didYouMean(d, executors))
+		}
+		site.Executor = d
+	}
+}
+
+func (l *loader) siteGPUs(e executorBlock) {
+	site := l.x.Site
+	switch v := e.GPUs.(type) {
+	case nil:
+	case []any:
+		site.AutoGPUs, site.GPUs = false, []string{}
+		for _, id := range v {
+			text, ok := id.(string)
+			if n, number := id.(int64); number && n >= 0 {
+				text, ok = strconv.FormatInt(n, 10), true
+			}
+			switch {
+			case !ok || text == "" || strings.ContainsAny(text, ", "):
+				l.errorf(&e.GPUsAt, "Wrong type",
+					"gpus must be \"auto\" or a list of device IDs, such as [0, 1] or [\"GPU-…\"].")
+			case slices.Contains(site.GPUs, text):
+				l.errorf(&e.GPUsAt, "Duplicate device", "Device %s occurs twice in gpus; remove one.", text)
+			default:
+				site.GPUs = append(site.GPUs, text)
+			}
+		}
+	default:
+		if v != "auto" {
+			l.errorf(&e.GPUsAt, "Wrong type", "gpus must be \"auto\" or a list of device IDs.")
+		}
+	}
+}

@@ -1,0 +1,319 @@
+package lang
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/ext/typeexpr"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/hashicorp/hcl/v2/hclwrite"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
+)
+
+// variable is one variable block.
+type variable struct {
+	block      *hclsyntax.Block
+	name       string
+	typ        cty.Type // type of its values
+	fallback   cty.Value
+	hasDefault bool
+	rules      []*hclsyntax.Block // validation
+	value      cty.Value          // unknown after an error
+	used       bool
+}
+
+// evaluateVariables decodes the variable blocks. A value comes from --var, else --var-file, else the environment,
+// else the default.
+func (l *loader) evaluateVariables() {
+	byName := map[string]*variable{}
+	kept := l.variables[:0]
+	for _, v := range l.variables {
+		if before := byName[v.name]; before != nil {
+			rng := v.block.DefRange()
+			l.errorf(&rng, "Duplicate variable", "Variable %s is already declared at %s.", v.name,
+				Place(before.block.DefRange()))
+			continue
+		}
+		if !hclsyntax.ValidIdentifier(v.name) {
+			l.errorf(&v.block.LabelRanges[0], "Bad name", "The name of a variable must begin with a letter "+
+				"and contain only letters, digits, - and _; got %q.", v.name)
+		}
+		byName[v.name] = v
+		kept = append(kept, v)
+		l.declare(v)
+	}
+	l.variables = kept
+	fromFiles := l.variableFiles(byName)
+	for name := range l.src.Vars {
+		if byName[name] == nil {
+			l.errorf(nil, "Unknown variable", "--var %s: the experiment has no variable %s%s", name, name,
+				didYouMean(name, l.variableNames()))
+		}
+	}
+	object := map[string]cty.Value{}
+	for _, v := range l.variables {
+		v.value = l.valueOf(v, fromFiles)
+		if excess := l.allowance.check(v.value, v.block.DefRange(), true); excess != nil { // of a converted value
+			l.diags = append(l.diags, excess...)
+			v.value = cty.DynamicVal
+		}
+		object[v.name] = v.value
+	}
+	l.global.Variables = map[string]cty.Value{"var": cty.ObjectVal(object)}
+	for _, v := range l.variables {
+		l.validate(v)
+		if v.value.IsWhollyKnown() {
+			l.x.Vars[v.name] = variableText(v.value)
+		}
+	}
+}
+
+func (l *loader) variableNames() []string {
+	var names []string
+	for _, v := range l.variables {
+		names = append(names, v.name)
+	}
+	return names
+}
+
+// typeWords are the first words of a type.
+var typeWords = []string{"string", "number", "bool", "any", "list", "set", "map", "object", "tuple"}
+
+// declare decodes type, default and validation of a variable block.
+func (l *loader) declare(v *variable) {
+	v.typ, v.value = cty.String, cty.DynamicVal
+	typed := false
+	for _, a := range newBody(v.block.Body, "", hcl.Range{}, nil).attrs {
+		switch a.Name {
+		case "type":
+			v.typ, typed = l.variableType(a), true
+		case "default":
+			v.hasDefault = true
+			if len(a.Expr.Variables()) > 0 {
+				l.errorf(a.Expr.Range().Ptr(), "Variable in a default",
+					"A default must be a constant; compute values from variables in a locals block.")
+				v.fallback, v.typ = cty.DynamicVal, cty.DynamicPseudoType
+				continue
+			}
+			val, diags := l.eval(a.Expr, l.global, false)
+			l.diags = append(l.diags, diags...)
+			v.fallback = val
+		case "description":
+			if val, diags := a.Expr.Value(nil); diags.HasErrors() || val.Type() != cty.String {
+				l.errorf(a.Expr.Range().Ptr(), "Wrong type", "description must be a string in quotes.")
+			}
+		default:
+			l.errorf(&a.NameRange, "Unknown setting",
+				"A variable has the settings type, default and description, but no %s%s", a.Name,
+				didYouMean(a.Name, []string{"type", "default", "description", "validation"}))
+		}
+	}
+	for _, bl := range v.block.Body.Blocks {
+		if bl.Type != "validation" {
+			l.errorf(&bl.TypeRange, "Unknown block", "A variable has validation blocks, but no %s%s", bl.Type,
+				didYouMean(bl.Type, []string{"validation"}))
+			continue
+		}
+		v.rules = append(v.rules, bl)
+	}
+	if v.hasDefault && v.fallback.IsKnown() {
+		if !typed && !v.fallback.IsNull() { // so that 350 is a number
+			v.typ = v.fallback.Type()
+		}
+		if typed {
+			val, err := convert.Convert(v.fallback, v.typ)
+			if err != nil {
+				l.errorf(v.block.Body.Attributes["default"].Expr.Range().Ptr(), "Wrong type",
+					"The default of variable %s does not fit its type: %s.", v.name, err)
+				val = cty.DynamicVal
+			}
+			v.fallback = val
+		}
+	}
+}
+
+func (l *loader) variableType(a *hclsyntax.Attribute) cty.Type {
+	t, diags := typeexpr.TypeConstraint(a.Expr)
+	for _, d := range diags {
+		if word := hcl.ExprAsKeyword(a.Expr); word != "" {
+			d.Detail = fmt.Sprintf("There is no type %s%s", word, didYouMean(word, typeWords))
+		}
+		d.Detail += " A type is string, number, bool, any, or such as list(string), map(number), " +
+			"object({ name = string })."
+	}
+	l.diags = append(l.diags, diags...)
+	if diags.HasErrors() {
+		return cty.DynamicPseudoType
+	}
+	return t
+}
+
+// variableFiles reads the --var-file files; the last file with a variable wins.
+func (l *loader) variableFiles(byName map[string]*variable) map[string]cty.Value {
+	values := map[string]cty.Value{}
+	for _, path := range l.src.VarFiles {
+		b := l.parseFile(path)
+		if b == nil {
+			continue
+		}
+		for _, bl := range b.Blocks {
+			l.errorf(&bl.TypeRange, "Unknown block",
+				"A file of variables contains only lines such as updates = 350, without blocks.")
+		}
+		for _, a := range newBody(b, "", hcl.Range{}, nil).attrs {
+			v := byName[a.Name]
+			if v == nil {
+				l.errorf(&a.NameRange, "Unknown variable", "The experiment has no variable %s%s", a.Name,
+					didYouMean(a.Name, l.variableNames()))
+				continue
+			}
+			val, diags := l.value(a.Expr, &hcl.EvalContext{Functions: pureFunctions()})
+			l.diags = append(l.diags, diags...)
+			if diags.HasErrors() {
+				values[a.Name] = cty.DynamicVal
+				continue
+			}
+			converted, err := convert.Convert(val, v.typ)
+			if err != nil {
+				l.errorf(a.Expr.Range().Ptr(), "Wrong type", "Variable %s is %s: %s.", a.Name,
+					typeexpr.TypeString(v.typ), err)
+				converted = cty.DynamicVal
+			}
+			values[a.Name] = converted
+		}
+	}
+	return values
+}
+
+// valueOf returns the value of a variable; unknown after an error.
+func (l *loader) valueOf(v *variable, fromFiles map[string]cty.Value) cty.Value {
+	if text, ok := l.src.Vars[v.name]; ok {
+		return l.parseVariable(v, text, "--var "+v.name)
+	}
+	if val, ok := fromFiles[v.name]; ok {
+		return val
+	}
+	env := "RCGRPO_VAR_" + v.name
+	if text, ok := lookupEnv(l.src.Env, env); ok {
+		return l.parseVariable(v, text, env)
+	}
+	if v.hasDefault {
+		return v.fallback
+	}
+	rng := v.block.DefRange()
+	l.errorf(&rng, "Missing variable",
+		"Variable %s has no default and no value: pass --var %s=…, set %s, or add a default.", v.name, v.name, env)
+	return cty.DynamicVal
+}
+
+// parseVariable parses an external value: plain text for a string, an expression for any other type.
+func (l *loader) parseVariable(v *variable, text, from string) cty.Value {
+	if v.typ == cty.String {
+		return cty.StringVal(text)
+	}
+	if d := checkNesting([]byte(text), from); d != nil {
+		l.errorf(nil, d.Summary, "%s: %s", from, d.Detail)
+		return cty.DynamicVal
+	}
+	expr, diags := hclsyntax.ParseExpression([]byte(text), from, hcl.InitialPos)
+	var val cty.Value
+	if !diags.HasErrors() {
+		diags = l.allowance.bind(expr)
+	}
+	if !diags.HasErrors() {
+		val, diags = l.value(expr, &hcl.EvalContext{Functions: pureFunctions()})
+	}
+	for _, d := range diags {
+		if d.Summary == tooLarge {
+			l.errorf(nil, d.Summary, "%s: %s", from, d.Detail)
+			return cty.DynamicVal
+		}
+	}
+	if diags.HasErrors() {
+		l.errorf(nil, "Bad value", "%s: %q is not a value of type %s; strings inside lists and maps need quotes.",
+			from, text, typeexpr.TypeString(v.typ))
+		return cty.DynamicVal
+	}
+	converted, err := convert.Convert(val, v.typ)
+	if err != nil {
+		l.errorf(nil, "Wrong type", "%s: variable %s is %s: %s.", from, v.name, typeexpr.TypeString(v.typ), err)
+		return cty.DynamicVal
+	}
+	return converted
+}
+
+// validate applies the validation blocks of a variable.
+func (l *loader) validate(v *variable) {
+	if !v.value.IsWhollyKnown() {
+		return
+	}
+	for _, bl := range v.rules {
+		var rule struct {
+			Condition bool      `hcl:"condition"`
+			Message   string    `hcl:"message"`
+			At        hcl.Range `hcl:"condition,attr_range"`
+		}
+		before := len(l.diags)
+		for _, t := range mentions(bl.Body) {
+			if t.RootName() != "var" {
+				l.errorf(t.SourceRange().Ptr(), "Only variables here", "A validation is evaluated before "+
+					"anything but variables has a value, so it can use var.%s but not %s.", v.name,
+					traversalText(t))
+			}
+		}
+		if len(l.diags) > before {
+			continue
+		}
+		l.decode(newBody(bl.Body, "a validation", bl.DefRange(), nil), l.global, &rule)
+		if len(l.diags) > before || rule.Condition {
+			continue
+		}
+		l.errorf(&rule.At, "Invalid value", "%s Variable %s is %s.", rule.Message, v.name, valueText(v.value))
+	}
+}
+
+// variableText formats a value for --var.
+func variableText(v cty.Value) string {
+	if v.Type() == cty.String && !v.IsNull() {
+		return v.AsString()
+	}
+	return valueText(v)
+}
+
+// valueText formats a value as an HCL expression on one line, with references and files by their names.
+func valueText(v cty.Value) string {
+	t := v.Type()
+	switch {
+	case !v.IsKnown():
+		return "(unknown)"
+	case v.IsNull():
+		return "null"
+	case t == refType:
+		return v.EncapsulatedValue().(*refValue).String()
+	case t == fileType:
+		return fileText(v)
+	case instanceOf(v) != nil:
+		return instanceOf(v).address()
+	case t.IsTupleType() || t.IsListType() || t.IsSetType():
+		var parts []string
+		for it := v.ElementIterator(); it.Next(); {
+			_, e := it.Element()
+			parts = append(parts, valueText(e))
+		}
+		return "[" + strings.Join(parts, ", ") + "]"
+	case t.IsObjectType() || t.IsMapType():
+		var parts []string
+		for it := v.ElementIterator(); it.Next(); {
+			k, e := it.Element()
+			key := k.AsString()
+			if !hclsyntax.ValidIdentifier(key) {
+				key = string(hclwrite.TokensForValue(k).Bytes())
+			}
+			parts = append(parts, key+" = "+valueText(e))
+		}
+		return "{ " + strings.Join(parts, ", ") + " }"
+	}
+	return string(hclwrite.TokensForValue(v).Bytes())
+}

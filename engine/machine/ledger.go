@@ -1,0 +1,505 @@
+package machine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"rcgrpo/engine/internal/disk"
+	"rcgrpo/engine/proc"
+	"rcgrpo/engine/sched"
+)
+
+// Ledger records the reservations of all runs of one user on one machine, whatever their stores. It is a private
+// folder with one file per reservation, which counts while the file is locked. The stage's process inherits the
+// open file, so the kernel releases the lock when the last process of the stage ends.
+//
+// A run decides while it holds the lock of the file "mutex". Until it releases that lock it writes only files of
+// this folder, because all other runs of the user wait.
+//
+// If files are removed from the folder while runs use it, each run notices within renewEvery, creates the folder
+// and the mutex again and registers its running stages again. No stage starts until all runs had time to do so.
+// A reservation that was registered again ends with its run: it does not cover a stage that outlives the run.
+type Ledger struct {
+	Dir     string
+	mutex   *os.File // nil before the first lock, and after its name was removed
+	run     string   // folder of the run
+	Store   string
+	leases  []*LeaseFile
+	request *LeaseFile      // for the share that the run waits for; nil if it never waited
+	partial time.Duration   // since boot: until then reservations of other runs may be missing
+	open    map[string]fact // by file name: a process other than its stopped engine has the file open
+	stopped map[int]fact    // by PID: the engine is stopped
+	start   uint64          // of this process, in ticks since boot
+}
+
+// Lease is the reservation of one stage, or the request of a run that waits. Its times count from the boot of the
+// machine, because that clock cannot be set.
+type Lease struct {
+	Run     string        `json:"run,omitempty"` // folder; "": the file is unused
+	Store   string        `json:"store,omitempty"`
+	Address string        `json:"address,omitempty"`
+	Key     string        `json:"key,omitempty"`
+	PID     int           `json:"pid,omitempty"`   // of the engine
+	Start   uint64        `json:"start,omitempty"` // of the engine, in ticks since boot
+	CPUs    int           `json:"cpus,omitempty"`
+	Memory  int64         `json:"memory,omitempty"` // bytes
+	GPUs    []string      `json:"gpus,omitempty"`   // ids
+	Devices int           `json:"devices,omitempty"`
+	Since   time.Duration `json:"since,omitempty"`
+	Waits   bool          `json:"wish,omitempty"` // it is a request
+	Written time.Duration `json:"written,omitempty"`
+
+	Stopped bool // the engine is stopped (SIGSTOP or ^Z)
+}
+
+// Share returns the resources.
+func (l Lease) Share() sched.Share { return sched.Share{l.CPUs, l.Devices, l.Memory} }
+
+// LeaseFile is a file of the ledger that this run has locked.
+type LeaseFile struct {
+	file     *os.File
+	previous []*os.File // whose names were removed; the process of a starting stage may still inherit one
+	lease    Lease
+	used     bool
+}
+
+// Inherited returns the file for the stage's process to inherit; nil for a nil receiver.
+func (f *LeaseFile) Inherited() *os.File {
+	if f == nil {
+		return nil
+	}
+	return f.file
+}
+
+// leasesVariable names the environment variable that overrides the folder of the ledger.
+const leasesVariable = "RCGRPO_LEASES"
+
+// ledgerFolders returns the candidate folders of the ledger; the first usable one is the ledger. The user's
+// state folder is best: it survives logouts, unlike $XDG_RUNTIME_DIR, and is not cleaned by age, unlike /tmp.
+// Machines may share it, so the folder's name contains the host name. $TMPDIR may differ between shells. /tmp
+// serves users without a home folder, or with one on a file system without locks.
+func ledgerFolders() []string {
+	if dir := os.Getenv(leasesVariable); dir != "" {
+		return []string{dir}
+	}
+	var folders []string
+	home, state := os.Getenv("HOME"), os.Getenv("XDG_STATE_HOME")
+	if !filepath.IsAbs(state) {
+		state = filepath.Join(home, ".local", "state")
+	}
+	// sudo may keep the HOME of another user.
+	if info, err := os.Stat(home); err == nil && filepath.IsAbs(home) && ownFile(info) {
+		folders = append(folders, filepath.Join(state, "rcgrpo", "leases-"+url.PathEscape(proc.HostName())))
+	}
+	return append(folders, filepath.Join("/tmp", fmt.Sprintf("rcgrpo-%d", os.Getuid())))
+}
+
+func ownFile(info fs.FileInfo) bool {
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	return !ok || int(owner.Uid) == os.Geteuid()
+}
+
+// OpenLedger opens the ledger of this user on this machine for a run, given the folders of the run and of its store.
+func OpenLedger(run, store string) (*Ledger, error) {
+	var errs []error
+	for _, dir := range ledgerFolders() {
+		l := &Ledger{Dir: dir, run: run, Store: store, open: map[string]fact{}, stopped: map[int]fact{}}
+		if self, ok := proc.ProcessStat(os.Getpid()); ok {
+			l.start = self.Start
+		}
+		locked, err := l.tryLock()
+		if err == nil {
+			if locked {
+				l.Unlock()
+			}
+			return l, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, fmt.Errorf("runs share the machine through locked files in a folder, "+
+		"but no folder is usable (name another in $%s): %w", leasesVariable, errors.Join(errs...))
+}
+
+// makeFolder creates the folder or checks the existing one, and reports whether it created it.
+func (l *Ledger) makeFolder() (created bool, err error) {
+	if err := os.MkdirAll(filepath.Dir(l.Dir), 0o700); err != nil {
+		return false, err
+	}
+	err = os.Mkdir(l.Dir, 0o700)
+	if created = err == nil; err != nil && !errors.Is(err, fs.ErrExist) {
+		return false, err
+	}
+	info, err := os.Lstat(l.Dir)
+	if err != nil {
+		return false, err
+	}
+	if !info.IsDir() || !ownFile(info) || info.Mode().Perm()&0o077 != 0 {
+		return false, fmt.Errorf("%s must be a folder of yours that other users cannot read (mode 0700): remove it", l.Dir)
+	}
+	return created, nil
+}
+
+// openTries limits loops in which another process may remove a file as soon as it is created.
+const openTries = 100
+
+// openMutex opens the mutex. If the mutex or the folder is missing, it creates them.
+func (l *Ledger) openMutex() error {
+	path := filepath.Join(l.Dir, "mutex")
+	for range openTries {
+		created, err := l.makeFolder()
+		if err != nil {
+			return err
+		}
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+		if err == nil {
+			if !created {
+				l.setPartial()
+			}
+			l.mutex = f
+			if l.Partial() { // runs that start later read this
+				_, err = fmt.Fprintln(f, int64(l.partial))
+			}
+			return err
+		}
+		if errors.Is(err, fs.ErrExist) {
+			f, err = os.OpenFile(path, os.O_RDWR, 0)
+		}
+		if err == nil {
+			var until int64
+			fmt.Fscan(f, &until) // usually the file is empty
+			l.mutex, l.partial = f, max(l.partial, time.Duration(until))
+			return nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return fmt.Errorf("%s is removed as often as it is created", path)
+}
+
+// RenewEvery is how often a run checks that its files are still in the ledger. Tests shorten it.
+var RenewEvery = time.Second
+
+// renewWithin is the time that all runs have to register again in a ledger that was emptied.
+func renewWithin() time.Duration { return 2 * RenewEvery }
+
+func (l *Ledger) setPartial() { l.partial = proc.SinceBoot() + renewWithin() }
+
+// Partial reports whether reservations of other runs may be missing, because the folder was emptied.
+func (l *Ledger) Partial() bool { return proc.SinceBoot() < l.partial }
+
+// named reports whether an open file still has its name.
+func named(f *os.File) bool {
+	opened, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	current, err := os.Lstat(f.Name())
+	return err == nil && os.SameFile(opened, current)
+}
+
+// tryLock tries to acquire the mutex. A mutex whose name was removed excludes nobody and is opened again.
+func (l *Ledger) tryLock() (bool, error) {
+	for range openTries {
+		if l.mutex == nil {
+			if err := l.openMutex(); err != nil {
+				return false, err
+			}
+		}
+		err := disk.Flock(l.mutex, unix.LOCK_EX|unix.LOCK_NB)
+		if err != nil && !errors.Is(err, unix.EWOULDBLOCK) {
+			return false, err
+		}
+		if named(l.mutex) {
+			return err == nil, nil
+		}
+		l.mutex.Close()
+		l.mutex = nil
+		l.setPartial()
+	}
+	return false, fmt.Errorf("%s is removed as often as it is created", filepath.Join(l.Dir, "mutex"))
+}
+
+// ledgerTimeout limits the wait for the mutex, which a run holds for less than a millisecond. Tests shorten it.
+var ledgerTimeout = 30 * time.Second
+
+// Lock acquires the mutex. It returns the context's cause, or an error that names the process that holds the mutex.
+func (l *Ledger) Lock(ctx context.Context) error {
+	end := time.NewTimer(ledgerTimeout)
+	defer end.Stop()
+	for wait := 100 * time.Microsecond; ; wait = min(2*wait, 10*time.Millisecond) {
+		locked, err := l.tryLock()
+		if locked || err != nil {
+			return err
+		}
+		select {
+		case <-time.After(wait):
+		case <-end.C:
+			return l.busyError()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Unlock releases the mutex.
+func (l *Ledger) Unlock() { disk.Flock(l.mutex, unix.LOCK_UN) }
+
+// busyError names the process that holds the mutex, and its state.
+func (l *Ledger) busyError() error {
+	holder := "a process that this machine does not show"
+	for pid := range proc.ProcessesWithOpen("mutex") {
+		if pid != os.Getpid() && proc.HoldsFlock(pid, l.mutex) {
+			if holder = fmt.Sprintf("process %d", pid); proc.Stopped(pid) {
+				holder += fmt.Sprintf(", which is stopped (`kill -CONT %d` continues it, `kill -9 %d` ends it)", pid, pid)
+			}
+		}
+	}
+	return fmt.Errorf("%s has been locked for %v by %s: runs share the machine through this file "+
+		"and cannot start stages until it is unlocked", l.mutex.Name(), ledgerTimeout, holder)
+}
+
+// requestTimeout is how long a request counts after it was written. A waiting run rewrites its request at each
+// poll; a run whose engine is stopped must not reserve resources that it does not use.
+const requestTimeout = 10 * time.Second
+
+// Others returns the reservations and requests of other runs, and removes the files of runs that have ended. The
+// caller holds the mutex.
+func (l *Ledger) Others() ([]Lease, error) {
+	entries, err := os.ReadDir(l.Dir)
+	if err != nil {
+		return nil, err
+	}
+	now := proc.SinceBoot()
+	var all []Lease
+	for _, e := range entries {
+		if e.Name() == "mutex" || l.owns(e.Name()) {
+			continue
+		}
+		lease, ok := readLease(filepath.Join(l.Dir, e.Name()))
+		if !ok || lease.Run == "" || lease.Waits && now-lease.Written > requestTimeout {
+			continue
+		}
+		lease.Stopped = l.isStopped(lease)
+		if lease.Stopped && !lease.Waits && l.hasEnded(e.Name(), lease) {
+			continue
+		}
+		all = append(all, lease)
+	}
+	return all, nil
+}
+
+// fact is a cached answer of the kernel; the query takes longer than everything else under the mutex.
+type fact struct {
+	holds bool
+	at    time.Duration
+}
+
+func cachedFact[K comparable](facts map[K]fact, key K, maxAge time.Duration, query func() bool) bool {
+	now := proc.SinceBoot()
+	f, ok := facts[key]
+	if !ok || now-f.at > maxAge {
+		f = fact{query(), now}
+		facts[key] = f
+	}
+	return f.holds
+}
+
+// isStopped reports whether the engine of a lease is stopped.
+func (l *Ledger) isStopped(lease Lease) bool {
+	return cachedFact(l.stopped, lease.PID, 100*time.Millisecond, func() bool {
+		return proc.Stopped(lease.PID) && proc.SameProcess(lease.PID, lease.Start)
+	})
+}
+
+// hasEnded reports whether the stage of a lease has ended although its stopped engine has not freed the lease:
+// no other process has the file open. A stage that runs in the process of the engine is stopped with it and
+// counts as ended until the engine continues.
+func (l *Ledger) hasEnded(name string, lease Lease) bool {
+	return !cachedFact(l.open, name, RenewEvery, func() bool {
+		pids := proc.ProcessesWithOpen(name)
+		delete(pids, lease.PID)
+		delete(pids, os.Getpid())
+		return len(pids) > 0
+	})
+}
+
+func (l *Ledger) owns(name string) bool {
+	return slices.ContainsFunc(l.files(), func(f *LeaseFile) bool { return filepath.Base(f.file.Name()) == name })
+}
+
+// files returns the leases and the request.
+func (l *Ledger) files() []*LeaseFile {
+	if l.request == nil {
+		return l.leases
+	}
+	return append(slices.Clone(l.leases), l.request)
+}
+
+// readLease reads a file of another run. If no process holds its lock, it removes the file.
+func readLease(path string) (lease Lease, ok bool) {
+	f, err := os.Open(path)
+	if err != nil {
+		return lease, false
+	}
+	defer f.Close()
+	switch err := disk.Flock(f, unix.LOCK_SH|unix.LOCK_NB); {
+	case err == nil:
+		os.Remove(path)
+		return lease, false
+	case !errors.Is(err, unix.EWOULDBLOCK):
+		return lease, false
+	}
+	return lease, json.NewDecoder(f).Decode(&lease) == nil
+}
+
+// Patterns of file names.
+const (
+	leasePattern   = "lease-*"
+	requestPattern = "wish-*"
+)
+
+// create makes a file and locks it.
+func (l *Ledger) create(pattern string) (*os.File, error) {
+	f, err := os.CreateTemp(l.Dir, pattern)
+	if err != nil {
+		return nil, err
+	}
+	if err := disk.Flock(f, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// Renew registers the run again if files of it were removed, and reports whether they were.
+func (l *Ledger) Renew(ctx context.Context) (lost bool, err error) {
+	missing := func(f *LeaseFile) bool { return f.used && !named(f.file) }
+	if l.mutex != nil && named(l.mutex) && !slices.ContainsFunc(l.files(), missing) {
+		return false, nil
+	}
+	if err := l.Lock(ctx); err != nil {
+		return true, err
+	}
+	defer l.Unlock()
+	l.leases = slices.DeleteFunc(l.leases, func(f *LeaseFile) bool {
+		return !f.used && !named(f.file) && f.close() == nil
+	})
+	for _, f := range l.files() {
+		if !missing(f) {
+			continue
+		}
+		pattern := leasePattern
+		if f == l.request {
+			pattern = requestPattern
+		}
+		file, err := l.create(pattern)
+		if err != nil {
+			return true, err
+		}
+		f.previous, f.file = append(f.previous, f.file), file
+		if err := l.write(f, f.lease); err != nil {
+			return true, err
+		}
+	}
+	return true, nil
+}
+
+// Reserve records the share of a stage in a file that the stage's process inherits; files of ended stages are reused.
+// The caller holds the mutex.
+func (l *Ledger) Reserve(lease Lease) (*LeaseFile, error) {
+	i := slices.IndexFunc(l.leases, func(f *LeaseFile) bool { return !f.used && named(f.file) })
+	if i < 0 {
+		file, err := l.create(leasePattern)
+		if err != nil {
+			return nil, err
+		}
+		i, l.leases = len(l.leases), append(l.leases, &LeaseFile{file: file})
+	}
+	f := l.leases[i]
+	if err := l.write(f, lease); err != nil {
+		return nil, err
+	}
+	f.used = true
+	return f, nil
+}
+
+func (l *Ledger) write(f *LeaseFile, lease Lease) error {
+	lease.Run, lease.Store, lease.PID, lease.Start, lease.Written = l.run, l.Store, os.Getpid(), l.start, proc.SinceBoot()
+	f.lease = lease
+	b, err := json.Marshal(lease)
+	if err != nil {
+		return err
+	}
+	_, err = f.file.WriteAt(append(b, '\n'), 0) // readers ignore everything behind the first value
+	return err
+}
+
+// Free marks the file as unused. It needs no mutex: a reader sees the whole lease or none.
+func (f *LeaseFile) Free() error {
+	f.used = false
+	_, err := f.file.WriteAt([]byte("{}\n"), 0)
+	return err
+}
+
+// close closes the file and removes it, unless it was removed before.
+func (f *LeaseFile) close() error {
+	var err error
+	if named(f.file) {
+		err = os.Remove(f.file.Name())
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	for _, file := range append(f.previous, f.file) {
+		err = errors.Join(err, file.Close())
+	}
+	return err
+}
+
+// Request records the share that the run has waited for since a time after boot. The caller holds the mutex.
+func (l *Ledger) Request(need sched.Share, address string, since time.Duration) error {
+	if l.request == nil {
+		file, err := l.create(requestPattern)
+		if err != nil {
+			return err
+		}
+		l.request = &LeaseFile{file: file}
+	}
+	l.request.used = true
+	return l.write(l.request,
+		Lease{Address: address, CPUs: need.CPUs, Devices: need.GPUs, Memory: need.Memory, Since: since, Waits: true})
+}
+
+// Withdraw removes the request of this run, if there is one.
+func (l *Ledger) Withdraw() error {
+	if l.request == nil || !l.request.used {
+		return nil
+	}
+	return l.request.Free()
+}
+
+// Close removes the files of this run. It needs no mutex, because an unlocked file does not count.
+func (l *Ledger) Close() error {
+	if l == nil {
+		return nil
+	}
+	var err error
+	for _, f := range l.files() {
+		err = errors.Join(err, f.close())
+	}
+	if l.mutex != nil {
+		err = errors.Join(err, l.mutex.Close())
+	}
+	return err
+}

@@ -1,0 +1,130 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/machine"
+)
+
+const forecastText = `
+experiment {}
+stage "model" "m" {
+  path = file("raw.csv")
+}
+stage "tasks" "t" {
+  source = "bfcl"
+}
+stage "grpo" "arm" {
+  for_each = toset([%s])
+  policy   = stage.model.m
+  tasks    = stage.tasks.t.train
+  updates  = each.key == "a" ? 1 : each.key == "b" ? 2 : 3
+  resources {
+    gpus = %d
+  }
+}
+stage "eval" "e" {
+  policy = stage.grpo.arm["a"]
+  tasks  = stage.tasks.t.test
+}
+`
+
+// forecastOf plans a text with all of it recorded (each stage took two seconds) but forced to run again.
+func forecastOf(t *testing.T, before, now string, replace ...string) (*Plan, Forecast) {
+	t.Helper()
+	store := engine.newStore(t)
+	engine.perform(t, engine.planOf(t, before, store, Options{}), engine.changing)
+	x := engine.mustLoad(t, now)
+	x.Site = &lang.Site{CPUs: 8, GPUs: []string{"3", "5"}, Executor: "local"}
+	p, err := New(x, store, Options{Replace: replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, p.Forecast(t.Context())
+}
+
+// placed writes where and when each node would run: "eval.e: [] from 4s".
+func placed(p *Plan, f Forecast) []string {
+	var out []string
+	for _, d := range p.Nodes {
+		if at, ok := f.Placements[d]; ok {
+			out = append(out, fmt.Sprintf("%s: %v from %v%s", lang.ShortAddress(d.Address), at.GPUs, at.Start, at.Unfit))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestForecastPlacesStagesOnDevicesInTheOrderOfTheScheduler(t *testing.T) {
+	text := fmt.Sprintf(forecastText, `"a", "b", "c"`, 1)
+	p, f := forecastOf(t, text, text, "grpo.arm")
+	// Three arms of two seconds on two devices; a, which eval reads, is on the longest path and comes first.
+	want := []string{"eval.e: [] from 2s", "grpo.arm[a]: [3] from 0s", "grpo.arm[b]: [5] from 0s", "grpo.arm[c]: [3] from 2s"}
+	if got := placed(p, f); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if f.Wall != 4*time.Second || f.Work != 8*time.Second || math.Abs(f.GPUHours-6./3600) > 1e-12 || f.Unknown != 0 {
+		t.Errorf("got %+v", f)
+	}
+	var bytes int64
+	for _, d := range p.Nodes {
+		if d.Verb != UpToDate {
+			bytes += d.Last.Bytes()
+		}
+	}
+	if f.Bytes != bytes || bytes == 0 {
+		t.Errorf("disk: got %d, want the %d bytes of the results before", f.Bytes, bytes)
+	}
+}
+
+func TestForecastOfGangs(t *testing.T) {
+	text := fmt.Sprintf(forecastText, `"a", "b"`, 2)
+	p, f := forecastOf(t, text, text, "grpo.arm")
+	want := []string{"eval.e: [] from 2s", "grpo.arm[a]: [3 5] from 0s", "grpo.arm[b]: [3 5] from 2s"}
+	if got := placed(p, f); !slices.Equal(got, want) || f.Wall != 4*time.Second {
+		t.Errorf("got %v, %v, want %v", got, f.Wall, want)
+	}
+}
+
+func TestNewInstancesAreExpectedToBeLikeTheOthers(t *testing.T) {
+	_, f := forecastOf(t, fmt.Sprintf(forecastText, `"a"`, 1), fmt.Sprintf(forecastText, `"a", "b"`, 1))
+	if f.Work != 2*time.Second || f.Bytes == 0 || f.Unknown != 0 {
+		t.Errorf("got %+v", f)
+	}
+	_, f = forecastOf(t, "experiment {}\n", fmt.Sprintf(forecastText, `"a"`, 1))
+	if f.Work != 0 || f.Unknown != 4 {
+		t.Errorf("without any record: got %+v", f)
+	}
+}
+
+func TestWhatCanNeverFitIsToldByThePlan(t *testing.T) {
+	text := fmt.Sprintf(forecastText, `"a"`, 8)
+	p, f := forecastOf(t, text, text, "model.m")
+	i := slices.IndexFunc(p.Nodes, func(d *Planned) bool { return d.Kind.Name == "grpo" })
+	if at := f.Placements[p.Nodes[i]]; !strings.Contains(at.Unfit, "requests 8 GPUs, but this machine offers 2") {
+		t.Errorf("got %+v", at)
+	}
+	if got := f.Placements[p.Nodes[len(p.Nodes)-1]]; got.Unfit != "" || got.Executor != "local" {
+		t.Errorf("what reads it: got %+v", got)
+	}
+}
+
+func TestAStageThatWorksOnOneDeviceIsRefusedSeveral(t *testing.T) {
+	m := machine.Machine{CPUs: 8, GPUs: []string{"3", "5"}}
+	for _, tc := range []struct {
+		many bool
+		gpus int
+		want string
+	}{{false, 1, ""}, {true, 2, ""}, {false, 2, "requests 2 GPUs, but a sft stage uses only one"}} {
+		n := &lang.Node{Kind: &lang.Kind{Name: "sft", MultiGPU: tc.many}, Resources: lang.Resources{GPUs: tc.gpus}}
+		if why := m.Unfit(n); !strings.HasPrefix(why, tc.want) || (tc.want == "") != (why == "") {
+			t.Errorf("%+v: got %q", tc, why)
+		}
+	}
+}

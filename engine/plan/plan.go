@@ -1,0 +1,504 @@
+package plan
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/stat"
+	"rcgrpo/engine/lang"
+)
+
+// Plan is the decision of what a run would do with every node of an experiment, with the reasons.
+type Plan struct {
+	Experiment *lang.Experiment
+	Store      *artifact.Store
+	Nodes      []*Planned // topological; with targets only those and their inputs
+
+	Paranoid   bool
+	options    Options
+	collection string // Store.LastCollection at the begin of planning
+}
+
+// Planned is a node with its verb.
+type Planned struct {
+	*lang.Node
+	Verb          Verb
+	Cause         Cause
+	Causes        []Cause            // every difference from the last committed result; Cause is the first
+	Key           string             // "" until all inputs are known
+	Manifest      *artifact.Manifest // of UpToDate and Collected
+	Last          *artifact.Manifest // the last result committed for this address; nil if new
+	Force         bool               // --replace: runs even if the store has its key
+	DuplicateOf   *Planned           // the earlier node with the same key, which runs
+	ContinuesFrom string             // the result from which a run would resume, or why it cannot; may be ""
+
+	// Estimates come from the last result of this address, else from the most similar recorded runs; 0: unknown.
+	Estimate      time.Duration
+	EstimateBytes int64 // size of its results
+}
+
+// Verb is what a run would do with a node.
+type Verb string
+
+const (
+	UpToDate  Verb = "up to date"
+	MustRun   Verb = "run"
+	MayRun    Verb = "run unless unchanged" // an input will be rebuilt
+	Collected Verb = "collected"            // the bytes are collected, and no node that runs reads them
+)
+
+// Cause is the reason for a Verb.
+type Cause struct {
+	Reason Reason
+	Text   string    // `settings.lr 1e-5 → 2e-5`
+	Range  hcl.Range // of the current value; may be zero
+}
+
+// Reason is the type of a cause, for programs.
+type Reason string
+
+const (
+	ReasonNone      Reason = ""
+	ReasonNew       Reason = "new"       // no result was ever committed for this address
+	ReasonSetting   Reason = "setting"   // a value or a file's content differs
+	ReasonInput     Reason = "input"     // an input has or may get different content
+	ReasonVersion   Reason = "version"   // the kind's version differs
+	ReasonSeed      Reason = "seed"      // the seed of a stochastic stage differs
+	ReasonMissing   Reason = "missing"   // recorded, but damaged or deleted
+	ReasonCollected Reason = "collected" // gc removed the bytes and a node that runs reads them
+	ReasonRequested Reason = "requested" // --replace
+	ReasonDuplicate Reason = "twin"      // another node of the plan has the same key and runs first
+)
+
+// PlanOptions narrow or force a plan.
+type Options struct {
+	Targets []string // addresses (Experiment.Find); only these and their inputs
+	Replace []string // addresses that run although they are up to date
+
+	// DataOnly excludes stages that targets reach by depends_on only.
+	DataOnly bool
+
+	// Paranoid reads and compares every result that is up to date and every published copy. Otherwise time stamps
+	// are enough. Source.Paranoid does the same for external inputs.
+	Paranoid bool
+}
+
+// NewPlan compares the nodes of an experiment with the store. It writes nothing. Its time is linear in nodes and
+// edges.
+func New(x *lang.Experiment, store *artifact.Store, o Options) (*Plan, error) {
+	if x.Invalid {
+		return nil, fmt.Errorf("experiment %s has errors and cannot be planned", x.Name)
+	}
+	wanted, err := targets(x, o.Targets, o.DataOnly)
+	if err != nil {
+		return nil, err
+	}
+	forced := map[*lang.Node]bool{}
+	for _, address := range o.Replace {
+		nodes, err := x.Find(address)
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range nodes {
+			forced[n] = true
+		}
+	}
+	p := &Plan{Experiment: x, Store: store, Paranoid: o.Paranoid, options: o, collection: store.LastCollection()}
+	planned := make(map[*lang.Node]*Planned, len(x.Nodes))
+	for _, n := range x.Nodes {
+		if wanted != nil && !wanted[n] {
+			continue
+		}
+		d, err := p.decide(n, planned, forced[n])
+		if err != nil {
+			return nil, fmt.Errorf("plan %s: %w", n.Address, err)
+		}
+		planned[n] = d
+		p.Nodes = append(p.Nodes, d)
+	}
+	p.findDuplicates()
+	p.rebuildCollected(planned)
+	p.estimate()
+	return p, nil
+}
+
+// targets returns the nodes of the addresses and their dependencies, without depends_on if dataOnly. It returns
+// nil, for all nodes, if there are no addresses.
+func targets(x *lang.Experiment, addresses []string, dataOnly bool) (map[*lang.Node]bool, error) {
+	if len(addresses) == 0 {
+		return nil, nil
+	}
+	wanted := map[*lang.Node]bool{}
+	var want func(n *lang.Node)
+	want = func(n *lang.Node) {
+		if wanted[n] {
+			return
+		}
+		wanted[n] = true
+		for _, in := range n.Inputs {
+			want(in.From)
+		}
+		if dataOnly {
+			return
+		}
+		for _, from := range n.DependsOn {
+			want(from)
+		}
+	}
+	for _, address := range addresses {
+		nodes, err := x.Find(address)
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range nodes {
+			want(n)
+		}
+	}
+	return wanted, nil
+}
+
+// lookup returns the result of a key from the store.
+func (p *Plan) lookup(key string) (*artifact.Manifest, error) {
+	m, err := p.Store.Lookup(key)
+	if err == nil && p.Paranoid {
+		err = p.Store.Verify(m)
+	}
+	return m, err
+}
+
+// decide plans a node after its inputs.
+func (p *Plan) decide(n *lang.Node, planned map[*lang.Node]*Planned, force bool) (*Planned, error) {
+	d := &Planned{Node: n, Force: force}
+	key, parts, ok := Key(n, func(from *lang.Node, port string) (string, bool) {
+		up := planned[from]
+		if up.Verb != UpToDate && up.Verb != Collected {
+			return "", false
+		}
+		output, ok := up.Manifest.Outputs[port]
+		return output.Digest, ok
+	})
+	var damage *artifact.DamageError
+	if ok {
+		d.Key = key
+		m, err := p.lookup(key)
+		switch {
+		case err == nil && !force:
+			d.Verb, d.Manifest = UpToDate, m
+			d.remember(m)
+			return d, nil
+		case errors.Is(err, artifact.ErrCollected) && !force:
+			d.Verb, d.Manifest = Collected, m
+			d.remember(m)
+			return d, nil
+		case errors.As(err, &damage):
+			d.Verb = MustRun
+			d.remember(m)
+			d.Cause = Cause{Reason: ReasonMissing, Text: fmt.Sprintf("its file %s is %s",
+				filepath.Base(damage.File), damage.What)}
+			return d, nil
+		case err != nil && m == nil && !errors.Is(err, artifact.ErrNotFound):
+			return nil, err
+		}
+	}
+	last, err := p.Store.Last(p.Experiment.Name, n.Address)
+	if err != nil && !errors.Is(err, artifact.ErrNotFound) {
+		return nil, err
+	}
+	d.remember(last)
+	d.Causes = causes(n, last, parts, ok)
+	d.Verb, d.Cause = MustRun, smallest(d.Causes)
+	if ok {
+		if d.ContinuesFrom, err = continuesFrom(n, p.Store, parts, last); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case force:
+		d.Cause = Cause{Reason: ReasonRequested, Text: "requested with --replace"}
+	case !ok && (d.Cause.Reason == ReasonNone || p.keptIfUnchanged(n, planned)):
+		d.Verb = MayRun
+		d.Cause = waitCause(n, planned)
+	}
+	return d, nil
+}
+
+// keptIfUnchanged reports whether the store has a result for n in case its inputs are rebuilt without a change.
+func (p *Plan) keptIfUnchanged(n *lang.Node, planned map[*lang.Node]*Planned) bool {
+	key, _, ok := Key(n, func(from *lang.Node, port string) (string, bool) {
+		up := planned[from]
+		m := up.Manifest
+		if m == nil {
+			m = up.Last
+		}
+		if m == nil {
+			return "", false
+		}
+		output, ok := m.Outputs[port]
+		return output.Digest, ok
+	})
+	if !ok {
+		return false
+	}
+	_, err := p.Store.Lookup(key)
+	return err == nil
+}
+
+// remember sets the last result and its estimates.
+func (d *Planned) remember(m *artifact.Manifest) {
+	if d.Last = m; m != nil {
+		d.Estimate, d.EstimateBytes = seconds(m), m.Bytes()
+	}
+}
+
+func seconds(m *artifact.Manifest) time.Duration {
+	if m == nil {
+		return 0
+	}
+	return time.Duration(m.Seconds * float64(time.Second))
+}
+
+// Collected reports whether gc removed the bytes and no node is certain to need them.
+func (d *Planned) Collected() bool {
+	return d.Verb == Collected || d.Verb == MayRun && d.Cause.Reason == ReasonCollected
+}
+
+// rebuildCollected schedules collected results that a node which runs reads.
+func (p *Plan) rebuildCollected(planned map[*lang.Node]*Planned) {
+	for _, d := range slices.Backward(p.Nodes) {
+		if d.Verb != MustRun && d.Verb != MayRun {
+			continue
+		}
+		for _, in := range d.Inputs {
+			up := planned[in.From]
+			switch {
+			case up.Verb == Collected && d.Verb == MayRun:
+				up.Verb = MayRun
+				up.Cause = Cause{Reason: ReasonCollected, Text: fmt.Sprintf("collected by gc, and %s may read it",
+					d.Address)}
+			case up.Collected() && d.Verb == MustRun:
+				up.Verb = MustRun
+				up.Cause = Cause{Reason: ReasonCollected, Text: fmt.Sprintf("collected by gc, and %s reads it",
+					d.Address)}
+			}
+		}
+	}
+}
+
+// findDuplicates finds nodes with the same key that would run: the first runs, the others use its result.
+func (p *Plan) findDuplicates() {
+	first := map[string]*Planned{}
+	for _, d := range p.Nodes {
+		if d.Verb != MustRun || d.Key == "" || d.Force {
+			continue
+		}
+		if twin := first[d.Key]; twin != nil {
+			d.DuplicateOf, d.Verb = twin, MayRun
+			d.Cause = Cause{Reason: ReasonDuplicate, Text: fmt.Sprintf("same key as %s, which runs", twin.Address)}
+			continue
+		}
+		first[d.Key] = d
+	}
+}
+
+// waitCause returns the first input that will be rebuilt, as the cause of a node that may run.
+func waitCause(n *lang.Node, planned map[*lang.Node]*Planned) Cause {
+	for _, in := range n.Inputs {
+		if v := planned[in.From].Verb; v != UpToDate && v != Collected {
+			return Cause{Reason: ReasonInput, Text: fmt.Sprintf("input %s may change (%s)", in.Setting,
+				in.From.Address), Range: in.Range}
+		}
+	}
+	return Cause{}
+}
+
+// smallest returns the first cause, with the number of the others.
+func smallest(causes []Cause) Cause {
+	if len(causes) == 0 {
+		return Cause{}
+	}
+	first := causes[0]
+	if len(causes) > 1 {
+		first.Text += fmt.Sprintf(" and %d more", len(causes)-1)
+	}
+	return first
+}
+
+// causes returns the differences between the recorded parts of an address and the current ones: version, settings
+// in their order, seed, inputs. Unknown inputs are skipped. If nothing differs and all parts are known, the record
+// is missing.
+func causes(n *lang.Node, last *artifact.Manifest, parts artifact.Parts, complete bool) []Cause {
+	if last == nil {
+		return []Cause{{Reason: ReasonNew, Text: "new", Range: n.Range}}
+	}
+	var found []Cause
+	add := func(c Cause) {
+		if c.Range.Filename == "" { // a default has no range
+			c.Range = n.Range
+		}
+		found = append(found, c)
+	}
+	if had, have := last.Parts["version"], parts["version"]; had != have {
+		add(Cause{Reason: ReasonVersion, Text: fmt.Sprintf("version %s → %s", had, have)})
+	}
+	for _, s := range n.Settings {
+		name := "settings." + s.Name
+		had, known := last.Parts[name]
+		switch {
+		case !s.InKey || known && had == s.Value:
+		case s.Path != "" && known:
+			add(Cause{ReasonSetting, fmt.Sprintf("%s: content of %s changed", name, filepath.Base(s.Path)),
+				s.Range})
+		default:
+			add(Cause{ReasonSetting, name + " " + formatChange(had, known, s.Value), s.Range})
+		}
+	}
+	if had, have := last.Parts["seed"], parts["seed"]; had != have {
+		add(Cause{ReasonSeed, fmt.Sprintf("seed %s → %s", cmp.Or(had, "none"), cmp.Or(have, "none")), n.Range})
+	}
+	for _, in := range n.Inputs {
+		name := inputPart(in.Setting)
+		have, settled := parts[name]
+		had, known := last.Parts[name]
+		switch {
+		case !known:
+			add(Cause{ReasonInput, fmt.Sprintf("input %s is new (%s)", in.Setting, in.From.Address), in.Range})
+		case settled && had != have:
+			add(Cause{ReasonInput, fmt.Sprintf("input %s changed (%s)", in.Setting, in.From.Address), in.Range})
+		}
+	}
+	for _, name := range removedParts(n, last) {
+		if setting, ok := strings.CutPrefix(name, "input."); ok {
+			add(Cause{ReasonInput, fmt.Sprintf("input %s was removed", setting), n.Range})
+			continue
+		}
+		add(Cause{ReasonSetting, fmt.Sprintf("%s %s → (none)", name, lang.FormatValue(last.Parts[name], true)), n.Range})
+	}
+	if len(found) == 0 && complete {
+		return []Cause{{Reason: ReasonMissing, Text: "its record is missing from the store"}}
+	}
+	return found
+}
+
+// removedParts returns the sorted names of recorded parts that the node no longer has.
+func removedParts(n *lang.Node, last *artifact.Manifest) []string {
+	current := map[string]bool{"kind": true, "version": true, "seed": true}
+	for _, s := range n.Settings {
+		current["settings."+s.Name] = true
+	}
+	for _, in := range n.Inputs {
+		current[inputPart(in.Setting)] = true
+	}
+	var removed []string
+	for _, name := range slices.Sorted(maps.Keys(last.Parts)) {
+		if !current[name] {
+			removed = append(removed, name)
+		}
+	}
+	return removed
+}
+
+// formatChange formats an old and a new value. Long values lose their common prefix, so that the difference is
+// visible.
+func formatChange(had string, known bool, have string) string {
+	from, to := []rune(had), []rune(have)
+	const context = 12
+	if n := lang.CommonPrefix(had, have); known && n < len(had) && max(len(from), len(to)) > lang.LongestShown {
+		if skip := len([]rune(strings.ToValidUTF8(had[:n], ""))) - context; skip > context {
+			return "…" + lang.FormatValue(string(from[skip:]), true) + " → …" + lang.FormatValue(string(to[skip:]), true)
+		}
+	}
+	return lang.FormatValue(had, known) + " → " + lang.FormatValue(have, true)
+}
+
+// String returns the cause with its position: `settings.lr 1e-5 → 2e-5 (ablation.hcl:14)`.
+func (c Cause) String() string {
+	if c.Range.Filename == "" || c.Reason == ReasonNew || c.Reason == ReasonInput || c.Reason == ReasonVersion {
+		return c.Text
+	}
+	return fmt.Sprintf("%s (%s)", c.Text, lang.Place(c.Range))
+}
+
+// MarshalJSON returns reason, text, file and line.
+func (c Cause) MarshalJSON() ([]byte, error) {
+	out := struct {
+		Reason Reason `json:"reason,omitempty"`
+		Text   string `json:"text,omitempty"`
+		File   string `json:"file,omitempty"`
+		Line   int    `json:"line,omitempty"`
+	}{c.Reason, c.Text, c.Range.Filename, c.Range.Start.Line}
+	return json.Marshal(out)
+}
+
+// Changes reports whether a run would do anything.
+func (p *Plan) Changes() bool {
+	return slices.ContainsFunc(p.Nodes, func(d *Planned) bool { return d.Verb == MustRun || d.Verb == MayRun })
+}
+
+// Clone copies the nodes of a plan, which a run changes.
+func (p *Plan) Clone() *Plan {
+	c := *p
+	c.Nodes = make([]*Planned, len(p.Nodes))
+	copied := make(map[*Planned]*Planned, len(p.Nodes))
+	for i, n := range p.Nodes {
+		d := *n
+		if d.DuplicateOf != nil { // it precedes this node
+			d.DuplicateOf = copied[d.DuplicateOf]
+		}
+		c.Nodes[i], copied[n] = &d, &d
+	}
+	return &c
+}
+
+// PinFound pins the results that the plan has found in the store. If gc has removed something since, it
+// returns a new plan.
+func (p *Plan) PinFound(session *artifact.Session) (*Plan, error) {
+	for {
+		var keys []string
+		for _, n := range p.Nodes {
+			if n.Verb == UpToDate {
+				keys = append(keys, n.Key)
+			}
+		}
+		if err := session.Pin(keys...); err != nil {
+			return nil, err
+		}
+		if p.collection == p.Store.LastCollection() {
+			return p, nil
+		}
+		var err error
+		if p, err = New(p.Experiment, p.Store, p.options); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// Idle reports whether a run would change nothing: no node runs, and every published file is its copy.
+func (p *Plan) Idle() bool {
+	return stat.Every(len(p.Nodes), stat.ManyReads, func(i int) bool {
+		n := p.Nodes[i]
+		if n.Verb == UpToDate && n.Manifest != nil {
+			_, intact := p.publishedFiles(n.Manifest)
+			return intact
+		}
+		return n.Verb == UpToDate || n.Verb == Collected
+	})
+}
+
+// Counts returns the numbers of the plan's nodes by verb.
+func (p *Plan) Counts() map[string]int {
+	counts := map[string]int{}
+	for _, n := range p.Nodes {
+		counts[string(n.Verb)]++
+	}
+	return counts
+}

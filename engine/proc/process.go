@@ -1,0 +1,437 @@
+package proc
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unicode"
+
+	"golang.org/x/sys/unix"
+)
+
+// Command describes a program to start.
+type Command struct {
+	Args  []string   // path of the program, and its arguments
+	Env   []string   // NAME=VALUE; nothing else is inherited
+	Dir   string     // "": the current folder
+	Files []*os.File // descriptors 0, 1, 2, …
+	Group bool       // Wait asks the whole process group to stop, not only the program
+	Mark  string     // NAME=VALUE added to Env; identifies processes that leave the session; "": none
+}
+
+// Process is a program that leads a session of its own, so that ^C and the end of the terminal do not reach it.
+type Process struct {
+	PID   int
+	Ended <-chan struct{} // closed when the program has ended; Wait may still kill processes that it left running
+
+	command Command
+	process *os.Process
+	started time.Time
+	left    Leftovers
+}
+
+// Start starts a program.
+func Start(c Command) (*Process, error) {
+	p := &Process{command: c, started: time.Now(), left: Leftovers{Mark: c.Mark, before: lastPID()}}
+	env := c.Env
+	if c.Mark != "" {
+		env = append(slices.Clip(env), c.Mark)
+	}
+	var err error
+	p.process, err = os.StartProcess(c.Args[0], c.Args,
+		&os.ProcAttr{Dir: c.Dir, Env: env, Files: c.Files, Sys: &syscall.SysProcAttr{Setsid: true}})
+	if err != nil {
+		return nil, err
+	}
+	p.PID, p.left.session = p.process.Pid, p.process.Pid
+	ended := make(chan struct{})
+	p.Ended = ended
+	go func() {
+		defer close(ended)
+		for unix.Waitid(unix.P_PID, p.PID, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR { // does not reap
+		}
+	}()
+	return p, nil
+}
+
+// Exit is the end of a program.
+type Exit struct {
+	Code      int            // 0 if a signal ended it
+	Signal    syscall.Signal // 0 if it exited
+	PeakBytes int64          // largest resident size of the program and its children
+	Left      string         // a sentence that names the processes it left running, which were killed; "": none
+}
+
+// Wait returns after the program and all processes that it started have ended. When ctx ends, the program gets
+// SIGTERM, and SIGKILL after the grace period for ctx's cause or when kill is closed.
+func (p *Process) Wait(ctx context.Context, grace func(error) time.Duration, kill <-chan struct{}) (Exit, error) {
+	select {
+	case <-p.Ended:
+	case <-ctx.Done():
+		p.stop(grace(context.Cause(ctx)), kill)
+	}
+	syscall.Kill(-p.PID, syscall.SIGKILL)    // before it is reaped no other process can have this PID
+	if time.Since(p.started) > time.Minute { // PIDs may have wrapped around
+		p.left.before = 0
+	}
+	exit := Exit{Left: p.left.Kill()}
+	state, err := p.process.Wait()
+	if err != nil {
+		return exit, err
+	}
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		exit.Signal = status.Signal()
+	} else {
+		exit.Code = state.ExitCode()
+	}
+	if usage, ok := state.SysUsage().(*syscall.Rusage); ok {
+		exit.PeakBytes = usage.Maxrss << 10 // Linux reports KiB
+	}
+	return exit, nil
+}
+
+func (p *Process) stop(grace time.Duration, kill <-chan struct{}) {
+	pid := p.PID
+	if p.command.Group {
+		pid = -pid
+	}
+	syscall.Kill(pid, syscall.SIGTERM)
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-p.Ended:
+		return
+	case <-timer.C:
+	case <-kill:
+	}
+	syscall.Kill(p.PID, syscall.SIGKILL)
+	KillSession(p.PID)
+	<-p.Ended
+}
+
+// HostName is the name of this machine, or "".
+var HostName = sync.OnceValue(func() string {
+	name, _ := os.Hostname()
+	return name
+})
+
+// SinceBoot returns the time since the machine booted, including sleep. This clock cannot be set.
+func SinceBoot() time.Duration {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		return 0
+	}
+	return time.Duration(now.Nano())
+}
+
+// ProcessTick is the unit of procStat.start.
+const ProcessTick = time.Second / 100
+
+// procStat contains the fields of /proc/PID/stat that identify a process.
+type procStat struct {
+	ended   bool // but not reaped
+	group   int
+	session int
+	Start   uint64 // in ticks since boot
+}
+
+func ProcessStat(pid int) (s procStat, ok bool) {
+	b, err := os.ReadFile(ProcFile(pid, "stat"))
+	if err != nil {
+		return s, false
+	}
+	// The second field is the program's name in parentheses and may contain any character.
+	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	if len(fields) < 20 {
+		return s, false
+	}
+	// The first thread of a process may end before the others, which may still hold its files open.
+	lastThread := fields[17] == "1" || fields[17] == "0"
+	s.ended = fields[0] == "Z" && lastThread
+	s.group, _ = strconv.Atoi(fields[2])
+	s.session, _ = strconv.Atoi(fields[3])
+	s.Start, err = strconv.ParseUint(fields[19], 10, 64)
+	return s, err == nil
+}
+
+func ProcFile(pid int, name string) string { return filepath.Join("/proc", strconv.Itoa(pid), name) }
+
+// SameProcess reports whether the process with this PID started at that tick and has not ended.
+func SameProcess(pid int, start uint64) bool {
+	s, ok := ProcessStat(pid)
+	return ok && s.Start == start && !s.ended
+}
+
+// Stopped reports whether a process is stopped, by SIGSTOP or ^Z.
+func Stopped(pid int) bool { return strings.HasPrefix(statusField(pid, "State"), "T") }
+
+// StoppedText reports that the engine of a run is stopped and how to continue it.
+func StoppedText(pid int) string {
+	return fmt.Sprintf("its engine is stopped (process %[1]d; `fg` in its terminal or `kill -CONT %[1]d` continues it)", pid)
+}
+
+// statusField returns a field of /proc/PID/status; "" if there is no such process or thread.
+func statusField(pid int, name string) string {
+	b, err := os.ReadFile(ProcFile(pid, "status"))
+	if err != nil {
+		return ""
+	}
+	_, rest, _ := strings.Cut(string(b), "\n"+name+":")
+	line, _, _ := strings.Cut(rest, "\n")
+	return strings.TrimSpace(line)
+}
+
+// ProcessName returns the name of a program without control characters; "?" if there is no such process.
+func ProcessName(pid int) string {
+	b, err := os.ReadFile(ProcFile(pid, "comm"))
+	if err != nil {
+		return "?"
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return -1
+		}
+		return r
+	}, string(b))
+}
+
+// processes lists the PIDs of this machine.
+func processes() (pids []int) {
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// ProcessesWithOpen returns the processes of this user that have a file of that base name open.
+func ProcessesWithOpen(name string) map[int]bool {
+	pids := map[int]bool{}
+	for _, pid := range processes() {
+		dir := ProcFile(pid, "fd")
+		files, _ := os.ReadDir(dir)
+		for _, f := range files {
+			if target, err := os.Readlink(filepath.Join(dir, f.Name())); err == nil && filepath.Base(target) == name {
+				pids[pid] = true
+				break
+			}
+		}
+	}
+	return pids
+}
+
+// HoldsFlock reports whether a process holds the flock of a file.
+func HoldsFlock(pid int, f *os.File) bool {
+	info, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	inode := strconv.FormatUint(info.Sys().(*syscall.Stat_t).Ino, 10)
+	all, _ := os.ReadFile("/proc/locks")
+	for line := range strings.Lines(string(all)) {
+		// 1: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE 0 EOF; a line of a waiting process has "->" behind the number
+		fields := strings.Fields(line)
+		if len(fields) == 8 && fields[1] == "FLOCK" && fields[4] == strconv.Itoa(pid) &&
+			strings.HasSuffix(fields[5], ":"+inode) {
+			return true
+		}
+	}
+	return false
+}
+
+// KillSession kills every process of a session. While one of them lives, the kernel does not reuse the session's id.
+func KillSession(leader int) {
+	for range 10 { // a process may start another before it is killed
+		killed := false
+		for _, pid := range processes() {
+			if s, ok := ProcessStat(pid); ok && s.session == leader && !s.ended {
+				killed = syscall.Kill(pid, syscall.SIGKILL) == nil || killed
+			}
+		}
+		if !killed {
+			return
+		}
+	}
+}
+
+// Leftovers are the processes of a program that run outside its process group after it has ended.
+type Leftovers struct {
+	session int    // that the program led; 0: unknown
+	before  int    // lastPID before the program started; 0: unknown
+	Mark    string // NAME=VALUE in the environment of those that left the session; "": none
+}
+
+func (l Leftovers) list() (pids []int) {
+	for _, pid := range startedAfter(l.before) {
+		s, ok := ProcessStat(pid)
+		if !ok || s.ended || s.session == 0 || l.session != 0 && s.group == l.session { // session 0 is the kernel's
+			continue
+		}
+		found := l.session != 0 && s.session == l.session ||
+			l.Mark != "" && bytes.Contains(environment(pid), []byte(l.Mark+"\x00"))
+		if found && strconv.Itoa(pid) == statusField(pid, "Tgid") { // not a thread
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// Kill kills the processes until none is left, and returns a sentence that names them; "" if there were none.
+func (l Leftovers) Kill() string {
+	var names []string
+	var left []int
+	seen := map[int]bool{}
+	for range 200 { // a killed process takes time to end, and may have started another
+		if left = l.list(); len(left) == 0 {
+			break
+		}
+		for _, pid := range left {
+			if !seen[pid] {
+				seen[pid] = true
+				names = append(names, fmt.Sprintf("%s (process %d)", ProcessName(pid), pid))
+			}
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("its program left %s running", strings.Join(names, ", "))
+	if len(left) > 0 {
+		return text + fmt.Sprintf(", and process %v could not be killed", left)
+	}
+	return text + "; killed"
+}
+
+// lastPID returns the newest PID or thread id; 0: unknown.
+func lastPID() int {
+	f, err := loadAverage()
+	if err != nil {
+		return 0
+	}
+	text := make([]byte, 128)
+	n, _ := f.ReadAt(text, 0)
+	fields := bytes.Fields(text[:n])
+	if len(fields) != 5 {
+		return 0
+	}
+	pid, _ := strconv.Atoi(string(fields[4]))
+	return pid
+}
+
+// loadAverage stays open, because every stage reads it.
+var loadAverage = sync.OnceValues(func() (*os.File, error) { return os.Open("/proc/loadavg") })
+
+// startedAfter lists the PIDs and thread ids that the kernel assigned after lastPID returned before. If before
+// is 0 or the PIDs have wrapped around, it lists all processes.
+func startedAfter(before int) (pids []int) {
+	const atMost = 10_000
+	last := lastPID()
+	if before == 0 || last < before || last-before > atMost {
+		return processes()
+	}
+	for pid := before + 1; pid <= last; pid++ {
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
+// environment returns the variables with which a program was started. While a process executes a new program they are
+// empty for a moment, so environment tries again.
+func environment(pid int) []byte {
+	for try := 0; ; try++ {
+		env, err := os.ReadFile(ProcFile(pid, "environ"))
+		if err != nil || len(env) > 0 || try == 20 {
+			return env
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// ControlGroups calls f with the folder of this process's control group for a controller, and with the folders of its
+// parents. root is the file system of the machine; v2 means that the files have the names of cgroup v2.
+func ControlGroups(root fs.FS, controller string, f func(folder string, v2 bool)) {
+	groups, _ := fs.ReadFile(root, "proc/self/cgroup")
+	for line := range strings.Lines(string(groups)) {
+		id, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
+		controllers, group, _ := strings.Cut(rest, ":")
+		folder, v2 := "sys/fs/cgroup", id == "0"
+		if !v2 {
+			if !slices.Contains(strings.Split(controllers, ","), controller) {
+				continue
+			}
+			folder = path.Join(folder, controller)
+		}
+		for g := path.Clean("/" + group); ; g = path.Dir(g) {
+			f(path.Join(folder, g), v2)
+			if g == "/" {
+				break
+			}
+		}
+	}
+}
+
+// oomFile is the file that counts processes killed because memory ran out: of this process's control group, or
+// else of the machine; "": none.
+var oomFile = sync.OnceValue(func() (file string) {
+	ControlGroups(os.DirFS("/"), "memory", func(folder string, v2 bool) {
+		name := "memory.oom_control"
+		if v2 {
+			name = "memory.events"
+		}
+		if path := filepath.Join("/", folder, name); file == "" && Exists(path) {
+			file = path
+		}
+	})
+	if file == "" && Exists("/proc/vmstat") {
+		file = "/proc/vmstat"
+	}
+	return file
+})
+
+func Exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// OomKills returns the number of processes killed so far because memory ran out; -1: unknown.
+func OomKills() int64 {
+	b, _ := os.ReadFile(oomFile())
+	for line := range strings.Lines(string(b)) {
+		if count, ok := strings.CutPrefix(line, "oom_kill "); ok {
+			if n, err := strconv.ParseInt(strings.TrimSpace(count), 10, 64); err == nil {
+				return n
+			}
+		}
+	}
+	return -1
+}
+
+// RecentOOMKills returns oomKills of at most a second ago.
+func RecentOOMKills() int64 {
+	oomCount.Lock()
+	defer oomCount.Unlock()
+	if now := time.Now(); now.Sub(oomCount.at) > time.Second {
+		oomCount.kills, oomCount.at = OomKills(), now
+	}
+	return oomCount.kills
+}
+
+var oomCount struct {
+	sync.Mutex
+	at    time.Time
+	kills int64
+}

@@ -1,0 +1,164 @@
+package runs
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"rcgrpo/engine/internal/disk"
+)
+
+// EventKind names an event of a run.
+type EventKind string
+
+const (
+	EventPlanned  EventKind = "planned"  // the run starts: Counts of the plan
+	EventStarted  EventKind = "started"  // an attempt at a stage starts
+	EventAdopted  EventKind = "adopted"  // this run adopts a stage that has been running for Seconds
+	EventProgress EventKind = "progress" // Done of Total
+	EventNote     EventKind = "note"     // a message, for example about waiting for another run
+	EventDone     EventKind = "done"     // the result is committed
+	EventKept     EventKind = "kept"     // the result is in the store: the inputs are unchanged, or another run made it
+	EventShown    EventKind = "shown"    // executed with inputs missing; the output is published but not committed
+	EventFailed   EventKind = "failed"
+	EventSkipped  EventKind = "skipped" // for the reason in Text
+	EventFile     EventKind = "file"    // a file was published: Path and Text
+	EventEnded    EventKind = "ended"   // the run ends: Counts
+)
+
+// Event is a line of a run's events.jsonl.
+type Event struct {
+	Time    time.Time `json:"time"`
+	Address string    `json:"address,omitempty"`
+	Kind    EventKind `json:"kind"`
+	Text    string    `json:"text,omitempty"`
+
+	Done   int     `json:"done,omitempty"`
+	Total  int     `json:"total,omitempty"`
+	Unit   string  `json:"unit,omitempty"`
+	Values []Value `json:"values,omitempty"`
+
+	Attempt int     `json:"attempt,omitempty"`
+	Key     string  `json:"key,omitempty"`
+	Seconds float64 `json:"seconds,omitempty"` // wall time of the ended stage
+	Expect  float64 `json:"expect,omitempty"`  // estimate for the started stage in seconds; 0: unknown
+	Path    string  `json:"path,omitempty"`    // log of the stage; published file
+
+	Failure *Failure       `json:"failure,omitempty"`
+	Counts  map[string]int `json:"counts,omitempty"` // by verb at the start, by outcome at the end
+}
+
+// Value is a number shown beside a stage's progress.
+type Value struct {
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
+}
+
+// Failure is the error of a failed stage.
+type Failure struct {
+	Text  string   `json:"text"`
+	Cause string   `json:"cause,omitempty"` // one of the Cause constants; "": deterministic
+	Log   string   `json:"log,omitempty"`   // path
+	Lines []string `json:"lines,omitempty"` // the last lines of the log
+	Work  string   `json:"work,omitempty"`  // scratch folder that the stage left
+}
+
+func (f *Failure) Error() string { return f.Text }
+
+// EventLog appends events to a file as JSON Lines. It writes whole lines, so a kill tears at most the last one.
+// Events that a person waits for are written at once, the others within eventDelay.
+type EventLog struct {
+	mu        sync.Mutex
+	file      *os.File
+	last      map[string]time.Time // of the newest written progress, by address
+	pending   []byte               // lines to be written
+	scheduled bool                 // flush will run
+	err       error                // the first error of writing
+}
+
+const (
+	eventDelay    = 50 * time.Millisecond
+	progressEvery = time.Second // between written progress events of one stage
+)
+
+func OpenEventLog(path string) (*EventLog, error) {
+	f, err := disk.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return &EventLog{file: f, last: map[string]time.Time{}}, nil
+}
+
+func (l *EventLog) Write(e Event) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e.Kind == EventProgress {
+		since := e.Time.Sub(l.last[e.Address]) // negative if the clock was set
+		if since >= 0 && since < progressEvery && e.Done != e.Total {
+			return nil
+		}
+		l.last[e.Address] = e.Time
+	}
+	line, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	l.pending = append(append(l.pending, line...), '\n')
+	switch e.Kind {
+	case EventStarted, EventDone, EventKept, EventFile, EventProgress:
+		if !l.scheduled {
+			l.scheduled = true
+			time.AfterFunc(eventDelay, l.Flush)
+		}
+	default:
+		l.writePending()
+	}
+	return l.err
+}
+
+func (l *EventLog) Flush() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.scheduled = false
+	l.writePending()
+}
+
+func (l *EventLog) writePending() {
+	if len(l.pending) == 0 {
+		return
+	}
+	_, err := disk.Write(l.file, l.pending)
+	l.pending = l.pending[:0]
+	if l.err == nil {
+		l.err = err
+	}
+}
+
+func (l *EventLog) Close() error {
+	l.Flush()
+	return errors.Join(l.err, l.file.Close())
+}
+
+// ReadEvents calls f for every whole event of r and skips damaged lines. read is the number of bytes of whole
+// lines, at which a later call can continue.
+func ReadEvents(r io.Reader, f func(Event)) (read int64, err error) {
+	lines := bufio.NewReader(r)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err == io.EOF {
+			return read, nil
+		}
+		if err != nil {
+			return read, err
+		}
+		read += int64(len(line))
+		var e Event
+		if json.Unmarshal(line, &e) == nil {
+			f(e)
+		}
+	}
+}

@@ -1,0 +1,359 @@
+package runs
+
+import (
+	"cmp"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/disk"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/proc"
+)
+
+// Folder is the folder of one run, STORE/runs/EXPERIMENT/ID:
+//
+//	files/          a copy of the experiment's files
+//	source.json     Source for Load, with the values of all variables and the digests of all data
+//	plan.json       RunRecord
+//	nodes/NAME.json Assignment of a stage, rewritten at each start
+//	nodes/NAME.events.jsonl events of the stage's process, truncated at each start
+//	logs/NAME.log   output of a stage
+//	shown/NAME/     output that is not committed, because inputs were missing
+//	events.jsonl
+//	lock            held while the run goes on
+type Folder string
+
+// RunRecord describes a run and its plan.
+type Record struct {
+	ID         string
+	Experiment string
+	Path       string // of the experiment, as given
+	Started    time.Time
+	PID        int
+	Host       string
+	Revision   string
+	Nodes      []NodeRecord
+}
+
+// RunNodeRecord is a node of a RunRecord.
+type NodeRecord struct {
+	Address string
+	Verb    string
+	Cause   string  `json:",omitempty"`
+	Key     string  `json:",omitempty"`
+	Expect  float64 `json:",omitempty"` // seconds
+}
+
+// Assignment describes one attempt at a node. It is stored as JSON for the process of the stage.
+type Assignment struct {
+	Address  string
+	Key      string                   // "" if inputs are missing: the output is shown, not committed
+	Inputs   map[string]string        // key of the result of each input, by address
+	Missing  map[string]*MissingError `json:",omitempty"` // inputs without a result, by address
+	Store    string
+	CPUs     int
+	GPUs     []string
+	Attempt  int
+	Since    time.Time // start of this attempt
+	Kills    int64     // oomKills at the start
+	Revision string
+}
+
+// MissingError reports a missing input of a stage that runs after failures (Kind.AfterFailures).
+type MissingError struct {
+	Address string   // of the stage that should have made the input
+	Why     string   // "failed: …", "was skipped: stage.model.base failed"
+	Lines   []string // the last lines of its log, if it failed
+}
+
+func (e *MissingError) Error() string { return fmt.Sprintf("%s is missing: it %s", e.Address, e.Why) }
+
+func (f Folder) Id() string         { return filepath.Base(string(f)) }
+func (f Folder) experiment() string { return filepath.Base(filepath.Dir(string(f))) }
+func (f Folder) Path(p ...string) string {
+	return filepath.Join(append([]string{string(f)}, p...)...)
+}
+func (f Folder) Log(address string) string   { return f.Path("logs", FileName(address)+".log") }
+func (f Folder) Shown(address string) string { return f.Path("shown", FileName(address)) }
+func (f Folder) Events(address string) string {
+	return f.Path("nodes", FileName(address)+".events.jsonl")
+}
+
+// RunName returns the name of a run folder for people: EXPERIMENT/ID.
+func Name(folder string) string {
+	return filepath.Join(Folder(folder).experiment(), Folder(folder).Id())
+}
+
+// FileName turns an address into a readable file name. Distinct addresses have distinct names.
+func FileName(address string) string {
+	name := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', strings.ContainsRune("._-@[]=+", r):
+			return r
+		}
+		return '_'
+	}, lang.ShortAddress(address))
+	if name != lang.ShortAddress(address) || len(name) > 120 {
+		sum := sha256.Sum256([]byte(address))
+		name = name[:min(len(name), 120)] + "-" + hex.EncodeToString(sum[:4])
+	}
+	return name
+}
+
+// createFolder creates and locks the folder of a new run of an experiment. It appears complete, by one rename.
+// files are the experiment's files by base name; createFolder sets the path of the source, and the id, time and
+// process of the record.
+func Create(
+	store *artifact.Store, source lang.Source, files map[string][]byte, record Record,
+) (Folder, *os.File, error) {
+	folders, err := Folders(store, record.Experiment)
+	if err != nil {
+		return "", nil, err
+	}
+	var suffix [2]byte
+	rand.Read(suffix[:])
+	started := time.Now()
+	runs := store.Runs(record.Experiment)
+	record.ID = runTime(started, folders) + "-" + hex.EncodeToString(suffix[:])
+	record.Started, record.PID, record.Host = started.UTC(), os.Getpid(), proc.HostName()
+	f, temporary := Folder(filepath.Join(runs, record.ID)), Folder(filepath.Join(runs, "."+record.ID))
+	source.Path = f.Path("files")
+	if len(files) == 1 {
+		for name := range files {
+			source.Path = f.Path("files", name)
+		}
+	}
+	if err := store.MakeDir(runs); err != nil {
+		return f, nil, fmt.Errorf("create the run folder: %w", err)
+	}
+	for _, sub := range []string{"files", "nodes", "logs"} {
+		if err := disk.MkdirAll(temporary.Path(sub), 0o700); err != nil {
+			return f, nil, fmt.Errorf("create the run folder: %w", err)
+		}
+	}
+	lock, err := disk.OpenFile(temporary.Path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return f, nil, err
+	}
+	err = disk.Flock(lock, unix.LOCK_EX|unix.LOCK_NB)
+	for name, text := range files {
+		if err == nil {
+			err = disk.WriteFile(temporary.Path("files", name), text, 0o600)
+		}
+	}
+	if err == nil {
+		err = WriteJSON(temporary.Path("source.json"), source)
+	}
+	if err == nil {
+		err = WriteJSON(temporary.Path("plan.json"), record)
+	}
+	if err == nil {
+		err = disk.Rename(string(temporary), string(f))
+	}
+	if err != nil {
+		return f, nil, errors.Join(fmt.Errorf("create the run folder: %w", err), lock.Close())
+	}
+	return f, lock, nil
+}
+
+// runTimeFormat is the prefix of a run's id. Runs are sorted by id.
+const runTimeFormat = "20060102-150405.000"
+
+// runTime returns the prefix for a new run: its start time, or a later one if the newest run has a later prefix
+// because the clock was set back. folders are sorted, newest first.
+func runTime(started time.Time, folders []Folder) string {
+	now := started.UTC().Format(runTimeFormat)
+	if len(folders) == 0 {
+		return now
+	}
+	newest := folders[0].Id()
+	newest = newest[:min(len(newest), len(runTimeFormat))]
+	if t, err := time.Parse(runTimeFormat, newest); err == nil && newest >= now {
+		return t.Add(time.Millisecond).Format(runTimeFormat)
+	}
+	return now
+}
+
+func (f Folder) Source() (lang.Source, error) {
+	var s lang.Source
+	return s, ReadJSON(f.Path("source.json"), &s)
+}
+
+func (f Folder) Record() (Record, error) {
+	var r Record
+	return r, ReadJSON(f.Path("plan.json"), &r)
+}
+
+func (f Folder) Assign(a Assignment) error {
+	return WriteJSON(f.Path("nodes", FileName(a.Address)+".json"), a)
+}
+
+func (f Folder) Assignment(address string) (Assignment, error) {
+	var a Assignment
+	err := ReadJSON(f.Path("nodes", FileName(address)+".json"), &a)
+	if errors.Is(err, fs.ErrNotExist) {
+		return a, fmt.Errorf("run folder %s has not started %s", f, address)
+	}
+	return a, err
+}
+
+// Live reports whether the engine of the run is running, without waiting for the lock.
+func (f Folder) Live() bool {
+	lock, err := os.Open(f.Path("lock"))
+	if err != nil {
+		return false
+	}
+	defer lock.Close()
+	return errors.Is(unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
+}
+
+// runFolders returns the run folders of an experiment, newest first.
+func Folders(store *artifact.Store, experiment string) ([]Folder, error) {
+	names, err := subfolders(store.Runs(experiment))
+	var all []Folder
+	for _, name := range slices.Backward(names) {
+		if !strings.HasPrefix(name, ".") { // incomplete: createFolder has not renamed it
+			all = append(all, Folder(filepath.Join(store.Runs(experiment), name)))
+		}
+	}
+	return all, err
+}
+
+// subfolders returns the sorted names of the folders in dir; none if dir does not exist.
+func subfolders(dir string) (names []string, err error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, err
+}
+
+// FindRun returns the folder of a run. The name is a folder, EXPERIMENT/ID, ID, a unique prefix of these, or
+// `latest` or `latest~N` (the Nth before it), of the experiment given before it (EXPERIMENT/latest) or by the
+// parameter; "": of all.
+func FindRun(store *artifact.Store, experiment, name string) (string, error) {
+	if proc.Exists(Folder(name).Path("plan.json")) {
+		return name, nil
+	}
+	runs, err := allRuns(store)
+	if err != nil {
+		return "", err
+	}
+	if len(runs) == 0 {
+		return "", fmt.Errorf("there is no run %s: %s has none", name, store.Runs(""))
+	}
+	if prefix, back, ok := parseLatest(name); ok {
+		return nthRun(runs, cmp.Or(prefix, experiment), back)
+	}
+	var found []string
+	for _, f := range runs {
+		run := Name(string(f))
+		if run == name || f.Id() == name {
+			return string(f), nil
+		}
+		if strings.HasPrefix(run, name) || strings.HasPrefix(f.Id(), name) {
+			found = append(found, run)
+		}
+	}
+	switch len(found) {
+	case 1:
+		return store.Runs(found[0]), nil
+	case 0:
+		var names []string
+		for _, f := range runs[:min(5, len(runs))] {
+			names = append(names, Name(string(f)))
+		}
+		return "", fmt.Errorf("there is no run %s in %s; the last ones are %s",
+			name, store.Runs(""), strings.Join(names, ", "))
+	}
+	return "", fmt.Errorf("%s is ambiguous: it matches the runs %s", name, strings.Join(found, ", "))
+}
+
+// allRuns returns the run folders of all experiments, newest first.
+func allRuns(store *artifact.Store) ([]Folder, error) {
+	experiments, err := Experiments(store)
+	if err != nil {
+		return nil, err
+	}
+	var all []Folder
+	for _, experiment := range experiments {
+		folders, err := Folders(store, experiment)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, folders...)
+	}
+	slices.SortFunc(all, func(a, b Folder) int { return strings.Compare(b.Id(), a.Id()) })
+	return all, nil
+}
+
+// parseLatest parses "latest", "latest~2" and "x/latest~2".
+func parseLatest(name string) (experiment string, back int, ok bool) {
+	if i := strings.LastIndexByte(name, '/'); i >= 0 {
+		experiment, name = name[:i], name[i+1:]
+	}
+	name, count, counted := strings.Cut(name, "~")
+	if counted {
+		var err error
+		if back, err = strconv.Atoi(count); err != nil || back < 0 {
+			return "", 0, false
+		}
+	}
+	return experiment, back, name == "latest"
+}
+
+// nthRun counts back from the newest run of an experiment; "": of all.
+func nthRun(runs []Folder, experiment string, back int) (string, error) {
+	runs = slices.DeleteFunc(runs, func(f Folder) bool { return experiment != "" && f.experiment() != experiment })
+	if back < len(runs) {
+		return string(runs[back]), nil
+	}
+	have := "there are"
+	if experiment != "" {
+		have = experiment + " has"
+	}
+	return "", fmt.Errorf("there is no latest~%d: %s %s", back, have, lang.Plural(len(runs), "run"))
+}
+
+// WriteJSON replaces a file, so that a reader sees the old or the new content.
+func WriteJSON(path string, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	next := path + ".new"
+	if err := disk.WriteFile(next, append(b, '\n'), 0o600); err != nil {
+		return err
+	}
+	return disk.Rename(next, path)
+}
+
+func ReadJSON(path string, v any) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("%s is damaged: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,78 @@
+package runs
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+)
+
+const followEvery = 100 * time.Millisecond
+
+// readNewEvents calls f for the whole events of a file behind offset, and returns the offset behind them. A missing file
+// counts as empty.
+func readNewEvents(path string, offset int64, f func(Event)) (int64, error) {
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return offset, nil
+	}
+	if err != nil {
+		return offset, err
+	}
+	defer file.Close()
+	if _, err := file.Seek(offset, io.SeekStart); err != nil {
+		return offset, err
+	}
+	n, err := ReadEvents(file, f)
+	return offset + n, err
+}
+
+// EventReader reads the events that a stage's process appends to a file.
+type EventReader struct {
+	offset  int64
+	Failure *Failure // reported by the process
+	err     error
+}
+
+// Read calls observe for the events since the last call, except for the failure.
+func (r *EventReader) Read(path string, observe func(Event)) {
+	r.offset, r.err = readNewEvents(path, r.offset, func(e Event) {
+		if e.Kind == EventFailed {
+			r.Failure = e.Failure
+		} else {
+			observe(e)
+		}
+	})
+}
+
+// Follow passes on the events that a stage's process appends to a file (Work.Events) until ended is closed. It returns
+// the failure that the process reported, or the error of reading the file.
+func Follow(path string, ended <-chan struct{}, observe func(Event)) error {
+	var r EventReader
+	every := time.NewTicker(followEvery)
+	defer every.Stop()
+	for {
+		select {
+		case <-ended:
+			r.Read(path, observe)
+			if r.Failure != nil {
+				return r.Failure
+			}
+			return r.err
+		case <-every.C:
+			r.Read(path, observe)
+		}
+	}
+}
+
+// lastProgress returns the last progress in a file of events; nil without any.
+func lastProgress(path string) (last *Event) {
+	var r EventReader
+	r.Read(path, func(e Event) {
+		if e.Kind == EventProgress {
+			last = &e
+		}
+	})
+	return last
+}

@@ -1,0 +1,184 @@
+package runs
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/disk"
+	"rcgrpo/engine/proc"
+)
+
+// Holder identifies the process that executes a node. It is stored in the lock of the node's key.
+type Holder struct {
+	Run     string    `json:"run"` // folder of the run that started it
+	Address string    `json:"address"`
+	Since   time.Time `json:"since"`
+	Attempt int       `json:"attempt"`
+	Host    string    `json:"host"`
+	PID     int       `json:"pid,omitempty"`   // of the stage's process; 0: not known yet
+	Start   uint64    `json:"start,omitempty"` // of that process, in ticks since boot
+	Group   bool      `json:"group,omitempty"` // stop requests go to its process group
+	Kills   int64     `json:"kills"`           // oomKills when it started
+}
+
+// Holder returns the holder of an attempt before its process has started.
+func (a Assignment) Holder(folder Folder) Holder {
+	return Holder{Run: string(folder), Address: a.Address, Since: a.Since, Attempt: a.Attempt,
+		Host: proc.HostName(), Kills: a.Kills}
+}
+
+func (h Holder) Write(lock *os.File) error {
+	b, err := json.Marshal(h)
+	if err != nil {
+		return err
+	}
+	return artifact.Describe(lock, b)
+}
+
+// WithProcess sets the process of the holder.
+func (h Holder) WithProcess(pid int) (Holder, error) {
+	stat, ok := proc.ProcessStat(pid)
+	if !ok {
+		return h, fmt.Errorf("read %s", proc.ProcFile(pid, "stat"))
+	}
+	h.PID, h.Start = pid, stat.Start
+	return h, nil
+}
+
+// Sign stores this process as the holder in the lock that it inherited as a descriptor.
+func (h Holder) Sign(descriptor int) error {
+	h, err := h.WithProcess(os.Getpid())
+	if err != nil {
+		return err
+	}
+	copied, err := syscall.Dup(descriptor) // Close must not close the descriptor of the lock
+	if err != nil {
+		return err
+	}
+	lock := os.NewFile(uintptr(copied), "lock")
+	return errors.Join(h.Write(lock), lock.Close())
+}
+
+// Running returns how long the stage's process has been running. On this machine it counts from the boot, because the
+// clock may have been set.
+func (h Holder) Running() time.Duration {
+	if h.Start > 0 && !h.remote() {
+		return max(0, proc.SinceBoot()-time.Duration(h.Start)*proc.ProcessTick)
+	}
+	return max(0, time.Since(h.Since))
+}
+
+// Alive reports whether the stage's process may be running. A process that is remote or not known yet counts as
+// alive.
+func (h Holder) Alive() bool { return h.PID == 0 || h.remote() || proc.SameProcess(h.PID, h.Start) }
+
+func (h Holder) remote() bool { return h.Host != proc.HostName() }
+
+func (h Holder) Folder() Folder { return Folder(h.Run) }
+
+// Text names the run and the process.
+func (h Holder) Text() string {
+	text := "run " + Name(h.Run)
+	if h.remote() {
+		text += " on " + h.Host
+	}
+	if h.PID != 0 {
+		text += fmt.Sprintf(", process %d", h.PID)
+	}
+	return text
+}
+
+// Adopt makes this process responsible for the stage until the file is closed; nil if another engine is responsible.
+func (h Holder) Adopt() *os.File {
+	if h.remote() || h.Folder().Live() {
+		return nil
+	}
+	f, err := os.OpenFile(h.Folder().Path("nodes", FileName(h.Address)+".adopter"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil
+	}
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		f.Close()
+		return nil
+	}
+	return f
+}
+
+// LinkLog makes the log of a stage that another engine started the log of an address of this run.
+func (f Folder) LinkLog(h Holder, address string) error {
+	log := h.Folder().Log(h.Address)
+	err := disk.Symlink(log, f.Log(address))
+	if err == nil || errors.Is(err, os.ErrExist) {
+		return nil
+	}
+	// The file system has no symbolic links.
+	return disk.WriteFile(f.Log(address), []byte("another run started this stage; its log is "+log+"\n"), 0o600)
+}
+
+// Orphan is a running stage whose run has ended.
+type Orphan struct {
+	Key        string
+	Address    string
+	Experiment string
+	Run        string // folder
+	PID        int
+	Since      time.Time
+	Progress   *Event // the newest; nil without any
+	Adopted    bool   // another run has adopted it
+	Group      bool   // it is a program: stop requests go to its process group
+}
+
+// Text describes the progress of the stage and how to stop it.
+func (o Orphan) Text(now time.Time) string {
+	text := fmt.Sprintf("%s of run %s is still running as process %d: %s", o.Address, Name(o.Run), o.PID,
+		PaceSince(o.Since, o.Progress).Text(now))
+	if o.Adopted {
+		return text
+	}
+	kill := fmt.Sprint("kill ", o.PID)
+	if o.Group {
+		kill = fmt.Sprint("kill -- -", o.PID)
+	}
+	return text + fmt.Sprintf("; a run that needs it adopts it, `%s` stops it", kill)
+}
+
+// PaceSince is the pace of a stage of which only the newest progress is known.
+func PaceSince(started time.Time, last *Event) Pace {
+	p := Pace{Started: started}
+	if last != nil {
+		p.First, p.Last = Event{Time: started}, *last
+	}
+	return p
+}
+
+// Orphans lists the running stages of a store whose runs have ended. It does not wait for locks.
+func Orphans(store *artifact.Store) ([]Orphan, error) {
+	keys, err := store.Locked()
+	if err != nil {
+		return nil, err
+	}
+	var all []Orphan
+	for _, key := range keys {
+		var h Holder
+		if store.Holder(key, &h) != nil || h.PID == 0 || h.remote() || h.Folder().Live() || !proc.SameProcess(h.PID, h.Start) {
+			continue
+		}
+		o := Orphan{Key: key, Address: h.Address, Experiment: filepath.Base(filepath.Dir(h.Run)), Run: h.Run, PID: h.PID,
+			Since: h.Since, Group: h.Group, Progress: lastProgress(h.Folder().Events(h.Address))}
+		if adopted := h.Adopt(); adopted != nil {
+			adopted.Close()
+		} else {
+			o.Adopted = true
+		}
+		all = append(all, o)
+	}
+	return all, nil
+}

@@ -1,0 +1,219 @@
+package runs
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/proc"
+)
+
+// RunStatus is the state of a run.
+type RunStatus struct {
+	Record
+	Folder string
+	Live   bool // its engine is running
+	Ended  bool // it has ended, successfully or not; neither Live nor Ended: it was killed
+	Counts map[string]int
+	Last   time.Time // of the last event
+	Nodes  []NodeStatus
+}
+
+// NodeStatus is the state of one node in a run.
+type NodeStatus struct {
+	Address  string
+	State    EventKind // EventPlanned: waiting; EventStarted: running; otherwise the end; "": it was up to date
+	Started  time.Time `json:",omitzero"`
+	Seconds  float64   `json:",omitzero"`  // if it has ended
+	Key      string    `json:",omitzero"`  // of its result: done, kept, or up to date
+	First    *Event    `json:",omitempty"` // first progress of this start
+	Progress *Event    `json:",omitempty"` // newest progress while it runs
+	Note     string    `json:",omitzero"`
+	Failure  *Failure  `json:",omitzero"`
+	Survives bool      `json:",omitzero"` // it is running although its run was killed
+}
+
+// Experiments returns the names of the experiments that have runs in a store.
+func Experiments(store *artifact.Store) ([]string, error) { return subfolders(store.Runs("")) }
+
+// Runs returns the folders of an experiment's runs, newest first.
+func Runs(store *artifact.Store, experiment string) ([]string, error) {
+	folders, err := Folders(store, experiment)
+	var paths []string
+	for _, f := range folders {
+		paths = append(paths, string(f))
+	}
+	return paths, err
+}
+
+// Status reads the state of a run. It does not wait for locks.
+func Status(folder string) (*RunStatus, error) {
+	s, err := initialStatus(Folder(folder))
+	if err != nil {
+		return nil, err
+	}
+	index := map[string]*NodeStatus{}
+	for i := range s.Nodes {
+		index[s.Nodes[i].Address] = &s.Nodes[i]
+	}
+	events := Folder(folder).Path("events.jsonl")
+	_, err = readNewEvents(events, 0, func(e Event) { s.observe(e, index[e.Address]) })
+	s.findOrphans()
+	return s, err
+}
+
+// initialStatus is the status of a run before its first event.
+func initialStatus(f Folder) (*RunStatus, error) {
+	record, err := f.Record()
+	if err != nil {
+		return nil, err
+	}
+	s := &RunStatus{Record: record, Folder: string(f), Live: f.Live(), Last: record.Started}
+	for _, n := range record.Nodes {
+		status := NodeStatus{Address: n.Address, State: EventPlanned}
+		if n.Verb == "up to date" || n.Verb == "collected" {
+			status.State, status.Key = "", n.Key
+		}
+		s.Nodes = append(s.Nodes, status)
+	}
+	return s, nil
+}
+
+// findOrphans marks the nodes that are running although their run was killed.
+func (s *RunStatus) findOrphans() {
+	if s.Live || s.Ended {
+		return
+	}
+	f := Folder(s.Folder)
+	for i := range s.Nodes {
+		if n := &s.Nodes[i]; n.State == EventStarted && f.runs(n.Address) {
+			n.Survives, n.Progress = true, lastProgress(f.Events(n.Address))
+		}
+	}
+}
+
+// runs reports whether the process of a stage that this run started is running.
+func (f Folder) runs(address string) bool {
+	a, err := f.Assignment(address)
+	if err != nil || a.Key == "" {
+		return false
+	}
+	store, err := artifact.Open(a.Store)
+	if err != nil {
+		return false
+	}
+	var h Holder
+	return store.Holder(a.Key, &h) == nil && h.Folder() == f && h.PID != 0 && h.Alive()
+}
+
+// Live reports whether the engine of a run is running. It does not wait for locks.
+func Live(folder string) bool { return Folder(folder).Live() }
+
+// observe updates the status by one event; n is the node of the event's address, or nil.
+func (s *RunStatus) observe(e Event, n *NodeStatus) {
+	s.Last = e.Time
+	if e.Kind == EventEnded {
+		s.Ended, s.Live, s.Counts = true, false, e.Counts
+	}
+	if n != nil {
+		n.observe(e)
+	}
+}
+
+func (n *NodeStatus) observe(e Event) {
+	switch e.Kind {
+	case EventStarted:
+		n.State, n.Started, n.First, n.Progress = EventStarted, e.Time, nil, nil
+	case EventAdopted:
+		started := e.Time.Add(-time.Duration(e.Seconds * float64(time.Second)))
+		n.State, n.Started, n.First, n.Progress = EventStarted, started, nil, nil
+	case EventProgress:
+		if n.First == nil || e.Time.Before(n.First.Time) { // the clock was set
+			n.First = &e
+		}
+		n.Progress = &e
+	case EventNote:
+		n.Note = e.Text
+	case EventSkipped:
+		n.Note = e.Text
+		n.end(e)
+	case EventDone, EventKept:
+		n.Key = e.Key
+		n.end(e)
+	case EventShown, EventFailed:
+		n.end(e)
+	}
+}
+
+func (n *NodeStatus) end(e Event) {
+	n.State, n.Seconds, n.Failure, n.First, n.Progress = e.Kind, e.Seconds, e.Failure, nil, nil
+}
+
+// Now is the time to which the run's duration counts: the current time while it is live, then that of the last event.
+func (s *RunStatus) Now() time.Time {
+	if s.Live {
+		return time.Now()
+	}
+	return s.Last
+}
+
+// State returns "running", "ended" or "killed".
+func (s *RunStatus) State() string {
+	switch {
+	case s.Live:
+		return "running"
+	case s.Ended:
+		return "ended"
+	}
+	return "killed"
+}
+
+// Text describes the state of the run in a few words.
+func (s *RunStatus) Text() string {
+	took := durationText(s.Now().Sub(s.Started).Seconds())
+	switch s.State() {
+	case "running":
+		if s.Host == proc.HostName() && proc.Stopped(s.PID) {
+			return fmt.Sprintf("started %s ago, but %s", took, proc.StoppedText(s.PID))
+		}
+		return "running for " + took
+	case "ended":
+		return "ended after " + took
+	}
+	return "killed, last event after " + took + "; a plain run resumes it"
+}
+
+// Text describes the state of the node in a few words.
+func (n NodeStatus) Text(now time.Time) string {
+	switch n.State {
+	case EventPlanned:
+		return cmp.Or(n.Note, "waiting")
+	case EventStarted:
+		return n.pace().Text(now)
+	case EventFailed:
+		return n.Failure.Text
+	case EventSkipped:
+		return n.Note
+	case EventDone, EventShown:
+		return durationText(n.Seconds)
+	}
+	return ""
+}
+
+// Pace returns the units per second of a running node and the seconds until its end; each is 0 if unknown yet.
+func (n NodeStatus) Pace(now time.Time) (rate, left float64) {
+	return n.pace().Rate(), n.pace().Left(now)
+}
+
+func (n NodeStatus) pace() Pace {
+	p := Pace{Started: n.Started}
+	if n.First != nil && n.Progress != nil {
+		p.First, p.Last = *n.First, *n.Progress
+	}
+	return p
+}
+
+// SameAddress reports whether two spellings name one address: `stage.` and quotes are optional.
+func SameAddress(a, b string) bool { return lang.ShortAddress(a) == lang.ShortAddress(b) }
