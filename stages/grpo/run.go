@@ -378,7 +378,8 @@ func (t *training) dump(u int, b *updateBatch, stats lm.TokenStats, end error) e
 	for i, tr := range b.trajectories {
 		reward, advantage := train.Number(float64(tr.Reward)), train.Number(b.advantages[i])
 		rows = append(rows, train.Skipped{Update: u, Task: tr.Task, Token: tr.Token, Reward: &reward, Advantage: &advantage,
-			Logp: train.Numbers(stats.Logp[b.first[i] : b.first[i]+b.length[i]]), Text: t.run.Policy.Tokenizer.Decode(tr.IDs, false), IDs: tr.IDs, Mask: tr.Mask})
+			Logp: train.Numbers(stats.Logp[b.first[i] : b.first[i]+b.length[i]]),
+			Text: t.run.Policy.Tokenizer.Decode(tr.IDs, false), IDs: tr.IDs, Mask: tr.Mask})
 	}
 	return t.run.Log.Dump(t.run.Job, u, rows, end)
 }

@@ -67,7 +67,8 @@ func layoutWhere(want string, name func(*Layout) string, what string) (*Layout, 
 // Chat is the codec of an instruct model: its layout, tokenizer and tools. It differs from a
 // rendering of the whole conversation by the template in three ways:
 //
-//   - Sampled text is unchanged (other spellings, spaces, text beside calls), while a template trims, drops or rewrites it.
+//   - Sampled text is unchanged (other spellings, spaces, text beside calls), while a template
+//     trims, drops or rewrites it.
 //   - Text of users and tools never becomes an added token.
 //   - Nothing follows the end of the last reply.
 type Chat struct {

@@ -11,7 +11,9 @@ import (
 type Functions map[string]json.RawMessage
 
 // doneFunction documents the tool that ends a merged episode.
-const doneFunction = `{"type":"function","function":{"name":"done","description":"Call this once all steps of the request are done. It ends the conversation.","parameters":{"type":"object","properties":{},"required":[]}}}`
+const doneFunction = `{"type":"function","function":{"name":"done",` +
+	`"description":"Call this once all steps of the request are done. It ends the conversation.",` +
+	`"parameters":{"type":"object","properties":{},"required":[]}}}`
 
 // FunctionsOf converts the documents of all classes of the data's tasks to functions and adds that
 // of done.

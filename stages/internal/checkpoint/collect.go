@@ -66,7 +66,8 @@ func (s *Collector) Sample(ctx context.Context, job *engine.Job, rollouts []rl.R
 	}
 	job.Logf("%d episodes in %.1f s: %d tokens sampled, %d given, %d through the model; %d batches; %.1f s in the "+
 		"model, %.1f s waiting for environments",
-		len(rollouts), stats.Wall.Seconds(), stats.Sampled, stats.Given, s.decoder.Computed(), stats.Batches, stats.InPolicy.Seconds(), stats.InWaiting.Seconds())
+		len(rollouts), stats.Wall.Seconds(), stats.Sampled, stats.Given, s.decoder.Computed(), stats.Batches,
+		stats.InPolicy.Seconds(), stats.InWaiting.Seconds())
 	if _, err := rl.Rewarded(trajectories); err != nil {
 		return nil, err
 	}

@@ -124,7 +124,8 @@ func (c Config) layerRow(number int64) int64 {
 
 // trainingPass returns the peak memory of a forward and backward pass.
 func (c Config) trainingPass(u Use) int64 {
-	n, number, hidden, q, kv := int64(u.Pass), u.bytes(), int64(c.Hidden), int64(c.Heads*c.HeadDim), int64(c.KVHeads*c.HeadDim)
+	n, number, hidden, q, kv := int64(u.Pass), u.bytes(), int64(c.Hidden), int64(c.Heads*c.HeadDim),
+		int64(c.KVHeads*c.HeadDim)
 	row := c.layerRow(number)
 	layers := int64(c.Layers) * row
 	if u.Recompute {

@@ -76,7 +76,8 @@ func TestSafetensorsOfTheFixtures(t *testing.T) {
 		if err == nil {
 			r.close()
 			t.Errorf("%s was read, although %s", name, tc.Wrong)
-		} else if sentence := strings.SplitN(err.Error(), name+" is no valid safetensors file: ", 2); len(sentence) != 2 || len(strings.Fields(sentence[1])) < 4 {
+		} else if sentence := strings.SplitN(err.Error(), name+" is no valid safetensors file: ",
+			2); len(sentence) != 2 || len(strings.Fields(sentence[1])) < 4 {
 			t.Errorf("%s: got %q, want a sentence that names the file", name, err)
 		}
 	}

@@ -1,9 +1,12 @@
 // Package resume stores the state of a training in its scratch folder, so that a killed training
 // that resumes ends with the same results as an uninterrupted one. Start with Open. A Training has
 //
-//   - states (Save), folders with checksums that appear by one rename: weights, moments, counters. They are expensive, so they are saved every few minutes, and the last ones are kept.
+//   - states (Save), folders with checksums that appear by one rename: weights, moments,
+//     counters. They are expensive, so they are saved every few minutes, and the last ones are
+//     kept.
 //   - Rows, files that become files of a port at the end. A state stores the length of each.
-//   - a log (Append, Replayed) of expensive data since the last state: sampled trajectories. Each record has a checksum; a torn record is ignored.
+//   - a log (Append, Replayed) of expensive data since the last state: sampled trajectories. Each
+//     record has a checksum; a torn record is ignored.
 //
 // An attempt restores the last whole state, repeats the later updates with the trajectories of the
 // log, and samples the rest of the open update with the same random numbers. Everything else must

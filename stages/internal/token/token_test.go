@@ -99,7 +99,8 @@ func TestStreamGivesOutTextAsSoonAsItIsDecided(t *testing.T) {
 
 func TestTokenizerFileComesBackByteForByte(t *testing.T) {
 	for _, name := range []string{"models/qwen2-tiny/tokenizer.json", "models/llama31-tiny/tokenizer.json",
-		"special_rows/tokenizer_before.json", "special_rows/tokenizer_after.json", "special_rows/tokenizer_padded_after.json"} {
+		"special_rows/tokenizer_before.json", "special_rows/tokenizer_after.json",
+		"special_rows/tokenizer_padded_after.json"} {
 		path := fixtures.File(t, "hf/"+name)
 		tok, err := Load(path)
 		if err != nil {

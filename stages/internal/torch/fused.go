@@ -380,7 +380,8 @@ func (s *Scope) PackedAttentionBackward(q, k, v, out, lse, dout *Tensor, p *Pack
 	if s.Err() == nil {
 		C.k_attention_backward(C.int64_t(len(p.Bounds)-1), ints(p.Bounds), ints(p.Path), ints(p.QueryBounds),
 			ints(p.Places), C.int64_t(heads), C.int64_t(kvHeads), C.int64_t(d),
-			qs.p, C.int64_t(qs.ld), ks.p, vs.p, C.int64_t(ks.ld), os.p, ls.p, dos.p, dqs.p, C.int64_t(dqs.ld), dks.p, dvs.p, C.int64_t(dks.ld), buffer.p, C.int64_t(room))
+			qs.p, C.int64_t(qs.ld), ks.p, vs.p, C.int64_t(ks.ld), os.p, ls.p, dos.p, dqs.p, C.int64_t(dqs.ld), dks.p, dvs.p,
+			C.int64_t(dks.ld), buffer.p, C.int64_t(room))
 	}
 	s.Free(scratch)
 }

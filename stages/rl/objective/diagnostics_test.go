@@ -73,10 +73,14 @@ func TestDiagnosticsOfAnUpdate(t *testing.T) {
 		}
 		v := g.Diagnose()
 		for name, want := range map[string]number{
-			"reward": r.Out.Reward, "sigma2": r.Out.Var, "group_std": r.Out.Std, "zero_variance": r.Out.Zero, "all_wrong": r.Out.AllZero,
-			"all_right": r.Out.AllOne, "single_token_groups": r.Out.Single, "reward_range": r.Out.Range, "share_high": r.Out.Share,
-			"reward_high": r.Out.High, "reward_low": r.Out.Low, "token_gap": r.Out.Gap, "prop2_bound": r.Out.Prop2.Bound, "prop2_slack": r.Out.Prop2.Slack,
-			"spread_within": r.Out.DDOF0.Within, "spread_within_mixed": r.Out.DDOF0.Mixed, "spread_batch": r.Out.DDOF0.Batch, "spread_batch_ddof1": r.Out.DDOF1.Batch,
+			"reward": r.Out.Reward, "sigma2": r.Out.Var, "group_std": r.Out.Std, "zero_variance": r.Out.Zero,
+			"all_wrong": r.Out.AllZero,
+			"all_right": r.Out.AllOne, "single_token_groups": r.Out.Single, "reward_range": r.Out.Range,
+			"share_high":  r.Out.Share,
+			"reward_high": r.Out.High, "reward_low": r.Out.Low, "token_gap": r.Out.Gap, "prop2_bound": r.Out.Prop2.Bound,
+			"prop2_slack":   r.Out.Prop2.Slack,
+			"spread_within": r.Out.DDOF0.Within, "spread_within_mixed": r.Out.DDOF0.Mixed,
+			"spread_batch": r.Out.DDOF0.Batch, "spread_batch_ddof1": r.Out.DDOF1.Batch,
 		} {
 			got, ok := v[name]
 			if !ok {

@@ -402,7 +402,8 @@ func TestPartsOfABatchAddUpToTheWhole(t *testing.T) {
 			to := from + n
 			part, err := o.Evaluate(&Batch{Length: b.Length[i : i+1], Advantage: b.Advantage[i : i+1],
 				Skip: b.Skip[i : i+1], Turn: b.Turn[from:to],
-				Logp: b.Logp[from:to], LogpOld: b.LogpOld[from:to], LogpRef: b.LogpRef[from:to], KL: b.KL[from:to], Entropy: b.Entropy[from:to]}, total)
+				Logp: b.Logp[from:to], LogpOld: b.LogpOld[from:to], LogpRef: b.LogpRef[from:to], KL: b.KL[from:to],
+				Entropy: b.Entropy[from:to]}, total)
 			if err != nil {
 				t.Fatal(err)
 			}

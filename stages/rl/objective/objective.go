@@ -22,11 +22,12 @@ import (
 // Objective configures what a policy-gradient update minimizes: a clipped surrogate of the ratio
 // times the advantage, a KL term towards the reference policy, and an entropy bonus (paper, eq. 8).
 type Objective struct {
-	Profile      string     `hcl:"profile,optional" preset:"true" choices:"paper|verl|trl|openrlhf|dr_grpo|dapo|gspo" key:"-"`
-	_            struct{}   `doc:"trainer whose values are the defaults of advantage, ratio, clip, loss, kl,"`
-	_            struct{}   `doc:"minibatches, passes, entropy and zero_variance; settings in the file take"`
-	_            struct{}   `doc:"precedence, and only the resulting values enter the key (rcgrpo kinds grpo"`
-	_            struct{}   `doc:"-profile all)"`
+	Profile string   `hcl:"profile,optional" preset:"true" choices:"paper|verl|trl|openrlhf|dr_grpo|dapo|gspo" key:"-"`
+	_       struct{} `doc:"trainer whose values are the defaults of advantage, ratio, clip, loss, kl,"`
+	_       struct{} `doc:"minibatches, passes, entropy and zero_variance; settings in the file take"`
+	_       struct{} `doc:"precedence, and only the resulting values enter the key (rcgrpo kinds grpo"`
+	_       struct{} `doc:"-profile all)"`
+
 	Advantage    *Advantage `hcl:"advantage,block" doc:"how rewards become advantages (paper, eq. 6)"`
 	Ratio        *Ratio     `hcl:"ratio,block" doc:"importance ratio of policy to old policy (paper, eq. 7)"`
 	Clip         *Clip      `hcl:"clip,block" doc:"bounds of the ratio (paper, eq. 9; PPO, eq. 7)"`

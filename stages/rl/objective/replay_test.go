@@ -47,7 +47,8 @@ func TestReplayByHand(t *testing.T) {
 		// update 2 mirrored
 		"trajectory sum": {paper, map[string]float64{"reward": 0.5, "zero_variance": 0.5, "sigma2": 0.125,
 			"spread_within": 1, "spread_within_mixed": 2,
-			"spread_batch": 2, "mean_abs_advantage": 0.5, "effective_sample_size": 2, "loss": 0, "gradient_weight": 1.5, "effective_tokens": 3, "weight_of_long": 2.0 / 3, "groups": 2}},
+			"spread_batch": 2, "mean_abs_advantage": 0.5, "effective_sample_size": 2, "loss": 0, "gradient_weight": 1.5,
+			"effective_tokens": 3, "weight_of_long": 2.0 / 3, "groups": 2}},
 		// of three tokens: (-1 + 2)/3 and (1 - 2)/3, weights 1/3
 		"token mean": {token, map[string]float64{"loss": 0, "gradient_weight": 1, "effective_tokens": 3}},
 	} {
