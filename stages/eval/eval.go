@@ -1,5 +1,5 @@
-// Package eval contains the stage kind `eval`: a policy's episodes on held-out tasks, judged by the
-// paper's reward and by the official checker, one rl.Score per episode.
+// Package eval contains the stage kind `eval`: a policy's episodes on held-out tasks, judged by the paper's
+// reward and by the official checker, one rl.Score per episode.
 package eval
 
 import (

@@ -1,6 +1,6 @@
-// Package model contains the stage kind `model`: the weights that an experiment starts from, either
-// a folder in Hugging Face's format or an architecture with random weights, whose tokenizer is
-// trained on a corpus of trajectories.
+// Package model contains the stage kind `model`: the weights that an experiment starts from, either a folder in
+// Hugging Face's format or an architecture with random weights, whose tokenizer is trained on a corpus of
+// trajectories.
 package model
 
 import (
@@ -73,8 +73,8 @@ type architecture struct {
 // maxCorpus is the largest corpus_size, in trajectories.
 const maxCorpus = 100_000_000
 
-// Shape returns the shape of the decoder that a stage of this kind makes; ok is false for another
-// stage or an unreadable folder.
+// Shape returns the shape of the decoder that a stage of this kind makes; ok is false for another stage or an
+// unreadable folder.
 func Shape(stage engine.Stage) (c lm.Config, ok bool) {
 	s, ok := stage.(*settings)
 	switch {
@@ -110,8 +110,8 @@ func (s *settings) checkFolder() error {
 	return err
 }
 
-// chatLayout returns the layout of the setting, or that of the decoder family, whose template the
-// folder must contain.
+// chatLayout returns the layout of the setting, or that of the decoder family, whose template the folder must
+// contain.
 func (s *settings) chatLayout(cfg lm.Config) (*chat.Layout, error) {
 	layout, err := chat.LayoutOf(cfg.Family)
 	if err != nil {

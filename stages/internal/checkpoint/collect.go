@@ -22,8 +22,8 @@ type Collector struct {
 // Close frees the key-value cache.
 func (s *Collector) Close() error { return s.decoder.Close() }
 
-// Collector returns a collector of the policy: temperature 0 is greedy, topP 1 the whole
-// vocabulary. tasks lists the tasks to sample; those of the benchmark need its data.
+// Collector returns a collector of the policy: temperature 0 is greedy, topP 1 the whole vocabulary. tasks lists
+// the tasks to sample; those of the benchmark need its data.
 func (p *Policy) Collector(
 	job *engine.Job, tasks []*bfcl.Task, limits blocks.Limits, temperature, topP float64,
 ) (*Collector, error) {
@@ -47,8 +47,8 @@ func (p *Policy) Collector(
 	}, nil
 }
 
-// Sample samples the rollouts, reports progress, and returns the trajectories in order, including
-// those without a reward. Too many failures of the environment are an error; fewer are logged.
+// Sample samples the rollouts, reports progress, and returns the trajectories in order, including those without a
+// reward. Too many failures of the environment are an error; fewer are logged.
 func (s *Collector) Sample(ctx context.Context, job *engine.Job, rollouts []rl.Rollout) ([]*rl.Trajectory, error) {
 	done, rewarded, earned := 0, 0, 0.0
 	trajectories, stats, err := s.Collect(ctx, rollouts, func(_ int, t *rl.Trajectory) error {

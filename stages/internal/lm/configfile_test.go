@@ -112,8 +112,8 @@ func TestEveryKeyOfAConfigIsUsedOrRefused(t *testing.T) {
 	}
 }
 
-// An unknown key, planted beside every key of the fixtures' files and in every object of theirs, is
-// refused by its name.
+// An unknown key, planted beside every key of the fixtures' files and in every object of theirs, is refused by
+// its name.
 func TestPlantedKeysOfPublishedConfigsAreRefused(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join(fixtures.Dir(t, "hf/models"), "*", "config*.json"))
 	if err != nil || len(paths) == 0 {

@@ -43,8 +43,8 @@ func TestMalformedSafetensorsAreRefused(t *testing.T) {
 	}
 }
 
-// Each malformed file of the fixtures is refused with a sentence that names it. A valid file is
-// read, or refused for the one thing that the format allows and no decoder has: another type.
+// Each malformed file of the fixtures is refused with a sentence that names it. A valid file is read, or refused
+// for the one thing that the format allows and no decoder has: another type.
 func TestSafetensorsOfTheFixtures(t *testing.T) {
 	dir := fixtures.Dir(t, "hf/safetensors")
 	text, err := os.ReadFile(filepath.Join(dir, "expect.json"))

@@ -20,8 +20,7 @@ import (
 // libtorchVariable names the folder of libtorch at build time and, for its CUDA half, at run time.
 const libtorchVariable = "LIBTORCH"
 
-// loadCUDA opens libtorch's CUDA half, on which the binary does not depend; its kernels register
-// themselves.
+// loadCUDA opens libtorch's CUDA half, on which the binary does not depend; its kernels register themselves.
 func loadCUDA(d Device) error {
 	var tried []string
 	for _, path := range cudaLibraries() {
@@ -44,8 +43,8 @@ func loadCUDA(d Device) error {
 		strings.Join(tried, "; "))
 }
 
-// cudaLibraries lists the possible paths of the CUDA half: in LIBTORCH, beside the CPU half, and in
-// the linker's search path.
+// cudaLibraries lists the possible paths of the CUDA half: in LIBTORCH, beside the CPU half, and in the linker's
+// search path.
 func cudaLibraries() (paths []string) {
 	const name = "libtorch_cuda.so"
 	if dir := os.Getenv(libtorchVariable); dir != "" {

@@ -200,8 +200,8 @@ func TestTruncatedEpisodesAreCountedApartFromFailures(t *testing.T) {
 	}
 }
 
-// TestPropositionTwoHoldsInNineteenOfTwentyUpdates simulates updates of policies of all sorts,
-// those included at which the bound is tight: all succeed under one token and fail under the other.
+// TestPropositionTwoHoldsInNineteenOfTwentyUpdates simulates updates of policies of all sorts, those included at
+// which the bound is tight: all succeed under one token and fail under the other.
 func TestPropositionTwoHoldsInNineteenOfTwentyUpdates(t *testing.T) {
 	r := rand.New(rand.NewPCG(31, 32))
 	for name, tc := range map[string]struct {
@@ -232,8 +232,8 @@ func TestPropositionTwoHoldsInNineteenOfTwentyUpdates(t *testing.T) {
 	}
 }
 
-// TestADeadTokenRaisesTheAlarm plants a token that does nothing among live ones, at the size of the
-// drills: 12 groups of 5.
+// TestADeadTokenRaisesTheAlarm plants a token that does nothing among live ones, at the size of the drills: 12
+// groups of 5.
 func TestADeadTokenRaisesTheAlarm(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 5))
 	raised := func(gap float64) int {

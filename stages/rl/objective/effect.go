@@ -6,8 +6,8 @@ import (
 	"rcgrpo/stages/rl/blocks"
 )
 
-// WithoutEffect adds the settings of an objective that have no effect in combination with the
-// others. An update has the given number of groups of the given size.
+// WithoutEffect adds the settings of an objective that have no effect in combination with the others. An update
+// has the given number of groups of the given size.
 func (o *Objective) WithoutEffect(e blocks.Effects, groups, size int) {
 	e.Add(o.Minibatches >= groups, "a step of at least as many tasks as batch is one step for the whole batch",
 		"minibatches")
