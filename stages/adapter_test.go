@@ -16,8 +16,7 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// adapters is an experiment whose trainings train adapters, each on the merged weights of the one
-// before.
+// adapters is an experiment whose trainings train adapters, each on the merged weights of the one before.
 const adapters = tinyStart + `
 stage "sft" "all" {
   policy = stage.model.random.checkpoint
@@ -96,9 +95,8 @@ stage "eval" "last" {
 }
 `
 
-// TestAdaptersOfStages: the checkpoint of a training with lora holds the merged weights, and in its
-// folder the adapter that turns the weights before into them. bench/transformers.sh has peft load
-// these adapters.
+// TestAdaptersOfStages: the checkpoint of a training with lora holds the merged weights, and in its folder the
+// adapter that turns the weights before into them. bench/transformers.sh has peft load these adapters.
 func TestAdaptersOfStages(t *testing.T) {
 	dir := t.TempDir()
 	for _, n := range loaded(t, dir, adapters).Nodes {
@@ -174,9 +172,8 @@ func weights(t *testing.T, m *lm.Model) []float32 {
 	return w
 }
 
-// changes are the projections that differ in any layer, and how many rows of a tied embedding, in
-// the order of the flat buffer: the embedding, the projections of each layer, then vectors, which
-// no adapter changes ("").
+// changes are the projections that differ in any layer, and how many rows of a tied embedding, in the order of
+// the flat buffer: the embedding, the projections of each layer, then vectors, which no adapter changes ("").
 func changes(c lm.Config, a, b []float32) (projections []string, rows int) {
 	at := 0
 	differ := func(n int) bool {

@@ -26,8 +26,8 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// survivors is a small experiment whose trainings, sft.warm and rc-grpo.arm, are killed and started
-// again. They train all weights, or the adapter that LORA becomes.
+// survivors is a small experiment whose trainings, sft.warm and rc-grpo.arm, are killed and started again. They
+// train all weights, or the adapter that LORA becomes.
 const survivors = `
 experiment {
   seeds = [1]
@@ -111,8 +111,8 @@ func TestMain(m *testing.M) {
 func nodeDir(dir string, n *lang.Node) string { return filepath.Join(dir, n.Kind.Name+"."+n.Name) }
 func doneFile(dir string) string              { return filepath.Join(dir, "done") }
 
-// train runs what is not done of the experiment survivors. As the engine does, it throws the ports
-// of an attempt that was killed away and keeps the scratch folder.
+// train runs what is not done of the experiment survivors. As the engine does, it throws the ports of an attempt
+// that was killed away and keeps the scratch folder.
 func train(dir string) error {
 	x, diags := lang.Load(lang.Source{Path: filepath.Join(dir, "survivors.hcl")}, lang.Registry(Kinds()))
 	if diags.HasErrors() {
@@ -231,8 +231,8 @@ func logged(dir string) (bytes int64) {
 	return bytes
 }
 
-// kill ends a process after a time, or a moment after so many further bytes of trajectories were
-// logged, and says whether it was still there to be killed. A failure of its own is the test's.
+// kill ends a process after a time, or a moment after so many further bytes of trajectories were logged, and says
+// whether it was still there to be killed. A failure of its own is the test's.
 func kill(t *testing.T, dir string, after time.Duration, bytes int64) (killed bool) {
 	t.Helper()
 	cmd, said := victim(t, dir)
@@ -265,9 +265,9 @@ func kill(t *testing.T, dir string, after time.Duration, bytes int64) (killed bo
 	return err != nil
 }
 
-// TestKilledTrainingEndsInTheSameBytes kills SFT and RC-GRPO runs at random instants, each several
-// times, and compares weights, metrics and trajectories with those of a run that nobody touched.
-// RCGRPO_CRASH is the number of kills.
+// TestKilledTrainingEndsInTheSameBytes kills SFT and RC-GRPO runs at random instants, each several times, and
+// compares weights, metrics and trajectories with those of a run that nobody touched. RCGRPO_CRASH is the number
+// of kills.
 func TestKilledTrainingEndsInTheSameBytes(t *testing.T) {
 	for what, tc := range map[string]struct {
 		lora  string
@@ -384,9 +384,9 @@ func rewriteLargest(t *testing.T, dir string, change func([]byte) []byte) {
 	}
 }
 
-// TestTrainingWithDamagedCheckpointsEndsInTheSameBytes kills RC-GRPO runs until they have left
-// checkpoints, damages these, and has the next attempt end in the bytes of a run that nobody
-// touched, after a sentence about it.
+// TestTrainingWithDamagedCheckpointsEndsInTheSameBytes kills RC-GRPO runs until they have left checkpoints,
+// damages these, and has the next attempt end in the bytes of a run that nobody touched, after a sentence about
+// it.
 func TestTrainingWithDamagedCheckpointsEndsInTheSameBytes(t *testing.T) {
 	prepared := t.TempDir()
 	// a checkpoint after every update

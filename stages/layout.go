@@ -13,8 +13,8 @@ type Piece struct {
 	Learned bool // sampled by the policy: with loss, ratio, divergence and entropy
 }
 
-// Layout returns a function that divides trajectories into pieces as the policy of a checkpoint
-// folder reads them, under their reward token. Learned pieces are the mask of a training.
+// Layout returns a function that divides trajectories into pieces as the policy of a checkpoint folder reads
+// them, under their reward token. Learned pieces are the mask of a training.
 func Layout(dir, benchmark string) (func(*rl.Trajectory) []Piece, error) {
 	codec, err := checkpoint.OpenCodec(dir, benchmark)
 	if err != nil {

@@ -20,8 +20,7 @@ import (
 	"rcgrpo/stages/rl/objective"
 )
 
-// line is the whole way from tasks to scores, as small as it can be. The stages named refused must
-// fail.
+// line is the whole way from tasks to scores, as small as it can be. The stages named refused must fail.
 const line = `
 experiment {
   seeds = [1, 2]
@@ -303,8 +302,8 @@ stage "rc-grpo" "refused" {
 }
 `
 
-// played is an experiment that was run: the folder of each port by its address, and the error of
-// each refused stage.
+// played is an experiment that was run: the folder of each port by its address, and the error of each refused
+// stage.
 type played struct {
 	ports   map[string]string
 	refused map[string]string

@@ -33,8 +33,7 @@ stage "curate" "experts" {
 }
 `
 
-// said loads stages behind a base and its tasks, and returns what Load says of them, and whether it
-// is an error.
+// said loads stages behind a base and its tasks, and returns what Load says of them, and whether it is an error.
 func said(t *testing.T, text string) (what string, fails bool) {
 	t.Helper()
 	_, diags := enginetest.Load(t, lang.Registry(Kinds()), drilled+text)

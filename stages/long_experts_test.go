@@ -13,8 +13,8 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// The notes of the paper's files count the tasks whose expert trajectory is longer than their
-// `context`. All of them are of the category long_context: the others lack its long observations.
+// The notes of the paper's files count the tasks whose expert trajectory is longer than their `context`. All of
+// them are of the category long_context: the others lack its long observations.
 func TestExpertTrajectoriesBeyondTheContextOfThePapersFiles(t *testing.T) {
 	benchmark := fixtures.Benchmark(t)
 	data, err := bfcl.LoadData(benchmark)

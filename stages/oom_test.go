@@ -19,9 +19,8 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// A process of a stage with this variable runs out of memory in any matrix product of more rows
-// than it says, as long as the file that it names behind a colon, if any, is not there; then it
-// makes the file.
+// A process of a stage with this variable runs out of memory in any matrix product of more rows than it says, as
+// long as the file that it names behind a colon, if any, is not there; then it makes the file.
 const memoryVariable = "RCGRPO_TEST_ROWS"
 
 func plantMemory(setting string) {
@@ -79,8 +78,7 @@ stage "sft" "warm" {
 }
 `
 
-// Memory runs out in processes that the engine starts, and what it makes of that is read from its
-// events.
+// Memory runs out in processes that the engine starts, and what it makes of that is read from its events.
 func TestATrainingThatRunsOutOfMemory(t *testing.T) {
 	leases := filepath.Join(t.TempDir(), "leases") // which the engine makes for its user alone
 	t.Setenv("RCGRPO_LEASES", leases)

@@ -13,8 +13,7 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// inPrecision is a line of trainings; $split stands for settings of the two, $precision for one of
-// every policy.
+// inPrecision is a line of trainings; $split stands for settings of the two, $precision for one of every policy.
 const inPrecision = tinyStart + `
 stage "rctp-ft" "warm" {
   policy = stage.model.random.checkpoint
@@ -64,8 +63,8 @@ func runInPrecision(t *testing.T, split, precision string) string {
 	return dir
 }
 
-// Recomputation changes no byte of what stages make; bf16 changes what they compute a little, and
-// still gives float32 checkpoints.
+// Recomputation changes no byte of what stages make; bf16 changes what they compute a little, and still gives
+// float32 checkpoints.
 func TestStagesInBF16AndWithRecomputation(t *testing.T) {
 	plain := runInPrecision(t, "", "")
 	again := runInPrecision(t, "recompute = true", "")

@@ -29,10 +29,10 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// The paper's experiments as they stand in experiments/, at a pretended scale: a tiny model of the
-// same family and one task of each set, through the same files with other variables, up to the
-// page. The model knows the expert episodes of these tasks well enough to succeed in some of its
-// rollouts and not in all, so that groups have variance and gradients are not 0.
+// The paper's experiments as they stand in experiments/, at a pretended scale: a tiny model of the same family
+// and one task of each set, through the same files with other variables, up to the page. The model knows the
+// expert episodes of these tasks well enough to succeed in some of its rollouts and not in all, so that groups
+// have variance and gradients are not 0.
 func TestThePapersExperimentsRunAtAPretendedScale(t *testing.T) {
 	benchmark := fixtures.Benchmark(t)
 	data, err := bfcl.LoadData(benchmark)
@@ -77,8 +77,7 @@ type pretended struct {
 	*plan.Plan
 }
 
-// playFile runs a file of experiments/ to its end, with other seeds and in this process, into a
-// store of its own.
+// playFile runs a file of experiments/ to its end, with other seeds and in this process, into a store of its own.
 func playFile(t *testing.T, file, seeds string, vars map[string]string, benchmark string) pretended {
 	t.Helper()
 	dir := t.TempDir()
@@ -144,8 +143,8 @@ func (p pretended) folder(t *testing.T, n *plan.Planned, port string) string {
 	return a.Dir
 }
 
-// checkRewardsAndGradients: a model that always fails, or never, has advantages and gradients of 0
-// everywhere, and whatever is wrong behind them would not show.
+// checkRewardsAndGradients: a model that always fails, or never, has advantages and gradients of 0 everywhere,
+// and whatever is wrong behind them would not show.
 func (p pretended) checkRewardsAndGradients(t *testing.T) {
 	arms, learning := 0, 0
 	for _, n := range p.Nodes {
@@ -229,9 +228,9 @@ func (p pretended) checkPage(t *testing.T, more []string) {
 	}
 }
 
-// tinyFolder is a model folder of a family: a tiny model that knows the expert episodes of the
-// tasks that take = 1 keeps of the paper's split, a vocabulary trained on the documents of the
-// benchmark's tools and these episodes, and the family's template.
+// tinyFolder is a model folder of a family: a tiny model that knows the expert episodes of the tasks that take =
+// 1 keeps of the paper's split, a vocabulary trained on the documents of the benchmark's tools and these
+// episodes, and the family's template.
 func tinyFolder(t *testing.T, data *bfcl.Data, benchmark, family string) string {
 	t.Helper()
 	layout, special, template := "qwen2.5", []string{"<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>",
@@ -318,8 +317,8 @@ func keptExperts(t *testing.T, data *bfcl.Data) (experts []*rl.Trajectory) {
 	return experts
 }
 
-// memorise trains a model on one variant of the lessons after another, until it gives each lesson a
-// probability of more than an eighth as a whole.
+// memorise trains a model on one variant of the lessons after another, until it gives each lesson a probability
+// of more than an eighth as a whole.
 func memorise(t *testing.T, m *lm.Model, lessons [][]lm.Sequence) {
 	t.Helper()
 	trainer, err := lm.NewTrainer(m, lm.OptimizerConfig{})

@@ -1,6 +1,6 @@
-// Package stages lists the kinds of stages of an experiment, one package per kind. Start with
-// Kinds. It also gives the command views of policies: Memory and Layout. The kind report is in
-// package reports, which no stage may import.
+// Package stages lists the kinds of stages of an experiment, one package per kind. Start with Kinds. It also
+// gives the command views of policies: Memory and Layout. The kind report is in package reports, which no stage
+// may import.
 package stages
 
 import (

@@ -6,8 +6,8 @@ import (
 	"rcgrpo/engine/lang"
 )
 
-// Several devices are for commands, which know what to do with them; all other stages are one
-// process on one device.
+// Several devices are for commands, which know what to do with them; all other stages are one process on one
+// device.
 func TestOnlyExecMayHaveSeveralDevices(t *testing.T) {
 	for _, k := range Kinds() {
 		if k.MultiGPU != (k.Name == "exec") {

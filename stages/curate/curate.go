@@ -1,11 +1,10 @@
 // Package curate contains the stage kind `curate`: data sets of trajectories for fine-tuning.
 //
-// The port expert contains one trajectory per task, made by executing the ground truth of the task.
-// The port mixed (paper, appendix on the dataset) contains the same trajectories marked high and
-// failures marked low, at an exact ratio. A failure is a rollout with reward 0 or an expert episode
-// spoilt on purpose, labeled as such; both are executed and checked to have reward 0. If all
-// rollouts of a task succeeded, other tasks fill its quota; summary.json (a Summary) counts this
-// for pages.
+// The port expert contains one trajectory per task, made by executing the ground truth of the task. The port
+// mixed (paper, appendix on the dataset) contains the same trajectories marked high and failures marked low, at
+// an exact ratio. A failure is a rollout with reward 0 or an expert episode spoilt on purpose, labeled as such;
+// both are executed and checked to have reward 0. If all rollouts of a task succeeded, other tasks fill its
+// quota; summary.json (a Summary) counts this for pages.
 package curate
 
 import (
@@ -68,10 +67,9 @@ type settings struct {
 	SpoiltRange   hcl.Range `hcl:"spoilt,attr_range"`
 }
 
-// CheckInputs reports rollouts that may contain too few failures for the mixed data set, before
-// they are sampled. It reports nothing if spoilt experts can fill the gap or if the number of
-// episodes is unknown.
-func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
+// CheckInputs reports rollouts that may contain too few failures for the mixed data set, before they are sampled.
+// It reports nothing if spoilt experts can fill the gap or if the number of episodes is unknown.
+func (s *settings) CheckInputs(n *engine.Node) hcl.Diagnostics {
 	if s.Spoilt > 0 || s.Ratio <= 0 || len(s.Failures) == 0 {
 		return nil
 	}

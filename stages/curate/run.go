@@ -53,8 +53,8 @@ type curation struct {
 	sum    Summary
 }
 
-// experts reads the tasks and executes their ground truth. A ground truth without reward is an
-// error: it would teach a failure as a success.
+// experts reads the tasks and executes their ground truth. A ground truth without reward is an error: it would
+// teach a failure as a success.
 func (c *curation) experts(ctx context.Context) error {
 	set, err := c.job.Open(c.Tasks)
 	if err != nil {
@@ -88,8 +88,8 @@ func (c *curation) experts(ctx context.Context) error {
 	return nil
 }
 
-// rollouts collects the failed rollouts of each task, each conversation once. A rollout on another
-// task is an error, because it has no expert.
+// rollouts collects the failed rollouts of each task, each conversation once. A rollout on another task is an
+// error, because it has no expert.
 func (c *curation) rollouts() error {
 	known := map[string]*bfcl.Task{}
 	for _, task := range c.tasks {
@@ -148,9 +148,9 @@ func (c *curation) isNew(t *rl.Trajectory) bool {
 	return true
 }
 
-// failures returns ratio failures per expert, the share spoilt of them made from experts, the rest
-// from rollouts. Each task has the same quota; other tasks fill a missing quota. With spoilt above
-// 0 more experts are spoilt if there are too few failed rollouts; with spoilt = 0 that is an error.
+// failures returns ratio failures per expert, the share spoilt of them made from experts, the rest from rollouts.
+// Each task has the same quota; other tasks fill a missing quota. With spoilt above 0 more experts are spoilt if
+// there are too few failed rollouts; with spoilt = 0 that is an error.
 func (c *curation) failures(ctx context.Context) ([]*rl.Trajectory, error) {
 	total := int(math.Round(c.Ratio * float64(len(c.expert))))
 	wantSpoilt := int(math.Round(c.Spoilt * float64(total)))

@@ -1,5 +1,5 @@
-// Package eval contains the stage kind `eval`: a policy's episodes on held-out tasks, judged by the
-// paper's reward and by the official checker, one rl.Score per episode.
+// Package eval contains the stage kind `eval`: a policy's episodes on held-out tasks, judged by the paper's
+// reward and by the official checker, one rl.Score per episode.
 package eval
 
 import (
@@ -91,7 +91,8 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 						Detail: fmt.Sprintf("The port best of stage.%s.%s holds the policy with the highest reward on "+
 							"stage.%s.%s.%s (evaluate { tasks }), so its success on these tasks is too high by the luck of that "+
 							"choice. "+
-							"Evaluate it on other tasks, choose on other tasks, or take the port checkpoint.", in.From.Kind.Name, in.From.Name, task.Kind, task.Name, task.Port), Subject: &s.TasksRange}}
+							"Evaluate it on other tasks, choose on other tasks, or take the port checkpoint.", in.From.Kind.Name,
+							in.From.Name, task.Kind, task.Name, task.Port), Subject: &s.TasksRange}}
 				}
 			}
 		}
@@ -135,7 +136,8 @@ func (s *settings) Check() hcl.Diagnostics {
 	if s.Samples < 1 || s.Samples > 1 && s.Temperature == 0 {
 		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Number of samples out of range",
 			Detail: fmt.Sprintf("A task is tried at least once, and greedy decoding gives the same episode every time: %d "+
-				"samples at temperature %v make no sense. Set temperature = 1 for several samples.", s.Samples, s.Temperature), Subject: s.SamplesRange.Ptr()})
+				"samples at temperature %v make no sense. Set temperature = 1 for several samples.", s.Samples,
+				s.Temperature), Subject: s.SamplesRange.Ptr()})
 	}
 	for _, k := range s.K {
 		if k < 1 || k > s.Samples {

@@ -99,9 +99,8 @@ func (l *lab) outputOf(address, port string) (text string, m *artifact.Manifest)
 	return "", nil
 }
 
-// A stage ends as its command does in a plain shell, whatever a file that it sources does to the
-// shell: status, output and log are equal to those of `sh -c TEXT` outside the engine. Its peak
-// memory is recorded.
+// A stage ends as its command does in a plain shell, whatever a file that it sources does to the shell: status,
+// output and log are equal to those of `sh -c TEXT` outside the engine. Its peak memory is recorded.
 func TestCommandsEndAsInAPlainShell(t *testing.T) {
 	rows := []struct{ name, sourced, text string }{
 		{"nothing", ``, `echo 1 >"$out"`},
@@ -244,8 +243,8 @@ stage "exec" "b" {
 	}
 }
 
-// Processes that leave their stage's process group are killed and reported when the stage ends, and
-// none of them keeps the lock of the key: the stage can run again at once.
+// Processes that leave their stage's process group are killed and reported when the stage ends, and none of them
+// keeps the lock of the key: the stage can run again at once.
 func TestDaemonsEndWithTheirStage(t *testing.T) {
 	for name, start := range map[string]string{
 		"setsid":                  `setsid sh "$daemon" &`,
@@ -363,8 +362,8 @@ stage "exec" "a" {
 	}
 }
 
-// Nothing is written through a symbolic link below the experiment's folder, and what stands where a
-// file is published and is no plain file is moved aside unread.
+// Nothing is written through a symbolic link below the experiment's folder, and what stands where a file is
+// published and is no plain file is moved aside unread.
 func TestPublishedFilesFollowNoLink(t *testing.T) {
 	const stages = `
 stage "exec" "a" {

@@ -1,10 +1,9 @@
 // Package exec contains the stage kind `exec`: any command as a stage.
 //
-// The command starts in an empty folder with PATH, HOME, TMPDIR, PWD, RCGRPO_SCRATCH, the device
-// variables, and one variable with a path for each input and output. After the command succeeds,
-// the output `out/score.txt` is the file or folder at that path; the port holds it under its own
-// name (score.txt) and a copy is published beside the experiment. If a stage runs once per seed,
-// the names of the copies contain the seed: score@3.txt.
+// The command starts in an empty folder with PATH, HOME, TMPDIR, PWD, RCGRPO_SCRATCH, the device variables, and
+// one variable with a path for each input and output. After the command succeeds, the output `out/score.txt` is
+// the file or folder at that path; the port holds it under its own name (score.txt) and a copy is published
+// beside the experiment. If a stage runs once per seed, the names of the copies contain the seed: score@3.txt.
 package exec
 
 import (

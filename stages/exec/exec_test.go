@@ -40,8 +40,8 @@ func TestBlanksBetweenShellWordsMeanNothing(t *testing.T) {
 	}
 }
 
-// FuzzPlain: the plain form of a text does the same as the text, as far as the shell's own parser
-// tells, and is its own plain form.
+// FuzzPlain: the plain form of a text does the same as the text, as far as the shell's own parser tells, and is
+// its own plain form.
 func FuzzPlain(f *testing.F) {
 	for _, text := range []string{`echo "a  b"  c`, "a  `b  c`", `x\  y`, `echo "$(a "b  c")"`, "a\n  b", "$( ( a  ) )"} {
 		f.Add(text)

@@ -195,8 +195,8 @@ func secretIn(text string, secrets map[string]string) string {
 	return ""
 }
 
-// putInto moves an output into the folder of its port, or takes its folder as the port if it
-// contains nothing else.
+// putInto moves an output into the folder of its port, or takes its folder as the port if it contains nothing
+// else.
 func putInto(job *engine.Job, port, made string) error {
 	dir := filepath.Dir(made)
 	entries, err := os.ReadDir(dir)
@@ -215,8 +215,7 @@ func putInto(job *engine.Job, port, made string) error {
 
 var seedOf = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`@-?\d+$`) })
 
-// publishedName returns the published name of an output, with the seed if the stage runs once per
-// seed.
+// publishedName returns the published name of an output, with the seed if the stage runs once per seed.
 func (s *settings) publishedName(job *engine.Job, name string) string {
 	seed := seedOf().FindString(job.Address)
 	ext := path.Ext(name)

@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// command is a program with its arguments. Two shell texts that differ only in blanks have the same
-// key.
+// command is a program with its arguments. Two shell texts that differ only in blanks have the same key.
 type command []string
 
 // shells are programs that split words at blanks as POSIX specifies.
@@ -22,10 +21,9 @@ func (c command) Canonical() any {
 	return words
 }
 
-// plain normalizes a shell text: single blanks between words, none at the ends of lines. Quoted and
-// escaped text stays. A text in which blanks may have another meaning is returned unchanged: one
-// with a here-document, $'…', an expansion ${…}, a command within double quotes, a comment, a
-// changed IFS or unclosed quotes.
+// plain normalizes a shell text: single blanks between words, none at the ends of lines. Quoted and escaped text
+// stays. A text in which blanks may have another meaning is returned unchanged: one with a here-document, $'…',
+// an expansion ${…}, a command within double quotes, a comment, a changed IFS or unclosed quotes.
 func plain(text string) string {
 	for _, odd := range []string{"<<", "$'", "${", "IFS", "\r"} {
 		if strings.Contains(text, odd) {

@@ -97,8 +97,8 @@ func update(t *testing.T, r *training, u int, p plant) (v map[string]float64, mo
 	return v, !slices.Equal(before, after)
 }
 
-// TestAlarmsAct plants the trouble of every alarm in the third update and looks at what becomes of
-// weights and rate, not at what is said.
+// TestAlarmsAct plants the trouble of every alarm in the third update and looks at what becomes of weights and
+// rate, not at what is said.
 func TestAlarmsAct(t *testing.T) {
 	one, two, nat := 1, 2, 1.0           // a fresh model of 24 tokens has an entropy of about 3
 	healthy := rewards(1, 0, 1, 0, 1, 0) // high is right, low is wrong

@@ -18,8 +18,8 @@ import (
 	"rcgrpo/stages/rl/objective"
 )
 
-// The bandit has ten arms, the ten tokens of a model's vocabulary. An episode is one prompt and one
-// token; it earns 1 if that is the winning token.
+// The bandit has ten arms, the ten tokens of a model's vocabulary. An episode is one prompt and one token; it
+// earns 1 if that is the winning token.
 const (
 	banditArms  = 10
 	banditWin   = 7
@@ -82,9 +82,8 @@ func chances(t *testing.T, m *lm.Model, token string) (p [banditArms]float64) {
 	return p
 }
 
-// success trains on the bandit with the given reward of the winning token, and returns the
-// probability of winning before and after under a token. Groups get their tokens as allocation
-// says.
+// success trains on the bandit with the given reward of the winning token, and returns the probability of winning
+// before and after under a token. Groups get their tokens as allocation says.
 func success(t *testing.T, token string, allocation func(update int, key string) []string, reward float64,
 	change func(s *settings)) (before, after float64) {
 	t.Helper()
@@ -134,8 +133,7 @@ func conditionedHalf(update int, key string) []string {
 	return rl.DrawTokens(rl.AllocationIID, 0.5, banditGroup, 1, update, key)
 }
 
-// TestLearningRaisesTheRewardOfABandit: a wrong sign of the advantage, of a gradient or of the KL
-// term fails it.
+// TestLearningRaisesTheRewardOfABandit: a wrong sign of the advantage, of a gradient or of the KL term fails it.
 func TestLearningRaisesTheRewardOfABandit(t *testing.T) {
 	start := time.Now()
 	verl, err := objective.ProfileNamed("verl")

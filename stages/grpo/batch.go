@@ -9,8 +9,8 @@ import (
 	"rcgrpo/stages/rl/objective"
 )
 
-// updateBatch is the input of one update or of one optimizer step: trajectories of whole groups.
-// Its flat lists contain N action tokens, ordered by trajectory.
+// updateBatch is the input of one update or of one optimizer step: trajectories of whole groups. Its flat lists
+// contain N action tokens, ordered by trajectory.
 type updateBatch struct {
 	trajectories []*rl.Trajectory
 	size         int       // of a group
@@ -46,9 +46,8 @@ func newBatch(trajectories []*rl.Trajectory, size int) *updateBatch {
 	return b
 }
 
-// minibatches divides a batch by optimizer step, in order: o.Minibatches groups each, fewer in the
-// last. With 0 it returns the whole batch. Call advantage first, because advantages are computed
-// over the whole batch.
+// minibatches divides a batch by optimizer step, in order: o.Minibatches groups each, fewer in the last. With 0
+// it returns the whole batch. Call advantage first, because advantages are computed over the whole batch.
 func (b *updateBatch) minibatches(o *objective.Objective) []*updateBatch {
 	if o.Minibatches == 0 || o.Minibatches*b.size >= len(b.trajectories) {
 		return []*updateBatch{b}
@@ -72,8 +71,8 @@ func (b *updateBatch) minibatches(o *objective.Objective) []*updateBatch {
 	return parts
 }
 
-// advantage computes the advantages from the rewards minus a penalty each [B], nil for none. The
-// penalty does not affect which groups count as equal.
+// advantage computes the advantages from the rewards minus a penalty each [B], nil for none. The penalty does not
+// affect which groups count as equal.
 func (b *updateBatch) advantage(o *objective.Objective, penalty []float64) {
 	b.penalty = penalty
 	b.advantages, b.skip = o.Advantage.OfEpisodes(b.trajectories, b.size, penalty, b.length)
@@ -96,8 +95,8 @@ func (b *updateBatch) equalGroups() []bool {
 	return equal
 }
 
-// evaluate computes the objective over the trajectories [first, first+n), given the model's
-// statistics of their tokens.
+// evaluate computes the objective over the trajectories [first, first+n), given the model's statistics of their
+// tokens.
 func (b *updateBatch) evaluate(o *objective.Objective, first, n int, s lm.TokenStats) (*objective.Outcome, error) {
 	from := b.first[first]
 	to := from + len(s.Logp)

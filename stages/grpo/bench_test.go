@@ -23,8 +23,8 @@ const (
 	benchPrompt, benchNew    = 64, 64
 )
 
-// phases are the processor time that updates spend in each part: with one thread the time they take
-// on a quiet machine, and on a busy one the better measure.
+// phases are the processor time that updates spend in each part: with one thread the time they take on a quiet
+// machine, and on a busy one the better measure.
 type phases struct{ prefill, decode, learn, optimizer time.Duration }
 
 // cpu is the processor time that this process has had.

@@ -9,15 +9,15 @@ import (
 	"rcgrpo/stages/rl/objective"
 )
 
-// conditioning is the distribution of reward tokens of a training. Plain GRPO has one condition: p
-// is 1 and high is that condition.
+// conditioning is the distribution of reward tokens of a training. Plain GRPO has one condition: p is 1 and high
+// is that condition.
 type conditioning struct {
 	p         float64
 	high, low string
 }
 
-// sample samples each task a number of times under each token and counts the successes for a
-// forecast. The episodes belong to update 0.
+// sample samples each task a number of times under each token and counts the successes for a forecast. The
+// episodes belong to update 0.
 func (c *conditioning) sample(ctx context.Context, tasks []*bfcl.Task, samples int,
 	collect func(context.Context, []rl.Rollout) ([]*rl.Trajectory, error)) ([]objective.TaskSample, error) {
 	tokens := []string{c.high}

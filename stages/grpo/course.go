@@ -7,13 +7,12 @@ import (
 	"rcgrpo/bfcl"
 )
 
-// course is the endless list of training tasks. The task at an index is a function of the seed and
-// the settings, so the arms of one seed see the same tasks in the same order, and a resumed run
-// continues at its index.
+// course is the endless list of training tasks. The task at an index is a function of the seed and the settings,
+// so the arms of one seed see the same tasks in the same order, and a resumed run continues at its index.
 //
-// Each set of tasks is passed over again and again, every pass in its own order, or always in the
-// given order. With weights, each set gets its share of every part of the list: each index takes
-// the next task of the set that is farthest behind its share.
+// Each set of tasks is passed over again and again, every pass in its own order, or always in the given order.
+// With weights, each set gets its share of every part of the list: each index takes the next task of the set that
+// is farthest behind its share.
 type course struct {
 	sets    [][]*bfcl.Task // none empty
 	weights []float64      // of the sets, above 0; nil where there is one
@@ -47,8 +46,8 @@ func (c *course) at(k int) *bfcl.Task {
 	return tasks[i]
 }
 
-// behind returns the set whose number of tasks is farthest below its share of a list that is one
-// longer; the first of equals.
+// behind returns the set whose number of tasks is farthest below its share of a list that is one longer; the
+// first of equals.
 func (c *course) behind() int {
 	if len(c.sets) == 1 {
 		return 0

@@ -30,8 +30,7 @@ func tiny(t *testing.T, seed uint64) *lm.Model {
 	return m
 }
 
-// conversations are two groups of three episodes over random tokens, of one to three turns each,
-// mixed rewards.
+// conversations are two groups of three episodes over random tokens, of one to three turns each, mixed rewards.
 func conversations() []*rl.Trajectory {
 	r := rand.New(rand.NewPCG(8, 9))
 	var out []*rl.Trajectory
@@ -116,9 +115,9 @@ func places(t *testing.T, dir string, perTensor int) []int64 {
 	return out
 }
 
-// TestGradientOfTheObjectiveThroughTheModel compares the gradient that an update uses with central
-// differences of the objective, whose ratio has the unmoved policy in its denominator. The
-// reference is another model, so the divergence and its gradient are not 0.
+// TestGradientOfTheObjectiveThroughTheModel compares the gradient that an update uses with central differences of
+// the objective, whose ratio has the unmoved policy in its denominator. The reference is another model, so the
+// divergence and its gradient are not 0.
 func TestGradientOfTheObjectiveThroughTheModel(t *testing.T) {
 	drills := objective.PaperObjective()
 	drills.Loss.Aggregate, drills.Ratio.Level, drills.KL.Estimator = "trajectory_mean", "token", "exact"
@@ -214,8 +213,8 @@ func TestGradientOfTheObjectiveThroughTheModel(t *testing.T) {
 	}
 }
 
-// TestPenaltyOfAPolicyThatIsItsReferenceIsZero: a penalty of rounding size would give groups of
-// equal rewards advantages of full size, because the deviation is divided out.
+// TestPenaltyOfAPolicyThatIsItsReferenceIsZero: a penalty of rounding size would give groups of equal rewards
+// advantages of full size, because the deviation is divided out.
 func TestPenaltyOfAPolicyThatIsItsReferenceIsZero(t *testing.T) {
 	policy := tiny(t, 1)
 	reference, err := policy.Clone()

@@ -10,9 +10,8 @@ import (
 	"rcgrpo/stages/rl/objective"
 )
 
-// groupSource samples the groups of the updates. Its rollouts are a function of seed, update and
-// number of tasks taken, so the arms of one seed see the same tasks in the same order under any
-// tokens.
+// groupSource samples the groups of the updates. Its rollouts are a function of seed, update and number of tasks
+// taken, so the arms of one seed see the same tasks in the same order under any tokens.
 type groupSource struct {
 	batch, group int
 	resample     bool // replace groups of equal rewards
@@ -23,8 +22,8 @@ type groupSource struct {
 	taken int // tasks of the course
 }
 
-// allocate returns the reward tokens of a group [G]. key is the id of the task, extended if the
-// task occurs twice in one update.
+// allocate returns the reward tokens of a group [G]. key is the id of the task, extended if the task occurs twice
+// in one update.
 type allocate func(update int, key string) []string
 
 // next returns the next n tasks.
@@ -37,12 +36,12 @@ func (s *groupSource) next(n int) []*bfcl.Task {
 	return out
 }
 
-// rounds bounds how often zero_variance = "resample" draws tasks for one update. After that, groups
-// of equal rewards fill it.
+// rounds bounds how often zero_variance = "resample" draws tasks for one update. After that, groups of equal
+// rewards fill it.
 const rounds = 4
 
-// update samples the groups of an update, the members of each group adjacent, and returns the
-// number of sampled groups. Too many failures of the environment are an error.
+// update samples the groups of an update, the members of each group adjacent, and returns the number of sampled
+// groups. Too many failures of the environment are an error.
 func (s *groupSource) update(ctx context.Context, u int) (trajectories []*rl.Trajectory, sampled int, err error) {
 	var kept, equal, all []*rl.Trajectory
 	before := map[string]int{} // groups of each task in this update
@@ -69,9 +68,9 @@ func (s *groupSource) update(ctx context.Context, u int) (trajectories []*rl.Tra
 	return append(kept, equal[:full-len(kept)]...), sampled, nil
 }
 
-// rollouts lists a group of episodes of each task. Random numbers are named by task, update and
-// member; if a task occurs twice in one update, between two passes or by resampling, its members
-// are numbered on, so that the groups differ.
+// rollouts lists a group of episodes of each task. Random numbers are named by task, update and member; if a task
+// occurs twice in one update, between two passes or by resampling, its members are numbered on, so that the
+// groups differ.
 func (s *groupSource) rollouts(u int, tasks []*bfcl.Task, before map[string]int) []rl.Rollout {
 	var list []rl.Rollout
 	for _, task := range tasks {

@@ -297,8 +297,8 @@ func TestTooManyFailuresOfTheEnvironmentStopAnUpdate(t *testing.T) {
 	}
 }
 
-// The batch goes on without the member that has no reward, or without its group, and learns nothing
-// from its tokens.
+// The batch goes on without the member that has no reward, or without its group, and learns nothing from its
+// tokens.
 func TestMissingRewardsAreLeftOutOfTheLoss(t *testing.T) {
 	list := []*rl.Trajectory{episode(1, 2), episode(0, 3), episode(rl.MissingReward(), 1), episode(1, 4), episode(0, 2),
 		episode(0, 1)}

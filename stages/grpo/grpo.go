@@ -1,11 +1,10 @@
-// Package grpo contains the stage kinds `grpo` and `rc-grpo`: group relative policy optimization,
-// unconditioned (Shao et al. 2024) and with a reward token drawn per rollout (paper, section 3.2).
+// Package grpo contains the stage kinds `grpo` and `rc-grpo`: group relative policy optimization, unconditioned
+// (Shao et al. 2024) and with a reward token drawn per rollout (paper, section 3.2).
 //
-// An update takes `batch` tasks, samples a group of G episodes of each, and makes one optimizer
-// step, or several with `minibatches` and `passes`. π_old is the logprob of the training forward
-// before the first step, so the first ratio is exactly 1. The learning rate follows updates, not
-// steps. The reference policy is the frozen checkpoint `policy`, under the same reward token.
-// rl/objective computes the objective.
+// An update takes `batch` tasks, samples a group of G episodes of each, and makes one optimizer step, or several
+// with `minibatches` and `passes`. π_old is the logprob of the training forward before the first step, so the
+// first ratio is exactly 1. The learning rate follows updates, not steps. The reference policy is the frozen
+// checkpoint `policy`, under the same reward token. rl/objective computes the objective.
 package grpo
 
 import (
@@ -191,8 +190,7 @@ func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 	}
 }
 
-// episodes returns an upper bound of the episodes sampled in one call, as far as the settings
-// determine it.
+// episodes returns an upper bound of the episodes sampled in one call, as far as the settings determine it.
 func (s *settings) episodes() int {
 	n := s.Batch * s.Group
 	if f := s.Forecast; f != nil {

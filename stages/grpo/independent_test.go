@@ -19,8 +19,8 @@ import (
 	"rcgrpo/stages/rl/objective"
 )
 
-// whole is a record of the fixture objective: an RC-GRPO update on a policy that is a table of
-// softmax rows, computed outside of this project (bench/fixtures/rl/README.md).
+// whole is a record of the fixture objective: an RC-GRPO update on a policy that is a table of softmax rows,
+// computed outside of this project (bench/fixtures/rl/README.md).
 type whole struct {
 	ID           string
 	V, States, G int
@@ -56,10 +56,9 @@ type whole struct {
 
 const tableWidth = 32
 
-// tableModel is a decoder whose prediction after the token of state s is row s of a table of
-// logits: its layers write nothing into the residual stream, the embeddings of the states are unit
-// vectors, and the head holds the table. Ids are the V output tokens, then the states, which it
-// never predicts.
+// tableModel is a decoder whose prediction after the token of state s is row s of a table of logits: its layers
+// write nothing into the residual stream, the embeddings of the states are unit vectors, and the head holds the
+// table. Ids are the V output tokens, then the states, which it never predicts.
 func tableModel(t *testing.T, logits [][]float64) *lm.Model {
 	t.Helper()
 	states, v := len(logits), len(logits[0])
@@ -147,8 +146,7 @@ func rewrite(t *testing.T, dir string, values map[string]func(row, column int) f
 	}
 }
 
-// trajectories are the record's as episodes of token ids: before each token stands the state that
-// it is drawn in.
+// trajectories are the record's as episodes of token ids: before each token stands the state that it is drawn in.
 func (r *whole) trajectories() []*rl.Trajectory {
 	var out []*rl.Trajectory
 	for i, reward := range r.Inputs.Rewards {
@@ -165,12 +163,11 @@ func (r *whole) trajectories() []*rl.Trajectory {
 	return out
 }
 
-// TestAWholeUpdateEqualsTheIndependentOne takes the fixture's updates through the code of a
-// training: batches, advantages, forward and backward pass of the model, policy and reference. The
-// second of them is off policy: its old log-probabilities are recorded before the first. Beside the
-// paper's objective, each update goes through the published losses of verl, TRL and others. Weights
-// and passes are float32, so values of size 1 are right to about 1e-6, and so are gradients, which
-// are sums over at most 56 tokens divided by as many.
+// TestAWholeUpdateEqualsTheIndependentOne takes the fixture's updates through the code of a training: batches,
+// advantages, forward and backward pass of the model, policy and reference. The second of them is off policy: its
+// old log-probabilities are recorded before the first. Beside the paper's objective, each update goes through the
+// published losses of verl, TRL and others. Weights and passes are float32, so values of size 1 are right to
+// about 1e-6, and so are gradients, which are sums over at most 56 tokens divided by as many.
 func TestAWholeUpdateEqualsTheIndependentOne(t *testing.T) {
 	const tolerance = 2e-6
 	largest := 0.0
@@ -185,8 +182,8 @@ func TestAWholeUpdateEqualsTheIndependentOne(t *testing.T) {
 	fixtures.Records(t, "rl/objective.jsonl", func(r whole) {
 		records++
 		reference, old := tableModel(t, r.Inputs.LogitsRef), tableModel(t, r.Inputs.LogitsOld)
-		// step makes the gradient of one optimizer step under an objective: the first of an update,
-		// or a later one.
+		// step makes the gradient of one optimizer step under an objective: the first of an update, or a later
+		// one.
 		step := func(what string, o objective.Objective, logits [][]float64, first bool,
 			grad [][]float64) *objective.Outcome {
 			t.Helper()

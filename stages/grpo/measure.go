@@ -32,8 +32,7 @@ func (t *training) course() (c *course, tasks []*bfcl.Task, err error) {
 	return c, tasks, nil
 }
 
-// readHeldOut reads the tasks of the evaluation during training: the whole sets or a subset drawn
-// once.
+// readHeldOut reads the tasks of the evaluation during training: the whole sets or a subset drawn once.
 func (t *training) readHeldOut() ([]*bfcl.Task, error) {
 	if t.Evaluate == nil {
 		return nil, nil
@@ -74,9 +73,8 @@ func (t *training) evaluate(ctx context.Context, u int, v map[string]float64) er
 	return nil
 }
 
-// forecast samples training tasks under each token and forecasts the share of the first update's
-// groups without variance. Its episodes belong to update 0, so no training episode is sampled
-// twice.
+// forecast samples training tasks under each token and forecasts the share of the first update's groups without
+// variance. Its episodes belong to update 0, so no training episode is sampled twice.
 func (t *training) forecast(ctx context.Context, v map[string]float64) error {
 	var all []*bfcl.Task
 	for _, set := range t.groups.course.sets {

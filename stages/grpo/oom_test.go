@@ -22,8 +22,8 @@ func starve(rows int64) (remove func()) {
 	})
 }
 
-// The update that was begun anew with half the micro-batch is the update that memory would have
-// allowed at once: nothing of the passes before the failure is left in metrics and gradient.
+// The update that was begun anew with half the micro-batch is the update that memory would have allowed at once:
+// nothing of the passes before the failure is left in metrics and gradient.
 func TestAnUpdateWithHalfTheMicroBatchIsTheSameUpdate(t *testing.T) {
 	one := func(rows int64) (v map[string]float64, gradient []float32) {
 		r := alone(t)

@@ -8,9 +8,8 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// recorder logs every trajectory to the scratch folder when it ends, so that an attempt after a
-// kill samples only the missing ones. A trajectory is a function of the policy and its names, so
-// logged and new ones can be mixed.
+// recorder logs every trajectory to the scratch folder when it ends, so that an attempt after a kill samples only
+// the missing ones. A trajectory is a function of the policy and its names, so logged and new ones can be mixed.
 type recorder struct {
 	scratch *resume.Training
 	earlier map[rolloutKey]*rl.Trajectory // logged by earlier attempts and not used yet
@@ -43,8 +42,8 @@ func readRecorder(scratch *resume.Training, after int) (*recorder, error) {
 // left returns the number of logged trajectories that are not used yet.
 func (r *recorder) left() int { return len(r.earlier) }
 
-// collect returns the trajectories of a list of rollouts in its order. sample samples the missing
-// ones and calls finished with each as it ends.
+// collect returns the trajectories of a list of rollouts in its order. sample samples the missing ones and calls
+// finished with each as it ends.
 func (r *recorder) collect(list []rl.Rollout, sample func(rest []rl.Rollout,
 	finished func(int, *rl.Trajectory) error) error) ([]*rl.Trajectory, error) {
 	out := make([]*rl.Trajectory, len(list))

@@ -27,8 +27,8 @@ func openRecorder(t *testing.T, dir string, after int) *recorder {
 	return r
 }
 
-// Two members end before the kill, in another order than asked for; the next attempt samples the
-// third alone, and gives back all of them in their order.
+// Two members end before the kill, in another order than asked for; the next attempt samples the third alone, and
+// gives back all of them in their order.
 func TestFinishedTrajectoriesOfTheOpenUpdateAreNotSampledAgain(t *testing.T) {
 	dir, task := t.TempDir(), &bfcl.Task{ID: "t1"}
 	var list []rl.Rollout
@@ -99,8 +99,8 @@ func TestEpisodesWithoutARewardAreSampledAgain(t *testing.T) {
 	}
 }
 
-// A trajectory under another reward token is another one: the log of a run whose tokens were drawn
-// otherwise is no use.
+// A trajectory under another reward token is another one: the log of a run whose tokens were drawn otherwise is
+// no use.
 func TestTrajectoriesOfOtherTokensAreSampledAgain(t *testing.T) {
 	dir, task := t.TempDir(), &bfcl.Task{ID: "t1"}
 	r := openRecorder(t, dir, 0)

@@ -130,8 +130,7 @@ type progress struct {
 	Best  best              `json:"best"`
 }
 
-// best is the evaluation with the highest reward so far, the first of equals. Update is 0 before
-// the first.
+// best is the evaluation with the highest reward so far, the first of equals. Update is 0 before the first.
 type best struct {
 	Update int     `json:"update"`
 	Reward float64 `json:"reward"`
@@ -140,8 +139,8 @@ type best struct {
 // bestFolder is the folder of the scratch that holds the best policy as a checkpoint.
 const bestFolder = "best"
 
-// open loads tasks and models, and resumes from the last saved state. Trajectories sampled since
-// then come from the recorder. close frees what was opened before an error.
+// open loads tasks and models, and resumes from the last saved state. Trajectories sampled since then come from
+// the recorder. close frees what was opened before an error.
 func (t *training) open() error {
 	course, tasks, err := t.course()
 	if err != nil {
@@ -298,8 +297,8 @@ func (t *training) update(ctx context.Context, u int) error {
 	return nil
 }
 
-// learn makes the optimizer steps of update u and adds its metrics to v. A step skipped by an alarm
-// ends the update.
+// learn makes the optimizer steps of update u and adds its metrics to v. A step skipped by an alarm ends the
+// update.
 func (t *training) learn(ctx context.Context, u int, b *updateBatch, v map[string]float64) error {
 	if err := t.run.WithinMemory(b.sequences, func() error {
 		return t.prepare(ctx, t.run.Trainer, t.reference,
@@ -372,20 +371,21 @@ func (t *training) learn(ctx context.Context, u int, b *updateBatch, v map[strin
 	return nil
 }
 
-// dump stores the batch of an update without a finite gradient. It returns the error that ends the
-// training, or nil.
+// dump stores the batch of an update without a finite gradient. It returns the error that ends the training, or
+// nil.
 func (t *training) dump(u int, b *updateBatch, stats lm.TokenStats, end error) error {
 	var rows []train.Skipped
 	for i, tr := range b.trajectories {
 		reward, advantage := train.Number(float64(tr.Reward)), train.Number(b.advantages[i])
 		rows = append(rows, train.Skipped{Update: u, Task: tr.Task, Token: tr.Token, Reward: &reward, Advantage: &advantage,
-			Logp: train.Numbers(stats.Logp[b.first[i] : b.first[i]+b.length[i]]), Text: t.run.Policy.Tokenizer.Decode(tr.IDs, false), IDs: tr.IDs, Mask: tr.Mask})
+			Logp: train.Numbers(stats.Logp[b.first[i] : b.first[i]+b.length[i]]),
+			Text: t.run.Policy.Tokenizer.Decode(tr.IDs, false), IDs: tr.IDs, Mask: tr.Mask})
 	}
 	return t.run.Log.Dump(t.run.Job, u, rows, end)
 }
 
-// checkAlarms evaluates the alarms on the values of an optimizer step, adds them to v, and reports
-// whether to apply the gradient.
+// checkAlarms evaluates the alarms on the values of an optimizer step, adds them to v, and reports whether to
+// apply the gradient.
 func (t *training) checkAlarms(u, step int, observed, v map[string]float64) (apply bool) {
 	at := fmt.Sprintf("update %d", u)
 	if step > 0 {
@@ -416,10 +416,10 @@ func (t *training) checkAlarms(u, step int, observed, v map[string]float64) (app
 	return apply
 }
 
-// prepare completes a batch before the first optimizer step. If the update makes several steps, the
-// old policy's logprobs are those of this training forward, computed in the minibatches of the
-// steps, so the first ratio is exactly 1. With the KL term in the reward, the advantages need both
-// models; the same code evaluates both, so equal models give penalty 0.
+// prepare completes a batch before the first optimizer step. If the update makes several steps, the old policy's
+// logprobs are those of this training forward, computed in the minibatches of the steps, so the first ratio is
+// exactly 1. With the KL term in the reward, the advantages need both models; the same code evaluates both, so
+// equal models give penalty 0.
 func (s *settings) prepare(ctx context.Context, trainer *lm.Trainer, reference *lm.Model, b *updateBatch) error {
 	several := s.Steps(len(b.trajectories)/b.size) > 1
 	penalised := s.KL.Place == "reward" && s.KL.Beta != 0
@@ -448,8 +448,8 @@ func (s *settings) prepare(ctx context.Context, trainer *lm.Trainer, reference *
 	return nil
 }
 
-// accumulate adds the gradient of the objective over a complete batch to the trainer's. It returns
-// the outcome and the statistics of each action token.
+// accumulate adds the gradient of the objective over a complete batch to the trainer's. It returns the outcome
+// and the statistics of each action token.
 func (s *settings) accumulate(ctx context.Context, trainer *lm.Trainer, reference *lm.Model,
 	b *updateBatch) (*objective.Outcome, lm.TokenStats, error) {
 	outcome := &objective.Outcome{}
@@ -465,8 +465,7 @@ func (s *settings) accumulate(ctx context.Context, trainer *lm.Trainer, referenc
 	return outcome, stats, err
 }
 
-// describe adds the values of an update before its first step to v. stats are those of the old
-// policy.
+// describe adds the values of an update before its first step to v. stats are those of the old policy.
 func (b *updateBatch) describe(o *objective.Objective, stats lm.TokenStats, v map[string]float64) {
 	maps.Copy(v, objective.GroupsOf(b.trajectories, b.size).Diagnose())
 	objective.DescribeEpisodes(b.trajectories, v)
@@ -496,8 +495,8 @@ func (b *updateBatch) describeOutcome(o *objective.Objective, sum *objective.Out
 	}
 }
 
-// describeSampler logs the differences between sampled and recomputed logprobs, and removes the
-// values if top_p changes the sampler's distribution.
+// describeSampler logs the differences between sampled and recomputed logprobs, and removes the values if top_p
+// changes the sampler's distribution.
 func (t *training) describeSampler(u int, b *updateBatch, stats lm.TokenStats, v map[string]float64) {
 	if t.TopP < 1 {
 		maps.DeleteFunc(v, func(name string, _ float64) bool { return strings.HasPrefix(name, "sampler_gap") })

@@ -15,8 +15,7 @@ import (
 	"rcgrpo/stages/rl/objective"
 )
 
-// several is a training of a tiny model whose updates make an optimizer step of one task after
-// another, twice.
+// several is a training of a tiny model whose updates make an optimizer step of one task after another, twice.
 func several(t *testing.T, alarms ...blocks.Alarm) *training {
 	t.Helper()
 	r := alone(t, alarms...)
@@ -33,8 +32,8 @@ func weightsOf(t *testing.T, r *training) []float32 {
 	return w
 }
 
-// The old policy is that before the first step, in the numbers of the training forward, and stays
-// so through all steps.
+// The old policy is that before the first step, in the numbers of the training forward, and stays so through all
+// steps.
 func TestOldPolicyIsThatBeforeTheFirstOptimizerStep(t *testing.T) {
 	for _, precision := range []lm.Precision{lm.Float32, lm.BF16} {
 		r := several(t)
@@ -172,8 +171,7 @@ func (c *callsLeft) Err() error {
 	return nil
 }
 
-// A training that is told to stop saves itself only if its weights are those after an update: not
-// inside a pass.
+// A training that is told to stop saves itself only if its weights are those after an update: not inside a pass.
 func TestTrainingToldToStopInsideAPassIsNotSavedAsItStands(t *testing.T) {
 	inside := 0
 	for n := range 1000 {

@@ -1,6 +1,6 @@
-// Package model contains the stage kind `model`: the weights that an experiment starts from, either
-// a folder in Hugging Face's format or an architecture with random weights, whose tokenizer is
-// trained on a corpus of trajectories.
+// Package model contains the stage kind `model`: the weights that an experiment starts from, either a folder in
+// Hugging Face's format or an architecture with random weights, whose tokenizer is trained on a corpus of
+// trajectories.
 package model
 
 import (
@@ -73,9 +73,9 @@ type architecture struct {
 // maxCorpus is the largest corpus_size, in trajectories.
 const maxCorpus = 100_000_000
 
-// Shape returns the shape of the decoder that a stage of this kind makes; ok is false for another
-// stage or an unreadable folder.
-func Shape(stage lang.Stage) (c lm.Config, ok bool) {
+// Shape returns the shape of the decoder that a stage of this kind makes; ok is false for another stage or an
+// unreadable folder.
+func Shape(stage engine.Stage) (c lm.Config, ok bool) {
 	s, ok := stage.(*settings)
 	switch {
 	case !ok || s.Path == nil && s.Architecture == nil:
@@ -91,7 +91,8 @@ func Shape(stage lang.Stage) (c lm.Config, ok bool) {
 func (a *architecture) shape(vocab int) lm.Config {
 	return lm.Config{Family: a.Family, Vocab: vocab, Hidden: a.Hidden, Layers: a.Layers, Heads: a.Heads,
 		KVHeads: a.KVHeads,
-		HeadDim: a.Hidden / a.Heads, MLP: a.MLP, RopeBase: a.RopeBase, NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: a.Context}
+		HeadDim: a.Hidden / a.Heads, MLP: a.MLP, RopeBase: a.RopeBase, NormEps: 1e-6, TiedEmbeddings: true,
+		MaxPosition: a.Context}
 }
 
 // checkFolder reports why a model folder is unusable, without loading weights.
@@ -109,8 +110,8 @@ func (s *settings) checkFolder() error {
 	return err
 }
 
-// chatLayout returns the layout of the setting, or that of the decoder family, whose template the
-// folder must contain.
+// chatLayout returns the layout of the setting, or that of the decoder family, whose template the folder must
+// contain.
 func (s *settings) chatLayout(cfg lm.Config) (*chat.Layout, error) {
 	layout, err := chat.LayoutOf(cfg.Family)
 	if err != nil {

@@ -55,8 +55,8 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	return nil
 }
 
-// copyFolder copies a model folder into the checkpoint after checking every file that later stages
-// read. Rows of reward tokens are added at their first use.
+// copyFolder copies a model folder into the checkpoint after checking every file that later stages read. Rows of
+// reward tokens are added at their first use.
 func (s *settings) copyFolder(ctx context.Context, job *engine.Job) error {
 	from := s.Path.Path
 	cfg, err := lm.CheckFolder(from)

@@ -12,8 +12,8 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
-// A folder with an edited chat template is exported with the published template of the layout that
-// the stage names.
+// A folder with an edited chat template is exported with the published template of the layout that the stage
+// names.
 func TestALayoutReplacesTheTemplateOfTheFolder(t *testing.T) {
 	from, published := fixtures.Dir(t, "hf/models/qwen2-tiny"), fixtures.Read(t, "hf/chat/qwen2_5.jinja")
 	if err := os.WriteFile(filepath.Join(from, "chat_template.jinja"), append(published, "edited"...),

@@ -9,8 +9,8 @@ import (
 	"rcgrpo/stages/rl/blocks"
 )
 
-// BenchmarkCollect measures what the collector itself costs per sampled token: 60 drills in 60
-// slots, with a policy whose arithmetic takes no time.
+// BenchmarkCollect measures what the collector itself costs per sampled token: 60 drills in 60 slots, with a
+// policy whose arithmetic takes no time.
 func BenchmarkCollect(b *testing.B) {
 	tasks := drills(b, drill.Multi, 60)
 	var rollouts []Rollout

@@ -16,8 +16,8 @@ type Env interface {
 	Turn() int       // index of the current turn
 	User() string    // its request
 	Tools() []string // names offered now
-	// Step executes the calls of one reply; no calls yield the turn. errs counts the calls whose
-	// result is an execution error.
+	// Step executes the calls of one reply; no calls yield the turn. errs counts the calls whose result is an
+	// execution error.
 	Step(calls []string) (results []string, errs int, err error)
 	Done() bool
 	Stop() string // "done" or "turn_limit" once Done
@@ -32,10 +32,10 @@ type Rollout struct {
 	Token  string // reward token
 }
 
-// Collector samples many episodes concurrently, each in a slot of the policy. Live episodes share
-// the policy's batches while the environments work on their own goroutines. An episode that reaches
-// a limit or whose environment fails ends as data in its trajectory; the others continue. Start and
-// the codec are called from several goroutines, the policy from one at a time.
+// Collector samples many episodes concurrently, each in a slot of the policy. Live episodes share the policy's
+// batches while the environments work on their own goroutines. An episode that reaches a limit or whose
+// environment fails ends as data in its trajectory; the others continue. Start and the codec are called from
+// several goroutines, the policy from one at a time.
 type Collector struct {
 	Policy      Policy
 	Codec       Codec
@@ -47,10 +47,10 @@ type Collector struct {
 	// Start starts the environment of a task; see EpisodeStart.
 	Start func(*bfcl.Task) (Env, error)
 
-	// Free lets an episode join a batch as soon as its environment has answered, so a slow
-	// environment delays no other episode. Otherwise an episode joins exactly the next batch, which
-	// waits for it: the rows of a batch then depend only on sampled tokens, so equal seeds give
-	// identical results even if the policy's arithmetic depends on the other rows.
+	// Free lets an episode join a batch as soon as its environment has answered, so a slow environment delays no
+	// other episode. Otherwise an episode joins exactly the next batch, which waits for it: the rows of a batch
+	// then depend only on sampled tokens, so equal seeds give identical results even if the policy's arithmetic
+	// depends on the other rows.
 	Free bool
 }
 
@@ -82,8 +82,8 @@ func EpisodeStart(s bfcl.Settings, l blocks.Limits) func(*bfcl.Task) (Env, error
 	}
 }
 
-// live is an episode in progress. While it is away, its fields belong to the environment's
-// goroutine, otherwise to the collector.
+// live is an episode in progress. While it is away, its fields belong to the environment's goroutine, otherwise
+// to the collector.
 type live struct {
 	index  int // in the list of rollouts
 	ask    Rollout
@@ -98,9 +98,9 @@ type live struct {
 	begun  bool
 }
 
-// Collect samples one trajectory per rollout and returns them in the order of the rollouts. It
-// calls finished, if not nil, with each trajectory as it ends. An error of finished or of the
-// policy, or a cancelled context, stops all episodes. The policy is released afterwards.
+// Collect samples one trajectory per rollout and returns them in the order of the rollouts. It calls finished, if
+// not nil, with each trajectory as it ends. An error of finished or of the policy, or a cancelled context, stops
+// all episodes. The policy is released afterwards.
 func (c *Collector) Collect(ctx context.Context, rollouts []Rollout,
 	finished func(i int, t *Trajectory) error) ([]*Trajectory, CollectStats, error) {
 	if c.Policy.Slots() < 1 {
@@ -187,8 +187,8 @@ func (r *collection) send(e *live) {
 	}()
 }
 
-// collectReady makes episodes ready whose environment has answered. It waits if no episode is ready
-// and, unless Free, for each episode that is due.
+// collectReady makes episodes ready whose environment has answered. It waits if no episode is ready and, unless
+// Free, for each episode that is due.
 func (r *collection) collectReady(ctx context.Context) error {
 	idle := len(r.ready) == 0
 	due := func(e *live) bool { return idle || e.due <= r.stats.Batches }
@@ -254,8 +254,8 @@ func (r *collection) finish(e *live) error {
 	return r.finished(e.index, e.t)
 }
 
-// batch samples one token for every ready episode. Episodes that continue a reply come first, then
-// those with new text to read.
+// batch samples one token for every ready episode. Episodes that continue a reply come first, then those with new
+// text to read.
 func (r *collection) batch(ctx context.Context) error {
 	slices.SortFunc(r.ready, func(a, b *live) int {
 		if single := len(a.feed) == 1; single != (len(b.feed) == 1) {
@@ -309,9 +309,9 @@ func (r *collection) batch(ctx context.Context) error {
 // longest is the maximal number of ids of an episode.
 func (r *collection) longest() int { return min(r.Limits.Context, r.Policy.MaxLen()) }
 
-// advance does the work between two replies of an episode, on its own goroutine: it starts the
-// environment, or parses the reply and executes its calls, and appends the ids that the policy
-// reads next. An episode that ends gets its verdict.
+// advance does the work between two replies of an episode, on its own goroutine: it starts the environment, or
+// parses the reply and executes its calls, and appends the ids that the policy reads next. An episode that ends
+// gets its verdict.
 func (r *collection) advance(e *live) {
 	if !e.begun {
 		e.begun = true
@@ -365,8 +365,8 @@ func (r *collection) advance(e *live) {
 	}
 }
 
-// show appends a message that the policy reads and opens its next reply. If the context has no room
-// for the message and one token of a reply, the message is dropped and the episode ends.
+// show appends a message that the policy reads and opens its next reply. If the context has no room for the
+// message and one token of a reply, the message is dropped and the episode ends.
 func (r *collection) show(e *live, m Message, between, ids []int32) {
 	header := r.Codec.Header(e.ask.Token)
 	if len(e.t.IDs)+len(between)+len(ids)+len(header) >= r.longest() {
@@ -398,9 +398,9 @@ func (r *collection) fail(e *live, err error) {
 	e.t.Reward, e.t.RState, e.t.RAction = MissingReward(), MissingReward(), MissingReward()
 }
 
-// judge stores the verdict of an ended episode. The official verdict also counts if the episode
-// exceeded the turn limit. A reward is earned only if the policy ended the episode itself;
-// bfcl/SPEC.md 11 would also compare the states of a truncated one.
+// judge stores the verdict of an ended episode. The official verdict also counts if the episode exceeded the turn
+// limit. A reward is earned only if the policy ended the episode itself; bfcl/SPEC.md 11 would also compare the
+// states of a truncated one.
 func (t *Trajectory) judge(v bfcl.Verdict) {
 	t.RState, t.RAction = Reward(v.RState), Reward(v.RAction)
 	t.Failure = v.ErrorType

@@ -17,8 +17,8 @@ import (
 	"rcgrpo/stages/rl/blocks"
 )
 
-// runes is a codec whose ids are characters: U opens a user message, A a reply, which ends in '!'
-// (calls) or '.' (yields); a reward token is H or L.
+// runes is a codec whose ids are characters: U opens a user message, A a reply, which ends in '!' (calls) or '.'
+// (yields); a reward token is H or L.
 type runes struct{}
 
 func ids(s string) []int32 {
@@ -54,8 +54,8 @@ func (runes) Parse(is []int32) (string, []string) {
 	return strings.TrimSuffix(s, "."), nil
 }
 
-// script is a policy that replies to each prompt (all text up to the open reply) as told, one
-// character at a time.
+// script is a policy that replies to each prompt (all text up to the open reply) as told, one character at a
+// time.
 type script struct {
 	reply     func(prompt string) string
 	slots     int
@@ -252,8 +252,8 @@ func (p *reader) Next(ctx context.Context, rs []Request) ([]Draw, error) {
 	return p.script.Next(ctx, rs)
 }
 
-// A policy keeps what it has read: over all turns of an episode each token is fed once, the last
-// draw excepted, which nobody reads, and a later turn feeds its observation with what frames it.
+// A policy keeps what it has read: over all turns of an episode each token is fed once, the last draw excepted,
+// which nobody reads, and a later turn feeds its observation with what frames it.
 func TestEveryTokenOfAnEpisodeIsReadOnce(t *testing.T) {
 	p := &reader{newScript(1, obedient), map[int]int{}, map[int]int{}, 0}
 	c := collector(p)
@@ -292,10 +292,9 @@ func (p *drawn) Next(ctx context.Context, rs []Request) ([]Draw, error) {
 	return draws, err
 }
 
-// Replies of one batch end each at its own stop token: no token is drawn after it, it belongs to
-// the reply as the policy's own, the next message is read behind it, and the others go on
-// meanwhile. A reply without one ends at the limit. Who has ended gives its slot, emptied, to the
-// next in the queue.
+// Replies of one batch end each at its own stop token: no token is drawn after it, it belongs to the reply as the
+// policy's own, the next message is read behind it, and the others go on meanwhile. A reply without one ends at
+// the limit. Who has ended gives its slot, emptied, to the next in the queue.
 func TestEveryReplyEndsAtItsOwnStopToken(t *testing.T) {
 	p := &drawn{script: newScript(2, func(prompt string) string {
 		last := prompt[strings.LastIndexByte(prompt, 'U')+1:]
@@ -395,8 +394,7 @@ func TestAReplyThatFillsTheContextEndsTheEpisode(t *testing.T) {
 // jitter sleeps for up to a millisecond, differently each time.
 func jitter() { time.Sleep(time.Duration(rand.IntN(1000)) * time.Microsecond) }
 
-// rowsOf are trajectories as they are stored; a missing reward, which is a NaN in memory, equals
-// another.
+// rowsOf are trajectories as they are stored; a missing reward, which is a NaN in memory, equals another.
 func rowsOf(t *testing.T, trajectories []*Trajectory) string {
 	t.Helper()
 	text, err := json.Marshal(trajectories)
@@ -440,8 +438,7 @@ func TestBatchesDoNotDependOnHowFastEnvironmentsAre(t *testing.T) {
 			t.Fatalf("round %d: other trajectories", round)
 		}
 	}
-	// Slots, order and freedom change nothing in a policy whose arithmetic does not depend on the
-	// batch.
+	// Slots, order and freedom change nothing in a policy whose arithmetic does not depend on the batch.
 	for _, slots := range []int{1, 10} {
 		c := collector(newScript(slots, obedient))
 		c.Free = slots == 10
@@ -455,9 +452,9 @@ func TestBatchesDoNotDependOnHowFastEnvironmentsAre(t *testing.T) {
 	}
 }
 
-// TestEnvironmentsWorkWhileOthersSample: the first step of an environment ends only once the policy
-// has begun the batch after the one that ended the reply. A collector that waited for environments
-// between batches would never begin it.
+// TestEnvironmentsWorkWhileOthersSample: the first step of an environment ends only once the policy has begun the
+// batch after the one that ended the reply. A collector that waited for environments between batches would never
+// begin it.
 func TestEnvironmentsWorkWhileOthersSample(t *testing.T) {
 	var batches int
 	var begun [200]chan bool // by batch

@@ -8,7 +8,7 @@
 //	Stream                  random numbers addressed by name
 //	DrawTokens              reward tokens of a group
 //
-// Start with Trajectory and Collector. Neighbours: rl/objective (advantages, loss, diagnostics),
-// rl/blocks (shared blocks of settings), bfcl (tasks, episodes, verdicts), stages/internal/chat
-// (codecs), stages/internal/lm (models).
+// Start with Trajectory and Collector. Neighbours: rl/objective (advantages, loss, diagnostics), rl/blocks
+// (shared blocks of settings), bfcl (tasks, episodes, verdicts), stages/internal/chat (codecs),
+// stages/internal/lm (models).
 package rl

@@ -9,13 +9,11 @@ import (
 	"rcgrpo/bfcl"
 )
 
-// Expert executes the ground truth of a task and returns the trajectory, without ids: in each turn
-// one call per step, then the step that yields the turn, which in a merged task is the call done().
-// A task without classes (a copy drill) has no environment: its trajectory is requests and replies
-// with reward 1.
+// Expert executes the ground truth of a task and returns the trajectory, without ids: in each turn one call per
+// step, then the step that yields the turn, which in a merged task is the call done(). A task without classes (a
+// copy drill) has no environment: its trajectory is requests and replies with reward 1.
 //
-// The step limit of s does not apply. The reward may differ from 1; the caller decides what follows
-// from that.
+// The step limit of s does not apply. The reward may differ from 1; the caller decides what follows from that.
 func Expert(task *bfcl.Task, s bfcl.Settings) (*Trajectory, error) {
 	if len(task.Classes) == 0 {
 		return copied(task), nil
@@ -44,8 +42,8 @@ func copied(task *bfcl.Task) *Trajectory {
 	return t
 }
 
-// play executes the given calls, one per step. It calls watch, if not nil, with the episode before
-// each call; watch may copy but not change it.
+// play executes the given calls, one per step. It calls watch, if not nil, with the episode before each call;
+// watch may copy but not change it.
 func play(task *bfcl.Task, s bfcl.Settings, turns [][]string,
 	watch func(turn, call int, e *bfcl.Episode)) (*Trajectory, error) {
 	s.MaxSteps, s.MaxCalls = 1+longestTurn(turns), 0
@@ -99,9 +97,9 @@ func longestTurn(turns [][]string) int {
 	return n
 }
 
-// Shares of mistakes in a spoilt episode (docs/training.md 5). In a fifth of the episodes a whole
-// turn is skipped. In the others one or two calls are omitted (30 %), made with another tool (35 %)
-// or made with another value (35 %).
+// Shares of mistakes in a spoilt episode (docs/training.md 5). In a fifth of the episodes a whole turn is
+// skipped. In the others one or two calls are omitted (30 %), made with another tool (35 %) or made with another
+// value (35 %).
 const (
 	shareSkipped = 0.20
 	shareLeftOut = 0.30
@@ -111,10 +109,10 @@ const (
 // spoilAttempts bounds the plans of mistakes per task and variant.
 const spoilAttempts = 24
 
-// Spoil makes a failure from the ground truth of a task: it plans mistakes and executes the changed
-// calls. The result has reward 0 and describes the mistakes in Spoilt. variant numbers the failures
-// of one task; equal arguments give equal trajectories. Spoil returns nil without an error if no
-// plan gives reward 0, as for a task without classes or calls.
+// Spoil makes a failure from the ground truth of a task: it plans mistakes and executes the changed calls. The
+// result has reward 0 and describes the mistakes in Spoilt. variant numbers the failures of one task; equal
+// arguments give equal trajectories. Spoil returns nil without an error if no plan gives reward 0, as for a task
+// without classes or calls.
 func Spoil(task *bfcl.Task, s bfcl.Settings, seed uint64, variant int) (*Trajectory, error) {
 	if len(task.Classes) == 0 {
 		return nil, nil
@@ -164,8 +162,7 @@ func (d *dice) float() float64 {
 
 func (d *dice) below(n int) int { return int(d.float() * float64(n)) }
 
-// plan changes a copy of the ground truth and describes the change; what is "" if nothing was
-// changed.
+// plan changes a copy of the ground truth and describes the change; what is "" if nothing was changed.
 func (d *dice) plan(task *bfcl.Task, truth [][]string, before [][]*bfcl.Episode) (turns [][]string, what string) {
 	turns = make([][]string, len(truth))
 	type place struct{ turn, call int }
@@ -215,8 +212,8 @@ func (d *dice) plan(task *bfcl.Task, truth [][]string, before [][]*bfcl.Episode)
 	return turns, strings.Join(done, "; ")
 }
 
-// otherTool returns the call under the name of another offered tool, preferably one that accepts
-// its arguments. The result is "" if the call has no plain name or no other tool is offered.
+// otherTool returns the call under the name of another offered tool, preferably one that accepts its arguments.
+// The result is "" if the call has no plain name or no other tool is offered.
 func (d *dice) otherTool(call string, e *bfcl.Episode) string {
 	open := strings.IndexByte(call, '(')
 	if open <= 0 {
@@ -239,9 +236,8 @@ func (d *dice) otherTool(call string, e *bfcl.Episode) string {
 	return other
 }
 
-// otherValue returns the call with one literal replaced: a text by another text of the task's
-// ground truth or by itself with an added letter, a number by a near number. The result is "" if
-// the call has no literal.
+// otherValue returns the call with one literal replaced: a text by another text of the task's ground truth or by
+// itself with an added letter, a number by a near number. The result is "" if the call has no literal.
 func (d *dice) otherValue(call string, task *bfcl.Task) string {
 	own := literals(call)
 	if len(own) == 0 {

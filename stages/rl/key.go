@@ -1,8 +1,8 @@
 package rl
 
-// A Stream is a sequence of random numbers addressed by name and position: each number is a
-// function of the names of the stream and of the position, independent of when it is drawn. So the
-// order of episodes, their batching and interruptions have no effect on the numbers.
+// A Stream is a sequence of random numbers addressed by name and position: each number is a function of the names
+// of the stream and of the position, independent of when it is drawn. So the order of episodes, their batching
+// and interruptions have no effect on the numbers.
 type Stream uint64
 
 // Purposes separate streams with otherwise equal names.
@@ -13,14 +13,13 @@ const (
 	forDropout  uint64 = 0x64726f70     // "drop"
 )
 
-// Sampling returns the stream of one member of a group. Its number at position i decides the i-th
-// token of the episode.
+// Sampling returns the stream of one member of a group. Its number at position i decides the i-th token of the
+// episode.
 func Sampling(seed uint64, update int, task string, member int) Stream {
 	return newStream(forSampling, seed, uint64(update), hash(task), uint64(member))
 }
 
-// Dropping returns the stream for the dropout of an update. The caller extends its name by the
-// dropped inputs.
+// Dropping returns the stream for the dropout of an update. The caller extends its name by the dropped inputs.
 func Dropping(seed uint64, update int) Stream { return newStream(forDropout, seed, uint64(update)) }
 
 // At returns the number in [0,1) at a position, a multiple of 2^-53.

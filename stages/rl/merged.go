@@ -6,9 +6,9 @@ import (
 	"rcgrpo/bfcl"
 )
 
-// mergedEnv is an episode of a merged task. It has one turn, which ends with a call of the tool
-// done or with a step without calls. A call of done is not a call to the environment: it has no
-// result and does not count for the reward.
+// mergedEnv is an episode of a merged task. It has one turn, which ends with a call of the tool done or with a
+// step without calls. A call of done is not a call to the environment: it has no result and does not count for
+// the reward.
 type mergedEnv struct{ *bfcl.Episode }
 
 // Tools returns the tools of the episode, then done.
@@ -31,16 +31,15 @@ func (m mergedEnv) Step(calls []string) (results []string, errs int, err error) 
 	return results, errs, err
 }
 
-// Verdict returns the reward without an official verdict, because the official checker compares
-// turns.
+// Verdict returns the reward without an official verdict, because the official checker compares turns.
 func (m mergedEnv) Verdict() bfcl.Verdict {
 	v := m.Episode.Verdict()
 	v.Official = false
 	return v
 }
 
-// start starts an episode in the prompt mode of its task. A merged episode may have twice as many
-// steps, because its one turn contains the steps of several.
+// start starts an episode in the prompt mode of its task. A merged episode may have twice as many steps, because
+// its one turn contains the steps of several.
 func start(t *bfcl.Task, s bfcl.Settings) (Env, error) {
 	if t.Prompt == bfcl.PromptMerged {
 		s.MaxSteps *= 2

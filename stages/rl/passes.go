@@ -9,8 +9,8 @@ import (
 // PassesFile is the optional file of a scores artifact with rows of Pass.
 const PassesFile = "passes.jsonl"
 
-// Pass is pass@k over the tasks of a set: the probability that at least one of k episodes of a task
-// succeeds, estimated without bias and averaged over tasks.
+// Pass is pass@k over the tasks of a set: the probability that at least one of k episodes of a task succeeds,
+// estimated without bias and averaged over tasks.
 type Pass struct {
 	Set      string  `json:"set,omitempty"`
 	Category string  `json:"category"` // "all" for every task of the set
@@ -21,13 +21,12 @@ type Pass struct {
 	Official float64 `json:"official"` // share by the official checker
 }
 
-// PassAtK estimates without bias the probability that at least one of k episodes succeeds, from n
-// episodes of which c succeeded: 1 - C(n-c, k) / C(n, k) (Chen et al. 2021, eq. 1). n is at least
-// k.
+// PassAtK estimates without bias the probability that at least one of k episodes succeeds, from n episodes of
+// which c succeeded: 1 - C(n-c, k) / C(n, k) (Chen et al. 2021, eq. 1). n is at least k.
 func PassAtK(n, c, k int) float64 { return 1 - AllDrawn(n, n-c, k) }
 
-// Passes computes pass@k for each k, set and category of scores, sorted by set and category with
-// "all" first, ks in the given order. Tasks with fewer than k episodes are omitted.
+// Passes computes pass@k for each k, set and category of scores, sorted by set and category with "all" first, ks
+// in the given order. Tasks with fewer than k episodes are omitted.
 func Passes(scores []Score, ks []int) []Pass {
 	type unit struct{ set, category string }
 	type count struct{ n, right, official int }
@@ -86,8 +85,8 @@ func Passes(scores []Score, ks []int) []Pass {
 	return out
 }
 
-// AllDrawn returns the probability that h draws without replacement from n items, k of them marked,
-// are all marked.
+// AllDrawn returns the probability that h draws without replacement from n items, k of them marked, are all
+// marked.
 func AllDrawn(n, k, h int) float64 {
 	out := 1.0
 	for i := range h {

@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// Reward is the reward of an episode, or NaN if the environment failed. Such an episode is neither
-// a success nor a failure. Its JSON form is null.
+// Reward is the reward of an episode, or NaN if the environment failed. Such an episode is neither a success nor
+// a failure. Its JSON form is null.
 type Reward float64
 
 // MissingReward returns the reward of an episode whose environment failed.
@@ -41,12 +41,12 @@ func (r *Reward) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*float64)(r))
 }
 
-// mostMissing is the largest share of episodes without a reward. The rest of a batch would no
-// longer be a fair sample.
+// mostMissing is the largest share of episodes without a reward. The rest of a batch would no longer be a fair
+// sample.
 const mostMissing = 0.05
 
-// Rewarded returns the trajectories with a reward in their order. It fails if more than 5 % have
-// none, and quotes the first failure.
+// Rewarded returns the trajectories with a reward in their order. It fails if more than 5 % have none, and quotes
+// the first failure.
 func Rewarded(trajectories []*Trajectory) ([]*Trajectory, error) {
 	var kept []*Trajectory
 	var first *Trajectory

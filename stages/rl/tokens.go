@@ -39,8 +39,8 @@ const (
 	AllocationStratified = "stratified" // every group has round(pG) high tokens, at random members
 )
 
-// DrawTokens draws the reward tokens of a group [G]; p is the probability of high. The tokens have
-// their own stream, so arms with and without tokens share tasks and all other random numbers.
+// DrawTokens draws the reward tokens of a group [G]; p is the probability of high. The tokens have their own
+// stream, so arms with and without tokens share tasks and all other random numbers.
 func DrawTokens(allocation string, p float64, group int, seed uint64, update int, task string) []string {
 	s := newStream(forTokens, seed, uint64(update), hash(task))
 	tokens := make([]string, group)

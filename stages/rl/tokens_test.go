@@ -50,8 +50,7 @@ func TestUniformNumbersDependOnEveryName(t *testing.T) {
 	if again := Sampling(1, 2, "a", 3).At(4); again != base {
 		t.Errorf("got %v and %v for one name", base, again)
 	}
-	// Ten bins over one stream: chi-square with 9 degrees of freedom stays below 27.9 with
-	// probability 0.999.
+	// Ten bins over one stream: chi-square with 9 degrees of freedom stays below 27.9 with probability 0.999.
 	var bins [10]float64
 	s := Sampling(9, 1, "task", 0)
 	for i := range 10000 {

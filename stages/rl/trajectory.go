@@ -25,9 +25,9 @@ const (
 	OriginSpoilt = "spoilt" // ground truth with planned mistakes
 )
 
-// Trajectory is the record of one episode, from the first user message to its verdict. Messages is
-// the conversation. If a policy with tokens produced it, IDs, Mask and Logp hold exactly the tokens
-// that it read and sampled.
+// Trajectory is the record of one episode, from the first user message to its verdict. Messages is the
+// conversation. If a policy with tokens produced it, IDs, Mask and Logp hold exactly the tokens that it read and
+// sampled.
 type Trajectory struct {
 	Task     string `json:"task"`             // id of the task
 	Family   string `json:"family"`           // unit of the split and of clustered statistics
@@ -72,8 +72,8 @@ const (
 	RoleTool      = "tool"
 )
 
-// Message is one entry of the conversation. From and To bound its tokens in Trajectory.IDs, headers
-// included; both are 0 without tokens.
+// Message is one entry of the conversation. From and To bound its tokens in Trajectory.IDs, headers included;
+// both are 0 without tokens.
 type Message struct {
 	Role    string   `json:"role"` // one of the Role constants
 	Turn    int      `json:"turn"`
@@ -134,8 +134,8 @@ func (t *Trajectory) Score(set string, greedy bool) Score {
 	}
 }
 
-// Metric is one row of a metrics artifact: the values logged at one update, by the names of
-// objective.Metrics. Times and rates are in a separate file, outside the digest.
+// Metric is one row of a metrics artifact: the values logged at one update, by the names of objective.Metrics.
+// Times and rates are in a separate file, outside the digest.
 type Metric struct {
 	Update int                `json:"update"` // 1-based
 	Values map[string]float64 `json:"values"`

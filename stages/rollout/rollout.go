@@ -1,5 +1,5 @@
-// Package rollout contains the stage kind `rollout`: episodes sampled from a policy on tasks,
-// stored as trajectories. Curation takes its failures from them.
+// Package rollout contains the stage kind `rollout`: episodes sampled from a policy on tasks, stored as
+// trajectories. Curation takes its failures from them.
 package rollout
 
 import (

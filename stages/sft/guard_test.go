@@ -26,8 +26,8 @@ import (
 
 const poison = 7 // a token whose row of the embedding is no number
 
-// poisoned is a policy whose embedding of one token is NaN, so that every sequence with it has no
-// finite gradient.
+// poisoned is a policy whose embedding of one token is NaN, so that every sequence with it has no finite
+// gradient.
 func poisoned(t *testing.T) *checkpoint.Policy {
 	t.Helper()
 	tokens, err := token.Train([]string{"a"}, 256, nil)
@@ -72,8 +72,8 @@ func poisoned(t *testing.T) *checkpoint.Policy {
 	return p
 }
 
-// phrase is a sequence of random tokens, all but the first learned, with the poisonous one in the
-// middle or without.
+// phrase is a sequence of random tokens, all but the first learned, with the poisonous one in the middle or
+// without.
 func phrase(r *rand.Rand, sick bool) lm.Sequence {
 	q := lm.Sequence{IDs: make([]int32, 8), Learn: make([]bool, 8)}
 	for i := range q.IDs {
@@ -85,8 +85,7 @@ func phrase(r *rand.Rand, sick bool) lm.Sequence {
 	return q
 }
 
-// A batch without a finite gradient is left out and kept where it can be read; three in a row end
-// the training.
+// A batch without a finite gradient is left out and kept where it can be read; three in a row end the training.
 func TestBatchesWithoutAFiniteGradientAreLeftOutAndKept(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	healthy := []lm.Sequence{phrase(r, false), phrase(r, false), phrase(r, false), phrase(r, false)}

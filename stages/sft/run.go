@@ -39,8 +39,7 @@ func (s *rctp) Run(ctx context.Context, job *engine.Job) error {
 	}, true)
 }
 
-// run trains both kinds. prepare sets up the policy; conditioned reports whether trajectories carry
-// their token.
+// run trains both kinds. prepare sets up the policy; conditioned reports whether trajectories carry their token.
 func (s *settings) run(ctx context.Context, job *engine.Job, prepare func(*checkpoint.Policy) error,
 	conditioned bool) error {
 	if err := checkpoint.PlanMemory(job, s); err != nil {
@@ -185,9 +184,9 @@ func skippedRows(p *checkpoint.Policy, u int, batch []lm.Sequence, stats lm.Toke
 	return rows
 }
 
-// update makes one optimizer step on the mean negative logprob of the batch's learned tokens, and
-// returns the logged values and the statistics of each token. The value skipped is 1 if the
-// gradient was not finite and changed nothing, with an error if that has happened too often.
+// update makes one optimizer step on the mean negative logprob of the batch's learned tokens, and returns the
+// logged values and the statistics of each token. The value skipped is 1 if the gradient was not finite and
+// changed nothing, with an error if that has happened too often.
 func (s *settings) update(ctx context.Context, t *train.Training, batch []lm.Sequence, rate float64) (rl.Metric,
 	lm.TokenStats, error) {
 	var learned, tokens int
@@ -228,9 +227,9 @@ func (s *settings) update(ctx context.Context, t *train.Training, batch []lm.Seq
 // window is the number of batches within which examples are sorted by length.
 const window = 8
 
-// batches shuffles the examples and divides them into batches of size n; the last may be smaller.
-// Within windows of eight batches, examples are sorted by length, which saves padding in attention;
-// then the batches are shuffled.
+// batches shuffles the examples and divides them into batches of size n; the last may be smaller. Within windows
+// of eight batches, examples are sorted by length, which saves padding in attention; then the batches are
+// shuffled.
 func batches(rng *rand.Rand, examples []lm.Sequence, n int) [][]lm.Sequence {
 	shuffled := slices.Clone(examples)
 	rng.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })

@@ -243,8 +243,8 @@ func TestBatchesHoldEveryExampleOnce(t *testing.T) {
 	}
 }
 
-// One update through the stage's own code, in passes of different sizes: the same loss and gradient
-// to 1e-6, and the split is recorded.
+// One update through the stage's own code, in passes of different sizes: the same loss and gradient to 1e-6, and
+// the split is recorded.
 func TestEverySplitOfABatchIsTheSameUpdate(t *testing.T) {
 	data := corpus(t)
 	one := func(micro int) map[string]float64 {

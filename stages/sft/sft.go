@@ -1,13 +1,11 @@
-// Package sft contains the stage kinds `sft` and `rctp-ft`: fine-tuning on the tokens that the
-// policy has to produce.
+// Package sft contains the stage kinds `sft` and `rctp-ft`: fine-tuning on the tokens that the policy has to
+// produce.
 //
-// sft learns trajectories without reward tokens. rctp-ft (paper, section 3.1) marks every
-// trajectory with the reward token of its quality, so that one policy learns good and bad behavior
-// on demand.
+// sft learns trajectories without reward tokens. rctp-ft (paper, section 3.1) marks every trajectory with the
+// reward token of its quality, so that one policy learns good and bad behavior on demand.
 //
-// The loss of an update is the mean negative logprob over the learned tokens of its batch. Every
-// epoch shuffles the data; within windows of eight batches, sequences of similar length are batched
-// together.
+// The loss of an update is the mean negative logprob over the learned tokens of its batch. Every epoch shuffles
+// the data; within windows of eight batches, sequences of similar length are batched together.
 package sft
 
 import (
@@ -95,8 +93,7 @@ type tokens struct {
 	InitRange hcl.Range `hcl:"init,attr_range"`
 }
 
-// MemoryUse returns the memory use of passes over a batch, or of the longest trajectory, which has
-// its own pass.
+// MemoryUse returns the memory use of passes over a batch, or of the longest trajectory, which has its own pass.
 func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 	return s.Policy, func(c lm.Config) lm.Use {
 		u := s.Use(c, s.Batch*c.MaxPosition)

@@ -1,9 +1,8 @@
-// Package tasks contains the stage kind `tasks`: the benchmark's tasks with their split, or
-// generated drills.
+// Package tasks contains the stage kind `tasks`: the benchmark's tasks with their split, or generated drills.
 //
-// Each set is a port with one file, tasks.jsonl (rows: bfcl.Task). The port certificate lists what
-// the sides of the split share (certificate.json, a bfcl.Certificate). Training drills of one form
-// and seed form one endless list; stages that must not share drills skip those of the others.
+// Each set is a port with one file, tasks.jsonl (rows: bfcl.Task). The port certificate lists what the sides of
+// the split share (certificate.json, a bfcl.Certificate). Training drills of one form and seed form one endless
+// list; stages that must not share drills skip those of the others.
 package tasks
 
 import (

@@ -1,11 +1,10 @@
-// Package chat converts conversations to token ids and back: one file per model family, each an
-// [rl.Codec]. Pieces are encoded separately and concatenated, so sampled text is never tokenized
-// again; [Encode] encodes a whole trajectory under any reward token.
+// Package chat converts conversations to token ids and back: one file per model family, each an [rl.Codec].
+// Pieces are encoded separately and concatenated, so sampled text is never tokenized again; [Encode] encodes a
+// whole trajectory under any reward token.
 //
-// [Drill] is the small layout of the generated tasks. [Layout] contains the published layouts of
-// instruct models as constants; a model folder with another chat template is refused
-// ([Layout.CheckTemplate]). [FunctionsOf] returns the documents of the tools. Neighbours: token
-// (ids of a text), rl (episodes).
+// [Drill] is the small layout of the generated tasks. [Layout] contains the published layouts of instruct models
+// as constants; a model folder with another chat template is refused ([Layout.CheckTemplate]). [FunctionsOf]
+// returns the documents of the tools. Neighbours: token (ids of a text), rl (episodes).
 package chat
 
 import (
@@ -26,10 +25,10 @@ var RewardTokens = []string{HighReward, LowReward}
 // goalBefore and goalAfter surround the reward token in the first user message (paper, appendix).
 const goalBefore, goalAfter = "\n[Reward Goal: ", "]"
 
-// Encode returns the ids [T] of a trajectory under a reward token (rl.TokenNone for none), and a
-// mask [T] that is true on the policy's own tokens, including the end-of-reply id. Sampled replies
-// keep their ids; the codec encodes the replies of experts. Under the token of its sampling, a
-// trajectory gives its own IDs and Mask. The trajectory is not changed.
+// Encode returns the ids [T] of a trajectory under a reward token (rl.TokenNone for none), and a mask [T] that is
+// true on the policy's own tokens, including the end-of-reply id. Sampled replies keep their ids; the codec
+// encodes the replies of experts. Under the token of its sampling, a trajectory gives its own IDs and Mask. The
+// trajectory is not changed.
 func Encode(c rl.Codec, t *rl.Trajectory, token string) (ids []int32, mask []bool) {
 	given := func(piece []int32) { ids = append(ids, piece...) }
 	given(c.Begin(t.Tools))

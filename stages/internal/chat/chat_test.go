@@ -192,8 +192,8 @@ func TestTokenInTokenOut(t *testing.T) {
 	}
 }
 
-// The ids of an episode in the drills' layout, beside those of its whole text tokenised at once:
-// equal, but for the cases listed, all of them on purpose. For the templates of instruct models see
+// The ids of an episode in the drills' layout, beside those of its whole text tokenised at once: equal, but for
+// the cases listed, all of them on purpose. For the templates of instruct models see
 // TestWhereAnEpisodeDiffersFromItsRendering.
 func TestWhereADrillDiffersFromItsText(t *testing.T) {
 	d := codec(t, "")

@@ -27,9 +27,9 @@ const AssistantToken = assistant
 //
 //	<|user|>TEXT<|assistant|>CALL<|call|>RESULT<|assistant|><|end|><|user|>...
 //
-// A reply is one call as Python text, or nothing; results stand right behind the call. Several
-// calls in one reply, or several results, stand on lines of their own. With a position, the reward
-// token stands after every <|assistant|>, or in the first user message as "\n[Reward Goal: TOKEN]".
+// A reply is one call as Python text, or nothing; results stand right behind the call. Several calls in one
+// reply, or several results, stand on lines of their own. With a position, the reward token stands after every
+// <|assistant|>, or in the first user message as "\n[Reward Goal: TOKEN]".
 type Drill struct {
 	tokens   *token.Tokenizer
 	position string
@@ -38,9 +38,8 @@ type Drill struct {
 	reward                     map[string]int32
 }
 
-// NewDrill returns the codec of a vocabulary. where is the position of reward tokens, or "" for a
-// policy without them; a position requires reward tokens in the vocabulary. An episode under
-// rl.TokenNone has no reward token.
+// NewDrill returns the codec of a vocabulary. where is the position of reward tokens, or "" for a policy without
+// them; a position requires reward tokens in the vocabulary. An episode under rl.TokenNone has no reward token.
 func NewDrill(tokens *token.Tokenizer, where string) (*Drill, error) {
 	if err := position(where); err != nil {
 		return nil, err
@@ -105,8 +104,7 @@ func (d *Drill) Between() []int32 { return nil }
 // Stop implements rl.Codec.
 func (d *Drill) Stop(id int32) bool { return id == d.call || id == d.end }
 
-// Parse implements rl.Codec. A reply without a final <|call|>, or with nothing before it, has no
-// calls.
+// Parse implements rl.Codec. A reply without a final <|call|>, or with nothing before it, has no calls.
 func (d *Drill) Parse(ids []int32) (text string, calls []string) {
 	n := len(ids)
 	if n > 0 && d.Stop(ids[n-1]) {
@@ -127,8 +125,7 @@ func (d *Drill) Parse(ids []int32) (text string, calls []string) {
 // Text implements rl.Codec.
 func (d *Drill) Text(ids []int32) string { return d.tokens.Decode(ids, false) }
 
-// DrillText returns a trajectory in the drills' layout as text without reward tokens, to train
-// their tokenizer.
+// DrillText returns a trajectory in the drills' layout as text without reward tokens, to train their tokenizer.
 func DrillText(t *rl.Trajectory) string {
 	var b strings.Builder
 	for _, m := range t.Messages {

@@ -13,8 +13,8 @@ import (
 	"rcgrpo/stages/rl/blocks"
 )
 
-// parrot is a policy that continues one of the episodes it has heard, as long as a slot's ids are a
-// beginning of it.
+// parrot is a policy that continues one of the episodes it has heard, as long as a slot's ids are a beginning of
+// it.
 type parrot struct {
 	seq map[int][]int32
 	all [][]int32

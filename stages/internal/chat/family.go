@@ -11,9 +11,9 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// Layout is the chat layout of a family of instruct models: the text around messages, tools, calls
-// and results, as rendered by the published template of the family. TestLayoutsRenderAsTheReference
-// compares the constants with renderings of the published templates.
+// Layout is the chat layout of a family of instruct models: the text around messages, tools, calls and results,
+// as rendered by the published template of the family. TestLayoutsRenderAsTheReference compares the constants
+// with renderings of the published templates.
 type Layout struct {
 	Name    string   // in checkpoints and settings: "qwen2.5"
 	Decoder string   // model_type of config.json: "qwen2"
@@ -22,8 +22,8 @@ type Layout struct {
 
 	bare       string // text before the first request, without tools
 	head, tail string // the same around the tools
-	// first is the end of bare and of tail that is encoded together with the first request, because
-	// the request may start with a space or newline; "" if requests are trimmed.
+	// first is the end of bare and of tail that is encoded together with the first request, because the request
+	// may start with a space or newline; "" if requests are trimmed.
 	first   string
 	user    string // text before a later request
 	userEnd string
@@ -64,10 +64,11 @@ func layoutWhere(want string, name func(*Layout) string, what string) (*Layout, 
 	return nil, fmt.Errorf("%s %q is unknown; known are %s", what, want, strings.Join(known, ", "))
 }
 
-// Chat is the codec of an instruct model: its layout, tokenizer and tools. It differs from a
-// rendering of the whole conversation by the template in three ways:
+// Chat is the codec of an instruct model: its layout, tokenizer and tools. It differs from a rendering of the
+// whole conversation by the template in three ways:
 //
-//   - Sampled text is unchanged (other spellings, spaces, text beside calls), while a template trims, drops or rewrites it.
+//   - Sampled text is unchanged (other spellings, spaces, text beside calls), while a template
+//     trims, drops or rewrites it.
 //   - Text of users and tools never becomes an added token.
 //   - Nothing follows the end of the last reply.
 type Chat struct {
@@ -82,8 +83,7 @@ type Chat struct {
 func all(text string) token.Part     { return token.Part{Text: text, See: token.Everything} }
 func plainly(text string) token.Part { return token.Part{Text: text, See: token.Nothing} }
 
-// New returns the codec of a layout. where is the position of reward tokens, or "" for a policy
-// without them.
+// New returns the codec of a layout. where is the position of reward tokens, or "" for a policy without them.
 func (l *Layout) New(tokens *token.Tokenizer, functions Functions, where string) (*Chat, error) {
 	if err := position(where); err != nil {
 		return nil, err
@@ -167,8 +167,8 @@ func (c *Chat) Header(reward string) []int32 {
 	return c.tokens.EncodeParts(all(c.header))
 }
 
-// Reply implements rl.Codec. A call without a JSON form (see bfcl.CallJSON) is written as text,
-// which calls nothing.
+// Reply implements rl.Codec. A call without a JSON form (see bfcl.CallJSON) is written as text, which calls
+// nothing.
 func (c *Chat) Reply(calls []string) []int32 {
 	return c.tokens.EncodeParts(append(c.replyParts(calls), all(c.stops[0]))...)
 }
@@ -198,8 +198,8 @@ func (c *Chat) Between() []int32 { return c.tokens.EncodeParts(all(c.after)) }
 // Stop implements rl.Codec.
 func (c *Chat) Stop(id int32) bool { return slices.Contains(c.stop, id) }
 
-// Parse implements rl.Codec with the benchmark's decoder of the family. A reply that it cannot
-// decode has no calls.
+// Parse implements rl.Codec with the benchmark's decoder of the family. A reply that it cannot decode has no
+// calls.
 func (c *Chat) Parse(ids []int32) (text string, calls []string) {
 	if n := len(ids); n > 0 && c.Stop(ids[n-1]) {
 		ids = ids[:n-1]

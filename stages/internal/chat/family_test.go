@@ -81,8 +81,8 @@ func TestRewardTokensAreAtTheirPositionAndNotSampled(t *testing.T) {
 	}
 }
 
-// Sampled ids stay as they are, however a template or a tokenizer would write the same text. Text
-// from outside never becomes an added token.
+// Sampled ids stay as they are, however a template or a tokenizer would write the same text. Text from outside
+// never becomes an added token.
 func TestSampledIDsAndForeignTextStayAsTheyAre(t *testing.T) {
 	for f := range present(t) {
 		c := fixtureChat(t, f, "")
@@ -232,8 +232,7 @@ func TestToolDocumentsBecomeFunctions(t *testing.T) {
 	}
 }
 
-// The vectors' tools come from the benchmark's documents; those of the classes we play must come
-// out the same.
+// The vectors' tools come from the benchmark's documents; those of the classes we play must come out the same.
 func TestFunctionsOfTheBenchmarkAreThoseOfTheVectors(t *testing.T) {
 	data, err := bfcl.LoadData(fixtures.Benchmark(t))
 	if err != nil {

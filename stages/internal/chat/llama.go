@@ -18,10 +18,9 @@ const llamaUser = "<|start_header_id|>user<|end_header_id|>\n\n"
 //	<|start_header_id|>assistant<|end_header_id|>\n\n{"name": NAME, "parameters": {...}}<|eot_id|>
 //	<|start_header_id|>ipython<|end_header_id|>\n\n"RESULT AS JSON"<|eot_id|>...
 //
-// without line breaks between the messages. The tools are in the first request, so Begin ends right
-// before its text. Requests lose the spaces around them. The template allows one call per reply;
-// here several are separated by "; ", as the benchmark's decoder reads them. The date is the
-// template's default.
+// without line breaks between the messages. The tools are in the first request, so Begin ends right before its
+// text. Requests lose the spaces around them. The template allows one call per reply; here several are separated
+// by "; ", as the benchmark's decoder reads them. The date is the template's default.
 var llama = Layout{
 	Name:    "llama3.1",
 	Decoder: "llama",
@@ -57,9 +56,9 @@ var llama = Layout{
 	templates: []string{"93c0e9aa3629bbd77e68dbc0f5621f6e6b23aa8d74b932595cdb8d64684526d7"},
 }
 
-// decodeLlama decodes with the benchmark's decoder and, if that fails, as JSON. The official
-// decoder evaluates a single object as Python, in which true, false and null are unknown names,
-// although the model's template writes them.
+// decodeLlama decodes with the benchmark's decoder and, if that fails, as JSON. The official decoder evaluates a
+// single object as Python, in which true, false and null are unknown names, although the model's template writes
+// them.
 func decodeLlama(text string) ([]string, error) {
 	calls, err := bfcl.DecodeLlama31(text)
 	if err == nil {

@@ -20,8 +20,7 @@ const qwenSystem = "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. 
 //	<tool_call>\n{"name": NAME, "arguments": {...}}\n</tool_call><|im_end|>\n
 //	<|im_start|>user\n<tool_response>\nRESULT\n</tool_response><|im_end|>\n<|im_start|>assistant\n...
 //
-// The newline after the end of a reply is given, not sampled. Several calls of a reply are on
-// separate lines.
+// The newline after the end of a reply is given, not sampled. Several calls of a reply are on separate lines.
 var qwen = Layout{
 	Name:    "qwen2.5",
 	Decoder: "qwen2",

@@ -20,9 +20,8 @@ const (
 	configFile   = "tokenizer_config.json"
 )
 
-// CheckTemplate returns an error unless the folder's chat template is a published template of the
-// layout. Layouts are constants, so training would ignore an edited template, but users of the
-// exported folder would apply it.
+// CheckTemplate returns an error unless the folder's chat template is a published template of the layout. Layouts
+// are constants, so training would ignore an edited template, but users of the exported folder would apply it.
 func (l *Layout) CheckTemplate(dir string) error {
 	source, err := readTemplate(dir)
 	if err != nil {
@@ -41,8 +40,8 @@ func (l *Layout) CheckTemplate(dir string) error {
 		"interpreted; %s", dir, l.Name, way)
 }
 
-// readTemplate returns chat_template.jinja or, without that file, the key chat_template of
-// tokenizer_config.json: a text or a list of named templates, of which "default" is used.
+// readTemplate returns chat_template.jinja or, without that file, the key chat_template of tokenizer_config.json:
+// a text or a list of named templates, of which "default" is used.
 func readTemplate(dir string) (string, error) {
 	source, err := token.ReadSmall(filepath.Join(dir, TemplateFile))
 	if err == nil || !errors.Is(err, os.ErrNotExist) {

@@ -20,8 +20,7 @@ import (
 // families are the names of the fixtures, in the order of layouts.
 var families = []string{"qwen2_5", "llama3_1"}
 
-// present yields the families whose fixtures are at hand. A subtest of the same name skips for each
-// other one.
+// present yields the families whose fixtures are at hand. A subtest of the same name skips for each other one.
 func present(t *testing.T) iter.Seq[int] {
 	return func(yield func(family int) bool) {
 		for f, family := range families {
@@ -84,9 +83,9 @@ func sum(ids []int32) string {
 	return hex.EncodeToString(h[:])
 }
 
-// conversation returns the messages of a vector as an episode, with replies as if they had been
-// sampled. It returns false for conversations that episodes cannot have: system messages, template
-// variables, content that is not a text.
+// conversation returns the messages of a vector as an episode, with replies as if they had been sampled. It
+// returns false for conversations that episodes cannot have: system messages, template variables, content that is
+// not a text.
 func (v vector) conversation(t *testing.T, c *Chat) (e *rl.Trajectory, ok bool) {
 	t.Helper()
 	var messages []struct {
@@ -154,8 +153,8 @@ func (v vector) conversation(t *testing.T, c *Chat) (e *rl.Trajectory, ok bool) 
 	return e, len(e.Messages) > 0
 }
 
-// TestLayoutsRenderAsTheReference compares the constants of each layout with renderings of its
-// published template by transformers.
+// TestLayoutsRenderAsTheReference compares the constants of each layout with renderings of its published template
+// by transformers.
 func TestLayoutsRenderAsTheReference(t *testing.T) {
 	for f := range present(t) {
 		t.Run(families[f], func(t *testing.T) {

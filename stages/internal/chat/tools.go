@@ -11,10 +11,11 @@ import (
 type Functions map[string]json.RawMessage
 
 // doneFunction documents the tool that ends a merged episode.
-const doneFunction = `{"type":"function","function":{"name":"done","description":"Call this once all steps of the request are done. It ends the conversation.","parameters":{"type":"object","properties":{},"required":[]}}}`
+const doneFunction = `{"type":"function","function":{"name":"done",` +
+	`"description":"Call this once all steps of the request are done. It ends the conversation.",` +
+	`"parameters":{"type":"object","properties":{},"required":[]}}}`
 
-// FunctionsOf converts the documents of all classes of the data's tasks to functions and adds that
-// of done.
+// FunctionsOf converts the documents of all classes of the data's tasks to functions and adds that of done.
 func FunctionsOf(data *bfcl.Data) (Functions, error) {
 	all, seen := Functions{bfcl.DoneTool: json.RawMessage(doneFunction)}, map[string]bool{}
 	for _, task := range data.Tasks() {
@@ -35,12 +36,11 @@ func FunctionsOf(data *bfcl.Data) (Functions, error) {
 	return all, nil
 }
 
-// jsonTypes are the JSON schema names of the types in the benchmark's documents; other names are
-// unchanged.
+// jsonTypes are the JSON schema names of the types in the benchmark's documents; other names are unchanged.
 var jsonTypes = map[string]string{"dict": "object", "float": "number", "tuple": "array", "any": "string"}
 
-// Function converts a tool document of the benchmark to OpenAI's format: types get their JSON
-// schema names, and the description of the response is dropped.
+// Function converts a tool document of the benchmark to OpenAI's format: types get their JSON schema names, and
+// the description of the response is dropped.
 func Function(doc json.RawMessage) (json.RawMessage, error) {
 	v, err := parseJSON(doc)
 	if err != nil {

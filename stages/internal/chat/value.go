@@ -14,8 +14,8 @@ import (
 	"unicode/utf8"
 )
 
-// JSON values with the distinctions of Python: nil, bool, int, *big.Int, float64, string, list,
-// object. As json.loads does, they keep the order of keys and the difference between 1 and 1.0.
+// JSON values with the distinctions of Python: nil, bool, int, *big.Int, float64, string, list, object. As
+// json.loads does, they keep the order of keys and the difference between 1 and 1.0.
 
 // list is a JSON array.
 type list []any

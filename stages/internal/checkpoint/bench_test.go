@@ -19,8 +19,8 @@ import (
 	"rcgrpo/stages/rl/blocks"
 )
 
-// expert is a policy that computes what the model computes and says what the ground truth says, so
-// that its calls and their results are those of a policy that has learned the drills.
+// expert is a policy that computes what the model computes and says what the ground truth says, so that its calls
+// and their results are those of a policy that has learned the drills.
 type expert struct {
 	rl.Policy
 	episodes [][]int32 // each begins like no other
@@ -52,9 +52,8 @@ func (e *expert) Next(ctx context.Context, requests []rl.Request) ([]rl.Draw, er
 	return draws, nil
 }
 
-// BenchmarkEnvironmentsAreHardlyWaitedFor plays 60 drills with the drills' model (574,592
-// parameters) and the environments of the benchmark, and reports what share of the time the model
-// waited for them.
+// BenchmarkEnvironmentsAreHardlyWaitedFor plays 60 drills with the drills' model (574,592 parameters) and the
+// environments of the benchmark, and reports what share of the time the model waited for them.
 func BenchmarkEnvironmentsAreHardlyWaitedFor(b *testing.B) {
 	tasks, err := drill.Generate(rand.New(rand.NewPCG(1, 2)), drill.Multi, drill.Train, "t", 600)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package checkpoint reads and writes the folder of a checkpoint artifact: a folder in Hugging
-// Face's format (config.json, weights, tokenizer.json and, for an imported model, its template and
-// settings), which other programs load, and rcgrpo.json, the Meta.
+// Package checkpoint reads and writes the folder of a checkpoint artifact: a folder in Hugging Face's format
+// (config.json, weights, tokenizer.json and, for an imported model, its template and settings), which other
+// programs load, and rcgrpo.json, the Meta.
 //
 //	Meta         chat layout, and position and condition of the reward tokens
 //	Policy       an opened checkpoint: model, tokenizer, Meta; start with Open; needs libtorch
@@ -27,8 +27,7 @@ const MetaFile = "rcgrpo.json"
 // TokenizerFile is the file of a checkpoint that holds its tokenizer.
 const TokenizerFile = "tokenizer.json"
 
-// Drill is the chat layout of the generated tasks. Package chat names the layouts of instruct
-// models.
+// Drill is the chat layout of the generated tasks. Package chat names the layouts of instruct models.
 const Drill = "drill"
 
 // Kept are the files of a model folder that every checkpoint copies unchanged.
@@ -80,8 +79,8 @@ func (m Meta) Write(dir string) error {
 	return os.WriteFile(filepath.Join(dir, MetaFile), append(text, '\n'), 0o600)
 }
 
-// Resolve returns the reward token of a setting ("checkpoint", "none", "high", "low"). It fails if
-// the policy has no position for the token.
+// Resolve returns the reward token of a setting ("checkpoint", "none", "high", "low"). It fails if the policy has
+// no position for the token.
 func (m Meta) Resolve(setting string) (string, error) {
 	switch setting {
 	case "checkpoint":

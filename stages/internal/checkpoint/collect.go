@@ -24,8 +24,8 @@ type Collector struct {
 // Close frees the key-value cache.
 func (s *Collector) Close() error { return s.decoder.Close() }
 
-// Collector returns a collector of the policy: temperature 0 is greedy, topP 1 the whole
-// vocabulary. tasks lists the tasks to sample; those of the benchmark need its data.
+// Collector returns a collector of the policy: temperature 0 is greedy, topP 1 the whole vocabulary. tasks lists
+// the tasks to sample; those of the benchmark need its data.
 func (p *Policy) Collector(
 	job *engine.Job, tasks []*bfcl.Task, limits blocks.Limits, temperature, topP float64,
 ) (*Collector, error) {
@@ -49,8 +49,8 @@ func (p *Policy) Collector(
 	}, nil
 }
 
-// Sample samples the rollouts, reports progress, and returns the trajectories in order, including
-// those without a reward. Too many failures of the environment are an error; fewer are logged.
+// Sample samples the rollouts, reports progress, and returns the trajectories in order, including those without a
+// reward. Too many failures of the environment are an error; fewer are logged.
 func (s *Collector) Sample(ctx context.Context, job *engine.Job, rollouts []rl.Rollout) ([]*rl.Trajectory, error) {
 	done, rewarded, earned := 0, 0, 0.0
 	trajectories, stats, err := s.Collect(ctx, rollouts, func(_ int, t *rl.Trajectory) error {
@@ -68,7 +68,8 @@ func (s *Collector) Sample(ctx context.Context, job *engine.Job, rollouts []rl.R
 	}
 	job.Logf("%d episodes in %.1f s: %d tokens sampled, %d given, %d through the model; %d batches; %.1f s in the "+
 		"model, %.1f s waiting for environments",
-		len(rollouts), stats.Wall.Seconds(), stats.Sampled, stats.Given, s.decoder.Computed(), stats.Batches, stats.InPolicy.Seconds(), stats.InWaiting.Seconds())
+		len(rollouts), stats.Wall.Seconds(), stats.Sampled, stats.Given, s.decoder.Computed(), stats.Batches,
+		stats.InPolicy.Seconds(), stats.InWaiting.Seconds())
 	if _, err := rl.Rewarded(trajectories); err != nil {
 		return nil, err
 	}

@@ -10,8 +10,8 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// OpenCodec opens the chat layout of the checkpoint in dir without loading weights. The layouts of
-// instruct models contain the documents of the tools, which are read from the benchmark's data.
+// OpenCodec opens the chat layout of the checkpoint in dir without loading weights. The layouts of instruct
+// models contain the documents of the tools, which are read from the benchmark's data.
 func OpenCodec(dir, benchmark string) (rl.Codec, error) {
 	meta, err := ReadMeta(dir)
 	if err != nil {

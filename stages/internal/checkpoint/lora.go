@@ -13,9 +13,9 @@ import (
 // AdapterFolder is the folder of a checkpoint with the trained adapter, in the format of peft.
 const AdapterFolder = "adapter"
 
-// LoRA configures the training of a low-rank adapter (Hu et al. 2021) with frozen base weights.
-// Every pass reads weights with the adapter merged into them, except a training pass with dropout,
-// which reads base and adapter separately.
+// LoRA configures the training of a low-rank adapter (Hu et al. 2021) with frozen base weights. Every pass reads
+// weights with the adapter merged into them, except a training pass with dropout, which reads base and adapter
+// separately.
 type LoRA struct {
 	Rank    int      `hcl:"rank" doc:"rank r of the adapter's matrices (Hu et al. 2021, eq. 3)"`
 	Alpha   float64  `hcl:"alpha" doc:"the adapter's product is multiplied by alpha / rank (Hu et al. 2021, section"`
@@ -73,8 +73,8 @@ func (l *LoRA) Check() hcl.Diagnostics {
 // leastRate is the usual minimal ratio of an adapter's learning rate to that of all weights.
 const leastRate = 5
 
-// CheckRate warns of a learning rate that is too low for an adapter. whole is the kind's default,
-// which is meant for all weights. l may be nil.
+// CheckRate warns of a learning rate that is too low for an adapter. whole is the kind's default, which is meant
+// for all weights. l may be nil.
 func (l *LoRA) CheckRate(lr, whole float64, at hcl.Range) hcl.Diagnostics {
 	if l == nil || lr >= leastRate*whole {
 		return nil

@@ -9,9 +9,9 @@ import (
 	"rcgrpo/stages/internal/lm"
 )
 
-// ConcurrentEpisodes is the number of episodes that every stage samples at once. It is one constant
-// because the number of rows changes the rounding of products on a GPU, in bfloat16 and in mode =
-// "fast". In float32 on the CPU with mode = "deterministic" the results do not depend on it.
+// ConcurrentEpisodes is the number of episodes that every stage samples at once. It is one constant because the
+// number of rows changes the rounding of products on a GPU, in bfloat16 and in mode = "fast". In float32 on the
+// CPU with mode = "deterministic" the results do not depend on it.
 const ConcurrentEpisodes = 64
 
 // cpu is the device of a job without a GPU.
@@ -22,8 +22,8 @@ type MemoryUser interface {
 	MemoryUse() (policy artifact.Ref, use func(lm.Config) lm.Use)
 }
 
-// PlanMemory logs the memory that a stage will use, part by part, and fails if the device has less.
-// It reads no weights.
+// PlanMemory logs the memory that a stage will use, part by part, and fails if the device has less. It reads no
+// weights.
 func PlanMemory(job *engine.Job, stage MemoryUser) error {
 	ref, use := stage.MemoryUse()
 	policy, err := job.Open(ref)
@@ -65,9 +65,9 @@ func PlanPass(job *engine.Job, c lm.Config, u lm.Use, tokens int) error {
 	return nil
 }
 
-// RefuseMemory returns the error of a stage that needs more than have bytes; it names the settings
-// with which the stage would fit. have 0 is unknown. An adapter (lora) is not suggested, because it
-// is another method with another learning rate.
+// RefuseMemory returns the error of a stage that needs more than have bytes; it names the settings with which the
+// stage would fit. have 0 is unknown. An adapter (lora) is not suggested, because it is another method with
+// another learning rate.
 func RefuseMemory(c lm.Config, u lm.Use, have int64) error {
 	parts := c.Memory(u)
 	if need := lm.TotalMemory(parts); have <= 0 || need <= have {
@@ -89,8 +89,8 @@ type way struct {
 	use  lm.Use
 }
 
-// waysToFit returns the single changes that suffice, otherwise the first combination of consecutive
-// changes that does.
+// waysToFit returns the single changes that suffice, otherwise the first combination of consecutive changes that
+// does.
 func waysToFit(c lm.Config, u lm.Use, have int64) (ways []way) {
 	fits := func(u lm.Use) bool { return lm.TotalMemory(c.Memory(u)) <= have }
 	shrink := func(u *lm.Use, size *int, least int) { // halve until it fits

@@ -90,8 +90,8 @@ func (p *Policy) Close() error {
 	return errors.Join(p.adapter.Close(), p.base.Close())
 }
 
-// EnableLoRA makes later trainings train a low-rank adapter and the rows of the named tokens
-// instead of all weights. A nil l has no effect. Trainers made before must not be used any more.
+// EnableLoRA makes later trainings train a low-rank adapter and the rows of the named tokens instead of all
+// weights. A nil l has no effect. Trainers made before must not be used any more.
 func (p *Policy) EnableLoRA(l *LoRA, job *engine.Job, tokens ...string) error {
 	if l == nil {
 		return nil
@@ -113,8 +113,8 @@ func (p *Policy) EnableLoRA(l *LoRA, job *engine.Job, tokens ...string) error {
 	return nil
 }
 
-// Reference returns the current policy, frozen: the base of an untrained adapter, otherwise a copy.
-// The caller closes it.
+// Reference returns the current policy, frozen: the base of an untrained adapter, otherwise a copy. The caller
+// closes it.
 func (p *Policy) Reference() (*lm.Model, error) {
 	if p.adapter != nil {
 		return p.base, nil
@@ -149,8 +149,8 @@ func (p *Policy) Trainer(o blocks.Optimizer) (*lm.Trainer, error) {
 	return lm.NewTrainer(p.Model, c)
 }
 
-// Save writes the checkpoint into dir, with a trained adapter in AdapterFolder. Equal weights give
-// identical files.
+// Save writes the checkpoint into dir, with a trained adapter in AdapterFolder. Equal weights give identical
+// files.
 func (p *Policy) Save(dir string) error {
 	if p.adapter != nil {
 		if err := p.adapter.Save(filepath.Join(dir, AdapterFolder), p.digest); err != nil {
@@ -171,10 +171,9 @@ func (p *Policy) Save(dir string) error {
 	return p.Meta.Write(dir)
 }
 
-// UseTokens prepares the policy for reward tokens at a position. It adds them to the vocabulary if
-// they are missing, and initializes rows that were neither trained nor initialized: init is "mean"
-// (of the rows of all other tokens) or "copy:TOKEN". It fails for a policy that was trained with
-// another position.
+// UseTokens prepares the policy for reward tokens at a position. It adds them to the vocabulary if they are
+// missing, and initializes rows that were neither trained nor initialized: init is "mean" (of the rows of all
+// other tokens) or "copy:TOKEN". It fails for a policy that was trained with another position.
 func (p *Policy) UseTokens(position, init string) error {
 	if p.Trained && p.Position != position {
 		return fmt.Errorf("the policy's reward tokens were trained at %s; they cannot be used at %s", p.Position, position)

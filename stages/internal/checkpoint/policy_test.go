@@ -245,8 +245,8 @@ func distance(a, b [][]float32) float64 {
 	return far
 }
 
-// A model folder of the family Qwen2.5 or Llama 3.1 becomes a policy whose layout is its own
-// template's, and which gets reward tokens where they are first used.
+// A model folder of the family Qwen2.5 or Llama 3.1 becomes a policy whose layout is its own template's, and
+// which gets reward tokens where they are first used.
 func TestPoliciesFromModelFolders(t *testing.T) {
 	benchmark := fixtures.Benchmark(t)
 	for name, family := range map[string]string{"qwen2-tiny": "qwen2.5", "llama31-tiny": "llama3.1"} {

@@ -21,8 +21,8 @@ import (
 	"rcgrpo/stages/rl/blocks"
 )
 
-// drilled is a policy with random weights over a vocabulary of the drills, whose ends of reply are
-// likely enough that replies have all lengths up to a limit, and drills for it.
+// drilled is a policy with random weights over a vocabulary of the drills, whose ends of reply are likely enough
+// that replies have all lengths up to a limit, and drills for it.
 func drilled(t *testing.T) (*Policy, []*bfcl.Task) {
 	t.Helper()
 	tasks, err := drill.Generate(rand.New(rand.NewPCG(1, 2)), drill.Multi, drill.Train, "t", 6)
@@ -52,10 +52,9 @@ func drilled(t *testing.T) (*Policy, []*bfcl.Task) {
 	return p, tasks
 }
 
-// Episodes of several turns in the real decoder: with a slot for each, with three slots that go
-// from one to the next, and one after another, every episode is the same; and what went through the
-// model is every token once, the prompt of a group once for all its members, and the last draw of
-// an episode, which nobody reads, never.
+// Episodes of several turns in the real decoder: with a slot for each, with three slots that go from one to the
+// next, and one after another, every episode is the same; and what went through the model is every token once,
+// the prompt of a group once for all its members, and the last draw of an episode, which nobody reads, never.
 func TestEpisodesOfABatchAreThoseSampledOneByOne(t *testing.T) {
 	p, tasks := drilled(t)
 	job, err := engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Seed: 3})

@@ -13,10 +13,9 @@ import (
 	"rcgrpo/stages/rl/blocks"
 )
 
-// WithinMemory calls accumulate, which adds the gradient of a batch to that of the trainer. If a
-// pass runs out of memory and s allows it, it halves the trainer's micro-batch for the rest of the
-// training and repeats the call. Otherwise the error, whose cause is engine.CauseOOM, names a
-// micro_batch that should fit.
+// WithinMemory calls accumulate, which adds the gradient of a batch to that of the trainer. If a pass runs out of
+// memory and s allows it, it halves the trainer's micro-batch for the rest of the training and repeats the call.
+// Otherwise the error, whose cause is lang.CauseOOM, names a micro_batch that should fit.
 func WithinMemory(job *engine.Job, s *blocks.Split, t *lm.Trainer, batch []lm.Sequence, accumulate func() error) error {
 	for {
 		err := accumulate()

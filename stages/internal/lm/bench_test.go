@@ -46,8 +46,7 @@ func BenchmarkTrain(b *testing.B) {
 	}
 }
 
-// BenchmarkTrainAdapter is BenchmarkTrain of the decoder of 4 M parameters and of a low-rank
-// adapter of it.
+// BenchmarkTrainAdapter is BenchmarkTrain of the decoder of 4 M parameters and of a low-rank adapter of it.
 func BenchmarkTrainAdapter(b *testing.B) {
 	cfg := Config{Family: "qwen2", Vocab: 2048, Hidden: 256, Layers: 4, Heads: 4, KVHeads: 2, HeadDim: 64, MLP: 704,
 		RopeBase: 10000, NormEps: 1e-6, MaxPosition: 4096}
@@ -99,8 +98,8 @@ func BenchmarkTrainAgainstReference(b *testing.B) {
 	b.ReportMetric(float64(tokens*b.N)/b.Elapsed().Seconds(), "tokens/s")
 }
 
-// Twelve groups of five members that leave the first one's path at a random place after the prompt,
-// as a policy of low entropy does.
+// Twelve groups of five members that leave the first one's path at a random place after the prompt, as a policy
+// of low entropy does.
 func BenchmarkTrainGroups(b *testing.B) {
 	m, ref := newModel(b, drillSize(), 1), newModel(b, drillSize(), 2)
 	tr := newTrainer(b, m, OptimizerConfig{})

@@ -8,9 +8,8 @@ import (
 	"rcgrpo/stages/internal/torch"
 )
 
-// cache contains the keys and values of a decoder's slots. It has room for the slots in use and for
-// the longest sequence, and doubles up to the decoder's limits, so few or short episodes allocate
-// little.
+// cache contains the keys and values of a decoder's slots. It has room for the slots in use and for the longest
+// sequence, and doubles up to the decoder's limits, so few or short episodes allocate little.
 type cache struct {
 	m            *Model
 	slots        int             // allocated
@@ -18,9 +17,8 @@ type cache struct {
 	keys, values []*torch.Tensor // per layer; none before the first request
 }
 
-// grow makes room for so many slots and tokens, at most mostSlots and mostTokens. It copies one
-// layer at a time, so at most one layer exists twice. After an error of s the old content is
-// intact.
+// grow makes room for so many slots and tokens, at most mostSlots and mostTokens. It copies one layer at a time,
+// so at most one layer exists twice. After an error of s the old content is intact.
 func (c *cache) grow(s *torch.Scope, slots, mostSlots, tokens, mostTokens int) {
 	if slots <= c.slots && tokens <= c.tokens {
 		return
@@ -54,8 +52,8 @@ func (c *cache) grow(s *torch.Scope, slots, mostSlots, tokens, mostTokens int) {
 // Axes of positions in keys [slots, heads, width, tokens] and values [slots, heads, tokens, width].
 const keyTime, valueTime int64 = 3, 2
 
-// enough returns the new size for want: unchanged if it suffices, otherwise at least doubled, so
-// that copying takes amortized constant time, but at most most.
+// enough returns the new size for want: unchanged if it suffices, otherwise at least doubled, so that copying
+// takes amortized constant time, but at most most.
 func enough(have, want, most int) int {
 	if want <= have {
 		return have

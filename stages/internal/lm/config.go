@@ -23,17 +23,16 @@ type Config struct {
 	MaxPosition    int     // maximal length of a sequence
 }
 
-// RopeScaling stretches slow rotary frequencies at all positions, so that a model reads longer
-// texts than those of its first training (Llama 3.1: rope_type "llama3"). The zero value is no
-// scaling.
+// RopeScaling stretches slow rotary frequencies at all positions, so that a model reads longer texts than those
+// of its first training (Llama 3.1: rope_type "llama3"). The zero value is no scaling.
 type RopeScaling struct {
 	Factor    float64 // divisor of frequencies with a wavelength above Original/Low
 	Low, High float64 // wavelengths below Original/High are unchanged; between the bounds the change is smooth
 	Original  int     // positions of the first training
 }
 
-// families are the supported decoders by model_type: the reference's class, and whether queries,
-// keys and values have a bias.
+// families are the supported decoders by model_type: the reference's class, and whether queries, keys and values
+// have a bias.
 var families = map[string]struct {
 	class string
 	bias  bool
@@ -44,9 +43,8 @@ var families = map[string]struct {
 
 func (c Config) bias() bool { return families[c.Family].bias }
 
-// Limits of a decoder's shape, several times those of any published model. Planning takes time and
-// memory in proportion to the layers, and sizes are multiplied, so a shape is bounded before any
-// computation.
+// Limits of a decoder's shape, several times those of any published model. Planning takes time and memory in
+// proportion to the layers, and sizes are multiplied, so a shape is bounded before any computation.
 const (
 	MaxVocab   = 1 << 22
 	MaxHidden  = 1 << 17

@@ -15,8 +15,7 @@ import (
 // ConfigFile is the file of a model folder with its shape.
 const ConfigFile = "config.json"
 
-// configFile is a config.json, key by key. Keys beyond the shape (token ids, version) are written
-// back unchanged.
+// configFile is a config.json, key by key. Keys beyond the shape (token ids, version) are written back unchanged.
 type configFile map[string]json.RawMessage
 
 // silent are keys that do not affect the computation of a decoder.
@@ -24,9 +23,8 @@ var silent = []string{"_name_or_path", "bos_token_id", "eos_token_id", "pad_toke
 	"max_window_layers", "sliding_window",
 	"torch_dtype", "dtype", "transformers_version", "use_cache"}
 
-// ReadConfig reads and checks DIR/config.json in the format of transformers 4 or 5. A key that is
-// neither used nor known to have no effect is refused by name, because the model might be computed
-// wrongly without it.
+// ReadConfig reads and checks DIR/config.json in the format of transformers 4 or 5. A key that is neither used
+// nor known to have no effect is refused by name, because the model might be computed wrongly without it.
 func ReadConfig(dir string) (Config, error) {
 	c, _, err := readConfig(dir)
 	return c, err
@@ -62,8 +60,8 @@ func readConfig(dir string) (Config, configFile, error) {
 // GenerationFile is the file of a model folder with the sampling defaults of other programs.
 const GenerationFile = "generation_config.json"
 
-// CheckGeneration checks the optional DIR/generation_config.json. Its sampling settings are
-// ignored, because stages have their own; its token ids must be in the vocabulary.
+// CheckGeneration checks the optional DIR/generation_config.json. Its sampling settings are ignored, because
+// stages have their own; its token ids must be in the vocabulary.
 func CheckGeneration(dir string, c Config) error {
 	path := filepath.Join(dir, GenerationFile)
 	text, err := token.ReadSmall(path)
@@ -96,8 +94,7 @@ func CheckGeneration(dir string, c Config) error {
 	return nil
 }
 
-// configReader removes known keys from a file, so the remaining keys are unknown. The first error
-// sticks.
+// configReader removes known keys from a file, so the remaining keys are unknown. The first error sticks.
 type configReader struct {
 	left configFile
 	err  error

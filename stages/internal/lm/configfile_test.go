@@ -15,9 +15,11 @@ func published(t *testing.T, edits map[string]any) string {
 	t.Helper()
 	keys := map[string]any{"architectures": []string{"LlamaForCausalLM"}, "attention_bias": false, "bos_token_id": 4,
 		"eos_token_id": []int{5, 6},
-		"hidden_act":   "silu", "hidden_size": 8, "intermediate_size": 12, "max_position_embeddings": 64, "model_type": "llama", "num_attention_heads": 2,
-		"num_hidden_layers": 1, "num_key_value_heads": 1, "rms_norm_eps": 1e-5, "rope_theta": 5e5, "tie_word_embeddings": false,
-		"torch_dtype": "bfloat16", "vocab_size": 20,
+		"hidden_act":   "silu", "hidden_size": 8, "intermediate_size": 12, "max_position_embeddings": 64,
+		"model_type": "llama", "num_attention_heads": 2,
+		"num_hidden_layers": 1, "num_key_value_heads": 1, "rms_norm_eps": 1e-5, "rope_theta": 5e5,
+		"tie_word_embeddings": false,
+		"torch_dtype":         "bfloat16", "vocab_size": 20,
 		"rope_scaling": map[string]any{"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
 			"original_max_position_embeddings": 16}}
 	for key, v := range edits {
@@ -70,7 +72,8 @@ func TestEveryKeyOfAConfigIsUsedOrRefused(t *testing.T) {
 		"published": nil,
 		"transformers 5": {"rope_theta": nil, "rope_scaling": nil, "dtype": "float32", "torch_dtype": nil,
 			"layer_types": []string{"full_attention"}, "rope_parameters": map[string]any{"rope_type": "llama3",
-				"rope_theta": 5e5, "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 16}},
+				"rope_theta": 5e5, "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
+				"original_max_position_embeddings": 16}},
 		"head size": {"head_dim": 4},
 	} {
 		if got, err := ReadConfig(published(t, edits)); err != nil || got != want {
@@ -109,8 +112,8 @@ func TestEveryKeyOfAConfigIsUsedOrRefused(t *testing.T) {
 	}
 }
 
-// An unknown key, planted beside every key of the fixtures' files and in every object of theirs, is
-// refused by its name.
+// An unknown key, planted beside every key of the fixtures' files and in every object of theirs, is refused by
+// its name.
 func TestPlantedKeysOfPublishedConfigsAreRefused(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join(fixtures.Dir(t, "hf/models"), "*", "config*.json"))
 	if err != nil || len(paths) == 0 {

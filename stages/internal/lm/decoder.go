@@ -12,12 +12,11 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// Decoder samples from a model with a key-value cache per slot. It reads the current weights at
-// each call. After an update the slots must be reset, because their caches come from older weights.
+// Decoder samples from a model with a key-value cache per slot. It reads the current weights at each call. After
+// an update the slots must be reset, because their caches come from older weights.
 //
-// In float32 on the CPU the samples of a slot depend, bit for bit, only on its own tokens and
-// requests, not on other slots, because the rows of package torch's products and attention are
-// independent.
+// In float32 on the CPU the samples of a slot depend, bit for bit, only on its own tokens and requests, not on
+// other slots, because the rows of package torch's products and attention are independent.
 type Decoder struct {
 	m        *Model
 	slots    int
@@ -30,8 +29,8 @@ type Decoder struct {
 
 var _ rl.Policy = (*Decoder)(nil)
 
-// NewDecoder returns a decoder of so many slots, each for sequences of at most maxLen tokens. Its
-// memory grows with requests until Release. The model must outlive it.
+// NewDecoder returns a decoder of so many slots, each for sequences of at most maxLen tokens. Its memory grows
+// with requests until Release. The model must outlive it.
 func NewDecoder(m *Model, slots, maxLen int) (*Decoder, error) {
 	if slots < 1 || maxLen < 1 || maxLen > m.cfg.MaxPosition {
 		return nil, fmt.Errorf("decoder: %d slots of %d tokens; want at least one slot and 1 to %d tokens", slots, maxLen,
@@ -54,8 +53,8 @@ func (d *Decoder) Reset(slot int) {
 	}
 }
 
-// Computed returns how many tokens the model has processed so far, without those that were cached
-// in the slot or copied from another slot.
+// Computed returns how many tokens the model has processed so far, without those that were cached in the slot or
+// copied from another slot.
 func (d *Decoder) Computed() int { return d.computed }
 
 // Release empties all slots and frees their memory.
@@ -69,9 +68,9 @@ func (d *Decoder) Release() error {
 // Close frees the caches. It may be called twice.
 func (d *Decoder) Close() error { return d.Release() }
 
-// Next appends each request's tokens to its slot and samples the next token. All tokens of all
-// requests are rows of one pass without padding. Prefixes that new sequences share with each other
-// or with a slot are computed once. After an error all slots are unchanged.
+// Next appends each request's tokens to its slot and samples the next token. All tokens of all requests are rows
+// of one pass without padding. Prefixes that new sequences share with each other or with a slot are computed
+// once. After an error all slots are unchanged.
 func (d *Decoder) Next(ctx context.Context, requests []rl.Request) ([]rl.Draw, error) {
 	if len(requests) == 0 {
 		return nil, nil
@@ -174,8 +173,8 @@ func (d *Decoder) fill(s *torch.Scope, parts []part) {
 	}
 }
 
-// forward returns the logits after each request's last token, [requests, vocabulary] float32, or
-// only fills the caches if nothing is sampled. It holds the intermediates of one layer at a time.
+// forward returns the logits after each request's last token, [requests, vocabulary] float32, or only fills the
+// caches if nothing is sampled. It holds the intermediates of one layer at a time.
 func (d *Decoder) forward(s *torch.Scope, rows *stepRows) *torch.Tensor {
 	m, c := d.m, d.m.cfg
 	heads, kvHeads, width := int64(c.Heads), int64(c.KVHeads), int64(c.HeadDim)
@@ -231,8 +230,7 @@ func (d *Decoder) whole() *torch.Decoder {
 	return all
 }
 
-// drawAll samples the tokens of all requests on the device. Only rows with a nucleus are copied to
-// the host.
+// drawAll samples the tokens of all requests on the device. Only rows with a nucleus are copied to the host.
 func (d *Decoder) drawAll(s *torch.Scope, logits *torch.Tensor, requests []rl.Request, draws []rl.Draw) {
 	temperatures, u := make([]float64, len(requests)), make([]float64, len(requests))
 	for i, r := range requests {
@@ -251,8 +249,8 @@ func (d *Decoder) drawAll(s *torch.Scope, logits *torch.Tensor, requests []rl.Re
 // excluded is a logit whose probability is 0 in float32.
 const excluded = -1e30
 
-// nucleus returns the logits with all tokens outside the nucleus excluded: the fewest most probable
-// tokens whose probabilities reach topP, lower ids first among equals (Holtzman et al. 2020).
+// nucleus returns the logits with all tokens outside the nucleus excluded: the fewest most probable tokens whose
+// probabilities reach topP, lower ids first among equals (Holtzman et al. 2020).
 func nucleus(logits []float32, temperature, topP float64) []float32 {
 	order := make([]int, len(logits))
 	for i := range order {

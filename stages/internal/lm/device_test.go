@@ -36,9 +36,8 @@ func (m measured) String() string {
 	return fmt.Sprintf("| %s | %.0f | %.0f | %.1f %% |", m.what, m.tokens, m.limit, 100*m.tokens/m.limit)
 }
 
-// randomOn makes a model on a device, its weights of the size that New gives them, from one block
-// of random numbers again and again: what computes does not see the difference, and billions are
-// not drawn on the host.
+// randomOn makes a model on a device, its weights of the size that New gives them, from one block of random
+// numbers again and again: what computes does not see the difference, and billions are not drawn on the host.
 func randomOn(cfg Config, device torch.Device) (*Model, error) {
 	r := rand.New(rand.NewPCG(1, 1))
 	block := make([]float32, min(cfg.Parameters(), 1<<22))
@@ -76,8 +75,8 @@ func (c Config) forwardWork(length int) float64 {
 	return 2*c.products() + 2*float64(c.Layers*c.Heads*c.HeadDim)*float64(length)
 }
 
-// layersThatFit is the deepest shape, up to its own, whose use takes at most nine tenths of the
-// memory; 0 is unknown and leaves it as it is.
+// layersThatFit is the deepest shape, up to its own, whose use takes at most nine tenths of the memory; 0 is
+// unknown and leaves it as it is.
 func layersThatFit(c Config, u Use, memory int64) Config {
 	for memory > 0 && c.Layers > 1 && TotalMemory(c.Memory(u)) > memory/10*9 {
 		c.Layers--
@@ -184,8 +183,8 @@ func measureDecoding(c Config, device torch.Device, p Precision, sequences, leng
 	return m, nil
 }
 
-// On a device that RCGRPO_DEVICE names, the shape of Qwen2.5-7B with as many layers as fit; else a
-// tiny one through the same code, in the operations of a GPU.
+// On a device that RCGRPO_DEVICE names, the shape of Qwen2.5-7B with as many layers as fit; else a tiny one
+// through the same code, in the operations of a GPU.
 func TestTrainingAndDecodingOnADevice(t *testing.T) {
 	cfg, device, memory := tiny(false), torch.CPU, int64(0)
 	length, pass, updates, steps, batches := 16, 32, 2, 4, []int{1, 3}
@@ -230,8 +229,8 @@ func TestTrainingAndDecodingOnADevice(t *testing.T) {
 	}
 }
 
-// docs/training.md 4: forward 14.96 GFLOP per token at 4k context, 7.070 B weights in products,
-// decoding bound by 14.1 GB of weights and 56 KiB per token of context.
+// docs/training.md 4: forward 14.96 GFLOP per token at 4k context, 7.070 B weights in products, decoding bound by
+// 14.1 GB of weights and 56 KiB per token of context.
 func TestLimitsAreThoseOfTheTrainingPage(t *testing.T) {
 	near(t, "weights in products, billions", qwen7B.products()/1e9, 7.070, 0.0005)
 	near(t, "forward at 4k, GFLOP per token", qwen7B.forwardWork(4096)/1e9, 14.96, 0.005)

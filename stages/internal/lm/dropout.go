@@ -10,16 +10,15 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// dropout zeroes random adapter inputs during training (Srivastava et al. 2014, placed like peft's
-// lora_dropout): with a mask m of zeros and ones, drawn for every projection,
+// dropout zeroes random adapter inputs during training (Srivastava et al. 2014, placed like peft's lora_dropout):
+// with a mask m of zeros and ones, drawn for every projection,
 //
 //	y = W·x + scale/(1-p)·B·A·(m ∘ x)
 //
-// so the pass reads base weights and adapter separately. The mask is a function of seed, update,
-// the tokens up to the position, projection and column. It is independent of how a batch is split
-// or packed and of earlier masks, so sequences with a common prefix share its mask and it is
-// computed once. peft draws one mask per sequence from another generator, so its trainings with
-// dropout are equal only in expectation.
+// so the pass reads base weights and adapter separately. The mask is a function of seed, update, the tokens up to
+// the position, projection and column. It is independent of how a batch is split or packed and of earlier masks,
+// so sequences with a common prefix share its mask and it is computed once. peft draws one mask per sequence from
+// another generator, so its trainings with dropout are equal only in expectation.
 type dropout struct {
 	a             *Adapter
 	rows, learned []rl.Stream // of each row of a batch, and of the rows with loss
@@ -93,8 +92,8 @@ func (a *Adapter) mask(s *torch.Scope, kind torch.DType, keys []rl.Stream, p *ad
 	return s.As(mask, kind)
 }
 
-// each calls f with the adapted parts among the named projections of layer l, and the first column
-// of each in a matrix of all their outputs.
+// each calls f with the adapted parts among the named projections of layer l, and the first column of each in a
+// matrix of all their outputs.
 func (a *Adapter) each(l int, names []string, f func(p *adapterPart, from int64)) {
 	from := int64(0)
 	for _, name := range names {
@@ -106,9 +105,9 @@ func (a *Adapter) each(l int, names []string, f func(p *adapterPart, from int64)
 	}
 }
 
-// addAdapter adds the adapter's product to y, the outputs of the named projections of layer l for
-// x. Without dropout it does nothing, because the weights contain the adapter. learned reports
-// whether the rows are those with loss.
+// addAdapter adds the adapter's product to y, the outputs of the named projections of layer l for x. Without
+// dropout it does nothing, because the weights contain the adapter. learned reports whether the rows are those
+// with loss.
 func (b *batch) addAdapter(s *torch.Scope, l int, y, x *torch.Tensor, learned bool, names ...string) {
 	if b.drop == nil {
 		return
@@ -123,8 +122,7 @@ func (b *batch) addAdapter(s *torch.Scope, l int, y, x *torch.Tensor, learned bo
 	})
 }
 
-// addAdapterBack adds the gradient through the adapter to dx, the gradient of the input of the
-// named projections.
+// addAdapterBack adds the gradient through the adapter to dx, the gradient of the input of the named projections.
 func (b *batch) addAdapterBack(s *torch.Scope, l int, dx, dy *torch.Tensor, learned bool, names ...string) {
 	if b.drop == nil {
 		return

@@ -61,8 +61,8 @@ func TestDropoutOfZeroChangesNoBit(t *testing.T) {
 	}
 }
 
-// A pass under a dropout that is too small to leave anything out goes through base and adapter
-// apart, and gives what the merged weights give, in numbers and gradient.
+// A pass under a dropout that is too small to leave anything out goes through base and adapter apart, and gives
+// what the merged weights give, in numbers and gradient.
 func TestAPassBesideTheBaseIsThatOfTheMergedWeights(t *testing.T) {
 	for name, p := range map[string]struct {
 		precision Precision
@@ -98,8 +98,8 @@ func TestAPassBesideTheBaseIsThatOfTheMergedWeights(t *testing.T) {
 	}
 }
 
-// The gradient of the loss under one mask, against central differences in a random direction for
-// each matrix of the adapter.
+// The gradient of the loss under one mask, against central differences in a random direction for each matrix of
+// the adapter.
 func TestGradientUnderDropoutEqualsFiniteDifferences(t *testing.T) {
 	m := shake(t, newModel(t, tiny(true), 1), 2, 0.1)
 	a, tr := drilledAs(t, m, 2, dropping(0.3, 4))
@@ -147,8 +147,7 @@ func TestGradientUnderDropoutEqualsFiniteDifferences(t *testing.T) {
 	}
 }
 
-// Seed and update alone say what is left out: not how a batch is split or packed, nor what
-// sequences share.
+// Seed and update alone say what is left out: not how a batch is split or packed, nor what sequences share.
 func TestDropoutDoesNotDependOnTheSplit(t *testing.T) {
 	m := shake(t, newModel(t, tiny(true), 1), 2, 0.1)
 	all := someSequences(rand.New(rand.NewPCG(2, 2)), 12, 20, m.cfg.Vocab, 0.5)
@@ -180,9 +179,8 @@ func TestDropoutDoesNotDependOnTheSplit(t *testing.T) {
 	}
 }
 
-// Masks leave out the share that was asked for, on their own in every projection and place, and
-// what stays makes up for it: over many updates the mean of what goes into the adapter is the
-// input.
+// Masks leave out the share that was asked for, on their own in every projection and place, and what stays makes
+// up for it: over many updates the mean of what goes into the adapter is the input.
 func TestDropoutKeepsTheExpectation(t *testing.T) {
 	const p, rows, updates = 0.3, 50, 200
 	m := newModel(t, tiny(true), 1)
@@ -221,9 +219,8 @@ func TestDropoutKeepsTheExpectation(t *testing.T) {
 	}
 }
 
-// Evaluation, log-probabilities without a gradient, and sampling read the merged weights, of which
-// nothing is left out; the file for peft says what the training left out; and a training that
-// resumes leaves out the same.
+// Evaluation, log-probabilities without a gradient, and sampling read the merged weights, of which nothing is
+// left out; the file for peft says what the training left out; and a training that resumes leaves out the same.
 func TestDropoutIsForTrainingPassesOnly(t *testing.T) {
 	m, dir := newModel(t, tiny(false), 1), t.TempDir()
 	a, tr := drilledAs(t, m, 3, dropping(0.3, 4))

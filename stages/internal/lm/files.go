@@ -22,8 +22,8 @@ const (
 	indexFile   = "model.safetensors.index.json"
 )
 
-// Load reads a folder with config.json and weights in safetensors, in float32, bfloat16 or float16,
-// in one file or in shards with an index. Weights are converted to float32.
+// Load reads a folder with config.json and weights in safetensors, in float32, bfloat16 or float16, in one file
+// or in shards with an index. Weights are converted to float32.
 func Load(dir string, device torch.Device) (*Model, error) {
 	cfg, file, err := readConfig(dir)
 	if err != nil {
@@ -78,8 +78,7 @@ func checkFinite(dir string, cfg Config, flat []float32) error {
 	return nil
 }
 
-// eachWeight calls f with every weight of a decoder and its file, and refuses files with other
-// tensors.
+// eachWeight calls f with every weight of a decoder and its file, and refuses files with other tensors.
 func eachWeight(dir string, cfg Config, f func(*weightsReader, weight) error) error {
 	where, err := shardsOf(dir)
 	if err != nil {
@@ -161,8 +160,7 @@ func noWeights(dir string) error {
 	return fmt.Errorf("%s holds neither %s nor %s", dir, weightsFile, indexFile)
 }
 
-// Save writes config.json and model.safetensors into dir, which it creates. Equal weights give
-// identical files.
+// Save writes config.json and model.safetensors into dir, which it creates. Equal weights give identical files.
 func (m *Model) Save(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("save model: %w", err)
@@ -188,8 +186,8 @@ func (m *Model) Save(dir string) error {
 	return nil
 }
 
-// with returns the file with the shape of c. A file from a folder keeps its other keys; weights are
-// written in float32.
+// with returns the file with the shape of c. A file from a folder keeps its other keys; weights are written in
+// float32.
 func (f configFile) with(c Config) (configFile, error) {
 	out := configFile{}
 	set := func(key string, v any) (err error) {
@@ -199,8 +197,10 @@ func (f configFile) with(c Config) (configFile, error) {
 	if f == nil {
 		for key, v := range map[string]any{"architectures": []string{c.class()}, "head_dim": c.HeadDim,
 			"hidden_act": "silu", "hidden_size": c.Hidden,
-			"intermediate_size": c.MLP, "max_position_embeddings": c.MaxPosition, "model_type": c.Family, "num_attention_heads": c.Heads,
-			"num_hidden_layers": c.Layers, "num_key_value_heads": c.KVHeads, "rms_norm_eps": c.NormEps, "rope_theta": c.RopeBase,
+			"intermediate_size": c.MLP, "max_position_embeddings": c.MaxPosition, "model_type": c.Family,
+			"num_attention_heads": c.Heads,
+			"num_hidden_layers":   c.Layers, "num_key_value_heads": c.KVHeads, "rms_norm_eps": c.NormEps,
+			"rope_theta":          c.RopeBase,
 			"tie_word_embeddings": c.TiedEmbeddings} {
 			if err := set(key, v); err != nil {
 				return nil, err

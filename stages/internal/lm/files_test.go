@@ -58,8 +58,7 @@ func TestModelReadBackIsTheOneWritten(t *testing.T) {
 	}
 }
 
-// What a config says beyond the shape, such as token ids, is for the programs that load the folder
-// next.
+// What a config says beyond the shape, such as token ids, is for the programs that load the folder next.
 func TestConfigOfALoadedModelKeepsItsOtherKeys(t *testing.T) {
 	m, dir := llama(t), published(t, nil)
 	from := t.TempDir()

@@ -28,13 +28,11 @@ const (
 
 func layerName(layer int, part string) string { return fmt.Sprintf("model.layers.%d.%s", layer, part) }
 
-// layout lists all weights in their order in the flat buffer, and the length of the buffer.
-// Queries, keys and values of a layer are adjacent, and so are gate and up, so that each of these
-// is one product.
+// layout lists all weights in their order in the flat buffer, and the length of the buffer. Queries, keys and
+// values of a layer are adjacent, and so are gate and up, so that each of these is one product.
 //
-// The initialization is that of the drills (docs/training.md 5): the embedding has standard
-// deviation 1/√width, matrices 0.7/√fan-in, those that write into the residual stream further
-// divided by √(2·layers).
+// The initialization is that of the drills (docs/training.md 5): the embedding has standard deviation 1/√width,
+// matrices 0.7/√fan-in, those that write into the residual stream further divided by √(2·layers).
 func layout(c Config) (weights []weight, total int) {
 	add := func(name string, std float64, start float32, shape ...int) {
 		w := weight{name: name, shape: shape, offset: total, std: std, start: start}

@@ -10,8 +10,8 @@ import (
 	"rcgrpo/stages/internal/torch"
 )
 
-// TestTenThousandUpdatesLeaveMemoryFlat trains all weights against a reference, and an adapter,
-// 10,000 updates together.
+// TestTenThousandUpdatesLeaveMemoryFlat trains all weights against a reference, and an adapter, 10,000 updates
+// together.
 func TestTenThousandUpdatesLeaveMemoryFlat(t *testing.T) {
 	m, ref := newModel(t, tiny(true), 1), newModel(t, tiny(true), 2)
 	a, err := NewAdapter(ref, LoRA{Rank: 2, Alpha: 2, Targets: []string{"q_proj", "down_proj"}, Rows: []int32{3}},

@@ -112,9 +112,9 @@ func TestParametersOfTheDrillModel(t *testing.T) {
 	}
 }
 
-// The gradient of a random combination of each statistic against central differences of fourth
-// order in a random direction of length 1. Rounding leaves about 5e-6 in the loss, hence 5e-4 in
-// the quotient; the rest is the error of the step itself.
+// The gradient of a random combination of each statistic against central differences of fourth order in a random
+// direction of length 1. Rounding leaves about 5e-6 in the loss, hence 5e-4 in the quotient; the rest is the
+// error of the step itself.
 func TestGradientOfEachStatisticEqualsFiniteDifferences(t *testing.T) {
 	for name, pick := range map[string]func(s TokenStats) []float64{
 		"log-probability": func(s TokenStats) []float64 { return s.Logp },
@@ -216,8 +216,8 @@ func TestPackedEqualsOneByOne(t *testing.T) {
 	}
 }
 
-// A packed batch has a row for each token that predicts something, and for no other: nothing is
-// padded to the longest.
+// A packed batch has a row for each token that predicts something, and for no other: nothing is padded to the
+// longest.
 func TestPackingMakesNoRowForPadding(t *testing.T) {
 	m := newModel(t, tiny(true), 1)
 	all := []Sequence{learnAll([]int32{1, 2, 3}), learnAll(make([]int32, 50)), learnAll([]int32{4, 5}),
@@ -557,8 +557,8 @@ func continuation(t *testing.T, m *Model, prompt []int32, n int) (ids []int32) {
 	return ids
 }
 
-// Slots with blocks, single steps and pauses of different lengths give the log-probabilities of the
-// training pass.
+// Slots with blocks, single steps and pauses of different lengths give the log-probabilities of the training
+// pass.
 func TestDecodedLogProbsEqualTheTrainingPass(t *testing.T) {
 	for _, cfg := range []Config{tiny(true), drillSize()} {
 		m := shake(t, newModel(t, cfg, 1), 2, 0.02)

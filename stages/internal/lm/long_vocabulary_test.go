@@ -16,9 +16,9 @@ import (
 // passVariable has the test binary make the pass that it names and say its memory.
 const passVariable = "RCGRPO_TEST_PASS"
 
-// TestLongVocabulariesCostOneChunk measures in processes of their own what a pass over 1,000 tokens
-// adds to resident memory at its peak: over a vocabulary of 152,064 rows, as Qwen2.5 has, at most
-// one chunk of logits more than over one of 64. All logits at once would be 0.6 GB.
+// TestLongVocabulariesCostOneChunk measures in processes of their own what a pass over 1,000 tokens adds to
+// resident memory at its peak: over a vocabulary of 152,064 rows, as Qwen2.5 has, at most one chunk of logits
+// more than over one of 64. All logits at once would be 0.6 GB.
 func TestLongVocabulariesCostOneChunk(t *testing.T) {
 	if name := os.Getenv(passVariable); name != "" {
 		peakOf(t, name)

@@ -16,9 +16,8 @@ import (
 
 func (c LoRA) scale() float64 { return c.Alpha / float64(c.Rank) }
 
-// Adapter is a low-rank change of a model. Model returns the model with the change merged into its
-// weights, for forward passes, sampling and export. The base is unchanged and must outlive the
-// adapter.
+// Adapter is a low-rank change of a model. Model returns the model with the change merged into its weights, for
+// forward passes, sampling and export. The base is unchanged and must outlive the adapter.
 type Adapter struct {
 	c      LoRA
 	base   *Model
@@ -48,8 +47,7 @@ type adapterTable struct {
 	own    []*torch.Tensor // [1, hidden] views of the adapter's
 }
 
-// NewAdapter returns an adapter without effect: A uniform in ±1/√in as in peft, B zero, rows
-// unchanged.
+// NewAdapter returns an adapter without effect: A uniform in ±1/√in as in peft, B zero, rows unchanged.
 func NewAdapter(base *Model, c LoRA, rng *rand.Rand) (*Adapter, error) {
 	a, total, err := adapterOf(base, c)
 	if err != nil {
@@ -161,14 +159,13 @@ func cut(s *torch.Scope, flat *torch.Tensor, offset, rows, columns int) *torch.T
 	return s.View(s.Narrow(flat, 0, int64(offset), int64(rows*columns)), int64(rows), int64(columns))
 }
 
-// of returns A and B of a part in a buffer with the adapter's layout: its weights or their
-// gradient.
+// of returns A and B of a part in a buffer with the adapter's layout: its weights or their gradient.
 func (p *adapterPart) of(s *torch.Scope, flat *torch.Tensor, rank int) (a, b *torch.Tensor) {
 	return cut(s, flat, p.offset, rank, p.in), cut(s, flat, p.offset+rank*p.in, p.out, rank)
 }
 
-// merge writes W + scale·B·A, and the rows, into the model. It starts from the base each time, so
-// rounding does not accumulate.
+// merge writes W + scale·B·A, and the rows, into the model. It starts from the base each time, so rounding does
+// not accumulate.
 func (a *Adapter) merge(s *torch.Scope) {
 	for _, p := range a.parts {
 		s.Copy_(p.merged, p.base)
@@ -207,8 +204,8 @@ func (a *Adapter) Trainer(o OptimizerConfig) (*Trainer, error) {
 	return t, t.start(func(s *torch.Scope) views { return a.gradientViews(s, t) })
 }
 
-// gradientViews returns the targets of a backward pass: the adapter's gradient, and for norms and
-// biases, which are not trained, an unused buffer.
+// gradientViews returns the targets of a backward pass: the adapter's gradient, and for norms and biases, which
+// are not trained, an unused buffer.
 func (a *Adapter) gradientViews(s *torch.Scope, t *Trainer) views {
 	c := a.base.cfg
 	v := views{adapter: func(s *torch.Scope, l int, dy, x *torch.Tensor, keys []rl.Stream, names []string) {
@@ -237,9 +234,9 @@ func (a *Adapter) gradientViews(s *torch.Scope, t *Trainer) views {
 	return v
 }
 
-// addProduct adds the gradient of A and B of the named projections of layer l, whose outputs are
-// adjacent columns of dy: scale·(dy·B)ᵀ·x and scale·dyᵀ·(x·Aᵀ). The gradient of the whole weight is
-// never formed. With dropout, keys are the streams of the rows of x.
+// addProduct adds the gradient of A and B of the named projections of layer l, whose outputs are adjacent columns
+// of dy: scale·(dy·B)ᵀ·x and scale·dyᵀ·(x·Aᵀ). The gradient of the whole weight is never formed. With dropout,
+// keys are the streams of the rows of x.
 func (a *Adapter) addProduct(s *torch.Scope, t *Trainer, l int, dy, x *torch.Tensor, keys []rl.Stream, names []string) {
 	a.each(l, names, func(p *adapterPart, from int64) {
 		s.Nest(func(s *torch.Scope) {

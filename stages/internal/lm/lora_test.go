@@ -74,8 +74,8 @@ func descendOn(t *testing.T, tr *Trainer, updates int) {
 	}
 }
 
-// The gradient of an adapter follows from that of the weights it is merged into: dB = scale·dW·Aᵀ,
-// dA = scale·Bᵀ·dW, and that of a row is the table's.
+// The gradient of an adapter follows from that of the weights it is merged into: dB = scale·dW·Aᵀ, dA =
+// scale·Bᵀ·dW, and that of a row is the table's.
 func TestGradientOfAnAdapterFollowsFromTheWeights(t *testing.T) {
 	for _, tied := range []bool{true, false} {
 		m := newModel(t, tiny(tied), 1)
@@ -127,8 +127,7 @@ func TestGradientOfAnAdapterFollowsFromTheWeights(t *testing.T) {
 	}
 }
 
-// In bfloat16 the gradient of an adapter is that in float32 up to the rounding of products, 2^-8 of
-// each.
+// In bfloat16 the gradient of an adapter is that in float32 up to the rounding of products, 2^-8 of each.
 func TestGradientOfAnAdapterInBF16(t *testing.T) {
 	gradient := func(p Precision) []float32 {
 		m := newModel(t, tiny(false), 1)

@@ -37,9 +37,9 @@ type MemoryPart struct {
 	Bytes int64
 }
 
-// Memory returns the peak memory of a use, part by part: the permanent part, and the larger of
-// training and sampling, which alternate. It is an upper bound: every token has loss, and all
-// sequences have the maximal length at once.
+// Memory returns the peak memory of a use, part by part: the permanent part, and the larger of training and
+// sampling, which alternate. It is an upper bound: every token has loss, and all sequences have the maximal
+// length at once.
 func (c Config) Memory(u Use) []MemoryPart {
 	weights := 4 * int64(c.Parameters())
 	tables := int64(c.MaxPosition) * int64(c.HeadDim) * 4 // of rotary angles
@@ -93,8 +93,8 @@ func TotalMemory(parts []MemoryPart) (total int64) {
 	return total
 }
 
-// cachePeak returns the peak memory of a decoder's caches. They grow one layer at a time, and the
-// growing layer exists twice.
+// cachePeak returns the peak memory of a decoder's caches. They grow one layer at a time, and the growing layer
+// exists twice.
 func (c Config) cachePeak(u Use) int64 {
 	most := c.kvBytes(u.Slots, u.Context, u.bytes())
 	return most + most/int64(2*c.Layers)
@@ -110,13 +110,12 @@ func (c Config) kvToken(number int64) int64 {
 	return 2 * number * int64(c.Layers) * int64(c.KVHeads*c.HeadDim)
 }
 
-// cacheLength rounds a slot's length up to blocks of attention on a device, so that rounding
-// depends on the content of the slots and not on their allocated length.
+// cacheLength rounds a slot's length up to blocks of attention on a device, so that rounding depends on the
+// content of the slots and not on their allocated length.
 func cacheLength(context int) int { return (context + 63) / 64 * 64 }
 
-// layerRow returns the bytes per token that a layer's forward pass stores for its gradient: input
-// and norm, queries, keys and values, attention, the residual and its norm, gate, up and their
-// product, and the statistics.
+// layerRow returns the bytes per token that a layer's forward pass stores for its gradient: input and norm,
+// queries, keys and values, attention, the residual and its norm, gate, up and their product, and the statistics.
 func (c Config) layerRow(number int64) int64 {
 	q, kv := int64(c.Heads*c.HeadDim), int64(c.KVHeads*c.HeadDim)
 	return 4*(2*int64(c.Hidden)+int64(c.Heads)+2) + number*(2*int64(c.Hidden)+2*q+2*kv+3*int64(c.MLP))
@@ -124,7 +123,8 @@ func (c Config) layerRow(number int64) int64 {
 
 // trainingPass returns the peak memory of a forward and backward pass.
 func (c Config) trainingPass(u Use) int64 {
-	n, number, hidden, q, kv := int64(u.Pass), u.bytes(), int64(c.Hidden), int64(c.Heads*c.HeadDim), int64(c.KVHeads*c.HeadDim)
+	n, number, hidden, q, kv := int64(u.Pass), u.bytes(), int64(c.Hidden), int64(c.Heads*c.HeadDim),
+		int64(c.KVHeads*c.HeadDim)
 	row := c.layerRow(number)
 	layers := int64(c.Layers) * row
 	if u.Recompute {
@@ -161,10 +161,9 @@ func (c Config) trainingPass(u Use) int64 {
 	return tape + most
 }
 
-// samplingPass returns the peak memory of a decoder's pass beside the logits of every slot: on the
-// CPU in float32 each thread's block of rows with the largest input of a product twice, otherwise
-// one layer of its rows. On a GPU, sampling needs three times the logits in float32, as many 8-byte
-// numbers, and a flag.
+// samplingPass returns the peak memory of a decoder's pass beside the logits of every slot: on the CPU in float32
+// each thread's block of rows with the largest input of a product twice, otherwise one layer of its rows. On a
+// GPU, sampling needs three times the logits in float32, as many 8-byte numbers, and a flag.
 func (c Config) samplingPass(u Use) int64 {
 	hidden, q, kv, mlp := int64(c.Hidden), int64(c.Heads*c.HeadDim), int64(c.KVHeads*c.HeadDim), int64(c.MLP)
 	all, logits := int64(u.Slots)*int64(u.Context), int64(u.Slots)*int64(c.Vocab)
@@ -217,17 +216,16 @@ func (l LoRA) Parameters(c Config) (n int) {
 	return n
 }
 
-// headRows is the number of positions that the head processes at once. Their logits stay in a
-// core's cache, and those of a whole batch never exist at once.
+// headRows is the number of positions that the head processes at once. Their logits stay in a core's cache, and
+// those of a whole batch never exist at once.
 const headRows = 128
 
-// decodeRows is the number of rows that a thread of torch's Decode takes through the layers at
-// once.
+// decodeRows is the number of rows that a thread of torch's Decode takes through the layers at once.
 const decodeRows = 128
 
 // keptLogits bounds the stored logits of a micro-batch; more are computed twice.
 const keptLogits = 16 << 20
 
-// passRows bounds the tokens of a decoder's pass beside the sampled ones, and so the memory of a
-// call in which many episodes start. The bits of a row do not depend on its pass.
+// passRows bounds the tokens of a decoder's pass beside the sampled ones, and so the memory of a call in which
+// many episodes start. The bits of a row do not depend on its pass.
 const passRows = 4096

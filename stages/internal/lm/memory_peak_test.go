@@ -19,8 +19,8 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// A test binary with this variable does what the case that it holds does with a model, and prints
-// by how many bytes its resident memory grew at most.
+// A test binary with this variable does what the case that it holds does with a model, and prints by how many
+// bytes its resident memory grew at most.
 const peakVariable = "RCGRPO_TEST_PEAK"
 
 type peakCase struct {
@@ -178,9 +178,8 @@ func work(c Config, u Use, l LoRA) (err error) {
 	return err
 }
 
-// The plan is what the process of a stage grows by. The allocator's rounding and what libraries
-// keep for threads stand against activations that are counted as if all of a pass were alive at its
-// fullest moment.
+// The plan is what the process of a stage grows by. The allocator's rounding and what libraries keep for threads
+// stand against activations that are counted as if all of a pass were alive at its fullest moment.
 func TestPlannedMemoryIsWhatAProcessTakes(t *testing.T) {
 	shape := func(vocab, hidden, layers, heads, mlp int) Config {
 		return Config{Family: "qwen2", Vocab: vocab, Hidden: hidden, Layers: layers, Heads: heads, KVHeads: heads / 2,

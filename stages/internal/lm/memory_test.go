@@ -42,8 +42,7 @@ func TestMemoryOfQwen7BIsThatOfTheTrainingPage(t *testing.T) {
 			t.Errorf("%s: got %.4f, want %v", name, tc.got, tc.want)
 		}
 	}
-	// The whole vocabulary's logits of a pass never exist: a pass of 8k tokens has those of 128 at
-	// a time.
+	// The whole vocabulary's logits of a pass never exist: a pass of 8k tokens has those of 128 at a time.
 	withLogits, without := qwen7B, qwen7B
 	without.Vocab = 1
 	if more := withLogits.trainingPass(Use{Pass: 8192}) - without.trainingPass(Use{Pass: 8192}); more > 4*headRows*int64(qwen7B.Vocab) {

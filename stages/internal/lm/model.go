@@ -33,15 +33,14 @@ type views struct {
 	layers            []layerViews
 	all               []*torch.Tensor // for freeing
 
-	// In gradients, unneeded matrices are nil: an adapter gets the gradients of products, and rows
-	// those of embed and head.
+	// In gradients, unneeded matrices are nil: an adapter gets the gradients of products, and rows those of embed
+	// and head.
 	adapter             func(s *torch.Scope, layer int, dy, x *torch.Tensor, keys []rl.Stream, names []string)
 	rows                []int32       // of the vocabulary
 	embedRows, headRows *torch.Tensor // [len(rows), hidden]; equal if tied
 }
 
-// addEmbedding adds the gradient of the embedding, given dx [N, hidden], the gradient of the
-// embeddings of ids.
+// addEmbedding adds the gradient of the embedding, given dx [N, hidden], the gradient of the embeddings of ids.
 func (g *views) addEmbedding(s *torch.Scope, ids []int64, dx *torch.Tensor) {
 	if g.embed != nil {
 		s.RowsAdd_(g.embed, ids, dx)
@@ -57,9 +56,9 @@ func (g *views) addEmbedding(s *torch.Scope, ids []int64, dx *torch.Tensor) {
 	}
 }
 
-// addProduct adds the gradient of a weight of layer l, given dy [n, out], the gradient of its
-// product, and x [n, in], the input. sum [out, in] is the whole gradient or nil. names are the
-// projections that form the weight, keys the streams of the rows under dropout.
+// addProduct adds the gradient of a weight of layer l, given dy [n, out], the gradient of its product, and x [n,
+// in], the input. sum [out, in] is the whole gradient or nil. names are the projections that form the weight,
+// keys the streams of the rows under dropout.
 func (g *views) addProduct(s *torch.Scope, l int, sum, dy, x *torch.Tensor, keys []rl.Stream, names ...string) {
 	if sum != nil {
 		addProduct(s, sum, dy, x)
@@ -68,8 +67,8 @@ func (g *views) addProduct(s *torch.Scope, l int, sum, dy, x *torch.Tensor, keys
 	g.adapter(s, l, dy, x, keys, names)
 }
 
-// addHead adds the gradient of the head, given dlogits [n, vocabulary], the gradient of the logits
-// of hidden [n, hidden].
+// addHead adds the gradient of the head, given dlogits [n, vocabulary], the gradient of the logits of hidden [n,
+// hidden].
 func (g *views) addHead(s *torch.Scope, dlogits, hidden *torch.Tensor) {
 	if g.head != nil {
 		addProduct(s, g.head, dlogits, hidden)
@@ -206,8 +205,8 @@ func (m *Model) Weights() ([]float32, error) {
 	return flat, err
 }
 
-// AddRows appends n rows to the embedding and an untied head, each a copy of row copyOf. Earlier
-// trainers and decoders of the model must not be used any more.
+// AddRows appends n rows to the embedding and an untied head, each a copy of row copyOf. Earlier trainers and
+// decoders of the model must not be used any more.
 func (m *Model) AddRows(n int, copyOf int) error {
 	if n < 0 || copyOf < 0 || copyOf >= m.cfg.Vocab {
 		return fmt.Errorf("add %d vocabulary rows as copies of row %d: the model has rows 0..%d", n, copyOf, m.cfg.Vocab-1)
@@ -241,8 +240,7 @@ func (m *Model) AddRows(n int, copyOf int) error {
 	return nil
 }
 
-// Clone returns an independent copy, for example the frozen reference of a policy before its
-// training.
+// Clone returns an independent copy, for example the frozen reference of a policy before its training.
 func (m *Model) Clone() (*Model, error) {
 	c, err := place(m.cfg, m.device, func(s *torch.Scope, flat *torch.Tensor) { s.Copy_(flat, m.flat) })
 	if err != nil {
@@ -309,8 +307,8 @@ func (m *Model) renew(s *torch.Scope) {
 	}
 }
 
-// Freeze frees the float32 weights of a bfloat16 model, which only training and saving need. Passes
-// and decoders remain valid.
+// Freeze frees the float32 weights of a bfloat16 model, which only training and saving need. Passes and decoders
+// remain valid.
 func (m *Model) Freeze() error {
 	if m.low == nil {
 		return nil

@@ -16,9 +16,8 @@ import (
 	"rcgrpo/stages/internal/torch"
 )
 
-// Numbers of transformers on the same weights; bench/fixtures/hf/README.md gives fields and
-// tolerances. A checkpoint in bfloat16 has those of its weights widened to float32 beside the ones
-// of bfloat16 arithmetic.
+// Numbers of transformers on the same weights; bench/fixtures/hf/README.md gives fields and tolerances. A
+// checkpoint in bfloat16 has those of its weights widened to float32 beside the ones of bfloat16 arithmetic.
 type parity struct {
 	Dtype string
 	Rope  struct {
@@ -157,8 +156,8 @@ func eachReference(t *testing.T, f func(t *testing.T, dir string, m *Model, p *p
 // deviceVariable names the device that tests compute on instead of the CPU.
 const deviceVariable = "RCGRPO_DEVICE"
 
-// eachWay runs f with the CPU's kernels and with the operations that a GPU computes, or on the
-// device that the variable names.
+// eachWay runs f with the CPU's kernels and with the operations that a GPU computes, or on the device that the
+// variable names.
 func eachWay(t *testing.T, f func(t *testing.T, device torch.Device)) {
 	if name := os.Getenv(deviceVariable); name != "" {
 		device, err := torch.ParseDevice(name)
@@ -272,8 +271,7 @@ func TestLogitsEqualTheReference(t *testing.T) {
 	})
 }
 
-// Rows of one length each have no padding here; their numbers are those that the reference gives
-// padded ones.
+// Rows of one length each have no padding here; their numbers are those that the reference gives padded ones.
 func TestPaddedRowsOfTheReferenceAreOursWithoutPadding(t *testing.T) {
 	eachReference(t, func(t *testing.T, _ string, m *Model, p *parity) {
 		if p.widened() {

@@ -10,9 +10,9 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// batch is a packed part of the sequences: N rows, of which P predictions have loss. Sequences
-// share the rows of common prefixes (a prompt, or equal first steps of several members of a group),
-// which are computed once, forward and backward.
+// batch is a packed part of the sequences: N rows, of which P predictions have loss. Sequences share the rows of
+// common prefixes (a prompt, or equal first steps of several members of a group), which are computed once,
+// forward and backward.
 type batch struct {
 	ids       []int64       // [N]
 	positions []int32       // [N] position in the sequence
@@ -32,8 +32,7 @@ type prediction struct {
 	target int32
 }
 
-// pack packs sequences. Tokens from the last learned one on predict nothing with loss and are
-// dropped.
+// pack packs sequences. Tokens from the last learned one on predict nothing with loss and are dropped.
 func (m *Model) pack(sequences []Sequence, first int) (*batch, error) {
 	b := &batch{}
 	b.full.Bounds, b.full.QueryBounds, b.last.QueryBounds = []int32{0}, []int32{0}, []int32{0}
@@ -107,8 +106,8 @@ func (m *Model) lastLearned(q Sequence) (end int, err error) {
 	return end, nil
 }
 
-// longestPrefix returns the sequence with the longest common prefix with ids, the first of equals,
-// and its length.
+// longestPrefix returns the sequence with the longest common prefix with ids, the first of equals, and its
+// length.
 func longestPrefix(others [][]int32, ids []int32) (like, shared int) {
 	for i, other := range others {
 		n := 0
@@ -203,8 +202,7 @@ func addProduct(s *torch.Scope, sum, a, b *torch.Tensor) {
 	s.Nest(func(s *torch.Scope) { s.Add_(sum, s.Mm(s.T(a), b)) })
 }
 
-// layer is one decoder layer up to its last product. In the last layer only positions with loss are
-// queries.
+// layer is one decoder layer up to its last product. In the last layer only positions with loss are queries.
 func (m *Model) layer(s *torch.Scope, l int, x *torch.Tensor, b *batch, t *tape) {
 	w, c, last := m.weights(b, l), m.cfg, l == m.cfg.Layers-1
 	heads, kvHeads, d := int64(c.Heads), int64(c.KVHeads), int64(c.HeadDim)
@@ -239,8 +237,7 @@ func (m *Model) layer(s *torch.Scope, l int, x *torch.Tensor, b *batch, t *tape)
 	t.layers[l] = r
 }
 
-// backward adds the gradients of all weights to g, given that of the head's input. It frees the
-// tape.
+// backward adds the gradients of all weights to g, given that of the head's input. It frees the tape.
 func (m *Model) backward(s *torch.Scope, b *batch, t *tape, dhidden *torch.Tensor, g *views) {
 	dx := s.Zeros(torch.Float32, int64(len(b.learn)), int64(m.cfg.Hidden)) // [P, hidden]
 	s.RMSNormBackward(t.x, m.w.norm, t.rstd, dhidden, dx, g.norm)
@@ -263,8 +260,7 @@ func (m *Model) backward(s *torch.Scope, b *batch, t *tape, dhidden *torch.Tenso
 	g.addEmbedding(s, b.ids, dx)
 }
 
-// layerBackward returns the gradient of the layer's input, given dx, that of its output, which it
-// may overwrite.
+// layerBackward returns the gradient of the layer's input, given dx, that of its output, which it may overwrite.
 func (m *Model) layerBackward(s *torch.Scope, l int, b *batch, t *tape, dx *torch.Tensor, grads *views) *torch.Tensor {
 	w, g, r, c, last := m.weights(b, l), grads.layers[l], t.layers[l], m.cfg, l == m.cfg.Layers-1
 	heads, kvHeads, d := int64(c.Heads), int64(c.KVHeads), int64(c.HeadDim)
@@ -328,8 +324,8 @@ func (m *Model) layerBackward(s *torch.Scope, l int, b *batch, t *tape, dx *torc
 	return dx
 }
 
-// head is the state of the loss head between statistics and gradient. Its logits are float32 in
-// every precision, so softmax sees the unrounded sums of the product.
+// head is the state of the loss head between statistics and gradient. Its logits are float32 in every precision,
+// so softmax sees the unrounded sums of the product.
 type head struct {
 	m, ref            *Model
 	b                 *batch
@@ -341,8 +337,8 @@ type head struct {
 	keep              bool
 }
 
-// newHead computes the statistics of all learned tokens of a batch. With keep, few logits are
-// stored for the gradient.
+// newHead computes the statistics of all learned tokens of a batch. With keep, few logits are stored for the
+// gradient.
 func newHead(s *torch.Scope, m, ref *Model, b *batch, temperature float64, hidden *torch.Tensor, keep bool) *head {
 	h := &head{m: m, ref: ref, b: b, temperature: temperature, hidden: hidden}
 	if ref != nil {
@@ -373,8 +369,7 @@ func newHead(s *torch.Scope, m, ref *Model, b *batch, temperature float64, hidde
 	return h
 }
 
-// chunk returns views of n rows of the logits of policy and reference; ref is nil without a
-// reference.
+// chunk returns views of n rows of the logits of policy and reference; ref is nil without a reference.
 func (h *head) chunk(s *torch.Scope, lo, n int) (logits, ref *torch.Tensor) {
 	if !h.keep {
 		lo = 0
@@ -395,8 +390,7 @@ func (h *head) compute(s *torch.Scope, lo, n int) {
 	}
 }
 
-// backward adds the head's weight gradient to g and returns the gradient of its input. It frees the
-// logits.
+// backward adds the head's weight gradient to g and returns the gradient of its input. It frees the logits.
 func (h *head) backward(s *torch.Scope, weights []torch.HeadWeight, g *views) *torch.Tensor {
 	dhidden := s.Empty(h.m.kind, int64(len(h.b.learn)), int64(h.m.cfg.Hidden))
 	for lo := 0; lo < len(h.b.learn); lo += headRows {

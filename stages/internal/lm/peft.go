@@ -41,8 +41,8 @@ type adapterConfig struct {
 	Rows    adapterRows        `json:"trainable_token_indices,omitempty"`
 }
 
-// adapterRows are the vocabulary rows that an adapter replaces, by the module of the table. A list,
-// peft's other form, means the embedding.
+// adapterRows are the vocabulary rows that an adapter replaces, by the module of the table. A list, peft's other
+// form, means the embedding.
 type adapterRows map[string][]int32
 
 func (r *adapterRows) UnmarshalJSON(text []byte) error {
@@ -122,8 +122,8 @@ func (a *Adapter) eachTensor(f func(name string, shape []int, offset int) error)
 	return err
 }
 
-// LoadAdapter reads an adapter of base that peft or Save wrote. Features beyond plain LoRA on
-// projections and vocabulary rows are refused. The conformity tests with peft use it.
+// LoadAdapter reads an adapter of base that peft or Save wrote. Features beyond plain LoRA on projections and
+// vocabulary rows are refused. The conformity tests with peft use it.
 func LoadAdapter(dir string, base *Model) (*Adapter, error) {
 	path := filepath.Join(dir, adapterConfigFile)
 	text, err := os.ReadFile(path)

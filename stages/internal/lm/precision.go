@@ -8,9 +8,8 @@ type Precision string
 const (
 	// Float32 computes everything in float32, the default.
 	Float32 Precision = "float32"
-	// BF16 multiplies in bfloat16. Trained weights, their gradients and moments, the residual
-	// stream, norms, the statistics of the loss head and their gradients, and checkpoints stay in
-	// float32.
+	// BF16 multiplies in bfloat16. Trained weights, their gradients and moments, the residual stream, norms, the
+	// statistics of the loss head and their gradients, and checkpoints stay in float32.
 	BF16 Precision = "bf16"
 )
 

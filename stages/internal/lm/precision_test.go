@@ -25,9 +25,9 @@ func use(t testing.TB, m *Model, p Precision) *Model {
 	return m
 }
 
-// bench/fixtures/hf/README.md gives what implementations of bfloat16 differ by among each other:
-// 0.5 in logits and log-probabilities, 5 % in norms of gradients, 0.5 % in the loss. The stream
-// between layers is float32 here, so the numbers lie near those of float32 too.
+// bench/fixtures/hf/README.md gives what implementations of bfloat16 differ by among each other: 0.5 in logits
+// and log-probabilities, 5 % in norms of gradients, 0.5 % in the loss. The stream between layers is float32 here,
+// so the numbers lie near those of float32 too.
 func TestBF16IsNearTheReference(t *testing.T) {
 	eachReference(t, func(t *testing.T, _ string, m *Model, p *parity) {
 		use(t, m, BF16)
@@ -104,8 +104,8 @@ func TestTrainingInBF16FallsAsInFloat32(t *testing.T) {
 		near(t, "loss", got[i], want[i], 0.02*want[0])
 	}
 
-	// Updates of 1e-3 on weights of 1e-1 are steps of one in the last of 8 digits: they live in the
-	// float32 weights, which are what is saved.
+	// Updates of 1e-3 on weights of 1e-1 are steps of one in the last of 8 digits: they live in the float32
+	// weights, which are what is saved.
 	dir := t.TempDir()
 	if err := m.Save(dir); err != nil {
 		t.Fatal(err)
@@ -162,10 +162,9 @@ func TestSamplingInBF16AgreesWithTheTrainingPass(t *testing.T) {
 	}
 }
 
-// In bfloat16 the softmax of the head, of the training pass as of the sampler, sees the product of
-// the numbers that go into it with no more than float32's rounding: log-probabilities lie within
-// 1e-4 of those in float64 from the same hidden states. Logits of up to 20 that were rounded to
-// bfloat16 first would be off by up to 0.06.
+// In bfloat16 the softmax of the head, of the training pass as of the sampler, sees the product of the numbers
+// that go into it with no more than float32's rounding: log-probabilities lie within 1e-4 of those in float64
+// from the same hidden states. Logits of up to 20 that were rounded to bfloat16 first would be off by up to 0.06.
 func TestTheHeadDoesNotRoundItsLogits(t *testing.T) {
 	cfg := drillSize()
 	m := use(t, shake(t, newModel(t, cfg, 1), 2, 0.2), BF16)
@@ -243,8 +242,7 @@ func TestFrozenModelsComputeTheSame(t *testing.T) {
 	}
 }
 
-// A step of training, with and without recomputation, through micro-batches, an adapter and a
-// reference.
+// A step of training, with and without recomputation, through micro-batches, an adapter and a reference.
 func TestRecomputationChangesNoBit(t *testing.T) {
 	for name, p := range map[string]Precision{"float32": Float32, "bf16": BF16} {
 		t.Run(name, func(t *testing.T) {

@@ -21,8 +21,8 @@ type part struct {
 // loan is a copy of the caches of the first n tokens, which are equal in two slots.
 type loan struct{ from, to, n int }
 
-// prefill computes shared prefixes, such as the prompt of a group, once: copies from slots that
-// hold a prefix, prefixes that new sequences share, their copies, and the rest.
+// prefill computes shared prefixes, such as the prompt of a group, once: copies from slots that hold a prefix,
+// prefixes that new sequences share, their copies, and the rest.
 type prefill struct {
 	held   []loan
 	shared []part
@@ -30,9 +30,8 @@ type prefill struct {
 	rest   []part // one per request
 }
 
-// plan finds the prefixes of new sequences that are held or shared. A shared prefix belongs to the
-// first sequence with it. The last token of a request always belongs to the rest, which is sampled
-// from.
+// plan finds the prefixes of new sequences that are held or shared. A shared prefix belongs to the first sequence
+// with it. The last token of a request always belongs to the rest, which is sampled from.
 func (d *Decoder) plan(requests []rl.Request) *prefill {
 	p := &prefill{}
 	var leaders []int // indices in p.rest of new sequences that copy from no other new one
@@ -82,8 +81,8 @@ func (d *Decoder) plan(requests []rl.Request) *prefill {
 	return p
 }
 
-// passes splits parts with too many tokens for one pass: early are passes that only fill caches,
-// last contains the rest of every part, at least its last token.
+// passes splits parts with too many tokens for one pass: early are passes that only fill caches, last contains
+// the rest of every part, at least its last token.
 func passes(parts []part) (early [][]part, last []part) {
 	total := 0
 	for _, p := range parts {

@@ -28,8 +28,8 @@ func family(r *rand.Rand, vocab, n int, alike ...int) [][]int32 {
 	return out
 }
 
-// TestBeginningsThatAreSharedGiveTheSameBits feeds families of sequences together, and one after
-// another beside slots that hold a beginning, and compares with each fed alone.
+// TestBeginningsThatAreSharedGiveTheSameBits feeds families of sequences together, and one after another beside
+// slots that hold a beginning, and compares with each fed alone.
 func TestBeginningsThatAreSharedGiveTheSameBits(t *testing.T) {
 	m := shake(t, newModel(t, drillSize(), 1), 2, 0.02)
 	r := rand.New(rand.NewPCG(3, 4))

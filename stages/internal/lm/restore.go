@@ -9,8 +9,8 @@ import (
 	"rcgrpo/stages/internal/torch"
 )
 
-// Restore replaces the weights by those that Save wrote into dir for a model of this shape.
-// Trainers of the model remain valid.
+// Restore replaces the weights by those that Save wrote into dir for a model of this shape. Trainers of the model
+// remain valid.
 func (m *Model) Restore(dir string) error {
 	saved, err := CheckFolder(dir)
 	if err != nil {
@@ -26,8 +26,8 @@ func (m *Model) Restore(dir string) error {
 	})
 }
 
-// Save writes everything that Restore needs into dir: the model's weights, unless an adapter is
-// trained, and the trainer's state. It contains no gradient: save after Update.
+// Save writes everything that Restore needs into dir: the model's weights, unless an adapter is trained, and the
+// trainer's state. It contains no gradient: save after Update.
 func (t *Trainer) Save(dir string) error {
 	if t.adapter == nil {
 		if err := t.m.Save(dir); err != nil {

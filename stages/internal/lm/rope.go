@@ -4,8 +4,8 @@ package lm
 
 import "math"
 
-// frequencies returns the rotary angles per position, one per pair of a head's halves, rounded to
-// float32 like the reference: the rounding has an effect at far positions.
+// frequencies returns the rotary angles per position, one per pair of a head's halves, rounded to float32 like
+// the reference: the rounding has an effect at far positions.
 func (c Config) frequencies() []float32 {
 	f := make([]float32, c.HeadDim/2)
 	for i := range f {

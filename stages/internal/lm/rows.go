@@ -9,8 +9,8 @@ import (
 	"rcgrpo/stages/internal/torch"
 )
 
-// CopyRow overwrites vocabulary rows of the embedding and an untied head with a copy of another
-// row. Earlier trainers and decoders of the model must not be used any more.
+// CopyRow overwrites vocabulary rows of the embedding and an untied head with a copy of another row. Earlier
+// trainers and decoders of the model must not be used any more.
 func (m *Model) CopyRow(from int32, to ...int32) error {
 	if from < 0 || int(from) >= m.cfg.Vocab {
 		return fmt.Errorf("copy vocabulary row %d: the model has rows 0..%d", from, m.cfg.Vocab-1)
@@ -18,9 +18,8 @@ func (m *Model) CopyRow(from int32, to ...int32) error {
 	return m.replaceRows(to, func(table, row []float32) { copy(row, table[int(from)*m.cfg.Hidden:]) })
 }
 
-// MeanRow overwrites vocabulary rows with the mean of those of the first n rows that are not
-// overwritten. Embedding and head have separate means; sums are in float64 in the order of the
-// rows.
+// MeanRow overwrites vocabulary rows with the mean of those of the first n rows that are not overwritten.
+// Embedding and head have separate means; sums are in float64 in the order of the rows.
 func (m *Model) MeanRow(n int, to ...int32) error {
 	if n < 1 || n > m.cfg.Vocab {
 		return fmt.Errorf("mean of %d vocabulary rows: the model has %d", n, m.cfg.Vocab)

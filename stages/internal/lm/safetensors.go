@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A safetensors file consists of the length of a JSON header (8 bytes, little-endian), the header,
-// and the tensors. The header gives each tensor's type, shape and byte range; ranges are adjacent.
+// A safetensors file consists of the length of a JSON header (8 bytes, little-endian), the header, and the
+// tensors. The header gives each tensor's type, shape and byte range; ranges are adjacent.
 
 // fileTensor is one entry of the header.
 type fileTensor struct {
@@ -104,8 +104,8 @@ type weightsReader struct {
 	metadata map[string]string
 }
 
-// openWeights maps a file and checks its header: every tensor's type, shape and range, and that the
-// ranges cover the file.
+// openWeights maps a file and checks its header: every tensor's type, shape and range, and that the ranges cover
+// the file.
 func openWeights(path string) (*weightsReader, error) {
 	data, err := mapFile(path)
 	if err != nil {

@@ -43,8 +43,8 @@ func TestMalformedSafetensorsAreRefused(t *testing.T) {
 	}
 }
 
-// Each malformed file of the fixtures is refused with a sentence that names it. A valid file is
-// read, or refused for the one thing that the format allows and no decoder has: another type.
+// Each malformed file of the fixtures is refused with a sentence that names it. A valid file is read, or refused
+// for the one thing that the format allows and no decoder has: another type.
 func TestSafetensorsOfTheFixtures(t *testing.T) {
 	dir := fixtures.Dir(t, "hf/safetensors")
 	text, err := os.ReadFile(filepath.Join(dir, "expect.json"))
@@ -76,7 +76,8 @@ func TestSafetensorsOfTheFixtures(t *testing.T) {
 		if err == nil {
 			r.close()
 			t.Errorf("%s was read, although %s", name, tc.Wrong)
-		} else if sentence := strings.SplitN(err.Error(), name+" is no valid safetensors file: ", 2); len(sentence) != 2 || len(strings.Fields(sentence[1])) < 4 {
+		} else if sentence := strings.SplitN(err.Error(), name+" is no valid safetensors file: ",
+			2); len(sentence) != 2 || len(strings.Fields(sentence[1])) < 4 {
 			t.Errorf("%s: got %q, want a sentence that names the file", name, err)
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// BenchmarkShape has the sizes, batches and lengths at which bench/lm.sh times transformers. The
-// script runs both in turns.
+// BenchmarkShape has the sizes, batches and lengths at which bench/lm.sh times transformers. The script runs both
+// in turns.
 func BenchmarkShape(b *testing.B) {
 	for _, size := range []struct {
 		name                  string
@@ -87,9 +87,8 @@ func BenchmarkShape(b *testing.B) {
 	}
 }
 
-// measure runs f once to warm up, as lm_torch.py does, and then as often as asked. It reports f's
-// tokens per second, and per second of processor time: on a machine that others use, the second
-// says more.
+// measure runs f once to warm up, as lm_torch.py does, and then as often as asked. It reports f's tokens per
+// second, and per second of processor time: on a machine that others use, the second says more.
 func measure(b *testing.B, tokens float64, f func()) {
 	f()
 	before := processorTime(b)

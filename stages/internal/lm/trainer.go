@@ -53,8 +53,7 @@ func NewTrainer(m *Model, o OptimizerConfig) (*Trainer, error) {
 	return t, t.start(func(s *torch.Scope) views { return viewsOf(s, m.cfg, t.grad) })
 }
 
-// start checks the settings and allocates gradient and moments; gradients returns the targets of a
-// backward pass.
+// start checks the settings and allocates gradient and moments; gradients returns the targets of a backward pass.
 func (t *Trainer) start(gradients func(s *torch.Scope) views) error {
 	if t.o.Beta1 < 0 || t.o.Beta1 >= 1 || t.o.Beta2 < 0 || t.o.Beta2 >= 1 || t.o.Eps <= 0 || t.o.Decay < 0 ||
 		t.o.MicroTokens < 1 {
@@ -83,8 +82,8 @@ func (t *Trainer) MicroTokens() int { return t.o.MicroTokens }
 // SetMicroTokens changes the size of later micro-batches, at least 1.
 func (t *Trainer) SetMicroTokens(n int) { t.o.MicroTokens = max(1, n) }
 
-// SetRecompute makes later forward passes store only each layer's input and the backward pass
-// recompute the rest: a third more work for a fraction of the memory, with identical results.
+// SetRecompute makes later forward passes store only each layer's input and the backward pass recompute the rest:
+// a third more work for a fraction of the memory, with identical results.
 func (t *Trainer) SetRecompute(on bool) { t.recompute = on }
 
 // Close frees gradient and moments. It may be called twice.
@@ -96,13 +95,12 @@ func (t *Trainer) Close() error {
 	})
 }
 
-// Accumulate adds the gradient of Σ weight·statistic over the learned tokens of a batch.
-// Micro-batches consist of whole sequences with at most MicroTokens tokens, or of one longer
-// sequence. After the forward pass of a micro-batch, weigh gets the index of its first sequence,
-// their number and the statistics of their learned tokens, and returns the derivatives of the loss
-// with respect to them; three nil slices skip the backward pass. weigh runs on the device's thread
-// and must not use a model. ref, for LogpRef and KL, may be nil. Accumulate returns the statistics
-// of the whole batch.
+// Accumulate adds the gradient of Σ weight·statistic over the learned tokens of a batch. Micro-batches consist of
+// whole sequences with at most MicroTokens tokens, or of one longer sequence. After the forward pass of a
+// micro-batch, weigh gets the index of its first sequence, their number and the statistics of their learned
+// tokens, and returns the derivatives of the loss with respect to them; three nil slices skip the backward pass.
+// weigh runs on the device's thread and must not use a model. ref, for LogpRef and KL, may be nil. Accumulate
+// returns the statistics of the whole batch.
 func (t *Trainer) Accumulate(ctx context.Context, sequences []Sequence, ref *Model, temperature float64,
 	weigh func(first, n int, s TokenStats) (Weights, error)) (TokenStats, error) {
 	keep := all
@@ -176,8 +174,8 @@ func (t *Trainer) Stats(ctx context.Context, sequences []Sequence, ref *Model, t
 	return t.m.run(ctx, sequences, ref, temperature, t.o.MicroTokens, nothing, nil, nil)
 }
 
-// run runs forward passes over the micro-batches of a batch. It calls prepare, if not nil, before
-// each and then, if not nil, after each, before the activations are freed.
+// run runs forward passes over the micro-batches of a batch. It calls prepare, if not nil, before each and then,
+// if not nil, after each, before the activations are freed.
 func (m *Model) run(ctx context.Context, sequences []Sequence, ref *Model, temperature float64, microTokens int,
 	keep kept, prepare func(*batch),
 	then func(s *torch.Scope, first, n int, b *batch, t *tape, h *head, stats TokenStats) error) (TokenStats, error) {
@@ -246,9 +244,9 @@ func (s *TokenStats) Append(t TokenStats) {
 	s.KL = append(s.KL, t.KL...)
 }
 
-// Update clips the gradient by its global norm, makes one AdamW step at learning rate lr, and
-// zeroes the gradient. It returns the norm before clipping, in float64. A gradient that is not
-// finite is only zeroed, and skipped is true; the third in a row is an error.
+// Update clips the gradient by its global norm, makes one AdamW step at learning rate lr, and zeroes the
+// gradient. It returns the norm before clipping, in float64. A gradient that is not finite is only zeroed, and
+// skipped is true; the third in a row is an error.
 func (t *Trainer) Update(lr float64) (gradNorm float64, skipped bool, err error) {
 	err = torch.Do(context.Background(), t.m.device, func(s *torch.Scope) error {
 		gradNorm = math.Sqrt(s.SquareSum(t.grad))
@@ -288,8 +286,7 @@ func (t *Trainer) Update(lr float64) (gradNorm float64, skipped bool, err error)
 	return gradNorm, true, nil
 }
 
-// Norm returns the global norm of the accumulated gradient in float64; NaN or infinite if the
-// gradient is.
+// Norm returns the global norm of the accumulated gradient in float64; NaN or infinite if the gradient is.
 func (t *Trainer) Norm() (norm float64, err error) {
 	err = torch.Do(context.Background(), t.m.device, func(s *torch.Scope) error {
 		norm = math.Sqrt(s.SquareSum(t.grad))
@@ -328,8 +325,8 @@ func (t *Trainer) stateTensors() map[string]*torch.Tensor {
 	return tensors
 }
 
-// SaveState writes the state beside the model's weights into dir: moments, step count, and an
-// adapter. It contains no gradient: save after Update.
+// SaveState writes the state beside the model's weights into dir: moments, step count, and an adapter. It
+// contains no gradient: save after Update.
 func (t *Trainer) SaveState(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("save optimizer: %w", err)

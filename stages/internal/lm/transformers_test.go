@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// What bench/transformers.sh has transformers load: model folders that we wrote, and the logits
-// that we give.
+// What bench/transformers.sh has transformers load: model folders that we wrote, and the logits that we give.
 func TestFoldersForTransformers(t *testing.T) {
 	out := os.Getenv("TRANSFORMERS_OUT")
 	if out == "" {
@@ -69,8 +68,7 @@ func TestFoldersForTransformers(t *testing.T) {
 		}
 		save(t, name, m)
 
-		// An adapter with the rows that its base does not have: peft puts them into the base, grown
-		// to as many.
+		// An adapter with the rows that its base does not have: peft puts them into the base, grown to as many.
 		a, err := NewAdapter(m, LoRA{Rank: 2, Alpha: 2, Targets: Projections, Rows: []int32{90, 91}},
 			rand.New(rand.NewPCG(1, 2)))
 		if err != nil {

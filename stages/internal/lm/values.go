@@ -10,8 +10,8 @@ import (
 
 func sqrt(n int) float64 { return math.Sqrt(float64(n)) }
 
-// Sequence is one sequence of token ids. Learn[t] marks token t, given those before it, as a token
-// with loss. The first token cannot have loss.
+// Sequence is one sequence of token ids. Learn[t] marks token t, given those before it, as a token with loss. The
+// first token cannot have loss.
 type Sequence struct {
 	IDs   []int32
 	Learn []bool
@@ -28,8 +28,8 @@ func (q Sequence) Learned() int {
 	return n
 }
 
-// TokenStats contains statistics of the learned tokens of a batch, in order of sequences and
-// positions. LogpRef and KL are nil without a reference.
+// TokenStats contains statistics of the learned tokens of a batch, in order of sequences and positions. LogpRef
+// and KL are nil without a reference.
 type TokenStats struct {
 	Logp    []float64 // logprob of the token at the temperature
 	Entropy []float64 // of the policy's distribution at its position
@@ -37,8 +37,8 @@ type TokenStats struct {
 	KL      []float64 // exact KL(policy || reference) over the vocabulary
 }
 
-// Weights are the derivatives of a loss with respect to the statistics of the same tokens. A nil
-// slice means zeros.
+// Weights are the derivatives of a loss with respect to the statistics of the same tokens. A nil slice means
+// zeros.
 type Weights struct{ Logp, Entropy, KL []float64 }
 
 // OptimizerConfig configures a Trainer. Zero values mean the defaults in brackets.
@@ -52,8 +52,7 @@ type OptimizerConfig struct {
 // DefaultMicroTokens holds several groups at once, whose members share prefixes.
 const DefaultMicroTokens = 4096
 
-// fitting returns how many of the first sequences fit in a micro-batch of so many tokens, at least
-// one.
+// fitting returns how many of the first sequences fit in a micro-batch of so many tokens, at least one.
 func fitting(sequences []Sequence, microTokens int) int {
 	n, tokens := 1, len(sequences[0].IDs)
 	for n < len(sequences) && tokens+len(sequences[n].IDs) <= microTokens {
@@ -71,8 +70,8 @@ func MicroBatches(sequences []Sequence, microTokens int) (n int) {
 	return n
 }
 
-// LoRA is the shape of a low-rank adapter: W + (Alpha/Rank)·B·A for the target projections of every
-// layer (Hu et al. 2021, eq. 3), A of shape [Rank, in] and B of shape [out, Rank].
+// LoRA is the shape of a low-rank adapter: W + (Alpha/Rank)·B·A for the target projections of every layer (Hu et
+// al. 2021, eq. 3), A of shape [Rank, in] and B of shape [out, Rank].
 type LoRA struct {
 	Rank    int
 	Alpha   float64

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// trained is a counter of five updates with states after the second and the fourth, and in each a
-// folder "best" that was filled anew at that update and, after the last state, once more.
+// trained is a counter of five updates with states after the second and the fourth, and in each a folder "best"
+// that was filled anew at that update and, after the last state, once more.
 func trained(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -172,8 +172,8 @@ func TestWithoutAWholeStateATrainingStartsAgain(t *testing.T) {
 	}
 }
 
-// A state that is whole but cannot be read has perhaps filled half a model, so without an older one
-// the attempt ends, and the next starts again.
+// A state that is whole but cannot be read has perhaps filled half a model, so without an older one the attempt
+// ends, and the next starts again.
 func TestStateThatCannotBeReadGivesWayOrEndsTheAttempt(t *testing.T) {
 	for bad, want := range map[int]string{1: "",
 		2: "no other checkpoint is left, so the stage starts again at the next run"} {

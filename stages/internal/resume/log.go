@@ -14,9 +14,8 @@ import (
 	"sync"
 )
 
-// log is an append-only file of records since a state was saved. A line is the CRC-32C of the JSON
-// text in eight hexadecimal digits, a space, and the text. Each state has its own file, which is
-// removed with it.
+// log is an append-only file of records since a state was saved. A line is the CRC-32C of the JSON text in eight
+// hexadecimal digits, a space, and the text. Each state has its own file, which is removed with it.
 type log struct {
 	dir  string
 	mu   sync.Mutex
@@ -61,8 +60,8 @@ func (l *log) begin(state int) error {
 	return err
 }
 
-// Append adds a record. It may be called from several goroutines. The text is not flushed to the
-// disk: it survives a killed process, and records lost in a power failure are computed again.
+// Append adds a record. It may be called from several goroutines. The text is not flushed to the disk: it
+// survives a killed process, and records lost in a power failure are computed again.
 func (t *Training) Append(record any) error {
 	text, err := json.Marshal(record)
 	if err != nil {
@@ -75,8 +74,7 @@ func (t *Training) Append(record any) error {
 	return err
 }
 
-// Replayed calls each with the stored records in order: all since the restored state, and some
-// before it.
+// Replayed calls each with the stored records in order: all since the restored state, and some before it.
 func (t *Training) Replayed(each func(record []byte) error) error {
 	known, err := numbered(t.logs())
 	if err != nil {

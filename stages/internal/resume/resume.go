@@ -1,13 +1,16 @@
-// Package resume stores the state of a training in its scratch folder, so that a killed training
-// that resumes ends with the same results as an uninterrupted one. Start with Open. A Training has
+// Package resume stores the state of a training in its scratch folder, so that a killed training that resumes
+// ends with the same results as an uninterrupted one. Start with Open. A Training has
 //
-//   - states (Save), folders with checksums that appear by one rename: weights, moments, counters. They are expensive, so they are saved every few minutes, and the last ones are kept.
+//   - states (Save), folders with checksums that appear by one rename: weights, moments,
+//     counters. They are expensive, so they are saved every few minutes, and the last ones are
+//     kept.
 //   - Rows, files that become files of a port at the end. A state stores the length of each.
-//   - a log (Append, Replayed) of expensive data since the last state: sampled trajectories. Each record has a checksum; a torn record is ignored.
+//   - a log (Append, Replayed) of expensive data since the last state: sampled trajectories. Each
+//     record has a checksum; a torn record is ignored.
 //
-// An attempt restores the last whole state, repeats the later updates with the trajectories of the
-// log, and samples the rest of the open update with the same random numbers. Everything else must
-// follow from the job's inputs, settings and seed. The neighbour is package train.
+// An attempt restores the last whole state, repeats the later updates with the trajectories of the log, and
+// samples the rest of the open update with the same random numbers. Everything else must follow from the job's
+// inputs, settings and seed. The neighbour is package train.
 package resume
 
 import (
@@ -96,13 +99,12 @@ func (t *Training) folderFiles() string { return filepath.Join(t.dir, "folders")
 // stateName names a state by the number of updates, so that names sort.
 func stateName(update int) string { return fmt.Sprintf("%09d", update) }
 
-// Restore resumes from the newest whole state: it calls read with the folder of the state, decodes
-// the value of Save into progress, and returns the number of updates. Without a state it returns 0.
-// Passed explains why newer states could not be used; they are removed. Afterwards Replayed and
-// Append are ready.
+// Restore resumes from the newest whole state: it calls read with the folder of the state, decodes the value of
+// Save into progress, and returns the number of updates. Without a state it returns 0. Passed explains why newer
+// states could not be used; they are removed. Afterwards Replayed and Append are ready.
 //
-// If read fails, it may have filled a part of its target. An older state fills it again; without
-// one, the returned error tells that the next attempt starts again.
+// If read fails, it may have filled a part of its target. An older state fills it again; without one, the
+// returned error tells that the next attempt starts again.
 func (t *Training) Restore(progress any, read func(dir string) error) (update int, err error) {
 	known, err := numbered(t.states())
 	if err != nil {
@@ -164,8 +166,8 @@ func readState(dir string) (s state, err error) {
 	return s, nil
 }
 
-// whole reads a state; the error describes the first difference of its files, rows or folders from
-// what was saved.
+// whole reads a state; the error describes the first difference of its files, rows or folders from what was
+// saved.
 func (t *Training) whole(dir string) (s state, err error) {
 	if s, err = readState(dir); err != nil {
 		return s, err
@@ -204,8 +206,8 @@ func unchanged(dir string, files map[string]file) error {
 // Due reports whether a state is due.
 func (t *Training) Due() bool { return time.Since(t.saved) >= t.Every }
 
-// Save saves a state after so many updates: the files that write puts into a folder, and progress
-// as JSON. The state appears as a whole or not at all. Older states and their logs are removed.
+// Save saves a state after so many updates: the files that write puts into a folder, and progress as JSON. The
+// state appears as a whole or not at all. Older states and their logs are removed.
 func (t *Training) Save(update int, progress any, write func(dir string) error) (err error) {
 	if update == t.update {
 		return nil

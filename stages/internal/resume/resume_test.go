@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// counter is a training in miniature: its weight is the sum of the numbers of its updates, its row
-// each sum, its log each number.
+// counter is a training in miniature: its weight is the sum of the numbers of its updates, its row each sum, its
+// log each number.
 type counter struct {
 	*Training
 	rows   *Rows
@@ -114,8 +114,7 @@ func TestAttemptGoesOnFromTheLastStateWithWhatWasLoggedSince(t *testing.T) {
 	}
 }
 
-// Whatever byte of the log is the last one written, the records before it count, and later ones can
-// follow.
+// Whatever byte of the log is the last one written, the records before it count, and later ones can follow.
 func TestTornTailOfTheLogIsIgnored(t *testing.T) {
 	whole := t.TempDir()
 	c := open(t, whole, 1)
@@ -212,8 +211,7 @@ func TestDamagedStateGivesWayToTheOneBefore(t *testing.T) {
 	}
 }
 
-// A training that is told to stop saves the update before the open one, whose records are in the
-// log already.
+// A training that is told to stop saves the update before the open one, whose records are in the log already.
 func TestRecordsOfTheOpenUpdateOutliveASave(t *testing.T) {
 	dir := t.TempDir()
 	c := open(t, dir, 2)

@@ -99,8 +99,8 @@ func (r *Rows) CopyFrom(path string) error {
 	return nil
 }
 
-// CopyTo writes all rows into a new file of dir, compressed if its name ends in ".gz". Equal rows
-// give identical files.
+// CopyTo writes all rows into a new file of dir, compressed if its name ends in ".gz". Equal rows give identical
+// files.
 func (r *Rows) CopyTo(dir, name string) error {
 	f, err := os.Create(filepath.Join(dir, name))
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Decode returns the text of ids. Invalid UTF-8 becomes U+FFFD, one per maximal invalid part; ids
-// without a token are ignored. skipSpecial drops special tokens.
+// Decode returns the text of ids. Invalid UTF-8 becomes U+FFFD, one per maximal invalid part; ids without a token
+// are ignored. skipSpecial drops special tokens.
 func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 	s := Stream{t: t}
 	var b strings.Builder
@@ -26,8 +26,8 @@ func (t *Tokenizer) special(id int32) bool {
 	return ok && t.added[i].Special
 }
 
-// Stream decodes ids one by one. It holds back an incomplete character at the end, at most three
-// bytes, so returned text is final.
+// Stream decodes ids one by one. It holds back an incomplete character at the end, at most three bytes, so
+// returned text is final.
 type Stream struct {
 	t    *Tokenizer
 	held []byte
@@ -57,15 +57,14 @@ func (s *Stream) Flush() string {
 	return strings.Repeat("\uFFFD", n)
 }
 
-// halfSurrogate reports whether b is the first two of three bytes of an encoded surrogate. They are
-// invalid already, but the reference decoder (Python's, incremental) waits for the third byte.
+// halfSurrogate reports whether b is the first two of three bytes of an encoded surrogate. They are invalid
+// already, but the reference decoder (Python's, incremental) waits for the third byte.
 func halfSurrogate(b []byte) bool {
 	return len(b) == 2 && b[0] == 0xED && b[1] >= 0xA0 && b[1] <= 0xBF
 }
 
-// lossy decodes bytes up to an incomplete character at their end, which it returns as rest. Each
-// maximal subpart of an ill-formed sequence becomes one U+FFFD (Unicode 15, section 3.9, like
-// Rust's from_utf8_lossy).
+// lossy decodes bytes up to an incomplete character at their end, which it returns as rest. Each maximal subpart
+// of an ill-formed sequence becomes one U+FFFD (Unicode 15, section 3.9, like Rust's from_utf8_lossy).
 func lossy(b []byte) (text string, rest []byte) {
 	var out strings.Builder
 	for len(b) > 0 {
@@ -84,8 +83,8 @@ func lossy(b []byte) (text string, rest []byte) {
 	return out.String(), nil
 }
 
-// invalid returns the length of the maximal ill-formed subpart at the start of b: the longest
-// prefix that could have become a character, at least one byte.
+// invalid returns the length of the maximal ill-formed subpart at the start of b: the longest prefix that could
+// have become a character, at least one byte.
 func invalid(b []byte) int {
 	n := 1
 	for n < len(b) && n < utf8.UTFMax && !utf8.FullRune(b[:n]) && b[n]&0xC0 == 0x80 {

@@ -19,8 +19,7 @@ const (
 	Everything                  // all added tokens: for rendered templates
 )
 
-// Encode returns the ids of an ordinary text, without recognizing added tokens and without adding
-// tokens.
+// Encode returns the ids of an ordinary text, without recognizing added tokens and without adding tokens.
 func (t *Tokenizer) Encode(text string) []int32 { return t.EncodeAs(text, Nothing) }
 
 // EncodeAs returns the ids of a text and recognizes some added tokens.
@@ -41,8 +40,8 @@ type Part struct {
 	See  Recognise
 }
 
-// EncodeParts returns the ids of a text made of parts. Added tokens are recognized within a part
-// only; everything else is tokenized as one text, across the borders of parts.
+// EncodeParts returns the ids of a text made of parts. Added tokens are recognized within a part only; everything
+// else is tokenized as one text, across the borders of parts.
 func (t *Tokenizer) EncodeParts(parts ...Part) []int32 {
 	var ids []int32
 	var pending strings.Builder
@@ -102,8 +101,8 @@ func (t *Tokenizer) words(text string, word func(string)) {
 	}
 }
 
-// preToken returns the length in bytes of the first pre-token of a text that is not empty, by the
-// pattern of both families (alternatives in this order, the first that matches wins):
+// preToken returns the length in bytes of the first pre-token of a text that is not empty, by the pattern of both
+// families (alternatives in this order, the first that matches wins):
 //
 //	(?i:'s|'t|'re|'ve|'m|'ll|'d) | [^\r\n\p{L}\p{N}]?\p{L}+ | \p{N}{1,maxDigits} |
 //	 ?[^\s\p{L}\p{N}]+[\r\n]* | \s*[\r\n]+ | \s+(?!\S) | \s+
@@ -165,8 +164,8 @@ func run(s string, is func(rune) bool) int {
 	return len(s)
 }
 
-// contraction returns the length of an English contraction at the start of s, which starts with an
-// apostrophe, or 0. Case is folded as in Unicode: U+017F is an s.
+// contraction returns the length of an English contraction at the start of s, which starts with an apostrophe, or
+// 0. Case is folded as in Unicode: U+017F is an s.
 func contraction(s string) int {
 	r, n := utf8.DecodeRuneInString(s[1:])
 	switch unicode.ToLower(r) {

@@ -36,9 +36,9 @@ type form struct {
 	Model         map[string]json.RawMessage `json:"model"`
 }
 
-// Parse reads the text of a tokenizer.json: byte-level BPE with Qwen's or Llama 3's pre-tokenizer,
-// merges as "a b" or ["a", "b"]. Unsupported features are errors. Truncation, padding and
-// post-processing are preserved but not applied.
+// Parse reads the text of a tokenizer.json: byte-level BPE with Qwen's or Llama 3's pre-tokenizer, merges as "a
+// b" or ["a", "b"]. Unsupported features are errors. Truncation, padding and post-processing are preserved but
+// not applied.
 func Parse(raw []byte) (*Tokenizer, error) {
 	if !utf8.Valid(raw) {
 		return nil, fmt.Errorf("tokenizer.json is not valid UTF-8")
@@ -232,8 +232,8 @@ func (t *Tokenizer) parseAdded(f *form) error {
 	return nil
 }
 
-// JSON returns the tokenizer.json of t. Equal tokenizers give identical files, and a file of the
-// Rust library is reproduced byte by byte.
+// JSON returns the tokenizer.json of t. Equal tokenizers give identical files, and a file of the Rust library is
+// reproduced byte by byte.
 func (t *Tokenizer) JSON() []byte {
 	var b bytes.Buffer
 	section := func(name string, raw json.RawMessage) {

@@ -99,7 +99,8 @@ func TestStreamGivesOutTextAsSoonAsItIsDecided(t *testing.T) {
 
 func TestTokenizerFileComesBackByteForByte(t *testing.T) {
 	for _, name := range []string{"models/qwen2-tiny/tokenizer.json", "models/llama31-tiny/tokenizer.json",
-		"special_rows/tokenizer_before.json", "special_rows/tokenizer_after.json", "special_rows/tokenizer_padded_after.json"} {
+		"special_rows/tokenizer_before.json", "special_rows/tokenizer_after.json",
+		"special_rows/tokenizer_padded_after.json"} {
 		path := fixtures.File(t, "hf/"+name)
 		tok, err := Load(path)
 		if err != nil {
@@ -133,8 +134,7 @@ func TestAddedRewardTokensEncodeAsInTheReference(t *testing.T) {
 		Decoded string  `json:"decoded_after"`
 		Skipped string  `json:"decoded_skip_special_tokens"`
 	}
-	// The rows of new tokens are the mean over the rows of the entries before, whose number the
-	// tokenizer knows.
+	// The rows of new tokens are the mean over the rows of the entries before, whose number the tokenizer knows.
 	type sizes struct {
 		Before int              `json:"tokenizer_size_before"`
 		After  int              `json:"tokenizer_size_after"`
@@ -282,8 +282,8 @@ func TestTrainedTokenizerIsDeterministicAndRoundTrips(t *testing.T) {
 	}
 }
 
-// Merges stand in a file as "a b" or as ["a", "b"]; both read as the same tokenizer, and each comes
-// back as it was.
+// Merges stand in a file as "a b" or as ["a", "b"]; both read as the same tokenizer, and each comes back as it
+// was.
 func TestMergesOfBothFormsAreTheSameTokenizer(t *testing.T) {
 	trained, err := Train([]string{"the cat sat on the mat, the rat on the hat", "that cat ate the rat"}, 290, nil)
 	if err != nil {

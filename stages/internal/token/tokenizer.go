@@ -9,8 +9,7 @@ import (
 	"sync/atomic"
 )
 
-// Tokenizer maps text to ids and back. Goroutines may share it; Add must not run concurrently with
-// other methods.
+// Tokenizer maps text to ids and back. Goroutines may share it; Add must not run concurrently with other methods.
 type Tokenizer struct {
 	ids    map[string]int32 // bytes of a base token -> id
 	bytes  [][]byte         // id -> its text; nil for an id without a token
@@ -26,8 +25,8 @@ type Tokenizer struct {
 
 	raw, late finder // added tokens in the text before and after normalization
 
-	// whole caches by id whether merging the bytes of a base token gives the token itself. Most
-	// words are one token and need no merging then.
+	// whole caches by id whether merging the bytes of a base token gives the token itself. Most words are one
+	// token and need no merging then.
 	whole []atomic.Uint32
 
 	file sections

@@ -9,15 +9,16 @@ import (
 
 // Pre-tokenizer patterns: Qwen's takes single digits, Llama 3's up to three.
 const (
-	patternQwen  = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-	patternLlama = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	patternQwen = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}` +
+		`| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	patternLlama = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}` +
+		`| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 )
 
-// Train learns a byte-level BPE vocabulary with Qwen's pre-tokenizer. vocabulary is the number of
-// ids, including the 256 bytes and the special tokens; texts with too few distinct pairs give fewer
-// (see Size). The special tokens come last; they are removed from the texts first. Equal texts in
-// any order give equal tokenizers: of pairs with equal counts, the pair with the smaller ids is
-// merged first.
+// Train learns a byte-level BPE vocabulary with Qwen's pre-tokenizer. vocabulary is the number of ids, including
+// the 256 bytes and the special tokens; texts with too few distinct pairs give fewer (see Size). The special
+// tokens come last; they are removed from the texts first. Equal texts in any order give equal tokenizers: of
+// pairs with equal counts, the pair with the smaller ids is merged first.
 func Train(texts []string, vocabulary int, special []string) (*Tokenizer, error) {
 	if vocabulary < 256+len(special) {
 		return nil, fmt.Errorf("train tokenizer: vocabulary %d is too small, the bytes and %d special tokens take %d",
@@ -172,8 +173,8 @@ type counted struct {
 	n int
 }
 
-// frequent is a heap: highest count first, then smaller ids. The order is total, so the order of
-// pushes has no effect.
+// frequent is a heap: highest count first, then smaller ids. The order is total, so the order of pushes has no
+// effect.
 type frequent []counted
 
 func (f frequent) Len() int { return len(f) }

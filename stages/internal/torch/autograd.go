@@ -15,8 +15,7 @@ func (s *Scope) Leaf(t *Tensor) *Tensor {
 	return leaf
 }
 
-// Grad runs f in gradient mode: operations on leaves and on their results are recorded for
-// Backward.
+// Grad runs f in gradient mode: operations on leaves and on their results are recorded for Backward.
 func (s *Scope) Grad(f func()) {
 	before, outer := libtch.AtGradSetEnabled(1), s.worker.recording
 	s.worker.recording = true
@@ -27,8 +26,8 @@ func (s *Scope) Grad(f func()) {
 	f()
 }
 
-// Backward returns the gradient of the scalar loss for each leaf and releases the recorded
-// operations. Every leaf must be part of the loss.
+// Backward returns the gradient of the scalar loss for each leaf and releases the recorded operations. Every leaf
+// must be part of the loss.
 func (s *Scope) Backward(loss *Tensor, leaves ...*Tensor) []*Tensor {
 	grads := make([]*Tensor, len(leaves))
 	for i := range grads {

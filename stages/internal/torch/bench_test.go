@@ -33,9 +33,9 @@ func BenchmarkMm(b *testing.B) {
 	}
 }
 
-// BenchmarkSmallAdd is what a scope costs: a 2×2 addition with its result freed, beside the bare
-// calls of libtch on the same thread, in turns. What counts is the processor time of the thread,
-// the median over rounds; a ratio above 1.3 fails.
+// BenchmarkSmallAdd is what a scope costs: a 2×2 addition with its result freed, beside the bare calls of libtch
+// on the same thread, in turns. What counts is the processor time of the thread, the median over rounds; a ratio
+// above 1.3 fails.
 func BenchmarkSmallAdd(b *testing.B) {
 	const rounds, calls = 201, 1000
 	err := Do(context.Background(), CPU, func(s *Scope) error {

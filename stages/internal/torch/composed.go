@@ -9,15 +9,15 @@ import (
 	"github.com/sugarme/gotch/libtch"
 )
 
-// The fused operations composed of libtorch's operations, for GPUs and bfloat16, for which there
-// are no kernels. Norms, statistics and sums of gradients are float32 for all operands. The
-// contracts are those of fused.go; differences are noted.
+// The fused operations composed of libtorch's operations, for GPUs and bfloat16, for which there are no kernels.
+// Norms, statistics and sums of gradients are float32 for all operands. The contracts are those of fused.go;
+// differences are noted.
 
 // composeAll selects the composed operations on the CPU in float32 too.
 var composeAll atomic.Bool
 
-// Compose switches every device to the composed operations, also the CPU in float32, or back. Tests
-// and measurements of GPU computations use it; earlier caches must not be used afterwards.
+// Compose switches every device to the composed operations, also the CPU in float32, or back. Tests and
+// measurements of GPU computations use it; earlier caches must not be used afterwards.
 func Compose(on bool) { composeAll.Store(on) }
 
 // Composes reports whether a fused operation on tensors of this type is composed.
@@ -39,8 +39,7 @@ func (s *Scope) with(f func(s *Scope) *Tensor) (result *Tensor) {
 	return result
 }
 
-// source identifies the origin of a tensor: a Go slice, and a second slice or tensor if there are
-// two.
+// source identifies the origin of a tensor: a Go slice, and a second slice or tensor if there are two.
 type source struct {
 	slice unsafe.Pointer // keeps the memory from being used again
 	n     int
@@ -52,8 +51,8 @@ func sourceOf[E any](slice []E, what string, with any) source {
 	return source{unsafe.Pointer(unsafe.SliceData(slice)), len(slice), with, what}
 }
 
-// once caches the result of make for a source within a Do, so indices and masks are copied to the
-// device once and not per layer. The slices must not change during the Do.
+// once caches the result of make for a source within a Do, so indices and masks are copied to the device once and
+// not per layer. The slices must not change during the Do.
 func once[T any](s *Scope, from source, make func(s *Scope) T) T {
 	root := s
 	for root.parent != nil {
@@ -257,8 +256,8 @@ func (s *Scope) composedSampleRows(logits *Tensor, temperatures, u []float64) (t
 	return tokens, logps
 }
 
-// optimizerChunk is the number of parameters that the composed optimizer updates at once, to limit
-// its intermediates.
+// optimizerChunk is the number of parameters that the composed optimizer updates at once, to limit its
+// intermediates.
 const optimizerChunk = 32 << 20
 
 func chunks(n int64, f func(start, length int64)) {

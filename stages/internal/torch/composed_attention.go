@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// Attention composed of libtorch's: one call per segment or run of rows. The query heads of a key
-// head have their own axis, so keys and values are not copied per query head.
+// Attention composed of libtorch's: one call per segment or run of rows. The query heads of a key head have their
+// own axis, so keys and values are not copied per query head.
 
 // segment is a part of a packing on the device.
 type segment struct {
@@ -79,8 +79,7 @@ func (s *Scope) ungrouped(t *Tensor) *Tensor {
 	return s.Reshape(s.Permute(t, 2, 0, 1, 3), rows, -1)
 }
 
-// attend computes the attention of [kvHeads, r, queries, d] to keys and values [kvHeads, 1, length,
-// d].
+// attend computes the attention of [kvHeads, r, queries, d] to keys and values [kvHeads, 1, length, d].
 func (g *segment) attend(s *Scope, q, k, v *Tensor) *Tensor {
 	spread := func(t *Tensor) *Tensor { return s.Expand(t, t.Size(0), q.Size(1), t.Size(2), t.Size(3)) }
 	if g.mask == nil {
@@ -127,8 +126,8 @@ func (s *Scope) composedAttentionBackward(q, k, v, dout *Tensor, p *Packing, hea
 	}
 }
 
-// Cache allocates the key and value caches of a layer for CachedAttention: keys [slots, kvHeads, D,
-// T], values [slots, kvHeads, T, D]. The memory layout depends on the device.
+// Cache allocates the key and value caches of a layer for CachedAttention: keys [slots, kvHeads, D, T], values
+// [slots, kvHeads, T, D]. The memory layout depends on the device.
 func (s *Scope) Cache(kind DType, slots, kvHeads, d, length int64) (keys, values *Tensor) {
 	if s.Composes(kind) { // a row's heads together: [slots, T, kvHeads, D]
 		make := func(axes ...int64) *Tensor {
@@ -139,8 +138,7 @@ func (s *Scope) Cache(kind DType, slots, kvHeads, d, length int64) (keys, values
 	return s.Zeros(kind, slots, kvHeads, d, length), s.Zeros(kind, slots, kvHeads, length, d)
 }
 
-// cachePlan divides the rows of a pass into single rows, which run at once, and runs of consecutive
-// positions.
+// cachePlan divides the rows of a pass into single rows, which run at once, and runs of consecutive positions.
 type cachePlan struct {
 	at     *Tensor // place of each row in a cache of rows [slots·T]
 	single struct {
@@ -192,8 +190,8 @@ func (s *Scope) planCache(slots, positions []int32, kind DType, length int64) *c
 	return p
 }
 
-// planSingles computes all slots between the first and the last requested one together, which
-// avoids copying their caches, and drops the results of the other slots.
+// planSingles computes all slots between the first and the last requested one together, which avoids copying
+// their caches, and drops the results of the other slots.
 func (s *Scope) planSingles(p *cachePlan, rows []int64, asks map[int32]int32, slots, positions []int32, kind DType,
 	length int64) {
 	g := &p.single

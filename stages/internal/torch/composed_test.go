@@ -16,8 +16,7 @@ func TestFusedOperationsComposed(t *testing.T) {
 	fusedOperations(t)
 }
 
-// A pass of single rows, a beginning, a continuation and rows that pad, in an order that leaves out
-// slots.
+// A pass of single rows, a beginning, a continuation and rows that pad, in an order that leaves out slots.
 func TestComposedCachedAttentionEqualsTheKernel(t *testing.T) {
 	const heads, kvHeads, d, slots, length = 6, 2, 8, 9, 96
 	passes := [][2][]int32{
@@ -151,8 +150,8 @@ func TestOperationsInBFloat16AreNearThoseInFloat32(t *testing.T) {
 	})
 }
 
-// Products of bfloat16 written as float32 are those in float64 up to float32's rounding; as
-// bfloat16 they keep 8 digits.
+// Products of bfloat16 written as float32 are those in float64 up to float32's rounding; as bfloat16 they keep 8
+// digits.
 func TestWideProductsAreNotRounded(t *testing.T) {
 	const n, k, m = 3, 40, wideColumns + 5
 	r := rand.New(rand.NewPCG(4, 4))

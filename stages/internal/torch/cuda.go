@@ -20,8 +20,7 @@ import (
 // libtorchVariable names the folder of libtorch at build time and, for its CUDA half, at run time.
 const libtorchVariable = "LIBTORCH"
 
-// loadCUDA opens libtorch's CUDA half, on which the binary does not depend; its kernels register
-// themselves.
+// loadCUDA opens libtorch's CUDA half, on which the binary does not depend; its kernels register themselves.
 func loadCUDA(d Device) error {
 	var tried []string
 	for _, path := range cudaLibraries() {
@@ -40,11 +39,12 @@ func loadCUDA(d Device) error {
 	}
 	return fmt.Errorf("device %s: libtorch's CUDA half cannot be loaded (%s); set LIBTORCH=DIR to a libtorch 2.11.0 "+
 		"with CUDA 13, "+
-		"such as the folder of the Python package torch==2.11.0, or leave `gpus` out of the stage's resources", d, strings.Join(tried, "; "))
+		"such as the folder of the Python package torch==2.11.0, or leave `gpus` out of the stage's resources", d,
+		strings.Join(tried, "; "))
 }
 
-// cudaLibraries lists the possible paths of the CUDA half: in LIBTORCH, beside the CPU half, and in
-// the linker's search path.
+// cudaLibraries lists the possible paths of the CUDA half: in LIBTORCH, beside the CPU half, and in the linker's
+// search path.
 func cudaLibraries() (paths []string) {
 	const name = "libtorch_cuda.so"
 	if dir := os.Getenv(libtorchVariable); dir != "" {

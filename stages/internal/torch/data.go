@@ -46,8 +46,8 @@ func (d DType) String() string {
 // DType returns the type of the tensor's elements.
 func (t *Tensor) DType() DType { return DType(libtch.AtScalarType(t.c)) }
 
-// device returns gotch's number of the tensor's device. Package libtch reads a C int as a Go int,
-// whose upper half is undefined.
+// device returns gotch's number of the tensor's device. Package libtch reads a C int as a Go int, whose upper
+// half is undefined.
 func (t *Tensor) device() int32 { return int32(libtch.AtDevice(t.c)) }
 
 // Empty returns a tensor with undefined elements.
@@ -123,8 +123,8 @@ func view[E any](t *Tensor) []E {
 	return unsafe.Slice((*E)(libtch.AtDataPtr(t.c)), n)
 }
 
-// Float32s returns the elements of a float32 tensor, row by row. For a contiguous CPU tensor they
-// share its memory until it is freed. Otherwise they are a copy with the lifetime of s.
+// Float32s returns the elements of a float32 tensor, row by row. For a contiguous CPU tensor they share its
+// memory until it is freed. Otherwise they are a copy with the lifetime of s.
 func (s *Scope) Float32s(t *Tensor) []float32 { return read[float32](s, Float32, t) }
 
 // Int64s is Float32s for int64.
@@ -153,9 +153,9 @@ func read[E any](s *Scope, kind DType, t *Tensor) []E {
 	return view[E](t)
 }
 
-// Fill overwrites the elements of a float32 tensor: f sets them, row by row. On the CPU f gets the
-// tensor's memory, otherwise a copy that is transferred afterwards. An error of f becomes that of
-// the scope and leaves the elements undefined.
+// Fill overwrites the elements of a float32 tensor: f sets them, row by row. On the CPU f gets the tensor's
+// memory, otherwise a copy that is transferred afterwards. An error of f becomes that of the scope and leaves the
+// elements undefined.
 func (s *Scope) Fill(t *Tensor, f func([]float32) error) {
 	if !s.ready("fill", operands{t}) {
 		return

@@ -33,21 +33,19 @@ type Decoder struct {
 	Layers                      []DecoderLayer
 }
 
-// DecoderRows are the tokens of a pass: row i is token IDs[i] at position Positions[i] of slot
-// Slots[i]. The rows of a slot are consecutive. Logits are computed after the rows Ends, ascending.
+// DecoderRows are the tokens of a pass: row i is token IDs[i] at position Positions[i] of slot Slots[i]. The rows
+// of a slot are consecutive. Logits are computed after the rows Ends, ascending.
 type DecoderRows struct {
 	IDs              []int64
 	Slots, Positions []int32
 	Ends             []int64
 }
 
-// Decode computes all layers of a decoder for rows in one call and returns the logits after
-// rows.Ends, [ends, vocabulary], or nil without ends; it also fills the caches. The bits equal
-// those of the separate operations. With enough rows each thread computes some slots through all
-// layers, without synchronization between layers.
+// Decode computes all layers of a decoder for rows in one call and returns the logits after rows.Ends, [ends,
+// vocabulary], or nil without ends; it also fills the caches. The bits equal those of the separate operations.
+// With enough rows each thread computes some slots through all layers, without synchronization between layers.
 //
-// The second result is false if the operation is unsupported: on a GPU, in bfloat16 and while
-// Compose is on.
+// The second result is false if the operation is unsupported: on a GPU, in bfloat16 and while Compose is on.
 func (s *Scope) Decode(d *Decoder, rows *DecoderRows) (logits *Tensor, ok bool) {
 	const name = "decode"
 	if len(d.Layers) == 0 || !s.ready(name, operands{d.Embed}) || s.composesOf(d.Embed) {
@@ -74,13 +72,12 @@ func (s *Scope) Decode(d *Decoder, rows *DecoderRows) (logits *Tensor, ok bool) 
 	return logits, true
 }
 
-// partRows is the number of rows above which a thread is faster alone than together with others;
-// blockRows is the number of rows per pass through the layers. Equal values give more parts than
-// threads, which balances the load.
+// partRows is the number of rows above which a thread is faster alone than together with others; blockRows is the
+// number of rows per pass through the layers. Equal values give more parts than threads, which balances the load.
 const partRows, blockRows = 16, C.BLOCK_ROWS
 
-// parts divides rows between slots into at least as many parts as threads if the parts have similar
-// work, otherwise into one.
+// parts divides rows between slots into at least as many parts as threads if the parts have similar work,
+// otherwise into one.
 func (r *DecoderRows) parts(threads int) (bounds []int64) {
 	n := len(r.IDs)
 	whole := []int64{0, int64(n)}

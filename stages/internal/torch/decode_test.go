@@ -54,8 +54,8 @@ func randomDecoder(s *Scope, heads, kvHeads, dim, slots, length int64, bias bool
 	return d
 }
 
-// passesOf begins in all slots with beginnings of many lengths, some of them in two passes, and
-// then goes on by single rows.
+// passesOf begins in all slots with beginnings of many lengths, some of them in two passes, and then goes on by
+// single rows.
 func passesOf(slots int, steps int) (passes []*DecoderRows) {
 	r := rand.New(rand.NewPCG(4, 4))
 	at := make([]int32, slots)

@@ -67,8 +67,7 @@ func (d Device) index() int32 { return int32(d.cuda - 1) }
 type worker struct {
 	device Device
 	jobs   chan func()
-	// out receives handles from libtch. It is a separate allocation without Go pointers, as cgo
-	// requires.
+	// out receives handles from libtch. It is a separate allocation without Go pointers, as cgo requires.
 	out *[1]libtch.Ctensor
 	// recording reports whether operations are recorded for Backward.
 	recording bool
@@ -115,10 +114,10 @@ func workerOf(d Device) (*worker, error) {
 	return w, nil
 }
 
-// Do runs f on the thread of the device and waits for it. Tensors made through the scope are freed
-// before Do returns, unless kept. The error is that of f or the first one of an operation. Work on
-// one device is serial; f must not call Do for the same device, which would deadlock. A done
-// context prevents the start of f; f checks it by itself while it runs.
+// Do runs f on the thread of the device and waits for it. Tensors made through the scope are freed before Do
+// returns, unless kept. The error is that of f or the first one of an operation. Work on one device is serial; f
+// must not call Do for the same device, which would deadlock. A done context prevents the start of f; f checks it
+// by itself while it runs.
 func Do(ctx context.Context, d Device, f func(*Scope) error) error {
 	w, err := workerOf(d)
 	if err != nil {
@@ -147,8 +146,8 @@ func (w *worker) run(ctx context.Context, f func(*Scope) error) error {
 	return *s.sticky
 }
 
-// givenThreads is the number of threads of the stage, which the engine passes in OMP_NUM_THREADS;
-// one by default, because stages run concurrently.
+// givenThreads is the number of threads of the stage, which the engine passes in OMP_NUM_THREADS; one by default,
+// because stages run concurrently.
 func givenThreads() int {
 	if n, err := strconv.Atoi(os.Getenv("OMP_NUM_THREADS")); err == nil && n >= 1 {
 		return n
@@ -156,9 +155,9 @@ func givenThreads() int {
 	return 1
 }
 
-// SetThreads sets the number of threads of products of float32 matrices on the CPU and of the
-// operations of fused.go, initially $OMP_NUM_THREADS or 1. Results are identical with any number.
-// libtorch's operations use one thread, because its pool would compete for the same processors.
+// SetThreads sets the number of threads of products of float32 matrices on the CPU and of the operations of
+// fused.go, initially $OMP_NUM_THREADS or 1. Results are identical with any number. libtorch's operations use one
+// thread, because its pool would compete for the same processors.
 func SetThreads(n int) error {
 	if n < 1 {
 		return fmt.Errorf("torch threads must be at least 1, got %d", n)

@@ -15,9 +15,9 @@ import (
 	"github.com/sugarme/gotch/libtch"
 )
 
-// Parts of a decoder that libtorch would compose of many passes over memory, each as one pass, with
-// explicit gradients. The kernels require float32 CPU tensors with contiguous rows; on a GPU and in
-// bfloat16 composed.go computes the same.
+// Parts of a decoder that libtorch would compose of many passes over memory, each as one pass, with explicit
+// gradients. The kernels require float32 CPU tensors with contiguous rows; on a GPU and in bfloat16 composed.go
+// computes the same.
 
 // rows is a matrix in the form of the kernels: n rows of d floats, ld apart.
 type rows struct {
@@ -45,8 +45,8 @@ func (s *Scope) sizes(name string, t *Tensor, n, d int64) rows {
 	return r
 }
 
-// matrix returns the memory of a 1- or 2-axis tensor after checking the kernels' requirements. n or
-// d below 0 accept any size.
+// matrix returns the memory of a 1- or 2-axis tensor after checking the kernels' requirements. n or d below 0
+// accept any size.
 func (s *Scope) matrix(name string, t *Tensor, n, d int64) rows {
 	r := s.sizes(name, t, n, d)
 	if s.Err() != nil {
@@ -135,9 +135,9 @@ func (s *Scope) RMSNormBackward(x, w, rstd, dy, dx, dw *Tensor) {
 	}
 }
 
-// Rope_ rotates the heads in the first heads·d columns of each row of x by the angles of its
-// position (Su et al. 2021, in the layout of Hugging Face: the halves of a head are the real and
-// imaginary parts). back rotates in the other direction, which is the gradient.
+// Rope_ rotates the heads in the first heads·d columns of each row of x by the angles of its position (Su et al.
+// 2021, in the layout of Hugging Face: the halves of a head are the real and imaginary parts). back rotates in
+// the other direction, which is the gradient.
 //
 //	x [N, ≥ heads·d]; positions [N]; cos, sin [positions, d/2]
 func (s *Scope) Rope_(x *Tensor, heads, d int64, positions []int32, cos, sin *Tensor, back bool) {
@@ -262,8 +262,7 @@ type Packing struct {
 	QueryBounds, Places []int32
 }
 
-// check checks that the kernels stay within their operands and returns the length of the longest
-// path.
+// check checks that the kernels stay within their operands and returns the length of the longest path.
 func (p *Packing) check(queries, n int64) (longest int64, err error) {
 	segments := len(p.Bounds) - 1
 	if segments < 0 || len(p.QueryBounds) != segments+1 || int64(len(p.Places)) != queries || p.Bounds[0] != 0 ||
@@ -353,8 +352,8 @@ func (s *Scope) PackedAttention(q, k, v *Tensor, p *Packing, heads, kvHeads int6
 	return out, lse
 }
 
-// PackedAttentionBackward writes the gradient of PackedAttention's q into dq and adds those of k
-// and v to dk and dv; all may be columns of a wider matrix.
+// PackedAttentionBackward writes the gradient of PackedAttention's q into dq and adds those of k and v to dk and
+// dv; all may be columns of a wider matrix.
 func (s *Scope) PackedAttentionBackward(q, k, v, out, lse, dout *Tensor, p *Packing, heads, kvHeads int64, dq, dk,
 	dv *Tensor) {
 	const name = "attention backward"
@@ -380,14 +379,15 @@ func (s *Scope) PackedAttentionBackward(q, k, v, out, lse, dout *Tensor, p *Pack
 	if s.Err() == nil {
 		C.k_attention_backward(C.int64_t(len(p.Bounds)-1), ints(p.Bounds), ints(p.Path), ints(p.QueryBounds),
 			ints(p.Places), C.int64_t(heads), C.int64_t(kvHeads), C.int64_t(d),
-			qs.p, C.int64_t(qs.ld), ks.p, vs.p, C.int64_t(ks.ld), os.p, ls.p, dos.p, dqs.p, C.int64_t(dqs.ld), dks.p, dvs.p, C.int64_t(dks.ld), buffer.p, C.int64_t(room))
+			qs.p, C.int64_t(qs.ld), ks.p, vs.p, C.int64_t(ks.ld), os.p, ls.p, dos.p, dqs.p, C.int64_t(dqs.ld), dks.p, dvs.p,
+			C.int64_t(dks.ld), buffer.p, C.int64_t(room))
 	}
 	s.Free(scratch)
 }
 
-// CachedAttention computes one layer's attention of new tokens over a cache. Row i of qkv contains
-// the query, key and value of position positions[i] of slot slots[i]. Keys and values are stored in
-// the cache; then each row attends to its slot up to its own position.
+// CachedAttention computes one layer's attention of new tokens over a cache. Row i of qkv contains the query, key
+// and value of position positions[i] of slot slots[i]. Keys and values are stored in the cache; then each row
+// attends to its slot up to its own position.
 //
 //	qkv [N, (heads+2·kvHeads)·D]; keys [slots, kvHeads, D, T]; values [slots, kvHeads, T, D];
 //	T a multiple of 16; result [N, heads·D]
@@ -464,8 +464,8 @@ type HeadStat struct {
 // HeadWeight is the derivative of a loss with respect to a row's Logp, Entropy and KL.
 type HeadWeight struct{ Logp, Entropy, KL float64 }
 
-// HeadStats computes the statistics of softmax(logits/temperature), row by row. ref, the logits of
-// a reference policy at the same temperature, may be nil.
+// HeadStats computes the statistics of softmax(logits/temperature), row by row. ref, the logits of a reference
+// policy at the same temperature, may be nil.
 //
 //	logits, ref [N, V]; targets [N]
 func (s *Scope) HeadStats(logits, ref *Tensor, temperature float64, targets []int64) []HeadStat {
@@ -511,9 +511,9 @@ func (s *Scope) HeadBackward(logits, ref *Tensor, temperature float64, targets [
 	}
 }
 
-// SampleRows samples from softmax(row/temperature) of each row by inverse CDF in the order of ids:
-// the first id whose cumulative probability exceeds u. Temperature 0 selects the most probable
-// token, the first of equals, with its logprob at temperature 1.
+// SampleRows samples from softmax(row/temperature) of each row by inverse CDF in the order of ids: the first id
+// whose cumulative probability exceeds u. Temperature 0 selects the most probable token, the first of equals,
+// with its logprob at temperature 1.
 //
 //	logits [≥ N, V]; temperatures, u [N]
 func (s *Scope) SampleRows(logits *Tensor, temperatures, u []float64) (tokens []int32, logps []float32) {

@@ -12,9 +12,9 @@ import (
 	"github.com/sugarme/gotch/libtch"
 )
 
-// Products of float32 matrices on the CPU use a kernel of this package unless Compose is on. On few
-// rows, as in decoding, it is up to twice as fast as libtorch's, which packs the weights each time.
-// The bits of an element depend only on its row and column, not on the number of rows or threads.
+// Products of float32 matrices on the CPU use a kernel of this package unless Compose is on. On few rows, as in
+// decoding, it is up to twice as fast as libtorch's, which packs the weights each time. The bits of an element
+// depend only on its row and column, not on the number of rows or threads.
 
 // strided is a matrix whose elements are rs apart along rows and cs along columns.
 type strided struct {
@@ -22,8 +22,7 @@ type strided struct {
 	n, d, rs, cs int64
 }
 
-// strided returns the memory of a matrix, or of a vector as one row for all, that the kernel
-// supports.
+// strided returns the memory of a matrix, or of a vector as one row for all, that the kernel supports.
 func (t *Tensor) strided() (m strided, ok bool) {
 	var shape, stride [2]int64
 	switch libtch.AtDim(t.c) {
@@ -42,8 +41,8 @@ func (t *Tensor) strided() (m strided, ok bool) {
 	return strided{(*C.float)(libtch.AtDataPtr(t.c)), shape[0], shape[1], stride[0], stride[1]}, true
 }
 
-// product returns from + a·b, or a·bᵀ, where from is nil, a row or a matrix. It returns nil if
-// libtorch has to compute or refuse the product.
+// product returns from + a·b, or a·bᵀ, where from is nil, a row or a matrix. It returns nil if libtorch has to
+// compute or refuse the product.
 func (s *Scope) product(name string, from, a, b *Tensor, transposed bool) *Tensor {
 	fs, as, bs, ok := s.factors(name, from, a, b, transposed)
 	if !ok {
@@ -60,8 +59,8 @@ func (s *Scope) product(name string, from, a, b *Tensor, transposed bool) *Tenso
 	return out
 }
 
-// factors returns the matrices of from + a·b, or a·bᵀ; ok is false if libtorch has to compute or
-// refuse the product.
+// factors returns the matrices of from + a·b, or a·bᵀ; ok is false if libtorch has to compute or refuse the
+// product.
 func (s *Scope) factors(name string, from, a, b *Tensor, transposed bool) (fs, as, bs strided, ok bool) {
 	if !s.ready(name, operands{from, a, b}) || s.worker.recording || s.Composes(Float32) {
 		return fs, as, bs, false
@@ -80,8 +79,8 @@ func (s *Scope) factors(name string, from, a, b *Tensor, transposed bool) (fs, a
 	return fs, as, bs, ok && fits(as, bs, fs)
 }
 
-// fits reports whether the shapes are those of a nonempty product, with from nil, a row or a matrix
-// like the result.
+// fits reports whether the shapes are those of a nonempty product, with from nil, a row or a matrix like the
+// result.
 func fits(a, b, from strided) bool {
 	return a.n > 0 && b.n > 0 && b.d > 0 && a.d == b.n && (from.p == nil || from.d == b.d && from.cs == 1 &&
 		(from.n == a.n || from.n == 0))

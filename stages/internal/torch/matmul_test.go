@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// An element of a product is a sum of up to 700 terms below 1, so that float32 differs from float64
-// by about 1e-5.
+// An element of a product is a sum of up to 700 terms below 1, so that float32 differs from float64 by about
+// 1e-5.
 func TestProductsAreSums(t *testing.T) {
 	defer limitKernels(2)
 	r := rand.New(rand.NewPCG(1, 1))

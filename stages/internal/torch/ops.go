@@ -12,9 +12,8 @@ import (
 	"github.com/sugarme/gotch/libtch"
 )
 
-// The operations follow libtorch's operations of the same name; differences are noted. Names that
-// end in an underscore write into their first operand and return nothing; names that end in Into
-// write into out.
+// The operations follow libtorch's operations of the same name; differences are noted. Names that end in an
+// underscore write into their first operand and return nothing; names that end in Into write into out.
 
 func flag(b bool) int32 {
 	if b {
@@ -205,12 +204,11 @@ func (s *Scope) MmInto(out, a, b *Tensor) {
 	}
 }
 
-// wideColumns is the number of columns that WideMmInto computes at once on the CPU, to limit its
-// copy of b.
+// wideColumns is the number of columns that WideMmInto computes at once on the CPU, to limit its copy of b.
 const wideColumns = 1024
 
-// WideMmInto writes a·b into out, which is float32 for all types of operands: the sums are not
-// rounded to the operands' type.
+// WideMmInto writes a·b into out, which is float32 for all types of operands: the sums are not rounded to the
+// operands' type.
 func (s *Scope) WideMmInto(out, a, b *Tensor) {
 	if !s.ready("wide mm", operands{out, a, b}) || a.DType() == Float32 {
 		s.MmInto(out, a, b)
@@ -261,8 +259,7 @@ func (s *Scope) Attention(q, k, v, mask *Tensor) *Tensor {
 	})
 }
 
-// CausalAttention is Attention in which position t sees keys 0..t; queries and keys have equal
-// lengths.
+// CausalAttention is Attention in which position t sees keys 0..t; queries and keys have equal lengths.
 func (s *Scope) CausalAttention(q, k, v *Tensor) *Tensor {
 	return s.op("causal attention", operands{q, k, v}, func(out *libtch.Ctensor) {
 		if *out = libtch.Ctensor(C.causal_attention(unsafe.Pointer(q.c), unsafe.Pointer(k.c),

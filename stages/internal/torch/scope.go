@@ -15,8 +15,7 @@ import (
 	"github.com/sugarme/gotch/libtch"
 )
 
-// Tensor is a handle of libtorch. The scope that made it owns it until Keep from the outermost
-// scope.
+// Tensor is a handle of libtorch. The scope that made it owns it until Keep from the outermost scope.
 type Tensor struct {
 	c     libtch.Ctensor
 	owner *Scope
@@ -43,8 +42,8 @@ func (s *Scope) Nest(f func(*Scope)) {
 	f(inner)
 }
 
-// Keep moves tensors of s to its parent. From the outermost scope they leave all scopes: the caller
-// frees them in a later Do.
+// Keep moves tensors of s to its parent. From the outermost scope they leave all scopes: the caller frees them in
+// a later Do.
 func (s *Scope) Keep(tensors ...*Tensor) {
 	for _, t := range tensors {
 		if t == nil || t.owner != s {
@@ -98,8 +97,8 @@ func (t *Tensor) free() {
 	live.Add(-1)
 }
 
-// op calls an operation of libtch that writes one handle, and owns it. After an error it returns a
-// tensor without a handle, which later operations do not use because the error is sticky.
+// op calls an operation of libtch that writes one handle, and owns it. After an error it returns a tensor without
+// a handle, which later operations do not use because the error is sticky.
 func (s *Scope) op(name string, operands operands, call func(out *libtch.Ctensor)) *Tensor {
 	if !s.ready(name, operands) {
 		return &Tensor{}
@@ -197,15 +196,15 @@ func shapesOf(operands operands) (shapes [][]int64) {
 // planted is the function of PlantFailure; nil by default.
 var planted atomic.Pointer[func(operation string, shapes [][]int64) error]
 
-// PlantFailure is for tests: until remove is called, each operation that makes a tensor first calls
-// f with the shapes of its operands and fails with its error.
+// PlantFailure is for tests: until remove is called, each operation that makes a tensor first calls f with the
+// shapes of its operands and fails with its error.
 func PlantFailure(f func(operation string, shapes [][]int64) error) (remove func()) {
 	planted.Store(&f)
 	return func() { planted.Store(nil) }
 }
 
-// thrown removes libtorch's message from the thread's error slot. The first line is the message,
-// the rest a C++ stack.
+// thrown removes libtorch's message from the thread's error slot. The first line is the message, the rest a C++
+// stack.
 func thrown() string {
 	c := libtch.GetAndResetLastErr()
 	if c == nil {

@@ -235,8 +235,7 @@ func TestBackwardGivesEachLeafItsGradient(t *testing.T) {
 	}
 }
 
-// 10⁵ operations leave no handle and no growing memory: gotch's own wrappers leak 32 bytes each,
-// 3.2 MB in all.
+// 10⁵ operations leave no handle and no growing memory: gotch's own wrappers leak 32 bytes each, 3.2 MB in all.
 func TestOperationsLeakNothing(t *testing.T) {
 	round := func(n int) {
 		work(t, func(s *Scope) {
@@ -283,8 +282,8 @@ func residentBytes(t *testing.T) int {
 	return pages * os.Getpagesize()
 }
 
-// Each fused operation against the same mathematics composed of libtorch's operations, forward and
-// backward through libtorch's own automatic gradient.
+// Each fused operation against the same mathematics composed of libtorch's operations, forward and backward
+// through libtorch's own automatic gradient.
 
 func random(s *Scope, r *rand.Rand, shape ...int64) *Tensor {
 	n := int64(1)

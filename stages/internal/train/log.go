@@ -1,12 +1,12 @@
-// Package train is the part of a training that sft and grpo have in common: the settings, the
-// scratch folder that a killed stage resumes from, the loop over updates, the curve and the ports.
+// Package train is the part of a training that sft and grpo have in common: the settings, the scratch folder that
+// a killed stage resumes from, the loop over updates, the curve and the ports.
 //
 //	Settings   schedule, optimizer, micro-batches, precision, adapter, checkpoints
 //	Training   Open, Continue, Loop, Publish, Close; needs libtorch
 //	Log        rows of the port metrics; Skipped, the batches of updates without a finite gradient
 //
-// Start with Training. The kind supplies the update itself. Neighbours: checkpoint (the policy),
-// resume (the files).
+// Start with Training. The kind supplies the update itself. Neighbours: checkpoint (the policy), resume (the
+// files).
 package train
 
 import (
@@ -22,8 +22,8 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// Log is the curve of a training: one row per update of computed values, and beside it, outside the
-// digest of the artifact, one row of seconds and rates. It grows in the scratch folder.
+// Log is the curve of a training: one row per update of computed values, and beside it, outside the digest of the
+// artifact, one row of seconds and rates. It grows in the scratch folder.
 type Log struct {
 	values, times *resume.Rows
 	skipped       *resume.Rows
@@ -43,8 +43,8 @@ func OpenLog(t *resume.Training) (*Log, error) {
 	return &Log{values, times, skipped}, err
 }
 
-// Write appends the row of an update and its times. It leaves out values that are not finite,
-// because JSON has no form for them.
+// Write appends the row of an update and its times. It leaves out values that are not finite, because JSON has no
+// form for them.
 func (l *Log) Write(row rl.Metric, times map[string]float64) error {
 	return errors.Join(write(l.values, row.Update, row.Values), write(l.times, row.Update, times))
 }
@@ -76,8 +76,8 @@ func (l *Log) Publish(job *engine.Job) error {
 	return errors.Join(err, l.values.CopyTo(dir, rl.MetricsFile), l.times.CopyTo(dir, rl.TimesFile))
 }
 
-// PeakMemory returns the largest resident memory of this process so far in bytes, or 0 if the
-// system reports none.
+// PeakMemory returns the largest resident memory of this process so far in bytes, or 0 if the system reports
+// none.
 func PeakMemory() float64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

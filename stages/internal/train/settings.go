@@ -21,8 +21,7 @@ type Settings struct {
 	Checkpoints *resume.Checkpoints `hcl:"checkpoints,block" key:"-" doc:"how often the stage saves its state"`
 }
 
-// Defaults returns the settings of both frameworks that the paper names, with a schedule and a
-// weight decay.
+// Defaults returns the settings of both frameworks that the paper names, with a schedule and a weight decay.
 func Defaults(schedule blocks.Schedule, decay float64) Settings {
 	return Settings{
 		Schedule:    &schedule,
@@ -33,8 +32,8 @@ func Defaults(schedule blocks.Schedule, decay float64) Settings {
 	}
 }
 
-// Check reports values out of range. lr is the stage's learning rate and whole the default of its
-// kind, which is meant for training all weights.
+// Check reports values out of range. lr is the stage's learning rate and whole the default of its kind, which is
+// meant for training all weights.
 func (s *Settings) Check(lr, whole float64, at hcl.Range) hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	if lr <= 0 {

@@ -9,8 +9,8 @@ import (
 	"rcgrpo/engine"
 )
 
-// skippedFile is the file of a metrics port with the batches of skipped updates: rows of Skipped.
-// It exists only if an update was skipped because its gradient was not finite.
+// skippedFile is the file of a metrics port with the batches of skipped updates: rows of Skipped. It exists only
+// if an update was skipped because its gradient was not finite.
 const skippedFile = "skipped.jsonl"
 
 // Skipped is one sequence of a skipped batch, as the model read it.
@@ -45,8 +45,8 @@ func Numbers(values []float64) []Number {
 	return out
 }
 
-// Dump stores the batch of an update whose gradient is not finite and logs where. It returns end,
-// the error that ends the training, with the path added; nil if end is nil.
+// Dump stores the batch of an update whose gradient is not finite and logs where. It returns end, the error that
+// ends the training, with the path added; nil if end is nil.
 func (l *Log) Dump(job *engine.Job, update int, batch []Skipped, end error) error {
 	for _, s := range batch {
 		if err := l.skipped.Append(s); err != nil {

@@ -18,8 +18,8 @@ type Training struct {
 	*Settings
 	Job    *engine.Job
 	Policy *checkpoint.Policy
-	// Extended is the setting whose raised value continues a shorter run: "updates" or "epochs".
-	// PerUnit is the number of updates in one unit of it.
+	// Extended is the setting whose raised value continues a shorter run: "updates" or "epochs". PerUnit is the
+	// number of updates in one unit of it.
 	Extended string
 	PerUnit  int
 	// Progress points to the kind's state beside weights and moments. Nil if there is none.
@@ -33,8 +33,8 @@ type Training struct {
 	Stopped bool // no further update is made
 }
 
-// Open makes the trainer and restores the last state that an earlier attempt saved. Call Continue
-// next, and Close in any case.
+// Open makes the trainer and restores the last state that an earlier attempt saved. Call Continue next, and Close
+// in any case.
 func (t *Training) Open() (err error) {
 	if t.Trainer, err = t.Policy.Trainer(*t.Optimizer); err != nil {
 		return err
@@ -62,8 +62,8 @@ func (t *Training) progress() any {
 	return t.Progress
 }
 
-// Continue starts from the result of a shorter run if no state was restored and the engine offers
-// one. extra, which may be nil, reads what the kind published beside checkpoint and metrics.
+// Continue starts from the result of a shorter run if no state was restored and the engine offers one. extra,
+// which may be nil, reads what the kind published beside checkpoint and metrics.
 func (t *Training) Continue(extra func(*engine.Shorter) error) error {
 	shorter := t.Job.Shorter()
 	if t.Made > 0 || shorter == nil {
@@ -100,8 +100,8 @@ func (t *Training) extend(shorter *engine.Shorter, extra func(*engine.Shorter) e
 	return extra(shorter)
 }
 
-// Loop makes updates Made + 1 to total, and saves a state whenever one is due and before it returns
-// because of ctx.
+// Loop makes updates Made + 1 to total, and saves a state whenever one is due and before it returns because of
+// ctx.
 func (t *Training) Loop(ctx context.Context, total int, update func(ctx context.Context, u int) error) error {
 	for u := t.Made + 1; u <= total && !t.Stopped; u++ {
 		if err := update(ctx, u); err != nil {
@@ -148,8 +148,8 @@ func (t *Training) Publish() error {
 	return t.Policy.Save(dir)
 }
 
-// WithinMemory calls work, which adds the gradient of a batch, again with smaller passes when
-// memory runs out and the settings allow it.
+// WithinMemory calls work, which adds the gradient of a batch, again with smaller passes when memory runs out and
+// the settings allow it.
 func (t *Training) WithinMemory(batch []lm.Sequence, work func() error) error {
 	return checkpoint.WithinMemory(t.Job, &t.Split, t.Trainer, batch, work)
 }

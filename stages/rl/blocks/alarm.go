@@ -16,8 +16,8 @@ import (
 	"github.com/hashicorp/hcl/v2"
 )
 
-// Alarm configures the reaction to one kind of trouble during training. It is evaluated after the
-// gradient of an update is known and before the gradient is applied.
+// Alarm configures the reaction to one kind of trouble during training. It is evaluated after the gradient of an
+// update is known and before the gradient is applied.
 type Alarm struct {
 	Name    string   `hcl:"name,label" doc:"gap: the mean gap between high and low over the last updates is below"`
 	_       struct{} `doc:"limit. zero_variance: the mean share of groups without variance is above it. entropy: the"`
@@ -79,8 +79,8 @@ func alarmNamed(name string) (alarmKind, bool) {
 	return alarmKinds[i], true
 }
 
-// CheckAlarms reports unknown and duplicate names and values out of range. tokens reports whether
-// rollouts draw both reward tokens, without which there is no gap.
+// CheckAlarms reports unknown and duplicate names and values out of range. tokens reports whether rollouts draw
+// both reward tokens, without which there is no gap.
 func CheckAlarms(alarms []Alarm, tokens bool) hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	bad := func(summary string, at hcl.Range, detail string, args ...any) {
@@ -157,8 +157,8 @@ func NewWatch(alarms []Alarm) *Watch {
 	return w
 }
 
-// Observe evaluates the values of the next update and returns the action of each raised alarm. A
-// missing value counts as not finite for nan and is ignored by the other alarms.
+// Observe evaluates the values of the next update and returns the action of each raised alarm. A missing value
+// counts as not finite for nan and is ignored by the other alarms.
 func (w *Watch) Observe(values map[string]float64) map[string]string {
 	raised := map[string]string{}
 	for _, a := range w.watched {
@@ -181,8 +181,7 @@ func (w *Watch) Observe(values map[string]float64) map[string]string {
 	return raised
 }
 
-// observe reports whether the alarm is raised, and returns its next window, which is empty after
-// most alarms.
+// observe reports whether the alarm is raised, and returns its next window, which is empty after most alarms.
 func (a *watched) observe(window []float64, values map[string]float64) (after []float64, off bool) {
 	x, ok := values[a.metric]
 	finite := ok && isFinite(x)

@@ -2,8 +2,8 @@ package blocks
 
 import "github.com/hashicorp/hcl/v2"
 
-// Limits bound an episode. An episode that reaches a limit ends as data: the trajectory keeps
-// everything so far, and Stop names the limit.
+// Limits bound an episode. An episode that reaches a limit ends as data: the trajectory keeps everything so far,
+// and Stop names the limit.
 type Limits struct {
 	Steps   int      `hcl:"steps,optional" unit:"steps per turn" doc:"maximal replies with calls in one turn (the"`
 	_       struct{} `doc:"benchmark: 20); a merged task, which is one turn, may have twice as many"`

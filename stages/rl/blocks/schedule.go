@@ -62,8 +62,7 @@ func (s *Schedule) dependsOnTotal() bool {
 	return s.Shape != "constant" || s.Warmup > 0 && s.Warmup < 1
 }
 
-// Extends returns the reason why a longer run does not start with the updates of a shorter one, or
-// "" if it does.
+// Extends returns the reason why a longer run does not start with the updates of a shorter one, or "" if it does.
 func (s *Schedule) Extends() string {
 	if !s.dependsOnTotal() {
 		return ""

@@ -11,9 +11,8 @@ const (
 // HalveMicroBatch is the on_oom that halves the micro-batch.
 const HalveMicroBatch = "halve_micro_batch"
 
-// Split configures the passes of a batch through the model: micro-batches whose gradients add up,
-// so memory limits the micro-batch and not the batch. Every split gives the same sum up to
-// rounding, about 1e-6 relative.
+// Split configures the passes of a batch through the model: micro-batches whose gradients add up, so memory
+// limits the micro-batch and not the batch. Every split gives the same sum up to rounding, about 1e-6 relative.
 type Split struct {
 	Mode       string   `hcl:"mode,optional" choices:"deterministic|fast" doc:"deterministic: equal seeds give"`
 	_          struct{} `doc:"identical results on the CPU; fast: equal results up to rounding and the order in"`

@@ -10,9 +10,8 @@ import (
 	"rcgrpo/stages/rl/blocks"
 )
 
-// Advantage configures how rewards become advantages. The paper (eq. 6): reward minus the mean of
-// the group, divided by its population standard deviation plus eps. Profiles lists the conventions
-// of other trainers.
+// Advantage configures how rewards become advantages. The paper (eq. 6): reward minus the mean of the group,
+// divided by its population standard deviation plus eps. Profiles lists the conventions of other trainers.
 type Advantage struct {
 	Baseline string   `hcl:"baseline,optional" choices:"group_mean|leave_one_out" doc:"subtracted from the reward:"`
 	_        struct{} `doc:"the mean of its group (paper, eq. 6), or of its other members (RLOO, NeMo-RL)"`
@@ -59,9 +58,9 @@ func (a *Advantage) Check() hcl.Diagnostics {
 	return diags
 }
 
-// Of returns one advantage per trajectory [n]. group [n] assigns trajectories to groups, whose
-// members need not be adjacent. length [n] counts action tokens and is read by token_whiten only. A
-// group of equal rewards gets 0 up to rounding, exactly 0 for 0/1 rewards.
+// Of returns one advantage per trajectory [n]. group [n] assigns trajectories to groups, whose members need not
+// be adjacent. length [n] counts action tokens and is read by token_whiten only. A group of equal rewards gets 0
+// up to rounding, exactly 0 for 0/1 rewards.
 func (a *Advantage) Of(group []int, rewards []float64, length []int) []float64 {
 	out := make([]float64, len(rewards))
 	for _, members := range groupsOf(group) {
@@ -87,8 +86,7 @@ func (a *Advantage) Of(group []int, rewards []float64, length []int) []float64 {
 	return out
 }
 
-// center subtracts the baseline of one group and divides by its deviation if the scale is per
-// group.
+// center subtracts the baseline of one group and divides by its deviation if the scale is per group.
 func (a *Advantage) center(members []int, rewards, out []float64) {
 	if i, alone := a.loneMember(members, rewards); alone && a.Lone == "zero" {
 		out[i] = 0
@@ -120,8 +118,7 @@ func (a *Advantage) center(members []int, rewards, out []float64) {
 	}
 }
 
-// loneMember returns the only member of a group with a reward; ok is false if there are several or
-// none.
+// loneMember returns the only member of a group with a reward; ok is false if there are several or none.
 func (a *Advantage) loneMember(members []int, rewards []float64) (i int, ok bool) {
 	n := 0
 	for _, m := range members {
@@ -202,10 +199,10 @@ func groupsOf(group []int) [][]int {
 	return groups
 }
 
-// OfEpisodes returns the advantages of trajectories [n] in groups of a size, from their rewards
-// minus a penalty each [n] (nil for none), and the trajectories to skip (nil for none). An episode
-// without a reward is skipped; with missing = "spread" its whole group is. The advantage of a
-// skipped trajectory is 0 and enters no mean and no deviation.
+// OfEpisodes returns the advantages of trajectories [n] in groups of a size, from their rewards minus a penalty
+// each [n] (nil for none), and the trajectories to skip (nil for none). An episode without a reward is skipped;
+// with missing = "spread" its whole group is. The advantage of a skipped trajectory is 0 and enters no mean and
+// no deviation.
 func (a *Advantage) OfEpisodes(
 	trajectories []*rl.Trajectory, size int, penalty []float64, length []int,
 ) (advantages []float64, skip []bool) {

@@ -33,8 +33,7 @@ func floats(ns []number) []float64 {
 	return out
 }
 
-// near follows the rule of the vectors: |got - want| <= tol max(1, |want|), non-finite values equal
-// in kind.
+// near follows the rule of the vectors: |got - want| <= tol max(1, |want|), non-finite values equal in kind.
 func near(got, want, tol float64) bool {
 	if math.IsNaN(want) || math.IsInf(want, 0) {
 		return math.IsNaN(want) && math.IsNaN(got) || got == want

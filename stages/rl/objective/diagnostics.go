@@ -17,8 +17,8 @@ type MetricInfo struct {
 	Direction string // which is better: "higher", "lower", or "" for neither
 }
 
-// Metrics is the table of all values that training logs per update, in the order of a page. A name
-// that ends in "_" stands for a family of names, described by the formula.
+// Metrics is the table of all values that training logs per update, in the order of a page. A name that ends in
+// "_" stands for a family of names, described by the formula.
 var Metrics = []MetricInfo{
 	{"reward", "mean R", "reward", "higher"},
 	{"reward_high", "mean R of episodes under the high token", "reward", "higher"},
@@ -119,15 +119,15 @@ func MetricNamed(name string) (MetricInfo, bool) {
 	return MetricInfo{}, false
 }
 
-// Groups are the rewards of an update [groups][G], and which episodes ran under the high token;
-// High is nil without tokens.
+// Groups are the rewards of an update [groups][G], and which episodes ran under the high token; High is nil
+// without tokens.
 type Groups struct {
 	Rewards [][]float64
 	High    [][]bool
 }
 
-// GroupsOf divides trajectories into groups of a size. Members without a reward are dropped, and so
-// is an empty group. High is set if both tokens occur.
+// GroupsOf divides trajectories into groups of a size. Members without a reward are dropped, and so is an empty
+// group. High is set if both tokens occur.
 func GroupsOf(trajectories []*rl.Trajectory, size int) Groups {
 	var g Groups
 	tokens := map[string]bool{}
@@ -152,8 +152,7 @@ func GroupsOf(trajectories []*rl.Trajectory, size int) Groups {
 	return g
 }
 
-// Diagnose computes the values of the groups under the names of Metrics. Values by token require
-// both tokens.
+// Diagnose computes the values of the groups under the names of Metrics. Values by token require both tokens.
 func (g Groups) Diagnose() map[string]float64 {
 	if len(g.Rewards) == 0 {
 		return map[string]float64{}
@@ -193,8 +192,8 @@ func (g Groups) Diagnose() map[string]float64 {
 	return v
 }
 
-// Successes counts the groups by their number of members with reward 1 [G+1]. Groups with missing
-// rewards do not count. It returns nil if a reward is neither 0 nor 1.
+// Successes counts the groups by their number of members with reward 1 [G+1]. Groups with missing rewards do not
+// count. It returns nil if a reward is neither 0 nor 1.
 func (g Groups) Successes() []int {
 	if len(g.Rewards) == 0 {
 		return nil
@@ -219,8 +218,7 @@ func (g Groups) Successes() []int {
 	return counts
 }
 
-// spreads adds the three definitions of the advantage spread (docs/training.md 2), with both
-// standard deviations.
+// spreads adds the three definitions of the advantage spread (docs/training.md 2), with both standard deviations.
 func (g Groups) spreads(v map[string]float64) {
 	for ddof, suffix := range []string{"", "_ddof1"} {
 		s := g.Spread(ddof)
@@ -241,8 +239,8 @@ type Spread struct {
 	Advantages []float64 // of all episodes, group by group
 }
 
-// Spread computes the advantages with a standard deviation of ddof 0 (paper) or 1 (verl), eps 1e-6,
-// and their spread.
+// Spread computes the advantages with a standard deviation of ddof 0 (paper) or 1 (verl), eps 1e-6, and their
+// spread.
 func (g Groups) Spread(ddof int) Spread {
 	a := Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: ddof, Eps: 1e-6}
 	var s Spread
@@ -268,8 +266,8 @@ func (g Groups) Spread(ddof int) Spread {
 	return s
 }
 
-// AdvantageSizes returns the mean of |A| and the effective sample size (sum |A|)² / sum A², 0 if
-// all advantages are 0.
+// AdvantageSizes returns the mean of |A| and the effective sample size (sum |A|)² / sum A², 0 if all advantages
+// are 0.
 func AdvantageSizes(advantages []float64) (meanAbs, effective float64) {
 	sum, square := 0.0, 0.0
 	for _, a := range advantages {
@@ -317,9 +315,9 @@ func (g Groups) byToken(v map[string]float64, size int) {
 	g.proposition2(v, Kappa(size, p))
 }
 
-// proposition2 adds the slack of Proposition 2's bound without the upward bias of a squared
-// estimate, and its standard error: the variance of the mean of σ_g² over groups, plus that of
-// gap², which is 4 gap² se² + 2 se⁴ for a normal gap.
+// proposition2 adds the slack of Proposition 2's bound without the upward bias of a squared estimate, and its
+// standard error: the variance of the mean of σ_g² over groups, plus that of gap², which is 4 gap² se² + 2 se⁴
+// for a normal gap.
 func (g Groups) proposition2(v map[string]float64, kappa float64) {
 	variances := make([]float64, len(g.Rewards))
 	for i, rewards := range g.Rewards {
@@ -371,8 +369,8 @@ func DescribeEpisodes(trajectories []*rl.Trajectory, v map[string]float64) {
 	v["tool_errors"] = float64(errs) / float64(max(1, calls))
 }
 
-// Quantile of ascending values, with linear interpolation between order statistics (h = (n-1) q); 0
-// without values.
+// Quantile of ascending values, with linear interpolation between order statistics (h = (n-1) q); 0 without
+// values.
 func Quantile(sorted []float64, q float64) float64 {
 	if len(sorted) == 0 {
 		return 0
@@ -397,8 +395,7 @@ func DescribeRatios(logRatio []float64, v map[string]float64) {
 	}
 }
 
-// DescribeSampler adds quantiles and maximum of the differences between recomputed and sampled
-// logprobs.
+// DescribeSampler adds quantiles and maximum of the differences between recomputed and sampled logprobs.
 func DescribeSampler(logp, sampled []float64, v map[string]float64) {
 	sorted := make([]float64, len(logp))
 	for i := range logp {
@@ -410,8 +407,8 @@ func DescribeSampler(logp, sampled []float64, v map[string]float64) {
 	v["sampler_gap"] = Quantile(sorted, 1)
 }
 
-// DescribeKL adds the divergence to the reference policy by estimator, as means over action tokens;
-// exact may be nil.
+// DescribeKL adds the divergence to the reference policy by estimator, as means over action tokens; exact may be
+// nil.
 func DescribeKL(logp, logpRef, exact []float64, v map[string]float64) {
 	k1, k2, k3 := 0.0, 0.0, 0.0
 	for i := range logp {

@@ -73,10 +73,14 @@ func TestDiagnosticsOfAnUpdate(t *testing.T) {
 		}
 		v := g.Diagnose()
 		for name, want := range map[string]number{
-			"reward": r.Out.Reward, "sigma2": r.Out.Var, "group_std": r.Out.Std, "zero_variance": r.Out.Zero, "all_wrong": r.Out.AllZero,
-			"all_right": r.Out.AllOne, "single_token_groups": r.Out.Single, "reward_range": r.Out.Range, "share_high": r.Out.Share,
-			"reward_high": r.Out.High, "reward_low": r.Out.Low, "token_gap": r.Out.Gap, "prop2_bound": r.Out.Prop2.Bound, "prop2_slack": r.Out.Prop2.Slack,
-			"spread_within": r.Out.DDOF0.Within, "spread_within_mixed": r.Out.DDOF0.Mixed, "spread_batch": r.Out.DDOF0.Batch, "spread_batch_ddof1": r.Out.DDOF1.Batch,
+			"reward": r.Out.Reward, "sigma2": r.Out.Var, "group_std": r.Out.Std, "zero_variance": r.Out.Zero,
+			"all_wrong": r.Out.AllZero,
+			"all_right": r.Out.AllOne, "single_token_groups": r.Out.Single, "reward_range": r.Out.Range,
+			"share_high":  r.Out.Share,
+			"reward_high": r.Out.High, "reward_low": r.Out.Low, "token_gap": r.Out.Gap, "prop2_bound": r.Out.Prop2.Bound,
+			"prop2_slack":   r.Out.Prop2.Slack,
+			"spread_within": r.Out.DDOF0.Within, "spread_within_mixed": r.Out.DDOF0.Mixed,
+			"spread_batch": r.Out.DDOF0.Batch, "spread_batch_ddof1": r.Out.DDOF1.Batch,
 		} {
 			got, ok := v[name]
 			if !ok {
@@ -196,8 +200,8 @@ func TestTruncatedEpisodesAreCountedApartFromFailures(t *testing.T) {
 	}
 }
 
-// TestPropositionTwoHoldsInNineteenOfTwentyUpdates simulates updates of policies of all sorts,
-// those included at which the bound is tight: all succeed under one token and fail under the other.
+// TestPropositionTwoHoldsInNineteenOfTwentyUpdates simulates updates of policies of all sorts, those included at
+// which the bound is tight: all succeed under one token and fail under the other.
 func TestPropositionTwoHoldsInNineteenOfTwentyUpdates(t *testing.T) {
 	r := rand.New(rand.NewPCG(31, 32))
 	for name, tc := range map[string]struct {
@@ -228,8 +232,8 @@ func TestPropositionTwoHoldsInNineteenOfTwentyUpdates(t *testing.T) {
 	}
 }
 
-// TestADeadTokenRaisesTheAlarm plants a token that does nothing among live ones, at the size of the
-// drills: 12 groups of 5.
+// TestADeadTokenRaisesTheAlarm plants a token that does nothing among live ones, at the size of the drills: 12
+// groups of 5.
 func TestADeadTokenRaisesTheAlarm(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 5))
 	raised := func(gap float64) int {

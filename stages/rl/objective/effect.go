@@ -6,8 +6,8 @@ import (
 	"rcgrpo/stages/rl/blocks"
 )
 
-// WithoutEffect adds the settings of an objective that have no effect in combination with the
-// others. An update has the given number of groups of the given size.
+// WithoutEffect adds the settings of an objective that have no effect in combination with the others. An update
+// has the given number of groups of the given size.
 func (o *Objective) WithoutEffect(e blocks.Effects, groups, size int) {
 	e.Add(o.Minibatches >= groups, "a step of at least as many tasks as batch is one step for the whole batch",
 		"minibatches")
@@ -33,7 +33,8 @@ func (o *Objective) lossEffects(e blocks.Effects) {
 	// If a trajectory is one term, its sum and mean are equal.
 	same := func(l *Loss) bool { return l.Aggregate != "constant" && l.Rows == "all" && l.CountEps == 0 }
 	e.Add(o.Ratio.Level == "trajectory" && same(o.Loss) && same(o.preset().Loss),
-		"with ratio.level = trajectory each trajectory is one term, so their sums and means are equal; set ratio.level", "loss.aggregate")
+		"with ratio.level = trajectory each trajectory is one term, so their sums and means are equal; set ratio.level",
+		"loss.aggregate")
 	e.Add(o.Loss.Aggregate == "token_mean",
 		"token_mean divides by the number of terms, whatever trajectories they are of", "loss.rows")
 	e.Add(o.Loss.Aggregate != "constant", "it is the divisor of loss.aggregate = constant", "loss.scale")

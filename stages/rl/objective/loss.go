@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Batch is the input of an objective for B trajectories with N action tokens. The lists of N are
-// ordered by trajectory.
+// Batch is the input of an objective for B trajectories with N action tokens. The lists of N are ordered by
+// trajectory.
 type Batch struct {
 	Length    []int     // [B] action tokens per trajectory; their sum is N
 	Advantage []float64 // [B]
@@ -22,8 +22,8 @@ type Batch struct {
 	Entropy []float64 // [N] entropy at each token; read with an entropy coefficient
 }
 
-// Totals are the counts by which a whole batch is divided. Losses and gradients of parts of a
-// batch, evaluated under the totals of the whole, add up to those of the batch.
+// Totals are the counts by which a whole batch is divided. Losses and gradients of parts of a batch, evaluated
+// under the totals of the whole, add up to those of the batch.
 type Totals struct {
 	Rows     int // trajectories not skipped
 	NonEmpty int // of these with action tokens
@@ -31,8 +31,7 @@ type Totals struct {
 	Units    int // terms of the loss: tokens, turns or trajectories
 }
 
-// Outcome is the value and gradient of an objective over a batch or a part of one. Slices have N
-// entries.
+// Outcome is the value and gradient of an objective over a batch or a part of one. Slices have N entries.
 type Outcome struct {
 	Loss    float64 // Policy + beta KL - coefficient Entropy
 	Policy  float64
@@ -101,12 +100,11 @@ func (o *Objective) Totals(b *Batch) Totals {
 
 func (b *Batch) skips(i int) bool { return b.Skip != nil && b.Skip[i] }
 
-// Evaluate computes the loss and its gradient over a batch, under the totals of the batch that it
-// is a part of. A batch without action tokens has gradient 0. An error names a slice of the wrong
-// length.
+// Evaluate computes the loss and its gradient over a batch, under the totals of the batch that it is a part of. A
+// batch without action tokens has gradient 0. An error names a slice of the wrong length.
 //
-// The surrogate of one ratio r with advantage A is -min(r A, clip(r, 1-low, 1+high) A) (paper,
-// section 3.2). Its gradient reaches every token of the ratio.
+// The surrogate of one ratio r with advantage A is -min(r A, clip(r, 1-low, 1+high) A) (paper, section 3.2). Its
+// gradient reaches every token of the ratio.
 func (o *Objective) Evaluate(b *Batch, t Totals) (*Outcome, error) {
 	if err := o.checkBatch(b); err != nil {
 		return nil, err
@@ -355,11 +353,10 @@ func (o *Objective) klWeight(b *Batch, t Totals, from, to int) float64 {
 	return w
 }
 
-// KLWeight returns the effective weight of the KL term relative to the policy term: beta times the
-// sum over action tokens of their weights in the KL term, divided by that sum for the policy term
-// at ratio 1 and advantage 1. It is beta with kl.aggregate = "loss". It falls with the length of
-// episodes if the policy term sums over a trajectory and the KL term averages. It is 0 without
-// action tokens or without a KL term in the loss.
+// KLWeight returns the effective weight of the KL term relative to the policy term: beta times the sum over
+// action tokens of their weights in the KL term, divided by that sum for the policy term at ratio 1 and advantage
+// 1. It is beta with kl.aggregate = "loss". It falls with the length of episodes if the policy term sums over a
+// trajectory and the KL term averages. It is 0 without action tokens or without a KL term in the loss.
 func (o *Objective) KLWeight(b *Batch, t Totals) float64 {
 	if o.KL.Place != "loss" {
 		return 0
@@ -431,8 +428,8 @@ func (o *Objective) addEntropy(b *Batch, t Totals, out *Outcome) {
 	}
 }
 
-// token is the estimate at one sampled token and its slope d estimate / d logp, given d = logp -
-// logp_ref and the log ratio to the old policy.
+// token is the estimate at one sampled token and its slope d estimate / d logp, given d = logp - logp_ref and the
+// log ratio to the old policy.
 func (k *KL) token(d, toOld float64) (value, slope float64) {
 	clamped, inside := d, true
 	if k.LogClamp > 0 && k.Estimator == "k3" {
@@ -482,9 +479,9 @@ func sign(x float64) float64 {
 	return 0
 }
 
-// Penalty is what KL.Place "reward" subtracts from the reward of each trajectory [B] before
-// advantages: beta times the sum of the estimates at its action tokens, under the policy that
-// sampled them. It is nil with the term in the loss.
+// Penalty is what KL.Place "reward" subtracts from the reward of each trajectory [B] before advantages: beta
+// times the sum of the estimates at its action tokens, under the policy that sampled them. It is nil with the
+// term in the loss.
 func (o *Objective) Penalty(length []int, logpOld, logpRef []float64) []float64 {
 	if o.KL.Place != "reward" || o.KL.Beta == 0 {
 		return nil

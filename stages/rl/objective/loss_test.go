@@ -187,15 +187,15 @@ func TestPolicyLossesOfEveryFramework(t *testing.T) {
 		}
 	})
 	t.Logf("%d losses compared; differences: %v; with float32 log-probabilities at most %.1e", compared, bad, largest)
-	// The log-probabilities are below 8, so each is rounded by at most 2.4e-7, and a ratio sums up
-	// to 11 differences of two.
+	// The log-probabilities are below 8, so each is rounded by at most 2.4e-7, and a ratio sums up to 11
+	// differences of two.
 	if largest > 5e-6 {
 		t.Errorf("with float32 log-probabilities loss or gradient differ by %v, want at most 5e-6", largest)
 	}
 }
 
-// single evaluates a batch whose log-probabilities are rounded to float32, as a model gives them,
-// and returns the largest deviation of loss and gradient.
+// single evaluates a batch whose log-probabilities are rounded to float32, as a model gives them, and returns the
+// largest deviation of loss and gradient.
 func single(t *testing.T, o *Objective, b *Batch, loss float64, grad []float64) (largest float64) {
 	t.Helper()
 	round := func(values []float64) []float64 {
@@ -221,8 +221,8 @@ func single(t *testing.T, o *Objective, b *Batch, loss float64, grad []float64) 
 	return largest
 }
 
-// regions counts as TRL does: by where the ratio lies and the sign of the advantage, whether or not
-// a cap changed it.
+// regions counts as TRL does: by where the ratio lies and the sign of the advantage, whether or not a cap changed
+// it.
 func (o *Outcome) regions(b *Batch, high bool, c lossConfig) (n int) {
 	k := 0
 	for i, length := range b.Length {
@@ -359,8 +359,7 @@ func TestGradientOfEverySettingEqualsFiniteDifferences(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Central differences with step 1e-6 are exact to about 1e-9 where no bound lies within the
-		// step.
+		// Central differences with step 1e-6 are exact to about 1e-9 where no bound lies within the step.
 		slope := func(at []float64, k int) float64 {
 			const h = 1e-6
 			was := at[k]
@@ -402,7 +401,8 @@ func TestPartsOfABatchAddUpToTheWhole(t *testing.T) {
 			to := from + n
 			part, err := o.Evaluate(&Batch{Length: b.Length[i : i+1], Advantage: b.Advantage[i : i+1],
 				Skip: b.Skip[i : i+1], Turn: b.Turn[from:to],
-				Logp: b.Logp[from:to], LogpOld: b.LogpOld[from:to], LogpRef: b.LogpRef[from:to], KL: b.KL[from:to], Entropy: b.Entropy[from:to]}, total)
+				Logp: b.Logp[from:to], LogpOld: b.LogpOld[from:to], LogpRef: b.LogpRef[from:to], KL: b.KL[from:to],
+				Entropy: b.Entropy[from:to]}, total)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -451,9 +451,9 @@ func TestFirstUpdateHasRatioOneAndClipsNothing(t *testing.T) {
 }
 
 func TestPaperLossByHand(t *testing.T) {
-	// Two trajectories of two tokens. Ratios: exp(0.1+0.2) = 1.34986, clipped to 1.2; exp(-0.5) =
-	// 0.60653, clipped to 0.8. Advantages 1 and -1: -min(1.34986, 1.2) = -1.2 and -min(-0.60653,
-	// -0.8) = 0.8; the mean is -0.2, and neither passes a gradient. k3 of d = 0 is 0.
+	// Two trajectories of two tokens. Ratios: exp(0.1+0.2) = 1.34986, clipped to 1.2; exp(-0.5) = 0.60653,
+	// clipped to 0.8. Advantages 1 and -1: -min(1.34986, 1.2) = -1.2 and -min(-0.60653, -0.8) = 0.8; the mean is
+	// -0.2, and neither passes a gradient. k3 of d = 0 is 0.
 	o := PaperObjective()
 	b := &Batch{Length: []int{2, 2}, Advantage: []float64{1, -1}, Logp: []float64{-1, -1, -1, -1},
 		LogpOld: []float64{-1.1, -1.2, -1, -0.5}, LogpRef: []float64{-1, -1, -1, -1}}
@@ -471,9 +471,8 @@ func TestPaperLossByHand(t *testing.T) {
 	}
 }
 
-// episodes is a batch of three episodes of as many action tokens each, in two turns. Every token
-// has the same divergence from the reference, every episode an advantage of size 1, and policy and
-// old policy are one.
+// episodes is a batch of three episodes of as many action tokens each, in two turns. Every token has the same
+// divergence from the reference, every episode an advantage of size 1, and policy and old policy are one.
 func episodes(length int) *Batch {
 	b := &Batch{Length: []int{length, length, length}, Advantage: []float64{1, -1, 1}}
 	for range 3 {
@@ -506,8 +505,8 @@ func gradients(t *testing.T, o Objective, b *Batch) (kl, policy float64) {
 	return part(o.KL.Beta, make([]float64, len(b.Advantage))), part(0, b.Advantage)
 }
 
-// Beta is what the file says only if the KL term weighs a token as the policy's term does;
-// otherwise its weight depends on the length of episodes, as KLWeight says.
+// Beta is what the file says only if the KL term weighs a token as the policy's term does; otherwise its weight
+// depends on the length of episodes, as KLWeight says.
 func TestBetaIsTheWeightOfKLBesideThePolicyWhateverTheLength(t *testing.T) {
 	slope := 1 - math.Exp(-0.5) // of k3 at d = 0.5
 	for _, level := range []string{"trajectory", "turn", "token", "sequence_mean"} {
@@ -566,9 +565,9 @@ func TestKLAveragedOverTokensIsWeakerByTheLengthOfAnEpisode(t *testing.T) {
 	}
 }
 
-// The documentation of kl.estimator says which divergence each estimator's gradient descends. Over
-// a vocabulary of four tokens the mean gradient in the logits, of samples of the policy, is a sum,
-// and so are both directions' gradients.
+// The documentation of kl.estimator says which divergence each estimator's gradient descends. Over a vocabulary
+// of four tokens the mean gradient in the logits, of samples of the policy, is a sum, and so are both directions'
+// gradients.
 func TestGradientOfEachEstimatorIsThatOfTheDirectionItsDocumentationNames(t *testing.T) {
 	now, ref := table{{0.3, -0.7, 1.1, 0}}, table{{-0.4, 0.9, 0.2, 0.1}}
 	p, q := now.logp(0), ref.logp(0)

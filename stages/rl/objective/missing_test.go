@@ -11,8 +11,8 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// earned returns episodes with the given rewards, in groups of a size; "x" is an episode whose
-// environment failed.
+// earned returns episodes with the given rewards, in groups of a size; "x" is an episode whose environment
+// failed.
 func earned(size int, rewards string) []*rl.Trajectory {
 	var out []*rl.Trajectory
 	for i, r := range strings.Fields(rewards) {
@@ -28,8 +28,7 @@ func earned(size int, rewards string) []*rl.Trajectory {
 	return out
 }
 
-// Two groups of four: the mean of the first is 1/3 without its missing member and its deviation
-// sqrt(2)/3.
+// Two groups of four: the mean of the first is 1/3 without its missing member and its deviation sqrt(2)/3.
 func TestAGroupGoesOnWithoutTheMissingReward(t *testing.T) {
 	list := earned(4, "1 0 x 0  1 1 0 0")
 	length := slices.Repeat([]int{1}, len(list))

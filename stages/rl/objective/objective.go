@@ -1,5 +1,4 @@
-// Package objective computes what an update minimizes and what it can learn, in float64 and closed
-// form.
+// Package objective computes what an update minimizes and what it can learn, in float64 and closed form.
 //
 //	Objective, Advantage   settings: rewards to advantages, logprobs to loss and gradient; Evaluate
 //	Batch, Outcome         input and result of Evaluate
@@ -8,9 +7,8 @@
 //	Forecast, Kappa        the paper's propositions
 //	Rollouts               stored trajectories under other settings
 //
-// Start with Objective. The model supplies logprobs, exact divergences and entropies of action
-// tokens and receives the derivative of the loss with respect to each. Neighbours: rl
-// (trajectories), stages/grpo (updates).
+// Start with Objective. The model supplies logprobs, exact divergences and entropies of action tokens and
+// receives the derivative of the loss with respect to each. Neighbours: rl (trajectories), stages/grpo (updates).
 package objective
 
 import (
@@ -19,14 +17,15 @@ import (
 	"rcgrpo/stages/rl/blocks"
 )
 
-// Objective configures what a policy-gradient update minimizes: a clipped surrogate of the ratio
-// times the advantage, a KL term towards the reference policy, and an entropy bonus (paper, eq. 8).
+// Objective configures what a policy-gradient update minimizes: a clipped surrogate of the ratio times the
+// advantage, a KL term towards the reference policy, and an entropy bonus (paper, eq. 8).
 type Objective struct {
-	Profile      string     `hcl:"profile,optional" preset:"true" choices:"paper|verl|trl|openrlhf|dr_grpo|dapo|gspo" key:"-"`
-	_            struct{}   `doc:"trainer whose values are the defaults of advantage, ratio, clip, loss, kl,"`
-	_            struct{}   `doc:"minibatches, passes, entropy and zero_variance; settings in the file take"`
-	_            struct{}   `doc:"precedence, and only the resulting values enter the key (rcgrpo kinds grpo"`
-	_            struct{}   `doc:"-profile all)"`
+	Profile string   `hcl:"profile,optional" preset:"true" choices:"paper|verl|trl|openrlhf|dr_grpo|dapo|gspo" key:"-"`
+	_       struct{} `doc:"trainer whose values are the defaults of advantage, ratio, clip, loss, kl,"`
+	_       struct{} `doc:"minibatches, passes, entropy and zero_variance; settings in the file take"`
+	_       struct{} `doc:"precedence, and only the resulting values enter the key (rcgrpo kinds grpo"`
+	_       struct{} `doc:"-profile all)"`
+
 	Advantage    *Advantage `hcl:"advantage,block" doc:"how rewards become advantages (paper, eq. 6)"`
 	Ratio        *Ratio     `hcl:"ratio,block" doc:"importance ratio of policy to old policy (paper, eq. 7)"`
 	Clip         *Clip      `hcl:"clip,block" doc:"bounds of the ratio (paper, eq. 9; PPO, eq. 7)"`
@@ -76,8 +75,8 @@ type Clip struct {
 	CapRange  hcl.Range `hcl:"cap,attr_range"`
 }
 
-// Loss configures how the terms of a batch become one number. A term belongs to a token, turn or
-// trajectory by Ratio.Level; sequence_mean spreads its term over the tokens.
+// Loss configures how the terms of a batch become one number. A term belongs to a token, turn or trajectory by
+// Ratio.Level; sequence_mean spreads its term over the tokens.
 type Loss struct {
 	Aggregate string   `hcl:"aggregate,optional" choices:"trajectory_sum|trajectory_mean|token_mean|constant"`
 	_         struct{} `doc:"sum of a trajectory's terms (paper, eq. 8) or their mean (GRPO), then the mean over"`
@@ -122,9 +121,9 @@ type KL struct {
 	PlaceRange     hcl.Range `hcl:"place,attr_range"`
 }
 
-// PaperObjective returns the objective of the paper. Values that the paper does not give:
-// population standard deviation, product ratio over the trajectory against the old policy, clip
-// 0.2, mean over trajectories, and 0.1 times k3, weighted like the policy term.
+// PaperObjective returns the objective of the paper. Values that the paper does not give: population standard
+// deviation, product ratio over the trajectory against the old policy, clip 0.2, mean over trajectories, and 0.1
+// times k3, weighted like the policy term.
 func PaperObjective() Objective {
 	return Objective{
 		Profile: "paper",
@@ -193,8 +192,8 @@ func (o *Objective) Steps(groups int) int {
 	return o.Passes * ((groups + o.Minibatches - 1) / o.Minibatches)
 }
 
-// RatiosVary reports whether a ratio can differ from 1. In the only step of an update the policy is
-// the old policy.
+// RatiosVary reports whether a ratio can differ from 1. In the only step of an update the policy is the old
+// policy.
 func (o *Objective) RatiosVary(groups int) bool {
 	return o.Steps(groups) > 1 || o.Ratio.Denominator == "reference"
 }

@@ -27,8 +27,7 @@ func (s table) logp(row int) []float64 {
 	return out
 }
 
-// divergence is D(s || ref) of a row and its gradient with respect to the row's logits: p (log p -
-// log q - D).
+// divergence is D(s || ref) of a row and its gradient with respect to the row's logits: p (log p - log q - D).
 func (s table) divergence(ref table, row int) (d float64, grad []float64) {
 	p, q := s.logp(row), ref.logp(row)
 	for i := range p {
@@ -82,8 +81,7 @@ type objectiveRecord struct {
 	}
 }
 
-// update evaluates an objective on the record's trajectories under a table, and gives the gradient
-// in its logits.
+// update evaluates an objective on the record's trajectories under a table, and gives the gradient in its logits.
 func (r *objectiveRecord) update(t *testing.T, o Objective, now table, advantages []float64) (*Outcome, [][]float64) {
 	t.Helper()
 	in := r.Inputs

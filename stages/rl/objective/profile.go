@@ -18,8 +18,8 @@ type Profile struct {
 var ProfileSettings = []string{"advantage", "ratio", "clip", "loss", "kl", "minibatches", "passes", "entropy",
 	"zero_variance"}
 
-// Profiles returns the conventions of other trainers and papers, the first the paper's, as fresh
-// copies. They cover the objective only, not rates, schedules and sizes.
+// Profiles returns the conventions of other trainers and papers, the first the paper's, as fresh copies. They
+// cover the objective only, not rates, schedules and sizes.
 func Profiles() []Profile {
 	paper := PaperObjective()
 
@@ -105,8 +105,8 @@ func (o *Objective) UsePreset(name string) {
 	}
 }
 
-// Set assigns a text to a setting named as in the language ("clip.high", "zero_variance"); strings
-// may be quoted. Blocks of o are replaced, not changed, so copies of o keep theirs.
+// Set assigns a text to a setting named as in the language ("clip.high", "zero_variance"); strings may be quoted.
+// Blocks of o are replaced, not changed, so copies of o keep theirs.
 func (o *Objective) Set(name, text string) error {
 	block, setting, nested := strings.Cut(name, ".")
 	at := fieldOf(reflect.ValueOf(o).Elem(), block)

@@ -6,9 +6,8 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// Kappa returns the factor of Proposition 2: a group of size G whose tokens are drawn with
-// probability p has an expected reward variance of at least Kappa times the squared gap between the
-// tokens.
+// Kappa returns the factor of Proposition 2: a group of size G whose tokens are drawn with probability p has an
+// expected reward variance of at least Kappa times the squared gap between the tokens.
 func Kappa(group int, p float64) float64 {
 	return float64(group-1) / float64(group) * p * (1 - p)
 }
@@ -38,15 +37,14 @@ func binomial(n int, p float64) []float64 {
 	return d
 }
 
-// TaskSample counts the successes of a small sampling run on one task, by reward token. Without
-// tokens all episodes count as High.
+// TaskSample counts the successes of a small sampling run on one task, by reward token. Without tokens all
+// episodes count as High.
 type TaskSample struct {
 	High, HighRight int // episodes, and those with reward 1
 	Low, LowRight   int
 }
 
-// Forecast is an estimate of the share of groups without variance before any update (Proposition
-// 1).
+// Forecast is an estimate of the share of groups without variance before any update (Proposition 1).
 type Forecast struct {
 	ZeroVariance float64   // expected share, AllRight + AllWrong
 	AllRight     float64   // share of groups with only reward 1
@@ -55,11 +53,11 @@ type Forecast struct {
 	Left         int       // tasks without enough samples for a group
 }
 
-// ForecastZeroVariance estimates the share of groups whose rewards will all be equal, for groups of
-// a size whose tokens are drawn with probability p (p = 1: no low token). The estimate of each task
-// is unbiased: the probability that h episodes drawn without replacement from its high ones, and
-// the rest from its low ones, are all right or all wrong, averaged over the number h of high
-// tokens. It requires as many samples of each token as a group may have members with it.
+// ForecastZeroVariance estimates the share of groups whose rewards will all be equal, for groups of a size whose
+// tokens are drawn with probability p (p = 1: no low token). The estimate of each task is unbiased: the
+// probability that h episodes drawn without replacement from its high ones, and the rest from its low ones, are
+// all right or all wrong, averaged over the number h of high tokens. It requires as many samples of each token as
+// a group may have members with it.
 func ForecastZeroVariance(samples []TaskSample, allocation string, group int, p float64) Forecast {
 	var f Forecast
 	weights := tokenCounts(allocation, group, p)
@@ -92,9 +90,9 @@ func ForecastZeroVariance(samples []TaskSample, allocation string, group int, p 
 	return f
 }
 
-// Band returns the interval that contains the measured share of an update with a probability of 95
-// %, for groups of tasks from the same population. Its variance is that of the estimate (between
-// tasks, over their number) plus that of a share of the groups.
+// Band returns the interval that contains the measured share of an update with a probability of 95 %, for groups
+// of tasks from the same population. Its variance is that of the estimate (between tasks, over their number) plus
+// that of a share of the groups.
 func (f Forecast) Band(groups int) (low, high float64) {
 	q := min(max(f.ZeroVariance, 0), 1)
 	variance := q*(1-q)/float64(groups) + sampleVariance(f.PerTask)/float64(max(1, len(f.PerTask)))

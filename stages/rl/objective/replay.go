@@ -8,16 +8,15 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// Rollouts are stored trajectories, divided into updates and groups of one size, for recomputation
-// under other settings. Start with RolloutsOf.
+// Rollouts are stored trajectories, divided into updates and groups of one size, for recomputation under other
+// settings. Start with RolloutsOf.
 type Rollouts struct {
 	Size    int                // members of a group
 	Updates [][]*rl.Trajectory // each a sequence of whole groups
 }
 
-// RolloutsOf divides the trajectories of a training, a rollout or an evaluation into updates and
-// groups. A group consists of consecutive trajectories of one update and task; the shortest such
-// sequence gives the size.
+// RolloutsOf divides the trajectories of a training, a rollout or an evaluation into updates and groups. A group
+// consists of consecutive trajectories of one update and task; the shortest such sequence gives the size.
 func RolloutsOf(trajectories []*rl.Trajectory) (*Rollouts, error) {
 	if len(trajectories) == 0 {
 		return nil, fmt.Errorf("there are no trajectories")
@@ -47,8 +46,7 @@ func RolloutsOf(trajectories []*rl.Trajectory) (*Rollouts, error) {
 	return r, nil
 }
 
-// Regroup divides each group into as many smaller groups as possible and drops the remaining
-// members.
+// Regroup divides each group into as many smaller groups as possible and drops the remaining members.
 func (r *Rollouts) Regroup(size int) (*Rollouts, error) {
 	if size < 2 || size > r.Size {
 		return nil, fmt.Errorf("the stored groups have %d members; groups of 2 to %d can be taken from them, not of %d",
@@ -82,11 +80,10 @@ var Replayed = []MetricInfo{
 	{"weight_of_long", "share of these derivatives on episodes with more action tokens than the median", "share", ""},
 }
 
-// Replay computes the advantages of stored rollouts under an objective, and the loss with its
-// derivative for each action token's logprob, averaged over updates, under the names of Replayed.
-// Rollouts contain only the logprobs of the sampling policy, so every ratio is 1, as on-policy, and
-// the terms of divergence and entropy are omitted. Groups that zero_variance = "resample" would
-// replace are kept.
+// Replay computes the advantages of stored rollouts under an objective, and the loss with its derivative for each
+// action token's logprob, averaged over updates, under the names of Replayed. Rollouts contain only the logprobs
+// of the sampling policy, so every ratio is 1, as on-policy, and the terms of divergence and entropy are omitted.
+// Groups that zero_variance = "resample" would replace are kept.
 func (r *Rollouts) Replay(o Objective) (map[string]float64, error) {
 	kl, ratio := *o.KL, *o.Ratio
 	kl.Beta, ratio.Denominator = 0, "old"
@@ -162,8 +159,8 @@ func turnAt(t *rl.Trajectory, k int) int {
 	return 0
 }
 
-// weightOfLong returns the share of the absolute weights on trajectories longer than the median; 0
-// without weight.
+// weightOfLong returns the share of the absolute weights on trajectories longer than the median; 0 without
+// weight.
 func weightOfLong(length []int, weights []float64) float64 {
 	lengths := make([]float64, len(length))
 	for i, n := range length {
@@ -197,9 +194,9 @@ type BatchEffect struct {
 	SpreadWithin float64    `json:"spread_within"` // ddof 0
 }
 
-// BatchSizes divides the groups of all updates into batches of other sizes: powers of four, the
-// size of the run, and one batch of all groups. The spread over a batch grows with the number of
-// groups, independent of learning (docs/training.md 2); the other statistics do not.
+// BatchSizes divides the groups of all updates into batches of other sizes: powers of four, the size of the run,
+// and one batch of all groups. The spread over a batch grows with the number of groups, independent of learning
+// (docs/training.md 2); the other statistics do not.
 func (r *Rollouts) BatchSizes() []BatchEffect {
 	var all Groups
 	for _, update := range r.Updates {
@@ -237,10 +234,10 @@ type GroupEffect struct {
 	Sigma2       float64 `json:"sigma2"` // expected population variance of a group's rewards
 }
 
-// GroupSizes estimates without bias the statistics of groups of each size up to the stored one,
-// under the policies that sampled them: the share of a stored group's subsets whose rewards are all
-// equal (ForecastZeroVariance), averaged over groups. Members with independently drawn tokens are
-// exchangeable; subsets of stratified groups are not stratified. Rewards are 0 or 1.
+// GroupSizes estimates without bias the statistics of groups of each size up to the stored one, under the
+// policies that sampled them: the share of a stored group's subsets whose rewards are all equal
+// (ForecastZeroVariance), averaged over groups. Members with independently drawn tokens are exchangeable; subsets
+// of stratified groups are not stratified. Rewards are 0 or 1.
 func (r *Rollouts) GroupSizes() []GroupEffect {
 	var samples []TaskSample
 	variance, n := 0.0, 0.0

@@ -10,8 +10,8 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// stored are trajectories of updates of groups, with these rewards and as many action tokens as
-// their place in the group plus one.
+// stored are trajectories of updates of groups, with these rewards and as many action tokens as their place in
+// the group plus one.
 func stored(updates ...[][]float64) (out []*rl.Trajectory) {
 	for u, groups := range updates {
 		for g, rewards := range groups {
@@ -43,11 +43,12 @@ func TestReplayByHand(t *testing.T) {
 		o    Objective
 		want map[string]float64
 	}{
-		// update 1: advantages 1, -1, lengths 1, 2: loss (-1 + 1)/2, weights 1/2 on 1 + 2 tokens;
-		// update 2 mirrored
+		// update 1: advantages 1, -1, lengths 1, 2: loss (-1 + 1)/2, weights 1/2 on 1 + 2 tokens; update 2
+		// mirrored
 		"trajectory sum": {paper, map[string]float64{"reward": 0.5, "zero_variance": 0.5, "sigma2": 0.125,
 			"spread_within": 1, "spread_within_mixed": 2,
-			"spread_batch": 2, "mean_abs_advantage": 0.5, "effective_sample_size": 2, "loss": 0, "gradient_weight": 1.5, "effective_tokens": 3, "weight_of_long": 2.0 / 3, "groups": 2}},
+			"spread_batch": 2, "mean_abs_advantage": 0.5, "effective_sample_size": 2, "loss": 0, "gradient_weight": 1.5,
+			"effective_tokens": 3, "weight_of_long": 2.0 / 3, "groups": 2}},
 		// of three tokens: (-1 + 2)/3 and (1 - 2)/3, weights 1/3
 		"token mean": {token, map[string]float64{"loss": 0, "gradient_weight": 1, "effective_tokens": 3}},
 	} {
@@ -100,8 +101,8 @@ func TestRolloutsAreRegroupedFromWholeGroups(t *testing.T) {
 	}
 }
 
-// TestTheSpreadOverABatchGrowsWithItsGroups is the effect of docs/training.md 2: one run, one
-// policy, and a statistic that says more about the batch than about the policy.
+// TestTheSpreadOverABatchGrowsWithItsGroups is the effect of docs/training.md 2: one run, one policy, and a
+// statistic that says more about the batch than about the policy.
 func TestTheSpreadOverABatchGrowsWithItsGroups(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	var updates [][][]float64
@@ -130,8 +131,8 @@ func TestTheSpreadOverABatchGrowsWithItsGroups(t *testing.T) {
 	}
 }
 
-// TestSmallerGroupsHaveVarianceLessOften: of a group with two successes among four, C(2,2) + C(2,2)
-// of six pairs are equal, and no triple; of one with all right, every subset is.
+// TestSmallerGroupsHaveVarianceLessOften: of a group with two successes among four, C(2,2) + C(2,2) of six pairs
+// are equal, and no triple; of one with all right, every subset is.
 func TestSmallerGroupsHaveVarianceLessOften(t *testing.T) {
 	r, err := RolloutsOf(stored([][]float64{{1, 0, 0, 1}, {1, 1, 1, 1}}))
 	if err != nil {
