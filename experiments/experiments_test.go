@@ -227,7 +227,7 @@ func TestNoStageAsksForMoreDevicesThanItCanUse(t *testing.T) {
 }
 
 // plan loads an experiment and plans it against an empty store: every stage runs. Warnings count as mistakes.
-func plan(t *testing.T, path string) {
+func planFile(t *testing.T, path string) {
 	t.Helper()
 	x, diags := lang.Load(lang.Source{Path: path, Vars: variables(t, path)}, registry())
 	var said strings.Builder
@@ -270,7 +270,7 @@ func TestEveryExperimentPlans(t *testing.T) {
 			continue
 		}
 		found++
-		t.Run(file, func(t *testing.T) { plan(t, file) })
+		t.Run(file, func(t *testing.T) { planFile(t, file) })
 	}
 	if found == 0 {
 		t.Error("no experiment in this folder")

@@ -75,7 +75,7 @@ const maxCorpus = 100_000_000
 
 // Shape returns the shape of the decoder that a stage of this kind makes; ok is false for another stage or an
 // unreadable folder.
-func Shape(stage engine.Stage) (c lm.Config, ok bool) {
+func Shape(stage lang.Stage) (c lm.Config, ok bool) {
 	s, ok := stage.(*settings)
 	switch {
 	case !ok || s.Path == nil && s.Architecture == nil:
