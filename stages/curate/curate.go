@@ -69,7 +69,7 @@ type settings struct {
 
 // CheckInputs reports rollouts that may contain too few failures for the mixed data set, before they are sampled.
 // It reports nothing if spoilt experts can fill the gap or if the number of episodes is unknown.
-func (s *settings) CheckInputs(n *engine.Node) hcl.Diagnostics {
+func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 	if s.Spoilt > 0 || s.Ratio <= 0 || len(s.Failures) == 0 {
 		return nil
 	}
