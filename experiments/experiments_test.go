@@ -12,6 +12,7 @@ import (
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
+	"rcgrpo/engine/plan"
 	"rcgrpo/reports"
 	"rcgrpo/stages"
 )

@@ -17,7 +17,7 @@ type MemoryPlan struct {
 // Memory plans the memory of a node that may use so many bytes, from the shape of the model at the start of its
 // policies. It starts nothing and reads no weights. ok is false for a stage without a model or with an unknown
 // shape.
-func Memory(n *engine.Node, have int64) (plan MemoryPlan, ok bool) {
+func Memory(n *lang.Node, have int64) (plan MemoryPlan, ok bool) {
 	user, ok := n.Stage.(checkpoint.MemoryUser)
 	if !ok {
 		return plan, false

@@ -105,21 +105,21 @@ func playFile(t *testing.T, file, seeds string, vars map[string]string, benchmar
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := plan.New(x, store, plan.Options{})
+	p, err := plan.New(x, store, plan.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := engine.Run(t.Context(), plan, engine.Options{Executor: here{}}, func(e runs.Event) {
+	if err := engine.Run(t.Context(), p, engine.Options{Executor: here{}}, func(e runs.Event) {
 		if e.Failure != nil {
 			t.Log(e.Address, e.Failure.Text)
 		}
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if plan, err = plan.New(x, store, plan.Options{}); err != nil { // with the results
+	if p, err = plan.New(x, store, plan.Options{}); err != nil { // with the results
 		t.Fatal(err)
 	}
-	return pretended{plan}
+	return pretended{p}
 }
 
 // here runs every stage in this process.
