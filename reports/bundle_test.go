@@ -67,8 +67,7 @@ func TestAStudyLargerThanAPageIsRefused(t *testing.T) {
 		"a set of its own for each row": {100_000, func(i int) rl.Score { return rl.Score{Set: fmt.Sprint(i)} },
 			"100000 task sets"},
 		"a few sets of many categories": {50_000, func(i int) rl.Score {
-			return rl.Score{Set: fmt.Sprint(i % 50),
-				Category: fmt.Sprint(i)}
+			return rl.Score{Set: fmt.Sprint(i % 50), Category: fmt.Sprint(i)}
 		},
 			"50 task sets, 50000 categories, 1 runs"},
 		"what a page can show": {10, func(i int) rl.Score { return rl.Score{Set: "test", Task: fmt.Sprint(i)} }, ""},

@@ -405,8 +405,7 @@ func TestReportSettingsAreChecked(t *testing.T) {
 		"":              func(*settings) {},
 		"Pair expected": func(s *settings) { s.Compare = []compare{{Label: "x", Pairs: [][]string{{"a"}}}} },
 		"Unknown arm": func(s *settings) {
-			s.Compare = []compare{{Label: "x",
-				Pairs: [][]string{{"a", "c"}}}}
+			s.Compare = []compare{{Label: "x", Pairs: [][]string{{"a", "c"}}}}
 		},
 		"Empty window":                func(s *settings) { s.Windows.Late = 0 },
 		"Unknown outcome":             func(s *settings) { s.Compare = []compare{ab("zero_varianse", false)} },

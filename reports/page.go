@@ -371,8 +371,7 @@ func (s *Study) usualSections() []Section {
 			}
 		}
 	}
-	slices.SortStableFunc(sections[0].Parts, func(a,
-		b Part) int {
+	slices.SortStableFunc(sections[0].Parts, func(a, b Part) int {
 		return slices.Index(sets, a.set) - slices.Index(sets, b.set)
 	})
 	return sections
