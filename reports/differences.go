@@ -243,7 +243,7 @@ func (s *Study) comparisonTables() []Part {
 		judged := s.judged(set, training)
 		for _, c := range s.comparisons() {
 			if c.ofTraining() == training {
-				parts = addTables(parts, s.comparisonTable(c, set, judged))
+				parts = append(parts, partsOf(s.comparisonTable(c, set, judged), "")...)
 			}
 		}
 	}

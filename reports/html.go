@@ -38,7 +38,7 @@ var library = sync.OnceValues(func() (string, error) {
 })
 
 var parsedTemplate = sync.OnceValues(func() (*template.Template, error) {
-	return template.New("page").Parse(pageTemplate)
+	return template.New("page").Funcs(pageFunctions).Parse(pageTemplate)
 })
 
 // HTML writes the page as one file that loads nothing: it contains style, script, options and data, and its policy
@@ -55,54 +55,18 @@ func (p *Page) HTML(w io.Writer) error {
 	return t.Execute(w, view)
 }
 
-// The view is the page for its template. Values of the types template.HTML, JS, CSS and URL are written without
-// escapes, so they contain only text of this package or text that is escaped in this file.
-type (
-	pageView struct {
-		Page     *Page
-		Policy   string
-		Style    template.CSS
-		Sections []sectionView
-		Footer   string
-		Evidence string // packed; "" without
-		Palettes template.JS
-		Library  template.JS // "" without figures and transcripts
-		Script   template.JS
-	}
-	sectionView struct {
-		ID, Title, Lead string
-		Runs            []runView
-	}
-	// runView is a table, transcripts, a paragraph, or consecutive figures.
-	runView struct {
-		Figures []figureView
-		More    string // titles of figures behind a fold; "" without a fold
-		Table   *tableView
-		Talks   *transcriptsView
-		Text    string
-	}
-	figureView struct {
-		*Figure
-		Wide    bool
-		Height  int // of the drawing in pixels; 0 for the default
-		Options template.JS
-		Packed  string // CSV file
-	}
-	tableView struct {
-		*Table
-		Lines []lineView
-		CSV   template.URL
-	}
-	lineView struct {
-		Head  *cellView
-		Cells []cellView
-	}
-	cellView struct {
-		Cell
-		ID, Class, Swatch string
-		Details           []string // lines below the text
-	}
-)
+// pageView is the page for its template. Values of the types template.HTML, JS, CSS and URL are written without escapes,
+// so they contain only text of this package or text that is escaped in this file.
+type pageView struct {
+	*Page
+	Policy   string
+	Style    template.CSS
+	Footer   string
+	Packed   string // evidence; "" without
+	Palettes template.JS
+	Library  template.JS // "" without figures and transcripts
+	Script   template.JS
+}
 
 func (p *Page) view() (*pageView, error) {
 	palettes, err := json.Marshal(map[string]any{"light": slices.Concat(lightColours, lightSteps),
@@ -116,7 +80,7 @@ func (p *Page) view() (*pageView, error) {
 			"connection.",
 	}
 	scripts := "'none'"
-	if len(p.figures()) > 0 || p.hasTranscripts() {
+	if p.hasScript() {
 		text, err := library()
 		if err != nil {
 			return nil, err
@@ -127,65 +91,49 @@ func (p *Page) view() (*pageView, error) {
 	view.Policy = "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src " + scripts +
 		"; base-uri 'none'; form-action 'none'"
 	if p.Evidence != nil {
-		if view.Evidence, err = p.packedEvidence(); err != nil {
+		if view.Packed, err = p.packedEvidence(); err != nil {
 			return nil, fmt.Errorf("evidence: %w", err)
 		}
-	}
-	for _, s := range p.Sections {
-		section, err := s.view()
-		if err != nil {
-			return nil, err
-		}
-		view.Sections = append(view.Sections, section)
 	}
 	return view, nil
 }
 
-func (s *Section) view() (sectionView, error) {
-	section := sectionView{ID: s.ID, Title: s.Title, Lead: s.Lead}
-	for _, part := range s.Parts {
-		last := len(section.Runs) - 1
-		switch {
-		case part.Figure != nil:
-			figure, err := part.Figure.view()
-			if err != nil {
-				return section, fmt.Errorf("figure %s: %w", part.Figure.ID, err)
-			}
-			if last < 0 || section.Runs[last].Figures == nil || (section.Runs[last].More != "") != figure.Folded {
-				section.Runs = append(section.Runs, runView{})
-				last++
-			}
-			run := &section.Runs[last]
-			run.Figures = append(run.Figures, figure)
-			if figure.Folded {
-				run.More = strings.TrimPrefix(run.More+" · "+figure.Title, " · ")
-			}
-		case part.Table != nil:
-			table, err := part.Table.view()
-			if err != nil {
-				return section, fmt.Errorf("table %s: %w", part.Table.ID, err)
-			}
-			section.Runs = append(section.Runs, runView{Table: table})
-		case part.Transcripts != nil:
-			talks, err := part.Transcripts.view()
-			if err != nil {
-				return section, fmt.Errorf("transcripts of %s: %w", part.Transcripts.Label, err)
-			}
-			section.Runs = append(section.Runs, runView{Talks: talks})
-		default:
-			section.Runs = append(section.Runs, runView{Text: part.Text})
-		}
-	}
-	return section, nil
-}
-
-func (p *Page) hasTranscripts() bool {
+// hasScript reports whether the page has figures or transcripts.
+func (p *Page) hasScript() bool {
 	for _, s := range p.Sections {
-		if slices.ContainsFunc(s.Parts, func(part Part) bool { return part.Transcripts != nil }) {
+		if slices.ContainsFunc(s.Parts, func(part Part) bool { return part.Table == nil }) {
 			return true
 		}
 	}
 	return false
+}
+
+// run is a table, transcripts, or consecutive figures.
+type run struct {
+	Part
+	Figures []*Figure
+	More    string // titles of figures behind a fold; "" without a fold
+}
+
+// Runs returns the parts of the section with consecutive figures together.
+func (s *Section) Runs() []run {
+	var runs []run
+	for _, part := range s.Parts {
+		last := len(runs) - 1
+		if part.Figure == nil {
+			runs = append(runs, run{Part: part})
+			continue
+		}
+		if last < 0 || runs[last].Figures == nil || (runs[last].More != "") != part.Figure.Folded {
+			runs = append(runs, run{})
+			last++
+		}
+		runs[last].Figures = append(runs[last].Figures, part.Figure)
+		if part.Figure.Folded {
+			runs[last].More = strings.TrimPrefix(runs[last].More+" · "+part.Figure.Title, " · ")
+		}
+	}
+	return runs
 }
 
 // sourceHash returns the hash by which a content security policy allows a script.
@@ -194,59 +142,45 @@ func sourceHash(script string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-func (f *Figure) view() (figureView, error) {
-	options, err := f.chart()
-	if err != nil {
-		return figureView{}, err
-	}
-	text, err := csvText(f.data())
-	if err != nil {
-		return figureView{}, err
-	}
-	file, err := packed([]byte(text))
-	view := figureView{Figure: f, Wide: f.Categories != nil || f.Lanes != nil, Options: template.JS(options), Packed: file}
-	if f.Lanes != nil {
-		view.Height = 70 + 26*len(f.Lanes)
-	}
-	return view, err
-}
-
-// csvAddress returns a data address with rows as comma-separated values.
-func csvAddress(rows [][]string) (template.URL, error) {
-	text, err := csvText(rows)
-	return template.URL("data:text/csv;charset=utf-8," + dataEscapes.Replace(text)), err
+// pageFunctions are the functions of the template.
+var pageFunctions = template.FuncMap{
+	"headID": func(table string, column int) string { return cellID(table, 0, column+1) },
+	"cellID": func(table string, row, column int) string { return cellID(table, row+1, column+1) },
+	"options": func(f *Figure) (template.JS, error) {
+		options, err := f.chart()
+		return template.JS(options), err
+	},
+	"packed": func(f *Figure) (string, error) {
+		text, err := csvText(f.data())
+		if err != nil {
+			return "", err
+		}
+		return packed([]byte(text))
+	},
+	"height": func(f *Figure) int { // of the drawing in pixels; 0 for the default
+		if f.Lanes == nil {
+			return 0
+		}
+		return 70 + 26*len(f.Lanes)
+	},
+	"address": func(t *Table) (template.URL, error) {
+		text, err := csvText(t.data())
+		return template.URL("data:text/csv;charset=utf-8," + dataEscapes.Replace(text)), err
+	},
+	"class": func(t *Table, c Cell, column int) string {
+		if column < len(t.Columns) && t.Columns[column].Left {
+			return strings.TrimSpace("left " + string(c.Mark))
+		}
+		return string(c.Mark)
+	},
+	"swatch": func(arm int) string {
+		if arm == NoArm {
+			return ""
+		}
+		return fmt.Sprintf("arm%d", arm%len(lightColours)) + []string{"", " again"}[arm/len(lightColours)%2]
+	},
 }
 
 // dataEscapes escapes characters for a data address. html/template escapes the result again for the attribute.
 var dataEscapes = strings.NewReplacer("%", "%25", "\n", "%0A", "\r", "%0D", "#", "%23", `"`, "%22", "'", "%27",
 	"<", "%3C", ">", "%3E", "&", "%26", " ", "%20")
-
-// HeadID returns the id of the head of a column, from 0.
-func (t *tableView) HeadID(column int) string { return cellID(t.ID, 0, column+1) }
-
-func (t *Table) view() (*tableView, error) {
-	address, err := csvAddress(t.data())
-	view := &tableView{Table: t, CSV: address}
-	for r, row := range t.Rows {
-		var line lineView
-		for i, c := range row.Cells {
-			cell := cellView{Cell: c, ID: cellID(t.ID, r+1, i+1), Class: string(c.Mark), Details: c.details()}
-			if i < len(t.Columns) && t.Columns[i].Left {
-				cell.Class = strings.TrimSpace("left " + cell.Class)
-			}
-			if i > 0 {
-				line.Cells = append(line.Cells, cell)
-				continue
-			}
-			if row.Arm != NoArm {
-				cell.Swatch = fmt.Sprintf("arm%d", row.Arm%len(lightColours))
-				if row.Arm/len(lightColours)%2 == 1 {
-					cell.Swatch += " again"
-				}
-			}
-			line.Head = &cell
-		}
-		view.Lines = append(view.Lines, line)
-	}
-	return view, err
-}

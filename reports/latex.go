@@ -117,14 +117,14 @@ func (c Cell) latex() string {
 	case MarkDiffers:
 		text = `\textit{` + text + `}`
 	}
-	for _, line := range c.details() {
+	for _, line := range c.Lines() {
 		text += `\par{\scriptsize ` + latexText(line) + `}`
 	}
 	return text
 }
 
-// details returns the lines of the cell's detail.
-func (c Cell) details() []string {
+// Lines returns the lines of the cell's detail.
+func (c Cell) Lines() []string {
 	if c.Detail == "" {
 		return nil
 	}
@@ -133,7 +133,7 @@ func (c Cell) details() []string {
 
 // latexWidths returns the widths of a column with this cell.
 func (c Cell) latexWidths(least, natural float64) (float64, float64) {
-	for _, line := range append(c.details(), c.Text) {
+	for _, line := range append(c.Lines(), c.Text) {
 		l, n := latexWidths(line)
 		least, natural = max(least, l), max(natural, n)
 	}

@@ -27,12 +27,11 @@ type Section struct {
 	Parts     []Part
 }
 
-// Part is an element of a section; exactly one of the first four fields is set.
+// Part is an element of a section; exactly one of the first three fields is set.
 type Part struct {
 	Table       *Table
 	Figure      *Figure
 	Transcripts *Transcripts
-	Text        string // a paragraph
 
 	set string // of tasks; "" for a part that does not exist once for each set
 }
@@ -212,24 +211,6 @@ func (s *Study) taskCount(set string) (each, all int) {
 	return each, len(different)
 }
 
-// addTables appends the tables that are not nil.
-func addTables(parts []Part, tables ...*Table) []Part {
-	for _, t := range tables {
-		if t != nil {
-			parts = append(parts, Part{Table: t})
-		}
-	}
-	return parts
-}
-
-// addFigure appends a figure that is not nil.
-func addFigure(parts []Part, f *Figure) []Part {
-	if f == nil {
-		return parts
-	}
-	return append(parts, Part{Figure: f})
-}
-
 // item is a table or a figure that a page can show, or several of one kind (one for each set of tasks, for example).
 type item struct {
 	name    string // in the section block of a report: "main", "fig-reward"
@@ -256,10 +237,10 @@ func items() []item {
 	all := []item{
 		{"main", "results", eachSet((*Study).mainTable)},
 		{"seeds", "results", eachSet((*Study).seedTable)},
-		{"fig-categories", "results", eachSetFigure((*Study).categoryFigure)},
+		{"fig-categories", "results", eachSet((*Study).categoryFigure)},
 		{"pass-at-k", "results", eachSet((*Study).passTable)},
-		{"fig-pass-at-k", "results", eachSetFigure((*Study).passFigure)},
-		{"fig-outcomes", "results", eachSetFigure((*Study).outcomeFigure)},
+		{"fig-pass-at-k", "results", eachSet((*Study).passFigure)},
+		{"fig-outcomes", "results", eachSet((*Study).outcomeFigure)},
 		{"compare", "differences", (*Study).comparisonTables},
 		{"gap", "token", eachSet((*Study).gapTable)},
 		{"gap-training", "token", one((*Study).trainingGapTable)},
@@ -267,13 +248,13 @@ func items() []item {
 	curves := func(folded bool) {
 		for i := range curveFigures {
 			if kind := &curveFigures[i]; kind.folded == folded {
-				all = append(all, item{"fig-" + kind.id, "training", oneFigure(kind.figure)})
+				all = append(all, item{"fig-" + kind.id, "training", one(kind.figure)})
 			}
 		}
 	}
 	curves(false)
 	all = append(all,
-		item{"fig-forecast", "training", oneFigure((*Study).forecastFigure)},
+		item{"fig-forecast", "training", one((*Study).forecastFigure)},
 		item{"entropy", "training", one((*Study).entropyTable)},
 		item{"late", "training", one((*Study).lateTable)},
 		item{"signal", "training", one((*Study).signalTable)},
@@ -289,41 +270,37 @@ func items() []item {
 		item{"departures", "setup", one((*Study).departuresTable)},
 		item{"settings", "setup", one((*Study).settingsTable)},
 		item{"runs", "cost", one((*Study).runsTable)},
-		item{"fig-timeline", "cost", oneFigure((*Study).timelineFigure)},
+		item{"fig-timeline", "cost", one((*Study).timelineFigure)},
 		item{"evidence", "sources", one((*Study).evidenceTable)},
 	)
 }
 
-func eachSet(table func(*Study, string) *Table) func(*Study) []Part {
-	return func(s *Study) []Part {
-		var parts []Part
+// partsOf returns a table or a figure as parts; none if it is nil.
+func partsOf[T *Table | *Figure](of T, set string) []Part {
+	switch of := any(of).(type) {
+	case *Table:
+		if of != nil {
+			return []Part{{Table: of, set: set}}
+		}
+	case *Figure:
+		if of != nil {
+			return []Part{{Figure: of, set: set}}
+		}
+	}
+	return nil
+}
+
+func one[T *Table | *Figure](of func(*Study) T) func(*Study) []Part {
+	return func(s *Study) []Part { return partsOf(of(s), "") }
+}
+
+func eachSet[T *Table | *Figure](of func(*Study, string) T) func(*Study) []Part {
+	return func(s *Study) (parts []Part) {
 		for _, set := range s.sets() {
-			if t := table(s, set); t != nil {
-				parts = append(parts, Part{Table: t, set: set})
-			}
+			parts = append(parts, partsOf(of(s, set), set)...)
 		}
 		return parts
 	}
-}
-
-func eachSetFigure(figure func(*Study, string) *Figure) func(*Study) []Part {
-	return func(s *Study) []Part {
-		var parts []Part
-		for _, set := range s.sets() {
-			if f := figure(s, set); f != nil {
-				parts = append(parts, Part{Figure: f, set: set})
-			}
-		}
-		return parts
-	}
-}
-
-func one(table func(*Study) *Table) func(*Study) []Part {
-	return func(s *Study) []Part { return addTables(nil, table(s)) }
-}
-
-func oneFigure(figure func(*Study) *Figure) func(*Study) []Part {
-	return func(s *Study) []Part { return addFigure(nil, figure(s)) }
 }
 
 // itemNames returns the names that a section block may contain.

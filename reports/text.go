@@ -53,10 +53,8 @@ func (p *Page) Text(w io.Writer, width int) error {
 				}
 			case part.Figure != nil:
 				part.Figure.text(out, width)
-			case part.Transcripts != nil:
-				out.wrapped(clean(part.Transcripts.summary())+", in the HTML page", width)
 			default:
-				out.wrapped(clean(part.Text), width)
+				out.wrapped(clean(part.Transcripts.Summary())+", in the HTML page", width)
 			}
 		}
 	}
@@ -321,10 +319,8 @@ func (p *Page) Markdown(w io.Writer) error {
 				part.Table.markdown(out)
 			case part.Figure != nil:
 				part.Figure.markdown(out)
-			case part.Transcripts != nil:
-				out.line("- " + escaped(part.Transcripts.summary()) + ", in the HTML page")
 			default:
-				out.line(escaped(part.Text))
+				out.line("- " + escaped(part.Transcripts.Summary()) + ", in the HTML page")
 			}
 		}
 	}

@@ -126,8 +126,8 @@ func (t *Transcripts) chosen() (failed, passed []Transcript) {
 	return t.Failed[:failures], t.Passed[:successes]
 }
 
-// summary returns the line of the closed transcripts.
-func (t *Transcripts) summary() string {
+// Summary returns the line of the closed transcripts.
+func (t *Transcripts) Summary() string {
 	failed, passed := t.chosen()
 	return fmt.Sprintf("%s: %d of %d failed and %d of %d passed episodes",
 		t.Label, len(failed), t.FailedOf, len(passed), t.PassedOf)
@@ -153,18 +153,12 @@ func (s *Study) transcriptParts() []Part {
 	return parts
 }
 
-// transcriptsView holds transcripts for the page's template.
-type transcriptsView struct {
-	Summary string
-	Packed  string
-}
-
-func (t *Transcripts) view() (*transcriptsView, error) {
+// Packed returns the transcripts of the page as packed JSON.
+func (t *Transcripts) Packed() (string, error) {
 	failed, passed := t.chosen()
 	text, err := json.Marshal(slices.Concat(failed, passed))
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	packed, err := packed(text)
-	return &transcriptsView{t.summary(), packed}, err
+	return packed(text)
 }
