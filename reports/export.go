@@ -101,27 +101,38 @@ func csvText(rows [][]string) (string, error) {
 	return text.String(), err
 }
 
-// The page as JSON, for programs.
-type (
-	pageData struct {
-		Title    string       `json:"title"`
-		Question string       `json:"question,omitempty"`
-		Expect   string       `json:"expect,omitempty"`
-		Answers  []string     `json:"answers,omitempty"`
-		Facts    []string     `json:"facts,omitempty"`
-		Failures []Failure    `json:"failures,omitempty"`
-		Tables   []tableData  `json:"tables"`
-		Figures  []figureData `json:"figures"`
+// JSON writes every table and figure of the page with its numbers, for programs. NaN and infinite numbers are left out.
+func (p *Page) JSON(w io.Writer) error {
+	type figure struct {
+		ID    string     `json:"id"`
+		Title string     `json:"title"`
+		Note  string     `json:"note,omitempty"`
+		X     string     `json:"x"`
+		Y     string     `json:"y"`
+		Data  [][]string `json:"data"` // the first row is the head
 	}
-	tableData struct {
-		ID      string       `json:"id"`
-		Title   string       `json:"title"`
-		Lead    string       `json:"lead,omitempty"`
-		Columns []string     `json:"columns"`
-		Rows    [][]cellData `json:"rows"`
-		Notes   []string     `json:"notes,omitempty"`
+	figures := []figure{}
+	for _, f := range p.figures() {
+		figures = append(figures, figure{f.ID, f.Title, f.Note, f.X, f.Y, f.data()})
 	}
-	cellData struct {
+	e := json.NewEncoder(w)
+	e.SetIndent("", " ")
+	return e.Encode(struct {
+		*Page
+		Tables  []*Table `json:"tables"`
+		Figures []figure `json:"figures"`
+	}{p, append([]*Table{}, p.tables()...), figures})
+}
+
+// MarshalText returns the name.
+func (c Column) MarshalText() ([]byte, error) { return []byte(c.Name), nil }
+
+// MarshalJSON returns the cells.
+func (r Row) MarshalJSON() ([]byte, error) { return json.Marshal(r.Cells) }
+
+// MarshalJSON leaves out the parts that the cell lacks.
+func (c Cell) MarshalJSON() ([]byte, error) {
+	cell := struct {
 		Text   string   `json:"text"`
 		Detail string   `json:"detail,omitempty"`
 		Value  *float64 `json:"value,omitempty"`
@@ -130,56 +141,15 @@ type (
 		Low    *float64 `json:"low,omitempty"`
 		High   *float64 `json:"high,omitempty"`
 		Mark   Mark     `json:"mark,omitempty"`
-		Source *Source  `json:"source,omitempty"`
+		Source Source   `json:"source,omitzero"`
+	}{Text: c.Text, Detail: c.Detail, Value: finite(c.Value), Of: c.Of, Mark: c.Mark, Source: c.Source}
+	if c.Of > 0 {
+		cell.Count = &c.Count
 	}
-	figureData struct {
-		ID    string     `json:"id"`
-		Title string     `json:"title"`
-		Note  string     `json:"note,omitempty"`
-		X     string     `json:"x"`
-		Y     string     `json:"y"`
-		Data  [][]string `json:"data"` // the first row is the head
+	if c.Interval != nil {
+		cell.Low, cell.High = finite(&c.Interval.Low), finite(&c.Interval.High)
 	}
-)
-
-// JSON writes every table and figure of the page with its numbers. NaN and infinite numbers are left out.
-func (p *Page) JSON(w io.Writer) error {
-	data := pageData{Title: p.Title, Question: p.Question, Expect: p.Expect, Answers: p.Answers, Facts: p.Facts,
-		Failures: p.Failures, Tables: []tableData{}, Figures: []figureData{}}
-	for _, t := range p.tables() {
-		data.Tables = append(data.Tables, t.json())
-	}
-	for _, f := range p.figures() {
-		data.Figures = append(data.Figures, figureData{f.ID, f.Title, f.Note, f.X, f.Y, f.data()})
-	}
-	e := json.NewEncoder(w)
-	e.SetIndent("", " ")
-	return e.Encode(data)
-}
-
-func (t *Table) json() tableData {
-	data := tableData{ID: t.ID, Title: t.Title, Lead: t.Lead, Rows: [][]cellData{}, Notes: t.Notes}
-	for _, c := range t.Columns {
-		data.Columns = append(data.Columns, c.Name)
-	}
-	for _, row := range t.Rows {
-		var cells []cellData
-		for _, c := range row.Cells {
-			cell := cellData{Text: c.Text, Detail: c.Detail, Value: finite(c.Value), Of: c.Of, Mark: c.Mark}
-			if c.Source.By != "" {
-				cell.Source = &c.Source
-			}
-			if c.Of > 0 {
-				cell.Count = &c.Count
-			}
-			if c.Interval != nil {
-				cell.Low, cell.High = finite(&c.Interval.Low), finite(&c.Interval.High)
-			}
-			cells = append(cells, cell)
-		}
-		data.Rows = append(data.Rows, cells)
-	}
-	return data
+	return json.Marshal(cell)
 }
 
 // finite returns nil for a number that JSON cannot represent.
@@ -192,24 +162,23 @@ func finite(v *float64) *float64 {
 
 // writeCSV writes a file for each table and figure into a new folder.
 func (p *Page) writeCSV(folder string) error {
+	files := map[string][][]string{}
+	for _, t := range p.tables() {
+		files[t.ID] = t.data()
+	}
+	for _, f := range p.figures() {
+		files[f.ID] = f.data()
+	}
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		return err
 	}
-	write := func(id string, rows [][]string) error {
+	for id, rows := range files {
 		text, err := csvText(rows)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(folder, id+".csv"), []byte(text), 0o644)
+		}
 		if err != nil {
 			return fmt.Errorf("write %s as CSV: %w", id, err)
-		}
-		return os.WriteFile(filepath.Join(folder, id+".csv"), []byte(text), 0o644)
-	}
-	for _, t := range p.tables() {
-		if err := write(t.ID, t.data()); err != nil {
-			return err
-		}
-	}
-	for _, f := range p.figures() {
-		if err := write(f.ID, f.data()); err != nil {
-			return err
 		}
 	}
 	return nil

@@ -54,7 +54,11 @@ func TestJSONOmitsNumbersThatItCannotRepresent(t *testing.T) {
 	if err := p.JSON(&b); err != nil {
 		t.Fatal(err)
 	}
-	var got pageData
+	var got struct {
+		Tables []struct {
+			Rows [][]struct{ Value, Count, Low *float64 }
+		}
+	}
 	if err := json.Unmarshal(b.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}

@@ -9,15 +9,15 @@ import (
 
 // Page is everything that a reader sees, in order, as plain values.
 type Page struct {
-	Title    string
-	Question string
-	Expect   string
-	Answers  []string // one sentence per tested pair of the first comparison and of those with an expectation
-	Facts    []string // arms, seeds, tasks, and limits of the numbers
-	Failures []Failure
-	Sections []Section
-	Arms     []string  // labels in the order of their colours
-	Evidence *Evidence // nil for numbers that no store contains
+	Title    string    `json:"title"`
+	Question string    `json:"question,omitempty"`
+	Expect   string    `json:"expect,omitempty"`
+	Answers  []string  `json:"answers,omitempty"` // one per tested pair of the first comparison and of those with an expectation
+	Facts    []string  `json:"facts,omitempty"`   // arms, seeds, tasks, and limits of the numbers
+	Failures []Failure `json:"failures,omitempty"`
+	Sections []Section `json:"-"`
+	Arms     []string  `json:"-"` // labels in the order of their colours
+	Evidence *Evidence `json:"-"` // nil for numbers that no store contains
 }
 
 // Section is a chapter of the page.

@@ -12,13 +12,13 @@ import (
 
 // Table is a table as a plain value; the writers lay it out.
 type Table struct {
-	ID      string // unique on the page: "main-test"
-	Title   string
-	Lead    string // one sentence above: the meaning of a row
-	Columns []Column
-	Rows    []Row
-	Notes   []string // below: how to read the table
-	Folded  bool     // behind a fold in HTML
+	ID      string   `json:"id"` // unique on the page: "main-test"
+	Title   string   `json:"title"`
+	Lead    string   `json:"lead,omitempty"` // one sentence above: the meaning of a row
+	Columns []Column `json:"columns"`
+	Rows    []Row    `json:"rows"`
+	Notes   []string `json:"notes,omitempty"` // below: how to read the table
+	Folded  bool     `json:"-"`               // behind a fold in HTML
 
 	spare bool // repeats another table, so that a page omits it; Reproduce computes it
 }

@@ -15,46 +15,85 @@ import (
 	"rcgrpo/reports/stats"
 )
 
+// format describes the layout of a page in a text format. Strings are formats of package fmt for escaped text.
+type format struct {
+	escape                                                    func(string) string
+	title, question, expect, answer, fact, failure, log, lead string
+	section, transcripts                                      string
+
+	line   func(string) // writes a paragraph
+	table  func(*Table) error
+	figure func(*Figure)
+}
+
 // Text writes the page for a terminal of the given width: complete tables, and one line of blocks for each curve.
 func (p *Page) Text(w io.Writer, width int) error {
 	out := &sticky{w: w}
-	out.line(clean(p.Title))
-	for _, text := range []string{p.Question, prefixed("expected: ", p.Expect)} {
-		if text != "" {
-			out.wrapped(clean(text), width)
+	return p.write(out, format{
+		escape: clean, title: "%s", question: "%s", expect: "expected: %s", answer: "→ %s", fact: "· %s",
+		failure: "MISSING %s: %s", log: "  | %s", section: "── %s ", lead: "%s", transcripts: "%s, in the HTML page",
+		line:   func(text string) { out.wrapped(text, width) },
+		table:  func(t *Table) error { return t.text(out, width) },
+		figure: func(f *Figure) { f.text(out, width) },
+	}, width)
+}
+
+// Markdown writes the page as GitHub-flavoured Markdown: complete tables, and of each curve two numbers.
+func (p *Page) Markdown(w io.Writer) error {
+	out := &sticky{w: w}
+	return p.write(out, format{
+		escape: escaped, title: "# %s", question: "\n%s", expect: "\nExpected: %s", answer: "**%s**\n", fact: "- %s",
+		failure: "**%s** %s\n", log: "    %s", section: "## %s", lead: "\n%s", transcripts: "- %s, in the HTML page",
+		line:   out.line,
+		table:  func(t *Table) error { t.markdown(out); return nil },
+		figure: func(f *Figure) { f.markdown(out) },
+	}, 0)
+}
+
+// write writes the page. The heads of sections are filled with a rule up to the width.
+func (p *Page) write(out *sticky, f format, width int) error {
+	paragraph := func(format string, texts ...string) {
+		if texts[0] == "" {
+			return
 		}
+		var args []any
+		for _, text := range texts {
+			args = append(args, f.escape(text))
+		}
+		f.line(fmt.Sprintf(format, args...))
 	}
+	f.line(fmt.Sprintf(f.title, f.escape(p.Title)))
+	paragraph(f.question, p.Question)
+	paragraph(f.expect, p.Expect)
 	out.line("")
 	for _, answer := range p.Answers {
-		out.wrapped("→ "+clean(answer), width)
+		paragraph(f.answer, answer)
 	}
 	for _, fact := range p.Facts {
-		out.wrapped("· "+clean(fact), width)
+		paragraph(f.fact, fact)
 	}
-	for _, f := range p.Failures {
+	for _, failure := range p.Failures {
 		out.line("")
-		out.wrapped("MISSING "+clean(f.Address)+": "+clean(f.Cause), width)
-		for _, l := range f.Log {
-			out.line("  | " + clean(l))
+		paragraph(f.failure, failure.Address, failure.Cause)
+		for _, l := range failure.Log {
+			out.line(fmt.Sprintf(f.log, clean(l)))
 		}
 	}
 	for _, s := range p.Sections {
-		out.line("")
-		out.line("── " + s.Title + " " + strings.Repeat("─", max(0, width-len([]rune(s.Title))-4)))
-		if s.Lead != "" {
-			out.wrapped(clean(s.Lead), width)
-		}
+		head := fmt.Sprintf(f.section, f.escape(s.Title))
+		out.line("\n" + head + strings.Repeat("─", max(0, width-len([]rune(head)))))
+		paragraph(f.lead, s.Lead)
 		for _, part := range s.Parts {
 			out.line("")
 			switch {
 			case part.Table != nil:
-				if err := part.Table.text(out, width); err != nil {
+				if err := f.table(part.Table); err != nil {
 					return err
 				}
 			case part.Figure != nil:
-				part.Figure.text(out, width)
+				f.figure(part.Figure)
 			default:
-				out.wrapped(clean(part.Transcripts.Summary())+", in the HTML page", width)
+				paragraph(f.transcripts, part.Transcripts.Summary())
 			}
 		}
 	}
@@ -69,12 +108,13 @@ func (t *Table) text(out *sticky, width int) error {
 		out.wrapped(clean(t.Lead), width)
 	}
 	var rows [][]string
+	below := func(c Cell, separator string) string {
+		return strings.TrimSuffix(marked(c, clean(c.Text))+"\n"+strings.ReplaceAll(clean(c.Detail), " · ", separator), "\n")
+	}
 	for _, write := range []func(Cell) string{
 		func(c Cell) string { return marked(c, clean(c.line())) },
-		func(c Cell) string { return strings.TrimSuffix(marked(c, clean(c.Text))+"\n"+clean(c.Detail), "\n") },
-		func(c Cell) string {
-			return strings.TrimSuffix(marked(c, clean(c.Text))+"\n"+strings.ReplaceAll(clean(c.Detail), " · ", "\n"), "\n")
-		},
+		func(c Cell) string { return below(c, " · ") },
+		func(c Cell) string { return below(c, "\n") },
 	} {
 		rows = t.rows(write)
 		sum := 0
@@ -283,48 +323,6 @@ func (s *sticky) wrapped(text string, width int) {
 		}
 		s.line(line)
 	}
-}
-
-// Markdown writes the page as GitHub-flavoured Markdown: complete tables, and of each curve two numbers.
-func (p *Page) Markdown(w io.Writer) error {
-	out := &sticky{w: w}
-	out.line("# " + escaped(p.Title))
-	for _, text := range []string{p.Question, prefixed("Expected: ", p.Expect)} {
-		if text != "" {
-			out.line("\n" + escaped(text))
-		}
-	}
-	for _, answer := range p.Answers {
-		out.line("\n**" + escaped(answer) + "**")
-	}
-	out.line("")
-	for _, fact := range p.Facts {
-		out.line("- " + escaped(fact))
-	}
-	for _, f := range p.Failures {
-		out.line("\n**" + escaped(f.Address) + "** " + escaped(f.Cause) + "\n")
-		for _, l := range f.Log {
-			out.line("    " + clean(l))
-		}
-	}
-	for _, s := range p.Sections {
-		out.line("\n## " + escaped(s.Title))
-		if s.Lead != "" {
-			out.line("\n" + escaped(s.Lead))
-		}
-		for _, part := range s.Parts {
-			out.line("")
-			switch {
-			case part.Table != nil:
-				part.Table.markdown(out)
-			case part.Figure != nil:
-				part.Figure.markdown(out)
-			default:
-				out.line("- " + escaped(part.Transcripts.Summary()) + ", in the HTML page")
-			}
-		}
-	}
-	return out.err
 }
 
 func (t *Table) markdown(out *sticky) {
