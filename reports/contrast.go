@@ -38,9 +38,8 @@ type Contrast struct {
 
 // PolicyPair compares one policy of each side.
 type PolicyPair struct {
-	Name          string // of the seeds
-	N             int    // tasks of both sides; unpaired: tasks of A plus tasks of B
-	OnlyA, OnlyB  int    // greedy and paired: tasks that only one side passes
+	N             int // tasks of both sides; unpaired: tasks of A plus tasks of B
+	OnlyA, OnlyB  int // greedy and paired: tasks that only one side passes
 	Difference, P float64
 }
 
@@ -154,7 +153,6 @@ func pairPolicies(a, b side, set string, greedy bool) []policyPair {
 				policy{identity: y.identity(), outcomes: outcomes{}}})
 		}
 		p := &pairs[at]
-		p.b.seeds = append(p.b.seeds, cmp.Or(y.Name(), x.Name()))
 		for id, one := range left {
 			if other, both := right[id]; both {
 				p.a.add(id, one, greedy)
@@ -167,7 +165,7 @@ func pairPolicies(a, b side, set string, greedy bool) []policyPair {
 
 // compare tests the pair and returns the differences of its tasks with their families.
 func (p *policyPair) compare(greedy bool) (one PolicyPair, differences []float64, families []string) {
-	one = PolicyPair{Name: p.b.name(), N: len(p.a.outcomes)}
+	one = PolicyPair{N: len(p.a.outcomes)}
 	for _, id := range sortedKeys(p.a.outcomes) {
 		x, y := p.a.outcomes[id], p.b.outcomes[id]
 		differences, families = append(differences, y.rate()-x.rate()), append(families, x.family)
@@ -248,19 +246,17 @@ func (c *Contrast) unpaired(a, b []policy, greedy bool, seed uint64) bool {
 		return len(x.seeds) == 0 || len(y.seeds) == 0 ||
 			slices.ContainsFunc(x.seeds, func(seed string) bool { return slices.Contains(y.seeds, seed) })
 	}
+	var every []PolicyPair
 	for i := range a {
 		for j := range b {
-			if sharesSeed(&a[i], &b[j]) {
-				c.Pairs = append(c.Pairs, compareUnpaired(&a[i], &b[j], cmp.Or(b[j].name(), a[i].name()), greedy))
+			pair := compareUnpaired(&a[i], &b[j], greedy)
+			if every = append(every, pair); sharesSeed(&a[i], &b[j]) {
+				c.Pairs = append(c.Pairs, pair)
 			}
 		}
 	}
-	if len(c.Pairs) == 0 { // no seed in common: every policy with every other
-		for i := range a {
-			for j := range b {
-				c.Pairs = append(c.Pairs, compareUnpaired(&a[i], &b[j], a[i].name()+" against "+b[j].name(), greedy))
-			}
-		}
+	if len(c.Pairs) == 0 { // no seed in common
+		c.Pairs = every
 	}
 	left, right := samples(a, "", false), samples(b, "", false)
 	sharesA, sharesB := rates(left), rates(right)
@@ -282,11 +278,11 @@ func (c *Contrast) unpaired(a, b []policy, greedy bool, seed uint64) bool {
 	return true
 }
 
-func compareUnpaired(x, y *policy, name string, greedy bool) PolicyPair {
+func compareUnpaired(x, y *policy, greedy bool) PolicyPair {
 	left, right := x.sample("", false), y.sample("", false)
 	kA, nA := left.count()
 	kB, nB := right.count()
-	pair := PolicyPair{Name: name, N: len(x.outcomes) + len(y.outcomes),
+	pair := PolicyPair{N: len(x.outcomes) + len(y.outcomes),
 		Difference: float64(kB)/float64(nB) - float64(kA)/float64(nA)}
 	if greedy {
 		pair.P = stats.Fisher(kA, nA, kB, nB)
@@ -317,7 +313,7 @@ func compareTraining(a, b *Arm, windows Windows, how Comparison) (c Contrast, ok
 			return
 		}
 		valuesA[x.CurveFrom], valuesB[y.CurveFrom] = va, vb
-		c.Pairs = append(c.Pairs, PolicyPair{Name: cmp.Or(y.Name(), x.Name()), N: late, Difference: vb - va, P: math.NaN()})
+		c.Pairs = append(c.Pairs, PolicyPair{N: late, Difference: vb - va, P: math.NaN()})
 		perPair = append(perPair, vb-va)
 		c.Source = together("", how.Outcome, c.Source, Source{From: []string{x.CurveFrom, y.CurveFrom}})
 	})
@@ -331,9 +327,8 @@ func compareTraining(a, b *Arm, windows Windows, how Comparison) (c Contrast, ok
 		for _, from := range sortedKeys(of) {
 			all = append(all, of[from])
 		}
-		mean := stats.Mean(all)
-		return Cell{Text: c.value(mean), Value: &mean}.With("%s\u00a0…\u00a0%s", c.value(slices.Min(all)),
-			c.value(slices.Max(all)))
+		mean, low, high := stats.Mean(all), slices.Min(all), slices.Max(all)
+		return Cell{Text: c.value(mean), Value: &mean}.With("%s\u00a0…\u00a0%s", c.value(low), c.value(high))
 	}
 	c.CellA, c.CellB = cell(valuesA), cell(valuesB)
 	return c, true
@@ -381,18 +376,16 @@ func contrastOf(all []Contrast, how Comparison, names [2]string) *Contrast {
 
 // judged returns the contrasts of a set of tasks or of training, decided with their p-values adjusted together.
 func (s *Study) judged(set string, training bool) []Contrast {
-	all := s.contrasts(set, training)
-	judge(all)
-	return all
+	return judge(s.contrasts(set, training))
 }
 
-// judge decides contrasts whose p-values are adjusted together (Holm).
-func judge(all []Contrast) {
+// judge decides contrasts whose p-values are adjusted together (Holm), in place.
+func judge(all []Contrast) []Contrast {
 	var ps []float64
 	tests := 0
 	for i := range all {
 		ps = append(ps, all[i].p())
-		if !math.IsNaN(all[i].p()) {
+		if !math.IsNaN(ps[i]) {
 			tests++
 		}
 	}
@@ -400,6 +393,7 @@ func judge(all []Contrast) {
 		all[i].Adjusted, all[i].Tests = adjusted, tests
 		all[i].Verdict = all[i].decide()
 	}
+	return all
 }
 
 // pairable returns an error if a pair of a comparison loses more than a tenth of either side's tasks by pairing.
@@ -469,14 +463,11 @@ func (c *Contrast) decide() int {
 	if !(c.Adjusted < 1-stats.Level) || !c.ofTraining() && !c.Families.Excludes(0) {
 		return 0
 	}
-	if c.method() {
-		if !c.OverSeeds.Excludes(0) {
-			return 0
-		}
-		return sign
+	if c.method() && !c.OverSeeds.Excludes(0) {
+		return 0
 	}
 	for _, p := range c.Pairs {
-		if !(p.Difference*float64(sign) > 0) {
+		if !c.method() && !(p.Difference*float64(sign) > 0) {
 			return 0
 		}
 	}

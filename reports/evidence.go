@@ -138,15 +138,16 @@ func (g *Grid) each(use func(id, text string)) {
 	}
 }
 
-// grids returns the values of all tables and figures of the page.
-func (p *Page) grids() (tables, figures []Grid) {
+// grids returns the values of all tables, then those of all figures.
+func (p *Page) grids() []Grid {
+	var all []Grid
 	for _, t := range p.tables() {
-		tables = append(tables, t.grid())
+		all = append(all, t.grid())
 	}
 	for _, f := range p.figures() {
-		figures = append(figures, figureGrid(f.ID, f.data()))
+		all = append(all, figureGrid(f.ID, f.data()))
 	}
-	return tables, figures
+	return all
 }
 
 // cellID returns the id of a cell. Row and column count from 1, row 0 is the head.
@@ -333,7 +334,7 @@ const evidenceID = "evidence-of-this-page"
 // packedEvidence returns the evidence with the values of p and their sources, as the page contains it.
 func (p *Page) packedEvidence() (string, error) {
 	ev := *p.Evidence
-	ev.Tables, _ = p.grids()
+	ev.Tables = p.grids()[:len(p.tables())]
 	ev.Sources, ev.Cells = nil, map[string]int{}
 	at := map[string]int{}
 	record := func(cell string, s Source) {

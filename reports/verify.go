@@ -2,6 +2,7 @@ package reports
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"html"
 	"slices"
@@ -103,8 +104,8 @@ func (v *Verification) count(ev *Evidence) {
 	}
 	for _, g := range ev.Figures {
 		for _, row := range g.Rows {
-			for _, cell := range row.Cells[min(1, len(row.Cells)):] {
-				if cell != "" {
+			for i, cell := range row.Cells {
+				if i > 0 && cell != "" {
 					v.Values++
 				}
 			}
@@ -186,7 +187,7 @@ func (v *Verification) notComputed(ev *Evidence, damaged map[string]bool) {
 
 // compareValues compares the recomputed values with the recorded and the visible values.
 func (v *Verification) compareValues(ev *Evidence, again *Page, page string) {
-	recomputed, shown := valuesOf(again.grids()), valuesOf(ev.Tables, ev.Figures)
+	recomputed, shown := valuesOf(again.grids()), valuesOf(slices.Concat(ev.Tables, ev.Figures))
 	for id, text := range visibleCells(page) {
 		if text != recomputed[id] {
 			shown[id] = text
@@ -203,10 +204,10 @@ func (v *Verification) compareValues(ev *Evidence, again *Page, page string) {
 	}
 }
 
-// valuesOf returns the values of tables and figures by id.
-func valuesOf(tables, figures []Grid) map[string]string {
+// valuesOf returns the values of grids by id.
+func valuesOf(grids []Grid) map[string]string {
 	values := map[string]string{}
-	for _, g := range slices.Concat(tables, figures) {
+	for _, g := range grids {
 		g.each(func(id, text string) { values[id] = text })
 	}
 	return values
@@ -238,35 +239,28 @@ func visibleCells(page string) map[string]string {
 
 // compareLines lists the lines of the page that differ from the recomputed page, without those of differing values.
 func (v *Verification) compareLines(page, again string) {
-	values := v.Differences
+	explained := []string{evidenceID}
+	for _, d := range v.Differences {
+		table, _, _ := cutLast(d.Where, ".")
+		explained = append(explained, `"`+d.Where+`"`, `"`+table+`-csv"`, `"`+table+`-options"`, `"`+table+`.csv"`)
+	}
 	a, b := strings.Split(page, "\n"), strings.Split(again, "\n")
-	for i := range max(len(a), len(b)) {
-		x, y := at(a, i), at(b, i)
-		if x == y || slices.ContainsFunc(values, func(d Difference) bool {
-			table, _, _ := cutLast(d.Where, ".")
-			return slices.ContainsFunc([]string{evidenceID, ` id="` + d.Where + `"`, ` id="` + table + `-csv"`, ` id="` +
-				table + `-options"`,
-				`download="` + table + `.csv"`}, func(part string) bool { return strings.Contains(y, part) })
-		}) {
+	length, found := max(len(a), len(b)), 0
+	a, b = append(a, make([]string, length-len(a))...), append(b, make([]string, length-len(b))...)
+	for i := range a {
+		if a[i] == b[i] || slices.ContainsFunc(explained, func(part string) bool { return strings.Contains(b[i], part) }) {
 			continue
 		}
-		x, y = around(x, y)
+		x, y := around(a[i], b[i])
 		v.Differences = append(v.Differences, Difference{Where: fmt.Sprintf("line %d of the page", i+1), Shown: x,
 			Recomputed: y})
-		if len(v.Differences)-len(values) == 20 {
+		if found++; found == 20 {
 			break // an additional line shifts all following lines
 		}
 	}
 }
 
-func at(list []string, i int) string {
-	if i < len(list) {
-		return list[i]
-	}
-	return ""
-}
-
-// around cuts two long texts to the context of the first different byte.
+// around cuts two texts to the context of the first different byte.
 func around(a, b string) (string, string) {
 	first := 0
 	for first < min(len(a), len(b)) && a[first] == b[first] {
@@ -274,14 +268,8 @@ func around(a, b string) (string, string) {
 	}
 	cut := func(s string) string {
 		from, to := max(0, first-30), min(len(s), first+60)
-		text := s[min(from, len(s)):to]
-		if from > 0 {
-			text = "…" + text
-		}
-		if to < len(s) {
-			text += "…"
-		}
-		return strings.ToValidUTF8(text, "�")
+		return strings.Repeat("…", min(from, 1)) + strings.ToValidUTF8(s[min(from, to):to], "�") +
+			strings.Repeat("…", min(len(s)-to, 1))
 	}
 	return cut(a), cut(b)
 }
@@ -399,18 +387,13 @@ func (ev *Evidence) shown(cell, page string) (name, text string, err error) {
 	if !ok {
 		return "", "", fmt.Errorf("%q is not a cell: want TABLE.rROWcCOLUMN, such as main-test.r1c2", cell)
 	}
-	for _, list := range [][]Grid{ev.Tables, ev.Figures} {
-		for _, g := range list {
-			if g.ID != table || row < 1 || row > len(g.Rows) || column < 1 ||
-				column > min(len(g.Head), len(g.Rows[row-1].Cells)) {
-				continue
-			}
-			name, text = g.Rows[row-1].Name+" | "+g.Head[column-1], g.Rows[row-1].Cells[column-1]
-			if visible, ok := visibleCells(page)[cell]; ok {
-				text = visible
-			}
-			return name, text, nil
+	for _, g := range slices.Concat(ev.Tables, ev.Figures) {
+		if g.ID != table || row < 1 || row > len(g.Rows) || column < 1 ||
+			column > min(len(g.Head), len(g.Rows[row-1].Cells)) {
+			continue
 		}
+		name, text = g.Rows[row-1].Name+" | "+g.Head[column-1], g.Rows[row-1].Cells[column-1]
+		return name, cmp.Or(visibleCells(page)[cell], text), nil
 	}
 	return "", "", fmt.Errorf("the page has no cell %s", cell)
 }
@@ -418,12 +401,9 @@ func (ev *Evidence) shown(cell, page string) (name, text string, err error) {
 // find returns the value with a name in the table or figure with that id.
 func find(grids []Grid, id, name string) (text string, ok bool) {
 	for _, g := range grids {
-		if g.ID != id {
-			continue
-		}
 		for _, row := range g.Rows {
 			for c, text := range row.Cells {
-				if row.Name+" | "+g.Head[c] == name {
+				if g.ID == id && row.Name+" | "+g.Head[c] == name {
 					return text, true
 				}
 			}
@@ -450,8 +430,7 @@ func (ev *Evidence) recompute(store *artifact.Store) ([]Grid, error) {
 	if err != nil {
 		return nil, err
 	}
-	tables, figures := study.complete().grids()
-	return append(tables, figures...), nil
+	return study.complete().grids(), nil
 }
 
 // opener opens inputs by their keys.

@@ -100,10 +100,10 @@ func TestEvidenceEqualsThePage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := visibleCells(string(page)), valuesOf(ev.Tables, nil); !maps.Equal(got, want) || len(got) < 100 {
+	if got, want := visibleCells(string(page)), valuesOf(ev.Tables); !maps.Equal(got, want) || len(got) < 100 {
 		t.Errorf("got %d visible cells, want the %d recorded ones", len(got), len(want))
 	}
-	if values := valuesOf(nil, ev.Figures); len(values) < 100 {
+	if values := valuesOf(ev.Figures); len(values) < 100 {
 		t.Errorf("got %d values of figures, want at least 100", len(values))
 	}
 }
