@@ -29,10 +29,10 @@ func (s *Study) runsTable() *Table {
 		took := Cell{Text: duration(r.Seconds), Value: &r.Seconds, Source: recorded("seconds")}
 		cells := []Cell{Text("%s", strings.TrimPrefix(r.Address, "stage.")), took}
 		for _, name := range sortedKeys(phases) {
-			cell := Text("")
+			var cell Cell
 			if v, ok := r.Phases[name]; ok {
-				cell = Cell{Text: duration(v), Value: &v}.
-					From(sourceOf(manifestOf(r.Address), name+"_s of the times beside the metrics", "sum over the updates"))
+				source := sourceOf(manifestOf(r.Address), name+"_s of the times beside the metrics", "sum over the updates")
+				cell = Cell{Text: duration(v), Value: &v, Source: source}
 			}
 			cells = append(cells, cell)
 		}
@@ -43,9 +43,8 @@ func (s *Study) runsTable() *Table {
 		t.add(NoArm, append(cells, Text("%s", peak).From(recorded("peak_bytes")),
 			Text("%s", r.Device).From(recorded("device")))...)
 	}
-	t.Notes = []string{fmt.Sprintf("From the manifests of the shown artifacts, including those of earlier runs: %s "+
-		"of stage time in total.",
-		duration(sum))}
+	t.Notes = []string{"From the manifests of the shown artifacts, including those of earlier runs: " + duration(sum) +
+		" of stage time in total."}
 	return t.orNil()
 }
 
@@ -105,12 +104,10 @@ func (s *Study) timelineFigure() *Figure {
 
 // evidenceTable lists the artifacts behind the numbers.
 func (s *Study) evidenceTable() *Table {
-	t := &Table{
-		ID: "evidence", Title: "Artifacts behind this page", Folded: true,
+	t := &Table{ID: "evidence", Title: "Artifacts behind this page", Folded: true,
 		Columns: columns("<Stage", "<Port", "<Digest", "<Key", "<Code"),
 		Notes: []string{"A digest is the hash of the names and contents of an artifact's files; a key is the hash of " +
-			"all inputs of the stage. Equal keys give equal digests."},
-	}
+			"all inputs of the stage. Equal keys give equal digests."}}
 	for _, r := range s.Records {
 		for _, port := range sortedKeys(r.Digests) {
 			recorded := sourceOf(manifestOf(r.Address), "port "+port, "as recorded")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"rcgrpo/bfcl"
@@ -70,7 +71,6 @@ func (s *Study) mainTable(set string) *Table {
 	if sampled {
 		t.Columns = append(t.Columns, Column{Name: "Sampled"})
 	}
-	var shown []*Arm
 	for i := range s.Arms {
 		a := &s.Arms[i]
 		all := a.policies(set, true)
@@ -94,12 +94,11 @@ func (s *Study) mainTable(set string) *Table {
 				From(scoresOf(a.Runs, byReward, set, a.condition(), "", false)))
 		}
 		t.add(i, cells...)
-		shown = append(shown, a)
 	}
 	if len(t.Rows) == 0 {
 		return nil
 	}
-	s.markBest(t, shown, set)
+	s.markBest(t, set)
 	if most > 1 {
 		t.Lead = "Percentage of the pooled episodes of all policies of an arm. A policy that several seeds evaluate " +
 			"counts once."
@@ -164,33 +163,34 @@ func shareMean(shares []float64) Cell {
 }
 
 // markBest marks the overall cell of the arm that is better than every other one.
-func (s *Study) markBest(t *Table, arms []*Arm, set string) {
-	best := -1
-	for i, row := range t.Rows {
-		if v := row.Cells[1].Value; v != nil && (best < 0 || *v > *t.Rows[best].Cells[1].Value) {
-			best = i
+func (s *Study) markBest(t *Table, set string) {
+	best := &t.Rows[0]
+	for i := range t.Rows {
+		if v := t.Rows[i].Cells[1].Value; v != nil && *v > *best.Cells[1].Value {
+			best = &t.Rows[i]
 		}
 	}
-	if best < 0 || len(arms) < 2 || t.Rows[best].Cells[1].Of < smallest {
+	if len(t.Rows) < 2 || best.Cells[1].Of < smallest {
 		return
 	}
-	all := s.contrasts(set, false) // the adjustment covers every test of the set
+	winner, all := &s.Arms[best.Arm], s.contrasts(set, false) // the adjustment covers every test of the set
 	type test struct {
 		how   Comparison
 		names [2]string
 		won   int // verdict that supports the mark
 	}
 	var against []test
-	for i, a := range arms {
-		if i == best {
+	for _, row := range t.Rows {
+		if row.Arm == best.Arm {
 			continue
 		}
-		how := Comparison{Unpaired: unmatched(a.side(), arms[best].side(), set, true).tooMany()}
-		one := test{how, [2]string{a.Label, arms[best].Label}, 1}
-		if back := [2]string{arms[best].Label, a.Label}; contrastOf(all, how, back) != nil {
+		a := &s.Arms[row.Arm]
+		how := Comparison{Unpaired: unmatched(a.side(), winner.side(), set, true).tooMany()}
+		one := test{how, [2]string{a.Label, winner.Label}, 1}
+		if back := [2]string{winner.Label, a.Label}; contrastOf(all, how, back) != nil {
 			one.names, one.won = back, -1
 		} else if contrastOf(all, how, one.names) == nil {
-			c, ok := compareEvaluations(a.side(), arms[best].side(), set, how)
+			c, ok := compareEvaluations(a.side(), winner.side(), set, how)
 			if !ok {
 				return
 			}
@@ -199,12 +199,9 @@ func (s *Study) markBest(t *Table, arms []*Arm, set string) {
 		against = append(against, one)
 	}
 	judge(all)
-	for _, one := range against {
-		if contrastOf(all, one.how, one.names).Verdict != one.won {
-			return
-		}
+	if !slices.ContainsFunc(against, func(one test) bool { return contrastOf(all, one.how, one.names).Verdict != one.won }) {
+		best.Cells[1].Mark = MarkBest
 	}
-	t.Rows[best].Cells[1].Mark = MarkBest
 }
 
 // seedTable shows each policy and the mean over policies of every column. A page omits it if each arm has one policy.
@@ -283,12 +280,13 @@ func (s *Study) categoryFigure(set string) *Figure {
 // point returns the success on a category ("": all) of the arm's policies.
 func (a *Arm) point(all []policy, set, category string) Point {
 	found := samples(all, category, false)
+	c := pooled(found).share()
 	p := Point{Value: math.NaN(), Interval: stats.Unknown, Source: a.scored(set, category, byReward)}
-	if c := pooled(found).share(); c.Of > 0 {
+	if c.Of > 0 {
 		p.Value, p.Label = *c.Value, fraction(c)
-		if c.Interval != nil {
-			p.Interval = *c.Interval
-		}
+	}
+	if c.Interval != nil {
+		p.Interval = *c.Interval
 	}
 	if len(found) > 1 {
 		p.Each = rates(found)
@@ -312,12 +310,10 @@ func (s *Study) passTable(set string) *Table {
 	if most < 2 {
 		return nil
 	}
-	t := &Table{
-		ID: "pass-at-k-" + setID(set), Title: "pass@k on " + setName(set) + ", sampled", Columns: columns("<Arm"),
+	t := &Table{ID: "pass-at-k-" + setID(set), Title: "pass@k on " + setName(set) + ", sampled", Columns: columns("<Arm"),
 		Notes: []string{"The probability that at least one of k sampled episodes of a task succeeds, by the unbiased " +
 			"estimator of Chen et al. 2021 (eq. 1), mean over tasks. From three policies on: the mean over policies with " +
-			"its 95 % t-interval; below three: each policy separately."},
-	}
+			"its 95 % t-interval; below three: each policy separately."}}
 	for p := range most {
 		t.Columns = append(t.Columns, Column{Name: fmt.Sprintf("k = %d", 1<<p)})
 	}
@@ -394,17 +390,15 @@ func (p *policy) passCurve() []float64 {
 
 // shareList shows the share of each seed; a single share has a value. A dash without shares.
 func shareList(shares []float64) Cell {
-	switch len(shares) {
-	case 0:
-		return Text("–")
-	case 1:
-		return Cell{Text: percent(shares[0]), Value: &shares[0]}
-	}
 	var words []string
 	for _, v := range shares {
 		words = append(words, percent(v))
 	}
-	return Text("%s", strings.Join(words, "; "))
+	c := Cell{Text: cmp.Or(strings.Join(words, "; "), "–")}
+	if len(shares) == 1 {
+		c.Value = &shares[0]
+	}
+	return c
 }
 
 // episode is a column of an outcome matrix: a task of one seed.
@@ -435,18 +429,13 @@ func (s *Study) outcomeMatrix(set string) matrix {
 			m.arms, bySeed = append(m.arms, i), append(bySeed, found)
 		}
 	}
-	passed := func(seeds map[string]outcomes, e episode) byte {
-		o, known := seeds[e.seed][e.task]
-		if !known { // a run without seed belongs to every seed
-			o, known = seeds[""][e.task]
+	passed := func(seeds map[string]outcomes, e episode) string {
+		for _, seed := range []string{e.seed, ""} { // a run without seed belongs to every seed
+			if o, known := seeds[seed][e.task]; known {
+				return strconv.Itoa(min(1, o.passed))
+			}
 		}
-		switch {
-		case !known:
-			return ' '
-		case o.passed > 0:
-			return '1'
-		}
-		return '0'
+		return " "
 	}
 	for _, seeds := range bySeed {
 		for seed, o := range seeds {
@@ -455,11 +444,9 @@ func (s *Study) outcomeMatrix(set string) matrix {
 				if m.passed[e] != "" || seeded && seed == "" {
 					continue
 				}
-				var pattern []byte
 				for _, of := range bySeed {
-					pattern = append(pattern, passed(of, e))
+					m.passed[e] += passed(of, e)
 				}
-				m.passed[e] = string(pattern)
 				m.episodes = append(m.episodes, e)
 			}
 		}

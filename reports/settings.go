@@ -43,17 +43,12 @@ var PaperSettings = sync.OnceValue(func() map[string]map[string]string {
 	}
 })
 
-// departure returns the paper's value of a setting if a stage of that kind has another value.
+// departure returns the paper's value of a setting if a stage of that kind has another value. The position "checkpoint"
+// is that of the stage that trained the tokens, whose cell is marked.
 func departure(kind, setting, value string) (paper string, departs bool) {
 	paper, known := PaperSettings()[kind][setting]
-	if !known || sameValue(paper, value) {
-		return "", false
-	}
-	// equals the stage that trained the tokens, whose cell is marked
-	if setting == "tokens.position" && value == `"checkpoint"` {
-		return "", false
-	}
-	return paper, true
+	inherited := setting == "tokens.position" && value == `"checkpoint"`
+	return paper, known && !inherited && !sameValue(paper, value)
 }
 
 // settingsColumn holds the settings of a training stage.
@@ -164,9 +159,7 @@ func sameValue(a, b string) bool {
 
 // stageName returns an address without "stage.", for_each key and seed: "rc-grpo.arm".
 func stageName(address string) string {
-	name := strings.TrimPrefix(address, "stage.")
-	if i := strings.IndexAny(name, "[@"); i >= 0 {
-		name = name[:i]
-	}
+	name, _, _ := strings.Cut(strings.TrimPrefix(address, "stage."), "@")
+	name, _, _ = strings.Cut(name, "[")
 	return name
 }

@@ -59,12 +59,7 @@ func unbiasedProp2(values map[string]float64) (bound float64, ok bool) {
 
 // window returns the mean of the first or the last n logged values.
 func window(values []float64, n int, late bool) float64 {
-	var logged []float64
-	for _, v := range values {
-		if !math.IsNaN(v) {
-			logged = append(logged, v)
-		}
-	}
+	logged := slices.DeleteFunc(slices.Clone(values), math.IsNaN)
 	n = min(n, len(logged))
 	if late {
 		return stats.Mean(logged[len(logged)-n:])
