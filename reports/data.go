@@ -39,11 +39,10 @@ func (s *Study) dataTable() *Table {
 			at = len(t.Rows)
 			rowOf[sizes] = at
 			t.add(NoArm, cells...)
-		} else {
-			for i := range cells {
-				cell := &t.Rows[at].Cells[i]
-				cell.Source = together(cell.Source.By, cell.Source.Rows, cell.Source, cells[i].Source)
-			}
+		}
+		for i := range cells {
+			cell := &t.Rows[at].Cells[i]
+			cell.Source = together(cell.Source.By, cell.Source.Rows, cell.Source, cells[i].Source)
 		}
 		if first := &t.Rows[at].Cells[0]; d.Seed != nil && first.Detail == "" {
 			first.Detail = fmt.Sprintf("seed %d", *d.Seed)

@@ -85,21 +85,20 @@ func (f *Figure) curves() bool { return f.Categories == nil && f.Lanes == nil &&
 
 // coverage returns the share of each of n equal intervals of the axis that the spans of a lane cover, at most 1.
 func (f *Figure) coverage(lane, n int) []float64 {
+	var spans []Span
 	end := 0.0
 	for _, s := range f.Series {
 		for _, span := range s.Spans {
-			end = max(end, span.To)
+			if end = max(end, span.To); span.Lane == lane {
+				spans = append(spans, span)
+			}
 		}
 	}
 	share, width := make([]float64, n), end/float64(n)
-	for _, s := range f.Series {
-		for _, span := range s.Spans {
-			for i := range share {
-				from, to := max(span.From, float64(i)*width), min(span.To, float64(i+1)*width)
-				if span.Lane == lane && to > from {
-					share[i] = min(1, share[i]+(to-from)/width)
-				}
-			}
+	for _, span := range spans {
+		for i := range share {
+			covered := min(span.To, float64(i+1)*width) - max(span.From, float64(i)*width)
+			share[i] = min(1, share[i]+max(0, covered)/width)
 		}
 	}
 	return share
@@ -161,18 +160,11 @@ func movingAverage(y []float64, window int) []float64 {
 	if window < 2 {
 		return y
 	}
-	result := make([]float64, len(y))
+	result := slices.Clone(y)
 	for i := range y {
-		from, to := max(0, i-(window-1)/2), min(len(y), i+window/2+1)
-		sum, n := 0.0, 0
-		for _, v := range y[from:to] {
-			if !math.IsNaN(v) {
-				sum += v
-				n++
-			}
-		}
-		if result[i] = math.NaN(); n > 0 && !math.IsNaN(y[i]) {
-			result[i] = sum / float64(n)
+		if !math.IsNaN(y[i]) {
+			near := y[max(0, i-(window-1)/2):min(len(y), i+window/2+1)]
+			result[i] = stats.Mean(slices.DeleteFunc(slices.Clone(near), math.IsNaN))
 		}
 	}
 	return result
@@ -198,14 +190,14 @@ func (f *Figure) drawing() string {
 	if f.Stacked {
 		shape = "Areas"
 	}
-	text := fmt.Sprintf("%s: %s at each %s.", shape, what, f.X)
+	text := fmt.Sprintf("%s: %s at each %s", shape, what, f.X)
 	if f.Smooth > 1 {
 		text = fmt.Sprintf("%s: moving average of %s over %d %ss", shape, what, f.Smooth, f.X)
 		if faint && !f.Stacked {
 			text += "; faint: not smoothed"
 		}
-		text += "."
 	}
+	text += "."
 	if several && !f.Stacked {
 		text += " Bands: lowest to highest seed."
 	}

@@ -1,6 +1,7 @@
 package reports
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -67,7 +68,7 @@ func compareSeeds(a, b *int64) int {
 	case b == nil:
 		return 1
 	}
-	return int(min(1, max(-1, *a-*b)))
+	return cmp.Compare(*a, *b)
 }
 
 // run returns the run of a label and a seed and adds it if it is new.
@@ -135,11 +136,11 @@ func (g *gathering) curve(in *Input, a *artifact.Artifact) error {
 		rows = append(rows, row)
 	}
 	run.CurveFrom = in.port()
-	if !reward { // fine-tuning counts its own updates
+	if reward {
+		run.Curve = rows
+	} else { // fine-tuning counts its own updates
 		run.Tuning = rows
-		return nil
 	}
-	run.Curve = rows
 	return nil
 }
 

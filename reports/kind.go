@@ -117,14 +117,6 @@ func comparableOutcomes() []string {
 	return names
 }
 
-func (s *settings) chosen() []Chosen {
-	var chosen []Chosen
-	for _, one := range s.Sections {
-		chosen = append(chosen, Chosen{one.Title, one.Text, one.Show})
-	}
-	return chosen
-}
-
 type windows struct {
 	Early int `hcl:"early,optional" unit:"updates" doc:"length of the first window (paper: 70)"`
 	Late  int `hcl:"late,optional" unit:"updates" doc:"length of the last window (paper: 70)"`

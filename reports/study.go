@@ -278,15 +278,13 @@ func (r *SeedRun) outcomes(set, token string, greedy bool) outcomes {
 // add counts more episodes of a task. Greedy decoding repeats the same episode, so only the first one counts.
 func (o outcomes) add(task string, more tally, greedy bool) {
 	known, ok := o[task]
-	switch {
-	case !ok:
-		o[task] = more
-	case !greedy:
-		known.episodes += more.episodes
-		known.passed += more.passed
-		known.official += more.official
-		o[task] = known
+	if ok && greedy {
+		return
 	}
+	more.episodes += known.episodes
+	more.passed += known.passed
+	more.official += known.official
+	o[task] = more
 }
 
 // policy is one policy of an arm with the outcomes of all runs that evaluated it.
@@ -404,13 +402,12 @@ func (s sample) share() Cell {
 	return shareCell(passed, episodes, stats.ClusteredWilson(s.families(), stats.Level))
 }
 
-// rates returns the shares of the samples that have episodes.
+// rates returns the shares of samples with episodes.
 func rates(samples []sample) []float64 {
 	var shares []float64
 	for _, one := range samples {
-		if passed, episodes := one.count(); episodes > 0 {
-			shares = append(shares, float64(passed)/float64(episodes))
-		}
+		passed, episodes := one.count()
+		shares = append(shares, float64(passed)/float64(episodes))
 	}
 	return shares
 }

@@ -164,17 +164,14 @@ func percent(share float64) string {
 	if math.IsNaN(share) {
 		return "–"
 	}
-	return signed(strconv.FormatFloat(100*share, 'f', 1, 64)) + "\u00a0%"
+	return signed(fmt.Sprintf("%.1f\u00a0%%", 100*share))
 }
 
 // points formats a difference of shares in percentage points, with its sign.
 func points(difference float64) string {
-	text := strconv.FormatFloat(100*difference, 'f', 1, 64)
-	if text == "-0.0" {
-		text = "0.0"
-	}
-	if !strings.HasPrefix(text, "-") && text != "0.0" {
-		text = "+" + text
+	text := fmt.Sprintf("%+.1f", 100*difference)
+	if text == "+0.0" || text == "-0.0" {
+		return "0.0"
 	}
 	return signed(text)
 }
