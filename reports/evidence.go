@@ -2,6 +2,7 @@ package reports
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/base64"
@@ -341,14 +342,12 @@ func (p *Page) packedEvidence() (string, error) {
 		if s.By == "" {
 			return
 		}
-		key := strings.Join(append([]string{s.By, s.Rows}, s.From...), "\x00")
-		i, known := at[key]
-		if !known {
-			i = len(ev.Sources)
-			at[key] = i
+		key := fmt.Sprintf("%q", append([]string{s.By, s.Rows}, s.From...))
+		if _, known := at[key]; !known {
+			at[key] = len(ev.Sources)
 			ev.Sources = append(ev.Sources, s)
 		}
-		ev.Cells[cell] = i
+		ev.Cells[cell] = at[key]
 	}
 	for _, t := range p.tables() {
 		for r, row := range t.Rows {
@@ -372,31 +371,23 @@ func (p *Page) packedEvidence() (string, error) {
 
 // sources returns the sources of the figure's data: of the whole ("") or of its columns (".c2") or rows (".r3").
 func (f *Figure) sources() map[string]Source {
+	if f.Source.By != "" {
+		return map[string]Source{"": f.Source}
+	}
 	sources := map[string]Source{}
-	add := func(axis string, s Source) { sources[fmt.Sprintf(".%s%d", axis, len(sources)+1)] = s }
-	switch {
-	case f.Source.By != "":
-		sources[""] = f.Source
-	case f.Categories != nil:
-		for i := range f.Categories {
-			for _, s := range f.Series {
-				if s.has(i) {
-					add("r", s.Points[i].Source)
-				}
-			}
-		}
-	case f.Diagonal != "":
+	for i := range max(1, len(f.Categories)) {
 		for _, s := range f.Series {
-			for _, p := range s.Points {
-				add("r", p.Source)
+			points := s.Points
+			if f.Categories != nil && s.has(i) {
+				points = s.Points[i : i+1]
+			} else if f.Categories != nil {
+				points = nil
 			}
-		}
-	default:
-		column := 1
-		for _, s := range f.Series {
+			for _, p := range points {
+				sources[fmt.Sprintf(".r%d", len(sources)+1)] = p.Source
+			}
 			for _, r := range s.Runs {
-				column++
-				sources[fmt.Sprintf(".c%d", column)] = r.Source
+				sources[fmt.Sprintf(".c%d", len(sources)+2)] = r.Source
 			}
 		}
 	}
@@ -410,12 +401,12 @@ func ReadEvidence(page []byte) (*Evidence, error) {
 	if !found || !closed {
 		return nil, errors.New("it carries no evidence: want an HTML page that a report stage made from committed results")
 	}
-	text, err := unpacked(string(content), maxEvidenceBytes)
-	if err != nil {
-		return nil, fmt.Errorf("its evidence is damaged: %w", err)
-	}
 	ev := new(Evidence)
-	if err := json.Unmarshal(text, ev); err != nil {
+	text, err := unpacked(string(content), maxEvidenceBytes)
+	if err == nil {
+		err = json.Unmarshal(text, ev)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("its evidence is damaged: %w", err)
 	}
 	switch {
@@ -458,19 +449,14 @@ func (ev *Evidence) check() error {
 	for _, one := range ev.Compare {
 		chosen += len(one.Pairs)
 	}
-	for _, count := range []struct {
-		n, most int
-		what    string
-	}{
-		{len(ev.Inputs), maxInputs, "inputs"},
-		{len(ev.Records), maxRecords, "stages"},
-		{chosen, maxChosen, "sections, pairs, notes, arms and failures"},
-	} {
-		if count.n > count.most {
-			return fmt.Errorf("it has %d %s, more than the %d that a page can have", count.n, count.what, count.most)
+	limit := func(n, most int, what string) error {
+		if n > most {
+			return fmt.Errorf("it has %d %s, more than the %d that a page can have", n, what, most)
 		}
+		return nil
 	}
-	return nil
+	return cmp.Or(limit(len(ev.Inputs), maxInputs, "inputs"), limit(len(ev.Records), maxRecords, "stages"),
+		limit(chosen, maxChosen, "sections, pairs, notes, arms and failures"))
 }
 
 // packed returns text as gzip in base64, in the alphabet that requires no escapes in an attribute. The page's script
@@ -490,11 +476,7 @@ func packed(text []byte) (string, error) {
 
 // unpacked inverts packed. A text of more than limit bytes is an error.
 func unpacked(text string, limit int64) ([]byte, error) {
-	b, err := base64.RawURLEncoding.DecodeString(text)
-	if err != nil {
-		return nil, err
-	}
-	z, err := gzip.NewReader(bytes.NewReader(b))
+	z, err := gzip.NewReader(base64.NewDecoder(base64.RawURLEncoding, strings.NewReader(text)))
 	if err != nil {
 		return nil, err
 	}
@@ -514,15 +496,10 @@ func (ev *Evidence) SourceOf(cell string) (Source, error) {
 	return Source{}, fmt.Errorf("the page has no number %s%s", cell, lang.NearHint(cell, sortedKeys(ev.Cells)))
 }
 
+// source returns the source of a cell, or of its column, row or grid.
 func (ev *Evidence) source(cell string) (Source, bool) {
-	candidates := []string{cell}
-	if stem, row, column, ok := parseCell(cell); ok {
-		candidates = append(candidates, fmt.Sprintf("%s.c%d", stem, column), fmt.Sprintf("%s.r%d", stem, row), stem)
-	} else {
-		stem, _, _ := cutLast(cell, ".")
-		candidates = append(candidates, stem)
-	}
-	for _, id := range candidates {
+	grid, row, column, _ := parseCell(cell)
+	for _, id := range []string{cell, fmt.Sprintf("%s.c%d", grid, column), fmt.Sprintf("%s.r%d", grid, row), grid} {
 		if i, ok := ev.Cells[id]; ok && 0 <= i && i < len(ev.Sources) {
 			return ev.Sources[i], true
 		}

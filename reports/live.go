@@ -1,7 +1,6 @@
 package reports
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	_ "embed"
@@ -203,45 +202,33 @@ func (l *Live) page(w http.ResponseWriter, _ *http.Request) {
 
 // events sends the state now and after each change, until the run ends or the reader disconnects.
 func (l *Live) events(w http.ResponseWriter, r *http.Request) {
-	flusher, ok := w.(http.Flusher)
-	if !ok {
-		http.Error(w, "no streaming", http.StatusInternalServerError)
-		return
-	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
-	tick := time.NewTicker(liveEvery)
-	defer tick.Stop()
-	sent := -1
-	for {
+	out, sent := http.NewResponseController(w), -1
+	send := func() error {
 		l.mu.Lock()
 		number := l.number
-		var text []byte
-		var err error
-		if number != sent {
-			text, err = json.Marshal(l.state)
+		if number == sent {
+			l.mu.Unlock()
+			return nil
 		}
+		text, err := json.Marshal(l.state)
 		l.mu.Unlock()
-		if err != nil {
-			return
+		if err == nil {
+			_, err = fmt.Fprintf(w, "id: %d\ndata: %s\n\n", number, text)
 		}
-		if number != sent {
-			if _, err := fmt.Fprintf(w, "id: %d\ndata: %s\n\n", number, text); err != nil {
-				return
-			}
-			flusher.Flush()
-			sent = number
-		}
+		sent = number
+		return errors.Join(err, out.Flush())
+	}
+	tick := time.NewTicker(liveEvery)
+	defer tick.Stop()
+	for send() == nil {
 		select {
 		case <-l.done:
-			l.mu.Lock()
-			last := l.number == sent
-			l.mu.Unlock()
-			if last {
+			if send() == nil {
 				fmt.Fprint(w, "event: end\ndata: \n\n")
-				flusher.Flush()
-				return
 			}
+			return
 		case <-r.Context().Done():
 			return
 		case <-tick.C:
@@ -305,39 +292,25 @@ func machine(before cpuTimes) (now cpuTimes, r resources) {
 	return now, r
 }
 
-// readCPU parses the first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal.
+// readCPU parses the first line of /proc/stat.
 func readCPU(stat []byte) cpuTimes {
-	var t cpuTimes
-	line, _, _ := bytes.Cut(stat, []byte("\n"))
-	for i, field := range strings.Fields(string(line)) {
-		v, err := strconv.ParseFloat(field, 64)
-		if i == 0 || i > 8 || err != nil {
-			continue
-		}
-		t.all += v
-		if i != 4 && i != 5 {
-			t.busy += v
-		}
-	}
-	return t
+	var user, nice, system, idle, iowait, irq, softirq, steal float64
+	fmt.Sscanf(string(stat), "cpu %g %g %g %g %g %g %g %g", &user, &nice, &system, &idle, &iowait, &irq, &softirq, &steal)
+	busy := user + nice + system + irq + softirq + steal
+	return cpuTimes{busy, busy + idle + iowait}
 }
 
 // readMemory parses MemTotal and MemAvailable of /proc/meminfo, in bytes.
 func readMemory(info []byte) (total, available int64) {
 	for line := range strings.Lines(string(info)) {
-		fields := strings.Fields(line)
-		if len(fields) < 2 {
-			continue
-		}
-		n, err := strconv.ParseInt(fields[1], 10, 64)
-		if err != nil {
-			continue
-		}
-		switch fields[0] {
+		var name string
+		var kibibytes int64
+		fmt.Sscan(line, &name, &kibibytes)
+		switch name {
 		case "MemTotal:":
-			total = n << 10
+			total = kibibytes << 10
 		case "MemAvailable:":
-			available = n << 10
+			available = kibibytes << 10
 		}
 	}
 	return total, available

@@ -306,21 +306,17 @@ func (s *Study) checkSize() error {
 	}
 	const columns = 20 // upper bound of the columns of a table beside its categories
 	rows := len(sets)*(runs+pairs) + len(s.Data)
-	for _, size := range []struct {
-		n    int
-		what string
-	}{
-		{len(sets) * (maxCells / maxSets), fmt.Sprintf("%d task sets", len(sets))},
-		{rows * (len(categories) + columns),
-			fmt.Sprintf("%d task sets, %d categories, %d runs and %d pairs", len(sets), len(categories), runs, pairs)},
-		{len(tasks) * len(s.Arms), fmt.Sprintf("%d tasks and %d arms", len(tasks), len(s.Arms))},
-		{len(updates) * runs, fmt.Sprintf("%d updates and %d runs", len(updates), runs)},
-	} {
-		if size.n > maxCells {
-			return fmt.Errorf("the artifacts have %s, more than a page can show: nothing was recomputed", size.what)
+	limit := func(cells int, format string, counts ...any) error {
+		if cells > maxCells {
+			return fmt.Errorf("the artifacts have "+format+", more than a page can show: nothing was recomputed", counts...)
 		}
+		return nil
 	}
-	return nil
+	return cmp.Or(limit(len(sets)*(maxCells/maxSets), "%d task sets", len(sets)),
+		limit(rows*(len(categories)+columns), "%d task sets, %d categories, %d runs and %d pairs", len(sets),
+			len(categories), runs, pairs),
+		limit(len(tasks)*len(s.Arms), "%d tasks and %d arms", len(tasks), len(s.Arms)),
+		limit(len(updates)*runs, "%d updates and %d runs", len(updates), runs))
 }
 
 // Reproduction compares one value of a page with the value from other artifacts.
