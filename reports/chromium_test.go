@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -17,53 +18,49 @@ import (
 	"time"
 )
 
-// chromium is a headless browser steered through its debugging pipe (Chrome DevTools Protocol: JSON ended by a zero
-// byte, in by file 3 and out by file 4). Every connection it makes goes to a listener of ours, which answers nothing.
+// chromium is a headless browser, controlled through its debugging pipe (Chrome DevTools Protocol: JSON that a zero byte
+// ends, in by file 3 and out by file 4). Its proxy is a listener of the test, which answers nothing.
 type chromium struct {
-	in  *os.File
-	mu  sync.Mutex
-	ids int
-	// Callers that wait for an answer, by call id, and events, by tab.
-	answers map[int]chan answer
-	told    map[string][]message
+	in     *os.File
+	out    *os.File
+	reader *bufio.Reader
+	calls  int
+	events map[string][]message // by tab
+
+	mu      sync.Mutex
 	leaving []string // request lines that reached the listener
 }
 
+// message is an answer to a call, or an event.
 type message struct {
+	ID        int             `json:"id"`
 	Method    string          `json:"method"`
 	SessionID string          `json:"sessionId"`
 	Params    json.RawMessage `json:"params"`
+	Result    json.RawMessage `json:"result"`
+	Error     struct{ Message string }
 }
 
-type answer struct {
-	ID     int             `json:"id"`
-	Result json.RawMessage `json:"result"`
-	Error  *struct {
-		Message string `json:"message"`
-	} `json:"error"`
-}
-
-// browsersOwn are requests that Chromium makes whatever page it shows: updates, its clock, its account.
+// browsersOwn are requests that Chromium makes for any page: updates, its clock, its account.
 var browsersOwn = regexp.MustCompile(`^(CONNECT |[A-Z]+ https?://)(clients\d*\.google\.com|update\.googleapis\.com|accounts\.google\.com|optimizationguide-pa\.googleapis\.com|safebrowsing\.googleapis\.com)[:/ ]`)
 
-// openChromium starts the browser with further flags; the test is skipped where there is none, and under the race
-// detector, which sees nothing of what a page does there.
+// openChromium starts the browser with further flags. It skips the test without a browser and under the race detector,
+// which does not observe the page.
 func openChromium(t *testing.T, flags ...string) *chromium {
 	t.Helper()
 	if raced {
 		t.Skip("the browser opens pages without the race detector")
 	}
 	program := ""
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+	for _, name := range []string{"google-chrome", "chromium-browser", "chromium"} { // the last has priority
 		if path, err := exec.LookPath(name); err == nil {
 			program = path
-			break
 		}
 	}
 	if program == "" {
 		t.Skip("no chromium on this machine")
 	}
-	c := &chromium{answers: map[int]chan answer{}, told: map[string][]message{}}
+	c := &chromium{events: map[string][]message{}}
 	theirIn, in, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +69,7 @@ func openChromium(t *testing.T, flags ...string) *chromium {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.in = in
+	c.in, c.out, c.reader = in, out, bufio.NewReader(out)
 	args := append([]string{"--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
 		"--no-first-run", "--disable-extensions",
 		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-default-apps",
@@ -86,9 +83,9 @@ func openChromium(t *testing.T, flags ...string) *chromium {
 	}
 	theirIn.Close()
 	theirOut.Close()
-	go c.listenTo(out)
 	t.Cleanup(func() {
 		c.send(0, "", "Browser.close", nil)
+		go io.Copy(io.Discard, out)
 		killed := time.AfterFunc(10*time.Second, func() { command.Process.Kill() })
 		command.Wait()
 		killed.Stop()
@@ -122,30 +119,18 @@ func (c *chromium) listen(t *testing.T) string {
 	return proxy.Addr().String()
 }
 
-func (c *chromium) listenTo(out *os.File) {
-	r := bufio.NewReader(out)
-	for {
-		text, err := r.ReadBytes(0)
-		if err != nil {
-			return
-		}
-		text = bytes.TrimSuffix(text, []byte{0})
-		var a answer
-		var m message
-		if json.Unmarshal(text, &a) == nil && a.ID != 0 {
-			c.mu.Lock()
-			waiting := c.answers[a.ID]
-			delete(c.answers, a.ID)
-			c.mu.Unlock()
-			if waiting != nil {
-				waiting <- a
-			}
-		} else if json.Unmarshal(text, &m) == nil {
-			c.mu.Lock()
-			c.told[m.SessionID] = append(c.told[m.SessionID], m)
-			c.mu.Unlock()
-		}
+// read returns the next message and records it if it is an event.
+func (c *chromium) read(t *testing.T) (m message) {
+	t.Helper()
+	c.out.SetReadDeadline(time.Now().Add(2 * time.Minute))
+	text, err := c.reader.ReadBytes(0)
+	if err != nil {
+		t.Fatalf("read from chromium: %v", err)
 	}
+	if json.Unmarshal(bytes.TrimSuffix(text, []byte{0}), &m) == nil && m.ID == 0 {
+		c.events[m.SessionID] = append(c.events[m.SessionID], m)
+	}
+	return m
 }
 
 func (c *chromium) send(id int, tab, method string, params any) error {
@@ -164,27 +149,21 @@ func (c *chromium) call(t *testing.T, tab, method string, params, result any) {
 	if params == nil {
 		params = struct{}{}
 	}
-	waiting := make(chan answer, 1)
-	c.mu.Lock()
-	c.ids++
-	id := c.ids
-	c.answers[id] = waiting
-	c.mu.Unlock()
-	if err := c.send(id, tab, method, params); err != nil {
+	c.calls++
+	if err := c.send(c.calls, tab, method, params); err != nil {
 		t.Fatalf("%s: %v", method, err)
 	}
-	select {
-	case a := <-waiting:
-		if a.Error != nil {
-			t.Fatalf("%s: %s", method, a.Error.Message)
+	m := c.read(t)
+	for m.ID != c.calls {
+		m = c.read(t)
+	}
+	if m.Error.Message != "" {
+		t.Fatalf("%s: %s", method, m.Error.Message)
+	}
+	if result != nil {
+		if err := json.Unmarshal(m.Result, result); err != nil {
+			t.Fatalf("%s: %v", method, err)
 		}
-		if result != nil {
-			if err := json.Unmarshal(a.Result, result); err != nil {
-				t.Fatalf("%s: %v", method, err)
-			}
-		}
-	case <-time.After(2 * time.Minute):
-		t.Fatalf("%s: no answer for two minutes", method)
 	}
 }
 
@@ -230,10 +209,7 @@ func (c *chromium) openTab(t *testing.T, address string, v view, script string) 
 		map[string]any{"features": []any{map[string]string{"name": "prefers-color-scheme", "value": scheme}}})
 	p.do("Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": script})
 	p.do("Page.navigate", map[string]any{"url": address})
-	for until := time.Now().Add(time.Minute); !p.heard("Page.loadEventFired"); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatalf("%s has not loaded for a minute", address)
-		}
+	for c.read(t).Method != "Page.loadEventFired" {
 	}
 	return p
 }
@@ -243,18 +219,7 @@ func (p *tab) do(method string, params any) {
 	p.call(p.t, p.session, method, params, nil)
 }
 
-func (p *tab) heard(method string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, m := range p.told[p.session] {
-		if m.Method == method {
-			return true
-		}
-	}
-	return false
-}
-
-// eval computes an expression in the page, a promise to its end, and keeps its value.
+// eval evaluates an expression in the page, awaits a promise, and stores the value.
 func (p *tab) eval(expression string, value any) {
 	p.t.Helper()
 	var got struct {
@@ -291,10 +256,8 @@ func (p *tab) press(keys ...string) {
 	}
 }
 
-// screenshot returns the tab as a PNG.
 func (p *tab) screenshot() []byte { return p.file("Page.captureScreenshot") }
 
-// pdf is the page as it is printed.
 func (p *tab) pdf() []byte { return p.file("Page.printToPDF") }
 
 func (p *tab) file(method string) []byte {
@@ -312,10 +275,11 @@ func (p *tab) file(method string) []byte {
 
 // faults returns the errors on the console of the tab, and its requests except the one for the page.
 func (p *tab) faults() []string {
+	p.do("Runtime.enable", nil) // its answer follows all earlier events
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var faults []string
-	for _, m := range p.told[p.session] {
+	for _, m := range p.events[p.session] {
 		var params struct {
 			Type  string
 			Entry struct{ Level, Text, URL string }
