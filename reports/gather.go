@@ -90,14 +90,12 @@ func (g *gathering) run(label string, seed *int64) *SeedRun {
 func (g *gathering) scores(in *Input, a *artifact.Artifact) error {
 	in.Label = label(in.Ref)
 	run := g.run(in.Label, in.Ref.Seed)
-	before := len(run.Scores)
-	for row, err := range artifact.Rows[rl.Score](a, rl.ScoresFile) {
-		if err != nil {
-			return err
-		}
-		run.Scores = append(run.Scores, row)
+	rows, err := rowsOf[rl.Score](a, rl.ScoresFile)
+	if err != nil {
+		return err
 	}
-	run.ScoresFrom = append(run.ScoresFrom, ScoreSource{in.port(), len(run.Scores) - before})
+	run.Scores = append(run.Scores, rows...)
+	run.ScoresFrom = append(run.ScoresFrom, ScoreSource{in.port(), len(rows)})
 	if a.Manifest == nil {
 		return nil
 	}
@@ -109,6 +107,17 @@ func (g *gathering) scores(in *Input, a *artifact.Artifact) error {
 	}
 	run.Policy = policy
 	return nil
+}
+
+func rowsOf[T any](a *artifact.Artifact, file string) ([]T, error) {
+	var rows []T
+	for row, err := range artifact.Rows[T](a, file) {
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
 }
 
 // curve adds a training to the arm of its policy, or to an arm of its own if the policy was not scored.
@@ -125,18 +134,12 @@ func (g *gathering) curve(in *Input, a *artifact.Artifact) error {
 		}
 	}
 	run := g.run(in.Label, in.Ref.Seed)
-	var rows []rl.Metric
-	reward := false
-	for row, err := range artifact.Rows[rl.Metric](a, rl.MetricsFile) {
-		if err != nil {
-			return err
-		}
-		_, ok := row.Values["reward"]
-		reward = reward || ok
-		rows = append(rows, row)
+	rows, err := rowsOf[rl.Metric](a, rl.MetricsFile)
+	if err != nil {
+		return err
 	}
 	run.CurveFrom = in.port()
-	if reward {
+	if _, _, rl := columnOf(rows, "reward"); rl {
 		run.Curve = rows
 	} else { // fine-tuning counts its own updates
 		run.Tuning = rows
@@ -157,15 +160,10 @@ func (g *gathering) data(in *Input, a *artifact.Artifact) error {
 	if in.Ref.Type == "dataset" || a.Type == "dataset" {
 		return g.dataset(name, in, a)
 	}
-	d := DataSet{Label: name, Seed: in.Ref.Seed, Stage: in.Ref.Kind + "." + in.Ref.Name, Source: in.port()}
-	for task, err := range artifact.Rows[*bfcl.Task](a, bfcl.TasksFile) {
-		if err != nil {
-			return err
-		}
-		d.Tasks = append(d.Tasks, task)
-	}
-	g.study.Data = append(g.study.Data, d)
-	return nil
+	tasks, err := rowsOf[*bfcl.Task](a, bfcl.TasksFile)
+	g.study.Data = append(g.study.Data, DataSet{Label: name, Seed: in.Ref.Seed,
+		Stage: in.Ref.Kind + "." + in.Ref.Name, Source: in.port(), Tasks: tasks})
+	return err
 }
 
 // dataset counts a fine-tuning data set by origin and token.

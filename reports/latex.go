@@ -3,6 +3,7 @@ package reports
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -39,18 +40,12 @@ func (t *Table) latex(out *sticky) {
 		}
 		natural[i] = max(least[i], min(natural[i], latexWide))
 	}
-	for from := 1; from < len(t.Columns) || from == 1; {
-		to, used := from, natural[0]+latexGap
-		for to < len(t.Columns) && (to == from || used+natural[to]+latexGap <= latexLine) {
-			used += natural[to] + latexGap
-			to++
-		}
-		columns := []int{0}
-		for i := from; i < to; i++ {
-			columns = append(columns, i)
-		}
+	with := slices.Clone(natural)
+	for i := range with {
+		with[i] += latexGap
+	}
+	for _, columns := range split(with, latexLine) {
 		t.latexPart(out, columns, least, natural)
-		from = max(to, from+1)
 	}
 	for _, n := range append([]string{t.Lead}, t.Notes...) {
 		if n != "" {
@@ -143,9 +138,8 @@ func (c Cell) latexWidths(least, natural float64) (float64, float64) {
 // latexWidths estimates the width of a text in one line and of its longest unbreakable piece.
 func latexWidths(text string) (least, natural float64) {
 	const spare = 4 // bold letters, and the error of the estimate
-	piece := 0.0
 	for _, p := range latexPieces(text) {
-		piece = 0
+		piece := 0.0
 		for _, r := range p {
 			piece += latexRuneWidth(r)
 		}

@@ -132,16 +132,10 @@ func (t *Table) text(out *sticky, width int) error {
 		}
 	}
 	widths = t.widths(rows)
-	for from := 1; from < len(t.Columns) || from == 1; {
-		to, used := from, widths[0]
-		for to < len(t.Columns) && (to == from || used+widths[to] <= width) {
-			used += widths[to]
-			to++
-		}
-		if err := t.textPart(out, rows, from, to); err != nil {
+	for _, columns := range split(widths, width) {
+		if err := t.textPart(out, rows, columns); err != nil {
 			return fmt.Errorf("table %s: %w", t.ID, err)
 		}
-		from = max(to, from+1)
 	}
 	for _, note := range t.Notes {
 		out.wrapped("  "+clean(note), width)
@@ -149,17 +143,37 @@ func (t *Table) text(out *sticky, width int) error {
 	return out.err
 }
 
-// textPart writes the first column and the columns [from, to).
-func (t *Table) textPart(out *sticky, rows [][]string, from, to int) error {
-	pick := func(cells []string) []string { return append([]string{cells[0]}, cells[from:to]...) }
+// split divides columns into parts that are at most as wide as a line, each with the first column.
+func split[N int | float64](widths []N, line N) (parts [][]int) {
+	for next := 1; next < len(widths) || parts == nil; {
+		columns, used := []int{0}, widths[0]
+		for next < len(widths) && (len(columns) == 1 || used+widths[next] <= line) {
+			columns, used = append(columns, next), used+widths[next]
+			next++
+		}
+		parts = append(parts, columns)
+	}
+	return parts
+}
+
+// textPart writes some columns, including the first.
+func (t *Table) textPart(out *sticky, rows [][]string, columns []int) error {
+	pick := func(cells []string) (picked []string) {
+		for _, i := range columns {
+			picked = append(picked, cells[i])
+		}
+		return picked
+	}
 	head := make([]string, len(t.Columns))
-	align := make([]tw.Align, 0, to-from+1)
+	var align []tw.Align
 	for i, c := range t.Columns {
 		head[i] = clean(c.Name)
-		switch {
-		case i == 0 || i >= from && i < to && c.Left:
+		if !slices.Contains(columns, i) {
+			continue
+		}
+		if i == 0 || c.Left {
 			align = append(align, tw.AlignLeft)
-		case i >= from && i < to:
+		} else {
 			align = append(align, tw.AlignRight)
 		}
 	}

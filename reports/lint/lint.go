@@ -149,11 +149,11 @@ func countFor(value, digits, n int) (k int, exact bool) {
 func (r *parsedRow) print(count, column int) string {
 	digits := r.digits[column]
 	value := rounded(count, r.table.Denominators[column], digits)
-	text := fmt.Sprintf("%0*d", digits+1, value)
-	if digits > 0 {
-		text = text[:len(text)-digits] + "." + text[len(text)-digits:]
+	if digits == 0 {
+		return fmt.Sprintf("%d%%", value)
 	}
-	return text + "%"
+	unit := scale(digits) / 100
+	return fmt.Sprintf("%d.%0*d%%", value/unit, digits, value%unit)
 }
 
 func (r *parsedRow) impossible() []int {
@@ -172,35 +172,29 @@ func (r *parsedRow) moved(columns []int) (from, counts []int) {
 	if len(columns) < 2 || r.table.Overall < 0 || slices.Contains(columns, r.table.Overall) {
 		return nil, nil
 	}
-	var try func(at int, used []bool, from, counts []int) ([]int, []int)
-	try = func(at int, used []bool, from, counts []int) ([]int, []int) {
+	from, counts = make([]int, len(columns)), make([]int, len(columns))
+	var place func(at int, left []int) bool // fills from and counts
+	place = func(at int, left []int) bool {
 		if at == len(columns) {
 			all := slices.Clone(r.counts)
 			for i, c := range columns {
 				all[c] = counts[i]
 			}
-			if r.sum(all) == all[r.table.Overall] {
-				return slices.Clone(from), slices.Clone(counts)
-			}
-			return nil, nil
+			return r.sum(all) == all[r.table.Overall]
 		}
-		for i, c := range columns {
-			if used[i] {
-				continue
+		for i, c := range left {
+			from[at] = c
+			counts[at], _ = countFor(r.values[c], r.digits[c], r.table.Denominators[columns[at]])
+			if counts[at] >= 0 && place(at+1, slices.Delete(slices.Clone(left), i, i+1)) {
+				return true
 			}
-			k, _ := countFor(r.values[c], r.digits[c], r.table.Denominators[columns[at]])
-			if k < 0 {
-				continue
-			}
-			used[i] = true
-			if f, n := try(at+1, used, append(from, c), append(counts, k)); f != nil {
-				return f, n
-			}
-			used[i] = false
 		}
+		return false
+	}
+	if !place(0, columns) {
 		return nil, nil
 	}
-	return try(0, make([]bool, len(columns)), nil, nil)
+	return from, counts
 }
 
 // sum returns the sum of the counts of all columns except the overall column.
@@ -285,22 +279,18 @@ func (r *parsedRow) findings() []Finding {
 // column and group. Groups of one row, groups without bold cells and columns without underlined cells are skipped.
 func (t Table) markFindings() []Finding {
 	var groups []string
+	rowsOf := map[string][]Row{}
 	for _, r := range t.Rows {
-		if !slices.Contains(groups, r.Group) {
+		if rowsOf[r.Group] == nil {
 			groups = append(groups, r.Group)
 		}
+		rowsOf[r.Group] = append(rowsOf[r.Group], r)
 	}
+	bold := func(c Cell) bool { return c.Bold }
 	var findings []Finding
 	for _, group := range groups {
-		var rows []Row
-		bolds := false
-		for _, r := range t.Rows {
-			if r.Group == group {
-				rows = append(rows, r)
-				bolds = bolds || slices.ContainsFunc(r.Cells, func(c Cell) bool { return c.Bold })
-			}
-		}
-		if len(rows) < 2 || !bolds {
+		rows := rowsOf[group]
+		if len(rows) < 2 || !slices.ContainsFunc(rows, func(r Row) bool { return slices.ContainsFunc(r.Cells, bold) }) {
 			continue
 		}
 		for c, name := range t.Columns {
@@ -327,7 +317,7 @@ func (t Table) markFindings() []Finding {
 					findings = append(findings, f)
 				}
 			}
-			check(WrongBold, 1, func(c Cell) bool { return c.Bold })
+			check(WrongBold, 1, bold)
 			check(WrongUnderline, 2, func(c Cell) bool { return c.Underline })
 		}
 	}
