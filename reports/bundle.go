@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -190,26 +191,17 @@ func OpenBundle(file, dir string, limit int64) (*Bundle, error) {
 	return b, nil
 }
 
+// bundleName matches the names that WriteBundle writes, and their part of the bundle.
+var bundleName = regexp.MustCompile(`^(?:(page\.html)|(experiment/)[^/]+|(store/nodes/)[^/]+\.json|` +
+	fmt.Sprintf(`(store/objects/)[^/]+(?:/[^/]+){1,%d})$`, maxBundleDepth))
+
 // bundlePart returns the part of a bundle with a file; "" for a name that WriteBundle does not write.
 func bundlePart(name string) string {
-	if !filepath.IsLocal(filepath.FromSlash(name)) || path.Clean(name) != name {
+	match := bundleName.FindStringSubmatch(name)
+	if match == nil || !filepath.IsLocal(filepath.FromSlash(name)) || path.Clean(name) != name {
 		return ""
 	}
-	for _, part := range []string{bundleExperiment, bundleManifests, bundleObjects} {
-		below, ok := strings.CutPrefix(name, part)
-		folders := strings.Count(below, "/")
-		switch {
-		case !ok:
-		case part == bundleObjects && 1 <= folders && folders <= maxBundleDepth,
-			part == bundleManifests && folders == 0 && strings.HasSuffix(below, ".json"),
-			part == bundleExperiment && folders == 0:
-			return part
-		}
-	}
-	if name == bundlePage {
-		return bundlePage
-	}
-	return ""
+	return strings.Join(match[1:], "")
 }
 
 // ReadPage reads a page. A file above the maximal size of a page is an error.

@@ -117,6 +117,7 @@ func TestInvalidEvidenceIsRefused(t *testing.T) {
 		"5001 inputs":                      func(ev *Evidence) { ev.Inputs = make([]Input, maxInputs+1) },
 		"5001 stages":                      func(ev *Evidence) { ev.Records = make([]StageEvidence, maxRecords+1) },
 		"1002 sections":                    func(ev *Evidence) { ev.Chosen = []Chosen{{Show: make([]string, maxChosen+1)}} },
+		"does not name two arms":           func(ev *Evidence) { ev.Compare = []Comparison{{Pairs: [][]string{{"a"}}}} },
 		"unpacks to more than":             func(ev *Evidence) { ev.Question = strings.Repeat("a", maxEvidenceBytes) },
 	} {
 		_, err := ReadEvidence(withEvidence(t, evidenceText(t, change)))

@@ -363,7 +363,7 @@ func (s *Study) contrasts(set string, training bool) []Contrast {
 }
 
 // contrastOf returns the contrast that is the test of a pair of labels in a comparison, or nil.
-func contrastOf(all []Contrast, how Comparison, names [2]string) *Contrast {
+func contrastOf(all []Contrast, how Comparison, names []string) *Contrast {
 	outcome := cmp.Or(how.Outcome, OutcomeSuccess)
 	for i := range all {
 		c := &all[i]

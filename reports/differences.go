@@ -424,7 +424,7 @@ func (s *Study) gapTable(set string) *Table {
 }
 
 // comparable reports whether both arms have the outcome of a comparison, on at least one set.
-func (s *Study) comparable(how Comparison, names [2]string) bool {
+func (s *Study) comparable(how Comparison, names []string) bool {
 	a, b := s.arm(names[0]), s.arm(names[1])
 	if how.ofTraining() {
 		_, ok := compareTraining(a, b, s.Windows, how)
@@ -441,7 +441,7 @@ func (s *Study) uncompared() []string {
 	var missing, impossible []string
 	for _, c := range s.Compare {
 		for _, pair := range c.Pairs {
-			absent := slices.DeleteFunc(slices.Clone(pair[:]), func(label string) bool { return s.arm(label) != nil })
+			absent := slices.DeleteFunc(slices.Clone(pair), func(label string) bool { return s.arm(label) != nil })
 			for _, label := range absent {
 				if !slices.Contains(missing, label) {
 					missing = append(missing, label)

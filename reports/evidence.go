@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -190,24 +191,24 @@ func (s Source) Stages() []string {
 	return stages
 }
 
+// seeded matches an address with a seed: stage, seed, port. A for_each key may contain an @.
+var seeded = regexp.MustCompile(`^(.*)@([^@."\]]*)\.([^@"\]]*)$`)
+
 // joinSeeds joins addresses that differ only by their seed: `stage.sft.warm@1,2.metrics`.
 func joinSeeds(addresses []string) []string {
 	var joined []string
-	at := map[[2]string]int{}
+	at := map[string]int{}
 	for _, address := range addresses {
-		head, tail, seeded := cutLast(address, "@")
-		if !seeded || strings.ContainsAny(tail, `"]`) { // a for_each key may contain an @
+		match := seeded.FindStringSubmatch(address)
+		if match == nil {
 			joined = append(joined, address)
-			continue
-		}
-		seed, port, _ := strings.Cut(tail, ".")
-		if i, known := at[[2]string{head, port}]; known {
+		} else if i, known := at[match[1]+"."+match[3]]; known {
 			before, _, _ := cutLast(joined[i], ".")
-			joined[i] = before + "," + seed + "." + port
-			continue
+			joined[i] = before + "," + match[2] + "." + match[3]
+		} else {
+			at[match[1]+"."+match[3]] = len(joined)
+			joined = append(joined, address)
 		}
-		at[[2]string{head, port}] = len(joined)
-		joined = append(joined, address)
 	}
 	return joined
 }
@@ -448,6 +449,9 @@ func (ev *Evidence) check() error {
 	}
 	for _, one := range ev.Compare {
 		chosen += len(one.Pairs)
+		if slices.ContainsFunc(one.Pairs, func(pair []string) bool { return len(pair) != 2 }) {
+			return fmt.Errorf("a pair of the comparison %q does not name two arms", one.Label)
+		}
 	}
 	limit := func(n, most int, what string) error {
 		if n > most {

@@ -8,7 +8,7 @@ import (
 )
 
 func TestTheDocumentationNamesEveryItem(t *testing.T) {
-	field, _ := reflect.TypeFor[section]().FieldByName("Show")
+	field, _ := reflect.TypeFor[Chosen]().FieldByName("Show")
 	_, list, _ := strings.Cut(field.Tag.Get("doc"), ": ")
 	if got, want := strings.Split(list, ", "), itemNames(); !slices.Equal(got, want) {
 		t.Errorf("the documentation of section.show names %q, want %q", got, want)

@@ -57,8 +57,8 @@ type settings struct {
 	Curves   []artifact.Ref `hcl:"curves,optional" port:"metrics" doc:"trainings; a curve has the label of the arm whose policy it trained"`
 	Data     []artifact.Ref `hcl:"data,optional" port:"tasks|dataset" doc:"task sets for the table of the split and its certificate, and data sets for the table of their composition"`
 	Show     []artifact.Ref `hcl:"transcripts,optional" port:"trajectories" doc:"episodes to show in full, at most 40 for each label, selected by hash among failures and successes"`
-	Compare  []compare      `hcl:"compare,block" doc:"pairs to compare; the first block and those with an expectation answer the question. Without any, every arm is compared with the first"`
-	Sections []section      `hcl:"section,block" doc:"sections of the page instead of the usual ones, in this order"`
+	Compare  []Comparison   `hcl:"compare,block" doc:"pairs to compare; the first block and those with an expectation answer the question. Without any, every arm is compared with the first"`
+	Sections []Chosen       `hcl:"section,block" doc:"sections of the page instead of the usual ones, in this order"`
 	Windows  *windows       `hcl:"windows,block" doc:"updates summarized at the start and the end of a training"`
 	Arms     []string       `hcl:"arms,optional" doc:"labels in the order of the page; other arms follow. Without it, the arms of compare blocks come first"`
 	Notes    []string       `hcl:"notes,optional" doc:"sentences for the head of the page, such as the scope of the experiment"`
@@ -75,35 +75,38 @@ func (s *settings) WithoutEffect() map[string]string {
 	return e
 }
 
-type compare struct {
-	Label    string     `hcl:"name,label" doc:"the property that only the second arm of each pair has"`
-	Pairs    [][]string `hcl:"pairs" doc:"labels of two arms: without, with"`
-	Outcome  string     `hcl:"outcome,optional" doc:"success by greedy decoding, sampled for success of sampled episodes, or a metric of training such as zero_variance: its mean over the late window, paired by seed"`
-	Expect   string     `hcl:"expect,optional" choices:"higher|lower" doc:"expected outcome of the second arm of each pair; the head of the page then reports whether the result is as expected"`
-	Unpaired bool       `hcl:"unpaired,optional" doc:"compare arms that were evaluated on different tasks; otherwise outcomes are paired by task, and a pair that loses more than a tenth of either side's tasks is an error"`
+// Comparison is a compare block: pairs of arms, and the outcome to compare.
+type Comparison struct {
+	Label    string     `json:"label" hcl:"name,label" doc:"the property that only the second arm of each pair has"`
+	Pairs    [][]string `json:"pairs" hcl:"pairs" doc:"labels of two arms: without, with"`
+	Outcome  string     `json:"outcome,omitempty" hcl:"outcome,optional" doc:"success by greedy decoding, sampled for success of sampled episodes, or a metric of training such as zero_variance: its mean over the late window, paired by seed"`
+	Expect   string     `json:"expect,omitempty" hcl:"expect,optional" choices:"higher|lower" doc:"expected outcome of the second arm of each pair; the head of the page then reports whether the result is as expected"`
+	Unpaired bool       `json:"unpaired,omitempty" hcl:"unpaired,optional" doc:"compare arms that were evaluated on different tasks; otherwise outcomes are paired by task, and a pair that loses more than a tenth of either side's tasks is an error"`
 
-	PairsRange    hcl.Range `hcl:"pairs,attr_range"`
-	OutcomeRange  hcl.Range `hcl:"outcome,attr_range"`
-	UnpairedRange hcl.Range `hcl:"unpaired,attr_range"`
+	PairsRange    hcl.Range `json:"-" hcl:"pairs,attr_range"`
+	OutcomeRange  hcl.Range `json:"-" hcl:"outcome,attr_range"`
+	UnpairedRange hcl.Range `json:"-" hcl:"unpaired,attr_range"`
 }
 
-func (c *compare) comparison() Comparison {
-	made := Comparison{Label: c.Label, Outcome: c.Outcome, Expect: c.Expect, Unpaired: c.Unpaired}
-	if made.Outcome == OutcomeSuccess {
-		made.Outcome = ""
-	}
-	for _, pair := range c.Pairs {
-		made.Pairs = append(made.Pairs, [2]string{pair[0], pair[1]})
-	}
-	return made
+// Outcomes of a Comparison that come from evaluations; "" is OutcomeSuccess. Every other outcome is a metric of training
+// in its late window.
+const (
+	OutcomeSuccess = "success" // by greedy decoding
+	OutcomeSampled = "sampled" // success of sampled episodes
+)
+
+// ofTraining reports whether the outcome is a metric of training.
+func (c *Comparison) ofTraining() bool {
+	return c.Outcome != "" && c.Outcome != OutcomeSuccess && c.Outcome != OutcomeSampled
 }
 
-type section struct {
-	Title string   `hcl:"title,label" doc:"heading"`
-	Show  []string `hcl:"show" doc:"tables and figures in their order: main, seeds, fig-categories, pass-at-k, fig-pass-at-k, fig-outcomes, compare, gap, gap-training, fig-reward, fig-spread, fig-zero-variance, fig-entropy, fig-kl, fig-grad-norm, fig-tokens-reward, fig-tokens-gap, fig-variance, fig-forecast, entropy, late, signal, forecast, fig-spread-batch, fig-zero-variance-split, fig-kl-estimators, fig-clip, fig-log-ratio, fig-turns, fig-calls, fig-tool-errors, fig-stops, fig-length, fig-tuning, fig-successes, values, transcripts, data, certificate, mixtures, departures, settings, runs, fig-timeline, evidence"`
-	Text  string   `hcl:"text,optional" doc:"a sentence below the heading"`
+// Chosen is a section block.
+type Chosen struct {
+	Title string   `json:"title" hcl:"title,label" doc:"heading"`
+	Show  []string `json:"show" hcl:"show" doc:"tables and figures in their order: main, seeds, fig-categories, pass-at-k, fig-pass-at-k, fig-outcomes, compare, gap, gap-training, fig-reward, fig-spread, fig-zero-variance, fig-entropy, fig-kl, fig-grad-norm, fig-tokens-reward, fig-tokens-gap, fig-variance, fig-forecast, entropy, late, signal, forecast, fig-spread-batch, fig-zero-variance-split, fig-kl-estimators, fig-clip, fig-log-ratio, fig-turns, fig-calls, fig-tool-errors, fig-stops, fig-length, fig-tuning, fig-successes, values, transcripts, data, certificate, mixtures, departures, settings, runs, fig-timeline, evidence"`
+	Lead  string   `json:"lead,omitempty" hcl:"text,optional" doc:"a sentence below the heading"`
 
-	ShowRange hcl.Range `hcl:"show,attr_range"`
+	ShowRange hcl.Range `json:"-" hcl:"show,attr_range"`
 }
 
 // comparableOutcomes returns the values of compare.outcome.
@@ -143,12 +146,11 @@ func (s *settings) Check() hcl.Diagnostics {
 	}
 	outcomes := comparableOutcomes()
 	for _, c := range s.Compare {
-		training := Comparison{Outcome: c.Outcome}
 		switch {
 		case c.Outcome != "" && !slices.Contains(outcomes, c.Outcome):
 			bad(c.OutcomeRange, "Unknown outcome", "No outcome is called %q%s The outcome is success, sampled, or a "+
 				"metric of training (rcgrpo kinds report).", c.Outcome, cmp.Or(lang.NearHint(c.Outcome, outcomes), "."))
-		case c.Unpaired && training.ofTraining():
+		case c.Unpaired && c.ofTraining():
 			bad(c.UnpairedRange, "Setting without effect",
 				"unpaired concerns tasks, but trainings log %s, and they are paired by seed. Remove unpaired.", c.Outcome)
 		}
@@ -249,17 +251,11 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 func (s *settings) evidence(job *engine.Job) (*Evidence, *artifact.Store, error) {
 	ev := &Evidence{
 		Format: EvidenceFormat, Name: job.Experiment.Name, Question: job.Experiment.Question, Expect: job.Experiment.Expect,
-		Notes: s.Notes, Arms: s.Arms, Windows: Windows{Early: s.Windows.Early, Late: s.Windows.Late},
+		Notes: s.Notes, Arms: s.Arms, Compare: s.Compare, Chosen: s.Sections, Windows: Windows{Early: s.Windows.Early, Late: s.Windows.Late},
 		Files: sourceFiles(job.Experiment),
-	}
-	for _, one := range s.Sections {
-		ev.Chosen = append(ev.Chosen, Chosen{one.Title, one.Text, one.Show})
 	}
 	for _, m := range job.Missing() {
 		ev.Failures = append(ev.Failures, Failure{Address: m.Address, Cause: m.Why, Log: m.Lines})
-	}
-	for _, c := range s.Compare {
-		ev.Compare = append(ev.Compare, c.comparison())
 	}
 	node := job.Experiment.Node(job.Address)
 	made := map[string]*artifact.Manifest{} // by address

@@ -398,18 +398,18 @@ func TestReportNamesFailedStages(t *testing.T) {
 
 func TestReportSettingsAreChecked(t *testing.T) {
 	ref := func(key string) artifact.Ref { return artifact.Ref{Kind: "eval", Name: "arm", Key: key} }
-	ab := func(outcome string, unpaired bool) compare {
-		return compare{Label: "x", Pairs: [][]string{{"a", "b"}}, Outcome: outcome, Unpaired: unpaired}
+	ab := func(outcome string, unpaired bool) Comparison {
+		return Comparison{Label: "x", Pairs: [][]string{{"a", "b"}}, Outcome: outcome, Unpaired: unpaired}
 	}
 	for summary, change := range map[string]func(*settings){
 		"":              func(*settings) {},
-		"Pair expected": func(s *settings) { s.Compare = []compare{{Label: "x", Pairs: [][]string{{"a"}}}} },
+		"Pair expected": func(s *settings) { s.Compare = []Comparison{{Label: "x", Pairs: [][]string{{"a"}}}} },
 		"Unknown arm": func(s *settings) {
-			s.Compare = []compare{{Label: "x", Pairs: [][]string{{"a", "c"}}}}
+			s.Compare = []Comparison{{Label: "x", Pairs: [][]string{{"a", "c"}}}}
 		},
 		"Empty window":                func(s *settings) { s.Windows.Late = 0 },
-		"Unknown outcome":             func(s *settings) { s.Compare = []compare{ab("zero_varianse", false)} },
-		"Setting without effect":      func(s *settings) { s.Compare = []compare{ab("zero_variance", true)} },
+		"Unknown outcome":             func(s *settings) { s.Compare = []Comparison{ab("zero_varianse", false)} },
+		"Setting without effect":      func(s *settings) { s.Compare = []Comparison{ab("zero_variance", true)} },
 		"Path outside the experiment": func(s *settings) { s.Path = "../page.html" },
 	} {
 		s := Kind().New().(*settings)

@@ -312,13 +312,6 @@ func itemNames() []string {
 	return names
 }
 
-// Chosen is a section block of a report.
-type Chosen struct {
-	Title string   `json:"title"`
-	Lead  string   `json:"lead,omitempty"`
-	Show  []string `json:"show"` // names of items, in the order of the page
-}
-
 // sections returns the sections of the report, or the usual ones.
 func (s *Study) sections() []Section {
 	if len(s.Chosen) == 0 {

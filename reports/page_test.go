@@ -59,7 +59,7 @@ func hostile(text string) *Study {
 			}
 		}
 	}
-	s.Compare = []Comparison{{Label: text, Pairs: [][2]string{{text + "a", text + "b"}, {text, text + "c"}},
+	s.Compare = []Comparison{{Label: text, Pairs: [][]string{{text + "a", text + "b"}, {text, text + "c"}},
 		Expect: "higher"}}
 	s.Failures = []Failure{{text, text, []string{text}}}
 	for i := range s.Data {

@@ -176,7 +176,7 @@ func (s *Study) markBest(t *Table, set string) {
 	winner, all := &s.Arms[best.Arm], s.contrasts(set, false) // the adjustment covers every test of the set
 	type test struct {
 		how   Comparison
-		names [2]string
+		names []string
 		won   int // verdict that supports the mark
 	}
 	var against []test
@@ -186,8 +186,8 @@ func (s *Study) markBest(t *Table, set string) {
 		}
 		a := &s.Arms[row.Arm]
 		how := Comparison{Unpaired: unmatched(a.side(), winner.side(), set, true).tooMany()}
-		one := test{how, [2]string{a.Label, winner.Label}, 1}
-		if back := [2]string{winner.Label, a.Label}; contrastOf(all, how, back) != nil {
+		one := test{how, []string{a.Label, winner.Label}, 1}
+		if back := []string{winner.Label, a.Label}; contrastOf(all, how, back) != nil {
 			one.names, one.won = back, -1
 		} else if contrastOf(all, how, one.names) == nil {
 			c, ok := compareEvaluations(a.side(), winner.side(), set, how)

@@ -73,27 +73,6 @@ func (r *SeedRun) identity() string {
 	return r.Name()
 }
 
-// Comparison names pairs of arms and the outcome to compare.
-type Comparison struct {
-	Label   string      `json:"label"`
-	Pairs   [][2]string `json:"pairs"`             // labels of two arms, without and with the property in Label
-	Outcome string      `json:"outcome,omitempty"` // "" for OutcomeSuccess, OutcomeSampled, or a metric of training
-	Expect  string      `json:"expect,omitempty"`  // "higher" or "lower": expected outcome of the second arm
-	// Unpaired compares arms that were evaluated on different tasks.
-	Unpaired bool `json:"unpaired,omitempty"`
-}
-
-// Outcomes of a Comparison that come from evaluations. Every other outcome is a metric of training in its late window.
-const (
-	OutcomeSuccess = "success" // by greedy decoding
-	OutcomeSampled = "sampled" // success of sampled episodes
-)
-
-// ofTraining reports whether the outcome is a metric of training.
-func (c *Comparison) ofTraining() bool {
-	return c.Outcome != "" && c.Outcome != OutcomeSuccess && c.Outcome != OutcomeSampled
-}
-
 // Windows are the numbers of updates that tables summarize at both ends of a training.
 type Windows struct {
 	Early int `json:"early"`
@@ -160,7 +139,7 @@ func (s *Study) sortArms(named []string) {
 	order := slices.Clone(named)
 	for _, c := range s.Compare {
 		for _, pair := range c.Pairs {
-			order = append(order, pair[:]...)
+			order = append(order, pair...)
 		}
 	}
 	place := func(a Arm) int {
@@ -219,8 +198,8 @@ func (s *Study) comparisons() []Comparison {
 	paired := Comparison{Label: "against " + s.Arms[0].Label}
 	unpaired := Comparison{Label: paired.Label + ", on other tasks", Unpaired: true}
 	for _, a := range s.Arms[1:] {
-		pair := [2]string{s.Arms[0].Label, a.Label}
-		if s.pairable(Comparison{Pairs: [][2]string{pair}}) != nil {
+		pair := []string{s.Arms[0].Label, a.Label}
+		if s.pairable(Comparison{Pairs: [][]string{pair}}) != nil {
 			unpaired.Pairs = append(unpaired.Pairs, pair)
 		} else {
 			paired.Pairs = append(paired.Pairs, pair)

@@ -97,7 +97,7 @@ func TestPoliciesAreCountedByDigestAndNotBySeed(t *testing.T) {
 	}
 	s := &Study{
 		Arms:    []Arm{{"thrice", thrice}, {"once", once}},
-		Compare: []Comparison{{Label: "x", Pairs: [][2]string{{"thrice", "once"}}}},
+		Compare: []Comparison{{Label: "x", Pairs: [][]string{{"thrice", "once"}}}},
 	}
 	table := s.mainTable("")
 	if got := table.Rows[0].Cells[2].Text; got == "–" {
@@ -219,7 +219,7 @@ func TestDifferentTasksAreComparedUnpaired(t *testing.T) {
 		a.Scores[i].Family, b.Scores[i].Family = fmt.Sprint(i), fmt.Sprint(1000+i)
 	}
 	s := &Study{Arms: []Arm{{"a", []SeedRun{a}}, {"b", []SeedRun{b}}},
-		Compare: []Comparison{{Label: "split", Pairs: [][2]string{{"a", "b"}}}}}
+		Compare: []Comparison{{Label: "split", Pairs: [][]string{{"a", "b"}}}}}
 	err := s.check()
 	if err == nil {
 		t.Fatal("a paired comparison that loses 39 of 40 tasks is no error")
@@ -263,7 +263,7 @@ func TestLosingATenthOfTheTasksIsNoError(t *testing.T) {
 	ten := strings.Repeat("1", 10)
 	for n, ok := range map[int]bool{10: true, 9: true, 8: false} {
 		s := &Study{Arms: []Arm{{"a", []SeedRun{scored(1, ten)}}, {"b", []SeedRun{scored(1, ten[:n])}}},
-			Compare: []Comparison{{Label: "x", Pairs: [][2]string{{"b", "a"}}}}}
+			Compare: []Comparison{{Label: "x", Pairs: [][]string{{"b", "a"}}}}}
 		if err := s.check(); (err == nil) != ok {
 			t.Errorf("%d of 10 tasks have a partner: got %v, want an error: %v", n, err, !ok)
 		}
@@ -300,8 +300,8 @@ func TestAllTestsOfASetAreAdjustedTogether(t *testing.T) {
 		strings.Repeat("10", 3)+strings.Repeat("0", 34)
 	arm := func(label, passes string) Arm { return Arm{label, []SeedRun{scored(1, passes)}} }
 	s := &Study{Arms: []Arm{arm("a", none), arm("b", nine), arm("c", three), arm("d", none)}, Compare: []Comparison{
-		{Label: "one", Pairs: [][2]string{{"a", "b"}, {"a", "c"}}},
-		{Label: "two", Pairs: [][2]string{{"a", "b"}, {"a", "d"}}},
+		{Label: "one", Pairs: [][]string{{"a", "b"}, {"a", "c"}}},
+		{Label: "two", Pairs: [][]string{{"a", "b"}, {"a", "d"}}},
 	}}
 	all := s.judged("", false)
 	if len(all) != 3 || all[0].Tests != 3 {
@@ -340,9 +340,9 @@ func TestTheAnswerNamesEveryExpectation(t *testing.T) {
 	}
 	s := &Study{Windows: Windows{1, 2}, Arms: []Arm{{"SFT + GRPO", plain}, {"RCTP-FT + RC-GRPO", token}},
 		Compare: []Comparison{
-			{Label: "the method", Pairs: [][2]string{{"SFT + GRPO", "RCTP-FT + RC-GRPO"}}, Expect: "higher"},
-			{Label: "other", Pairs: [][2]string{{"RCTP-FT + RC-GRPO", "SFT + GRPO"}}},
-			{Label: "the method", Pairs: [][2]string{{"SFT + GRPO", "RCTP-FT + RC-GRPO"}}, Outcome: "zero_variance",
+			{Label: "the method", Pairs: [][]string{{"SFT + GRPO", "RCTP-FT + RC-GRPO"}}, Expect: "higher"},
+			{Label: "other", Pairs: [][]string{{"RCTP-FT + RC-GRPO", "SFT + GRPO"}}},
+			{Label: "the method", Pairs: [][]string{{"SFT + GRPO", "RCTP-FT + RC-GRPO"}}, Outcome: "zero_variance",
 				Expect: "lower"},
 		}}
 	answers := s.answers()
@@ -489,7 +489,7 @@ func TestSampledSuccessIsCompared(t *testing.T) {
 		Arms: []Arm{{"RCTP-FT", []SeedRun{sampledRun(1, before), sampledRun(2, before),
 			sampledRun(3, "0"+before[1:])}}, {"RCTP-FT + GRPO",
 			[]SeedRun{sampledRun(1, after), sampledRun(2, after), sampledRun(3, after)}}},
-		Compare: []Comparison{{Label: "RL", Pairs: [][2]string{{"RCTP-FT", "RCTP-FT + GRPO"}}, Outcome: OutcomeSampled}},
+		Compare: []Comparison{{Label: "RL", Pairs: [][]string{{"RCTP-FT", "RCTP-FT + GRPO"}}, Outcome: OutcomeSampled}},
 	}
 	c := s.judged("", false)[0]
 	// Differences 20/40, 20/40 and 21/40: mean 61/120, sd 0.025/√3, t = 61/120 / (0.025/3) = 61 with two degrees of
@@ -509,7 +509,7 @@ func TestAnswerSentenceOfOneSeed(t *testing.T) {
 	s := &Study{
 		Arms: []Arm{{"RCTP-FT + GRPO", []SeedRun{scored(1, strings.Repeat("1", 59)+strings.Repeat("0", 21))}},
 			{"RCTP-FT + RC-GRPO", []SeedRun{scored(1, strings.Repeat("1", 68)+strings.Repeat("0", 12))}}},
-		Compare: []Comparison{{Label: "reward conditioning", Pairs: [][2]string{{"RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"}}}},
+		Compare: []Comparison{{Label: "reward conditioning", Pairs: [][]string{{"RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"}}}},
 	}
 	got := strings.ReplaceAll(s.answers()[0], "\u00a0", " ")
 	// 0 against 9: p = 2/2⁹
@@ -566,9 +566,9 @@ func TestTheBestMarkIsAdjustedForAllTestsOfTheSet(t *testing.T) {
 		compare []Comparison
 		want    Mark
 	}{
-		{[]Comparison{{Label: "x", Pairs: [][2]string{{"c", "a"}}}}, MarkBest}, // a test that the mark needs anyway
-		{[]Comparison{{Label: "x", Pairs: [][2]string{{"a", "b"}}},
-			{Label: "y", Pairs: [][2]string{{"a", "b"}}, Unpaired: true}}, MarkNone},
+		{[]Comparison{{Label: "x", Pairs: [][]string{{"c", "a"}}}}, MarkBest}, // a test that the mark needs anyway
+		{[]Comparison{{Label: "x", Pairs: [][]string{{"a", "b"}}},
+			{Label: "y", Pairs: [][]string{{"a", "b"}}, Unpaired: true}}, MarkNone},
 	} {
 		s.Compare = tc.compare
 		if got := s.mainTable("").Rows[2].Cells[1].Mark; got != tc.want {
@@ -658,7 +658,7 @@ func TestArmsAreSortedByNameThenByComparison(t *testing.T) {
 		"named before those": {[]string{"a"}, "adbc"},
 	} {
 		s := &Study{Arms: []Arm{{Label: "c"}, {Label: "a"}, {Label: "b"}, {Label: "d"}},
-			Compare: []Comparison{{Label: "x", Pairs: [][2]string{{"d", "b"}}}}}
+			Compare: []Comparison{{Label: "x", Pairs: [][]string{{"d", "b"}}}}}
 		s.sortArms(tc.named)
 		got := ""
 		for _, a := range s.Arms {

@@ -17,14 +17,14 @@ func synthetic(seeds, tasks, updates int) *Study {
 		Name: "drills", Question: "Do reward tokens keep groups informative once the policy is peaked?",
 		Expect: "RCTP-FT + RC-GRPO above the other arms; zero-variance share lowest in both RC arms",
 		Compare: []Comparison{
-			{Label: "the paper's method", Pairs: [][2]string{{"SFT + GRPO", "RCTP-FT + RC-GRPO"}}, Expect: "higher"},
-			{Label: "the paper's method", Pairs: [][2]string{{"SFT + GRPO", "RCTP-FT + RC-GRPO"}}, Outcome: "zero_variance",
+			{Label: "the paper's method", Pairs: [][]string{{"SFT + GRPO", "RCTP-FT + RC-GRPO"}}, Expect: "higher"},
+			{Label: "the paper's method", Pairs: [][]string{{"SFT + GRPO", "RCTP-FT + RC-GRPO"}}, Outcome: "zero_variance",
 				Expect: "lower"},
-			{Label: "reward conditioning", Pairs: [][2]string{{"RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"},
+			{Label: "reward conditioning", Pairs: [][]string{{"RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"},
 				{"SFT + GRPO", "SFT + RC-GRPO"}}},
-			{Label: "initialisation", Pairs: [][2]string{{"SFT + RC-GRPO", "RCTP-FT + RC-GRPO"},
+			{Label: "initialisation", Pairs: [][]string{{"SFT + RC-GRPO", "RCTP-FT + RC-GRPO"},
 				{"SFT + GRPO", "RCTP-FT + GRPO"}}},
-			{Label: "RL", Pairs: [][2]string{{"RCTP-FT", "RCTP-FT + RC-GRPO"}}, Outcome: OutcomeSampled},
+			{Label: "RL", Pairs: [][]string{{"RCTP-FT", "RCTP-FT + RC-GRPO"}}, Outcome: OutcomeSampled},
 		},
 		Windows: PaperWindows,
 	}
@@ -77,7 +77,7 @@ func synthetic(seeds, tasks, updates int) *Study {
 			}
 			run.ScoresFrom = []ScoreSource{{fmt.Sprintf("stage.eval.arm[%q]@%d.scores", a.label, seed), len(run.Scores)}}
 			if a.trained {
-				run.CurveFrom = fmt.Sprintf("stage.rc-grpo.arm[%d]@%d", i, seed)
+				run.CurveFrom = fmt.Sprintf("stage.rc-grpo.arm[%d]@%d.metrics", i, seed)
 				run.Curve = syntheticCurve(rand.New(rand.NewPCG(uint64(seed), uint64(100+i))), a.skill, i, a.token, updates)
 			}
 			arm.Runs = append(arm.Runs, run)

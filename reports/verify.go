@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"html"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -213,26 +214,24 @@ func valuesOf(grids []Grid) map[string]string {
 	return values
 }
 
+var (
+	cellElement = regexp.MustCompile(`(?s)<t[dh][^>]* id="([^"]+)"[^>]*>(?:<span class="swatch [^>]*></span>)?(.*?)</t[dh]>`)
+	cellDetails = strings.NewReplacer(`</span><span class="detail">`, " · ", `<span class="detail">`, "\x00", `</span>`, "")
+)
+
 // visibleCells returns the visible text of all cells of tables by id, in the format of Cell.line.
 func visibleCells(page string) map[string]string {
 	cells := map[string]string{}
-	for _, element := range strings.Split(page, ` id="`)[1:] {
-		id, rest, _ := strings.Cut(element, `"`)
-		_, content, _ := strings.Cut(rest, ">")
-		content, _, closed := strings.Cut(content, "</t")
-		if _, _, _, cell := parseCell(id); !cell || !closed {
+	for _, element := range cellElement.FindAllStringSubmatch(page, -1) {
+		id := element[1]
+		if _, _, _, cell := parseCell(id); !cell {
 			continue
 		}
-		if strings.HasPrefix(content, `<span class="swatch `) {
-			_, content, _ = strings.Cut(content, "</span>")
-		}
-		const begin, end = `<span class="detail">`, "</span>"
-		text, details, _ := strings.Cut(content, begin)
-		details = strings.ReplaceAll(strings.TrimSuffix(details, end), end+begin, " · ")
 		if _, twice := cells[id]; twice {
 			id += " (again)"
 		}
-		cells[id] = Cell{Text: html.UnescapeString(text), Detail: html.UnescapeString(details)}.line()
+		text, detail, _ := strings.Cut(html.UnescapeString(cellDetails.Replace(element[2])), "\x00")
+		cells[id] = Cell{Text: text, Detail: detail}.line()
 	}
 	return cells
 }
