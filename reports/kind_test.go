@@ -159,43 +159,33 @@ func evaluate(s *scripted, job *engine.Job) error {
 	return artifact.WriteRows(dir, rl.TrajectoriesFile, played)
 }
 
-func makeTasks(_ *scripted, job *engine.Job) error {
-	for port, from := range map[string]int{"train": 100, "test": 0} {
-		dir, err := job.Create(port)
-		if err != nil {
-			return err
+// writeTasks returns a stage that makes 40 tasks for each port, with families from the given number on.
+func writeTasks(ports map[string]int) func(*scripted, *engine.Job) error {
+	return func(_ *scripted, job *engine.Job) error {
+		for port, from := range ports {
+			dir, err := job.Create(port)
+			if err != nil {
+				return err
+			}
+			var rows []bfcl.Task
+			for i := range 40 {
+				rows = append(rows, bfcl.Task{ID: fmt.Sprintf("%s_%d_%d", port, job.Seed, i), Number: i,
+					Family: fmt.Sprint(from + i/2), Category: bfcl.Categories[i%4]})
+			}
+			if err := artifact.WriteRows(dir, bfcl.TasksFile, rows); err != nil {
+				return err
+			}
 		}
-		var rows []bfcl.Task
-		for i := range 40 {
-			rows = append(rows, bfcl.Task{ID: fmt.Sprintf("%s_%d", port, i), Number: i, Family: fmt.Sprint(from + i/2),
-				Category: bfcl.Categories[i%4]})
-		}
-		if err := artifact.WriteRows(dir, bfcl.TasksFile, rows); err != nil {
-			return err
-		}
+		return nil
 	}
-	return nil
-}
-
-// drawTasks makes other tasks for each seed.
-func drawTasks(_ *scripted, job *engine.Job) error {
-	dir, err := job.Create("test")
-	if err != nil {
-		return err
-	}
-	var rows []bfcl.Task
-	for i := range 40 {
-		rows = append(rows, bfcl.Task{ID: fmt.Sprintf("draw_%d_%d", job.Seed, i), Number: i, Family: fmt.Sprint(i / 2),
-			Category: bfcl.Categories[i%4]})
-	}
-	return artifact.WriteRows(dir, bfcl.TasksFile, rows)
 }
 
 func scriptedKinds() lang.Registry {
 	trained := map[string]string{"checkpoint": "checkpoint", "metrics": "metrics"}
 	return lang.Registry{
-		scriptedKind("tasks", map[string]string{"train": "tasks", "test": "tasks"}, makeTasks),
-		scriptedKind("draw", map[string]string{"test": "tasks"}, drawTasks),
+		scriptedKind("tasks", map[string]string{"train": "tasks", "test": "tasks"},
+			writeTasks(map[string]int{"train": 100, "test": 0})),
+		scriptedKind("draw", map[string]string{"test": "tasks"}, writeTasks(map[string]int{"test": 0})),
 		scriptedKind("sft", trained, train), scriptedKind("grpo", trained, train),
 		scriptedKind("eval", map[string]string{"scores": "scores", "trajectories": "trajectories"}, evaluate),
 		Kind(),

@@ -189,7 +189,11 @@ func (v *Verification) notComputed(ev *Evidence, damaged map[string]bool) {
 // compareValues compares the recomputed values with the recorded and the visible values.
 func (v *Verification) compareValues(ev *Evidence, again *Page, page string) {
 	recomputed, shown := valuesOf(again.grids()), valuesOf(slices.Concat(ev.Tables, ev.Figures))
-	for id, text := range visibleCells(page) {
+	visible := visibleCells(page)
+	for id := range valuesOf(ev.Tables) {
+		visible[id] += "" // also cells that the page lacks
+	}
+	for id, text := range visible {
 		if text != recomputed[id] {
 			shown[id] = text
 		}
