@@ -63,7 +63,7 @@ func pageFile(t *testing.T, page []byte) string {
 	return (&url.URL{Scheme: "file", Path: file}).String()
 }
 
-// withSources is the page of a study whose cells know their sources, though no store holds them.
+// withSources returns the page of a study with the sources of its cells, which no store contains.
 func withSources(t *testing.T, s *Study) []byte {
 	t.Helper()
 	p := s.Page()
@@ -173,7 +173,7 @@ func TestLargePageAnswersWithinTwoSeconds(t *testing.T) {
 		}
 		p.do("Page.close", nil)
 	}
-	t.Logf("%d bytes; a clicked number is answered %.0f ms after the page was asked for, all charts are drawn after "+
+	t.Logf("%d bytes; a clicked number is answered %.0f ms after the request for the page, all charts are drawn after "+
 		"%.0f ms", len(page), answers, complete)
 	if least := slices.Min(answers); least > most {
 		t.Errorf("a clicked number is answered after %.0f ms at best, want at most %d", least, most)

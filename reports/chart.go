@@ -76,8 +76,8 @@ func (f *Figure) chart() ([]byte, error) {
 	return json.Marshal(f.options(series))
 }
 
-// intervals returns the points for the renderer: x, value, low, high, index and number of the series above one x, shape,
-// then each seed's value.
+// intervals returns the points for the renderer: x, value, low, high, index and number of the series above one x,
+// shape, then each seed's value.
 func (s *Series) intervals(f *Figure, index int) []object {
 	var data []object
 	for c, p := range s.Points {

@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// chromium is a headless browser, controlled through its debugging pipe (Chrome DevTools Protocol: JSON that a zero byte
-// ends, in by file 3 and out by file 4). Its proxy is a listener of the test, which answers nothing.
+// chromium is a headless browser, controlled through its debugging pipe (Chrome DevTools Protocol: JSON that a zero
+// byte ends, in by file 3 and out by file 4). Its proxy is a listener of the test, which answers nothing.
 type chromium struct {
 	in     *os.File
 	out    *os.File

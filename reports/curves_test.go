@@ -13,7 +13,7 @@ import (
 
 func TestOutcomesAreSortedByHowManyArmsPass(t *testing.T) {
 	base := scored(0, "0100")
-	base.Seed = nil // stands beside both seeds
+	base.Seed = nil // matches both seeds
 	s := &Study{Arms: []Arm{{"a", []SeedRun{scored(1, "1110"), scored(2, "1000")}}, {"b", []SeedRun{base}}}}
 	f := s.outcomeFigure("")
 	want := [][]string{{"seed", "task", "a", "b"},
@@ -104,11 +104,11 @@ func TestStyleAndPalettesNameTheSameColours(t *testing.T) {
 	for _, list := range []struct {
 		name    string
 		colours []string
-		times   int // light stands for paper too
+		times   int // paper uses the light colours too
 	}{{"arm", lightColours, 2}, {"arm", darkColours, 1}, {"step", lightSteps, 2}, {"step", darkSteps, 1}} {
 		for i, colour := range list.colours {
 			if got := strings.Count(pageStyle, "--"+list.name+string(rune('0'+i))+": "+colour+";"); got != list.times {
-				t.Errorf("%s %d, %s: stands %d times in the style, want %d", list.name, i, colour, got, list.times)
+				t.Errorf("%s %d, %s: occurs %d times in the style, want %d", list.name, i, colour, got, list.times)
 			}
 		}
 	}

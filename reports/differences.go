@@ -25,7 +25,9 @@ func (c *Contrast) inPoints() bool {
 	if !c.ofTraining() {
 		return true
 	}
-	return slices.ContainsFunc(objective.Metrics, func(m objective.MetricInfo) bool { return m.Name == c.Outcome && m.Unit == "share" })
+	return slices.ContainsFunc(objective.Metrics, func(m objective.MetricInfo) bool {
+		return m.Name == c.Outcome && m.Unit == "share"
+	})
 }
 
 // value formats the outcome of one side.

@@ -400,7 +400,7 @@ func ReadEvidence(page []byte) (*Evidence, error) {
 	_, rest, found := bytes.Cut(page, []byte(`<script type="application/gzip" id="`+evidenceID+`">`))
 	content, _, closed := bytes.Cut(rest, []byte("</script>"))
 	if !found || !closed {
-		return nil, errors.New("it carries no evidence: want an HTML page that a report stage made from committed results")
+		return nil, errors.New("it has no evidence: want an HTML page that a report stage made from committed results")
 	}
 	ev := new(Evidence)
 	text, err := unpacked(string(content), maxEvidenceBytes)

@@ -55,8 +55,8 @@ func (p *Page) HTML(w io.Writer) error {
 	return t.Execute(w, view)
 }
 
-// pageView is the page for its template. Values of the types template.HTML, JS, CSS and URL are written without escapes,
-// so they contain only text of this package or text that is escaped in this file.
+// pageView is the page for its template. Values of the types template.JS, CSS and URL are written without escapes, so
+// they contain only text of this package or text that is escaped in this file.
 type pageView struct {
 	*Page
 	Policy   string

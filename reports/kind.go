@@ -88,8 +88,8 @@ type Comparison struct {
 	UnpairedRange hcl.Range `json:"-" hcl:"unpaired,attr_range"`
 }
 
-// Outcomes of a Comparison that come from evaluations; "" is OutcomeSuccess. Every other outcome is a metric of training
-// in its late window.
+// Outcomes of a Comparison that come from evaluations; "" is OutcomeSuccess. Every other outcome is a metric of
+// training in its late window.
 const (
 	OutcomeSuccess = "success" // by greedy decoding
 	OutcomeSampled = "sampled" // success of sampled episodes
@@ -251,8 +251,9 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 func (s *settings) evidence(job *engine.Job) (*Evidence, *artifact.Store, error) {
 	ev := &Evidence{
 		Format: EvidenceFormat, Name: job.Experiment.Name, Question: job.Experiment.Question, Expect: job.Experiment.Expect,
-		Notes: s.Notes, Arms: s.Arms, Compare: s.Compare, Chosen: s.Sections, Windows: Windows{Early: s.Windows.Early, Late: s.Windows.Late},
-		Files: sourceFiles(job.Experiment),
+		Notes: s.Notes, Arms: s.Arms, Compare: s.Compare, Chosen: s.Sections,
+		Windows: Windows{Early: s.Windows.Early, Late: s.Windows.Late},
+		Files:   sourceFiles(job.Experiment),
 	}
 	for _, m := range job.Missing() {
 		ev.Failures = append(ev.Failures, Failure{Address: m.Address, Cause: m.Why, Log: m.Lines})

@@ -23,8 +23,8 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// Scripted stages stand for the kinds that need tensors: a policy is a file with its skill, training raises it by a
-// setting and writes a curve, evaluation passes as many of 40 tasks as the skill says.
+// Scripted stages replace the kinds that need tensors: a policy is a file with its skill, training raises it by a
+// setting and writes a curve, evaluation passes as many of 40 tasks as its skill.
 
 type scripted struct {
 	run func(*scripted, *engine.Job) error
@@ -325,7 +325,7 @@ func wantAll(t *testing.T, text string, wanted ...string) {
 	flat := strings.Join(strings.Fields(text), " ")
 	for _, w := range wanted {
 		if !strings.Contains(flat, w) {
-			t.Errorf("the page does not say %q", w)
+			t.Errorf("the page lacks %q", w)
 		}
 	}
 }
@@ -371,7 +371,7 @@ func TestReportOfAWholeExperiment(t *testing.T) {
 	}
 	// Curves take the label of the arm whose policy they trained.
 	if strings.Contains(page, `"name":"grpo.arm[much]"`) {
-		t.Error("a curve stands under its own name although its policy was scored")
+		t.Error("a curve has its own name although its policy was scored")
 	}
 }
 

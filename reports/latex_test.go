@@ -47,7 +47,7 @@ func compileLaTeX(t *testing.T, tables []byte) string {
 }
 
 func TestLaTeXCompilesWithinTheLineAndThePage(t *testing.T) {
-	const most = 5 // pt, which nobody sees
+	const most = 5 // pt, which readers do not notice
 	overfull := regexp.MustCompile(`Overfull \\([hv])box \(([0-9.]+)pt too (?:wide|high)\)[^\n]*\n[^\n]*`)
 	for name, p := range map[string]*Page{
 		"invented numbers": latexStudy().Page(),
@@ -61,7 +61,7 @@ func TestLaTeXCompilesWithinTheLineAndThePage(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, layout := range regexp.MustCompile(`\\begin\{longtable\}.*`).FindAllString(tables.String(), -1) {
-				sum := 0.0 // TeX centres a longtable that is too wide and says nothing
+				sum := 0.0 // TeX centres a longtable that is too wide without a warning
 				for _, share := range regexp.MustCompile(`\\dimexpr ([0-9.]+)`).FindAllStringSubmatch(layout, -1) {
 					width, err := strconv.ParseFloat(share[1], 64)
 					if err != nil {
@@ -97,7 +97,8 @@ func latexStudy() *Study {
 		s.Records = append(s.Records, r)
 	}
 	for i, kind := range []string{"sft", "rctp-ft", "grpo", "rc-grpo"} {
-		r := Record{Address: "stage." + kind + ".arm[\"RCTP-FT + RC-GRPO\"]@1", Kind: kind, Made: true, Settings: map[string]string{}}
+		r := Record{Address: "stage." + kind + ".arm[\"RCTP-FT + RC-GRPO\"]@1", Kind: kind, Made: true,
+			Settings: map[string]string{}}
 		for name, value := range PaperSettings()[kind] {
 			if i%2 == 0 {
 				value = "0.123"

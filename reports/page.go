@@ -12,7 +12,7 @@ type Page struct {
 	Title    string    `json:"title"`
 	Question string    `json:"question,omitempty"`
 	Expect   string    `json:"expect,omitempty"`
-	Answers  []string  `json:"answers,omitempty"` // one per tested pair of the first comparison and of those with an expectation
+	Answers  []string  `json:"answers,omitempty"` // one per pair of the first comparison and of those with an expectation
 	Facts    []string  `json:"facts,omitempty"`   // arms, seeds, tasks, and limits of the numbers
 	Failures []Failure `json:"failures,omitempty"`
 	Sections []Section `json:"-"`

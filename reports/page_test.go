@@ -97,7 +97,8 @@ func TestForeignTextStaysText(t *testing.T) {
 				t.Errorf("%s: %d times %q in the page, want %d", attack, got, tag, want)
 			}
 		}
-		for _, options := range regexp.MustCompile(`(?s)<script type="application/json"[^>]*>(.*?)</script>`).FindAllStringSubmatch(page, -1) {
+		scripts := regexp.MustCompile(`(?s)<script type="application/json"[^>]*>(.*?)</script>`)
+		for _, options := range scripts.FindAllStringSubmatch(page, -1) {
 			if !json.Valid([]byte(options[1])) {
 				t.Errorf("%s: a figure's options are no JSON: %.80s", attack, options[1])
 			}
@@ -117,7 +118,7 @@ func TestForeignTextStaysText(t *testing.T) {
 		if err := p.Markdown(&md); err != nil {
 			t.Fatal(err)
 		}
-		logs := regexp.MustCompile(`(?m)^    .*$`) // what is indented is code, where markup is text
+		logs := regexp.MustCompile(`(?m)^    .*$`) // indented lines are code, where markup is text
 		if text := logs.ReplaceAllString(md.String(), ""); strings.Contains(text, "<img") ||
 			strings.Contains(text, "<script") {
 			t.Errorf("%s: markup reaches the Markdown page", attack)
@@ -133,7 +134,7 @@ func TestPageLoadsNothing(t *testing.T) {
 	}
 	rest := strings.Replace(page, lib, "", 1)
 	if len(rest) != len(page)-len(lib) || strings.Contains(rest, lib) {
-		t.Error("the chart library does not stand in the page exactly once")
+		t.Error("the page does not contain the chart library exactly once")
 	}
 	if found := regexp.MustCompile(`(?i)(src|href)="(https?:|//)[^"]*"|@import|[ :]url\(`).FindString(rest); found != "" {
 		t.Errorf("the page refers to something outside: %s", found)
@@ -150,7 +151,7 @@ func TestPageLoadsNothing(t *testing.T) {
 	seen := map[string]bool{}
 	for _, id := range ids {
 		if seen[id[1]] {
-			t.Errorf("id %q stands twice", id[1])
+			t.Errorf("id %q occurs twice", id[1])
 		}
 		seen[id[1]] = true
 	}
@@ -187,11 +188,11 @@ func TestEmptyStudyStillGivesAPage(t *testing.T) {
 	page := htmlOf(t, s.Page())
 	for _, want := range []string{"stage.sft.warm", "failed: out of memory", "last line"} {
 		if !strings.Contains(page, want) {
-			t.Errorf("the page does not say %q", want)
+			t.Errorf("the page lacks %q", want)
 		}
 	}
 	if strings.Contains(page, "echarts") && strings.Contains(page, "<script>") {
-		t.Error("a page without figures carries the chart library")
+		t.Error("a page without figures contains the chart library")
 	}
 }
 

@@ -199,7 +199,8 @@ func (s *Study) markBest(t *Table, set string) {
 		against = append(against, one)
 	}
 	judge(all)
-	if !slices.ContainsFunc(against, func(one test) bool { return contrastOf(all, one.how, one.names).Verdict != one.won }) {
+	lost := func(one test) bool { return contrastOf(all, one.how, one.names).Verdict != one.won }
+	if !slices.ContainsFunc(against, lost) {
 		best.Cells[1].Mark = MarkBest
 	}
 }

@@ -296,7 +296,7 @@ func TestAllTestsOfASetAreAdjustedTogether(t *testing.T) {
 		t.Fatalf("got %d contrasts adjusted over %d tests, want 3 over 3", len(all), all[0].Tests)
 	}
 	close12(t, "adjusted", all[0].Adjusted, 3*2/math.Pow(2, 9))
-	for _, how := range s.Compare { // the same value in whichever table it stands
+	for _, how := range s.Compare { // the same value in every table
 		row := s.comparisonTable(how, "", all).trim().Rows[0]
 		if got := row.Cells[5].Detail; got != "0/9 · adjusted 0.012" {
 			t.Errorf("%s: got %q, want 0/9 · adjusted 0.012", how.Label, got)
@@ -408,7 +408,7 @@ func TestTrainingsOfDifferentLengthsAreComparedAtTheSameUpdates(t *testing.T) {
 	}
 	c, _ := compareTraining(&s.Arms[0], &s.Arms[1], s.Windows, Comparison{Outcome: "reward"})
 	close12(t, "difference", c.Mean, 0.9-0.3)
-	// The long arm's row of the short window needs to know of the short training.
+	// The long arm's row of the short window depends on the short training.
 	if from := s.lateTable().Rows[1].Cells[2].Source.From; !slices.Contains(from, short.CurveFrom) {
 		t.Errorf("got sources %q, want the shorter training among them", from)
 	}
@@ -554,7 +554,7 @@ func TestTheBestMarkIsAdjustedForAllTestsOfTheSet(t *testing.T) {
 		compare []Comparison
 		want    Mark
 	}{
-		{[]Comparison{{Label: "x", Pairs: [][]string{{"c", "a"}}}}, MarkBest}, // a test that the mark needs anyway
+		{[]Comparison{{Label: "x", Pairs: [][]string{{"c", "a"}}}}, MarkBest}, // a test that the mark requires
 		{[]Comparison{{Label: "x", Pairs: [][]string{{"a", "b"}}},
 			{Label: "y", Pairs: [][]string{{"a", "b"}}, Unpaired: true}}, MarkNone},
 	} {

@@ -66,37 +66,40 @@ func transcript(t *rl.Trajectory, seed string) Transcript {
 		if m.Role == rl.RoleTool {
 			u.Text, u.Results = "", m.Results()
 		}
-		if 0 <= m.From && m.From < m.To && m.To <= len(t.Mask) && m.To <= len(t.Logp) {
-			u.Tokens = m.To - m.From
-			for i := m.From; i < m.To; i++ {
-				if t.Mask[i] {
-					u.Sampled++
-					u.Logp += float64(t.Logp[i])
-				}
+		mask, logp := tokensOf(t, m)
+		u.Tokens, u.Strip = len(mask), TokenStrip(t, m)
+		for i, sampled := range mask {
+			if sampled {
+				u.Sampled++
+				u.Logp += float64(logp[i])
 			}
-			u.Logp /= float64(max(1, u.Sampled))
-			u.Strip = TokenStrip(t, m)
 		}
+		u.Logp /= float64(max(1, u.Sampled))
 		kept.Messages = append(kept.Messages, u)
 	}
 	return kept
 }
 
+// tokensOf returns the mask and the logprobs of a message, or nil if its bounds are invalid.
+func tokensOf(t *rl.Trajectory, m rl.Message) ([]bool, []float32) {
+	if m.From < 0 || m.From >= m.To || m.To > min(len(t.Mask), len(t.Logp)) {
+		return nil, nil
+	}
+	return t.Mask[m.From:m.To], t.Logp[m.From:m.To]
+}
+
 // TokenStrip returns a character for each token of a message: StripGiven for a given token, a block for a sampled one,
 // the higher the less likely (half a nat per step). It is empty if no token was sampled.
 func TokenStrip(t *rl.Trajectory, m rl.Message) string {
-	if m.From < 0 || m.From >= m.To || m.To > min(len(t.Mask), len(t.Logp)) ||
-		!slices.Contains(t.Mask[m.From:m.To], true) {
+	mask, logp := tokensOf(t, m)
+	if !slices.Contains(mask, true) {
 		return ""
 	}
-	blocks := []rune(stripBlocks)
-	strip := make([]rune, 0, m.To-m.From)
-	for i := m.From; i < m.To; i++ {
-		if !t.Mask[i] {
-			strip = append(strip, StripGiven)
-			continue
+	blocks, strip := []rune(stripBlocks), make([]rune, len(mask))
+	for i, sampled := range mask {
+		if strip[i] = StripGiven; sampled {
+			strip[i] = blocks[min(len(blocks)-1, max(0, int(-2*logp[i])))]
 		}
-		strip = append(strip, blocks[min(len(blocks)-1, max(0, int(-2*t.Logp[i])))])
 	}
 	return string(strip)
 }

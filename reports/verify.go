@@ -43,7 +43,7 @@ func (v *Verification) NumbersHold() bool {
 }
 
 // Verify recomputes a page from the artifacts in a store and compares: every byte of the artifacts with the recorded
-// digests, every value and every byte of the page with the recomputed page. The error says that the page has no
+// digests, every value and every byte of the page with the recomputed page. The error reports a page without
 // evidence; everything else is in the result.
 func Verify(page []byte, store *artifact.Store) (*Verification, error) {
 	return verify(page, store, nil)
@@ -219,8 +219,10 @@ func valuesOf(grids []Grid) map[string]string {
 }
 
 var (
-	cellElement = regexp.MustCompile(`(?s)<t[dh][^>]* id="([^"]+)"[^>]*>(?:<span class="swatch [^>]*></span>)?(.*?)</t[dh]>`)
-	cellDetails = strings.NewReplacer(`</span><span class="detail">`, " · ", `<span class="detail">`, "\x00", `</span>`, "")
+	cellElement = regexp.MustCompile(`(?s)<t[dh][^>]* id="([^"]+)"[^>]*>` +
+		`(?:<span class="swatch [^>]*></span>)?(.*?)</t[dh]>`)
+	cellDetails = strings.NewReplacer(`</span><span class="detail">`, " · ",
+		`<span class="detail">`, "\x00", `</span>`, "")
 )
 
 // visibleCells returns the visible text of all cells of tables by id, in the format of Cell.line.

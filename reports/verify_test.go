@@ -43,7 +43,7 @@ func TestAnUntouchedPageIsVerifiedWhole(t *testing.T) {
 			t.Errorf("failing %s: got %+v", failing, v)
 		}
 		if v.Cells < 100 || v.Values < 20 || v.Artifacts < 14 {
-			t.Errorf("failing %s: only %d cells, %d values and %d artifacts were looked at", failing, v.Cells, v.Values,
+			t.Errorf("failing %s: only %d cells, %d values and %d artifacts were checked", failing, v.Cells, v.Values,
 				v.Artifacts)
 		}
 	}
@@ -74,7 +74,7 @@ func TestEveryNumberHasASource(t *testing.T) {
 		}
 		for _, from := range s.From {
 			if !known[from] {
-				t.Errorf("%s was computed from %s, which the evidence does not know", id, from)
+				t.Errorf("%s was computed from %s, which the evidence lacks", id, from)
 			}
 		}
 	}
@@ -176,7 +176,7 @@ func TestAChangedByteOfAnArtifactIsFound(t *testing.T) {
 			if err := os.WriteFile(path, b, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.Chtimes(path, artifact.Sealed, artifact.Sealed); err != nil { // the time stamp does not give it away
+			if err := os.Chtimes(path, artifact.Sealed, artifact.Sealed); err != nil { // the same time stamp
 				t.Fatal(err)
 			}
 		}
@@ -195,7 +195,7 @@ func TestAChangedByteOfAnArtifactIsFound(t *testing.T) {
 		t.Error("a change in scores named no cell")
 	}
 	if v := verified(t, page, store); !v.OK() {
-		t.Errorf("after all was put back: %+v", v)
+		t.Errorf("after the restoration of all files: %+v", v)
 	}
 }
 
@@ -217,7 +217,7 @@ func TestAChangedByteOfThePageIsFound(t *testing.T) {
 			t.Errorf("%s: got %+v, want one difference at %s", name, v.Differences, change.where)
 		}
 		if v.NumbersHold() != (!strings.HasPrefix(name, "a cell")) {
-			t.Errorf("%s: says %v of the numbers", name, v.NumbersHold())
+			t.Errorf("%s: got NumbersHold %v", name, v.NumbersHold())
 		}
 	}
 	random := rand.New(rand.NewPCG(3, 4))

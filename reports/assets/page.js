@@ -100,7 +100,7 @@
     } else {
       options.tooltip.axisPointer = { lineStyle: { color: soft } };
       options.tooltip.formatter = all => {
-        // Thick lines are those with an id of ours: "=", a number, and what tells the lines of one arm apart.
+        // Thick lines are those with an id of ours: "=", a number, and the variant of the line.
         const thick = all.filter(p => p.seriesId.startsWith("="));
         return element("div", {}, element("div", { color: soft }, options.xAxis[0].name + " " + all[0].value[0]),
           ...thick.map(p => line(p.color, [p.seriesName, ...p.seriesId.split(" ").slice(1)].join(" "), digits(p.value[1], share))));

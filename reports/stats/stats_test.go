@@ -134,11 +134,11 @@ func TestStatisticsEqualPublishedLibraries(t *testing.T) {
 
 func TestHolmMultipliesTheSmallestByTheNumberOfComparisons(t *testing.T) {
 	for name, tc := range map[string]struct{ p, want []float64 }{
-		"none":                         {nil, nil},
-		"order is kept":                {[]float64{0.04, 0.01, 0.03}, []float64{0.06, 0.03, 0.06}},
-		"never above one":              {[]float64{0.6, 0.7}, []float64{1, 1}},
-		"what was not tested is no p":  {[]float64{math.NaN(), 0.02}, []float64{math.NaN(), 0.02}},
-		"a later one is never smaller": {[]float64{0.01, 0.011}, []float64{0.02, 0.02}},
+		"none":                             {nil, nil},
+		"order is kept":                    {[]float64{0.04, 0.01, 0.03}, []float64{0.06, 0.03, 0.06}},
+		"never above one":                  {[]float64{0.6, 0.7}, []float64{1, 1}},
+		"NaN stays NaN and does not count": {[]float64{math.NaN(), 0.02}, []float64{math.NaN(), 0.02}},
+		"a later one is never smaller":     {[]float64{0.01, 0.011}, []float64{0.02, 0.02}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := Holm(tc.p)
