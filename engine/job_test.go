@@ -46,7 +46,7 @@ func TestPublishedNamesStayBelowTheExperiment(t *testing.T) {
 
 func TestProgressIsThrottledExceptTheEnd(t *testing.T) {
 	var told []runs.Event
-	j := &Job{jobBackend: jobBackend{observe: func(e runs.Event) { told = append(told, e) }}}
+	j := &Job{observe: func(e runs.Event) { told = append(told, e) }}
 	for i := range 1000 {
 		j.Progress(i+1, 1000, "updates", runs.Value{"loss", math.NaN()}, runs.Value{"reward", 1})
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,6 +54,15 @@ func Run(ctx context.Context, p *plan.Plan, o Options, observe func(runs.Event))
 		errs = append(errs, close())
 	}
 	return errors.Join(errs...)
+}
+
+// EndedUnchanged returns the only event of a run that changes nothing, given the verdict.
+func EndedUnchanged(v *plan.Verdict) runs.Event {
+	counts := map[string]int{}
+	for verb, n := range v.Counts {
+		counts[string(verb)] = n
+	}
+	return runs.Event{Time: time.Now(), Kind: runs.EventEnded, Counts: counts}
 }
 
 // open prepares the run. It adds to closers whatever it has opened, also before an error.
@@ -621,11 +631,7 @@ func (r *run) abandon(t *task) {
 func (r *run) outcome() map[string]int {
 	counts := map[string]int{}
 	for _, t := range r.tasks {
-		if t.how != "" {
-			counts[string(t.how)]++
-		} else {
-			counts[string(t.Verb)]++
-		}
+		counts[cmp.Or(string(t.how), string(t.Verb))]++
 	}
 	return counts
 }
