@@ -202,19 +202,10 @@ func copyThrough(dir, from, to string, at time.Time) error {
 		return err
 	}
 	defer in.Close()
-	out, err := disk.CreateTemp(dir, ".publishing-*")
-	if err != nil {
-		return err
-	}
-	_, err = disk.Copy(out, in) // copy_file_range
-	if err = errors.Join(err, out.Chmod(0o644), out.Close()); err == nil {
-		err = disk.Chtimes(out.Name(), at)
-	}
-	if err == nil {
-		err = disk.Rename(out.Name(), to)
-	}
-	if err != nil {
-		os.Remove(out.Name())
-	}
-	return err
+	return disk.Replace(dir, to, func(out *os.File) error {
+		if _, err := disk.Copy(out, in); err != nil { // copy_file_range
+			return err
+		}
+		return errors.Join(out.Chmod(0o644), disk.Chtimes(out.Name(), at))
+	})
 }

@@ -128,7 +128,7 @@ func TestCopiesCrossFileSystems(t *testing.T) {
 			t.Errorf("%s: got %q, %v, %v, want a copy with its time that others can read", name, b, info, err)
 		}
 		for _, folder := range []string{temp, filepath.Dir(to)} {
-			if left, _ := filepath.Glob(filepath.Join(folder, ".publishing-*")); len(left) > 0 {
+			if left, _ := filepath.Glob(filepath.Join(folder, ".new-*")); len(left) > 0 {
 				t.Errorf("%s: %v is left", name, left)
 			}
 		}

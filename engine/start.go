@@ -161,7 +161,7 @@ func (r *run) assignment(t *task) runs.Assignment {
 
 // attempt starts the node once, under its timeout.
 func (r *run) attempt(ctx context.Context, s *start) error {
-	s.Since, s.Kills = time.Now(), proc.RecentOOMKills()
+	s.Since, s.Kills = time.Now(), proc.OomKills()
 	address, inPlace := s.Node.Address, r.inPlace(s.Node)
 	if !inPlace {
 		if err := r.folder.Assign(s.Assignment); err != nil {

@@ -169,7 +169,7 @@ func (s *Store) collect(limit int64, collection *os.File) ([]Garbage, error) {
 		return nil, err
 	}
 	for _, folder := range []string{"nodes", "last"} { // temporary files of killed processes
-		left, err := filepath.Glob(s.path(folder, tempPattern))
+		left, err := filepath.Glob(s.path(folder, disk.TempPattern))
 		if err != nil {
 			return nil, err
 		}

@@ -318,22 +318,14 @@ func (l Leftovers) Kill() string {
 
 // lastPID returns the newest PID or thread id; 0: unknown.
 func lastPID() int {
-	f, err := loadAverage()
-	if err != nil {
-		return 0
-	}
-	text := make([]byte, 128)
-	n, _ := f.ReadAt(text, 0)
-	fields := bytes.Fields(text[:n])
+	text, _ := os.ReadFile("/proc/loadavg")
+	fields := strings.Fields(string(text))
 	if len(fields) != 5 {
 		return 0
 	}
-	pid, _ := strconv.Atoi(string(fields[4]))
+	pid, _ := strconv.Atoi(fields[4])
 	return pid
 }
-
-// loadAverage stays open, because every stage reads it.
-var loadAverage = sync.OnceValues(func() (*os.File, error) { return os.Open("/proc/loadavg") })
 
 // startedAfter lists the PIDs and thread ids that the kernel assigned after lastPID returned before. If before
 // is 0 or the PIDs have wrapped around, it lists all processes.
@@ -418,20 +410,4 @@ func OomKills() int64 {
 		}
 	}
 	return -1
-}
-
-// RecentOOMKills returns oomKills of at most a second ago.
-func RecentOOMKills() int64 {
-	oomCount.Lock()
-	defer oomCount.Unlock()
-	if now := time.Now(); now.Sub(oomCount.at) > time.Second {
-		oomCount.kills, oomCount.at = OomKills(), now
-	}
-	return oomCount.kills
-}
-
-var oomCount struct {
-	sync.Mutex
-	at    time.Time
-	kills int64
 }
