@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"time"
 
-	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/proc"
@@ -37,7 +36,7 @@ const adoptionPoll = 100 * time.Millisecond
 // waitForLock waits for the lock of a key that another process holds. It runs in a goroutine of its own.
 func (r *run) waitForLock(ctx context.Context, t *task) foreignEnd {
 	a := &adoption{run: r, task: t}
-	defer a.close()
+	defer func() { a.guard.Close() }() // of a nil file too
 	waiting, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	acquired := make(chan foreignEnd, 1)
@@ -174,6 +173,7 @@ func (a *adoption) result(res foreignEnd) foreignEnd {
 	}
 	a.events.Read(a.holder.Folder().Events(a.holder.Address), a.observe)
 	res.adopted, res.attempt, res.took = true, a.holder.Attempt, a.holder.Running()
+	code, _, recorded := res.lock.Exit()
 	switch {
 	case errors.Is(a.cause, errTimeout):
 		res.err = timeoutError(a.task.Timeout)
@@ -181,21 +181,12 @@ func (a *adoption) result(res foreignEnd) foreignEnd {
 		res.err = a.cause
 	case a.events.Failure != nil:
 		res.err = a.events.Failure
-	case a.holder.Group:
-		res.err = a.exitError(res.lock)
+	case a.holder.Group && recorded:
+		res.err = codeError(a.task.Address, code, a.holder.Kills)
 	default:
 		res.err = a.unknownExit()
 	}
 	return res
-}
-
-// exitError explains the end of an adopted program by the exit record in the lock.
-func (a *adoption) exitError(lock *artifact.Lock) error {
-	code, _, ok := lock.Exit()
-	if !ok {
-		return a.unknownExit()
-	}
-	return codeError(a.task.Address, code, a.holder.Kills)
 }
 
 // unknownExit is the error of a process without an exit record; only its parent could read its exit status.
@@ -206,12 +197,6 @@ func (a *adoption) unknownExit() error {
 			fmt.Errorf("its process %d ended without an exit record, as when it is killed", a.holder.PID))
 	}
 	return err
-}
-
-func (a *adoption) close() {
-	if a.guard != nil {
-		a.guard.Close()
-	}
 }
 
 // onAdopted handles the end of an adopted stage, whose lock this run has acquired.

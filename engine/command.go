@@ -30,12 +30,12 @@ type Program struct {
 // group, so a later engine finds the exit code if the first engine is gone. A request to stop reaches the whole
 // group; the shell waits for the program and exits with 143. It ignores other signals to the group, because only
 // the end of the program counts.
-var superviseText = sync.OnceValue(func() string {
+func superviseText() string {
 	return fmt.Sprintf(`trap 'command echo "%[1]s" >&%[2]d; kill -9 0' EXIT; trap 'exit 143' TERM
 trap : HUP INT QUIT ALRM USR1 USR2
 (exec "$@") %[2]d>&- %[3]d>&-
 exit $?`, artifact.ExitText(), lockFile, leaseFile)
-})
+}
 
 // scratchMark is a variable in the environment of a stage's program and of the processes that it starts. The
 // engine finds those that have left the program's session by it.

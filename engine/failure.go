@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -94,10 +93,8 @@ func killedError(before, after int64) error {
 }
 
 // oomText matches the messages of allocators and of the kernel when memory runs out.
-var oomText = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?i)out of memory|can(no|')t allocate memory|not enough memory|bad_alloc` +
-		`|CUDA_ERROR_OUT_OF_MEMORY`)
-})
+var oomText = regexp.MustCompile(
+	`(?i)out of memory|can(no|')t allocate memory|not enough memory|bad_alloc|CUDA_ERROR_OUT_OF_MEMORY`)
 
 // causeOf returns the cause of a stage's error, or "".
 func causeOf(err error) string {
@@ -110,7 +107,7 @@ func causeOf(err error) string {
 		return failure.Cause
 	case errors.Is(err, errTimeout) || errors.Is(err, context.DeadlineExceeded):
 		return lang.CauseTimeout
-	case oomText().MatchString(err.Error()):
+	case oomText.MatchString(err.Error()):
 		return lang.CauseOOM
 	}
 	return ""
@@ -120,7 +117,7 @@ func causeOf(err error) string {
 // exit code.
 func failureCause(err error, lines []string) string {
 	cause := causeOf(err)
-	if cause == "" && slices.ContainsFunc(lines, oomText().MatchString) {
+	if cause == "" && slices.ContainsFunc(lines, oomText.MatchString) {
 		return lang.CauseOOM
 	}
 	return cause

@@ -41,9 +41,6 @@ func (w Work) Args() []string {
 	return []string{"node", "--run", string(w.start.folder), "--node", w.Node.Address}
 }
 
-// Binary returns the program that can execute the node: this one, or the one with tensors.
-func (w Work) Binary() (string, error) { return stageBinary(w.Node) }
-
 // Env returns base with the variables of the node's share of the machine.
 func (w Work) Env(base []string) []string { return childEnv(base, w.CPUs, w.GPUs) }
 

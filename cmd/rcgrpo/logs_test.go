@@ -206,7 +206,7 @@ func TestLogsFollowTheRunThatHoldsTheKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := lock.Describe(holder); err != nil {
+	if err := artifact.Describe(lock.File(), holder); err != nil {
 		t.Fatal(err)
 	}
 	if p, _ := printerOf(t, store, ""); p.Folder != maker.dir {

@@ -108,10 +108,7 @@ func (l *Lock) File() *os.File {
 	return l.file
 }
 
-// Describe records the holder for Holder. v is one JSON value.
-func (l *Lock) Describe(v []byte) error { return Describe(l.file, v) }
-
-// Describe is Lock.Describe for a process that inherited the file.
+// Describe records the holder of a lock for Holder. v is one JSON value.
 func Describe(lock *os.File, v []byte) error {
 	_, err := disk.WriteAt(lock, append(v, '\n'), 0) // Holder ignores anything behind the first value
 	return err

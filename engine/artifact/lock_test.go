@@ -96,7 +96,7 @@ func TestExitRecordKeepsItsTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := lock(t, s, "a")
-	if err := next.Describe([]byte(`"the next one"`)); err != nil {
+	if err := Describe(next.File(), []byte(`"the next one"`)); err != nil {
 		t.Fatal(err)
 	}
 	if code, at, ok := next.Exit(); code != 0 || !ok || !at.Equal(ended) {

@@ -208,7 +208,7 @@ func TestFlusherSealsAndReportsItsError(t *testing.T) {
 			t.Errorf("close: got %v, want %v and the store", err, fault)
 		}
 		for _, m := range made {
-			if sealed, err := s.verify("", m.Outputs["out"], nil); err != nil || sealed != (fault == nil) {
+			if sealed, err := s.verify("", m.Outputs["out"], Sealed, nil); err != nil || sealed != (fault == nil) {
 				t.Errorf("with %v: sealed %v, %v", fault, sealed, err)
 			}
 			if exists(s.path("locks", m.Key)) {
@@ -232,7 +232,7 @@ func TestFilesOfAStageAreNotSealedByTheirOwnTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if sealed, err := s.verify("", c.Manifest.Outputs["out"], nil); err != nil || sealed {
+	if sealed, err := s.verify("", c.Manifest.Outputs["out"], Sealed, nil); err != nil || sealed {
 		t.Errorf("before the flush: sealed %v, %v", sealed, err)
 	}
 }
@@ -435,7 +435,7 @@ func TestGarbageIsPlannedByCostAndManifestsStay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := lock.Describe([]byte(`{"of": "a run that was killed"}`)); err != nil {
+	if err := Describe(lock.File(), []byte(`{"of": "a run that was killed"}`)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Collect(100); !errors.Is(err, ErrBusy) {

@@ -56,4 +56,3 @@ func (p *Plain) Read(b []byte) (int, error) {
 
 // Close is io.Closer.
 func (p *Plain) Close() error { return p.file.Close() }
-
