@@ -296,7 +296,7 @@ func holders(others []machine.Lease, need sched.Share) (texts []string) {
 		default:
 			continue
 		}
-		text := fmt.Sprintf("%s of run %s has %s", o.Address, runs.Name(o.Run), has)
+		text := fmt.Sprintf("%s of run %s has %s", o.Address, runs.Folder(o.Run).Name(), has)
 		if o.Stopped {
 			text += "; " + proc.StoppedText(o.PID)
 		}

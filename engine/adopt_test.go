@@ -94,11 +94,11 @@ func TestStageOutlivesItsEngineAndTheNextRunAdoptsIt(t *testing.T) {
 		t.Errorf("survivors: got %+v, %v, want toy.b with its progress", all, err)
 	}
 
-	before, err := runs.Runs(l.store(), "x")
+	before, err := runs.Folders(l.store(), "x")
 	if err != nil || len(before) != 1 {
 		t.Fatalf("runs: got %v, %v, want one", before, err)
 	}
-	dead, err := runs.Status(before[0])
+	dead, err := runs.ReadStatus(before[0])
 	if err != nil || dead.Live || dead.Ended {
 		t.Errorf("the killed run: got %+v, %v, want neither live nor ended", dead, err)
 	}
@@ -112,11 +112,11 @@ func TestStageOutlivesItsEngineAndTheNextRunAdoptsIt(t *testing.T) {
 	if all, err := runs.Orphans(l.store()); err != nil || len(all) != 1 || !all[0].Adopted {
 		t.Errorf("survivors: got %+v, %v, want an adopted one", all, err)
 	}
-	folders, err := runs.Runs(l.store(), "x")
+	folders, err := runs.Folders(l.store(), "x")
 	if err != nil || len(folders) != 2 {
 		t.Fatalf("runs: got %v, %v, want two", folders, err)
 	}
-	s, err := runs.Status(folders[0])
+	s, err := runs.ReadStatus(folders[0])
 	if err != nil || !s.Live {
 		t.Errorf("the new run: got %+v, %v, want a live one", s, err)
 	}
@@ -264,7 +264,7 @@ func TestOOMKillsAreCounted(t *testing.T) {
 	if path := proc.oomFile(); path == "" {
 		t.Skip("this kernel counts no kills")
 	}
-	if n := proc.OomKills(); n < 0 {
+	if n := proc.OOMKills(); n < 0 {
 		t.Errorf("%s: got %d, want a count", proc.oomFile(), n)
 	}
 	for name, tc := range map[string]struct {

@@ -65,7 +65,7 @@ func TestTimeoutOfAnAdoptedStageDoesNotFollowTheClock(t *testing.T) {
 			}
 		})
 	}
-	self, ok := proc.ProcessStat(os.Getpid())
+	self, ok := proc.ReadStat(os.Getpid())
 	if !ok {
 		t.Fatal("no /proc/self/stat")
 	}
@@ -126,7 +126,7 @@ func TestNewestRunIsTheLastStartedAfterTheClockWasSetBack(t *testing.T) {
 	for _, text := range []string{"2", "3"} {
 		l.write("stage \"toy\" \"a\" {\n text = \"" + text + "\"\n}\n")
 		l.mustRun()
-		s, err := runs.Status(newestRun(t, l))
+		s, err := runs.ReadStatus(newestRun(t, l))
 		if err != nil || s.Folder == ahead || len(s.Nodes) != 1 || s.Nodes[0].State != runs.EventDone {
 			t.Errorf("newest: got %+v, %v, want the run with text %s", s, err, text)
 		}
@@ -202,7 +202,7 @@ func TestProgramThatEndsBeforeItsStartByTheClockTakesNoTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Close()
-	until(t, "the program has ended", func() bool { return !proc.SameProcess(h.PID, h.Start) })
+	until(t, "the program has ended", func() bool { return !proc.Same(h.PID, h.Start) })
 	r := l.mustRun()
 	m, err := l.store().Lookup(key)
 	if err != nil {

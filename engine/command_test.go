@@ -115,7 +115,7 @@ func gonePids(t *testing.T, pids []int) {
 	t.Helper()
 	for _, pid := range pids {
 		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-			if s, ok := proc.ProcessStat(pid); !ok || s.ended {
+			if s, ok := proc.ReadStat(pid); !ok || s.ended {
 				break
 			}
 			if time.Now().After(deadline) {
@@ -247,7 +247,7 @@ stage "light" "a" {
 			case tc.ends != "":
 				os.WriteFile(fifo, []byte(tc.ends), 0)
 				gonePids(t, program)
-				if s, ok := proc.ProcessStat(daemon[0]); !ok || s.ended {
+				if s, ok := proc.ReadStat(daemon[0]); !ok || s.ended {
 					t.Fatal("the daemon ended with the program, so this test shows nothing")
 				}
 				l.mustRun()

@@ -172,16 +172,16 @@ func (c *crash) kill(cmd *exec.Cmd) {
 // wantNoLiveRun checks that no run has status live. A process that was being started holds the files of its
 // engine for an instant.
 func (c *crash) wantNoLiveRun(l *enginetest.Lab) {
-	runs, err := runs.Runs(l.Store(), "x")
+	runs, err := runs.Folders(l.Store(), "x")
 	if err != nil {
 		c.Fatal(err)
 	}
 	for _, run := range runs {
 		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-			s, err := runs.Status(run)
+			s, err := runs.ReadStatus(run)
 			late := time.Now().After(deadline)
 			if err != nil || s.Live && late {
-				c.Errorf("status of %s: got %+v, %v, want a run that is not live", runs.Name(run), s, err)
+				c.Errorf("status of %s: got %+v, %v, want a run that is not live", run.Name(), s, err)
 			}
 			if err != nil || !s.Live || late {
 				break

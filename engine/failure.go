@@ -77,7 +77,7 @@ func exitError(exit proc.Exit, kills int64) error {
 func signalError(signal syscall.Signal, kills int64) error {
 	switch signal {
 	case syscall.SIGKILL:
-		return killedError(kills, proc.OomKills())
+		return killedError(kills, proc.OOMKills())
 	case syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT:
 		return WithCause(lang.CausePreempted, fmt.Errorf("its process got a request to stop (%v)", signal))
 	}

@@ -379,7 +379,7 @@ func TestEndedStageOfAStoppedRunReservesNothing(t *testing.T) {
 			if text := <-notes; !strings.Contains(text, want) {
 				t.Errorf("got %q, want %q in it", text, want)
 			}
-			if s, err := runs.Status(newestRun(t, l)); err != nil || !strings.Contains(s.Text(), "stopped") {
+			if s, err := runs.ReadStatus(newestRun(t, l)); err != nil || !strings.Contains(s.Text(), "stopped") {
 				t.Errorf("status: got %q, %v, want that it is stopped", s.Text(), err)
 			}
 			pass()
@@ -399,7 +399,7 @@ func TestEndedStageOfAStoppedRunReservesNothing(t *testing.T) {
 
 func newestRun(t *testing.T, l *lab) string {
 	t.Helper()
-	all, err := runs.Runs(l.store(), "x")
+	all, err := runs.Folders(l.store(), "x")
 	if err != nil || len(all) == 0 {
 		t.Fatal(all, err)
 	}

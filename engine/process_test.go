@@ -51,16 +51,16 @@ func TestProcessEndsWithItsLastThread(t *testing.T) {
 		t.Fatalf("the process says %q, %v, want that its first thread has ended", line, err)
 	}
 	pid := cmd.Process.Pid
-	s, ok := proc.ProcessStat(pid)
-	if !ok || s.ended || !proc.SameProcess(pid, s.Start) {
+	s, ok := proc.ReadStat(pid)
+	if !ok || s.ended || !proc.Same(pid, s.Start) {
 		t.Errorf("got %+v, %v, want a process that goes on", s, ok)
 	}
 	proc.KillSession(pid)
 	for deadline := time.Now().Add(10 * time.Second); !s.ended &&
 		time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		s, ok = proc.ProcessStat(pid)
+		s, ok = proc.ReadStat(pid)
 	}
-	if !ok || !s.ended || proc.SameProcess(pid, s.Start) {
+	if !ok || !s.ended || proc.Same(pid, s.Start) {
 		t.Errorf("killed: got %+v, %v, want one that has ended and waits to be asked", s, ok)
 	}
 }

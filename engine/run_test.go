@@ -200,7 +200,7 @@ func TestPanicOfAStageProcessIsASentenceWithoutAStack(t *testing.T) {
 	l := enginetest.NewLab(t)
 	l.Write("stage \"toy\" \"a\" {\n}\n")
 	l.MustRun()
-	runs, err := runs.Runs(l.Store(), "x")
+	runs, err := runs.Folders(l.Store(), "x")
 	if err != nil || len(runs) != 1 {
 		t.Fatalf("got %v, %v, want one run", runs, err)
 	}
@@ -402,7 +402,7 @@ func TestEventsFileContainsTheReportedEvents(t *testing.T) {
 	l := enginetest.NewLab(t)
 	l.Write(diamond)
 	r := l.MustRun()
-	runs, err := runs.Runs(l.Store(), "x")
+	runs, err := runs.Folders(l.Store(), "x")
 	if err != nil || len(runs) != 1 {
 		t.Fatalf("got %v, %v, want one run", runs, err)
 	}

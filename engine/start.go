@@ -158,7 +158,7 @@ func (r *run) assignment(t *task) runs.Assignment {
 
 // attempt starts the node once, under its timeout.
 func (r *run) attempt(ctx context.Context, s *start) error {
-	s.Since, s.Kills = time.Now(), proc.OomKills()
+	s.Since, s.Kills = time.Now(), proc.OOMKills()
 	address, inPlace := s.Node.Address, r.inPlace(s.Node)
 	if !inPlace {
 		if err := r.folder.Assign(s.Assignment); err != nil {
@@ -179,9 +179,6 @@ func (r *run) attempt(ctx context.Context, s *start) error {
 	defer s.Log.Close()
 	r.emit(runs.Event{Address: address, Kind: runs.EventStarted, Attempt: s.Attempt, Key: s.Key,
 		Expect: r.byAddress[address].Estimate.Seconds(), Path: s.Log.Name()})
-	if !inPlace {
-		r.events.Flush() // before a process that may outlive this one
-	}
 	if s.Node.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, s.Node.Timeout, errTimeout)
@@ -308,7 +305,7 @@ func (s *start) bindInputs() error {
 func (s *start) manifest(job *Job, started time.Time) artifact.Manifest {
 	n := s.Node
 	m := artifact.Manifest{Kind: n.Kind.Name, Version: n.Kind.Version, Experiment: s.experiment.Name, Address: n.Address,
-		Seed: n.Seed, Parts: s.parts, Revision: Revision(), Device: job.Device, Run: s.folder.Id(),
+		Seed: n.Seed, Parts: s.parts, Revision: Revision(), Device: job.Device, Run: s.folder.ID(),
 		Started: started.UTC(), Seconds: time.Since(started).Seconds(), PeakBytes: s.peakBytes, Published: job.published}
 	if s.adopted {
 		m.Started, m.Seconds = s.Since.UTC(), max(0, s.ended.Sub(s.Since).Seconds()) // the clock may have been set back

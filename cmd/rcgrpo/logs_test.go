@@ -83,7 +83,7 @@ func logStore(t *testing.T) *artifact.Store {
 
 func printerOf(t *testing.T, store *artifact.Store, folder string) (*logPrinter, *bytes.Buffer) {
 	t.Helper()
-	w, err := runs.WatchStage(store, "x", "stage.toy.a", folder)
+	w, err := runs.NewWatch(store, "x", "stage.toy.a", folder)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +228,7 @@ func TestErrorOfAnUnknownStageNamesExistingOnes(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.json("plan.json", plan)
-	_, err := runs.FindLogged(store, "x", "nothing")
+	_, err := runs.FindStage(store, "x", "nothing")
 	if err == nil || !strings.HasSuffix(err.Error(), "toy.a8, toy.a9 and 2 others") {
 		t.Errorf("got %v, want ten of the stages and how many more there are", err)
 	}

@@ -113,7 +113,7 @@ func OpenLedger(run, store string) (*Ledger, error) {
 	var errs []error
 	for _, dir := range ledgerFolders() {
 		l := &Ledger{Dir: dir, run: run, Store: store}
-		if self, ok := proc.ProcessStat(os.Getpid()); ok {
+		if self, ok := proc.ReadStat(os.Getpid()); ok {
 			l.start = self.Start
 		}
 		locked, err := l.tryLock()
@@ -257,7 +257,7 @@ func (l *Ledger) Unlock() { disk.Flock(l.mutex, unix.LOCK_UN) }
 // busyError names the process that holds the mutex, and its state.
 func (l *Ledger) busyError() error {
 	holder := "a process that this machine does not show"
-	for pid := range proc.ProcessesWithOpen("mutex") {
+	for pid := range proc.WithOpen("mutex") {
 		if pid != os.Getpid() && proc.HoldsFlock(pid, l.mutex) {
 			if holder = fmt.Sprintf("process %d", pid); proc.Stopped(pid) {
 				holder += fmt.Sprintf(", which is stopped (`kill -CONT %d` continues it, `kill -9 %d` ends it)", pid, pid)
@@ -289,7 +289,7 @@ func (l *Ledger) Others() ([]Lease, error) {
 		if !ok || lease.Run == "" || lease.Waits && now-lease.Written > requestTimeout {
 			continue
 		}
-		lease.Stopped = proc.Stopped(lease.PID) && proc.SameProcess(lease.PID, lease.Start)
+		lease.Stopped = proc.Stopped(lease.PID) && proc.Same(lease.PID, lease.Start)
 		if lease.Stopped && !lease.Waits && hasEnded(e.Name(), lease) {
 			continue
 		}
@@ -302,7 +302,7 @@ func (l *Ledger) Others() ([]Lease, error) {
 // no other process has the file open. A stage that runs in the process of the engine is stopped with it and
 // counts as ended until the engine continues.
 func hasEnded(name string, lease Lease) bool {
-	pids := proc.ProcessesWithOpen(name)
+	pids := proc.WithOpen(name)
 	delete(pids, lease.PID)
 	delete(pids, os.Getpid())
 	return len(pids) == 0
