@@ -172,22 +172,9 @@ func (c *crash) kill(cmd *exec.Cmd) {
 // wantNoLiveRun checks that no run has status live. A process that was being started holds the files of its
 // engine for an instant.
 func (c *crash) wantNoLiveRun(l *enginetest.Lab) {
-	runs, err := runs.Runs(l.Store(), "x")
-	if err != nil {
-		c.Fatal(err)
-	}
-	for _, run := range runs {
-		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-			s, err := runs.Status(run)
-			late := time.Now().After(deadline)
-			if err != nil || s.Live && late {
-				c.Errorf("status of %s: got %+v, %v, want a run that is not live", runs.Name(run), s, err)
-			}
-			if err != nil || !s.Live || late {
-				break
-			}
-		}
-	}
+	until(c.T, "no run is live", func() bool {
+		return !slices.ContainsFunc(l.Runs(), func(s *runs.RunStatus) bool { return s.Live })
+	})
 }
 
 // wantNoRepeats checks that the stages of made have not started again, returns the number of starts of

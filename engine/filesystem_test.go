@@ -25,20 +25,6 @@ func lacking(t *testing.T, fault error, below string, ops ...string) {
 	t.Cleanup(func() { disk.Lack(nil) })
 }
 
-// outliving waits at the gate in its second of three stages.
-const outliving = `
-stage "toy" "a" {
-  text  = "a"
-}
-stage "toy" "b" {
-  from  = [stage.toy.a.out]
-  gate  = "$dir/gate"
-}
-stage "toy" "c" {
-  from  = [stage.toy.b.out]
-}
-`
-
 // Some file systems, such as exFAT, lack operations. Runs, logs, published files, gc and adoption work
 // without them.
 func TestRunsWithoutOptionalOperationsOfTheFileSystem(t *testing.T) {

@@ -200,14 +200,10 @@ func TestPanicOfAStageProcessIsASentenceWithoutAStack(t *testing.T) {
 	l := enginetest.NewLab(t)
 	l.Write("stage \"toy\" \"a\" {\n}\n")
 	l.MustRun()
-	runs, err := runs.Runs(l.Store(), "x")
-	if err != nil || len(runs) != 1 {
-		t.Fatalf("got %v, %v, want one run", runs, err)
-	}
 	broken := enginetest.ToyKinds()
 	broken[0].New = func() lang.Stage { panic("a mistake in a kind") }
 	var stderr strings.Builder
-	if code := engine.NodeMain(runs[0], "stage.toy.a", broken, &stderr, func(runs.Event) {}); code != 1 {
+	if code := engine.NodeMain(l.Runs()[0].Folder, "stage.toy.a", broken, &stderr, func(runs.Event) {}); code != 1 {
 		t.Errorf("exit code: got %d, want 1", code)
 	}
 	got, want := stderr.String(), "stage.toy.a ended with a bug in the program: a mistake in a kind"
@@ -402,11 +398,7 @@ func TestEventsFileContainsTheReportedEvents(t *testing.T) {
 	l := enginetest.NewLab(t)
 	l.Write(diamond)
 	r := l.MustRun()
-	runs, err := runs.Runs(l.Store(), "x")
-	if err != nil || len(runs) != 1 {
-		t.Fatalf("got %v, %v, want one run", runs, err)
-	}
-	f, err := os.Open(filepath.Join(runs[0], "events.jsonl"))
+	f, err := os.Open(filepath.Join(l.Runs()[0].Folder, "events.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
