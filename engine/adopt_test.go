@@ -3,7 +3,6 @@ package engine_test
 import (
 	"context"
 	"errors"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -46,9 +45,7 @@ func orphaned(t *testing.T, stages string) (l *enginetest.Lab, g *enginetest.Gat
 }
 
 func TestStageOutlivesItsEngineAndTheNextRunAdoptsIt(t *testing.T) {
-	undisturbed := enginetest.NewLab(t)
-	undisturbed.Write(strings.ReplaceAll(outliving, `gate  = "$dir/gate"`, ""))
-	undisturbed.MustRun()
+	want := digestsOf(t, strings.ReplaceAll(outliving, `gate  = "$dir/gate"`, ""))
 
 	l, _, inside := orphaned(t, outliving)
 	if path, live, err := l.Log("stage.toy.b"); err != nil || !live {
@@ -100,9 +97,7 @@ func TestStageOutlivesItsEngineAndTheNextRunAdoptsIt(t *testing.T) {
 	if !strings.Contains(e.Text, runs.Name(both[1].Folder)) || !strings.Contains(e.Text, "1/2 halves") {
 		t.Errorf("adoption: got %q, want the run and the progress", e.Text)
 	}
-	if got, want := l.Digests(), undisturbed.Digests(); !maps.Equal(got, want) {
-		t.Errorf("digests: got %v, want those of an undisturbed run, %v", got, want)
-	}
+	wantDigests(l, "after the adoption", want)
 	wantList(t, "starts", l.Starts(), "stage.toy.a", "stage.toy.b", "stage.toy.c")
 }
 
@@ -154,31 +149,23 @@ stage "toy" "a" {
 		done := l.Adopt(t.Context())
 		inside.Pass()
 		r := <-done
-		failed, ok := r.Find(runs.EventFailed, "toy.a")
-		if !ok || failed.Text != "the loss is not a number" || failed.Failure.Cause != lang.CauseNaN ||
-			!slices.Contains(failed.Failure.Lines, "about to fail") {
-			t.Errorf("got %s, want the failure with cause and log", r)
+		f := wantFailure(t, r, "toy.a", lang.CauseNaN, "the loss is not a number")
+		if !slices.Contains(f.Lines, "about to fail") {
+			t.Errorf("lines of the log: got %q, want the stage's", f.Lines)
 		}
 	})
 	t.Run("also if its process is killed", func(t *testing.T) {
 		l, _, inside := orphaned(t, strings.Replace(stage, "CAUSE", "nan", 1))
 		done := l.Adopt(t.Context())
 		syscall.Kill(inside.PID, syscall.SIGKILL)
-		r := <-done
-		if failed, ok := r.Find(runs.EventFailed, "toy.a"); !ok || failed.Failure.Cause != lang.CauseKilled {
-			t.Errorf("got %s, want a failure with cause killed", r)
-		}
+		wantFailure(t, <-done, "toy.a", lang.CauseKilled, "")
 	})
 }
 
 func TestTimeoutOfAnAdoptedStageCountsFromItsStart(t *testing.T) {
 	l, _, inside := orphaned(t, outliving)
 	l.Write(strings.Replace(outliving, `text  = "b"`, "text  = \"b\"\n  timeout = \"1ms\"", 1))
-	r := <-l.Adopt(t.Context())
-	if failed, ok := r.Find(runs.EventFailed, "toy.b"); !ok || failed.Failure.Cause != lang.CauseTimeout ||
-		!strings.Contains(failed.Text, "timeout of 1ms") {
-		t.Errorf("got %s, want a timeout", r)
-	}
+	wantFailure(t, <-l.Adopt(t.Context()), "toy.b", lang.CauseTimeout, "timeout of 1ms")
 	wantEnded(t, inside.PID)
 }
 

@@ -60,8 +60,7 @@ func TestTimeoutOfAnAdoptedStageDoesNotFollowTheClock(t *testing.T) {
 }
 
 func TestNewestRunIsTheLastStartedAfterTheClockWasSetBack(t *testing.T) {
-	l := enginetest.NewLab(t)
-	l.Write("stage \"toy\" \"a\" {\n text = \"1\"\n}\n")
+	l := newLab(t, "stage \"toy\" \"a\" {\n text = \"1\"\n}\n")
 	l.MustRun()
 	old := l.Runs()[0].Folder
 	ahead := filepath.Join(filepath.Dir(old), time.Now().UTC().Add(day).Format("20060102-150405.000")+"-ffff")
@@ -107,8 +106,7 @@ func TestFilesFromTheFutureAreReadAgain(t *testing.T) {
 
 // The duration of a result is never negative, because the next plan uses it as an estimate.
 func TestProgramThatEndsBeforeItsStartByTheClockTakesNoTime(t *testing.T) {
-	l := enginetest.NewLab(t)
-	l.Write("stage \"light\" \"a\" {\n shell = \"mkdir made; echo 1 > made/out.txt; read x < $dir/fifo\"\n" +
+	l := newLab(t, "stage \"light\" \"a\" {\n shell = \"mkdir made; echo 1 > made/out.txt; read x < $dir/fifo\"\n"+
 		" takes = true\n}\n")
 	fifo := pipe(l)
 	kill := startEngine(l)

@@ -169,8 +169,7 @@ stage "light" "a" {
 }
 
 func TestProgramThatFailedWithoutAnEngineRunsAgain(t *testing.T) {
-	l := enginetest.NewLab(t)
-	l.Write(`
+	l := newLab(t, `
 stage "light" "a" {
   text  = "one"
   shell = "test -e $dir/pids || { echo $$ >$dir/pids; while test ! -e $dir/on; do sleep 0.01; done; exit 3; }"
@@ -198,10 +197,7 @@ func TestLongProgramIsAdoptedAlive(t *testing.T) {
 	}
 	done, _ := adopt()
 	os.WriteFile(fifo, []byte("3\n"), 0)
-	r := <-done
-	if failed, ok := r.Find(runs.EventFailed, "light.a"); !ok || !strings.Contains(failed.Text, "exit code 3") {
-		t.Errorf("got %s, want a failure with exit code 3", r)
-	}
+	wantFailure(t, <-done, "light.a", "", "exit code 3")
 	done, pid := adopt()
 	cancel()
 	if r := <-done; !errors.Is(r.Err, engine.ErrInterrupted) {
@@ -259,7 +255,7 @@ func TestCommandIsAProgramAndNoBuiltin(t *testing.T) {
 	}
 }
 
-// On a full disk the supervising shell kills itself without a enginetest.Record; the error is the full disk, not a kill.
+// On a full disk the supervising shell kills itself without a record; the error is the full disk, not a kill.
 func TestMissingExitRecordOnAFullDiskIsNotAKill(t *testing.T) {
 	j, _ := programJob(t)
 	disk.Fail(func(op, path string) error {

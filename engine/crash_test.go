@@ -33,8 +33,7 @@ func TestKilledRunsConverge(t *testing.T) {
 	kills := number(t, "RCGRPO_CRASH", 50)
 	seed := number(t, "RCGRPO_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("seed %d", seed)
-	undisturbed := enginetest.NewLab(t)
-	undisturbed.Write(crashing)
+	undisturbed := newLab(t, crashing)
 	began := time.Now()
 	if err := crashEngine(undisturbed).Run(); err != nil {
 		t.Fatal(err)
@@ -225,8 +224,7 @@ stage "light" "s%d" {
 		from = fmt.Sprintf("from = [stage.light.s%d.out]", i)
 	}
 	for range rounds {
-		l := enginetest.NewLab(t)
-		l.Write(text.String())
+		l := newLab(t, text.String())
 		cmd, kill := crashEngine(l), 1+rand.IntN(stages-1)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)

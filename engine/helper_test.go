@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -113,4 +114,38 @@ func wantList(t *testing.T, what string, got []string, want ...string) {
 	if !slices.Equal(got, want) {
 		t.Errorf("%s: got %v, want %v", what, got, want)
 	}
+}
+
+// newLab creates a lab with an experiment.
+func newLab(t *testing.T, stages string) *enginetest.Lab {
+	t.Helper()
+	l := enginetest.NewLab(t)
+	l.Write(stages)
+	return l
+}
+
+// digestsOf returns the digests of an undisturbed run.
+func digestsOf(t *testing.T, stages string) map[string]string {
+	t.Helper()
+	l := newLab(t, stages)
+	l.MustRun()
+	return l.Digests()
+}
+
+// wantDigests compares the digests of all results with those of an undisturbed run.
+func wantDigests(l *enginetest.Lab, when string, want map[string]string) {
+	l.Helper()
+	if got := l.Digests(); !maps.Equal(got, want) {
+		l.Errorf("digests %s: got %v, want %v", when, got, want)
+	}
+}
+
+// wantFailure checks that a stage failed with a cause and a part of its error, and returns the failure.
+func wantFailure(t *testing.T, r enginetest.Record, address, cause, text string) *runs.Failure {
+	t.Helper()
+	e, ok := r.Find(runs.EventFailed, address)
+	if !ok || e.Failure == nil || e.Failure.Cause != cause || e.Text != e.Failure.Text || !strings.Contains(e.Text, text) {
+		t.Fatalf("got %s, want a failure of %s with %q and cause %q", r, address, text, cause)
+	}
+	return e.Failure
 }

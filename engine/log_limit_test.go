@@ -64,10 +64,9 @@ stage "light" "short" {
 			t.Errorf("%s: got %d bytes, %d notes, %.20q … %.20q", name, len(b), notes, b, b[max(0, len(b)-20):])
 		}
 	}
-	failed, _ := r.Find(runs.EventFailed, "light.fails")
-	if failed.Failure == nil || len(failed.Failure.Lines) == 0 ||
-		failed.Failure.Lines[len(failed.Failure.Lines)-1] != "the reason" {
-		t.Errorf("got %+v, want the last lines of the log", failed.Failure)
+	lines := wantFailure(t, r, "light.fails", "", "exit code 3").Lines
+	if len(lines) == 0 || lines[len(lines)-1] != "the reason" {
+		t.Errorf("got %q, want the last lines of the log", lines)
 	}
 }
 

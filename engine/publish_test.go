@@ -21,8 +21,7 @@ stage "page" "report" {
 
 // publishLab has run onePage. change replaces its text and runs again.
 func publishLab(t *testing.T) (l *enginetest.Lab, path string, change func(text string) enginetest.Record) {
-	l = enginetest.NewLab(t)
-	l.Write(onePage)
+	l = newLab(t, onePage)
 	l.MustRun()
 	return l, filepath.Join(l.Dir, "page.txt"), func(text string) enginetest.Record {
 		t.Helper()
