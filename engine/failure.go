@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -93,8 +94,10 @@ func killedError(before, after int64) error {
 }
 
 // oomText matches the messages of allocators and of the kernel when memory runs out.
-var oomText = regexp.MustCompile(
-	`(?i)out of memory|can(no|')t allocate memory|not enough memory|bad_alloc|CUDA_ERROR_OUT_OF_MEMORY`)
+var oomText = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(
+		`(?i)out of memory|can(no|')t allocate memory|not enough memory|bad_alloc|CUDA_ERROR_OUT_OF_MEMORY`)
+})
 
 // causeOf returns the cause of a stage's error, or "".
 func causeOf(err error) string {
@@ -107,7 +110,7 @@ func causeOf(err error) string {
 		return failure.Cause
 	case errors.Is(err, errTimeout) || errors.Is(err, context.DeadlineExceeded):
 		return lang.CauseTimeout
-	case oomText.MatchString(err.Error()):
+	case oomText().MatchString(err.Error()):
 		return lang.CauseOOM
 	}
 	return ""
@@ -117,7 +120,7 @@ func causeOf(err error) string {
 // exit code.
 func failureCause(err error, lines []string) string {
 	cause := causeOf(err)
-	if cause == "" && slices.ContainsFunc(lines, oomText.MatchString) {
+	if cause == "" && slices.ContainsFunc(lines, oomText().MatchString) {
 		return lang.CauseOOM
 	}
 	return cause
@@ -145,15 +148,9 @@ func lastLines(path string, n int) []string {
 	}
 	defer f.Close()
 	const most = 64 << 10
-	info, err := f.Stat()
-	if err != nil {
-		return nil
-	}
-	from := max(0, info.Size()-most)
-	b, err := io.ReadAll(io.NewSectionReader(f, from, most))
-	if err != nil {
-		return nil
-	}
+	size, _ := f.Seek(0, io.SeekEnd)
+	from := max(0, size-most)
+	b, _ := io.ReadAll(io.NewSectionReader(f, from, most))
 	text := strings.TrimRight(string(b), "\n")
 	if text == "" {
 		return nil

@@ -14,7 +14,6 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/plan"
-	"rcgrpo/engine/proc"
 	"rcgrpo/engine/runs"
 )
 
@@ -81,7 +80,7 @@ func (r *run) publishFile(t *task, m *artifact.Manifest, pub artifact.Published)
 		}
 	}
 	temp := string(r.folder)
-	if work := r.Store.Work(m.Key); m.Key != "" && proc.Exists(work) {
+	if work := r.Store.Work(m.Key); m.Key != "" && disk.Exists(work) {
 		temp = work
 	}
 	return how, copyFile(from, to, temp, m.Ended())
@@ -177,7 +176,7 @@ func linkedFolder(dir, name string) string {
 // keepEdited renames path to the first free name of path.edited, path.edited.2, …
 func keepEdited(path string) (string, error) {
 	to := path + ".edited"
-	for n := 2; proc.Exists(to); n++ {
+	for n := 2; disk.Exists(to); n++ {
 		to = fmt.Sprintf("%s.edited.%d", path, n)
 	}
 	return to, disk.Rename(path, to)

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/machine"
 	"rcgrpo/engine/plan"
-	"rcgrpo/engine/proc"
 	"rcgrpo/engine/runs"
 	"rcgrpo/engine/sched"
 )
@@ -570,7 +570,7 @@ func (r *run) fail(t *task, err error, took time.Duration) {
 	log := r.folder.Log(t.Address)
 	lines := lastLines(log, failureLines)
 	f := &runs.Failure{Text: err.Error(), Cause: failureCause(err, ofLastAttempt(lines)), Log: log, Lines: shortLines(lines)}
-	if work := r.Store.Work(t.Key); t.Key != "" && proc.Exists(work) {
+	if work := r.Store.Work(t.Key); t.Key != "" && disk.Exists(work) {
 		f.Work = work
 	}
 	r.emit(runs.Event{Address: t.Address, Kind: runs.EventFailed, Text: err.Error(), Seconds: took.Seconds(), Path: log,

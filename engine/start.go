@@ -206,7 +206,7 @@ func (r *run) logLimit(address string) *proc.LogLimit {
 // adoptFinished makes the attempt commit the output of a program that has ended after its engine.
 func (r *run) adoptFinished(s *start) {
 	var h runs.Holder
-	if s.store.Holder(s.Key, &h) != nil || !proc.Exists(s.store.Work(s.Key)) {
+	if s.store.Holder(s.Key, &h) != nil || !disk.Exists(s.store.Work(s.Key)) {
 		return
 	}
 	s.adopted, s.Since = true, h.Since

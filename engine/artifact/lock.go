@@ -254,7 +254,7 @@ func (s *Store) RemoveStale() (busy []string, err error) {
 			if validKey(key) != nil { // gc's lock
 				return nil
 			}
-			committed := exists(s.path("nodes", key+".json"))
+			committed := disk.Exists(s.path("nodes", key+".json"))
 			if folder == "work" && !committed { // to resume from
 				return nil
 			}
@@ -280,9 +280,4 @@ func (s *Store) RemoveStale() (busy []string, err error) {
 		}
 	}
 	return busy, nil
-}
-
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
 }

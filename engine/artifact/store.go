@@ -330,13 +330,8 @@ func (a *Artifact) Only() (path string, ok bool) {
 
 // validKey rejects everything but a hash, since keys become parts of paths.
 func validKey(key string) error {
-	if len(key) < 8 || len(key) > 128 {
+	if len(key) < 8 || len(key) > 128 || strings.Trim(key, "0123456789abcdef") != "" {
 		return fmt.Errorf("%q is not a key: want hexadecimal digits", key)
-	}
-	for _, c := range key {
-		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return fmt.Errorf("%q is not a key: want hexadecimal digits", key)
-		}
 	}
 	return nil
 }

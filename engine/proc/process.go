@@ -17,6 +17,8 @@ import (
 	"unicode"
 
 	"golang.org/x/sys/unix"
+
+	"rcgrpo/engine/internal/disk"
 )
 
 // Command describes a program to start.
@@ -384,20 +386,15 @@ var oomFile = sync.OnceValue(func() (file string) {
 		if v2 {
 			name = "memory.events"
 		}
-		if path := filepath.Join("/", folder, name); file == "" && Exists(path) {
+		if path := filepath.Join("/", folder, name); file == "" && disk.Exists(path) {
 			file = path
 		}
 	})
-	if file == "" && Exists("/proc/vmstat") {
+	if file == "" && disk.Exists("/proc/vmstat") {
 		file = "/proc/vmstat"
 	}
 	return file
 })
-
-func Exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
-}
 
 // OOMKills returns the number of processes killed so far because memory ran out; -1: unknown.
 func OOMKills() int64 {

@@ -249,7 +249,7 @@ func subfolders(dir string) (names []string, err error) {
 // `latest` or `latest~N` (the Nth before it), of the experiment given before it (EXPERIMENT/latest) or by the
 // parameter; "": of all.
 func Find(store *artifact.Store, experiment, name string) (Folder, error) {
-	if f := Folder(name); proc.Exists(f.Path("plan.json")) {
+	if f := Folder(name); disk.Exists(f.Path("plan.json")) {
 		return f, nil
 	}
 	runs, err := allRuns(store)

@@ -5,8 +5,8 @@ import (
 	"strings"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/lang"
-	"rcgrpo/engine/proc"
 )
 
 // Watch follows one stage of an experiment from run to run.
@@ -32,7 +32,7 @@ func NewWatch(store *artifact.Store, experiment, address string, folder Folder) 
 			return nil, err
 		}
 		for i, f := range folders {
-			if proc.Exists(f.Log(address)) {
+			if disk.Exists(f.Log(address)) {
 				folder = f
 				break
 			}
@@ -58,7 +58,7 @@ func (f Folder) executor(store *artifact.Store, address string) Folder {
 	for _, n := range record.Nodes {
 		var h Holder
 		if n.Address == address && n.Key != "" && store.Holder(n.Key, &h) == nil && h.Address == address &&
-			h.Run.Experiment() == f.Experiment() && proc.Exists(h.Run.Log(address)) {
+			h.Run.Experiment() == f.Experiment() && disk.Exists(h.Run.Log(address)) {
 			return h.Run
 		}
 	}
@@ -131,7 +131,7 @@ func (w *Watch) move(after Folder) (bool, error) {
 		return false, err
 	}
 	for _, f := range folders {
-		if f > after && proc.Exists(f.Log(w.Address)) {
+		if f > after && disk.Exists(f.Log(w.Address)) {
 			return true, w.start(f)
 		}
 	}

@@ -60,6 +60,12 @@ func do(op, path string, f func() error) error {
 	return f()
 }
 
+// Exists reports whether a path has a file, which may be a dangling symbolic link.
+func Exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
 // Mkdir is os.Mkdir.
 func Mkdir(path string, perm fs.FileMode) error {
 	return do("mkdir", path, func() error { return os.Mkdir(path, perm) })
