@@ -22,13 +22,13 @@ import (
 // decoder fills settings structs from blocks. It collects all errors. After an error a field keeps its default. A
 // value that depends on an earlier error is unknown and reported only once.
 type decoder struct {
+	reporter
 	eval   func(hclsyntax.Expression) (cty.Value, hcl.Diagnostics)
 	ranges map[string]hcl.Range // range of each setting in the file, by path ("clip.low")
 	seeds  []int64              // seeds of each reference, for kinds across seeds; nil: references have no seed
 	also   []string             // names decoded elsewhere, for suggestions
 	refs   []*refValue          // references found
-	diags  hcl.Diagnostics
-	doubt  bool // some value depends on an earlier error
+	doubt  bool                 // some value depends on an earlier error
 }
 
 // body is the content of a block without the names that are decoded elsewhere.
@@ -56,11 +56,6 @@ func newBody(b *hclsyntax.Body, owner string, def hcl.Range, keep func(name stri
 		}
 	}
 	return out
-}
-
-func (d *decoder) errorf(rng hcl.Range, summary, format string, args ...any) {
-	d.diags = append(d.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary,
-		Detail: fmt.Sprintf(format, args...), Subject: &rng})
 }
 
 // structure decodes b into the struct v, which contains the defaults. Paths of settings begin with prefix.
@@ -101,11 +96,7 @@ func (d *decoder) structure(b body, v reflect.Value, prefix string) {
 					meaning(f))
 			}
 		case roleAttrRange:
-			rng, ok := d.ranges[prefix+f.name]
-			if !ok {
-				rng = b.def
-			}
-			v.FieldByIndex(f.index).Set(reflect.ValueOf(rng))
+			v.FieldByIndex(f.index).Set(reflect.ValueOf(cmp.Or(d.ranges[prefix+f.name], b.def)))
 		case roleDefRange:
 			v.FieldByIndex(f.index).Set(reflect.ValueOf(b.def))
 		}
@@ -118,17 +109,11 @@ func presetFirst(attrs []*hclsyntax.Attribute, fields []field) []*hclsyntax.Attr
 		f := findField(fields, a.Name, roleSetting)
 		return f != nil && f.preset
 	}
-	sorted := slices.Clone(attrs)
-	slices.SortStableFunc(sorted, func(x, y *hclsyntax.Attribute) int {
-		switch {
-		case isPreset(x) == isPreset(y):
-			return 0
-		case isPreset(x):
-			return -1
-		}
-		return 1
-	})
-	return sorted
+	i := slices.IndexFunc(attrs, isPreset)
+	if i < 0 {
+		return attrs
+	}
+	return slices.Concat(attrs[i:i+1], attrs[:i], attrs[i+1:])
 }
 
 // blocks decodes the nested blocks of b.
@@ -145,7 +130,7 @@ func (d *decoder) blocks(b body, v reflect.Value, fields []field, prefix string)
 		n := seen[f.name]
 		seen[f.name]++
 		path := prefix + f.name
-		var target reflect.Value
+		target := dst
 		switch {
 		case !repeated && n > 0:
 			d.errorf(bl.DefRange(), "Duplicate block", "%s may have only one block %s; remove this one.",
@@ -158,8 +143,6 @@ func (d *decoder) blocks(b body, v reflect.Value, fields []field, prefix string)
 			path += "[" + strconv.Itoa(n) + "]"
 			dst.Set(reflect.Append(dst, reflect.Zero(dst.Type().Elem())))
 			target = dst.Index(n)
-		default:
-			target = dst
 		}
 		if target.Kind() == reflect.Pointer {
 			if target.IsNil() {
@@ -202,25 +185,25 @@ func (d *decoder) unknownSetting(a *hclsyntax.Attribute, b body, fields []field)
 			b.owner, a.Name, a.Name)
 		return
 	}
-	d.errorf(a.NameRange, "Unknown setting", "%s has no setting %s%s%s", upperFirst(b.owner), a.Name,
-		didYouMean(a.Name, append(fieldNames(fields), d.also...)), known(fields))
+	d.unknown(a.NameRange, "setting", a.Name, b, fields)
 }
 
 func (d *decoder) unknownBlock(bl *hclsyntax.Block, b body, fields []field) {
 	if findField(fields, bl.Type, roleSetting) != nil {
-		d.errorf(bl.TypeRange, "Setting expected", "In %s, %s is a setting: write %s = ….", b.owner, bl.Type,
-			bl.Type)
+		d.errorf(bl.TypeRange, "Setting expected", "In %s, %s is a setting: write %s = ….", b.owner, bl.Type, bl.Type)
 		return
 	}
-	d.errorf(bl.TypeRange, "Unknown block", "%s has no block %s%s%s", upperFirst(b.owner), bl.Type,
-		didYouMean(bl.Type, append(fieldNames(fields), d.also...)), known(fields))
+	d.unknown(bl.TypeRange, "block", bl.Type, b, fields)
+}
+
+func (d *decoder) unknown(at hcl.Range, noun, name string, b body, fields []field) {
+	d.errorf(at, "Unknown "+noun, "%s has no %s %s%s%s", upperFirst(b.owner), noun, name,
+		didYouMean(name, append(fieldNames(fields), d.also...)), known(fields))
 }
 
 func findField(fields []field, name string, role fieldRole) *field {
-	for i := range fields {
-		if fields[i].name == name && fields[i].role == role {
-			return &fields[i]
-		}
+	if i := slices.IndexFunc(fields, func(f field) bool { return f.name == name && f.role == role }); i >= 0 {
+		return &fields[i]
 	}
 	return nil
 }
@@ -238,10 +221,10 @@ func fieldNames(fields []field) []string {
 // known returns a sentence with the valid names, or "" if there are too many to help.
 func known(fields []field) string {
 	names := fieldNames(fields)
-	if len(names) == 0 {
+	switch {
+	case len(names) == 0:
 		return " It takes none."
-	}
-	if len(names) > 12 {
+	case len(names) > 12:
 		return ""
 	}
 	return " It takes " + strings.Join(names, ", ") + "."
@@ -276,11 +259,8 @@ func (d *decoder) assign(dst reflect.Value, val cty.Value, f *field, expr hclsyn
 	case dataGoType:
 		d.data(dst, val, f, expr, path)
 		return
-	case durationGoType:
-		d.duration(dst, val, expr, path)
-		return
-	case bytesGoType:
-		d.byteSize(dst, val, expr, path)
+	case durationGoType, bytesGoType:
+		d.quantity(dst, val, expr, path)
 		return
 	case anyGoType:
 		dst.Set(reflect.ValueOf(d.dynamic(val, expr, path)))
@@ -383,40 +363,23 @@ func (d *decoder) number(dst reflect.Value, val cty.Value, expr hclsyntax.Expres
 	}
 }
 
-func (d *decoder) duration(dst reflect.Value, val cty.Value, expr hclsyntax.Expression, path string) {
-	if val.Type() == cty.String {
-		if x, err := time.ParseDuration(val.AsString()); err == nil && x >= 0 {
-			dst.SetInt(int64(x))
-			return
-		}
+// quantity decodes a time or a size from a string.
+func (d *decoder) quantity(dst reflect.Value, val cty.Value, expr hclsyntax.Expression, path string) {
+	want := `a time such as "90m" or "1h30m"`
+	parse := func(text string) (int64, error) {
+		x, err := time.ParseDuration(text)
+		return int64(x), err
 	}
-	d.wrongType(val, expr, path, `a time such as "90m" or "1h30m"`)
-}
-
-func (d *decoder) byteSize(dst reflect.Value, val cty.Value, expr hclsyntax.Expression, path string) {
+	if dst.Type() == bytesGoType {
+		want, parse = `a size such as "16GB" or "512MiB"`, ParseBytes
+	}
 	if val.Type() == cty.String {
-		if x, ok := parseBytes(val.AsString()); ok {
+		if x, err := parse(val.AsString()); err == nil && x >= 0 {
 			dst.SetInt(x)
 			return
 		}
 	}
-	d.wrongType(val, expr, path, `a size such as "16GB" or "512MiB"`)
-}
-
-// parseBytes parses a size with a unit; kB, MB, GB, TB are powers of 1000, KiB … TiB of 1024.
-func parseBytes(s string) (int64, bool) {
-	units := []struct {
-		name string
-		size float64
-	}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"kB", 1e3}, {"KB", 1e3}, {"MB",
-		1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1}}
-	for _, u := range units {
-		if number, ok := strings.CutSuffix(s, u.name); ok {
-			x, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-			return int64(x * u.size), err == nil && x >= 0 && x*u.size < 1<<62
-		}
-	}
-	return 0, false
+	d.wrongType(val, expr, path, want)
 }
 
 func (d *decoder) slice(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {

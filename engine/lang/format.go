@@ -1,8 +1,6 @@
 package lang
 
 import (
-	"fmt"
-
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/hashicorp/hcl/v2/hclwrite"
@@ -33,10 +31,7 @@ func checkNesting(text []byte, path string) *hcl.Diagnostic {
 	if !looksDeep(text) {
 		return nil
 	}
-	tooFar := func(at hcl.Range, format string, args ...any) *hcl.Diagnostic {
-		return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Nested too deeply",
-			Detail: fmt.Sprintf(format, args...), Subject: &at}
-	}
+	const tooDeep = "Nested too deeply"
 	tokens, _ := hclsyntax.LexConfig(text, path, hcl.InitialPos) // the parser reports lexical errors
 	depth, round, chain := 0, 0, 0
 	for _, t := range tokens {
@@ -63,11 +58,11 @@ func checkNesting(text []byte, path string) *hcl.Diagnostic {
 			chain++
 		}
 		if depth > deepest {
-			return tooFar(t.Range, "Brackets, braces and templates may be nested %d deep; this one is nested "+
+			return mistake(t.Range, tooDeep, "Brackets, braces and templates may be nested %d deep; this one is nested "+
 				"deeper.", deepest)
 		}
 		if chain > longest {
-			return tooFar(t.Range, "An expression may have %d operators; this one has more. Move parts of it "+
+			return mistake(t.Range, tooDeep, "An expression may have %d operators; this one has more. Move parts of it "+
 				"into a locals block.", longest)
 		}
 	}
@@ -146,11 +141,8 @@ func repeatedKeys(n hclsyntax.Node) hcl.Diagnostics {
 			first[key.AsString()] = item.KeyExpr.Range()
 			continue
 		}
-		diags = append(diags, &hcl.Diagnostic{
-			Severity: hcl.DiagError, Summary: "Duplicate key", Subject: item.KeyExpr.Range().Ptr(),
-			Detail: fmt.Sprintf("The map already has the key %q at %s; the second value would replace the first.",
-				key.AsString(), Place(at)),
-		})
+		diags = append(diags, mistake(item.KeyExpr.Range(), "Duplicate key",
+			"The map already has the key %q at %s; the second value would replace the first.", key.AsString(), Place(at)))
 	}
 	return diags
 }

@@ -185,12 +185,8 @@ func (d *decoder) pickPort(in *instance, f *field, expr hclsyntax.Expression, pa
 	case 1:
 		return in.value().GetAttr(fitting[0]).EncapsulatedValue().(*refValue)
 	case 0:
-		d.diags = append(d.diags, &hcl.Diagnostic{
-			Severity: hcl.DiagError, Summary: "Wrong artifact type", Subject: expr.Range().Ptr(),
-			Detail: fmt.Sprintf("%s must be %s, and %s has none: its ports are %s.", path,
-				article(strings.Join(f.ports, " or ")), in.address(), listPorts(in.outputs)),
-			Extra: declaredHere(in),
-		})
+		d.errorf(expr.Range(), "Wrong artifact type", "%s must be %s, and %s has none: its ports are %s.", path,
+			article(strings.Join(f.ports, " or ")), in.address(), listPorts(in.outputs)).Extra = declaredHere(in)
 	default:
 		d.errorf(expr.Range(), "Ambiguous port",
 			"%s is ambiguous: the ports %s of %s have a matching type; write for example %s.%s.", path,
@@ -211,12 +207,8 @@ func (d *decoder) wrongArtifact(r *refValue, f *field, expr hclsyntax.Expression
 	if len(instead) > 0 {
 		hint = " Did you mean " + strings.Join(instead, " or ") + "?"
 	}
-	d.diags = append(d.diags, &hcl.Diagnostic{
-		Severity: hcl.DiagError, Summary: "Wrong artifact type", Subject: expr.Range().Ptr(),
-		Detail: fmt.Sprintf("%s must be %s; %s is of type %s.%s", path, article(strings.Join(f.ports, " or ")), r,
-			r.Type, hint),
-		Extra: declaredHere(r.from),
-	})
+	d.errorf(expr.Range(), "Wrong artifact type", "%s must be %s; %s is of type %s.%s", path,
+		article(strings.Join(f.ports, " or ")), r, r.Type, hint).Extra = declaredHere(r.from)
 }
 
 // severalInstances reports a collection where one artifact is required.
