@@ -73,11 +73,11 @@ func (d *decoder) structure(b body, v reflect.Value, prefix string) {
 		d.ranges[prefix+f.name] = a.SrcRange
 		val, diags := d.eval(a.Expr)
 		d.diags = append(d.diags, diags...)
-		if diags.HasErrors() || !val.IsKnown() {
+		switch {
+		case diags.HasErrors() || !val.IsKnown():
 			d.doubt = true
 			continue
-		}
-		if val.IsNull() { // null means absent, so that a conditional can keep a default
+		case val.IsNull(): // null means absent, so that a conditional can keep a default
 			given[f.name] = f.optional
 			continue
 		}
@@ -235,7 +235,7 @@ func meaning(f *field) string {
 	case f.doc != "":
 		return " (" + f.doc + ")"
 	case len(f.ports) > 0:
-		return " (a reference to " + article(strings.Join(f.ports, " or ")) + ")"
+		return " (a reference to " + f.artifact() + ")"
 	}
 	return ""
 }
@@ -387,7 +387,7 @@ func (d *decoder) slice(dst reflect.Value, val cty.Value, f *field, expr hclsynt
 		dst.Set(reflect.ValueOf(d.references(val, f, expr, path, true)))
 		return
 	}
-	if t := val.Type(); !t.IsTupleType() && !t.IsListType() && !t.IsSetType() {
+	if t := val.Type(); !isList(t) {
 		d.wrongType(val, expr, path, "a list")
 		return
 	}
@@ -401,7 +401,7 @@ func (d *decoder) slice(dst reflect.Value, val cty.Value, f *field, expr hclsynt
 }
 
 func (d *decoder) mapping(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
-	if t := val.Type(); !t.IsObjectType() && !t.IsMapType() {
+	if t := val.Type(); !isMap(t) {
 		d.wrongType(val, expr, path, "a map")
 		return
 	}
@@ -451,7 +451,7 @@ func (d *decoder) dynamic(val cty.Value, expr hclsyntax.Expression, path string)
 			return refs[0]
 		}
 		return nil
-	case t.IsTupleType() || t.IsListType() || t.IsSetType():
+	case isList(t):
 		out := make([]any, 0, val.LengthInt())
 		for it := val.ElementIterator(); it.Next(); {
 			_, element := it.Element()
@@ -459,7 +459,7 @@ func (d *decoder) dynamic(val cty.Value, expr hclsyntax.Expression, path string)
 				fmt.Sprintf("%s[%d]", path, len(out))))
 		}
 		return out
-	case t.IsObjectType() || t.IsMapType():
+	case isMap(t):
 		out := make(map[string]any, val.LengthInt())
 		for it := val.ElementIterator(); it.Next(); {
 			key, element := it.Element()
@@ -491,6 +491,10 @@ func itemExpr(expr hclsyntax.Expression, key string) hclsyntax.Expression {
 	return expr
 }
 
+func isList(t cty.Type) bool { return t.IsTupleType() || t.IsListType() || t.IsSetType() }
+
+func isMap(t cty.Type) bool { return t.IsObjectType() || t.IsMapType() }
+
 // describe returns a short description of a value.
 func describe(val cty.Value) string {
 	t := val.Type()
@@ -511,9 +515,9 @@ func describe(val cty.Value) string {
 		return "a file"
 	case instanceOf(val) != nil:
 		return instanceOf(val).address()
-	case t.IsTupleType() || t.IsListType() || t.IsSetType():
+	case isList(t):
 		return "a list of " + strconv.Itoa(val.LengthInt())
-	case t.IsObjectType() || t.IsMapType():
+	case isMap(t):
 		var keys []string
 		for it := val.ElementIterator(); it.Next() && len(keys) < 6; {
 			k, _ := it.Element()

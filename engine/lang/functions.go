@@ -58,7 +58,7 @@ var pureFunctions = sync.OnceValue(func() map[string]function.Function {
 
 		"can": tryfunc.CanFunc, "try": tryfunc.TryFunc,
 	}
-	for name := range estimates() {
+	for name := range estimates {
 		all[name] = estimated(name, all[name])
 	}
 	return all
@@ -114,7 +114,7 @@ var collection = []function.Parameter{{Name: "list", Type: cty.DynamicPseudoType
 
 // elementsOf returns the elements of a list, set or tuple, converted to t.
 func elementsOf(list cty.Value, t cty.Type) ([]cty.Value, error) {
-	if lt := list.Type(); !lt.IsListType() && !lt.IsSetType() && !lt.IsTupleType() {
+	if !isList(list.Type()) {
 		return nil, function.NewArgErrorf(0, "want a list or a set, got %s", describe(list))
 	}
 	var all []cty.Value

@@ -6,7 +6,6 @@ import (
 	"math"
 
 	"strings"
-	"sync"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -204,40 +203,38 @@ func (a *allowance) bound(e *hclsyntax.Expression, r role) {
 
 // estimates are upper bounds of the size or work of functions whose result can be much larger than their
 // arguments, or whose time is not linear.
-var estimates = sync.OnceValue(func() map[string]func(args []cty.Value) int64 {
-	return map[string]func(args []cty.Value) int64{
-		"csvdecode":  func(args []cty.Value) int64 { return product(perPart, count(args[0], ",")+count(args[0], "\n")) },
-		"distinct":   func(args []cty.Value) int64 { return product(parts(args[0]), parts(args[0])) / 4 },
-		"format":     func(args []cty.Value) int64 { return formatted(args, false) },
-		"formatlist": func(args []cty.Value) int64 { return formatted(args, true) },
-		"indent":     func(args []cty.Value) int64 { return product(integer(args[0]), 1+count(args[1], "\n")) },
-		"join": func(args []cty.Value) int64 {
-			n := int64(0)
-			for _, list := range args[1:] {
-				n += parts(list)
-			}
-			return product(n, length(args[0]))
-		},
-		"jsondecode": func(args []cty.Value) int64 { return product(perPart, count(args[0], ",")) },
-		"parseint":   func(args []cty.Value) int64 { return product(length(args[0]), length(args[0])) / 64 },
-		"regex":      func(args []cty.Value) int64 { return product(length(args[0]), length(args[1])) / 64 },
-		"regexall":   func(args []cty.Value) int64 { return product(length(args[0])+perPart, length(args[1])) },
-		"replace":    func(args []cty.Value) int64 { return product(count(args[0], text(args[1])), length(args[2])) },
-		"setproduct": func(args []cty.Value) int64 {
-			n := perPart * int64(len(args))
-			for _, list := range args {
-				n = product(n, parts(list))
-			}
-			return n
-		},
-		"split":    func(args []cty.Value) int64 { return product(perPart, count(args[1], text(args[0]))) },
-		"tonumber": func(args []cty.Value) int64 { return product(length(args[0]), length(args[0])) / 64 },
-	}
-})
+var estimates = map[string]func(args []cty.Value) int64{
+	"csvdecode":  func(args []cty.Value) int64 { return product(perPart, count(args[0], ",")+count(args[0], "\n")) },
+	"distinct":   func(args []cty.Value) int64 { return product(parts(args[0]), parts(args[0])) / 4 },
+	"format":     func(args []cty.Value) int64 { return formatted(args, false) },
+	"formatlist": func(args []cty.Value) int64 { return formatted(args, true) },
+	"indent":     func(args []cty.Value) int64 { return product(integer(args[0]), 1+count(args[1], "\n")) },
+	"join": func(args []cty.Value) int64 {
+		n := int64(0)
+		for _, list := range args[1:] {
+			n += parts(list)
+		}
+		return product(n, length(args[0]))
+	},
+	"jsondecode": func(args []cty.Value) int64 { return product(perPart, count(args[0], ",")) },
+	"parseint":   func(args []cty.Value) int64 { return product(length(args[0]), length(args[0])) / 64 },
+	"regex":      func(args []cty.Value) int64 { return product(length(args[0]), length(args[1])) / 64 },
+	"regexall":   func(args []cty.Value) int64 { return product(length(args[0])+perPart, length(args[1])) },
+	"replace":    func(args []cty.Value) int64 { return product(count(args[0], text(args[1])), length(args[2])) },
+	"setproduct": func(args []cty.Value) int64 {
+		n := perPart * int64(len(args))
+		for _, list := range args {
+			n = product(n, parts(list))
+		}
+		return n
+	},
+	"split":    func(args []cty.Value) int64 { return product(perPart, count(args[1], text(args[0]))) },
+	"tonumber": func(args []cty.Value) int64 { return product(length(args[0]), length(args[0])) / 64 },
+}
 
 // estimated wraps function f, so that it rejects arguments with a result that is too large.
 func estimated(name string, f function.Function) function.Function {
-	estimate := estimates()[name]
+	estimate := estimates[name]
 	return guarded(f, func(args []cty.Value) error {
 		if len(args) < len(f.Params()) {
 			return nil // reported by the function itself

@@ -1,7 +1,6 @@
 package lang
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -241,28 +241,23 @@ func FindExperiment(dir string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if !bytes.Contains(text, []byte("experiment")) {
-			continue
-		}
-		if len(paths) == 1 { // Load reports the details
-			return path, nil
-		}
-		if checkNesting(text, path) != nil {
-			continue
-		}
-		file, _ := hclsyntax.ParseConfig(text, path, hcl.InitialPos)
-		if b, ok := file.Body.(*hclsyntax.Body); ok && hasExperiment(b) {
+		if experimentLine.Match(text) {
 			with = append(with, path)
 		}
 	}
 	switch {
-	case len(with) == 1:
-		return dir, nil
 	case len(with) == 0:
 		return "", fmt.Errorf("no experiment named, and no file in %s has an experiment block", dir)
+	case len(with) > 1:
+		return "", fmt.Errorf("several experiments here: name one of %s", strings.Join(with, ", "))
+	case len(paths) == 1:
+		return paths[0], nil
 	}
-	return "", fmt.Errorf("several experiments here: name one of %s", strings.Join(with, ", "))
+	return dir, nil
 }
+
+// experimentLine matches the first line of an experiment block, also of a malformed one.
+var experimentLine = regexp.MustCompile(`(?m)^\s*experiment\b`)
 
 func hasExperiment(b *hclsyntax.Body) bool {
 	return slices.ContainsFunc(b.Blocks, func(bl *hclsyntax.Block) bool { return bl.Type == "experiment" })

@@ -100,7 +100,7 @@ func (l *loader) forEach(s *stageBlock, ctx *hcl.EvalContext) ([]element, bool) 
 	}
 	t := val.Type()
 	isSet := t.IsSetType() && (t.ElementType() == cty.String || val.LengthInt() == 0)
-	if val.IsNull() || !isSet && !t.IsObjectType() && !t.IsMapType() || instanceOf(val) != nil {
+	if val.IsNull() || !isSet && !isMap(t) || instanceOf(val) != nil {
 		hint := ""
 		if t.IsTupleType() || t.IsListType() {
 			hint = " Write toset([…]) around a list of strings."
@@ -278,7 +278,7 @@ func (l *loader) dependsOn(s *stageBlock, ctx *hcl.EvalContext) []*instance {
 			found = append(found, v.EncapsulatedValue().(*refValue).from)
 		case instanceOf(v) != nil:
 			found = append(found, instanceOf(v))
-		case !v.IsNull() && (t.IsObjectType() || t.IsMapType() || t.IsTupleType() || t.IsListType() || t.IsSetType()):
+		case !v.IsNull() && (isList(t) || isMap(t)):
 			for it := v.ElementIterator(); it.Next(); {
 				_, e := it.Element()
 				gather(e)

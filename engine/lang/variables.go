@@ -290,14 +290,14 @@ func valueText(v cty.Value) string {
 		return fileText(v)
 	case instanceOf(v) != nil:
 		return instanceOf(v).address()
-	case t.IsTupleType() || t.IsListType() || t.IsSetType():
+	case isList(t):
 		var parts []string
 		for it := v.ElementIterator(); it.Next(); {
 			_, e := it.Element()
 			parts = append(parts, valueText(e))
 		}
 		return "[" + strings.Join(parts, ", ") + "]"
-	case t.IsObjectType() || t.IsMapType():
+	case isMap(t):
 		var parts []string
 		for it := v.ElementIterator(); it.Next(); {
 			k, e := it.Element()
