@@ -3,6 +3,7 @@ package lang
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"math"
 	"math/big"
 	"reflect"
@@ -346,20 +347,17 @@ func (d *decoder) number(dst reflect.Value, val cty.Value, expr hclsyntax.Expres
 		}
 		dst.SetFloat(x)
 	case reflect.Uint, reflect.Uint32, reflect.Uint64:
-		x, exact := n.Uint64()
-		if exact != big.Exact || dst.OverflowUint(x) {
-			d.errorf(expr.Range(), "Bad number", "%s must be a whole number that is not negative; got %s.", path,
-				n.Text('g', 17))
+		if x, exact := n.Uint64(); exact == big.Exact && !dst.OverflowUint(x) {
+			dst.SetUint(x)
 			return
 		}
-		dst.SetUint(x)
+		d.errorf(expr.Range(), "Bad number", "%s must be a whole number that is not negative; got %s.", path, n.Text('g', 17))
 	default:
-		x, exact := n.Int64()
-		if exact != big.Exact || dst.OverflowInt(x) {
-			d.errorf(expr.Range(), "Bad number", "%s must be a whole number; got %s.", path, n.Text('g', 17))
+		if x, exact := n.Int64(); exact == big.Exact && !dst.OverflowInt(x) {
+			dst.SetInt(x)
 			return
 		}
-		dst.SetInt(x)
+		d.errorf(expr.Range(), "Bad number", "%s must be a whole number; got %s.", path, n.Text('g', 17))
 	}
 }
 
@@ -387,43 +385,39 @@ func (d *decoder) slice(dst reflect.Value, val cty.Value, f *field, expr hclsynt
 		dst.Set(reflect.ValueOf(d.references(val, f, expr, path, true)))
 		return
 	}
-	if t := val.Type(); !isList(t) {
+	if !isList(val.Type()) {
 		d.wrongType(val, expr, path, "a list")
 		return
 	}
-	out := reflect.MakeSlice(dst.Type(), val.LengthInt(), val.LengthInt())
-	i := 0
-	for it := val.ElementIterator(); it.Next(); i++ {
-		_, element := it.Element()
-		d.element(out.Index(i), element, f, elementExpr(expr, i), fmt.Sprintf("%s[%d]", path, i))
+	dst.Set(reflect.MakeSlice(dst.Type(), 0, val.LengthInt()))
+	for e := range elements(val, expr, path) {
+		dst.Set(reflect.Append(dst, d.element(e, f, dst.Type().Elem())))
 	}
-	dst.Set(out)
 }
 
 func (d *decoder) mapping(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
-	if t := val.Type(); !isMap(t) {
+	if !isMap(val.Type()) {
 		d.wrongType(val, expr, path, "a map")
 		return
 	}
-	out := reflect.MakeMap(dst.Type())
-	for it := val.ElementIterator(); it.Next(); {
-		key, element := it.Element()
-		item := reflect.New(dst.Type().Elem()).Elem()
-		d.element(item, element, f, itemExpr(expr, key.AsString()), path+"."+key.AsString())
-		out.SetMapIndex(reflect.ValueOf(key.AsString()).Convert(dst.Type().Key()), item)
+	dst.Set(reflect.MakeMap(dst.Type()))
+	for e := range elements(val, expr, path) {
+		dst.SetMapIndex(reflect.ValueOf(e.key).Convert(dst.Type().Key()), d.element(e, f, dst.Type().Elem()))
 	}
-	dst.Set(out)
 }
 
-func (d *decoder) element(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
+// element returns an element as a Go value of type t; zero after an error.
+func (d *decoder) element(e element, f *field, t reflect.Type) reflect.Value {
+	dst := reflect.New(t).Elem()
 	switch {
-	case !val.IsKnown():
+	case !e.value.IsKnown():
 		d.doubt = true
-	case val.IsNull():
-		d.errorf(expr.Range(), "Missing value", "%s is null.", path)
+	case e.value.IsNull():
+		d.errorf(e.expr.Range(), "Missing value", "%s is null.", e.path)
 	default:
-		d.assign(dst, val, f, expr, path)
+		d.assign(dst, e.value, f, e.expr, e.path)
 	}
+	return dst
 }
 
 // dynamic converts a value of any type to Go: bool, string, float64 or int64, []any, map[string]any, artifact.Ref
@@ -452,18 +446,15 @@ func (d *decoder) dynamic(val cty.Value, expr hclsyntax.Expression, path string)
 		}
 		return nil
 	case isList(t):
-		out := make([]any, 0, val.LengthInt())
-		for it := val.ElementIterator(); it.Next(); {
-			_, element := it.Element()
-			out = append(out, d.dynamic(element, elementExpr(expr, len(out)),
-				fmt.Sprintf("%s[%d]", path, len(out))))
+		out := []any{}
+		for e := range elements(val, expr, path) {
+			out = append(out, d.dynamic(e.value, e.expr, e.path))
 		}
 		return out
 	case isMap(t):
-		out := make(map[string]any, val.LengthInt())
-		for it := val.ElementIterator(); it.Next(); {
-			key, element := it.Element()
-			out[key.AsString()] = d.dynamic(element, itemExpr(expr, key.AsString()), path+"."+key.AsString())
+		out := map[string]any{}
+		for e := range elements(val, expr, path) {
+			out[e.key] = d.dynamic(e.value, e.expr, e.path)
 		}
 		return out
 	}
@@ -471,12 +462,33 @@ func (d *decoder) dynamic(val cty.Value, expr hclsyntax.Expression, path string)
 	return nil
 }
 
-// elementExpr returns the expression of element i if expr is a literal list, else expr.
-func elementExpr(expr hclsyntax.Expression, i int) hclsyntax.Expression {
-	if list, ok := expr.(*hclsyntax.TupleConsExpr); ok && i < len(list.Exprs) {
-		return list.Exprs[i]
+// element is one element of a list or map.
+type element struct {
+	key   string // of a map
+	value cty.Value
+	expr  hclsyntax.Expression // of the element if the list or map is a literal, else of the whole
+	path  string               // of the setting: "outputs.model", "seeds[2]"
+}
+
+// elements returns the elements of a list or map, maps in the order of their keys.
+func elements(val cty.Value, expr hclsyntax.Expression, path string) iter.Seq[element] {
+	return func(yield func(element) bool) {
+		i := 0
+		for it := val.ElementIterator(); it.Next(); i++ {
+			key, v := it.Element()
+			e := element{value: v, expr: expr, path: fmt.Sprintf("%s[%d]", path, i)}
+			if list, ok := expr.(*hclsyntax.TupleConsExpr); ok && i < len(list.Exprs) {
+				e.expr = list.Exprs[i]
+			}
+			if isMap(val.Type()) {
+				e.key = key.AsString()
+				e.expr, e.path = itemExpr(expr, e.key), path+"."+e.key
+			}
+			if !yield(e) {
+				return
+			}
+		}
 	}
-	return expr
 }
 
 // itemExpr returns the expression of key if expr is a literal map, else expr.

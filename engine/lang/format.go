@@ -25,12 +25,8 @@ func Format(text []byte, path string) ([]byte, hcl.Diagnostics) {
 	return hclwrite.Format(text), nil
 }
 
-// checkNesting reports the first bracket nested deeper than deepest or the first operator beyond longest. It lexes
-// the text only if the plain bytes are suspicious, so that an ordinary file is read once.
+// checkNesting reports the first bracket nested deeper than deepest or the first operator beyond longest.
 func checkNesting(text []byte, path string) *hcl.Diagnostic {
-	if !looksDeep(text) {
-		return nil
-	}
 	const tooDeep = "Nested too deeply"
 	tokens, _ := hclsyntax.LexConfig(text, path, hcl.InitialPos) // the parser reports lexical errors
 	depth, round, chain := 0, 0, 0
@@ -67,35 +63,6 @@ func checkNesting(text []byte, path string) *hcl.Diagnostic {
 		}
 	}
 	return nil
-}
-
-// looksDeep is a fast approximation of checkNesting that ignores strings and comments.
-func looksDeep(text []byte) bool {
-	depth, round, chain := 0, 0, 0
-	for _, c := range text {
-		switch c {
-		case '{':
-			depth++
-		case '(', '[':
-			depth, round, chain = depth+1, round+1, chain+1
-		case '}':
-			depth = max(0, depth-1)
-		case ')', ']':
-			depth, round = max(0, depth-1), max(0, round-1)
-		case ',', '=':
-			chain = 0
-		case '\n':
-			if round == 0 {
-				chain = 0
-			}
-		case '+', '-', '*', '/', '%', '!', '?', ':', '&', '|', '<', '>', '.':
-			chain++
-		}
-		if depth > deepest || chain > longest {
-			return true
-		}
-	}
-	return false
 }
 
 // dropFollowUps removes syntax errors caused by an earlier one: further errors on the same line, and the same

@@ -118,14 +118,8 @@ func (d *decoder) references(val cty.Value, f *field, expr hclsyntax.Expression,
 		return nil
 	}
 	refs := []artifact.Ref{}
-	i := 0
-	for it := val.ElementIterator(); it.Next(); i++ {
-		key, element := it.Element()
-		at := elementExpr(expr, i)
-		if isMap(t) {
-			at = itemExpr(expr, key.AsString())
-		}
-		refs = append(refs, d.references(element, f, at, path, true)...)
+	for e := range elements(val, expr, path) {
+		refs = append(refs, d.references(e.value, f, e.expr, path, true)...)
 	}
 	return refs
 }

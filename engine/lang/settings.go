@@ -194,7 +194,7 @@ func (r Registry) Check() []string {
 			mistakes = append(mistakes, "kind "+k.Name+": "+fmt.Sprintf(format, args...))
 		}
 		if seen[k.Name] {
-			say("is listed twice")
+			say("is twice in the list")
 		}
 		seen[k.Name] = true
 		if k.Summary == "" {

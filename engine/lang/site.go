@@ -141,6 +141,15 @@ func (l *loader) site() {
 	}
 }
 
+// checkExecutor reports an unknown name of an executor; more ends the message.
+func (l *loader) checkExecutor(at hcl.Range, name, more string) bool {
+	known := slices.Contains(executors, name)
+	if !known {
+		l.errorf(at, "Unknown executor", "There is no executor %q%s%s", name, didYouMean(name, executors), more)
+	}
+	return known
+}
+
 func (l *loader) siteExecutors(settings siteSettings) {
 	site := l.x.Site
 	named := map[string]bool{}
@@ -150,43 +159,30 @@ func (l *loader) siteExecutors(settings siteSettings) {
 			continue
 		}
 		named[e.Name] = true
-		if e.Name == "" { // the missing label is already reported
-			continue
-		}
-		if !slices.Contains(executors, e.Name) {
-			l.errorf(e.At, "Unknown executor", "There is no executor %q%s This build has local.", e.Name,
-				didYouMean(e.Name, executors))
+		// A missing label is already reported.
+		if e.Name == "" || !l.checkExecutor(e.At, e.Name, " This build has local.") {
 			continue
 		}
 		l.siteGPUs(e)
-		switch v := e.CPUs.(type) {
-		case nil:
-		case int64:
-			if v < 1 {
-				l.errorf(e.CPUsAt, "Bad number", "cpus must be at least 1; got %d.", v)
-				continue
-			}
+		switch v, isNumber := e.CPUs.(int64); {
+		case isNumber && v < 1:
+			l.errorf(e.CPUsAt, "Bad number", "cpus must be at least 1; got %d.", v)
+		case isNumber:
 			site.CPUs = int(v)
-		default:
-			if v != "auto" {
-				l.errorf(e.CPUsAt, "Wrong type", "cpus must be \"auto\" or a number.")
-			}
+		case e.CPUs != nil && e.CPUs != "auto":
+			l.errorf(e.CPUsAt, "Wrong type", "cpus must be \"auto\" or a number.")
 		}
-		if text, ok := e.Memory.(string); ok && text != "auto" {
+		if e.Memory != nil && e.Memory != "auto" {
+			text, _ := e.Memory.(string)
 			size, err := ParseBytes(text)
 			if err != nil {
-				l.errorf(e.MemAt, "Wrong type", "memory must be \"auto\" or a size such as \"64GB\"; got %q.", text)
+				l.errorf(e.MemAt, "Wrong type", "memory must be \"auto\" or a size such as \"64GB\"; got %v.", e.Memory)
 			}
 			site.Memory = size
-		} else if !ok && e.Memory != nil {
-			l.errorf(e.MemAt, "Wrong type", "memory must be \"auto\" or a size such as \"64GB\".")
 		}
 	}
 	if d := settings.Default; d != "" {
-		if !slices.Contains(executors, d) {
-			l.errorf(settings.DefaultAt, "Unknown executor", "There is no executor %q%s", d,
-				didYouMean(d, executors))
-		}
+		l.checkExecutor(settings.DefaultAt, d, "")
 		site.Executor = d
 	}
 }

@@ -48,20 +48,14 @@ type retryBlock struct {
 	Range    hcl.Range     `hcl:"retry,def_range"`
 }
 
-// element is one key and value of a for_each. Without for_each there is one element without a key.
-type element struct {
-	key   string
-	value cty.Value
-}
-
 // decodeStage decodes the instances of a stage block.
 func (l *loader) decodeStage(s *stageBlock, ctx *hcl.EvalContext) {
-	elements, ok := []element{{}}, true
+	instances, ok := []element{{}}, true
 	if s.keyed {
-		elements, ok = l.forEach(s, ctx)
+		instances, ok = l.forEach(s, ctx)
 	}
 	byKey := map[string]cty.Value{}
-	for _, e := range elements {
+	for _, e := range instances {
 		scope := ctx
 		if s.keyed {
 			scope = ctx.NewChild()
@@ -69,8 +63,8 @@ func (l *loader) decodeStage(s *stageBlock, ctx *hcl.EvalContext) {
 			if !ok {
 				key = cty.UnknownVal(cty.String)
 			}
-			scope.Variables = map[string]cty.Value{"each": cty.ObjectVal(map[string]cty.Value{"key": key,
-				"value": e.value})}
+			scope.Variables = map[string]cty.Value{
+				"each": cty.ObjectVal(map[string]cty.Value{"key": key, "value": e.value})}
 		}
 		in := l.decodeInstance(s, e.key, scope)
 		if in == nil {
@@ -109,7 +103,7 @@ func (l *loader) forEach(s *stageBlock, ctx *hcl.EvalContext) ([]element, bool) 
 			describe(val), hint)
 		return unknown, false
 	}
-	var elements []element
+	var found []element
 	for it := val.ElementIterator(); it.Next(); {
 		key, value := it.Element()
 		if !key.IsKnown() || key.IsNull() {
@@ -121,10 +115,10 @@ func (l *loader) forEach(s *stageBlock, ctx *hcl.EvalContext) ([]element, bool) 
 				address(s.kindName, s.name, "KEY", true, nil), wrong)
 			return unknown, false
 		}
-		elements = append(elements, element{key.AsString(), value})
+		found = append(found, element{key: key.AsString(), value: value})
 	}
-	slices.SortFunc(elements, func(a, b element) int { return strings.Compare(a.key, b.key) })
-	return elements, true
+	slices.SortFunc(found, func(a, b element) int { return strings.Compare(a.key, b.key) })
+	return found, true
 }
 
 // badKey returns why a string is not a valid for_each key, or "".
@@ -220,9 +214,8 @@ func (l *loader) bindInputs(in *instance, settings reflect.Value, ranges map[str
 
 // checkMeta checks the settings of every stage for conflicts.
 func (l *loader) checkMeta(in *instance) {
-	if e := in.meta.Executor; e != "" && !slices.Contains(executors, e) {
-		l.errorf(in.meta.ExecutorRange, "Unknown executor", "There is no executor %q%s", e,
-			didYouMean(e, executors))
+	if e := in.meta.Executor; e != "" {
+		l.checkExecutor(in.meta.ExecutorRange, e, "")
 	}
 	r := &in.meta.Resources
 	if r.GPUMemory > 0 && r.GPUs == 0 {
