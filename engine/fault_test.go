@@ -3,7 +3,6 @@ package engine_test
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -69,10 +68,7 @@ func failAt(t *testing.T, n int64, after bool, fault error) (writes *atomic.Int6
 // Whichever write of a run fails, the run ends with an error that names the place, no key has a partial
 // result, and a plain run afterwards gives the same results and repeats no committed stage.
 func TestEveryWriteMayFail(t *testing.T) {
-	undisturbed := enginetest.NewLab(t)
-	undisturbed.Write(faultyRun)
-	undisturbed.MustRun()
-	want := undisturbed.Digests()
+	want := digestsOf(t, faultyRun)
 	for _, tc := range []struct {
 		name  string
 		fault error
@@ -98,8 +94,7 @@ func TestEveryWriteMayFail(t *testing.T) {
 
 // runWithFault runs with one fault and then without. It reports whether the run had n writes.
 func runWithFault(t *testing.T, n int64, after bool, fault error, want map[string]string) bool {
-	l := enginetest.NewLab(t)
-	l.Write(faultyRun)
+	l := newLab(t, faultyRun)
 	p := l.Plan()
 	_, hit := failAt(t, n, after, fault)
 	ended := make(chan enginetest.Record, 1)
@@ -142,9 +137,7 @@ func runWithFault(t *testing.T, n int64, after bool, fault error, want map[strin
 			t.Errorf("%s: %s was committed and ran again", fails, name)
 		}
 	}
-	if got := l.Digests(); !maps.Equal(got, want) {
-		t.Errorf("%s: digests afterwards: got %v, want %v", fails, got, want)
-	}
+	wantDigests(l, "after "+fails, want)
 	if l.Read("page.txt") == "" {
 		t.Errorf("%s: published file afterwards: got none", fails)
 	}
@@ -152,8 +145,7 @@ func runWithFault(t *testing.T, n int64, after bool, fault error, want map[strin
 }
 
 func TestReadOnlyStoreIsReadAndARunReportsTheFailedWrite(t *testing.T) {
-	l := enginetest.NewLab(t)
-	l.Write(faultyRun)
+	l := newLab(t, faultyRun)
 	l.MustRun()
 	l.Write(strings.Replace(faultyRun, `"a"`+"\n  shell", `"other"`+"\n  shell", 1))
 	writes, _ := failAt(t, 1, true, syscall.EROFS)
@@ -172,8 +164,7 @@ func TestReadOnlyStoreIsReadAndARunReportsTheFailedWrite(t *testing.T) {
 
 // A power cut may tear files: every file of the store is cut at every byte, one after the other.
 func TestTornFilesAreHealed(t *testing.T) {
-	l := enginetest.NewLab(t)
-	l.Write("stage \"light\" \"a\" {\n  text = \"a\"\n}\n")
+	l := newLab(t, "stage \"light\" \"a\" {\n  text = \"a\"\n}\n")
 	l.MustRun()
 	want := l.Digests()
 	var files []string
@@ -202,17 +193,14 @@ func TestTornFilesAreHealed(t *testing.T) {
 			if r := l.Run(engine.Options{}); r.Err != nil {
 				t.Fatalf("%s cut at %d: run: %v", path, cut, r.Err)
 			}
-			if got := l.Digests(); !maps.Equal(got, want) {
-				t.Fatalf("%s cut at %d: got digests %v, want %v", path, cut, got, want)
-			}
+			wantDigests(l, fmt.Sprintf("after %s was cut at %d", path, cut), want)
 		}
 	}
 }
 
 // After a power cut, an object that was not flushed may have any content. Only its stage runs again.
 func TestTornUnsealedObjectIsMadeAgain(t *testing.T) {
-	l := enginetest.NewLab(t)
-	l.Write(fmt.Sprintf(readsLight, 0))
+	l := newLab(t, fmt.Sprintf(readsLight, 0))
 	t.Cleanup(func() { disk.Fail(nil) })
 	disk.Fail(func(op, _ string) error {
 		if op == "syncfs" || op == "sync" {
@@ -232,9 +220,7 @@ func TestTornUnsealedObjectIsMadeAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Want(l.MustRun(), runs.EventDone, "light.b")
-	if got := l.Digests(); !maps.Equal(got, want) {
-		t.Errorf("digests: got %v, want %v", got, want)
-	}
+	wantDigests(l, "of the next run", want)
 }
 
 const readsLight = `
@@ -248,8 +234,7 @@ stage "light" "b" {
 `
 
 func TestRunMakesResultsAgainThatWereCollectedAfterThePlan(t *testing.T) {
-	l := enginetest.NewLab(t)
-	l.Write(fmt.Sprintf(readsLight, 0))
+	l := newLab(t, fmt.Sprintf(readsLight, 0))
 	l.MustRun()
 	l.Write(fmt.Sprintf(readsLight, 1))
 	p := l.Plan()
@@ -307,8 +292,7 @@ func TestCollectionBesideARunningStage(t *testing.T) {
 		"in its own process, the engine is killed": {"toy", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := enginetest.NewLab(t)
-			l.Write(fmt.Sprintf(readsLight, 0))
+			l := newLab(t, fmt.Sprintf(readsLight, 0))
 			l.MustRun()
 			g := l.Gate()
 			l.Write(fmt.Sprintf(`
@@ -354,8 +338,7 @@ stage "%s" "b" {
 
 // The inputs of a program whose engine was killed are not protected, so gc waits for its end.
 func TestCollectionIsRefusedWhileAProgramRunsWhoseEngineWasKilled(t *testing.T) {
-	l := enginetest.NewLab(t)
-	l.Write(`
+	l := newLab(t, `
 stage "light" "a" {
   shell = "mkdir -p made; echo a > made/out.txt; echo yes > $dir/runs; while [ ! -e $dir/go ]; do sleep 0.01; done"
   takes = true

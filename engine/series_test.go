@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
+	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
@@ -27,7 +28,7 @@ type counting struct {
 
 func (c *counting) Check() hcl.Diagnostics { return nil }
 
-func (c *counting) Run(_ context.Context, job *Job) error {
+func (c *counting) Run(_ context.Context, job *engine.Job) error {
 	dir, err := job.Create("out")
 	if err != nil {
 		return err
@@ -109,7 +110,7 @@ func TestLongerRunsResumeFromTheLongestShorterResult(t *testing.T) {
 		if got := p.Nodes[0].ContinuesFrom; got != tc.begins {
 			t.Errorf("%q: the plan says %q, want %q", tc.settings, got, tc.begins)
 		}
-		if err := Run(p, t.Context(), Options{}, func(runs.Event) {}); err != nil {
+		if err := engine.Run(t.Context(), p, engine.Options{}, func(runs.Event) {}); err != nil {
 			t.Fatal(err)
 		}
 		if p, err = plan.New(x, store, plan.Options{}); err != nil {
@@ -117,7 +118,7 @@ func TestLongerRunsResumeFromTheLongestShorterResult(t *testing.T) {
 		}
 		m := p.Nodes[0].Manifest
 		if (m.Begun != "") != strings.HasPrefix(tc.begins, "continues") {
-			t.Errorf("%q: the record says that it went on from %q", tc.settings, m.Begun)
+			t.Errorf("%q: the enginetest.Record says that it went on from %q", tc.settings, m.Begun)
 		}
 		a, err := store.Open(m, "out")
 		if err != nil {
