@@ -1,17 +1,14 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
@@ -133,44 +130,4 @@ func experimentName(args []string) (string, error) {
 	}
 	abs, err := filepath.Abs(path)
 	return strings.TrimSuffix(filepath.Base(abs), ".hcl"), err
-}
-
-// printJSON prints a value for programs.
-func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
-}
-
-// secondsText formats seconds in tenths: "1m2.3s".
-func secondsText(s float64) string {
-	return (time.Duration(s*1000) * time.Millisecond).Round(100 * time.Millisecond).String()
-}
-
-// descriptor is a writer that may be a terminal.
-type descriptor interface{ Fd() uintptr }
-
-// colored reports whether a writer is a terminal that shows colours.
-func colored(w io.Writer) bool {
-	return os.Getenv("NO_COLOR") == "" && isTerminal(w)
-}
-
-// isTerminal reports whether a reader or writer is a terminal.
-func isTerminal(stream any) bool {
-	f, ok := stream.(descriptor)
-	return ok && term.IsTerminal(int(f.Fd()))
-}
-
-// terminalSize returns the size of the terminal that w is; 80 by 24 if the terminal does not report one, ok false if w
-// is no terminal.
-func terminalSize(w io.Writer) (width, height int, ok bool) {
-	if !isTerminal(w) {
-		return 0, 0, false
-	}
-	width, height, err := term.GetSize(int(w.(descriptor).Fd()))
-	if err != nil || width < 20 || height < 5 {
-		return 80, 24, true
-	}
-	return width, height, true
 }

@@ -10,11 +10,12 @@ import (
 	"os"
 	"path/filepath"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/text/runes"
+	"golang.org/x/text/transform"
 
+	"rcgrpo/cmd/rcgrpo/internal/display"
 	"rcgrpo/engine/runs"
 )
 
@@ -24,7 +25,7 @@ func logsCommand() *cobra.Command {
 	c.Long = c.Short + ". With -f, follow it through restarts, adoption and new runs until the stage ends."
 	follow := c.Flags().BoolP("follow", "f", false, "follow the log until the stage ends")
 	last := c.Flags().IntP("lines", "n", 0, "only the last `N` lines; 0: all")
-	raw := c.Flags().Bool("raw", false, "do not escape control characters")
+	raw := c.Flags().Bool("raw", false, "print control characters unchanged")
 	run := c.Flags().String("run", "", "`RUN`, such as latest~1 or a prefix of an ID (default: the newest with the stage)")
 	c.completeFirst(c.addresses)
 	c.RunE = func(_ *cobra.Command, args []string) error {
@@ -34,13 +35,13 @@ func logsCommand() *cobra.Command {
 		}
 		ctx, _, stop := interruptible(c.stderr())
 		defer stop()
-		text := &escaped{to: c.stdout()}
+		text := printableLog(c.stdout())
 		p := &logPrinter{Watch: watch, out: text, note: c.stderr(), pinned: *run != ""}
 		if *raw {
 			p.out = c.stdout()
 		}
 		defer p.close()
-		return cmp.Or(p.print(ctx, *last, *follow), text.flush())
+		return cmp.Or(p.print(ctx, *last, *follow), text.Close())
 	}
 	return c.Command
 }
@@ -68,44 +69,15 @@ func (c *experimentFlags) watch(address string, experiment []string, run string)
 	return runs.WatchStage(store, name, address, folder)
 }
 
-// escaped writes text and escapes its control characters, except tabs and line breaks.
-type escaped struct {
-	to   io.Writer
-	held []byte // the first bytes of an incomplete character
-}
-
-func (e *escaped) Write(text []byte) (int, error) {
-	rest := append(e.held, text...)
-	var b []byte
-	for len(rest) > 0 && utf8.FullRune(rest) {
-		r, n := utf8.DecodeRune(rest)
-		switch {
-		case r == '\n' || r == '\t' || r == '\r':
-			b = append(b, byte(r))
-		case r == utf8.RuneError && n == 1 || r < ' ' || r == 0x7f:
-			b = fmt.Appendf(b, `\x%02x`, rest[0])
-		case unicode.IsControl(r):
-			b = fmt.Appendf(b, `\u%04x`, r)
-		default:
-			b = append(b, rest[:n]...)
+// printableLog returns a writer that replaces control characters, except those of progress bars. Close writes a
+// character whose last bytes are missing.
+func printableLog(w io.Writer) io.WriteCloser {
+	return transform.NewWriter(w, runes.Map(func(r rune) rune {
+		if r == '\r' {
+			return r
 		}
-		rest = rest[n:]
-	}
-	e.held = append([]byte(nil), rest...)
-	if _, err := e.to.Write(b); err != nil {
-		return 0, err
-	}
-	return len(text), nil
-}
-
-// flush writes the bytes of an incomplete character.
-func (e *escaped) flush() error {
-	var b []byte
-	for _, c := range e.held {
-		b = fmt.Appendf(b, `\x%02x`, c)
-	}
-	_, err := e.to.Write(b)
-	return err
+		return display.Printable(r)
+	}))
 }
 
 // followEvery is the interval at which a followed log is read.

@@ -10,10 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -95,7 +93,7 @@ func (r *reproduction) reproduce(in openedPage, experiment []string) error {
 		return err
 	}
 	w := r.stdout()
-	fmt.Fprintf(w, "%s is %s\n\n", r.cell, visible(source.String()))
+	fmt.Fprintf(w, "%s is %s\n\n", r.cell, printable(source.String()))
 	fmt.Fprintf(w, "It depends on %d of the %d stages of %s.\n", len(pl.Nodes), len(x.Nodes), x.Name)
 	for _, l := range planLines(pl, plan.Forecast{}) {
 		fmt.Fprintf(w, "  %s\n", l.address())
@@ -134,7 +132,7 @@ func (r *reproduction) experiment(in openedPage, ev *reports.Evidence, named []s
 	if err != nil {
 		return nil, err
 	}
-	if faults := visible(strings.Join(ev.CheckExperiment(x), "; ")); faults != "" {
+	if faults := printable(strings.Join(ev.CheckExperiment(x), "; ")); faults != "" {
 		if in.bundle != nil && !r.named {
 			return nil, fmt.Errorf("%s: %s: nothing in it was run", r.path, faults)
 		}
@@ -210,33 +208,19 @@ func printForeign(w io.Writer, pl *plan.Plan) int {
 		fmt.Fprintf(w, "%s starts:\n", stem)
 		args, env := starter.Starts()
 		for _, word := range args {
-			fmt.Fprintf(w, "  | %s\n", strings.ReplaceAll(visible(word), "\n", "\n  | "))
+			fmt.Fprintf(w, "  | %s\n", strings.ReplaceAll(printable(word), "\n", "\n  | "))
 		}
 		for _, v := range env {
 			if _, _, set := strings.Cut(v, "="); !set {
 				v += " of your environment"
 			}
-			fmt.Fprintf(w, "  with %s\n", strings.ReplaceAll(visible(v), "\n", "\n  | "))
+			fmt.Fprintf(w, "  with %s\n", strings.ReplaceAll(printable(v), "\n", "\n  | "))
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(files)) {
-		fmt.Fprintf(w, "reads %s\n", visible(path))
+		fmt.Fprintf(w, "reads %s\n", printable(path))
 	}
 	return n + len(files)
-}
-
-// visible makes foreign text safe for a terminal: it escapes all characters that are not printable, such as those that
-// move the cursor or change the direction of writing. Line breaks stay.
-func visible(text string) string {
-	var b strings.Builder
-	for _, r := range text {
-		if r == '\n' || unicode.IsPrint(r) {
-			b.WriteRune(r)
-		} else {
-			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
-		}
-	}
-	return b.String()
 }
 
 // findBeside returns the file of an experiment in a folder, or the only experiment there.

@@ -18,6 +18,7 @@ import (
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
+	"rcgrpo/engine/runs"
 )
 
 func storeCommand() *cobra.Command {
@@ -190,14 +191,14 @@ func writeStore(w io.Writer, dir string, results []storedResult, problems []arti
 			total += r.Bytes
 			seconds += r.Seconds
 		}
-		fmt.Fprintf(out, "%.12s  %10s  %8s  %s  %-*s  %s%s\n", r.Key, lang.BytesText(r.Bytes), secondsText(r.Seconds),
+		fmt.Fprintf(out, "%.12s  %10s  %8s  %s  %-*s  %s%s\n", r.Key, lang.BytesText(r.Bytes), runs.DurationText(r.Seconds),
 			r.Started.Local().Format("2006-01-02 15:04"), experiment, cmp.Or(r.Experiment, "-"), r.Address, state)
 	}
 	for _, p := range problems {
 		fmt.Fprintln(out, p)
 	}
 	fmt.Fprintf(out, "%s, %s in %s; running them again takes %s\n",
-		english.Plural(len(results), "result", ""), lang.BytesText(total), dir, secondsText(seconds))
+		english.Plural(len(results), "result", ""), lang.BytesText(total), dir, runs.DurationText(seconds))
 	return out.Flush()
 }
 
@@ -287,12 +288,12 @@ func (c *experimentFlags) collectGarbage(limitText string, yes bool) error {
 		seconds += g.Seconds
 		cost := ""
 		if g.Manifest != nil {
-			cost = "  " + secondsText(g.Seconds) + " to run again"
+			cost = "  " + runs.DurationText(g.Seconds) + " to run again"
 		}
 		fmt.Fprintf(w, "%-20s %10s  %s%s\n", g.What, lang.BytesText(g.Bytes), g.Name, cost)
 	}
 	fmt.Fprintf(w, "%s %s of %s; running it all again takes %s\n",
-		verb, lang.BytesText(freed), english.Plural(len(plan), "thing", ""), secondsText(seconds))
+		verb, lang.BytesText(freed), english.Plural(len(plan), "thing", ""), runs.DurationText(seconds))
 	if !yes && len(plan) > 0 {
 		fmt.Fprintln(w, "nothing was removed; --yes removes it")
 	}
