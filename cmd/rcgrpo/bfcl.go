@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -291,31 +294,18 @@ func (c *bfclFlags) chat(id string) error {
 	return nil
 }
 
+// callPattern matches a call up to the next semicolon outside quotes.
+var callPattern = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?:\\.?|'(?:\\.|[^'\\])*'?|"(?:\\.|[^"\\])*"?|[^;'"\\])+`)
+})
+
 // splitCalls splits a line at semicolons outside quotes.
-func splitCalls(line string) []string {
-	var calls []string
-	quote, start := byte(0), 0
-	flush := func(end int) {
-		if call := strings.TrimSpace(line[start:end]); call != "" {
-			calls = append(calls, call)
+func splitCalls(line string) (calls []string) {
+	for _, text := range callPattern().FindAllString(line, -1) {
+		if text = strings.TrimSpace(text); text != "" {
+			calls = append(calls, text)
 		}
 	}
-	for i := 0; i < len(line); i++ {
-		switch c := line[i]; {
-		case c == '\\':
-			i++
-		case quote != 0:
-			if c == quote {
-				quote = 0
-			}
-		case c == '\'' || c == '"':
-			quote = c
-		case c == ';':
-			flush(i)
-			start = i + 1
-		}
-	}
-	flush(len(line))
 	return calls
 }
 
@@ -355,23 +345,17 @@ func printVerdict(w io.Writer, v bfcl.Verdict) {
 func complete(line string, pos int, tools []string) (string, int, bool) {
 	start := strings.LastIndexAny(line[:pos], " ;(?=,") + 1
 	word := line[start:pos]
-	var common string
-	n := 0
+	tools = slices.DeleteFunc(slices.Clone(tools), func(name string) bool { return !strings.HasPrefix(name, word) })
+	if len(tools) == 0 {
+		return "", 0, false
+	}
+	common := tools[0]
 	for _, name := range tools {
-		if !strings.HasPrefix(name, word) {
-			continue
-		}
-		if n++; n == 1 {
-			common = name
-		}
 		for !strings.HasPrefix(name, common) {
 			common = common[:len(common)-1]
 		}
 	}
-	if n == 0 {
-		return "", 0, false
-	}
-	if n == 1 && !strings.HasPrefix(line, "?") {
+	if len(tools) == 1 && !strings.HasPrefix(line, "?") {
 		common += "("
 	}
 	return line[:start] + common + line[pos:], start + len(common), true

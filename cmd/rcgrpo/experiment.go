@@ -55,12 +55,9 @@ var oneExperiment = wantArgs(0, 1, "want one experiment at a time")
 // load loads the experiment at path, or the only one of this folder if path is "". It prints all diagnostics; after
 // errors it returns an exitCode.
 func (c *experimentFlags) load(path string) (*lang.Experiment, error) {
-	if path == "" {
-		found, err := lang.FindExperiment(".")
-		if err != nil {
-			return nil, usageError{err}
-		}
-		path = found
+	path, err := orOnlyExperiment(path)
+	if err != nil {
+		return nil, err
 	}
 	c.source.Path = path
 	x, diags := lang.Load(c.source, kinds())
@@ -73,6 +70,16 @@ func (c *experimentFlags) load(path string) (*lang.Experiment, error) {
 
 func (c *experimentFlags) printDiagnostics(diags hcl.Diagnostics, files map[string]*hcl.File) {
 	lang.WriteDiagnostics(c.stderr(), diags, files, colored(c.stderr()))
+}
+
+// open loads the experiment at path, or the only one of this folder, and opens its store.
+func (c *experimentFlags) open(path string) (*lang.Experiment, *artifact.Store, error) {
+	x, err := c.load(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	store, err := c.store(x)
+	return x, store, err
 }
 
 // store opens the store of the experiment's site.
@@ -97,11 +104,7 @@ func (c *experimentFlags) siteStore() (*artifact.Store, *lang.Site, error) {
 // plan loads and plans the experiment that args name, if any.
 func (c *experimentFlags) plan(args []string, o plan.Options) (*plan.Plan, error) {
 	c.source.Paranoid = o.Paranoid
-	x, err := c.load(strings.Join(args, ""))
-	if err != nil {
-		return nil, err
-	}
-	store, err := c.store(x)
+	x, store, err := c.open(strings.Join(args, ""))
 	if err != nil {
 		return nil, err
 	}
@@ -120,14 +123,22 @@ func (c *experimentFlags) unchanged(args []string, o plan.Options) *plan.Verdict
 
 // experimentName returns the name of the experiment that args name, or of the only one here, without reading it.
 func experimentName(args []string) (string, error) {
-	path := strings.Join(args, "")
-	if path == "" {
-		found, err := lang.FindExperiment(".")
-		if err != nil {
-			return "", err
-		}
-		path = found
+	path, err := orOnlyExperiment(strings.Join(args, ""))
+	if err != nil {
+		return "", err
 	}
 	abs, err := filepath.Abs(path)
 	return strings.TrimSuffix(filepath.Base(abs), ".hcl"), err
+}
+
+// orOnlyExperiment returns path, or if it is "" the path of the only experiment of this folder.
+func orOnlyExperiment(path string) (string, error) {
+	if path != "" {
+		return path, nil
+	}
+	path, err := lang.FindExperiment(".")
+	if err != nil {
+		return "", usageError{err}
+	}
+	return path, nil
 }

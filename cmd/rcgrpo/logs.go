@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -54,7 +53,7 @@ func (c *experimentFlags) watch(address string, experiment []string, run string)
 	}
 	name, err := experimentName(experiment)
 	if err != nil && run == "" {
-		return nil, usageError{err}
+		return nil, err
 	}
 	folder := ""
 	if run != "" {
@@ -197,33 +196,29 @@ func sameFile(a, b *os.File) bool {
 	return err == nil && otherErr == nil && os.SameFile(x, y)
 }
 
-// skipToLast moves f to the start of its last n lines.
+// skipToLast moves f to the start of its last n lines. It reads backwards.
 func skipToLast(f *os.File, n int) error {
-	starts := make([]int64, 0, n)
-	lines := bufio.NewReader(f)
-	var at int64
-	begins := true // the next slice starts a line
-	for {
-		line, err := lines.ReadSlice('\n')
-		if len(line) > 0 && begins {
-			if len(starts) == n {
-				starts = append(starts[:0], starts[1:]...)
-			}
-			starts = append(starts, at)
-		}
-		at += int64(len(line))
-		begins = err == nil
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	block := make([]byte, 64<<10)
+	for from := info.Size(); from > 0; {
+		part := block[:min(from, int64(len(block)))]
+		from -= int64(len(part))
+		if _, err := f.ReadAt(part, from); err != nil && !errors.Is(err, io.EOF) { // the engine may cut the log
 			return err
 		}
+		for i := len(part) - 1; i >= 0; i-- {
+			next := from + int64(i) + 1
+			if part[i] != '\n' || next == info.Size() {
+				continue
+			}
+			if n--; n == 0 {
+				_, err := f.Seek(next, io.SeekStart)
+				return err
+			}
+		}
 	}
-	var from int64
-	if len(starts) > 0 {
-		from = starts[0]
-	}
-	_, err := f.Seek(from, io.SeekStart)
-	return err
+	return nil
 }

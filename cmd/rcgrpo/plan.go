@@ -173,15 +173,13 @@ func writePlan(w io.Writer, p *plan.Plan, f plan.Forecast, o planLayout) {
 	writeDisabled(w, p.Experiment.Disabled, len(shown) > 0)
 	lines := []string{planSummary(p, f)}
 	if names := p.Unlike(); len(names) > 0 {
-		more := ""
-		if len(names) > 3 {
-			more = " and " + english.Plural(len(names)-3, "other", "")
+		if more := len(names) - 3; more > 0 {
+			names = append(names[:3:3], english.Plural(more, "other", ""))
 		}
-		first := strings.Join(names[:min(3, len(names))], ", ")
-		lines = append(lines, fmt.Sprintf(
-			"Missing, edited or outdated: %s%s. A run publishes these files again and renames edited ones.", first, more))
+		lines = append(lines, "Missing, edited or outdated: "+english.WordSeries(names, "and")+
+			". A run publishes these files again and renames edited ones.")
 	}
-	for _, line := range slices.Concat(lines, memoryLines(p, f), unfitLines(p, f)) {
+	for _, line := range append(lines, limitLines(p, f)...) {
 		fmt.Fprintln(w, wrapped(line, o.width))
 	}
 }
@@ -231,36 +229,6 @@ func planCounts(experiment string, counts map[plan.Verb]int) string {
 	return experiment + ": " + strings.Join(parts, ", ") + "."
 }
 
-// unfitLines returns a line for each reason why stages cannot run on this machine.
-func unfitLines(p *plan.Plan, f plan.Forecast) []string {
-	var reasons []string
-	unfit := map[string][]string{} // addresses without seeds, by reason
-	for _, n := range p.Nodes {
-		why := f.Placements[n].Unfit
-		if why == "" {
-			continue
-		}
-		if unfit[why] == nil {
-			reasons = append(reasons, why)
-		}
-		if stem, _, _ := strings.Cut(n.Address, "@"); !slices.Contains(unfit[why], stem) {
-			unfit[why] = append(unfit[why], stem)
-		}
-	}
-	var lines []string
-	for _, why := range reasons {
-		line := "Cannot run here: " + unfit[why][0] + " " + why
-		switch n := len(unfit[why]) - 1; {
-		case n == 1:
-			line += "; so does 1 other"
-		case n > 1:
-			line += "; so do " + english.Plural(n, "other", "")
-		}
-		lines = append(lines, line+".")
-	}
-	return lines
-}
-
 // planSummary returns the last line: nodes per verb, and the estimated cost.
 func planSummary(p *plan.Plan, f plan.Forecast) string {
 	counts := map[plan.Verb]int{}
@@ -301,25 +269,36 @@ func wrapped(text string, width int) string {
 // memoryWarningThreshold: plan mentions memory only when a stage needs at least this much.
 const memoryWarningThreshold = 1 << 30
 
-// memoryLines returns a line for the stage that needs most memory, and one for each stage that its device cannot hold.
-func memoryLines(p *plan.Plan, f plan.Forecast) (lines []string) {
+// limitLines returns a line for the stage that needs most memory, and one for each reason why stages cannot run here.
+func limitLines(p *plan.Plan, f plan.Forecast) (lines []string) {
 	var most stages.MemoryPlan
-	of := ""
-	refused := map[string]bool{}
+	var of string
+	var reasons []string
+	unfit := map[string][]string{} // addresses without seeds, by reason
 	for _, n := range p.Nodes {
-		plan, ok := memoryOf(n, f)
 		stem, _, _ := strings.Cut(n.Address, "@")
-		switch {
-		case !ok:
-		case plan.Unfit != nil && !refused[stem]:
-			refused[stem] = true
-			lines = append(lines, fmt.Sprintf("Cannot run here: %s: %v.", stem, plan.Unfit))
-		case plan.Unfit == nil && plan.Bytes > most.Bytes:
-			most, of = plan, stem
+		why := f.Placements[n].Unfit
+		if m, ok := memoryOf(n, f); ok && m.Unfit != nil {
+			stem, why = stem+":", m.Unfit.Error()
+		} else if ok && m.Bytes > most.Bytes {
+			most, of = m, stem
+		}
+		if why != "" && unfit[why] == nil {
+			reasons = append(reasons, why)
+		}
+		if why != "" && !slices.Contains(unfit[why], stem) {
+			unfit[why] = append(unfit[why], stem)
 		}
 	}
 	if most.Bytes >= memoryWarningThreshold {
-		lines = append([]string{fmt.Sprintf("Most memory: %s takes %s.", of, most.Text)}, lines...)
+		lines = append(lines, fmt.Sprintf("Most memory: %s takes %s.", of, most.Text))
+	}
+	for _, why := range reasons {
+		line := "Cannot run here: " + unfit[why][0] + " " + why
+		if n := len(unfit[why]) - 1; n > 0 {
+			line += "; " + english.Plural(n, "other stage", "") + " too"
+		}
+		lines = append(lines, line+".")
 	}
 	return lines
 }

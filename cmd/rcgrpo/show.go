@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
@@ -64,17 +63,13 @@ func showCommand() *cobra.Command {
 		if *asCSV && *asJSON {
 			return misuse("--csv and --json exclude each other")
 		}
-		x, err := c.load(strings.Join(args[1:], ""))
+		x, store, err := c.open(strings.Join(args[1:], ""))
 		if err != nil {
 			return err
 		}
 		v.out, v.colour = c.stdout(), colored(c.stdout())
 		if width, _, ok := terminalSize(c.stdout()); ok {
 			v.width = width
-		}
-		store, err := c.store(x)
-		if err != nil {
-			return err
 		}
 		if *policy != "" {
 			if v.layout, err = layoutOf(*policy, x, store); err != nil {
@@ -317,31 +312,22 @@ func writeCSV(w io.Writer, all []exported) error {
 			seed = strconv.FormatInt(*e.Seed, 10)
 		}
 		for i, row := range e.Rows {
-			t.begin()
+			t.rows = append(t.rows, nil)
 			t.put("address", e.Address)
 			t.put("seed", seed)
-			if err := t.flatten(row, ""); err != nil {
+			err := t.flatten(row, "")
+			if err == nil && i < len(e.Times) {
+				err = t.flatten(e.Times[i], "")
+			}
+			if err != nil {
 				return fmt.Errorf("%s, row %d: %w", e.Address, i+1, err)
 			}
-			if i < len(e.Times) {
-				if err := t.flatten(e.Times[i], ""); err != nil {
-					return fmt.Errorf("%s, times of row %d: %w", e.Address, i+1, err)
-				}
-			}
 		}
 	}
-	out := bufio.NewWriter(w)
-	c := csv.NewWriter(out)
-	if err := c.Write(t.head); err != nil {
-		return err
+	for i, row := range t.rows {
+		t.rows[i] = append(row, make([]string, len(t.head)-len(row))...)
 	}
-	for _, row := range t.rows {
-		if err := c.Write(append(row, make([]string, len(t.head)-len(row))...)); err != nil {
-			return err
-		}
-	}
-	c.Flush()
-	return errors.Join(c.Error(), out.Flush())
+	return csv.NewWriter(w).WriteAll(slices.Insert(t.rows, 0, t.head))
 }
 
 // csvTable is a table that adds columns when a row needs them.
@@ -350,8 +336,6 @@ type csvTable struct {
 	column map[string]int
 	rows   [][]string
 }
-
-func (t *csvTable) begin() { t.rows = append(t.rows, make([]string, 0, len(t.head))) }
 
 // put sets a cell of the last row.
 func (t *csvTable) put(name, value string) {

@@ -27,15 +27,11 @@ func whyCommand() *cobra.Command {
 
 func (c *experimentFlags) why(address string, experiment []string, o plan.Options) error {
 	c.source.Paranoid = o.Paranoid
-	x, err := c.load(strings.Join(experiment, ""))
+	x, store, err := c.open(strings.Join(experiment, ""))
 	if err != nil {
 		return err
 	}
 	nodes, err := x.Find(address)
-	if err != nil {
-		return err
-	}
-	store, err := c.store(x)
 	if err != nil {
 		return err
 	}
