@@ -328,7 +328,7 @@ func (l *Lab) Log(address string) (path string, live bool, err error) {
 	if err != nil {
 		return "", false, err
 	}
-	standing, err := w.Look()
+	standing, err := w.Poll()
 	return w.Log, standing == runs.StageOpen, err
 }
 
