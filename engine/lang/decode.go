@@ -93,8 +93,7 @@ func (d *decoder) structure(b body, v reflect.Value, prefix string) {
 		switch f.role {
 		case roleSetting:
 			if !f.optional && !given[f.name] {
-				d.errorf(b.def, "Missing setting", "%s needs the setting %s%s.", upperFirst(b.owner), f.name,
-					meaning(f))
+				d.errorf(b.def, "Missing setting", "%s needs the setting %s%s.", upperFirst(b.owner), f.name, meaning(f))
 			}
 		case roleAttrRange:
 			v.FieldByIndex(f.index).Set(reflect.ValueOf(cmp.Or(d.ranges[prefix+f.name], b.def)))
@@ -245,19 +244,7 @@ func meaning(f *field) string {
 // possible.
 func (d *decoder) assign(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
 	switch dst.Type() {
-	case refGoType:
-		if refs := d.references(val, f, expr, path, false); len(refs) == 1 {
-			dst.Set(reflect.ValueOf(refs[0]))
-		}
-		return
-	case fileGoType:
-		if val.Type() == fileType {
-			dst.Set(reflect.ValueOf(*val.EncapsulatedValue().(*artifact.File)))
-		} else {
-			d.wrongType(val, expr, path, `a file or folder: write file("name") or dir("name")`)
-		}
-		return
-	case dataGoType:
+	case refGoType, fileGoType, dataGoType:
 		d.data(dst, val, f, expr, path)
 		return
 	case durationGoType, bytesGoType:
@@ -289,17 +276,27 @@ func (d *decoder) assign(dst reflect.Value, val cty.Value, f *field, expr hclsyn
 	}
 }
 
-// data stores file(), dir() or a reference in an artifact.Data.
+// data stores file(), dir() or a reference in an artifact.Ref, File or Data.
 func (d *decoder) data(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
+	t := dst.Type()
 	switch {
-	case val.Type() == fileType:
-		dst.Set(reflect.ValueOf(artifact.Data{File: *val.EncapsulatedValue().(*artifact.File)}))
-	case val.Type() == refType || instanceOf(val) != nil:
-		if refs := d.references(val, f, expr, path, false); len(refs) == 1 {
+	case t != refGoType && val.Type() == fileType:
+		file := *val.EncapsulatedValue().(*artifact.File)
+		if t == fileGoType {
+			dst.Set(reflect.ValueOf(file))
+		} else {
+			dst.Set(reflect.ValueOf(artifact.Data{File: file}))
+		}
+	case t == fileGoType:
+		d.wrongType(val, expr, path, `a file or folder: write file("name") or dir("name")`)
+	case t == dataGoType && val.Type() != refType && instanceOf(val) == nil:
+		d.wrongType(val, expr, path, `file("name"), dir("name") or a reference such as stage.KIND.NAME.PORT`)
+	default:
+		if refs := d.references(val, f, expr, path, false); len(refs) == 1 && t == refGoType {
+			dst.Set(reflect.ValueOf(refs[0]))
+		} else if len(refs) == 1 {
 			dst.Set(reflect.ValueOf(artifact.Data{Ref: refs[0]}))
 		}
-	default:
-		d.wrongType(val, expr, path, `file("name"), dir("name") or a reference such as stage.KIND.NAME.PORT`)
 	}
 }
 

@@ -315,15 +315,9 @@ func (x *Experiment) Eval(expression string) (string, hcl.Diagnostics) { return 
 func (l *loader) evaluate(expression string) (string, hcl.Diagnostics) {
 	const name = "<console>"
 	l.x.Files[name] = &hcl.File{Bytes: []byte(expression)}
-	if d := checkNesting([]byte(expression), name); d != nil {
-		return "", hcl.Diagnostics{d}
-	}
-	expr, diags := hclsyntax.ParseExpression([]byte(expression), name, hcl.InitialPos)
-	if diags.HasErrors() {
-		return "", diags
-	}
 	l.allowance = allowance{}
-	if diags := l.allowance.bind(expr); diags.HasErrors() {
+	expr, diags := l.allowance.parseExpression(expression, name)
+	if diags.HasErrors() {
 		return "", diags
 	}
 	val, diags := l.eval(expr, l.contextFor(l.items(), l.dependenciesOf(expr.Variables())), false)

@@ -161,9 +161,8 @@ func (d *decoder) pickPort(in *instance, f *field, expr hclsyntax.Expression, pa
 		d.errorf(expr.Range(), "Wrong artifact type", "%s must be %s, and %s has none: its ports are %s.", path,
 			f.artifact(), in.address(), listPorts(in.outputs)).Extra = declaredHere(in)
 	default:
-		d.errorf(expr.Range(), "Ambiguous port",
-			"%s is ambiguous: the ports %s of %s have a matching type; write for example %s.%s.", path,
-			strings.Join(fitting, ", "), in.address(), in.address(), fitting[0])
+		d.errorf(expr.Range(), "Ambiguous port", "%s is ambiguous: the ports %s of %s have a matching type; write "+
+			"for example %s.%s.", path, strings.Join(fitting, ", "), in.address(), in.address(), fitting[0])
 	}
 	return nil
 }

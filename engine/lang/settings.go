@@ -47,7 +47,6 @@ var (
 	fileGoType     = reflect.TypeFor[artifact.File]()
 	dataGoType     = reflect.TypeFor[artifact.Data]()
 	rangeGoType    = reflect.TypeFor[hcl.Range]()
-	stringGoType   = reflect.TypeFor[string]()
 	durationGoType = reflect.TypeFor[time.Duration]()
 	bytesGoType    = reflect.TypeFor[byteSize]()
 	anyGoType      = reflect.TypeFor[any]()
