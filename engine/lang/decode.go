@@ -116,7 +116,6 @@ func presetFirst(attrs []*hclsyntax.Attribute, fields []field) []*hclsyntax.Attr
 	return slices.Concat(attrs[i:i+1], attrs[:i], attrs[i+1:])
 }
 
-// blocks decodes the nested blocks of b.
 func (d *decoder) blocks(b body, v reflect.Value, fields []field, prefix string) {
 	seen := map[string]int{}
 	for _, bl := range b.blocks {
@@ -156,7 +155,6 @@ func (d *decoder) blocks(b body, v reflect.Value, fields []field, prefix string)
 	}
 }
 
-// labels stores the labels of a block in the fields tagged label.
 func (d *decoder) labels(bl *hclsyntax.Block, v reflect.Value, path string) {
 	var names []string
 	for _, f := range fieldsOf(v.Type()) {
@@ -240,8 +238,7 @@ func meaning(f *field) string {
 	return ""
 }
 
-// assign stores a known value that is not null in dst. Errors have the range of the element of expr where
-// possible.
+// assign stores a known value that is not null in dst. Errors have the range of the element of expr where possible.
 func (d *decoder) assign(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
 	switch dst.Type() {
 	case refGoType, fileGoType, dataGoType:
@@ -459,7 +456,6 @@ func (d *decoder) dynamic(val cty.Value, expr hclsyntax.Expression, path string)
 	return nil
 }
 
-// element is one element of a list or map.
 type element struct {
 	key   string // of a map
 	value cty.Value
@@ -504,7 +500,6 @@ func isList(t cty.Type) bool { return t.IsTupleType() || t.IsListType() || t.IsS
 
 func isMap(t cty.Type) bool { return t.IsObjectType() || t.IsMapType() }
 
-// describe returns a short description of a value.
 func describe(val cty.Value) string {
 	t := val.Type()
 	switch {

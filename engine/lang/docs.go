@@ -119,7 +119,6 @@ func describeBlock(value reflect.Value, f field, prefix string, keyed bool) []Se
 	return append([]SettingDoc{head}, describeSettings(value, prefix+f.name+".", head.Keyed)...)
 }
 
-// typeName returns the type of a setting in the language's words.
 func typeName(t reflect.Type, ports []string) string {
 	switch t {
 	case refGoType:

@@ -108,7 +108,6 @@ func suggestKeys(diags hcl.Diagnostics) {
 	}
 }
 
-// keysOfValue returns the sorted keys of an object or a map.
 func keysOfValue(val cty.Value) []string {
 	if val.Type().IsObjectType() {
 		return slices.Sorted(maps.Keys(val.Type().AttributeTypes()))
@@ -116,21 +115,18 @@ func keysOfValue(val cty.Value) []string {
 	return slices.Sorted(maps.Keys(val.AsValueMap()))
 }
 
-// decoder returns a decoder with the values of ctx.
 func (l *loader) decoder(ctx *hcl.EvalContext, each bool) *decoder {
 	return &decoder{ranges: map[string]hcl.Range{}, eval: func(e hclsyntax.Expression) (cty.Value, hcl.Diagnostics) {
 		return l.eval(e, ctx, each)
 	}}
 }
 
-// decode fills the struct that settings points to from b.
 func (l *loader) decode(b body, ctx *hcl.EvalContext, settings any) {
 	d := l.decoder(ctx, false)
 	d.structure(b, reflect.ValueOf(settings).Elem(), "")
 	l.diags = append(l.diags, d.diags...)
 }
 
-// shellName matches the usual names of environment variables.
 var shellName = regexp.MustCompile(`^[A-Z][A-Z0-9_]+$`)
 
 // checkName reports unknown names in a traversal. It returns nil if they exist.
@@ -251,7 +247,6 @@ func (l *loader) checkStage(t hcl.Traversal) *hcl.Diagnostic {
 	return s.instances[0].checkPort(t, 3)
 }
 
-// unknownKey reports a reference to a key that for_each does not have.
 func (s *stageBlock) unknownKey(at hcl.Range, key string) *hcl.Diagnostic {
 	var keys []string
 	for _, i := range s.instances {
@@ -271,7 +266,6 @@ func (s *stageBlock) unknownKey(at hcl.Range, key string) *hcl.Diagnostic {
 	return d
 }
 
-// checkPort checks that the port at a step of a traversal exists.
 func (in *instance) checkPort(t hcl.Traversal, step int) *hcl.Diagnostic {
 	port, ok := stepName(t, step)
 	if _, known := in.outputs[port]; !ok || known {
@@ -283,7 +277,6 @@ func (in *instance) checkPort(t hcl.Traversal, step int) *hcl.Diagnostic {
 	return d
 }
 
-// address returns the address of the block, without key and seed.
 func (s *stageBlock) address() string { return address(s.kindName, s.name, "", false, nil) }
 
 func (s *stageBlock) instance(key string) *instance {

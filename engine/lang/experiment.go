@@ -135,8 +135,7 @@ type Retry struct {
 func (x *Experiment) Node(address string) *Node { return x.byAddress[address] }
 
 // Find returns the nodes of a user's address in topological order. "stage." and quotes in brackets are optional;
-// without a key or a seed the address means all of them. The error for an unknown address contains the nearest
-// one.
+// without a key or a seed the address means all of them. The error for an unknown address contains the nearest one.
 func (x *Experiment) Find(address string) ([]*Node, error) {
 	want := ShortAddress(address)
 	stem, seed, seeded := strings.Cut(want, "@")

@@ -95,7 +95,6 @@ func ofLists(f function.Function, forTexts string) function.Function {
 	})
 }
 
-// guarded calls check before f.
 func guarded(f function.Function, check func(args []cty.Value) error) function.Function {
 	return function.New(&function.Spec{
 		Params: f.Params(), VarParam: f.VarParam(),
@@ -109,7 +108,6 @@ func guarded(f function.Function, check func(args []cty.Value) error) function.F
 	})
 }
 
-// collection is a parameter for a list, set or tuple.
 var collection = []function.Parameter{{Name: "list", Type: cty.DynamicPseudoType}}
 
 // elementsOf returns the elements of a list, set or tuple, converted to t.
@@ -243,7 +241,6 @@ func lookupEnv(env []string, name string) (string, bool) {
 	return "", false
 }
 
-// fileText formats a file() or dir() value.
 func fileText(v cty.Value) string {
 	f := v.EncapsulatedValue().(*artifact.File)
 	if f.Dir {

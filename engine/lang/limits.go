@@ -35,7 +35,6 @@ type allowance struct {
 	spent *hcl.Diagnostic // of the first excess
 }
 
-// excess records the first excess and returns its diagnostic.
 func (a *allowance) excess(at hcl.Range, detail string) hcl.Diagnostics {
 	if a.spent == nil {
 		a.spent = mistake(at, tooLarge, "%s", detail)
@@ -43,7 +42,6 @@ func (a *allowance) excess(at hcl.Range, detail string) hcl.Diagnostics {
 	return a.diagnostics()
 }
 
-// diagnostics returns the diagnostic of the first excess, if any.
 func (a *allowance) diagnostics() hcl.Diagnostics {
 	if a.spent == nil {
 		return nil
@@ -124,8 +122,7 @@ const (
 	pass          // of a for, which is evaluated many times
 )
 
-// UnwrapExpression is for code in HCL that inspects an expression without evaluating it, such as types of
-// variables.
+// UnwrapExpression is for code in HCL that inspects an expression without evaluating it, such as types of variables.
 func (b *bounded) UnwrapExpression() hcl.Expression { return b.Expression }
 
 // Value evaluates the expression. The result is unknown if it, or an earlier value, is too large.
@@ -262,7 +259,6 @@ func product(a, b int64) int64 {
 	return a * b
 }
 
-// text returns a known string, or "".
 func text(v cty.Value) string {
 	if v.Type() != cty.String || !v.IsKnown() || v.IsNull() {
 		return ""

@@ -43,7 +43,6 @@ type loader struct {
 	badExperiment bool             // the experiment block is malformed, and the error is reported
 }
 
-// stageBlock is one `stage KIND NAME` block.
 type stageBlock struct {
 	kindName, name string
 	kind           *Kind // nil if the kind is unknown
@@ -55,7 +54,6 @@ type stageBlock struct {
 	value          cty.Value // value of `stage.KIND.NAME`; unknown after an error
 }
 
-// localValue is one attribute of a locals block.
 type localValue struct {
 	attr  *hclsyntax.Attribute
 	index int // of its item
@@ -65,10 +63,9 @@ type localValue struct {
 // ReadSource reads a file of HCL. It rejects files that are not regular or exceed the size limit.
 func ReadSource(path string) ([]byte, error) { return stat.ReadSource(path) }
 
-// Load reads the experiment of src, decodes every stage with its kind and resolves the references. It reports
-// every error that it finds, in the order of the files; a file with syntax errors is not checked further. The
-// experiment is never nil, because its Files are needed to print the diagnostics. An experiment with errors cannot
-// be planned.
+// Load reads the experiment of src, decodes every stage with its kind and resolves the references. It reports every
+// error that it finds, in the order of the files; a file with syntax errors is not checked further. The experiment is
+// never nil, because its Files are needed to print the diagnostics. An experiment with errors cannot be planned.
 //
 // Load starts no process. It writes only the cache of digests of large files in the store.
 func Load(src Source, reg Registry) (*Experiment, hcl.Diagnostics) {
@@ -115,7 +112,6 @@ func (l *loader) load() {
 	}
 }
 
-// checkInputs applies the rules that stages have about their inputs.
 func (l *loader) checkInputs() {
 	for _, n := range l.x.Nodes {
 		if linked, ok := n.Stage.(Linked); ok {
@@ -512,7 +508,6 @@ func (l *loader) contextFor(items []item, needs []int) *hcl.EvalContext {
 	return ctx
 }
 
-// decodeExperiment decodes the experiment block.
 func (l *loader) decodeExperiment(bl *hclsyntax.Block, ctx *hcl.EvalContext) {
 	var settings struct {
 		Question   string    `hcl:"question,optional" doc:"research question"`
@@ -537,7 +532,6 @@ func (l *loader) decodeExperiment(bl *hclsyntax.Block, ctx *hcl.EvalContext) {
 	}
 }
 
-// warnUnused reports variables that no expression uses.
 func (l *loader) warnUnused() {
 	for _, v := range l.variables {
 		if !v.used {

@@ -44,7 +44,6 @@ type instance struct {
 	nodes      map[int64]*Node // by seed, or noSeed
 }
 
-// boundRef is a reference found in a decoded value.
 type boundRef struct {
 	setting string
 	ref     artifact.Ref
@@ -190,7 +189,6 @@ func (d *decoder) wrongArtifact(r *refValue, f *field, expr hclsyntax.Expression
 		hint).Extra = declaredHere(in)
 }
 
-// severalInstances reports a collection where one artifact is required.
 func (d *decoder) severalInstances(val cty.Value, f *field, expr hclsyntax.Expression, path string) {
 	if it := val.ElementIterator(); it.Next() {
 		_, first := it.Element()

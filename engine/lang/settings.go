@@ -223,7 +223,6 @@ func (r Registry) Check() []string {
 	return mistakes
 }
 
-// wrongFields returns the mistakes of a settings struct and its blocks.
 func wrongFields(t reflect.Type) []string {
 	fields, wrong := readFields(t)
 	for _, f := range fields {

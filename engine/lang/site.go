@@ -27,13 +27,11 @@ type Site struct {
 	Notify    []string // command to start at the end of a run; nil: none
 }
 
-// executors are the valid names of executors.
 var executors = []string{"local"}
 
 // defaultStore is the store without a site file.
 const defaultStore = "~/.cache/rcgrpo"
 
-// siteSettings is the structure of the site file.
 type siteSettings struct {
 	Store     *storeBlock     `hcl:"store,block" doc:"where results are kept"`
 	Logs      *logsBlock      `hcl:"logs,block" doc:"logs of stages"`

@@ -49,7 +49,6 @@ type retryBlock struct {
 	Range    hcl.Range     `hcl:"retry,def_range"`
 }
 
-// decodeStage decodes the instances of a stage block.
 func (l *loader) decodeStage(s *stageBlock, ctx *hcl.EvalContext) {
 	instances, ok := []element{{}}, true
 	if s.keyed {
@@ -121,7 +120,6 @@ func (l *loader) forEach(s *stageBlock, ctx *hcl.EvalContext) ([]element, bool) 
 	return found, true
 }
 
-// badKey returns why a string is not a valid for_each key, or "".
 func badKey(key string) string {
 	if key == "" {
 		return "must not be empty"
@@ -212,7 +210,6 @@ func (l *loader) bindInputs(in *instance, settings reflect.Value, ranges map[str
 	in.multiplies = in.multiplies && in.meta.Seed == nil && !kind.AcrossSeeds
 }
 
-// checkMeta checks the settings of every stage for conflicts.
 func (l *loader) checkMeta(in *instance) {
 	if e := in.meta.Executor; e != "" {
 		l.checkExecutor(in.meta.ExecutorRange, e, "")

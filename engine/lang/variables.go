@@ -12,7 +12,6 @@ import (
 	"github.com/zclconf/go-cty/cty/convert"
 )
 
-// variable is one variable block.
 type variable struct {
 	block      *hclsyntax.Block
 	name       string
@@ -77,7 +76,6 @@ func (l *loader) variableNames() []string {
 	return names
 }
 
-// typeWords are the first words of a type.
 var typeWords = []string{"string", "number", "bool", "any", "list", "set", "map", "object", "tuple"}
 
 // declare decodes type, default and validation of a variable block.
@@ -231,7 +229,6 @@ func (l *loader) converted(v *variable, val cty.Value, at hcl.Range, subject str
 	return val
 }
 
-// validate applies the validation blocks of a variable.
 func (l *loader) validate(v *variable) {
 	if !v.value.IsWhollyKnown() {
 		return

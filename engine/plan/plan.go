@@ -93,8 +93,7 @@ type Options struct {
 	Paranoid bool
 }
 
-// New compares the nodes of an experiment with the store. It writes nothing. Its time is linear in nodes and
-// edges.
+// New compares the nodes of an experiment with the store. It writes nothing. Its time is linear in nodes and edges.
 func New(x *lang.Experiment, store *artifact.Store, o Options) (*Plan, error) {
 	if x.Invalid {
 		return nil, fmt.Errorf("experiment %s has errors and cannot be planned", x.Name)

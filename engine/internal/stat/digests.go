@@ -29,7 +29,6 @@ type Digests struct {
 	dirty  bool
 }
 
-// seenFile is a cached digest.
 type seenFile struct {
 	Stamp
 	Digest string `json:"digest"`

@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stamp identifies the content of a file without reading it: every write changes the ctime, which no program can
-// set.
+// Stamp identifies the content of a file without reading it: every write changes the ctime, which no program can set.
 type Stamp struct {
 	Size  int64  `json:"size"`
 	Mtime int64  `json:"mtime"` // nanoseconds
