@@ -17,21 +17,18 @@ import (
 // eval evaluates an expression. It checks the names first, so that a wrong name is reported with the nearest valid
 // one. After an error the value is unknown.
 func (l *loader) eval(expr hclsyntax.Expression, ctx *hcl.EvalContext, each bool) (cty.Value, hcl.Diagnostics) {
-	var diags hcl.Diagnostics
+	var unknown hcl.Diagnostics
 	for _, t := range expr.Variables() {
 		if d := l.checkName(t, each); d != nil {
-			diags = append(diags, d)
+			unknown = append(unknown, d)
 		}
 	}
-	if diags.HasErrors() {
-		return cty.DynamicVal, diags
+	if unknown != nil {
+		return cty.DynamicVal, unknown
 	}
 	val, diags := l.value(expr, ctx)
-	if diags.HasErrors() {
-		suggestFunctions(diags)
-		suggestKeys(diags)
-		return cty.DynamicVal, diags
-	}
+	suggestFunctions(diags)
+	suggestKeys(diags)
 	return val, diags
 }
 
@@ -45,10 +42,10 @@ func (l *loader) evalOrReport(expr hclsyntax.Expression, ctx *hcl.EvalContext, e
 // value evaluates expr within the allowance.
 func (l *loader) value(expr hclsyntax.Expression, ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	val, diags := expr.Value(ctx)
-	if spent := l.allowance.diagnostics(); spent != nil { // other errors follow from this one, or try() hides it
-		return cty.DynamicVal, spent
-	}
-	if diags.HasErrors() {
+	switch {
+	case l.allowance.spent != nil: // other errors follow from this one, or try() hides it
+		return cty.DynamicVal, l.allowance.spent
+	case diags.HasErrors():
 		return cty.DynamicVal, diags
 	}
 	if excess := l.allowance.check(val, expr.Range(), true); excess != nil {

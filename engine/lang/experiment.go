@@ -140,8 +140,10 @@ func (x *Experiment) Find(address string) ([]*Node, error) {
 	want := ShortAddress(address)
 	stem, seed, seeded := strings.Cut(want, "@")
 	var found []*Node
+	var names []string
 	for _, n := range x.Nodes {
 		have := ShortAddress(n.Address)
+		names = append(names, have)
 		haveStem, haveSeed, _ := strings.Cut(have, "@")
 		instance, _, _ := strings.Cut(haveStem, "[")
 		if (stem == haveStem || stem == instance) && (!seeded || seed == haveSeed) {
@@ -150,10 +152,6 @@ func (x *Experiment) Find(address string) ([]*Node, error) {
 	}
 	if len(found) > 0 {
 		return found, nil
-	}
-	var names []string
-	for _, n := range x.Nodes {
-		names = append(names, ShortAddress(n.Address))
 	}
 	for _, a := range x.Disabled {
 		if strings.HasPrefix(ShortAddress(a), stem) {

@@ -113,12 +113,7 @@ func readFields(t reflect.Type) (fields []field, mistakes []string) {
 	return fields, mistakes
 }
 
-func splitTag(s string) []string {
-	if s == "" {
-		return nil
-	}
-	return strings.Split(s, "|")
-}
+func splitTag(s string) []string { return strings.FieldsFunc(s, func(r rune) bool { return r == '|' }) }
 
 // checkFieldType returns why the decoder cannot fill a field of type t, or "".
 func checkFieldType(f field) string {
