@@ -31,9 +31,10 @@ func nearest(name string, candidates []string) string {
 	return best
 }
 
+// CommonPrefix returns the length of the common prefix in bytes.
 func CommonPrefix(a, b string) int {
 	n := 0
-	for n < len(a) && n < len(b) && a[n] == b[n] {
+	for n < min(len(a), len(b)) && a[n] == b[n] {
 		n++
 	}
 	return n

@@ -134,7 +134,7 @@ func (l *loader) checkName(t hcl.Traversal, each bool) *hcl.Diagnostic {
 		return l.checkVariable(t.SourceRange(), name, hasName)
 	case "local":
 		if _, ok := l.localNamed[name]; hasName && !ok {
-			return unknownName(t.SourceRange(), "local", name, slices.Sorted(maps.Keys(l.localNamed)), "No locals block gives")
+			return unknownName(t.SourceRange(), "local", name, slices.Sorted(maps.Keys(l.localNamed)), "No locals block defines")
 		}
 	case "each":
 		switch {
@@ -143,7 +143,7 @@ func (l *loader) checkName(t hcl.Traversal, each bool) *hcl.Diagnostic {
 				"each.key and each.value exist only in a stage that has for_each.")
 		case name != "key" && name != "value":
 			return unknownName(t.SourceRange(), "each", name, []string{"key", "value"},
-				"for_each gives each.key and each.value, not")
+				"for_each defines each.key and each.value, not")
 		}
 	case "stage":
 		return l.checkStage(t)

@@ -135,7 +135,6 @@ func badKey(key string) string {
 // decodeInstance decodes a block for one element. It returns nil if its ports are unknown.
 func (l *loader) decodeInstance(s *stageBlock, key string, ctx *hcl.EvalContext) *instance {
 	in := &instance{block: s, key: key, meta: meta{Enabled: true}, nodes: map[int64]*Node{}}
-
 	isMeta := func(name string) bool { return slices.Contains(reserved, name) }
 	owner := fmt.Sprintf("stage %q", s.kindName)
 

@@ -20,7 +20,7 @@ import (
 	"rcgrpo/engine/lang"
 )
 
-// Verdict says that a run of an experiment would change nothing.
+// Verdict is the answer that a run of an experiment would change nothing.
 type Verdict struct {
 	Experiment string
 	Counts     map[Verb]int // of all nodes
@@ -28,7 +28,7 @@ type Verdict struct {
 }
 
 // Unchanged returns the verdict that SaveVerdict stored, if every file it was derived from is unchanged. It does not
-// parse the experiment. It returns nil if something may have changed or no verdict is stored; then Load and NewPlan
+// parse the experiment. It returns nil if something may have changed or no verdict is stored; then Load and New
 // decide. A Source without a path means the only experiment of the current folder, as in FindExperiment.
 // RCGRPO_COMPILED=off in the environment disables stored verdicts.
 func Unchanged(src lang.Source) *Verdict {
