@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"rcgrpo/engine/internal/disk"
 )
 
 func lock(t *testing.T, s *Store, name string) *Lock {
@@ -96,7 +98,7 @@ func TestExitRecordKeepsItsTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := lock(t, s, "a")
-	if err := next.Describe([]byte(`"the next one"`)); err != nil {
+	if err := Describe(next.File(), []byte(`"the next one"`)); err != nil {
 		t.Fatal(err)
 	}
 	if code, at, ok := next.Exit(); code != 0 || !ok || !at.Equal(ended) {
@@ -149,7 +151,7 @@ func TestStaleFilesAreRemovedAndOrphansStay(t *testing.T) {
 		s.path("staging", key("running")): true,
 		s.path("locks", key("killed")):    false, s.path("locks", key("orphan")): true,
 	} {
-		if exists(path) != want {
+		if disk.Exists(path) != want {
 			t.Errorf("%s exists: got %v, want %v", path, !want, want)
 		}
 	}
