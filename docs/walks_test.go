@@ -35,7 +35,7 @@ var walks = []walk{
 	}},
 	{"figure", []line{
 		{"reports/page.go", `item{"certificate",`,
-			"item{\"fig-sizes\", \"tasks\", oneFigure((*Study).sizeFigure)},\n\t\titem{\"certificate\","},
+			"item{\"fig-sizes\", \"tasks\", one((*Study).sizeFigure)},\n\t\titem{\"certificate\","},
 		{"reports/kind.go", `data, certificate,`, `data, fig-sizes, certificate,`},
 	}},
 	{"number", []line{
