@@ -194,42 +194,28 @@ stage "curate" "c" {
 }
 
 func TestConditionalSelectsBetweenStagesOfDifferentKinds(t *testing.T) {
-	x := enginetest.MustLoadPaper(t, `
-experiment {}
-stage "tasks" "t" {
-  source = "bfcl"
-}
-stage "model" "m" {
-  path = file("raw.csv")
+	x := enginetest.MustLoadPaper(t, strings.Replace(seedsHead, "seeds = [1, 2]", "", 1)+`
+stage "curate" "data" {
+  tasks = stage.tasks.fixed.train
 }
 stage "sft" "warm" {
-  policy = stage.model.m
+  policy = stage.model.base
   data   = stage.curate.data.expert
 }
-stage "curate" "data" {
-  tasks = stage.tasks.t.train
-}
-stage "grpo" "arm" {
-  policy = 1 > 2 ? stage.model.m : stage.sft.warm
-  tasks  = stage.tasks.t.train
+stage "eval" "e" {
+  policy = 1 > 2 ? stage.model.base : stage.sft.warm
+  tasks  = stage.tasks.fixed.test
 }
 `)
-	if got := x.Node("stage.grpo.arm").Inputs[0].From.Address; got != "stage.sft.warm" {
+	if got := x.Node("stage.eval.e").Inputs[0].From.Address; got != "stage.sft.warm" {
 		t.Errorf("got %s, want stage.sft.warm", got)
 	}
 }
 
 func TestRetryAcceptsPatternsBesidesTheCauses(t *testing.T) {
-	enginetest.MustLoadPaper(t, `
-experiment {}
-stage "tasks" "t" {
-  source = "bfcl"
-  retry {
-    attempts = 2
-    on       = ["nan in the loss", "(timeuot)", "preempted"]
-  }
-}
-`)
+	const on = `on = ["nan in the loss", "(timeuot)", "preempted"]`
+	enginetest.MustLoadPaper(t, "experiment {}\nstage \"tasks\" \"t\" {\n source = \"bfcl\"\n retry {\n  attempts = 2\n  "+on+
+		"\n }\n}\n")
 }
 
 func TestInputReturnsTheNodeOfAReference(t *testing.T) {
