@@ -112,10 +112,8 @@ func TestInterruptOfTheAdoptingRunStopsTheStage(t *testing.T) {
 	wantEnded(t, inside.PID)
 	done = l.Start(t.Context())
 	g.Next().Pass()
-	r := <-done
-	started, _ := r.Find(runs.EventStarted, "toy.b")
-	if b, _ := os.ReadFile(started.Path); !strings.Contains(string(b), "resumed from 1") {
-		t.Errorf("log of the next run: got %q, want that it resumed from the checkpoint", b)
+	if log := logOf(t, <-done, "toy.b"); !strings.Contains(log, "resumed from 1") {
+		t.Errorf("log of the next run: got %q, want that it resumed from the checkpoint", log)
 	}
 }
 

@@ -56,9 +56,8 @@ stage "light" "silent" {
 				}
 			}
 			for address, want := range map[string]string{"light.long": "said\n", "light.silent": "", "light.a": ""} {
-				e, _ := r.Find(runs.EventStarted, address)
-				if b, err := os.ReadFile(e.Path); err != nil || string(b) != want {
-					t.Errorf("log of %s: got %q, %v, want %q", address, b, err, want)
+				if log := logOf(t, r, address); log != want {
+					t.Errorf("log of %s: got %q, want %q", address, log, want)
 				}
 			}
 			if p := l.Plan(); p.Changes() {
@@ -85,9 +84,8 @@ stage "light" "silent" {
 			if r = <-done; r.Err != nil {
 				t.Errorf("adoption: %v\n%s", r.Err, r)
 			}
-			e, _ := r.Find(runs.EventAdopted, "toy.b")
-			if b, err := os.ReadFile(e.Path); err != nil || len(b) == 0 {
-				t.Errorf("log of the adopted stage: got %q, %v, want the log or its location", b, err)
+			if logOf(t, r, "toy.b") == "" {
+				t.Error("log of the adopted stage: got nothing, want the log or its location")
 			}
 		})
 	}

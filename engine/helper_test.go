@@ -132,6 +132,20 @@ func digestsOf(t *testing.T, stages string) map[string]string {
 	return l.Digests()
 }
 
+// logOf returns the log of a stage that a run started or adopted.
+func logOf(t *testing.T, r enginetest.Record, address string) string {
+	t.Helper()
+	e, ok := r.Find(runs.EventStarted, address)
+	if !ok {
+		e, _ = r.Find(runs.EventAdopted, address)
+	}
+	b, err := os.ReadFile(e.Path)
+	if err != nil {
+		t.Errorf("log of %s: %v", address, err)
+	}
+	return string(b)
+}
+
 // wantDigests compares the digests of all results with those of an undisturbed run.
 func wantDigests(l *enginetest.Lab, when string, want map[string]string) {
 	l.Helper()

@@ -15,16 +15,19 @@ import (
 // The log of a verbose stage is cut while it runs and at its end; that is reported once, and a failure still
 // shows the last lines.
 func TestStageLogStaysWithinTheLimitOfTheSite(t *testing.T) {
-	l := enginetest.NewLab(t)
-	l.Put("site.hcl", enginetest.Site+"\nlogs {\n  limit = \"64KiB\"\n}\n")
-	l.Write(`
+	const limit = 64 << 10
+	l := newLab(t, `
 stage "light" "ends" {
   text  = "1"
   shell = "echo first; yes | head -c 1000000; echo last"
 }
 stage "light" "runs" {
   text  = "2"
-  shell = "echo first; yes | head -c 1000000; until [ $(stat -L -c %s /proc/self/fd/2) -lt 65536 ]; do sleep 0.01; done; echo last"
+  shell = <<-EOT
+    echo first; yes | head -c 1000000
+    until [ $(stat -L -c %s /proc/self/fd/2) -lt 65536 ]; do sleep 0.01; done
+    echo last
+  EOT
 }
 stage "light" "fails" {
   text  = "3"
@@ -35,34 +38,23 @@ stage "light" "short" {
   shell = "yes | head -c 65536"
 }
 `)
+	l.Put("site.hcl", enginetest.Site+"logs {\n  limit = \"64KiB\"\n}\n")
 	r := l.Run(engine.Options{KeepGoing: true})
-	for _, name := range []string{"ends", "runs", "fails", "short"} {
-		address := "stage.light." + name
-		notes := 0
-		for _, e := range r.Events {
-			if e.Kind == runs.EventNote && e.Address == address && strings.Contains(e.Text, "reached the limit of 65.5 kB") {
-				notes++
-			}
+	notes := map[string]int{}
+	for _, e := range r.Events {
+		if e.Kind == runs.EventNote && strings.Contains(e.Text, "reached the limit of 65.5 kB") {
+			notes[lang.ShortAddress(e.Address)]++
 		}
-		started, _ := r.Find(runs.EventStarted, "light."+name)
-		b, err := os.ReadFile(started.Path)
-		if err != nil {
-			t.Fatal(err)
+	}
+	for name, last := range map[string]string{"light.ends": "last", "light.runs": "last", "light.fails": "the reason"} {
+		log := logOf(t, r, name)
+		if len(log) > limit || notes[name] != 1 || !strings.HasPrefix(log, "first\ny\n") ||
+			!strings.HasSuffix(log, "\ny\n"+last+"\n") || !strings.Contains(log, "bytes were removed here") {
+			t.Errorf("%s: got %d bytes, %d notes, %.20q … %.20q", name, len(log), notes[name], log, log[max(0, len(log)-20):])
 		}
-		if name == "short" {
-			if len(b) != 64<<10 || notes != 0 {
-				t.Errorf("short: got %d bytes and %d notes, want all 65536 and none", len(b), notes)
-			}
-			continue
-		}
-		last := map[string]string{"fails": "the reason\n"}[name]
-		if last == "" {
-			last = "last\n"
-		}
-		if len(b) > 64<<10 || notes != 1 || !strings.HasPrefix(string(b), "first\ny\n") ||
-			!strings.HasSuffix(string(b), "\ny\n"+last) || !strings.Contains(string(b), "bytes were removed here") {
-			t.Errorf("%s: got %d bytes, %d notes, %.20q … %.20q", name, len(b), notes, b, b[max(0, len(b)-20):])
-		}
+	}
+	if log := logOf(t, r, "light.short"); len(log) != limit || notes["light.short"] != 0 {
+		t.Errorf("short: got %d bytes and %d notes, want the whole log and none", len(log), notes["light.short"])
 	}
 	lines := wantFailure(t, r, "light.fails", "", "exit code 3").Lines
 	if len(lines) == 0 || lines[len(lines)-1] != "the reason" {

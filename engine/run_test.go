@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -13,7 +14,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -32,12 +32,10 @@ var diamond string
 func modTimes(t *testing.T, dir string) map[string]time.Time {
 	t.Helper()
 	all := map[string]time.Time{}
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
+	err := filepath.Walk(dir, func(path string, info fs.FileInfo, err error) error {
+		if err == nil {
+			all[path] = info.ModTime()
 		}
-		info, err := d.Info()
-		all[path] = info.ModTime()
 		return err
 	})
 	if err != nil {
@@ -48,8 +46,7 @@ func modTimes(t *testing.T, dir string) map[string]time.Time {
 
 // Between clone and exec, the child of a killed run holds all of its locks for an instant.
 func TestRunRemovesAtItsEndLeftoversThatWereLockedAtItsStart(t *testing.T) {
-	l := enginetest.NewLab(t) // checks for locks that are left
-	l.Write(diamond)
+	l := newLab(t, diamond) // checks for locks that are left
 	lock, err := l.Store().TryLock(strings.Repeat("ab", 32))
 	if err != nil {
 		t.Fatal(err)
@@ -252,25 +249,22 @@ stage "toy" "below" {
 `
 
 func TestTimeoutStopsAStageAndIsACause(t *testing.T) {
-	l := enginetest.NewLab(t)
+	l := newLab(t, "stage \"toy\" \"a\" {\n gate = \"$dir/gate\"\n timeout = \"100ms\"\n}\n")
 	l.Gate() // never lets the stage pass
-	l.Write("stage \"toy\" \"a\" {\n  gate = \"$dir/gate\"\n  timeout = \"100ms\"\n}\n")
 	wantFailure(t, l.Run(engine.Options{}), "toy.a", lang.CauseTimeout, "timeout of 100ms")
 }
 
 func TestKilledStageFailsWithItsSignal(t *testing.T) {
-	l := enginetest.NewLab(t)
+	l := newLab(t, gated)
 	g := l.Gate()
-	l.Write(gated)
 	done := l.Start(t.Context())
 	syscall.Kill(g.Next().PID, syscall.SIGKILL)
 	wantFailure(t, <-done, "toy.a", lang.CauseKilled, "SIGKILL")
 }
 
 func TestInterruptLetsStagesSaveAndTheNextRunResumes(t *testing.T) {
-	l := enginetest.NewLab(t)
+	l := newLab(t, gated)
 	g := l.Gate()
-	l.Write(gated)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := l.Start(ctx)
 	g.Next()
@@ -284,9 +278,8 @@ func TestInterruptLetsStagesSaveAndTheNextRunResumes(t *testing.T) {
 	g.Next().Pass()
 	r = <-done
 	l.Want(r, runs.EventDone, "toy.a", "toy.below")
-	started, _ := r.Find(runs.EventStarted, "toy.a")
-	if b, _ := os.ReadFile(started.Path); !strings.Contains(string(b), "resumed from 1") {
-		t.Errorf("log of the second run: got %q, want that the stage resumed", b)
+	if log := logOf(t, r, "toy.a"); !strings.Contains(log, "resumed from 1") {
+		t.Errorf("log of the second run: got %q, want that the stage resumed", log)
 	}
 	if left, _ := os.ReadDir(filepath.Join(l.StoreDir, "work")); len(left) > 0 {
 		t.Errorf("scratch folders left: %v", left)
@@ -331,16 +324,14 @@ func TestKillAfterAnyEventConverges(t *testing.T) {
 }
 
 func TestTwoRunsAtOnceRunEachStageOnce(t *testing.T) {
-	l := enginetest.NewLab(t)
+	l := newLab(t, gated)
 	g := l.Gate()
-	l.Write(gated)
 	first := l.Start(t.Context())
 	inside := g.Next()
-	waits := make(chan struct{})
-	closeWaits := sync.OnceFunc(func() { close(waits) })
+	waits := make(chan string, 8)
 	second := l.Start(t.Context(), func(e runs.Event) {
 		if e.Kind == runs.EventNote && strings.HasPrefix(e.Text, "waiting") {
-			closeWaits()
+			waits <- e.Text
 		}
 	})
 	<-waits
@@ -350,15 +341,12 @@ func TestTwoRunsAtOnceRunEachStageOnce(t *testing.T) {
 			t.Errorf("got %v, done %v and kept %v, want two stages in total\n%s", r.Err, done, kept, r)
 		}
 	}
-	if got := l.Starts(); !slices.Equal(got, []string{"stage.toy.a", "stage.toy.below"}) {
-		t.Errorf("starts: got %v, want each stage once", got)
-	}
+	wantList(t, "starts", l.Starts(), "stage.toy.a", "stage.toy.below")
 }
 
 func TestNodesWithEqualKeysRunOnce(t *testing.T) {
-	l := enginetest.NewLab(t)
 	const stage = "stage \"toy\" %q {\n  count = \"$dir/count\"\n}\n"
-	l.Write(fmt.Sprintf(stage+stage, "a", "b"))
+	l := newLab(t, fmt.Sprintf(stage+stage, "a", "b"))
 	got := enginetest.Causes(l.Plan())
 	if got["toy.a"] != "run: new" || got["toy.b"] != "run unless unchanged: same key as stage.toy.a, which runs" {
 		t.Errorf("plan: got %v, want that b waits for a", got)
@@ -366,21 +354,18 @@ func TestNodesWithEqualKeysRunOnce(t *testing.T) {
 	r := l.MustRun()
 	l.Want(r, runs.EventDone, "toy.a")
 	l.Want(r, runs.EventKept, "toy.b")
-	if got := l.Starts(); len(got) != 1 {
-		t.Errorf("starts: got %v, want one", got)
-	}
+	wantList(t, "starts", l.Starts(), "stage.toy.a")
 }
 
 func TestEventsFileContainsTheReportedEvents(t *testing.T) {
 	l := newLab(t, diamond)
 	r := l.MustRun()
-	f, err := os.Open(filepath.Join(l.Runs()[0].Folder, "events.jsonl"))
+	b, err := os.ReadFile(filepath.Join(l.Runs()[0].Folder, "events.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
 	var written []runs.Event
-	if _, err := runs.ReadEvents(f, func(e runs.Event) { written = append(written, e) }); err != nil {
+	if _, err := runs.ReadEvents(bytes.NewReader(b), func(e runs.Event) { written = append(written, e) }); err != nil {
 		t.Fatal(err)
 	}
 	text := func(events []runs.Event) string { // progress may be written less often than reported
