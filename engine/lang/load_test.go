@@ -213,9 +213,8 @@ stage "eval" "e" {
 }
 
 func TestRetryAcceptsPatternsBesidesTheCauses(t *testing.T) {
-	const on = `on = ["nan in the loss", "(timeuot)", "preempted"]`
-	enginetest.MustLoadPaper(t, "experiment {}\nstage \"tasks\" \"t\" {\n source = \"bfcl\"\n retry {\n  attempts = 2\n  "+on+
-		"\n }\n}\n")
+	const retry = "retry {\n attempts = 2\n on = [\"nan in the loss\", \"(timeuot)\", \"preempted\"]\n}"
+	enginetest.MustLoadPaper(t, strings.Replace(seedsHead, `"bfcl"`, "\"bfcl\"\n"+retry, 1))
 }
 
 func TestInputReturnsTheNodeOfAReference(t *testing.T) {
@@ -355,7 +354,7 @@ func TestSourceOfARunFolderGivesTheSameKeys(t *testing.T) {
 	}
 }
 
-func TestFindExperiment(t *testing.T) {
+func TestFindExperimentReturnsTheOnlyExperiment(t *testing.T) {
 	dir := t.TempDir()
 	one := filepath.Join(dir, "one.hcl")
 	for _, step := range []struct{ name, text, want, err string }{
@@ -373,7 +372,7 @@ func TestFindExperiment(t *testing.T) {
 	}
 }
 
-func TestFindAcceptsAddressesAsAShellPassesThem(t *testing.T) {
+func TestFindAcceptsAddressesWithoutQuotes(t *testing.T) {
 	x := loadFile(t, paperFile)
 	for address, want := range map[string]int{
 		`stage.grpo.arm["sft"]@3`: 1, "grpo.arm[sft]@3": 1, "grpo.arm[sft]": 3, "grpo.arm": 6, "grpo.arm@2": 2,
@@ -390,7 +389,7 @@ func TestFindAcceptsAddressesAsAShellPassesThem(t *testing.T) {
 	}
 }
 
-func TestSiteFile(t *testing.T) {
+func TestSiteFileSetsStoreDataAndExecutor(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "site.hcl")
 	enginetest.WriteFile(t, path, `
@@ -466,7 +465,7 @@ func TestMistakesInSiteFilesAreReported(t *testing.T) {
 	}
 }
 
-func TestEval(t *testing.T) {
+func TestEvalWritesValuesAsHCL(t *testing.T) {
 	x := loadFile(t, paperFile)
 	for expression, want := range map[string]string{
 		"var.updates - 1":                        "349",
@@ -527,7 +526,7 @@ func TestDigestsOfLargeFilesAreCached(t *testing.T) {
 	}
 }
 
-func TestRegistryCheck(t *testing.T) {
+func TestRegistryCheckFindsMistakesInKinds(t *testing.T) {
 	if got := enginetest.PaperKinds().Check(); len(got) > 0 {
 		t.Errorf("sound kinds: got %v, want no problems", got)
 	}

@@ -101,8 +101,8 @@ func overtaken(t *testing.T, waiting []*Request, starts *Request) {
 	}
 }
 
-// simJobs draws jobs with 1, 2, 4 or 8 GPUs and log-normal run times (a median of one minute, σ = 1) in layers: except in
-// the first layer, each job waits for two jobs of the layer before.
+// simJobs draws jobs with 1, 2, 4 or 8 GPUs and log-normal run times (a median of one minute, σ = 1) in layers:
+// except in the first layer, each job waits for two jobs of the layer before.
 func simJobs(rng *rand.Rand, n, layers int) []*simJob {
 	jobs := make([]*simJob, n)
 	per := n / layers
