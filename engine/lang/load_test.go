@@ -17,6 +17,14 @@ import (
 
 const paperFile = "testdata/valid/paper.hcl"
 
+// must ends the test if a step of its setup returns an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func loadFile(t *testing.T, path string, change ...func(*lang.Source)) *lang.Experiment {
 	t.Helper()
 	src := lang.Source{Path: path, Vars: map[string]string{}}
@@ -324,24 +332,16 @@ func TestMistakesInVariablesAreReported(t *testing.T) {
 func TestSourceOfARunFolderGivesTheSameKeys(t *testing.T) {
 	x := loadFile(t, "testdata/valid/folder")
 	dir := filepath.Join(t.TempDir(), "files")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(dir, 0o700))
 	for _, path := range x.Paths {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		enginetest.WriteFile(t, filepath.Join(dir, filepath.Base(path)), string(text))
 	}
 	b, err := json.Marshal(lang.Source{Path: dir, Vars: x.Vars, Base: x.Dir, Name: x.Name, Digests: x.Digests})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var src lang.Source
-	if err := json.Unmarshal(b, &src); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(b, &src))
 	copied, diags := lang.Load(src, enginetest.PaperKinds())
 	if diags.HasErrors() {
 		t.Fatal(diags)
@@ -502,16 +502,12 @@ func TestDigestsOfLargeFilesAreCached(t *testing.T) {
 		t.Error("the digest of a file that was just written is stored")
 	}
 	old := time.Now().Add(-time.Hour)
-	if err := os.Chtimes(file, old, old); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chtimes(file, old, old))
 	if got := digest(false); got != first {
 		t.Errorf("after a touch: got %s, want %s", got, first)
 	}
 	b, err := os.ReadFile(cache)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	fake := strings.Repeat("0", len(first))
 	enginetest.WriteFile(t, cache, strings.ReplaceAll(string(b), first, fake))
 	if got := digest(false); got != fake {

@@ -65,20 +65,3 @@ func TestOrderOfRandomGraphsPutsNeedsFirst(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkOrderChain(b *testing.B) {
-	const n = 100_000
-	need := make([]int, n)
-	for v := range need {
-		need[v] = v - 1
-	}
-	for b.Loop() {
-		Order(n, func(v int) []int {
-			if v == 0 {
-				return nil
-			}
-			return need[v : v+1]
-		})
-	}
-	b.ReportMetric(n, "vertices/op")
-}
