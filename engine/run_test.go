@@ -192,7 +192,7 @@ func TestPanicOfAStageProcessIsASentenceWithoutAStack(t *testing.T) {
 	broken := enginetest.ToyKinds()
 	broken[0].New = func() lang.Stage { panic("a mistake in a kind") }
 	var stderr strings.Builder
-	if code := engine.NodeMain(l.Runs()[0].Folder, "stage.toy.a", broken, &stderr, func(runs.Event) {}); code != 1 {
+	if code := engine.NodeMain(string(l.Runs()[0].Folder), "stage.toy.a", broken, &stderr, func(runs.Event) {}); code != 1 {
 		t.Errorf("exit code: got %d, want 1", code)
 	}
 	got, want := stderr.String(), "stage.toy.a ended with a bug in the program: a mistake in a kind"
@@ -360,7 +360,7 @@ func TestNodesWithEqualKeysRunOnce(t *testing.T) {
 func TestEventsFileContainsTheReportedEvents(t *testing.T) {
 	l := newLab(t, diamond)
 	r := l.MustRun()
-	b, err := os.ReadFile(filepath.Join(l.Runs()[0].Folder, "events.jsonl"))
+	b, err := os.ReadFile(l.Runs()[0].Folder.Path("events.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}

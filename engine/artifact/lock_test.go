@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"rcgrpo/engine/internal/disk"
 )
 
 func lock(t *testing.T, s *Store, name string) *Lock {
@@ -90,7 +92,7 @@ func TestExitRecordKeepsItsTime(t *testing.T) {
 	ended := time.Now().Add(-time.Hour).Truncate(time.Second)
 	must(t, os.Chtimes(killed.path, ended, ended))
 	next := lock(t, s, "a")
-	must(t, next.Describe([]byte(`"the next one"`)))
+	must(t, Describe(next.File(), []byte(`"the next one"`)))
 	if code, at, ok := next.Exit(); code != 0 || !ok || !at.Equal(ended) {
 		t.Errorf("exit record: got %d at %v, %v, want 0 at %v", code, at, ok, ended)
 	}
@@ -137,7 +139,7 @@ func TestStaleFilesAreRemovedAndOrphansStay(t *testing.T) {
 		s.path("staging", key("running")): true,
 		s.path("locks", key("killed")):    false, s.path("locks", key("orphan")): true,
 	} {
-		if exists(path) != want {
+		if disk.Exists(path) != want {
 			t.Errorf("%s exists: got %v, want %v", path, !want, want)
 		}
 	}

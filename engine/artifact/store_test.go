@@ -230,10 +230,10 @@ func TestFlusherSealsAndReportsItsError(t *testing.T) {
 			t.Errorf("close: got %v, want %v and the store", err, fault)
 		}
 		for _, m := range made {
-			if sealed, err := s.verify("", m.Outputs["out"], nil); err != nil || sealed != (fault == nil) {
+			if sealed, err := s.verify("", m.Outputs["out"], Sealed, nil); err != nil || sealed != (fault == nil) {
 				t.Errorf("with %v: sealed %v, %v", fault, sealed, err)
 			}
-			if exists(s.path("locks", m.Key)) {
+			if disk.Exists(s.path("locks", m.Key)) {
 				t.Errorf("with %v: a lock is held", fault)
 			}
 		}
@@ -248,7 +248,7 @@ func TestFilesOfAStageAreNotSealedByTheirOwnTime(t *testing.T) {
 	must(t, os.Chtimes(filepath.Join(g.ports["out"], "x"), Sealed, Sealed))
 	c, err := g.Commit(Manifest{Address: "stage.toy.a"}, map[string]string{"out": "files"})
 	must(t, err)
-	if sealed, err := s.verify("", c.Manifest.Outputs["out"], nil); err != nil || sealed {
+	if sealed, err := s.verify("", c.Manifest.Outputs["out"], Sealed, nil); err != nil || sealed {
 		t.Errorf("before the flush: sealed %v, %v", sealed, err)
 	}
 }
@@ -417,7 +417,7 @@ func TestGarbageIsPlannedByCostAndManifestsStay(t *testing.T) {
 		t.Fatalf("plan without a limit: got %+v, %v, want the unfinished output", plan, err)
 	}
 	orphan := lock(t, s, "killed")
-	must(t, orphan.Describe([]byte(`{"of": "a run that was killed"}`)))
+	must(t, Describe(orphan.File(), []byte(`{"of": "a run that was killed"}`)))
 	if _, err := s.Collect(100); !errors.Is(err, ErrBusy) {
 		t.Errorf("collect while a stage runs whose engine is gone: got %v, want ErrBusy", err)
 	}

@@ -340,23 +340,23 @@ func (l *Lab) Text(address string) string {
 
 // Log returns the newest log of a stage, and whether the stage may still write to it.
 func (l *Lab) Log(address string) (path string, live bool, err error) {
-	w, err := runs.WatchStage(l.Store(), "x", address, "")
+	w, err := runs.NewWatch(l.Store(), "x", address, "")
 	if err != nil {
 		return "", false, err
 	}
 	standing, err := w.Look()
-	return w.Log, standing == runs.GoesOn, err
+	return w.Log, standing == runs.StageOpen, err
 }
 
 // Runs returns the statuses of the experiment's runs, newest first.
-func (l *Lab) Runs() (all []*runs.RunStatus) {
+func (l *Lab) Runs() (all []*runs.Status) {
 	l.Helper()
-	folders, err := runs.Runs(l.Store(), "x")
+	folders, err := runs.Folders(l.Store(), "x")
 	if err != nil {
 		l.Fatal(err)
 	}
 	for _, folder := range folders {
-		s, err := runs.Status(folder)
+		s, err := runs.ReadStatus(folder)
 		if err != nil {
 			l.Fatal(err)
 		}

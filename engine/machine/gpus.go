@@ -153,7 +153,7 @@ func (g GPUs) ForeignUse(id string) string {
 	}
 	a := d.apps[0]
 	text := fmt.Sprintf("process %d", a.pid)
-	if name := proc.ProcessName(a.pid); name != "?" {
+	if name := proc.Name(a.pid); name != "?" {
 		text += " (" + name + ")"
 	}
 	if a.used > 0 {

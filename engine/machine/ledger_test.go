@@ -264,8 +264,8 @@ func TestLedgerNeedsAFolderWithLocks(t *testing.T) {
 		return nil
 	})
 	t.Cleanup(func() { disk.Lack(nil) })
-	if _, ok := readLease(held); ok || !proc.Exists(held) {
-		t.Errorf("lease whose lock cannot be tested: got read %v, exists %v, want false, true", ok, proc.Exists(held))
+	if _, ok := readLease(held); ok || !disk.Exists(held) {
+		t.Errorf("lease whose lock cannot be tested: got read %v, exists %v, want false, true", ok, disk.Exists(held))
 	}
 	if l, want := open(t, "runs/x/1"), fmt.Sprintf("/tmp/rcgrpo-%d", os.Getuid()); l.Dir != want {
 		t.Errorf("home without locks: got a ledger in %s, want %s", l.Dir, want)

@@ -78,7 +78,7 @@ func exitError(exit proc.Exit, kills int64) error {
 func signalError(signal syscall.Signal, kills int64) error {
 	switch signal {
 	case syscall.SIGKILL:
-		return killedError(kills, proc.OomKills())
+		return killedError(kills, proc.OOMKills())
 	case syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT:
 		return WithCause(lang.CausePreempted, fmt.Errorf("its process got a request to stop (%v)", signal))
 	}
@@ -95,8 +95,8 @@ func killedError(before, after int64) error {
 
 // oomText matches the messages of allocators and of the kernel when memory runs out.
 var oomText = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?i)out of memory|can(no|')t allocate memory|not enough memory|bad_alloc` +
-		`|CUDA_ERROR_OUT_OF_MEMORY`)
+	return regexp.MustCompile(
+		`(?i)out of memory|can(no|')t allocate memory|not enough memory|bad_alloc|CUDA_ERROR_OUT_OF_MEMORY`)
 })
 
 // causeOf returns the cause of a stage's error, or "".
@@ -148,15 +148,9 @@ func lastLines(path string, n int) []string {
 	}
 	defer f.Close()
 	const most = 64 << 10
-	info, err := f.Stat()
-	if err != nil {
-		return nil
-	}
-	from := max(0, info.Size()-most)
-	b, err := io.ReadAll(io.NewSectionReader(f, from, most))
-	if err != nil {
-		return nil
-	}
+	size, _ := f.Seek(0, io.SeekEnd)
+	from := max(0, size-most)
+	b, _ := io.ReadAll(io.NewSectionReader(f, from, most))
 	text := strings.TrimRight(string(b), "\n")
 	if text == "" {
 		return nil
