@@ -2,6 +2,7 @@ package lang_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -135,40 +136,22 @@ stage "model" "base" {
 `
 
 func TestSeedsMultiplyStagesThatDependOnChance(t *testing.T) {
+	const pinned = "stage \"curate\" \"p\" {\n tasks = stage.tasks.drawn.train\n seed = 2\n}\n"
 	for name, tc := range map[string]struct {
-		stages string
-		want   []string // besides those of seedsHead
+		before, tasks, setting string   // of stage.eval.x
+		want                   []string // besides the nodes of seedsHead
 	}{
-		"no chance enters": {`stage "eval" "x" {
-  policy = stage.model.base
-  tasks  = stage.tasks.fixed.test
-}`, []string{"stage.eval.x"}},
-		"an input depends on chance": {`stage "eval" "x" {
-  policy = stage.model.base
-  tasks  = stage.tasks.drawn.test
-}`, []string{"stage.eval.x@1", "stage.eval.x@2"}},
-		"the stage draws": {`stage "eval" "x" {
-  policy = stage.model.base
-  tasks  = stage.tasks.fixed.test
-  sample = true
-}`, []string{"stage.eval.x@1", "stage.eval.x@2"}},
-		"the stage is pinned to a seed outside the list": {`stage "eval" "x" {
-  policy = stage.model.base
-  tasks  = stage.tasks.drawn.test
-  seed   = 7
-}`, []string{"stage.eval.x", "stage.tasks.drawn@7"}},
-		"all inputs are pinned": {`stage "curate" "p" {
-  tasks = stage.tasks.drawn.train
-  seed  = 2
-}
-stage "eval" "x" {
-  policy = stage.model.base
-  tasks  = stage.tasks.fixed.test
-  depends_on = [stage.curate.p]
-}`, []string{"stage.curate.p", "stage.eval.x"}},
+		"no chance enters":           {"", "fixed", "", []string{"stage.eval.x"}},
+		"an input depends on chance": {"", "drawn", "", []string{"stage.eval.x@1", "stage.eval.x@2"}},
+		"the stage draws":            {"", "fixed", "sample = true", []string{"stage.eval.x@1", "stage.eval.x@2"}},
+		"the stage is pinned to a seed outside the list": {"", "drawn", "seed = 7",
+			[]string{"stage.eval.x", "stage.tasks.drawn@7"}},
+		"all inputs are pinned": {pinned, "fixed", "depends_on = [stage.curate.p]",
+			[]string{"stage.curate.p", "stage.eval.x"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			x := enginetest.MustLoadPaper(t, seedsHead+tc.stages)
+			x := enginetest.MustLoadPaper(t, fmt.Sprintf("%s%sstage \"eval\" \"x\" {\n policy = stage.model.base\n"+
+				" tasks = stage.tasks.%s.test\n %s\n}\n", seedsHead, tc.before, tc.tasks, tc.setting))
 			want := append(tc.want, "stage.model.base", "stage.tasks.drawn@1", "stage.tasks.drawn@2", "stage.tasks.fixed")
 			slices.Sort(want)
 			wantList(t, "nodes", addresses(x.Nodes), want...)

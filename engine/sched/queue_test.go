@@ -1,9 +1,9 @@
 package sched
 
 import (
-	"container/heap"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
@@ -14,23 +14,7 @@ type simJob struct {
 	took    time.Duration
 	waits   int
 	readers []*simJob
-	starts  time.Time
-	running bool
-}
-
-// simEnds is a heap of running jobs, ordered by end.
-type simEnds []*simJob
-
-func (h simEnds) Len() int { return len(h) }
-func (h simEnds) Less(i, j int) bool {
-	return h[i].starts.Add(h[i].took).Before(h[j].starts.Add(h[j].took))
-}
-func (h simEnds) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *simEnds) Push(x any)   { *h = append(*h, x.(*simJob)) }
-func (h *simEnds) Pop() any {
-	last := (*h)[len(*h)-1]
-	*h = (*h)[:len(*h)-1]
-	return last
+	ends    time.Time
 }
 
 // simulate runs jobs in virtual time and returns when the last one ended. It reports GPUs that are reserved twice,
@@ -41,7 +25,7 @@ func simulate(t *testing.T, jobs []*simJob, gpus int) time.Duration {
 	begin := time.Unix(0, 0)
 	now, moment, free := begin, 0, gpus
 	of := map[*Request]*simJob{}
-	var ends simEnds
+	var running []*simJob
 	release := func(j *simJob) {
 		j.ReadyAt = moment
 		of[&j.Request] = j
@@ -56,8 +40,8 @@ func simulate(t *testing.T, jobs []*simJob, gpus int) time.Duration {
 	for {
 		for c := s.Next(now); c != nil; c = s.Next(now) {
 			j := of[c]
-			j.starts, j.running = now, true
-			heap.Push(&ends, j)
+			j.ends = now.Add(j.took)
+			running = append(running, j)
 			if free -= c.Need.GPUs; free < 0 {
 				t.Fatalf("%d GPUs are reserved twice", -free)
 			}
@@ -67,12 +51,13 @@ func simulate(t *testing.T, jobs []*simJob, gpus int) time.Duration {
 			}
 			overtaken(t, s.Waiting[:first], c)
 		}
-		if len(ends) == 0 {
+		if len(running) == 0 {
 			break
 		}
 		moment++
-		j := heap.Pop(&ends).(*simJob)
-		now = j.starts.Add(j.took)
+		j := slices.MinFunc(running, func(a, b *simJob) int { return a.ends.Compare(b.ends) })
+		running = slices.DeleteFunc(running, func(r *simJob) bool { return r == j })
+		now = j.ends
 		s.Release(&j.Request)
 		free += j.Need.GPUs
 		done++
