@@ -14,7 +14,7 @@ type simJob struct {
 	took    time.Duration
 	waits   int
 	readers []*simJob
-	ends    time.Time
+	ended   time.Time
 }
 
 // simulate runs jobs in virtual time and returns when the last one ended. It reports GPUs that are reserved twice,
@@ -40,7 +40,7 @@ func simulate(t *testing.T, jobs []*simJob, gpus int) time.Duration {
 	for {
 		for c := s.Next(now); c != nil; c = s.Next(now) {
 			j := of[c]
-			j.ends = now.Add(j.took)
+			j.ended = now.Add(j.took)
 			running = append(running, j)
 			if free -= c.Need.GPUs; free < 0 {
 				t.Fatalf("%d GPUs are reserved twice", -free)
@@ -55,9 +55,9 @@ func simulate(t *testing.T, jobs []*simJob, gpus int) time.Duration {
 			break
 		}
 		moment++
-		j := slices.MinFunc(running, func(a, b *simJob) int { return a.ends.Compare(b.ends) })
+		j := slices.MinFunc(running, func(a, b *simJob) int { return a.ended.Compare(b.ended) })
 		running = slices.DeleteFunc(running, func(r *simJob) bool { return r == j })
-		now = j.ends
+		now = j.ended
 		s.Release(&j.Request)
 		free += j.Need.GPUs
 		done++
