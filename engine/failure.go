@@ -66,7 +66,7 @@ func codeError(name string, code int, kills int64) error {
 	return fmt.Errorf("%s ended with exit code %d", name, code)
 }
 
-// exitError explains the end of a process that reported no error. kills is oomKills before its start.
+// exitError explains the end of a process that reported no error. kills is proc.OOMKills before its start.
 func exitError(exit proc.Exit, kills int64) error {
 	if exit.Signal == 0 {
 		return fmt.Errorf("its process ended with exit code %d", exit.Code)
@@ -85,7 +85,7 @@ func signalError(signal syscall.Signal, kills int64) error {
 	return fmt.Errorf("its process died: %v", signal)
 }
 
-// killedError distinguishes a kill because memory ran out from others, by oomKills before and after.
+// killedError distinguishes a kill because memory ran out from others, by proc.OOMKills before and after.
 func killedError(before, after int64) error {
 	if before >= 0 && after > before {
 		return WithCause(lang.CauseOOM, errors.New("the kernel killed its process because memory ran out (SIGKILL)"))

@@ -19,7 +19,7 @@ import (
 	"rcgrpo/engine/sched"
 )
 
-// RunOptions are the choices of a caller of Plan.Run.
+// Options are the choices of a caller of Run.
 type Options struct {
 	KeepGoing bool            // after a failure, continue with everything that does not depend on it
 	Executor  Executor        // nil: this machine
@@ -356,7 +356,7 @@ func (r *run) resolve(t *task) {
 	r.queue(t)
 }
 
-// digest is the argument of Node.Key during a run.
+// digest is the digest of a port, for plan.Key.
 func (r *run) digest(from *lang.Node, port string) (string, bool) {
 	up := r.byAddress[from.Address]
 	if up == nil || up.manifest == nil {

@@ -98,7 +98,7 @@ func (p *logPrinter) close() {
 
 func (p *logPrinter) print(ctx context.Context, last int, follow bool) error {
 	for {
-		standing, err := p.Look() // before the copy: otherwise the last lines could be lost
+		standing, err := p.Poll() // before the copy: otherwise the last lines could be lost
 		if err != nil {
 			return err
 		}
@@ -120,7 +120,7 @@ func (p *logPrinter) print(ctx context.Context, last int, follow bool) error {
 				return nil
 			}
 			if !p.pinned {
-				if moved, err = p.Made(); err != nil {
+				if moved, err = p.Newest(); err != nil {
 					return err
 				}
 			}

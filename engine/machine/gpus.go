@@ -31,6 +31,7 @@ type gpuProcess struct {
 // driverTimeout limits one call of nvidia-smi. Tests shorten it.
 var driverTimeout = 10 * time.Second
 
+// ErrNoDriver reports that this machine has no GPU driver.
 var ErrNoDriver = errors.New("there is no nvidia-smi")
 
 // nvidiaSMI runs a query and returns the rows of its table.
@@ -110,6 +111,7 @@ type GPUs struct {
 	Err     error
 }
 
+// QueryGPUs queries the driver.
 func QueryGPUs(ctx context.Context) GPUs {
 	devices, err := inspect(ctx)
 	return GPUs{At: time.Now(), devices: devices, Err: err}

@@ -27,7 +27,7 @@ import (
 // A run decides while it holds the lock of the file "mutex". Until it releases that lock it writes only files of
 // this folder, because all other runs of the user wait.
 //
-// If files are removed from the folder while runs use it, each run notices within renewEvery, creates the folder
+// If files are removed from the folder while runs use it, each run notices within RenewEvery, creates the folder
 // and the mutex again and registers its running stages again. No stage starts until all runs had time to do so.
 // A reservation that was registered again ends with its run: it does not cover a stage that outlives the run.
 type Ledger struct {
@@ -209,7 +209,7 @@ func named(f *os.File) bool {
 	return err == nil && os.SameFile(opened, current)
 }
 
-// tryLock tries to acquire the mutex. A mutex whose name was removed excludes nobody and is opened again.
+// tryLock tries to acquire the mutex. A mutex whose name was removed excludes no process and is opened again.
 func (l *Ledger) tryLock() (bool, error) {
 	for range openTries {
 		if l.mutex == nil {

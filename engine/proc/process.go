@@ -147,6 +147,7 @@ type Stat struct {
 	Start   uint64 // in ticks since boot
 }
 
+// ReadStat reads the fields of a process; ok is false if there is no such process.
 func ReadStat(pid int) (s Stat, ok bool) {
 	b, err := os.ReadFile(File(pid, "stat"))
 	if err != nil {
@@ -166,6 +167,7 @@ func ReadStat(pid int) (s Stat, ok bool) {
 	return s, err == nil
 }
 
+// File returns the path of a file in /proc/PID.
 func File(pid int, name string) string { return filepath.Join("/proc", strconv.Itoa(pid), name) }
 
 // Same reports whether the process with this PID started at that tick and has not ended.

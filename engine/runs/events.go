@@ -80,6 +80,7 @@ type EventLog struct {
 
 const progressEvery = time.Second // between written progress events of one stage
 
+// OpenEventLog opens a file of events for appending.
 func OpenEventLog(path string) (*EventLog, error) {
 	f, err := disk.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -88,6 +89,8 @@ func OpenEventLog(path string) (*EventLog, error) {
 	return &EventLog{file: f, last: map[string]time.Time{}}, nil
 }
 
+// Write appends an event, except for progress that follows other progress of the stage within a second. After an error
+// every call returns it.
 func (l *EventLog) Write(e Event) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,6 +110,7 @@ func (l *EventLog) Write(e Event) error {
 	return l.err
 }
 
+// Close returns the first error of writing.
 func (l *EventLog) Close() error { return errors.Join(l.err, l.file.Close()) }
 
 // ReadEvents calls f for every whole event of r and skips damaged lines. read is the number of bytes of whole

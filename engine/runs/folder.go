@@ -34,7 +34,7 @@ import (
 //	logs/NAME.log   output of a stage
 //	shown/NAME/     output that is not committed, because inputs were missing
 //	events.jsonl
-//	lock            held while the run goes on
+//	lock            locked while the engine of the run lives
 type Folder string
 
 // Record describes a run and its plan.
@@ -69,7 +69,7 @@ type Assignment struct {
 	GPUs     []string
 	Attempt  int
 	Since    time.Time // start of this attempt
-	Kills    int64     // oomKills at the start
+	Kills    int64     // proc.OOMKills at the start
 	Revision string
 }
 
@@ -82,13 +82,22 @@ type MissingError struct {
 
 func (e *MissingError) Error() string { return fmt.Sprintf("%s is missing: it %s", e.Address, e.Why) }
 
-func (f Folder) ID() string         { return filepath.Base(string(f)) }
+// ID returns the run's id, unique in its experiment.
+func (f Folder) ID() string { return filepath.Base(string(f)) }
+
+// Experiment returns the name of the run's experiment.
 func (f Folder) Experiment() string { return filepath.Base(filepath.Dir(string(f))) }
-func (f Folder) Path(p ...string) string {
-	return filepath.Join(append([]string{string(f)}, p...)...)
-}
-func (f Folder) Log(address string) string   { return f.Path("logs", FileName(address)+".log") }
+
+// Path returns the path of a file of the folder.
+func (f Folder) Path(p ...string) string { return filepath.Join(append([]string{string(f)}, p...)...) }
+
+// Log returns the path of a stage's log.
+func (f Folder) Log(address string) string { return f.Path("logs", FileName(address)+".log") }
+
+// Shown returns the folder for output that is not committed.
 func (f Folder) Shown(address string) string { return f.Path("shown", FileName(address)) }
+
+// Events returns the path of the events of a stage's process.
 func (f Folder) Events(address string) string {
 	return f.Path("nodes", FileName(address)+".events.jsonl")
 }
@@ -186,20 +195,24 @@ func runTime(started time.Time, folders []Folder) string {
 	return now
 }
 
+// Source returns the source for lang.Load.
 func (f Folder) Source() (s lang.Source, err error) {
 	err = ReadJSON(f.Path("source.json"), &s)
 	return s, err
 }
 
+// Record returns the description of the run.
 func (f Folder) Record() (r Record, err error) {
 	err = ReadJSON(f.Path("plan.json"), &r)
 	return r, err
 }
 
+// Assign stores an attempt for the process of the stage.
 func (f Folder) Assign(a Assignment) error {
 	return WriteJSON(f.Path("nodes", FileName(a.Address)+".json"), a)
 }
 
+// Assignment returns the newest attempt at a stage.
 func (f Folder) Assignment(address string) (Assignment, error) {
 	var a Assignment
 	err := ReadJSON(f.Path("nodes", FileName(address)+".json"), &a)
@@ -345,6 +358,7 @@ func WriteJSON(path string, v any) error {
 	return disk.Rename(next, path)
 }
 
+// ReadJSON reads a file that WriteJSON has written.
 func ReadJSON(path string, v any) error {
 	b, err := os.ReadFile(path)
 	if err != nil {

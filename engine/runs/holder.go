@@ -25,7 +25,7 @@ type Holder struct {
 	PID     int       `json:"pid,omitempty"`   // of the stage's process; 0: not known yet
 	Start   uint64    `json:"start,omitempty"` // of that process, in ticks since boot
 	Group   bool      `json:"group,omitempty"` // stop requests go to its process group
-	Kills   int64     `json:"kills"`           // oomKills when it started
+	Kills   int64     `json:"kills"`           // proc.OOMKills when it started
 }
 
 // Holder returns the holder of an attempt before its process has started.
@@ -34,6 +34,7 @@ func (a Assignment) Holder(folder Folder) Holder {
 		Host: proc.HostName(), Kills: a.Kills}
 }
 
+// Write stores the holder in a lock.
 func (h Holder) Write(lock *os.File) error {
 	b, err := json.Marshal(h)
 	if err != nil {

@@ -89,8 +89,8 @@ const (
 	RunKilled                    // before the stage ended
 )
 
-// Look returns the state of the stage in the current run.
-func (w *Watch) Look() (StageState, error) {
+// Poll returns the state of the stage in the current run.
+func (w *Watch) Poll() (StageState, error) {
 	w.status.Live = w.Folder.Live() // before the events, which contain the end of the run
 	if err := w.readEvents(); err != nil {
 		return StageEnded, err
@@ -121,9 +121,9 @@ func (w *Watch) readEvents() (err error) {
 // Next moves to the newest run after the current one that has a log of the stage, and reports whether there is one.
 func (w *Watch) Next() (bool, error) { return w.move(w.Folder) }
 
-// Made moves to the newest run that has a log of the stage, and reports whether there is one. It is for a stage whose
+// Newest moves to the newest run that has a log of the stage, and reports whether there is one. It is for a stage whose
 // result the current run found in the store.
-func (w *Watch) Made() (bool, error) { return w.move("") }
+func (w *Watch) Newest() (bool, error) { return w.move("") }
 
 func (w *Watch) move(after Folder) (bool, error) {
 	folders, err := Folders(w.store, w.experiment)
