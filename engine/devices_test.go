@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"rcgrpo/engine"
-	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/runs"
 )
@@ -39,9 +38,8 @@ func TestUnusableGPUsAreNotUsed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ownLedger(t)
 			fakeDriver(t, tc.gpus, tc.apps)
-			l := enginetest.NewLab(t)
 			stage := strings.Replace(onDevice, "gpus = 1", "gpus = 1\n "+tc.memory, 1)
-			l.Write(stage)
+			l := newLab(t, stage)
 			l.MustRun()
 			if got := l.Read("count"); !strings.Contains(got, "gpus=2\n") {
 				t.Errorf("got %q, want GPU 2", got)
@@ -60,9 +58,8 @@ func TestUnusableGPUsAreNotUsed(t *testing.T) {
 func TestStageWaitsForTheEndOfAForeignProcess(t *testing.T) {
 	ownLedger(t)
 	dir := fakeDriver(t, "0, GPU-aaa, 81920, 4\n", "GPU-aaa, 999999999, 1200\n")
-	l := enginetest.NewLab(t)
+	l := newLab(t, onDevice+toyStage("beside", "text = \"beside\""))
 	l.Put("site.hcl", "executor \"local\" {\n gpus = \"auto\"\n}\n")
-	l.Write(onDevice + toyStage("beside", "text = \"beside\""))
 	notes, started := make(chan string, 8), make(chan string, 8)
 	done := l.Start(t.Context(), func(e runs.Event) {
 		switch e.Kind {
@@ -90,8 +87,7 @@ func TestStageWaitsForTheEndOfAForeignProcess(t *testing.T) {
 func TestFailingDriverIsReportedAndGPUsCountAsUnused(t *testing.T) {
 	ownLedger(t)
 	fakeDriver(t, "no table\n", "")
-	l := enginetest.NewLab(t)
-	l.Write(onDevice)
+	l := newLab(t, onDevice)
 	r := l.MustRun()
 	if e, _ := r.Find(runs.EventNote, ""); !strings.Contains(e.Text, "cannot check") {
 		t.Errorf("got %s, want a note that foreign processes are unknown", r)

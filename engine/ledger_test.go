@@ -123,8 +123,7 @@ func TestSecondRunWaitsForItsShare(t *testing.T) {
 			other := newOtherRun(t, "store")
 			tc.held.Address = "stage.other.one"
 			free := other.reserve(tc.held)
-			l := enginetest.NewLab(t)
-			l.Write(toyStage("a", "resources {\n "+tc.resources+"\n }"))
+			l := newLab(t, toyStage("a", "resources {\n "+tc.resources+"\n }"))
 			notes, done := startNoted(l)
 			if text := <-notes; !strings.Contains(text, tc.want) {
 				t.Errorf("got %q, want %q in it", text, tc.want)
@@ -155,8 +154,7 @@ func TestOlderRequestOfAnotherRunHasPriority(t *testing.T) {
 		})
 	}
 	request(proc.SinceBoot() - time.Hour)
-	l := enginetest.NewLab(t)
-	l.Write(toyStage("device", "resources {\n gpus = 1\n }") + toyStage("plain", "text = \"plain\""))
+	l := newLab(t, toyStage("device", "resources {\n gpus = 1\n }")+toyStage("plain", "text = \"plain\""))
 	ended := make(chan string, 8)
 	done := l.Start(t.Context(), func(e runs.Event) {
 		if e.Kind == runs.EventDone {
@@ -182,8 +180,7 @@ func TestOlderRequestOfAnotherRunHasPriority(t *testing.T) {
 // for ever.
 func TestRequestIsWithdrawnWhenAnotherRunExecutesTheStage(t *testing.T) {
 	ownLedger(t)
-	l := enginetest.NewLab(t)
-	l.Write(toyStage("a", ""))
+	l := newLab(t, toyStage("a", ""))
 	key, store := l.Planned("toy.a").Key, l.Store()
 	other := newOtherRun(t, store.Dir())
 	freeAll := other.reserve(machine.Lease{Address: "stage.other.one", CPUs: 64})
@@ -223,8 +220,7 @@ func TestNoEventIsReportedWhileTheLedgerIsLocked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := ownLedger(t)
 			fakeDriver(t, "no table\n", "")
-			l := enginetest.NewLab(t)
-			l.Write(toyStage("a", tc.stage))
+			l := newLab(t, toyStage("a", tc.stage))
 			store := l.Store()
 			other := newOtherRun(t, store.Dir())
 			tc.held.Address = "stage.other.one"
@@ -268,8 +264,7 @@ func TestNoEventIsReportedWhileTheLedgerIsLocked(t *testing.T) {
 
 func TestLedgerThatCannotBeLockedFailsTheStage(t *testing.T) {
 	ownLedger(t)
-	l := enginetest.NewLab(t)
-	l.Write("stage \"light\" \"a\" {\n}\n" + toyStage("b", "from = [stage.light.a.out]"))
+	l := newLab(t, "stage \"light\" \"a\" {\n}\n"+toyStage("b", "from = [stage.light.a.out]"))
 	t.Cleanup(func() { disk.Lack(nil) })
 	r := l.RunPlan(t.Context(), l.Plan(), engine.Options{}, func(e runs.Event) {
 		if e.Kind == runs.EventStarted && e.Address == "stage.light.a" {
@@ -312,12 +307,10 @@ func TestRunsRegisterAgainInAnEmptiedLedger(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := ownLedger(t)
 			renewFast(t)
-			l, second := enginetest.NewLab(t), enginetest.NewLab(t)
-			g := l.Gate()
-			l.Write(toyStage("a", "gate = \"$dir/gate\"\n resources {\n cpus = 3\n }"))
-			done := l.Start(t.Context())
+			l := newLab(t, toyStage("a", "gate = \"$dir/gate\"\n resources {\n cpus = 3\n }"))
+			g, done := l.Gate(), l.Start(t.Context())
 			v := g.Next()
-			second.Write(toyStage("b", "resources {\n cpus = 2\n }"))
+			second := newLab(t, toyStage("b", "resources {\n cpus = 2\n }"))
 			notes, secondDone := startNoted(second)
 			<-notes
 			if err := remove(dir); err != nil {
@@ -357,10 +350,8 @@ func TestMissingLeaseAtTheEndIsNoError(t *testing.T) {
 	for name, remove := range removals {
 		t.Run(name, func(t *testing.T) {
 			dir := ownLedger(t)
-			l := enginetest.NewLab(t)
-			g := l.Gate()
-			l.Write(toyStage("a", "gate = \"$dir/gate\""))
-			done := l.Start(t.Context())
+			l := newLab(t, toyStage("a", "gate = \"$dir/gate\""))
+			g, done := l.Gate(), l.Start(t.Context())
 			v := g.Next()
 			if err := remove(dir); err != nil {
 				t.Fatal(err)
@@ -377,8 +368,7 @@ func TestNothingStartsInAnEmptiedLedgerBeforeRunsRegisterAgain(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil { // without a mutex: it was emptied
 		t.Fatal(err)
 	}
-	l := enginetest.NewLab(t)
-	l.Write(toyStage("a", ""))
+	l := newLab(t, toyStage("a", ""))
 	begun, started := proc.SinceBoot(), time.Duration(0)
 	r := l.RunPlan(t.Context(), l.Plan(), engine.Options{}, func(e runs.Event) {
 		if e.Kind == runs.EventStarted {
@@ -431,17 +421,14 @@ func TestEndedStageOfAStoppedRunReservesNothing(t *testing.T) {
 	for name, program := range map[string]bool{"a process": false, "a program": true} {
 		t.Run(name, func(t *testing.T) {
 			ownLedger(t)
-			l, second := enginetest.NewLab(t), enginetest.NewLab(t)
 			const resources = " resources {\n cpus = 3\n }\n}\n"
+			var l *enginetest.Lab
 			var arrive func() (pass func())
 			if program {
-				l.Write("stage \"light\" \"a\" {\n shell = \"read x < $dir/gate\"\n" + resources)
-				path := filepath.Join(l.Dir, "gate")
-				if err := unix.Mkfifo(path, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				l = newLab(t, "stage \"light\" \"a\" {\n shell = \"read x < $dir/fifo\"\n"+resources)
+				fifo := pipe(l)
 				arrive = func() func() {
-					f, err := os.OpenFile(path, os.O_WRONLY, 0) // returns once the program reads
+					f, err := os.OpenFile(fifo, os.O_WRONLY, 0) // returns once the program reads
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -451,25 +438,20 @@ func TestEndedStageOfAStoppedRunReservesNothing(t *testing.T) {
 					}
 				}
 			} else {
-				l.Write("stage \"toy\" \"a\" {\n gate = \"$dir/gate\"\n" + resources)
+				l = newLab(t, "stage \"toy\" \"a\" {\n gate = \"$dir/gate\"\n"+resources)
 				g := l.Gate()
 				arrive = func() func() { return g.Next().Pass }
 			}
 			engine, out := stoppableEngine(t, l)
 			pass := arrive()
 			stopEngine(t, engine)
-			second.Write(toyStage("b", "resources {\n cpus = 2\n }"))
-			notes, done := startNoted(second)
+			notes, done := startNoted(newLab(t, toyStage("b", "resources {\n cpus = 2\n }")))
 			want := fmt.Sprintf("has 3 CPUs; its engine is stopped (process %d", engine.Process.Pid)
 			if text := <-notes; !strings.Contains(text, want) {
 				t.Errorf("got %q, want %q in it", text, want)
 			}
-			all, err := runs.Runs(l.Store(), "x")
-			if err != nil || len(all) == 0 {
-				t.Fatal(all, err)
-			}
-			if s, err := runs.Status(all[0]); err != nil || !strings.Contains(s.Text(), "stopped") {
-				t.Errorf("status: got %q, %v, want that it is stopped", s.Text(), err)
+			if got := l.Runs()[0].Text(); !strings.Contains(got, "stopped") {
+				t.Errorf("status: got %q, want that it is stopped", got)
 			}
 			pass()
 			wantSuccess(t, "the second run", <-done) // while the first is stopped
@@ -484,9 +466,8 @@ func TestEndedStageOfAStoppedRunReservesNothing(t *testing.T) {
 // A run that waits for the lock of a stopped run reports that it is stopped.
 func TestWaitForAStageOfAStoppedRunReportsItsState(t *testing.T) {
 	ownLedger(t)
-	l := enginetest.NewLab(t)
+	l := newLab(t, toyStage("a", "gate = \"$dir/gate\""))
 	g := l.Gate()
-	l.Write(toyStage("a", "gate = \"$dir/gate\""))
 	engine, out := stoppableEngine(t, l)
 	v := g.Next()
 	stopEngine(t, engine)
@@ -505,8 +486,7 @@ func TestWaitForAStageOfAStoppedRunReportsItsState(t *testing.T) {
 func TestRunDoesNotChangeThePlanOfItsCaller(t *testing.T) {
 	for name, collect := range map[string]bool{"": false, "after gc": true} {
 		t.Run(name, func(t *testing.T) {
-			l := enginetest.NewLab(t)
-			l.Write(faultyRun)
+			l := newLab(t, faultyRun)
 			if collect {
 				l.MustRun()
 				l.Write(strings.Replace(faultyRun, "text  = \"a\"", "text  = \"other\"", 1))

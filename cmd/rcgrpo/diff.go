@@ -59,7 +59,7 @@ func writeRunDiff(w io.Writer, store *artifact.Store, d *runs.RunDiff) error {
 	for _, n := range d.Nodes {
 		took := ""
 		if n.From != nil && n.To != nil {
-			took = fmt.Sprintf("  (%s → %s)", secondsText(n.From.Seconds), secondsText(n.To.Seconds))
+			took = fmt.Sprintf("  (%s → %s)", runs.DurationText(n.From.Seconds), runs.DurationText(n.To.Seconds))
 		}
 		fmt.Fprintf(w, "%s: %s%s\n", n.Address, n.What, took)
 		for _, cause := range n.Causes {

@@ -44,10 +44,7 @@ func statusCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		survivors = slices.DeleteFunc(survivors, func(s runs.Orphan) bool {
-			return !slices.Contains(names,
-				s.Experiment)
-		})
+		survivors = slices.DeleteFunc(survivors, func(s runs.Orphan) bool { return !slices.Contains(names, s.Experiment) })
 		if *asJSON {
 			return writeStatusJSON(c.stdout(), found, survivors, *all)
 		}
@@ -100,18 +97,20 @@ func newestRuns(store *artifact.Store, experiments []string, n int) ([]*runs.Run
 	return found, nil
 }
 
-// listed reports whether status lists a node without --all: it runs, failed, or has a note.
-func listed(n runs.NodeStatus) bool {
-	return n.State == runs.EventStarted || n.State == runs.EventFailed || n.State == runs.EventPlanned &&
-		n.Note != ""
+// listed returns the nodes that status lists: all, or those that run, failed, or have a note.
+func listed(s *runs.RunStatus, all bool) (nodes []runs.NodeStatus) {
+	for _, n := range s.Nodes {
+		noted := n.State == runs.EventPlanned && n.Note != ""
+		if all || noted || n.State == runs.EventStarted || n.State == runs.EventFailed {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
 }
 
 func writeStatus(w io.Writer, s *runs.RunStatus, all bool) {
 	fmt.Fprintf(w, "%s  %s\n", runs.Name(s.Folder), s.Text())
-	for _, n := range s.Nodes {
-		if !all && !listed(n) {
-			continue
-		}
+	for _, n := range listed(s, all) {
 		state := stateText(n.State, s.Live || n.Survives)
 		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("  %-10s %s  %s", state, n.Address, n.Text(nowOf(s, n))), " "))
 		if n.Failure != nil {
@@ -208,10 +207,7 @@ func writeStatusJSON(w io.Writer, found []*runs.RunStatus, survivors []runs.Orph
 		r := statusRunJSON{Experiment: s.Experiment, Run: s.ID, Folder: s.Folder, State: s.State(), Started: s.Started,
 			Seconds: s.Now().Sub(s.Started).Seconds(), Revision: s.Revision, Host: s.Host, PID: s.PID,
 			Counts: stateCounts(s), Nodes: []statusNodeJSON{}}
-		for _, n := range s.Nodes {
-			if !all && !listed(n) {
-				continue
-			}
+		for _, n := range listed(s, all) {
 			j := statusNodeJSON{Address: n.Address, State: stateText(n.State, s.Live || n.Survives), Key: n.Key,
 				Started: n.Started, Seconds: n.Seconds, Note: n.Note}
 			if n.State == runs.EventStarted {

@@ -27,15 +27,11 @@ func whyCommand() *cobra.Command {
 
 func (c *experimentFlags) why(address string, experiment []string, o plan.Options) error {
 	c.source.Paranoid = o.Paranoid
-	x, err := c.load(strings.Join(experiment, ""))
+	x, store, err := c.open(strings.Join(experiment, ""))
 	if err != nil {
 		return err
 	}
 	nodes, err := x.Find(address)
-	if err != nil {
-		return err
-	}
-	store, err := c.store(x)
 	if err != nil {
 		return err
 	}
@@ -113,7 +109,7 @@ func writeWhy(w io.Writer, n *lang.Node, planned map[*lang.Node]*plan.Planned, p
 			made = "last made"
 		}
 		started := last.Started.Local().Format("2006-01-02 15:04:05")
-		fmt.Fprintf(w, "  %s %s in %s by run %s (key %.12s, code %s)\n", made, started, secondsText(last.Seconds), last.Run,
+		fmt.Fprintf(w, "  %s %s in %s by run %s (key %.12s, code %s)\n", made, started, runs.DurationText(last.Seconds), last.Run,
 			last.Key, last.Revision)
 	}
 	for _, in := range d.Inputs {

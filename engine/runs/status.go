@@ -172,7 +172,7 @@ func (s *RunStatus) State() string {
 
 // Text describes the state of the run in a few words.
 func (s *RunStatus) Text() string {
-	took := durationText(s.Now().Sub(s.Started).Seconds())
+	took := DurationText(s.Now().Sub(s.Started).Seconds())
 	switch s.State() {
 	case "running":
 		if s.Host == proc.HostName() && proc.Stopped(s.PID) {
@@ -197,7 +197,7 @@ func (n NodeStatus) Text(now time.Time) string {
 	case EventSkipped:
 		return n.Note
 	case EventDone, EventShown:
-		return durationText(n.Seconds)
+		return DurationText(n.Seconds)
 	}
 	return ""
 }
